@@ -1,0 +1,89 @@
+"""Checks of arguments: one sentence that names the argument, what was expected, what came, and what to do."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import torch
+
+__all__ = ["finite_number", "one_of", "positive_number", "probability", "tensor", "whole_number"]
+
+
+def _say(name: str, expected: str, value: object, hint: str) -> str:
+    return f"{name} must be {expected}; got {value!r}" + (f": {hint}" if hint else "")
+
+
+def whole_number(name: str, value: object, *, at_least: int, hint: str = "") -> int:
+    """`value` as an int >= `at_least`. Raises ValueError otherwise (a bool is not a number)."""
+    integral = isinstance(value, int) or (hasattr(value, "__index__") and not isinstance(value, torch.Tensor))
+    if isinstance(value, bool) or not integral or int(value) < at_least:
+        raise ValueError(_say(name, f"a whole number >= {at_least}", value, hint))
+    return int(value)
+
+
+def finite_number(name: str, value: object, *, hint: str = "") -> float:
+    """`value` as a finite float. Raises ValueError otherwise."""
+    try:
+        number = float(value) if not isinstance(value, bool | str) else math.nan
+    except (TypeError, ValueError, RuntimeError):
+        number = math.nan
+    if not math.isfinite(number):
+        raise ValueError(_say(name, "a finite number", value, hint))
+    return number
+
+
+def positive_number(name: str, value: object, *, hint: str = "") -> float:
+    """`value` as a finite float > 0. Raises ValueError otherwise."""
+    try:
+        number = finite_number(name, value)
+    except ValueError:
+        number = -1.0
+    if not number > 0:
+        raise ValueError(_say(name, "a finite number > 0", value, hint))
+    return number
+
+
+def probability(name: str, value: object, *, high: float = 1.0, open_ends: bool = False, hint: str = "") -> float:
+    """`value` as a float in [0, high], or in (0, high) with `open_ends`. Raises ValueError otherwise."""
+    try:
+        number = finite_number(name, value)
+    except ValueError:
+        number = -1.0
+    inside = 0 < number < high if open_ends else 0 <= number <= high
+    if not inside:
+        interval = f"(0, {high:g})" if open_ends else f"[0, {high:g}]"
+        raise ValueError(_say(name, f"in {interval}", value, hint))
+    return number
+
+
+def one_of(name: str, value: object, valid: Sequence[str]) -> str:
+    """`value`, which must be one of `valid`. Raises ValueError that lists them."""
+    if value not in valid:
+        raise ValueError(_say(name, "one of " + ", ".join(map(repr, valid)), value, ""))
+    return value
+
+
+def tensor(name: str, value: object, shape: tuple[int | str, ...], *, like: torch.Tensor | None = None) -> torch.Tensor:
+    """A floating tensor of the given shape: ints are demanded, letters stand for any size.
+
+    `like`: a tensor whose dtype and device are demanded too. Raises ValueError otherwise.
+    """
+    wanted = "(" + ", ".join(map(str, shape)) + ")"
+    if not isinstance(value, torch.Tensor):
+        raise ValueError(
+            f"{name} must be a torch tensor of shape {wanted}; got {type(value).__name__}: use torch.as_tensor"
+        )
+    if not value.is_floating_point():
+        raise ValueError(f"{name} must be a floating-point tensor; got {value.dtype}: use .to(torch.float64)")
+    fits = value.ndim == len(shape) and all(
+        isinstance(want, str) or want == have for want, have in zip(shape, value.shape, strict=False)
+    )
+    if not fits:
+        hint = ": swap the axes?" if sorted(map(str, shape)) == sorted(map(str, value.shape)) else ""
+        raise ValueError(f"{name} must have shape {wanted}; got {tuple(value.shape)}{hint}")
+    if like is not None and (value.dtype != like.dtype or value.device != like.device):
+        raise ValueError(
+            f"{name} must have dtype {like.dtype} on {like.device}; got {value.dtype} on {value.device}: use .to(...)"
+        )
+    return value

@@ -1,0 +1,32 @@
+"""Where tensors live. float64 on the CPU is the reference; everything takes a device and dtype and runs there."""
+
+from __future__ import annotations
+
+import torch
+
+from attnlib import checks
+
+__all__ = ["report", "resolve"]
+
+
+def resolve(device: str | torch.device = "cpu") -> torch.device:
+    """The torch device meant by `device`: "cpu", "cuda", "cuda:1", or "auto" (a GPU when there is one).
+
+    Raises ValueError when a GPU is asked for and none can be used.
+    """
+    if device == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        resolved = torch.device(device)
+    except (RuntimeError, TypeError) as error:
+        raise ValueError(f"device must be 'cpu', 'cuda', 'cuda:N' or 'auto'; got {device!r}") from error
+    checks.one_of("device type", resolved.type, ("cpu", "cuda"))
+    if resolved.type == "cuda" and not torch.cuda.is_available():
+        raise ValueError("device 'cuda' was asked for, but torch sees no GPU: use device='cpu' or 'auto'")
+    return resolved
+
+
+def report(device: str | torch.device = "cpu") -> str:
+    """What computes: 'cpu' or the GPU's name, without anything that identifies the machine."""
+    resolved = resolve(device)
+    return torch.cuda.get_device_name(resolved) if resolved.type == "cuda" else "cpu"

@@ -1,0 +1,84 @@
+"""One style for every page: theory is a line, measurement is points with error bars, the same colour means the same thing.
+
+Colours are Okabe and Ito's, which colour-blind readers can tell apart. Needs matplotlib (extra `figures`).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+__all__ = ["COLOURS", "measured", "theory", "use_style"]
+
+COLOURS = {
+    "clean": "#0072B2",  # samples with their true label
+    "noisy": "#D55E00",  # samples with a flipped label
+    "signal": "#009E73",
+    "noise": "#CC79A7",
+    "theory": "#222222",
+    "measured": "#56B4E9",
+    "bound": "#777777",
+}
+
+_STYLE = {
+    "figure.figsize": (7.2, 3.8),
+    "figure.dpi": 110,
+    "figure.facecolor": "white",
+    "figure.constrained_layout.use": True,
+    "font.size": 10.5,
+    "axes.titlesize": 11,
+    "axes.titlelocation": "left",
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.grid": True,
+    "axes.axisbelow": True,
+    "grid.color": "#e6e6e6",
+    "grid.linewidth": 0.8,
+    "lines.linewidth": 1.8,
+    "lines.markersize": 4.5,
+    "legend.frameon": False,
+    "legend.fontsize": 9.5,
+    "savefig.facecolor": "white",
+}
+
+
+def use_style() -> None:
+    """Set the book's matplotlib style and, in a notebook, pictures at twice the resolution (sharp on every screen)."""
+    import matplotlib.pyplot as plt
+
+    plt.rcParams.update(_STYLE)
+    try:
+        from matplotlib_inline.backend_inline import set_matplotlib_formats
+    except ImportError:  # plain Python: nothing to set
+        return
+    set_matplotlib_formats("retina")
+
+
+def theory(axes: Any, x: Any, y: Any, *, colour: str = "theory", **kwargs: Any) -> Any:
+    """Draw a formula: a line. `colour` is a key of `COLOURS`. Returns the line."""
+    (line,) = axes.plot(x, y, color=_colour(colour), zorder=2, **kwargs)
+    return line
+
+
+def measured(axes: Any, x: Any, values: Any, *, error: Any = None, colour: str = "measured", **kwargs: Any) -> Any:
+    """Draw a measurement: points with error bars.
+
+    Args:
+        values: (points,) with `error` given, or (draws, points): then the points are means over draws and the bars are
+            +- 2 standard errors.
+    """
+    values = np.asarray(values)
+    if error is None:
+        if values.ndim != 2 or values.shape[0] < 2:
+            raise ValueError(f"values must be (draws, points) with two draws or more when error is left out; got shape {values.shape}")
+        error = 2 * np.nanstd(values, axis=0, ddof=1) / np.sqrt(np.isfinite(values).sum(axis=0))
+        values = np.nanmean(values, axis=0)
+    style = {"fmt": "o", "capsize": 2.5, "elinewidth": 1.2, "zorder": 3}
+    return axes.errorbar(x, values, yerr=error, color=_colour(colour), **(style | kwargs))
+
+
+def _colour(name: str) -> str:
+    if name not in COLOURS:
+        raise ValueError(f"colour must be one of {', '.join(COLOURS)}; got {name!r}")
+    return COLOURS[name]

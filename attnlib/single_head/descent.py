@@ -1,0 +1,115 @@
+r"""Gradient descent on a single head: any number of steps, R runs at once.
+
+$$ v_{t+1} = v_t - \beta \nabla_v L(v_t, p_t), \qquad p_{t+1} = p_t - \beta \nabla_p L(v_t, p_t), $$
+
+both from the same point, from zero or from a Gaussian start. Source: arXiv 2410.07746 (simultaneous steps, v_0 = p_0 = 0).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import torch
+
+from attnlib import checks
+from attnlib.single_head.law import Sample
+from attnlib.single_head.model import forward, gradients, loss
+
+__all__ = ["Trajectory", "gaussian_start", "gradient_descent"]
+
+
+@dataclass(frozen=True)
+class Trajectory:
+    """What training did at the recorded steps S (axis 0). `v[-1]`, `p[-1]` belong to the last step."""
+
+    steps: tuple[int, ...]
+    v: torch.Tensor  # (S, R, m)
+    p: torch.Tensor  # (S, R, m)
+    loss: torch.Tensor  # (S, R)
+    margins: torch.Tensor  # (S, R, n), y_i f_i with the observed labels
+    attention_on_signal: torch.Tensor  # (S, R, n)
+    noisy: torch.Tensor  # (R, n) bool
+
+    def at(self, step: int) -> int:
+        """Row of a recorded step. Raises ValueError when it was not recorded."""
+        if step not in self.steps:
+            raise ValueError(f"step must be one of the recorded steps; got {step!r}: pass record=[..., {step!r}]")
+        return self.steps.index(step)
+
+    @property
+    def train_accuracy(self) -> torch.Tensor:
+        """(S, R): share of samples with a positive margin (a zero margin is an error)."""
+        return (self.margins > 0).to(self.loss.dtype).mean(-1)
+
+    @property
+    def interpolates(self) -> torch.Tensor:
+        """(S, R) bool: every observed label is fitted."""
+        return (self.margins > 0).all(-1)
+
+    @property
+    def attention_clean(self) -> torch.Tensor:
+        """(S, R): mean attention on the signal over samples with their true label (nan without any)."""
+        return self._mean_where(~self.noisy)
+
+    @property
+    def attention_noisy(self) -> torch.Tensor:
+        """(S, R): mean attention on the signal over samples with a flipped label (nan without any)."""
+        return self._mean_where(self.noisy)
+
+    def _mean_where(self, mask: torch.Tensor) -> torch.Tensor:
+        return (self.attention_on_signal * mask).sum(-1) / mask.sum(-1)
+
+
+def gaussian_start(sample: Sample, std: float) -> tuple[torch.Tensor, torch.Tensor]:
+    """v_0 and p_0 with independent N(0, std^2) entries in R^d, as (R, m) in the sample's coordinates.
+
+    Needs a sample drawn with `start_vectors=2`. Raises ValueError otherwise.
+    """
+    if sample.start_directions.shape[1] < 2:
+        raise ValueError("sample must hold two start directions; got fewer: draw it with start_vectors=2")
+    std = checks.positive_number("std", std)
+    return std * sample.start_directions[:, 0], std * sample.start_directions[:, 1]
+
+
+def gradient_descent(
+    sample: Sample,
+    step_size: float,
+    steps: int,
+    *,
+    start: tuple[torch.Tensor, torch.Tensor] | None = None,
+    record: Iterable[int] | None = None,
+) -> Trajectory:
+    """Train on every run of `sample`.
+
+    Args:
+        step_size: beta > 0.
+        steps: number of updates >= 0.
+        start: (v_0, p_0), both (R, m); zero when left out. They are not changed in place.
+        record: steps to keep, each in 0 ... steps; all of them when left out. The last step is always kept.
+
+    Returns a `Trajectory`. Raises ValueError for a bad argument before any work.
+    """
+    step_size = checks.positive_number("step_size", step_size)
+    steps = checks.whole_number("steps", steps, at_least=0)
+    recorded = range(steps + 1) if record is None else sorted({*record, steps})
+    for step in recorded:
+        if not 0 <= checks.whole_number("record", step, at_least=0) <= steps:
+            raise ValueError(f"record must hold steps in 0 ... {steps}; got {step!r}")
+    tokens, labels = sample.tokens, sample.labels
+    shape = (sample.runs, tokens.shape[-1])
+    v, p = start if start is not None else (tokens.new_zeros(shape), tokens.new_zeros(shape))
+    checks.tensor("start[0]", v, shape, like=tokens)
+    checks.tensor("start[1]", p, shape, like=tokens)
+
+    kept, rows = set(recorded), []
+    for step in range(steps + 1):
+        if step < steps:
+            grad_v, grad_p, out = gradients(tokens, labels, v, p)
+        else:
+            out = forward(tokens, v, p)
+        if step in kept:
+            rows.append((v, p, loss(out.output, labels), labels * out.output, sample.at_signal(out.attention)))
+        if step < steps:
+            v, p = v - step_size * grad_v, p - step_size * grad_p
+    return Trajectory(tuple(recorded), *(torch.stack(part) for part in zip(*rows, strict=True)), sample.noisy)

@@ -1,0 +1,220 @@
+r"""The data law of a single head: one signal token, T-1 noise tokens, some labels flipped.
+
+$$ \tilde y = \pm 1 \text{ with probability } \tfrac12, \quad u = \mu_1 \text{ or } \mu_2 \text{ by } \tilde y, \quad
+   \xi_\tau \sim N\!\left(0,\; I_d - \tfrac{\mu_1\mu_1^\top + \mu_2\mu_2^\top}{\rho^2}\right), \quad
+   y = -\tilde y \text{ with probability } \eta, $$
+
+$\mu_1 \perp \mu_2$, $|\mu_k| = \rho$. Source: the setting of arXiv 2410.07746; T > 2 tokens as in its later version.
+
+Two ways to draw it. *Dense*: vectors in $R^d$, signals in random directions, the signal token at a random position.
+*Reduced*: the same law in the m = 2 + min(n(T-1), d-2) coordinates spanned by the signals and the training noise, exact for
+every training rule that commutes with rotations (page `03_rotations_are_free`).
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, fields
+
+import numpy as np
+import torch
+
+from attnlib import checks
+from attnlib.device import resolve
+from attnlib.gaussian import bartlett_rows
+from attnlib.randomness import stream
+
+__all__ = ["Sample", "SignalNoiseLaw"]
+
+
+@dataclass(frozen=True)
+class Sample:
+    """R training sets. A leading run axis everywhere; labels are +1 or -1 in the tokens' dtype."""
+
+    law: SignalNoiseLaw
+    seed: int
+    first_run: int
+    tokens: torch.Tensor  # (R, n, T, m)
+    signals: torch.Tensor  # (R, 2, m), mu_1 and mu_2
+    signal_class: torch.Tensor  # (R, n), 0 holds mu_1, 1 holds mu_2
+    signal_position: torch.Tensor  # (R, n), index of the signal token
+    true_labels: torch.Tensor  # (R, n)
+    labels: torch.Tensor  # (R, n), observed
+    start_directions: torch.Tensor  # (R, r, m), standard Gaussian vectors of R^d in these coordinates
+
+    @property
+    def runs(self) -> int:
+        return self.tokens.shape[0]
+
+    @property
+    def noisy(self) -> torch.Tensor:
+        """(R, n) bool: whose label was flipped."""
+        return self.labels != self.true_labels
+
+    def run(self, r: int) -> Sample:
+        """Run r alone, as a sample of one run."""
+        own = {f.name: getattr(self, f.name) for f in fields(self)}
+        return Sample(
+            **{k: x[r : r + 1] if isinstance(x, torch.Tensor) else x for k, x in own.items()}
+            | {"first_run": self.first_run + r}
+        )
+
+    def at_signal(self, per_token: torch.Tensor) -> torch.Tensor:
+        """Pick the signal token's entry: (..., R, n, T) -> (..., R, n)."""
+        index = self.signal_position.expand(per_token.shape[:-1]).unsqueeze(-1)
+        return per_token.gather(-1, index).squeeze(-1)
+
+    def noise_tokens(self) -> torch.Tensor:
+        """(R, n, T-1, m): the tokens that are not the signal, in their order."""
+        runs, n, T, m = self.tokens.shape
+        keep = torch.arange(T, device=self.tokens.device) != self.signal_position.unsqueeze(-1)
+        return self.tokens[keep].view(runs, n, T - 1, m)
+
+    def counts(self) -> tuple[torch.Tensor, torch.Tensor]:
+        """(|C_1|, |C_2|) and (|N_1|, |N_2|): clean and flipped samples of each class, both (R, 2)."""
+        of_class = torch.stack([self.signal_class == 0, self.signal_class == 1], dim=1)  # (R, 2, n)
+        flipped = self.noisy.unsqueeze(1)
+        dtype = self.tokens.dtype
+        return (of_class & ~flipped).sum(-1).to(dtype), (of_class & flipped).sum(-1).to(dtype)
+
+
+@dataclass(frozen=True)
+class SignalNoiseLaw:
+    """The law above. Raises ValueError for arguments outside their range."""
+
+    n: int  # training samples
+    d: int  # ambient dimension
+    signal_norm: float  # rho
+    label_noise: float = 0.0  # eta in [0, 1/2]
+    tokens: int = 2  # T
+    normalised_noise: bool = False  # noise covariance divided by d (then the SNR is rho itself)
+
+    def __post_init__(self) -> None:
+        checks.whole_number("n", self.n, at_least=1)
+        checks.whole_number(
+            "d", self.d, at_least=3, hint="two orthogonal signals and one direction of noise need d >= 3"
+        )
+        checks.positive_number("signal_norm", self.signal_norm)
+        checks.probability("label_noise", self.label_noise, high=0.5)
+        checks.whole_number("tokens", self.tokens, at_least=2, hint="one signal token and at least one noise token")
+
+    @property
+    def noise_std(self) -> float:
+        """Standard deviation of a noise coordinate: 1, or 1/sqrt(d) for normalised noise."""
+        return 1 / math.sqrt(self.d) if self.normalised_noise else 1.0
+
+    @property
+    def snr(self) -> float:
+        """Signal-to-noise ratio rho / sqrt(d): norm of the signal over the typical norm of a noise token."""
+        return self.signal_norm / (self.noise_std * math.sqrt(self.d))
+
+    def __str__(self) -> str:
+        return (
+            f"{self.n} samples of {self.tokens} tokens in d = {self.d}: signal norm {self.signal_norm:g}, "
+            f"SNR {self.snr:.3g} (n SNR^2 = {self.n * self.snr**2:.3g}), labels flipped with probability {self.label_noise:g}"
+        )
+
+    def draw(
+        self,
+        seed: int,
+        runs: int = 1,
+        *,
+        first_run: int = 0,
+        coordinates: str = "reduced",
+        start_vectors: int = 0,
+        device: str | torch.device = "cpu",
+        dtype: torch.dtype = torch.float64,
+    ) -> Sample:
+        """Draw training sets number `first_run` ... `first_run + runs - 1` of an experiment.
+
+        Args:
+            seed: the experiment's seed; run r uses the streams (seed, role, r), so batches can be cut anywhere.
+            runs: R >= 1.
+            coordinates: "reduced" (m = 2 + min(n(T-1) + start_vectors, d-2) columns) or "dense" (m = d).
+            start_vectors: how many standard Gaussian vectors of R^d to draw for random starts (2 for v_0 and p_0).
+
+        Returns a `Sample` with float tensors of `dtype` on `device`. Raises ValueError for a bad argument.
+        """
+        checks.whole_number("runs", runs, at_least=1)
+        checks.whole_number("first_run", first_run, at_least=0)
+        checks.whole_number("start_vectors", start_vectors, at_least=0)
+        checks.one_of("coordinates", coordinates, ("reduced", "dense"))
+        device = resolve(device)
+        one = self._draw_reduced if coordinates == "reduced" else self._draw_dense
+        drawn = [one(seed, run, start_vectors) for run in range(first_run, first_run + runs)]
+        tokens, signals, positions, classes, flips, start = (np.stack(part) for part in zip(*drawn, strict=True))
+        true_labels = 1.0 - 2.0 * classes
+        as_float = {"dtype": dtype, "device": device}
+        return Sample(
+            law=self,
+            seed=seed,
+            first_run=first_run,
+            tokens=torch.as_tensor(tokens, **as_float),
+            signals=torch.as_tensor(signals, **as_float),
+            signal_class=torch.as_tensor(classes, device=device),
+            signal_position=torch.as_tensor(positions, device=device),
+            true_labels=torch.as_tensor(true_labels, **as_float),
+            labels=torch.as_tensor(np.where(flips, -true_labels, true_labels), **as_float),
+            start_directions=torch.as_tensor(start, **as_float),
+        )
+
+    def _labels(self, seed: int, run: int) -> tuple[np.ndarray, np.ndarray]:
+        classes = stream(seed, "labels", run).integers(0, 2, self.n)
+        flips = stream(seed, "flips", run).random(self.n) < self.label_noise
+        return classes, flips
+
+    def _draw_reduced(self, seed: int, run: int, start_vectors: int):
+        classes, flips = self._labels(seed, run)
+        n, T, rows, dimension = self.n, self.tokens, self.n * (self.tokens - 1), self.d - 2
+        columns = min(rows + start_vectors, dimension)
+        signals = np.zeros((2, 2 + columns))
+        signals[[0, 1], [0, 1]] = self.signal_norm
+        tokens = np.zeros((n, T, 2 + columns))
+        tokens[:, 0] = signals[classes]
+        noise = bartlett_rows(stream(seed, "noise", run), rows, dimension, columns=columns)
+        tokens[:, 1:, 2:] = self.noise_std * noise.reshape(n, T - 1, columns)
+        start = np.zeros((start_vectors, 2 + columns))
+        if start_vectors:
+            rng = stream(seed, "start", run)
+            start[:, :2] = rng.standard_normal((start_vectors, 2))
+            start[:, 2:] = bartlett_rows(rng, start_vectors, dimension, first=rows, columns=columns)
+        return tokens, signals, np.zeros(n, dtype=np.int64), classes, flips, start
+
+    def _draw_dense(self, seed: int, run: int, start_vectors: int):
+        classes, flips = self._labels(seed, run)
+        n, T, d = self.n, self.tokens, self.d
+        directions, _ = np.linalg.qr(stream(seed, "signals", run).standard_normal((d, 2)))
+        signals = self.signal_norm * directions.T
+        tokens = self.noise_std * stream(seed, "noise", run).standard_normal((n, T, d))
+        tokens -= (tokens @ directions) @ directions.T  # project off the signals: O(nTd), never a d x d matrix
+        positions = stream(seed, "positions", run).integers(0, T, n)
+        tokens[np.arange(n), positions] = signals[classes]
+        start = stream(seed, "start", run).standard_normal((start_vectors, d))
+        return tokens, signals, positions, classes, flips, start
+
+    def draw_fresh(self, sample: Sample, count: int, *, seed: int | None = None) -> tuple[torch.Tensor, torch.Tensor]:
+        """Fresh test points for every run of `sample`, in the sample's own coordinates.
+
+        Noise is standard normal in the coordinates orthogonal to the signals: in reduced coordinates that is all that a
+        model trained on the sample can see of a fresh vector. The stream is the role "test", never shared with training.
+
+        Returns tokens (R, count, T, m), signal first, and true labels (R, count).
+        """
+        seed = sample.seed if seed is None else seed
+        parts = [
+            self.fresh_block(sample.run(r), count, stream(seed, "test", sample.first_run + r))
+            for r in range(sample.runs)
+        ]
+        return torch.cat([tokens for tokens, _ in parts]), torch.cat([labels for _, labels in parts])
+
+    def fresh_block(self, one: Sample, count: int, rng: np.random.Generator) -> tuple[torch.Tensor, torch.Tensor]:
+        """`count` fresh points for a sample of one run: tokens (1, count, T, m) and true labels (1, count)."""
+        checks.whole_number("count", count, at_least=1)
+        T, m, like = self.tokens, one.tokens.shape[-1], one.tokens
+        classes = torch.as_tensor(rng.integers(0, 2, count), device=like.device)
+        noise = torch.as_tensor(rng.standard_normal((count * (T - 1), m)), dtype=like.dtype, device=like.device)
+        signals = one.signals[0]
+        units = signals / self.signal_norm
+        noise = self.noise_std * (noise - (noise @ units.mT) @ units)
+        tokens = torch.cat([signals[classes].unsqueeze(1), noise.view(count, T - 1, m)], dim=1)
+        return tokens.unsqueeze(0), 1.0 - 2.0 * classes.to(like.dtype).unsqueeze(0)

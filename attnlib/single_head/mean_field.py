@@ -1,0 +1,75 @@
+r"""Two steps in the limit of orthogonal noise: every quantity in closed form from n, d, rho, beta and the label counts.
+
+Noise tokens are replaced by orthogonal vectors of squared norm d, which is what n fixed, d to infinity gives; the relative error at
+finite d is of the order of $\varepsilon \sim \sqrt{n/d}$ per sample. Two tokens. Source: derived in the theory chapter of Part I.
+
+Units: $a = \beta d/4n$ (pull of a sample's own noise), $b_k = \beta\rho^2(|C_k| - |N_k|)/4n$ (pull of the shared signal),
+$\kappa = E b/a = n\,\mathrm{SNR}^2(1-2\eta)/2$.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+
+from attnlib import checks
+
+__all__ = ["MeanField", "mean_field"]
+
+
+@dataclass(frozen=True)
+class MeanField:
+    """All tensors (R, 2), second axis the class; `a` is a float. Suffix _clean / _noisy: the kind of sample."""
+
+    a: float
+    b: torch.Tensor
+    margin1_clean: torch.Tensor  # y f after one step
+    margin1_noisy: torch.Tensor
+    slope_clean: torch.Tensor  # g = 1 / (1 + exp(margin1))
+    slope_noisy: torch.Tensor
+    preference_clean: torch.Tensor  # gamma
+    preference_noisy: torch.Tensor
+    p_signal: torch.Tensor  # p_2 . mu_k
+    p_noise_clean: torch.Tensor  # p_2 . xi_i
+    p_noise_noisy: torch.Tensor
+    attention_clean: torch.Tensor  # weight on the signal after two steps
+    attention_noisy: torch.Tensor
+    v_signal: torch.Tensor  # V_k = s_k v_2 . mu_k
+    v_noise_clean: torch.Tensor  # y_i v_2 . xi_i
+    v_noise_noisy: torch.Tensor
+    margin2_clean: torch.Tensor
+    margin2_noisy: torch.Tensor
+
+
+def mean_field(
+    n: int, d: int, signal_norm: float, step_size: float, clean: torch.Tensor, noisy: torch.Tensor
+) -> MeanField:
+    """Mean-field state after two steps from zero.
+
+    Args:
+        clean, noisy: |C_k| and |N_k|, float tensors (R, 2) as `Sample.counts()` returns them.
+
+    Raises ValueError for a bad argument.
+    """
+    checks.whole_number("n", n, at_least=1)
+    checks.whole_number("d", d, at_least=3)
+    rho2 = checks.positive_number("signal_norm", signal_norm) ** 2
+    unit = checks.positive_number("step_size", step_size) / (4 * n)
+    checks.tensor("clean", clean, ("R", 2))
+    checks.tensor("noisy", noisy, tuple(clean.shape), like=clean)
+    a, b = unit * d, unit * rho2 * (clean - noisy)
+    margin_c, margin_n = (b + a) / 2, (a - b) / 2
+    g_c, g_n = torch.sigmoid(-margin_c), torch.sigmoid(-margin_n)
+    gamma_c, gamma_n = b - a, -(b + a)
+    p_signal = unit * rho2 * (clean * g_c * gamma_c + noisy * g_n * gamma_n)
+    p_noise_c, p_noise_n = -a * g_c * gamma_c, -a * g_n * gamma_n
+    s_c, s_n = torch.sigmoid(p_signal - p_noise_c), torch.sigmoid(p_signal - p_noise_n)
+    v_signal = unit * rho2 * (clean * (1 + 2 * g_c) - noisy * (1 + 2 * g_n))
+    t_c, t_n = a * (1 + 2 * g_c), a * (1 + 2 * g_n)
+    return MeanField(
+        a=a, b=b, margin1_clean=margin_c, margin1_noisy=margin_n, slope_clean=g_c, slope_noisy=g_n,
+        preference_clean=gamma_c, preference_noisy=gamma_n, p_signal=p_signal, p_noise_clean=p_noise_c, p_noise_noisy=p_noise_n,
+        attention_clean=s_c, attention_noisy=s_n, v_signal=v_signal, v_noise_clean=t_c, v_noise_noisy=t_n,
+        margin2_clean=s_c * v_signal + (1 - s_c) * t_c, margin2_noisy=-s_n * v_signal + (1 - s_n) * t_n,
+    )  # fmt: skip

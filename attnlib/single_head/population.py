@@ -1,0 +1,211 @@
+r"""Error of a trained head on fresh clean data: exact for two tokens, sampled for any number.
+
+With two tokens, the sign of f on a fresh point of class k ($s_k = +1, -1$ for $\mu_1, \mu_2$) is that of
+$e^{p\cdot\mu_k - p\cdot\xi} \, v\cdot\mu_k + v\cdot\xi$, and $(v\cdot\xi, p\cdot\xi)$ is a Gaussian pair.
+Conditioning on $p\cdot\xi = \omega t$:
+
+$$ \mathrm{err}_k = E_{t \sim N(0,1)}\, \Phi\!\left(-\frac{e^{p\cdot\mu_k - \omega t}\, V_k + c_k t}{\tau}\right), \qquad
+   V_k = s_k v\cdot\mu_k, \quad \omega = |\Pi p|, \quad c_k = s_k \frac{\Pi v \cdot \Pi p}{\omega}, \quad
+   \tau^2 = |\Pi v|^2 - c_k^2, $$
+
+$\Pi$ the projection off the signals (times the noise's standard deviation). Source: derived in the theory chapter. For $V_k > 0$
+the integrand is log-concave; for $V_k < 0$ that of $1 - \mathrm{err}_k$ is. An output of exactly zero counts as half an error.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+
+from attnlib import checks
+from attnlib.quadrature import log_integral
+from attnlib.randomness import stream
+from attnlib.single_head.law import Sample
+from attnlib.single_head.model import forward
+
+__all__ = [
+    "Estimate", "clean_error_conditioned", "clean_error_sampled", "log10_clean_error", "log10_error_bound", "noisy_error",
+    "scores_of_fresh_data",
+]  # fmt: skip
+
+_LOG10 = math.log(10.0)
+_BLOCK_BYTES = 32 << 20  # fresh tokens held at once
+_LOG_NORMALISER = 0.5 * math.log(2 * math.pi)
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """A sampled mean and its standard error, both (R,)."""
+
+    value: torch.Tensor
+    standard_error: torch.Tensor
+
+
+@dataclass(frozen=True)
+class FreshScores:
+    """The five numbers per class that fix the law of f on fresh data: all (R, 2), noise scale included."""
+
+    logit: torch.Tensor  # p . mu_k
+    value: torch.Tensor  # V_k = s_k v . mu_k
+    omega: torch.Tensor  # std of p . xi
+    along: torch.Tensor  # c_k, slope of s_k v . xi on the standardised p . xi
+    tau: torch.Tensor  # std of v . xi given p . xi
+
+
+def scores_of_fresh_data(v: torch.Tensor, p: torch.Tensor, sample: Sample) -> FreshScores:
+    """Law of the fresh scores for parameters v, p (R, m) trained on `sample`. Raises ValueError on bad shapes."""
+    shape = (sample.runs, sample.tokens.shape[-1])
+    checks.tensor("v", v, shape, like=sample.tokens)
+    checks.tensor("p", p, shape, like=sample.tokens)
+    units = sample.signals / sample.law.signal_norm
+    std = sample.law.noise_std
+    v_signal, p_signal = (torch.einsum("rkm,rm->rk", sample.signals, x) for x in (v, p))
+    v_noise, p_noise = (
+        std * (x - torch.einsum("rk,rkm->rm", torch.einsum("rkm,rm->rk", units, x), units)) for x in (v, p)
+    )
+    omega = p_noise.norm(dim=-1, keepdim=True)
+    direction = p_noise / omega.clamp_min(torch.finfo(v.dtype).tiny)
+    along = (v_noise * direction).sum(-1, keepdim=True)
+    # The residual's norm, not sqrt(S_vv - c^2): no cancellation, never negative.
+    tau = (v_noise - along * direction).norm(dim=-1, keepdim=True)
+    sign = torch.tensor([1.0, -1.0], dtype=v.dtype, device=v.device)
+    two = torch.ones_like(sign)
+    return FreshScores(p_signal, sign * v_signal, omega * two, sign * along, tau * two)
+
+
+def log10_clean_error(
+    v: torch.Tensor, p: torch.Tensor, sample: Sample, *, per_class: bool = False, chunk: int = 256
+) -> torch.Tensor:
+    """Exact log10 of the clean test error for T = 2 tokens: (R,), or (R, 2) with `per_class`.
+
+    v, p: (R, m), in the coordinates of `sample`, the training set they come from. float64 recommended: relative error of the
+    error itself about 1e-10 down to 10^-16000 and beyond. Raises ValueError for T > 2 (use `clean_error_conditioned`).
+    """
+    if sample.law.tokens != 2:
+        raise ValueError(
+            f"tokens must be 2 for the exact formula; got {sample.law.tokens}: use clean_error_conditioned (with its standard error)"
+        )
+    s = scores_of_fresh_data(v, p, sample)
+    parts = (s.logit, s.value, s.omega, s.along, s.tau)
+    log_error = torch.cat([_log_error(*(x[i : i + chunk] for x in parts)) for i in range(0, len(v), chunk)])
+    if not per_class:
+        log_error = torch.logsumexp(log_error, -1) - math.log(2)
+    return log_error / _LOG10
+
+
+def _log_error(logit, value, omega, along, tau) -> torch.Tensor:
+    """log err_k from the five numbers; see the module's formula."""
+    correct = value >= 0
+    scale = torch.sqrt(along**2 + tau**2)  # std of v . xi
+    # tau = 0 (one training sample) makes the integrand a step; a width at rounding level keeps it a function.
+    tau = torch.maximum(tau, 1e-14 * scale).clamp_min(torch.finfo(tau.dtype).tiny)
+    along = torch.where(correct, along, -along)
+    log_value = torch.log(value.abs()) + logit - torch.log(tau)
+
+    def argument(t):
+        return torch.exp(log_value - omega * t) + along / tau * t
+
+    def log_density(t):
+        return torch.special.log_ndtr(-argument(t)) - t * t / 2 - _LOG_NORMALISER
+
+    def slope(t):
+        x = argument(t)
+        rate = along / tau - omega * torch.exp(log_value - omega * t)
+        inverse_mills = math.sqrt(2 / math.pi) / torch.special.erfcx(x / math.sqrt(2))
+        return -t - rate * inverse_mills
+
+    log_tail = log_integral(log_density, slope, value)
+    # V < 0: the integral is 1 - err >= 0 and err >= 1/2, so log1p loses nothing.
+    log_error = torch.where(correct, log_tail, torch.log1p(-torch.exp(log_tail.clamp_max(0.0))))
+    silent = (value == 0) & (scale == 0)
+    return torch.where(silent, torch.full_like(value, math.log(0.5)), log_error)
+
+
+def log10_error_bound(
+    v: torch.Tensor, p: torch.Tensor, sample: Sample, *, exponent_factor: float = 1.0
+) -> torch.Tensor:
+    r"""Closed-form upper bound on log10 err_k, (R, 2); nan where V_k <= 0 (then err_k >= 1/2 and no such bound exists).
+
+    $$ \mathrm{err}_k \le e^{-T^2/2\omega^2} + \exp\!\left(-\frac{e^{2(p\cdot\mu_k - T)} V_k^2}{2|\Pi v|^2}\right) = 2 e^{-E}
+       \quad\text{at the cut } T \text{ where both exponents equal } E. $$
+
+    Derived in the theory chapter (claim C15). `exponent_factor` scales E: the claim's power twin.
+    """
+    s = scores_of_fresh_data(v, p, sample)
+    omega = s.omega.clamp_min(1e-150)
+    log_ratio = s.logit + torch.log(s.value) - 0.5 * torch.log(s.along**2 + s.tau**2)  # log of e^{p.mu} V / |Pi v|
+    low, high = torch.zeros_like(omega), torch.ones_like(omega)
+    # T / omega grows and e^{log_ratio - T} falls: double, then bisect.
+    for _ in range(1100):
+        short = torch.log(high / omega) < log_ratio - high
+        if not short.any():
+            break
+        low, high = torch.where(short, high, low), torch.where(short, 2 * high, high)
+    for _ in range(80):
+        middle = (low + high) / 2
+        short = torch.log(middle / omega) < log_ratio - middle
+        low, high = torch.where(short, middle, low), torch.where(short, high, middle)
+    return (math.log(2) - exponent_factor * torch.exp(2 * (log_ratio - (low + high) / 2)) / 2) / _LOG10
+
+
+def noisy_error(clean_error: torch.Tensor | float, label_noise: float):
+    """Test error on flipped labels, eta + (1 - 2 eta) err: a flipped label turns an error into a success and back."""
+    checks.probability("label_noise", label_noise, high=0.5)
+    return label_noise + (1 - 2 * label_noise) * clean_error
+
+
+def clean_error_sampled(
+    v: torch.Tensor, p: torch.Tensor, sample: Sample, count: int, *, label_noise: float = 0.0, seed: int | None = None
+) -> Estimate:
+    """Monte Carlo twin of `log10_clean_error`: the share of `count` fresh points that are misclassified, any T.
+
+    Runs the model on fresh tokens, independently of every formula above. With `label_noise` the fresh labels are flipped with
+    that probability (the twin of `noisy_error`). Standard error of a proportion.
+    """
+    checks.whole_number("count", count, at_least=1)
+    checks.probability("label_noise", label_noise, high=0.5)
+    seed = sample.seed if seed is None else seed
+    block = max(1, _BLOCK_BYTES // (8 * sample.law.tokens * sample.tokens.shape[-1]))
+    shares = []
+    for r in range(sample.runs):
+        one, wrong = sample.run(r), 0.0
+        points, flips = (stream(seed, role, one.first_run) for role in ("test", "test flips"))
+        for first in range(0, count, block):
+            size = min(block, count - first)
+            tokens, labels = sample.law.fresh_block(one, size, points)
+            flipped = torch.as_tensor(flips.random(size) < label_noise, device=labels.device)
+            output = torch.where(flipped, -labels, labels) * forward(tokens, v[r : r + 1], p[r : r + 1]).output
+            wrong += (output < 0).sum().item() + 0.5 * (output == 0).sum().item()
+        shares.append(wrong / count)
+    value = torch.tensor(shares, dtype=v.dtype, device=v.device)
+    return Estimate(value, torch.sqrt(value * (1 - value) / count))
+
+
+def clean_error_conditioned(
+    v: torch.Tensor, p: torch.Tensor, sample: Sample, count: int, *, seed: int | None = None
+) -> Estimate:
+    r"""Monte Carlo over the attention only, any T: given $p\cdot\xi_\tau = \omega t_\tau$ the error is a Gaussian tail.
+
+    $$ \mathrm{err}_k = E\, \Phi\!\left(-\frac{e^{p\cdot\mu_k} V_k + c_k \sum_\tau e^{\omega t_\tau} t_\tau}
+       {\tau \sqrt{\sum_\tau e^{2\omega t_\tau}}}\right), \qquad t_1, \dots, t_{T-1} \sim N(0,1). $$
+
+    Derived in the theory chapter; the average of `count` draws of t per class has a smaller variance than counting errors.
+    """
+    checks.whole_number("count", count, at_least=2)
+    s = scores_of_fresh_data(v, p, sample)
+    # The same standard normals serve both classes; the role "test" keeps them apart from training.
+    seed = sample.seed if seed is None else seed
+    runs = range(sample.first_run, sample.first_run + sample.runs)
+    drawn = np.stack([stream(seed, "test", run).standard_normal((count, sample.law.tokens - 1)) for run in runs])
+    fresh = torch.as_tensor(drawn, dtype=v.dtype, device=v.device)  # (R, count, T-1)
+    logits = s.omega[:, :1, None] * fresh  # (R, count, T-1)
+    shift = torch.maximum(logits.amax(-1, keepdim=True), s.logit.amax(-1)[:, None, None])
+    weight = torch.exp(logits - shift)
+    signal = torch.exp(s.logit[:, None, :] - shift) * s.value[:, None, :]
+    drift = s.along[:, None, :] * (weight * fresh).sum(-1, keepdim=True)
+    spread = s.tau[:, None, :] * weight.norm(dim=-1, keepdim=True)
+    tail = torch.special.ndtr(-(signal + drift) / spread.clamp_min(torch.finfo(v.dtype).tiny)).mean(-1)
+    return Estimate(tail.mean(-1), tail.std(-1) / math.sqrt(count))

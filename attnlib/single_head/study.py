@@ -1,0 +1,237 @@
+"""Many draws of one law, trained and measured: a summary after any number of steps, and all that the claims C1-C16 need.
+
+Draws are processed in chunks of a bounded size, so a thousand draws need no more memory than a few.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import torch
+
+from attnlib import checks
+from attnlib.single_head.closed_form import two_steps
+from attnlib.single_head.descent import gradient_descent
+from attnlib.single_head.law import Sample, SignalNoiseLaw
+from attnlib.single_head.mean_field import mean_field
+from attnlib.single_head.population import clean_error_sampled, log10_clean_error, log10_error_bound
+
+__all__ = ["Geometry", "Summary", "TwoStepStudy", "log_term", "summarise", "two_step_study"]
+
+_CHUNK_BYTES = 32 << 20  # tokens of one chunk; measured fastest near the size of the caches
+
+
+@dataclass(frozen=True)
+class Summary:
+    """Per draw, after the last step (and train accuracy after the first): all (R,)."""
+
+    train_accuracy_step1: torch.Tensor
+    train_accuracy: torch.Tensor
+    interpolates: torch.Tensor  # bool
+    log10_clean_error: torch.Tensor  # exact
+    attention_clean: torch.Tensor  # mean attention on the signal; nan where a draw has no such sample
+    attention_noisy: torch.Tensor
+    flipped: torch.Tensor  # number of flipped labels
+
+    @property
+    def draws(self) -> int:
+        return self.train_accuracy.shape[0]
+
+
+@dataclass(frozen=True)
+class Geometry:
+    """Norms and inner products of the training noise, (R, n) or (R,). G is the Gram matrix of the n noise tokens."""
+
+    norms_squared: torch.Tensor  # (R, n), |xi_i|^2
+    largest_overlap: torch.Tensor  # (R,), max |xi_i . xi_j| over i < j
+    cross_terms: torch.Tensor  # (R, n), sum over j != i of y_i y_j xi_j . xi_i
+    eigenvalues: torch.Tensor  # (R, 2), smallest and largest of G
+
+
+@dataclass(frozen=True)
+class TwoStepStudy:
+    """What `two_step_study` measured. R = draws; last axis 2 is the class; n the sample."""
+
+    law: SignalNoiseLaw
+    step_size: float
+    delta: float
+    seed: int
+    geometry: Geometry
+    clean_counts: torch.Tensor  # (R, 2)
+    noisy_counts: torch.Tensor  # (R, 2)
+    signal_class: torch.Tensor  # (R, n)
+    noisy: torch.Tensor  # (R, n)
+    labels: torch.Tensor  # (R, n)
+    closed: dict[str, torch.Tensor]  # coefficients of TwoSteps; for v1, v2, p2 the deviation from training
+    p_after_one_step: torch.Tensor  # (R,), |p_1|
+    attention_after_one_step: torch.Tensor  # (R, n)
+    signal_score1: torch.Tensor  # (R, n), y_i v_1 . u_i by training
+    noise_score1: torch.Tensor  # (R, n), y_i v_1 . xi_i
+    margins1: torch.Tensor  # (R, n)
+    margins2: torch.Tensor  # (R, n)
+    attention2: torch.Tensor  # (R, n)
+    p2_signal: torch.Tensor  # (R, 2), p_2 . mu_k
+    p2_noise: torch.Tensor  # (R, n), p_2 . xi_i
+    v2_signal: torch.Tensor  # (R, 2), s_k v_2 . mu_k
+    v2_noise_norm: torch.Tensor  # (R,), |Pi v_2|
+    log10_error2: torch.Tensor  # (R, 2), exact, per class, after two steps
+    log10_bound2: torch.Tensor  # (R, 2)
+    sampled_noisy_error2: torch.Tensor  # (R,), share of fresh points with noisy labels that are misclassified
+
+    @property
+    def draws(self) -> int:
+        return self.margins1.shape[0]
+
+    @property
+    def mean_field(self):
+        """The mean-field state with each draw's own label counts."""
+        law = self.law
+        return mean_field(law.n, law.d, law.signal_norm, self.step_size, self.clean_counts, self.noisy_counts)
+
+    def per_sample(self, clean: torch.Tensor, noisy: torch.Tensor) -> torch.Tensor:
+        """Spread per-class values (R, 2) over samples (R, n) by class and by kind of label."""
+        return torch.where(self.noisy, noisy.gather(1, self.signal_class), clean.gather(1, self.signal_class))
+
+    def mean_over(self, kind: str, values: torch.Tensor) -> torch.Tensor:
+        """Mean of (R, n) over the "clean" or "noisy" samples of each draw: (R,), nan where there are none."""
+        mask = self.noisy if checks.one_of("kind", kind, ("clean", "noisy")) == "noisy" else ~self.noisy
+        return (values * mask).sum(1) / mask.sum(1)
+
+    def only(self, kind: str, values: torch.Tensor) -> torch.Tensor:
+        """(R, n) with nan for the samples of the other kind."""
+        mask = self.noisy if checks.one_of("kind", kind, ("clean", "noisy")) == "noisy" else ~self.noisy
+        return torch.where(mask, values, torch.nan)
+
+
+def _geometry(sample: Sample) -> Geometry:
+    noise = sample.noise_tokens()[:, :, 0]
+    gram = noise @ noise.mT
+    norms = torch.diagonal(gram, dim1=1, dim2=2)
+    apart = gram - torch.diag_embed(norms)
+    spectrum = torch.linalg.eigvalsh(gram)
+    return Geometry(
+        norms_squared=norms.clone(),
+        largest_overlap=apart.abs().amax((1, 2)),
+        cross_terms=sample.labels * torch.einsum("rij,rj->ri", apart, sample.labels),
+        eigenvalues=spectrum[:, [0, -1]],
+    )
+
+
+def _deviation(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+    """Largest difference relative to the largest entry, per run."""
+    return (a - b).abs().amax(1) / b.abs().amax(1)
+
+
+def _chunks(law: SignalNoiseLaw, seed: int, draws: int, device: str) -> Iterator[Sample]:
+    bytes_per_draw = law.n * 2 * (min(law.n, law.d) + 2) * 8
+    size = max(1, min(draws, _CHUNK_BYTES // bytes_per_draw))
+    for first in range(0, draws, size):
+        yield law.draw(seed, min(size, draws - first), first_run=first, device=device)
+
+
+def _require(law: SignalNoiseLaw, step_size: float, draws: int) -> None:
+    if not isinstance(law, SignalNoiseLaw) or law.tokens != 2:
+        raise ValueError(f"law must be a SignalNoiseLaw with two tokens; got {law!r}: T > 2 has no exact error")
+    checks.positive_number("step_size", step_size)
+    checks.whole_number("draws", draws, at_least=1)
+
+
+def summarise(
+    law: SignalNoiseLaw, step_size: float, *, steps: int = 2, draws: int = 40, seed: int = 0, device: str = "cpu"
+) -> Summary:
+    """Draw `draws` training sets, train each for `steps` >= 1 steps from zero, measure accuracy, attention and the exact error.
+
+    Draw r is the same training set in every call with the same law and seed. Raises ValueError for a bad argument before any work.
+    """
+    _require(law, step_size, draws)
+    checks.whole_number("steps", steps, at_least=1)
+    parts = []
+    for sample in _chunks(law, seed, draws, device):
+        path = gradient_descent(sample, step_size, steps, record=[1, steps])
+        parts.append(
+            Summary(
+                train_accuracy_step1=path.train_accuracy[0],
+                train_accuracy=path.train_accuracy[-1],
+                interpolates=path.interpolates[-1],
+                log10_clean_error=log10_clean_error(path.v[-1], path.p[-1], sample),
+                attention_clean=path.attention_clean[-1],
+                attention_noisy=path.attention_noisy[-1],
+                flipped=sample.noisy.sum(-1),
+            )
+        )
+    return _join(parts)
+
+
+def _one_chunk(sample: Sample, step_size: float, test_points: int) -> dict:
+    path = gradient_descent(sample, step_size, 2)
+    (_, v1, v2), (_, p1, p2) = path.v, path.p
+    closed = two_steps(sample, step_size)
+    noise = sample.noise_tokens()[:, :, 0]
+    signal = torch.take_along_dim(sample.signals, sample.signal_class.unsqueeze(-1), dim=1)
+    clean_counts, noisy_counts = sample.counts()
+    sign = torch.tensor([1.0, -1.0], dtype=v2.dtype, device=v2.device)
+    v2_on_signals = torch.einsum("rkm,rm->rk", sample.signals, v2)
+    v2_noise = v2 - torch.einsum("rk,rkm->rm", v2_on_signals, sample.signals) / sample.law.signal_norm**2
+    sampled = clean_error_sampled(v2, p2, sample, test_points, label_noise=sample.law.label_noise)
+    return {
+        "geometry": _geometry(sample),
+        "clean_counts": clean_counts, "noisy_counts": noisy_counts, "signal_class": sample.signal_class,
+        "noisy": sample.noisy, "labels": sample.labels,
+        "closed": {
+            "v1": _deviation(v1, closed.v1), "v2": _deviation(v2, closed.v2), "p2": _deviation(p2, closed.p2),
+            "slopes": closed.slopes, "preference": closed.preference, "theta2": closed.theta2,
+            "lambda1": closed.lambda1, "lambda2": closed.lambda2,
+        },
+        "p_after_one_step": p1.norm(dim=-1),
+        "attention_after_one_step": path.attention_on_signal[1],
+        "signal_score1": sample.labels * torch.einsum("rnm,rm->rn", signal, v1),
+        "noise_score1": sample.labels * torch.einsum("rnm,rm->rn", noise, v1),
+        "margins1": path.margins[1], "margins2": path.margins[2], "attention2": path.attention_on_signal[2],
+        "p2_signal": torch.einsum("rkm,rm->rk", sample.signals, p2),
+        "p2_noise": torch.einsum("rnm,rm->rn", noise, p2),
+        "v2_signal": sign * v2_on_signals,
+        "v2_noise_norm": v2_noise.norm(dim=-1),
+        "log10_error2": log10_clean_error(v2, p2, sample, per_class=True),
+        "log10_bound2": log10_error_bound(v2, p2, sample),
+        "sampled_noisy_error2": sampled.value,
+    }  # fmt: skip
+
+
+def _join(parts: list):
+    """Concatenate equal structures (tensors, dicts, dataclasses of tensors) along the run axis."""
+    first = parts[0]
+    if isinstance(first, torch.Tensor):
+        return torch.cat(parts)
+    if isinstance(first, dict):
+        return {key: _join([part[key] for part in parts]) for key in first}
+    return type(first)(**{f.name: _join([getattr(part, f.name) for part in parts]) for f in dataclasses.fields(first)})
+
+
+def two_step_study(
+    law: SignalNoiseLaw, step_size: float, *, draws: int = 40, seed: int = 0, delta: float = 0.01,
+    test_points: int = 1000, device: str = "cpu",
+) -> TwoStepStudy:  # fmt: skip
+    """Draw, take two steps, and keep every number the claims look at.
+
+    Args:
+        law: two tokens.
+        step_size: beta > 0.
+        draws: R >= 1 independent training sets, the same as `summarise` draws.
+        delta: the probability in the concentration bounds, in (0, 1).
+        test_points: fresh points per draw for the sampled error.
+
+    Raises ValueError for a bad argument before any work.
+    """
+    _require(law, step_size, draws)
+    checks.probability("delta", delta, open_ends=True)
+    checks.whole_number("test_points", test_points, at_least=1)
+    joined = _join([_one_chunk(sample, step_size, test_points) for sample in _chunks(law, seed, draws, device)])
+    return TwoStepStudy(law=law, step_size=float(step_size), delta=delta, seed=seed, **joined)
+
+
+def log_term(study: TwoStepStudy) -> float:
+    """L = log(2 n / delta)."""
+    return math.log(2 * study.law.n / study.delta)
