@@ -71,7 +71,9 @@ def measured(axes: Any, x: Any, values: Any, *, error: Any = None, colour: str =
     values = np.asarray(values)
     if error is None:
         if values.ndim != 2 or values.shape[0] < 2:
-            raise ValueError(f"values must be (draws, points) with two draws or more when error is left out; got shape {values.shape}")
+            raise ValueError(
+                f"values must be (draws, points) with two draws or more when error is left out; got shape {values.shape}"
+            )
         error = 2 * np.nanstd(values, axis=0, ddof=1) / np.sqrt(np.isfinite(values).sum(axis=0))
         values = np.nanmean(values, axis=0)
     style = {"fmt": "o", "capsize": 2.5, "elinewidth": 1.2, "zorder": 3}

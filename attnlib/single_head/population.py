@@ -124,15 +124,13 @@ def _log_error(logit, value, omega, along, tau) -> torch.Tensor:
     return torch.where(silent, torch.full_like(value, math.log(0.5)), log_error)
 
 
-def log10_error_bound(
-    v: torch.Tensor, p: torch.Tensor, sample: Sample, *, exponent_factor: float = 1.0
-) -> torch.Tensor:
+def log10_error_bound(v: torch.Tensor, p: torch.Tensor, sample: Sample) -> torch.Tensor:
     r"""Closed-form upper bound on log10 err_k, (R, 2); nan where V_k <= 0 (then err_k >= 1/2 and no such bound exists).
 
-    $$ \mathrm{err}_k \le e^{-T^2/2\omega^2} + \exp\!\left(-\frac{e^{2(p\cdot\mu_k - T)} V_k^2}{2|\Pi v|^2}\right) = 2 e^{-E}
-       \quad\text{at the cut } T \text{ where both exponents equal } E. $$
+    $$ \mathrm{err}_k \le \tfrac12 e^{-T^2/2\omega^2} + \tfrac12 \exp\!\left(-\frac{e^{2(p\cdot\mu_k - T)} V_k^2}{2|\Pi v|^2}\right)
+       = e^{-E} \quad\text{at the cut } T \text{ where both exponents equal } E. $$
 
-    Derived in the theory chapter (claim C15). `exponent_factor` scales E: the claim's power twin.
+    Derived in the theory chapter (claim C15).
     """
     s = scores_of_fresh_data(v, p, sample)
     omega = s.omega.clamp_min(1e-150)
@@ -148,7 +146,7 @@ def log10_error_bound(
         middle = (low + high) / 2
         short = torch.log(middle / omega) < log_ratio - middle
         low, high = torch.where(short, middle, low), torch.where(short, high, middle)
-    return (math.log(2) - exponent_factor * torch.exp(2 * (log_ratio - (low + high) / 2)) / 2) / _LOG10
+    return -torch.exp(2 * (log_ratio - (low + high) / 2)) / 2 / _LOG10
 
 
 def noisy_error(clean_error: torch.Tensor | float, label_noise: float):

@@ -1,0 +1,142 @@
+"""The command line: ``python -m attnlib COMMAND``. Each command imports what it needs, so that ``--help`` is quick.
+
+Exit codes: 0 done; 1 a page failed while it ran, or the book was not built; 2 the request cannot be carried out as it
+stands (one line on stderr says what to change); 130 interrupted.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NoReturn
+
+from attnlib.publishing.pages import UserError, find_pages, find_root, resolve_page
+
+# What a command needs beyond the small core, by the name of the extra in pyproject.toml.
+EXTRAS = {"book": "book", "html": "book", "notebooks": "rerun", "rerun": "rerun", "results": "rerun", "pages": "rerun"}
+
+
+class Parser(argparse.ArgumentParser):
+    """argparse whose errors are one line, like all others of this program."""
+
+    def error(self, message: str) -> NoReturn:
+        self.exit(2, f"attnlib: error: {message} (see {self.prog} --help)\n")
+
+
+def parser() -> argparse.ArgumentParser:
+    """All commands and their options."""
+    top = Parser(prog="attnlib", description="Attention, Checked: build the book, rerun its pages, read their results.")
+    commands = top.add_subparsers(dest="command", required=True, metavar="COMMAND", parser_class=Parser)
+
+    rerun = commands.add_parser("rerun", help="execute a page with other parameters")
+    rerun.add_argument("page", metavar="PAGE", help="single_head/02_two_steps, 02_two_steps, two_steps, or a path")
+    rerun.add_argument(
+        "-p", dest="assignments", nargs=2, action="append", default=[], metavar=("NAME", "VALUE"), help="one parameter"
+    )
+    rerun.add_argument("-f", dest="file", type=Path, metavar="YAML", help="a mapping of parameters; -p overrides it")
+    rerun.add_argument("-o", dest="output", type=Path, required=True, metavar="IPYNB", help="notebook to write")
+
+    results = commands.add_parser("results", help="print the named results of an executed notebook as JSON")
+    results.add_argument("notebook", type=Path, metavar="IPYNB")
+
+    pages = commands.add_parser("pages", help="list the pages and their parameters")
+    pages.add_argument("page", nargs="?", metavar="PAGE", help="one page only")
+
+    repository = commands.add_parser("repository", help="change the repository's address everywhere")
+    repository.add_argument("url", metavar="URL", help="https://github.com/owner/name")
+
+    # Options of these three are their own modules' business.
+    for name, what in (
+        ("book", "execute the pages and build the HTML"),
+        ("html", "build the HTML from stored outputs"),
+        ("notebooks", "execute the pages and renew their stored outputs"),
+    ):
+        commands.add_parser(name, help=what, add_help=False)
+    return top
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command and return its exit code."""
+    options, rest = parser().parse_known_args(arguments)
+    if rest and options.command not in ("book", "html", "notebooks"):
+        parser().error(f"unknown argument: {' '.join(rest)}")
+    try:
+        return COMMANDS[options.command](options, rest)
+    except UserError as error:
+        return _complain(str(error), 2)
+    except ModuleNotFoundError as error:
+        if options.command not in EXTRAS or (error.name or "").split(".")[0] == "attnlib":
+            raise
+        install = f"python -m pip install 'attnlib[{EXTRAS[options.command]}]'"
+        return _complain(f"{options.command} needs {error.name}, which is not installed: {install}", 2)
+    except KeyboardInterrupt:
+        return _complain("interrupted; nothing was written", 130)
+
+
+def _complain(message: str, code: int) -> int:
+    print(f"attnlib: error: {message}", file=sys.stderr)
+    return code
+
+
+def _rerun(options: argparse.Namespace, rest: list[str]) -> int:
+    from attnlib.publishing.rerun import RunError, rerun
+
+    try:
+        rerun(options.page, options.assignments, options.file, options.output, find_root())
+    except RunError as error:
+        return _complain(str(error), 1)
+    print(f"wrote {options.output}", file=sys.stderr)
+    return 0
+
+
+def _results(options: argparse.Namespace, rest: list[str]) -> int:
+    from attnlib.publishing.rerun import named_results
+
+    print(json.dumps(named_results(options.notebook), ensure_ascii=False, indent=2))
+    return 0
+
+
+def _pages(options: argparse.Namespace, rest: list[str]) -> int:
+    from attnlib.publishing.parameters import page_parameters
+
+    root = find_root()
+    for page in [resolve_page(options.page, root)] if options.page is not None else find_pages(root):
+        print(page.name)
+        for parameter in page_parameters(page):
+            value = f"{parameter.name}: {parameter.type.__name__} = {parameter.default!r}"
+            print(f"    {value:<32}  {parameter.help}: {parameter.expectation}")
+    return 0
+
+
+def _book(options: argparse.Namespace, rest: list[str]) -> int:
+    from attnlib.publishing.book import main as build
+
+    return build([*(["--stored"] if options.command == "html" else []), *rest]) or 0
+
+
+def _notebooks(options: argparse.Namespace, rest: list[str]) -> int:
+    from attnlib.publishing.notebooks import main as renew
+
+    return renew(rest)
+
+
+def _repository(options: argparse.Namespace, rest: list[str]) -> int:
+    from attnlib.publishing.repository import change
+
+    for path in change(find_root(), options.url):
+        print(path)
+    return 0
+
+
+COMMANDS = {
+    "rerun": _rerun,
+    "results": _results,
+    "pages": _pages,
+    "book": _book,
+    "html": _book,
+    "notebooks": _notebooks,
+    "repository": _repository,
+}

@@ -1,0 +1,100 @@
+"""Mean field: exact where the noise is exactly orthogonal, and the limit of large d where it is not."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+from attnlib.single_head.closed_form import two_steps
+from attnlib.single_head.descent import gradient_descent
+from attnlib.single_head.law import SignalNoiseLaw
+from attnlib.single_head.mean_field import mean_field
+
+
+def _orthogonal_sample(n, d, rho, eta, seed):
+    """A sample whose noise tokens are exactly orthogonal with |xi|^2 = d: mean field must be exact there."""
+    sample = SignalNoiseLaw(n, d, rho, eta).draw(seed)
+    tokens = sample.tokens.clone()
+    tokens[0, :, 1] = 0
+    tokens[0, range(n), 1, range(2, 2 + n)] = np.sqrt(d)
+    return replace(sample, tokens=tokens)
+
+
+def test_mean_field_is_exact_for_orthogonal_noise():
+    n, d, rho, step = 17, 90, 5.0, 1.3
+    sample = _orthogonal_sample(n, d, rho, 0.3, seed=2)
+    clean, noisy = sample.counts()
+    field = mean_field(n, d, rho, step, clean, noisy)
+    path, closed = gradient_descent(sample, step, 2), two_steps(sample, step)
+
+    def spread(c, f):
+        return torch.where(sample.noisy, f.gather(1, sample.signal_class), c.gather(1, sample.signal_class))
+
+    noise = sample.noise_tokens()[:, :, 0]
+    checks = {
+        "margin1": (path.margins[1], spread(field.margin1_clean, field.margin1_noisy)),
+        "slopes": (closed.slopes, spread(field.slope_clean, field.slope_noisy)),
+        "preference": (closed.preference, spread(field.preference_clean, field.preference_noisy)),
+        "p noise": (torch.einsum("rnm,rm->rn", noise, path.p[2]), spread(field.p_noise_clean, field.p_noise_noisy)),
+        "attention": (path.attention_on_signal[2], spread(field.attention_clean, field.attention_noisy)),
+        "v noise": (
+            sample.labels * torch.einsum("rnm,rm->rn", noise, path.v[2]),
+            spread(field.v_noise_clean, field.v_noise_noisy),
+        ),
+        "margin2": (path.margins[2], spread(field.margin2_clean, field.margin2_noisy)),
+        "p signal": (torch.einsum("rkm,rm->rk", sample.signals, path.p[2]), field.p_signal),
+        "v signal": (torch.einsum("rkm,rm->rk", sample.signals, path.v[2]) * torch.tensor([1.0, -1.0]), field.v_signal),
+    }
+    assert sample.noisy.any()
+    for name, (trained, formula) in checks.items():
+        torch.testing.assert_close(trained, formula, rtol=1e-10, atol=1e-12, msg=lambda m, name=name: f"{name}: {m}")
+
+
+def test_units():
+    counts = torch.tensor([[90.0, 80.0]], dtype=torch.float64), torch.tensor([[10.0, 20.0]], dtype=torch.float64)
+    field = mean_field(200, 40_000, 30.0, 0.025, *counts)
+    assert field.a == pytest.approx(1.25)
+    assert field.b[0].tolist() == pytest.approx([0.025 * 900 * 80 / 800, 0.025 * 900 * 60 / 800])
+
+
+def test_finite_d_deviations_shrink_like_one_over_sqrt_d():
+    gaps = []
+    for d in (10**4, 10**6, 10**8):
+        rho, step = np.sqrt(4.5 * d / 100), 5 * 100 / d
+        sample = SignalNoiseLaw(100, d, rho, 0.1).draw(0)
+        field = mean_field(100, d, rho, step, *sample.counts())
+        predicted = torch.where(
+            sample.noisy,
+            field.attention_noisy.gather(1, sample.signal_class),
+            field.attention_clean.gather(1, sample.signal_class),
+        )
+        gaps.append(
+            (gradient_descent(sample, step, 2).attention_on_signal[-1] - predicted).square().mean().sqrt().item()
+        )
+    assert gaps[0] / gaps[1] == pytest.approx(10, rel=0.25)
+    assert gaps[1] / gaps[2] == pytest.approx(10, rel=0.25)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("n", 0),
+        ("d", 1),
+        ("signal_norm", -1.0),
+        ("step_size", 0.0),
+        ("clean", torch.ones(2)),
+        ("noisy", torch.ones(1, 3)),
+    ],
+)
+def test_bad_arguments(name, value):
+    good = {
+        "n": 10,
+        "d": 50,
+        "signal_norm": 2.0,
+        "step_size": 0.1,
+        "clean": torch.ones(1, 2),
+        "noisy": torch.ones(1, 2),
+    }
+    with pytest.raises(ValueError, match=f"{name} must"):
+        mean_field(**(good | {name: value}))

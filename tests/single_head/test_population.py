@@ -1,0 +1,235 @@
+"""The exact error against 30-digit quadrature, against counting, and where formulas end (V <= 0, tau = 0, T > 2)."""
+
+import math
+from dataclasses import replace
+
+import mpmath
+import numpy as np
+import pytest
+import torch
+
+from attnlib.single_head.descent import gradient_descent
+from attnlib.single_head.law import SignalNoiseLaw
+from attnlib.single_head.population import (
+    clean_error_conditioned,
+    clean_error_sampled,
+    log10_clean_error,
+    log10_error_bound,
+    noisy_error,
+    scores_of_fresh_data,
+)
+
+
+def _trained(n, d, rho, eta, step_size, seed=0, runs=1, steps=2, **kwargs):
+    sample = SignalNoiseLaw(n, d, rho, eta, **kwargs).draw(seed, runs)
+    path = gradient_descent(sample, step_size, steps, record=[steps])
+    return sample, path.v[-1], path.p[-1]
+
+
+def _log10_error_by_mpmath(v, p, sample, k):
+    """30-digit quadrature of E Phi(-(e^{p.mu - z} V + kappa z)/tau) over z = p . xi, scores recomputed from the vectors."""
+    mpmath.mp.dps = 30
+    units = sample.signals[0] / sample.law.signal_norm
+    v_noise, p_noise = (x[0] - units.T @ (units @ x[0]) for x in (v, p))
+    s = (1, -1)[k]
+    s_pp, s_vp, s_vv = (
+        mpmath.mpf(float(a @ b)) for a, b in ((p_noise, p_noise), (v_noise, p_noise), (v_noise, v_noise))
+    )
+    V, a = (mpmath.mpf(float(x[0] @ sample.signals[0, k])) for x in (v, p))
+    kappa, omega = s * s_vp / s_pp, mpmath.sqrt(s_pp)
+    tau = mpmath.sqrt(s_vv - s_vp**2 / s_pp)
+
+    def integrand(t):
+        x = (mpmath.exp(a - omega * t) * s * V + kappa * omega * t) / tau
+        return mpmath.ncdf(-x) * mpmath.npdf(t)
+
+    grid = [-12 + i for i in range(13)] + [mpmath.mpf(i) / 2 for i in range(1, 161)]
+    return float(mpmath.log10(mpmath.quad(integrand, grid, maxdegree=5)))
+
+
+@pytest.mark.parametrize(
+    ("law", "step_size", "low", "high"),
+    [
+        ((40, 2000, 5.0, 0.1), 0.1, -1.3, -0.5),
+        ((200, 40_000, 10.0, 0.05), 0.025, -4, -2),
+        ((100, 20_000, 30.0, 0.1), 0.02, -40, -12),
+        ((200, 40_000, 30.0, 0.05), 0.025, -200, -50),
+        ((200, 40_000, 30.0, 0.0), 0.025, -450, -330),
+    ],
+)
+def test_exact_error_equals_mpmath_from_a_tenth_to_below_1e_300(law, step_size, low, high):
+    sample, v, p = _trained(*law, step_size, seed=3)
+    exact = log10_clean_error(v, p, sample, per_class=True)[0]
+    for k in range(2):
+        reference = _log10_error_by_mpmath(v, p, sample, k)
+        assert low < reference < high
+        assert abs(exact[k] - reference) < 1e-9 * max(1, abs(reference))
+        assert abs(exact[k] - 1.001 * reference) > 1e-9 * max(1, abs(reference))  # a wrong exponent is seen
+
+
+def test_exact_error_at_10_to_minus_16000_follows_the_dimension():
+    """Far below what mpmath's grid covers: log10 err is asymptotically linear in d with the slope of smaller d."""
+    errors = {}
+    for d in (10**6, 10**7, 10**8):
+        sample, v, p = _trained(200, d, math.sqrt(4.5 * d / 200), 0.0, 1000 / d, seed=1)
+        errors[d] = log10_clean_error(v, p, sample).item()
+    assert errors[10**7] < -16_000
+    assert errors[10**7] / errors[10**6] == pytest.approx(10, rel=0.03)
+    assert errors[10**8] / errors[10**7] == pytest.approx(10, rel=0.01)
+
+
+def test_exact_error_equals_counting_and_a_wrong_one_does_not():
+    sample, v, p = _trained(40, 2000, 6.0, 0.1, 0.1, runs=8)
+    exact = 10 ** log10_clean_error(v, p, sample)
+    for twin in (clean_error_sampled(v, p, sample, 20_000), clean_error_conditioned(v, p, sample, 20_000)):
+        z = (twin.value - exact) / twin.standard_error
+        assert z.abs().max() < 4.5
+        assert abs(z.sum() / math.sqrt(8)) < 4.5
+        wrong = (twin.value - 1.2 * exact) / twin.standard_error
+        assert abs(wrong.sum() / math.sqrt(8)) > 4.5
+
+
+def test_dense_and_reduced_models_share_the_formula():
+    sample = SignalNoiseLaw(30, 500, 5.0, 0.1).draw(0, coordinates="dense", runs=2)
+    path = gradient_descent(sample, 0.2, 3, record=[3])
+    exact = 10 ** log10_clean_error(path.v[-1], path.p[-1], sample)
+    counted = clean_error_sampled(path.v[-1], path.p[-1], sample, 20_000)
+    assert ((counted.value - exact) / counted.standard_error).abs().max() < 4.5
+
+
+def test_scores_by_hand():
+    sample, v, p = _trained(10, 60, 3.0, 0.2, 0.5, runs=2)
+    s = scores_of_fresh_data(v, p, sample)
+    rng = np.random.default_rng(0)
+    noise = rng.standard_normal((200_000, v.shape[-1]))
+    noise[:, :2] = 0  # reduced coordinates hold the signals in the first two
+    a, b = noise @ p[1].numpy(), noise @ v[1].numpy()
+    assert s.omega[1, 0] == pytest.approx(a.std(), rel=0.01)
+    assert s.along[1, 0] * s.omega[1, 0] == pytest.approx((a * b).mean(), rel=0.03)
+    assert torch.hypot(s.along, s.tau)[1, 0] == pytest.approx(b.std(), rel=0.01)
+    assert s.value[1, 1] == pytest.approx(-float(v[1, 1] * 3.0))
+
+
+def test_after_one_step_the_error_is_a_gaussian_tail():
+    sample, v, p = _trained(50, 400, 4.0, 0.1, 0.3, runs=3, steps=1)
+    units = sample.signals / 4.0
+    noise = v - torch.einsum("rk,rkm->rm", torch.einsum("rkm,rm->rk", units, v), units)
+    score = torch.einsum("rkm,rm->rk", sample.signals, v) * torch.tensor([1.0, -1.0])
+    tail = torch.special.log_ndtr(-score / noise.norm(dim=-1, keepdim=True)) / math.log(10)
+    torch.testing.assert_close(log10_clean_error(v, p, sample, per_class=True), tail, rtol=1e-11, atol=1e-12)
+
+
+def test_wrong_side_of_the_signal_is_worse_than_chance():
+    """V < 0: err = 1 - (error of the mirrored head), checked by counting and by symmetry."""
+    sample, v, p = _trained(40, 2000, 6.0, 0.1, 0.1, runs=4)
+    exact = 10 ** log10_clean_error(-v, p, sample)
+    torch.testing.assert_close(exact, 1 - 10 ** log10_clean_error(v, p, sample), rtol=1e-10, atol=1e-12)
+    counted = clean_error_sampled(-v, p, sample, 20_000)
+    assert ((counted.value - exact) / counted.standard_error).abs().max() < 4.5
+    assert exact.min() > 0.5
+
+
+def test_heads_that_say_nothing_are_half_wrong():
+    sample, v, p = _trained(5, 20, 2.0, 0.0, 0.1, runs=2)
+    torch.testing.assert_close(10 ** log10_clean_error(0 * v, p, sample), torch.full((2,), 0.5, dtype=torch.float64))
+    assert clean_error_sampled(0 * v, p, sample, 100).value.tolist() == [0.5, 0.5]
+    # no signal part, noise part only: a coin flip
+    blind = v.clone()
+    blind[:, :2] = 0
+    torch.testing.assert_close(
+        10 ** log10_clean_error(blind, 0 * p, sample), torch.full((2,), 0.5, dtype=torch.float64)
+    )
+
+
+def test_one_training_sample_makes_a_step_integrand():
+    """n = 1: v and p noise parts are parallel, tau = 0. err = P(e^{p.mu - omega t} V + c t < 0), a root to find."""
+    sample, v, p = _trained(1, 50, 6.0, 0.0, 3.0, seed=1, steps=3)
+    s = scores_of_fresh_data(v, p, sample)
+    k = int(sample.signal_class[0, 0])
+    a, V, omega, c = (float(x[0, k]) for x in (s.logit, s.value, s.omega, s.along))
+    assert abs(float(s.tau[0, k])) < 1e-12
+
+    def score(t):
+        return math.exp(a - omega * t) * V + c * t
+
+    t = np.linspace(-12, 12, 2_000_001)
+    sign = np.exp(a - omega * t) * V + c * t < 0
+    assert sign.any()
+    edges = t[np.nonzero(np.diff(sign))[0]]
+    by_hand = sum(
+        mpmath.ncdf(hi) - mpmath.ncdf(lo)
+        for lo, hi in zip([-math.inf, *edges], [*edges, math.inf], strict=True)
+        if score((max(lo, -12) + min(hi, 12)) / 2) < 0
+    )
+    assert 10 ** log10_clean_error(v, p, sample, per_class=True)[0, k].item() == pytest.approx(float(by_hand), rel=1e-3)
+
+
+def test_more_tokens_are_sampled_two_ways_that_agree():
+    sample, v, p = _trained(40, 2000, 7.0, 0.1, 0.2, runs=6, tokens=5)
+    counted, conditioned = clean_error_sampled(v, p, sample, 10_000), clean_error_conditioned(v, p, sample, 10_000)
+    z = (counted.value - conditioned.value) / torch.hypot(counted.standard_error, conditioned.standard_error)
+    assert z.abs().max() < 4.5
+    assert (conditioned.standard_error < counted.standard_error).all()
+    with pytest.raises(ValueError, match="tokens must be 2"):
+        log10_clean_error(v, p, sample)
+
+
+def test_error_on_flipped_labels():
+    sample, v, p = _trained(40, 2000, 6.0, 0.2, 0.1, runs=6)
+    clean = 10 ** log10_clean_error(v, p, sample)
+    predicted = noisy_error(clean, 0.2)
+    counted = clean_error_sampled(v, p, sample, 20_000, label_noise=0.2)
+    assert ((counted.value - predicted) / counted.standard_error).abs().max() < 4.5
+    assert ((counted.value - noisy_error(clean, 0.22)) / counted.standard_error).mean() < -4.5
+    assert noisy_error(0.0, 0.2) == 0.2
+    assert noisy_error(1.0, 0.2) == pytest.approx(0.8)
+
+
+def test_bound_is_above_the_error_and_minimal_over_equal_cuts():
+    sample, v, p = _trained(100, 20_000, 25.0, 0.05, 0.02, runs=4)
+    bound, exact = log10_error_bound(v, p, sample), log10_clean_error(v, p, sample, per_class=True)
+    assert (bound >= exact).all()
+    s = scores_of_fresh_data(v, p, sample)
+    ratio = torch.exp(s.logit) * s.value / torch.hypot(s.along, s.tau)
+    cuts = torch.linspace(1e-3, 30, 200_001, dtype=torch.float64)
+    for r, k in ((0, 0), (3, 1)):
+        exponents = torch.minimum((cuts / s.omega[r, k]) ** 2, (ratio[r, k] * torch.exp(-cuts)) ** 2) / 2
+        assert bound[r, k].item() == pytest.approx(-exponents.max().item() / math.log(10), rel=1e-3)
+    assert log10_error_bound(-v, p, sample).isnan().all()
+
+
+def test_batched_errors_equal_single_errors_and_any_chunk():
+    sample, v, p = _trained(30, 500, 5.0, 0.1, 0.2, runs=7)
+    whole = log10_clean_error(v, p, sample)
+    torch.testing.assert_close(log10_clean_error(v, p, sample, chunk=2), whole, rtol=1e-12, atol=0)
+    single = torch.cat([log10_clean_error(v[r : r + 1], p[r : r + 1], sample.run(r)) for r in range(7)])
+    torch.testing.assert_close(single, whole, rtol=1e-10, atol=0)
+
+
+def test_sampling_in_blocks_covers_every_point(monkeypatch):
+    from attnlib.single_head import population
+
+    sample, v, p = _trained(20, 200, 3.0, 0.1, 0.2)
+    monkeypatch.setattr(population, "_BLOCK_BYTES", 8 * 2 * v.shape[-1] * 64)
+    counted = clean_error_sampled(v, p, sample, 1000)
+    exact = 10 ** log10_clean_error(v, p, sample)
+    assert (counted.value * 1000).item() == pytest.approx(round((counted.value * 1000).item()))
+    assert abs(counted.value - exact) < 4.5 * counted.standard_error
+
+
+@pytest.mark.parametrize("count", [0, -5, 2.5])
+def test_zero_test_points_are_refused(count):
+    sample, v, p = _trained(5, 20, 2.0, 0.0, 0.1)
+    with pytest.raises(ValueError, match="count must be"):
+        clean_error_sampled(v, p, sample, count)
+    with pytest.raises(ValueError, match="count must be"):
+        clean_error_conditioned(v, p, sample, count)
+
+
+def test_vectors_of_another_sample_are_refused():
+    sample, v, p = _trained(5, 20, 2.0, 0.0, 0.1, runs=2)
+    with pytest.raises(ValueError, match="v must have shape"):
+        log10_clean_error(v[:1], p[:1], sample)
+    with pytest.raises(ValueError, match="label_noise must be"):
+        noisy_error(0.1, 0.7)
+    assert replace(sample.law, d=21).d == 21

@@ -1,0 +1,216 @@
+"""Gradients, descent and closed forms, each against a second way to the number."""
+
+import numpy as np
+import pytest
+import torch
+
+from attnlib.single_head.closed_form import two_steps
+from attnlib.single_head.coordinates import reduce, rotate
+from attnlib.single_head.descent import gaussian_start, gradient_descent
+from attnlib.single_head.law import SignalNoiseLaw
+from attnlib.single_head.model import forward, gradients, loss
+
+LAW = SignalNoiseLaw(n=11, d=60, signal_norm=4.0, label_noise=0.3, tokens=3)
+
+
+def _parameters(sample, seed=0):
+    rng = np.random.default_rng(seed)
+    shape = (sample.runs, sample.tokens.shape[-1])
+    return tuple(torch.as_tensor(rng.standard_normal(shape) / 5) for _ in range(2))
+
+
+def _autograd(sample, v, p):
+    v, p = v.clone().requires_grad_(), p.clone().requires_grad_()
+    tokens = sample.tokens
+    output = torch.einsum("rnt,rntm,rm->rn", torch.softmax(torch.einsum("rntm,rm->rnt", tokens, p), -1), tokens, v)
+    torch.nn.functional.binary_cross_entropy_with_logits(output, (sample.labels + 1) / 2, reduction="none").mean(
+        1
+    ).sum().backward()
+    return v.grad, p.grad, output.detach()
+
+
+def test_gradients_equal_autograd():
+    sample = LAW.draw(0, runs=2)
+    v, p = _parameters(sample)
+    grad_v, grad_p, out = gradients(sample.tokens, sample.labels, v, p)
+    auto_v, auto_p, output = _autograd(sample, v, p)
+    torch.testing.assert_close(out.output, output, rtol=1e-12, atol=1e-14)
+    torch.testing.assert_close(grad_v, auto_v, rtol=1e-10, atol=1e-13)
+    torch.testing.assert_close(grad_p, auto_p, rtol=1e-10, atol=1e-13)
+
+
+def test_gradient_in_p_is_a_vector_that_descends():
+    """The notebook this page started from had a scalar gradient in p with the wrong sign and Jacobian."""
+    sample = LAW.draw(4)
+    v, p = _parameters(sample, 3)
+    _, grad_p, out = gradients(sample.tokens, sample.labels, v, p)
+    assert grad_p.shape == p.shape
+    assert grad_p.std() > 0
+    before = loss(out.output, sample.labels)
+    after = loss(forward(sample.tokens, v, p - 1e-3 * grad_p).output, sample.labels)
+    slope = (after - before) / 1e-3
+    torch.testing.assert_close(slope, -(grad_p**2).sum(1), rtol=2e-2, atol=0)
+
+
+def test_loss_does_not_overflow():
+    output, labels = torch.tensor([[-1e4, 1e4, 0.0]], dtype=torch.float64), torch.ones(1, 3, dtype=torch.float64)
+    assert loss(output, labels).item() == pytest.approx((1e4 + 0 + np.log(2)) / 3, rel=1e-14)
+
+
+def test_descent_equals_autograd_descent_for_many_steps_and_starts():
+    sample = SignalNoiseLaw(9, 40, 3.0, 0.2).draw(1, runs=2, start_vectors=2)
+    for start in (None, gaussian_start(sample, 0.3)):
+        path = gradient_descent(sample, 0.4, 12, start=start)
+        v, p = (torch.zeros_like(path.v[0]), torch.zeros_like(path.p[0])) if start is None else start
+        for _ in range(12):
+            auto_v, auto_p, _ = _autograd(sample, v, p)
+            v, p = v - 0.4 * auto_v, p - 0.4 * auto_p
+        torch.testing.assert_close(path.v[-1], v, rtol=1e-10, atol=1e-12)
+        torch.testing.assert_close(path.p[-1], p, rtol=1e-10, atol=1e-12)
+
+
+def test_start_is_not_changed_in_place():
+    sample = LAW.draw(0, start_vectors=2)
+    start = gaussian_start(sample, 0.1)
+    copies = tuple(x.clone() for x in start)
+    gradient_descent(sample, 0.1, 3, start=start)
+    assert all(torch.equal(a, b) for a, b in zip(start, copies, strict=True))
+
+
+def test_gaussian_start_has_the_dense_law():
+    """|v_0|^2 / std^2 has mean d and v_0 . xi has variance |xi|^2 in both coordinate systems."""
+    law, draws = SignalNoiseLaw(4, 30, 2.0), 400
+    for coordinates in ("reduced", "dense"):
+        sample = law.draw(0, runs=draws, coordinates=coordinates, start_vectors=2)
+        v0, p0 = gaussian_start(sample, 0.5)
+        for vector in (v0, p0):
+            square = (vector**2).sum(1) / 0.25
+            assert abs(square.mean() - 30) < 4.5 * square.std() / np.sqrt(draws)
+        overlap = (v0 * p0).sum(1) / 0.25
+        assert abs((overlap**2).mean() - 30) < 4.5 * (overlap**2).std() / np.sqrt(draws)
+
+
+def test_trajectory_statistics_by_hand():
+    sample = SignalNoiseLaw(30, 200, 8.0, 0.2, tokens=3).draw(7, runs=2, coordinates="dense")
+    path = gradient_descent(sample, 0.2, 4, record=[2])
+    assert path.steps == (2, 4)
+    out = forward(sample.tokens, path.v[path.at(2)], path.p[path.at(2)])
+    for r in range(2):
+        margins = [float(sample.labels[r, i] * out.output[r, i]) for i in range(30)]
+        attention = [float(out.attention[r, i, sample.signal_position[r, i]]) for i in range(30)]
+        noisy = [bool(sample.noisy[r, i]) for i in range(30)]
+        assert path.train_accuracy[0, r] == pytest.approx(np.mean([m > 0 for m in margins]))
+        assert path.attention_noisy[0, r] == pytest.approx(
+            np.mean([a for a, f in zip(attention, noisy, strict=True) if f])
+        )
+        assert path.attention_clean[0, r] == pytest.approx(
+            np.mean([a for a, f in zip(attention, noisy, strict=True) if not f])
+        )
+        assert path.loss[0, r] == pytest.approx(np.mean(np.logaddexp(0, -np.array(margins))))
+
+
+def test_closed_forms_equal_two_steps_of_the_trainer():
+    for T in (2, 3, 5):
+        sample = SignalNoiseLaw(13, 70, 5.0, 0.3, tokens=T).draw(2, runs=3, coordinates="dense")
+        path, closed = gradient_descent(sample, 0.7, 2), two_steps(sample, 0.7)
+        assert torch.count_nonzero(path.p[1]) == 0
+        for trained, formula in ((path.v[1], closed.v1), (path.v[2], closed.v2), (path.p[2], closed.p2)):
+            assert (trained - formula).abs().max() / formula.abs().max() < 1e-12
+        torch.testing.assert_close(path.margins[1], closed.margins1, rtol=1e-10, atol=1e-13)
+
+
+def test_coefficients_rebuild_the_vectors():
+    sample = SignalNoiseLaw(10, 50, 4.0, 0.2).draw(5, runs=2, coordinates="dense")
+    c = two_steps(sample, 0.3)
+    noise = sample.noise_tokens()[:, :, 0]
+    v2 = torch.einsum("rk,rkm->rm", c.lambda2, sample.signals) + torch.einsum(
+        "rn,rnm->rm", c.theta2 * sample.labels, noise
+    )
+    v1 = torch.einsum("rk,rkm->rm", c.lambda1, sample.signals) + c.theta1 * torch.einsum(
+        "rn,rnm->rm", sample.labels, noise
+    )
+    torch.testing.assert_close(v2, c.v2, rtol=1e-12, atol=1e-14)
+    torch.testing.assert_close(v1, c.v1, rtol=1e-12, atol=1e-14)
+    # p_2 = beta/4n sum g gamma (u - xi), with the token preference gamma of the text
+    signal = torch.take_along_dim(sample.signals, sample.signal_class.unsqueeze(-1), dim=1)
+    p2 = 0.3 / 40 * torch.einsum("rn,rnm->rm", c.slopes * c.preference, signal - noise)
+    torch.testing.assert_close(p2, c.p2, rtol=1e-12, atol=1e-15)
+    assert c.theta1 == pytest.approx(0.3 / 40)
+
+
+def test_reduced_training_equals_dense_training_on_the_same_data():
+    for seed in range(5):
+        dense = SignalNoiseLaw(12, 300, 6.0, 0.2, tokens=3).draw(seed, coordinates="dense", start_vectors=2)
+        small = reduce(dense)
+        assert small.tokens.shape[-1] == 2 + 24 + 2
+        for std in (None, 0.05):
+            paths = [
+                gradient_descent(s, 0.5, 30, start=gaussian_start(s, std) if std else None) for s in (dense, small)
+            ]
+            torch.testing.assert_close(paths[1].margins, paths[0].margins, rtol=1e-10, atol=1e-10)
+            torch.testing.assert_close(
+                paths[1].attention_on_signal, paths[0].attention_on_signal, rtol=1e-10, atol=1e-12
+            )
+
+
+def test_rotation_changes_nothing_and_a_shear_is_refused():
+    sample = SignalNoiseLaw(8, 20, 3.0, 0.2).draw(0, runs=2)
+    m = sample.tokens.shape[-1]
+    turn = torch.linalg.qr(torch.as_tensor(np.random.default_rng(2).standard_normal((m, m))))[0]
+    a, b = (gradient_descent(s, 0.3, 10).margins for s in (sample, rotate(sample, turn)))
+    torch.testing.assert_close(a, b, rtol=1e-10, atol=1e-12)
+    turn[0, 0] += 1e-3
+    with pytest.raises(ValueError, match="orthogonal"):
+        rotate(sample, turn)
+    with pytest.raises(ValueError, match="one run"):
+        reduce(sample)
+
+
+def test_batched_runs_equal_single_runs():
+    sample = LAW.draw(3, runs=4)
+    path = gradient_descent(sample, 0.3, 15)
+    for r in range(4):
+        one = gradient_descent(LAW.draw(3, first_run=r), 0.3, 15)
+        torch.testing.assert_close(path.margins[:, r], one.margins[:, 0], rtol=1e-10, atol=1e-12)
+
+
+def test_float32_follows_float64():
+    sample64, sample32 = (LAW.draw(0, dtype=dtype) for dtype in (torch.float64, torch.float32))
+    a, b = (gradient_descent(s, 0.3, 5).margins[-1] for s in (sample64, sample32))
+    assert b.dtype == torch.float32
+    assert ((a - b).square().mean().sqrt() / a.square().mean().sqrt()) < 1e-5
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"step_size": 0.0}, "step_size must be"),
+        ({"step_size": float("nan")}, "step_size must be"),
+        ({"steps": -1}, "steps must be"),
+        ({"steps": 2.5}, "steps must be"),
+        ({"record": [7]}, "record must hold steps"),
+        ({"start": (torch.zeros(1, 3, dtype=torch.float64),) * 2}, r"start\[0\] must have shape"),
+    ],
+)
+def test_bad_training_arguments(arguments, message):
+    with pytest.raises(ValueError, match=message):
+        gradient_descent(LAW.draw(0), **({"step_size": 0.1, "steps": 3} | arguments))
+
+
+def test_bad_tensors_say_what_to_do():
+    sample = LAW.draw(0)
+    v, p = _parameters(sample)
+    with pytest.raises(ValueError, match="v must have dtype"):
+        forward(sample.tokens, v.float(), p)
+    with pytest.raises(ValueError, match="swap the axes"):
+        forward(sample.tokens, v.T, p)
+    with pytest.raises(ValueError, match="floating-point"):
+        forward(sample.tokens.long(), v, p)
+    with pytest.raises(ValueError, match="must be a torch tensor"):
+        forward(sample.tokens.numpy(), v, p)
+    with pytest.raises(ValueError, match="labels must have shape"):
+        gradients(sample.tokens, sample.labels[:, :3], v, p)
+    with pytest.raises(ValueError, match="start_vectors=2"):
+        gaussian_start(sample, 0.1)
+    with pytest.raises(ValueError, match="recorded steps"):
+        gradient_descent(sample, 0.1, 3, record=[1]).at(2)

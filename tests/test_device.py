@@ -1,0 +1,35 @@
+"""Devices: the CPU always, a GPU when there is one, a clear error when not."""
+
+import pytest
+import torch
+
+from attnlib.device import report, resolve
+
+
+def test_cpu_and_auto():
+    assert resolve("cpu") == torch.device("cpu")
+    assert resolve("auto").type == ("cuda" if torch.cuda.is_available() else "cpu")
+    assert report("cpu") == "cpu"
+
+
+@pytest.mark.parametrize("bad", ["tpu", "meta", 3.5, ""])
+def test_unknown_devices_are_refused(bad):
+    with pytest.raises(ValueError, match="device"):
+        resolve(bad)
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="a GPU is here, so asking for one is no error")
+def test_absent_gpu_is_a_clear_error():
+    with pytest.raises(ValueError, match="torch sees no GPU: use device='cpu' or 'auto'"):
+        resolve("cuda")
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA GPU; the CPU is the reference everywhere else")
+def test_gpu_gives_the_numbers_of_the_cpu():
+    from attnlib.single_head.law import SignalNoiseLaw
+    from attnlib.single_head.study import summarise
+
+    law = SignalNoiseLaw(50, 2000, 12.0, 0.1)
+    cpu, gpu = (summarise(law, 0.05, draws=5, device=device) for device in ("cpu", "cuda"))
+    torch.testing.assert_close(gpu.log10_clean_error.cpu(), cpu.log10_clean_error, rtol=1e-9, atol=1e-9)
+    torch.testing.assert_close(gpu.attention_noisy.cpu(), cpu.attention_noisy, rtol=1e-9, atol=1e-12)
