@@ -199,7 +199,7 @@ def within(
         known = bound[~bound.isnan()]
         first, last = known.min().item(), known.max().item()
         numbers[name] = first if sign > 0 else last
-        shown = f"{first:.4g}" if first == last else f"{first:.4g} to {last:.4g} (own bound in each draw)"
+        shown = f"{first:.4g}" if first == last else f"{first:.4g}..{last:.4g} (own bound per draw)"
         text.append(f"{'>' if sign > 0 else '<'}{'' if strict else '='} {shown}")
     draws = values.shape[0]
     failures = int((~inside.all(1)).sum())

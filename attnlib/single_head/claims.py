@@ -12,6 +12,7 @@ import math
 import torch
 
 from attnlib.claims import Claim, ClaimSet, Evidence, Source, Verdict, agrees, both, exactly, within
+from attnlib.single_head.mean_field import mean_field_log10_error
 from attnlib.single_head.study import TwoStepStudy, log_term
 
 __all__ = ["CLAIMS", "NOTEBOOK_STEP_CLAIM", "noise_tolerance"]
@@ -337,6 +338,23 @@ def benign(study: TwoStepStudy, constant: float) -> Evidence:
     eta = study.law.label_noise
     error = torch.pow(10.0, study.log10_error2).mean(1)
     return agrees(study.sampled_noisy_error2, constant * (eta + (1 - 2 * eta) * error))
+
+
+@CLAIMS.claim(
+    "C17", "the error is a function of the label counts",
+    r"mean-field scores put into the exact integral give $\log_{10}\mathrm{err}$ draw by draw from $|C_k|$ and $|N_k|$ alone",
+    wrong=1.1, wrong_text="an exponent 1.1 times larger",
+)  # fmt: skip
+def error_from_counts(study: TwoStepStudy, constant: float) -> Evidence:
+    law = study.law
+    predicted = mean_field_log10_error(
+        law.n, law.d, law.signal_norm, study.step_size, study.clean_counts, study.noisy_counts
+    )
+    exact = torch.logsumexp(study.log10_error2 * math.log(10), 1) / math.log(10) - math.log10(2)
+    relative = (law.n + 1) / law.d * predicted.abs().mean().item()
+    return agrees(
+        exact, constant * predicted, allowance=relative, allowance_text="finite d: (n + 1)/d of the exponent"
+    )
 
 
 def _dimension(study: TwoStepStudy) -> str:

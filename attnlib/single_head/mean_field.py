@@ -14,8 +14,9 @@ from dataclasses import dataclass
 import torch
 
 from attnlib import checks
+from attnlib.single_head.population import FreshScores, log10_error_of_scores
 
-__all__ = ["MeanField", "mean_field"]
+__all__ = ["MeanField", "mean_field", "mean_field_log10_error"]
 
 
 @dataclass(frozen=True)
@@ -73,3 +74,26 @@ def mean_field(
         attention_clean=s_c, attention_noisy=s_n, v_signal=v_signal, v_noise_clean=t_c, v_noise_noisy=t_n,
         margin2_clean=s_c * v_signal + (1 - s_c) * t_c, margin2_noisy=-s_n * v_signal + (1 - s_n) * t_n,
     )  # fmt: skip
+
+
+def mean_field_log10_error(
+    n: int, d: int, signal_norm: float, step_size: float, clean: torch.Tensor, noisy: torch.Tensor
+) -> torch.Tensor:
+    r"""log10 of the clean error (R,) after two steps, as a function of the label counts alone.
+
+    The exact one-dimensional integral with mean-field scores. With orthogonal noise of squared norm d, and sums over the n samples,
+    $|\Pi v_2|^2 = d(\tfrac{\beta}{4n})^2\sum(1+2g_i)^2$, $|\Pi p_2|^2 = d(\tfrac{\beta}{4n})^2\sum(g_i\gamma_i)^2$,
+    $\Pi v_2\cdot\Pi p_2 = -d(\tfrac{\beta}{4n})^2\sum y_i(1+2g_i)g_i\gamma_i$. Derived; leading order in n/d.
+    """
+    f = mean_field(n, d, signal_norm, step_size, clean, noisy)
+    scale = d * (step_size / (4 * n)) ** 2
+    sign = torch.tensor([1.0, -1.0], dtype=clean.dtype, device=clean.device)  # label of a clean sample of each class
+    boost_c, boost_n = 1 + 2 * f.slope_clean, 1 + 2 * f.slope_noisy
+    push_c, push_n = f.slope_clean * f.preference_clean, f.slope_noisy * f.preference_noisy
+    vv = scale * (clean * boost_c**2 + noisy * boost_n**2).sum(-1, keepdim=True)
+    pp = scale * (clean * push_c**2 + noisy * push_n**2).sum(-1, keepdim=True)
+    vp = -scale * (sign * (clean * boost_c * push_c - noisy * boost_n * push_n)).sum(-1, keepdim=True)
+    omega = pp.sqrt().clamp_min(torch.finfo(clean.dtype).tiny)
+    tau = (vv - (vp / omega) ** 2).clamp_min(0).sqrt()
+    two = torch.ones_like(sign)
+    return log10_error_of_scores(FreshScores(f.p_signal, f.v_signal, omega * two, sign * vp / omega, tau * two))

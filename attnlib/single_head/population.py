@@ -27,7 +27,7 @@ from attnlib.single_head.law import Sample
 from attnlib.single_head.model import forward
 
 __all__ = [
-    "Estimate", "clean_error_conditioned", "clean_error_sampled", "log10_clean_error", "log10_error_bound", "noisy_error",
+    "Estimate", "FreshScores", "clean_error_conditioned", "clean_error_sampled", "log10_clean_error", "log10_error_bound", "log10_error_of_scores", "noisy_error",
     "scores_of_fresh_data",
 ]  # fmt: skip
 
@@ -88,9 +88,13 @@ def log10_clean_error(
         raise ValueError(
             f"tokens must be 2 for the exact formula; got {sample.law.tokens}: use clean_error_conditioned (with its standard error)"
         )
-    s = scores_of_fresh_data(v, p, sample)
-    parts = (s.logit, s.value, s.omega, s.along, s.tau)
-    log_error = torch.cat([_log_error(*(x[i : i + chunk] for x in parts)) for i in range(0, len(v), chunk)])
+    return log10_error_of_scores(scores_of_fresh_data(v, p, sample), per_class=per_class, chunk=chunk)
+
+
+def log10_error_of_scores(scores: FreshScores, *, per_class: bool = False, chunk: int = 256) -> torch.Tensor:
+    """The integral itself: log10 of the clean error (R,), or (R, 2) with `per_class`, for given laws of the fresh scores."""
+    parts = (scores.logit, scores.value, scores.omega, scores.along, scores.tau)
+    log_error = torch.cat([_log_error(*(x[i : i + chunk] for x in parts)) for i in range(0, len(scores.value), chunk)])
     if not per_class:
         log_error = torch.logsumexp(log_error, -1) - math.log(2)
     return log_error / _LOG10

@@ -9,7 +9,8 @@ import torch
 from attnlib.single_head.closed_form import two_steps
 from attnlib.single_head.descent import gradient_descent
 from attnlib.single_head.law import SignalNoiseLaw
-from attnlib.single_head.mean_field import mean_field
+from attnlib.single_head.mean_field import mean_field, mean_field_log10_error
+from attnlib.single_head.population import log10_clean_error
 
 
 def _orthogonal_sample(n, d, rho, eta, seed):
@@ -98,3 +99,19 @@ def test_bad_arguments(name, value):
     }
     with pytest.raises(ValueError, match=f"{name} must"):
         mean_field(**(good | {name: value}))
+
+
+def test_mean_field_error_is_exact_for_orthogonal_noise_and_close_at_finite_d():
+    n, d, rho, step = 40, 400, 9.0, 0.4
+    sample = _orthogonal_sample(n, d, rho, 0.1, seed=3)
+    path = gradient_descent(sample, step, 2)
+    exact = log10_clean_error(path.v[2], path.p[2], sample)
+    torch.testing.assert_close(mean_field_log10_error(n, d, rho, step, *sample.counts()), exact, rtol=1e-9, atol=1e-10)
+
+    law = SignalNoiseLaw(100, 10**6, np.sqrt(4.5e4), 0.05)
+    sample = law.draw(0, 20)
+    path = gradient_descent(sample, 5e-4, 2, record=[2])
+    exact = log10_clean_error(path.v[-1], path.p[-1], sample)
+    predicted = mean_field_log10_error(law.n, law.d, law.signal_norm, 5e-4, *sample.counts())
+    assert ((exact - predicted) / predicted).abs().max() < 0.02
+    assert ((exact - predicted) / predicted).abs().max() > 1e-6  # finite d is not the limit

@@ -1,0 +1,91 @@
+"""One registry of what is timed. A case is a function that returns the callable to time, after checking that it is right."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+
+from attnlib.single_head.descent import gradient_descent
+from attnlib.single_head.law import Sample, SignalNoiseLaw
+from attnlib.single_head.population import log10_clean_error
+from attnlib.single_head.study import summarise
+from benchmarks import dense_reference
+
+__all__ = ["CASES", "Case"]
+
+
+@dataclass(frozen=True)
+class Case:
+    """`prepare()` runs the correctness gate and returns the callable; `limit` is the budget in seconds, if one is promised."""
+
+    name: str
+    what: str
+    prepare: Callable[[], Callable[[], object]]
+    limit: float | None = None
+
+
+def _paper_like(d: int) -> tuple[SignalNoiseLaw, float]:
+    """n = 200 and n SNR^2 = 4.5, beta d / n = 5, as at the paper's size, for any d."""
+    return SignalNoiseLaw(200, d, (4.5 * d / 200) ** 0.5, 0.05), 1000 / d
+
+
+def _dense_sample(law: SignalNoiseLaw, signals, noise, classes, labels) -> Sample:
+    tokens = torch.as_tensor(np.stack([signals[classes], noise], axis=1)[None])
+    classes = torch.as_tensor(classes[None])
+    return Sample(
+        law=law, seed=0, first_run=0, tokens=tokens, signals=torch.as_tensor(signals[None]), signal_class=classes,
+        signal_position=torch.zeros_like(classes), true_labels=1.0 - 2.0 * classes, labels=torch.as_tensor(labels[None]),
+        start_directions=tokens.new_zeros(1, 0, tokens.shape[-1]),
+    )  # fmt: skip
+
+
+def gate() -> None:
+    """Dense reference and package agree on the same data: margins to 1e-10, the exact error to 1e-6. Raises AssertionError."""
+    law, step = _paper_like(4000)
+    data = dense_reference.draw(np.random.default_rng(0), law.n, law.d, law.signal_norm, law.label_noise)
+    v, p, margins = dense_reference.descend(*data, step, 2)
+    sample = _dense_sample(law, *data)
+    path = gradient_descent(sample, step, 2, record=[2])
+    if not np.allclose(path.margins[-1, 0].numpy(), margins, rtol=1e-10, atol=1e-10):
+        raise AssertionError("reference and package train differently: no speed is reported")
+    ours = log10_clean_error(path.v[-1], path.p[-1], sample).item()
+    if abs(ours - dense_reference.clean_error(v, p, data[0])) > 1e-6 * abs(ours):
+        raise AssertionError("reference and package disagree on the error: no speed is reported")
+
+
+def _one_draw(d: int) -> Callable[[], Callable[[], object]]:
+    def prepare():
+        gate()
+        law, step = _paper_like(d)
+        counter = iter(range(10**9))
+        return lambda: summarise(law, step, draws=1, seed=next(counter))
+
+    return prepare
+
+
+def _many_draws():
+    gate()
+    law, step = _paper_like(40_000)
+    return lambda: summarise(law, step, draws=1000)
+
+
+def _dense(d: int) -> Callable[[], Callable[[], object]]:
+    def prepare():
+        gate()
+        law, step = _paper_like(d)
+        rng = np.random.default_rng(0)
+        return lambda: dense_reference.study(rng, law.n, law.d, law.signal_norm, law.label_noise, step)
+
+    return prepare
+
+
+CASES = [
+    Case("draw-d1e3", "one draw, two steps, exact error; n = 200, d = 1000", _one_draw(1000), 0.05),
+    Case("draw-d4e4", "the same at d = 40 000", _one_draw(40_000), 0.05),
+    Case("draw-d1e9", "the same at d = 1 000 000 000", _one_draw(10**9), 0.05),
+    Case("draws-1000", "1000 draws at d = 40 000 in one call", _many_draws, 10.0),
+    Case("dense-d4e4", "reference: one draw with dense vectors in numpy, d = 40 000", _dense(40_000)),
+]
