@@ -278,6 +278,13 @@ def binomial_tail(draws: int, probability: float, at_least: int) -> float:
 _CLASS = {Verdict.HOLDS: "verdict-holds", Verdict.FAILS: "verdict-fails", Verdict.OUTSIDE: "verdict-outside"}
 
 
+def _typeset(text: str) -> str:
+    """HTML of a plain-text figure: +- and inequalities as the signs people read."""
+    for plain_sign, sign in (("+-", "±"), ("<=", "≤"), (">=", "≥")):
+        text = text.replace(plain_sign, sign)
+    return html.escape(text)
+
+
 def verdict_table(results: Sequence[Check]) -> None:
     """Show the closing table of a page and leave the checks in the notebook for the ledger."""
     if not results:
@@ -297,7 +304,7 @@ def verdict_table(results: Sequence[Check]) -> None:
         cells = (record["predicted"], record["measured"] + (f" [{result.violated}]" if result.violated else ""))
         rows.append(
             f"<tr><th scope='row'>{record['id']}</th><td>{html.escape(record['title'])}</td>"
-            + "".join(f"<td>{html.escape(cell).replace('+-', '±')}</td>" for cell in cells)
+            + "".join(f"<td>{_typeset(cell)}</td>" for cell in cells)
             + f"<td><span class='verdict {_CLASS[result.verdict]}'>{html.escape(record['verdict'])}</span>{html.escape(known + note)}</td>"
             + f"<td>{html.escape(record['power_twin']['wrong'])}: {power}</td></tr>"
         )

@@ -110,8 +110,8 @@ class SignalNoiseLaw:
 
     def __str__(self) -> str:
         return (
-            f"{self.n} samples of {self.tokens} tokens in d = {self.d}: signal norm {self.signal_norm:g}, "
-            f"SNR {self.snr:.3g} (n SNR^2 = {self.n * self.snr**2:.3g}), labels flipped with probability {self.label_noise:g}"
+            f"{self.n} samples of {self.tokens} tokens in d = {self.d}, labels flipped with probability {self.label_noise:g}\n"
+            f"signal norm {self.signal_norm:g}: SNR = {self.snr:.3g}, n SNR^2 = {self.n * self.snr**2:.3g}"
         )
 
     def draw(

@@ -1,0 +1,74 @@
+# Commands of the book; `make` lists them. Each makes what it needs first: nothing else has to be typed.
+#
+# `.venv` holds the pinned environment. It is completed again whenever requirements.txt or pyproject.toml changes.
+
+PYTHON ?= python3
+JOBS ?= $(shell getconf _NPROCESSORS_ONLN 2>/dev/null || echo 2)
+URL ?=
+
+VENV := .venv
+RUN := $(VENV)/bin/python
+READY := $(VENV)/.ready
+# As the book runs its pages: processes beside each other, one thread each, so that sums are added in one order.
+ONE_THREAD := OMP_NUM_THREADS=1 MKL_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1
+
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+.PHONY: help book html notebooks test lint unit nbval browser bench repository clean
+
+help:  ## list the commands
+	@echo "Attention, Checked. Commands (JOBS=n sets the number of processes, here $(JOBS); PYTHON=... the Python 3.11+ to use):"
+	@sed -n 's/^\([a-z]*\):.*##\( .*\)/  make \1@ \2/p' $(firstword $(MAKEFILE_LIST)) | awk -F@ '{ printf "%-18s%s\n", $$1, $$2 }'
+
+book: $(READY)  ## run every page on this machine, then render the HTML
+	$(RUN) -m attnlib.publishing.book --jobs $(JOBS)
+
+html: $(READY)  ## render the HTML from the stored outputs; nothing is run
+	$(RUN) -m attnlib.publishing.book --stored
+
+notebooks: $(READY)  ## run every page and renew its stored outputs
+	$(RUN) -m attnlib notebooks
+
+# In this order: cheap checks first, and the book is rendered from outputs that nbval has proven.
+test: $(READY)  ## prove everything: lint, unit tests, stored outputs, rendering, pages in the browser
+	$(MAKE) lint
+	$(MAKE) unit
+	$(MAKE) nbval
+	$(MAKE) html
+	$(MAKE) browser
+
+lint: $(READY)  ## check the style of the code
+	$(RUN) -m ruff check .
+
+unit: $(READY)  ## unit tests
+	$(ONE_THREAD) $(RUN) -m pytest tests -m "not browser" -n $(JOBS)
+
+# One page stays on one worker (loadscope): its cells share a kernel.
+nbval: $(READY)  ## run every page and compare with its stored outputs
+	$(ONE_THREAD) $(RUN) -m pytest --nbval --nbval-current-env notebooks -n $(JOBS) --dist loadscope
+
+browser: $(READY)  ## look at the built pages in headless Chromium
+	$(RUN) -m pytest tests/browser -m browser -n $(JOBS)
+
+bench: $(READY)  ## measure speed and memory against the naive implementation
+	$(RUN) -m benchmarks
+
+repository: $(READY)  ## change the repository's address everywhere: make repository URL=https://github.com/owner/name
+	@test -n "$(URL)" || { echo "error: say which address: make repository URL=https://github.com/owner/name" >&2; exit 2; }
+	$(RUN) -m attnlib repository "$(URL)"
+
+clean:  ## remove what was built, also kept results of pages; the environment stays
+	rm -rf _build .pytest_cache .ruff_cache
+
+$(READY): requirements.txt pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
+	  echo "error: Python 3.11 or later is needed; $(PYTHON) is $$($(PYTHON) --version 2>&1). Try: make PYTHON=python3.12 ..." >&2; exit 2; }
+	@# An environment of another Python cannot be mended.
+	@if [ -x $(RUN) ] && [ "$$($(RUN) -c 'import sys; print(sys.version_info[:2])')" != \
+	  "$$($(PYTHON) -c 'import sys; print(sys.version_info[:2])')" ]; then rm -rf $(VENV); fi
+	$(PYTHON) -m venv $(VENV)
+	$(RUN) -m pip install --quiet --disable-pip-version-check -r requirements.txt
+	$(RUN) -m pip install --quiet --disable-pip-version-check --no-deps --editable .
+	@# Otherwise matplotlib remarks, in the output of the first page, that it builds its list of fonts.
+	$(RUN) -c 'import matplotlib.font_manager'
+	@touch $@

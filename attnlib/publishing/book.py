@@ -1,0 +1,253 @@
+"""From pages to HTML: run the pages (or take their stored outputs), stage the sources, render, publish by a swap.
+
+    python -m attnlib.publishing.book             pages executed on this machine (`make book`)
+    python -m attnlib.publishing.book --stored    the outputs stored in the repository (`make html`)
+
+Everything is made below `_build/`: `cache/` (executed pages), `source/` (what Sphinx reads), `sphinx-*/` (its
+working folder), `render.log`, and `html/`, which only ever holds a book that rendered without a warning.
+"""
+
+import argparse
+import fcntl
+import hashlib
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from importlib.metadata import PackageNotFoundError, version
+from itertools import pairwise
+from pathlib import Path
+
+from attnlib.publishing.execution import PagesFailed, execute_pages, package_folder, pins_hash, tree_hash
+from attnlib.publishing.pages import find_pages, write_atomically
+
+STAGED = ("_config.yml", "_toc.yml", "assets", "book")
+VERSIONS_SHOWN = ("attnlib", "jupyter-book", "sphinx", "numpy", "scipy", "torch", "matplotlib")
+
+
+class BuildError(Exception):
+    """The book was not built. The message says why and what to do; the last good HTML is untouched."""
+
+
+def build(root: Path, fresh: bool, jobs: int = 1) -> Path:
+    """Build the book whose `_config.yml` lies in `root`; return the path of its first page, `_build/html/index.html`.
+
+    `fresh`: execute the pages (`jobs` at a time, see `execution`); otherwise take the stored notebooks. Nothing is
+    rendered where pages, prose, assets, package and pins are what they were at the last success.
+
+    Raises `BuildError` for a missing file, a page that fails, a Sphinx warning, or a build already running here.
+    """
+    root = root.resolve()
+    needed = (*STAGED, "notebooks", "requirements.txt")
+    if missing := [name for name in needed if not (root / name).exists()]:
+        raise BuildError(
+            f"root must be the folder of the book, holding {', '.join(needed)}; "
+            f"{root} lacks {', '.join(missing)}: run this in the repository"
+        )
+    package = root / "attnlib" if (root / "attnlib").is_dir() else package_folder()
+    work = root / "_build"
+    work.mkdir(exist_ok=True)
+    with _only_one(work):
+        notebooks, times = _executed(root, package, jobs) if fresh else _stored(root)
+        record = {"source": "fresh" if fresh else "stored", "pages": times, "versions": _versions()}
+        content = _stage(root, work / "source", notebooks)
+        record["content"] = hashlib.sha256(f"{content}{tree_hash(package)}{pins_hash(root)}".encode()).hexdigest()
+        html = work / "html"
+        _clear_up(work, html)
+        if _content_of(html) == record["content"]:
+            print("Nothing changed since the last build: the HTML is kept.")
+            _write_record(html, record)
+        else:
+            _publish(_render(root, work, package), html, record)
+    return html / "index.html"
+
+
+# --- pages ----------------------------------------------------------------------------------------------------------
+
+
+def _executed(root: Path, package: Path, jobs: int) -> tuple[dict[str, str], dict[str, dict]]:
+    pages = [page.source for page in find_pages(root)]
+    print(f"Pages to run or to recall: {len(pages)}; processes: {jobs}", flush=True)
+    try:
+        results = execute_pages(pages, {}, jobs, root / "_build" / "cache", root=root, package=package)
+    except PagesFailed as error:
+        raise BuildError(f"pages failed, the HTML was not touched:\n{error}") from None
+    notebooks, times = {}, {}
+    for page, result in results.items():
+        name = page.relative_to(root).with_suffix(".ipynb").as_posix()
+        notebooks[name] = result.notebook
+        times[name] = {"seconds": round(result.seconds, 2), "cached": result.cached}
+    return notebooks, times
+
+
+def _stored(root: Path) -> tuple[dict[str, str], dict[str, dict]]:
+    paths = [page.stored for page in find_pages(root)]
+    if missing := [path.relative_to(root).as_posix() for path in paths if not path.is_file()]:
+        raise BuildError(f"every page needs its stored notebook; missing: {', '.join(missing)}: run `make notebooks`")
+    notebooks = {path.relative_to(root).as_posix(): path.read_text(encoding="utf-8") for path in paths}
+    return notebooks, {name: {"seconds": None, "cached": None} for name in notebooks}
+
+
+# --- staging and rendering ------------------------------------------------------------------------------------------
+
+
+def _stage(root: Path, source: Path, notebooks: dict[str, str]) -> str:
+    """Fill `source` anew with all that Sphinx reads and return the hash of its content."""
+    shutil.rmtree(source, ignore_errors=True)
+    source.mkdir()
+    for name in STAGED:
+        if (root / name).is_dir():
+            shutil.copytree(root / name, source / name, ignore=shutil.ignore_patterns(".*", "__pycache__"))
+        else:
+            shutil.copy(root / name, source / name)
+    for name, text in notebooks.items():
+        path = source / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+    return tree_hash(source)
+
+
+def _render(root: Path, work: Path, package: Path) -> Path:
+    """Run jupyter-book on `work/source`, warnings as errors, and return the folder with the HTML.
+
+    Raises `BuildError` with the warnings if there are any.
+    """
+    # Always from nothing. Sphinx tells a warning only when it reads the page: with a kept working folder the next run
+    # would pass over it in silence, and titles changed elsewhere would stay old in the menus.
+    # In a folder of its own: a build that was killed may have left a Sphinx that still writes into the last one.
+    sphinx = Path(tempfile.mkdtemp(prefix="sphinx-", dir=work))
+    print("Rendering", flush=True)
+    start = time.perf_counter()
+    path = os.pathsep.join([str(package.parent), *filter(None, [os.environ.get("PYTHONPATH")])])
+    command = [sys.executable, "-c", "from jupyter_book.cli.main import main; main()", "build", str(work / "source")]
+    command += ["--path-output", str(sphinx), "-W", "-n", "--keep-going"]
+    # The working directory is on the import path of `python -c`: it must hold nothing that can be imported by mistake.
+    done = subprocess.run(
+        command,
+        cwd=sphinx,
+        env={**os.environ, "PYTHONPATH": path, "NO_COLOR": "1", "PYTHONWARNINGS": "", "PYTHONUTF8": "1"},
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        check=False,
+    )
+    log = re.sub(r"\x1b\[[0-9;]*m", "", done.stdout)
+    write_atomically(work / "render.log", log)
+    if done.returncode != 0:
+        shutil.rmtree(sphinx, ignore_errors=True)
+        told = "\n".join(_complaints(log))
+        raise BuildError(
+            "rendering failed, the last good HTML was not touched; "
+            f"the whole log is in {(work / 'render.log').relative_to(root)}:\n"
+            # Named as the reader knows them, not by the copy that Sphinx reads.
+            + told.replace(f"{work / 'source'}{os.sep}", "")
+        )
+    print(f"Rendered in {time.perf_counter() - start:.1f} s")
+    return sphinx / "_build" / "html"
+
+
+def _complaints(log: str) -> list[str]:
+    """The lines of a Sphinx log that say what is wrong, each once; the end of the log where none is known as such."""
+    lines = log.splitlines()
+    found = [line for line in lines if re.search(r"\b(WARNING|ERROR|CRITICAL)\b", line)]
+    # "Sphinx error:", "Extension error (name):": what was wrong is on the next line.
+    found += [after for line, after in pairwise(lines) if re.fullmatch(r"\w+ error.*:", line)]
+    return list(dict.fromkeys(found or lines[-15:]))
+
+
+# --- publishing -----------------------------------------------------------------------------------------------------
+
+
+def _publish(built: Path, html: Path, record: dict) -> None:
+    """Put the folder `built` in the place of `html`. At every moment one complete book is there or beside it."""
+    _write_record(built, record)
+    old = html.with_name("html.old")
+    shutil.rmtree(old, ignore_errors=True)
+    if html.exists():
+        html.rename(old)
+    built.rename(html)
+    shutil.rmtree(old, ignore_errors=True)
+    shutil.rmtree(built.parents[1], ignore_errors=True)
+
+
+def _clear_up(work: Path, html: Path) -> None:
+    """Remove what a killed build left, and finish a swap that was killed between its two renames."""
+    for left in work.glob("sphinx-*"):
+        shutil.rmtree(left, ignore_errors=True)
+    old = html.with_name("html.old")
+    if old.exists() and not html.exists():
+        old.rename(html)
+
+
+def _content_of(html: Path) -> str | None:
+    """The content hash recorded in a published book; None where there is no complete book or no readable record."""
+    try:
+        record = json.loads((html / "build.json").read_text(encoding="utf-8"))
+        return record["content"] if (html / "index.html").is_file() else None
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+
+
+def _write_record(html: Path, record: dict) -> None:
+    write_atomically(html / "build.json", json.dumps(record, indent=1, sort_keys=True) + "\n")
+
+
+def _versions() -> dict[str, str]:
+    shown = {"python": ".".join(map(str, sys.version_info[:3]))}
+    for name in VERSIONS_SHOWN:
+        try:
+            shown[name] = version(name)
+        except PackageNotFoundError:
+            continue
+    return shown
+
+
+@contextmanager
+def _only_one(work: Path) -> Iterator[None]:
+    """Hold the lock of `work`; the system lets go of it when the process ends, however it ends."""
+    with (work / ".lock").open("w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            raise BuildError(f"another build is running in {work}: wait for it to end") from None
+        yield
+
+
+# --- command line ---------------------------------------------------------------------------------------------------
+
+
+def _positive(text: str) -> int:
+    try:
+        number = int(text)
+    except ValueError:
+        number = 0
+    if number < 1:
+        raise argparse.ArgumentTypeError(f"expected a whole number >= 1; got {text!r}")
+    return number
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Entry of `python -m attnlib.publishing.book`; returns the exit status."""
+    parser = argparse.ArgumentParser(prog="python -m attnlib.publishing.book", description="Build the book's HTML.")
+    parser.add_argument("--stored", action="store_true", help="take the stored outputs; execute nothing")
+    parser.add_argument("--jobs", type=_positive, default=2, help="pages run at a time (default: 2)")
+    parser.add_argument("--root", type=Path, default=Path(), help="folder of the book (default: the current one)")
+    options = parser.parse_args(argv)
+    try:
+        index = build(options.root, fresh=not options.stored, jobs=options.jobs)
+    except BuildError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 1
+    print(f"The book is ready. Open {index}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,61 @@
+"""Renew the stored outputs (`make notebooks`): every .md is executed, its .ipynb rewritten where it changed.
+
+The same sources give the same bytes: cell ids are hashes of the cells, and nothing that tells the time or the machine
+is kept (`execution` sees to both). So a changed notebook in a diff means a changed page.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from attnlib.publishing.execution import PagesFailed, execute_pages
+from attnlib.publishing.pages import UserError, find_pages, find_root, write_atomically
+
+
+def renew(root: Path, check: bool = False, jobs: int = 2, cache_dir: Path | None = None) -> list[Path]:
+    """Execute all pages of the book in `root` and return the stored notebooks whose bytes differ, relative to `root`.
+
+    They are rewritten, each in one step, unless `check`. A page comes from `cache_dir` when nothing that it depends on
+    changed. Raises `PagesFailed`, before anything is written, when a page fails.
+    """
+    pages = {page.source: page for page in find_pages(root)}
+    results = execute_pages(list(pages), jobs=jobs, cache_dir=cache_dir, root=root)
+    changed = []
+    for source, page in pages.items():
+        fresh = results[source].notebook
+        if _bytes(page.stored) != fresh.encode():
+            changed.append(page.stored.relative_to(root))
+            if not check:
+                write_atomically(page.stored, fresh)
+    return changed
+
+
+def _bytes(path: Path) -> bytes | None:
+    return path.read_bytes() if path.is_file() else None
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Entry of `python -m attnlib notebooks`. Returns 1 when a page fails or `--check` finds a change, else 0."""
+    parser = argparse.ArgumentParser(prog="attnlib notebooks", description="Renew the stored outputs of all pages.")
+    parser.add_argument("--check", action="store_true", help="write nothing; fail when a stored notebook would change")
+    parser.add_argument("--no-cache", action="store_true", help="execute every page, whatever `make book` has kept")
+    parser.add_argument("--jobs", type=int, default=2, metavar="N", help="pages run at a time (default: 2)")
+    options = parser.parse_args(argv)
+    root = find_root()
+    if options.jobs < 1:
+        raise UserError(f"--jobs must be an integer >= 1; got {options.jobs}")
+    try:
+        cache = None if options.no_cache else root / "_build" / "cache"
+        changed = renew(root, options.check, options.jobs, cache)
+    except PagesFailed as error:
+        print(error, file=sys.stderr)
+        return 1
+    word = "would change" if options.check else "renewed"
+    for path in changed:
+        print(f"{word}: {path}")
+    if not changed:
+        print("Stored notebooks are up to date.")
+    return int(options.check and bool(changed))

@@ -1,0 +1,31 @@
+"""How pytest runs the pages: `pytest --nbval notebooks`.
+
+nbval executes each code cell of a stored notebook and compares. What counts as equal is the book's own rule,
+`attnlib.publishing.stored_outputs`, so it replaces nbval's comparison, which knows only exact texts.
+"""
+
+import pytest
+from nbval.plugin import IPyNbCell
+
+from attnlib.publishing.stored_outputs import compare_outputs
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if isinstance(item, IPyNbCell):
+            item.compare_outputs = _comparison_for(item)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_call(item: pytest.Item) -> None:
+    # nbval compares nothing where the execution count is missing: a notebook cleared of all outputs would pass.
+    if isinstance(item, IPyNbCell) and item.cell.execution_count is None:
+        item.raise_cell_error("this cell was never executed: run `make notebooks`")
+
+
+def _comparison_for(item: IPyNbCell):
+    def compare(fresh, stored, skip_compare=None) -> bool:
+        item.comparison_traceback = compare_outputs(stored, fresh)
+        return not item.comparison_traceback
+
+    return compare

@@ -1,0 +1,111 @@
+"""The built book in the machine's own Chromium: find it, serve the book on this machine only, open pages."""
+
+import os
+import shutil
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+from playwright.sync_api import Browser, Page, Route, sync_playwright
+
+# Another folder can be looked at: BOOK_HTML=path/to/html pytest tests/browser
+HTML = Path(os.environ.get("BOOK_HTML", Path(__file__).parents[2] / "_build" / "html")).resolve()
+PHONE, DESKTOP = {"width": 390, "height": 844}, {"width": 1360, "height": 900}
+MISSING = (
+    "no Chromium on this machine: `sudo apt-get install chromium` (or chromium-browser, google-chrome), then again"
+)
+ARGUMENTS = [
+    "--no-sandbox",  # tests run as root in containers
+    "--disable-gpu",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+    "--no-first-run",
+]
+
+
+def chromium() -> str | None:
+    """Path of the system's Chromium, or None."""
+    return next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+
+
+def page_names(html: Path = HTML) -> list[str]:
+    """All pages of the built book, as paths below `html`; without redirects, indices and the theme's own files."""
+    found = [path.relative_to(html) for path in sorted(html.rglob("*.html"))]
+    # A redirect has no content; the indices hold nothing but links made by Sphinx.
+    aside = {"genindex.html", "search.html", "prf-prf.html"}
+    return [
+        name.as_posix()
+        for name in found
+        if not name.parts[0].startswith("_")
+        and name.as_posix() not in aside
+        and 'http-equiv="Refresh"' not in (html / name).read_text(encoding="utf-8")[:500]
+    ]
+
+
+@contextmanager
+def served(html: Path = HTML) -> Iterator[str]:
+    """Serve `html` on a free port of 127.0.0.1; gives the address."""
+
+    class Quiet(SimpleHTTPRequestHandler):
+        def log_message(self, *arguments: object) -> None:
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), partial(Quiet, directory=str(html))) as server:
+        thread = threading.Thread(target=server.serve_forever, daemon=True)
+        thread.start()
+        yield f"http://127.0.0.1:{server.server_port}"
+        server.shutdown()
+        thread.join()
+
+
+@contextmanager
+def launched() -> Iterator[Browser]:
+    """A headless Chromium. Raises FileNotFoundError where there is none."""
+    path = chromium()
+    if path is None:
+        raise FileNotFoundError(MISSING)
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=path, args=ARGUMENTS)
+        yield browser
+        browser.close()
+
+
+class Visit:
+    """One page opened in a fresh context, with what went wrong on the way: `outside` requests and `errors`."""
+
+    def __init__(self, page: Page, outside: list[str], errors: list[str]) -> None:
+        self.page, self.outside, self.errors = page, outside, errors
+
+
+@contextmanager
+def visited(
+    browser: Browser, address: str, name: str, viewport: dict = DESKTOP, scheme: str = "light"
+) -> Iterator[Visit]:
+    """Open page `name`, wait until it and its formulas are drawn. Requests to other hosts are recorded and cut."""
+    context = browser.new_context(viewport=viewport, color_scheme=scheme)
+    page = context.new_page()
+    outside: list[str] = []
+    errors: list[str] = []
+
+    def watch(route: Route) -> None:
+        url = route.request.url
+        if url.startswith((f"{address}/", "data:", "blob:")):
+            route.continue_()
+        else:
+            outside.append(url)
+            route.abort()
+
+    context.route("**/*", watch)
+    page.on("console", lambda message: errors.append(message.text) if message.type == "error" else None)
+    page.on("pageerror", lambda error: errors.append(str(error)))
+    try:
+        page.goto(f"{address}/{name}", wait_until="load")
+        # Pages without formulas do not load MathJax.
+        page.evaluate("async () => { await window.MathJax?.startup?.promise; await document.fonts.ready }")
+        yield Visit(page, outside, errors)
+    finally:
+        context.close()

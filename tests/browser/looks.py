@@ -1,0 +1,116 @@
+"""What a page of the book must be in a browser. Each check returns its faults in words; none is good."""
+
+import re
+
+from axe_playwright_python.sync_playwright import Axe
+
+from tests.browser.browsing import Visit
+
+# Findings of axe that stay, serious and critical ones only, by axe's rule: a piece of HTML that the finding must hold, and
+# the reason. Everything else is an error.
+ALLOWED: dict[str, tuple[str, str]] = {
+    "aria-required-children": (
+        'class="citation-list"',
+        "docutils writes the bibliography as a list whose return links are not list items; its content reads well aloud",
+    ),
+}
+
+# Least contrast, WCAG AA, of all text of the article. Backgrounds may be half transparent: they are laid over each other.
+CONTRAST = """() => {
+  const rgba = text => { const p = text.match(/[\\d.]+/g).map(Number); return [p[0], p[1], p[2], p[3] ?? 1]; };
+  const over = (top, under) => [0, 1, 2].map(i => top[i] * top[3] + under[i] * (1 - top[3])).concat(1);
+  const background = node => {
+    if (!node) return [255, 255, 255, 1];
+    const own = rgba(getComputedStyle(node).backgroundColor);
+    return own[3] === 1 ? own : over(own, background(node.parentElement));
+  };
+  const light = c => { const f = c.slice(0, 3).map(v => v / 255).map(v => v <= 0.03928 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4);
+                       return 0.2126 * f[0] + 0.7152 * f[1] + 0.0722 * f[2]; };
+  let worst = {ratio: 21, text: "", texts: 0};
+  for (const node of document.querySelectorAll(".bd-article :is(p, li, td, th, h1, h2, h3, figcaption, a, code, span)")) {
+    const text = [...node.childNodes].filter(n => n.nodeType === 3).map(n => n.data.trim()).join("");
+    if (!text || !node.checkVisibility({visibilityProperty: true, opacityProperty: true})) continue;
+    if (node.closest(".headerlink, mjx-container, .visually-hidden")) continue;
+    const behind = background(node), front = over(rgba(getComputedStyle(node).color), behind);
+    const [a, b] = [light(front), light(behind)].sort((x, y) => y - x), ratio = (a + 0.05) / (b + 0.05);
+    worst.texts += 1;
+    if (ratio < worst.ratio) worst = {...worst, ratio, text: `${node.tagName} ${node.className}: ${text.slice(0, 60)}`};
+  }
+  return worst;
+}"""
+
+# Text of the article that should have become a formula: delimiters or commands outside code.
+RAW_MATHS = """() => {
+  const walk = document.createTreeWalker(document.querySelector(".bd-article"), NodeFilter.SHOW_TEXT);
+  const found = [];
+  while (walk.nextNode()) {
+    const node = walk.currentNode, maths = /\\\\\\(|\\\\\\[|\\$\\$|\\\\(frac|mu|rho|eta|beta|mathbb|begin)\\b/;
+    if (!node.parentElement.closest("pre, code, script, style, mjx-container, .math") && maths.test(node.data))
+      found.push(node.data.trim().slice(0, 80));
+  }
+  return found;
+}"""
+
+
+def loading(visit: Visit) -> list[str]:
+    """Requests to other hosts, errors in the console, pictures that did not arrive."""
+    visit.page.wait_for_load_state("networkidle")  # what a script asks for later counts too
+    images = visit.page.evaluate("[...document.images].map(i => [i.src, i.complete && i.naturalWidth > 0])")
+    faults = [f"asks another host: {url}" for url in visit.outside]
+    # A request that was cut is reported there already.
+    faults += [f"console: {text}" for text in visit.errors if "ERR_FAILED" not in text]
+    return faults + [f"broken picture: {source}" for source, shown in images if not shown]
+
+
+def formulas(visit: Visit, source: str) -> list[str]:
+    """Formulas of the HTML file `source` that MathJax did not draw, drew as errors, or never saw."""
+    written = len(re.findall(r'class="(?:[^"]* )?math(?: [^"]*)?"', source))
+    drawn = visit.page.evaluate("document.querySelectorAll('.math:has(mjx-container)').length")
+    faults = [f"{written} formulas written, {drawn} drawn"] if written != drawn else []
+    broken = visit.page.evaluate("[...document.querySelectorAll('mjx-merror')].map(m => m.textContent)")
+    faults += [f"formula with an error: {text}" for text in broken]
+    return faults + [f"formula shown as text: {text}" for text in visit.page.evaluate(RAW_MATHS)]
+
+
+def sideways(visit: Visit) -> list[str]:
+    """Whether the document is wider than the window. Boxes that scroll in themselves do not count."""
+    visit.page.evaluate("window.scrollTo(500, 0)")
+    moved = visit.page.evaluate("window.scrollX")
+    width = visit.page.evaluate("Math.max(document.documentElement.scrollWidth, document.body.scrollWidth)")
+    room = visit.page.viewport_size["width"]
+    return (
+        [f"scrolls sideways by {moved} px: {width} px wide in a window of {room} px"] if moved or width > room else []
+    )
+
+
+def ledger_fits(visit: Visit) -> list[str]:
+    """On a desktop the ledger is seen whole: no box around it scrolls, no cell is narrower than its content."""
+    return visit.page.evaluate("""() => [...document.querySelectorAll("table.ledger, table.ledger td")]
+      .map(node => node.matches("table") ? node.parentElement : node)
+      .filter(node => node.scrollWidth > node.clientWidth + 1)
+      .map(node => `${node.scrollWidth} px in ${node.clientWidth} px: ${node.textContent.slice(0, 80)}`)""")
+
+
+def readable(visit: Visit, scheme: str) -> list[str]:
+    """Whether the page follows the reader's `scheme`, and text with contrast below 4.5 (WCAG AA)."""
+    shown = visit.page.evaluate("document.documentElement.dataset.theme")
+    faults = [f"theme is {shown!r}, the reader's is {scheme!r}"] if shown != scheme else []
+    paper = visit.page.evaluate("getComputedStyle(document.body).backgroundColor")
+    brightness = sum(map(int, re.findall(r"\d+", paper)[:3])) / 3
+    if not (brightness < 60 if scheme == "dark" else brightness > 240):
+        faults.append(f"paper is {paper} in {scheme} mode")
+    worst = visit.page.evaluate(CONTRAST)
+    if not worst["texts"]:
+        faults.append("no text found")
+    return faults + ([f"contrast {worst['ratio']:.2f} of {worst['text']}"] if worst["ratio"] < 4.5 else [])
+
+
+def accessible(visit: Visit) -> list[str]:
+    """Serious and critical findings of axe-core that are not in `ALLOWED`."""
+    return [
+        f"{violation['id']} ({violation['impact']}): {node['html'][:200]} {node['failureSummary'][:200]}"
+        for violation in Axe().run(visit.page).response["violations"]
+        if violation["impact"] in ("serious", "critical")
+        for node in violation["nodes"]
+        if ALLOWED.get(violation["id"], ("\0", ""))[0] not in node["html"]
+    ]

@@ -1,0 +1,203 @@
+"""What every page must satisfy, as functions from a notebook to the list of its faults. An empty list is a good page."""
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import yaml
+from nbformat import NotebookNode
+
+from attnlib.publishing.parameters import parse_parameters
+
+COLAB_CELL = """import importlib.util
+
+if importlib.util.find_spec("attnlib") is None:
+    %pip install -q --no-deps git+{url}"""
+
+# Kept by one side of the pair only: who ran the cell, and empty lists.
+NOT_PAIRED = {"papermill", "execution"}
+
+# MyST that Colab shows as plain text, by what is wrong with it. Code, and then mathematics, are taken out before.
+MYST = {
+    "a directive": r"^\s*(?:`{3,}|~{3,})\s*\{",
+    "a colon fence": r"^\s*:::",
+    "a role": r"\{[\w:.+-]+\}`",
+    "a MyST comment": r"^\s*%",
+    "a label": r"^\s*\([^)\s]+\)=\s*$",
+    "a cell break": r"^\+\+\+",
+    "a labelled equation": r"\$\$[ \t]*\([\w:.-]+\)",
+    "a footnote": r"\[\^[^\]]+\]",
+    "a substitution": r"\{\{",
+    "attributes": r"[\])]\{[^}`]*\}",
+}
+HTML_DRAWN = {"details", "summary", "br", "sub", "sup"}
+MACHINE = re.compile(r"/(?:home|root|tmp|Users|opt|var)/\S+|[A-Z]:\\\w+|ipykernel_\d+|site-packages| at 0x[0-9a-f]{6,}")
+
+
+def code_cells(notebook: NotebookNode) -> list[NotebookNode]:
+    return [cell for cell in notebook.cells if cell.cell_type == "code"]
+
+
+def tags(cell: NotebookNode) -> list[str]:
+    return list(cell.metadata.get("tags", []))
+
+
+def pair(source: NotebookNode, stored: NotebookNode) -> list[str]:
+    """Cells of the .md and of the .ipynb are the same: kinds, sources, tags and all other metadata."""
+    if len(source.cells) != len(stored.cells):
+        return [f"the .md has {len(source.cells)} cells, the .ipynb {len(stored.cells)}"]
+    faults = []
+    for number, (left, right) in enumerate(zip(source.cells, stored.cells, strict=True)):
+        for what in ("cell_type", "source"):
+            if left[what] != right[what]:
+                faults.append(
+                    f"cell {number}: {what} differs: {left[what]!r} in the .md, {right[what]!r} in the .ipynb"
+                )
+        first, second = (
+            {key: value for key, value in cell.metadata.items() if key not in NOT_PAIRED and value != []}
+            for cell in (left, right)
+        )
+        if first != second:
+            faults.append(f"cell {number}: metadata differ: {first} in the .md, {second} in the .ipynb")
+    return faults
+
+
+def executed(notebook: NotebookNode) -> list[str]:
+    """Every code cell was run, once, from top to bottom."""
+    counts = [cell.execution_count for cell in code_cells(notebook)]
+    return [] if counts == list(range(1, len(counts) + 1)) else [f"execution counts must be 1, 2, 3, ...; got {counts}"]
+
+
+def parameters(notebook: NotebookNode) -> list[str]:
+    """Exactly one cell is tagged `parameters`; it is the second code cell and well formed."""
+    cells = code_cells(notebook)
+    tagged = [number for number, cell in enumerate(cells, start=1) if "parameters" in tags(cell)]
+    if tagged != [2]:
+        return [f"the second code cell, and only it, must be tagged parameters; tagged: {tagged}"]
+    try:
+        return [] if parse_parameters(cells[1].source) else ["the parameters cell is empty"]
+    except ValueError as error:
+        return [str(error)]
+
+
+def colab_cell(notebook: NotebookNode, url: str) -> list[str]:
+    """The first code cell is the Colab cell, to the letter, with the repository's address."""
+    cells = code_cells(notebook)
+    wanted = COLAB_CELL.format(url=url)
+    return [] if cells and cells[0].source == wanted else [f"the first code cell must be exactly:\n{wanted}"]
+
+
+def figures(notebook: NotebookNode) -> list[str]:
+    """Every cell that draws has one picture, with caption, name (fig-...) and an alt text that describes it."""
+    faults = []
+    for number, cell in enumerate(code_cells(notebook), start=1):
+        drawn = sum(kind.startswith("image/") for output in cell.outputs for kind in output.get("data", {}))
+        if not drawn:
+            continue
+        settings = cell.metadata.get("mystnb", {})
+        figure = settings.get("figure", {})
+        caption, name = (str(figure.get(key) or "").strip() for key in ("caption", "name"))
+        alt = str(settings.get("image", {}).get("alt") or "").strip()
+        if drawn > 1:
+            faults.append(f"code cell {number}: {drawn} pictures under one caption: one figure per cell")
+        if not caption:
+            faults.append(f"code cell {number}: the figure has no caption (mystnb: figure: caption)")
+        if not name.startswith("fig-"):
+            faults.append(f"code cell {number}: the figure's name must begin with fig-; got {name!r}")
+        if len(alt) < 40 or alt == caption:
+            faults.append(f"code cell {number}: alt text must describe the picture, 40 characters or more; got {alt!r}")
+    return faults
+
+
+def figure_names(notebook: NotebookNode) -> list[str]:
+    found = (cell.metadata.get("mystnb", {}).get("figure", {}).get("name") for cell in code_cells(notebook))
+    return [name for name in found if name]
+
+
+def markdown(notebook: NotebookNode) -> list[str]:
+    """Markdown cells hold only what Colab draws."""
+    faults = []
+    for number, cell in enumerate(notebook.cells):
+        if cell.cell_type != "markdown":
+            continue
+        # Directives are fences, so they are looked for before fences are taken out.
+        fault_texts = {"a directive": cell.source}
+        # A role is braces before a code span: keep the backticks, drop what is between them.
+        plain = re.sub(r"^(\s*)(`{3,}|~{3,})[^`{]*\n.*?^\s*\2\s*$", "", cell.source, flags=re.M | re.S)
+        plain = re.sub(r"(?<!`)(`+)(?!`)(.+?)(?<!`)\1(?!`)", "``", plain, flags=re.S)
+        fault_texts["a labelled equation"] = plain
+        plain = re.sub(r"\$\$.*?\$\$|(?<![\\$])\$[^$\n]+(?:\n[^$\n]+)*\$", "", plain, flags=re.S)
+        for what, pattern in MYST.items():
+            if match := re.search(pattern, fault_texts.get(what, plain), flags=re.M):
+                faults.append(f"cell {number}: {what}, which Colab does not draw: {match.group().strip()!r}")
+        if "\\begin{" in plain:
+            faults.append(f"cell {number}: a LaTeX environment outside $$...$$")
+        for tag in sorted(set(re.findall(r"</?([A-Za-z][\w-]*)[^<>]*>", plain)) - HTML_DRAWN):
+            if tag not in ("http", "https"):
+                faults.append(f"cell {number}: <{tag}>, where only {', '.join(sorted(HTML_DRAWN))} are allowed")
+        for target in re.findall(r"!\[[^\]]*\]\(([^)]*)\)", plain):
+            if not target.startswith(("data:", "attachment:")):
+                # Colab opens the page alone, and the book must not fetch from elsewhere.
+                faults.append(f"cell {number}: picture {target!r} is neither in the page nor drawn by it")
+    return faults
+
+
+def quiet(notebook: NotebookNode) -> list[str]:
+    """No errors, nothing on stderr, no path or address of the machine that ran the page."""
+    faults = []
+    for number, cell in enumerate(code_cells(notebook), start=1):
+        for output in cell.outputs:
+            if output.output_type == "error":
+                faults.append(f"code cell {number}: stored error {output.ename}: {output.evalue}")
+            if output.get("name") == "stderr":
+                faults.append(f"code cell {number}: prints to stderr: {output.text[:80]!r}")
+            texts = [output.get("text", ""), *_texts(output.get("data", {}))]
+            faults += [
+                f"code cell {number}: shows a path of a machine: {match.group()!r}"
+                for text in texts
+                if (match := MACHINE.search(text))
+            ]
+    return faults
+
+
+def _texts(data: Mapping[str, Any]) -> list[str]:
+    return [value if isinstance(value, str) else yaml.safe_dump(_plain(value), allow_unicode=True, width=10**6)
+            for kind, value in data.items() if not kind.startswith("image/")]  # fmt: skip
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {key: _plain(item) for key, item in value.items()}
+    return [_plain(item) for item in value] if isinstance(value, list) else value
+
+
+def compared(notebook: NotebookNode) -> list[str]:
+    """nbval compares every cell but the last one, which tells versions."""
+    cells = code_cells(notebook)
+    faults = []
+    for number, cell in enumerate(cells, start=1):
+        excused = [
+            tag for tag in tags(cell) if tag.startswith("nbval-") or tag in ("raises-exception", "skip-execution")
+        ]
+        excused += re.findall(r"^\s*#\s*((?:NBVAL|PYTEST_VALIDATE)_\w+)", cell.source, flags=re.M)
+        wanted = ["nbval-ignore-output"] if number == len(cells) else []
+        if excused != wanted:
+            faults.append(f"code cell {number} of {len(cells)} must carry {wanted or 'no such tag'}; got {excused}")
+    return faults
+
+
+def toc_files(toc: Path) -> list[str]:
+    """Every file that _toc.yml names, without extension, in order."""
+
+    def walk(node: Any) -> list[str]:
+        if isinstance(node, list):
+            return [name for item in node for name in walk(item)]
+        if isinstance(node, Mapping):
+            own = [str(node[key]) for key in ("root", "file") if key in node]
+            return own + [
+                name for key in ("parts", "chapters", "sections", "entries", "subtrees") for name in walk(node.get(key))
+            ]
+        return []
+
+    return [re.sub(r"\.(md|ipynb)$", "", name) for name in walk(yaml.safe_load(toc.read_text(encoding="utf-8")))]

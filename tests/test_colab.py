@@ -1,0 +1,170 @@
+"""A page opened in Colab works: alone in an empty folder, with Colab's packages, `attnlib` fetched by the page itself.
+
+Packages as in Colab's machines of August 2026. Torch is the release that the book pins, where Colab holds 2.11.0; the
+weekly workflow runs the pages in Colab's own image.
+"""
+
+import fcntl
+import hashlib
+import json
+import os
+import shutil
+import subprocess
+import sys
+import venv
+from pathlib import Path
+
+import nbformat
+import pytest
+from nbclient import NotebookClient
+
+from attnlib.publishing.execution import ONE_THREAD
+from attnlib.publishing.notebooks import renew
+from attnlib.publishing.pages import find_pages
+from attnlib.publishing.repository import current_url
+from attnlib.publishing.stored_outputs import compare_outputs
+from tests.tiny_page import make_book
+
+ROOT = Path(__file__).resolve().parents[1]
+PAGES = find_pages(ROOT)
+PINS = {
+    "numpy": "2.1.3",
+    "pandas": "2.2.3",
+    "matplotlib": "3.10.0",
+    "ipython": "7.34.0",
+    "ipykernel": "6.17.1",
+    "torch": "2.13.0",
+}
+
+
+def base_environment() -> Path:
+    """An environment with `PINS` and without `attnlib`, made once (a minute) and kept under _build/."""
+    pins = [f"{name}=={version}" for name, version in PINS.items()]
+    key = hashlib.sha256("\n".join([*pins, sys.version]).encode()).hexdigest()[:12]
+    folder = ROOT / "_build" / f"colab-env-{key}"
+    folder.parent.mkdir(exist_ok=True)
+    with folder.with_suffix(".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # two test workers need the same one
+        if not (folder / "complete").is_file():  # absent, or an earlier attempt was killed
+            shutil.rmtree(folder, ignore_errors=True)
+            venv.create(folder, symlinks=True, with_pip=True)
+            command = [str(python_of(folder)), "-m", "pip", "install", "--quiet", "--disable-pip-version-check", *pins]
+            done = subprocess.run(command, capture_output=True, text=True, check=False)
+            if done.returncode != 0:
+                pytest.fail(
+                    f"Colab's packages could not be installed; is there a network? pip said:\n{done.stderr[-2000:]}"
+                )
+            (folder / "complete").touch()
+    return folder
+
+
+def python_of(environment: Path) -> Path:
+    return environment / "bin" / "python"
+
+
+@pytest.fixture
+def colab(tmp_path: Path) -> Path:
+    """A fresh environment that sees Colab's packages and into which the page installs: nothing is left for the next."""
+    environment = tmp_path / "environment"
+    venv.create(environment, symlinks=True)
+    (packages,) = environment.glob("lib/python*/site-packages")
+    (shared,) = base_environment().glob("lib/python*/site-packages")
+    (packages / "colab.pth").write_text(f"{shared}\n")
+    return environment
+
+
+@pytest.fixture(scope="module")
+def clone(tmp_path_factory) -> Path:
+    """This working tree as a git repository of one commit: what GitHub would hold if it were pushed now."""
+    folder = tmp_path_factory.mktemp("clone")
+    listed = subprocess.run(
+        ["git", "-C", str(ROOT), "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
+        capture_output=True, check=True,
+    ).stdout.decode()  # fmt: skip
+    for name in filter(None, listed.split("\0")):
+        if (ROOT / name).is_file():
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy2(ROOT / name, folder / name)
+    author = ["-c", "user.name=test", "-c", "user.email=test@example.org", "-c", "commit.gpgsign=false"]
+    for command in (["init", "--quiet"], ["add", "--all"], [*author, "commit", "--quiet", "-m", "the working tree"]):
+        subprocess.run(["git", "-C", str(folder), *command], check=True, capture_output=True)
+    return folder
+
+
+def kernel_environment(tmp_path: Path, clone: Path) -> dict[str, str]:
+    """Environment of the kernel: the repository's address leads to `clone`, and nothing of the running tests shows through."""
+    ours = ("PYTHONPATH", "PYTHONWARNINGS", "PYTHONHOME", "VIRTUAL_ENV", "MPLBACKEND", "IPYTHONDIR", "JUPYTER_PATH")
+    return {name: value for name, value in os.environ.items() if name not in ours} | {
+        **ONE_THREAD,
+        "IPYTHONDIR": str(tmp_path / "ipython"),
+        "PIP_DISABLE_PIP_VERSION_CHECK": "1",
+        "GIT_CONFIG_COUNT": "1",
+        "GIT_CONFIG_KEY_0": f"url.{clone.as_uri()}.insteadOf",
+        "GIT_CONFIG_VALUE_0": current_url(ROOT),
+    }
+
+
+def add_kernel(colab: Path, jupyter: Path) -> None:
+    """Make the Colab environment a kernel named `colab` for a JUPYTER_PATH of `jupyter`."""
+    folder = jupyter / "kernels" / "colab"
+    folder.mkdir(parents=True)
+    command = [str(python_of(colab)), "-m", "ipykernel_launcher", "-f", "{connection_file}"]
+    (folder / "kernel.json").write_text(json.dumps({"argv": command, "display_name": "Colab", "language": "python"}))
+
+
+def execute(notebook, folder: Path, environment: dict[str, str]):
+    """Run `notebook` in the Colab kernel, standing in `folder`."""
+    client = NotebookClient(notebook, kernel_name="colab", timeout=600, resources={"metadata": {"path": str(folder)}})
+    return client.execute(env=environment)
+
+
+def run_python(colab: Path, folder: Path, code: str) -> subprocess.CompletedProcess:
+    clean = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
+    return subprocess.run(
+        [str(python_of(colab)), "-c", code], cwd=folder, env=clean, capture_output=True, text=True, check=False
+    )
+
+
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("number", range(max(1, len(PAGES))), ids=[page.name for page in PAGES] or ["tiny"])
+def test_a_page_runs_alone_with_colabs_packages(
+    number: int, colab: Path, clone: Path, tmp_path: Path, monkeypatch
+) -> None:
+    if PAGES:
+        page = PAGES[number]
+    else:  # before the first page is written the way there is proven with a small one
+        root = make_book(tmp_path / "book")
+        renew(root)
+        (page,) = find_pages(root)
+    empty = tmp_path / "empty"
+    empty.mkdir()
+    shutil.copy(page.stored, empty)
+    environment = kernel_environment(tmp_path, clone)
+    add_kernel(colab, tmp_path / "jupyter")
+    monkeypatch.setenv("JUPYTER_PATH", str(tmp_path / "jupyter"))
+
+    # Before: Colab's versions, and no attnlib.
+    versions = run_python(colab, empty, f"from importlib.metadata import version as v; print(*map(v, {[*PINS]}))")
+    assert [found.split("+")[0] for found in versions.stdout.split()] == list(PINS.values()), versions.stderr
+    assert "No module named 'attnlib'" in run_python(colab, empty, "import attnlib").stderr
+
+    stored = nbformat.read(page.stored, as_version=4)
+    fresh = execute(nbformat.read(empty / page.stored.name, as_version=4), empty, environment)  # raises on error
+
+    # After: attnlib came from the page's first cell, and the page shows what is stored.
+    where = run_python(colab, empty, "import attnlib; print(attnlib.__file__)").stdout.strip()
+    assert Path(where).is_relative_to(colab), where
+    pairs = [(old, new) for old, new in zip(stored.cells, fresh.cells, strict=True) if old.cell_type == "code"]
+    differences = {
+        f"code cell {count}": found
+        for count, (old, new) in enumerate(pairs, start=1)
+        # The first cell installs here, and pip may speak; the last tells versions.
+        if count > 1 and "nbval-ignore-output" not in old.metadata.get("tags", [])
+        if (found := compare_outputs(old.outputs, new.outputs))
+    }
+    assert differences == {}
+
+    # Run again, the first cell finds the package and says nothing.
+    first = nbformat.v4.new_notebook(cells=[next(cell for cell in stored.cells if cell.cell_type == "code")])
+    assert execute(first, empty, environment).cells[0].outputs == []
+    assert [path.name for path in empty.iterdir()] == [page.stored.name]

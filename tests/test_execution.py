@@ -1,0 +1,333 @@
+"""Pages run, are kept by content, and survive what a cache must survive."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import nbformat
+import pytest
+
+from attnlib.publishing.execution import (
+    PageError,
+    PagesFailed,
+    as_text,
+    execute_pages,
+    pins_hash,
+    read_source,
+    run_source,
+    tree_hash,
+)
+from tests.tiny_book import make_package, page_text, write
+
+# What a page prints, and a line in a file outside the notebook for every time that it really ran.
+COUNTING = """import attnlib
+from pathlib import Path
+with Path({log!r}).open("a") as log:
+    log.write("{name}\\n")
+print("value", attnlib.VALUE)"""
+
+
+class Book:
+    """Two pages, a package of one constant, a cache; `run()` returns what each page printed."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.package = make_package(root, value=1)
+        self.log = root / "runs.log"
+        self.pages = [self.write_page(name) for name in ("one", "two")]
+
+    def write_page(self, name: str, title: str = "A page") -> Path:
+        text = page_text(COUNTING.format(log=str(self.log), name=name), title=title)
+        return write(self.root / "notebooks" / f"{name}.md", text)
+
+    def run(self, jobs: int = 1, parameters: dict | None = None) -> dict[str, str]:
+        results = execute_pages(self.pages, parameters, jobs, self.root / "cache", self.root, self.package)
+        return {path.stem: printed(nbformat.reads(r.notebook, 4)) for path, r in results.items()}
+
+    def ran(self) -> list[str]:
+        """Pages that ran since the last call."""
+        names = self.log.read_text().split() if self.log.exists() else []
+        self.log.unlink(missing_ok=True)
+        return sorted(names)
+
+
+def printed(notebook) -> str:
+    return "".join(o.get("text", "") for c in notebook.cells for o in c.get("outputs", []))
+
+
+@pytest.fixture
+def book(tmp_path: Path) -> Book:
+    return Book(tmp_path)
+
+
+# --- one page -------------------------------------------------------------------------------------------------------
+
+
+def test_two_runs_of_a_page_give_the_same_bytes() -> None:
+    source = page_text("x: int = 1", "print(x); x", "x")
+    first, second = (as_text(run_source(source)) for _ in range(2))
+    assert first == second
+    stored = json.loads(first)
+    assert set(stored["metadata"]) == {"kernelspec", "language_info", "jupytext"}
+    assert "version" not in stored["metadata"]["language_info"]
+    assert [cell["metadata"] for cell in stored["cells"]] == [{}] * 4
+    assert [cell["execution_count"] for cell in stored["cells"] if cell["cell_type"] == "code"] == [1, 2, 3]
+
+
+def test_ids_of_cells_stay_when_a_cell_is_inserted() -> None:
+    before = [cell.id for cell in read_source(page_text("a = 1", "b = 2", "b = 2")).cells]
+    after = [cell.id for cell in read_source(page_text("a = 1", "c = 3", "b = 2", "b = 2")).cells]
+    assert len(set(before)) == 4  # equal cells have ids of their own
+    assert [one for one in after if one in before] == before
+
+
+def test_the_kernel_runs_on_one_thread_in_an_empty_folder() -> None:
+    text = printed(run_source(page_text("import os\nprint(os.environ['OMP_NUM_THREADS'], os.listdir())")))
+    assert text == "1 []\n"
+
+
+def test_the_environment_is_as_before_after_a_page(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OMP_NUM_THREADS", "7")
+    monkeypatch.delenv("IPYTHONDIR", raising=False)
+    before = dict(os.environ)
+    run_source(page_text("1"))
+    assert dict(os.environ) == before
+
+
+@pytest.mark.parametrize(
+    ("cell", "expected"),
+    [
+        ("x = 1\ny = 7\ny / 0", "code cell 2 failed with ZeroDivisionError: division by zero [at line 3: y / 0]"),
+        ("x = 1\ny = = 2", "code cell 2 failed with SyntaxError"),
+        ("def f():\n    raise KeyError('k')\n\nf()", "code cell 2 failed with KeyError: 'k' [at line 4: f()]"),
+        ("raise SystemExit", "a cell ended the page with SystemExit"),
+        (
+            "import os\nos.write(2, b'out of luck')\nos._exit(3)",
+            "the kernel failed in code cell 2: DeadKernelError: Kernel died",
+        ),
+    ],
+)
+def test_a_failing_page_names_page_cell_error_and_line(cell: str, expected: str) -> None:
+    with pytest.raises(PageError) as caught:
+        run_source(page_text("ok = True", cell, "never = 0"), page="notebooks/bad.md")
+    assert str(caught.value).startswith("notebooks/bad.md: ")
+    assert expected in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "cell",
+    [
+        "import os\nprint(os.getcwd())",
+        "from pathlib import Path\nPath.home() / 'data'",
+        "import attnlib\nattnlib",  # its repr shows the file
+        "import sys\nfrom IPython.display import HTML\nHTML(f'<a href=\"file://{sys.prefix}/x\">x</a>')",
+        "import warnings\nwarnings.warn('this quotes a temporary file')",
+    ],
+)
+def test_a_path_of_this_machine_is_refused(cell: str) -> None:
+    with pytest.raises(PageError, match="code cell 1 prints a path of this machine"):
+        run_source(page_text(cell))
+
+
+def test_words_that_look_like_the_home_folder_are_not_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", "/root")
+    words = "square/root, a/root/b, /rooted"
+    assert printed(run_source(page_text(f"print({words!r})"))) == words + "\n"
+
+
+# --- the cache ------------------------------------------------------------------------------------------------------
+
+
+def test_unchanged_pages_come_from_the_cache(book: Book, capfd: pytest.CaptureFixture) -> None:
+    first = book.run(jobs=2)
+    assert first == {"one": "value 1\n", "two": "value 1\n"}
+    assert book.ran() == ["one", "two"]
+    assert "cached" not in capfd.readouterr().err
+    assert book.run(jobs=2) == first
+    assert book.ran() == []
+    told = capfd.readouterr().err
+    assert "notebooks/one.md  cached" in told
+    assert "notebooks/two.md  cached" in told
+
+
+def test_only_the_page_that_changed_runs_again(book: Book) -> None:
+    book.run()
+    book.ran()
+    book.write_page("two", title="Another title")
+    book.run()
+    assert book.ran() == ["two"]
+
+
+def test_a_changed_package_runs_everything_and_shows_the_new_number(book: Book) -> None:
+    book.run()
+    book.ran()
+    write(book.package / "__init__.py", "VALUE = 2\n")
+    assert book.run() == {"one": "value 2\n", "two": "value 2\n"}
+    assert book.ran() == ["one", "two"]
+    write(book.package / "deep" / "new_module.py", "")
+    book.run()
+    assert book.ran() == ["one", "two"]
+
+
+def test_changed_pins_run_everything(book: Book) -> None:
+    book.run()
+    book.ran()
+    write(book.root / "requirements.txt", "numpy==2.0.1\n")
+    book.run()
+    assert book.ran() == ["one", "two"]
+
+
+def test_other_parameters_are_other_results(book: Book) -> None:
+    write(book.pages[0], page_text(":tags: [parameters]\n\nn: int = 1", "print(n)"))
+    book.pages = book.pages[:1]
+    assert [book.run(parameters=p)["one"] for p in ({}, {"n": 5}, {}, {"n": 5.0})] == ["1\n", "5\n", "1\n", "5.0\n"]
+
+
+def garble(path: Path) -> None:
+    """Change one letter of the kept output, so that the file still reads without complaint."""
+    content = path.read_bytes()
+    assert b"value 1" in content
+    path.write_bytes(content.replace(b"value 1", b"value 7"))
+
+
+DAMAGE = {
+    "cut": lambda path: path.write_bytes(path.read_bytes()[: path.stat().st_size // 2]),
+    "empty": lambda path: path.write_bytes(b""),
+    "noise": lambda path: path.write_bytes(bytes(range(256)) * 8),
+    "one letter": garble,
+    "gone": lambda path: path.unlink(),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGE)
+def test_a_damaged_entry_is_rebuilt(book: Book, damage: str) -> None:
+    book.pages = book.pages[:1]
+    whole = book.run()
+    [entry] = (book.root / "cache").rglob("output.pkl")
+    DAMAGE[damage](entry)
+    book.ran()
+    assert book.run() == whole
+    assert book.ran() == ["one"]
+    assert book.run() == whole
+    assert book.ran() == []
+
+
+TWO_BUILDS = """
+import sys
+from pathlib import Path
+from attnlib.publishing.execution import execute_pages
+root = Path(sys.argv[1])
+pages = sorted((root / "notebooks").glob("*.md"))
+for _ in range(2):
+    results = execute_pages(pages, {}, 1, root / "cache", root, root / "attnlib").values()
+    print([(result.cached, "value 1" in result.notebook) for result in results])
+"""
+
+
+@pytest.mark.parametrize("damage", [b"", b"\xff\xfe\x00garbage", b"# first line: x\n"])
+def test_a_damaged_record_of_the_cache_itself_is_rebuilt(book: Book, damage: bytes) -> None:
+    script = write(book.root / "two_builds.py", TWO_BUILDS)
+
+    def two_builds() -> list[str]:
+        # Processes of their own, as builds are: joblib remembers in memory that its record was good.
+        # The script lies beside the tiny `attnlib`, which must not shadow the real one for the builder: hence -P.
+        done = subprocess.run([sys.executable, "-P", script, book.root], capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr
+        return done.stdout.splitlines()
+
+    run_then_cached = ["[(False, True), (False, True)]", "[(True, True), (True, True)]"]
+    assert two_builds() == run_then_cached
+    [record] = (book.root / "cache").rglob("func_code.py")
+    record.write_bytes(damage)
+    assert two_builds() == run_then_cached
+
+
+def test_a_build_killed_in_the_middle_is_taken_up_where_it_was(book: Book) -> None:
+    # The second page waits for as long as this file is there.
+    wait, started = write(book.root / "wait", ""), book.root / "started"
+    slow = f"from pathlib import Path\nimport time\nPath({str(started)!r}).touch()\n"
+    slow += f"while Path({str(wait)!r}).exists():\n    time.sleep(0.05)\nprint('slow')"
+    write(book.pages[1], page_text(slow))
+    script = write(
+        book.root / "build.py",
+        "import sys; from pathlib import Path\n"
+        "from attnlib.publishing.execution import execute_pages\n"
+        "root = Path(sys.argv[1])\n"
+        "if __name__ == '__main__':\n"
+        "    pages = [root / 'notebooks/one.md', root / 'notebooks/two.md']\n"
+        "    execute_pages(pages, {}, 2, root / 'cache', root, root / 'attnlib')\n",
+    )
+    build = subprocess.Popen([sys.executable, "-P", script, book.root], stderr=subprocess.DEVNULL)
+    deadline = time.monotonic() + 60
+    while not (started.exists() and list((book.root / "cache").rglob("output.pkl"))):
+        assert time.monotonic() < deadline, "the build did not get to its second page"
+        assert build.poll() is None, "the build ended by itself"
+        time.sleep(0.05)
+    build.send_signal(signal.SIGKILL)
+    assert build.wait() == -signal.SIGKILL
+    kept = list((book.root / "cache").rglob("output.pkl"))
+    assert len(kept) == 1
+    # What a write that was cut short leaves behind: joblib's temporary file.
+    (kept[0].parent / "output.pkl.1234-part").write_bytes(kept[0].read_bytes()[:100])
+    book.ran()
+    wait.unlink()
+    assert book.run(jobs=2) == {"one": "value 1\n", "two": "slow\n"}
+    assert book.ran() == []  # the first page, finished before the kill, did not run again
+
+
+def test_a_page_that_fails_leaves_the_others_finished_and_kept(book: Book, capfd: pytest.CaptureFixture) -> None:
+    write(book.pages[0], page_text("1 / 0"))
+    third = write(book.root / "notebooks" / "three.md", "---\nnot: [yaml\n---\n")
+    book.pages.append(third)
+    with pytest.raises(PagesFailed) as caught:
+        book.run(jobs=2)
+    lines = str(caught.value).splitlines()
+    assert len(lines) == 2
+    assert lines[0].startswith("notebooks/one.md: code cell 1 failed with ZeroDivisionError")
+    assert lines[1].startswith("notebooks/three.md: not a MyST Markdown notebook")
+    assert book.ran() == ["two"]
+    assert "notebooks/one.md  FAILED" in capfd.readouterr().err
+    book.pages = book.pages[1:2]
+    assert book.run() == {"two": "value 1\n"}
+    assert book.ran() == []  # it was kept
+
+
+def test_a_failed_page_is_not_kept_as_a_result(book: Book) -> None:
+    gate = book.root / "gate"
+    book.pages = [write(book.pages[0], page_text(f"assert __import__('os').path.exists({str(gate)!r})"))]
+    with pytest.raises(PagesFailed):
+        book.run()
+    gate.touch()
+    assert book.run() == {"one": ""}
+
+
+# --- bad input ------------------------------------------------------------------------------------------------------
+
+
+def test_bad_calls_are_refused_before_anything_runs(book: Book) -> None:
+    with pytest.raises(ValueError, match=r"jobs must be a whole number >= 1; got 0"):
+        book.run(jobs=0)
+    book.pages.append(book.root / "notebooks" / "none.md")
+    with pytest.raises(FileNotFoundError, match=r"pages must be files that exist; got .*none\.md"):
+        book.run()
+    assert book.ran() == []
+    with pytest.raises(FileNotFoundError, match=r"root must hold requirements\.txt"):
+        pins_hash(book.root / "notebooks")
+
+
+def test_the_package_hash_sees_names_and_bytes_but_not_byte_code(tmp_path: Path) -> None:
+    folder = tmp_path / "package"
+    write(folder / "a.py", "x = 1\n")
+    plain = tree_hash(folder)
+    write(folder / "__pycache__" / "a.pyc", "anything")
+    assert tree_hash(folder) == plain
+    (folder / "a.py").rename(folder / "b.py")
+    renamed = tree_hash(folder)
+    assert renamed != plain
+    write(folder / "c.cpp", "int x;\n")
+    assert tree_hash(folder) != renamed

@@ -1,0 +1,161 @@
+"""pyproject.toml and requirements.txt say the same; the package stays small, light to import, and welcome on Colab."""
+
+import ast
+import importlib.metadata
+import re
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+import yaml
+from packaging.requirements import Requirement
+from packaging.specifiers import SpecifierSet
+from packaging.utils import canonicalize_name
+from packaging.version import Version
+
+ROOT = Path(__file__).resolve().parents[1]
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+EXTRAS = PROJECT["optional-dependencies"]
+# Colab's machines of August 2026 (Python 3.13), and the older ones that can still be chosen (Python 3.12).
+COLAB = {
+    "numpy": ["2.1.3", "2.0.2"],
+    "torch": ["2.11.0"],
+    "matplotlib": ["3.10.0"],
+    "ipython": ["7.34.0"],
+    "ipykernel": ["6.17.1"],
+}
+
+
+def pins() -> dict[str, Version]:
+    """requirements.txt by canonical name. Every line must be an exact pin."""
+    found = {}
+    for line in (ROOT / "requirements.txt").read_text(encoding="utf-8").splitlines():
+        if text := line.split("#")[0].strip():
+            match = re.fullmatch(r"([A-Za-z0-9._-]+)==([^\s;*]+)", text)
+            assert match, f"requirements.txt: not an exact pin: {text}"
+            name = canonicalize_name(match[1])
+            assert name not in found, f"requirements.txt: {name} is pinned twice"
+            found[name] = Version(match[2])
+    return found
+
+
+def requirements(*extras: str) -> dict[str, SpecifierSet]:
+    """Ranges of the core and of `extras`, those that they include too, by canonical name."""
+    found: dict[str, SpecifierSet] = {}
+    for text in [*PROJECT["dependencies"], *(text for extra in extras for text in EXTRAS[extra])]:
+        requirement = Requirement(text)
+        if requirement.name == "attnlib":
+            found |= requirements(*requirement.extras)
+        else:
+            found[canonicalize_name(requirement.name)] = requirement.specifier
+    return found
+
+
+def test_every_range_admits_its_pin() -> None:
+    pinned = pins()
+    ranges = requirements(*EXTRAS)
+    assert sorted(set(ranges) - set(pinned)) == [], "asked for in pyproject.toml, not pinned in requirements.txt"
+    assert {name: str(ranges[name]) for name in ranges if not ranges[name].contains(pinned[name])} == {}
+
+
+def test_every_pin_is_used_and_is_what_these_tests_run_with() -> None:
+    reached: set[str] = set()
+    waiting = list(requirements(*EXTRAS))
+    while waiting:
+        name = waiting.pop()
+        if name not in reached:
+            reached.add(name)
+            texts = map(Requirement, importlib.metadata.requires(name) or [])
+            waiting += [
+                canonicalize_name(r.name) for r in texts if r.marker is None or r.marker.evaluate({"extra": ""})
+            ]
+    assert sorted(set(pins()) - reached) == [], "pinned, and needed by nothing"
+    installed = {name: importlib.metadata.version(name).split("+")[0] for name in pins()}  # +cpu is the index's choice
+    assert installed == {name: str(version) for name, version in pins().items()}
+
+
+def test_the_core_is_numpy_and_torch() -> None:
+    assert sorted(requirements()) == ["numpy", "torch"]
+
+
+def test_colab_is_welcome() -> None:
+    ranges = requirements("figures", "rerun")
+    for name, versions in COLAB.items():
+        for version in versions:
+            assert ranges[name].contains(version), f"{name} {ranges[name]} shuts out Colab's {version}"
+        assert "==" not in str(ranges[name])
+        assert "<" not in str(ranges[name]), f"{name}: an upper bound would one day shut Colab out"
+    python = SpecifierSet(PROJECT["requires-python"])
+    assert [python.contains(version) for version in ("3.10.14", "3.11.7", "3.12.13", "3.13.15")] == [
+        False,
+        True,
+        True,
+        True,
+    ]
+
+
+@pytest.mark.parametrize(
+    "module", ["attnlib", "attnlib.cli", "attnlib.results", "attnlib.publishing.rerun", "attnlib.publishing.book"]
+)
+def test_import_is_light(module: str) -> None:
+    """Torch takes a second or more to import; a command that lists pages must not wait for it."""
+    code = f"import sys, {module}; print(sorted({{'torch', 'matplotlib', 'papermill'}} & set(sys.modules)))"
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+
+
+def imports_at_the_top(path: Path) -> set[str]:
+    """Distributions whose modules `path` imports when it is imported itself."""
+    owners = importlib.metadata.packages_distributions()
+    modules = set()
+    for node in ast.parse(path.read_text(encoding="utf-8")).body:
+        if isinstance(node, ast.Import):
+            modules |= {alias.name.split(".")[0] for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.level == 0:
+            modules.add(str(node.module).split(".")[0])
+    modules -= set(sys.stdlib_module_names) | {"attnlib"}
+    return {canonicalize_name(owner) for module in modules for owner in owners.get(module, [module])}
+
+
+def test_each_part_imports_only_what_its_extra_asks_for() -> None:
+    publishing = ROOT / "attnlib" / "publishing"
+    for path in (ROOT / "attnlib").rglob("*.py"):
+        if publishing not in path.parents:
+            extras = ["figures"] if path.name == "figures.py" else []
+        else:
+            light = ("pages", "parameters", "rerun", "execution", "notebooks", "repository", "stored_outputs")
+            extras = ["rerun"] if path.stem in light else ["book"]
+        if path.stem == "sphinx_extension":
+            continue  # loaded by Sphinx itself, so Sphinx is there
+        undeclared = imports_at_the_top(path) - set(requirements(*extras))
+        assert undeclared == set(), f"{path.relative_to(ROOT)} imports what {extras or 'the core'} does not ask for"
+
+
+def test_every_folder_of_the_package_is_installed() -> None:
+    """setuptools leaves out folders without __init__.py, and an editable installation would not notice."""
+    folders = {path.parent for path in (ROOT / "attnlib").rglob("*.py")}
+    assert [str(folder) for folder in sorted(folders) if not (folder / "__init__.py").is_file()] == []
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / ".github" / "workflows").glob("*.yml")), ids=lambda path: path.name)
+def test_a_workflow_is_whole_and_calls_only_commands_that_exist(path: Path) -> None:
+    workflow = yaml.load(path.read_text(encoding="utf-8"), yaml.BaseLoader)  # BaseLoader: `on` stays a word
+    assert workflow["on"]
+    assert workflow["permissions"]  # no more rights than the job needs
+    targets = set(re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), flags=re.M))
+    for job in workflow["jobs"].values():
+        assert int(job["timeout-minutes"]) > 0
+        for step in job["steps"]:
+            assert ("run" in step) != ("uses" in step)
+            assert "@" in step.get("uses", "@")
+            assert set(re.findall(r"\bmake ([a-z]+)", step.get("run", ""))) <= targets
+
+
+def test_licence_and_citation_agree_with_the_package() -> None:
+    citation = yaml.safe_load((ROOT / "CITATION.cff").read_text(encoding="utf-8"))
+    assert citation["version"] == PROJECT["version"]
+    assert citation["license"] == "BSD-3-Clause" == PROJECT["license"]["text"]
+    assert citation["repository-code"] == PROJECT["urls"]["Repository"]
+    assert (ROOT / "LICENSE").read_text(encoding="utf-8").startswith("BSD 3-Clause License")

@@ -1,0 +1,227 @@
+"""Every page of this book is as a page must be; and each check of that fails on a page that is not."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import jupytext
+import nbformat
+import pytest
+from nbformat.v4 import new_output
+
+from attnlib.publishing.notebooks import renew
+from attnlib.publishing.pages import Page, find_pages
+from attnlib.publishing.repository import current_url
+from tests import page_checks
+from tests.tiny_page import ADDRESS, PAGE, make_book
+
+ROOT = Path(__file__).resolve().parents[1]
+PAGES = find_pages(ROOT)
+every_page = pytest.mark.parametrize("page", PAGES, ids=[page.name for page in PAGES])
+
+CHECKS: dict[str, Callable] = {
+    "executed": page_checks.executed,
+    "parameters": page_checks.parameters,
+    "colab_cell": lambda notebook: page_checks.colab_cell(notebook, ADDRESS),
+    "figures": page_checks.figures,
+    "markdown": page_checks.markdown,
+    "quiet": page_checks.quiet,
+    "compared": page_checks.compared,
+}
+
+
+def stored(page: Page):
+    assert page.stored.is_file(), f"{page.stored.name} is missing: run `make notebooks`"
+    return nbformat.read(page.stored, as_version=4)
+
+
+# --- the pages of this book
+
+
+@every_page
+def test_source_and_stored_notebook_are_a_pair(page: Page) -> None:
+    assert page_checks.pair(jupytext.read(page.source), stored(page)) == []
+
+
+@every_page
+@pytest.mark.parametrize("name", [name for name in CHECKS if name != "colab_cell"])
+def test_page_is_as_a_page_must_be(page: Page, name: str) -> None:
+    assert CHECKS[name](stored(page)) == []
+
+
+@every_page
+def test_first_cell_holds_the_address_of_this_repository(page: Page) -> None:
+    assert page_checks.colab_cell(stored(page), current_url(ROOT)) == []
+
+
+@every_page
+def test_stored_notebook_is_valid(page: Page) -> None:
+    notebook = stored(page)
+    assert nbformat.validate(notebook) is None
+    assert notebook.metadata.jupytext.formats == "ipynb,md:myst"
+
+
+def test_figure_names_are_unique_in_the_book() -> None:
+    names = [name for page in PAGES for name in page_checks.figure_names(stored(page))]
+    assert sorted(set(names)) == sorted(names)
+
+
+def test_every_page_and_every_prose_file_is_in_the_table_of_contents_once_and_nothing_else() -> None:
+    files = [path for folder in ("book", "notebooks") for path in (ROOT / folder).rglob("*.md")]
+    files += [path for path in (ROOT / "notebooks").rglob("*.ipynb")]
+    shown = [path.relative_to(ROOT) for path in files]
+    there = {path.with_suffix("").as_posix() for path in shown if not any(part.startswith(".") for part in path.parts)}
+    assert sorted(page_checks.toc_files(ROOT / "_toc.yml")) == sorted(there)
+
+
+# --- the checks themselves
+
+
+@pytest.fixture(scope="module")
+def tiny(tmp_path_factory) -> Path:
+    root = make_book(tmp_path_factory.mktemp("book"))
+    renew(root)
+    return root
+
+
+def test_the_tiny_page_passes_every_check(tiny: Path) -> None:
+    (page,) = find_pages(tiny)
+    assert page_checks.pair(jupytext.read(page.source), stored(page)) == []
+    assert {name: check(stored(page)) for name, check in CHECKS.items()} == {name: [] for name in CHECKS}
+    assert page_checks.figure_names(stored(page)) == ["fig-line"]
+
+
+def cells(notebook) -> list:
+    return page_checks.code_cells(notebook)
+
+
+def replace_source(number: int, old: str, new: str) -> Callable:
+    def edit(notebook) -> None:
+        cell = cells(notebook)[number - 1]
+        assert old in cell.source
+        cell.source = cell.source.replace(old, new)
+
+    return edit
+
+
+def set_metadata(number: int, **metadata) -> Callable:
+    return lambda notebook: cells(notebook)[number - 1].metadata.update(metadata)
+
+
+def add_output(number: int, output) -> Callable:
+    return lambda notebook: cells(notebook)[number - 1].outputs.append(output)
+
+
+def add_markdown(text: str) -> Callable:
+    return lambda notebook: notebook.cells.append(nbformat.v4.new_markdown_cell(text))
+
+
+def figure(
+    caption: str = "A line.", name: str = "fig-line", alt: str = "A straight line that rises from left to right."
+) -> dict:
+    return {"figure": {"caption": caption, "name": name}, "image": {"alt": alt}}
+
+
+BAD = [
+    ("executed", lambda nb: cells(nb)[2].update(execution_count=None), "got [1, 2, None, 4, 5, 6]"),
+    ("executed", lambda nb: cells(nb)[2].update(execution_count=7), "got [1, 2, 7, 4, 5, 6]"),
+    ("parameters", set_metadata(2, tags=[]), "tagged: []"),
+    ("parameters", set_metadata(3, tags=["parameters"]), "tagged: [2, 3]"),
+    ("parameters", lambda nb: nb.cells.insert(1, nbformat.v4.new_code_cell("1")), "tagged: [3]"),
+    ("parameters", replace_source(2, "n: int = 200", "n = 200"), "line 'n = 200"),
+    ("parameters", replace_source(2, " [>= 1]", ""), "range in brackets"),
+    ("parameters", replace_source(2, "n: int = 200", "n: int = 0"), "must be an integer >= 1; got 0"),
+    ("colab_cell", replace_source(1, ADDRESS, "https://github.com/someone/else"), "must be exactly"),
+    ("colab_cell", replace_source(1, "-q ", ""), "must be exactly"),
+    ("figures", set_metadata(4, mystnb={}), "no caption"),
+    ("figures", set_metadata(4, mystnb=figure(caption="")), "no caption"),
+    ("figures", set_metadata(4, mystnb=figure(name="line")), "name must begin with fig-"),
+    ("figures", set_metadata(4, mystnb=figure(alt="A line.")), "alt text must describe"),
+    ("figures", set_metadata(4, mystnb=figure(alt="x" * 50, caption="x" * 50)), "alt text must describe"),
+    ("figures", add_output(4, new_output("display_data", data={"image/png": "AAAA"})), "2 pictures"),
+    ("figures", add_output(3, new_output("display_data", data={"image/png": "AAAA"})), "code cell 3"),
+    ("markdown", add_markdown("```{note}\nText\n```"), "a directive"),
+    ("markdown", add_markdown("````{prf:theorem} Name\nText\n````"), "a directive"),
+    ("markdown", add_markdown(":::{note}\nText\n:::"), "a colon fence"),
+    ("markdown", add_markdown("See {eq}`main`."), "a role"),
+    ("markdown", add_markdown("See {cite:p}`bartlett`."), "a role"),
+    ("markdown", add_markdown("Text\n\n% hidden\n"), "a MyST comment"),
+    ("markdown", add_markdown("(label)=\n# Title"), "a label"),
+    ("markdown", add_markdown("$$ x = 1 $$ (eq-one)"), "a labelled equation"),
+    ("markdown", add_markdown("\\begin{align}\nx &= 1\n\\end{align}"), "a LaTeX environment"),
+    ("markdown", add_markdown("A note[^1]."), "a footnote"),
+    ("markdown", add_markdown("Version {{ version }}"), "a substitution"),
+    ("markdown", add_markdown("[text](target){.red}"), "attributes"),
+    ("markdown", add_markdown("<div>box</div>"), "<div>"),
+    ("markdown", add_markdown("![a picture](picture.png)"), "picture 'picture.png'"),
+    ("quiet", add_output(3, new_output("stream", name="stderr", text="careful")), "prints to stderr: 'careful'"),
+    ("quiet", add_output(3, new_output("error", ename="E", evalue="no", traceback=[])), "stored error E: no"),
+    ("quiet", add_output(3, new_output("stream", name="stdout", text="in /home/me/book")), "'/home/me/book'"),
+    (
+        "quiet",
+        add_output(3, new_output("display_data", data={"a/json": "x", "text/html": "<b>/root/x.py</b>"})),
+        "'/root/x",
+    ),
+    ("quiet", add_output(3, new_output("display_data", data={"application/json": {"at": ["/tmp/x"]}})), "'/tmp/x"),
+    (
+        "quiet",
+        add_output(3, new_output("display_data", data={"text/plain": "<f at 0x7f0012345678>"})),
+        "0x7f0012345678",
+    ),
+    ("compared", set_metadata(6, tags=[]), "code cell 6 of 6"),
+    ("compared", set_metadata(3, tags=["nbval-ignore-output"]), "code cell 3 of 6"),
+    ("compared", set_metadata(3, tags=["nbval-skip"]), "code cell 3 of 6"),
+    ("compared", set_metadata(3, tags=["raises-exception"]), "code cell 3 of 6"),
+    ("compared", replace_source(3, "print(", "# NBVAL_IGNORE_OUTPUT\nprint("), "code cell 3 of 6"),
+]
+
+
+@pytest.mark.parametrize(("name", "edit", "fault"), BAD)
+def test_a_check_fails_on_a_bad_page(tiny: Path, name: str, edit: Callable, fault: str) -> None:
+    notebook = stored(find_pages(tiny)[0])
+    edit(notebook)
+    faults = CHECKS[name](notebook)
+    assert any(fault in found for found in faults), faults
+
+
+def test_every_check_has_a_bad_page() -> None:
+    assert {name for name, _, _ in BAD} == set(CHECKS)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "# Title\n\n$x_{1}$ and\n\n$$\n\\begin{aligned} x &= 1 \\end{aligned}\n$$\n\n| a | b |\n|---|---|\n| $|x|$ | 50 % |\n",
+        "- list\n\n> quote\n\n1. one\n\n[link](https://example.org) and <https://example.org>\n\n---\n",
+        "<details><summary>Solution</summary>\n\nText, $\\{a\\}$, $\\mathcal{O}(n)`$\n\n</details>",
+        "Write `{eq}` or ``{cite}`x` `` in code.\n\n```python\nx = {1: 2}\n% magic\n```\n",
+        "Where $n < d$ and $d > n$: a $\\{0, 1\\}$-valued label, costs \\$5.",
+    ],
+)
+def test_what_colab_draws_passes(text: str) -> None:
+    assert page_checks.markdown(nbformat.v4.new_notebook(cells=[nbformat.v4.new_markdown_cell(text)])) == []
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "fault"),
+    [
+        ("A sum is", "The sum is", "source differs"),
+        ("n: int = 200", "n: int = 201", "source differs"),
+        (":tags: [parameters]", ":tags: [parameters, hide-input]", "metadata differ"),
+        ("caption: A line.", "caption: Another line.", "metadata differ"),
+        ("# A tiny page\n", "# A tiny page\n\n```{code-cell} ipython3\n1\n```\n\nText\n", "cells"),
+    ],
+)
+def test_an_edit_of_one_file_of_the_pair_is_found(tiny: Path, tmp_path: Path, old: str, new: str, fault: str) -> None:
+    assert old in PAGE
+    (page,) = find_pages(make_book(tmp_path, text=PAGE.replace(old, new)))
+    faults = page_checks.pair(jupytext.read(page.source), stored(find_pages(tiny)[0]))
+    assert any(fault in found for found in faults), faults
+
+
+def test_the_table_of_contents_is_read_at_every_depth(tmp_path: Path) -> None:
+    toc = tmp_path / "_toc.yml"
+    toc.write_text(
+        "format: jb-book\nroot: book/preface\nparts:\n- caption: One\n  chapters:\n  - file: book/a.md\n    sections:\n"
+        "    - file: notebooks/b\n      sections:\n      - file: notebooks/c.ipynb\n  - url: https://example.org\n"
+    )
+    assert page_checks.toc_files(toc) == ["book/preface", "book/a", "notebooks/b", "notebooks/c"]

@@ -1,0 +1,199 @@
+"""Names of pages, and parameters: what a parameters cell says, and which values it lets through."""
+
+from pathlib import Path
+
+import pytest
+
+from attnlib.publishing.pages import UserError, find_pages, find_root, resolve_page, write_atomically
+from attnlib.publishing.parameters import (
+    check_parameters,
+    number_from_text,
+    page_parameters,
+    parse_parameters,
+    parse_range,
+)
+from tests.tiny_page import PAGE, make_book
+
+
+@pytest.fixture
+def page(tmp_path: Path):
+    return resolve_page("tiny", make_book(tmp_path))
+
+
+# --- names of pages
+
+
+@pytest.mark.parametrize(
+    "given",
+    ["wing/01_tiny", "01_tiny", "tiny", "wing/tiny", "notebooks/wing/01_tiny.md", "notebooks/wing/01_tiny.ipynb"],
+)
+def test_a_page_answers_to_its_short_names_and_to_both_its_files(tmp_path: Path, given: str) -> None:
+    assert resolve_page(given, make_book(tmp_path)).name == "wing/01_tiny"
+
+
+def test_a_page_answers_to_a_path_seen_from_where_one_stands(tmp_path: Path, monkeypatch) -> None:
+    make_book(tmp_path)
+    monkeypatch.chdir(tmp_path / "notebooks")
+    assert resolve_page("wing/../wing/01_tiny.md", tmp_path).name == "wing/01_tiny"
+    assert resolve_page(str(tmp_path / "notebooks/wing/01_tiny.ipynb"), tmp_path).name == "wing/01_tiny"
+
+
+def test_an_unknown_page_is_told_the_nearest_and_all(tmp_path: Path) -> None:
+    make_book(make_book(tmp_path), name="wing/02_other")
+    with pytest.raises(UserError, match=r"no page 'tinny'; did you mean 'tiny'\? pages: wing/01_tiny, wing/02_other$"):
+        resolve_page("tinny", tmp_path)
+
+
+def test_an_ambiguous_name_is_told_the_candidates(tmp_path: Path) -> None:
+    make_book(make_book(tmp_path), name="other/01_tiny")
+    with pytest.raises(UserError, match=r"'tiny' names several pages.*: other/01_tiny, wing/01_tiny$"):
+        resolve_page("tiny", tmp_path)
+    assert resolve_page("wing/tiny", tmp_path).name == "wing/01_tiny"
+
+
+def test_prose_and_hidden_folders_are_no_pages(tmp_path: Path) -> None:
+    make_book(tmp_path)
+    (tmp_path / "notebooks/wing/README.md").write_text("# Prose\n\njupytext: not a header\n")
+    (tmp_path / "notebooks/wing/front.md").write_text("---\ntitle: Front matter\n---\n# Prose\n")
+    make_book(tmp_path, name="wing/.ipynb_checkpoints/01_tiny-checkpoint")
+    assert [page.name for page in find_pages(tmp_path)] == ["wing/01_tiny"]
+
+
+def test_the_book_is_found_from_a_folder_inside_it(tmp_path: Path) -> None:
+    make_book(tmp_path)
+    assert find_root(tmp_path / "notebooks/wing") == tmp_path.resolve()
+
+
+# --- the parameters cell
+
+
+def test_a_parameters_cell_is_read_with_types_defaults_help_and_ranges(page) -> None:
+    found = [(p.name, p.type, p.default, p.help, p.expectation) for p in page_parameters(page)]
+    assert found == [
+        ("n", int, 200, "training samples", "an integer >= 1"),
+        ("label_noise", float, 0.05, "probability that a label is flipped, eta", "a number in [0, 0.5]"),
+        ("step_size", float, 0.025, "beta of gradient descent", "a number > 0"),
+        ("mode", str, "reduced", "law to draw from", "one of reduced | dense"),
+        ("verbose", bool, False, "whether to say more", "true or false"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("line", "complaint"),
+    [
+        ("n = 3  # samples [>= 1]", "expected `name: type = value"),
+        ("n: int  # samples [>= 1]", "expected `name: type = value"),
+        ("import os", "expected `name: type = value"),
+        ("n: list = 3  # samples [>= 1]", "type must be one of int, float, str, bool; got list"),
+        ("n: int = 2 * 3  # samples [>= 1]", r"value must be a literal; got 2 \* 3"),
+        ("n: int = 3", "a comment must say what the parameter means"),
+        ("n: int = 3  # [>= 1]", "a comment must say what the parameter means"),
+        ("n: int = 3  # samples", "must end with the range in brackets"),
+        ("n: int = 3  # samples [1 - 5]", r"range \[1 - 5\] is none of"),
+        ("n: int = 3  # samples [5, 1]", r"range \[5, 1\] is empty"),
+        ("n: int = 3  # samples [>= inf]", "a bound of a range must be a finite number; got 'inf'"),
+        ("n: int = 0  # samples [>= 1]", "n must be an integer >= 1; got 0"),
+        ("n: int = 0.5  # samples [>= 0]", "n must be an integer >= 0; got 0.5"),
+        ("m: str = 'a'  # law [>= 1]", "must list its choices"),
+        ("m: str = 'a'  # law [a | ]", "empty or a repeated choice"),
+        ("n: int = (", "parameters cell is not Python"),
+        ("n: int = 3  # samples [>= 1]\nn: int = 4  # samples [>= 1]", "the name is taken"),
+    ],
+)
+def test_a_malformed_parameters_cell_is_refused_with_its_line(line: str, complaint: str) -> None:
+    with pytest.raises(ValueError, match=complaint) as error:
+        parse_parameters(line)
+    assert "\n" not in str(error.value)
+
+
+def test_a_page_needs_exactly_one_parameters_cell(tmp_path: Path) -> None:
+    page = resolve_page("tiny", make_book(tmp_path, text=PAGE.replace(":tags: [parameters]", ":tags: [other]")))
+    with pytest.raises(UserError, match=r"page wing/01_tiny must have exactly one .* 'parameters'; it has 0$"):
+        page_parameters(page)
+
+
+@pytest.mark.parametrize(
+    ("text", "kind", "inside", "outside"),
+    [
+        ("0, 0.5", float, [0, 0.25, 0.5], [-1e-9, 0.5000001]),
+        (">= 1", int, [1, 10**400], [0, -5]),
+        ("> 0", float, [1e-300, 1e300], [0, -1e-300]),
+        ("a | b | c", str, ["a", "c"], ["d", "a | b", ""]),
+        ("1 | 2 | 4", int, [1, 4], [3, 0]),
+    ],
+)
+def test_a_range_holds_what_it_says(text: str, kind: type, inside: list, outside: list) -> None:
+    allowed = parse_range(text, kind)
+    assert [value in allowed for value in inside] == [True] * len(inside)
+    assert [value in allowed for value in outside] == [False] * len(outside)
+
+
+# --- values
+
+
+def test_good_values_come_back_with_their_declared_types(page) -> None:
+    checked = check_parameters(page, {"n": 1, "label_noise": 0, "step_size": 3, "mode": "dense", "verbose": True})
+    assert checked == {"n": 1, "label_noise": 0.0, "step_size": 3.0, "mode": "dense", "verbose": True}
+    assert [type(value) for value in checked.values()] == [int, float, float, str, bool]
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "complaint"),
+    [
+        ("n", "200", "parameter n must be an integer >= 1; got '200'"),
+        ("n", True, "parameter n must be an integer >= 1; got True"),
+        ("n", 3.0, "parameter n must be an integer >= 1; got 3.0: write 3"),
+        ("n", None, "parameter n must be an integer >= 1; got None"),
+        ("n", [1, 2], "parameter n must be an integer >= 1; got [1, 2]"),
+        ("n", float("nan"), "parameter n must be an integer >= 1; got nan, which is not finite"),
+        ("label_noise", -0.1, "parameter label_noise must be a number in [0, 0.5]; got -0.1"),
+        ("step_size", float("inf"), "parameter step_size must be a number > 0; got inf, which is not finite"),
+        ("step_size", 10**400, "which is too large"),
+        pytest.param("step_size", 10**5000, "got a int too long to show, which is too large", id="endless"),
+        ("mode", 1, "parameter mode must be one of reduced | dense; got 1"),
+        ("verbose", 1, "parameter verbose must be true or false; got 1"),
+        ("samples", 3, "has no parameter 'samples'; it takes: n, label_noise, step_size, mode, verbose"),
+        ("stepsize", 3, "has no parameter 'stepsize'; did you mean 'step_size'? it takes: n, "),
+        (3, 3, "has no parameter 3; it takes: n, "),
+    ],
+)
+def test_a_bad_value_is_refused_by_name_expectation_and_value(page, name, value, complaint: str) -> None:
+    with pytest.raises(ValueError, match=r"^page wing/01_tiny") as error:
+        check_parameters(page, {name: value})
+    assert complaint in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [("200", 200), ("1e9", 10**9), ("2.5e1", 25), ("1e-3", 0.001), ("200.0", 200.0), ("-3", -3), ("1_000", 1000)],
+)
+def test_numbers_are_read_as_people_write_them(text: str, value: float) -> None:
+    found = number_from_text(text)
+    assert found == value
+    assert type(found) is type(value)
+
+
+@pytest.mark.parametrize("text", ["ten", "", "1,5", "0x10", "snan", "1e", "--1"])
+def test_what_is_no_number_is_none(text: str) -> None:
+    assert number_from_text(text) is None
+
+
+def test_an_absurd_exponent_is_infinite_and_quick() -> None:
+    assert number_from_text("1e999999999") == float("inf")
+
+
+# --- writing
+
+
+def test_a_write_that_fails_leaves_the_old_file_alone(tmp_path: Path) -> None:
+    path = tmp_path / "file.txt"
+    path.write_text("old")
+    path.chmod(0o640)
+    with pytest.raises(UnicodeEncodeError):
+        write_atomically(path, "new, and then a lone surrogate \ud800")
+    assert path.read_text() == "old"
+    write_atomically(path, "new")
+    assert path.read_text() == "new"
+    assert path.stat().st_mode & 0o777 == 0o640
+    assert list(tmp_path.iterdir()) == [path]

@@ -1,0 +1,302 @@
+"""`python -m attnlib rerun` and its neighbours: good requests give a notebook, bad ones one line, nothing gives half a file."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import nbformat
+import papermill
+import pytest
+
+from attnlib.cli import main
+from tests.tiny_page import PAGE, make_book
+
+SLOW = "import pathlib, time\n\npathlib.Path('started').touch()\ntime.sleep(60)"
+
+
+@pytest.fixture
+def book(tmp_path: Path, monkeypatch) -> Path:
+    """A book of one page, and we stand in it."""
+    monkeypatch.chdir(make_book(tmp_path))
+    return tmp_path
+
+
+@pytest.fixture
+def started(monkeypatch) -> list:
+    """Executions that were asked for: papermill is replaced by a list, so that no kernel can start."""
+    calls: list = []
+
+    def refuse(*arguments, **options):
+        calls.append((arguments, options))
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(papermill, "execute_notebook", refuse)
+    return calls
+
+
+def snapshot(folder: Path) -> dict[str, bytes]:
+    return {str(p.relative_to(folder)): p.read_bytes() for p in folder.rglob("*") if p.is_file()}
+
+
+# --- bad requests
+
+PARAMETERS = [
+    (
+        "unknown name",
+        ["-p", "step_sise", "0.1"],
+        ["has no parameter 'step_sise'; did you mean 'step_size'?", "n, label"],
+    ),
+    ("text for an integer", ["-p", "n", "ten"], ["parameter n must be an integer >= 1; got 'ten'"]),
+    ("fraction for an integer", ["-p", "n", "2.5"], ["parameter n must be an integer >= 1; got 2.5"]),
+    ("below the range", ["-p", "n", "0"], ["parameter n must be an integer >= 1; got 0"]),
+    ("above the range", ["-p", "label_noise", "0.7"], ["parameter label_noise must be a number in [0, 0.5]; got 0.7"]),
+    ("negative", ["-p", "step_size", "-0.1"], ["parameter step_size must be a number > 0; got -0.1"]),
+    ("on an open bound", ["-p", "step_size", "0"], ["parameter step_size must be a number > 0; got 0"]),
+    (
+        "not a number",
+        ["-p", "step_size", "nan"],
+        ["parameter step_size must be a number > 0; got nan, which is not finite"],
+    ),
+    (
+        "infinite",
+        ["-p", "step_size", "inf"],
+        ["parameter step_size must be a number > 0; got inf, which is not finite"],
+    ),
+    ("overflowing", ["-p", "n", "1e999999999"], ["parameter n must be an integer >= 1; got inf, which is not finite"]),
+    ("no such choice", ["-p", "mode", "sparse"], ["parameter mode must be one of reduced | dense; got 'sparse'"]),
+    ("neither true nor false", ["-p", "verbose", "maybe"], ["parameter verbose must be true or false; got 'maybe'"]),
+    ("empty", ["-p", "n", ""], ["parameter n must be an integer >= 1; got ''"]),
+    ("given twice", ["-p", "n", "1", "-p", "n", "2"], ["parameter n is given twice with -p: keep one"]),
+    ("no value", ["-p", "n"], ["argument -p: expected 2 arguments"]),
+    (
+        "second one bad",
+        ["-p", "n", "3", "-p", "label_noise", "x"],
+        ["label_noise must be a number in [0, 0.5]; got 'x'"],
+    ),
+]
+
+
+@pytest.mark.parametrize(("options", "parts"), [case[1:] for case in PARAMETERS], ids=[case[0] for case in PARAMETERS])
+def test_a_bad_parameter_is_one_line_and_no_kernel_starts(book, started, capsys, options, parts) -> None:
+    refused(["rerun", "tiny", *options, "-o", "out.ipynb"], parts, book, started, capsys)
+
+
+FILES = [
+    ("missing", None, ["parameter file params.yml cannot be read: No such file or directory"]),
+    ("not YAML", b"n: [1, 2", ["parameter file params.yml is not YAML: while parsing"]),
+    ("not text", b"\xff\xfe\x00n", ["parameter file params.yml is not UTF-8 text"]),
+    ("impossible date", b"n: 2026-99-99", ["parameter file params.yml is not YAML: month must be in 1..12"]),
+    ("a list", b"- n\n- 3\n", ["parameter file params.yml must hold a mapping, lines like `n: 200`; it holds a list"]),
+    ("empty", b"", ["parameter file params.yml must hold a mapping", "it holds nothing"]),
+    ("a bad value", b"n: true\n", ["parameter n must be an integer >= 1; got True"]),
+    ("quoted number", b"n: '3'\n", ["parameter n must be an integer >= 1; got '3'"]),
+    ("a list as value", b"n: [1, 2]\n", ["parameter n must be an integer >= 1; got [1, 2]"]),
+    ("unknown name", b"m: 3\n", ["has no parameter 'm'"]),
+]
+
+
+@pytest.mark.parametrize(("content", "parts"), [case[1:] for case in FILES], ids=[case[0] for case in FILES])
+def test_a_bad_parameter_file_is_one_line_and_no_kernel_starts(book, started, capsys, content, parts) -> None:
+    if content is not None:
+        Path("params.yml").write_bytes(content)
+    refused(["rerun", "tiny", "-f", "params.yml", "-o", "out.ipynb"], parts, book, started, capsys)
+
+
+PLACES = [
+    (
+        "no such page",
+        ["rerun", "tinny", "-o", "out.ipynb"],
+        ["no page 'tinny'; did you mean 'tiny'? pages: wing/01_tiny"],
+    ),
+    ("no output", ["rerun", "tiny"], ["the following arguments are required: -o"]),
+    ("wrong suffix", ["rerun", "tiny", "-o", "out.txt"], ["output must end in .ipynb; got out.txt"]),
+    ("no folder", ["rerun", "tiny", "-o", "away/out.ipynb"], ["output folder away does not exist"]),
+    ("a folder", ["rerun", "tiny", "-o", "folder.ipynb"], ["output folder.ipynb is a folder"]),
+    ("a stored page", ["rerun", "tiny", "-o", "notebooks/wing/01_tiny.ipynb"], ["is a stored page of the book"]),
+    (
+        "hidden detour",
+        ["rerun", "tiny", "-o", "notebooks/../notebooks/wing/01_tiny.ipynb"],
+        ["is a stored page of the book"],
+    ),
+    ("stray argument", ["rerun", "tiny", "-o", "out.ipynb", "--fast"], ["unknown argument: --fast"]),
+]
+
+
+@pytest.mark.parametrize(("command", "parts"), [case[1:] for case in PLACES], ids=[case[0] for case in PLACES])
+def test_a_bad_place_is_one_line_and_no_kernel_starts(book, started, capsys, command, parts) -> None:
+    Path("folder.ipynb").mkdir()
+    refused(command, parts, book, started, capsys)
+
+
+def test_an_unwritable_folder_is_refused_before_the_page_runs(book, started, capsys, monkeypatch) -> None:
+    # A read-only folder stops nobody who runs the tests as root, so the system's answer is replaced.
+    monkeypatch.setattr(os, "access", lambda path, mode: False)
+    refused(["rerun", "tiny", "-o", "out.ipynb"], ["output folder . is not writable"], book, started, capsys)
+
+
+def refused(command, parts, book: Path, started: list, capsys) -> None:
+    """`command` exits with 2 and one line that has all `parts`; nothing ran and no file changed."""
+    before = snapshot(book)
+    try:
+        code = main(command)
+    except SystemExit as error:  # argparse leaves this way
+        code = error.code
+    out, err = capsys.readouterr()
+    assert code == 2
+    assert out == ""
+    assert err.startswith("attnlib: error: ")
+    assert err.count("\n") == 1
+    assert err.endswith("\n")
+    for part in parts:
+        assert part in err
+    assert started == []
+    assert snapshot(book) == before
+
+
+def test_the_watch_on_papermill_sees_a_good_request(book, started, capsys) -> None:
+    """Without this, "no kernel starts" above could pass because the watch is broken."""
+    assert main(["rerun", "tiny", "-p", "n", "3", "-o", "out.ipynb"]) == 130
+    assert len(started) == 1
+    assert "interrupted" in capsys.readouterr().err
+
+
+def test_from_a_shell_too_there_is_one_line_and_no_traceback(book) -> None:
+    done = run(["rerun", "tiny", "-p", "n", "ten", "-o", "out.ipynb"], book)
+    assert done.returncode == 2
+    assert done.stderr == "attnlib: error: page wing/01_tiny: parameter n must be an integer >= 1; got 'ten'\n"
+
+
+# --- good requests
+
+
+def run(arguments: list[str], folder: Path) -> subprocess.CompletedProcess:
+    return subprocess.run(
+        [sys.executable, "-m", "attnlib", *arguments],
+        cwd=folder, capture_output=True, text=True, timeout=120, check=False, stdin=subprocess.DEVNULL,
+    )  # fmt: skip
+
+
+def test_a_rerun_takes_file_and_options_and_its_results_can_be_read(book) -> None:
+    Path("params.yml").write_text("n: 1e3\nlabel_noise: 1e-1\nmode: dense\n")
+    done = run(["rerun", "tiny", "-f", "params.yml", "-p", "n", "50", "-o", "out.ipynb"], book)
+    assert done.returncode == 0, done.stderr
+    assert "wing/01_tiny" in done.stderr  # the progress bar carries the page's name
+    notebook = nbformat.read("out.ipynb", as_version=4)
+    assert notebook.metadata.papermill.parameters == {"n": 50, "label_noise": 0.1, "mode": "dense"}
+    printed = "".join(o.text for c in notebook.cells for o in c.get("outputs", []) if o.output_type == "stream")
+    assert "50 samples, dense, rate 0.002500" in printed  # 0.1 x the default 0.025
+
+    shown = run(["results", "out.ipynb"], book)
+    assert json.loads(shown.stdout) == {"flipped": 5.0, "samples": 50}
+    assert sorted(p.name for p in book.iterdir()) == [
+        "_toc.yml",
+        "notebooks",
+        "out.ipynb",
+        "params.yml",
+        "requirements.txt",
+    ]
+    assert not (book / "notebooks/wing/01_tiny.ipynb").exists()
+
+
+def test_a_page_that_fails_names_page_cell_and_error_and_leaves_the_old_output(book) -> None:
+    bad = PAGE.replace("record(flipped", "# what follows cannot work\n1 / (n - 13)\nrecord(flipped")
+    make_book(book, text=bad)
+    Path("out.ipynb").write_text("an earlier result")
+    before = snapshot(book)
+    done = run(["rerun", "tiny", "-p", "n", "13", "-o", "out.ipynb"], book)
+    assert done.returncode == 1
+    message = done.stderr[done.stderr.index("attnlib: error:") :]
+    assert message.startswith("attnlib: error: page wing/01_tiny, code cell 5 (")
+    assert "ZeroDivisionError: division by zero" in message.splitlines()[0]
+    assert "    1 / (n - 13)" in message.splitlines()
+    assert "Traceback" not in done.stderr
+    assert snapshot(book) == before
+
+
+def test_an_interrupted_rerun_leaves_nothing(book) -> None:
+    make_book(book, text=PAGE.replace("record(flipped", f"{SLOW}\nrecord(flipped"))
+    before = snapshot(book)
+    process = subprocess.Popen(
+        [sys.executable, "-m", "attnlib", "rerun", "tiny", "-o", "out.ipynb"],
+        cwd=book, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True,
+    )  # fmt: skip
+    try:
+        until = time.monotonic() + 60
+        while not (book / "started").exists() and time.monotonic() < until:
+            time.sleep(0.05)
+        os.killpg(process.pid, signal.SIGINT)  # as Ctrl-C does: the whole foreground group
+        _, err = process.communicate(timeout=30)
+    finally:
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGKILL)
+    assert process.returncode == 130
+    assert err.splitlines()[-1] == "attnlib: error: interrupted; nothing was written"
+    assert snapshot(book) == before | {"started": b""}
+
+
+# --- results and pages
+
+
+def notebook_file(path: Path, *outputs: dict) -> str:
+    cell = nbformat.v4.new_code_cell(
+        "1", outputs=[nbformat.v4.new_output("display_data", data=data) for data in outputs]
+    )
+    text = nbformat.writes(nbformat.v4.new_notebook(cells=[cell]))
+    path.write_text(text)
+    return text
+
+
+@pytest.mark.parametrize(
+    ("content", "complaint"),
+    [
+        (None, "notebook out.ipynb cannot be read: No such file or directory"),
+        ("", "out.ipynb is not a whole notebook"),
+        ("[1, 2]", "out.ipynb is not a whole notebook"),
+        ('{"nbformat": 4}', "out.ipynb is not a whole notebook"),
+        ("cut", "out.ipynb is not a whole notebook"),
+        ("none", "out.ipynb holds no named results: execute the page first"),
+        ("garbled", "out.ipynb holds no readable named results"),
+    ],
+)
+def test_results_of_what_has_none_is_one_line(tmp_path, monkeypatch, capsys, content, complaint: str) -> None:
+    monkeypatch.chdir(tmp_path)
+    path = Path("out.ipynb")
+    if content == "cut":
+        whole = notebook_file(path, {"application/vnd.attnlib.results+json": {"a": 1}})
+        path.write_text(whole[: len(whole) // 2])
+    elif content == "none":
+        notebook_file(path, {"text/plain": "1"})
+    elif content == "garbled":
+        notebook_file(path, {"application/vnd.attnlib.results+json": [1, 2]})
+    elif content is not None:
+        path.write_text(content)
+    assert main(["results", "out.ipynb"]) == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert err.startswith(f"attnlib: error: {complaint}")
+    assert err.count("\n") == 1
+
+
+def test_pages_are_listed_with_their_parameters(book, capsys) -> None:
+    assert main(["pages"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0] == "wing/01_tiny"
+    assert [line.split() for line in lines[1:3]] == [
+        "n: int = 200 training samples: an integer >= 1".split(),
+        "label_noise: float = 0.05 probability that a label is flipped, eta: a number in [0, 0.5]".split(),
+    ]
+
+
+def test_a_missing_extra_is_told_by_the_command_that_installs_it(book, capsys, monkeypatch) -> None:
+    monkeypatch.setitem(sys.modules, "papermill", None)  # import then fails as it does where it is not installed
+    monkeypatch.delitem(sys.modules, "papermill.exceptions", raising=False)
+    assert main(["rerun", "tiny", "-o", "out.ipynb"]) == 2
+    err = capsys.readouterr().err
+    assert err == (
+        "attnlib: error: rerun needs papermill, which is not installed: python -m pip install 'attnlib[rerun]'\n"
+    )
+    assert not Path("out.ipynb").exists()

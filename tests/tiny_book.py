@@ -1,0 +1,61 @@
+"""Small books and pages for the tests of the machinery: real jupytext pages, a real package, a second each."""
+
+from pathlib import Path
+
+HEADER = """---
+jupytext:
+  formats: ipynb,md:myst
+  text_representation:
+    extension: .md
+    format_name: myst
+kernelspec:
+  display_name: Python 3
+  language: python
+  name: python3
+---
+
+"""
+
+
+def page_text(*cells: str, title: str = "A page") -> str:
+    """MyST source of a page: a heading, then one code cell per text in `cells`."""
+    code = "".join(f"```{{code-cell}} ipython3\n{cell}\n```\n\n" for cell in cells)
+    return f"{HEADER}# {title}\n\n{code}"
+
+
+def write(path: Path, text: str) -> Path:
+    """Write `text` to `path`, making folders as needed, and return `path`."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+def make_package(root: Path, value: int) -> Path:
+    """A package `attnlib` with one constant and pins beside it; stands for the real one in the kernels of the test."""
+    write(root / "requirements.txt", "numpy==2.0.0\n")
+    return write(root / "attnlib" / "__init__.py", f"VALUE = {value}\n").parent
+
+
+REPOSITORY = Path(__file__).parents[1]
+
+
+def make_book(root: Path, pages: dict[str, str], prose: dict[str, str]) -> Path:
+    """A book with the settings and the look of the real one: notebooks (name -> source) and prose (name -> Markdown).
+
+    The first of `prose` is the title page. Returns `root`.
+    """
+    for name in ("_config.yml", "requirements.txt"):
+        write(root / name, (REPOSITORY / name).read_text(encoding="utf-8"))
+    for name in ("book.css", "favicon.svg"):
+        write(root / "assets" / name, (REPOSITORY / "assets" / name).read_text(encoding="utf-8"))
+    write(root / "assets" / "mathjax" / "tex-chtml.js", "// formulas are drawn in the browser tests\n")
+    write(root / "book" / "references.bib", "@misc{one, author={A. Author}, title={A title}, year={2020}}\n")
+    first, *others = prose
+    for name, text in prose.items():
+        write(root / "book" / f"{name}.md", text)
+    for name, text in pages.items():
+        write(root / "notebooks" / f"{name}.md", text)
+    chapters = [f"notebooks/{name}" for name in pages] + [f"book/{name}" for name in others]
+    toc = "\n".join(["format: jb-book", f"root: book/{first}", "chapters:", *(f"  - file: {c}" for c in chapters)])
+    write(root / "_toc.yml", toc + "\n")
+    return root
