@@ -17,7 +17,6 @@ from typing import Any
 
 import torch
 
-from attnlib import checks
 from attnlib.results import plain, publish, read
 
 __all__ = [
@@ -26,6 +25,7 @@ __all__ = [
     "Claim",
     "ClaimSet",
     "Evidence",
+    "NothingToMeasure",
     "Source",
     "Verdict",
     "agrees",
@@ -38,6 +38,10 @@ __all__ = [
 ]
 
 CLAIMS_TYPE = "application/vnd.attnlib.claims+json"
+
+
+class NothingToMeasure(Exception):
+    """A judge's word that these draws cannot speak for or against the claim; the verdict is then *outside its regime*."""
 
 
 class Verdict(StrEnum):
@@ -124,7 +128,11 @@ class Claim:
 
     def check(self, study: Any) -> Check:
         """Judge the claim and its power twin on the same study."""
-        return Check(self, self.judge(study, 1.0), self.judge(study, self.wrong), self.violation(study))
+        try:
+            return Check(self, self.judge(study, 1.0), self.judge(study, self.wrong), self.violation(study))
+        except NothingToMeasure as reason:
+            nothing = Evidence(False, "n/a", "n/a", "not judged", 0)
+            return Check(self, nothing, nothing, self.violation(study) or str(reason))
 
 
 class ClaimSet(dict[str, Claim]):
@@ -188,6 +196,8 @@ def within(
     """
     values = measured.flatten(1) if measured.ndim > 1 else measured.unsqueeze(1)
     silent = values.isnan()
+    if silent.all():
+        raise NothingToMeasure("needs at least one sample to look at; these draws have none")
     inside, text = torch.ones_like(values, dtype=torch.bool), []
     numbers = {"min": values[~silent].min().item(), "max": values[~silent].max().item()}
     for name, bound, sign in (("low", low, 1), ("high", high, -1)):
@@ -223,12 +233,14 @@ def agrees(
     """Statistics: |mean of (measured - predicted) over draws| <= multiple x its standard error + a stated allowance.
 
     measured: (draws,), nan where a draw has nothing to say. Differences are paired: predicted may differ from draw to draw.
-    Raises ValueError with fewer than two draws.
+    Raises NothingToMeasure with fewer than two draws.
     """
     predicted = torch.as_tensor(predicted, dtype=measured.dtype).expand_as(measured)
     keep = ~(measured.isnan() | predicted.isnan())
     measured, predicted = measured[keep], predicted[keep]
-    draws = checks.whole_number("draws", measured.shape[0], at_least=2, hint="a standard error needs two draws or more")
+    draws = measured.shape[0]
+    if draws < 2:
+        raise NothingToMeasure(f"needs two draws or more for a standard error; here {draws} with something to measure")
     difference = measured - predicted
     error = difference.std().item() / math.sqrt(draws)
     gap = abs(difference.mean().item())
@@ -294,7 +306,7 @@ def verdict_table(results: Sequence[Check]) -> None:
         record = result.as_record()
         note = "" if result.as_expected else " (unexpected at the book's defaults)"
         known = " (as expected)" if result.as_expected and result.verdict is not Verdict.HOLDS else ""
-        power = "tells it apart" if result.has_power else "no power here"
+        power = "tells it apart" if result.has_power else "not told apart here"
         verdict = f"{record['verdict']}{known}{note}"
         lines.append(
             f"{record['id']:<5}{verdict:<34}{record['title']}: predicted {record['predicted']}; measured {record['measured']}"

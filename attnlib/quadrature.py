@@ -71,4 +71,5 @@ def log_integral(
     half = (edges[1:] - edges[:-1]).unsqueeze(1) / 2
     offset = edges[:-1].unsqueeze(1) + half * (1 + nodes.view(node_shape))  # (panels, nodes, side, ...)
     drop = log_density((mode + sides * offset).flatten(0, 2)).view_as(offset) - peak
-    return peak + torch.log((drop.exp() * half * weights.view(node_shape)).sum((0, 1, 2)))
+    total = peak + torch.log((drop.exp() * half * weights.view(node_shape)).sum((0, 1, 2)))
+    return torch.where(peak == -torch.inf, peak, total)  # an integrand that underflows everywhere

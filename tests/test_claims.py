@@ -12,6 +12,7 @@ from attnlib import claims
 from attnlib.claims import (
     CLAIMS_TYPE,
     ClaimSet,
+    NothingToMeasure,
     Source,
     Verdict,
     agrees,
@@ -80,8 +81,10 @@ def test_agrees_uses_paired_differences_and_ignores_silent_draws():
     assert agrees(measured + 0.03, truth, allowance=0.05, allowance_text="because").holds
     measured[::2] = math.nan
     assert agrees(measured, truth).draws == 200
-    with pytest.raises(ValueError, match="draws must be a whole number >= 2"):
+    with pytest.raises(NothingToMeasure, match="two draws or more"):
         agrees(torch.tensor([1.0, math.nan]), 1.0)
+    with pytest.raises(NothingToMeasure, match="at least one sample"):
+        within(torch.full((3, 2), math.nan), low=0.0)
 
 
 def test_both_needs_both():
@@ -122,6 +125,13 @@ def test_verdicts_twins_and_expectations(family):
     outside = family["X2"].check(-torch.ones(3))
     assert outside.verdict == Verdict.OUTSIDE
     assert outside.as_record()["violated"] == "needs x > 0; here -1.0"
+
+
+def test_nothing_to_measure_is_outside_not_a_crash(family):
+    family.claim("X3", "mean", "", wrong=2.0, wrong_text="2")(lambda study, constant: agrees(study, constant))
+    result = family["X3"].check(torch.ones(1))
+    assert result.verdict == Verdict.OUTSIDE
+    assert "two draws or more" in result.violated
 
 
 def test_ids_are_used_once(family):

@@ -11,7 +11,7 @@ import math
 
 import torch
 
-from attnlib.claims import Claim, ClaimSet, Evidence, Source, Verdict, agrees, both, exactly, within
+from attnlib.claims import Claim, ClaimSet, Evidence, NothingToMeasure, Source, Verdict, agrees, both, exactly, within
 from attnlib.single_head.mean_field import mean_field_log10_error
 from attnlib.single_head.study import TwoStepStudy, log_term
 
@@ -192,11 +192,9 @@ def accuracy_after_one_step(study: TwoStepStudy, constant: float) -> Evidence:
     regime=_STRONG_SIGNAL, violation=_weak_signal,
 )  # fmt: skip
 def loss_slopes(study: TwoStepStudy, constant: float) -> Evidence:
-    slopes = study.closed["slopes"]
-    return both(
-        within(study.only("clean", slopes), high=0.5 * constant, quantity="clean", strict=True),
-        within(study.only("noisy", slopes), low=0.5 * constant, quantity="flipped", strict=True),
-    )
+    slopes, cut = study.closed["slopes"], 0.5 * constant
+    sides = {"clean": {"high": cut, "quantity": "clean"}, "noisy": {"low": cut, "quantity": "flipped"}}
+    return both(*(within(study.only(kind, slopes), **sides[kind], strict=True) for kind in _kinds(study, 1)))
 
 
 @CLAIMS.claim(
@@ -405,8 +403,16 @@ def _finite_d(study: TwoStepStudy) -> dict:
     return {"allowance": (study.law.n + 1) / study.law.d, "allowance_text": "finite d: (n + 1)/d"}
 
 
+def _kinds(study: TwoStepStudy, draws: int) -> list[str]:
+    """The kinds of samples, "clean" and "noisy", that occur in at least so many draws."""
+    masks = {"clean": ~study.noisy, "noisy": study.noisy}
+    found = [kind for kind, mask in masks.items() if mask.any(1).sum() >= draws]
+    if not found:
+        raise NothingToMeasure(f"needs clean or flipped samples in {draws} draws")
+    return found
+
+
 def _both_kinds(study: TwoStepStudy, measured: torch.Tensor, predicted: torch.Tensor) -> Evidence:
     """Draw means over clean and over flipped samples, each against its prediction."""
-    kinds = ("clean", "noisy") if study.noisy.any(1).sum() > 1 else ("clean",)
-    means = ((study.mean_over(kind, measured), study.mean_over(kind, predicted)) for kind in kinds)
+    means = ((study.mean_over(kind, measured), study.mean_over(kind, predicted)) for kind in _kinds(study, 2))
     return both(*(agrees(m, p, **_finite_d(study)) for m, p in means))

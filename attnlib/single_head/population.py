@@ -39,6 +39,7 @@ __all__ = [
 ]
 
 _LOG10 = math.log(10.0)
+_NARROWEST = 1e-9  # tau relative to the std of v . xi; moves log err by about 1e-12
 _BLOCK_BYTES = 32 << 20  # fresh tokens held at once
 _LOG_NORMALISER = 0.5 * math.log(2 * math.pi)
 
@@ -111,8 +112,9 @@ def _log_error(logit, value, omega, along, tau) -> torch.Tensor:
     """log err_k from the five numbers; see the module's formula."""
     correct = value >= 0
     scale = torch.sqrt(along**2 + tau**2)  # std of v . xi
-    # tau = 0 (one training sample) makes the integrand a step; a width at rounding level keeps it a function.
-    tau = torch.maximum(tau, 1e-14 * scale).clamp_min(torch.finfo(tau.dtype).tiny)
+    # tau = 0 (as many noise dimensions or samples as one) makes the integrand a step; a tiny width keeps it a function.
+    narrow = tau < _NARROWEST * scale
+    tau = torch.maximum(tau, _NARROWEST * scale).clamp_min(torch.finfo(tau.dtype).tiny)
     along = torch.where(correct, along, -along)
     log_value = torch.log(value.abs()) + logit - torch.log(tau)
 
@@ -129,6 +131,8 @@ def _log_error(logit, value, omega, along, tau) -> torch.Tensor:
         return -t - rate * inverse_mills
 
     log_tail = log_integral(log_density, slope, value)
+    # Where the step is never reached the error is zero; what is left is the tail of the width put in above.
+    log_tail = torch.where(narrow & (log_tail < -1e12), -torch.inf, log_tail)
     # V < 0: the integral is 1 - err >= 0 and err >= 1/2, so log1p loses nothing.
     log_error = torch.where(correct, log_tail, torch.log1p(-torch.exp(log_tail.clamp_max(0.0))))
     silent = (value == 0) & (scale == 0)
