@@ -70,6 +70,8 @@ def log_integral(
     node_shape = (1, _NODES) + (1,) * (like.ndim + 1)
     half = (edges[1:] - edges[:-1]).unsqueeze(1) / 2
     offset = edges[:-1].unsqueeze(1) + half * (1 + nodes.view(node_shape))  # (panels, nodes, side, ...)
-    drop = log_density((mode + sides * offset).flatten(0, 2)).view_as(offset) - peak
-    total = peak + torch.log((drop.exp() * half * weights.view(node_shape)).sum((0, 1, 2)))
+    drop = (log_density((mode + sides * offset).flatten(0, 2)).view_as(offset) - peak).clamp_max(0.0)
+    mass = (drop.exp() * half * weights.view(node_shape)).sum((0, 1, 2))
+    # Where h is so large that its rounding exceeds the drops the panels are empty, and the peak alone is the answer to rounding.
+    total = peak + torch.where(mass > 0, mass, 1.0).log()
     return torch.where(peak == -torch.inf, peak, total)  # an integrand that underflows everywhere

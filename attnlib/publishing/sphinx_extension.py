@@ -32,7 +32,7 @@ logger = logging.getLogger(__name__)
 
 CLAIMS_TYPE = "application/vnd.attnlib.claims+json"  # of `attnlib.claims`; a test holds the two together
 
-COLUMNS = {"Claim": 14, "Statement": 33, "Predicted": 13, "Measured": 17, "Verdict": 23}  # relative widths
+COLUMNS = {"Claim": 16, "Statement": 42, "Predicted, measured": 22, "Verdict": 20}  # relative widths
 BADGES = {"holds": "verdict-holds", "fails": "verdict-fails", "outside its regime": "verdict-outside"}
 # (one claim, several claims), with the verdict expected
 COUNTED = {
@@ -167,8 +167,12 @@ class Ledger(SphinxDirective):
                 _note(f"Source: {check['source']}"),
                 _note(f"Rule: {check['rule']} ({check['draws']} draws)"),
             ),
-            _entry(*self._text(check["predicted"])),
-            _entry(*self._text(check["measured"])),
+            _entry(
+                _note("predicted"),
+                *self._text(check["predicted"]),
+                _note("measured"),
+                *self._text(check["measured"]),
+            ),
             _entry(*self._verdict(check)),
         )
         row["ids"].append(name)
@@ -196,7 +200,7 @@ class Ledger(SphinxDirective):
         """Words and numbers as they are; read as Markdown only where they hold $maths$."""
         if "$" in text:
             return self._markdown(text, classes)
-        text = text.replace("+-", "±")
+        text = text.replace("+-", "±").replace("<=", "≤").replace(">=", "≥")
         return [nodes.paragraph(text, text, classes=classes or [])]
 
     def _markdown(self, text: str, classes: list[str] | None = None) -> list[nodes.Node]:

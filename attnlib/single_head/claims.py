@@ -65,7 +65,7 @@ def noise_norms(study: TwoStepStudy, constant: float) -> Evidence:
     return within(
         deviation,
         high=constant * _norm_tolerance(study),
-        quantity="max | |xi|^2/d - 1 |",
+        quantity="max | |ξ|²/d − 1 |",
         failure_probability=study.delta,
     )
 
@@ -82,13 +82,13 @@ def near_orthogonality(study: TwoStepStudy, constant: float) -> Evidence:
     return within(
         study.geometry.largest_overlap / math.sqrt(study.law.d),
         high=constant * bound / math.sqrt(study.law.d),
-        quantity="max |xi_i . xi_j| / sqrt(d)",
+        quantity="max |ξᵢ·ξⱼ|/√d",
         failure_probability=study.delta,
     )
 
 
 @CLAIMS.claim(
-    "C3a", "cross terms are Gaussian of variance (n-1)|xi|^2",
+    "C3a", "cross terms are Gaussian of variance (n−1)|ξ|²",
     r"given $\xi_i$, $\sum_{j\ne i} y_i y_j\,\xi_j\cdot\xi_i \sim N(0, (n-1)|\xi_i|^2)$: standardised, its mean square is exactly $1$",
     wrong=1.2, wrong_text="variance 1.2 times larger",
 )  # fmt: skip
@@ -109,7 +109,7 @@ def crude_cross_terms(study: TwoStepStudy, constant: float) -> Evidence:
     return within(
         study.law.n * study.geometry.largest_overlap / study.law.d,
         high=constant,
-        quantity="n max |xi_i . xi_j| / d",
+        quantity="n max |ξᵢ·ξⱼ|/d",
         strict=True,
     )
 
@@ -159,7 +159,7 @@ def signal_scores(study: TwoStepStudy, constant: float) -> Evidence:
 def noise_scores(study: TwoStepStudy, constant: float) -> Evidence:
     deviation = (study.noise_score1 / _scale_a(study) - 1).abs().amax(1)
     return within(
-        deviation, high=constant * noise_tolerance(study), quantity="max |eps_i|", failure_probability=2 * study.delta
+        deviation, high=constant * noise_tolerance(study), quantity="max |εᵢ|", failure_probability=2 * study.delta
     )
 
 
@@ -212,7 +212,7 @@ def token_preference(study: TwoStepStudy, constant: float) -> Evidence:
 
 
 @CLAIMS.claim(
-    "C11", "coefficients of v_2",
+    "C11", "coefficients of v₂",
     r"for every data set $\theta_i \in \tfrac{\beta}{4n}(1, 3)$ and "
     r"$s_k\lambda_k \in \tfrac{\beta}{4n}\big(|C_k| - 3|N_k|,\; 3|C_k| - |N_k|\big)$",
     wrong=0.6, wrong_text="upper constant 1.8 instead of 3",
@@ -222,7 +222,7 @@ def coefficients_of_v(study: TwoStepStudy, constant: float) -> Evidence:
     sign = torch.tensor([1.0, -1.0], dtype=torch.float64)
     clean, noisy = study.clean_counts, study.noisy_counts
     return both(
-        within(study.closed["theta2"] / unit, low=1.0, high=3.0 * constant, quantity="4n theta/beta", strict=True),
+        within(study.closed["theta2"] / unit, low=1.0, high=3.0 * constant, quantity="4nθ/β", strict=True),
         within(
             sign * study.closed["lambda2"] / unit,
             low=clean - 3 * noisy,
@@ -233,10 +233,10 @@ def coefficients_of_v(study: TwoStepStudy, constant: float) -> Evidence:
 
 
 @CLAIMS.claim(
-    "C11b", "closed forms of v_1, v_2 and p_2",
+    "C11b", "closed forms of v₁, v₂ and p₂",
     r"two steps of the trainer give $v_1 = \tfrac{\beta}{4n}\sum y_i(u_i+\xi_i)$, $v_2 = \tfrac{\beta}{4n}\sum y_i(1+2g_i)(u_i+\xi_i)$ "
     r"and $p_2 = \tfrac{\beta}{4n}\sum g_i\gamma_i(u_i-\xi_i)$",
-    wrong=1.001, wrong_text="v_2 larger by 0.1 %",
+    wrong=1.001, wrong_text="v₂ larger by 0.1 %",
 )  # fmt: skip
 def closed_forms(study: TwoStepStudy, constant: float) -> Evidence:
     gaps = torch.stack([study.closed[name] for name in ("v1", "v2", "p2")], dim=1)
@@ -244,7 +244,7 @@ def closed_forms(study: TwoStepStudy, constant: float) -> Evidence:
 
 
 @CLAIMS.claim(
-    "C12", "where p_2 points",
+    "C12", "where p₂ points",
     r"$p_2\cdot\mu_k = \tfrac{\beta\rho^2}{4n}\sum_{I_k} g_i\gamma_i$, in mean field "
     r"$\tfrac{\beta\rho^2}{4n}\big(|C_k|g_c(b_k-a) - |N_k|g_n(b_k+a)\big)$",
     wrong=1.2, wrong_text="1.2 times the mean field",
@@ -255,7 +255,7 @@ def direction_of_p(study: TwoStepStudy, constant: float) -> Evidence:
 
 
 @CLAIMS.claim(
-    "C12b", "p_2 against the noise tokens",
+    "C12b", "p₂ against the noise tokens",
     r"$p_2\cdot\xi_i \approx -a g_i\gamma_i$: negative on clean samples, positive on flipped ones",
     wrong=1.1, wrong_text="1.1 times the mean field",
 )  # fmt: skip
@@ -297,11 +297,11 @@ def margins_after_two_steps(study: TwoStepStudy, constant: float) -> Evidence:
     violation=lambda s: "" if (s.v2_signal > 0).all() else f"needs v.mu > 0; here min {s.v2_signal.min():.3g}",
 )  # fmt: skip
 def error_bound(study: TwoStepStudy, constant: float) -> Evidence:
-    return within(study.log10_error2 - constant * study.log10_bound2, high=0.0, quantity="log10 err - log10 bound")
+    return within(study.log10_error2 - constant * study.log10_bound2, high=0.0, quantity="log₁₀ err − log₁₀ bound")
 
 
 @CLAIMS.claim(
-    "C15b", "norm of the noise part of v_2",
+    "C15b", "norm of the noise part of v₂",
     r"$|\Pi v_2|^2 \in \big(\tfrac{\beta}{4n}\big)^2 n\,[\lambda_{\min}(G),\, 9\lambda_{\max}(G)]$, $G$ the noise Gram matrix, "
     r"for every data set",
     wrong=0.1, wrong_text="0.9 instead of 9",
@@ -311,7 +311,7 @@ def norm_of_v_noise(study: TwoStepStudy, constant: float) -> Evidence:
     smallest, largest = study.geometry.eigenvalues.T
     square = study.v2_noise_norm**2 / unit / study.law.d
     return within(
-        square, low=smallest / study.law.d, high=constant * 9 * largest / study.law.d, quantity="|Pi v_2|^2, in units,"
+        square, low=smallest / study.law.d, high=constant * 9 * largest / study.law.d, quantity="|Πv₂|², scaled,"
     )
 
 
@@ -377,7 +377,7 @@ def theorem(study: TwoStepStudy, constant: float) -> Evidence:
     error = study.log10_error2.amax(1)
     fitted = (study.margins2 > 0).all(1)
     ceiling = -2.0 if constant == 1.0 else -300.0 * study.law.d
-    return within(torch.where(fitted, error, 0.0), high=ceiling, quantity="log10 err (0 if not interpolating)")
+    return within(torch.where(fitted, error, 0.0), high=ceiling, quantity="log₁₀ err (0 if not interpolating)")
 
 
 def fitted_share(study: TwoStepStudy, constant: float) -> Evidence:
@@ -387,7 +387,7 @@ def fitted_share(study: TwoStepStudy, constant: float) -> Evidence:
 
 NOTEBOOK_STEP_CLAIM = Claim(
     "N1",
-    "two steps interpolate at a smaller step, beta = 2n/d",
+    "two steps interpolate at a smaller step, β = 2n/d",
     r"with $\beta d/n = 2$ (0.01 at $n=200$, $d=40000$, the value a notebook on this paper falls back to) two steps interpolate",
     Source.CODE,
     "single_head",

@@ -233,3 +233,22 @@ def test_vectors_of_another_sample_are_refused():
     with pytest.raises(ValueError, match="label_noise must be"):
         noisy_error(0.1, 0.7)
     assert replace(sample.law, d=21).d == 21
+
+
+def test_steps_that_are_never_reached_have_no_error_and_nothing_is_nan():
+    """d = 3 leaves one direction of noise: v and p are parallel off the signals, and some classes cannot be misclassified."""
+    sample, v, p = _trained(2, 3, 30.0, 0.05, 0.025, runs=40)
+    error = log10_clean_error(v, p, sample, per_class=True)
+    assert not error.isnan().any()
+    s = scores_of_fresh_data(v, p, sample)
+    t = torch.linspace(-20_000, 20_000, 400_001, dtype=torch.float64)
+    for r, k in np.argwhere(np.isneginf(error.numpy()))[:5]:
+        score = torch.exp(s.logit[r, k] - s.omega[r, k] * t) * s.value[r, k] + s.along[r, k] * t
+        assert score.min() > 0
+    assert error.isneginf().any()
+    # where the step is reached, log err is that of a Gaussian tail at the root
+    r, k = next((r, k) for r, k in np.argwhere(np.isfinite(error.numpy())) if s.value[r, k] > 0 and error[r, k] < -100)
+    score = torch.exp(s.logit[r, k] - s.omega[r, k] * t) * s.value[r, k] + s.along[r, k] * t
+    negative = t[score < 0]
+    tails = [torch.special.log_ndtr(-edge.abs()) / math.log(10) for edge in (negative.min(), negative.max())]
+    assert error[r, k].item() == pytest.approx(max(tails).item(), rel=1e-2)
