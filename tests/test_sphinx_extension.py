@@ -97,7 +97,7 @@ def test_the_ledger_page_shows_every_claim(root: Path) -> None:
     words = {name: str(Text(row)) for name, row in rows.items()}
     assert words["claim-c1"].startswith("C1 Two steps suffice Title of single_head/01_a After two steps")
     for part in (
-        "Regime: d >= 100",
+        "Regime: d ≥ 100",
         "Source: paper",
         "0.99 ± 0.02",
         "Rule: statistics: 4 s.e. (16 draws)",

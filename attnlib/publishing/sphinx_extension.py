@@ -165,7 +165,7 @@ class Ledger(SphinxDirective):
                 *self._markdown(check["statement"]),
                 *self._regime(check),
                 _note(f"Source: {check['source']}"),
-                _note(f"Rule: {check['rule']} ({check['draws']} draws)"),
+                *self._text(f"Rule: {check['rule']} ({check['draws']} draws)", ["ledger-note"]),
             ),
             _entry(
                 _note("predicted"),

@@ -72,6 +72,15 @@ def test_smaller_step_does_not_interpolate():
     assert (summary.train_accuracy < 1).all()
 
 
+def test_the_step_size_window_that_the_theory_chapter_states():
+    """beta d/n = 2: no draw fits every label; 3 and 5: every draw does; between 8 and 20 the error goes to one half."""
+    runs = {m: summarise(PAPER_SIZE, m * 200 / 40_000, draws=10) for m in (2, 3, 5, 8, 20)}
+    assert not runs[2].interpolates.any()
+    assert all(runs[m].interpolates.all() for m in (3, 5, 8, 20))
+    assert runs[8].log10_clean_error.max() < -2
+    assert runs[20].log10_clean_error.mean() > -1
+
+
 def test_headline_numbers_at_the_paper_size():
     """Two independent seeds: accuracy 1 in every draw, and the exact mean error within its own spread of the other's."""
     one, two = (summarise(PAPER_SIZE, 0.025, draws=60, seed=seed) for seed in (11, 12))

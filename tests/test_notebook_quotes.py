@@ -1,0 +1,76 @@
+"""Prose quotes a page's figures and numbers; a quotation of what does not exist stops the build."""
+
+import base64
+from pathlib import Path
+
+import nbformat
+import pytest
+
+from attnlib.publishing import book
+from attnlib.publishing.execution import KERNELSPEC, LANGUAGE_INFO
+from attnlib.publishing.notebook_quotes import find_figure, format_result
+from attnlib.results import RESULTS_TYPE
+from tests.tiny_book import make_book, page_text, write
+
+PIXEL = base64.b64decode(
+    "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
+)
+
+
+def notebook() -> nbformat.NotebookNode:
+    picture = nbformat.v4.new_output(
+        "display_data",
+        {"image/png": base64.b64encode(PIXEL).decode(), "text/plain": "figure"},
+        metadata={"image/png": {"width": 321, "height": 123}},
+    )
+    numbers = nbformat.v4.new_output(
+        "display_data", {RESULTS_TYPE: {"error": -80.324, "fits": "all"}, "text/plain": "error"}
+    )
+    meta = {"mystnb": {"figure": {"name": "fig-dots", "caption": "Dots *everywhere*"}, "image": {"alt": "Blue dots"}}}
+    cells = [
+        nbformat.v4.new_markdown_cell("# Title"),
+        nbformat.v4.new_code_cell("draw()", outputs=[picture], metadata=meta),
+        nbformat.v4.new_code_cell("record()", outputs=[numbers]),
+    ]
+    for number, cell in enumerate(cells):
+        cell["id"] = f"cell-{number}"
+    return nbformat.v4.new_notebook(cells=cells, metadata={"kernelspec": KERNELSPEC, "language_info": LANGUAGE_INFO})
+
+
+def test_figures_are_found_by_name():
+    assert find_figure(notebook(), "fig-dots") == (PIXEL, "Dots *everywhere*", "Blue dots", 321)
+    with pytest.raises(LookupError, match="no figure called 'fig-lines'"):
+        find_figure(notebook(), "fig-lines")
+
+
+def test_results_are_formatted():
+    assert format_result(notebook(), "error", ".1f") == "-80.3"
+    assert format_result(notebook(), "fits", "") == "all"
+    with pytest.raises(LookupError, match="no result called 'loss'; there are error, fits"):
+        format_result(notebook(), "loss", "")
+    with pytest.raises(ValueError, match="format"):
+        format_result(notebook(), "fits", ".1f")
+
+
+def _book(root: Path, quotation: str) -> Path:
+    make_book(root, {"01_a": page_text("draw()")}, {"preface": f"# Preface\n\n{quotation}\n"})
+    write(root / "notebooks" / "01_a.ipynb", nbformat.writes(notebook()))
+    return root
+
+
+def test_quotations_appear_in_the_html(tmp_path: Path):
+    quotation = "Error {named-result}`notebooks/01_a error .1f`.\n\n```{notebook-figure} notebooks/01_a fig-dots\n```"
+    assert book.main(["--stored", "--root", str(_book(tmp_path, quotation))]) == 0
+    html = (tmp_path / "_build" / "html" / "book" / "preface.html").read_text()
+    assert '<span class="named-result">−80.3</span>' in html
+    assert 'alt="Blue dots"' in html
+    assert "Dots <em>everywhere</em>" in html
+    assert any(path.read_bytes() == PIXEL for path in (tmp_path / "_build" / "html" / "_images").iterdir())
+
+
+def test_wrong_quotations_stop_the_build(tmp_path: Path, capsys: pytest.CaptureFixture):
+    quotation = "{named-result}`notebooks/01_a loss`\n\n```{notebook-figure} notebooks/01_a fig-lines\n```"
+    assert book.main(["--stored", "--root", str(_book(tmp_path, quotation))]) != 0
+    log = (tmp_path / "_build" / "render.log").read_text()
+    assert "no result called 'loss'" in log
+    assert "no figure called 'fig-lines'" in log
