@@ -301,7 +301,7 @@ def verdict_table(results: Sequence[Check]) -> None:
     """Show the closing table of a page and leave the checks in the notebook for the ledger."""
     if not results:
         raise ValueError("verdict_table needs at least one check; got none")
-    lines, rows = [], []
+    lines, rows, labels = [], [], ("predicted", "measured")
     for result in results:
         record = result.as_record()
         note = "" if result.as_expected else " (unexpected at the book's defaults)"
@@ -316,9 +316,11 @@ def verdict_table(results: Sequence[Check]) -> None:
         cells = (record["predicted"], record["measured"] + (f" [{result.violated}]" if result.violated else ""))
         rows.append(
             f"<tr><th scope='row'>{record['id']}</th><td>{html.escape(record['title'])}</td>"
-            + "".join(f"<td>{_typeset(cell)}</td>" for cell in cells)
+            + "".join(
+                f"<td data-label='{name}'>{_typeset(cell)}</td>" for name, cell in zip(labels, cells, strict=True)
+            )
             + f"<td><span class='verdict {_CLASS[result.verdict]}'>{html.escape(record['verdict'])}</span>{html.escape(known + note)}</td>"
-            + f"<td>{html.escape(record['power_twin']['wrong'])}: {power}</td></tr>"
+            + f"<td data-label='power twin'>{html.escape(record['power_twin']['wrong'])}: {power}</td></tr>"
         )
     titles = ("claim", "what it says", "predicted", "measured", "verdict", "power twin")
     head = "<thead><tr>" + "".join(f"<th scope='col'>{title}</th>" for title in titles) + "</tr></thead>"

@@ -2,21 +2,13 @@
 
 from pathlib import Path
 
+from tests.tiny_book import HEADER
+
 ADDRESS = "https://github.com/attention-checked/attention-checked"
 
-PAGE = """---
-jupytext:
-  formats: ipynb,md:myst
-  text_representation:
-    extension: .md
-    format_name: myst
-kernelspec:
-  display_name: Python 3
-  language: python
-  name: python3
----
-
-# A tiny page
+PAGE = (
+    HEADER
+    + """# A tiny page
 
 A sum is $\\sum_i x_i$.
 
@@ -72,6 +64,7 @@ display({"text/plain": "claims", "application/vnd.attnlib.claims+json": claims},
 print("attnlib")
 ```
 """.replace("ADDRESS", ADDRESS)
+)
 
 
 def make_book(root: Path, *, name: str = "wing/01_tiny", text: str = PAGE) -> Path:

@@ -201,10 +201,10 @@ def _one_chunk(sample: Sample, step_size: float, test_points: int) -> dict:
 
 
 def _join(parts: list):
-    """Concatenate equal structures (tensors, dicts, dataclasses of tensors) along the run axis."""
+    """Concatenate equal structures (tensors, dicts, dataclasses of tensors) along the run axis, on the CPU: they are small."""
     first = parts[0]
     if isinstance(first, torch.Tensor):
-        return torch.cat(parts)
+        return torch.cat(parts).cpu()
     if isinstance(first, dict):
         return {key: _join([part[key] for part in parts]) for key in first}
     return type(first)(**{f.name: _join([getattr(part, f.name) for part in parts]) for f in dataclasses.fields(first)})
