@@ -12,16 +12,19 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from attnlib.publishing.execution import PagesFailed, execute_pages
-from attnlib.publishing.pages import UserError, find_pages, find_root, write_atomically
+from attnlib.publishing.pages import UserError, find_pages, find_root, resolve_page, write_atomically
 
 
-def renew(root: Path, check: bool = False, jobs: int = 2, cache_dir: Path | None = None) -> list[Path]:
-    """Execute all pages of the book in `root` and return the stored notebooks whose bytes differ, relative to `root`.
+def renew(
+    root: Path, check: bool = False, jobs: int = 2, cache_dir: Path | None = None, only: Sequence[str] = ()
+) -> list[Path]:
+    """Execute the pages of the book in `root` (or `only` those named) and return the stored notebooks whose bytes differ, relative to `root`.
 
     They are rewritten, each in one step, unless `check`. A page comes from `cache_dir` when nothing that it depends on
     changed. Raises `PagesFailed`, before anything is written, when a page fails.
     """
-    pages = {page.source: page for page in find_pages(root)}
+    wanted = [resolve_page(name, root) for name in only] or find_pages(root)
+    pages = {page.source: page for page in wanted}
     results = execute_pages(list(pages), jobs=jobs, cache_dir=cache_dir, root=root)
     changed = []
     for source, page in pages.items():
@@ -40,6 +43,7 @@ def _bytes(path: Path) -> bytes | None:
 def main(argv: Sequence[str] | None = None) -> int:
     """Entry of `python -m attnlib notebooks`. Returns 1 when a page fails or `--check` finds a change, else 0."""
     parser = argparse.ArgumentParser(prog="attnlib notebooks", description="Renew the stored outputs of all pages.")
+    parser.add_argument("pages", nargs="*", metavar="PAGE", help="only these pages (default: all)")
     parser.add_argument("--check", action="store_true", help="write nothing; fail when a stored notebook would change")
     parser.add_argument("--no-cache", action="store_true", help="execute every page, whatever `make book` has kept")
     parser.add_argument("--jobs", type=int, default=2, metavar="N", help="pages run at a time (default: 2)")
@@ -49,7 +53,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         raise UserError(f"--jobs must be an integer >= 1; got {options.jobs}")
     try:
         cache = None if options.no_cache else root / "_build" / "cache"
-        changed = renew(root, options.check, options.jobs, cache)
+        changed = renew(root, options.check, options.jobs, cache, options.pages)
     except PagesFailed as error:
         print(error, file=sys.stderr)
         return 1
