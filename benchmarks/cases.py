@@ -9,6 +9,7 @@ import numpy as np
 import torch
 
 from attnlib.single_head.descent import gradient_descent
+from attnlib.single_head.gram import gram_descent
 from attnlib.single_head.law import Sample, SignalNoiseLaw
 from attnlib.single_head.population import log10_clean_error
 from attnlib.single_head.study import summarise
@@ -82,10 +83,37 @@ def _dense(d: int) -> Callable[[], Callable[[], object]]:
     return prepare
 
 
+def _long(runs: int, steps: int) -> Callable[[], Callable[[], object]]:
+    def prepare():
+        gate()
+        law, step = _paper_like(40_000)
+        few = law.draw(1, 2)
+        pair = [train(few, step, 50, record=[50]).margins for train in (gradient_descent, gram_descent)]
+        if not torch.allclose(*pair, rtol=1e-10, atol=1e-10):
+            raise AssertionError("the fast trainer leaves the readable one: no speed is reported")
+        sample = law.draw(0, runs)
+        return lambda: gram_descent(sample, step, steps, record=[steps])
+
+    return prepare
+
+
+def _dense_steps(steps: int) -> Callable[[], Callable[[], object]]:
+    def prepare():
+        gate()
+        law, step = _paper_like(40_000)
+        data = dense_reference.draw(np.random.default_rng(0), law.n, law.d, law.signal_norm, law.label_noise)
+        return lambda: dense_reference.descend(*data, step, steps)
+
+    return prepare
+
+
 CASES = [
     Case("draw-d1e3", "one draw, two steps, exact error; n = 200, d = 1000", _one_draw(1000), 0.05),
     Case("draw-d4e4", "the same at d = 40 000", _one_draw(40_000), 0.05),
     Case("draw-d1e9", "the same at d = 1 000 000 000", _one_draw(10**9), 0.05),
     Case("draws-1000", "1000 draws at d = 40 000 in one call", _many_draws, 10.0),
+    Case("long-64x3000", "3000 steps of 64 runs at n = 200", _long(64, 3000), 10.0),
+    Case("long-1x1e5", "100 000 steps of one run at n = 200", _long(1, 100_000), 10.0),
+    Case("dense-steps", "reference: 10 steps of one run with dense vectors, d = 40 000", _dense_steps(10)),
     Case("dense-d4e4", "reference: one draw with dense vectors in numpy, d = 40 000", _dense(40_000)),
 ]

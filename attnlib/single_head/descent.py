@@ -16,7 +16,7 @@ from attnlib import checks
 from attnlib.single_head.law import Sample
 from attnlib.single_head.model import forward, gradients, loss
 
-__all__ = ["Trajectory", "gaussian_start", "gradient_descent"]
+__all__ = ["TrainingPlan", "Trajectory", "gaussian_start", "gradient_descent"]
 
 
 @dataclass(frozen=True)
@@ -72,11 +72,44 @@ def gaussian_start(sample: Sample, std: float) -> tuple[torch.Tensor, torch.Tens
     return std * sample.start_directions[:, 0], std * sample.start_directions[:, 1]
 
 
+@dataclass(frozen=True)
+class TrainingPlan:
+    """The arguments of a training, checked: what the readable trainer and its fast twin have in common."""
+
+    step_size: float
+    attention_step_size: float
+    steps: int
+    recorded: tuple[int, ...]
+    start: tuple[torch.Tensor, torch.Tensor]
+
+    @classmethod
+    def checked(cls, sample: Sample, step_size, steps, attention_step_size, start, record) -> TrainingPlan:
+        """Raises ValueError for a bad argument, before any work."""
+        step_size = checks.positive_number("step_size", step_size)
+        if attention_step_size is None:
+            attention_step_size = step_size
+        elif attention_step_size != 0:
+            attention_step_size = checks.positive_number(
+                "attention_step_size", attention_step_size, hint="or 0 to freeze it"
+            )
+        steps = checks.whole_number("steps", steps, at_least=0)
+        recorded = tuple(range(steps + 1) if record is None else sorted({*record, steps}))
+        for step in recorded:
+            if not 0 <= checks.whole_number("record", step, at_least=0) <= steps:
+                raise ValueError(f"record must hold steps in 0 ... {steps}; got {step!r}")
+        shape = (sample.runs, sample.tokens.shape[-1])
+        v, p = start if start is not None else (sample.tokens.new_zeros(shape), sample.tokens.new_zeros(shape))
+        checks.tensor("start[0]", v, shape, like=sample.tokens)
+        checks.tensor("start[1]", p, shape, like=sample.tokens)
+        return cls(step_size, float(attention_step_size), steps, recorded, (v, p))
+
+
 def gradient_descent(
     sample: Sample,
     step_size: float,
     steps: int,
     *,
+    attention_step_size: float | None = None,
     start: tuple[torch.Tensor, torch.Tensor] | None = None,
     record: Iterable[int] | None = None,
 ) -> Trajectory:
@@ -85,24 +118,16 @@ def gradient_descent(
     Args:
         step_size: beta > 0.
         steps: number of updates >= 0.
+        attention_step_size: beta for p when it differs; 0 freezes attention where it starts (the linear model on mean tokens).
         start: (v_0, p_0), both (R, m); zero when left out. They are not changed in place.
         record: steps to keep, each in 0 ... steps; all of them when left out. The last step is always kept.
 
     Returns a `Trajectory`. Raises ValueError for a bad argument before any work.
     """
-    step_size = checks.positive_number("step_size", step_size)
-    steps = checks.whole_number("steps", steps, at_least=0)
-    recorded = range(steps + 1) if record is None else sorted({*record, steps})
-    for step in recorded:
-        if not 0 <= checks.whole_number("record", step, at_least=0) <= steps:
-            raise ValueError(f"record must hold steps in 0 ... {steps}; got {step!r}")
+    plan = TrainingPlan.checked(sample, step_size, steps, attention_step_size, start, record)
     tokens, labels = sample.tokens, sample.labels
-    shape = (sample.runs, tokens.shape[-1])
-    v, p = start if start is not None else (tokens.new_zeros(shape), tokens.new_zeros(shape))
-    checks.tensor("start[0]", v, shape, like=tokens)
-    checks.tensor("start[1]", p, shape, like=tokens)
-
-    kept, rows = set(recorded), []
+    v, p = plan.start
+    kept, rows = set(plan.recorded), []
     for step in range(steps + 1):
         if step < steps:
             grad_v, grad_p, out = gradients(tokens, labels, v, p)
@@ -111,5 +136,5 @@ def gradient_descent(
         if step in kept:
             rows.append((v, p, loss(out.output, labels), labels * out.output, sample.at_signal(out.attention)))
         if step < steps:
-            v, p = v - step_size * grad_v, p - step_size * grad_p
-    return Trajectory(tuple(recorded), *(torch.stack(part) for part in zip(*rows, strict=True)), sample.noisy)
+            v, p = v - plan.step_size * grad_v, p - plan.attention_step_size * grad_p
+    return Trajectory(plan.recorded, *(torch.stack(part) for part in zip(*rows, strict=True)), sample.noisy)

@@ -1,0 +1,55 @@
+"""The fast trainer is the readable one, step by step."""
+
+import pytest
+import torch
+
+from attnlib.single_head.descent import gaussian_start, gradient_descent
+from attnlib.single_head.gram import gram_descent
+from attnlib.single_head.law import SignalNoiseLaw
+
+
+@pytest.mark.parametrize("coordinates", ["reduced", "dense"])
+@pytest.mark.parametrize("std", [None, 0.3])
+@pytest.mark.parametrize("attention_step_size", [None, 0.0, 0.05])
+def test_same_path_as_the_readable_trainer(coordinates, std, attention_step_size):
+    sample = SignalNoiseLaw(11, 90, 4.0, 0.3).draw(2, runs=3, coordinates=coordinates, start_vectors=2)
+    start = gaussian_start(sample, std) if std else None
+    arguments = {"attention_step_size": attention_step_size, "start": start, "record": [0, 1, 2, 50, 300]}
+    slow, fast = (train(sample, 0.4, 300, **arguments) for train in (gradient_descent, gram_descent))
+    assert fast.steps == slow.steps == (0, 1, 2, 50, 300)
+    for name in ("v", "p", "loss", "margins", "attention_on_signal"):
+        torch.testing.assert_close(
+            getattr(fast, name), getattr(slow, name), rtol=1e-9, atol=1e-10, msg=lambda m, k=name: f"{k}: {m}"
+        )
+    if attention_step_size == 0.0 and std is None:
+        assert (fast.attention_on_signal == 0.5).all()
+
+
+def test_batched_runs_equal_single_runs():
+    law = SignalNoiseLaw(13, 60, 3.0, 0.2)
+    whole = gram_descent(law.draw(1, runs=4), 0.5, 40)
+    for r in range(4):
+        one = gram_descent(law.draw(1, first_run=r), 0.5, 40)
+        torch.testing.assert_close(one.margins[:, 0], whole.margins[:, r], rtol=1e-10, atol=1e-12)
+
+
+def test_more_tokens_fall_back_to_the_readable_trainer():
+    sample = SignalNoiseLaw(7, 50, 3.0, 0.2, tokens=3).draw(0)
+    torch.testing.assert_close(gram_descent(sample, 0.3, 9).margins, gradient_descent(sample, 0.3, 9).margins)
+
+
+def test_no_overflow_at_huge_scores():
+    """A step size a thousand times too large drives scores beyond exp's range; warnings are errors here."""
+    sample = SignalNoiseLaw(20, 1000, 30.0, 0.2).draw(0)
+    path = gram_descent(sample, 1e3, 5)
+    assert path.margins.isfinite().all()
+
+
+@pytest.mark.parametrize(
+    "bad", [{"step_size": 0.0}, {"attention_step_size": -1.0}, {"attention_step_size": float("nan")}, {"record": [9]}]
+)
+def test_bad_arguments_as_in_the_readable_trainer(bad):
+    sample = SignalNoiseLaw(5, 20, 1.0).draw(0)
+    for train in (gradient_descent, gram_descent):
+        with pytest.raises(ValueError, match=next(iter(bad))):
+            train(sample, **({"step_size": 0.1, "steps": 3} | bad))
