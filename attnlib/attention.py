@@ -20,6 +20,9 @@ def attention_logits(tokens: torch.Tensor, query: torch.Tensor) -> torch.Tensor:
         query: (..., m), one query per run.
 
     Returns (..., n, T). One matrix-vector product per run: samples and tokens are flattened first.
+
+    >>> attention_logits(torch.zeros(2, 3, 4, 5), torch.zeros(2, 5)).shape
+    torch.Size([2, 3, 4])
     """
     n, T, _ = tokens.shape[-3:]
     return torch.matmul(tokens.flatten(-3, -2), query.unsqueeze(-1)).squeeze(-1).unflatten(-1, (n, T))

@@ -28,6 +28,11 @@ def bartlett_rows(rng: np.random.Generator, rows: int, dimension: int, *, first:
         columns: width of the returned array, default min(first + rows, dimension); more adds zero columns.
 
     Returns float64 array (rows, columns).
+
+    >>> bartlett_rows(np.random.default_rng(0), rows=4, dimension=10**9).shape
+    (4, 4)
+    >>> bartlett_rows(np.random.default_rng(0), rows=4, dimension=3).shape
+    (4, 3)
     """
     checks.whole_number("rows", rows, at_least=1)
     checks.whole_number("dimension", dimension, at_least=1)

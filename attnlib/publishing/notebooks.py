@@ -18,10 +18,10 @@ from attnlib.publishing.pages import UserError, find_pages, find_root, resolve_p
 def renew(
     root: Path, check: bool = False, jobs: int = 2, cache_dir: Path | None = None, only: Sequence[str] = ()
 ) -> list[Path]:
-    """Execute the pages of the book in `root` (or `only` those named) and return the stored notebooks whose bytes differ, relative to `root`.
+    """Execute the pages of the book in `root`, or `only` those named; return the stored notebooks whose bytes differ.
 
-    They are rewritten, each in one step, unless `check`. A page comes from `cache_dir` when nothing that it depends on
-    changed. Raises `PagesFailed`, before anything is written, when a page fails.
+    Paths are relative to `root`. They are rewritten, each in one step, unless `check`. A page comes from `cache_dir` when
+    nothing that it depends on changed. Raises `PagesFailed`, before anything is written, when a page fails.
     """
     wanted = [resolve_page(name, root) for name in only] or find_pages(root)
     pages = {page.source: page for page in wanted}

@@ -41,7 +41,13 @@ class TwoSteps:
 
 
 def two_steps(sample: Sample, step_size: float) -> TwoSteps:
-    """The closed forms above for every run of `sample`. Raises ValueError unless step_size > 0."""
+    """The closed forms above for every run of `sample`. Raises ValueError unless step_size > 0.
+
+    >>> from attnlib.single_head.law import SignalNoiseLaw
+    >>> c = two_steps(SignalNoiseLaw(n=5, d=100, signal_norm=3.0, tokens=4).draw(seed=0, runs=2), step_size=0.1)
+    >>> c.v2.shape, c.slopes.shape, c.lambda2.shape, c.p2_tokens.shape
+    (torch.Size([2, 17]), torch.Size([2, 5]), torch.Size([2, 2]), torch.Size([2, 5, 4]))
+    """
     step_size = checks.positive_number("step_size", step_size)
     tokens, y = sample.tokens, sample.labels
     _, n, T, _ = tokens.shape
