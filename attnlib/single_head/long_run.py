@@ -1,0 +1,249 @@
+r"""Long training: trajectories on a logarithmic clock, which token each class ends on, and baselines beside the full head.
+
+A class ends *on the signal* when the mean attention of its clean samples on the signal token exceeds one half. Its own coordinates are
+$x = \rho^2|C_k|/d$ and the share of flipped samples among its own. Gradient descent is exact (`gram_descent`), errors are the exact
+integral, the maximum-margin answer is the exact SVM on the same draws. Everything is seeded; runs of different signal norms train as
+one batch.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import torch
+
+from attnlib import checks
+from attnlib.single_head.descent import Trajectory, gaussian_start
+from attnlib.single_head.flow import own_thresholds
+from attnlib.single_head.gram import gram_descent
+from attnlib.single_head.law import Sample, SignalNoiseLaw
+from attnlib.single_head.margin import best_pattern, pattern_costs, selection_margin, tokens_of
+from attnlib.single_head.margin import pattern_selection as _selection
+from attnlib.single_head.population import log10_clean_error
+
+__all__ = [
+    "Course",
+    "Fates",
+    "class_fates",
+    "course_of_training",
+    "law_at",
+    "log_steps",
+    "margin_course",
+    "orthogonal_sample",
+    "small_then_long",
+    "started_at_random",
+    "train",
+]
+
+Schedule = Sequence[tuple[float, int]]
+
+
+def law_at(x: float, n: int, d: int, label_noise: float) -> SignalNoiseLaw:
+    """The law whose expected x = rho^2 E|C_k| / d, E|C_k| = n (1 - eta) / 2, is the one given."""
+    checks.probability("label_noise", label_noise, high=0.5)
+    norm = math.sqrt(checks.positive_number("x", x) * d / (n * (1 - label_noise) / 2))
+    return SignalNoiseLaw(n, d, norm, label_noise)
+
+
+def small_then_long(n: int, d: int) -> Schedule:
+    """400 steps of n/4d, close to gradient flow while the fate is decided, then 500 steps of 4n/d: tau = 2100 in all."""
+    return ((0.25 * n / d, 400), (4 * n / d, 500))
+
+
+def log_steps(steps: int, per_decade: int = 8) -> list[int]:
+    """Steps to record for a logarithmic axis: 1, 2, 3, ..., about `per_decade` per factor of ten, up to `steps`."""
+    checks.whole_number("steps", steps, at_least=1)
+    checks.whole_number("per_decade", per_decade, at_least=1)
+    grid = np.geomspace(1, steps, math.ceil(per_decade * math.log10(steps)) + 1)
+    return sorted({round(step) for step in grid} | {min(2, steps), min(3, steps)})
+
+
+def train(sample: Sample, schedule: Schedule) -> Trajectory:
+    """Gradient descent from zero through (step size, steps) pairs; only the end is kept. Raises ValueError without a pair."""
+    if not schedule:
+        raise ValueError("schedule must hold at least one (step_size, steps) pair; got none")
+    start = None
+    for step_size, steps in schedule:
+        path = gram_descent(sample, step_size, steps, start=start, record=[])
+        start = path.v[-1], path.p[-1]
+    return path
+
+
+def _stacked(samples: Sequence[Sample]) -> Sample:
+    """Samples of one size, side by side on the run axis, for training only: signal norms may differ, tokens carry them."""
+    names = [name for name, value in vars(samples[0]).items() if isinstance(value, torch.Tensor)]
+    return replace(samples[0], **{name: torch.cat([getattr(s, name) for s in samples]) for name in names})
+
+
+def _blocks(samples: Sequence[Sample]) -> list[slice]:
+    ends = np.cumsum([sample.runs for sample in samples])
+    return [slice(int(end) - sample.runs, int(end)) for sample, end in zip(samples, ends, strict=True)]
+
+
+# --- fates of classes ------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Fates:
+    """Where R runs with two classes each ended, and what three rules say. Arrays (R, 2) unless noted."""
+
+    x: np.ndarray  # rho^2 |C_k| / d with the class's own count
+    flipped: np.ndarray  # its own share of flips, |N_k| / (|C_k| + |N_k|)
+    threshold: np.ndarray  # x* of the class's own share of flips
+    attention: np.ndarray  # mean attention of its clean samples on the signal, at the end
+    log10_error: np.ndarray  # (R,)
+    train_accuracy: np.ndarray  # (R,)
+    svm: np.ndarray | None = None  # whether the exact SVM on the same draw selects the signal
+
+    @property
+    def on_signal(self) -> np.ndarray:
+        return self.attention > 0.5
+
+    @property
+    def predicted_by_flow(self) -> np.ndarray:
+        """Share of classes (scalar array) whose fate is x > x*."""
+        return ((self.x > self.threshold) == self.on_signal).mean()
+
+    @property
+    def predicted_by_margin(self) -> np.ndarray:
+        """Share of classes whose fate is the maximum-margin rule x > 1."""
+        return ((self.x > 1) == self.on_signal).mean()
+
+
+def _svm_fates(sample: Sample) -> np.ndarray:
+    """(R, 2): the exact SVM over the class-level selections puts the clean samples of class k on their signal."""
+    return np.array([[letter == "S" for letter in _best(sample, r)] for r in range(sample.runs)])
+
+
+def _best(sample: Sample, run: int) -> str:
+    return best_pattern(pattern_costs(tokens_of(sample, run), ("XX", "XS", "SX", "SS")))
+
+
+def class_fates(
+    laws: Sequence[SignalNoiseLaw], schedule: Schedule, *, draws: int = 10, seed: int = 0, svm: bool = False
+) -> Fates:
+    """Train `draws` training sets of every law (one n and d) through a schedule; law i takes the runs i*draws, ... of the seed.
+
+    svm: also solve the maximum-margin problem of every draw exactly. Raises ValueError for a bad argument or a class without clean
+    samples.
+    """
+    checks.whole_number("draws", draws, at_least=1)
+    if not laws or len({(law.n, law.d, law.tokens) for law in laws}) != 1 or laws[0].tokens != 2:
+        raise ValueError("laws must be one or more two-token laws of one n and d; got others")
+    samples = [law.draw(seed, draws, first_run=i * draws) for i, law in enumerate(laws)]
+    stacked = _stacked(samples)
+    clean, noisy = (count.numpy() for count in stacked.counts())
+    threshold = own_thresholds(clean, noisy)
+    path = train(stacked, schedule)
+    weights, errors = path.attention_on_signal[-1], []
+    for sample, block in zip(samples, _blocks(samples), strict=True):
+        errors.append(log10_clean_error(path.v[-1, block], path.p[-1, block], sample))
+    held = torch.stack([stacked.signal_class == k for k in (0, 1)], 1) & ~stacked.noisy.unsqueeze(1)
+    attention = (weights.unsqueeze(1) * held).sum(-1) / held.sum(-1)
+    norms = np.repeat([law.signal_norm for law in laws], draws)[:, None]
+    return Fates(
+        x=norms**2 * clean / laws[0].d,
+        flipped=noisy / (clean + noisy),
+        threshold=threshold,
+        attention=attention.numpy(),
+        log10_error=torch.cat(errors).numpy(),
+        train_accuracy=path.train_accuracy[-1].numpy(),
+        svm=np.concatenate([_svm_fates(sample) for sample in samples]) if svm else None,
+    )
+
+
+# --- trajectories ----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Course:
+    """One law's training over recorded steps S: arrays (S, draws)."""
+
+    steps: np.ndarray  # (S,)
+    log10_error: np.ndarray
+    train_accuracy: np.ndarray
+    attention_clean: np.ndarray
+    attention_noisy: np.ndarray
+
+    def at(self, step: int) -> int:
+        """Row of a recorded step. Raises ValueError when it was not recorded."""
+        if step not in self.steps:
+            raise ValueError(f"step must be a recorded one; got {step!r}: pass it in record")
+        return int(np.flatnonzero(self.steps == step)[0])
+
+
+def _course(path: Trajectory, sample: Sample, block: slice) -> Course:
+    errors = [log10_clean_error(v[block], p[block], sample) for v, p in zip(path.v, path.p, strict=True)]
+    kept = (path.train_accuracy, path.attention_clean, path.attention_noisy)
+    return Course(np.array(path.steps), torch.stack(errors).numpy(), *(part[:, block].numpy() for part in kept))
+
+
+def course_of_training(
+    laws: Sequence[SignalNoiseLaw],
+    step_size: float,
+    steps: int,
+    *,
+    draws: int = 5,
+    seed: int = 0,
+    attention_step_size: float | None = None,
+    record: Sequence[int] | None = None,
+) -> list[Course]:
+    """Trajectories of several laws of one n and d, the same draws of labels and noise for each, trained as one batch.
+
+    attention_step_size: as in `gram_descent`; 0 freezes attention (logistic regression on token means).
+    record: steps to keep; `log_steps(steps)` when left out. Raises ValueError for a bad argument.
+    """
+    checks.whole_number("draws", draws, at_least=1)
+    if not laws or len({(law.n, law.d, law.tokens) for law in laws}) != 1 or laws[0].tokens != 2:
+        raise ValueError("laws must be one or more two-token laws of one n and d; got others")
+    samples = [law.draw(seed, draws) for law in laws]
+    record = log_steps(steps) if record is None else record
+    path = gram_descent(_stacked(samples), step_size, steps, attention_step_size=attention_step_size, record=record)
+    return [_course(path, sample, block) for sample, block in zip(samples, _blocks(samples), strict=True)]
+
+
+def margin_course(
+    law: SignalNoiseLaw, step_size: float, steps: int, *, draws: int = 5, seed: int = 0
+) -> tuple[np.ndarray, np.ndarray, list[str]]:
+    """The normalised margin min_i y_i f_i / |v| over the best one, 1/|v_mm| of the exact SVM over class-level selections.
+
+    Returns recorded steps (S,), ratios (S, draws) and the best selection of each draw. At most 1 for every (v, p).
+    """
+    sample = law.draw(seed, checks.whole_number("draws", draws, at_least=1))
+    best = [_best(sample, r) for r in range(draws)]
+    tokens = [tokens_of(sample, r) for r in range(draws)]
+    margins = [selection_margin(t, _selection(t, pattern)).margin for t, pattern in zip(tokens, best, strict=True)]
+    path = gram_descent(sample, step_size, steps, record=log_steps(steps))
+    ratio = path.margins.amin(-1) / path.v.norm(dim=-1) / torch.tensor(margins, dtype=torch.float64)
+    return np.array(path.steps), ratio.numpy(), best
+
+
+def started_at_random(
+    law: SignalNoiseLaw, sizes: Sequence[float], step_size: float, steps: int, *, draws: int = 5, seed: int = 0,
+    record: Sequence[int] | None = None,
+) -> list[Course]:  # fmt: skip
+    """Trajectories from v_0, p_0 Gaussian of expected norm `size` (0: from zero), the same draws and directions for every size."""
+    sample = law.draw(seed, checks.whole_number("draws", draws, at_least=1), start_vectors=2)
+    record = log_steps(steps) if record is None else record
+    courses = []
+    for size in sizes:
+        start = None if size == 0 else gaussian_start(sample, size / math.sqrt(law.d))
+        path = gram_descent(sample, step_size, steps, start=start, record=record)
+        courses.append(_course(path, sample, slice(0, draws)))
+    return courses
+
+
+def orthogonal_sample(law: SignalNoiseLaw, seed: int = 0, runs: int = 1) -> Sample:
+    """Draws whose noise tokens are exactly orthogonal with squared norm d: the mean-field data, for checks of exact statements.
+
+    Raises ValueError unless d >= n + 2 and T = 2.
+    """
+    if law.tokens != 2 or law.d < law.n + 2:
+        raise ValueError(f"law must have two tokens and d >= n + 2; got {law.tokens} tokens, n = {law.n}, d = {law.d}")
+    sample = law.draw(seed, runs)
+    tokens = sample.tokens.clone()
+    tokens[:, :, 1, 2:] = math.sqrt(law.d) * torch.eye(law.n, dtype=tokens.dtype)
+    return replace(sample, tokens=tokens)

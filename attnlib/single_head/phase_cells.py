@@ -1,0 +1,111 @@
+r"""Two steps from zero in many settings at once, on one training set.
+
+The closed forms of `two_steps` need the noise tokens only through products $\Xi(\Xi^\top C)$ with one column of coefficients per setting.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+
+from attnlib import checks
+from attnlib.single_head.population import FreshScores
+
+__all__ = ["Cells", "two_step_cells"]
+
+
+@dataclass(frozen=True)
+class Cells:
+    """Two steps on one training set in K cells: all (K,) but `fresh`, whose tensors are (K, 2)."""
+
+    train_accuracy_step1: torch.Tensor
+    train_accuracy: torch.Tensor
+    smallest_margin: torch.Tensor  # after two steps; positive: every label is fitted
+    preference: (
+        torch.Tensor
+    )  # share of clean samples that prefer their signal after one step, mean over the two classes
+    attention_clean: torch.Tensor  # mean weight on the signal after two steps; nan without such samples
+    attention_noisy: torch.Tensor
+    p_signal: torch.Tensor  # mean of p_2 . mu_k over the two classes
+    fresh: FreshScores  # law of the scores of fresh data
+
+
+def two_step_cells(
+    noise: torch.Tensor,
+    classes: torch.Tensor,
+    uniforms: torch.Tensor,
+    signal_norm: torch.Tensor,
+    label_noise: torch.Tensor,
+    step_size: torch.Tensor,
+) -> Cells:
+    r"""Two steps from zero for K settings on one training set, by the closed forms of `two_steps` in coefficient space.
+
+    Args:
+        noise: (n, m) float64, noise tokens in any orthonormal coordinates; only inner products are used.
+        classes: (n,) whole numbers, 0 holds mu_1, 1 holds mu_2.
+        uniforms: (n,) in [0, 1); label i is flipped in a cell where uniforms[i] < label_noise.
+        signal_norm, label_noise, step_size: (K,), one entry per cell.
+
+    Works with the noise itself, not with its Gram matrix: norms of $\Pi v$ and $\Pi p$ are then exact also when n exceeds d.
+    Raises ValueError on bad shapes.
+    """
+    checks.tensor("noise", noise, ("n", "m"))
+    n = noise.shape[0]
+    checks.tensor("uniforms", uniforms, (n,), like=noise)
+    if tuple(classes.shape) != (n,) or classes.is_floating_point():
+        raise ValueError(f"classes must be whole numbers of shape ({n},); got {classes.dtype} {tuple(classes.shape)}")
+    checks.tensor("signal_norm", signal_norm, ("K",), like=noise)
+    for name, value in (("label_noise", label_noise), ("step_size", step_size)):
+        checks.tensor(name, value, tuple(signal_norm.shape), like=noise)
+    true = 1.0 - 2.0 * classes.to(noise.dtype)
+    flipped = uniforms[:, None] < label_noise  # (n, K)
+    y = torch.where(flipped, -true[:, None], true[:, None])
+    of_class = torch.stack([classes == 0, classes == 1]).to(noise.dtype)  # (2, n)
+    unit, rho2 = step_size / (4 * n), signal_norm**2
+
+    def per_sample(of_signals: torch.Tensor) -> torch.Tensor:  # (2, K) -> (n, K), by the sample's class
+        return of_signals[classes]
+
+    v1_signal = unit * rho2 * (of_class @ y)  # (2, K), v_1 . mu_k
+    v1_noise = unit * (noise @ (noise.mT @ y))  # (n, K), v_1 . xi_i
+    at_signal = per_sample(v1_signal)
+    margins1 = y * (at_signal + v1_noise) / 2
+    preference = y * (at_signal - v1_noise)
+    slopes = torch.sigmoid(-margins1)
+    v_coefficients = unit * (1 + 2 * slopes) * y
+    p_coefficients = unit * slopes * preference  # of u_i; that of xi_i is the negative
+    v_signal, p_signal = rho2 * (of_class @ v_coefficients), rho2 * (of_class @ p_coefficients)
+    v_noise, p_noise = noise.mT @ v_coefficients, -(noise.mT @ p_coefficients)  # (m, K)
+    at_noise = noise @ v_noise
+    attention = torch.sigmoid(per_sample(p_signal) - noise @ p_noise)
+    margins2 = y * (attention * per_sample(v_signal) + (1 - attention) * at_noise)
+
+    # Scaled first: on fitted samples g_i may be 1e-175, and the squares in a norm would vanish.
+    largest = p_noise.abs().amax(dim=0)
+    direction = p_noise / largest.clamp_min(torch.finfo(noise.dtype).tiny)
+    length = direction.norm(dim=0)
+    omega, direction = largest * length, direction / length.clamp_min(0.5)  # length >= 1, or 0 where p_2 = 0
+    along = (v_noise * direction).sum(0)
+    tau = (v_noise - along * direction).norm(dim=0)  # the residual's norm: no cancellation, never negative
+    sign = torch.tensor([1.0, -1.0], dtype=noise.dtype, device=noise.device)
+    two = torch.ones_like(sign)
+    clean = (~flipped).to(noise.dtype)
+    of_clean_class = of_class @ clean  # (2, K), |C_k|
+    prefers = (of_class @ ((preference > 0) * clean)) / of_clean_class
+    return Cells(
+        train_accuracy_step1=(margins1 > 0).to(noise.dtype).mean(0),
+        train_accuracy=(margins2 > 0).to(noise.dtype).mean(0),
+        smallest_margin=margins2.amin(0),
+        preference=prefers.nanmean(0),
+        attention_clean=(attention * clean).sum(0) / clean.sum(0),
+        attention_noisy=(attention * flipped).sum(0) / flipped.sum(0),
+        p_signal=p_signal.mean(0),
+        fresh=FreshScores(
+            logit=p_signal.mT,
+            value=sign * v_signal.mT,
+            omega=omega[:, None] * two,
+            along=sign * along[:, None],
+            tau=tau[:, None] * two,
+        ),
+    )

@@ -1,0 +1,155 @@
+"""Long training: every claim has its expected verdict and a power twin, and the studies behind them are what they say."""
+
+import numpy as np
+import pytest
+import torch
+
+from attnlib.claims import Verdict
+from attnlib.single_head.claims_long import CLAIMS, long_study
+from attnlib.single_head.descent import gradient_descent
+from attnlib.single_head.flow import signal_threshold
+from attnlib.single_head.law import SignalNoiseLaw
+from attnlib.single_head.long_run import (
+    class_fates,
+    course_of_training,
+    law_at,
+    log_steps,
+    margin_course,
+    orthogonal_sample,
+    small_then_long,
+    started_at_random,
+    train,
+)
+from attnlib.single_head.population import log10_clean_error
+
+LAW = SignalNoiseLaw(100, 20_000, 30.0, 0.05)
+PAPER_SIZE = SignalNoiseLaw(200, 40_000, 30.0, 0.05)
+
+
+@pytest.fixture(scope="module")
+def study():
+    return long_study(LAW, 10.0, 0.025, steps=3000, draws=5, seed=1)
+
+
+@pytest.mark.parametrize("id", CLAIMS)
+def test_claims(study, id):
+    result = CLAIMS[id].check(study)
+    assert result.as_expected, (result.verdict, result.evidence)
+    assert result.has_power, result.twin
+
+
+def test_the_margin_rule_predicts_under_60_percent_where_the_flow_predicts_95(study):
+    fates = study.fates[10**6]
+    assert fates.x.size >= 100
+    assert fates.predicted_by_flow >= 0.95
+    assert fates.predicted_by_margin < 0.6
+    # The classes it gets wrong are the trapped ones and no others.
+    wrong = (fates.x > 1) != fates.on_signal
+    assert (fates.x[wrong] > 1).all()
+    assert (fates.x[wrong] < 1.05 * fates.threshold[wrong]).all()
+    assert (fates.attention[wrong] < 0.1).mean() > 0.95
+    assert (fates.train_accuracy == 1).all()
+
+
+def test_without_flips_every_class_follows_x_equal_one_at_small_d_as_well():
+    laws = [law_at(x, 100, 40_000, 0.0) for x in (0.6, 0.75, 0.9, 1.15, 1.4)]
+    fates = class_fates(laws, small_then_long(100, 40_000), draws=5)
+    far = np.abs(fates.x - 1) > 0.1
+    assert far.sum() > 30
+    assert (fates.on_signal == (fates.x > 1))[far].all()
+    assert (fates.threshold == 1).all()
+
+
+def test_learning_curves_at_the_paper_size():
+    """The fact sheet's rows at n = 200, in intervals over ten draws of its seed-0 values' kind."""
+    record = [1, 2, 3, 10, 100, 1000]
+    high, low = course_of_training(
+        (PAPER_SIZE, SignalNoiseLaw(200, 40_000, 10.0, 0.05)), 0.025, 1000, draws=10, record=record
+    )
+    clean = {2: 0.60, 3: 0.70, 10: 0.86, 100: 0.947, 1000: 0.973}
+    for step, value in clean.items():
+        assert high.attention_clean[high.at(step)].mean() == pytest.approx(value, abs=0.03)
+    assert high.attention_noisy[high.at(1000)].mean() == pytest.approx(0.021, abs=0.003)
+    assert high.log10_error[high.at(1000)].max() < -100
+    errors = 10 ** low.log10_error.mean(1)
+    for step, value in {1: 8.5e-4, 10: 0.066, 100: 0.196, 1000: 0.282}.items():
+        assert errors[low.at(step)] == pytest.approx(value, rel=0.15)
+
+
+def test_courses_are_single_runs_of_the_readable_trainer():
+    law = SignalNoiseLaw(20, 2000, 15.0, 0.1)
+    low = SignalNoiseLaw(20, 2000, 6.0, 0.1)
+    both = course_of_training((law, low), 0.05, 30, draws=3, record=[2, 30])
+    for course, own in zip(both, (law, low), strict=True):
+        sample = own.draw(0, 1, first_run=2)
+        path = gradient_descent(sample, 0.05, 30, record=[2])
+        assert course.log10_error[-1, 2] == pytest.approx(
+            log10_clean_error(path.v[-1], path.p[-1], sample).item(), rel=1e-9
+        )
+        assert course.train_accuracy[0, 2] == pytest.approx(path.train_accuracy[0].item())
+
+
+def test_schedules_chain_and_fates_are_of_single_classes():
+    law = law_at(2.0, 20, 5000, 0.1)
+    sample = law.draw(4, 2)
+    once = train(sample, [(0.02, 30)])
+    torch.testing.assert_close(train(sample, [(0.02, 10), (0.02, 20)]).v, once.v, rtol=1e-9, atol=1e-12)
+    fates = class_fates([law], [(0.02, 30)], draws=2, seed=4)
+    member = (sample.signal_class[1] == 1) & ~sample.noisy[1]
+    assert fates.attention[1, 1] == pytest.approx(once.attention_on_signal[-1, 1, member].mean().item())
+    assert fates.x[1, 1] == pytest.approx(law.signal_norm**2 * member.sum().item() / 5000)
+    assert fates.flipped[1, 1] == pytest.approx(1 - member.sum().item() / (sample.signal_class[1] == 1).sum().item())
+    assert fates.threshold[1, 1] == pytest.approx(signal_threshold(fates.flipped[1, 1]), rel=5e-3)
+
+
+def test_orthogonal_sample_has_the_gram_matrix_of_the_mean_field():
+    law = SignalNoiseLaw(6, 50, 3.0)
+    noise = orthogonal_sample(law).noise_tokens()[0, :, 0]
+    torch.testing.assert_close(noise @ noise.mT, 50 * torch.eye(6, dtype=torch.float64))
+    assert (noise[:, :2] == 0).all()
+
+
+def test_normalised_margins_never_exceed_one_and_zero_starts_are_zero_starts():
+    law = SignalNoiseLaw(20, 3000, 30.0, 0.1)
+    steps, ratio, best = margin_course(law, 0.03, 200, draws=2)
+    assert (ratio <= 1 + 1e-9).all()
+    assert ratio[-1].min() > ratio[0].max()
+    assert len(best) == 2
+    assert steps[-1] == 200
+    zero, tiny = started_at_random(law, (0.0, 1e-6), 0.03, 20, draws=2)
+    np.testing.assert_allclose(tiny.log10_error[-1], zero.log10_error[-1], rtol=1e-4)
+
+
+def test_log_steps():
+    assert log_steps(1) == [1]
+    assert log_steps(100, 1) == [1, 2, 3, 10, 100]
+    assert log_steps(10**5)[-1] == 10**5
+
+
+def test_below_the_threshold_the_claims_of_high_snr_are_outside_their_regime(study):
+    import dataclasses
+
+    moved = dataclasses.replace(study, law=SignalNoiseLaw(100, 20_000, 21.0, 0.05), low_law=LAW)
+    assert CLAIMS["L12"].check(moved).verdict is Verdict.OUTSIDE
+    assert CLAIMS["L12"].check(moved).violated.startswith("needs x > 1.5 x* = 1.63; here 1.05")
+    assert CLAIMS["L11"].check(moved).violated.startswith("needs x < 0.5")
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: long_study(LAW, 10.0, 0.025, steps=10), "steps must be a whole number >= 1000"),
+        (lambda: long_study(LAW, -1.0, 0.025), "low_signal_norm must be"),
+        (lambda: long_study(LAW, 10.0, 0.0), "step_size must be"),
+        (lambda: long_study(LAW, 10.0, 0.025, draws=1), "draws must be"),
+        (lambda: class_fates([LAW, PAPER_SIZE], [(0.1, 1)]), "laws must be"),
+        (lambda: class_fates([LAW], []), "schedule must hold"),
+        (lambda: course_of_training([], 0.1, 3), "laws must be"),
+        (lambda: law_at(0.0, 10, 100, 0.1), "x must be"),
+        (lambda: orthogonal_sample(SignalNoiseLaw(10, 11, 1.0)), "law must have two tokens and d >= n"),
+        (lambda: log_steps(0), "steps must be"),
+    ],
+)
+def test_bad_arguments(call, message):
+    with pytest.raises(ValueError, match=message):
+        call()

@@ -1,0 +1,68 @@
+"""Claims S1-S13: expected verdicts at the page's defaults, power twins that fail, and silence outside the grid."""
+
+import math
+
+import numpy as np
+import pytest
+
+from attnlib.claims import NothingToMeasure, Verdict
+from attnlib.single_head import claims_phase
+from attnlib.single_head.claims_phase import CLAIMS
+from attnlib.single_head.phase_strips import crossing, phase_study
+
+
+@pytest.fixture(scope="module")
+def study():
+    return phase_study(200, 40_000, 30.0, 0.05, 0.025, draws=30, seed=3)
+
+
+@pytest.mark.parametrize("id", CLAIMS)
+def test_claims_at_the_page_size_at_another_seed(study, id):
+    result = CLAIMS[id].check(study)
+    assert result.as_expected, (result.verdict, result.evidence)
+    assert result.has_power, result.twin
+
+
+def test_table_of_the_dimension_is_the_fact_sheets(study):
+    """log10 error per d / n^2 at n = 200: the mean over draws that the two-step page also shows, linear in d."""
+    error = study.dimensions.log10_error[1].mean(-1)
+    assert -90 < error[5] < -65
+    assert error[7] / error[5] == pytest.approx(16, rel=0.05)
+    crude = study.dimensions.plan.d[1] / 200
+    assert np.ptp(error[4:] / crude[4:]) < 0.1 * abs(error[4:] / crude[4:]).max()
+
+
+def test_small_sets_do_not_always_interpolate_at_the_smallest_dimension(study):
+    """n = 100, d = n^2/64: some draws miss a label; n = 200 and 400: none does."""
+    smallest = study.dimensions.interpolates[:, 0].mean(-1)
+    assert smallest[0] < 1
+    assert (smallest[1:] == 1).all()
+
+
+def test_without_label_noise_the_claims_about_flips_are_outside_their_regime():
+    silent = phase_study(40, 4000, 20.0, 0.0, 0.05, draws=4)
+    verdicts = {check.claim.id: check for check in CLAIMS.check(silent)}
+    for id in ("S3", "S7", "S8", "S8b"):
+        assert verdicts[id].verdict == Verdict.OUTSIDE
+        assert "eta" in verdicts[id].violated
+    assert verdicts["S12"].violated.startswith("needs ")
+    assert verdicts["S9"].violated == "needs n >= 150 and d >= 100 n; here 40, 4000"
+    assert verdicts["S1"].violated == "needs 30 draws for a bootstrap; here 4"
+
+
+def test_a_border_off_the_strip_is_nothing_to_measure():
+    x = np.array([1.0, 2.0, 4.0])
+    assert math.isnan(crossing(x, np.array([1.0, 2.0, 3.0])))
+    assert crossing(x, np.array([-1.0, 1.0, 3.0])) == pytest.approx(2**0.5)
+    assert crossing(x, np.array([3.0, 1.0, -3.0]), last=True) == pytest.approx(2 * 2**0.25)
+    with pytest.raises(NothingToMeasure, match="lies outside"):
+        claims_phase._near([(1.0, math.nan)], 1.0, 5, "x")
+
+
+@pytest.mark.parametrize(
+    ("name", "value"), [("n", 10), ("label_noise", 0.5), ("draws", 1), ("step_size", 0.0), ("d", 2)]
+)
+def test_bad_studies(name, value):
+    good = {"n": 40, "d": 4000, "signal_norm": 20.0, "label_noise": 0.05, "step_size": 0.05, "draws": 4}
+    with pytest.raises(ValueError, match=f"{name} must be"):
+        phase_study(**(good | {name: value}))

@@ -1,0 +1,167 @@
+"""The six-variable flow: against the trainer on orthogonal data, against its own map, and against proofs."""
+
+import math
+import sys
+
+import numpy as np
+import pytest
+import torch
+
+from attnlib.single_head import flow
+from attnlib.single_head.flow import (
+    first_order_threshold,
+    flow_path,
+    flow_rates,
+    flow_step,
+    in_trap,
+    own_thresholds,
+    selects_signal,
+    signal_threshold,
+)
+from attnlib.single_head.gram import gram_descent
+from attnlib.single_head.law import SignalNoiseLaw
+from attnlib.single_head.long_run import orthogonal_sample
+
+
+@pytest.mark.parametrize(("rho", "step", "rate"), [(20.0, 0.3, 1.0), (35.0, 5.0, 1.0), (12.0, 2.0, 0.25)])
+def test_the_map_is_gradient_descent_on_orthogonal_noise(rho, step, rate):
+    """Both classes of one training set, every sample, 25 steps: scores of the six variables, to rounding."""
+    law = SignalNoiseLaw(24, 3000, rho, 0.25)
+    sample = orthogonal_sample(law, seed=5)
+    beta = step * law.n / law.d
+    path = gram_descent(sample, beta, 25, attention_step_size=rate * beta)
+    clean, noisy = (count[0] for count in sample.counts())
+    for k, sign in ((0, 1.0), (1, -1.0)):
+        assert noisy[k] > 0
+        x, nu = rho**2 * clean[k].item() / law.d, (noisy[k] / clean[k]).item()
+        state = [0.0] * 6
+        member = sample.signal_class[0] == k
+        for t in range(26):
+            v, p = path.v[t, 0], path.p[t, 0]
+            assert sign * v @ sample.signals[0, k] == pytest.approx(state[0], rel=1e-9, abs=1e-12)
+            assert p @ sample.signals[0, k] == pytest.approx(state[3], rel=1e-9, abs=1e-12)
+            for mask, t_index, q_index in ((~sample.noisy[0], 1, 4), (sample.noisy[0], 2, 5)):
+                noise = sample.tokens[0, mask & member, 1]
+                own = sample.labels[0, mask & member] * (noise @ v)
+                torch.testing.assert_close(own, torch.full_like(own, state[t_index]), rtol=1e-9, atol=1e-12)
+                query = noise @ p
+                torch.testing.assert_close(query, torch.full_like(query, state[q_index]), rtol=1e-9, atol=1e-12)
+            state = flow_step(state, step, x, nu, rate)
+
+
+def _final_state_of_the_map(x: float, eta: float) -> list[float]:
+    """Explicit Euler with growing steps: a second integrator, nothing shared with SciPy's."""
+    state, tau = [0.0] * 6, 0.0
+    while tau < 1e3:
+        step = 0.02 * (1 + tau) / 2
+        state = flow_step(state, step, x, eta / (1 - eta))
+        tau += step
+    return state
+
+
+@pytest.mark.parametrize(("eta", "value"), [(0.05, 1.089), (0.1, 1.208), (0.2, 1.621), (0.3, 2.799)])
+def test_boundary_of_the_flow_to_half_a_percent_and_by_a_second_integrator(eta, value):
+    assert signal_threshold(eta) == pytest.approx(value, rel=5e-3)
+    for factor, signal in ((0.98, False), (1.02, True)):
+        P, q_c = (_final_state_of_the_map(factor * value, eta)[i] for i in (3, 4))
+        assert (P > q_c) == signal
+        assert selects_signal(factor * value, eta) == signal
+
+
+def test_boundary_hardly_depends_on_the_time_and_moves_with_the_rate():
+    assert signal_threshold(0.2, time=1e3) == pytest.approx(signal_threshold(0.2, time=1e7), rel=5e-3)
+    slow, equal, fast = (signal_threshold(0.2, attention_rate=r) for r in (0.25, 1.0, 4.0))
+    assert slow == pytest.approx(1.70, rel=0.01)
+    assert fast == pytest.approx(1.571, rel=5e-3)
+    assert fast < equal < slow
+
+
+def test_boundary_is_one_without_flips_and_larger_with_any():
+    assert signal_threshold(0.0) == 1.0
+    assert not selects_signal(0.999, 0.0)
+    assert selects_signal(1.001, 0.0)
+    values = [signal_threshold(eta) for eta in (0.005, 0.02, 0.1, 0.25, 0.4)]
+    assert values[0] > 1.002
+    assert values == sorted(values)
+    assert signal_threshold(0.45) == math.inf
+    assert signal_threshold(0.5) == math.inf
+    assert not selects_signal(1.0, 0.01)
+
+
+@pytest.mark.parametrize("eta", [0.05, 0.2, 0.35])
+def test_first_order_threshold_is_where_the_first_move_changes_sign(eta):
+    """Second-order expansion at zero against the flow itself at a tiny time."""
+    for factor, sign in ((0.99, -1), (1.01, 1)):
+        x = factor * first_order_threshold(eta)
+        state = flow_path(x, eta, [1e-3, 2e-3]).states[-1]
+        rates = flow_rates(state, x, eta / (1 - eta))
+        assert math.copysign(1, rates[3] - rates[4]) == sign
+    assert first_order_threshold(0.5) == math.inf
+
+
+def test_the_flow_keeps_its_conserved_quantity():
+    """P + x (q_c + nu q_n) = 0 for r = 1: the solver does not know it."""
+    x, eta = 1.9, 0.15
+    path = flow_path(x, eta, np.geomspace(0.01, 1e4, 30))
+    total = path.states[:, 3] + x * (path.states[:, 4] + eta / (1 - eta) * path.states[:, 5])
+    assert np.abs(total).max() < 1e-5
+
+
+def test_a_trapped_state_stays_trapped_whatever_the_step():
+    rng = np.random.default_rng(3)
+    seen = 0
+    for _ in range(300):
+        x, eta = math.exp(rng.uniform(-1, 1.5)), rng.uniform(0, 0.5)
+        V, t_n = rng.normal(0, 3, 2)
+        state = [V, V + rng.exponential(2), t_n, 0.0, rng.exponential(2), rng.exponential(2)]
+        if not in_trap(state, x, eta):
+            continue
+        seen += 1
+        for _ in range(20):
+            after = flow_step(state, math.exp(rng.uniform(-3, 4)), x, eta / (1 - eta), math.exp(rng.uniform(-2, 2)))
+            assert in_trap(after, x, eta)
+            assert after[3] - after[4] <= state[3] - state[4]
+            state = after
+    assert seen > 40
+
+
+def test_between_one_and_the_boundary_the_flow_ends_in_the_trap_and_fits_every_label():
+    path = flow_path(1.3, 0.2, [0.1, 1.0, 1e5])
+    assert in_trap(path.states[-1], 1.3, 0.2)
+    assert path.attention_clean[-1] < 0.05
+    assert 0 <= path.interpolation_time < 10
+    V, _, t_n, *_ = path.states[-1]
+    s_n = path.attention_noisy[-1]
+    assert -s_n * V + (1 - s_n) * t_n > 0
+
+
+def test_own_thresholds_interpolate_the_boundary():
+    noisy = np.array([[0, 7], [13, 33]])
+    own = own_thresholds(100 - noisy, noisy)
+    exact = [1.0, *(signal_threshold(eta) for eta in (0.07, 0.13, 0.33))]
+    np.testing.assert_allclose(own.flatten(), exact, rtol=3e-3)
+    assert own_thresholds(np.array([10]), np.array([30]))[0] == math.inf
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: selects_signal(-1.0, 0.1), "x must be"),
+        (lambda: selects_signal(2.0, 0.6), "label_noise must be"),
+        (lambda: selects_signal(2.0, 0.1, attention_rate=0), "attention_rate must be .* frozen head"),
+        (lambda: signal_threshold(0.1, tolerance=0), "tolerance must be"),
+        (lambda: signal_threshold(0.1, time=-1), "time must be"),
+        (lambda: flow_path(2.0, 0.1, [1.0]), "times must be two or more"),
+        (lambda: flow_path(2.0, 0.1, [2.0, 1.0]), "times must be two or more"),
+        (lambda: own_thresholds(np.array([0]), np.array([3])), "clean and noisy must be counts"),
+    ],
+)
+def test_bad_arguments(call, message):
+    with pytest.raises(ValueError, match=message):
+        call()
+
+
+def test_without_scipy_the_error_says_what_to_install(monkeypatch):
+    monkeypatch.setitem(sys.modules, "scipy.integrate", None)
+    with pytest.raises(ImportError, match="pip install"):
+        flow.selects_signal(2.0, 0.1)

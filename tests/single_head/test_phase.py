@@ -1,0 +1,334 @@
+"""Phase diagrams: every cell has the numbers of `summarise`; files resume exactly; borders lie where calculation by hand puts them."""
+
+import dataclasses
+import math
+
+import numpy as np
+import pytest
+import torch
+
+from attnlib.single_head import phase as module
+from attnlib.single_head.closed_form import two_steps
+from attnlib.single_head.law import SignalNoiseLaw
+from attnlib.single_head.phase import phase_diagram, phase_plan, write_grid
+from attnlib.single_head.phase_cells import two_step_cells
+from attnlib.single_head.phase_theory import (
+    fit_threshold,
+    lower_snr_limit,
+    mean_field_readings,
+    preference_spread,
+    preference_threshold,
+)
+from attnlib.single_head.population import log10_error_of_scores
+from attnlib.single_head.study import summarise
+
+
+def _plans():
+    snr = np.geomspace(0.05, 0.9, 5)
+    sizes = np.array([7, 13, 29])[:, None]
+    steps, eta = np.array([0.3, 2.0, 9.0])[:, None], np.array([0.0, 0.07, 0.3])[:, None]
+    ratio = np.array([0.03, 0.5, 1.0, 7.0])
+    dims = np.maximum(np.rint(ratio * sizes**2), 3)
+    return {
+        "snr-n": phase_plan(snr, sizes[:, 0], n=sizes, d=501, signal_norm=snr * 501**0.5, label_noise=0.1, step_size=5 * sizes / 501),
+        "snr-step": phase_plan(snr, steps[:, 0], n=23, d=301, signal_norm=snr * 301**0.5, label_noise=0.2, step_size=steps * 23 / 301),
+        "noise-snr": phase_plan(snr, eta[:, 0], n=17, d=211, signal_norm=snr * 211**0.5, label_noise=eta, step_size=0.3),
+        "d-n": phase_plan(ratio, sizes[:, 0], n=sizes, d=dims, label_noise=0.1, step_size=5 * sizes / dims,
+                          signal_norm=(4.5 * dims / sizes) ** 0.5),
+    }  # fmt: skip
+
+
+PLANS = _plans()
+
+
+@pytest.mark.parametrize("name", PLANS)
+def test_every_cell_equals_summarise(name):
+    plan = PLANS[name]
+    diagram = phase_diagram(plan, draws=3, seed=4)
+    for cell in np.ndindex(*plan.shape):
+        law = SignalNoiseLaw(
+            int(plan.n[cell]), int(plan.d[cell]), float(plan.signal_norm[cell]), float(plan.label_noise[cell])
+        )
+        one = summarise(law, float(plan.step_size[cell]), draws=3, seed=4)
+        for field in (
+            "train_accuracy_step1",
+            "train_accuracy",
+            "attention_clean",
+            "attention_noisy",
+            "log10_clean_error",
+        ):
+            ours = getattr(diagram, field.replace("clean_error", "error"))[cell]
+            np.testing.assert_allclose(
+                ours, getattr(one, field).numpy(), rtol=1e-10, atol=1e-10, err_msg=f"{cell} {field}"
+            )
+        np.testing.assert_array_equal(diagram.interpolates[cell], one.interpolates.numpy())
+
+
+def test_preference_and_signal_score_of_p_from_the_dense_vectors():
+    """gamma_i and p_2 . mu_k by gradient descent on one draw with d-vectors; the batched cells from the same vectors."""
+    from attnlib.single_head.descent import gradient_descent
+
+    law = SignalNoiseLaw(31, 400, 9.0, 0.2)
+    sample = law.draw(1, 1, coordinates="dense")
+    path = gradient_descent(sample, 0.4, 2)
+    noise, v1, p2 = sample.noise_tokens()[0, :, 0], path.v[1, 0], path.p[2, 0]
+    gamma = sample.labels[0] * ((sample.signals[0][sample.signal_class[0]] - noise) @ v1)
+    clean, classes = ~sample.noisy[0], sample.signal_class[0]
+    shares = [(gamma[clean & (classes == k)] > 0).double().mean() for k in (0, 1)]
+    uniforms = torch.where(clean, 0.9, 0.0).double()
+    cells = two_step_cells(
+        noise, classes, uniforms, *(torch.tensor([x, x], dtype=torch.float64) for x in (9.0, 0.2, 0.4))
+    )
+    assert cells.preference[1] == pytest.approx((sum(shares) / 2).item(), abs=1e-12)
+    assert cells.p_signal[0] == pytest.approx((sample.signals[0] @ p2).mean().item(), rel=1e-10)
+    assert cells.smallest_margin[0] == pytest.approx(path.margins[2].min().item(), rel=1e-10)
+
+
+def test_vanishing_attention_is_not_taken_for_harm():
+    """eta = 0 and a huge step: p_2 is too small to be squared, so the error is the linear head's, Phi(-V_k / |Pi v_2|)."""
+    law = SignalNoiseLaw(50, 4000, 0.9 * 4000**0.5, 0.0)
+    step = 150 * 50 / 4000
+    sample = law.draw(0, 1)
+    ours = two_step_cells(
+        sample.tokens[0, :, 1],
+        sample.signal_class[0],
+        torch.ones(50, dtype=torch.float64),
+        *(torch.tensor([x], dtype=torch.float64) for x in (law.signal_norm, 0.0, step)),
+    )
+    assert 0 < ours.p_signal.item() < 1e-155  # its square is zero in float64
+    v2 = two_steps(sample, step).v2[0]
+    value = torch.tensor([1.0, -1.0], dtype=torch.float64) * (sample.signals[0] @ v2)
+    linear = torch.special.log_ndtr(-value / v2[2:].norm())
+    expected = (torch.logsumexp(linear, 0) - math.log(2)) / math.log(10)
+    assert log10_error_of_scores(ours.fresh).item() == pytest.approx(expected.item(), rel=1e-9)
+    for smaller in (1e-180, 1e-200, 1e-300):  # however small, the same error
+        weak = dataclasses.replace(ours.fresh, omega=ours.fresh.omega * 0 + smaller)
+        assert log10_error_of_scores(weak).item() == pytest.approx(expected.item(), rel=1e-9)
+
+
+def test_phases_and_uncertain_cells_by_hand():
+    diagram = phase_diagram(PLANS["noise-snr"], draws=10, errors=False)
+    margin = np.full((3, 5, 10), 1.0)
+    error = np.full((3, 5, 10), -5.0)
+    margin[0, 0, :], margin[0, 1, :2] = -1.0, 0.0  # nobody fits; two of ten do not
+    error[1, 0, :], error[1, 1, 0] = -0.301, -0.301
+    made = dataclasses.replace(diagram, smallest_margin=margin, log10_error=error)
+    phase, uncertain = made.phase()
+    assert [phase[0, 0], phase[0, 1], phase[1, 0], phase[1, 1], phase[2, 2]] == [0, 2, 1, 2, 2]
+    assert uncertain.sum() == 1
+    assert uncertain[0, 1]
+
+
+# --- the file
+
+
+@pytest.fixture
+def small_chunks(monkeypatch):
+    monkeypatch.setattr(module, "_CHUNK_CELLS", 8)
+    return PLANS["snr-n"]
+
+
+def same(a, b):
+    for name in module._OUTCOMES:
+        np.testing.assert_array_equal(getattr(a, name), getattr(b, name))
+
+
+def test_interrupted_diagram_resumes_to_the_same_numbers(small_chunks, monkeypatch, tmp_path):
+    whole = phase_diagram(small_chunks, draws=3)
+    real, calls = module._compute, []
+
+    def stop_at_third(*arguments):
+        calls.append(1)
+        if len(calls) == 3:
+            raise KeyboardInterrupt
+        real(*arguments)
+
+    path = tmp_path / "grid.npz"
+    monkeypatch.setattr(module, "_compute", stop_at_third)
+    with pytest.raises(KeyboardInterrupt):
+        phase_diagram(small_chunks, draws=3, save=path)
+    assert [p.name for p in tmp_path.iterdir()] == ["grid.npz"]
+    calls.clear()
+    monkeypatch.setattr(module, "_compute", lambda *a: (calls.append(1), real(*a)))
+    same(phase_diagram(small_chunks, draws=3, save=path), whole)
+    chunks = len(list(module._chunks(small_chunks, 3)))
+    assert chunks > 4
+    assert len(calls) == chunks - 2
+    calls.clear()
+    same(phase_diagram(small_chunks, draws=3, save=path), whole)
+    assert calls == []
+
+
+def test_a_failing_write_leaves_the_old_file_and_no_rest(small_chunks, monkeypatch, tmp_path):
+    path = tmp_path / "grid.npz"
+    phase_diagram(small_chunks, draws=2, save=path)
+    before = path.read_bytes()
+    monkeypatch.setattr(
+        module.np, "savez", lambda file, **_: (file.write(b"half"), (_ for _ in ()).throw(OSError("disk full")))[0]
+    )
+    with pytest.raises(OSError, match="disk full"):
+        module._store(path, "key", {}, 1)
+    assert [p.name for p in tmp_path.iterdir()] == ["grid.npz"]
+    assert path.read_bytes() == before
+
+
+def test_foreign_files_are_refused_and_kept(small_chunks, tmp_path):
+    path = tmp_path / "grid.npz"
+    phase_diagram(small_chunks, draws=2, save=path)
+    before = path.read_bytes()
+    with pytest.raises(ValueError, match="a diagram of other parameters: delete it"):
+        phase_diagram(small_chunks, draws=2, seed=1, save=path)
+    assert path.read_bytes() == before
+    np.savez(tmp_path / "other.npz", a=np.zeros(3))
+    for name, content in (("garbage.npz", b"not a zip"), ("cut.npz", before[: len(before) // 2]), ("other.npz", None)):
+        if content is not None:
+            (tmp_path / name).write_bytes(content)
+        with pytest.raises(ValueError, match="not a readable diagram"):
+            phase_diagram(small_chunks, draws=2, save=tmp_path / name)
+
+
+def test_grid_for_other_programs(tmp_path):
+    plan = PLANS["noise-snr"]
+    diagram = phase_diagram(plan, draws=3)
+    write_grid(diagram, tmp_path / "grid.npz")
+    with np.load(tmp_path / "grid.npz") as file:
+        np.testing.assert_array_equal(file["x"], plan.x)
+        np.testing.assert_array_equal(file["label_noise"], plan.label_noise)
+        np.testing.assert_allclose(file["log10_error_mean"], diagram.log10_error.mean(-1))
+        assert (file["log10_error_min"] <= file["log10_error_max"]).all()
+        np.testing.assert_array_equal(file["interpolating_fraction"] == 1, diagram.interpolates.all(-1))
+    assert [p.name for p in tmp_path.iterdir()] == ["grid.npz"]
+
+
+def test_progress_goes_to_stderr_and_only_when_asked(capfd):
+    phase_diagram(PLANS["noise-snr"], draws=1, errors=False)
+    assert capfd.readouterr() == ("", "")
+    phase_diagram(PLANS["noise-snr"], draws=1, errors=False, progress=True)
+    out, err = capfd.readouterr()
+    assert out == ""
+    assert "15/15" in err
+
+
+# --- bad input
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"x": [1.0]}, "x must have two points or more"),
+        ({"y": 3.0}, "y must have two points or more"),
+        ({"x": [2.0, 1.0]}, "x must be finite and strictly rising"),
+        ({"x": [1.0, 1.0]}, "strictly rising"),
+        ({"y": [1.0, math.nan]}, "y must be finite"),
+        ({"x": ["a", "b"]}, "x must be a list of numbers"),
+        ({"n": [3, 4, 5]}, r"n must be a number or numbers that broadcast to \(2, 2\)"),
+        ({"n": 20.5}, "n must hold whole numbers"),
+        ({"d": 2}, "d must be a whole number >= 3"),
+        ({"label_noise": 0.6}, "label_noise must be"),
+        ({"step_size": [[0.1], [-0.1]]}, "step_size must be a finite number > 0"),
+        ({"signal_norm": "loud"}, "signal_norm must be a number"),
+    ],
+)
+def test_bad_plans(change, message):
+    good = {"x": [1.0, 2.0], "y": [1.0, 2.0], "n": 5, "d": 30, "signal_norm": 2.0, "label_noise": 0.1, "step_size": 0.1}
+    with pytest.raises(ValueError, match=message):
+        phase_plan(**(good | change))
+
+
+def test_bad_diagrams_and_cells(tmp_path):
+    with pytest.raises(ValueError, match="save must lie in a folder that exists"):
+        phase_diagram(PLANS["snr-n"], save=tmp_path / "nowhere" / "grid.npz")
+    with pytest.raises(ValueError, match="plan must be a PhasePlan"):
+        phase_diagram({"x": 1})
+    with pytest.raises(ValueError, match="draws must be"):
+        phase_diagram(PLANS["snr-n"], draws=0)
+    noise, one = torch.ones(3, 2, dtype=torch.float64), torch.ones(2, dtype=torch.float64)
+    classes, uniforms = torch.tensor([0, 1, 1]), torch.zeros(3, dtype=torch.float64)
+    with pytest.raises(ValueError, match="classes must be whole numbers"):
+        two_step_cells(noise, classes.double(), uniforms, one, one, one)
+    with pytest.raises(ValueError, match="step_size must have shape"):
+        two_step_cells(noise, classes, uniforms, one, one, one[:1])
+
+
+# --- theory and fits
+
+
+def test_formulas_by_hand():
+    assert preference_threshold(200, 0.05) == pytest.approx((2 / 0.9 / 200) ** 0.5)
+    assert lower_snr_limit(10, 1000, 0.0) == pytest.approx(math.sqrt(2) * 10_000**-0.25)
+    counts = np.random.default_rng(0)
+    n, eta = 400, 0.1
+    y = np.where(counts.random((20_000, n)) < eta, -1, 1)
+    b = np.where(counts.random((20_000, n)) < 0.5, y, 0).sum(1)
+    sampled = np.log(b).std() / 2
+    assert preference_spread(n, 10**12, eta) == pytest.approx(sampled, rel=0.03)
+
+
+def test_mean_field_readings_at_the_paper_size_and_at_the_lower_limit():
+    snr = np.array([lower_snr_limit(200, 10**9, 0.05), 0.15])
+    plan = phase_plan(snr, [2.0, 5.0], n=200, d=10**9, signal_norm=snr * 1e9**0.5, label_noise=0.05,
+                      step_size=np.array([2.0, 5.0])[:, None] * 200 / 1e9)  # fmt: skip
+    margin, strength = mean_field_readings(plan)
+    np.testing.assert_allclose(strength[:, 0], 0.0, atol=0.01)
+    assert margin[0, 1] < 0 < margin[1, 1]
+
+
+def test_fit_finds_a_known_curve_rising_and_falling():
+    from scipy.special import ndtr
+
+    x, rng = np.geomspace(0.1, 10, 30), np.random.default_rng(0)
+    offsets = 0.1 * rng.standard_normal(60)
+    shares = ndtr((np.log(x)[:, None] - math.log(1.7) - offsets) / 0.3)
+    for values in (shares, 1 - shares):
+        fit = fit_threshold(x, values)
+        assert fit.verdict == "inside"
+        assert fit.location == pytest.approx(1.7 * math.exp(offsets.mean()), rel=0.01)
+        assert fit.low < fit.location < fit.high
+        assert fit.width == pytest.approx(math.hypot(0.3, 0.1), rel=0.05)
+        assert fit.log_error == pytest.approx(0.1 / 60**0.5, rel=0.3)
+        assert fit.log_error > 0.005
+
+
+def test_threshold_off_the_grid_is_a_verdict_not_a_number():
+    x = np.geomspace(1, 2, 5)
+    fit = fit_threshold(x, np.full((5, 3), 0.1) + np.linspace(0, 0.2, 5)[:, None])
+    assert fit.verdict == "outside"
+    assert math.isnan(fit.location)
+    assert "no crossing of 1/2 between 1 and 2" in fit.reason
+
+
+@pytest.mark.parametrize(
+    ("x", "shares", "message"),
+    [
+        ([1.0, 2.0], np.zeros((2, 3)), "x must be three points"),
+        ([3.0, 2.0, 1.0], np.zeros((3, 3)), "positive and rising"),
+        ([1.0, 2.0, 3.0], np.zeros((3, 1)), "shares must be"),
+        ([1.0, 2.0, 3.0], np.full((3, 2), math.nan), r"shares must lie in \[0, 1\]"),
+    ],
+)
+def test_bad_fits(x, shares, message):
+    with pytest.raises(ValueError, match=message):
+        fit_threshold(x, shares)
+
+
+def test_drawing_shows_three_phases_and_the_uncertain_cells():
+    import matplotlib as mpl
+
+    mpl.use("Agg")
+    import matplotlib.pyplot as plt
+
+    from attnlib.single_head.phase_figure import PHASE_COLOURS, draw_phases, phase_legend
+
+    diagram = phase_diagram(PLANS["snr-step"], draws=4)
+    figure, axes = plt.subplots()
+    draw_phases(axes, diagram)
+    mesh = axes.collections[0]
+    phase, uncertain = diagram.phase()
+    np.testing.assert_array_equal(mesh.get_array().reshape(diagram.plan.shape), phase)
+    dots = next(c for c in axes.collections if c.get_label() == "draws disagree")
+    assert len(dots.get_offsets()) == uncertain.sum()
+    assert (axes.get_xscale(), axes.get_yscale()) == ("log", "log")
+    phase_legend(figure, axes)
+    texts = [text.get_text() for text in figure.legends[0].get_texts()]
+    assert texts[:3] == list(PHASE_COLOURS)
+    plt.close(figure)
