@@ -96,6 +96,8 @@ def main() -> int:
     ratios = {
         "dense / reduced, one draw at d = 40 000": median["dense-d4e4"] / median["draw-d4e4"],
         "dense / reduced, per draw in a batch of 1000": median["dense-d4e4"] / (median["draws-1000"] / 1000),
+        "dense / diagram, per cell and draw (3 cells, extrapolated)": (median["phase-dense-3"] / 3)
+        / (median["phase-40x40x10"] / 16_000),
         "dense / Gram space, per step (10 dense steps, extrapolated)": (median["dense-steps"] / 10)
         / (median["long-64x3000"] / 64 / 3000),
         "d = 1e9 / d = 1e3": median["draw-d1e9"] / median["draw-d1e3"],

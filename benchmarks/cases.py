@@ -11,6 +11,7 @@ import torch
 from attnlib.single_head.descent import gradient_descent
 from attnlib.single_head.gram import gram_descent
 from attnlib.single_head.law import Sample, SignalNoiseLaw
+from attnlib.single_head.phase import phase_diagram, phase_plan
 from attnlib.single_head.population import log10_clean_error
 from attnlib.single_head.study import summarise
 from benchmarks import dense_reference
@@ -107,11 +108,48 @@ def _dense_steps(steps: int) -> Callable[[], Callable[[], object]]:
     return prepare
 
 
+def _phase_plan():
+    snr, multiple = np.geomspace(0.006, 1.5, 40), np.geomspace(0.1, 60, 40)
+    step = (multiple * 200 / 40_000)[:, None]
+    return phase_plan(snr, multiple, n=200, d=40_000, signal_norm=200 * snr, label_noise=0.05, step_size=step)
+
+
+def _phase():
+    gate()
+    plan = _phase_plan()
+    few = phase_plan(
+        plan.x[10:20:5], plan.y[10:20:5], n=200, d=40_000, signal_norm=plan.signal_norm[10:20:5, 10:20:5],
+        label_noise=0.05, step_size=plan.step_size[10:20:5, 10:20:5],
+    )  # fmt: skip
+    errors = phase_diagram(few, draws=2).log10_error
+    for i, j in np.ndindex(few.shape):
+        law = SignalNoiseLaw(200, 40_000, float(few.signal_norm[i, j]), 0.05)
+        one = summarise(law, float(few.step_size[i, j]), draws=2).log10_clean_error.numpy()
+        if not np.allclose(errors[i, j], one, rtol=1e-8):
+            raise AssertionError("the diagram leaves the study cell by cell: no speed is reported")
+    return lambda: phase_diagram(plan, draws=10)
+
+
+def _phase_naive():
+    gate()
+    plan = _phase_plan()
+
+    def few_cells():
+        for i, j in ((5, 5), (20, 20), (35, 30)):
+            law = SignalNoiseLaw(200, 40_000, float(plan.signal_norm[i, j]), 0.05)
+            rng = np.random.default_rng(0)
+            dense_reference.study(rng, law.n, law.d, law.signal_norm, 0.05, float(plan.step_size[i, j]))
+
+    return few_cells
+
+
 CASES = [
     Case("draw-d1e3", "one draw, two steps, exact error; n = 200, d = 1000", _one_draw(1000), 0.05),
     Case("draw-d4e4", "the same at d = 40 000", _one_draw(40_000), 0.05),
     Case("draw-d1e9", "the same at d = 1 000 000 000", _one_draw(10**9), 0.05),
     Case("draws-1000", "1000 draws at d = 40 000 in one call", _many_draws, 10.0),
+    Case("phase-40x40x10", "phase diagram: 1600 cells x 10 draws, n = 200, exact error", _phase, 60.0),
+    Case("phase-dense-3", "reference: 3 cells x 1 draw with dense vectors", _phase_naive),
     Case("long-64x3000", "3000 steps of 64 runs at n = 200", _long(64, 3000), 10.0),
     Case("long-1x1e5", "100 000 steps of one run at n = 200", _long(1, 100_000), 10.0),
     Case("dense-steps", "reference: 10 steps of one run with dense vectors, d = 40 000", _dense_steps(10)),

@@ -34,6 +34,8 @@ PINS = {
     "ipython": "7.34.0",
     "ipykernel": "6.17.1",
     "torch": "2.13.0",
+    "scipy": "1.16.3",
+    "clarabel": "0.11.1",  # comes to Colab with cvxpy
 }
 
 

@@ -10,7 +10,9 @@ MODULES = [
     "attnlib.gaussian",
     "attnlib.single_head.closed_form",
     "attnlib.single_head.descent",
+    "attnlib.single_head.phase",
     "attnlib.single_head.study",
+    "attnlib.single_head.svm",
 ]
 
 

@@ -10,7 +10,6 @@ import math
 
 import numpy as np
 import torch
-from scipy.special import log_ndtr
 
 from attnlib.claims import ClaimSet, Evidence, NothingToMeasure, agrees, both, within
 from attnlib.single_head.phase_strips import HIGH_SNR, PhaseStudy, borders
@@ -195,7 +194,7 @@ def lower_limit(study: PhaseStudy, constant: float) -> Evidence:
     strip, parts = study.low, []
     for column, c in enumerate(strip.plan.x[1:5], start=1):
         argument = c**2 * (1 - 2 * study.label_noise) / 2
-        predicted = log_ndtr(-constant * argument) / _LOG10
+        predicted = torch.special.log_ndtr(torch.tensor(-constant * argument, dtype=torch.float64)) / _LOG10
         measured = torch.as_tensor(strip.log10_error[1, column])
         parts.append(
             agrees(measured, predicted, allowance=0.03 * c**2, allowance_text="0.03 c^2: kappa > 0 and counts")

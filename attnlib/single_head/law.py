@@ -9,12 +9,16 @@ $\mu_1 \perp \mu_2$, $|\mu_k| = \rho$. Source: the setting of arXiv 2410.07746; 
 Two ways to draw it. *Dense*: vectors in $R^d$, signals in random directions, the signal token at a random position.
 *Reduced*: the same law in the m = 2 + min(n(T-1), d-2) coordinates spanned by the signals and the training noise, exact for
 every training rule that commutes with rotations (page `03_rotations_are_free`).
+
+A law may leave some of these assumptions (`variants.StressedLaw`). It then says so in three attributes, and everything here and
+in `population` reads them: how often a class occurs, how long the signals are and at what angle, whether noise avoids them.
 """
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass, fields
+from typing import ClassVar
 
 import numpy as np
 import torch
@@ -50,6 +54,15 @@ class Sample:
     def noisy(self) -> torch.Tensor:
         """(R, n) bool: whose label was flipped."""
         return self.labels != self.true_labels
+
+    @property
+    def avoided(self) -> torch.Tensor:
+        """(R, q, m): orthonormal directions in which noise has no component, q = 2 (the signals' span) or 0."""
+        if not self.law.noise_avoids_signals:
+            return self.signals[:, :0]
+        if self.law.cosine == 0 and self.law.norm_ratio == 1:
+            return self.signals / self.law.signal_norm
+        return torch.linalg.qr(self.signals.mT)[0].mT
 
     def run(self, r: int) -> Sample:
         """Run r alone, as a sample of one run."""
@@ -89,6 +102,12 @@ class SignalNoiseLaw:
     tokens: int = 2  # T
     normalised_noise: bool = False  # noise covariance divided by d (then the SNR is rho itself)
 
+    # What the paper assumes and `variants.StressedLaw` lets go of.
+    class_probability: ClassVar[float] = 0.5  # of class +1
+    norm_ratio: ClassVar[float] = 1.0  # |mu_2| / |mu_1|
+    cosine: ClassVar[float] = 0.0  # of the angle between the signals
+    noise_avoids_signals: ClassVar[bool] = True
+
     def __post_init__(self) -> None:
         checks.whole_number("n", self.n, at_least=1)
         checks.whole_number(
@@ -107,6 +126,17 @@ class SignalNoiseLaw:
     def snr(self) -> float:
         """Signal-to-noise ratio rho / sqrt(d): norm of the signal over the typical norm of a noise token."""
         return self.signal_norm / (self.noise_std * math.sqrt(self.d))
+
+    @property
+    def signal_norms(self) -> tuple[float, float]:
+        """Norms of mu_1 and mu_2."""
+        return self.signal_norm, self.signal_norm * self.norm_ratio
+
+    @property
+    def signal_factor(self) -> np.ndarray:
+        """Both signals in an orthonormal basis of their plane, first vector along mu_1: (2, 2)."""
+        first, second = self.signal_norms
+        return np.array([[first, 0.0], [second * self.cosine, second * math.sqrt(1 - self.cosine**2)]])
 
     def __str__(self) -> str:
         return (
@@ -159,20 +189,31 @@ class SignalNoiseLaw:
         )
 
     def _labels(self, seed: int, run: int) -> tuple[np.ndarray, np.ndarray]:
-        classes = stream(seed, "labels", run).integers(0, 2, self.n)
+        classes = self._classes(stream(seed, "labels", run), self.n)
         flips = stream(seed, "flips", run).random(self.n) < self.label_noise
         return classes, flips
+
+    def _classes(self, rng: np.random.Generator, count: int) -> np.ndarray:
+        """0 (holds mu_1) or 1 (holds mu_2) for `count` samples."""
+        if self.class_probability == 0.5:
+            return rng.integers(0, 2, count)
+        return (rng.random(count) >= self.class_probability).astype(np.int64)
 
     def _draw_reduced(self, seed: int, run: int, start_vectors: int):
         classes, flips = self._labels(seed, run)
         n, T, rows, dimension = self.n, self.tokens, self.n * (self.tokens - 1), self.d - 2
         columns = min(rows + start_vectors, dimension)
         signals = np.zeros((2, 2 + columns))
-        signals[[0, 1], [0, 1]] = self.signal_norm
+        signals[:, :2] = self.signal_factor
         tokens = np.zeros((n, T, 2 + columns))
         tokens[:, 0] = signals[classes]
-        noise = bartlett_rows(stream(seed, "noise", run), rows, dimension, columns=columns)
+        rng = stream(seed, "noise", run)
+        noise = bartlett_rows(rng, rows, dimension, columns=columns)
         tokens[:, 1:, 2:] = self.noise_std * noise.reshape(n, T - 1, columns)
+        if (
+            not self.noise_avoids_signals
+        ):  # drawn last: the rest is the noise of the law with projection, number by number
+            tokens[:, 1:, :2] = self.noise_std * rng.standard_normal((n, T - 1, 2))
         start = np.zeros((start_vectors, 2 + columns))
         if start_vectors:
             rng = stream(seed, "start", run)
@@ -184,9 +225,10 @@ class SignalNoiseLaw:
         classes, flips = self._labels(seed, run)
         n, T, d = self.n, self.tokens, self.d
         directions, _ = np.linalg.qr(stream(seed, "signals", run).standard_normal((d, 2)))
-        signals = self.signal_norm * directions.T
+        signals = (directions @ self.signal_factor.T).T
         tokens = self.noise_std * stream(seed, "noise", run).standard_normal((n, T, d))
-        tokens -= (tokens @ directions) @ directions.T  # project off the signals: O(nTd), never a d x d matrix
+        if self.noise_avoids_signals:
+            tokens -= (tokens @ directions) @ directions.T  # project off the signals: O(nTd), never a d x d matrix
         positions = stream(seed, "positions", run).integers(0, T, n)
         tokens[np.arange(n), positions] = signals[classes]
         start = stream(seed, "start", run).standard_normal((start_vectors, d))
@@ -195,7 +237,7 @@ class SignalNoiseLaw:
     def draw_fresh(self, sample: Sample, count: int, *, seed: int | None = None) -> tuple[torch.Tensor, torch.Tensor]:
         """Fresh test points for every run of `sample`, in the sample's own coordinates.
 
-        Noise is standard normal in the coordinates orthogonal to the signals: in reduced coordinates that is all that a
+        Noise is standard normal in the coordinates orthogonal to `sample.avoided`: in reduced coordinates that is all that a
         model trained on the sample can see of a fresh vector. The stream is the role "test", never shared with training.
 
         Returns tokens (R, count, T, m), signal first, and true labels (R, count).
@@ -211,10 +253,9 @@ class SignalNoiseLaw:
         """`count` fresh points for a sample of one run: tokens (1, count, T, m) and true labels (1, count)."""
         checks.whole_number("count", count, at_least=1)
         T, m, like = self.tokens, one.tokens.shape[-1], one.tokens
-        classes = torch.as_tensor(rng.integers(0, 2, count), device=like.device)
+        classes = torch.as_tensor(self._classes(rng, count), device=like.device)
         noise = torch.as_tensor(rng.standard_normal((count * (T - 1), m)), dtype=like.dtype, device=like.device)
-        signals = one.signals[0]
-        units = signals / self.signal_norm
+        signals, units = one.signals[0], one.avoided[0]
         noise = self.noise_std * (noise - (noise @ units.mT) @ units)
         tokens = torch.cat([signals[classes].unsqueeze(1), noise.view(count, T - 1, m)], dim=1)
         return tokens.unsqueeze(0), 1.0 - 2.0 * classes.to(like.dtype).unsqueeze(0)

@@ -16,6 +16,7 @@ import numpy as np
 import torch
 
 from attnlib import checks
+from attnlib.randomness import stream
 from attnlib.single_head.mean_field import mean_field
 from attnlib.single_head.phase import PhasePlan
 
@@ -115,7 +116,7 @@ def fit_threshold(x, shares, *, resamples: int = 200, seed: int = 0) -> Threshol
     centre, width = _probit(log_x, rising.mean(1))
     if not log_x[0] <= centre <= log_x[-1]:
         return _outside(f"the fit lies at {math.exp(min(centre, 700)):.3g}, off the grid {x[0]:.3g} to {x[-1]:.3g}")
-    rng = np.random.default_rng(seed)
+    rng = stream(seed, "resampling")
     picks = rng.integers(0, shares.shape[1], (resamples, shares.shape[1]))
     again = np.array([_probit(log_x, rising[:, pick].mean(1), (centre, width)) for pick in picks])
     (low, width_low), (high, width_high) = np.quantile(again, [0.025, 0.975], axis=0)

@@ -8,8 +8,10 @@ $$ \mathrm{err}_k = E_{t \sim N(0,1)}\, \Phi\!\left(-\frac{e^{p\cdot\mu_k - \ome
    V_k = s_k v\cdot\mu_k, \quad \omega = |\Pi p|, \quad c_k = s_k \frac{\Pi v \cdot \Pi p}{\omega}, \quad
    \tau^2 = |\Pi v|^2 - c_k^2, $$
 
-$\Pi$ the projection off the signals (times the noise's standard deviation). Source: derived in the theory chapter. For $V_k > 0$
-the integrand is log-concave; for $V_k < 0$ that of $1 - \mathrm{err}_k$ is. An output of exactly zero counts as half an error.
+$\Pi$ the projection off the directions that noise avoids (the signals' span, or none: `Sample.avoided`), times the noise's
+standard deviation. Source: derived in the theory chapter. The clean error weighs $\mathrm{err}_k$ with the classes' probabilities.
+For $V_k > 0$ the integrand is log-concave; for $V_k < 0$ that of $1 - \mathrm{err}_k$ is. An output of exactly zero counts as half
+an error.
 """
 
 from __future__ import annotations
@@ -68,14 +70,17 @@ def scores_of_fresh_data(v: torch.Tensor, p: torch.Tensor, sample: Sample) -> Fr
     shape = (sample.runs, sample.tokens.shape[-1])
     checks.tensor("v", v, shape, like=sample.tokens)
     checks.tensor("p", p, shape, like=sample.tokens)
-    units = sample.signals / sample.law.signal_norm
+    units = sample.avoided
     std = sample.law.noise_std
     v_signal, p_signal = (torch.einsum("rkm,rm->rk", sample.signals, x) for x in (v, p))
     v_noise, p_noise = (
         std * (x - torch.einsum("rk,rkm->rm", torch.einsum("rkm,rm->rk", units, x), units)) for x in (v, p)
     )
-    omega = p_noise.norm(dim=-1, keepdim=True)
-    direction = p_noise / omega.clamp_min(torch.finfo(v.dtype).tiny)
+    # Scaled by the largest entry first: the square of a p of 1e-160 would vanish, and with it the sign of everything below.
+    largest = p_noise.abs().amax(-1, keepdim=True)
+    direction = p_noise / largest.clamp_min(torch.finfo(v.dtype).tiny)
+    length = direction.norm(dim=-1, keepdim=True)
+    omega, direction = largest * length, direction / length.clamp_min(0.5)  # length >= 1, or 0 where p = 0
     along = (v_noise * direction).sum(-1, keepdim=True)
     # The residual's norm, not sqrt(S_vv - c^2): no cancellation, never negative.
     tau = (v_noise - along * direction).norm(dim=-1, keepdim=True)
@@ -96,15 +101,20 @@ def log10_clean_error(
         raise ValueError(
             f"tokens must be 2 for the exact formula; got {sample.law.tokens}: use clean_error_conditioned (with its standard error)"
         )
-    return log10_error_of_scores(scores_of_fresh_data(v, p, sample), per_class=per_class, chunk=chunk)
+    probability = sample.law.class_probability
+    scores = scores_of_fresh_data(v, p, sample)
+    return log10_error_of_scores(scores, per_class=per_class, chunk=chunk, class_probability=probability)
 
 
-def log10_error_of_scores(scores: FreshScores, *, per_class: bool = False, chunk: int = 256) -> torch.Tensor:
+def log10_error_of_scores(
+    scores: FreshScores, *, per_class: bool = False, chunk: int = 256, class_probability: float = 0.5
+) -> torch.Tensor:
     """The integral itself: log10 of the clean error (R,), or (R, 2) with `per_class`, for given laws of the fresh scores."""
     parts = (scores.logit, scores.value, scores.omega, scores.along, scores.tau)
     log_error = torch.cat([_log_error(*(x[i : i + chunk] for x in parts)) for i in range(0, len(scores.value), chunk)])
     if not per_class:
-        log_error = torch.logsumexp(log_error, -1) - math.log(2)
+        weights = log_error.new_tensor([class_probability, 1 - class_probability])
+        log_error = torch.logsumexp(log_error + torch.log(2 * weights), -1) - math.log(2)
     return log_error / _LOG10
 
 
@@ -220,5 +230,6 @@ def clean_error_conditioned(
     signal = torch.exp(s.logit[:, None, :] - shift) * s.value[:, None, :]
     drift = s.along[:, None, :] * (weight * fresh).sum(-1, keepdim=True)
     spread = s.tau[:, None, :] * weight.norm(dim=-1, keepdim=True)
-    tail = torch.special.ndtr(-(signal + drift) / spread.clamp_min(torch.finfo(v.dtype).tiny)).mean(-1)
+    tail = torch.special.ndtr(-(signal + drift) / spread.clamp_min(torch.finfo(v.dtype).tiny))
+    tail = tail @ tail.new_tensor([sample.law.class_probability, 1 - sample.law.class_probability])
     return Estimate(tail.mean(-1), tail.std(-1) / math.sqrt(count))

@@ -231,6 +231,15 @@ def two_step_study(
     Raises ValueError for a bad argument before any work.
     """
     _require(law, step_size, draws)
+    if (
+        law.signal_norms[0] != law.signal_norms[1]
+        or law.cosine
+        or law.class_probability != 0.5
+        or not law.noise_avoids_signals
+    ):
+        raise ValueError(
+            f"law must be the paper's, whose claims are judged here; got {law!r}: use summarise, or the stress module"
+        )
     checks.probability("delta", delta, open_ends=True)
     checks.whole_number("test_points", test_points, at_least=1)
     joined = _join([_one_chunk(sample, step_size, test_points) for sample in _chunks(law, seed, draws, device)])

@@ -252,3 +252,12 @@ def test_steps_that_are_never_reached_have_no_error_and_nothing_is_nan():
     negative = t[score < 0]
     tails = [torch.special.log_ndtr(-edge.abs()) / math.log(10) for edge in (negative.min(), negative.max())]
     assert error[r, k].item() == pytest.approx(max(tails).item(), rel=1e-2)
+
+
+def test_vanishing_attention_is_not_taken_for_harm():
+    """|p| = 1e-170: its square underflows. The error must be that of uniform attention, not one half."""
+    sample, v, p = _trained(40, 2000, 12.0, 0.0, 0.1, runs=3)
+    uniform = log10_clean_error(v, 0 * p, sample)
+    tiny = log10_clean_error(v, p / p.norm() * 1e-170, sample)
+    torch.testing.assert_close(tiny, uniform, rtol=1e-10, atol=0)
+    assert (uniform < -2).all()

@@ -7,12 +7,20 @@ import torch
 
 from attnlib.claims import Source, Verdict
 from attnlib.single_head import claims as two_step_claims
-from attnlib.single_head import claims_coordinates, claims_data
+from attnlib.single_head import (
+    claims_assumptions,
+    claims_coordinates,
+    claims_data,
+    claims_long,
+    claims_margin,
+    claims_phase,
+)
 from attnlib.single_head.claims_coordinates import coordinate_study
 from attnlib.single_head.claims_data import averaging_error, data_study
 from attnlib.single_head.law import SignalNoiseLaw
 from attnlib.single_head.population import log10_clean_error
 from attnlib.single_head.study import log_term, summarise, two_step_study
+from attnlib.single_head.variants import StressedLaw
 
 PAPER_SIZE = SignalNoiseLaw(200, 40_000, 30.0, 0.05)
 
@@ -55,7 +63,10 @@ def test_coordinate_claims(coordinates, id):
 
 
 def test_ids_are_unique_across_the_wing_and_sources_are_tags():
-    families = (two_step_claims.CLAIMS, claims_data.CLAIMS, claims_coordinates.CLAIMS)
+    modules = (
+        two_step_claims, claims_data, claims_coordinates, claims_margin, claims_phase, claims_long, claims_assumptions,
+    )  # fmt: skip
+    families = [module.CLAIMS for module in modules]
     ids = [id for family in families for id in family] + [two_step_claims.NOTEBOOK_STEP_CLAIM.id]
     assert len(ids) == len(set(ids))
     assert {f"C{k}" for k in range(1, 17)} - {"C3"} <= set(ids)
@@ -178,6 +189,13 @@ def test_bad_summaries(arguments, message):
 def test_bad_studies(name, value):
     with pytest.raises(ValueError, match=f"{name} must be"):
         two_step_study(SignalNoiseLaw(5, 20, 1.0), 0.1, **{name: value})
+
+
+def test_claims_of_the_plain_law_refuse_a_stressed_one():
+    stressed = StressedLaw(20, 200, 5.0, 0.1, cosine=0.5)
+    with pytest.raises(ValueError, match="use summarise, or the stress module"):
+        two_step_study(stressed, 0.1)
+    assert summarise(stressed, 0.1, draws=3).log10_clean_error.isfinite().all()
 
 
 def test_dense_comparisons_refuse_dimensions_that_do_not_fit():

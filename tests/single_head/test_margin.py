@@ -1,0 +1,331 @@
+"""Selections, their exact SVMs, the threshold, and the query's side: against enumeration, scipy and formulas."""
+
+import itertools
+import math
+
+import numpy as np
+import pytest
+from scipy.optimize import minimize
+
+from attnlib.single_head.attention_margin import (
+    attention_margin,
+    attention_margin_of_all_tokens,
+    closed_form,
+    constrained_optimum,
+    directional_margin,
+    joint_optimum,
+    joint_radius,
+    limit_error,
+    log10_error,
+    weight_on_signal,
+)
+from attnlib.single_head.law import SignalNoiseLaw
+from attnlib.single_head.margin import (
+    PATTERNS,
+    ThresholdOutside,
+    best_pattern,
+    measured_threshold,
+    pattern_cost,
+    pattern_costs,
+    pattern_selection,
+    predicted_pattern,
+    predicted_thresholds,
+    selection_margin,
+    tokens_of,
+)
+from attnlib.single_head.margin_study import mixing_extra, predicted_mixing
+from attnlib.single_head.svm import NotConverged, NotSeparable, hard_margin
+
+
+def draw(n=24, d=6000, signal_norm=40.0, label_noise=0.15, seed=0, run=0):
+    sample = SignalNoiseLaw(n, d, signal_norm, label_noise).draw(seed, run + 1)
+    return sample, tokens_of(sample, run)
+
+
+# --- the solver ------------------------------------------------------------------------------------------------------------
+
+
+def test_svm_equals_a_general_optimiser_and_satisfies_its_conditions():
+    rng = np.random.default_rng(0)
+    for n, m in ((3, 5), (7, 11), (13, 4)):
+        truth = rng.standard_normal(m)
+        rows = rng.standard_normal((n, m))
+        labels = np.sign(rows @ truth)
+        found = hard_margin(rows, labels)
+        constraint = {"type": "ineq", "fun": lambda w, x=rows, y=labels: y * (x @ w) - 1}
+        start = truth * 2 / np.abs(rows @ truth).min()
+        other = minimize(lambda w: w @ w, start, jac=lambda w: 2 * w, method="SLSQP", constraints=[constraint],
+                         options={"ftol": 1e-14, "maxiter": 1000})  # fmt: skip
+        assert found.norm_squared == pytest.approx(other.fun, rel=1e-6)
+        margins = labels * (rows @ found.weights)
+        assert margins.min() == pytest.approx(1, abs=1e-9)
+        assert (found.multipliers >= -1e-12).all()
+        np.testing.assert_allclose((found.multipliers * labels) @ rows, found.weights, rtol=1e-8, atol=1e-12)
+        assert found.multipliers.sum() == pytest.approx(found.norm_squared, rel=1e-9)  # strong duality
+        assert found.residual < 1e-12
+
+
+def test_equal_rows_are_one_constraint_and_scale_moves_nothing():
+    rows, labels = np.array([[3.0, 0.0], [3.0, 0.0], [0.0, 2.0]]), np.array([1.0, 1.0, -1.0])
+    found = hard_margin(rows, labels)
+    np.testing.assert_allclose(found.weights, [1 / 3, -1 / 2])
+    np.testing.assert_allclose(found.multipliers, [1 / 18, 1 / 18, 1 / 4])
+    assert found.margin == pytest.approx(1 / math.sqrt(1 / 9 + 1 / 4))
+    tiny = hard_margin(rows * 1e-9, labels)
+    np.testing.assert_allclose(tiny.weights, found.weights * 1e9, rtol=1e-10)
+
+
+def test_contradictions_are_not_separable():
+    with pytest.raises(NotSeparable, match="contradict"):
+        hard_margin(np.array([[1.0, 2.0], [1.0, 2.0]]), np.array([1.0, -1.0]))
+    with pytest.raises(
+        NotSeparable, match="contradict"
+    ):  # the origin inside a triangle: no two rows contradict each other
+        hard_margin(np.array([[1.0, 0.0], [-1.0, 1.0], [-1.0, -1.0]]), np.ones(3))
+    with pytest.raises(NotSeparable, match="zero"):
+        hard_margin(np.zeros((2, 3)), np.ones(2))
+    _, tokens = draw()
+    assert not tokens.clean.all()
+    with pytest.raises(NotSeparable):
+        selection_margin(tokens, np.ones(tokens.n))
+
+
+def test_a_solver_that_stops_early_is_an_error():
+    _, tokens = draw()
+    with pytest.raises(NotConverged, match="MaxIterations"):
+        hard_margin(tokens.noise, tokens.labels, max_iterations=1)
+    with pytest.raises(NotConverged, match="KKT"):
+        hard_margin(tokens.noise, tokens.labels, tolerance=1e-30)
+
+
+@pytest.mark.parametrize(
+    ("rows", "labels", "message"),
+    [
+        (np.ones((2, 2)), np.ones(3), "rows must be"),
+        (np.ones(2), np.ones(2), "rows must be"),
+        (np.ones((0, 2)), np.ones(0), "rows must be"),
+        (np.ones((2, 2)), np.array([1.0, 0.5]), "labels must be"),
+        (np.array([[np.nan, 1.0]]), np.ones(1), "rows finite"),
+    ],
+)
+def test_bad_rows(rows, labels, message):
+    with pytest.raises(ValueError, match=message):
+        hard_margin(rows, labels)
+
+
+# --- selections and the threshold ------------------------------------------------------------------------------------------
+
+
+def test_best_selection_is_the_formulas_in_100_random_instances():
+    """n, d, eta, rho and the draw all random; both classes at least 5 % from their threshold; best of nine by the exact SVM."""
+    rng = np.random.default_rng(1)
+    judged, seen = 0, set()
+    while judged < 100:
+        n, eta = int(rng.integers(20, 50)), rng.uniform(0, 0.25)
+        d = n * int(rng.integers(300, 2000))
+        rho = math.sqrt(2 * d / (n * (1 - eta))) * math.exp(rng.uniform(-0.7, 0.7))
+        _, tokens = draw(n, d, rho, eta, seed=int(rng.integers(10**6)))
+        if np.abs(rho / predicted_thresholds(tokens) - 1).min() < 0.05:
+            continue
+        judged += 1
+        assert best_pattern(pattern_costs(tokens)) == predicted_pattern(tokens)
+        seen.add(predicted_pattern(tokens))
+    assert seen == {"SS", "XX", "SX", "XS"}
+
+
+def test_best_of_all_selections_is_a_class_pattern():
+    """All 2^9 hard selections of a small set, not only the nine class-level ones."""
+    for rho in (15.0, 60.0):
+        _, tokens = draw(9, 9 * 400, rho, 0.3, seed=5)
+        assert 0 < (~tokens.clean).sum() < 5
+        costs = {}
+        for choice in itertools.product((0.0, 1.0), repeat=9):
+            try:
+                costs[choice] = selection_margin(tokens, np.array(choice)).norm_squared
+            except NotSeparable:
+                continue
+        best = min(costs, key=costs.get)
+        assert best == tuple(pattern_selection(tokens, predicted_pattern(tokens)))
+        # No query, soft or hard, has a larger margin (property over random p of all sizes).
+        rng = np.random.default_rng(2)
+        for _ in range(30):
+            p = rng.standard_normal(tokens.noise.shape[1]) * math.exp(rng.uniform(-8, -4.5))
+            soft = selection_margin(tokens, weight_on_signal(tokens, p))
+            assert soft.norm_squared >= costs[best] * (1 - 1e-9)
+
+
+def test_measured_threshold_within_two_per_cent():
+    for run in range(4):
+        _, tokens = draw(60, 60 * 500, 30.0, 0.1, seed=9, run=run)
+        for k in (0, 1):
+            measured, predicted = measured_threshold(tokens, k), predicted_thresholds(tokens)[k]
+            assert measured == pytest.approx(predicted, rel=0.02)
+            # Just beside the measured value the best of nine flips its letter.
+            sides = [best_pattern(pattern_costs(tokens.with_signal_norm(measured * f)))[k] for f in (0.999, 1.001)]
+            assert sides == ["X", "S"]
+
+
+def test_threshold_outside_the_interval_is_an_error():
+    _, tokens = draw()
+    predicted = predicted_thresholds(tokens)[0]
+    with pytest.raises(ThresholdOutside, match="widen the interval"):
+        measured_threshold(tokens, 0, low=2 * predicted, high=3 * predicted)
+    with pytest.raises(ThresholdOutside):
+        measured_threshold(tokens, 1, low=predicted / 9, high=predicted / 8)
+    with pytest.raises(ValueError, match="k must be 0 or 1"):
+        measured_threshold(tokens, 2)
+
+
+def test_costs_decouple_and_follow_the_formula():
+    _, tokens = draw(30, 30 * 2000, 70.0, 0.2, seed=3)
+    for pattern in PATTERNS:
+        exact = selection_margin(tokens, pattern_selection(tokens, pattern)).norm_squared
+        assert exact == pytest.approx(pattern_cost(tokens, pattern), rel=0.06)
+    signed = (tokens.labels[:, None] * tokens.noise)[~tokens.clean]
+    multipliers = np.linalg.solve(signed @ signed.T, np.ones(len(signed)))
+    assert (multipliers > 0).all()
+    exact = selection_margin(tokens, pattern_selection(tokens, "SS")).norm_squared
+    assert exact == pytest.approx(2 / 70.0**2 + multipliers.sum(), rel=1e-12)
+
+
+def test_dense_and_reduced_draws_and_the_fact_sheets_example():
+    """|C| = (38, 51), n = 100, d = 20000: thresholds 22.94 and 19.80."""
+    law = SignalNoiseLaw(12, 500, 20.0, 0.2)
+    dense = tokens_of(law.draw(3, 1, coordinates="dense"))
+    assert dense.noise.shape == (12, 500)
+    assert best_pattern(pattern_costs(dense)) == predicted_pattern(dense)
+    np.testing.assert_allclose(np.sqrt(20000 / np.array([38, 51])), [22.94, 19.80], atol=0.005)
+
+
+@pytest.mark.parametrize("weight", [0.05, 0.5, 0.9, 0.99])
+def test_mixing_costs(weight):
+    _, tokens = draw(20, 20 * 4000, 120.0, 0.2, seed=6)
+    clean, flipped = np.flatnonzero(tokens.clean)[0], np.flatnonzero(~tokens.clean)[0]
+    for sample, kind in ((clean, True), (flipped, False)):
+        formula = predicted_mixing(tokens, weight, clean=kind)
+        assert mixing_extra(tokens, int(sample), weight) == pytest.approx(formula, rel=0.06)
+    grid = np.linspace(1, 1 / weight, 200_001)
+    brute = grid**2 / 120.0**2 + (np.maximum(1 - weight * grid, 0) / (1 - weight)) ** 2 / tokens.noise_scale
+    assert predicted_mixing(tokens, weight, clean=True) == pytest.approx(brute.min() - 1 / 120.0**2, rel=1e-6)
+
+
+def test_bad_selections():
+    sample, tokens = draw()
+    with pytest.raises(ValueError, match="selection must be 24 weights"):
+        selection_margin(tokens, np.full(24, 1.5))
+    with pytest.raises(ValueError, match="selection must be 24 weights"):
+        selection_margin(tokens, np.zeros(3))
+    with pytest.raises(ValueError, match="pattern must be one of"):
+        pattern_selection(tokens, "AB")
+    with pytest.raises(ValueError, match="run must be below 1"):
+        tokens_of(sample, 1)
+    with pytest.raises(ValueError, match="noise_token must be below 1"):
+        tokens_of(sample, noise_token=1)
+    with pytest.raises(ValueError, match="must be hard"):
+        attention_margin(tokens, np.full(24, 0.5))
+    with pytest.raises(NotSeparable, match="no class-level pattern"):
+        best_pattern({"SS": math.inf})
+
+
+# --- the query -------------------------------------------------------------------------------------------------------------
+
+
+def test_query_closed_form_and_candidate_margin():
+    sample, tokens = draw(40, 40 * 3000, 100.0, 0.15, seed=2)
+    selection = pattern_selection(tokens, "SS")
+    v, p, form = (
+        selection_margin(tokens, selection),
+        attention_margin(tokens, selection),
+        closed_form(tokens, selection),
+    )
+    assert p.norm_squared == pytest.approx(form.norm_squared, rel=0.03)
+    np.testing.assert_allclose(sample.signals[0].numpy() @ p.weights, form.on_signals, rtol=0.03)
+    np.testing.assert_allclose(tokens.noise @ p.weights, form.on_noise, atol=0.03)
+    gaps = (2 * selection - 1) * ((tokens.signal - tokens.noise) @ p.weights)
+    assert gaps.min() == pytest.approx(1, abs=1e-9)
+    for ratio in (0.5, 1.0, 3.0):
+        margin = directional_margin(tokens, v.weights, ratio * p.weights)
+        assert margin * v.norm == pytest.approx(math.tanh(ratio / 2), rel=1e-9)
+
+
+@pytest.mark.parametrize("signal_norm", [60.0, 12.0])
+def test_constrained_optimum_is_caught_and_beats_random_queries(signal_norm):
+    sample, tokens = draw(12, 12 * 400, signal_norm, 0.2, seed=1)
+    selection = pattern_selection(tokens, best_pattern(pattern_costs(tokens)))
+    v, p = selection_margin(tokens, selection), attention_margin(tokens, selection)
+    top = constrained_optimum(tokens, 2 * p.norm)
+    assert top.radius <= 2 * p.norm * (1 + 1e-9)
+    assert math.tanh(1) <= top.value * v.norm <= 1 + 1e-9
+    assert directional_margin(tokens, top.v, top.p) == pytest.approx(top.value, rel=1e-6)
+    rng = np.random.default_rng(0)
+    for _ in range(20):
+        q = p.weights + rng.standard_normal(len(p.weights)) * rng.uniform(0, 1) * p.norm / math.sqrt(len(p.weights))
+        q *= 2 * p.norm / np.linalg.norm(q)
+        assert selection_margin(tokens, weight_on_signal(tokens, q)).margin <= top.value * (1 + 1e-6)
+    if signal_norm < 20:  # below the threshold: the harmful side
+        assert 10 ** log10_error(sample, top.v, top.p) > 0.2
+
+
+def test_joint_problem_balances_and_grows_like_a_logarithm():
+    _, tokens = draw(10, 10 * 400, 60.0, 0.2, seed=1)
+    selection = pattern_selection(tokens, "SS")
+    v, p = selection_margin(tokens, selection), attention_margin(tokens, selection)
+    unit = p.norm * v.margin
+    # R = P W(.) solves the stationarity condition exp(-R/P) = R P Gamma^2 / (2 gamma^2).
+    R = joint_radius(7.0, v.margin, p.norm)
+    assert math.exp(-R / p.norm) == pytest.approx(R * p.norm * v.margin**2 / (2 * 49), rel=1e-9)
+    small, large = (joint_optimum(tokens, multiple * unit, patterns=("SS",)) for multiple in (10, 100))
+    for multiple, found in ((10, small), (100, large)):
+        base = (multiple * p.norm) ** 2
+        assert found.value > base
+        assert found.value == pytest.approx(
+            (multiple * unit / selection_margin(tokens, weight_on_signal(tokens, found.p)).margin) ** 2
+            + found.radius**2,
+            rel=1e-9,
+        )
+    growth = (large.radius - small.radius) / p.norm
+    predicted = (joint_radius(100 * unit, v.margin, p.norm) - joint_radius(10 * unit, v.margin, p.norm)) / p.norm
+    assert growth == pytest.approx(predicted, rel=0.1)
+
+
+def test_errors_of_the_hard_limit():
+    sample, tokens = draw(40, 40 * 300, 45.0, 0.1, seed=5)
+    selection = pattern_selection(tokens, "SS")
+    v, p = selection_margin(tokens, selection).weights, attention_margin(tokens, selection).weights
+    limit, bound = limit_error(sample, v, p)
+    assert limit <= bound + 1e-6
+    assert log10_error(sample, v, 1e6 * p) == pytest.approx(limit, rel=1e-3)
+    nothing = np.zeros(tokens.n)
+    v, p = selection_margin(tokens, nothing).weights, attention_margin(tokens, nothing).weights
+    assert 10 ** log10_error(sample, v, 10 * p) == pytest.approx(0.5, rel=1e-12)
+    with pytest.raises(ValueError, match="right sign"):
+        limit_error(sample, v, p)
+
+
+def test_many_tokens():
+    sample = SignalNoiseLaw(10, 10 * 400, 60.0, 0.3, tokens=4).draw(0)
+    longest, first = (tokens_of(sample, noise_token=token) for token in ("longest", 0))
+    assert ((longest.noise**2).sum(1) >= (first.noise**2).sum(1)).all()
+    chosen = np.where(first.clean, 0, 1)
+    query = attention_margin_of_all_tokens(sample, chosen)
+    scores = sample.tokens[0].numpy() @ query.weights
+    assert (scores.argmax(1) == chosen).all()
+    top = np.sort(scores, axis=1)
+    assert (top[:, -1] - top[:, -2]).min() == pytest.approx(1, abs=1e-9)
+    with pytest.raises(ValueError, match="selected must be 10 token indices below 4"):
+        attention_margin_of_all_tokens(sample, np.full(10, 4))
+
+
+@pytest.mark.parametrize("radius", [0.0, -1.0, math.nan, True])
+def test_radius_must_be_positive(radius):
+    _, tokens = draw(6, 2400)
+    with pytest.raises(ValueError, match="radius must be a finite number > 0"):
+        constrained_optimum(tokens, radius)
+    with pytest.raises(ValueError, match="margin must be a finite number > 0"):
+        joint_optimum(tokens, radius)
+
+
+def test_a_search_without_time_is_an_error():
+    _, tokens = draw(12, 4800, 60.0)
+    with pytest.raises(NotConverged, match="must converge from one start"):
+        constrained_optimum(tokens, 0.1, max_iterations=1)

@@ -1,0 +1,249 @@
+"""Stressed laws: what is drawn, that both ways to draw it agree, and that the generalised error is the error."""
+
+import math
+from dataclasses import replace
+
+import pytest
+import torch
+
+from attnlib.single_head.claims_assumptions import projected_error
+from attnlib.single_head.coordinates import reduce
+from attnlib.single_head.descent import gradient_descent
+from attnlib.single_head.law import SignalNoiseLaw
+from attnlib.single_head.mean_field import mean_field, mean_field_log10_error
+from attnlib.single_head.population import (
+    clean_error_conditioned,
+    clean_error_sampled,
+    log10_clean_error,
+    scores_of_fresh_data,
+)
+from attnlib.single_head.variants import StressedLaw, mean_field_step, same_noise_pull, stretched
+
+BASE = StressedLaw(25, 300, 4.0, 0.1)
+VARIANTS = {
+    "classes": {"class_probability": 0.8},
+    "norms": {"norm_ratio": 1.7},
+    "acute": {"cosine": 0.6},
+    "obtuse": {"cosine": -0.6, "norm_ratio": 0.7},
+    "isotropic": {"noise_avoids_signals": False},
+    "normalised": {"signal_norm": 4 / math.sqrt(300), "normalised_noise": True, "noise_avoids_signals": False},
+    "all": {"class_probability": 0.7, "norm_ratio": 1.3, "cosine": 0.4, "noise_avoids_signals": False},
+}
+
+
+def _step(law):
+    return 0.3 / law.noise_std**2
+
+
+def _two_steps(law, *, runs=4, seed=0, coordinates="dense"):
+    sample = law.draw(seed, runs, coordinates=coordinates)
+    path = gradient_descent(sample, _step(law), 2, record=[2])
+    return sample, path.v[-1], path.p[-1]
+
+
+@pytest.mark.parametrize("coordinates", ["dense", "reduced"])
+@pytest.mark.parametrize("tokens", [2, 3])
+def test_default_knobs_draw_the_same_numbers(coordinates, tokens):
+    plain = SignalNoiseLaw(9, 40, 3.0, 0.2, tokens=tokens)
+    stressed = StressedLaw(9, 40, 3.0, 0.2, tokens=tokens)
+    one, other = (law.draw(4, 3, coordinates=coordinates, start_vectors=2) for law in (plain, stressed))
+    for name in ("tokens", "signals", "labels", "signal_class", "start_directions"):
+        assert torch.equal(getattr(one, name), getattr(other, name))
+    for a, b in zip(plain.draw_fresh(one, 20), stressed.draw_fresh(other, 20), strict=True):
+        assert torch.equal(a, b)
+
+
+@pytest.mark.parametrize("coordinates", ["dense", "reduced"])
+@pytest.mark.parametrize("name", VARIANTS)
+def test_signals_have_their_norms_and_angle_and_noise_avoids_them_or_not(name, coordinates):
+    law = replace(BASE, **VARIANTS[name])
+    sample = law.draw(1, 3, coordinates=coordinates, start_vectors=1)
+    rho, second = law.signal_norm, law.signal_norm * law.norm_ratio
+    across = law.cosine * rho * second
+    expected = torch.tensor([[rho**2, across], [across, second**2]], dtype=torch.float64)
+    gram = sample.signals @ sample.signals.mT
+    torch.testing.assert_close(gram, expected.expand(3, 2, 2), rtol=1e-10, atol=1e-10)
+    assert sample.avoided.shape[1] == (2 if law.noise_avoids_signals else 0)
+    overlaps = torch.einsum("rntm,rkm->rntk", sample.noise_tokens(), sample.signals)
+    if law.noise_avoids_signals:
+        assert overlaps.abs().max() < 1e-10
+        identity = torch.eye(2, dtype=torch.float64).expand(3, 2, 2)
+        torch.testing.assert_close(sample.avoided @ sample.avoided.mT, identity, rtol=0, atol=1e-12)
+        torch.testing.assert_close(sample.signals @ sample.avoided.mT @ sample.avoided, sample.signals)
+    else:  # covariance of (xi . mu_1, xi . mu_2) is the signals' Gram matrix
+        many = law.draw(2, 60, coordinates=coordinates)
+        pairs = torch.einsum("rntm,rkm->rntk", many.noise_tokens(), many.signals).reshape(-1, 2)
+        measured = pairs.mT @ pairs / len(pairs) / law.noise_std**2
+        spread = expected.diagonal().max() * math.sqrt(2 / len(pairs))
+        assert (measured - expected).abs().max() < 5 * spread
+        assert (measured - 1.3 * expected).abs().max() > 5 * spread  # a wrong scale is seen
+
+
+@pytest.mark.parametrize("name", VARIANTS)
+def test_dense_data_in_its_own_span_trains_to_the_same_numbers(name):
+    law = replace(BASE, **VARIANTS[name])
+    dense = law.draw(5, coordinates="dense")
+    small = reduce(dense)
+    one, other = (gradient_descent(sample, _step(law), 3) for sample in (dense, small))
+    torch.testing.assert_close(other.margins, one.margins, rtol=1e-10, atol=1e-12)
+    errors = [
+        log10_clean_error(path.v[-1], path.p[-1], sample, per_class=True)
+        for path, sample in ((one, dense), (other, small))
+    ]
+    torch.testing.assert_close(errors[1], errors[0], rtol=1e-10, atol=1e-10)
+
+
+@pytest.mark.parametrize("name", VARIANTS)
+def test_dense_and_reduced_draws_agree_in_law(name):
+    law = replace(BASE, **VARIANTS[name])
+    parts = []
+    for coordinates in ("dense", "reduced"):
+        sample, v, p = _two_steps(law, runs=150, seed=3 if coordinates == "dense" else 4, coordinates=coordinates)
+        noise, scale = sample.noise_tokens()[:, :, 0], law.noise_std**2
+        gram = noise @ noise.mT / scale
+        square = torch.diagonal(gram, dim1=1, dim2=2)
+        parts.append(torch.stack([log10_clean_error(v, p, sample), square.mean(1), (gram**2).sum((1, 2)).sqrt()], 1))
+    gap = parts[0].mean(0) - parts[1].mean(0)
+    error = torch.sqrt((parts[0].var(0) + parts[1].var(0)) / 150)
+    assert (gap.abs() < 4.5 * error).all(), (gap, error)
+    dimension = law.d - 2 if law.noise_avoids_signals else law.d
+    pooled = torch.cat(parts)[:, 1]
+    assert abs(pooled.mean() - dimension) < 4.5 * pooled.std() / math.sqrt(300)
+
+
+@pytest.mark.parametrize("name", VARIANTS)
+def test_exact_error_is_the_share_of_wrong_fresh_dense_points(name):
+    law = replace(BASE, **VARIANTS[name])
+    sample, v, p = _two_steps(law, runs=8)
+    exact = 10 ** log10_clean_error(v, p, sample)
+    for twin in (clean_error_sampled(v, p, sample, 10_000), clean_error_conditioned(v, p, sample, 10_000)):
+        z = (twin.value - exact) / twin.standard_error
+        assert z.abs().max() < 4.5
+        assert abs(z.sum()) / math.sqrt(8) < 4.5
+        wrong = (twin.value - 1.15 * exact) / twin.standard_error
+        assert abs(wrong.sum()) / math.sqrt(8) > 4.5
+
+
+def test_wrong_formulas_for_stressed_laws_are_seen():
+    """Power: projecting unprojected noise, and weighing unequal classes equally, differ from counting."""
+    law = replace(BASE, signal_norm=6.0, **VARIANTS["all"] | {"class_probability": 0.9})
+    sample, v, p = _two_steps(law, runs=8)
+    counted = clean_error_sampled(v, p, sample, 10_000)
+    exact = 10 ** log10_clean_error(v, p, sample)
+    equal_weights = (10 ** log10_clean_error(v, p, sample, per_class=True)).mean(1)
+    for value, right in ((exact, True), (projected_error(v, p, sample), False), (equal_weights, False)):
+        z = ((counted.value - value) / counted.standard_error).sum() / math.sqrt(8)
+        assert (abs(z) < 4.5) == right, z
+
+
+def test_scores_of_unprojected_noise_have_the_covariance_of_the_whole_vectors():
+    sample, v, p = _two_steps(replace(BASE, **VARIANTS["all"]))
+    s = scores_of_fresh_data(v, p, sample)
+    torch.testing.assert_close(s.omega[:, 0], p.norm(dim=1))
+    torch.testing.assert_close(s.along[:, 0] * s.omega[:, 0], (v * p).sum(1))
+    torch.testing.assert_close(s.along[:, 0] ** 2 + s.tau[:, 0] ** 2, (v * v).sum(1))
+
+
+def test_classes_occur_with_their_probability_in_training_and_in_fresh_data():
+    law = replace(BASE, n=4000, class_probability=0.8)
+    sample = law.draw(0)
+    for labels in (sample.true_labels, law.draw_fresh(sample, 4000)[1]):
+        share = (labels > 0).double().mean()
+        assert abs(share - 0.8) < 4.5 * math.sqrt(0.16 / 4000) < abs(share - 0.7)
+
+
+def test_unprojected_noise_is_the_projected_noise_plus_its_part_in_the_plane():
+    one, other = (replace(BASE, noise_avoids_signals=x).draw(6) for x in (True, False))
+    assert torch.equal(one.noise_tokens()[..., 2:], other.noise_tokens()[..., 2:])
+    assert other.noise_tokens()[..., :2].std() > 0.7
+
+
+def test_normalised_noise_is_the_same_run():
+    plain = SignalNoiseLaw(20, 500, 6.0, 0.1)
+    normal = SignalNoiseLaw(20, 500, 6.0 / math.sqrt(500), 0.1, normalised_noise=True)
+    (a, va, pa), (b, vb, pb) = (_two_steps(law, coordinates="reduced") for law in (plain, normal))
+    torch.testing.assert_close(vb / math.sqrt(500), va, rtol=1e-10, atol=1e-12)
+    torch.testing.assert_close(log10_clean_error(vb, pb, b), log10_clean_error(va, pa, a), rtol=1e-10, atol=1e-12)
+
+
+def test_mean_field_step_is_the_mean_field_of_the_paper_law():
+    law = StressedLaw(200, 40_000, 30.0, 0.05)
+    clean, noisy = law.draw(0, 5).counts()
+    mine, theirs = mean_field_step(law, 0.025, clean, noisy), mean_field(200, 40_000, 30.0, 0.025, clean, noisy)
+    assert mine.a == pytest.approx(theirs.a)
+    for name in ("b", "margin1_clean", "margin1_noisy", "attention_clean", "attention_noisy", "margin2_clean"):
+        torch.testing.assert_close(getattr(mine, name), getattr(theirs, name))
+    torch.testing.assert_close(mine.scores.logit, theirs.p_signal)
+    expected = mean_field_log10_error(200, 40_000, 30.0, 0.025, clean, noisy)
+    torch.testing.assert_close(mine.log10_error(), expected)
+
+
+@pytest.mark.parametrize("name", VARIANTS)
+@pytest.mark.parametrize("tokens", [2, 5])
+def test_training_tends_to_the_mean_field_step_as_d_grows(name, tokens):
+    """Second derivation: actual training at d = 10^9, where mean field is exact to 1e-3."""
+    base = replace(BASE, **VARIANTS[name], tokens=tokens)
+    law, step_size = stretched(base, 10**9, 0.15 * tokens / base.noise_std**2)
+    sample = law.draw(0, 3)
+    path = gradient_descent(sample, step_size, 2)
+    field = mean_field_step(law, step_size, *sample.counts())
+
+    def spread(clean, noisy):
+        return torch.where(sample.noisy, noisy.gather(1, sample.signal_class), clean.gather(1, sample.signal_class))
+
+    close = {"rtol": 3e-3, "atol": 3e-3}
+    torch.testing.assert_close(path.margins[1], spread(field.margin1_clean, field.margin1_noisy), **close)
+    torch.testing.assert_close(
+        path.attention_on_signal[2], spread(field.attention_clean, field.attention_noisy), **close
+    )
+    torch.testing.assert_close(path.margins[2], spread(field.margin2_clean, field.margin2_noisy), **close)
+    scores = scores_of_fresh_data(path.v[-1], path.p[-1], sample)
+    torch.testing.assert_close(scores.logit, field.scores.logit, **close)
+    torch.testing.assert_close(scores.value, field.scores.value, **close)
+    spread_of_v = torch.hypot(scores.along, scores.tau)
+    for name in ("omega", "tau"):
+        torch.testing.assert_close(getattr(scores, name), getattr(field.scores, name), rtol=5e-3, atol=1e-9)
+    assert ((scores.along - field.scores.along).abs() < 5e-3 * spread_of_v).all()
+
+
+def test_stretching_keeps_the_scales_and_tokens_keep_the_pull():
+    law, step_size = stretched(BASE, 4800, 0.3)
+    assert law.n * law.snr**2 == pytest.approx(BASE.n * BASE.snr**2)
+    assert step_size * law.d / law.n == pytest.approx(0.3 * 300 / 25)
+    counts = BASE.draw(0, 2).counts()
+    two, eight = (mean_field_step(replace(BASE, tokens=T), same_noise_pull(0.3, T), *counts) for T in (2, 8))
+    assert two.a == pytest.approx(eight.a)
+    torch.testing.assert_close(two.b, eight.b)
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "message"),
+    [
+        ("class_probability", 0.0, r"class_probability must be in \(0, 1\); got 0.0: both classes must occur"),
+        ("class_probability", 1.0, r"class_probability must be in \(0, 1\)"),
+        ("class_probability", math.nan, r"class_probability must be in \(0, 1\)"),
+        ("norm_ratio", 0.0, "norm_ratio must be a finite number > 0"),
+        ("norm_ratio", -1.0, "norm_ratio must be a finite number > 0"),
+        ("cosine", 1.0, r"cosine must be in \(-1, 1\); got 1.0: parallel signals span no plane"),
+        ("cosine", -1.5, r"cosine must be in \(-1, 1\)"),
+        ("cosine", math.nan, "cosine must be a finite number"),
+        ("noise_avoids_signals", 1, "noise_avoids_signals must be True or False; got 1"),
+        ("n", 0, "n must be a whole number >= 1"),
+    ],
+)
+def test_bad_variants(name, value, message):
+    with pytest.raises(ValueError, match=message):
+        replace(BASE, **{name: value})
+
+
+def test_bad_rescalings():
+    for call, message in (
+        (lambda: stretched(BASE, 2, 0.1), "d must be a whole number >= 3"),
+        (lambda: stretched(BASE, 20, 0.0), "step_size must be"),
+        (lambda: same_noise_pull(-0.1, 2), "step_size must be"),
+        (lambda: same_noise_pull(0.1, 1), "tokens must be"),
+        (lambda: mean_field_step(BASE, 0.0, *BASE.draw(0).counts()), "step_size must be"),
+        (lambda: mean_field_step(BASE, 0.1, torch.ones(2), torch.ones(2)), "clean must have shape"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            call()
