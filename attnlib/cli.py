@@ -73,7 +73,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         install = f"python -m pip install 'attnlib[{EXTRAS[options.command]}]'"
         return _complain(f"{options.command} needs {error.name}, which is not installed: {install}", 2)
     except KeyboardInterrupt:
-        return _complain("interrupted; nothing was written", 130)
+        from attnlib.publishing.rerun import INTERRUPTED
+
+        return _complain(INTERRUPTED, 130)
 
 
 def _complain(message: str, code: int) -> int:

@@ -238,6 +238,23 @@ def test_an_interrupted_rerun_leaves_nothing(book) -> None:
     assert snapshot(book) == before | {"started": b""}
 
 
+def test_an_interrupt_that_is_swallowed_still_ends_the_run() -> None:
+    """An event loop can lose a KeyboardInterrupt; then the process leaves by itself."""
+    code = (
+        "import os, signal, time\n"
+        "from attnlib.publishing.rerun import interruptible\n"
+        "with interruptible(patience=0.2):\n"
+        "    try:\n"
+        "        os.kill(os.getpid(), signal.SIGINT)\n"
+        "        time.sleep(1)\n"
+        "    except KeyboardInterrupt:\n"
+        "        time.sleep(60)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=30)
+    assert done.returncode == 130
+    assert done.stderr.splitlines()[-1] == "attnlib: error: interrupted; nothing was written"
+
+
 # --- results and pages
 
 

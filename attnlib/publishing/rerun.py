@@ -11,7 +11,11 @@ from __future__ import annotations
 import logging
 import os
 import re
-from collections.abc import Sequence
+import signal
+import sys
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,6 +26,7 @@ if TYPE_CHECKING:
     from nbformat import NotebookNode
 
 
+INTERRUPTED = "interrupted; nothing was written"
 _EXPONENT = re.compile(r"[-+]?\d+(\.\d*)?[eE][-+]?\d+$")
 
 
@@ -111,9 +116,10 @@ def run_page(page: Page, values: dict[str, Any]) -> NotebookNode:
     notebook = read_source(page.source.read_text(encoding="utf-8"))
     try:
         # Nothing is written while the page runs (output None): a killed run leaves no file at all.
-        executed = papermill.execute_notebook(
-            notebook, None, parameters=values, kernel_name="python3", progress_bar={"desc": page.name}
-        )
+        with interruptible():
+            executed = papermill.execute_notebook(
+                notebook, None, parameters=values, kernel_name="python3", progress_bar={"desc": page.name}
+            )
     except PapermillExecutionError as error:
         if error.ename == "KeyboardInterrupt":
             raise KeyboardInterrupt from error
@@ -123,6 +129,37 @@ def run_page(page: Page, values: dict[str, Any]) -> NotebookNode:
         raise RunError(f"page {page.name}: the kernel died while the page ran ({one_line(error)})") from error
     executed.metadata.papermill |= {"input_path": f"{page.name}.md", "output_path": None}
     return executed
+
+
+@contextmanager
+def interruptible(patience: float = 5.0) -> Iterator[None]:
+    """Ctrl-C ends what runs inside: by KeyboardInterrupt, or by leaving the process when that is lost on its way.
+
+    The event loop below papermill can swallow an interrupt that comes at a bad moment, and then waits for a cell that may run for
+    hours. The kernel notices that its parent is gone and ends too; nothing has been written yet.
+    """
+    if threading.current_thread() is not threading.main_thread():  # only the main thread gets signals
+        yield
+        return
+    timers: list[threading.Timer] = []
+
+    def leave() -> None:
+        print(f"\nattnlib: error: {INTERRUPTED}", file=sys.stderr, flush=True)
+        os._exit(130)
+
+    def on_interrupt(number: int, frame: object) -> None:
+        timers.append(threading.Timer(patience, leave))
+        timers[-1].daemon = True
+        timers[-1].start()
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGINT, on_interrupt)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+        for timer in timers:
+            timer.cancel()
 
 
 def _failure(page: Page, error: Any, cell: int) -> str:
