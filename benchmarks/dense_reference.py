@@ -7,7 +7,7 @@ data. The exact error is the textbook trapezoid on a fixed fine grid.
 from __future__ import annotations
 
 import numpy as np
-from scipy.special import log_ndtr, logsumexp
+from scipy.special import expit, log_ndtr, logsumexp
 
 __all__ = ["clean_error", "descend", "draw", "study"]
 
@@ -29,13 +29,13 @@ def descend(signals, noise, classes, labels, step_size: float, steps: int):
     v, p = np.zeros(d), np.zeros(d)
 
     def scores():
-        s = 1 / (1 + np.exp(noise @ p - (signals @ p)[classes]))
+        s = expit((signals @ p)[classes] - noise @ p)
         a, b = (signals @ v)[classes], noise @ v
         return s, a, b, labels * (s * a + (1 - s) * b)
 
     for _ in range(steps):
         s, a, b, margins = scores()
-        pull = labels / (1 + np.exp(margins)) / n
+        pull = labels * expit(-margins) / n
         turn = pull * s * (1 - s) * (a - b)
         per_class = [np.bincount(classes, weights=w, minlength=2) for w in (pull * s, turn)]
         v += step_size * (per_class[0] @ signals + (pull * (1 - s)) @ noise)
