@@ -1,0 +1,206 @@
+r"""The data law of token selection: T tokens of which one decides, one confuses, some help a little, the rest are noise.
+
+$$ Y^* = \pm1 \text{ with probability } \tfrac12, \qquad Y = -Y^* \text{ with probability } \eta, \qquad
+   x_t = m_t(Y^*) + \varepsilon_t, \quad \varepsilon_t \sim N(0, \sigma_\varepsilon^2 I_d), $$
+
+| index | mean $m_t(Y^*)$ | role |
+|---|---|---|
+| 0 | $\mu_{Y^*}$ | relevant |
+| 1 | $\rho\,\mu_{-Y^*}$ | confusing: weakly relevant for the other class |
+| 2 ... | $\rho\,\mu_{Y^*}$ | weakly relevant (`same_class_tokens` of them) |
+| rest | $0$ | irrelevant |
+
+$\mu_+ \perp \mu_-$, both of norm $|\mu|$, on the first two axes. The head is $\nu = |\nu|\,(\mu_+-\mu_-)/|\mu_+-\mu_-|$ and is never
+trained. Source: arXiv 2409.17625 (poster); the numbers of weak tokens, the axes and the balanced labels are the authors' code.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+
+from attnlib import checks
+from attnlib.device import resolve
+from attnlib.randomness import stream
+
+__all__ = ["Labels", "Sample", "TokenLaw"]
+
+
+@dataclass(frozen=True)
+class Labels:
+    """True and observed labels of R training sets, both (R, n), +1 or -1, float64."""
+
+    true: torch.Tensor
+    observed: torch.Tensor
+
+    @property
+    def noisy(self) -> torch.Tensor:
+        """(R, n) bool: whose label was flipped."""
+        return self.true != self.observed
+
+    def mean_over(self, kind: str, values: torch.Tensor) -> torch.Tensor:
+        """Mean of (..., R, n) over the "clean" or "noisy" samples of each run: (..., R), nan where there are none."""
+        mask = self.noisy if checks.one_of("kind", kind, ("clean", "noisy")) == "noisy" else ~self.noisy
+        return (values * mask).sum(-1) / mask.sum(-1)
+
+
+@dataclass(frozen=True)
+class Sample:
+    """R training sets as dense vectors: tokens (R, n, T, d), float64, and their labels."""
+
+    law: TokenLaw
+    seed: int
+    first_run: int
+    tokens: torch.Tensor
+    labels: Labels
+
+    @property
+    def runs(self) -> int:
+        return self.tokens.shape[0]
+
+    @property
+    def head(self) -> torch.Tensor:
+        """(d,): the fixed head nu."""
+        return self.law.head(self.tokens.device)
+
+
+@dataclass(frozen=True)
+class TokenLaw:
+    """The law above. Raises ValueError for arguments outside their range."""
+
+    n: int  # training samples
+    d: int  # dimension of a token
+    tokens: int  # T
+    signal_norm: float  # |mu|
+    weak_signal: float = 0.1  # rho, share of the signal in a weak token
+    noise_std: float = 1.0  # sigma_eps
+    label_noise: float = 0.2  # eta
+    balanced: bool = (
+        True  # equal classes and equally many flips in each; False: every label and flip drawn independently
+    )
+    same_class_tokens: int = 1  # weak tokens of the true class
+    head_scale: float = 1.0  # |nu| |mu|
+
+    def __post_init__(self) -> None:
+        checks.whole_number(
+            "n", self.n, at_least=1 if not self.balanced else 2, hint="balanced labels need both classes"
+        )
+        checks.whole_number(
+            "d", self.d, at_least=3, hint="two orthogonal signals and one direction of noise need d >= 3"
+        )
+        checks.whole_number("same_class_tokens", self.same_class_tokens, at_least=0)
+        roles = 2 + self.same_class_tokens
+        checks.whole_number(
+            "tokens", self.tokens, at_least=roles,
+            hint=f"one relevant, one confusing and {self.same_class_tokens} weak same-class token(s) need {roles}",
+        )  # fmt: skip
+        checks.positive_number("signal_norm", self.signal_norm)
+        checks.probability("weak_signal", self.weak_signal)
+        checks.positive_number("noise_std", self.noise_std)
+        checks.probability("label_noise", self.label_noise)
+        checks.positive_number("head_scale", self.head_scale)
+        if self.balanced and self.label_noise > 0 and self.flips_per_class == 0:
+            raise ValueError(
+                f"label_noise must flip at least one label of each class; got {self.label_noise!r}, which flips "
+                f"{self.label_noise * self.n:g} of n = {self.n}: take label_noise >= {2 / self.n:g}, 0, or balanced=False"
+            )
+
+    @property
+    def flips_per_class(self) -> int:
+        """Flipped labels in each class of a balanced training set: eta n / 2, rounded down."""
+        return math.floor(self.label_noise * self.n / 2 + 1e-9)
+
+    @property
+    def snr(self) -> float:
+        """Signal-to-noise ratio |mu| / (sigma_eps sqrt(d))."""
+        return self.signal_norm / (self.noise_std * math.sqrt(self.d))
+
+    @property
+    def head_norm(self) -> float:
+        """|nu|."""
+        return self.head_scale / self.signal_norm
+
+    def __str__(self) -> str:
+        return (
+            f"{self.n} samples of {self.tokens} tokens in d = {self.d}, labels flipped with probability {self.label_noise:g}\n"
+            f"signal norm {self.signal_norm:g}: SNR = {self.snr:.3g}, n SNR^2 = {self.n * self.snr**2:.3g}, "
+            f"n d SNR^4 = {self.n * self.d * self.snr**4:.3g}"
+        )
+
+    def signal_share(self) -> torch.Tensor:
+        """(T, 2): how much of its own class's signal and of the other class's signal each token carries."""
+        share = torch.zeros(self.tokens, 2, dtype=torch.float64)
+        share[0, 0], share[1, 1] = 1.0, self.weak_signal
+        share[2 : 2 + self.same_class_tokens, 0] = self.weak_signal
+        return share
+
+    def means(self, true_labels: torch.Tensor) -> torch.Tensor:
+        """Coordinates of the token means along mu_+ / |mu| and mu_- / |mu|: (..., n) -> (..., n, T, 2)."""
+        share = self.signal_norm * self.signal_share().to(true_labels.device)
+        return torch.where((true_labels > 0)[..., None, None], share, share.flip(1))
+
+    def head_coordinates(self) -> torch.Tensor:
+        """(2,): the head along mu_+ / |mu| and mu_- / |mu|; it has no other component."""
+        return torch.tensor([1.0, -1.0], dtype=torch.float64) * (self.head_norm / math.sqrt(2))
+
+    def head(self, device: str | torch.device = "cpu") -> torch.Tensor:
+        """(d,): nu."""
+        nu = torch.zeros(self.d, dtype=torch.float64, device=device)
+        nu[:2] = self.head_coordinates()
+        return nu
+
+    def draw_labels(self, seed: int, runs: int = 1, *, first_run: int = 0) -> Labels:
+        """Labels of training sets number `first_run` ... `first_run + runs - 1`.
+
+        Balanced: the first ceil(n/2) samples have class +1, and the first `flips_per_class` samples of each class are flipped
+        (samples are exchangeable, so their order does not matter).
+        """
+        checks.whole_number("runs", runs, at_least=1)
+        checks.whole_number("first_run", first_run, at_least=0)
+        if self.balanced:
+            positive = (self.n + 1) // 2
+            true = torch.ones(self.n, dtype=torch.float64)
+            true[positive:] = -1
+            flips = torch.zeros(self.n, dtype=torch.bool)
+            flips[: self.flips_per_class] = flips[positive : positive + self.flips_per_class] = True
+            true, flips = true.expand(runs, -1).clone(), flips.expand(runs, -1)
+        else:
+            each = range(first_run, first_run + runs)
+            classes = np.stack([stream(seed, "labels", run).integers(0, 2, self.n) for run in each])
+            true = torch.as_tensor(1.0 - 2.0 * classes)
+            flips = torch.as_tensor(
+                np.stack([stream(seed, "flips", run).random(self.n) for run in each]) < self.label_noise
+            )
+        return Labels(true, torch.where(flips, -true, true))
+
+    def draw(self, seed: int, runs: int = 1, *, first_run: int = 0, device: str | torch.device = "cpu") -> Sample:
+        """Dense training sets number `first_run` ... `first_run + runs - 1`: R n T d float64 numbers.
+
+        Run r uses the streams (seed, role, r), so batches can be cut anywhere. Raises ValueError for a bad argument.
+        """
+        labels = self.draw_labels(seed, runs, first_run=first_run)
+        noise = np.stack([
+            stream(seed, "noise", run).standard_normal((self.n, self.tokens, self.d))
+            for run in range(first_run, first_run + runs)
+        ])  # fmt: skip
+        tokens = torch.as_tensor(self.noise_std * noise)
+        tokens[..., :2] += self.means(labels.true)
+        device = resolve(device)
+        labels = Labels(labels.true.to(device), labels.observed.to(device))
+        return Sample(self, seed, first_run, tokens.to(device), labels)
+
+    def draw_fresh(self, count: int, seed: int, *, run: int = 0) -> tuple[torch.Tensor, torch.Tensor]:
+        """`count` fresh points with clean labels as dense vectors: tokens (count, T, d) and true labels (count,).
+
+        The two classes alternate. The stream is the role "test", never shared with training: no test point can carry the noise
+        of a training point.
+        """
+        checks.whole_number("count", count, at_least=1)
+        true = 1.0 - 2.0 * (torch.arange(count) % 2).double()
+        noise = stream(seed, "test", run).standard_normal((count, self.tokens, self.d))
+        tokens = torch.as_tensor(self.noise_std * noise)
+        tokens[..., :2] += self.means(true)
+        return tokens, true

@@ -1,0 +1,66 @@
+r"""The model $f(X) = \nu^\top X^\top S(X W^\top p)$ read off its scores, and the force that gradient descent puts on every score.
+
+$$ z_t = x_t^\top W^\top p, \quad s = S(z), \quad \gamma_t = \nu^\top x_t, \quad f = \sum_t s_t\gamma_t, \quad
+   \ell = \log(1+e^{-Yf}), \quad c_t = -\frac{\partial L}{\partial z_t} = \frac1n\,\sigma(-Yf)\,Y\,s_t(\gamma_t - f). $$
+
+The factor $s_t(\gamma_t-f)$ vanishes both when $s_t\to0$ and when $s_t\to1$: the *vanishing update*. It is computed relative to
+the token with the largest score, $\gamma_t-f = (\gamma_t-\gamma_*) - \sum_u s_u(\gamma_u-\gamma_*)$, which stays exact to relative
+rounding when $s_*$ is 1 to sixteen digits; otherwise long runs stall. Source: arXiv 2409.17625 (poster) for the model, derived
+in the theory chapter of Part II for the rest.
+"""
+
+from __future__ import annotations
+
+import torch
+
+from attnlib import checks
+
+__all__ = ["forces", "gradients", "loss", "outputs"]
+
+
+def outputs(scores: torch.Tensor, head_scores: torch.Tensor) -> torch.Tensor:
+    """f of every sample. scores, head_scores: (..., n, T). Returns (..., n)."""
+    return (torch.softmax(scores, -1) * head_scores).sum(-1)
+
+
+def loss(outputs: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+    """Mean of log(1 + exp(-Y f)) over the last axis. outputs: (..., n); labels broadcast against it."""
+    return torch.nn.functional.softplus(-labels * outputs).mean(-1)
+
+
+def forces(scores: torch.Tensor, head_scores: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+    """c = -dL/dz of the mean logistic loss.
+
+    scores, head_scores: (..., n, T); labels: (..., n), +1 or -1. Returns (..., n, T); every sample's forces sum to zero.
+    """
+    top, at = scores.max(-1, keepdim=True)
+    weight = torch.exp(scores - top)
+    weight = weight / weight.sum(-1, keepdim=True)
+    gap = head_scores - head_scores.gather(-1, at)
+    mean_gap = (weight * gap).sum(-1, keepdim=True)
+    f = head_scores.gather(-1, at) + mean_gap
+    y = labels.unsqueeze(-1)
+    return torch.sigmoid(-y * f) * (y / scores.shape[-2]) * weight * (gap - mean_gap)
+
+
+def gradients(
+    tokens: torch.Tensor, labels: torch.Tensor, head: torch.Tensor, weight: torch.Tensor, prompt: torch.Tensor
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    r"""Minus the gradients of the loss in $W$ and $p$, and the scores, of one training set.
+
+    $-\nabla_W L = p\,G^\top$ and $-\nabla_p L = W G$ with $G = \sum_{it} c_{it}x_{it}$. Products are ordered so that nothing costs
+    more than $d^2 + nTd$: $X(W^\top p)$, never $(XW^\top)p$.
+
+    Args:
+        tokens: (n, T, d); labels: (n,); head: (d,); weight: W, (d, d); prompt: p, (d,).
+
+    Returns ascent directions of W (d, d) and p (d,), and scores (n, T). Raises ValueError for shapes that do not fit.
+    """
+    n, _, d = checks.tensor("tokens", tokens, ("n", "T", "d")).shape
+    checks.tensor("labels", labels, (n,), like=tokens)
+    checks.tensor("head", head, (d,), like=tokens)
+    checks.tensor("weight", weight, (d, d), like=tokens)
+    checks.tensor("prompt", prompt, (d,), like=tokens)
+    scores = tokens @ (weight.mT @ prompt)
+    pull = torch.einsum("nt,ntd->d", forces(scores, tokens @ head, labels), tokens)
+    return torch.outer(prompt, pull), weight @ pull, scores

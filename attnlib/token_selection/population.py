@@ -1,0 +1,191 @@
+r"""Error, loss and attention on fresh data, from three numbers of the model: $v\cdot\mu_\pm/|\mu|$ and $|v|$.
+
+The score $z_t = x_t^\top v$ and the head's reading $\gamma_t = x_t^\top\nu$ of a fresh token are jointly Gaussian, independent over
+tokens. So draw only the scores, $z_t = m_t\cdot v + \sigma_\varepsilon|v|g_t$; given them, $f = \sum_t s_t\gamma_t$ is Gaussian with
+
+$$ \text{mean } m = \sum_t s_t\Big(\nu\cdot m_t + \sigma_\varepsilon\tfrac{v\cdot\nu}{|v|}g_t\Big), \qquad
+   \text{variance } \tau^2 = \sigma_\varepsilon^2\Big(|\nu|^2 - \tfrac{(v\cdot\nu)^2}{|v|^2}\Big)\sum_t s_t^2, $$
+
+and the error is $E\,\Phi(-Y^*m/\tau)$: no count of rare events, so errors far below 1 / `count` have a standard error too.
+Source: derived in the theory chapter of Part II (Rao-Blackwell).
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+
+from attnlib import checks
+from attnlib.randomness import stream
+from attnlib.token_selection.law import TokenLaw
+from attnlib.token_selection.trajectory import Trajectory
+
+__all__ = ["Population", "TailError", "population", "population_along", "tail_error"]
+
+_SHIFTS = tuple(1.5 * j for j in range(1, 11))  # reach of the tail's mixture, in standard deviations of a score gap
+
+
+@dataclass(frozen=True)
+class Population:
+    """Averages over fresh data with clean labels, one per model (leading axes as the models'), and their standard errors."""
+
+    error: torch.Tensor  # (...,)
+    error_se: torch.Tensor
+    loss: torch.Tensor
+    loss_se: torch.Tensor
+    attention: torch.Tensor  # (..., T), mean weight on each token
+    attention_se: torch.Tensor
+    effective_draws: (
+        torch.Tensor
+    )  # (sum w)^2 / sum w^2 of the draws' errors w: few: rare scores decide, use `tail_error`
+
+    @property
+    def accuracy(self) -> torch.Tensor:
+        return 1 - self.error
+
+
+def population(
+    law: TokenLaw,
+    direction_on_signals: torch.Tensor,
+    direction_norm_squared: torch.Tensor,
+    *,
+    count: int,
+    rng: np.random.Generator,
+) -> Population:
+    """Averages for any number of models; all see the same fresh draws, half of each class.
+
+    Args:
+        law: where the fresh points come from.
+        direction_on_signals: v along the unit signals, (..., 2).
+        direction_norm_squared: |v|^2, (...,), at least the sum of squares of the former.
+        count: fresh points, an even number >= 4.
+        rng: where the normals come from: count (T + 1) of them.
+
+    Raises ValueError for a bad argument.
+    """
+    if checks.whole_number("count", count, at_least=4) % 2:
+        raise ValueError(f"count must be even, half of each class; got {count}: use {count + 1}")
+    on_signals = direction_on_signals.reshape(-1, 2)
+    norms = direction_norm_squared.reshape(-1)
+    inside = on_signals.square().sum(-1)
+    if on_signals.shape[0] != norms.shape[0] or bool((inside > norms * (1 + 1e-9)).any()):
+        raise ValueError(
+            f"direction_norm_squared must be |v|^2 of the same models, >= {inside.max().item():.3g}; "
+            f"got {tuple(direction_norm_squared.shape)} values from {norms.min().item():.3g}"
+        )
+    normals = torch.as_tensor(rng.standard_normal((count, law.tokens + 1)), device=on_signals.device)
+    rows = [_one_model(law, v, n2, normals) for v, n2 in zip(on_signals, norms, strict=True)]
+    shape = direction_norm_squared.shape
+    return Population(*(torch.stack(column).reshape((*shape, *column[0].shape)) for column in zip(*rows, strict=True)))
+
+
+def _one_model(
+    law: TokenLaw, v: torch.Tensor, norm_squared: torch.Tensor, normals: torch.Tensor
+) -> tuple[torch.Tensor, ...]:
+    count = normals.shape[0]
+    s, mean, spread, true = _given_scores(law, v, norm_squared, normals[:, :-1])
+    log_error = torch.special.log_ndtr(-true * mean / spread)
+    losses = torch.nn.functional.softplus(-true * (mean + spread * normals[:, -1]))
+    # One number per pair of classes: the variance between the classes is no sampling error.
+    pairs = (x.unflatten(0, (count // 2, 2)).mean(1) for x in (log_error.exp(), losses, s))
+    (error, error_se), (loss, loss_se), (attention, attention_se) = (_mean_and_se(x) for x in pairs)
+    return error, error_se, loss, loss_se, attention, attention_se, _effective(log_error)
+
+
+def _given_scores(
+    law: TokenLaw, v: torch.Tensor, norm_squared: torch.Tensor, g: torch.Tensor
+) -> tuple[torch.Tensor, ...]:
+    """Attention (count, T), mean and standard deviation of f given the scores, and true labels, for normals g (count, T)."""
+    count, sigma = g.shape[0], law.noise_std
+    true = 1.0 - 2.0 * (torch.arange(count, device=v.device) % 2).double()
+    means = law.means(true[:2])  # (2, T, 2), the two classes alternate
+    nu = law.head_coordinates().to(v.device)
+    norm = norm_squared.sqrt()
+    along = (v @ nu) / norm if norm > 0 else torch.zeros_like(norm)  # component of nu along v
+    rest = (law.head_norm**2 - along**2).clamp(min=0).sqrt()
+    s = torch.softmax((means @ v).repeat(count // 2, 1) + sigma * norm * g, -1)
+    mean = (s * ((means @ nu).repeat(count // 2, 1) + sigma * along * g)).sum(-1)
+    return s, mean, sigma * rest * s.square().sum(-1).sqrt(), true
+
+
+def _effective(log_weights: torch.Tensor) -> torch.Tensor:
+    return torch.exp(2 * torch.logsumexp(log_weights, 0) - torch.logsumexp(2 * log_weights, 0))
+
+
+def _mean_and_se(values: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    return values.mean(0), values.std(0) / math.sqrt(values.shape[0])
+
+
+def population_along(
+    trajectory: Trajectory, *, count: int = 20_000, rows: slice | list[int] | None = None
+) -> Population:
+    """Averages over fresh data for every recorded moment (or the given rows) of every run: leading axes (S, R).
+
+    Run r draws its `count` fresh points from the stream (seed, "test", r); all moments of a run see the same points, which no
+    training shares.
+    """
+    rows = slice(None) if rows is None else rows
+    on_signals, norms = trajectory.direction_on_signals[rows], trajectory.direction_norm_squared[rows]
+    each = [
+        population(
+            trajectory.law, on_signals[:, r], norms[:, r], count=count,
+            rng=stream(trajectory.seed, "test", trajectory.first_run + r),
+        )
+        for r in range(trajectory.runs)
+    ]  # fmt: skip
+    return Population(*(torch.stack(column, dim=1) for column in zip(*(vars(p).values() for p in each), strict=True)))
+
+
+@dataclass(frozen=True)
+class TailError:
+    """A small error on fresh data, by importance sampling of the scores."""
+
+    log10_error: torch.Tensor
+    relative_se: torch.Tensor  # standard error over error
+    effective_draws: torch.Tensor
+
+
+def tail_error(
+    law: TokenLaw,
+    direction_on_signals: torch.Tensor,
+    direction_norm_squared: torch.Tensor,
+    *,
+    count: int,
+    rng: np.random.Generator,
+) -> TailError:
+    r"""The error of one model where plain draws of the scores see too few of those that decide it.
+
+    Half of the draws are plain; in the others one competitor's normal is pushed up and the relevant token's down by
+    $\delta/\sqrt2$ each, competitor and $\delta$ uniform over the $T-1$ tokens and `_SHIFTS`. The weight of a draw is its plain density
+    over the mixture's (at most 2, so nothing is lost where the error is large). Given the scores the error is exact, as in
+    `population`.
+
+    Args: as `population`, for one model: (2,) and (). Raises ValueError for a bad argument.
+    """
+    if checks.whole_number("count", count, at_least=4) % 4:
+        raise ValueError(
+            f"count must be a multiple of 4; got {count}: half of the draws are pushed, half of those of each class"
+        )
+    T = law.tokens
+    g = torch.as_tensor(rng.standard_normal((count, T)), device=direction_on_signals.device)
+    pushed = torch.arange(count, device=g.device) % 4 >= 2  # both classes alternate among them
+    competitor = torch.as_tensor(rng.integers(1, T, count), device=g.device)
+    shifts = torch.tensor(_SHIFTS, dtype=g.dtype, device=g.device)
+    delta = shifts[torch.as_tensor(rng.integers(0, len(_SHIFTS), count), device=g.device)] * pushed / math.sqrt(2)
+    g[torch.arange(count), competitor] += delta
+    g[:, 0] -= delta
+    gap = (g[:, 1:] - g[:, :1]) / math.sqrt(2)
+    push = (
+        gap.unsqueeze(-1) * shifts - shifts**2 / 2
+    )  # log of the pushed density over the plain one, (count, T - 1, shifts)
+    mixture = torch.logaddexp(
+        torch.zeros_like(gap[:, 0]), torch.logsumexp(push.flatten(1), 1) - math.log(push[0].numel())
+    )
+    _, mean, spread, true = _given_scores(law, direction_on_signals, direction_norm_squared, g)
+    log_values = torch.special.log_ndtr(-true * mean / spread) - (mixture - math.log(2))
+    log_mean = torch.logsumexp(log_values, 0) - math.log(count)
+    relative = torch.exp(log_values - log_mean).std() / math.sqrt(count)
+    return TailError(log_mean / math.log(10), relative, _effective(log_values))

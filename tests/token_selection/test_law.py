@@ -1,0 +1,140 @@
+"""The data law: roles of the tokens, labels, streams, and errors for what cannot be."""
+
+import math
+
+import pytest
+import torch
+
+from attnlib.token_selection.law import TokenLaw
+from attnlib.token_selection.start import CODE_START, Start
+
+LAW = TokenLaw(n=10, d=40, tokens=6, signal_norm=7.0, weak_signal=0.3, noise_std=0.5, same_class_tokens=2)
+
+
+def test_every_role_has_its_mean():
+    """Means over many runs against the table of the paper, class by class, within five standard errors per entry."""
+    sample = LAW.draw(1, runs=400)
+    mean = sample.tokens.mean(0)  # balanced labels: the same in every run
+    se = 0.5 / math.sqrt(400)
+    for i, label in enumerate(sample.labels.true[0].tolist()):
+        own, other = (0, 1) if label > 0 else (1, 0)
+        expected = torch.zeros(6, 40, dtype=torch.float64)
+        expected[0, own] = 7.0
+        expected[1, other] = 0.3 * 7.0
+        expected[2:4, own] = 0.3 * 7.0
+        assert (mean[i] - expected).abs().max() < 5 * se
+    noise = sample.tokens - sample.tokens.mean(0)
+    assert noise.std().item() == pytest.approx(0.5, rel=0.01)
+
+
+def test_balanced_labels():
+    labels = LAW.draw_labels(0, 3)
+    assert labels.true.shape == (3, 10)
+    for label in (1.0, -1.0):
+        of_class = labels.true[0] == label
+        assert of_class.sum() == 5
+        assert (labels.noisy[0] & of_class).sum() == 1  # 0.2 * 10 / 2
+
+
+@pytest.mark.parametrize(("n", "eta", "flips"), [(20, 0.2, 2), (20, 0.3, 3), (10, 0.6, 3), (30, 0.1, 1), (20, 0.15, 1)])
+def test_flips_per_class_round_down(n, eta, flips):
+    labels = TokenLaw(n, 40, 4, 5.0, label_noise=eta).draw_labels(0)
+    assert labels.noisy.sum() == 2 * flips
+    assert (labels.noisy & (labels.true > 0)).sum() == flips
+
+
+def test_bernoulli_labels_are_independent_coins():
+    law = TokenLaw(50, 40, 4, 5.0, label_noise=0.3, balanced=False)
+    labels = law.draw_labels(0, 200)
+    count = 50 * 200
+    assert abs(labels.noisy.double().mean() - 0.3) < 4 * math.sqrt(0.21 / count)
+    assert abs(labels.true.mean()) < 4 / math.sqrt(count)
+    assert labels.noisy.sum(1).unique().numel() > 5
+
+
+def test_runs_do_not_depend_on_the_batch():
+    together, alone = LAW.draw(2, runs=4), LAW.draw(2, runs=1, first_run=3)
+    assert torch.equal(together.tokens[3], alone.tokens[0])
+    law = TokenLaw(9, 40, 4, 5.0, balanced=False)
+    assert torch.equal(law.draw_labels(2, 4).observed[3], law.draw_labels(2, 1, first_run=3).observed[0])
+
+
+def test_fresh_points_share_no_noise_with_training():
+    """The authors' code draws both from one generator with one seed: its first n test points carry the training noise."""
+    sample = LAW.draw(5)
+    fresh, true = LAW.draw_fresh(30, 5)
+    noise = sample.tokens[0] - torch.nn.functional.pad(LAW.means(sample.labels.true[0]), (0, 38))
+    test_noise = fresh - torch.nn.functional.pad(LAW.means(true), (0, 38))
+    overlap = torch.einsum("ntd,msd->ntms", noise, test_noise) / (0.25 * 40)
+    assert overlap.abs().max() < 0.9  # a shared vector would give about 1
+    assert overlap.std().item() == pytest.approx(1 / math.sqrt(40), rel=0.1)
+    assert true.sum() == 0
+
+
+def test_the_head_reads_a_class_as_plus_or_minus_one_over_root_two():
+    head = LAW.head()
+    signals = torch.zeros(2, 40, dtype=torch.float64)
+    signals[0, 0] = signals[1, 1] = 7.0
+    torch.testing.assert_close(signals @ head, torch.tensor([1.0, -1.0]).double() / math.sqrt(2))
+    assert head.norm().item() == pytest.approx(1 / 7)
+    doubled = TokenLaw(10, 40, 6, 7.0, head_scale=2.0)
+    torch.testing.assert_close(doubled.head(), 2 * head)
+
+
+def test_ratios():
+    law = TokenLaw(n=20, d=2000, tokens=8, signal_norm=20.0, noise_std=2.0)
+    assert law.snr**2 == pytest.approx(400 / (4 * 2000))
+    assert "n SNR^2 = 1, n d SNR^4 = 100" in str(law)
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"tokens": 3}, "tokens must be a whole number >= 4"),
+        ({"n": 1}, "n must be"), ({"d": 2}, "d must be"), ({"signal_norm": 0}, "signal_norm must be"),
+        ({"weak_signal": 1.2}, "weak_signal must be"), ({"noise_std": -1}, "noise_std must be"),
+        ({"label_noise": 1.1}, "label_noise must be"), ({"head_scale": 0}, "head_scale must be"),
+        ({"label_noise": 0.1}, r"flips 1 of n = 10: take label_noise >= 0\.2"),
+        ({"same_class_tokens": -1}, "same_class_tokens must be"),
+    ],
+)  # fmt: skip
+def test_bad_arguments(change, words):
+    good = {"n": 10, "d": 40, "tokens": 6, "signal_norm": 7.0, "same_class_tokens": 2}
+    with pytest.raises(ValueError, match=words):
+        TokenLaw(**good | change)
+
+
+def test_bad_calls():
+    with pytest.raises(ValueError, match="runs must be"):
+        LAW.draw(0, 0)
+    with pytest.raises(ValueError, match="first_run must be"):
+        LAW.draw(0, 1, first_run=-1)
+    with pytest.raises(ValueError, match="count must be"):
+        LAW.draw_fresh(0, 0)
+    with pytest.raises(ValueError, match="kind must be one of 'clean', 'noisy'"):
+        LAW.draw_labels(0).mean_over("all", torch.zeros(1, 10))
+
+
+@pytest.mark.parametrize("start", [Start(0.5, 2.0), CODE_START])
+def test_start_has_its_variances(start):
+    weight, prompt = start.draw(300, 4)
+    assert weight.shape == (300, 300)
+    assert weight.var().item() * 300 == pytest.approx(start.weight_scale, rel=0.02)
+    assert (prompt @ prompt).item() == pytest.approx(start.prompt_scale, rel=0.35)
+    if start.distribution == "uniform":
+        assert weight.abs().max() <= 1 / math.sqrt(300)
+        assert (prompt == 0).all()
+    else:
+        assert weight.abs().max() > 3 * math.sqrt(0.5 / 300)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ({"weight_scale": -1}, "weight_scale must be >= 0"), ({"prompt_scale": float("nan")}, "prompt_scale must be"),
+        ({"weight_scale": 0}, "nothing moves"), ({"distribution": "cauchy"}, "distribution must be one of"),
+    ],
+)  # fmt: skip
+def test_bad_starts(arguments, words):
+    with pytest.raises(ValueError, match=words):
+        Start(**arguments)

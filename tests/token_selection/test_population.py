@@ -1,0 +1,168 @@
+"""Fresh data in score space: error, loss and attention against fresh d-vectors, quadrature, and each other."""
+
+import math
+
+import pytest
+import torch
+
+from attnlib.randomness import stream
+from attnlib.token_selection.gram import draw_gram, gram_of
+from attnlib.token_selection.law import TokenLaw
+from attnlib.token_selection.model import outputs
+from attnlib.token_selection.population import population, population_along, tail_error
+from attnlib.token_selection.recursion import train
+from attnlib.token_selection.start import Start
+
+LAW = TokenLaw(n=20, d=100, tokens=6, signal_norm=3.0, weak_signal=0.3, noise_std=1.3, label_noise=0.2)
+
+
+@pytest.mark.parametrize("second", [0.3, -0.8])
+def test_against_fresh_vectors(second):
+    """A dense v that leans on one class, across the head's direction and along it: 40 000 fresh points of 100 dimensions, four standard errors."""
+    rng = stream(0, "search")
+    v = torch.as_tensor(0.08 * rng.standard_normal(100))
+    v[0] += 0.9
+    v[1] += second
+    ours = population(LAW, v[:2], v @ v, count=40_000, rng=stream(1, "test"))
+    tokens, true = LAW.draw_fresh(40_000, 2)
+    f = outputs(tokens @ v, tokens @ LAW.head())
+    attention = torch.softmax(tokens @ v, -1)
+    wrong, losses = (f * true <= 0).double(), torch.log1p(torch.exp(-true * f))
+    assert 0.02 < wrong.mean() < 0.4
+    for mine, se, theirs in (
+        (ours.error, ours.error_se, wrong), (ours.loss, ours.loss_se, losses),
+        *zip(ours.attention, ours.attention_se, attention.T, strict=True),
+    ):  # fmt: skip
+        scale = math.hypot(se.item(), theirs.std().item() / 200)
+        assert abs(mine - theirs.mean()) < 4 * scale
+    assert ours.accuracy == 1 - ours.error
+    # power twin: with v ten percent longer the same comparison fails
+    longer = population(LAW, 1.1 * v[:2], 1.1**2 * (v @ v), count=40_000, rng=stream(1, "test"))
+    assert abs(longer.attention[0] - attention[:, 0].mean()) > 4 * math.hypot(
+        longer.attention_se[0], attention[:, 0].std() / 200
+    )
+
+
+def test_conditional_error_has_the_smaller_variance():
+    v = torch.tensor([0.9, 0.3], dtype=torch.float64)
+    ours = population(LAW, v, torch.tensor(1.5).double(), count=4000, rng=stream(1, "test"))
+    counting = math.sqrt(ours.error * (1 - ours.error) / 4000)
+    assert ours.error_se < 0.8 * counting
+
+
+def test_uniform_attention_is_a_gaussian():
+    """v = 0: f is the mean of the head's readings, so the error is Phi of one ratio, exactly."""
+    zero = torch.zeros(2, dtype=torch.float64)
+    ours = population(LAW, zero, zero[0], count=8, rng=stream(0, "test"))
+    # own class's signal: 1 + 0.3 of it, other class's: 0.3 with the other sign; the head reads each with 1/sqrt(2)
+    mean, std = 3.0 * (1 + 0.3 - 0.3) / math.sqrt(2) / 6, 1.3 / math.sqrt(6)
+    assert ours.error.item() == pytest.approx(0.5 * math.erfc(mean / std / math.sqrt(2)), rel=1e-12)
+    assert ours.error_se.item() < 1e-15
+    torch.testing.assert_close(ours.attention, torch.full((6,), 1 / 6, dtype=torch.float64))
+
+
+def test_two_tokens_against_quadrature():
+    """T = 2, v along the head's plane only: the error is a one-dimensional integral over the difference of the two scores."""
+    from scipy.integrate import quad
+    from scipy.stats import norm
+
+    law = TokenLaw(4, 50, 2, 2.0, weak_signal=0.5, same_class_tokens=0, noise_std=0.8, label_noise=0.5)
+    v, extra = (
+        torch.tensor([0.7, 0.7], dtype=torch.float64),
+        0.6,
+    )  # v . nu = 0: given the scores, gamma is independent of them
+    ours = population(law, v, v @ v + extra, count=400_000, rng=stream(0, "test"))
+    nu = law.head_norm
+    gap_mean, gap_std = 0.7 * 2.0 * (1 - 0.5), 0.8 * math.sqrt(2 * (0.98 + extra))
+
+    def at(gap):
+        s = 1 / (1 + math.exp(-gap))
+        mean = 2.0 * nu / math.sqrt(2) * (s - 0.5 * (1 - s))
+        return norm.cdf(-mean / (0.8 * nu * math.hypot(s, 1 - s))) * norm.pdf(gap, gap_mean, gap_std)
+
+    exact = quad(at, gap_mean - 10 * gap_std, gap_mean + 10 * gap_std, epsabs=1e-12)[0]
+    assert abs(ours.error.item() - exact) < 4 * ours.error_se.item()
+    assert ours.error_se.item() < 0.005 * exact
+
+
+def test_tail_agrees_with_plain_draws_where_both_see():
+    law = TokenLaw(20, 2000, 8, 12.0)
+    path = train(draw_gram(law, 0), 5e-3, 1000, record=[])
+    on_signals, norm = path.direction_on_signals[-1, 0], path.direction_norm_squared[-1, 0]
+    plain = population(law, on_signals, norm, count=400_000, rng=stream(1, "test"))
+    tail = tail_error(law, on_signals, norm, count=40_000, rng=stream(2, "test"))
+    error = 10**tail.log10_error
+    assert 1e-4 < error < 1e-3
+    assert abs(error - plain.error) < 4 * math.hypot(plain.error_se, tail.relative_se * error)
+    assert tail.relative_se < 0.05
+
+
+def test_tail_sees_what_plain_draws_miss():
+    """An error of about 10^-8: two independent tails agree, plain draws are off by many decades and say so."""
+    law = TokenLaw(20, 2000, 8, 20.0)
+    path = train(draw_gram(law, 0), 5e-3, 1000, record=[])
+    on_signals, norm = path.direction_on_signals[-1, 0], path.direction_norm_squared[-1, 0]
+    one, other = (tail_error(law, on_signals, norm, count=100_000, rng=stream(seed, "test")) for seed in (1, 2))
+    assert abs(one.log10_error - other.log10_error) * math.log(10) < 4 * math.hypot(one.relative_se, other.relative_se)
+    assert one.effective_draws > 100
+    plain = [population(law, on_signals, norm, count=20_000, rng=stream(seed, "test")) for seed in range(1, 6)]
+    assert all(p.effective_draws < 5 for p in plain)
+    assert sorted(abs(math.log10(p.error) - one.log10_error) for p in plain)[2] > 2  # the median of five
+
+
+def test_tail_is_exact_for_uniform_attention():
+    zero = torch.zeros(2, dtype=torch.float64)
+    law = TokenLaw(20, 100, 6, 30.0, weak_signal=0.3)
+    tail = tail_error(law, zero, zero[0], count=200_000, rng=stream(0, "test"))
+    log10 = torch.special.log_ndtr(torch.tensor(-30 / math.sqrt(2 * 6), dtype=torch.float64)) / math.log(10)
+    assert abs(tail.log10_error - log10) * math.log(10) < 4 * tail.relative_se  # the weights average to one
+    assert tail.relative_se < 0.01
+
+
+def test_along_a_trajectory():
+    """Every run sees its own fresh points, all moments of a run the same, whatever the batch."""
+    gram = draw_gram(TokenLaw(8, 400, 5, 6.0, label_noise=0.25), 3, 3)
+    path = train(gram, 0.02, 40, record=[0, 20])
+    all_rows = population_along(path, count=400)
+    assert all_rows.error.shape == (3, 3)
+    assert all_rows.attention.shape == (3, 3, 5)
+    alone = population_along(train(gram.part(2, 3), 0.02, 40, record=[0, 20]), count=400, rows=[1, 2])
+    torch.testing.assert_close(alone.loss, all_rows.loss[1:, 2:], rtol=1e-12, atol=0)
+    torch.testing.assert_close(alone.attention, all_rows.attention[1:, 2:], rtol=1e-12, atol=0)
+    by_hand = population(
+        path.law,
+        path.direction_on_signals[1, 2],
+        path.direction_norm_squared[1, 2],
+        count=400,
+        rng=stream(3, "test", 2),
+    )
+    torch.testing.assert_close(by_hand.loss, all_rows.loss[1, 2], rtol=1e-12, atol=0)
+
+
+def test_trained_model_on_fresh_vectors():
+    """The whole chain: dense data, recursion, score space, against d-vectors fed to v rebuilt from dense training."""
+    from attnlib.token_selection.model import gradients
+
+    law, start = TokenLaw(8, 200, 5, 5.0, label_noise=0.25), Start(0.4, 0.3)
+    sample = law.draw(4)
+    path = train(gram_of(sample, start), 0.1, 80, record=[])
+    weight, prompt = start.draw(200, 4)
+    for _ in range(80):
+        on_weight, on_prompt, _ = gradients(sample.tokens[0], sample.labels.observed[0], sample.head, weight, prompt)
+        weight, prompt = weight + 0.1 * on_weight, prompt + 0.1 * on_prompt
+    v = weight.T @ prompt
+    tokens, true = law.draw_fresh(40_000, 4)
+    wrong = (outputs(tokens @ v, tokens @ law.head()) * true <= 0).double()
+    ours = population_along(path, count=40_000)
+    assert 0.005 < wrong.mean() < 0.4
+    assert abs(ours.error[0, 0] - wrong.mean()) < 4 * math.hypot(ours.error_se[0, 0], wrong.std() / 200)
+
+
+def test_bad_arguments():
+    v, norm = torch.zeros(2, dtype=torch.float64), torch.tensor(1.0).double()
+    with pytest.raises(ValueError, match="count must be even"):
+        population(LAW, v, norm, count=5, rng=stream(0, "test"))
+    with pytest.raises(ValueError, match="count must be a multiple of 4"):
+        tail_error(LAW, v, norm, count=6, rng=stream(0, "test"))
+    with pytest.raises(ValueError, match=r"\|v\|\^2 of the same models, >= 2"):
+        population(LAW, v + 1, norm, count=8, rng=stream(0, "test"))
