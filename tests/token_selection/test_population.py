@@ -18,7 +18,7 @@ LAW = TokenLaw(n=20, d=100, tokens=6, signal_norm=3.0, weak_signal=0.3, noise_st
 
 @pytest.mark.parametrize("second", [0.3, -0.8])
 def test_against_fresh_vectors(second):
-    """A dense v that leans on one class, across the head's direction and along it: 40 000 fresh points of 100 dimensions, four standard errors."""
+    """A dense v across the head's direction or along it: 40 000 fresh points of 100 dimensions, four standard errors."""
     rng = stream(0, "search")
     v = torch.as_tensor(0.08 * rng.standard_normal(100))
     v[0] += 0.9
@@ -28,7 +28,7 @@ def test_against_fresh_vectors(second):
     f = outputs(tokens @ v, tokens @ LAW.head())
     attention = torch.softmax(tokens @ v, -1)
     wrong, losses = (f * true <= 0).double(), torch.log1p(torch.exp(-true * f))
-    assert 0.02 < wrong.mean() < 0.4
+    assert 0.02 < wrong.mean() < 0.45
     for mine, se, theirs in (
         (ours.error, ours.error_se, wrong), (ours.loss, ours.loss_se, losses),
         *zip(ours.attention, ours.attention_se, attention.T, strict=True),
