@@ -67,9 +67,9 @@ def train_flow(
         pull = state.pull()
         c, k, Sc = pull
         pi = state.prompt_norm_squared
-        speed = (Sc[:, :N, 0] + pi.unsqueeze(1) * k[:, :N, 0]).abs().amax(1)
-        beta = (c[..., 0] * state.scores.flatten(1)).sum(1)
-        curvature = (c * Sc[:, :N]).sum((1, 2))
+        speed = (Sc[:, :N] + pi.unsqueeze(1) * k[:, :N]).abs().amax(1)
+        beta = (c * state.scores.flatten(1)).sum(1)
+        curvature = (c * Sc[:, :N]).sum(1)
         room = delta * (scale + pi)
         state.advance(
             torch.minimum(torch.minimum(delta / speed, room / (2 * beta.abs())), (room / curvature).sqrt()), pull

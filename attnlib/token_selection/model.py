@@ -33,14 +33,13 @@ def forces(scores: torch.Tensor, head_scores: torch.Tensor, labels: torch.Tensor
 
     scores, head_scores: (..., n, T); labels: (..., n), +1 or -1. Returns (..., n, T); every sample's forces sum to zero.
     """
-    top, at = scores.max(-1, keepdim=True)
-    weight = torch.exp(scores - top)
-    weight = weight / weight.sum(-1, keepdim=True)
-    gap = head_scores - head_scores.gather(-1, at)
+    weight = torch.softmax(scores, -1)
+    top = head_scores.gather(-1, scores.argmax(-1, keepdim=True))
+    gap = head_scores - top
     mean_gap = (weight * gap).sum(-1, keepdim=True)
-    f = head_scores.gather(-1, at) + mean_gap
     y = labels.unsqueeze(-1)
-    return torch.sigmoid(-y * f) * (y / scores.shape[-2]) * weight * (gap - mean_gap)
+    slope = torch.sigmoid(-y * (top + mean_gap))
+    return slope * (y / scores.shape[-2]) * weight * (gap - mean_gap)
 
 
 def gradients(

@@ -40,23 +40,24 @@ class Recursion:
         runs, rows, N = gram.kernel.shape
         self._N, self._rows = N, rows
         new = gram.kernel.new_zeros
-        self._u = torch.cat([gram.scores, new(runs, 2 * N), gram.scores.new_ones(runs, 1)], dim=1).unsqueeze(-1)
+        self._pair = new(runs, rows + 2 * N + 1, 2)  # columns: u and kappa
+        self._u, self._kappa = self._pair[..., 0], self._pair[..., 1]
+        self._u[:, :rows], self._u[:, -1] = gram.scores, 1.0
         self._S = new(runs, rows + 2 * N + 1, N)
         self._S[:, :rows] = gram.weighted
         self._S[:, rows + N : rows + 2 * N].diagonal(dim1=1, dim2=2).fill_(1.0)
-        self._kappa = torch.zeros_like(self._u)
         self.prompt_norm_squared = gram.prompt_norm_squared.clone()
         self.time = new(runs)
 
     @property
     def scores(self) -> torch.Tensor:
         """(R, n, T): z of the training tokens (a view)."""
-        return self._u[:, : self._N, 0].unflatten(1, (self.gram.law.n, self.gram.law.tokens))
+        return self._u[:, : self._N].unflatten(1, (self.gram.law.n, self.gram.law.tokens))
 
     @property
     def direction_on_signals(self) -> torch.Tensor:
         """(R, 2): v along the two unit signals (a view)."""
-        return self._u[:, self._N : self._rows, 0]
+        return self._u[:, self._N : self._rows]
 
     @property
     def weighted(self) -> torch.Tensor:
@@ -66,7 +67,7 @@ class Recursion:
     @property
     def coordinates(self) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
         """(a, b, q), (R, N), (R, N), (R,): v = X^T a + M_0 X^T b + q v_0."""
-        u, N, rows = self._u[..., 0], self._N, self._rows
+        u, N, rows = self._u, self._N, self._rows
         return u[:, rows : rows + N], u[:, rows + N : rows + 2 * N], u[:, -1]
 
     @property
@@ -84,32 +85,31 @@ class Recursion:
         )  # fmt: skip
 
     def pull(self) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-        """c, Kc and Sc at the current point: (R, N, 1), (R, N + 2, 1), (R, 2 + 3 N + 1, 1)."""
-        c = forces(self.scores, self.gram.head_scores, self.gram.labels.observed).flatten(1).unsqueeze(-1)
-        return c, torch.bmm(self.gram.kernel, c), torch.bmm(self._S, c)
+        """c, Kc and Sc at the current point: (R, N), (R, N + 2), (R, 2 + 3 N + 1)."""
+        c = forces(self.scores, self.gram.head_scores, self.gram.labels.observed).flatten(1)
+        column = c.unsqueeze(-1)
+        return c, torch.bmm(self.gram.kernel, column).squeeze(-1), torch.bmm(self._S, column).squeeze(-1)
 
     def advance(self, step_size: torch.Tensor | float, pull: tuple[torch.Tensor, ...] | None = None) -> None:
         """One step of gradient descent; `step_size` may differ from run to run, (R,)."""
         c, k, Sc = self.pull() if pull is None else pull
-        N, rows = self._N, self._rows
-        alpha = torch.as_tensor(step_size, dtype=c.dtype, device=c.device).expand(c.shape[0]).view(-1, 1, 1)
-        pi = self.prompt_norm_squared.view(-1, 1, 1)
-        z = self._u[:, :N]
-        beta = (c * z).sum(1, keepdim=True) if self.trains_prompt else 0.0
-        kappa = self._kappa
-        kappa[:, :rows], kappa[:, rows : rows + N] = k, c
+        alpha = step_size.unsqueeze(-1) if isinstance(step_size, torch.Tensor) else step_size
+        N, rows, z = self._N, self._rows, self._u[:, : self._N]
+        pi = self.prompt_norm_squared.unsqueeze(-1)
+        self._kappa[:, :rows], self._kappa[:, rows : rows + N] = k, c
         if self.trains_weight and self.trains_prompt:
-            left = torch.cat([self._u, kappa], dim=2)
-            right = torch.cat([k[:, :N], z + alpha * pi * k[:, :N]], dim=2)
-            step = alpha * Sc + alpha * (pi + alpha * beta) * kappa
-            self._S.baddbmm_(left, (alpha * right).mT)
+            beta = torch.linalg.vecdot(c, z).unsqueeze(-1)
+            on_training = alpha * k[:, :N]
+            right = torch.stack([on_training, alpha * torch.addcmul(z, pi, on_training)], dim=1)
+            self._S.baddbmm_(self._pair, right)
+            step = torch.addcmul(alpha * Sc, alpha * (pi + alpha * beta), self._kappa)
         else:
-            step = alpha * Sc if self.trains_prompt else alpha * pi * kappa
+            step = alpha * Sc if self.trains_prompt else alpha * pi * self._kappa
         if self.trains_prompt:
-            growth = 2 * alpha * beta + alpha**2 * (c * Sc[:, :N]).sum(1, keepdim=True)
-            self.prompt_norm_squared = self.prompt_norm_squared + growth.view(-1)
-        self._u = self._u + step
-        self.time = self.time + alpha.view(-1)
+            growth = 2 * torch.linalg.vecdot(c, z) + step_size * torch.linalg.vecdot(c, Sc[:, :N])
+            self.prompt_norm_squared = self.prompt_norm_squared + step_size * growth
+        self._u += step
+        self.time = self.time + step_size
 
     def snapshot(self) -> tuple[torch.Tensor, ...]:
         """A row of a `Trajectory`: time, scores, v on the signals, |v|^2, |p|^2, as copies."""

@@ -100,7 +100,7 @@ def test_a_wrong_recursion_is_told_apart():
         _, k, _ = bad.pull()
         before = bad._u.clone()
         bad.advance(0.2)
-        bad._S += 0.2 * (bad._u - before) @ k[:, :50].mT
+        bad._S += 0.2 * (bad._u - before).unsqueeze(-1) * k[:, :50].unsqueeze(1)
     assert (good.scores - bad.scores).abs().max() > 1e-5
 
 

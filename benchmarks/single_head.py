@@ -1,9 +1,8 @@
-"""One registry of what is timed. A case is a function that returns the callable to time, after checking that it is right."""
+"""Part I: one draw, many draws, phase diagrams and long runs, against dense vectors in numpy."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
 
 import numpy as np
 import torch
@@ -14,19 +13,10 @@ from attnlib.single_head.law import Sample, SignalNoiseLaw
 from attnlib.single_head.phase import phase_diagram, phase_plan
 from attnlib.single_head.population import log10_clean_error
 from attnlib.single_head.study import summarise
-from benchmarks import dense_reference
+from benchmarks import dense_single_head as dense_reference
+from benchmarks.registry import Case, Wing
 
-__all__ = ["CASES", "Case"]
-
-
-@dataclass(frozen=True)
-class Case:
-    """`prepare()` runs the correctness gate and returns the callable; `limit` is the budget in seconds, if one is promised."""
-
-    name: str
-    what: str
-    prepare: Callable[[], Callable[[], object]]
-    limit: float | None = None
+__all__ = ["WING"]
 
 
 def _paper_like(d: int) -> tuple[SignalNoiseLaw, float]:
@@ -66,6 +56,16 @@ def _one_draw(d: int) -> Callable[[], Callable[[], object]]:
         return lambda: summarise(law, step, draws=1, seed=next(counter))
 
     return prepare
+
+
+def _one_draw_alone(d: int) -> Callable[[], object]:
+    law, step = _paper_like(d)
+    return lambda: summarise(law, step, draws=1)
+
+
+def _dense_alone():
+    law, _ = _paper_like(40_000)
+    dense_reference.study(np.random.default_rng(0), law.n, law.d, law.signal_norm, law.label_noise, 0.025)
 
 
 def _many_draws():
@@ -143,15 +143,33 @@ def _phase_naive():
     return few_cells
 
 
-CASES = [
-    Case("draw-d1e3", "one draw, two steps, exact error; n = 200, d = 1000", _one_draw(1000), 0.05),
-    Case("draw-d4e4", "the same at d = 40 000", _one_draw(40_000), 0.05),
-    Case("draw-d1e9", "the same at d = 1 000 000 000", _one_draw(10**9), 0.05),
+def _ratios(median: Mapping[str, float]) -> dict[str, float]:
+    return {
+        "dense / reduced, one draw at d = 40 000": median["dense-d4e4"] / median["draw-d4e4"],
+        "dense / reduced, per draw in a batch of 1000": median["dense-d4e4"] / (median["draws-1000"] / 1000),
+        "dense / diagram, per cell and draw (3 cells, extrapolated)": (median["phase-dense-3"] / 3)
+        / (median["phase-40x40x10"] / 16_000),
+        "dense / Gram space, per step (10 dense steps, extrapolated)": (median["dense-steps"] / 10)
+        / (median["long-64x3000"] / 64 / 3000),
+        "d = 1e9 / d = 1e3": median["draw-d1e9"] / median["draw-d1e3"],
+    }
+
+
+_CASES = (
+    Case(
+        "draw-d1e3", "one draw, two steps, exact error; n = 200, d = 1000", _one_draw(1000), 0.05, _one_draw_alone(1000)
+    ),
+    Case("draw-d4e4", "the same at d = 40 000", _one_draw(40_000), 0.05, _one_draw_alone(40_000)),
+    Case("draw-d1e9", "the same at d = 1 000 000 000", _one_draw(10**9), 0.05, _one_draw_alone(10**9)),
     Case("draws-1000", "1000 draws at d = 40 000 in one call", _many_draws, 10.0),
     Case("phase-40x40x10", "phase diagram: 1600 cells x 10 draws, n = 200, exact error", _phase, 60.0),
     Case("phase-dense-3", "reference: 3 cells x 1 draw with dense vectors", _phase_naive),
     Case("long-64x3000", "3000 steps of 64 runs at n = 200", _long(64, 3000), 10.0),
     Case("long-1x1e5", "100 000 steps of one run at n = 200", _long(1, 100_000), 10.0),
     Case("dense-steps", "reference: 10 steps of one run with dense vectors, d = 40 000", _dense_steps(10)),
-    Case("dense-d4e4", "reference: one draw with dense vectors in numpy, d = 40 000", _dense(40_000)),
-]
+    Case(
+        "dense-d4e4", "reference: one draw with dense vectors in numpy, d = 40 000", _dense(40_000), memory=_dense_alone
+    ),
+)
+
+WING = Wing("single_head", _CASES, _ratios, warm=lambda: summarise(SignalNoiseLaw(5, 50, 1.0), 0.1, draws=1))
