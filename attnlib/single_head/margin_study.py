@@ -48,7 +48,7 @@ RATIOS = (0.5, 1.0, 3.0, 10.0, 100.0)  # |p| / |p_mm| at which the candidate is 
 WEIGHTS = (0.02, 0.1, 0.25, 0.5, 0.75, 0.9, 0.98)  # signal weights of the mixed sample
 GRID = (0.4, 0.7, 0.85, 1.0, 1.15, 1.4, 2.5)  # signal norms, in units of the balanced threshold
 JOINT = (10.0, 30.0, 100.0)  # demanded margins of the joint problem, in units of |p_mm| Gamma
-FLIP_DRAWS = 2
+FLIP_DRAWS = 5
 SOFT_SCALES = (0.3, 0.8, 1.5)  # spread of a random query's logits, and |p| of the SVM's query in units of |p_mm|
 
 
@@ -222,14 +222,14 @@ def _search(above: Tokens, low: Tokens, low_sample: Sample, run: int, radius: fl
 
 
 def _joint(tokens: Tokens) -> dict:
-    """The joint problem at growing margins, one draw: minimum, |p| and its formula, in units of the hard selection's."""
+    """The joint problem at growing margins: minimum, |p| and its formula, in units of the hard selection's."""
     best = best_pattern(pattern_costs(tokens, ("SS", "XX", "SX", "XS")))
     selection = pattern_selection(tokens, best)
     v, p = selection_margin(tokens, selection), attention_margin(tokens, selection)
     rows = []
     for multiple in JOINT:
         margin = multiple * p.norm * v.margin
-        found = joint_optimum(tokens, margin, patterns=(best,))
+        found = joint_optimum(tokens, margin, patterns=(best,), max_iterations=1000)
         radii = np.linspace(0.3, 15, 3000)
         upper = ((margin * v.norm / np.tanh(radii / 2)) ** 2 + (radii * p.norm) ** 2).min()
         # The value on a scale where 0 is (gamma/Gamma)^2 and 1 is the best candidate.
@@ -273,7 +273,7 @@ def _heads(tokens: Tokens) -> dict:
 
 def margin_study(
     law: SignalNoiseLaw, *, draws: int = 10, seed: int = 0, radius: float = 3.0, search_samples: int = 20,
-    search_draws: int = 4,
+    search_draws: int = 5,
 ) -> MarginStudy:  # fmt: skip
     """Solve everything the claims need.
 
@@ -313,8 +313,9 @@ def margin_study(
     ]
     four = replace(law, n=2 * search_samples, d=2 * small_d, tokens=4).draw(seed, search_draws)
     for run, found in enumerate(searches):
-        found |= _many_tokens(four, run) | _heads(tokens_of(small, run))
-    numbers = _stack(parts, skip="best") | _stack(searches) | _stack([_joint(tokens_of(small, 0))])
+        one = tokens_of(small, run)
+        found |= _many_tokens(four, run) | _heads(one) | _joint(one)
+    numbers = _stack(parts, skip="best") | _stack(searches)
     return MarginStudy(law, below, search_law, float(radius), [part["best"] for part in parts], numbers)
 
 
