@@ -36,6 +36,7 @@ PINS = {
     "torch": "2.13.0",
     "scipy": "1.16.3",
     "clarabel": "0.11.1",  # comes to Colab with cvxpy
+    "scikit-learn": "1.6.1",
 }
 
 
