@@ -5,15 +5,11 @@ import dataclasses
 import pytest
 import torch
 
-from attnlib.claims import Source, Verdict
+from attnlib.claims import Verdict
 from attnlib.single_head import claims as two_step_claims
 from attnlib.single_head import (
-    claims_assumptions,
     claims_coordinates,
     claims_data,
-    claims_long,
-    claims_margin,
-    claims_phase,
 )
 from attnlib.single_head.claims_coordinates import coordinate_study
 from attnlib.single_head.claims_data import averaging_error, data_study
@@ -60,17 +56,6 @@ def test_coordinate_claims(coordinates, id):
     result = claims_coordinates.CLAIMS[id].check(coordinates)
     assert result.as_expected, (result.verdict, result.evidence)
     assert result.has_power, result.twin
-
-
-def test_ids_are_unique_across_the_wing_and_sources_are_tags():
-    modules = (
-        two_step_claims, claims_data, claims_coordinates, claims_margin, claims_phase, claims_long, claims_assumptions,
-    )  # fmt: skip
-    families = [module.CLAIMS for module in modules]
-    ids = [id for family in families for id in family] + [two_step_claims.NOTEBOOK_STEP_CLAIM.id]
-    assert len(ids) == len(set(ids))
-    assert {f"C{k}" for k in range(1, 17)} - {"C3"} <= set(ids)
-    assert all(isinstance(claim.source, Source) for family in families for claim in family.values())
 
 
 def test_smaller_step_does_not_interpolate():
