@@ -1,0 +1,98 @@
+r"""What a fresh sample attends to: mean attention as a one-dimensional integral, and selection when attention is hard.
+
+The scores of a fresh sample are independent Gaussians, $z_t\sim N(m_t, s^2)$: $m_t$ is its share of the own signal times
+$v\cdot\mu_{Y^*}$ plus its share of the other times $v\cdot\mu_{-Y^*}$, $s^2=\sigma_\varepsilon^2|v|^2$, $v=W^\top p$. Nothing has to be
+sampled.
+Source: derived in the theory chapter of Part II. numpy, float64.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import torch
+
+from attnlib import checks
+from attnlib.token_selection.law import TokenLaw
+
+__all__ = ["fresh_attention", "fresh_threshold", "hard_selection", "selection_accuracy"]
+
+_GUMBEL_STEP = 0.4  # trapezoid of an analytic integrand: error below 1e-9
+
+
+def fresh_attention(law: TokenLaw, own_score: float, other_score: float, score_variance: float) -> np.ndarray:
+    r"""Mean attention of a fresh sample on every token, exactly, as a one-dimensional integral.
+
+    Scores are independent $N(m_t, s^2)$ with $m_t$ = share of the own signal times $v\cdot\mu_{Y^*}$ plus share of the other
+    times $v\cdot\mu_{-Y^*}$, and $s^2=\sigma_\varepsilon^2|v|^2$. $S(z)_t$ is the probability that $z_t+G_t$ is largest, with independent
+    Gumbel variables $G_t$. So
+
+    $$ \mathbb E\,S(z)_t=\int F_t'(w)\prod_{u\ne t}F_u(w)\,dw,\qquad F_t(w)=\mathbb E_g\exp\bigl(-e^{-(w-m_t-sg)}\bigr). $$
+
+    Args: own_score $v\cdot\mu_{Y^*}$, other_score $v\cdot\mu_{-Y^*}$, score_variance s^2 >= 0. Returns (T,), sum 1 to about 1e-9 for
+    s up to 4. Source: derived.
+    """
+    own, other = checks.finite_number("own_score", own_score), checks.finite_number("other_score", other_score)
+    if checks.finite_number("score_variance", score_variance) < 0:
+        raise ValueError(f"score_variance must be >= 0; got {score_variance!r}")
+    spread = math.sqrt(score_variance)
+    kinds, kind, count = np.unique(law.signal_share().numpy(), axis=0, return_inverse=True, return_counts=True)
+    mean = kinds @ np.array([own, other])
+    g, weight = np.polynomial.hermite_e.hermegauss(min(200, 24 + math.ceil(40 * spread)))
+    weight = weight / math.sqrt(2 * math.pi)
+    w = np.arange(mean.min() - 4 - 8 * spread, mean.max() + 34 + 8 * spread, _GUMBEL_STEP)
+    arrival = np.exp(np.clip(mean[:, None, None] + spread * g - w[:, None], -700, 700))  # (kinds, w, g)
+    below = np.exp(-arrival)
+    cdf, density = below @ weight, (arrival * below) @ weight
+    with np.errstate(divide="ignore", invalid="ignore"):
+        race = np.where(cdf > 0, density / cdf, 0.0) * (cdf ** count[:, None]).prod(0)
+    return (race.sum(-1) * _GUMBEL_STEP)[kind.reshape(-1)]
+
+
+def fresh_threshold(law: TokenLaw, score_variance: float = 0.0) -> float:
+    r"""Signal score $S^*=v\cdot\mu$ (the same for both classes) at which mean fresh attention on the relevant token is 1/2.
+
+    Without noise on the scores $e^{S^*}=T-2-k+(1+k)e^{\rho S^*}$, which is $S^*=\log(T-1)$ at $\rho=0$. Source: derived.
+    """
+    hint = "weak tokens as strong as the relevant one leave no threshold"
+    checks.probability("weak_signal", law.weak_signal, high=1.0 - 1e-9, hint=hint)
+    weak, rho = 1 + law.same_class_tokens, law.weak_signal
+
+    def short(score: float) -> bool:
+        if score_variance == 0:
+            return score < math.log(law.tokens - 1 - weak + weak * math.exp(min(rho * score, 700.0)))
+        return fresh_attention(law, score, score, score_variance)[0] < 0.5
+
+    low, high = 0.0, 1.0
+    while short(high):
+        low, high = high, 2 * high
+    for _ in range(50):
+        middle = (low + high) / 2
+        low, high = (middle, high) if short(middle) else (low, middle)
+    return (low + high) / 2
+
+
+def hard_selection(discrimination: float, law: TokenLaw) -> np.ndarray:
+    r"""Probability that a fresh sample's largest score is token t, all t: scores independent $N(D a_t, 1)$, $D$ = `discrimination`.
+
+    $P_t=\int\varphi(x)\prod_{u\ne t}\Phi\bigl(x+D(a_t-a_u)\bigr)dx$ by Gauss-Hermite quadrature. Returns (T,). Source: derived.
+    """
+    D = checks.finite_number("discrimination", discrimination)
+    share = law.signal_share().sum(-1).numpy()
+    x, weight = np.polynomial.hermite_e.hermegauss(160)
+    ahead = torch.special.ndtr(
+        torch.as_tensor(x + D * (share[:, None, None] - share[None, :, None]))
+    ).numpy()  # (t, u, nodes)
+    ahead[np.arange(law.tokens), np.arange(law.tokens)] = 1.0
+    return (ahead.prod(1) * weight).sum(-1) / math.sqrt(2 * math.pi)
+
+
+def selection_accuracy(discrimination: float, law: TokenLaw) -> float:
+    r"""Accuracy on fresh data of hard attention: $\sum_tP_t\Phi(|\mu|y_t/\sqrt2\sigma_\varepsilon)$, $y_t = 1,-\rho,\rho,\dots,0$.
+
+    Scores and values of a token are independent where $v\cdot\nu=0$, as class symmetry has it. Source: derived, leading order.
+    """
+    both = law.signal_share().numpy()
+    reach = law.signal_norm / (math.sqrt(2) * law.noise_std) * (both[:, 0] - both[:, 1])
+    return float(hard_selection(discrimination, law) @ torch.special.ndtr(torch.as_tensor(reach)).numpy())

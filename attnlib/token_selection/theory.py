@@ -1,0 +1,323 @@
+r"""Closed forms of Part II: time scales, thresholds and predictions, with their constants where these could be derived.
+
+Notation: $r = n\,\mathrm{SNR}^2$, $\mathrm{SNR} = |\mu|/(\sigma_\varepsilon\sqrt d)$; token t carries the total signal share $a_t$
+(1 for the relevant token, rho for a weak one, 0 otherwise), $A_1=\sum_ta_t$, $A_2=\sum_ta_t^2$, and $\bar a = 1-\eta+\eta\rho$ is the
+mean share of the token that a training sample ends up selecting (clean: relevant, flipped: confusing). `weight_scale` is
+$\sigma_w^2d$, `prompt_scale` $\sigma_p^2d$. Derivations: the theory chapter of Part II. Every function takes a `TokenLaw`.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from attnlib import checks
+from attnlib.token_selection.fresh_selection import fresh_attention, fresh_threshold, selection_accuracy
+from attnlib.token_selection.law import TokenLaw
+from attnlib.token_selection.mean_field import CLEAN, MeanField, Moment, flipped_share, mean_field
+
+__all__ = [
+    "benign_clock", "constructed_direction_accuracy", "delay_exponent", "existence_window", "first_half_constant",
+    "first_half_time", "late_discrimination", "loss_floor", "memorisation_exponent", "n_d_snr_fourth", "n_snr_squared",
+    "noisy_drag_threshold", "not_overfitting_clock", "overfitting_clock", "selection_path", "selection_time",
+    "uniform_attention_accuracy",
+]  # fmt: skip
+
+_LARGEST_VARIANCE = 9.0  # of a fresh score; beyond, selection of a fresh sample is decided by its noise
+
+
+# The two numbers that sort the regimes, and two facts that need no training
+
+
+def n_snr_squared(law: TokenLaw) -> float:
+    r"""$n\,\mathrm{SNR}^2 = n|\mu|^2/(\sigma_\varepsilon^2d)$: the shared signal's push over that of own noise. Source: paper (poster)."""
+    return law.n * law.snr**2
+
+
+def n_d_snr_fourth(law: TokenLaw) -> float:
+    r"""$n\,d\,\mathrm{SNR}^4$: up to constants, the squared ratio of signal score to noise score of a fresh sample. Source: derived."""
+    return law.n * law.d * law.snr**4
+
+
+def loss_floor(law: TokenLaw) -> float:
+    r"""$\log(1+e^{-|\nu||\mu|/\sqrt2})$: loss of a sample whose relevant token has all attention, noise on its value aside.
+
+    Source: derived for the authors' code, where $|\nu||\mu|=1$ and it is 0.4008.
+    """
+    return math.log1p(math.exp(-law.head_norm * law.signal_norm / math.sqrt(2)))
+
+
+def uniform_attention_accuracy(law: TokenLaw) -> float:
+    r"""Accuracy on fresh data with uniform attention, exactly: $\Phi\bigl(|\mu|(1+(k-1)\rho)/(\sigma_\varepsilon\sqrt{2T})\bigr)$.
+
+    k = `law.same_class_tokens`; for k = 1 the two weak tokens cancel. Source: derived.
+    """
+    strength = law.signal_norm * (1 + (law.same_class_tokens - 1) * law.weak_signal)
+    return _normal_cdf(strength / (law.noise_std * math.sqrt(2 * law.tokens)))
+
+
+# The clocks of the theorem: denominators without the constant that Theta hides
+
+
+def not_overfitting_clock(
+    law: TokenLaw, step_size: float, *, weight_scale: float = 1 / 3, prompt_scale: float = 0.0
+) -> float:
+    r"""Steps $1/\bigl(\alpha|\nu||\mu|^3d\max\{\sigma_w^2,\sigma_p^2\}\bigr)$. Source: paper (poster), part 1 of the theorem."""
+    alpha, scale = _speed(step_size, weight_scale, prompt_scale)
+    return 1 / (alpha * law.head_norm * law.signal_norm**3 * scale)
+
+
+def overfitting_clock(
+    law: TokenLaw, step_size: float, *, weight_scale: float = 1 / 3, prompt_scale: float = 0.0
+) -> float:
+    r"""Steps $1/\bigl(\alpha n^{-1}\sigma_\varepsilon^2|\nu||\mu|d^2\max\{\sigma_w^2,\sigma_p^2\}\bigr)$, no exponential.
+
+    Source: paper (poster), denominator in part 2 of the theorem. That it is the time of overfitting is derived.
+    """
+    alpha, scale = _speed(step_size, weight_scale, prompt_scale)
+    return law.n / (alpha * law.noise_std**2 * law.head_norm * law.signal_norm * law.d * scale)
+
+
+def benign_clock(law: TokenLaw, step_size: float, *, weight_scale: float = 1 / 3, prompt_scale: float = 0.0) -> float:
+    r"""`overfitting_clock` times $e^{1/(n\,\mathrm{SNR}^2)}$; inf where float64 overflows. Source: paper (poster), part 2 of the theorem.
+
+    The paper's Theta and o hide the factor in the exponent; `delay_exponent` derives it.
+    """
+    clock = overfitting_clock(law, step_size, weight_scale=weight_scale, prompt_scale=prompt_scale)
+    return _exp(1 / n_snr_squared(law) + math.log(clock))
+
+
+# Clean samples: when half of the attention is on the relevant token
+
+
+def first_half_constant(law: TokenLaw) -> float:
+    r"""Time in units of `not_overfitting_clock` at which clean attention reaches 1/2, in the limit $r\to\infty$.
+
+    Own noise then plays no part, all scores are $z_t = a_tS$, and S alone moves ($h=|\nu||\mu|$, $y_t$ values, $s=S(aS)$):
+
+    $$ \int_0^{S^*}\frac{2\,dS}{F\,\sum_ta_ts_t(y_t-\bar y)},\qquad \bar y=\sum_us_uy_u,\qquad
+       F = (1-\eta)\,\sigma(-h\bar y)-\eta\,\sigma(h\bar y). $$
+
+    inf if the drag of the flipped samples stops S first. For $\rho,h\to0$: $\tfrac{4\sqrt2}{1-2\eta}\,[g(\log(T-1))-g(0)]$ with g the
+    growth function. Source: derived, leading order.
+    """
+    eta, both, h = flipped_share(law), law.signal_share().numpy(), law.head_norm * law.signal_norm
+    share, value = both.sum(-1), (both[:, 0] - both[:, 1]) / math.sqrt(2)
+    nodes, weights = np.polynomial.legendre.leggauss(64)
+    end = fresh_threshold(law)
+    attention = np.exp(np.outer(end * (1 + nodes) / 2, share))
+    attention /= attention.sum(-1, keepdims=True)
+    mean = attention @ value
+    pull = (1 - eta) / (1 + np.exp(h * mean)) - eta / (1 + np.exp(-h * mean))
+    if pull.min() <= 0:
+        return math.inf
+    spread = (attention * (value - mean[:, None])) @ share
+    return float((weights / (pull * spread)).sum() * end)
+
+
+def first_half_time(law: TokenLaw, step_size: float, *, weight_scale: float = 1 / 3, finite_size: bool = True) -> float:
+    """Steps until the mean attention of clean samples on their relevant token is 1/2, by the mean field, for every n SNR^2.
+
+    Start p_0 = 0. RuntimeError where it never happens. Source: derived, leading order in d; compared with training in the tests.
+    """
+    path = mean_field(
+        law,
+        step_size,
+        weight_scale=weight_scale,
+        finite_size=finite_size,
+        until=lambda now: now.attention[CLEAN, 0] >= 0.5,
+    )
+    return path.crossing(path.attention[:, CLEAN, 0], 0.5)
+
+
+# Flipped samples
+
+
+def noisy_drag_threshold(law: TokenLaw) -> float:
+    r"""$r$ above which the *first* move of a flipped sample is towards its relevant token, dragged along by the clean ones.
+
+    $$ r_0 = \frac{2\,(y_1-\bar y)}{\bigl[(1-\eta)e^{-h\bar y}-\eta\bigr](1-A_1/T)\sum_ta_t(y_t-\bar y)}
+       \;\to\; \frac{2T}{(1-2\eta)(T-1)} \quad(\rho,h\to0), $$
+
+    $y_t$: values $(1,-\rho,\rho,\dots,0)/\sqrt2$, $\bar y$ their mean; inf where the bracket is not positive. Source: derived,
+    leading order.
+    """
+    eta, share = flipped_share(law), law.signal_share().numpy()
+    total, value = share.sum(-1), (share[:, 0] - share[:, 1]) / math.sqrt(2)
+    pull = value - value.mean()
+    lead = (1 - eta) * math.exp(-law.head_norm * law.signal_norm * value.mean()) - eta
+    return math.inf if lead <= 0 else float(2 * pull[0] / (lead * (1 - total.mean()) * (total @ pull)))
+
+
+def memorisation_exponent(law: TokenLaw) -> float:
+    r"""$\kappa$ in: flipped samples stay unfitted for about $e^{\kappa\,n\,\mathrm{SNR}^2}$, then are fitted after all ($p_0=0$, flow).
+
+    $$ \kappa = \tfrac{T-1}{2T}\,\mathrm{KL}\bigl((1-\eta,\eta)\,\|\,(\sigma(h/\sqrt2),\sigma(-h/\sqrt2))\bigr), \qquad h=|\nu||\mu|, $$
+
+    and 0 when $\eta\ge\sigma(-h/\sqrt2)$. Source: derived, leading order for large r, $\rho=0$ and $n|\mu|\ll\sigma_\varepsilon d$.
+    """
+    eta = flipped_share(law)
+    doubt = 1 / (1 + math.exp(law.head_norm * law.signal_norm / math.sqrt(2)))
+    if eta >= doubt:
+        return 0.0
+    entropy = (1 - eta) * math.log((1 - eta) / (1 - doubt)) + (eta * math.log(eta / doubt) if eta else 0.0)
+    return (law.tokens - 1) / (2 * law.tokens) * entropy
+
+
+# Fresh samples: the delay of selection
+
+
+def _late_shares(law: TokenLaw) -> tuple[float, float, float]:
+    """A_1 = sum a_t, and S / X once every training sample has selected, and the mean share of the selected token."""
+    weak, rho = 1 + law.same_class_tokens, law.weak_signal
+    first, second = 1 + weak * rho, 1 + weak * rho**2
+    eta = flipped_share(law)
+    selected = 1 - eta + eta * rho
+    half = n_snr_squared(law) / 2
+    per_gap = half * (selected - first / law.tokens) / (1 + half * (second - first**2 / law.tokens))
+    return first, per_gap, selected
+
+
+def _late_noise(law: TokenLaw, per_gap: float, first: float) -> float:
+    """sigma^2 |v|^2 / X^2 on the span of the data when S = per_gap X."""
+    eta = flipped_share(law)
+    share = law.signal_share().sum(-1).numpy()
+    base = -(1 - first * per_gap) / law.tokens - share * per_gap
+    squares = [((base + np.eye(law.tokens)[u]) ** 2).sum() for u in (0, 1)]  # clean select token 0, flipped token 1
+    return (
+        law.n * ((1 - eta) * squares[0] + eta * squares[1]) / law.d
+        + 2 * (law.noise_std * per_gap / law.signal_norm) ** 2
+    )
+
+
+def delay_exponent(law: TokenLaw) -> float:
+    r"""b in $\log\tau_{\mathrm{sel}} \simeq b/(n\,\mathrm{SNR}^2)$, $\tau_{\mathrm{sel}}$: mean fresh attention on the relevant token 1/2.
+
+    $$ b = \frac{2S^*}{\bar a-A_1/T} \;\to\; \frac{2T\log(T-1)}{T-1-\eta T}\quad(\rho\to0), \qquad e^{S^*}=T-2-k+(1+k)e^{\rho S^*}. $$
+
+    For $n\,d\,\mathrm{SNR}^4\to\infty$ (a fresh sample's noise scores negligible). Source: derived, leading order.
+    """
+    first, _, selected = _late_shares(law)
+    advantage = selected - first / law.tokens
+    return 2 * fresh_threshold(law) / advantage if advantage > 0 else math.inf
+
+
+def late_discrimination(law: TokenLaw) -> float:
+    r"""$D = v\cdot\mu/(\sigma_\varepsilon|v|)$ of a fresh sample long after everything is memorised, when $|p|^2\gg\sigma_w^2d$.
+
+    Before, while $|p|^2\ll\sigma_w^2d$, it is smaller by $\sqrt2$: half of $|v|^2$ lies off the span of the data.
+    For small r, $D\approx\tfrac12(\bar a-A_1/T)\sqrt{n\,d\,\mathrm{SNR}^4\;T/(T-1)}$. Source: derived, leading order.
+    """
+    first, per_gap, _ = _late_shares(law)
+    return per_gap / math.sqrt(_late_noise(law, per_gap, first))
+
+
+def selection_time(law: TokenLaw, step_size: float, *, weight_scale: float = 1 / 3) -> tuple[float, float]:
+    r"""Closed form of the delay: natural log of $\tau_{\mathrm{sel}}$ in steps, and the memorised gap X at that time.
+
+    $$ \log\tau_{\mathrm{sel}} = X-\log\frac{T\,\sigma(-h/\sqrt2)}{\sqrt2\,(1-A_1\varsigma)}
+       -\log\frac{\alpha\,\sigma_w^2d\,\sigma_\varepsilon^2d\,h}{n},\qquad \varsigma X = S^*(\sigma_\varepsilon^2|v|^2), $$
+
+    $\varsigma=S/X$ at late times, $S^*$ the `fresh_threshold` for the variance of fresh scores at that time. (inf, inf)
+    where noise outgrows the signal score, so that one half is never reached. Source: derived, leading order in $e^{-X}$, $p_0=0$.
+    """
+    alpha, scale = _speed(step_size, weight_scale, 0.0)
+    first, per_gap, _ = _late_shares(law)
+    if per_gap <= 0:
+        return math.inf, math.inf
+    noise = _late_noise(law, per_gap, first)
+
+    def variance(score: float) -> float:
+        in_span = noise * (score / per_gap) ** 2 / law.noise_std**2  # lambda |p|^2
+        prompt = (math.sqrt(scale**2 + 4 * in_span) - scale) / 2  # |p|^2
+        return law.noise_std**2 * (in_span + scale * prompt)
+
+    def short(score: float) -> bool:
+        return fresh_attention(law, score, score, variance(score))[0] < 0.5
+
+    low = fresh_threshold(law)
+    high = low
+    while short(high):  # the first crossing: mean attention may fall again later
+        low, high = high, high + 0.1
+        if variance(high) > _LARGEST_VARIANCE:
+            return math.inf, math.inf
+    for _ in range(40):
+        middle = (low + high) / 2
+        low, high = (middle, high) if short(middle) else (low, middle)
+    gap = high / per_gap
+    h = law.head_norm * law.signal_norm
+    doubt = 1 / (1 + math.exp(h / math.sqrt(2)))
+    rate = (
+        law.tokens
+        * doubt
+        / (math.sqrt(2) * (1 - first * per_gap))
+        * alpha
+        * scale
+        * law.noise_std**2
+        * law.d
+        * h
+        / law.n
+    )
+    return gap - math.log(rate), gap
+
+
+def selection_path(
+    law: TokenLaw, step_size: float, *, weight_scale: float = 1 / 3, finite_size: bool = True
+) -> MeanField:
+    """Mean field from zero until a fresh sample gives half of its attention to the relevant token; its last time is tau_sel.
+
+    Start p_0 = 0. Includes the growth of |p| that `selection_time` leaves out. RuntimeError where it never happens.
+    """
+
+    look_again = fresh_threshold(law)
+
+    def selected(now: Moment) -> bool:
+        nonlocal look_again
+        score = now.signal_score
+        if score < look_again:
+            return False
+        missing = 0.5 - fresh_attention(law, score, score, now.score_variance)[0]
+        look_again = score + 2 * missing  # attention cannot rise by more than 1/4 per unit of score
+        return missing <= 0
+
+    return mean_field(law, step_size, weight_scale=weight_scale, finite_size=finite_size, until=selected)
+
+
+# The constructed direction of the first version
+
+
+def existence_window(law: TokenLaw) -> tuple[float, float]:
+    r"""Between which c the direction $p=\mu_++\mu_-+c\,(\sum_{\text{clean}}\varepsilon_1+\sum_{\text{flipped}}\varepsilon_2)$ is benign.
+
+    Flipped samples are memorised above $(1-\rho)|\mu|^2/(\sigma_\varepsilon^2d)$; fresh samples still select the relevant token below
+    about $|\mu|^2/(\sigma_\varepsilon^2\sqrt{nd}\sqrt{2\log T})$. Returns (lower, upper); empty if lower >= upper.
+    Source: derived, for the construction in the author's notebook (first version of the paper).
+    """
+    shared = law.signal_norm**2 / law.noise_std**2
+    return (1 - law.weak_signal) * shared / law.d, shared / (
+        math.sqrt(law.n * law.d) * math.sqrt(2 * math.log(law.tokens))
+    )
+
+
+def constructed_direction_accuracy(law: TokenLaw, strength: float) -> float:
+    r"""Fresh accuracy of that direction with c = `strength` and hard attention, from $D=|\mu|^2/(\sigma_\varepsilon|p|)$,
+    $|p|^2=2|\mu|^2+c^2n\sigma_\varepsilon^2d$. Source: derived, leading order."""
+    norm = math.sqrt(
+        2 * law.signal_norm**2 + checks.finite_number("strength", strength) ** 2 * law.n * law.noise_std**2 * law.d
+    )
+    return selection_accuracy(law.signal_norm**2 / (law.noise_std * norm), law)
+
+
+def _normal_cdf(x: float) -> float:
+    return 0.5 * math.erfc(-x / math.sqrt(2))
+
+
+def _exp(x: float) -> float:
+    return math.exp(x) if x < 709 else math.inf
+
+
+def _speed(step_size: float, weight_scale: float, prompt_scale: float) -> tuple[float, float]:
+    alpha = checks.positive_number("step_size", step_size)
+    scales = [checks.finite_number(n, v) for n, v in (("weight_scale", weight_scale), ("prompt_scale", prompt_scale))]
+    return alpha, checks.positive_number("max(weight_scale, prompt_scale)", max(scales), hint="a variance times d")

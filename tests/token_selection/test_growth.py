@@ -1,0 +1,74 @@
+"""The growth function against its definition: a derivative, a differential equation, a softmax."""
+
+import numpy as np
+import pytest
+
+from attnlib.token_selection.growth import attention_at_gap, growth, inverse_growth, selection_gap
+
+
+@pytest.mark.parametrize("tokens", [2, 3, 8, 101])
+def test_derivative_is_one_over_s_times_one_minus_s(tokens):
+    x = np.linspace(-6, 9, 31)
+    s = attention_at_gap(x, tokens)
+    slope = (growth(x + 1e-5, tokens) - growth(x - 1e-5, tokens)) / 2e-5
+    np.testing.assert_allclose(slope, 1 / (s * (1 - s)), rtol=1e-7)
+
+
+def _runge_kutta(x, rate, time, steps):
+    for _ in range(steps):
+        h = time / steps
+        a = rate(x)
+        b = rate(x + h / 2 * a)
+        c = rate(x + h / 2 * b)
+        d = rate(x + h * c)
+        x = x + h / 6 * (a + 2 * b + 2 * c + d)
+    return x
+
+
+@pytest.mark.parametrize(("tokens", "start"), [(5, 0.0), (8, -0.7), (2, 1.3)])
+def test_first_integral_of_a_saturating_weight(tokens, start):
+    """x' = lambda s(1-s) by Runge-Kutta equals g^-1(g(x0) + lambda t); with log T for log(T-1) it would not."""
+    speed, time = 0.37, 60.0
+    end = _runge_kutta(
+        start, lambda x: speed * attention_at_gap(x, tokens) * (1 - attention_at_gap(x, tokens)), time, 4000
+    )
+    assert inverse_growth(growth(start, tokens) + speed * time, tokens) == pytest.approx(end, abs=1e-9)
+    assert abs(inverse_growth(growth(start, tokens + 1) + speed * time, tokens + 1) - end) > 0.01  # the wrong constant
+
+
+def test_half_attention_costs_what_the_chapter_says():
+    cost = growth(np.log(12.0), 13) - growth(0.0, 13)
+    assert cost == pytest.approx(2 * np.log(12) + 12 - 1 / 12, rel=1e-14)
+
+
+def test_inverse_over_the_whole_range():
+    x = np.concatenate([np.linspace(-700, 700, 1401), [-1e-9, 0.0, 1e-9, 1e-3]])
+    np.testing.assert_allclose(inverse_growth(growth(x, 7), 7), x, rtol=1e-12, atol=1e-12)
+    y = np.array([-1e300, -3.0, 0.0, 1e-12, 5.0, 1e8, 1e300])
+    np.testing.assert_allclose(growth(inverse_growth(y, 7), 7), y, rtol=1e-11, atol=1e-11)
+
+
+def test_gaps_grow_logarithmically():
+    elapsed = np.array([1e6, 1e12, 1e100])
+    gap = inverse_growth(growth(0.0, 9) + elapsed, 9)
+    np.testing.assert_allclose(gap, np.log(8 * elapsed), atol=3e-3)
+    assert np.all(np.diff(np.abs(gap - np.log(8 * elapsed))) <= 0)
+
+
+def test_selection_gap_is_the_score_gap_of_a_softmax():
+    scores = np.array([2.7, -0.4, -0.4, -0.4, -0.4])
+    s = np.exp(scores) / np.exp(scores).sum()
+    assert selection_gap(s[0], 5) == pytest.approx(3.1)
+    np.testing.assert_allclose(
+        attention_at_gap(selection_gap([0.01, 0.5, 0.999], 6), 6), [0.01, 0.5, 0.999], rtol=1e-12
+    )
+    assert selection_gap([0.0, 1.0], 4).tolist() == [-np.inf, np.inf]
+
+
+def test_bad_input_is_named():
+    with pytest.raises(ValueError, match=r"attention must be in \[0, 1\].*scores"):
+        selection_gap([0.2, 1.4], 4)
+    with pytest.raises(ValueError, match="tokens must be a whole number >= 2"):
+        growth(0.0, 1)
+    with pytest.raises(ValueError, match="tokens"):
+        inverse_growth(0.0, 2.5)
