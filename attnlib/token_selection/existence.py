@@ -1,0 +1,271 @@
+r"""The first version of the paper: a direction p that memorises flipped labels and generalises all the same.
+
+That version trains p alone and first shows that a good p exists. The author's numerical example of one, with all noise tokens that
+should be selected added up,
+
+$$ p = \mu_+ + \mu_- + c\,\Big(\sum_{i\text{ clean}}\varepsilon^{(i)}_1 + \sum_{j\text{ flipped}}\varepsilon^{(j)}_2\Big), $$
+
+has scores $Xp$ ($W=I$) that are linear in c, so a whole ladder of c costs one matrix product and no d-vector: training scores come from
+the inner products K, and a fresh token sees only $p\cdot\mu_\pm$ and $|p|$. Source: author's notebook (first version) for the
+construction, second-hand for the theorem behind it (its constants were not read); the window is derived.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import torch
+
+from attnlib import checks
+from attnlib.randomness import stream
+from attnlib.token_selection.gram import Gram, draw_gram
+from attnlib.token_selection.law import TokenLaw
+from attnlib.token_selection.model import outputs
+from attnlib.token_selection.population import population, population_along
+from attnlib.token_selection.recursion import Recursion
+from attnlib.token_selection.start import Start
+from attnlib.token_selection.theory import existence_window
+
+__all__ = [
+    "AUTHORS_STRENGTHS",
+    "ExistenceStudy",
+    "Ladder",
+    "PromptRun",
+    "constructed",
+    "existence_study",
+    "identity_start",
+    "memorised_share",
+    "train_prompt",
+]
+
+_HARD = 1e6  # scores times this: softmax becomes the largest score
+
+
+@dataclass(frozen=True)
+class Ladder:
+    """The constructed p for every c: accuracies (R, C), of the softmax model and of the model that takes the largest score."""
+
+    law: TokenLaw
+    strengths: torch.Tensor  # (C,), c
+    train_softmax: torch.Tensor
+    train_argmax: torch.Tensor
+    clean_argmax: torch.Tensor
+    noisy_argmax: torch.Tensor
+    fresh_softmax: torch.Tensor
+    fresh_argmax: torch.Tensor
+    projections: torch.Tensor  # (R, C, n, 2): the token with the largest score, along the unit signals
+    norm_squared: torch.Tensor  # (R, C), |p|^2
+    noisy: torch.Tensor  # (R, n)
+
+
+def identity_start(gram: Gram) -> Gram:
+    """The same training sets with W = I and p_0 = 0, as the first version of the authors' code has it: H_0 = J_0 = K, z_0 = 0."""
+    N = gram.kernel.shape[2]
+    zero = torch.zeros_like
+    return replace(
+        gram, start=Start(weight_scale=1.0), weighted=gram.kernel, weighted_twice=gram.kernel[:, :N], scores=zero(gram.scores),
+        prompt_norm_squared=zero(gram.prompt_norm_squared), scores_weighted=zero(gram.scores_weighted),
+        direction_norm_squared=zero(gram.direction_norm_squared),
+    )  # fmt: skip
+
+
+def _selected(gram: Gram) -> torch.Tensor:
+    """(R, n): index among the N tokens of the one to be selected: token 0 of clean samples, token 1 of flipped ones."""
+    first = torch.arange(gram.law.n) * gram.law.tokens
+    return first + gram.labels.noisy.long()
+
+
+def constructed(gram: Gram, strengths: Sequence[float], *, count: int = 20_000) -> Ladder:
+    """Accuracy of the constructed p for every c in `strengths`, on R training sets and on `count` fresh points each.
+
+    Raises ValueError for a bad argument before any work.
+    """
+    if not len(strengths):
+        raise ValueError("strengths must hold one c or more; got none")
+    c = torch.tensor([checks.finite_number("strengths", each) for each in strengths], dtype=torch.float64)
+    law, N = gram.law, gram.kernel.shape[2]
+    base, slope, on_signals, norm = _linear_in_c(gram)
+    scores = base[:, None] + c[:, None] * slope[:, None]  # (R, C, N)
+    scores = scores.unflatten(-1, (law.n, law.tokens))
+    observed, values = gram.labels.observed[:, None], gram.head_scores[:, None].expand_as(scores)
+    soft = (outputs(scores, values) * observed > 0).double()
+    best = scores.argmax(-1, keepdim=True)
+    hard = (values.gather(-1, best)[..., 0] * observed > 0).double()
+    noisy = gram.labels.noisy[:, None].expand_as(hard)
+    along = gram.kernel[:, N:].mT.unflatten(1, (law.n, law.tokens))[:, None]  # (R, 1, n, T, 2)
+    chosen = along.expand(-1, len(c), -1, -1, -1).gather(3, best.unsqueeze(-1).expand(-1, -1, -1, -1, 2)).squeeze(3)
+    fresh = {}
+    for name, scale in (("softmax", 1.0), ("argmax", _HARD)):
+        fresh[name] = torch.stack([
+            population(law, scale * on_signals(c)[r], scale**2 * norm(c)[r], count=count, rng=_fresh_stream(gram, r)).accuracy
+            for r in range(gram.runs)
+        ])  # fmt: skip
+    return Ladder(
+        law, c, soft.mean(-1), hard.mean(-1), _mean(hard, ~noisy), _mean(hard, noisy), fresh["softmax"], fresh["argmax"],
+        chosen, norm(c), gram.labels.noisy,
+    )  # fmt: skip
+
+
+def _fresh_stream(gram: Gram, r: int) -> np.random.Generator:
+    return stream(gram.seed, "test", gram.first_run + r)
+
+
+def _mean(values: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+    return (values * mask).sum(-1) / mask.sum(-1)
+
+
+def _linear_in_c(gram: Gram):
+    """Scores of the training tokens as base + c slope, (R, N) both, and p on the unit signals and |p|^2 as functions of c.
+
+    The noise of a token is the token less its mean, so eps_j . y = K_jy - m_j . (y on the signals) for any row y.
+    """
+    law, N, R = gram.law, gram.kernel.shape[2], gram.runs
+    chosen = _selected(gram)  # (R, n)
+    rows = gram.kernel.gather(
+        2, chosen[:, None].expand(-1, N + 2, -1)
+    )  # (R, N + 2, n): K of all rows with chosen tokens
+    means = law.means(gram.labels.true).flatten(1, 2)  # (R, N, 2)
+    mean = means.gather(1, chosen[..., None].expand(-1, -1, 2))  # (R, n, 2)
+    plane = torch.cat([gram.kernel[:, N:].mT, torch.eye(2, dtype=means.dtype).expand(R, 2, 2)], 1)  # (R, N + 2, 2)
+    noise = rows - plane @ mean.mT  # (R, N + 2, n): every row times every chosen noise
+    total = noise.sum(-1)  # (R, N + 2)
+    of_chosen = total.gather(1, chosen) - (mean * total[:, None, N:]).sum(-1)  # eps_j . sum of all chosen noises
+    square, cross = of_chosen.sum(-1), law.signal_norm * total[:, N:].sum(-1)
+
+    def on_signals(c: torch.Tensor) -> torch.Tensor:
+        return law.signal_norm + c[:, None] * total[:, None, N:]
+
+    def norm_squared(c: torch.Tensor) -> torch.Tensor:
+        return 2 * law.signal_norm**2 + 2 * c * cross[:, None] + c**2 * square[:, None]
+
+    return law.signal_norm * plane[:, :N].sum(-1), total[:, :N], on_signals, norm_squared
+
+
+def memorised_share(law: TokenLaw, strength: float, *, lower: float = 1.0) -> float:
+    r"""Share of flipped training samples that the constructed p fits, by the largest score:
+
+    $$ \Phi\Big(\tfrac{c\sigma_\varepsilon^2d-(1-\rho)|\mu|^2}{\sigma_\varepsilon\sqrt{2(c^2n\sigma_\varepsilon^2d+2|\mu|^2)}}\Big)
+       \,\Phi\Big(\tfrac{\rho|\mu|}{\sqrt2\sigma_\varepsilon}\Big): $$
+
+    the confusing token beats the relevant one, and its own value has the right sign. One half of the first factor is the lower
+    line of `existence_window`. `lower` multiplies $(1-\rho)|\mu|^2$. Source: derived, leading order in d.
+    """
+    c, own = checks.finite_number("strength", strength), law.noise_std**2 * law.d
+    ahead = c * own - lower * (1 - law.weak_signal) * law.signal_norm**2
+    spread = law.noise_std * math.sqrt(2 * (c**2 * law.n * own + 2 * law.signal_norm**2))
+    value = law.weak_signal * law.signal_norm / (math.sqrt(2) * law.noise_std)
+    both = torch.special.ndtr(torch.tensor([ahead / spread, value], dtype=torch.float64))
+    return both.prod().item()
+
+
+@dataclass(frozen=True)
+class PromptRun:
+    """Gradient descent on p alone with W = I, at S recorded moments of R runs: (S, R) unless said."""
+
+    steps: tuple[int, ...]
+    strength: torch.Tensor  # the c that v amounts to: memorised noise over signal
+    train_accuracy: torch.Tensor
+    clean_accuracy: torch.Tensor
+    noisy_accuracy: torch.Tensor
+    fresh_softmax: torch.Tensor
+    fresh_argmax: torch.Tensor
+    alignment: torch.Tensor  # cosine of v with the constructed p of that c
+    still_to_move: torch.Tensor  # (2, R): sum over steps of s_1 (1 - s_1), mean over clean, over flipped samples
+
+
+def train_prompt(gram: Gram, step_size: float, steps: int, *, moments: int = 21, count: int = 4000) -> PromptRun:
+    r"""Train p alone on the given training sets with W = I and p_0 = 0.
+
+    $v = p = \sum b_{it}x_{it}$. Its *strength* is $c = \bar b / a$: $\bar b$ the mean coefficient of the
+    confusing tokens of flipped samples, the ones that need memory, and $a$ the mean of $v\cdot\mu_\pm/|\mu|^2$.
+
+    Args:
+        gram: training sets; their own start is not used.
+        step_size: alpha > 0. steps: >= 1. moments: how many to keep, >= 2. count: fresh points per run and moment.
+
+    Raises ValueError for a bad argument before any work.
+    """
+    alpha = checks.positive_number("step_size", step_size)
+    checks.whole_number("steps", steps, at_least=1)
+    checks.whole_number("moments", moments, at_least=2)
+    gram = identity_start(gram)
+    state, kept = Recursion(gram, trains_weight=False), {round(steps * j / (moments - 1)) for j in range(moments)}
+    rows, strength, alignment = [], [], []
+    sums = torch.zeros(2, gram.runs, dtype=torch.float64)
+    for step in range(steps + 1):
+        if step in kept:
+            rows.append(state.snapshot())
+            one, other = _against_constructed(gram, state)
+            strength.append(one)
+            alignment.append(other)
+        if step < steps:
+            s = torch.softmax(state.scores, -1)[..., 0]
+            moving = s * (1 - s)
+            sums += torch.stack([gram.labels.mean_over(kind, moving) for kind in ("clean", "noisy")])
+            state.advance(alpha)
+    trajectory = state.trajectory(sorted(kept), rows)
+    hard = replace(
+        trajectory, direction_on_signals=_HARD * trajectory.direction_on_signals,
+        direction_norm_squared=_HARD**2 * trajectory.direction_norm_squared,
+    )  # fmt: skip
+    return PromptRun(
+        trajectory.steps, torch.stack(strength), trajectory.train_accuracy(), trajectory.train_accuracy("clean"),
+        trajectory.train_accuracy("noisy"), population_along(trajectory, count=count).accuracy,
+        population_along(hard, count=count).accuracy, torch.stack(alignment), sums,
+    )  # fmt: skip
+
+
+def _against_constructed(gram: Gram, state: Recursion) -> tuple[torch.Tensor, torch.Tensor]:
+    """Strength of v, and cosine with the constructed p of that strength; nan at v = 0."""
+    law, chosen = gram.law, _selected(gram)
+    b = state.coordinates[1]
+    flipped = gram.labels.noisy
+    memory = (b.gather(1, chosen) * flipped).sum(1) / flipped.sum(1)
+    c = memory / (state.direction_on_signals.mean(1) / law.signal_norm)
+    base, slope, _, norm_squared = _linear_in_c(gram)
+    overlap = (b * (base + c[:, None] * slope)).sum(1)  # v . p = sum of b_it times the score of x_it under p
+    norms = norm_squared(c).diagonal()  # run r with its own strength
+    return c, overlap / (norms * state.direction_norm_squared).sqrt()
+
+
+@dataclass(frozen=True)
+class ExistenceStudy:
+    """Everything page 05 judges."""
+
+    law: TokenLaw
+    ladder: Ladder
+    authors: Ladder  # at the three strengths of the author's figure
+    middle: Ladder  # at the geometric middle of the window, and at ten times that
+    descent: PromptRun
+
+
+AUTHORS_STRENGTHS = (0.001, 0.06, 1.0)
+
+
+def existence_study(
+    law: TokenLaw,
+    strengths: Sequence[float],
+    *,
+    step_size: float,
+    steps: int,
+    runs: int = 5,
+    seed: int = 0,
+    count: int = 20_000,
+) -> ExistenceStudy:
+    """The ladder of c, the author's three values, and gradient descent on p, on the same training sets.
+
+    Raises ValueError for a bad argument before any work.
+    """
+    checks.whole_number("runs", runs, at_least=2, hint="a spread needs two runs")
+    if law.balanced and law.flips_per_class == 0:
+        raise ValueError(
+            f"label_noise must flip a label; got {law.label_noise:g}: without flipped labels there is nothing to memorise"
+        )
+    gram, middle = draw_gram(law, seed, runs), math.sqrt(math.prod(existence_window(law)))
+    return ExistenceStudy(
+        law, constructed(gram, strengths, count=count), constructed(gram, AUTHORS_STRENGTHS, count=count),
+        constructed(gram, (middle, 10 * middle), count=count), train_prompt(gram, step_size, steps),
+    )  # fmt: skip

@@ -1,0 +1,152 @@
+r"""The last layer of a transformer when only its query and key are trained and only position 0 is read.
+
+Below the last layer nothing changes, so its input tokens x_l, its values V_l and the residual of position 0 are computed
+once. What is left of the network is, per head,
+
+$$ s_l = \frac{(W_K u)\cdot x_l}{\sqrt{d_h}}, \quad u = W_Q^\top x_0 + b_Q, \qquad a = \mathrm{softmax}(s), \qquad
+   f = \mathrm{finish}\Big(\sum_l a_l V_l,\ \mathrm{residual}\Big). $$
+
+The key's bias adds the same number to every score of a head and drops out of the softmax: it is not kept.
+Only the row of position 0 is needed, so a head costs one vector W_K u per sample, not one key per token.
+Shapes: R runs (leading axes), N samples, L positions, D width, h heads of width d_h. dtype float32 (any floating dtype works).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+import numpy as np
+import torch
+
+from attnlib import checks
+from attnlib.randomness import stream
+
+__all__ = ["FrozenLastLayer", "QueryKey"]
+
+
+@dataclass(frozen=True)
+class QueryKey:
+    """What is trained: query weight (..., D, h d_h), query bias (..., h d_h), key weight (..., D, h d_h); applied as x W + b.
+
+    Leading axes are runs. A library's Linear stores the transpose: pass `linear.weight.T`.
+    """
+
+    query: torch.Tensor
+    query_bias: torch.Tensor
+    key: torch.Tensor
+
+    @classmethod
+    def start(
+        cls, width: int, inner: int, *, scale: float = 0.02, runs: int = 1, seed: int = 0, run: int = 0
+    ) -> QueryKey:
+        """Fresh weights: normal with standard deviation `scale`, bias zero, the *same* start for all `runs` (R, ...).
+
+        width: D; inner: h d_h. Drawn from stream(seed, "start", run), float32. Raises ValueError for bad sizes.
+        """
+        checks.whole_number("width", width, at_least=1)
+        checks.whole_number("inner", inner, at_least=1)
+        checks.whole_number("runs", runs, at_least=1)
+        checks.positive_number("scale", scale)
+        draw = stream(seed, "start", run).standard_normal((2, width, inner))
+        query, key = torch.from_numpy((scale * draw).astype(np.float32)).unsqueeze(1).repeat(1, runs, 1, 1)
+        return cls(query, torch.zeros(runs, inner), key)
+
+    def tensors(self) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        """The three trained tensors, in the order of the fields."""
+        return self.query, self.query_bias, self.key
+
+
+@dataclass(frozen=True)
+class FrozenLastLayer:
+    """A set of samples as the last layer sees them, and the frozen rest of the network.
+
+    tokens: (N, L, D), input of the query and key projections (after the layer norm in a pre-norm ViT, raw in post-norm BERT).
+    values: (N, L, h d_h), value projection of every position, bias included, heads side by side.
+    residual: (N, D), position 0 on the residual stream, to which the attention output is added.
+    mask: (N, L) bool, True where a position may be attended to; None when all may.
+    heads: number of heads h.
+    finish: frozen map (attended (..., N', h d_h), residual (N', D)) -> logits (..., N', classes): output projection,
+        residual connections, norms, feed-forward block, final norm or pooler, head.
+
+    Raises ValueError when shapes, dtypes or the number of heads do not fit.
+    """
+
+    tokens: torch.Tensor
+    values: torch.Tensor
+    residual: torch.Tensor
+    mask: torch.Tensor | None
+    heads: int
+    finish: Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
+
+    def __post_init__(self) -> None:
+        checks.tensor("tokens", self.tokens, ("N", "L", "D"))
+        N, L, _ = self.tokens.shape
+        checks.tensor("values", self.values, (N, L, "h d_h"), like=self.tokens)
+        checks.tensor("residual", self.residual, (N, "D"), like=self.tokens)
+        checks.whole_number("heads", self.heads, at_least=1)
+        if self.values.shape[-1] % self.heads:
+            raise ValueError(
+                f"heads must divide the width of values; got {self.heads} heads and width {self.values.shape[-1]}"
+            )
+        if self.mask is not None:
+            if self.mask.dtype != torch.bool or self.mask.shape != (N, L):
+                raise ValueError(
+                    f"mask must be a bool tensor of shape ({N}, {L}) or None; got {self.mask.dtype} {tuple(self.mask.shape)}"
+                )
+            if not self.mask.any(-1).all():
+                raise ValueError("mask must leave every sample at least one position; got a sample without any")
+
+    def __len__(self) -> int:
+        return self.tokens.shape[0]
+
+    @property
+    def head_width(self) -> int:
+        """d_h."""
+        return self.values.shape[-1] // self.heads
+
+    def subset(self, indices: torch.Tensor) -> FrozenLastLayer:
+        """The same network on the samples `indices` ((N',) whole numbers, or a slice)."""
+        return replace(
+            self,
+            tokens=self.tokens[indices],
+            values=self.values[indices],
+            residual=self.residual[indices],
+            mask=None if self.mask is None else self.mask[indices],
+        )
+
+    def start(self, *, scale: float = 0.02, runs: int = 1, seed: int = 0, run: int = 0) -> QueryKey:
+        """Fresh query and key of this layer's sizes: see `QueryKey.start`."""
+        width, inner = self.tokens.shape[-1], self.values.shape[-1]
+        return QueryKey.start(width, inner, scale=scale, runs=runs, seed=seed, run=run)
+
+    def scores(self, weights: QueryKey) -> torch.Tensor:
+        """Scores of position 0, scaled by 1/sqrt(d_h): (..., N, h, L); -inf where the mask forbids."""
+        query = self.tokens[:, 0] @ weights.query + weights.query_bias.unsqueeze(-2)
+        query = query.unflatten(-1, (self.heads, self.head_width)) * self.head_width**-0.5
+        key = weights.key.unflatten(-1, (self.heads, self.head_width))
+        # One vector W_K u per head and sample, (..., N, h, D), against the tokens of that sample for all runs at once.
+        direction = torch.einsum("...nhe,...dhe->...nhd", query, key)
+        runs = direction.shape[:-3]
+        scores = torch.einsum("rnhd,nld->rnhl", direction.reshape(-1, *direction.shape[-3:]), self.tokens)
+        scores = scores.reshape(*runs, *scores.shape[1:])
+        return scores if self.mask is None else scores.masked_fill(~self.mask.unsqueeze(-2), -torch.inf)
+
+    def attention(self, weights: QueryKey) -> torch.Tensor:
+        """Softmax weights of position 0: (..., N, h, L), rows sum to one."""
+        return torch.softmax(self.scores(weights), dim=-1)
+
+    def attended(self, attention: torch.Tensor) -> torch.Tensor:
+        """Mean of the values under given weights: (..., N, h, L) -> (..., N, h d_h)."""
+        values = self.values.unflatten(-1, (self.heads, self.head_width))
+        runs = attention.shape[:-3]
+        mean = torch.einsum("rnhl,nlhe->rnhe", attention.reshape(-1, *attention.shape[-3:]), values)
+        return mean.flatten(-2).reshape(*runs, len(self), -1)
+
+    def logits_of(self, attention: torch.Tensor) -> torch.Tensor:
+        """Logits under given attention weights: (..., N, h, L) -> (..., N, classes)."""
+        return self.finish(self.attended(attention), self.residual)
+
+    def logits(self, weights: QueryKey) -> torch.Tensor:
+        """Logits (..., N, classes) of the network with these query and key weights."""
+        return self.logits_of(self.attention(weights))

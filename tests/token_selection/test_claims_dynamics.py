@@ -1,0 +1,46 @@
+"""Claims TS21-TS30: verdicts as expected at another seed than the page's, power twins, silence elsewhere."""
+
+import pytest
+import torch
+
+from attnlib.claims import Source, Verdict
+from attnlib.token_selection.claims_dynamics import CLAIMS, _integrated
+from attnlib.token_selection.dynamics import dynamics_study
+from attnlib.token_selection.law import TokenLaw
+
+
+@pytest.fixture(scope="module")
+def study():
+    return dynamics_study(TokenLaw(20, 2000, 8, 20.0), 5e-3, 1000, seed=2, leak_seeds=(42, 6, 7))
+
+
+@pytest.mark.parametrize("id", CLAIMS)
+def test_claims_at_the_page_size_at_another_seed(study, id):
+    result = CLAIMS[id].check(study)
+    assert result.as_expected, (result.verdict, result.evidence)
+    assert result.has_power, result.twin
+
+
+def test_ids_belong_to_the_page():
+    assert set(CLAIMS) == {f"TS{number}" for number in range(21, 31)}
+
+
+def test_published_numbers_are_tagged_as_the_codes():
+    assert {id for id, claim in CLAIMS.items() if claim.source == Source.CODE} == {"TS21", "TS22", "TS23", "TS24"}
+    assert not any(claim.source in (Source.PAPER, Source.PAPER_SECOND_HAND) for claim in CLAIMS.values())
+
+
+def test_other_parameters_are_outside_the_regime_of_what_is_published():
+    small = dynamics_study(TokenLaw(4, 50, 5, 2.0, label_noise=0.5), 0.05, 16, runs=2, leak_seeds=(1, 2))
+    verdicts = {result.claim.id: result for result in CLAIMS.check(small)}
+    for id in ("TS21", "TS22", "TS23", "TS24", "TS25", "TS26", "TS28", "TS30"):
+        assert verdicts[id].verdict == Verdict.OUTSIDE, id
+    assert verdicts["TS29"].violated.startswith("needs fresh error < 1e-4; here ")
+    assert verdicts["TS27"].verdict == Verdict.HOLDS
+
+
+def test_the_integration_behind_ts27_reaches_one_half_at_the_exact_time():
+    times, gaps = _integrated(8)
+    expected = 2 * torch.log(torch.tensor(7.0)).item() + 7 - 1 / 7  # g(log 7) - g(0)
+    at = torch.searchsorted(gaps.contiguous(), torch.tensor(1.9459101090932196, dtype=torch.float64))
+    assert times[at - 1] < expected < times[at]

@@ -1,0 +1,41 @@
+"""Claims TS51-TS58: verdicts as expected at another seed than the page's, power twins, silence elsewhere."""
+
+import numpy as np
+import pytest
+
+from attnlib.claims import Source, Verdict
+from attnlib.token_selection.claims_existence import CLAIMS
+from attnlib.token_selection.existence import existence_study
+from attnlib.token_selection.law import TokenLaw
+
+
+@pytest.fixture(scope="module")
+def study():
+    law = TokenLaw(100, 10_000, 8, 20.0, weak_signal=0.2)
+    return existence_study(law, np.geomspace(0.008, 1, 25), step_size=5e-3, steps=400, runs=6, seed=3)
+
+
+@pytest.mark.parametrize("id", CLAIMS)
+def test_claims_at_the_page_size_at_another_seed(study, id):
+    result = CLAIMS[id].check(study)
+    assert result.as_expected, (result.verdict, result.evidence)
+    assert result.has_power, result.twin
+
+
+def test_ids_belong_to_the_page():
+    assert set(CLAIMS) == {f"TS{number}" for number in range(51, 59)}
+
+
+def test_the_first_versions_theorem_is_second_hand_and_nothing_is_called_the_papers():
+    assert {id for id, claim in CLAIMS.items() if claim.source == Source.PAPER_SECOND_HAND} == {"TS54"}
+    assert not any(claim.source == Source.PAPER for claim in CLAIMS.values())
+
+
+def test_a_closed_window_is_outside_the_regime():
+    small = existence_study(
+        TokenLaw(40, 60, 5, 5.0, label_noise=0.2), (0.1, 1.0), step_size=0.1, steps=20, runs=2, count=400
+    )
+    verdicts = {result.claim.id: result for result in CLAIMS.check(small)}
+    assert verdicts["TS54"].verdict == verdicts["TS55"].verdict == Verdict.OUTSIDE
+    assert verdicts["TS54"].violated.startswith("needs upper >= 4 lower; here the window is [")
+    assert verdicts["TS53"].violated == "needs the author's sizes; here others"

@@ -1,0 +1,156 @@
+"""The second clock: exact fresh attention against dense fresh data, crossings, the flow against plain descent, fits."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+
+from attnlib.token_selection.delay import (
+    along_time,
+    attention_on_relevant,
+    course,
+    delay_fit,
+    delay_strength,
+    delay_times,
+    fit_times,
+    laws_of_strength,
+    selection_times,
+)
+from attnlib.token_selection.descent import gradient_descent
+from attnlib.token_selection.gram import draw_gram
+from attnlib.token_selection.law import TokenLaw
+from attnlib.token_selection.population import population_along
+from attnlib.token_selection.recursion import train
+from attnlib.token_selection.start import Start
+
+LAW = TokenLaw(n=10, d=4000, tokens=5, signal_norm=20.0)
+
+
+def test_strength_and_its_laws():
+    assert delay_strength(LAW) == pytest.approx(4000 / (10 * 400))
+    laws = laws_of_strength(LAW, [0.5, 3])
+    assert [law.d for law in laws] == [2000, 12000]
+    assert [delay_strength(law) for law in laws] == pytest.approx([0.5, 3])
+    noisy = laws_of_strength(TokenLaw(10, 50, 5, 20.0, noise_std=2.0), [2.0])[0]
+    assert noisy.d == 2000
+    assert delay_strength(noisy) == pytest.approx(2.0)
+
+
+def test_attention_on_relevant_is_that_of_dense_fresh_data():
+    law = TokenLaw(n=10, d=60, tokens=4, signal_norm=6.0, weak_signal=0.3, noise_std=0.8)
+    sample = law.draw(3)
+    path = gradient_descent(sample, Start(), 0.05, 60, record=[60])
+    weight, prompt = Start().draw(law.d, 3)
+    # v is not kept by a Trajectory; a model with the same three numbers serves as well
+    v = torch.zeros(law.d, dtype=torch.float64)
+    v[:2] = path.direction_on_signals[-1, 0]
+    v[2] = (path.direction_norm_squared[-1, 0] - v[:2].square().sum()).sqrt()
+    assert v[:2].abs().max() > 0.05
+    tokens, _ = law.draw_fresh(200_000, 9)
+    on_first = torch.softmax(tokens @ v, -1)[:, 0]
+    error = on_first.std().item() / math.sqrt(len(on_first))
+    exact = attention_on_relevant(law, path.direction_on_signals[-1, 0], path.direction_norm_squared[-1, 0])
+    assert abs(on_first.mean().item() - exact) < 4 * error
+    assert error < 1e-3
+    assert weight.shape == (60, 60)
+    assert prompt.abs().max() == 0
+
+
+def test_selection_time_of_the_flow_is_that_of_plain_descent():
+    law = laws_of_strength(LAW, [0.5])[0]
+    flow = delay_times([law], runs=2, seed=2).select[0]
+    step = flow.max() / 900
+    path = train(draw_gram(law, 2, 2), step, 1200, record=range(0, 1200, 3))
+    np.testing.assert_allclose(selection_times(path), flow, rtol=0.05)
+    # found on the path: the fresh attention is 1/2 there
+    fresh = population_along(path, count=2000)
+    for run in range(2):
+        there = along_time(path.time[:, run : run + 1], fresh.attention[:, run : run + 1, 0], flow[run : run + 1])
+        assert there[0, 0] == pytest.approx(0.5, abs=0.04)
+
+
+def test_half_the_largest_move_gives_the_same_times():
+    laws = laws_of_strength(LAW, [1.5])
+    coarse, fine = (delay_times(laws, runs=2, seed=0, largest_move=m) for m in (0.05, 0.025))
+    np.testing.assert_allclose(fine.select, coarse.select, rtol=0.05)
+    np.testing.assert_allclose(fine.fit, coarse.fit, rtol=0.05)
+    assert fine.steps[0] > 1.5 * coarse.steps[0]
+    assert (coarse.select > 10 * coarse.fit).all()
+
+
+def test_fit_times_are_when_the_last_label_is_fitted():
+    laws = laws_of_strength(LAW, [2.0])
+    times = fit_times(laws, runs=3, seed=4)
+    np.testing.assert_array_equal(times, delay_times(laws, runs=3, seed=4).fit)
+    for run in range(3):
+        gram = draw_gram(laws[0], 4, first_run=run)
+        steps = 400
+        path = train(gram, float(times[0, run]) * 1.5 / steps, steps)
+        first = path.time[int((path.train_accuracy()[:, 0] >= 1).double().argmax()), 0].item()
+        assert first == pytest.approx(times[0, run], rel=0.06)
+    assert np.isnan(fit_times(laws, runs=1, seed=4, steps=2)).all()
+
+
+def test_too_few_steps_give_nan():
+    short = delay_times(laws_of_strength(LAW, [3.0]), runs=2, seed=0, steps=150)
+    assert np.isnan(short.select).all()
+    assert np.isfinite(short.fit).all()
+    assert short.steps[0] == 150
+
+
+def test_course_reads_off_the_flow():
+    times = np.geomspace(0.02, 50.0, 9)
+    seen = course(LAW, times, runs=2, seed=1, count=2000)
+    assert seen.attention.shape == (2, 9)
+    assert np.isfinite(seen.loss).all()
+    step = 0.01
+    path = train(draw_gram(LAW, 1, 2), step, 300, record=range(0, 301, 2))
+    fresh = population_along(path, count=2000)
+    read = along_time(path.time, fresh.loss, times[times < 3])
+    np.testing.assert_allclose(seen.loss[:, times < 3], read, atol=2e-3)
+    assert seen.loss[0, 0] - seen.loss[0, -1] > 0.02
+
+
+def test_along_time_is_linear_in_log_time():
+    time = torch.tensor([0.0, 1.0, 100.0], dtype=torch.float64).unsqueeze(1)
+    values = torch.tensor([7.0, 2.0, 4.0], dtype=torch.float64).unsqueeze(1)
+    np.testing.assert_allclose(along_time(time, values, np.array([0.5, 1.0, 10.0, 100.0]))[0], [4.5, 2, 3, 4])
+    assert np.isnan(along_time(time, values, np.array([101.0]))).all()
+
+
+def test_fit_of_exact_exponentials():
+    x = np.array([1.0, 2.0, 4.0])
+    times = np.exp(np.stack([3 * x + 1, 5 * x - 2], axis=1))
+    fit = delay_fit(x, times)
+    np.testing.assert_allclose(fit.slopes, [3, 5], rtol=1e-12)
+    np.testing.assert_allclose(fit.intercepts, [1, -2], rtol=1e-11)
+    assert fit.slope == pytest.approx(4)
+    # Student's t with one degree of freedom: 12.706 x (sd sqrt 2) / sqrt 2
+    assert (fit.low, fit.high) == pytest.approx((4 - 12.7062, 4 + 12.7062), abs=1e-3)
+    line = 4 * x - 0.5
+    logs = np.log(times)
+    r2 = 1 - ((logs - line[:, None]) ** 2).sum() / ((logs - logs.mean()) ** 2).sum()
+    assert fit.r2 == pytest.approx(r2, rel=1e-12)
+    assert fit.decades == pytest.approx((9 + 15) / 2 / math.log(10))
+    one = delay_fit(x, np.exp(np.stack([2 * x, 2 * x, np.full(3, np.nan)], axis=1)))
+    assert len(one.slopes) == 2
+    assert one.r2 == pytest.approx(1)
+
+
+@pytest.mark.parametrize(
+    ("call", "words"),
+    [
+        (lambda: laws_of_strength(LAW, [0.0]), "strengths must be a finite number > 0"),
+        (lambda: delay_times([], runs=1, seed=0), "laws must hold one TokenLaw"),
+        (lambda: delay_times([LAW], runs=0, seed=0), "runs must be"),
+        (lambda: delay_times([LAW], runs=1, seed=0, steps=0), "steps must be"),
+        (lambda: course(LAW, [1.0, 0.5], runs=1, seed=0), "times must be positive and rising"),
+        (lambda: course(LAW, [], runs=1, seed=0), "times must be"),
+        (lambda: delay_fit([1.0, 1.0], np.ones((2, 3))), "two strengths or more"),
+        (lambda: delay_fit([1.0, 2.0], np.full((2, 3), np.nan)), "two complete runs"),
+    ],
+)
+def test_bad_arguments(call, words):
+    with pytest.raises(ValueError, match=words):
+        call()

@@ -1,0 +1,158 @@
+"""The constructed direction in inner products equals the one made of vectors; gradient descent on p is the one-line rule."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+
+from attnlib.token_selection.existence import (
+    constructed,
+    existence_study,
+    identity_start,
+    memorised_share,
+    train_prompt,
+)
+from attnlib.token_selection.gram import draw_gram, gram_of
+from attnlib.token_selection.law import TokenLaw
+from attnlib.token_selection.start import Start
+
+LAW = TokenLaw(6, 60, 5, 5.0, weak_signal=0.3, noise_std=1.3, label_noise=1 / 3)
+
+
+def direction(sample, r: int, c: float) -> torch.Tensor:
+    """p of run r as a vector, from the law's means and the tokens themselves."""
+    mean = torch.zeros_like(sample.tokens[r])
+    mean[..., :2] = sample.law.means(sample.labels.true[r])
+    noise = sample.tokens[r] - mean
+    p = torch.zeros(sample.law.d, dtype=torch.float64)
+    p[:2] = sample.law.signal_norm
+    for i, flipped in enumerate(sample.labels.noisy[r].tolist()):
+        p += c * noise[i, 1 if flipped else 0]
+    return p
+
+
+@pytest.fixture(scope="module")
+def both():
+    sample = LAW.draw(3, 4)
+    strengths = (0.05, 0.4, 1.7)
+    return sample, strengths, constructed(gram_of(sample, Start()), strengths, count=4000)
+
+
+def test_training_accuracies_by_vectors(both):
+    sample, strengths, ladder = both
+    for r in range(4):
+        y, noisy = sample.labels.observed[r], sample.labels.noisy[r]
+        for k, c in enumerate(strengths):
+            z, values = sample.tokens[r] @ direction(sample, r, c), sample.tokens[r] @ sample.head
+            soft = ((torch.softmax(z, -1) * values).sum(-1) * y > 0).double()
+            best = z.argmax(-1)
+            hard = (values[torch.arange(6), best] * y > 0).double()
+            assert ladder.train_softmax[r, k] == soft.mean()
+            assert ladder.train_argmax[r, k] == hard.mean()
+            assert ladder.clean_argmax[r, k] == pytest.approx(hard[~noisy].mean().item())
+            assert ladder.noisy_argmax[r, k] == pytest.approx(hard[noisy].mean().item())
+            chosen = sample.tokens[r, torch.arange(6), best, :2]
+            torch.testing.assert_close(ladder.projections[r, k], chosen, rtol=0, atol=1e-10)
+    assert 0 < ladder.noisy_argmax.mean() < 1  # something to compare
+
+
+def test_norm_and_fresh_accuracy_by_vectors(both):
+    sample, strengths, ladder = both
+    count = 20_000
+    points, true = LAW.draw_fresh(count, 8)
+    values = points @ sample.head
+    for r, k in ((0, 0), (1, 1), (2, 2), (3, 1)):
+        p = direction(sample, r, strengths[k])
+        assert ladder.norm_squared[r, k].item() == pytest.approx((p @ p).item(), rel=1e-10)
+        z = points @ p
+        hard = (values.gather(1, z.argmax(1, keepdim=True))[:, 0] * true > 0).double().mean().item()
+        soft = ((torch.softmax(z, -1) * values).sum(-1) * true > 0).double().mean().item()
+        allowed = 5 * math.sqrt(0.25 / count + 0.25 / 4000)
+        assert abs(ladder.fresh_argmax[r, k].item() - hard) < allowed
+        assert abs(ladder.fresh_softmax[r, k].item() - soft) < allowed
+
+
+def test_the_two_readouts_differ_where_scores_are_small():
+    """Scores of order one: soft attention averages, the largest score gambles."""
+    law = TokenLaw(6, 40, 5, 1.2, weak_signal=0.3, noise_std=0.8, label_noise=1 / 3)
+    sample, count = law.draw(5), 40_000
+    ladder = constructed(gram_of(sample, Start()), (0.01,), count=count)
+    points, true = law.draw_fresh(count, 6)
+    z, values = points @ direction(sample, 0, 0.01), points @ sample.head
+    hard = (values.gather(1, z.argmax(1, keepdim=True))[:, 0] * true > 0).double().mean().item()
+    soft = ((torch.softmax(z, -1) * values).sum(-1) * true > 0).double().mean().item()
+    assert abs(hard - soft) > 0.03
+    assert ladder.fresh_argmax[0, 0].item() == pytest.approx(hard, abs=0.012)
+    assert ladder.fresh_softmax[0, 0].item() == pytest.approx(soft, abs=0.012)
+
+
+def test_memorised_share_has_its_half_at_the_lower_line():
+    law = TokenLaw(100, 10_000, 8, 20.0, weak_signal=0.2)
+    value = 0.5 * math.erfc(-0.2 * 20 / 2)  # Phi(rho |mu| / sqrt 2)
+    assert memorised_share(law, 0.032) == pytest.approx(0.5 * value, rel=1e-12)
+    assert memorised_share(law, 0.064, lower=2.0) == pytest.approx(0.5 * value, rel=1e-12)
+    ahead = (0.04 * 10_000 - 320) / math.sqrt(2 * (0.04**2 * 1e6 + 800))
+    assert memorised_share(law, 0.04) == pytest.approx(0.5 * math.erfc(-ahead / math.sqrt(2)) * value, rel=1e-12)
+
+
+def test_identity_start_is_training_with_the_identity():
+    """p-only descent by vectors with W = I: p <- p + alpha sum c x."""
+    sample = LAW.draw(1)
+    run = train_prompt(gram_of(sample, Start()), 0.2, 30, moments=4, count=2000)
+    X, y, p = sample.tokens[0], sample.labels.observed[0], torch.zeros(60, dtype=torch.float64)
+    noisy, sums = sample.labels.noisy[0], torch.zeros(6, dtype=torch.float64)
+    coefficients = torch.zeros(6, 5, dtype=torch.float64)
+    for step in range(31):
+        z = (X @ p).requires_grad_()
+        s = torch.softmax(z, -1)
+        f = (s * (X @ sample.head)).sum(-1)
+        if step == 30:
+            break
+        c = -torch.autograd.grad(torch.log(1 + torch.exp(-y * f)).mean(), z)[0]
+        sums += (s[:, 0] * (1 - s[:, 0])).detach()
+        coefficients += 0.2 * c
+        p = p + 0.2 * torch.einsum("nt,ntd->d", c, X)
+    assert run.train_accuracy[-1, 0].item() == (f * y > 0).double().mean().item()
+    strength = coefficients[noisy, 1].mean() / (p[:2].mean() / 5.0)
+    assert run.strength[-1, 0].item() == pytest.approx(strength.item(), rel=1e-9)
+    other = direction(sample, 0, strength.item())
+    cosine = p @ other / (p.norm() * other.norm())
+    assert run.alignment[-1, 0].item() == pytest.approx(cosine.item(), rel=1e-9)
+    expected = torch.stack([sums[~noisy].mean(), sums[noisy].mean()])
+    torch.testing.assert_close(run.still_to_move[:, 0], expected, rtol=1e-10, atol=0)
+    assert run.steps == (0, 10, 20, 30)
+    assert run.strength[0].isnan().all()
+
+
+def test_identity_start_keeps_the_training_sets():
+    gram = draw_gram(LAW, 2, 2)
+    same = identity_start(gram)
+    assert torch.equal(same.kernel, gram.kernel)
+    assert torch.equal(same.weighted, gram.kernel)
+    assert same.prompt_norm_squared.abs().max() == 0
+
+
+def test_the_published_ladder():
+    """Sheet, one seed: c = .02 .80/1, .04 .96/1, .1 1/.995, .2 1/.83, .5 1/.68, 1 1/.645, from 200 points: within a seed's spread."""
+    law = TokenLaw(100, 10_000, 8, 20.0, weak_signal=0.2)
+    ladder = constructed(draw_gram(law, 21, 5), (0.02, 0.04, 0.1, 0.2, 0.5, 1.0), count=4000)
+    train, fresh = ladder.train_argmax.mean(0), ladder.fresh_argmax.mean(0)
+    np.testing.assert_allclose(train, [0.8, 0.96, 1, 1, 1, 1], atol=0.03)
+    np.testing.assert_allclose(fresh, [1, 1, 0.985, 0.83, 0.66, 0.62], atol=0.05)
+
+
+def test_bad_arguments():
+    gram = draw_gram(LAW, 0)
+    with pytest.raises(ValueError, match="strengths must hold"):
+        constructed(gram, ())
+    with pytest.raises(ValueError, match="strengths must be a finite number"):
+        constructed(gram, (float("nan"),))
+    with pytest.raises(ValueError, match="step_size must be"):
+        train_prompt(gram, 0.0, 3)
+    with pytest.raises(ValueError, match="moments must be"):
+        train_prompt(gram, 0.1, 3, moments=1)
+    with pytest.raises(ValueError, match="runs must be"):
+        existence_study(LAW, (1.0,), step_size=0.1, steps=2, runs=1)
+    with pytest.raises(ValueError, match="label_noise must flip"):
+        existence_study(TokenLaw(6, 60, 5, 5.0, label_noise=0.0), (1.0,), step_size=0.1, steps=2)

@@ -1,0 +1,97 @@
+"""The leak: the shared draws are there, and nowhere else; the reported digit is 1 - 4/1000."""
+
+import numpy as np
+import pytest
+import torch
+
+from attnlib.token_selection.descent import gradient_descent
+from attnlib.token_selection.law import TokenLaw
+from attnlib.token_selection.official import leaked_sample, leaked_test
+from attnlib.token_selection.start import CODE_START
+
+LAW = TokenLaw(6, 40, 5, 4.0, weak_signal=0.3, noise_std=1.5, label_noise=1 / 3)
+
+
+def test_training_set_is_the_generators_first_block_with_two_tokens_exchanged():
+    tokens = leaked_sample(LAW, 9).tokens[0]
+    noise = 1.5 * np.random.default_rng(9).standard_normal((6, 5, 40))
+    expected = noise[:, [0, 2, 1, 3, 4]]
+    expected[:3, 0, 0] += 4.0
+    expected[3:, 0, 1] += 4.0
+    expected[:3, 1, 1] += 1.2
+    expected[3:, 1, 0] += 1.2
+    expected[:3, 2, 0] += 1.2
+    expected[3:, 2, 1] += 1.2
+    np.testing.assert_allclose(tokens.numpy(), expected, rtol=0, atol=1e-14)
+
+
+def test_the_leaked_test_by_dense_descent_and_one_block_of_noise():
+    """Everything again from vectors: train densely, draw the test set in one go, count."""
+    result = leaked_test(LAW, 4, 0.3, 50, test_size=124)
+    sample = leaked_sample(LAW, 4)
+    path = gradient_descent(sample, CODE_START, 0.3, 50)
+    torch.testing.assert_close(result.trajectory.scores[-1], path.scores[-1], rtol=0, atol=1e-10)
+    W, p = CODE_START.draw(40, 4)
+    for step in range(50):
+        c = _forces(path.scores[step, 0], sample)
+        G = torch.einsum("nt,ntd->d", c, sample.tokens[0])
+        W, p = W + 0.3 * torch.outer(p, G), p + 0.3 * (W @ G)
+    noise = torch.as_tensor(1.5 * np.random.default_rng(4).standard_normal((124, 5, 40)))[:, [0, 2, 1, 3, 4]]
+    true = torch.cat([torch.ones(62), -torch.ones(62)]).double()
+    noise[..., :2] += LAW.means(true)
+    f = (torch.softmax(noise @ (W.T @ p), -1) * (noise @ sample.head)).sum(-1)
+    torch.testing.assert_close(result.margins, true * f, rtol=0, atol=1e-10)
+    assert result.wrong == tuple(torch.nonzero(true * f <= 0).flatten().tolist())
+    assert result.reported_accuracy == pytest.approx((true * f > 0).double().mean().item())
+
+
+def _forces(z: torch.Tensor, sample) -> torch.Tensor:
+    z = z.clone().requires_grad_()
+    f = (torch.softmax(z, -1) * (sample.tokens[0] @ sample.head)).sum(-1)
+    loss = torch.log(1 + torch.exp(-sample.labels.observed[0] * f)).mean()
+    return -torch.autograd.grad(loss, z)[0]
+
+
+def test_the_authors_seed_reports_0996_and_fresh_points_do_not():
+    result = leaked_test(TokenLaw(20, 2000, 8, 20.0), 42, 5e-3, 1000, record=[99, 999])
+    assert result.flipped == result.wrong == (0, 1, 10, 11)
+    assert result.reported_accuracy == pytest.approx(0.996)
+    assert result.wrong_fresh == 0
+    assert result.fresh_accuracy == 1.0
+    assert result.fresh_error < 1e-10
+    path = result.trajectory
+    assert path.steps == (99, 999, 1000)
+    assert path.attention_of("clean")[1, 0, 0].item() == pytest.approx(0.995, abs=0.002)  # published
+    assert path.attention_of("noisy")[1, 0, 1].item() == pytest.approx(
+        0.844, abs=0.08
+    )  # published; their W_0 is not seeded
+    assert path.loss[1, 0].item() == pytest.approx(0.4527, abs=0.002)
+
+
+def test_fresh_points_share_nothing_with_the_training_noise():
+    training = leaked_sample(LAW, 4).tokens[0].flatten()
+    fresh, _ = LAW.draw_fresh(20, 4)
+    assert not np.isin(np.round(training.numpy(), 9), np.round(fresh.numpy(), 9)).any()
+
+
+@pytest.mark.parametrize(
+    ("law", "words"),
+    [(TokenLaw(5, 20, 4, 3.0, label_noise=0.5), "even n"), (TokenLaw(6, 20, 4, 3.0, balanced=False), "balanced")],
+)
+def test_only_balanced_even_laws(law, words):
+    with pytest.raises(ValueError, match=words):
+        leaked_sample(law, 0)
+
+
+def test_a_dimension_too_large_for_a_matrix():
+    with pytest.raises(ValueError, match="d must be <= 12000, W_0 is held whole here; got 12001"):
+        leaked_test(TokenLaw(6, 12_001, 5, 4.0, label_noise=1 / 3), 0, 0.1, 1, test_size=8)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"), [("test_size", 5), ("test_size", 7), ("steps", -1), ("step_size", 0.0), ("seed", -1)]
+)
+def test_bad_arguments(name, value):
+    good = {"seed": 0, "step_size": 0.1, "steps": 1, "test_size": 8}
+    with pytest.raises(ValueError, match=f"{name} must be"):
+        leaked_test(LAW, **(good | {name: value}))

@@ -1,0 +1,112 @@
+"""TS61-TS69 on a real run of three seeds; and on invented studies that break one claim each."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+
+from attnlib.claims import Verdict
+from attnlib.token_selection.real.claims_real import CLAIMS
+from attnlib.token_selection.real.digits import digits_study
+
+
+@pytest.fixture(scope="module")
+def study():
+    return digits_study(seeds=3, seed=10, sizes=(100, 200), noise_levels=(0.0, 0.2), free=(2, 8))
+
+
+@pytest.mark.parametrize("id", CLAIMS)
+def test_claims(study, id):
+    result = CLAIMS[id].check(study)
+    assert result.as_expected, (result.verdict, result.evidence, result.violated)
+    assert result.has_power, result.twin
+
+
+def test_ids_are_those_of_page_six():
+    assert list(CLAIMS) == [f"TS{number}" for number in range(61, 70)]
+    assert CLAIMS.wing == "token_selection"
+
+
+def test_no_evidence_prints_a_number_that_another_processor_would_change(study):
+    # The measured column holds words only; the rule and the prediction hold the bounds.
+    for result in CLAIMS.check(study):
+        assert not any(sign.isdigit() for sign in result.evidence.measured), result.claim.id
+        assert result.evidence.numbers == {}
+
+
+def with_runs(study, **change):
+    """The study with fields of every full run replaced by what `change[name](run)` gives."""
+    runs = {
+        n: [replace(run, **{name: make(run) for name, make in change.items()}) for run in some]
+        for n, some in study.runs.items()
+    }
+    return replace(study, runs=runs)
+
+
+def flat(value):
+    return lambda run: torch.full_like(run.test_accuracy, value)
+
+
+def path(*last):
+    """Every row of the path equal: a line from 0.9 to the value of its noise level."""
+
+    def make(run):
+        steps = torch.linspace(0, 1, run.test_accuracy.shape[1], dtype=torch.float64)
+        return torch.stack([0.9 + (end - 0.9) * steps for end in last])
+
+    return make
+
+
+BROKEN = {
+    "TS61": {"fit_noisy": flat(0.7)},
+    "TS62": {"test_accuracy": path(0.9, 0.88)},
+    "TS64": {"test_accuracy": path(0.95, 0.96)},
+    "TS65": {"test_accuracy": path(0.9, 0.88)},
+    "TS66": {"fit_noisy": flat(1.0), "reach": lambda run: 0.75},
+    "TS67": {"twin_distance": lambda run: run.twin_distance[:, [1, 0, 2]]},
+    "TS69": {"linear_head": lambda run: run.linear_head[:1].expand(2)},
+}
+
+
+@pytest.mark.parametrize("id", BROKEN)
+def test_a_study_in_which_the_claim_is_false_fails_it(study, id):
+    claim = CLAIMS[id]
+    assert claim.judge(study, 1.0).holds
+    assert not claim.judge(with_runs(study, **BROKEN[id]), 1.0).holds
+
+
+def test_a_benign_study_would_pass_the_claim_that_fails(study):
+    assert not CLAIMS["TS63"].judge(study, 1.0).holds
+    assert CLAIMS["TS63"].judge(with_runs(study, test_accuracy=path(0.9, 0.88)), 1.0).holds
+
+
+def test_small_reach_fails_when_two_heads_memorise_or_harm(study):
+    def held(**change):
+        made = {k: [replace(run, **change) for run in runs] for k, runs in study.held.items()}
+        return CLAIMS["TS68"].judge(replace(study, held=made), 1.0)
+
+    assert held().holds
+    run = study.held[2][0]
+    assert not held(fit_noisy=torch.full_like(run.fit_noisy, 0.6)).holds
+    accuracy = run.test_accuracy.clone()
+    accuracy[0], accuracy[1] = 0.9, 0.8
+    assert not held(test_accuracy=accuracy).holds
+
+
+def test_outside_the_regime_is_said_in_words(study):
+    low = with_runs(study, reach=lambda run: 0.5)
+    assert CLAIMS["TS62"].check(low).verdict == Verdict.OUTSIDE
+    assert CLAIMS["TS62"].check(low).violated == "needs reach >= 0.9 in every seed; here one has less"
+    few = replace(
+        study,
+        seeds=study.seeds[:2],
+        runs={n: runs[:2] for n, runs in study.runs.items()},
+        held={k: runs[:2] for k, runs in study.held.items()},
+    )
+    assert CLAIMS["TS65"].check(few).violated == "needs three seeds or more; here 2"
+    unheld = replace(study, held={})
+    assert CLAIMS["TS68"].check(unheld).verdict == Verdict.OUTSIDE
+    short = replace(study, steps=90)
+    assert CLAIMS["TS64"].check(short).violated == "needs steps x step size >= 0.5; here 0.45"
+    small = replace(study, sizes=(20,))
+    assert "needs an n >= 100; here (20,)" in CLAIMS["TS61"].check(small).violated

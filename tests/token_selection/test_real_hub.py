@@ -1,0 +1,386 @@
+"""ViT and BERT through `transformers`, sets through `datasets`, on tiny stand-ins saved to a folder, without network.
+
+The stand-ins have random weights: they prove the plumbing (columns, re-initialisation, freezing, shapes), not any accuracy.
+"""
+
+import os
+
+os.environ.setdefault("HF_HUB_OFFLINE", "1")  # read when the libraries are imported: no test may fetch anything
+
+import datasets
+import huggingface_hub
+import numpy as np
+import pytest
+import torch
+import transformers
+from torch import nn
+from torch.nn import functional
+
+from attnlib.token_selection.real import hub, hub_data
+from attnlib.token_selection.real.frozen import QueryKey
+from attnlib.token_selection.real.loaders import DATA_SETS, DataSetNotFound, load
+from attnlib.token_selection.real.selection import train_selection
+
+CLASSES, LAYERS, WIDTH = 3, 2, 32
+SIZES = {"hidden_size": WIDTH, "num_hidden_layers": LAYERS, "num_attention_heads": 4, "intermediate_size": 48}
+
+
+@pytest.fixture(autouse=True)
+def offline(monkeypatch, tmp_path):
+    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", True)
+    monkeypatch.setattr(datasets.config, "HF_HUB_OFFLINE", True)
+    monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path / "cache")
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory):
+    """Tiny stand-ins in folders, as save_pretrained writes them; initializer_range 0.3 so that attention is not uniform."""
+    found = {}
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        vit = transformers.ViTConfig(**SIZES, image_size=8, patch_size=4, num_channels=1, initializer_range=0.3)
+        bert = transformers.BertConfig(**SIZES, vocab_size=40, max_position_embeddings=12, initializer_range=0.3)
+        for kind, model in (("image", transformers.ViTModel(vit)), ("text", transformers.BertModel(bert))):
+            for parameter in model.parameters():  # the library starts biases at zero, which would hide a lost bias
+                if parameter.ndim == 1:
+                    nn.init.normal_(parameter, mean=0.0 if parameter.std() == 0 and parameter[0] == 0 else 1.0, std=0.3)
+            found[kind] = tmp_path_factory.mktemp(kind)
+            model.save_pretrained(found[kind])
+    return found
+
+
+def inputs_of(kind, count=5):
+    generator = torch.Generator().manual_seed(1)
+    if kind == "image":
+        return {"pixel_values": torch.rand(count, 1, 8, 8, generator=generator)}
+    mask = torch.arange(7) < torch.tensor([7, 3, 5, 1, 7])[:count, None]
+    return {"input_ids": torch.randint(1, 40, (count, 7), generator=generator) * mask, "attention_mask": mask.long()}
+
+
+def double(kind, folders):
+    with torch.random.fork_rng():
+        torch.manual_seed(2)  # the fresh head
+        model = hub.load_classifier(kind, CLASSES, source=folders[kind]).double()
+    inputs = {name: x.double() if x.is_floating_point() else x for name, x in inputs_of(kind).items()}
+    return model, inputs, inputs["attention_mask"].bool() if kind == "text" else None
+
+
+KINDS = pytest.mark.parametrize("kind", ["image", "text"])
+# Logits agree to rounding. The library's ViT takes its softmax in float32 even in a float64 model, its BERT does not.
+CLOSE = {"image": 2e-6, "text": 1e-11}
+
+
+@KINDS
+def test_a_loaded_backbone_is_eager_without_dropout_and_has_a_fresh_head(kind, folders, capfd):
+    model = hub.load_classifier(kind, CLASSES, source=folders[kind])
+    attentions = model(**inputs_of(kind), output_attentions=True).attentions
+    assert len(attentions) == LAYERS  # sdpa returns an empty tuple, and every attention statistic would be missing
+    torch.testing.assert_close(attentions[-1].sum(-1), torch.ones(attentions[-1].shape[:-1]))
+    assert model.classifier.out_features == CLASSES
+    assert {module.p for module in model.modules() if isinstance(module, nn.Dropout)} <= {0.0}
+    assert not model.training
+    assert capfd.readouterr().err == ""
+
+
+def test_the_default_backbones_are_the_papers():
+    assert hub.BACKBONES == {"image": "google/vit-base-patch16-224-in21k", "text": "bert-base-uncased"}
+
+
+@KINDS
+def test_phase_two_trains_exactly_query_and_key_of_the_last_layer(kind, folders):
+    model = hub.load_classifier(kind, CLASSES, source=folders[kind])
+    before = {name: parameter.clone() for name, parameter in model.named_parameters()}
+    trained = hub.begin_phase_two(model, seed=3)
+    names = [name for name, parameter in model.named_parameters() if parameter.requires_grad]
+    assert len(trained) == len(names) == 4
+    assert all(f".{LAYERS - 1}.attention." in name for name in names)
+    parts = hub.last_layer(model)
+    start = QueryKey.start(WIDTH, WIDTH, scale=0.3, seed=3)  # 0.3: the stand-in's initializer_range
+    torch.testing.assert_close(parts.query.weight, start.query[0].T, rtol=0, atol=0)
+    torch.testing.assert_close(parts.key.weight, start.key[0].T, rtol=0, atol=0)
+    assert not parts.query.bias.any()
+    assert not parts.key.bias.any()
+    # One step with the library's own forward pass moves query and key, and nothing else.
+    after_start = {name: parameter.detach().clone() for name, parameter in model.named_parameters()}
+    optimiser = torch.optim.SGD([p for p in model.parameters() if p.requires_grad], lr=1.0)
+    functional.cross_entropy(model(**inputs_of(kind)).logits, torch.tensor([0, 1, 2, 0, 1])).backward()
+    optimiser.step()
+    for name, parameter in model.named_parameters():
+        moved = not torch.equal(parameter, after_start[name])
+        assert moved == (name in names), name
+        assert torch.equal(parameter, before[name]) == (name not in names), name
+
+
+@pytest.mark.parametrize(("kind", "tensors"), [("image", 2), ("text", 4)])
+def test_phase_one_trains_the_head_only(kind, tensors, folders):
+    model = hub.load_classifier(kind, CLASSES, source=folders[kind])
+    assert len(hub.begin_phase_one(model)) == tensors
+    names = {name.split(".")[-2] for name, parameter in model.named_parameters() if parameter.requires_grad}
+    assert names == ({"classifier"} if kind == "image" else {"classifier", "dense"})
+    model.classifier = nn.Linear(WIDTH, CLASSES, bias=False)
+    with pytest.raises(RuntimeError, match=f"phase 1 must train {tensors} tensors, the head; found {tensors - 1}"):
+        hub.begin_phase_one(model)
+
+
+@KINDS
+def test_the_frozen_layer_gives_the_librarys_logits(kind, folders):
+    model, inputs, mask = double(kind, folders)
+    frozen = hub.frozen_last_layer(model, hub.last_layer_input(model, inputs), mask, batch=2)
+    own = hub.last_layer(model).query_key()
+    output = model(**inputs, output_attentions=True)
+    logits = frozen.logits(own)
+    torch.testing.assert_close(logits, output.logits, rtol=0, atol=CLOSE[kind])
+    torch.testing.assert_close(frozen.attention(own), output.attentions[-1][:, :, 0].double(), rtol=0, atol=CLOSE[kind])
+    # Power: a lost query bias, exchanged query and key, or a lost mask would be seen.
+    zero = torch.zeros_like(own.query_bias)
+    others = [QueryKey(own.query, zero, own.key), QueryKey(own.key, own.query_bias, own.query)]
+    variants = [frozen.logits(weights) for weights in others]
+    if mask is not None:
+        variants.append(hub.frozen_last_layer(model, hub.last_layer_input(model, inputs)).logits(own))
+    for other in variants:
+        assert (other - output.logits).abs().max() > 1e-4
+    assert not any(parameter.requires_grad for parameter in frozen.finish.parameters())
+
+
+@KINDS
+def test_the_keys_bias_drops_out_of_the_softmax(kind, folders):
+    model, inputs, _ = double(kind, folders)
+    before = model(**inputs).logits
+    hub.last_layer(model).key.bias.data += 5.0
+    torch.testing.assert_close(model(**inputs).logits, before, rtol=0, atol=CLOSE[kind])
+    hub.last_layer(model).query.bias.data += 5.0
+    assert (model(**inputs).logits - before).abs().max() > 1e-3
+
+
+@KINDS
+def test_the_fast_engine_trains_as_the_library_does(kind, folders):
+    """Four Adam steps from the same start: the cached layer against backpropagation through the whole backbone."""
+    model, inputs, mask = double(kind, folders)
+    frozen = hub.frozen_last_layer(model, hub.last_layer_input(model, inputs), mask)
+    trained = hub.begin_phase_two(model, seed=1)
+    labels = torch.tensor([2, 0, 1, 1, 0])
+    weights = QueryKey(*(tensor.double() for tensor in frozen.start(scale=0.3, seed=1).tensors()))
+    torch.testing.assert_close(frozen.logits(weights)[0], model(**inputs).logits, rtol=0, atol=CLOSE[kind])
+    sizes = [0.005, 0.01, 0.0055, 0.001]  # two warm-up steps, then linear to a tenth
+    optimiser = torch.optim.Adam(trained, lr=1.0)
+    for size in sizes:
+        optimiser.param_groups[0]["lr"] = size
+        optimiser.zero_grad()
+        functional.cross_entropy(model(**inputs).logits, labels).backward()
+        optimiser.step()
+    fast, _ = train_selection(frozen, labels[None], weights, steps=4, step_size=0.01, warmup=2, final_fraction=0.1)
+    # Adam divides by the gradient's size, so where that is tiny the float32 softmax of the ViT is felt: hence the mean.
+    close = {"image": 1e-5, "text": 1e-9}[kind]
+    assert (fast.query[0] - hub.last_layer(model).query.weight.T).abs().mean() < close
+    assert (fast.query[0] - weights.query[0]).abs().mean() > 1e-3
+    torch.testing.assert_close(frozen.logits(fast)[0], model(**inputs).logits, rtol=0, atol=10 * close)
+    assert (frozen.logits(fast) - frozen.logits(weights)).abs().max() > 1e-3
+
+
+class OldAttention(nn.Module):
+    """ViT's attention under the names of transformers 4: attention.attention.query, attention.output.dense."""
+
+    def __init__(self, new):
+        super().__init__()
+        self.attention = nn.Module()
+        self.attention.query, self.attention.key, self.attention.value = new.q_proj, new.k_proj, new.v_proj
+        self.output = nn.Module()
+        self.output.dense = new.o_proj
+
+
+def in_the_old_layout(model):
+    old = nn.Module()
+    old.base_model_prefix, old.config, old.classifier = "vit", model.config, model.classifier
+    old.vit = nn.Module()
+    old.vit.layernorm, old.vit.encoder = model.vit.layernorm, nn.Module()
+    old.vit.encoder.layer = nn.ModuleList()
+    for new in model.vit.layers:
+        layer = nn.Module()
+        layer.attention, layer.layernorm_before, layer.layernorm_after = (
+            OldAttention(new.attention),
+            new.layernorm_before,
+            new.layernorm_after,
+        )
+        layer.intermediate = nn.Sequential(new.mlp.fc1, new.mlp.activation_fn)
+        layer.output = nn.Module()
+        layer.output.dense = new.mlp.fc2
+        old.vit.encoder.layer.append(layer)
+    return old
+
+
+def test_the_old_names_of_vit_are_found_and_train_four_tensors_too(folders):
+    model, inputs, _ = double("image", folders)
+    hidden, logits = hub.last_layer_input(model, inputs), model(**inputs).logits
+    old = in_the_old_layout(model)
+    assert hub.last_layer(old).query is model.vit.layers[-1].attention.q_proj
+    frozen = hub.frozen_last_layer(old, hidden)
+    torch.testing.assert_close(frozen.logits(hub.last_layer(old).query_key()), logits, rtol=0, atol=CLOSE["image"])
+    trained = hub.begin_phase_two(old, seed=0)
+    assert len(trained) == 4
+    names = {name for name, parameter in old.named_parameters() if parameter.requires_grad}
+    assert {name.rsplit(".", 3)[-2] for name in names} == {"query", "key"}
+    assert all("encoder.layer.1.attention.attention." in name for name in names)
+
+
+def test_an_unknown_layout_is_an_error_and_not_a_silent_nothing(folders):
+    model = hub.load_classifier("image", CLASSES, source=folders["image"])
+    attention = model.vit.layers[-1].attention
+    attention.query_projection = attention.q_proj
+    del attention.q_proj
+    with pytest.raises(ValueError, match="this version of transformers names them otherwise"):
+        hub.begin_phase_two(model, seed=0)
+    model = hub.load_classifier("image", CLASSES, source=folders["image"])
+    model.vit.layers[-1].attention.k_proj = model.vit.layers[-1].attention.q_proj
+    with pytest.raises(RuntimeError, match=r"phase 2 must train 4 tensors.*found 2"):
+        hub.begin_phase_two(model, seed=0)
+
+
+@KINDS
+def test_a_backbone_that_cannot_be_fetched_says_what_to_do(kind, tmp_path, monkeypatch):
+    monkeypatch.setitem(hub.BACKBONES, kind, "nobody/no-such-model")
+    with pytest.raises(OSError, match=r"backbone 'nobody/no-such-model' could not be loaded.*pass source=FOLDER"):
+        hub.load_classifier(kind, CLASSES)
+    with pytest.raises(OSError, match="tokenizer 'nobody/no-such-tokenizer' could not be loaded"):
+        hub.load_tokenizer("nobody/no-such-tokenizer")
+    with pytest.raises(OSError, match=r"backbone .* could not be loaded"):
+        hub.load_classifier(kind, CLASSES, source=tmp_path)
+
+
+def test_a_missing_extra_is_named(monkeypatch):
+    monkeypatch.setitem(__import__("sys").modules, "transformers", None)
+    with pytest.raises(ModuleNotFoundError, match=r"need transformers.*attnlib\[real\]"):
+        hub.load_classifier("image", CLASSES)
+
+
+def test_images_go_through_a_saved_processor(folders, tmp_path):
+    processor = transformers.ViTImageProcessorPil(size={"height": 8, "width": 8}, do_normalize=False)
+    processor.save_pretrained(tmp_path)
+    white = np.full((28, 28, 3), 255, np.uint8)
+    pixels = hub.load_image_processor(tmp_path)([white, white // 5], return_tensors="pt")["pixel_values"]
+    assert pixels.shape == (2, 3, 8, 8)
+    torch.testing.assert_close(pixels[:, 1, 3, 4], torch.tensor([1.0, 0.2]), rtol=0, atol=1e-6)
+
+
+# --- Data sets from a local folder in the hub's layout -------------------------------------------------------------------
+
+
+def saved(folder, features, columns, split="train"):
+    (folder / "data").mkdir(parents=True, exist_ok=True)
+    table = datasets.Dataset.from_dict(columns, features=datasets.Features(features))
+    table.to_parquet(folder / "data" / f"{split}-00000-of-00001.parquet")
+    return folder
+
+
+def test_texts_with_class_names_from_parquet(tmp_path):
+    names = list(DATA_SETS["trec"].class_names)
+    features = {
+        "text": datasets.Value("string"),
+        "coarse_label": datasets.ClassLabel(names=names),
+        "fine_label": datasets.Value("int64"),
+    }
+    columns = {"text": ["Who ?", "How far ?", "Where ?"], "coarse_label": [3, 5, 4], "fine_label": [9, 9, 9]}
+    saved(tmp_path / "trec", features, columns)
+    saved(tmp_path / "trec", features, {key: value[:1] for key, value in columns.items()}, "test")
+    found = hub_data.fetch(DATA_SETS["trec"], path=tmp_path / "trec")
+    assert list(found) == ["train", "test"]
+    assert found["train"][0] == ("Who ?", "How far ?", "Where ?")
+    assert found["train"][1].tolist() == [3, 5, 4]
+    assert [names[label] for label in found["test"][1]] == ["HUM"]
+
+
+@pytest.mark.parametrize(
+    ("name", "column", "shape"),
+    [("cifar10", "img", (32, 32, 3)), ("mnist", "image", (28, 28)), ("breast_mnist", "image", (28, 28))],
+)
+def test_images_under_either_column_name(tmp_path, name, column, shape):
+    recipe = DATA_SETS[name]
+    pixels = np.random.default_rng(0).integers(0, 256, (4, *shape), dtype=np.uint8)
+    from PIL import Image
+
+    labels, label = [1, 0, 1, 0], datasets.ClassLabel(names=list(recipe.class_names))
+    if name == "breast_mnist":
+        labels, label = [[value] for value in labels], datasets.List(datasets.Value("int64"))
+    saved(
+        tmp_path,
+        {column: datasets.Image(), "label": label},
+        {column: [Image.fromarray(image) for image in pixels], "label": labels},
+        "validation",
+    )
+    found = hub_data.fetch(recipe, path=tmp_path)
+    assert list(found) == ["val"]
+    x, y = found["val"]
+    assert y.tolist() == [1, 0, 1, 0]
+    assert x.dtype == np.uint8
+    expected = pixels[:, None] if pixels.ndim == 3 else np.moveaxis(pixels, -1, 1)
+    np.testing.assert_array_equal(x, expected)
+
+
+@pytest.mark.parametrize(
+    ("features", "columns", "message"),
+    [
+        (
+            {"text": "string", "label": "int64"},
+            {"text": ["a"], "label": [4]},
+            r"column label holds 1 labels in 4\.\.4, not 0\.\.3",
+        ),
+        ({"text": "string", "label": "int64"}, {"text": ["a"], "label": [-1]}, r"in -1\.\.-1"),
+        (
+            {"text": "string", "topic": "int64"},
+            {"text": ["a"], "topic": [1]},
+            "none of the columns label, coarse_label: found",
+        ),
+        ({"words": "string", "label": "int64"}, {"words": ["a"], "label": [1]}, "none of the columns image, img, text"),
+    ],
+)
+def test_a_set_with_other_columns_or_labels_is_refused(tmp_path, features, columns, message):
+    saved(tmp_path, {name: datasets.Value(kind) for name, kind in features.items()}, columns)
+    with pytest.raises(hub_data.HubError, match=message):
+        hub_data.fetch(DATA_SETS["ag_news"], path=tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("names", "message"),
+    [
+        (["World", "Sports", "Business"], "names 3 classes, not 4"),
+        (["Sports", "World", "Business", "Sci/Tech"], "classes in another order"),
+    ],
+)
+def test_class_names_of_the_hub_must_fit_ours(tmp_path, names, message):
+    features = {"text": datasets.Value("string"), "label": datasets.ClassLabel(names=names)}
+    saved(tmp_path, features, {"text": ["a", "b"], "label": [0, 1]})
+    with pytest.raises(hub_data.HubError, match=message):
+        hub_data.fetch(DATA_SETS["ag_news"], path=tmp_path)
+
+
+def test_a_refused_script_is_followed_by_the_parquet_revision(tmp_path, monkeypatch):
+    """What `datasets` raises for a repository with a loading script, then its automatic conversion or the lack of one."""
+    features = {"text": datasets.Value("string"), "coarse_label": datasets.Value("int64")}
+    table = datasets.Dataset.from_dict({"text": ["a"], "coarse_label": [2]}, features=datasets.Features(features))
+    calls = []
+
+    def load_dataset(*arguments, revision=None):
+        calls.append((*arguments, revision))
+        if revision is None:
+            raise RuntimeError("Dataset scripts are no longer supported, but found trec.py")
+        if "medmnist" in arguments[0]:
+            raise ValueError("Couldn't find revision")
+        return {"train": table}
+
+    monkeypatch.setattr(datasets, "load_dataset", load_dataset)
+    data = load("trec", "hub")
+    assert calls == [("CogComp/trec", None), ("CogComp/trec", "refs/convert/parquet")]
+    assert data.split("train").y.tolist() == [2]
+    assert data.source == "hub, CogComp/trec"
+    with pytest.raises(
+        DataSetNotFound, match=r"medmnist-v2 could not be loaded.*put breastmnist\.npz into \$ATTNLIB_DATA"
+    ):
+        load("breast_mnist", "hub")
+    assert calls[2] == ("albertvillanova/medmnist-v2", "breastmnist", None)
+
+
+def test_offline_the_hub_error_names_the_set_the_extra_and_the_folder(monkeypatch):
+    monkeypatch.delenv("ATTNLIB_DATA", raising=False)
+    with pytest.raises(DataSetNotFound, match=r"hub: fancyzhx/ag_news could not be loaded \(") as caught:
+        load("ag_news")
+    for part in ("attnlib[real]", "$ATTNLIB_DATA/ag_news", "train.csv"):
+        assert part in str(caught.value)

@@ -1,0 +1,235 @@
+"""From a data set to the caches of the noise study: who is used for what, on the small ViT and on pretrained stand-ins."""
+
+import dataclasses
+import struct
+
+import numpy as np
+import pytest
+import torch
+import transformers
+from torch import nn
+
+from attnlib.token_selection.real import hub, pretrained
+from attnlib.token_selection.real.loaders import DATA_SETS, RealData, Split, load
+from attnlib.token_selection.real.setups import PLANS, parts_of, prepare, split_indices, train_head
+from tests.token_selection.tiny_models import WORDS, save_tiny_bert, save_tiny_vit
+
+
+@pytest.fixture(scope="module")
+def encoder(tmp_path_factory):
+    return save_tiny_bert(tmp_path_factory.mktemp("encoder"))
+
+
+@pytest.fixture(scope="module")
+def vit(tmp_path_factory):
+    return save_tiny_vit(tmp_path_factory.mktemp("vit"))
+
+
+def test_parts_are_disjoint_and_drawn_from_the_whole_file():
+    parts = split_indices(100, (30, 20, 40), seed=1)
+    assert [len(part) for part in parts] == [30, 20, 40]
+    together = np.concatenate(parts)
+    assert len(set(together.tolist())) == 90
+    assert together.max() > 89
+    other = split_indices(100, (30, 20, 40), seed=2)
+    assert set(parts[0].tolist()) != set(other[0].tolist())
+    with pytest.raises(ValueError, match="parts must add up to at most 100"):
+        split_indices(100, (30, 20, 51), seed=1)
+
+
+def test_a_head_is_trained_on_its_features_and_frozen():
+    generator = torch.Generator().manual_seed(0)
+    labels = torch.arange(90) % 3
+    features = torch.eye(5)[labels] * 3 + torch.randn(90, 5, generator=generator) * 0.3
+    head = nn.Linear(5, 3)
+    nn.init.zeros_(head.weight)
+    trained = train_head(head, features, labels, seed=0, epochs=20, batch=16, step_size=0.05)
+    assert (trained(features).argmax(-1) == labels).all()
+    assert not any(parameter.requires_grad for parameter in trained.parameters())
+    again = nn.Linear(5, 3)
+    with torch.no_grad():
+        again.weight.zero_()
+        again.bias.copy_(head.bias)
+    assert (again(features).argmax(-1) != labels).any()
+    train_head(again, features, labels, seed=0, epochs=1, batch=16, step_size=1e-9)
+    assert again.weight.abs().max() < 1e-7  # the step size is the one that was asked for
+
+
+@pytest.fixture
+def questions(tmp_path, monkeypatch):
+    """TREC's two files with a word that gives the class away: 60 training questions and 12 test questions."""
+    kinds = [("HUM:ind", "who is it ?"), ("LOC:city", "where is it ?"), ("NUM:dist", "how far is it ?")]
+    (tmp_path / "trec").mkdir()
+    for name, count in (("train_5500.label", 60), ("TREC_10.label", 12)):
+        lines = [f"{label} {text} {WORDS[i % 5]}" for i in range(count) for label, text in [kinds[i % 3]]]
+        (tmp_path / "trec" / name).write_text("\n".join(lines), encoding="latin-1")
+    monkeypatch.setenv("ATTNLIB_DATA", str(tmp_path))
+    return tmp_path
+
+
+def test_a_text_setup_keeps_the_official_test_set_and_equals_the_library(encoder, questions):
+    plan = dataclasses.replace(PLANS["trec"], phase1=36, pool=20, max_length=9, epochs=150, head_step_size=3e-3)
+    setup = prepare("trec", 0, plan=plan, encoder=encoder, encoder_name="tiny stand-in", cache=questions / "cache")
+    assert (len(setup.pool), len(setup.test), setup.classes) == (20, 12, 6)
+    assert setup.test_labels.tolist() == [3, 4, 5] * 4
+    assert setup.head_only > 0.9  # the class can be read off one word
+    assert setup.backbone["what"].startswith("frozen tiny stand-in")
+    assert not setup.pool.mask.all()
+    # The head of the caches is the trained one, on the library's features of the test questions.
+    tokenizer = hub.load_tokenizer(encoder)
+    model = transformers.AutoModel.from_pretrained(encoder, attn_implementation="eager").eval()
+    texts = load("trec").split("test").x
+    batch = tokenizer(list(texts), return_tensors="pt", padding=True)
+    with torch.no_grad():
+        features = model(**batch).last_hidden_state[:, 0]
+        finish = setup.test.finish
+        accuracy = (finish.head(finish.pooler(features)).argmax(-1) == setup.test_labels).double().mean()
+    torch.testing.assert_close(setup.features[1], features, rtol=0, atol=5e-6)
+    assert accuracy.item() == setup.head_only
+    again = prepare("trec", 0, plan=plan, encoder=encoder, cache=questions / "cache")
+    assert torch.equal(again.pool.tokens, setup.pool.tokens)
+    torch.testing.assert_close(again.test.finish.head.weight, finish.head.weight, rtol=0, atol=0)
+    other = prepare("trec", 1, plan=plan, encoder=encoder, cache=questions / "cache")
+    assert not torch.equal(other.test.finish.head.weight, finish.head.weight)
+
+
+def test_without_the_pooler_the_head_is_linear_in_the_features(encoder, questions):
+    plan = dataclasses.replace(
+        PLANS["trec_linear_head"], phase1=36, pool=20, max_length=9, epochs=150, head_step_size=3e-3
+    )
+    assert not plan.pooler
+    setup = prepare("trec_linear_head", 0, plan=plan, encoder=encoder, cache=questions / "cache")
+    finish, own = setup.test.finish, setup.test.start()
+    attended = setup.test.attended(setup.test.attention(own))
+    features = finish.features(attended, setup.test.residual)
+    expected = features @ finish.head.weight.T + finish.head.bias
+    torch.testing.assert_close(setup.test.logits(own), expected, rtol=0, atol=1e-5)
+    assert setup.head_only > 0.5  # chance is a third
+    assert "; linear head on position 0 ([CLS])" in setup.backbone["what"]
+    with_pooler = prepare(
+        "trec", 0, plan=dataclasses.replace(plan, pooler=True), encoder=encoder, cache=questions / "cache"
+    )
+    assert not torch.allclose(with_pooler.test.logits(own), with_pooler.test.finish.head(features), atol=1e-2)
+
+
+def test_texts_without_an_encoder_are_refused(questions):
+    with pytest.raises(ValueError, match="encoder must be given for trec"):
+        prepare("trec", 0)
+    with pytest.raises(ValueError, match="name must be one of 'digits', 'mnist'"):
+        prepare("sst2", 0)
+
+
+def test_pool_and_test_of_images_are_disjoint_and_labelled_rightly():
+    plan = dataclasses.replace(PLANS["digits"], phase1=100, pool=40, test=60, epochs=1)
+    setup = prepare("digits", 0, plan=plan)
+    digits = load("digits")
+    _, pool, test = split_indices(1797, (100, 40, 60), seed=0)
+    assert not set(pool.tolist()) & set(test.tolist())
+    np.testing.assert_array_equal(setup.test_labels.numpy(), digits.split("all").y[test])
+    np.testing.assert_array_equal(setup.pool_labels.numpy(), digits.split("all").y[pool])
+    logits = setup.test.finish.head(setup.features[1])
+    assert (logits.argmax(-1) == setup.test_labels).double().mean().item() == setup.head_only
+
+
+def test_every_set_of_the_paper_has_a_plan():
+    assert {plan.data or name for name, plan in PLANS.items()} == set(DATA_SETS)
+    for name, plan in PLANS.items():
+        assert plan.kind == DATA_SETS[plan.data or name].kind
+        assert set(plan.sizes) <= set(plan.steps) == set(plan.batch) or set(plan.sizes) < set(plan.steps)
+        assert max(plan.sizes) <= plan.pool
+        assert bool(plan.max_length) == (plan.kind == "text")
+
+
+def two_splits(train=50, test=30):
+    rng = np.random.default_rng(0)
+    split = {
+        name: Split(rng.integers(0, 256, (count, 1, 28, 28), dtype=np.uint8), rng.integers(0, 2, count))
+        for name, count in (("train", train), ("test", test))
+    }
+    return RealData("breast_mnist", "image", split, ("malignant", "normal or benign"), 255, "made here")
+
+
+def test_a_test_split_of_its_own_is_kept_apart():
+    plan = dataclasses.replace(PLANS["breast_mnist"], phase1=20, pool=25, test=12)
+    phase1, pool, (split, rows) = parts_of(two_splits(), plan, seed=0)
+    assert (len(phase1), len(pool), len(set(phase1.tolist()) | set(pool.tolist()))) == (20, 25, 45)
+    assert split == "test"
+    assert len(set(rows.tolist())) == 12
+    assert rows.max() < 30
+    everything = parts_of(two_splits(), dataclasses.replace(plan, test=None), seed=0)[2]
+    assert everything[1].tolist() == list(range(30))
+    with pytest.raises(ValueError, match="test must be a number of samples"):
+        parts_of(two_splits(), dataclasses.replace(plan, test=None, test_split=""), seed=0)
+    with pytest.raises(ValueError, match="parts must add up to at most 50"):
+        parts_of(two_splits(), dataclasses.replace(plan, pool=31), seed=0)
+
+
+def test_an_image_setup_on_a_pretrained_vit_equals_the_library(vit):
+    data = two_splits()
+    plan = dataclasses.replace(PLANS["breast_mnist"], phase1=20, pool=25, test=12, epochs=3)
+    setup = pretrained.pretrained_setup(data, plan, 0, vit)
+    assert (len(setup.pool), len(setup.test), setup.classes) == (25, 12, 2)
+    assert setup.backbone["what"] == "frozen vision transformer; head on position 0 trained in phase 1"
+    _, _, (split, rows) = parts_of(data, plan, 0)
+    np.testing.assert_array_equal(setup.test_labels.numpy(), data.split(split).y[rows])
+    # By the library alone: grey as three equal channels, 8 x 8 by its own resizing, (x / 255 - 1/2) / (1/2).
+    from PIL import Image
+
+    small = [
+        Image.fromarray(data.split(split).x[row, 0]).convert("RGB").resize((8, 8), Image.Resampling.BILINEAR)
+        for row in rows
+    ]
+    pixels = torch.from_numpy(np.stack([np.asarray(image) for image in small])).permute(0, 3, 1, 2).float() / 127.5 - 1
+    model = transformers.AutoModel.from_pretrained(vit, attn_implementation="eager").eval()
+    with torch.no_grad():
+        features = model(pixel_values=pixels).last_hidden_state[:, 0]
+    torch.testing.assert_close(setup.features[1], features, rtol=0, atol=1e-5)
+    assert (setup.test.finish.head(features).argmax(-1) == setup.test_labels).double().mean().item() == setup.head_only
+
+
+def test_the_fresh_classifier_is_drawn_from_the_seed(vit):
+    plan = dataclasses.replace(PLANS["breast_mnist"], phase1=20, pool=20, test=2, epochs=1, head_step_size=1e-12)
+    state = torch.random.get_rng_state()
+    heads = [pretrained.pretrained_setup(two_splits(), plan, seed, vit).test.finish.head.weight for seed in (0, 0, 1)]
+    assert torch.equal(heads[0], heads[1])
+    assert (heads[0] - heads[2]).abs().max() > 1e-2
+    assert torch.equal(torch.random.get_rng_state(), state)  # torch's own generator is left alone
+
+
+def test_colour_and_grey_images_keep_their_pixels(vit):
+    processor = hub.load_image_processor(vit)
+    colour = np.random.default_rng(1).integers(0, 256, (3, 3, 8, 8), dtype=np.uint8)
+    expected = torch.from_numpy(colour).float() / 127.5 - 1
+    torch.testing.assert_close(pretrained.processed(processor, colour), expected, rtol=0, atol=1e-5)
+    grey = pretrained.processed(processor, colour[:, :1])
+    torch.testing.assert_close(grey, expected[:, :1].expand(-1, 3, -1, -1), rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize("name", ["cifar10", "pneumonia_mnist", "breast_mnist", "ag_news"])
+def test_sets_that_need_a_pretrained_model_name_the_papers(name):
+    with pytest.raises(ValueError, match=f"encoder must be given for {name}.*{hub.BACKBONES[PLANS[name].kind]}"):
+        prepare(name, 0)
+
+
+def test_mnist_runs_on_a_pretrained_vit_too(vit, tmp_path, monkeypatch):
+    x = np.random.default_rng(2).integers(0, 256, (40, 28, 28), dtype=np.uint8)
+    y = (np.arange(40) % 10).astype(np.uint8)
+    (tmp_path / "mnist").mkdir()
+    for name, array in (("images-idx3", x), ("labels-idx1", y)):
+        header = struct.pack(f">BBBB{array.ndim}I", 0, 0, 8, array.ndim, *array.shape)
+        (tmp_path / "mnist" / f"t10k-{name}-ubyte").write_bytes(header + array.tobytes())
+    monkeypatch.setenv("ATTNLIB_DATA", str(tmp_path))
+    plan = dataclasses.replace(PLANS["mnist"], phase1=10, pool=14, test=16, epochs=1)
+    setup = prepare("mnist", 3, plan=plan, encoder=vit, encoder_name="tiny ViT")
+    assert setup.pool.tokens.shape == (14, 5, 32)
+    np.testing.assert_array_equal(setup.test_labels.numpy(), split_indices(40, (10, 14, 16), seed=3)[2] % 10)
+    assert setup.backbone["what"].startswith("frozen tiny ViT")
+
+
+def test_a_model_that_is_no_folder_and_cannot_be_fetched(monkeypatch):
+    import huggingface_hub
+
+    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", True)
+    for name in ("nobody/no-such-model", "no such folder"):
+        with pytest.raises(OSError, match=f"model '{name}' is no local folder and could not be fetched.*give a folder"):
+            hub.local_copy(name)

@@ -1,0 +1,311 @@
+"""Stored tables: what is written is what was measured, nothing is lost or mixed; remaking goes on where it stopped."""
+
+import dataclasses
+import json
+import math
+import os
+import re
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+
+from attnlib.token_selection.real import remake, tables
+from attnlib.token_selection.real.experiment import NoiseStudy
+from attnlib.token_selection.real.loaders import DATA_SETS
+from attnlib.token_selection.real.setups import PLANS
+from attnlib.token_selection.real.tables import PUBLISHED, TABLES, add_cell, cell_record, read_table, stored_tables
+
+LEVELS = (0.0, 0.2)
+SETTINGS = {"phase2": {"step_size": 0.005, "steps": {"20": 30}}, "date": "2026-01-01", "versions": {"torch": "x"}}
+
+
+def study(seed=0, n=20, accuracy=((0.5, 0.9, 0.8), (0.5, 0.7, 0.6))):
+    """Stands for a `NoiseStudy` of two noise levels and three recorded steps."""
+    nan = math.nan
+    return SimpleNamespace(
+        seed=seed,
+        n=n,
+        recorded=torch.tensor([0, 10, 30]),
+        test_accuracy=torch.tensor(accuracy, dtype=torch.float64),
+        fit_noisy=torch.tensor([[nan] * 3, [0.0, 0.25, 1.0]]),
+        fit_clean=torch.tensor([[0.5, 1.0, 1.0], [0.5, 0.75, 1.0]]),
+        train_loss=torch.tensor([[1.0, 0.1, 0.0123456], [2.0, 0.4, 0.1]]),
+        max_attention=torch.tensor([[nan, 0.4, 0.3], [0.7, 0.5, 0.45]]),
+        twin_distance=torch.tensor([[nan, 0.0, 0.0], [0.8, 0.5, 0.6]]),
+        linear_head=torch.tensor([0.9, 0.7]),
+        linear_head_fit=torch.tensor([1.0, 1.0]),
+        head_only=0.95,
+        reset=0.5,
+        reach=nan,
+    )
+
+
+def store(folder, settings=SETTINGS, **options):
+    return add_cell("toy", settings, LEVELS, cell_record(study(**options), seconds=1.26), folder)
+
+
+def test_what_is_read_is_what_was_measured(tmp_path):
+    store(tmp_path)
+    table = read_table("toy", tmp_path)
+    assert (table.name, table.noise_levels, table.sizes, table.seeds(20)) == ("toy", LEVELS, (20,), (0,))
+    [cell] = table.cells
+    assert (cell.recorded, cell.seconds) == ((0, 10, 30), 1.3)
+    measured = study()
+    for name, stored in cell.values.items():
+        np.testing.assert_allclose(
+            stored, np.asarray(getattr(measured, name), dtype=float), rtol=0, atol=5.1e-6, err_msg=name
+        )
+    assert math.isnan(cell.values["reach"])
+    assert "NaN" not in (tmp_path / "toy.json").read_text()
+
+
+def test_every_quantity_of_a_table_is_one_of_the_study():
+    names = {field.name for field in dataclasses.fields(NoiseStudy)}
+    assert set(tables._AXES) <= names
+
+
+def test_mean_spread_and_paired_drop_by_hand(tmp_path):
+    accuracies = [
+        ((0.5, 0.9, 0.8), (0.5, 0.7, 0.6)),
+        ((0.4, 0.8, 0.9), (0.4, 0.6, 0.5)),
+        ((0.3, 0.7, 0.7), (0.3, 0.6, 0.7)),
+    ]
+    for seed in (2, 0, 1):
+        store(tmp_path, seed=seed, accuracy=accuracies[seed])
+    store(tmp_path, seed=0, n=5)
+    table = read_table("toy", tmp_path)
+    assert table.seeds(20) == (0, 1, 2)
+    assert table.sizes == (5, 20)
+    mean, spread = table.final("test_accuracy", 20)
+    np.testing.assert_allclose(mean, [0.8, 0.6], atol=1e-12)
+    np.testing.assert_allclose(spread, [0.1, 0.1], atol=1e-12)  # n - 1 below the root; with n it would be 0.082
+    np.testing.assert_allclose(table.drop(20), [[0, 0.2], [0, 0.4], [0, 0.0]], atol=1e-12)
+    assert table.values("twin_distance", 20).shape == (3, 2, 3)
+    np.testing.assert_allclose(table.final("twin_distance", 20)[0][1], [0.8, 0.5, 0.6], atol=1e-6)
+    assert table.final("head_only", 20)[0] == pytest.approx(0.95)
+    assert np.isnan(table.final("test_accuracy", 5)[1]).all()  # one seed has no spread
+    with pytest.raises(KeyError, match=r"no finished run at n = 7: finished are \(5, 20\)"):
+        table.values("reset", 7)
+    with pytest.raises(ValueError, match="what must be one of 'test_accuracy'"):
+        table.final("accuracy", 20)
+
+
+def test_a_cell_is_replaced_and_one_line_each(tmp_path):
+    store(tmp_path)
+    path = store(tmp_path, accuracy=((0.5, 0.9, 0.1), (0.5, 0.7, 0.2)))
+    table = read_table("toy", tmp_path)
+    assert [cell.values["test_accuracy"][0, -1] for cell in table.cells] == [0.1]
+    assert len([line for line in path.read_text().splitlines() if '"seed":' in line]) == 1
+    assert [path.name for path in tmp_path.iterdir()] == ["toy.json"]
+
+
+def test_cells_of_other_settings_are_refused(tmp_path):
+    store(tmp_path)
+    store(tmp_path, settings={**SETTINGS, "date": "2027-01-01", "versions": {"torch": "y"}}, seed=1)
+    before = (tmp_path / "toy.json").read_text()
+    other = {**SETTINGS, "phase2": {"step_size": 0.001, "steps": {"20": 30}}}
+    with pytest.raises(ValueError, match=r"measured with other settings \(phase2\): delete it, or write to another"):
+        store(tmp_path, settings=other, seed=2)
+    with pytest.raises(ValueError, match=r"\(noise_levels\)"):
+        add_cell("toy", SETTINGS, (0.0, 0.1), cell_record(study(seed=2), seconds=1), tmp_path)
+    assert (tmp_path / "toy.json").read_text() == before
+    assert read_table("toy", tmp_path).settings["date"] == "2026-01-01"
+
+
+def test_an_interrupted_write_leaves_the_old_file(tmp_path, monkeypatch):
+    store(tmp_path)
+    before = (tmp_path / "toy.json").read_text()
+
+    def interrupted(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(os, "replace", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        store(tmp_path, seed=1)
+    assert (tmp_path / "toy.json").read_text() == before
+    assert [path.name for path in tmp_path.iterdir()] == ["toy.json"]
+
+
+def test_damaged_tables_are_refused(tmp_path):
+    path = store(tmp_path)
+    text = path.read_text()
+    for damaged, message in (
+        (text[:-40], "is not a stored table"),
+        ("[]", "is not a stored table"),
+        ('{"name": 1}', r"is not a stored table \(entries \['name'\]\)"),
+        (
+            text.replace('"recorded":[0,10,30]', '"recorded":[0,10]'),
+            r"test_accuracy of seed 0, n 20 has shape \(2, 3\)",
+        ),
+    ):
+        path.write_text(damaged)
+        with pytest.raises(ValueError, match=message):
+            read_table("toy", tmp_path)
+    with pytest.raises(FileNotFoundError, match="no stored table 'other': stored are toy; make it with python -m"):
+        read_table("other", tmp_path)
+
+
+# --- The tables that come with the package -------------------------------------------------------------------------------
+
+
+def test_the_three_sets_are_stored():
+    assert set(stored_tables()) >= {"mnist", "trec", "ag_news"}
+    assert set(stored_tables()) <= set(PLANS)
+    for name in ("mnist", "trec", "ag_news"):
+        assert read_table(name).sizes == (20, 200, 1000)
+
+
+@pytest.mark.parametrize("name", stored_tables())
+def test_a_stored_table_is_whole_and_says_how_it_was_made(name):
+    table = read_table(name)
+    assert table.noise_levels == (0.0, 0.1, 0.2, 0.4)
+    assert table.sizes == PLANS[name].sizes
+    for n in table.sizes:
+        assert len(table.seeds(n)) == len(set(table.seeds(n))) >= 5
+        for what, axes in tables._AXES.items():
+            values = table.values(what, n)
+            known = values[:, 1:] if what == "fit_noisy" else values[..., 1:] if axes == "E3" else values
+            assert np.isfinite(known).all(), what
+            assert (known >= 0).all(), what
+            if what != "train_loss":
+                assert (known <= 1).all(), what
+        # The twin is no distance from itself, all levels start alike, and the reset accuracy is that start.
+        assert not table.values("twin_distance", n)[:, 0, 1:].any()
+        accuracy = table.values("test_accuracy", n)
+        assert (accuracy[:, :, 0] == table.values("reset", n)[:, None]).all()
+        # Round numbers of samples: fits are multiples of 1/round(eta n).
+        fit = table.values("fit_noisy", n)
+        for level, eta in enumerate(table.noise_levels[1:], start=1):
+            flipped = fit[:, level] * round(eta * n)
+            assert np.abs(flipped - flipped.round()).max() < 0.51e-5 * round(eta * n) + 1e-9
+        tested = table.settings["parts"]["test"]
+        tested = 500 if tested == "the official test split" else tested  # TREC's
+        counted = accuracy * tested
+        assert np.abs(counted - counted.round()).max() < 0.51e-5 * tested + 1e-9
+    text = (TABLES / f"{name}.json").read_text(encoding="utf-8")
+    assert not re.search(r"[\"' ](/|[A-Z]:\\|~/)", text)  # no path of any machine
+    assert len(text) < 100_000
+    plan = PLANS[name]
+    settings = table.settings
+    assert settings["command"].startswith(f"python -m attnlib.token_selection.real.remake {name}")
+    assert settings["data"] in (DATA_SETS[plan.data or name].hub, "scikit-learn's digits")
+    assert settings["phase2"]["step_size"] == plan.step_size
+    assert {int(n): steps for n, steps in settings["phase2"]["steps"].items()} == dict(plan.steps)
+    assert {(cell.n, cell.recorded[-1]) for cell in table.cells} == set(plan.steps.items())
+    assert settings["versions"]["torch"]
+    if plan.kind == "text":
+        assert re.fullmatch("[0-9a-f]{64}", settings["backbone"]["weights_sha256"])
+        assert settings["backbone"]["layers"] == 6
+
+
+def test_published_numbers_are_those_of_the_six_sets():
+    assert set(PUBLISHED) == set(DATA_SETS) - {"digits"}
+    assert PUBLISHED["ag_news"][0.2, 1000] == (69.6, 1.1)
+    assert PUBLISHED["breast_mnist"].keys() == {None, (0.0, 20), (0.0, 200), (0.2, 20), (0.2, 200)}
+    for rows in PUBLISHED.values():
+        assert all(50 < mean < 100 for mean, _ in rows.values())
+
+
+# --- Remaking ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def tiny(monkeypatch):
+    plan = dataclasses.replace(
+        PLANS["digits"],
+        phase1=128,
+        pool=40,
+        test=50,
+        sizes=(10, 20),
+        steps={10: 12, 20: 15},
+        batch={10: None, 20: 8},
+        recorded=(0, 5, 14),
+        epochs=2,
+    )
+    monkeypatch.setitem(remake.PLANS, "digits", plan)
+    threads = torch.get_num_threads()
+    yield plan
+    torch.set_num_threads(threads)
+
+
+def cells(folder):
+    """The stored cells without their timings."""
+    found = json.loads((folder / "digits.json").read_text())["cells"]
+    return [{key: value for key, value in cell.items() if key != "seconds"} for cell in found]
+
+
+def test_an_interrupted_run_keeps_its_cells_and_goes_on(tiny, tmp_path, monkeypatch, capsys):
+    assert remake.main(["digits", "--seeds", "0", "1", "--out", str(tmp_path / "whole")]) == 0
+    printed = capsys.readouterr().out
+    assert re.search(r"digits n=10 \(2 seeds\), eta \(0\.0, 0\.1, 0\.2, 0\.4\): +\d+\.\d \+- \d+\.\d", printed)
+    assert [(cell["n"], cell["seed"]) for cell in cells(tmp_path / "whole")] == [(10, 0), (10, 1), (20, 0), (20, 1)]
+    assert [cell["recorded"] for cell in cells(tmp_path / "whole")[1:3]] == [[0, 5, 12], [0, 5, 14, 15]]
+
+    real, ran = remake.noise_study, []
+
+    def third_is_interrupted(*arguments, **options):
+        ran.append((options["seed"], options["n"]))
+        if len(ran) == 3:
+            raise KeyboardInterrupt
+        return real(*arguments, **options)
+
+    monkeypatch.setattr(remake, "noise_study", third_is_interrupted)
+    assert remake.main(["digits", "--seeds", "0", "1", "--out", str(tmp_path / "parts")]) == 130
+    assert "the same command goes on from there" in capsys.readouterr().err
+    assert len(cells(tmp_path / "parts")) == 2
+    assert remake.main(["digits", "--seeds", "0", "1", "--out", str(tmp_path / "parts")]) == 0
+    assert ran == [(0, 10), (0, 20), (1, 10), (1, 10), (1, 20)]
+    assert cells(tmp_path / "parts") == cells(tmp_path / "whole")
+    capsys.readouterr()
+    assert remake.main(["digits", "--seeds", "0", "1", "--out", str(tmp_path / "parts")]) == 0  # nothing left to do
+    assert len(ran) == 5
+
+
+def test_the_study_is_run_with_the_plans_settings(tiny, tmp_path, monkeypatch):
+    real, seen = remake.noise_study, []
+
+    def spy(*arguments, **options):
+        seen.append(options)
+        return real(*arguments, **options)
+
+    monkeypatch.setattr(remake, "noise_study", spy)
+    path = remake.remake("digits", seeds=[4], folder=tmp_path)
+    assert path == tmp_path / "digits.json"
+    kept = [
+        {key: options[key] for key in ("n", "batch", "steps", "seed", "step_size", "noise_levels")} for options in seen
+    ]
+    common = {"seed": 4, "step_size": 5e-3, "noise_levels": (0.0, 0.1, 0.2, 0.4)}
+    assert kept == [{"n": 10, "batch": None, "steps": 12, **common}, {"n": 20, "batch": 8, "steps": 15, **common}]
+    settings = read_table("digits", tmp_path).settings
+    assert settings["phase2"]["batch"] == {"10": "all", "20": 8}
+    assert settings["parts"] == {"phase 1": 128, "pool": 40, "test": 50}
+
+
+def test_other_settings_are_refused_before_the_work(tiny, tmp_path, monkeypatch, capsys):
+    assert remake.main(["digits", "--seeds", "0", "--n", "10", "--out", str(tmp_path)]) == 0
+    monkeypatch.setitem(remake.PLANS, "digits", dataclasses.replace(tiny, step_size=1e-3))
+    monkeypatch.setattr(remake, "noise_study", lambda *a, **k: pytest.fail("trained before the check"))
+    assert remake.main(["digits", "--seeds", "0", "1", "--out", str(tmp_path)]) == 2
+    assert "measured with other settings (phase2)" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["trec"], "encoder must be given for trec"),
+        (["digits", "--n", "30"], "n must be one of 20, 100, 200 for digits; got 30"),
+        (["mnist", "--source", "built-in"], "data set mnist was not found. Tried built-in"),
+        (["digits", "--source", "disk"], "source must be one of"),
+        (["digits", "--seeds", "-1"], "seed must be a whole number >= 0"),
+    ],
+)
+def test_requests_that_cannot_be_carried_out(arguments, message, tmp_path, capsys):
+    threads = torch.get_num_threads()
+    assert remake.main([*arguments, "--out", str(tmp_path)]) == 2
+    torch.set_num_threads(threads)
+    error = capsys.readouterr().err
+    assert message in error
+    assert error.splitlines()[-1].startswith("remake: error: ")
+    assert not list(tmp_path.iterdir())

@@ -1,0 +1,129 @@
+"""The small vision transformer: its start, its training, its late-CLS form. (That it is a transformer: test_real_frozen.)"""
+
+from dataclasses import replace
+
+import pytest
+import torch
+from torch.nn import functional
+
+from attnlib.token_selection.real.vit import SmallViT, ViTShape, check_labels, train_vit
+
+SHAPE = ViTShape(image=4, patch=2, width=8, heads=2, layers=2, hidden=12, classes=3)
+
+
+def stripes(count, seed=0):
+    """Images whose brightest row names the class."""
+    generator = torch.Generator().manual_seed(seed)
+    images = 0.3 * torch.rand(count, 4, 4, generator=generator)
+    labels = torch.randint(0, 3, (count,), generator=generator)
+    images[torch.arange(count), labels] += 0.7
+    return images, labels
+
+
+def test_training_learns_and_generalises():
+    images, labels = stripes(300)
+    model = train_vit(images, labels, SHAPE, seed=1, epochs=25, batch=20)
+    fresh, wanted = stripes(200, seed=1)
+    with torch.no_grad():
+        before = SmallViT(SHAPE, seed=1)(fresh).argmax(-1)
+        after = model(fresh).argmax(-1)
+    assert (before == wanted).float().mean() < 0.6
+    assert (after == wanted).float().mean() > 0.95
+    assert not model.training
+    assert not any(parameter.requires_grad for parameter in model.parameters())
+
+
+def test_the_same_seed_gives_the_same_bits_and_leaves_torchs_random_state_alone():
+    images, labels = stripes(40)
+    state = torch.random.get_rng_state()
+    first, again = (train_vit(images, labels, SHAPE, seed=2, epochs=2, batch=16) for _ in range(2))
+    other = train_vit(images, labels, SHAPE, seed=3, epochs=2, batch=16)
+    assert torch.equal(torch.random.get_rng_state(), state)
+    assert all(torch.equal(a, b) for a, b in zip(first.parameters(), again.parameters(), strict=True))
+    assert not torch.equal(first.head.weight, other.head.weight)
+
+
+def test_start_is_uniform_by_fan_in_with_zero_biases():
+    model = SmallViT(ViTShape(width=64, hidden=256), seed=0)
+    for layer in model.stack:
+        assert layer.down.weight.abs().max() < 1 / 16
+        assert layer.down.weight.abs().max() > 0.99 / 16
+        assert layer.query.weight.abs().max() > 0.99 / 8
+        assert not layer.query.bias.any()
+        assert torch.equal(layer.norm1.weight, torch.ones(64))
+    assert model.positions.std().item() == pytest.approx(0.2, rel=0.1)
+
+
+def test_phase_one_by_hand():
+    # Two epochs of two batches, written out with torch's AdamW and the one-cycle schedule.
+    images, labels = stripes(50)
+    trained = train_vit(images, labels, SHAPE, seed=4, epochs=2, batch=20, step_size=0.01, weight_decay=0.1)
+    from attnlib.randomness import stream
+
+    model = SmallViT(SHAPE, seed=4)
+    optimiser = torch.optim.AdamW(model.parameters(), lr=0.01, weight_decay=0.1)
+    schedule = torch.optim.lr_scheduler.OneCycleLR(optimiser, 0.01, total_steps=4)
+    draws = stream(4, "batches")
+    for _ in range(2):
+        order = torch.from_numpy(draws.permutation(50))
+        for chosen in (order[:20], order[20:40]):
+            optimiser.zero_grad()
+            functional.cross_entropy(model(images[chosen]), labels[chosen]).backward()
+            optimiser.step()
+            schedule.step()
+    for a, b in zip(trained.parameters(), model.parameters(), strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-3, atol=1e-4)
+
+
+def test_a_late_cls_has_one_query_for_all_samples():
+    images, _ = stripes(5)
+    for late in (False, True):
+        layer = SmallViT(replace(SHAPE, late_cls=late), seed=0).freeze(images)
+        same = bool((layer.tokens[:, 0] == layer.tokens[:1, 0]).all())
+        assert same == late
+        assert layer.tokens.shape == (5, 5, 8)
+
+
+def test_a_late_cls_is_not_seen_by_lower_layers():
+    images, _ = stripes(5)
+    model = SmallViT(replace(SHAPE, late_cls=True), seed=0)
+    before = model.last_input(images)[:, 1:]
+    model.cls.data += 1
+    assert torch.equal(model.last_input(images)[:, 1:], before)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"patch": 3}, "patch must divide image; got patch 3 and image 4"),
+        ({"heads": 3}, "heads must divide width; got 3 heads and width 8"),
+        ({"layers": 0}, "layers must be a whole number >= 1"),
+        ({"classes": 1}, "classes must be a whole number >= 2"),
+    ],
+)
+def test_bad_shapes(change, message):
+    with pytest.raises(ValueError, match=message):
+        replace(SHAPE, **change)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"images": torch.zeros(40, 4, 5)}, "images must have shape"),
+        ({"labels": torch.zeros(39, dtype=torch.int64)}, r"labels must be an int64 tensor of shape \(40,\)"),
+        ({"labels": torch.zeros(40)}, "labels must be an int64 tensor"),
+        ({"labels": torch.full((40,), 3)}, r"labels must lie in 0..2; got 3..3: number the classes from 0"),
+        ({"epochs": 0}, "epochs must be"),
+        ({"batch": 0}, "batch must be"),
+        ({"step_size": 0.0}, "step_size must be"),
+    ],
+)
+def test_bad_training_arguments(change, message):
+    images, labels = stripes(40)
+    with pytest.raises(ValueError, match=message):
+        train_vit(**({"images": images, "labels": labels, "shape": SHAPE} | change))
+
+
+def test_labels_of_another_type_are_refused():
+    with pytest.raises(ValueError, match="got list"):
+        check_labels("labels", [0, 1], 2, 2)

@@ -1,0 +1,146 @@
+"""Page 01's study and the readable recursion: against autograd, against the program, and with wrong constants."""
+
+import math
+
+import pytest
+import torch
+
+from attnlib.token_selection.descent import gradient_descent
+from attnlib.token_selection.gram import draw_gram, gram_of
+from attnlib.token_selection.law import TokenLaw
+from attnlib.token_selection.model import forces
+from attnlib.token_selection.recursion import train
+from attnlib.token_selection.setting_study import compare_sampling, setting_study, uniform_accuracy_measured
+from attnlib.token_selection.start import Start
+from attnlib.token_selection.three_lines import force_at_gap, long_run, naive_forces, one_line, three_lines
+
+LAW = TokenLaw(4, 31, 5, 5.0, label_noise=0.5)
+START = Start(prompt_scale=0.7)
+
+
+def autograd_scores(
+    law: TokenLaw, start: Start, seed: int, alpha: float, steps: int, trained: str = "both"
+) -> torch.Tensor:
+    """Scores by automatic differentiation of the loss, written out here once more."""
+    sample = law.draw(seed)
+    X, y = sample.tokens[0], sample.labels.observed[0]
+    W, p = (x.clone().requires_grad_() for x in start.draw(law.d, seed))
+    path = []
+    for step in range(steps + 1):
+        z = X @ W.T @ p
+        path.append(z.detach())
+        if step == steps:
+            break
+        f = (torch.softmax(z, -1) * (X @ sample.head)).sum(-1)
+        torch.log(1 + torch.exp(-y * f)).mean().backward()
+        with torch.no_grad():
+            W -= alpha * W.grad * (trained != "p")
+            p -= alpha * p.grad * (trained != "W")
+        W.grad = p.grad = None
+    return torch.stack(path)
+
+
+def test_three_lines_are_gradient_descent_by_automatic_differentiation():
+    expected = autograd_scores(LAW, START, 3, 0.3, 60)
+    gram = gram_of(LAW.draw(3), START)
+    assert expected.sub(expected[0]).abs().max() > 1  # something moved
+    torch.testing.assert_close(three_lines(gram, 0.3, 60)[:, 0], expected, rtol=0, atol=1e-11)
+    assert (three_lines(gram, 0.3, 60, second_order=0.0)[:, 0] - expected).abs().max() > 1e-3
+
+
+@pytest.mark.parametrize("trained", ["p", "W"])
+def test_one_line_is_gradient_descent_on_one_parameter(trained):
+    expected = autograd_scores(LAW, START, 2, 0.3, 40, trained)
+    gram = gram_of(LAW.draw(2), START)
+    torch.testing.assert_close(one_line(gram, 0.3, 40, trained)[:, 0], expected, rtol=0, atol=1e-11)
+    other = one_line(gram, 0.3, 40, "W" if trained == "p" else "p")
+    assert (other[:, 0] - expected).abs().max() > 0.01
+
+
+def test_three_lines_equal_the_program_on_several_runs_and_recorded_steps():
+    gram = draw_gram(LAW, 5, 3, start=START)
+    path = train(gram, 0.2, 30, record=[0, 7, 30])
+    torch.testing.assert_close(three_lines(gram, 0.2, 30)[[0, 7, 30]], path.scores, rtol=0, atol=1e-11)
+
+
+def test_the_force_at_a_gap_by_hand():
+    gaps = torch.tensor([0.0, 2.0, 50.0, 600.0], dtype=torch.float64)
+    computed, exact = force_at_gap(gaps, 5)
+    s = math.exp(2) / (math.exp(2) + 4)
+    assert exact[1].item() == pytest.approx(s * (1 - s) / (1 + math.exp(s)), rel=1e-14)
+    assert exact[2].item() == pytest.approx(4 * math.exp(-50) / (1 + math.e), rel=1e-14)
+    torch.testing.assert_close(computed, exact, rtol=1e-13, atol=0)
+
+
+def test_the_plain_difference_agrees_while_it_has_digits_and_is_zero_afterwards():
+    gaps = torch.tensor([1.0, 5.0, 40.0, 100.0], dtype=torch.float64)
+    naive, exact = force_at_gap(gaps, 8, naive_forces)
+    torch.testing.assert_close(naive[:2], exact[:2], rtol=1e-12, atol=0)
+    assert (naive[2:] == 0).all()
+    assert (exact[2:] > 0).all()
+
+
+def test_a_long_run_is_gradient_descent_with_its_own_step_sizes():
+    """Its steps, found again with the program and a tiny probing step, give the same time and the same signal score."""
+    gram = draw_gram(LAW, 1, 1)
+    run = long_run(gram, forces, steps=20, largest_move=0.2, every=20)
+    sizes, tiny = [], 1e-9
+    for step in range(20):
+        here, there = train(gram, [*sizes, tiny], step + 1, record=[step, step + 1]).scores
+        sizes.append(0.2 * tiny / (there - here).abs().max().item())
+    final = train(gram, sizes, 20, record=[20])
+    assert run.log10_time[0, 0].item() == pytest.approx(math.log10(sum(sizes)), abs=1e-5)
+    signal = 5.0 * final.direction_on_signals[-1, 0].mean().item()
+    assert run.signal_score[0, 0].item() == pytest.approx(signal, rel=1e-4)
+    best = final.scores[-1, 0].topk(2, -1).values
+    assert run.smallest_gap[0, 0].item() == pytest.approx((best[:, 0] - best[:, 1]).min().item(), rel=1e-4)
+
+
+def test_sampling_is_told_from_a_wrong_dimension():
+    study = compare_sampling(TokenLaw(4, 40, 5, 6.0, label_noise=0.5), START, 0.2, 20, 250, 11)
+    assert max(map(abs, study.z_scores().values())) < 4
+    assert max(map(abs, study.z_scores(wrong=True).values())) > 8
+    assert study.draws == 250
+
+
+def test_uniform_accuracy_by_the_normal_distribution():
+    accuracy = uniform_accuracy_measured(
+        TokenLaw(4, 50, 6, 9.0, noise_std=2.0, label_noise=0.5), [3.0, 9.0], 20_000, 5, 0
+    )
+    for column, norm in zip(accuracy.T, (3.0, 9.0), strict=True):
+        expected = 0.5 * math.erfc(-norm / (2 * math.sqrt(12)) / math.sqrt(2))
+        assert abs(column.mean().item() - expected) < 5 * math.sqrt(expected * (1 - expected) / 100_000)
+
+
+def test_the_study_holds_what_the_page_shows():
+    study = setting_study(
+        TokenLaw(4, 500, 5, 10.0, label_noise=0.5), 0.01, dense_d=20, steps=5, runs=2, draws=200, seed=1
+    )
+    dense = gradient_descent(TokenLaw(4, 20, 5, 10.0, label_noise=0.5).draw(1, 2), Start(), 0.25, 5)
+    torch.testing.assert_close(study.zero_prompt.dense.scores, dense.scores, rtol=0, atol=0)
+    assert study.long_runs["stable"].signal_score.shape[1] == 5
+    assert study.uniform_accuracy.shape == (5, len(study.signal_norms))
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("steps", 0), ("runs", 0), ("draws", 199), ("dense_d", 2), ("step_size", 0.0), ("step_size", "x")],
+)
+def test_bad_studies(name, value):
+    good = {"step_size": 0.1, "steps": 2, "runs": 1, "draws": 200, "dense_d": 10}
+    with pytest.raises(ValueError, match=f"{name} must be"):
+        setting_study(LAW, **(good | {name: value}))
+
+
+def test_bad_arguments_of_the_recursions():
+    gram = draw_gram(LAW, 0)
+    with pytest.raises(ValueError, match="step_size must be"):
+        three_lines(gram, -1.0, 2)
+    with pytest.raises(ValueError, match="gram must be a Gram"):
+        three_lines(LAW, 1.0, 2)
+    with pytest.raises(ValueError, match="trained must be one of"):
+        one_line(gram, 1.0, 2, "both")
+    with pytest.raises(ValueError, match="every must be"):
+        long_run(gram, forces, steps=5, every=0)
+    with pytest.raises(ValueError, match="tokens must be"):
+        force_at_gap(torch.zeros(1, dtype=torch.float64), 1)
