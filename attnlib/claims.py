@@ -302,6 +302,7 @@ def verdict_table(results: Sequence[Check]) -> None:
     if not results:
         raise ValueError("verdict_table needs at least one check; got none")
     lines, rows, labels = [], [], ("predicted", "measured")
+    width = max(5, 1 + max(len(result.claim.id) for result in results))
     for result in results:
         record = result.as_record()
         note = "" if result.as_expected else " (unexpected at the book's defaults)"
@@ -309,10 +310,10 @@ def verdict_table(results: Sequence[Check]) -> None:
         power = "tells it apart" if result.has_power else "not told apart here"
         verdict = f"{record['verdict']}{known}{note}"
         lines.append(
-            f"{record['id']:<5}{verdict:<34}{record['title']}: predicted {record['predicted']}; measured {record['measured']}"
+            f"{record['id']:<{width}}{verdict:<34}{record['title']}: predicted {record['predicted']}; measured {record['measured']}"
         )
         if result.violated:
-            lines.append(f"     regime: {result.violated}")
+            lines.append(f"{'':<{width}}regime: {result.violated}")
         cells = (record["predicted"], record["measured"] + (f" [{result.violated}]" if result.violated else ""))
         rows.append(
             f"<tr><th scope='row'>{record['id']}</th><td>{html.escape(record['title'])}</td>"

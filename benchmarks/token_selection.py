@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 import numpy as np
 
 from attnlib.token_selection.gram import draw_gram, gram_of
+from attnlib.token_selection.heat_map import heat_map, heat_plan
 from attnlib.token_selection.law import TokenLaw
 from attnlib.token_selection.population import population_along
 from attnlib.token_selection.recursion import train
@@ -71,11 +72,29 @@ def _fresh():
     return lambda: population_along(path, count=20_000)
 
 
+def _map_plan(size: int):
+    norms, dimensions = np.linspace(5, 100, size), np.linspace(250, 5000, size).round().astype(int)
+    law = TokenLaw(n=20, d=3, tokens=8, signal_norm=1.0)
+    return heat_plan(norms, dimensions, law=law, step_size=_STEP, steps=1000, runs=1, count=20_000)
+
+
+def _heat_map(size: int) -> Callable[[], Callable[[], object]]:
+    def prepare():
+        gate()
+        plan = _map_plan(size)
+        return lambda: heat_map(plan)
+
+    return prepare
+
+
 def _ratios(median: Mapping[str, float]) -> dict[str, float]:
     dense, one = median["dense-20"] / 20, median["step-d2e3"] / 1000
     return {
         "dense / recursion, one step of one run at d = 2000": dense / one,
         "dense / recursion, per run and step in a batch of 16": dense / (median["steps-16"] / 16 / 500),
+        "dense steps / map, 20 x 20 cells at d = 2000 (training only, extrapolated)": dense
+        * 400_000
+        / median["map-20x20"],
         "d = 1e6 / d = 2000, one step": median["step-d1e6"] / median["step-d2e3"],
     }
 
@@ -87,6 +106,8 @@ _CASES = (
     Case("draw-d2e3", "Gram quantities of 10 runs, d = 2000", _draws(2000, 10)),
     Case("draw-d1e6", "the same at d = 1 000 000", _draws(10**6, 10)),
     Case("fresh-20k", "error, loss and attention on 20 000 fresh points, 10 models", _fresh),
+    Case("map-20x20", "heat map: 400 cells x 1000 steps, 20 000 fresh points each", _heat_map(20), 90.0),
+    Case("map-39x39", "the paper's grid: 1521 cells", _heat_map(39), 360.0),
     Case("dense-20", "reference: 20 steps of one run with dense matrices, d = 2000", _dense_steps(2000, 20)),
 )
 

@@ -244,7 +244,8 @@ def border_of_theory(study: HeatStudy, constant: float) -> Evidence:
 
 @CLAIMS.claim(
     "TS49", "harmful below n d SNR^4 of some tens",
-    r"after 1000 steps of 0.005: of the cells that fit their flipped labels and do not select $x_1$ on fresh data, those with $n\,d\,\mathrm{SNR}^4 < 10$ are "
+    r"after 1000 steps of 0.005: of the cells that fit their flipped labels and do not select $x_1$ on fresh data, "
+    r"those with $n\,d\,\mathrm{SNR}^4 < 10$ are "
     r"harmful (error above that of uniform attention), those above 100 are not",
     wrong=5.0, wrong_text="limits five times larger",
 )  # fmt: skip

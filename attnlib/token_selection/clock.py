@@ -22,6 +22,7 @@ from attnlib.token_selection.model import outputs
 from attnlib.token_selection.population import population
 from attnlib.token_selection.recursion import Recursion
 from attnlib.token_selection.start import Start
+from attnlib.token_selection.theory import not_overfitting_clock
 
 __all__ = ["HalfTimes", "Setting", "clock_unit", "exponents", "half_times", "star"]
 
@@ -39,10 +40,9 @@ class Setting:
 
 
 def clock_unit(setting: Setting) -> float:
-    """The theorem's unit of time, in steps: 1 / (alpha |nu| |mu|^3 d max{sigma_w^2, sigma_p^2})."""
-    law, start = setting.law, setting.start
-    scale = max(start.weight_scale, start.prompt_scale)
-    return 1 / (setting.step_size * law.head_norm * law.signal_norm**3 * scale)
+    """The theorem's unit of time, in steps: `not_overfitting_clock` of the setting."""
+    scales = {"weight_scale": setting.start.weight_scale, "prompt_scale": setting.start.prompt_scale}
+    return not_overfitting_clock(setting.law, setting.step_size, **scales)
 
 
 @dataclass(frozen=True)
