@@ -61,7 +61,7 @@ def test_without_flips_every_class_follows_x_equal_one_at_small_d_as_well():
 
 
 def test_learning_curves_at_the_paper_size():
-    """The fact sheet's rows at n = 200, in intervals over ten draws of its seed-0 values' kind."""
+    """Known rows at n = 200, in intervals over ten draws."""
     record = [1, 2, 3, 10, 100, 1000]
     high, low = course_of_training(
         (PAPER_SIZE, SignalNoiseLaw(200, 40_000, 10.0, 0.05)), 0.025, 1000, draws=10, record=record

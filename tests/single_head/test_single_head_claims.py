@@ -91,7 +91,7 @@ def test_headline_numbers_at_the_paper_size():
 
 
 def test_the_spread_over_draws_is_the_number_of_flipped_labels():
-    """Draws with 7 or 8 flips reproduce the fact sheet's ten draws (mean 7.5 flips): attention .600 +- .01, error near 10^-91."""
+    """Draws with 7 or 8 flips reproduce ten earlier draws (mean 7.5 flips): attention .600 +- .01, error near 10^-91."""
     summary = summarise(PAPER_SIZE, 0.025, draws=300, seed=5)
     few = (summary.flipped >= 7) & (summary.flipped <= 8)
     assert few.sum() > 30

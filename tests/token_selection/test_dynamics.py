@@ -74,7 +74,7 @@ def _force(x: float) -> float:
 
 
 def test_the_numbers_of_the_three_situations():
-    """Eight training sets each, another seed than the page's: the spread of the fact sheet and of single runs."""
+    """Eight training sets each, another seed than the page's: the published numbers and the spread of single runs."""
     expected = {
         (2000, 20.0): ((0.95, 1.0), (0.9999, 1.0), (0.445, 0.475)),
         (4500, 5.0): ((0.95, 1.0), (0.855, 0.885), (0.635, 0.65)),

@@ -35,7 +35,7 @@ __all__ = [
     "remove_pooler",
 ]
 
-# The authors' backbones (fact sheet: read in their code), dropout set to 0.
+# The backbones in the authors' code, dropout set to 0.
 BACKBONES = {"image": "google/vit-base-patch16-224-in21k", "text": "bert-base-uncased"}
 
 _INSTALL = "python -m pip install 'attnlib[real]'"

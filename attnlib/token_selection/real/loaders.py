@@ -81,7 +81,7 @@ class Recipe:
     white: int | None = None
     files: str = ""  # what the folder must hold, for the error
     folder: Callable[[Path], Iterator[tuple[str, Any, np.ndarray]]] | None = None
-    hub: str | None = None  # as the fact sheet names it where it does
+    hub: str | None = None  # as the authors name it where they use the set
     configuration: str | None = None
     inputs: tuple[str, ...] = ("image", "img", "text")
     labels: tuple[str, ...] = ("label", "coarse_label")

@@ -33,7 +33,7 @@ __all__ = [
 TABLES = Path(__file__).with_name("tables")
 
 # Test accuracy in percent (mean, s.d. over 3 seeds) of the authors' runs with ViT-B and BERT-base, as read from the deleted notebook
-# of their repository (fact sheet 3.2): None key is head-only, then (eta, n).
+# of their repository: None key is head-only, then (eta, n).
 PUBLISHED: dict[str, dict[Any, tuple[float, float | None]]] = {
     "mnist": {
         None: (95.03, None),
