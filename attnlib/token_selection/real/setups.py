@@ -136,6 +136,7 @@ PLANS["breast_mnist"] = replace(_VIT, phase1=200, pool=300, test=None, sizes=(20
 # The same samples with a tenth of the step, and with a linear head: how much of the harm is the optimiser's or the head's.
 for _name in ("ag_news", "trec"):
     PLANS[f"{_name}_linear_head"] = replace(PLANS[_name], data=_name, pooler=False)
+    PLANS[f"{_name}_gentle_head"] = replace(PLANS[_name], data=_name, epochs=15, head_step_size=1e-4)
     PLANS[f"{_name}_small_step"] = replace(
         PLANS[_name],
         data=_name,
