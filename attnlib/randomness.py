@@ -13,7 +13,19 @@ from attnlib import checks
 __all__ = ["ROLES", "stream"]
 
 # The position of a role is part of the stream's key: append, never reorder.
-ROLES = ("labels", "flips", "noise", "signals", "positions", "start", "test", "test flips", "search", "resampling", "batches")
+ROLES = (
+    "labels",
+    "flips",
+    "noise",
+    "signals",
+    "positions",
+    "start",
+    "test",
+    "test flips",
+    "search",
+    "resampling",
+    "batches",
+)
 
 
 def stream(seed: int, role: str, run: int = 0) -> np.random.Generator:

@@ -22,6 +22,7 @@ import torch
 
 from attnlib import checks
 from attnlib.gaussian import bartlett_rows
+from attnlib.grids import progress_bar, write_arrays
 from attnlib.randomness import stream
 from attnlib.single_head.law import SignalNoiseLaw
 from attnlib.single_head.phase_cells import two_step_cells
@@ -175,7 +176,7 @@ def phase_diagram(
     if path is not None and path.exists():
         outcome, done = _load(path, key, plan.n.size, draws)
     chunks = list(_chunks(plan, draws))
-    with _bar(progress, plan.n.size * draws) as bar:
+    with progress_bar(progress, plan.n.size * draws, "phase diagram") as bar:
         for number, units in enumerate(chunks):
             size = sum(len(cells) for _, cells in units)
             if number >= done:
@@ -237,26 +238,6 @@ def _draw(seed: int, run: int, n: int, d: int) -> tuple[torch.Tensor, torch.Tens
 # --- progress and the file ---------------------------------------------------------------------------------------------------
 
 
-def _bar(wanted: bool, total: int):
-    """tqdm when a bar is wanted; otherwise nothing is imported and nothing is shown."""
-    if wanted:
-        from tqdm import tqdm
-
-        return tqdm(total=total, unit="cell", desc="phase diagram")
-    return _Silent()
-
-
-class _Silent:
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *_):
-        return False
-
-    def update(self, _):
-        pass
-
-
 def _fingerprint(plan: PhasePlan, draws: int, seed: int, errors: bool) -> str:
     digest = hashlib.sha256(f"{plan.shape} {draws} {seed} {errors} {_CHUNK_CELLS} {_BLOCK}".encode())
     for name in _SETTINGS:
@@ -285,7 +266,7 @@ def _load(path: Path, key: str, cells: int, draws: int) -> tuple[dict[str, np.nd
 
 
 def _store(path: Path, key: str, outcome: dict[str, np.ndarray], done: int) -> None:
-    _write(path, key=np.array(key), done=np.array(done), **outcome)
+    write_arrays(path, key=np.array(key), done=np.array(done), **outcome)
 
 
 def write_grid(diagram: PhaseDiagram, path: str | os.PathLike) -> None:
@@ -296,20 +277,9 @@ def write_grid(diagram: PhaseDiagram, path: str | os.PathLike) -> None:
     """
     plan, error = diagram.plan, diagram.log10_error
     phase, uncertain = diagram.phase()
-    _write(
+    write_arrays(
         Path(path), x=plan.x, y=plan.y, **{name: getattr(plan, name) for name in _SETTINGS},
         train_accuracy=diagram.train_accuracy.mean(-1), interpolating_fraction=diagram.interpolates.mean(-1),
         log10_error_mean=error.mean(-1), log10_error_min=error.min(-1), log10_error_max=error.max(-1),
         phase=phase.astype(np.int8), uncertain=uncertain,
     )  # fmt: skip
-
-
-def _write(path: Path, **arrays: np.ndarray) -> None:
-    temporary = path.with_name(f"{path.name}.{os.getpid()}.part")
-    try:
-        with temporary.open("wb") as file:
-            np.savez(file, **arrays)
-        os.replace(temporary, path)
-    except BaseException:
-        temporary.unlink(missing_ok=True)
-        raise

@@ -20,6 +20,7 @@ from pathlib import Path
 import numpy as np
 
 from attnlib import __version__, checks
+from attnlib.grids import progress_bar, require_writable, write_arrays
 from attnlib.randomness import stream
 from attnlib.token_selection.gram import draw_gram, join
 from attnlib.token_selection.law import TokenLaw
@@ -177,15 +178,15 @@ def heat_map(plan: HeatPlan, *, save: str | os.PathLike = "", progress: bool = F
     outcome = {name: np.full(size, np.nan) for name in _OUTCOMES} | {"attention": np.full((size, tokens), np.nan)}
     done = 0
     if path is not None:
-        _writable(path)
+        require_writable(path)
         if path.exists():
             outcome, done = _load(path, plan)
-    with _bar(progress, size) as bar:
+    with progress_bar(progress, size, "heat map") as bar:
         bar.update(done)
         for units in _batches(plan, done):
             _compute(plan, units, outcome)
             if path is not None:
-                _write(
+                write_arrays(
                     path, key=np.array(plan.key), version=np.array(__version__), done=np.array(units[-1] + 1), **outcome
                 )
             bar.update(len(units))
@@ -233,41 +234,6 @@ def _compute(plan: HeatPlan, units: np.ndarray, outcome: dict[str, np.ndarray]) 
 # --- progress and the file ---------------------------------------------------------------------------------------------------
 
 
-def _bar(wanted: bool, total: int):
-    """tqdm when a bar is wanted; otherwise nothing is imported and nothing is shown."""
-    if wanted:
-        from tqdm import tqdm
-
-        return tqdm(total=total, unit="cell", desc="heat map")
-    return _Silent()
-
-
-class _Silent:
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *_):
-        return False
-
-    def update(self, _):
-        pass
-
-
-def _writable(path: Path) -> None:
-    """A file can be made next to `path`. Raises ValueError otherwise, before any work."""
-    if path.is_dir() or not path.parent.is_dir():
-        what = "a folder" if path.is_dir() else "in a folder that does not exist"
-        raise ValueError(f"save must be a file in a folder that exists; got {path.name!r}, {what}: make it first")
-    probe = path.with_name(f"{path.name}.{os.getpid()}.part")
-    try:
-        probe.touch()
-    except OSError as error:
-        raise ValueError(
-            f"save must be in a folder that can be written; got {path.name!r} ({error.strerror})"
-        ) from None
-    probe.unlink()
-
-
 def _read(path: Path) -> dict[str, np.ndarray]:
     try:
         with path.open("rb") as handle, np.load(handle, allow_pickle=False) as file:
@@ -303,10 +269,12 @@ def _load(path: Path, plan: HeatPlan) -> tuple[dict[str, np.ndarray], int]:
 def write_map(found: HeatMap, path: str | os.PathLike) -> None:
     """A finished map as a small compressed .npz, float32, written atomically: the axes and every outcome, (rows, columns, runs)."""
     path = Path(path)
-    _writable(path)
+    require_writable(path)
     arrays = {name: getattr(found, name).astype(np.float32) for name in (*_OUTCOMES, "attention")}
     key, done = np.array(found.plan.key), np.array(int(np.prod(found.plan.shape)))
-    _write(path, compressed=True, key=key, version=np.array(__version__), done=done, **_axes(found.plan), **arrays)
+    write_arrays(
+        path, compressed=True, key=key, version=np.array(__version__), done=done, **_axes(found.plan), **arrays
+    )
 
 
 def read_map(path: str | os.PathLike, plan: HeatPlan) -> HeatMap:
@@ -322,14 +290,3 @@ def read_map(path: str | os.PathLike, plan: HeatPlan) -> HeatMap:
 
 def _axes(plan: HeatPlan) -> dict[str, np.ndarray]:
     return {"signal_norms": plan.signal_norms, "dims": plan.dims}
-
-
-def _write(path: Path, *, compressed: bool = False, **arrays: np.ndarray) -> None:
-    temporary = path.with_name(f"{path.name}.{os.getpid()}.part")
-    try:
-        with temporary.open("wb") as file:
-            (np.savez_compressed if compressed else np.savez)(file, **arrays)
-        os.replace(temporary, path)
-    except BaseException:
-        temporary.unlink(missing_ok=True)
-        raise

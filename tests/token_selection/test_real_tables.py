@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import torch
 
-from attnlib.token_selection.real import remake, tables
+from attnlib.token_selection.real import remake, setups, tables
 from attnlib.token_selection.real.experiment import NoiseStudy
 from attnlib.token_selection.real.loaders import DATA_SETS
 from attnlib.token_selection.real.setups import PLANS
@@ -243,7 +243,7 @@ def test_an_interrupted_run_keeps_its_cells_and_goes_on(tiny, tmp_path, monkeypa
     assert [(cell["n"], cell["seed"]) for cell in cells(tmp_path / "whole")] == [(10, 0), (10, 1), (20, 0), (20, 1)]
     assert [cell["recorded"] for cell in cells(tmp_path / "whole")[1:3]] == [[0, 5, 12], [0, 5, 14, 15]]
 
-    real, ran = remake.noise_study, []
+    real, ran = setups.noise_study, []
 
     def third_is_interrupted(*arguments, **options):
         ran.append((options["seed"], options["n"]))
@@ -251,7 +251,7 @@ def test_an_interrupted_run_keeps_its_cells_and_goes_on(tiny, tmp_path, monkeypa
             raise KeyboardInterrupt
         return real(*arguments, **options)
 
-    monkeypatch.setattr(remake, "noise_study", third_is_interrupted)
+    monkeypatch.setattr(setups, "noise_study", third_is_interrupted)
     assert remake.main(["digits", "--seeds", "0", "1", "--out", str(tmp_path / "parts")]) == 130
     assert "the same command goes on from there" in capsys.readouterr().err
     assert len(cells(tmp_path / "parts")) == 2
@@ -264,13 +264,13 @@ def test_an_interrupted_run_keeps_its_cells_and_goes_on(tiny, tmp_path, monkeypa
 
 
 def test_the_study_is_run_with_the_plans_settings(tiny, tmp_path, monkeypatch):
-    real, seen = remake.noise_study, []
+    real, seen = setups.noise_study, []
 
     def spy(*arguments, **options):
         seen.append(options)
         return real(*arguments, **options)
 
-    monkeypatch.setattr(remake, "noise_study", spy)
+    monkeypatch.setattr(setups, "noise_study", spy)
     path = remake.remake("digits", seeds=[4], folder=tmp_path)
     assert path == tmp_path / "digits.json"
     kept = [
@@ -286,7 +286,7 @@ def test_the_study_is_run_with_the_plans_settings(tiny, tmp_path, monkeypatch):
 def test_other_settings_are_refused_before_the_work(tiny, tmp_path, monkeypatch, capsys):
     assert remake.main(["digits", "--seeds", "0", "--n", "10", "--out", str(tmp_path)]) == 0
     monkeypatch.setitem(remake.PLANS, "digits", dataclasses.replace(tiny, step_size=1e-3))
-    monkeypatch.setattr(remake, "noise_study", lambda *a, **k: pytest.fail("trained before the check"))
+    monkeypatch.setattr(setups, "noise_study", lambda *a, **k: pytest.fail("trained before the check"))
     assert remake.main(["digits", "--seeds", "0", "1", "--out", str(tmp_path)]) == 2
     assert "measured with other settings (phase2)" in capsys.readouterr().err
 

@@ -9,12 +9,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
-from typing import Any
 
 import torch
 
 from attnlib import checks
-from attnlib.token_selection.real.experiment import NoiseStudy, noise_study
+from attnlib.token_selection.real.experiment import NoiseStudy
 from attnlib.token_selection.real.reach import free_heads, reachable_by_one_token, wrong_labels
 from attnlib.token_selection.real.setups import PLANS, Setup, prepare
 from attnlib.token_selection.real.vit import ViTShape
@@ -154,17 +153,17 @@ def digits_study(
             fewer = {k: hold_heads(setup, k) for k in free}
             setup = scale_head(setup, head_scale)
             common = {"seed": s, "steps": steps, "step_size": step_size}
-            first = _study(setup, sizes[0], noise_levels, reach_samples=_REACH_SAMPLES, **common)
+            first = setup.study(sizes[0], noise_levels, reach_samples=_REACH_SAMPLES, **common)
             runs[sizes[0]].append(first)
             looked_at = slice(0, _REACH_SAMPLES)
             targets = wrong_labels(setup.test_labels[looked_at], setup.classes, seed=s, run=2)
             one_token.append(reachable_by_one_token(setup.test.subset(looked_at), targets).double().mean())
             for n in sizes[1:]:
-                later = _study(setup, n, noise_levels, reach_samples=0, **common)
+                later = setup.study(n, noise_levels, reach_samples=0, **common)
                 runs[n].append(replace(later, reach=first.reach))  # the same network and test samples
             for k in free:
                 part = replace(scale_head(fewer[k], head_scale), features=None)
-                held[k].append(_study(part, held_size, (0.0, held_level), reach_samples=_REACH_SAMPLES, **common))
+                held[k].append(part.study(held_size, (0.0, held_level), reach_samples=_REACH_SAMPLES, **common))
     return DigitsStudy(
         shape=shape,
         seeds=every,
@@ -184,18 +183,3 @@ def digits_study(
 
 def _plan_shape(shape: ViTShape) -> dict[str, int]:
     return {name: value for name, value in asdict(shape).items() if name != "classes"}
-
-
-def _study(setup: Setup, n: int, levels: Sequence[float], **settings: Any) -> NoiseStudy:
-    return noise_study(
-        setup.pool,
-        setup.pool_labels,
-        setup.test,
-        setup.test_labels,
-        n=n,
-        classes=setup.classes,
-        noise_levels=levels,
-        head_only=setup.head_only,
-        features=setup.features,
-        **settings,
-    )

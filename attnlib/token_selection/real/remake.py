@@ -18,7 +18,6 @@ from typing import Any
 
 import torch
 
-from attnlib.token_selection.real.experiment import noise_study
 from attnlib.token_selection.real.formats import FormatError
 from attnlib.token_selection.real.loaders import DATA_SETS, DataSetNotFound
 from attnlib.token_selection.real.setups import PLANS, Plan, Setup, prepare
@@ -70,21 +69,14 @@ def settings_of(name: str, plan: Plan, backbone: Mapping[str, Any]) -> dict[str,
 
 def _study(setup: Setup, plan: Plan, n: int, seed: int) -> Any:
     steps = plan.steps[n]
-    return noise_study(
-        setup.pool,
-        setup.pool_labels,
-        setup.test,
-        setup.test_labels,
-        n=n,
-        classes=setup.classes,
-        noise_levels=NOISE_LEVELS,
+    return setup.study(
+        n,
+        NOISE_LEVELS,
         seed=seed,
         step_size=plan.step_size,
         steps=steps,
         batch=plan.batch[n],
         recorded=(*(step for step in plan.recorded if step < steps), steps),
-        head_only=setup.head_only,
-        features=setup.features,
     )
 
 

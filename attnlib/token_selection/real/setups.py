@@ -6,7 +6,7 @@ set. MNIST and AG-news are split from one official file, whatever is there; TREC
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -18,6 +18,7 @@ from torch.nn import functional
 
 from attnlib import checks
 from attnlib.randomness import stream
+from attnlib.token_selection.real.experiment import NoiseStudy, noise_study
 from attnlib.token_selection.real.frozen import FrozenLastLayer
 from attnlib.token_selection.real.loaders import RealData, load
 from attnlib.token_selection.real.vit import ViTShape, train_vit
@@ -160,6 +161,13 @@ class Setup:
     head_only: float
     features: tuple[torch.Tensor, torch.Tensor]  # input of the head (ViT) or of the pooler (BERT): pool, test
     backbone: dict[str, Any]  # what a stored table says of it
+
+    def study(self, n: int, noise_levels: Sequence[float], **settings: Any) -> NoiseStudy:
+        """`noise_study` of n samples of the pool; `settings` are its keyword arguments."""
+        return noise_study(
+            self.pool, self.pool_labels, self.test, self.test_labels, n=n, classes=self.classes, noise_levels=noise_levels,
+            head_only=self.head_only, features=self.features, **settings,
+        )  # fmt: skip
 
 
 def split_indices(count: int, parts: tuple[int, ...], *, seed: int) -> tuple[np.ndarray, ...]:

@@ -1,0 +1,60 @@
+"""What long computations over a grid of cells need: a progress bar on request, and result files that are whole or not there."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+__all__ = ["progress_bar", "require_writable", "write_arrays"]
+
+
+def progress_bar(wanted: bool, total: int, what: str) -> contextlib.AbstractContextManager[Any]:
+    """A tqdm bar over `total` cells when one is wanted; otherwise a silent stand-in, and nothing is imported."""
+    if wanted:
+        from tqdm import tqdm
+
+        return tqdm(total=total, unit="cell", desc=what)
+    return _Silent()
+
+
+class _Silent(contextlib.nullcontext):
+    def __enter__(self) -> _Silent:
+        return self
+
+    def update(self, _: int) -> None:
+        """As tqdm's."""
+
+
+def require_writable(path: Path) -> None:
+    """A file can be made at `path`. Raises ValueError otherwise, to be called before any work."""
+    if path.is_dir() or not path.parent.is_dir():
+        what = "a folder" if path.is_dir() else "in a folder that does not exist"
+        raise ValueError(f"save must be a file in a folder that exists; got {path.name!r}, {what}: make it first")
+    probe = _partial(path)
+    try:
+        probe.touch()
+    except OSError as error:
+        raise ValueError(
+            f"save must be in a folder that can be written; got {path.name!r} ({error.strerror})"
+        ) from None
+    probe.unlink()
+
+
+def write_arrays(path: Path, *, compressed: bool = False, **arrays: np.ndarray) -> None:
+    """Arrays as an .npz under exactly this name, written aside and renamed: a killed write leaves the last whole file."""
+    temporary = _partial(path)
+    try:
+        with temporary.open("wb") as file:
+            (np.savez_compressed if compressed else np.savez)(file, **arrays)
+        os.replace(temporary, path)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
+
+
+def _partial(path: Path) -> Path:
+    return path.with_name(f"{path.name}.{os.getpid()}.part")
