@@ -23,7 +23,7 @@ def main(folder: Path) -> int:
             for view, (viewport, scheme) in VIEWS.items():
                 picture = folder / f"{name.removesuffix('.html').replace('/', '-')}-{view}.png"
                 with visited(browser, address, name, viewport, scheme) as visit:
-                    visit.page.screenshot(path=picture, full_page=True)
+                    visit.page.screenshot(path=picture, full_page=True, animations="disabled")
                 print(picture)
     return 0
 
