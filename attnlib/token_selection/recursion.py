@@ -151,11 +151,12 @@ def train(
 
 
 def _train(gram: Gram, plan: TrainingPlan) -> Trajectory:
-    state = Recursion(gram, trains_weight=plan.trains_weight, trains_prompt=plan.trains_prompt)
     rows = []
-    for step in range(plan.steps + 1):
-        if step in plan.kept:
-            rows.append(state.snapshot())
-        if step < plan.steps:
-            state.advance(plan.step_sizes[step])
+    with torch.inference_mode():  # no bookkeeping for autograd: a fifth of a small step's time
+        state = Recursion(gram, trains_weight=plan.trains_weight, trains_prompt=plan.trains_prompt)
+        for step in range(plan.steps + 1):
+            if step in plan.kept:
+                rows.append(state.snapshot())
+            if step < plan.steps:
+                state.advance(plan.step_sizes[step])
     return state.trajectory(plan.recorded, rows)
