@@ -9,6 +9,7 @@ import time
 from pathlib import Path
 
 import nbformat
+import papermill
 import pytest
 
 from attnlib.publishing.execution import (
@@ -304,6 +305,36 @@ def test_a_failed_page_is_not_kept_as_a_result(book: Book) -> None:
         book.run()
     gate.touch()
     assert book.run() == {"one": ""}
+
+
+class TakenPorts:
+    """papermill, but the first `times` kernels find one of their ports taken, as the log says, or die in another way."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, times: int, log: str) -> None:
+        self.real, self.times, self.log, self.starts = papermill.execute_notebook, times, log, 0
+        monkeypatch.setattr(papermill, "execute_notebook", self)
+
+    def __call__(self, notebook, saved: str, **options: object):
+        self.starts += 1
+        if self.starts <= self.times:
+            (Path(saved).parent / "kernel.log").write_text(f"Traceback\n{self.log}\n")
+            raise RuntimeError("Kernel died before replying to kernel_info")
+        return self.real(notebook, saved, **options)
+
+
+def test_a_kernel_whose_port_was_taken_is_started_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    plain = run_source(page_text("print(2 + 3)"))
+    taken = TakenPorts(monkeypatch, 2, "zmq.error.ZMQError: Address already in use (addr='tcp://127.0.0.1:1')")
+    assert as_text(run_source(page_text("print(2 + 3)"))) == as_text(plain)
+    assert taken.starts == 3
+
+
+@pytest.mark.parametrize(("times", "log", "starts"), [(3, "Address already in use", 3), (1, "Killed", 1)])
+def test_a_kernel_that_does_not_start_is_an_error_in_the_end(monkeypatch, times: int, log: str, starts: int) -> None:
+    taken = TakenPorts(monkeypatch, times, log)
+    with pytest.raises(PageError, match=f"the kernel failed: RuntimeError: Kernel died .* {log}"):
+        run_source(page_text("print(2 + 3)"))
+    assert taken.starts == starts
 
 
 # --- bad input ------------------------------------------------------------------------------------------------------

@@ -4,6 +4,7 @@ A result is kept under everything that can change it: the page's source, its par
 pinned requirements and the Python that runs them. So a changed package can never show an old number.
 """
 
+import copy
 import hashlib
 import json
 import logging
@@ -32,6 +33,7 @@ LANGUAGE_INFO = {"name": "python", "pygments_lexer": "ipython3"}  # without the 
 # One thread per kernel, alone or beside others: sums are then added in one order and both give the same digits.
 ONE_THREAD = {name: "1" for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")}
 
+_STARTS = 3  # of a kernel whose ports are taken
 CACHE_LIMIT = "1G"  # a package edit makes every entry stale; the oldest go first
 
 
@@ -127,28 +129,34 @@ def run_source(
     except Exception as error:
         raise PageError(f"{page}: not a MyST Markdown notebook: {type(error).__name__}: {_one_line(error)}") from error
     with tempfile.TemporaryDirectory(prefix="attnlib-page-") as folder, _kernel_environment(package, Path(folder)):
-        try:
-            executed = papermill.execute_notebook(
-                notebook,
-                str(saved := Path(folder) / "saved.ipynb"),  # after every cell
-                parameters=dict(parameters or {}),
-                kernel_name="python3",
-                cwd=str(_fresh(Path(folder) / "work")),
-                progress_bar=False,
-                shutdown_kernel="immediate",  # asked politely, a kernel now and then takes 4 s to go
-                kernel_manager_class=_kernel_logging_to(log := Path(folder) / "kernel.log"),
-            )
-        except PapermillExecutionError as error:
-            raise PageError(f"{page}: {_describe(error)}") from None
-        except Exception as error:
-            # A kernel that dies (out of memory, most often) cannot say where; the notebook saved last can.
-            cells = json.loads(saved.read_text(encoding="utf-8"))["cells"] if saved.exists() else []
-            code = [cell["metadata"].get("papermill", {}) for cell in cells if cell["cell_type"] == "code"]
-            begun = [number for number, record in enumerate(code, start=1) if record.get("start_time")]
-            at = f" in code cell {begun[-1]}" if begun else ""
-            last = log.read_text(errors="replace").strip().rpartition("\n")[2] if log.exists() else ""
-            why = f"{type(error).__name__}: {_one_line(error)} {_one_line(last)}".strip()
-            raise PageError(f"{page}: the kernel failed{at}: {why}") from error
+        for attempt in range(_STARTS):
+            try:
+                executed = papermill.execute_notebook(
+                    copy.deepcopy(notebook),
+                    str(saved := Path(folder) / "saved.ipynb"),  # after every cell
+                    parameters=dict(parameters or {}),
+                    kernel_name="python3",
+                    cwd=str(_fresh(Path(folder) / "work")),
+                    progress_bar=False,
+                    shutdown_kernel="immediate",  # asked politely, a kernel now and then takes 4 s to go
+                    kernel_manager_class=_kernel_logging_to(log := Path(folder) / "kernel.log"),
+                )
+                break
+            except PapermillExecutionError as error:
+                raise PageError(f"{page}: {_describe(error)}") from None
+            except Exception as error:
+                # A kernel that dies (out of memory, most often) cannot say where; the notebook saved last can.
+                cells = json.loads(saved.read_text(encoding="utf-8"))["cells"] if saved.exists() else []
+                code = [cell["metadata"].get("papermill", {}) for cell in cells if cell["cell_type"] == "code"]
+                begun = [number for number, record in enumerate(code, start=1) if record.get("start_time")]
+                at = f" in code cell {begun[-1]}" if begun else ""
+                last = log.read_text(errors="replace").strip().rpartition("\n")[2] if log.exists() else ""
+                # A kernel's ports are chosen first and opened later; in between another process may take one.
+                if not begun and "Address already in use" in last and attempt + 1 < _STARTS:
+                    log.unlink()
+                    continue
+                why = f"{type(error).__name__}: {_one_line(error)} {_one_line(last)}".strip()
+                raise PageError(f"{page}: the kernel failed{at}: {why}") from error
         # papermill takes `SystemExit` for a wish to stop early; half a page must not be published.
         if any(o.output_type == "error" for cell in executed.cells for o in cell.get("outputs", [])):
             raise PageError(f"{page}: a cell ended the page with SystemExit: pages run to their last cell")
