@@ -43,11 +43,9 @@ lint: $(READY)  ## check the style of the code
 unit: $(READY)  ## unit tests
 	$(ONE_THREAD) $(RUN) -m pytest tests -m "not browser" -n $(JOBS)
 
-# One page stays on one worker (loadscope): its cells share a kernel. A kernel now and then does not start, because another
-# process took one of its ports: what failed runs once more. A cell that is wrong stays wrong, alone even more so.
-NBVAL := $(ONE_THREAD) $(RUN) -m pytest --nbval --nbval-current-env notebooks -n $(JOBS) --dist loadscope
+# One page stays on one worker (loadscope): its cells share a kernel.
 nbval: $(READY)  ## run every page and compare with its stored outputs
-	$(NBVAL) || $(NBVAL) --last-failed --last-failed-no-failures none
+	$(ONE_THREAD) $(RUN) -m pytest --nbval --nbval-current-env notebooks -n $(JOBS) --dist loadscope
 
 browser: $(READY)  ## look at the built pages in headless Chromium
 	$(RUN) -m pytest tests/browser -m browser -n $(JOBS)
