@@ -12,12 +12,12 @@ import numpy as np
 __all__ = ["progress_bar", "require_writable", "write_arrays"]
 
 
-def progress_bar(wanted: bool, total: int, what: str) -> contextlib.AbstractContextManager[Any]:
-    """A tqdm bar over `total` cells when one is wanted; otherwise a silent stand-in, and nothing is imported."""
+def progress_bar(wanted: bool, total: int, what: str, *, unit: str = "cell") -> contextlib.AbstractContextManager[Any]:
+    """A tqdm bar over `total` cells (or another `unit`) when one is wanted; otherwise a silent stand-in, and nothing is imported."""
     if wanted:
         from tqdm import tqdm
 
-        return tqdm(total=total, unit="cell", desc=what)
+        return tqdm(total=total, unit=unit, desc=what)
     return _Silent()
 
 
@@ -25,7 +25,7 @@ class _Silent(contextlib.nullcontext):
     def __enter__(self) -> _Silent:
         return self
 
-    def update(self, _: int) -> None:
+    def update(self, _: int = 1) -> None:
         """As tqdm's."""
 
 

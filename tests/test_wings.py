@@ -25,7 +25,7 @@ def claims_of(path: Path) -> list[Claim]:
 
 
 def test_a_wing_imports_no_other_wing() -> None:
-    assert WINGS == ["single_head", "token_selection"]
+    assert WINGS == ["in_context", "single_head", "token_selection"]
     for path in PACKAGE.rglob("*.py"):
         if path.parent == PACKAGE:
             continue

@@ -1,0 +1,98 @@
+"""Trainings on disk: tensors in a safetensors file, settings in its header, and a JSON copy of the settings for people.
+
+A file is written aside and renamed, so there is always one whole checkpoint. The header carries a checksum of the tensors: a
+damaged file is refused, not resumed. Needs safetensors (extra `training`).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+__all__ = ["VERSION", "CheckpointError", "read_checkpoint", "write_checkpoint"]
+
+VERSION = 1
+_KIND = "attnlib in-context training"
+
+
+class CheckpointError(ValueError):
+    """A checkpoint that cannot be used; the message says why and what to do."""
+
+
+def _checksum(tensors: Mapping[str, np.ndarray]) -> str:
+    digest = hashlib.sha256()
+    for name in sorted(tensors):
+        array = np.ascontiguousarray(tensors[name])
+        digest.update(f"{name} {array.dtype} {array.shape}\n".encode())
+        digest.update(array.tobytes())
+    return digest.hexdigest()
+
+
+def write_checkpoint(path: Path, tensors: Mapping[str, np.ndarray], settings: Mapping[str, Any]) -> None:
+    """Write `path` (.safetensors) and `path` with .json. `settings` are plain values; both files are whole or not there.
+
+    Raises ValueError for another suffix or a folder that does not exist.
+    """
+    from safetensors.numpy import save
+
+    path = _path(path)
+    record = {"kind": _KIND, "version": VERSION, "sha256": _checksum(tensors), **settings}
+    arrays = {name: np.ascontiguousarray(value) for name, value in tensors.items()}
+    _replace(path, save(arrays, {"settings": json.dumps(record, sort_keys=True)}))
+    _replace(path.with_suffix(".json"), (json.dumps(record, indent=2, sort_keys=True) + "\n").encode())
+
+
+def read_checkpoint(path: Path) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
+    """Tensors and settings of a checkpoint. Raises CheckpointError for one that is damaged, foreign, or of another version."""
+    from safetensors import SafetensorError, safe_open
+
+    path = _path(path)
+    if not path.is_file():
+        raise CheckpointError(
+            f"checkpoint must be an existing file; got {path.name!r}: train with checkpoint=... first"
+        )
+    try:
+        with safe_open(path, framework="numpy") as file:
+            header = file.metadata() or {}
+            tensors = {name: file.get_tensor(name) for name in file.keys()}
+        settings = json.loads(header.get("settings", "{}"))
+    except (SafetensorError, OSError, ValueError) as error:
+        raise CheckpointError(f"checkpoint {path.name!r} is damaged ({error}): delete it and train again") from None
+    if settings.get("kind") != _KIND:
+        raise CheckpointError(
+            f"checkpoint {path.name!r} was not written by a training of this package: choose another file"
+        )
+    if settings.get("version") != VERSION:
+        raise CheckpointError(
+            f"checkpoint {path.name!r} has version {settings.get('version')!r}, this package reads {VERSION}: train again"
+        )
+    if settings.pop("sha256") != _checksum(tensors):
+        raise CheckpointError(
+            f"checkpoint {path.name!r} is damaged (its tensors do not match their checksum): delete it"
+        )
+    return tensors, settings
+
+
+def _path(path: Path) -> Path:
+    path = Path(path)
+    if path.suffix != ".safetensors" or not path.parent.is_dir():
+        raise ValueError(
+            f"checkpoint must be a .safetensors file in a folder that exists; got {path.name!r} in {path.parent.name!r}"
+        )
+    return path
+
+
+def _replace(path: Path, content: bytes) -> None:
+    temporary = path.with_name(f"{path.name}.{os.getpid()}.part")
+    try:
+        temporary.write_bytes(content)
+        os.replace(temporary, path)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise

@@ -1,0 +1,130 @@
+r"""What a head can do, and nothing else: its key-query circuit and its output-value circuit.
+
+$$ M_h = W_K^{h\top} W_Q^h/\sqrt n \quad(\text{key index first}), \qquad V_h = W_O^h W_V^h, \qquad
+   \hat y = \sum_h V_h \sum_i z_i\,\mathrm{softmax}_i(z_i^\top M_h z_q). $$
+
+Two numbers summarise a head: $\omega_h$, the mean of the first d diagonal entries of $M_h$, and $\mu_h$, the last entry of $V_h$. The last
+*column* of $M_h$ meets the 0 of the query token: it has no effect, gets no gradient, and keeps its start for ever. Source: authors'
+code for the two numbers; the exact facts are derived in the theory chapter of Part III.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import torch
+
+from attnlib.attention import attention_weights
+from attnlib.in_context.law import Prompts
+from attnlib.in_context.model import HeadWeights
+
+__all__ = ["Circuits", "attention", "circuits_of", "merge", "predict", "two_number_circuits"]
+
+
+@dataclass(frozen=True)
+class Circuits:
+    """Circuits of H heads; leading axes are free (records, runs)."""
+
+    key_query: torch.Tensor  # (..., H, n, n): M, key index first
+    output_value: torch.Tensor  # (..., H, n): V
+
+    @property
+    def d(self) -> int:
+        return self.output_value.shape[-1] - 1
+
+    @property
+    def heads(self) -> int:
+        return self.output_value.shape[-2]
+
+    @property
+    def covariate_block(self) -> torch.Tensor:
+        """(..., H, d, d): the part of M that compares covariates."""
+        return self.key_query[..., : self.d, : self.d]
+
+    @property
+    def diagonal(self) -> torch.Tensor:
+        """(..., H, d): diagonal of the covariate block."""
+        return self.covariate_block.diagonal(dim1=-2, dim2=-1)
+
+    @property
+    def omega(self) -> torch.Tensor:
+        """(..., H): omega_h, mean of the diagonal."""
+        return self.diagonal.mean(-1)
+
+    @property
+    def mu(self) -> torch.Tensor:
+        """(..., H): mu_h, what a head writes of the labels it averages."""
+        return self.output_value[..., -1]
+
+    @property
+    def effective_step(self) -> torch.Tensor:
+        """(...): eta = sum over heads of omega_h mu_h, the step of the gradient descent that the heads imitate."""
+        return (self.omega * self.mu).sum(-1)
+
+    @property
+    def diagonal_std(self) -> torch.Tensor:
+        """(..., H): standard deviation of the diagonal (0 for d = 1)."""
+        return self.diagonal.std(-1, correction=0)
+
+    @property
+    def off_diagonal(self) -> torch.Tensor:
+        """(..., H): largest |M_ij|, i != j, in the covariate block."""
+        eye = torch.eye(self.d, dtype=torch.bool, device=self.key_query.device)
+        return self.covariate_block.masked_fill(eye, 0).abs().amax((-2, -1))
+
+    @property
+    def label_row(self) -> torch.Tensor:
+        """(..., H, d): last row of M: how much the label of an example moves its score."""
+        return self.key_query[..., self.d, : self.d]
+
+    @property
+    def query_column(self) -> torch.Tensor:
+        """(..., H, n): last column of M, without any effect."""
+        return self.key_query[..., :, self.d]
+
+    @property
+    def output_rest(self) -> torch.Tensor:
+        """(..., H, d): what a head writes of the covariates."""
+        return self.output_value[..., : self.d]
+
+    def __getitem__(self, index) -> Circuits:
+        """The same index taken of both circuits: `circuits[-1]` is the last record, `circuits[:, 0]` the first run."""
+        return Circuits(self.key_query[index], self.output_value[index])
+
+
+def merge(
+    query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, output: torch.Tensor
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """M = W_K^T W_Q / sqrt(n) (..., n, n) and V = W_O W_V (..., n) of factors (..., n, n) and (..., n)."""
+    n = output.shape[-1]
+    return key.transpose(-2, -1) @ query / math.sqrt(n), torch.einsum("...i,...ij->...j", output, value)
+
+
+def circuits_of(heads: HeadWeights) -> Circuits:
+    """Circuits (R, H, ...) of R runs."""
+    return Circuits(*merge(heads.query, heads.key, heads.value, heads.output))
+
+
+def two_number_circuits(omega: torch.Tensor, mu: torch.Tensor, d: int) -> Circuits:
+    """Circuits that are nothing but their two numbers: M = omega I on the covariates, V = mu on the label; omega, mu (..., H)."""
+    omega, mu = torch.broadcast_tensors(torch.as_tensor(omega), torch.as_tensor(mu))
+    shape = torch.zeros(d + 1, dtype=omega.dtype)
+    eye, last = shape.clone(), shape.clone()
+    eye[:d], last[d] = 1, 1
+    return Circuits(omega[..., None, None] * torch.diag(eye), mu[..., None] * last)
+
+
+def attention(circuits: Circuits, prompts: Prompts) -> torch.Tensor:
+    """Weights of the examples (..., H, B, L)."""
+    M = circuits.key_query
+    context, query = (tokens.to(M) for tokens in (prompts.context, prompts.query))
+    direction = torch.einsum("...hij,...bj->...hbi", M[..., : circuits.d], query)
+    return attention_weights(torch.einsum("...hbi,...bli->...hbl", direction, context))
+
+
+def predict(circuits: Circuits, prompts: Prompts) -> torch.Tensor:
+    """Predictions (..., B) of the merged model. Leading axes of circuits and prompts broadcast."""
+    V = circuits.output_value
+    written = torch.einsum("...hi,...bli->...hbl", V, prompts.context.to(V))
+    return (attention(circuits, prompts) * written).sum((-3, -1))

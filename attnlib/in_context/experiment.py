@@ -1,0 +1,145 @@
+"""Every setting of one training study, frozen and checked before any work. Defaults are the authors' two-head run."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from attnlib import checks
+from attnlib.in_context.law import RegressionLaw
+from attnlib.in_context.model import STARTS, require_even_heads
+from attnlib.kernels.arguments import OPTIMISERS
+
+__all__ = ["OPTIMISERS", "Experiment"]
+
+_MOST_STEPS = 2**31 - 1  # the counters of the training stream are 32 bits wide
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """R runs of one training. Raises ValueError for arguments outside their range.
+
+    Run r starts from the stream (seed, "start", first_run + r) and draws its prompts from stream number first_run + r of the
+    counter-based training generator, so batches can be cut anywhere; with `shared_data` all runs see the prompts of `first_run`.
+    """
+
+    heads: int = 2
+    layers: int = 1  # more than one: a causal stack (`stack`, `deep_training`)
+    outputs: int = 1  # entries of a label: tasks (`multi_task`)
+    weight_tying: bool = False  # one layer, used again and again
+    d: int = 5
+    length: int | None = None  # L; None: 8 d
+    noise_std: float = 0.01
+    convention: str = "notebook"
+    start: str = "random"
+    optimiser: str = "Adam"
+    learning_rate: float | tuple[float, ...] = 1e-3  # one for all runs, or one each
+    batch: int = 128
+    betas: tuple[float, float] = (0.9, 0.999)  # Adam's decay rates
+    eps: float = 1e-8
+    weight_decay: float | None = None  # None: 0 for SGD and Adam, 0.01 for AdamW (torch's own defaults)
+    steps: int = 500_001
+    records: int = 100  # number of recorded steps, about evenly spaced in log(step)
+    runs: int = 5
+    first_run: int = 0
+    shared_data: bool = False
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        for name in ("heads", "layers", "outputs", "d", "batch", "runs"):
+            checks.whole_number(name, getattr(self, name), at_least=1)
+        for name in ("steps", "seed", "first_run"):
+            checks.whole_number(name, getattr(self, name), at_least=0)
+        checks.whole_number("records", self.records, at_least=2, hint="the start and the end are always recorded")
+        if self.steps > _MOST_STEPS:
+            raise ValueError(f"steps must be at most {_MOST_STEPS}; got {self.steps}: the stream's counter ends there")
+        if self.length is None:
+            object.__setattr__(self, "length", 8 * self.d)
+        checks.one_of("optimiser", self.optimiser, OPTIMISERS)
+        checks.one_of("start", self.start, STARTS)
+        if self.start == "oppo_small_id":
+            require_even_heads(self.heads)
+        self._check_optimiser()
+        _ = self.law  # the law checks d, length, noise and convention
+
+    def _check_optimiser(self) -> None:
+        several = isinstance(self.learning_rate, list | tuple | np.ndarray)
+        rates = tuple(float(rate) for rate in self.learning_rate) if several else (self.learning_rate,)
+        for rate in rates:
+            checks.positive_number("learning_rate", rate)
+        if several and len(rates) != self.runs:
+            raise ValueError(
+                f"learning_rate must be one number or one for each of the {self.runs} runs; got {len(rates)}"
+            )
+        object.__setattr__(self, "learning_rate", rates if several else float(self.learning_rate))
+        if len(self.betas) != 2:
+            raise ValueError(f"betas must be two numbers; got {self.betas!r}")
+        for beta in self.betas:
+            if not checks.probability("betas", beta) < 1:
+                raise ValueError(f"betas must be in [0, 1); got {self.betas!r}: with 1 the averages never start")
+        object.__setattr__(self, "betas", (float(self.betas[0]), float(self.betas[1])))
+        checks.positive_number("eps", self.eps)
+        if self.weight_decay is None:
+            object.__setattr__(self, "weight_decay", 0.01 if self.optimiser == "AdamW" else 0.0)
+        if checks.finite_number("weight_decay", self.weight_decay) < 0:
+            raise ValueError(f"weight_decay must be >= 0; got {self.weight_decay!r}")
+
+    @cached_property
+    def law(self) -> RegressionLaw:
+        """The data law of the prompts."""
+        return RegressionLaw(self.d, self.length, self.noise_std, self.convention)
+
+    @property
+    def width(self) -> int:
+        """n = d + 1: width of a token and of every head."""
+        return self.d + 1
+
+    @property
+    def streams(self) -> np.ndarray:
+        """(R,) uint32: the number of the training stream of each run."""
+        numbers = np.arange(self.first_run, self.first_run + self.runs, dtype=np.uint32)
+        return np.full_like(numbers, self.first_run) if self.shared_data else numbers
+
+    @property
+    def recorded_steps(self) -> tuple[int, ...]:
+        """0, then about `records` steps evenly spaced in their logarithm, then `steps`. Step s is the state after s updates."""
+        if self.steps == 0:
+            return (0,)
+        spaced = np.geomspace(1, self.steps, self.records - 1) if self.records > 2 else ()
+        return tuple(sorted({0, *(round(step) for step in spaced), self.steps}))
+
+    def replace(self, **changes: Any) -> Experiment:
+        """The same experiment with other settings."""
+        return dataclasses.replace(self, **changes)
+
+    def as_record(self) -> dict[str, Any]:
+        """Plain values, for JSON."""
+        values = dataclasses.asdict(self)
+        return {name: list(value) if isinstance(value, tuple) else value for name, value in values.items()}
+
+    @staticmethod
+    def from_record(values: Mapping[str, Any]) -> Experiment:
+        """The inverse of `as_record`. Raises ValueError for settings that are unknown."""
+        known = {field.name for field in dataclasses.fields(Experiment)}
+        if unknown := sorted(set(values) - known):
+            raise ValueError(
+                f"an experiment must have the settings {', '.join(sorted(known))}; got also {', '.join(unknown)}"
+            )
+        return Experiment(
+            **{name: tuple(value) if isinstance(value, list) else value for name, value in values.items()}
+        )
+
+    def __str__(self) -> str:
+        rate = self.learning_rate if isinstance(self.learning_rate, float) else "own for each run"
+        tied = ", one layer tied" if self.weight_tying and self.layers > 1 else ""
+        layers = f"{self.layers} layers{tied}, " if self.layers > 1 else ""
+        return (
+            f"{layers}{self.heads} head{'s' * (self.heads > 1)}, d = {self.d}, L = {self.length}, noise {self.noise_std:g}, "
+            f"start {self.start}\n{self.optimiser}, learning rate {rate}, batches of {self.batch}, {self.steps} steps, "
+            f"{self.runs} run{'s' * (self.runs > 1)} from seed {self.seed}"
+        )

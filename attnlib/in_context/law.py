@@ -1,0 +1,210 @@
+r"""The data law of in-context regression: every prompt has its own regression vector, L labelled examples and one query.
+
+$$ \beta \sim N(0, s_\beta^2 I_d), \qquad x_i, x_q \sim N(m, \Sigma), \qquad
+   y_i = \langle x_i, \beta\rangle + \varepsilon_i, \qquad y_q = \langle x_q, \beta\rangle + \varepsilon_q $$
+
+Tokens are $z_i = (x_i, y_i)$, the query token is $z_q = (x_q, 0)$. Two conventions are in use, and figures cannot be compared
+without knowing which (the authors' notebook and the newest code of the same authors):
+
+| | $s_\beta$ | sd of $\varepsilon_i$ | sd of $\varepsilon_q$ |
+|---|---|---|---|
+| `"notebook"` | $1$ | $\sqrt d\,\sigma$ | $0$ |
+| `"repository"` | $1/\sqrt d$ | $\sigma$ | $\sigma$ |
+
+with $\sigma$ = `noise_std`. Dividing all labels of the first by $\sqrt d$ gives the second, but for the noise of the target: risks
+differ by the factor $d$, and in both the noise is $s_2 = d\sigma^2$ in units of the variance of $\beta$'s entries. Source: authors' code;
+covariance and mean are the extensions that the abstract (anisotropic covariates) and the theory chapter (mean) speak of.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import torch
+
+from attnlib import checks
+from attnlib.kernels.prompt_stream import normals_per_prompt
+from attnlib.randomness import stream
+
+__all__ = ["CONVENTIONS", "Prompts", "RegressionLaw", "toeplitz_covariance"]
+
+CONVENTIONS = ("notebook", "repository")
+
+
+@dataclass(frozen=True)
+class Prompts:
+    """B prompts, float64; all fields may carry the same leading axes (runs, steps)."""
+
+    x: torch.Tensor  # (..., B, L, d) covariates of the examples
+    y: torch.Tensor  # (..., B, L) their labels
+    query: torch.Tensor  # (..., B, d) covariate asked for
+    target: torch.Tensor  # (..., B) its label, with the target's noise if the convention has any
+    beta: torch.Tensor  # (..., B, d) regression vectors
+
+    @property
+    def context(self) -> torch.Tensor:
+        """(..., B, L, d+1): the tokens (x_i, y_i)."""
+        return torch.cat([self.x, self.y.unsqueeze(-1)], dim=-1)
+
+    @property
+    def query_token(self) -> torch.Tensor:
+        """(..., B, 1, d+1): the token (x_q, 0)."""
+        return torch.nn.functional.pad(self.query, (0, 1)).unsqueeze(-2)
+
+    @property
+    def targets(self) -> torch.Tensor:
+        """(..., B, 1, 1): the targets in the shape of the authors' code."""
+        return self.target[..., None, None]
+
+    @property
+    def clean_target(self) -> torch.Tensor:
+        """(..., B): <x_q, beta>, the target without its noise."""
+        return (self.query * self.beta).sum(-1)
+
+    @property
+    def length(self) -> int:
+        return self.x.shape[-2]
+
+    def map(self, change) -> Prompts:
+        """`change` applied to every field: a dtype, a device, a slice of the leading axis."""
+        return Prompts(*(change(getattr(self, field.name)) for field in dataclasses.fields(self)))
+
+    def part(self, first: int, last: int) -> Prompts:
+        """Prompts number `first` ... `last - 1` along the axis B."""
+        axis = self.y.ndim - 2
+        return self.map(lambda values: values.narrow(axis, first, min(last, self.y.shape[axis]) - first))
+
+
+@dataclass(frozen=True)
+class RegressionLaw:
+    """The law above. Raises ValueError for arguments outside their range."""
+
+    d: int = 5  # dimension of a covariate
+    length: int = 40  # labelled examples in a prompt, L
+    noise_std: float = 0.01  # sigma
+    convention: str = "notebook"
+    covariance: tuple[tuple[float, ...], ...] | None = None  # Sigma, (d, d); None: the identity
+    mean: tuple[float, ...] | None = None  # m, (d,); None: zero
+
+    def __post_init__(self) -> None:
+        checks.whole_number("d", self.d, at_least=1)
+        checks.whole_number("length", self.length, at_least=1, hint="a prompt needs an example to learn from")
+        if checks.finite_number("noise_std", self.noise_std) < 0:
+            raise ValueError(f"noise_std must be >= 0; got {self.noise_std!r}: it is a standard deviation")
+        checks.one_of("convention", self.convention, CONVENTIONS)
+        if self.covariance is not None:
+            object.__setattr__(self, "covariance", _covariance(self.covariance, self.d))
+        if self.mean is not None:
+            mean = _array("mean", self.mean, (self.d,))
+            object.__setattr__(self, "mean", tuple(mean.tolist()))
+
+    @property
+    def beta_std(self) -> float:
+        """s_beta, the standard deviation of an entry of beta."""
+        return 1.0 if self.convention == "notebook" else 1 / math.sqrt(self.d)
+
+    @property
+    def label_noise_std(self) -> float:
+        """Standard deviation of the noise of a label in the context."""
+        return self.noise_std * (math.sqrt(self.d) if self.convention == "notebook" else 1.0)
+
+    @property
+    def target_noise_std(self) -> float:
+        """Standard deviation of the noise of the target: loss = risk + its square."""
+        return 0.0 if self.convention == "notebook" else self.noise_std
+
+    @property
+    def noise_variance(self) -> float:
+        """s2 = d sigma^2: variance of the label noise in units of the variance of an entry of beta, in both conventions."""
+        return self.d * self.noise_std**2
+
+    @property
+    def isotropic(self) -> bool:
+        """Covariates are N(0, I): what the exact reduction and the compiled trainer need."""
+        return self.covariance is None and self.mean is None
+
+    @property
+    def covariance_matrix(self) -> torch.Tensor:
+        """(d, d): Sigma."""
+        if self.covariance is None:
+            return torch.eye(self.d, dtype=torch.float64)
+        return torch.tensor(self.covariance, dtype=torch.float64)
+
+    @property
+    def mean_vector(self) -> torch.Tensor:
+        """(d,): m."""
+        return torch.tensor(self.mean if self.mean is not None else (0.0,) * self.d, dtype=torch.float64)
+
+    @property
+    def normals_per_prompt(self) -> int:
+        """How many standard normals one prompt is made of."""
+        return normals_per_prompt(self.d, self.length)
+
+    @cached_property
+    def _root(self) -> torch.Tensor:
+        return torch.linalg.cholesky(self.covariance_matrix)
+
+    def with_length(self, length: int) -> RegressionLaw:
+        """The same law with prompts of another length."""
+        return dataclasses.replace(self, length=length)
+
+    def __str__(self) -> str:
+        kind = "N(0, I)" if self.isotropic else "N(m, Sigma)"
+        return (
+            f"d = {self.d}, prompts of {self.length} examples, covariates {kind}, "
+            f"noise {self.noise_std:g} in the {self.convention}'s convention (s2 = {self.noise_variance:.3g})"
+        )
+
+    def from_normals(self, normals: torch.Tensor | np.ndarray) -> Prompts:
+        """Prompts made of standard normals (..., B, normals_per_prompt), in the order of the training stream.
+
+        beta (d), x_q (d), noise of the target, one unused; then per example x_i (d), noise of the label, padded to an even number.
+        Raises ValueError for another last axis.
+        """
+        normals = torch.as_tensor(normals, dtype=torch.float64)
+        if normals.ndim < 2 or normals.shape[-1] != self.normals_per_prompt:
+            wanted = f"(..., B, {self.normals_per_prompt})"
+            raise ValueError(f"normals must have shape {wanted} for {self}; got {tuple(normals.shape)}")
+        d = self.d
+        head, tokens = normals[..., : 2 * d + 2], normals[..., 2 * d + 2 :].unflatten(-1, (self.length, -1))
+        beta = self.beta_std * head[..., :d]
+        query, x = head[..., d : 2 * d], tokens[..., :d]
+        if not self.isotropic:
+            query, x = (self.mean_vector + values @ self._root.T for values in (query, x))
+        y = torch.einsum("...ld,...d->...l", x, beta) + self.label_noise_std * tokens[..., d]
+        target = (query * beta).sum(-1) + self.target_noise_std * head[..., 2 * d]
+        return Prompts(x.contiguous(), y, query.contiguous(), target, beta.contiguous())
+
+    def draw(self, count: int, seed: int, *, run: int = 0, role: str = "test") -> Prompts:
+        """`count` held-out prompts of the stream (seed, role, run); training prompts come from another generator altogether."""
+        checks.whole_number("count", count, at_least=1)
+        return self.from_normals(stream(seed, role, run).standard_normal((count, self.normals_per_prompt)))
+
+
+def toeplitz_covariance(d: int, rho: float) -> tuple[tuple[float, ...], ...]:
+    """Sigma_ij = rho^|i-j| as nested tuples, |rho| < 1: the anisotropic covariates of the authors' code (rho = 0.5 there)."""
+    checks.whole_number("d", d, at_least=1)
+    if not abs(checks.finite_number("rho", rho)) < 1:
+        raise ValueError(f"rho must be in (-1, 1); got {rho!r}: beyond that the matrix is no covariance")
+    return tuple(tuple(rho ** abs(i - j) for j in range(d)) for i in range(d))
+
+
+def _array(name: str, values: object, shape: tuple[int, ...]) -> np.ndarray:
+    try:
+        array = np.asarray(values, dtype=np.float64)
+    except (TypeError, ValueError):
+        array = np.empty(0)
+    if array.shape != shape or not np.isfinite(array).all():
+        raise ValueError(f"{name} must be finite numbers of shape {shape}; got {values!r}")
+    return array
+
+
+def _covariance(values: object, d: int) -> tuple[tuple[float, ...], ...]:
+    matrix = _array("covariance", values, (d, d))
+    if not np.allclose(matrix, matrix.T, rtol=0, atol=1e-12) or np.linalg.eigvalsh(matrix)[0] <= 0:
+        raise ValueError(f"covariance must be symmetric and positive definite; got {values!r}")
+    return tuple(tuple(row) for row in matrix.tolist())

@@ -1,0 +1,123 @@
+r"""The model as written: H full-width heads, four matrices each, in which the query looks at the examples and not at itself.
+
+$$ \hat y = \sum_{h=1}^H W_O^h W_V^h Z\,\mathrm{softmax}\!\Big(\frac{(W_K^h Z)^\top W_Q^h z_q}{\sqrt n}\Big), \qquad n = d + 1, \quad
+   Z = (z_1, \dots, z_L) \in \mathbb R^{n\times L} $$
+
+Each head has the full width n (not n/H), so there are H (3 n^2 + n) parameters; no biases. Source: authors' code. This module is the
+readable reference; training merges the four matrices into two circuits (`circuits`), which changes no prediction.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+
+from attnlib import checks
+from attnlib.attention import attention_logits, attention_output, attention_weights
+from attnlib.in_context.law import Prompts
+from attnlib.randomness import stream
+
+__all__ = ["STARTS", "HeadWeights", "attend", "initial_weights", "require_even_heads"]
+
+STARTS = ("random", "small_id", "small_id_qk", "oppo_small_id")
+_SMALL = {"small_id": 1e-6, "small_id_qk": 1e-4, "oppo_small_id": 1e-6}
+
+
+@dataclass(frozen=True)
+class HeadWeights:
+    """R runs of H heads. Matrices act on tokens from the left: the key of z is W_K z."""
+
+    query: torch.Tensor  # (R, H, n, n)
+    key: torch.Tensor  # (R, H, n, n)
+    value: torch.Tensor  # (R, H, n, n)
+    output: torch.Tensor  # (R, H, n)
+
+    @property
+    def runs(self) -> int:
+        return self.output.shape[0]
+
+    @property
+    def heads(self) -> int:
+        return self.output.shape[1]
+
+    @property
+    def d(self) -> int:
+        return self.output.shape[2] - 1
+
+    def flat(self) -> torch.Tensor:
+        """(R, H, 3 n^2 + n): per head W_Q, W_K, W_V row by row, then W_O. A copy; the layout of the kernels."""
+        return torch.cat([*(w.flatten(2) for w in (self.query, self.key, self.value)), self.output], dim=2)
+
+    @staticmethod
+    def from_flat(values: torch.Tensor) -> HeadWeights:
+        """The inverse of `flat`: views into (R, H, 3 n^2 + n). Raises ValueError for another last axis."""
+        size = values.shape[-1]
+        n = round((math.sqrt(1 + 12 * size) - 1) / 6)
+        if values.ndim != 3 or n < 2 or 3 * n * n + n != size:
+            raise ValueError(f"flat weights must have shape (R, H, 3 n^2 + n) with n >= 2; got {tuple(values.shape)}")
+        square = values[..., : 3 * n * n].unflatten(-1, (3, n, n))
+        return HeadWeights(square[..., 0, :, :], square[..., 1, :, :], square[..., 2, :, :], values[..., 3 * n * n :])
+
+
+def require_even_heads(heads: int) -> None:
+    """Opposite starts come in pairs. Raises ValueError otherwise."""
+    if heads % 2:
+        raise ValueError(f"heads must be even for start='oppo_small_id'; got {heads}: every head needs an opposite one")
+
+
+def initial_weights(
+    d: int, heads: int, start: str = "random", *, seed: int = 0, runs: int = 1, first_run: int = 0
+) -> HeadWeights:
+    r"""Weights before training, float64. Run r draws from the stream (seed, "start", r), whatever the start keeps of it.
+
+    | start | W_Q | W_K | W_V, W_O |
+    |---|---|---|---|
+    | `random` | uniform on ±1/sqrt(n) | the same | uniform on ±1/sqrt(n), ±1/sqrt(nH) |
+    | `small_id` | 10^-6 I | 10^-6 I | 10^-6 I, uniform |
+    | `small_id_qk` | 10^-4 I | 10^-4 I | uniform |
+    | `oppo_small_id` | ±10^-6 I: + in the first half of the heads, - in the second | 10^-6 I | uniform |
+
+    Source: authors' code (their causal layer flips the sign of W_K too, so that its heads are not opposite; not repeated here).
+    Raises ValueError for an unknown start, heads < 1, or an odd number of heads with opposite starts.
+    """
+    checks.whole_number("d", d, at_least=1)
+    checks.whole_number("heads", heads, at_least=1)
+    checks.one_of("start", start, STARTS)
+    checks.whole_number("runs", runs, at_least=1)
+    checks.whole_number("first_run", first_run, at_least=0)
+    if start == "oppo_small_id":
+        require_even_heads(heads)
+    n = d + 1
+    each = [
+        stream(seed, "start", run).uniform(-1, 1, heads * (3 * n * n + n)) for run in range(first_run, first_run + runs)
+    ]
+    free = torch.as_tensor(np.stack(each)).reshape(runs, heads, -1) / math.sqrt(n)
+    query, key, value = free[..., : 3 * n * n].unflatten(-1, (3, n, n)).unbind(2)
+    out = free[..., 3 * n * n :] / math.sqrt(heads)
+    if start != "random":
+        small = _SMALL[start] * torch.eye(n, dtype=torch.float64).expand(runs, heads, n, n)
+        sign = torch.ones(heads, dtype=torch.float64)
+        if start == "oppo_small_id":
+            sign[heads // 2 :] = -1
+        query, key = sign[:, None, None] * small, small.clone()
+        if start == "small_id":
+            value = small.clone()
+    return HeadWeights(query.contiguous(), key.contiguous(), value.contiguous(), out.contiguous())
+
+
+def attend(heads: HeadWeights, prompts: Prompts) -> torch.Tensor:
+    """Predictions (R, B), with all four projections of every token. Prompts are shared (B, ...) or one set a run (R, B, ...)."""
+    z, z_q = (tokens.to(heads.output) for tokens in (prompts.context, prompts.query_token))
+    if z.ndim == 3:
+        z, z_q = z.unsqueeze(0), z_q.unsqueeze(0)
+
+    def project(matrix: torch.Tensor, tokens: torch.Tensor) -> torch.Tensor:
+        return torch.einsum("rhij,rbtj->rhbti", matrix, tokens.expand(heads.runs, *tokens.shape[1:]))
+
+    keys, values, queries = project(heads.key, z), project(heads.value, z), project(heads.query, z_q)
+    scores = attention_logits(keys.unsqueeze(-3), queries.squeeze(-2)).squeeze(-2)
+    mixed = attention_output(attention_weights(scores / math.sqrt(heads.d + 1)), values)
+    return torch.einsum("rhi,rhbi->rb", heads.output, mixed)

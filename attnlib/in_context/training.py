@@ -1,0 +1,311 @@
+r"""Training of the query-only model: one function, `train`, whatever does the arithmetic.
+
+Each step draws a fresh batch of prompts and takes one step of SGD, Adam or AdamW on the four matrices of every head, with the
+loss $\frac1B\sum_b(\hat y_b-y_b)^2$. Gradients go through the merged circuits (`circuits`), which is exact; the moments of Adam belong
+to the four matrices, so the path is that of the model as written. Engines, chosen by dtype and by what is installed:
+
+| engine | dtype | what it is |
+|---|---|---|
+| `compiled` | float32 | one loop for data, gradient and update (`attnlib.kernels.in_context`; needs numba) |
+| `reference` | float64, float32 | the same steps, readable (`attnlib.kernels.reference`) |
+
+Both see the same prompts: any prompt of any step is known by its number (`attnlib.kernels.prompt_stream`), so a training can be
+interrupted anywhere and goes on bit for bit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from attnlib import checks
+from attnlib.grids import progress_bar
+from attnlib.in_context.checkpoints import CheckpointError, read_checkpoint, write_checkpoint
+from attnlib.in_context.circuits import Circuits, circuits_of
+from attnlib.in_context.experiment import Experiment
+from attnlib.in_context.model import HeadWeights, initial_weights
+from attnlib.kernels import is_available
+
+__all__ = ["ENGINES", "History", "TrainingDiverged", "load_history", "train", "train_many"]
+
+ENGINES = ("auto", "compiled", "reference")
+_GRID = 10_000  # steps between two possible ends of a piece of work; fixed, so that sums do not depend on interruptions
+
+
+class TrainingDiverged(RuntimeError):
+    """A loss is no longer a finite number. `step` is the step, `last_good` the step of the last whole state."""
+
+    def __init__(self, step: int, run: int, last_good: int, experiment: Experiment) -> None:
+        super().__init__(
+            f"training diverged: the loss of run {run} at step {step} is not a finite number; the state after {last_good} "
+            f"steps is the last good one: take a smaller learning_rate than {experiment.learning_rate}"
+        )
+        self.step, self.run, self.last_good = step, run, last_good
+
+
+@dataclass(frozen=True)
+class History:
+    """What a training leaves behind: records of R runs at K steps, and the final state (numpy, flat)."""
+
+    experiment: Experiment
+    engine: str
+    steps: np.ndarray  # (K,): recorded steps; step s is the state after s updates
+    circuits: Circuits  # leading axes (R, K), float64
+    loss: torch.Tensor  # (R, K): mean training loss over the steps since the previous record; nan at the first
+    loss_se: torch.Tensor  # (R, K): its standard error; nan where there is one step only
+    state: dict[str, np.ndarray]  # weights, first_moment, second_moment (R, H, 3 n^2 + n)
+
+    @property
+    def omega(self) -> torch.Tensor:
+        """(R, K, H)."""
+        return self.circuits.omega
+
+    @property
+    def mu(self) -> torch.Tensor:
+        """(R, K, H)."""
+        return self.circuits.mu
+
+    @property
+    def effective_step(self) -> torch.Tensor:
+        """(R, K): eta = sum over heads of omega mu."""
+        return self.circuits.effective_step
+
+    @property
+    def final(self) -> Circuits:
+        """Circuits (R, H, ...) at the last record."""
+        return self.circuits[:, -1]
+
+    @property
+    def weights(self) -> HeadWeights:
+        """The weights at the end, in the training's dtype."""
+        return HeadWeights.from_flat(torch.from_numpy(self.state["weights"]))
+
+    def at(self, step: int) -> int:
+        """Index of the last record at or before `step`."""
+        return int(np.searchsorted(self.steps, step, side="right")) - 1
+
+
+def train(
+    experiment: Experiment,
+    *,
+    dtype: str = "float32",
+    engine: str = "auto",
+    progress: bool = False,
+    checkpoint: Path | None = None,
+    threads: int = 1,
+) -> History:
+    """Train R runs and record circuits and losses at `experiment.recorded_steps`.
+
+    Args:
+        experiment: what to train; one layer, one output.
+        dtype: of weights and moments, "float32" or "float64" (the reference).
+        engine: "auto" (compiled where it can be), "compiled" or "reference".
+        progress: show a progress bar.
+        checkpoint: a .safetensors file. It is written every 10 000 steps and at the end, also when the training is
+            interrupted or diverges; if it exists, the training goes on from it and ends as if it had never stopped.
+        threads: threads over runs (compiled engine); the result does not depend on it.
+
+    Returns a `History`. Raises ValueError for a bad argument or a checkpoint of another experiment before any work,
+    TrainingDiverged when a loss is not finite.
+    """
+    if not isinstance(experiment, Experiment):
+        raise ValueError(f"experiment must be an Experiment; got {type(experiment).__name__}")
+    if experiment.layers > 1 or experiment.outputs > 1:
+        raise ValueError(
+            f"train needs one layer and one output; got layers={experiment.layers}, outputs={experiment.outputs}: "
+            "use attnlib.in_context.deep_training"
+        )
+    checks.one_of("dtype", dtype, ("float32", "float64"))
+    engine = _engine(checks.one_of("engine", engine, ENGINES), dtype)
+    checks.whole_number("threads", threads, at_least=1)
+    state = _State.start(experiment, dtype, engine)
+    if checkpoint is not None and Path(checkpoint).exists():
+        state = _State.resume(experiment, dtype, engine, Path(checkpoint))
+    elif checkpoint is not None:
+        write_checkpoint(Path(checkpoint), *state.as_checkpoint())  # a file that cannot be written is found now
+    with progress_bar(progress, experiment.steps, f"{experiment.heads} heads", unit="step") as bar:
+        bar.update(state.step)
+        try:
+            while state.step < experiment.steps:
+                saved = state.step // _GRID
+                bar.update(state.advance(threads))
+                if checkpoint is not None and (state.step // _GRID > saved or state.step == experiment.steps):
+                    write_checkpoint(Path(checkpoint), *state.as_checkpoint())
+        except BaseException:
+            if checkpoint is not None:
+                write_checkpoint(Path(checkpoint), *state.as_checkpoint())
+            raise
+    return state.history()
+
+
+def train_many(
+    experiments: Sequence[Experiment], *, threads: int = 1, progress: bool = False, **options: Any
+) -> list[History]:
+    """Train several experiments, `threads` at a time: other heads, rates, starts, or other parts of the runs axis.
+
+    Options are those of `train`, except `checkpoint`. Experiments of one seed see the same prompts, so that differences
+    between them are paired.
+    """
+    checks.whole_number("threads", threads, at_least=1)
+    with (
+        progress_bar(progress, len(experiments), "trainings", unit="training") as bar,
+        ThreadPoolExecutor(threads) as pool,
+    ):
+
+        def one(experiment: Experiment) -> History:
+            history = train(experiment, **options)
+            bar.update(1)
+            return history
+
+        return list(pool.map(one, experiments))
+
+
+def load_history(path: Path) -> History:
+    """The finished training in a checkpoint. Raises CheckpointError for a damaged, foreign or unfinished one."""
+    tensors, settings = read_checkpoint(Path(path))
+    experiment = _experiment_of(settings, Path(path))
+    state = _State(experiment, settings["engine"], settings["step"], tensors)
+    if state.step < experiment.steps:
+        raise CheckpointError(
+            f"checkpoint {Path(path).name!r} holds {state.step} of {experiment.steps} steps: train it to its end first"
+        )
+    return state.history()
+
+
+def _engine(engine: str, dtype: str) -> str:
+    if engine == "compiled" and dtype != "float32":
+        raise ValueError(
+            f"engine 'compiled' computes in float32; got dtype={dtype!r}: use engine='reference' or 'auto'"
+        )
+    if engine == "compiled" and not is_available():
+        raise ValueError("engine 'compiled' needs numba, which is not installed: pip install 'attnlib[training]'")
+    if engine != "auto":
+        return engine
+    return "compiled" if dtype == "float32" and is_available() else "reference"
+
+
+def _experiment_of(settings: dict[str, Any], path: Path) -> Experiment:
+    try:
+        return Experiment.from_record(settings["experiment"])
+    except (KeyError, TypeError, ValueError) as error:
+        raise CheckpointError(f"checkpoint {path.name!r} describes no experiment of this version ({error})") from None
+
+
+_MOMENTS = ("weights", "first_moment", "second_moment")
+_RECORDS = ("key_query", "output_value", "loss", "loss_se")
+
+
+class _State:
+    """A training between two pieces of work. `tensors`: the flat state, the records so far, and the sums of the open window."""
+
+    def __init__(self, experiment: Experiment, engine: str, step: int, tensors: dict[str, np.ndarray]) -> None:
+        self.experiment, self.engine, self.step, self.tensors = experiment, engine, step, tensors
+
+    @staticmethod
+    def start(experiment: Experiment, dtype: str, engine: str) -> _State:
+        e = experiment
+        weights = initial_weights(e.d, e.heads, e.start, seed=e.seed, runs=e.runs, first_run=e.first_run).flat()
+        weights = np.ascontiguousarray(weights.numpy().astype(dtype))
+        lead, n = (e.runs, len(e.recorded_steps)), e.width
+        tensors = {"weights": weights, "first_moment": np.zeros_like(weights), "second_moment": np.zeros_like(weights)}
+        tensors["key_query"] = np.full((*lead, e.heads, n, n), np.nan, dtype=dtype)
+        tensors["output_value"] = np.full((*lead, e.heads, n), np.nan, dtype=dtype)
+        tensors["loss"], tensors["loss_se"] = np.full(lead, np.nan), np.full(lead, np.nan)
+        tensors["window"] = np.zeros((e.runs, 3))  # steps, sum and sum of squares of the losses since the last record
+        state = _State(e, engine, 0, tensors)
+        state._record()
+        return state
+
+    @staticmethod
+    def resume(experiment: Experiment, dtype: str, engine: str, path: Path) -> _State:
+        tensors, settings = read_checkpoint(path)
+        found = _experiment_of(settings, path)
+        if found != experiment:
+            mine, theirs = experiment.as_record(), found.as_record()
+            differing = "; ".join(f"{k}: {theirs[k]!r} there, {mine[k]!r} here" for k in mine if mine[k] != theirs[k])
+            raise CheckpointError(
+                f"checkpoint {path.name!r} belongs to another experiment ({differing}): choose another file"
+            )
+        fresh = _State.start(experiment, dtype, engine).tensors
+        for name, value in fresh.items():
+            have = tensors.get(name)
+            if have is None or have.shape != value.shape or have.dtype != value.dtype:
+                got = "nothing" if have is None else f"{have.dtype} {have.shape}"
+                raise CheckpointError(
+                    f"checkpoint {path.name!r}: {name} must be {value.dtype} {value.shape}; got {got}: was it trained in another dtype?"
+                )
+        if settings["engine"] != engine:
+            raise CheckpointError(
+                f"checkpoint {path.name!r} was trained by the {settings['engine']} engine, this is {engine}: the end would not be identical"
+            )
+        return _State(experiment, engine, settings["step"], {name: tensors[name].copy() for name in fresh})
+
+    def advance(self, threads: int) -> int:
+        """Steps until the next record or the next multiple of 10 000; returns how many. The state changes at the end only."""
+        e = self.experiment
+        records = np.array(e.recorded_steps)
+        target = min(int(records[records > self.step][0]), (self.step // _GRID + 1) * _GRID)
+        moments = {name: self.tensors[name].copy() for name in _MOMENTS}
+        losses = self._steps(moments, target - self.step, threads)
+        if not np.isfinite(losses).all():
+            bad = ~np.isfinite(losses)
+            first = int(bad.any(0).argmax())
+            raise TrainingDiverged(self.step + first, e.first_run + int(bad[:, first].argmax()), self.step, e)
+        losses = losses.astype(np.float64)
+        window = np.stack([np.full(e.runs, losses.shape[1]), losses.sum(1), np.square(losses).sum(1)], axis=1)
+        done = target - self.step
+        # Nothing above has changed the state: an interruption leaves the last whole one.
+        self.tensors = self.tensors | moments | {"window": self.tensors["window"] + window}
+        self.step = target
+        if target in records:
+            self._record()
+        return done
+
+    def _steps(self, moments: dict[str, np.ndarray], steps: int, threads: int) -> np.ndarray:
+        e = self.experiment
+        settings = {
+            "d": e.d, "heads": e.heads, "length": e.length, "batch": e.batch, "seed": e.seed, "streams": e.streams,
+            "first_step": self.step, "steps": steps, "beta_std": e.law.beta_std, "noise_std": e.law.label_noise_std,
+            "target_noise_std": e.law.target_noise_std, "optimiser": e.optimiser,
+            "learning_rate": np.array(e.learning_rate), "betas": e.betas, "eps": e.eps, "weight_decay": e.weight_decay,
+        }  # fmt: skip
+        if self.engine == "compiled":
+            from attnlib.kernels.in_context import advance
+
+            return advance(*moments.values(), **settings, threads=threads).losses
+        from attnlib.kernels.reference import advance
+
+        with np.errstate(over="ignore", invalid="ignore"):  # what is not finite is reported by its step
+            return advance(*moments.values(), **settings).losses
+
+    def _record(self) -> None:
+        index = self.experiment.recorded_steps.index(self.step)
+        now = circuits_of(HeadWeights.from_flat(torch.from_numpy(self.tensors["weights"])))
+        new = {name: self.tensors[name].copy() for name in _RECORDS}
+        new["key_query"][:, index], new["output_value"][:, index] = now.key_query, now.output_value
+        count, total, squares = self.tensors["window"].T
+        if index > 0:
+            mean = total / count
+            new["loss"][:, index] = mean
+            if count[0] > 1:
+                variance = np.maximum(squares / count - mean**2, 0) / (count - 1)
+                new["loss_se"][:, index] = np.sqrt(variance)
+        self.tensors = self.tensors | new | {"window": np.zeros_like(self.tensors["window"])}
+
+    def as_checkpoint(self) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
+        return self.tensors, {"experiment": self.experiment.as_record(), "engine": self.engine, "step": self.step}
+
+    def history(self) -> History:
+        t = self.tensors
+        recorded = Circuits(*(torch.from_numpy(t[name]).double() for name in ("key_query", "output_value")))
+        loss, loss_se = (torch.from_numpy(t[name]) for name in ("loss", "loss_se"))
+        steps = np.array(self.experiment.recorded_steps)
+        return History(
+            self.experiment, self.engine, steps, recorded, loss, loss_se, {name: t[name] for name in _MOMENTS}
+        )

@@ -1,0 +1,174 @@
+"""The random numbers of training prompts, by counter: any prompt of any step can be made without the others.
+
+One Philox4x32-10 call (Salmon et al., SC 2011) with the experiment's seed as key and the counter
+(prompt, step, stream, tag) gives four words; these are the state of a xoshiro128+ generator (Blackman and Vigna, 2021)
+that belongs to this prompt at this step alone. Its outputs, two at a time, make two standard normals each.
+
+This module is the definition, in integers and float64. The compiled trainers produce the same integers, and the same
+normals up to float32 rounding.
+
+Two words (w, q) become two normals by Box and Muller's rule, folded into the first quadrant:
+
+    u = ((w mod 2^31) | 1) / 2^31,   r = sqrt(-ln u),   theta = pi a / 4,   a = int32(4 q) / 2^31 in [-1, 1)
+    n1 = +- r (cos theta - sin theta),   n2 = +- r (cos theta + sin theta)
+
+where int32(4 q) drops the two top bits of q: bit 31 set makes n1 negative, bit 30 n2. Since
+sqrt(2) cos(theta + pi/4) = cos theta - sin theta, this is sqrt(-2 ln u) (cos, sin) of an angle uniform on a quadrant.
+
+The normals of a prompt, in order: beta (d), the query x_q (d), the target's noise (1), one unused; then for every
+token its x (d), its label noise (1), and one unused number if d + 1 is odd.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from attnlib import checks
+
+__all__ = ["TRAINING", "Layout", "layout", "normals", "normals_per_prompt", "philox", "words", "xoshiro"]
+
+TRAINING = 0  # the counter's tag of training prompts; other uses of the same seed take other tags
+
+_MULTIPLIERS = (np.uint64(0xD2511F53), np.uint64(0xCD9E8D57))
+_WEYL = (0x9E3779B9, 0xBB67AE85)
+_LOW = np.uint64(0xFFFFFFFF)
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Where the parts of a prompt lie among its normals (positions, see the module's text for the order).
+
+    `beta`, `query`: slices of length d. `target_noise`: index. `x`: indices (length, d). `label_noise`: indices (length,).
+    `count`: normals per prompt.
+    """
+
+    beta: slice
+    query: slice
+    target_noise: int
+    x: np.ndarray
+    label_noise: np.ndarray
+    count: int
+
+
+def normals_per_prompt(d: int, length: int) -> int:
+    """2d + 2 + 2 `length` ceil((d + 1)/2): the standard normals that one prompt takes from its stream, an even number."""
+    checks.whole_number("d", d, at_least=1)
+    checks.whole_number("length", length, at_least=1)
+    return 2 * d + 2 + length * 2 * ((d + 2) // 2)
+
+
+def layout(d: int, length: int) -> Layout:
+    """Positions of beta, query, noises and tokens among the `normals_per_prompt(d, length)` normals of a prompt."""
+    count = normals_per_prompt(d, length)
+    token = 2 * d + 2 + 2 * ((d + 2) // 2) * np.arange(length)
+    return Layout(
+        beta=slice(0, d),
+        query=slice(d, 2 * d),
+        target_noise=2 * d,
+        x=token[:, None] + np.arange(d),
+        label_noise=token + d,
+        count=count,
+    )
+
+
+def philox(key: tuple[int, int], counter: Sequence[np.ndarray]) -> tuple[np.ndarray, ...]:
+    """Philox4x32 with ten rounds: four uint32 words for every counter.
+
+    Args:
+        key: low and high word of the 64-bit key.
+        counter: four uint32 arrays that broadcast against each other.
+
+    Word order as in Random123: zero key and counter give 6627e8d5 e169c58d bc57ac4c 9b00dbd8.
+    """
+    c0, c1, c2, c3 = (c.astype(np.uint64) for c in np.broadcast_arrays(*counter))
+    for round_ in range(10):
+        k0, k1 = (np.uint64((k + round_ * weyl) & 0xFFFFFFFF) for k, weyl in zip(key, _WEYL, strict=True))
+        left, right = _MULTIPLIERS[0] * c0, _MULTIPLIERS[1] * c2
+        shift = np.uint64(32)
+        c0, c1, c2, c3 = (right >> shift) ^ c1 ^ k0, right & _LOW, (left >> shift) ^ c3 ^ k1, left & _LOW
+    return tuple(c.astype(np.uint32) for c in (c0, c1, c2, c3))
+
+
+def xoshiro(state: Sequence[np.ndarray], count: int) -> np.ndarray:
+    """The next `count` outputs of xoshiro128+ on the last axis, uint32, for every state (four uint32 arrays of one shape)."""
+    s0, s1, s2, s3 = (np.array(s, dtype=np.uint32) for s in state)
+    out = np.empty((count, *s0.shape), dtype=np.uint32)  # counted first: every output is written in one piece
+    for i in range(count):
+        np.add(s0, s3, out=out[i, ...])  # uint32 wraps
+        moved = s1 << np.uint32(9)
+        s2 ^= s0
+        s3 ^= s1
+        s1 ^= s2
+        s0 ^= s3
+        s2 ^= moved
+        s3 = (s3 << np.uint32(11)) | (s3 >> np.uint32(21))
+    return np.moveaxis(out, 0, -1)
+
+
+def check_origin(seed: int, streams: object, first_step: int, steps: int, prompts: int) -> tuple[int, np.ndarray]:
+    """(seed, streams as a uint32 vector), or a ValueError that says which part of key or counter cannot be one."""
+    seed = checks.whole_number("seed", seed, at_least=0)
+    if seed >= 2**64:
+        raise ValueError(f"seed must be below 2^64; got {seed}: it is the 64-bit key of the generator")
+    ids = np.atleast_1d(np.asarray(streams))
+    if ids.ndim != 1 or ids.size == 0 or ids.dtype.kind not in "iu" or ids.min() < 0 or ids.max() >= 2**32:
+        raise ValueError(f"streams must be whole numbers in [0, 2^32), one for each replica; got {streams!r}")
+    checks.whole_number("first_step", first_step, at_least=0)
+    checks.whole_number("steps", steps, at_least=0)
+    checks.whole_number("prompts", prompts, at_least=1)
+    if int(first_step) + int(steps) > 2**31:
+        raise ValueError(
+            f"first_step + steps must be at most 2^31; got {first_step} + {steps}: the step is part of a 32-bit counter"
+        )
+    if int(prompts) > 2**31:
+        raise ValueError(f"prompts must be at most 2^31; got {prompts}: the prompt is part of a 32-bit counter")
+    return seed, ids.astype(np.uint32)
+
+
+def words(
+    seed: int, streams: Sequence[int], first_step: int, steps: int, prompts: int, count: int, *, tag: int = TRAINING
+) -> np.ndarray:
+    """The first `count` random words of every prompt, uint32 (streams, steps, prompts, count).
+
+    Args:
+        seed: whole number in [0, 2^64), the generator's key.
+        streams: whole numbers in [0, 2^32), one for each entry of the first axis; equal numbers give equal words.
+        first_step: absolute number of the first step (updates already made).
+        steps: how many steps.
+        prompts: prompts of a batch, numbered from 0.
+        count: words of each prompt.
+        tag: use of the stream, `TRAINING` for training prompts.
+
+    Raises ValueError if a number does not fit its place in key or counter.
+    """
+    seed, ids = check_origin(seed, streams, first_step, steps, prompts)
+    checks.whole_number("count", count, at_least=0)
+    if checks.whole_number("tag", tag, at_least=0) >= 2**32:
+        raise ValueError(f"tag must be below 2^32; got {tag}")
+    counter = np.ix_(ids, np.arange(first_step, first_step + steps), np.arange(prompts))
+    prompt, step, stream = counter[2], counter[1], counter[0]
+    return xoshiro(philox((seed & 0xFFFFFFFF, seed >> 32), (prompt, step, stream, np.uint64(tag))), count)
+
+
+def normals_of(pairs: np.ndarray) -> np.ndarray:
+    """Standard normals, float64, of random words with an even last axis: words (2i, 2i+1) make normals (2i, 2i+1)."""
+    first, second = pairs[..., 0::2], pairs[..., 1::2]
+    uniform = ((first & np.uint32(0x7FFFFFFF)) | np.uint32(1)).astype(np.float64) / 2.0**31
+    radius = np.sqrt(-np.log(uniform))
+    angle = (second << np.uint32(2)).view(np.int32) / 2.0**31 * (np.pi / 4)
+    cosine, sine = np.cos(angle), np.sin(angle)
+    out = np.empty_like(pairs, dtype=np.float64)  # in the memory order of the words
+    out[..., 0::2] = radius * (cosine - sine) * np.where(second >> np.uint32(31), -1.0, 1.0)
+    out[..., 1::2] = radius * (cosine + sine) * np.where((second >> np.uint32(30)) & np.uint32(1), -1.0, 1.0)
+    return out
+
+
+def normals(
+    seed: int, streams: Sequence[int], first_step: int, steps: int, prompts: int, count: int, *, tag: int = TRAINING
+) -> np.ndarray:
+    """The first `count` standard normals of every prompt, float64 (streams, steps, prompts, count); arguments of `words`."""
+    checks.whole_number("count", count, at_least=0)
+    return normals_of(words(seed, streams, first_step, steps, prompts, count + count % 2, tag=tag))[..., :count]

@@ -1,0 +1,117 @@
+"""The data law: shapes, moments in both conventions, covariance and mean, and what it refuses."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+
+from attnlib.in_context.law import RegressionLaw, toeplitz_covariance
+
+
+def test_shapes_are_those_of_the_tokens() -> None:
+    prompts = RegressionLaw(5, 40).draw(128, 0)
+    assert prompts.context.shape == (128, 40, 6)
+    assert prompts.query_token.shape == (128, 1, 6)
+    assert prompts.targets.shape == (128, 1, 1)
+    assert prompts.query_token[..., -1].abs().max() == 0
+    torch.testing.assert_close(prompts.context[..., -1], prompts.y)
+    assert prompts.part(100, 200).y.shape == (28, 40)
+
+
+def test_the_normals_are_used_in_the_order_of_the_stream() -> None:
+    """Even and odd d: tokens are padded to an even number of normals, and no normal is used twice."""
+    for d, length in ((2, 3), (3, 4)):
+        law = RegressionLaw(d, length, 0.5, "repository")
+        per_token = 2 * math.ceil((d + 1) / 2)
+        assert law.normals_per_prompt == 2 * d + 2 + length * per_token
+        g = np.arange(1.0, law.normals_per_prompt + 1)[None]
+        prompts = law.from_normals(g)
+        beta = g[0, :d] / math.sqrt(d)
+        np.testing.assert_allclose(prompts.beta[0], beta)
+        np.testing.assert_allclose(prompts.query[0], g[0, d : 2 * d])
+        np.testing.assert_allclose(prompts.target[0], g[0, d : 2 * d] @ beta + 0.5 * g[0, 2 * d])
+        for i in range(length):
+            token = g[0, 2 * d + 2 + i * per_token :][: d + 1]
+            np.testing.assert_allclose(prompts.x[0, i], token[:d])
+            np.testing.assert_allclose(prompts.y[0, i], token[:d] @ beta + 0.5 * token[d])
+
+
+@pytest.mark.parametrize("convention", ["notebook", "repository"])
+def test_moments(convention: str) -> None:
+    """E y^2 = s_beta^2 d + noise^2, residual variances by themselves, within 5 s.e. of 40 000 prompts."""
+    d, length, noise = 3, 4, 0.4
+    law = RegressionLaw(d, length, noise, convention)
+    prompts = law.draw(40_000, 1)
+    beta_variance, label_variance, target_variance = (
+        (1.0, d * noise**2, 0.0) if convention == "notebook" else (1 / d, noise**2, noise**2)
+    )
+
+    def check(values: torch.Tensor, expected: float) -> None:
+        flat = values.flatten()
+        assert abs(flat.mean() - expected) < 5 * flat.std() / math.sqrt(len(flat)) + 1e-12
+
+    check(prompts.beta.square(), beta_variance)
+    residual = prompts.y - torch.einsum("bld,bd->bl", prompts.x, prompts.beta)
+    check(residual.square(), label_variance)
+    check((prompts.target - prompts.clean_target).square(), target_variance)
+    check(prompts.clean_target.square(), d * beta_variance)
+    check(residual[:, 0] * residual[:, 1], 0.0)
+    assert law.noise_variance == pytest.approx(label_variance / beta_variance)
+
+
+def test_conventions_differ_by_the_square_root_of_d() -> None:
+    g = np.random.default_rng(0).standard_normal((7, RegressionLaw(4, 6).normals_per_prompt))
+    one, two = (RegressionLaw(4, 6, 0.3, name).from_normals(g) for name in ("notebook", "repository"))
+    torch.testing.assert_close(one.y / 2.0, two.y)
+    torch.testing.assert_close(one.clean_target / 2.0, two.clean_target)
+    assert (one.target / 2.0 - two.target).abs().max() > 0.1
+
+
+def test_covariance_and_mean() -> None:
+    d, count = 3, 60_000
+    mean = (1.0, -2.0, 0.5)
+    law = RegressionLaw(d, 2, covariance=toeplitz_covariance(d, 0.6), mean=mean)
+    prompts = law.draw(count, 3)
+    for values in (prompts.query, prompts.x[:, 1]):
+        centred = values - torch.tensor(mean, dtype=torch.float64)
+        assert (centred.mean(0).abs() < 5 / math.sqrt(count)).all()
+        products = centred[:, :, None] * centred[:, None, :]
+        error = (products.mean(0) - law.covariance_matrix).abs() / (products.std(0) / math.sqrt(count))
+        assert error.max() < 5
+    assert law.covariance_matrix[0, 2] == pytest.approx(0.36)
+    assert not law.isotropic
+    assert RegressionLaw(d, 2).isotropic
+
+
+def test_held_out_prompts_differ_from_run_to_run_and_role_to_role() -> None:
+    law = RegressionLaw(2, 3)
+    first, again, other = law.draw(4, 0), law.draw(4, 0), law.draw(4, 0, run=1)
+    torch.testing.assert_close(first.x, again.x, rtol=0, atol=0)
+    assert (first.x - other.x).abs().min() > 0
+    assert (first.x - law.draw(4, 0, role="search").x).abs().min() > 0
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"d": 0}, "d must be a whole number >= 1; got 0"),
+        ({"length": 0}, "length must be a whole number >= 1; got 0"),
+        ({"noise_std": -0.1}, "noise_std must be >= 0; got -0.1"),
+        ({"noise_std": math.nan}, "noise_std must be a finite number"),
+        ({"convention": "paper"}, "one of 'notebook', 'repository'; got 'paper'"),
+        ({"covariance": ((1.0, 2.0), (2.0, 1.0))}, "symmetric and positive definite"),
+        ({"covariance": ((1.0,),)}, r"covariance must be finite numbers of shape \(2, 2\)"),
+        ({"mean": (1.0, 2.0, 3.0)}, r"mean must be finite numbers of shape \(2,\)"),
+    ],
+)
+def test_bad_arguments(change: dict, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        RegressionLaw(**({"d": 2, "length": 3} | change))
+
+
+def test_bad_normals_and_correlations() -> None:
+    with pytest.raises(ValueError, match=r"normals must have shape \(..., B, 18\)"):
+        RegressionLaw(2, 3).from_normals(np.zeros((4, 17)))
+    with pytest.raises(ValueError, match=r"rho must be in \(-1, 1\)"):
+        toeplitz_covariance(3, 1.0)

@@ -1,0 +1,281 @@
+"""The trainer: equal to autograd on the model as written, step by step; interrupted anywhere it ends the same; nothing is lost."""
+
+import re
+
+import numpy as np
+import pytest
+import torch
+
+from attnlib.in_context import training
+from attnlib.in_context.checkpoints import CheckpointError, write_checkpoint
+from attnlib.in_context.circuits import circuits_of
+from attnlib.in_context.experiment import Experiment
+from attnlib.in_context.model import HeadWeights, attend, initial_weights
+from attnlib.in_context.training import TrainingDiverged, load_history, train, train_many
+from attnlib.kernels import is_available, prompt_stream
+
+ENGINES = ["reference", pytest.param("compiled", marks=pytest.mark.skipif(not is_available(), reason="needs numba"))]
+SMALL = Experiment(
+    heads=2, d=3, length=7, noise_std=0.1, batch=16, steps=50, records=8, runs=2, seed=3, learning_rate=0.01
+)
+
+
+def by_autograd(e: Experiment, dtype: torch.dtype) -> tuple[list[torch.Tensor], torch.Tensor]:
+    """Every run by itself with torch.optim on the four matrices of the model as written: flat weights and losses per step."""
+    weights, losses = [], []
+    for run in range(e.runs):
+        start = initial_weights(e.d, e.heads, e.start, seed=e.seed, first_run=e.first_run + run)
+        tensors = [getattr(start, name).to(dtype).requires_grad_() for name in ("query", "key", "value", "output")]
+        heads = HeadWeights(*tensors)
+        options = {"lr": e.learning_rate, "weight_decay": e.weight_decay}
+        if e.optimiser != "SGD":
+            options |= {"betas": e.betas, "eps": e.eps}
+        optimiser = getattr(torch.optim, e.optimiser)(tensors, **options)
+        count = e.law.normals_per_prompt
+        normals = prompt_stream.normals(e.seed, e.streams[run : run + 1], 0, e.steps, e.batch, count)
+        mine = []
+        for step in range(e.steps):
+            prompts = e.law.from_normals(normals[0, step])
+            loss = (attend(heads, prompts)[0] - prompts.target.to(dtype)).square().mean()
+            optimiser.zero_grad()
+            loss.backward()
+            optimiser.step()
+            mine.append(loss.item())
+        weights.append(heads.flat().detach())
+        losses.append(mine)
+    return torch.cat(weights), torch.tensor(losses, dtype=torch.float64)
+
+
+@pytest.mark.parametrize("optimiser", ["SGD", "Adam", "AdamW"])
+@pytest.mark.parametrize(("engine", "dtype", "tolerance"), [("reference", "float64", 1e-10), *(
+    (pytest.param("compiled", "float32", 1e-5, marks=pytest.mark.skipif(not is_available(), reason="needs numba")),)
+)])  # fmt: skip
+def test_fifty_steps_are_those_of_autograd(optimiser: str, engine: str, dtype: str, tolerance: float) -> None:
+    e = SMALL.replace(optimiser=optimiser, convention="repository", weight_decay=0.05)
+    expected, losses = by_autograd(e, torch.float64)
+    history = train(e, dtype=dtype, engine=engine)
+    got = torch.from_numpy(history.state["weights"]).double()
+    assert (got - expected).abs().max() < tolerance
+    start = initial_weights(e.d, e.heads, seed=e.seed, runs=e.runs).flat()
+    assert (got - start).abs().max() > 0.01
+    for k in range(1, len(history.steps)):
+        window = losses[:, history.steps[k - 1] : history.steps[k]]
+        torch.testing.assert_close(history.loss[:, k], window.mean(1).double(), rtol=100 * tolerance, atol=0)
+
+
+@pytest.mark.parametrize("start", ["small_id", "small_id_qk", "oppo_small_id"])
+def test_other_starts_too(start: str) -> None:
+    e = SMALL.replace(start=start, runs=1, steps=20)
+    got = torch.from_numpy(train(e, dtype="float64", engine="reference").state["weights"])
+    assert (got - by_autograd(e, torch.float64)[0]).abs().max() < 1e-10
+
+
+def test_records_are_circuits_of_the_state_at_their_steps() -> None:
+    history = train(SMALL, dtype="float64", engine="reference")
+    assert history.steps.tolist() == list(SMALL.recorded_steps)
+    assert history.steps[0] == 0
+    assert history.steps[-1] == SMALL.steps
+    first = circuits_of(initial_weights(SMALL.d, 2, seed=SMALL.seed, runs=2))
+    torch.testing.assert_close(history.circuits[:, 0].key_query, first.key_query)
+    middle = int(history.steps[4])
+    shorter = train(SMALL.replace(steps=middle), dtype="float64", engine="reference")
+    torch.testing.assert_close(history.mu[:, 4], shorter.final.mu, rtol=1e-12, atol=0)
+    torch.testing.assert_close(history.final.key_query, circuits_of(history.weights).key_query)
+    assert history.at(middle) == 4
+    assert history.at(middle + 1) in (4, 5)
+    assert history.loss[:, 0].isnan().all()
+    assert history.effective_step.shape == (2, len(history.steps))
+
+
+def test_standard_error_of_a_window() -> None:
+    e = SMALL.replace(steps=40, records=2)
+    history, losses = train(e, dtype="float64", engine="reference"), by_autograd(e, torch.float64)[1]
+    assert history.steps.tolist() == [0, 40]
+    torch.testing.assert_close(history.loss_se[:, -1], losses.std(1) / 40**0.5)
+
+
+class Stop(Exception):
+    pass
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_interrupted_at_a_random_step_it_ends_the_same(engine: str, tmp_path, monkeypatch) -> None:
+    """The interruption comes in the middle of a piece of work, after its arrays were changed."""
+    monkeypatch.setattr(training, "_GRID", 9)
+    whole = train(SMALL, engine=engine)
+    path = tmp_path / "run.safetensors"
+    real, pieces = training._State._steps, np.random.default_rng(5).integers(2, 12, 3)
+    for count in pieces:
+        calls = []
+
+        def breaks(self, moments, steps, threads, calls=calls, count=count):
+            losses = real(self, moments, steps, threads)
+            calls.append(steps)
+            if len(calls) == count:
+                moments["weights"][:] = 17.0
+                raise Stop
+            return losses
+
+        monkeypatch.setattr(training._State, "_steps", breaks)
+        with pytest.raises(Stop):
+            train(SMALL.replace(), engine=engine, checkpoint=path)
+        with pytest.raises(CheckpointError, match=r"holds \d+ of 50 steps"):
+            load_history(path)
+        monkeypatch.setattr(training._State, "_steps", real)
+        if count == pieces[-1]:
+            break
+        path.unlink()
+    resumed = train(SMALL, engine=engine, checkpoint=path)
+    for one in (resumed, load_history(path)):
+        for name, value in whole.state.items():
+            np.testing.assert_array_equal(one.state[name], value)
+        for name in ("loss", "loss_se"):
+            torch.testing.assert_close(getattr(one, name), getattr(whole, name), rtol=0, atol=0, equal_nan=True)
+        torch.testing.assert_close(one.circuits.key_query, whole.circuits.key_query, rtol=0, atol=0)
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["run.json", "run.safetensors"]
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_runs_can_be_cut_anywhere(engine: str) -> None:
+    e = SMALL.replace(runs=3)
+    together, alone = train(e, engine=engine), train(e.replace(runs=1, first_run=2), engine=engine)
+    np.testing.assert_array_equal(together.state["weights"][2:], alone.state["weights"])
+    assert (together.loss[0, 1:] - together.loss[2, 1:]).abs().min() > 0
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_shared_data_and_own_rates(engine: str) -> None:
+    """With one stream and one start the runs differ by their learning rates only; without a rate they would be equal."""
+    e = SMALL.replace(runs=2, shared_data=True, learning_rate=(0.01, 0.003))
+    both = train(e, engine=engine)
+    single = train(e.replace(runs=1, learning_rate=0.01), engine=engine)
+    np.testing.assert_allclose(both.state["weights"][0], single.state["weights"][0], rtol=0, atol=1e-6)
+    second = train(e.replace(runs=2, learning_rate=0.003), engine=engine)
+    np.testing.assert_allclose(both.state["weights"][1], second.state["weights"][1], rtol=0, atol=1e-6)
+
+
+def test_many_experiments_at_once_are_the_single_ones() -> None:
+    experiments = [SMALL.replace(heads=heads, steps=10) for heads in (1, 2, 3)]
+    for e, history in zip(experiments, train_many(experiments, threads=2, engine="reference"), strict=True):
+        np.testing.assert_array_equal(history.state["weights"], train(e, engine="reference").state["weights"])
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_a_diverging_training_stops_and_keeps_the_last_good_state(engine: str, tmp_path, monkeypatch) -> None:
+    monkeypatch.setattr(training, "_GRID", 5)
+    wild = SMALL.replace(optimiser="SGD", learning_rate=300.0, runs=2, records=2)
+    path = tmp_path / "run.safetensors"
+    with pytest.raises(TrainingDiverged, match=r"the loss of run \d at step \d+ is not a finite number") as caught:
+        train(wild, engine=engine, checkpoint=path)
+    step = caught.value.step
+    assert caught.value.last_good <= step < 50
+    with pytest.raises(CheckpointError, match=f"holds {caught.value.last_good} of 50 steps"):
+        load_history(path)
+    if caught.value.last_good:
+        short = train(wild.replace(steps=caught.value.last_good, records=2), engine=engine)
+        assert np.isfinite(short.state["weights"]).all()
+
+
+def test_checkpoints_that_cannot_be_used(tmp_path) -> None:
+    path = tmp_path / "run.safetensors"
+    train(SMALL.replace(steps=5), engine="reference", checkpoint=path)
+    content = path.read_bytes()
+    with pytest.raises(CheckpointError, match=r"another experiment \(heads: 2 there, 4 here\)"):
+        train(SMALL.replace(steps=5, heads=4), engine="reference", checkpoint=path)
+    with pytest.raises(CheckpointError, match=r"weights must be float64 .* got float32"):
+        train(SMALL.replace(steps=5), dtype="float64", engine="reference", checkpoint=path)
+    damaged = bytearray(content)
+    damaged[-3] ^= 1
+    path.write_bytes(damaged)
+    with pytest.raises(CheckpointError, match="do not match their checksum"):
+        load_history(path)
+    path.write_bytes(content[:-20])
+    with pytest.raises(CheckpointError, match="is damaged"):
+        load_history(path)
+    path.write_bytes(content.replace(b'\\"version\\": 1', b'\\"version\\": 7'))
+    with pytest.raises(CheckpointError, match="has version 7, this package reads 1"):
+        load_history(path)
+    path.write_bytes(content.replace(b"attnlib in-context training", b"something else of same len"[:27].ljust(27)))
+    with pytest.raises(CheckpointError, match="was not written by a training"):
+        load_history(path)
+    with pytest.raises(CheckpointError, match=r"existing file; got 'none.safetensors'"):
+        load_history(tmp_path / "none.safetensors")
+    for wrong in (tmp_path / "run.pth", tmp_path / "nowhere" / "run.safetensors"):
+        with pytest.raises(ValueError, match=r"checkpoint must be a .safetensors file in a folder that exists"):
+            train(SMALL, engine="reference", checkpoint=wrong)
+
+
+def test_a_failed_write_leaves_the_old_checkpoint(tmp_path, monkeypatch) -> None:
+    path = tmp_path / "run.safetensors"
+    train(SMALL.replace(steps=5), engine="reference", checkpoint=path)
+    before = path.read_bytes()
+
+    def fails(*_):
+        raise OSError("disk full")
+
+    monkeypatch.setattr("attnlib.in_context.checkpoints.os.replace", fails)
+    with pytest.raises(OSError, match="disk full"):
+        write_checkpoint(path, {"a": np.zeros(2)}, {})
+    assert path.read_bytes() == before
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["run.json", "run.safetensors"]
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"heads": 0}, "heads must be a whole number >= 1; got 0"),
+        ({"heads": 3, "start": "oppo_small_id"}, "heads must be even for start='oppo_small_id'; got 3"),
+        ({"length": 0}, "length must be a whole number >= 1; got 0"),
+        ({"d": 0}, "d must be a whole number >= 1; got 0"),
+        ({"noise_std": -0.1}, "noise_std must be >= 0"),
+        ({"optimiser": "Lion"}, "optimiser must be one of 'SGD', 'Adam', 'AdamW'; got 'Lion'"),
+        ({"learning_rate": 0.0}, "learning_rate must be a finite number > 0"),
+        ({"learning_rate": (0.1, 0.2, 0.3)}, "one number or one for each of the 2 runs; got 3"),
+        ({"betas": (0.9, 1.0)}, r"betas must be in \[0, 1\)"),
+        ({"eps": 0.0}, "eps must be a finite number > 0"),
+        ({"weight_decay": -1.0}, "weight_decay must be >= 0"),
+        ({"steps": 2**31}, "steps must be at most 2147483647"),
+        ({"records": 1}, "records must be a whole number >= 2"),
+        ({"start": "zeros"}, "start must be one of"),
+    ],
+)
+def test_bad_settings(change: dict, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        SMALL.replace(**change)
+
+
+def test_bad_calls() -> None:
+    with pytest.raises(ValueError, match="experiment must be an Experiment; got dict"):
+        train({})
+    with pytest.raises(ValueError, match="one layer and one output; got layers=2"):
+        train(SMALL.replace(layers=2))
+    with pytest.raises(ValueError, match="dtype must be one of 'float32', 'float64'"):
+        train(SMALL, dtype="float16")
+    with pytest.raises(ValueError, match="engine must be one of"):
+        train(SMALL, engine="fast")
+    with pytest.raises(ValueError, match="engine 'compiled' computes in float32"):
+        train(SMALL, engine="compiled", dtype="float64")
+    with pytest.raises(ValueError, match="threads must be a whole number >= 1"):
+        train(SMALL, threads=0)
+
+
+def test_without_numba_the_readable_engine_trains(monkeypatch) -> None:
+    monkeypatch.setattr(training, "is_available", lambda: False)
+    assert train(SMALL.replace(steps=3)).engine == "reference"
+    with pytest.raises(ValueError, match="needs numba, which is not installed"):
+        train(SMALL, engine="compiled")
+
+
+def test_settings_survive_json() -> None:
+    e = SMALL.replace(learning_rate=(0.1, 0.2))
+    assert Experiment.from_record(e.as_record()) == e
+    with pytest.raises(ValueError, match="got also colour"):
+        Experiment.from_record({"colour": 1})
+    assert Experiment().length == 40
+    assert Experiment(optimiser="AdamW").weight_decay == 0.01
+    assert Experiment().weight_decay == 0.0
+    assert re.search(r"Adam, learning rate 0.001, batches of 128, 500001 steps", str(Experiment()))
+    recorded = Experiment().recorded_steps
+    assert 80 <= len(recorded) <= 101
+    assert recorded[:4] == (0, 1, 2, 3)
+    assert recorded[-1] == 500_001
