@@ -16,7 +16,15 @@ from typing import NoReturn
 from attnlib.publishing.pages import UserError, find_pages, find_root, resolve_page
 
 # What a command needs beyond the small core, by the name of the extra in pyproject.toml.
-EXTRAS = {"book": "book", "html": "book", "notebooks": "rerun", "rerun": "rerun", "results": "rerun", "pages": "rerun"}
+EXTRAS = {
+    "book": "book",
+    "html": "book",
+    "notebooks": "rerun",
+    "rerun": "rerun",
+    "results": "rerun",
+    "pages": "rerun",
+    "train": "training",
+}
 
 
 class Parser(argparse.ArgumentParser):
@@ -48,11 +56,12 @@ def parser() -> argparse.ArgumentParser:
     repository = commands.add_parser("repository", help="change the repository's address everywhere")
     repository.add_argument("url", metavar="URL", help="https://github.com/owner/name")
 
-    # Options of these three are their own modules' business.
+    # Options of these are their own modules' business.
     for name, what in (
         ("book", "execute the pages and build the HTML"),
         ("html", "build the HTML from stored outputs"),
         ("notebooks", "execute the pages and renew their stored outputs"),
+        ("train", "make the stored full-size in-context trainings again"),
     ):
         commands.add_parser(name, help=what, add_help=False)
     return top
@@ -61,7 +70,7 @@ def parser() -> argparse.ArgumentParser:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code."""
     options, rest = parser().parse_known_args(arguments)
-    if rest and options.command not in ("book", "html", "notebooks"):
+    if rest and options.command not in ("book", "html", "notebooks", "train"):
         parser().error(f"unknown argument: {' '.join(rest)}")
     try:
         return COMMANDS[options.command](options, rest)
@@ -125,6 +134,12 @@ def _notebooks(options: argparse.Namespace, rest: list[str]) -> int:
     return renew(rest)
 
 
+def _train(options: argparse.Namespace, rest: list[str]) -> int:
+    from attnlib.in_context.full_runs import main as train
+
+    return train(rest)
+
+
 def _repository(options: argparse.Namespace, rest: list[str]) -> int:
     from attnlib.publishing.repository import change
 
@@ -140,5 +155,6 @@ COMMANDS = {
     "book": _book,
     "html": _book,
     "notebooks": _notebooks,
+    "train": _train,
     "repository": _repository,
 }

@@ -15,6 +15,10 @@ interrupted anywhere and goes on bit for bit.
 
 from __future__ import annotations
 
+import datetime
+import importlib.metadata
+import importlib.util
+import platform
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -197,6 +201,12 @@ def _experiment_of(settings: dict[str, Any], path: Path) -> Experiment:
         raise CheckpointError(f"checkpoint {path.name!r} describes no experiment of this version ({error})") from None
 
 
+def _versions() -> dict[str, str]:
+    names = ("attnlib", "numpy", "torch", "numba")
+    found = {name: importlib.metadata.version(name) for name in names if importlib.util.find_spec(name) is not None}
+    return {"python": platform.python_version(), **found}
+
+
 _MOMENTS = ("weights", "first_moment", "second_moment")
 _RECORDS = ("key_query", "output_value", "loss", "loss_se")
 
@@ -299,7 +309,8 @@ class _State:
         self.tensors = self.tensors | new | {"window": np.zeros_like(self.tensors["window"])}
 
     def as_checkpoint(self) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
-        return self.tensors, {"experiment": self.experiment.as_record(), "engine": self.engine, "step": self.step}
+        settings = {"experiment": self.experiment.as_record(), "engine": self.engine, "step": self.step}
+        return self.tensors, settings | {"date": datetime.date.today().isoformat(), "versions": _versions()}
 
     def history(self) -> History:
         t = self.tensors

@@ -1,0 +1,282 @@
+r"""Exact risks of the predictors that attention heads are compared with, for covariates $N(m,\Sigma)$.
+
+A predictor that is linear in the labels, $\hat y=\sum_ic_iy_i$, has the risk $s_\beta^2\,\mathbb E[|X^\top c-x_q|^2+s_2|c|^2]$. For
+$c_i=x_q^\top\Gamma x_i/L$ and for its centred twin $c_i=x_q^\top\Gamma(x_i-\bar x)/L$ the expectation is a polynomial in Gaussian
+moments of order four: with $M=\Sigma+mm^\top$, $f=1$ or $f=(L-1)/L$,
+
+$$ \mathrm{risk}/s_\beta^2=\operatorname{tr}M-2f\operatorname{tr}(M\Gamma A)+f\operatorname{tr}(M\Gamma Q\Gamma^\top),\quad Q=P_0+P_1/L, $$
+
+| | $A$ | $P_0$ | $P_1$ |
+|---|---|---|---|
+| one step | $M$ | $M^2$ | $M^2+(\operatorname{tr}M+s_2)M-2\lvert m\rvert^2mm^\top$ |
+| centred | $\Sigma$ | $\Sigma^2$ | $(\operatorname{tr}\Sigma+s_2)\Sigma$ |
+
+RISK is $\mathbb E(\hat y-\langle x_q,\beta\rangle)^2$, in the law's own units, without the noise of the target. Every function takes a
+`RegressionLaw`; `length` replaces its length and may be an array, `step` too: they broadcast, and the answer is a float64 scalar
+or array. Bad arguments raise ValueError. Source of all formulas: derived in the theory chapter of Part III, unless said.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from attnlib import checks
+from attnlib.in_context.law import RegressionLaw
+
+__all__ = [
+    "bayes_risk_leading_order", "bayes_risk_lower_bound", "bayes_risk_proportional", "best_preconditioner",
+    "debiased_gd_optimal_risk", "debiased_gd_optimal_step", "debiased_gd_risk", "debiased_gd_with_offset", "gd_optimal_risk",
+    "gd_optimal_step", "gd_risk", "gd_risk_proportional", "linear_attention_risk", "loss_of_risk", "opposite_pair_curvature",
+    "preconditioned_gd_risk", "softmax_floor", "zero_risk",
+]  # fmt: skip
+
+
+# No learning, one step, one centred step
+
+
+def zero_risk(law: RegressionLaw) -> float:
+    r"""$s_\beta^2\operatorname{tr}M$, the risk of answering 0; $d$ in the notebook's units, 1 in the repository's, if isotropic."""
+    return law.beta_std**2 * float(np.trace(_second_moment(law)))
+
+
+def gd_risk(law: RegressionLaw, step: object, *, length: object = None) -> np.ndarray:
+    r"""One step of gradient descent from 0, $\hat y=\tfrac{\eta}{L}\sum_iy_i\langle x_i,x_q\rangle$, $\eta$ = `step` (any sign).
+
+    Isotropic: $s_\beta^2d\,[1-2\eta+\eta^2(1+(d+1+s_2)/L)]$.
+    """
+    return _scalar_step_risk(law, step, length, centred=False)
+
+
+def gd_optimal_step(law: RegressionLaw, *, length: object = None) -> np.ndarray:
+    r"""The best `step` of `gd_risk`; isotropic: $1/(1+(d+1+s_2)/L)$."""
+    return _optimal_step(law, length, centred=False)
+
+
+def gd_optimal_risk(law: RegressionLaw, *, length: object = None) -> np.ndarray:
+    r"""`gd_risk` at its best step; isotropic: $s_\beta^2d(d+1+s_2)/(L+d+1+s_2)$."""
+    return gd_risk(law, gd_optimal_step(law, length=length), length=length)
+
+
+def debiased_gd_risk(law: RegressionLaw, step: object, *, offset: object = 0.0, length: object = None) -> np.ndarray:
+    r"""Centred step $\hat y=\tfrac{\eta}{L}\sum_iy_i\langle x_i-\bar x,x_q\rangle+a\bar y$, with $a$ = `offset`.
+
+    Isotropic, $a=0$: $s_\beta^2d\,[1-2\eta\tfrac{L-1}{L}+\eta^2\tfrac{(L-1)(L+d+s_2)}{L^2}]$. The offset adds
+    $s_\beta^2\{a^2[|m|^2+(\operatorname{tr}\Sigma+s_2)/L]-2a\,m^\top(I-\tfrac{L-1}{L}\eta\Sigma)m\}$. The pair $(\eta,a)$ is what heads
+    of small $\omega_h$ compute, with $\eta=\sum\omega_h\mu_h$ and $a=\sum\mu_h$.
+    """
+    eta, a, L = _numbers("step", step), _numbers("offset", offset), _lengths(law, length)
+    sigma, m = law.covariance_matrix.numpy(), law.mean_vector.numpy()
+    spread = m @ m + (np.trace(sigma) + law.noise_variance) / L
+    pull = m @ m - (L - 1) / L * eta * (m @ sigma @ m)
+    extra = law.beta_std**2 * (a**2 * spread - 2 * a * pull)
+    return _scalar_step_risk(law, step, length, centred=True) + extra
+
+
+def debiased_gd_optimal_step(law: RegressionLaw, *, length: object = None) -> np.ndarray:
+    r"""The best `step` of `debiased_gd_risk` without offset; isotropic, exactly: $L/(L+d+s_2)$. (At L = 1 every step is as good.)"""
+    return _optimal_step(law, length, centred=True)
+
+
+def debiased_gd_optimal_risk(law: RegressionLaw, *, length: object = None) -> np.ndarray:
+    r"""`debiased_gd_risk` at its best step, no offset; isotropic: $s_\beta^2d(d+1+s_2)/(L+d+s_2)$."""
+    return debiased_gd_risk(law, debiased_gd_optimal_step(law, length=length), length=length)
+
+
+def debiased_gd_with_offset(law: RegressionLaw, *, length: object = None) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    r"""Best step $\eta$, best offset $a$ and their risk: the minimum of `debiased_gd_risk` over both.
+
+    $a=0$ if and only if the mean is zero: with a mean, the best heads of small $\omega_h$ do *not* have $\sum\mu_h=0$.
+    """
+    L = _lengths(law, length)
+    f = (L - 1) / L
+    sigma, m = law.covariance_matrix.numpy(), law.mean_vector.numpy()
+    first, second = _step_coefficients(law, L, centred=True)
+    cross = m @ sigma @ m
+    spread = m @ m + (np.trace(sigma) + law.noise_variance) / L
+    # Stationarity: second * eta + cross * a = first (over f), f * cross * eta + spread * a = |m|^2.
+    determinant = second * spread - f * cross**2
+    eta = (first * spread - cross * (m @ m)) / determinant
+    a = (second * (m @ m) - f * cross * first) / determinant
+    return eta, a, debiased_gd_risk(law, eta, offset=a, length=length)
+
+
+# A matrix in the place of the step
+
+
+def preconditioned_gd_risk(
+    law: RegressionLaw, preconditioner: object, *, centred: bool = False, length: object = None
+) -> np.ndarray:
+    r"""$\hat y=\tfrac1L\,x_q^\top\Gamma\sum_iy_ix_i$, or with $x_i-\bar x$ for $x_i$ if `centred`; any $\Gamma$, (..., d, d).
+
+    The axes in front of $\Gamma$'s last two broadcast against `length`. Value: the formula on top of this module.
+    """
+    gamma = _numbers("preconditioner", preconditioner)
+    if gamma.shape[-2:] != (law.d, law.d):
+        raise ValueError(f"preconditioner must have shape (..., {law.d}, {law.d}); got {gamma.shape}")
+    moment, (A, p0, p1), L = _second_moment(law), _moments(law, centred), _lengths(law, length)
+    first = np.einsum("ij,...jk,ki->...", moment, gamma, A)
+    fixed, falling = (np.einsum("ij,...jk,kl,...il->...", moment, gamma, part, gamma) for part in (p0, p1))
+    f = (L - 1) / L if centred else 1.0
+    return law.beta_std**2 * (np.trace(moment) + f * (fixed + falling / L - 2 * first))
+
+
+def best_preconditioner(law: RegressionLaw, *, centred: bool = False, length: object = None) -> np.ndarray:
+    r"""$\Gamma=AQ^{-1}$, (..., d, d), the minimiser of `preconditioned_gd_risk`.
+
+    Zero mean: $[(1+\tfrac1L)\Sigma+\tfrac{\operatorname{tr}\Sigma+s_2}{L}I]^{-1}$. Centred, any mean:
+    $[\Sigma+\tfrac{\operatorname{tr}\Sigma+s_2}{L}I]^{-1}$. Both commute with $\Sigma$.
+    """
+    A, p0, p1 = _moments(law, centred)
+    Q = p0 + p1 / _lengths(law, length)[..., None, None]
+    return np.swapaxes(np.linalg.solve(Q, np.broadcast_to(A, Q.shape)), -1, -2)  # (Q^-1 A)^T = A Q^-1: both symmetric
+
+
+def linear_attention_risk(
+    law: RegressionLaw, trained_length: int, *, normalised: bool, length: object = None
+) -> np.ndarray:
+    r"""Linear attention of the pattern $x_q^\top\Gamma\sum_iy_ix_i$, optimal at `trained_length` $L_0$, used at `length`.
+
+    Raw sum: the sum is L terms of a fixed size, so its step is $\Gamma(L_0)L/L_0$; `normalised` (1/L): $\Gamma(L_0)$ at every length.
+    Isotropic: `gd_risk` with the step $\eta^*(L_0)L/L_0$ or $\eta^*(L_0)$.
+    """
+    L0, L = checks.whole_number("trained_length", trained_length, at_least=1), _lengths(law, length)
+    gamma = best_preconditioner(law, length=L0)
+    scale = np.ones_like(L) if normalised else L / L0
+    return preconditioned_gd_risk(law, scale[..., None, None] * gamma, length=L)
+
+
+def softmax_floor(law: RegressionLaw, effective_step: object, *, offset: object = 0.0) -> np.ndarray:
+    r"""Risk of two-number heads in the limit $L\to\infty$ at fixed $(\omega_h,\mu_h)$: depends on $\eta=\sum\omega_h\mu_h$, $a=\sum\mu_h$.
+
+    Softmax tilts the covariates' law to the mean $m+\omega\Sigma x_q$, so
+    $s_\beta^2\,\mathbb E|am+\eta\Sigma x_q-x_q|^2$; isotropic: $s_\beta^2d(1-\eta)^2$.
+    """
+    eta, a = _numbers("effective_step", effective_step), _numbers("offset", offset)
+    sigma, m, moment = law.covariance_matrix.numpy(), law.mean_vector.numpy(), _second_moment(law)
+    linear, square = np.trace(sigma @ moment), np.trace(sigma @ sigma @ moment)
+    tilt = np.trace(moment) - 2 * eta * linear + eta**2 * square
+    return law.beta_std**2 * (tilt + a**2 * (m @ m) - 2 * a * (m @ m - eta * (m @ sigma @ m)))
+
+
+def opposite_pair_curvature(law: RegressionLaw, step: object, *, length: object = None) -> np.ndarray:
+    r"""Coefficient of $\omega^2$ in the exact risk of the heads $(\omega,m)$, $(-\omega,-m)$ with fixed $2\omega m=\eta$ = `step`.
+
+    $2s_\beta^2\eta\,d(d+2)\tfrac{L-1}{L^2}[1-\tfrac{\eta}{L}(L+d+2+s_2)]$: the order 0 is `debiased_gd_risk`, the next one $\omega^4$.
+    At the best step it is negative: some $\omega>0$ beats debiased gradient descent. Isotropic laws only.
+    """
+    _isotropic(law)
+    eta, L = _numbers("step", step), _lengths(law, length)
+    bracket = 1 - eta / L * (L + law.d + 2 + law.noise_variance)
+    return 2 * law.beta_std**2 * eta * law.d * (law.d + 2) * (L - 1) / L**2 * bracket
+
+
+# The best possible predictor: ridge with penalty s2
+
+
+def bayes_risk_leading_order(law: RegressionLaw, *, length: object = None) -> np.ndarray:
+    r"""$s_\beta^2s_2\,d/(L-d-1)$: leading order of the Bayes risk for small noise; zero mean, any covariance; inf for $L\le d+1$.
+
+    Exactly the risk of least squares, hence an upper bound of the Bayes risk at every noise. Raises ValueError for a mean.
+    """
+    if law.mean is not None and any(law.mean):
+        raise ValueError(
+            f"the formula is for covariates of mean zero; got mean={law.mean!r}: use the lower bound or sample"
+        )
+    L = _lengths(law, length)
+    excess = law.beta_std**2 * law.noise_variance * law.d / np.where(law.d + 1 < L, L - law.d - 1, 1.0)
+    return np.where(law.d + 1 < L, excess, np.inf)[()]
+
+
+def bayes_risk_lower_bound(law: RegressionLaw, *, length: object = None) -> np.ndarray:
+    r"""$s_\beta^2s_2\operatorname{tr}[M(LM+s_2I)^{-1}]$: no predictor has a smaller risk; isotropic: $s_\beta^2s_2d/(L+s_2)$."""
+    spectrum = np.linalg.eigvalsh(_second_moment(law))
+    L, s2 = _lengths(law, length), law.noise_variance
+    return law.beta_std**2 * s2 * (spectrum / (L[..., None] * spectrum + s2)).sum(-1)
+
+
+def bayes_risk_proportional(law: RegressionLaw, *, length: object = None) -> np.ndarray:
+    r"""Limit $d,L\to\infty$ of the Bayes risk at fixed $\xi=d/L$ and $\sigma$ = `noise_std`; isotropic laws only.
+
+    $$ \tfrac12 s_\beta^2d\,\Bigl[\sqrt{A^2+4\sigma^2}-A\Bigr],\qquad A=\tfrac{1-\xi}{\xi}+\sigma^2. $$
+
+    Source: authors' code (which adds $\sigma^2$, the noise of its target); re-derived from the Marchenko-Pastur law.
+    """
+    _isotropic(law)
+    inverse, variance = _lengths(law, length) / law.d, law.noise_std**2
+    A = inverse - 1 + variance
+    root = np.sqrt(A**2 + 4 * variance)
+    # sqrt - A cancels for A > 0, where the noise is small: multiply by sqrt + A.
+    small = 4 * variance / np.where(A > 0, root + A, 1.0)
+    return law.beta_std**2 * law.d * np.where(A > 0, small, root - A)[()] / 2
+
+
+def gd_risk_proportional(law: RegressionLaw, *, length: object = None) -> np.ndarray:
+    r"""Limit $d,L\to\infty$ of `gd_optimal_risk` and `debiased_gd_optimal_risk`: $s_\beta^2d[1-1/(1+\xi(1+\sigma^2))]$.
+
+    Isotropic laws only. Source: authors' code (which adds $\sigma^2$); derived.
+    """
+    _isotropic(law)
+    load = law.d / _lengths(law, length) * (1 + law.noise_std**2)
+    return law.beta_std**2 * law.d * load / (1 + load)
+
+
+def loss_of_risk(law: RegressionLaw, risk: object) -> np.ndarray:
+    """Mean squared error against the target as drawn: risk plus the variance of the target's noise (0 in the notebook)."""
+    return _numbers("risk", risk) + law.target_noise_std**2
+
+
+# Shared pieces
+
+
+def _second_moment(law: RegressionLaw) -> np.ndarray:
+    m = law.mean_vector.numpy()
+    return law.covariance_matrix.numpy() + np.outer(m, m)
+
+
+def _moments(law: RegressionLaw, centred: bool) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """A, P_0, P_1 of the table on top."""
+    sigma, m, s2 = law.covariance_matrix.numpy(), law.mean_vector.numpy(), law.noise_variance
+    if centred:
+        return sigma, sigma @ sigma, (np.trace(sigma) + s2) * sigma
+    M = sigma + np.outer(m, m)
+    return M, M @ M, M @ M + (np.trace(M) + s2) * M - 2 * (m @ m) * np.outer(m, m)
+
+
+def _step_coefficients(law: RegressionLaw, L: np.ndarray, centred: bool) -> tuple[float, np.ndarray]:
+    """tr(M A) and tr(M Q): the linear and the square coefficient of a scalar step, over f."""
+    moment, (A, p0, p1) = _second_moment(law), _moments(law, centred)
+    return float(np.trace(moment @ A)), np.trace(moment @ p0) + np.trace(moment @ p1) / L
+
+
+def _scalar_step_risk(law: RegressionLaw, step: object, length: object, *, centred: bool) -> np.ndarray:
+    eta, L = _numbers("step", step), _lengths(law, length)
+    first, second = _step_coefficients(law, L, centred)
+    f = (L - 1) / L if centred else 1.0
+    return law.beta_std**2 * (np.trace(_second_moment(law)) + f * (eta**2 * second - 2 * eta * first))
+
+
+def _optimal_step(law: RegressionLaw, length: object, *, centred: bool) -> np.ndarray:
+    first, second = _step_coefficients(law, _lengths(law, length), centred)
+    return first / second
+
+
+def _numbers(name: str, value: object) -> np.ndarray:
+    try:
+        array = np.asarray(value, dtype=np.float64)
+    except (TypeError, ValueError):
+        array = np.array(np.nan)
+    if not np.isfinite(array).all():
+        raise ValueError(f"{name} must be finite numbers; got {value!r}")
+    return array
+
+
+def _lengths(law: RegressionLaw, length: object) -> np.ndarray:
+    array = _numbers("length", law.length if length is None else length)
+    if (array < 1).any() or (array != np.round(array)).any():
+        raise ValueError(f"length must be whole numbers >= 1; got {length!r}: it counts the examples of a prompt")
+    return array
+
+
+def _isotropic(law: RegressionLaw) -> None:
+    if not law.isotropic:
+        raise ValueError(f"the formula is for covariates N(0, I); got {law}: sample ridge regression instead")

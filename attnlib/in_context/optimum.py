@@ -1,0 +1,297 @@
+r"""Where the exact risk of two-number heads is smallest, and how flat it is there.
+
+For given omega the risk is quadratic in mu, so the best mu is A^{-1} b (`best_mu`) and only omega is searched. All searches look at draws
+of the role "search"; the risks that are reported come from the role "test", so no value is the one that was optimised.
+
+One closed form helps to judge what is found (derived in the theory chapter of Part III): a pair (omega, -omega) with effective step
+e = 2 omega mu has, with n = L - 1 and the debiased gradient step's risk at omega = 0,
+
+    risk(e, omega) = risk_debiased(e) + omega^2 s^2 (2 d(d+2) n / L^2) e [1 - e (n + d + 3 + s2)/L] + O(omega^4),
+
+which at the best step L/(L+d+s2) is negative: every pair has a finite best omega, and beats debiased gradient descent there.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+
+from attnlib import checks
+from attnlib.in_context.law import RegressionLaw
+from attnlib.in_context.reduced import ReducedMoments, mean_and_error, reduced_moments, reduced_risk
+
+__all__ = [
+    "FreeOptimum",
+    "Optimum",
+    "Valley",
+    "best_mu",
+    "free_optimum",
+    "one_head_optimum",
+    "pair_curvature",
+    "pair_optimum",
+    "pair_valley",
+    "risk_landscape",
+]
+
+_ONE, _PAIR = (1.0,), (1.0, -1.0)
+_FINE = 9  # omegas of a local search
+_SEARCH_PROMPTS = 40_000
+
+
+@dataclass(frozen=True)
+class Optimum:
+    """A minimum in one omega, with jackknife standard errors over the batches of prompts. Risks in the law's units."""
+
+    omega: float  # of the head, or of the pair's positive head
+    mu: float  # of the same head
+    risk: float
+    omega_error: float
+    mu_error: float
+    risk_error: float
+    heads: int  # 1 or 2
+
+    @property
+    def effective_step(self) -> float:
+        """Sum over heads of omega mu."""
+        return self.heads * self.omega * self.mu
+
+
+@dataclass(frozen=True)
+class Valley:
+    """The pair (omega, -omega, mu, -mu) at its best mu, along omega. All (P,), float64; risks in the law's units."""
+
+    omega: torch.Tensor
+    mu: torch.Tensor
+    risk: torch.Tensor
+    risk_error: torch.Tensor
+    excess: torch.Tensor  # risk minus that of the best debiased gradient step
+    lowest: torch.Tensor  # risk minus the smallest risk along the valley
+    lowest_error: torch.Tensor  # of that difference, on shared draws
+
+    @property
+    def effective_step(self) -> torch.Tensor:
+        """(P,): 2 omega mu."""
+        return 2 * self.omega * self.mu
+
+
+@dataclass(frozen=True)
+class FreeOptimum:
+    """The best of H heads with free (omega_h, mu_h): heads sorted by |omega|."""
+
+    omega: tuple[float, ...]
+    mu: tuple[float, ...]
+    risk: float
+    risk_error: float
+
+    @property
+    def effective_step(self) -> float:
+        return sum(w * m for w, m in zip(self.omega, self.mu, strict=True))
+
+
+def best_mu(moments: ReducedMoments) -> torch.Tensor:
+    """The mu (K,) that minimises the risk at these omegas: A mu = b, scaled to a unit diagonal.
+
+    Directions of A below 1e-11 of the largest (two heads of one omega, say) are left out: of all equally good mu the shortest.
+    """
+    return _solve(moments.overlap.mean(0), moments.gain.mean(0))
+
+
+def one_head_optimum(law: RegressionLaw, *, prompts: int = _SEARCH_PROMPTS, seed: int = 0) -> Optimum:
+    """The best single head (omega > 0; the mirror image (-omega, -mu) is as good).
+
+    Raises ValueError for a law that is not isotropic with zero mean or for a bad count.
+    """
+    return _line_search(law, _ONE, prompts, seed)
+
+
+def pair_optimum(law: RegressionLaw, *, prompts: int = _SEARCH_PROMPTS, seed: int = 0) -> Optimum:
+    """The best pair (omega, -omega, mu, -mu), omega > 0. Raises ValueError as `one_head_optimum`; length must be >= 2."""
+    checks.whole_number("length", law.length, at_least=2, hint="with one example a pair always predicts zero")
+    return _line_search(law, _PAIR, prompts, seed)
+
+
+def pair_valley(law: RegressionLaw, omega: object, *, prompts: int = _SEARCH_PROMPTS, seed: int = 0) -> Valley:
+    """Risk of a pair with its best mu at each omega (P,), omega > 0; mu from the search draws, risk from the test draws."""
+    omega = torch.as_tensor(omega, dtype=torch.float64)
+    if not (omega > 0).all():
+        raise ValueError(f"omega must be > 0 for the positive head of a pair; got {omega.min().item():g}")
+    signs = torch.tensor(_PAIR, dtype=torch.float64)
+    both = torch.cat((omega, -omega))
+    search, test = (reduced_moments(both, law, prompts=prompts, seed=seed, role=role) for role in ("search", "test"))
+    mu, risks = [], []
+    for k in range(len(omega)):
+        part = search.at([k, k + len(omega)])
+        gain, overlap = _project(part.gain.mean(0), part.overlap.mean(0), signs)
+        mu.append(gain / overlap)
+        risks.append(test.at([k, k + len(omega)]).risk_per_batch(mu[-1] * signs))
+    risk, error = mean_and_error(torch.stack(risks, 1))
+    lowest = int(risk.argmin())
+    below, below_error = mean_and_error(torch.stack([one - risks[lowest] for one in risks], 1))
+    step = law.length / (law.length + law.d + law.noise_variance)
+    best = law.beta_std**2 * law.d * (1 - step * (law.length - 1) / law.length)
+    return Valley(omega, torch.stack(mu), risk, error, risk - best, below, below_error)
+
+
+def pair_curvature(law: RegressionLaw, step: float | None = None) -> float:
+    r"""k in risk(pair at omega, effective step e) = risk_debiased(e) + k omega^2 + O(omega^4); e = L/(L+d+s2) when left out.
+
+    k = s^2 (2 d(d+2)(L-1)/L^2) e [1 - e (L + d + 2 + s2)/L]; at the best step k = -4 s^2 d(d+2)(L-1) / (L (L+d+s2)^2).
+    Source: derived here from the expansion of softmax to third order.
+    """
+    d, length, noise = law.d, law.length, law.noise_variance
+    step = length / (length + d + noise) if step is None else checks.finite_number("step", step)
+    size = 2 * d * (d + 2) * (length - 1) / length**2
+    return law.beta_std**2 * size * step * (1 - step * (length + d + 2 + noise) / length)
+
+
+def risk_landscape(
+    law: RegressionLaw, omega: object, mu: object, *, pair: bool = False, prompts: int = 10_000, seed: int = 0
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Risk on a grid of omega (P,) and mu (Q,): value and standard error, both (P, Q). One head, or the pair with both signs."""
+    omega, mu = (torch.as_tensor(values, dtype=torch.float64) for values in (omega, mu))
+    signs = torch.tensor(_PAIR if pair else _ONE, dtype=torch.float64)
+    values = []
+    for part in omega.split(16):
+        moments = reduced_moments(torch.cat([sign * part for sign in signs]), law, prompts=prompts, seed=seed)
+        for k in range(len(part)):
+            heads = [k + len(part) * h for h in range(len(signs))]
+            values.append(moments.at(heads).risk_per_batch(mu[:, None] * signs))
+    return mean_and_error(torch.stack(values, 1))
+
+
+def free_optimum(
+    law: RegressionLaw,
+    heads: int,
+    *,
+    smallest: float = 0.04,
+    largest: float = 3.0,
+    points: int = 16,
+    prompts: int = 12_000,
+    evaluations: int = 120,
+    seed: int = 0,
+) -> FreeOptimum:
+    """The best risk of H heads with free omega_h and mu_h, |omega_h| in [smallest, largest] in units of sqrt(5/d).
+
+    A grid of `points` sizes, both signs, is searched over all combinations of heads (one call of moments serves them all), then the
+    best is refined by Nelder-Mead. Without the lower limit small heads run together with ever larger opposite mu along the valley.
+
+    Args:
+        heads: 1 to 4.
+        evaluations: of the refinement; 0 keeps the grid's best.
+
+    Raises ValueError for a bad argument before any work.
+    """
+    checks.whole_number("heads", heads, at_least=1)
+    if heads > 4:
+        raise ValueError(f"heads must be 1 to 4; got {heads}: the number of combinations grows like (2 points)^heads")
+    checks.whole_number("points", points, at_least=2)
+    checks.whole_number("evaluations", evaluations, at_least=0)
+    if not 0 < smallest < largest:
+        raise ValueError(f"smallest must be > 0 and below largest; got {smallest!r} and {largest!r}")
+    from scipy.optimize import minimize
+
+    low, high = (limit * math.sqrt(5 / law.d) for limit in (smallest, largest))
+    sizes = torch.as_tensor(np.geomspace(low, high, points))
+    grid = torch.cat((sizes, -sizes))
+    draws = {"prompts": prompts, "seed": seed, "role": "search"}
+    start = grid[_best_combination(reduced_moments(grid, law, **draws), heads)]
+
+    def profile(omega: np.ndarray) -> float:
+        moments = reduced_moments(omega, law, **draws)
+        return moments.zero_risk - float(best_mu(moments) @ moments.gain.mean(0))
+
+    omega = start.numpy()
+    if evaluations:
+        bounds = [(low, high) if w > 0 else (-high, -low) for w in omega]
+        options = {"xatol": 1e-3, "fatol": 1e-6 * law.d, "maxfev": evaluations}
+        # Simplex: a tenth of each omega, inwards where that would leave the limits.
+        simplex = [omega] + [
+            np.where(np.arange(heads) == h, omega * (0.9 if abs(omega[h]) * 1.1 > high else 1.1), omega)
+            for h in range(heads)
+        ]
+        found = minimize(
+            profile, omega, method="Nelder-Mead", bounds=bounds, options=options | {"initial_simplex": simplex}
+        )
+        omega = found.x
+    omega = omega[np.argsort(np.abs(omega), kind="stable")]
+    mu = best_mu(reduced_moments(omega, law, **draws))
+    risk, error = reduced_risk(omega, mu, law, prompts=4 * prompts, seed=seed)
+    return FreeOptimum(tuple(omega.tolist()), tuple(mu.tolist()), risk.item(), error.item())
+
+
+def _best_combination(moments: ReducedMoments, heads: int) -> Sequence[int]:
+    gain, overlap = moments.gain.mean(0), moments.overlap.mean(0)
+    best, chosen = -math.inf, None
+    for part in torch.tensor(list(itertools.combinations(range(len(gain)), heads))).split(20_000):
+        b, a = gain[part], overlap[part[:, :, None], part[:, None, :]]
+        removed = (_solve(a, b) * b).sum(-1)  # zero risk - risk
+        if removed.max() > best:
+            best, chosen = removed.max(), part[removed.argmax()]
+    return chosen.tolist()
+
+
+def _solve(overlap: torch.Tensor, gain: torch.Tensor) -> torch.Tensor:
+    scale = overlap.diagonal(dim1=-2, dim2=-1).sqrt()
+    unit = overlap / (scale[..., :, None] * scale[..., None, :])
+    values = torch.linalg.pinv(unit, rtol=1e-11, hermitian=True) @ (gain / scale)[..., None]
+    return values[..., 0] / scale
+
+
+def _project(gain: torch.Tensor, overlap: torch.Tensor, signs: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Moments (..., K), (..., K, K) of heads whose mu are one number times their signs."""
+    return gain @ signs, torch.einsum("j,...jk,k->...", signs, overlap, signs)
+
+
+def _line_search(law: RegressionLaw, pattern: tuple[float, ...], prompts: int, seed: int) -> Optimum:
+    """Best omega of heads (pattern x omega, pattern x mu): a coarse grid, then a polynomial through nine close omegas."""
+    signs = torch.tensor(pattern, dtype=torch.float64)
+    coarse = torch.as_tensor(np.geomspace(0.01, 6.0, 27)) / math.sqrt(law.d) ** 0.5
+    gain, overlap = _line(law, coarse, signs, max(prompts // 5, 200), seed)
+    at = int((gain.mean(0) ** 2 / overlap.mean(0)).argmax())
+    centre, width = coarse[at].item(), 1.3
+    for _ in range(8):
+        fine = centre * torch.as_tensor(np.geomspace(1 / width, width, _FINE))
+        gain, overlap = _line(law, fine, signs, prompts, seed)
+        omega, mu = _vertex(fine, gain.mean(0), overlap.mean(0))
+        if fine[1] < omega < fine[-2]:
+            break
+        centre = omega
+    batches = gain.shape[0]
+    left = [
+        _vertex(fine, *((part.sum(0) - part[k]) / (batches - 1) for part in (gain, overlap))) for k in range(batches)
+    ]
+    spread = torch.tensor(left, dtype=torch.float64)
+    errors = ((spread - spread.mean(0)) ** 2).sum(0).mul((batches - 1) / batches).sqrt()
+    risk, risk_error = reduced_risk(omega * signs, mu * signs, law, prompts=2 * prompts, seed=seed)
+    return Optimum(omega, mu, risk.item(), errors[0].item(), errors[1].item(), risk_error.item(), len(pattern))
+
+
+def _line(law: RegressionLaw, omega: torch.Tensor, signs: torch.Tensor, prompts: int, seed: int):
+    """gain, overlap (batches, P) of heads (signs x omega_p) with mu in proportion to the signs."""
+    moments = reduced_moments(
+        torch.cat([sign * omega for sign in signs]), law, prompts=prompts, seed=seed, role="search"
+    )
+    places = torch.arange(len(omega))[:, None] + len(omega) * torch.arange(len(signs))  # (P, heads)
+    return _project(moments.gain[:, places], moments.overlap[:, places[:, :, None], places[:, None, :]], signs)
+
+
+def _vertex(omega: torch.Tensor, gain: torch.Tensor, overlap: torch.Tensor) -> tuple[float, float]:
+    """Minimum of the risk at the best mu = gain / overlap, between the given omegas: polynomials of degree 4 and 2 in log omega."""
+    log = np.log(omega.numpy())
+    middle = log.mean()
+    removed = np.polynomial.Polynomial.fit(log - middle, (gain**2 / overlap).numpy(), 4)
+    fine = np.linspace(log[0], log[-1], 2001) - middle
+    place = int(removed(fine).argmax())
+    if 0 < place < len(fine) - 1:
+        # Newton on the polynomial: the grid's best is within half a step of the root of the slope.
+        slope, curve = removed.deriv(1), removed.deriv(2)
+        best = fine[place] - slope(fine[place]) / curve(fine[place])
+    else:
+        best = fine[place]
+    mu = np.polynomial.Polynomial.fit(log - middle, (gain / overlap).numpy(), 3)(best)
+    return math.exp(best + middle), float(mu)

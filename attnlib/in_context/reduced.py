@@ -1,0 +1,276 @@
+r"""Exact risk of heads with two numbers each, from length + 1 normal numbers per prompt instead of length (d+1) + 2 d.
+
+If every head is M_h = omega_h I and V_h = mu_h e_last, the prediction is sum_i c_i y_i with c_i = sum_h mu_h softmax_i(omega_h <x_i, x_q>).
+The scores depend on the context through g_i = <x_i, x_q> / r alone, r = |x_q|; what is orthogonal to the query, the task vector and the
+label noise can be integrated by hand, which leaves (derived in the theory chapter of Part III)
+
+    risk(omega, mu) = s^2 E[(r - sum_i c_i g_i)^2 + (d - 1 + s2) sum_i c_i^2],     g_i iid N(0, 1),  r^2 ~ chi^2 with d degrees of freedom,
+
+with s the standard deviation of an entry of the task vector and s2 = label noise variance / s^2. It is quadratic in mu:
+risk = s^2 d - 2 mu.b + mu' A mu. Three devices make the estimates sharp: r is stratified, every g is used with both signs, and polynomials
+of (r, g) whose means are known are regressed out. Means over independent batches give the standard errors.
+
+The same (seed, role, prompts, batches) means the same draws whatever omega is: differences between two settings are far more precise
+than either (`mean_and_error` of the difference of two per-batch arrays). Role "search" is for optimisers, "test" for reported values.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+
+from attnlib import checks
+from attnlib.in_context.law import RegressionLaw
+from attnlib.randomness import stream
+
+__all__ = [
+    "ReducedMoments",
+    "mean_and_error",
+    "reduced_moments",
+    "reduced_risk",
+    "reduced_risk_per_batch",
+]
+
+PROMPTS = 40_000
+BATCHES = 40
+_CHUNK_NUMBERS = 3_000_000  # float64 numbers in the largest array of a chunk: 24 MB
+_CONTROLS = 9
+_ROLES = ("test", "search")
+
+
+def mean_and_error(per_batch: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Mean over the leading axis (batches >= 2) and its standard error. (batches, ...) -> (...), (...)."""
+    return per_batch.mean(0), per_batch.std(0) / math.sqrt(per_batch.shape[0])
+
+
+@dataclass(frozen=True)
+class ReducedMoments:
+    """The quadratic form of the risk in mu at K given omegas, once per batch of prompts. All tensors float64, in the law's units.
+
+    Any heads whose omegas are among the K share these moments: `at` picks them. Exact moments are the means over batches.
+    """
+
+    omega: torch.Tensor  # (K,)
+    gain: torch.Tensor  # (batches, K): b_h = s^2 E[r sum_i p_i g_i], p = softmax(omega_h r g)
+    overlap: torch.Tensor  # (batches, K, K): A_hk
+    zero_risk: float  # s^2 d, the risk of predicting zero
+
+    def at(self, heads: object) -> ReducedMoments:
+        """The moments of some of the K omegas: whole numbers, in the order wanted."""
+        index = torch.as_tensor(heads, dtype=torch.long)
+        return ReducedMoments(
+            self.omega[index], self.gain[:, index], self.overlap[:, index][:, :, index], self.zero_risk
+        )
+
+    def risk_per_batch(self, mu: object) -> torch.Tensor:
+        """risk = s^2 d - 2 mu.b + mu' A mu for mu (..., K). Returns (batches, ...)."""
+        mu = torch.as_tensor(mu, dtype=torch.float64)
+        linear = torch.einsum("bk,...k->b...", self.gain, mu)
+        return self.zero_risk - 2 * linear + torch.einsum("...j,bjk,...k->b...", mu, self.overlap, mu)
+
+    def risk(self, mu: object) -> tuple[torch.Tensor, torch.Tensor]:
+        """Risk at mu (..., K) and its standard error: (...), (...)."""
+        return mean_and_error(self.risk_per_batch(mu))
+
+
+def reduced_moments(
+    omega: object,
+    law: RegressionLaw,
+    *,
+    prompts: int = PROMPTS,
+    batches: int = BATCHES,
+    seed: int = 0,
+    role: str = "test",
+) -> ReducedMoments:
+    """Moments of the risk at K values of omega, of all heads with all: one call serves every combination of them.
+
+    Args:
+        omega: (K,) finite numbers.
+        prompts: draws of (r, g), each used with both signs of g; split evenly over the batches, rounded up.
+        batches: independent groups of prompts behind the standard error, >= 2.
+        role: "test" for values that are reported, "search" for draws an optimiser may see.
+
+    Raises ValueError for a bad argument and for a law that is not isotropic with zero mean (the reduction needs it).
+    """
+    omega = _finite("omega", omega, 1)
+    size = _check(law, prompts, batches, role)
+    unsigned, place = torch.unique(omega.abs(), return_inverse=True)
+    kinds = len(unsigned)
+    place = torch.where(omega < 0, place + kinds, place)
+    mirror = (place + kinds) % (2 * kinds)
+    both_signs = torch.cat((unsigned, -unsigned))
+    share = law.d - 1 + law.noise_variance
+
+    def integrand(radius: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
+        weights = torch.softmax(both_signs[:, None] * (radius[:, None] * scores)[:, None, :], -1)  # (m, 2 kinds, L)
+        seen = torch.einsum("mkl,ml->mk", weights, scores)
+        overlap = seen[:, :, None] * seen[:, None, :] + share * (weights @ weights.mT)
+        # -g at omega is g at -omega: the other sign of g is already there.
+        gain = radius[:, None] * (seen[:, place] - seen[:, mirror]) / 2
+        overlap = (overlap[:, place[:, None], place] + overlap[:, mirror[:, None], mirror]) / 2
+        return torch.cat((gain, overlap.flatten(1)), 1)
+
+    columns = len(omega) * (len(omega) + 1)
+    width = max(columns, 2 * kinds * max(law.length, 2 * kinds))
+    means = _batch_means(integrand, law, size, batches, seed, role, columns, width)
+    means = means * law.beta_std**2
+    gain, overlap = means[:, : len(omega)], means[:, len(omega) :].reshape(batches, len(omega), len(omega))
+    return ReducedMoments(omega, gain, overlap, law.d * law.beta_std**2)
+
+
+def reduced_risk(omega: object, mu: object, law: RegressionLaw, **draws: object) -> tuple[torch.Tensor, torch.Tensor]:
+    """Exact risk of H heads with two numbers each, by Monte Carlo over the reduced prompt: value and standard error.
+
+    Args:
+        omega, mu: (..., H), leading axes are separate models, all judged on the same draws.
+        draws: `prompts`, `batches`, `seed`, `role` as in `reduced_moments`.
+
+    Returns two tensors (...), float64, in the law's units. Raises ValueError as `reduced_moments`.
+    """
+    return mean_and_error(reduced_risk_per_batch(omega, mu, law, **draws))
+
+
+def reduced_risk_per_batch(
+    omega: object,
+    mu: object,
+    law: RegressionLaw,
+    *,
+    prompts: int = PROMPTS,
+    batches: int = BATCHES,
+    seed: int = 0,
+    role: str = "test",
+) -> torch.Tensor:
+    """As `reduced_risk`, one value per batch: (batches, ...). Subtract two of them for a paired difference."""
+    omega, mu = _finite("omega", omega), _finite("mu", mu)
+    if omega.ndim < 1 or omega.shape != mu.shape:
+        raise ValueError(
+            f"omega and mu must have one shape (..., heads); got {tuple(omega.shape)} and {tuple(mu.shape)}"
+        )
+    size = _check(law, prompts, batches, role)
+    lead, heads = omega.shape[:-1], omega.shape[-1]
+    flat = omega.reshape(-1, heads), mu.reshape(-1, heads)
+    step = max(1, _CHUNK_NUMBERS // (200 * heads * law.length))
+    parts = []
+    for first in range(0, flat[0].shape[0], step):
+        w, m = (part[first : first + step] for part in flat)
+
+        def integrand(
+            radius: torch.Tensor, scores: torch.Tensor, w: torch.Tensor = w, m: torch.Tensor = m
+        ) -> torch.Tensor:
+            logits = w[:, :, None] * (radius[:, None] * scores)[:, None, None, :]  # (prompts, models, heads, L)
+            value = torch.zeros(len(radius), len(w), dtype=torch.float64)
+            for sign in (1, -1):
+                weight = torch.einsum("mphl,ph->mpl", torch.softmax(sign * logits, -1), m)
+                seen = sign * torch.einsum("mpl,ml->mp", weight, scores)
+                value += (radius[:, None] - seen) ** 2 + (law.d - 1 + law.noise_variance) * (weight**2).sum(-1)
+            return value / 2
+
+        width = 2 * len(w) * heads * law.length
+        parts.append(_batch_means(integrand, law, size, batches, seed, role, len(w), width))
+    return (torch.cat(parts, 1) * law.beta_std**2).reshape(batches, *lead)
+
+
+def _finite(name: str, value: object, axes: int | None = None) -> torch.Tensor:
+    numbers = torch.as_tensor(value, dtype=torch.float64)
+    if axes is not None and numbers.ndim != axes:
+        raise ValueError(f"{name} must have {axes} axis; got shape {tuple(numbers.shape)}: pass a flat list of numbers")
+    if numbers.numel() == 0 or not numbers.isfinite().all():
+        raise ValueError(f"{name} must be one finite number or more; got {value!r}")
+    return numbers
+
+
+def _check(law: RegressionLaw, prompts: int, batches: int, role: str) -> int:
+    """Prompts per batch."""
+    checks.whole_number("batches", batches, at_least=2, hint="one batch has no standard error")
+    checks.whole_number("prompts", prompts, at_least=batches, hint="at least one per batch")
+    checks.one_of("role", role, _ROLES)
+    if not law.isotropic:
+        raise ValueError(
+            "law must be isotropic with zero mean for the reduction; got a covariance or a mean: "
+            "use the conditional Monte Carlo of attnlib.in_context.risk"
+        )
+    return -(-prompts // batches)
+
+
+def _reduced_prompts(law: RegressionLaw, size: int, batch: int, seed: int, role: str, rows: int) -> Iterator[tuple]:
+    """(r, g) of one batch, `rows` at a time: r from `size` equally likely strata of the chi law, g (rows, L)."""
+    from scipy.special import gammaincinv
+
+    generator = stream(seed, role, batch)
+    rank = (np.arange(size) + generator.random(size)) / size
+    radius = np.sqrt(2 * gammaincinv(law.d / 2, rank))
+    for first in range(0, size, rows):
+        part = torch.as_tensor(radius[first : first + rows])
+        yield part, torch.as_tensor(generator.standard_normal((len(part), law.length)))
+
+
+def _controls(radius: torch.Tensor, scores: torch.Tensor, law: RegressionLaw) -> torch.Tensor:
+    """Even polynomials of a prompt minus their exact means, over their sizes: (m, controls).
+
+    They are the terms of the expansion of the risk in omega: g-bar is normal and independent of the centred g, whose sum of squares S is
+    chi^2 with n = L - 1 degrees of freedom and independent of sum_i (g_i - g-bar)^4 / S^2.
+    """
+    d, length, n = law.d, law.length, law.length - 1
+    mean = scores.mean(1)
+    centred = scores - mean[:, None]
+    squares = (centred**2).sum(1)
+    cubes, fourths = (centred**3).sum(1), (centred**4).sum(1)
+    r2, r4 = d, d * (d + 2)
+    s1, s2, s3 = n, n * (n + 2), n * (n + 2) * (n + 4)
+    q = 3 * n * n / length  # mean of the sum of fourth powers
+    radius2 = radius**2
+    pairs = (
+        (radius2, r2),
+        (mean**2, 1 / length),
+        (radius2 * squares, r2 * s1),
+        (radius2 * squares**2, r2 * s2),
+        (radius2 * mean * cubes, 0.0),
+        (radius2**2 * squares**2, r4 * s2),
+        (radius2**2 * fourths, r4 * q),
+        (radius2**2 * squares**3, r4 * s3),
+        (radius2**2 * squares * fourths, r4 * q * (n + 4)),
+    )
+    return torch.stack([(value - exact) / max(exact, 1.0) for value, exact in pairs], 1)
+
+
+def _batch_means(
+    integrand: Callable[[torch.Tensor, torch.Tensor], torch.Tensor],
+    law: RegressionLaw,
+    size: int,
+    batches: int,
+    seed: int,
+    role: str,
+    columns: int,
+    width: int,
+) -> torch.Tensor:
+    """Means of the integrand's columns per batch after regression on the controls: (batches, columns).
+
+    The slopes used for a batch are fitted on all other batches, so every batch's mean is unbiased. They are linear in the integrand:
+    a combination of columns is treated as if it had been integrated itself.
+    """
+    rows = max(1, min(size, _CHUNK_NUMBERS // width))
+    values = torch.zeros(batches, columns, dtype=torch.float64)
+    controls = torch.zeros(batches, _CONTROLS, dtype=torch.float64)
+    square = torch.zeros(batches, _CONTROLS, _CONTROLS, dtype=torch.float64)
+    cross = torch.zeros(batches, _CONTROLS, columns, dtype=torch.float64)
+    for batch in range(batches):
+        for radius, scores in _reduced_prompts(law, size, batch, seed, role, rows):
+            value, control = integrand(radius, scores), _controls(radius, scores, law)
+            values[batch] += value.sum(0) / size
+            controls[batch] += control.sum(0) / size
+            square[batch] += control.mT @ control / size
+            cross[batch] += control.mT @ value / size
+    average, middle, product, joint = (
+        (part.sum(0) - part) / (batches - 1) for part in (controls, values, square, cross)
+    )
+    spread = product - average[:, :, None] * average[:, None, :]
+    joint = joint - average[:, :, None] * middle[:, None, :]
+    scale = spread.diagonal(dim1=1, dim2=2).clamp_min(1e-300).sqrt()
+    correlation = spread / (scale[:, :, None] * scale[:, None, :])
+    # Controls may be collinear (length 1 or 2): the pseudo-inverse leaves those directions out.
+    slopes = torch.linalg.pinv(correlation, rtol=1e-10, hermitian=True) @ (joint / scale[:, :, None])
+    return values - ((controls / scale)[:, None, :] @ slopes)[:, 0]

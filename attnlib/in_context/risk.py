@@ -1,0 +1,106 @@
+r"""Risk of any circuits on fresh prompts, $E(\hat y-\langle x_q,\beta\rangle)^2$, with its standard error.
+
+Where the weights do not look at labels (the last row of every $M_h$ is zero), $\beta$ and the label noise can be integrated by hand.
+With $c=\sum_h V_{h,d+1}\,p^h$, what the heads give to each label, and $u=\sum_h V_{h,1:d}\cdot\sum_i p^h_ix_i$, what they write of the
+covariates,
+
+$$ E\big[(\hat y-\langle x_q,\beta\rangle)^2\,\big|\,X,x_q\big] = s_\beta^2\big(|X^\top c-x_q|^2+s_2|c|^2\big)+u^2 . $$
+
+Trained heads look at labels a little. The rest is the squared error of the model minus that of the same model with those rows set
+to zero, on the same prompt: unbiased for any circuits, and small where the rows are. What remains of chance is regressed on
+quantities of the prompt whose means are known in closed form (isotropic covariates). Source: derived in the theory chapter of Part III.
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+
+from attnlib import checks
+from attnlib.in_context.circuits import Circuits, attention, predict
+from attnlib.in_context.law import Prompts, RegressionLaw
+
+__all__ = ["risk_of", "risk_per_prompt"]
+
+_CHUNK_NUMBERS = 4_000_000  # float64 numbers in the largest array of a chunk: 32 MB
+
+
+def risk_of(
+    circuits: Circuits, law: RegressionLaw, *, prompts: int = 4000, seed: int = 0, run: int = 0
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Risk of circuits (..., H, n, n) under `law` and its standard error, both (...), float64, in the law's units.
+
+    Args:
+        circuits: any; leading axes are free, all are measured on the same prompts.
+        law: of the prompts; its `d` must be the circuits'.
+        prompts: how many held-out prompts, >= 50, from the stream (seed, "test", run).
+
+    Differences between circuits of one call are paired: use `risk_per_prompt` for their standard errors.
+    Raises ValueError for a bad argument before any work.
+    """
+    checks.whole_number("prompts", prompts, at_least=50, hint="the controls are fitted on them")
+    _check(circuits, law)
+    drawn = law.draw(prompts, seed, run=run)
+    values = risk_per_prompt(circuits, law, drawn)
+    fitted = 1
+    if law.isotropic:
+        controls = _controls(law, drawn)
+        fitted += controls.shape[1]
+        design = torch.cat([torch.ones(prompts, 1, dtype=torch.float64), controls], dim=1)
+        flat = values.reshape(-1, prompts).T
+        solution = torch.linalg.pinv(design) @ flat  # controls can be constant (one example): no unique solution
+        values = (flat - controls @ solution[1:]).T.reshape(values.shape)
+    mean = values.mean(-1)
+    spread = (values - mean.unsqueeze(-1)).square().sum(-1) / (prompts - fitted)
+    return mean, torch.sqrt(spread / prompts)
+
+
+def risk_per_prompt(circuits: Circuits, law: RegressionLaw, prompts: Prompts) -> torch.Tensor:
+    """An unbiased value of the risk from every prompt, (..., B): the formula above. Can be negative where labels are looked at."""
+    _check(circuits, law)
+    circuits = Circuits(circuits.key_query.double(), circuits.output_value.double())
+    lead = circuits.output_value.shape[:-1].numel()
+    B, L = prompts.y.shape[-2:]
+    size = max(1, _CHUNK_NUMBERS // (lead * L))
+    parts = [_risk_per_prompt(circuits, law, prompts.part(first, first + size)) for first in range(0, B, size)]
+    return torch.cat(parts, dim=-1)
+
+
+def _risk_per_prompt(circuits: Circuits, law: RegressionLaw, prompts: Prompts) -> torch.Tensor:
+    M, V, d = circuits.key_query, circuits.output_value, circuits.d
+    blind = M.clone()
+    blind[..., d, :] = 0
+    unlabelled = Circuits(blind, V)
+    p = attention(unlabelled, prompts)
+    c = torch.einsum("...h,...hbl->...bl", V[..., d], p)
+    seen = torch.einsum("bld,...bl->...bd", prompts.x, c)
+    residual = (seen - prompts.query).square().sum(-1) + law.noise_variance * c.square().sum(-1)
+    written = torch.einsum("...hi,bli,...hbl->...b", V[..., :d], prompts.x, p)
+    values = law.beta_std**2 * residual + written.square()
+    if circuits.label_row.any():
+        target = prompts.clean_target
+        without = (c * prompts.y).sum(-1) + written - target
+        values = values + (predict(circuits, prompts) - target).square() - without.square()
+    return values
+
+
+def _controls(law: RegressionLaw, prompts: Prompts) -> torch.Tensor:
+    """(B, 7): quantities of the prompts minus their exact means: |x_q|^2 and, for the plain and the centred sum, three moments of
+    the gradient step's weights c = <x_i, x_q> / L."""
+    d, L = law.d, prompts.length
+    columns = [prompts.query.square().sum(-1) - d]
+    for x, n in ((prompts.x, L), (prompts.x - prompts.x.mean(1, keepdim=True), L - 1)):
+        c = torch.einsum("bld,bd->bl", x, prompts.query) / L
+        seen = torch.einsum("bld,bl->bd", x, c)
+        columns.append((seen * prompts.query).sum(-1) - d * n / L)
+        columns.append(seen.square().sum(-1) - d * n * (n + d + 1) / L**2)
+        columns.append(c.square().sum(-1) - d * n / L**2)
+    return torch.stack(columns, dim=1)
+
+
+def _check(circuits: Circuits, law: RegressionLaw) -> None:
+    if circuits.d != law.d:
+        raise ValueError(f"circuits must be for d = {law.d}, the law's; got circuits for d = {circuits.d}")
+    if not math.isfinite(float(circuits.key_query.sum() + circuits.output_value.sum())):
+        raise ValueError("circuits must be finite numbers; got nan or infinity: was the training finished?")

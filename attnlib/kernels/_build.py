@@ -1,0 +1,101 @@
+"""Generated source becomes a module whose machine code numba keeps between processes."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import importlib.util
+import os
+import platform
+import sys
+import tempfile
+from pathlib import Path
+from types import ModuleType
+
+from attnlib.kernels import is_available
+
+__all__ = ["cache_folder", "module"]
+
+_temporary: list[tempfile.TemporaryDirectory] = []
+
+
+def _wanted() -> Path:
+    """The folder asked for by ATTNLIB_CACHE, or the user's cache folder of this system."""
+    if named := os.environ.get("ATTNLIB_CACHE"):
+        return Path(named).expanduser() / "kernels"
+    if sys.platform == "win32":
+        root = Path(os.environ.get("LOCALAPPDATA") or Path.home() / "AppData" / "Local")
+    elif sys.platform == "darwin":
+        root = Path.home() / "Library" / "Caches"
+    else:
+        root = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    return root / "attnlib" / "kernels"
+
+
+def _is_private(folder: Path) -> bool:
+    """Nobody else may write here: what lies in the folder is run."""
+    if not hasattr(os, "getuid"):
+        return True
+    status = folder.stat()
+    return status.st_uid == os.getuid() and not status.st_mode & 0o022
+
+
+def cache_folder() -> Path:
+    """A writable folder for generated sources and machine code: the wanted one, or a temporary one if that cannot be used."""
+    try:
+        folder = _wanted()
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if _is_private(folder):
+            with tempfile.TemporaryFile(dir=folder):
+                return folder
+    except (OSError, RuntimeError):  # no home, read-only, full
+        pass
+    if not _temporary:
+        _temporary.append(tempfile.TemporaryDirectory(prefix="attnlib-kernels-"))
+    return Path(_temporary[0].name)
+
+
+def _versions() -> str:
+    """Whatever else shapes the machine code of a source: numba's own cache key sees only the file's time and the processor."""
+    import llvmlite
+    import numba
+
+    own = b"".join((Path(__file__).parent / name).read_bytes() for name in ("_simd.py",))
+    return f"{platform.python_version()} {numba.__version__} {llvmlite.__version__} {hashlib.sha256(own).hexdigest()}"
+
+
+def _write(path: Path, text: str) -> None:
+    """Write once: the file's time is part of numba's cache key, so a second process must not write it again."""
+    if path.exists() and path.read_text(encoding="utf-8") == text:
+        return
+    handle, partial = tempfile.mkstemp(dir=path.parent, prefix=path.stem, suffix=".partial")
+    try:
+        with os.fdopen(handle, "w", encoding="utf-8") as file:
+            file.write(text)
+        os.replace(partial, path)
+    except BaseException:
+        Path(partial).unlink(missing_ok=True)
+        raise
+
+
+@functools.cache
+def module(name: str, text: str) -> ModuleType:
+    """The generated source `text`, imported from a file whose name tells its content and the versions of its makers.
+
+    Raises ImportError with the command to type if numba is not installed.
+    """
+    if not is_available():
+        raise ImportError('the compiled training loops need numba: pip install "attnlib[kernels]"')
+    digest = hashlib.sha256(f"{_versions()}\n{text}".encode()).hexdigest()[:16]
+    full = f"attnlib_{name}_{digest}"
+    path = cache_folder() / f"{full}.py"
+    _write(path, text)
+    spec = importlib.util.spec_from_file_location(full, path)
+    made = importlib.util.module_from_spec(spec)
+    sys.modules[full] = made  # before the code runs: numba looks the module up when it reloads its cache
+    try:
+        spec.loader.exec_module(made)
+    except BaseException:
+        del sys.modules[full]
+        raise
+    return made

@@ -1,0 +1,404 @@
+"""Closed forms against prompts drawn from the law, against numerical minimisation, and against arithmetic by hand."""
+
+import dataclasses
+import math
+
+import numpy as np
+import pytest
+import torch
+from scipy.optimize import minimize
+
+from attnlib.in_context import closed_form
+from attnlib.in_context.law import RegressionLaw, toeplitz_covariance
+
+MEAN = (0.8, -0.5, 0.3, 0.0)
+LAWS = {
+    "notebook": RegressionLaw(d=3, length=7, noise_std=0.5),
+    "repository": RegressionLaw(d=5, length=12, noise_std=0.8, convention="repository"),
+    "scalar covariate": RegressionLaw(d=1, length=2, noise_std=1.1),
+    "covariance": RegressionLaw(d=4, length=9, noise_std=0.4, covariance=toeplitz_covariance(4, 0.6)),
+    "mean": RegressionLaw(d=4, length=6, noise_std=0.3, mean=MEAN),
+    "both": RegressionLaw(d=4, length=11, noise_std=0.7, convention="repository", mean=MEAN,
+                          covariance=toeplitz_covariance(4, -0.5)),
+}  # fmt: skip
+COUNT = 60_000
+
+
+@pytest.fixture(params=LAWS, scope="module")
+def drawn(request):
+    law = LAWS[request.param]
+    return law, law.draw(COUNT, seed=7)
+
+
+def assert_measured(prompts, prediction, predicted, *, wrong=None):
+    """The sampled risk is the predicted one within four standard errors, and `wrong` is not."""
+    loss = (prediction - prompts.clean_target) ** 2
+    error = loss.std().item() / math.sqrt(len(loss))
+    assert abs(loss.mean().item() - predicted) < 4 * error
+    if wrong is not None:
+        assert abs(loss.mean().item() - wrong) > 4 * error
+
+
+def one_step(prompts, gamma, *, centred=False):
+    x = prompts.x - prompts.x.mean(-2, keepdim=True) if centred else prompts.x
+    return torch.einsum("bi,ij,blj,bl->b", prompts.query, torch.as_tensor(gamma), x, prompts.y) / prompts.length
+
+
+# Against prompts drawn from the law
+
+
+def test_zero_predictor(drawn):
+    law, prompts = drawn
+    risk = closed_form.zero_risk(law)
+    assert_measured(prompts, torch.zeros(COUNT), risk, wrong=risk * 1.1)
+
+
+@pytest.mark.parametrize("step", [0.4, 1.1, -0.3])
+def test_one_step_of_gradient_descent(drawn, step):
+    law, prompts = drawn
+    risk = closed_form.gd_risk(law, step)
+    wrong = closed_form.gd_risk(law, step, length=2 * law.length) if step == 1.1 else None
+    assert_measured(prompts, one_step(prompts, step * np.eye(law.d)), risk, wrong=wrong)
+
+
+@pytest.mark.parametrize(("step", "offset"), [(0.4, 0.0), (1.1, 0.0), (0.9, 0.6), (-0.3, -0.4)])
+def test_centred_step_with_offset(drawn, step, offset):
+    law, prompts = drawn
+    prediction = one_step(prompts, step * np.eye(law.d), centred=True) + offset * prompts.y.mean(-1)
+    risk = closed_form.debiased_gd_risk(law, step, offset=offset)
+    longer = closed_form.debiased_gd_risk(law, step, offset=offset, length=2 * law.length)
+    assert_measured(prompts, prediction, risk, wrong=longer if step > 0.5 else None)
+
+
+@pytest.mark.parametrize("centred", [False, True])
+def test_any_preconditioner(drawn, centred):
+    law, prompts = drawn
+    gamma = 0.5 * np.eye(law.d) + 0.2 * np.random.default_rng(law.d).standard_normal((law.d, law.d))  # not symmetric
+    predicted = closed_form.preconditioned_gd_risk(law, gamma, centred=centred)
+    assert_measured(prompts, one_step(prompts, gamma, centred=centred), predicted)
+    if law.covariance is not None:  # the transpose is another predictor
+        swapped = closed_form.preconditioned_gd_risk(law, gamma.T, centred=centred)
+        assert swapped != pytest.approx(predicted, rel=1e-3)
+
+
+def test_ridge_lies_between_the_bounds():
+    for law in (LAWS["notebook"], LAWS["covariance"]):
+        prompts = law.draw(COUNT, seed=3)
+        gram = prompts.x.mT @ prompts.x + law.noise_variance * torch.eye(law.d, dtype=torch.float64)
+        moments = torch.einsum("bli,bl->bi", prompts.x, prompts.y)
+        loss = ((torch.linalg.solve(gram, moments) * prompts.query).sum(-1) - prompts.clean_target) ** 2
+        error = loss.std().item() / math.sqrt(COUNT)
+        assert loss.mean().item() > closed_form.bayes_risk_lower_bound(law) - 4 * error
+        assert loss.mean().item() < closed_form.bayes_risk_leading_order(law) + 4 * error
+        beta = torch.linalg.solve(prompts.x.mT @ prompts.x, moments)  # least squares: the leading form is exact
+        squares = closed_form.bayes_risk_leading_order(law)
+        assert_measured(prompts, (beta * prompts.query).sum(-1), squares, wrong=squares * law.d / (law.d + 1))
+
+
+def test_leading_order_and_bounds_meet_for_little_noise_and_long_prompts():
+    law = RegressionLaw(d=3, length=4000, noise_std=1e-3, convention="repository")
+    top, bottom = closed_form.bayes_risk_leading_order(law), closed_form.bayes_risk_lower_bound(law)
+    assert 1 < top / bottom < 1.0011
+    assert closed_form.bayes_risk_proportional(law) == pytest.approx(top, rel=1.1e-3)
+    short = closed_form.bayes_risk_leading_order(law, length=[3, 4, 5])
+    assert np.isinf(short[:2]).all()
+    assert short[2] == pytest.approx(law.noise_std**2 * 3)
+
+
+@pytest.mark.parametrize("length", [60, 300, 1200])
+def test_proportional_limit_of_ridge(length):
+    law = RegressionLaw(d=300, length=length, noise_std=math.sqrt(3), convention="repository")
+    x = np.random.default_rng(5).standard_normal((length, 300))
+    spectrum = np.linalg.svd(x, compute_uv=False) ** 2
+    spectrum = np.concatenate([spectrum, np.zeros(300 - len(spectrum))])
+    exact = law.beta_std**2 * law.noise_variance * (1 / (spectrum + law.noise_variance)).sum()
+    assert closed_form.bayes_risk_proportional(law) == pytest.approx(exact, rel=5e-3)  # one draw of size 300
+    assert abs(closed_form.bayes_risk_proportional(dataclasses.replace(law, noise_std=1.2)) / exact - 1) > 0.02
+
+
+def test_proportional_limit_without_noise():
+    law = RegressionLaw(d=4, length=8, noise_std=0.0)
+    assert closed_form.bayes_risk_proportional(law, length=[1, 4, 8]) == pytest.approx([3.0, 0.0, 0.0])  # d - L, 0, 0
+    slightly = RegressionLaw(d=5, length=40)  # the two forms of the root agree; the leading form has L - d - 1
+    assert closed_form.bayes_risk_proportional(slightly) == pytest.approx(5e-4 * 5 / 35, rel=1e-4)
+
+
+# Two-number heads
+
+
+def heads(prompts, omega, mu):
+    scores = torch.einsum("bld,bd->bl", prompts.x, prompts.query)
+    weights = torch.softmax(torch.as_tensor(omega, dtype=torch.float64)[:, None, None] * scores, -1)
+    return torch.einsum("h,hbl,bl->b", torch.as_tensor(mu, dtype=torch.float64), weights, prompts.y)
+
+
+@pytest.mark.parametrize("name", ["notebook", "mean", "both"])
+def test_small_heads_are_centred_gradient_descent_with_an_offset(name):
+    law = LAWS[name]
+    prompts = law.draw(500, seed=2)
+    step, offset, gaps = 0.8, 0.35, []
+    for omega in (2e-3, 1e-3):
+        prediction = heads(prompts, (omega, -omega), (offset / 2 + step / 2 / omega, offset / 2 - step / 2 / omega))
+        limit = one_step(prompts, step * np.eye(law.d), centred=True) + offset * prompts.y.mean(-1)
+        gaps.append((prediction - limit).abs().max().item())
+    assert gaps[0] < 2e-2
+    assert 1.5 < gaps[0] / gaps[1] < 4.5  # order omega with an offset, omega^2 without
+
+
+def test_rate_of_the_opposite_pair_is_quadratic():
+    prompts = LAWS["both"].draw(500, seed=4)
+    limit = one_step(prompts, 0.8 * np.eye(4), centred=True)
+    gaps = [(heads(prompts, (w, -w), (0.4 / w, -0.4 / w)) - limit).abs().max().item() for w in (8e-3, 4e-3)]
+    assert gaps[0] / gaps[1] == pytest.approx(4, rel=0.02)
+
+
+@pytest.mark.parametrize(("d", "length", "noise_std", "step"), [(3, 7, 0.5, 0.5), (5, 12, 0.8, 0.9), (2, 30, 0.1, 1.0)])
+def test_curvature_of_the_valley(d, length, noise_std, step):
+    """Risk of pairs minus that of their limit on the same prompts, given the weights; extrapolated from two small omega."""
+    law = RegressionLaw(d=d, length=length, noise_std=noise_std, convention="repository")
+    prompts, s2 = law.draw(200_000, seed=11), law.noise_variance
+    scores = torch.einsum("bld,bd->bl", prompts.x, prompts.query)
+
+    def risk(weights):
+        residual = torch.einsum("bl,bld->bd", weights, prompts.x) - prompts.query
+        return law.beta_std**2 * ((residual**2).sum(-1) + s2 * (weights**2).sum(-1))
+
+    def quotient(omega):
+        pair = step / 2 / omega * (torch.softmax(omega * scores, -1) - torch.softmax(-omega * scores, -1))
+        return (risk(pair) - risk(step * (scores - scores.mean(-1, keepdim=True)) / length)) / omega**2
+
+    curvature = (4 * quotient(0.01) - quotient(0.02)) / 3
+    error = curvature.std().item() / math.sqrt(len(curvature))
+    predicted = closed_form.opposite_pair_curvature(law, step)
+    assert abs(curvature.mean().item() - predicted) < 4 * error
+    assert abs(curvature.mean().item() - predicted * (d + 4) / (d + 2)) > 4 * error
+
+
+def test_a_pair_of_finite_omega_beats_debiased_gradient_descent():
+    for law in (RegressionLaw(d=5, length=40), LAWS["notebook"], RegressionLaw(d=2, length=3, noise_std=4.0)):
+        step = closed_form.debiased_gd_optimal_step(law)
+        expected = -4 * step * law.d * (law.d + 2) * (law.length - 1) / law.length**2
+        expected *= law.beta_std**2 / (law.length + law.d + law.noise_variance)
+        assert closed_form.opposite_pair_curvature(law, step) == pytest.approx(expected)
+    assert closed_form.opposite_pair_curvature(law, 0.5 * step) > 0
+
+
+@pytest.mark.parametrize("name", ["notebook", "both"])
+def test_floor_is_the_risk_of_very_long_prompts(name):
+    law = LAWS[name].with_length(20_000)
+    prompts = law.draw(150, seed=6)
+    omega, mu = (0.3, -0.2), (1.4, -0.9)
+    tilted = law.mean_vector + torch.tensor(omega)[:, None, None].double() * (prompts.query @ law.covariance_matrix)
+    limit = torch.einsum("h,hbd,bd->b", torch.tensor(mu).double(), tilted, prompts.beta)
+    assert (heads(prompts, omega, mu) - limit).abs().mean() < 0.05 * limit.abs().mean()
+    floor = closed_form.softmax_floor(law, 0.3 * 1.4 + 0.2 * 0.9, offset=0.5)
+    many = law.with_length(1).draw(COUNT, seed=8)
+    tilted = law.mean_vector * 0.5 + 0.6 * (many.query @ law.covariance_matrix)
+    wrong = closed_form.softmax_floor(law, 0.6) if law.mean else closed_form.softmax_floor(law, 0.5)
+    assert_measured(many, (tilted * many.beta).sum(-1), floor, wrong=wrong)
+
+
+def test_floor_is_where_both_steps_end():
+    law = RegressionLaw(d=6, noise_std=0.3)
+    assert closed_form.softmax_floor(law, [0.5, 0.9, 1.0]) == pytest.approx([1.5, 0.06, 0.0], abs=1e-12)
+    assert closed_form.gd_risk(law, 0.9, length=10**9) == pytest.approx(0.06, rel=1e-6)
+    skewed = dataclasses.replace(law, covariance=toeplitz_covariance(6, 0.4), mean=(0.2,) * 6)
+    limit = closed_form.debiased_gd_risk(skewed, 0.7, offset=0.4, length=10**9)
+    assert closed_form.softmax_floor(skewed, 0.7, offset=0.4) == pytest.approx(limit, rel=1e-6)
+
+
+# Best steps and matrices against numerical minimisation
+
+
+@pytest.mark.parametrize("name", LAWS)
+def test_best_steps_minimise(name):
+    law = LAWS[name]
+    for risk, step, best in (
+        (closed_form.gd_risk, closed_form.gd_optimal_step, closed_form.gd_optimal_risk),
+        (closed_form.debiased_gd_risk, closed_form.debiased_gd_optimal_step, closed_form.debiased_gd_optimal_risk),
+    ):
+        found = minimize(lambda e, risk=risk: float(risk(law, e[0])), [0.5], tol=1e-10)
+        assert step(law) == pytest.approx(found.x[0], rel=1e-4)
+        assert best(law) == pytest.approx(found.fun, rel=1e-9)
+
+
+@pytest.mark.parametrize("name", LAWS)
+def test_best_step_and_offset_minimise(name):
+    law = LAWS[name]
+    found = minimize(lambda e: float(closed_form.debiased_gd_risk(law, e[0], offset=e[1])), [0.5, 0.0], tol=1e-12)
+    step, offset, risk = closed_form.debiased_gd_with_offset(law)
+    assert [step, offset] == pytest.approx(found.x, rel=1e-3, abs=1e-6)
+    assert risk == pytest.approx(found.fun, rel=1e-9)
+    assert (abs(offset) > 0.05) == (law.mean is not None)
+
+
+@pytest.mark.parametrize("centred", [False, True])
+@pytest.mark.parametrize("name", ["notebook", "covariance", "both"])
+def test_best_preconditioner_minimises(name, centred):
+    law = LAWS[name]
+    best = closed_form.best_preconditioner(law, centred=centred)
+    least = closed_form.preconditioned_gd_risk(law, best, centred=centred)
+    start = np.zeros(law.d**2)
+    found = minimize(
+        lambda g: float(closed_form.preconditioned_gd_risk(law, g.reshape(law.d, law.d), centred=centred)),
+        start,
+        tol=1e-9,
+    )
+    assert least == pytest.approx(found.fun, rel=1e-7)
+    assert best.ravel() == pytest.approx(found.x, abs=1e-4)
+
+
+def test_preconditioners_by_hand():
+    law, L = LAWS["covariance"], 9
+    sigma, s2 = law.covariance_matrix.numpy(), 4 * 0.16
+    plain = np.linalg.inv((1 + 1 / L) * sigma + (4 + s2) / L * np.eye(4))
+    assert closed_form.best_preconditioner(law) == pytest.approx(plain)
+    centred = np.linalg.inv(sigma + (4 + s2) / L * np.eye(4))
+    moved = dataclasses.replace(law, mean=MEAN)
+    assert closed_form.best_preconditioner(moved, centred=True) == pytest.approx(centred)  # the mean plays no part
+    both = closed_form.best_preconditioner(law, length=[9, 30])
+    assert both.shape == (2, 4, 4)
+    assert both[1] == pytest.approx(closed_form.best_preconditioner(law, length=30))
+
+
+def test_a_scalar_preconditioner_is_a_step():
+    for law in LAWS.values():
+        scaled = 0.7 * np.eye(law.d)
+        assert closed_form.preconditioned_gd_risk(law, scaled) == pytest.approx(closed_form.gd_risk(law, 0.7))
+        centred = closed_form.preconditioned_gd_risk(law, scaled, centred=True)
+        assert centred == pytest.approx(closed_form.debiased_gd_risk(law, 0.7))
+
+
+# Arithmetic by hand
+
+
+def test_isotropic_forms_by_hand():
+    law = RegressionLaw(d=3, length=7, noise_std=0.5)  # s2 = 3 / 4
+    assert closed_form.gd_risk(law, 0.6) == pytest.approx(3 * (1 - 1.2 + 0.36 * (1 + 4.75 / 7)))
+    assert closed_form.gd_optimal_step(law) == pytest.approx(7 / 11.75)
+    assert closed_form.gd_optimal_risk(law) == pytest.approx(3 * 4.75 / 11.75)
+    assert closed_form.debiased_gd_risk(law, 0.6) == pytest.approx(3 * (1 - 1.2 * 6 / 7 + 0.36 * 6 * 10.75 / 49))
+    assert closed_form.debiased_gd_optimal_step(law) == pytest.approx(7 / 10.75)
+    assert closed_form.debiased_gd_optimal_risk(law) == pytest.approx(3 * 4.75 / 10.75)
+    assert closed_form.bayes_risk_lower_bound(law) == pytest.approx(0.75 * 3 / 7.75)
+    assert closed_form.gd_risk_proportional(law) == pytest.approx(3 * (1 - 1 / (1 + 3 / 7 * 1.25)))
+
+
+def test_centring_costs_without_a_mean_and_pays_with_one():
+    law = RegressionLaw(d=5, length=40)
+    for length in (2, 10, 40, 500):
+        assert closed_form.gd_optimal_risk(law, length=length) < closed_form.debiased_gd_optimal_risk(
+            law, length=length
+        )
+    moved = dataclasses.replace(law, mean=(1.0,) * 5)
+    _, offset, best = closed_form.debiased_gd_with_offset(moved)
+    assert closed_form.gd_optimal_risk(moved) > 2 * closed_form.debiased_gd_optimal_risk(moved)
+    assert best < 0.95 * closed_form.debiased_gd_optimal_risk(moved)
+    assert 0 < offset < 1
+
+
+TABLE = {  # length: GD(1), best step, its risk, best centred step, its risk, linear attention from 40: 1/L, raw
+    5: (6.0005, 0.4545, 2.7274, 0.5000, 3.0001, 4.622, 4.043),
+    10: (3.0003, 0.6250, 1.8751, 0.6666, 2.0001, 2.354, 3.204),
+    20: (1.5001, 0.7692, 1.1539, 0.8000, 1.2001, 1.219, 1.881),
+    40: (0.75006, 0.86956, 0.65222, 0.88888, 0.66671, 0.65222, 0.65222),
+    80: (0.37503, 0.93023, 0.34886, 0.94117, 0.35297, 0.36865, 3.866),
+    160: (0.18752, 0.96385, 0.18074, 0.96969, 0.18183, 0.22686, 32.98),
+    320: (0.09376, 0.98159, 0.09203, 0.98461, 0.09232, 0.15597, 181.9),
+    500: (0.06000, 0.98814, 0.05929, 0.99010, 0.05941, 0.13045, 494.1),
+}
+
+
+def test_table_of_the_authors_setting():
+    law, lengths = RegressionLaw(d=5, length=40, noise_std=0.01), list(TABLE)
+    columns = (
+        closed_form.gd_risk(law, 1.0, length=lengths),
+        closed_form.gd_optimal_step(law, length=lengths),
+        closed_form.gd_optimal_risk(law, length=torch.tensor(lengths)),
+        closed_form.debiased_gd_optimal_step(law, length=lengths),
+        closed_form.debiased_gd_optimal_risk(law, length=lengths),
+        closed_form.linear_attention_risk(law, 40, normalised=True, length=lengths),
+        closed_form.linear_attention_risk(law, 40, normalised=False, length=lengths),
+    )
+    assert np.stack(columns, -1) == pytest.approx(np.array(list(TABLE.values())), rel=4e-4)
+
+
+def test_published_figures_of_the_authors_repository():
+    law = RegressionLaw(d=5, length=40, noise_std=math.sqrt(0.1), convention="repository")
+    step = 2 * 0.13 * 3.45
+    loss = closed_form.loss_of_risk(law, [closed_form.gd_risk(law, step), closed_form.debiased_gd_risk(law, step)])
+    assert loss == pytest.approx([0.24136, 0.24321], abs=1e-5)
+    assert loss == pytest.approx([0.2407, 0.2431], abs=2e-3)  # printed there, from 50 000 prompts
+    loads = RegressionLaw(d=200, length=1000, noise_std=math.sqrt(3), convention="repository")
+    bayes, gd = closed_form.bayes_risk_proportional(loads), closed_form.gd_risk_proportional(loads)
+    assert closed_form.loss_of_risk(loads, [gd, bayes]) == pytest.approx([3.444, 3.405], abs=5e-4)
+    assert closed_form.debiased_gd_optimal_risk(loads) == pytest.approx(gd, rel=2e-3)
+
+
+# Conventions, shapes, bad input
+
+
+def test_the_two_conventions_differ_by_the_variance_of_beta():
+    extra = {"covariance": toeplitz_covariance(4, 0.6), "mean": MEAN}
+    for changes in ({}, extra):
+        one = RegressionLaw(d=4, length=9, noise_std=0.7, **changes)
+        other = dataclasses.replace(one, convention="repository")
+        risks = [
+            lambda law: closed_form.zero_risk(law),
+            lambda law: closed_form.gd_risk(law, 0.7),
+            lambda law: closed_form.debiased_gd_risk(law, 0.7, offset=0.2),
+            lambda law: closed_form.linear_attention_risk(law, 20, normalised=False),
+            lambda law: closed_form.softmax_floor(law, 0.7),
+            lambda law: closed_form.bayes_risk_lower_bound(law),
+            lambda law: closed_form.debiased_gd_with_offset(law)[2],
+        ]
+        if not changes:
+            risks += [closed_form.bayes_risk_leading_order, closed_form.bayes_risk_proportional]
+        for risk in risks:
+            assert risk(one) == pytest.approx(4 * risk(other))
+        assert closed_form.gd_optimal_step(one) == pytest.approx(closed_form.gd_optimal_step(other))
+    assert closed_form.loss_of_risk(one, 1.0) == 1.0
+    assert closed_form.loss_of_risk(other, 1.0) == pytest.approx(1.49)
+
+
+def test_steps_and_lengths_broadcast():
+    law, steps, lengths = LAWS["both"], np.array([0.2, 0.9, 1.4]), np.array([[2], [9]])
+    for risk in (closed_form.gd_risk, closed_form.debiased_gd_risk):
+        both = risk(law, steps, length=lengths)
+        assert both.shape == (2, 3)
+        assert both[1, 2] == risk(law, 1.4, length=9)
+    stack = closed_form.preconditioned_gd_risk(law, steps[:, None, None] * np.eye(4), length=lengths)
+    assert stack == pytest.approx(closed_form.gd_risk(law, steps, length=lengths))
+    assert closed_form.linear_attention_risk(law, 11, normalised=True) == pytest.approx(
+        closed_form.preconditioned_gd_risk(law, closed_form.best_preconditioner(law))
+    )
+
+
+def test_one_example():
+    law = RegressionLaw(d=2, length=1, noise_std=0.5)
+    assert closed_form.debiased_gd_risk(law, [0.3, 5.0]) == pytest.approx([2.0, 2.0])  # nothing is left to centre
+    assert closed_form.debiased_gd_optimal_step(law) == pytest.approx(1 / (1 + 2 + 0.5))
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda law: closed_form.gd_risk(law, 1.0, length=0), "length must be whole numbers >= 1; got 0"),
+        (lambda law: closed_form.gd_risk(law, 1.0, length=[3, 4.5]), "length must be whole"),
+        (lambda law: closed_form.gd_risk(law, "fast"), "step must be finite numbers; got 'fast'"),
+        (lambda law: closed_form.debiased_gd_risk(law, math.nan), "step must be finite"),
+        (lambda law: closed_form.debiased_gd_risk(law, 1.0, offset=math.inf), "offset must be finite"),
+        (lambda law: closed_form.preconditioned_gd_risk(law, np.eye(3)), r"\(\.\.\., 4, 4\); got \(3, 3\)"),
+        (
+            lambda law: closed_form.linear_attention_risk(law, 0, normalised=True),
+            "trained_length must be a whole number",
+        ),
+        (lambda law: closed_form.bayes_risk_leading_order(law), "covariates of mean zero"),
+        (lambda law: closed_form.bayes_risk_proportional(law), r"for covariates N\(0, I\)"),
+        (lambda law: closed_form.opposite_pair_curvature(law, 1.0), r"for covariates N\(0, I\)"),
+        (lambda law: closed_form.gd_risk_proportional(law), r"for covariates N\(0, I\)"),
+    ],
+)
+def test_bad_input(call, message):
+    with pytest.raises(ValueError, match=message):
+        call(LAWS["mean"])

@@ -1,0 +1,148 @@
+"""Stacks: one layer is the query-only model, tying is repetition, circuits are nested by layer and head."""
+
+import pytest
+import torch
+
+from attnlib.in_context.causal import LayerWeights, causal_layer, layer_of_heads, prompt_tokens
+from attnlib.in_context.circuits import circuits_of
+from attnlib.in_context.law import RegressionLaw
+from attnlib.in_context.model import STARTS, attend, initial_weights
+from attnlib.in_context.stack import StackWeights, initial_stack, predict_stack, stack_circuits
+
+LAW = RegressionLaw(d=3, length=7, noise_std=0.4)
+
+
+@pytest.fixture(scope="module")
+def prompts():
+    return LAW.draw(11, 5)
+
+
+@pytest.mark.parametrize("start", STARTS)
+def test_one_layer_is_the_query_only_model(prompts, start):
+    weights = initial_weights(3, 4, start, seed=1, runs=2)
+    stack = initial_stack(3, 4, start=start, seed=1, runs=2)
+    for mine, theirs in zip(stack.layers[0].tensors, layer_of_heads(weights).tensors, strict=True):
+        assert torch.equal(mine, theirs)
+    assert torch.equal(stack.final, torch.ones(2, 1, 1, dtype=torch.float64))
+    assert (predict_stack(stack, prompts)[..., 0] - attend(weights, prompts)).abs().max() <= 1e-12
+
+
+@pytest.mark.parametrize("mask", ["strict", "inclusive"])
+@pytest.mark.parametrize("weight_tying", [False, True])
+def test_three_layers_one_after_the_other(prompts, mask, weight_tying):
+    stack = initial_stack(3, 2, 3, weight_tying=weight_tying, mask=mask, seed=2, runs=2)
+    tokens = prompt_tokens(prompts)
+    for k in range(3):
+        tokens = causal_layer(stack.layers[0 if weight_tying else k], tokens, mask)
+    by_hand = torch.einsum("rw,rbw->rb", stack.final[:, 0], tokens[:, :, -1])
+    predictions = predict_stack(stack, prompts)
+    assert predictions.shape == (2, 11, 1)
+    torch.testing.assert_close(predictions[..., 0], by_hand, rtol=1e-12, atol=1e-13)
+
+
+def test_tied_weights_are_one_layer_repeated(prompts):
+    tied = initial_stack(3, 2, 2, weight_tying=True, seed=3)
+    untied = StackWeights(tied.layers * 2, tied.final, 2)
+    assert tied.tied
+    assert not untied.tied
+    assert len(tied.trained) == 5
+    assert len(untied.trained) == 9
+    assert torch.equal(predict_stack(tied, prompts), predict_stack(untied, prompts))
+
+
+def test_the_second_layer_matters(prompts):
+    stack = initial_stack(3, 2, 2, seed=3)
+    other = StackWeights(stack.layers[::-1], stack.final, 2)
+    assert (predict_stack(stack, prompts) - predict_stack(other, prompts)).abs().max() > 1e-4
+
+
+@pytest.mark.parametrize("start", STARTS)
+def test_every_start_is_reachable_in_a_stack(start):
+    stack = initial_stack(4, 2, 3, start, seed=4)
+    n, eye = 5, torch.eye(5, dtype=torch.float64)
+    wanted = {"small_id": 1e-6, "small_id_qk": 1e-4, "oppo_small_id": 1e-6}
+    for k in range(3):
+        layer = stack.layer(k)
+        assert layer.output.shape == (1, 2, n, n)
+        if start == "random":
+            assert layer.query.abs().max() <= n**-0.5
+            assert layer.query.abs().max() > 0.4
+            assert 0.28 < layer.output.abs().max() <= (2 * n) ** -0.5
+        else:
+            for h, sign in enumerate((1, -1 if start == "oppo_small_id" else 1)):
+                assert torch.equal(layer.query[0, h], sign * wanted[start] * eye)
+                assert torch.equal(layer.key[0, h], wanted[start] * eye)
+        assert torch.equal(layer.output[0, 1], 1e-6 * eye) == (start == "small_id")
+        assert torch.equal(layer.value[0, 1], 1e-6 * eye) == (start == "small_id")
+
+
+def test_layers_start_differently_and_runs_do_not_depend_on_their_number():
+    many, alone = initial_stack(3, 2, 2, seed=5, runs=3), initial_stack(3, 2, 2, seed=5, first_run=2)
+    assert not torch.equal(many.layer(0).query, many.layer(1).query)
+    for first, second in zip(many.trained, alone.trained, strict=True):
+        assert torch.equal(first[2:], second)
+
+
+def test_circuits_are_nested_by_layer_and_head():
+    stack = initial_stack(3, 2, 3, seed=6, runs=2)
+    found = stack_circuits(stack)
+    assert len(found) == 3
+    for k, layer in enumerate(found):
+        for run in range(2):
+            for h in range(2):
+                own = stack.layers[k]
+                M = own.key[run, h].T @ own.query[run, h] / 2  # sqrt(n) = 2
+                V = own.output[run, h] @ own.value[run, h]
+                torch.testing.assert_close(layer.key_query[run, h], M)
+                torch.testing.assert_close(layer.output_value[run, h], V)
+                torch.testing.assert_close(layer.read_out[run, h], stack.final[run] @ V)
+        pair = layer.circuits()
+        assert pair.omega.shape == pair.mu.shape == (2, 2)
+        torch.testing.assert_close(pair.mu, layer.read_out[:, :, 0, 3])
+        torch.testing.assert_close(pair.omega, layer.key_query[:, :, range(3), range(3)].mean(-1))
+
+
+def test_circuits_of_one_layer_and_of_tied_layers():
+    stack = initial_stack(3, 2, seed=6)
+    (only,), merged = stack_circuits(stack), circuits_of(initial_weights(3, 2, seed=6))
+    torch.testing.assert_close(only.circuits().key_query, merged.key_query)
+    torch.testing.assert_close(only.circuits().output_value, merged.output_value)
+    first, second = stack_circuits(initial_stack(3, 2, 2, weight_tying=True, seed=6))
+    assert torch.equal(first.key_query, second.key_query)
+
+
+def test_several_outputs_widen_the_token():
+    stack = initial_stack(6, 3, outputs=2, runs=2)
+    assert (stack.width, stack.outputs, stack.heads) == (8, 2, 3)
+    assert stack.layers[0].output.shape == (2, 3, 2, 8)
+    assert torch.equal(stack.final[1], torch.eye(2, dtype=torch.float64))
+
+
+def test_trained_tensors_make_the_stack_again(prompts):
+    for stack in (initial_stack(3, 2), initial_stack(3, 2, 2), initial_stack(3, 2, 3, weight_tying=True)):
+        again = stack.rebuilt(stack.trained)
+        assert torch.equal(predict_stack(stack, prompts), predict_stack(again, prompts))
+        assert predict_stack(stack.to(torch.float32), prompts).dtype == torch.float32
+    assert len(initial_stack(3, 2).trained) == 4
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ({"heads": 3, "start": "oppo_small_id"}, "heads must be even for start='oppo_small_id'; got 3"),
+        ({"layers": 0}, "layers must be a whole number >= 1; got 0"),
+        ({"layers": 1, "weight_tying": True}, "layers must be >= 2 with weight_tying=True; got 1"),
+        ({"start": "zero"}, "start must be one of 'random', 'small_id', 'small_id_qk', 'oppo_small_id'; got 'zero'"),
+        ({"mask": "both"}, "mask must be one of 'strict', 'inclusive'; got 'both'"),
+        ({"outputs": 0}, "outputs must be a whole number >= 1"),
+    ],
+)
+def test_bad_input(arguments, words):
+    with pytest.raises(ValueError, match=words):
+        initial_stack(**({"d": 3, "heads": 2} | arguments))
+
+
+def test_a_layer_out_of_range():
+    with pytest.raises(ValueError, match=r"number must be in 0 \.\.\. 1; got 2"):
+        initial_stack(3, 2, 2).layer(2)
+    assert isinstance(initial_stack(3, 2, 2).layer(1), LayerWeights)
