@@ -37,6 +37,9 @@ PINS = {
     "scipy": "1.16.3",
     "clarabel": "0.11.1",  # comes to Colab with cvxpy
     "scikit-learn": "1.6.1",
+    "numba": "0.61.2",
+    "llvmlite": "0.44.0",
+    "safetensors": "0.6.2",
 }
 
 

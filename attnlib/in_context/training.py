@@ -298,7 +298,7 @@ class _State:
         index = self.experiment.recorded_steps.index(self.step)
         now = circuits_of(HeadWeights.from_flat(torch.from_numpy(self.tensors["weights"])))
         new = {name: self.tensors[name].copy() for name in _RECORDS}
-        new["key_query"][:, index], new["output_value"][:, index] = now.key_query, now.output_value
+        new["key_query"][:, index], new["output_value"][:, index] = now.key_query.numpy(), now.output_value.numpy()
         count, total, squares = self.tensors["window"].T
         if index > 0:
             mean = total / count

@@ -1,0 +1,90 @@
+"""The stored full-size trainings: what they say they are, that their numbers fit together, and that the command makes them."""
+
+import math
+import shutil
+
+import numpy as np
+import pytest
+import torch
+
+from attnlib.cli import main as attnlib_main
+from attnlib.in_context.circuits import circuits_of
+from attnlib.in_context.experiment import Experiment
+from attnlib.in_context.full_runs import HEADS, RUNS, experiment, load, main, path_of
+from attnlib.in_context.training import load_history, train
+from attnlib.kernels import is_available
+
+
+@pytest.mark.parametrize("heads", HEADS)
+def test_stored_runs_are_the_authors_setting(heads: int) -> None:
+    history = load(heads)
+    assert history.experiment == experiment(heads)
+    e = history.experiment
+    assert (e.d, e.length, e.batch, e.optimiser, e.learning_rate, e.noise_std) == (5, 40, 128, "Adam", 1e-3, 0.01)
+    assert e.steps == 500_001
+    assert e.runs == RUNS >= 5
+    assert history.omega.shape == (RUNS, len(history.steps), heads)
+    assert torch.isfinite(history.circuits.key_query).all()
+    assert path_of(heads).stat().st_size < 1_500_000
+
+
+@pytest.mark.parametrize("heads", HEADS)
+def test_the_last_record_is_the_stored_state_and_the_first_is_the_start(heads: int) -> None:
+    history = load(heads)
+    torch.testing.assert_close(history.final.key_query, circuits_of(history.weights).key_query.double())
+    fresh = train(experiment(heads, steps=0), engine="reference")
+    torch.testing.assert_close(history.circuits[:, 0].key_query, fresh.circuits[:, 0].key_query)
+
+
+@pytest.mark.parametrize("heads", HEADS)
+def test_stored_runs_begin_as_the_readable_trainer_does(heads: int) -> None:
+    """Thirty steps in float64: anybody can check the first records of the stored files without the compiled loop."""
+    history = load(heads)
+    count = history.at(30) + 1
+    steps = int(history.steps[count - 1])
+    short = train(Experiment(heads=heads, runs=2, steps=steps, records=steps + 2), engine="reference", dtype="float64")
+    for k in range(count):
+        at = short.at(int(history.steps[k]))
+        torch.testing.assert_close(history.mu[:2, k], short.mu[:, at], rtol=0, atol=2e-5)
+        torch.testing.assert_close(history.omega[:2, k], short.omega[:, at], rtol=0, atol=2e-5)
+
+
+def test_only_stored_heads_can_be_loaded() -> None:
+    with pytest.raises(ValueError, match="heads must be one of 1, 2, 4, 8, the stored trainings; got 3"):
+        load(3)
+
+
+def test_the_command_trains_and_resumes(tmp_path, capsys) -> None:
+    assert attnlib_main(["train", "--heads", "1", "2", "--runs", "2", "--steps", "12", "-o", str(tmp_path)]) == 0
+    first = path_of(2, tmp_path).read_bytes()
+    history = load_history(path_of(2, tmp_path))
+    assert history.experiment == experiment(2, 2, 12)
+    assert main(["--heads", "2", "--runs", "2", "--steps", "12", "-o", str(tmp_path)]) == 0
+    assert path_of(2, tmp_path).read_bytes() == first
+    assert "heads_2.safetensors: 2 runs of 12 steps" in capsys.readouterr().err
+    assert sorted(p.suffix for p in tmp_path.iterdir()) == [".json", ".json", ".safetensors", ".safetensors"]
+
+
+def test_the_command_refuses_what_it_cannot_do(tmp_path, capsys) -> None:
+    shutil.copy(path_of(1), path_of(2, tmp_path))
+    assert main(["--heads", "2", "-o", str(tmp_path)]) == 2
+    assert "belongs to another experiment (heads: 1 there, 2 here)" in capsys.readouterr().err
+    assert main(["--heads", "0", "-o", str(tmp_path)]) == 2
+    assert "heads must be a whole number >= 1; got 0" in capsys.readouterr().err
+    assert main(["-o", str(tmp_path / "none")]) == 2
+    assert "must be a folder that exists" in capsys.readouterr().err
+
+
+@pytest.mark.skipif(not is_available(), reason="twenty thousand steps need the compiled loop")
+def test_a_run_of_other_seeds_lands_where_the_stored_ones_were(tmp_path) -> None:
+    """Mean loss over the last window and effective step of fresh runs against the stored runs at the same step."""
+    history = load(4)
+    k = history.at(20_000)
+    fresh = train(Experiment(heads=4, runs=5, first_run=500, steps=int(history.steps[k]), records=60))
+    for stored, new in (
+        (history.effective_step[:, k], fresh.effective_step[:, -1]),
+        (history.loss[:, k], fresh.loss[:, -1]),
+    ):
+        gap = abs(stored.mean() - new.mean()) / math.hypot(stored.std() / RUNS**0.5, new.std() / 5**0.5)
+        assert gap < 5
+    assert np.isclose(fresh.steps[-1], history.steps[k])
