@@ -1,9 +1,14 @@
 """The authors' study at full size, ten seeds instead of one: stored trainings, and the command that makes them again.
 
-    python -m attnlib train [--heads 1 2 4 8] [--runs 10] [-o FOLDER] [--threads 2]
+    python -m attnlib train [STUDY ...] [--runs R] [--steps S] [--threads N] [-o FOLDER]
 
-trains 1, 2, 4 and 8 heads for 500 001 steps of Adam on the authors' data. A finished file is kept, an unfinished one goes on where
-it stopped. The stored files hold circuits and mean losses at about 60 log-spaced steps and the final state.
+| study | what is trained |
+|---|---|
+| `heads_1`, `heads_2`, `heads_4`, `heads_8` | the authors' notebook: d = 5, L = 40, batches of 128, Adam at 0.001, 500 001 steps |
+| `rates` | two heads at four other learning rates, five runs each, everything else as above |
+
+A finished file is kept, an unfinished one goes on where it stopped. Files hold circuits and mean losses at about 60 log-spaced steps
+and the final state.
 """
 
 from __future__ import annotations
@@ -18,22 +23,43 @@ from attnlib import checks
 from attnlib.in_context.experiment import Experiment
 from attnlib.in_context.training import History, TrainingDiverged, load_history, train
 
-__all__ = ["HEADS", "RUNS", "experiment", "load", "main", "path_of"]
+__all__ = [
+    "HEADS",
+    "RATES",
+    "RUNS",
+    "STUDIES",
+    "experiment",
+    "load",
+    "load_rates",
+    "main",
+    "path_of",
+    "rates_experiment",
+]
 
 HEADS = (1, 2, 4, 8)
 RUNS = 10
+RATES = (1e-2, 3e-3, 3e-4, 1e-4)
+STUDIES = (*(f"heads_{heads}" for heads in HEADS), "rates")
+_RUNS_PER_RATE = 5
 _RECORDS = 60
+_STEPS = 500_001
 TABLES = Path(__file__).parent / "tables"
 
 
-def experiment(heads: int, runs: int = RUNS, steps: int = 500_001) -> Experiment:
-    """The authors' setting (d = 5, L = 40, batches of 128, Adam at 0.001, random start), `runs` runs from seed 0."""
+def experiment(heads: int, runs: int = RUNS, steps: int = _STEPS) -> Experiment:
+    """The authors' setting, `runs` runs from seed 0."""
     return Experiment(heads=heads, runs=runs, steps=steps, records=_RECORDS)
 
 
-def path_of(heads: int, folder: Path = TABLES) -> Path:
-    """Where the training of `heads` heads is stored."""
-    return folder / f"heads_{heads}.safetensors"
+def rates_experiment(runs: int = _RUNS_PER_RATE, steps: int = _STEPS) -> Experiment:
+    """Two heads, `runs` runs at each of `RATES`, rate by rate; runs number 100, 101, ... of seed 0."""
+    rates = tuple(rate for rate in RATES for _ in range(runs))
+    return experiment(2, len(rates), steps).replace(learning_rate=rates, first_run=100)
+
+
+def path_of(study: str, folder: Path = TABLES) -> Path:
+    """Where a study is stored."""
+    return folder / f"{study}.safetensors"
 
 
 @cache
@@ -43,15 +69,23 @@ def load(heads: int) -> History:
         raise ValueError(
             f"heads must be one of {', '.join(map(str, HEADS))}, the stored trainings; got {heads!r}: use train"
         )
-    return load_history(path_of(heads))
+    return load_history(path_of(f"heads_{heads}"))
+
+
+@cache
+def load_rates() -> History:
+    """The stored training of two heads at other learning rates: `experiment.learning_rate` says which run has which."""
+    return load_history(path_of("rates"))
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """The command `attnlib train`."""
     parser = argparse.ArgumentParser(prog="attnlib train", description=__doc__.splitlines()[0])
-    parser.add_argument("--heads", type=int, nargs="+", default=list(HEADS), metavar="H", help="numbers of heads")
-    parser.add_argument("--runs", type=int, default=RUNS, metavar="R", help=f"runs of each, default {RUNS}")
-    parser.add_argument("--steps", type=int, default=500_001, metavar="S", help="steps, default 500001")
+    parser.add_argument(
+        "studies", nargs="*", metavar="STUDY", help=f"one or more of {', '.join(STUDIES)}; default: all"
+    )
+    parser.add_argument("--runs", type=int, metavar="R", help=f"runs, default {RUNS} ({_RUNS_PER_RATE} of each rate)")
+    parser.add_argument("--steps", type=int, default=_STEPS, metavar="S", help=f"steps, default {_STEPS}")
     parser.add_argument("--threads", type=int, default=1, metavar="N", help="threads over runs")
     parser.add_argument(
         "-o", dest="folder", type=Path, default=TABLES, metavar="FOLDER", help="default: the package's own"
@@ -59,14 +93,20 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     try:
         checks.whole_number("--threads", options.threads, at_least=1)
-        studies = [experiment(heads, options.runs, options.steps) for heads in options.heads]
         if not options.folder.is_dir():
             raise ValueError(f"-o must be a folder that exists; got {str(options.folder)!r}: make it first")
-        for study in studies:
-            path = path_of(study.heads, options.folder)
-            train(study, checkpoint=path, threads=options.threads, progress=True)
-            print(f"{path.name}: {study.runs} runs of {study.steps} steps", file=sys.stderr)
+        wanted = {name: _study(name, options.runs, options.steps) for name in options.studies or STUDIES}
+        for name, study in wanted.items():
+            train(study, checkpoint=path_of(name, options.folder), threads=options.threads, progress=True)
+            print(f"{name}: {study.runs} runs of {study.steps} steps", file=sys.stderr)
     except (ValueError, TrainingDiverged) as error:
         print(f"attnlib: error: {error}", file=sys.stderr)
         return 2
     return 0
+
+
+def _study(name: str, runs: int | None, steps: int) -> Experiment:
+    checks.one_of("STUDY", name, STUDIES)
+    if name == "rates":
+        return rates_experiment(_RUNS_PER_RATE if runs is None else runs, steps)
+    return experiment(int(name.removeprefix("heads_")), RUNS if runs is None else runs, steps)

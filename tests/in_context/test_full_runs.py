@@ -10,7 +10,17 @@ import torch
 from attnlib.cli import main as attnlib_main
 from attnlib.in_context.circuits import circuits_of
 from attnlib.in_context.experiment import Experiment
-from attnlib.in_context.full_runs import HEADS, RUNS, experiment, load, main, path_of
+from attnlib.in_context.full_runs import (
+    HEADS,
+    RATES,
+    RUNS,
+    experiment,
+    load,
+    load_rates,
+    main,
+    path_of,
+    rates_experiment,
+)
 from attnlib.in_context.training import load_history, train
 from attnlib.kernels import is_available
 
@@ -25,7 +35,7 @@ def test_stored_runs_are_the_authors_setting(heads: int) -> None:
     assert e.runs == RUNS >= 5
     assert history.omega.shape == (RUNS, len(history.steps), heads)
     assert torch.isfinite(history.circuits.key_query).all()
-    assert path_of(heads).stat().st_size < 1_500_000
+    assert path_of(f"heads_{heads}").stat().st_size < 1_500_000
 
 
 @pytest.mark.parametrize("heads", HEADS)
@@ -49,28 +59,40 @@ def test_stored_runs_begin_as_the_readable_trainer_does(heads: int) -> None:
         torch.testing.assert_close(history.omega[:2, k], short.omega[:, at], rtol=0, atol=2e-5)
 
 
+def test_the_other_rates_are_the_same_study() -> None:
+    history = load_rates()
+    assert history.experiment == rates_experiment()
+    e = history.experiment
+    assert [e.learning_rate.count(rate) for rate in RATES] == [5, 5, 5, 5]
+    assert e.replace(learning_rate=1e-3, first_run=0, runs=RUNS) == experiment(2)
+    assert not set(e.streams.tolist()) & set(experiment(2).streams.tolist())
+
+
 def test_only_stored_heads_can_be_loaded() -> None:
     with pytest.raises(ValueError, match="heads must be one of 1, 2, 4, 8, the stored trainings; got 3"):
         load(3)
 
 
 def test_the_command_trains_and_resumes(tmp_path, capsys) -> None:
-    assert attnlib_main(["train", "--heads", "1", "2", "--runs", "2", "--steps", "12", "-o", str(tmp_path)]) == 0
-    first = path_of(2, tmp_path).read_bytes()
-    history = load_history(path_of(2, tmp_path))
+    assert attnlib_main(["train", "heads_1", "heads_2", "--runs", "2", "--steps", "12", "-o", str(tmp_path)]) == 0
+    first = path_of("heads_2", tmp_path).read_bytes()
+    history = load_history(path_of("heads_2", tmp_path))
     assert history.experiment == experiment(2, 2, 12)
-    assert main(["--heads", "2", "--runs", "2", "--steps", "12", "-o", str(tmp_path)]) == 0
-    assert path_of(2, tmp_path).read_bytes() == first
-    assert "heads_2.safetensors: 2 runs of 12 steps" in capsys.readouterr().err
+    assert main(["heads_2", "--runs", "2", "--steps", "12", "-o", str(tmp_path)]) == 0
+    assert path_of("heads_2", tmp_path).read_bytes() == first
+    assert "heads_2: 2 runs of 12 steps" in capsys.readouterr().err
     assert sorted(p.suffix for p in tmp_path.iterdir()) == [".json", ".json", ".safetensors", ".safetensors"]
 
 
 def test_the_command_refuses_what_it_cannot_do(tmp_path, capsys) -> None:
-    shutil.copy(path_of(1), path_of(2, tmp_path))
-    assert main(["--heads", "2", "-o", str(tmp_path)]) == 2
+    shutil.copy(path_of("heads_1"), path_of("heads_2", tmp_path))
+    assert main(["heads_2", "-o", str(tmp_path)]) == 2
     assert "belongs to another experiment (heads: 1 there, 2 here)" in capsys.readouterr().err
-    assert main(["--heads", "0", "-o", str(tmp_path)]) == 2
-    assert "heads must be a whole number >= 1; got 0" in capsys.readouterr().err
+    assert main(["heads_3", "-o", str(tmp_path)]) == 2
+    assert (
+        "STUDY must be one of 'heads_1', 'heads_2', 'heads_4', 'heads_8', 'rates'; got 'heads_3'"
+        in capsys.readouterr().err
+    )
     assert main(["-o", str(tmp_path / "none")]) == 2
     assert "must be a folder that exists" in capsys.readouterr().err
 
