@@ -58,7 +58,7 @@ def approximate_gradient(law: RegressionLaw, omega: object, mu: object) -> tuple
     """
     c, (omega, mu) = _noise_share(law), _heads(omega, mu)
     excess = (mu * omega).sum(-1, keepdim=True) - 1
-    in_omega = excess * mu + c * mu * _overlap(law, omega, mu * omega)
+    in_omega = excess * mu + c * law.d * mu * _overlap(law, omega, mu * omega)
     return 2 * in_omega, 2 * (excess * omega + c * _overlap(law, omega, mu))
 
 

@@ -24,7 +24,7 @@ from attnlib import checks
 from attnlib.in_context.law import RegressionLaw
 
 __all__ = [
-    "bayes_risk_leading_order", "bayes_risk_lower_bound", "bayes_risk_proportional", "best_preconditioner",
+    "bayes_risk_leading_order", "bayes_risk_lower_bound", "bayes_risk_proportional", "best_centred_heads", "best_preconditioner",
     "debiased_gd_optimal_risk", "debiased_gd_optimal_step", "debiased_gd_risk", "debiased_gd_with_offset", "gd_optimal_risk",
     "gd_optimal_step", "gd_risk", "gd_risk_proportional", "linear_attention_risk", "loss_of_risk", "opposite_pair_curvature",
     "preconditioned_gd_risk", "softmax_floor", "zero_risk",
@@ -66,7 +66,7 @@ def debiased_gd_risk(law: RegressionLaw, step: object, *, offset: object = 0.0, 
     """
     eta, a, L = _numbers("step", step), _numbers("offset", offset), _lengths(law, length)
     sigma, m = law.covariance_matrix.numpy(), law.mean_vector.numpy()
-    spread = m @ m + (np.trace(sigma) + law.noise_variance) / L
+    spread = _offset_spread(law, L)
     pull = m @ m - (L - 1) / L * eta * (m @ sigma @ m)
     extra = law.beta_std**2 * (a**2 * spread - 2 * a * pull)
     return _scalar_step_risk(law, step, length, centred=True) + extra
@@ -92,7 +92,7 @@ def debiased_gd_with_offset(law: RegressionLaw, *, length: object = None) -> tup
     sigma, m = law.covariance_matrix.numpy(), law.mean_vector.numpy()
     first, second = _step_coefficients(law, L, centred=True)
     cross = m @ sigma @ m
-    spread = m @ m + (np.trace(sigma) + law.noise_variance) / L
+    spread = _offset_spread(law, L)
     # Stationarity: second * eta + cross * a = first (over f), f * cross * eta + spread * a = |m|^2.
     determinant = second * spread - f * cross**2
     eta = (first * spread - cross * (m @ m)) / determinant
@@ -104,20 +104,28 @@ def debiased_gd_with_offset(law: RegressionLaw, *, length: object = None) -> tup
 
 
 def preconditioned_gd_risk(
-    law: RegressionLaw, preconditioner: object, *, centred: bool = False, length: object = None
+    law: RegressionLaw, preconditioner: object, *, centred: bool = False, offset: object = 0.0, length: object = None
 ) -> np.ndarray:
     r"""$\hat y=\tfrac1L\,x_q^\top\Gamma\sum_iy_ix_i$, or with $x_i-\bar x$ for $x_i$ if `centred`; any $\Gamma$, (..., d, d).
 
-    The axes in front of $\Gamma$'s last two broadcast against `length`. Value: the formula on top of this module.
+    The axes in front of $\Gamma$'s last two broadcast against `length`. Value: the formula on top of this module. A centred step may
+    also add $a\bar y$, $a$ = `offset`: see `debiased_gd_risk`, with $\Gamma$ in the place of $\eta$.
     """
-    gamma = _numbers("preconditioner", preconditioner)
+    gamma, a = _numbers("preconditioner", preconditioner), _numbers("offset", offset)
     if gamma.shape[-2:] != (law.d, law.d):
         raise ValueError(f"preconditioner must have shape (..., {law.d}, {law.d}); got {gamma.shape}")
+    if not centred and a.any():
+        raise ValueError(
+            f"offset needs centred=True; got {offset!r}: the plain step has no closed form with an offset here"
+        )
     moment, (A, p0, p1), L = _second_moment(law), _moments(law, centred), _lengths(law, length)
     first = np.einsum("ij,...jk,ki->...", moment, gamma, A)
     fixed, falling = (np.einsum("ij,...jk,kl,...il->...", moment, gamma, part, gamma) for part in (p0, p1))
     f = (L - 1) / L if centred else 1.0
-    return law.beta_std**2 * (np.trace(moment) + f * (fixed + falling / L - 2 * first))
+    m = law.mean_vector.numpy()
+    along = np.einsum("i,...ij,jk,k->...", m, gamma, law.covariance_matrix.numpy(), m)
+    extra = a**2 * _offset_spread(law, L) - 2 * a * (m @ m - f * along)
+    return law.beta_std**2 * (np.trace(moment) + f * (fixed + falling / L - 2 * first) + extra)
 
 
 def best_preconditioner(law: RegressionLaw, *, centred: bool = False, length: object = None) -> np.ndarray:
@@ -129,6 +137,21 @@ def best_preconditioner(law: RegressionLaw, *, centred: bool = False, length: ob
     A, p0, p1 = _moments(law, centred)
     Q = p0 + p1 / _lengths(law, length)[..., None, None]
     return np.swapaxes(np.linalg.solve(Q, np.broadcast_to(A, Q.shape)), -1, -2)  # (Q^-1 A)^T = A Q^-1: both symmetric
+
+
+def best_centred_heads(law: RegressionLaw, *, length: object = None) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    r"""Best matrix (..., d, d), best offset $a$, and their risk: all that heads of small scores can do with labels, optimised.
+
+    With $G=[\Sigma+\tfrac{\operatorname{tr}\Sigma+s_2}{L}I]^{-1}$, $k=m^\top M^{-1}m$, $g=m^\top G\Sigma m$, $f=(L-1)/L$:
+
+    $$ a=\frac{|m|^2-fg}{|m|^2+(\operatorname{tr}\Sigma+s_2)/L-fgk},\qquad \Gamma=(I-a\,M^{-1}mm^\top)\,G. $$
+    """
+    L, m, sigma = _lengths(law, length), law.mean_vector.numpy(), law.covariance_matrix.numpy()
+    plain, aside = best_preconditioner(law, centred=True, length=length), np.linalg.solve(_second_moment(law), m)
+    f, g = (L - 1) / L, np.einsum("i,...ij,jk,k->...", m, plain, sigma, m)
+    a = (m @ m - f * g) / (_offset_spread(law, L) - f * g * (m @ aside))
+    gamma = plain - a[..., None, None] * np.outer(aside, m) @ plain
+    return gamma, a, preconditioned_gd_risk(law, gamma, centred=True, offset=a, length=length)
 
 
 def linear_attention_risk(
@@ -246,6 +269,12 @@ def _step_coefficients(law: RegressionLaw, L: np.ndarray, centred: bool) -> tupl
     """tr(M A) and tr(M Q): the linear and the square coefficient of a scalar step, over f."""
     moment, (A, p0, p1) = _second_moment(law), _moments(law, centred)
     return float(np.trace(moment @ A)), np.trace(moment @ p0) + np.trace(moment @ p1) / L
+
+
+def _offset_spread(law: RegressionLaw, L: np.ndarray) -> np.ndarray:
+    """E |mean of the covariates|^2 + s2 / L: the square coefficient of an offset."""
+    m = law.mean_vector.numpy()
+    return m @ m + (np.trace(law.covariance_matrix.numpy()) + law.noise_variance) / L
 
 
 def _scalar_step_risk(law: RegressionLaw, step: object, length: object, *, centred: bool) -> np.ndarray:

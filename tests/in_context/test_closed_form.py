@@ -76,6 +76,9 @@ def test_any_preconditioner(drawn, centred):
     gamma = 0.5 * np.eye(law.d) + 0.2 * np.random.default_rng(law.d).standard_normal((law.d, law.d))  # not symmetric
     predicted = closed_form.preconditioned_gd_risk(law, gamma, centred=centred)
     assert_measured(prompts, one_step(prompts, gamma, centred=centred), predicted)
+    if centred:
+        with_offset = one_step(prompts, gamma, centred=True) + 0.6 * prompts.y.mean(-1)
+        assert_measured(prompts, with_offset, closed_form.preconditioned_gd_risk(law, gamma, centred=True, offset=0.6))
     if law.covariance is not None:  # the transpose is another predictor
         swapped = closed_form.preconditioned_gd_risk(law, gamma.T, centred=centred)
         assert swapped != pytest.approx(predicted, rel=1e-3)
@@ -220,6 +223,23 @@ def test_best_steps_minimise(name):
         found = minimize(lambda e, risk=risk: float(risk(law, e[0])), [0.5], tol=1e-10)
         assert step(law) == pytest.approx(found.x[0], rel=1e-4)
         assert best(law) == pytest.approx(found.fun, rel=1e-9)
+
+
+@pytest.mark.parametrize("name", ["notebook", "mean", "both"])
+def test_best_centred_heads_minimise(name):
+    law = LAWS[name]
+
+    def risk(both):
+        gamma = both[1:].reshape(law.d, law.d)
+        return float(closed_form.preconditioned_gd_risk(law, gamma, centred=True, offset=both[0]))
+
+    found = minimize(risk, np.zeros(1 + law.d**2), tol=1e-9)
+    gamma, offset, least = closed_form.best_centred_heads(law)
+    assert least == pytest.approx(found.fun, rel=1e-7)
+    assert np.append(offset, gamma) == pytest.approx(found.x, abs=1e-4)
+    longer = closed_form.best_centred_heads(law, length=[3, law.length])
+    assert longer[0][1] == pytest.approx(gamma)
+    assert longer[2][1] == pytest.approx(least)
 
 
 @pytest.mark.parametrize("name", LAWS)
