@@ -256,7 +256,8 @@ def data_study(
 
     Args:
         experiment: the training; its `steps` are run in float64 by the readable reference.
-        count: held-out prompts in each of ten batches, >= 2.
+        count: held-out prompts in each of ten batches, >= 2; five times as many where examples are not needed, a tenth to a quarter
+            where whole prompts are compared.
         redraws: of beta and noise behind a conditional mean, >= 2.
         asked: prompts whose conditional mean is measured, 2 ... batch.
         seed: of the held-out draws; None: the experiment's.
@@ -296,7 +297,7 @@ def data_study(
         neighbour=torch.cat(later),
         moments=_moments(experiment),
         identity=_identity(law, asked, redraws, seed),
-        conventions=compare_conventions(law, two_numbers, count, seed),
+        conventions=compare_conventions(law, two_numbers, max(2, count // 4), seed),
         zero_risk={name: _zero_risk(replace(law, convention=name), count, seed) for name in ("notebook", "repository")},
         limit=small_omega(law, max(2, count // 10), seed),
         causal={"once": _causal(after, prompts), "twice": softmax_twice(after, prompts)},

@@ -1,0 +1,113 @@
+"""Pictures of circuits: what is drawn is M itself, zero is white, lines are behind the last covariate, labels are recorded steps."""
+
+import matplotlib.pyplot as plt
+import numpy as np
+import pytest
+import torch
+
+from attnlib.in_context.circuit_figure import (
+    colour_map,
+    draw_evolution,
+    draw_heads,
+    draw_key_query,
+    draw_output_value,
+    records_near,
+    symmetric_limit,
+)
+from attnlib.in_context.circuits import Circuits, circuits_of
+from attnlib.in_context.model import initial_weights
+
+
+@pytest.fixture
+def figure():
+    figure = plt.figure()
+    yield figure
+    plt.close(figure)
+
+
+def title(axes) -> str:
+    return axes.get_title() or axes.get_title(loc="left")  # where it stands is a matter of style
+
+
+def images(axes) -> np.ndarray:
+    (image,) = axes.get_images()
+    return np.asarray(image.get_array())
+
+
+@pytest.mark.parametrize("d", [1, 3, 7])
+def test_the_map_is_the_matrix_and_the_lines_are_behind_the_last_covariate(figure, d):
+    matrix = torch.arange((d + 1) ** 2, dtype=torch.float64).reshape(d + 1, d + 1) - 5
+    axes = figure.subplots()
+    image = draw_key_query(axes, matrix, 30.0)
+    np.testing.assert_array_equal(images(axes), matrix)  # row = key: no transposition
+    assert image.get_extent()[3] < image.get_extent()[2]  # the first key on top
+    across, down = axes.lines
+    assert list(across.get_ydata()) == [d - 0.5, d - 0.5]
+    assert list(down.get_xdata()) == [d - 0.5, d - 0.5]
+    assert image.get_clim() == (-30.0, 30.0)
+    assert axes.get_xticklabels()[-1].get_text() == "$y$"
+    assert axes.get_xticklabels()[0].get_text() == "1"
+
+
+def test_zero_is_white_and_the_sides_differ():
+    colours = colour_map()
+    assert colours(0.5)[:3] == pytest.approx((1, 1, 1), abs=0.01)
+    assert colours(0.1)[2] > colours(0.1)[0]  # negative is blue
+    assert colours(0.9)[0] > colours(0.9)[2]
+
+
+def test_a_negative_matrix_does_not_saturate():
+    """With the limit at the largest value instead of the largest absolute value this would be 0.1."""
+    assert symmetric_limit([[-3.0, 0.1]], [2.0]) == 3.0
+    assert symmetric_limit(torch.zeros(2, 2)) == 1.0
+    with pytest.raises(ValueError, match="finite numbers to be drawn"):
+        symmetric_limit([0.0, float("nan")])
+
+
+def test_a_column_of_values(figure):
+    axes = figure.subplots()
+    draw_output_value(axes, torch.tensor([0.1, 0.2, -3.0]), 3.0)
+    np.testing.assert_allclose(images(axes)[:, 0], [0.1, 0.2, -3.0])
+    assert list(axes.lines[0].get_ydata()) == [1.5, 1.5]
+
+
+@pytest.mark.parametrize(("heads", "columns"), [(1, 2), (3, 2), (8, 4)])
+def test_all_heads_on_one_scale(figure, heads, columns):
+    circuits = circuits_of(initial_weights(4, heads, seed=2))[0]
+    maps = draw_heads(figure, circuits, columns=columns)
+    assert len(maps) == heads
+    assert len(figure.axes) == 2 * heads + 2  # maps, columns, two colour bars
+    largest = circuits.key_query.abs().max().item()
+    for head, axes in enumerate(maps):
+        np.testing.assert_array_equal(images(axes), circuits.key_query[head])
+        assert axes.get_images()[0].get_clim() == (-largest, largest)
+        assert f"{circuits.omega[head]:.2f}" in title(axes)
+    columns_drawn = [images(axes)[:, 0] for axes in figure.axes if axes.get_images() and images(axes).shape[1] == 1]
+    np.testing.assert_array_equal(np.stack(columns_drawn), circuits.output_value)
+    figure.canvas.draw()
+
+
+def test_steps_are_recorded_steps(figure):
+    steps = [0, 1, 9, 110, 1000]
+    assert records_near(steps, [0, 1, 10, 100, 100]) == [0, 1, 2, 3]
+    assert records_near(steps, [10**9]) == [4]
+    circuits = Circuits(torch.randn(3, 2, 4, 4), torch.randn(3, 2, 4))
+    grid = draw_evolution(figure, circuits, [0, 9, 110])
+    assert [title(axes) for axes in grid[0]] == ["start", "9", "110"]
+    for head in range(2):
+        for column in range(3):
+            image = grid[head][column].get_images()[0]
+            np.testing.assert_array_equal(np.asarray(image.get_array()), circuits.key_query[column, head])
+            assert image.get_clim()[1] == pytest.approx(circuits.key_query.abs().max().item())
+    assert len(figure.axes) == 7  # six maps and one shared colour bar
+    figure.canvas.draw()
+
+
+def test_bad_pictures(figure):
+    circuits = Circuits(torch.zeros(3, 2, 4, 4), torch.zeros(3, 2, 4))
+    with pytest.raises(ValueError, match="index them first"):
+        draw_heads(figure, circuits)
+    with pytest.raises(ValueError, match="titles must be one for each of the 2 heads; got 1"):
+        draw_heads(figure, circuits[0], titles=["one"])
+    with pytest.raises(ValueError, match="one step for each of K records"):
+        draw_evolution(figure, circuits, [0, 1])

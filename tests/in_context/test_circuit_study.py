@@ -1,0 +1,169 @@
+"""Statistics of heads by hand, trapped runs, and the study on trainings made here."""
+
+import math
+from dataclasses import replace
+
+import pytest
+import torch
+
+from attnlib.in_context.circuit_study import (
+    PUBLISHED,
+    antisymmetric_share,
+    circuit_study,
+    gain_of_turning,
+    head_statistics,
+    is_trapped,
+    off_diagonal_memory,
+    query_weights,
+    two_sample_z,
+    without_turning,
+)
+from attnlib.in_context.circuits import Circuits, predict, two_number_circuits
+from attnlib.in_context.experiment import Experiment
+from attnlib.in_context.law import RegressionLaw
+from attnlib.in_context.model import initial_weights
+from attnlib.in_context.training import train
+
+
+def pairs(omega, mu) -> Circuits:
+    return two_number_circuits(torch.tensor(omega).double(), torch.tensor(mu).double(), 3)
+
+
+def test_statistics_by_hand():
+    M = torch.zeros(2, 3, 3, dtype=torch.float64)
+    M[0] = torch.tensor([[2.0, 0.3, 9.0], [-0.4, 1.0, -8.0], [0.05, -0.06, 7.0]], dtype=torch.float64)
+    V = torch.tensor([[0.1, -0.2, -4.0], [0.3, 0.0, 0.0]], dtype=torch.float64)
+    found = head_statistics(Circuits(M, V))
+    assert found.omega.tolist() == [1.5, 0.0]
+    assert found.diagonal_std.tolist() == [0.5, 0.0]
+    assert found.off_diagonal.tolist() == [0.4, 0.0]
+    assert found.label_row.tolist() == [0.06, 0.0]
+    assert found.query_column.tolist() == [9.0, 0.0]
+    assert found.mu.tolist() == [-4.0, 0.0]
+    assert found.output_rest.tolist() == [0.2, 0.3]
+    assert found.diagonal_share[0].item() == pytest.approx(5 / (5 + 0.09 + 0.16))
+    assert found.last_share[0].item() == pytest.approx(16 / 16.05)
+    assert found.active.tolist() == [True, False]
+    assert found.largest("output_rest", found.strong).item() == 0.2
+    assert found.mean_over("mu", torch.tensor([True, True])).item() == 2.0
+    nobody = torch.tensor([False, False])
+    assert math.isnan(found.largest("omega", nobody))
+    assert math.isnan(found.mean_over("omega", nobody))
+
+
+def test_trapped_is_about_active_heads_and_the_sign_of_omega():
+    assert is_trapped(pairs([0.5, 0.6], [1.0, 0.5])).item()
+    assert is_trapped(pairs([-0.5, -0.6], [-1.0, -0.5])).item()
+    assert not is_trapped(pairs([0.14, -0.14], [3.0, -3.0])).item()
+    assert is_trapped(pairs([0.5, 0.6, -0.3], [1.0, 0.5, -0.049])).item()  # the third head is a dummy
+    assert not is_trapped(pairs([0.5, 0.6, -0.3], [1.0, 0.5, -0.051])).item()
+    assert not is_trapped(pairs([0.5], [1.5])).item()
+    both = is_trapped(pairs([[0.5, 0.6], [0.1, -0.1]], [[1.0, 0.5], [3.0, -3.0]]))
+    assert both.tolist() == [True, False]
+
+
+def test_rotations_and_stretches():
+    """B = omega I + symmetric + antisymmetric part: squared norms 2 (0.3^2) and 2 (0.4^2)."""
+    M = torch.zeros(3, 4, 4, dtype=torch.float64)
+    M[:, :3, :3] = 0.7 * torch.eye(3, dtype=torch.float64)
+    M[0, 0, 1], M[0, 1, 0] = 0.3 + 0.4, 0.3 - 0.4
+    M[1, 0, 2], M[1, 2, 0] = 0.4, -0.4
+    M[2, 1, 2], M[2, 2, 1] = 0.3, 0.3
+    M[..., 3] = 5.0  # the untrained column has no say
+    share = antisymmetric_share(Circuits(M, torch.zeros(3, 4)))
+    torch.testing.assert_close(share, torch.tensor([0.16 / 0.25, 1.0, 0.0], dtype=torch.float64))
+    straight = without_turning(Circuits(M, torch.zeros(3, 4))).key_query
+    assert straight[0, 0, 1] == straight[0, 1, 0] == pytest.approx(0.3)
+    assert straight[1, 0, 2] == straight[1, 2, 0] == 0
+    torch.testing.assert_close(straight[..., 3], M[..., 3], rtol=0, atol=0)
+    torch.testing.assert_close(straight.diagonal(dim1=1, dim2=2), M.diagonal(dim1=1, dim2=2), rtol=0, atol=1e-15)
+
+
+def test_the_gain_of_turning_is_a_difference_of_risks():
+    """Against plain Monte Carlo of both models on many prompts."""
+    law = RegressionLaw(3, 8, 0.2)
+    key_query = two_number_circuits(torch.tensor([0.5, 0.5]).double(), torch.tensor([1.0, 0.5]).double(), 3).key_query
+    key_query[:, 0, 1] += torch.tensor([0.4, -0.8])
+    key_query[:, 1, 0] -= torch.tensor([0.4, -0.8])
+    values = torch.zeros(2, 4, dtype=torch.float64)
+    values[:, 3] = torch.tensor([1.0, 0.5])
+    turned = Circuits(key_query, values)
+    mean, error = gain_of_turning(turned, law, prompts=3000, seed=1)
+    prompts = law.draw(200_000, 7)
+    errors = [
+        (predict(circuits, prompts) - prompts.clean_target).square() for circuits in (without_turning(turned), turned)
+    ]
+    plain = errors[0] - errors[1]
+    width = math.hypot(plain.std().item() / math.sqrt(200_000), error.item())
+    assert abs(mean.item() - plain.mean().item()) < 4 * width
+    assert mean.item() < -4 * error.item()  # too much turning for so few examples
+    few, _ = gain_of_turning(turned, law, prompts=2, seed=1)
+    assert few.isfinite()
+
+
+def test_memory_of_the_entries_off_the_diagonal():
+    history = train(SHORT)
+    key_query, output_value = history.circuits.key_query.clone(), history.circuits.output_value.clone()
+    output_value[:, -1, :, -1] = torch.tensor([3.0, -3.0], dtype=torch.float64)
+    key_query[:, -1] = pairs([0.2, -0.2], [1.0, 1.0]).key_query
+    noise = torch.randn(3, 2, 4, 4, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    noise = noise * (1 - torch.eye(4, dtype=torch.float64))  # omega keeps its sign
+    for sign in (1, -1):
+        key_query[:, -2] = key_query[:, -1] + sign * noise
+        both = key_query.clone()
+        both[:, -1] += noise
+        other = replace(history, circuits=Circuits(both, output_value))
+        assert off_diagonal_memory(other) == pytest.approx(sign, abs=1e-12)
+    silent = replace(history, circuits=Circuits(key_query, 0 * output_value))
+    assert math.isnan(off_diagonal_memory(silent))
+
+
+def test_two_sample_z_by_hand():
+    a, b = torch.tensor([1.0, 3.0]), torch.tensor([0.0, 1.0, 2.0])
+    assert two_sample_z(a, b) == pytest.approx(1.0 / math.sqrt(2 / 2 + 1 / 3))
+    assert math.isnan(two_sample_z(a[:1], b))
+
+
+SHORT = Experiment(heads=2, d=3, length=9, batch=16, learning_rate=0.01, steps=60, records=8, runs=3, seed=5)
+
+
+def test_the_study_on_small_trainings():
+    stored = {heads: train(SHORT.replace(heads=heads, seed=0)) for heads in (1, 2)}
+    study = circuit_study(SHORT, stored=stored)
+    assert study.heads == (1, 2)
+    assert study.statistics(2).omega.shape == (3, 2)
+    torch.testing.assert_close(study.start_statistics(2).omega, stored[2].omega[:, 0])
+    again = train(SHORT)
+    torch.testing.assert_close(study.live.final.mu, again.final.mu, rtol=0, atol=0)
+    torch.testing.assert_close(study.stored_near_live().mu, stored[2].final.mu, rtol=0, atol=0)
+    index = 4
+    short = circuit_study(SHORT.replace(steps=int(stored[2].steps[index])), stored=stored)
+    torch.testing.assert_close(short.stored_near_live().mu, stored[2].mu[:, index], rtol=0, atol=0)
+    assert not study.trapped(1).any()
+    if not study.trapped(2).all():
+        assert not study.trapped(2)[study.pair]
+
+
+def test_only_the_last_query_column_stays():
+    history = train(SHORT.replace(first_run=7))
+    start, end = query_weights(history)
+    expected = initial_weights(3, 2, seed=5, runs=3, first_run=7).query.float()
+    torch.testing.assert_close(start, expected, rtol=0, atol=0)
+    assert (start == end)[..., -1].all()
+    assert not (start == end)[..., :-1].any()
+
+
+def test_heads_without_a_stored_training():
+    stored = {1: train(SHORT.replace(heads=1, steps=1))}
+    with pytest.raises(ValueError, match="heads must be one of 1, which have a stored training; got 2"):
+        circuit_study(SHORT, stored=stored)
+
+
+def test_published_numbers_add_up():
+    """Sums that the authors print next to the single numbers: of mu, and of omega mu."""
+    sums = {1: (-1.552, 0.8036), 2: (0.0149, 0.8945), 4: (-0.0657, 0.8924), 8: (-0.0542, 0.8894)}
+    for heads, (total, step) in sums.items():
+        omega, mu = (torch.tensor(values).double() for values in (PUBLISHED[heads].omega, PUBLISHED[heads].mu))
+        assert len(omega) == heads
+        assert mu.sum().item() == pytest.approx(total, abs=1e-3)
+        assert (omega * mu).sum().item() == pytest.approx(step, abs=1e-3)

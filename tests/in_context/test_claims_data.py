@@ -1,0 +1,51 @@
+"""Claims I11-I19: verdicts as expected at another seed than the page's, and power twins that come out the other way."""
+
+import pytest
+
+from attnlib.claims import Verdict
+from attnlib.in_context.claims_data import CLAIMS
+from attnlib.in_context.data_study import data_study
+from attnlib.in_context.experiment import Experiment
+
+AUTHORS = Experiment(steps=40, records=2, runs=2, shared_data=True, seed=4)
+
+
+@pytest.fixture(scope="module")
+def study():
+    return data_study(AUTHORS, count=2000)
+
+
+@pytest.mark.parametrize("id", CLAIMS)
+def test_claims_at_the_page_size_at_another_seed(study, id):
+    result = CLAIMS[id].check(study)
+    assert result.as_expected, (result.verdict, result.evidence)
+    assert result.has_power, result.twin
+
+
+def test_ids_belong_to_the_page():
+    assert list(CLAIMS) == [f"I{number}" for number in range(11, 20)]
+
+
+def test_one_head_and_other_sizes():
+    small = Experiment(heads=1, d=3, length=9, noise_std=0.5, batch=25, steps=5, records=2, runs=1, optimiser="SGD")
+    for result in CLAIMS.check(data_study(small, count=2000)):
+        assert result.as_expected, (result.claim.id, result.evidence)
+        assert result.has_power, (result.claim.id, result.twin)
+
+
+def test_weight_decay_moves_the_column():
+    decayed = data_study(AUTHORS.replace(optimiser="AdamW", weight_decay=None, steps=5), count=10, redraws=10)
+    result = CLAIMS["I12"].check(decayed)
+    assert result.verdict == Verdict.OUTSIDE
+    assert result.violated == "needs weight_decay 0; here 0.01"
+    assert not result.evidence.holds
+
+
+def test_one_dimension_has_no_dictionary():
+    line = data_study(AUTHORS.replace(d=1, length=6, steps=1), count=10, redraws=10)
+    assert CLAIMS["I15"].check(line).verdict == Verdict.OUTSIDE
+
+
+def test_one_example_has_no_centred_step():
+    single = data_study(AUTHORS.replace(length=1, steps=1), count=10, redraws=10)
+    assert CLAIMS["I17"].check(single).verdict == Verdict.OUTSIDE

@@ -1,0 +1,182 @@
+"""Page 01's study: prompts by number, hidden labels, conditional means, conventions and limits, each computed a second way."""
+
+import dataclasses
+import math
+
+import pytest
+import torch
+
+from attnlib.in_context.circuits import circuits_of, two_number_circuits
+from attnlib.in_context.data_study import (
+    LOUD,
+    ask_about,
+    compare_conventions,
+    data_study,
+    permuted,
+    query_gradient,
+    redraw_labels,
+    risk_given_covariates,
+    small_omega,
+    softmax_twice,
+    training_batch,
+    training_prompt,
+)
+from attnlib.in_context.experiment import Experiment
+from attnlib.in_context.law import RegressionLaw
+from attnlib.in_context.model import attend, initial_weights
+from attnlib.kernels import prompt_stream
+
+SMALL = Experiment(
+    heads=2, d=3, length=7, noise_std=0.3, batch=11, steps=4, records=2, runs=2, seed=2**40 + 5, first_run=3
+)
+LAW = SMALL.law
+
+
+def test_a_prompt_made_alone_is_the_one_in_its_batch():
+    for step, number, run in ((0, 0, 0), (5, 10, 1), (500_000, 3, 0)):
+        batch = training_batch(SMALL, step, run)
+        alone = training_prompt(SMALL, step, number, run)
+        assert batch.context.shape == (11, 7, 4)
+        for field in dataclasses.fields(batch):
+            mine, theirs = getattr(alone, field.name), getattr(batch, field.name)[number : number + 1]
+            torch.testing.assert_close(mine, theirs, rtol=0, atol=0)
+    assert not torch.equal(training_batch(SMALL, 0, 0).x, training_batch(SMALL, 0, 1).x)
+
+
+def test_a_batch_is_made_of_the_numbers_of_the_stream():
+    """Run 1 of this experiment is number 4 of the stream; labels carry sqrt(d) sigma."""
+    raw = torch.as_tensor(prompt_stream.normals(SMALL.seed, [4], 9, 1, 11, LAW.normals_per_prompt)[0, 0])
+    place = prompt_stream.layout(3, 7)
+    batch = training_batch(SMALL, 9, 1)
+    x = raw[:, torch.as_tensor(place.x)]
+    labels = (x * raw[:, None, :3]).sum(-1) + math.sqrt(3) * 0.3 * raw[:, torch.as_tensor(place.label_noise)]
+    torch.testing.assert_close(batch.x, x, rtol=0, atol=0)
+    torch.testing.assert_close(batch.y, labels, rtol=0, atol=1e-13)
+
+
+def test_an_example_becomes_the_question():
+    prompts = LAW.draw(5, 0)
+    hidden = ask_about(prompts, 2)
+    assert hidden.x.shape == (5, 6, 3)
+    torch.testing.assert_close(hidden.query, prompts.x[:, 2], rtol=0, atol=0)
+    torch.testing.assert_close(hidden.target, prompts.y[:, 2], rtol=0, atol=0)
+    torch.testing.assert_close(hidden.y[:, 2], prompts.y[:, 3], rtol=0, atol=0)
+    assert hidden.query_token[..., -1].abs().max() == 0
+    with pytest.raises(ValueError, match=r"index must be an example .* 0 \.\.\. 6; got 7"):
+        ask_about(prompts, 7)
+    with pytest.raises(ValueError, match="two or more"):
+        ask_about(LAW.with_length(1).draw(5, 0), 0)
+
+
+def test_permuting_labels_alone_makes_another_prompt():
+    prompts = LAW.draw(5, 0)
+    order = [3, 0, 1, 2, 6, 5, 4]
+    heads = initial_weights(3, 2)
+    torch.testing.assert_close(attend(heads, permuted(prompts, order)), attend(heads, prompts), rtol=0, atol=1e-13)
+    assert (attend(heads, permuted(prompts, order, labels_only=True)) - attend(heads, prompts)).abs().max() > 1e-3
+
+
+@pytest.mark.parametrize("convention", ["notebook", "repository"])
+def test_the_conditional_mean_by_hand_and_by_sampling(convention):
+    """The error is linear in beta and noise: its mean square is the sum of squared coefficients times variances."""
+    law = RegressionLaw(3, 4, 0.7, convention)
+    prompts = law.draw(6, 1)
+    weights = torch.linspace(-1, 1.5, 24, dtype=torch.float64).reshape(6, 4)
+    formula = risk_given_covariates(weights, prompts, law)
+    beta_variance, noise_variance = (1.0, 3 * 0.49) if convention == "notebook" else (1 / 3, 0.49)
+    for b in range(6):
+        by_beta = sum(
+            (sum(weights[b, i] * prompts.x[b, i, k] for i in range(4)) - prompts.query[b, k]) ** 2 for k in range(3)
+        )
+        expected = beta_variance * by_beta + noise_variance * (weights[b] ** 2).sum()
+        assert formula[b].item() == pytest.approx(expected.item(), rel=1e-12)
+    sampled = redraw_labels(weights, prompts, law, 40_000, 0)
+    # A square of a normal number has relative variance 2.
+    assert ((sampled / formula - 1).abs() < 5 * math.sqrt(2 / 40_000)).all()
+
+
+def test_the_same_numbers_in_both_conventions():
+    heads = two_number_circuits(torch.tensor([0.3, -0.2]).double(), torch.tensor([2.0, -1.0]).double(), 3)
+    found = compare_conventions(LAW, heads, 500, 0)
+    torch.testing.assert_close(found.risk("notebook"), 3 * found.risk("repository"), rtol=1e-12, atol=0)
+    torch.testing.assert_close(found.loss("notebook"), found.risk("notebook"), rtol=0, atol=0)
+    gap = found.loss("repository") - found.risk("repository")
+    assert abs(gap.mean() - LOUD**2) < 5 * gap.std() / math.sqrt(len(gap))
+    assert found.predictions["notebook"].shape == (10, 500)
+
+
+def test_faint_heads_by_hand():
+    """One prompt: the pair's prediction minus the centred step, over omega^2, is the third-order term."""
+    law = RegressionLaw(3, 7, 0.2)
+    limit = small_omega(law, 50, 3, (0.02, 0.01))
+    assert limit.pair_to_centred.shape == (10, 2)
+    torch.testing.assert_close(limit.gain_of_halving(), torch.full((10,), 4.0, dtype=torch.float64), rtol=5e-3, atol=0)
+    torch.testing.assert_close(limit.pair_to_centred[:, 1], 0.01**2 * limit.third_order, rtol=5e-3, atol=0)
+    torch.testing.assert_close(limit.one_to_centred[:, 1], limit.mean_label / 0.01, rtol=0.05, atol=0)
+    prompts = law.draw(50, 3)  # run 0: the first batch
+    total, size = 0.0, 0.0
+    for b in range(50):
+        s = prompts.x[b] @ prompts.query[b]
+        up, down = (torch.softmax(sign * 0.01 * s, 0) for sign in (1, -1))
+        step = (prompts.y[b] * (s - s.mean())).mean()
+        total += (50 * ((up - down) * prompts.y[b]).sum() - step).item() ** 2
+        size += step.item() ** 2
+    assert limit.pair_to_centred[0, 1].item() == pytest.approx(math.sqrt(total / size), rel=1e-9)
+    assert (limit.gain_of_halving(centred=False) - 1).abs().max() < 0.05
+
+
+def test_softmax_twice_by_hand():
+    heads, prompts = initial_weights(3, 2, runs=2, seed=1), LAW.draw(3, 0)
+    circuits = circuits_of(heads)
+    result = softmax_twice(heads, prompts)
+    for run in range(2):
+        for b in range(3):
+            z = torch.cat([prompts.context[b], prompts.query_token[b]])
+            total = 0.0
+            for h in range(2):
+                all_tokens = torch.softmax(z @ circuits.key_query[run, h] @ z[-1], 0)
+                again = torch.softmax(all_tokens[:-1], 0)
+                total += (again @ (z[:-1] @ circuits.output_value[run, h])).item()
+            assert result[run, b].item() == pytest.approx(total, abs=1e-12)
+
+
+def test_the_gradient_by_finite_differences():
+    heads, prompts = initial_weights(3, 2, runs=2, seed=1), LAW.draw(9, 0)
+    gradient = query_gradient(heads, prompts)
+    for index in ((0, 1, 2, 1), (1, 0, 0, 0), (1, 1, 3, 3)):
+        losses = []
+        for sign in (1, -1):
+            query = heads.query.clone()
+            query[index] += sign * 1e-5
+            guesses = attend(dataclasses.replace(heads, query=query), prompts)
+            losses.append((guesses - prompts.target).square().mean(-1).sum())
+        assert gradient[index].item() == pytest.approx(((losses[0] - losses[1]) / 2e-5).item(), abs=1e-8)
+    assert gradient[..., -1].abs().max() == 0
+
+
+def test_the_study_has_what_the_page_shows():
+    study = data_study(SMALL, count=100, redraws=50, asked=4)
+    assert set(study.starts) == {"random", "small_id", "small_id_qk", "oppo_small_id"}
+    assert study.after.query.shape == (2, 2, 4, 4)
+    assert (study.after.query[..., 0] - study.before.query[..., 0]).abs().max() > 1e-4
+    assert sorted(study.order) == list(range(7))
+    assert study.order != tuple(range(7))
+    assert study.zero_risk["repository"].mean().item() == pytest.approx(1, abs=0.1)
+    assert study.zero_risk["notebook"].mean().item() == pytest.approx(3, abs=0.3)
+    assert study.moments.shape == (40, 4)
+    odd = data_study(SMALL.replace(heads=3), count=4, redraws=4, asked=2)
+    assert "oppo_small_id" not in odd.starts
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "message"),
+    [
+        ("count", 1, "count must be"),
+        ("redraws", 1, "redraws must be"),
+        ("asked", 1, "asked must be"),
+        ("asked", 12, "at most the batch, 11"),
+    ],
+)
+def test_bad_studies(name, value, message):
+    with pytest.raises(ValueError, match=message):
+        data_study(SMALL, **({"count": 4, "redraws": 4, "asked": 2} | {name: value}))
