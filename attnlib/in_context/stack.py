@@ -20,7 +20,9 @@ from attnlib.in_context.circuits import Circuits
 from attnlib.in_context.model import STARTS, require_even_heads
 from attnlib.randomness import stream
 
-__all__ = ["LayerCircuits", "StackWeights", "initial_stack", "predict_stack", "run_stack", "stack_circuits"]
+__all__ = [
+    "LayerCircuits", "StackWeights", "initial_stack", "predict_stack", "run_stack", "stack_circuits", "stack_of_circuits",
+]  # fmt: skip
 
 _SMALL = {"small_id": 1e-6, "small_id_qk": 1e-4, "oppo_small_id": 1e-6}
 
@@ -164,3 +166,13 @@ def stack_circuits(stack: StackWeights) -> tuple[LayerCircuits, ...]:
         written = layer.output_value
         found.append(LayerCircuits(layer.key_query, written, torch.einsum("row,rhwn->rhon", stack.final, written)))
     return tuple(found)
+
+
+def stack_of_circuits(key_query: torch.Tensor, output_value: torch.Tensor) -> StackWeights:
+    """One layer with given circuits: M (R, H, n, n) and V (R, H, outputs, n). Its factors are not unique: W_K = W_V = I."""
+    M = checks.tensor("key_query", key_query, ("R", "H", "n", "n"))
+    R, H, n, _ = M.shape
+    V = checks.tensor("output_value", output_value, (R, H, "outputs", n), like=M)
+    eye = torch.eye(n, dtype=M.dtype).expand(R, H, n, n)
+    final = torch.eye(V.shape[2], dtype=M.dtype).expand(R, -1, -1)
+    return StackWeights((LayerWeights(M * math.sqrt(n), eye, eye, V),), final, 1)

@@ -1,0 +1,78 @@
+"""Claims I71-I88: verdicts as expected on other held-out prompts than the page's, power twins, silence elsewhere."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+
+from attnlib.claims import Source, Verdict
+from attnlib.in_context.claims_wider import CLAIMS
+from attnlib.in_context.wider_findings import _map_finding, _task_finding, wider_study
+from attnlib.in_context.wider_study import WiderSetting, obtain, specs
+
+
+@pytest.fixture(scope="module")
+def study():
+    """Stored trainings, measured on prompts of another seed."""
+    found = wider_study(WiderSetting(), prompts=3000)
+    trained = {name: obtain(spec) for name, spec in specs().items()}
+    return replace(
+        found,
+        anisotropic=_map_finding(trained["anisotropic"], 3000, 7),
+        mean=_map_finding(trained["mean"], 3000, 7),
+        tasks=tuple(_task_finding(trained[f"{heads} heads, two tasks"], 3000, 7) for heads in (2, 3, 4)),
+    )
+
+
+@pytest.mark.parametrize("id", CLAIMS)
+def test_claims_on_other_prompts(study, id):
+    result = CLAIMS[id].check(study)
+    assert result.as_expected, (result.verdict, result.evidence)
+    assert result.has_power, result.twin
+
+
+def test_ids_belong_to_the_page():
+    assert set(CLAIMS) == {f"I{number}" for number in (*range(71, 80), *range(81, 89))}
+
+
+def test_nothing_is_called_the_papers():
+    assert not any(claim.source in (Source.PAPER, Source.PAPER_SECOND_HAND) for claim in CLAIMS.values())
+    assert {id for id, claim in CLAIMS.items() if claim.source == Source.CODE} == {"I85", "I86"}
+
+
+def test_what_the_book_knows_to_be_false():
+    assert {id for id, claim in CLAIMS.items() if claim.expected == Verdict.FAILS} == {"I77", "I87"}
+
+
+def test_every_statistical_claim_looks_at_five_starts_or_more(study):
+    for id in ("I71", "I72", "I73", "I74", "I75", "I76", "I77", "I78", "I79", "I82", "I83", "I84"):
+        assert CLAIMS[id].check(study).evidence.draws >= 5
+
+
+def test_a_median_over_starts_is_not_moved_by_one_of_them(study):
+    moved = study.anisotropic.risk.clone()
+    moved[0] *= 3
+    one = replace(study, anisotropic=replace(study.anisotropic, risk=moved))
+    assert CLAIMS["I76"].check(one).verdict == Verdict.HOLDS
+    three = moved.clone()
+    three[:3] = moved[0]
+    assert CLAIMS["I76"].check(replace(one, anisotropic=replace(one.anisotropic, risk=three))).verdict == Verdict.FAILS
+
+
+def test_outside_the_regime(study):
+    def verdict(id, **changes):
+        return CLAIMS[id].check(replace(study, setting=replace(study.setting, **changes)))
+
+    for id in ("I73", "I74", "I75", "I76", "I77", "I78", "I79", "I82", "I83", "I84", "I85"):
+        assert verdict(id, steps=500).violated == "needs 8000 steps or more to speak of an end; here 500"
+    assert verdict("I75", rho=0.0).violated == "needs a covariance that is not the identity; here rho = 0"
+    assert verdict("I79", mean=0.0).violated == "needs covariates with a mean; here m = 0"
+    assert verdict("I72", length=10).violated == "needs d = 5 and L = 40; here others"
+    assert verdict("I88", noise_std=0.5).violated == "needs L > d + 1 and s2 <= 0.01"
+    assert verdict("I88", noise_std=0.0).verdict == Verdict.OUTSIDE
+
+
+def test_formula_of_the_factor_by_hand(study):
+    """(d + 1)(L - d - 1) / ((L + d) s2) at d = 5, L = 40, s2 = 5e-4."""
+    assert study.seed_noise.factor.item() == pytest.approx(6 * 34 / (45 * 5e-4), rel=0.02)
+    assert torch.isfinite(study.seed_noise.factor_se).all()

@@ -1,0 +1,297 @@
+"""Stored trainings, the command that makes them, exact references and what is measured beside them."""
+
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+from attnlib.in_context import wider_study
+from attnlib.in_context.closed_form import best_preconditioner, debiased_gd_optimal_risk, preconditioned_gd_risk
+from attnlib.in_context.deep_training import train_deep
+from attnlib.in_context.estimators import bayes_risk
+from attnlib.in_context.experiment import Experiment
+from attnlib.in_context.law import RegressionLaw, toeplitz_covariance
+from attnlib.in_context.multi_task import MultiTaskLaw, separate_maps
+from attnlib.in_context.stack import predict_stack, stack_of_circuits
+from attnlib.in_context.wider_findings import (
+    authors_attention,
+    bayes_factor,
+    best_map_with_offset,
+    causal_finding,
+    superposition_cost,
+)
+from attnlib.in_context.wider_risk import (
+    centred_linear_answer,
+    centred_linear_risk,
+    plain_risk,
+    risk_beside_linear,
+)
+from attnlib.in_context.wider_study import TABLE, Spec, WiderSetting, main, obtain, replay, specs
+
+SHIFTED = RegressionLaw(3, 12, 0.3, covariance=toeplitz_covariance(3, 0.4), mean=(1.0, 0.0, -0.5))
+TINY = Experiment(d=3, length=6, heads=2, batch=4, steps=12, records=4, runs=2, learning_rate=0.01)
+
+
+def tiny_specs():
+    law = MultiTaskLaw(3, ((0, 1), (1, 2)), length=6)
+    both = [
+        Spec("one", TINY, RegressionLaw(3, 6), cooldown=0.5),
+        Spec("deep", TINY.replace(layers=2, weight_tying=True), RegressionLaw(3, 6), "inclusive"),
+        Spec("tasks", TINY.replace(outputs=2, heads=3), law),
+    ]
+    return {spec.name: spec for spec in both}
+
+
+@pytest.fixture
+def table(tmp_path, monkeypatch):
+    monkeypatch.setattr(wider_study, "specs", tiny_specs)
+    assert main(["-o", str(tmp_path / "wider.npz")]) == 0
+    return tmp_path / "wider.npz"
+
+
+# Storing
+
+
+def test_stored_and_fresh_are_the_same_training(table):
+    for spec in tiny_specs().values():
+        stored, fresh = obtain(spec, table=table), obtain(spec, table=table.with_name("none.npz"))
+        assert stored.stored
+        assert not fresh.stored
+        assert torch.equal(stored.key_query, fresh.key_query)
+        assert torch.equal(stored.loss[:, 1:], fresh.loss[:, 1:])
+
+
+def test_a_changed_setting_is_not_taken_from_the_table(table):
+    spec = tiny_specs()["one"]
+    assert not obtain(replace(spec, cooldown=0.25), table=table).stored
+    assert not obtain(replace(spec, experiment=TINY.replace(noise_std=0.02)), table=table).stored
+    assert not obtain(replace(spec, law=SHIFTED.with_length(6)), table=table).stored
+
+
+def test_the_command_goes_on_where_it_was_stopped(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(wider_study, "specs", tiny_specs)
+    calls = []
+
+    def stop_at_the_second(*arguments, **options):
+        calls.append(arguments)
+        if len(calls) == 2:
+            raise KeyboardInterrupt
+        return train_deep(*arguments, **options)
+
+    monkeypatch.setattr(wider_study, "train_deep", stop_at_the_second)
+    path = tmp_path / "wider.npz"
+    with pytest.raises(KeyboardInterrupt):
+        main(["-o", str(path)])
+    assert main(["-o", str(path)]) == 0
+    assert "one: stored already" in capsys.readouterr().out
+    assert len(calls) == 4
+    assert sorted(file.name for file in tmp_path.iterdir()) == ["wider.npz"]
+
+
+def test_the_file_says_what_made_it(table):
+    with np.load(table) as file:
+        made = json.loads(str(file["made_with"]))
+    assert set(made) == {"attnlib", "torch", "numpy", "date"}
+
+
+def test_bad_use_of_the_command(tmp_path, capsys):
+    for arguments, words in (
+        (["seven layers"], "NAME must be one of one layer, two layers"),
+        (["-o", str(tmp_path / "no" / "x.npz")], "save must be a file in a folder that exists"),
+    ):
+        with pytest.raises(SystemExit) as stopped:
+            main(arguments)
+        assert stopped.value.code == 2
+        assert words in capsys.readouterr().err
+
+
+def test_a_damaged_table(tmp_path):
+    path = tmp_path / "wider.npz"
+    path.write_bytes(b"PK\x03\x04 no")
+    with pytest.raises(
+        ValueError, match=r"table 'wider.npz' must be a file of python -m attnlib.in_context.wider_study"
+    ):
+        obtain(tiny_specs()["one"], table=path)
+    path.write_bytes(b"")
+    with pytest.raises(ValueError, match="remove it and make it again"):
+        obtain(tiny_specs()["one"], table=path)
+
+
+def test_every_training_of_the_page_is_stored_at_full_size():
+    """The table belongs to the page's defaults: all keys are those of `specs()`."""
+    for spec in specs().values():
+        trained = obtain(spec)
+        assert trained.stored
+        assert trained.steps[-1] == spec.experiment.steps == 12_000
+        assert trained.loss.shape[0] == 5
+        assert trained.loss[:, 1:].isfinite().all()
+    assert TABLE.stat().st_size < 3_000_000
+
+
+@pytest.mark.parametrize("name", ["anisotropic", "3 heads, two tasks", "two layers"])
+def test_the_first_steps_of_a_stored_training_can_be_trained_again(name):
+    gap, step = replay(obtain(specs()[name]), 8)
+    assert 4 <= step <= 8
+    assert gap < 1e-4
+
+
+def test_a_replay_of_another_training_does_not_agree():
+    spec = specs()["mean"]
+    other = replace(obtain(spec), spec=replace(spec, experiment=spec.experiment.replace(seed=1)))
+    assert replay(other, 8)[0] > 0.01
+
+
+def test_settings_are_checked():
+    assert list(specs())[:2] == ["one layer", "two layers"]
+    for changes, words in (
+        ({"runs": 1}, "runs must be"),
+        ({"depth_d": 0}, "depth_d must be"),
+        ({"rho": 1.0}, "rho must"),
+    ):
+        with pytest.raises(ValueError, match=words):
+            specs(WiderSetting(**changes))
+
+
+# What a stored training gives
+
+
+def test_the_stack_of_a_table_predicts_as_the_trained_one():
+    for spec in tiny_specs().values():
+        trained = obtain(spec, table=TABLE.with_name("none.npz"))
+        history = train_deep(spec.experiment, spec.law, mask=spec.mask, cooldown=spec.cooldown)
+        prompts = spec.law.draw(5, 1)
+        mine, theirs = predict_stack(trained.stack(), prompts), predict_stack(history.stack, prompts)
+        torch.testing.assert_close(mine, theirs, rtol=1e-5, atol=1e-6)
+
+
+def test_maps_by_loops():
+    trained = obtain(tiny_specs()["tasks"], table=TABLE.with_name("none.npz"))
+    maps = trained.maps()
+    assert maps.shape == (2, len(trained.steps), 2, 3, 3)
+    for k in range(2):
+        by_hand = sum(
+            trained.output_value[1, -1, 0, h, k, 3 + k] * trained.key_query[1, -1, 0, h, :3, :3].T for h in range(3)
+        )
+        torch.testing.assert_close(maps[1, -1, k], by_hand)
+    one = obtain(tiny_specs()["one"], table=TABLE.with_name("none.npz"))
+    circuits = one.circuits()
+    torch.testing.assert_close(
+        one.maps()[:, :, 0], torch.einsum("rkh,rkhij->rkji", circuits.mu, circuits.covariate_block)
+    )
+
+
+# Risks
+
+
+@pytest.mark.parametrize("offset", [0.0, 0.7])
+def test_exact_risk_of_a_centred_step_with_offset(offset):
+    gamma = np.random.default_rng(0).standard_normal((3, 3))
+    prompts = SHIFTED.draw(40_000, 1)
+    errors = (centred_linear_answer(gamma, prompts, offset) - prompts.clean_target).square()
+    exact = centred_linear_risk(SHIFTED, gamma, offset)
+    assert abs(errors.mean() - exact) < 4 * errors.std() / 200
+    assert errors.std() / 200 < 0.03 * exact
+
+
+def test_the_centred_answer_by_loops():
+    prompts, gamma = SHIFTED.draw(3, 2), np.random.default_rng(1).standard_normal((3, 3))
+    x, y, q = prompts.x[2].numpy(), prompts.y[2].numpy(), prompts.query[2].numpy()
+    by_hand = sum(q @ gamma @ (x[i] - x.mean(0)) * y[i] for i in range(12)) / 12 + 0.3 * y.mean()
+    assert centred_linear_answer(gamma, prompts, 0.3)[2].item() == pytest.approx(by_hand, rel=1e-12)
+
+
+def test_best_map_with_offset_is_a_minimum_and_beats_its_parts():
+    gamma, a, best = best_map_with_offset(SHIFTED)
+    generator = np.random.default_rng(2)
+    for _ in range(50):
+        moved = gamma + 0.01 * generator.standard_normal((3, 3)), a + 0.01 * generator.standard_normal()
+        assert centred_linear_risk(SHIFTED, *moved) > best
+    centred = best_preconditioner(SHIFTED, centred=True)
+    assert best < 0.99 * preconditioned_gd_risk(SHIFTED, centred, centred=True)
+    plain = RegressionLaw(3, 12, 0.3)
+    assert best_map_with_offset(plain)[1] == pytest.approx(0, abs=1e-15)
+    assert best_map_with_offset(plain)[2] == pytest.approx(float(debiased_gd_optimal_risk(plain)), rel=1e-12)
+
+
+def _faint_pair(gamma, scale):
+    d = len(gamma)
+    M = torch.zeros(1, 2, d + 1, d + 1, dtype=torch.float64)
+    M[0, :, :d, :d] = scale * torch.as_tensor(np.stack([gamma.T, -gamma.T]))  # key index first
+    V = torch.zeros(1, 2, 1, d + 1, dtype=torch.float64)
+    V[0, :, 0, d] = torch.tensor([1, -1]) / (2 * scale)
+    return stack_of_circuits(M, V)
+
+
+def test_risk_beside_a_linear_predictor():
+    gamma = best_preconditioner(SHIFTED, centred=True) + 0.1 * np.random.default_rng(3).standard_normal((3, 3))
+    exact = centred_linear_risk(SHIFTED, gamma)
+    risk, error = risk_beside_linear(_faint_pair(gamma, 1e-4), SHIFTED, gamma, prompts=400)
+    assert risk.item() == pytest.approx(exact, rel=1e-4)
+    assert error.item() < 1e-4 * exact
+    # Beside another predictor the value is the same within its larger error.
+    far, far_error = risk_beside_linear(_faint_pair(gamma, 0.2), SHIFTED, 0.5 * gamma, offset=0.2, prompts=5000)
+    near, near_error = risk_beside_linear(_faint_pair(gamma, 0.2), SHIFTED, gamma, prompts=5000)
+    plain, plain_error = plain_risk(_faint_pair(gamma, 0.2), SHIFTED, prompts=5000)
+    assert near_error < 0.5 * plain_error
+    for value, spread in ((far, far_error), (plain, plain_error)):
+        assert abs(value - near) < 4 * (spread + near_error)
+    with pytest.raises(ValueError, match="prompts must be a whole number >= 2"):
+        plain_risk(_faint_pair(gamma, 0.2), SHIFTED, prompts=1)
+
+
+def test_several_tasks_beside_their_linear_maps():
+    law = MultiTaskLaw(3, ((0, 1), (1, 2)), length=8, noise_std=0.3)
+    from attnlib.in_context.multi_task import linear_risks, superposed_heads
+
+    maps = separate_maps(law)
+    risk, error = risk_beside_linear(stack_of_circuits(*superposed_heads(law, 1e-4)), law, maps, prompts=300)
+    np.testing.assert_allclose(risk[0], linear_risks(law, maps), rtol=2e-3)
+    assert risk.shape == error.shape == (1, 2)
+
+
+# Findings
+
+
+def test_the_authors_weights_by_hand():
+    scores = torch.tensor([[0.0, 1.0, 2.0], [3.0, 0.0, 1.0], [1.0, 2.0, 0.0]], dtype=torch.float64)
+    found = authors_attention(scores)
+    torch.testing.assert_close(found[0], torch.full((3,), 1 / 3, dtype=torch.float64))  # everything, the future too
+    assert found[1].tolist() == pytest.approx([1, 0, 0])
+    first = np.exp([1, 2, 0]) / np.exp([1, 2, 0]).sum()
+    second = np.exp(first[:2]) / np.exp(first[:2]).sum()
+    assert found[2, :2].tolist() == pytest.approx(second)
+    assert found[2, 2] == 0
+
+
+def test_one_softmax_does_not_leak_and_two_do():
+    found = causal_finding(RegressionLaw(4, 9), 2, runs=3)
+    assert torch.equal(found.leak["once"], torch.zeros(3, dtype=torch.float64))
+    assert (found.leak["twice"] > 0.05).all()
+    assert (found.spread["once"][:, 1] > 1.5 * found.spread["twice"][:, 1]).all()
+    assert (found.spread["once"][:, 0] < 1).all()
+
+
+def test_the_price_of_superposition_is_quadratic_and_that_of_pairs_is_of_higher_order():
+    cost = superposition_cost(MultiTaskLaw(), (0.025, 0.05), prompts=4000)
+    (first, first_se), (second, second_se) = cost["superposed"]
+    assert second > 5 * second_se
+    assert (second / first).item() == pytest.approx(4, rel=0.1)
+    assert (cost["pairs"][:, 0].abs() < 4 * cost["pairs"][:, 1]).all()
+    assert first_se < 0.35 * second_se
+
+
+def test_bayes_factor_by_other_means():
+    law = RegressionLaw(3, 15, 0.0, "repository")
+    found = bayes_factor(law, np.array([0.01, 2.0]), omega=1e-3, prompts=3000)
+    for k, value in enumerate((0.01, 2.0)):
+        noisy = replace(law, noise_std=value**0.5)
+        by_hand = (4 + 3 * value) / (18 + 3 * value)
+        assert found.pair[k].item() == pytest.approx(by_hand, rel=1e-3)
+        ideal = bayes_risk(noisy.draw(20_000, 5).x, noisy).mean()
+        assert abs(found.bayes[k] - ideal) < 4 * found.bayes_se[k]
+    assert found.factor[0] > 10
+    assert 1 < found.factor[1] < 1.3
+    with pytest.raises(ValueError, match=r"law must have covariates N\(0, I\)"):
+        bayes_factor(SHIFTED, np.array([1.0]))
