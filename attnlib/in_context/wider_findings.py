@@ -28,12 +28,12 @@ from attnlib.in_context.multi_task import (
     superposed_heads,
 )
 from attnlib.in_context.stack import predict_stack, stack_of_circuits
-from attnlib.in_context.wider_risk import centred_linear_risk, plain_risk, risk_beside_linear
+from attnlib.in_context.wider_risk import plain_risk, risk_beside_linear
 from attnlib.in_context.wider_study import DEPTH_NAMES, TASK_NAMES, Trained, WiderSetting, obtain, specs
 
 __all__ = [
     "CausalFinding", "MapFinding", "NoiseFinding", "TaskFinding", "WiderStudy", "authors_attention", "bayes_factor",
-    "best_map_with_offset", "causal_finding", "superposition_cost", "wider_study",
+    "causal_finding", "superposition_cost", "wider_study",
 ]  # fmt: skip
 
 SCALES = (0.02, 0.05, 0.1, 0.2)
@@ -87,25 +87,6 @@ def _scores(heads: HeadWeights, z: torch.Tensor) -> torch.Tensor:
 # One matrix of small-scale heads, and its offset
 
 
-def best_map_with_offset(law: RegressionLaw) -> tuple[np.ndarray, float, float]:
-    r"""What heads of small scale can do best, exactly: $\hat y=\tfrac1Lx_q^\top\Gamma\sum_i(x_i-\bar x)y_i+a\bar y$, over $(\Gamma,a)$.
-
-    With $M=\Sigma+mm^\top$, $Q=\Sigma^2+\tfrac{\operatorname{tr}\Sigma+s_2}L\Sigma$, $f=\tfrac{L-1}L$:
-    $\Gamma=\Gamma_0-aM^{-1}mm^\top\Gamma_0$, $\Gamma_0=\Sigma Q^{-1}$, and
-    $a=\frac{|m|^2-fm^\top\Gamma_0\Sigma m}{|m|^2+(\operatorname{tr}\Sigma+s_2)/L-f\,(m^\top M^{-1}m)\,m^\top\Gamma_0\Sigma m}$.
-    Returns $\Gamma$ (d, d), $a$ and the risk. Zero mean: $a=0$ and $\Gamma=\Gamma_0$.
-    """
-    sigma, m, L = law.covariance_matrix.numpy(), law.mean_vector.numpy(), law.length
-    f, s2 = (L - 1) / L, law.noise_variance
-    moment = sigma + np.outer(m, m)
-    gamma_0 = closed_form.best_preconditioner(law, centred=True)
-    pull = np.outer(np.linalg.solve(moment, m), m @ gamma_0)
-    spread = m @ m + (np.trace(sigma) + s2) / L
-    a = (m @ m - f * m @ sigma @ gamma_0.T @ m) / (spread - f * m @ sigma @ pull.T @ m)
-    gamma = gamma_0 - a * pull
-    return gamma, float(a), centred_linear_risk(law, gamma, float(a))
-
-
 @dataclass(frozen=True)
 class MapFinding:
     """Two-number claims about R trainings on covariates N(m, Sigma), beside the best small-scale heads."""
@@ -146,7 +127,8 @@ class MapFinding:
 
 def _map_finding(trained: Trained, prompts: int, seed: int) -> MapFinding:
     law = trained.spec.law
-    gamma, offset, best = best_map_with_offset(law)
+    gamma, offset, best = closed_form.best_centred_heads(law)
+    offset, best = float(offset), float(best)
     risk, error = risk_beside_linear(trained.stack(), law, gamma, offset=offset, prompts=prompts, seed=seed)
     plain = closed_form.best_preconditioner(law)
     centred = closed_form.best_preconditioner(law, centred=True)

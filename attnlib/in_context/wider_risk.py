@@ -20,7 +20,7 @@ from attnlib.in_context.law import Prompts, RegressionLaw
 from attnlib.in_context.multi_task import MultiTaskLaw, centred_linear_answers, linear_risks
 from attnlib.in_context.stack import StackWeights, predict_stack
 
-__all__ = ["centred_linear_answer", "centred_linear_risk", "plain_risk", "risk_beside_linear"]
+__all__ = ["centred_linear_answer", "plain_risk", "risk_beside_linear"]
 
 _PART = 200  # prompts at a time
 
@@ -31,17 +31,6 @@ def centred_linear_answer(gamma: object, prompts: Prompts, offset: float = 0.0) 
     centred = prompts.x - prompts.x.mean(-2, keepdim=True)
     moment = (centred * prompts.y.unsqueeze(-1)).mean(-2)
     return ((prompts.query @ G) * moment).sum(-1) + offset * prompts.y.mean(-1)
-
-
-def centred_linear_risk(law: RegressionLaw, gamma: object, offset: float = 0.0) -> float:
-    r"""Exact risk of `centred_linear_answer`: that of $a=0$ plus
-    $s_\beta^2\{a^2[|m|^2+\tfrac{\operatorname{tr}\Sigma+s_2}L]-2a\,m^\top(I-\tfrac{L-1}L\Sigma\Gamma^\top)m\}$.
-    """
-    G, sigma, m = np.asarray(gamma, dtype=np.float64), law.covariance_matrix.numpy(), law.mean_vector.numpy()
-    spread = m @ m + (np.trace(sigma) + law.noise_variance) / law.length
-    pull = m @ m - (law.length - 1) / law.length * (m @ sigma @ G.T @ m)
-    centred = float(preconditioned_gd_risk(law, G, centred=True))
-    return centred + law.beta_std**2 * (offset**2 * spread - 2 * offset * pull)
 
 
 def risk_beside_linear(
@@ -65,7 +54,9 @@ def risk_beside_linear(
     """
     checks.whole_number("prompts", prompts, at_least=2, hint="one prompt has no standard error")
     several = isinstance(law, MultiTaskLaw)
-    exact = linear_risks(law, maps) if several else centred_linear_risk(law, maps, offset)
+    exact = (
+        linear_risks(law, maps) if several else float(preconditioned_gd_risk(law, maps, centred=True, offset=offset))
+    )
 
     def difference(part: object) -> torch.Tensor:
         if several:

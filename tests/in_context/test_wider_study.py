@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from attnlib.in_context import wider_study
-from attnlib.in_context.closed_form import best_preconditioner, debiased_gd_optimal_risk, preconditioned_gd_risk
+from attnlib.in_context.closed_form import best_preconditioner, preconditioned_gd_risk
 from attnlib.in_context.deep_training import train_deep
 from attnlib.in_context.estimators import bayes_risk
 from attnlib.in_context.experiment import Experiment
@@ -18,13 +18,11 @@ from attnlib.in_context.stack import predict_stack, stack_of_circuits
 from attnlib.in_context.wider_findings import (
     authors_attention,
     bayes_factor,
-    best_map_with_offset,
     causal_finding,
     superposition_cost,
 )
 from attnlib.in_context.wider_risk import (
     centred_linear_answer,
-    centred_linear_risk,
     plain_risk,
     risk_beside_linear,
 )
@@ -190,7 +188,7 @@ def test_exact_risk_of_a_centred_step_with_offset(offset):
     gamma = np.random.default_rng(0).standard_normal((3, 3))
     prompts = SHIFTED.draw(40_000, 1)
     errors = (centred_linear_answer(gamma, prompts, offset) - prompts.clean_target).square()
-    exact = centred_linear_risk(SHIFTED, gamma, offset)
+    exact = float(preconditioned_gd_risk(SHIFTED, gamma, centred=True, offset=offset))
     assert abs(errors.mean() - exact) < 4 * errors.std() / 200
     assert errors.std() / 200 < 0.03 * exact
 
@@ -200,19 +198,6 @@ def test_the_centred_answer_by_loops():
     x, y, q = prompts.x[2].numpy(), prompts.y[2].numpy(), prompts.query[2].numpy()
     by_hand = sum(q @ gamma @ (x[i] - x.mean(0)) * y[i] for i in range(12)) / 12 + 0.3 * y.mean()
     assert centred_linear_answer(gamma, prompts, 0.3)[2].item() == pytest.approx(by_hand, rel=1e-12)
-
-
-def test_best_map_with_offset_is_a_minimum_and_beats_its_parts():
-    gamma, a, best = best_map_with_offset(SHIFTED)
-    generator = np.random.default_rng(2)
-    for _ in range(50):
-        moved = gamma + 0.01 * generator.standard_normal((3, 3)), a + 0.01 * generator.standard_normal()
-        assert centred_linear_risk(SHIFTED, *moved) > best
-    centred = best_preconditioner(SHIFTED, centred=True)
-    assert best < 0.99 * preconditioned_gd_risk(SHIFTED, centred, centred=True)
-    plain = RegressionLaw(3, 12, 0.3)
-    assert best_map_with_offset(plain)[1] == pytest.approx(0, abs=1e-15)
-    assert best_map_with_offset(plain)[2] == pytest.approx(float(debiased_gd_optimal_risk(plain)), rel=1e-12)
 
 
 def _faint_pair(gamma, scale):
@@ -226,7 +211,7 @@ def _faint_pair(gamma, scale):
 
 def test_risk_beside_a_linear_predictor():
     gamma = best_preconditioner(SHIFTED, centred=True) + 0.1 * np.random.default_rng(3).standard_normal((3, 3))
-    exact = centred_linear_risk(SHIFTED, gamma)
+    exact = float(preconditioned_gd_risk(SHIFTED, gamma, centred=True))
     risk, error = risk_beside_linear(_faint_pair(gamma, 1e-4), SHIFTED, gamma, prompts=400)
     assert risk.item() == pytest.approx(exact, rel=1e-4)
     assert error.item() < 1e-4 * exact
