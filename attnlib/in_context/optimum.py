@@ -3,12 +3,8 @@ r"""Where the exact risk of two-number heads is smallest, and how flat it is the
 For given omega the risk is quadratic in mu, so the best mu is A^{-1} b (`best_mu`) and only omega is searched. All searches look at draws
 of the role "search"; the risks that are reported come from the role "test", so no value is the one that was optimised.
 
-One closed form helps to judge what is found (derived in the theory chapter of Part III): a pair (omega, -omega) with effective step
-e = 2 omega mu has, with n = L - 1 and the debiased gradient step's risk at omega = 0,
-
-    risk(e, omega) = risk_debiased(e) + omega^2 s^2 (2 d(d+2) n / L^2) e [1 - e (n + d + 3 + s2)/L] + O(omega^4),
-
-which at the best step L/(L+d+s2) is negative: every pair has a finite best omega, and beats debiased gradient descent there.
+A pair is compared with what it is for omega -> 0, debiased gradient descent: `closed_form.debiased_gd_optimal_risk`, and the first term
+beyond it, `closed_form.opposite_pair_curvature`, which at the best step is negative: a pair of finite omega is better.
 """
 
 from __future__ import annotations
@@ -22,6 +18,7 @@ import numpy as np
 import torch
 
 from attnlib import checks
+from attnlib.in_context.closed_form import debiased_gd_optimal_risk
 from attnlib.in_context.law import RegressionLaw
 from attnlib.in_context.reduced import ReducedMoments, mean_and_error, reduced_moments, reduced_risk
 
@@ -32,7 +29,6 @@ __all__ = [
     "best_mu",
     "free_optimum",
     "one_head_optimum",
-    "pair_curvature",
     "pair_optimum",
     "pair_valley",
     "risk_landscape",
@@ -104,13 +100,14 @@ def best_mu(moments: ReducedMoments) -> torch.Tensor:
 def one_head_optimum(law: RegressionLaw, *, prompts: int = _SEARCH_PROMPTS, seed: int = 0) -> Optimum:
     """The best single head (omega > 0; the mirror image (-omega, -mu) is as good).
 
-    Raises ValueError for a law that is not isotropic with zero mean or for a bad count.
+    Raises ValueError for a law that is not isotropic with zero mean, a length below 2 or a bad count.
     """
+    checks.whole_number("length", law.length, at_least=2, hint="with one example omega does nothing")
     return _line_search(law, _ONE, prompts, seed)
 
 
 def pair_optimum(law: RegressionLaw, *, prompts: int = _SEARCH_PROMPTS, seed: int = 0) -> Optimum:
-    """The best pair (omega, -omega, mu, -mu), omega > 0. Raises ValueError as `one_head_optimum`; length must be >= 2."""
+    """The best pair (omega, -omega, mu, -mu), omega > 0. Raises ValueError as `one_head_optimum`."""
     checks.whole_number("length", law.length, at_least=2, hint="with one example a pair always predicts zero")
     return _line_search(law, _PAIR, prompts, seed)
 
@@ -121,32 +118,22 @@ def pair_valley(law: RegressionLaw, omega: object, *, prompts: int = _SEARCH_PRO
     if not (omega > 0).all():
         raise ValueError(f"omega must be > 0 for the positive head of a pair; got {omega.min().item():g}")
     signs = torch.tensor(_PAIR, dtype=torch.float64)
-    both = torch.cat((omega, -omega))
-    search, test = (reduced_moments(both, law, prompts=prompts, seed=seed, role=role) for role in ("search", "test"))
     mu, risks = [], []
-    for k in range(len(omega)):
-        part = search.at([k, k + len(omega)])
-        gain, overlap = _project(part.gain.mean(0), part.overlap.mean(0), signs)
-        mu.append(gain / overlap)
-        risks.append(test.at([k, k + len(omega)]).risk_per_batch(mu[-1] * signs))
+    for part in omega.split(6):  # pairs of different omega need no common moments
+        both = torch.cat((part, -part))
+        search, test = (
+            reduced_moments(both, law, prompts=prompts, seed=seed, role=role) for role in ("search", "test")
+        )
+        for k in range(len(part)):
+            heads = [k, k + len(part)]
+            gain, overlap = _project(search.gain.mean(0)[heads], search.at(heads).overlap.mean(0), signs)
+            mu.append(gain / overlap)
+            risks.append(test.at(heads).risk_per_batch(mu[-1] * signs))
     risk, error = mean_and_error(torch.stack(risks, 1))
     lowest = int(risk.argmin())
     below, below_error = mean_and_error(torch.stack([one - risks[lowest] for one in risks], 1))
-    step = law.length / (law.length + law.d + law.noise_variance)
-    best = law.beta_std**2 * law.d * (1 - step * (law.length - 1) / law.length)
+    best = float(debiased_gd_optimal_risk(law))
     return Valley(omega, torch.stack(mu), risk, error, risk - best, below, below_error)
-
-
-def pair_curvature(law: RegressionLaw, step: float | None = None) -> float:
-    r"""k in risk(pair at omega, effective step e) = risk_debiased(e) + k omega^2 + O(omega^4); e = L/(L+d+s2) when left out.
-
-    k = s^2 (2 d(d+2)(L-1)/L^2) e [1 - e (L + d + 2 + s2)/L]; at the best step k = -4 s^2 d(d+2)(L-1) / (L (L+d+s2)^2).
-    Source: derived here from the expansion of softmax to third order.
-    """
-    d, length, noise = law.d, law.length, law.noise_variance
-    step = length / (length + d + noise) if step is None else checks.finite_number("step", step)
-    size = 2 * d * (d + 2) * (length - 1) / length**2
-    return law.beta_std**2 * size * step * (1 - step * (length + d + 2 + noise) / length)
 
 
 def risk_landscape(
@@ -250,7 +237,7 @@ def _project(gain: torch.Tensor, overlap: torch.Tensor, signs: torch.Tensor) -> 
 def _line_search(law: RegressionLaw, pattern: tuple[float, ...], prompts: int, seed: int) -> Optimum:
     """Best omega of heads (pattern x omega, pattern x mu): a coarse grid, then a polynomial through nine close omegas."""
     signs = torch.tensor(pattern, dtype=torch.float64)
-    coarse = torch.as_tensor(np.geomspace(0.01, 6.0, 27)) / math.sqrt(law.d) ** 0.5
+    coarse = torch.as_tensor(np.geomspace(0.01, 6.0, 27)) / math.sqrt(law.d / 5)
     gain, overlap = _line(law, coarse, signs, max(prompts // 5, 200), seed)
     at = int((gain.mean(0) ** 2 / overlap.mean(0)).argmax())
     centre, width = coarse[at].item(), 1.3
@@ -261,6 +248,8 @@ def _line_search(law: RegressionLaw, pattern: tuple[float, ...], prompts: int, s
         if fine[1] < omega < fine[-2]:
             break
         centre = omega
+    else:
+        raise RuntimeError(f"no minimum found near omega = {omega:.3g} for {law}: raise prompts")
     batches = gain.shape[0]
     left = [
         _vertex(fine, *((part.sum(0) - part[k]) / (batches - 1) for part in (gain, overlap))) for k in range(batches)

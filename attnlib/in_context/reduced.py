@@ -37,7 +37,7 @@ __all__ = [
 
 PROMPTS = 40_000
 BATCHES = 40
-_CHUNK_NUMBERS = 3_000_000  # float64 numbers in the largest array of a chunk: 24 MB
+_CHUNK_NUMBERS = 1_000_000  # float64 numbers in the largest array of a chunk: 8 MB
 _CONTROLS = 9
 _ROLES = ("test", "search")
 

@@ -1,0 +1,166 @@
+"""Optima of the exact risk: against least squares on dense prompts, against expansions by hand, and against their neighbours."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+
+from attnlib.in_context.closed_form import opposite_pair_curvature
+from attnlib.in_context.law import RegressionLaw
+from attnlib.in_context.optimum import (
+    best_mu,
+    free_optimum,
+    one_head_optimum,
+    pair_optimum,
+    pair_valley,
+    risk_landscape,
+)
+from attnlib.in_context.reduced import mean_and_error, reduced_moments, reduced_risk, reduced_risk_per_batch
+
+
+def debiased(d, length, s2, e):
+    n = length - 1
+    return d * (1 - 2 * e * n / length + e**2 * n * (n + d + 1 + s2) / length**2)
+
+
+@pytest.mark.parametrize(
+    ("d", "length", "noise_std", "factor"), [(4, 23, 0.35, 1.3), (5, 40, 0.01, 1.0), (3, 6, 0.8, 0.6)]
+)
+def test_curvature_of_the_valley_at_its_narrow_end(d, length, noise_std, factor):
+    law, s2 = RegressionLaw(d, length, noise_std), d * noise_std**2
+    step, omega = factor * length / (length + d + s2), 0.004
+    value, error = reduced_risk([omega, -omega], [step / 2 / omega, -step / 2 / omega], law, prompts=20_000)
+    found = (value.item() - debiased(d, length, s2, step)) / omega**2
+    expected = float(opposite_pair_curvature(law, step))
+    allowed = 4 * error.item() / omega**2 + 0.01 * abs(expected)
+    assert abs(found - expected) < allowed
+    # d (d+1) in the place of d (d+2), the fourth moment of r, would be seen
+    assert abs(found - expected * (d + 1) / (d + 2)) > 3 * allowed
+
+
+def test_best_mu_is_least_squares_on_dense_prompts():
+    d, length, prompts, omega = 3, 9, 200_000, np.array([0.5, -0.3, 1.5])
+    rng = np.random.default_rng(5)
+    x = rng.standard_normal((prompts, length, d))
+    query, beta = rng.standard_normal((2, prompts, d))
+    y = np.einsum("pld,pd->pl", x, beta) + 1.2 * rng.standard_normal((prompts, length))
+    weight = np.exp(omega[:, None, None] * np.einsum("pld,pd->pl", x, query))
+    outputs = ((weight * y).sum(2) / weight.sum(2)).T
+    target = (query * beta).sum(1)
+    fitted = np.linalg.lstsq(outputs, target)[0]
+    residual = ((target - outputs @ fitted) ** 2).mean()
+    errors = np.sqrt(residual * np.diag(np.linalg.inv(outputs.T @ outputs)))
+    found = best_mu(reduced_moments(omega, RegressionLaw(d, length, 1.2 / math.sqrt(3)))).numpy()
+    assert (abs(found - fitted) < 5 * errors).all()
+    # without the noise (or with another) mu is another
+    silent = best_mu(reduced_moments(omega, RegressionLaw(d, length, 0.0))).numpy()
+    assert (abs(silent - fitted) > 8 * errors).any()
+
+
+def test_best_mu_of_twin_heads_shares_the_load():
+    law = RegressionLaw(4, 12, 0.3)
+    alone = best_mu(reduced_moments([0.5], law, prompts=4000))
+    twins = best_mu(reduced_moments([0.5, 0.5, 0.5], law, prompts=4000))
+    torch.testing.assert_close(twins, alone.expand(3) / 3, rtol=1e-6, atol=1e-9)
+
+
+def test_one_head_beats_its_neighbours_and_is_not_one_over_root_d():
+    law = RegressionLaw(5, 40)
+    best = one_head_optimum(law, prompts=20_000, seed=2)
+    assert best.omega == pytest.approx(0.518, abs=0.006)
+    assert best.mu == pytest.approx(1.534, abs=0.012)
+    assert abs(best.omega - 5**-0.5) > 20 * best.omega_error
+    others = [
+        (0.93 * best.omega, best.mu),
+        (1.07 * best.omega, best.mu),
+        (best.omega, 0.95 * best.mu),
+        (best.omega, 1.05 * best.mu),
+    ]
+    here = reduced_risk_per_batch([best.omega], [best.mu], law, seed=3)
+    for omega, mu in [*others, (5**-0.5, 1.0), (5**-0.5, 1.669)]:
+        worse, error = mean_and_error(reduced_risk_per_batch([omega], [mu], law, seed=3) - here)
+        assert worse > 3 * error
+
+
+def test_pair_is_a_little_better_than_debiased_gradient_descent():
+    law = RegressionLaw(5, 40)
+    best = pair_optimum(law, prompts=20_000, seed=2)
+    limit = 5 * 6.0005 / 45.0005
+    assert best.omega == pytest.approx(0.0735, abs=0.006)
+    assert best.risk - limit == pytest.approx(-1.8e-4, abs=3e-5)
+    assert limit - best.risk > 10 * best.risk_error
+    assert best.effective_step == pytest.approx(2 * best.omega * best.mu)
+    assert best.effective_step == pytest.approx(40 / 45.0005, abs=2e-3)
+
+
+def test_error_bars_of_the_optimum_are_honest():
+    law = RegressionLaw(3, 12, 0.2)
+    found = [one_head_optimum(law, prompts=4000, seed=s) for s in range(16)]
+    for name in ("omega", "mu"):
+        values = np.array([getattr(one, name) for one in found])
+        errors = np.array([getattr(one, f"{name}_error") for one in found])
+        assert 0.5 < values.std(ddof=1) / errors.mean() < 1.7
+
+
+def test_valley_is_flat_where_trained_pairs_sit():
+    law = RegressionLaw(5, 40)
+    valley = pair_valley(law, [0.03, 0.075, 0.14, 0.4], prompts=20_000)
+    assert valley.lowest[1] == 0
+    assert (valley.lowest >= 0).all()
+    assert 5e-4 < valley.lowest[2] < 1.5e-3
+    assert valley.lowest[2] > 5 * valley.lowest_error[2]
+    assert valley.lowest[3] > 0.05
+    assert valley.excess[0].item() == pytest.approx(
+        0.03**2 * float(opposite_pair_curvature(law, 40 / 45.0005)), rel=0.1
+    )
+    torch.testing.assert_close(
+        valley.effective_step[:3], torch.full((3,), 40 / 45.0005, dtype=torch.float64), atol=5e-3, rtol=0
+    )
+
+
+@pytest.mark.parametrize("pair", [False, True])
+def test_landscape_is_the_risk_at_each_point(pair):
+    law = RegressionLaw(3, 7, 0.4, "repository")
+    omega, mu = np.linspace(-1, 1, 18), [0.3, 1.0, 2.0]
+    value, error = risk_landscape(law, omega, mu, pair=pair, prompts=800)
+    signs = np.array([1.0, -1.0] if pair else [1.0])
+    grid = np.meshgrid(omega, mu, indexing="ij")
+    direct = reduced_risk(grid[0][..., None] * signs, grid[1][..., None] * signs, law, prompts=800)
+    torch.testing.assert_close((value, error), direct, rtol=1e-8, atol=1e-10)
+
+
+def test_three_free_heads_beat_a_pair_with_a_sharp_third_head():
+    law = RegressionLaw(5, 40)
+    three = free_optimum(law, 3, prompts=4000, evaluations=0)
+    assert three.risk == pytest.approx(0.6629, abs=6e-4)
+    assert abs(three.omega[2]) > 1
+    assert abs(three.mu[2]) < 0.1
+    assert three.risk + 5 * three.risk_error < 0.6665
+    assert three.omega[2] * three.mu[2] > 0
+
+
+def test_free_search_with_one_and_two_heads_finds_the_known_optima():
+    law = RegressionLaw(5, 40)
+    one = free_optimum(law, 1, prompts=4000, evaluations=25)
+    assert one.omega[0] == pytest.approx(0.518, abs=0.02)
+    two = free_optimum(law, 2, prompts=4000, evaluations=40)
+    assert two.omega[0] * two.omega[1] < 0
+    assert abs(two.mu[0] + two.mu[1]) < 0.02 * abs(two.mu[0])
+    assert two.risk == pytest.approx(0.66653, abs=4e-5)
+
+
+def test_bad_arguments_are_named():
+    law = RegressionLaw(3, 7)
+    with pytest.raises(ValueError, match="length must be a whole number >= 2"):
+        pair_optimum(law.with_length(1))
+    with pytest.raises(ValueError, match="length must be a whole number >= 2"):
+        one_head_optimum(law.with_length(1))
+    with pytest.raises(ValueError, match="omega must be > 0"):
+        pair_valley(law, [0.1, -0.1])
+    with pytest.raises(ValueError, match="heads must be 1 to 4; got 5"):
+        free_optimum(law, 5)
+    with pytest.raises(ValueError, match="smallest must be > 0 and below largest"):
+        free_optimum(law, 2, smallest=2.0, largest=1.0)
+    with pytest.raises(ValueError, match="law must be isotropic"):
+        one_head_optimum(RegressionLaw(2, 7, mean=(1.0, 0.0)))
