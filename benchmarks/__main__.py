@@ -17,10 +17,10 @@ import torch
 from torch.utils.benchmark import Timer
 
 from attnlib.device import report
-from benchmarks import single_head, token_selection
+from benchmarks import in_context, single_head, token_selection
 from benchmarks.registry import Case, Wing
 
-WINGS = {module.WING.name: module.WING for module in (single_head, token_selection)}
+WINGS = {module.WING.name: module.WING for module in (single_head, token_selection, in_context)}
 
 
 def _memory(wing: Wing, case: Case) -> float:

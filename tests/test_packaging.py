@@ -18,7 +18,6 @@ from packaging.version import Version
 ROOT = Path(__file__).resolve().parents[1]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 EXTRAS = PROJECT["optional-dependencies"]
-COMPILED = ("_simd", "in_context")  # modules of attnlib.kernels that import numba
 # Colab's machines of August 2026 (Python 3.13), and the older ones that can still be chosen (Python 3.12).
 COLAB = {
     "numpy": ["2.1.3", "2.0.2"],
@@ -124,8 +123,8 @@ def test_each_part_imports_only_what_its_extra_asks_for() -> None:
     publishing = ROOT / "attnlib" / "publishing"
     for path in (ROOT / "attnlib").rglob("*.py"):
         if publishing not in path.parents:
-            compiled = path.parent.name == "kernels" and path.stem in COMPILED  # loaded when a compiled loop is used
-            extras = ["figures"] if path.name == "figures.py" else ["training"] if compiled else []
+            compiled = path.name.startswith("_simd")  # loaded when a compiled loop is used
+            extras = ["figures"] if path.name == "figures.py" else ["kernels"] if compiled else []
         else:
             light = ("pages", "parameters", "rerun", "execution", "notebooks", "repository", "stored_outputs")
             extras = ["rerun"] if path.stem in light else ["book"]

@@ -1,8 +1,9 @@
 """Source of the compiled loop of in-context regression for one d: every feature of a token is a name, so it stays in a register.
 
 Lanes are prompts: a block is 16 prompts, `data` one float32 buffer in which a token of a block is n = d + 1 vectors.
-Scores are in units of log 2 and clamped to [-120, 118], without the maximum subtracted; where a total leaves
-[1e-25, 1e30], `shifted_scores` does the block again with it subtracted.
+Scores are in units of log 2. No maximum is subtracted from them while the sum of their squares over a prompt is at most
+10^4, so that none is beyond 100 in size and no power of two overflows; otherwise `shifted_scores` does the block again
+with the maximum subtracted.
 """
 
 from __future__ import annotations
@@ -17,14 +18,15 @@ import numpy as np
 from numba import njit
 
 from attnlib.kernels._simd import (
-    align_stack, any_outside, dot, exp2, fma, lane_sum, larger, load, normal_pair, philox, smaller, splat, store,
+    align_stack, any_outside, fma, lane_sum, larger, load, load_any, splat, sqrt, store, store_any,
 )
+from attnlib.kernels._simd_functions import dot, dot_minus, exp2, normals, philox
 
 F = np.float32
 D, N, P = {d}, {n}, {parameters}
 '''
 
-_DECORATOR = '@njit(nogil=True, error_model="numpy", cache=True)'
+_DECORATOR = '@njit(nogil=True, error_model="numpy")'
 
 _DRAW = f"""
 {_DECORATOR}
@@ -39,135 +41,143 @@ _DRAW_RAW = f"""
 def draw_raw(data, key_low, key_high, prompt, step, stream, length):
     state = philox(key_low, key_high, prompt, step, stream)
     for i in range(D + 1 + length * ((D + 2) // 2)):
-        first, second, state = normal_pair(state)
+        first, second, state = normals(state, 2)
         store(data, 32 * i, first)
         store(data, 32 * i + 16, second)
 """
 
 _FINISH = '''
-@njit(nogil=True, error_model="numpy", cache=True)
-def merge(weights, slopes, values):
-    """log2(e) M (first d columns) and V of every head; returns 0, or NaN if they are not finite."""
-    check = F(0.0)
-    scale = F({merge_scale})
-    for h in range(weights.shape[0]):
+@njit(nogil=True, error_model="numpy")
+def combine(data, to, count, left, step, rows, scale):
+    """data[to : to + N] = scale x the sum over i < count of data[left + i step] x (row i of data at `rows`, N long).
+
+    Writes up to 15 numbers too many: what follows must be written later.
+    """
+    for part in range(0, N, 16):
+        total = splat(F(0.0))
+        for i in range(count):
+            total = fma(splat(data[left + i * step]), load_any(data, rows + i * N + part), total)
+        store_any(data, to + part, total * splat(scale))
+
+
+@njit(nogil=True, error_model="numpy")
+def merge(data, bits, heads, w_at, circuits_at, scale):
+    """scale x W_K^T W_Q and W_O W_V of every head, N rows and one; whether all of it is finite."""
+    for h in range(heads):
         for i in range(N):
-            for j in range(D):
-                total = F(0.0)
-                for a in range(N):
-                    total += weights[h, N * N + a * N + i] * weights[h, a * N + j]
-                slopes[h, i * D + j] = scale * total
-                check += total
-        for j in range(N):
-            total = F(0.0)
-            for a in range(N):
-                total += weights[h, 3 * N * N + a] * weights[h, 2 * N * N + a * N + j]
-            values[h, j] = total
-            check += total
-    return F(0.0) * check
+            combine(data, circuits_at + i * N, N, w_at + N * N + i, N, w_at, scale)
+        combine(data, circuits_at + N * N, N, w_at + 3 * N * N, 1, w_at + 2 * N * N, F(1.0))
+        w_at += P
+        circuits_at += N * N + N
+    largest = np.int32(0)
+    for i in range(circuits_at - heads * (N * N + N), circuits_at):
+        largest = max(largest, bits[i] & np.int32(0x7FFFFFFF))
+    return largest < np.int32(0x7F800000)
 
 
-@njit(nogil=True, error_model="numpy", cache=True)
-def note(weights, key_query, output_value):
-    """M with all its columns and V of every head."""
-    for h in range(weights.shape[0]):
-        for i in range(N):
-            for j in range(N):
-                total = F(0.0)
-                for a in range(N):
-                    total += weights[h, N * N + a * N + i] * weights[h, a * N + j]
-                key_query[h, i, j] = F({note_scale}) * total
-        for j in range(N):
-            total = F(0.0)
-            for a in range(N):
-                total += weights[h, 3 * N * N + a] * weights[h, 2 * N * N + a * N + j]
-            output_value[h, j] = total
+@njit(nogil=True, error_model="numpy")
+def factor_gradient(data, w_at, sums_at, g_at, out_at):
+    """Gradient of W_Q, W_K, W_V, W_O of one head from the lanes' sums of dM (N, D) and dV (N).
 
-
-@njit(nogil=True, error_model="numpy", cache=True)
-def factor_gradient(weights, sums, out):
-    """Gradient of W_Q, W_K, W_V, W_O of one head from sums = (dM (n, d), dV (n))."""
-    scale = F({note_scale})
-    for j in range(N * D):
-        sums[j] *= scale
+    `g_at`: dM with its last column, which is zero, then its transpose, then dV.
+    """
+    t_at, v_at = g_at + N * N, g_at + 2 * N * N
+    for i in range(N):
+        for j in range(D):
+            total = lane_sum(load(data, sums_at + 16 * (i * D + j))) * F({note_scale})
+            data[g_at + i * N + j] = total
+            data[t_at + j * N + i] = total
+        data[v_at + i] = lane_sum(load(data, sums_at + 16 * (N * D + i)))
     for a in range(N):
-        for j in range(N):
-            out[a * N + j] = F(0.0)
-        for i in range(N):
-            key = weights[N * N + a * N + i]
-            for j in range(D):
-                out[a * N + j] += key * sums[i * D + j]
-            total = F(0.0)
-            for j in range(D):
-                total += weights[a * N + j] * sums[i * D + j]
-            out[N * N + a * N + i] = total
-        output = weights[3 * N * N + a]
+        combine(data, out_at + a * N, N, w_at + N * N + a * N, 1, g_at, F(1.0))
+    for a in range(N):
+        combine(data, out_at + N * N + a * N, D, w_at + a * N, 1, t_at, F(1.0))
+    for a in range(N):
+        combine(data, out_at + 2 * N * N + a * N, 1, w_at + 3 * N * N + a, 1, v_at, F(1.0))
+    for a in range(N):
         total = F(0.0)
         for j in range(N):
-            out[2 * N * N + a * N + j] = output * sums[N * D + j]
-            total += weights[2 * N * N + a * N + j] * sums[N * D + j]
-        out[3 * N * N + a] = total
+            total += data[w_at + 2 * N * N + a * N + j] * data[v_at + j]
+        data[out_at + 3 * N * N + a] = total
 
 
-@njit(nogil=True, error_model="numpy", cache=True)
-def update(kind, weights, first, second, slope, rate, decay, b1, b2, eps, c1, c2):
-    """kind 0: SGD, 1: Adam, 2: AdamW. c1 = 1/(1 - b1^t), c2 = 1/sqrt(1 - b2^t)."""
-    if kind == 2:
-        keep = F(1.0) - rate * decay
+@njit(nogil=True, error_model="numpy")
+def update(data, w_at, size, slope_at, kind, rate, decay, b1, b2, eps, c1, c2):
+    """kind 0: SGD, 1: Adam, 2: AdamW; moments lie `size` and 2 `size` after the weights. c1 = 1/(1 - b1^t), c2 = 1/sqrt(1 - b2^t)."""
+    align_stack()
+    for i in range(0, size, 16):
+        w = load(data, w_at + i)
+        slope = load(data, slope_at + i)
+        if kind == 2:
+            w = w * splat(F(1.0) - rate * decay)
+        else:
+            slope = fma(splat(decay), w, slope)
+        if kind == 0:
+            w = w - splat(rate) * slope
+        else:
+            m, v = load(data, w_at + size + i), load(data, w_at + 2 * size + i)
+            m = fma(splat(F(1.0) - b1), slope - m, m)
+            v = fma(splat(F(1.0) - b2) * slope, slope, splat(b2) * v)
+            store(data, w_at + size + i, m)
+            store(data, w_at + 2 * size + i, v)
+            w = w - splat(rate * c1) * m / fma(sqrt(v), splat(c2), splat(eps))
+        store(data, w_at + i, w)
+
+
+@njit(nogil=True, error_model="numpy")
+def move(data, at, array, into):
+    """Copy a replica's (heads, P) array to data[at :], or back."""
+    for h in range(array.shape[0]):
         for i in range(P):
-            weights[i] *= keep
-    elif decay != F(0.0):
-        for i in range(P):
-            slope[i] += decay * weights[i]
-    if kind == 0:
-        for i in range(P):
-            weights[i] -= rate * slope[i]
-    else:
-        size = rate * c1
-        for i in range(P):
-            m = first[i] + (F(1.0) - b1) * (slope[i] - first[i])
-            v = b2 * second[i] + (F(1.0) - b2) * slope[i] * slope[i]
-            first[i] = m
-            second[i] = v
-            weights[i] -= size * m / (F(math.sqrt(v)) * c2 + eps)
+            if into:
+                data[at + h * P + i] = array[h, i]
+            else:
+                array[h, i] = data[at + h * P + i]
+
+
+@njit(nogil=True, error_model="numpy")
+def note(data, bits, heads, w_at, circuits_at, key_query, output_value):
+    """Record M = W_K^T W_Q / sqrt(N) and V of one replica."""
+    merge(data, bits, heads, w_at, circuits_at, F({note_scale}))
+    for h in range(heads):
+        at = circuits_at + h * (N * N + N)
+        for i in range(N):
+            for j in range(N):
+                key_query[h, i, j] = data[at + i * N + j]
+            output_value[h, i] = data[at + N * N + i]
 '''
 
 _TRAIN = '''
 @njit(nogil=True, error_model="numpy", cache=True)
 def train(
-    weights, first, second, data, key_low, key_high, stream, first_step, steps, length, batch, beta_std, noise_std,
-    target_noise_std, kind, rates, decay, b1, b2, eps, record, losses, key_query, output_value,
+    weights, first, second, data, bits, areas, key_low, key_high, stream, first_step, steps, length, batch, beta_std,
+    noise_std, target_noise_std, kind, rates, decay, b1, b2, eps, record, losses, key_query, output_value,
 ):
     """All steps of replicas that share one stream. `data` begins with the last block's lane weights, then ones."""
     align_stack()
     replicas, heads = weights.shape[0], weights.shape[1]
     blocks = (batch + 15) // 16
-    held = 1 if replicas == 1 else blocks  # blocks of data kept: one replica uses each at once
-    y_at = 32
-    x_at = y_at + 16 * held
-    z_at = x_at + 16 * D * held
-    e_at = z_at + 16 * N * length * held
-    means_at = e_at + 16 * length
-    sums_at = means_at + 32 * N * heads
-    slopes = np.empty((heads, N * D), dtype=F)
-    values = np.empty((heads, N), dtype=F)
-    sums = np.empty(N * D + N, dtype=F)
-    slope = np.empty((heads, P), dtype=F)
+    y_at, x_at, z_at, e_at, means_at, sums_at, circuits_at, g_at, slope_at, state_at, size = areas
+    for r in range(replicas):
+        move(data, state_at + 3 * size * r, weights[r], True)
+        move(data, state_at + 3 * size * r + size, first[r], True)
+        move(data, state_at + 3 * size * r + 2 * size, second[r], True)
     place = 0
     for i in range(steps):
         step = first_step + i
         if place < record.shape[0] and record[place] == step:
             for r in range(replicas):
-                note(weights[r], key_query[r, place], output_value[r, place])
+                note(data, bits, heads, state_at + 3 * size * r, circuits_at, key_query[r, place], output_value[r, place])
             place += 1
         c1 = F(1.0 / (1.0 - b1 ** (step + 1)))
         c2 = F(1.0 / math.sqrt(1.0 - b2 ** (step + 1)))
-        if replicas > 1:
+        if replicas > 1:  # one replica uses each block at once, in the same place
             for b in range(blocks):
                 draw(data, z_at + 16 * N * length * b, x_at + 16 * D * b, y_at + 16 * b, key_low, key_high, 16 * b, step,
                      stream, length, beta_std, noise_std, target_noise_std)
         for r in range(replicas):
-            poison = merge(weights[r], slopes, values)
+            w_at = state_at + 3 * size * r
+            finite = merge(data, bits, heads, w_at, circuits_at, F({merge_scale}))
             for v in range(heads * N * (D + 1)):
                 store(data, sums_at + 16 * v, splat(F(0.0)))
             squares = splat(F(0.0))
@@ -179,23 +189,22 @@ def train(
                 error = splat(F(0.0)) - load(data, y_at + 16 * here)
                 for h in range(heads):
                     error = error + attend(data, z_at + 16 * N * length * here, x_at + 16 * D * here, e_at,
-                                           means_at + 32 * N * h, slopes[h], values[h], length)
+                                           means_at + 32 * N * h, circuits_at + (N * N + N) * h, length)
                 weighted = error * load(data, 0 if b == blocks - 1 else 16)
                 squares = fma(weighted, error, squares)
                 weighted = weighted * splat(F(2.0) / F(batch))
                 for h in range(heads):
                     collect(data, x_at + 16 * D * here, means_at + 32 * N * h, sums_at + 16 * N * (D + 1) * h, weighted)
-            losses[r, i] = lane_sum(squares) / F(batch) + poison
+            losses[r, i] = lane_sum(squares) / F(batch) if finite else F(np.nan)
             for h in range(heads):
-                for v in range(N * D + N):
-                    sums[v] = lane_sum(load(data, sums_at + 16 * (N * (D + 1) * h + v)))
-                factor_gradient(weights[r, h], sums, slope[h])
-            for h in range(heads):
-                update(kind, weights[r, h], first[r, h], second[r, h], slope[h], F(rates[r]), F(decay), F(b1), F(b2), F(eps),
-                       c1, c2)
-    if place < record.shape[0]:
-        for r in range(replicas):
-            note(weights[r], key_query[r, place], output_value[r, place])
+                factor_gradient(data, w_at + P * h, sums_at + 16 * N * (D + 1) * h, g_at, slope_at + P * h)
+            update(data, w_at, size, slope_at, kind, F(rates[r]), F(decay), F(b1), F(b2), F(eps), c1, c2)
+    for r in range(replicas):
+        if place < record.shape[0]:
+            note(data, bits, heads, state_at + 3 * size * r, circuits_at, key_query[r, place], output_value[r, place])
+        move(data, state_at + 3 * size * r, weights[r], False)
+        move(data, state_at + 3 * size * r + size, first[r], False)
+        move(data, state_at + 3 * size * r + 2 * size, second[r], False)
 
 
 @njit(nogil=True, error_model="numpy", cache=True)
@@ -219,19 +228,19 @@ def _dots(first: str, second: str, count: int) -> str:
     return _dot([f"{first}{j}" for j in range(count)], [f"{second}{j}" for j in range(count)])
 
 
-def _pairs(names: list[str], depth: int) -> list[str]:
-    return [f"{' ' * depth}{a}, {b}, state = normal_pair(state)" for a, b in zip(names[::2], names[1::2], strict=True)]
+def _normals(names: list[str], depth: int) -> list[str]:
+    return [f"{' ' * depth}{', '.join(names)}, state = normals(state, {len(names)})"]
 
 
 def _draw(d: int) -> list[str]:
     """Prompts of 16 lanes: beta, query, target, then the tokens (x, y)."""
     beta, query = [f"b{j}" for j in range(d)], [f"x{j}" for j in range(d)]
     token = [f"z{j}" for j in range(d)] + ["y"] + ["unused"] * (1 - d % 2)
-    lines = [*_DRAW.splitlines(), *_pairs([*beta, *query, "noise", "unused"], 4)]
+    lines = [*_DRAW.splitlines(), *_normals([*beta, *query, "noise", "unused"], 4)]
     lines += [f"    {b} = {b} * splat(beta_std)" for b in beta]
     lines += [f"    store(data, x_at + {16 * j}, x{j})" for j in range(d)]
     lines += [f"    store(data, y_at, fma(noise, splat(target_noise_std), {_dots('x', 'b', d)}))"]
-    lines += ["    for _ in range(length):", *_pairs(token, 8)]
+    lines += ["    for _ in range(length):", *_normals(token, 8)]
     lines += [f"        store(data, z_at + {16 * j}, z{j})" for j in range(d)]
     lines += [f"        store(data, z_at + {16 * d}, fma(y, splat(noise_std), {_dots('z', 'b', d)}))"]
     return [*lines, f"        z_at += {16 * (d + 1)}"]
@@ -240,8 +249,11 @@ def _draw(d: int) -> list[str]:
 def _scores(n: int, *, shifted: bool) -> list[str]:
     """Body of the first loop over tokens: e = 2^score, its total and the sums of e z."""
     lines = [f"        z{j} = load(data, at + {16 * j})" for j in range(n)]
-    lines += [f"        s = {_dots('u', 'z', n)}" + (" - top" if shifted else "")]
-    lines += ["        e = exp2(larger(smaller(s, splat(F(118.0))), splat(F(-120.0))))"]
+    lines += [f"        s = {_dots('u', 'z', n)}"]
+    if shifted:
+        lines += ["        e = exp2(larger(s - top, splat(F(-120.0))))"]
+    else:
+        lines += ["        squares = fma(s, s, squares)", "        e = exp2(s)"]
     lines += ["        store(data, e_at + 16 * i, e)", "        total = total + e"]
     lines += [f"        a{j} = fma(e, z{j}, a{j})" for j in range(n)]
     return [*lines, f"        at += {16 * n}"]
@@ -259,24 +271,25 @@ def _attend(d: int) -> list[str]:
     lines += [f"        z{j} = load(data, at + {16 * j})" for j in range(n)]
     lines += [f"        top = larger(top, {_dots('u', 'z', n)})", f"        at += {16 * n}"]
     lines += [*zero, "    at = z_at", "    for i in range(length):", *_scores(n, shifted=True), f"    return {sums}"]
-    lines += [*decorator, "def attend(data, z_at, x_at, e_at, out_at, slopes, values, length):", "    align_stack()"]
+    lines += [*decorator, "def attend(data, z_at, x_at, e_at, out_at, circuits_at, length):", "    align_stack()"]
     lines += [f"    x{k} = load(data, x_at + {16 * k})" for k in range(d)]
     for j in range(n):
-        lines += [f"    u{j} = {_dot([f'splat(slopes[{j * d + k}])' for k in range(d)], [f'x{k}' for k in range(d)])}"]
-    lines += [*zero, "    at = z_at", "    for i in range(length):", *_scores(n, shifted=False)]
-    lines += ["    if any_outside(total, splat(F(1e-25)), splat(F(1e30))):"]
+        lines += [
+            f"    u{j} = {_dot([f'splat(data[circuits_at + {j * n + k}])' for k in range(d)], [f'x{k}' for k in range(d)])}"
+        ]
+    lines += [*zero, "    squares = splat(F(0.0))", "    at = z_at", "    for i in range(length):"]
+    lines += [*_scores(n, shifted=False), "    if any_outside(squares, splat(F(0.0)), splat(F(1e4))):"]
     lines += [f"        {sums} = shifted_scores(data, z_at, e_at, length, {slopes})"]
-    lines += [f"    v{j} = splat(values[{j}])" for j in range(n)]
-    lines += [f"    c{j} = splat(F(0.0))" for j in range(n)]
+    lines += [f"    v{j} = splat(data[circuits_at + {n * n + j}])" for j in range(n)]
+    lines += ["    share = splat(F(1.0)) / total", *(f"    a{j} = a{j} * share" for j in range(n))]
+    lines += [f"    prediction = {_dots('v', 'a', n)}", *(f"    c{j} = splat(F(0.0))" for j in range(n))]
     lines += ["    at = z_at", "    for i in range(length):"]
     lines += [f"        z{j} = load(data, at + {16 * j})" for j in range(n)]
-    lines += [f"        t = load(data, e_at + 16 * i) * ({_dots('v', 'z', n)})"]
+    centred = _dots("v", "z", n).replace("dot(", "dot_minus(")[:-1] + ", prediction)"
+    lines += [f"        t = load(data, e_at + 16 * i) * {centred}"]
     lines += [f"        c{j} = fma(t, z{j}, c{j})" for j in range(n)]
-    lines += [f"        at += {16 * n}", "    share = splat(F(1.0)) / total"]
-    lines += [f"    a{j} = a{j} * share" for j in range(n)]
-    lines += [f"    prediction = {_dots('v', 'a', n)}"]
-    lines += [f"    store(data, out_at + {16 * j}, a{j})" for j in range(n)]
-    lines += [f"    store(data, out_at + {16 * (n + j)}, c{j} * share - prediction * a{j})" for j in range(n)]
+    lines += [f"        at += {16 * n}", *(f"    store(data, out_at + {16 * j}, a{j})" for j in range(n))]
+    lines += [f"    store(data, out_at + {16 * (n + j)}, c{j} * share)" for j in range(n)]
     return [*lines, "    return prediction"]
 
 
@@ -302,5 +315,7 @@ def source(d: int) -> str:
     n = d + 1
     header = _HEADER.format(d=d, n=n, parameters=3 * n * n + n)
     body = "\n".join([*_draw(d), *_DRAW_RAW.splitlines(), *_attend(d), *_collect(d)])
-    finish = _FINISH.format(merge_scale=repr(1.4426950408889634 / n**0.5), note_scale=repr(1 / n**0.5))
-    return header + body + "\n\n" + finish + _TRAIN
+    loops = _FINISH + _TRAIN
+    for name, value in (("merge_scale", 1.4426950408889634 / n**0.5), ("note_scale", 1 / n**0.5)):
+        loops = loops.replace("{" + name + "}", repr(value))
+    return header + body + "\n\n" + loops

@@ -73,6 +73,14 @@ def _not_negative(name: str, value: object) -> float:
     return number
 
 
+def _rates(value: float | Sequence[float], replicas: int) -> np.ndarray:
+    """One learning rate per replica, float64."""
+    rates = list(value) if np.ndim(value) == 1 else [value] * replicas
+    if len(rates) != replicas:
+        raise ValueError(f"learning_rate must be one number or {replicas}, one per replica; got {len(rates)}")
+    return np.array([_not_negative("learning_rate", rate) for rate in rates])
+
+
 def _array(name: str, value: object, shape: tuple[int, ...], dtypes: Sequence[type]) -> None:
     names = " or ".join(np.dtype(t).name for t in dtypes)
     if not isinstance(value, np.ndarray) or value.dtype not in [np.dtype(t) for t in dtypes]:
@@ -131,17 +139,8 @@ def check(
         for a, b in ((weights, first_moment), (weights, second_moment), (first_moment, second_moment))
     ):
         raise ValueError("weights, first_moment and second_moment must be three arrays; two of them share memory")
-    rates = (
-        np.broadcast_to(np.asarray(learning_rate, dtype=np.float64), len(ids))
-        if np.ndim(learning_rate) < 2 and (np.size(learning_rate) in (1, len(ids)))
-        else None
-    )
-    if rates is None or not np.isfinite(rates).all() or (rates < 0).any():
-        raise ValueError(
-            f"learning_rate must be a finite number >= 0, or {len(ids)} of them, one per replica; got {learning_rate!r}"
-        )
     checks.one_of("optimiser", optimiser, OPTIMISERS)
-    if not all(0 <= checks.finite_number("betas", beta) < 1 for beta in betas) or len(betas) != 2:
+    if np.shape(betas) != (2,) or not all(0 <= checks.finite_number("betas", beta) < 1 for beta in betas):
         raise ValueError(f"betas must be two numbers in [0, 1); got {betas!r}")
     marks = sorted({checks.whole_number("record", step, at_least=0) for step in record})
     if marks and not (first_step <= marks[0] and marks[-1] <= first_step + steps):
@@ -161,7 +160,7 @@ def check(
         noise_std=_not_negative("noise_std", noise_std),
         target_noise_std=_not_negative("target_noise_std", target_noise_std),
         optimiser=optimiser,
-        learning_rate=np.ascontiguousarray(rates),
+        learning_rate=_rates(learning_rate, len(ids)),
         betas=(float(betas[0]), float(betas[1])),
         eps=_not_negative("eps", eps),
         weight_decay=_not_negative("weight_decay", weight_decay),

@@ -1,0 +1,20 @@
+"""Starting points of small trainings."""
+
+import numpy as np
+
+
+def start(replicas: int, heads: int, d: int, *, run: int = 0, dtype=np.float64) -> list[np.ndarray]:
+    """Weights uniform on +-1/sqrt(n), rounded to float32 so that both precisions start at one point, and zero moments."""
+    n = d + 1
+    weights = np.random.default_rng(1000 + run).uniform(-1, 1, (replicas, heads, 3 * n * n + n)) / n**0.5
+    weights = weights.astype(np.float32).astype(dtype)
+    return [weights, np.zeros_like(weights), np.zeros_like(weights)]
+
+
+def setting(**changes) -> dict:
+    """Keyword arguments of `advance` with every noise different from 0 and from the others."""
+    chosen = {
+        "d": 5, "heads": 2, "length": 7, "batch": 16, "seed": 3 + 2**40, "streams": [4, 9], "first_step": 0, "steps": 50,
+        "beta_std": 0.8, "noise_std": 0.3, "target_noise_std": 0.1, "optimiser": "Adam", "learning_rate": 1e-3,
+    }  # fmt: skip
+    return chosen | changes

@@ -1,0 +1,131 @@
+"""Where generated code is kept, two processes at once, and life without numba."""
+
+import os
+import stat
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import pytest
+
+from attnlib.kernels import _build
+
+PROBE = """
+import math
+from numba import njit
+
+
+@njit(cache=True)
+def probe(x):
+    return math.sqrt(x) + 1.0
+"""
+
+RUN = """
+import json, sys
+from attnlib.kernels import _build
+made = _build.module("probe", sys.argv[1])
+value = made.probe(4.0)
+print(json.dumps([value, sum(made.probe.stats.cache_hits.values()), made.__file__]))
+"""
+
+
+def python(code: str, *arguments: str, **environment: str) -> subprocess.Popen:
+    return subprocess.Popen(
+        [sys.executable, "-c", code, *arguments], stdout=subprocess.PIPE, text=True, env=os.environ | environment
+    )
+
+
+def answer(process: subprocess.Popen) -> str:
+    out, _ = process.communicate()
+    assert process.returncode == 0
+    return out.strip()
+
+
+def test_two_processes_compile_at_once_and_a_third_loads(tmp_path: Path) -> None:
+    import json
+
+    both = [python(RUN, PROBE, ATTNLIB_CACHE=str(tmp_path)) for _ in range(2)]
+    for process in both:
+        assert json.loads(answer(process))[0] == 3.0
+    value, hits, file = json.loads(answer(python(RUN, PROBE, ATTNLIB_CACHE=str(tmp_path))))
+    assert (value, hits) == (3.0, 1)
+    assert Path(file).parent == tmp_path / "kernels"
+    assert list((tmp_path / "kernels").glob("*.partial")) == []
+    changed = json.loads(answer(python(RUN, PROBE.replace("+ 1.0", "+ 2.0"), ATTNLIB_CACHE=str(tmp_path))))
+    assert changed[:2] == [4.0, 0]
+    assert changed[2] != file
+
+
+def test_the_file_is_written_once(tmp_path: Path) -> None:
+    """Its time is part of the key of the machine code beside it."""
+    path = tmp_path / "made.py"
+    _build._write(path, "x = 1\n")
+    os.utime(path, (1e9, 1e9))
+    _build._write(path, "x = 1\n")
+    assert path.stat().st_mtime == 1e9
+    _build._write(path, "x = 2\n")
+    assert path.read_text() == "x = 2\n"
+
+
+def test_the_folder_is_the_named_one_or_the_users(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ATTNLIB_CACHE", str(tmp_path / "named"))
+    assert _build.cache_folder() == tmp_path / "named" / "kernels"
+    monkeypatch.delenv("ATTNLIB_CACHE")
+    monkeypatch.setattr(sys, "platform", "linux")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "users"))
+    folder = _build.cache_folder()
+    assert folder == tmp_path / "users" / "attnlib" / "kernels"
+    assert stat.S_IMODE(folder.stat().st_mode) == 0o700
+
+
+def test_a_folder_that_others_can_write_or_that_cannot_be_made_is_not_used(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(_build, "_temporary", [])
+    open_to_all = tmp_path / "open" / "kernels"
+    open_to_all.mkdir(parents=True)
+    open_to_all.chmod(0o777)
+    monkeypatch.setenv("ATTNLIB_CACHE", str(open_to_all.parent))
+    folder = _build.cache_folder()
+    assert folder.parent == Path(tempfile.gettempdir())
+    assert _build.cache_folder() == folder  # one for the whole process
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("ATTNLIB_CACHE", str(tmp_path / "file"))
+    assert _build.cache_folder() == folder
+    _build._temporary[0].cleanup()
+
+
+def test_without_numba_the_package_imports_and_says_what_to_install() -> None:
+    code = """
+import sys
+sys.modules["numba"] = None
+import attnlib.kernels
+assert "torch" not in sys.modules and "numpy" not in sys.modules
+assert not attnlib.kernels.is_available()
+import numpy as np
+from attnlib.kernels import in_context, prompt_stream, reference
+state = [np.zeros((1, 1, 14), dtype=np.float32) for _ in range(3)]
+try:
+    in_context.warm_up(1)
+except ImportError as error:
+    print(error)
+"""
+    assert answer(python(code)) == 'the compiled training loops need numba: pip install "attnlib[kernels]"'
+
+
+def test_numba_is_loaded_only_when_something_is_compiled() -> None:
+    code = """
+import sys
+from attnlib.kernels import in_context, is_available
+print(is_available(), "numba" in sys.modules)
+"""
+    assert answer(python(code)) == "True False"
+
+
+def test_a_source_that_fails_leaves_no_module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ATTNLIB_CACHE", str(tmp_path))
+    before = set(sys.modules)
+    with pytest.raises(ZeroDivisionError):
+        _build.module("broken", "1 / 0\n")
+    assert {name for name in set(sys.modules) - before if "broken" in name} == set()

@@ -1,0 +1,177 @@
+"""The compiled loop against the readable one in float64, step by step, and what it promises beyond it."""
+
+import math
+
+import numpy as np
+import pytest
+
+from attnlib.kernels import in_context, prompt_stream, reference
+from tests.kernels.starts import setting, start
+
+
+def both(chosen: dict, *, scale: float = 1.0):
+    """(state and record of the reference in float64, the same of the compiled loop) from one start."""
+    size = (len(chosen["streams"]), chosen["heads"], chosen["d"])
+    double, single = start(*size), start(*size, dtype=np.float32)
+    squares = 2 * (chosen["d"] + 1) ** 2
+    for state in (double, single):
+        state[0][..., :squares] *= scale
+    return (double, reference.advance(*double, **chosen)), (single, in_context.advance(*single, **chosen))
+
+
+@pytest.mark.parametrize(
+    "size",
+    [
+        {"heads": 1, "d": 5, "length": 7, "batch": 16, "streams": [4, 9]},
+        {"heads": 2, "d": 5, "length": 9, "batch": 37, "streams": [8, 8, 3]},
+        {"heads": 4, "d": 5, "length": 5, "batch": 128, "streams": [2]},
+        {"heads": 1, "d": 2, "length": 2, "batch": 37, "streams": [5, 5]},
+        {"heads": 2, "d": 2, "length": 13, "batch": 128, "streams": [1, 0]},
+        {"heads": 4, "d": 2, "length": 3, "batch": 16, "streams": [2**32 - 1]},
+    ],
+)
+@pytest.mark.parametrize("optimiser", ["SGD", "Adam", "AdamW"])
+def test_fifty_steps_are_those_of_the_reference(size: dict, optimiser: str) -> None:
+    chosen = setting(**size, optimiser=optimiser, weight_decay=0.1, first_step=3, record=[3, 20, 53])
+    chosen["learning_rate"] = [2e-3 / (1 + replica) for replica in range(len(size["streams"]))]
+    (exact, expected), (found, seen) = both(chosen)
+    for one, other in zip(exact, found, strict=True):
+        assert abs(one - other).max() < 1e-5
+    np.testing.assert_allclose(seen.losses, expected.losses, rtol=1e-5, atol=1e-5)
+    np.testing.assert_allclose(seen.key_query, expected.key_query, atol=1e-5)
+    np.testing.assert_allclose(seen.output_value, expected.output_value, atol=1e-5)
+    assert seen.steps.tolist() == [3, 20, 53]
+    begin = start(len(size["streams"]), size["heads"], size["d"])[0]
+    assert abs(exact[0] - begin).max() > 1e-3  # far more than what the comparison forgives
+
+
+def test_one_token_is_attended_to_whatever_its_score() -> None:
+    """W_Q and W_K have no gradient then, only its rounding, which Adam makes into steps: they are not compared."""
+    chosen = setting(length=1, batch=37, streams=[5, 8])
+    (exact, expected), (found, seen) = both(chosen)
+    assert abs(exact[0] - found[0])[..., 2 * 36 :].max() < 1e-5
+    np.testing.assert_allclose(seen.losses, expected.losses, rtol=1e-5, atol=1e-5)
+
+
+def test_other_betas_and_eps_are_used() -> None:
+    chosen = setting(betas=(0.7, 0.95), eps=1e-3, learning_rate=1e-2)
+    (exact, _), (found, _) = both(chosen)
+    for one, other in zip(exact, found, strict=True):
+        assert abs(one - other).max() < 2e-5
+
+
+@pytest.mark.parametrize("scale", [2.0, 4.0, 8.0, 16.0, 40.0])
+def test_large_scores_neither_overflow_nor_lose_the_softmax(scale: float) -> None:
+    """Adam's first moment after one step is a tenth of the gradient. Scores reach thousands; exp2 ends at 128."""
+    chosen = setting(heads=3, length=40, batch=37, streams=[4, 4, 9], steps=1, learning_rate=1e-9)
+    (exact, expected), (found, seen) = both(chosen, scale=scale)
+    np.testing.assert_allclose(seen.losses, expected.losses, rtol=1e-4)
+    for part in (1, 2):
+        assert abs(found[part] - exact[part]).max() < 2e-4 * abs(exact[part]).max()
+    context, query, _ = reference.prompts(
+        reference.check(*start(3, 3, 5), dtypes=(np.float64,), betas=(0.9, 0.999), eps=0, weight_decay=0, record=(), **chosen),
+        0, 1, np.array([4, 9]),
+    )  # fmt: skip
+    scores = np.einsum("blk,hkj,bj->hbl", context[0, 0], expected_circuits(scale)[..., :5], query[0, 0])
+    assert (abs(scores).max() > 90) == (scale >= 8), "some of the scales must be beyond what exp2 can do unaided"
+
+
+def expected_circuits(scale: float) -> np.ndarray:
+    """M of the first replica's heads."""
+    weights = start(3, 3, 5)[0][0]
+    query, key = (weights[:, i : i + 36].reshape(3, 6, 6) * scale for i in (0, 36))
+    return key.swapaxes(1, 2) @ query / math.sqrt(6)
+
+
+@pytest.mark.parametrize("streams", [[6], [6, 6], [6, 7, 6]])
+def test_two_calls_end_where_one_does(streams: list[int]) -> None:
+    size = (len(streams), 2, 5)
+    once, twice = start(*size, dtype=np.float32), start(*size, dtype=np.float32)
+    base = setting(streams=streams, batch=37, weight_decay=0.01)
+    whole = in_context.advance(*once, **(base | {"steps": 31, "record": [0, 12, 31]}))
+    first = in_context.advance(*twice, **(base | {"steps": 12, "record": [0]}))
+    second = in_context.advance(*twice, **(base | {"first_step": 12, "steps": 19, "record": [12, 31]}))
+    for one, other in zip(once, twice, strict=True):
+        assert np.array_equal(one, other)
+    for name in ("losses", "key_query", "output_value"):
+        parts = np.concatenate((getattr(first, name), getattr(second, name)), axis=1)
+        assert np.array_equal(getattr(whole, name), parts), name
+
+
+def test_neither_threads_nor_company_change_a_replica() -> None:
+    streams, rates = [6, 7, 6, 6, 8], [1e-3, 2e-3, 3e-3, 4e-3, 5e-3]
+    base = setting(batch=37, record=[50])
+    together, threaded = (start(5, 2, 5, dtype=np.float32) for _ in range(2))
+    seen = in_context.advance(*together, **(base | {"streams": streams, "learning_rate": rates}))
+    again = in_context.advance(*threaded, **(base | {"streams": streams, "learning_rate": rates}), threads=4)
+    assert np.array_equal(seen.losses, again.losses)
+    assert np.array_equal(seen.key_query, again.key_query)
+    for one, other in zip(together, threaded, strict=True):
+        assert np.array_equal(one, other)
+    for replica, (stream, rate) in enumerate(zip(streams, rates, strict=True)):
+        alone = [array[replica : replica + 1].copy() for array in start(5, 2, 5, dtype=np.float32)]
+        single = in_context.advance(*alone, **(base | {"streams": [stream], "learning_rate": rate}))
+        assert np.array_equal(alone[0][0], together[0][replica])
+        assert np.array_equal(single.losses[0], seen.losses[replica])
+
+
+def test_no_steps_change_nothing_and_still_record() -> None:
+    state = start(2, 2, 5, dtype=np.float32)
+    seen = in_context.advance(*state, **setting(steps=0, record=[0]))
+    assert np.array_equal(state[0], start(2, 2, 5, dtype=np.float32)[0])
+    assert seen.losses.shape == (2, 0)
+    assert abs(seen.key_query[:, 0] - reference.circuits(start(2, 2, 5)[0], 6)[0]).max() < 1e-6
+
+
+def test_normals_are_those_of_the_definition() -> None:
+    for d, length in ((5, 9), (2, 4)):
+        found = in_context.normals(3 + 2**40, [0, 7], 5, 20, 37, d=d, length=length)
+        exact = prompt_stream.normals(3 + 2**40, [0, 7], 5, 20, 37, prompt_stream.normals_per_prompt(d, length))
+        assert found.shape == exact.shape
+        radius = np.hypot(exact[..., 0::2], exact[..., 1::2]).repeat(2, axis=-1)
+        off = abs(found - exact)
+        assert off[radius > 0.1].max() < 1e-6
+        assert off.max() < 1e-4
+
+
+@pytest.mark.parametrize(
+    ("name", "low", "high", "exact", "largest"),
+    [
+        ("_EXP2", -0.5, 0.5, lambda f: 2**f, 2e-7),
+        ("_LOG", 0.5**0.5 - 1, 2**0.5 - 1, lambda g: -np.log1p(g) / g, 2e-7),
+        ("_COS", 0.0, 1.0, lambda t: np.cos(np.pi / 4 * np.sqrt(t)), 1e-7),
+        ("_SIN", 0.0, 1.0, lambda t: np.sin(np.pi / 4 * np.sqrt(t)) / np.sqrt(t), 1e-7),
+    ],
+)
+def test_a_polynomial_is_as_exact_as_float32(name: str, low: float, high: float, exact, largest: float) -> None:
+    from attnlib.kernels import _simd_functions  # needs numba
+
+    points = np.linspace(low, high, 10_000)[1:]
+    values = np.polynomial.Polynomial(getattr(_simd_functions, name))(points)
+    assert abs(values / exact(points) - 1).max() < largest
+
+
+def test_a_training_that_diverges_shows_in_its_losses() -> None:
+    state = start(2, 2, 5, dtype=np.float32)
+    seen = in_context.advance(*state, **setting(optimiser="SGD", learning_rate=[1e-3, 1e6]))
+    assert np.isfinite(seen.losses[0]).all()
+    first = int(np.argmin(np.isfinite(seen.losses[1])))
+    assert 0 < first < 10
+    assert not np.isfinite(seen.losses[1, first:]).any()
+
+
+@pytest.mark.parametrize("place", [5, 40, 80, 110], ids=["W_Q, empty column", "W_K", "W_V", "W_O"])
+def test_one_broken_weight_shows_at_once(place: int) -> None:
+    for broken in (np.nan, np.inf):
+        state = start(2, 2, 5, dtype=np.float32)
+        state[0][1, 1, place] = broken
+        seen = in_context.advance(*state, **setting(steps=2))
+        assert np.isfinite(seen.losses[0]).all()
+        assert not np.isfinite(seen.losses[1]).any()
+
+
+def test_the_querys_empty_column_is_never_moved() -> None:
+    state = start(2, 2, 5, dtype=np.float32)
+    before = state[0][..., :36].reshape(2, 2, 6, 6).copy()
+    in_context.advance(*state, **setting(steps=10, learning_rate=0.1))
+    assert np.array_equal(before[..., 5], state[0][..., :36].reshape(2, 2, 6, 6)[..., 5])
