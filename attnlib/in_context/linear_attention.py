@@ -1,25 +1,34 @@
 r"""Linear attention, the same heads without the softmax: what they learn, and what becomes of it at other prompt lengths.
 
-$$ \hat y = \sum_hV_h\,ZZ^\top M_hz_q \quad\text{("raw")}\qquad\text{or}\qquad \hat y = \tfrac1L\sum_hV_h\,ZZ^\top M_hz_q\quad\text{("1/L")} $$
+$$ \hat y_{\mathrm{raw}} = \sum_hV_h\,ZZ^\top M_hz_q, \qquad \hat y_{1/L} = \tfrac1L\,\hat y_{\mathrm{raw}} $$
 
 At the length of training $L_0$ the two are one family of functions: weights of the first are those of the second over $L_0$ (`as_raw`).
-Its optimum is one preconditioned step, $\Gamma=\sum_h\mu_hM_h^{\top}$ restricted to the covariates equal to
-$[(1+\tfrac1{L_0})\Sigma+\tfrac{\operatorname{tr}\Sigma+s_2}{L_0}I]^{-1}$; isotropic: $\eta^*=1/(1+(d+1+s_2)/L_0)$. At another length
+The 1/L form at its best is one preconditioned step, $\tfrac1Lx_q^\top\Gamma\sum_iy_ix_i$ with
+$\Gamma=[(1+\tfrac1{L_0})\Sigma+\tfrac{\operatorname{tr}\Sigma+s_2}{L_0}I]^{-1}$; isotropic: $\eta^*=1/(1+(d+1+s_2)/L_0)$. At another length
 the raw sum acts with the step $\eta^*L/L_0$, the mean with $\eta^*$. Source: the comparison is the abstract's, the formulas are derived
 in the theory chapter of Part III. Circuits are those of `circuits`; everything is float64.
 """
 
 from __future__ import annotations
 
+import numpy as np
 import torch
 
 from attnlib import checks
 from attnlib.in_context.circuits import Circuits
-from attnlib.in_context.closed_form import best_preconditioner
+from attnlib.in_context.closed_form import best_preconditioner, preconditioned_gd_risk
+from attnlib.in_context.estimators import preconditioned_step
 from attnlib.in_context.law import Prompts, RegressionLaw
 from attnlib.randomness import stream
 
-__all__ = ["as_raw", "optimal_linear_circuits", "predict_linear", "preconditioner_of", "train_linear_attention"]
+__all__ = [
+    "as_raw",
+    "linear_risks",
+    "optimal_linear_circuits",
+    "preconditioner_of",
+    "predict_linear",
+    "train_linear_attention",
+]
 
 
 def predict_linear(circuits: Circuits, prompts: Prompts, *, normalised: bool) -> torch.Tensor:
@@ -35,8 +44,16 @@ def predict_linear(circuits: Circuits, prompts: Prompts, *, normalised: bool) ->
 
 
 def preconditioner_of(circuits: Circuits) -> torch.Tensor:
-    r"""$\Gamma=\sum_h\mu_h(M_h)_{1..d,1..d}^\top$, (..., d, d): the part of linear attention that is a step, $x_q^\top\Gamma\sum_iy_ix_i$."""
-    return torch.einsum("...h,...hij->...ji", circuits.mu, circuits.covariate_block)
+    r"""$\Gamma$, (..., d, d): all of linear attention that is a step, $x_q^\top\Gamma\sum_iy_ix_i$.
+
+    $$ \Gamma = \sum_h\big(\mu_h\,(M_h)_{1..d,1..d}^\top + m_h\,v_h^\top\big),\qquad
+       m_h = (M_h)_{d+1,1..d},\quad v_h = (V_h)_{1..d} $$
+
+    $ZZ^\top$ holds $\sum_iy_ix_i$ twice, so a head has two ways to it; the second one has rank one. What is left of the prediction is even
+    in the labels.
+    """
+    through_block = torch.einsum("...h,...hij->...ji", circuits.mu, circuits.covariate_block)
+    return through_block + torch.einsum("...hi,...hj->...ij", circuits.label_row, circuits.output_rest)
 
 
 def optimal_linear_circuits(law: RegressionLaw) -> Circuits:
@@ -55,22 +72,44 @@ def as_raw(circuits: Circuits, length: int) -> Circuits:
     return Circuits(circuits.key_query, circuits.output_value / length)
 
 
+def linear_risks(
+    circuits: Circuits, law: RegressionLaw, length: int, *, prompts: int = 4000, seed: int = 0
+) -> torch.Tensor:
+    """Risks at `length` of circuits (R, H, ...) of the 1/L form trained at the law's length, read as raw and as 1/L: (2, R).
+
+    Closed form for the step that the circuits hold (`preconditioner_of`), plus the mean over prompts of the squared error of the whole
+    circuits minus that of the step: what chance is left in comes from entries that training drives to zero. Stream (seed, "search", piece).
+    """
+    here, gamma = law.with_length(length), preconditioner_of(circuits)
+    scales = torch.tensor([length / law.length, 1.0], dtype=torch.float64)[:, None]  # raw, 1/L
+    exact = preconditioned_gd_risk(here, (scales[..., None, None] * gamma).numpy())
+    added, size = torch.zeros(2, len(gamma), dtype=torch.float64), max(1, 20_000 // length)
+    for piece, first in enumerate(range(0, prompts, size)):
+        part = here.draw(min(size, prompts - first), seed, run=piece, role="search")
+        whole, step = predict_linear(circuits, part, normalised=True), preconditioned_step(part, gamma)
+        for row, scale in enumerate(scales[:, 0]):
+            goal = part.clean_target
+            added[row] += ((scale * whole - goal).square() - (scale * step - goal).square()).sum(-1)
+    return torch.as_tensor(exact) + added / prompts
+
+
 def train_linear_attention(
     law: RegressionLaw,
     *,
     heads: int = 1,
-    steps: int = 800,
+    steps: int = 500,
     batch: int = 128,
     learning_rate: float = 0.03,
     runs: int = 5,
     seed: int = 0,
 ) -> Circuits:
-    """Train linear attention of the 1/L form from a random start: circuits (runs, heads, ...).
+    """Train linear attention of the 1/L form: circuits (runs, heads, ...).
 
     Adam on M and V themselves, all their entries free but for the column of M without effect; squared error on fresh prompts of the law at
-    every step; the learning rate falls linearly to 0, so that what is left of the noise of the last batches is small. Each run has its own
-    start and prompts. (For the raw form nothing else is to be trained: dividing M and V by the root of L, and the learning rate with them,
-    gives Adam the same path. `as_raw` translates.)
+    every step; the learning rate falls linearly to 0, so that little is left of the noise of the last batches. Each run has its own prompts
+    and its own start: a small step of the right sign in a random covariate block, zero in the label row and the rest of V. (From wholly
+    random starts some runs stay for long where one of the two ways of `preconditioner_of` blocks the other.) For the raw form nothing else
+    is to be trained: dividing M, V and the learning rate by the root of L gives Adam the same path; see `as_raw`.
 
     Raises ValueError for a bad argument before any work.
     """
@@ -78,11 +117,12 @@ def train_linear_attention(
         checks.whole_number(name, value, at_least=1)
     checks.positive_number("learning_rate", learning_rate)
     n, d = law.d + 1, law.d
-    starts = [stream(seed, "start", run) for run in range(runs)]
-    free = torch.tensor([[draw.uniform(-0.3, 0.3, n + 1) for _ in range(heads * n)] for draw in starts])
-    free = free.reshape(runs, heads, n, n + 1)
-    matrix = free[..., :d].clone().requires_grad_(True)
-    value = free[..., :, n].clone().requires_grad_(True)
+    free = [stream(seed, "start", run).uniform(-0.2, 0.2, (heads, d * d + 1)) for run in range(runs)]
+    free = torch.as_tensor(np.stack(free))
+    matrix, value = (torch.zeros(runs, heads, n, *shape, dtype=torch.float64) for shape in ((d,), ()))
+    value[..., d] = free[..., -1] + 0.3 * free[..., -1].sign()
+    matrix[..., :d, :] = free[..., :-1].unflatten(-1, (d, d)) + value[..., d, None, None] * torch.eye(d)
+    matrix.requires_grad_(True), value.requires_grad_(True)
     optimiser = torch.optim.Adam([matrix, value], lr=learning_rate)
     data = [stream(seed, "batches", run) for run in range(runs)]
     for step in range(steps):

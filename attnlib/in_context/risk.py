@@ -7,7 +7,8 @@ covariates,
 $$ E\big[(\hat y-\langle x_q,\beta\rangle)^2\,\big|\,X,x_q\big] = s_\beta^2\big(|X^\top c-x_q|^2+s_2|c|^2\big)+u^2 . $$
 
 Trained heads look at labels a little. The rest is the squared error of the model minus that of the same model with those rows set
-to zero, on the same prompt: unbiased for any circuits, and small where the rows are. What remains of chance is regressed on
+to zero, on the same prompt and on its mirror image (all labels with the other sign): unbiased for any circuits, and small where the
+rows are. What remains of chance is regressed on
 quantities of the prompt whose means are known in closed form (isotropic covariates). Source: derived in the theory chapter of Part III.
 """
 
@@ -73,15 +74,18 @@ def _risk_per_prompt(circuits: Circuits, law: RegressionLaw, prompts: Prompts) -
     blind[..., d, :] = 0
     unlabelled = Circuits(blind, V)
     p = attention(unlabelled, prompts)
-    c = torch.einsum("...h,...hbl->...bl", V[..., d], p)
+    c = (V[..., d, None, None] * p).sum(-3)
     seen = torch.einsum("bld,...bl->...bd", prompts.x, c)
     residual = (seen - prompts.query).square().sum(-1) + law.noise_variance * c.square().sum(-1)
-    written = torch.einsum("...hi,bli,...hbl->...b", V[..., :d], prompts.x, p)
+    mean = torch.einsum("...hbl,bli->...hbi", p, prompts.x)
+    written = (mean * V[..., None, :d]).sum((-3, -1))
     values = law.beta_std**2 * residual + written.square()
     if circuits.label_row.any():
-        target = prompts.clean_target
-        without = (c * prompts.y).sum(-1) + written - target
-        values = values + (predict(circuits, prompts) - target).square() - without.square()
+        labelled = (c * prompts.y).sum(-1) - prompts.clean_target
+        for sign in (1, -1):  # all labels and the target with the other sign are as likely
+            mirrored = Prompts(prompts.x, sign * prompts.y, prompts.query, sign * prompts.target, sign * prompts.beta)
+            error, without = predict(circuits, mirrored) - mirrored.clean_target, sign * labelled + written
+            values = values + (error.square() - without.square()) / 2
     return values
 
 

@@ -146,6 +146,8 @@ def test_runs_can_be_cut_anywhere(engine: str) -> None:
 @pytest.mark.parametrize("engine", ENGINES)
 def test_shared_data_and_own_rates(engine: str) -> None:
     """With one stream and one start the runs differ by their learning rates only; without a rate they would be equal."""
+    assert SMALL.replace(runs=3, first_run=4).streams.tolist() == [4, 5, 6]
+    assert SMALL.replace(runs=3, first_run=4, shared_data=True).streams.tolist() == [4, 4, 4]
     e = SMALL.replace(runs=2, shared_data=True, learning_rate=(0.01, 0.003))
     both = train(e, engine=engine)
     single = train(e.replace(runs=1, learning_rate=0.01), engine=engine)

@@ -1,0 +1,218 @@
+"""Error against length: against plain squared errors, exact cases, standard errors, streams; the size of the off-pattern entries."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+
+from attnlib.in_context import closed_form
+from attnlib.in_context import length_study as module
+from attnlib.in_context.circuits import Circuits, attention, predict, two_number_circuits
+from attnlib.in_context.estimators import conditional_risk, kernel_estimator, kernel_weights
+from attnlib.in_context.law import Prompts, RegressionLaw, toeplitz_covariance
+from attnlib.in_context.length_study import crossing, length_study, off_pattern, off_pattern_parts
+
+LAW = RegressionLaw(3, 12, 0.3)
+OMEGA = torch.tensor([[0.2, -0.25], [0.5, 0.4]], dtype=torch.float64)
+MU = torch.tensor([[2.0, -1.8], [0.9, 0.6]], dtype=torch.float64)
+
+
+def noisy_circuits(scale: float, seed: int = 0, d: int = 3) -> Circuits:
+    """The two models above with every entry of both circuits moved; the query column, which has no effect, moved a lot.
+
+    What is written of covariates is along the label rows, so that the two do not happen to be uncorrelated.
+    """
+    rng = np.random.default_rng(seed)
+    exact = two_number_circuits(OMEGA, MU, d)
+    M = exact.key_query + scale * torch.as_tensor(rng.standard_normal(exact.key_query.shape))
+    M[..., d] += 3.0
+    V = exact.output_value + 0.3 * scale * torch.as_tensor(rng.standard_normal(exact.output_value.shape))
+    V[..., :d] += (MU * OMEGA.sign())[..., None] * M[..., d, :d]
+    return Circuits(M, V)
+
+
+@pytest.mark.parametrize("convention", ["notebook", "repository"])
+def test_model_is_its_mean_squared_error(convention: str) -> None:
+    """Far from the pattern, both conventions: 60 000 other prompts, the merged model as it is, clean targets."""
+    law = RegressionLaw(3, 12, 0.3, convention)
+    circuits = noisy_circuits(0.15)
+    study = length_study(law, circuits, (4, 12), prompts=6000)
+    for k, length in enumerate((4, 12)):
+        prompts = law.with_length(length).draw(60_000, 11)
+        errors = (predict(circuits, prompts) - prompts.clean_target).square()
+        gap = (study.model.risk[k] - errors.mean(-1)).abs()
+        assert (gap < 5 * torch.hypot(errors.std(-1) / math.sqrt(60_000), study.model.error[k])).all()
+        assert (errors.std(-1) / math.sqrt(60_000) < 0.02 * errors.mean(-1)).all()
+
+
+def test_labels_are_used_with_both_signs() -> None:
+    """Per prompt, by the merged model on the prompt and on its mirror image, and by the exact mean over the mirror pair's labels."""
+    circuits, prompts = noisy_circuits(0.2), LAW.draw(9, 1)
+    mirror = Prompts(prompts.x, -prompts.y, prompts.query, -prompts.target, -prompts.beta)
+    blind = Circuits(circuits.key_query.clone(), circuits.output_value)
+    blind.key_query[..., 3, :] = 0
+    found = off_pattern(circuits, prompts, LAW)
+    change = sum(
+        (predict(circuits, p) - p.clean_target).square() - (predict(blind, p) - p.clean_target).square()
+        for p in (prompts, mirror)
+    )
+    p = attention(blind, prompts)
+    c = torch.einsum("rh,rhbl->rbl", circuits.mu, p)
+    written = torch.einsum("rhi,rhbl,bli->rb", circuits.output_rest, p, prompts.x)
+    kernel = conditional_risk(kernel_weights(prompts, circuits.omega, circuits.mu), prompts, LAW)
+    torch.testing.assert_close(found.risk, conditional_risk(c, prompts, LAW, offset=written) + change / 2 - kernel)
+    difference = predict(circuits, prompts) - kernel_estimator(prompts, circuits.omega, circuits.mu)
+    torch.testing.assert_close(found.shift, difference)
+
+
+def test_kernel_is_the_estimators_mean_squared_error() -> None:
+    study = length_study(LAW, two_number_circuits(OMEGA, MU, 3), (12,), prompts=4000)
+    prompts = LAW.draw(60_000, 11)
+    errors = (kernel_estimator(prompts, OMEGA, MU) - prompts.clean_target).square()
+    assert ((study.kernel.risk[0] - errors.mean(-1)).abs() < 5 * errors.std(-1) / math.sqrt(60_000)).all()
+    assert (study.kernel.error[0] < errors.std(-1) / math.sqrt(60_000)).all()
+
+
+def test_nothing_is_off_pattern_in_two_numbers() -> None:
+    """Also when the column without effect is large."""
+    circuits = two_number_circuits(OMEGA, MU, 3)
+    circuits.key_query[..., 3] = 5.0
+    study = length_study(LAW, circuits, (5, 12), prompts=100)
+    for curve in (study.off_pattern, study.shift):
+        assert curve.risk.abs().max() < 1e-12
+    assert off_pattern_parts(circuits, LAW).abs().max() < 1e-20
+
+
+def test_references_are_sampled_closed_forms() -> None:
+    for law in (LAW, RegressionLaw(3, 12, 0.6, "repository")):
+        study = length_study(law, two_number_circuits(OMEGA, MU, 3), (2, 12, 30), prompts=6000, seed=1)
+        for k, length in enumerate((2, 12, 30)):
+            here = law.with_length(length)
+            exact = {
+                "gd1": closed_form.gd_risk(here, 1.0),
+                "gd_optimal": closed_form.gd_optimal_risk(here),
+                "debiased": closed_form.debiased_gd_optimal_risk(here),
+            }
+            for name, value in exact.items():
+                curve = getattr(study, name)
+                assert abs(curve.risk[k, 0] - value) < 5 * curve.error[k, 0]
+                assert curve.error[k, 0] < 0.04 * value
+            ceiling = closed_form.bayes_risk_leading_order(here)
+            assert closed_form.bayes_risk_lower_bound(here) < study.bayes.risk[k, 0] < ceiling
+
+
+def test_standard_errors_are_those_of_repetitions() -> None:
+    """Twelve seeds: the spread of every curve against its own standard error; the ratio's 99.9 % interval for 11 degrees of freedom."""
+    studies = [length_study(LAW, noisy_circuits(0.1), (12,), prompts=400, seed=seed) for seed in range(12)]
+    for name in ("kernel", "off_pattern", "shift", "gd1", "debiased", "bayes"):
+        risks = torch.stack([getattr(study, name).risk[0, 0] for study in studies])
+        claimed = torch.stack([getattr(study, name).error[0, 0] for study in studies]).square().mean().sqrt()
+        assert 0.3 < risks.std() / claimed < 1.75, name
+
+
+def test_pieces_change_no_number(monkeypatch) -> None:
+    whole = length_study(LAW, noisy_circuits(0.1), (7,), prompts=100)
+    monkeypatch.setattr(module, "_PIECE", 7 * 4 * 30)  # thirty prompts at a time
+    pieces = length_study(LAW, noisy_circuits(0.1), (7,), prompts=100)
+    for name in ("model", "shift", "gd1", "bayes"):
+        torch.testing.assert_close(getattr(whole, name).risk, getattr(pieces, name).risk)
+
+
+@pytest.mark.parametrize("convention", ["notebook", "repository"])
+def test_parts_are_mean_squares_of_the_leading_order(convention: str) -> None:
+    """Without attention: centred sums of 100 000 prompts of four examples, much noise, entries of all kinds, within 5 standard errors."""
+    law, circuits = RegressionLaw(3, 4, 0.8, convention), noisy_circuits(0.2)[:1]
+    prompts = law.draw(100_000, 4)
+    (M,), (mu,), (v,) = circuits.covariate_block, circuits.mu, circuits.output_rest
+    rows, eta = circuits.label_row[0], circuits.effective_step[0]
+    x, y, q = (values.numpy() for values in (prompts.x, prompts.y, prompts.query))
+    centred, labels = x - x.mean(1, keepdims=True), y - y.mean(1, keepdims=True)
+    block, label, output = (np.zeros(len(y)) for _ in range(3))
+    for h in range(2):
+        moved = mu[h].item() * M[h].numpy().T + np.outer(rows[h], v[h])
+        block += np.einsum("bi,ij,blj,bl->b", q, moved, centred, labels) / 4
+        label += mu[h].item() * (q @ rows[h].numpy()) * np.mean(labels**2, 1)
+        output += x.mean(1) @ v[h].numpy()
+        output += np.einsum("i,bli,blj,jk,bk->b", v[h], centred, centred, M[h], q) / 4
+    block -= eta.item() * np.einsum("bi,bli,bl->b", q, centred, labels) / 4
+    found = off_pattern_parts(circuits, law)[0].numpy()
+    for values, wanted in ((block**2, found[0]), ((label + output) ** 2, found[1] + found[2])):
+        assert abs(values.mean() - wanted) < 5 * values.std() / math.sqrt(len(y))
+        assert values.std() / math.sqrt(len(y)) < 0.02 * wanted
+    gap = (label**2 - output**2).mean() - (found[1] - found[2])
+    assert abs(gap) < 5 * (label**2 - output**2).std() / math.sqrt(len(y))
+
+
+def test_small_entries_add_what_is_computed_from_them() -> None:
+    """Faint heads (omega 0.02) with entries of one kind moved at a time: mean square of the shift, and the risk, at two lengths."""
+    omega, mu, d = torch.tensor([[0.02, -0.02]]).double(), torch.tensor([[20.0, -20.0]]).double(), 3
+    rng = np.random.default_rng(3)
+    for kind in range(3):
+        M, V = (values.clone() for values in vars(two_number_circuits(omega, mu, d)).values())
+        if kind == 0:
+            M[..., :d, :d] += 0.004 * torch.as_tensor(rng.standard_normal((1, 2, d, d)))
+            M[..., :d, :d] -= ((M.diagonal(dim1=-2, dim2=-1)[..., :d].mean(-1) - omega)[..., None, None]) * torch.eye(d)
+        if kind == 1:
+            M[..., d, :d] = 0.002 * torch.as_tensor(rng.standard_normal((1, 2, d)))
+        if kind == 2:
+            V[..., :d] = 0.5 * torch.as_tensor(rng.standard_normal((1, 2, d)))
+        circuits = Circuits(M, V)
+        for length in (6, 40):
+            law = RegressionLaw(d, length, 0.4)
+            parts = off_pattern_parts(circuits, law)[0]
+            assert (parts[torch.arange(3) != kind] < 0.05 * parts[kind]).all()
+            found = off_pattern(circuits, law.draw(20_000, 2), law)
+            for values in (found.shift.square(), found.risk):
+                gap = abs(values.mean() - parts.sum())
+                assert gap < 5 * values.std() / math.sqrt(20_000) + 0.05 * parts.sum(), (kind, length)
+            assert found.shift.square().std() / math.sqrt(20_000) < 0.06 * parts.sum()
+
+
+def test_crossing() -> None:
+    lengths = np.array([10, 20, 40, 80])
+    assert crossing(lengths, np.array([0.5, 0.8, 1.2, 2.0])) == pytest.approx(math.sqrt(20 * 40))
+    assert crossing(lengths, np.array([0.5, 0.9, 1.3, 0.5])) == pytest.approx(20 * 2**0.25)
+    assert math.isnan(crossing(lengths, np.array([0.5, 0.6, 0.7, 0.8])))
+    assert math.isnan(crossing(lengths, np.array([1.5, 1.6, 1.7, 1.8])))
+
+
+def test_crossings_and_floor_of_a_faint_pair() -> None:
+    """omega = +-0.01, eta = 0.9: the centred step itself. d = 3 noiseless: 3 (1 - 1.8 f + 0.81 f (L + 3) / L) = 12 / L, floor 0.03."""
+    omega = torch.tensor([[0.01, -0.01]], dtype=torch.float64)
+    circuits = two_number_circuits(omega, 45.0 * omega.sign(), 3)
+    study = length_study(RegressionLaw(3, 12, 0.0), circuits, (40, 60, 80, 100, 130), prompts=400)
+    grid = np.arange(40, 130, 0.01)
+    f = (grid - 1) / grid
+    risk = 3 * (1 - 1.8 * f + 0.81 * f * (grid + 3) / grid)
+    wanted = grid[np.argmax(risk > 12 / grid)]
+    assert study.crossings()[0] == pytest.approx(wanted, rel=0.01)
+    assert study.floor[0] == pytest.approx(3 * 0.1**2)
+
+
+def test_standard_error_of_a_mean_over_runs_keeps_the_prompts_share() -> None:
+    curve = module.Curve(torch.tensor([[1.0, 2.0, 3.0, 6.0]]).double(), torch.full((1, 4), 0.5).double())
+    assert curve.mean[0] == 3.0
+    assert curve.standard_error[0] == pytest.approx(math.hypot(math.sqrt(14 / 3) / 2, 0.5))
+
+
+@pytest.mark.parametrize(("arguments", "words"), [
+    ({"prompts": 99}, "prompts must be a whole number >= 100; got 99"),
+    ({"lengths": (4, 0)}, "lengths must be a whole number >= 1; got 0"),
+    ({"lengths": ()}, "lengths must hold at least one length; got none"),
+    ({"seed": -1}, "seed must be"),
+    ({"circuits": two_number_circuits(OMEGA, MU, 4)}, r"circuits must have an output_value of shape \(runs, heads, 4\); got \(2, 2, 5\)"),
+    ({"circuits": two_number_circuits(OMEGA[0], MU[0], 3)}, r"of shape \(runs, heads, 4\); got \(2, 4\)"),
+    ({"law": RegressionLaw(3, 12, covariance=toeplitz_covariance(3, 0.5))}, "law must be isotropic"),
+])  # fmt: skip
+def test_refuses(arguments: dict, words: str) -> None:
+    call = {"law": LAW, "circuits": two_number_circuits(OMEGA, MU, 3), "lengths": (12,), "prompts": 100} | arguments
+    with pytest.raises(ValueError, match=words):
+        length_study(**call)
+
+
+def test_index_of_a_length() -> None:
+    study = length_study(LAW, two_number_circuits(OMEGA, MU, 3), (5, 12), prompts=100)
+    assert study.index(12) == 1
+    with pytest.raises(ValueError, match="length must be one of 5, 12; got 13"):
+        study.index(13)
