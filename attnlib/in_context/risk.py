@@ -24,7 +24,7 @@ from attnlib.in_context.law import Prompts, RegressionLaw
 
 __all__ = ["risk_of", "risk_per_prompt"]
 
-_CHUNK_NUMBERS = 4_000_000  # float64 numbers in the largest array of a chunk: 32 MB
+_CHUNK_NUMBERS = 1_000_000  # float64 numbers in the largest array of a chunk: 8 MB
 
 
 def risk_of(

@@ -5,7 +5,7 @@ are told apart by the imbalance
 
 $$ b = \frac{|\sum_h\mu_h|}{\sum_h|\mu_h|}\in[0,1], $$
 
-near 0 at the first, 1 at the second; a run is *trapped* if $b>1/2$. Every start has its own data: the share of trapped runs is a
+near 0 at the first, 1 at the second; a run is *trapped* if $b>0.9$. Every start has its own data: the share of trapped runs is a
 binomial proportion, and its interval is Wilson's. Source: measured here; the same-sign minimum of the approximate loss is derived in
 the theory chapter of Part III.
 
@@ -37,15 +37,15 @@ __all__ = [
 ]  # fmt: skip
 
 STORED = Path(__file__).parent / "tables" / "trap.npz"
-_LIMIT = 0.5  # imbalance above which a run is trapped
+_LIMIT = 0.9  # imbalance above which a run is trapped; between this and 0, a run is on its way out
 _PIECE = 5  # runs between two writes of the table
 
 # name -> what is trained; "long" is filled with the first trapped runs of "2"
 PLAN: Mapping[str, Experiment] = {
-    "2": Experiment(heads=2, steps=30_000, runs=400, records=24),
-    "3": Experiment(heads=3, steps=30_000, runs=150, records=24),
-    "4": Experiment(heads=4, steps=30_000, runs=150, records=24),
-    "long": Experiment(heads=2, steps=500_001, runs=12, records=40),
+    "2": Experiment(heads=2, steps=30_000, runs=300, records=24),
+    "3": Experiment(heads=3, steps=20_000, runs=100, records=24),
+    "4": Experiment(heads=4, steps=20_000, runs=100, records=24),
+    "long": Experiment(heads=2, steps=500_001, runs=10, records=40),
 }
 _FIELDS = ("run", "omega", "mu", "off_diagonal", "loss")
 
@@ -122,7 +122,7 @@ class TrapRuns:
 
     @property
     def trapped(self) -> np.ndarray:
-        """(R,): more than half imbalanced at the end."""
+        """(R,) bool: the heads have one sign, or all but, at the end."""
         return self.imbalance[:, -1] > _LIMIT
 
     @property
@@ -285,4 +285,6 @@ if __name__ == "__main__":
     for heads, runs in table.by_heads.items():
         print(f"{heads} heads: trapped {runs.share}")
     left = int((~table.long.trapped).sum())
-    print(f"trapped runs trained on to {table.long.steps[-1]} steps: {len(table.long.run)}, of which {left} left the trap")
+    print(
+        f"trapped runs trained on to {table.long.steps[-1]} steps: {len(table.long.run)}, of which {left} left the trap"
+    )

@@ -1,0 +1,75 @@
+"""Claims I61-I69: verdicts as expected at another seed than the page's, power twins, and what breaks them."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+import torch
+
+from attnlib.claims import Source, Verdict
+from attnlib.in_context.claims_heads import CLAIMS
+from attnlib.in_context.experiment import Experiment
+from attnlib.in_context.heads_study import HeadsStudy, heads_study
+
+
+@pytest.fixture(scope="module")
+def study() -> HeadsStudy:
+    return heads_study(Experiment(steps=20, runs=5, records=5, seed=3, first_run=1000))
+
+
+@pytest.mark.parametrize("id", CLAIMS)
+def test_claims_hold_and_their_twins_do_not(study: HeadsStudy, id: str) -> None:
+    result = CLAIMS[id].check(study)
+    assert result.as_expected, (result.verdict, result.evidence)
+    assert result.has_power, result.twin
+
+
+def test_ids_belong_to_the_page() -> None:
+    assert set(CLAIMS) == {f"I{number}" for number in range(61, 70)}
+
+
+def test_conclusions_of_the_notebook_are_tagged_and_one_is_expected_to_fail() -> None:
+    assert {id for id, claim in CLAIMS.items() if claim.source == Source.CODE} == {"I61", "I67"}
+    assert {id for id, claim in CLAIMS.items() if claim.expected == Verdict.FAILS} == {"I67"}
+
+
+def verdict(study: HeadsStudy, id: str, **changes) -> Verdict:
+    return CLAIMS[id].check(dataclasses.replace(study, **changes)).verdict
+
+
+def with_ends(study: HeadsStudy, heads: int, **changes) -> dict:
+    return study.ends | {heads: dataclasses.replace(study.ends[heads], **changes)}
+
+
+def with_runs(study: HeadsStudy, heads: int, **changes) -> object:
+    runs = dataclasses.replace(study.table.by_heads[heads], **changes)
+    return dataclasses.replace(study.table, by_heads=study.table.by_heads | {heads: runs})
+
+
+def test_other_measurements_break_the_claims(study: HeadsStudy) -> None:
+    one, eight = study.ends[1], study.ends[8]
+    assert verdict(study, "I61", ends=with_ends(study, 1, risk=1.03 * one.risk)) == Verdict.FAILS
+    assert verdict(study, "I62", ends=with_ends(study, 8, risk=1.03 * eight.risk)) == Verdict.FAILS
+    assert verdict(study, "I68", ends=with_ends(study, 8, merged_risk=1.01 * eight.plain_risk)) == Verdict.FAILS
+    two_heads = torch.cat([eight.mu[:, :2], 0 * eight.mu[:, 2:]], 1)
+    ends = with_ends(study, 8, mu=two_heads) | {4: dataclasses.replace(study.ends[4], mu=two_heads[:, :4])}
+    assert verdict(study, "I67", ends=ends) == Verdict.HOLDS
+    runs = study.table.by_heads[2]
+    assert verdict(study, "I63", table=with_runs(study, 2, mu=np.abs(runs.mu))) == Verdict.FAILS
+    assert verdict(study, "I64", table=with_runs(study, 2, mu=runs.mu[:, ::-1])) == Verdict.FAILS
+    caught = np.abs(study.table.by_heads[3].mu[:1]), study.table.by_heads[3].mu[1:]
+    assert verdict(study, "I66", table=with_runs(study, 3, mu=np.concatenate(caught))) == Verdict.FAILS
+    long = dataclasses.replace(study.table.long, loss=0.98 * study.table.long.loss)
+    assert verdict(study, "I65", table=dataclasses.replace(study.table, long=long)) == Verdict.FAILS
+    free = dataclasses.replace(study.free, risk_three=study.free.risk_pair)
+    assert verdict(study, "I69", free=free) == Verdict.FAILS
+
+
+def test_silence_without_a_run_that_cancels(study: HeadsStudy) -> None:
+    none = with_ends(study, 2, kept=torch.zeros(len(study.ends[2].kept), dtype=torch.bool))
+    assert verdict(study, "I62", ends=none) == Verdict.OUTSIDE
+
+
+def test_the_live_share_is_of_the_experiment(study: HeadsStudy) -> None:
+    assert study.live.run.tolist() == [1000, 1001, 1002, 1003, 1004]
+    assert study.live.share.total == 5

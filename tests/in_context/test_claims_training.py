@@ -1,0 +1,78 @@
+"""Claims I21-I29: verdicts as expected at another seed than the page's, power twins, and what breaks them."""
+
+import dataclasses
+
+import pytest
+import torch
+
+from attnlib.claims import Source, Verdict
+from attnlib.in_context.claims_training import CLAIMS
+from attnlib.in_context.experiment import Experiment
+from attnlib.in_context.training_study import TrainingStudy, Watched, training_study
+
+E = Experiment(steps=120, runs=3, records=20, seed=7)
+
+
+@pytest.fixture(scope="module")
+def study() -> TrainingStudy:
+    return training_study(E)
+
+
+@pytest.mark.parametrize("id", CLAIMS)
+def test_claims_hold_and_their_twins_do_not(study: TrainingStudy, id: str) -> None:
+    result = CLAIMS[id].check(study)
+    assert result.as_expected, (result.verdict, result.evidence)
+    assert result.has_power, result.twin
+
+
+def test_ids_belong_to_the_page() -> None:
+    assert set(CLAIMS) == {f"I{number}" for number in range(21, 30)}
+
+
+def test_published_numbers_are_tagged_as_the_codes() -> None:
+    assert {id for id, claim in CLAIMS.items() if claim.source == Source.CODE} == {"I22", "I23", "I27"}
+    assert not any(claim.source in (Source.PAPER, Source.PAPER_SECOND_HAND) for claim in CLAIMS.values())
+
+
+def scaled(watched: Watched, *, mu: float = 1.0, loss: float = 1.0) -> Watched:
+    """The same runs with all mu, or all training losses, multiplied."""
+    history = watched.history
+    value = history.circuits.output_value.clone()
+    value[..., -1] *= mu
+    circuits = dataclasses.replace(history.circuits, output_value=value)
+    changed = dataclasses.replace(history, circuits=circuits, loss=loss * history.loss)
+    return dataclasses.replace(watched, history=changed)
+
+
+def verdict(study: TrainingStudy, id: str, **changes) -> Verdict:
+    return CLAIMS[id].check(dataclasses.replace(study, **changes)).verdict
+
+
+def test_other_measurements_break_the_claims(study: TrainingStudy) -> None:
+    one, two = study.full[1], study.full[2]
+    assert verdict(study, "I22", full={1: one, 2: scaled(two, mu=1.03)}) == Verdict.FAILS
+    assert verdict(study, "I23", full={1: scaled(one, mu=1.08), 2: two}) == Verdict.FAILS
+    assert verdict(study, "I23", full={1: scaled(one, mu=-1.0), 2: two}) == Verdict.FAILS
+    assert verdict(study, "I21", full={1: one, 2: scaled(two, mu=-1.0)}) == Verdict.FAILS
+    assert verdict(study, "I27", full={1: one, 2: scaled(two, loss=0.8)}) == Verdict.FAILS
+    late = dataclasses.replace(study.late, loss=study.late.loss + 0.006)
+    assert verdict(study, "I24", late=late) == Verdict.FAILS
+    assert verdict(study, "I25", full={1: one, 2: dataclasses.replace(two, steps=4 * two.steps)}) == Verdict.FAILS
+    assert verdict(study, "I28", validations=1.6 * study.validations) == Verdict.FAILS
+    assert verdict(study, "I29", decays=(study.decays[0], study.decays[2], study.decays[1])) == Verdict.FAILS
+    swapped = dataclasses.replace(study.resumed, resumed=study.resumed.forgetful)
+    assert verdict(study, "I26", resumed=swapped) == Verdict.FAILS
+
+
+def test_silence_where_there_is_nothing_to_say(study: TrainingStudy) -> None:
+    whole = dataclasses.replace(study.resumed, interrupted_at=0)
+    assert verdict(study, "I26", resumed=whole) == Verdict.OUTSIDE
+    history = study.full[2].history
+    trapped = ~torch.tensor([True] * history.experiment.runs)
+    value = history.circuits.output_value.clone()
+    value[~trapped, -1, :, -1] = 1.0
+    caught = dataclasses.replace(history, circuits=dataclasses.replace(history.circuits, output_value=value))
+    full = {1: study.full[1], 2: dataclasses.replace(study.full[2], history=caught)}
+    result = CLAIMS["I22"].check(dataclasses.replace(study, full=full))
+    assert result.verdict == Verdict.OUTSIDE
+    assert "two runs or more whose heads cancel" in result.violated

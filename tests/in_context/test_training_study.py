@@ -1,0 +1,236 @@
+"""What the page on training measures, each part by a second way."""
+
+import dataclasses
+import math
+
+import numpy as np
+import pytest
+import torch
+
+from attnlib.in_context import training_study as training_study_module
+from attnlib.in_context.circuits import Circuits, circuits_of
+from attnlib.in_context.experiment import Experiment
+from attnlib.in_context.model import HeadWeights, attend, initial_weights
+from attnlib.in_context.risk import risk_of
+from attnlib.in_context.training import History, train
+from attnlib.in_context.training_study import (
+    PUBLISHED_END,
+    PUBLISHED_LOSS,
+    PUBLISHED_STEPS,
+    Late,
+    batch_losses,
+    first_below,
+    interrupt_after,
+    late,
+    linear_start,
+    mean_late_loss,
+    resume_study,
+    sign_agreement,
+    thinned,
+    training_study,
+    watch,
+)
+
+SMALL = Experiment(
+    heads=3, d=2, length=7, noise_std=0.1, batch=8, steps=40, records=8, runs=2, seed=3, learning_rate=0.01
+)
+
+
+@pytest.fixture(scope="module")
+def short() -> History:
+    return train(SMALL, dtype="float64", engine="reference")
+
+
+def test_thinned_keeps_the_ends(short: History) -> None:
+    steps, circuits = thinned(short, 3)
+    assert steps.tolist() == [short.steps[k] for k in (0, 3, 6, len(short.steps) - 1)]
+    torch.testing.assert_close(circuits.mu[:, 1], short.mu[:, 3])
+    with pytest.raises(ValueError, match="every must be a whole number >= 1"):
+        thinned(short, 0)
+
+
+def with_circuits(history: History, circuits: Circuits) -> History:
+    return dataclasses.replace(history, circuits=circuits)
+
+
+def test_sign_agreement_counts_heads(short: History) -> None:
+    expected = [
+        [sum(w * m > 0 for w, m in zip(*pair, strict=True)) / 3 for pair in zip(*run, strict=True)]
+        for run in zip(short.omega.tolist(), short.mu.tolist(), strict=True)
+    ]
+    torch.testing.assert_close(sign_agreement(short), torch.tensor(expected, dtype=torch.float64))
+
+
+def test_first_below_interpolates_in_log_time() -> None:
+    steps = np.array([0, 10, 1000, 2000])
+    values = torch.tensor([[5.0, 2.0, 1.0, 0.5], [5.0, 4.0, 3.0, 2.0], [0.1, 2.0, 1.0, 0.5], [5.0, 1.0, 0.5, 0.5]])
+    found = first_below(steps, values, 1.5)
+    assert found[0].item() == pytest.approx(100.0)  # half way between 10 and 1000
+    assert math.isnan(found[1])
+    assert found[2].item() == 0.0
+    assert found[3].item() == 10.0  # there is no logarithm of step 0
+
+
+def test_late_loss_is_the_mean_over_steps() -> None:
+    """One window of the same steps has the same mean, and the same standard error but for what windows take out."""
+    e = SMALL.replace(steps=60, records=12)
+    history = train(e, dtype="float64", engine="reference")
+    mean, error = mean_late_loss(history, 4)
+    start = int(history.steps[-5])
+    losses = []
+    for run in range(e.runs):
+        each = train(e.replace(runs=1, first_run=run, records=2000), dtype="float64", engine="reference")
+        assert each.steps.tolist() == list(range(61))
+        losses.append(each.loss[0, start + 1 :])
+    losses = torch.stack(losses)
+    torch.testing.assert_close(mean, losses.mean(1))
+    torch.testing.assert_close(error, losses.std(1) / losses.shape[1] ** 0.5, rtol=0.3, atol=0)
+
+
+def test_batch_losses_are_losses_of_batches() -> None:
+    heads = initial_weights(2, 3, seed=1, runs=1)
+    law = dataclasses.replace(SMALL.law, convention="repository")
+    found = batch_losses(circuits_of(heads)[0], law, 11, 5, seed=2, run=4)
+    for k in range(5):
+        prompts = law.draw(11, 2, run=4 + k)
+        error = (attend(heads, prompts)[0] - prompts.target).square()
+        torch.testing.assert_close(found[k], error.mean())
+
+
+# --- the start
+
+
+def test_linear_start_is_the_tangent_of_the_population_gradient(monkeypatch) -> None:
+    """Its velocity at the start against autograd through the four matrices on many prompts, for small weights of the pattern.
+
+    Head 0 looks at labels (one entry of W_Q), so that the brake is there; head 1 does not.
+    """
+    e = Experiment(heads=2, d=3, length=120, noise_std=0.2, optimiser="SGD", learning_rate=0.7, runs=1)
+    n = e.width
+    key = 0.3 * torch.eye(n).double().repeat(1, 2, 1, 1)
+    query = torch.tensor([0.2, -0.3]).double()[:, None, None] * torch.eye(n).double()
+    query[0, -1, 0] = 0.6
+    value = 0.4 * torch.eye(n).double().repeat(1, 2, 1, 1)
+    # Columns 0 and n-1 of W_V stay orthogonal, so that mu does not couple to other entries; its last row is not its last column.
+    value[0, :, 0, 0], value[0, :, 0, -1], value[0, :, -1, 0] = 0.8, 0.3, -0.6
+    output = torch.zeros(1, 2, n).double()
+    output[0, :, -1] = torch.tensor([0.3, 0.25])
+    tensors = [w.requires_grad_() for w in (query[None].clone(), key, value, output)]
+    prompts = e.law.draw(12_000, 0)
+    risk = (attend(HeadWeights(*tensors), prompts)[0] - prompts.target).square().mean()
+    gradients = torch.autograd.grad(risk, tensors)
+    weights = HeadWeights(*(w.detach() for w in tensors))
+    moved = HeadWeights(*(w - 1e-4 * g for w, g in zip(weights_of(weights), gradients, strict=True)))
+    before, after = circuits_of(weights), circuits_of(moved)
+    velocity = torch.cat([after.omega - before.omega, after.mu - before.mu], -1)[0] / 1e-4
+    monkeypatch.setattr(training_study_module, "initial_weights", lambda *_, **__: weights)
+    path = linear_start(e, np.array([0.0, 1e-4]))
+    found = torch.cat([path.omega[0, 1] - path.omega[0, 0], path.mu[0, 1] - path.mu[0, 0]]) / (1e-4 * e.learning_rate)
+    torch.testing.assert_close(found, velocity, rtol=0.06, atol=5e-4)
+    assert velocity.abs().min() > 0.006  # nothing is equal because it is zero
+
+
+def weights_of(heads: HeadWeights) -> tuple[torch.Tensor, ...]:
+    return heads.query, heads.key, heads.value, heads.output
+
+
+def test_linear_start_follows_sgd_for_hundreds_of_steps() -> None:
+    e = Experiment(steps=400, runs=12, records=12, optimiser="SGD", seed=5)
+    history = train(e)
+    linear = linear_start(e, history.steps)
+    for name, low in (("omega", 0.98), ("mu", 0.9)):
+        line, found = getattr(linear, name), getattr(history, name)
+        moved = [(x[:, -1] - x[:, 0]).flatten() for x in (line, found)]
+        assert torch.corrcoef(torch.stack(moved))[0, 1] > low
+        assert (moved[0] * moved[1]).sum() / moved[0].square().sum() == pytest.approx(1.0, abs=0.15)
+    torch.testing.assert_close(linear.omega[:, 0], history.omega[:, 0], rtol=0, atol=1e-6)
+
+
+def test_the_rate_of_one_head_alone_is_its_growth() -> None:
+    e = SMALL.replace(optimiser="SGD", heads=1, start="random", learning_rate=0.05)
+    linear = linear_start(e.replace(length=10**6), np.array([0.0, 100.0, 101.0]))
+    brake = circuits_of(initial_weights(2, 1, seed=3, runs=2)).label_row.square().sum(-1) * 8
+    assert (brake < 0.5).all()  # the label row slows the head, by less than half here
+    growth = (linear.mu[:, 2] / linear.mu[:, 1]).log()
+    assert (growth < linear.rate).all()
+    assert (growth > 0.6 * linear.rate).all()
+
+
+def test_linear_start_is_for_sgd() -> None:
+    with pytest.raises(ValueError, match="optimiser must be 'SGD'; got 'Adam'"):
+        linear_start(SMALL, np.array([0]))
+
+
+# --- interrupting
+
+
+def test_an_interruption_comes_when_asked(tmp_path) -> None:
+    path = tmp_path / "run.safetensors"
+    with pytest.raises(KeyboardInterrupt), interrupt_after(2):
+        train(SMALL, engine="reference", checkpoint=path)
+    found = resume_study(SMALL.replace(runs=1), 3)
+    assert found.interrupted_at == found.whole.steps[3]
+    assert found.differing() == 0
+    assert found.differing(found.forgetful) > 100
+    weights, resumed = (history.state["weights"] for history in (found.whole, found.resumed))
+    np.testing.assert_array_equal(weights, resumed)
+
+
+def test_a_changed_bit_is_seen() -> None:
+    found = resume_study(SMALL.replace(runs=1, steps=5), 2)
+    found.resumed.state["second_moment"][0, 0, 0] = np.nextafter(
+        found.resumed.state["second_moment"][0, 0, 0], np.float32(1)
+    )
+    assert found.differing() == 1
+
+
+# --- watching
+
+
+def test_watched_risks_are_risks_of_the_records(short: History) -> None:
+    seen = watch(short, every=3, prompts=400, seed=6)
+    expected, error = risk_of(short.circuits[:, [0, 3, 6, 7]], SMALL.law, prompts=400, seed=6)
+    torch.testing.assert_close(seen.risk, expected)
+    torch.testing.assert_close(seen.risk_se, error)
+    torch.testing.assert_close(seen.final_risk, expected[:, -1])
+
+
+def test_jitter_is_what_an_average_of_k_lacks() -> None:
+    """A quadratic risk and independent jitter of the records: mean risk = floor + J, risk of the average = floor + J / K."""
+    floor, J, K = torch.tensor([0.6, 0.7]), 0.02, 4
+    found = Late(floor, floor, floor + J, floor + J / K, 0 * floor, K)
+    torch.testing.assert_close(found.jitter, torch.full((2,), J))
+    torch.testing.assert_close(found.floor, floor)
+
+
+def test_late_leaves_out_trapped_runs(short: History) -> None:
+    circuits = Circuits(short.circuits.key_query.clone(), short.circuits.output_value.clone())
+    circuits.output_value[0, -1, :, -1] = torch.tensor([1.0, 2.0, 0.5])  # one sign
+    circuits.output_value[1, -1, :, -1] = torch.tensor([1.0, -2.0, 0.9])
+    found = late(with_circuits(short, circuits), prompts=100, records=3)
+    assert found.loss.shape == found.jitter.shape == (1,)
+    torch.testing.assert_close(found.loss, mean_late_loss(short, 3)[0][1:])
+
+
+# --- published numbers and bad calls
+
+
+def test_published_numbers_fit_each_other() -> None:
+    """What the notebook prints of the same run by other routes: sums of mu, effective steps, ends of the loss lists."""
+    sums, steps = {2: 0.0149, 4: -0.0657, 8: -0.0542}, {1: 0.8036, 2: 0.8945, 4: 0.8924, 8: 0.8894}
+    for heads, (omega, mu) in PUBLISHED_END.items():
+        assert len(omega) == len(mu) == heads
+        assert sum(w * m for w, m in zip(omega, mu, strict=True)) == pytest.approx(steps[heads], abs=4e-4)
+        if heads > 1:
+            assert sum(mu) == pytest.approx(sums[heads], abs=3e-4)
+    assert len(PUBLISHED_STEPS) == 11
+    assert all(len(values) == 11 for both in PUBLISHED_LOSS.values() for values in both)
+
+
+def test_bad_calls() -> None:
+    with pytest.raises(ValueError, match="experiment must be an Experiment; got str"):
+        training_study("Adam")
+    with pytest.raises(ValueError, match="validations must be a whole number >= 2"):
+        training_study(SMALL, validations=1)
+    with pytest.raises(ValueError, match="prompts must be a whole number >= 50"):
+        training_study(SMALL, prompts=10)

@@ -1,0 +1,197 @@
+"""The same-sign trap: shares with their interval, the table that is made piece by piece, and the stored one."""
+
+import math
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from scipy.stats import binomtest, mannwhitneyu
+
+from attnlib.in_context import trap_study
+from attnlib.in_context.experiment import Experiment
+from attnlib.in_context.training import train
+from attnlib.in_context.trap_study import (
+    PLAN,
+    STORED,
+    TrapRuns,
+    imbalance,
+    ranking,
+    read_table,
+    share,
+    stored_table,
+    trap_runs,
+    trap_table,
+)
+
+SMALL = {"d": 3, "length": 7, "batch": 8, "records": 6, "seed": 4, "learning_rate": 0.01}
+TINY = {
+    "2": Experiment(heads=2, steps=30, runs=8, **SMALL),
+    "3": Experiment(heads=3, steps=20, runs=7, **SMALL),
+    "long": Experiment(heads=2, steps=40, runs=3, **SMALL),
+}
+
+
+def test_imbalance_by_hand() -> None:
+    mu = np.array([[1.0, 3.0], [1.0, -3.0], [-2.0, -2.0], [2.0, -2.0], [0.0, 0.0]])
+    np.testing.assert_allclose(imbalance(mu), [1, 0.5, 1, 0, math.nan])
+    np.testing.assert_allclose(imbalance([[[3.0, -1.0, -1.0]]]), [[0.2]])
+
+
+@pytest.mark.parametrize(("count", "total"), [(0, 60), (49, 300), (5, 5), (1, 2)])
+@pytest.mark.parametrize("confidence", [0.95, 0.8])
+def test_the_interval_is_wilsons(count: int, total: int, confidence: float) -> None:
+    found = share(count, total, confidence)
+    low, high = binomtest(count, total).proportion_ci(confidence, method="wilson")
+    assert found.value == count / total
+    np.testing.assert_allclose([found.low, found.high], [low, high], rtol=0, atol=1e-12)
+
+
+def test_a_share_says_itself() -> None:
+    assert str(share(28, 200)) == "28 of 200, 14.0 % [9.9, 19.5]"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ((1, 0), "total must be a whole number >= 1; got 0"),
+        ((3, 2), "count must be at most total = 2; got 3"),
+        ((-1, 2), "count must be a whole number >= 0"),
+        ((1, 2, 1.0), "confidence must be in"),
+    ],
+)
+def test_bad_shares(arguments: tuple, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        share(*arguments)
+
+
+def test_ranking_is_the_area_under_the_curve() -> None:
+    rng = np.random.default_rng(0)
+    score, event = rng.integers(0, 12, 60).astype(float), rng.random(60) < 0.3
+    statistic = mannwhitneyu(score[event], score[~event]).statistic
+    assert ranking(score, event) == pytest.approx(statistic / (event.sum() * (~event).sum()))
+    assert ranking(np.array([1.0, 2, 3]), np.array([False, False, True])) == 1.0
+    assert math.isnan(ranking(score, np.zeros(60, dtype=bool)))
+    with pytest.raises(ValueError, match=r"score and event must be \(R,\) both; got \(2,\) and \(3,\)"):
+        ranking(np.zeros(2), np.zeros(3))
+
+
+def test_runs_are_those_of_the_trainer() -> None:
+    e = TINY["3"].replace(first_run=5, runs=2)
+    found, history = trap_runs(e, engine="reference"), train(e, engine="reference")
+    np.testing.assert_array_equal(found.mu, history.mu.numpy())
+    np.testing.assert_array_equal(found.omega, history.omega.numpy())
+    np.testing.assert_array_equal(found.loss, history.loss[:, -1].numpy())
+    assert found.run.tolist() == [5, 6]
+    assert found.at(3) == int(np.flatnonzero(found.steps <= 3)[-1])
+    with pytest.raises(ValueError, match="heads must be 2 or more; got 1"):
+        trap_runs(e.replace(heads=1))
+
+
+def runs_with(mu: list) -> TrapRuns:
+    """Runs whose only content is mu (R, K, H)."""
+    values = np.array(mu, dtype=float)
+    R, K, H = values.shape
+    return TrapRuns(np.arange(K), np.arange(R), values, values, np.zeros((R, H)), np.zeros(R))
+
+
+def test_trapped_is_one_sign_at_the_end_and_prediction_looks_back() -> None:
+    runs = runs_with(
+        [[[1, 1], [1, 1]], [[1, -2], [3, 0.01]], [[1, 2], [1, -1]], [[1, -1], [2, -2]], [[1, 0.2], [1, -0.3]]]
+    )
+    assert runs.trapped.tolist() == [True, True, False, False, False]
+    assert (runs.share.count, runs.share.total) == (2, 5)
+    # trapped runs start with imbalance 1 and 1/3, the others with 1, 0 and 1: wins 0.5 + 1 + 0.5 and 0 + 1 + 0 of 3 each
+    np.testing.assert_allclose(runs.prediction(), [3 / 6, 1.0])
+
+
+class Stop(Exception):
+    pass
+
+
+def test_a_table_stopped_anywhere_ends_the_same(tmp_path, monkeypatch) -> None:
+    monkeypatch.setattr(trap_study, "_PIECE", 3)
+    monkeypatch.setattr(trap_study, "_LIMIT", 0.3)  # so that some tiny runs count as trapped
+    whole = trap_table(tmp_path / "whole.npz", plan=TINY)
+    real = trap_study.trap_runs
+    path = tmp_path / "pieces.npz"
+    for pieces in (0, 2, 3):
+        calls = []
+
+        def breaks(e, calls=calls, pieces=pieces, **options):
+            if len(calls) == pieces:
+                raise Stop
+            calls.append(e)
+            return real(e, **options)
+
+        monkeypatch.setattr(trap_study, "trap_runs", breaks)
+        with pytest.raises(Stop):
+            trap_table(path, plan=TINY)
+        if path.exists():
+            with pytest.raises(ValueError, match=r"must be a finished table; pieces.npz has \d of \d runs of part"):
+                read_table(path, TINY)
+    monkeypatch.setattr(trap_study, "trap_runs", real)
+    resumed = trap_table(path, plan=TINY)
+    for one in (resumed, read_table(path, TINY)):
+        for mine, theirs in (
+            (one.by_heads[2], whole.by_heads[2]),
+            (one.by_heads[3], whole.by_heads[3]),
+            (one.long, whole.long),
+        ):
+            for field in ("run", "omega", "mu", "off_diagonal", "loss"):
+                np.testing.assert_array_equal(getattr(mine, field), getattr(theirs, field))
+    assert whole.by_heads[2].run.tolist() == list(range(8))
+    caught = whole.by_heads[2].run[whole.by_heads[2].trapped][:3]
+    assert 0 < len(caught)
+    assert whole.long.run.tolist() == caught.tolist()
+    assert whole.long.steps[-1] == 40
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["pieces.npz", "whole.npz"]
+
+
+def test_files_that_cannot_be_used(tmp_path) -> None:
+    path = tmp_path / "table.npz"
+    other = {name: e.replace(seed=5) for name, e in TINY.items()}
+    trap_table(path, plan=TINY)
+    with pytest.raises(ValueError, match=r"must be a table of this plan; got table\.npz"):
+        trap_table(path, plan=other)
+    path.write_bytes(path.read_bytes()[:100])
+    with pytest.raises(ValueError, match="not readable as one"):
+        trap_table(path, plan=TINY)
+    with pytest.raises(ValueError, match=r"there is no none.npz: python -m attnlib.in_context.trap_study"):
+        read_table(tmp_path / "none.npz")
+    with pytest.raises(ValueError, match="in a folder that does not exist"):
+        trap_table(tmp_path / "nowhere" / "table.npz", plan=TINY)
+
+
+def test_the_stored_table_is_whole_and_small() -> None:
+    table = stored_table()
+    assert {heads: len(runs.run) for heads, runs in table.by_heads.items()} == {2: 300, 3: 100, 4: 100}
+    assert STORED.stat().st_size < 400_000
+    for runs in (*table.by_heads.values(), table.long):
+        assert np.isfinite(runs.mu).all()
+        assert np.isfinite(runs.loss).all()
+        assert len(set(runs.run.tolist())) == len(runs.run)
+    two = table.by_heads[2]
+    assert table.long.run.tolist() == two.run[two.trapped][: len(table.long.run)].tolist()
+    # what two heads of one sign cost: just under one head, twice the others
+    assert 1.40 < two.loss[two.trapped].min()
+    assert np.median(two.loss[~two.trapped]) < 0.69
+
+
+def test_the_command_shows_a_finished_table_and_does_not_touch_it() -> None:
+    before = STORED.read_bytes()
+    command = [sys.executable, "-m", "attnlib.in_context.trap_study"]
+    shown = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    assert shown.splitlines()[0] == f"2 heads: trapped {stored_table().by_heads[2].share}"
+    assert "trained on to 500001 steps: 10, of which 0 left the trap" in shown
+    assert STORED.read_bytes() == before
+
+
+@pytest.mark.parametrize(("part", "run"), [("2", 7), ("4", 93)])
+def test_a_stored_run_is_what_training_gives(part: str, run: int) -> None:
+    e = PLAN[part]
+    runs = stored_table().by_heads[e.heads]
+    last = 10
+    short = train(e.replace(runs=1, first_run=run, steps=int(runs.steps[last]), records=2))
+    np.testing.assert_allclose(runs.mu[run, last], short.mu[0, -1], rtol=0, atol=2e-6)
+    np.testing.assert_allclose(runs.omega[run, last], short.omega[0, -1], rtol=0, atol=2e-6)
