@@ -292,7 +292,7 @@ def phase_field(law: RegressionLaw, omega: object, mu: object, *, kind: str = "o
 def _noise_share(law: RegressionLaw) -> float:
     """c = (1 + sigma^2) / L."""
     if not law.isotropic:
-        raise ValueError(f"the approximate loss is for covariates N(0, I); got {law}: drop covariance and mean")
+        raise ValueError(f"the approximate loss is for covariates N(0, I); got {law!r}: drop covariance and mean")
     return (1 + law.noise_std**2) / law.length
 
 

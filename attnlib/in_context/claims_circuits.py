@@ -134,7 +134,7 @@ def one_scale(study: CircuitStudy, constant: float) -> Evidence:
 @CLAIMS.claim(
     "I36", "scores do not look at labels",
     r"the label row $M_{d+1,1\dots d}$ is learned away: in heads that carry weight no entry exceeds 0.01",
-    source=Source.MEASURED, wrong=0.0, wrong_text="the label column $M_{1…d,d+1}$",
+    source=Source.MEASURED, wrong=0.0, wrong_text="the last column in the place of the last row",
 )  # fmt: skip
 def label_row(study: CircuitStudy, constant: float) -> Evidence:
     name = "label_row" if constant == 1 else "query_column"

@@ -308,4 +308,4 @@ def _lengths(law: RegressionLaw, length: object) -> np.ndarray:
 
 def _isotropic(law: RegressionLaw) -> None:
     if not law.isotropic:
-        raise ValueError(f"the formula is for covariates N(0, I); got {law}: sample ridge regression instead")
+        raise ValueError(f"the formula is for covariates N(0, I); got {law!r}: sample ridge regression instead")

@@ -155,7 +155,7 @@ class RegressionLaw:
     def __str__(self) -> str:
         kind = "N(0, I)" if self.isotropic else "N(m, Sigma)"
         return (
-            f"d = {self.d}, prompts of {self.length} examples, covariates {kind}, "
+            f"d = {self.d}, prompts of {self.length} examples, covariates {kind}\n"
             f"noise {self.noise_std:g} in the {self.convention}'s convention (s2 = {self.noise_variance:.3g})"
         )
 
@@ -168,7 +168,9 @@ class RegressionLaw:
         normals = torch.as_tensor(normals, dtype=torch.float64)
         if normals.ndim < 2 or normals.shape[-1] != self.normals_per_prompt:
             wanted = f"(..., B, {self.normals_per_prompt})"
-            raise ValueError(f"normals must have shape {wanted} for {self}; got {tuple(normals.shape)}")
+            raise ValueError(
+                f"normals must have shape {wanted} for d = {self.d}, length = {self.length}; got {tuple(normals.shape)}"
+            )
         d = self.d
         head, tokens = normals[..., : 2 * d + 2], normals[..., 2 * d + 2 :].unflatten(-1, (self.length, -1))
         beta = self.beta_std * head[..., :d]

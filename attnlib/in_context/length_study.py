@@ -203,7 +203,7 @@ def off_pattern_parts(circuits: Circuits, law: RegressionLaw) -> torch.Tensor:
     """
     _check(circuits, law)
     if not law.isotropic:
-        raise ValueError(f"law must be isotropic with zero mean; got {law}")
+        raise ValueError(f"law must be isotropic with zero mean; got {law!r}")
     d, L, s2, v = law.d, law.length, law.noise_variance, circuits.output_rest
     spread, f = law.beta_std**2, (L - 1) / L
     delta = preconditioner_of(circuits) - circuits.effective_step[..., None, None] * torch.eye(d, dtype=torch.float64)

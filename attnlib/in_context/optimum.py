@@ -249,7 +249,7 @@ def _line_search(law: RegressionLaw, pattern: tuple[float, ...], prompts: int, s
             break
         centre = omega
     else:
-        raise RuntimeError(f"no minimum found near omega = {omega:.3g} for {law}: raise prompts")
+        raise RuntimeError(f"no minimum found near omega = {omega:.3g} for {law!r}: raise prompts")
     batches = gain.shape[0]
     left = [
         _vertex(fine, *((part.sum(0) - part[k]) / (batches - 1) for part in (gain, overlap))) for k in range(batches)

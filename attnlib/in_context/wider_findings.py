@@ -221,7 +221,7 @@ def bayes_factor(
     Raises ValueError for covariates that are not N(0, I).
     """
     if not law.isotropic:
-        raise ValueError(f"law must have covariates N(0, I) for the pair's step to be the best; got {law}")
+        raise ValueError(f"law must have covariates N(0, I) for the pair's step to be the best; got {law!r}")
     checks.positive_number("omega", omega)
     drawn = law.draw(prompts, seed)
     rows = []
