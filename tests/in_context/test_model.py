@@ -46,6 +46,13 @@ def test_merged_equals_as_written(start: str) -> None:
     torch.testing.assert_close(predict(circuits_of(heads), own), attend(heads, own), rtol=0, atol=1e-13)
 
 
+def test_one_prompt_is_a_batch_of_one() -> None:
+    heads, prompts = initial_weights(3, 2, seed=4, runs=3), LAW.draw(5, 0)
+    one = prompts.part(2, 3)
+    assert (one.context.shape, one.query_token.shape, one.targets.shape) == ((1, 7, 4), (1, 1, 4), (1, 1, 1))
+    torch.testing.assert_close(attend(heads, one), attend(heads, prompts)[:, 2:3])
+
+
 def test_weights_sum_to_one() -> None:
     p = attention(circuits_of(initial_weights(3, 2, runs=4)), LAW.draw(6, 0))
     assert p.shape == (4, 2, 6, 7)
