@@ -19,7 +19,7 @@ import datetime
 import importlib.metadata
 import importlib.util
 import platform
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -103,6 +103,7 @@ def train(
     progress: bool = False,
     checkpoint: Path | None = None,
     threads: int = 1,
+    watch: Callable[[int], None] | None = None,
 ) -> History:
     """Train R runs and record circuits and losses at `experiment.recorded_steps`.
 
@@ -114,6 +115,8 @@ def train(
         checkpoint: a .safetensors file. It is written every 10 000 steps and at the end, also when the training is
             interrupted or diverges; if it exists, the training goes on from it and ends as if it had never stopped.
         threads: threads over runs (compiled engine); the result does not depend on it.
+        watch: called with the number of finished steps before every piece of work (a piece ends at a record or after 10 000
+            steps); what it raises interrupts the training.
 
     Returns a `History`. Raises ValueError for a bad argument or a checkpoint of another experiment before any work,
     TrainingDiverged when a loss is not finite.
@@ -137,6 +140,8 @@ def train(
         bar.update(state.step)
         try:
             while state.step < experiment.steps:
+                if watch is not None:
+                    watch(state.step)
                 saved = state.step // _GRID
                 bar.update(state.advance(threads))
                 if checkpoint is not None and (state.step // _GRID > saved or state.step == experiment.steps):

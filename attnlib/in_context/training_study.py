@@ -8,17 +8,15 @@ from __future__ import annotations
 
 import math
 import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from unittest import mock
 
 import numpy as np
 import torch
 
 from attnlib import checks
-from attnlib.in_context import full_runs, training
+from attnlib.in_context import full_runs
 from attnlib.in_context.checkpoints import read_checkpoint, write_checkpoint
 from attnlib.in_context.circuits import Circuits, circuits_of, predict
 from attnlib.in_context.experiment import OPTIMISERS, Experiment
@@ -158,20 +156,15 @@ def linear_start(experiment: Experiment, steps: np.ndarray) -> LinearStart:
 # --- interrupting and going on -----------------------------------------------------------------------------------------------
 
 
-@contextmanager
-def interrupt_after(pieces: int) -> Iterator[None]:
-    """Inside, a training is interrupted as by the keyboard in its piece of work number `pieces` + 1 (a piece ends at a record)."""
-    checks.whole_number("pieces", pieces, at_least=0)
-    real, done = training._State.advance, []
+def interrupt_after(pieces: int) -> Callable[[int], None]:
+    """For `train(..., watch=)`: interrupts as the keyboard does, before piece of work number `pieces` + 1."""
+    left = iter(range(checks.whole_number("pieces", pieces, at_least=0)))
 
-    def advance(state: training._State, threads: int) -> int:
-        if len(done) == pieces:
+    def watch(done: int) -> None:
+        if next(left, None) is None:
             raise KeyboardInterrupt
-        done.append(1)
-        return real(state, threads)
 
-    with mock.patch.object(training._State, "advance", advance):
-        yield
+    return watch
 
 
 @dataclass(frozen=True)
@@ -204,8 +197,7 @@ def resume_study(experiment: Experiment, pieces: int) -> Resumed:
     with tempfile.TemporaryDirectory() as folder:
         paths = [Path(folder) / f"{name}.safetensors" for name in ("run", "forgetful")]
         try:
-            with interrupt_after(pieces):
-                train(experiment, checkpoint=paths[0])
+            train(experiment, checkpoint=paths[0], watch=interrupt_after(pieces))
         except KeyboardInterrupt:
             pass
         tensors, settings = read_checkpoint(paths[0])

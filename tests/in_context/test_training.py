@@ -156,6 +156,13 @@ def test_shared_data_and_own_rates(engine: str) -> None:
     np.testing.assert_allclose(both.state["weights"][1], second.state["weights"][1], rtol=0, atol=1e-6)
 
 
+def test_a_watch_is_told_how_far_it_is(monkeypatch) -> None:
+    monkeypatch.setattr(training, "_GRID", 20)
+    seen: list[int] = []
+    train(SMALL, engine="reference", watch=seen.append)
+    assert seen == sorted({*SMALL.recorded_steps, 20, 40} - {SMALL.steps})
+
+
 def test_many_experiments_at_once_are_the_single_ones() -> None:
     experiments = [SMALL.replace(heads=heads, steps=10) for heads in (1, 2, 3)]
     for e, history in zip(experiments, train_many(experiments, threads=2, engine="reference"), strict=True):

@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from attnlib.in_context import training_study as training_study_module
+from attnlib.in_context.checkpoints import read_checkpoint
 from attnlib.in_context.circuits import Circuits, circuits_of
 from attnlib.in_context.experiment import Experiment
 from attnlib.in_context.model import HeadWeights, attend, initial_weights
@@ -166,8 +167,9 @@ def test_linear_start_is_for_sgd() -> None:
 
 def test_an_interruption_comes_when_asked(tmp_path) -> None:
     path = tmp_path / "run.safetensors"
-    with pytest.raises(KeyboardInterrupt), interrupt_after(2):
-        train(SMALL, engine="reference", checkpoint=path)
+    with pytest.raises(KeyboardInterrupt):
+        train(SMALL, engine="reference", checkpoint=path, watch=interrupt_after(2))
+    assert read_checkpoint(path)[1]["step"] == SMALL.recorded_steps[2]
     found = resume_study(SMALL.replace(runs=1), 3)
     assert found.interrupted_at == found.whole.steps[3]
     assert found.differing() == 0
