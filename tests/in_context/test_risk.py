@@ -24,7 +24,7 @@ def sampled(circuits: Circuits, law: RegressionLaw, count: int, seed: int) -> tu
         RegressionLaw(4, 9, 0.7, "repository"),
         RegressionLaw(3, 6, 0.5, covariance=toeplitz_covariance(3, 0.7), mean=(0.5, 0.0, -1.0)),
     ],
-    ids=str,
+    ids=lambda law: f"{law.d}-{law.length}-{law.convention}",
 )
 def test_any_circuits_against_brute_force(law: RegressionLaw) -> None:
     """Random weights look at labels and write covariates: all terms count. Five standard errors, and they are small."""
