@@ -97,7 +97,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
             raise ValueError(f"-o must be a folder that exists; got {str(options.folder)!r}: make it first")
         wanted = {name: _study(name, options.runs, options.steps) for name in options.studies or STUDIES}
         for name, study in wanted.items():
-            train(study, checkpoint=path_of(name, options.folder), threads=options.threads, progress=True)
+            about = {"command": f"python -m attnlib train {name}"}
+            path = path_of(name, options.folder)
+            train(study, checkpoint=path, threads=options.threads, progress=True, about=about)
             print(f"{name}: {study.runs} runs of {study.steps} steps", file=sys.stderr)
     except (ValueError, TrainingDiverged) as error:
         print(f"attnlib: error: {error}", file=sys.stderr)

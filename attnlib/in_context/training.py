@@ -19,7 +19,7 @@ import datetime
 import importlib.metadata
 import importlib.util
 import platform
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -36,7 +36,7 @@ from attnlib.in_context.experiment import Experiment
 from attnlib.in_context.model import HeadWeights, initial_weights
 from attnlib.kernels import is_available
 
-__all__ = ["ENGINES", "History", "TrainingDiverged", "load_history", "train", "train_many"]
+__all__ = ["ENGINES", "History", "TrainingDiverged", "load_history", "made_with", "train", "train_many"]
 
 ENGINES = ("auto", "compiled", "reference")
 _GRID = 10_000  # steps between two possible ends of a piece of work; fixed, so that sums do not depend on interruptions
@@ -104,6 +104,7 @@ def train(
     checkpoint: Path | None = None,
     threads: int = 1,
     watch: Callable[[int], None] | None = None,
+    about: Mapping[str, str] | None = None,
 ) -> History:
     """Train R runs and record circuits and losses at `experiment.recorded_steps`.
 
@@ -117,6 +118,7 @@ def train(
         threads: threads over runs (compiled engine); the result does not depend on it.
         watch: called with the number of finished steps before every piece of work (a piece ends at a record or after 10 000
             steps); what it raises interrupts the training.
+        about: words that are kept in the checkpoint beside the settings, such as the command that makes it.
 
     Returns a `History`. Raises ValueError for a bad argument or a checkpoint of another experiment before any work,
     TrainingDiverged when a loss is not finite.
@@ -131,10 +133,14 @@ def train(
     checks.one_of("dtype", dtype, ("float32", "float64"))
     engine = _engine(checks.one_of("engine", engine, ENGINES), dtype)
     checks.whole_number("threads", threads, at_least=1)
-    state = _State.start(experiment, dtype, engine)
-    if checkpoint is not None and Path(checkpoint).exists():
-        state = _State.resume(experiment, dtype, engine, Path(checkpoint))
-    elif checkpoint is not None:
+    resumes = checkpoint is not None and Path(checkpoint).exists()
+    state = (
+        _State.resume(experiment, dtype, engine, Path(checkpoint))
+        if resumes
+        else _State.start(experiment, dtype, engine)
+    )
+    state.about = dict(about or {})
+    if checkpoint is not None and not resumes:
         write_checkpoint(Path(checkpoint), *state.as_checkpoint())  # a file that cannot be written is found now
     with progress_bar(progress, experiment.steps, f"{experiment.heads} heads", unit="step") as bar:
         bar.update(state.step)
@@ -206,10 +212,11 @@ def _experiment_of(settings: dict[str, Any], path: Path) -> Experiment:
         raise CheckpointError(f"checkpoint {path.name!r} describes no experiment of this version ({error})") from None
 
 
-def _versions() -> dict[str, str]:
+def made_with() -> dict[str, Any]:
+    """Date and versions, for the files of a training."""
     names = ("attnlib", "numpy", "torch", "numba")
     found = {name: importlib.metadata.version(name) for name in names if importlib.util.find_spec(name) is not None}
-    return {"python": platform.python_version(), **found}
+    return {"date": datetime.date.today().isoformat(), "versions": {"python": platform.python_version(), **found}}
 
 
 _MOMENTS = ("weights", "first_moment", "second_moment")
@@ -221,6 +228,7 @@ class _State:
 
     def __init__(self, experiment: Experiment, engine: str, step: int, tensors: dict[str, np.ndarray]) -> None:
         self.experiment, self.engine, self.step, self.tensors = experiment, engine, step, tensors
+        self.about: dict[str, str] = {}
 
     @staticmethod
     def start(experiment: Experiment, dtype: str, engine: str) -> _State:
@@ -315,7 +323,7 @@ class _State:
 
     def as_checkpoint(self) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
         settings = {"experiment": self.experiment.as_record(), "engine": self.engine, "step": self.step}
-        return self.tensors, settings | {"date": datetime.date.today().isoformat(), "versions": _versions()}
+        return self.tensors, settings | made_with() | self.about
 
     def history(self) -> History:
         t = self.tensors

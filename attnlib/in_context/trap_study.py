@@ -17,6 +17,7 @@ remakes the stored table (minutes with numba); stopped anywhere, it goes on wher
 from __future__ import annotations
 
 import hashlib
+import json
 import math
 import os
 from collections.abc import Mapping, Sequence
@@ -29,7 +30,7 @@ import numpy as np
 from attnlib import checks
 from attnlib.grids import progress_bar, require_writable, write_arrays
 from attnlib.in_context.experiment import Experiment
-from attnlib.in_context.training import History, train
+from attnlib.in_context.training import History, made_with, train
 
 __all__ = [
     "PLAN", "STORED", "Share", "TrapRuns", "TrapTable", "imbalance", "ranking", "read_table", "share", "stored_table",
@@ -229,7 +230,9 @@ def _consecutive(numbers: Sequence[int]) -> list[int]:
 
 def _write(path: Path, plan: Mapping[str, Experiment], tables: Mapping[str, dict[str, np.ndarray]]) -> None:
     arrays = {f"{name}_{field}": values for name, part in tables.items() for field, values in part.items()}
-    write_arrays(path, compressed=True, key=np.array(_key(plan)), **arrays)
+    about = {"command": "python -m attnlib.in_context.trap_study", **made_with()}
+    about["plan"] = {name: e.as_record() for name, e in plan.items()}
+    write_arrays(path, compressed=True, key=np.array(_key(plan)), about=np.array(json.dumps(about)), **arrays)
 
 
 def _read(path: Path, plan: Mapping[str, Experiment]) -> dict[str, dict[str, np.ndarray]]:
