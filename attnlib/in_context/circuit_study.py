@@ -1,7 +1,8 @@
 r"""What the page on circuits measures: the stored full-size trainings, a short one of its own, and the statistics of every head.
 
-A head is *active* if $|\mu|$ > `ACTIVE`, *strong* if $|\mu|$ > `STRONG`; the rest is called dummy. A run is *trapped* if all its
-active heads have one sign of $\omega$: then nothing cancels the mean of the labels, and the run is no example of what several heads can do.
+A head is *active* if $|\mu|$ > `ACTIVE`, *strong* if $|\mu|$ > `STRONG`; the rest is called dummy. A run is *trapped*
+(`Circuits.trapped`) if its heads all speak with one sign: then nothing cancels the mean of the labels, and the run is no example of what
+several heads can do.
 The published numbers are those that the authors' notebook prints, one run for each number of heads. Source: authors' code for the
 statistics of page and notebook; label row and query column are added here.
 """
@@ -18,47 +19,24 @@ from attnlib import checks
 from attnlib.in_context import full_runs
 from attnlib.in_context.circuits import Circuits
 from attnlib.in_context.experiment import Experiment
+from attnlib.in_context.heads_study import ACTIVE
 from attnlib.in_context.law import RegressionLaw
 from attnlib.in_context.model import HeadWeights, initial_weights
 from attnlib.in_context.risk import risk_per_prompt
 from attnlib.in_context.training import History, train
 
 __all__ = [
-    "ACTIVE", "PATTERN_SHARES", "PUBLISHED", "STRONG", "CircuitStudy", "HeadStatistics", "Published", "antisymmetric_share",
-    "circuit_study", "gain_of_turning", "head_statistics", "is_trapped", "off_diagonal_memory", "query_weights", "two_sample_z",
+    "PATTERN_SHARES", "STRONG", "CircuitStudy", "HeadStatistics", "antisymmetric_share",
+    "circuit_study", "gain_of_turning", "head_statistics", "off_diagonal_memory", "query_weights", "two_sample_z",
     "without_turning",
 ]  # fmt: skip
 
-ACTIVE = 0.05  # |mu| above which a head does anything
 STRONG = 0.5  # |mu| above which a head carries weight
 _PIECE = 500  # prompts at a time: what keeps a page's memory small
 PATTERN_SHARES = (
     0.99926,
     0.99994,
 )  # printed in the authors' repository: block's share on the diagonal, V's in its last entry
-
-
-@dataclass(frozen=True)
-class Published:
-    """What the authors' notebook prints of one run."""
-
-    omega: tuple[float, ...]
-    mu: tuple[float, ...]
-    off_diagonal: float  # largest over the heads
-    output_rest: float  # largest over the heads
-
-
-PUBLISHED: Mapping[int, Published] = {
-    1: Published((-0.5177,), (-1.5523,), 0.0122, 0.0330),
-    2: Published((-0.1393, 0.1420), (-3.1719, 3.1868), 0.0060, 0.0447),
-    4: Published((-0.1372, -0.1388, 0.1422, 0.1343), (-1.1908, -2.0372, 2.7210, 0.4412), 0.0239, 0.0351),
-    8: Published(
-        (-0.1396, 0.1393, -0.1417, 0.1296, -0.0013, -0.1396, -0.1350, 0.0092),
-        (-0.7766, 2.9165, -1.2395, 0.2509, 0.0, -0.8720, -0.3324, -0.0010),
-        0.132,
-        0.0485,
-    ),
-}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -111,13 +89,6 @@ def head_statistics(circuits: Circuits) -> HeadStatistics:
     )
 
 
-def is_trapped(circuits: Circuits) -> torch.Tensor:
-    """(...) bool: two or more heads, and no two active ones have omega of opposite sign. False for one head, which has no choice."""
-    active, omega = circuits.mu.abs() > ACTIVE, circuits.omega
-    both = (active & (omega > 0)).any(-1) & (active & (omega < 0)).any(-1)
-    return ~both if circuits.heads > 1 else torch.zeros_like(both)
-
-
 def antisymmetric_share(circuits: Circuits) -> torch.Tensor:
     r"""(..., H): of the squared norm of the block without its mean diagonal, $B-\omega I$, the part in $\frac12(B-B^\top)$: a rotation.
 
@@ -159,7 +130,7 @@ def off_diagonal_memory(history: History) -> float:
     nan where there is no such head.
     """
     final, eye = history.final, torch.eye(history.experiment.d, dtype=torch.bool)
-    heads = head_statistics(final).strong & ~is_trapped(final)[:, None]
+    heads = head_statistics(final).strong & ~final.trapped[:, None]
     if not heads.any():
         return math.nan
     last, before = (history.circuits[:, k].covariate_block[heads][:, ~eye].flatten() for k in (-1, -2))
@@ -194,7 +165,7 @@ class CircuitStudy:
 
     def trapped(self, heads: int) -> torch.Tensor:
         """(R,) bool."""
-        return is_trapped(self.stored[heads].final)
+        return self.stored[heads].final.trapped
 
     @property
     def pair(self) -> int:
@@ -213,7 +184,7 @@ class CircuitStudy:
         for circuits in (self.live.final, self.stored_near_live()):
             numbers = head_statistics(circuits)
             size = numbers.mean_over("omega", numbers.strong)
-            found.append(size[~is_trapped(circuits) & ~size.isnan()])
+            found.append(size[~circuits.trapped & ~size.isnan()])
         return found[0], found[1]
 
 

@@ -19,7 +19,7 @@ from attnlib.attention import attention_weights
 from attnlib.in_context.law import Prompts
 from attnlib.in_context.model import HeadWeights
 
-__all__ = ["Circuits", "attention", "circuits_of", "merge", "predict", "two_number_circuits"]
+__all__ = ["Circuits", "attention", "circuits_of", "imbalance", "merge", "predict", "two_number_circuits"]
 
 
 @dataclass(frozen=True)
@@ -63,6 +63,16 @@ class Circuits:
         return (self.omega * self.mu).sum(-1)
 
     @property
+    def cancels(self) -> torch.Tensor:
+        """(...) bool: heads of both signs share the work, `imbalance(mu)` < 1/2. Never for one head."""
+        return imbalance(self.mu) < 0.5
+
+    @property
+    def trapped(self) -> torch.Tensor:
+        """(...) bool: two heads or more that act as one, all with one sign. Never for one head, which has no choice."""
+        return ~self.cancels if self.heads > 1 else torch.zeros_like(self.cancels)
+
+    @property
     def diagonal_std(self) -> torch.Tensor:
         """(..., H): standard deviation of the diagonal (0 for d = 1)."""
         return self.diagonal.std(-1, correction=0)
@@ -91,6 +101,11 @@ class Circuits:
     def __getitem__(self, index) -> Circuits:
         """The same index taken of both circuits: `circuits[-1]` is the last record, `circuits[:, 0]` the first run."""
         return Circuits(self.key_query[index], self.output_value[index])
+
+
+def imbalance(mu: torch.Tensor) -> torch.Tensor:
+    r"""$|\sum_h\mu_h|/\sum_h|\mu_h|$ of mu (..., H): 1 if all heads have one sign, 0 if they cancel; nan where all are zero."""
+    return mu.sum(-1).abs() / mu.abs().sum(-1)
 
 
 def merge(

@@ -13,7 +13,8 @@ from collections.abc import Callable, Iterable
 import torch
 
 from attnlib.claims import ClaimSet, Evidence, NothingToMeasure, Source, both, within
-from attnlib.in_context.circuit_study import PUBLISHED, CircuitStudy, HeadStatistics, query_weights, two_sample_z
+from attnlib.in_context.circuit_study import CircuitStudy, HeadStatistics, query_weights, two_sample_z
+from attnlib.in_context.published import PUBLISHED
 
 __all__ = ["CLAIMS"]
 

@@ -94,9 +94,8 @@ class EstimatorStudy:
 
     @property
     def opposite(self) -> np.ndarray:
-        """(R,): the run ended with heads of both signs: |sum mu| < sum |mu| / 2."""
-        mu = self.heads.circuits.mu
-        return (mu.sum(-1).abs() < mu.abs().sum(-1) / 2).numpy()
+        """(R,): the run ended with heads of both signs."""
+        return self.heads.circuits.cancels.numpy()
 
     @property
     def kept(self) -> np.ndarray:

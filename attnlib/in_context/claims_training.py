@@ -14,11 +14,9 @@ import torch
 from attnlib.claims import ClaimSet, Evidence, NothingToMeasure, Source, agrees, both, within
 from attnlib.in_context.approximate import one_head_optimum
 from attnlib.in_context.heads_study import ACTIVE, average_circuits, untrapped
+from attnlib.in_context.published import PUBLISHED, PUBLISHED_LOSS, PUBLISHED_STEPS
 from attnlib.in_context.training import History
 from attnlib.in_context.training_study import (
-    PUBLISHED_END,
-    PUBLISHED_LOSS,
-    PUBLISHED_STEPS,
     TrainingStudy,
     first_below,
 )
@@ -81,7 +79,7 @@ def _end(history: History) -> tuple[torch.Tensor, torch.Tensor]:
 )  # fmt: skip
 def two_heads_end(study: TrainingStudy, constant: float) -> Evidence:
     history = study.full[2].history
-    (omega, mu), (their_omega, their_mu) = _end(history), (np.abs(values).mean() for values in PUBLISHED_END[2])
+    (omega, mu), (their_omega, their_mu) = _end(history), (np.abs(values).mean() for values in PUBLISHED[2].numbers)
     average = average_circuits(history)[untrapped(history)]
     return both(
         _single_run(omega, constant * their_omega, 5e-5, "|ω|"),
@@ -100,7 +98,7 @@ def two_heads_end(study: TrainingStudy, constant: float) -> Evidence:
 def one_head_end(study: TrainingStudy, constant: float) -> Evidence:
     history = study.full[1].history
     omega, mu = _end(history)
-    expected = tuple(-values[0] for values in PUBLISHED_END[1])
+    expected = tuple(-values[0] for values in PUBLISHED[1].numbers)
     if constant != 1:
         optimum = one_head_optimum(history.experiment.law)
         expected = optimum.omega, optimum.mu

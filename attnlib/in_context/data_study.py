@@ -17,6 +17,7 @@ from attnlib import checks
 from attnlib.attention import attention_weights
 from attnlib.in_context.causal import causal_attention, causal_layer, layer_of_heads, prompt_tokens
 from attnlib.in_context.circuits import Circuits, attention, circuits_of, predict, two_number_circuits
+from attnlib.in_context.estimators import conditional_risk
 from attnlib.in_context.experiment import Experiment
 from attnlib.in_context.law import Prompts, RegressionLaw
 from attnlib.in_context.model import STARTS, HeadWeights, attend, initial_weights
@@ -35,7 +36,6 @@ __all__ = [
     "permuted",
     "query_gradient",
     "redraw_labels",
-    "risk_given_covariates",
     "small_omega",
     "softmax_twice",
     "training_batch",
@@ -98,17 +98,8 @@ def permuted(prompts: Prompts, order: Sequence[int], *, labels_only: bool = Fals
 # --- what a prediction is worth, given the covariates ----------------------------------------------------------------------
 
 
-def risk_given_covariates(weights: torch.Tensor, prompts: Prompts, law: RegressionLaw) -> torch.Tensor:
-    r"""$s_\beta^2(|X^\top c-x_q|^2+s_2|c|^2)$, (..., B): mean squared error over beta and label noise of $\hat y=\sum_ic_iy_i$.
-
-    weights: c, (..., B, L), which may depend on covariates and query but not on labels.
-    """
-    mixed = torch.einsum("...bl,...bld->...bd", weights, prompts.x) - prompts.query
-    return law.beta_std**2 * (mixed.square().sum(-1) + law.noise_variance * weights.square().sum(-1))
-
-
 def redraw_labels(weights: torch.Tensor, prompts: Prompts, law: RegressionLaw, count: int, seed: int) -> torch.Tensor:
-    """The same by sampling: beta and label noise drawn `count` times for each of the B prompts, mean squared error (B,)."""
+    """`conditional_risk` by sampling: beta and label noise drawn `count` times for each of the B prompts, mean squared error (B,)."""
     checks.whole_number("count", count, at_least=2)
     errors = []
     for number, (c, x, query) in enumerate(zip(weights, prompts.x, prompts.query, strict=True)):
@@ -339,7 +330,7 @@ def _identity(law: RegressionLaw, asked: int, redraws: int, seed: int) -> tuple[
     prompts = loud.draw(asked, seed)
     weights = torch.einsum("h,hbl->bl", heads.mu, attention(heads, prompts))
     quiet = replace(loud, noise_std=LOUD / math.sqrt(law.d))  # its s_2 is LOUD^2 instead of d LOUD^2
-    formulas = (risk_given_covariates(weights, prompts, each) for each in (loud, quiet))
+    formulas = (conditional_risk(weights, prompts, each) for each in (loud, quiet))
     return redraw_labels(weights, prompts, loud, redraws, seed), *formulas
 
 

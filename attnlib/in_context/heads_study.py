@@ -21,7 +21,7 @@ from attnlib.in_context.optimum import best_mu, free_optimum, one_head_optimum, 
 from attnlib.in_context.reduced import reduced_moments, reduced_risk, reduced_risk_per_batch
 from attnlib.in_context.risk import risk_per_prompt
 from attnlib.in_context.training import History
-from attnlib.in_context.trap_study import TrapRuns, TrapTable, imbalance, stored_table, trap_runs
+from attnlib.in_context.trap_study import TrapRuns, TrapTable, stored_table, trap_runs
 
 __all__ = [
     "ACTIVE", "SHARP", "Ends", "FreeHeads", "HeadsStudy", "average_circuits", "compare_free_heads", "ends_of", "heads_study",
@@ -35,9 +35,7 @@ _LATE = 5  # records over which the end is averaged
 
 def untrapped(history: History) -> torch.Tensor:
     """(R,) bool: the heads cancel at the end. A single head cannot: all True."""
-    if history.experiment.heads == 1:
-        return torch.ones(history.experiment.runs, dtype=torch.bool)
-    return torch.from_numpy(imbalance(history.final.mu.numpy()) < 0.5)
+    return ~history.final.trapped
 
 
 def average_circuits(history: History, records: int = _LATE) -> Circuits:

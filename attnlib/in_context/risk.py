@@ -20,6 +20,7 @@ import torch
 
 from attnlib import checks
 from attnlib.in_context.circuits import Circuits, attention, predict
+from attnlib.in_context.estimators import conditional_risk
 from attnlib.in_context.law import Prompts, RegressionLaw
 
 __all__ = ["risk_of", "risk_per_prompt"]
@@ -75,11 +76,9 @@ def _risk_per_prompt(circuits: Circuits, law: RegressionLaw, prompts: Prompts) -
     unlabelled = Circuits(blind, V)
     p = attention(unlabelled, prompts)
     c = (V[..., d, None, None] * p).sum(-3)
-    seen = torch.einsum("bld,...bl->...bd", prompts.x, c)
-    residual = (seen - prompts.query).square().sum(-1) + law.noise_variance * c.square().sum(-1)
     mean = torch.einsum("...hbl,bli->...hbi", p, prompts.x)
     written = (mean * V[..., None, :d]).sum((-3, -1))
-    values = law.beta_std**2 * residual + written.square()
+    values = conditional_risk(c, prompts, law, offset=written)
     if circuits.label_row.any():
         labelled = (c * prompts.y).sum(-1) - prompts.clean_target
         for sign in (1, -1):  # all labels and the target with the other sign are as likely

@@ -28,26 +28,11 @@ from attnlib.in_context.training import History, train
 from attnlib.in_context.trap_study import TrapRuns, stored_table
 
 __all__ = [
-    "PUBLISHED_END", "PUBLISHED_LOSS", "PUBLISHED_STEPS", "Late", "LinearStart", "Resumed", "TrainingStudy", "Watched",
+    "Late", "LinearStart", "Resumed", "TrainingStudy", "Watched",
     "batch_losses", "first_below", "interrupt_after", "late", "linear_start",
     "mean_late_loss", "resume_study", "sign_agreement", "thinned", "training_study", "watch",
 ]  # fmt: skip
 
-# The authors' notebook, one run for each number of heads: losses of single batches (training, validation), and the end.
-PUBLISHED_STEPS = np.arange(0, 500_001, 50_000)
-PUBLISHED_LOSS = {
-    1: ((3.93, 2.43, 1.49, 1.72, 1.46, 1.65, 1.19, 1.20, 1.66, 1.45, 1.27),
-        (6.22, 1.10, 1.04, 1.28, 1.35, 1.49, 0.97, 1.85, 1.46, 1.18, 1.25)),
-    2: ((4.72, 0.956, 0.752, 0.810, 0.631, 0.680, 0.432, 0.796, 0.644, 0.738, 0.902),
-        (5.24, 0.766, 0.860, 0.775, 0.550, 0.547, 0.668, 0.923, 0.540, 0.673, 0.528)),
-}  # fmt: skip
-PUBLISHED_END = {
-    1: ((-0.5177,), (-1.5523,)),
-    2: ((-0.1393, 0.1420), (-3.1719, 3.1868)),
-    4: ((-0.1372, -0.1388, 0.1422, 0.1343), (-1.1908, -2.0372, 2.7210, 0.4412)),
-    8: ((-0.1396, 0.1393, -0.1417, 0.1296, -0.0013, -0.1396, -0.1350, 0.0092),
-        (-0.7766, 2.9165, -1.2395, 0.2509, 0.0, -0.8720, -0.3324, -0.0010)),
-}  # fmt: skip
 _DECAYS = ("Adam", 0.0), ("AdamW", 0.0), ("AdamW", None)
 _LATE = 5  # records over which the end is averaged
 

@@ -26,9 +26,11 @@ from pathlib import Path
 from statistics import NormalDist
 
 import numpy as np
+import torch
 
 from attnlib import checks
 from attnlib.grids import progress_bar, require_writable, write_arrays
+from attnlib.in_context import circuits
 from attnlib.in_context.experiment import Experiment
 from attnlib.in_context.training import History, made_with, train
 
@@ -52,10 +54,8 @@ _FIELDS = ("run", "omega", "mu", "off_diagonal", "loss")
 
 
 def imbalance(mu: np.ndarray) -> np.ndarray:
-    r"""$b=|\sum_h\mu_h|/\sum_h|\mu_h|$ of mu (..., H): 1 if all heads have one sign, 0 if they cancel; nan where all are zero."""
-    mu = np.asarray(mu, dtype=np.float64)
-    size = np.abs(mu).sum(-1)
-    return np.divide(np.abs(mu.sum(-1)), size, out=np.full(size.shape, np.nan), where=size > 0)
+    """`circuits.imbalance` of a numpy array (..., H), float64."""
+    return circuits.imbalance(torch.from_numpy(np.array(mu, dtype=np.float64))).numpy()
 
 
 @dataclass(frozen=True)

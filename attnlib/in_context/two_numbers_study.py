@@ -211,7 +211,7 @@ def stored_sizes(law: RegressionLaw) -> dict[float, tuple[torch.Tensor, torch.Te
         return found
     for history in (load_rates(), load(2)):
         rates = torch.as_tensor(history.experiment.learning_rate, dtype=torch.float64).expand(len(history.omega))
-        opposite = history.omega[:, -1].prod(-1) < 0
+        opposite = history.final.cancels
         for rate in rates.unique().tolist():
             kept = opposite & (rates == rate)
             found[rate] = torch.as_tensor(history.steps), history.omega[kept].abs().mean(-1)
@@ -232,7 +232,7 @@ def end_points(experiment: Experiment) -> EndPoints:
     """Train two heads and look at where they end."""
     history = train(experiment)
     omega, mu = history.omega, history.mu
-    opposite = omega[:, -1].prod(-1) < 0
+    opposite = history.final.cancels
     seen, _ = reduced_risk(omega[:, -LAST:], mu[:, -LAST:], experiment.law, prompts=4000, seed=experiment.seed)
     floor = (history.loss[:, -LAST:] - seen).mean(1) - experiment.law.target_noise_std**2
     return EndPoints(float(experiment.learning_rate), history, opposite, seen[:, -1], history.loss[:, -1], floor)

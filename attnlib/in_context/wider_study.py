@@ -16,7 +16,6 @@ after every training; what is in it already is not trained again.
 from __future__ import annotations
 
 import argparse
-import datetime
 import json
 import sys
 import zipfile
@@ -29,7 +28,6 @@ from typing import Any
 import numpy as np
 import torch
 
-import attnlib
 from attnlib import checks
 from attnlib.grids import require_writable, write_arrays
 from attnlib.in_context.causal import LayerWeights
@@ -39,6 +37,7 @@ from attnlib.in_context.experiment import Experiment
 from attnlib.in_context.law import RegressionLaw, toeplitz_covariance
 from attnlib.in_context.multi_task import MultiTaskLaw
 from attnlib.in_context.stack import StackWeights
+from attnlib.in_context.training import made_with
 
 __all__ = ["TABLE", "Spec", "Trained", "WiderSetting", "main", "obtain", "replay", "specs"]
 
@@ -228,12 +227,8 @@ def _read_file(path: Path, _: int) -> dict[str, dict[str, Any]]:
 
 
 def _write(path: Path, trainings: dict[str, dict[str, Any]]) -> None:
-    versions = {
-        "attnlib": attnlib.__version__, "torch": torch.__version__.split("+")[0], "numpy": np.__version__,
-        "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
-    }  # fmt: skip
     arrays = {f"{name}/{field}": np.asarray(value) for name, one in trainings.items() for field, value in one.items()}
-    arrays |= {"trainings": np.array(json.dumps(list(trainings))), "made_with": np.array(json.dumps(versions))}
+    arrays |= {"trainings": np.array(json.dumps(list(trainings))), "made_with": np.array(json.dumps(made_with()))}
     write_arrays(path, compressed=True, **arrays)
 
 

@@ -7,12 +7,10 @@ import pytest
 import torch
 
 from attnlib.in_context.circuit_study import (
-    PUBLISHED,
     antisymmetric_share,
     circuit_study,
     gain_of_turning,
     head_statistics,
-    is_trapped,
     off_diagonal_memory,
     query_weights,
     two_sample_z,
@@ -22,6 +20,7 @@ from attnlib.in_context.circuits import Circuits, predict, two_number_circuits
 from attnlib.in_context.experiment import Experiment
 from attnlib.in_context.law import RegressionLaw
 from attnlib.in_context.model import initial_weights
+from attnlib.in_context.published import PUBLISHED
 from attnlib.in_context.training import train
 
 
@@ -51,15 +50,18 @@ def test_statistics_by_hand():
     assert math.isnan(found.mean_over("omega", nobody))
 
 
-def test_trapped_is_about_active_heads_and_the_sign_of_omega():
-    assert is_trapped(pairs([0.5, 0.6], [1.0, 0.5])).item()
-    assert is_trapped(pairs([-0.5, -0.6], [-1.0, -0.5])).item()
-    assert not is_trapped(pairs([0.14, -0.14], [3.0, -3.0])).item()
-    assert is_trapped(pairs([0.5, 0.6, -0.3], [1.0, 0.5, -0.049])).item()  # the third head is a dummy
-    assert not is_trapped(pairs([0.5, 0.6, -0.3], [1.0, 0.5, -0.051])).item()
-    assert not is_trapped(pairs([0.5], [1.5])).item()
-    both = is_trapped(pairs([[0.5, 0.6], [0.1, -0.1]], [[1.0, 0.5], [3.0, -3.0]]))
-    assert both.tolist() == [True, False]
+def test_trapped_is_about_heads_that_carry_weight():
+    assert pairs([0.5, 0.6], [1.0, 0.5]).trapped.item()
+    assert pairs([-0.5, -0.6], [-1.0, -0.5]).trapped.item()
+    assert not pairs([0.14, -0.14], [3.0, -3.0]).trapped.item()
+    assert pairs([0.5, 0.6, -0.3], [1.0, 0.5, -0.49]).trapped.item()  # imbalance 1.01 / 1.99
+    assert not pairs([0.5, 0.6, -0.3], [1.0, 0.5, -0.51]).trapped.item()  # 0.99 / 2.01
+    assert pairs([0.5, 0.6, -0.3], [1.0, 0.5, -0.51]).cancels.item()
+    one = pairs([0.5], [1.5])
+    assert not one.trapped.item()
+    assert not one.cancels.item()
+    both = pairs([[0.5, 0.6], [0.1, -0.1]], [[1.0, 0.5], [3.0, -3.0]])
+    assert both.trapped.tolist() == [True, False]
 
 
 def test_rotations_and_stretches():

@@ -15,12 +15,12 @@ from attnlib.in_context.data_study import (
     permuted,
     query_gradient,
     redraw_labels,
-    risk_given_covariates,
     small_omega,
     softmax_twice,
     training_batch,
     training_prompt,
 )
+from attnlib.in_context.estimators import conditional_risk
 from attnlib.in_context.experiment import Experiment
 from attnlib.in_context.law import RegressionLaw
 from attnlib.in_context.model import attend, initial_weights
@@ -82,7 +82,7 @@ def test_the_conditional_mean_by_hand_and_by_sampling(convention):
     law = RegressionLaw(3, 4, 0.7, convention)
     prompts = law.draw(6, 1)
     weights = torch.linspace(-1, 1.5, 24, dtype=torch.float64).reshape(6, 4)
-    formula = risk_given_covariates(weights, prompts, law)
+    formula = conditional_risk(weights, prompts, law)
     beta_variance, noise_variance = (1.0, 3 * 0.49) if convention == "notebook" else (1 / 3, 0.49)
     for b in range(6):
         by_beta = sum(

@@ -12,12 +12,10 @@ from attnlib.in_context.checkpoints import read_checkpoint
 from attnlib.in_context.circuits import Circuits, circuits_of
 from attnlib.in_context.experiment import Experiment
 from attnlib.in_context.model import HeadWeights, attend, initial_weights
+from attnlib.in_context.published import PUBLISHED, PUBLISHED_LOSS, PUBLISHED_STEPS
 from attnlib.in_context.risk import risk_of
 from attnlib.in_context.training import History, train
 from attnlib.in_context.training_study import (
-    PUBLISHED_END,
-    PUBLISHED_LOSS,
-    PUBLISHED_STEPS,
     Late,
     batch_losses,
     first_below,
@@ -220,7 +218,7 @@ def test_late_leaves_out_trapped_runs(short: History) -> None:
 def test_published_numbers_fit_each_other() -> None:
     """What the notebook prints of the same run by other routes: sums of mu, effective steps, ends of the loss lists."""
     sums, steps = {2: 0.0149, 4: -0.0657, 8: -0.0542}, {1: 0.8036, 2: 0.8945, 4: 0.8924, 8: 0.8894}
-    for heads, (omega, mu) in PUBLISHED_END.items():
+    for heads, (omega, mu) in ((heads, one.numbers) for heads, one in PUBLISHED.items()):
         assert len(omega) == len(mu) == heads
         assert sum(w * m for w, m in zip(omega, mu, strict=True)) == pytest.approx(steps[heads], abs=4e-4)
         if heads > 1:

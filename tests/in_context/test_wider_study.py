@@ -91,7 +91,8 @@ def test_the_command_goes_on_where_it_was_stopped(tmp_path, monkeypatch, capsys)
 def test_the_file_says_what_made_it(table):
     with np.load(table) as file:
         made = json.loads(str(file["made_with"]))
-    assert set(made) == {"attnlib", "torch", "numpy", "date"}
+    assert set(made) == {"date", "versions"}
+    assert {"attnlib", "torch", "numpy", "python"} <= set(made["versions"])
 
 
 def test_bad_use_of_the_command(tmp_path, capsys):
