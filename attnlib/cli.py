@@ -27,6 +27,15 @@ EXTRAS = {
 }
 
 
+# Commands whose options are their own modules' business.
+PASSED_ON = {
+    "book": "execute the pages and build the HTML",
+    "html": "build the HTML from stored outputs",
+    "notebooks": "execute the pages and renew their stored outputs",
+    "train": "make the stored full-size in-context trainings again",
+}
+
+
 class Parser(argparse.ArgumentParser):
     """argparse whose errors are one line, like all others of this program."""
 
@@ -56,13 +65,7 @@ def parser() -> argparse.ArgumentParser:
     repository = commands.add_parser("repository", help="change the repository's address everywhere")
     repository.add_argument("url", metavar="URL", help="https://github.com/owner/name")
 
-    # Options of these are their own modules' business.
-    for name, what in (
-        ("book", "execute the pages and build the HTML"),
-        ("html", "build the HTML from stored outputs"),
-        ("notebooks", "execute the pages and renew their stored outputs"),
-        ("train", "make the stored full-size in-context trainings again"),
-    ):
+    for name, what in PASSED_ON.items():
         commands.add_parser(name, help=what, add_help=False)
     return top
 
@@ -70,7 +73,7 @@ def parser() -> argparse.ArgumentParser:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code."""
     options, rest = parser().parse_known_args(arguments)
-    if rest and options.command not in ("book", "html", "notebooks", "train"):
+    if rest and options.command not in PASSED_ON:
         parser().error(f"unknown argument: {' '.join(rest)}")
     try:
         return COMMANDS[options.command](options, rest)

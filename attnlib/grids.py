@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import os
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-__all__ = ["progress_bar", "require_writable", "write_arrays"]
+__all__ = ["progress_bar", "require_writable", "write_arrays", "written_aside"]
 
 
 def progress_bar(wanted: bool, total: int, what: str, *, unit: str = "cell") -> contextlib.AbstractContextManager[Any]:
@@ -46,14 +47,19 @@ def require_writable(path: Path) -> None:
 
 def write_arrays(path: Path, *, compressed: bool = False, **arrays: np.ndarray) -> None:
     """Arrays as an .npz under exactly this name, written aside and renamed: a killed write leaves the last whole file."""
+    with written_aside(path) as temporary, temporary.open("wb") as file:
+        (np.savez_compressed if compressed else np.savez)(file, **arrays)
+
+
+@contextlib.contextmanager
+def written_aside(path: Path) -> Iterator[Path]:
+    """Inside, write to the path that is given; then it takes the place of `path`, or is gone if anything was raised."""
     temporary = _partial(path)
     try:
-        with temporary.open("wb") as file:
-            (np.savez_compressed if compressed else np.savez)(file, **arrays)
+        yield temporary
         os.replace(temporary, path)
-    except BaseException:
+    finally:
         temporary.unlink(missing_ok=True)
-        raise
 
 
 def _partial(path: Path) -> Path:

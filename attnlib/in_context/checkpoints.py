@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+
+from attnlib.grids import written_aside
 
 __all__ = ["VERSION", "CheckpointError", "read_checkpoint", "write_checkpoint"]
 
@@ -44,8 +45,10 @@ def write_checkpoint(path: Path, tensors: Mapping[str, np.ndarray], settings: Ma
     path = _path(path)
     record = {"kind": _KIND, "version": VERSION, "sha256": _checksum(tensors), **settings}
     arrays = {name: np.ascontiguousarray(value) for name, value in tensors.items()}
-    _replace(path, save(arrays, {"settings": json.dumps(record, sort_keys=True)}))
-    _replace(path.with_suffix(".json"), (json.dumps(record, indent=2, sort_keys=True) + "\n").encode())
+    with written_aside(path) as temporary:
+        temporary.write_bytes(save(arrays, {"settings": json.dumps(record, sort_keys=True)}))
+    with written_aside(path.with_suffix(".json")) as temporary:
+        temporary.write_text(json.dumps(record, indent=2, sort_keys=True) + "\n", encoding="utf-8")
 
 
 def read_checkpoint(path: Path) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
@@ -86,13 +89,3 @@ def _path(path: Path) -> Path:
             f"checkpoint must be a .safetensors file in a folder that exists; got {path.name!r} in {path.parent.name!r}"
         )
     return path
-
-
-def _replace(path: Path, content: bytes) -> None:
-    temporary = path.with_name(f"{path.name}.{os.getpid()}.part")
-    try:
-        temporary.write_bytes(content)
-        os.replace(temporary, path)
-    except BaseException:
-        temporary.unlink(missing_ok=True)
-        raise

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import math
-import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from attnlib import checks
+from attnlib.grids import written_aside
 
 __all__ = [
     "PUBLISHED",
@@ -242,12 +242,8 @@ def add_cell(
     kept = [cell for cell in document["cells"] if (cell["n"], cell["seed"]) != key]
     document["cells"] = sorted([*kept, dict(record)], key=lambda cell: (cell["n"], cell["seed"]))
     path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_suffix(f".{os.getpid()}.tmp")
-    try:
+    with written_aside(path) as temporary:
         temporary.write_text(_text(document), encoding="utf-8")
-        os.replace(temporary, path)
-    finally:
-        temporary.unlink(missing_ok=True)
     return path
 
 
