@@ -185,3 +185,15 @@ def test_bad_arguments_are_named():
     ):
         with pytest.raises(ValueError, match="law must be isotropic with zero mean"):
             reduced_moments([0.1], skewed)
+
+
+def test_faint_heads_start_with_the_rates_of_the_chapter():
+    """At small scores the gain is (L - 1)/L d omega and the overlap (d + s2)/L: what the exact growth rates of the start rest on."""
+    law = RegressionLaw(3, 8, 0.4)
+    moments = reduced_moments([1e-3, -1e-3], law, prompts=4000)
+    gain, error = mean_and_error(moments.gain / (law.d * moments.omega))
+    assert ((gain - 7 / 8).abs() < 5 * error + 1e-5).all()
+    assert (error < 0.01).all()
+    overlap, error = mean_and_error(moments.overlap)
+    assert ((overlap - (3 + law.noise_variance) / 8).abs() < 5 * error + 1e-5).all()
+    assert (error < 0.01).all()
