@@ -8,8 +8,9 @@ from collections.abc import Callable, Mapping
 import numpy as np
 import torch
 
-from attnlib.kernels import in_context, reference
-from attnlib.kernels.arguments import check, factors
+from attnlib.kernels import in_context
+from attnlib.kernels.in_context import reference
+from attnlib.kernels.in_context.arguments import check, factors
 from benchmarks import naive_in_context
 from benchmarks.registry import Case, Wing
 
@@ -20,12 +21,13 @@ _NOISE, _RATE, _REPLICAS = 0.01, 1e-3, 64
 _STEPS = {"kernel": 10_000, "shared": 200, "naive": 200, "reference": 100}
 
 
-def _start(heads: int, replicas: int = 1) -> list[np.ndarray]:
-    """Float32 weights and moments; torch's default ranges."""
+def _start(heads: int, replicas: int = 1, dtype: torch.dtype = torch.float32) -> list[torch.Tensor]:
+    """Weights and moments; torch's default ranges."""
     n = _SIZE["d"] + 1
     weights = np.random.default_rng(0).uniform(-1, 1, (replicas, heads, 3 * n * n + n)) / n**0.5
     weights[..., 3 * n * n :] /= heads**0.5
-    return [array.astype(np.float32) for array in (weights, 0 * weights, 0 * weights)]
+    weights = torch.from_numpy(weights.astype(np.float32)).to(dtype)
+    return [weights, torch.zeros_like(weights), torch.zeros_like(weights)]
 
 
 def _setting(heads: int, steps: int, replicas: int = 1) -> dict:
@@ -35,12 +37,12 @@ def _setting(heads: int, steps: int, replicas: int = 1) -> dict:
     }  # fmt: skip
 
 
-def _naive_model(weights: np.ndarray) -> naive_in_context.MultiHead:
+def _naive_model(weights: torch.Tensor) -> naive_in_context.MultiHead:
     """The eager model at weights (H, 3 n^2 + n)."""
     heads, n = len(weights), _SIZE["d"] + 1
     model = naive_in_context.MultiHead(heads, n)
     for layer, part in zip((model.query, model.key, model.value, model.output), factors(weights, n), strict=True):
-        layer.weight.data = torch.tensor(part.reshape(layer.weight.shape))
+        layer.weight.data = part.reshape(layer.weight.shape).clone()
     return model
 
 
@@ -51,27 +53,29 @@ def gate() -> None:
         state, chosen = _start(heads), _setting(heads, 20)
         model = _naive_model(state[0][0])
         extra = {"betas": (0.9, 0.999), "eps": 1e-8, "weight_decay": 0.0, "record": ()}
-        call = check(*state, dtypes=(np.float32,), **chosen, **extra)
-        context, query, target = (
-            torch.tensor(part[0], dtype=torch.float32) for part in reference.prompts(call, 0, 20, call.streams)
-        )
+        call = check(*state, **chosen, **extra)
+        context, query, target = (part[0].float() for part in reference.prompts(call, 0, 20, call.streams))
         query = torch.nn.functional.pad(query, (0, 1))[:, :, None]
         losses = naive_in_context.train(model, zip(context, query, target, strict=True), _RATE)
-        ours = in_context.advance(*state, **chosen)
-        theirs = [layer.weight.detach().numpy() for layer in (model.query, model.key, model.value, model.output)]
+        ours = in_context.advance(*state, **chosen, implementation="compiled")
+        theirs = [layer.weight.detach() for layer in (model.query, model.key, model.value, model.output)]
         moved = all(
-            np.allclose(mine.ravel(), other.ravel(), rtol=0, atol=2e-5)
+            torch.allclose(mine.ravel(), other.ravel(), rtol=0, atol=2e-5)
             for mine, other in zip(factors(state[0][0], _SIZE["d"] + 1), theirs, strict=True)
         )
         if not moved or not np.allclose(ours.losses[0], losses, rtol=1e-4):
             raise AssertionError(f"eager torch and the kernel differ at {heads} heads: no speed is reported")
 
 
-def _kernel(heads: int, steps: int, replicas: int = 1) -> Callable[[], Callable[[], object]]:
+def _kernel(
+    heads: int, steps: int, replicas: int = 1, threads: int = 1, shared: bool = True
+) -> Callable[[], Callable[[], object]]:
     def prepare():
         gate()
         state, chosen = _start(heads, replicas), _setting(heads, steps, replicas)
-        return lambda: in_context.advance(*state, **chosen)
+        if not shared:
+            chosen["streams"] = range(replicas)
+        return lambda: in_context.advance(*state, **chosen, threads=threads, implementation="compiled")
 
     return prepare
 
@@ -89,8 +93,8 @@ def _naive(heads: int) -> Callable[[], Callable[[], object]]:
 
 def _reference():
     gate()
-    state, chosen = [array.astype(np.float64) for array in _start(2)], _setting(2, _STEPS["reference"])
-    return lambda: reference.advance(*state, **chosen)
+    state, chosen = _start(2, dtype=torch.float64), _setting(2, _STEPS["reference"])
+    return lambda: in_context.advance(*state, **chosen, implementation="reference")
 
 
 def _ratios(median: Mapping[str, float]) -> dict[str, float]:

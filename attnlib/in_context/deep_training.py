@@ -24,7 +24,8 @@ from attnlib.in_context.causal import prompt_tokens
 from attnlib.in_context.experiment import Experiment
 from attnlib.in_context.stack import LayerCircuits, StackWeights, initial_stack, run_stack, stack_circuits
 from attnlib.in_context.training import TrainingDiverged
-from attnlib.kernels import is_available, prompt_stream
+from attnlib.kernels import prompt_stream
+from attnlib.kernels.dispatch import has_numba
 
 __all__ = ["DeepHistory", "starting_stack", "train_deep", "training_prompts"]
 
@@ -64,8 +65,8 @@ def training_prompts(
     streams = experiment.streams[:1] if experiment.shared_data else experiment.streams
     d, length = getattr(law, "stream_size", None) or (law.d, law.length)
     origin = experiment.seed, streams, first_step, steps, experiment.batch
-    if compiled and dtype == "float32" and is_available():
-        from attnlib.kernels.in_context import normals
+    if compiled and dtype == "float32" and has_numba():
+        from attnlib.kernels.in_context.compiled import normals
 
         drawn = normals(*origin, d=d, length=length)
     else:

@@ -13,7 +13,7 @@ import numpy as np
 from attnlib import checks
 from attnlib.in_context.law import RegressionLaw
 from attnlib.in_context.model import STARTS, require_even_heads
-from attnlib.kernels.arguments import OPTIMISERS
+from attnlib.kernels.in_context.arguments import OPTIMISERS
 
 __all__ = ["OPTIMISERS", "Experiment"]
 

@@ -6,11 +6,12 @@ to the four matrices, so the path is that of the model as written. Engines, chos
 
 | engine | dtype | what it is |
 |---|---|---|
-| `compiled` | float32 | one loop for data, gradient and update (`attnlib.kernels.in_context`; needs numba) |
-| `reference` | float64, float32 | the same steps, readable (`attnlib.kernels.reference`) |
+| `compiled` | float32 | one loop for data, gradient and update on the CPU (needs numba) |
+| `triton` | float32 | the same as one GPU program for each run (needs a CUDA device and Triton) |
+| `reference` | float64, float32 | the same steps, readable, on any device |
 
-Both see the same prompts: any prompt of any step is known by its number (`attnlib.kernels.prompt_stream`), so a training can be
-interrupted anywhere and goes on bit for bit.
+All are forms of `attnlib.kernels.in_context.advance`, and see the same prompts: any prompt of any step is known by its number
+(`attnlib.kernels.prompt_stream`), so a training can be interrupted anywhere and goes on bit for bit.
 """
 
 from __future__ import annotations
@@ -29,16 +30,17 @@ import numpy as np
 import torch
 
 from attnlib import checks
+from attnlib.device import resolve
 from attnlib.grids import progress_bar
 from attnlib.in_context.checkpoints import CheckpointError, read_checkpoint, write_checkpoint
 from attnlib.in_context.circuits import Circuits, circuits_of
 from attnlib.in_context.experiment import Experiment
 from attnlib.in_context.model import HeadWeights, initial_weights
-from attnlib.kernels import is_available
+from attnlib.kernels import in_context as kernels
 
 __all__ = ["ENGINES", "History", "TrainingDiverged", "load_history", "made_with", "train", "train_many"]
 
-ENGINES = ("auto", "compiled", "reference")
+ENGINES = ("auto", "compiled", "triton", "reference")
 _GRID = 10_000  # steps between two possible ends of a piece of work; fixed, so that sums do not depend on interruptions
 
 
@@ -100,9 +102,10 @@ def train(
     *,
     dtype: str = "float32",
     engine: str = "auto",
+    device: str = "cpu",
     progress: bool = False,
     checkpoint: Path | None = None,
-    threads: int = 1,
+    threads: int | None = None,
     watch: Callable[[int], None] | None = None,
     about: Mapping[str, str] | None = None,
 ) -> History:
@@ -111,11 +114,12 @@ def train(
     Args:
         experiment: what to train; one layer, one output.
         dtype: of weights and moments, "float32" or "float64" (the reference).
-        engine: "auto" (compiled where it can be), "compiled" or "reference".
+        engine: "auto" (the fastest that can do it), or one of the table above.
+        device: "cpu", "cuda", "cuda:N" or "auto" (a GPU when there is one). States and records come back to the CPU.
         progress: show a progress bar.
         checkpoint: a .safetensors file. It is written every 10 000 steps and at the end, also when the training is
             interrupted or diverges; if it exists, the training goes on from it and ends as if it had never stopped.
-        threads: threads over runs (compiled engine); the result does not depend on it.
+        threads: threads over runs (compiled engine), None: as many as torch uses; the result does not depend on it.
         watch: called with the number of finished steps before every piece of work (a piece ends at a record or after 10 000
             steps); what it raises interrupts the training.
         about: words that are kept in the checkpoint beside the settings, such as the command that makes it.
@@ -131,8 +135,10 @@ def train(
             "use attnlib.in_context.deep_training"
         )
     checks.one_of("dtype", dtype, ("float32", "float64"))
-    engine = _engine(checks.one_of("engine", engine, ENGINES), dtype)
-    checks.whole_number("threads", threads, at_least=1)
+    where = resolve(device)
+    engine = _engine(experiment, checks.one_of("engine", engine, ENGINES), dtype, where)
+    if threads is not None:
+        checks.whole_number("threads", threads, at_least=1)
     resumes = checkpoint is not None and Path(checkpoint).exists()
     state = (
         _State.resume(experiment, dtype, engine, Path(checkpoint))
@@ -149,7 +155,7 @@ def train(
                 if watch is not None:
                     watch(state.step)
                 saved = state.step // _GRID
-                bar.update(state.advance(threads))
+                bar.update(state.advance(where, threads))
                 if checkpoint is not None and (state.step // _GRID > saved or state.step == experiment.steps):
                     write_checkpoint(Path(checkpoint), *state.as_checkpoint())
         except BaseException:
@@ -168,6 +174,7 @@ def train_many(
     between them are paired.
     """
     checks.whole_number("threads", threads, at_least=1)
+    options = {"threads": 1} | options
     with (
         progress_bar(progress, len(experiments), "trainings", unit="training") as bar,
         ThreadPoolExecutor(threads) as pool,
@@ -193,16 +200,13 @@ def load_history(path: Path) -> History:
     return state.history()
 
 
-def _engine(engine: str, dtype: str) -> str:
-    if engine == "compiled" and dtype != "float32":
-        raise ValueError(
-            f"engine 'compiled' computes in float32; got dtype={dtype!r}: use engine='reference' or 'auto'"
+def _engine(experiment: Experiment, engine: str, dtype: str, device: torch.device) -> str:
+    try:
+        return kernels.implementation_for(
+            experiment.d, experiment.heads, device, getattr(torch, dtype), implementation=engine
         )
-    if engine == "compiled" and not is_available():
-        raise ValueError("engine 'compiled' needs numba, which is not installed: pip install 'attnlib[training]'")
-    if engine != "auto":
-        return engine
-    return "compiled" if dtype == "float32" and is_available() else "reference"
+    except ValueError as error:
+        raise ValueError(f"engine {engine!r}, dtype {dtype!r}, device {str(device)!r}: {error}") from None
 
 
 def _experiment_of(settings: dict[str, Any], path: Path) -> Experiment:
@@ -269,13 +273,13 @@ class _State:
             )
         return _State(experiment, engine, settings["step"], {name: tensors[name].copy() for name in fresh})
 
-    def advance(self, threads: int) -> int:
+    def advance(self, device: torch.device, threads: int | None) -> int:
         """Steps until the next record or the next multiple of 10 000; returns how many. The state changes at the end only."""
         e = self.experiment
         records = np.array(e.recorded_steps)
         target = min(int(records[records > self.step][0]), (self.step // _GRID + 1) * _GRID)
         moments = {name: self.tensors[name].copy() for name in _MOMENTS}
-        losses = self._steps(moments, target - self.step, threads)
+        losses = self._steps(moments, target - self.step, device, threads)
         if not np.isfinite(losses).all():
             bad = ~np.isfinite(losses)
             first = int(bad.any(0).argmax())
@@ -290,22 +294,21 @@ class _State:
             self._record()
         return done
 
-    def _steps(self, moments: dict[str, np.ndarray], steps: int, threads: int) -> np.ndarray:
+    def _steps(
+        self, moments: dict[str, np.ndarray], steps: int, device: torch.device, threads: int | None
+    ) -> np.ndarray:
+        """Change the arrays of `moments` in place by so many steps; returns the losses (R, steps)."""
         e = self.experiment
-        settings = {
-            "d": e.d, "heads": e.heads, "length": e.length, "batch": e.batch, "seed": e.seed, "streams": e.streams,
-            "first_step": self.step, "steps": steps, "beta_std": e.law.beta_std, "noise_std": e.law.label_noise_std,
-            "target_noise_std": e.law.target_noise_std, "optimiser": e.optimiser,
-            "learning_rate": np.array(e.learning_rate), "betas": e.betas, "eps": e.eps, "weight_decay": e.weight_decay,
-        }  # fmt: skip
-        if self.engine == "compiled":
-            from attnlib.kernels.in_context import advance
-
-            return advance(*moments.values(), **settings, threads=threads).losses
-        from attnlib.kernels.reference import advance
-
-        with np.errstate(over="ignore", invalid="ignore"):  # what is not finite is reported by its step
-            return advance(*moments.values(), **settings).losses
+        state = [torch.from_numpy(array).to(device) for array in moments.values()]
+        seen = kernels.advance(
+            *state, d=e.d, heads=e.heads, length=e.length, batch=e.batch, seed=e.seed, streams=e.streams,
+            first_step=self.step, steps=steps, beta_std=e.law.beta_std, noise_std=e.law.label_noise_std,
+            target_noise_std=e.law.target_noise_std, optimiser=e.optimiser, learning_rate=np.array(e.learning_rate),
+            betas=e.betas, eps=e.eps, weight_decay=e.weight_decay, threads=threads, implementation=self.engine,
+        )  # fmt: skip
+        for array, tensor in zip(moments.values(), state, strict=True):
+            array[...] = tensor.cpu().numpy()  # the same memory on the CPU
+        return seen.losses.cpu().numpy()
 
     def _record(self) -> None:
         index = self.experiment.recorded_steps.index(self.step)

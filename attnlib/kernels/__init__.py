@@ -1,12 +1,5 @@
-"""Compiled training loops and their readable references; numba is asked for only when a compiled loop is used."""
+"""Hot loops: thousands of steps of many small trainings without coming back to Python.
 
-from __future__ import annotations
-
-import importlib.util
-
-__all__ = ["is_available"]
-
-
-def is_available() -> bool:
-    """Whether the compiled loops can be used here: numba is installed (extra `kernels`)."""
-    return importlib.util.find_spec("numba") is not None and importlib.util.find_spec("llvmlite") is not None
+`in_context`, `single_head`, `token_selection` and `gaussian_tail` hold one loop each, under one signature for every
+implementation; `dispatch` chooses among them. numba and Triton are asked for only when their implementation is used.
+"""

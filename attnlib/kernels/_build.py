@@ -12,7 +12,7 @@ import tempfile
 from pathlib import Path
 from types import ModuleType
 
-from attnlib.kernels import is_available
+from attnlib.kernels.dispatch import has_numba
 
 __all__ = ["cache_folder", "module"]
 
@@ -86,8 +86,8 @@ def module(name: str, text: str) -> ModuleType:
 
     Raises ImportError with the command to type if numba is not installed.
     """
-    if not is_available():
-        raise ImportError('the compiled training loops need numba: pip install "attnlib[kernels]"')
+    if not has_numba():
+        raise ImportError('compiled loops need numba: pip install "attnlib[kernels]"')
     digest = hashlib.sha256(f"{_versions()}\n{text}".encode()).hexdigest()[:16]
     full = f"attnlib_{name}_{digest}"
     path = cache_folder() / f"{full}.py"

@@ -23,7 +23,7 @@ from attnlib.in_context.full_runs import (
     rates_experiment,
 )
 from attnlib.in_context.training import load_history, train
-from attnlib.kernels import is_available
+from attnlib.kernels.dispatch import has_numba
 
 
 @pytest.mark.parametrize("heads", HEADS)
@@ -102,7 +102,7 @@ def test_the_command_refuses_what_it_cannot_do(tmp_path, capsys) -> None:
     assert "must be a folder that exists" in capsys.readouterr().err
 
 
-@pytest.mark.skipif(not is_available(), reason="twenty thousand steps need the compiled loop")
+@pytest.mark.skipif(not has_numba(), reason="twenty thousand steps need the compiled loop")
 def test_a_run_of_other_seeds_lands_where_the_stored_ones_were(tmp_path) -> None:
     """Mean loss over the last window and effective step of fresh runs against the stored runs at the same step."""
     history = load(4)

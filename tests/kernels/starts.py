@@ -1,14 +1,15 @@
 """Starting points of small trainings."""
 
 import numpy as np
+import torch
 
 
-def start(replicas: int, heads: int, d: int, *, run: int = 0, dtype=np.float64) -> list[np.ndarray]:
+def start(replicas: int, heads: int, d: int, *, run: int = 0, dtype: torch.dtype = torch.float64) -> list[torch.Tensor]:
     """Weights uniform on +-1/sqrt(n), rounded to float32 so that both precisions start at one point, and zero moments."""
     n = d + 1
     weights = np.random.default_rng(1000 + run).uniform(-1, 1, (replicas, heads, 3 * n * n + n)) / n**0.5
-    weights = weights.astype(np.float32).astype(dtype)
-    return [weights, np.zeros_like(weights), np.zeros_like(weights)]
+    weights = torch.from_numpy(weights.astype(np.float32)).to(dtype)
+    return [weights, torch.zeros_like(weights), torch.zeros_like(weights)]
 
 
 def setting(**changes) -> dict:

@@ -99,28 +99,31 @@ def test_a_folder_that_others_can_write_or_that_cannot_be_made_is_not_used(
 def test_without_numba_the_package_imports_and_says_what_to_install() -> None:
     code = """
 import sys
-sys.modules["numba"] = None
 import attnlib.kernels
 assert "torch" not in sys.modules and "numpy" not in sys.modules
-assert not attnlib.kernels.is_available()
-import numpy as np
-from attnlib.kernels import in_context, prompt_stream, reference
-state = [np.zeros((1, 1, 14), dtype=np.float32) for _ in range(3)]
+sys.modules["numba"] = None
+import torch
+from attnlib.kernels import dispatch, in_context
+dispatch._installed = lambda *modules: False
+in_context.warm_up(1)
+print(*dispatch.ran())
 try:
-    in_context.warm_up(1)
-except ImportError as error:
+    in_context.implementation_for(1, 1, torch.device("cpu"), torch.float32, implementation="compiled")
+except ValueError as error:
     print(error)
 """
-    assert answer(python(code)) == 'the compiled training loops need numba: pip install "attnlib[kernels]"'
+    ran, refused = answer(python(code)).splitlines()
+    assert ran == "in-context training: reference, float32 on cpu"
+    assert refused.endswith('cannot be used: numba is not installed: pip install "attnlib[kernels]"')
 
 
 def test_numba_is_loaded_only_when_something_is_compiled() -> None:
     code = """
 import sys
-from attnlib.kernels import in_context, is_available
-print(is_available(), "numba" in sys.modules)
+from attnlib.kernels import dispatch, gaussian_tail, in_context, single_head, token_selection
+print(dispatch.has_numba(), "numba" in sys.modules, "triton" in sys.modules)
 """
-    assert answer(python(code)) == "True False"
+    assert answer(python(code)) == "True False False"
 
 
 def test_a_source_that_fails_leaves_no_module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

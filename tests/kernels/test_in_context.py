@@ -4,19 +4,29 @@ import math
 
 import numpy as np
 import pytest
+import torch
 
-from attnlib.kernels import in_context, prompt_stream, reference
+from attnlib.kernels import prompt_stream
+from attnlib.kernels.in_context import advance, compiled, reference
+from attnlib.kernels.in_context.arguments import Call, check, circuits
 from tests.kernels.starts import setting, start
+
+
+def checked(state: list[torch.Tensor], chosen: dict) -> Call:
+    return check(*state, **{"betas": (0.9, 0.999), "eps": 1e-8, "weight_decay": 0.0, "record": ()} | chosen)
 
 
 def both(chosen: dict, *, scale: float = 1.0):
     """(state and record of the reference in float64, the same of the compiled loop) from one start."""
     size = (len(chosen["streams"]), chosen["heads"], chosen["d"])
-    double, single = start(*size), start(*size, dtype=np.float32)
+    double, single = start(*size), start(*size, dtype=torch.float32)
     squares = 2 * (chosen["d"] + 1) ** 2
     for state in (double, single):
         state[0][..., :squares] *= scale
-    return (double, reference.advance(*double, **chosen)), (single, in_context.advance(*single, **chosen))
+    return (double, advance(*double, **chosen, implementation="reference")), (
+        single,
+        advance(*single, **chosen, implementation="compiled"),
+    )
 
 
 @pytest.mark.parametrize(
@@ -68,15 +78,12 @@ def test_large_scores_neither_overflow_nor_lose_the_softmax(scale: float) -> Non
     np.testing.assert_allclose(seen.losses, expected.losses, rtol=1e-4)
     for part in (1, 2):
         assert abs(found[part] - exact[part]).max() < 2e-4 * abs(exact[part]).max()
-    context, query, _ = reference.prompts(
-        reference.check(*start(3, 3, 5), dtypes=(np.float64,), betas=(0.9, 0.999), eps=0, weight_decay=0, record=(), **chosen),
-        0, 1, np.array([4, 9]),
-    )  # fmt: skip
+    context, query, _ = reference.prompts(checked(start(3, 3, 5), chosen), 0, 1, np.array([4, 9]))
     scores = np.einsum("blk,hkj,bj->hbl", context[0, 0], expected_circuits(scale)[..., :5], query[0, 0])
     assert (abs(scores).max() > 90) == (scale >= 8), "some of the scales must be beyond what exp2 can do unaided"
 
 
-def expected_circuits(scale: float) -> np.ndarray:
+def expected_circuits(scale: float) -> torch.Tensor:
     """M of the first replica's heads."""
     weights = start(3, 3, 5)[0][0]
     query, key = (weights[:, i : i + 36].reshape(3, 6, 6) * scale for i in (0, 36))
@@ -86,46 +93,48 @@ def expected_circuits(scale: float) -> np.ndarray:
 @pytest.mark.parametrize("streams", [[6], [6, 6], [6, 7, 6]])
 def test_two_calls_end_where_one_does(streams: list[int]) -> None:
     size = (len(streams), 2, 5)
-    once, twice = start(*size, dtype=np.float32), start(*size, dtype=np.float32)
+    once, twice = start(*size, dtype=torch.float32), start(*size, dtype=torch.float32)
     base = setting(streams=streams, batch=37, weight_decay=0.01)
-    whole = in_context.advance(*once, **(base | {"steps": 31, "record": [0, 12, 31]}))
-    first = in_context.advance(*twice, **(base | {"steps": 12, "record": [0]}))
-    second = in_context.advance(*twice, **(base | {"first_step": 12, "steps": 19, "record": [12, 31]}))
+    whole = advance(*once, **(base | {"steps": 31, "record": [0, 12, 31]}), implementation="compiled")
+    first = advance(*twice, **(base | {"steps": 12, "record": [0]}), implementation="compiled")
+    second = advance(*twice, **(base | {"first_step": 12, "steps": 19, "record": [12, 31]}), implementation="compiled")
     for one, other in zip(once, twice, strict=True):
-        assert np.array_equal(one, other)
+        assert torch.equal(one, other)
     for name in ("losses", "key_query", "output_value"):
-        parts = np.concatenate((getattr(first, name), getattr(second, name)), axis=1)
-        assert np.array_equal(getattr(whole, name), parts), name
+        parts = torch.cat((getattr(first, name), getattr(second, name)), dim=1)
+        assert torch.equal(getattr(whole, name), parts), name
 
 
 def test_neither_threads_nor_company_change_a_replica() -> None:
     streams, rates = [6, 7, 6, 6, 8], [1e-3, 2e-3, 3e-3, 4e-3, 5e-3]
     base = setting(batch=37, record=[50])
-    together, threaded = (start(5, 2, 5, dtype=np.float32) for _ in range(2))
-    seen = in_context.advance(*together, **(base | {"streams": streams, "learning_rate": rates}))
-    again = in_context.advance(*threaded, **(base | {"streams": streams, "learning_rate": rates}), threads=4)
-    assert np.array_equal(seen.losses, again.losses)
-    assert np.array_equal(seen.key_query, again.key_query)
+    together, threaded = (start(5, 2, 5, dtype=torch.float32) for _ in range(2))
+    seen = advance(*together, **(base | {"streams": streams, "learning_rate": rates}), implementation="compiled")
+    again = advance(
+        *threaded, **(base | {"streams": streams, "learning_rate": rates}), implementation="compiled", threads=4
+    )
+    assert torch.equal(seen.losses, again.losses)
+    assert torch.equal(seen.key_query, again.key_query)
     for one, other in zip(together, threaded, strict=True):
-        assert np.array_equal(one, other)
+        assert torch.equal(one, other)
     for replica, (stream, rate) in enumerate(zip(streams, rates, strict=True)):
-        alone = [array[replica : replica + 1].copy() for array in start(5, 2, 5, dtype=np.float32)]
-        single = in_context.advance(*alone, **(base | {"streams": [stream], "learning_rate": rate}))
-        assert np.array_equal(alone[0][0], together[0][replica])
-        assert np.array_equal(single.losses[0], seen.losses[replica])
+        alone = [array[replica : replica + 1].clone() for array in start(5, 2, 5, dtype=torch.float32)]
+        single = advance(*alone, **(base | {"streams": [stream], "learning_rate": rate}), implementation="compiled")
+        assert torch.equal(alone[0][0], together[0][replica])
+        assert torch.equal(single.losses[0], seen.losses[replica])
 
 
 def test_no_steps_change_nothing_and_still_record() -> None:
-    state = start(2, 2, 5, dtype=np.float32)
-    seen = in_context.advance(*state, **setting(steps=0, record=[0]))
-    assert np.array_equal(state[0], start(2, 2, 5, dtype=np.float32)[0])
+    state = start(2, 2, 5, dtype=torch.float32)
+    seen = advance(*state, **setting(steps=0, record=[0]), implementation="compiled")
+    assert torch.equal(state[0], start(2, 2, 5, dtype=torch.float32)[0])
     assert seen.losses.shape == (2, 0)
-    assert abs(seen.key_query[:, 0] - reference.circuits(start(2, 2, 5)[0], 6)[0]).max() < 1e-6
+    assert abs(seen.key_query[:, 0] - circuits(start(2, 2, 5)[0], 6)[0]).max() < 1e-6
 
 
 def test_normals_are_those_of_the_definition() -> None:
     for d, length in ((5, 9), (2, 4)):
-        found = in_context.normals(3 + 2**40, [0, 7], 5, 20, 37, d=d, length=length)
+        found = compiled.normals(3 + 2**40, [0, 7], 5, 20, 37, d=d, length=length)
         exact = prompt_stream.normals(3 + 2**40, [0, 7], 5, 20, 37, prompt_stream.normals_per_prompt(d, length))
         assert found.shape == exact.shape
         radius = np.hypot(exact[..., 0::2], exact[..., 1::2]).repeat(2, axis=-1)
@@ -152,26 +161,27 @@ def test_a_polynomial_is_as_exact_as_float32(name: str, low: float, high: float,
 
 
 def test_a_training_that_diverges_shows_in_its_losses() -> None:
-    state = start(2, 2, 5, dtype=np.float32)
-    seen = in_context.advance(*state, **setting(optimiser="SGD", learning_rate=[1e-3, 1e6]))
-    assert np.isfinite(seen.losses[0]).all()
-    first = int(np.argmin(np.isfinite(seen.losses[1])))
+    state = start(2, 2, 5, dtype=torch.float32)
+    seen = advance(*state, **setting(optimiser="SGD", learning_rate=[1e-3, 1e6]), implementation="compiled")
+    assert torch.isfinite(seen.losses[0]).all()
+    first = int(torch.isfinite(seen.losses[1]).int().argmin())
     assert 0 < first < 10
-    assert not np.isfinite(seen.losses[1, first:]).any()
+    assert not torch.isfinite(seen.losses[1, first:]).any()
 
 
 @pytest.mark.parametrize("place", [5, 40, 80, 110], ids=["W_Q, empty column", "W_K", "W_V", "W_O"])
 def test_one_broken_weight_shows_at_once(place: int) -> None:
     for broken in (np.nan, np.inf):
-        state = start(2, 2, 5, dtype=np.float32)
+        state = start(2, 2, 5, dtype=torch.float32)
+        call = checked(state, setting(steps=2))
         state[0][1, 1, place] = broken
-        seen = in_context.advance(*state, **setting(steps=2))
-        assert np.isfinite(seen.losses[0]).all()
-        assert not np.isfinite(seen.losses[1]).any()
+        seen = compiled.advance(call, *state, 1)
+        assert torch.isfinite(seen.losses[0]).all()
+        assert not torch.isfinite(seen.losses[1]).any()
 
 
 def test_the_querys_empty_column_is_never_moved() -> None:
-    state = start(2, 2, 5, dtype=np.float32)
-    before = state[0][..., :36].reshape(2, 2, 6, 6).copy()
-    in_context.advance(*state, **setting(steps=10, learning_rate=0.1))
-    assert np.array_equal(before[..., 5], state[0][..., :36].reshape(2, 2, 6, 6)[..., 5])
+    state = start(2, 2, 5, dtype=torch.float32)
+    before = state[0][..., :36].reshape(2, 2, 6, 6).clone()
+    advance(*state, **setting(steps=10, learning_rate=0.1), implementation="compiled")
+    assert torch.equal(before[..., 5], state[0][..., :36].reshape(2, 2, 6, 6)[..., 5])

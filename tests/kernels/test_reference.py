@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 import torch
 
-from attnlib.kernels import prompt_stream, reference
+from attnlib.kernels import prompt_stream
+from attnlib.kernels.in_context import advance
 from tests.kernels.starts import setting, start
 
 OPTIMISERS = {"SGD": torch.optim.SGD, "Adam": torch.optim.Adam, "AdamW": torch.optim.AdamW}
@@ -30,11 +31,11 @@ def batch(chosen: dict, stream: int, step: int) -> tuple[torch.Tensor, torch.Ten
     return tuple(torch.tensor(np.array(part)) for part in (context, query, target))
 
 
-def trained_by_torch(weights: np.ndarray, stream: int, chosen: dict) -> tuple[np.ndarray, list[float]]:
+def trained_by_torch(weights: torch.Tensor, stream: int, chosen: dict) -> tuple[torch.Tensor, torch.Tensor]:
     """Weights (H, 3 n^2 + n) after the steps, and the losses: four projections, softmax, autograd, torch.optim."""
     n, heads = chosen["d"] + 1, chosen["heads"]
-    parts = [torch.tensor(weights[:, i * n * n : (i + 1) * n * n].reshape(heads, n, n)) for i in range(3)]
-    parts.append(torch.tensor(weights[:, 3 * n * n :]))
+    parts = [weights[:, i * n * n : (i + 1) * n * n].reshape(heads, n, n) for i in range(3)]
+    parts.append(weights[:, 3 * n * n :])
     parts = [part.clone().requires_grad_() for part in parts]
     query_map, key_map, value_map, output = parts
     extra = {} if chosen["optimiser"] == "SGD" else {"betas": chosen["betas"], "eps": chosen["eps"]}
@@ -54,7 +55,7 @@ def trained_by_torch(weights: np.ndarray, stream: int, chosen: dict) -> tuple[np
         loss.backward()
         optimiser.step()
         losses.append(loss.item())
-    return np.concatenate([part.detach().numpy().reshape(heads, -1) for part in parts], axis=1), losses
+    return torch.cat([part.detach().reshape(heads, -1) for part in parts], dim=1), torch.tensor(losses, dtype=torch.float64)
 
 
 @pytest.mark.parametrize("optimiser", OPTIMISERS)
@@ -66,8 +67,8 @@ def test_fifty_steps_are_those_of_autograd(optimiser: str, size: dict) -> None:
         **size, optimiser=optimiser, learning_rate=2e-2, weight_decay=0.1, betas=(0.85, 0.99), eps=1e-6, streams=[9, 4]
     )
     state = start(2, size["heads"], size["d"])
-    begin = state[0].copy()
-    seen = reference.advance(*state, **chosen)
+    begin = state[0].clone()
+    seen = advance(*state, **chosen, implementation="reference")
     for replica, stream in enumerate(chosen["streams"]):
         weights, losses = trained_by_torch(begin[replica], stream, chosen)
         assert abs(state[0][replica] - weights).max() < 1e-10
@@ -77,29 +78,33 @@ def test_fifty_steps_are_those_of_autograd(optimiser: str, size: dict) -> None:
 
 def test_each_replica_has_its_own_learning_rate() -> None:
     together = start(2, 1, 2)
-    reference.advance(*together, **setting(d=2, heads=1, streams=[6, 6], learning_rate=[1e-2, 3e-2], steps=5))
+    advance(
+        *together,
+        **setting(d=2, heads=1, streams=[6, 6], learning_rate=[1e-2, 3e-2], steps=5),
+        implementation="reference",
+    )
     for replica, rate in enumerate((1e-2, 3e-2)):
-        alone = [array[replica : replica + 1].copy() for array in start(2, 1, 2)]
-        reference.advance(*alone, **setting(d=2, heads=1, streams=[6], learning_rate=rate, steps=5))
+        alone = [array[replica : replica + 1].clone() for array in start(2, 1, 2)]
+        advance(*alone, **setting(d=2, heads=1, streams=[6], learning_rate=rate, steps=5), implementation="reference")
         assert abs(alone[0][0] - together[0][replica]).max() < 1e-14
 
 
 def test_two_calls_end_where_one_does() -> None:
     once, twice = start(2, 2, 5), start(2, 2, 5)
-    whole = reference.advance(*once, **setting(steps=9, record=[0, 4, 9]))
-    first = reference.advance(*twice, **setting(steps=4, record=[0]))
-    second = reference.advance(*twice, **setting(first_step=4, steps=5, record=[4, 9]))
+    whole = advance(*once, **setting(steps=9, record=[0, 4, 9]), implementation="reference")
+    first = advance(*twice, **setting(steps=4, record=[0]), implementation="reference")
+    second = advance(*twice, **setting(first_step=4, steps=5, record=[4, 9]), implementation="reference")
     for one, other in zip(once, twice, strict=True):
-        assert np.array_equal(one, other)
-    assert np.array_equal(whole.losses, np.concatenate((first.losses, second.losses), axis=1))
-    assert np.array_equal(whole.key_query, np.concatenate((first.key_query, second.key_query), axis=1))
-    assert np.array_equal(whole.output_value, np.concatenate((first.output_value, second.output_value), axis=1))
+        assert torch.equal(one, other)
+    assert torch.equal(whole.losses, torch.cat((first.losses, second.losses), dim=1))
+    assert torch.equal(whole.key_query, torch.cat((first.key_query, second.key_query), dim=1))
+    assert torch.equal(whole.output_value, torch.cat((first.output_value, second.output_value), dim=1))
 
 
 def test_recorded_circuits_are_those_of_the_weights() -> None:
     state = start(2, 3, 2)
-    before = state[0].copy()
-    seen = reference.advance(*state, **setting(d=2, heads=3, steps=3, record=[3, 0, 3]))
+    before = state[0].clone()
+    seen = advance(*state, **setting(d=2, heads=3, steps=3, record=[3, 0, 3]), implementation="reference")
     assert seen.steps.tolist() == [0, 3]
     assert seen.key_query.shape == (2, 2, 3, 3, 3)
     for place, weights in enumerate((before, state[0])):
@@ -107,16 +112,16 @@ def test_recorded_circuits_are_those_of_the_weights() -> None:
             for head in range(3):
                 query, key, value = weights[replica, head, :27].reshape(3, 3, 3)
                 output = weights[replica, head, 27:]
-                expected = np.array([[key[:, i] @ query[:, j] / math.sqrt(3) for j in range(3)] for i in range(3)])
+                expected = torch.tensor([[key[:, i] @ query[:, j] / math.sqrt(3) for j in range(3)] for i in range(3)])
                 assert abs(seen.key_query[replica, place, head] - expected).max() < 1e-15
                 assert abs(seen.output_value[replica, place, head] - output @ value).max() < 1e-15
 
 
 def test_float32_weights_are_trained_in_float32() -> None:
-    double, single = start(2, 2, 5), start(2, 2, 5, dtype=np.float32)
-    exact = reference.advance(*double, **setting(steps=20))
-    rounded = reference.advance(*single, **setting(steps=20))
-    assert rounded.losses.dtype == np.float32
+    double, single = start(2, 2, 5), start(2, 2, 5, dtype=torch.float32)
+    exact = advance(*double, **setting(steps=20), implementation="reference")
+    rounded = advance(*single, **setting(steps=20), implementation="reference")
+    assert rounded.losses.dtype == torch.float32
     assert 0 < abs(single[0] - double[0]).max() < 1e-5
     assert abs(rounded.losses - exact.losses).max() < 1e-4
 
@@ -124,8 +129,8 @@ def test_float32_weights_are_trained_in_float32() -> None:
 def test_the_querys_empty_column_is_never_moved() -> None:
     """z_q ends with 0, so the last column of W_Q has no gradient."""
     state = start(2, 2, 5)
-    before = state[0][..., :36].reshape(2, 2, 6, 6).copy()
-    reference.advance(*state, **setting(steps=10, learning_rate=0.1))
+    before = state[0][..., :36].reshape(2, 2, 6, 6).clone()
+    advance(*state, **setting(steps=10, learning_rate=0.1), implementation="reference")
     after = state[0][..., :36].reshape(2, 2, 6, 6)
-    assert np.array_equal(before[..., 5], after[..., 5])
+    assert torch.equal(before[..., 5], after[..., 5])
     assert (before[..., :5] != after[..., :5]).all()

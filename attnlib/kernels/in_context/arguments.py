@@ -7,30 +7,31 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import torch
 
 from attnlib import checks
 from attnlib.kernels.prompt_stream import check_origin
 
-__all__ = ["OPTIMISERS", "Call", "Recorded", "check", "circuits", "factors"]
+__all__ = ["OPTIMISERS", "Call", "Recorded", "check", "circuits", "empty_record", "factors"]
 
 OPTIMISERS = ("SGD", "Adam", "AdamW")
 
 
 @dataclass(frozen=True)
 class Recorded:
-    """What a training loop saw.
+    """What a training loop saw, in the dtype and on the device of the weights.
 
     Args:
         losses: (R, steps), the loss of every step's batch before that step's update.
-        steps: (K,) absolute numbers of the recorded steps, increasing.
+        steps: (K,) absolute numbers of the recorded steps, increasing, int64 on the CPU.
         key_query: (R, K, H, n, n), W_K^T W_Q / sqrt(n) before the update of each recorded step, key index first.
         output_value: (R, K, H, n), W_O W_V at the same times.
     """
 
-    losses: np.ndarray
-    steps: np.ndarray
-    key_query: np.ndarray
-    output_value: np.ndarray
+    losses: torch.Tensor
+    steps: torch.Tensor
+    key_query: torch.Tensor
+    output_value: torch.Tensor
 
 
 @dataclass(frozen=True)
@@ -81,30 +82,32 @@ def _rates(value: float | Sequence[float], replicas: int) -> np.ndarray:
     return np.array([_not_negative("learning_rate", rate) for rate in rates])
 
 
-def _array(name: str, value: object, shape: tuple[int, ...], dtypes: Sequence[type]) -> None:
-    names = " or ".join(np.dtype(t).name for t in dtypes)
-    if not isinstance(value, np.ndarray) or value.dtype not in [np.dtype(t) for t in dtypes]:
-        got = value.dtype if isinstance(value, np.ndarray) else type(value).__name__
+def _tensor(name: str, value: object, shape: tuple[int, ...], like: torch.Tensor) -> None:
+    if not isinstance(value, torch.Tensor) or value.dtype not in (torch.float32, torch.float64):
+        got = value.dtype if isinstance(value, torch.Tensor) else type(value).__name__
         raise ValueError(
-            f"{name} must be a {names} numpy array; got {got}: it is changed in place, so it is not converted"
+            f"{name} must be a float32 or float64 torch tensor; got {got}: it is changed in place, so it is not converted"
         )
-    if value.shape != shape:
+    if tuple(value.shape) != shape:
         raise ValueError(
-            f"{name} must have shape {shape} = (replicas, heads, 3 n^2 + n) with n = d + 1; got {value.shape}: "
+            f"{name} must have shape {shape} = (replicas, heads, 3 n^2 + n) with n = d + 1; got {tuple(value.shape)}: "
             "per head W_Q, W_K, W_V row by row, then W_O"
         )
-    if not value.flags.c_contiguous or not value.flags.writeable:
+    if value.dtype != like.dtype or value.device != like.device:
         raise ValueError(
-            f"{name} must be C-contiguous and writeable: it is changed in place; use numpy.ascontiguousarray"
+            f"{name} must have dtype and device of weights, {like.dtype} on {like.device}; got {value.dtype} on {value.device}"
         )
+    if not value.is_contiguous():
+        raise ValueError(f"{name} must be contiguous: it is changed in place; use .contiguous()")
+    if not bool(torch.isfinite(value).all()):
+        raise ValueError(f"{name} must be finite; got nan or inf: go back to the last state whose losses were finite")
 
 
 def check(
-    weights: np.ndarray,
-    first_moment: np.ndarray,
-    second_moment: np.ndarray,
+    weights: torch.Tensor,
+    first_moment: torch.Tensor,
+    second_moment: torch.Tensor,
     *,
-    dtypes: Sequence[type],
     d: int,
     heads: int,
     length: int,
@@ -129,16 +132,11 @@ def check(
     seed, ids = check_origin(seed, streams, first_step, steps, batch)
     n = d + 1
     shape = (len(ids), heads, 3 * n * n + n)
-    arrays = {"weights": weights, "first_moment": first_moment, "second_moment": second_moment}
-    for name, array in arrays.items():
-        _array(name, array, shape, dtypes)
-        if array.dtype != weights.dtype:
-            raise ValueError(f"{name} must have the dtype of weights, {weights.dtype}; got {array.dtype}")
-    if any(
-        np.shares_memory(a, b)
-        for a, b in ((weights, first_moment), (weights, second_moment), (first_moment, second_moment))
-    ):
-        raise ValueError("weights, first_moment and second_moment must be three arrays; two of them share memory")
+    tensors = {"weights": weights, "first_moment": first_moment, "second_moment": second_moment}
+    for name, value in tensors.items():
+        _tensor(name, value, shape, weights)
+    if len({value.data_ptr() for value in tensors.values()}) < 3:
+        raise ValueError("weights, first_moment and second_moment must be three tensors; two of them share memory")
     checks.one_of("optimiser", optimiser, OPTIMISERS)
     if np.shape(betas) != (2,) or not all(0 <= checks.finite_number("betas", beta) < 1 for beta in betas):
         raise ValueError(f"betas must be two numbers in [0, 1); got {betas!r}")
@@ -168,14 +166,23 @@ def check(
     )
 
 
-def factors(weights: np.ndarray, n: int) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+def empty_record(call: Call, like: torch.Tensor) -> Recorded:
+    """A record to be filled, in the dtype and on the device of `like`."""
+    lead, n = (len(call.streams), len(call.record), call.heads), call.width
+    new = like.new_empty
+    return Recorded(
+        new(len(call.streams), call.steps), torch.from_numpy(call.record.copy()), new(*lead, n, n), new(*lead, n)
+    )
+
+
+def factors(weights: torch.Tensor, n: int) -> tuple[torch.Tensor, ...]:
     """Views (W_Q, W_K, W_V, W_O) of shapes (..., n, n) three times and (..., n) into weights (..., 3 n^2 + n)."""
     square = n * n
-    parts = (weights[..., i * square : (i + 1) * square].reshape(*weights.shape[:-1], n, n) for i in range(3))
+    parts = (weights[..., i * square : (i + 1) * square].unflatten(-1, (n, n)) for i in range(3))
     return (*parts, weights[..., 3 * square :])
 
 
-def circuits(weights: np.ndarray, n: int) -> tuple[np.ndarray, np.ndarray]:
+def circuits(weights: torch.Tensor, n: int) -> tuple[torch.Tensor, torch.Tensor]:
     """(W_K^T W_Q / sqrt(n), W_O W_V) of weights (..., 3 n^2 + n): shapes (..., n, n), key index first, and (..., n)."""
     query, key, value, output = factors(weights, n)
-    return key.swapaxes(-1, -2) @ query / math.sqrt(n), (output[..., None, :] @ value)[..., 0, :]
+    return key.mT @ query / math.sqrt(n), (output.unsqueeze(-2) @ value).squeeze(-2)

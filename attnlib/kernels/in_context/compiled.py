@@ -6,19 +6,19 @@ processes). `reference` says what is computed, `prompt_stream` from which random
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from types import ModuleType
 
 import numpy as np
+import torch
 
-from attnlib import checks
-from attnlib.kernels import _build, is_available
-from attnlib.kernels._in_context_source import source
-from attnlib.kernels.arguments import OPTIMISERS, Call, Recorded, check
+from attnlib.kernels import _build
+from attnlib.kernels.in_context._source import source
+from attnlib.kernels.in_context.arguments import OPTIMISERS, Call, Recorded, empty_record
 from attnlib.kernels.prompt_stream import check_origin, normals_per_prompt
 
-__all__ = ["advance", "is_available", "normals", "warm_up"]
+__all__ = ["advance", "normals"]
 
 _LANES = 16
 
@@ -75,85 +75,24 @@ def _groups(call: Call, threads: int) -> list[np.ndarray]:
 
 
 def advance(
-    weights: np.ndarray,
-    first_moment: np.ndarray,
-    second_moment: np.ndarray,
-    *,
-    d: int,
-    heads: int,
-    length: int,
-    batch: int,
-    seed: int,
-    streams: Sequence[int],
-    first_step: int,
-    steps: int,
-    beta_std: float,
-    noise_std: float,
-    target_noise_std: float,
-    optimiser: str,
-    learning_rate: float | Sequence[float],
-    betas: tuple[float, float] = (0.9, 0.999),
-    eps: float = 1e-8,
-    weight_decay: float = 0.0,
-    record: Iterable[int] = (),
-    threads: int = 1,
+    call: Call, weights: torch.Tensor, first_moment: torch.Tensor, second_moment: torch.Tensor, threads: int
 ) -> Recorded:
-    """Train R replicas for `steps` steps, in place.
-
-    Training from step a to b and then from b to c ends bit for bit where training from a to c ends, and neither
-    `threads` nor the other replicas of a call change a replica's numbers. A replica that diverges has losses that are
-    not finite from that step on; nothing is raised.
-
-    Args:
-        weights: float32 (R, heads, 3 n^2 + n), n = d + 1: per head W_Q, W_K, W_V row by row, then W_O. Changed in place.
-        first_moment, second_moment: Adam's moments, like `weights` (zeros at the start; SGD leaves them alone).
-        d: dimension of x.
-        heads: number of heads H, each of the full width n.
-        length: context tokens L of a prompt.
-        batch: prompts of a step.
-        seed: key of the random numbers, in [0, 2^64).
-        streams: (R,) whole numbers in [0, 2^32); replicas with equal numbers see the same prompts.
-        first_step: updates already made; the data of a step depend on its absolute number.
-        steps: updates to make.
-        beta_std: standard deviation of the entries of beta.
-        noise_std: that of the label noise as used, y_i = <x_i, beta> + noise_std e_i.
-        target_noise_std: that of the target's noise.
-        optimiser: "SGD", "Adam" (decay added to the gradient) or "AdamW" (decay apart), as in torch.optim.
-        learning_rate: one number, or one per replica.
-        betas, eps, weight_decay: as in torch.optim.
-        record: absolute steps before whose update the circuits are kept; first_step + steps means after the last one.
-        threads: replicas are shared out among this many threads.
-
-    Returns the losses (mean of (yhat - target)^2 over each batch) and the recorded circuits, float32.
-
-    Raises ValueError on a wrong argument, ImportError without numba.
-    """
-    call = check(
-        weights, first_moment, second_moment, dtypes=(np.float32,), d=d, heads=heads, length=length, batch=batch,
-        seed=seed, streams=streams, first_step=first_step, steps=steps, beta_std=beta_std, noise_std=noise_std,
-        target_noise_std=target_noise_std, optimiser=optimiser, learning_rate=learning_rate, betas=betas, eps=eps,
-        weight_decay=weight_decay, record=record,
-    )  # fmt: skip
-    checks.whole_number("threads", threads, at_least=1)
+    """Train as `attnlib.kernels.in_context.advance` says: float32 tensors on the CPU, changed in place."""
     train = _compiled(call.d).train
-    n, replicas = call.width, len(call.streams)
-    losses = np.empty((replicas, call.steps), dtype=np.float32)
-    key_query = np.empty((replicas, len(call.record), call.heads, n, n), dtype=np.float32)
-    output_value = np.empty((replicas, len(call.record), call.heads, n), dtype=np.float32)
-    state = (weights, first_moment, second_moment)
+    record = empty_record(call, weights)
+    state = [tensor.numpy() for tensor in (weights, first_moment, second_moment)]
+    kept = [tensor.numpy() for tensor in (record.losses, record.key_query, record.output_value)]
 
     def work(group: np.ndarray) -> None:
         mine = [array[group] for array in state]
-        seen = [
-            np.empty((len(group), *array.shape[1:]), dtype=np.float32) for array in (losses, key_query, output_value)
-        ]
+        seen = [np.empty((len(group), *array.shape[1:]), dtype=np.float32) for array in kept]
         train(
             *mine, *_scratch(call, len(group)), call.seed & 0xFFFFFFFF, call.seed >> 32, int(call.streams[group[0]]),
             call.first_step, call.steps, call.length, call.batch, np.float32(call.beta_std), np.float32(call.noise_std),
             np.float32(call.target_noise_std), OPTIMISERS.index(call.optimiser), call.learning_rate[group],
             call.weight_decay, *call.betas, call.eps, call.record, *seen,
         )  # fmt: skip
-        for array, part in zip((*state, losses, key_query, output_value), (*mine, *seen), strict=True):
+        for array, part in zip((*state, *kept), (*mine, *seen), strict=True):
             array[group] = part
 
     groups = _groups(call, threads)
@@ -163,7 +102,7 @@ def advance(
     else:
         with ThreadPoolExecutor(threads) as pool:
             list(pool.map(work, groups))
-    return Recorded(losses, call.record, key_query, output_value)
+    return record
 
 
 def normals(
@@ -182,13 +121,3 @@ def normals(
     for part, stream in zip(out, ids, strict=True):
         fill(part, data, seed & 0xFFFFFFFF, seed >> 32, int(stream), first_step, steps, prompts, length)
     return out
-
-
-def warm_up(d: int) -> None:
-    """Compile for this d, or load what an earlier process compiled, before anything is timed or shown."""
-    n = d + 1
-    state = [np.zeros((1, 1, 3 * n * n + n), dtype=np.float32) for _ in range(3)]
-    advance(
-        *state, d=d, heads=1, length=1, batch=1, seed=0, streams=[0], first_step=0, steps=1, beta_std=1.0,
-        noise_std=0.0, target_noise_std=0.0, optimiser="Adam", learning_rate=0.0,
-    )  # fmt: skip

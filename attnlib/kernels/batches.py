@@ -1,0 +1,70 @@
+"""Runs in batches that fit in memory; a batch that does not fit after all is cut in halves, and nothing is lost."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+
+import torch
+
+from attnlib import checks
+
+__all__ = ["fitting", "in_batches"]
+
+_SHARE = 0.8  # of the free memory that one batch may take
+_CPU_BYTES = 1 << 30  # a batch of the reference on the CPU: larger ones gain nothing
+
+log = logging.getLogger("attnlib.kernels")
+
+
+def free_bytes(device: torch.device) -> int:
+    """Memory that a batch may take on `device`."""
+    if device.type == "cuda":
+        return int(_SHARE * torch.cuda.mem_get_info(device)[0])
+    return _CPU_BYTES
+
+
+def fitting(runs: int, bytes_per_run: int, device: torch.device) -> int:
+    """How many of `runs` runs fit at once, at least one."""
+    checks.whole_number("runs", runs, at_least=1)
+    checks.whole_number("bytes_per_run", bytes_per_run, at_least=1)
+    return max(1, min(runs, free_bytes(device) // bytes_per_run))
+
+
+def in_batches(
+    work: Callable[[slice], None], runs: int, *, bytes_per_run: int, device: torch.device, largest: int | None = None
+) -> None:
+    """Call `work` on consecutive slices of range(runs).
+
+    Args:
+        work: does one slice. It must take all the memory it needs before it changes anything: when the device has too
+            little (torch.OutOfMemoryError) the same runs are done again in smaller slices.
+        runs: R >= 1.
+        bytes_per_run: working memory of one run.
+        device: where it is taken.
+        largest: at most this many runs at once.
+
+    Raises MemoryError when even one run does not fit.
+    """
+    size = fitting(runs, bytes_per_run, device)
+    size = size if largest is None else min(size, checks.whole_number("largest", largest, at_least=1))
+    if size < runs:
+        log.info("%d runs in batches of %d: one needs %.3g MB on %s", runs, size, bytes_per_run / 1e6, device)
+    done = 0
+    while done < runs:
+        part = slice(done, min(done + size, runs))
+        held = part.stop - part.start
+        try:
+            work(part)
+        except torch.OutOfMemoryError as error:
+            if held == 1:
+                raise MemoryError(
+                    f"one run does not fit in the memory of {device}: it needs about {bytes_per_run / 1e6:.3g} MB; "
+                    "take smaller runs, or device='cpu'"
+                ) from error
+            size = held // 2
+            log.warning("%d runs do not fit in the memory of %s: going on with batches of %d", held, device, size)
+            if device.type == "cuda":
+                torch.cuda.empty_cache()
+        else:
+            done = part.stop

@@ -1,0 +1,150 @@
+"""Which implementation of a hot loop runs: the readable one, the compiled one, or the one for GPUs.
+
+Every loop of this package exists up to three times under one signature:
+
+| implementation | what it is | runs on |
+|---|---|---|
+| `reference` | readable torch, the definition the others are tested against | every device and dtype |
+| `compiled` | one numba function for all steps of a run (extra `kernels`) | the CPU |
+| `triton` | one GPU program for all steps of a run (extra `gpu`) | CUDA; Triton's interpreter in tests |
+
+`choose` takes the fastest that can do the work, so that nobody has to name one. An absent numba, GPU or Triton is no error.
+ATTNLIB_KERNELS=reference (or compiled, triton), or `prefer`, asks for one wherever it can do the work.
+
+What was chosen is said once per loop, device and dtype on the logger `attnlib.kernels` (level INFO), and kept in `ran`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import contextvars
+import functools
+import importlib.util
+import logging
+import os
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass, field
+
+import torch
+
+from attnlib import checks
+
+__all__ = ["IMPLEMENTATIONS", "Loop", "choose", "has_numba", "has_triton", "prefer", "ran"]
+
+IMPLEMENTATIONS = ("reference", "compiled", "triton")
+VARIABLE = "ATTNLIB_KERNELS"
+
+log = logging.getLogger("attnlib.kernels")
+_preferred: contextvars.ContextVar[str | None] = contextvars.ContextVar("preferred", default=None)
+_ran: dict[tuple[str, ...], str] = {}
+
+
+@dataclass(frozen=True)
+class Loop:
+    """A hot loop: its name in sentences, and the dtypes its fast implementations compute in (the reference takes any)."""
+
+    name: str
+    compiled: Collection[torch.dtype] = field(default=(torch.float32, torch.float64))
+    triton: Collection[torch.dtype] = field(default=(torch.float32, torch.float64))
+
+
+@functools.cache
+def _installed(*modules: str) -> bool:
+    return all(importlib.util.find_spec(module) is not None for module in modules)
+
+
+def has_numba() -> bool:
+    """Whether compiled loops can be used here: numba is installed (extra `kernels`)."""
+    return _installed("numba", "llvmlite")
+
+
+def has_triton() -> bool:
+    """Whether Triton is installed (extra `gpu`); a GPU is another matter."""
+    return _installed("triton")
+
+
+def _interpreting() -> bool:
+    """Whether Triton programs run in its interpreter, on tensors of the CPU: TRITON_INTERPRET=1 before its first import."""
+    return os.environ.get("TRITON_INTERPRET") == "1"
+
+
+@contextlib.contextmanager
+def prefer(implementation: str) -> Iterator[None]:
+    """Within the block every loop runs `implementation` wherever it can do the work; stronger than the variable."""
+    token = _preferred.set(checks.one_of("implementation", implementation, IMPLEMENTATIONS))
+    try:
+        yield
+    finally:
+        _preferred.reset(token)
+
+
+def _preference() -> str | None:
+    asked = _preferred.get() or os.environ.get(VARIABLE) or None
+    return asked if asked is None else checks.one_of(VARIABLE, asked, IMPLEMENTATIONS)
+
+
+def _obstacle(
+    loop: Loop, implementation: str, device: torch.device, dtype: torch.dtype, cannot: Mapping[str, str]
+) -> str:
+    """Why `implementation` cannot do this work, or nothing."""
+    if implementation == "reference":
+        return ""
+    if reason := cannot.get(implementation):
+        return reason
+    dtypes = loop.compiled if implementation == "compiled" else loop.triton
+    if dtype not in dtypes:
+        return f"it computes in {' or '.join(str(d).removeprefix('torch.') for d in dtypes)}, not {str(dtype).removeprefix('torch.')}"
+    if implementation == "compiled":
+        if device.type != "cpu":
+            return f"it runs on the CPU, and the tensors are on {device}"
+        return "" if has_numba() else 'numba is not installed: pip install "attnlib[kernels]"'
+    if not has_triton():
+        return 'Triton is not installed: pip install "attnlib[gpu]"'
+    if device.type != "cuda" and not _interpreting():
+        return f"it runs on a CUDA device, and the tensors are on {device}"
+    return ""
+
+
+def choose(
+    loop: Loop,
+    device: torch.device,
+    dtype: torch.dtype,
+    *,
+    implementation: str = "auto",
+    cannot: Mapping[str, str] | None = None,
+) -> str:
+    """The implementation that runs: the one asked for, else the preferred one if it can, else the fastest that can.
+
+    Args:
+        loop: which loop.
+        device, dtype: of the tensors it works on.
+        implementation: "auto", or one of `IMPLEMENTATIONS`, which is then an order.
+        cannot: why an implementation cannot hold this size, by name.
+
+    Raises ValueError if the one asked for cannot do the work, with the reason.
+    """
+    checks.one_of("implementation", implementation, ("auto", *IMPLEMENTATIONS))
+    obstacle = functools.partial(_obstacle, loop, device=device, dtype=dtype, cannot=cannot or {})
+    if implementation != "auto":
+        if reason := obstacle(implementation):
+            raise ValueError(f"{loop.name}: implementation {implementation!r} cannot be used: {reason}")
+        chosen = implementation
+    else:
+        fastest = ("triton", "compiled") if device.type == "cuda" else ("compiled",)
+        order = (*filter(None, [_preference()]), *fastest, "reference")
+        chosen = next(name for name in order if not obstacle(name))
+    _note(loop, chosen, device, dtype, {name: obstacle(name) for name in IMPLEMENTATIONS if obstacle(name)})
+    return chosen
+
+
+def _note(loop: Loop, chosen: str, device: torch.device, dtype: torch.dtype, passed_over: Mapping[str, str]) -> None:
+    key = (loop.name, chosen, str(device), str(dtype))
+    if key not in _ran:
+        _ran[key] = f"{loop.name}: {chosen}, {str(dtype).removeprefix('torch.')} on {device}"
+        reasons = "; ".join(f"not {name}: {reason}" for name, reason in passed_over.items())
+        log.info("%s%s", _ran[key], f" ({reasons})" if reasons else "")
+
+
+def ran() -> tuple[str, ...]:
+    """A line for every loop that ran in this process, with its implementation, dtype and device, in the order of first use."""
+    return tuple(_ran.values())
