@@ -15,7 +15,7 @@ import torch
 
 from attnlib.kernels import _build
 from attnlib.kernels.in_context._source import source
-from attnlib.kernels.in_context.arguments import OPTIMISERS, Call, Recorded, empty_record
+from attnlib.kernels.in_context.arguments import OPTIMISERS, Call, Recorded, circuits
 from attnlib.kernels.prompt_stream import check_origin, normals_per_prompt
 
 __all__ = ["advance", "normals"]
@@ -39,8 +39,8 @@ def _whole(size: int) -> int:
     return -(-size // _LANES) * _LANES
 
 
-def _scratch(call: Call, replicas: int) -> tuple[np.ndarray, np.ndarray, tuple[int, ...]]:
-    """The kernel's buffer, the same bits as int32, and where its areas begin (with the size of a replica's state, last).
+def _scratch(call: Call, replicas: int) -> tuple[np.ndarray, tuple[int, ...]]:
+    """The kernel's buffer, and where its areas begin (the states' before last; last, the size of one of a state's three parts).
 
     The buffer starts with the lane weights of the last block and with ones. An area may be overrun by a vector.
     """
@@ -64,7 +64,7 @@ def _scratch(call: Call, replicas: int) -> tuple[np.ndarray, np.ndarray, tuple[i
     data = _buffer(int(ends[-1]))
     data[: call.batch - _LANES * (blocks - 1)] = 1.0
     data[_LANES : 2 * _LANES] = 1.0
-    return data, data.view(np.int32), (*map(int, ends[:-1]), state)
+    return data, (*map(int, ends[:-1]), state)
 
 
 def _groups(call: Call, threads: int) -> list[np.ndarray]:
@@ -79,21 +79,28 @@ def advance(
 ) -> Recorded:
     """Train as `attnlib.kernels.in_context.advance` says: float32 tensors on the CPU, changed in place."""
     train = _compiled(call.d).train
-    record = empty_record(call, weights)
-    state = [tensor.numpy() for tensor in (weights, first_moment, second_moment)]
-    kept = [tensor.numpy() for tensor in (record.losses, record.key_query, record.output_value)]
+    state = [tensor.numpy().reshape(len(weights), -1) for tensor in (weights, first_moment, second_moment)]
+    numbers = state[0].shape[1]
+    losses = np.empty((len(weights), call.steps), dtype=np.float32)
+    kept = np.empty((len(weights), len(call.record), numbers), dtype=np.float32)
 
     def work(group: np.ndarray) -> None:
-        mine = [array[group] for array in state]
-        seen = [np.empty((len(group), *array.shape[1:]), dtype=np.float32) for array in kept]
+        data, areas = _scratch(call, len(group))
+        size = areas[-1]
+        mine = data[areas[-2] :][: 3 * size * len(group)].reshape(len(group), 3, size)[..., :numbers]
+        for i, array in enumerate(state):
+            mine[:, i] = array[group]
+        my_losses = np.empty((len(group), call.steps), dtype=np.float32)
+        my_kept = np.empty((len(group), *kept.shape[1:]), dtype=np.float32)
         train(
-            *mine, *_scratch(call, len(group)), call.seed & 0xFFFFFFFF, call.seed >> 32, int(call.streams[group[0]]),
-            call.first_step, call.steps, call.length, call.batch, np.float32(call.beta_std), np.float32(call.noise_std),
-            np.float32(call.target_noise_std), OPTIMISERS.index(call.optimiser), call.learning_rate[group],
-            call.weight_decay, *call.betas, call.eps, call.record, *seen,
+            call.heads, len(group), data, data.view(np.int32), areas, call.seed & 0xFFFFFFFF, call.seed >> 32,
+            int(call.streams[group[0]]), call.first_step, call.steps, call.length, call.batch, np.float32(call.beta_std),
+            np.float32(call.noise_std), np.float32(call.target_noise_std), OPTIMISERS.index(call.optimiser),
+            call.learning_rate[group], call.weight_decay, *call.betas, call.eps, call.record, my_losses, my_kept,
         )  # fmt: skip
-        for array, part in zip((*state, *kept), (*mine, *seen), strict=True):
-            array[group] = part
+        for i, array in enumerate(state):
+            array[group] = mine[:, i]
+        losses[group], kept[group] = my_losses, my_kept
 
     groups = _groups(call, threads)
     if threads == 1 or len(groups) == 1:
@@ -102,7 +109,8 @@ def advance(
     else:
         with ThreadPoolExecutor(threads) as pool:
             list(pool.map(work, groups))
-    return record
+    recorded = circuits(torch.from_numpy(kept).unflatten(-1, weights.shape[1:]), call.width)
+    return Recorded(torch.from_numpy(losses), torch.from_numpy(call.record.copy()), *recorded)
 
 
 def normals(
