@@ -1,30 +1,41 @@
-"""`make bench`: time every case on one core, measure peak memory in a process of its own, print a table, keep dated JSON."""
+"""`make bench`: time every case, measure peak memory in a process of its own, print a table, keep dated JSON.
+
+On the CPU torch uses one core; a case that uses more says so. With `--device cuda` the hot loops run on the GPU.
+"""
 
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import datetime
+import importlib.metadata
+import importlib.util
 import json
 import os
 import platform
+import re
 import resource
 import subprocess
 import sys
 from pathlib import Path
 
-import numpy as np
 import torch
 from torch.utils.benchmark import Timer
 
-from attnlib.device import report
-from benchmarks import in_context, single_head, token_selection
+from attnlib.device import report, resolve
+from benchmarks import kernels, single_head, token_selection
 from benchmarks.registry import Case, Wing
 
-WINGS = {module.WING.name: module.WING for module in (single_head, token_selection, in_context)}
+NAMES = ("single_head", "token_selection", "kernels")
+
+
+def _wings(device: str) -> dict[str, Wing]:
+    on_gpu = {"kernels": kernels.wing(device)}
+    return on_gpu if device == "cuda" else {w.name: w for w in (single_head.WING, token_selection.WING)} | on_gpu
 
 
 def _memory(wing: Wing, case: Case) -> float:
-    """Peak resident memory of one call above what the imports need, in MB, measured in a fresh process."""
+    """Peak resident memory of one call above what the imports need, in MB, measured in a fresh process; on the CPU."""
     command = [sys.executable, "-m", "benchmarks", "--wing", wing.name, "--memory-of", case.name]
     return float(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
 
@@ -54,7 +65,12 @@ def _machine() -> str:
         return platform.processor() or platform.machine()
 
 
-def _measure(wing: Wing, seconds: float) -> dict:
+def _versions() -> dict[str, str]:
+    names = ("numpy", "torch", "numba", "llvmlite", "triton")
+    return {name: importlib.metadata.version(name) for name in names if importlib.util.find_spec(name) is not None}
+
+
+def _measure(wing: Wing, seconds: float, device: str) -> dict:
     rows = []
     for case in wing.cases:
         call = case.prepare()
@@ -62,43 +78,54 @@ def _measure(wing: Wing, seconds: float) -> dict:
         times = Timer("call()", globals={"call": call}, num_threads=1).blocked_autorange(min_run_time=seconds)
         row = {
             "case": case.name, "what": case.what, "median_s": times.median, "iqr_s": times.iqr, "repeats": len(times.times),
-            "limit_s": case.limit, "peak_memory_mb": round(_memory(wing, case), 1),
+            "limit_s": case.limit, "threads": case.threads, "work": case.work and dataclasses.asdict(case.work),
+            "peak_memory_mb": round(_memory(wing, case), 1) if device == "cpu" else None,
         }  # fmt: skip
         rows.append(row)
         verdict = ""
         if case.limit is not None:
             verdict = ("  within" if times.median <= case.limit else "  OVER") + f" {case.limit:g} s"
-        print(
-            f"{case.name:<16}{times.median * 1e3:10.2f} ms  +- {times.iqr * 1e3:.2f}  {row['peak_memory_mb']:7.1f} MB{verdict}",
-            flush=True,
-        )
+        if case.work is not None:
+            verdict += f"  {case.work.units / times.median:.4g} {case.work.unit}s/s"
+        memory = "" if row["peak_memory_mb"] is None else f"  {row['peak_memory_mb']:7.1f} MB"
+        print(f"{case.name:<28}{times.median * 1e3:10.2f} ms  +- {times.iqr * 1e3:.2f}{memory}{verdict}", flush=True)
     ratios = wing.ratios({row["case"]: row["median_s"] for row in rows})
     for name, value in ratios.items():
         print(f"{name}: {value:.2f}")
     return {
-        "date": datetime.date.today().isoformat(), "machine": _machine(), "device": report(), "threads": 1,
-        "versions": {"python": platform.python_version(), "torch": torch.__version__, "numpy": np.__version__},
+        "date": datetime.date.today().isoformat(), "machine": _machine(), "device": report(device), "threads": 1,
+        "versions": {"python": platform.python_version(), **_versions()},
         "cases": rows, "ratios": ratios,
     }  # fmt: skip
+
+
+def _slug(device: str) -> str:
+    """A device's name as part of a file's: "nvidia-h200"."""
+    return re.sub(r"[^a-z0-9]+", "-", device.lower()).strip("-")
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="benchmarks", description=__doc__)
     parser.add_argument("--seconds", type=float, default=2.0, help="time spent on each case (default 2)")
     parser.add_argument("--output", type=Path, default=Path(__file__).parent / "results", help="folder for the JSON")
-    parser.add_argument("--wing", choices=list(WINGS), help="only this part of the package (default: all)")
+    parser.add_argument("--wing", choices=NAMES, help="only this part (default: all)")
+    parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu", help="where (default cpu)")
     parser.add_argument("--memory-of", help=argparse.SUPPRESS)
     options = parser.parse_args()
     torch.set_num_threads(1)
+    resolve(options.device)
+    wings = _wings(options.device)
+    if options.wing is not None and options.wing not in wings:
+        parser.error(f"--wing {options.wing} has no cases for --device {options.device}")
     if options.memory_of:
-        wing = WINGS[options.wing]
+        wing = wings[options.wing]
         _print_memory(wing, next(case for case in wing.cases if case.name == options.memory_of))
         return 0
     options.output.mkdir(parents=True, exist_ok=True)
-    for wing in WINGS.values() if options.wing is None else (WINGS[options.wing],):
+    for wing in wings.values() if options.wing is None else (wings[options.wing],):
         print(f"{wing.name}:")
-        result = _measure(wing, options.seconds)
-        target = options.output / f"{wing.name}-cpu-{result['date']}.json"
+        result = _measure(wing, options.seconds, options.device)
+        target = options.output / f"{wing.name}-{_slug(result['device'])}-{result['date']}.json"
         partial = target.with_suffix(".partial")
         partial.write_text(json.dumps(result, indent=1) + "\n")
         os.replace(partial, target)

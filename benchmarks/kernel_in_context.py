@@ -1,4 +1,4 @@
-"""Part III: training steps of one layer with 1, 2, 4 and 8 heads at the authors' sizes, compiled against eager torch."""
+"""In-context training: steps of one layer with 1, 2, 4 and 8 heads at the authors' sizes, compiled against eager torch."""
 
 from __future__ import annotations
 
@@ -12,13 +12,14 @@ from attnlib.kernels import in_context
 from attnlib.kernels.in_context import reference
 from attnlib.kernels.in_context.arguments import check, factors
 from benchmarks import naive_in_context
-from benchmarks.registry import Case, Wing
+from benchmarks.registry import Case, Work
 
-__all__ = ["WING"]
+__all__ = ["cases", "gate", "ratios"]
 
 _SIZE = {"d": 5, "length": 40, "batch": 128}
 _NOISE, _RATE, _REPLICAS = 0.01, 1e-3, 64
-_STEPS = {"kernel": 10_000, "shared": 200, "naive": 200, "reference": 100}
+_HEADS = (1, 2, 4, 8)
+_STEPS = {"compiled": 10_000, "shared": 200, "naive": 200, "reference": 100}
 
 
 def _start(heads: int, replicas: int = 1, dtype: torch.dtype = torch.float32) -> list[torch.Tensor]:
@@ -97,28 +98,81 @@ def _reference():
     return lambda: in_context.advance(*state, **chosen, implementation="reference")
 
 
-def _ratios(median: Mapping[str, float]) -> dict[str, float]:
+def _operations(heads: int) -> float:
+    """Floating-point operations of one step, a fused multiply-add counted as two; integer work is not counted.
+
+    A normal takes 17: half a pair with a logarithm of degree 6, a square root, a sine and a cosine. A token takes 2 n for its
+    score, 14 for the power of two and the total, 2 n for A, 2 n + 2 for its centred value, 2 n for C, for every head.
+    """
+    d, length, batch = _SIZE["d"], _SIZE["length"], _SIZE["batch"]
+    n = d + 1
+    draw = 17 * (2 * d + 2 + length * (n + n % 2)) + 2 * n * (length + 1)
+    attend = length * (8 * n + 16) + 2 * n * d + 4 * n + 4
+    collect = 2 * n * (d + 1) + n
+    return batch * (draw + heads * (attend + collect)) + heads * 10 * n**3
+
+
+def _work(kind: str, heads: int, replicas: int = 1, *, shared: bool = False) -> Work:
+    """Own prompts stay in L1, a block of 16 at a time; shared ones are read from L2 by every replica."""
+    held = 4 * _SIZE["batch"] * (_SIZE["length"] + 1) * (_SIZE["d"] + 1) if shared else 0
+    dtype = "float64" if kind == "reference" else "float32"
+    return Work(
+        units=_STEPS[kind] * replicas, unit="model-step", operations=_operations(heads), bytes=held,
+        level="L2" if shared else "", dtype=dtype, kernel="in_context",
+    )  # fmt: skip
+
+
+def ratios(median: Mapping[str, float]) -> dict[str, float]:
+    """What is read off the medians; a case that was not run leaves its ratios out."""
     found = {}
-    for heads in (1, 2, 4, 8):
-        ours, naive = median[f"kernel-h{heads}"] / _STEPS["kernel"], median[f"naive-h{heads}"] / _STEPS["naive"]
-        found[f"eager torch / kernel, one step, H = {heads}"] = naive / ours
-        found[f"kernel, thousand steps per second, H = {heads}"] = 1e-3 / ours
-    shared = median["shared-64"] / _STEPS["shared"] / _REPLICAS
-    found["own data / shared data, one step of one replica, H = 2"] = median["kernel-h2"] / _STEPS["kernel"] / shared
-    found["minutes for H = 1, 2, 4, 8 at 500 001 steps (extrapolated)"] = (
-        sum(median[f"kernel-h{heads}"] for heads in (1, 2, 4, 8)) / _STEPS["kernel"] * 500_001 / 60
+
+    def per_step(name: str, kind: str, replicas: int = 1) -> float:
+        return median[name] / _STEPS[kind] / replicas if name in median else float("nan")
+
+    for heads in _HEADS:
+        ours, naive = per_step(f"compiled-h{heads}", "compiled"), per_step(f"naive-h{heads}", "naive")
+        found[f"in context, H = {heads}: eager torch / compiled, one step"] = naive / ours
+        found[f"in context, H = {heads}: two threads / one, steps per second"] = ours / per_step(
+            f"two-threads-h{heads}", "compiled", 2
+        )
+    shared, own = per_step("shared-64-h2", "shared", _REPLICAS), per_step("compiled-h2", "compiled")
+    found["in context, H = 2: eager torch / compiled, 64 replicas that share prompts"] = (
+        per_step("naive-h2", "naive") / shared
     )
-    return found
+    found["in context, H = 2: own prompts / shared prompts, one step of one replica"] = own / shared
+    found["in context: seconds for H = 1, 2, 4, 8 at 500 001 steps on one core (extrapolated)"] = (
+        sum(per_step(f"compiled-h{heads}", "compiled") for heads in _HEADS) * 500_001
+    )
+    return {name: value for name, value in found.items() if value == value}
 
 
-_CASES = (
-    *(
-        Case(f"kernel-h{heads}", f"10 000 steps, H = {heads}, d = 5, L = 40, B = 128, Adam", _kernel(heads, _STEPS["kernel"]), limit)
-        for heads, limit in ((1, None), (2, 0.7), (4, None), (8, None))
-    ),
-    Case("shared-64", "200 steps of 64 replicas that share their prompts, H = 2", _kernel(2, _STEPS["shared"], _REPLICAS)),
-    *(Case(f"naive-h{heads}", f"reference: 200 steps in eager torch, H = {heads}", _naive(heads)) for heads in (1, 2, 4, 8)),
-    Case("reference-h2", "the readable loop in float64: 100 steps, H = 2", _reference),
-)  # fmt: skip
-
-WING = Wing("in_context", _CASES, _ratios, warm=lambda: in_context.warm_up(_SIZE["d"]))
+def cases(device: str) -> tuple[Case, ...]:
+    """The cases of this loop; none on a GPU, where `kernel_in_context_gpu` has them."""
+    if device != "cpu":
+        return ()
+    size = "d = 5, L = 40, B = 128, Adam"
+    found = []
+    for h in _HEADS:
+        steps = _STEPS["compiled"]
+        found += [
+            Case(f"compiled-h{h}", f"10 000 steps, H = {h}, {size}", _kernel(h, steps), work=_work("compiled", h)),
+            Case(
+                f"two-threads-h{h}", f"the same, two replicas on two threads, H = {h}",
+                _kernel(h, steps, 2, threads=2, shared=False), work=_work("compiled", h, 2), threads=2,
+            ),
+            Case(f"naive-h{h}", f"200 steps in eager torch, H = {h}", _naive(h), work=_work("naive", h)),
+        ]  # fmt: skip
+    for threads in (1, 2):
+        found.append(
+            Case(
+                "shared-64-h2" if threads == 1 else "shared-64-two-threads-h2",
+                f"200 steps of 64 replicas that share their prompts, H = 2, {threads} thread{'s' * (threads > 1)}",
+                _kernel(2, _STEPS["shared"], _REPLICAS, threads=threads),
+                work=_work("shared", 2, _REPLICAS, shared=True),
+                threads=threads,
+            )
+        )
+    found.append(
+        Case("reference-h2", "the readable loop in float64: 100 steps, H = 2", _reference, work=_work("reference", 2))
+    )
+    return tuple(found)

@@ -3,13 +3,23 @@
 import pytest
 import torch
 
-from attnlib.device import report, resolve
+from attnlib.device import report, resolve, what_ran
+from attnlib.kernels import in_context
+from attnlib.kernels.dispatch import has_numba, prefer
 
 
 def test_cpu_and_auto():
     assert resolve("cpu") == torch.device("cpu")
     assert resolve("auto").type == ("cuda" if torch.cuda.is_available() else "cpu")
     assert report("cpu") == "cpu"
+
+
+def test_what_ran_names_loop_implementation_dtype_and_device():
+    in_context.warm_up(2)
+    with prefer("reference"):
+        in_context.warm_up(2)
+    assert "in-context training: reference, float32 on cpu" in what_ran()
+    assert ("in-context training: compiled, float32 on cpu" in what_ran()) == has_numba()
 
 
 @pytest.mark.parametrize("bad", ["tpu", "meta", 3.5, ""])

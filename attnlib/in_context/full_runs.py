@@ -1,6 +1,6 @@
 """The authors' study at full size, ten seeds instead of one: stored trainings, and the command that makes them again.
 
-    python -m attnlib train [STUDY ...] [--runs R] [--steps S] [--threads N] [-o FOLDER]
+    python -m attnlib train [STUDY ...] [--runs R] [--steps S] [--threads N] [--device D] [-o FOLDER]
 
 | study | what is trained |
 |---|---|
@@ -8,18 +8,23 @@
 | `rates` | two heads at four other learning rates, five runs each, everything else as above |
 
 A finished file is kept, an unfinished one goes on where it stopped. Files hold circuits and mean losses at about 60 log-spaced steps
-and the final state.
+and the final state. Threads share the runs of a study; what is left of them trains other studies beside it.
 """
 
 from __future__ import annotations
 
 import argparse
+import os
 import sys
-from collections.abc import Sequence
+import threading
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from functools import cache
 from pathlib import Path
 
 from attnlib import checks
+from attnlib.device import resolve
+from attnlib.grids import progress_bar
 from attnlib.in_context.experiment import Experiment
 from attnlib.in_context.training import History, TrainingDiverged, load_history, train
 
@@ -86,7 +91,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("--runs", type=int, metavar="R", help=f"runs, default {RUNS} ({_RUNS_PER_RATE} of each rate)")
     parser.add_argument("--steps", type=int, default=_STEPS, metavar="S", help=f"steps, default {_STEPS}")
-    parser.add_argument("--threads", type=int, default=1, metavar="N", help="threads over runs")
+    parser.add_argument(
+        "--threads", type=int, default=os.cpu_count() or 1, metavar="N", help="threads, default: as many as cores"
+    )
+    parser.add_argument("--device", default="cpu", metavar="D", help="cpu (default), cuda, cuda:N or auto")
     parser.add_argument(
         "-o", dest="folder", type=Path, default=TABLES, metavar="FOLDER", help="default: the package's own"
     )
@@ -96,15 +104,54 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if not options.folder.is_dir():
             raise ValueError(f"-o must be a folder that exists; got {str(options.folder)!r}: make it first")
         wanted = {name: _study(name, options.runs, options.steps) for name in options.studies or STUDIES}
-        for name, study in wanted.items():
-            about = {"command": f"python -m attnlib train {name}"}
-            path = path_of(name, options.folder)
-            train(study, checkpoint=path, threads=options.threads, progress=True, about=about)
-            print(f"{name}: {study.runs} runs of {study.steps} steps", file=sys.stderr)
+        resolve(options.device)
+        _train_all(wanted, options.folder, options.threads, options.device)
     except (ValueError, TrainingDiverged) as error:
         print(f"attnlib: error: {error}", file=sys.stderr)
         return 2
     return 0
+
+
+class _Stopped(Exception):
+    """Another study failed or the command was interrupted; what this one has done is in its file."""
+
+
+def _train_all(wanted: Mapping[str, Experiment], folder: Path, threads: int, device: str) -> None:
+    beside = max(1, threads // min(study.runs for study in wanted.values()))
+    stop = threading.Event()
+
+    with (
+        progress_bar(True, sum(study.steps for study in wanted.values()), "studies", unit="step") as bar,
+        ThreadPoolExecutor(beside) as pool,
+    ):
+
+        def one(name: str, study: Experiment) -> None:
+            seen = 0
+
+            def watch(step: int) -> None:
+                nonlocal seen
+                if stop.is_set():
+                    raise _Stopped
+                bar.update(step - seen)
+                seen = step
+
+            train(
+                study, checkpoint=path_of(name, folder), threads=min(threads, study.runs), device=device, watch=watch,
+                about={"command": f"python -m attnlib train {name}"},
+            )  # fmt: skip
+            bar.update(study.steps - seen)
+            print(f"{name}: {study.runs} runs of {study.steps} steps", file=sys.stderr)
+
+        longest_first = sorted(wanted.items(), key=lambda item: -item[1].heads * item[1].runs * item[1].steps)
+        futures = [pool.submit(one, *item) for item in longest_first]
+        try:
+            for future in as_completed(futures):
+                future.result()
+        except BaseException:
+            stop.set()
+            for future in futures:
+                future.cancel()
+            raise
 
 
 def _study(name: str, runs: int | None, steps: int) -> Experiment:

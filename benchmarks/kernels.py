@@ -1,0 +1,37 @@
+"""The hot loops, each against its naive form, and probes of the machine they run on: what the chapter on kernels draws."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from attnlib.kernels import in_context
+from benchmarks import (
+    kernel_gaussian_tail,
+    kernel_in_context,
+    kernel_in_context_gpu,
+    kernel_single_head,
+    kernel_token_selection,
+    machine,
+)
+from benchmarks.registry import Wing
+
+__all__ = ["wing"]
+
+_MODULES = (
+    machine,
+    kernel_single_head,
+    kernel_token_selection,
+    kernel_in_context,
+    kernel_in_context_gpu,
+    kernel_gaussian_tail,
+)
+
+
+def _ratios(median: Mapping[str, float]) -> dict[str, float]:
+    return {name: value for module in _MODULES for name, value in module.ratios(median).items()}
+
+
+def wing(device: str) -> Wing:
+    """The cases for "cpu" or "cuda"."""
+    cases = tuple(case for module in _MODULES for case in module.cases(device))
+    return Wing("kernels", cases, _ratios, warm=lambda: in_context.warm_up(5))
