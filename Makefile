@@ -5,6 +5,7 @@
 PYTHON ?= python3
 JOBS ?= $(shell getconf _NPROCESSORS_ONLN 2>/dev/null || echo 2)
 URL ?=
+PATIENCE ?= 600
 
 VENV := .venv
 RUN := $(VENV)/bin/python
@@ -41,11 +42,11 @@ lint: $(READY)  ## check the style of the code
 	$(RUN) -m ruff check .
 
 unit: $(READY)  ## unit tests
-	$(ONE_THREAD) $(RUN) -m pytest tests -m "not browser" -n $(JOBS)
+	$(ONE_THREAD) $(RUN) -m pytest tests -m "not browser" -n $(JOBS) --durations 20
 
-# One page stays on one worker (loadscope): its cells share a kernel.
+# One page stays on one worker (loadscope): its cells share a kernel. PATIENCE: seconds for a cell.
 nbval: $(READY)  ## run every page and compare with its stored outputs
-	$(ONE_THREAD) $(RUN) -m pytest --nbval --nbval-current-env notebooks -n $(JOBS) --dist loadscope
+	$(ONE_THREAD) $(RUN) -m pytest --nbval --nbval-current-env --nbval-cell-timeout $(PATIENCE) --timeout $(PATIENCE) notebooks -n $(JOBS) --dist loadscope
 
 browser: $(READY)  ## look at the built pages in headless Chromium
 	$(RUN) -m pytest tests/browser -m browser -n $(JOBS)

@@ -211,3 +211,11 @@ def test_bad_requests_are_refused_before_any_work(root: Path, tmp_path: Path, ca
             book.main(["--root", str(root), "--jobs", jobs])
         assert ended.value.code == 2
         assert f"expected a whole number >= 1; got '{jobs}'" in capfd.readouterr().err
+
+
+def test_results_of_benchmarks_are_staged(tmp_path):
+    root = make_book(tmp_path, {}, {"preface": "# Title\n", "more": "# More\n"})
+    (root / "notebooks").mkdir(exist_ok=True)
+    write(root / "benchmarks" / "results" / "kernels-cpu-2026-01-01.json", "{}")
+    book._stage(root, tmp_path / "staged", {})
+    assert (tmp_path / "staged" / "benchmarks" / "results" / "kernels-cpu-2026-01-01.json").is_file()

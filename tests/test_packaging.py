@@ -137,7 +137,7 @@ def test_each_part_imports_only_what_its_extra_asks_for() -> None:
         else:
             light = ("pages", "parameters", "rerun", "execution", "notebooks", "repository", "stored_outputs")
             extras = ["rerun"] if path.stem in light else ["book"]
-        if path.stem in ("sphinx_extension", "notebook_quotes"):
+        if path.stem in ("sphinx_extension", "notebook_quotes", "benchmark_figures"):
             continue  # loaded by Sphinx itself, so Sphinx is there
         undeclared = imports_at_the_top(path) - set(requirements(*extras))
         assert undeclared == set(), f"{path.relative_to(ROOT)} imports what {extras or 'the core'} does not ask for"

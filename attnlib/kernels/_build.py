@@ -60,7 +60,9 @@ def _versions() -> str:
     import llvmlite
     import numba
 
-    own = b"".join((Path(__file__).parent / name).read_bytes() for name in ("_simd.py", "_simd_functions.py"))
+    own = b"".join(
+        (Path(__file__).parent / name).read_bytes() for name in ("_simd.py", "_simd_functions.py", "_polynomials.py")
+    )
     return f"{platform.python_version()} {numba.__version__} {llvmlite.__version__} {hashlib.sha256(own).hexdigest()}"
 
 

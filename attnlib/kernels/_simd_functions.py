@@ -8,6 +8,10 @@ from __future__ import annotations
 from numba import types
 from numba.extending import intrinsic
 
+from attnlib.kernels._polynomials import COS as _COS
+from attnlib.kernels._polynomials import EXP2 as _EXP2
+from attnlib.kernels._polynomials import LOG as _LOG
+from attnlib.kernels._polynomials import SIN as _SIN
 from attnlib.kernels._simd import (
     FLAGS,
     VF,
@@ -23,14 +27,6 @@ from attnlib.kernels._simd import (
 )
 
 __all__ = ["dot", "dot_minus", "exp2", "normals", "philox"]
-
-# Least largest error, fitted here: 2^f on [-1/2, 1/2]; -ln(1 + g)/g between sqrt(1/2) - 1 and sqrt(2) - 1; cos and sin(pi a/4)/a in a^2.
-_EXP2 = (1.0000001192092896, 0.6931469440460205, 0.24022120237350464, 0.05550713092088699, 0.009675541892647743,
-         0.0013276472454890609)  # fmt: skip
-_LOG = (-0.9999999403953552, 0.5000036358833313, -0.33335059881210327, 0.24969908595085144, -0.19900165498256683,
-        0.17250831425189972, -0.1622258424758911, 0.10106897354125977)  # fmt: skip
-_COS = (1.0, -0.3084242641925812, 0.015849914401769638, -0.0003188805130776018)
-_SIN = (0.7853981852531433, -0.08074543625116348, 0.002490007085725665, -3.595450834836811e-05)
 
 
 class _Write:

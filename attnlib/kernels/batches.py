@@ -18,9 +18,10 @@ log = logging.getLogger("attnlib.kernels")
 
 
 def free_bytes(device: torch.device) -> int:
-    """Memory that a batch may take on `device`."""
+    """Memory that a batch may take on `device`: what is free there, and what torch keeps for reuse."""
     if device.type == "cuda":
-        return int(_SHARE * torch.cuda.mem_get_info(device)[0])
+        kept = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
+        return int(_SHARE * (torch.cuda.mem_get_info(device)[0] + kept))
     return _CPU_BYTES
 
 
@@ -64,7 +65,8 @@ def in_batches(
                 ) from error
             size = held // 2
             log.warning("%d runs do not fit in the memory of %s: going on with batches of %d", held, device, size)
-            if device.type == "cuda":
-                torch.cuda.empty_cache()
         else:
             done = part.stop
+            continue
+        if device.type == "cuda":  # only now: until here the error holds the attempt's tensors
+            torch.cuda.empty_cache()

@@ -106,6 +106,10 @@ def _stage(root: Path, source: Path, notebooks: dict[str, str]) -> str:
             shutil.copytree(root / name, source / name, ignore=shutil.ignore_patterns(".*", "__pycache__"))
         else:
             shutil.copy(root / name, source / name)
+    # Drawn by benchmark_figures; a book may have none.
+    for path in sorted((root / "benchmarks" / "results").glob("*.json")):
+        (source / "benchmarks" / "results").mkdir(parents=True, exist_ok=True)
+        shutil.copy(path, source / "benchmarks" / "results" / path.name)
     for name, text in notebooks.items():
         path = source / name
         path.parent.mkdir(parents=True, exist_ok=True)

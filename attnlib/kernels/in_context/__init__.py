@@ -16,6 +16,7 @@ from attnlib.kernels.in_context.arguments import Recorded, check
 __all__ = ["LOOP", "advance", "implementation_for", "warm_up"]
 
 LOOP = Loop("in-context training", compiled=(torch.float32,), triton=(torch.float32,))
+_MOST_HEADS, _LARGEST_D = 8, 7  # what the registers of a GPU program hold
 
 
 def advance(
@@ -86,6 +87,10 @@ def advance(
         from attnlib.kernels.in_context import compiled
 
         return compiled.advance(call, *state, threads)
+    if chosen == "triton":
+        from attnlib.kernels.in_context import gpu
+
+        return gpu.advance(call, *state)
     from attnlib.kernels.in_context import reference
 
     return reference.advance(call, *state)
@@ -95,7 +100,10 @@ def implementation_for(
     d: int, heads: int, device: torch.device, dtype: torch.dtype, *, implementation: str = "auto"
 ) -> str:
     """The implementation that `advance` takes for such a training. Raises ValueError if the one asked for cannot do it."""
-    return choose(LOOP, device, dtype, implementation=implementation)
+    cannot = {}
+    if heads > _MOST_HEADS or d > _LARGEST_D:
+        cannot["triton"] = f"it holds up to {_MOST_HEADS} heads and d = {_LARGEST_D}, not {heads} and {d}"
+    return choose(LOOP, device, dtype, implementation=implementation, cannot=cannot)
 
 
 def warm_up(d: int) -> None:

@@ -20,7 +20,7 @@ def philox(key_low, key_high, prompt, step, stream):
     """Philox4x32-10 of the counter (prompt, step, stream, 0): the state of every prompt's generator."""
     zero = prompt & 0
     c0, c1, c2, c3 = prompt, zero + step, zero + stream, zero
-    for _ in tl.static_range(10):
+    for _ in range(10):
         left, right = c0, c2
         c0 = tl.umulhi(right, zero + 0xCD9E8D57) ^ c1 ^ key_low
         c1 = right * 0xCD9E8D57

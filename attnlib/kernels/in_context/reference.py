@@ -51,7 +51,7 @@ def gradient(
     n, batch = context.shape[-1], context.shape[-3]
     key_query, output_value = circuits(weights, n)
     slope = torch.einsum("rhik,rbk->rbhi", key_query[..., : n - 1], query.expand(len(weights), -1, -1))
-    attention = torch.softmax(slope @ context.mT, -1)  # (R, B, H, L)
+    attention = torch.softmax(slope.contiguous() @ context.mT, -1)  # (R, B, H, L)
     mean = attention @ context  # A, (R, B, H, n)
     heads = (mean * output_value[:, None]).sum(-1)
     error = heads.sum(-1) - target

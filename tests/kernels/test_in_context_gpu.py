@@ -1,0 +1,262 @@
+"""The GPU programs of in-context training against the readable loop in float64: compiled on a GPU, else interpreted.
+
+Uninitialised memory is filled with NaN throughout, so that nothing can rest on what a scratch held before.
+"""
+
+import functools
+from collections.abc import Callable, Iterator
+
+import numpy as np
+import pytest
+import torch
+
+from attnlib.in_context.model import STARTS, initial_weights
+from attnlib.kernels import in_context, prompt_stream
+from attnlib.kernels.in_context import reference
+from attnlib.kernels.in_context.arguments import Recorded, check
+from tests.kernels import sm90
+from tests.kernels.starts import setting, start
+
+pytest.importorskip("triton", reason="Triton is not installed: pip install 'attnlib[gpu]'")
+
+from attnlib.kernels.in_context import gpu
+
+
+@pytest.fixture(autouse=True)
+def _nan_in_new_memory() -> Iterator[None]:
+    before = torch.are_deterministic_algorithms_enabled()
+    torch.use_deterministic_algorithms(True)
+    assert torch.empty(3).isnan().all()
+    yield
+    torch.use_deterministic_algorithms(before)
+
+
+def train(chosen: dict, device: torch.device, weights: torch.Tensor | None = None):
+    """(state, record) after the GPU programs' training from `weights`, or from the start of these sizes."""
+    state = start(len(chosen["streams"]), chosen["heads"], chosen["d"], dtype=torch.float32)
+    if weights is not None:
+        state[0] = weights.float()
+    state = [part.to(device) for part in state]
+    with np.errstate(all="ignore"):  # the interpreter warns where a GPU goes on with inf
+        seen = in_context.advance(*state, **chosen, implementation="triton")
+    return [part.cpu() for part in state], Recorded(
+        seen.losses.cpu(), seen.steps, seen.key_query.cpu(), seen.output_value.cpu()
+    )
+
+
+def exact(chosen: dict, weights: torch.Tensor | None = None):
+    """The same of the readable loop in float64."""
+    state = start(len(chosen["streams"]), chosen["heads"], chosen["d"])
+    if weights is not None:
+        state[0] = weights.float().double()
+    return state, in_context.advance(*state, **chosen, implementation="reference")
+
+
+def assert_close(found, expected, *, weights: float = 1e-6, moments: float = 5e-6) -> None:
+    """Weights and circuits within `weights`, moments within `moments` of their largest entry, losses within 5e-6."""
+    (state, seen), (exact_state, wanted) = found, expected
+    assert abs(state[0] - exact_state[0]).max() < weights
+    for one, other in zip(state[1:], exact_state[1:], strict=True):
+        assert abs(one - other).max() <= moments * abs(other).max()
+    np.testing.assert_allclose(seen.losses, wanted.losses, rtol=5e-6)
+    np.testing.assert_array_equal(seen.steps, wanted.steps)
+    for name in ("key_query", "output_value"):
+        assert getattr(seen, name).shape == getattr(wanted, name).shape
+        np.testing.assert_allclose(getattr(seen, name), getattr(wanted, name), atol=weights)
+
+
+@pytest.mark.parametrize(
+    ("optimiser", "size"),
+    [
+        ("SGD", {"heads": 1, "d": 4, "length": 7, "batch": 5, "streams": [4, 9]}),
+        ("Adam", {"heads": 2, "d": 5, "length": 6, "batch": 37, "streams": [8, 8]}),
+        ("AdamW", {"heads": 3, "d": 2, "length": 3, "batch": 128, "streams": [1]}),
+        ("Adam", {"heads": 8, "d": 5, "length": 3, "batch": 16, "streams": [2**32 - 1]}),
+        ("AdamW", {"heads": 2, "d": 1, "length": 2, "batch": 3, "streams": [0]}),
+        ("SGD", {"heads": 1, "d": 7, "length": 1, "batch": 1, "streams": [0]}),
+        ("Adam", {"heads": 1, "d": 2, "length": 5, "batch": 300, "streams": [7]}),
+    ],
+)
+def test_steps_are_those_of_the_reference(optimiser: str, size: dict, triton_device: torch.device) -> None:
+    chosen = setting(
+        **size, optimiser=optimiser, weight_decay=0.1, first_step=3, steps=3, record=[3, 4, 5, 6], learning_rate=2e-3
+    )
+    chosen["learning_rate"] = [2e-3 / (1 + replica) for replica in range(len(size["streams"]))]
+    expected = exact(chosen)
+    assert_close(train(chosen, triton_device), expected)
+    begin = start(len(size["streams"]), size["heads"], size["d"])[0]
+    assert abs(expected[0][0] - begin).max() > 1e-3  # far more than what the comparison forgives
+
+
+@pytest.mark.parametrize("kind", STARTS)
+def test_every_start_of_the_authors(kind: str, triton_device: torch.device) -> None:
+    weights = initial_weights(4, 2, kind, runs=2).flat()
+    chosen = setting(d=4, heads=2, length=6, batch=33, steps=2, record=[0, 1, 2])
+    assert_close(train(chosen, triton_device, weights), exact(chosen, weights))
+
+
+@pytest.mark.parametrize("scale", [2.0, 4.0, 16.0, 40.0, 1e4])
+def test_large_scores_neither_overflow_nor_lose_the_softmax(scale: float, triton_device: torch.device) -> None:
+    """2^score leaves float32 beyond 128; from 80 on a block is done again, relative to its largest score.
+
+    Adam's first step has the size of the learning rate whatever the gradient, so its moments are compared: after one step
+    they are shares of the gradient and of its square.
+    """
+    chosen = setting(d=3, heads=2, length=9, batch=131, streams=[4], steps=1, record=[0])
+    weights = start(1, 2, 3)[0]
+    weights[..., :32] *= scale
+    expected = exact(chosen, weights)
+    (_, *moments), seen = train(chosen, triton_device, weights)
+    np.testing.assert_allclose(seen.losses, expected[1].losses, rtol=5e-6)
+    for one, other in zip(moments, expected[0][1:], strict=True):
+        assert abs(one - other).max() < 1e-5 * abs(other).max()
+    call = check(*start(1, 2, 3), **chosen, betas=(0.9, 0.999), eps=1e-8, weight_decay=0.0)
+    context, query, _ = reference.prompts(call, 0, 1, call.streams)
+    scores = torch.einsum("blk,hkj,bj->hbl", context[0, 0], expected[1].key_query[0, 0][..., :3], query[0, 0])
+    assert (abs(scores).max() > 56) == (scale > 4), "some of the scales must be beyond 2^80"
+
+
+def room_for_one(empty: Callable[..., torch.Tensor], size: int, *shape: object, **chosen: object) -> torch.Tensor:
+    """torch.empty on a device without room for the scratch of two replicas."""
+    if shape == (2 * size,):
+        raise torch.OutOfMemoryError("no room")
+    return empty(*shape, **chosen)
+
+
+def test_two_calls_pieces_batches_and_sparse_records_change_nothing(
+    triton_device: torch.device, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    base = setting(d=2, length=2, batch=9, streams=[6, 7], weight_decay=0.01, learning_rate=[1e-2, 2e-2], steps=3)
+    state, whole = train(base | {"record": range(4)}, triton_device)
+    assert whole.key_query.isfinite().all()
+
+    first, seen = train(base | {"steps": 1}, triton_device)
+    first = [part.to(triton_device) for part in first]
+    rest = in_context.advance(*first, **(base | {"first_step": 1, "steps": 2, "record": [3]}), implementation="triton")
+    assert all(torch.equal(one.cpu(), other) for one, other in zip(first, state, strict=True))
+    assert torch.equal(torch.cat((seen.losses, rest.losses.cpu()), dim=1), whole.losses)
+    assert torch.equal(rest.key_query.cpu(), whole.key_query[:, 3:])
+
+    monkeypatch.setattr(gpu, "_MOST_OF_ONE", 5)  # two steps of two tokens in a launch
+    monkeypatch.setattr(torch, "empty", functools.partial(room_for_one, torch.empty, gpu.sizes(2, 2)["SCRATCH"]))
+    with caplog.at_level("WARNING", logger="attnlib.kernels"):
+        cut, pieces = train(base | {"record": [0, 2, 3]}, triton_device)
+    assert "going on with batches of 1" in caplog.text
+    assert all(map(torch.equal, cut, state))
+    assert torch.equal(pieces.losses, whole.losses)
+    assert torch.equal(pieces.key_query, whole.key_query[:, [0, 2, 3]])
+    assert torch.equal(pieces.output_value, whole.output_value[:, [0, 2, 3]])
+
+
+def test_equal_streams_are_equal_prompts(triton_device: torch.device) -> None:
+    weights = start(1, 1, 2)[0].repeat(3, 1, 1)
+    chosen = setting(d=2, heads=1, length=3, batch=4, streams=[5, 5, 6], steps=1)
+    state, seen = train(chosen, triton_device, weights)
+    assert torch.equal(seen.losses[0], seen.losses[1])
+    assert torch.equal(state[0][0], state[0][1])
+    assert not torch.equal(seen.losses[0], seen.losses[2])
+
+
+def test_other_betas_eps_and_a_late_step(triton_device: torch.device) -> None:
+    chosen = setting(
+        d=2, heads=1, length=3, batch=4, streams=[5], steps=2, first_step=2**31 - 2, betas=(0.7, 0.95), eps=1e-2,
+        learning_rate=1e-2, record=[2**31],
+    )  # fmt: skip
+    assert_close(train(chosen, triton_device), exact(chosen))
+    early = chosen | {"first_step": 0, "record": [2]}
+    assert_close(train(early, triton_device), exact(early))
+
+
+def test_gradient_descent_leaves_the_moments_alone(triton_device: torch.device) -> None:
+    state, _ = train(setting(d=2, heads=1, length=3, batch=4, steps=1, optimiser="SGD"), triton_device)
+    assert all(bool((part == 0).all()) for part in state[1:])
+
+
+def test_no_steps_change_nothing_and_still_record(triton_device: torch.device) -> None:
+    chosen = setting(d=2, heads=3, steps=0, record=[0])
+    state, seen = train(chosen, triton_device)
+    assert torch.equal(state[0], start(2, 3, 2, dtype=torch.float32)[0])
+    assert seen.losses.shape == (2, 0)
+    np.testing.assert_allclose(seen.key_query, exact(chosen)[1].key_query, atol=1e-6)
+
+
+def test_a_replica_that_diverges_has_losses_that_are_not_finite_and_no_influence(triton_device: torch.device) -> None:
+    chosen = setting(
+        d=2,
+        heads=1,
+        length=3,
+        batch=4,
+        streams=[5, 6],
+        steps=5,
+        optimiser="SGD",
+        learning_rate=[1e30, 1e-3],
+        record=[5],
+    )
+    _, seen = train(chosen, triton_device)
+    finite = seen.losses.isfinite()
+    assert finite[0].tolist() == sorted(finite[0].tolist(), reverse=True)
+    assert finite[0, 0]
+    assert not finite[0, -1]
+    assert not seen.key_query[0].isfinite().all()
+    assert finite[1].all()
+    expected = exact(chosen | {"learning_rate": 1e-3})[1]
+    np.testing.assert_allclose(seen.key_query[1], expected.key_query[1], atol=1e-6)
+
+
+@pytest.mark.parametrize(("d", "length", "prompts"), [(5, 4, 130), (2, 3, 3)])
+def test_words_are_those_of_the_definition_and_normals_too(
+    d: int, length: int, prompts: int, triton_device: torch.device
+) -> None:
+    origin = (3 + 2**40 + 2**63, [0, 2**32 - 1], 2**31 - 2, 2, prompts)
+    words, found = (part.cpu().numpy() for part in gpu.draws(*origin, d=d, length=length, device=triton_device))
+    count = prompt_stream.normals_per_prompt(d, length)
+    np.testing.assert_array_equal(words.view(np.uint32), prompt_stream.words(*origin, count))
+    exactly = prompt_stream.normals(*origin, count)
+    radius = np.hypot(exactly[..., 0::2], exactly[..., 1::2]).repeat(2, axis=-1)
+    off = abs(found - exactly)
+    assert off[radius > 0.1].max() < 1e-6
+    assert off.max() < 1e-4
+    again = gpu.normals(*origin, d=d, length=length, device=triton_device)
+    np.testing.assert_array_equal(again.cpu().numpy(), found)
+
+
+def test_what_a_program_cannot_hold_is_refused_or_left_to_others(triton_device: torch.device) -> None:
+    where = (triton_device, torch.float32)
+    assert in_context.implementation_for(7, 8, *where, implementation="triton") == "triton"
+    for d, heads in ((8, 1), (1, 9)):
+        assert in_context.implementation_for(d, heads, *where) != "triton"
+        with pytest.raises(ValueError, match="'triton' cannot be used"):
+            in_context.implementation_for(d, heads, *where, implementation="triton")
+
+
+@pytest.mark.parametrize(("heads", "token"), [(1, 200), (2, 230)])
+def test_machine_code_keeps_the_token_loop_in_registers(heads: int, token: int) -> None:
+    """At the authors' d = 5: four programs on a processor (128 registers), nothing spilled, no loads that may be stale."""
+    floats = "weights first second scratch rates keeps first_scale second_scale losses key_query output_value"
+    numbers = "first_replica first_step start steps place marks row batch length adaptive"
+    scalars = "beta_std noise_std target_noise_std decay less1 b2 less2 eps"
+    signature = (
+        dict.fromkeys(floats.split(), "*fp32")
+        | {"keys": "*i32", "streams": "*i32", "record": "*i64"}
+        | dict.fromkeys(numbers.split(), "i32")
+        | dict.fromkeys(scalars.split(), "fp32")
+    )
+    program = sm90.compiled(
+        "attnlib.kernels.in_context._gpu_step", "train", signature, gpu.sizes(5, heads), num_warps=4, maxnreg=128
+    )
+    assert gpu.registers(5, heads) == 128
+    assert program.registers <= 128
+    assert program.local_loads == program.local_stores == 0
+    assert "ld.global.nc" not in program.ptx
+    fast, safe = program.inner  # the tokens of all heads; the tokens of one head when scores are large
+    assert fast.opcodes["MUFU"] == 3 + heads  # three roots, and a power of two for each head
+    assert fast.instructions < token
+    assert fast.opcodes["LDG"] == fast.opcodes["BAR"] == safe.opcodes["LDG"] == 0
+
+
+def test_machine_code_of_the_random_numbers_alone() -> None:
+    pointers = {"words": "*i32", "normals": "*fp32", "keys": "*i32", "streams": "*i32"}
+    numbers = dict.fromkeys(("first_step", "steps", "prompts", "pairs"), "i32")
+    program = sm90.compiled("attnlib.kernels.in_context._gpu_random", "fill", pointers | numbers, {}, num_warps=4)
+    assert program.local_loads == program.local_stores == 0
+    assert program.opcodes["MUFU"] < 10  # a root, and the divisions of whole numbers: no library sine
