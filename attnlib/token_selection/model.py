@@ -3,10 +3,8 @@ r"""The model $f(X) = \nu^\top X^\top S(X W^\top p)$ read off its scores, and th
 $$ z_t = x_t^\top W^\top p, \quad s = S(z), \quad \gamma_t = \nu^\top x_t, \quad f = \sum_t s_t\gamma_t, \quad
    \ell = \log(1+e^{-Yf}), \quad c_t = -\frac{\partial L}{\partial z_t} = \frac1n\,\sigma(-Yf)\,Y\,s_t(\gamma_t - f). $$
 
-The factor $s_t(\gamma_t-f)$ vanishes both when $s_t\to0$ and when $s_t\to1$: the *vanishing update*. It is computed relative to
-the token with the largest score, $\gamma_t-f = (\gamma_t-\gamma_*) - \sum_u s_u(\gamma_u-\gamma_*)$, which stays exact to relative
-rounding when $s_*$ is 1 to sixteen digits; otherwise long runs stall. Source: arXiv 2409.17625 (poster) for the model, derived
-in the theory chapter of Part II for the rest.
+The forces $c_t$ are those of the fast loops' definition. Source: arXiv 2409.17625 (poster) for the model, derived in the theory
+chapter of Part II for the rest.
 """
 
 from __future__ import annotations
@@ -14,6 +12,7 @@ from __future__ import annotations
 import torch
 
 from attnlib import checks
+from attnlib.kernels.token_selection.reference import forces
 
 __all__ = ["forces", "gradients", "loss", "outputs"]
 
@@ -26,20 +25,6 @@ def outputs(scores: torch.Tensor, head_scores: torch.Tensor) -> torch.Tensor:
 def loss(outputs: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
     """Mean of log(1 + exp(-Y f)) over the last axis. outputs: (..., n); labels broadcast against it."""
     return torch.nn.functional.softplus(-labels * outputs).mean(-1)
-
-
-def forces(scores: torch.Tensor, head_scores: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
-    """c = -dL/dz of the mean logistic loss.
-
-    scores, head_scores: (..., n, T); labels: (..., n), +1 or -1. Returns (..., n, T); every sample's forces sum to zero.
-    """
-    weight = torch.softmax(scores, -1)
-    top = head_scores.gather(-1, scores.argmax(-1, keepdim=True))
-    gap = head_scores - top
-    mean_gap = (weight * gap).sum(-1, keepdim=True)
-    y = labels.unsqueeze(-1)
-    slope = torch.sigmoid(-y * (top + mean_gap))
-    return slope * (y / scores.shape[-2]) * weight * (gap - mean_gap)
 
 
 def gradients(

@@ -17,18 +17,23 @@ to $10^{-10}$ is a test.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable, Sequence
 
 import torch
 
+from attnlib.kernels import token_selection
+from attnlib.kernels.batches import in_batches
+from attnlib.kernels.token_selection import reference
 from attnlib.token_selection.gram import Gram, check_gram
-from attnlib.token_selection.model import forces
 from attnlib.token_selection.plan import TrainingPlan, plan_of
 from attnlib.token_selection.trajectory import Trajectory, join_runs
 
 __all__ = ["Recursion", "train"]
 
-_CHUNK = 16  # runs at once: beyond that the matrices leave the caches and a step costs more
+_CHUNK = 16  # runs at once on the CPU: beyond that the matrices leave the caches and a batched step costs more
+_MOMENTS = 256  # recorded moments of one call of the loop
+_COPIES = 3  # of a run's state: itself, the packed one of a GPU program, temporary ones
 
 
 class Recursion:
@@ -36,12 +41,11 @@ class Recursion:
 
     def __init__(self, gram: Gram, *, trains_weight: bool = True, trains_prompt: bool = True) -> None:
         self.gram = check_gram(gram)
-        self.trains_weight, self.trains_prompt = trains_weight, trains_prompt
+        self.trained = {(True, True): "both", (False, True): "p", (True, False): "W"}[trains_weight, trains_prompt]
         runs, rows, N = gram.kernel.shape
         self._N, self._rows = N, rows
         new = gram.kernel.new_zeros
-        self._pair = new(runs, rows + 2 * N + 1, 2)  # columns: u and kappa
-        self._u, self._kappa = self._pair[..., 0], self._pair[..., 1]
+        self._u = new(runs, rows + 2 * N + 1)
         self._u[:, :rows], self._u[:, -1] = gram.scores, 1.0
         self._S = new(runs, rows + 2 * N + 1, N)
         self._S[:, :rows] = gram.weighted
@@ -73,43 +77,51 @@ class Recursion:
     @property
     def direction_norm_squared(self) -> torch.Tensor:
         """(R,): |v|^2."""
-        (a, b, q), g, N = self.coordinates, self.gram, self._N
+        return self._norm_squared(self._u.unsqueeze(1)).squeeze(1)
 
-        def form(left: torch.Tensor, matrix: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
-            return torch.einsum("ri,rij,rj->r", left, matrix, right)
-
-        along = (a * g.scores[:, :N]).sum(1) + (b * g.scores_weighted).sum(1)
+    def _norm_squared(self, u: torch.Tensor) -> torch.Tensor:
+        """(R, M): |v|^2 at M moments, from the probes' values (R, M, P)."""
+        g, N = self.gram, self._N
+        a, b, q = u[..., self._rows : self._rows + N], u[..., -N - 1 : -1], u[..., -1]
+        along = torch.einsum("rmi,ri->rm", a, g.scores[:, :N]) + torch.einsum("rmi,ri->rm", b, g.scores_weighted)
         return (
-            form(a, g.kernel[:, :N], a) + form(b, g.weighted_twice, b) + 2 * form(a, g.weighted[:, :N], b)
-            + q**2 * g.direction_norm_squared + 2 * q * along
+            (a @ g.kernel[:, :N] * a).sum(-1) + (b @ g.weighted_twice * b).sum(-1)
+            + 2 * (a @ g.weighted[:, :N] * b).sum(-1) + q**2 * g.direction_norm_squared.unsqueeze(1) + 2 * q * along
         )  # fmt: skip
 
     def pull(self) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
         """c, Kc and Sc at the current point: (R, N), (R, N + 2), (R, 2 + 3 N + 1)."""
-        c = forces(self.scores, self.gram.head_scores, self.gram.labels.observed).flatten(1)
-        column = c.unsqueeze(-1)
-        return c, torch.bmm(self.gram.kernel, column).squeeze(-1), torch.bmm(self._S, column).squeeze(-1)
+        g = self.gram
+        return reference.pull(self._u, self._S, g.kernel, g.head_scores, g.labels.observed)
 
     def advance(self, step_size: torch.Tensor | float, pull: tuple[torch.Tensor, ...] | None = None) -> None:
         """One step of gradient descent; `step_size` may differ from run to run, (R,)."""
-        c, k, Sc = self.pull() if pull is None else pull
-        alpha = step_size.unsqueeze(-1) if isinstance(step_size, torch.Tensor) else step_size
-        N, rows, z = self._N, self._rows, self._u[:, : self._N]
-        pi = self.prompt_norm_squared.unsqueeze(-1)
-        self._kappa[:, :rows], self._kappa[:, rows : rows + N] = k, c
-        if self.trains_weight and self.trains_prompt:
-            beta = torch.linalg.vecdot(c, z).unsqueeze(-1)
-            on_training = alpha * k[:, :N]
-            right = torch.stack([on_training, alpha * torch.addcmul(z, pi, on_training)], dim=1)
-            self._S.baddbmm_(self._pair, right)
-            step = torch.addcmul(alpha * Sc, alpha * (pi + alpha * beta), self._kappa)
-        else:
-            step = alpha * Sc if self.trains_prompt else alpha * pi * self._kappa
-        if self.trains_prompt:
-            growth = 2 * torch.linalg.vecdot(c, z) + step_size * torch.linalg.vecdot(c, Sc[:, :N])
-            self.prompt_norm_squared = self.prompt_norm_squared + step_size * growth
-        self._u += step
+        state = self._u, self._S, self.prompt_norm_squared
+        reference.step(*state, self.pull() if pull is None else pull, step_size, self.trained)
         self.time = self.time + step_size
+
+    def run(self, plan: TrainingPlan) -> list[tuple[torch.Tensor, ...]]:
+        """All steps of a plan in the fastest way here; a row like `snapshot` for every recorded step.
+
+        One call of the loop for every so many rows: all coordinates of a moment are kept until its |v|^2 is known.
+        """
+        g, state = self.gram, (self._u, self._S, self.prompt_norm_squared)
+        call = token_selection.check(
+            *state, g.kernel, g.head_scores, g.labels.observed, plan.step_sizes, plan.steps, trained=self.trained,
+            record=plan.recorded,
+        )  # fmt: skip
+        times = list(itertools.accumulate(plan.step_sizes, lambda time, size: time + size, initial=self.time))
+        rows, done = [], 0
+        for first in range(0, len(plan.recorded), _MOMENTS):
+            marks = plan.recorded[first : first + _MOMENTS]
+            seen = token_selection.run(call.piece(done, marks))
+            done = marks[-1]
+            norms = self._norm_squared(seen.values.movedim(0, 1)).mT
+            for mark, u, norm, pi in zip(marks, seen.values, norms, seen.prompt_norm_squared, strict=True):
+                scores = u[:, : self._N].reshape(g.head_scores.shape)
+                rows.append((times[mark], scores, u[:, self._N : self._rows], norm, pi))
+        self.time = times[-1]
+        return rows
 
     def snapshot(self) -> tuple[torch.Tensor, ...]:
         """A row of a `Trajectory`: time, scores, v on the signals, |v|^2, |p|^2, as copies."""
@@ -146,17 +158,18 @@ def train(
     """
     plan = plan_of(step_size, steps, record, trained)
     gram = check_gram(gram)
-    cuts = range(0, gram.runs, _CHUNK)
-    return join_runs([_train(gram.part(first, first + _CHUNK), plan) for first in cuts])
+    numbers = gram.kernel.shape[2] * (gram.kernel.shape[1] + 2 * gram.kernel.shape[2] + 1)
+    parts: list[Trajectory] = []
+    in_batches(
+        lambda runs: parts.append(_train(gram.part(runs.start, runs.stop), plan)),
+        gram.runs,
+        bytes_per_run=_COPIES * numbers * gram.kernel.element_size(),
+        device=gram.kernel.device,
+        largest=_CHUNK if gram.kernel.device.type == "cpu" else None,
+    )
+    return join_runs(parts)
 
 
 def _train(gram: Gram, plan: TrainingPlan) -> Trajectory:
-    rows = []
-    with torch.inference_mode():  # no bookkeeping for autograd: a fifth of a small step's time
-        state = Recursion(gram, trains_weight=plan.trains_weight, trains_prompt=plan.trains_prompt)
-        for step in range(plan.steps + 1):
-            if step in plan.kept:
-                rows.append(state.snapshot())
-            if step < plan.steps:
-                state.advance(plan.step_sizes[step])
-    return state.trajectory(plan.recorded, rows)
+    state = Recursion(gram, trains_weight=plan.trains_weight, trains_prompt=plan.trains_prompt)
+    return state.trajectory(plan.recorded, state.run(plan))

@@ -147,7 +147,7 @@ def test_killed_anywhere_it_goes_on(found, tmp_path):
         from tests.token_selection.test_heat_map import small_plan
         replace, written = os.replace, []
         def kill(source, target):
-            written.append(target)
+            written.extend([target] * (str(target) == sys.argv[1]))  # not the machine code of a first compilation
             if len(written) == 3:
                 os.kill(os.getpid(), signal.SIGKILL)
             replace(source, target)

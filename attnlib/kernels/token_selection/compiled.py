@@ -1,0 +1,92 @@
+"""Token selection compiled for the CPU: one run after the other, all its steps while its matrices lie in the cache."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from types import ModuleType
+
+import numpy as np
+
+from attnlib.kernels import _build
+from attnlib.kernels.token_selection._packing import TOKENS, packing
+from attnlib.kernels.token_selection.arguments import Call, Recorded
+
+__all__ = ["advance"]
+
+_VECTOR, _AREAS = 64, 14
+
+
+@functools.cache
+def _loops() -> ModuleType:
+    """The compiled module; its name depends on all sources that shape its machine code."""
+    here = Path(__file__).parent
+    shape = hashlib.sha256((here / "_vectors.py").read_bytes()).hexdigest()
+    return _build.module("token_selection", (here / "_loops.py").read_text(encoding="utf-8") + f"\n# {shape}\n")
+
+
+def _aligned(size: int, dtype: np.dtype) -> np.ndarray:
+    """Zeros that begin on a 64-byte boundary."""
+    raw = np.zeros(size + _VECTOR // dtype.itemsize, dtype=dtype)
+    start = -raw.ctypes.data % _VECTOR // dtype.itemsize
+    return raw[start : start + size]
+
+
+def _whole(size: int, unit: int) -> int:
+    return -(-size // unit) * unit
+
+
+def _order(call: Call) -> np.ndarray:
+    """Which probe stands at a packed place: token by token instead of sample by sample, also among the coordinates."""
+    _, n, tokens = call.head_scores.shape
+    order, N, rows = np.arange(call.values.shape[1]), n * tokens, call.kernel.shape[1]
+    by_token = np.arange(N).reshape(n, tokens).T.ravel()
+    order[:N] = by_token
+    if call.follows_coordinates:
+        order[rows : rows + N] = rows + by_token
+    return order
+
+
+def _train(call: Call, recorded: Recorded, runs: np.ndarray) -> None:
+    """The given runs, one after the other, in buffers of their own."""
+    loops = _loops()
+    values, weighted, pi, kernel, gamma, labels = (
+        x.numpy() for x in (call.values, call.weighted, call.prompt_norm_squared, call.kernel, call.head_scores, call.labels)
+    )  # fmt: skip
+    seen, seen_pi = recorded.values.numpy(), recorded.prompt_norm_squared.numpy()
+    dtype, (_, n, tokens), (_, rows, N), probes = values.dtype, gamma.shape, kernel.shape, values.shape[1]
+    lanes, order = _VECTOR // values.itemsize, _order(call)
+    packings = [packing(tuple(order[:size].tolist()), N, lanes) for size in (rows, probes)]
+    K, S = (_aligned(len(packed.place), dtype) for packed in packings)
+    length = max(_whole(probes, lanes), tokens * _whole(n, lanes)) + 2 * lanes + TOKENS
+    length = _whole(length, lanes)
+    areas = _aligned(_AREAS * length, dtype).reshape(_AREAS, length)
+    sizes, marks = call.step_sizes.numpy().astype(dtype), np.array(call.record, dtype=np.int64)
+    for run in runs.tolist():
+        areas[:] = 0
+        areas[0, :probes] = values[run, order]
+        areas[1, :N], areas[2, :n], areas[3, :2] = gamma[run].T.ravel(), labels[run], (1, 1 / n)
+        packings[0].pack(kernel[run], K)
+        packings[1].pack(weighted[run], S)
+        pi[run] = loops.train(
+            K, S, areas, N, rows, probes, n, tokens, pi[run], sizes, call.trained != "p", call.trained != "W", order,
+            marks, seen, seen_pi, run,  # whole: views of one run would be of many types, each compiled anew
+        )  # fmt: skip
+        values[run, order] = areas[0, :probes]
+        if call.trained == "both":
+            packings[1].unpack(S, weighted[run])
+
+
+def advance(call: Call, threads: int) -> Recorded:
+    """All steps of a call; runs are shared out among `threads` threads, which changes no number."""
+    recorded = call.empty_record()
+    groups = np.array_split(np.arange(call.runs), min(threads, call.runs))
+    if len(groups) == 1:
+        _train(call, recorded, groups[0])
+    else:
+        _loops()  # compiled or loaded once, before the threads ask for it
+        with ThreadPoolExecutor(len(groups)) as pool:
+            list(pool.map(lambda runs: _train(call, recorded, runs), groups))
+    return recorded

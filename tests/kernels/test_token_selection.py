@@ -1,0 +1,210 @@
+"""The token-selection loop: the reference against autograd on dense vectors, the compiled loop against the reference."""
+
+import itertools
+
+import pytest
+import torch
+
+from attnlib.kernels import dispatch
+from attnlib.kernels.token_selection import advance
+from attnlib.token_selection.gram import draw_gram
+from attnlib.token_selection.law import TokenLaw
+from attnlib.token_selection.recursion import Recursion, train
+from attnlib.token_selection.start import Start
+from tests.kernels.token_selection_starts import agree, copies, dense, state
+
+TOLERANCE = {torch.float32: 3e-6, torch.float64: 3e-14}
+# n, T, passive rows: below, at and above a vector of 8 or 16 samples; N on both sides of blocks of 4 and of vectors.
+SIZES = [(1, 1, 0), (3, 2, 1), (5, 3, 2), (16, 2, 0), (17, 5, 3), (20, 8, 2)]
+COMPILED = pytest.mark.skipif(not dispatch.has_numba(), reason="numba is not installed: pip install 'attnlib[kernels]'")
+
+
+def _descend(rows, weight, prompt, head, labels, tokens, sizes, trained):
+    """Dense gradient descent of one run by autograd. Returns W and p after every step."""
+    weight, prompt, path = weight.clone(), prompt.clone(), [(weight, prompt)]
+    X = rows[: labels.numel() * tokens]
+    for size in sizes:
+        weight, prompt = weight.detach().requires_grad_(), prompt.detach().requires_grad_()
+        attention = torch.softmax((X @ weight.T @ prompt).view(-1, tokens), 1)
+        f = (attention * (X @ head).view(-1, tokens)).sum(1)
+        torch.nn.functional.softplus(-labels * f).mean().backward()
+        with torch.no_grad():
+            weight = weight - size * weight.grad * (trained != "p")
+            prompt = prompt - size * prompt.grad * (trained != "W")
+        path.append((weight, prompt))
+    return path
+
+
+@pytest.mark.parametrize("trained", ["both", "p", "W"])
+def test_the_reference_is_dense_descent(trained: str) -> None:
+    runs, n, tokens, sizes = 2, 5, 3, [0.3, 0.5, 0.2, 0.4]
+    known, N = n * tokens + 2, n * tokens
+    rows, weight, prompt, head, labels = dense(runs, n, tokens)
+    mine = state(runs, n, tokens)
+    seen = advance(*mine, sizes, 4, trained=trained, record=range(5), implementation="reference")
+    for r in range(runs):
+        path = _descend(rows[r], weight[r], prompt[r], head[r], labels[r], tokens, sizes, trained)
+        X, M = rows[r, :N], weight[r].T @ weight[r]
+        for moment, (W, p) in enumerate(path):
+            u = seen.values[moment, r]
+            torch.testing.assert_close(u[:known], rows[r] @ W.T @ p, rtol=1e-11, atol=1e-12)
+            torch.testing.assert_close(seen.prompt_norm_squared[moment, r], p @ p, rtol=1e-12, atol=0)
+            v = X.T @ u[known : known + N] + M @ X.T @ u[known + N : -1] + u[-1] * weight[r].T @ prompt[r]
+            torch.testing.assert_close(v, W.T @ p, rtol=1e-10, atol=1e-11)
+        if trained != "W":
+            torch.testing.assert_close(mine[1][r, :known], rows[r] @ W.T @ W @ X.T, rtol=1e-10, atol=1e-11)
+
+
+@COMPILED
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("trained", ["both", "p", "W"])
+@pytest.mark.parametrize("coordinates", [False, True])
+def test_compiled_is_the_reference_step_by_step(dtype: torch.dtype, trained: str, coordinates: bool) -> None:
+    for n, tokens, passive in SIZES:
+        given = state(3, n, tokens, passive=passive, coordinates=coordinates, dtype=dtype, seed=n)
+        mine, wanted = copies(given), copies(given, dtype=torch.float64)
+        sizes = [0.3, 0.1, 0.5, 0.2, 0.4, 0.3]
+        seen = advance(*mine, sizes, 6, trained=trained, record=range(7), implementation="compiled")
+        truth = advance(*wanted, sizes, 6, trained=trained, record=range(7), implementation="reference")
+        agree([*mine[:3], seen.values, seen.prompt_norm_squared],
+              [*wanted[:3], truth.values, truth.prompt_norm_squared], TOLERANCE[dtype])  # fmt: skip
+        assert seen.steps == truth.steps == tuple(range(7))
+        assert torch.equal(mine[1], given[1]) == (trained != "both" or tokens == 1)  # one token: no force
+        assert all(torch.equal(x, y) for x, y in zip(mine[3:], given[3:], strict=True))
+        agree(copies(mine[:1]), [seen.values[-1].double()], 0)
+
+
+@pytest.mark.parametrize("implementation", ["reference", pytest.param("compiled", marks=COMPILED)])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("trained", ["both", "p", "W"])
+def test_a_training_can_be_cut_anywhere(implementation: str, dtype: torch.dtype, trained: str) -> None:
+    given, sizes = state(3, 5, 3, dtype=dtype), [0.3, 0.1, 0.5, 0.2, 0.4]
+    whole = copies(given)
+    options = {"trained": trained, "implementation": implementation}
+    seen = advance(*whole, sizes, 5, record=range(6), **options)
+    for first, second in itertools.combinations(range(6), 2):
+        parts = copies(given)
+        advance(*parts, sizes[:first], first, **options)
+        middle = advance(*parts, sizes[first:second], second - first, record=[0, second - first], **options)
+        advance(*parts, torch.tensor(sizes[second:], dtype=torch.float64), 5 - second, **options)
+        assert torch.equal(middle.values, seen.values[[first, second]])
+        assert torch.equal(middle.prompt_norm_squared, seen.prompt_norm_squared[[first, second]])
+        assert all(torch.equal(x, y) for x, y in zip(parts, whole, strict=True))
+
+
+@COMPILED
+@pytest.mark.parametrize("threads", [2, 3, 16])
+def test_neither_threads_nor_other_runs_change_a_number(threads: int) -> None:
+    given = state(5, 5, 3)
+    one, many, alone = copies(given), copies(given), [x[3:4].clone() for x in given]
+    first = advance(*one, 0.3, 7, record=[2, 7], threads=1)
+    second = advance(*many, 0.3, 7, record=[2, 7], threads=threads)
+    third = advance(*alone, 0.3, 7, record=[2, 7])
+    assert torch.equal(first.values, second.values)
+    assert torch.equal(first.values[:, 3:4], third.values)
+    assert all(torch.equal(x, y) for x, y in zip(one, many, strict=True))
+    assert all(torch.equal(x[3:4], y) for x, y in zip(one, alone, strict=True))
+
+
+def _forces_of(scores: list[float], gamma: list[float], dtype: torch.dtype, implementation: str) -> torch.Tensor:
+    """c of one sample, to relative rounding: passive rows of `kernel` that are unit rows read it off."""
+    T = len(scores)
+    values = torch.tensor([scores + [0.0] * T], dtype=dtype)
+    kernel = torch.cat([torch.zeros(T, T), torch.eye(T)]).to(dtype).unsqueeze(0)
+    gammas, pi = torch.tensor([[gamma]], dtype=dtype), torch.ones(1, dtype=dtype)
+    labels = torch.ones(1, 1, dtype=dtype)
+    advance(values, torch.zeros_like(kernel), pi, kernel, gammas, labels, 1.0, 1, trained="W", implementation=implementation)  # fmt: skip
+    return values[0, T:].double()
+
+
+@pytest.mark.parametrize("implementation", ["reference", pytest.param("compiled", marks=COMPILED)])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_scores_of_any_size_and_the_vanishing_update(implementation: str, dtype: torch.dtype) -> None:
+    huge = torch.finfo(dtype).max / 4
+    gamma = [3.0, -2.0, 0.5]
+    for scores in ([huge, -huge, 0.0], [1e4, 1e4, -1e4], [-1e4, -1e4 - 40, -2e4], [-huge, -huge, -huge]):
+        c = _forces_of(scores, gamma, dtype, implementation)
+        assert torch.isfinite(c).all()
+        assert c.sum().abs() <= 1e-6 * c.abs().max() + 1e-300
+    # One weight is 1 to all digits: the forces are still right to relative rounding.
+    c = _forces_of([40.0, 0.0, -20.0], gamma, dtype, implementation)
+    s = torch.exp(torch.tensor([0.0, -40.0, -60.0], dtype=torch.float64))
+    slope = torch.sigmoid(torch.tensor(-3.0, dtype=torch.float64))
+    wanted = slope * torch.stack([5 * s[1] + 2.5 * s[2], -5 * s[1], -2.5 * s[2]])
+    torch.testing.assert_close(c, wanted, rtol=20 * torch.finfo(dtype).eps, atol=0)
+
+
+@COMPILED
+def test_exponentials_over_the_whole_range() -> None:
+    """Two tokens: c is a product of exponentials, compared where they are normal numbers."""
+    for dtype, deepest in ((torch.float32, 80.0), (torch.float64, 690.0)):
+        for depth in torch.linspace(0, deepest, 40, dtype=dtype).tolist():
+            found = _forces_of([0.0, -depth], [1.0, 0.0], dtype, "compiled")
+            wanted = _forces_of([0.0, -depth], [1.0, 0.0], torch.float64, "reference")
+            torch.testing.assert_close(found, wanted, rtol=10 * torch.finfo(dtype).eps, atol=0)
+    assert _forces_of([0.0, -2000.0], [1.0, 0.0], torch.float64, "compiled").abs().max() == 0
+
+
+@pytest.mark.parametrize("implementation", ["reference", pytest.param("compiled", marks=COMPILED)])
+def test_a_run_that_diverges_hurts_nobody_else(implementation: str) -> None:
+    given = state(3, 4, 3)
+    given[2][1] = 1e306
+    mine, alone = copies(given), [x[[0, 2]].clone() for x in given]
+    advance(*mine, 1e5, 30, implementation=implementation)
+    advance(*alone, 1e5, 30, implementation=implementation)
+    assert not torch.isfinite(mine[1][1]).all()
+    assert torch.equal(mine[0][[0, 2]], alone[0])
+    with pytest.raises(ValueError, match=r"must be finite; .*1.*diverge"):
+        advance(*mine, 0.1, 1, implementation=implementation)
+
+
+def test_the_fastest_implementation_is_taken() -> None:
+    mine = state(1, 3, 2, dtype=torch.float32)
+    advance(*mine, 0.1, 1)
+    fast = "compiled" if dispatch.has_numba() else "reference"
+    assert f"token selection: {fast}, float32 on cpu" in dispatch.ran()
+    advance(*copies(mine, dtype=torch.bfloat16), 0.1, 1)
+    assert "token selection: reference, bfloat16 on cpu" in dispatch.ran()
+    with pytest.raises(ValueError, match="computes in float32 or float64, not bfloat16"):
+        advance(*copies(mine, dtype=torch.bfloat16), 0.1, 1, implementation="compiled")
+
+
+def test_nothing_to_do() -> None:
+    mine = state(2, 3, 2)
+    before = copies(mine)
+    seen = advance(*mine, 0.1, 0, record=[0])
+    assert torch.equal(seen.values[0], before[0])
+    assert all(torch.equal(x, y) for x, y in zip(mine, before, strict=True))
+    assert advance(*mine, [], 0).values.shape == (0, *mine[0].shape)
+
+
+@pytest.mark.parametrize("trained", ["both", "p", "W"])
+def test_training_of_the_wing_in_every_implementation(trained: str) -> None:
+    """More recorded moments than one call of the loop keeps; also against the recursion step by step."""
+    law = TokenLaw(n=4, d=40, tokens=3, signal_norm=3.0, label_noise=0.5)
+    gram, sizes = draw_gram(law, 1, 3, start=Start(0.3, 0.8)), [0.02 + 0.001 * (i % 7) for i in range(300)]
+    paths = []
+    for implementation in ("reference", *(["compiled"] if dispatch.has_numba() else [])):
+        with dispatch.prefer(implementation):
+            paths.append(train(gram, sizes, 300, trained=trained))
+    by_hand = Recursion(gram, trains_weight=trained != "p", trains_prompt=trained != "W")
+    for size in sizes:
+        by_hand.advance(size)
+    names = ("time", "scores", "direction_on_signals", "direction_norm_squared", "prompt_norm_squared")
+    for path in paths:
+        assert path.steps == tuple(range(301))
+        for name, last in zip(names, by_hand.snapshot(), strict=True):
+            torch.testing.assert_close(getattr(path, name)[-1], last, rtol=1e-11, atol=1e-12)
+            torch.testing.assert_close(getattr(path, name), getattr(paths[0], name), rtol=1e-11, atol=1e-12)
+
+
+@COMPILED
+def test_one_compilation_serves_every_size() -> None:
+    from attnlib.kernels.token_selection import compiled
+
+    for runs, record, coordinates in ((1, [], False), (1, [1], True), (2, [0, 1], True), (2, [], False)):
+        for trained in ("both", "p", "W"):
+            mine = state(runs, 3, 2, coordinates=coordinates)
+            advance(*mine, [0.1, 0.2], 2, record=record, trained=trained, implementation="compiled")
+    kinds = compiled._loops().train.signatures
+    assert len(kinds) <= 2, "one for float32 and one for float64"

@@ -1,0 +1,58 @@
+"""Token-selection states made from dense vectors, so that dense training can be their judge."""
+
+import torch
+
+
+def dense(
+    runs: int, n: int, tokens: int, *, passive: int = 2, d: int = 30, seed: int = 0
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Rows X~ (R, n T + passive, d), W (R, d, d), p (R, d), head (R, d), labels (R, n), float64."""
+    draw = torch.Generator().manual_seed(seed)
+
+    def normal(*shape: int) -> torch.Tensor:
+        return torch.randn(*shape, generator=draw, dtype=torch.float64)
+
+    rows = 3 * d**-0.5 * normal(runs, n * tokens + passive, d)
+    labels = torch.where(torch.rand(runs, n, generator=draw) < 0.5, 1.0, -1.0).double()
+    return rows, normal(runs, d, d) * d**-0.5, normal(runs, d) * d**-0.5, normal(runs, d), labels
+
+
+def state(
+    runs: int,
+    n: int,
+    tokens: int,
+    *,
+    passive: int = 2,
+    coordinates: bool = True,
+    dtype: torch.dtype = torch.float64,
+    device: torch.device | str = "cpu",
+    seed: int = 0,
+) -> list[torch.Tensor]:
+    """The six tensors of `advance`."""
+    rows, weight, prompt, head, labels = dense(runs, n, tokens, passive=passive, seed=seed)
+    N, known = n * tokens, n * tokens + passive
+    image = rows @ weight.mT
+    probes = known + (2 * N + 1 if coordinates else 0)
+    values, weighted = torch.zeros(runs, probes).double(), torch.zeros(runs, probes, N).double()
+    values[:, :known] = (image @ prompt.unsqueeze(-1)).squeeze(-1)
+    weighted[:, :known] = image @ image[:, :N].mT
+    if coordinates:
+        values[:, -1] = 1.0
+        weighted[:, known + N : known + 2 * N].diagonal(dim1=1, dim2=2).fill_(1.0)
+    gamma = (rows[:, :N] @ head.unsqueeze(-1)).view(runs, n, tokens)
+    made = [values, weighted, (prompt**2).sum(1), rows @ rows[:, :N].mT, gamma, labels]
+    return [x.to(device, dtype) for x in made]
+
+
+def copies(tensors: list[torch.Tensor], **to: object) -> list[torch.Tensor]:
+    return [x.clone().to(**to) if to else x.clone() for x in tensors]
+
+
+def agree(found: list[torch.Tensor], wanted: list[torch.Tensor], tolerance: float) -> None:
+    """Every tensor within `tolerance` of its largest entry."""
+    assert len(found) == len(wanted)
+    for x, y in zip(found, wanted, strict=True):
+        assert x.shape == y.shape
+        torch.testing.assert_close(
+            x.cpu().double(), y.double(), rtol=0, atol=tolerance * (1e-30 + y.abs().max().item())
+        )
