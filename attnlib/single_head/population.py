@@ -23,7 +23,7 @@ import numpy as np
 import torch
 
 from attnlib import checks
-from attnlib.quadrature import log_integral
+from attnlib.kernels import gaussian_tail
 from attnlib.randomness import stream
 from attnlib.single_head.law import Sample
 from attnlib.single_head.model import forward
@@ -41,9 +41,7 @@ __all__ = [
 ]
 
 _LOG10 = math.log(10.0)
-_NARROWEST = 1e-9  # tau relative to the std of v . xi; moves log err by about 1e-12
 _BLOCK_BYTES = 32 << 20  # fresh tokens held at once
-_LOG_NORMALISER = 0.5 * math.log(2 * math.pi)
 
 
 @dataclass(frozen=True)
@@ -90,7 +88,7 @@ def scores_of_fresh_data(v: torch.Tensor, p: torch.Tensor, sample: Sample) -> Fr
 
 
 def log10_clean_error(
-    v: torch.Tensor, p: torch.Tensor, sample: Sample, *, per_class: bool = False, chunk: int = 256
+    v: torch.Tensor, p: torch.Tensor, sample: Sample, *, per_class: bool = False, chunk: int | None = None
 ) -> torch.Tensor:
     """Exact log10 of the clean test error for T = 2 tokens: (R,), or (R, 2) with `per_class`.
 
@@ -107,46 +105,21 @@ def log10_clean_error(
 
 
 def log10_error_of_scores(
-    scores: FreshScores, *, per_class: bool = False, chunk: int = 256, class_probability: float = 0.5
+    scores: FreshScores, *, per_class: bool = False, chunk: int | None = None, class_probability: float = 0.5
 ) -> torch.Tensor:
-    """The integral itself: log10 of the clean error (R,), or (R, 2) with `per_class`, for given laws of the fresh scores."""
+    """The integral itself: log10 of the clean error (R,), or (R, 2) with `per_class`, for given laws of the fresh scores.
+
+    `chunk`: at most so many runs at once; by default all, and memory is seen to where it is used.
+    """
     parts = (scores.logit, scores.value, scores.omega, scores.along, scores.tau)
-    log_error = torch.cat([_log_error(*(x[i : i + chunk] for x in parts)) for i in range(0, len(scores.value), chunk)])
+    runs = len(scores.value)
+    chunk = max(runs, 1) if chunk is None else checks.whole_number("chunk", chunk, at_least=1)
+    pieces = [gaussian_tail.log_error(*(x[i : i + chunk] for x in parts)) for i in range(0, runs, chunk)]
+    log_error = torch.cat(pieces) if pieces else scores.value
     if not per_class:
         weights = log_error.new_tensor([class_probability, 1 - class_probability])
         log_error = torch.logsumexp(log_error + torch.log(2 * weights), -1) - math.log(2)
     return log_error / _LOG10
-
-
-def _log_error(logit, value, omega, along, tau) -> torch.Tensor:
-    """log err_k from the five numbers; see the module's formula."""
-    correct = value >= 0
-    scale = torch.sqrt(along**2 + tau**2)  # std of v . xi
-    # tau = 0 (as many noise dimensions or samples as one) makes the integrand a step; a tiny width keeps it a function.
-    narrow = tau < _NARROWEST * scale
-    tau = torch.maximum(tau, _NARROWEST * scale).clamp_min(torch.finfo(tau.dtype).tiny)
-    along = torch.where(correct, along, -along)
-    log_value = torch.log(value.abs()) + logit - torch.log(tau)
-
-    def argument(t):
-        return torch.exp(log_value - omega * t) + along / tau * t
-
-    def log_density(t):
-        return torch.special.log_ndtr(-argument(t)) - t * t / 2 - _LOG_NORMALISER
-
-    def slope(t):
-        x = argument(t)
-        rate = along / tau - omega * torch.exp(log_value - omega * t)
-        inverse_mills = math.sqrt(2 / math.pi) / torch.special.erfcx(x / math.sqrt(2))
-        return -t - rate * inverse_mills
-
-    log_tail = log_integral(log_density, slope, value)
-    # Where the step is never reached the error is zero; what is left is the tail of the width put in above.
-    log_tail = torch.where(narrow & (log_tail < -1e12), -torch.inf, log_tail)
-    # V < 0: the integral is 1 - err >= 0 and err >= 1/2, so log1p loses nothing.
-    log_error = torch.where(correct, log_tail, torch.log1p(-torch.exp(log_tail.clamp_max(0.0))))
-    silent = (value == 0) & (scale == 0)
-    return torch.where(silent, torch.full_like(value, math.log(0.5)), log_error)
 
 
 def log10_error_bound(v: torch.Tensor, p: torch.Tensor, sample: Sample) -> torch.Tensor:

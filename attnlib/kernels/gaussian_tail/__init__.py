@@ -1,0 +1,100 @@
+r"""The error of a single head on fresh data, one integral for each run and class.
+
+$$ \mathrm{err} = E_{t \sim N(0,1)}\, \Phi\!\left(-\frac{e^{\mathrm{logit} - \omega t}\, V + c\, t}{\tau}\right) $$
+
+The integrand (for V < 0 that of 1 - err) is log-concave, so its logarithm is integrated from its one mode outwards, wherever that
+is: errors of $10^{-16000}$ cost what errors of a tenth cost.
+
+| implementation | how |
+|---|---|
+| `reference` | mode and level points by bisection, panels between them, halved where a polynomial does not follow (`attnlib.quadrature`) |
+| `compiled` | mode by Newton's method in a bracket, panels whose length follows the integrand; both sides at once |
+| `triton` | the same, one lane for each integral |
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+
+from attnlib import checks
+from attnlib.kernels.dispatch import Loop, choose
+
+__all__ = ["log_error"]
+
+_LOOP = Loop("population error", compiled=(torch.float64,), triton=(torch.float64,))
+_NARROWEST = 1e-9  # tau relative to the std of V's noise; moves log err by about 1e-12
+_NEVER = -1e12  # log of an error that only the width put in for tau = 0 makes
+_LARGEST_LEVEL = 1e300
+
+
+def log_error(
+    logit: torch.Tensor,
+    value: torch.Tensor,
+    omega: torch.Tensor,
+    along: torch.Tensor,
+    tau: torch.Tensor,
+    *,
+    threads: int | None = None,
+    implementation: str = "auto",
+) -> torch.Tensor:
+    r"""Natural logarithm of $E_{t \sim N(0,1)} \Phi(-(e^{\mathrm{logit} - \omega t} V + c t)/\tau)$, entry by entry.
+
+    Args:
+        logit, value (V), omega, along (c), tau: floating tensors of one shape, dtype and device; omega, tau >= 0.
+        threads: of the compiled form, which gives the same bits for any number; None for torch's number of threads.
+        implementation: "auto", "reference", "compiled" or "triton" (see `attnlib.kernels.dispatch`).
+
+    Returns a tensor like `value`. Everything is computed in float64, whatever the dtype. Relative error of err about 1e-12, or
+    what rounding the integrand's logarithm leaves of it (relative error about 1e-15 of log err, say, at log err = -1e10).
+
+    Special cases: an output of exactly zero is half an error, so a head that says nothing (V = c = tau = 0) has log 1/2. tau = 0
+    makes the integrand a step: tau counts as at least 1e-9 times the standard deviation of its numerator, and an error that only this
+    makes possible is 0 (-inf). logit and V may be infinite. Entries with a NaN, or with another infinite number, are NaN, and spoil
+    no other entry.
+
+    Raises ValueError, before any work, for tensors that do not match, negative omega or tau, threads < 1, or an implementation that
+    cannot be used. Source: `attnlib.single_head.population`.
+    """
+    given = {"logit": logit, "value": value, "omega": omega, "along": along, "tau": tau}
+    checks.tensor("value", value, tuple(value.shape) if isinstance(value, torch.Tensor) else ("...",))
+    for name, x in given.items():
+        checks.tensor(name, x, tuple(value.shape), like=value)
+    for name in ("omega", "tau"):
+        if (given[name] < 0).any():
+            raise ValueError(f"{name} must be >= 0: it is a standard deviation; got {given[name].min().item():g}")
+    threads = torch.get_num_threads() if threads is None else checks.whole_number("threads", threads, at_least=1)
+    chosen = choose(_LOOP, value.device, torch.float64, implementation=implementation)
+    logit, value, omega, along, tau = (x.detach().reshape(-1).to(torch.float64) for x in given.values())
+
+    correct = value >= 0
+    scale = torch.hypot(along, tau)  # std of the numerator's noise
+    narrow = tau < _NARROWEST * scale
+    tau = torch.maximum(tau, _NARROWEST * scale).clamp_min(torch.finfo(tau.dtype).tiny)
+    slope = torch.where(correct, along, -along) / tau
+    level = torch.log(value.abs()) + logit - torch.log(tau)
+    unusable = level.isnan() | ~(omega.isfinite() & scale.isfinite())
+    level, omega, slope = (torch.where(unusable, 0.0, x) for x in (level, omega, slope))
+    log_tail = _integrate(chosen, level.clamp(-_LARGEST_LEVEL, _LARGEST_LEVEL), omega, slope, threads)
+
+    never = (narrow & (log_tail < _NEVER)) | (scale == 0)
+    log_tail = torch.where(never, -torch.inf, log_tail)
+    # V < 0: the integral is 1 - err >= 0 and err >= 1/2, so log1p loses nothing.
+    log_err = torch.where(correct, log_tail, torch.log1p(-torch.exp(log_tail.clamp_max(0.0))))
+    log_err = torch.where((value == 0) & (scale == 0), math.log(0.5), log_err)
+    return torch.where(unusable, torch.nan, log_err).to(given["value"].dtype).view(given["value"].shape)
+
+
+def _integrate(chosen: str, level: torch.Tensor, omega: torch.Tensor, slope: torch.Tensor, threads: int):
+    if chosen == "compiled":
+        from attnlib.kernels.gaussian_tail import compiled
+
+        return compiled.log_mass(level, omega, slope, threads)
+    if chosen == "triton":
+        from attnlib.kernels.gaussian_tail import gpu
+
+        return gpu.log_mass(level, omega, slope)
+    from attnlib.kernels.gaussian_tail import reference
+
+    return reference.log_mass(level, omega, slope)

@@ -1,0 +1,274 @@
+"""The compiled form's source: one integral after the other, the nodes of two panels side by side in vector registers.
+
+Loaded by `compiled` through `_build`. The exponential is written out because a call of the C library stops vectorisation.
+Functions that round on purpose must not reassociate sums: `contract` lets a product and a sum become one instruction, no more.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from numba import njit, types
+from numba.extending import intrinsic
+
+from attnlib.kernels.gaussian_tail.series import (
+    CENTRE,
+    ERFCX,
+    FIRST_LENGTH,
+    LONGER,
+    LONGEST,
+    NODES,
+    OUT_OF_SIGHT,
+    PANEL,
+    PANELS,
+    SHORTER,
+    TAILS,
+    TOLERANCE,
+    WEIGHTS,
+)
+
+_FLAGS = {"contract", "nsz", "arcp"}
+_called = njit(fastmath=_FLAGS, nogil=True, error_model="numpy")
+_inlined = njit(fastmath=_FLAGS, nogil=True, error_model="numpy", forceinline=True)
+
+_ROOT_HALF = math.sqrt(0.5)
+_DENSITY = 1 / math.sqrt(2 * math.pi)
+_LOG_NORMALISER = 0.5 * math.log(2 * math.pi)
+_FURTHEST = 1e100  # where erfcx is evaluated at most; beyond, its logarithm does not count beside z^2
+_UNDERFLOW = -37.0  # below it phi(x) is taken as 0
+_ROUND = 6755399441055744.0  # 1.5 * 2^52: adding it rounds to a whole number, which is left in the low bits
+_LOG2_E = 1 / math.log(2)
+_LOG2_HIGH = float.fromhex("0x1.62e42fee00000p-1")  # ln 2 in two parts: whole multiples of the first are exact
+_LOG2_LOW = float.fromhex("0x1.a39ef35793c76p-33")
+_SMALLEST, _LARGEST = -708.0, 709.0
+_FAR = 1e307  # no mode is sought beyond
+_TAYLOR = tuple(1 / math.factorial(k) for k in range(14))  # |r| <= ln(2)/2: the next term is 4e-18
+_LAST, _LAST_BUT_ONE = TAILS[1].copy(), TAILS[0].copy()
+_ORDER = PANEL - 2
+# The factor for the length by the binary exponent of (rough / allowed), from _LOWEST on; a margin of a tenth.
+_LOWEST = -2 * _ORDER - 4
+_FACTORS = 0.9 * 2.0 ** (-(np.arange(_LOWEST, 4 * _ORDER) + 1) / _ORDER)
+_EPSILON = float(np.finfo(np.float64).eps)
+
+
+@intrinsic
+def _bits(context, value):
+    def build(context, builder, signature, values):
+        return builder.bitcast(values[0], context.get_value_type(types.int64))
+
+    return types.int64(types.float64), build
+
+
+@intrinsic
+def _number(context, value):
+    def build(context, builder, signature, values):
+        return builder.bitcast(values[0], context.get_value_type(types.float64))
+
+    return types.float64(types.int64), build
+
+
+@_inlined
+def exponential(x):
+    """e^x, from e^-708 to e^709 and constant beyond; relative error 1e-15 for |x| < 100 (rounding of x beyond)."""
+    x = _SMALLEST if x < _SMALLEST else x
+    x = _LARGEST if x > _LARGEST else x
+    shifted = x * _LOG2_E + _ROUND
+    whole = shifted - _ROUND
+    r = (x - whole * _LOG2_HIGH) - whole * _LOG2_LOW
+    c0, c1, c2, c3, c4, c5, c6, c7, c8, c9, c10, c11, c12, c13 = _TAYLOR
+    r2 = r * r
+    r4 = r2 * r2
+    low = (c0 + c1 * r) + (c2 + c3 * r) * r2
+    middle = (c4 + c5 * r) + (c6 + c7 * r) * r2
+    high = (c8 + c9 * r) + (c10 + c11 * r) * r2 + (c12 + c13 * r) * r4
+    value = low + (middle + high * r4) * r4
+    return _number(_bits(value) + (_bits(shifted) << 52))
+
+
+@_inlined
+def scaled_tail(z):
+    """exp(z^2) erfc(z) for z >= 0 (see `series`)."""
+    z = _FURTHEST if z > _FURTHEST else z
+    shifted, doubled = z + CENTRE, 1 + 2 * z
+    both = 1 / (shifted * doubled)
+    y = 1 - 2 * CENTRE * doubled * both
+    (a0, a1, a2, a3, a4, a5, a6, a7, a8, a9, a10, a11,
+     a12, a13, a14, a15, a16, a17, a18, a19, a20, a21, a22) = ERFCX  # fmt: skip
+    y2 = y * y
+    even = ((((a22 * y2 + a20) * y2 + a18) * y2 + a16) * y2 + a14) * y2 + a12
+    even = (((((even * y2 + a10) * y2 + a8) * y2 + a6) * y2 + a4) * y2 + a2) * y2 + a0
+    odd = ((((a21 * y2 + a19) * y2 + a17) * y2 + a15) * y2 + a13) * y2 + a11
+    odd = ((((odd * y2 + a9) * y2 + a7) * y2 + a5) * y2 + a3) * y2 + a1
+    return (even + odd * y) * shifted * both
+
+
+@_inlined
+def tail_parts(x):
+    """(w, e, g) with Phi(-x) = w exp(-e), e = max(x, 0)^2/2, and phi(x) = g exp(-e)/sqrt(2 pi)."""
+    square = 0.5 * x * x
+    half = 0.5 * scaled_tail(abs(x) * _ROOT_HALF)
+    falling = exponential(-square)
+    right = x > 0
+    return (half if right else 1 - falling * half), (square if right else 0.0), (1.0 if right else falling)
+
+
+@_called
+def log_tail(x):
+    """log Phi(-x), to the last digits also where it is almost zero."""
+    if x > 0:
+        w, e, _ = tail_parts(x)
+        return math.log(w) - e
+    return math.log1p(-0.5 * math.exp(-0.5 * x * x) * scaled_tail(-x * _ROOT_HALF))
+
+
+@njit(fastmath=True, nogil=True, forceinline=True)
+def _weighted(weights, values, first):
+    total = 0.0
+    for i in range(PANEL):
+        total += weights[i] * values[first + i]
+    return total
+
+
+@_called
+def _force(t, level, omega, slope):
+    """The slope of log Phi(-x(t)) in t, and minus its second derivative, for x(t) = exp(level - omega t) + slope t."""
+    grown = exponential(level - omega * t)
+    x = grown + slope * t
+    w, _, g = tail_parts(x)
+    hazard = _DENSITY * g / w if x > _UNDERFLOW else 0.0  # phi(x)/Phi(-x)
+    rate = slope - omega * grown
+    # 0 < hazard (hazard - x) < 1 in exact arithmetic; for large x the difference loses all digits.
+    bend = min(max(hazard * (hazard - x), 0.0), 1.0)
+    return -rate * hazard, omega * omega * grown * hazard + rate * rate * bend
+
+
+@_called
+def mode(level, omega, slope):
+    """Where the integrand is largest, and minus the second derivative of its logarithm there."""
+    force, bend = _force(0.0, level, omega, slope)
+    if force == 0:
+        return 0.0, 1 + bend
+    sign = 1.0 if force > 0 else -1.0
+    # sign * force falls with y = sign * t, and the mode is where it equals y. The bracket grows by 2, 4, 8, ...
+    near, far, growth = 0.0, 1.0, 2.0
+    y = min(sign * force, 0.5)
+    while far < _FAR:
+        force, bend = _force(sign * far, level, omega, slope)
+        if not sign * force > far:
+            break
+        near = y = far
+        far = min(growth * far, _FAR)
+        growth *= 2
+    last = before = far - near
+    for _ in range(200):
+        force, bend = _force(sign * y, level, omega, slope)
+        force *= sign
+        if force > y:
+            near = y
+        else:
+            far = y
+        # Newton's step for log(force/y) = 0, exact for powers; halves where it leaves the bracket or does not hurry.
+        step = math.inf
+        if 0 < force < math.inf and bend < math.inf:
+            step = math.log(force / y) / (bend / force + 1 / y)
+        newton = near <= y + step <= far and abs(step) <= 0.5 * before
+        if not newton:
+            step = 0.5 * (near + far) - y
+        before, last = last, abs(step)
+        y += step
+        if newton and last <= 1e-12 * y:
+            break
+        if not newton and last <= 3e-16 * y:
+            y = far  # where rounding makes the force a step, it is the density's finite side
+            break
+    return sign * y, 1 + bend
+
+
+@_called
+def _peak(t, level, omega, slope):
+    """log Phi(-x(t)) - t^2/2 at the mode, and how many units of rounding it is off by: less cannot be asked of a panel."""
+    grown = exponential(level - omega * t)
+    x = grown + slope * t
+    w, e, g = tail_parts(x)
+    peak = math.log(w) - e - 0.5 * t * t
+    of_x = grown * (1 + abs(level) + abs(omega * t)) + abs(slope * t)
+    return peak, 1 - peak + _DENSITY * g / w * of_x
+
+
+@_called
+def log_mass(level, omega, slope, t, values, count):
+    """log E Phi(-(exp(level - omega t) + slope t)) and the panels of each side added to `count` (2,).
+
+    t, values: 2 PANEL numbers of scratch. From the mode outwards, on both sides at once, panel after panel.
+    """
+    if not (level - level == 0 and omega - omega == 0 and slope - slope == 0):
+        return math.nan
+    centre, curvature = mode(level, omega, slope)
+    peak, rounding = _peak(centre, level, omega, slope)
+    if not peak > -math.inf:
+        return -math.inf
+    tolerance = max(TOLERANCE, 16 * _EPSILON * rounding)
+    mass = 0.0
+    left_start = right_start = 0.0
+    left = right = FIRST_LENGTH / math.sqrt(curvature)
+    for panel in range(PANELS):
+        for i in range(PANEL):
+            share = 0.5 + 0.5 * NODES[i]
+            t[i] = centre - (left_start + left * share)
+            t[PANEL + i] = centre + (right_start + right * share)
+        for i in range(2 * PANEL):
+            x = exponential(level - omega * t[i]) + slope * t[i]
+            w, e, _ = tail_parts(x)
+            values[i] = w * exponential(-e - 0.5 * t[i] * t[i] - peak)
+        if left > 0:
+            count[0] += 1
+            here, fine, factor = _judge(values, 0, left, mass, tolerance, panel)
+            if fine:
+                mass += here
+                left_start += left
+                if values[PANEL - 1] < OUT_OF_SIGHT or left_start > LONGEST:
+                    left = 0.0
+            left *= factor
+        if right > 0:
+            count[1] += 1
+            here, fine, factor = _judge(values, PANEL, right, mass, tolerance, panel)
+            if fine:
+                mass += here
+                right_start += right
+                if values[2 * PANEL - 1] < OUT_OF_SIGHT or right_start > LONGEST:
+                    right = 0.0
+            right *= factor
+        if left == 0 and right == 0:
+            break
+    return peak - _LOG_NORMALISER + (math.log(mass) if mass > 0 else 0.0)
+
+
+@_inlined
+def _judge(values, first, length, mass, tolerance, panel):
+    """Integral over a panel, whether it may be added, and the factor for the length of the next."""
+    here = 0.5 * length * _weighted(WEIGHTS, values, first)
+    rough = length * (abs(_weighted(_LAST, values, first)) + abs(_weighted(_LAST_BUT_ONE, values, first)))
+    ratio = rough / (tolerance * (mass + here)) if here > 0 else 0.0
+    exponent = (_bits(ratio) >> 52) - 1023
+    factor = _FACTORS[min(max(exponent - _LOWEST, 0), _FACTORS.size - 1)]
+    if ratio > 1 and panel < PANELS // 2:
+        return 0.0, False, min(max(factor, SHORTER[0]), SHORTER[1])
+    return here, True, min(max(factor, LONGER[0]), LONGER[1])
+
+
+@njit(nogil=True, cache=True)
+def log_masses(level, omega, slope, out, first, last):
+    """`log_mass` of the entries first, ..., last - 1 of three float64 vectors; returns panels of each side."""
+    t, values = np.empty(2 * PANEL), np.empty(2 * PANEL)
+    count = np.zeros(2, dtype=np.int64)
+    for i in range(first, last):
+        out[i] = log_mass(level[i], omega[i], slope[i], t, values, count)
+    return count
+
+
+@njit(nogil=True, cache=True)
+def log_tails(x, out):
+    """`log_tail` of every entry."""
+    for i in range(x.size):
+        out[i] = log_tail(x[i])

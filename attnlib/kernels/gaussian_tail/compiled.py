@@ -1,0 +1,52 @@
+"""The compiled form: numba's machine code on the CPU, integrals shared out among threads."""
+
+from __future__ import annotations
+
+import functools
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from types import ModuleType
+
+import numpy as np
+import torch
+
+from attnlib.kernels import _build
+from attnlib.kernels.gaussian_tail import series
+
+__all__ = ["log_mass", "log_tail"]
+
+_LEAST = 128  # integrals that are worth a thread: half a millisecond
+_PIECES = 8  # of every thread: integrals differ in cost
+
+
+@functools.cache
+def loops() -> ModuleType:
+    """The compiled functions. The machine code is kept by the source's text, which does not hold the numbers it imports."""
+    constants = {name: np.asarray(getattr(series, name)).tolist() for name in series.__all__}
+    return _build.module(
+        "gaussian_tail", f"# {constants}\n" + Path(__file__).with_name("_loops.py").read_text(encoding="utf-8")
+    )
+
+
+def log_mass(level: torch.Tensor, omega: torch.Tensor, slope: torch.Tensor, threads: int) -> torch.Tensor:
+    """`reference.log_mass` of finite float64 vectors (R,) on the CPU. The result does not depend on `threads`."""
+    out = torch.empty_like(level)
+    arrays = tuple(x.contiguous().numpy() for x in (level, omega, slope, out))
+    run, count = loops().log_masses, len(level)
+    threads = min(threads, max(1, count // _LEAST))
+    if threads == 1:
+        run(*arrays, 0, count)
+    else:
+        edges = np.linspace(0, count, threads * _PIECES + 1).astype(int)
+        with ThreadPoolExecutor(threads) as pool:
+            list(
+                pool.map(lambda piece: run(*arrays, *piece), zip(edges[:-1].tolist(), edges[1:].tolist(), strict=True))
+            )
+    return out
+
+
+def log_tail(x: torch.Tensor) -> torch.Tensor:
+    """log Phi(-x) of a float64 vector by the series that the integrand uses: for tests of its accuracy."""
+    out = torch.empty_like(x)
+    loops().log_tails(x.contiguous().numpy(), out.numpy())
+    return out

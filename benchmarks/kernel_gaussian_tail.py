@@ -1,0 +1,110 @@
+"""Kernel (d): exact population errors, heads over many decades, against the same integrals by batched torch."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Mapping
+
+import numpy as np
+import torch
+
+from attnlib.kernels.dispatch import has_numba
+from attnlib.kernels.gaussian_tail import log_error, series
+from benchmarks.registry import Case, Work
+
+__all__ = ["cases", "ratios"]
+
+_KERNEL = "gaussian_tail"
+_ERRORS = {"cpu": 2000, "cuda": 1 << 20}
+_TOLERANCE = 1e-11  # of err, or of log err where that is large
+# Floating-point operations of the compiled form, a fused multiply-add as two, comparisons and clamps not counted: an exponential
+# (reduction 7, polynomial of degree 13 in 28); Phi by its series (44), a division and what goes with both (17).
+_EXPONENTIAL, _SERIES = 35, 61
+# Of one node: t, the argument x, Phi with the exponential beside it, the last exponential, three weighted sums.
+_NODE = 5 + (_EXPONENTIAL + 4) + (_SERIES + _EXPONENTIAL) + (_EXPONENTIAL + 5) + 6
+
+
+def _heads(count: int, device: str) -> list[torch.Tensor]:
+    """logit, V, omega, c, tau of `count` heads: errors from a few tenths to 10^-10000 and far below, a tenth on the wrong side."""
+    draw = np.random.default_rng(0)
+    heads = (
+        draw.normal(size=count) * 10 ** draw.uniform(-1, 1, count),
+        10 ** draw.uniform(-2, 2, count) * np.where(draw.random(count) < 0.1, -1, 1),
+        10 ** draw.uniform(-2, 1, count),
+        10 ** draw.uniform(-2, 1, count) * draw.choice([-1, 1], count),
+        10 ** draw.uniform(-2, 1, count),
+    )
+    return [torch.as_tensor(x).to(device) for x in heads]
+
+
+@functools.cache
+def gate(device: str) -> None:
+    """The form timed here gives the reference's errors. Raises AssertionError."""
+    heads = _heads(200, device)
+    want, found = log_error(*heads, implementation="reference"), log_error(*heads)
+    if not ((found - want).abs() <= _TOLERANCE * want.abs().clamp_min(1)).all():
+        raise AssertionError(f"population errors on {device} are not those of the reference: no speed is reported")
+
+
+@functools.cache
+def operations() -> float:
+    """Of one error, on average: the nodes of the panels that the compiled form takes for these heads, without its mode search.
+
+    Without numba nothing is counted.
+    """
+    if not has_numba():
+        return 0.0
+    from attnlib.kernels.gaussian_tail import compiled
+
+    logit, value, omega, along, tau = _heads(_ERRORS["cpu"], "cpu")
+    level = (value.abs().log() + logit - tau.log()).numpy()
+    slope = (value.sign() * along / tau).numpy()
+    panels = compiled.loops().log_masses(level, omega.numpy(), slope, np.empty_like(level), 0, len(level))
+    return float(panels.sum()) / len(level) * series.PANEL * _NODE
+
+
+def _timed(device: str, **chosen) -> Callable[[], Callable[[], object]]:
+    def prepare():
+        gate(device)
+        heads = _heads(_ERRORS[device], device)
+
+        def call():
+            log_error(*heads, **chosen)
+            if device == "cuda":
+                torch.cuda.synchronize()
+
+        call()
+        return call
+
+    return prepare
+
+
+def cases(device: str) -> tuple[Case, ...]:
+    """Every form on this device, "cpu" or "cuda"."""
+    count = _ERRORS[device]
+    work = Work(units=count, unit="error", operations=operations(), dtype="float64", kernel=_KERNEL)
+    torch_form = Case(
+        "d-torch", f"reference: batched torch, {count} errors, float64",
+        _timed(device, implementation="reference", threads=1), work=work,
+    )  # fmt: skip
+    if device == "cuda":
+        gpu = Case("d-gpu", f"GPU program: {count} errors, float64", _timed(device, implementation="triton"), work=work)
+        return (gpu, torch_form)
+    compiled = (
+        Case(
+            f"d-compiled-{threads}", f"compiled, {words}: {count} errors, float64",
+            _timed(device, implementation="compiled", threads=threads), work=work, threads=threads,
+        )
+        for threads, words in ((1, "one thread"), (2, "two threads"))
+    )  # fmt: skip
+    return (*compiled, torch_form)
+
+
+def ratios(median: Mapping[str, float]) -> dict[str, float]:
+    """Times of one error, against batched torch; cases that were not run are left out."""
+    pairs = {
+        "(d) batched torch / compiled, one error": ("d-torch", "d-compiled-1"),
+        "(d) batched torch / GPU program, one error": ("d-torch", "d-gpu"),
+        "(d) one thread / two threads": ("d-compiled-1", "d-compiled-2"),
+    }
+    return {name: median[a] / median[b] for name, (a, b) in pairs.items() if a in median and b in median}
