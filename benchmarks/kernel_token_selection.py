@@ -16,7 +16,7 @@ __all__ = ["cases", "ratios"]
 
 _SAMPLES, _TOKENS, _D, _STEP = 20, 8, 400, 5e-3
 _N = _SAMPLES * _TOKENS
-_STEPS = {"compiled": 500, "triton": 5000, "cpu": 20, "cuda": 100}  # the last two: of the torch form
+_STEPS = {"compiled": 1000, "triton": 5000, "cpu": 20, "cuda": 100}  # the last two: of the torch form
 _TOLERANCE = {torch.float32: 1e-5, torch.float64: 1e-12}
 
 

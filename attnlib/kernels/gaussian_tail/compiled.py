@@ -16,7 +16,7 @@ from attnlib.kernels.gaussian_tail import series
 __all__ = ["log_mass", "log_tail"]
 
 _LEAST = 128  # integrals that are worth a thread: half a millisecond
-_PIECES = 8  # of every thread: integrals differ in cost
+_PIECES = 2  # of every thread: integrals differ in cost, and a piece has one of its own
 
 
 @functools.cache

@@ -54,20 +54,22 @@ def advance(
     kept = [tensor.numpy() for tensor in (seen.steps, seen.coefficients, seen.output, seen.attention)]
     closing = call.steps in call.record
     at_once = max(1, _WORK // (m * m))
-    shares = min(-(-runs // threads), max(1, at_once // max(1, call.steps)))
+    largest = max(1, at_once // max(1, call.steps))
+    rounds = -(-runs // (threads * largest))  # every thread gets as many runs as the others
+    share = -(-runs // (threads * rounds))
     stop = threading.Event()
 
-    def work(share: tuple[int, int]) -> None:
+    def work(part: tuple[int, int]) -> None:
         data, width = loops.buffer(call.n, arrays[0].dtype)
         for first, last in _pieces(call.steps, at_once) if call.steps else ((0, 0),):
             if stop.is_set():
                 return
             loops.descend(
-                *arrays, data, width, loops.lanes_of(data.itemsize), *share, first, last,
+                *arrays, data, width, loops.lanes_of(data.itemsize), *part, first, last,
                 int(closing and last == call.steps), *kept,
             )  # fmt: skip
 
-    tasks = list(_pieces(runs, shares))
+    tasks = list(_pieces(runs, share))
     if threads == 1 or len(tasks) == 1:
         for task in tasks:
             work(task)
