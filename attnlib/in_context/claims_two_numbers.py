@@ -139,9 +139,9 @@ def place_in_the_valley(study: TwoNumbersStudy, constant: float) -> Evidence:
     sizes = _untrapped(study)
     return both(
         within(
-            _rounded(sizes[0] / sizes[-1], 2), low=1.2 * constant, quantity="ratio of |omega|, largest to smallest rate"
+            _rounded(sizes[0] / sizes[-1], 1), low=1.2 * constant, quantity="ratio of |omega|, largest to smallest rate"
         ),
-        within(_rounded(sizes[-1] / study.pair.omega, 2), low=1.2 * constant, quantity="|omega| over the best one"),
+        within(_rounded(sizes[-1] / study.pair.omega, 1), low=1.2 * constant, quantity="|omega| over the best one"),
     )
 
 
