@@ -90,7 +90,9 @@ def cases(device: str) -> tuple[Case, ...]:
         _timed(device, _FEW, implementation="reference", threads=1), work=replace(work, units=_FEW),
     )  # fmt: skip
     if device == "cuda":
-        gpu = Case("d-gpu", f"GPU program: {count} errors, float64", _timed(device, count, implementation="triton"), work=work)
+        gpu = Case(
+            "d-gpu", f"GPU program: {count} errors, float64", _timed(device, count, implementation="triton"), work=work
+        )
         return (gpu, torch_form)
     compiled = (
         Case(

@@ -98,8 +98,8 @@ def _reference():
     return lambda: in_context.advance(*state, **chosen, implementation="reference")
 
 
-def _operations(heads: int) -> float:
-    """Floating-point operations of one step, a fused multiply-add counted as two; integer work is not counted.
+def _operations(heads: int, sharing: int = 1) -> float:
+    """Floating-point operations of one step of one of `sharing` replicas, a fused multiply-add counted as two; integer work is not counted.
 
     A normal takes 17: half a pair with a logarithm of degree 6, a square root, a sine and a cosine. A token takes 2 n for its
     score, 14 for the power of two and the total, 2 n for A, 2 n + 2 for its centred value, 2 n for C, for every head.
@@ -109,7 +109,7 @@ def _operations(heads: int) -> float:
     draw = 17 * (2 * d + 2 + length * (n + n % 2)) + 2 * n * (length + 1)
     attend = length * (8 * n + 16) + 2 * n * d + 4 * n + 4
     collect = 2 * n * (d + 1) + n
-    return batch * (draw + heads * (attend + collect)) + heads * 10 * n**3
+    return batch * (draw / sharing + heads * (attend + collect)) + heads * 10 * n**3
 
 
 def _work(kind: str, heads: int, replicas: int = 1, *, shared: bool = False) -> Work:
@@ -117,7 +117,8 @@ def _work(kind: str, heads: int, replicas: int = 1, *, shared: bool = False) -> 
     held = 4 * _SIZE["batch"] * (_SIZE["length"] + 1) * (_SIZE["d"] + 1) if shared else 0
     dtype = "float64" if kind == "reference" else "float32"
     return Work(
-        units=_STEPS[kind] * replicas, unit="model-step", operations=_operations(heads), bytes=held,
+        units=_STEPS[kind] * replicas, unit="model-step",
+        operations=_operations(heads, replicas if shared else 1), bytes=held,
         level="L2" if shared else "", dtype=dtype, kernel="in_context",
     )  # fmt: skip
 

@@ -74,7 +74,7 @@ def _work(units: int, implementation: str, dtype: torch.dtype, coordinates: bool
         unit="run-step",
         operations=2.0 * _N * (rows + probes) + 4.0 * on_S,
         bytes=float(size * (on_K + on_S * (1 + delayed))),
-        level="memory" if implementation == "reference" else "L2",
+        level="L3" if implementation == "reference" else "L2",
         dtype=str(dtype).removeprefix("torch."),
         kernel="token_selection",
     )
