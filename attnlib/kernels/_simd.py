@@ -1,13 +1,15 @@
-"""Sixteen float32 or int32 lanes as numba values, so that a kernel's source reads like numpy and compiles to vector code.
+"""Vectors of 64 bytes (16 float32, 8 float64 or 16 int32) as numba values, so that a kernel's source reads like numpy.
 
-A `Floats` or `Ints` value is one LLVM vector of 16 lanes on every machine; LLVM splits it where registers are narrower.
-Everything here is for the inside of functions compiled by numba; `_simd_functions` has what is longer than one instruction.
+Each value is one LLVM vector on every machine; LLVM splits it where registers are narrower. Everything here is for the inside
+of functions compiled by numba; `_simd_functions` has what is longer than one instruction.
 
-Rounding is never reassociated (`reassoc` is not among the flags): `exp2` and the sums depend on their written order.
+The rules of arithmetic are part of a vector's type, and a load decides them. IEEE: a NaN stays a NaN. Relaxed (`FLAGS`): LLVM
+may take it that no number is a NaN or infinite. Sums keep their written order, but for `lane_sum`.
 """
 
 from __future__ import annotations
 
+import inspect
 import operator
 
 from llvmlite import ir
@@ -16,109 +18,109 @@ from numba.core import cgutils
 from numba.extending import intrinsic, models, overload, register_model
 
 __all__ = [
-    "LANES", "Floats", "Ints", "align_stack", "any_outside", "fma", "lane_sum", "larger", "load", "load_any",
+    "Floats", "Ints", "Lanes", "align_stack", "any_outside", "fma", "lane_sum", "larger", "load", "load_any", "load_ieee",
     "splat", "sqrt", "store", "store_any",
 ]  # fmt: skip
 
-LANES = 16
-_BYTES = 4 * LANES
+_BYTES = 64
 FLAGS = ("nnan", "ninf", "nsz", "arcp", "contract", "afn")
-WORD, _F32 = ir.IntType(32), ir.FloatType()
-VI, VF = ir.VectorType(WORD, LANES), ir.VectorType(_F32, LANES)
-_WIDE = ir.VectorType(ir.IntType(64), LANES)
+WORD = ir.IntType(32)
 
 
-class _Lanes(types.Type):
-    """Numba type of a vector value."""
+class Lanes(types.Type):
+    """Numba type of a vector of float32, float64 or int32; `flags`: the liberties of its arithmetic."""
+
+    def __init__(self, element: types.Number, flags: tuple[str, ...] = ()) -> None:
+        self.element, self.flags, self.count = element, flags, 8 * _BYTES // element.bitwidth
+        single = {types.float32: ir.FloatType(), types.float64: ir.DoubleType(), types.int32: WORD}[element]
+        self.llvm = ir.VectorType(single, self.count)
+        super().__init__(f"{element} x {self.count}{' relaxed' if flags else ''}")
 
 
-Floats, Ints = _Lanes("float32 x 16"), _Lanes("int32 x 16")
-
-
-@register_model(_Lanes)
+@register_model(Lanes)
 class _LanesModel(models.PrimitiveModel):
-    def __init__(self, manager, type_):
-        super().__init__(manager, type_, VF if type_ is Floats or type_ == Floats else VI)
+    def __init__(self, manager, kind):
+        super().__init__(manager, kind, kind.llvm)
+
+
+Floats, Ints = Lanes(types.float32, FLAGS), Lanes(types.int32)
+VI, VF = Ints.llvm, Floats.llvm
+
+
+# What instructions are made of: `kind` is an LLVM vector, or the numba type of one where its arithmetic counts.
 
 
 def constant(value, kind):
-    return ir.Constant(kind, [value] * LANES)
-
-
-def constant_lanes():
-    return ir.Constant(VI, list(range(LANES)))
+    return ir.Constant(kind, [value] * kind.count)
 
 
 def broadcast(builder, value, kind):
-    single = builder.insert_element(ir.Constant(kind, ir.Undefined), value, WORD(0))
-    return builder.shuffle_vector(single, ir.Constant(kind, ir.Undefined), ir.Constant(VI, [0] * LANES))
+    empty = ir.Constant(kind, ir.Undefined)
+    single = builder.insert_element(empty, value, WORD(0))
+    return builder.shuffle_vector(single, empty, constant(0, ir.VectorType(WORD, kind.count)))
 
 
-def _operation(result, build, *arguments):
-    """A numba intrinsic of vector arguments of the given types: `build(builder, *values)` makes the instruction."""
-    if len(arguments) == 1:
-
-        @intrinsic
-        def one(context, a):
-            return (result(a), lambda c, b, s, v: build(b, *v)) if a == arguments[0] else None
-
-        return one
-    if len(arguments) == 2:
-
-        @intrinsic
-        def two(context, a, b):
-            return (result(a, b), lambda c, build_, s, v: build(build_, *v)) if (a, b) == arguments else None
-
-        return two
-
-    @intrinsic
-    def three(context, a, b, c):
-        return (result(a, b, c), lambda ctx, build_, s, v: build(build_, *v)) if (a, b, c) == arguments else None
-
-    return three
+def call(builder, name, kind, *values):
+    full = f"llvm.{name}.v{kind.count}f{kind.element.bitwidth}"
+    of = ir.FunctionType(kind.llvm, [kind.llvm] * len(values))
+    declared = cgutils.get_or_insert_function(builder.module, of, full)
+    return builder.call(declared, values, fastmath=kind.flags)
 
 
-def call(name, kind, count):
-    def build(builder, *values):
-        declared = cgutils.get_or_insert_function(builder.module, ir.FunctionType(kind, [kind] * count), name)
-        return builder.call(declared, values, fastmath=FLAGS)
-
-    return build
+def is_buffer(array):
+    return isinstance(array, types.Array) and array.ndim == 1 and array.layout == "C" and isinstance(array.dtype, types.Float)  # fmt: skip
 
 
-_add = _operation(Floats, lambda b, x, y: b.fadd(x, y, flags=FLAGS), Floats, Floats)
-_subtract = _operation(Floats, lambda b, x, y: b.fsub(x, y, flags=FLAGS), Floats, Floats)
-_multiply = _operation(Floats, lambda b, x, y: b.fmul(x, y, flags=FLAGS), Floats, Floats)
-_divide = _operation(Floats, lambda b, x, y: b.fdiv(x, y, flags=FLAGS), Floats, Floats)
+def place(context, builder, array_type, array, index, kind):
+    """Where something of the LLVM type `kind` stands from array[index] on."""
+    data = context.make_array(array_type)(context, builder, array).data
+    return builder.bitcast(builder.gep(data, [index]), kind.as_pointer())
+
+
+def are_floats(*kinds):
+    """Whether all are the same vector of float32 or float64."""
+    first = kinds[0]
+    return isinstance(first, Lanes) and isinstance(first.element, types.Float) and all(k == first for k in kinds)
+
+
+def of_equals(count, build):
+    """A numba intrinsic of `count` equal vectors of floats: `build(builder, kind, *values)` makes the instruction."""
+
+    def define(context, *kinds):
+        kind = kinds[0]
+        return (kind(*kinds), lambda c, b, s, v: build(b, kind, *v)) if are_floats(*kinds) else None
+
+    names = ("context", *"abcd"[:count])
+    define.__signature__ = inspect.Signature([inspect.Parameter(n, inspect.Parameter.POSITIONAL_ONLY) for n in names])
+    return intrinsic(define)
+
+
 # a b + c, in one rounding where the processor can (`llvm.fma` would be a library call elsewhere).
-fma = _operation(Floats, call("llvm.fmuladd.v16f32", VF, 3), Floats, Floats, Floats)
-sqrt = _operation(Floats, call("llvm.sqrt.v16f32", VF, 1), Floats)
-larger = _operation(Floats, lambda b, x, y: b.select(b.fcmp_ordered(">", x, y), x, y), Floats, Floats)
+fma = of_equals(3, lambda b, kind, *v: call(b, "fmuladd", kind, *v))
+sqrt = of_equals(1, lambda b, kind, x: call(b, "sqrt", kind, x))
+larger = of_equals(2, lambda b, kind, x, y: b.select(b.fcmp_ordered(">", x, y), x, y))
 
 
-def high_words(builder, x, y):
-    product = builder.mul(builder.zext(x, _WIDE), builder.zext(y, _WIDE))
-    return builder.trunc(builder.lshr(product, constant(32, _WIDE)), VI)
+def _operator(symbol, name):
+    instruction = of_equals(2, lambda b, kind, x, y: getattr(b, name)(x, y, flags=kind.flags))
 
-
-def _overload(symbol, instruction):
     @overload(symbol)
-    def choose(a, b):
-        return (lambda a, b: instruction(a, b)) if a == Floats and b == Floats else None
+    def pick(a, b):
+        return (lambda a, b: instruction(a, b)) if are_floats(a, b) else None
 
 
-for _symbol, _instruction in (
-    (operator.add, _add),
-    (operator.sub, _subtract),
-    (operator.mul, _multiply),
-    (operator.truediv, _divide),
+for _symbol, _name in (
+    (operator.add, "fadd"),
+    (operator.sub, "fsub"),
+    (operator.mul, "fmul"),
+    (operator.truediv, "fdiv"),
 ):
-    _overload(_symbol, _instruction)
+    _operator(_symbol, _name)
 
 
 @intrinsic
 def splat(context, value):
-    """A number in all lanes, as float32."""
+    """A number in all lanes, as float32, relaxed."""
 
     def build(context, builder, signature, values):
         return broadcast(builder, context.cast(builder, values[0], value, types.float32), VF)
@@ -126,24 +128,14 @@ def splat(context, value):
     return (Floats(value), build) if isinstance(value, types.Number) else None
 
 
-def _place(context, builder, array_type, array, index):
-    data = context.make_array(array_type)(context, builder, array).data
-    return builder.bitcast(builder.gep(data, [index]), VF.as_pointer())
-
-
-def _is_buffer(array):
-    return isinstance(array, types.Array) and array.ndim == 1 and array.dtype == types.float32 and array.layout == "C"
-
-
-def _load(alignment):
+def _load(flags, alignment):
     @intrinsic
     def load(context, array, index):
         def build(context, builder, signature, values):
-            value = builder.load(_place(context, builder, array, *values))
-            value.align = alignment
-            return value
+            source = place(context, builder, array, *values, signature.return_type.llvm)
+            return builder.load(source, align=alignment or array.dtype.bitwidth // 8)
 
-        return (Floats(array, index), build) if _is_buffer(array) else None
+        return (Lanes(array.dtype, flags)(array, index), build) if is_buffer(array) else None
 
     return load
 
@@ -152,18 +144,20 @@ def _store(alignment):
     @intrinsic
     def store(context, array, index, value):
         def build(context, builder, signature, values):
-            builder.store(values[2], _place(context, builder, array, *values[:2]), align=alignment)
+            target = place(context, builder, array, *values[:2], value.llvm)
+            builder.store(values[2], target, align=alignment or array.dtype.bitwidth // 8)
             return context.get_dummy_value()
 
-        return (types.void(array, index, value), build) if _is_buffer(array) and value == Floats else None
+        fits = is_buffer(array) and are_floats(value) and value.element == array.dtype
+        return (types.void(array, index, value), build) if fits else None
 
     return store
 
 
-# array[index : index + 16] of a float32 vector that starts on a 64-byte boundary, `index` a multiple of 16; not checked.
-load, store = _load(_BYTES), _store(_BYTES)
-# The same at any index.
-load_any, store_any = _load(4), _store(4)
+# array[index : index + lanes] of a vector that starts on a 64-byte boundary, `index` a multiple of `lanes`; not checked.
+load, store = _load(FLAGS, _BYTES), _store(_BYTES)
+# The same at any index; nothing is checked here either.
+load_any, load_ieee, store_any = _load(FLAGS, None), _load((), None), _store(None)
 
 
 @intrinsic
@@ -171,9 +165,9 @@ def lane_sum(context, value):
     """Sum of the 16 lanes, float32; its order is the compiler's."""
 
     def build(context, builder, signature, values):
-        kind = ir.FunctionType(_F32, [_F32, VF])
+        kind = ir.FunctionType(VF.element, [VF.element, VF])
         declared = cgutils.get_or_insert_function(builder.module, kind, "llvm.vector.reduce.fadd.v16f32")
-        return builder.call(declared, [ir.Constant(_F32, -0.0), values[0]], fastmath=("fast",))
+        return builder.call(declared, [ir.Constant(VF.element, -0.0), values[0]], fastmath=("fast",))
 
     return (types.float32(value), build) if value == Floats else None
 
@@ -186,10 +180,10 @@ def any_outside(context, value, low, high):
         inside = builder.and_(
             builder.fcmp_ordered(">=", values[0], values[1]), builder.fcmp_ordered("<=", values[0], values[2])
         )
-        bits = builder.bitcast(inside, ir.IntType(LANES))
-        return builder.icmp_unsigned("!=", bits, ir.Constant(ir.IntType(LANES), 2**LANES - 1))
+        bits = ir.IntType(value.count)
+        return builder.icmp_unsigned("!=", builder.bitcast(inside, bits), ir.Constant(bits, 2**value.count - 1))
 
-    return (types.boolean(value, low, high), build) if value == low == high == Floats else None
+    return (types.boolean(value, low, high), build) if are_floats(value, low, high) else None
 
 
 @intrinsic

@@ -5,6 +5,7 @@ In one piece, because numba's analysis of a source takes longer than the compile
 
 from __future__ import annotations
 
+from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic
 
@@ -12,19 +13,7 @@ from attnlib.kernels._polynomials import COS as _COS
 from attnlib.kernels._polynomials import EXP2 as _EXP2
 from attnlib.kernels._polynomials import LOG as _LOG
 from attnlib.kernels._polynomials import SIN as _SIN
-from attnlib.kernels._simd import (
-    FLAGS,
-    VF,
-    VI,
-    WORD,
-    Floats,
-    Ints,
-    broadcast,
-    call,
-    constant,
-    constant_lanes,
-    high_words,
-)
+from attnlib.kernels._simd import FLAGS, VF, VI, WORD, Floats, Ints, broadcast, call, constant
 
 __all__ = ["dot", "dot_minus", "exp2", "normals", "philox"]
 
@@ -36,7 +25,7 @@ class _Write:
         self.builder = builder
 
     def together(self, a, b, c):
-        return call("llvm.fmuladd.v16f32", VF, 3)(self.builder, a, b, c)
+        return call(self.builder, "fmuladd", Floats, a, b, c)
 
     def times(self, a, b):
         return self.builder.fmul(a, b, flags=FLAGS)
@@ -100,7 +89,7 @@ class _Write:
         yield
         square = self.together(rest, value, logarithm)
         yield
-        radius = call("llvm.sqrt.v16f32", VF, 1)(b, square)
+        radius = call(b, "sqrt", Floats, square)
         yield
         cosine, sine = constant(_COS[-1], VF), constant(_SIN[-1], VF)
         for first, second in zip(_COS[-2::-1], _SIN[-2::-1], strict=True):
@@ -185,19 +174,25 @@ def dot_minus(context, left, right, less):
 _STATE = types.UniTuple(Ints, 4)
 
 
+def _high_words(builder, x, y):
+    wide = ir.VectorType(ir.IntType(64), VI.count)
+    product = builder.mul(builder.zext(x, wide), builder.zext(y, wide))
+    return builder.trunc(builder.lshr(product, constant(32, wide)), VI)
+
+
 @intrinsic
 def philox(context, key_low, key_high, prompt, step, stream):
     """State words of sixteen prompts from `prompt` on: Philox4x32-10 of the counter (prompt, step, stream, 0)."""
 
     def build(context, builder, signature, values):
         key0, key1, prompt, step, stream = (broadcast(builder, builder.trunc(v, WORD), VI) for v in values)
-        c0, c1, c2, c3 = builder.add(prompt, constant_lanes()), step, stream, constant(0, VI)
+        c0, c1, c2, c3 = builder.add(prompt, ir.Constant(VI, list(range(VI.count)))), step, stream, constant(0, VI)
         first, second = constant(0xD2511F53, VI), constant(0xCD9E8D57, VI)
         for _ in range(10):
             c0, c1, c2, c3 = (
-                builder.xor(builder.xor(high_words(builder, second, c2), c1), key0),
+                builder.xor(builder.xor(_high_words(builder, second, c2), c1), key0),
                 builder.mul(second, c2),
-                builder.xor(builder.xor(high_words(builder, first, c0), c3), key1),
+                builder.xor(builder.xor(_high_words(builder, first, c0), c3), key1),
                 builder.mul(first, c0),
             )
             key0, key1 = builder.add(key0, constant(0x9E3779B9, VI)), builder.add(key1, constant(0xBB67AE85, VI))

@@ -8,18 +8,18 @@ matrices cross the core once per step.
 
 from numba import njit
 
+from attnlib.kernels._simd import fma, larger
+from attnlib.kernels._simd import load_ieee as load
+from attnlib.kernels._simd import store_any as store
 from attnlib.kernels.token_selection._vectors import (
     choose,
     decay,
     dot4,
-    fma,
     fma4,
     lane_sums,
-    load,
     load4,
     spread,
     spread4,
-    store,
     store4,
     zero,
 )
@@ -43,7 +43,7 @@ def _forces(z, gamma, y, scale, n, tokens, spare, c):
         for t in range(1, tokens):
             score = load(z, t * n + b)
             top = choose(score, largest, load(gamma, t * n + b), top)
-            largest = choose(score, largest, score, largest)
+            largest = larger(score, largest)
         total, mean = nothing, nothing
         for t in range(tokens):
             e = decay(load(z, t * n + b) - largest)
