@@ -2,13 +2,15 @@
 
 import math
 import shutil
+import threading
 
 import numpy as np
 import pytest
 import torch
 
 from attnlib.cli import main as attnlib_main
-from attnlib.in_context.checkpoints import read_checkpoint
+from attnlib.in_context import full_runs
+from attnlib.in_context.checkpoints import CheckpointError, read_checkpoint
 from attnlib.in_context.circuits import circuits_of
 from attnlib.in_context.experiment import Experiment
 from attnlib.in_context.full_runs import (
@@ -115,3 +117,40 @@ def test_a_run_of_other_seeds_lands_where_the_stored_ones_were(tmp_path) -> None
         gap = abs(stored.mean() - new.mean()) / math.hypot(stored.std() / RUNS**0.5, new.std() / 5**0.5)
         assert gap < 5
     assert np.isclose(fresh.steps[-1], history.steps[k])
+
+
+@pytest.mark.skipif(not has_numba(), reason="half a million steps need the compiled loop")
+def test_a_study_that_fails_stops_the_others_where_they_can_go_on(tmp_path, monkeypatch, capsys) -> None:
+    real, began = full_runs.train, threading.Event()
+
+    def sometimes(study: Experiment, *, watch, **options):
+        def seen(step: int) -> None:
+            began.set()
+            watch(step)
+
+        if study.heads == 2:
+            assert began.wait(30)
+            raise ValueError("the second study fails")
+        return real(study, watch=seen, **options)
+
+    monkeypatch.setattr(full_runs, "train", sometimes)
+    assert main(["heads_1", "heads_2", "--runs", "1", "--threads", "2", "-o", str(tmp_path)]) == 2
+    assert "the second study fails" in capsys.readouterr().err
+    done = read_checkpoint(path_of("heads_1", tmp_path))[1]["step"]
+    assert 0 < done < experiment(1, 1).steps
+    with pytest.raises(CheckpointError, match=rf"holds {done} of 500001 steps"):
+        load_history(path_of("heads_1", tmp_path))
+
+
+def test_threads_beyond_the_runs_train_studies_beside_each_other(tmp_path, monkeypatch) -> None:
+    """Two studies of one run on two threads are under way at once: each waits for the other to begin."""
+    real, meeting = full_runs.train, threading.Barrier(2, timeout=30)
+
+    def together(study: Experiment, **options):
+        meeting.wait()
+        assert options["threads"] == 1
+        return real(study, **options)
+
+    monkeypatch.setattr(full_runs, "train", together)
+    assert main(["heads_1", "heads_2", "--runs", "1", "--steps", "3", "--threads", "2", "-o", str(tmp_path)]) == 0
+    assert [load_history(path_of(f"heads_{h}", tmp_path)).experiment.runs for h in (1, 2)] == [1, 1]
