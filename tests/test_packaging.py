@@ -1,6 +1,7 @@
 """pyproject.toml and requirements.txt say the same; the package stays small, light to import, and welcome on Colab."""
 
 import ast
+import functools
 import importlib.metadata
 import re
 import subprocess
@@ -113,9 +114,12 @@ def test_import_is_light(module: str) -> None:
     assert done.stdout.strip() == "[]"
 
 
+packages_distributions = functools.cache(importlib.metadata.packages_distributions)
+
+
 def imports_at_the_top(path: Path) -> set[str]:
     """Distributions whose modules `path` imports when it is imported itself."""
-    owners = importlib.metadata.packages_distributions()
+    owners = packages_distributions()
     modules = set()
     for node in ast.parse(path.read_text(encoding="utf-8")).body:
         if isinstance(node, ast.Import):
