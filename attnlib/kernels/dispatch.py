@@ -70,7 +70,10 @@ def _interpreting() -> bool:
 
 @contextlib.contextmanager
 def prefer(implementation: str) -> Iterator[None]:
-    """Within the block every loop runs `implementation` wherever it can do the work; stronger than the variable."""
+    """Within the block every loop runs `implementation` wherever it can do the work; stronger than the variable.
+
+    It holds for the thread that enters the block, not for threads started inside; the variable holds for all.
+    """
     token = _preferred.set(checks.one_of("implementation", implementation, IMPLEMENTATIONS))
     try:
         yield
