@@ -16,9 +16,7 @@ What nobody has measured yet is no error: the page says so. A file that cannot b
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
-from hashlib import sha256
 from pathlib import Path
 
 from docutils import nodes
@@ -30,6 +28,7 @@ from sphinx.util.docutils import SphinxDirective, SphinxRole
 
 from attnlib.publishing.benchmark_results import KERNELS, NOT_MEASURED, Results, Row, newest, thousands
 from attnlib.publishing.benchmark_roofline import describe, roofline
+from attnlib.publishing.notebook_quotes import kept_image
 
 logger = logging.getLogger(__name__)
 
@@ -63,13 +62,8 @@ class Roofline(SphinxDirective):
         if results is None or not any(row.kernel for row in results.rows):
             return [_missing("The roofline of the CPU")]
         svg = roofline(results)
-        target = Path(self.env.app.outdir).parent / "benchmark_figures" / f"{sha256(svg).hexdigest()[:16]}.svg"
-        target.parent.mkdir(parents=True, exist_ok=True)
-        partial = target.with_suffix(f".{os.getpid()}.tmp")
-        partial.write_bytes(svg)
-        os.replace(partial, target)
-        here = Path(self.env.doc2path(self.env.docname)).parent
-        image = nodes.image(uri=os.path.relpath(target, here), alt=describe(results), width="736px")
+        uri = kept_image(self.env, "benchmark_figures", ".svg", svg)
+        image = nodes.image(uri=uri, alt=describe(results), width="736px")
         text = " ".join([*self.content, f"Measured on {_where(results)}."])
         return [nodes.figure("", image, nodes.caption(text, "", *self.parse_inline(text)[0]), align="center")]
 

@@ -17,6 +17,7 @@ import nbformat
 from docutils import nodes
 from docutils.parsers.rst import directives
 from sphinx.application import Sphinx
+from sphinx.environment import BuildEnvironment
 from sphinx.util import logging
 from sphinx.util.docutils import SphinxDirective, SphinxRole
 
@@ -53,6 +54,16 @@ def _notebook(env, page: str) -> nbformat.NotebookNode:
     return nbformat.read(path, as_version=4)
 
 
+def kept_image(env: BuildEnvironment, folder: str, suffix: str, data: bytes) -> str:
+    """Write an image under its content's name beside the output; returns its address from the page that is being read."""
+    target = Path(env.app.outdir).parent / folder / f"{sha256(data).hexdigest()[:16]}{suffix}"
+    target.parent.mkdir(parents=True, exist_ok=True)
+    partial = target.with_suffix(f".{os.getpid()}.tmp")
+    partial.write_bytes(data)
+    os.replace(partial, target)
+    return os.path.relpath(target, Path(env.doc2path(env.docname)).parent)
+
+
 class NotebookFigure(SphinxDirective):
     """A figure of a notebook, with its caption and alt text."""
 
@@ -66,13 +77,7 @@ class NotebookFigure(SphinxDirective):
         except (OSError, LookupError) as error:
             logger.warning("notebook-figure %s: %s", page, error, location=self.get_location())
             return []
-        target = Path(self.env.app.outdir).parent / "notebook_figures" / f"{sha256(png).hexdigest()[:16]}.png"
-        target.parent.mkdir(parents=True, exist_ok=True)
-        partial = target.with_suffix(f".{os.getpid()}.tmp")
-        partial.write_bytes(png)
-        os.replace(partial, target)
-        here = Path(self.env.doc2path(self.env.docname)).parent
-        image = nodes.image(uri=os.path.relpath(target, here), alt=alt)
+        image = nodes.image(uri=kept_image(self.env, "notebook_figures", ".png", png), alt=alt)
         if width:
             image["width"] = f"{width}px"
         text = self.options.get("caption", caption)

@@ -14,6 +14,7 @@ import numpy as np
 import torch
 
 from attnlib.kernels import _build
+from attnlib.kernels.buffers import aligned, whole
 from attnlib.kernels.in_context._source import source
 from attnlib.kernels.in_context.arguments import OPTIMISERS, Call, Recorded, circuits
 from attnlib.kernels.prompt_stream import check_origin, normals_per_prompt
@@ -27,18 +28,6 @@ def _compiled(d: int) -> ModuleType:
     return _build.module(f"in_context_d{d}", source(d))
 
 
-def _buffer(size: int) -> np.ndarray:
-    """`size` float32 zeros that begin on a 64-byte boundary."""
-    raw = np.zeros(size + _LANES, dtype=np.float32)
-    start = (-raw.ctypes.data // 4) % _LANES
-    return raw[start : start + size]
-
-
-def _whole(size: int) -> int:
-    """`size` rounded up to whole vectors."""
-    return -(-size // _LANES) * _LANES
-
-
 def _scratch(call: Call, replicas: int) -> tuple[np.ndarray, tuple[int, ...]]:
     """The kernel's buffer, and where its areas begin (the states' before last; last, the size of one of a state's three parts).
 
@@ -47,7 +36,7 @@ def _scratch(call: Call, replicas: int) -> tuple[np.ndarray, tuple[int, ...]]:
     blocks = -(-call.batch // _LANES)
     held = 1 if replicas == 1 else blocks
     n, heads = call.width, call.heads
-    state = _whole(heads * (3 * n * n + n))
+    state = whole(heads * (3 * n * n + n), _LANES)
     sizes = {
         "targets": _LANES * held,
         "queries": _LANES * call.d * held,
@@ -55,13 +44,13 @@ def _scratch(call: Call, replicas: int) -> tuple[np.ndarray, tuple[int, ...]]:
         "exponentials": _LANES * call.length,
         "means": _LANES * 2 * n * heads,
         "sums": _LANES * n * n * heads,
-        "circuits": _whole(heads * (n * n + n)) + 2 * _LANES,
-        "circuit gradient": _whole(2 * n * n + n) + 2 * _LANES,
+        "circuits": whole(heads * (n * n + n), _LANES) + 2 * _LANES,
+        "circuit gradient": whole(2 * n * n + n, _LANES) + 2 * _LANES,
         "gradient": state + 2 * _LANES,
         "states": 3 * state * replicas + 2 * _LANES,
     }
     ends = np.cumsum([2 * _LANES, *sizes.values()])
-    data = _buffer(int(ends[-1]))
+    data = aligned(int(ends[-1]), np.float32)
     data[: call.batch - _LANES * (blocks - 1)] = 1.0
     data[_LANES : 2 * _LANES] = 1.0
     return data, (*map(int, ends[:-1]), state)
@@ -125,7 +114,7 @@ def normals(
     seed, ids = check_origin(seed, streams, first_step, steps, prompts)
     fill = _compiled(d).fill
     out = np.empty((len(ids), steps, prompts, count), dtype=np.float32)
-    data = _buffer(_LANES * count)
+    data = aligned(_LANES * count, np.float32)
     for part, stream in zip(out, ids, strict=True):
         fill(part, data, seed & 0xFFFFFFFF, seed >> 32, int(stream), first_step, steps, prompts, length)
     return out

@@ -11,12 +11,13 @@ from types import ModuleType
 import numpy as np
 
 from attnlib.kernels import _build
+from attnlib.kernels.buffers import VECTOR, aligned, whole
 from attnlib.kernels.token_selection._packing import TOKENS, packing
 from attnlib.kernels.token_selection.arguments import Call, Recorded
 
 __all__ = ["advance"]
 
-_VECTOR, _AREAS = 64, 14
+_AREAS = 14
 
 
 @functools.cache
@@ -25,17 +26,6 @@ def _loops() -> ModuleType:
     here = Path(__file__).parent
     shape = hashlib.sha256((here / "_vectors.py").read_bytes()).hexdigest()
     return _build.module("token_selection", (here / "_loops.py").read_text(encoding="utf-8") + f"\n# {shape}\n")
-
-
-def _aligned(size: int, dtype: np.dtype) -> np.ndarray:
-    """Zeros that begin on a 64-byte boundary."""
-    raw = np.zeros(size + _VECTOR // dtype.itemsize, dtype=dtype)
-    start = -raw.ctypes.data % _VECTOR // dtype.itemsize
-    return raw[start : start + size]
-
-
-def _whole(size: int, unit: int) -> int:
-    return -(-size // unit) * unit
 
 
 def _order(call: Call) -> np.ndarray:
@@ -57,12 +47,12 @@ def _train(call: Call, recorded: Recorded, runs: np.ndarray) -> None:
     )  # fmt: skip
     seen, seen_pi = recorded.values.numpy(), recorded.prompt_norm_squared.numpy()
     dtype, (_, n, tokens), (_, rows, N), probes = values.dtype, gamma.shape, kernel.shape, values.shape[1]
-    lanes, order = _VECTOR // values.itemsize, _order(call)
+    lanes, order = VECTOR // values.itemsize, _order(call)
     packings = [packing(tuple(order[:size].tolist()), N, lanes) for size in (rows, probes)]
-    K, S = (_aligned(len(packed.place), dtype) for packed in packings)
-    length = max(_whole(probes, lanes), tokens * _whole(n, lanes)) + 2 * lanes + TOKENS
-    length = _whole(length, lanes)
-    areas = _aligned(_AREAS * length, dtype).reshape(_AREAS, length)
+    K, S = (aligned(len(packed.place), dtype) for packed in packings)
+    length = max(whole(probes, lanes), tokens * whole(n, lanes)) + 2 * lanes + TOKENS
+    length = whole(length, lanes)
+    areas = aligned(_AREAS * length, dtype).reshape(_AREAS, length)
     sizes, marks = call.step_sizes.numpy().astype(dtype), np.array(call.record, dtype=np.int64)
     for run in runs.tolist():
         areas[:] = 0
