@@ -23,6 +23,7 @@ EXTRAS = {
     "rerun": "rerun",
     "results": "rerun",
     "pages": "rerun",
+    "sweep": "sweep",
     "train": "training",
 }
 
@@ -32,6 +33,7 @@ PASSED_ON = {
     "book": "execute the pages and build the HTML",
     "html": "build the HTML from stored outputs",
     "notebooks": "execute the pages and renew their stored outputs",
+    "sweep": "execute a page at every point of a grid, and collect one table",
     "train": "make the stored full-size in-context trainings again",
 }
 
@@ -137,6 +139,12 @@ def _notebooks(options: argparse.Namespace, rest: list[str]) -> int:
     return renew(rest)
 
 
+def _sweep(options: argparse.Namespace, rest: list[str]) -> int:
+    from attnlib.sweeps.command import main as sweep
+
+    return sweep(rest)
+
+
 def _train(options: argparse.Namespace, rest: list[str]) -> int:
     from attnlib.in_context.full_runs import main as train
 
@@ -158,6 +166,7 @@ COMMANDS = {
     "book": _book,
     "html": _book,
     "notebooks": _notebooks,
+    "sweep": _sweep,
     "train": _train,
     "repository": _repository,
 }

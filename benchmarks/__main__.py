@@ -23,15 +23,15 @@ import torch
 from torch.utils.benchmark import Timer
 
 from attnlib.device import report, resolve
-from benchmarks import kernels, single_head, token_selection
+from benchmarks import kernels, single_head, sweeps, token_selection
 from benchmarks.registry import Case, Wing
 
-NAMES = ("single_head", "token_selection", "kernels")
+NAMES = ("single_head", "token_selection", "kernels", "sweeps")
 
 
 def _wings(device: str) -> dict[str, Wing]:
     on_gpu = {"kernels": kernels.wing(device)}
-    return on_gpu if device == "cuda" else {w.name: w for w in (single_head.WING, token_selection.WING)} | on_gpu
+    return on_gpu if device == "cuda" else {w.name: w for w in (single_head.WING, token_selection.WING, sweeps.WING)} | on_gpu
 
 
 def _memory(wing: Wing, case: Case) -> float:
@@ -74,8 +74,12 @@ def _measure(wing: Wing, seconds: float, device: str) -> dict:
     rows = []
     for case in wing.cases:
         call = case.prepare()
-        call()  # warm up
-        times = Timer("call()", globals={"call": call}, num_threads=1).blocked_autorange(min_run_time=seconds)
+        timer = Timer("call()", globals={"call": call}, num_threads=1)
+        if case.repeats is None:
+            call()  # warm up
+            times = timer.blocked_autorange(min_run_time=seconds)
+        else:
+            times = timer.timeit(case.repeats)
         row = {
             "case": case.name, "what": case.what, "median_s": times.median, "iqr_s": times.iqr, "repeats": len(times.times),
             "limit_s": case.limit, "threads": case.threads, "work": case.work and dataclasses.asdict(case.work),

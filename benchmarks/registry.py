@@ -37,6 +37,7 @@ class Case:
 
     The callable ends when the work has ended: on a GPU it synchronises.
     `memory`, if given, is called instead for the peak memory of one call: without the gate, which may need more than what it guards.
+    `repeats`, if given, is how often it is called, without a call to warm up: for cases of minutes.
     """
 
     name: str
@@ -46,6 +47,7 @@ class Case:
     memory: Callable[[], object] | None = None
     work: Work | None = None
     threads: int = 1
+    repeats: int | None = None
 
 
 @dataclass(frozen=True)

@@ -2,9 +2,11 @@
 
 import json
 import os
+import pickle
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 
@@ -118,6 +120,32 @@ def test_a_failing_page_names_page_cell_error_and_line(cell: str, expected: str)
     assert str(caught.value).startswith("notebooks/bad.md: ")
     assert expected in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+def test_a_page_error_carries_traceback_and_executed_part_the_same_every_time() -> None:
+    source = page_text(":tags: [parameters]\n\nn: int = 1", "print(n)", "def f():\n    return 1 / 0\n\nf()", "n")
+    errors = []
+    for _ in range(2):
+        with pytest.raises(PageError) as caught:
+            run_source(source, {"n": 5})
+        errors.append(pickle.loads(pickle.dumps(caught.value)))  # as when it comes from another process
+    first, second = errors
+    # The cell that papermill adds for the parameters is not one of the page's.
+    assert str(first) == "page: code cell 3 failed with ZeroDivisionError: division by zero [at line 4: f()]"
+    assert (first.page, first.what, first.cell) == ("page", str(first).removeprefix("page: "), 3)
+    assert "\x1b" not in first.traceback
+    assert "in f()" in first.traceback
+    assert printed(first.notebook) == "5\n"
+    assert as_text(first.notebook) == as_text(second.notebook)
+
+
+def test_a_page_leaves_no_temporary_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    seen = tmp_path / "seen"
+    run_source(page_text(f"import os\nopen({str(seen)!r}, 'w').write('\\n'.join(os.listdir({str(tmp_path)!r})))"))
+    private = [name for name in seen.read_text().split() if name != "seen"]  # while the page ran: its folder, no key
+    assert [name.startswith("attnlib-page-") for name in private] == [True]
+    assert list(tmp_path.iterdir()) == [seen]
 
 
 @pytest.mark.parametrize(

@@ -105,11 +105,19 @@ def test_colab_is_welcome() -> None:
 
 
 @pytest.mark.parametrize(
-    "module", ["attnlib", "attnlib.cli", "attnlib.results", "attnlib.publishing.rerun", "attnlib.publishing.book"]
+    "module",
+    [
+        "attnlib",
+        "attnlib.cli",
+        "attnlib.results",
+        "attnlib.publishing.rerun",
+        "attnlib.publishing.book",
+        "attnlib.sweeps",
+    ],
 )
 def test_import_is_light(module: str) -> None:
     """Torch takes a second or more to import; a command that lists pages must not wait for it."""
-    code = f"import sys, {module}; print(sorted({{'torch', 'matplotlib', 'papermill'}} & set(sys.modules)))"
+    code = f"import sys, {module}; print(sorted({{'torch', 'matplotlib', 'papermill', 'pandas', 'dask'}} & set(sys.modules)))"
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
 
@@ -135,6 +143,8 @@ def test_each_part_imports_only_what_its_extra_asks_for() -> None:
     for path in (ROOT / "attnlib").rglob("*.py"):
         if publishing not in path.parents:
             extras = ["figures"] if path.name == "figures.py" else []
+            if ROOT / "attnlib" / "sweeps" in path.parents:
+                extras.append("sweep")
             if ROOT / "attnlib" / "kernels" in path.parents:  # loaded when such a loop is used
                 gpu = path.name.startswith(("gpu", "_gpu"))
                 extras = ["gpu"] if gpu else ["kernels"] if path.name.startswith("_") else []

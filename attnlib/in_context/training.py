@@ -38,10 +38,10 @@ from attnlib.in_context.experiment import Experiment
 from attnlib.in_context.model import HeadWeights, initial_weights
 from attnlib.kernels import in_context as kernels
 
-__all__ = ["ENGINES", "History", "TrainingDiverged", "load_history", "made_with", "train", "train_many"]
+__all__ = ["ENGINES", "GRID", "History", "TrainingDiverged", "load_history", "made_with", "train", "train_many"]
 
 ENGINES = ("auto", "compiled", "triton", "reference")
-_GRID = 10_000  # steps between two possible ends of a piece of work; fixed, so that sums do not depend on interruptions
+GRID = 10_000  # steps between two possible ends of a piece of work; fixed, so that sums do not depend on interruptions
 
 
 class TrainingDiverged(RuntimeError):
@@ -154,9 +154,9 @@ def train(
             while state.step < experiment.steps:
                 if watch is not None:
                     watch(state.step)
-                saved = state.step // _GRID
+                saved = state.step // GRID
                 bar.update(state.advance(where, threads))
-                if checkpoint is not None and (state.step // _GRID > saved or state.step == experiment.steps):
+                if checkpoint is not None and (state.step // GRID > saved or state.step == experiment.steps):
                     write_checkpoint(Path(checkpoint), *state.as_checkpoint())
         except BaseException:
             if checkpoint is not None:
@@ -277,7 +277,7 @@ class _State:
         """Steps until the next record or the next multiple of 10 000; returns how many. The state changes at the end only."""
         e = self.experiment
         records = np.array(e.recorded_steps)
-        target = min(int(records[records > self.step][0]), (self.step // _GRID + 1) * _GRID)
+        target = min(int(records[records > self.step][0]), (self.step // GRID + 1) * GRID)
         moments = {name: self.tensors[name].copy() for name in _MOMENTS}
         losses = self._steps(moments, target - self.step, device, threads)
         if not np.isfinite(losses).all():

@@ -42,7 +42,7 @@ def rerun(given: str, assignments: Sequence[tuple[str, str]], file: Path | None,
     """
     page = resolve_page(given, root)
     values = read_parameter_file(file) if file is not None else {}
-    values |= _typed(page, assignments)
+    values |= typed_assignments(page, assignments)
     values = check_parameters(page, values)
     check_output(output, root)
     notebook = run_page(page, values)
@@ -52,7 +52,7 @@ def rerun(given: str, assignments: Sequence[tuple[str, str]], file: Path | None,
     return page
 
 
-def _typed(page: Page, assignments: Sequence[tuple[str, str]]) -> dict[str, Any]:
+def typed_assignments(page: Page, assignments: Sequence[tuple[str, str]]) -> dict[str, Any]:
     """Command-line values by the types the page declares. Unknown names are left for `check_parameters` to refuse."""
     known = {parameter.name: parameter for parameter in page_parameters(page)}
     values: dict[str, Any] = {}
@@ -63,26 +63,40 @@ def _typed(page: Page, assignments: Sequence[tuple[str, str]]) -> dict[str, Any]
     return values
 
 
-def read_parameter_file(path: Path) -> dict[str, Any]:
-    """The mapping in a YAML file. Raises `UserError` when it cannot be read, is not YAML, or is not a mapping."""
+def read_parameter_file(path: Path, what: str = "parameter file", example: str = "n: 200") -> dict[str, Any]:
+    """The mapping in a YAML file. Raises `UserError` when it cannot be read, is not YAML, or is not a mapping.
+
+    A key given twice in one mapping is refused too: YAML forbids it, and the parser would quietly take the last.
+    """
     import yaml
 
     class Loader(yaml.SafeLoader):
         """YAML 1.1 reads 1e-3 and 1e9 as text; people who write parameter files do not."""
+
+        def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+            seen = set()
+            for key in (key for key, _ in node.value if isinstance(key, yaml.ScalarNode)):
+                if (key.tag, key.value) in seen:
+                    line = key.start_mark.line + 1
+                    raise UserError(f"{what} {path} gives {key.value!r} twice, again in line {line}: keep one")
+                seen.add((key.tag, key.value))
+            return super().construct_mapping(node, deep)
 
     Loader.add_implicit_resolver("!number", _EXPONENT, list("-+0123456789"))
     Loader.add_constructor("!number", lambda loader, node: number_from_text(loader.construct_scalar(node)))
     try:
         content = yaml.load(path.read_text(encoding="utf-8"), Loader)
     except OSError as error:
-        raise UserError(f"parameter file {path} cannot be read: {error.strerror}") from error
+        raise UserError(f"{what} {path} cannot be read: {error.strerror}") from error
     except UnicodeDecodeError as error:
-        raise UserError(f"parameter file {path} is not UTF-8 text: {one_line(error)}") from error
-    except (yaml.YAMLError, ValueError) as error:  # ValueError: a date such as 2026-99-99
-        raise UserError(f"parameter file {path} is not YAML: {one_line(error)}") from error
+        raise UserError(f"{what} {path} is not UTF-8 text: {one_line(error)}") from error
+    except UserError:
+        raise
+    except (yaml.YAMLError, ValueError, RecursionError) as error:  # ValueError: a date such as 2026-99-99
+        raise UserError(f"{what} {path} is not YAML: {one_line(error)}") from error
     if not isinstance(content, dict):
         found = "nothing" if content is None else f"a {type(content).__name__}"
-        raise UserError(f"parameter file {path} must hold a mapping, lines like `n: 200`; it holds {found}")
+        raise UserError(f"{what} {path} must hold a mapping, lines like `{example}`; it holds {found}")
     return content
 
 

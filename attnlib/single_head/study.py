@@ -19,7 +19,9 @@ from attnlib.single_head.law import Sample, SignalNoiseLaw
 from attnlib.single_head.mean_field import mean_field
 from attnlib.single_head.population import clean_error_sampled, log10_clean_error, log10_error_bound
 
-__all__ = ["Geometry", "Summary", "TwoStepStudy", "log_term", "summarise", "two_step_study"]
+__all__ = [
+    "Geometry", "Summary", "TwoStepStudy", "draws_in_chunks", "join", "log_term", "summarise", "two_step_study",
+]  # fmt: skip
 
 _CHUNK_BYTES = 32 << 20  # tokens of one chunk; measured fastest near the size of the caches
 
@@ -125,7 +127,8 @@ def _deviation(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
     return (a - b).abs().amax(1) / b.abs().amax(1)
 
 
-def _chunks(law: SignalNoiseLaw, seed: int, draws: int, device: str) -> Iterator[Sample]:
+def draws_in_chunks(law: SignalNoiseLaw, seed: int, draws: int, device: str = "cpu") -> Iterator[Sample]:
+    """Draws 0 ... `draws` - 1 of `law`, as many at a time as fit the caches."""
     bytes_per_draw = law.n * 2 * (min(law.n, law.d) + 2) * 8
     size = max(1, min(draws, _CHUNK_BYTES // bytes_per_draw))
     for first in range(0, draws, size):
@@ -154,7 +157,7 @@ def summarise(
     _require(law, step_size, draws)
     checks.whole_number("steps", steps, at_least=1)
     parts = []
-    for sample in _chunks(law, seed, draws, device):
+    for sample in draws_in_chunks(law, seed, draws, device):
         path = gradient_descent(sample, step_size, steps, record=[1, steps])
         parts.append(
             Summary(
@@ -167,7 +170,7 @@ def summarise(
                 flipped=sample.noisy.sum(-1),
             )
         )
-    return _join(parts)
+    return join(parts)
 
 
 def _one_chunk(sample: Sample, step_size: float, test_points: int) -> dict:
@@ -205,14 +208,14 @@ def _one_chunk(sample: Sample, step_size: float, test_points: int) -> dict:
     }  # fmt: skip
 
 
-def _join(parts: list):
+def join(parts: list):
     """Concatenate equal structures (tensors, dicts, dataclasses of tensors) along the run axis, on the CPU: they are small."""
     first = parts[0]
     if isinstance(first, torch.Tensor):
         return torch.cat(parts).cpu()
     if isinstance(first, dict):
-        return {key: _join([part[key] for part in parts]) for key in first}
-    return type(first)(**{f.name: _join([getattr(part, f.name) for part in parts]) for f in dataclasses.fields(first)})
+        return {key: join([part[key] for part in parts]) for key in first}
+    return type(first)(**{f.name: join([getattr(part, f.name) for part in parts]) for f in dataclasses.fields(first)})
 
 
 def two_step_study(
@@ -242,7 +245,7 @@ def two_step_study(
         )
     checks.probability("delta", delta, open_ends=True)
     checks.whole_number("test_points", test_points, at_least=1)
-    joined = _join([_one_chunk(sample, step_size, test_points) for sample in _chunks(law, seed, draws, device)])
+    joined = join([_one_chunk(sample, step_size, test_points) for sample in draws_in_chunks(law, seed, draws, device)])
     return TwoStepStudy(law=law, step_size=float(step_size), delta=delta, seed=seed, **joined)
 
 

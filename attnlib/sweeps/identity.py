@@ -16,7 +16,6 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any, Literal
 
-from attnlib.publishing.execution import package_folder, tree_hash
 from attnlib.publishing.pages import UserError
 
 __all__ = ["Job", "OtherVersion", "Outcome", "Point", "package_hash", "page_hash", "point_id", "versions"]
@@ -73,6 +72,8 @@ def page_hash(source: str) -> str:
 
 def package_hash(package: Path | None = None) -> str:
     """SHA-256 of the package's source (`tree_hash`), read again only when a file's size or time has changed."""
+    from attnlib.publishing.execution import package_folder  # joblib and jupytext, which reading a sweep does not need
+
     package = package or package_folder()
     stamp = tuple(
         (str(path), status.st_size, status.st_mtime_ns)
@@ -85,6 +86,8 @@ def package_hash(package: Path | None = None) -> str:
 
 @lru_cache(maxsize=2)
 def _tree_hash(package: Path, stamp: tuple) -> str:
+    from attnlib.publishing.execution import tree_hash
+
     return tree_hash(package)
 
 

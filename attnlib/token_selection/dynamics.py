@@ -25,13 +25,14 @@ from attnlib.token_selection.start import Start
 from attnlib.token_selection.trajectory import Trajectory
 
 __all__ = [
-    "LOGGED", "SITUATIONS", "DynamicsStudy", "GrowthLines", "Situation", "dynamics_study", "growth_lines", "is_authors_default",
-    "r_squared", "situation",
+    "END_COUNT", "LOGGED", "SITUATIONS", "DynamicsStudy", "GrowthLines", "Situation", "dynamics_study", "growth_lines",
+    "is_authors_default", "r_squared", "recorded_steps", "situation",
 ]  # fmt: skip
 
 SITUATIONS = {"large noise": (4500, 5.0), "large signal": (1000, 100.0)}  # d, |mu|; the balanced one is the page's own
 LOGGED = (50, 99, 199, 499, 999)  # steps at which the authors' run is quoted
 DEFAULTS = TokenLaw(20, 2000, 8, 20.0), 5e-3, 1000  # the authors' configuration
+END_COUNT = 20_000  # fresh points at the end
 _ROWS = 26  # moments at which fresh data are drawn
 
 
@@ -51,11 +52,17 @@ class Situation:
         return self.trajectory.law
 
 
+def recorded_steps(steps: int) -> list[int]:
+    """Steps at which a situation is recorded: some 125 evenly spaced ones, and those at which the authors' run is quoted."""
+    twice = (2 * step for step in LOGGED)
+    return sorted({*range(0, steps + 1, max(1, steps // 125)), *(step for step in (*LOGGED, *twice) if step <= steps)})
+
+
 def situation(
     law: TokenLaw, step_size: float, steps: int, runs: int, seed: int, *, start: Start | None = None, name: str = "",
     count: int = 2000,
 ) -> Situation:  # fmt: skip
-    """Train `runs` training sets; fresh data at some moments (`count` points) and at the end (20 000).
+    """Train `runs` training sets; fresh data at some moments (`count` points) and at the end (`END_COUNT`).
 
     Raises ValueError for a bad argument before any work.
     """
@@ -63,14 +70,11 @@ def situation(
     checks.whole_number("steps", steps, at_least=8)
     checks.positive_number("step_size", step_size)
     start = Start() if start is None else start
-    every = max(1, steps // 125)
-    twice = (2 * step for step in LOGGED)
-    record = sorted({*range(0, steps + 1, every), *(step for step in (*LOGGED, *twice) if step <= steps)})
-    trajectory = train(draw_gram(law, seed, runs, start=start), step_size, steps, record=record)
+    trajectory = train(draw_gram(law, seed, runs, start=start), step_size, steps, record=recorded_steps(steps))
     last = len(trajectory.steps) - 1
     rows = tuple(sorted({round(last * (j / (_ROWS - 1)) ** 1.5) for j in range(_ROWS)}))
     along = population_along(trajectory, count=count, rows=list(rows))
-    end = population_along(trajectory, count=20_000, rows=[last])
+    end = population_along(trajectory, count=END_COUNT, rows=[last])
     return Situation(name, start, trajectory, rows, along, Population(*(value[0] for value in vars(end).values())))
 
 

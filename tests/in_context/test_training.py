@@ -102,7 +102,7 @@ class Stop(Exception):
 @pytest.mark.parametrize("engine", ENGINES)
 def test_interrupted_at_a_random_step_it_ends_the_same(engine: str, tmp_path, monkeypatch) -> None:
     """The interruption comes in the middle of a piece of work, after its arrays were changed."""
-    monkeypatch.setattr(training, "_GRID", 9)
+    monkeypatch.setattr(training, "GRID", 9)
     whole = train(SMALL, engine=engine)
     path = tmp_path / "run.safetensors"
     real, pieces = training._State._steps, np.random.default_rng(5).integers(2, 12, 3)
@@ -158,7 +158,7 @@ def test_shared_data_and_own_rates(engine: str) -> None:
 
 
 def test_a_watch_is_told_how_far_it_is(monkeypatch) -> None:
-    monkeypatch.setattr(training, "_GRID", 20)
+    monkeypatch.setattr(training, "GRID", 20)
     seen: list[int] = []
     train(SMALL, engine="reference", watch=seen.append)
     assert seen == sorted({*SMALL.recorded_steps, 20, 40} - {SMALL.steps})
@@ -172,7 +172,7 @@ def test_many_experiments_at_once_are_the_single_ones() -> None:
 
 @pytest.mark.parametrize("engine", ENGINES)
 def test_a_diverging_training_stops_and_keeps_the_last_good_state(engine: str, tmp_path, monkeypatch) -> None:
-    monkeypatch.setattr(training, "_GRID", 5)
+    monkeypatch.setattr(training, "GRID", 5)
     wild = SMALL.replace(optimiser="SGD", learning_rate=300.0, runs=2, records=2)
     path = tmp_path / "run.safetensors"
     with pytest.raises(TrainingDiverged, match=r"the loss of run \d at step \d+ is not a finite number") as caught:

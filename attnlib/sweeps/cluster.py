@@ -1,0 +1,277 @@
+"""Where the points of a sweep run: processes of this machine, a Dask cluster that is already there, or SLURM.
+
+One way for all three: a `distributed.Client` whose workers have this very `attnlib`. The scheduling is Dask's.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import multiprocessing
+import re
+import shutil
+import signal
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from functools import partial
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from attnlib.publishing.pages import UserError, one_line
+from attnlib.publishing.rerun import RunError
+from attnlib.sweeps.identity import package_hash
+
+if TYPE_CHECKING:
+    from distributed import Client
+
+__all__ = ["check_request", "check_workers", "connected", "worker_threads"]
+
+CONNECT = 10.0  # seconds in which a scheduler must answer
+FIRST_WORKER = 60.0  # seconds an address may be without a worker; SLURM's queue has no such limit
+PRELOAD = "attnlib.sweeps.cluster"  # has `dask_setup`, which Dask calls in every process it starts for us
+
+Tell = Callable[[str], None]
+Kind = Literal["local", "address", "file", "slurm"]
+
+
+def check_request(cluster: str | Path | None, workers: int | None) -> Kind:
+    """What kind of cluster is asked for. Raises `UserError` where the request cannot be meant, before anything starts."""
+    if workers is not None and (isinstance(workers, bool) or not isinstance(workers, int) or workers < 1):
+        raise UserError(f"workers must be a whole number >= 1; got {workers!r}")
+    if cluster is None:
+        return "local"
+    text = str(cluster).strip()
+    if text == "slurm":
+        _check_slurm()
+        return "slurm"
+    if workers is not None:
+        raise UserError(f"workers={workers} is for local processes and SLURM: cluster {text} has its own workers")
+    if re.fullmatch(r"[a-z]+://\S+", text) or re.fullmatch(r"[\w.-]+:\d+", text):
+        return "address"
+    if text.endswith(".json"):
+        _check_scheduler_file(Path(text))
+        return "file"
+    raise UserError(
+        f"cluster must be an address (tcp://127.0.0.1:8786), a scheduler file (.json) or slurm; got {text!r}"
+    )
+
+
+@contextmanager
+def connected(cluster: str | Path | None, workers: int | None, at_most: int, tell: Tell) -> Iterator[Client]:
+    """A client with at least one worker, all of which have this `attnlib`; what was started here ends on the way out.
+
+    `workers` is the number of local processes (default: one per core, never more than `at_most`, the points to run) or
+    of SLURM jobs (default: 1). `tell` gets a line when there is something to wait for.
+
+    Raises `UserError` when the scheduler does not answer, no worker comes, or a worker lacks this `attnlib`.
+    """
+    from distributed import Client
+
+    kind = check_request(cluster, workers)
+    with _quiet(), ExitStack() as stack:
+        if kind in ("local", "slurm"):
+            start = partial(_start_local, workers, at_most) if kind == "local" else partial(_start_slurm, workers or 1)
+            where = stack.enter_context(_ending(start))
+            client = Client(where, set_as_default=False, timeout=CONNECT)
+        else:
+            how = {"address": str(cluster)} if kind == "address" else {"scheduler_file": str(cluster)}
+            try:
+                client = Client(**how, set_as_default=False, timeout=CONNECT)
+            except (OSError, ValueError) as error:  # ValueError: an address that is none
+                answer = one_line(error, 120)
+                raise UserError(f"cluster {cluster} does not answer ({answer}): is its scheduler running?") from error
+        stack.callback(client.close, timeout=2)
+        yield _ready(client, f"cluster {cluster or 'local'}", None if kind == "slurm" else FIRST_WORKER, tell)
+
+
+def worker_threads(client: Client) -> dict[str, int]:
+    """The workers there are now, and the threads of each. Raises `RunError` when the scheduler is gone."""
+    if client.status != "running":
+        raise RunError(LOST)
+    try:
+        return dict(client.nthreads())
+    except OSError as error:
+        raise RunError(LOST) from error
+
+
+LOST = "the connection to the scheduler was lost; all rows so far are safe: give the same command again"
+
+
+def check_workers(client: Client) -> None:
+    """Raise `UserError` that names the first worker without this `attnlib`."""
+    here = package_hash()
+    for address, found in sorted(client.run(package_hash, on_error="return").items()):
+        if isinstance(found, ImportError):
+            raise UserError(lacks(address, found))
+        if isinstance(found, BaseException):
+            raise UserError(f"worker {address} cannot run attnlib: {type(found).__name__}: {one_line(found)}")
+        if found != here:
+            raise UserError(f"worker {address} has another attnlib than this command: install this very version there")
+
+
+def lacks(address: str, error: ImportError) -> str:
+    """What to say of a worker that cannot import what a point needs."""
+    name = (error.name or "attnlib").split(".")[0]
+    if name == "attnlib":
+        return f"worker {address} has no attnlib: install this very version there"
+    return f"worker {address} lacks {name}: python -m pip install 'attnlib[sweep]' there"
+
+
+def _ready(client: Client, name: str, limit: float | None, tell: Tell) -> Client:
+    """Wait for a first worker, then check all there are."""
+    start, told = time.monotonic(), False
+    while not (threads := worker_threads(client)):
+        if limit is not None and time.monotonic() - start > limit:
+            raise UserError(
+                f"{name} has had no worker for {limit:.0f} s: start workers (dask worker ADDRESS --nthreads 1)"
+            )
+        if not told and time.monotonic() - start > 1:
+            tell(f"{name} has no worker yet: waiting" + (f" up to {limit:.0f} s" if limit is not None else ""))
+            told = True
+        time.sleep(0.2)
+    check_workers(client)
+    if several := sum(count > 1 for count in threads.values()):
+        tell(
+            f"{several} of {len(threads)} workers have several threads, but a worker process runs one point at a time: "
+            "start them with --nworkers N --nthreads 1"
+        )
+    return client
+
+
+# --- this machine ---------------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def _ending(start: Callable[[Path], Any]) -> Iterator[Any]:
+    """A cluster of our own that ends with the sweep, and a folder for what its processes leave behind."""
+    with tempfile.TemporaryDirectory(prefix="attnlib-sweep-", ignore_cleanup_errors=True) as scratch:
+        cluster = start(Path(scratch))
+        try:
+            yield cluster
+        finally:
+            _stop(cluster)
+
+
+def _start_local(workers: int | None, at_most: int, scratch: Path) -> Any:
+    from dask.system import CPU_COUNT
+    from distributed import LocalCluster
+
+    if getattr(multiprocessing.current_process(), "_inheriting", False):
+        # A new process begins by importing the script that started it, and would start processes of its own.
+        raise UserError(MAIN)
+    try:
+        return LocalCluster(
+            n_workers=max(1, min(workers or CPU_COUNT, at_most)),
+            threads_per_worker=1,  # papermill changes the working directory of its whole process
+            processes=True,
+            host="127.0.0.1",
+            dashboard_address=None,
+            scheduler_kwargs={"dashboard_address": "127.0.0.1:0"},  # else it takes, or warns about, port 8787
+            memory_limit=0,  # the kernels' memory is watched, point by point; a worker holds next to nothing
+            silence_logs=logging.CRITICAL,
+            preload=PRELOAD,
+            local_directory=str(scratch),
+            env={"TMPDIR": str(scratch)},
+        )
+    except RuntimeError as error:
+        raise UserError(f"local processes did not start ({one_line(error, 100)}): {MAIN}") from error
+
+
+MAIN = 'call sweep in a script under `if __name__ == "__main__":`, as all code that starts processes'
+
+
+def dask_setup(worker: Any) -> None:
+    """Called by Dask in every local worker: Ctrl-C goes to all processes of a terminal, but is the command's to handle."""
+    signal.signal(signal.SIGINT, lambda number, frame: None)  # not SIG_IGN, which kernels would inherit
+
+
+def _stop(cluster: Any) -> None:
+    """End a cluster at once: whoever leaves early does not wait for the points that run. SLURM ends its jobs itself."""
+    import psutil
+
+    for worker in cluster.workers.values():
+        if (process := getattr(worker, "process", None)) is not None and process.pid:
+            worker.auto_restart = False
+            with suppress(psutil.NoSuchProcess):
+                parent = psutil.Process(process.pid)
+                for each in (*parent.children(recursive=True), parent):
+                    with suppress(psutil.NoSuchProcess):
+                        each.kill()
+    cluster.close(timeout=10)
+
+
+# --- SLURM ----------------------------------------------------------------------------------------------------------
+
+
+def _check_slurm() -> None:
+    if find_spec("dask_jobqueue") is None:
+        raise UserError("cluster slurm needs dask-jobqueue: python -m pip install 'attnlib[slurm]'")
+    if shutil.which("sbatch") is None:
+        raise UserError("cluster slurm needs sbatch, which is not on this machine: run the command on a login node")
+
+
+def _slurm_cluster() -> type:
+    """dask-jobqueue's class; its import takes SIGINT and SIGTERM for itself, and Ctrl-C would end with exit code 0."""
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    from dask_jobqueue import SLURMCluster
+
+    if threading.current_thread() is threading.main_thread():  # only there handlers can be set
+        for number, handler in before.items():
+            signal.signal(number, handler)
+    return SLURMCluster
+
+
+def _start_slurm(jobs: int, scratch: Path) -> Any:
+    """`jobs` SLURM jobs as the user's jobqueue.yaml describes them, a worker process of one thread for each core."""
+    import dask
+
+    slurm_cluster = _slurm_cluster()
+    cores = dask.config.get("jobqueue.slurm.cores", None)
+    if not cores or not dask.config.get("jobqueue.slurm.memory", None):
+        raise UserError(
+            "cluster slurm needs `cores` and `memory` of a job under jobqueue: slurm: in ~/.config/dask/jobqueue.yaml"
+        )
+    try:
+        cluster = slurm_cluster(processes=cores, silence_logs=logging.CRITICAL, scheduler_options={"dashboard": False})
+    except (TypeError, ValueError, OSError) as error:
+        raise UserError(f"cluster slurm: jobqueue.yaml does not describe a job: {one_line(error)}") from error
+    cluster.scale(jobs=jobs)
+    return cluster
+
+
+# --- small things ---------------------------------------------------------------------------------------------------
+
+
+def _check_scheduler_file(path: Path) -> None:
+    # Dask would wait for the file to appear.
+    try:
+        address = json.loads(path.read_text(encoding="utf-8"))["address"]
+    except OSError as error:
+        raise UserError(f"scheduler file {path} cannot be read: {error.strerror}") from error
+    except (ValueError, KeyError, TypeError) as error:
+        raise UserError(f"scheduler file {path} is not one: `dask scheduler --scheduler-file` writes it") from error
+    if not isinstance(address, str):
+        raise UserError(f"scheduler file {path} is not one: its address must be a text; got {address!r}")
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Hush Dask's own remarks on workers and connections that end: the sweep says what matters in a line of its own."""
+    import distributed  # noqa: F401  (it sets up its handlers on import)
+
+    loggers = [logging.getLogger(name) for name in logging.root.manager.loggerDict if _DASK.match(name)]
+    handlers = {handler: handler.level for logger in loggers for handler in logger.handlers}
+    for handler in handlers:
+        handler.setLevel(logging.CRITICAL + 1)
+    try:
+        yield
+    finally:
+        for handler, level in handlers.items():
+            handler.setLevel(level)
+
+
+_DASK = re.compile(r"(distributed|tornado|bokeh)(\.|$)")

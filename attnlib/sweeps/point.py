@@ -1,0 +1,124 @@
+"""One attempt at one point: its page, run by papermill in a kernel of its own, within limits, and what came of it."""
+
+from __future__ import annotations
+
+import ast
+import asyncio
+import tempfile
+import threading
+import time
+import traceback
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from attnlib.publishing.one_page import PageError, as_text, package_folder, read_source, run_in_folder
+from attnlib.publishing.pages import one_line
+from attnlib.results import read_results
+from attnlib.sweeps.identity import Job, OtherVersion, Outcome, Point, package_hash, versions
+from attnlib.sweeps.limits import Watch
+
+if TYPE_CHECKING:
+    from nbformat import NotebookNode
+
+__all__ = ["records_results", "run_point"]
+
+NO_RESULTS = "the page recorded no named results: call attnlib.results.record(name=value) in one of its cells"
+
+_one_at_a_time = threading.Lock()  # papermill changes the working directory and the environment of the process
+
+
+def run_point(job: Job, point: Point, engine: Literal["local", "dask"], package: Path | None = None) -> Outcome:
+    """Run the page of `job` with the parameters of `point` and say what came of it. A failing page is no error.
+
+    May be called from any thread; calls in one process wait for each other. `package` is the `attnlib` that the page
+    imports (default: the one imported here). Nothing is left behind: no process, no file.
+
+    Raises `OtherVersion` when the package here is not the one of the job, before the page or after it.
+    """
+    package = package or package_folder()
+    with _one_at_a_time:
+        _check_version(job, package)
+        start = time.monotonic()
+        outcome = _attempt(job, point, package)
+        seconds = time.monotonic() - start
+        _check_version(job, package)
+    finished = datetime.now(UTC).isoformat(timespec="seconds")
+    status = "failed" if outcome.get("error") else "done"
+    return Outcome(point, status, engine, seconds, finished, versions(), **outcome)
+
+
+def _check_version(job: Job, package: Path) -> None:
+    here = package_hash(package)
+    if here != job.package_hash:
+        raise OtherVersion(
+            f"the attnlib of this worker is not that of the sweep ({here[:12]}, not {job.package_hash[:12]}): "
+            "install the same version everywhere, do not edit it while a sweep runs, and start the sweep again"
+        )
+
+
+def _attempt(job: Job, point: Point, package: Path) -> dict[str, Any]:
+    """What is known of an attempt but its time: results, or error and traceback; memory; notebook if it is kept."""
+    found: dict[str, Any] = {}
+    notebook = None
+    with tempfile.TemporaryDirectory(prefix="attnlib-point-", ignore_cleanup_errors=True) as name:
+        folder = Path(name)
+        try:
+            with Watch(folder, job.time_limit, job.memory_limit) as watch:
+                notebook = run_in_folder(folder, job.source, point.parameters, job.page, package, watch.begin)
+            found = _results(notebook)
+        except PageError as error:
+            notebook = error.notebook
+            found = {"error": error.what, "traceback": error.traceback or error.what}
+            if watch.exceeded:
+                where = f"in code cell {error.cell}" if error.cell else "before the first code cell"
+                found["error"] = f"{watch.exceeded} exceeded {where}"
+        except Exception as error:  # a full disk, say: the points after this one are still worth trying
+            found = {"error": f"{type(error).__name__}: {error}", "traceback": traceback.format_exc()}
+        finally:
+            _close_event_loop()
+    if "error" in found:
+        found["error"] = one_line(found["error"], width=1000)
+    if notebook is not None and (job.notebooks == "all" or (job.notebooks == "failed" and "error" in found)):
+        found["notebook"] = as_text(notebook)
+    return found | {"memory": watch.peak}
+
+
+def _results(notebook: NotebookNode) -> dict[str, Any]:
+    try:
+        results = read_results(notebook)
+    except (KeyError, TypeError, ValueError) as error:  # something else was shown under their type
+        what = f"the page's named results cannot be read: {type(error).__name__}: {error}"
+        return {"error": what, "traceback": traceback.format_exc()}
+    return {"results": results} if results else {"error": NO_RESULTS}
+
+
+def _close_event_loop() -> None:
+    """The loop that papermill leaves open in this thread: every point would leave one more, with its sockets."""
+    from jupyter_core.utils import ensure_event_loop
+
+    loop = ensure_event_loop()
+    if not loop.is_running():
+        loop.close()
+        asyncio.set_event_loop(None)
+
+
+def records_results(source: str) -> bool:
+    """Whether some code cell of a page calls `record(...)`: read from its source, nothing is executed."""
+    from IPython.core.inputtransformer2 import TransformerManager
+
+    for cell in read_source(source).cells:
+        if cell.cell_type != "code":
+            continue
+        text = cell.source.partition("\n")[2] if cell.source.lstrip().startswith("%%") else cell.source
+        try:
+            nodes = ast.walk(ast.parse(TransformerManager().transform_cell(text)))
+        except SyntaxError:
+            continue  # the kernel will say so, with the line
+        for node in nodes:
+            if isinstance(node, ast.Call):
+                called = node.func
+                name = called.id if isinstance(called, ast.Name) else getattr(called, "attr", "")
+                if name == "record":
+                    return True
+    return False

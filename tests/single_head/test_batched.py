@@ -1,0 +1,89 @@
+"""The batched two-step page gives what the page's own cells give, number by number, whatever the company."""
+
+import random
+
+import pytest
+import torch
+
+from attnlib.single_head.batched import two_steps
+from attnlib.single_head.law import SignalNoiseLaw
+from attnlib.single_head.study import draws_in_chunks
+from tests.sweeps.page_cells import as_stored, complete, recorded_by_page
+
+PAGE = "single_head/02_two_steps"
+# Reduced and full rank (d < n), no flips at all, one step, many steps, shared draws (first four), and a divergent step size.
+POINTS = [
+    complete(PAGE, **changes)
+    for changes in (
+        {"n": 20, "d": 500, "signal_norm": 10.0, "draws": 4},
+        {"n": 20, "d": 500, "signal_norm": 7.0, "draws": 4, "step_size": 0.2},
+        {"n": 20, "d": 500, "signal_norm": 10.0, "draws": 4, "label_noise": 0.4, "steps": 5},
+        {"n": 20, "d": 500, "signal_norm": 7.0, "draws": 4, "label_noise": 0.0, "steps": 1},
+        {"n": 20, "d": 500, "signal_norm": 10.0, "draws": 4, "seed": 3},
+        {"n": 37, "d": 11, "signal_norm": 2.5, "draws": 3, "step_size": 30.0, "seed": 1},
+        {"n": 5, "d": 10**9, "signal_norm": 4000.0, "draws": 2, "step_size": 1e-6, "seed": 2},
+    )
+]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def one_thread():
+    """Sums are added in the order of a page's kernel, which has one thread."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.fixture(scope="module")
+def batched() -> list[dict]:
+    return as_stored(two_steps(POINTS))
+
+
+@pytest.mark.parametrize("place", range(len(POINTS)))
+def test_numbers_are_those_of_the_pages_own_cells(batched, place) -> None:
+    assert batched[place] == recorded_by_page(PAGE, POINTS[place], "summary = summarise(")
+
+
+def test_every_parameter_that_can_change_a_number_does(batched) -> None:
+    # A function that took a neighbour's step size, norm, noise, number of steps or seed would give two equal rows.
+    assert len({str(sorted(named.items())) for named in batched}) == len(POINTS)
+    changed = [POINTS[0] | {"step_size": 0.05}, POINTS[0] | {"steps": 3}, POINTS[0] | {"draws": 5}]
+    assert all(named != batched[0] for named in as_stored(two_steps(changed)))
+
+
+def test_neither_order_nor_company_nor_repetition_changes_a_number(batched) -> None:
+    order = random.Random(0).sample(range(len(POINTS)), len(POINTS))
+    shuffled = as_stored(two_steps([POINTS[place] for place in [*order, *order]]))
+    assert shuffled == [batched[place] for place in [*order, *order]]
+    assert as_stored([two_steps([point])[0] for point in POINTS]) == batched
+
+
+def test_draws_of_several_chunks_are_joined(monkeypatch) -> None:
+    point = POINTS[0] | {"draws": 7}
+    # 3520 bytes hold one draw of n = 20 in 22 coordinates: 3 draws at a time.
+    monkeypatch.setattr("attnlib.single_head.study._CHUNK_BYTES", 3 * 20 * 2 * 22 * 8)
+    assert [sample.runs for sample in draws_in_chunks(SignalNoiseLaw(20, 500, 10.0), 0, 7)] == [3, 3, 1]
+    chunked = as_stored(two_steps([point, point | {"signal_norm": 8.0}]))
+    assert chunked[0] == recorded_by_page(PAGE, point, "summary = summarise(")
+    assert chunked[1] == recorded_by_page(PAGE, point | {"signal_norm": 8.0}, "summary = summarise(")
+
+
+def test_points_are_read_and_not_changed() -> None:
+    before = [dict(point) for point in POINTS]
+    two_steps(POINTS)
+    assert before == POINTS
+    assert two_steps([]) == []
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"signal_norm": -1.0}, "signal_norm must be"),
+        ({"step_size": 0.0}, "step_size must be"),
+        ({"d": 2}, "d must be"),
+    ],
+)
+def test_a_value_that_the_law_or_the_training_refuses_is_an_error(wrong, message) -> None:
+    with pytest.raises(ValueError, match=message):
+        two_steps([POINTS[0], POINTS[0] | wrong])

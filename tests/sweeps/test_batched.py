@@ -1,0 +1,290 @@
+"""Batched sweeps: declarations are read and refused, rows come chunk by chunk, failing points do not stop the others."""
+
+import sys
+import time
+from collections.abc import Callable
+from types import ModuleType
+from typing import Any
+
+import jupytext
+import nbformat
+import pytest
+import torch
+
+from attnlib.publishing.execution import read_source
+from attnlib.publishing.pages import UserError, find_pages
+from attnlib.sweeps import batched
+from attnlib.sweeps.batched import batched_function, run_batched
+from attnlib.sweeps.identity import Job, OtherVersion, Outcome, Point, versions
+from tests.sweeps.page_cells import ROOT
+from tests.tiny_book import page_text
+
+DECLARED = {
+    "single_head/02_two_steps": "two_steps",
+    "token_selection/02_dynamics": "dynamics",
+    "in_context/02_training": "training",
+}
+
+
+def source(declaration: str) -> str:
+    return page_text("record(x=1)").replace("jupytext:\n", f"{declaration}\njupytext:\n", 1)
+
+
+TINY = source("attnlib: {batched: 'attnlib.tiny_batched:work'}")
+
+
+@pytest.fixture
+def declare(monkeypatch) -> Callable:
+    """Put a function where the tiny page's header says it is."""
+
+    def put(function: object) -> None:
+        module = ModuleType("attnlib.tiny_batched")
+        module.work = function
+        monkeypatch.setitem(sys.modules, "attnlib.tiny_batched", module)
+
+    return put
+
+
+@pytest.fixture
+def job(monkeypatch) -> Job:
+    monkeypatch.setattr(batched, "package_hash", lambda: "as it was")
+    return Job("wing/01_tiny", TINY, "page", "as it was")
+
+
+def points(count: int) -> list[Point]:
+    return [Point(f"id{number}", {"x": number, "seed": 0}) for number in range(count)]
+
+
+class Rows(list):
+    """What was written: outcomes in order, and in how many attempts each."""
+
+    def __call__(self, outcome: Outcome, attempts: int) -> None:
+        self.append((outcome, attempts))
+
+
+def double(given: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    return [{"twice": 2 * p["x"]} for p in given]
+
+
+# --- declarations
+
+
+def test_every_page_that_declares_a_function_has_it_and_three_do() -> None:
+    found = {page.name: batched_function(page.source.read_text(encoding="utf-8")) for page in find_pages(ROOT)}
+    assert {name: f.__name__ for name, f in found.items() if f is not None} == DECLARED
+    assert all(f.__module__ == f"attnlib.{name.split('/')[0]}.batched" for name, f in found.items() if f is not None)
+
+
+@pytest.mark.parametrize("name", DECLARED)
+def test_a_declaration_changes_nothing_that_is_published_and_survives_jupyter(name) -> None:
+    text = (ROOT / "notebooks" / f"{name}.md").read_text(encoding="utf-8")
+    notebook = jupytext.reads(text, fmt="md:myst")
+    declaration = notebook.metadata["attnlib"]
+    bare = text.replace(f"attnlib:\n  batched: {declaration['batched']}\n", "", 1)
+    bare = bare.replace("  notebook_metadata_filter: attnlib\n", "", 1)
+    assert "attnlib:" not in bare.split("---")[1]
+    assert read_source(text) == read_source(bare)
+    stored = nbformat.read(ROOT / "notebooks" / f"{name}.ipynb", as_version=4)
+    assert set(stored.metadata) == {"jupytext", "kernelspec", "language_info"}
+    # Saved from Jupyter, the .md keeps it.
+    again = jupytext.reads(jupytext.writes(notebook, fmt="md:myst"), fmt="md:myst")
+    assert again.metadata["attnlib"] == declaration
+
+
+@pytest.mark.parametrize("declaration", ["other: {batched: 'attnlib.tiny_batched:work'}", "attnlib: {level: 3}"])
+def test_a_page_without_a_declaration_has_no_function(declaration, job) -> None:
+    assert batched_function(source(declaration)) is None
+    rows = Rows()
+    with pytest.raises(UserError, match="^page wing/01_tiny declares no batched function: sweep it without --batched$"):
+        run_batched(Job("wing/01_tiny", source(declaration), "page", "as it was"), points(2), rows)
+    assert rows == []
+
+
+@pytest.mark.parametrize(
+    ("declaration", "message"),
+    [
+        ("attnlib: attnlib.single_head.batched:two_steps", r"must say `attnlib: \{batched: module:function\}`; got"),
+        ("attnlib: {batched: attnlib.single_head.batched}", "must be module:function inside attnlib"),
+        ("attnlib: {batched: 'attnlib.single_head.batched:two steps'}", "must be module:function .* got '.*two steps'"),
+        ("attnlib: {batched: 'os:getcwd'}", "must be module:function inside attnlib, .* got 'os:getcwd'"),
+        ("attnlib: {batched: 'attnlib_other.module:work'}", "inside attnlib"),
+        ("attnlib: {batched: 'attnlib:work'}", "inside attnlib"),
+        ("attnlib: {batched: 'attnlib..results:plain'}", "inside attnlib"),
+        ("attnlib: {batched: }", "^the page's header cannot be read: KeyError: 'batched'$"),
+        ("attnlib: {batched: 3}", "inside attnlib, .* got 3$"),
+        ("attnlib: {batched: [}", "^the page's header cannot be read: "),
+        ("attnlib: {batched: [a, b]}", "got \\['a', 'b'\\]"),
+        ("attnlib: {batched: 'attnlib.no_such.module:work'}", "there is no module attnlib.no_such$"),
+        ("attnlib: {batched: 'attnlib.single_head.nowhere:work'}", "there is no module attnlib.single_head.nowhere$"),
+        ("attnlib: {batched: 'attnlib.results:nothing'}", "attnlib.results has no function 'nothing'$"),
+        ("attnlib: {batched: 'attnlib.results:RESULTS_TYPE'}", "attnlib.results has no function 'RESULTS_TYPE'$"),
+    ],
+)
+def test_a_bad_declaration_is_one_clear_line(declaration, message) -> None:
+    with pytest.raises(UserError, match=message) as caught:
+        batched_function(source(declaration))
+    assert "\n" not in str(caught.value)
+
+
+def test_a_module_that_needs_what_is_not_installed_says_so_itself(declare, monkeypatch, tmp_path) -> None:
+    folder = tmp_path / "attnlib_part"
+    folder.mkdir()
+    (folder / "needy.py").write_text("import not_installed_anywhere\n")
+    import attnlib
+
+    monkeypatch.setattr(attnlib, "__path__", [*attnlib.__path__, str(folder)])
+    with pytest.raises(ModuleNotFoundError, match="not_installed_anywhere"):
+        batched_function(source("attnlib: {batched: 'attnlib.needy:work'}"))
+
+
+# --- rows
+
+
+def test_rows_come_in_order_with_results_as_record_would_leave_them(declare, job) -> None:
+    def work(given):
+        time.sleep(0.05)
+        rows = [{"twice": torch.tensor(2 * p["x"]), "none": float("nan"), "each": torch.arange(2.0)} for p in given]
+        for p in given:
+            p["x"] = -1  # its own copy
+        return rows
+
+    declare(work)
+    rows = Rows()
+    start = time.perf_counter()
+    run_batched(job, points(5), rows)
+    wall = time.perf_counter() - start
+    assert [outcome.point for outcome, _ in rows] == points(5)
+    assert [outcome.results for outcome, _ in rows] == [
+        {"twice": 2 * x, "none": None, "each": [0.0, 1.0]} for x in range(5)
+    ]
+    for outcome, attempts in rows:
+        assert (outcome.status, outcome.engine, attempts) == ("done", "batched", 1)
+        assert (outcome.error, outcome.traceback, outcome.notebook, outcome.memory) == (None, None, None, None)
+        assert outcome.versions == versions()
+        assert time.strptime(outcome.finished, "%Y-%m-%dT%H:%M:%S+00:00").tm_year >= 2024
+    # A point's seconds are its share of the chunk's.
+    assert len({outcome.seconds for outcome, _ in rows}) == 1
+    assert 0.05 <= sum(outcome.seconds for outcome, _ in rows) <= wall
+
+
+def test_quick_chunks_grow_and_slow_ones_shrink(declare, job, monkeypatch) -> None:
+    sizes = []
+    declare(lambda given: (sizes.append(len(given)), double(given))[1])
+    run_batched(job, points(200), Rows())
+    assert sizes == [8, 32, 128, 32]
+    sizes.clear()
+    monkeypatch.setattr(batched, "_SECONDS", 1e-9)
+    run_batched(job, points(11), Rows())
+    assert sizes == [8, 1, 1, 1]
+
+
+def test_an_interruption_loses_one_chunk_at_most(declare, job) -> None:
+    def work(given):
+        if given[0]["x"] >= 8:
+            raise KeyboardInterrupt
+        return double(given)
+
+    declare(work)
+    rows = Rows()
+    with pytest.raises(KeyboardInterrupt):
+        run_batched(job, points(40), rows)
+    assert [outcome.results["twice"] for outcome, _ in rows] == [2 * x for x in range(8)]
+
+
+def test_a_failing_point_is_recorded_after_two_attempts_and_stops_no_other(declare, job) -> None:
+    seen = []
+
+    def work(given):
+        seen.append([p["x"] for p in given])
+        if any(p["x"] == 3 for p in given):
+            raise ZeroDivisionError("no\nsuch number")
+        return double(given)
+
+    declare(work)
+    rows = Rows()
+    run_batched(job, points(10), rows)
+    assert seen == [list(range(8)), *([x] for x in range(8)), [8, 9]]
+    assert [outcome.status for outcome, _ in rows] == ["done"] * 3 + ["failed"] + ["done"] * 6
+    assert [attempts for _, attempts in rows] == [2] * 8 + [1] * 2
+    assert [outcome.results["twice"] for outcome, _ in rows if outcome.results] == [0, 2, 4, 8, 10, 12, 14, 16, 18]
+    failed = rows[3][0]
+    assert failed.results is None
+    assert failed.error == "ZeroDivisionError: no such number"
+    assert failed.traceback.startswith("Traceback") and "raise ZeroDivisionError" in failed.traceback
+
+
+def test_a_single_failing_point_is_tried_twice_too(declare, job) -> None:
+    calls = []
+
+    def work(given):
+        calls.append(len(given))
+        raise MemoryError
+
+    declare(work)
+    rows = Rows()
+    run_batched(job, points(1), rows)
+    assert calls == [1, 1]
+    assert [(outcome.error, attempts) for outcome, attempts in rows] == [("MemoryError", 2)]
+
+
+@pytest.mark.parametrize(
+    ("answer", "message"),
+    [
+        (lambda given: double(given)[:-1], "one dict of named results for each of 3 points; got a list of 2$"),
+        (lambda given: double(given) * 2, "for each of 3 points; got a list of 6$"),
+        (lambda given: [1.0 for _ in given], "got a list of 3, not all of them such dicts$"),
+        (lambda given: [{} for _ in given], "got a list of 3, not all of them such dicts$"),
+        (lambda given: None, "got NoneType$"),
+        (lambda given: {"twice": [1, 2, 3]}, "got dict$"),
+        (lambda given: [{"twice": object()} for _ in given], "result twice must be a number.*got object$"),
+    ],
+)
+def test_an_answer_that_is_no_list_of_results_is_one_clear_line(declare, job, answer, message) -> None:
+    declare(answer)
+    rows = Rows()
+    with pytest.raises(UserError, match=message) as caught:
+        run_batched(job, points(3), rows)
+    assert str(caught.value).startswith("the batched function of page wing/01_tiny") and "\n" not in str(caught.value)
+    assert rows == []
+
+
+def test_what_writing_raises_is_no_fault_of_a_point(declare, job) -> None:
+    declare(double)
+    calls = []
+
+    def full(outcome: Outcome, attempts: int) -> None:
+        calls.append(outcome.point.id)
+        raise UserError("disk full")
+
+    with pytest.raises(UserError, match="^disk full$"):
+        run_batched(job, points(3), full)
+    assert calls == ["id0"]
+
+
+def test_another_package_is_refused_before_and_an_edit_during_the_chunk_after(declare, job, monkeypatch) -> None:
+    def edit(given):
+        monkeypatch.setattr(batched, "package_hash", lambda: "edited")
+        return double(given)
+
+    declare(edit)
+    rows = Rows()
+    with pytest.raises(OtherVersion, match="attnlib was edited"):
+        run_batched(job, points(3), rows)
+    assert rows == []
+    declare(lambda given: pytest.fail("nothing may be computed with another package"))
+    with pytest.raises(OtherVersion):
+        run_batched(job, points(3), rows)
+    assert rows == []
+
+
+def test_the_function_runs_on_one_thread_and_no_other_does_later(declare, job) -> None:
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    try:
+        declare(lambda given: [{"threads": torch.get_num_threads()} for _ in given])
+        rows = Rows()
+        run_batched(job, points(1), rows)
+        assert rows[0][0].results == {"threads": 1}
+        assert torch.get_num_threads() == 2
+    finally:
+        torch.set_num_threads(before)

@@ -1,0 +1,204 @@
+"""Limits hold against whatever a page does, and nothing outlives its point: not after a limit, not after a kill -9."""
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+from attnlib.sweeps.limits import Watch, processes_of
+from tests.sweeps.test_point import RECORD, Sweep
+from tests.tiny_book import REPOSITORY
+
+MIB = 2**20
+
+# Catches and blocks whatever can be, and starts a child that leaves the kernel's group and loses its parent.
+STUBBORN = """
+import os, signal, subprocess, sys, time
+print("begun")
+signal.pthread_sigmask(signal.SIG_BLOCK, set(signal.Signals) - {{signal.SIGKILL}})
+script = "import subprocess; print(subprocess.Popen(['sleep', '600'], start_new_session=True).pid, flush=True)"
+away = subprocess.run([sys.executable, "-c", script], stdout=open({pids!r}, "w"), start_new_session=True)
+beside = subprocess.Popen(["sleep", "600"])
+print(os.getpid(), beside.pid, file=open({pids!r}, "a", buffering=1))
+"""
+FOREVER = "while True:\n    try:\n        time.sleep(600)\n    except BaseException:\n        pass"
+HOLD_THE_LOCK = "import ctypes\nctypes.PyDLL(None).sleep(600)"  # no other thread of the kernel gets a turn
+
+
+@pytest.fixture
+def sweep(tmp_path: Path) -> Sweep:
+    return Sweep(tmp_path)
+
+
+def living(pids: list[int]) -> list[int]:
+    """Those that still run; one that has ended and waits for its parent to notice does not."""
+    found = []
+    for pid in pids:
+        try:
+            if psutil.Process(pid).status() != psutil.STATUS_ZOMBIE:
+                found.append(pid)
+        except psutil.NoSuchProcess:
+            continue
+    return found
+
+
+def wait_for(path: Path, count: int) -> list[int]:
+    """The `count` numbers that a page writes to `path` once it is where the test wants it."""
+    deadline = time.monotonic() + 60
+    while not path.exists() or len(path.read_text().split()) < count:
+        assert time.monotonic() < deadline, f"{path} was not written"
+        time.sleep(0.02)
+    return [int(word) for word in path.read_text().split()]
+
+
+# --- pages ----------------------------------------------------------------------------------------------------------
+
+
+def test_a_page_over_its_time_is_killed_with_all_that_it_started(sweep: Sweep) -> None:
+    pids = sweep.root / "pids"
+    outcome = sweep.run(STUBBORN.format(pids=str(pids)), FOREVER, RECORD, time_limit=6)
+    started = wait_for(pids, 3)
+    assert len(set(started)) == 3
+    assert living(started) == []
+    assert (outcome.status, outcome.results) == ("failed", None)
+    assert outcome.error == "time limit of 6 s exceeded in code cell 3"
+    assert 6 <= outcome.seconds < 20  # papermill asks once a second whether the kernel is alive
+    assert outcome.memory > 0
+    assert '"begun\\n"' in outcome.notebook
+
+
+def test_a_page_over_its_memory_is_killed(sweep: Sweep) -> None:
+    outcome = sweep.run(
+        "x = b'x' * (10 * 2**20)", "y = []\nwhile True:\n    y.append(b'y' * 2**20)", memory_limit=400 * MIB
+    )
+    assert outcome.error == "memory limit of 400 MiB exceeded in code cell 3"
+    assert outcome.memory > 400 * MIB
+    assert outcome.seconds < 60
+
+
+def test_a_kernel_that_hangs_in_its_start_is_over_its_time_too(sweep: Sweep) -> None:
+    hang = f"import os, time\nopen({str(sweep.root / 'pid')!r}, 'w').write(str(os.getpid()))\ntime.sleep(600)\n"
+    (sweep.root / "sitecustomize.py").write_text(hang)  # beside the package: only the kernel looks there
+    outcome = sweep.run(RECORD, time_limit=2)
+    assert outcome.error == "time limit of 2 s exceeded before the first code cell"
+    assert 2 <= outcome.seconds < 20
+    assert living(wait_for(sweep.root / "pid", 1)) == []
+
+
+def test_within_its_limits_a_page_runs_and_leaves_no_process(sweep: Sweep) -> None:
+    pids = sweep.root / "pids"
+    outcome = sweep.run(STUBBORN.format(pids=str(pids)), RECORD, time_limit=60, memory_limit=1000 * MIB)
+    assert outcome.results == {"twice": 10, "powers": [5, 25], "name": "a"}
+    assert living(wait_for(pids, 3)) == []
+
+
+WORKER = """
+import sys
+from pathlib import Path
+import tempfile
+tempfile.tempdir = sys.argv[2]
+from attnlib.sweeps.point import run_point
+from attnlib.sweeps.identity import Point
+from tests.sweeps.test_point import Sweep
+Sweep(Path(sys.argv[1])).run(*sys.argv[3:])
+"""
+
+
+def test_when_the_worker_is_killed_its_kernel_ends_even_in_a_long_call(sweep: Sweep) -> None:
+    pids, folders = sweep.root / "pids", sweep.root / "folders"
+    folders.mkdir()
+    command = [sys.executable, "-c", WORKER, sweep.root, folders, STUBBORN.format(pids=str(pids)), HOLD_THE_LOCK]
+    with subprocess.Popen(command, cwd=REPOSITORY) as worker:
+        try:
+            started = wait_for(pids, 3)
+            time.sleep(0.3)  # for the next cell to begin
+            assert living(started) == started
+            assert len(list(folders.iterdir())) == 1
+        finally:
+            worker.kill()
+    deadline = time.monotonic() + 10
+    while living(started) or any(folders.iterdir()):
+        assert time.monotonic() < deadline, f"still there: {living(started)} {list(folders.iterdir())}"
+        time.sleep(0.02)
+
+
+# --- the watch alone ------------------------------------------------------------------------------------------------
+
+
+class Program:
+    """A Python program in place of a kernel, started as Jupyter starts one."""
+
+    def __init__(self, folder: Path, text: str) -> None:
+        environment = {**os.environ, "IPYTHONDIR": str(folder / "ipython")}
+        self.process = subprocess.Popen([sys.executable, "-c", text], env=environment, start_new_session=True)
+
+    def __enter__(self) -> subprocess.Popen:
+        return self.process
+
+    def __exit__(self, *error: object) -> None:
+        self.process.kill()
+        self.process.wait()
+
+
+def watched(folder: Path, text: str, **limits: float) -> Watch:
+    """Watch a program until it ends, by itself or by the watch."""
+    with Watch(folder, **limits) as watch, Program(folder, text) as process:
+        watch.begin(process.pid)
+        process.wait(timeout=30)
+    return watch
+
+
+def test_memory_is_that_of_the_program_and_its_children_together(tmp_path: Path) -> None:
+    child = "import time; x = b'x' * (100 * 2**20); time.sleep(2)"
+    both = f"import subprocess, sys; x = b'x' * (150 * 2**20); subprocess.run([sys.executable, '-c', {child!r}])"
+    watch = watched(tmp_path, both)
+    assert watch.exceeded is None
+    assert 250 * MIB < watch.peak < 300 * MIB  # two Pythons of 10 MiB each
+    watch = watched(tmp_path, both.replace("(2)", "(600)"), memory_limit=230 * MIB)
+    assert watch.exceeded == "memory limit of 230 MiB"
+
+
+@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="only Linux keeps the largest memory of a process")
+def test_a_peak_between_two_looks_is_seen(tmp_path: Path) -> None:
+    short = "import time; time.sleep(0.3); x = b'x' * (200 * 2**20); del x; time.sleep(0.5)"
+    assert 200 * MIB < watched(tmp_path, short).peak < 250 * MIB
+
+
+def test_the_clock_starts_with_the_watch_and_whatever_starts_later_is_killed(tmp_path: Path) -> None:
+    begun = time.monotonic()
+    with Watch(tmp_path, time_limit=0.5) as watch:
+        while watch.exceeded is None:
+            assert time.monotonic() < begun + 30
+            time.sleep(0.01)
+        assert time.monotonic() >= begun + 0.5
+        for _ in range(2):  # a kernel that is started again, because its ports were taken
+            with Program(tmp_path, "import time; time.sleep(600)") as process:
+                watch.begin(process.pid)
+                process.wait(timeout=30)
+    assert watch.exceeded == "time limit of 0.5 s"
+
+
+@pytest.mark.parametrize(
+    ("limit", "words"),
+    [(3 * 2**30, "3 GiB"), (1500 * MIB, "1.465 GiB"), (2 * MIB, "2 MiB"), (1024, "1 KiB"), (9, "9 bytes")],
+)
+def test_a_memory_limit_is_said_in_its_unit(tmp_path: Path, limit: int, words: str) -> None:
+    from attnlib.sweeps.limits import _size
+
+    assert _size(limit) == words
+
+
+@pytest.fixture
+def sleeper(tmp_path: Path) -> Iterator[subprocess.Popen]:
+    with Program(tmp_path, "import time; time.sleep(600)") as process:
+        yield process
+
+
+def test_only_processes_that_name_the_folder_are_found(tmp_path: Path, sleeper: subprocess.Popen) -> None:
+    assert [process.pid for process in processes_of(str(tmp_path))] == [sleeper.pid]
+    assert processes_of(str(tmp_path / "other")) == []

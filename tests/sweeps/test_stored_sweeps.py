@@ -1,0 +1,178 @@
+"""The stored sweeps are what their commands make: the grid's points, numbers that come out again, nothing of the machine."""
+
+import json
+import shlex
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+import attnlib.sweeps
+from attnlib.publishing.pages import resolve_page
+from attnlib.publishing.parameters import check_parameters
+from attnlib.single_head.law import SignalNoiseLaw
+from attnlib.single_head.study import summarise
+from attnlib.sweeps import stored
+from attnlib.sweeps.grid import read_grid
+from attnlib.sweeps.stored import STORED, TABLES, stored_array, stored_table
+from tests.page_checks import MACHINE
+
+ROOT = Path(__file__).resolve().parents[2]
+TABLES_OF = [name for name, recipe in STORED.items() if "parquet" in recipe.forms]
+ARRAYS = [name for name, recipe in STORED.items() if "nc" in recipe.forms]
+RESULTS = (
+    "train_accuracy_step1", "train_accuracy", "interpolating_fraction", "log10_clean_error_mean", "log10_clean_error_min",
+    "log10_clean_error_max", "attention_clean", "attention_noisy",
+)  # fmt: skip
+
+
+def grid_of(name: str):
+    recipe = STORED[name]
+    page = resolve_page(recipe.page, ROOT)
+    return page, read_grid(ROOT / "notebooks" / "params" / recipe.grid, page)
+
+
+def measured(parameters: dict) -> list[float]:
+    """The page's named results by its own way: law, study, summary."""
+    law = SignalNoiseLaw(*(parameters[name] for name in ("n", "d", "signal_norm", "label_noise")))
+    names = ("step_size", "steps", "draws", "seed")
+    found = summarise(law, **{name: parameters[name] for name in names})
+    error = found.log10_clean_error
+    values = (
+        found.train_accuracy_step1.mean(), found.train_accuracy.mean(), found.interpolates.double().mean(),
+        error.mean(), error.min(), error.max(), found.attention_clean.nanmean(), found.attention_noisy.nanmean(),
+    )  # fmt: skip
+    return [value.item() for value in values]
+
+
+def test_every_file_has_its_recipe_and_all_are_small() -> None:
+    wanted = {f"{name}.{form}" for name, recipe in STORED.items() for form in recipe.forms}
+    assert {path.name for path in TABLES.iterdir()} == wanted
+    assert sum(path.stat().st_size for path in TABLES.iterdir()) <= 300_000
+
+
+@pytest.mark.parametrize("name", TABLES_OF)
+def test_the_table_has_the_points_of_its_grid_all_done(name) -> None:
+    page, grid = grid_of(name)
+    table = stored_table(name)
+    declared = list(grid.parameters[0])
+    assert list(table.columns[: len(declared)]) == declared
+    points = table[declared].to_dict("records")
+    assert points == list(grid.parameters)
+    assert all(check_parameters(page, point) == point for point in points)
+    assert set(table.run_status) == {"done"}
+    assert set(table.run_page) == {page.name}
+    assert set(table.run_engine) == {"batched" if STORED[name].batched else "local"}
+    assert table.run_id.is_unique
+    assert table[list(RESULTS)].notna().all(axis=None)
+
+
+@pytest.mark.parametrize("name", ARRAYS)
+def test_the_array_has_the_axes_of_its_grid_and_no_gaps(name) -> None:
+    page, grid = grid_of(name)
+    array = stored_array(name)
+    assert dict(array.sizes) == {axis.name: len(axis) for axis in grid.axes}
+    for axis in grid.axes:
+        assert array[axis.name].values.tolist() == [value for (value,) in axis.values]
+    fixed = json.loads(array.attrs["fixed_parameters"])
+    varying = {axis.name for axis in grid.axes}
+    assert fixed == {key: value for key, value in grid.parameters[0].items() if key not in varying}
+    assert array.attrs["page"] == page.name
+    assert all(np.isfinite(array[result].values).all() for result in RESULTS)
+
+
+@pytest.mark.parametrize("name", TABLES_OF)
+def test_table_and_array_hold_the_same_numbers(name) -> None:
+    table, array = stored_table(name), stored_array(name)
+    axes = list(array["log10_clean_error_mean"].dims)
+    for result in RESULTS:
+        in_order = array[result].stack(point=axes).values
+        np.testing.assert_array_equal(table[result].to_numpy(dtype=float), in_order)
+
+
+@pytest.mark.parametrize("name", TABLES_OF)
+def test_rows_come_out_again(name) -> None:
+    table, (_, grid) = stored_table(name), grid_of(name)
+    for place in np.linspace(0, len(table) - 1, 6).round().astype(int):
+        row = table.iloc[place][list(RESULTS)].to_numpy(dtype=float)
+        np.testing.assert_allclose(row, measured(grid.parameters[place]), rtol=1e-9, atol=1e-12)
+
+
+@pytest.mark.parametrize("name", ARRAYS)
+def test_cells_come_out_again(name) -> None:
+    array, (_, grid) = stored_array(name), grid_of(name)
+    for place in np.linspace(0, len(grid.parameters) - 1, 7).round().astype(int)[1:-1]:
+        parameters = grid.parameters[place]
+        cell = array.sel({axis.name: parameters[axis.name] for axis in grid.axes})
+        stored_values = [cell[result].item() for result in RESULTS]
+        np.testing.assert_allclose(stored_values, measured(parameters), rtol=1e-9, atol=1e-12)
+
+
+@pytest.mark.parametrize("name", STORED)
+def test_the_command_is_one_that_can_be_typed(name) -> None:
+    recipe = STORED[name]
+    kept = [stored_array(name).attrs] + ([stored_table(name).attrs] if name in TABLES_OF else [])
+    assert {attributes["command"] for attributes in kept} == {recipe.command(name)}
+    words = shlex.split(recipe.command(name))
+    assert words[:5] == ["python", "-m", "attnlib", "sweep", recipe.page]
+    assert (ROOT / words[5]).is_file()
+    assert words[6:8] == ["-o", name]
+    assert words[8:] == (["--batched"] if recipe.batched else [])
+
+
+@pytest.mark.parametrize("path", sorted(TABLES.iterdir()), ids=lambda path: path.name)
+def test_nothing_of_the_machine_is_stored(path) -> None:
+    found = stored_table(path.stem) if path.suffix == ".parquet" else stored_array(path.stem)
+    texts = [str(value) for value in found.attrs.values()]
+    columns = found.columns if path.suffix == ".parquet" else found.variables
+    for column in columns:
+        values = found[column].to_numpy().ravel()
+        texts += sorted({str(value) for value in values if isinstance(value, str)})
+    assert texts
+    assert [text for text in texts if MACHINE.search(text)] == []
+
+
+def test_an_unknown_name_is_refused_with_those_that_there_are() -> None:
+    with pytest.raises(ValueError, match="one of the stored sweeps one_run_many_runs; got 'norm_and_step'"):
+        stored_table("norm_and_step")
+    with pytest.raises(ValueError, match="one of the stored sweeps one_run_many_runs, norm_and_step; got 'map'"):
+        stored_array("map")
+
+
+@pytest.fixture
+def swept(monkeypatch):
+    """`sweep` gives the stored results again; the arguments it was called with are kept."""
+    calls, counts = [], SimpleNamespace(done=85, total=85)
+
+    def sweep(*arguments, **options):
+        calls.append((arguments, options))
+        return SimpleNamespace(
+            table=stored_table("one_run_many_runs"), array=stored_array("one_run_many_runs"), status=counts
+        )
+
+    monkeypatch.setattr(attnlib.sweeps, "sweep", sweep, raising=False)
+    return calls, counts
+
+
+def test_remaking_keeps_table_array_and_command(swept, tmp_path, monkeypatch) -> None:
+    calls, _ = swept
+    wanted = stored_table("one_run_many_runs"), stored_array("one_run_many_runs")
+    stored.remake("one_run_many_runs", ROOT, tmp_path)
+    ((page, grid, output), options) = calls[0]
+    assert (page, grid.name) == ("single_head/02_two_steps", STORED["one_run_many_runs"].grid)
+    assert output.name == "one_run_many_runs"
+    assert options["batched"] is False
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["one_run_many_runs.nc", "one_run_many_runs.parquet"]
+    monkeypatch.setattr(stored, "TABLES", tmp_path)
+    made = stored_table("one_run_many_runs"), stored_array("one_run_many_runs")
+    assert made[0].equals(wanted[0])
+    assert made[1].identical(wanted[1])
+    assert made[0].attrs == wanted[0].attrs
+
+
+def test_an_incomplete_sweep_is_not_stored(swept, tmp_path) -> None:
+    swept[1].done = 84
+    with pytest.raises(RuntimeError, match="one_run_many_runs: 1 points have no result; nothing is stored"):
+        stored.remake("one_run_many_runs", ROOT, tmp_path)
+    assert list(tmp_path.iterdir()) == []

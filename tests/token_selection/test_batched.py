@@ -1,0 +1,82 @@
+"""The batched dynamics page gives what the page's own cells give, number by number, whatever the company."""
+
+import pytest
+import torch
+
+from attnlib.token_selection import batched as module
+from attnlib.token_selection.batched import dynamics
+from tests.sweeps.page_cells import as_stored, complete, recorded_by_page
+
+PAGE = "token_selection/02_dynamics"
+SMALL = {"n": 6, "d": 300, "tokens": 5, "label_noise": 0.5, "step_size": 0.02, "steps": 30, "runs": 2}
+# First three: one training, laws of different size and noise. Then the same data under other step sizes, and other sizes.
+POINTS = [
+    complete(PAGE, **SMALL | changes)
+    for changes in (
+        {},
+        {"d": 40, "signal_norm": 3.0, "noise_std": 0.5},
+        {"seed": 4, "weak_signal": 0.5, "runs": 3},
+        {"step_size": 0.05},
+        {"steps": 60},
+        {"n": 8, "tokens": 4, "label_noise": 0.3, "seed": 1},
+    )
+]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def one_thread():
+    """Sums are added in the order of a page's kernel, which has one thread."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.fixture(scope="module")
+def batched() -> list[dict]:
+    return as_stored(dynamics(POINTS))
+
+
+@pytest.mark.parametrize("place", [0, 1, 2, 5])
+def test_numbers_are_those_of_the_pages_own_cells(batched, place, monkeypatch) -> None:
+    # The situations and the leak that the page does not record take half a minute of a test run.
+    monkeypatch.setattr("attnlib.token_selection.dynamics.SITUATIONS", {})
+    monkeypatch.setattr("attnlib.token_selection.dynamics.leaked_test", lambda *_, **__: None)
+    assert batched[place] == recorded_by_page(PAGE, POINTS[place])
+
+
+def test_every_parameter_changes_its_own_row(batched) -> None:
+    # A function that took a neighbour's law, seed, step size or number of steps would give two equal rows.
+    assert len({str(sorted(named.items())) for named in batched}) == len(POINTS)
+
+
+def test_neither_order_nor_company_nor_memory_changes_a_number(batched, monkeypatch) -> None:
+    assert as_stored(dynamics([*POINTS[::-1], POINTS[0]])) == [*batched[::-1], batched[0]]
+    assert as_stored([dynamics([point])[0] for point in POINTS]) == batched
+    monkeypatch.setattr(module, "_CHUNK_BYTES", 1)
+    assert [len(batch) for batch in module._batches(POINTS)] == [1] * len(POINTS)
+    assert as_stored(dynamics(POINTS)) == batched
+
+
+def test_points_of_one_size_are_one_training_and_share_their_draws(batched, monkeypatch) -> None:
+    trained, drawn = [], []
+    train, draw = module.train, module.draw_gram
+    monkeypatch.setattr(module, "train", lambda gram, *a, **k: (trained.append(gram.runs), train(gram, *a, **k))[1])
+    monkeypatch.setattr(module, "draw_gram", lambda *key: (drawn.append(key), draw(*key))[1])
+    assert as_stored(dynamics(POINTS)) == batched
+    assert trained == [2 + 2 + 3, 2, 2, 2]  # step size and steps of the fourth and fifth point are their own
+    assert len(drawn) == 4  # the first, fourth and fifth have one draw
+
+
+def test_an_odd_number_of_samples_is_refused_as_by_the_page() -> None:
+    point = POINTS[0] | {"n": 7, "label_noise": 0.5}
+    with pytest.raises(ValueError, match="an even n, .* got n = 7"):
+        recorded_by_page(PAGE, point | {"steps": 8, "d": 3})
+    with pytest.raises(ValueError, match="n must be even.*; got n = 7"):
+        dynamics([POINTS[0], point])
+
+
+def test_a_value_that_the_law_refuses_is_an_error() -> None:
+    with pytest.raises(ValueError, match="label_noise must flip at least one label"):
+        dynamics([POINTS[0], POINTS[0] | {"label_noise": 0.1}])
+    assert dynamics([]) == []
