@@ -43,6 +43,10 @@ PINS = {
     "numba": "0.61.2",
     "llvmlite": "0.44.0",
     "safetensors": "0.6.2",
+    "pyarrow": "18.1.0",  # the stored sweeps of the page on many runs: table
+    "xarray": "2025.12.0",  # and array
+    "h5netcdf": "1.7.3",
+    "h5py": "3.15.1",
 }
 
 

@@ -9,21 +9,17 @@ import json
 import logging
 import multiprocessing
 import re
-import shutil
-import signal
-import tempfile
-import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
-from functools import partial
-from importlib.util import find_spec
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, Literal
 
 from attnlib.publishing.pages import UserError, one_line
 from attnlib.publishing.rerun import RunError
 from attnlib.sweeps.identity import package_hash
+from attnlib.sweeps.slurm import check_slurm, start_slurm
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -32,7 +28,6 @@ __all__ = ["check_request", "check_workers", "connected", "worker_threads"]
 
 CONNECT = 10.0  # seconds in which a scheduler must answer
 FIRST_WORKER = 60.0  # seconds an address may be without a worker; SLURM's queue has no such limit
-PRELOAD = "attnlib.sweeps.cluster"  # has `dask_setup`, which Dask calls in every process it starts for us
 
 Tell = Callable[[str], None]
 Kind = Literal["local", "address", "file", "slurm"]
@@ -46,7 +41,7 @@ def check_request(cluster: str | Path | None, workers: int | None) -> Kind:
         return "local"
     text = str(cluster).strip()
     if text == "slurm":
-        _check_slurm()
+        check_slurm()
         return "slurm"
     if workers is not None:
         raise UserError(f"workers={workers} is for local processes and SLURM: cluster {text} has its own workers")
@@ -74,9 +69,10 @@ def connected(cluster: str | Path | None, workers: int | None, at_most: int, tel
     kind = check_request(cluster, workers)
     with _quiet(), ExitStack() as stack:
         if kind in ("local", "slurm"):
-            start = partial(_start_local, workers, at_most) if kind == "local" else partial(_start_slurm, workers or 1)
-            where = stack.enter_context(_ending(start))
-            client = Client(where, set_as_default=False, timeout=CONNECT)
+            scratch = stack.enter_context(TemporaryDirectory(prefix="attnlib-sweep-", ignore_cleanup_errors=True))
+            started = start_slurm(workers or 1) if kind == "slurm" else _start_local(workers, at_most, scratch)
+            stack.callback(_stop, started)
+            client = Client(started, set_as_default=False, timeout=CONNECT)
         else:
             how = {"address": str(cluster)} if kind == "address" else {"scheduler_file": str(cluster)}
             try:
@@ -105,20 +101,23 @@ def check_workers(client: Client) -> None:
     """Raise `UserError` that names the first worker without this `attnlib`."""
     here = package_hash()
     for address, found in sorted(client.run(package_hash, on_error="return").items()):
-        if isinstance(found, ImportError):
-            raise UserError(lacks(address, found))
         if isinstance(found, BaseException):
-            raise UserError(f"worker {address} cannot run attnlib: {type(found).__name__}: {one_line(found)}")
+            raise UserError(f"worker {address} {lacks(found) or f'cannot run attnlib: {one_line(repr(found))}'}")
         if found != here:
             raise UserError(f"worker {address} has another attnlib than this command: install this very version there")
 
 
-def lacks(address: str, error: ImportError) -> str:
-    """What to say of a worker that cannot import what a point needs."""
-    name = (error.name or "attnlib").split(".")[0]
-    if name == "attnlib":
-        return f"worker {address} has no attnlib: install this very version there"
-    return f"worker {address} lacks {name}: python -m pip install 'attnlib[sweep]' there"
+def lacks(error: BaseException) -> str | None:
+    """What to say of a worker that answers with this error because a package is missing there; None for other errors."""
+    # Dask hands on the text of an error that came while it read a call.
+    name = error.name if isinstance(error, ImportError) else None
+    if name is None and (match := re.search(r"No module named '([\w.]+)'", str(error))):
+        name = match[1]
+    if name is None:
+        return None
+    if name.split(".")[0] == "attnlib":
+        return "has no attnlib: install this very version there"
+    return f"lacks {name}: python -m pip install 'attnlib[sweep]' there"
 
 
 def _ready(client: Client, name: str, limit: float | None, tell: Tell) -> Client:
@@ -145,18 +144,7 @@ def _ready(client: Client, name: str, limit: float | None, tell: Tell) -> Client
 # --- this machine ---------------------------------------------------------------------------------------------------
 
 
-@contextmanager
-def _ending(start: Callable[[Path], Any]) -> Iterator[Any]:
-    """A cluster of our own that ends with the sweep, and a folder for what its processes leave behind."""
-    with tempfile.TemporaryDirectory(prefix="attnlib-sweep-", ignore_cleanup_errors=True) as scratch:
-        cluster = start(Path(scratch))
-        try:
-            yield cluster
-        finally:
-            _stop(cluster)
-
-
-def _start_local(workers: int | None, at_most: int, scratch: Path) -> Any:
+def _start_local(workers: int | None, at_most: int, scratch: str) -> Any:
     from dask.system import CPU_COUNT
     from distributed import LocalCluster
 
@@ -173,20 +161,16 @@ def _start_local(workers: int | None, at_most: int, scratch: Path) -> Any:
             scheduler_kwargs={"dashboard_address": "127.0.0.1:0"},  # else it takes, or warns about, port 8787
             memory_limit=0,  # the kernels' memory is watched, point by point; a worker holds next to nothing
             silence_logs=logging.CRITICAL,
-            preload=PRELOAD,
-            local_directory=str(scratch),
-            env={"TMPDIR": str(scratch)},
+            local_directory=scratch,  # what processes that are killed leave behind goes with the folder
+            env={"TMPDIR": scratch},
         )
     except RuntimeError as error:
         raise UserError(f"local processes did not start ({one_line(error, 100)}): {MAIN}") from error
+    except OSError as error:
+        raise UserError(f"local processes did not start ({one_line(error)}): ask for fewer with workers") from error
 
 
 MAIN = 'call sweep in a script under `if __name__ == "__main__":`, as all code that starts processes'
-
-
-def dask_setup(worker: Any) -> None:
-    """Called by Dask in every local worker: Ctrl-C goes to all processes of a terminal, but is the command's to handle."""
-    signal.signal(signal.SIGINT, lambda number, frame: None)  # not SIG_IGN, which kernels would inherit
 
 
 def _stop(cluster: Any) -> None:
@@ -202,45 +186,6 @@ def _stop(cluster: Any) -> None:
                     with suppress(psutil.NoSuchProcess):
                         each.kill()
     cluster.close(timeout=10)
-
-
-# --- SLURM ----------------------------------------------------------------------------------------------------------
-
-
-def _check_slurm() -> None:
-    if find_spec("dask_jobqueue") is None:
-        raise UserError("cluster slurm needs dask-jobqueue: python -m pip install 'attnlib[slurm]'")
-    if shutil.which("sbatch") is None:
-        raise UserError("cluster slurm needs sbatch, which is not on this machine: run the command on a login node")
-
-
-def _slurm_cluster() -> type:
-    """dask-jobqueue's class; its import takes SIGINT and SIGTERM for itself, and Ctrl-C would end with exit code 0."""
-    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
-    from dask_jobqueue import SLURMCluster
-
-    if threading.current_thread() is threading.main_thread():  # only there handlers can be set
-        for number, handler in before.items():
-            signal.signal(number, handler)
-    return SLURMCluster
-
-
-def _start_slurm(jobs: int, scratch: Path) -> Any:
-    """`jobs` SLURM jobs as the user's jobqueue.yaml describes them, a worker process of one thread for each core."""
-    import dask
-
-    slurm_cluster = _slurm_cluster()
-    cores = dask.config.get("jobqueue.slurm.cores", None)
-    if not cores or not dask.config.get("jobqueue.slurm.memory", None):
-        raise UserError(
-            "cluster slurm needs `cores` and `memory` of a job under jobqueue: slurm: in ~/.config/dask/jobqueue.yaml"
-        )
-    try:
-        cluster = slurm_cluster(processes=cores, silence_logs=logging.CRITICAL, scheduler_options={"dashboard": False})
-    except (TypeError, ValueError, OSError) as error:
-        raise UserError(f"cluster slurm: jobqueue.yaml does not describe a job: {one_line(error)}") from error
-    cluster.scale(jobs=jobs)
-    return cluster
 
 
 # --- small things ---------------------------------------------------------------------------------------------------

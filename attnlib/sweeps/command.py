@@ -79,8 +79,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if options.dry_run:
         print(plan_text(plan(**request, retry_failed=options.retry_failed)))
         return 0
-    with Bar() as bar:
-        try:
+    bar = Bar()
+    try:
+        with bar:  # closed before anything else is said
             found = sweep(
                 **request,
                 cluster=options.cluster,
@@ -92,12 +93,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 retry_failed=options.retry_failed,
                 progress=bar,
             )
-        except RunError as error:
-            print(f"attnlib: error: {error}", file=sys.stderr)
-            return 1
-        except KeyboardInterrupt:
-            print(f"attnlib: error: interrupted; {bar.left}", file=sys.stderr)
-            return 130
+    except RunError as error:
+        print(f"attnlib: error: {error}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        print(f"attnlib: error: interrupted; {bar.left}", file=sys.stderr)
+        return 130
     print(summary(found))
     print(f"\ntable: {options.output / 'results.parquet'}   array: {options.output / 'results.nc'}")
     return 1 if found.status.failed or found.status.missing else 0

@@ -57,14 +57,12 @@ def lines(
     drawn = [across] if apart is None else [apart, across]
     mean, error = _mean(array, result, drawn, repeat)
     ax = _axes(ax)
-    rows = (
-        [(mean, error, {})]
-        if apart is None
-        else zip(mean, error, [{"label": text} for text in apart.texts()], strict=True)
-    )
-    for colour, (centre, spread, label) in zip(_LINE_COLOURS, rows, strict=False):
+    if apart is None:
+        mean, error = mean[None], error[None]
+    names = [None] if apart is None else apart.texts()
+    for colour, name, centre, spread in zip(_LINE_COLOURS, names, mean, error, strict=False):
         there = np.isfinite(centre)
-        chosen = {"colour": colour, "fmt": "o-", "linewidth": 0.9, **label} | style
+        chosen = {"colour": colour, "fmt": "o-", "linewidth": 0.9, "label": name} | style
         measured(ax, across.values[there], centre[there], error=2 * spread[there], **chosen)
     ax.set(xlabel=across.title, ylabel=_title(array[result]))
     if across.logarithmic:

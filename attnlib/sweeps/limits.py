@@ -62,6 +62,7 @@ class Watch:
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
             start_new_session=True,  # an interrupt from the terminal is not for it
+            cwd="/",
             env={"PATH": os.defpath},  # without the folder's name: it would kill itself
         )
         try:

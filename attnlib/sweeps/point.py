@@ -59,29 +59,30 @@ def _check_version(job: Job, package: Path) -> None:
 
 def _attempt(job: Job, point: Point, package: Path) -> dict[str, Any]:
     """What is known of an attempt but its time: results, or error and traceback; memory; notebook if it is kept."""
-    found: dict[str, Any] = {}
-    notebook = None
-    with tempfile.TemporaryDirectory(prefix="attnlib-point-", ignore_cleanup_errors=True) as name:
-        folder = Path(name)
-        try:
+    notebook = watch = None
+    try:
+        with tempfile.TemporaryDirectory(prefix="attnlib-point-", ignore_cleanup_errors=True) as name:
+            folder = Path(name)
             with Watch(folder, job.time_limit, job.memory_limit) as watch:
                 notebook = run_in_folder(folder, job.source, point.parameters, job.page, package, watch.begin)
-            found = _results(notebook)
-        except PageError as error:
-            notebook = error.notebook
-            found = {"error": error.what, "traceback": error.traceback or error.what}
-            if watch.exceeded:
-                where = f"in code cell {error.cell}" if error.cell else "before the first code cell"
-                found["error"] = f"{watch.exceeded} exceeded {where}"
-        except Exception as error:  # a full disk, say: the points after this one are still worth trying
-            found = {"error": f"{type(error).__name__}: {error}", "traceback": traceback.format_exc()}
-        finally:
-            _close_event_loop()
+        found = _results(notebook)
+        if watch.exceeded:  # between the end of the page and that of its kernel
+            found = {"error": f"{watch.exceeded} exceeded in the last code cell"}
+    except PageError as error:
+        notebook = error.notebook
+        found = {"error": error.what, "traceback": error.traceback or error.what}
+        if watch is not None and watch.exceeded:
+            where = f"in code cell {error.cell}" if error.cell else "before the first code cell"
+            found["error"] = f"{watch.exceeded} exceeded {where}"
+    except Exception as error:  # a full disk, say: the points after this one are still worth trying
+        found = {"error": f"{type(error).__name__}: {error}", "traceback": traceback.format_exc()}
+    finally:
+        _close_event_loop()
     if "error" in found:
         found["error"] = one_line(found["error"], width=1000)
     if notebook is not None and (job.notebooks == "all" or (job.notebooks == "failed" and "error" in found)):
         found["notebook"] = as_text(notebook)
-    return found | {"memory": watch.peak}
+    return found | {"memory": watch.peak if watch is not None else None}
 
 
 def _results(notebook: NotebookNode) -> dict[str, Any]:

@@ -98,13 +98,6 @@ class Sweep:
         return tables.array(self, [point_id(*hashes, parameters) for parameters in self.grid.parameters])
 
     @cached_property
-    def results(self) -> tuple[str, ...]:
-        """The columns of `table` that are named results, in the order in which they first appear."""
-        from attnlib.sweeps import tables
-
-        return tables.result_columns(self)
-
-    @cached_property
     def status(self) -> Status:
         """Counts over all points ever asked."""
         done = sum(row["status"] == "done" for row in self.rows.values())

@@ -5,39 +5,27 @@ The command alone writes to the folder. Workers get points and answer outcomes; 
 
 from __future__ import annotations
 
-import queue
 import signal
 import threading
-import time
-import traceback
-from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from attnlib.publishing.pages import UserError, find_root, one_line, resolve_page
-from attnlib.publishing.rerun import RunError
+from attnlib.publishing.pages import UserError, find_root, resolve_page
 from attnlib.sweeps.batched import batched_function, run_batched
-from attnlib.sweeps.cluster import LOST, check_request, connected, lacks, worker_threads
+from attnlib.sweeps.cluster import check_request, connected
+from attnlib.sweeps.dispatch import Course, Progress, drive
 from attnlib.sweeps.folder import SweepFolder, open_sweep
 from attnlib.sweeps.grid import Grid, make_grid, read_grid
-from attnlib.sweeps.identity import Job, OtherVersion, Outcome, Point, package_hash, page_hash, point_id, versions
-from attnlib.sweeps.point import records_results, run_point
+from attnlib.sweeps.identity import Job, Point, package_hash, page_hash, point_id
+from attnlib.sweeps.point import records_results
 
 if TYPE_CHECKING:
-    from distributed import Client, Future
-
     from attnlib.sweeps.folder import Sweep
 
 __all__ = ["Plan", "Progress", "plan", "sweep"]
-
-ATTEMPTS = 2  # a point that fails is tried once more, after all others
-PATIENCE = 600.0  # seconds without any worker after which a running sweep gives up
-_TICK = 0.5  # seconds between looks at the workers while nothing finishes
-_GATHER = 30.0  # seconds to wait for an outcome whose worker may be dying
 
 
 @dataclass(frozen=True)
@@ -51,26 +39,6 @@ class Plan:
     todo: tuple[Point, ...]
     done: tuple[Point, ...]
     failed: tuple[Point, ...]  # kept as they are: not to run
-
-
-@dataclass(frozen=True)
-class Progress:
-    """How far a sweep is. `total` = `skipped` + `done` + `failed` + `left`, the last with `running` and `retrying`."""
-
-    total: int
-    skipped: int = 0  # rows that were there when it began
-    done: int = 0
-    failed: int = 0
-    running: int = 0  # handed to workers
-    retrying: int = 0  # failed once, to be tried again
-    workers: int = 0
-    seconds: float = 0.0
-    message: str | None = None  # a line to show once
-
-    @property
-    def left(self) -> int:
-        """Points without a row."""
-        return self.total - self.skipped - self.done - self.failed
 
 
 def sweep(
@@ -114,19 +82,21 @@ def sweep(
     ready = _prepare(page, grid, output, fixed, batched, retry_failed, root, notebooks, time_limit, memory_limit)
     output = Path(output)
     with _reporter(progress) as report, _signals_raise():
-        course = _Course(ready, report)
+        course = Course(len(ready.points), len(ready.done) + len(ready.failed), report)
         if not ready.todo:
+            course.say()
             with SweepFolder.begin(output, ready.job, ready.grid, ready.points) as folder:
                 folder.publish()
         elif batched:
             with _begun(output, ready) as folder:
-                run_batched(ready.job, ready.todo, course.keeping(folder))
+                run_batched(ready.job, ready.todo, course.keeping(folder.write))
         else:
             with (
                 connected(cluster, workers, len(ready.todo), course.say) as client,
                 _begun(output, ready) as folder,
             ):
-                _drive(client, ready, "local" if cluster is None else "dask", course, course.keeping(folder))
+                engine = "local" if cluster is None else "dask"
+                drive(client, ready.job, ready.todo, engine, course, course.keeping(folder.write))
     return open_sweep(output)
 
 
@@ -210,37 +180,6 @@ def _part(row: Mapping[str, Any] | None, retry_failed: bool) -> str:
 # --- while it runs --------------------------------------------------------------------------------------------------
 
 
-class _Course:
-    """Counts what happens, and reports it."""
-
-    def __init__(self, ready: Plan, report: Callable[[Progress], None]) -> None:
-        self.total = len(ready.points)
-        self.skipped = len(ready.done) + len(ready.failed)
-        self.done = self.failed = self.running = self.retrying = self.workers = 0
-        self.start = time.monotonic()
-        self.report = report
-
-    def say(self, message: str | None = None) -> None:
-        """Report the state, with a line to show."""
-        counts = (self.total, self.skipped, self.done, self.failed, self.running, self.retrying, self.workers)
-        self.report(Progress(*counts, time.monotonic() - self.start, message))
-
-    def keeping(self, folder: SweepFolder) -> Callable[[Outcome, int], None]:
-        """A function that writes an outcome as a row, counts and reports it."""
-        self.start = time.monotonic()
-        self.say()
-
-        def keep(outcome: Outcome, attempts: int) -> None:
-            folder.write(outcome, attempts)
-            if outcome.status == "done":
-                self.done += 1
-            else:
-                self.failed += 1
-            self.say()
-
-        return keep
-
-
 @contextmanager
 def _begun(output: Path, ready: Plan) -> Iterator[SweepFolder]:
     """The folder, open for writing; its tables are made anew on every way out."""
@@ -252,110 +191,6 @@ def _begun(output: Path, ready: Plan) -> Iterator[SweepFolder]:
                 folder.publish()
             raise
         folder.publish()
-
-
-def _drive(
-    client: Client, ready: Plan, engine: Literal["local", "dask"], course: _Course, keep: Callable[[Outcome, int], None]
-) -> None:
-    """Hand out the points, one for every worker, and keep the outcomes as they come.
-
-    No more than that: a worker that dies casts suspicion on every point it holds, and failures go to the end of the
-    queue. Which worker runs what is Dask's.
-    """
-    waiting = deque((point, 1) for point in ready.todo)
-    running: dict[Future, tuple[Point, int, float]] = {}
-    finished: queue.SimpleQueue[Future] = queue.SimpleQueue()
-    watch = _Watch(client, course)
-
-    def hand_out() -> None:
-        workers = watch.look()
-        while waiting and len(running) < max(workers, 1):
-            point, attempt = waiting.popleft()
-            key = f"attnlib-{point.id}-{attempt}-{time.time_ns()}"  # its own: a cluster remembers the failed ones
-            future = client.submit(run_point, ready.job, point, engine, key=key, pure=False)
-            running[future] = (point, attempt, time.monotonic())
-            future.add_done_callback(finished.put)
-        course.running, course.retrying = min(len(running), workers), sum(attempt > 1 for _, attempt in waiting)
-
-    try:
-        while waiting or running:
-            hand_out()
-            try:
-                future = finished.get(timeout=_TICK)
-            except queue.Empty:
-                continue
-            point, attempt, begun = running.pop(future)
-            hand_out()  # the worker need not wait while its outcome is fetched and written
-            try:
-                outcome = _outcome(client, future, point, engine, begun)
-            except TimeoutError:
-                running[future] = (point, attempt, begun)
-                future.add_done_callback(finished.put)
-                continue
-            if outcome.status == "failed" and attempt < ATTEMPTS:
-                waiting.append((point, attempt + 1))
-                course.retrying += 1
-                course.say()
-            else:
-                keep(outcome, attempt)
-    finally:
-        with suppress(Exception):  # a cluster that is gone cannot be asked
-            client.cancel(list(running))
-
-
-def _outcome(client: Client, future: Future, point: Point, engine: Literal["local", "dask"], begun: float) -> Outcome:
-    """What became of a point. A worker that died under it several times is a failure of the point.
-
-    Raises `OtherVersion`, `UserError` for a worker that lacks the package, `RunError` when the cluster is lost, and
-    `TimeoutError` when the outcome was lost with its worker: Dask then runs the point again.
-    """
-    from distributed import KilledWorker
-
-    if future.status == "cancelled" or client.status != "running":
-        raise RunError(LOST)
-    if future.status != "error":
-        return future.result(timeout=_GATHER)
-    error = future.exception()
-    if isinstance(error, OtherVersion):
-        raise error
-    if isinstance(error, ImportError):
-        raise UserError(lacks("that joined late", error)) from error
-    if isinstance(error, KilledWorker):
-        why = f"the worker process died {error.allowed_failures + 1} times while it ran this point (out of memory?)"
-    else:
-        why = f"{type(error).__name__}: {one_line(error)}"
-    trace = "".join(traceback.format_exception(type(error), error, future.traceback()))
-    now = datetime.now(UTC).isoformat(timespec="seconds")
-    return Outcome(point, "failed", engine, time.monotonic() - begun, now, versions(), error=why, traceback=trace)
-
-
-class _Watch:
-    """Looks at the workers now and then: how many there are, whether any was lost."""
-
-    def __init__(self, client: Client, course: _Course) -> None:
-        self.client, self.course = client, course
-        self.known: set[str] = set()
-        self.looked = self.alone = -float("inf")
-
-    def look(self) -> int:
-        """The number of workers. Raises `RunError` when the scheduler is gone, or no worker came for long."""
-        now = time.monotonic()
-        if now - self.looked < _TICK:
-            return len(self.known)
-        self.looked = now
-        found = set(worker_threads(self.client))
-        if found:
-            self.alone = now
-        elif now - self.alone > PATIENCE:
-            raise RunError(f"no worker for {PATIENCE:.0f} s; all rows so far are safe: give the same command again")
-        self.course.workers = len(found)
-        if gone := len(self.known - found):
-            left = f"{len(found)} left" if found else f"none left, waiting up to {PATIENCE:.0f} s for others"
-            self.course.say(f"lost {gone} worker{'s' * (gone > 1)} ({left}): what ran there runs again")
-        elif found != self.known:
-            self.course.say()
-        self.known = found
-        return len(found)
 
 
 # --- small things ---------------------------------------------------------------------------------------------------
@@ -382,9 +217,12 @@ def _signals_raise() -> Iterator[None]:
     def leave(number: int, frame: object) -> None:
         raise SystemExit(128 + number)
 
-    before = {number: signal.signal(number, leave) for number in (signal.SIGTERM, signal.SIGHUP)}
+    # Others stay as they are: nohup ignores SIGHUP, and a program that calls `sweep` may have handlers of its own.
+    taken = [number for number in (signal.SIGTERM, signal.SIGHUP) if signal.getsignal(number) == signal.SIG_DFL]
+    for number in taken:
+        signal.signal(number, leave)
     try:
         yield
     finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+        for number in taken:
+            signal.signal(number, signal.SIG_DFL)

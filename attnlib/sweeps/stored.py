@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 __all__ = ["STORED", "TABLES", "Recipe", "remake", "stored_array", "stored_table"]
 
-TABLES = Path(__file__).parent / "tables"
+TABLES = Path(__file__).parent / "stored_sweeps"
 
 
 @dataclass(frozen=True)

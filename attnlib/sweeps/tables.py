@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from attnlib.sweeps.reading import Sweep
 
-__all__ = ["array", "column", "netcdf", "parquet", "result_columns", "table"]
+__all__ = ["array", "column", "netcdf", "parquet", "table"]
 
 RUN = ("id", "status", "attempts", "seconds", "memory", "engine", "finished", "error", "traceback")
 RUN_TYPES = {"attempts": "Int64", "memory": "Int64", "seconds": "float64"}  # the others are text
@@ -52,11 +52,6 @@ def table(sweep: Sweep) -> pd.DataFrame:
     for name in VERSIONS:
         columns[f"run_{name}"] = pd.array([row["versions"].get(name) for row in rows], dtype="str")
     return pd.DataFrame(columns)
-
-
-def result_columns(sweep: Sweep) -> tuple[str, ...]:
-    """The columns of the table that are named results."""
-    return tuple(_result_names(sweep, sweep.rows.values()).values())
 
 
 def _values(rows: Iterable[Mapping[str, Any] | None], name: str) -> list[Any]:

@@ -55,11 +55,12 @@ def prove(
     slowest = 0.0
     began = time.monotonic()
     process = _start(book)
-    for moment in moments:
+    kinds = [KINDS[k % len(KINDS)] for k in range(kills)]
+    rng.shuffle(kinds)
+    for moment, kind in zip(moments, kinds, strict=True):
         _wait(lambda moment=moment: _count(rows) >= moment, process)
         time.sleep(rng.uniform(0, 0.5))
         before = _contents(rows)
-        kind = rng.choice(KINDS)
         family = psutil.Process(process.pid).children(recursive=True)
         if kind == "worker":
             # A moment after an earlier kill there may be none.
@@ -73,9 +74,12 @@ def prove(
             _, alive = psutil.wait_procs(family, timeout=ENDING)
             assert not alive, f"these outlived their command by {ENDING} s: {alive}"
             slowest = max(slowest, time.monotonic() - start)
+            process.stderr.close()
         after = _contents(rows)
         assert {name: after[name] for name in before} == before, "a row was lost or changed by a kill"
-        tell(f"{time.monotonic() - began:6.1f} s  {_count(rows):4d} rows  killed: {kind}; all ended after {slowest:.1f} s at most")
+        tell(
+            f"{time.monotonic() - began:6.1f} s  {_count(rows):4d} rows  killed: {kind}; all ended after {slowest:.1f} s at most"
+        )
         killed.append(kind)
         if kind != "worker":
             process = _start(book)
@@ -108,7 +112,7 @@ def _start(book: CountingBook) -> subprocess.Popen:
     return subprocess.Popen(book.command("--workers", str(WORKERS)), cwd=book.root, env=book.environment, **options)
 
 
-def _wait(condition: Callable[[], object], process: subprocess.Popen, limit: float = 120.0) -> None:
+def _wait(condition: Callable[[], object], process: subprocess.Popen, limit: float = 1200.0) -> None:
     deadline = time.monotonic() + limit
     while not condition():
         if process.poll() is not None:

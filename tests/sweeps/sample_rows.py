@@ -6,6 +6,9 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import pytest
+
+from attnlib.publishing.pages import UserError
 from attnlib.sweeps.folder import SweepFolder
 from attnlib.sweeps.grid import Grid
 from attnlib.sweeps.identity import Job, Outcome, Point, point_id
@@ -71,6 +74,21 @@ def fill(path: Path, of: Grid, results: Answer, *, publish: bool = False) -> Non
                 folder.write(failed(point, found) if isinstance(found, str) else done(point, found), 1)
         if publish:
             folder.publish()
+
+
+def begin(path: Path, of: Grid, of_job: Job | None = None) -> None:
+    """Begin a sweep and end it at once."""
+    with SweepFolder.begin(path, of_job or job(), of, points_of(of, of_job)):
+        pass
+
+
+def refused(call: Callable, *arguments: Any) -> str:
+    """The message of the `UserError` that a call must raise; it is one line."""
+    with pytest.raises(UserError) as caught:
+        call(*arguments)
+    message = str(caught.value)
+    assert "\n" not in message
+    return message
 
 
 def tree(path: Path) -> dict[str, bytes | None]:

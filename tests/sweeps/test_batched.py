@@ -95,7 +95,9 @@ def test_a_declaration_changes_nothing_that_is_published_and_survives_jupyter(na
 def test_a_page_without_a_declaration_has_no_function(declaration, job) -> None:
     assert batched_function(source(declaration)) is None
     rows = Rows()
-    with pytest.raises(UserError, match="^page wing/01_tiny declares no batched function: sweep it without --batched$"):
+    with pytest.raises(
+        UserError, match=r"^page wing/01_tiny declares no batched function: sweep it without --batched$"
+    ):
         run_batched(Job("wing/01_tiny", source(declaration), "page", "as it was"), points(2), rows)
     assert rows == []
 
@@ -210,7 +212,8 @@ def test_a_failing_point_is_recorded_after_two_attempts_and_stops_no_other(decla
     failed = rows[3][0]
     assert failed.results is None
     assert failed.error == "ZeroDivisionError: no such number"
-    assert failed.traceback.startswith("Traceback") and "raise ZeroDivisionError" in failed.traceback
+    assert failed.traceback.startswith("Traceback")
+    assert "raise ZeroDivisionError" in failed.traceback
 
 
 def test_a_single_failing_point_is_tried_twice_too(declare, job) -> None:
@@ -244,7 +247,8 @@ def test_an_answer_that_is_no_list_of_results_is_one_clear_line(declare, job, an
     rows = Rows()
     with pytest.raises(UserError, match=message) as caught:
         run_batched(job, points(3), rows)
-    assert str(caught.value).startswith("the batched function of page wing/01_tiny") and "\n" not in str(caught.value)
+    assert str(caught.value).startswith("the batched function of page wing/01_tiny")
+    assert "\n" not in str(caught.value)
     assert rows == []
 
 
@@ -256,7 +260,7 @@ def test_what_writing_raises_is_no_fault_of_a_point(declare, job) -> None:
         calls.append(outcome.point.id)
         raise UserError("disk full")
 
-    with pytest.raises(UserError, match="^disk full$"):
+    with pytest.raises(UserError, match=r"^disk full$"):
         run_batched(job, points(3), full)
     assert calls == ["id0"]
 

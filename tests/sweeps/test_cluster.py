@@ -3,21 +3,20 @@
 import os
 import re
 import signal
-import socket
 import subprocess
 import sys
 import time
-from contextlib import contextmanager
 from pathlib import Path
 
-import psutil
 import pytest
 
 from attnlib.publishing.pages import UserError
 from attnlib.sweeps import cluster as clusters
 from attnlib.sweeps import open_sweep
+from attnlib.sweeps import slurm as slurms
 from attnlib.sweeps.cluster import check_request, connected
 from tests.sweeps.counting import CountingBook, copy_package
+from tests.sweeps.processes import Scheduler, ending, free_port, is_running, sweep, wait_for
 from tests.tiny_book import write
 
 POINTS = 5
@@ -37,64 +36,6 @@ def book(tmp_path: Path, package) -> CountingBook:
     made = CountingBook(tmp_path / "book", package)
     made.grid(POINTS, broken=BROKEN)
     return made
-
-
-def dask(*words: str, environment: dict[str, str], log: Path) -> subprocess.Popen:
-    """A `dask` command in the background."""
-    with log.open("ab") as file:
-        command = [str(Path(sys.executable).with_name("dask")), *words]
-        return subprocess.Popen(command, env=environment, cwd=log.parent, stdout=file, stderr=file)
-
-
-@contextmanager
-def ending(*processes: subprocess.Popen):
-    """Ends the processes, and all they started, on the way out."""
-    try:
-        yield
-    finally:
-        for process in processes:
-            if process.poll() is None:
-                family = [*psutil.Process(process.pid).children(recursive=True), psutil.Process(process.pid)]
-                for each in family:
-                    try:
-                        each.kill()
-                    except psutil.NoSuchProcess:
-                        pass
-            process.wait()
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
-
-
-def wait_for(condition, what: str, limit: float = 60.0) -> None:
-    deadline = time.monotonic() + limit
-    while not condition():
-        assert time.monotonic() < deadline, f"{what}: nothing after {limit} s"
-        time.sleep(0.05)
-
-
-def sweep(book: CountingBook, *options: str, output: str = "out") -> subprocess.CompletedProcess:
-    command = book.command(*options, output=output)
-    return subprocess.run(command, cwd=book.root, env=book.environment, capture_output=True, text=True, check=False)
-
-
-class Scheduler:
-    """`dask scheduler` as the book documents it, on a free port."""
-
-    def __init__(self, book: CountingBook, *options: str) -> None:
-        self.address = f"tcp://127.0.0.1:{(port := free_port())}"
-        self.log = book.root / "dask.log"
-        self.environment = book.environment
-        words = ["scheduler", "--host", "127.0.0.1", "--port", str(port), "--no-dashboard", *options]
-        self.process = dask(*words, environment=self.environment, log=self.log)
-
-    def worker(self, *options: str, **environment: str) -> subprocess.Popen:
-        """`dask worker` at this scheduler."""
-        words = ["worker", self.address, "--no-dashboard", *options]
-        return dask(*words, environment={**self.environment, **environment}, log=self.log)
 
 
 # --- the same sweep here and there
@@ -256,6 +197,8 @@ def test_slurm_runs_the_sweep_in_jobs_and_cancels_them(slurm) -> None:
     ended = sweep(slurm, "--cluster", "slurm", "--workers", "1")
     assert ended.returncode == 1, ended.stderr
     assert open_sweep(slurm.root / "out").status.done == POINTS - 1
+    assert "Traceback" not in ended.stderr
+    assert "results.parquet" in ended.stdout
     script = Path(f"{slurm.log}.sbatch").read_text()
     assert "#SBATCH -p short" in script
     assert "#SBATCH --cpus-per-task=2" in script
@@ -263,7 +206,7 @@ def test_slurm_runs_the_sweep_in_jobs_and_cancels_them(slurm) -> None:
     assert "--nworkers 2" in script
     assert len(slurm.parents()) == 2
     (job,) = Path(f"{slurm.log}.scancel").read_text().split()
-    assert not any(psutil.pid_exists(pid) for pid in slurm.parents() | {int(job)})
+    wait_for(lambda: not any(is_running(pid) for pid in slurm.parents() | {int(job)}), "end of the jobs", limit=10)
 
 
 def test_slurm_without_a_description_of_a_job_is_refused(slurm, tmp_path) -> None:
@@ -275,11 +218,20 @@ def test_slurm_without_a_description_of_a_job_is_refused(slurm, tmp_path) -> Non
     assert not (slurm.root / "out").exists()
 
 
+def test_a_job_that_slurm_refuses_is_one_line(slurm, tmp_path) -> None:
+    write(tmp_path / "bin" / "sbatch", "#!/bin/sh\necho 'sbatch: error: invalid partition: short' >&2\nexit 1\n")
+    ended = sweep(slurm, "--cluster", "slurm", "--workers", "2")
+    assert ended.returncode == 2
+    says = "sbatch refused the job (sbatch: error: invalid partition: short): correct jobqueue.yaml"
+    assert ended.stderr == f"attnlib: error: cluster slurm: {says}\n"
+    assert not (slurm.root / "out").exists()
+
+
 def test_slurm_without_its_commands_or_its_library_is_refused(monkeypatch) -> None:
     monkeypatch.setenv("PATH", "/nowhere")
     with pytest.raises(UserError, match="cluster slurm needs sbatch, which is not on this machine"):
         check_request("slurm", 2)
-    monkeypatch.setattr(clusters, "find_spec", lambda name: None)
+    monkeypatch.setattr(slurms, "find_spec", lambda name: None)
     with pytest.raises(UserError, match=r"needs dask-jobqueue: python -m pip install 'attnlib\[slurm\]'"):
         check_request("slurm", None)
 
@@ -288,15 +240,5 @@ def test_dask_jobqueue_does_not_take_the_signals() -> None:
     before = signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)
     for name in [name for name in sys.modules if name.startswith("dask_jobqueue")]:
         del sys.modules[name]
-    assert clusters._slurm_cluster().__name__ == "SLURMCluster"
+    assert [found.__name__ for found in slurms._slurm_classes()] == ["SLURMCluster", "SLURMJob"]
     assert (signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)) == before
-
-
-def test_sigint_is_the_commands_to_handle() -> None:
-    before = signal.getsignal(signal.SIGINT)
-    try:
-        clusters.dask_setup(None)
-        os.kill(os.getpid(), signal.SIGINT)  # would raise KeyboardInterrupt
-        assert signal.getsignal(signal.SIGINT) is not signal.SIG_IGN
-    finally:
-        signal.signal(signal.SIGINT, before)

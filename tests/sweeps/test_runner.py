@@ -10,11 +10,12 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from distributed import Client, KilledWorker, LocalCluster
+from distributed import CancelledError, Client, KilledWorker, LocalCluster
 
 from attnlib.publishing.pages import UserError
 from attnlib.publishing.rerun import RunError
-from attnlib.sweeps import open_sweep, plan, runner, sweep
+from attnlib.sweeps import dispatch, open_sweep, plan, runner, sweep
+from attnlib.sweeps.folder import SweepFolder
 from attnlib.sweeps.identity import Job, OtherVersion, Outcome, Point
 from tests.sweeps.counting import NAME, PAGE, CountingBook
 from tests.tiny_book import REPOSITORY, page_text, write
@@ -89,7 +90,7 @@ def page(monkeypatch):
     def put(**behaviour: object) -> Page:
         made = Page(**behaviour)
         _pages[id(made)] = made
-        monkeypatch.setattr(runner, "run_point", made)
+        monkeypatch.setattr(dispatch, "run_point", made)
         return made
 
     yield put
@@ -203,7 +204,7 @@ def test_a_worker_that_cannot_serve_stops_the_sweep_with_rows_and_tables_safe(bo
 def test_a_signal_leaves_rows_and_tables(book, page, number, kind) -> None:
     page()
 
-    def stop(state: runner.Progress) -> None:
+    def stop(state: dispatch.Progress) -> None:
         if state.done == 2:
             os.kill(os.getpid(), number)
 
@@ -219,15 +220,89 @@ def test_a_signal_leaves_rows_and_tables(book, page, number, kind) -> None:
     assert not found.running
 
 
+def test_signals_that_others_handle_are_left_to_them(book, page) -> None:
+    page()
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)  # as nohup does
+    try:
+        found = run(book, progress=lambda state: os.kill(os.getpid(), signal.SIGHUP))
+        assert found.status.done == 5
+        assert signal.getsignal(signal.SIGHUP) == signal.SIG_IGN
+    finally:
+        signal.signal(signal.SIGHUP, before)
+
+
+def test_a_row_that_cannot_be_written_stops_the_sweep(book, page, monkeypatch) -> None:
+    page()
+    write_row = SweepFolder.write
+    written: list[str] = []
+
+    def full(folder: SweepFolder, outcome: Outcome, attempts: int) -> None:
+        if len(written) == 2:
+            raise UserError("disk full")
+        written.append(outcome.point.id)
+        write_row(folder, outcome, attempts)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(SweepFolder, "write", full)
+        with pytest.raises(UserError, match="disk full"):
+            run(book)
+    assert sorted(open_sweep(book.root / "out").rows) == sorted(written)
+    kernel = page()
+    assert run(book).status.done == 5
+    assert len(kernel.calls) == 3
+
+
+class Answers:
+    """A future that answers `result` with one thing after another."""
+
+    def __init__(self, status: str, *answers: object) -> None:
+        self.status, self.answers = status, list(answers)
+
+    def add_done_callback(self, call) -> None:
+        call(self)
+
+    def result(self, timeout: float) -> object:
+        answer = self.answers.pop(0)
+        if isinstance(answer, BaseException):
+            raise answer
+        return answer
+
+
+def drive_one(monkeypatch, future: Answers, status: str = "running") -> list[tuple[Outcome, int]]:
+    """What `drive` keeps of a single point whose future is `future`."""
+    kept: list[tuple[Outcome, int]] = []
+    client = SimpleNamespace(status=status, submit=lambda *a, **k: future, cancel=lambda futures: None)
+    monkeypatch.setattr(dispatch, "worker_threads", lambda client: {"a": 1})
+    course = dispatch.Course(1, 0, lambda state: None)
+    dispatch.drive(client, None, [POINT], "dask", course, lambda *row: kept.append(row))
+    return kept
+
+
+POINT = Point("a" * 16, {"n": 3})
+NINE = Outcome(POINT, "done", "dask", 0.1, "2026-01-01T00:00:00+00:00", {}, results={"square": 9})
+
+
+def test_an_outcome_that_is_lost_with_its_worker_is_waited_for(monkeypatch) -> None:
+    future = Answers("finished", OSError("the worker is gone"), TimeoutError(), NINE)
+    assert drive_one(monkeypatch, future) == [(NINE, 1)]
+    assert future.answers == []
+
+
+@pytest.mark.parametrize(("error", "status"), [(CancelledError(), "running"), (OSError("closed"), "connecting")])
+def test_a_lost_scheduler_ends_the_sweep(monkeypatch, error, status) -> None:
+    with pytest.raises(RunError, match="the connection to the scheduler was lost; all rows so far are safe"):
+        drive_one(monkeypatch, Answers("cancelled", error), status)
+
+
 def test_without_workers_for_long_a_sweep_gives_up(monkeypatch) -> None:
-    clock = iter([0.0, 1.0, 500.0, 700.0])
+    clock = iter([0.0, 0.0, 1.0, 500.0, 700.0])
     there = iter([{"a": 1, "b": 1}, {"b": 1}, {}, {}])
-    said: list[runner.Progress] = []
-    monkeypatch.setattr(runner.time, "monotonic", lambda: next(clock))
-    monkeypatch.setattr(runner, "worker_threads", lambda client: next(there))
-    course = runner._Course.__new__(runner._Course)
+    said: list[dispatch.Progress] = []
+    monkeypatch.setattr(dispatch, "time", SimpleNamespace(monotonic=lambda: next(clock)))
+    monkeypatch.setattr(dispatch, "worker_threads", lambda client: next(there))
+    course = dispatch.Course.__new__(dispatch.Course)
     course.say = said.append
-    watch = runner._Watch(None, course)
+    watch = dispatch.Watch(None, course)
     course.say = lambda message=None: said.append(message)
     assert [watch.look(), watch.look(), watch.look()] == [2, 1, 0]
     assert said == [
@@ -245,7 +320,7 @@ def test_without_workers_for_long_a_sweep_gives_up(monkeypatch) -> None:
 def test_progress_accounts_for_every_point_at_any_time(book, page) -> None:
     page(n0="fail", n1="fail once")
     run(book, {"product": {"n": [2, 3]}})
-    states: list[runner.Progress] = []
+    states: list[dispatch.Progress] = []
     run(book, progress=states.append)
     assert all(s.total == s.skipped + s.done + s.failed + s.left == 5 for s in states)
     assert all(0 <= s.running <= s.workers for s in states)

@@ -5,6 +5,7 @@ import shlex
 from pathlib import Path
 from types import SimpleNamespace
 
+import matplotlib as mpl
 import numpy as np
 import pytest
 
@@ -14,6 +15,7 @@ from attnlib.publishing.parameters import check_parameters
 from attnlib.single_head.law import SignalNoiseLaw
 from attnlib.single_head.study import summarise
 from attnlib.sweeps import stored
+from attnlib.sweeps.figures import lines
 from attnlib.sweeps.grid import read_grid
 from attnlib.sweeps.stored import STORED, TABLES, stored_array, stored_table
 from tests.page_checks import MACHINE
@@ -131,6 +133,19 @@ def test_nothing_of_the_machine_is_stored(path) -> None:
         texts += sorted({str(value) for value in values if isinstance(value, str)})
     assert texts
     assert [text for text in texts if MACHINE.search(text)] == []
+
+
+def test_the_picture_of_the_array_shows_the_means_of_the_table() -> None:
+    mpl.use("Agg")
+    from matplotlib import pyplot
+
+    figure, ax = pyplot.subplots()
+    lines(stored_array("one_run_many_runs"), "log10_clean_error_mean", "signal_norm", ax=ax)
+    drawn = ax.containers[0].lines[0].get_xydata()
+    pyplot.close(figure)
+    by_norm = stored_table("one_run_many_runs").groupby("signal_norm")["log10_clean_error_mean"].mean()
+    np.testing.assert_allclose(drawn, np.column_stack([by_norm.index, by_norm]), rtol=1e-12)
+    assert (ax.get_xscale(), ax.get_xlabel()) == ("log", "norm of both signals, rho")
 
 
 def test_an_unknown_name_is_refused_with_those_that_there_are() -> None:

@@ -140,7 +140,6 @@ def test_table(tmp_path):
         }
     )
     assert_frame_equal(sweep.table, expected)
-    assert sweep.results == ("accuracy", "omega", "why", "trapped")
     assert_frame_equal(read_table(tables.parquet(sweep.table)), expected)
 
 
@@ -279,6 +278,7 @@ def test_lists_become_dimensions(tmp_path):
     assert found["omega"].sel(n=3).values.tolist()[1] == [1.0, 2.0, 3.0]
     assert repr(found["omega"].sel(n=3).values.tolist()[0]) == "[3.0, 0.5, nan]"
     assert np.isnan(found["omega"].sel(n=2)).all()
+    assert found["path"].dims == ("n", "path_0_")
     assert found["path"].shape == (3, 4)
     assert found["path_0"].values[[0, 2]].tolist() == [7.0, 7.0]  # a result, not the dimension of another
     assert found["kinds"].values.tolist() == [["a", ""], ["", ""], ["a", ""]]
@@ -286,6 +286,8 @@ def test_lists_become_dimensions(tmp_path):
     assert found["sometimes_a_list"].values.tolist() == ["[1.0]", "", "1.0"]
     assert found.attrs["left_out"] == "ragged, ragged_text, empty"
     assert sweep.table["ragged"].tolist() == [[1.0], None, [1.0] * 3]
+    with xr.open_dataset(io.BytesIO(tables.netcdf(found)), engine="h5netcdf") as again:
+        xr.testing.assert_identical(again.load(), found)
 
 
 ROUND_TRIPS = {

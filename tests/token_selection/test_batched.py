@@ -70,9 +70,9 @@ def test_points_of_one_size_are_one_training_and_share_their_draws(batched, monk
 
 def test_an_odd_number_of_samples_is_refused_as_by_the_page() -> None:
     point = POINTS[0] | {"n": 7, "label_noise": 0.5}
-    with pytest.raises(ValueError, match="an even n, .* got n = 7"):
+    with pytest.raises(ValueError, match=r"an even n, .* got n = 7"):
         recorded_by_page(PAGE, point | {"steps": 8, "d": 3})
-    with pytest.raises(ValueError, match="n must be even.*; got n = 7"):
+    with pytest.raises(ValueError, match=r"n must be even.*; got n = 7"):
         dynamics([POINTS[0], point])
 
 
