@@ -17,10 +17,11 @@ import re
 import resource
 import subprocess
 import sys
+import timeit
 from pathlib import Path
 
 import torch
-from torch.utils.benchmark import Timer
+from torch.utils.benchmark import Measurement, TaskSpec, Timer
 
 from attnlib.device import report, resolve
 from benchmarks import kernels, single_head, sweeps, token_selection
@@ -74,12 +75,12 @@ def _measure(wing: Wing, seconds: float, device: str) -> dict:
     rows = []
     for case in wing.cases:
         call = case.prepare()
-        timer = Timer("call()", globals={"call": call}, num_threads=1)
         if case.repeats is None:
             call()  # warm up
-            times = timer.blocked_autorange(min_run_time=seconds)
+            times = Timer("call()", globals={"call": call}, num_threads=1).blocked_autorange(min_run_time=seconds)
         else:
-            times = timer.timeit(case.repeats)
+            once = timeit.repeat(call, number=1, repeat=case.repeats)  # torch's Timer warms up whatever it is told
+            times = Measurement(1, once, TaskSpec("call()", ""))
         row = {
             "case": case.name, "what": case.what, "median_s": times.median, "iqr_s": times.iqr, "repeats": len(times.times),
             "limit_s": case.limit, "threads": case.threads, "work": case.work and dataclasses.asdict(case.work),

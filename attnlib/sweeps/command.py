@@ -64,7 +64,7 @@ def parser() -> argparse.ArgumentParser:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command; returns its exit code: 0, or 1 where a point failed or the cluster was lost."""
-    options = parser().parse_args(arguments)
+    options = parser().parse_intermixed_args(arguments)
     if options.status is not None:
         if options.page is not None:
             raise UserError(f"--status reads a folder and runs nothing: give it alone; got page {options.page!r} too")

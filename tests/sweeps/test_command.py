@@ -123,7 +123,7 @@ def test_the_watch_sees_a_good_request(book, started, capsys) -> None:
 
 def test_a_dry_run_counts_and_writes_nothing(book, started, capsys) -> None:
     before = snapshot(book)
-    assert main(["sweep", "tiny", "grid.yml", "-o", "out", "--dry-run"]) == 0
+    assert main(["sweep", "tiny", "-o", "out", "--dry-run", "grid.yml"]) == 0  # in any order
     out = capsys.readouterr().out
     assert "wing/01_tiny: 4 points (2 label_noise x 2 n)" in out
     assert "done already: 0, failed before: 0, to run: 4" in out
