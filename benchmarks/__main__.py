@@ -32,7 +32,9 @@ NAMES = ("single_head", "token_selection", "kernels", "sweeps")
 
 def _wings(device: str) -> dict[str, Wing]:
     on_gpu = {"kernels": kernels.wing(device)}
-    return on_gpu if device == "cuda" else {w.name: w for w in (single_head.WING, token_selection.WING, sweeps.WING)} | on_gpu
+    if device == "cuda":
+        return on_gpu
+    return {wing.name: wing for wing in (single_head.WING, token_selection.WING, sweeps.WING)} | on_gpu
 
 
 def _memory(wing: Wing, case: Case) -> float:

@@ -75,7 +75,11 @@ REQUESTS = [
     ("no output", ["tiny", "grid.yml"], ["-o FOLDER is missing"]),
     ("no such page", ["tinny", "grid.yml", "-o", "out"], ["no page 'tinny'; did you mean 'tiny'?"]),
     ("no such grid", ["tiny", "grod.yml", "-o", "out"], ["grod.yml", "cannot be read"]),
-    ("unknown parameter", ["tiny", "grid.yml", "-o", "out", "-p", "modus", "dense"], ["unknown parameter 'modus'; did you mean 'mode'?"]),
+    (
+        "unknown parameter",
+        ["tiny", "grid.yml", "-o", "out", "-p", "modus", "dense"],
+        ["unknown parameter 'modus'; did you mean 'mode'?"],
+    ),
     ("wrong type", ["tiny", "grid.yml", "-o", "out", "-p", "step_size", "big"], ["step_size must be a number > 0"]),
     ("fixed and varied", ["tiny", "grid.yml", "-o", "out", "-p", "n", "4"], ["n"]),
     ("no folder around it", ["tiny", "grid.yml", "-o", "far/away/out"], ["far/away"]),
@@ -105,7 +109,13 @@ def test_a_bad_request_is_one_line_and_starts_nothing(book, started, capsys, com
 
 def test_a_dry_run_too_refuses_and_writes_nothing(book, started, capsys) -> None:
     (book / "grid.yml").write_text("product: {n: [0]}\n")
-    refused(["tiny", "grid.yml", "-o", "out", "--dry-run"], ["parameter n must be an integer >= 1; got 0"], book, started, capsys)
+    refused(
+        ["tiny", "grid.yml", "-o", "out", "--dry-run"],
+        ["parameter n must be an integer >= 1; got 0"],
+        book,
+        started,
+        capsys,
+    )
 
 
 def test_a_page_without_named_results_is_refused(book, started, capsys) -> None:
@@ -143,7 +153,8 @@ def run(arguments: list[str], folder: Path) -> subprocess.CompletedProcess:
 FRAIL = page_text("", title="Frail").replace(
     "```{code-cell} ipython3\n\n```",
     "```{code-cell} ipython3\n:tags: [parameters]\n\nn: int = 1  # samples [>= 1]\nseed: int = 0  # seed [>= 0]\n```\n\n"
-    "```{code-cell} ipython3\nfrom attnlib.results import record\n\nassert n != 2, 'two is too few'\nrecord(half=n / 2, both=n + seed)\n```",
+    "```{code-cell} ipython3\nfrom attnlib.results import record\n\nassert n != 2, 'two is too few'\n"
+    "record(half=n / 2, both=n + seed)\n```",
 )
 
 
@@ -172,7 +183,9 @@ def test_from_a_grid_to_a_table_with_one_point_that_fails(book) -> None:
         assert dict(array.sizes) == {"n": 3, "seed": 2}
     kept = sorted((book / "out" / "notebooks").glob("*.ipynb"))
     assert len(kept) == 2  # those of the failed points
-    errors = [o for c in nbformat.read(kept[0], as_version=4).cells for o in c.get("outputs", []) if o.output_type == "error"]
+    errors = [
+        o for c in nbformat.read(kept[0], as_version=4).cells for o in c.get("outputs", []) if o.output_type == "error"
+    ]
     assert errors[0].ename == "AssertionError"
 
     status = run(["--status", "out"], book)

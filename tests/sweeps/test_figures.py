@@ -191,7 +191,9 @@ def test_cells_hold_means_and_end_halfway(array, axes) -> None:
     drawn = mesh(axes)
     corners = drawn.get_coordinates()
     half = 10**0.5  # half a step of a factor ten
-    assert corners[0, :, 0].tolist() == pytest.approx([3 / half, 3 * half, 30 * half, 300 * half, 3000 * half], rel=1e-12)
+    assert corners[0, :, 0].tolist() == pytest.approx(
+        [3 / half, 3 * half, 30 * half, 300 * half, 3000 * half], rel=1e-12
+    )
     assert corners[:, 0, 1].tolist() == pytest.approx([0.05, 0.15, 0.25, 0.35], rel=1e-12)
     np.testing.assert_allclose(drawn.get_array(), array["error"].values.mean(2).T, rtol=1e-12)
     assert (axes.get_xscale(), axes.get_yscale()) == ("log", "linear")
