@@ -27,11 +27,22 @@ PAGE = page_text(
 )
 
 
+# The same numbers without a kernel, for the copy of the package that the tests make.
+BATCHED = """
+def squares(points):
+    if any(point["n"] == point["broken"] for point in points):
+        raise ValueError("one is broken")
+    return [{"square": point["n"] ** 2, "digits": [0, 1, 2]} for point in points]
+"""
+
+
 class CountingBook:
     """A book with one page, the environment that runs it, and the record of its executions."""
 
-    def __init__(self, root: Path, package: Path) -> None:
-        write(root / "notebooks" / f"{NAME}.md", PAGE)
+    def __init__(self, root: Path, package: Path, batched: bool = False) -> None:
+        header = "---\n\n# A page"
+        declares = f"attnlib:\n  batched: attnlib.counting:squares\n{header}" if batched else header
+        write(root / "notebooks" / f"{NAME}.md", PAGE.replace(header, declares))
         write(root / "_toc.yml", f"format: jb-book\nroot: book/preface\nchapters:\n- file: notebooks/{NAME}\n")
         self.root, self.log = root, root / "executions.log"
         self.environment = {
@@ -65,4 +76,6 @@ class CountingBook:
 def copy_package(folder: Path) -> Path:
     """A copy of the package in `folder`: an edit of the original changes the hash of a sweep that runs."""
     leave = shutil.ignore_patterns("__pycache__", ".*")
-    return Path(shutil.copytree(REPOSITORY / "attnlib", folder / "attnlib", ignore=leave))
+    package = Path(shutil.copytree(REPOSITORY / "attnlib", folder / "attnlib", ignore=leave))
+    write(package / "counting.py", BATCHED)
+    return package

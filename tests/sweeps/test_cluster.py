@@ -33,7 +33,7 @@ def package(tmp_path_factory) -> Path:
 @pytest.fixture
 def book(tmp_path: Path, package) -> CountingBook:
     """A book whose page runs on clusters of the test."""
-    made = CountingBook(tmp_path / "book", package)
+    made = CountingBook(tmp_path / "book", package, batched=True)
     made.grid(POINTS, broken=BROKEN)
     return made
 
@@ -41,9 +41,11 @@ def book(tmp_path: Path, package) -> CountingBook:
 # --- the same sweep here and there
 
 
-def test_a_sweep_on_a_scheduler_and_two_workers_gives_the_local_table(book) -> None:
+def test_a_sweep_here_on_two_workers_of_a_scheduler_and_batched_gives_equal_tables(book) -> None:
     here = sweep(book, "--workers", "2", output="here")
     assert here.returncode == 1, here.stderr  # a point is broken
+    batched = sweep(book, "--batched", output="batched")
+    assert batched.returncode == 1, batched.stderr
     file = book.root / "scheduler.json"
     scheduler = Scheduler(book, "--scheduler-file", str(file))
     workers = scheduler.worker("--nworkers", "2", "--nthreads", "1")
@@ -63,7 +65,13 @@ def test_a_sweep_on_a_scheduler_and_two_workers_gives_the_local_table(book) -> N
     assert tables[0]["square"].dropna().tolist() == [n**2 for n in range(POINTS) if n != BROKEN]
     assert tables[1]["run_status"].tolist() == ["failed" if n == BROKEN else "done" for n in range(POINTS + 1)]
     assert [set(table["run_engine"]) for table in tables] == [{"local"}, {"dask"}]
-    # Every point once in each sweep, the broken one never to its end; the last only where it was asked for.
+    done = tables[0][tables[0]["run_status"] == "done"]
+    table = open_sweep(book.root / "batched").table.set_index("n")
+    assert table["run_status"].tolist() == tables[0]["run_status"].tolist()
+    # Attempts differ: a point that fails takes its batch with it, whose points are then tried alone.
+    differ = [*RECORD, "run_attempts"]
+    assert table[table["run_status"] == "done"].drop(columns=differ).equals(done.drop(columns=differ))
+    # Every point once in each sweep with kernels, the broken one never to its end; the last only where it was asked for.
     assert book.executions() == {n: 2 for n in range(POINTS) if n != BROKEN} | {POINTS: 1}
     assert book.executions("begin")[BROKEN] == 4
     # Notebooks: of the failed point as always, of the last because it was asked for.
