@@ -12,9 +12,10 @@ if TYPE_CHECKING:
     from attnlib.sweeps.folder import Sweep
     from attnlib.sweeps.runner import Plan, Progress
 
-__all__ = ["Bar", "plan_text", "printer", "setting", "summary"]
+__all__ = ["Bar", "pace", "plan_text", "setting", "summary"]
 
 _SHOWN = 5  # failures, and points of a plan, that are written out
+_LAST = 21  # rows that tell the pace: earlier ones may be of another night
 
 
 class Bar:
@@ -54,16 +55,12 @@ class Bar:
         return f"{there} of {self._last.total} points are safe; the same command runs the others"
 
 
-def printer() -> Bar:
-    """What `sweep(progress=True)` reports to."""
-    return Bar()
-
-
 def summary(sweep: Sweep) -> str:
     """What there is in a sweep's folder: counts, times, the spread of every named result, failures, files."""
     status, table = sweep.status, sweep.table
     counts = [f"{status.total} points", f"{status.done} done", f"{status.failed} failed", f"{status.missing} missing"]
-    lines = [f"{sweep.page}: {', '.join(counts)}" + ("; running" if sweep.running else "")]
+    running = f"; running{pace(table['run_finished'], status.missing)}" if sweep.running else ""
+    lines = [f"{sweep.page}: {', '.join(counts)}{running}"]
     done = table[table["run_status"] == "done"] if len(table) else table
     if len(done):
         given = {name for point in sweep.points for name in point.parameters}
@@ -77,6 +74,18 @@ def summary(sweep: Sweep) -> str:
         if len(failed) > _SHOWN:
             lines.append(f"  and {len(failed) - _SHOWN} more: column run_error of the table")
     return "\n".join(lines)
+
+
+def pace(finished: pd.Series, missing: int) -> str:
+    """Points a minute and the time for the missing ones, by the times at which the last rows were finished; or nothing."""
+    import pandas as pd
+    from tqdm import tqdm
+
+    last = pd.to_datetime(finished).sort_values().tail(_LAST)
+    if len(last) < 2 or last.iloc[0] == last.iloc[-1]:
+        return ""
+    each = (last.iloc[-1] - last.iloc[0]).total_seconds() / (len(last) - 1)
+    return f", {60 / each:.3g} points a minute, about {tqdm.format_interval(round(missing * each))} left"
 
 
 def setting(parameters: Mapping[str, Any], varying: Sequence[str]) -> str:
