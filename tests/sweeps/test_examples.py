@@ -1,0 +1,65 @@
+"""What README and chapter tell a reader to type: grids that the page takes, options and functions that there are."""
+
+import ast
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+import yaml
+
+from attnlib import sweeps
+from attnlib.publishing.pages import find_root, resolve_page
+from attnlib.sweeps import figures
+from attnlib.sweeps.command import parser
+from attnlib.sweeps.grid import make_grid
+
+ROOT = find_root(Path(__file__).parent)
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+CHAPTER = (ROOT / "book" / "reruns.md").read_text(encoding="utf-8")
+PAGE = resolve_page("two_steps", ROOT)
+
+
+def grids() -> dict[str, dict]:
+    """The same grid, as the README prints it, the chapter shows it, and the chapter's Python spells it."""
+    (printed,) = re.findall(r"printf '(.*)' > signal\.yml", README)
+    (shown,) = re.findall(r"```yaml\n# signal\.yml\n(.*?)```", CHAPTER, re.DOTALL)
+    (spelt,) = re.findall(r"^grid = (\{.*?^\})", CHAPTER, re.DOTALL | re.MULTILINE)
+    return {
+        "README": yaml.safe_load(printed.replace("\\n", "\n")),
+        "chapter": yaml.safe_load(shown),
+        "Python": ast.literal_eval(spelt),
+    }
+
+
+@pytest.mark.parametrize("where", ["README", "chapter", "Python"])
+def test_the_grid_is_one_that_the_page_takes(where) -> None:
+    grid = make_grid(grids()[where], PAGE)
+    assert [(axis.name, len(axis)) for axis in grid.axes] == [("signal_norm", 8), ("seed", 5)]
+    assert grid.fixed == {"n": 100, "d": 20_000, "draws": 5}
+    assert grid.parameters[0]["signal_norm"] == 5
+    assert grid.parameters[-1]["signal_norm"] == 30
+
+
+def commands() -> list[str]:
+    text = (README + CHAPTER).replace("\\\n", " ")
+    return re.findall(r"^ *\.venv/bin/python -m attnlib sweep (.*)$", text, re.MULTILINE)
+
+
+@pytest.mark.parametrize("command", commands())
+def test_a_command_has_options_that_there_are_and_a_page(command) -> None:
+    given = parser().parse_intermixed_args(shlex.split(command))
+    if given.status is None:
+        page = resolve_page(given.page, ROOT)
+        assert given.output is not None
+        assert given.grid.name == "signal.yml" or given.grid.name.startswith(Path(page.name).name)
+        assert given.grid.name == "signal.yml" or (ROOT / given.grid).is_file()
+
+
+def test_there_are_commands() -> None:
+    assert len(commands()) >= 6
+
+
+def test_functions_that_are_imported_exist() -> None:
+    for module, name in re.findall(r"from (attnlib\.sweeps(?:\.figures)?) import (\w+)", README + CHAPTER):
+        assert callable(getattr({"attnlib.sweeps": sweeps, "attnlib.sweeps.figures": figures}[module], name))
