@@ -11,8 +11,8 @@ import json
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import NoReturn
 
+from attnlib.parser import Parser
 from attnlib.publishing.pages import UserError, find_pages, find_root, resolve_page
 
 # What a command needs beyond the small core, by the name of the extra in pyproject.toml.
@@ -36,13 +36,6 @@ PASSED_ON = {
     "sweep": "execute a page at every point of a grid, and collect one table",
     "train": "make the stored full-size in-context trainings again",
 }
-
-
-class Parser(argparse.ArgumentParser):
-    """argparse whose errors are one line, like all others of this program."""
-
-    def error(self, message: str) -> NoReturn:
-        self.exit(2, f"attnlib: error: {message} (see {self.prog} --help)\n")
 
 
 def parser() -> argparse.ArgumentParser:

@@ -7,11 +7,12 @@ import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from attnlib.cli import Parser
+from attnlib.parser import Parser
 from attnlib.publishing.pages import UserError, find_root, resolve_page
 from attnlib.publishing.rerun import RunError, typed_assignments
 from attnlib.sweeps import open_sweep, plan, sweep
-from attnlib.sweeps.report import Bar, plan_text, summary
+from attnlib.sweeps.bar import Bar
+from attnlib.sweeps.report import plan_text, summary
 
 EXAMPLES = """\
 examples:

@@ -1,8 +1,7 @@
-"""What a sweep says to people: the bar while it runs, the summary at its end, the plan of a dry run."""
+"""What a sweep says to people: the summary at its end or of its folder, and the plan of a dry run."""
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -10,49 +9,12 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from attnlib.sweeps.folder import Sweep
-    from attnlib.sweeps.runner import Plan, Progress
+    from attnlib.sweeps.runner import Plan
 
-__all__ = ["Bar", "pace", "plan_text", "setting", "summary"]
+__all__ = ["pace", "plan_text", "setting", "summary"]
 
 _SHOWN = 5  # failures, and points of a plan, that are written out
 _LAST = 21  # rows that tell the pace: earlier ones may be of another night
-
-
-class Bar:
-    """A bar on stderr, fed with `Progress`: done of all, failures, what runs, rate and time left; messages above it."""
-
-    def __init__(self) -> None:
-        self._bar: Any = None
-        self._last: Progress | None = None
-
-    def __enter__(self) -> Bar:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        if self._bar is not None:
-            self._bar.close()
-
-    def __call__(self, progress: Progress) -> None:
-        """Show the state after a change."""
-        from tqdm import tqdm
-
-        if self._bar is None:
-            # What was there before is not counted as fast work of this call.
-            self._bar = tqdm(total=progress.total, initial=progress.skipped, unit="point", file=sys.stderr)
-        self._last = progress
-        if progress.message:
-            self._bar.write(progress.message, file=sys.stderr)
-        self._bar.update(progress.skipped + progress.done + progress.failed - self._bar.n)
-        told = {"failed": progress.failed, "again": progress.retrying, "running": progress.running}
-        self._bar.set_postfix({name: count for name, count in told.items() if count or name == "failed"}, refresh=False)
-
-    @property
-    def left(self) -> str:
-        """How far it came, for the line that ends an interrupted sweep."""
-        if self._last is None:
-            return "nothing was run"
-        there = self._last.total - self._last.left
-        return f"{there} of {self._last.total} points are safe; the same command runs the others"
 
 
 def summary(sweep: Sweep) -> str:

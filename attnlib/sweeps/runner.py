@@ -199,7 +199,7 @@ def _begun(output: Path, ready: Plan) -> Iterator[SweepFolder]:
 @contextmanager
 def _reporter(progress: Callable[[Progress], None] | bool) -> Iterator[Callable[[Progress], None]]:
     if progress is True:
-        from attnlib.sweeps.report import Bar
+        from attnlib.sweeps.bar import Bar
 
         with Bar() as bar:
             yield bar

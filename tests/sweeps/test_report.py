@@ -3,9 +3,10 @@
 import pandas as pd
 import pytest
 
+from attnlib.sweeps.bar import Bar
 from attnlib.sweeps.dispatch import Progress
 from attnlib.sweeps.folder import SweepFolder, open_sweep
-from attnlib.sweeps.report import Bar, pace, setting, summary
+from attnlib.sweeps.report import pace, setting, summary
 from tests.sweeps.sample_rows import done, failed, fill, grid, job, points_of
 
 
