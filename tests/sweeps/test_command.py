@@ -11,9 +11,15 @@ import pandas as pd
 import papermill
 import pytest
 import xarray as xr
+import yaml
 
 from attnlib.cli import main
-from attnlib.sweeps import open_sweep
+from attnlib.publishing.pages import UserError, resolve_page
+from attnlib.sweeps import command, open_sweep
+from attnlib.sweeps.folder import SweepFolder
+from attnlib.sweeps.grid import make_grid
+from attnlib.sweeps.identity import Job, Point, package_hash, page_hash, point_id
+from tests.sweeps.sample_rows import done, failed
 from tests.tiny_book import page_text
 from tests.tiny_page import PAGE, make_book
 
@@ -140,6 +146,42 @@ def test_a_dry_run_counts_and_writes_nothing(book, started, capsys) -> None:
     assert "label_noise=0.1, n=3" in out
     assert started == []
     assert snapshot(book) == before
+
+
+def test_every_option_reaches_the_sweep(book, monkeypatch, capsys) -> None:
+    asked: dict = {}
+
+    def told(**options):
+        asked.update(options)
+        raise UserError("enough")
+
+    monkeypatch.setattr(command, "sweep", told)
+    line = "tiny grid.yml -o out -p mode dense -p step_size 1e-1 --workers 3 --cluster slurm --batched --notebooks all"
+    assert main(["sweep", *line.split(), "--time-limit", "2m", "--memory-limit", "1.5GB", "--retry-failed"]) == 2
+    assert asked.pop("progress").left == "nothing was run"
+    assert asked.pop("root") == book
+    assert asked == {
+        "page": "tiny", "grid": Path("grid.yml"), "output": Path("out"), "fixed": {"mode": "dense", "step_size": 0.1},
+        "workers": 3, "cluster": "slurm", "batched": True, "notebooks": "all", "time_limit": 120.0,
+        "memory_limit": 1_500_000_000, "retry_failed": True,
+    }  # fmt: skip
+    assert capsys.readouterr().err == "attnlib: error: enough\n"
+
+
+def test_a_dry_run_knows_what_is_there(book, started, capsys) -> None:
+    """Three of four points have rows, one of them a failure."""
+    page = resolve_page("tiny", book)
+    job = Job(page.name, PAGE, page_hash(PAGE), package_hash())
+    grid = make_grid(yaml.safe_load(GRID), page)
+    points = [Point(point_id(job.page_hash, job.package_hash, given), given) for given in grid.parameters]
+    with SweepFolder.begin(book / "out", job, grid, points) as folder:
+        for point in points[:2]:
+            folder.write(done(point, {"samples": 1}), 1)
+        folder.write(failed(points[2]), 2)
+    assert main(["sweep", "tiny", "grid.yml", "-o", "out", "--dry-run"]) == 0
+    assert "done already: 2, failed before: 1, to run: 1\n  label_noise=0.4, n=5\n" in capsys.readouterr().out
+    assert main(["sweep", "tiny", "grid.yml", "-o", "out", "--dry-run", "--retry-failed"]) == 0
+    assert "done already: 2, failed before: 0, to run: 2\n" in capsys.readouterr().out
 
 
 def run(arguments: list[str], folder: Path) -> subprocess.CompletedProcess:

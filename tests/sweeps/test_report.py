@@ -18,12 +18,12 @@ def test_a_summary_counts_spreads_and_names_failures(tmp_path) -> None:
             {"square": parameters["n"] ** 2, "word": parameters["mode"], "none": None} if parameters["n"] < 9 else None
         )
 
-    fill(tmp_path / "out", grid({"n": [3, 5, 7, 9]}, {"label_noise": [0.1, 0.3]}), answer)
+    fill(tmp_path / "out", grid({"n": [3, 4, 5, 7, 9]}, {"label_noise": [0.1, 0.3]}), answer)
     lines = summary(open_sweep(tmp_path / "out")).splitlines()
-    assert lines[0] == "wing/01_tiny: 8 points, 4 done, 2 failed, 2 missing"
+    assert lines[0] == "wing/01_tiny: 10 points, 6 done, 2 failed, 2 missing"
     assert lines[1] == "per point: median 1.5 s, longest 1.5 s; memory at most 1 MB"
     (square,) = (line.split() for line in lines if line.startswith("square"))
-    assert square == ["square", "17", "9", "25", "4"]  # of 9, 9, 25, 25
+    assert square == ["square", "16.667", "9", "25", "6"]  # of 9, 16 and 25, twice each
     assert not any(line.startswith(("word", "none")) for line in lines)
     assert "  n=7, label_noise=0.1: ValueError: seven (tries: 1)" in lines
     assert "  n=7, label_noise=0.3: ValueError: seven (tries: 1)" in lines
