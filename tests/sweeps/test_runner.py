@@ -139,7 +139,8 @@ def test_a_failing_point_is_tried_twice_after_the_others_and_stops_nobody(book, 
     kernel = page(n0="fail", n1="fail once")
     found = run(book)
     assert sorted(kernel.calls) == [0, 0, 1, 1, 2, 3, 4]
-    assert set(kernel.calls[-2:]) == {0, 1}
+    again = [len(kernel.calls) - 1 - kernel.calls[::-1].index(n) for n in (0, 1)]
+    assert min(again) >= 4  # of five first calls, one may still be under way on the other worker
     table = found.table.set_index("n")
     assert table["run_status"].tolist() == ["failed", "done", "done", "done", "done"]
     assert table["run_attempts"].tolist() == [2, 2, 1, 1, 1]
