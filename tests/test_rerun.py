@@ -13,6 +13,7 @@ import papermill
 import pytest
 
 from attnlib.cli import main
+from tests.refusals import refused, snapshot
 from tests.tiny_page import PAGE, make_book
 
 SLOW = "import pathlib, time\n\npathlib.Path('started').touch()\ntime.sleep(60)"
@@ -36,10 +37,6 @@ def started(monkeypatch) -> list:
 
     monkeypatch.setattr(papermill, "execute_notebook", refuse)
     return calls
-
-
-def snapshot(folder: Path) -> dict[str, bytes]:
-    return {str(p.relative_to(folder)): p.read_bytes() for p in folder.rglob("*") if p.is_file()}
 
 
 # --- bad requests
@@ -136,25 +133,6 @@ def test_an_unwritable_folder_is_refused_before_the_page_runs(book, started, cap
     # A read-only folder stops nobody who runs the tests as root, so the system's answer is replaced.
     monkeypatch.setattr(os, "access", lambda path, mode: False)
     refused(["rerun", "tiny", "-o", "out.ipynb"], ["output folder . is not writable"], book, started, capsys)
-
-
-def refused(command, parts, book: Path, started: list, capsys) -> None:
-    """`command` exits with 2 and one line that has all `parts`; nothing ran and no file changed."""
-    before = snapshot(book)
-    try:
-        code = main(command)
-    except SystemExit as error:  # argparse leaves this way
-        code = error.code
-    out, err = capsys.readouterr()
-    assert code == 2
-    assert out == ""
-    assert err.startswith("attnlib: error: ")
-    assert err.count("\n") == 1
-    assert err.endswith("\n")
-    for part in parts:
-        assert part in err
-    assert started == []
-    assert snapshot(book) == before
 
 
 def test_the_watch_on_papermill_sees_a_good_request(book, started, capsys) -> None:

@@ -24,7 +24,7 @@ from typing import Any
 
 from attnlib.publishing.pages import UserError, one_line
 from attnlib.results import plain
-from attnlib.sweeps.identity import Job, OtherVersion, Outcome, Point, package_hash, versions
+from attnlib.sweeps.identity import Job, Outcome, Point, require_version, versions
 
 __all__ = ["Batched", "batched_function", "run_batched"]
 
@@ -145,10 +145,10 @@ def _now() -> str:
 
 def _results(job: Job, function: Batched, points: Sequence[Point]) -> list[dict[str, Any]]:
     """The named results of `points` as `record` would leave them. Raises `UserError` for what is no such list."""
-    _require_version(job)
+    require_version(job)
     # Copies: a function that changed a point's parameters would change what its row says.
     found = function([dict(point.parameters) for point in points])
-    _require_version(job)
+    require_version(job)
     if not isinstance(found, list) or len(found) != len(points) or not all(isinstance(x, dict) and x for x in found):
         got = f"a list of {len(found)}" if isinstance(found, list) else type(found).__name__
         raise UserError(
@@ -160,11 +160,3 @@ def _results(job: Job, function: Batched, points: Sequence[Point]) -> list[dict[
         return [{name: plain(name, value) for name, value in named.items()} for named in found]
     except ValueError as error:
         raise UserError(f"the batched function of page {job.page}: {one_line(error)}") from None
-
-
-def _require_version(job: Job) -> None:
-    if package_hash() != job.package_hash:
-        raise OtherVersion(
-            "attnlib was edited while the sweep ran, or is not the one that the sweep began with: give the command again, "
-            "with a new folder"
-        )

@@ -18,7 +18,17 @@ from typing import Any, Literal
 
 from attnlib.publishing.pages import UserError
 
-__all__ = ["Job", "OtherVersion", "Outcome", "Point", "package_hash", "page_hash", "point_id", "versions"]
+__all__ = [
+    "Job",
+    "OtherVersion",
+    "Outcome",
+    "Point",
+    "package_hash",
+    "page_hash",
+    "point_id",
+    "require_version",
+    "versions",
+]
 
 VERSIONS = ("attnlib", "numpy", "torch", "papermill")
 
@@ -89,6 +99,16 @@ def _tree_hash(package: Path, stamp: tuple) -> str:
     from attnlib.publishing.execution import tree_hash
 
     return tree_hash(package)
+
+
+def require_version(job: Job, package: Path | None = None) -> None:
+    """Raise `OtherVersion` when the package here is not the one of the job."""
+    here = package_hash(package)
+    if here != job.package_hash:
+        raise OtherVersion(
+            f"the attnlib of this worker is not that of the sweep ({here[:12]}, not {job.package_hash[:12]}): "
+            "install the same version everywhere, do not edit it while a sweep runs, and start the sweep again"
+        )
 
 
 def point_id(page_hash: str, package_hash: str, parameters: Mapping[str, Any]) -> str:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from attnlib.publishing.one_page import PageError, as_text, package_folder, read_source, run_in_folder
 from attnlib.publishing.pages import one_line
 from attnlib.results import read_results
-from attnlib.sweeps.identity import Job, OtherVersion, Outcome, Point, package_hash, versions
+from attnlib.sweeps.identity import Job, Outcome, Point, require_version, versions
 from attnlib.sweeps.limits import Watch
 
 if TYPE_CHECKING:
@@ -38,23 +38,14 @@ def run_point(job: Job, point: Point, engine: Literal["local", "dask"], package:
     """
     package = package or package_folder()
     with _one_at_a_time:
-        _check_version(job, package)
+        require_version(job, package)
         start = time.monotonic()
         outcome = _attempt(job, point, package)
         seconds = time.monotonic() - start
-        _check_version(job, package)
+        require_version(job, package)
     finished = datetime.now(UTC).isoformat(timespec="seconds")
     status = "failed" if outcome.get("error") else "done"
     return Outcome(point, status, engine, seconds, finished, versions(), **outcome)
-
-
-def _check_version(job: Job, package: Path) -> None:
-    here = package_hash(package)
-    if here != job.package_hash:
-        raise OtherVersion(
-            f"the attnlib of this worker is not that of the sweep ({here[:12]}, not {job.package_hash[:12]}): "
-            "install the same version everywhere, do not edit it while a sweep runs, and start the sweep again"
-        )
 
 
 def _attempt(job: Job, point: Point, package: Path) -> dict[str, Any]:

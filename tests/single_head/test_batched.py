@@ -3,7 +3,6 @@
 import random
 
 import pytest
-import torch
 
 from attnlib.single_head.batched import two_steps
 from attnlib.single_head.law import SignalNoiseLaw
@@ -26,13 +25,7 @@ POINTS = [
 ]
 
 
-@pytest.fixture(scope="module", autouse=True)
-def one_thread():
-    """Sums are added in the order of a page's kernel, which has one thread."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 @pytest.fixture(scope="module")

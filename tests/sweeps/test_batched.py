@@ -13,7 +13,7 @@ import torch
 
 from attnlib.publishing.execution import read_source
 from attnlib.publishing.pages import UserError, find_pages
-from attnlib.sweeps import batched
+from attnlib.sweeps import batched, identity
 from attnlib.sweeps.batched import batched_function, run_batched
 from attnlib.sweeps.identity import Job, OtherVersion, Outcome, Point, versions
 from tests.sweeps.page_cells import ROOT
@@ -47,7 +47,7 @@ def declare(monkeypatch) -> Callable:
 
 @pytest.fixture
 def job(monkeypatch) -> Job:
-    monkeypatch.setattr(batched, "package_hash", lambda: "as it was")
+    monkeypatch.setattr(identity, "package_hash", lambda package: "as it was")
     return Job("wing/01_tiny", TINY, "page", "as it was")
 
 
@@ -267,12 +267,12 @@ def test_what_writing_raises_is_no_fault_of_a_point(declare, job) -> None:
 
 def test_another_package_is_refused_before_and_an_edit_during_the_chunk_after(declare, job, monkeypatch) -> None:
     def edit(given):
-        monkeypatch.setattr(batched, "package_hash", lambda: "edited")
+        monkeypatch.setattr(identity, "package_hash", lambda package: "edited")
         return double(given)
 
     declare(edit)
     rows = Rows()
-    with pytest.raises(OtherVersion, match="attnlib was edited"):
+    with pytest.raises(OtherVersion, match="do not edit it while a sweep runs"):
         run_batched(job, points(3), rows)
     assert rows == []
     declare(lambda given: pytest.fail("nothing may be computed with another package"))

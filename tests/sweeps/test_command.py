@@ -19,6 +19,7 @@ from attnlib.sweeps import command, open_sweep
 from attnlib.sweeps.folder import SweepFolder
 from attnlib.sweeps.grid import make_grid
 from attnlib.sweeps.identity import Job, Point, package_hash, page_hash, point_id
+from tests.refusals import refused, snapshot
 from tests.sweeps.sample_rows import done, failed
 from tests.tiny_book import page_text
 from tests.tiny_page import PAGE, make_book
@@ -50,29 +51,6 @@ def started(monkeypatch) -> list:
     monkeypatch.setattr(papermill, "execute_notebook", refuse)
     monkeypatch.setattr(distributed, "LocalCluster", refuse)
     return calls
-
-
-def snapshot(folder: Path) -> dict[str, bytes]:
-    return {str(p.relative_to(folder)): p.read_bytes() if p.is_file() else b"" for p in folder.rglob("*")}
-
-
-def refused(command: list[str], parts: list[str], book: Path, started: list, capsys) -> str:
-    """`command` exits with 2 and one line that has all `parts`; nothing was started and nothing written."""
-    before = snapshot(book)
-    try:
-        code = main(["sweep", *command])
-    except SystemExit as error:  # argparse leaves this way
-        code = error.code
-    out, err = capsys.readouterr()
-    assert code == 2
-    assert out == ""
-    assert err.startswith("attnlib: error: ")
-    assert err.count("\n") == 1
-    for part in parts:
-        assert part in err
-    assert started == []
-    assert snapshot(book) == before
-    return err
 
 
 REQUESTS = [
@@ -110,13 +88,13 @@ REQUESTS = [
 
 @pytest.mark.parametrize(("command", "parts"), [case[1:] for case in REQUESTS], ids=[case[0] for case in REQUESTS])
 def test_a_bad_request_is_one_line_and_starts_nothing(book, started, capsys, command, parts) -> None:
-    refused(command, parts, book, started, capsys)
+    refused(["sweep", *command], parts, book, started, capsys)
 
 
 def test_a_dry_run_too_refuses_and_writes_nothing(book, started, capsys) -> None:
     (book / "grid.yml").write_text("product: {n: [0]}\n")
     refused(
-        ["tiny", "grid.yml", "-o", "out", "--dry-run"],
+        ["sweep", "tiny", "grid.yml", "-o", "out", "--dry-run"],
         ["parameter n must be an integer >= 1; got 0"],
         book,
         started,
@@ -127,7 +105,9 @@ def test_a_dry_run_too_refuses_and_writes_nothing(book, started, capsys) -> None
 def test_a_page_without_named_results_is_refused(book, started, capsys) -> None:
     silent = PAGE.replace("record(flipped=n * label_noise, samples=n)\n", "").replace("import record", "import read")
     (book / "notebooks" / "wing" / "02_silent.md").write_text(silent)
-    refused(["silent", "grid.yml", "-o", "out"], ["wing/02_silent records no named results"], book, started, capsys)
+    refused(
+        ["sweep", "silent", "grid.yml", "-o", "out"], ["wing/02_silent records no named results"], book, started, capsys
+    )
 
 
 def test_the_watch_sees_a_good_request(book, started, capsys) -> None:

@@ -9,10 +9,12 @@ import pytest
 import yaml
 
 from attnlib import sweeps
-from attnlib.publishing.pages import find_root, resolve_page
+from attnlib.publishing.pages import find_pages, find_root, resolve_page
 from attnlib.sweeps import figures
+from attnlib.sweeps.batched import batched_function
 from attnlib.sweeps.command import parser
 from attnlib.sweeps.grid import make_grid
+from attnlib.sweeps.stored import stored_table
 
 ROOT = find_root(Path(__file__).parent)
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -63,3 +65,16 @@ def test_there_are_commands() -> None:
 def test_functions_that_are_imported_exist() -> None:
     for module, name in re.findall(r"from (attnlib\.sweeps(?:\.figures)?) import (\w+)", README + CHAPTER):
         assert callable(getattr({"attnlib.sweeps": sweeps, "attnlib.sweeps.figures": figures}[module], name))
+
+
+def test_the_pages_that_are_named_declare_a_batched_function_and_no_others() -> None:
+    (sentence,) = re.findall(r"^Three pages do: (.*?)\. Limits", CHAPTER, re.DOTALL | re.MULTILINE)
+    named = re.findall(r"notebooks/(\w+/\w+)\.ipynb", sentence)
+    declaring = [page.name for page in find_pages(ROOT) if batched_function(page.source.read_text(encoding="utf-8"))]
+    assert sorted(named) == sorted(declaring)
+    assert len(named) == 3
+
+
+def test_the_memory_of_a_page_is_what_the_chapter_says() -> None:
+    (told,) = re.findall(r"about (\d+) MB for a page of Part I", CHAPTER)
+    assert stored_table("one_run_many_runs")["run_memory"].max() == pytest.approx(float(told) * 1e6, rel=0.1)

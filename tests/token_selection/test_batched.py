@@ -1,7 +1,6 @@
 """The batched dynamics page gives what the page's own cells give, number by number, whatever the company."""
 
 import pytest
-import torch
 
 from attnlib.token_selection import batched as module
 from attnlib.token_selection.batched import dynamics
@@ -23,13 +22,7 @@ POINTS = [
 ]
 
 
-@pytest.fixture(scope="module", autouse=True)
-def one_thread():
-    """Sums are added in the order of a page's kernel, which has one thread."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 @pytest.fixture(scope="module")
