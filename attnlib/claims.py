@@ -56,6 +56,7 @@ class Source(StrEnum):
     CODE = "authors' code"
     DERIVED = "derived"
     MEASURED = "measured"
+    CONJECTURE = "conjecture"
 
 
 @dataclass(frozen=True)

@@ -33,6 +33,7 @@ def rotate(sample: Sample, matrix: torch.Tensor) -> Sample:
         tokens=sample.tokens @ matrix.mT,
         signals=sample.signals @ matrix.mT,
         start_directions=sample.start_directions @ matrix.mT,
+        coordinates="reduced" if matrix.shape[0] < matrix.shape[1] else sample.coordinates,
     )
 
 

@@ -3,6 +3,7 @@ r"""Gradient descent on a single head: any number of steps, R runs at once.
 $$ v_{t+1} = v_t - \beta \nabla_v L(v_t, p_t), \qquad p_{t+1} = p_t - \beta \nabla_p L(v_t, p_t), $$
 
 both from the same point, from zero or from a Gaussian start. Source: arXiv 2410.07746 (simultaneous steps, v_0 = p_0 = 0).
+`trainer.train_heads` is the same for more heads, other attention maps and other update rules.
 """
 
 from __future__ import annotations
@@ -14,51 +15,10 @@ import torch
 
 from attnlib import checks
 from attnlib.single_head.law import Sample
-from attnlib.single_head.model import forward, gradients, loss
+from attnlib.single_head.trainer import train_heads
+from attnlib.single_head.trajectory import Trajectory
 
 __all__ = ["TrainingPlan", "Trajectory", "gaussian_start", "gradient_descent"]
-
-
-@dataclass(frozen=True)
-class Trajectory:
-    """What training did at the recorded steps S (axis 0). `v[-1]`, `p[-1]` belong to the last step."""
-
-    steps: tuple[int, ...]
-    v: torch.Tensor  # (S, R, m)
-    p: torch.Tensor  # (S, R, m)
-    loss: torch.Tensor  # (S, R)
-    margins: torch.Tensor  # (S, R, n), y_i f_i with the observed labels
-    attention_on_signal: torch.Tensor  # (S, R, n)
-    noisy: torch.Tensor  # (R, n) bool
-
-    def at(self, step: int) -> int:
-        """Row of a recorded step. Raises ValueError when it was not recorded."""
-        if step not in self.steps:
-            raise ValueError(f"step must be one of the recorded steps; got {step!r}: pass record=[..., {step!r}]")
-        return self.steps.index(step)
-
-    @property
-    def train_accuracy(self) -> torch.Tensor:
-        """(S, R): share of samples with a positive margin (a zero margin is an error)."""
-        return (self.margins > 0).to(self.loss.dtype).mean(-1)
-
-    @property
-    def interpolates(self) -> torch.Tensor:
-        """(S, R) bool: every observed label is fitted."""
-        return (self.margins > 0).all(-1)
-
-    @property
-    def attention_clean(self) -> torch.Tensor:
-        """(S, R): mean attention on the signal over samples with their true label (nan without any)."""
-        return self._mean_where(~self.noisy)
-
-    @property
-    def attention_noisy(self) -> torch.Tensor:
-        """(S, R): mean attention on the signal over samples with a flipped label (nan without any)."""
-        return self._mean_where(self.noisy)
-
-    def _mean_where(self, mask: torch.Tensor) -> torch.Tensor:
-        return (self.attention_on_signal * mask).sum(-1) / mask.sum(-1)
 
 
 def gaussian_start(sample: Sample, std: float) -> tuple[torch.Tensor, torch.Tensor]:
@@ -131,16 +91,7 @@ def gradient_descent(
     (torch.Size([3, 3, 200]), [1.0, 1.0, 1.0])
     """
     plan = TrainingPlan.checked(sample, step_size, steps, attention_step_size, start, record)
-    tokens, labels = sample.tokens, sample.labels
-    v, p = plan.start
-    kept, rows = set(plan.recorded), []
-    for step in range(steps + 1):
-        if step < steps:
-            grad_v, grad_p, out = gradients(tokens, labels, v, p)
-        else:
-            out = forward(tokens, v, p)
-        if step in kept:
-            rows.append((v, p, loss(out.output, labels), labels * out.output, sample.at_signal(out.attention)))
-        if step < steps:
-            v, p = v - plan.step_size * grad_v, p - plan.attention_step_size * grad_p
-    return Trajectory(plan.recorded, *(torch.stack(part) for part in zip(*rows, strict=True)), sample.noisy)
+    return train_heads(
+        sample, plan.step_size, plan.steps, attention_step_size=plan.attention_step_size,
+        start=tuple(vector.unsqueeze(1) for vector in plan.start), record=plan.recorded, engine="vectors",
+    ).single()  # fmt: skip

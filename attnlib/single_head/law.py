@@ -45,6 +45,7 @@ class Sample:
     true_labels: torch.Tensor  # (R, n)
     labels: torch.Tensor  # (R, n), observed
     start_directions: torch.Tensor  # (R, r, m), standard Gaussian vectors of R^d in these coordinates
+    coordinates: str = "reduced"  # or "dense": the axes are those of R^d, which rules that look at single entries need
 
     @property
     def runs(self) -> int:
@@ -186,6 +187,7 @@ class SignalNoiseLaw:
             true_labels=torch.as_tensor(true_labels, **as_float),
             labels=torch.as_tensor(np.where(flips, -true_labels, true_labels), **as_float),
             start_directions=torch.as_tensor(start, **as_float),
+            coordinates=coordinates,
         )
 
     def _labels(self, seed: int, run: int) -> tuple[np.ndarray, np.ndarray]:

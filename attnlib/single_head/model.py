@@ -1,10 +1,12 @@
-r"""The single softmax head and its logistic loss, with exact gradients.
+r"""Attention heads with one output and the logistic loss, with exact gradients: one softmax head, or H heads with any map.
 
-$$ f(X; v, p) = v^\top X^\top \mathrm{softmax}(Xp) = \sum_t s_t\, v\cdot x_t, \qquad
+$$ f(X) = \kappa \sum_{h=1}^H \sum_t w_t(Xp_h)\, v_h\cdot x_t, \qquad
    L = \frac1n \sum_i \log\!\left(1 + e^{-y_i f_i}\right). $$
 
-Model and loss: arXiv 2410.07746 (the mean over n is its public code's convention). Gradients: derived in the theory chapter.
-Shapes: tokens (R, n, T, m), v and p (R, m), labels (R, n).
+With $H = 1$, $\kappa = 1$ and $w = \mathrm{softmax}$ this is the model of arXiv 2410.07746 (the mean over n is its public code's
+convention); heads, maps and the output scale $\kappa$ are this book's. Gradients: derived in the theory chapters.
+Shapes: tokens (R, n, T, m), labels (R, n); one head: v and p (R, m); H heads: p (R, H, m) and v (R, H, m), or (R, 1, m) when the
+heads share it.
 """
 
 from __future__ import annotations
@@ -15,30 +17,47 @@ import torch
 from torch.nn.functional import softplus
 
 from attnlib import checks
-from attnlib.attention import attention_weights
+from attnlib.single_head.maps import SOFTMAX, AttentionMap
 
-__all__ = ["Forward", "forward", "gradients", "loss"]
+__all__ = ["Forward", "forward", "gradients", "loss", "output_gradients", "pulls"]
 
 
 @dataclass(frozen=True)
 class Forward:
-    """What the head computes: attention (R, n, T), token values v . x_t (R, n, T), output f (R, n)."""
+    """What the heads compute: logits, weights and token values v . x_t (R, n, T), or (R, H, n, T); output f (R, n).
 
+    Values of a shared v are (R, 1, n, T).
+    """
+
+    logits: torch.Tensor
     attention: torch.Tensor
     values: torch.Tensor
     output: torch.Tensor
 
 
-def forward(tokens: torch.Tensor, v: torch.Tensor, p: torch.Tensor) -> Forward:
-    """Run the head. Raises ValueError when shapes, dtypes or devices do not fit."""
+def forward(
+    tokens: torch.Tensor, v: torch.Tensor, p: torch.Tensor, *, attention_map: AttentionMap = SOFTMAX, output_scale: float = 1.0
+) -> Forward:  # fmt: skip
+    """Run the heads. Raises ValueError when shapes, dtypes or devices do not fit."""
     checks.tensor("tokens", tokens, ("R", "n", "T", "m"))
     runs, n, T, m = tokens.shape
-    checks.tensor("v", v, (runs, m), like=tokens)
-    checks.tensor("p", p, (runs, m), like=tokens)
-    # Both scores in one pass over the tokens, which are what memory bandwidth is spent on.
-    both = torch.matmul(tokens.flatten(1, 2), torch.stack([p, v], dim=-1)).unflatten(1, (n, T))
-    attention, values = attention_weights(both[..., 0]), both[..., 1]
-    return Forward(attention, values, (attention * values).sum(-1))
+    heads = p.shape[1:-1] if isinstance(p, torch.Tensor) else ()
+    checks.tensor("p", p, (runs, *heads, m), like=tokens)
+    shared = bool(heads) and isinstance(v, torch.Tensor) and v.shape[1:-1] == (1,)
+    checks.tensor("v", v, (runs, *((1,) if shared else heads), m), like=tokens)
+    attention_map.check_tokens(T)
+    # All scores in one pass over the tokens, which are what memory bandwidth is spent on.
+    columns = torch.cat([p.view(runs, -1, m), v.view(runs, -1, m)], dim=1).mT.contiguous()
+    scores = torch.matmul(tokens.flatten(1, 2), columns).unflatten(1, (n, T)).movedim(-1, 1)  # (R, H + Hv, n, T)
+    count = heads[0] if heads else 1
+    logits, values = scores[:, :count], scores[:, count:]
+    if not heads:
+        logits, values = logits[:, 0], values[:, 0]
+    attention = attention_map.weights(logits)
+    output = (attention * values).sum(-1)
+    if heads:
+        output = output.sum(1)
+    return Forward(logits, attention, values, output if output_scale == 1 else output_scale * output)
 
 
 def loss(output: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
@@ -46,20 +65,48 @@ def loss(output: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
     return softplus(-labels * output).mean(-1)
 
 
-def gradients(tokens: torch.Tensor, labels: torch.Tensor, v: torch.Tensor, p: torch.Tensor):
-    r"""Exact gradients of the mean loss.
+def pulls(output: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+    r"""Derivative of the mean loss by the outputs, $-\frac1n y_i\,\sigma(-y_if_i)$: (R, n)."""
+    return -labels * torch.sigmoid(-labels * output) / labels.shape[-1]
 
-    With $g_i = 1/(1+e^{y_i f_i})$:
+
+def output_gradients(
+    pull: torch.Tensor, out: Forward, attention_map: AttentionMap = SOFTMAX, output_scale: float = 1.0
+) -> tuple[torch.Tensor, torch.Tensor]:
+    r"""Weights of the tokens in both gradients, with the shapes of `out.values` and `out.attention`.
+
+    $\partial L/\partial v_h = \sum_{i,t} a_{iht} x_{it}$ with $a = \kappa\,\ell'_i\, w$, and $\partial L/\partial p_h = \sum_{i,t}
+    b_{iht} x_{it}$ with $b = \kappa\,\ell'_i\, J^\top (v\cdot x)$; `pull` is $\ell'$ (R, n).
+    """
+    if output_scale != 1:
+        pull = output_scale * pull
+    pull = (pull if out.attention.ndim == 3 else pull.unsqueeze(1)).unsqueeze(-1)
+    for_v = pull * out.attention
+    if for_v.ndim == 4 and out.values.shape[1] != for_v.shape[1]:
+        for_v = for_v.sum(1, keepdim=True)
+    values = out.values.expand_as(out.attention)
+    return for_v, pull * attention_map.pullback(out.logits, out.attention, values)
+
+
+def gradients(
+    tokens: torch.Tensor, labels: torch.Tensor, v: torch.Tensor, p: torch.Tensor, *, attention_map: AttentionMap = SOFTMAX,
+    output_scale: float = 1.0, weights: torch.Tensor | None = None,
+):  # fmt: skip
+    r"""Exact gradients of the mean loss. For one softmax head, with $g_i = 1/(1+e^{y_i f_i})$:
+
     $\nabla_v L = -\frac1n \sum_i g_i y_i \sum_t s_{it} x_{it}$ and
     $\nabla_p L = -\frac1n \sum_i g_i y_i \sum_t s_{it} (v\cdot x_{it} - f_i)\, x_{it}$.
 
-    Returns (gradient in v (R, m), gradient in p (R, m), the `Forward` they were computed from).
+    weights: (R, n), how much each sample counts in the mean (n/B in a mini-batch, 0 outside); all 1 when left out.
+    Returns (gradient in v, gradient in p, the `Forward` they were computed from); gradients have the shapes of v and p.
     """
-    out = forward(tokens, v, p)
+    out = forward(tokens, v, p, attention_map=attention_map, output_scale=output_scale)
     checks.tensor("labels", labels, tuple(tokens.shape[:2]), like=tokens)
-    pull = -labels * torch.sigmoid(-labels * out.output) / labels.shape[-1]  # dL/df, (R, n)
-    weight_v = pull.unsqueeze(-1) * out.attention
-    weight_p = weight_v * (out.values - out.output.unsqueeze(-1))
-    both = torch.stack([weight_v, weight_p], dim=1).flatten(2)  # (R, 2, nT)
-    grad = torch.matmul(both, tokens.flatten(1, 2))
-    return grad[:, 0], grad[:, 1], out
+    pull = pulls(out.output, labels)
+    if weights is not None:
+        pull = weights * pull
+    parts = [part.flatten(2) if p.ndim == 3 else part.flatten(1).unsqueeze(1)
+             for part in output_gradients(pull, out, attention_map, output_scale)]  # fmt: skip
+    grad = torch.matmul(torch.cat(parts, dim=1), tokens.flatten(1, 2))
+    count = parts[0].shape[1]
+    return grad[:, :count].view_as(v), grad[:, count:].view_as(p), out

@@ -1,0 +1,1 @@
+"""Part IV: what the three papers leave open, derived and measured on the single head and its relatives."""
