@@ -47,7 +47,7 @@ Tensor = torch.Tensor
 class AttentionMap:
     """A map of logits (..., T) to weights (..., T). `setting` is its number, where it has one (temperature, width)."""
 
-    name: str
+    kind: str  # which formula; `name` adds its setting
     weights: Callable[[Tensor], Tensor]
     pullback: Callable[[Tensor, Tensor, Tensor], Tensor]  # (logits, weights, upstream) -> J^T upstream, all (..., T)
     slope: Callable[[int], float]  # T -> c in J(0) = c (I - 11'/T), or c I for maps that are not normalised
@@ -55,6 +55,12 @@ class AttentionMap:
     differentiable_at_zero: bool = True
     setting: float = 1.0
     window: int | None = None  # tokens per window; None: all of them compete
+
+    @property
+    def name(self) -> str:
+        """The kind with its setting, for tables."""
+        setting = f" at temperature {self.setting:g}" if self.kind == "softmax" and self.setting != 1 else ""
+        return self.kind + setting + ("" if self.window is None else f" in windows of {self.window}")
 
     def __str__(self) -> str:
         return self.name
@@ -75,9 +81,8 @@ def softmax(temperature: float = 1.0) -> AttentionMap:
     def pullback(logits: Tensor, weights: Tensor, upstream: Tensor) -> Tensor:
         return scale * weights * (upstream - (weights * upstream).sum(-1, keepdim=True))
 
-    name = "softmax" if scale == 1 else f"softmax at temperature {temperature:g}"
     weights = attention_weights if scale == 1 else lambda z: attention_weights(z * scale)
-    return AttentionMap(name, weights, pullback, lambda T: scale / T, setting=temperature)
+    return AttentionMap("softmax", weights, pullback, lambda T: scale / T, setting=temperature)
 
 
 def _entmax_pullback(power: float) -> Callable[[Tensor, Tensor, Tensor], Tensor]:
@@ -177,7 +182,7 @@ def windows(inner: AttentionMap, width: int) -> AttentionMap:
         return part * inner.pullback(*blocks).flatten(-2)
 
     chosen = AttentionMap(
-        f"{inner.name} in windows of {width}", weights, pullback, lambda T: share(T) * inner.slope(width),
+        inner.kind, weights, pullback, lambda T: share(T) * inner.slope(width),
         normalised=inner.normalised, differentiable_at_zero=inner.differentiable_at_zero, setting=inner.setting,
         window=width,
     )  # fmt: skip
