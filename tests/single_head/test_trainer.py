@@ -1,0 +1,205 @@
+"""The general trainer: gradients by autograd and finite differences, dense against reduced coordinates, bad input."""
+
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+from attnlib.single_head import maps, rules
+from attnlib.single_head.coordinates import reduce
+from attnlib.single_head.descent import gradient_descent
+from attnlib.single_head.law import Sample, SignalNoiseLaw
+from attnlib.single_head.maps import AttentionMap
+from attnlib.single_head.model import forward, gradients, loss
+from attnlib.single_head.rules import Rule
+from attnlib.single_head.trainer import train_heads
+
+LAW = SignalNoiseLaw(n=7, d=40, signal_norm=3.0, label_noise=0.3)
+MAPS = [
+    maps.SOFTMAX, maps.softmax(0.5), maps.SPARSEMAX, maps.ENTMAX15, maps.HARDMAX, maps.LINEARISED, maps.SIGMOID,
+    maps.HALF_PLUS, maps.LINEAR, maps.relu(0.5),
+]  # fmt: skip
+RULES = [
+    rules.GRADIENT_DESCENT, rules.heavy_ball(), rules.nesterov(0.5), rules.NORMALISED, rules.BLOCK_NORMALISED,
+    rules.stochastic(3),
+]  # fmt: skip
+
+
+def normal(*shape: int, seed: int = 0, size: float = 0.3) -> torch.Tensor:
+    return size * torch.as_tensor(np.random.default_rng(seed).standard_normal(shape))
+
+
+def start_for(sample: Sample, heads: int, shared: bool = False) -> tuple[torch.Tensor, torch.Tensor]:
+    m = sample.tokens.shape[-1]
+    return normal(sample.runs, 1 if shared else heads, m, seed=1), normal(sample.runs, heads, m, seed=2)
+
+
+@pytest.mark.parametrize("chosen", [*MAPS, maps.windows(maps.SOFTMAX, 2), maps.windows(maps.SIGMOID, 1)], ids=str)
+@pytest.mark.parametrize("shared", [False, True])
+def test_gradients_equal_autograd_and_finite_differences(chosen: AttentionMap, shared: bool) -> None:
+    law = SignalNoiseLaw(n=5, d=9, signal_norm=2.0, label_noise=0.3, tokens=4)
+    sample, scale = law.draw(3, 2), 0.7
+    v, p = start_for(sample, 3, shared)
+
+    def total(v: torch.Tensor, p: torch.Tensor) -> torch.Tensor:
+        """The loss written out head by head, summed over runs."""
+        output = 0
+        for h in range(3):
+            scores = torch.einsum("rntm,rm->rnt", sample.tokens, p[:, h])
+            values = torch.einsum("rntm,rm->rnt", sample.tokens, v[:, 0 if shared else h])
+            output = output + scale * (chosen.weights(scores) * values).sum(-1)
+        return torch.log1p(torch.exp(-sample.labels * output)).mean(-1).sum()
+
+    *found, out = gradients(sample.tokens, sample.labels, v, p, attention_map=chosen, output_scale=scale)
+    assert [g.shape for g in found] == [v.shape, p.shape]
+    assert loss(out.output, sample.labels).sum().item() == pytest.approx(total(v, p).item(), rel=1e-13)
+    if (
+        chosen is not maps.HARDMAX
+    ):  # whose weights autograd cannot follow; its derivative is 0, and so are the differences
+        a, b = v.clone().requires_grad_(), p.clone().requires_grad_()
+        total(a, b).backward()
+        assert (found[0] - a.grad).abs().max() < 1e-10
+        assert (found[1] - b.grad).abs().max() < 1e-10
+    for which, gradient in enumerate(found):
+        direction, step = normal(*gradient.shape, seed=5, size=1.0), 1e-6
+        ends = [[v, p], [v, p]]
+        for sign, end in zip((1, -1), ends, strict=True):
+            end[which] = end[which] + sign * step * direction
+        slope = (total(*ends[0]) - total(*ends[1])) / (2 * step)
+        assert slope.item() == pytest.approx((gradient * direction).sum().item(), abs=1e-8)
+
+
+@pytest.mark.parametrize("rule", RULES, ids=str)
+@pytest.mark.parametrize("shared", [False, True])
+def test_dense_training_equals_reduced_training(rule: Rule, shared: bool) -> None:
+    """The same draw in R^d and in the span of its own vectors: every invariant rule makes the same margins."""
+    law = SignalNoiseLaw(n=6, d=40, signal_norm=3.0, label_noise=0.3)
+    dense = law.draw(4, coordinates="dense", start_vectors=4)
+    small = reduce(dense)
+    assert small.tokens.shape[-1] == 2 + 6 + 4
+    assert (dense.coordinates, small.coordinates) == ("dense", "reduced")
+    paths = []
+    for sample in (dense, small):
+        x = 0.1 * sample.start_directions
+        start = x[:, :1] if shared else x[:, :2], x[:, 2:]
+        paths.append(train_heads(
+            sample, 0.4, 15, heads=2, attention_step_size=0.3, attention_map=maps.softmax(0.8), rule=rule, start=start,
+            shared_values=shared, output_scale=0.6, engine="vectors" if sample is dense else "gram",
+        ))  # fmt: skip
+    for name in ("margins", "attention_on_signal", "loss"):
+        assert (getattr(paths[0], name) - getattr(paths[1], name)).abs().max() < 1e-10
+    assert (paths[0].v.norm(dim=-1) - paths[1].v.norm(dim=-1)).abs().max() < 1e-10
+    assert (paths[0].margins[-1] - paths[0].margins[0]).abs().max() > 0.3
+
+
+@pytest.mark.parametrize("chosen", MAPS, ids=str)
+@pytest.mark.parametrize("rule", RULES, ids=str)
+def test_both_engines_make_the_same_steps(chosen: AttentionMap, rule: Rule) -> None:
+    sample = SignalNoiseLaw(n=9, d=70, signal_norm=4.0, label_noise=0.2).draw(0, 3)
+    sizes = torch.tensor([0.1, 0.05, 0.02], dtype=torch.float64)
+    for shared in (False, True):
+        kwargs = {
+            "heads": 4, "attention_step_size": 0.03, "attention_map": chosen, "rule": rule, "shared_values": shared,
+            "start": start_for(sample, 4, shared), "output_scale": 0.7, "schedule": lambda step: 1 / (1 + step),
+        }  # fmt: skip
+        one, two = (train_heads(sample, sizes, 12, engine=engine, **kwargs) for engine in ("gram", "vectors"))
+        for name in ("v", "p", "margins", "attention_on_signal", "loss"):
+            a, b = getattr(one, name), getattr(two, name)
+            assert a.shape == b.shape
+            assert (a - b).abs().max() < 1e-11
+        assert one.attention_clean.shape == (13, 3, 4)
+        mask = ~sample.noisy[1]
+        assert torch.allclose(two.attention_clean[5, 1, 2], two.attention_on_signal[5, 1, 2, mask].mean(), atol=1e-14)
+
+
+def test_more_than_two_signals() -> None:
+    """Both engines read any number of signals: three here, of three classes of token, two labels."""
+    sample = SignalNoiseLaw(n=8, d=50, signal_norm=3.0).draw(0, 2)
+    third = normal(2, 1, sample.tokens.shape[-1], seed=9, size=1.0)
+    signals, classes = torch.cat([sample.signals, third], 1), torch.arange(8).expand(2, 8) % 3
+    tokens = sample.tokens.clone()
+    tokens[:, :, 0] = signals.gather(1, classes.unsqueeze(-1).expand(-1, -1, signals.shape[-1]))
+    more = replace(sample, signals=signals, signal_class=classes, tokens=tokens)
+    one, two = (train_heads(more, 0.2, 6, heads=2, start=start_for(more, 2), engine=e) for e in ("gram", "vectors"))
+    assert (one.margins - two.margins).abs().max() < 1e-12
+    assert (one.v - two.v).abs().max() < 1e-12
+
+
+def test_one_softmax_head_is_gradient_descent() -> None:
+    sample = LAW.draw(2, 3)
+    one, several = gradient_descent(sample, 0.3, 5), train_heads(sample, 0.3, 5)
+    single = several.single()
+    assert several.p.shape == (6, 3, 1, sample.tokens.shape[-1])
+    for name in ("v", "p", "margins", "attention_on_signal", "attention_noisy", "loss"):
+        assert torch.allclose(getattr(one, name), getattr(single, name), atol=1e-13, equal_nan=True)
+
+
+def test_step_sizes_by_run_schedule_freezing_and_record() -> None:
+    sample = LAW.draw(2, 3)
+    sizes = torch.tensor([0.1, 0.3, 0.5], dtype=torch.float64)
+    for engine in ("gram", "vectors"):
+        together = train_heads(sample, sizes, 6, attention_step_size=2 * sizes, record=[2], engine=engine)
+        assert together.steps == (2, 6)
+        for run, size in enumerate(sizes.tolist()):
+            alone = train_heads(sample.run(run), size, 6, attention_step_size=2 * size, engine=engine)
+            assert torch.allclose(together.v[:, run], alone.v[[2, 6], 0], atol=1e-13)
+        frozen = train_heads(sample, 0.3, 4, attention_step_size=0, engine=engine)
+        assert (frozen.p == 0).all()
+        assert frozen.v[-1].norm() > 0.1
+        stopped = train_heads(sample, 0.3, 4, schedule=lambda step: float(step < 2), engine=engine)
+        assert torch.equal(stopped.v[2], stopped.v[4])
+        assert torch.allclose(stopped.v[2], train_heads(sample, 0.3, 2, engine=engine).v[-1], atol=1e-15)
+
+
+def test_output_scale_is_the_scale_of_the_output() -> None:
+    sample = LAW.draw(5, 2)
+    v, p = start_for(sample, 2)
+    plain = forward(sample.tokens, v, p)
+    assert torch.allclose(forward(sample.tokens, v, p, output_scale=0.25).output, 0.25 * plain.output, atol=1e-15)
+    heads = [forward(sample.tokens, v[:, h], p[:, h]).output for h in range(2)]
+    assert torch.allclose(plain.output, heads[0] + heads[1], atol=1e-14)
+
+
+def test_single_needs_one_head() -> None:
+    with pytest.raises(ValueError, match=r"heads must be 1 .* got 2"):
+        train_heads(LAW.draw(0), 0.1, 1, heads=2).single()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"heads": 0}, "heads must be"),
+        ({"step_size": 0.0}, "step_size must be"),
+        (
+            {"step_size": torch.tensor([0.1, -0.1], dtype=torch.float64)},
+            "step_size must be finite and > 0 in every run",
+        ),
+        ({"step_size": torch.tensor([0.1], dtype=torch.float64)}, "step_size"),
+        ({"attention_step_size": -1.0}, "attention_step_size must be .* or 0 to freeze it"),
+        ({"steps": -1}, "steps must be"),
+        ({"output_scale": 0.0}, "output_scale must be"),
+        ({"record": [4]}, r"record must hold steps in 0 \.\.\. 3; got 4"),
+        ({"attention_map": "softmax"}, "attention_map and rule must come from"),
+        ({"rule": "Adam"}, "attention_map and rule must come from"),
+        ({"attention_map": maps.relu()}, "no derivative at 0, where training starts"),
+        ({"attention_map": maps.windows(maps.SOFTMAX, 3)}, "width 3 must divide .* T = 2"),
+        ({"attention_map": maps.windows(maps.SOFTMAX, 2), "engine": "gram"}, 'engine must be "vectors"'),
+        ({"engine": "fast"}, "engine must be one of"),
+        ({"schedule": lambda step: -1.0}, "schedule must return factors >= 0; got -1.0 at step 0"),
+        ({"schedule": lambda step: math.nan}, "schedule must be"),
+        ({"start": (torch.zeros(2, 2, 9, dtype=torch.float64),) * 2, "heads": 2, "shared_values": True}, r"start\[0\]"),
+        ({"start": (torch.zeros(2, 1, 9, dtype=torch.float64),) * 2, "heads": 2, "shared_values": True}, r"start\[1\]"),
+    ],
+)
+def test_bad_arguments_are_refused(arguments: dict, message: str) -> None:
+    call = {"step_size": 0.1, "steps": 3} | arguments
+    with pytest.raises(ValueError, match=message):
+        train_heads(LAW.draw(0, 2), call.pop("step_size"), call.pop("steps"), **call)
+
+
+def test_relu_trains_where_its_derivative_exists_or_is_not_needed() -> None:
+    sample = LAW.draw(0, 2)
+    assert train_heads(sample, 0.1, 2, attention_map=maps.relu(), start=start_for(sample, 1)).steps == (0, 1, 2)
+    assert (train_heads(sample, 0.1, 2, attention_map=maps.relu(), attention_step_size=0).v == 0).all()
