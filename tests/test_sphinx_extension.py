@@ -11,7 +11,7 @@ import pytest
 from attnlib import claims
 from attnlib.publishing import book
 from attnlib.publishing.execution import KERNELSPEC, LANGUAGE_INFO
-from attnlib.publishing.sphinx_extension import CLAIMS_TYPE, anchor, counts_sentence, problems
+from attnlib.publishing.sphinx_extension import CLAIMS_TYPE, SOURCES, anchor, counts_sentence, problems
 from tests.tiny_book import make_book, page_text, write
 
 METADATA = {"kernelspec": KERNELSPEC, "language_info": LANGUAGE_INFO}
@@ -195,3 +195,22 @@ def test_the_sentence_counts_every_claim_once() -> None:
 
 def test_the_type_of_checks_is_that_of_the_pages() -> None:
     assert CLAIMS_TYPE == claims.CLAIMS_TYPE
+    assert set(SOURCES) == {str(source) for source in claims.Source}
+
+
+def test_sources_are_shown_apart(tmp_path: Path) -> None:
+    prose = {
+        "preface": "# Preface\n\n{ledger-counts}`in_context derived`; {ledger-counts}`all conjecture`.\n",
+        "ledger": "# Ledger\n\n```{ledger}\n:wing: in_context\n:apart:\n```\n",
+    }
+    root = make_book(tmp_path, {"in_context/01_b": page_text("show()")}, prose)
+    sources = {"B1": "measured", "B2": "conjecture", "B3": "derived", "B4": "measured"}
+    store(root, "in_context/01_b", [record(k, source=v, wing="in_context") for k, v in sources.items()])
+    assert book.main(["--stored", "--root", str(root)]) == 0
+    ledger = (root / "_build" / "html" / "book" / "ledger.html").read_text()
+    titles = re.findall(r'class="ledger-wing rubric"[^>]*>([^<]*)<', ledger)
+    assert titles == ["In context: derived", "In context: measured", "In context: conjectures"]
+    assert list(rows_of(ledger)) == ["claim-b3", "claim-b1", "claim-b4", "claim-b2"]
+    assert '<span class="source source-conjecture">conjecture</span>' in rows_of(ledger)["claim-b2"]
+    preface = str(Text((root / "_build" / "html" / "book" / "preface.html").read_text()))
+    assert preface.count("1 claim: 1 holds") == 2

@@ -2,9 +2,11 @@
 
     ```{ledger}                     a table of the claims of every wing; writes `ledger.json` beside the HTML
     :wing: single_head              (optional) of this wing only
+    :apart:                         (optional) one table per source: derived, measured, conjecture, ...
     ```
 
     {ledger-counts}`all`            "18 claims: 14 hold, 2 fail as expected, ..." (or the name of a wing)
+    {ledger-counts}`single_head derived`    of one source
 
 A verdict that is not the expected one, a power twin that holds (a check that cannot fail), and an id used twice are
 Sphinx warnings; the book is built with warnings as errors.
@@ -34,6 +36,15 @@ CLAIMS_TYPE = "application/vnd.attnlib.claims+json"  # of `attnlib.claims`; a te
 
 COLUMNS = {"Claim": 16, "Statement": 42, "Predicted, measured": 22, "Verdict": 20}  # relative widths
 BADGES = {"holds": "verdict-holds", "fails": "verdict-fails", "outside its regime": "verdict-outside"}
+# Source tags of `attnlib.claims`, in the order in which they are shown apart; a test holds the two together.
+SOURCES = {
+    "paper": "Said by a paper",
+    "paper, second-hand": "Said of a paper",
+    "authors' code": "Read off the authors' code",
+    "derived": "Derived",
+    "measured": "Measured",
+    "conjecture": "Conjectures",
+}
 # (one claim, several claims), with the verdict expected
 COUNTED = {
     "holds": ("holds", "hold"),
@@ -112,20 +123,23 @@ def counts_sentence(records: list[dict]) -> str:
 
 
 class Ledger(SphinxDirective):
-    """Table of claims, one per wing."""
+    """Table of claims, one per wing, or one per wing and source."""
 
     has_content = False
-    option_spec = {"wing": directives.unchanged_required}  # noqa: RUF012 (docutils reads it from the class)
+    option_spec = {"wing": directives.unchanged_required, "apart": directives.flag}  # noqa: RUF012 (docutils reads it)
 
     def run(self) -> list[nodes.Node]:
         """Return one table per wing, each row with the claim's permanent anchor."""
         records = _records_for(self.env, self.options.get("wing"), self.get_location())
-        wings: dict[str, list[dict]] = {}
-        for record in records:
-            wings.setdefault(record["wing"], []).append(record)
+        tables: dict[str, list[dict]] = {}
+        apart = "apart" in self.options
+        for record in sorted(records, key=lambda r: list(SOURCES).index(r["source"])) if apart else records:
+            title = record["wing"].replace("_", " ").capitalize() + (
+                f": {SOURCES[record['source']].lower()}" if apart else ""
+            )
+            tables.setdefault(title, []).append(record)
         made: list[nodes.Node] = []
-        for wing, checks in wings.items():
-            title = wing.replace("_", " ").capitalize()
+        for title, checks in tables.items():
             made.append(nodes.rubric(title, title, classes=["ledger-wing"]))
             made.append(self._table(checks))
             labels = self.env.get_domain("std").labels  # so that prose can write {ref}`claim-c8`
@@ -164,7 +178,7 @@ class Ledger(SphinxDirective):
             _entry(
                 *self._markdown(check["statement"]),
                 *self._regime(check),
-                _note(f"Source: {check['source']}"),
+                self._source(check["source"]),
                 *self._text(f"Rule: {check['rule']} ({check['draws']} draws)", ["ledger-note"]),
             ),
             _entry(
@@ -177,6 +191,10 @@ class Ledger(SphinxDirective):
         )
         row["ids"].append(name)
         return row
+
+    def _source(self, source: str) -> nodes.paragraph:
+        badge = nodes.inline("", source, classes=["source", "source-" + re.sub(r"[^a-z]+", "-", source)])
+        return nodes.paragraph("", "", nodes.Text("Source: "), badge, classes=["ledger-note"])
 
     def _regime(self, check: dict) -> list[nodes.Node]:
         if not check.get("regime"):
@@ -217,9 +235,10 @@ class LedgerCounts(SphinxRole):
     """Role: how many claims hold, fail, or are outside their regime."""
 
     def run(self) -> tuple[list[nodes.Node], list[nodes.system_message]]:
-        """Return the sentence for the wing named, or for `all`."""
-        wing = None if self.text.strip() == "all" else self.text.strip()
-        sentence = counts_sentence(_records_for(self.env, wing, self.get_location()))
+        """Return the sentence for the wing named, or for `all`; a second word is a source."""
+        wing, _, source = self.text.strip().partition(" ")
+        records = _records_for(self.env, None if wing == "all" else wing, self.get_location())
+        sentence = counts_sentence([r for r in records if not source or r["source"] == source])
         return [nodes.inline("", sentence, classes=["ledger-counts"])], []
 
 
