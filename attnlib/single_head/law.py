@@ -201,6 +201,10 @@ class SignalNoiseLaw:
             return rng.integers(0, 2, count)
         return (rng.random(count) >= self.class_probability).astype(np.int64)
 
+    def _noise_vectors(self, rng: np.random.Generator, shape: tuple[int, ...]) -> np.ndarray:
+        """Noise in R^d before it is made to avoid the signals: (*shape, d). The hook of other noise laws."""
+        return self.noise_std * rng.standard_normal((*shape, self.d))
+
     def _draw_reduced(self, seed: int, run: int, start_vectors: int):
         classes, flips = self._labels(seed, run)
         n, T, rows, dimension = self.n, self.tokens, self.n * (self.tokens - 1), self.d - 2
@@ -228,7 +232,7 @@ class SignalNoiseLaw:
         n, T, d = self.n, self.tokens, self.d
         directions, _ = np.linalg.qr(stream(seed, "signals", run).standard_normal((d, 2)))
         signals = (directions @ self.signal_factor.T).T
-        tokens = self.noise_std * stream(seed, "noise", run).standard_normal((n, T, d))
+        tokens = self._noise_vectors(stream(seed, "noise", run), (n, T))
         if self.noise_avoids_signals:
             tokens -= (tokens @ directions) @ directions.T  # project off the signals: O(nTd), never a d x d matrix
         positions = stream(seed, "positions", run).integers(0, T, n)

@@ -20,7 +20,7 @@ from attnlib.single_head.mean_field import mean_field
 from attnlib.single_head.population import clean_error_sampled, log10_clean_error, log10_error_bound
 
 __all__ = [
-    "Geometry", "Summary", "TwoStepStudy", "draws_in_chunks", "join", "log_term", "summarise", "two_step_study",
+    "Geometry", "Summary", "TwoStepStudy", "draws_in_chunks", "join", "log_term", "measure_two_steps", "summarise", "two_step_study",
 ]  # fmt: skip
 
 _CHUNK_BYTES = 32 << 20  # tokens of one chunk; measured fastest near the size of the caches
@@ -173,7 +173,8 @@ def summarise(
     return join(parts)
 
 
-def _one_chunk(sample: Sample, step_size: float, test_points: int) -> dict:
+def measure_two_steps(sample: Sample, step_size: float, test_points: int) -> dict:
+    """The fields of a `TwoStepStudy` (but law, step size, delta and seed) for the runs of one sample; `join` puts parts together."""
     path = gradient_descent(sample, step_size, 2)
     (_, v1, v2), (_, p1, p2) = path.v, path.p
     closed = two_steps(sample, step_size)
@@ -245,7 +246,9 @@ def two_step_study(
         )
     checks.probability("delta", delta, open_ends=True)
     checks.whole_number("test_points", test_points, at_least=1)
-    joined = join([_one_chunk(sample, step_size, test_points) for sample in draws_in_chunks(law, seed, draws, device)])
+    joined = join(
+        [measure_two_steps(sample, step_size, test_points) for sample in draws_in_chunks(law, seed, draws, device)]
+    )
     return TwoStepStudy(law=law, step_size=float(step_size), delta=delta, seed=seed, **joined)
 
 
