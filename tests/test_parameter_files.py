@@ -41,7 +41,7 @@ def column(found: Grid, name: str) -> np.ndarray:
 def test_there_are_files_of_both_kinds_for_every_part():
     wings = Counter(page_of(path).name.partition("/")[0] for path in GRIDS)
     assert FILES
-    assert set(wings) == {"single_head", "token_selection", "in_context"}
+    assert set(wings) == {"single_head", "token_selection", "in_context", "open_questions"}
     assert min(wings.values()) >= 3
 
 
