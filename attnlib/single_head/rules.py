@@ -132,4 +132,4 @@ def batch_orders(rule: Rule, n: int, steps: int, seed: int, runs: Sequence[int])
         rng = stream(seed, "batches", run)
         for epoch in range(epochs):
             orders[row, epoch] = rng.permutation(n)
-    return orders.reshape(len(runs), -1, rule.batch)[:, :steps]
+    return np.ascontiguousarray(orders.reshape(len(runs), -1, rule.batch)[:, :steps])
