@@ -14,7 +14,9 @@ from types import ModuleType
 
 from attnlib.kernels.dispatch import has_numba
 
-__all__ = ["cache_folder", "module"]
+__all__ = ["SHARED", "cache_folder", "module"]
+
+SHARED = ("_exponential", "_polynomials", "_simd", "_simd_functions")  # modules that generated sources import
 
 _temporary: list[tempfile.TemporaryDirectory] = []
 
@@ -60,9 +62,7 @@ def _versions() -> str:
     import llvmlite
     import numba
 
-    own = b"".join(
-        (Path(__file__).parent / name).read_bytes() for name in ("_simd.py", "_simd_functions.py", "_polynomials.py")
-    )
+    own = b"".join((Path(__file__).parent / f"{name}.py").read_bytes() for name in SHARED)
     return f"{platform.python_version()} {numba.__version__} {llvmlite.__version__} {hashlib.sha256(own).hexdigest()}"
 
 

@@ -17,7 +17,7 @@ import torch
 
 from attnlib import checks
 from attnlib.kernels.batches import in_batches
-from attnlib.single_head.gram_engine import advance
+from attnlib.kernels.heads import advance
 from attnlib.single_head.law import Sample
 from attnlib.single_head.maps import SOFTMAX, AttentionMap
 from attnlib.single_head.model import forward, gradients, loss
@@ -193,9 +193,9 @@ def _with_vectors(plan: _Plan) -> HeadsTrajectory:
 
 
 def _in_gram_space(plan: _Plan) -> HeadsTrajectory:
-    """The fast engine: the same steps on coefficients and scores."""
-    sample = plan.sample
-    labels, classes = sample.labels.to(torch.float64), sample.signal_class
+    """The fast engine: the same steps on coefficients and scores, in `attnlib.kernels.heads`."""
+    sample, rule = plan.sample, plan.rule
+    labels, classes = sample.labels.to(torch.float64).contiguous(), sample.signal_class.contiguous()
     starts = torch.cat([plan.v, plan.p], dim=1)
     columns = starts.shape[1]
     from_zero = not starts.any()
@@ -209,9 +209,10 @@ def _in_gram_space(plan: _Plan) -> HeadsTrajectory:
             coefficients[:, :, -columns:] = torch.eye(columns, dtype=basis.dtype, device=basis.device)
         seen = advance(
             basis @ basis.mT, coefficients, labels[runs], classes[runs], heads=plan.p.shape[1],
-            signals=sample.signals.shape[1], attention_map=plan.attention_map, rule=plan.rule,
-            value_step=plan.value_step[runs].double(), attention_step=plan.attention_step[runs].double(), factors=plan.factors,
-            output_scale=plan.output_scale, orders=None if plan.orders is None else plan.orders[runs], record=plan.recorded,
+            signals=sample.signals.shape[1], attention_map=plan.attention_map, value_step=plan.value_step[runs],
+            attention_step=plan.attention_step[runs], factors=plan.factors, output_scale=plan.output_scale,
+            prepare=rule.prepare, momentum=rule.momentum, look_ahead=rule.look_ahead,
+            batches=None if plan.orders is None else plan.orders[runs], record=plan.recorded,
         )  # fmt: skip
         vectors = torch.matmul(seen.coefficients, basis)  # (S, R, columns, m)
         values = plan.v.shape[1]

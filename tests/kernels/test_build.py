@@ -1,6 +1,7 @@
 """Where generated code is kept, two processes at once, and life without numba."""
 
 import os
+import re
 import stat
 import subprocess
 import sys
@@ -120,7 +121,7 @@ except ValueError as error:
 def test_numba_is_loaded_only_when_something_is_compiled() -> None:
     code = """
 import sys
-from attnlib.kernels import dispatch, gaussian_tail, in_context, single_head, token_selection
+from attnlib.kernels import dispatch, gaussian_tail, heads, in_context, single_head, token_selection
 print(dispatch.has_numba(), "numba" in sys.modules, "triton" in sys.modules)
 """
     assert answer(python(code)) == "True False False"
@@ -132,3 +133,16 @@ def test_a_source_that_fails_leaves_no_module(tmp_path: Path, monkeypatch: pytes
     with pytest.raises(ZeroDivisionError):
         _build.module("broken", "1 / 0\n")
     assert {name for name in set(sys.modules) - before if "broken" in name} == set()
+
+
+def test_machine_code_is_made_again_when_a_shared_module_changes() -> None:
+    """numba's key does not see what a source imports from elsewhere: every such module is in the name of the source's file."""
+    folder = Path(_build.__file__).parent
+    imported = {
+        name
+        for path in [*folder.glob("*/_loops.py"), *folder.glob("*/_source.py")]
+        for name in re.findall(r"from attnlib\.kernels\.(_\w+) import", path.read_text(encoding="utf-8"))
+    }
+    assert "_exponential" in imported
+    assert imported <= set(_build.SHARED)
+    assert all((folder / f"{name}.py").exists() for name in _build.SHARED)

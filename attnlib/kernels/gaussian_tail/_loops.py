@@ -1,6 +1,6 @@
 """The compiled form's source: one integral after the other, the nodes of two panels side by side in vector registers.
 
-Loaded by `compiled` through `_build`. The exponential is written out because a call of the C library stops vectorisation.
+Loaded by `compiled` through `_build`.
 Functions that round on purpose must not reassociate sums: `contract` lets a product and a sum become one instruction, no more.
 """
 
@@ -9,9 +9,9 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from numba import njit, types
-from numba.extending import intrinsic
+from numba import njit
 
+from attnlib.kernels._exponential import bits_of, exponential
 from attnlib.kernels.gaussian_tail.series import (
     CENTRE,
     ERFCX,
@@ -37,53 +37,13 @@ _DENSITY = 1 / math.sqrt(2 * math.pi)
 _LOG_NORMALISER = 0.5 * math.log(2 * math.pi)
 _FURTHEST = 1e100  # where erfcx is evaluated at most; beyond, its logarithm does not count beside z^2
 _UNDERFLOW = -37.0  # below it phi(x) is taken as 0
-_ROUND = 6755399441055744.0  # 1.5 * 2^52: adding it rounds to a whole number, which is left in the low bits
-_LOG2_E = 1 / math.log(2)
-_LOG2_HIGH = float.fromhex("0x1.62e42fee00000p-1")  # ln 2 in two parts: whole multiples of the first are exact
-_LOG2_LOW = float.fromhex("0x1.a39ef35793c76p-33")
-_SMALLEST, _LARGEST = -708.0, 709.0
 _FAR = 1e307  # no mode is sought beyond
-_TAYLOR = tuple(1 / math.factorial(k) for k in range(14))  # |r| <= ln(2)/2: the next term is 4e-18
 _LAST, _LAST_BUT_ONE = TAILS[1].copy(), TAILS[0].copy()
 _ORDER = PANEL - 2
 # The factor for the length by the binary exponent of (rough / allowed), from _LOWEST on; a margin of a tenth.
 _LOWEST = -2 * _ORDER - 4
 _FACTORS = 0.9 * 2.0 ** (-(np.arange(_LOWEST, 4 * _ORDER) + 1) / _ORDER)
 _EPSILON = float(np.finfo(np.float64).eps)
-
-
-@intrinsic
-def _bits(context, value):
-    def build(context, builder, signature, values):
-        return builder.bitcast(values[0], context.get_value_type(types.int64))
-
-    return types.int64(types.float64), build
-
-
-@intrinsic
-def _number(context, value):
-    def build(context, builder, signature, values):
-        return builder.bitcast(values[0], context.get_value_type(types.float64))
-
-    return types.float64(types.int64), build
-
-
-@_inlined
-def exponential(x):
-    """e^x, from e^-708 to e^709 and constant beyond; relative error 1e-15 for |x| < 100 (rounding of x beyond)."""
-    x = _SMALLEST if x < _SMALLEST else x
-    x = _LARGEST if x > _LARGEST else x
-    shifted = x * _LOG2_E + _ROUND
-    whole = shifted - _ROUND
-    r = (x - whole * _LOG2_HIGH) - whole * _LOG2_LOW
-    c0, c1, c2, c3, c4, c5, c6, c7, c8, c9, c10, c11, c12, c13 = _TAYLOR
-    r2 = r * r
-    r4 = r2 * r2
-    low = (c0 + c1 * r) + (c2 + c3 * r) * r2
-    middle = (c4 + c5 * r) + (c6 + c7 * r) * r2
-    high = (c8 + c9 * r) + (c10 + c11 * r) * r2 + (c12 + c13 * r) * r4
-    value = low + (middle + high * r4) * r4
-    return _number(_bits(value) + (_bits(shifted) << 52))
 
 
 @_inlined
@@ -250,7 +210,7 @@ def _judge(values, first, length, mass, tolerance, panel):
     here = 0.5 * length * _weighted(WEIGHTS, values, first)
     rough = length * (abs(_weighted(_LAST, values, first)) + abs(_weighted(_LAST_BUT_ONE, values, first)))
     ratio = rough / (tolerance * (mass + here)) if here > 0 else 0.0
-    exponent = (_bits(ratio) >> 52) - 1023
+    exponent = (bits_of(ratio) >> 52) - 1023
     factor = _FACTORS[min(max(exponent - _LOWEST, 0), _FACTORS.size - 1)]
     if ratio > 1 and panel < PANELS // 2:
         return 0.0, False, min(max(factor, SHORTER[0]), SHORTER[1])

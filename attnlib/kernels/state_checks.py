@@ -1,0 +1,63 @@
+"""Checks of the state that a training loop in Gram coordinates works on."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+
+from attnlib import checks
+
+__all__ = ["MOST_STEPS", "contiguous", "finite", "rates_of", "symmetric", "whole_tensor"]
+
+MOST_STEPS = 2**31 - 1
+
+
+def contiguous(name: str, tensor: torch.Tensor, why: str) -> None:
+    """Raises ValueError unless the tensor is contiguous."""
+    if not tensor.is_contiguous():
+        raise ValueError(f"{name} must be contiguous, as {why}; got strides {tensor.stride()}: use .contiguous()")
+
+
+def finite(name: str, tensor: torch.Tensor) -> None:
+    """Raises ValueError unless all entries are finite."""
+    if not tensor.isfinite().all():
+        raise ValueError(f"{name} must be finite; got nan or infinity")
+
+
+def symmetric(gram: torch.Tensor) -> None:
+    """Raises ValueError unless the matrices (R, m, m) are finite and symmetric.
+
+    Compares G x with x G for one x: two products with a vector, whatever the number of steps.
+    """
+    x = torch.arange(1, gram.shape[1] + 1, dtype=gram.dtype, device=gram.device).cos()
+    down, across = gram @ x, x @ gram
+    if not (down.isfinite().all() and across.isfinite().all()):
+        raise ValueError("gram must be finite, its sums over a row too; got nan or infinity")
+    largest = torch.maximum(down.abs().amax(-1, keepdim=True), across.abs().amax(-1, keepdim=True))
+    if ((down - across).abs() > torch.finfo(gram.dtype).eps ** 0.5 * largest).any():
+        raise ValueError("gram must be symmetric; got a matrix that is not its transpose: pass basis @ basis.mT")
+
+
+def rates_of(name: str, value: object, gram: torch.Tensor) -> torch.Tensor:
+    """(R,) float64: a step for every run, from one number or one per run. Raises ValueError unless all are >= 0."""
+    runs = gram.shape[0]
+    if isinstance(value, torch.Tensor) and value.ndim > 0:
+        value = value.tolist()
+    if not isinstance(value, Sequence) or isinstance(value, str):
+        value = [value] * runs
+    if len(value) != runs:
+        raise ValueError(f"{name} must be one number or {runs}, one per run; got {len(value)}")
+    for number in value:
+        if checks.finite_number(name, number) < 0:
+            raise ValueError(f"{name} must be >= 0; got {number!r}")
+    return torch.tensor([float(number) for number in value], dtype=torch.float64)
+
+
+def whole_tensor(name: str, value: object, shape: tuple[int, ...], like: torch.Tensor) -> None:
+    """Raises ValueError unless it is an int64 tensor of this shape on the device of `like`."""
+    if not isinstance(value, torch.Tensor) or value.dtype != torch.int64 or value.device != like.device:
+        got = f"{value.dtype} on {value.device}" if isinstance(value, torch.Tensor) else type(value).__name__
+        raise ValueError(f"{name} must be an int64 tensor on {like.device}; got {got}: use .to(...)")
+    if value.shape != shape:
+        raise ValueError(f"{name} must have shape {shape}; got {tuple(value.shape)}")

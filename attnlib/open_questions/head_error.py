@@ -1,0 +1,310 @@
+r"""Error of several trained softmax heads on fresh clean data: two tokens, any number of heads and of signal directions.
+
+On a fresh point of direction k (label $s_k$), with $z_h = p_h\cdot\xi$ and $w_h = \sigma(p_h\cdot\mu_k - z_h)$,
+
+$$ s_k f = c\sum_h w_h\, s_k v_h\cdot\mu_k + c\sum_h (1 - w_h)\, s_k v_h\cdot\xi, \qquad c \text{ the output scale.} $$
+
+Write the noise parts of the $p_h$ in an orthonormal basis of their span, $z = A t$ with $t \sim N(0, I_q)$, $q \le H$. Given $t$ all
+weights are numbers and $f$ is Gaussian: $s_k c\,v_h\cdot\xi = B_h\cdot t + R_h\cdot\zeta$ with an independent normal $\zeta$, so
+
+$$ \mathrm{err}_k = E_{t\sim N(0, I_q)}\, \Phi\!\left(-\frac{\sum_h w_h V_{kh} + (1-w_h) B_h\cdot t}{|\sum_h (1-w_h) R_h|}\right). $$
+
+Source: derived; one head is the integral of `population`, which is exact. For several heads the integral is taken by importance
+sampling: the largest points of the integrand are found by a damped Newton ascent from many starts, and samples are drawn from
+Student densities around all of them. The estimate is unbiased whatever the density; its standard error is returned.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, fields
+
+import numpy as np
+import torch
+
+from attnlib import checks
+from attnlib.randomness import stream
+from attnlib.single_head.law import Sample
+from attnlib.single_head.population import Estimate, log10_clean_error
+
+__all__ = ["HeadScores", "head_error_sampled", "head_scores", "log10_equal_heads_error", "log10_head_error"]
+
+_LOG10 = math.log(10.0)
+_FREEDOM = 5.0  # of the Student densities: tails heavier than the integrand's
+_ENTRIES = 1 << 22  # numbers of the largest array that sampling holds at once
+_WIDTHS = (1.0, 2.5)  # half of the samples come from densities this many times wider than the curvature says
+
+
+@dataclass(frozen=True)
+class HeadScores:
+    """The law of the fresh scores of H heads, R runs, K directions, q = min(H, m): noise scale and output scale included."""
+
+    logit: torch.Tensor  # (R, K, H), p_h . mu_k
+    value: torch.Tensor  # (R, K, H), s_k c v_h . mu_k
+    loading: torch.Tensor  # (R, H, q), rows A_h: p_h . xi = A_h . t
+    drift: torch.Tensor  # (R, H, q), rows B_h of c v_h
+    residual: torch.Tensor  # (R, H, H or fewer), rows R_h of c v_h
+    labels: torch.Tensor  # (K,), s_k
+    probability: torch.Tensor  # (K,), how often a direction occurs
+
+
+def _directions(sample: Sample) -> tuple[torch.Tensor, torch.Tensor]:
+    """Labels and probabilities of the sample's signal directions, both (K,)."""
+    law, like = sample.law, sample.tokens
+    if hasattr(law, "direction_labels"):
+        return like.new_tensor(law.direction_labels), like.new_tensor(law.direction_probabilities)
+    share = law.class_probability
+    return like.new_tensor([1.0, -1.0]), like.new_tensor([share, 1 - share])
+
+
+def head_scores(v: torch.Tensor, p: torch.Tensor, sample: Sample, output_scale: float = 1.0) -> HeadScores:
+    """The numbers above for v (R, H, m), or (R, 1, m) when heads share their values, and p (R, H, m).
+
+    Raises ValueError on wrong shapes, for no head, or for samples of more than two tokens.
+    """
+    if sample.law.tokens != 2:
+        raise ValueError(f"tokens must be 2; got {sample.law.tokens}: use head_error_sampled")
+    checks.finite_number("output_scale", output_scale)
+    _heads_of(v, p, sample)
+    v = output_scale * v.expand_as(p)
+    labels, probability = _directions(sample)
+    logit, value = (torch.einsum("rkm,rhm->rkh", sample.signals, x) for x in (p, v))
+    units, std = sample.avoided, sample.law.noise_std
+    p_noise, v_noise = (std * (x - torch.einsum("rhk,rkm->rhm", x @ units.mT, units)) for x in (p, v))
+    basis, triangle = torch.linalg.qr(p_noise.mT)  # (R, m, q), (R, q, H)
+    sign = torch.where(torch.diagonal(triangle, dim1=1, dim2=2)[..., : basis.shape[-1]] < 0, -1.0, 1.0)
+    basis, triangle = basis * sign.unsqueeze(1), triangle * sign.unsqueeze(2)
+    drift = v_noise @ basis
+    residual = torch.linalg.qr((v_noise - drift @ basis.mT).mT)[1]
+    return HeadScores(logit, labels[:, None] * value, triangle.mT, drift, residual.mT, labels, probability)
+
+
+def _heads_of(v: torch.Tensor, p: torch.Tensor, sample: Sample) -> int:
+    runs, m = sample.runs, sample.tokens.shape[-1]
+    checks.tensor("p", p, (runs, "H", m), like=sample.tokens)
+    heads = p.shape[1]
+    if heads == 0:
+        raise ValueError("p must hold one head or more; got none")
+    checks.tensor("v", v, (runs, "H", m), like=sample.tokens)
+    if v.shape[1] not in (1, heads):
+        raise ValueError(f"v must hold 1 value vector or one per head ({heads}); got {v.shape[1]}")
+    return heads
+
+
+# --- the integrand ---------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _Problem:
+    """One integral per entry of the flat batch B = R K: the arguments of `margin`, all with the leading axis B."""
+
+    logit: torch.Tensor  # (B, H)
+    value: torch.Tensor  # (B, H)
+    loading: torch.Tensor  # (B, H, q)
+    drift: torch.Tensor  # (B, H, q), label included
+    residual: torch.Tensor  # (B, H, q')
+
+    def margin(self, t: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        r"""The normalised margin a(t) (B, N), its gradient (B, N, q) and its second derivatives (B, N, q, q), t (B, N, q)."""
+        A, B, R = self.loading.unsqueeze(1), self.drift.unsqueeze(1), self.residual.unsqueeze(1)
+        w = torch.sigmoid(self.logit.unsqueeze(1) - t @ self.loading.mT)  # (B, N, H)
+        slope = w * (1 - w)  # dw/dz = -slope
+        bend = slope * (1 - 2 * w)  # d2w/dz2
+        noise = t @ self.drift.mT  # (B, N, H)
+        gap = self.value.unsqueeze(1) - noise
+        top = (noise + w * gap).sum(-1)
+        # First and second derivatives in t of the numerator and of the row r(t) = sum_h (1 - w_h) R_h.
+        top1 = ((1 - w).unsqueeze(-1) * B - (slope * gap).unsqueeze(-1) * A).sum(-2)
+        mixed = torch.einsum("bnh,bnhi,bnhj->bnij", slope, A.expand_as(A), B)
+        top2 = torch.einsum("bnh,bnhi,bnhj->bnij", bend * gap, A, A) + mixed + mixed.mT
+        row = ((1 - w).unsqueeze(-1) * R).sum(-2)  # (B, N, q')
+        row1 = torch.einsum("bnh,bnhi,bnhk->bnik", slope, A, R)
+        row2 = -torch.einsum("bnh,bnhi,bnhj,bnhk->bnijk", bend, A, A, R)
+        size = row.norm(dim=-1).clamp_min(torch.finfo(t.dtype).tiny)
+        unit = row / size.unsqueeze(-1)
+        size1 = torch.einsum("bnik,bnk->bni", row1, unit)
+        size2 = (
+            torch.einsum("bnijk,bnk->bnij", row2, unit)
+            + torch.einsum("bnik,bnjk->bnij", row1, row1) / size[..., None, None]
+        )
+        size2 = size2 - size1.unsqueeze(-1) * size1.unsqueeze(-2) / size[..., None, None]
+        a, s = top / size, size.unsqueeze(-1)
+        a1 = (top1 - a.unsqueeze(-1) * size1) / s
+        a2 = (
+            top2
+            - a[..., None, None] * size2
+            - a1.unsqueeze(-1) * size1.unsqueeze(-2)
+            - size1.unsqueeze(-1) * a1.unsqueeze(-2)
+        )
+        return a, a1, a2 / s.unsqueeze(-1)
+
+    def log_integrand(self, t: torch.Tensor) -> torch.Tensor:
+        """log of Phi(-a(t)) exp(-|t|^2/2), (B, N), without the normal density's constant."""
+        w = torch.sigmoid(self.logit.unsqueeze(1) - t @ self.loading.mT)
+        noise = t @ self.drift.mT
+        top = (noise + w * (self.value.unsqueeze(1) - noise)).sum(-1)
+        size = ((1 - w) @ self.residual).norm(dim=-1).clamp_min(torch.finfo(t.dtype).tiny)
+        return torch.special.log_ndtr(-top / size) - (t * t).sum(-1) / 2
+
+    def take(self, some: torch.Tensor) -> _Problem:
+        """Some of the integrals."""
+        return _Problem(*(getattr(self, field.name)[some] for field in fields(self)))
+
+    def starts(self) -> torch.Tensor:
+        """(B, J, q): the best point of each of a fan of rays (single heads, all heads, their noise outputs, both signs)."""
+        rays = torch.cat([self.loading, self.loading.sum(1, keepdim=True), self.drift.sum(1, keepdim=True)], 1)
+        rays = torch.cat([rays, rays[:, -2:-1] + rays[:, :-2], -self.loading.sum(1, keepdim=True)], 1)
+        rays = torch.cat([rays, -self.drift.sum(1, keepdim=True)], 1)
+        rays = rays / rays.norm(dim=-1, keepdim=True).clamp_min(torch.finfo(rays.dtype).tiny)
+        radii = torch.as_tensor(np.geomspace(0.02, 600.0, 160), dtype=rays.dtype, device=rays.device)
+        radii = torch.cat([radii.new_zeros(1), radii])
+        points = rays.unsqueeze(2) * radii[:, None]  # (B, J, S, q)
+        best = self.log_integrand(points.flatten(1, 2)).unflatten(1, points.shape[1:3]).argmax(-1)
+        return points.gather(2, best[..., None, None].expand(-1, -1, 1, points.shape[-1])).squeeze(2)
+
+    def curvature(self, t: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """Gradient (B, N, q) and minus the second derivatives (B, N, q, q) of the log integrand."""
+        a, a1, a2 = self.margin(t)
+        hazard = math.sqrt(2 / math.pi) / torch.special.erfcx(a / math.sqrt(2))  # phi(a) / Phi(-a)
+        hazard = torch.where(a < -30, torch.exp(-a * a / 2) / math.sqrt(2 * math.pi), hazard)
+        grow = (hazard * (hazard - a)).clamp(0.0, 1.0)[..., None, None]
+        eye = torch.eye(t.shape[-1], dtype=t.dtype, device=t.device)
+        second = eye + grow * a1.unsqueeze(-1) * a1.unsqueeze(-2) + hazard[..., None, None] * a2
+        return -t - hazard.unsqueeze(-1) * a1, second
+
+    def ascend(self, t: torch.Tensor, iterations: int = 80) -> torch.Tensor:
+        """Damped Newton ascent of every start to a local maximum of the log integrand."""
+        height, damping = self.log_integrand(t), torch.ones_like(t[..., 0])
+        for _ in range(iterations):
+            gradient, second = self.curvature(t)
+            values, vectors = torch.linalg.eigh(second)
+            values = values.abs().clamp_min(1e-3) + damping.unsqueeze(-1)
+            step = torch.einsum("bnij,bnj,bnkj,bnk->bni", vectors, 1 / values, vectors, gradient)
+            trial = t + step
+            risen = self.log_integrand(trial)
+            better = risen > height
+            t, height = torch.where(better.unsqueeze(-1), trial, t), torch.where(better, risen, height)
+            damping = torch.where(better, damping / 5, damping * 6).clamp(1e-12, 1e12)
+            if (step.abs().amax() < 1e-10) or not (better | (damping < 1e8)).any():
+                break
+        return t
+
+
+def _log_integral(problem: _Problem, modes, normals, chi, uniform) -> tuple[torch.Tensor, torch.Tensor]:
+    """log of E Phi(-a(t)) and the standard error of that log, (B,), sampling around `modes` (B, J, q).
+
+    normals (B, N, q), chi-squares and uniforms (B, N) are what is random.
+    """
+    q = modes.shape[-1]
+    values, vectors = torch.linalg.eigh(problem.curvature(modes)[1])
+    values = values.clamp_min(0.2)
+    mass = problem.log_integrand(modes) - values.log().sum(-1) / 2
+    weight = torch.softmax(mass, -1) + 1e-3
+    weight = (weight / weight.sum(-1, keepdim=True)).repeat(1, len(_WIDTHS)) / len(_WIDTHS)  # (B, C)
+    width = torch.tensor(_WIDTHS, dtype=modes.dtype, device=modes.device).repeat_interleave(modes.shape[1])
+    modes, values, vectors = (x.repeat(1, len(_WIDTHS), *[1] * (x.ndim - 2)) for x in (modes, values, vectors))
+    scale = width[None, :, None] / values.sqrt()  # (B, C, q), standard deviations along the vectors
+    which = torch.searchsorted(weight.cumsum(-1).contiguous(), uniform.contiguous()).clamp_max(weight.shape[1] - 1)
+    own = which.unsqueeze(-1).expand(-1, -1, q)
+    shift = normals * scale.gather(1, own) * (_FREEDOM / chi).sqrt().unsqueeze(-1)
+    frame = vectors.gather(1, own.unsqueeze(-1).expand(-1, -1, -1, q))
+    t = modes.gather(1, own) + (frame @ shift.unsqueeze(-1)).squeeze(-1)
+    # The density of the whole mixture at each sample.
+    seen = torch.einsum("bcij,bnci->bncj", vectors, t.unsqueeze(2) - modes.unsqueeze(1)) / scale.unsqueeze(1)
+    constant = math.lgamma((_FREEDOM + q) / 2) - math.lgamma(_FREEDOM / 2) - q / 2 * math.log(_FREEDOM * math.pi)
+    log_student = (
+        constant - (_FREEDOM + q) / 2 * torch.log1p(seen.square().sum(-1) / _FREEDOM) - scale.log().sum(-1).unsqueeze(1)
+    )
+    log_density = torch.logsumexp(log_student + weight.log().unsqueeze(1), -1)
+    ratio = problem.log_integrand(t) - q / 2 * math.log(2 * math.pi) - log_density
+    top = ratio.amax(-1, keepdim=True)
+    relative = (ratio - top).exp()
+    mean = relative.mean(-1)
+    return top.squeeze(-1) + mean.log(), relative.std(-1) / mean / math.sqrt(ratio.shape[-1])
+
+
+# --- errors ----------------------------------------------------------------------------------------------------------------
+
+
+def log10_head_error(
+    v: torch.Tensor,
+    p: torch.Tensor,
+    sample: Sample,
+    *,
+    output_scale: float = 1.0,
+    count: int = 2000,
+    seed: int | None = None,
+    per_direction: bool = False,
+) -> Estimate:
+    """log10 of the clean error of H unequal heads and its standard error: (R,), or (R, K) with `per_direction`.
+
+    v: (R, H, m), or (R, 1, m) for shared values; p: (R, H, m); both in the sample's coordinates. `count` samples per run and
+    direction. Raises ValueError on wrong shapes or more than two tokens. For heads that are equal use
+    `log10_equal_heads_error`, which is exact.
+    """
+    checks.whole_number("count", count, at_least=2)
+    scores = head_scores(v, p, sample, output_scale)
+    seed = sample.seed if seed is None else seed
+    runs, K, q = sample.runs, scores.logit.shape[1], scores.loading.shape[-1]
+    drawn = [
+        (rng.standard_normal((count, q)), rng.chisquare(_FREEDOM, count), rng.random(count))
+        for rng in (stream(seed, "test", sample.first_run + r) for r in range(runs))
+    ]
+    drawn = [torch.as_tensor(np.stack(part), dtype=p.dtype, device=p.device) for part in zip(*drawn, strict=True)]
+    each = torch.arange(runs * K, device=p.device)
+    run, direction = each // K, each % K
+    problem = _Problem(
+        scores.logit.flatten(0, 1),
+        scores.value.flatten(0, 1),
+        scores.loading[run],
+        scores.labels[direction, None, None] * scores.drift[run],
+        scores.residual[run],
+    )
+    modes = problem.ascend(problem.starts())
+    parts = [
+        _log_integral(problem.take(some), modes[some], *(x[run[some]] for x in drawn))
+        for some in each.split(max(1, _ENTRIES // (count * modes.shape[1] * q)))
+    ]
+    log, error = (torch.cat(part).unflatten(0, (runs, K)) for part in zip(*parts, strict=True))
+    if not per_direction:
+        part = log + scores.probability.log()
+        total = torch.logsumexp(part, -1)
+        # The same samples serve every direction, so their errors are added, not squared and added.
+        error, log = ((part - total.unsqueeze(-1)).exp() * error).sum(-1), total
+    return Estimate(log / _LOG10, error / _LOG10)
+
+
+def log10_equal_heads_error(value: torch.Tensor, p: torch.Tensor, sample: Sample) -> torch.Tensor:
+    """Exact log10 of the clean error (R,) when all heads are equal: one head with the effective values `value` (R, m).
+
+    For the sum of H heads `value` is H v; two signals. Raises ValueError as `log10_clean_error` does.
+    """
+    return log10_clean_error(value, p, sample)
+
+
+def head_error_sampled(
+    v: torch.Tensor, p: torch.Tensor, sample: Sample, count: int, *, output_scale: float = 1.0, seed: int | None = None
+) -> Estimate:
+    """Plain Monte Carlo twin, without any formula: the share of `count` fresh points per direction that are misclassified, (R,)."""
+    checks.whole_number("count", count, at_least=2)
+    _heads_of(v, p, sample)
+    labels, probability = _directions(sample)
+    seed = sample.seed if seed is None else seed
+    T, m = sample.law.tokens, sample.tokens.shape[-1]
+    shares, errors = [], []
+    for r in range(sample.runs):
+        rng = stream(seed, "test", sample.first_run + r)
+        noise = torch.as_tensor(rng.standard_normal((count, T - 1, m)), dtype=p.dtype, device=p.device)
+        units = sample.avoided[r]
+        noise = sample.law.noise_std * (noise - (noise @ units.mT) @ units)
+        wrong = []
+        for k in range(len(labels)):
+            tokens = torch.cat([sample.signals[r, k].expand(count, 1, m), noise], 1)
+            weights = torch.softmax(torch.einsum("ctm,hm->cht", tokens, p[r]), -1)
+            values = torch.einsum("ctm,hm->cht", tokens, v[r].expand(p.shape[1], m))
+            output = labels[k] * output_scale * (weights * values).sum((-1, -2))
+            wrong.append((output < 0).to(p.dtype) + 0.5 * (output == 0).to(p.dtype))
+        each = torch.stack(wrong, -1) @ probability
+        shares.append(each.mean())
+        errors.append(each.std() / math.sqrt(count))
+    return Estimate(torch.stack(shares), torch.stack(errors))

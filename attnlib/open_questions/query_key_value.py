@@ -1,0 +1,236 @@
+r"""Heads whose query-key and value-output parts are products of matrices, trained by gradient descent.
+
+The single head has two vectors. With matrices and a fixed query token q, head h of width k reads
+
+$$ p_h = W_K^{(h)} W_Q^{(h)\top} q = K_h^\top a_h, \qquad v_h = W_V^{(h)\top} w_h = V_h^\top w_h, \qquad
+   f = \sum_h \sum_t \mathrm{softmax}(X p_h)_t\, v_h\cdot x_t, $$
+
+$K_h, V_h$ of shape (k, m), $a_h = W_Q^\top q$ and $w_h$ of shape (k). Gradients by the chain rule: $\nabla_{K} = a\,(\nabla_p L)^\top$,
+$\nabla_a = K \nabla_p L$, and the same for $V$, $w$. A fixed a (or w) is a plain linear map; with k = 1, a = w = 1 the head is the
+single head itself. Everything commutes with rotations of the tokens. Source: derived; proofs in the theory chapter of Part IV.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import torch
+
+from attnlib import checks
+from attnlib.randomness import stream
+from attnlib.single_head.law import Sample
+
+__all__ = [
+    "FactorTrajectory",
+    "Factors",
+    "direct_heads",
+    "factor_gradients",
+    "fixed_query_and_output",
+    "gaussian_factors",
+    "train_factors",
+]
+
+
+@dataclass(frozen=True)
+class Factors:
+    """The trained matrices of H heads of width k in R runs."""
+
+    keys: torch.Tensor  # K, (R, H, k, m)
+    query: torch.Tensor  # a = W_Q'q, (R, H, k)
+    values: torch.Tensor  # V, (R, H, k, m)
+    output: torch.Tensor  # w, (R, H, k)
+
+    @property
+    def p(self) -> torch.Tensor:
+        """(R, H, m): what multiplies the tokens in the logits."""
+        return torch.einsum("rhk,rhkm->rhm", self.query, self.keys)
+
+    @property
+    def v(self) -> torch.Tensor:
+        """(R, H, m): what multiplies the selected token."""
+        return torch.einsum("rhk,rhkm->rhm", self.output, self.values)
+
+    @property
+    def attention_size(self) -> torch.Tensor:
+        """E = |K|^2 + |a|^2, (R, H); |p| <= E/2."""
+        return self.keys.square().sum((-1, -2)) + self.query.square().sum(-1)
+
+    @property
+    def second_bound(self) -> torch.Tensor:
+        """|K K' - a a'|^(1/2) in the spectral norm, (R, H): gradient flow conserves it, and sigma_2(K) never exceeds it."""
+        balance = self.keys @ self.keys.mT - self.query.unsqueeze(-1) * self.query.unsqueeze(-2)
+        return torch.linalg.matrix_norm(balance, ord=2).sqrt()
+
+
+def gaussian_factors(
+    sample: Sample, heads: int, width: int, size: float, *, attention_size: float | None = None
+) -> Factors:
+    """Independent Gaussian factors, each of root mean square norm `size` (K and a: `attention_size` if given).
+
+    Needs a sample drawn with `start_vectors >= 2 * heads * width`. Raises ValueError otherwise.
+    """
+    checks.whole_number("heads", heads, at_least=1)
+    checks.whole_number("width", width, at_least=1)
+    size = checks.positive_number("size", size)
+    own = size if attention_size is None else checks.positive_number("attention_size", attention_size)
+    need = 2 * heads * width
+    if sample.start_directions.shape[1] < need:
+        raise ValueError(
+            f"sample must hold 2 x heads x width = {need} start directions; got {sample.start_directions.shape[1]}: "
+            f"draw it with start_vectors={need}"
+        )
+    shape = (sample.runs, 2, heads, width, sample.tokens.shape[-1])
+    matrices = sample.start_directions[:, :need].reshape(shape) / math.sqrt(sample.law.d * width)
+    # The role "search" keeps the small vectors apart from the start directions, which use "start".
+    runs = range(sample.first_run, sample.first_run + sample.runs)
+    drawn = torch.stack(
+        [torch.as_tensor(stream(sample.seed, "search", run).standard_normal((2, heads, width))) for run in runs]
+    )
+    vectors = drawn.to(sample.tokens) / math.sqrt(width)
+    return Factors(own * matrices[:, 0], own * vectors[:, 0], size * matrices[:, 1], size * vectors[:, 1])
+
+
+def fixed_query_and_output(sample: Sample, query: torch.Tensor, output: torch.Tensor) -> Factors:
+    """K = V = 0 and given vectors a, w (H, k), the same in every run: for `train_factors(..., train_query=False, train_output=False)`."""
+    checks.tensor("query", query, ("H", "k"), like=sample.tokens)
+    checks.tensor("output", output, tuple(query.shape), like=sample.tokens)
+    shape = (sample.runs, *query.shape)
+    zero = sample.tokens.new_zeros((*shape, sample.tokens.shape[-1]))
+    return Factors(zero, query.expand(shape), zero, output.expand(shape))
+
+
+def direct_heads(p: torch.Tensor, v: torch.Tensor) -> Factors:
+    """Heads with plain vectors p_h, v_h (R, H, m): width one, a = w = 1, to be kept fixed."""
+    one = p.new_ones((*p.shape[:2], 1))
+    return Factors(p.unsqueeze(2), one, v.unsqueeze(2), one)
+
+
+def _forward(tokens: torch.Tensor, p: torch.Tensor, v: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    """Attention (R, n, T, H), outputs of the heads (R, n, H) and token values (R, n, T, H)."""
+    n, T = tokens.shape[1:3]
+    scores = (tokens.flatten(1, 2) @ torch.cat([p, v], 1).mT).unflatten(1, (n, T))
+    logits, values = scores.chunk(2, -1)
+    attention = logits.softmax(2)
+    return attention, (attention * values).sum(2), values
+
+
+def _vector_gradients(tokens: torch.Tensor, labels: torch.Tensor, p: torch.Tensor, v: torch.Tensor):
+    """Gradients of the mean loss in p and v (R, H, m), with attention and output."""
+    attention, heads, values = _forward(tokens, p, v)
+    output = heads.sum(-1)
+    pull = (-labels * torch.sigmoid(-labels * output) / labels.shape[-1])[..., None, None]
+    weight_v = pull * attention
+    weight_p = weight_v * (values - heads.unsqueeze(2))
+    both = torch.cat([weight_p, weight_v], -1).flatten(1, 2).mT @ tokens.flatten(1, 2)
+    grad_p, grad_v = both.chunk(2, 1)
+    return grad_p, grad_v, attention, output
+
+
+def factor_gradients(sample: Sample, at: Factors) -> Factors:
+    """Exact gradient of the mean logistic loss in every factor, as `Factors`."""
+    grad_p, grad_v, _, _ = _vector_gradients(sample.tokens, sample.labels, at.p, at.v)
+    return _chain(at, grad_p, grad_v)
+
+
+def _chain(at: Factors, grad_p: torch.Tensor, grad_v: torch.Tensor) -> Factors:
+    return Factors(
+        at.query.unsqueeze(-1) * grad_p.unsqueeze(2),
+        torch.einsum("rhkm,rhm->rhk", at.keys, grad_p),
+        at.output.unsqueeze(-1) * grad_v.unsqueeze(2),
+        torch.einsum("rhkm,rhm->rhk", at.values, grad_v),
+    )
+
+
+@dataclass(frozen=True)
+class FactorTrajectory:
+    """Recorded steps S first. `drive` is the sum of log(1 + beta |grad_p L|) over the steps before."""
+
+    steps: tuple[int, ...]
+    p: torch.Tensor  # (S, R, H, m)
+    v: torch.Tensor  # (S, R, H, m)
+    margins: torch.Tensor  # (S, R, n), y f
+    attention_on_signal: torch.Tensor  # (S, R, H, n)
+    drive: torch.Tensor  # (S, R, H)
+    attention_size: torch.Tensor  # E, (S, R, H)
+    singular_values: torch.Tensor  # of K, descending, (S, R, H, min(k, m))
+    second_bound: torch.Tensor  # |K K' - a a'|^(1/2) at the start, (R, H)
+    noisy: torch.Tensor  # (R, n)
+    end: Factors
+
+    def at(self, step: int) -> int:
+        """Row of a recorded step. Raises ValueError when it was not recorded."""
+        if step not in self.steps:
+            raise ValueError(f"step must be one of the recorded steps; got {step!r}: pass record=[..., {step!r}]")
+        return self.steps.index(step)
+
+    @property
+    def train_accuracy(self) -> torch.Tensor:
+        """(S, R)."""
+        return (self.margins > 0).to(self.margins.dtype).mean(-1)
+
+    @property
+    def attention_clean(self) -> torch.Tensor:
+        """(S, R, H): mean attention on the signal over samples with their true label."""
+        return self._mean(~self.noisy)
+
+    @property
+    def attention_noisy(self) -> torch.Tensor:
+        """(S, R, H): the same over flipped samples; nan without any."""
+        return self._mean(self.noisy)
+
+    def _mean(self, mask: torch.Tensor) -> torch.Tensor:
+        return (self.attention_on_signal * mask[:, None]).sum(-1) / mask.sum(-1)[:, None]
+
+
+def train_factors(
+    sample: Sample,
+    start: Factors,
+    step_size: float,
+    steps: int,
+    *,
+    attention_step_size: float | None = None,
+    train_query: bool = True,
+    train_output: bool = True,
+    record: Iterable[int] | None = None,
+) -> FactorTrajectory:
+    """Gradient descent on all factors (or on K and V alone), R runs at once, any number of tokens.
+
+    step_size: beta of V and w; attention_step_size: of K and a, the same when left out, 0 freezes them. `train_query=False` keeps a,
+    `train_output=False` keeps w. record: steps to keep, all when left out; the last one always. Raises ValueError for a bad argument.
+    """
+    checks.positive_number("step_size", step_size)
+    own = step_size if attention_step_size is None else attention_step_size
+    if own != 0:
+        checks.positive_number("attention_step_size", own, hint="or 0 to freeze attention")
+    checks.whole_number("steps", steps, at_least=0)
+    kept = tuple(range(steps + 1) if record is None else sorted({*record, steps}))
+    if kept and not (0 <= kept[0] and kept[-1] <= steps):
+        raise ValueError(f"record must hold steps in 0 ... {steps}; got {kept[0]} ... {kept[-1]}")
+    tokens, labels, runs = sample.tokens, sample.labels, sample.runs
+    checks.tensor("start.keys", start.keys, (runs, "H", "k", tokens.shape[-1]), like=tokens)
+    checks.tensor("start.query", start.query, tuple(start.keys.shape[:3]), like=tokens)
+    checks.tensor("start.values", start.values, (runs, start.keys.shape[1], "k", tokens.shape[-1]), like=tokens)
+    checks.tensor("start.output", start.output, tuple(start.values.shape[:3]), like=tokens)
+    now, rows, recorded = start, [], set(kept)
+    drive = tokens.new_zeros(runs, start.keys.shape[1])
+    for step in range(steps + 1):
+        p, v = now.p, now.v
+        grad_p, grad_v, attention, output = _vector_gradients(tokens, labels, p, v)
+        if step in recorded:
+            weight = torch.stack([sample.at_signal(part) for part in attention.unbind(-1)], 1)
+            spectrum = torch.linalg.svdvals(now.keys)
+            rows.append((p, v, labels * output, weight, drive, now.attention_size, spectrum))
+        if step < steps:
+            slope = _chain(now, grad_p, grad_v)
+            drive = drive + torch.log1p(own * grad_p.norm(dim=-1))
+            now = Factors(
+                now.keys - own * slope.keys,
+                now.query - own * slope.query if train_query else now.query,
+                now.values - step_size * slope.values,
+                now.output - step_size * slope.output if train_output else now.output,
+            )
+    return FactorTrajectory(
+        kept, *(torch.stack(part) for part in zip(*rows, strict=True)), start.second_bound, sample.noisy, now
+    )

@@ -1,0 +1,84 @@
+"""Small trainings of attention heads for their tests."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+
+from attnlib.kernels.heads import Recorded, advance
+from attnlib.single_head import maps
+
+MAPS = (
+    maps.SOFTMAX, maps.softmax(0.7), maps.SPARSEMAX, maps.ENTMAX15, maps.HARDMAX, maps.LINEARISED, maps.SIGMOID,
+    maps.HALF_PLUS, maps.LINEAR, maps.relu(0.5),
+)  # fmt: skip
+RULES = {
+    "plain": {},
+    "heavy ball": {"momentum": 0.8},
+    "Nesterov": {"momentum": 0.7, "look_ahead": True},
+    "joint": {"prepare": "joint"},
+    "blocks": {"prepare": "blocks", "momentum": 0.3},
+}
+
+
+@dataclass(frozen=True)
+class Heads:
+    """Arguments of `advance` in float64, made from dense vectors (R, q, d)."""
+
+    basis: torch.Tensor
+    start: torch.Tensor  # (R, Hv + H, q)
+    labels: torch.Tensor
+    classes: torch.Tensor
+    heads: int
+    signals: int
+
+    @property
+    def n(self) -> int:
+        return self.labels.shape[1]
+
+    def run(
+        self, implementation: str, steps: int = 6, *, runs=slice(None), start=None, dtype=torch.float64, batch=None, **chosen
+    ) -> tuple[torch.Tensor, torch.Tensor, Recorded]:  # fmt: skip
+        """(coefficients at the end, velocity at the end, what was recorded)."""
+        basis, classes = self.basis[runs].to(dtype), self.classes[runs].contiguous()
+        state = (self.start[runs] if start is None else start).to(dtype).clone()
+        labels = self.labels[runs].to(dtype).contiguous()
+        chosen = {
+            "attention_map": maps.SOFTMAX, "value_step": 0.5, "attention_step": 0.4, "output_scale": 0.8,
+            "factors": 1 / (1 + 0.1 * torch.arange(steps, dtype=torch.float64)), "velocity": torch.zeros_like(state), "record": range(steps + 1),
+            "batches": None if batch is None else self.batches(steps, batch)[runs].contiguous(),
+        } | chosen  # fmt: skip
+        seen = advance(
+            basis @ basis.mT, state, labels, classes, heads=self.heads, signals=self.signals,
+            implementation=implementation, **chosen,
+        )  # fmt: skip
+        return state, chosen["velocity"], seen
+
+    def batches(self, steps: int, size: int) -> torch.Tensor:
+        """(R, steps, size): random samples, each at most once in a step."""
+        draw = torch.Generator().manual_seed(7)
+        shape = len(self.basis), steps, self.n
+        return torch.rand(shape, generator=draw).argsort(-1)[..., :size].contiguous()
+
+
+def training(
+    n: int,
+    heads: int = 1,
+    *,
+    shared: bool = False,
+    signals: int = 2,
+    start_vectors: int = 2,
+    runs: int = 2,
+    seed: int = 0,
+) -> Heads:
+    """Random signals and noise of norm about 1.5; start vectors of norm one, mixed at random into every v_h and p_h."""
+    draw = torch.Generator().manual_seed(seed)
+    q, d = signals + n + start_vectors, n + signals + 7
+    columns = heads + (1 if shared else heads)
+    basis = torch.randn(runs, q, d, generator=draw, dtype=torch.float64) / d**0.5
+    basis[:, : n + signals] *= 1.5
+    start = torch.zeros(runs, columns, q, dtype=torch.float64)
+    start[..., n + signals :] = torch.randn(runs, columns, start_vectors, generator=draw, dtype=torch.float64)
+    labels = torch.randint(0, 2, (runs, n), generator=draw).double() * 2 - 1
+    return Heads(basis, start, labels, torch.randint(0, signals, (runs, n), generator=draw), heads, signals)

@@ -1,0 +1,252 @@
+"""The training loop of attention heads: the reference against dense vectors, the compiled form against the reference."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+
+from attnlib.kernels import dispatch
+from attnlib.kernels.heads import advance, implementation_for
+from attnlib.single_head import maps
+from tests.kernels.heads_cases import MAPS, RULES, training
+
+FIELDS = ("coefficients", "output", "attention")
+BOTH = ("reference", "compiled")
+
+
+@pytest.fixture(autouse=True)
+def unwritten_memory(monkeypatch):
+    """Memory that nothing was written to holds NaNs: one that is read shows."""
+    real = torch.Tensor.new_empty
+    monkeypatch.setattr(
+        torch.Tensor, "new_empty", lambda self, *size, **options: real(self, *size, **options).fill_(math.nan)
+    )
+
+
+def assert_near(one, other, size=1e-12):
+    """To `size` of the largest number."""
+    assert one.shape == other.shape
+    assert (one - other).abs().max() <= size * other.abs().max() + 1e-15
+
+
+def assert_same_bits(one, other):
+    assert torch.equal(one[0], other[0])
+    assert torch.equal(one[1], other[1])
+    assert one[2].steps == other[2].steps
+    for name in FIELDS:
+        assert torch.equal(getattr(one[2], name), getattr(other[2], name)), name
+
+
+@pytest.mark.parametrize("shared", [False, True])
+@pytest.mark.parametrize("rule", RULES)
+@pytest.mark.parametrize("batch", [None, 4])
+def test_reference_is_training_of_dense_vectors(rule, shared, batch):
+    """Tokens in R^d, the loss as written, gradients by autograd, steps by torch.optim.SGD."""
+    case, steps, chosen = training(6, 3, shared=shared, signals=3, runs=1, seed=5), 5, RULES[rule]
+    _, _, seen = case.run("reference", steps, attention_map=maps.softmax(0.7), batch=batch, **chosen)
+    basis, y, values = case.basis[0], case.labels[0], 1 if shared else 3
+    pairs = torch.stack([basis[case.classes[0]], basis[3 : 3 + case.n]], dim=1)  # (n, 2, d)
+    vectors = case.start[0] @ basis
+    v, p = vectors[:values].clone().requires_grad_(), vectors[values:].clone().requires_grad_()
+    groups = [{"params": [v], "lr": 0.0}, {"params": [p], "lr": 0.0}]
+    optimiser = torch.optim.SGD(
+        groups, lr=0.0, momentum=chosen.get("momentum", 0.0), nesterov=chosen.get("look_ahead", False)
+    )
+    for step in range(steps + 1):
+        weights = torch.softmax(pairs @ p.T / 0.7, dim=1)  # (n, 2, H)
+        output = 0.8 * (weights * (pairs @ v.T)).sum((1, 2))
+        assert_near(seen.output[step, 0], output.detach())
+        assert_near(seen.attention[step, 0], weights[:, 0].T.detach())
+        assert_near(seen.coefficients[step, 0] @ basis, torch.cat([v, p]).detach())
+        if step == steps:
+            break
+        mine = slice(None) if batch is None else case.batches(steps, batch)[0, step]
+        optimiser.zero_grad()
+        torch.log1p(torch.exp(-y * output))[mine].mean().backward()
+        lengths = v.grad.norm(), p.grad.norm()
+        if rule == "joint":
+            lengths = (torch.hypot(*lengths),) * 2
+        if "prepare" in chosen:
+            v.grad /= lengths[0]
+            p.grad /= lengths[1]
+        for group, size in zip(optimiser.param_groups, (0.5, 0.4), strict=True):
+            group["lr"] = size / (1 + 0.1 * step)
+        optimiser.step()
+    assert (seen.output[-1] - seen.output[0]).abs().max() > 0.1
+
+
+@pytest.mark.parametrize("chosen", MAPS, ids=str)
+@pytest.mark.parametrize("rule", RULES)
+@pytest.mark.parametrize(("heads", "shared", "signals", "n"), [(1, False, 2, 5), (2, True, 3, 9), (4, False, 1, 14)])
+@pytest.mark.parametrize("batch", [None, 3])
+def test_compiled_form_follows_the_reference_step_by_step(chosen, rule, heads, shared, signals, n, batch):
+    case = training(n, heads, shared=shared, signals=signals, runs=2, seed=n)
+    run = {
+        "steps": 12, "attention_map": chosen, "batch": batch, "value_step": [0.3, 0.2],
+        "attention_step": torch.tensor([0.15, 0.0]), **RULES[rule],
+    }  # fmt: skip
+    want, got = (case.run(form, **run) for form in BOTH)
+    for one, other in zip(got[:2], want[:2], strict=True):
+        assert_near(one, other)
+    assert got[2].steps == want[2].steps == tuple(range(13))
+    for name in FIELDS:
+        assert_near(getattr(got[2], name), getattr(want[2], name))
+    assert torch.equal(got[0][..., signals + n :], case.start[..., signals + n :])
+    assert torch.equal(got[0][1, -heads:], case.start[1, -heads:])  # p of the frozen run
+    assert not torch.equal(got[2].output[12], got[2].output[0])
+
+
+@pytest.mark.parametrize("chosen", [maps.relu(0.5), maps.relu(1.0), maps.HARDMAX], ids=lambda m: f"{m} {m.setting}")
+def test_maps_at_a_kink(chosen):
+    """p starts at zero, where every logit is zero: the derivative there is the one chosen, a tie is shared."""
+    case = training(6, 2)
+    start = case.start.clone()
+    start[:, 2:] = 0
+    want, got = (case.run(form, 1, start=start, attention_map=chosen) for form in BOTH)
+    assert_near(got[0], want[0])
+    assert (got[2].attention[0] == (0.5 if chosen is maps.HARDMAX else 0)).all()
+    assert (want[0][:, 2:].abs().amax() > 1e-3) == (chosen is not maps.HARDMAX)
+
+
+@pytest.mark.parametrize("batch", [None, 7])
+def test_long_trainings_agree(batch):
+    """A thousand steps: scores are made anew in every step, so that no rounding gathers in them."""
+    case = training(23, 2, runs=2, start_vectors=4)
+    for rule in ({}, {"momentum": 0.9}):
+        run = {"steps": 1000, "batch": batch, "value_step": 0.05, "attention_step": 0.05, "record": [1000], **rule}
+        run["factors"] = torch.ones(1000)
+        want, got = (case.run(form, **run) for form in BOTH)
+        for name in FIELDS:
+            assert_near(getattr(got[2], name), getattr(want[2], name), 1e-11)
+
+
+@pytest.mark.parametrize(("n", "signals", "start_vectors"), [(1, 1, 0), (1, 2, 3), (6, 2, 0), (61, 3, 1), (130, 2, 0)])
+def test_sizes(n, signals, start_vectors):
+    case = training(n, 2, signals=signals, start_vectors=start_vectors, runs=1)
+    want, got = (case.run(form, 4, prepare="joint") for form in BOTH)
+    for name in FIELDS:
+        assert_near(getattr(got[2], name), getattr(want[2], name))
+
+
+@pytest.mark.parametrize("form", BOTH)
+@pytest.mark.parametrize("rule", RULES)
+@pytest.mark.parametrize("batch", [None, 3, 11])
+def test_half_way_and_on_is_the_whole_way(form, rule, batch, monkeypatch):
+    """Stopped at any step; a sparse record is a part of the full one; calls cut short change nothing."""
+    case, factors = training(11, 2, shared=True), torch.linspace(1.0, 0.3, 5)
+    batches = None if batch is None else case.batches(5, batch)
+    run = {**RULES[rule], "factors": factors, "batches": batches}
+    whole = case.run(form, 5, **run)
+    for stop in range(6):
+        before, after = ({**run, "factors": factors[part]} for part in (slice(stop), slice(stop, None)))
+        if batches is not None:
+            before["batches"], after["batches"] = batches[:, :stop].contiguous(), batches[:, stop:].contiguous()
+        state, velocity, first = case.run(form, stop, record=range(stop), **before)
+        end = case.run(form, 5 - stop, start=state, velocity=velocity, **after)
+        assert torch.equal(end[0], whole[0])
+        assert torch.equal(end[1], whole[1])
+        for name in FIELDS:
+            assert torch.equal(torch.cat([getattr(first, name), getattr(end[2], name)]), getattr(whole[2], name))
+    end, velocity, some = case.run(form, 5, record=[4, 1, 4], **run)
+    assert some.steps == (1, 4)
+    assert torch.equal(end, whole[0])
+    assert torch.equal(velocity, whole[1])
+    assert torch.equal(some.attention, whole[2].attention[[1, 4]])
+    if form == "compiled":
+        from attnlib.kernels.heads import compiled
+
+        monkeypatch.setattr(compiled, "_WORK", 1)
+        assert_same_bits(case.run(form, 5, **run), whole)
+
+
+@pytest.mark.parametrize("batch", [None, 4])
+def test_threads_and_other_runs_change_nothing(batch):
+    case = training(21, 3, runs=5)
+    run = {"steps": 40, "record": [0, 7, 40], "prepare": "joint", "momentum": 0.5, "batch": batch}
+    whole = case.run("compiled", threads=1, **run)
+    for threads in (2, 3, 8, None):
+        assert_same_bits(case.run("compiled", threads=threads, **run), whole)
+    alone = case.run("compiled", runs=slice(3, 4), **run)
+    assert torch.equal(alone[0], whole[0][3:4])
+    assert torch.equal(alone[2].attention, whole[2].attention[:, 3:4])
+
+
+@pytest.mark.parametrize("form", BOTH)
+def test_ends_of_the_numbers(form):
+    """Outputs and logits from far below to far above zero, on an orthonormal basis: each pull near its own value, then none."""
+    t = torch.tensor([-3e4, -800.0, -707.0, -40.0, 0.0, 40.0, 300.0, 707.0, 709.0, 3e4], dtype=torch.float64)
+    gram, one = torch.eye(2, dtype=torch.float64).expand(10, 2, 2).contiguous(), torch.ones(10, 1, dtype=torch.float64)
+    classes = torch.zeros(10, 1, dtype=torch.int64)
+
+    def moved(value, logit, prepare=""):
+        state = torch.stack([torch.stack([value, value]), torch.stack([logit, -logit])]).permute(2, 0, 1).contiguous()
+        before = state.clone()
+        seen = advance(
+            gram, state, one, classes, heads=1, signals=1, attention_map=maps.SOFTMAX, value_step=1.0, attention_step=1.0,
+            factors=torch.ones(1), prepare=prepare, record=[0], implementation=form,
+        )  # fmt: skip
+        assert state.isfinite().all()
+        return state - before, seen
+
+    zero = torch.zeros_like(t)
+    steps, seen = moved(zero, t / 2)
+    torch.testing.assert_close(seen.attention[0, :, 0, 0], torch.sigmoid(t), rtol=1e-12, atol=1e-307)
+    torch.testing.assert_close(2 * steps[:, 0, 0], torch.sigmoid(t), rtol=1e-12, atol=1e-307)  # pull 1/2
+    steps, _ = moved(t, zero, "joint")
+    length = steps.square().sum((1, 2)).sqrt()
+    torch.testing.assert_close(length[:8], torch.ones(8, dtype=torch.float64), rtol=1e-9, atol=0)
+    assert (length[8:] == 0).all()
+
+
+def test_a_run_that_diverges_is_not_finite_and_leaves_the_others_alone():
+    for chosen in MAPS:
+        case = training(7, 2, runs=3)
+        calm = case.run("compiled", 3, attention_map=chosen)
+        start = case.start.clone()
+        start[1] = 1.7e308
+        with np.errstate(all="ignore"):
+            wild = case.run("compiled", 3, start=start, attention_map=chosen)
+        assert not wild[2].output[:, 1].isfinite().any()
+        for r in (0, 2):
+            assert torch.equal(wild[0][r], calm[0][r])
+            assert torch.equal(wild[2].output[:, r], calm[2].output[:, r])
+
+
+@pytest.mark.parametrize("form", BOTH)
+def test_nothing_to_do(form):
+    case = training(4, 2)
+    end, _, seen = case.run(form, 0, record=[])
+    assert torch.equal(end, case.start)
+    assert seen.steps == ()
+    assert seen.coefficients.shape == (0, 2, 4, 8)
+    assert seen.output.shape == (0, 2, 4)
+    assert seen.attention.shape == (0, 2, 2, 4)
+    end, _, seen = case.run(form, 0, attention_map=maps.HARDMAX, start=torch.zeros_like(case.start))
+    assert (seen.attention == 0.5).all()
+    state, velocity, _ = case.run(
+        form, 1, start=torch.zeros_like(case.start), attention_map=maps.LINEAR, prepare="joint"
+    )
+    assert (state == 0).all()  # a saddle: the gradient is zero, and so is the step
+    assert (velocity == 0).all()
+
+
+def test_what_the_compiled_form_cannot_do_goes_to_the_reference():
+    cpu, narrow = torch.device("cpu"), maps.windows(maps.SOFTMAX, 1)
+    assert implementation_for(maps.SOFTMAX, cpu, torch.float64) == "compiled"
+    assert implementation_for(maps.SOFTMAX, cpu, torch.float32) == "reference"
+    assert implementation_for(narrow, cpu, torch.float64) == "reference"
+    assert implementation_for(maps.SOFTMAX, torch.device("cuda"), torch.float64) == "reference"
+    with pytest.raises(ValueError, match="'compiled' cannot be used: it has no windows, and the map has windows of 1"):
+        implementation_for(narrow, cpu, torch.float64, implementation="compiled")
+    other = maps.AttentionMap("cubic", lambda z: z**3, lambda z, w, up: 3 * z**2 * up, lambda T: 0.0, normalised=False)
+    with pytest.raises(ValueError, match="'compiled' cannot be used: it has no map 'cubic'"):
+        implementation_for(other, cpu, torch.float64, implementation="compiled")
+    with pytest.raises(ValueError, match="'triton' cannot be used: there is no GPU program of it"):
+        implementation_for(maps.SOFTMAX, cpu, torch.float64, implementation="triton")
+    with pytest.raises(ValueError, match="it computes in float64, not float32"):
+        training(4).run("compiled", dtype=torch.float32)
+    half = training(4).run("auto", dtype=torch.float32)
+    assert half[2].output.dtype == torch.float32
+    assert_near(half[2].output.double(), training(4).run("compiled")[2].output, 1e-5)
+    assert any(line.startswith("training of attention heads: reference, float32") for line in dispatch.ran())

@@ -1,0 +1,124 @@
+"""The general trainer on its kernels: every implementation makes the steps of the readable engine, in batches of runs too."""
+
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+from attnlib.kernels import batches, dispatch
+from attnlib.single_head import maps, rules
+from attnlib.single_head.gram import gram_descent
+from attnlib.single_head.law import Sample, SignalNoiseLaw
+from attnlib.single_head.trainer import train_heads
+
+FIELDS = ("v", "p", "loss", "margins", "attention_on_signal")
+MAPS = (
+    maps.SOFTMAX, maps.softmax(2.0), maps.SPARSEMAX, maps.ENTMAX15, maps.HARDMAX, maps.LINEARISED, maps.SIGMOID,
+    maps.HALF_PLUS, maps.LINEAR, maps.relu(0.3),
+)  # fmt: skip
+RULES = (
+    rules.GRADIENT_DESCENT, rules.heavy_ball(0.8), rules.nesterov(), rules.NORMALISED, rules.BLOCK_NORMALISED,
+    rules.stochastic(3), rules.stochastic(12),
+)  # fmt: skip
+
+
+def sample(runs: int = 3, starts: int = 6) -> Sample:
+    return SignalNoiseLaw(12, 90, 4.0, 0.3).draw(2, runs=runs, start_vectors=starts)
+
+
+def starting(data: Sample, heads: int, shared: bool = False) -> dict:
+    x = 0.3 * data.start_directions
+    return {"heads": heads, "shared_values": shared, "start": (x[:, : 1 if shared else heads], x[:, -heads:])}
+
+
+def assert_same_path(one, other, size: float) -> None:
+    assert one.steps == other.steps
+    for name in FIELDS:
+        a, b = getattr(one, name), getattr(other, name)
+        assert a.shape == b.shape
+        assert (a - b).abs().max() <= size * max(1.0, b.abs().max()), name
+
+
+@pytest.mark.parametrize("chosen", MAPS, ids=str)
+@pytest.mark.parametrize("rule", RULES, ids=str)
+def test_every_implementation_follows_the_readable_engine(chosen, rule):
+    data = sample(2)
+    for shared in (False, True):
+        run = {
+            "attention_map": chosen, "rule": rule, "record": [0, 1, 7, 8], "attention_step_size": 0.05, "output_scale": 0.6,
+            "schedule": lambda step: 1 / (1 + step), **starting(data, 3, shared),
+        }  # fmt: skip
+        slow = train_heads(data, 0.1, 8, engine="vectors", **run)
+        for implementation in ("reference", "compiled"):
+            with dispatch.prefer(implementation):
+                assert_same_path(train_heads(data, 0.1, 8, **run), slow, 1e-12)
+    assert {f"training of attention heads: {name}, float64 on cpu" for name in ("reference", "compiled")} <= set(
+        dispatch.ran()
+    )
+
+
+def test_one_softmax_head_is_the_single_head_for_long():
+    """Against the other compiled loop, written apart."""
+    data = sample(3, 2)
+    start = 0.2 * data.start_directions[:, 0], 0.2 * data.start_directions[:, 1]
+    one = gram_descent(data, 0.05, 2000, start=start, record=[10, 2000], attention_step_size=0.02)
+    several = train_heads(
+        data, 0.05, 2000, start=tuple(x.unsqueeze(1) for x in start), record=[10, 2000], attention_step_size=0.02
+    )
+    assert_same_path(several.single(), one, 1e-11)
+    assert (one.margins[-1] > 0).all()
+
+
+def test_equal_heads_are_one_head_with_other_step_sizes():
+    """From zero, H heads are one head with (H beta, beta / H)."""
+    data = sample(2, 0)
+    many = train_heads(data, 0.02, 300, heads=4, record=[300])
+    one = train_heads(data, 0.08, 300, attention_step_size=0.005, record=[300])
+    assert (many.margins - one.margins).abs().max() < 1e-11
+    assert torch.equal(many.p[:, :, 0], many.p[:, :, 3])
+
+
+def test_more_signals_than_two():
+    data = sample(2)
+    third = torch.as_tensor(np.random.default_rng(3).standard_normal((2, 2, data.tokens.shape[-1])))
+    signals, classes = torch.cat([data.signals, third], 1), torch.arange(12).expand(2, 12) % 4
+    tokens = data.tokens.scatter(
+        2, data.signal_position[:, :, None, None].expand(-1, -1, 1, data.tokens.shape[-1]),
+        signals.gather(1, classes.unsqueeze(-1).expand(-1, -1, signals.shape[-1])).unsqueeze(2),
+    )  # fmt: skip
+    more = replace(data, signals=signals, signal_class=classes, tokens=tokens)
+    fast, slow = (train_heads(more, 0.05, 20, engine=engine, **starting(more, 2)) for engine in ("gram", "vectors"))
+    assert_same_path(fast, slow, 1e-12)
+
+
+@pytest.mark.parametrize("rule", [rules.heavy_ball(), rules.stochastic(4)], ids=str)
+def test_batches_of_runs_change_nothing(rule, monkeypatch):
+    data = sample(5)
+    sizes = torch.linspace(0.05, 0.1, 5, dtype=torch.float64)
+    run = {"rule": rule, "attention_step_size": sizes / 2, **starting(data, 2)}
+    whole = train_heads(data, sizes, 30, **run)
+    monkeypatch.setattr(batches, "free_bytes", lambda device: 2 * 24 * 18 * 18)
+    assert_same_path(train_heads(data, sizes, 30, **run), whole, 1e-13)
+
+
+def test_a_run_is_the_same_alone():
+    """Bits: in company, and as one of a longer draw."""
+    data = sample(4, 0)
+    run = {"rule": rules.stochastic(3), "heads": 2, "attention_map": maps.SIGMOID}
+    together, alone = train_heads(data, 0.1, 25, **run), train_heads(data.run(2), 0.1, 25, **run)
+    assert torch.equal(together.margins[:, 2:3], alone.margins)
+
+
+def test_a_float32_sample_is_trained_in_float64():
+    data = SignalNoiseLaw(9, 40, 3.0, 0.2).draw(0, dtype=torch.float32)
+    path = train_heads(data, 0.1, 5, heads=2)
+    assert path.margins.dtype == path.v.dtype == torch.float64
+
+
+def test_no_steps_at_all():
+    path = train_heads(sample(1), 0.4, 0, heads=2)
+    assert path.steps == (0,)
+    assert (path.attention_on_signal == 0.5).all()
+    assert math.isclose(path.loss.item(), math.log(2.0))
