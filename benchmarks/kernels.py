@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from attnlib.kernels import in_context
 from benchmarks import (
     kernel_gaussian_tail,
+    kernel_heads,
     kernel_in_context,
     kernel_in_context_gpu,
     kernel_single_head,
@@ -24,6 +25,7 @@ _MODULES = (
     kernel_in_context,
     kernel_in_context_gpu,
     kernel_gaussian_tail,
+    kernel_heads,
 )
 
 

@@ -157,6 +157,21 @@ def late_fates(study: ClassesLayersStudy, constant: float) -> Evidence:
     return _share(np.concatenate(right), 0.95, "classes", study.draws)
 
 
+@CLAIMS.claim(
+    "Q86b", "K classes: large first steps trap as well",
+    r"$\eta = 0.2$, $x = 4$, $n = 100$, $d = 20000$, $K = 3, 5$: with steps of $5n/d$ from zero fewer than half of the classes end on the "
+    r"signal; the same draws after 300 steps of $n/4d$: all",
+    source=Source.MEASURED, wrong=0.0, wrong_text="the plain runs replaced by the warm ones",
+)  # fmt: skip
+def step_trap(study: ClassesLayersStudy, constant: float) -> Evidence:
+    plain, warm = (np.concatenate([pair[i].on_signal.ravel() for pair in study.step_trap.values()]) for i in (0, 1))
+    plain = plain if constant else warm
+    shown = f"{plain.sum()} and {warm.sum()} of {warm.size}"
+    holds = bool(plain.mean() < 0.5 and warm.mean() > 0.98)
+    numbers = {"plain": plain.mean(), "warm": warm.mean()}
+    return Evidence(holds, "< half; > .98", shown, "share of classes", study.draws, numbers)
+
+
 # --- two steps: label noise and unequal classes -------------------------------------------------------------------------------
 
 

@@ -76,7 +76,7 @@ def noise_study(
         large=trace_rows(covariances, *small, 5 * small[0] / small[1], 1.0, draws=10, seed=seed),
         spike=spike_draws(200.0, *small, 0.2 * small[0] / small[1], 1.0, draws=200, seed=seed),
         radial={
-            freedom: radial_fates(freedom, TARGETS if freedom == 3 else (0.8, 1.1, 1.25, 1.6), seed=seed, svm=freedom == 3)
+            freedom: radial_fates(freedom, TARGETS, seed=seed, svm=freedom == 3)
             for freedom in (3.0, 5.0, 10.0)
         },
         correlated={
@@ -390,20 +390,22 @@ def _t(values: np.ndarray) -> torch.Tensor:
 
 @CLAIMS.claim(
     "Q79", "light tails break nothing, radial heavy tails break the mechanism",
-    r"of C1-C16, Rademacher, uniform and $t_{10}$ entries break none; finite fourth moments break at most C1; radial $t_3$ breaks C1, C2, "
-    r"C7, C12, C13, C14, C16; AR(1) breaks C3a; unprojected noise breaks C6",
+    r"of C1-C16, Rademacher, uniform and $t_{10}$ entries break none (one chance rejection in the 60 judgements allowed); $t_5$ and 10 % "
+    r"sparse entries break C1 only; radial $t_3$ breaks C1, C2, C7, C12, C13, C14, C16; AR(1) breaks C3a; unprojected noise breaks C6",
     source=Source.MEASURED, wrong=0.0, wrong_text="radial t3 for the light tails",
 )  # fmt: skip
 def what_breaks(study: NoiseStudy, constant: float) -> Evidence:
     found = {name: broken(study.matrix, name) for name in study.matrix}
     light = ("Rademacher", "uniform", "t10 entries") if constant else ("radial t3",)
     holds = (
-        all(not found[name] for name in light)
-        and all(found[name] <= {"C1"} for name in ("t5 entries", "sparse 10 %"))
+        sum(len(found[name]) for name in light) <= 1
+        and all(found[name] == {"C1"} for name in ("t5 entries", "sparse 10 %"))
         and {"C1", "C2", "C7", "C12", "C13", "C14", "C16"} <= found["radial t3"]
         and all("C3a" in found[name] for name in ("AR(1) .5", "AR(1) .9"))
         and "C6" in found["not orthogonal"]
     )
     counts = ", ".join(f"{name} {len(found[name])}" for name in ("Rademacher", "t5 entries", "AR(1) .9", "radial t3"))
-    return Evidence(holds, "the sets named", f"claims broken: {counts}", "verdicts of the judges of C1-C16", 10,
-                    {name: len(ids) for name, ids in found.items()})  # fmt: skip
+    return Evidence(
+        holds, "the sets named", f"claims broken: {counts}", "verdicts of the judges of C1-C16",
+        len(study.rows["Gaussian"][0].sampled), {name: len(ids) for name, ids in found.items()},
+    )  # fmt: skip

@@ -159,7 +159,7 @@ def axis_law(study: OptimiserStudy, constant: float) -> Evidence:
 
 @CLAIMS.claim(
     "Q28", "Adam with spread signals is benign above the threshold",
-    r"$n\,\mathrm{SNR}^2 \approx 4.5$, signals in random directions, step/10, 150 steps: mean $\log_{10}$ clean "
+    r"$n\,\mathrm{SNR}^2 \approx 4.5$, signals in random directions, step/10, 120 steps: mean $\log_{10}$ clean "
     r"error in $[-52, -13]$",
     source=Source.MEASURED, wrong=0.0, wrong_text="Adam with signals on two axes",
     regime="$x$ within 5 % of 2 at $n = 50$, $d = 5000$, $\\eta = 0.1$",

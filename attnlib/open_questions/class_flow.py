@@ -11,7 +11,7 @@ $$ V' = \tfrac{K}{K-1}x(g_cs_c - \nu s_n\pi_k),\; t' = \tfrac{K}{K-1}g_c(1-s_c),
 $$ P' = rx(A_c + \nu A_n),\; q_c' = -rA_c,\; q_n' = -rA_n,\; A_c = s_c(1-s_c)g_c(V-t),\;
    A_n = -s_n(1-s_n)\left[\pi_k(V+T_y-T_k) + (K-2)\pi_o(T_y-T_o)\right]. $$
 
-K = 2 is the two-class flow at twice the value step. Derived on page 05; `class_flow_step` is the same system as a map.
+K = 2 is the two-class flow at twice the value step. Derived on page 05; a step of gradient descent is the same system as a map.
 """
 
 from __future__ import annotations

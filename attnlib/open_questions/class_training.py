@@ -182,7 +182,7 @@ def class_fates(
     norms = np.repeat([law.signal_norm for law in laws], draws)[:, None]
     fates = ClassFates(
         x=norms**2 * clean / laws[0].d,
-        flipped=noisy / (clean + noisy),
+        flipped=np.where(clean + noisy > 0, noisy / np.maximum(clean + noisy, 1), np.nan),
         threshold=own_class_thresholds(clean, noisy, laws[0].classes),
         attention=path.attention_of_classes[-1].numpy(),
         train_accuracy=path.train_accuracy[-1].numpy(),

@@ -80,6 +80,7 @@ class ClassesLayersStudy:
     two_steps: dict[int, TwoStepRow]
     late: dict[int, LateRow]
     fates: dict[tuple[int, float], ClassFates]
+    step_trap: dict[int, tuple[ClassFates, ClassFates]]  # K -> the same draws, eta = 0.2, x = 4: large steps, small steps first
     same_as_two_classes: torch.Tensor  # relative deviations (draws,)
     one_way: tuple[np.ndarray, np.ndarray]  # own x (samples,), moves of the weight (samples, steps), eta = 0
     trap: tuple[np.ndarray, np.ndarray]  # states (8, runs, steps + 1) of the flow as a map, and x, nu, K (3, runs)
@@ -124,6 +125,16 @@ def _fates(seed: int, draws: int) -> dict[tuple[int, float], ClassFates]:
             laws, 0.25 * n / d, 800, draws=draws, seed=seed, schedule=lambda step: 1.0 if step < 400 else 16.0
         )
     return found
+
+
+def _step_trap(classes: int, seed: int, draws: int) -> tuple[ClassFates, ClassFates]:
+    n, d = 100, 20_000
+    law = [ClassesLaw.at(4.0, n, d, 0.2, classes)]
+    plain, _, _ = class_fates(law, 5 * n / d, 300, draws=draws, seed=seed)
+    warm, _, _ = class_fates(
+        law, 0.25 * n / d, 500, draws=draws, seed=seed, schedule=lambda step: 1.0 if step < 300 else 20.0
+    )
+    return plain, warm
 
 
 def _same_as_two_classes(seed: int, draws: int) -> torch.Tensor:
@@ -212,6 +223,7 @@ def classes_layers_study(
         two_steps={K: _two_step_row(200, 40_000, 0.05, K, draws, seed) for K in CLASSES},
         late={K: _late_row(n, d, label_noise, K, steps, draws, seed) for K in CLASSES},
         fates=_fates(seed, max(2, draws // 2)),
+        step_trap={K: _step_trap(K, seed, draws) for K in (3, 5)},
         same_as_two_classes=_same_as_two_classes(seed, draws),
         one_way=_one_way(seed),
         trap=_trap_runs(seed),

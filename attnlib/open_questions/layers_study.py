@@ -154,7 +154,7 @@ def layers_study(*, steps: int = 3000, draws: int = 10, seed: int = 0) -> Layers
     return LayersStudy(
         frozen=_frozen(samples, steps, record),
         trained={
-            (name, ratio, q): _trained(name, ratio, 300, samples[q], [2, 10, 30, 100, 300])
+            (name, ratio, q): _trained(name, ratio, 300, samples[q], [10, 30, 100, 300])
             for name, ratio in TRAINED
             for q in NSNR2
         },

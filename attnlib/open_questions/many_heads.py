@@ -152,7 +152,7 @@ def window_edge(law: SignalNoiseLaw, row: tuple[float, float]) -> float:
     With $a = \beta_v d/4n$, $b = \beta_v\rho^2(|C|-|N|)/4n$, $g_c = \sigma(-\frac{a+b}2)$, $g_n = \sigma(\frac{b-a}2)$ a flipped sample's
     margin after two steps is $(1-s)\,t - s V$, $t = a(1+2g_n)$, $V = \frac{\beta_v\rho^2}{4n}(|C|(1+2g_c) - |N|(1+2g_n))$,
     $s = \sigma(P - q)$, $P = \frac{\beta_p\rho^2}{4n}(|C|g_c(b-a) - |N|g_n(a+b))$, $q = \frac{\beta_pd}{4n}g_n(a+b)$. The sign changes once
-    below 40, found by bisection; inf if it does not. `row` is (beta_v, beta_p) over beta.
+    below 40, found by bisection; inf if it stays negative, 0 if it is positive throughout. `row` is (beta_v, beta_p) over beta.
     """
     clean, noisy = law.n * (1 - law.label_noise) / 2, law.n * law.label_noise / 2
     x = law.signal_norm**2 / law.d
@@ -160,7 +160,7 @@ def window_edge(law: SignalNoiseLaw, row: tuple[float, float]) -> float:
     def margin(multiple: float) -> float:
         value, attention = (rate * multiple / 4 for rate in row)  # beta_v d / 4n and beta_p d / 4n
         a, b = value, value * x * (clean - noisy)
-        g_c, g_n = 1 / (1 + math.exp((a + b) / 2)), 1 / (1 + math.exp((a - b) / 2))
+        g_c, g_n = (0.5 * (1 - math.tanh(pull / 4)) for pull in (a + b, a - b))
         t, V = a * (1 + 2 * g_n), value * x * (clean * (1 + 2 * g_c) - noisy * (1 + 2 * g_n))
         logit = attention * (x * (clean * g_c * (b - a) - noisy * g_n * (a + b)) - g_n * (a + b))
         weight = 0.5 * (1 + math.tanh(logit / 2))
@@ -169,6 +169,8 @@ def window_edge(law: SignalNoiseLaw, row: tuple[float, float]) -> float:
     low, high = 1e-6, 40.0
     if margin(high) <= 0:
         return math.inf
+    if margin(low) > 0:
+        return 0.0
     while high - low > 1e-9:
         middle = (low + high) / 2
         low, high = (middle, high) if margin(middle) <= 0 else (low, middle)

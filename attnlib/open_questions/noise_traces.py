@@ -144,7 +144,7 @@ def spike_draws(
         counts.append(sample.counts()[0])
     counts = torch.cat(counts)
     zeta = torch.cat(along) / math.sqrt(n * (1 + strength))
-    levels = torch.tensor([0.05, 0.25, 0.5, 0.75, 0.95], dtype=torch.float64)
+    levels = torch.arange(1, 20, dtype=torch.float64) / 20
     # Law of the error: zeta at midpoints of its quantiles, every draw's class counts with each.
     grid = torch.special.ndtri((torch.arange(400, dtype=torch.float64) + 0.5) / 400)
     every = _spike_formula(law, counts.repeat(400, 1), d + ((1 + strength) * grid.repeat_interleave(draws)) ** 2)

@@ -60,9 +60,9 @@ LINE_UP = (
     Entry("block-normalised, step/10", BLOCK_NORMALISED, 0.1, 300),
     Entry("batches of 10", stochastic(10), 1, 2000),
     Entry("batches of 1, step/10", stochastic(1), 0.1, 5000),
-    Entry("sign, random, step/10", SIGN_DESCENT, 0.1, 150, "random"),
-    Entry("Adam, random, step/10", adam(), 0.1, 150, "random"),
-    Entry("sign, axis, step/10", SIGN_DESCENT, 0.1, 100, "axis"),
+    Entry("sign, random, step/10", SIGN_DESCENT, 0.1, 100, "random"),
+    Entry("Adam, random, step/10", adam(), 0.1, 120, "random"),
+    Entry("sign, axis, step/10", SIGN_DESCENT, 0.1, 60, "axis"),
     Entry("Adam, axis, step/10", adam(), 0.1, 100, "axis"),
 )
 

@@ -20,6 +20,7 @@ KERNELS = {
     "token_selection": "Token selection",
     "in_context": "In-context training",
     "gaussian_tail": "Population error",
+    "attention_heads": "Attention heads",
 }
 NOT_MEASURED = "not measured yet"
 _FILE = re.compile(r"\w+-(?P<device>[a-z0-9-]+)-\d{4}-\d{2}-\d{2}\.json")  # kernels-nvidia-h200-2026-01-31.json

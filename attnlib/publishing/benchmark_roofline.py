@@ -22,7 +22,7 @@ __all__ = ["describe", "roofline"]
 
 _COLOURS = {
     kernel: figures.COLOURS[colour]
-    for kernel, colour in zip(KERNELS, ("clean", "signal", "noisy", "noise"), strict=True)
+    for kernel, colour in zip(KERNELS, ("clean", "signal", "noisy", "noise", "measured"), strict=True)
 }
 _MARKERS = {"float32": "o", "float64": "s"}
 _MEMORIES = ("L2", "L3", "memory")

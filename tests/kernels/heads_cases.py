@@ -46,7 +46,8 @@ class Heads:
         labels = self.labels[runs].to(dtype).contiguous()
         chosen = {
             "attention_map": maps.SOFTMAX, "value_step": 0.5, "attention_step": 0.4, "output_scale": 0.8,
-            "factors": 1 / (1 + 0.1 * torch.arange(steps, dtype=torch.float64)), "velocity": torch.zeros_like(state), "record": range(steps + 1),
+            "factors": 1 / (1 + 0.1 * torch.arange(steps, dtype=torch.float64)), "velocity": torch.zeros_like(state),
+            "record": range(steps + 1),
             "batches": None if batch is None else self.batches(steps, batch)[runs].contiguous(),
         } | chosen  # fmt: skip
         seen = advance(

@@ -162,8 +162,10 @@ def test_half_way_and_on_is_the_whole_way(form, rule, batch, monkeypatch):
 
 @pytest.mark.parametrize("batch", [None, 4])
 def test_threads_and_other_runs_change_nothing(batch):
+    """Long enough for threads to work at the same time."""
     case = training(21, 3, runs=5)
-    run = {"steps": 40, "record": [0, 7, 40], "prepare": "joint", "momentum": 0.5, "batch": batch}
+    run = {"steps": 4000, "record": [0, 7, 4000], "prepare": "joint", "momentum": 0.5, "batch": batch}
+    run["factors"] = torch.full((4000,), 0.1)
     whole = case.run("compiled", threads=1, **run)
     for threads in (2, 3, 8, None):
         assert_same_bits(case.run("compiled", threads=threads, **run), whole)

@@ -1,0 +1,459 @@
+"""K classes: law, gradients, closed forms, trainers, the flow with its trap, and the clean error, each number a second way."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+import torch
+
+from attnlib.open_questions.class_error import class_error, class_error_bounds, class_error_sampled
+from attnlib.open_questions.class_flow import (
+    class_flow_rates,
+    class_threshold,
+    class_thresholds,
+    first_order_class_threshold,
+    in_class_trap,
+    own_class_thresholds,
+)
+from attnlib.open_questions.class_training import class_descent, class_fates, class_gram_descent
+from attnlib.open_questions.classes import (
+    ClassesLaw,
+    class_gradients,
+    class_outputs,
+    class_two_steps,
+    stacked,
+)
+from attnlib.open_questions.classes_layers_study import benign_cells
+from attnlib.single_head.closed_form import two_steps
+from attnlib.single_head.descent import gradient_descent
+from attnlib.single_head.flow import first_order_threshold, signal_threshold
+from attnlib.single_head.law import SignalNoiseLaw
+from attnlib.single_head.population import log10_clean_error
+from attnlib.single_head.svm import hard_margin
+
+F64 = torch.float64
+
+
+def close(a, b, tolerance=1e-12):
+    a, b = torch.as_tensor(a), torch.as_tensor(b)
+    assert a.shape == b.shape
+    assert float((a - b).abs().max()) <= tolerance * max(1.0, float(b.abs().max()))
+
+
+def random_head(sample, scale=0.3, seed=0):
+    generator = torch.Generator().manual_seed(seed)
+    runs, _, m = sample.noise.shape
+    v = scale * torch.randn(runs, sample.law.classes, m, generator=generator, dtype=F64)
+    p = scale * torch.randn(runs, m, generator=generator, dtype=F64)
+    return v, p
+
+
+# --- the law ---------------------------------------------------------------------------------------------------------------
+
+
+def test_two_classes_draw_the_numbers_of_the_two_class_law():
+    new, old = (law(15, 300, 6.0, 0.2).draw(4, 3, first_run=2) for law in (ClassesLaw, SignalNoiseLaw))
+    close(new.signals, old.signals)
+    close(new.noise, old.noise_tokens()[:, :, 0])
+    assert (new.classes == old.signal_class).all()
+    assert ((1 - 2 * new.labels) == old.labels).all()
+
+
+def test_signals_are_orthogonal_noise_avoids_them_and_dimensions_count():
+    sample = ClassesLaw(40, 30, 5.0, 0.3, 4).draw(1, 2)
+    assert sample.noise.shape == (2, 40, 30)  # n exceeds d - K: all of R^d
+    close(sample.signals @ sample.signals.mT, 25 * torch.eye(4, dtype=F64).expand(2, 4, 4))
+    assert float((sample.noise @ sample.signals.mT).abs().max()) == 0
+    assert float(sample.noise.square().sum(-1).mean()) == pytest.approx(26, rel=0.05)
+
+
+def test_flips_are_uniform_over_the_other_classes_and_classes_over_all():
+    sample = ClassesLaw(6000, 6, 1.0, 0.3, 4).draw(0, 2)
+    clean, wrong = sample.counts()
+    assert float(clean.sum() / 12000) == pytest.approx(0.7, abs=0.015)
+    assert (wrong.diagonal(dim1=1, dim2=2) == 0).all()
+    off = wrong[:, ~torch.eye(4, dtype=torch.bool)]
+    assert float((off - 150).abs().max()) < 5 * 150**0.5  # 6000 * 0.3 / (4 * 3)
+    assert (clean + wrong.sum(-1) == sample.members.sum(-1)).all()
+    close(sample.members.sum((1, 2)), torch.full((2,), 6000.0, dtype=F64))
+
+
+def test_runs_do_not_depend_on_their_batch_and_laws_stack():
+    law = ClassesLaw(9, 50, 3.0, 0.2, 3)
+    three, one = law.draw(7, 3), law.draw(7, 1, first_run=2)
+    close(three.noise[2], one.noise[0])
+    close(three.block(slice(2, 3)).noise, one.noise)
+    both = stacked([three, dataclasses.replace(law, signal_norm=8.0).draw(7, 1)])
+    assert both.runs == 4
+    assert float(both.signals[3, 0, 0]) == 8.0
+
+
+def test_expected_numbers_of_a_law():
+    law = ClassesLaw.at(1.5, 100, 20000, 0.2, 5)
+    assert law.x == pytest.approx(1.5)
+    assert law.signal_norm**2 * 100 * 0.8 / 5 / 20000 == pytest.approx(1.5)
+    assert law.kappa == pytest.approx(1.5 * (1 - 0.2 * 5 / 4) / 0.8)
+
+
+# --- gradients and closed forms ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("n", "d", "K"), [(7, 90, 2), (12, 60, 4), (20, 15, 5)])
+def test_gradients_are_those_of_cross_entropy(n, d, K):
+    sample = ClassesLaw(n, d, 3.0, 0.3, K).draw(3, 2)
+    v, p = (part.requires_grad_() for part in random_head(sample))
+    # The model a second way: tokens, softmax over two logits, torch's own loss.
+    tokens = torch.stack([sample.signal_tokens, sample.noise], 2)
+    weights = torch.softmax(torch.einsum("rntm,rm->rnt", tokens, p), -1)
+    output = torch.einsum("rnt,rntm,rcm->rnc", weights, tokens, v)
+    loss = torch.nn.functional.cross_entropy(output.flatten(0, 1), sample.labels.flatten()) * 2
+    wanted = torch.autograd.grad(loss, (v, p))
+    found = class_gradients(sample, v.detach(), p.detach())
+    for a, b in zip(found[:2], wanted, strict=True):
+        close(a, b, 1e-10)
+    close(found[2], output.detach(), 1e-12)
+
+
+def test_gradients_agree_with_central_differences():
+    sample = ClassesLaw(6, 40, 3.0, 0.3, 3).draw(5)
+    v, p = random_head(sample)
+
+    def loss(v, p):
+        return torch.nn.functional.cross_entropy(class_outputs(sample, v, p)[0][0], sample.labels[0])
+
+    grad_v, grad_p, _ = class_gradients(sample, v, p)
+    h = 1e-5
+    for k in range(0, p.shape[1], 3):
+        step = torch.zeros_like(p)
+        step[0, k] = h
+        assert float((loss(v, p + step) - loss(v, p - step)) / (2 * h)) == pytest.approx(
+            float(grad_p[0, k]), abs=1e-8
+        )
+        step = torch.zeros_like(v)
+        step[0, k % 3, k] = h
+        assert float((loss(v + step, p) - loss(v - step, p)) / (2 * h)) == pytest.approx(
+            float(grad_v[0, k % 3, k]), abs=1e-8
+        )
+
+
+@pytest.mark.parametrize(("n", "d", "K", "rate"), [(12, 200, 2, None), (15, 150, 4, 0.7), (30, 20, 7, None)])
+def test_two_steps_in_closed_form_are_those_of_the_trainer(n, d, K, rate):
+    sample = ClassesLaw(n, d, 5.0, 0.3, K).draw(2, 3)
+    path = class_descent(sample, 0.3, 2, attention_step_size=rate)
+    closed = class_two_steps(sample, 0.3, rate)
+    assert float(path.p[1].abs().max()) < 1e-16  # p_1 = 0
+    for a, b in ((closed.v1, path.v[1]), (closed.v2, path.v[2]), (closed.p2, path.p[2])):
+        close(a, b, 1e-12)
+        assert float((a - b).abs().max()) <= 1e-12 * float(b.abs().max())
+    gap = torch.einsum("rnm,rcm->rnc", sample.signal_tokens - sample.noise, path.v[1])
+    f = class_outputs(sample, path.v[1], path.p[1])[0]
+    residual = torch.nn.functional.one_hot(sample.labels, K) - torch.softmax(f, -1)
+    close(closed.preference, (gap * residual).sum(-1), 1e-11)
+
+
+def test_two_classes_are_the_two_class_head_with_twice_the_value_step():
+    old, new = (law(12, 400, 8.0, 0.2).draw(1, 2) for law in (SignalNoiseLaw, ClassesLaw))
+    one = gradient_descent(old, 0.2, 25, attention_step_size=0.1)
+    two = class_descent(new, 0.1, 25)
+    close(two.v[:, :, 0] - two.v[:, :, 1], one.v, 1e-12)
+    close(two.p, one.p, 1e-12)
+    close(two.margins, one.margins, 1e-12)
+    assert float((class_descent(new, 0.2, 25).p - one.p).abs().max()) > 1e-3  # equal steps are another model
+    closed = two_steps(old, 0.2)
+    close(class_two_steps(new, 0.1).preference, closed.preference * closed.slopes, 1e-12)
+
+
+@pytest.mark.parametrize(("n", "d", "K"), [(14, 300, 2), (18, 100, 5), (30, 12, 3)])
+def test_gram_space_is_the_readable_trainer(n, d, K):
+    laws = [ClassesLaw(n, d, norm, 0.25, K) for norm in (3.0, 6.0)]
+    sample = stacked([law.draw(8, 2) for law in laws])
+    slow = class_descent(sample, 0.2, 40, attention_step_size=0.05, record=[0, 7])
+    fast = class_gram_descent(sample, 0.2, 40, attention_step_size=0.05, record=[0, 7])
+    assert fast.steps == slow.steps == (0, 7, 40)
+    for name in ("v", "p", "margins", "attention"):
+        close(getattr(fast, name), getattr(slow, name), 1e-10)
+    close(fast.train_accuracy, slow.train_accuracy)
+    frozen = class_gram_descent(sample, 0.2, 10, attention_step_size=0)
+    assert float(frozen.p.abs().max()) == 0
+    assert float((frozen.attention - 0.5).abs().max()) == 0
+
+
+def test_a_schedule_multiplies_both_steps():
+    sample = ClassesLaw(10, 100, 4.0, 0.2, 3).draw(0)
+    once = class_gram_descent(sample, 0.1, 6, schedule=lambda step: 1.0 if step < 3 else 2.0)
+    v, p = torch.zeros_like(once.v[0]), torch.zeros_like(once.p[0])
+    for step in range(6):
+        grad_v, grad_p, _ = class_gradients(sample, v, p)
+        size = 0.1 if step < 3 else 0.2
+        v, p = v - size * grad_v, p - size * grad_p
+    close(once.v[-1], v, 1e-11)
+    close(once.p[-1], p, 1e-11)
+
+
+def test_attention_of_classes_is_the_mean_over_clean_samples():
+    sample = ClassesLaw(20, 300, 8.0, 0.3, 3).draw(2)
+    path = class_descent(sample, 0.3, 5)
+    member = (sample.classes[0] == 1) & ~sample.noisy[0]
+    assert float(path.attention_of_classes[-1, 0, 1]) == pytest.approx(float(path.attention[-1, 0][member].mean()))
+
+
+# --- the flow, its boundary and its trap ----------------------------------------------------------------------------------------
+
+
+def balanced_sample(K, clean, wrong, d, norm):
+    """Orthogonal noise; in each class `clean` samples with the true label and `wrong` with each other label."""
+    labels, classes = [], []
+    for k in range(K):
+        for c in range(K):
+            count = clean if c == k else wrong
+            labels += [c] * count
+            classes += [k] * count
+    n = len(labels)
+    sample = ClassesLaw(n, d, norm, 0.0, K).draw(0)
+    noise = torch.zeros(1, n, K + n, dtype=F64)
+    noise[0, :, K:] = d**0.5 * torch.eye(n, dtype=F64)
+    return dataclasses.replace(
+        sample, noise=noise, classes=torch.tensor([classes]), labels=torch.tensor([labels])
+    )
+
+
+@pytest.mark.parametrize(("K", "clean", "wrong", "rate"), [(2, 8, 2, 1.0), (3, 6, 1, 0.5), (5, 9, 1, 2.0)])
+def test_the_flow_as_a_map_is_gradient_descent_on_orthogonal_noise(K, clean, wrong, rate):
+    d, norm = 5000, 40.0
+    sample = balanced_sample(K, clean, wrong, d, norm)
+    n, step = sample.law.n, 3.0  # beta d / n
+    beta = step * n / d
+    path = class_descent(sample, beta, 60, attention_step_size=rate * beta)
+    x, nu = norm**2 * clean / d, wrong * (K - 1) / clean
+    state = np.zeros(8)
+    sigmoid = lambda z: 1 / (1 + np.exp(-z))  # noqa: E731
+    for step_number in range(61):
+        attention = path.attention[step_number, 0]
+        noisy = sample.noisy[0]
+        close(attention[~noisy], torch.full_like(attention[~noisy], sigmoid(state[5] - state[6])), 1e-10)
+        close(attention[noisy], torch.full_like(attention[noisy], sigmoid(state[5] - state[7])), 1e-10)
+        own = path.v[step_number, 0] @ sample.signals[0].T  # v_c . mu_k
+        assert float(own[1, 1] - own[0, 1]) == pytest.approx(state[0], abs=1e-10)
+        i = int(torch.nonzero(noisy)[0])
+        levels = path.v[step_number, 0] @ sample.noise[0, i]
+        assert float(levels[sample.labels[0, i]]) == pytest.approx(state[2], abs=1e-10)
+        assert float(levels[sample.classes[0, i]]) == pytest.approx(state[3], abs=1e-10)
+        state = state + step * class_flow_rates(state, x, nu, K, rate)
+
+
+def test_for_two_classes_the_boundary_is_that_of_the_two_class_flow():
+    etas = [0.05, 0.2, 0.3]
+    found = class_thresholds(etas, np.full(3, 2))
+    wanted = [signal_threshold(eta, attention_rate=0.5) for eta in etas]  # beta_v = 2 beta, beta_p = beta
+    np.testing.assert_allclose(found, wanted, rtol=1e-3)
+    assert first_order_class_threshold(0.2, 2) == pytest.approx(first_order_threshold(0.2), rel=1e-12)
+    assert class_threshold(0.2, 2, attention_rate=2.0) == pytest.approx(signal_threshold(0.2), rel=1e-3)
+
+
+def test_the_boundary_a_second_way_with_an_adaptive_solver():
+    from scipy.integrate import solve_ivp
+
+    eta, K = 0.4, 5
+    boundary = class_threshold(eta, K)
+
+    def ends_on_signal(x):
+        def right_hand_side(z, state):
+            return np.exp(z) * class_flow_rates(state, x, eta / (1 - eta), K)
+
+        end = solve_ivp(right_hand_side, (0, np.log1p(1e5)), np.zeros(8), method="LSODA", rtol=1e-9, atol=1e-11).y[:, -1]
+        return end[5] > end[6]
+
+    assert ends_on_signal(1.003 * boundary)
+    assert not ends_on_signal(0.997 * boundary)
+
+
+def test_boundaries_fall_with_the_number_of_classes_and_stay_above_one():
+    values = class_thresholds(np.full(5, 0.2), np.array([2, 3, 5, 10, 100]))
+    assert (np.diff(values) < 0).all()
+    assert values[-1] > 1.05
+    assert class_threshold(0.0, 4) == 1.0
+    nu = 0.25
+    assert first_order_class_threshold(0.2, 10**6) == pytest.approx((nu + (nu**2 + 4) ** 0.5) / 2, rel=1e-4)
+    assert class_threshold(0.49, 2) == np.inf
+
+
+def test_first_order_boundary_is_where_the_clean_logit_does_not_move():
+    eta, K, step = 0.3, 4, 1e-3
+    x = first_order_class_threshold(eta, K)
+
+    def move(x):
+        state = np.zeros(8)
+        for _ in range(2):
+            state = state + step * class_flow_rates(state, x, eta / (1 - eta), K)
+        return state[5] - state[6]
+
+    assert abs(move(x)) < 2e-2 * abs(move(1.01 * x))
+    assert move(1.01 * x) > 0 > move(0.99 * x)
+
+
+def test_no_step_leaves_the_trap_and_a_larger_set_is_left():
+    rng = np.random.default_rng(1)
+    count = 3000
+    K = rng.choice([2, 3, 7, 30], count).astype(float)
+    x, nu = np.exp(rng.uniform(-1, 2, count)), rng.uniform(0, 3, count)
+    state = rng.normal(0, 3, (8, count))
+    state[2] = np.abs(state[2])
+    state[4] = state[2] - np.abs(state[4])
+    inside = in_class_trap(state, x, nu, K)
+    assert inside.sum() > 100
+    step, rate = np.exp(rng.uniform(-3, 4, count)), np.exp(rng.uniform(-2, 2, count))
+    after = state + step * class_flow_rates(state, x, nu, K, rate)
+    assert in_class_trap(after, x, nu, K)[inside].all()
+    wide = in_class_trap(state, x, nu, K, 1.9)
+    assert not in_class_trap(after, x, nu, K, 1.9)[wide].all()
+    zero = np.zeros((8, 1))
+    assert in_class_trap(zero, np.array([1.0]), np.array([0.4]), np.array([3.0])).all()
+    assert not in_class_trap(zero, np.array([1.01]), np.array([0.4]), np.array([3.0])).any()
+
+
+def test_own_thresholds_interpolate_the_boundary():
+    clean, noisy = np.array([[7, 10, 0]]), np.array([[3, 0, 4]])
+    found = own_class_thresholds(clean, noisy, 4)
+    assert found[0, 0] == pytest.approx(class_threshold(0.3, 4), rel=2e-3)
+    assert found[0, 1] == 1.0
+    assert np.isnan(found[0, 2])
+    between = own_class_thresholds(np.array([77]), np.array([23]), 4)
+    assert between[0] == pytest.approx(class_threshold(0.23, 4), rel=3e-3)
+
+
+def test_the_flow_predicts_fates_that_the_margin_rule_gets_wrong():
+    boundary = class_threshold(0.4, 3)
+    laws = [ClassesLaw.at(f * boundary, 60, 10**6, 0.4, 3) for f in (0.6, 0.8, 1.35)]
+    fates, path, sample = class_fates(
+        laws, 0.25 * 60 / 10**6, 700, draws=3, seed=2, schedule=lambda step: 1.0 if step < 350 else 16.0
+    )
+    assert fates.right(1.0).mean() >= 0.9
+    assert fates.right(0.0).mean() <= 0.7
+    clean = sample.counts()[0].numpy()
+    assert fates.x[4, 2] == pytest.approx(laws[1].signal_norm ** 2 * clean[4, 2] / 10**6)
+    assert path.train_accuracy[-1].min() == 1
+
+
+def test_classes_without_samples_have_no_fate():
+    fates, _, sample = class_fates([ClassesLaw.at(3.0, 6, 3000, 0.0, 5)], 0.01, 30, draws=2)
+    empty = sample.counts()[0].numpy() == 0
+    assert empty.any()
+    assert np.isnan(fates.attention[empty]).all()
+    assert np.isnan(fates.flipped[empty]).all()
+    assert not fates.on_signal[empty].any()
+    assert fates.right().size == (~empty).sum()
+
+
+def test_maximum_margin_of_k_classes_selects_by_x_with_the_common_factor():
+    """One class against the others: cost (K-1)/K per unit, by an SVM over the stacked value vectors."""
+    K, norm = 4, 3.0
+    rows = []
+    for c in range(1, K):
+        row = np.zeros((K, 1))
+        row[0], row[c] = norm, -norm
+        rows.append(row.ravel())
+    assert hard_margin(np.array(rows), np.ones(K - 1)).norm_squared == pytest.approx((K - 1) / K / norm**2, rel=1e-6)
+
+
+# --- the clean error ---------------------------------------------------------------------------------------------------------
+
+
+def trained(K, n, d, x, steps, seed=1, runs=3, unit=5.0):
+    sample = ClassesLaw.at(x, n, d, 0.1, K).draw(seed, runs)
+    path = class_gram_descent(sample, unit * n / d, steps, record=[])
+    return sample, path.v[-1], path.p[-1]
+
+
+@pytest.mark.parametrize(("K", "n", "d", "x", "steps"), [(3, 60, 6000, 0.5, 3), (4, 40, 600, 1.2, 30), (10, 100, 2000, 0.6, 20)])
+def test_error_inside_the_bounds_agrees_with_plain_sampling(K, n, d, x, steps):
+    sample, v, p = trained(K, n, d, x, steps)
+    found, plain = class_error(v, p, sample, 3000), class_error_sampled(v, p, sample, 30000)
+    error = 10**found.log10_error
+    spread = torch.sqrt(plain.standard_error**2 + (error * found.relative_error) ** 2)
+    assert float(((error - plain.value) / spread).abs().max()) < 4
+    assert (found.log10_low <= found.log10_error + 1e-12).all()
+    assert (found.log10_error <= found.log10_high + 1e-12).all()
+    assert float((10 ** (found.log10_high - found.log10_low)).max()) <= K - 1 + 1e-9
+    # A wrong rule is told apart: the union bound itself where classes overlap.
+    if K == 10:
+        assert float(((10**found.log10_high - plain.value) / spread).abs().min()) > 4
+
+
+def test_errors_far_below_sampling_are_bounded_within_k_minus_one():
+    sample, v, p = trained(5, 100, 40000, 2.5, 300, unit=0.25)
+    found = class_error(v, p, sample, 200)
+    assert (found.log10_error < -30).all()
+    assert (found.log10_high - found.log10_low <= np.log10(4) + 1e-12).all()
+    assert (found.relative_error < 0.1).all()
+
+
+def test_for_two_classes_the_error_is_the_exact_integral():
+    old, new = (law(30, 3000, 15.0, 0.1).draw(2, 3) for law in (SignalNoiseLaw, ClassesLaw))
+    path = class_gram_descent(new, 0.05, 5, record=[])
+    v, p = path.v[-1], path.p[-1]
+    wanted = log10_clean_error(v[:, 0] - v[:, 1], p, old)
+    found = class_error(v, p, new)
+    close(found.log10_error, wanted, 1e-9)
+    assert float(found.relative_error.max()) == 0
+    pairs, low, high = class_error_bounds(v, p, new)
+    close(low, high, 1e-12)
+    assert (pairs.diagonal(dim1=1, dim2=2) == -torch.inf).all()
+
+
+def test_error_of_one_step_is_the_union_of_half_spaces():
+    """p = 0: no attention, and a pair error is the Gaussian tail of the distance."""
+    sample, v, _ = trained(3, 30, 3000, 0.8, 1)
+    p = torch.zeros(3, sample.noise.shape[-1], dtype=F64)
+    pairs, _, _ = class_error_bounds(v, p, sample)
+    w = v[1, 0] - v[1, 2]
+    tail = torch.special.log_ndtr(-(sample.signals[1, 0] @ w) / w[3:].norm()) / np.log(10)
+    assert float(pairs[1, 0, 2]) == pytest.approx(float(tail), rel=1e-9)
+
+
+# --- label noise in two steps ---------------------------------------------------------------------------------------------------
+
+
+def test_benign_cells_vanish_at_n_200_and_return_at_n_800():
+    assert (benign_cells(200, 40000, 0.4, draws=6) == 1).sum() == 0
+    assert (benign_cells(200, 40000, 0.3, draws=6) == 1).sum() > 10
+    assert (benign_cells(800, 640000, 0.4, draws=4) == 1).sum() >= 18
+
+
+# --- bad input ---------------------------------------------------------------------------------------------------------------
+
+SAMPLE = ClassesLaw(6, 40, 3.0, 0.2, 3).draw(0)
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: ClassesLaw(6, 40, 3.0, 0.2, 1), "classes must be a whole number >= 2"),
+        (lambda: ClassesLaw(6, 3, 3.0, 0.2, 3), "d must be a whole number >= 4"),
+        (lambda: ClassesLaw(0, 40, 3.0, 0.2, 3), "n must be"),
+        (lambda: ClassesLaw(6, 40, 3.0, 0.7, 3), "label_noise must be in .* labels say nothing"),
+        (lambda: ClassesLaw(6, 40, -3.0, 0.2, 3), "signal_norm must be"),
+        (lambda: ClassesLaw.at(0.0, 10, 100, 0.1, 3), "x must be"),
+        (lambda: ClassesLaw(6, 40, 3.0, 0.2, 3).draw(0, 0), "runs must be"),
+        (lambda: stacked([]), "samples must be"),
+        (lambda: stacked([SAMPLE, ClassesLaw(7, 40, 3.0, 0.2, 3).draw(0)]), "samples must be"),
+        (lambda: class_outputs(SAMPLE, torch.zeros(1, 2, 9, dtype=F64), torch.zeros(1, 9, dtype=F64)), "v must have shape"),
+        (lambda: class_gradients(SAMPLE, torch.zeros(1, 3, 9, dtype=F64), torch.zeros(9, dtype=F64)), "p must have shape"),
+        (lambda: class_two_steps(SAMPLE, 0.0), "step_size must be"),
+        (lambda: class_two_steps(SAMPLE, 0.1, -1.0), "attention_step_size must be"),
+        (lambda: class_descent(SAMPLE, 0.1, 3, record=[5]), "record must hold steps in 0 ... 3"),
+        (lambda: class_gram_descent(SAMPLE, 0.1, -1), "steps must be"),
+        (lambda: class_fates([], 0.1, 3), "laws must be"),
+        (lambda: class_fates([SAMPLE.law, ClassesLaw(6, 40, 3.0, 0.2, 4)], 0.1, 3), "laws must be"),
+        (lambda: class_fates([SAMPLE.law], 0.1, 3, draws=0), "draws must be"),
+        (lambda: class_thresholds([0.6], [2]), "label_noise must be in"),
+        (lambda: class_thresholds([0.1], [1]), "classes must be"),
+        (lambda: class_threshold(0.1, 3, attention_rate=0.0), "attention_rate must be"),
+        (lambda: first_order_class_threshold(0.9, 3), "label_noise must be"),
+        (lambda: own_class_thresholds(np.array([-1]), np.array([1]), 3), "clean and noisy must be"),
+        (lambda: class_error(*random_head(SAMPLE), SAMPLE, 1), "count must be"),
+        (lambda: class_error_sampled(*random_head(SAMPLE), SAMPLE, 0), "count must be"),
+    ],
+)  # fmt: skip
+def test_bad_input(call, message):
+    with pytest.raises(ValueError, match=message):
+        call()

@@ -1,0 +1,206 @@
+"""Fresh error of several heads: against the exact integral, a quadrature in two dimensions, plain Monte Carlo and autograd."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from torch.autograd.functional import hessian, jacobian
+
+from attnlib.open_questions.head_error import (
+    _Problem,
+    head_error_sampled,
+    head_scores,
+    log10_equal_heads_error,
+    log10_head_error,
+)
+from attnlib.open_questions.many_heads_law import ManyDirectionsLaw
+from attnlib.open_questions.many_heads_random import random_start
+from attnlib.single_head.descent import gradient_descent
+from attnlib.single_head.gram import gram_descent
+from attnlib.single_head.law import SignalNoiseLaw
+from attnlib.single_head.population import clean_error_sampled, log10_clean_error
+from attnlib.single_head.trainer import train_heads
+
+
+@pytest.fixture(scope="module")
+def trained():
+    """One head at the paper's size, two steps and a hundred: errors from 1e-60 to 1e-160, and a weak one."""
+    sample = SignalNoiseLaw(200, 40_000, 30.0, 0.05).draw(0, 3)
+    return sample, gram_descent(sample, 0.025, 100, record=[1, 2])
+
+
+@pytest.mark.parametrize("row", [0, 1, 2])
+def test_one_head_is_the_exact_integral(trained, row):
+    sample, path = trained
+    exact = log10_clean_error(path.v[row], path.p[row], sample)
+    assert exact.max() < -60
+    found = log10_head_error(path.v[row, :, None], path.p[row, :, None], sample, count=4000)
+    assert (found.standard_error < 0.005).all()
+    assert ((found.value - exact).abs() < 4.5 * found.standard_error).all()
+
+
+def test_one_head_where_the_error_is_large():
+    law = SignalNoiseLaw(100, 20_000, 10.0, 0.05)
+    sample = law.draw(3, 4)
+    path = gram_descent(sample, 0.025, 300, record=[2])
+    for row in (0, 1):
+        exact = log10_clean_error(path.v[row], path.p[row], sample)
+        found = log10_head_error(path.v[row, :, None], path.p[row, :, None], sample, count=4000)
+        assert ((found.value - exact).abs() < 4.5 * found.standard_error).all()
+
+
+@pytest.mark.parametrize("heads", [2, 5])
+def test_equal_heads_are_one_head(trained, heads):
+    sample, path = trained
+    exact = log10_equal_heads_error(path.v[1], path.p[1], sample)
+    torch.testing.assert_close(exact, log10_clean_error(path.v[1], path.p[1], sample))
+    p = path.p[1][:, None].expand(-1, heads, -1)
+    own = log10_head_error(path.v[1][:, None].expand_as(p) / heads, p, sample, count=2000)
+    shared = log10_head_error(path.v[1][:, None], p, sample, output_scale=1 / heads, count=2000)
+    for found in (own, shared):
+        assert ((found.value - exact).abs() < 4.5 * found.standard_error).all()
+    wrong = log10_head_error(path.v[1][:, None].expand_as(p), 1.02 * p, sample, count=2000)
+    assert ((wrong.value - exact).abs() > 10 * wrong.standard_error).all()
+
+
+def _quadrature(v, p, sample, run, half=9.0, points=1201):
+    """Two heads, brute force: log of the mean over classes of E Phi(-m/s) on a grid around the largest point of the integrand.
+
+    Written from the definition, with z = (p_1 . xi, p_2 . xi) itself as the variable and its 2 x 2 covariance.
+    """
+    units = sample.signals[run] / sample.law.signal_norm
+    v, p = v[run], p[run]
+    pn, vn = (x - (x @ units.mT) @ units for x in (p, v))
+    covariance = (pn @ pn.mT).numpy()
+    slope = (vn @ pn.mT).numpy() @ np.linalg.inv(covariance)  # E[v.xi | z] = slope z
+    rest = (vn @ vn.mT).numpy() - slope @ covariance @ slope.T
+    root = np.linalg.cholesky(covariance)
+    logs = []
+    for k, label in enumerate((1.0, -1.0)):
+        logit, value = (x @ sample.signals[run, k] for x in (p, v))
+
+        def h(a, b, logit=logit.numpy(), value=value.numpy(), label=label):
+            z = root @ np.stack([a.ravel(), b.ravel()])
+            w = 1 / (1 + np.exp(z - logit[:, None]))
+            mean = label * ((w * value[:, None]).sum(0) + ((1 - w) * (slope @ z)).sum(0))
+            std = np.sqrt(np.einsum("hn,hk,kn->n", 1 - w, rest, 1 - w))
+            tail = torch.special.log_ndtr(torch.as_tensor(-mean / np.maximum(std, 1e-300))).numpy()
+            return (tail - (a.ravel() ** 2 + b.ravel() ** 2) / 2).reshape(a.shape)
+
+        middle, width = np.zeros(2), 60.0
+        for _ in range(40):  # zoom in on the largest point
+            axis = np.linspace(-width, width, 41)
+            values = h(*np.meshgrid(middle[0] + axis, middle[1] + axis, indexing="ij"))
+            i, j = np.unravel_index(values.argmax(), values.shape)
+            middle, width = middle + [axis[i], axis[j]], max(width / 1.5, half)
+        axis = np.linspace(-half, half, points)
+        values = h(*np.meshgrid(middle[0] + axis, middle[1] + axis, indexing="ij"))
+        top = values.max()
+        logs.append(top + np.log(np.exp(values - top).sum()) + 2 * np.log(axis[1] - axis[0]) - np.log(2 * np.pi))
+    return (np.logaddexp(*logs) - math.log(2)) / math.log(10)
+
+
+@pytest.mark.parametrize(("rho", "size", "step"), [(30.0, 0.3, 2), (30.0, 1.0, 60), (12.0, 0.3, 60)])
+def test_two_unequal_heads_against_a_quadrature(rho, size, step):
+    law = SignalNoiseLaw(60, 12_000, rho, 0.05)
+    sample = law.draw(5, 2, start_vectors=4)
+    path = train_heads(sample, 0.0125, step, heads=2, attention_step_size=0.05, start=random_start(sample, 2, size), record=[])
+    found = log10_head_error(path.v[-1], path.p[-1], sample, count=6000)
+    for run in range(2):
+        exact = _quadrature(path.v[-1], path.p[-1], sample, run)
+        assert abs(found.value[run] - exact) < 4.5 * found.standard_error[run]
+        assert found.standard_error[run] < 0.01
+
+
+@pytest.mark.parametrize("shared", [False, True])
+def test_several_directions_against_plain_monte_carlo(shared):
+    law = ManyDirectionsLaw(50, 3000, 9.0, 0.1, shares=(0.6, 0.4))
+    sample = law.draw(1, 2, start_vectors=6)
+    v, p = random_start(sample, 3, 2.0)
+    start = (v[:, :1], p) if shared else (v, p)
+    path = train_heads(sample, 0.1, 40, heads=3, start=start, shared_values=shared, output_scale=0.7, record=[])
+    found = log10_head_error(path.v[-1], path.p[-1], sample, output_scale=0.7, count=4000)
+    plain = head_error_sampled(path.v[-1], path.p[-1], sample, 20_000, output_scale=0.7)
+    relative = found.value.new_tensor(math.log(10)) * found.standard_error * 10**found.value
+    assert (plain.value > 0.01).all()
+    assert ((10**found.value - plain.value).abs() < 4 * torch.hypot(relative, plain.standard_error)).all()
+    each = log10_head_error(path.v[-1], path.p[-1], sample, output_scale=0.7, count=4000, per_direction=True)
+    weighted = (10**each.value) @ each.value.new_tensor(law.direction_probabilities)
+    torch.testing.assert_close(weighted.log10(), found.value, rtol=1e-12, atol=1e-12)
+    assert each.value.shape == (2, 4)
+
+
+def test_plain_monte_carlo_is_that_of_one_head_for_three_tokens():
+    sample = SignalNoiseLaw(20, 500, 6.0, 0.1, tokens=3).draw(0, 2)
+    path = gradient_descent(sample, 0.1, 5)
+    many = head_error_sampled(path.v[-1][:, None], path.p[-1][:, None], sample, 20_000)
+    one = clean_error_sampled(path.v[-1], path.p[-1], sample, 20_000)
+    assert ((many.value - one.value).abs() < 4 * torch.hypot(many.standard_error, one.standard_error)).all()
+
+
+def _problem(heads=3, q=3, batch=4, seed=0):
+    rng = np.random.default_rng(seed)
+    draw = lambda *shape: torch.as_tensor(rng.standard_normal((batch, *shape)))  # noqa: E731
+    return _Problem(draw(heads), draw(heads).abs(), draw(heads, q), draw(heads, q), draw(heads, heads))
+
+
+def test_derivatives_of_the_integrand_against_autograd():
+    problem = _problem()
+    t = torch.as_tensor(np.random.default_rng(1).standard_normal((4, 2, 3)))
+    a, first, second = problem.margin(t)
+    gradient, curvature = problem.curvature(t)
+    for b in range(4):
+        one = problem.take(torch.tensor([b]))
+        for i in range(2):
+            margin = lambda s, one=one: one.margin(s[None, None])[0].squeeze()  # noqa: E731
+            height = lambda s, one=one: one.log_integrand(s[None, None]).squeeze()  # noqa: E731
+            at = t[b, i]
+            torch.testing.assert_close(jacobian(margin, at), first[b, i], rtol=1e-8, atol=1e-9)
+            torch.testing.assert_close(hessian(margin, at), second[b, i], rtol=1e-8, atol=1e-8)
+            torch.testing.assert_close(jacobian(height, at), gradient[b, i], rtol=1e-8, atol=1e-9)
+            torch.testing.assert_close(-hessian(height, at), curvature[b, i], rtol=1e-6, atol=1e-7)
+            direct = torch.special.log_ndtr(-a[b, i]) - at.square().sum() / 2
+            torch.testing.assert_close(height(at), direct)
+
+
+def test_ascent_ends_on_local_maxima():
+    problem = _problem(batch=6, seed=4)
+    modes = problem.ascend(problem.starts())
+    assert problem.curvature(modes)[0].abs().max() < 1e-6
+    assert (problem.log_integrand(modes) >= problem.log_integrand(problem.starts()) - 1e-12).all()
+
+
+def test_batches_and_signs_do_not_matter(trained):
+    sample, path = trained
+    v, p = path.v[2][:, None].expand(-1, 2, -1) / 2, path.p[2][:, None] * torch.tensor([[[0.9], [1.1]]]).double()
+    whole = log10_head_error(v, p, sample, count=500)
+    alone = log10_head_error(v[1:2], p[1:2], sample.run(1), count=500)
+    torch.testing.assert_close(alone.value, whole.value[1:2], rtol=1e-9, atol=1e-9)
+    swapped = log10_head_error(v.flip(1), p.flip(1), sample, count=2000)
+    assert ((swapped.value - whole.value).abs() < 5 * torch.hypot(swapped.standard_error, whole.standard_error)).all()
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda v, p, s: log10_head_error(v[:, :0], p[:, :0], s), "p must hold one head or more"),
+        (lambda v, p, s: log10_head_error(v[:, :2], p, s), "v must hold 1 value vector or one per head"),
+        (lambda v, p, s: log10_head_error(v, p[..., :-1], s), "p must have shape"),
+        (lambda v, p, s: log10_head_error(v, p, s, count=1), "count must be"),
+        (lambda v, p, s: log10_head_error(v, p, s, output_scale=math.nan), "output_scale must be"),
+        (lambda v, p, s: head_error_sampled(v, p, s, 0), "count must be"),
+    ],
+)
+def test_bad_arguments(change, message):
+    sample = SignalNoiseLaw(6, 50, 3.0).draw(0, 2)
+    v = torch.zeros(2, 3, sample.tokens.shape[-1], dtype=torch.float64)
+    with pytest.raises(ValueError, match=message):
+        change(v, v, sample)
+
+
+def test_three_tokens_are_refused_by_the_integral():
+    sample = SignalNoiseLaw(6, 50, 3.0, tokens=3).draw(0, 1)
+    v = torch.zeros(1, 2, sample.tokens.shape[-1], dtype=torch.float64)
+    with pytest.raises(ValueError, match="tokens must be 2"):
+        head_scores(v, v, sample)

@@ -1,0 +1,322 @@
+"""Two layers: gradients, equivariance, what W = 0 means, thresholds of mixed tokens, errors, and the study behind the page."""
+
+import dataclasses
+import math
+
+import numpy as np
+import pytest
+import torch
+
+from attnlib.claims import Verdict
+from attnlib.open_questions.claims_classes_layers import CLAIMS
+from attnlib.open_questions.classes_layers_study import ClassesLayersStudy, classes_layers_study
+from attnlib.open_questions.layer_error import (
+    log10_error_of_mixed_tokens,
+    noise_phase_error,
+    sampled_error_of_layers,
+)
+from attnlib.open_questions.layers import (
+    ARCHITECTURES,
+    Architecture,
+    layer_gradients,
+    layer_outputs,
+    signal_first,
+    train_layers,
+)
+from attnlib.open_questions.layers_frozen import train_frozen
+from attnlib.open_questions.layers_study import layers_law
+from attnlib.single_head.coordinates import reduce, rotate
+from attnlib.single_head.descent import gaussian_start, gradient_descent
+from attnlib.single_head.law import SignalNoiseLaw
+from attnlib.single_head.long_run import orthogonal_sample
+from attnlib.single_head.population import log10_clean_error
+
+F64 = torch.float64
+SMALL = SignalNoiseLaw(7, 60, 4.0, 0.2)
+
+
+def close(a, b, tolerance=1e-12):
+    a, b = torch.as_tensor(a), torch.as_tensor(b)
+    assert a.shape == b.shape
+    assert float((a - b).abs().max()) <= tolerance * max(1.0, float(b.abs().max()))
+
+
+def state_of(sample, seed=0):
+    generator = torch.Generator().manual_seed(seed)
+    runs, m = sample.runs, sample.tokens.shape[-1]
+    shapes = ((runs, m), (runs, m), (runs, m, m))
+    return [s * torch.randn(*shape, generator=generator, dtype=F64) for s, shape in zip((0.3, 0.2, 0.05), shapes, strict=True)]
+
+
+def one_by_one(x, v, p, W, a):
+    """f of one sample (2, m), with plain loops over tokens."""
+    rows = []
+    for t in range(2):
+        scores = [float("-inf") if not a.allowed[t][s] else x[t] @ W @ x[s] for s in range(2)]
+        attention = torch.softmax(torch.stack([torch.as_tensor(s, dtype=F64) for s in scores]), 0)
+        rows.append(a.residual * x[t] + a.scale * sum(attention[s] * x[s] for s in range(2)))
+    weight = torch.softmax(torch.stack([row @ p for row in rows]), 0)
+    return sum(weight[t] * (rows[t] @ v) for t in range(2))
+
+
+@pytest.mark.parametrize("name", ARCHITECTURES)
+def test_gradients_by_autograd_and_by_central_differences(name):
+    architecture = ARCHITECTURES[name]
+    sample = SMALL.draw(3, 2)
+    tokens, labels = signal_first(sample), sample.labels
+    v, p, W = state_of(sample)
+    wanted = [part.clone().requires_grad_() for part in (v, p, W)]
+    output = torch.stack([torch.stack([one_by_one(x, *(w[r] for w in wanted), architecture) for x in tokens[r]]) for r in range(2)])
+    close(layer_outputs(tokens, v, p, W, architecture)[0], output.detach(), 1e-12)
+    loss = torch.nn.functional.softplus(-labels * output).mean(-1)
+    exact = torch.autograd.grad(loss.sum(), wanted, allow_unused=True)
+    found = layer_gradients(tokens, labels, v, p, W, architecture)
+    for a, b in zip(found, exact, strict=True):
+        close(a, torch.zeros_like(a) if b is None else b, 1e-10)
+
+    def value(v, p, W):
+        return torch.nn.functional.softplus(-labels * layer_outputs(tokens, v, p, W, architecture)[0]).mean(-1)[0]
+
+    h = 1e-5
+    for i, entry in ((0, (0, 3)), (1, (0, 2)), (2, (0, 1, 4)), (2, (0, 5, 0))):
+        state = [v, p, W]
+        step = torch.zeros_like(state[i])
+        step[entry] = h
+        up, down = (value(*[s + sign * step if j == i else s for j, s in enumerate(state)]) for sign in (1, -1))
+        assert float((up - down) / (2 * h)) == pytest.approx(float(found[i][entry]), abs=1e-8)
+
+
+@pytest.mark.parametrize("name", ["residual", "no residual", "signal sees noise"])
+def test_reduced_coordinates_are_exact_also_with_w_trained(name):
+    dense = SignalNoiseLaw(6, 40, 5.0, 0.2).draw(2, coordinates="dense", start_vectors=2)
+    small = reduce(dense)
+    assert small.tokens.shape[-1] == 10 < dense.tokens.shape[-1]
+    a, b = (
+        train_layers(s, ARCHITECTURES[name], 0.5, 15, mixing_step_size=0.01, start=gaussian_start(s, 0.1))
+        for s in (dense, small)
+    )
+    close(a.margins, b.margins, 1e-9)
+    close(a.attention, b.attention, 1e-9)
+    turn, _ = torch.linalg.qr(torch.randn(10, 10, generator=torch.Generator().manual_seed(1), dtype=F64))
+    turned = train_layers(rotate(small, turn), ARCHITECTURES[name], 0.5, 15, mixing_step_size=0.01,
+                          start=tuple(s @ turn.T for s in gaussian_start(small, 0.1)))  # fmt: skip
+    close(turned.W[-1, 0], turn @ b.W[-1, 0] @ turn.T, 1e-9)
+
+
+def test_a_fresh_token_is_seen_through_the_span_of_the_data():
+    """f of a fresh dense point equals f of its coordinates in the span, with W trained."""
+    dense = SignalNoiseLaw(6, 40, 5.0, 0.2).draw(4, coordinates="dense")
+    path = train_layers(dense, ARCHITECTURES["residual"], 0.5, 10, mixing_step_size=0.02, record=[])
+    rows = torch.cat([dense.signals[0], dense.noise_tokens()[0, :, 0]])
+    basis, _ = torch.linalg.qr(rows.T)
+    fresh = torch.stack([dense.signals[0, 0], torch.randn(40, generator=torch.Generator().manual_seed(2), dtype=F64)])
+    full = layer_outputs(fresh[None, None], path.v[-1], path.p[-1], path.W[-1], path.architecture)[0]
+    seen = layer_outputs((fresh @ basis)[None, None], path.v[-1] @ basis, path.p[-1] @ basis,
+                         basis.T @ path.W[-1] @ basis, path.architecture)[0]  # fmt: skip
+    close(full, seen, 1e-10)
+
+
+def test_one_layer_is_the_single_head_and_positions_do_not_matter():
+    sample = SignalNoiseLaw(9, 80, 6.0, 0.2).draw(0, 2, coordinates="dense")
+    assert sample.signal_position.unique().numel() == 2
+    path, head = train_layers(sample, ARCHITECTURES["one layer"], 0.4, 12), gradient_descent(sample, 0.4, 12)
+    for name in ("v", "p", "margins"):
+        close(getattr(path, name), getattr(head, name), 1e-12)
+    close(path.weight, head.attention_on_signal, 1e-12)
+    first = signal_first(sample)[:, :, 0]
+    close((first @ sample.signals.mT).amax(-1), torch.full((2, 9), 36.0, dtype=F64), 1e-12)
+
+
+def test_start_of_every_architecture_and_its_threshold():
+    assert ARCHITECTURES["residual"].start == ((1.5, 0.5), (0.5, 1.5))
+    assert ARCHITECTURES["noise sees signal"].start == ((2.0, 0.0), (0.5, 1.5))
+    assert ARCHITECTURES["signal sees noise"].start == ((1.5, 0.5), (0.0, 2.0))
+    assert ARCHITECTURES["others only"].start == ((1.0, 1.0), (1.0, 1.0))
+    assert [ARCHITECTURES[k].threshold for k in ("one layer", "residual", "strong mix")] == [1, 1, 1]
+    assert ARCHITECTURES["noise sees signal"].threshold == pytest.approx(0.6)
+    assert ARCHITECTURES["signal sees noise"].threshold == pytest.approx(5 / 3)
+    assert math.isnan(ARCHITECTURES["no residual"].threshold)
+    sample = SMALL.draw(1)
+    tokens = signal_first(sample)
+    for architecture in ARCHITECTURES.values():
+        v, p, W = state_of(sample)
+        mixed = torch.tensor(architecture.start, dtype=F64) @ tokens
+        weight = torch.softmax(mixed @ p[0], -1)
+        found, on_u, _ = layer_outputs(tokens, v, p, 0 * W, architecture)
+        close(found, (weight * (mixed @ v[0])).sum(-1))
+        close(on_u, weight[..., 0])
+
+
+def test_without_residual_p_rests_while_w_does():
+    sample = SignalNoiseLaw(9, 80, 6.0, 0.2).draw(0, 2, start_vectors=2)
+    start = gaussian_start(sample, 0.2)
+    for name in ("no residual", "others only"):
+        assert float(train_layers(sample, ARCHITECTURES[name], 0.4, 20).p.abs().max()) == 0
+        path = train_layers(sample, ARCHITECTURES[name], 0.4, 20, start=start)
+        assert float((path.p - start[1]).abs().max()) < 1e-15
+    trained = train_layers(sample, ARCHITECTURES["no residual"], 0.4, 3, mixing_step_size=0.01)
+    assert float(trained.W[1].abs().max()) == 0  # v = 0 at the first step
+    assert float(trained.W[2].abs().max()) > 0
+    assert float(trained.p[2].abs().max()) == 0
+    assert float(trained.p[3].abs().max()) > 1e-6
+
+
+@pytest.mark.parametrize("steps", [0, 35])
+def test_frozen_runs_in_gram_space_are_the_readable_ones(steps):
+    laws = [SignalNoiseLaw(8, 90, norm, 0.2) for norm in (4.0, 9.0)]
+    jobs = [(ARCHITECTURES[k], law.draw(5, r)) for k, law, r in zip(("signal sees noise", "weak mix"), laws, (2, 3), strict=True)]
+    fast = train_frozen(jobs, 0.3, steps, record=[0])
+    for i, (architecture, sample) in enumerate(jobs):
+        slow = train_layers(sample, architecture, 0.3, steps, record=[0])
+        for name in ("v", "p", "margins", "weight"):
+            close(getattr(fast, name)[i], getattr(slow, name), 1e-10)
+    tiny = train_layers(sample, architecture, 0.3, steps, record=[0], mixing_step_size=1e-14)
+    close(tiny.margins, slow.margins, 1e-8)
+
+
+@pytest.mark.parametrize("name", ["residual", "noise sees signal", "signal sees noise"])
+def test_without_flips_the_second_layer_follows_its_own_threshold(name):
+    architecture = ARCHITECTURES[name]
+    for factor in (0.8, 1.25):
+        sample = orthogonal_sample(SignalNoiseLaw(12, 3000, 1.0, 0.0), 2)
+        # Equal classes, so that both have x = factor * threshold.
+        classes = torch.arange(12).unsqueeze(0) % 2
+        norm = math.sqrt(factor * architecture.threshold * 3000 / 6)
+        signals = sample.signals * norm
+        tokens = sample.tokens.clone()
+        tokens[0, :, 0] = signals[0][classes[0]]
+        labels = 1.0 - 2.0 * classes.to(F64)
+        sample = dataclasses.replace(sample, tokens=tokens, signals=signals, signal_class=classes, true_labels=labels, labels=labels)
+        path = train_layers(sample, architecture, 4 * 12 / 3000, 60)
+        moves = path.weight.diff(dim=0)[:, 0]
+        assert (torch.sign(torch.tensor(factor - 1)) * moves >= -1e-13).all()
+        assert ((path.weight[-1] > 0.5) == (factor > 1)).all()
+
+
+# --- errors ---------------------------------------------------------------------------------------------------------------------
+
+
+def test_exact_error_of_one_layer_is_the_single_heads():
+    sample = SignalNoiseLaw(20, 1000, 8.0, 0.1).draw(1, 3)
+    path = gradient_descent(sample, 0.1, 8)
+    for row in (1, 8):
+        found = log10_error_of_mixed_tokens(path.v[row], path.p[row], sample, ARCHITECTURES["one layer"])
+        close(found, log10_clean_error(path.v[row], path.p[row], sample), 1e-8)
+
+
+@pytest.mark.parametrize("name", ["residual", "noise sees signal", "signal sees noise", "no residual"])
+def test_exact_error_of_mixed_tokens_agrees_with_sampling(name):
+    sample = SignalNoiseLaw(20, 150, 2.5, 0.1).draw(1, 3)
+    path = train_layers(sample, ARCHITECTURES[name], 0.3, 40, record=[])
+    plain = sampled_error_of_layers(path, sample, 30_000)
+    exact = 10 ** log10_error_of_mixed_tokens(path.v[-1], path.p[-1], sample, ARCHITECTURES[name])
+    assert plain.value.shape == (1, 3)
+    assert float(((exact - plain.value[0]) / plain.standard_error[0]).abs().max()) < 4
+    assert (plain.value > 1e-3).all()
+    # The formula of one layer is not that of mixed tokens.
+    if name == "residual":
+        other = 10 ** log10_error_of_mixed_tokens(path.v[-1], path.p[-1], sample, ARCHITECTURES["one layer"])
+        assert float(((other - plain.value[0]) / plain.standard_error[0]).abs().min()) > 4
+
+
+def test_sampling_uses_fresh_points_and_w():
+    sample = SignalNoiseLaw(20, 300, 5.0, 0.1).draw(1)
+    path = train_layers(sample, ARCHITECTURES["residual"], 0.3, 30, mixing_step_size=0.01, record=[0])
+    found = sampled_error_of_layers(path, sample, 4000)
+    assert float(found.value[0, 0]) == 0.5  # the zero head: every output is zero
+    still = dataclasses.replace(path, W=0 * path.W)
+    assert float(sampled_error_of_layers(still, sample, 4000).value[1, 0]) != float(found.value[1, 0])
+
+
+def test_noise_phase_error_is_that_of_the_maximum_margin_head_on_orthogonal_noise():
+    from attnlib.single_head.svm import hard_margin
+
+    n, d, eta = 20, 5000, 0.1
+    architecture = Architecture("any", 0.7, 0.8)
+    (_, _), (c, e) = architecture.start
+    classes = np.repeat([0, 1], 10)
+    flips = np.tile([1] + [0] * 9, 2)  # exactly the expected counts
+    norm = 12.0
+    signals = np.eye(n + 2)[:2] * norm
+    noise = np.eye(n + 2)[2:] * math.sqrt(d)
+    labels = (1 - 2 * classes) * (1 - 2 * flips)
+    v = hard_margin(c * signals[classes] + e * noise, labels).weights
+    height = c * (signals[0] @ v) / (e * np.linalg.norm(v[2:]))
+    wanted = 0.5 * math.erfc(height / math.sqrt(2))
+    assert noise_phase_error(architecture, n, d, norm, eta) == pytest.approx(wanted, rel=1e-5)
+    assert noise_phase_error(ARCHITECTURES["one layer"], n, d, norm, eta) == 0.5
+
+
+# --- the page's study and claims ------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def study():
+    return classes_layers_study(40, 8000, 0.05, steps=120, draws=4, layer_steps=1000, seed=3)
+
+
+@pytest.mark.parametrize("id", [i for i in CLAIMS if i not in ("Q36", "Q86", "Q39", "Q39b")])
+def test_claims_on_a_small_study(study, id):
+    result = CLAIMS[id].check(study)
+    assert result.as_expected, (result.verdict, result.evidence)
+    assert result.has_power, result.twin
+    assert result.evidence.draws >= 1
+
+
+def test_claims_that_need_more_draws_are_judged_on_numbers(study):
+    """The remaining judges on this study: the power twin goes the other way, whatever the verdict at this size."""
+    late = {K: dataclasses.replace(row, fates=dataclasses.replace(row.fates, attention=(row.fates.x > 1) * 1.0))
+            for K, row in study.late.items()}  # fmt: skip
+    check = CLAIMS["Q86"].check(dataclasses.replace(study, late=late))
+    assert check.verdict is Verdict.HOLDS
+    assert check.has_power
+    for wanted in ("Q36", "Q39", "Q39b"):
+        check = CLAIMS[wanted].check(study)
+        assert not (check.evidence.holds and check.twin.holds)
+        assert check.evidence.predicted
+    assert len(CLAIMS) == 18
+
+
+def test_the_study_is_what_it_says(study):
+    assert isinstance(study, ClassesLayersStudy)
+    assert {K: row.log10_error.shape for K, row in study.late.items()} == dict.fromkeys((2, 3, 5, 10), (3, 4))
+    assert study.two_steps[5].preference.shape == (3, 4)
+    run = study.layers.frozen["residual", 2.0]
+    assert run.log10_error.shape == (len(run.steps), 4)
+    sample = layers_law(2.0).draw(3, 4)
+    path = train_layers(sample, ARCHITECTURES["residual"], 2.5 * 60 / 12000, 30, record=[])
+    exact = log10_error_of_mixed_tokens(path.v[-1], path.p[-1], sample, ARCHITECTURES["residual"])
+    np.testing.assert_allclose(run.log10_error[run.at(30)], exact.numpy(), rtol=1e-8)
+    with pytest.raises(ValueError, match="recorded"):
+        run.at(31)
+    assert set(study.imbalance) == {2, 1000}
+    assert study.imbalance[2].shape == (4, 2)
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: Architecture("x", allowed=((True, True), (False, False))), "allowed must be 2 x 2"),
+        (lambda: Architecture("x", allowed=((True,), (True,))), "allowed must be 2 x 2"),
+        (lambda: Architecture("x", scale=math.nan), "scale must be"),
+        (lambda: train_layers(SMALL.draw(0), ARCHITECTURES["residual"], 0.0, 3), "step_size must be"),
+        (lambda: train_layers(SMALL.draw(0), ARCHITECTURES["residual"], 0.1, 3, mixing_step_size=-1.0), "mixing_step_size must be"),
+        (lambda: train_layers(SMALL.draw(0), ARCHITECTURES["residual"], 0.1, 3, record=[4]), "record must hold steps in 0 ... 3"),
+        (lambda: train_layers(SignalNoiseLaw(5, 50, 3.0, tokens=3).draw(0), ARCHITECTURES["residual"], 0.1, 3), "tokens must be 2"),
+        (lambda: train_frozen([], 0.1, 3, record=[]), "jobs must be"),
+        (lambda: train_frozen([(ARCHITECTURES["residual"], SMALL.draw(0))], 0.1, 3, record=[9]), "record must hold"),
+        (lambda: layer_outputs(torch.zeros(1, 3, 2, 4), *[torch.zeros(1, 4)] * 2, torch.zeros(1, 4, 5), ARCHITECTURES["residual"]),
+         "W must have shape"),
+        (lambda: log10_error_of_mixed_tokens(torch.zeros(1, 17, dtype=F64), torch.zeros(1, 17, dtype=F64),
+                                             SignalNoiseLaw(5, 50, 3.0, tokens=4).draw(0), ARCHITECTURES["residual"]), "tokens must be 2"),
+        (lambda: noise_phase_error(ARCHITECTURES["residual"], 10, 100, 3.0, 0.7), "label_noise must be"),
+        (lambda: layers_law(0.0), "nsnr2 must be"),
+        (lambda: classes_layers_study(draws=1), "draws must be"),
+        (lambda: classes_layers_study(steps=3), "steps must be"),
+        (lambda: classes_layers_study(layer_steps=100), "layer_steps must be"),
+        (lambda: classes_layers_study(label_noise=0.6), "label_noise must be"),
+    ],
+)  # fmt: skip
+def test_bad_input(call, message):
+    with pytest.raises(ValueError, match=message):
+        call()

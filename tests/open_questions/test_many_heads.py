@@ -1,0 +1,378 @@
+"""Many heads: from zero, on a long clock, from random starts, with several directions; and the page's claims on a smaller study."""
+
+import dataclasses
+import math
+
+import numpy as np
+import pytest
+import torch
+
+from attnlib.claims import Verdict
+from attnlib.open_questions.claims_many_heads import CLAIMS, divided_classes, growth_in_bins
+from attnlib.open_questions.many_heads import (
+    VARIANTS,
+    equal_heads,
+    heads_courses,
+    heads_fates,
+    long_clock,
+    two_step_window,
+    two_steps_apart,
+    window_edge,
+)
+from attnlib.open_questions.many_heads_law import ManyDirectionsLaw
+from attnlib.open_questions.many_heads_random import (
+    across_directions,
+    difference_growth,
+    random_heads,
+    random_start,
+)
+from attnlib.open_questions.many_heads_study import many_heads_study, thresholds
+from attnlib.single_head.descent import gradient_descent
+from attnlib.single_head.flow import own_thresholds, selects_signal, signal_threshold
+from attnlib.single_head.law import SignalNoiseLaw
+from attnlib.single_head.long_run import law_at, orthogonal_sample
+from attnlib.single_head.population import log10_clean_error
+from attnlib.single_head.trainer import train_heads
+
+FAR = SignalNoiseLaw(80, 16_000, 32.0, 0.05)
+
+
+@pytest.fixture(scope="module")
+def study():
+    return many_heads_study(FAR, 3, sizes=(0.1, 1.0), steps=1000, draws=5, seed=1)
+
+
+@pytest.mark.parametrize("id", CLAIMS)
+def test_claims(study, id):
+    result = CLAIMS[id].check(study)
+    assert result.as_expected, (result.verdict, result.evidence)
+    assert result.has_power, result.twin
+
+
+def test_near_the_threshold_two_claims_are_outside_their_regime(study):
+    moved = dataclasses.replace(study, law=dataclasses.replace(FAR, signal_norm=21.0))
+    for id in ("Q10", "Q44"):
+        assert CLAIMS[id].check(moved).verdict is Verdict.OUTSIDE
+        assert CLAIMS[id].check(moved).violated.startswith("needs x > 1.5 x* = 1.63; here 1.05")
+
+
+# --- from zero --------------------------------------------------------------------------------------------------------------
+
+
+def _autograd_heads(sample, name, step_size, steps, heads):
+    """The variant written out, gradients by autograd: effective values and the p_h after `steps` steps."""
+    m = sample.tokens.shape[-1]
+    shared, scale = VARIANTS[name].shared_values, {"sum": 1.0, "mean": 1 / heads, "root": heads**-0.5}
+    c = scale[name.split()[-1] if name != "root sum" else "root"]
+    v = torch.zeros(sample.runs, 1 if shared else heads, m, dtype=torch.float64, requires_grad=True)
+    p = torch.zeros(sample.runs, heads, m, dtype=torch.float64, requires_grad=True)
+    for _ in range(steps):
+        weights = torch.softmax(torch.einsum("rntm,rhm->rhnt", sample.tokens, p), -1)
+        each = torch.einsum("rhnt,rntm,rhm->rhn", weights, sample.tokens, v.expand(-1, heads, -1))
+        loss = torch.nn.functional.softplus(-sample.labels * c * each.sum(1)).mean(-1).sum()
+        with torch.no_grad():
+            moves = torch.autograd.grad(loss, (v, p))
+            v, p = ((x - step_size * g).requires_grad_() for x, g in zip((v, p), moves, strict=True))
+    return (c * v.expand(-1, heads, -1).sum(1)).detach(), p.detach()
+
+
+@pytest.mark.parametrize(("name", "value", "attention"), [
+    ("sum", 3, 1 / 3), ("mean", 1 / 3, 1 / 3), ("root sum", 1, 1 / 3), ("shared sum", 9, 1 / 3), ("shared mean", 1, 1 / 3),
+])  # fmt: skip
+def test_heads_from_zero_are_one_head(name, value, attention):
+    sample = SignalNoiseLaw(9, 300, 7.0, 0.1).draw(2, 2)
+    V, p = _autograd_heads(sample, name, 0.4, 4, 3)
+    assert VARIANTS[name].one_head_steps(0.4, 3) == pytest.approx((0.4 * value, 0.4 * attention))
+    one = gradient_descent(sample, 0.4 * value, 4, attention_step_size=0.4 * attention)
+    torch.testing.assert_close(one.v[-1], V, rtol=1e-10, atol=1e-13)
+    for h in range(3):
+        torch.testing.assert_close(one.p[-1], p[:, h], rtol=1e-10, atol=1e-13)
+    path = VARIANTS[name].train(sample, 0.4, 4, 3)
+    many = VARIANTS[name].as_one_head(path)
+    torch.testing.assert_close(many.v[-1], V, rtol=1e-10, atol=1e-13)
+    torch.testing.assert_close(many.attention_on_signal, one.attention_on_signal, rtol=1e-10, atol=1e-13)
+    assert equal_heads(path) < 1e-14
+
+
+def test_heads_that_start_apart_are_not_equal():
+    sample = SignalNoiseLaw(9, 300, 7.0, 0.1).draw(2, 2, start_vectors=4)
+    assert equal_heads(train_heads(sample, 0.4, 3, heads=2, start=random_start(sample, 2, 0.1))) > 0.1
+
+
+@pytest.mark.parametrize("attention", [0.0, 0.003, 0.7])
+def test_two_steps_with_two_step_sizes(attention):
+    sample = SignalNoiseLaw(14, 500, 6.0, 0.2).draw(1, 3)
+    found = two_steps_apart(sample, 0.3, attention)
+    path = gradient_descent(sample, 0.3, 2, attention_step_size=attention)
+    for have, want in ((found.v1, path.v[1]), (found.v2, path.v[2]), (found.p2, path.p[2])):
+        torch.testing.assert_close(have, want, rtol=1e-12, atol=1e-15)
+    torch.testing.assert_close(torch.einsum("rnt,rntm->rm", found.p2_tokens, sample.tokens), found.p2)
+
+
+def test_window_cells_are_trainings():
+    law = SignalNoiseLaw(40, 6000, 20.0, 0.1)
+    window = two_step_window(law, [(1.0, 1.0), (3.0, 1 / 3)], (0.8, 3.0), draws=4, seed=2)
+    sample = law.draw(2, 4)
+    for j, multiple in enumerate((0.8, 3.0)):
+        beta = multiple * 40 / 6000
+        path = train_heads(sample, beta, 2, heads=3)
+        one = VARIANTS["sum"].as_one_head(path)
+        error = log10_clean_error(one.v[-1], one.p[-1], sample).numpy()
+        np.testing.assert_allclose(window.log10_error[1, j], error, rtol=1e-9)
+        assert (window.interpolates[1, j] == path.interpolates[-1].numpy()).all()
+    assert window.share.shape == (2, 2)
+
+
+@pytest.mark.parametrize("row", [(1.0, 1.0), (4.0, 0.25), (1.0, 0.0)])
+def test_the_edge_of_the_window_is_that_of_orthogonal_data(row):
+    """Balanced counts (18 clean, 2 flipped per class) and orthogonal noise: the flipped margins vanish at the edge."""
+    law = SignalNoiseLaw(40, 4000, 30.0, 0.1)
+    sample = orthogonal_sample(law)
+    classes = torch.arange(40).div(20, rounding_mode="floor")[None]
+    true = 1.0 - 2.0 * classes.double()
+    labels = torch.where(torch.arange(40)[None] % 20 < 2, -true, true)
+    tokens = sample.tokens.clone()
+    tokens[:, :, 0] = sample.signals[0][classes]
+    sample = dataclasses.replace(sample, tokens=tokens, signal_class=classes, true_labels=true, labels=labels)
+    edge = window_edge(law, row)
+    assert 0.1 < edge < 20
+    for factor, fits in ((0.999, False), (1.001, True)):
+        beta = factor * edge * 40 / 4000
+        path = gradient_descent(sample, row[0] * beta, 2, attention_step_size=row[1] * beta)
+        assert (path.margins[-1][sample.noisy] > 0).all() == fits
+    assert window_edge(dataclasses.replace(law, signal_norm=200.0), (1.0, 0.0)) == math.inf
+    assert window_edge(dataclasses.replace(law, signal_norm=5.0), row) == 0
+
+
+def test_courses_are_those_of_trained_heads():
+    law = SignalNoiseLaw(30, 4000, 14.0, 0.1)
+    found = heads_courses([law], (1, 3), 0.02, 25, draws=2, record=[2, 25])
+    sample = law.draw(0, 2)
+    one = VARIANTS["sum"].as_one_head(train_heads(sample, 0.02, 25, heads=3, record=[2, 25]))
+    for row in (0, 1):
+        error = log10_clean_error(one.v[row], one.p[row], sample).numpy()
+        np.testing.assert_allclose(found[3][0].log10_error[row], error, rtol=1e-8)
+    assert not np.allclose(found[1][0].log10_error, found[3][0].log10_error, rtol=1e-3)
+
+
+# --- the long clock ---------------------------------------------------------------------------------------------------------
+
+
+def test_clock_and_fates():
+    clock = long_clock(3, first=0.5, steps=20, per_doubling=5)
+    assert clock == [(0.5, 20), (2.0, 5), (4.0, 5), (8.0, 5)]
+    assert sum(step * steps for step, steps in clock) == 10 * 2**3
+    laws = [law_at(x, 30, 50_000, 0.2) for x in (0.5, 3.0)]
+    fates = heads_fates(laws, (1, 3), clock, draws=2, seed=5)
+    sample = laws[1].draw(5, 1, first_run=3)
+    start, unit = None, 30 / 50_000
+    for step, steps in clock:  # three heads by the general trainer, not by the one head they are
+        path = train_heads(
+            sample, step * unit / 3, steps, heads=3, attention_step_size=step * unit / 3, start=start, record=[]
+        )  # fmt: skip
+        start = path.v[-1], path.p[-1]
+    held = (sample.signal_class[0] == 1) & ~sample.noisy[0]
+    assert fates[3].attention[3, 1] == pytest.approx(path.attention_on_signal[-1, 0, 0, held].mean().item(), rel=1e-6)
+    for H in (1, 3):
+        own = fates[H]
+        for x, share, side in zip(own.x.flat, own.flipped.flat, own.threshold.flat, strict=True):
+            assert (side == 0) == selects_signal(x, share, attention_rate=1 / H**2, time=80.0)
+    assert fates[1].log10_error[0] != fates[3].log10_error[0]
+
+
+def test_slow_attention_moves_the_boundary_up_and_frozen_values_say_why():
+    found = [signal_threshold(0.2, attention_rate=4.0**-k, time=1e20, tolerance=1e-3) for k in range(4)]
+    assert np.diff(found).min() > 0.05
+    assert found[-1] < 1 / (1 - 3 * 0.25)  # where V leads t_c with attention frozen
+
+
+# --- random starts ----------------------------------------------------------------------------------------------------------
+
+
+def test_random_starts_have_their_norms_and_tiny_ones_are_one_head():
+    law = SignalNoiseLaw(30, 4000, 20.0, 0.1)
+    sample = law.draw(3, 6, start_vectors=8)
+    v, p = random_start(sample, 4, 0.5)
+    assert p.norm(dim=-1).mean().item() == pytest.approx(0.5, rel=0.02)
+    assert v.norm(dim=-1).mean().item() == pytest.approx(0.125, rel=0.02)
+    tiny = random_heads([law], 4, 1e-7, 2.0, 30, draws=3, seed=3, record=[2], error_steps=[30])
+    sample = law.draw(3, 3, start_vectors=8)  # the same draws: start vectors come with columns of their own
+    one = gradient_descent(sample, 2.0 * 30 / 4000, 30)
+    np.testing.assert_allclose(tiny.attention_clean[-1, :, 2], one.attention_clean[-1], rtol=1e-5)
+    exact = log10_clean_error(one.v[-1], one.p[-1], sample)
+    assert (np.abs(tiny.log10_error[0] - exact.numpy()) < 5 * tiny.error_of_error[0] + 1e-4).all()
+    assert tiny.at(2) == 1
+    with pytest.raises(ValueError, match="step must be a recorded one"):
+        tiny.at(3)
+
+
+def test_numbers_of_a_course_are_those_of_its_runs():
+    laws = [SignalNoiseLaw(24, 3000, rho, 0.2) for rho in (10.0, 15.0)]
+    course = random_heads(laws, 3, 0.6, 1.5, 20, draws=2, seed=4, matched=False)
+    sample = laws[1].draw(4, 1, first_run=3, start_vectors=6)
+    beta = 1.5 * 24 / 3000
+    path = train_heads(sample, beta, 20, heads=3, start=random_start(sample, 3, 0.6), engine="vectors", record=[0])
+    held = [(sample.signal_class[0] == k) & ~sample.noisy[0] for k in (0, 1)]
+    logit = torch.logit(path.attention_on_signal[:, 0])  # (S, H, n)
+    clean = ~sample.noisy[0]
+    apart = (logit - logit.mean(1, keepdim=True))[:, :, clean].square().mean((1, 2)).sqrt()
+    np.testing.assert_allclose(course.difference[:, 3], apart, rtol=1e-7)
+    np.testing.assert_allclose(course.growth[-1, 3], (apart[-1] / apart[0]).item(), rtol=1e-7)
+    for k in (0, 1):
+        np.testing.assert_allclose(course.logit[:, 3, k], logit[:, :, held[k]].mean(-1), rtol=1e-7, atol=1e-10)
+        np.testing.assert_allclose(course.attention[:, 3, k], path.attention_on_signal[:, 0, :, held[k]].mean(-1), rtol=1e-7)
+        assert course.clean[3, k] == held[k].sum()
+        assert course.x[3, k] == pytest.approx(225 * held[k].sum().item() / 3000)
+        assert course.flipped[3, k] == pytest.approx(1 - held[k].sum().item() / (sample.signal_class[0] == k).sum().item())
+    seen = path.attention_on_signal[:, 0, :, clean]
+    np.testing.assert_allclose(course.sample_spread[:, 3], (seen.amax(1) - seen.amin(1)).mean(-1), rtol=1e-7)
+    np.testing.assert_allclose(course.spread_clean[:, 3], np.ptp(seen.mean(-1).numpy(), axis=1), rtol=1e-7)
+    assert course.train_accuracy[-1, 3] == path.train_accuracy[-1, 0]
+
+
+def test_growth_of_differences_is_the_derivative_of_two_heads_on_orthogonal_data():
+    """Six small differences, one per mode, trained as two heads on exactly orthogonal noise: rms as the formula weighs them."""
+    law = SignalNoiseLaw(24, 3000, 15.0, 0.3)
+    sample = orthogonal_sample(law, 3, 1)
+    member = (sample.signal_class[0] == 1) & sample.noisy[0]
+    clean = (sample.signal_class[0] == 1) & ~sample.noisy[0]
+    assert member.sum() > 0
+    noise, mu, y = sample.tokens[0, :, 1], sample.signals[0, 1], sample.labels[0]
+    H, eps, d, count, flips = 2, 1e-6, law.d, clean.sum().item(), member.sum().item()
+    in_p = [mu / law.signal_norm**2, noise[clean].sum(0) / d, noise[member].sum(0) / d]
+    in_v = [-mu / law.signal_norm**2, (y[clean, None] * noise[clean]).sum(0) / d, (y[member, None] * noise[member]).sum(0) / d]
+    variance = np.array([law.signal_norm**2 / d, 1 / count, 1 / flips])
+    multiple, steps = 2.0, 15
+    beta, total = multiple * law.n / d, 0.0
+    for mode in range(6):
+        v, p = torch.zeros(2, 1, H, sample.tokens.shape[-1], dtype=torch.float64)
+        target, direction = (p, in_p[mode]) if mode < 3 else (v, in_v[mode - 3] / H)
+        target[0, 0], target[0, 1] = eps * direction, -eps * direction
+        path = train_heads(sample, beta / H, steps, heads=H, attention_step_size=H * beta, start=(v, p), engine="vectors")
+        logit = torch.logit(path.attention_on_signal[-1, 0][:, clean]).mean(-1)
+        slope = (logit[0] - logit[1]).item() / (2 * eps)
+        total += (variance[mode] if mode < 3 else H**2 / 16 * variance[mode - 3]) * slope**2
+    x, share = law.signal_norm**2 * count / d, flips / (count + flips)
+    found = difference_growth([x], [share], [count], H, multiple, steps, [0, steps])
+    assert found[0, 0] == 1
+    assert found[1, 0] == pytest.approx(math.sqrt(total / (variance[0] + variance[1])), rel=1e-5)
+
+
+def test_across_directions_reads_division_and_leadership():
+    course = random_heads([ManyDirectionsLaw(60, 2000, 14.0, 0.0)], 2, 0.1, 1.0, 2, draws=3)
+    shape = course.logit.shape
+    assert shape == (2, 3, 4, 2)
+    divided, led = np.zeros(shape), np.zeros(shape)
+    divided[..., 0, 0] = divided[..., 1, 1] = divided[..., 2, 1] = divided[..., 3, 0] = 1.0
+    led[..., 0] = 1.0
+    for logit, value in ((divided, -1.0), (led, 1.0)):
+        np.testing.assert_allclose(across_directions(dataclasses.replace(course, logit=logit), 2), value)
+    with pytest.raises(ValueError, match="two directions per class"):
+        across_directions(random_heads([SignalNoiseLaw(20, 500, 5.0)], 2, 0.1, 1.0, 1, draws=2), 1)
+
+
+def test_division_needs_the_threshold(study):
+    """The study behind Q46 and Q47: who is divided was not so at the start, and stays so."""
+    near, far = divided_classes(study)
+    assert near.mean() > 0.4
+    assert not far.any()
+    start = np.ptp(study.division.attention[0], axis=-1)
+    assert start.max() < 0.35
+    distance = np.abs(np.log(study.division.x / thresholds(study.division)))
+    late = [np.ptp(study.division.attention[row], axis=-1)[distance < 0.08].mean() for row in (0, -2, -1)]
+    assert late[0] < 0.1 < 0.3 < late[1] <= late[2]
+    middle, found, wanted, _ = growth_in_bins(study)
+    assert found[np.abs(np.log(middle)).argmin()] > 10 * found[-1]
+    assert (np.abs(np.log(found / wanted)) < 0.35).all()
+
+
+# --- the law with several directions ------------------------------------------------------------------------------------------
+
+
+def test_one_direction_per_class_is_the_single_head_law():
+    many, one = ManyDirectionsLaw(12, 400, 5.0, 0.2, shares=(1.0,)), SignalNoiseLaw(12, 400, 5.0, 0.2)
+    a, b = many.draw(3, 2, start_vectors=2), one.draw(3, 2, start_vectors=2)
+    for name in ("tokens", "signals", "signal_class", "labels", "true_labels", "start_directions", "signal_position"):
+        assert torch.equal(getattr(a, name), getattr(b, name)), name
+
+
+def test_samples_with_several_directions():
+    law = ManyDirectionsLaw(400, 5000, 6.0, 0.1, shares=(0.5, 0.3, 0.2))
+    sample = law.draw(1, 2)
+    assert sample.signals.shape == (2, 6, 406)
+    torch.testing.assert_close(sample.signals @ sample.signals.mT, 36 * torch.eye(6).double().expand(2, 6, 6))
+    torch.testing.assert_close(sample.tokens[:, :, 0], torch.stack([s[c] for s, c in zip(sample.signals, sample.signal_class)]))
+    assert (sample.tokens[:, :, 1, :6] == 0).all()
+    assert ((sample.signal_class < 3) == (sample.true_labels > 0)).all()
+    counts = torch.bincount(sample.signal_class.flatten(), minlength=6) / 800
+    np.testing.assert_allclose(counts, law.direction_probabilities, atol=4 * math.sqrt(0.25 / 800))
+    assert sample.noisy.double().mean().item() == pytest.approx(0.1, abs=0.045)
+    assert sample.tokens[:, :, 1].square().sum(-1).mean().item() == pytest.approx(4994, rel=0.01)
+    assert torch.equal(law.draw(1, 1, first_run=1).tokens[0], sample.tokens[1])
+
+
+def test_both_engines_take_several_directions():
+    sample = ManyDirectionsLaw(20, 600, 8.0, 0.1, shares=(0.7, 0.3)).draw(2, 2, start_vectors=6)
+    start = random_start(sample, 3, 0.7)
+    paths = [train_heads(sample, 0.1, 12, heads=3, start=start, engine=engine, record=[]) for engine in ("gram", "vectors")]
+    for name in ("v", "p", "attention_on_signal", "margins"):
+        torch.testing.assert_close(*(getattr(path, name) for path in paths), rtol=1e-9, atol=1e-12)
+
+
+def test_directions_do_not_see_each_other_s_heads_when_noise_is_orthogonal():
+    """Moving one direction's difference between heads leaves the other's unchanged to first order (here: to the square of it)."""
+    law = ManyDirectionsLaw(24, 3000, 14.0, 0.0)
+    sample = law.draw(0, 1)
+    tokens = sample.tokens.clone()
+    tokens[:, :, 1, 4:] = math.sqrt(law.d) * torch.eye(24, dtype=torch.float64)
+    sample = dataclasses.replace(sample, tokens=tokens)
+    held = [sample.signal_class[0] == k for k in range(2)]
+    found = []
+    for eps in (1e-3, 2e-3):
+        v, p = torch.zeros(2, 1, 2, sample.tokens.shape[-1], dtype=torch.float64)
+        p[0, 0], p[0, 1] = eps * sample.signals[0, 0], -eps * sample.signals[0, 0]
+        path = train_heads(sample, 0.02, 30, heads=2, start=(v, p), record=[])
+        logit = torch.logit(path.attention_on_signal[-1, 0])
+        found.append([(logit[0, h] - logit[1, h]).mean().item() for h in held])
+    assert found[0][0] > 1e-3
+    assert abs(found[0][1]) < 1e-9 * found[0][0]
+    assert found[1][0] == pytest.approx(2 * found[0][0], rel=1e-2)
+
+
+def test_own_thresholds_of_a_course():
+    course = random_heads([SignalNoiseLaw(60, 2000, 14.0, 0.2)], 2, 0.1, 1.0, 1, draws=3)
+    noisy = np.round(course.clean * course.flipped / (1 - course.flipped))
+    np.testing.assert_allclose(thresholds(course), own_thresholds(course.clean, noisy), rtol=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: many_heads_study(FAR, 1), "heads must be a whole number >= 2"),
+        (lambda: many_heads_study(FAR, steps=10), "steps must be a whole number >= 1000"),
+        (lambda: many_heads_study(FAR, draws=1), "draws must be"),
+        (lambda: many_heads_study(FAR, seed=-1), "seed must be"),
+        (lambda: VARIANTS["sum"].one_head_steps(0.1, 0), "heads must be"),
+        (lambda: two_steps_apart(FAR.draw(0), 0.1, -1.0), "attention_step_size must be"),
+        (lambda: two_step_window(FAR, [(1, 1)], (0.0,), draws=1), "multiples must be"),
+        (lambda: two_step_window(FAR, [(1, 1)], (1.0,), draws=0), "draws must be"),
+        (lambda: heads_courses([FAR], (0,), 0.1, 3), "heads must be"),
+        (lambda: heads_fates([FAR], (0,), long_clock(1)), "heads must be"),
+        (lambda: heads_fates([FAR], (1,), []), "clock must hold"),
+        (lambda: heads_fates([], (1,), long_clock(1)), "laws must be"),
+        (lambda: long_clock(-1), "doublings must be"),
+        (lambda: random_start(FAR.draw(0, start_vectors=3), 2, 0.1), "sample must hold 4 start vectors; got 3"),
+        (lambda: random_start(FAR.draw(0, start_vectors=4), 2, 0.0), "size must be"),
+        (lambda: random_heads([FAR], 0, 0.1, 1.0, 3, draws=2), "heads must be"),
+        (lambda: random_heads([FAR, SignalNoiseLaw(10, 50, 1.0)], 2, 0.1, 1.0, 3, draws=2), "laws must be"),
+        (lambda: random_heads([FAR], 2, 0.1, 0.0, 3, draws=2), "multiple must be"),
+        (lambda: ManyDirectionsLaw(10, 50, 1.0, shares=(0.5, 0.6)), "shares must sum to 1"),
+        (lambda: ManyDirectionsLaw(10, 50, 1.0, shares=(1.0, 0.0)), "shares must be"),
+        (lambda: ManyDirectionsLaw(10, 50, 1.0, tokens=3), "tokens must be 2"),
+        (lambda: ManyDirectionsLaw(10, 4, 1.0), "d must be at least 5"),
+        (lambda: ManyDirectionsLaw(10, 50, 1.0).draw(0, coordinates="dense"), "coordinates must be 'reduced'"),
+    ],
+)  # fmt: skip
+def test_bad_arguments(call, message):
+    with pytest.raises(ValueError, match=message):
+        call()

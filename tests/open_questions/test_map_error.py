@@ -1,0 +1,234 @@
+"""Exact error of a head with any map: against the softmax integral, mpmath, and the model run on fresh points."""
+
+import math
+
+import mpmath
+import pytest
+import torch
+
+from attnlib.open_questions.map_error import (
+    log10_map_error,
+    log10_map_error_of_scores,
+    map_error_conditioned,
+    map_error_sampled,
+)
+from attnlib.single_head.law import SignalNoiseLaw
+from attnlib.single_head.maps import (
+    ENTMAX15,
+    HALF_PLUS,
+    HARDMAX,
+    LINEAR,
+    LINEARISED,
+    SIGMOID,
+    SOFTMAX,
+    SPARSEMAX,
+    relu,
+    softmax,
+    windows,
+)
+from attnlib.single_head.population import (
+    FreshScores,
+    clean_error_conditioned,
+    log10_clean_error,
+    log10_error_of_scores,
+)
+from attnlib.single_head.trainer import train_heads
+
+F64 = torch.float64
+ALL = (SOFTMAX, softmax(0.5), SPARSEMAX, ENTMAX15, LINEARISED, HARDMAX, SIGMOID, HALF_PLUS, LINEAR, relu(0.0))
+
+
+def scores(*numbers):
+    """One run whose two classes are alike: logit, value, omega, along, tau."""
+    return FreshScores(*(torch.full((1, 2), x, dtype=F64) for x in numbers))
+
+
+def random_scores(runs=150, seed=0):
+    generator = torch.Generator().manual_seed(seed)
+
+    def uniform(low, high):
+        return low + (high - low) * torch.rand(runs, 2, generator=generator, dtype=F64)
+
+    sign = torch.where(uniform(0, 1) < 0.15, -1.0, 1.0)
+    return FreshScores(
+        uniform(-3, 6), sign * 10 ** uniform(-2, 2.5), 10 ** uniform(-2.5, 1), uniform(-2, 2), 10 ** uniform(-1.5, 0.5)
+    )
+
+
+def test_softmax_is_the_known_integral_from_one_half_to_ten_to_the_minus_millions():
+    given = random_scores()
+    expected = log10_error_of_scores(given, per_class=True)
+    found = log10_map_error_of_scores(given, SOFTMAX, per_class=True)
+    assert expected.min() < -10_000
+    assert expected.max() > -0.301
+    moderate = expected > -3000
+    assert ((found - expected).abs() * math.log(10))[moderate].max() < 1e-8
+    assert ((found - expected).abs() / (1 + expected.abs())).max() < 1e-11
+    both = log10_map_error_of_scores(given, SOFTMAX)
+    torch.testing.assert_close(both, log10_error_of_scores(given), rtol=1e-10, atol=1e-12)
+
+
+def test_class_probabilities_weigh_the_classes():
+    given = random_scores(20)
+    per_class = log10_map_error_of_scores(given, SPARSEMAX, per_class=True)
+    shares = torch.tensor([0.8, 0.2], dtype=F64)
+    found = log10_map_error_of_scores(given, SPARSEMAX, class_probability=0.8)
+    expected = torch.logsumexp(per_class * math.log(10) + shares.log(), 1) / math.log(10)
+    torch.testing.assert_close(found, expected, rtol=1e-10, atol=1e-12)
+
+
+def weights_in_words(name, a, b):
+    """The weights of signal and noise written down for two tokens, in mpmath numbers."""
+    d = a - b
+    if name == "sparsemax":
+        s = min(max((1 + d) / 2, 0), 1)
+        return s, 1 - s
+    if name == "entmax-1.5":  # w = (z/2 - theta)_+^2: roots differ by d/2, squares sum to one
+        if abs(d) >= 2:
+            return mpmath.mpf(d > 0), mpmath.mpf(d < 0)
+        root = (-d / 2 + mpmath.sqrt(2 - d * d / 4)) / 2
+        return (root + d / 2) ** 2, root**2
+    if name == "linearised softmax":
+        return (1 + d / 2) / 2, (1 - d / 2) / 2
+    if name == "hardmax":
+        return mpmath.mpf(d > 0), mpmath.mpf(d < 0)
+    one = {
+        "sigmoid": lambda z: 1 / (1 + mpmath.exp(-z)),
+        "half plus": lambda z: z + mpmath.mpf(1) / 2,
+        "linear": lambda z: z,
+        "ReLU": lambda z: max(z, mpmath.mpf(0)),
+    }[name]
+    return one(a), one(b)
+
+
+def by_mpmath(attention_map, logit, value, omega, along, tau):
+    """log10 of the integral at 30 digits, split where the map has a kink or a zero."""
+    name = attention_map.name
+    at_difference = {"sparsemax": (1, -1), "entmax-1.5": (2, -2), "linearised softmax": (2,), "hardmax": (0,)}
+    at_noise = {"half plus": (-0.5,), "linear": (0,), "ReLU": (0,)}
+    with mpmath.workdps(30):
+        P, V, o, c, tau = map(mpmath.mpf, (logit, value, omega, along, tau))
+
+        def integrand(t):
+            signal, noise = weights_in_words(name, P, o * t)
+            margin, spread = signal * V + noise * c * t, abs(noise) * tau
+            wrong = mpmath.erfc(margin / spread / mpmath.sqrt(2)) / 2 if spread else (1 - mpmath.sign(margin)) / 2
+            return mpmath.npdf(t) * wrong
+
+        kinks = [(P - x) / o for x in at_difference.get(name, ())] + [x / o for x in at_noise.get(name, ())]
+        points = [mpmath.mpf(i) / 2 for i in range(-60, 61)]
+        for kink in kinks:
+            points += [kink + side * mpmath.mpf(10) ** -k for k in range(4) for side in (-1, 0, 1)]
+        return float(mpmath.log10(mpmath.quad(integrand, sorted(set(points)))))
+
+
+CASES = [(0.3, 2.0, 0.5, 0.3, 0.8), (-1.2, -3.0, 1.5, 0.4, 0.6), (1.5, 6.0, 0.7, -0.5, 0.7)]
+
+
+@pytest.mark.parametrize("attention_map", ALL[2:], ids=str)
+@pytest.mark.parametrize("case", CASES, ids=["plain", "wrong signal", "small"])
+def test_every_map_against_mpmath(attention_map, case):
+    found = log10_map_error_of_scores(scores(*case), attention_map).item()
+    assert found == pytest.approx(by_mpmath(attention_map, *case), rel=1e-9, abs=1e-9)
+
+
+def test_a_kinked_map_far_down_against_mpmath():
+    """Sparsemax at 10^-95: the whole mass sits behind the kink, 10 to 25 standard deviations out."""
+    case = (3.0, 40.0, 0.2, 0.1, 0.4)
+    found = log10_map_error_of_scores(scores(*case), SPARSEMAX).item()
+    assert found < -90
+    assert found == pytest.approx(by_mpmath(SPARSEMAX, *case), rel=1e-8)
+
+
+def test_far_below_the_smallest_float():
+    """Without randomness in the attention the error is one tail: Phi(-V/tau) for weights (s, s), whatever s."""
+    found = log10_map_error_of_scores(scores(0.0, 150.0, 0.0, 0.0, 1.0), SIGMOID).item()
+    assert found == pytest.approx(
+        torch.special.log_ndtr(torch.tensor(-150.0, dtype=F64)).item() / math.log(10), rel=1e-12
+    )
+    assert found < -4000
+
+
+def test_errors_that_are_exactly_zero_one_and_a_half():
+    """Sparsemax with a logit difference of 5 and no spread takes the signal alone."""
+    assert log10_map_error_of_scores(scores(5.0, 1.0, 0.0, 0.0, 1.0), SPARSEMAX).item() == -math.inf
+    assert log10_map_error_of_scores(scores(5.0, -1.0, 0.0, 0.0, 1.0), SPARSEMAX).item() == pytest.approx(0, abs=1e-12)
+    assert log10_map_error_of_scores(scores(5.0, 0.0, 0.0, 0.0, 1.0), SPARSEMAX).item() == pytest.approx(
+        math.log10(0.5)
+    )
+    mixed = FreshScores(*(torch.tensor([[a, b]], dtype=F64) for a, b in ((5, 0), (1, 1), (0, 0), (0, 0), (1, 1))))
+    one = log10_map_error_of_scores(scores(0.0, 1.0, 0.0, 0.0, 1.0), SPARSEMAX).item()
+    assert log10_map_error_of_scores(mixed, SPARSEMAX).item() == pytest.approx(one - math.log10(2))
+
+
+def test_dead_relu_tokens_are_half_an_error():
+    """P < 0: the signal has no weight. Noise has some for t > 0 only, and then the sign of its value is a coin."""
+    found = log10_map_error_of_scores(scores(-1.0, 3.0, 1.0, 0.0, 1.0), relu(0.0)).item()
+    assert found == pytest.approx(math.log10(0.5), abs=1e-10)
+
+
+@pytest.mark.parametrize("attention_map", (SPARSEMAX, ENTMAX15, LINEARISED, SIGMOID, HALF_PLUS), ids=str)
+def test_every_map_against_the_model_on_fresh_points(attention_map):
+    law = SignalNoiseLaw(20, 600, 4.0, 0.1)
+    sample = law.draw(3, 2)
+    path = train_heads(sample, 0.1, 6, attention_map=attention_map, record=[]).single()
+    exact = 10 ** log10_map_error(path.v[-1], path.p[-1], sample, attention_map)
+    sampled = map_error_sampled(path.v[-1], path.p[-1], sample, attention_map, 60_000)
+    smooth = map_error_conditioned(path.v[-1], path.p[-1], sample, attention_map, 40_000)
+    assert exact.min() > 0.005
+    assert ((sampled.value - exact).abs() < 4 * sampled.standard_error).all()
+    assert ((smooth.value - exact).abs() < 4 * smooth.standard_error).all()
+    other = 10 ** log10_map_error(path.v[-1], path.p[-1], sample, HARDMAX)
+    assert ((sampled.value - other).abs() > 4 * sampled.standard_error).all()
+
+
+def test_softmax_of_a_trained_head_is_the_population_error():
+    sample = SignalNoiseLaw(60, 6000, 20.0, 0.1).draw(1, 3)
+    path = train_heads(sample, 0.03, 12, record=[2]).single()
+    for v, p in zip(path.v, path.p, strict=True):
+        expected = log10_clean_error(v, p, sample, per_class=True)
+        torch.testing.assert_close(
+            log10_map_error(v, p, sample, SOFTMAX, per_class=True), expected, rtol=1e-10, atol=1e-10
+        )
+
+
+def test_many_tokens_softmax_and_windows():
+    """Eight tokens: the conditioned average is the known one for softmax; windows agree with the model run on fresh points."""
+    sample = SignalNoiseLaw(12, 900, 9.0, 0.1, tokens=8).draw(5, 2)
+    for attention_map in (SOFTMAX, windows(SOFTMAX, 4), windows(SPARSEMAX, 2)):
+        path = train_heads(sample, 0.3, 4, attention_map=attention_map, record=[]).single()
+        smooth = map_error_conditioned(path.v[-1], path.p[-1], sample, attention_map, 20_000)
+        sampled = map_error_sampled(path.v[-1], path.p[-1], sample, attention_map, 30_000)
+        spread = (smooth.standard_error**2 + sampled.standard_error**2).sqrt()
+        assert ((smooth.value - sampled.value).abs() < 4 * spread).all()
+        if attention_map is SOFTMAX:
+            known = clean_error_conditioned(path.v[-1], path.p[-1], sample, 20_000)
+            torch.testing.assert_close(smooth.value, known.value, rtol=1e-10, atol=0)
+
+
+def test_batches_do_not_matter():
+    given = random_scores(40, seed=2)
+    whole = log10_map_error_of_scores(given, ENTMAX15)
+    alone = [
+        log10_map_error_of_scores(FreshScores(*(x[i : i + 1] for x in vars(given).values())), ENTMAX15) for i in (0, 39)
+    ]
+    torch.testing.assert_close(whole[[0, 39]], torch.cat(alone), rtol=1e-12, atol=1e-13)
+    empty = FreshScores(*(x[:0] for x in vars(given).values()))
+    assert log10_map_error_of_scores(empty, ENTMAX15).shape == (0,)
+
+
+def test_bad_arguments():
+    three = SignalNoiseLaw(5, 50, 2.0, tokens=3).draw(0)
+    v = torch.zeros(1, three.tokens.shape[-1], dtype=F64)
+    with pytest.raises(ValueError, match="tokens must be 2 .* got 3: use map_error_conditioned"):
+        log10_map_error(v, v, three, SOFTMAX)
+    with pytest.raises(ValueError, match="attention_map must come from"):
+        log10_map_error_of_scores(scores(0.0, 1.0, 1.0, 0.0, 1.0), "softmax")
+    with pytest.raises(ValueError, match="windows of width 3 must divide"):
+        log10_map_error_of_scores(scores(0.0, 1.0, 1.0, 0.0, 1.0), windows(SOFTMAX, 3))
+    with pytest.raises(ValueError, match="v must have shape"):
+        log10_map_error(v[:, :2], v, SignalNoiseLaw(5, 50, 2.0).draw(0), SOFTMAX)
+    with pytest.raises(ValueError, match="count must be"):
+        map_error_sampled(v, v, three, SOFTMAX, 0)
+    with pytest.raises(ValueError, match="count must be"):
+        map_error_conditioned(v, v, three, SOFTMAX, 1)

@@ -1,0 +1,108 @@
+"""Where classes end under each map, and the exact statements behind it."""
+
+import numpy as np
+import pytest
+import torch
+
+from attnlib.open_questions.map_fates import (
+    SHARES,
+    boundary_curve,
+    equal_to_slower_attention,
+    linear_fates,
+    logit_moves,
+    map_fates,
+    thresholds_of_shares,
+)
+from attnlib.single_head.flow import own_thresholds
+from attnlib.single_head.law import SignalNoiseLaw
+from attnlib.single_head.long_run import class_fates, law_at, small_then_long
+from attnlib.single_head.maps import ENTMAX15, LINEARISED, SIGMOID, SOFTMAX, SPARSEMAX, softmax
+
+
+def test_softmax_fates_are_the_known_study_run_by_run():
+    laws = [law_at(x, 40, 10**5, 0.2) for x in (0.8, 1.5, 2.5)]
+    schedule = small_then_long(40, 10**5)
+    known = class_fates(laws, schedule, draws=3, seed=4)
+    found = map_fates(laws, SOFTMAX, schedule, draws=3, seed=4)
+    np.testing.assert_allclose(found.x, known.x)
+    np.testing.assert_allclose(found.flipped, known.flipped)
+    np.testing.assert_array_equal(found.on_signal, known.on_signal)
+    np.testing.assert_allclose(found.net, found.x * (1 - 2 * found.flipped) / (1 - found.flipped))
+    assert found.on_signal.any()
+    assert not found.on_signal.all()
+    assert (found.train_accuracy == 1).all()
+
+
+def test_thresholds_of_softmax_are_the_known_ones():
+    clean, noisy = np.array([[40, 45], [30, 36]]), np.array([[4, 5], [10, 9]])
+    curve = boundary_curve(SOFTMAX)
+    found = thresholds_of_shares(curve, noisy / (clean + noisy))
+    np.testing.assert_allclose(found, own_thresholds(clean, noisy), rtol=0.01)
+    assert curve[0] == 1
+    assert np.isinf(thresholds_of_shares(curve, np.array([0.48])))
+    assert len(curve) == len(SHARES) == 10
+
+
+def test_sparsemax_fates_follow_sparsemax_and_not_softmax():
+    """The same draws under both maps: the classes on which they part lie between the two boundaries."""
+    laws = [law_at(x, 100, 10**6, 0.3) for x in (2.0, 2.3, 2.6)]
+    schedule = small_then_long(100, 10**6)
+    sparse, soft = (map_fates(laws, m, schedule, draws=5, seed=1) for m in (SPARSEMAX, SOFTMAX))
+    own, other = (thresholds_of_shares(boundary_curve(m), sparse.flipped) for m in (SPARSEMAX, SOFTMAX))
+    parted = sparse.on_signal != soft.on_signal
+    assert parted.sum() >= 4
+    assert sparse.on_signal[parted].all()
+    assert (sparse.x[parted] > 0.98 * own[parted]).all()
+    assert (sparse.x[parted] < 1.02 * other[parted]).all()
+    assert ((sparse.x > own) == sparse.on_signal).mean() > 0.95
+    assert ((sparse.x > other) == sparse.on_signal).mean() < 0.9
+
+
+@pytest.mark.parametrize("attention_map", (SPARSEMAX, ENTMAX15, LINEARISED, softmax(0.5)), ids=str)
+def test_without_flips_every_step_moves_the_weight_one_way(attention_map):
+    x, moves = logit_moves(attention_map, (0.4, 0.9, 1.1, 3.0), (0.3, 4.0), steps=15, seed=2)
+    assert x.shape == (4 * 2 * 2 * 20,)
+    assert moves.shape == (320, 15)
+    assert 0.2 < x.min() < x.max() < 8
+    towards = torch.sign(x - 1).unsqueeze(1) * moves
+    assert towards.min() > -1e-12
+    assert towards[:, 1:4].max() > 1e-3
+    # A boundary elsewhere is wrong for the classes in between.
+    assert (torch.sign(x - 1.3).unsqueeze(1) * moves).min() < -1e-6
+
+
+def test_temperature_is_slower_attention_to_rounding():
+    sample = SignalNoiseLaw(30, 3000, 18.0, 0.15).draw(2, 3)
+    for temperature in (0.5, 3.0):
+        hot, slow = equal_to_slower_attention(sample, 0.05, 40, temperature)
+        torch.testing.assert_close(hot, slow, rtol=1e-9, atol=1e-12)
+        _, wrong = equal_to_slower_attention(sample, 0.05, 40, temperature, power=1.0)
+        assert (hot - wrong).abs().max() > 1e-2
+
+
+def test_linear_attention_races_at_the_net_signal():
+    laws = [law_at(x, 60, 10**6, 0.25) for x in (0.7, 1.1, 1.3, 2.2)]
+    fates = linear_fates(laws, 1e-8, 0.25 * 60 / 10**6, 1200, draws=5, seed=3)
+    far = np.abs(np.log(fates.net)) > np.log(1.25)
+    assert far.sum() > 20
+    assert ((fates.net > 1) == fates.on_signal)[far].all()
+    assert (((fates.x > 1) != fates.on_signal) & far).sum() >= 4
+    assert (fates.train_accuracy > 0.95).all()
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: map_fates([law_at(1.0, 10, 500, 0.1)], SIGMOID, [(0.1, 2)]), "attention_map must be normalised"),
+        (lambda: map_fates([], SOFTMAX, [(0.1, 2)]), "laws must be"),
+        (lambda: map_fates([law_at(1.0, 10, 500, 0.1)], SOFTMAX, []), "schedule must hold"),
+        (lambda: map_fates([law_at(1.0, 10, 500, 0.1)], SOFTMAX, [(0.1, 2)], draws=0), "draws must be"),
+        (lambda: linear_fates([law_at(1.0, 10, 500, 0.1)], 0.0, 0.1, 2), "start_size must be"),
+        (lambda: linear_fates([SignalNoiseLaw(5, 50, 1.0, tokens=3)], 0.1, 0.1, 2), "laws must be"),
+        (lambda: logit_moves(SOFTMAX, (-1.0,), (0.1,)), "x must be"),
+        (lambda: equal_to_slower_attention(SignalNoiseLaw(5, 50, 1.0).draw(0), 0.1, 2, 0.0), "temperature must be"),
+    ],
+)
+def test_bad_arguments(call, message):
+    with pytest.raises(ValueError, match=message):
+        call()

@@ -1,0 +1,236 @@
+"""The mean-field flow of any map: equal to softmax's, to gradient descent on orthogonal noise, and what it conserves."""
+
+import math
+
+import pytest
+import torch
+
+from attnlib.open_questions.map_error import log10_map_error
+from attnlib.open_questions.map_flow import map_descent, map_flow, map_rates, map_threshold
+from attnlib.single_head.flow import flow_path, flow_rates, flow_step, in_trap, signal_threshold
+from attnlib.single_head.law import SignalNoiseLaw
+from attnlib.single_head.long_run import orthogonal_sample
+from attnlib.single_head.maps import (
+    ENTMAX15,
+    HALF_PLUS,
+    HARDMAX,
+    LINEARISED,
+    SIGMOID,
+    SOFTMAX,
+    SPARSEMAX,
+    softmax,
+)
+from attnlib.single_head.trainer import train_heads
+
+F64 = torch.float64
+MAPS = (softmax(0.5), SPARSEMAX, ENTMAX15, LINEARISED, SIGMOID, HALF_PLUS)
+
+
+def test_rates_of_softmax_are_the_six_known_equations():
+    generator = torch.Generator().manual_seed(0)
+    states = 3 * torch.randn(7, 6, generator=generator, dtype=F64)
+    x, nu, rate = (torch.rand(7, generator=generator, dtype=F64) + 0.1 for _ in range(3))
+    found = map_rates(states, x, nu, SOFTMAX, rate)
+    for k in range(7):
+        expected = flow_rates(states[k].tolist(), x[k].item(), nu[k].item(), rate[k].item())
+        assert found[k].tolist() == pytest.approx(expected, rel=1e-12, abs=1e-14)
+
+
+@pytest.mark.parametrize("attention_map", MAPS, ids=str)
+def test_one_step_is_gradient_descent_on_orthogonal_noise(attention_map):
+    """Seven steps of the six variables against the general trainer: every score of every sample."""
+    law = SignalNoiseLaw(14, 700, 9.0, 0.3)
+    sample = orthogonal_sample(law, 3)
+    clean, noisy = (part[0] for part in sample.counts())
+    assert (noisy > 0).all()
+    unit, steps = 1.7, 7
+    path = train_heads(sample, unit * law.n / law.d, steps, attention_map=attention_map).single()
+    x, nu = law.signal_norm**2 * clean / law.d, noisy / clean
+    states = torch.zeros(2, 6, dtype=F64)
+    for _ in range(steps):
+        states = states + unit * map_rates(states, x, nu, attention_map, torch.ones(2, dtype=F64))
+    v, p = path.v[-1, 0], path.p[-1, 0]
+    noise = sample.noise_tokens()[0, :, 0]
+    for k in range(2):
+        V, t_c, t_n, P, q_c, q_n = states[k]
+        of_class = sample.signal_class[0] == k
+        for mask, t, q in ((of_class & ~sample.noisy[0], t_c, q_c), (of_class & sample.noisy[0], t_n, q_n)):
+            values = sample.labels[0, mask] * (noise[mask] @ v)
+            torch.testing.assert_close(values, t.expand_as(values), rtol=1e-10, atol=1e-12)
+            torch.testing.assert_close(noise[mask] @ p, q.expand_as(values), rtol=1e-10, atol=1e-12)
+        torch.testing.assert_close((1 - 2 * k) * sample.signals[0, k] @ v, V, rtol=1e-10, atol=1e-12)
+        torch.testing.assert_close(sample.signals[0, k] @ p, P, rtol=1e-10, atol=1e-12)
+
+
+def test_flow_of_softmax_is_the_one_solved_by_scipy():
+    times = [0.5, 30.0, 1e4]
+    for x, eta, rate in ((0.6, 0.1, 1.0), (1.8, 0.2, 0.25), (3.0, 0.3, 4.0)):
+        expected = torch.as_tensor(flow_path(x, eta, times, attention_rate=rate).states)
+        found = map_flow(x, eta, SOFTMAX, times=torch.tensor(times, dtype=F64), attention_rate=rate).states[:, 0]
+        torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-6)
+
+
+def test_systems_do_not_mix_and_starts_continue():
+    x, eta = torch.tensor([0.4, 2.5], dtype=F64), torch.tensor([0.3, 0.05], dtype=F64)
+    times = torch.tensor([3.0, 50.0], dtype=F64)
+    both = map_flow(x, eta, ENTMAX15, times=times)
+    alone = map_flow(2.5, 0.05, ENTMAX15, times=times)
+    torch.testing.assert_close(both.states[:, 1:], alone.states, rtol=1e-12, atol=1e-14)
+    rest = map_flow(2.5, 0.05, ENTMAX15, times=torch.tensor([47.0], dtype=F64), start=alone.states[0])
+    torch.testing.assert_close(rest.states[-1], alone.states[-1], rtol=1e-6, atol=1e-8)
+
+
+def test_descent_is_the_repeated_step_and_late_steps_follow_the_flow():
+    state, x, eta = [0.0] * 6, 0.9, 0.2
+    for _ in range(25):
+        state = flow_step(state, 3.0, x, eta / (1 - eta))
+    found = map_descent(x, eta, SOFTMAX, 3.0, record=[0, 7, 25])
+    assert found.states[-1, 0].tolist() == pytest.approx(state, rel=1e-12)
+    assert found.times.tolist() == [0, 7, 25]
+    assert (found.states[0] == 0).all()
+    xs = torch.tensor([0.24, 2.1], dtype=F64)
+    for attention_map in (SOFTMAX, SPARSEMAX, HALF_PLUS):
+        short = map_descent(xs, 0.05, attention_map, 5.0, record=[200, 1500])
+        whole = map_descent(xs, 0.05, attention_map, 5.0, record=[200, 1500], exact=1500)
+        torch.testing.assert_close(short.states[0], whole.states[0], rtol=0, atol=0)
+        a, b = (flow.log10_error(100, 20_000, 0.05) for flow in (short, whole))
+        assert ((a - b) / b).abs().max() < 1e-3
+
+
+@pytest.mark.parametrize("attention_map", (SIGMOID, HALF_PLUS), ids=str)
+def test_error_of_the_mean_field_head_is_that_of_a_head_with_those_scores(attention_map):
+    """Build v and p on orthogonal noise from the six numbers, equal classes, and take the exact error of that head."""
+    law = SignalNoiseLaw(40, 8000, 12.0, 0.2)
+    sample = next(s for s in (orthogonal_sample(law, seed) for seed in range(400)) if _balanced(s))
+    flow = map_flow(144 * 16 / 8000, 0.2, attention_map, times=torch.tensor([40.0], dtype=F64))
+    V, t_c, t_n, P, q_c, q_n = flow.states[-1, 0]
+    noise, labels = sample.noise_tokens()[0, :, 0], sample.labels[0]
+    t = torch.where(sample.noisy[0], t_n, t_c) * labels / law.d
+    q = torch.where(sample.noisy[0], q_n, q_c) / law.d
+    v = V * (sample.signals[0, 0] - sample.signals[0, 1]) / 144 + t @ noise
+    p = P * sample.signals[0].sum(0) / 144 + q @ noise
+    exact = log10_map_error(v.unsqueeze(0), p.unsqueeze(0), sample, attention_map).item()
+    assert flow.log10_error(40, 8000, 0.2).item() == pytest.approx(exact, rel=1e-9)
+
+
+def _balanced(sample) -> bool:
+    clean, noisy = sample.counts()
+    return clean[0].tolist() == [16, 16] and noisy[0].tolist() == [4, 4]
+
+
+def test_thresholds_of_softmax_and_temperature_are_the_known_ones():
+    eta = torch.tensor([0.0, 0.1, 0.3], dtype=F64)
+    for attention_map, rate in ((SOFTMAX, 1.0), (softmax(0.5), 4.0), (softmax(2.0), 0.25)):
+        expected = [signal_threshold(e, attention_rate=rate) for e in eta.tolist()]
+        assert map_threshold(attention_map, eta, step=0.04).tolist() == pytest.approx(expected, rel=1.5e-3)
+    slow = map_threshold(SOFTMAX, 0.2, attention_rate=0.25, step=0.04).item()
+    assert slow == pytest.approx(map_threshold(softmax(2.0), 0.2, step=0.04).item(), rel=1e-6)
+    assert map_threshold(SOFTMAX, 0.45, step=0.05).item() == math.inf
+
+
+def test_every_competing_map_has_its_own_boundary_above_one():
+    at = {m.name: map_threshold(m, 0.2, step=0.03).item() for m in (SPARSEMAX, ENTMAX15, SOFTMAX, LINEARISED)}
+    assert at == pytest.approx(
+        {"sparsemax": 1.504, "entmax-1.5": 1.573, "softmax": 1.621, "linearised softmax": 1.625}, rel=3e-3
+    )
+    assert sorted(at, key=at.get) == ["sparsemax", "entmax-1.5", "softmax", "linearised softmax"]
+
+
+@pytest.mark.parametrize("attention_map", (SPARSEMAX, ENTMAX15, softmax(0.5)), ids=str)
+def test_the_trap_holds_every_map_with_weights_between_zero_and_one(attention_map):
+    """Gradient descent with large steps: a state in the trap stays, and its clean weight never rises."""
+    generator = torch.Generator().manual_seed(1)
+    inside = 0
+    for _ in range(60):
+        x, eta = (
+            0.5 + 2 * torch.rand(1, generator=generator, dtype=F64),
+            0.4 * torch.rand(1, generator=generator).item(),
+        )
+        nu, unit = torch.tensor([eta / (1 - eta)], dtype=F64), 3 * torch.rand(1, generator=generator).item()
+        state = torch.randn(1, 6, generator=generator, dtype=F64) * torch.tensor([1, 1, 1, 0.4, 0.4, 0.4])
+        for _ in range(30):
+            was = _in_trap(state, x, nu, attention_map)
+            weight = attention_map.weights(state[:, [3, 4]])[0, 0]
+            state = state + unit * map_rates(state, x, nu, attention_map, torch.ones(1, dtype=F64))
+            if was:
+                inside += 1
+                assert _in_trap(state, x, nu, attention_map, slack=1e-12)
+                assert attention_map.weights(state[:, [3, 4]])[0, 0] <= weight + 1e-12
+    assert inside > 200
+
+
+def _in_trap(state, x, nu, attention_map, slack=0.0) -> bool:
+    V, t_c, t_n = state[0, :3]
+    s_c, s_n = (attention_map.weights(state[:, [3, k]])[0, 0] for k in (4, 5))
+    room = torch.stack([V - t_c, s_c - 1 / (1 + x[0]), s_n - 1 / (1 + nu[0] * x[0]), -(V + t_n)])
+    return bool(room.max() <= slack)
+
+
+def test_own_trap_check_is_the_books_for_softmax():
+    generator = torch.Generator().manual_seed(5)
+    hits = 0
+    for _ in range(300):
+        state = torch.randn(1, 6, generator=generator, dtype=F64)
+        x, eta = torch.tensor([1.3], dtype=F64), 0.2
+        found = _in_trap(state, x, torch.tensor([eta / (1 - eta)], dtype=F64), SOFTMAX)
+        assert found == in_trap(state[0].tolist(), 1.3, eta)
+        hits += found
+    assert 10 < hits < 290
+
+
+def test_unnormalised_flows_conserve_and_keep_the_signal():
+    x = torch.tensor([0.1, 0.24, 1.2], dtype=F64)
+    times = torch.logspace(-1, 12, 4, dtype=F64)
+    for attention_map, square in (
+        (SIGMOID, lambda P: 2 * (P + torch.expm1(P))),
+        (HALF_PLUS, lambda P: P + P**2),
+    ):
+        flow = map_flow(x, 0.2, attention_map, times=times, step=0.04)
+        V, t_c, t_n, P, q_c, q_n = flow.states.unbind(-1)
+        for value, logit in ((V, P), (t_c, q_c), (t_n, q_n)):
+            torch.testing.assert_close(value**2, square(logit), rtol=1e-4, atol=1e-9)
+        assert (V > 0).all()
+        assert (t_n >= t_c).all()
+
+
+def test_limits_of_bounded_and_unbounded_weights():
+    """The sigmoid approaches the SVM on u + xi; half plus leaves the signal iff rho^2 (|C| - |N|) < d."""
+    nu, times = 0.25, torch.logspace(2, 40, 3, dtype=F64)
+    x = torch.tensor([0.5, 1.2, 2.0], dtype=F64)
+    ratio = {m.name: _ratio(map_flow(x, 0.2, m, times=times, step=0.04)) for m in (SIGMOID, HALF_PLUS)}
+    limit = x * (1 - nu) / (1 + 2 * nu * x)
+    torch.testing.assert_close(ratio["sigmoid"][-1], limit, rtol=0.08, atol=0)
+    assert ((ratio["sigmoid"][-1] - limit).abs() < (ratio["sigmoid"][0] - limit).abs()).all()
+    change = ratio["half plus"][-1] / ratio["half plus"][0]
+    assert (change[x * (1 - nu) < 1] < 0.95).all()
+    assert (change[x * (1 - nu) > 1] > 1.02).all()
+
+
+def _ratio(flow):
+    return flow.states[..., 0] / flow.states[..., 1]
+
+
+def test_no_other_map_moves_where_hardmax_does_not():
+    flow = map_flow(0.7, 0.1, HARDMAX, times=torch.tensor([100.0], dtype=F64))
+    assert (flow.states[..., 3:] == 0).all()
+    assert flow.attention_clean.item() == flow.attention_noisy.item() == 0.5
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: map_flow(-1.0, 0.1), "x must be > 0"),
+        (lambda: map_flow(1.0, 0.5), "label_noise in"),
+        (lambda: map_flow(1.0, 0.1, times=torch.tensor([2.0, 1.0])), "times must be a vector of increasing"),
+        (lambda: map_flow(1.0, 0.1, step=0.0), "step must be"),
+        (lambda: map_descent(1.0, 0.1, SOFTMAX, 0.0, record=[1]), "unit must be"),
+        (lambda: map_descent(1.0, 0.1, SOFTMAX, 1.0, record=[]), "record must hold"),
+        (lambda: map_descent(1.0, 0.1, SOFTMAX, 1.0, record=[-1]), "record must be"),
+        (lambda: map_threshold(SIGMOID, 0.1), "attention_map must be normalised and move at 0; got 'sigmoid'"),
+        (lambda: map_threshold(HARDMAX, 0.1), "attention_map must be normalised and move at 0; got 'hardmax'"),
+        (lambda: map_threshold(SOFTMAX, 0.1, highest=0.0), "highest must be"),
+    ],
+)
+def test_bad_arguments(call, message):
+    with pytest.raises(ValueError, match=message):
+        call()

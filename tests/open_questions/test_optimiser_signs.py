@@ -1,0 +1,240 @@
+"""Sign descent and Adam from zero: three bases, closed forms of the first step, the arcsine law."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from scipy.stats import norm
+
+from attnlib.open_questions.optimiser_arcsine import arcsine_kernel, predicted_sign_descent
+from attnlib.open_questions.optimiser_signs import (
+    adam_second_step,
+    axis_error,
+    axis_memory_ratio,
+    dense_copy,
+    exponent,
+    exponent_ratio_flat,
+    exponent_ratio_random,
+    mean_one_norm,
+    mean_square_one_norm,
+)
+from attnlib.single_head.law import SignalNoiseLaw
+from attnlib.single_head.population import clean_error_sampled, log10_clean_error
+from attnlib.single_head.rules import SIGN_DESCENT, adam
+from attnlib.single_head.trainer import train_heads
+
+LAW = SignalNoiseLaw(7, 60, 4.0, 0.2)
+
+
+def one_sign_step(sample, size=0.3):
+    return train_heads(sample, size, 1, rule=SIGN_DESCENT, record=[]).single()
+
+
+@pytest.mark.parametrize("signals", ["axis", "flat", "random"])
+def test_a_dense_copy_is_the_same_data_in_other_directions(signals):
+    sample = LAW.draw(3, 2)
+    copy = dense_copy(sample, signals)
+    assert copy.coordinates == "dense"
+    assert copy.tokens.shape == (2, 7, 2, 60)
+    flat, own = copy.tokens.flatten(1, 2), sample.tokens.flatten(1, 2)
+    torch.testing.assert_close(flat @ flat.mT, own @ own.mT, rtol=1e-12, atol=1e-10)
+    torch.testing.assert_close(copy.signals @ flat.mT, sample.signals @ own.mT, rtol=1e-12, atol=1e-10)
+    # Orthogonal noise directions: all of them carry noise, two runs have frames of their own.
+    assert (copy.noise_tokens()[0, 0, 0, 2:] != 0).all()
+    assert not torch.allclose(copy.noise_tokens()[0, 0, 0] / 1, copy.noise_tokens()[1, 0, 0])
+    sizes = copy.signals.abs()
+    if signals == "axis":
+        expected = torch.zeros(2, 60, dtype=torch.float64)
+        expected[0, 0] = expected[1, 1] = 4.0
+        torch.testing.assert_close(copy.signals[1], expected)
+    elif signals == "flat":
+        torch.testing.assert_close(sizes, torch.full_like(sizes, 4.0 / math.sqrt(60)))
+        assert (copy.signals[0, 0] > 0).all()
+        assert (copy.signals[0, 1] > 0).sum() == 30
+    else:
+        assert 0 < sizes.min() < 0.2 * sizes.max()
+
+
+def test_noise_of_a_dense_copy_is_gaussian_in_the_complement_of_the_signals():
+    tokens = dense_copy(SignalNoiseLaw(5, 12, 2.0).draw(0, 1500), "flat").noise_tokens()[:, :, 0]
+    covariance = torch.einsum("rni,rnj->ij", tokens, tokens) / (1500 * 5)
+    ones, signs = torch.ones(12, dtype=torch.float64), (-1.0) ** torch.arange(12)
+    expected = torch.eye(12, dtype=torch.float64) - torch.outer(ones, ones) / 12 - torch.outer(signs, signs) / 12
+    assert (covariance - expected).abs().max() < 5 * math.sqrt(2 / 7500)
+
+
+def test_axis_signals_error_is_exact_for_sign_descent_and_adam():
+    for n, d, norm_ in ((7, 60, 4.0), (21, 300, 9.0)):
+        law = SignalNoiseLaw(n, d, norm_, 0.1)
+        copy = dense_copy(law.draw(5, 6), "axis")
+        clean, noisy = copy.counts()
+        usable = (clean > noisy).all(1)
+        assert usable.sum() >= 2
+        for rule, tolerance in ((SIGN_DESCENT, 1e-12), (adam(), 1e-5)):
+            path = train_heads(copy, 0.02, 1, rule=rule, record=[]).single()
+            found = log10_clean_error(path.v[-1], path.p[-1], copy)[usable]
+            assert not path.p[-1].any()
+            expected = math.log10(norm.cdf(-norm_ / math.sqrt(d - 2)))
+            assert axis_error(norm_, d) == pytest.approx(expected, rel=1e-12)
+            assert (found - expected).abs().max() < tolerance
+
+
+def test_axis_error_with_three_tokens_counts_both_noise_tokens():
+    law = SignalNoiseLaw(9, 30, 6.0, 0.0, tokens=3)
+    copy = dense_copy(law.draw(1, 1), "axis")
+    path = one_sign_step(copy)
+    found = clean_error_sampled(path.v[-1], path.p[-1], copy, 40_000)
+    assert abs(found.value.item() - 10 ** axis_error(6.0, 30, tokens=3)) < 4 * found.standard_error.item()
+    assert abs(found.value.item() - 10 ** axis_error(6.0, 30)) > 8 * found.standard_error.item()
+
+
+def test_memorisation_of_one_step_with_axis_signals():
+    law = SignalNoiseLaw(9, 52, 3.0, 0.1)
+    copy = dense_copy(law.draw(2, 800), "axis")
+    v = one_sign_step(copy, 1.0).v[-1]
+    memory = (copy.labels * torch.einsum("rnm,rm->rn", copy.noise_tokens()[:, :, 0], v)).mean(1)
+    error = memory.std().item() / math.sqrt(800)
+    assert abs(memory.mean().item() - 3.0 / axis_memory_ratio(3.0, 9, 52)) < 4 * error
+    assert abs(memory.mean().item() - 3.0 / axis_memory_ratio(3.0, 9, 54)) > 4 * error  # d - 2, not d
+
+
+def test_one_norms_of_the_sphere():
+    assert mean_one_norm(1) == pytest.approx(1.0)
+    assert mean_one_norm(2) == pytest.approx(4 / math.pi)
+    assert mean_one_norm(3) == pytest.approx(1.5)
+    assert mean_square_one_norm(2) == pytest.approx(1 + 2 / math.pi)
+    w = np.random.default_rng(0).standard_normal((200_000, 5))
+    total = np.abs(w / np.linalg.norm(w, axis=1, keepdims=True)).sum(1)
+    for found, expected in ((total, mean_one_norm(5)), (total**2, mean_square_one_norm(5))):
+        assert found.mean() == pytest.approx(expected, abs=4 * found.std() / math.sqrt(len(found)))
+    assert mean_one_norm(10**6) == pytest.approx(math.sqrt(2e6 / math.pi), rel=1e-5)
+
+
+def test_plane_component_of_a_sign_step_is_exact_in_the_mean_over_frames():
+    """The same training set in 3000 random frames, small d: E of the squared component of sign(S) in the signals' plane."""
+    d, draws = 12, 3000
+    sample = SignalNoiseLaw(5, d, 2.0, 0.2).draw(8, 1)
+    own = {name: getattr(sample, name).expand(draws, *getattr(sample, name).shape[1:]) for name in vars(sample)
+           if isinstance(getattr(sample, name), torch.Tensor)}  # fmt: skip
+    many = type(sample)(law=sample.law, seed=8, first_run=0, **own)
+    v = one_sign_step(dense_copy(many), 1.0).v[-1]
+    gd = exponent(train_heads(sample, 1.0, 1, record=[]).single().v[-1], sample)
+    copies = exponent(v, dense_copy(many))
+    plane = d * copies / (4.0 + copies)  # exponent / rho^2 = plane / (d - plane)
+    ratio = exponent_ratio_random(gd, 2.0, d).item() * gd.item() / 4.0
+    expected = d * ratio / (1 + ratio)
+    assert plane.mean().item() == pytest.approx(expected, abs=4 * plane.std().item() / math.sqrt(draws))
+    limit = (2 / math.pi) * d * (gd.item() / 4) / (1 + gd.item() / 4)  # without the finite-d terms
+    assert abs(plane.mean().item() - limit) > 6 * plane.std().item() / math.sqrt(draws)
+
+
+@pytest.mark.parametrize(("strength", "flat"), [(0.5, 0.63), (4.0, 0.53)])
+def test_exponents_over_those_of_gradient_descent(strength, flat):
+    n, d = 30, 6000
+    law = SignalNoiseLaw(n, d, math.sqrt(strength * d / n), 0.1)
+    sample = law.draw(1, 12)
+    clean, noisy = sample.counts()
+    gd = exponent(train_heads(sample, 1.0, 1, record=[]).single().v[-1], sample)
+    for basis, predicted in (
+        ("random", exponent_ratio_random(gd, law.signal_norm, d)),
+        ("flat", exponent_ratio_flat(clean - noisy, law.signal_norm, n, d)),
+    ):
+        ratio = exponent(one_sign_step(dense_copy(sample, basis)).v[-1], sample=dense_copy(sample, basis)) / gd
+        gap = ratio - predicted
+        assert gap.mean().abs() < 4 * gap.std() / math.sqrt(12) + 0.02
+        assert (ratio - 1.1 * predicted).mean().abs() > 2 * gap.std() / math.sqrt(12)
+    assert exponent_ratio_flat(clean - noisy, law.signal_norm, n, d).mean().item() == pytest.approx(flat, abs=0.04)
+
+
+def test_low_snr_limit_is_two_over_pi():
+    tiny = torch.tensor([1e-3], dtype=torch.float64)
+    q = tiny / 1e2
+    assert exponent_ratio_random(tiny * 1e2, 1e1, 10**9).item() == pytest.approx(
+        2 / math.pi / (1 + (1 - 2 / math.pi) * 1e-3), rel=1e-4
+    )
+    assert exponent_ratio_flat(torch.tensor([[2.0, 2.0]], dtype=torch.float64), 1.0, 50, 10**7).item() == pytest.approx(
+        2 / math.pi, rel=1e-4
+    )
+    assert q.item() > 0
+
+
+def test_adams_second_step_in_p():
+    copy = dense_copy(SignalNoiseLaw(6, 50, 5.0, 0.2).draw(4, 2))
+    for betas in ((0.9, 0.999), (0.5, 0.7)):
+        path = train_heads(copy, 0.03, 2, rule=adam(betas)).single()
+        assert not path.p[1].any()
+        sizes = path.p[2].abs() / 0.03
+        assert sizes.median().item() == pytest.approx(adam_second_step(betas), rel=1e-4)
+    assert adam_second_step() == pytest.approx(0.7441, abs=1e-4)
+
+
+# --- the arcsine law -------------------------------------------------------------------------------------------------------
+
+
+def test_arcsine_kernel_is_the_mean_product_of_signs():
+    rng = np.random.default_rng(2)
+    directions = torch.as_tensor(rng.standard_normal((1, 3, 4)))
+    directions[0, 2] = 0
+    z = torch.as_tensor(rng.standard_normal((400_000, 4)))
+    signs = (z @ directions[0].mT).sign()
+    kernel = arcsine_kernel(directions)[0]
+    torch.testing.assert_close(signs.mT @ signs / 400_000, kernel, atol=4 / math.sqrt(400_000), rtol=0)
+    assert kernel[2].abs().max() == 0
+    assert kernel[0, 0].item() == pytest.approx(1.0)
+
+
+def test_sign_descent_in_many_dimensions_is_predicted_from_reduced_coordinates():
+    law = SignalNoiseLaw(6, 40_000, 90.0, 0.2)
+    sample = law.draw(3, 3)
+    copy, size = dense_copy(sample), 0.01 / math.sqrt(40_000)
+    path = train_heads(copy, size, 12, rule=SIGN_DESCENT).single()
+    course = predicted_sign_descent(sample, size, 12, record=[1, 2, 5, 12])
+    assert course.steps == (1, 2, 5, 12)
+    rows = list(course.steps)
+    torch.testing.assert_close(course.path.margins[rows], path.margins[rows], rtol=0.05, atol=0.02)
+    torch.testing.assert_close(course.path.attention_on_signal[rows], path.attention_on_signal[rows], rtol=0, atol=0.02)
+    found = torch.stack([log10_clean_error(path.v[t], path.p[t], copy) for t in rows])
+    ratio = found / course.log10_error
+    assert (ratio.mean() - 1).abs() < 0.05
+    plain = torch.stack([log10_clean_error(course.path.v[t], course.path.p[t], sample) for t in rows])
+    assert (found / plain).mean() < 0.75
+
+
+def test_first_step_of_the_arcsine_law_has_the_exponent_of_the_closed_form():
+    law = SignalNoiseLaw(10, 10**7, 130.0, 0.1)
+    sample = law.draw(6, 2)
+    gd = exponent(train_heads(sample, 1.0, 1, record=[]).single().v[-1], sample)
+    predicted = predicted_sign_descent(sample, 1e-5, 1).log10_error[0]
+    clean, noisy = sample.counts()
+    share = (clean - noisy).square()
+    z2 = (exponent_ratio_random(gd, 130.0, law.d) * gd).unsqueeze(1) * share / share.sum(1, keepdim=True)
+    expected = np.log10(norm.sf(z2.sqrt().numpy()).mean(1))
+    np.testing.assert_allclose(predicted.numpy(), expected, rtol=2e-3)
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: dense_copy(LAW.draw(0), "diagonal"), "signals must be one of 'axis', 'flat', 'random'"),
+        (lambda: dense_copy(dense_copy(LAW.draw(0))), "sample must be in reduced coordinates"),
+        (lambda: dense_copy(LAW.draw(0, start_vectors=2)), "without start vectors"),
+        (
+            lambda: dense_copy(SignalNoiseLaw(4, 31, 2.0).draw(0), "flat"),
+            "d must be even for two orthogonal flat signals; got 31",
+        ),
+        (lambda: train_heads(LAW.draw(0), 0.1, 1, rule=SIGN_DESCENT), "does not commute with rotations"),
+        (lambda: train_heads(LAW.draw(0), 0.1, 1, rule=adam()), "does not commute with rotations"),
+        (lambda: axis_error(-1.0, 10), "signal_norm must be"),
+        (lambda: axis_error(1.0, 2), "d must be"),
+        (lambda: axis_error(1.0, 10, tokens=1), "tokens must be"),
+        (lambda: axis_memory_ratio(1.0, 0, 10), "n must be"),
+        (lambda: mean_one_norm(0), "d must be"),
+        (lambda: adam_second_step((0.9, 1.5)), "betas must be"),
+        (lambda: predicted_sign_descent(LAW.draw(0), 0.0, 3), "step_size must be"),
+        (lambda: predicted_sign_descent(LAW.draw(0), 0.1, 0), "steps must be"),
+    ],
+)
+def test_bad_arguments(call, message):
+    with pytest.raises(ValueError, match=message):
+        call()

@@ -1,0 +1,298 @@
+"""Heads made of products of matrices: against autograd through the full matrices, the vector trainers, and what is conserved."""
+
+import dataclasses
+import math
+
+import pytest
+import torch
+
+from attnlib.open_questions.head_margin_study import factor_study
+from attnlib.open_questions.query_key_value import (
+    Factors,
+    direct_heads,
+    factor_gradients,
+    fixed_query_and_output,
+    gaussian_factors,
+    train_factors,
+)
+from attnlib.single_head.descent import gaussian_start, gradient_descent
+from attnlib.single_head.gram import gram_descent
+from attnlib.single_head.law import SignalNoiseLaw
+from attnlib.single_head.model import loss
+
+R, N, T, D, H, K = 2, 9, 3, 31, 4, 5
+
+
+@pytest.fixture(scope="module")
+def sample():
+    return SignalNoiseLaw(N, D, 4.0, 0.2, tokens=T).draw(5, R, coordinates="dense", start_vectors=2 * H * K)
+
+
+def full_model(sample, matrices, query):
+    """f = sum_h w_h' W_V' X' softmax(X W_K W_Q' q), with every matrix explicit: W_K, W_Q, W_V (R, H, d, k), w (R, H, k)."""
+    w_key, w_query, w_value, output = matrices
+    p = torch.einsum("rhdk,rhek,e->rhd", w_key, w_query, query)
+    v = torch.einsum("rhdk,rhk->rhd", w_value, output)
+    logits = torch.einsum("rntd,rhd->rhnt", sample.tokens, p)
+    values = torch.einsum("rntd,rhd->rhnt", sample.tokens, v)
+    return (logits.softmax(-1) * values).sum((1, 3))
+
+
+def matrices_of(seed=0, scale=0.2):
+    generator = torch.Generator().manual_seed(seed)
+    shapes = [(R, H, D, K)] * 3 + [(R, H, K)]
+    return [scale * torch.randn(shape, generator=generator, dtype=torch.float64) for shape in shapes]
+
+
+def factors_of(matrices, query):
+    w_key, w_query, w_value, output = matrices
+    return Factors(w_key.mT, torch.einsum("rhdk,d->rhk", w_query, query), w_value.mT, output)
+
+
+def unit_query():
+    query = torch.zeros(D, dtype=torch.float64)
+    query[3], query[7] = 0.6, -0.8
+    return query
+
+
+def test_gradients_are_autograds_through_the_full_matrices(sample):
+    query = unit_query()
+    matrices = [m.requires_grad_() for m in matrices_of()]
+    loss(full_model(sample, matrices, query), sample.labels).sum().backward()
+    found = factor_gradients(sample, factors_of([m.detach() for m in matrices], query))
+    wanted = (
+        matrices[0].grad.mT,
+        torch.einsum("rhdk,d->rhk", matrices[1].grad, query),
+        matrices[2].grad.mT,
+        matrices[3].grad,
+    )
+    for field, grad in zip(dataclasses.fields(Factors), wanted, strict=True):
+        torch.testing.assert_close(getattr(found, field.name), grad, rtol=1e-10, atol=1e-13)
+    # W_Q sees only q: its gradient is of rank one, and a = W_Q'q is all of it that matters.
+    outer = torch.einsum("rhk,d->rhdk", found.query, query)
+    torch.testing.assert_close(matrices[1].grad, outer, rtol=1e-10, atol=1e-13)
+
+
+def test_gradients_against_central_differences(sample):
+    at = gaussian_factors(sample, H, K, 0.7)
+    found = factor_gradients(sample, at)
+
+    def value(factors):
+        p, v = factors.p, factors.v
+        logits, values = (torch.einsum("rntd,rhd->rhnt", sample.tokens, x) for x in (p, v))
+        return loss((logits.softmax(-1) * values).sum((1, 3)), sample.labels).sum()
+
+    generator, h = torch.Generator().manual_seed(1), 1e-5
+    for field in dataclasses.fields(Factors):
+        here = getattr(at, field.name)
+        for _ in range(4):
+            way = torch.randn(here.shape, generator=generator, dtype=torch.float64)
+            up, down = (dataclasses.replace(at, **{field.name: here + sign * h * way}) for sign in (1, -1))
+            numeric = (value(up) - value(down)) / (2 * h)
+            exact = (getattr(found, field.name) * way).sum()
+            assert abs(exact - numeric) < 1e-8
+            assert abs(exact) > 1e-4  # not zero against zero
+
+
+@pytest.mark.parametrize(("train_query", "train_output"), [(True, True), (True, False), (False, True), (False, False)])
+def test_training_is_sgd_on_the_full_matrices(sample, train_query, train_output):
+    query, matrices = unit_query(), [m.requires_grad_() for m in matrices_of(2)]
+    start = factors_of([m.detach().clone() for m in matrices], query)
+    trained = [matrices[0], matrices[2]] + [matrices[1]] * train_query + [matrices[3]] * train_output
+    path = train_factors(sample, start, 0.3, 5, train_query=train_query, train_output=train_output)
+    optimiser = torch.optim.SGD(trained, lr=0.3)
+    for _ in range(5):
+        optimiser.zero_grad()
+        loss(full_model(sample, matrices, query), sample.labels).sum().backward()
+        optimiser.step()
+    end = factors_of([m.detach() for m in matrices], query)
+    for field in dataclasses.fields(Factors):
+        torch.testing.assert_close(getattr(path.end, field.name), getattr(end, field.name), rtol=1e-9, atol=1e-12)
+    with torch.no_grad():
+        output = full_model(sample, matrices, query)
+    torch.testing.assert_close(path.margins[-1], sample.labels * output, rtol=1e-9, atol=1e-12)
+
+
+def test_fixed_query_and_output_are_one_head_with_rescaled_steps():
+    """|q|^2 = 5 and |w|^2 = 2.5 by autograd through full matrices from zero, and the package's trainer of one head."""
+    law = SignalNoiseLaw(20, 3000, 12.0, 0.1)
+    sample = law.draw(1, 3)
+    query, output = (torch.tensor([[a, b]], dtype=torch.float64) for a, b in ((1.0, 2.0), (0.5, -1.5)))
+    path = train_factors(
+        sample, fixed_query_and_output(sample, query, output), 0.02, 6, train_query=False, train_output=False
+    )
+    one = gram_descent(sample, 0.02 * 2.5, 6, attention_step_size=0.02 * 5.0)
+    torch.testing.assert_close(path.p[:, :, 0], one.p, rtol=1e-10, atol=1e-13)
+    torch.testing.assert_close(path.v[:, :, 0], one.v, rtol=1e-10, atol=1e-13)
+    torch.testing.assert_close(path.attention_on_signal[:, :, 0], one.attention_on_signal, rtol=1e-10, atol=1e-13)
+    wrong = gram_descent(sample, 0.02 * 5.0, 6, attention_step_size=0.02 * 2.5)
+    assert (path.p[-1, :, 0] - wrong.p[-1]).norm() > 0.1 * wrong.p[-1].norm()
+    # W_K itself: p q'/|q|^2, of rank one.
+    keys = path.end.keys[:, 0]
+    torch.testing.assert_close(keys, torch.einsum("rm,k->rkm", one.p[-1], query[0]) / 5, rtol=1e-9, atol=1e-13)
+
+
+def test_direct_heads_are_the_heads_of_vectors(sample):
+    v0, p0 = gaussian_start(sample, 0.05)
+    one = gradient_descent(sample, 0.4, 6, start=(v0, p0), attention_step_size=0.7)
+    kwargs = {"train_query": False, "train_output": False, "attention_step_size": 0.7}
+    path = train_factors(sample, direct_heads(p0.unsqueeze(1), v0.unsqueeze(1)), 0.4, 6, **kwargs)
+    torch.testing.assert_close(path.p[:, :, 0], one.p)
+    torch.testing.assert_close(path.v[:, :, 0], one.v)
+    torch.testing.assert_close(path.margins, one.margins)
+    torch.testing.assert_close(path.attention_on_signal[:, :, 0], one.attention_on_signal)
+    torch.testing.assert_close(path.train_accuracy, one.train_accuracy)
+    # H equal heads of vectors with steps (beta/H, H beta) are that head again.
+    many = direct_heads(p0.unsqueeze(1).repeat(1, H, 1), v0.unsqueeze(1).repeat(1, H, 1) / H)
+    path = train_factors(sample, many, 0.4 / H, 6, **kwargs | {"attention_step_size": 0.7 * H})
+    torch.testing.assert_close(path.margins, one.margins)
+
+
+def test_training_commutes_with_rotations(sample):
+    generator = torch.Generator().manual_seed(3)
+    turn, _ = torch.linalg.qr(torch.randn(D, D, generator=generator, dtype=torch.float64))
+    start = gaussian_factors(sample, H, K, 0.5)
+    turned = dataclasses.replace(sample, tokens=sample.tokens @ turn)
+    moved = dataclasses.replace(start, keys=start.keys @ turn, values=start.values @ turn)
+    here, there = (train_factors(s, f, 0.3, 8) for s, f in ((sample, start), (turned, moved)))
+    torch.testing.assert_close(there.margins, here.margins)
+    torch.testing.assert_close(there.end.keys, here.end.keys @ turn)
+
+
+@pytest.mark.parametrize("step", [0.05, 2.0])
+def test_attention_waits_at_every_step_size(sample, step):
+    path = train_factors(sample, gaussian_factors(sample, H, K, 0.3), step, 40)
+    bound = torch.log(path.attention_size[:1] / 2) + 2 * path.drive
+    assert (path.p.norm(dim=-1).log() <= bound + 1e-10).all()
+    assert (path.attention_size.log() <= path.attention_size[:1].log() + 2 * path.drive + 1e-10).all()
+    slopes = torch.stack([vector_slope(sample, path, s)[1] for s in range(3)])
+    torch.testing.assert_close(path.drive[1:4], torch.log1p(step * slopes).cumsum(0))
+
+
+def test_the_bound_on_attention_is_sharp(sample):
+    """K = -a g'/|g|, g the gradient in p: then |p| is E_0/2 at the start and grows by (1 + beta |g|)^2, no less."""
+    start = gaussian_factors(sample, H, K, 1.0, attention_size=1e-5)
+    slope, length = vector_slope(sample, train_factors(sample, start, 0.3, 0), 0)
+    aligned = dataclasses.replace(start, keys=-start.query.unsqueeze(-1) * (slope / length.unsqueeze(-1)).unsqueeze(2))
+    path = train_factors(sample, aligned, 0.3, 1)
+    found, bound = path.p.norm(dim=-1), path.attention_size[:1] / 2 * torch.exp(2 * path.drive)
+    torch.testing.assert_close(found, bound, rtol=1e-6, atol=0)
+    assert (bound[1] > 1.01 * bound[0]).all()
+
+
+def vector_slope(sample, path, step):
+    """grad_p L and its length at a recorded step, by autograd in p."""
+    p, v = path.p[step].clone().requires_grad_(), path.v[step]
+    logits, values = (torch.einsum("rntd,rhd->rhnt", sample.tokens, x) for x in (p, v))
+    loss((logits.softmax(-1) * values).sum((1, 3)), sample.labels).sum().backward()
+    return p.grad, p.grad.norm(dim=-1)
+
+
+def test_balance_is_conserved_to_first_order_and_bounds_the_second_singular_value(sample):
+    start = gaussian_factors(sample, H, K, 0.3)
+
+    def balance(f):
+        return f.keys @ f.keys.mT - f.query.unsqueeze(-1) * f.query.unsqueeze(-2)
+
+    drift = []
+    for step, steps in ((0.2, 100), (0.1, 200), (0.05, 400)):
+        path = train_factors(sample, start, step, steps)
+        drift.append((balance(path.end) - balance(start)).norm().item())
+        assert (path.singular_values[..., 1] <= 1.05 * path.second_bound).all()
+        assert path.singular_values[-1, ..., 0].mean() > 1.2 * path.singular_values[0, ..., 0].mean()
+    assert drift[0] / drift[1] == pytest.approx(2, rel=0.2)
+    assert drift[1] / drift[2] == pytest.approx(2, rel=0.2)
+    assert drift[2] < 0.05 * (balance(path.end) + balance(start)).norm()
+    wanted = torch.linalg.svdvals(path.end.keys)
+    torch.testing.assert_close(path.singular_values[-1], wanted)
+
+
+def test_gaussian_factors_have_the_size_asked_for_and_own_streams():
+    law = SignalNoiseLaw(10, 400, 4.0)
+    sample = law.draw(2, 60, coordinates="dense", start_vectors=2 * 3 * 4)
+    made = gaussian_factors(sample, 3, 4, 0.5, attention_size=2.0)
+    for part, size in ((made.keys, 2.0), (made.values, 0.5)):
+        assert part.square().sum((-1, -2)).mean().sqrt() == pytest.approx(size, rel=0.01)
+    for part, size in ((made.query, 2.0), (made.output, 0.5)):
+        assert part.square().sum(-1).mean().sqrt() == pytest.approx(size, rel=0.12)
+    later = gaussian_factors(
+        law.draw(2, 3, first_run=7, coordinates="dense", start_vectors=24), 3, 4, 0.5, attention_size=2.0
+    )
+    for field in dataclasses.fields(Factors):
+        torch.testing.assert_close(getattr(later, field.name), getattr(made, field.name)[7:10])
+
+
+def test_attention_means_are_over_clean_and_flipped_samples(sample):
+    path = train_factors(sample, gaussian_factors(sample, H, K, 1.0), 0.3, 3, record=[1])
+    assert path.steps == (1, 3)
+    weight, noisy = path.attention_on_signal[path.at(3)], sample.noisy
+    for r in range(R):
+        torch.testing.assert_close(path.attention_clean[1, r], weight[r][:, ~noisy[r]].mean(-1))
+        torch.testing.assert_close(path.attention_noisy[1, r], weight[r][:, noisy[r]].mean(-1), equal_nan=True)
+
+
+def test_small_starts_keep_attention_and_large_ones_do_not():
+    """A second way to the page's table: other sizes, other data."""
+    law = SignalNoiseLaw(40, 8000, 6.0, 0.1)
+    sample = law.draw(9, 5, start_vectors=6)
+    ends = [
+        train_factors(sample, gaussian_factors(sample, 1, 3, size), 0.1, 300, record=[300])
+        .attention_clean[-1]
+        .mean()
+        .item()
+        for size in (0.001, 0.3)
+    ]
+    assert ends[0] == pytest.approx(0.5, abs=0.02)
+    assert ends[1] < 0.2
+
+
+def good(runs=2, **change):
+    sample = SignalNoiseLaw(6, 30, 3.0).draw(0, runs, start_vectors=4)
+    start = gaussian_factors(sample, 1, 2, 0.1)
+    return sample, dataclasses.replace(start, **change)
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda s, f: gaussian_factors(s, 2, 2, 0.1), "start_vectors=8"),
+        (lambda s, f: gaussian_factors(s, 0, 2, 0.1), "heads must be"),
+        (lambda s, f: gaussian_factors(s, 1, 0, 0.1), "width must be"),
+        (lambda s, f: gaussian_factors(s, 1, 1, 0.0), "size must be"),
+        (lambda s, f: gaussian_factors(s, 1, 1, 0.1, attention_size=-1), "attention_size must be"),
+        (lambda s, f: train_factors(s, f, 0.0, 3), "step_size must be"),
+        (lambda s, f: train_factors(s, f, 0.1, -1), "steps must be"),
+        (lambda s, f: train_factors(s, f, 0.1, 3, attention_step_size=-1), "attention_step_size must be"),
+        (lambda s, f: train_factors(s, f, 0.1, 3, record=[4]), "record must hold"),
+        (lambda s, f: train_factors(s, dataclasses.replace(f, keys=f.keys[:1]), 0.1, 3), "start.keys must have shape"),
+        (
+            lambda s, f: train_factors(s, dataclasses.replace(f, query=f.query[..., :1]), 0.1, 3),
+            "start.query must have shape",
+        ),
+        (
+            lambda s, f: train_factors(s, dataclasses.replace(f, values=f.values.float()), 0.1, 3),
+            "start.values must have dtype",
+        ),
+        (
+            lambda s, f: train_factors(s, dataclasses.replace(f, output=f.output[0]), 0.1, 3),
+            "start.output must have shape",
+        ),
+        (lambda s, f: fixed_query_and_output(s, f.query[0, 0], f.output[0]), "query must have shape"),
+        (lambda s, f: fixed_query_and_output(s, f.query[0], f.output[0, :, :1]), "output must have shape"),
+        (lambda s, f: train_factors(s, f, 0.1, 3, record=[1]).at(2), "step must be one of"),
+        (lambda s, f: factor_study(steps=10), "steps must be"),
+        (lambda s, f: factor_study(draws=1), "draws must be"),
+    ],
+)
+def test_bad_arguments(call, message):
+    sample, start = good()
+    with pytest.raises(ValueError, match=message):
+        call(sample, start)
+
+
+def test_attention_step_zero_freezes_attention():
+    sample, start = good()
+    path = train_factors(sample, start, 0.5, 4, attention_step_size=0)
+    torch.testing.assert_close(path.p[-1], path.p[0])
+    assert (path.drive == 0).all()
+    assert not math.isclose(path.v[-1].norm().item(), path.v[0].norm().item())
