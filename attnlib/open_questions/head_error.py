@@ -2,10 +2,12 @@ r"""Error of several trained softmax heads on fresh clean data: two tokens, any 
 
 On a fresh point of direction k (label $s_k$), with $z_h = p_h\cdot\xi$ and $w_h = \sigma(p_h\cdot\mu_k - z_h)$,
 
-$$ s_k f = c\sum_h w_h\, s_k v_h\cdot\mu_k + c\sum_h (1 - w_h)\, s_k v_h\cdot\xi, \qquad c \text{ the output scale.} $$
+$$ s_k f \propto \sum_h w_h\, s_k v_h\cdot\mu_k + \sum_h (1 - w_h)\, s_k v_h\cdot\xi $$
+
+(a positive output scale changes no sign).
 
 Write the noise parts of the $p_h$ in an orthonormal basis of their span, $z = A t$ with $t \sim N(0, I_q)$, $q \le H$. Given $t$ all
-weights are numbers and $f$ is Gaussian: $s_k c\,v_h\cdot\xi = B_h\cdot t + R_h\cdot\zeta$ with an independent normal $\zeta$, so
+weights are numbers and $f$ is Gaussian: $s_k v_h\cdot\xi = B_h\cdot t + R_h\cdot\zeta$ with an independent normal $\zeta$, so
 
 $$ \mathrm{err}_k = E_{t\sim N(0, I_q)}\, \Phi\!\left(-\frac{\sum_h w_h V_{kh} + (1-w_h) B_h\cdot t}{|\sum_h (1-w_h) R_h|}\right). $$
 
@@ -25,9 +27,9 @@ import torch
 from attnlib import checks
 from attnlib.randomness import stream
 from attnlib.single_head.law import Sample
-from attnlib.single_head.population import Estimate, log10_clean_error
+from attnlib.single_head.population import Estimate
 
-__all__ = ["HeadScores", "head_error_sampled", "head_scores", "log10_equal_heads_error", "log10_head_error"]
+__all__ = ["HeadScores", "head_error_sampled", "head_scores", "log10_head_error"]
 
 _LOG10 = math.log(10.0)
 _FREEDOM = 5.0  # of the Student densities: tails heavier than the integrand's
@@ -37,13 +39,13 @@ _WIDTHS = (1.0, 2.5)  # half of the samples come from densities this many times 
 
 @dataclass(frozen=True)
 class HeadScores:
-    """The law of the fresh scores of H heads, R runs, K directions, q = min(H, m): noise scale and output scale included."""
+    """The law of the fresh scores of H heads, R runs, K directions, q = min(H, m): noise scale included."""
 
     logit: torch.Tensor  # (R, K, H), p_h . mu_k
-    value: torch.Tensor  # (R, K, H), s_k c v_h . mu_k
+    value: torch.Tensor  # (R, K, H), s_k v_h . mu_k
     loading: torch.Tensor  # (R, H, q), rows A_h: p_h . xi = A_h . t
-    drift: torch.Tensor  # (R, H, q), rows B_h of c v_h
-    residual: torch.Tensor  # (R, H, H or fewer), rows R_h of c v_h
+    drift: torch.Tensor  # (R, H, q), rows B_h of v_h
+    residual: torch.Tensor  # (R, H, H or fewer), rows R_h of v_h
     labels: torch.Tensor  # (K,), s_k
     probability: torch.Tensor  # (K,), how often a direction occurs
 
@@ -57,16 +59,15 @@ def _directions(sample: Sample) -> tuple[torch.Tensor, torch.Tensor]:
     return like.new_tensor([1.0, -1.0]), like.new_tensor([share, 1 - share])
 
 
-def head_scores(v: torch.Tensor, p: torch.Tensor, sample: Sample, output_scale: float = 1.0) -> HeadScores:
+def head_scores(v: torch.Tensor, p: torch.Tensor, sample: Sample) -> HeadScores:
     """The numbers above for v (R, H, m), or (R, 1, m) when heads share their values, and p (R, H, m).
 
     Raises ValueError on wrong shapes, for no head, or for samples of more than two tokens.
     """
     if sample.law.tokens != 2:
         raise ValueError(f"tokens must be 2; got {sample.law.tokens}: use head_error_sampled")
-    checks.finite_number("output_scale", output_scale)
     _heads_of(v, p, sample)
-    v = output_scale * v.expand_as(p)
+    v = v.expand_as(p)
     labels, probability = _directions(sample)
     logit, value = (torch.einsum("rkm,rhm->rkh", sample.signals, x) for x in (p, v))
     units, std = sample.avoided, sample.law.noise_std
@@ -201,20 +202,24 @@ def _log_integral(problem: _Problem, modes, normals, chi, uniform) -> tuple[torc
     mass = problem.log_integrand(modes) - values.log().sum(-1) / 2
     weight = torch.softmax(mass, -1) + 1e-3
     weight = (weight / weight.sum(-1, keepdim=True)).repeat(1, len(_WIDTHS)) / len(_WIDTHS)  # (B, C)
-    width = torch.tensor(_WIDTHS, dtype=modes.dtype, device=modes.device).repeat_interleave(modes.shape[1])
-    modes, values, vectors = (x.repeat(1, len(_WIDTHS), *[1] * (x.ndim - 2)) for x in (modes, values, vectors))
-    scale = width[None, :, None] / values.sqrt()  # (B, C, q), standard deviations along the vectors
+    # Cholesky factors, not eigenvectors: their signs are a matter of the machine, and with them every sample.
+    root = torch.linalg.cholesky((vectors / values.unsqueeze(-2)) @ vectors.mT)
+    precision = (vectors * values.unsqueeze(-2)) @ vectors.mT
+    width = torch.tensor(_WIDTHS, dtype=modes.dtype, device=modes.device).repeat_interleave(modes.shape[1])  # (C,)
+    modes, values, root, precision = (
+        x.repeat(1, len(_WIDTHS), *[1] * (x.ndim - 2)) for x in (modes, values, root, precision)
+    )
     which = torch.searchsorted(weight.cumsum(-1).contiguous(), uniform.contiguous()).clamp_max(weight.shape[1] - 1)
     own = which.unsqueeze(-1).expand(-1, -1, q)
-    shift = normals * scale.gather(1, own) * (_FREEDOM / chi).sqrt().unsqueeze(-1)
-    frame = vectors.gather(1, own.unsqueeze(-1).expand(-1, -1, -1, q))
+    shift = normals * ((_FREEDOM / chi).sqrt() * width[which]).unsqueeze(-1)
+    frame = root.gather(1, own.unsqueeze(-1).expand(-1, -1, -1, q))
     t = modes.gather(1, own) + (frame @ shift.unsqueeze(-1)).squeeze(-1)
     # The density of the whole mixture at each sample.
-    seen = torch.einsum("bcij,bnci->bncj", vectors, t.unsqueeze(2) - modes.unsqueeze(1)) / scale.unsqueeze(1)
+    seen = t.unsqueeze(2) - modes.unsqueeze(1)  # (B, N, C, q)
+    square = torch.einsum("bnci,bcij,bncj->bnc", seen, precision, seen) / width**2
     constant = math.lgamma((_FREEDOM + q) / 2) - math.lgamma(_FREEDOM / 2) - q / 2 * math.log(_FREEDOM * math.pi)
-    log_student = (
-        constant - (_FREEDOM + q) / 2 * torch.log1p(seen.square().sum(-1) / _FREEDOM) - scale.log().sum(-1).unsqueeze(1)
-    )
+    size = (values.log().sum(-1) / 2 - q * width.log()).unsqueeze(1)
+    log_student = constant - (_FREEDOM + q) / 2 * torch.log1p(square / _FREEDOM) + size
     log_density = torch.logsumexp(log_student + weight.log().unsqueeze(1), -1)
     ratio = problem.log_integrand(t) - q / 2 * math.log(2 * math.pi) - log_density
     top = ratio.amax(-1, keepdim=True)
@@ -231,7 +236,6 @@ def log10_head_error(
     p: torch.Tensor,
     sample: Sample,
     *,
-    output_scale: float = 1.0,
     count: int = 2000,
     seed: int | None = None,
     per_direction: bool = False,
@@ -239,11 +243,11 @@ def log10_head_error(
     """log10 of the clean error of H unequal heads and its standard error: (R,), or (R, K) with `per_direction`.
 
     v: (R, H, m), or (R, 1, m) for shared values; p: (R, H, m); both in the sample's coordinates. `count` samples per run and
-    direction. Raises ValueError on wrong shapes or more than two tokens. For heads that are equal use
-    `log10_equal_heads_error`, which is exact.
+    direction. Raises ValueError on wrong shapes or more than two tokens. For heads that are equal
+    `population.log10_clean_error` of (sum of the v_h, p) is exact.
     """
     checks.whole_number("count", count, at_least=2)
-    scores = head_scores(v, p, sample, output_scale)
+    scores = head_scores(v, p, sample)
     seed = sample.seed if seed is None else seed
     runs, K, q = sample.runs, scores.logit.shape[1], scores.loading.shape[-1]
     drawn = [
@@ -274,16 +278,8 @@ def log10_head_error(
     return Estimate(log / _LOG10, error / _LOG10)
 
 
-def log10_equal_heads_error(value: torch.Tensor, p: torch.Tensor, sample: Sample) -> torch.Tensor:
-    """Exact log10 of the clean error (R,) when all heads are equal: one head with the effective values `value` (R, m).
-
-    For the sum of H heads `value` is H v; two signals. Raises ValueError as `log10_clean_error` does.
-    """
-    return log10_clean_error(value, p, sample)
-
-
 def head_error_sampled(
-    v: torch.Tensor, p: torch.Tensor, sample: Sample, count: int, *, output_scale: float = 1.0, seed: int | None = None
+    v: torch.Tensor, p: torch.Tensor, sample: Sample, count: int, *, seed: int | None = None
 ) -> Estimate:
     """Plain Monte Carlo twin, without any formula: the share of `count` fresh points per direction that are misclassified, (R,)."""
     checks.whole_number("count", count, at_least=2)
@@ -302,7 +298,7 @@ def head_error_sampled(
             tokens = torch.cat([sample.signals[r, k].expand(count, 1, m), noise], 1)
             weights = torch.softmax(torch.einsum("ctm,hm->cht", tokens, p[r]), -1)
             values = torch.einsum("ctm,hm->cht", tokens, v[r].expand(p.shape[1], m))
-            output = labels[k] * output_scale * (weights * values).sum((-1, -2))
+            output = labels[k] * (weights * values).sum((-1, -2))
             wrong.append((output < 0).to(p.dtype) + 0.5 * (output == 0).to(p.dtype))
         each = torch.stack(wrong, -1) @ probability
         shares.append(each.mean())

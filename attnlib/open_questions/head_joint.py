@@ -13,7 +13,8 @@ from __future__ import annotations
 import numpy as np
 
 from attnlib import checks
-from attnlib.open_questions.head_margin import SelectionGram, multipliers, norm_gradient
+from attnlib.open_questions.head_gram import SelectionGram, multipliers
+from attnlib.open_questions.head_margin import norm_gradient
 from attnlib.randomness import stream
 from attnlib.single_head.svm import NotConverged, NotSeparable, hard_margin
 

@@ -74,6 +74,8 @@ def map_fates(
     """Train from zero through (step size, steps) pairs and see where classes end. Normalised maps only; else ValueError."""
     if not attention_map.normalised:
         raise ValueError(f"attention_map must be normalised; got {attention_map.name!r}, whose tokens do not compete")
+    if not schedule:
+        raise ValueError("schedule must hold at least one (step_size, steps) pair; got none")
     sample, held = _drawn(laws, draws, seed)
     start = None
     for step_size, steps in schedule:

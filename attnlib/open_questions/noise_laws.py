@@ -39,6 +39,8 @@ class NoiseLaw(SignalNoiseLaw):
 
     `draw(..., coordinates="reduced")` is exact for Gaussian entries with Sigma = I, with or without a scale per token; every other
     law has no reduced form and asks for `coordinates="dense"`.
+
+    `population.log10_clean_error` takes any sample's noise for white and Gaussian; the error of these laws is `log10_error`.
     """
 
     entries: Entries = field(default_factory=Entries)

@@ -162,6 +162,6 @@ def default_covariances(d: int) -> dict[str, Covariance]:
         "white": Covariance(),
         "AR(1) .5": AutoRegressive(0.5),
         "AR(1) .8": AutoRegressive(0.8),
-        "same tr Σ, twice tr Σ²": two_level(d, 1.0, 2.0),
-        "half tr Σ, same tr Σ²": two_level(d, 0.5, 1.0),
+        "twice tr Σ²": two_level(d, 1.0, 2.0),
+        "half tr Σ": two_level(d, 0.5, 1.0),
     }

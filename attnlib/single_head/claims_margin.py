@@ -342,7 +342,8 @@ def many_token_threshold(study: MarginStudy, constant: float) -> Evidence:
 
 @CLAIMS.claim(
     "M23", "two heads: half the norm, the same threshold",
-    r"$|v|^2$ of two heads with one selection is exactly $\tfrac12$ of one head's; heads that split the selection are never best",
+    r"$|v|^2$ of two heads with one selection is exactly $\tfrac12$ of one head's; heads that split "
+    r"the clean samples' selection are never best",
     wrong=1.01, wrong_text="0.505",
 )  # fmt: skip
 def two_heads(study: MarginStudy, constant: float) -> Evidence:

@@ -57,7 +57,7 @@ def autograd_steps(sample, attention_map, step_size, steps):
     return v.detach(), p.detach()
 
 
-@pytest.mark.parametrize("attention_map", (*MAPS[:3], MAPS[4], *UNNORMALISED), ids=str)
+@pytest.mark.parametrize("attention_map", [*MAPS[:3], MAPS[4], *UNNORMALISED], ids=str)
 def test_two_steps_and_closed_forms_against_autograd(attention_map):
     sample = SignalNoiseLaw(15, 300, 6.0, 0.2).draw(1)
     expected = autograd_steps(sample, attention_map, 0.3, 2)
@@ -150,7 +150,7 @@ def test_courses_are_single_trainings_and_know_the_signal():
 def test_random_starts_have_the_size_asked_for():
     law = SignalNoiseLaw(30, 3000, 20.0, 0.1)
     (tiny,) = map_courses([law], SOFTMAX, 0.05, 20, record=[2], draws=2, start_size=1e-7)
-    (zero,) = map_courses([law], SOFTMAX, 0.05, 20, record=[2], draws=2)
+    (zero,) = map_courses([law], SOFTMAX, 0.05, 20, record=[2], draws=2, start_size=1e-5)
     (large,) = map_courses([law], SOFTMAX, 0.05, 20, record=[2], draws=2, start_size=1.0)
     np.testing.assert_allclose(tiny.log10_error, zero.log10_error, rtol=1e-4)
     assert (large.log10_error[0] > 0.8 * zero.log10_error[0]).all()
@@ -183,7 +183,7 @@ def test_window_one_is_the_linear_model_and_window_all_is_softmax():
 
 def test_relu_leaves_samples_behind(study):
     for course in study.relu:
-        assert (course.train_accuracy[-1] < 0.95).all()
+        assert course.train_accuracy[-1].mean() < 0.9
     low, high = study.linear
     assert (low.train_accuracy[-1] == 1).all()
     assert (low.log10_error[-1] > -1).all()

@@ -126,9 +126,7 @@ def test_gradients_agree_with_central_differences():
     for k in range(0, p.shape[1], 3):
         step = torch.zeros_like(p)
         step[0, k] = h
-        assert float((loss(v, p + step) - loss(v, p - step)) / (2 * h)) == pytest.approx(
-            float(grad_p[0, k]), abs=1e-8
-        )
+        assert float((loss(v, p + step) - loss(v, p - step)) / (2 * h)) == pytest.approx(float(grad_p[0, k]), abs=1e-8)
         step = torch.zeros_like(v)
         step[0, k % 3, k] = h
         assert float((loss(v + step, p) - loss(v - step, p)) / (2 * h)) == pytest.approx(
@@ -212,9 +210,7 @@ def balanced_sample(K, clean, wrong, d, norm):
     sample = ClassesLaw(n, d, norm, 0.0, K).draw(0)
     noise = torch.zeros(1, n, K + n, dtype=F64)
     noise[0, :, K:] = d**0.5 * torch.eye(n, dtype=F64)
-    return dataclasses.replace(
-        sample, noise=noise, classes=torch.tensor([classes]), labels=torch.tensor([labels])
-    )
+    return dataclasses.replace(sample, noise=noise, classes=torch.tensor([classes]), labels=torch.tensor([labels]))
 
 
 @pytest.mark.parametrize(("K", "clean", "wrong", "rate"), [(2, 8, 2, 1.0), (3, 6, 1, 0.5), (5, 9, 1, 2.0)])
@@ -260,7 +256,9 @@ def test_the_boundary_a_second_way_with_an_adaptive_solver():
         def right_hand_side(z, state):
             return np.exp(z) * class_flow_rates(state, x, eta / (1 - eta), K)
 
-        end = solve_ivp(right_hand_side, (0, np.log1p(1e5)), np.zeros(8), method="LSODA", rtol=1e-9, atol=1e-11).y[:, -1]
+        end = solve_ivp(right_hand_side, (0, np.log1p(1e5)), np.zeros(8), method="LSODA", rtol=1e-9, atol=1e-11).y[
+            :, -1
+        ]
         return end[5] > end[6]
 
     assert ends_on_signal(1.003 * boundary)
@@ -309,6 +307,21 @@ def test_no_step_leaves_the_trap_and_a_larger_set_is_left():
     zero = np.zeros((8, 1))
     assert in_class_trap(zero, np.array([1.0]), np.array([0.4]), np.array([3.0])).all()
     assert not in_class_trap(zero, np.array([1.01]), np.array([0.4]), np.array([3.0])).any()
+
+
+@pytest.mark.parametrize("K", [2, 3, 10])
+def test_the_bound_on_the_weight_of_flipped_samples_is_sharp(K):
+    """On the edge V + T_y = T_k, with a fitted clean side and two leading classes, a little more weight on the signal leaves."""
+    x, nu = 2.0, 0.8
+    share = K / (2 * K - 2)
+    for factor, stays in ((0.97, True), (1.03, False)):
+        weight = factor / (1 + share * nu * x)
+        gap = np.log(weight / (1 - weight))
+        # V = -2, T_y = 1, T_k = -1: on the edge; T_o far below; t so large that clean samples pull no more.
+        state = np.array([-2.0, 80.0, 1.0, -1.0, -80.0, gap, gap + 3.0, 0.0])
+        assert in_class_trap(state, x, nu, K) == stays
+        after = state + 1e-3 * class_flow_rates(state, x, nu, K)
+        assert (after[0] + after[2] - after[3] >= 0) == stays
 
 
 def test_own_thresholds_interpolate_the_boundary():
@@ -364,7 +377,9 @@ def trained(K, n, d, x, steps, seed=1, runs=3, unit=5.0):
     return sample, path.v[-1], path.p[-1]
 
 
-@pytest.mark.parametrize(("K", "n", "d", "x", "steps"), [(3, 60, 6000, 0.5, 3), (4, 40, 600, 1.2, 30), (10, 100, 2000, 0.6, 20)])
+@pytest.mark.parametrize(
+    ("K", "n", "d", "x", "steps"), [(3, 60, 6000, 0.5, 3), (4, 40, 600, 1.2, 30), (10, 100, 2000, 0.6, 20)]
+)
 def test_error_inside_the_bounds_agrees_with_plain_sampling(K, n, d, x, steps):
     sample, v, p = trained(K, n, d, x, steps)
     found, plain = class_error(v, p, sample, 3000), class_error_sampled(v, p, sample, 30000)

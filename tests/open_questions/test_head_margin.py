@@ -9,9 +9,16 @@ import pytest
 from scipy.optimize import minimize, minimize_scalar
 
 from attnlib.open_questions.claims_head_margin import CLAIMS, head_study
+from attnlib.open_questions.head_gram import (
+    SelectionGram,
+    head_norms,
+    minimum_norms,
+    multipliers,
+    one_class,
+    selection_gram,
+)
 from attnlib.open_questions.head_joint import attention_norm, joint_cost, joint_value
 from attnlib.open_questions.head_margin import (
-    SelectionGram,
     best_of,
     best_of_all,
     best_of_patterns,
@@ -19,14 +26,9 @@ from attnlib.open_questions.head_margin import (
     class_cost,
     division_threshold,
     every_selection,
-    head_norms,
     limit_cost,
-    minimum_norms,
-    multipliers,
     norm_gradient,
-    one_class,
     saddle_excess,
-    selection_gram,
     soft_ascent,
     tie_norm,
 )

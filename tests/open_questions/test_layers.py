@@ -45,7 +45,10 @@ def state_of(sample, seed=0):
     generator = torch.Generator().manual_seed(seed)
     runs, m = sample.runs, sample.tokens.shape[-1]
     shapes = ((runs, m), (runs, m), (runs, m, m))
-    return [s * torch.randn(*shape, generator=generator, dtype=F64) for s, shape in zip((0.3, 0.2, 0.05), shapes, strict=True)]
+    return [
+        s * torch.randn(*shape, generator=generator, dtype=F64)
+        for s, shape in zip((0.3, 0.2, 0.05), shapes, strict=True)
+    ]
 
 
 def one_by_one(x, v, p, W, a):
@@ -66,7 +69,9 @@ def test_gradients_by_autograd_and_by_central_differences(name):
     tokens, labels = signal_first(sample), sample.labels
     v, p, W = state_of(sample)
     wanted = [part.clone().requires_grad_() for part in (v, p, W)]
-    output = torch.stack([torch.stack([one_by_one(x, *(w[r] for w in wanted), architecture) for x in tokens[r]]) for r in range(2)])
+    output = torch.stack(
+        [torch.stack([one_by_one(x, *(w[r] for w in wanted), architecture) for x in tokens[r]]) for r in range(2)]
+    )
     close(layer_outputs(tokens, v, p, W, architecture)[0], output.detach(), 1e-12)
     loss = torch.nn.functional.softplus(-labels * output).mean(-1)
     exact = torch.autograd.grad(loss.sum(), wanted, allow_unused=True)
@@ -164,7 +169,10 @@ def test_without_residual_p_rests_while_w_does():
 @pytest.mark.parametrize("steps", [0, 35])
 def test_frozen_runs_in_gram_space_are_the_readable_ones(steps):
     laws = [SignalNoiseLaw(8, 90, norm, 0.2) for norm in (4.0, 9.0)]
-    jobs = [(ARCHITECTURES[k], law.draw(5, r)) for k, law, r in zip(("signal sees noise", "weak mix"), laws, (2, 3), strict=True)]
+    jobs = [
+        (ARCHITECTURES[k], law.draw(5, r))
+        for k, law, r in zip(("signal sees noise", "weak mix"), laws, (2, 3), strict=True)
+    ]
     fast = train_frozen(jobs, 0.3, steps, record=[0])
     for i, (architecture, sample) in enumerate(jobs):
         slow = train_layers(sample, architecture, 0.3, steps, record=[0])
@@ -186,7 +194,9 @@ def test_without_flips_the_second_layer_follows_its_own_threshold(name):
         tokens = sample.tokens.clone()
         tokens[0, :, 0] = signals[0][classes[0]]
         labels = 1.0 - 2.0 * classes.to(F64)
-        sample = dataclasses.replace(sample, tokens=tokens, signals=signals, signal_class=classes, true_labels=labels, labels=labels)
+        sample = dataclasses.replace(
+            sample, tokens=tokens, signals=signals, signal_class=classes, true_labels=labels, labels=labels
+        )
         path = train_layers(sample, architecture, 4 * 12 / 3000, 60)
         moves = path.weight.diff(dim=0)[:, 0]
         assert (torch.sign(torch.tensor(factor - 1)) * moves >= -1e-13).all()

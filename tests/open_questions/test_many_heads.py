@@ -28,7 +28,7 @@ from attnlib.open_questions.many_heads_random import (
 )
 from attnlib.open_questions.many_heads_study import many_heads_study, thresholds
 from attnlib.single_head.descent import gradient_descent
-from attnlib.single_head.flow import own_thresholds, selects_signal, signal_threshold
+from attnlib.single_head.flow import selects_signal, signal_threshold
 from attnlib.single_head.law import SignalNoiseLaw
 from attnlib.single_head.long_run import law_at, orthogonal_sample
 from attnlib.single_head.population import log10_clean_error
@@ -220,10 +220,14 @@ def test_numbers_of_a_course_are_those_of_its_runs():
     np.testing.assert_allclose(course.growth[-1, 3], (apart[-1] / apart[0]).item(), rtol=1e-7)
     for k in (0, 1):
         np.testing.assert_allclose(course.logit[:, 3, k], logit[:, :, held[k]].mean(-1), rtol=1e-7, atol=1e-10)
-        np.testing.assert_allclose(course.attention[:, 3, k], path.attention_on_signal[:, 0, :, held[k]].mean(-1), rtol=1e-7)
+        np.testing.assert_allclose(
+            course.attention[:, 3, k], path.attention_on_signal[:, 0, :, held[k]].mean(-1), rtol=1e-7
+        )
         assert course.clean[3, k] == held[k].sum()
         assert course.x[3, k] == pytest.approx(225 * held[k].sum().item() / 3000)
-        assert course.flipped[3, k] == pytest.approx(1 - held[k].sum().item() / (sample.signal_class[0] == k).sum().item())
+        assert course.flipped[3, k] == pytest.approx(
+            1 - held[k].sum().item() / (sample.signal_class[0] == k).sum().item()
+        )
     seen = path.attention_on_signal[:, 0, :, clean]
     np.testing.assert_allclose(course.sample_spread[:, 3], (seen.amax(1) - seen.amin(1)).mean(-1), rtol=1e-7)
     np.testing.assert_allclose(course.spread_clean[:, 3], np.ptp(seen.mean(-1).numpy(), axis=1), rtol=1e-7)
@@ -240,7 +244,11 @@ def test_growth_of_differences_is_the_derivative_of_two_heads_on_orthogonal_data
     noise, mu, y = sample.tokens[0, :, 1], sample.signals[0, 1], sample.labels[0]
     H, eps, d, count, flips = 2, 1e-6, law.d, clean.sum().item(), member.sum().item()
     in_p = [mu / law.signal_norm**2, noise[clean].sum(0) / d, noise[member].sum(0) / d]
-    in_v = [-mu / law.signal_norm**2, (y[clean, None] * noise[clean]).sum(0) / d, (y[member, None] * noise[member]).sum(0) / d]
+    in_v = [
+        -mu / law.signal_norm**2,
+        (y[clean, None] * noise[clean]).sum(0) / d,
+        (y[member, None] * noise[member]).sum(0) / d,
+    ]
     variance = np.array([law.signal_norm**2 / d, 1 / count, 1 / flips])
     multiple, steps = 2.0, 15
     beta, total = multiple * law.n / d, 0.0
@@ -248,7 +256,9 @@ def test_growth_of_differences_is_the_derivative_of_two_heads_on_orthogonal_data
         v, p = torch.zeros(2, 1, H, sample.tokens.shape[-1], dtype=torch.float64)
         target, direction = (p, in_p[mode]) if mode < 3 else (v, in_v[mode - 3] / H)
         target[0, 0], target[0, 1] = eps * direction, -eps * direction
-        path = train_heads(sample, beta / H, steps, heads=H, attention_step_size=H * beta, start=(v, p), engine="vectors")
+        path = train_heads(
+            sample, beta / H, steps, heads=H, attention_step_size=H * beta, start=(v, p), engine="vectors"
+        )
         logit = torch.logit(path.attention_on_signal[-1, 0][:, clean]).mean(-1)
         slope = (logit[0] - logit[1]).item() / (2 * eps)
         total += (variance[mode] if mode < 3 else H**2 / 16 * variance[mode - 3]) * slope**2
@@ -301,7 +311,9 @@ def test_samples_with_several_directions():
     sample = law.draw(1, 2)
     assert sample.signals.shape == (2, 6, 406)
     torch.testing.assert_close(sample.signals @ sample.signals.mT, 36 * torch.eye(6).double().expand(2, 6, 6))
-    torch.testing.assert_close(sample.tokens[:, :, 0], torch.stack([s[c] for s, c in zip(sample.signals, sample.signal_class)]))
+    torch.testing.assert_close(
+        sample.tokens[:, :, 0], torch.stack([s[c] for s, c in zip(sample.signals, sample.signal_class, strict=True)])
+    )
     assert (sample.tokens[:, :, 1, :6] == 0).all()
     assert ((sample.signal_class < 3) == (sample.true_labels > 0)).all()
     counts = torch.bincount(sample.signal_class.flatten(), minlength=6) / 800
@@ -314,7 +326,9 @@ def test_samples_with_several_directions():
 def test_both_engines_take_several_directions():
     sample = ManyDirectionsLaw(20, 600, 8.0, 0.1, shares=(0.7, 0.3)).draw(2, 2, start_vectors=6)
     start = random_start(sample, 3, 0.7)
-    paths = [train_heads(sample, 0.1, 12, heads=3, start=start, engine=engine, record=[]) for engine in ("gram", "vectors")]
+    paths = [
+        train_heads(sample, 0.1, 12, heads=3, start=start, engine=engine, record=[]) for engine in ("gram", "vectors")
+    ]
     for name in ("v", "p", "attention_on_signal", "margins"):
         torch.testing.assert_close(*(getattr(path, name) for path in paths), rtol=1e-9, atol=1e-12)
 
@@ -337,12 +351,6 @@ def test_directions_do_not_see_each_other_s_heads_when_noise_is_orthogonal():
     assert found[0][0] > 1e-3
     assert abs(found[0][1]) < 1e-9 * found[0][0]
     assert found[1][0] == pytest.approx(2 * found[0][0], rel=1e-2)
-
-
-def test_own_thresholds_of_a_course():
-    course = random_heads([SignalNoiseLaw(60, 2000, 14.0, 0.2)], 2, 0.1, 1.0, 1, draws=3)
-    noisy = np.round(course.clean * course.flipped / (1 - course.flipped))
-    np.testing.assert_allclose(thresholds(course), own_thresholds(course.clean, noisy), rtol=1e-9)
 
 
 @pytest.mark.parametrize(

@@ -167,7 +167,7 @@ def test_dead_relu_tokens_are_half_an_error():
     assert found == pytest.approx(math.log10(0.5), abs=1e-10)
 
 
-@pytest.mark.parametrize("attention_map", (SPARSEMAX, ENTMAX15, LINEARISED, SIGMOID, HALF_PLUS), ids=str)
+@pytest.mark.parametrize("attention_map", [SPARSEMAX, ENTMAX15, LINEARISED, SIGMOID, HALF_PLUS], ids=str)
 def test_every_map_against_the_model_on_fresh_points(attention_map):
     law = SignalNoiseLaw(20, 600, 4.0, 0.1)
     sample = law.draw(3, 2)
@@ -220,7 +220,7 @@ def test_batches_do_not_matter():
 def test_bad_arguments():
     three = SignalNoiseLaw(5, 50, 2.0, tokens=3).draw(0)
     v = torch.zeros(1, three.tokens.shape[-1], dtype=F64)
-    with pytest.raises(ValueError, match="tokens must be 2 .* got 3: use map_error_conditioned"):
+    with pytest.raises(ValueError, match=r"tokens must be 2 .* got 3: use map_error_conditioned"):
         log10_map_error(v, v, three, SOFTMAX)
     with pytest.raises(ValueError, match="attention_map must come from"):
         log10_map_error_of_scores(scores(0.0, 1.0, 1.0, 0.0, 1.0), "softmax")

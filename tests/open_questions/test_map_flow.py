@@ -97,7 +97,7 @@ def test_descent_is_the_repeated_step_and_late_steps_follow_the_flow():
         assert ((a - b) / b).abs().max() < 1e-3
 
 
-@pytest.mark.parametrize("attention_map", (SIGMOID, HALF_PLUS), ids=str)
+@pytest.mark.parametrize("attention_map", [SIGMOID, HALF_PLUS], ids=str)
 def test_error_of_the_mean_field_head_is_that_of_a_head_with_those_scores(attention_map):
     """Build v and p on orthogonal noise from the six numbers, equal classes, and take the exact error of that head."""
     law = SignalNoiseLaw(40, 8000, 12.0, 0.2)
@@ -136,7 +136,7 @@ def test_every_competing_map_has_its_own_boundary_above_one():
     assert sorted(at, key=at.get) == ["sparsemax", "entmax-1.5", "softmax", "linearised softmax"]
 
 
-@pytest.mark.parametrize("attention_map", (SPARSEMAX, ENTMAX15, softmax(0.5)), ids=str)
+@pytest.mark.parametrize("attention_map", [SPARSEMAX, ENTMAX15, softmax(0.5)], ids=str)
 def test_the_trap_holds_every_map_with_weights_between_zero_and_one(attention_map):
     """Gradient descent with large steps: a state in the trap stays, and its clean weight never rises."""
     generator = torch.Generator().manual_seed(1)

@@ -218,7 +218,9 @@ def test_errors_are_the_integral_and_its_average_over_the_scale():
     found = 10 ** log10_error(v, p, radial, per_class=True)
     grid = np.linspace(-14, 5, 400)  # log of chi^2_3, another rule
     density = stats.chi2(3.0).pdf(np.exp(grid)) * np.exp(grid) * (grid[1] - grid[0])
-    exact = sum(w * _by_quadrature(scores, 0, 0, math.sqrt(1 / math.exp(x))) for x, w in zip(grid, density, strict=True))
+    exact = sum(
+        w * _by_quadrature(scores, 0, 0, math.sqrt(1 / math.exp(x))) for x, w in zip(grid, density, strict=True)
+    )
     assert found[0, 0].item() == pytest.approx(exact, rel=1e-6)
     assert abs(found[0, 0].item() / _by_quadrature(scores, 0, 0) - 1) > 0.02
 
@@ -233,7 +235,8 @@ def test_white_gaussian_noise_gives_the_book_s_own_error():
 
 
 @pytest.mark.parametrize(
-    "change", [{"scale": RadialT(3.0)}, {"covariance": Spiked(20.0)}, {"scale": RadialT(4.0), "covariance": AutoRegressive(0.8)}]
+    "change",
+    [{"scale": RadialT(3.0)}, {"covariance": Spiked(20.0)}, {"scale": RadialT(4.0), "covariance": AutoRegressive(0.8)}],
 )
 def test_errors_are_the_share_of_misclassified_fresh_vectors(change):
     law = NoiseLaw(20, 100, 4.0, 0.1, **change)

@@ -95,7 +95,9 @@ def test_gaussian_studies_are_the_two_step_page_s_own():
     assert study.margins2.shape == (4, 20)
     sample = law_named("Gaussian", 20, 200, 4.5, 0.1).draw(0, 4, coordinates="dense")
     torch.testing.assert_close(study.margins2, gradient_descent(sample, 0.5, 2).margins[-1])
-    own = two_step_study(NoiseLaw(20, 200, 3.0, 0.1), 0.5, draws=2, test_points=1)  # the reduced law is accepted as the paper's
+    own = two_step_study(
+        NoiseLaw(20, 200, 3.0, 0.1), 0.5, draws=2, test_points=1
+    )  # the reduced law is accepted as the paper's
     assert own.draws == 2
 
 
@@ -221,7 +223,9 @@ def test_spike_draws():
     # zeta by hand, first draw
     from attnlib.open_questions.noise_covariance import Spiked
 
-    sample = NoiseLaw(20, 1500, strength_to_norm(1.0, 20, 1500), 0.0, covariance=Spiked(100.0)).draw(0, 1, coordinates="dense")
+    sample = NoiseLaw(20, 1500, strength_to_norm(1.0, 20, 1500), 0.0, covariance=Spiked(100.0)).draw(
+        0, 1, coordinates="dense"
+    )
     pulled = sample.labels[0] @ sample.noise_tokens()[0, :, 0]
     assert draws.zeta[0].item() == pytest.approx(pulled.sum().item() / math.sqrt(1500 * 20 * 101), rel=1e-6)
 
@@ -241,7 +245,10 @@ def test_spike_draws():
         (lambda: trace_rows({"w": Diagonal(np.ones(7))}, 10, 100, 0.1, 1.0), "variances must hold d = 100"),
         (lambda: spike_draws(1.0, 10, 100, 0.1, 1.0, draws=1), "draws must be"),
         (lambda: spike_draws(-2.0, 10, 100, 0.1, 1.0), "strength must be > -1"),
-        (lambda: two_trace_log10_error(NoiseLaw(10, 100, 3.0), 0.1, *2 * [torch.ones(1, 2).double()], (0.0, 1.0)), "traces"),
+        (
+            lambda: two_trace_log10_error(NoiseLaw(10, 100, 3.0), 0.1, *2 * [torch.ones(1, 2).double()], (0.0, 1.0)),
+            "traces",
+        ),
     ],
 )
 def test_bad_arguments(call, message):

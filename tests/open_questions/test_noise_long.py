@@ -1,0 +1,211 @@
+"""Long training under other noise laws, and the claims Q31-Q34, Q71-Q79 on a small study."""
+
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+from attnlib.open_questions.claims_noise import CLAIMS, NoiseStudy, noise_study
+from attnlib.open_questions.noise_covariance import AutoRegressive, Covariance, Spiked
+from attnlib.open_questions.noise_laws import NoiseLaw
+from attnlib.open_questions.noise_long import (
+    correlated_fates,
+    late_phase,
+    noise_costs,
+    norms_only,
+    radial_fates,
+    stacked,
+)
+from attnlib.open_questions.noise_parts import RadialT, Sparse, StudentT
+from attnlib.open_questions.noise_rate import universality_gaps
+from attnlib.open_questions.noise_study import claim_matrix, error_rows
+from attnlib.open_questions.noise_traces import default_covariances, spike_draws, trace_rows, two_level
+from attnlib.single_head.coordinates import reduce
+from attnlib.single_head.law import SignalNoiseLaw
+from attnlib.single_head.long_run import course_of_training, law_at, orthogonal_sample, small_then_long, train
+from attnlib.single_head.margin import pattern_costs, tokens_of
+
+TARGETS = (0.6, 1.15, 1.6)
+
+
+@pytest.fixture(scope="module")
+def radial():
+    return {
+        3.0: radial_fates(3.0, (0.8, 1.1, 1.25, 1.6), draws=5, svm=True),
+        10.0: radial_fates(10.0, TARGETS, n=100, d=20_000, draws=4),
+    }
+
+
+@pytest.fixture(scope="module")
+def correlated():
+    xs, wide = (0.35, 0.45, 0.6, 0.75, 0.9, 1.1, 1.4, 1.8, 2.4), 10_000
+    kinds = {
+        "white": Covariance(), "AR(1) .9": AutoRegressive(0.9), "spike d": Spiked(float(wide)), "half tr Σ": two_level(wide, 0.5, 1.0),
+    }  # fmt: skip
+    return {name: correlated_fates(kind, xs, n=50, d=wide, draws=4) for name, kind in kinds.items()}
+
+
+@pytest.fixture(scope="module")
+def study(radial, correlated):
+    """The page's study at sizes that take seconds."""
+    n, d, beta = 100, 2000, 0.25
+    rows = error_rows(n, d, 0.1, beta, draws=10, points=8000)
+    covariances = default_covariances(2000)
+    avoiding, meeting = late_phase(100, 20_000, (10.0, 30.0), 0.05, 0.025, 3000, draws=10)
+    return NoiseStudy(
+        strengths=(0.5, 4.5), rows=rows, matrix=claim_matrix(rows, beta),
+        rates={
+            "t3 entries": universality_gaps(StudentT(3.0), (500, 1000, 2000), points=2500, draws=6),
+            "sparse 10 %": universality_gaps(Sparse(0.1), (1000, 2000), points=600, draws=6),
+            "sparse 1 %": universality_gaps(Sparse(0.01), (4000,), points=600, draws=4),
+        },
+        small=trace_rows(default_covariances(4000), 60, 4000, 0.2 * 60 / 4000, 1.0, draws=6),
+        large=trace_rows(covariances, 30, 2000, 5 * 30 / 2000, 1.0, draws=10),
+        spike=spike_draws(200.0, 30, 2000, 0.2 * 30 / 2000, 1.0, draws=60),
+        radial=radial, correlated=correlated, avoiding=avoiding, meeting=meeting,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("id", CLAIMS)
+def test_claims(study, id):
+    result = CLAIMS[id].check(study)
+    assert result.as_expected, (result.verdict, result.evidence)
+    assert result.has_power, result.twin
+    assert result.evidence.draws >= 4
+
+
+# --- lengths ---------------------------------------------------------------------------------------------------------------
+
+
+def test_norms_only_keeps_lengths_labels_and_signals():
+    sample = NoiseLaw(9, 60, 3.0, 0.2, scale=RadialT(3.0)).draw(0, 2)
+    copy = norms_only(sample)
+    noise = copy.noise_tokens()[:, :, 0]
+    gram = noise @ noise.mT
+    lengths = (sample.noise_tokens()[:, :, 0] ** 2).sum(-1)
+    torch.testing.assert_close(gram, torch.diag_embed(lengths), rtol=1e-12, atol=1e-12)
+    assert torch.einsum("rnm,rkm->rnk", noise, copy.signals).abs().max() == 0
+    assert torch.equal(copy.labels, sample.labels)
+    signal = copy.tokens[:, :, 0]
+    assert torch.equal(signal, torch.take_along_dim(sample.signals, sample.signal_class.unsqueeze(-1), 1))
+    same = norms_only(orthogonal_sample(SignalNoiseLaw(9, 60, 3.0, 0.2), 0, 2))
+    torch.testing.assert_close(same.tokens, orthogonal_sample(SignalNoiseLaw(9, 60, 3.0, 0.2), 0, 2).tokens)
+
+
+def test_fates_of_radial_noise_by_hand(radial):
+    fates = radial[10.0]
+    scale = RadialT(10.0)
+    law = NoiseLaw(100, 20_000, law_at(1.6 / scale.harmonic, 100, 20_000, 0.0).signal_norm, 0.0, scale=scale)
+    sample = law.draw(0, 4, first_run=8)
+    path = train(sample, small_then_long(100, 20_000))
+    at = np.flatnonzero(fates.at(1.6))
+    for i, r in enumerate(at):
+        for k in (0, 1):
+            held = sample.signal_class[i] == k
+            lengths = (sample.noise_tokens()[i, held, 0] ** 2).sum(-1)
+            assert fates.harmonic[r, k] == pytest.approx(law.signal_norm**2 * (1 / lengths).sum().item())
+            assert fates.arithmetic[r, k] == pytest.approx(law.signal_norm**2 * held.sum().item() / 20_000)
+            mean = path.attention_on_signal[-1, i, held].mean().item()
+            assert fates.attention[r, k] == pytest.approx(mean, abs=1e-9)
+    measured, copy = fates.share(1.6)
+    assert measured == pytest.approx((path.attention_on_signal[-1] > 0.5).double().mean().item())
+    assert abs(copy - measured) < 0.03
+    assert (fates.train_accuracy == 1).all()
+    assert fates.svm is None
+
+
+def test_equal_lengths_have_no_trap_and_unequal_ones_do(radial):
+    near = (radial[3.0].harmonic > 1.05) & (radial[3.0].harmonic < 1.3)
+    assert near.sum() >= 8
+    assert radial[3.0].svm[near].mean() > 0.95
+    assert radial[3.0].on_signal[near].mean() < 0.6
+    white = NoiseLaw(100, 20_000, law_at(1.2, 100, 20_000, 0.0).signal_norm, 0.0).draw(0, 4)
+    weights = train(white, small_then_long(100, 20_000)).attention_on_signal[-1]
+    counts = white.counts()[0] * white.law.signal_norm**2 / 20_000
+    held = counts.gather(1, white.signal_class) > 1.05
+    assert (weights[held] > 0.5).double().mean() > 0.99
+
+
+def test_costs_of_orthogonal_noise_are_sums_of_inverse_squares():
+    sample = norms_only(NoiseLaw(14, 200, 3.0, scale=RadialT(3.0)).draw(1, 1))
+    inverse = 1 / (sample.noise_tokens()[0, :, 0] ** 2).sum(-1)
+    first = sample.signal_class[0] == 0
+    expected = [inverse.sum(), inverse[first].sum(), inverse[~first].sum()]
+    np.testing.assert_allclose(noise_costs(sample), torch.stack(expected).numpy(), rtol=1e-6)
+
+
+# --- correlated noise ------------------------------------------------------------------------------------------------------
+
+
+def test_correlated_fates_against_the_exact_svm_and_draws_at_that_norm(correlated):
+    n, d, x = 50, 10_000, 0.9
+    fates, covariance = correlated["AR(1) .9"], AutoRegressive(0.9)
+    norm = math.sqrt(x * 2 * d / n)
+    law = NoiseLaw(n, d, norm, 0.0, covariance=covariance)
+    for r in range(2):
+        row = 4 * 4 + r  # fifth norm, draw r
+        one = reduce(law.draw(0, 1, first_run=r, coordinates="dense"))
+        costs = pattern_costs(tokens_of(one), ("XX", "XS", "SX", "SS"))
+        best = min(costs, key=costs.get)
+        assert [letter == "S" for letter in best] == fates.svm[row].tolist()
+        assert fates.cost[r] * n / d == pytest.approx(costs["XX"], rel=1e-6)
+        count = (one.signal_class[0] == 0).sum().item()
+        assert fates.x[row, 0] == pytest.approx(norm**2 * count / d)
+        path = train(one, small_then_long(n, d))
+        for k in (0, 1):
+            mean = path.attention_on_signal[-1, 0, one.signal_class[0] == k].mean()
+            assert bool(mean > 0.5) == fates.on_signal[row, k]
+
+
+def test_the_trace_is_right_where_no_eigenvalue_sticks_out(correlated):
+    half = correlated["half tr Σ"]
+    assert half.trace == pytest.approx(0.5, abs=0.01)
+    far = np.abs(np.log(half.x / half.trace)) > 0.1
+    assert ((half.x > half.trace) == half.on_signal)[far].all()
+    assert ((half.x > 1) == half.on_signal)[far].mean() < 0.8
+    assert correlated["spike d"].trace == pytest.approx(2, abs=0.01)
+    assert correlated["spike d"].effective == pytest.approx(1, abs=0.02)
+
+
+def test_late_phase_is_the_course_of_the_book_for_projected_noise():
+    avoiding, meeting = late_phase(20, 2000, (8.0, 30.0), 0.1, 0.05, 50, draws=2, seed=3)
+    laws = [SignalNoiseLaw(20, 2000, norm, 0.1) for norm in (8.0, 30.0)]
+    for a, b in zip(avoiding, course_of_training(laws, 0.05, 50, draws=2, seed=3), strict=True):
+        np.testing.assert_array_equal(a.log10_error, b.log10_error)
+    assert (meeting[1].log10_error > avoiding[1].log10_error).all()
+
+
+def test_stacked_keeps_every_run():
+    laws = [SignalNoiseLaw(6, 50, norm) for norm in (2.0, 3.0)]
+    samples = [law.draw(i, 2) for i, law in enumerate(laws)]
+    both = stacked(samples)
+    assert both.runs == 4
+    assert torch.equal(both.run(3).tokens, samples[1].run(1).tokens)
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: noise_study(draws=1), "draws must be"),
+        (lambda: noise_study(points=1), "points must be"),
+        (lambda: noise_study(step=0.0), "step must be"),
+        (lambda: noise_study(strengths=(4.5, 0.5)), "strengths must be two values"),
+        (lambda: radial_fates(2.0, (1.0,)), "freedom must be > 2"),
+        (lambda: radial_fates(3.0, (1.0,), draws=0), "draws must be"),
+        (lambda: radial_fates(3.0, (-1.0,)), "x must be"),
+        (lambda: correlated_fates(Covariance(), (0.0,), n=10, d=100, draws=1), "xs must be"),
+        (lambda: correlated_fates(Covariance(), (1.0,), n=10, d=100, draws=0), "draws must be"),
+        (lambda: norms_only(SignalNoiseLaw(10, 8, 1.0).draw(0)), "sample must have two tokens and n"),
+    ],
+)
+def test_bad_arguments(call, message):
+    with pytest.raises(ValueError, match=message):
+        call()
+
+
+def test_a_study_with_gaussian_rows_only_fails_the_claims_that_need_other_laws(study):
+    plain = {name: study.rows["Gaussian"] for name in study.rows}
+    assert not CLAIMS["Q32"].check(replace(study, rows=plain)).as_expected
+    assert CLAIMS["Q31"].check(replace(study, rows=plain)).as_expected
