@@ -20,7 +20,7 @@ import torch
 from attnlib import checks
 from attnlib.open_questions.map_error import log10_map_error, map_error_conditioned
 from attnlib.single_head.law import Sample, SignalNoiseLaw
-from attnlib.single_head.long_run import Course, _blocks, _stacked
+from attnlib.single_head.long_run import Course, _blocks, stacked
 from attnlib.single_head.maps import (
     ENTMAX15,
     HALF_PLUS,
@@ -102,7 +102,7 @@ def step_windows(
     sample, units = law.draw(seed, checks.whole_number("draws", draws, at_least=1)), np.asarray(units, dtype=float)
     if units.ndim != 1 or not len(units) or not (units > 0).all():
         raise ValueError(f"units must be one or more numbers > 0; got {units.tolist()}")
-    stacked, found = _stacked([sample] * len(units)), {}
+    stacked, found = stacked([sample] * len(units)), {}
     sizes = torch.as_tensor(units * law.n / law.d).repeat_interleave(draws).to(sample.tokens)
     for attention_map in maps:
         path = train_heads(stacked, sizes, 2, attention_map=attention_map, record=[]).single()
@@ -134,7 +134,7 @@ def map_courses(
     if not laws or len({(law.n, law.d, law.tokens) for law in laws}) != 1 or laws[0].tokens != 2:
         raise ValueError("laws must be one or more two-token laws of one n and d; got others")
     samples = [law.draw(seed, draws, start_vectors=2 if start_size else 0) for law in laws]
-    stacked, start = _stacked(samples), None
+    stacked, start = stacked(samples), None
     if start_size:
         scale = checks.positive_number("start_size", start_size) / laws[0].d ** 0.5
         start = tuple(scale * stacked.start_directions[:, i : i + 1] for i in (0, 1))

@@ -24,7 +24,7 @@ from attnlib.kernels.single_head import advance
 from attnlib.single_head.closed_form import TwoSteps, two_steps
 from attnlib.single_head.flow import selects_signal
 from attnlib.single_head.law import Sample, SignalNoiseLaw
-from attnlib.single_head.long_run import Course, Fates, _stacked, course_of_training
+from attnlib.single_head.long_run import Course, Fates, stacked, course_of_training
 from attnlib.single_head.model import forward
 from attnlib.single_head.population import log10_clean_error
 from attnlib.single_head.trainer import train_heads
@@ -222,9 +222,9 @@ def heads_fates(
     if not clock:
         raise ValueError("clock must hold at least one (step, steps) pair; got none: long_clock(10)")
     samples = [law.draw(seed, draws, first_run=i * draws) for i, law in enumerate(laws)]
-    one = _stacked(samples)
+    one = stacked(samples)
     rate = torch.tensor([1 / checks.whole_number("heads", H, at_least=1) ** 2 for H in heads], dtype=torch.float64)
-    path = _run_on_clock(_stacked([one] * len(heads)), clock, rate.repeat_interleave(one.runs), laws[0])
+    path = _run_on_clock(stacked([one] * len(heads)), clock, rate.repeat_interleave(one.runs), laws[0])
     held = torch.stack([one.signal_class == k for k in (0, 1)], 1) & ~one.noisy.unsqueeze(1)
     clean, noisy = (count.numpy() for count in one.counts())
     if not (clean > 0).all():

@@ -25,7 +25,7 @@ import torch
 from attnlib import checks
 from attnlib.open_questions.head_error import log10_head_error
 from attnlib.single_head.law import Sample, SignalNoiseLaw
-from attnlib.single_head.long_run import _stacked
+from attnlib.single_head.long_run import stacked
 from attnlib.single_head.trainer import train_heads
 
 __all__ = [
@@ -109,7 +109,7 @@ def random_heads(
     if not laws or len({(type(law), law.n, law.d, law.tokens) for law in laws}) != 1 or laws[0].tokens != 2:
         raise ValueError("laws must be one or more two-token laws of one kind, n and d; got others")
     samples = [law.draw(seed, draws, first_run=i * draws, start_vectors=2 * heads) for i, law in enumerate(laws)]
-    one = _stacked(samples)
+    one = stacked(samples)
     beta = checks.positive_number("multiple", multiple) * laws[0].n / laws[0].d
     value, attention = (beta / heads, beta * heads) if matched else (beta, beta)
     record = sorted({0, *record, *error_steps, steps})

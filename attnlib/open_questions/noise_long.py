@@ -74,6 +74,7 @@ class RadialFates:
     attention: np.ndarray  # class means
     samples: np.ndarray  # (K, n) bool: the sample ends on its signal
     predicted: np.ndarray  # (K, n) bool: the same of the copy with orthogonal noise
+    relative_length: np.ndarray  # (K, n), |xi_i|^2 / rho^2 |C_k|: above 1 the first step favours the sample's own noise
     train_accuracy: np.ndarray  # (K,)
     svm: np.ndarray | None = None  # the exact SVM over class-level selections puts the class on its signal
 
@@ -120,6 +121,7 @@ def radial_fates(
         attention=_class_means(weights, sample.signal_class).numpy(),
         samples=(weights > 0.5).numpy(),
         predicted=(copy.attention_on_signal[-1] > 0.5).numpy(),
+        relative_length=(squares / (rho2 * held.sum(-1)).gather(1, sample.signal_class)).numpy(),
         train_accuracy=path.train_accuracy[-1].numpy(),
         svm=np.array([_selected(noise_costs(sample.run(r)), laws[r].signal_norm) for r in range(len(laws))])
         if svm

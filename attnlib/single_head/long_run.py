@@ -34,6 +34,7 @@ __all__ = [
     "margin_course",
     "orthogonal_sample",
     "small_then_long",
+    "stacked",
     "started_at_random",
     "train",
 ]
@@ -72,7 +73,7 @@ def train(sample: Sample, schedule: Schedule) -> Trajectory:
     return path
 
 
-def _stacked(samples: Sequence[Sample]) -> Sample:
+def stacked(samples: Sequence[Sample]) -> Sample:
     """Samples of one size, side by side on the run axis, for training only: signal norms may differ, tokens carry them."""
     names = [name for name, value in vars(samples[0]).items() if isinstance(value, torch.Tensor)]
     return replace(samples[0], **{name: torch.cat([getattr(s, name) for s in samples]) for name in names})
@@ -134,7 +135,7 @@ def class_fates(
     if not laws or len({(law.n, law.d, law.tokens) for law in laws}) != 1 or laws[0].tokens != 2:
         raise ValueError("laws must be one or more two-token laws of one n and d; got others")
     samples = [law.draw(seed, draws, first_run=i * draws) for i, law in enumerate(laws)]
-    stacked = _stacked(samples)
+    stacked = stacked(samples)
     clean, noisy = (count.numpy() for count in stacked.counts())
     threshold = own_thresholds(clean, noisy)
     path = train(stacked, schedule)
@@ -201,7 +202,7 @@ def course_of_training(
         raise ValueError("laws must be one or more two-token laws of one n and d; got others")
     samples = [law.draw(seed, draws) for law in laws]
     record = log_steps(steps) if record is None else record
-    path = gram_descent(_stacked(samples), step_size, steps, attention_step_size=attention_step_size, record=record)
+    path = gram_descent(stacked(samples), step_size, steps, attention_step_size=attention_step_size, record=record)
     return [_course(path, sample, block) for sample, block in zip(samples, _blocks(samples), strict=True)]
 
 

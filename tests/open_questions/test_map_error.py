@@ -173,7 +173,7 @@ def test_every_map_against_the_model_on_fresh_points(attention_map):
     sample = law.draw(3, 2)
     path = train_heads(sample, 0.1, 6, attention_map=attention_map, record=[]).single()
     exact = 10 ** log10_map_error(path.v[-1], path.p[-1], sample, attention_map)
-    sampled = map_error_sampled(path.v[-1], path.p[-1], sample, attention_map, 60_000)
+    sampled = map_error_sampled(path.v[-1], path.p[-1], sample, attention_map, 40_000)
     smooth = map_error_conditioned(path.v[-1], path.p[-1], sample, attention_map, 40_000)
     assert exact.min() > 0.005
     assert ((sampled.value - exact).abs() < 4 * sampled.standard_error).all()
@@ -197,12 +197,12 @@ def test_many_tokens_softmax_and_windows():
     sample = SignalNoiseLaw(12, 900, 9.0, 0.1, tokens=8).draw(5, 2)
     for attention_map in (SOFTMAX, windows(SOFTMAX, 4), windows(SPARSEMAX, 2)):
         path = train_heads(sample, 0.3, 4, attention_map=attention_map, record=[]).single()
-        smooth = map_error_conditioned(path.v[-1], path.p[-1], sample, attention_map, 20_000)
-        sampled = map_error_sampled(path.v[-1], path.p[-1], sample, attention_map, 30_000)
+        smooth = map_error_conditioned(path.v[-1], path.p[-1], sample, attention_map, 8000)
+        sampled = map_error_sampled(path.v[-1], path.p[-1], sample, attention_map, 10_000)
         spread = (smooth.standard_error**2 + sampled.standard_error**2).sqrt()
         assert ((smooth.value - sampled.value).abs() < 4 * spread).all()
         if attention_map is SOFTMAX:
-            known = clean_error_conditioned(path.v[-1], path.p[-1], sample, 20_000)
+            known = clean_error_conditioned(path.v[-1], path.p[-1], sample, 8000)
             torch.testing.assert_close(smooth.value, known.value, rtol=1e-10, atol=0)
 
 

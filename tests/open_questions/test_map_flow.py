@@ -122,16 +122,16 @@ def test_thresholds_of_softmax_and_temperature_are_the_known_ones():
     eta = torch.tensor([0.0, 0.1, 0.3], dtype=F64)
     for attention_map, rate in ((SOFTMAX, 1.0), (softmax(0.5), 4.0), (softmax(2.0), 0.25)):
         expected = [signal_threshold(e, attention_rate=rate) for e in eta.tolist()]
-        assert map_threshold(attention_map, eta, step=0.04).tolist() == pytest.approx(expected, rel=1.5e-3)
-    slow = map_threshold(SOFTMAX, 0.2, attention_rate=0.25, step=0.04).item()
-    assert slow == pytest.approx(map_threshold(softmax(2.0), 0.2, step=0.04).item(), rel=1e-6)
+        assert map_threshold(attention_map, eta, step=0.06).tolist() == pytest.approx(expected, rel=2e-3)
+    slow = map_threshold(SOFTMAX, 0.2, attention_rate=0.25, step=0.1).item()
+    assert slow == pytest.approx(map_threshold(softmax(2.0), 0.2, step=0.1).item(), rel=1e-6)
     assert map_threshold(SOFTMAX, 0.45, step=0.05).item() == math.inf
 
 
 def test_every_competing_map_has_its_own_boundary_above_one():
-    at = {m.name: map_threshold(m, 0.2, step=0.03).item() for m in (SPARSEMAX, ENTMAX15, SOFTMAX, LINEARISED)}
+    at = {m.name: map_threshold(m, 0.2, step=0.06).item() for m in (SPARSEMAX, ENTMAX15, SOFTMAX, LINEARISED)}
     assert at == pytest.approx(
-        {"sparsemax": 1.504, "entmax-1.5": 1.573, "softmax": 1.621, "linearised softmax": 1.625}, rel=3e-3
+        {"sparsemax": 1.504, "entmax-1.5": 1.573, "softmax": 1.621, "linearised softmax": 1.625}, rel=6e-3
     )
     assert sorted(at, key=at.get) == ["sparsemax", "entmax-1.5", "softmax", "linearised softmax"]
 
@@ -185,7 +185,7 @@ def test_unnormalised_flows_conserve_and_keep_the_signal():
         (SIGMOID, lambda P: 2 * (P + torch.expm1(P))),
         (HALF_PLUS, lambda P: P + P**2),
     ):
-        flow = map_flow(x, 0.2, attention_map, times=times, step=0.04)
+        flow = map_flow(x, 0.2, attention_map, times=times, step=0.05)
         V, t_c, t_n, P, q_c, q_n = flow.states.unbind(-1)
         for value, logit in ((V, P), (t_c, q_c), (t_n, q_n)):
             torch.testing.assert_close(value**2, square(logit), rtol=1e-4, atol=1e-9)
@@ -197,7 +197,7 @@ def test_limits_of_bounded_and_unbounded_weights():
     """The sigmoid approaches the SVM on u + xi; half plus leaves the signal iff rho^2 (|C| - |N|) < d."""
     nu, times = 0.25, torch.logspace(2, 40, 3, dtype=F64)
     x = torch.tensor([0.5, 1.2, 2.0], dtype=F64)
-    ratio = {m.name: _ratio(map_flow(x, 0.2, m, times=times, step=0.04)) for m in (SIGMOID, HALF_PLUS)}
+    ratio = {m.name: _ratio(map_flow(x, 0.2, m, times=times, step=0.06)) for m in (SIGMOID, HALF_PLUS)}
     limit = x * (1 - nu) / (1 + 2 * nu * x)
     torch.testing.assert_close(ratio["sigmoid"][-1], limit, rtol=0.08, atol=0)
     assert ((ratio["sigmoid"][-1] - limit).abs() < (ratio["sigmoid"][0] - limit).abs()).all()

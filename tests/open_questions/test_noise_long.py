@@ -107,6 +107,8 @@ def test_fates_of_radial_noise_by_hand(radial):
             lengths = (sample.noise_tokens()[i, held, 0] ** 2).sum(-1)
             assert fates.harmonic[r, k] == pytest.approx(law.signal_norm**2 * (1 / lengths).sum().item())
             assert fates.arithmetic[r, k] == pytest.approx(law.signal_norm**2 * held.sum().item() / 20_000)
+            expected = (lengths / (law.signal_norm**2 * held.sum())).numpy()
+            np.testing.assert_allclose(fates.relative_length[r][held.numpy()], expected)
             mean = path.attention_on_signal[-1, i, held].mean().item()
             assert fates.attention[r, k] == pytest.approx(mean, abs=1e-9)
     measured, copy = fates.share(1.6)
