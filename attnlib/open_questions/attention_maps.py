@@ -20,7 +20,7 @@ import torch
 from attnlib import checks
 from attnlib.open_questions.map_error import log10_map_error, map_error_conditioned
 from attnlib.single_head.law import Sample, SignalNoiseLaw
-from attnlib.single_head.long_run import Course, _blocks, stacked
+from attnlib.single_head.long_run import Course, stacked
 from attnlib.single_head.maps import (
     ENTMAX15,
     HALF_PLUS,
@@ -102,11 +102,11 @@ def step_windows(
     sample, units = law.draw(seed, checks.whole_number("draws", draws, at_least=1)), np.asarray(units, dtype=float)
     if units.ndim != 1 or not len(units) or not (units > 0).all():
         raise ValueError(f"units must be one or more numbers > 0; got {units.tolist()}")
-    stacked, found = stacked([sample] * len(units)), {}
+    batch, found = stacked([sample] * len(units)), {}
     sizes = torch.as_tensor(units * law.n / law.d).repeat_interleave(draws).to(sample.tokens)
     for attention_map in maps:
-        path = train_heads(stacked, sizes, 2, attention_map=attention_map, record=[]).single()
-        errors = log10_map_error(path.v[-1], path.p[-1], stacked, attention_map)
+        path = train_heads(batch, sizes, 2, attention_map=attention_map, record=[]).single()
+        errors = log10_map_error(path.v[-1], path.p[-1], batch, attention_map)
         parts = (part.view(len(units), draws).numpy() for part in (path.interpolates[-1], errors))
         found[attention_map.name] = StepWindow(units, *parts)
     return found
@@ -134,14 +134,15 @@ def map_courses(
     if not laws or len({(law.n, law.d, law.tokens) for law in laws}) != 1 or laws[0].tokens != 2:
         raise ValueError("laws must be one or more two-token laws of one n and d; got others")
     samples = [law.draw(seed, draws, start_vectors=2 if start_size else 0) for law in laws]
-    stacked, start = stacked(samples), None
+    batch, start = stacked(samples), None
     if start_size:
         scale = checks.positive_number("start_size", start_size) / laws[0].d ** 0.5
-        start = tuple(scale * stacked.start_directions[:, i : i + 1] for i in (0, 1))
-    heads = train_heads(stacked, step_size, steps, attention_map=attention_map, record=record, start=start)
+        start = tuple(scale * batch.start_directions[:, i : i + 1] for i in (0, 1))
+    heads = train_heads(batch, step_size, steps, attention_map=attention_map, record=record, start=start)
     path, courses = heads.single(), []
-    value = torch.einsum("rkm,srm->srk", stacked.signals, path.v) * path.v.new_tensor([1.0, -1.0])
-    for sample, block in zip(samples, _blocks(samples), strict=True):
+    value = torch.einsum("rkm,srm->srk", batch.signals, path.v) * path.v.new_tensor([1.0, -1.0])
+    for i, sample in enumerate(samples):
+        block = slice(i * draws, (i + 1) * draws)
         errors = [
             log10_map_error(v[block], p[block], sample, attention_map) for v, p in zip(path.v, path.p, strict=True)
         ]

@@ -19,7 +19,7 @@ import torch
 from attnlib import checks
 from attnlib.open_questions.map_flow import map_threshold
 from attnlib.single_head.law import Sample, SignalNoiseLaw
-from attnlib.single_head.long_run import Schedule, stacked, orthogonal_sample
+from attnlib.single_head.long_run import Schedule, orthogonal_sample, stacked
 from attnlib.single_head.maps import LINEAR, SOFTMAX, AttentionMap, softmax
 from attnlib.single_head.trainer import train_heads
 
@@ -64,8 +64,8 @@ def _drawn(
     if not laws or len({(law.n, law.d, law.tokens) for law in laws}) != 1 or laws[0].tokens != 2:
         raise ValueError("laws must be one or more two-token laws of one n and d; got others")
     drawn = [law.draw(seed, draws, first_run=i * draws, start_vectors=start_vectors) for i, law in enumerate(laws)]
-    stacked = stacked(drawn)
-    return stacked, torch.stack([stacked.signal_class == k for k in (0, 1)], 1) & ~stacked.noisy.unsqueeze(1)
+    batch = stacked(drawn)
+    return batch, torch.stack([batch.signal_class == k for k in (0, 1)], 1) & ~batch.noisy.unsqueeze(1)
 
 
 def map_fates(

@@ -16,7 +16,7 @@ import torch
 from attnlib import checks
 from attnlib.open_questions.optimisers import class_attention, matched_step
 from attnlib.single_head.law import Sample
-from attnlib.single_head.long_run import law_at
+from attnlib.single_head.long_run import law_at, stacked
 from attnlib.single_head.population import log10_clean_error
 from attnlib.single_head.rules import (
     BLOCK_NORMALISED,
@@ -37,7 +37,6 @@ __all__ = [
     "candidate_fates",
     "escape_map",
     "rule_fates",
-    "stacked",
 ]
 
 
@@ -55,12 +54,6 @@ class Outcome:
     @property
     def on_signal(self) -> np.ndarray:
         return self.attention > 0.5
-
-
-def stacked(samples: Sequence[Sample]) -> Sample:
-    """Samples of one size side by side on the run axis. Signal norms may differ: tokens and signals carry them."""
-    names = [name for name, value in vars(samples[0]).items() if isinstance(value, torch.Tensor)]
-    return replace(samples[0], **{name: torch.cat([getattr(s, name) for s in samples]) for name in names})
 
 
 def _outcome(

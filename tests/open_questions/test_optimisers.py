@@ -19,7 +19,7 @@ from attnlib.open_questions.optimisers import (
     milestones,
     schedule_fates,
 )
-from attnlib.open_questions.trap_escape import after_first_pass, batch_sweep, escape_map, rule_fates, stacked
+from attnlib.open_questions.trap_escape import after_first_pass, batch_sweep, escape_map, rule_fates
 from attnlib.single_head.law import SignalNoiseLaw
 from attnlib.single_head.long_run import class_fates, law_at, train
 from attnlib.single_head.population import log10_clean_error
@@ -197,13 +197,6 @@ def test_ways_on_from_the_first_pass():
     same = train_heads(sample, 8.0 * 4 * 20 / 3000, 9, record=[]).single()
     error = log10_clean_error(same.v[-1], same.p[-1], sample)
     np.testing.assert_allclose(found["full batch, the same epoch"].log10_error, error.numpy(), rtol=1e-8)
-
-
-def test_stacked_samples_keep_their_own_signals():
-    parts = [law_at(x, 6, 100, 0.1).draw(1, 2, first_run=2 * i) for i, x in enumerate((0.5, 3.0))]
-    whole = stacked(parts)
-    assert whole.tokens.shape[0] == 4
-    torch.testing.assert_close(whole.signals[2:], parts[1].signals)
 
 
 @pytest.mark.parametrize(
