@@ -28,18 +28,12 @@ from attnlib.open_questions.noise_laws import NoiseLaw, effective_trace
 from attnlib.open_questions.noise_parts import RadialT
 from attnlib.single_head.coordinates import reduce
 from attnlib.single_head.law import Sample, SignalNoiseLaw
-from attnlib.single_head.long_run import Course, course_of_training, law_at, small_then_long, train
+from attnlib.single_head.long_run import Course, course_of_training, law_at, small_then_long, stacked, train
 from attnlib.single_head.svm import hard_margin
 
 __all__ = [
-    "CorrelatedFates", "RadialFates", "correlated_fates", "late_phase", "norms_only", "radial_fates", "stacked",
+    "CorrelatedFates", "RadialFates", "correlated_fates", "late_phase", "norms_only", "radial_fates",
 ]  # fmt: skip
-
-
-def stacked(samples: Sequence[Sample]) -> Sample:
-    """Samples of one size side by side on the run axis, for training: signal norms may differ, tokens carry them."""
-    names = [name for name, value in vars(samples[0]).items() if isinstance(value, torch.Tensor)]
-    return replace(samples[0], **{name: torch.cat([getattr(s, name) for s in samples]) for name in names})
 
 
 def norms_only(sample: Sample) -> Sample:

@@ -16,7 +16,6 @@ from attnlib.open_questions.noise_long import (
     noise_costs,
     norms_only,
     radial_fates,
-    stacked,
 )
 from attnlib.open_questions.noise_parts import RadialT, Sparse, StudentT
 from attnlib.open_questions.noise_rate import universality_gaps
@@ -177,14 +176,6 @@ def test_late_phase_is_the_course_of_the_book_for_projected_noise():
     for a, b in zip(avoiding, course_of_training(laws, 0.05, 50, draws=2, seed=3), strict=True):
         np.testing.assert_array_equal(a.log10_error, b.log10_error)
     assert (meeting[1].log10_error > avoiding[1].log10_error).all()
-
-
-def test_stacked_keeps_every_run():
-    laws = [SignalNoiseLaw(6, 50, norm) for norm in (2.0, 3.0)]
-    samples = [law.draw(i, 2) for i, law in enumerate(laws)]
-    both = stacked(samples)
-    assert both.runs == 4
-    assert torch.equal(both.run(3).tokens, samples[1].run(1).tokens)
 
 
 @pytest.mark.parametrize(
