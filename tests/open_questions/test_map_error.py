@@ -102,11 +102,11 @@ def weights_in_words(name, a, b):
 
 
 def by_mpmath(attention_map, logit, value, omega, along, tau):
-    """log10 of the integral at 30 digits, split where the map has a kink or a zero."""
+    """log10 of the integral at 20 digits, split where the map has a kink or a zero."""
     name = attention_map.name
     at_difference = {"sparsemax": (1, -1), "entmax-1.5": (2, -2), "linearised softmax": (2,), "hardmax": (0,)}
     at_noise = {"half plus": (-0.5,), "linear": (0,), "ReLU": (0,)}
-    with mpmath.workdps(30):
+    with mpmath.workdps(20):
         P, V, o, c, tau = map(mpmath.mpf, (logit, value, omega, along, tau))
 
         def integrand(t):
@@ -116,10 +116,10 @@ def by_mpmath(attention_map, logit, value, omega, along, tau):
             return mpmath.npdf(t) * wrong
 
         kinks = [(P - x) / o for x in at_difference.get(name, ())] + [x / o for x in at_noise.get(name, ())]
-        points = [mpmath.mpf(i) / 2 for i in range(-60, 61)]
+        points = [mpmath.mpf(i) for i in range(-26, 27)]
         for kink in kinks:
-            points += [kink + side * mpmath.mpf(10) ** -k for k in range(4) for side in (-1, 0, 1)]
-        return float(mpmath.log10(mpmath.quad(integrand, sorted(set(points)))))
+            points += [kink + side * mpmath.mpf(10) ** -k for k in (0.5, 1.5, 3) for side in (-1, 0, 1)]
+        return float(mpmath.log10(mpmath.quad(integrand, sorted(set(points)), maxdegree=5)))
 
 
 CASES = [(0.3, 2.0, 0.5, 0.3, 0.8), (-1.2, -3.0, 1.5, 0.4, 0.6), (1.5, 6.0, 0.7, -0.5, 0.7)]
@@ -149,7 +149,7 @@ def test_far_below_the_smallest_float():
     assert found < -4000
 
 
-@pytest.mark.parametrize("a", [0.5, 30.0, 2e4])
+@pytest.mark.parametrize("a", [0.5, 300.0, 2e4])
 def test_linear_weights_are_a_product_of_two_normals(a):
     """err = P(N_1 |N_2| > a), a = PV / (omega tau): the tail of the product's density K_0 / pi. Two peaks, at t = +-sqrt(a)."""
     found = log10_map_error_of_scores(scores(2.0, a * 0.15, 0.5, 0.0, 0.6), LINEAR).item()
