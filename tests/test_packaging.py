@@ -149,7 +149,16 @@ def test_each_part_imports_only_what_its_extra_asks_for() -> None:
                 gpu = path.name.startswith(("gpu", "_gpu"))
                 extras = ["gpu"] if gpu else ["kernels"] if path.name.startswith("_") else []
         else:
-            light = ("pages", "parameters", "rerun", "execution", "notebooks", "repository", "stored_outputs", "one_page")
+            light = (
+                "pages",
+                "parameters",
+                "rerun",
+                "execution",
+                "notebooks",
+                "repository",
+                "stored_outputs",
+                "one_page",
+            )
             extras = ["rerun"] if path.stem in light else ["book"]
         if path.stem in ("sphinx_extension", "notebook_quotes", "benchmark_figures"):
             continue  # loaded by Sphinx itself, so Sphinx is there

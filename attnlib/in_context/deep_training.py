@@ -122,7 +122,7 @@ def train_deep(
             records.append(stack_circuits(stack.to(torch.float64)))
             bar.update(last - first)
     return DeepHistory(
-        e, law, np.array(edges), stacked(records), *_summaries(losses, e.runs), _detached(stack).to(torch.float64)
+        e, law, np.array(edges), _stacked(records), *_summaries(losses, e.runs), _detached(stack).to(torch.float64)
     )
 
 
@@ -170,7 +170,7 @@ def _detached(stack: StackWeights) -> StackWeights:
     return stack.rebuilt(tuple(tensor.detach().clone() for tensor in stack.trained))
 
 
-def stacked(records: list[tuple[LayerCircuits, ...]]) -> tuple[LayerCircuits, ...]:
+def _stacked(records: list[tuple[LayerCircuits, ...]]) -> tuple[LayerCircuits, ...]:
     """Records (K of them) to one entry per layer with axes (R, K, ...)."""
     names = ("key_query", "output_value", "read_out")
     return tuple(

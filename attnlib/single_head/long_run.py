@@ -135,14 +135,14 @@ def class_fates(
     if not laws or len({(law.n, law.d, law.tokens) for law in laws}) != 1 or laws[0].tokens != 2:
         raise ValueError("laws must be one or more two-token laws of one n and d; got others")
     samples = [law.draw(seed, draws, first_run=i * draws) for i, law in enumerate(laws)]
-    stacked = stacked(samples)
-    clean, noisy = (count.numpy() for count in stacked.counts())
+    whole = stacked(samples)
+    clean, noisy = (count.numpy() for count in whole.counts())
     threshold = own_thresholds(clean, noisy)
-    path = train(stacked, schedule)
+    path = train(whole, schedule)
     weights, errors = path.attention_on_signal[-1], []
     for sample, block in zip(samples, _blocks(samples), strict=True):
         errors.append(log10_clean_error(path.v[-1, block], path.p[-1, block], sample))
-    held = torch.stack([stacked.signal_class == k for k in (0, 1)], 1) & ~stacked.noisy.unsqueeze(1)
+    held = torch.stack([whole.signal_class == k for k in (0, 1)], 1) & ~whole.noisy.unsqueeze(1)
     attention = (weights.unsqueeze(1) * held).sum(-1) / held.sum(-1)
     norms = np.repeat([law.signal_norm for law in laws], draws)[:, None]
     return Fates(

@@ -5,7 +5,8 @@ $$ f(X) = \kappa\sum_h\sum_t w_t(Xp_h)\,v_h\cdot x_t . $$
 Two engines make the same steps. *Vectors*: the parameters are vectors in the sample's coordinates; the readable form, for any
 number of tokens and every rule. *Gram*: the parameters are combinations of the signals, the noise tokens and the start vectors, and
 all that training looks at are scores, one product with the Gram matrix of those vectors per step; two tokens per sample, rules
-that commute with rotations. Their equality is a test. Source: derived.
+that commute with rotations. Their equality is a test. (They part where a rule normalises a gradient that is nothing but rounding,
+as p's is once attention is saturated.) Source: derived.
 """
 
 from __future__ import annotations

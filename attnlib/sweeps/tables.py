@@ -169,7 +169,7 @@ def array(sweep: Sweep, ids: Sequence[str]) -> xr.Dataset:
     names = _result_names(sweep, [row for row in cells if row])
     for name, shown in _netcdf_names(names, used).items():
         found = column(_values(cells, name))
-        stacked = stacked(found) if found.dtype == object else _plain_array(found, missing=True)
+        stacked = _stacked(found) if found.dtype == object else _plain_array(found, missing=True)
         if stacked is None:
             left_out.append(name)
             continue
@@ -186,7 +186,7 @@ def _plain_array(values: Any, *, missing: bool = False) -> np.ndarray:
     return values.to_numpy(dtype=np.float64, na_value=np.nan) if missing else values.to_numpy()
 
 
-def stacked(lists: Iterable[Any]) -> np.ndarray | None:
+def _stacked(lists: Iterable[Any]) -> np.ndarray | None:
     """Lists as one array, one more dimension than they have; None when their shapes differ."""
     given = [(number, value) for number, value in enumerate(lists) if value is not None]
     is_text = any(isinstance(item, str) for _, value in given for item in _items(value))

@@ -55,7 +55,9 @@ def trained_by_torch(weights: torch.Tensor, stream: int, chosen: dict) -> tuple[
         loss.backward()
         optimiser.step()
         losses.append(loss.item())
-    return torch.cat([part.detach().reshape(heads, -1) for part in parts], dim=1), torch.tensor(losses, dtype=torch.float64)
+    return torch.cat([part.detach().reshape(heads, -1) for part in parts], dim=1), torch.tensor(
+        losses, dtype=torch.float64
+    )
 
 
 @pytest.mark.parametrize("optimiser", OPTIMISERS)

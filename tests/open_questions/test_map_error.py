@@ -154,9 +154,12 @@ def test_linear_weights_are_a_product_of_two_normals(a):
     """err = P(N_1 |N_2| > a), a = PV / (omega tau): the tail of the product's density K_0 / pi. Two peaks, at t = +-sqrt(a)."""
     found = log10_map_error_of_scores(scores(2.0, a * 0.15, 0.5, 0.0, 0.6), LINEAR).item()
     with mpmath.workdps(30):
-        points = [a + x for x in (0, 0.1, 0.5, 2, 5, 20, 60, 150)]
-        tail = mpmath.quad(lambda x: mpmath.besselk(0, x), points) / mpmath.pi
-        assert found == pytest.approx(float(mpmath.log10(tail)), rel=1e-11)
+        start = mpmath.mpf(a)
+        scaled = mpmath.quad(
+            lambda x: mpmath.besselk(0, start + x) * mpmath.exp(start), [0, 0.1, 0.5, 2, 5, 20, 60, 150]
+        )  # times e^a: the integrator works with absolute errors
+        expected = float(mpmath.log10(scaled / mpmath.pi) - start / mpmath.log(10))
+    assert found == pytest.approx(expected, rel=1e-11)
 
 
 def test_errors_that_are_exactly_zero_one_and_a_half():
