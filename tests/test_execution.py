@@ -390,3 +390,11 @@ def test_the_package_hash_sees_names_and_bytes_but_not_byte_code(tmp_path: Path)
     assert renamed != plain
     write(folder / "c.cpp", "int x;\n")
     assert tree_hash(folder) != renamed
+
+
+def test_what_is_printed_in_pieces_is_stored_in_one() -> None:
+    """A kernel sends what is printed whenever some time has passed; the stored page must not depend on its pace."""
+    code = "import time\nfor word in ('one', 'two'):\n    print(word, flush=True)\n    time.sleep(0.4)\ndisplay(3)\nprint('three')"
+    (cell,) = [cell for cell in run_source(page_text(code)).cells if code in cell.source]
+    assert [output.output_type for output in cell.outputs] == ["stream", "display_data", "stream"]
+    assert [output.text for output in cell.outputs if output.output_type == "stream"] == ["one\ntwo\n", "three\n"]

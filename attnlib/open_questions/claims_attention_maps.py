@@ -127,19 +127,21 @@ def _kept(course: MapCourse, since: int = 2) -> torch.Tensor:
 
 @CLAIMS.claim(
     "Q22", "low SNR, long training: sigmoid stays benign, softmax does not",
-    r"below the threshold the sigmoid head ends with clean error below $10^{-1.5}$, the softmax head above $0.1$, both with "
-    r"every label fitted",
+    r"below the threshold the sigmoid head ends with mean $\log_{10}$ clean error below $-1.7$ and below $0.1$ in every draw, the "
+    r"softmax head above $0.1$ in every draw, both with every label fitted",
     source=Source.MEASURED, wrong=0.0, wrong_text="softmax in the place of sigmoid",
     regime=_LOW, violation=_not_low,
 )  # fmt: skip
 def sigmoid_is_benign(study: MapsStudy, constant: float) -> Evidence:
     own = study.at_norm("sigmoid" if constant else "softmax", study.low)
     other = study.at_norm("softmax", study.low)
-    return both(
-        within(_t(own.log10_error[-1]), high=-1.5, quantity="log₁₀ err, sigmoid"),
+    evidence = both(
+        within(_t(own.log10_error[-1]), high=-1.0, quantity="log₁₀ err, sigmoid"),
+        within(_t(own.log10_error[-1].mean(keepdims=True)), high=-1.7, quantity="its mean"),
         within(_t(other.log10_error[-1]), low=-1.0, quantity="log₁₀ err, softmax"),
         within(_t(np.minimum(own.train_accuracy[-1], other.train_accuracy[-1])), low=1.0, quantity="train accuracy"),
     )
+    return replace(evidence, draws=study.sample.runs)
 
 
 @CLAIMS.claim(
@@ -175,19 +177,19 @@ def all_harmful(study: MapsStudy, constant: float) -> Evidence:
 
 
 @CLAIMS.claim(
-    "Q69", "six numbers predict the error of every map",
-    r"gradient descent of one class with orthogonal noise, six variables and no fitted number, gives the mean $\log_{10}$ clean "
-    r"error of all nine maps at every recorded step within 25 % (or 0.1), away from the threshold ($x < 0.7$ or $x > 2$)",
+    "Q69", "six numbers per class predict the error of every map",
+    r"gradient descent with orthogonal noise, six variables per class, each draw's own counts and no fitted number, gives the mean "
+    r"$\log_{10}$ clean error of all nine maps at every recorded step within 20 % (or 0.1), away from the threshold ($x < 0.7$ or $x > 1.3$)",
     source=Source.MEASURED, wrong=0.0, wrong_text="the predictions of softmax for all maps",
 )  # fmt: skip
 def mean_field_predicts(study: MapsStudy, constant: float) -> Evidence:
-    columns = [i for i, norm in enumerate(study.norms) if not 0.7 <= study.x(norm) <= 2]
+    columns = [i for i, norm in enumerate(study.norms) if not 0.7 <= study.x(norm) <= 1.3]
     if not columns:
-        raise NothingToMeasure("needs a signal norm with x < 0.7 or x > 2; all are in between")
+        raise NothingToMeasure("needs a signal norm with x < 0.7 or x > 1.3; all are in between")
     found = _t([[study.courses[m.name][i].log10_error.mean(1) for i in columns] for m in MAPS])
-    wanted = _t([study.predicted[m.name if constant else "softmax"][:, columns].T for m in MAPS])
+    wanted = _t([study.predicted[m.name if constant else "softmax"][:, columns].mean(2).T for m in MAPS])
     off = ((found - wanted).abs() - 0.1).clamp_min(0) / wanted.abs()
-    evidence = within(off.flatten().view(1, -1), high=0.25, quantity="relative deviation beyond 0.1")
+    evidence = within(off.flatten().view(1, -1), high=0.2, quantity="relative deviation beyond 0.1")
     shown = f"largest {off.max():.2f}, median {off.median():.2f} over {off.numel()} values"
     return replace(evidence, measured=shown, rule="means over draws", draws=study.sample.runs)
 
@@ -351,7 +353,13 @@ def window_law(study: MapsStudy, constant: float) -> Evidence:
     evidence = within(found, low=predicted - 0.03, high=predicted + 0.03)
     shown = ", ".join(f"{value:.3f}" for value in found[0].tolist())
     wanted = ", ".join(f"{value:.3f}" for value in predicted.tolist())
-    return replace(evidence, predicted=wanted, measured=shown, rule="ratios of means over draws within 0.03", draws=local.early_error.shape[1])
+    return replace(
+        evidence,
+        predicted=wanted,
+        measured=shown,
+        rule="ratios of means over draws within 0.03",
+        draws=local.early_error.shape[1],
+    )
 
 
 @CLAIMS.claim(

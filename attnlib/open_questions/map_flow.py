@@ -53,17 +53,27 @@ class MapFlow:
     states: Tensor
     attention_map: AttentionMap
 
-    def log10_error(self, n: int, d: int, label_noise: float) -> Tensor:
-        r"""(S, K): exact clean error of the mean-field head at two classes of n / 2 samples each, leading order in n / d.
+    def log10_error(self, clean: Tensor, noisy: Tensor, d: int) -> Tensor:
+        r"""(S, R): clean error of the mean-field head of R runs with the counts |C_k|, |N_k|, both (R, 2), to leading order in n / d.
 
-        Fresh noise has $p\cdot\xi \sim N(0, \sum q_i^2/d)$ and $v\cdot\xi \sim N(0, \sum t_i^2/d)$; their covariances with the two classes'
-        samples cancel.
+        Needs K = 2R systems, both classes of the first run first. Fresh noise has $\mathrm{var}(p\cdot\xi) = \sum q_i^2/d$,
+        $\mathrm{var}(v\cdot\xi) = \sum t_i^2/d$ and covariance $\sum y_it_iq_i/d$. Raises ValueError for counts of another shape.
         """
-        V, t_c, t_n, P, q_c, q_n = self.states.unbind(-1)
-        share, eta = n / d, checks.probability("label_noise", label_noise, high=0.5)
-        omega, tau = ((share * ((1 - eta) * c.square() + eta * f.square())).sqrt() for c, f in ((q_c, q_n), (t_c, t_n)))
-        rows = (part.reshape(-1, 1).expand(-1, 2) for part in (P, V, omega, torch.zeros_like(V), tau))
-        return log10_map_error_of_scores(FreshScores(*rows), self.attention_map).view(V.shape)
+        checks.tensor("clean", clean, (self.states.shape[1] // 2, 2), like=self.states)
+        checks.tensor("noisy", noisy, tuple(clean.shape), like=self.states)
+        V, t_c, t_n, P, q_c, q_n = (part.view(-1, *clean.shape) for part in self.states.unbind(-1))
+        sign = clean.new_tensor([1.0, -1.0])
+        pp, vv, vp = (
+            part.sum(-1, keepdim=True) / d
+            for part in (
+                clean * q_c**2 + noisy * q_n**2, clean * t_c**2 + noisy * t_n**2, sign * (clean * t_c * q_c - noisy * t_n * q_n)
+            )
+        )  # fmt: skip
+        omega = pp.sqrt()
+        along = torch.where(omega > 0, vp / omega, 0.0)
+        tau = (vv - along**2).clamp_min(0).sqrt()
+        rows = (part.expand_as(V).flatten(0, 1) for part in (P, V, omega, sign * along, tau))
+        return log10_map_error_of_scores(FreshScores(*rows), self.attention_map).view(V.shape[:2])
 
     def _weights(self, noise_logit: int) -> Tensor:
         return self.attention_map.weights(self.states[..., [3, noise_logit]])
@@ -89,15 +99,8 @@ def _systems(x, label_noise, attention_rate) -> tuple[Tensor, Tensor, Tensor]:
     """x, nu and r, each (K,), checked."""
     x, eta, rate = (torch.as_tensor(part, dtype=torch.float64) for part in (x, label_noise, attention_rate))
     x, eta, rate = torch.broadcast_tensors(*torch.atleast_1d(x, eta, rate))
-    if (
-        x.ndim != 1
-        or not ((x > 0) & torch.isfinite(x)).all()
-        or not ((eta >= 0) & (eta < 0.5)).all()
-        or (rate < 0).any()
-    ):
-        raise ValueError(
-            "x must be > 0, label_noise in [0, 1/2) and attention_rate >= 0, numbers or vectors; got others"
-        )
+    if x.ndim != 1 or not ((x > 0) & torch.isfinite(x)).all() or not ((eta >= 0) & (eta < 1)).all() or (rate < 0).any():
+        raise ValueError("x must be > 0, label_noise in [0, 1) and attention_rate >= 0, numbers or vectors; got others")
     return x, eta / (1 - eta), rate
 
 
@@ -108,7 +111,7 @@ def map_flow(
     """The flow for K systems at once.
 
     Args:
-        x, label_noise, attention_rate: numbers or (K,), x > 0, eta in [0, 1/2), r >= 0.
+        x, label_noise, attention_rate: numbers or (K,), x > 0, eta in [0, 1) (a class's own share of flips), r >= 0.
         times: increasing, > 0; the single time 10^5 when left out.
         start: state (6,) or (K, 6) at time zero; zero when left out.
         step: in log(1 + tau), at most.

@@ -49,7 +49,7 @@ class MapsStudy:
     sample: Sample  # of `law`
     two: dict[str, tuple[torch.Tensor, ...]]  # v_1, v_2, p_2
     courses: dict[str, list[MapCourse]]  # one per norm
-    predicted: dict[str, np.ndarray]  # mean-field log10 error, (recorded steps, norms)
+    predicted: dict[str, np.ndarray]  # mean-field log10 error, (recorded steps, norms, draws)
     linear: list[MapCourse]  # linear attention from a start of norm 1e-3, lowest and highest norm
     relu: list[MapCourse]
     moves: dict[str, tuple[torch.Tensor, torch.Tensor]]  # eta = 0, orthogonal noise
@@ -86,13 +86,17 @@ def _margins(draws: int, seed: int) -> tuple[torch.Tensor, torch.Tensor]:
 
 
 def _mean_field(
-    laws: list[SignalNoiseLaw], attention_map: AttentionMap, step_size: float, record: list[int]
+    laws: list[SignalNoiseLaw], attention_map: AttentionMap, step_size: float, record: list[int], sample: Sample
 ) -> np.ndarray:
-    law = laws[0]
-    clean = law.n * (1 - law.label_noise) / 2
-    x = torch.tensor([one.signal_norm**2 * clean / law.d for one in laws], dtype=torch.float64)
-    path = map_descent(x, law.label_noise, attention_map, step_size * law.d / law.n, record=record)
-    return path.log10_error(law.n, law.d, law.label_noise).numpy()
+    """(S, norms, draws): log10 error of the mean-field head with each draw's own counts."""
+    clean, noisy = (
+        part.clamp_min(1e-9).repeat(len(laws), 1) for part in sample.counts()
+    )  # an empty class is a faint one
+    norms = torch.tensor([law.signal_norm for law in laws], dtype=torch.float64).repeat_interleave(sample.runs)
+    n, d = sample.law.n, sample.law.d
+    x, share = norms.unsqueeze(1) ** 2 * clean / d, noisy / (clean + noisy)
+    path = map_descent(x.flatten(), share.flatten(), attention_map, step_size * d / n, record=record)
+    return path.log10_error(clean, noisy, d).view(-1, len(laws), sample.runs).numpy()
 
 
 def maps_study(
@@ -132,7 +136,7 @@ def maps_study(
         law=laws[-1], norms=norms, step_size=step_size, sample=sample,
         two={m.name: two_steps(sample, step_size, m) for m in MAPS},
         courses={m.name: map_courses(laws, m, step_size, steps, record=record, **common) for m in MAPS},
-        predicted={m.name: _mean_field(laws, m, step_size, record) for m in MAPS},
+        predicted={m.name: _mean_field(laws, m, step_size, record, sample) for m in MAPS},
         linear=map_courses(ends, LINEAR, step_size / 10, 1000, **small),
         relu=map_courses(ends, relu(0.0), step_size / 10, 1000, **small),
         moves={

@@ -190,13 +190,15 @@ def _describe(error, cell: int | None, trace: str) -> str:
 
 
 def normalise(notebook: NotebookNode) -> None:
-    """Strip, in place, what differs between two equal runs: timestamps, papermill's records, versions."""
+    """Strip, in place, what differs between two equal runs: timestamps, papermill's records, versions, cuts in what was printed."""
     kept = {key: notebook.metadata[key] for key in ("jupytext",) if key in notebook.metadata}
     notebook.metadata = nbformat.from_dict({"kernelspec": KERNELSPEC, "language_info": LANGUAGE_INFO, **kept})
     ids: dict[str, int] = {}
     for cell in notebook.cells:
         for record in ("papermill", "execution"):
             cell.metadata.pop(record, None)
+        if "outputs" in cell:
+            cell.outputs = _whole_streams(cell.outputs)
         if not cell.metadata.get("tags", True):
             del cell.metadata["tags"]  # papermill adds an empty list to every cell
         for tag in _PAPERMILL_TAGS:
@@ -204,6 +206,18 @@ def normalise(notebook: NotebookNode) -> None:
                 cell["id"] = f"{tag}-{added}" if (added := ids.get(tag, 0)) else tag
                 ids[tag] = added + 1
     nbformat.validate(notebook)
+
+
+def _whole_streams(outputs: Sequence[NotebookNode]) -> list[NotebookNode]:
+    """Outputs with neighbouring pieces of one stream joined: where a kernel cuts what is printed depends on its pace."""
+    joined: list[NotebookNode] = []
+    for output in outputs:
+        last = joined[-1] if joined else None
+        if last and output.output_type == last.output_type == "stream" and output.name == last.name:
+            last.text += output.text
+        else:
+            joined.append(output)
+    return joined
 
 
 def refuse_machine_paths(notebook: NotebookNode, page: str, also: Sequence[Path] = ()) -> None:
