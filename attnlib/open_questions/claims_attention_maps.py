@@ -179,7 +179,8 @@ def all_harmful(study: MapsStudy, constant: float) -> Evidence:
 @CLAIMS.claim(
     "Q69", "six numbers per class predict the error of every map",
     r"gradient descent with orthogonal noise, six variables per class, each draw's own counts and no fitted number, gives the mean "
-    r"$\log_{10}$ clean error of all nine maps at every recorded step within 20 % (or 0.1), away from the threshold ($x < 0.7$ or $x > 1.3$)",
+    r"$\log_{10}$ clean error of all nine maps at every recorded step within 20 % (or 0.1), away from the threshold "
+    r"($x < 0.7$ or $x > 1.3$)",
     source=Source.MEASURED, wrong=0.0, wrong_text="the predictions of softmax for all maps",
 )  # fmt: skip
 def mean_field_predicts(study: MapsStudy, constant: float) -> Evidence:

@@ -200,7 +200,7 @@ def test_outside_the_regime(study):
     strong = dataclasses.replace(study, norms=(25.0, 30.0))
     assert CLAIMS["Q22"].check(strong).verdict is Verdict.OUTSIDE
     assert CLAIMS["Q22"].check(strong).violated.startswith("needs a signal norm with x < 0.3")
-    between = dataclasses.replace(study, norms=(20.0, 25.0))
+    between = dataclasses.replace(study, norms=(20.0, 23.0))
     assert CLAIMS["Q69"].check(between).verdict is Verdict.OUTSIDE
 
 
