@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 
 import torch
 
 from attnlib import checks
 
-__all__ = ["fitting", "in_batches"]
+__all__ = ["fitting", "in_batches", "on_threads", "pieces"]
 
 _SHARE = 0.8  # of the free memory that one batch may take
 _CPU_BYTES = 1 << 30  # a batch of the reference on the CPU: larger ones gain nothing
@@ -70,3 +72,25 @@ def in_batches(
             continue
         if device.type == "cuda":  # only now: until here the error holds the attempt's tensors
             torch.cuda.empty_cache()
+
+
+def pieces(total: int, size: int) -> Iterator[tuple[int, int]]:
+    """0 ... total cut into pieces of `size`: (first, last) pairs."""
+    for first in range(0, total, size):
+        yield first, min(first + size, total)
+
+
+def on_threads(
+    work: Callable[[tuple[int, int]], None], tasks: Sequence[tuple[int, int]], threads: int, stop: threading.Event
+) -> None:
+    """Call `work` on every task, at most `threads` at a time. When one fails, or on Ctrl-C, `stop` is set for the others."""
+    if threads == 1 or len(tasks) == 1:
+        for task in tasks:
+            work(task)
+        return
+    with ThreadPoolExecutor(min(threads, len(tasks))) as pool:
+        try:
+            list(pool.map(work, tasks))
+        except BaseException:
+            stop.set()
+            raise

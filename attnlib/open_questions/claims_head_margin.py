@@ -264,7 +264,7 @@ def rank_one(study: HeadStudy, constant: float) -> Evidence:
 
 
 @CLAIMS.claim(
-    "Q94c", "heads of products keep their differences, heads of vectors lose them",
+    "Q94c", "heads of products keep a spread of attention, heads of vectors saturate",
     r"four heads from factors of norm 0.1, step 300: the largest difference of attention between heads is above 0.05 (median of "
     r"the draws); four heads of plain vectors from the same $p_h$, $v_h$ differ by less than 0.002",
     source=Source.MEASURED, wrong=0.0, wrong_text="the two exchanged",

@@ -25,8 +25,7 @@ from attnlib.open_questions.noise_covariance import AutoRegressive, Covariance, 
 from attnlib.open_questions.noise_laws import NoiseLaw, log10_error
 from attnlib.open_questions.noise_study import strength_to_norm
 from attnlib.single_head.closed_form import two_steps
-from attnlib.single_head.mean_field import mean_field
-from attnlib.single_head.population import FreshScores, log10_error_of_scores
+from attnlib.single_head.mean_field import mean_field_log10_error
 
 __all__ = ["SpikeDraws", "TraceRow", "spike_draws", "trace_rows", "two_level", "two_trace_log10_error"]
 
@@ -38,18 +37,8 @@ def two_trace_log10_error(
     first, second = (checks.positive_number("traces", trace) for trace in traces)
     # Tokens in units of sqrt(tr Sigma / d): the same scores at squared length d.
     ratio = first / law.d
-    f = mean_field(law.n, law.d, law.signal_norm / math.sqrt(ratio), step_size * ratio, clean, noisy)
-    scale = second * (step_size / (4 * law.n)) ** 2
-    sign = clean.new_tensor([1.0, -1.0])
-    boost_c, boost_n = 1 + 2 * f.slope_clean, 1 + 2 * f.slope_noisy
-    push_c, push_n = f.slope_clean * f.preference_clean, f.slope_noisy * f.preference_noisy
-    vv = scale * (clean * boost_c**2 + noisy * boost_n**2).sum(-1, keepdim=True)
-    pp = scale * (clean * push_c**2 + noisy * push_n**2).sum(-1, keepdim=True)
-    vp = -scale * (sign * (clean * boost_c * push_c - noisy * boost_n * push_n)).sum(-1, keepdim=True)
-    omega = pp.sqrt().clamp_min(torch.finfo(clean.dtype).tiny)
-    tau = (vv - (vp / omega) ** 2).clamp_min(0).sqrt()
-    two = torch.ones_like(sign)
-    return log10_error_of_scores(FreshScores(f.p_signal, f.v_signal, omega * two, sign * vp / omega, tau * two))
+    norm, step = law.signal_norm / math.sqrt(ratio), step_size * ratio
+    return mean_field_log10_error(law.n, law.d, norm, step, clean, noisy, fresh_square=second / ratio**2)
 
 
 def two_level(d: int, trace: float, trace_square: float) -> Diagonal:

@@ -21,6 +21,8 @@ import torch
 from attnlib import checks
 from attnlib.randomness import stream
 from attnlib.single_head.law import Sample
+from attnlib.single_head.model import gradients, loss
+from attnlib.single_head.trajectory import HeadsTrajectory
 
 __all__ = [
     "FactorTrajectory",
@@ -107,30 +109,9 @@ def direct_heads(p: torch.Tensor, v: torch.Tensor) -> Factors:
     return Factors(p.unsqueeze(2), one, v.unsqueeze(2), one)
 
 
-def _forward(tokens: torch.Tensor, p: torch.Tensor, v: torch.Tensor) -> tuple[torch.Tensor, ...]:
-    """Attention (R, n, T, H), outputs of the heads (R, n, H) and token values (R, n, T, H)."""
-    n, T = tokens.shape[1:3]
-    scores = (tokens.flatten(1, 2) @ torch.cat([p, v], 1).mT).unflatten(1, (n, T))
-    logits, values = scores.chunk(2, -1)
-    attention = logits.softmax(2)
-    return attention, (attention * values).sum(2), values
-
-
-def _vector_gradients(tokens: torch.Tensor, labels: torch.Tensor, p: torch.Tensor, v: torch.Tensor):
-    """Gradients of the mean loss in p and v (R, H, m), with attention and output."""
-    attention, heads, values = _forward(tokens, p, v)
-    output = heads.sum(-1)
-    pull = (-labels * torch.sigmoid(-labels * output) / labels.shape[-1])[..., None, None]
-    weight_v = pull * attention
-    weight_p = weight_v * (values - heads.unsqueeze(2))
-    both = torch.cat([weight_p, weight_v], -1).flatten(1, 2).mT @ tokens.flatten(1, 2)
-    grad_p, grad_v = both.chunk(2, 1)
-    return grad_p, grad_v, attention, output
-
-
 def factor_gradients(sample: Sample, at: Factors) -> Factors:
     """Exact gradient of the mean logistic loss in every factor, as `Factors`."""
-    grad_p, grad_v, _, _ = _vector_gradients(sample.tokens, sample.labels, at.p, at.v)
+    grad_v, grad_p, _ = gradients(sample.tokens, sample.labels, at.v, at.p)
     return _chain(at, grad_p, grad_v)
 
 
@@ -144,44 +125,14 @@ def _chain(at: Factors, grad_p: torch.Tensor, grad_v: torch.Tensor) -> Factors:
 
 
 @dataclass(frozen=True)
-class FactorTrajectory:
-    """Recorded steps S first. `drive` is the sum of log(1 + beta |grad_p L|) over the steps before."""
+class FactorTrajectory(HeadsTrajectory):
+    """Heads, and what their factors did. `drive` is the sum of log(1 + beta |grad_p L|) over the steps before."""
 
-    steps: tuple[int, ...]
-    p: torch.Tensor  # (S, R, H, m)
-    v: torch.Tensor  # (S, R, H, m)
-    margins: torch.Tensor  # (S, R, n), y f
-    attention_on_signal: torch.Tensor  # (S, R, H, n)
     drive: torch.Tensor  # (S, R, H)
     attention_size: torch.Tensor  # E, (S, R, H)
     singular_values: torch.Tensor  # of K, descending, (S, R, H, min(k, m))
     second_bound: torch.Tensor  # |K K' - a a'|^(1/2) at the start, (R, H)
-    noisy: torch.Tensor  # (R, n)
     end: Factors
-
-    def at(self, step: int) -> int:
-        """Row of a recorded step. Raises ValueError when it was not recorded."""
-        if step not in self.steps:
-            raise ValueError(f"step must be one of the recorded steps; got {step!r}: pass record=[..., {step!r}]")
-        return self.steps.index(step)
-
-    @property
-    def train_accuracy(self) -> torch.Tensor:
-        """(S, R)."""
-        return (self.margins > 0).to(self.margins.dtype).mean(-1)
-
-    @property
-    def attention_clean(self) -> torch.Tensor:
-        """(S, R, H): mean attention on the signal over samples with their true label."""
-        return self._mean(~self.noisy)
-
-    @property
-    def attention_noisy(self) -> torch.Tensor:
-        """(S, R, H): the same over flipped samples; nan without any."""
-        return self._mean(self.noisy)
-
-    def _mean(self, mask: torch.Tensor) -> torch.Tensor:
-        return (self.attention_on_signal * mask[:, None]).sum(-1) / mask.sum(-1)[:, None]
 
 
 def train_factors(
@@ -217,11 +168,12 @@ def train_factors(
     drive = tokens.new_zeros(runs, start.keys.shape[1])
     for step in range(steps + 1):
         p, v = now.p, now.v
-        grad_p, grad_v, attention, output = _vector_gradients(tokens, labels, p, v)
+        grad_v, grad_p, out = gradients(tokens, labels, v, p)
         if step in recorded:
-            weight = torch.stack([sample.at_signal(part) for part in attention.unbind(-1)], 1)
+            weight = sample.at_signal(out.attention.movedim(1, 0)).movedim(0, 1)
             spectrum = torch.linalg.svdvals(now.keys)
-            rows.append((p, v, labels * output, weight, drive, now.attention_size, spectrum))
+            measured = loss(out.output, labels), labels * out.output, weight, drive, now.attention_size, spectrum
+            rows.append((v, p, *measured))
         if step < steps:
             slope = _chain(now, grad_p, grad_v)
             drive = drive + torch.log1p(own * grad_p.norm(dim=-1))
@@ -231,6 +183,5 @@ def train_factors(
                 now.values - step_size * slope.values,
                 now.output - step_size * slope.output if train_output else now.output,
             )
-    return FactorTrajectory(
-        kept, *(torch.stack(part) for part in zip(*rows, strict=True)), start.second_bound, sample.noisy, now
-    )
+    stacked = [torch.stack(part) for part in zip(*rows, strict=True)]
+    return FactorTrajectory(kept, *stacked[:5], sample.noisy, *stacked[5:], start.second_bound, now)

@@ -77,16 +77,19 @@ def mean_field(
 
 
 def mean_field_log10_error(
-    n: int, d: int, signal_norm: float, step_size: float, clean: torch.Tensor, noisy: torch.Tensor
-) -> torch.Tensor:
+    n: int, d: int, signal_norm: float, step_size: float, clean: torch.Tensor, noisy: torch.Tensor, *,
+    fresh_square: float | None = None,
+) -> torch.Tensor:  # fmt: skip
     r"""log10 of the clean error (R,) after two steps, as a function of the label counts alone.
 
     The exact one-dimensional integral with mean-field scores. With orthogonal noise of squared norm d, and sums over the n samples,
     $|\Pi v_2|^2 = d(\tfrac{\beta}{4n})^2\sum(1+2g_i)^2$, $|\Pi p_2|^2 = d(\tfrac{\beta}{4n})^2\sum(g_i\gamma_i)^2$,
     $\Pi v_2\cdot\Pi p_2 = -d(\tfrac{\beta}{4n})^2\sum y_i(1+2g_i)g_i\gamma_i$. Derived; leading order in n/d.
+
+    fresh_square: what a fresh token sees of a training token squared, in place of d in these three (tr Sigma^2 for correlated noise).
     """
     f = mean_field(n, d, signal_norm, step_size, clean, noisy)
-    scale = d * (step_size / (4 * n)) ** 2
+    scale = (d if fresh_square is None else fresh_square) * (step_size / (4 * n)) ** 2
     sign = torch.tensor([1.0, -1.0], dtype=clean.dtype, device=clean.device)  # label of a clean sample of each class
     boost_c, boost_n = 1 + 2 * f.slope_clean, 1 + 2 * f.slope_noisy
     push_c, push_n = f.slope_clean * f.preference_clean, f.slope_noisy * f.preference_noisy

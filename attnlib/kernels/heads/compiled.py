@@ -9,14 +9,13 @@ from __future__ import annotations
 
 import functools
 import threading
-from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import ModuleType
 
 import numpy as np
 
 from attnlib.kernels import _build
+from attnlib.kernels.batches import on_threads, pieces
 from attnlib.kernels.buffers import VECTOR, aligned, whole
 from attnlib.kernels.heads.arguments import KINDS, PREPARATIONS, Call, Recorded
 
@@ -30,12 +29,6 @@ _WORK = (
 @functools.cache
 def _loops() -> ModuleType:
     return _build.module("heads", Path(__file__).with_name("_loops.py").read_text(encoding="utf-8"))
-
-
-def _pieces(total: int, size: int) -> Iterator[tuple[int, int]]:
-    """0 ... total cut into pieces of `size`."""
-    for first in range(0, total, size):
-        yield first, min(first + size, total)
 
 
 def _memory(call: Call) -> tuple[np.ndarray, ...]:
@@ -68,22 +61,12 @@ def advance(call: Call, *, threads: int) -> Recorded:
 
     def work(part: tuple[int, int]) -> None:
         memory = _memory(call)
-        for first, last in _pieces(call.steps, at_once) if call.steps else ((0, 0),):
+        for first, last in pieces(call.steps, at_once) if call.steps else ((0, 0),):
             if stop.is_set():
                 return
             loops.descend(
                 *arrays, *settings, *memory, *part, first, last, int(closing and last == call.steps), marks, *kept
             )
 
-    tasks = list(_pieces(call.runs, share))
-    if threads == 1 or len(tasks) == 1:
-        for task in tasks:
-            work(task)
-        return seen
-    with ThreadPoolExecutor(min(threads, len(tasks))) as pool:
-        try:
-            list(pool.map(work, tasks))
-        except BaseException:
-            stop.set()
-            raise
+    on_threads(work, list(pieces(call.runs, share)), threads, stop)
     return seen

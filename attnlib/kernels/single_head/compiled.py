@@ -8,14 +8,13 @@ from __future__ import annotations
 
 import hashlib
 import threading
-from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import ModuleType
 
 import torch
 
 from attnlib.kernels import _build
+from attnlib.kernels.batches import on_threads, pieces
 from attnlib.kernels.single_head.arguments import Call, Recorded
 
 __all__ = ["advance"]
@@ -29,12 +28,6 @@ def _loops() -> ModuleType:
         Path(__file__).with_name(name).read_text(encoding="utf-8") for name in ("_vectors.py", "_loops.py")
     )
     return _build.module("single_head", f"{loops}\n# {hashlib.sha256(vectors.encode()).hexdigest()}\n")
-
-
-def _pieces(total: int, size: int) -> Iterator[tuple[int, int]]:
-    """0 ... total cut into pieces of `size`."""
-    for first in range(0, total, size):
-        yield first, min(first + size, total)
 
 
 def advance(
@@ -61,7 +54,7 @@ def advance(
 
     def work(part: tuple[int, int]) -> None:
         data, width = loops.buffer(call.n, arrays[0].dtype)
-        for first, last in _pieces(call.steps, at_once) if call.steps else ((0, 0),):
+        for first, last in pieces(call.steps, at_once) if call.steps else ((0, 0),):
             if stop.is_set():
                 return
             loops.descend(
@@ -69,15 +62,5 @@ def advance(
                 int(closing and last == call.steps), *kept,
             )  # fmt: skip
 
-    tasks = list(_pieces(runs, share))
-    if threads == 1 or len(tasks) == 1:
-        for task in tasks:
-            work(task)
-        return seen
-    with ThreadPoolExecutor(min(threads, len(tasks))) as pool:
-        try:
-            list(pool.map(work, tasks))
-        except BaseException:
-            stop.set()
-            raise
+    on_threads(work, list(pieces(runs, share)), threads, stop)
     return seen
