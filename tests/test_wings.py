@@ -42,7 +42,7 @@ def test_a_wing_imports_no_other_wing() -> None:
 
 def test_the_upper_floor_stands_on_a_wing() -> None:
     for room, below in UPPER_FLOOR.items():
-        text = "".join(path.read_text(encoding="utf-8") for path in (PACKAGE / room).glob("*.py"))
+        text = "".join(path.read_text(encoding="utf-8") for path in (PACKAGE / room).rglob("*.py"))
         assert all(f"from attnlib.{wing}." in text for wing in below)
 
 

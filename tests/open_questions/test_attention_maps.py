@@ -8,7 +8,8 @@ import pytest
 import torch
 
 from attnlib.claims import Verdict
-from attnlib.open_questions.attention_maps import (
+from attnlib.open_questions.attention_maps.claims import CLAIMS
+from attnlib.open_questions.attention_maps.courses import (
     MAPS,
     NORMALISED,
     UNNORMALISED,
@@ -18,9 +19,8 @@ from attnlib.open_questions.attention_maps import (
     two_steps,
     unnormalised_p2,
 )
-from attnlib.open_questions.claims_attention_maps import CLAIMS
-from attnlib.open_questions.map_error import log10_map_error
-from attnlib.open_questions.map_study import maps_study
+from attnlib.open_questions.attention_maps.error import log10_map_error
+from attnlib.open_questions.attention_maps.study import maps_study
 from attnlib.single_head.law import SignalNoiseLaw
 from attnlib.single_head.maps import HALF_PLUS, LINEAR, SIGMOID, SOFTMAX, SPARSEMAX, relu, softmax, windows
 from attnlib.single_head.trainer import train_heads

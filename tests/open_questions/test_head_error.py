@@ -7,14 +7,14 @@ import pytest
 import torch
 from torch.autograd.functional import hessian, jacobian
 
-from attnlib.open_questions.head_error import (
+from attnlib.open_questions.many_heads.error import (
     _Problem,
     head_error_sampled,
     head_scores,
     log10_head_error,
 )
-from attnlib.open_questions.many_heads_law import ManyDirectionsLaw
-from attnlib.open_questions.many_heads_random import random_start
+from attnlib.open_questions.many_heads.law import ManyDirectionsLaw
+from attnlib.open_questions.many_heads.random_starts import random_start
 from attnlib.single_head.descent import gradient_descent
 from attnlib.single_head.gram import gram_descent
 from attnlib.single_head.law import SignalNoiseLaw

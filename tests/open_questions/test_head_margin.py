@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from scipy.optimize import minimize, minimize_scalar
 
-from attnlib.open_questions.claims_head_margin import CLAIMS, head_study
-from attnlib.open_questions.head_gram import (
+from attnlib.open_questions.many_heads.claims_margin import CLAIMS, head_study
+from attnlib.open_questions.many_heads.gram import (
     SelectionGram,
     head_norms,
     minimum_norms,
@@ -17,8 +17,8 @@ from attnlib.open_questions.head_gram import (
     one_class,
     selection_gram,
 )
-from attnlib.open_questions.head_joint import attention_norm, joint_cost, joint_value
-from attnlib.open_questions.head_margin import (
+from attnlib.open_questions.many_heads.joint_norm import attention_norm, joint_cost, joint_value
+from attnlib.open_questions.many_heads.margin import (
     best_of,
     best_of_all,
     best_of_patterns,
@@ -407,6 +407,6 @@ def test_a_gram_without_separation_has_infinite_norm():
 
 def test_studies_are_the_same_number_by_number(study):
     again = SimpleNamespace(margin=study.margin)
-    from attnlib.open_questions.head_margin_study import LOW_NORMS, _enumerations
+    from attnlib.open_questions.many_heads.margin_study import LOW_NORMS, _enumerations
 
     np.testing.assert_array_equal(_enumerations(LOW_NORMS, 2, 3, 2), again.margin.low[2][:3])

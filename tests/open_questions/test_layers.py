@@ -8,14 +8,13 @@ import pytest
 import torch
 
 from attnlib.claims import Verdict
-from attnlib.open_questions.claims_classes_layers import CLAIMS
-from attnlib.open_questions.classes_layers_study import ClassesLayersStudy, classes_layers_study
-from attnlib.open_questions.layer_error import (
+from attnlib.open_questions.classes_layers.claims import CLAIMS
+from attnlib.open_questions.classes_layers.layer_error import (
     log10_error_of_mixed_tokens,
     noise_phase_error,
     sampled_error_of_layers,
 )
-from attnlib.open_questions.layers import (
+from attnlib.open_questions.classes_layers.layers import (
     ARCHITECTURES,
     Architecture,
     layer_gradients,
@@ -23,8 +22,9 @@ from attnlib.open_questions.layers import (
     signal_first,
     train_layers,
 )
-from attnlib.open_questions.layers_frozen import train_frozen
-from attnlib.open_questions.layers_study import layers_law
+from attnlib.open_questions.classes_layers.layers_frozen import train_frozen
+from attnlib.open_questions.classes_layers.layers_study import layers_law
+from attnlib.open_questions.classes_layers.study import ClassesLayersStudy, classes_layers_study
 from attnlib.single_head.coordinates import reduce, rotate
 from attnlib.single_head.descent import gaussian_start, gradient_descent
 from attnlib.single_head.law import SignalNoiseLaw

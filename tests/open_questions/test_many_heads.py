@@ -8,8 +8,8 @@ import pytest
 import torch
 
 from attnlib.claims import Verdict
-from attnlib.open_questions.claims_many_heads import CLAIMS, divided_classes, growth_in_bins
-from attnlib.open_questions.many_heads import (
+from attnlib.open_questions.many_heads.claims import CLAIMS, divided_classes, growth_in_bins
+from attnlib.open_questions.many_heads.equal_heads import (
     VARIANTS,
     equal_heads,
     heads_courses,
@@ -19,14 +19,14 @@ from attnlib.open_questions.many_heads import (
     two_steps_apart,
     window_edge,
 )
-from attnlib.open_questions.many_heads_law import ManyDirectionsLaw
-from attnlib.open_questions.many_heads_random import (
+from attnlib.open_questions.many_heads.law import ManyDirectionsLaw
+from attnlib.open_questions.many_heads.random_starts import (
     across_directions,
     difference_growth,
     random_heads,
     random_start,
 )
-from attnlib.open_questions.many_heads_study import many_heads_study, thresholds
+from attnlib.open_questions.many_heads.study import many_heads_study, thresholds
 from attnlib.single_head.descent import gradient_descent
 from attnlib.single_head.flow import selects_signal, signal_threshold
 from attnlib.single_head.law import SignalNoiseLaw

@@ -6,7 +6,7 @@ import mpmath
 import pytest
 import torch
 
-from attnlib.open_questions.map_error import (
+from attnlib.open_questions.attention_maps.error import (
     log10_map_error,
     log10_map_error_of_scores,
     map_error_conditioned,

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from attnlib.open_questions.map_fates import (
+from attnlib.open_questions.attention_maps.fates import (
     SHARES,
     boundary_curve,
     equal_to_slower_attention,

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy.optimize import linprog
 
-from attnlib.open_questions.map_margin import (
+from attnlib.open_questions.attention_maps.margin import (
     SELECTIONS,
     best_of_all,
     product_costs,

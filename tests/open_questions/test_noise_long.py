@@ -7,20 +7,20 @@ import numpy as np
 import pytest
 import torch
 
-from attnlib.open_questions.claims_noise import CLAIMS, NoiseStudy, noise_study
-from attnlib.open_questions.noise_covariance import AutoRegressive, Covariance, Spiked
-from attnlib.open_questions.noise_laws import NoiseLaw
-from attnlib.open_questions.noise_long import (
+from attnlib.open_questions.noise_laws.claims import CLAIMS, NoiseStudy, noise_study
+from attnlib.open_questions.noise_laws.covariance import AutoRegressive, Covariance, Spiked
+from attnlib.open_questions.noise_laws.laws import NoiseLaw
+from attnlib.open_questions.noise_laws.long_runs import (
     correlated_fates,
     late_phase,
     noise_costs,
     norms_only,
     radial_fates,
 )
-from attnlib.open_questions.noise_parts import RadialT, Sparse, StudentT
-from attnlib.open_questions.noise_rate import universality_gaps
-from attnlib.open_questions.noise_study import claim_matrix, error_rows
-from attnlib.open_questions.noise_traces import default_covariances, spike_draws, trace_rows, two_level
+from attnlib.open_questions.noise_laws.parts import RadialT, Sparse, StudentT
+from attnlib.open_questions.noise_laws.rate import universality_gaps
+from attnlib.open_questions.noise_laws.study import claim_matrix, error_rows
+from attnlib.open_questions.noise_laws.traces import default_covariances, spike_draws, trace_rows, two_level
 from attnlib.single_head.coordinates import reduce
 from attnlib.single_head.law import SignalNoiseLaw
 from attnlib.single_head.long_run import course_of_training, law_at, orthogonal_sample, small_then_long, train

@@ -7,8 +7,8 @@ import pytest
 import torch
 from scipy.stats import norm
 
-from attnlib.open_questions.optimiser_arcsine import arcsine_kernel, predicted_sign_descent
-from attnlib.open_questions.optimiser_signs import (
+from attnlib.open_questions.optimisers.arcsine import arcsine_kernel, predicted_sign_descent
+from attnlib.open_questions.optimisers.signs import (
     adam_second_step,
     axis_error,
     axis_memory_ratio,

@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch.nn.functional import softplus
 
-from attnlib.open_questions.trap_boundaries import (
+from attnlib.open_questions.optimisers.trap_boundaries import (
     block_rates,
     block_threshold,
     first_pass,

@@ -6,8 +6,8 @@ import math
 import pytest
 import torch
 
-from attnlib.open_questions.head_margin_study import factor_study
-from attnlib.open_questions.query_key_value import (
+from attnlib.open_questions.many_heads.margin_study import factor_study
+from attnlib.open_questions.many_heads.query_key_value import (
     Factors,
     direct_heads,
     factor_gradients,

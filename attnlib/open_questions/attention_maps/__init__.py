@@ -1,0 +1,1 @@
+"""Page 03: other attention maps."""

@@ -1,0 +1,1 @@
+"""Page 04: other noise."""
