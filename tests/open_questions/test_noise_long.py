@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import torch
 
+from attnlib.claims import Verdict
 from attnlib.open_questions.noise_laws.claims import CLAIMS, NoiseStudy, noise_study
 from attnlib.open_questions.noise_laws.covariance import AutoRegressive, Covariance, Spiked
 from attnlib.open_questions.noise_laws.laws import NoiseLaw
@@ -202,3 +203,10 @@ def test_a_study_with_gaussian_rows_only_fails_the_claims_that_need_other_laws(s
     plain = {name: study.rows["Gaussian"] for name in study.rows}
     assert not CLAIMS["Q32"].check(replace(study, rows=plain)).as_expected
     assert CLAIMS["Q31"].check(replace(study, rows=plain)).as_expected
+
+
+def test_a_study_without_classes_near_the_threshold_has_nothing_to_say(study):
+    far = replace(study.radial[3.0], harmonic=np.full_like(study.radial[3.0].harmonic, 2.0))
+    check = CLAIMS["Q34b"].check(replace(study, radial={**study.radial, 3.0: far}))
+    assert check.verdict == Verdict.OUTSIDE
+    assert "these draws have none" in check.violated

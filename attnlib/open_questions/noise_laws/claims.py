@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 from attnlib import checks
-from attnlib.claims import Check, ClaimSet, Evidence, Source, agrees, both
+from attnlib.claims import Check, ClaimSet, Evidence, NothingToMeasure, Source, agrees, both
 from attnlib.open_questions.noise_laws.covariance import AutoRegressive, Covariance, Spiked
 from attnlib.open_questions.noise_laws.long_runs import (
     CorrelatedFates,
@@ -283,6 +283,8 @@ def harmonic_threshold(study: NoiseStudy, constant: float) -> Evidence:
 
 
 def _share(right: np.ndarray, low: float, what: str, draws: int) -> Evidence:
+    if not right.size:
+        raise NothingToMeasure("needs at least one class to judge; these draws have none")
     share = float(right.mean())
     return Evidence(
         share >= low, f">= {low:g} {what}", f"{int(right.sum())} of {right.size} {what}",
@@ -301,6 +303,8 @@ def heavy_tail_trap(study: NoiseStudy, constant: float) -> Evidence:
     near = (fates.harmonic >= 1.05) & (fates.harmonic <= 1.3)
     svm, descent = int(fates.svm[near].sum()), int(fates.on_signal[near].sum())
     total = int(near.sum())
+    if not total:
+        raise NothingToMeasure("needs a class with x_h in [1.05, 1.3]; these draws have none")
     holds = (svm >= 0.95 * total and descent <= 0.6 * total) if constant else abs(svm - descent) <= 0.1 * total
     return Evidence(
         holds, "SVM >= 0.95, descent <= 0.6", f"of {total} classes: SVM {svm}, descent {descent}",
