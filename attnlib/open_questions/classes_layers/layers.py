@@ -20,7 +20,7 @@ import torch
 
 from attnlib import checks
 from attnlib.single_head.law import Sample
-from attnlib.single_head.model import gradients
+from attnlib.single_head.model import gradients, pulls
 
 __all__ = [
     "ARCHITECTURES",
@@ -129,7 +129,7 @@ def layer_gradients(
     """
     output, first, attention = layer_outputs(tokens, v, p, W, architecture)
     checks.tensor("labels", labels, tuple(output.shape), like=tokens)
-    slope = -labels * torch.sigmoid(-labels * output) / labels.shape[-1]
+    slope = pulls(output, labels)
     weight = torch.stack([first, 1 - first], -1)
     raw = tokens @ torch.stack([p, v], -1).unsqueeze(1)
     mixing = architecture.residual * torch.eye(2, dtype=tokens.dtype, device=tokens.device)
