@@ -11,7 +11,10 @@ from attnlib.claims import Claim, ClaimSet, Source
 
 PACKAGE = Path(__file__).resolve().parents[1] / "attnlib"
 WINGS = sorted(path.name for path in PACKAGE.iterdir() if (path / "law.py").is_file())
-UPPER_FLOOR = {"open_questions": {"single_head"}}  # rooms above the wings, and what each stands on
+UPPER_FLOOR = {  # rooms above the wings, and what each stands on
+    "open_questions": {"single_head"},
+    "explorers": {"single_head", "token_selection", "in_context"},
+}
 
 
 def module_name(path: Path) -> str:

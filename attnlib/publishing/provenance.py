@@ -1,0 +1,8 @@
+"""What made a figure, said under it."""
+
+from sphinx.application import Sphinx
+
+
+def setup(app: Sphinx) -> dict:
+    """Register with Sphinx."""
+    return {"version": "1", "parallel_read_safe": True, "parallel_write_safe": True}
