@@ -8,6 +8,8 @@ URL ?=
 PATIENCE ?= 600
 
 VENV := .venv
+# Node's packages: for tests of the explorers, Lighthouse, and whoever changes a script. The book itself needs none.
+PACKAGES := $(if $(shell command -v npm 2>/dev/null),node_modules/.ready)
 RUN := $(VENV)/bin/python
 READY := $(VENV)/.ready
 # As the book runs its pages: processes beside each other, one thread each, so that sums are added in one order.
@@ -15,17 +17,25 @@ ONE_THREAD := OMP_NUM_THREADS=1 MKL_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help book html notebooks test lint unit nbval browser bench repository clean
+.PHONY: help ready book html student pdf notebooks test lint unit nbval browser bench scripts repository clean
 
 help:  ## list the commands
 	@echo "Attention, Checked. Commands (JOBS=n sets the number of processes, here $(JOBS); PYTHON=... the Python 3.11+ to use):"
 	@sed -n 's/^\([a-z]*\):.*##\( .*\)/  make \1@ \2/p' $(firstword $(MAKEFILE_LIST)) | awk -F@ '{ printf "%-18s%s\n", $$1, $$2 }'
+
+ready: $(READY)  ## make the environment only: enough to rerun a page
 
 book: $(READY)  ## run every page on this machine, then render the HTML
 	$(RUN) -m attnlib.publishing.book --jobs $(JOBS)
 
 html: $(READY)  ## render the HTML from the stored outputs; nothing is run
 	$(RUN) -m attnlib.publishing.book --stored
+
+student: $(READY)  ## render the edition without solutions, with notebooks that check answers
+	$(RUN) -m attnlib.publishing.book --stored --edition student
+
+pdf: $(READY)  ## the whole book as one PDF (needs Chromium)
+	$(RUN) -m attnlib.publishing.pdf
 
 notebooks: $(READY)  ## run every page and renew its stored outputs
 	$(RUN) -m attnlib notebooks
@@ -41,18 +51,23 @@ test: $(READY)  ## prove everything: lint, unit tests, stored outputs, rendering
 lint: $(READY)  ## check the style of the code
 	$(RUN) -m ruff check .
 
-unit: $(READY)  ## unit tests
+# The tests that need Node find its packages, where the machine has npm.
+unit: $(READY) $(PACKAGES)  ## unit tests
 	$(ONE_THREAD) $(RUN) -m pytest tests -m "not browser" -n $(JOBS) --durations 20
 
 # One page stays on one worker (loadscope): its cells share a kernel. PATIENCE: seconds for a cell.
 nbval: $(READY)  ## run every page and compare with its stored outputs
 	$(ONE_THREAD) $(RUN) -m pytest --nbval --nbval-current-env --nbval-cell-timeout $(PATIENCE) --timeout $(PATIENCE) notebooks -n $(JOBS) --dist loadscope
 
-browser: $(READY)  ## look at the built pages in headless Chromium
+browser: $(READY) $(PACKAGES)  ## look at the built pages in headless Chromium
 	$(RUN) -m pytest tests/browser -m browser -n $(JOBS)
 
 bench: $(READY)  ## measure speed and memory against the naive implementation
 	$(RUN) -m benchmarks
+
+scripts: node_modules/.ready  ## build the explorers' scripts from explorers/ and make their data (needs Node)
+	$(RUN) -m attnlib.explorers
+	node explorers/build.mjs
 
 repository: $(READY)  ## change the repository's address everywhere: make repository URL=https://github.com/owner/name
 	@test -n "$(URL)" || { echo "error: say which address: make repository URL=https://github.com/owner/name" >&2; exit 2; }
@@ -60,6 +75,11 @@ repository: $(READY)  ## change the repository's address everywhere: make reposi
 
 clean:  ## remove what was built, also kept results of pages; the environment stays
 	rm -rf _build .pytest_cache .ruff_cache
+
+node_modules/.ready: package.json package-lock.json
+	@command -v npm >/dev/null || { echo "error: this needs Node and npm: sudo apt-get install nodejs npm" >&2; exit 2; }
+	npm ci --no-audit --no-fund --loglevel=error
+	@touch $@
 
 $(READY): requirements.txt pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \

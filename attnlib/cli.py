@@ -49,7 +49,14 @@ def parser() -> argparse.ArgumentParser:
         "-p", dest="assignments", nargs=2, action="append", default=[], metavar=("NAME", "VALUE"), help="one parameter"
     )
     rerun.add_argument("-f", dest="file", type=Path, metavar="YAML", help="a mapping of parameters; -p overrides it")
-    rerun.add_argument("-o", dest="output", type=Path, required=True, metavar="IPYNB", help="notebook to write")
+    rerun.add_argument(
+        "-o",
+        dest="output",
+        type=Path,
+        required=True,
+        metavar="FILE",
+        help="what to write: a notebook (.ipynb) or a page for the browser (.html)",
+    )
 
     results = commands.add_parser("results", help="print the named results of an executed notebook as JSON")
     results.add_argument("notebook", type=Path, metavar="IPYNB")

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -110,7 +111,7 @@ PLACES = [
         ["no page 'tinny'; did you mean 'tiny'? pages: wing/01_tiny"],
     ),
     ("no output", ["rerun", "tiny"], ["the following arguments are required: -o"]),
-    ("wrong suffix", ["rerun", "tiny", "-o", "out.txt"], ["output must end in .ipynb; got out.txt"]),
+    ("wrong suffix", ["rerun", "tiny", "-o", "out.txt"], ["output must end in .ipynb, or in .html to be read in a browser; got out.txt"]),
     ("no folder", ["rerun", "tiny", "-o", "away/out.ipynb"], ["output folder away does not exist"]),
     ("a folder", ["rerun", "tiny", "-o", "folder.ipynb"], ["output folder.ipynb is a folder"]),
     ("a stored page", ["rerun", "tiny", "-o", "notebooks/wing/01_tiny.ipynb"], ["is a stored page of the book"]),
@@ -295,3 +296,13 @@ def test_a_missing_extra_is_told_by_the_command_that_installs_it(book, capsys, m
         "attnlib: error: rerun needs papermill, which is not installed: python -m pip install 'attnlib[rerun]'\n"
     )
     assert not Path("out.ipynb").exists()
+
+
+def test_a_rerun_as_html_shows_its_numbers_and_asks_no_host(book: Path) -> None:
+    done = run(["rerun", "tiny", "-p", "n", "13", "-o", "out.html"], book)
+    assert done.returncode == 0, done.stderr
+    text = Path("out.html").read_text(encoding="utf-8")
+    assert "Parameters" in text
+    assert re.search(r"n</span>.{0,80}=.{0,80}13<", text)
+    assert re.findall(r"""<(?:script|link|img)[^>]*(?:src|href)=["']https?:""", text) == []
+    assert (book / "assets/mathjax/tex-chtml.js").resolve().as_uri() in text

@@ -1,6 +1,6 @@
 """Rerun a page with other parameters, on papermill.
 
-``python -m attnlib rerun PAGE -p name value -f params.yml -o out.ipynb``
+``python -m attnlib rerun PAGE -p name value -f params.yml -o out.ipynb`` (or ``-o out.html``, to be read in a browser)
 
 Everything that can be wrong with the request is found before a kernel starts. The result is written in one step at the
 end, so a page that fails, or is interrupted, leaves nothing under the asked name.
@@ -46,9 +46,15 @@ def rerun(given: str, assignments: Sequence[tuple[str, str]], file: Path | None,
     values = check_parameters(page, values)
     check_output(output, root)
     notebook = run_page(page, values)
-    import nbformat
+    if output.suffix == ".html":
+        from attnlib.publishing.notebook_html import as_html
 
-    write_atomically(output, nbformat.writes(notebook).rstrip("\n") + "\n")
+        text = as_html(notebook, page.name, root)
+    else:
+        import nbformat
+
+        text = nbformat.writes(notebook)
+    write_atomically(output, text.rstrip("\n") + "\n")
     return page
 
 
@@ -101,9 +107,9 @@ def read_parameter_file(path: Path, what: str = "parameter file", example: str =
 
 
 def check_output(output: Path, root: Path) -> None:
-    """Refuse, with a `UserError`, an output that is no notebook, cannot be written, or would overwrite a page."""
-    if output.suffix != ".ipynb":
-        raise UserError(f"output must end in .ipynb; got {output}")
+    """Refuse, with a `UserError`, an output that is neither notebook nor HTML, cannot be written, or would overwrite a page."""
+    if output.suffix not in (".ipynb", ".html"):
+        raise UserError(f"output must end in .ipynb, or in .html to be read in a browser; got {output}")
     folder = output.parent
     if not folder.is_dir():
         raise UserError(f"output folder {folder} does not exist: make it first")
