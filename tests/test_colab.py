@@ -1,9 +1,9 @@
 """A page opened in Colab works: alone in an empty folder, with Colab's packages, `attnlib` fetched by the page itself.
 
-The first page of each part runs to its end; the others, whose code `make nbval` runs in full with the book's own packages, run
-what Colab could break: the installation, the parameters, and every import. The weekly workflow runs all pages to their ends in
-Colab's own image. Packages as in Colab's machines of August 2026. Torch is the release that the book pins, where Colab holds
-2.11.0.
+The first page of each wing and of the reruns runs to its end (Part IV needs no other packages); the others, whose code
+`make nbval` runs in full with the book's own packages, run what Colab could break: the installation, the parameters, and every
+import. The weekly workflow runs all pages to their ends in Colab's own image. Packages as in Colab's machines of August 2026.
+Torch is the release that the book pins, where Colab holds 2.11.0.
 """
 
 import ast
@@ -51,7 +51,7 @@ PINS = {
 
 
 def runs_to_its_end(page) -> bool:
-    return page.name == min(
+    return page.source.parent.name != "open_questions" and page.name == min(
         (other.name for other in PAGES if other.source.parent == page.source.parent), default=page.name
     )
 
