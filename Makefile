@@ -17,7 +17,7 @@ ONE_THREAD := OMP_NUM_THREADS=1 MKL_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help ready book html student pdf notebooks test lint unit nbval browser bench scripts repository clean
+.PHONY: help ready book html student pdf notebooks test lint unit nbval browser bench times scripts repository clean
 
 help:  ## list the commands
 	@echo "Attention, Checked. Commands (JOBS=n sets the number of processes, here $(JOBS); PYTHON=... the Python 3.11+ to use):"
@@ -64,6 +64,9 @@ browser: $(READY) $(PACKAGES)  ## look at the built pages in headless Chromium
 
 bench: $(READY)  ## measure speed and memory against the naive implementation
 	$(RUN) -m benchmarks
+
+times: $(READY)  ## measure how long each page runs: figures say it
+	$(RUN) -m attnlib.publishing.page_times
 
 scripts: node_modules/.ready  ## build the explorers' scripts from explorers/ and make their data (needs Node)
 	$(RUN) -m attnlib.explorers
