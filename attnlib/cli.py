@@ -22,6 +22,7 @@ EXTRAS = {
     "notebooks": "rerun",
     "rerun": "rerun",
     "results": "rerun",
+    "claims": "rerun",
     "pages": "rerun",
     "sweep": "sweep",
     "train": "training",
@@ -60,6 +61,11 @@ def parser() -> argparse.ArgumentParser:
 
     results = commands.add_parser("results", help="print the named results of an executed notebook as JSON")
     results.add_argument("notebook", type=Path, metavar="IPYNB")
+
+    claims = commands.add_parser("claims", help="print what became of the claims that an executed notebook checks")
+    claims.add_argument("notebook", type=Path, metavar="IPYNB")
+    claims.add_argument("ids", nargs="*", metavar="ID", help="these claims only, as in C8")
+    claims.add_argument("--json", action="store_true", help="the whole records, as JSON")
 
     pages = commands.add_parser("pages", help="list the pages and their parameters")
     pages.add_argument("page", nargs="?", metavar="PAGE", help="one page only")
@@ -115,6 +121,14 @@ def _results(options: argparse.Namespace, rest: list[str]) -> int:
     return 0
 
 
+def _claims(options: argparse.Namespace, rest: list[str]) -> int:
+    from attnlib.publishing.ledger_text import as_text, stored_claims
+
+    records = stored_claims(options.notebook, options.ids)
+    print(json.dumps(records, ensure_ascii=False, indent=2) if options.json else as_text(records))
+    return 0
+
+
 def _pages(options: argparse.Namespace, rest: list[str]) -> int:
     from attnlib.publishing.parameters import page_parameters
 
@@ -162,6 +176,7 @@ def _repository(options: argparse.Namespace, rest: list[str]) -> int:
 COMMANDS = {
     "rerun": _rerun,
     "results": _results,
+    "claims": _claims,
     "pages": _pages,
     "book": _book,
     "html": _book,

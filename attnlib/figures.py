@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["COLOURS", "measured", "theory", "use_style"]
+__all__ = ["COLOURS", "PHASES", "SHADES", "measured", "theory", "use_style"]
 
 COLOURS = {
     "clean": "#0072B2",  # samples with their true label
@@ -19,6 +19,27 @@ COLOURS = {
     "theory": "#222222",
     "measured": "#56B4E9",
     "bound": "#777777",
+}
+
+# Regions of a phase diagram, light to dark in grey as well; the names are those of the explorers.
+PHASES = {
+    "nothing": "#f0efe6",  # not fitted
+    "harmful": COLOURS["noisy"],
+    "memory": "#f2c879",
+    "benign": "#8fcdf0",
+}
+
+# What is neither data nor theory.
+SHADES = {
+    "paper": "#ffffff",
+    "edge": "#1c5d80",  # around points of `measured`, where they lie on each other
+    "contour": "#1c4f72",  # lines on the benign region
+    "band": "#dddddd",  # a tolerance
+    "faint": "#eeeeee",  # a range behind everything
+    "frame": "#888888",
+    "text": "#4d4d4d",  # a second voice
+    "deep negative": "#003a5c",  # ends of the map with two sides: clean, paper, noisy
+    "deep positive": "#6e3000",
 }
 
 _STYLE = {

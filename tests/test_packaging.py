@@ -160,8 +160,6 @@ def test_each_part_imports_only_what_its_extra_asks_for() -> None:
                 "one_page",
             )
             extras = ["rerun"] if path.stem in light else ["book"]
-        if path.stem in ("sphinx_extension", "notebook_quotes", "benchmark_figures"):
-            continue  # loaded by Sphinx itself, so Sphinx is there
         undeclared = imports_at_the_top(path) - set(requirements(*extras))
         assert undeclared == set(), f"{path.relative_to(ROOT)} imports what {extras or 'the core'} does not ask for"
 

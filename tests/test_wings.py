@@ -14,6 +14,7 @@ WINGS = sorted(path.name for path in PACKAGE.iterdir() if (path / "law.py").is_f
 UPPER_FLOOR = {  # rooms above the wings, and what each stands on
     "open_questions": {"single_head"},
     "explorers": {"single_head", "token_selection", "in_context"},
+    "answers": {"single_head", "token_selection", "in_context", "open_questions"},
 }
 
 

@@ -46,7 +46,7 @@ def make_book(root: Path, pages: dict[str, str], prose: dict[str, str]) -> Path:
     """
     for name in ("_config.yml", "requirements.txt"):
         write(root / name, (REPOSITORY / name).read_text(encoding="utf-8"))
-    for name in ("book.css", "favicon.svg"):
+    for name in ("book.css", "explorers.css", "favicon.svg", "ledger.css", "light.js"):
         write(root / "assets" / name, (REPOSITORY / "assets" / name).read_text(encoding="utf-8"))
     write(root / "assets" / "mathjax" / "tex-chtml.js", "// formulas are drawn in the browser tests\n")
     write(root / "book" / "references.bib", "@misc{one, author={A. Author}, title={A title}, year={2020}}\n")

@@ -14,15 +14,17 @@ from typing import Any
 import numpy as np
 import torch
 
-from attnlib.figures import COLOURS
+from attnlib.figures import COLOURS, SHADES
 from attnlib.in_context.circuits import Circuits
 
 __all__ = [
     "colour_map", "draw_evolution", "draw_heads", "draw_key_query", "draw_output_value", "records_near", "symmetric_limit",
 ]  # fmt: skip
 
-_COLOURS = ("#003a5c", COLOURS["clean"], "#ffffff", COLOURS["noisy"], "#6e3000")  # negative, zero, positive
-_GUIDE = {"color": "#222222", "linewidth": 0.9}
+_COLOURS = (  # negative, zero, positive
+    SHADES["deep negative"], COLOURS["clean"], SHADES["paper"], COLOURS["noisy"], SHADES["deep positive"],
+)  # fmt: skip
+_GUIDE = {"color": COLOURS["theory"], "linewidth": 0.9}
 _BAR = {"shrink": 0.85, "aspect": 16, "pad": 0.02}
 
 

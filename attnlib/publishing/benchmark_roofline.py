@@ -26,7 +26,7 @@ _COLOURS = {
 }
 _MARKERS = {"float32": "o", "float64": "s"}
 _MEMORIES = ("L2", "L3", "memory")
-_QUIET = "#4d4d4d"
+_QUIET = figures.SHADES["text"]
 
 
 def roofline(results: Results) -> bytes:
@@ -121,7 +121,7 @@ def _label_slopes(axes: Axes, results: Results) -> None:
 
 
 def _dot(colour: str, marker: str, hollow: bool) -> dict:
-    face = "white" if hollow else colour
+    face = figures.SHADES["paper"] if hollow else colour
     return {
         "color": colour,
         "marker": marker,

@@ -2,9 +2,11 @@
 
     python -m attnlib.publishing.book             pages executed on this machine (`make book`)
     python -m attnlib.publishing.book --stored    the outputs stored in the repository (`make html`)
+    ... --edition student                         without solutions, with student notebooks (`make student`)
 
 Everything is made below `_build/`: `cache/` (executed pages), `source/` (what Sphinx reads), `sphinx-*/` (its
-working folder), `render.log`, and `html/`, which only ever holds a book that rendered without a warning.
+working folder), `render.log`, and `html/`, which only ever holds a book that rendered without a warning. The student
+edition (`editions`) has the same folders, and `notebooks/`, below `_build/student/`.
 """
 
 import argparse
@@ -24,8 +26,10 @@ from importlib.metadata import PackageNotFoundError, version
 from itertools import pairwise
 from pathlib import Path
 
+from attnlib.publishing import edition_leaks, editions
 from attnlib.publishing.execution import PagesFailed, execute_pages, package_folder, pins_hash, tree_hash
-from attnlib.publishing.pages import find_pages, write_atomically
+from attnlib.publishing.page_times import write_build_times
+from attnlib.publishing.pages import UserError, find_pages, write_atomically
 
 STAGED = ("_config.yml", "_toc.yml", "assets", "book")
 VERSIONS_SHOWN = ("attnlib", "jupyter-book", "sphinx", "numpy", "scipy", "torch", "matplotlib")
@@ -35,8 +39,11 @@ class BuildError(Exception):
     """The book was not built. The message says why and what to do; the last good HTML is untouched."""
 
 
-def build(root: Path, fresh: bool, jobs: int = 1) -> Path:
+def build(root: Path, fresh: bool, jobs: int = 1, edition: str = "teacher", branch: str = "") -> Path:
     """Build the book whose `_config.yml` lies in `root`; return the path of its first page, `_build/html/index.html`.
+
+    `edition`: ``student`` leaves the solutions out, in `_build/student/`; its Colab links lead to `branch` (default:
+    ``student``).
 
     `fresh`: execute the pages (`jobs` at a time, see `execution`); otherwise take the stored notebooks. Nothing is
     rendered where pages, prose, assets, package and pins are what they were at the last success.
@@ -51,12 +58,16 @@ def build(root: Path, fresh: bool, jobs: int = 1) -> Path:
             f"{root} lacks {', '.join(missing)}: run this in the repository"
         )
     package = root / "attnlib" if (root / "attnlib").is_dir() else package_folder()
-    work = root / "_build"
-    work.mkdir(exist_ok=True)
+    student = edition == "student"
+    work = root / "_build" / "student" if student else root / "_build"
+    work.mkdir(parents=True, exist_ok=True)
     with _only_one(work):
         notebooks, times = _executed(root, package, jobs) if fresh else _stored(root)
         record = {"source": "fresh" if fresh else "stored", "pages": times, "versions": _versions()}
-        content = _stage(root, work / "source", notebooks)
+        _stage(root, work / "source", notebooks)
+        write_build_times(work / "source", times)
+        removed = _make_student(work / "source", branch) if student else None
+        content = tree_hash(work / "source")
         record["content"] = hashlib.sha256(f"{content}{tree_hash(package)}{pins_hash(root)}".encode()).hexdigest()
         html = work / "html"
         _clear_up(work, html)
@@ -64,7 +75,12 @@ def build(root: Path, fresh: bool, jobs: int = 1) -> Path:
             print("Nothing changed since the last build: the HTML is kept.")
             _write_record(html, record)
         else:
-            _publish(_render(root, work, package), html, record)
+            built = _render(root, work, package)
+            if removed:
+                _refuse_leaks(built, removed, work / "source")
+            _publish(built, html, record)
+        if student:
+            _hand_out(work, removed)
     return html / "index.html"
 
 
@@ -94,11 +110,36 @@ def _stored(root: Path) -> tuple[dict[str, str], dict[str, dict]]:
     return notebooks, {name: {"seconds": None, "cached": None} for name in notebooks}
 
 
+# --- the student edition --------------------------------------------------------------------------------------------
+
+
+def _make_student(source: Path, branch: str) -> edition_leaks.Removed:
+    try:
+        return editions.make_student(source, branch or editions.BRANCH)
+    except UserError as error:
+        raise BuildError(f"the student edition was not built: {error}") from None
+
+
+def _refuse_leaks(folder: Path, removed: edition_leaks.Removed, source: Path) -> None:
+    """Raise `BuildError` where a sentence that the student edition leaves out stands in what was made of it."""
+    if leaks := edition_leaks.find_leaks(folder, removed, source):
+        told = "\n".join(leaks[:10])
+        raise BuildError(
+            f"the student edition was not published: {len(leaks)} sentences of solutions are in it:\n{told}"
+        )
+
+
+def _hand_out(work: Path, removed: edition_leaks.Removed) -> None:
+    count = editions.write_notebooks(work / "source", work / "notebooks")
+    _refuse_leaks(work / "notebooks", removed, work / "source")
+    print(f"Student edition: {removed.count} solutions left out; {count} notebooks in {work / 'notebooks'}")
+
+
 # --- staging and rendering ------------------------------------------------------------------------------------------
 
 
-def _stage(root: Path, source: Path, notebooks: dict[str, str]) -> str:
-    """Fill `source` anew with all that Sphinx reads and return the hash of its content."""
+def _stage(root: Path, source: Path, notebooks: dict[str, str]) -> None:
+    """Fill `source` anew with all that Sphinx reads."""
     shutil.rmtree(source, ignore_errors=True)
     source.mkdir()
     for name in STAGED:
@@ -114,7 +155,6 @@ def _stage(root: Path, source: Path, notebooks: dict[str, str]) -> str:
         path = source / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text, encoding="utf-8")
-    return tree_hash(source)
 
 
 def _render(root: Path, work: Path, package: Path) -> Path:
@@ -242,10 +282,17 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m attnlib.publishing.book", description="Build the book's HTML.")
     parser.add_argument("--stored", action="store_true", help="take the stored outputs; execute nothing")
     parser.add_argument("--jobs", type=_positive, default=2, help="pages run at a time (default: 2)")
+    parser.add_argument(
+        "--edition", choices=editions.EDITIONS, default="teacher", help="student: without solutions (default: teacher)"
+    )
+    parser.add_argument(
+        "--branch", default="", help=f"branch of the student notebooks that Colab opens (default: {editions.BRANCH})"
+    )
     parser.add_argument("--root", type=Path, default=Path(), help="folder of the book (default: the current one)")
     options = parser.parse_args(argv)
     try:
-        index = build(options.root, fresh=not options.stored, jobs=options.jobs)
+        fresh = not options.stored
+        index = build(options.root, fresh, options.jobs, edition=options.edition, branch=options.branch)
     except BuildError as error:
         print(f"error: {error}", file=sys.stderr)
         return 1

@@ -9,15 +9,15 @@ from typing import Any
 
 import numpy as np
 
-from attnlib.figures import COLOURS
+from attnlib.figures import COLOURS, PHASES, SHADES
 from attnlib.single_head.phase import PhaseDiagram, PhasePlan
 
 __all__ = ["PHASE_COLOURS", "draw_level", "draw_line", "draw_phases", "phase_legend"]
 
 PHASE_COLOURS = {  # in the order of `PhaseDiagram.phase`
-    "does not interpolate": "#f0efe6",
-    "interpolates, harmful": "#D55E00",
-    "interpolates, benign": "#8fcdf0",
+    "does not interpolate": PHASES["nothing"],
+    "interpolates, harmful": PHASES["harmful"],
+    "interpolates, benign": PHASES["benign"],
 }
 _LEVELS = (-1000.0, -300.0, -100.0, -30.0, -10.0, -3.0)
 
@@ -37,7 +37,7 @@ def draw_phases(axes: Any, diagram: PhaseDiagram, *, log_y: bool = True, levels:
     error = np.where(phase == 2, np.median(diagram.log10_error, axis=-1), np.nan)
     inside = [level for level in levels if np.nanmin(error) < level < np.nanmax(error)] if (phase == 2).any() else []
     if inside:
-        style = {"colors": "#1c4f72", "linewidths": 0.8, "linestyles": "solid", "zorder": 2}
+        style = {"colors": SHADES["contour"], "linewidths": 0.8, "linestyles": "solid", "zorder": 2}
         lines = axes.contour(plan.x, plan.y, error, inside, **style)
         # One label per level, in the middle of its longest piece.
         pieces = [max(level, key=len) for level in lines.allsegs if level]
@@ -45,7 +45,7 @@ def draw_phases(axes: Any, diagram: PhaseDiagram, *, log_y: bool = True, levels:
         if middles:
             axes.clabel(lines, fmt=lambda level: f"$10^{{{level:g}}}$", fontsize=7.5, manual=middles)
     rows, columns = np.nonzero(uncertain)
-    axes.scatter(plan.x[columns], plan.y[rows], s=5, color="#222222", linewidths=0, label="draws disagree", zorder=3)
+    axes.scatter(plan.x[columns], plan.y[rows], s=5, color=COLOURS["theory"], linewidths=0, label="draws disagree", zorder=3)
     axes.set_xscale("log")
     if log_y:
         axes.set_yscale("log")
@@ -62,7 +62,7 @@ def draw_line(axes: Any, x: Any, y: Any, label: str, style: str = "-") -> None:
     """A theory curve with a white rim, so that it can be seen on every phase."""
     from matplotlib.patheffects import Normal, Stroke
 
-    rim = [Stroke(linewidth=3.6, foreground="white"), Normal()]
+    rim = [Stroke(linewidth=3.6, foreground=SHADES["paper"]), Normal()]
     axes.plot(x, y, style, color=COLOURS["theory"], linewidth=1.7, label=label, path_effects=rim, zorder=4)
 
 
@@ -79,7 +79,7 @@ def phase_legend(figure: Any, axes: Any, *, columns: int = 3) -> None:
     """Legend below the picture: phases, disagreement, and the curves of `axes`, each once."""
     from matplotlib.patches import Patch
 
-    entries = {name: Patch(facecolor=c, edgecolor="#888888", linewidth=0.6) for name, c in PHASE_COLOURS.items()}
+    entries = {name: Patch(facecolor=c, edgecolor=SHADES["frame"], linewidth=0.6) for name, c in PHASE_COLOURS.items()}
     for one in np.atleast_1d(axes).ravel():
         handles, labels = one.get_legend_handles_labels()
         for handle, label in zip(handles, labels, strict=True):

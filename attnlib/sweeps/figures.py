@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from attnlib.figures import COLOURS, measured
+from attnlib.figures import COLOURS, SHADES, measured
 
 if TYPE_CHECKING:
     import xarray
@@ -96,7 +96,7 @@ def heat_map(
         for i, j in zip(*np.nonzero(np.isnan(mean)), strict=True)
     ]
     if missing:
-        hatched = {"facecolors": "white", "edgecolors": COLOURS["bound"], "linewidths": 0, "hatch": "////"}
+        hatched = {"facecolors": SHADES["paper"], "edgecolors": COLOURS["bound"], "linewidths": 0, "hatch": "////"}
         ax.add_collection(PolyCollection(missing, label="missing", **hatched))
     ax.set(xlabel=across.title, ylabel=up.title)
     if across.logarithmic:
@@ -133,7 +133,7 @@ def beside(
 
     inside, rim = meshes[-1].to_rgba(float(value)), {"markeredgecolor": COLOURS[colour], "markeredgewidth": 1.4}
     style = {"marker": "*", "markersize": 15, "linestyle": "none", "zorder": 4, "label": label, **rim}
-    halo = [withStroke(linewidth=3.4, foreground="white")]  # seen on every colour of a map
+    halo = [withStroke(linewidth=3.4, foreground=SHADES["paper"])]  # seen on every colour of a map
     (star,) = ax.plot([x], [y], markerfacecolor=inside, path_effects=halo, **style)
     return star
 

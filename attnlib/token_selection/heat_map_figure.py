@@ -9,12 +9,13 @@ from typing import Any
 
 import numpy as np
 
-from attnlib.figures import COLOURS
+from attnlib import figures
+from attnlib.figures import COLOURS, SHADES
 from attnlib.token_selection.heat_map import PHASES, HeatMap, HeatPlan
 
 __all__ = ["PHASE_COLOURS", "draw_curve", "draw_level", "draw_map", "draw_phases", "phase_legend", "set_axes"]
 
-PHASE_COLOURS = dict(zip(PHASES, ("#f0efe6", "#D55E00", "#f2c879", "#8fcdf0"), strict=True))
+PHASE_COLOURS = dict(zip(PHASES, figures.PHASES.values(), strict=True))
 
 
 def set_axes(axes: Any, plan: HeatPlan, *, log: bool = True) -> None:
@@ -66,7 +67,7 @@ def draw_phases(axes: Any, found: HeatMap, *, log: bool = True) -> None:
         plan.signal_norms[columns],
         plan.dims[rows],
         s=6,
-        color="#222222",
+        color=COLOURS["theory"],
         linewidths=0,
         label="training sets disagree",
         zorder=3,
@@ -78,7 +79,7 @@ def phase_legend(figure: Any, axes: Any, *, columns: int = 3) -> None:
     """Legend below the picture: phases, and the curves of `axes`, each once."""
     from matplotlib.patches import Patch
 
-    entries = {name: Patch(facecolor=c, edgecolor="#888888", linewidth=0.6) for name, c in PHASE_COLOURS.items()}
+    entries = {name: Patch(facecolor=c, edgecolor=SHADES["frame"], linewidth=0.6) for name, c in PHASE_COLOURS.items()}
     for one in np.atleast_1d(axes).ravel():
         for handle, label in zip(*one.get_legend_handles_labels(), strict=True):
             entries.setdefault(label, handle)
@@ -89,7 +90,7 @@ def draw_curve(axes: Any, x: Any, y: Any, label: str, style: Any = "-") -> None:
     """A curve of theory with a white rim, so that it can be seen on every colour."""
     from matplotlib.patheffects import Normal, Stroke
 
-    rim = [Stroke(linewidth=3.6, foreground="white"), Normal()]
+    rim = [Stroke(linewidth=3.6, foreground=SHADES["paper"]), Normal()]
     axes.plot(x, y, linestyle=style, color=COLOURS["theory"], linewidth=1.7, label=label, path_effects=rim, zorder=4)
 
 

@@ -1,5 +1,7 @@
 """The built book in the machine's own Chromium: find it, serve the book on this machine only, open pages."""
 
+import gzip
+import io
 import os
 import shutil
 import sys
@@ -9,12 +11,14 @@ from contextlib import contextmanager
 from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from typing import BinaryIO
 
 from playwright.sync_api import Browser, Page, Route, sync_playwright
 
 # Another folder can be looked at: BOOK_HTML=path/to/html pytest tests/browser
 HTML = Path(os.environ.get("BOOK_HTML", Path(__file__).parents[2] / "_build" / "html")).resolve()
 PHONE, DESKTOP = {"width": 390, "height": 844}, {"width": 1360, "height": 900}
+TEXTS = {".html", ".css", ".js", ".json", ".svg"}  # what is sent compressed
 MISSING = (
     "no Chromium on this machine: `sudo apt-get install chromium` (or chromium-browser, google-chrome), then again"
 )
@@ -49,11 +53,25 @@ def page_names(html: Path = HTML) -> list[str]:
 
 @contextmanager
 def served(html: Path = HTML) -> Iterator[str]:
-    """Serve `html` on a free port of 127.0.0.1; gives the address."""
+    """Serve `html` on a free port of 127.0.0.1, texts compressed as static hosts send them; gives the address."""
 
     class Quiet(SimpleHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
         def log_message(self, *arguments: object) -> None:
             pass
+
+        def send_head(self) -> io.BytesIO | BinaryIO | None:
+            path = Path(self.translate_path(self.path))
+            if path.suffix not in TEXTS or not path.is_file() or "gzip" not in self.headers.get("Accept-Encoding", ""):
+                return super().send_head()
+            data = gzip.compress(path.read_bytes(), 6, mtime=0)
+            self.send_response(200)
+            self.send_header("Content-Type", self.guess_type(str(path)))
+            self.send_header("Content-Encoding", "gzip")
+            self.send_header("Content-Length", str(len(data)))
+            self.end_headers()
+            return io.BytesIO(data)
 
     class Server(ThreadingHTTPServer):
         def handle_error(self, request: object, client_address: object) -> None:
@@ -81,6 +99,14 @@ def launched() -> Iterator[Browser]:
         browser.close()
 
 
+# Pages draw formulas and load pictures when they come near the view; `drawWholePage` of assets/light.js does it at once.
+DRAWN = """async () => {
+  await window.drawWholePage?.();
+  await window.MathJax?.startup?.promise;
+  await document.fonts.ready;
+}"""
+
+
 class Visit:
     """One page opened in a fresh context, with what went wrong on the way: `outside` requests and `errors`."""
 
@@ -90,9 +116,19 @@ class Visit:
 
 @contextmanager
 def visited(
-    browser: Browser, address: str, name: str, viewport: dict = DESKTOP, scheme: str = "light"
+    browser: Browser,
+    address: str,
+    name: str,
+    viewport: dict = DESKTOP,
+    scheme: str = "light",
+    *,
+    drawn: bool = True,
 ) -> Iterator[Visit]:
-    """Open page `name`, wait until it and its formulas are drawn. Requests to other hosts are recorded and cut."""
+    """Open page `name`. Requests to other hosts are recorded and cut.
+
+    `drawn`: wait until all formulas are drawn and all pictures are there, also those far below the view; otherwise the
+    page is as a reader finds it when its files have arrived. `address` may be `file://` and a folder.
+    """
     context = browser.new_context(viewport=viewport, color_scheme=scheme)
     page = context.new_page()
     outside: list[str] = []
@@ -111,8 +147,8 @@ def visited(
     page.on("pageerror", lambda error: errors.append(str(error)))
     try:
         page.goto(f"{address}/{name}", wait_until="load")
-        # Pages without formulas do not load MathJax.
-        page.evaluate("async () => { await window.MathJax?.startup?.promise; await document.fonts.ready }")
+        if drawn:
+            page.evaluate(DRAWN)
         yield Visit(page, outside, errors)
     finally:
         context.close()

@@ -1,0 +1,98 @@
+"""The proof that a student edition holds no solutions: what was left out is looked for in all that was made."""
+
+from __future__ import annotations
+
+import html
+import json
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+TELLING = 6  # words in a row; fewer occur by chance
+_SEARCHED = (".html", ".js", ".json", ".ipynb", ".md", ".txt")  # what of a built edition is text
+_SUMMARY = re.compile(r"<summary\b[^>]*>.*?</summary\s*>", re.I | re.S)
+
+
+@dataclass
+class Removed:
+    """What the student edition leaves out: blocks of Markdown by file, named relative to the book's folder."""
+
+    blocks: dict[str, list[str]] = field(default_factory=dict)
+
+    def add(self, name: str, blocks: list[str]) -> None:
+        """Note `blocks` of the file `name`; a file without any is not listed."""
+        if blocks:
+            self.blocks.setdefault(name, []).extend(blocks)
+
+    @property
+    def count(self) -> int:
+        """Solutions and other parts left out: numbered points are counted one by one."""
+        return sum(
+            max(1, len(re.findall(r"^\d+\. ", block, re.M))) for blocks in self.blocks.values() for block in blocks
+        )
+
+    def sentences(self) -> dict[str, set[str]]:
+        """Runs of at least `TELLING` words of prose from the blocks, by file, as `words` writes them."""
+        return {name: {run for block in blocks for run in _prose(block)} for name, blocks in self.blocks.items()}
+
+
+def words(text: str) -> str:
+    """The words of a text, lower case, one space between them: the same for Markdown, HTML and JSON of one sentence."""
+    plain = html.unescape(re.sub(r"<[^>]*>", " ", text))
+    return " ".join(re.findall(r"[a-z]{2,}", plain.lower()))
+
+
+def find_leaks(folder: Path, removed: Removed, allowed: Path) -> list[str]:
+    """Sentences of what was left out that stand in a text file below `folder`, as "file: sentence".
+
+    A sentence that also stands in the sources below `allowed`, in another file than it was removed from, is no leak: a
+    theory chapter may say the same.
+    """
+    sources = {
+        path.relative_to(allowed).as_posix(): _readable(path)
+        for path in sorted(allowed.rglob("*"))
+        if path.suffix in (".md", ".ipynb")
+    }
+    telling = {
+        run
+        for name, runs in removed.sentences().items()
+        for run in runs
+        if not any(run in text for other, text in sources.items() if other != name)
+    }
+    found = []
+    for path in sorted(folder.rglob("*")):
+        if path.suffix in _SEARCHED and path.is_file():
+            text = _readable(path)
+            found += [f"{path.relative_to(folder).as_posix()}: {run}" for run in sorted(telling) if run in text]
+    return found
+
+
+def _readable(path: Path) -> str:
+    text = path.read_text(encoding="utf-8", errors="replace")
+    if path.suffix in (".ipynb", ".json"):
+        try:
+            return words("\n".join(_strings(json.loads(text))))
+        except ValueError:
+            pass  # searched as it stands
+    if path.suffix == ".js":
+        text = text.replace("<", " <> ")  # "<" is a comparison there, and no tag that swallows what follows
+    return words(text.replace("\\n", " "))
+
+
+def _strings(value: object) -> Iterable[str]:
+    """All strings in a JSON value; a list of strings, as the lines of a cell, is one."""
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, list) and all(isinstance(part, str) for part in value):
+        yield "".join(value)
+    elif isinstance(value, list | dict):
+        for part in value.values() if isinstance(value, dict) else value:
+            yield from _strings(part)
+
+
+def _prose(block: str) -> list[str]:
+    """Runs of words of a block between formulas, code, links and markup, the summary apart."""
+    text = _SUMMARY.sub(" ", block)
+    runs = re.split(r"\$[^$]*\$|`[^`]*`|\{[\w:-]+\}|\[|\]\([^)]*\)|<[^>]*>|[*_|#\d]+", text)
+    return [run for part in runs if len((run := words(part)).split()) >= TELLING]

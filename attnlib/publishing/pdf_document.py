@@ -1,0 +1,311 @@
+"""The whole book as one HTML document, made for paper from the pages of the built book.
+
+Each page gives its article: without controls and scripts, with folded parts opened, names made unique (`c07-exercises`),
+links between pages turned into links within the document. The ledger becomes a compact table. How the document is
+printed: `pdf`.
+"""
+
+from __future__ import annotations
+
+import html
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
+
+import yaml
+from bs4 import BeautifulSoup, Tag
+from pygments.formatters import HtmlFormatter
+
+SUBTITLE = "The theory of softmax attention, formula beside measurement"
+COLUMNS = ("Claim", "Statement", "Predicted; measured", "Verdict")
+BADGES = {"holds": "holds", "fails": "fails", "outside its regime": "outside"}
+NOT_ON_PAPER = "script, style, link, noscript, button, source, a.headerlink, .screen-only, .sd-d-none, input, select"
+CODE_STYLE = "a11y-high-contrast-light"  # of the theme: contrast 7 and more on white
+COLAB = "importlib.util.find_spec"  # of the cell that installs the package in Colab: nothing to do on paper
+
+
+@dataclass(frozen=True)
+class Chapter:
+    """A page of the book: `key` names it in the document, `name` is its path below the HTML, without suffix."""
+
+    key: str
+    name: str
+    part: str  # caption of the part that it opens; empty inside a part
+
+
+def chapters(toc: Path) -> list[Chapter]:
+    """Chapters in the order of `_toc.yml`."""
+    contents = yaml.safe_load(toc.read_text(encoding="utf-8"))
+    named = [("", contents["root"])]
+    parts = contents.get("parts") or [contents]
+    for part in parts:
+        for position, name in enumerate(_files(part.get("chapters", []))):
+            named.append((part.get("caption", "") if position == 0 else "", name))
+    return [
+        Chapter(f"c{number:02d}", re.sub(r"\.(md|ipynb)$", "", name), part) for number, (part, name) in enumerate(named)
+    ]
+
+
+def _files(entries: list[Mapping]) -> list[str]:
+    """Every file below the entries, in order; nested sections after the page that holds them."""
+    found: list[str] = []
+    for entry in entries:
+        found += [entry["file"]] if "file" in entry else []
+        found += _files(entry.get("sections", []))
+    return found
+
+
+def merged(built: Path, root: Path, fonts: Path, style: Path) -> str:
+    """The document. `built`: folder of the HTML; `root`: of the book, for _toc.yml and _config.yml.
+
+    `fonts` holds the text fonts, `style` is the style sheet for paper. Raises FileNotFoundError for a missing page.
+    """
+    listed = chapters(root / "_toc.yml")
+    config = yaml.safe_load((root / "_config.yml").read_text(encoding="utf-8"))
+    missing = [c.name for c in listed if not (built / f"{c.name}.html").is_file()]
+    if missing:
+        raise FileNotFoundError(f"the built book lacks {', '.join(missing)}: build it again with `make html`")
+    keys = {(built / f"{c.name}.html").resolve(): c.key for c in listed}
+    articles = {c.key: _article(built, c, keys) for c in listed}
+    _mend_links(articles)
+    titles = {key: _title(article) for key, article in articles.items()}
+    body = [_cover(config, articles[listed[0].key]), _contents(listed, titles)]
+    for chapter in listed:
+        part = f'<h1 class="part">{html.escape(chapter.part)}</h1>' if chapter.part else ""
+        content = articles[chapter.key].decode_contents()
+        body.append(f'<section class="chapter" id="{chapter.key}">{part}{content}</section>')
+    title = html.escape(config["title"])
+    return _DOCUMENT.format(
+        title=title,
+        author=html.escape(config["author"]),
+        pages=_running_headers(config["title"], titles),
+        fonts=fonts.as_uri(),
+        style=style.read_text(encoding="utf-8"),
+        code=HtmlFormatter(style=CODE_STYLE).get_style_defs(".highlight"),
+        mathjax=(built / "_static" / "mathjax" / "tex-chtml.js").resolve().as_uri(),
+        body="\n".join(body),
+    )
+
+
+# --- a page -----------------------------------------------------------------------------------------------------------
+
+
+def _article(built: Path, chapter: Chapter, keys: Mapping[Path, str]) -> Tag:
+    path = (built / f"{chapter.name}.html").resolve()
+    soup = BeautifulSoup(path.read_text(encoding="utf-8"), "html.parser")
+    article = soup.select_one("article.bd-article")
+    if article is None:
+        raise ValueError(f"{chapter.name}.html has no article: build the book again with `make html`")
+    _compact_ledger(article, built)
+    for cell in article.select("div.cell"):
+        if COLAB in cell.get_text():
+            cell.decompose()
+            break
+    for element in article.select(NOT_ON_PAPER):
+        element.decompose()
+    _open_folded(article)
+    for heading in article.find_all(re.compile(r"^h[1-5]$")):
+        heading.name = f"h{int(heading.name[1]) + 1}"  # parts are above chapters
+    for element in article.find_all(id=True):
+        element["id"] = f"{chapter.key}-{element['id']}"
+    for element in article.find_all(lambda tag: tag.has_attr("tabindex") or tag.has_attr("aria-labelledby")):
+        del element["tabindex"], element["aria-labelledby"]
+    _pictures(article, path)
+    _links(article, path, keys)
+    return article
+
+
+def _open_folded(article: Tag) -> None:
+    """Folded parts lie open; where the fold only hid the code of a cell its title goes, elsewhere it stays as a title."""
+    for folded in article.find_all("details"):
+        title = folded.find("summary", recursive=False)
+        if title is not None and "hide" in folded.get("class", []):
+            title.decompose()
+        elif title is not None:
+            title.name = "p"
+            title["class"] = ["folded-title"]
+            for hidden in title.select(".provenance-of"):
+                hidden.decompose()
+        folded.name = "div"
+        folded["class"] = [*folded.get("class", []), "folded"]
+        folded.attrs.pop("open", None)
+
+
+def _pictures(article: Tag, path: Path) -> None:
+    for image in article.find_all("img"):
+        for attribute in ("srcset", "sizes", "loading", "decoding", "fetchpriority"):
+            image.attrs.pop(attribute, None)
+        if not urlsplit(image.get("src", "")).scheme:
+            image["src"] = (path.parent / unquote(urlsplit(image["src"]).path)).resolve().as_uri()
+        if image.parent.name == "a":
+            image.parent.unwrap()
+
+
+def _links(article: Tag, path: Path, keys: Mapping[Path, str]) -> None:
+    """Links to pages of the document stay inside it, others to the built book become plain text."""
+    for link in article.find_all("a", href=True):
+        parts = urlsplit(link["href"])
+        if parts.scheme:
+            continue
+        target = (path.parent / unquote(parts.path)).resolve() if parts.path else path
+        if (key := keys.get(target)) is not None:
+            link["href"] = f"#{key}-{parts.fragment}" if parts.fragment else f"#{key}"
+        else:
+            link.unwrap()
+
+
+def _mend_links(articles: Mapping[str, Tag]) -> None:
+    """Where a link has nothing to jump to, such as a place that only scripts make, the chapter will do."""
+    names = {element["id"] for article in articles.values() for element in article.find_all(id=True)} | set(articles)
+    for article in articles.values():
+        for link in article.find_all("a", href=re.compile("^#")):
+            if link["href"][1:] not in names:
+                link["href"] = link["href"].partition("-")[0]
+
+
+def _title(article: Tag) -> str:
+    heading = article.find("h2")
+    return " ".join(heading.get_text().split()) if heading else "Untitled"
+
+
+# --- the ledger -------------------------------------------------------------------------------------------------------
+
+
+def _compact_ledger(article: Tag, built: Path) -> None:
+    """Put a table of its claims in the place of each group of the ledger; the overview repeats them and goes."""
+    groups = article.select(".ledger-group, table.ledger")
+    if not groups:
+        return
+    records = json.loads((built / "ledger.json").read_text(encoding="utf-8"))
+    by_name = {_claim_name(record["id"]): record for record in records}
+    for group in groups:
+        found = [by_name[e["id"]] for e in group.select('[id^="claim-"]') if e["id"] in by_name]
+        head = group.select_one(".ledger-head")
+        caption = " ".join(head.get_text(" ").split()) if head else ""
+        group.replace_with(BeautifulSoup(_ledger_table(found, caption), "html.parser"))
+    for element in article.select(".ledger-overview, .ledger-filter, .ledger-count"):
+        element.decompose()
+
+
+def _claim_name(claim: str) -> str:
+    return "claim-" + re.sub(r"[^a-z0-9]+", "-", claim.lower()).strip("-")
+
+
+def _ledger_table(records: list[dict], caption: str) -> str:
+    head = "".join(f'<th scope="col">{name}</th>' for name in COLUMNS)
+    title = f"<caption>{html.escape(caption)}</caption>" if caption else ""
+    rows = "".join(map(_ledger_row, records))
+    return f'<table class="compact-ledger">{title}<thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>'
+
+
+def _ledger_row(record: Mapping) -> str:
+    name = _claim_name(record["id"])
+    expected = (
+        ""
+        if record["expected"] == "holds"
+        else " (as expected)"
+        if record["verdict"] == record["expected"]
+        else " (not expected)"
+    )
+    verdict = f'<span class="verdict verdict-{BADGES.get(record["verdict"], "fails")}">{html.escape(record["verdict"])}</span>{expected}'
+    cells = (
+        f"<td>{_markdown(record['statement'])} <span class='quiet'>{html.escape(record['source'])}</span></td>"
+        f"<td>{_markdown(record['predicted'])}; {_markdown(record['measured'])}</td><td>{verdict}</td>"
+    )
+    page = html.escape(record["page"])
+    return f"<tr id='{name}'><th scope='row'><a href='../{page}'>{html.escape(record['id'])}</a></th>{cells}</tr>"
+
+
+def _markdown(text: str) -> str:
+    """The little Markdown of a record: $maths$, `code`, *emphasis*."""
+    pieces = re.split(r"\$([^$]+)\$", text)
+    for position, piece in enumerate(pieces):
+        safe = html.escape(piece, quote=False)
+        if position % 2:
+            pieces[position] = f'<span class="math notranslate nohighlight">\\({safe}\\)</span>'
+        else:
+            for sign, written in (("±", "+-"), ("≤", "&lt;="), ("≥", "&gt;=")):
+                safe = safe.replace(written, sign)
+            pieces[position] = re.sub(
+                r"\*([^*\s][^*]*)\*", r"<em>\1</em>", re.sub(r"`([^`]+)`", r"<code>\1</code>", safe)
+            )
+    return "".join(pieces)
+
+
+# --- around the pages -------------------------------------------------------------------------------------------------
+
+
+def _cover(config: Mapping, first: Tag) -> str:
+    image = first.select_one("figure img")
+    picture = f'<img src="{html.escape(image["src"])}" alt="{html.escape(image.get("alt", ""))}">' if image else ""
+    address = html.escape(config.get("repository", {}).get("url", ""))
+    return (
+        f'<section class="cover"><p class="title">{html.escape(config["title"])}</p><p class="subtitle">{SUBTITLE}</p>'
+        f'<div class="picture">{picture}</div><p class="author">{html.escape(config["author"])}</p>'
+        f'<p class="address"><a href="{address}">{address.removeprefix("https://")}</a></p></section>'
+    )
+
+
+def _contents(listed: list[Chapter], titles: Mapping[str, str]) -> str:
+    lines = []
+    for chapter in listed:
+        if chapter.part:
+            lines.append(f'<p class="contents-part">{html.escape(chapter.part)}</p>')
+        # The number is found when the pages are: as wide from the start as it will be.
+        lines.append(
+            f'<p class="contents-line"><a href="#{chapter.key}"><span>{html.escape(titles[chapter.key])}</span>'
+            f'<span class="dots"></span><span class="number" data-chapter="{chapter.key}">000</span></a></p>'
+        )
+    return f'<nav class="contents" id="contents"><p class="contents-title">Contents</p>{"".join(lines)}</nav>'
+
+
+def _running_headers(book: str, titles: Mapping[str, str]) -> str:
+    """A kind of page for every chapter, with the book's and the chapter's title on top."""
+
+    def quoted(text: str) -> str:
+        return json.dumps(text, ensure_ascii=False).replace("<", "\\3c ")
+
+    return "\n".join(
+        f"#{key} {{ page: {key} }} @page {key} {{ @top-left {{ content: {quoted(book)} }} @top-right {{ content: {quoted(title)} }} }}"
+        for key, title in titles.items()
+    )
+
+
+_DOCUMENT = """<!DOCTYPE html>
+<html lang="en" data-theme="light">
+<head>
+<meta charset="utf-8">
+<title>{title}</title>
+<meta name="author" content="{author}">
+<style>
+@font-face {{ font-family: Book; src: url("{fonts}/STIXGeneral.ttf"); }}
+@font-face {{ font-family: Book; font-style: italic; src: url("{fonts}/STIXGeneralItalic.ttf"); }}
+@font-face {{ font-family: Book; font-weight: bold; src: url("{fonts}/STIXGeneralBol.ttf"); }}
+@font-face {{ font-family: Book; font-weight: bold; font-style: italic; src: url("{fonts}/STIXGeneralBolIta.ttf"); }}
+@font-face {{ font-family: BookCode; src: url("{fonts}/DejaVuSansMono.ttf"); }}
+@font-face {{ font-family: BookCode; font-weight: bold; src: url("{fonts}/DejaVuSansMono-Bold.ttf"); }}
+{code}
+{style}
+{pages}
+</style>
+<script>
+window.MathJax = {{
+  options: {{ processHtmlClass: "tex2jax_process|mathjax_process|math|output_area", enableAssistiveMml: false }},
+  startup: {{
+    ready() {{
+      MathJax.startup.defaultReady();
+      MathJax.startup.promise.then(() => {{ window.formulasDrawn = true; }});
+    }}
+  }}
+}};
+</script>
+<script defer src="{mathjax}"></script>
+</head>
+<body class="tex2jax_ignore">
+{body}
+</body>
+</html>
+"""

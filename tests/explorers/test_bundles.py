@@ -1,0 +1,141 @@
+"""What readers load is what the sources give: bundles and data of the explorers, their sizes, and what they must not hold."""
+
+import json
+import re
+import shutil
+import subprocess
+from hashlib import sha256
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from attnlib.explorers import __main__ as writer
+from tests.explorers.node import ROOT, need_node
+
+ASSETS = ROOT / "assets" / "explorers"
+NAMES = sorted(path.parent.name for path in (ROOT / "explorers").glob("*/view.js"))
+DATA = sorted(writer.sources())
+# Names of XML's vocabularies: never fetched.
+VOCABULARIES = re.compile(r"http://www\.w3\.org/(1999/xhtml|1999/xlink|2000/svg|2000/xmlns/|XML/1998/namespace)")
+
+
+def source_hash(name: str, root: Path = ROOT) -> str:
+    """The hash that explorers/build.mjs writes into a bundle's first line."""
+    scripts = [path for folder in ("shared", name) for path in (root / "explorers" / folder).glob("*.js")]
+    paths = sorted(["explorers/build.mjs", "package-lock.json", *(p.relative_to(root).as_posix() for p in scripts)])
+    return sha256(b"".join(p.encode() + b"\0" + (root / p).read_bytes() + b"\0" for p in paths)).hexdigest()[:16]
+
+
+def test_there_are_five_explorers_each_with_its_page() -> None:
+    assert NAMES == ["length", "long_run", "token_selection", "two_numbers", "two_steps"]
+    assert sorted(path.stem for path in ASSETS.glob("*.js")) == NAMES
+    for name in NAMES:
+        page = (ROOT / "book" / "explorers" / f"{name}.md").read_text(encoding="utf-8")
+        assert re.findall(r"^```\{explorer\} (\w+)$", page, re.M) == [name]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_bundle_is_fresh_small_and_a_classic_script(name: str) -> None:
+    text = (ASSETS / f"{name}.js").read_text(encoding="ascii")
+    assert text.startswith(f"/* explorer {name}; sources {source_hash(name)};"), (
+        f"{name}.js is stale: run `npm ci` and `node explorers/build.mjs {name}`"
+    )
+    assert len(text) <= 150_000
+    assert re.findall(r"https?://[^\s\"'`)]+", VOCABULARIES.sub("", text)) == []
+    assert re.findall(r"\beval\(|new Function|\bimport\(|\bfetch\(|^(?:import|export)\b", text, re.M) == []
+
+
+def test_the_hash_sees_every_source(tmp_path: Path) -> None:
+    for part in ("explorers/build.mjs", "package-lock.json", "explorers/shared/plot.js", "explorers/one/view.js"):
+        (tmp_path / part).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / part).write_text("first")
+    first = source_hash("one", tmp_path)
+    for part in ("explorers/build.mjs", "package-lock.json", "explorers/shared/plot.js", "explorers/one/view.js"):
+        (tmp_path / part).write_text("second")
+        assert source_hash("one", tmp_path) != first
+        (tmp_path / part).write_text("first")
+    (tmp_path / "explorers/one/more.js").write_text("")
+    assert source_hash("one", tmp_path) != first
+
+
+def test_building_again_gives_the_same_bytes() -> None:
+    done = subprocess.run(
+        [need_node(), "explorers/build.mjs", "--check"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_an_unknown_explorer_is_one_sentence() -> None:
+    done = subprocess.run(
+        [need_node(), "explorers/build.mjs", "no_such"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+    assert done.returncode == 2
+    assert done.stderr == f"error: no explorer called no_such; there are {', '.join(NAMES)}\n"
+
+
+@pytest.mark.parametrize("name", DATA)
+def test_data_are_small_and_set_one_name(name: str) -> None:
+    text = (ASSETS / "data" / f"{name}.js").read_text(encoding="utf-8")
+    head = f'(window.attentionCheckedData = window.attentionCheckedData || {{}})["{name}"] = '
+    assert text.startswith(head)
+    assert text.endswith(";\n")
+    assert isinstance(json.loads(text.removeprefix(head)[:-2]), dict)
+    assert len(text.encode()) <= 500_000
+
+
+def test_every_file_of_data_has_its_source() -> None:
+    assert sorted(path.stem for path in (ASSETS / "data").glob("*")) == DATA
+    assert set(DATA) <= set(NAMES)
+
+
+def test_the_writer_writes_once_and_refuses_what_browsers_cannot_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
+) -> None:
+    given = {"values": np.array([[0.1, 2.0, 3.0]]), "count": np.int64(3), "none": None}
+    monkeypatch.setattr(writer, "sources", lambda: {"one": lambda: given, "two": lambda: {"x": [float("nan")]}})
+    assert writer.main(["one"], tmp_path) == 0
+    path = tmp_path / "one.js"
+    assert path.read_text() == (
+        '(window.attentionCheckedData = window.attentionCheckedData || {})["one"] = '
+        '{"count":3,"none":null,"values":[[0.1,2.0,3.0]]};\n'
+    )
+    written = path.stat().st_mtime_ns
+    assert writer.main(["one"], tmp_path) == 0
+    assert path.stat().st_mtime_ns == written
+    first, second = capsys.readouterr().out.splitlines()
+    said = rf"one\.js  {path.stat().st_size} bytes, made in \d+\.\d s"
+    assert re.fullmatch(said, first)
+    assert re.fullmatch(f"{said}, unchanged", second)
+    assert writer.main(["two"], tmp_path) == 1
+    assert capsys.readouterr().err.startswith("error: data of two: ")
+    assert not (tmp_path / "two.js").exists()
+    assert writer.main(["three"], tmp_path) == 2
+    assert capsys.readouterr().err == "error: no data for three; there are one, two\n"
+    with pytest.raises(ValueError, match=r"data of big have \d+ bytes; at most 500000 are allowed"):
+        writer.script("big", {"x": "a" * 500_000})
+
+
+def test_packages_are_pinned_and_no_host_is_named() -> None:
+    text = (ROOT / "package-lock.json").read_text(encoding="utf-8")
+    lock = json.loads(text)
+    assert [path for path, package in lock["packages"].items() if "resolved" in package] == []
+    assert not re.search(r"registry|npmjs|https?://(?!github\.com/)", text)
+    manifest = json.loads((ROOT / "package.json").read_text(encoding="utf-8"))
+    assert manifest["private"] is True
+    assert "dependencies" not in manifest  # the book needs none
+    for name, wanted in manifest["devDependencies"].items():
+        assert wanted == lock["packages"][f"node_modules/{name}"]["version"]
+    if shutil.which("git"):
+        ignored = subprocess.run(["git", "check-ignore", "node_modules"], cwd=ROOT, capture_output=True, check=False)
+        assert ignored.returncode in (0, 128)  # 128: not a repository

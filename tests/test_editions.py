@@ -1,0 +1,399 @@
+"""Two editions from one source: what is the teacher's is in no student artefact, and all else is."""
+
+import json
+import os
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import nbformat
+import pytest
+
+from attnlib.exercises import check, table
+from attnlib.publishing import book, edition_leaks, editions
+from attnlib.publishing.edition_leaks import Removed, find_leaks, words
+from attnlib.publishing.editions import EditionError, split, student_notebook, without_outputs, without_solutions
+from attnlib.publishing.execution import as_text, run_source
+from attnlib.publishing.pages import find_pages
+from tests.tiny_book import HEADER, make_book, write
+
+ROOT = Path(__file__).resolve().parents[1]
+SECRET = "The platypus swims because the quagga never learned how to whistle, and $x = 3$."
+FOLDED = f"<details>\n<summary>Solutions</summary>\n\n1. {SECRET}\n2. Another point.\n\n</details>\n"
+HARMLESS = (
+    "<details>\n<summary>More on the axes</summary>\n\nThe axes are drawn in ink, and this remains.\n\n</details>\n"
+)
+ENTRIES = {
+    f"01-page/{number}": table.entry(f"01-page/{number}", f"The number {name}.", value, digits, 1, 2)
+    for number, name, value, digits in ((2, "of hares", 42.0, 3), (10, "of snares", -7, None))
+}
+PAGE = f"""{HEADER}# First page
+
+```{{code-cell}} ipython3
+print("number", 41 + 1)
+```
+
+## Exercises
+
+1. Why?
+2. How many?
+
+{FOLDED}
+**What next.** The end.
+"""
+
+
+# --- the rule -------------------------------------------------------------------------------------------------------
+
+
+def test_solutions_go_and_other_folds_stay() -> None:
+    text = f"# A\n\nBefore.\n\n{FOLDED}\nBetween.\n\n{HARMLESS}\nAfter.\n"
+    kept, removed = without_solutions(text, "a.md")
+    assert kept == f"# A\n\nBefore.\n\nBetween.\n\n{HARMLESS}\nAfter.\n"
+    assert removed == [FOLDED]
+
+
+@pytest.mark.parametrize(
+    "opening",
+    [
+        "<details>\n<summary>Solution</summary>",
+        "<details><summary>Solutions to 1 and 2</summary>",
+        '<details class="a" open>\n<summary style="x"> <b>SOLUTIONS</b> </summary>',
+        "<DETAILS>\n\n<SUMMARY>For the teacher: hints</SUMMARY>",
+        "  <details>\n  <summary>*Marking hints*</summary>",
+        "<details>\n<summary>\nSolutions\n</summary>",
+    ],
+)
+def test_ways_to_write_a_summary(opening: str) -> None:
+    kept, removed = without_solutions(f"One.\n\n{opening}\n\n{SECRET}\n\n</details>\n\nTwo.\n", "a.md")
+    assert kept == "One.\n\nTwo.\n"
+    assert len(removed) == 1
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f"{HARMLESS}",
+        "A `<details>` begins a fold, and `<summary>Solutions</summary>` names it.\n",
+        f"```html\n{FOLDED}```\n",
+        f"~~~~\n```\n{FOLDED}~~~~\n",
+        f"```{{code-block}} html\n{FOLDED}```\n",
+        "The solution is stable.\n\n# Solving it\n",
+    ],
+)
+def test_what_is_left_alone(text: str) -> None:
+    assert without_solutions(text, "a.md") == (text, [])
+
+
+def test_folds_in_and_behind_directives_and_in_folds() -> None:
+    # The fence that closes a directive opens no block of code.
+    text = f"```{{note}}\nA note.\n```\n\n{FOLDED}\n````{{admonition}} B\n```{{tip}}\n{FOLDED}```\n````\n{FOLDED}"
+    kept, removed = without_solutions(text, "a.md")
+    assert "platypus" not in kept
+    assert removed == [FOLDED] * 3
+    assert kept.count("```") == 6
+    outer = f"<details>\n<summary>More</summary>\n\nKept.\n\n{FOLDED}\nKept too.\n\n</details>\n"
+    kept, removed = without_solutions(outer, "a.md")
+    assert removed == [FOLDED]
+    assert kept.count("Kept") == 2
+    assert kept.count("details>") == 2
+    inner = f"<details>\n<summary>Solutions</summary>\n\n{HARMLESS}\n{SECRET}\n\n</details>\n"
+    assert without_solutions(f"A.\n\n{inner}", "a.md") == ("A.\n", [inner])
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("<details>\n<summary>Solutions</summary>\n\nText.\n", "every <details> needs its </details>"),
+        ("Look: <details>\n<summary>Solutions</summary>\n</details>\n", "<details> must begin its line"),
+        ("<details>\n<summary>Solutions</summary>\n</details> and on\n", "</details> must end its line; got 'and on'"),
+        ("## Solutions\n\nText.\n", "must be <details><summary>Solutions</summary>"),
+        ("```{dropdown} Solution\nText.\n```\n", "got '```{dropdown} Solution'"),
+        (":::{toggle} Marking hints\nText.\n:::\n", "write it so, or with other words"),
+        ("**Solutions.** Text.\n", "got '**Solutions.** Text.'"),
+    ],
+)
+def test_what_cannot_be_split_is_refused_in_one_sentence(text: str, told: str) -> None:
+    with pytest.raises(EditionError) as error:
+        split(text, "book/a.md")
+    assert str(error.value).startswith("book/a.md: ")
+    assert told in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+# --- notebooks ------------------------------------------------------------------------------------------------------
+
+
+def notebook(*sources: str) -> nbformat.NotebookNode:
+    cells = [nbformat.v4.new_markdown_cell(source, id=f"text-{k}") for k, source in enumerate(sources)]
+    code = nbformat.v4.new_code_cell("1 + 1", id="code", execution_count=3)
+    code.outputs = [nbformat.v4.new_output("execute_result", data={"text/plain": "2"}, execution_count=3)]
+    return nbformat.v4.new_notebook(cells=[code, *cells])
+
+
+def test_check_cells_stand_where_the_solutions_were() -> None:
+    given = notebook("# Page", f"## Exercises\n\n1. Why?\n\n{FOLDED}\n**What next.** On.")
+    before = nbformat.writes(given)
+    made, removed = student_notebook(given, "wing/01_page", ENTRIES)
+    assert nbformat.writes(given) == before
+    assert removed == [FOLDED]
+    nbformat.validate(made)
+    assert [cell.id for cell in made.cells] == [
+        "code", "text-0", "text-1", "check-your-answers", "ask-01-page-2", "answer-01-page-2", "check-01-page-2",
+        "ask-01-page-10", "answer-01-page-10", "check-01-page-10", "text-1-1",
+    ]  # fmt: skip
+    assert made.cells[2].source == "## Exercises\n\n1. Why?"
+    assert made.cells[4].source == "**Exercise 2.** The number of hares (three digits)."
+    assert made.cells[7].source == "**Exercise 10.** The number of snares (a whole number)."
+    assert made.cells[-1].source == "**What next.** On."
+    assert made.cells[0].outputs == given.cells[0].outputs
+    cleared = without_outputs(made)
+    assert (cleared.cells[0].outputs, cleared.cells[0].execution_count) == ([], None)
+    assert made.cells[0].outputs
+
+
+def test_check_cells_run_alone_and_tell_right_from_wrong() -> None:
+    name = "02-two-steps/2"
+    _, _, answer_cell, check_cell = editions.check_cells([name], table.stored()[0])
+    for given, right in (("None", False), ("21.1", True), ("31.6", False)):
+        space: dict = {}
+        exec(answer_cell.source.replace("None", given), space)
+        lines = check_cell.source.splitlines()
+        exec("\n".join(lines[:-1]), space)
+        assert bool(eval(lines[-1], space)) is right
+
+
+def test_a_page_whose_exercise_can_be_checked_needs_folded_solutions() -> None:
+    with pytest.raises(EditionError, match="01-page/2 can be checked, but the page has no folded solutions"):
+        student_notebook(notebook("# Page", "## Exercises\n\n1. Why?"), "wing/01_page", ENTRIES)
+    made, removed = student_notebook(notebook("# Page", HARMLESS), "wing/02_other", ENTRIES)
+    assert (len(made.cells), removed) == (3, [])
+
+
+# --- the proof ------------------------------------------------------------------------------------------------------
+
+
+def test_leaks_are_found_in_every_kind_of_file(tmp_path: Path) -> None:
+    removed = Removed({"notebooks/a.ipynb": [FOLDED]})
+    sources, built = tmp_path / "source", tmp_path / "built"
+    write(sources / "book" / "a.md", "Nothing.\n")
+    write(built / "clean.html", "<p>The platypus swims, and the quagga whistles.</p>")
+    assert find_leaks(built, removed, sources) == []
+    sentence = "The platypus <em>swims</em> because\nthe quagga never learned how to whistle, and \\(x = 3\\)."
+    write(built / "a.html", f"<p>{sentence}</p>")
+    write(built / "b.js", f"if (1 < 2) index = {json.dumps('...' + re.sub('<[^>]*>', '', sentence))};")
+    cells = nbformat.v4.new_notebook(cells=[nbformat.v4.new_markdown_cell(FOLDED, id="a")])
+    write(built / "deep" / "c.ipynb", nbformat.writes(cells))
+    write(
+        built / "d.json",
+        json.dumps({"text": ["the platypus swims because the quagga never ", "learned how to whistle and"]}),
+    )
+    write(built / "e.png", sentence)  # not text
+    run = "the platypus swims because the quagga never learned how to whistle and"
+    assert find_leaks(built, removed, sources) == [
+        f"{name}: {run}" for name in ("a.html", "b.js", "d.json", "deep/c.ipynb")
+    ]
+    # A theory chapter may say the same; the page itself may not.
+    write(sources / "notebooks" / "a.ipynb", nbformat.writes(cells))
+    assert len(find_leaks(built, removed, sources)) == 4
+    write(sources / "book" / "theory.md", SECRET)
+    assert find_leaks(built, removed, sources) == []
+
+
+def test_an_edition_with_a_leak_is_not_published(tmp_path: Path) -> None:
+    write(tmp_path / "built" / "a.html", SECRET)
+    with pytest.raises(book.BuildError, match=r"1 sentences of solutions are in it:\na\.html: the platypus"):
+        book._refuse_leaks(tmp_path / "built", Removed({"notebooks/a.ipynb": [FOLDED]}), tmp_path / "source")
+
+
+def test_solutions_are_counted_point_by_point() -> None:
+    assert (
+        Removed({"a": [FOLDED, FOLDED], "b": ["<details>\n<summary>Solutions</summary>\nOne.\n</details>"]}).count == 5
+    )
+
+
+# --- the real book --------------------------------------------------------------------------------------------------
+
+
+def test_the_sources_of_the_student_edition_hold_no_solution(tmp_path: Path) -> None:
+    source = tmp_path / "source"
+    shutil.copytree(ROOT / "book", source / "book")
+    shutil.copy(ROOT / "_config.yml", source)
+    pages = find_pages(ROOT)
+    for page in pages:
+        write(source / "notebooks" / f"{page.name}.ipynb", page.stored.read_text(encoding="utf-8"))
+    removed = editions.make_student(source)
+
+    # What a solution is, found in another way: between the two tags, in the source that people edit.
+    sentences = {}
+    for path in [*(page.source for page in pages), *(ROOT / "book").rglob("*.md")]:
+        text = path.read_text(encoding="utf-8")
+        blocks = re.findall(
+            r"^<summary>(?:Solutions|For the teacher).*?</summary>\n(.*?)^</details>", text, re.M | re.S
+        )
+        parts = [part for block in blocks for part in re.split(r"\$.*?\$|[`*()\[\]]|\d+\. ", block, flags=re.S)]
+        sentences[path] = {run for part in parts if len((run := words(part)).split()) >= 6}
+    texts = {
+        path.relative_to(source).with_suffix("").as_posix(): edition_leaks._readable(path)
+        for path in source.rglob("*")
+        if path.suffix in (".md", ".ipynb")
+    }
+    for path, runs in sentences.items():
+        mine = texts[path.relative_to(ROOT).with_suffix("").as_posix()]
+        assert [run for run in runs if run in mine] == [], path
+    assert sum(map(len, sentences.values())) > 150
+    assert (
+        len(removed.blocks) == len(pages) + 1
+    )  # each page's solutions, and the teacher's parts of the page on teaching
+    assert removed.count > 100
+    # The proofs stay: prose is untouched but for the page on teaching.
+    changed = [
+        p.name for p in (ROOT / "book").rglob("*.md") if p.read_text() != (source / p.relative_to(ROOT)).read_text()
+    ]
+    assert changed == ["teaching.md"]
+    assert "branch: student" in (source / "_config.yml").read_text()
+
+    count = editions.write_notebooks(source, tmp_path / "notebooks")
+    assert count == len(pages) > 20
+    for page in pages:
+        made = nbformat.read(tmp_path / "notebooks" / f"{page.name}.ipynb", as_version=4)
+        first, *others = (cell for cell in made.cells if cell.cell_type == "code")
+        assert "%pip install" in first.source  # Colab installs attnlib before anything else
+        assert [cell.outputs for cell in (first, *others) if cell.outputs] == []
+        asked = [cell.source for cell in others if cell.source.startswith("answer = None")]
+        checks = [
+            cell.source for cell in others if "check(" in cell.source and "check" in cell.metadata.get("tags", [])
+        ]
+        assert len(asked) == len(checks) == len(table.of_page(table.stored()[0], page.name)) > 0
+
+
+# --- the build ------------------------------------------------------------------------------------------------------
+
+PROSE = {
+    "preface": "# Preface\n\nSee {doc}`../notebooks/wing/01_page` and {cite:t}`one`.\n",
+    "theory": f"# Theory\n\n```{{prf:proof}}\nThe proof of everything stays.\n```\n\n{FOLDED}\n{HARMLESS}",
+    "sources": "# S\n\n```{bibliography}\n```\n",
+}
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory) -> Path:
+    """A small book whose student edition is built, for the branch `autumn`."""
+    root = make_book(tmp_path_factory.mktemp("a book"), {"wing/01_page": PAGE}, PROSE)
+    write(root / "notebooks" / "wing" / "01_page.ipynb", as_text(run_source(PAGE)))
+    for path in (ROOT / "assets").glob("*.*"):  # what the extensions in _config.yml ask for
+        shutil.copy(path, root / "assets")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(editions, "stored", lambda: (ENTRIES, 2))
+        options = ["--root", str(root), "--stored", "--edition", "student", "--branch", "autumn"]
+        assert book.main(options) == 0
+    return root
+
+
+def test_the_student_build_holds_all_but_the_solutions(built: Path) -> None:
+    work = built / "_build" / "student"
+    assert not (built / "_build" / "html").exists()  # the teacher's book is another folder
+    page = (work / "html" / "notebooks" / "wing" / "01_page.html").read_text(encoding="utf-8")
+    theory = (work / "html" / "book" / "theory.html").read_text(encoding="utf-8")
+    assert "number 42" in page  # outputs are shown in the HTML
+    assert "The number of hares" in page
+    assert "What next." in page
+    assert "student edition" in page
+    assert "/blob/autumn/notebooks/wing/01_page.ipynb" in page
+    assert "/blob/main/" not in page
+    assert "The proof of everything stays." in theory
+    assert "The axes are drawn in ink" in theory
+    # Nothing derived from the sources holds a word that only solutions have: pages, page sources, search index, notebooks.
+    for path in work.rglob("*"):
+        if path.is_file():
+            data = path.read_bytes().lower()
+            assert b"platypus" not in data, path
+            assert b"quagga" not in data, path
+    searched = next(iter((work / "html").glob("searchindex.js"))).read_text(encoding="utf-8")
+    assert "snare" in searched  # the index holds what the page holds
+
+
+def test_student_notebooks_are_cleared_and_whole(built: Path) -> None:
+    folder = built / "_build" / "student" / "notebooks"
+    (path,) = folder.rglob("*.*")
+    assert path.relative_to(folder).as_posix() == "wing/01_page.ipynb"
+    made = nbformat.read(path, as_version=4)
+    nbformat.validate(made)
+    assert all(not cell.outputs for cell in made.cells if cell.cell_type == "code")
+    assert [cell.id for cell in made.cells if cell.id.startswith("check-")] == [
+        "check-your-answers", "check-01-page-2", "check-01-page-10",
+    ]  # fmt: skip
+
+
+def test_what_cannot_be_built_is_said_before_anything_is_rendered(tmp_path: Path, capsys) -> None:
+    root = make_book(tmp_path, {"wing/01_page": PAGE}, {"preface": "# A\n\n<details>\n<summary>Solutions</summary>\n"})
+    write(root / "notebooks" / "wing" / "01_page.ipynb", nbformat.writes(notebook("# Page")))
+    options = ["--root", str(root), "--stored", "--edition", "student"]
+    assert book.main(options) == 1
+    assert "the student edition was not built: book/preface.md: every <details> needs" in capsys.readouterr().err
+    for branch in ("two words", "a..b", "/a", "a.lock", "-x"):
+        assert book.main([*options, f"--branch={branch}"]) == 1
+        assert f"branch must be a name of a git branch, such as 'student'; got {branch!r}" in capsys.readouterr().err
+    with pytest.raises(SystemExit):
+        book.main([*options[:-1], "pupil"])
+    assert "invalid choice: 'pupil'" in capsys.readouterr().err
+    assert not (tmp_path / "_build" / "student" / "html").exists()
+
+
+def test_the_documented_commands_publish_the_branch(built: Path, tmp_path: Path) -> None:
+    text = (ROOT / "book" / "teaching.md").read_text(encoding="utf-8")
+    (commands,) = [block for block in re.findall(r"```bash\n(.*?)```", text, re.S) if "git push" in block]
+    first, *others = commands.strip().splitlines()
+    assert first == "make student"
+    url = others[-1].split()[-2]
+    bare = tmp_path / "bare.git"
+    subprocess.run(["git", "init", "--quiet", "--bare", str(bare)], check=True)
+    author = {f"GIT_{who}_{what}": "a@example.org" for who in ("AUTHOR", "COMMITTER") for what in ("NAME", "EMAIL")}
+    instead = {"GIT_CONFIG_COUNT": "1", "GIT_CONFIG_KEY_0": f"url.{bare.as_uri()}.insteadOf", "GIT_CONFIG_VALUE_0": url}
+    environment = {**os.environ, **author, **instead, "GIT_TERMINAL_PROMPT": "0"}
+    for _ in range(2):  # they may be repeated
+        subprocess.run(["bash", "-euc", "\n".join(others)], cwd=built, env=environment, check=True, capture_output=True)
+    listed = subprocess.run(
+        ["git", "--git-dir", str(bare), "ls-tree", "-r", "--name-only", "student"],
+        check=True, capture_output=True, text=True,
+    ).stdout.split()  # fmt: skip
+    assert listed == ["notebooks/wing/01_page.ipynb"]  # where the rocket of the student HTML leads
+    history = subprocess.run(
+        ["git", "--git-dir", str(bare), "log", "--all", "-p"], check=True, capture_output=True, text=True
+    )
+    assert "hares" in history.stdout
+    assert "platypus" not in history.stdout
+
+
+def test_the_page_on_teaching_names_what_there_is() -> None:
+    text = (ROOT / "book" / "teaching.md").read_text(encoding="utf-8")
+    names = set(re.findall(r'check\("([^"]+)"', text))
+    assert names
+    for name in names:
+        assert not check(name, None)
+    for name in re.findall(r"attnlib rerun (\S+) -p (\w+)", text):
+        page = ROOT / "notebooks" / f"{name[0]}.md"
+        assert re.search(rf"^{name[1]}: ", page.read_text(encoding="utf-8"), re.M)
+    # Experiments that are to be shown are on the explorers' pages.
+    shown = "".join(path.read_text(encoding="utf-8") for path in (ROOT / "book" / "explorers").glob("*.md"))
+    experiments = [
+        title for line in text.splitlines() if "experiment" in line for title in re.findall(r"\*([A-Z][^*]+)\*", line)
+    ]
+    assert len(experiments) == 7
+    assert [title for title in experiments if f"**{title}" not in shown] == []
+    # Homework that is said to be checked is.
+    titles = {}
+    for page in find_pages(ROOT):
+        heading = re.search(r"^# (.+)$", page.source.read_text(encoding="utf-8").partition("---\n\n")[2], re.M)
+        titles[heading[1]] = page.name
+    stored = table.stored()[0]
+    rows = re.findall(r"^\| \*(.+?)\* ([\d, ]+?)(?:, for .*?)? \| \d+ \| (.+?) \|$", text, re.M)
+    assert len(rows) == 15
+    for title, numbers, checked in rows:
+        (page,) = {name for full, name in titles.items() if full.startswith(title) or title in full}
+        given = [f"{table.page_prefix(page)}{number.strip()}" for number in numbers.split(",")]
+        known = [name.rpartition("/")[2] for name in given if name in stored]
+        assert known == (
+            checked.split(", ") if checked[0].isdigit() else [name.rpartition("/")[2] for name in given]
+        ), title

@@ -1,0 +1,120 @@
+"""The directive of the explorers: still picture, sentence, scripts on their own page only; what is missing is a warning."""
+
+import io
+import re
+from html.parser import HTMLParser
+from pathlib import Path
+
+import nbformat
+import pytest
+from sphinx.application import Sphinx
+from sphinx.util.docutils import docutils_namespace
+
+from tests.test_notebook_quotes import PIXEL, notebook
+from tests.tiny_book import write
+
+GOOD = """# Two steps
+
+```{explorer} two_steps
+:figure: notebooks/01_a fig-dots
+Dots: the *still* picture.
+```
+"""
+FAULTS = {
+    "explorer two_stepz: no explorer of this name in assets/explorers; there are bare, two_steps": GOOD.replace(
+        "two_steps\n:", "two_stepz\n:"
+    ),
+    "explorer ../book: no explorer of this name": GOOD.replace("two_steps\n:", "../book\n:"),
+    "explorer two_steps: no figure called 'fig-lines' with a picture": GOOD.replace("fig-dots", "fig-lines"),
+    "explorer two_steps: the option `figure` must name a notebook": GOOD.replace(
+        ":figure: notebooks/01_a fig-dots\n", ""
+    ),
+    "explorer two_steps: a sentence must say what the still picture shows": GOOD.replace(
+        "Dots: the *still* picture.\n", ""
+    ),
+    "No such file": GOOD.replace("01_a", "02_b"),
+}
+
+
+def build(root: Path, pages: dict[str, str]) -> tuple[Path, str]:
+    """Pages with the directive alone, as HTML; returns the folder and the warnings."""
+    for name, text in {"explorers/two_steps": "1;", "explorers/data/two_steps": "2;", "explorers/bare": "3;"}.items():
+        write(root / "assets" / f"{name}.js", text)
+    write(root / "notebooks" / "01_a.ipynb", nbformat.writes(notebook()))
+    for name, text in pages.items():
+        write(root / f"{name}.md", text)
+    settings = {
+        "extensions": ["myst_parser", "attnlib.publishing.explorer_pages"],
+        "html_static_path": ["assets"],
+        "html_theme": "basic",
+        "root_doc": next(iter(pages)),
+    }
+    found = io.StringIO()
+    with docutils_namespace():
+        app = Sphinx(root, None, root / "out" / "html", root / "out" / "trees", "html", settings, None, found)
+        app.build()
+    return root / "out" / "html", re.sub(r"\x1b\[\d*;?\d*m", "", found.getvalue())
+
+
+class Scripts(HTMLParser):
+    """Addresses of deferred scripts, in order, and the attributes of images and of the explorer."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__()
+        self.deferred: list[str] = []
+        self.images: list[dict] = []
+        self.explorers: list[dict] = []
+        self.feed(path.read_text(encoding="utf-8"))
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        given = dict(attrs)
+        if tag == "script" and "defer" in given:
+            self.deferred.append(given["src"].split("?")[0])
+        if tag == "img":
+            self.images.append(given)
+        if "data-explorer" in given:
+            self.explorers.append(given)
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    other = GOOD.replace("two_steps", "bare")
+    pages = {"index": "# Start\n\n```{toctree}\nbook/explorers/two_steps\nbare\n```\n"}
+    html, found = build(tmp_path_factory.mktemp("pages"), {**pages, "book/explorers/two_steps": GOOD, "bare": other})
+    assert found == ""
+    return html
+
+
+def test_the_page_has_the_still_picture_and_its_words_without_any_script(built: Path) -> None:
+    text = (built / "book/explorers/two_steps.html").read_text(encoding="utf-8")
+    page = Scripts(built / "book/explorers/two_steps.html")
+    assert [(one["data-explorer"], one["class"]) for one in page.explorers] == [("two_steps", "explorer")]
+    (image,) = page.images
+    assert image["alt"] == "Blue dots"
+    assert "321" in f"{image.get('width', '')}{image.get('style', '')}"
+    assert (built / "book/explorers" / image["src"]).resolve().read_bytes() == PIXEL
+    assert "Dots: the <em>still</em> picture." in text
+    assert "Where scripts run, this picture moves" in text
+    still = text.index('class="explorer-still')
+    assert text.index("data-explorer") < still < text.index("Blue dots") < text.index("this picture moves")
+
+
+def test_scripts_are_on_their_own_page_only_data_first(built: Path) -> None:
+    own = Scripts(built / "book/explorers/two_steps.html").deferred
+    assert own == ["../../_static/explorers/data/two_steps.js", "../../_static/explorers/two_steps.js"]
+    assert Scripts(built / "bare.html").deferred == ["_static/explorers/bare.js"]  # it has no data
+    assert Scripts(built / "index.html").deferred == []
+    assert (built / "_static/explorers/data/two_steps.js").read_text() == "2;"
+
+
+def test_what_is_missing_is_a_warning_and_leaves_no_blank_box(tmp_path: Path) -> None:
+    pages = {f"page{i}": text for i, text in enumerate(FAULTS.values())}
+    toc = "# Start\n\n```{toctree}\n" + "\n".join(pages) + "\n```\n"
+    html, found = build(tmp_path, {"index": toc, **pages})
+    warnings = found.strip().splitlines()
+    assert len(warnings) == len(FAULTS)
+    for i, expected in enumerate(FAULTS):
+        (warning,) = [line for line in warnings if f"page{i}.md:3" in line]
+        assert expected in warning
+        page = Scripts(html / f"page{i}.html")
+        assert (page.explorers, page.deferred) == ([], [])
