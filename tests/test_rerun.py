@@ -111,7 +111,11 @@ PLACES = [
         ["no page 'tinny'; did you mean 'tiny'? pages: wing/01_tiny"],
     ),
     ("no output", ["rerun", "tiny"], ["the following arguments are required: -o"]),
-    ("wrong suffix", ["rerun", "tiny", "-o", "out.txt"], ["output must end in .ipynb, or in .html to be read in a browser; got out.txt"]),
+    (
+        "wrong suffix",
+        ["rerun", "tiny", "-o", "out.txt"],
+        ["output must end in .ipynb, or in .html to be read in a browser; got out.txt"],
+    ),
     ("no folder", ["rerun", "tiny", "-o", "away/out.ipynb"], ["output folder away does not exist"]),
     ("a folder", ["rerun", "tiny", "-o", "folder.ipynb"], ["output folder.ipynb is a folder"]),
     ("a stored page", ["rerun", "tiny", "-o", "notebooks/wing/01_tiny.ipynb"], ["is a stored page of the book"]),

@@ -45,7 +45,9 @@ def draw_phases(axes: Any, diagram: PhaseDiagram, *, log_y: bool = True, levels:
         if middles:
             axes.clabel(lines, fmt=lambda level: f"$10^{{{level:g}}}$", fontsize=7.5, manual=middles)
     rows, columns = np.nonzero(uncertain)
-    axes.scatter(plan.x[columns], plan.y[rows], s=5, color=COLOURS["theory"], linewidths=0, label="draws disagree", zorder=3)
+    axes.scatter(
+        plan.x[columns], plan.y[rows], s=5, color=COLOURS["theory"], linewidths=0, label="draws disagree", zorder=3
+    )
     axes.set_xscale("log")
     if log_y:
         axes.set_yscale("log")
