@@ -19,7 +19,7 @@ from sphinx.application import Sphinx
 from sphinx.util import logging
 from sphinx.util.docutils import SphinxDirective
 
-from attnlib.publishing.notebook_quotes import _notebook, find_figure, kept_image
+from attnlib.publishing.notebook_quotes import find_figure, kept_image, page_notebook
 
 logger = logging.getLogger(__name__)
 
@@ -59,7 +59,7 @@ class Explorer(SphinxDirective):
                 raise LookupError("the option `figure` must name a notebook and one of its figures")
             if not caption:
                 raise LookupError("a sentence must say what the still picture shows")
-            png, _, alt, width = find_figure(_notebook(self.env, page), figure.strip())
+            png, _, alt, width = find_figure(page_notebook(self.env, page), figure.strip())
         except (OSError, LookupError) as error:
             logger.warning("explorer %s: %s", name, error, location=self.get_location())
             return []

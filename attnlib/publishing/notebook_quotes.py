@@ -48,7 +48,8 @@ def format_result(notebook: nbformat.NotebookNode, name: str, spec: str) -> str:
     return format(results[name], spec)
 
 
-def _notebook(env, page: str) -> nbformat.NotebookNode:
+def page_notebook(env: BuildEnvironment, page: str) -> nbformat.NotebookNode:
+    """The notebook `page` as it is rendered. Raises OSError when there is none."""
     path = Path(env.srcdir) / f"{page}.ipynb"
     env.note_dependency(str(path))  # the prose page is read again when the notebook changes
     return nbformat.read(path, as_version=4)
@@ -73,7 +74,7 @@ class NotebookFigure(SphinxDirective):
     def run(self) -> list[nodes.Node]:
         page, name = self.arguments
         try:
-            png, caption, alt, width = find_figure(_notebook(self.env, page), name)
+            png, caption, alt, width = find_figure(page_notebook(self.env, page), name)
         except (OSError, LookupError) as error:
             logger.warning("notebook-figure %s: %s", page, error, location=self.get_location())
             return []
@@ -91,7 +92,7 @@ class NamedResult(SphinxRole):
     def run(self) -> tuple[list[nodes.Node], list[nodes.system_message]]:
         page, name, spec = [*self.text.split(), "", ""][:3]
         try:
-            text = format_result(_notebook(self.env, page), name, spec)
+            text = format_result(page_notebook(self.env, page), name, spec)
         except (OSError, LookupError, ValueError, TypeError) as error:
             logger.warning("named-result %s: %s", self.text, error, location=self.get_location())
             text = "?"
