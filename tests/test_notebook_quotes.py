@@ -1,10 +1,12 @@
 """Prose quotes a page's figures and numbers; a quotation of what does not exist stops the build."""
 
 import base64
+import io
 from pathlib import Path
 
 import nbformat
 import pytest
+from PIL import Image
 
 from attnlib.publishing import book
 from attnlib.publishing.execution import KERNELSPEC, LANGUAGE_INFO
@@ -65,7 +67,8 @@ def test_quotations_appear_in_the_html(tmp_path: Path):
     assert '<span class="named-result">−80.3</span>' in html
     assert 'alt="Blue dots"' in html
     assert "Dots <em>everywhere</em>" in html
-    assert any(path.read_bytes() == PIXEL for path in (tmp_path / "_build" / "html" / "_images").iterdir())
+    pictures = [Image.open(path).convert("RGBA") for path in (tmp_path / "_build" / "html" / "_images").iterdir()]
+    assert [image.tobytes() for image in pictures] == [Image.open(io.BytesIO(PIXEL)).convert("RGBA").tobytes()]
 
 
 def test_wrong_quotations_stop_the_build(tmp_path: Path, capsys: pytest.CaptureFixture):
