@@ -4,6 +4,7 @@ import hashlib
 import os
 import re
 import shutil
+import threading
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -55,7 +56,7 @@ def _lightened(path: Path, cache: Path | None) -> Picture:
                     target, "WEBP", lossless=True, exact=True, quality=75, method=1
                 )
                 if kept is not None:
-                    half = kept.with_suffix(f".{os.getpid()}")  # a reader sees the whole file or none
+                    half = kept.with_suffix(f".{os.getpid()}-{threading.get_ident()}")  # a reader sees the whole file or none
                     shutil.copyfile(target, half)
                     half.replace(kept)
     except OSError as error:

@@ -53,8 +53,14 @@ def test_keys_reach_everything_on_a_desktop(browser: Browser, address: str) -> N
         assert not [stop for stop in after if "Theory of the single head" in stop["name"]], "the side bar came again"
         # The theme: three states in a ring, the page follows.
         shown = []
+        mode = page.evaluate("document.documentElement.dataset.mode")
         for _ in range(3):
+            page.wait_for_function(
+                "document.activeElement.matches('.theme-switch-button')", timeout=5000
+            )  # focus came back
             page.keyboard.press("Enter")
+            page.wait_for_function("mode => document.documentElement.dataset.mode !== mode", arg=mode, timeout=5000)
+            mode = page.evaluate("document.documentElement.dataset.mode")
             shown.append(
                 page.evaluate("[document.documentElement.dataset.mode, document.documentElement.dataset.theme]")
             )
