@@ -190,3 +190,10 @@ def test_licence_and_citation_agree_with_the_package() -> None:
     assert citation["license"] == "BSD-3-Clause" == PROJECT["license"]["text"]
     assert citation["repository-code"] == PROJECT["urls"]["Repository"]
     assert (ROOT / "LICENSE").read_text(encoding="utf-8").startswith("BSD 3-Clause License")
+
+
+def test_every_browser_test_waits_for_the_built_book() -> None:
+    """Without the mark they run before the book is rendered, with the unit tests."""
+    files = sorted((ROOT / "tests" / "browser").glob("test_*.py"))
+    assert files
+    assert [f.name for f in files if "pytestmark = pytest.mark.browser" not in f.read_text(encoding="utf-8")] == []

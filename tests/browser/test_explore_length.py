@@ -8,6 +8,8 @@ from attnlib.in_context import closed_form
 from attnlib.in_context.law import RegressionLaw, toeplitz_covariance
 from tests.browser.exploring import Explorer, explored
 
+pytestmark = pytest.mark.browser
+
 
 def _compare(explorer: Explorer) -> dict[str, float]:
     """All closed forms shown against attnlib at the settings that the controls show."""

@@ -7,6 +7,8 @@ import pytest
 from attnlib.single_head.flow import first_order_threshold, flow_path, signal_threshold
 from tests.browser.exploring import Explorer, explored
 
+pytestmark = pytest.mark.browser
+
 END = 1e5
 
 

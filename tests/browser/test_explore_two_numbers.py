@@ -7,6 +7,8 @@ from attnlib.in_context.law import RegressionLaw
 from attnlib.in_context.reduced import reduced_risk
 from tests.browser.exploring import Explorer, explored
 
+pytestmark = pytest.mark.browser
+
 CHOICES = {"one": 1, "pair": 2, "two": 2}
 
 

@@ -11,6 +11,8 @@ from attnlib.explorers.__main__ import FOLDER
 from attnlib.single_head.mean_field import mean_field, mean_field_log10_error
 from tests.browser.exploring import Explorer, explored
 
+pytestmark = pytest.mark.browser
+
 KEYS = ("n", "d", "signal_norm", "label_noise", "step", "first_class_share")
 
 
