@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from types import SimpleNamespace
 
 import numpy as np
 import torch
@@ -18,7 +17,7 @@ from attnlib.explorers.packing import RESOLUTION, pack
 from attnlib.randomness import stream
 from attnlib.token_selection.delay import along_time, selection_times
 from attnlib.token_selection.gram import draw_gram
-from attnlib.token_selection.heat_map import PHASES, HeatMap
+from attnlib.token_selection.heat_map import PHASES, phases
 from attnlib.token_selection.horizon import train_flow
 from attnlib.token_selection.law import TokenLaw
 from attnlib.token_selection.model import outputs
@@ -119,14 +118,14 @@ def _read(path: Trajectory, run: int, at: np.ndarray) -> tuple[np.ndarray, np.nd
     found = along_time(path.time[rows, run : run + 1].expand(-1, values.shape[1]), values, at)
     seen = dict(zip(CURVES, found, strict=False))
     # The rule of the heat map, at every time instead of after a number of steps.
-    judged = SimpleNamespace(
-        noisy_fitted=seen["noisy fitted"],
-        attention=seen["fresh relevant"][:, None],
-        error=1 - seen["fresh accuracy"],
-        error_se=found[-1],
-        uniform_error=np.array(1 - uniform_attention_accuracy(path.law)),
+    judged = phases(
+        seen["noisy fitted"],
+        seen["fresh relevant"],
+        1 - seen["fresh accuracy"],
+        found[-1],
+        1 - uniform_attention_accuracy(path.law),
     )
-    return found[:-1], HeatMap.phases(judged)
+    return found[:-1], judged
 
 
 def _by_role(weights: torch.Tensor) -> torch.Tensor:

@@ -56,7 +56,9 @@ def _lightened(path: Path, cache: Path | None) -> Picture:
                     target, "WEBP", lossless=True, exact=True, quality=75, method=1
                 )
                 if kept is not None:
-                    half = kept.with_suffix(f".{os.getpid()}-{threading.get_ident()}")  # a reader sees the whole file or none
+                    half = kept.with_suffix(
+                        f".{os.getpid()}-{threading.get_ident()}"
+                    )  # a reader sees the whole file or none
                     shutil.copyfile(target, half)
                     half.replace(kept)
     except OSError as error:

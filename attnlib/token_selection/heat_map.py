@@ -136,22 +136,28 @@ class HeatMap:
         object.__setattr__(self, "uniform_error", self.plan.over_cells(_uniform_error))
 
     def phases(self) -> np.ndarray:
-        """(rows, columns, runs): index into `PHASES`, training set by training set.
-
-        Fewer than half of the flipped labels fitted: *does not overfit*. Otherwise, fresh attention on x_1 of one half or more:
-        *benign*. Otherwise, an error on fresh data above 1/1000 and above that of uniform attention by more than two standard
-        errors: *harmful*, training has made the model worse. Otherwise *selection still to come*.
-        """
-        worse = (self.error > 1e-3) & (self.error - 2 * self.error_se > self.uniform_error[..., None])
-        late = np.where(worse, PHASES.index("harmful"), PHASES.index("selection still to come"))
-        fitted = np.where(self.attention[..., 0] >= 0.5, PHASES.index("benign"), late)
-        return np.where(self.noisy_fitted < 0.5, PHASES.index("does not overfit"), fitted)
+        """(rows, columns, runs): index into `PHASES`, training set by training set; see `phases`."""
+        uniform = self.uniform_error[..., None]
+        return phases(self.noisy_fitted, self.attention[..., 0], self.error, self.error_se, uniform)
 
     def phase(self) -> tuple[np.ndarray, np.ndarray]:
         """(rows, columns): the phase of most training sets, and bool: where not all of them agree."""
         each = self.phases()
         counts = np.stack([(each == k).sum(-1) for k in range(len(PHASES))], -1)
         return counts.argmax(-1), counts.max(-1) < self.plan.runs
+
+
+def phases(noisy_fitted, fresh_attention, error, error_se, uniform_error) -> np.ndarray:
+    """Index into `PHASES`, elementwise; the arguments are arrays that broadcast against each other.
+
+    Fewer than half of the flipped labels fitted: *does not overfit*. Otherwise, fresh attention on x_1 of one half or more:
+    *benign*. Otherwise, an error on fresh data above 1/1000 and above that of uniform attention by more than two standard
+    errors: *harmful*, training has made the model worse. Otherwise *selection still to come*.
+    """
+    worse = (error > 1e-3) & (error - 2 * error_se > uniform_error)
+    late = np.where(worse, PHASES.index("harmful"), PHASES.index("selection still to come"))
+    fitted = np.where(fresh_attention >= 0.5, PHASES.index("benign"), late)
+    return np.where(noisy_fitted < 0.5, PHASES.index("does not overfit"), fitted)
 
 
 def _uniform_error(law: TokenLaw) -> float:
