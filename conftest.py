@@ -4,10 +4,21 @@ nbval executes each code cell of a stored notebook and compares. What counts as 
 `attnlib.publishing.stored_outputs`, so it replaces nbval's comparison, which knows only exact texts.
 """
 
+import os
+
 import pytest
 from nbval.plugin import IPyNbCell
 
+from attnlib.publishing.notebooks import stored_on
+from attnlib.publishing.processors import another
 from attnlib.publishing.stored_outputs import compare_outputs
+from attnlib.publishing.tolerances import read
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """A page must not be stable on the processor of its author only: nbval runs on another machine than the one that stored."""
+    if config.option.nbval and (root := config.rootpath / "notebooks").is_dir():
+        os.environ.update(another({stored_on(path) for path in root.rglob("[!.]*.ipynb")}))
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -25,7 +36,8 @@ def pytest_runtest_call(item: pytest.Item) -> None:
 
 def _comparison_for(item: IPyNbCell):
     def compare(fresh, stored, skip_compare=None) -> bool:
-        item.comparison_traceback = compare_outputs(stored, fresh)
+        # nbval counts code cells from 0, the book from 1.
+        item.comparison_traceback = compare_outputs(stored, fresh, read(item.path), item.cell_num + 1)
         return not item.comparison_traceback
 
     return compare

@@ -24,6 +24,7 @@ EXTRAS = {
     "results": "rerun",
     "claims": "rerun",
     "pages": "rerun",
+    "stability": "book",
     "sweep": "sweep",
     "train": "training",
 }
@@ -34,6 +35,7 @@ PASSED_ON = {
     "book": "execute the pages and build the HTML",
     "html": "build the HTML from stored outputs",
     "notebooks": "execute the pages and renew their stored outputs",
+    "stability": "how many digits of a page's numbers stand on other machines",
     "sweep": "execute a page at every point of a grid, and collect one table",
     "train": "make the stored full-size in-context trainings again",
 }
@@ -153,6 +155,12 @@ def _notebooks(options: argparse.Namespace, rest: list[str]) -> int:
     return renew(rest)
 
 
+def _stability(options: argparse.Namespace, rest: list[str]) -> int:
+    from attnlib.publishing.stability import main as stability
+
+    return stability(rest)
+
+
 def _sweep(options: argparse.Namespace, rest: list[str]) -> int:
     from attnlib.sweeps.command import main as sweep
 
@@ -181,6 +189,7 @@ COMMANDS = {
     "book": _book,
     "html": _book,
     "notebooks": _notebooks,
+    "stability": _stability,
     "sweep": _sweep,
     "train": _train,
     "repository": _repository,

@@ -2,15 +2,23 @@
 
 A stream is named by (seed, role, run). Run r of a batch draws from the same streams as run r alone, so a batched study
 equals the one-by-one study number by number, whatever the batch size, and the digits do not depend on the device.
+
+With ATTNLIB_SHAKE=3 the last bit of each continuous draw is shaken, by perturbation number 3 of as many as one likes: digits of a
+result that then change are not determined by the data. `python -m attnlib stability` measures pages with it.
 """
 
 from __future__ import annotations
+
+import os
+import re
 
 import numpy as np
 
 from attnlib import checks
 
 __all__ = ["ROLES", "stream"]
+
+VARIABLE = "ATTNLIB_SHAKE"
 
 # The position of a role is part of the stream's key: append, never reorder.
 ROLES = (
@@ -41,4 +49,53 @@ def stream(seed: int, role: str, run: int = 0) -> np.random.Generator:
     checks.whole_number("seed", seed, at_least=0)
     checks.whole_number("run", run, at_least=0)
     checks.one_of("role", role, ROLES)
-    return np.random.Generator(np.random.PCG64(np.random.SeedSequence(seed, spawn_key=(ROLES.index(role), run))))
+    key = (ROLES.index(role), run)
+    bits = np.random.PCG64(np.random.SeedSequence(seed, spawn_key=key))
+    if shake := os.environ.get(VARIABLE):
+        number, size = _shake(shake)
+        return _Shaken(bits, np.random.PCG64(np.random.SeedSequence([number, seed], spawn_key=key)), size)
+    return np.random.Generator(bits)
+
+
+def _shake(text: str) -> tuple[int, float]:
+    """Number and relative size of a perturbation: "3" is the third, in the last bit; "3@40" the third, of size 2^-40."""
+    found = re.fullmatch(r"([0-9]+)(?:@([0-9]+))?", text)
+    if not found or not 1 <= int(found[2] or 52) <= 52:
+        raise ValueError(f"{VARIABLE} must be a whole number, or NUMBER@BITS with 1 <= BITS <= 52; got {text!r}")
+    return int(found[1]), 2.0 ** -int(found[2] or 52)
+
+
+class _Shaken(np.random.Generator):
+    """A generator whose continuous draws are a little off, as another machine's might be.
+
+    x becomes x (1 + k s), k = -1, 0 or 1 with probability 1/3 each, from a second generator; s = 2^-52 is one unit in the
+    last place. Whole numbers stay.
+    """
+
+    def __init__(self, bits: np.random.BitGenerator, noise: np.random.BitGenerator, size: float) -> None:
+        super().__init__(bits)
+        self._noise, self._size = np.random.Generator(noise), size
+
+    def _off(self, drawn):
+        return drawn * (1.0 + self._size * self._noise.integers(-1, 2, size=np.shape(drawn) or None))
+
+    def random(self, *arguments, **options):
+        return self._off(super().random(*arguments, **options))
+
+    def uniform(self, *arguments, **options):
+        return self._off(super().uniform(*arguments, **options))
+
+    def normal(self, *arguments, **options):
+        return self._off(super().normal(*arguments, **options))
+
+    def standard_normal(self, *arguments, **options):
+        return self._off(super().standard_normal(*arguments, **options))
+
+    def standard_t(self, *arguments, **options):
+        return self._off(super().standard_t(*arguments, **options))
+
+    def exponential(self, *arguments, **options):
+        return self._off(super().exponential(*arguments, **options))
+
+    def chisquare(self, *arguments, **options):
+        return self._off(super().chisquare(*arguments, **options))

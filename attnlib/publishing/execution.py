@@ -1,7 +1,7 @@
 """Running pages: many in parallel, results kept by content. How one page runs: `one_page`.
 
 A result is kept under everything that can change it: the page's source, its parameters, the source of `attnlib`, the
-pinned requirements and the Python that runs them. So a changed package can never show an old number.
+pinned requirements, the Python that runs them and the environment given to it. So a changed package can never show an old number.
 """
 
 import hashlib
@@ -97,12 +97,13 @@ def execute_page(
     pins_hash: str,
     page: str = "page",
     package: Path | None = None,
+    environment: Mapping[str, str] | None = None,
 ) -> str:
     """The executed notebook of a page as JSON text. The two hashes only name what the result depends on.
 
     Raises `PageError`: see `run_source`.
     """
-    return as_text(run_source(source, parameters, page, package))
+    return as_text(run_source(source, parameters, page, package, environment))
 
 
 def execute_pages(
@@ -112,12 +113,13 @@ def execute_pages(
     cache_dir: Path | None = None,
     root: Path | None = None,
     package: Path | None = None,
+    environment: Mapping[str, str] | None = None,
 ) -> dict[Path, PageResult]:
     """Run the `.md` sources `pages`, `jobs` at a time in processes of their own, and return a result for each.
 
     Results come from `cache_dir` where page, parameters, package, pins and Python are what they were (None: no cache).
     A progress bar and one line per page go to stderr. `root` (default: where `package` lies) holds requirements.txt
-    and shortens the pages' names in messages.
+    and shortens the pages' names in messages. `environment`: further variables of the kernels, as of another processor.
 
     Raises `PagesFailed` after all pages have been tried, with one line for each that failed; the results of the
     others are in the cache by then.
@@ -135,6 +137,7 @@ def execute_pages(
             "parameters": dict(parameters or {}),
             "page": path.relative_to(root).as_posix() if path.is_relative_to(root) else path.name,
             "package": package,
+            "environment": dict(environment or {}),
             **key,
         }
         for path in pages
@@ -170,11 +173,11 @@ def execute_pages(
 
 
 def _timed_page(
-    source: str, parameters: dict, package_hash: str, pins_hash: str, page: str, package: Path
+    source: str, parameters: dict, package_hash: str, pins_hash: str, page: str, package: Path, environment: dict
 ) -> tuple[str, float, str]:
     """What the cache keeps: notebook text, seconds, and a checksum of both (see `_recall`)."""
     start = time.perf_counter()
-    text = execute_page(source, parameters, package_hash, pins_hash, page, package)
+    text = execute_page(source, parameters, package_hash, pins_hash, page, package, environment)
     seconds = time.perf_counter() - start
     return text, seconds, _checksum(text, seconds)
 

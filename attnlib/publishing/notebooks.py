@@ -1,18 +1,23 @@
 """Renew the stored outputs (`make notebooks`): every .md is executed, its .ipynb rewritten where it changed.
 
 The same sources give the same bytes: cell ids are hashes of the cells, and nothing that tells the time or the machine
-is kept (`execution` sees to both). So a changed notebook in a diff means a changed page.
+is kept (`execution` sees to both). So a changed notebook in a diff means a changed page. Pages run as on a machine of 2008
+(`processors.STORING`), so that whoever compares them runs another one.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from attnlib.publishing.execution import PagesFailed, execute_pages
+import nbformat
+
+from attnlib.publishing.execution import PagesFailed, as_text, execute_pages
 from attnlib.publishing.pages import UserError, find_pages, find_root, resolve_page, write_atomically
+from attnlib.publishing.processors import storing
 
 
 def renew(
@@ -25,15 +30,28 @@ def renew(
     """
     wanted = [resolve_page(name, root) for name in only] or find_pages(root)
     pages = {page.source: page for page in wanted}
-    results = execute_pages(list(pages), jobs=jobs, cache_dir=cache_dir, root=root)
+    machine, environment = storing()
+    results = execute_pages(list(pages), jobs=jobs, cache_dir=cache_dir, root=root, environment=environment)
     changed = []
     for source, page in pages.items():
-        fresh = results[source].notebook
+        fresh = _signed(results[source].notebook, machine)
         if _bytes(page.stored) != fresh.encode():
             changed.append(page.stored.relative_to(root))
             if not check:
                 write_atomically(page.stored, fresh)
     return changed
+
+
+def _signed(notebook: str, machine: str) -> str:
+    """The notebook with the name of the machine that ran it in its metadata: it must be compared on another one."""
+    content = nbformat.reads(notebook, as_version=4)
+    content.metadata["attnlib"] = {"stored_on": machine}
+    return as_text(content)
+
+
+def stored_on(path: Path) -> str:
+    """The machine that ran a stored notebook; empty where it does not say."""
+    return json.loads(path.read_text(encoding="utf-8"))["metadata"].get("attnlib", {}).get("stored_on", "")
 
 
 def _bytes(path: Path) -> bytes | None:

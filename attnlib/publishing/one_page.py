@@ -77,19 +77,24 @@ def read_source(source: str) -> NotebookNode:
 
 
 def run_source(
-    source: str, parameters: Mapping[str, object] | None = None, page: str = "page", package: Path | None = None
+    source: str,
+    parameters: Mapping[str, object] | None = None,
+    page: str = "page",
+    package: Path | None = None,
+    environment: Mapping[str, str] | None = None,
 ) -> NotebookNode:
     """Run a page from its MyST source and return the executed notebook, normalised: the same run gives the same bytes.
 
     `parameters` replace those of the page's `parameters` cell (unchecked here: see `rerun`). The kernel works in an
-    empty private folder, on one thread, and imports `attnlib` from `package` (default: the one imported here).
+    empty private folder, on one thread, and imports `attnlib` from `package` (default: the one imported here);
+    `environment`: further variables for it, as of another processor.
 
     Raises `PageError` naming page, cell number, error and source line when a cell fails, when the kernel dies, and
     when an output holds a path of this machine.
     """
     package = package or package_folder()
     with tempfile.TemporaryDirectory(prefix="attnlib-page-") as folder:
-        executed = run_in_folder(Path(folder), source, parameters, page, package)
+        executed = run_in_folder(Path(folder), source, parameters, page, package, environment=environment)
         refuse_machine_paths(executed, page, also=[Path(folder), package.parent])
     return executed
 
@@ -101,6 +106,7 @@ def run_in_folder(
     page: str,
     package: Path,
     on_start: Callable[[int], None] = lambda pid: None,
+    environment: Mapping[str, str] | None = None,
 ) -> NotebookNode:
     """What `run_source` and a sweep share: run a page with a kernel that keeps everything of its own in `folder`.
 
@@ -120,7 +126,7 @@ def run_in_folder(
         what = f"not a MyST Markdown notebook: {type(error).__name__}: {_one_line(error)}"
         raise PageError(page, what) from error
     saved, log = folder / "saved.ipynb", folder / "kernel.log"
-    with _kernel_environment(package, folder):
+    with _kernel_environment(package, folder, environment or {}):
         for attempt in range(_STARTS):
             try:
                 executed = papermill.execute_notebook(
@@ -262,7 +268,7 @@ def _one_line(error: object) -> str:
 
 
 @contextmanager
-def _kernel_environment(package: Path, folder: Path) -> Iterator[None]:
+def _kernel_environment(package: Path, folder: Path, environment: Mapping[str, str]) -> Iterator[None]:
     """Set, for the kernels started inside, threads, import path and private folders; restore on the way out."""
     path = os.pathsep.join([str(package.parent), *filter(None, [os.environ.get("PYTHONPATH")])])
     changes = {
@@ -272,6 +278,7 @@ def _kernel_environment(package: Path, folder: Path) -> Iterator[None]:
         "JUPYTER_RUNTIME_DIR": str(_fresh(folder / "runtime")),
         "JUPYTER_PREFER_ENV_PATH": "1",  # the kernel "python3" of this environment, not one in the home folder
         "PYTHONWARNINGS": "",  # a strict test run does not make the kernel strict
+        **environment,
     }
     before = {name: os.environ.get(name) for name in changes}
     os.environ.update(changes)

@@ -17,9 +17,11 @@ from numba.core.codegen import get_host_cpu_features
 __all__ = ["BYTES", "FLAGS", "WIDEST", "Buffer", "Lanes", "call", "is_buffer"]
 
 # Bytes of a vector, and how many vectors of a product's result the loops hold in registers for each of the two columns.
-if numba.config.CPU_NAME is None and "+avx512f" in get_host_cpu_features():
+# A processor named by NUMBA_CPU_NAME has what NUMBA_CPU_FEATURES says: this one can stand in for it.
+_FEATURES = get_host_cpu_features() if numba.config.CPU_NAME is None else numba.config.CPU_FEATURES or ""
+if "+avx512f" in _FEATURES:
     BYTES, WIDEST = 64, 8
-elif "+avx" in get_host_cpu_features():
+elif "+avx" in _FEATURES:
     BYTES, WIDEST = 32, 6
 else:
     BYTES, WIDEST = 16, 6
