@@ -4,7 +4,9 @@ import json
 import re
 from pathlib import Path
 
+import nbformat
 import pytest
+from nbformat.v4 import new_code_cell, new_notebook, new_output
 
 from attnlib import claims
 from attnlib.cli import main
@@ -21,10 +23,12 @@ from attnlib.publishing.ledger_records import (
     in_reading_order,
     problems,
     read_ledger,
+    read_page_checks,
     source_line,
 )
 from attnlib.publishing.ledger_words import number_lines, signs, twin_words, verdict_words
 from attnlib.publishing.page_claims import linked, with_formulas
+from attnlib.publishing.tolerances import Tolerance, Tolerances, path_beside
 from tests.test_sphinx_extension import record, store
 
 ROOT = Path(__file__).parents[1]
@@ -179,6 +183,20 @@ def test_numbers_are_joined_with_their_errors_part_by_part() -> None:
     ]
     assert number_lines({"accuracy": 0.123456789, "standard_error": 1.0}) == ["accuracy 0.123457, standard error 1"]
     assert number_lines({}) == []
+    shaky = {"measured": -0.91433350, "standard_error": 0.0123456, "slope": 1.23456789, "gain": 2.5}
+    assert number_lines(shaky, {"measured": 2, "standard_error": 1, "slope": 15}) == [
+        "measured −0.91 ± 0.01, slope 1.23457, gain 2.5"
+    ]
+
+
+def test_a_record_says_how_many_of_its_digits_stand(tmp_path) -> None:
+    data = {"id": "C8", "numbers": {"slope": 0.5, "count": 3, "new": 1.0}}
+    cell = new_code_cell("", outputs=[new_output("display_data", data={CLAIMS_TYPE: [data]})])
+    nbformat.write(new_notebook(cells=[cell]), tmp_path / "01_page.ipynb")
+    known = Tolerances(numbers={"C8:slope": Tolerance(4e-4, "rounding"), "C8:count": Tolerance(0.0, "exact")})
+    path_beside(tmp_path / "01_page.ipynb").write_text(known.as_json())
+    (found,) = read_page_checks(tmp_path / "01_page.ipynb")
+    assert found["standing"] == {"slope": 3}
 
 
 def test_every_stored_function_is_found_in_the_source() -> None:

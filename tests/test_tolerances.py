@@ -159,6 +159,12 @@ def test_numbers_words_and_digits_are_measured_by_machine() -> None:
     assert fault.startswith("cell 3 stdout 0#0: the printed number moves by 3 units of its last digit")
 
 
+def test_a_named_result_must_not_show_digits_that_move() -> None:
+    found = measure(page(results(a=-0.91433350, b=0.5)), {"old": page(results(a=-0.91357855, b=0.5 + 1e-9))})
+    (fault,) = found.faults()
+    assert fault == "a = -0.9143335 moves by 0.0008, and its table shows -0.91433: round it to 3 digits"
+
+
 @pytest.mark.parametrize(
     ("other", "told"),
     [

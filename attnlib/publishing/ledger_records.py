@@ -9,7 +9,7 @@ from __future__ import annotations
 import ast
 import re
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -18,9 +18,10 @@ from typing import Any
 import nbformat
 
 import attnlib
+from attnlib.publishing import tolerances
+from attnlib.publishing.tolerances import CLAIMS_TYPE
 from attnlib.results import read
 
-CLAIMS_TYPE = "application/vnd.attnlib.claims+json"  # of `attnlib.claims`; a test holds the two together
 LEDGER = "book/ledger"  # the page to which permalinks lead
 
 
@@ -82,7 +83,18 @@ def read_page_checks(path: Path) -> list[dict[str, Any]]:
 def _page_checks(path: Path, changed: int) -> list[dict[str, Any]]:
     # Kept: every page that counts claims asks for all notebooks, several times, and pictures make them large.
     notebook = nbformat.read(path, as_version=4)
-    return [{**check, "page_title": _title(notebook)} for check in checks_of(notebook)]
+    known = tolerances.read(path).numbers
+    return [{**check, "page_title": _title(notebook), "standing": _standing(check, known)} for check in checks_of(notebook)]
+
+
+def _standing(check: dict[str, Any], known: Mapping[str, tolerances.Tolerance]) -> dict[str, int]:
+    """How many digits of a check's numbers stand on other machines, where that was measured."""
+    named = {name: (value, known.get(f"{check['id']}:{name}")) for name, value in check.get("numbers", {}).items()}
+    return {
+        name: tolerances.standing(value, found.allowed)
+        for name, (value, found) in named.items()
+        if found is not None and isinstance(value, float)
+    }
 
 
 def checks_of(notebook: Any) -> list[dict[str, Any]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 
 SUPERSCRIPTS = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 
@@ -31,17 +32,18 @@ def twin_words(record: dict) -> str:
     return f"{signs(twin['wrong'])}: {twin['verdict']}, {told}"
 
 
-def number_lines(numbers: dict[str, float | None]) -> list[str]:
+def number_lines(numbers: dict[str, float | None], standing: Mapping[str, int] | None = None) -> list[str]:
     """The figures behind the words, one line per part of a claim: "measured 1.00097 ± 0.00123, predicted 1".
 
     Names that end in _1, _2, ... belong to the parts of `attnlib.claims.both`; a value and its standard error are
-    joined by ±. Six digits; all of them are in `ledger.json`.
+    joined by ±. Six digits, or fewer where fewer stand on every machine (`standing`); all of them are in `ledger.json`.
     """
-    lines: dict[str, dict[str, float | None]] = {}
+    lines: dict[str, dict[str, str]] = {}
     for name, value in numbers.items():
         found = re.fullmatch(r"(.+?)((?:_\d+)+)", name)
         plain, place = (found[1], found[2][1:].replace("_", ".")) if found else (name, "")
-        lines.setdefault(place, {})[plain] = value
+        most = 3 if plain in _ERRORS.values() else 6
+        lines.setdefault(place, {})[plain] = _digits(value, min(most, (standing or {}).get(name, most)))
     several = len(lines) > 1
     return [
         (f"part {place}: " if place and several else "") + _joined(lines[place])
@@ -53,21 +55,21 @@ _ERRORS = {"measured": "standard_error", "mean": "standard_error", "mean_differe
 _ORDER = ("predicted", "measured", "mean", "mean_difference", "low", "high", "min", "max", "failures")
 
 
-def _joined(values: dict[str, float | None]) -> str:
+def _joined(values: dict[str, str]) -> str:
     rest = dict(values)
     parts = []
     for name in sorted(values, key=lambda name: _ORDER.index(name) if name in _ORDER else len(_ORDER)):
         if name not in rest:
             continue
-        text = f"{name.replace('_', ' ')} {_digits(rest.pop(name))}"
+        text = f"{name.replace('_', ' ')} {rest.pop(name)}"
         error = _ERRORS.get(name)
         if error in rest:
-            text += f" ± {_digits(rest.pop(error), 3)}"
+            text += f" ± {rest.pop(error)}"
         parts.append(text)
     return ", ".join(parts)
 
 
-def _digits(value: float | None, digits: int = 6) -> str:
+def _digits(value: float | None, digits: int) -> str:
     """`value` as people read it; None is a value that JSON cannot hold."""
     if value is None or isinstance(value, bool | str):
         return "n/a" if value is None else str(value)

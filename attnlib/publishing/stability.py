@@ -13,8 +13,9 @@ Runs are kept by content like those of `make book`, so an interrupted measuremen
 from __future__ import annotations
 
 import argparse
+import math
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -25,7 +26,7 @@ from attnlib.publishing import processors
 from attnlib.publishing.execution import PagesFailed, execute_pages
 from attnlib.publishing.notebooks import stored_on
 from attnlib.publishing.pages import Page, UserError, find_pages, find_root, resolve_page, write_atomically
-from attnlib.publishing.stored_outputs import NUMBER, compare_outputs, json_leaves, texts_of, units_apart
+from attnlib.publishing.stored_outputs import NUMBER, compare_outputs, json_leaves, texts_of, unit, units_apart
 from attnlib.publishing.tolerances import NONE, Tolerances, derive, path_beside, read, standing, too_wide
 
 __all__ = ["DEFAULT", "Measurement", "measure", "perturbation"]
@@ -50,7 +51,7 @@ class Measurement:
 
     def tolerances(self, stored_on: str) -> Tolerances:
         """The tolerances that these changes ask for."""
-        tried = [self.changes[machine] for machine in self.changes if not machine.startswith("hard")]
+        tried = [changes for machine, changes in self.changes.items() if _counts(machine)]
         numbers = {name: derive(value, [changes[name] for changes in tried if name in changes]) for name, value in self.values.items()}
         return Tolerances(stored_on, tuple(self.changes), numbers, frozenset(self.moving))
 
@@ -58,7 +59,17 @@ class Measurement:
         """What must be mended in the page: words or counts that change, and digits printed that do not stand."""
         loose = [f"{name}: the printed number moves by {units:g} units of its last digit: print fewer digits"
                  for name, units in self.printed.items() if units > 1]  # fmt: skip
-        return [*self.broken, *loose]
+        return [*self.broken, *loose, *self._too_many_digits()]
+
+    def _too_many_digits(self) -> Iterator[str]:
+        """Named results whose table, which shows five digits, shows digits that move."""
+        for name, value in self.values.items():
+            if isinstance(value, float) and ":" not in name:
+                moved = max((changes.get(name, 0.0) for machine, changes in self.changes.items() if _counts(machine)), default=0.0)
+                shown = f"{value:.5g}"
+                if moved > unit(shown):
+                    digits = max(1, math.floor(math.log10(abs(value) / moved)))
+                    yield f"{name} = {value:.8g} moves by {moved:.1g}, and its table shows {shown}: round it to {digits} digits"
 
 
 def perturbation(machine: str) -> dict[str, str]:
@@ -88,7 +99,7 @@ def measure(stored: NotebookNode, runs: Mapping[str, NotebookNode]) -> Measureme
         found.values.update((name, value) for name, value in json_leaves(cell.outputs) if _is_number(value))
     for machine, notebook in runs.items():
         found.changes[machine] = {}
-        hard = machine.startswith("hard")
+        hard = not _counts(machine)
         for number, (old, new) in enumerate(zip(cells, _code(notebook), strict=True), start=1):
             if "nbval-ignore-output" in old.metadata.get("tags", []):
                 continue
@@ -131,6 +142,11 @@ def _compare_text(found: Measurement, told: str, where: str, stored: str, fresh:
                 found.printed[name] = max(found.printed.get(name, 0.0), units_apart(left, right))
 
 
+def _counts(machine: str) -> bool:
+    """Whether a machine's changes are of the size of rounding; a hard shake's are not."""
+    return not machine.startswith("hard")
+
+
 def _is_number(value: object) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)
 
@@ -150,7 +166,7 @@ def disagreements(stored: NotebookNode, runs: Mapping[str, NotebookNode], kept: 
     """What the kept tolerances do not cover: machine, cell, number, both values."""
     told = []
     for machine, notebook in runs.items():
-        if machine.startswith("hard"):
+        if not _counts(machine):
             continue
         for number, (old, new) in enumerate(zip(_code(stored), _code(notebook), strict=True), start=1):
             if "nbval-ignore-output" not in old.metadata.get("tags", []):

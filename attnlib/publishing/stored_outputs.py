@@ -100,10 +100,10 @@ def units_apart(stored: str, fresh: str) -> float:
     if not all(re.search(r"[.eE]", text) for text in (stored, fresh)):
         return 0.0 if stored == fresh else math.inf
     numbers = [float(text.replace("−", "-")) for text in (stored, fresh)]
-    return round(abs(numbers[0] - numbers[1]) / max(map(_unit, (stored, fresh))), 3)
+    return round(abs(numbers[0] - numbers[1]) / max(map(unit, (stored, fresh))), 3)
 
 
-def _unit(text: str) -> float:
+def unit(text: str) -> float:
     """One unit of the last digit of a number as printed: 0.01 for 1.25, 1e-7 for 1.5e-6."""
     digits, _, exponent = text.lower().replace("−", "-").partition("e")
     return 10.0 ** (int(exponent or 0) - len(digits.partition(".")[2]))
