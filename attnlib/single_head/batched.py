@@ -18,6 +18,7 @@ from attnlib.single_head.descent import gradient_descent
 from attnlib.single_head.law import Sample, SignalNoiseLaw
 from attnlib.single_head.population import FreshScores, log10_error_of_scores, scores_of_fresh_data
 from attnlib.single_head.study import draws_in_chunks, join
+from attnlib.single_head.typical_error import typical_error
 
 __all__ = ["two_steps"]
 
@@ -48,7 +49,7 @@ def two_steps(points: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
         return []
     measured = [join(each) for each in parts]
     errors = log10_error_of_scores(join([each["scores"] for each in measured])).split([p["draws"] for p in points])
-    return [_named(each, error) for each, error in zip(measured, errors, strict=True)]
+    return [_named(*each) for each in zip(measured, errors, (p["label_noise"] for p in points), strict=True)]
 
 
 def _under(law: SignalNoiseLaw, sample: Sample, uniforms: torch.Tensor) -> Sample:
@@ -77,12 +78,13 @@ def _measured(sample: Sample, step_size: float, steps: int) -> dict[str, torch.T
     }
 
 
-def _named(measured: Mapping[str, torch.Tensor], error: torch.Tensor) -> dict[str, Any]:
+def _named(measured: Mapping[str, torch.Tensor], error: torch.Tensor, label_noise: float) -> dict[str, Any]:
     """The page's `record(...)`."""
     return {
         "train_accuracy_step1": measured["train_accuracy_step1"].mean(),
         "train_accuracy": measured["train_accuracy"].mean(),
         "interpolating_fraction": measured["interpolates"].double().mean(),
+        **typical_error(error, label_noise),
         "log10_clean_error_mean": error.mean(),
         "log10_clean_error_min": error.min(),
         "log10_clean_error_max": error.max(),

@@ -96,13 +96,15 @@ def _store(found: Any, name: str, recipe: Recipe, tables: Path) -> None:
     table, array = found.table, found.array
     table.attrs = {"command": recipe.command(name)}
     array.attrs["command"] = recipe.command(name)
-    numbers = [key for key, values in array.data_vars.items() if values.dtype.kind in "biuf"]
+    small = {"zlib": True, "complevel": 9, "shuffle": True}
+    packed = {  # texts as arrays of characters: as texts of any length a word repeated in every cell would be most of the file
+        key: small if values.dtype.kind in "biuf" else {"dtype": "S1", **small} for key, values in array.data_vars.items()
+    }
     if "parquet" in recipe.forms:
         with written_aside(tables / f"{name}.parquet") as path:
             table.to_parquet(path, index=False, compression="zstd")
     if "nc" in recipe.forms:
         with written_aside(tables / f"{name}.nc") as path:
-            packed = {key: {"zlib": True, "complevel": 9, "shuffle": True} for key in numbers}
             array.to_netcdf(path, engine="h5netcdf", encoding=packed)
 
 

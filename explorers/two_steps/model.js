@@ -2,7 +2,7 @@
 import {logError} from "./gaussian_tail.js";
 import * as formulas from "./mean_field.js";
 import {chi, drawSet, normals, trainOn, trainSets, uniforms} from "./real.js";
-import {errorInWords, verdict} from "./words.js";
+import {benignOf, errorInWords, trainedInWords, verdict} from "./words.js";
 
 const {
   expectedCounts,
@@ -42,4 +42,6 @@ export const functions = {
   logError: ({logit, value, omega, along, tau}) => logError(logit, value, omega, along, tau),
   verdict: ({state}) => verdict(state, point(state)),
   errorInWords: ({log10_error}) => errorInWords(log10_error),
+  benignOf: ({sets, label_noise}) => benignOf(sets, label_noise),
+  trainedInWords: ({sets, refusal, label_noise}) => trainedInWords(sets, refusal, label_noise),
 };

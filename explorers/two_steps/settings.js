@@ -94,4 +94,5 @@ export const values = [
   {key: "p_noise_noisy", label: "<i>ξ</i> in <i>p</i><sub>2</sub>, flipped <sup>*</sup>"},
   {key: "trained_error", label: "ten random sets: median error", format: inTen},
   {key: "trained_fit", label: "of them fit every label"},
+  {key: "trained_benign", label: "of them err below <i>η</i>"},
 ];

@@ -7,7 +7,7 @@ import {drawMap, drawSteps, storedMap} from "./drawing.js";
 import {point} from "./mean_field.js";
 import {controls, values} from "./settings.js";
 import {Trainer} from "./trainer.js";
-import {trainedInWords, verdict} from "./words.js";
+import {benignOf, trainedInWords, verdict} from "./words.js";
 
 let diagram = null;
 
@@ -75,7 +75,7 @@ mount("two_steps", {
       drawMap(plots.map, state, found, diagram, map, data, set);
       drawSteps(plots, state, found, sets[0]);
       showValues(show, state, found, plots.map.trainer);
-      say(words.sentence + trainedInWords(sets, refusal) + storedInWords(state, data, map), words);
+      say(words.sentence + trainedInWords(sets, refusal, state.label_noise) + storedInWords(state, data, map), words);
     };
     plots.map.remember(draw);
     draw();
@@ -117,5 +117,6 @@ function showValues(show, state, found, {sets, median, fitting}) {
     log10_error2: found.error2.total,
     trained_error: sets.length ? median : "none yet",
     trained_fit: sets.length ? fitting : "none yet",
+    trained_benign: state.label_noise > 0 ? (sets.length ? benignOf(sets, state.label_noise) : "none yet") : "no flips",
   });
 }

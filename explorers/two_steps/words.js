@@ -76,11 +76,17 @@ export function warnings({n, d}) {
 }
 
 /** What became of real training sets at the point, in words. */
-export function trainedInWords(sets, refusal) {
+export function trainedInWords(sets, refusal, label_noise) {
   if (refusal) return ` ${refusal}`;
   if (!sets.length) return "";
   const fits = sets.filter((set) => set.fits).length;
-  return ` Ten random sets, trained just now: ${fits} fit every label, median error ${powerOfTen(medianOf(sets))}.`;
+  const below = label_noise > 0 ? `, ${benignOf(sets, label_noise)} err less often than their labels` : "";
+  return ` Ten random sets, trained just now: ${fits} fit every label${below}, median error ${powerOfTen(medianOf(sets))}.`;
+}
+
+/** How many training sets have a clean error below eta: the count behind attnlib.single_head.typical_error: benign_share. */
+export function benignOf(sets, label_noise) {
+  return sets.filter((set) => set.log10_error < Math.log10(label_noise)).length;
 }
 
 /** Median log10 error of training sets. */

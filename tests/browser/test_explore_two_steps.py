@@ -107,6 +107,7 @@ def test_cells_training_and_command(browser, address):
         fitting, median = explorer.value("trained_fit"), explorer.value("trained_error")
         assert 8 <= fitting <= 10
         assert -200 < median < -20
+        assert explorer.value("trained_benign") == 10
         assert len(explorer.plot("margins").locator('g[data-key="set-clean"] circle').all()) == 120
         fine = explorer.root.evaluate(pixels)
         explorer.choose("cells", "measured")

@@ -18,6 +18,7 @@ from attnlib.single_head.phase_cells import two_step_cells
 from attnlib.single_head.phase_theory import lower_snr_limit, mean_field_readings, preference_threshold
 from attnlib.single_head.population import FreshScores, log10_error_of_scores
 from attnlib.single_head.study import summarise
+from attnlib.single_head.typical_error import benign_share
 from tests.explorers.node import ROOT, evaluate
 
 ENDS = {  # of the sliders, as explorers/two_steps/settings.js has them
@@ -304,6 +305,20 @@ def test_words_for_errors_and_warnings():
     assert tiny == "1 in 2×10¹⁶ fresh points is wrong"
     assert half == "50 % of fresh points are wrong"
     assert few == "3.2 % of fresh points are wrong"
+
+
+def test_random_sets_are_told_by_their_median_and_the_share_of_benign_ones():
+    """Three rare sets of ten: the mean of their logarithms is -1500, and says nothing about any of them."""
+    errors = [-5000.0, -0.6, -0.3, -0.6, -0.6, -0.3, -5000.0, -0.6, -0.6, -5000.0]
+    sets = [{"fits": True, "log10_error": error} for error in errors]
+    asked = {"sets": sets, "refusal": "", "label_noise": 0.05}
+    calls = [("benignOf", asked), ("trainedInWords", asked), ("trainedInWords", asked | {"label_noise": 0})]
+    count, told, plain = evaluate("two_steps", calls)
+    assert count / 10 == benign_share(errors, 0.05).value == 0.3
+    assert "10 fit every label, 3 err less often than their labels, median error 0.25." in told  # 10^-0.6
+    assert "less often" not in plain
+    on_the_edge = [{"fits": True, "log10_error": one} for one in (math.log10(0.2) - 1e-9, math.log10(0.2) + 1e-9)]
+    assert evaluate("two_steps", [("benignOf", {"sets": on_the_edge, "label_noise": 0.2})]) == [1]
 
 
 def test_measured_cells_are_those_of_the_page():

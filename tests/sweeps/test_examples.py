@@ -38,7 +38,7 @@ def grids() -> dict[str, dict]:
 def test_the_grid_is_one_that_the_page_takes(where) -> None:
     grid = make_grid(grids()[where], PAGE)
     assert [(axis.name, len(axis)) for axis in grid.axes] == [("signal_norm", 8), ("seed", 5)]
-    assert grid.fixed == {"n": 100, "d": 20_000, "draws": 5}
+    assert grid.fixed == {"n": 100, "d": 20_000, "draws": 10}
     assert grid.parameters[0]["signal_norm"] == 5
     assert grid.parameters[-1]["signal_norm"] == 30
 
