@@ -51,9 +51,10 @@ test: $(READY)  ## prove everything: lint, unit tests, stored outputs, rendering
 lint: $(READY)  ## check the style of the code
 	$(RUN) -m ruff check .
 
-# The tests that need Node find its packages, where the machine has npm.
+# The tests that need Node find its packages, where the machine has npm. Each worker gets a run of files (worksteal), and what is
+# left of another's when it has done its own: a study that a file's tests share is computed once, and all workers end together.
 unit: $(READY) $(PACKAGES)  ## unit tests
-	$(ONE_THREAD) $(RUN) -m pytest tests -m "not browser" -n $(JOBS) --durations 20
+	$(ONE_THREAD) $(RUN) -m pytest tests -m "not browser" -n $(JOBS) --dist worksteal --durations 20
 
 # One page stays on one worker (loadscope): its cells share a kernel. PATIENCE: seconds for a cell.
 nbval: $(READY)  ## run every page and compare with its stored outputs

@@ -195,7 +195,13 @@ def test_a_memory_limit_is_said_in_its_unit(tmp_path: Path, limit: int, words: s
 
 @pytest.fixture
 def sleeper(tmp_path: Path) -> Iterator[subprocess.Popen]:
-    with Program(tmp_path, "import time; time.sleep(600)") as process:
+    # Right after `Popen` the system may still show an empty environment (in 20 of 400 starts on a busy machine):
+    # the new program's text is in place before its environment is. Once it has written, it has one.
+    begun = tmp_path / "begun"
+    with Program(
+        tmp_path, f"import os, time; open({str(begun)!r}, 'w').write(str(os.getpid())); time.sleep(600)"
+    ) as process:
+        assert wait_for(begun, 1) == [process.pid]
         yield process
 
 

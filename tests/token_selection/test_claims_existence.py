@@ -1,4 +1,4 @@
-"""Claims TS51-TS58: verdicts as expected at another seed than the page's, power twins, silence elsewhere."""
+"""Claims TS51-TS58: verdicts as expected on fewer training sets and at another seed than the page's, power twins, silence elsewhere."""
 
 import numpy as np
 import pytest
@@ -12,11 +12,12 @@ from attnlib.token_selection.law import TokenLaw
 @pytest.fixture(scope="module")
 def study():
     law = TokenLaw(100, 10_000, 8, 20.0, weak_signal=0.2)
-    return existence_study(law, np.geomspace(0.008, 1, 25), step_size=5e-3, steps=400, runs=6, seed=3)
+    # The page's time of descent in a quarter of its steps, half its training sets, a third of its ladder.
+    return existence_study(law, np.geomspace(0.008, 1, 9), step_size=2e-2, steps=100, runs=3, seed=3, count=2000)
 
 
 @pytest.mark.parametrize("id", CLAIMS)
-def test_claims_at_the_page_size_at_another_seed(study, id):
+def test_claims_at_another_seed(study, id):
     result = CLAIMS[id].check(study)
     assert result.as_expected, (result.verdict, result.evidence)
     assert result.has_power, result.twin

@@ -26,16 +26,17 @@ def test_crossing_is_that_of_a_recorded_training(found):
     for k, setting in enumerate(found.settings):
         path = train(draw_gram(setting.law, 5, 3, start=setting.start), setting.step_size, 400)
         clean = path.attention_of("clean")[..., 0].numpy()
-        fresh = population_along(path, count=500)
+        rows = (clean >= 0.5).argmax(0).tolist()
+        fresh = population_along(path, count=500, rows=rows)
         for run in range(3):
-            step = int(np.argmax(clean[:, run] >= 0.5))
+            step = rows[run]
             assert step > 3
             assert step - 1 < found.tau[k, run] <= step
             fine = np.interp(0.5, clean[step - 1 : step + 1, run], [step - 1, step])
             assert found.tau[k, run] == pytest.approx(fine, rel=1e-12)
             assert found.clean_fitted[k, run] == path.train_accuracy("clean")[step, run]
             assert found.noisy_fitted[k, run] == path.train_accuracy("noisy")[step, run]
-            assert found.error[k, run] == pytest.approx(fresh.error[step, run].item(), rel=1e-9)
+            assert found.error[k, run] == pytest.approx(fresh.error[run, run].item(), rel=1e-9)
             np.testing.assert_allclose(found.attention_clean[: step + 1, k, run], clean[: step + 1, run], rtol=1e-12)
         noisy = path.attention_of("noisy")[..., 0].numpy()
     np.testing.assert_allclose(found.attention_noisy[:20, 1], noisy[:20], rtol=1e-12)
