@@ -1,6 +1,7 @@
 # Commands of the book; `make` lists them. Each makes what it needs first: nothing else has to be typed.
 #
-# `.venv` holds the pinned environment. It is completed again whenever requirements.txt or pyproject.toml changes.
+# `.venv` holds the pinned environment: requirements.txt for whoever reads and runs the book; commands that prove or print
+# it add requirements-test.txt. Both are completed again whenever their file or pyproject.toml changes.
 
 PYTHON ?= python3
 JOBS ?= $(shell getconf _NPROCESSORS_ONLN 2>/dev/null || echo 2)
@@ -12,6 +13,9 @@ VENV := .venv
 PACKAGES := $(if $(shell command -v npm 2>/dev/null),node_modules/.ready)
 RUN := $(VENV)/bin/python
 READY := $(VENV)/.ready
+READY_TEST := $(VENV)/.ready-test
+# Modules are compiled when they are first imported, not all 19 000 of them now.
+INSTALL := $(RUN) -m pip install --quiet --disable-pip-version-check --no-compile
 # As the book runs its pages: processes beside each other, one thread each, so that sums are added in one order.
 ONE_THREAD := OMP_NUM_THREADS=1 MKL_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1
 
@@ -34,35 +38,35 @@ html: $(READY)  ## render the HTML from the stored outputs; nothing is run
 student: $(READY)  ## render the edition without solutions, with notebooks that check answers
 	$(RUN) -m attnlib.publishing.book --stored --edition student
 
-pdf: $(READY)  ## the whole book as one PDF (needs Chromium)
+pdf: $(READY_TEST)  ## the whole book as one PDF (needs Chromium)
 	$(RUN) -m attnlib.publishing.pdf
 
 notebooks: $(READY)  ## run every page and renew its stored outputs
 	$(RUN) -m attnlib notebooks
 
 # In this order: cheap checks first, and the book is rendered from outputs that nbval has proven.
-test: $(READY)  ## prove everything: lint, unit tests, stored outputs, rendering, pages in the browser
+test: $(READY_TEST)  ## prove everything: lint, unit tests, stored outputs, rendering, pages in the browser
 	$(MAKE) lint
 	$(MAKE) unit
 	$(MAKE) nbval
 	$(MAKE) html
 	$(MAKE) browser
 
-lint: $(READY)  ## check the style of the code
+lint: $(READY_TEST)  ## check the style of the code
 	$(RUN) -m ruff check .
 
 # The tests that need Node find its packages, where the machine has npm.
-unit: $(READY) $(PACKAGES)  ## unit tests
+unit: $(READY_TEST) $(PACKAGES)  ## unit tests
 	$(ONE_THREAD) $(RUN) -m pytest tests -m "not browser" -n $(JOBS) --durations 20
 
 # One page stays on one worker (loadscope): its cells share a kernel. PATIENCE: seconds for a cell.
-nbval: $(READY)  ## run every page and compare with its stored outputs
+nbval: $(READY_TEST)  ## run every page and compare with its stored outputs
 	$(ONE_THREAD) $(RUN) -m pytest --nbval --nbval-current-env --nbval-cell-timeout $(PATIENCE) --timeout $(PATIENCE) notebooks -n $(JOBS) --dist loadscope
 
-browser: $(READY) $(PACKAGES)  ## look at the built pages in headless Chromium
+browser: $(READY_TEST) $(PACKAGES)  ## look at the built pages in headless Chromium
 	$(RUN) -m pytest tests/browser -m browser -n $(JOBS)
 
-bench: $(READY)  ## measure speed and memory against the naive implementation
+bench: $(READY_TEST)  ## measure speed and memory against the naive implementation
 	$(RUN) -m benchmarks
 
 times: $(READY)  ## measure how long each page runs: figures say it
@@ -91,8 +95,11 @@ $(READY): requirements.txt pyproject.toml
 	@if [ -x $(RUN) ] && [ "$$($(RUN) -c 'import sys; print(sys.version_info[:2])')" != \
 	  "$$($(PYTHON) -c 'import sys; print(sys.version_info[:2])')" ]; then rm -rf $(VENV); fi
 	$(PYTHON) -m venv $(VENV)
-	$(RUN) -m pip install --quiet --disable-pip-version-check -r requirements.txt
-	$(RUN) -m pip install --quiet --disable-pip-version-check --no-deps --editable .
+	$(INSTALL) -r requirements.txt
 	@# Otherwise matplotlib remarks, in the output of the first page, that it builds its list of fonts.
 	$(RUN) -c 'import matplotlib.font_manager'
+	@touch $@
+
+$(READY_TEST): requirements-test.txt $(READY)
+	$(INSTALL) -r requirements-test.txt
 	@touch $@
