@@ -6,6 +6,7 @@
 PYTHON ?= python3
 JOBS ?= $(shell getconf _NPROCESSORS_ONLN 2>/dev/null || echo 2)
 URL ?=
+SINCE ?=
 PATIENCE ?= 600
 
 VENV := .venv
@@ -21,7 +22,7 @@ ONE_THREAD := OMP_NUM_THREADS=1 MKL_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help ready book html student pdf notebooks test lint unit nbval browser bench times scripts repository clean
+.PHONY: help ready book html student pdf notebooks test check lint unit nbval browser bench times scripts repository clean
 
 help:  ## list the commands
 	@echo "Attention, Checked. Commands (JOBS=n sets the number of processes, here $(JOBS); PYTHON=... the Python 3.11+ to use):"
@@ -54,10 +55,16 @@ test: $(READY_TEST)  ## prove everything: lint, unit tests, stored outputs, rend
 
 lint: $(READY_TEST)  ## check the style of the code
 	$(RUN) -m ruff check .
+	$(RUN) -m ruff format --check .
 
-# The tests that need Node find its packages, where the machine has npm.
+# SINCE: the commit to compare with, unless it is the one where this branch left main.
+check: $(READY_TEST)  ## a minute, while you work: lint, and the fast unit tests that your change reaches
+	$(MAKE) lint
+	$(ONE_THREAD) $(RUN) -m tests.check --jobs $(JOBS) $(if $(SINCE),--since $(SINCE))
+
+# The tests that need Node find its packages, where the machine has npm. `tests.quick` notes what each takes, for `make check`.
 unit: $(READY_TEST) $(PACKAGES)  ## unit tests
-	$(ONE_THREAD) $(RUN) -m pytest tests -m "not browser" -n $(JOBS) --durations 20
+	$(ONE_THREAD) $(RUN) -m pytest tests -m "not browser" -n $(JOBS) --durations 20 -p tests.quick
 
 # One page stays on one worker (loadscope): its cells share a kernel. PATIENCE: seconds for a cell.
 nbval: $(READY_TEST)  ## run every page and compare with its stored outputs
