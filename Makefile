@@ -1,10 +1,13 @@
 # Commands of the book; `make` lists them. Each makes what it needs first: nothing else has to be typed.
 #
-# `.venv` holds the pinned environment. It is completed again whenever requirements.txt or pyproject.toml changes.
+# `.venv` holds the pinned environment: requirements.txt for whoever reads and runs the book; commands that prove or print
+# it add requirements-test.txt. Both are completed again whenever their file or pyproject.toml changes.
 
 PYTHON ?= python3
 JOBS ?= $(shell getconf _NPROCESSORS_ONLN 2>/dev/null || echo 2)
 URL ?=
+SINCE ?=
+ONLY ?=
 PATIENCE ?= 600
 
 VENV := .venv
@@ -12,12 +15,16 @@ VENV := .venv
 PACKAGES := $(if $(shell command -v npm 2>/dev/null),node_modules/.ready)
 RUN := $(VENV)/bin/python
 READY := $(VENV)/.ready
+READY_TEST := $(VENV)/.ready-test
+# Modules are compiled when they are first imported, not all 19 000 of them now.
+INSTALL := $(RUN) -m pip install --quiet --disable-pip-version-check --no-compile
 # As the book runs its pages: processes beside each other, one thread each, so that sums are added in one order.
-ONE_THREAD := OMP_NUM_THREADS=1 MKL_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1
+THREADS ?= 1
+ONE_THREAD := OMP_NUM_THREADS=$(THREADS) MKL_NUM_THREADS=$(THREADS) OPENBLAS_NUM_THREADS=$(THREADS)
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help ready book html student pdf notebooks test lint unit nbval browser bench times scripts repository clean
+.PHONY: help ready book html student pdf notebooks test check lint unit nbval processors browser bench times scripts repository clean
 
 help:  ## list the commands
 	@echo "Attention, Checked. Commands (JOBS=n sets the number of processes, here $(JOBS); PYTHON=... the Python 3.11+ to use):"
@@ -34,36 +41,47 @@ html: $(READY)  ## render the HTML from the stored outputs; nothing is run
 student: $(READY)  ## render the edition without solutions, with notebooks that check answers
 	$(RUN) -m attnlib.publishing.book --stored --edition student
 
-pdf: $(READY)  ## the whole book as one PDF (needs Chromium)
+pdf: $(READY_TEST)  ## the whole book as one PDF (needs Chromium)
 	$(RUN) -m attnlib.publishing.pdf
 
 notebooks: $(READY)  ## run every page and renew its stored outputs
 	$(RUN) -m attnlib notebooks
 
 # In this order: cheap checks first, and the book is rendered from outputs that nbval has proven.
-test: $(READY)  ## prove everything: lint, unit tests, stored outputs, rendering, pages in the browser
+test: $(READY_TEST)  ## prove everything: lint, unit tests, stored outputs, rendering, pages in the browser
 	$(MAKE) lint
 	$(MAKE) unit
 	$(MAKE) nbval
 	$(MAKE) html
 	$(MAKE) browser
 
-lint: $(READY)  ## check the style of the code
+lint: $(READY_TEST)  ## check the style of the code
 	$(RUN) -m ruff check .
+	$(RUN) -m ruff format --check .
+
+# SINCE: the commit to compare with, unless it is the one where this branch left main.
+check: $(READY_TEST)  ## a minute, while you work: lint, and the fast unit tests that your change reaches
+	$(MAKE) lint
+	$(ONE_THREAD) $(RUN) -m tests.check --jobs $(JOBS) $(if $(SINCE),--since $(SINCE))
 
 # The tests that need Node find its packages, where the machine has npm. Each worker gets a run of files (worksteal), and what is
 # left of another's when it has done its own: a study that a file's tests share is computed once, and all workers end together.
-unit: $(READY) $(PACKAGES)  ## unit tests
-	$(ONE_THREAD) $(RUN) -m pytest tests -m "not browser" -n $(JOBS) --dist worksteal --durations 20
+# `tests.quick` notes what each takes, for `make check`.
+unit: $(READY_TEST) $(PACKAGES)  ## unit tests
+	$(ONE_THREAD) $(RUN) -m pytest tests -m "not browser" -n $(JOBS) --dist worksteal --durations 20 -p tests.quick
 
 # One page stays on one worker (loadscope): its cells share a kernel. PATIENCE: seconds for a cell.
-nbval: $(READY)  ## run every page and compare with its stored outputs
+nbval: $(READY_TEST)  ## run every page and compare with its stored outputs
 	$(ONE_THREAD) $(RUN) -m pytest --nbval --nbval-current-env --nbval-cell-timeout $(PATIENCE) --timeout $(PATIENCE) notebooks -n $(JOBS) --dist loadscope
 
-browser: $(READY) $(PACKAGES)  ## look at the built pages in headless Chromium
+# ONLY: the machines' names, unless it is to be all of them.
+processors: $(READY_TEST) $(PACKAGES)  ## unit tests and pages as other processors would run them (an hour)
+	$(RUN) -m attnlib.publishing.processors $(if $(ONLY),--only $(ONLY)) -- $(MAKE) unit nbval
+
+browser: $(READY_TEST) $(PACKAGES)  ## look at the built pages in headless Chromium
 	$(RUN) -m pytest tests/browser -m browser -n $(JOBS)
 
-bench: $(READY)  ## measure speed and memory against the naive implementation
+bench: $(READY_TEST)  ## measure speed and memory against the naive implementation
 	$(RUN) -m benchmarks
 
 times: $(READY)  ## measure how long each page runs: figures say it
@@ -92,8 +110,11 @@ $(READY): requirements.txt pyproject.toml
 	@if [ -x $(RUN) ] && [ "$$($(RUN) -c 'import sys; print(sys.version_info[:2])')" != \
 	  "$$($(PYTHON) -c 'import sys; print(sys.version_info[:2])')" ]; then rm -rf $(VENV); fi
 	$(PYTHON) -m venv $(VENV)
-	$(RUN) -m pip install --quiet --disable-pip-version-check -r requirements.txt
-	$(RUN) -m pip install --quiet --disable-pip-version-check --no-deps --editable .
+	$(INSTALL) -r requirements.txt
 	@# Otherwise matplotlib remarks, in the output of the first page, that it builds its list of fonts.
 	$(RUN) -c 'import matplotlib.font_manager'
+	@touch $@
+
+$(READY_TEST): requirements-test.txt $(READY)
+	$(INSTALL) -r requirements-test.txt
 	@touch $@

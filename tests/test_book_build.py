@@ -48,7 +48,9 @@ def content(folder: Path) -> dict[str, bytes]:
 def test_fresh_build_then_nothing_to_do_then_the_one_change(root: Path, capfd: pytest.CaptureFixture) -> None:
     assert build(root) == 0
     html = root / "_build" / "html"
-    assert f"Open {html / 'index.html'}" in capfd.readouterr().out
+    told = capfd.readouterr().out
+    assert f"Open {html / 'index.html'}" in told
+    assert "the pages run all the same: every page needs its stored notebook" in told  # nothing to show first
     assert "number 42" in page_html(root)
     record = json.loads((html / "build.json").read_text())
     assert record["source"] == "fresh"
@@ -70,7 +72,10 @@ def test_fresh_build_then_nothing_to_do_then_the_one_change(root: Path, capfd: p
     start = time.monotonic()
     assert build(root) == 0
     assert time.monotonic() - start < 15
-    assert "Nothing changed" in capfd.readouterr().out
+    told = capfd.readouterr().out
+    assert "A book to read is there: pages run on this machine by an earlier build" in told
+    assert "Nothing changed" in told
+    assert "Rendering" not in told
     assert made == {name: (html / name).stat().st_mtime_ns for name in made}
     assert json.loads((html / "build.json").read_text())["pages"]["notebooks/wing/01_page.ipynb"]["cached"] is True
 
@@ -78,6 +83,7 @@ def test_fresh_build_then_nothing_to_do_then_the_one_change(root: Path, capfd: p
     assert build(root) == 0
     told = capfd.readouterr()
     assert "notebooks/wing/01_page.md  cached" in told.err
+    assert told.out.count("Rendering\n") == 1
     assert "Another title" in page_html(root)  # menus of pages that did not change are new, too
 
 
@@ -91,6 +97,61 @@ def test_stored_build_shows_the_stored_number_and_runs_nothing(root: Path) -> No
     assert record["source"] == "stored"
     assert record["pages"] == {"notebooks/wing/01_page.ipynb": {"seconds": None, "cached": None}}
     assert not (root / "_build" / "cache").exists()
+
+
+def store_another_number(root: Path, more: str = "") -> None:
+    """Stored outputs that can be told from fresh ones: 43 in place of 42. `more` goes into the text of the page."""
+    store(root)
+    notebook = root / "notebooks" / "wing" / "01_page.ipynb"
+    text = notebook.read_text().replace("number 42", "number 43").replace("# First page", f"# First page{more}")
+    notebook.write_text(text)
+
+
+def test_a_first_fresh_build_shows_the_stored_book_while_the_pages_run(
+    root: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture
+) -> None:
+    store_another_number(root)
+    html = root / "_build" / "html"
+    meanwhile: dict[str, object] = {}
+
+    def observed(*arguments, **options):
+        meanwhile.update(page=page_html(root), files=set(content(html)), told=capfd.readouterr().out)
+        meanwhile.update(record=json.loads((html / "build.json").read_text()))
+        return execute_pages(*arguments, **options)
+
+    execute_pages = book.execute_pages
+    monkeypatch.setattr(book, "execute_pages", observed)
+    assert build(root) == 0
+    assert "number 43" in meanwhile["page"]
+    assert meanwhile["record"]["source"] == "stored"
+    assert f"outputs stored in the repository. Open {html / 'index.html'}\n" in meanwhile["told"]
+    assert "number 42" in page_html(root)
+    assert json.loads((html / "build.json").read_text())["source"] == "fresh"
+    assert set(content(html)) == meanwhile["files"]  # nothing is lost
+    assert capfd.readouterr().out.count("Rendering\n") == 1
+
+
+def test_pages_that_fail_leave_the_stored_book_and_say_so(root: Path, capfd: pytest.CaptureFixture) -> None:
+    store_another_number(root)
+    write(root / "notebooks" / "wing" / "01_page.md", page_text("x = 1\nx.missing", title="First page"))
+    for renderings in (1, 0):  # the second time the book is there
+        assert build(root) == 1
+        told = capfd.readouterr()
+        assert told.out.count("Rendering\n") == renderings
+        failed, *_, left = told.err[told.err.index("error: ") :].splitlines()
+        assert failed == "error: pages failed, the HTML was not touched:"
+        index = root / "_build" / "html" / "index.html"
+        assert left == f"A book to read is there: outputs stored in the repository. Open {index}"
+        assert "number 43" in page_html(root)
+
+
+def test_stored_outputs_that_do_not_render_do_not_stop_a_fresh_build(root: Path, capfd: pytest.CaptureFixture) -> None:
+    store_another_number(root, more="\\n\\nSee {prf:ref}`no-theorem`.")
+    assert build(root) == 0
+    told = capfd.readouterr().out
+    assert "the pages run all the same: rendering failed" in told
+    assert "A book to read is there" not in told
+    assert "number 42" in page_html(root)
 
 
 def test_a_failing_page_is_named_and_the_last_html_stays(root: Path, capfd: pytest.CaptureFixture) -> None:

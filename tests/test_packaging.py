@@ -1,12 +1,14 @@
-"""pyproject.toml and requirements.txt say the same; the package stays small, light to import, and welcome on Colab."""
+"""pyproject.toml and the two requirements files say the same; the package stays small, light to import, and welcome on Colab."""
 
 import ast
 import functools
 import importlib.metadata
+import json
 import re
 import subprocess
 import sys
 import tomllib
+from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
@@ -32,18 +34,28 @@ COLAB = {
 RANGES = {"triton"}  # a CUDA build of torch demands one release of it: a pin of ours would shut that build out
 
 
-def pins() -> dict[str, Version]:
-    """requirements.txt by canonical name; of a range, what is installed. Every other line must be an exact pin."""
+# What reads and runs the book, and what proves it. The second begins with the first.
+READER, PROVER = "requirements.txt", "requirements-test.txt"
+READER_EXTRAS = ["book"]
+BEYOND_EXTRAS = ["nbval"]  # of the extra `test`, but small, and the environment that was asked for holds it
+FIRST_LINE = {READER: "-e .", PROVER: f"-r {READER}"}
+
+
+def pins(*files: str) -> dict[str, Version]:
+    """`files` (default: both) by canonical name; of a range, what is installed. Every other line must be an exact pin."""
     found = {}
-    for line in (ROOT / "requirements.txt").read_text(encoding="utf-8").splitlines():
-        if text := line.split("#")[0].strip():
+    for file in files or (READER, PROVER):
+        lines = (ROOT / file).read_text(encoding="utf-8").splitlines()
+        texts = [text for line in lines if (text := line.split("#")[0].strip())]
+        assert texts[0] == FIRST_LINE[file], f"{file} must begin with {FIRST_LINE[file]}"
+        for text in texts[1:]:
             requirement = Requirement(text)
             name = canonicalize_name(requirement.name)
-            assert name not in found, f"requirements.txt: {name} is pinned twice"
+            assert name not in found, f"{file}: {name} is pinned twice"
             if requirement.marker is not None and not requirement.marker.evaluate():
                 continue
             match = re.fullmatch(r"==([^\s;*]+)", str(requirement.specifier))
-            assert match or name in RANGES, f"requirements.txt: not an exact pin: {text}"
+            assert match or name in RANGES, f"{file}: not an exact pin: {text}"
             found[name] = Version(match[1] if match else importlib.metadata.version(name))
             assert requirement.specifier.contains(found[name])
     return found
@@ -61,16 +73,36 @@ def requirements(*extras: str) -> dict[str, SpecifierSet]:
     return found
 
 
-def test_every_range_admits_its_pin() -> None:
-    pinned = pins()
-    ranges = requirements(*EXTRAS)
-    assert sorted(set(ranges) - set(pinned)) == [], "asked for in pyproject.toml, not pinned in requirements.txt"
-    assert {name: str(ranges[name]) for name in ranges if not ranges[name].contains(pinned[name])} == {}
+packages_distributions = functools.cache(importlib.metadata.packages_distributions)
 
 
-def test_every_pin_is_used_and_is_what_these_tests_run_with() -> None:
+def distributions(modules: set[str]) -> set[str]:
+    """Canonical names of what brings the top-level `modules`, without the standard library and attnlib."""
+    owners = packages_distributions()
+    foreign = modules - set(sys.stdlib_module_names) - {"attnlib"}
+    return {canonicalize_name(owner) for module in foreign for owner in owners.get(module, [module])}
+
+
+def distributions_of(nodes: Iterable[ast.AST]) -> set[str]:
+    """What brings the modules that the import statements among `nodes` name."""
+    modules = set()
+    for node in nodes:
+        if isinstance(node, ast.Import):
+            modules |= {alias.name.split(".")[0] for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.level == 0:
+            modules.add(str(node.module).split(".")[0])
+    return distributions(modules)
+
+
+def imports_at_the_top(path: Path) -> set[str]:
+    """Distributions whose modules `path` imports when it is imported itself."""
+    return distributions_of(ast.parse(path.read_text(encoding="utf-8")).body)
+
+
+def reached_from(names: Iterable[str]) -> set[str]:
+    """`names` and all that they require, as installed here."""
     reached: set[str] = set()
-    waiting = list(requirements(*EXTRAS))
+    waiting = list(names)
     while waiting:
         name = waiting.pop()
         if name not in reached:
@@ -79,9 +111,52 @@ def test_every_pin_is_used_and_is_what_these_tests_run_with() -> None:
             waiting += [
                 canonicalize_name(r.name) for r in texts if r.marker is None or r.marker.evaluate({"extra": ""})
             ]
-    assert sorted(set(pins()) - reached) == [], "pinned, and needed by nothing"
-    installed = {name: importlib.metadata.version(name).split("+")[0] for name in pins()}  # +cpu is the index's choice
-    assert installed == {name: str(version) for name, version in pins().items()}
+    return reached
+
+
+def test_every_range_admits_its_pin() -> None:
+    pinned = pins()
+    ranges = requirements(*EXTRAS)
+    assert sorted(set(ranges) - set(pinned)) == [], "asked for in pyproject.toml, pinned in neither file"
+    assert {name: str(ranges[name]) for name in ranges if not ranges[name].contains(pinned[name])} == {}
+
+
+@pytest.mark.parametrize(("file", "extras"), [(READER, READER_EXTRAS), (PROVER, EXTRAS)])
+def test_every_pin_is_used_and_is_what_these_tests_run_with(file: str, extras: Iterable[str]) -> None:
+    pinned = pins(file)
+    assert sorted(set(pinned) - reached_from([*requirements(*extras), *BEYOND_EXTRAS])) == [], "needed by nothing"
+    installed = {name: importlib.metadata.version(name).split("+")[0] for name in pinned}  # +cpu is the index's choice
+    assert installed == {name: str(version) for name, version in pinned.items()}
+
+
+def test_a_reader_installs_what_the_book_asks_for_and_nothing_of_its_proof() -> None:
+    reader = reached_from(pins(READER))
+    assert sorted(set(requirements(*READER_EXTRAS)) - set(pins(READER))) == [], "needed, and not in the reader's file"
+    heavy = {"triton", "playwright", "transformers", "datasets", "ruff"}
+    assert heavy <= set(pins(PROVER))
+    assert sorted(heavy & reader) == []
+
+
+def test_no_page_and_nothing_that_builds_the_book_imports_what_only_its_proof_needs() -> None:
+    """At the top or in a function: modules of the test file may be imported only by these, which say what to install."""
+    only_proof = set(pins(PROVER)) - reached_from(pins(READER))
+    assert only_proof
+    found = {}
+    for path in sorted((ROOT / "attnlib").rglob("*.py")):
+        if imported := distributions_of(ast.walk(ast.parse(path.read_text(encoding="utf-8")))) & only_proof:
+            found[path.relative_to(ROOT).as_posix()] = sorted(imported)
+    gpu = {name: ["triton"] for name in found if re.fullmatch(r"attnlib/kernels/\w+/_?gpu\w*\.py", name)}
+    assert found == gpu | {
+        "attnlib/publishing/pdf.py": ["playwright", "pypdf"],
+        "attnlib/sweeps/slurm.py": ["dask-jobqueue"],
+        "attnlib/token_selection/real/hub.py": ["transformers"],
+        "attnlib/token_selection/real/hub_data.py": ["datasets"],
+    }
+    for path in sorted((ROOT / "notebooks").glob("*/*.ipynb")):
+        cells = json.loads(path.read_text(encoding="utf-8"))["cells"]
+        code = "\n".join("".join(cell["source"]) for cell in cells if cell["cell_type"] == "code")
+        modules = set(re.findall(r"^\s*(?:import|from) +(\w+)", code, flags=re.M))
+        assert distributions(modules) & only_proof == set(), path.name
 
 
 def test_the_core_is_numpy_and_torch() -> None:
@@ -122,22 +197,6 @@ def test_import_is_light(module: str) -> None:
     assert done.stdout.strip() == "[]"
 
 
-packages_distributions = functools.cache(importlib.metadata.packages_distributions)
-
-
-def imports_at_the_top(path: Path) -> set[str]:
-    """Distributions whose modules `path` imports when it is imported itself."""
-    owners = packages_distributions()
-    modules = set()
-    for node in ast.parse(path.read_text(encoding="utf-8")).body:
-        if isinstance(node, ast.Import):
-            modules |= {alias.name.split(".")[0] for alias in node.names}
-        elif isinstance(node, ast.ImportFrom) and node.level == 0:
-            modules.add(str(node.module).split(".")[0])
-    modules -= set(sys.stdlib_module_names) | {"attnlib"}
-    return {canonicalize_name(owner) for module in modules for owner in owners.get(module, [module])}
-
-
 def test_each_part_imports_only_what_its_extra_asks_for() -> None:
     publishing = ROOT / "attnlib" / "publishing"
     for path in (ROOT / "attnlib").rglob("*.py"):
@@ -159,7 +218,7 @@ def test_each_part_imports_only_what_its_extra_asks_for() -> None:
                 "stored_outputs",
                 "one_page",
             )
-            extras = ["rerun"] if path.stem in light else ["book"]
+            extras = ["rerun"] if path.stem in light else ["pdf"] if path.stem.startswith("pdf") else ["book"]
         undeclared = imports_at_the_top(path) - set(requirements(*extras))
         assert undeclared == set(), f"{path.relative_to(ROOT)} imports what {extras or 'the core'} does not ask for"
 

@@ -1,6 +1,7 @@
 """The book as one document for paper: what is joined, opened, renamed and linked; and refusals. Printing: tests/browser/test_print.py."""
 
 import json
+import sys
 from pathlib import Path
 
 import pytest
@@ -140,3 +141,17 @@ def test_a_missing_folder_is_refused_before_any_work(
     monkeypatch.setattr(pdf, "chromium", lambda: "chromium")
     assert pdf.main(["--root", str(root), "-o", str(root / "none" / "book.pdf")]) == 1
     assert "none does not exist: make it first" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("package", ["playwright", "pypdf"])
+def test_a_missing_package_is_told_before_any_work(
+    package: str, root: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
+) -> None:
+    """A reader's environment has neither."""
+    monkeypatch.setattr(pdf, "chromium", lambda: "chromium")
+    monkeypatch.setitem(sys.modules, package, None)  # its import fails
+    assert pdf.main(["--root", str(root), "-o", str(root / "book.pdf")]) == 1
+    told = capsys.readouterr().err
+    assert told.startswith(f"error: the PDF needs the package {package}: `make pdf` installs it first")
+    assert told.count("\n") == 1
+    assert not (root / "_build").exists()

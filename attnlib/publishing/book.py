@@ -4,6 +4,8 @@
     python -m attnlib.publishing.book --stored    the outputs stored in the repository (`make html`)
     ... --edition student                         without solutions, with student notebooks (`make student`)
 
+Where no book is yet, `make book` renders the stored outputs before it runs the pages: something to read meanwhile.
+
 Everything is made below `_build/`: `cache/` (executed pages), `source/` (what Sphinx reads), `sphinx-*/` (its
 working folder), `render.log`, and `html/`, which only ever holds a book that rendered without a warning. The student
 edition (`editions`) has the same folders, and `notebooks/`, below `_build/student/`.
@@ -20,8 +22,9 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from importlib.metadata import PackageNotFoundError, version
 from itertools import pairwise
 from pathlib import Path
@@ -46,7 +49,8 @@ def build(root: Path, fresh: bool, jobs: int = 1, edition: str = "teacher", bran
     ``student``).
 
     `fresh`: execute the pages (`jobs` at a time, see `execution`); otherwise take the stored notebooks. Nothing is
-    rendered where pages, prose, assets, package and pins are what they were at the last success.
+    rendered where pages, prose, assets, package and pins are what they were at the last success. A fresh build where
+    no book is yet shows the stored notebooks first; where a book is, that one stays until the fresh one is whole.
 
     Raises `BuildError` for a missing file, a page that fails, a Sphinx warning, or a build already running here.
     """
@@ -58,30 +62,65 @@ def build(root: Path, fresh: bool, jobs: int = 1, edition: str = "teacher", bran
             f"{root} lacks {', '.join(missing)}: run this in the repository"
         )
     package = root / "attnlib" if (root / "attnlib").is_dir() else package_folder()
-    student = edition == "student"
-    work = root / "_build" / "student" if student else root / "_build"
+    work = root / "_build" / "student" if edition == "student" else root / "_build"
     work.mkdir(parents=True, exist_ok=True)
+    html = work / "html"
+    make = partial(_make, root, work, package, edition, branch)
     with _only_one(work):
-        notebooks, times = _executed(root, package, jobs) if fresh else _stored(root)
-        record = {"source": "fresh" if fresh else "stored", "pages": times, "versions": _versions()}
-        _stage(root, work / "source", notebooks)
-        write_build_times(work / "source", times)
-        removed = _make_student(work / "source", branch) if student else None
-        content = tree_hash(work / "source")
-        record["content"] = hashlib.sha256(f"{content}{tree_hash(package)}{pins_hash(root)}".encode()).hexdigest()
-        html = work / "html"
         _clear_up(work, html)
-        if _content_of(html) == record["content"]:
-            print("Nothing changed since the last build: the HTML is kept.")
-            _write_record(html, record)
+        if not fresh:
+            make("stored", *_stored(root))
         else:
-            built = _render(root, work, package)
-            if removed:
-                _refuse_leaks(built, removed, work / "source")
-            _publish(built, html, record)
-        if student:
-            _hand_out(work, removed)
+            _have_something_to_read(html, lambda: make("stored", *_stored(root)))
+            try:
+                make("fresh", *_executed(root, package, jobs))
+            except BuildError as error:
+                raise BuildError("\n".join(filter(None, [str(error), _what_is_there(html)]))) from None
     return html / "index.html"
+
+
+def _make(
+    root: Path, work: Path, package: Path, edition: str, branch: str,
+    source: str, notebooks: dict[str, str], times: dict[str, dict],
+) -> None:  # fmt: skip
+    """Stage, render and publish the book of `notebooks` (name -> JSON) in `work`; nothing where that book is there."""
+    record = {"source": source, "pages": times, "versions": _versions()}
+    _stage(root, work / "source", notebooks)
+    write_build_times(work / "source", times)
+    removed = _make_student(work / "source", branch) if edition == "student" else None
+    content = tree_hash(work / "source")
+    record["content"] = hashlib.sha256(f"{content}{tree_hash(package)}{pins_hash(root)}".encode()).hexdigest()
+    html = work / "html"
+    if _recorded(html, "content") == record["content"]:
+        print("Nothing changed since the last build: the HTML is kept.")
+        _write_record(html, record)
+    else:
+        built = _render(root, work, package)
+        if removed:
+            _refuse_leaks(built, removed, work / "source")
+        _publish(built, html, record)
+    if removed is not None:
+        _hand_out(work, removed)
+
+
+def _have_something_to_read(html: Path, make_stored: Callable[[], None]) -> None:
+    """Before minutes of work: say which book can be read meanwhile, after making the stored one where there is none."""
+    if not _what_is_there(html):
+        print("No book is here yet: first the outputs stored in the repository are rendered, then every page is run.")
+        try:
+            make_stored()
+        except BuildError as error:
+            # Of no weight: an author's new page has no outputs yet, or prose that quotes it.
+            print(f"That did not work, the pages run all the same: {str(error).splitlines()[0]}")
+    if there := _what_is_there(html):
+        print(f"{there}\nThe fresh book takes its place when every page has run.", flush=True)
+
+
+def _what_is_there(html: Path) -> str:
+    """A sentence on the book published in `html`: where to open it and whose outputs it shows. Empty if there is none."""
+    words = {"fresh": "pages run on this machine by an earlier build", "stored": "outputs stored in the repository"}
+    source = _recorded(html, "source")
+    return f"A book to read is there: {words.get(source, source)}. Open {html / 'index.html'}" if source else ""
 
 
 # --- pages ----------------------------------------------------------------------------------------------------------
@@ -230,11 +269,11 @@ def _clear_up(work: Path, html: Path) -> None:
         old.rename(html)
 
 
-def _content_of(html: Path) -> str | None:
-    """The content hash recorded in a published book; None where there is no complete book or no readable record."""
+def _recorded(html: Path, name: str) -> str | None:
+    """What the record of a published book says; None where there is no complete book or no readable record."""
     try:
         record = json.loads((html / "build.json").read_text(encoding="utf-8"))
-        return record["content"] if (html / "index.html").is_file() else None
+        return record[name] if (html / "index.html").is_file() else None
     except (OSError, ValueError, KeyError, TypeError):
         return None
 

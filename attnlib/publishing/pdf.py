@@ -40,7 +40,9 @@ NO_CHROMIUM = (
     "the PDF is printed by Chromium, and there is none: `sudo apt-get install chromium` "
     "(or chromium-browser, google-chrome), then again"
 )
-NO_PACKAGE = "the PDF needs the package {}: `.venv/bin/python -m pip install -r requirements.txt`, then again"
+NO_PACKAGE = (
+    "the PDF needs the package {}: `make pdf` installs it first, and so does `pip install '.[pdf]'` in the repository"
+)
 
 # What is wider than the page is made smaller, never cut. Formulas by their font, tables whole.
 FIT = """() => {
@@ -133,10 +135,14 @@ def _say(start: float, what: str) -> None:
 
 
 def _fonts() -> Path:
-    """Text fonts: those that matplotlib brings along, so that the book looks the same on every machine."""
+    """Text fonts: those that matplotlib brings along, so that the book looks the same on every machine.
+
+    Raises PdfError where a package that printing needs is missing.
+    """
     try:
         import matplotlib
-        import pypdf  # noqa: F401 (needed at the end: said at the start)
+        import playwright  # noqa: F401 (needed later: said at the start)
+        import pypdf  # noqa: F401
     except ImportError as error:
         raise PdfError(NO_PACKAGE.format(error.name)) from None
     return Path(matplotlib.get_data_path()) / "fonts" / "ttf"
@@ -147,10 +153,8 @@ def _fonts() -> Path:
 
 @contextmanager
 def _opened(document: Path, browser: str) -> Iterator[Page]:
-    try:
-        from playwright.sync_api import Error, sync_playwright
-    except ImportError:
-        raise PdfError(NO_PACKAGE.format("playwright")) from None
+    from playwright.sync_api import Error, sync_playwright
+
     arguments = ["--disable-gpu", "--disable-background-networking", "--no-first-run"]
     if os.geteuid() == 0:
         arguments.append("--no-sandbox")  # Chromium refuses root otherwise

@@ -1,0 +1,173 @@
+"""`make check`: the unit tests that a change can reach, the nearest first, in about a minute.
+
+    python -m tests.check [--since COMMIT] [--jobs N] [--seconds S] [--list]
+
+A test file is reached when it imports a changed module, itself or through others, or when it names a changed file that
+is no module (or a folder around it). Files that import it directly run first. Slow tests are left out, and what has not
+begun in time: see `tests.quick`. Pages and browser tests are never run here. So green means "go on", not "proven".
+"""
+
+import argparse
+import ast
+import re
+import subprocess
+import sys
+from collections import deque
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+
+from tests.quick import LIMIT
+
+CODE = ("attnlib", "benchmarks", "tests")
+MAIN = ("origin/main", "main", "HEAD")  # what a change is compared with: where it left the first of these that is there
+
+
+class CheckError(Exception):
+    """The change cannot be found. The message says why and what to do."""
+
+
+# --- what changed -----------------------------------------------------------------------------------------------------
+
+
+def _git(root: Path, *arguments: str) -> str:
+    done = subprocess.run(["git", *arguments], cwd=root, capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        raise CheckError(f"git {' '.join(arguments)}: {done.stderr.strip()}: run this in a clone of the repository")
+    return done.stdout
+
+
+def starting_point(root: Path, since: str | None = None) -> str:
+    """The commit that a change is compared with: `since`, or where HEAD left main. Raises CheckError for an unknown one."""
+    if since is not None:
+        return _git(root, "rev-parse", "--verify", f"{since}^{{commit}}").strip()
+    known = _git(root, "for-each-ref", "--format=%(refname:short)").split()
+    return _git(root, "merge-base", "HEAD", next(name for name in MAIN if name in (*known, "HEAD"))).strip()
+
+
+def changed_files(root: Path, commit: str) -> list[Path]:
+    """Files that differ from `commit`, committed or not, new or gone; relative to `root`."""
+    tracked = _git(root, "diff", "--name-only", "--no-renames", "-z", commit).split("\0")
+    new = _git(root, "ls-files", "--others", "--exclude-standard", "-z").split("\0")
+    return sorted({Path(name) for name in tracked if name} | {Path(name) for name in new if (root / name).is_file()})
+
+
+# --- what it reaches --------------------------------------------------------------------------------------------------
+
+
+def modules(root: Path) -> dict[str, Path]:
+    """Every module of the repository by its dotted name; a package by the name of its folder."""
+    found = {"conftest": Path("conftest.py")}
+    for folder in CODE:
+        found |= {_dotted(path.relative_to(root)): path.relative_to(root) for path in (root / folder).rglob("*.py")}
+    return found
+
+
+def _dotted(path: Path) -> str:
+    parts = path.with_suffix("").parts if path.suffix == ".py" else path.parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+def imports(path: Path, text: str, known: Mapping[str, Path], settings: Iterable[str] = ()) -> set[Path]:
+    """Modules of the repository that `path` imports at any place, or names in a string, and its conftest files.
+
+    In strings stand: modules that are run (`python -m`), modules beside this one (of generated sources, or imported by
+    a list of names), and `_config.yml`, whose modules (`settings`) Sphinx loads.
+    """
+    names: set[str] = set()
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.Import):
+            names |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.level == 0:
+            names |= {str(node.module), *(f"{node.module}.{alias.name}" for alias in node.names)}
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+            beside = _dotted(path.parent / node.value.removesuffix(".py")) if node.value.isprintable() else ""
+            names |= {node.value, f"{node.value}.__main__", beside} & set(known)
+            names |= set(settings) if node.value == "_config.yml" else set()
+    found = {known[name] for full in names for name in _with_parents(full) if name in known}
+    if path.parts[0] == "tests":
+        found |= {folder / "conftest.py" for folder in path.parents}
+    return found - {path}
+
+
+def graph(root: Path, known: Mapping[str, Path]) -> dict[Path, set[Path]]:
+    """What each module imports (see `imports`)."""
+    config = root / "_config.yml"
+    settings = (
+        set(re.findall(r"[\w.]+", config.read_text(encoding="utf-8"))) & set(known) if config.is_file() else set()
+    )
+    there = [path for path in known.values() if (root / path).is_file()]
+    return {path: imports(path, (root / path).read_text(encoding="utf-8"), known, settings) for path in there}
+
+
+def _with_parents(name: str) -> list[str]:
+    parts = name.split(".")
+    return [".".join(parts[: i + 1]) for i in range(len(parts))]
+
+
+def names_it(text: str, path: Path) -> bool:
+    """Whether a module with this `text` has to do with the file `path`: its name stands there, or that of a folder."""
+    return path.name in text or any(f'"{folder}"' in text for folder in path.parts[:-1])
+
+
+def reached_tests(root: Path, changed: Iterable[Path]) -> list[Path]:
+    """Test files that `changed` reaches, those of the fewest steps first (a changed test file itself is at zero)."""
+    changed = list(changed)
+    known = {_dotted(path): path for path in changed if path.suffix == ".py"} | modules(root)
+    importers: dict[Path, set[Path]] = {}
+    modules_there = graph(root, known)
+    for path, imported in modules_there.items():
+        for other in imported:
+            importers.setdefault(other, set()).add(path)
+    for path in changed:
+        if path not in modules_there and path not in importers:  # data, prose, a script; not a module that is gone
+            importers[path] = {other for other in modules_there if names_it((root / other).read_text("utf-8"), path)}
+    steps = {path: 0 for path in changed}
+    waiting = deque(steps)
+    while waiting:
+        path = waiting.popleft()
+        for importer in importers.get(path, ()):
+            if importer not in steps:
+                steps[importer] = steps[path] + 1
+                waiting.append(importer)
+    tests = [
+        path
+        for path in steps
+        if path in modules_there and path.name.startswith("test_") and path.parts[:2] != ("tests", "browser")
+    ]
+    return sorted(tests, key=lambda path: (steps[path], path))
+
+
+# --- command line -----------------------------------------------------------------------------------------------------
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Entry of `python -m tests.check`; returns the exit status."""
+    parser = argparse.ArgumentParser(prog="python -m tests.check", description="Fast tests of what changed.")
+    parser.add_argument("--since", help="commit to compare with (default: where HEAD left main)")
+    parser.add_argument("--jobs", type=int, default=2, help="processes (default: 2)")
+    parser.add_argument(
+        "--seconds", type=float, default=45.0, help="begin no test this long after the first (default: 45)"
+    )
+    parser.add_argument("--list", action="store_true", help="only list the test files")
+    options = parser.parse_args(argv)
+    root = Path(__file__).resolve().parents[1]
+    try:
+        commit = starting_point(root, options.since)
+        changed = changed_files(root, commit)
+    except CheckError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    tests = reached_tests(root, changed)
+    print(f"Changed since {commit[:7]}: {len(changed)} files. They reach {len(tests)} test files.", flush=True)
+    if options.list:
+        print(*tests, sep="\n")
+    if options.list or not tests:
+        return 0
+    command = [sys.executable, "-m", "pytest", "-p", "tests.quick", "-q", "-m", "not browser", "--maxfail", "5"]
+    command += ["-n", str(options.jobs), "--dist", "loadfile", "--no-loadscope-reorder"]  # one file after the other
+    command += ["--timeout", str(LIMIT), "--budget", str(options.seconds)]
+    return subprocess.run([*command, *map(str, tests)], cwd=root, check=False).returncode
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,194 @@
+"""`make check`: what a change reaches, in which order, and what a run that must end in time leaves out."""
+
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests import check, quick
+from tests.tiny_book import write
+
+ROOT = Path(__file__).resolve().parents[1]
+FILES = {
+    "attnlib/__init__.py": "",
+    "attnlib/a.py": "CONSTANT = 1\n",
+    "attnlib/b.py": "def late():\n    from attnlib import a\n    return a\n",
+    "attnlib/c.py": "",
+    "attnlib/c_table.json": "{}",
+    "attnlib/extension.py": "",
+    "attnlib/_loops.py": "from attnlib import c\n",
+    "attnlib/fast.py": "SOURCE = Path(__file__).with_name('_loops.py')\n",
+    "_config.yml": "extensions: [attnlib.extension]\n",
+    "book/page.md": "# Page\n",
+    "tests/__init__.py": "",
+    "tests/conftest.py": "",
+    "tests/helper.py": "import attnlib.c\n",
+    "tests/test_a.py": "from attnlib.a import CONSTANT\n",
+    "tests/test_b.py": "from attnlib.b import late\n",
+    "tests/test_c.py": "from tests.helper import attnlib\nNAME = 'c_table.json'\n",
+    "tests/test_command.py": "COMMAND = ['-m', 'attnlib.b']\n",
+    "tests/test_fast.py": "import attnlib.fast\n",
+    "tests/test_prose.py": 'PAGES = ROOT / "book", ROOT / "_config.yml"\n',
+    "tests/browser/test_page.py": "from attnlib import a\n",
+}
+REACHED = {
+    "attnlib/a.py": ["a", "b", "command"],  # test_a imports it itself
+    "attnlib/b.py": ["b", "command"],
+    "attnlib/c.py": ["c", "fast"],
+    "attnlib/_loops.py": ["fast"],  # read as text, and compiled
+    "attnlib/extension.py": ["prose"],  # loaded by Sphinx
+    "attnlib/c_table.json": ["c"],
+    "tests/helper.py": ["c"],
+    "tests/test_a.py": ["a"],
+    "tests/conftest.py": ["a", "b", "c", "command", "fast", "prose"],
+    "book/page.md": ["prose"],
+    "attnlib/gone.py": [],
+}
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    for name, text in FILES.items():
+        write(tmp_path / name, text)
+    return tmp_path
+
+
+def names(paths: list[Path]) -> list[str]:
+    return [path.stem.removeprefix("test_") for path in paths]
+
+
+@pytest.mark.parametrize("changed", REACHED)
+def test_what_a_change_reaches_the_nearest_first(changed: str, root: Path) -> None:
+    assert names(check.reached_tests(root, [Path(changed)])) == REACHED[changed]
+
+
+def test_a_module_that_is_gone_reaches_whoever_still_imports_it(root: Path) -> None:
+    (root / "attnlib" / "a.py").unlink()
+    assert names(check.reached_tests(root, [Path("attnlib/a.py")])) == REACHED["attnlib/a.py"]
+
+
+def test_every_module_of_this_repository_is_reached_by_some_test() -> None:
+    """Otherwise a change of it would be checked by nothing, and green all the same."""
+    known = check.modules(ROOT)
+    code = [path for name, path in known.items() if name.startswith("attnlib.") and path.name != "__main__.py"]
+    assert len(code) > 200
+    graph = check.graph(ROOT, known)
+    reached = {path for path in graph if path.name.startswith("test_") and "browser" not in path.parts}
+    waiting = list(reached)
+    while waiting:
+        new = graph.get(waiting.pop(), set()) - reached
+        reached |= new
+        waiting += new
+    assert [str(path) for path in code if path not in reached] == []
+
+
+def test_changes_since_main_committed_or_not(root: Path) -> None:
+    def git(*arguments: str) -> None:
+        who = ["-c", "user.name=A", "-c", "user.email=a@example.org"]
+        subprocess.run(["git", *who, *arguments], cwd=root, check=True, capture_output=True)
+
+    with pytest.raises(check.CheckError, match="run this in a clone of the repository"):
+        check.starting_point(root)
+    git("init", "-b", "main")
+    git("add", ".")
+    git("commit", "-m", "first")
+    first = check.starting_point(root)
+    assert check.changed_files(root, first) == []
+    write(root / ".gitignore", "ignored\n")
+    git("switch", "-c", "mine")
+    git("add", ".gitignore")
+    git("commit", "-m", "second")
+    assert check.starting_point(root) == first
+    write(root / "attnlib" / "a.py", "CONSTANT = 2\n")
+    write(root / "attnlib" / "new file.py", "")
+    write(root / "ignored", "")
+    (root / "attnlib" / "c.py").unlink()
+    expected = [".gitignore", "attnlib/a.py", "attnlib/c.py", "attnlib/new file.py"]
+    assert [path.as_posix() for path in check.changed_files(root, first)] == expected
+    assert check.starting_point(root, "HEAD") != first
+    with pytest.raises(check.CheckError, match="nowhere"):
+        check.starting_point(root, "nowhere")
+
+
+# --- a run that ends in time ------------------------------------------------------------------------------------------
+
+TESTS = """
+import time, pytest
+
+@pytest.fixture(scope="module")
+def study():
+    time.sleep(0.5)
+
+def test_first(study): pass
+def test_second(study): pass
+def test_alone(): pass
+def test_long(): time.sleep(1.5)
+@pytest.mark.timeout(900)
+def test_patient(): pass
+"""
+
+
+def run(folder: Path, *options: str) -> dict[str, str]:
+    """Outcome of each test of `TESTS` the summary's numbers as `slow` and `late`, and the `exit` status."""
+    write(folder / "test_it.py", TESTS)
+    write(folder / "pytest.ini", "[pytest]\n")
+    command = [sys.executable, "-m", "pytest", "-v", "-p", "tests.quick", "-p", "pytest_timeout", "-p", "xdist.plugin"]
+    done = subprocess.run(
+        [*command, *options],
+        cwd=folder,
+        env={**os.environ, "PYTHONPATH": str(ROOT), "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", "COLUMNS": "200"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    found = re.findall(r"test_it\.py::test_(\w+) (PASSED|FAILED|SKIPPED)", done.stdout)
+    found = found or [
+        (name, word) for word, name in re.findall(r"(PASSED|FAILED|SKIPPED) test_it\.py::test_(\w+)", done.stdout)
+    ]
+    if told := re.search(r"Left out: (\d+) slow tests, (\d+) for want of time", done.stdout):
+        found += [("slow", told[1]), ("late", told[2])]
+    return {**dict(found), "exit": str(done.returncode)}
+
+
+def seconds(folder: Path) -> dict[str, float]:
+    told = json.loads((folder / ".pytest_cache" / "v" / quick.KEY).read_text())
+    return {name.removeprefix("test_it.py::test_"): value for name, value in told.items()}
+
+
+@pytest.mark.parametrize("options", [[], ["-n", "1"]])
+def test_every_run_notes_what_each_test_takes_with_the_fixtures_it_stands_on(
+    options: list[str], tmp_path: Path
+) -> None:
+    told = run(tmp_path, *options)
+    assert told.pop("exit") == "0"
+    assert set(told.values()) == {"PASSED"}  # without a budget nothing is left out
+    took = seconds(tmp_path)
+    assert 0.5 <= took["first"]
+    assert 0.5 <= took["second"]  # though the first paid
+    assert took["alone"] < 0.5
+    assert took["long"] >= 1.5
+
+
+def test_slow_and_late_tests_are_left_out_and_counted(tmp_path: Path) -> None:
+    write(tmp_path / ".pytest_cache" / "v" / quick.KEY, json.dumps({"test_it.py::test_first": quick.LIMIT + 1}))
+    told = run(tmp_path, "--budget", "600")
+    assert told.pop("slow") == "2"
+    assert told.pop("late") == "0"
+    assert {name for name, word in told.items() if word == "SKIPPED"} == {"first", "patient"}
+    assert told.pop("exit") == "0"
+    told = run(tmp_path, "--budget", "0")
+    assert (told.pop("slow"), told.pop("late")) == ("0", "5")
+    assert told.pop("exit") == "1"  # nothing was checked
+    assert set(told.values()) == {"SKIPPED"}
+
+
+def test_a_test_that_does_not_end_is_left_out_unless_it_was_quick_before(tmp_path: Path) -> None:
+    options = ("--budget", "600", "--timeout", "1", "-k", "long")
+    assert run(tmp_path, *options) == {"long": "SKIPPED", "slow": "1", "late": "0", "exit": "1"}
+    assert seconds(tmp_path)["long"] >= quick.LIMIT  # next time it is not begun
+    write(tmp_path / ".pytest_cache" / "v" / quick.KEY, json.dumps({"test_it.py::test_long": 0.1}))
+    assert run(tmp_path, *options)["long"] == "FAILED"
