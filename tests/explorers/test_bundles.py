@@ -66,7 +66,6 @@ def test_building_again_gives_the_same_bytes() -> None:
         capture_output=True,
         text=True,
         check=False,
-        timeout=120,
     )
     assert (done.returncode, done.stderr) == (0, "")
 
@@ -78,7 +77,6 @@ def test_an_unknown_explorer_is_one_sentence() -> None:
         capture_output=True,
         text=True,
         check=False,
-        timeout=60,
     )
     assert done.returncode == 2
     assert done.stderr == f"error: no explorer called no_such; there are {', '.join(NAMES)}\n"

@@ -129,7 +129,7 @@ def test_a_study_that_fails_stops_the_others_where_they_can_go_on(tmp_path, monk
             watch(step)
 
         if study.heads == 2:
-            assert began.wait(30)
+            assert began.wait(600)
             raise ValueError("the second study fails")
         return real(study, watch=seen, **options)
 
@@ -144,7 +144,7 @@ def test_a_study_that_fails_stops_the_others_where_they_can_go_on(tmp_path, monk
 
 def test_threads_beyond_the_runs_train_studies_beside_each_other(tmp_path, monkeypatch) -> None:
     """Two studies of one run on two threads are under way at once: each waits for the other to begin."""
-    real, meeting = full_runs.train, threading.Barrier(2, timeout=30)
+    real, meeting = full_runs.train, threading.Barrier(2, timeout=600)
 
     def together(study: Experiment, **options):
         meeting.wait()

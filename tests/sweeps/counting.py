@@ -15,12 +15,14 @@ PAGE = page_text(
     ":tags: [parameters]\n\n"
     "n: int = 0  # number to square [>= 0]\n"
     "pause: float = 0.0  # seconds it takes [>= 0]\n"
-    "broken: int = -1  # number at which it fails [>= -1]",
+    "broken: int = -1  # number at which it fails [>= -1]\n"
+    "meet: int = 0  # go on when pages have begun under so many workers [>= 0]",
     "import os\nimport time\n\n\n"
     "def note(word):\n"
     "    with open(os.environ['SWEEP_LOG'], 'a') as log:\n"
     "        log.write(f'{word} {n} {os.getppid()}\\n')\n\n\n"
-    "note('begin')\ntime.sleep(pause)",
+    "note('begin')\ntime.sleep(pause)\n"
+    "while meet and len({line.split()[2] for line in open(os.environ['SWEEP_LOG'])}) < meet:\n    time.sleep(0.05)",
     "from attnlib.results import record\n\n"
     "if n == broken:\n    raise ValueError(f'{n} is broken')\n"
     "record(square=n**2, digits=list(range(3)))\nnote('end')",
@@ -52,9 +54,9 @@ class CountingBook:
             "PYTHONWARNINGS": "",  # what a user sees
         }
 
-    def grid(self, points: int, pause: float = 0.0, broken: int = -1) -> Path:
+    def grid(self, points: int, pause: float = 0.0, broken: int = -1, meet: int = 0) -> Path:
         """A grid file: n from 0 to `points` - 1."""
-        content = {"product": {"n": list(range(points))}, "fixed": {"pause": pause, "broken": broken}}
+        content = {"product": {"n": list(range(points))}, "fixed": {"pause": pause, "broken": broken, "meet": meet}}
         return write(self.root / "grid.yml", yaml.safe_dump(content))
 
     def command(self, *options: str, output: str = "out") -> list[str]:

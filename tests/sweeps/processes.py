@@ -12,6 +12,9 @@ import psutil
 
 from tests.sweeps.counting import CountingBook
 
+# Seconds. A guard against what never comes, on a machine however busy; no test measures speed by it.
+PATIENCE = 300.0
+
 
 def dask(*words: str, environment: dict[str, str], log: Path) -> subprocess.Popen:
     """A `dask` command in the background."""
@@ -50,10 +53,11 @@ def is_running(pid: int) -> bool:
         return False
 
 
-def wait_for(condition: Callable[[], object], what: str, limit: float = 60.0) -> None:
-    deadline = time.monotonic() + limit
+def wait_for(condition: Callable[[], object], what: str) -> None:
+    """Wait until `condition()`. Raises AssertionError when it never comes."""
+    deadline = time.monotonic() + PATIENCE
     while not condition():
-        assert time.monotonic() < deadline, f"{what}: nothing after {limit} s"
+        assert time.monotonic() < deadline, f"{what}: nothing after {PATIENCE:g} s"
         time.sleep(0.05)
 
 

@@ -3,7 +3,7 @@
 import sys
 import time
 from collections.abc import Callable
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import jupytext
@@ -170,14 +170,21 @@ def test_rows_come_in_order_with_results_as_record_would_leave_them(declare, job
 
 
 def test_quick_chunks_grow_and_slow_ones_shrink(declare, job, monkeypatch) -> None:
-    sizes = []
-    declare(lambda given: (sizes.append(len(given)), double(given))[1])
+    sizes, now, each = [], [0.0], [1e-3]  # a clock of the test's own: seconds for a point
+    monkeypatch.setattr(batched, "time", SimpleNamespace(perf_counter=lambda: now[0]))
+
+    def work(given):
+        sizes.append(len(given))
+        now[0] += each[0] * len(given)
+        return double(given)
+
+    declare(work)
     run_batched(job, points(200), Rows())
     assert sizes == [8, 32, 128, 32]
     sizes.clear()
-    monkeypatch.setattr(batched, "_SECONDS", 1e-9)
-    run_batched(job, points(11), Rows())
-    assert sizes == [8, 1, 1, 1]
+    each[0] = 1.5
+    run_batched(job, points(14), Rows())
+    assert sizes == [8, 2, 2, 2]  # chunks of four seconds at most
 
 
 def test_an_interruption_loses_one_chunk_at_most(declare, job) -> None:

@@ -5,10 +5,10 @@ import re
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
+from distributed import Client
 
 from attnlib.publishing.pages import UserError
 from attnlib.sweeps import cluster as clusters
@@ -16,7 +16,7 @@ from attnlib.sweeps import open_sweep
 from attnlib.sweeps import slurm as slurms
 from attnlib.sweeps.cluster import check_request, connected
 from tests.sweeps.counting import CountingBook, copy_package
-from tests.sweeps.processes import Scheduler, ending, free_port, is_running, sweep, wait_for
+from tests.sweeps.processes import PATIENCE, Scheduler, ending, free_port, is_running, sweep, wait_for
 from tests.tiny_book import write
 
 POINTS = 5
@@ -51,6 +51,8 @@ def test_a_sweep_here_on_two_workers_of_a_scheduler_and_batched_gives_equal_tabl
     workers = scheduler.worker("--nworkers", "2", "--nthreads", "1")
     with ending(workers, scheduler.process):
         local = book.parents()
+        with Client(scheduler.address, set_as_default=False, timeout=PATIENCE) as client:
+            client.wait_for_workers(2, timeout=PATIENCE)  # otherwise the first to come may run every point
         there = sweep(book, "--cluster", scheduler.address, output="there")
         assert there.returncode == 1, there.stderr
         assert len(book.parents() - local) == 2, "both workers must have run points"
@@ -104,10 +106,11 @@ def test_workers_are_looked_at_before_anything_is_made(book, tmp_path) -> None:
             stderr=subprocess.PIPE,
             text=True,
         )
-        time.sleep(3)  # it waits for a worker meanwhile
-        worker = scheduler.worker("--nthreads", "2", "--no-nanny")
-        with ending(worker, process):
-            _, said = process.communicate(timeout=120)
+        with ending(process):
+            said = process.stderr.readline()  # it waits for a worker, and says so first of all
+            worker = scheduler.worker("--nthreads", "2", "--no-nanny")
+            with ending(worker):
+                said += process.communicate(timeout=PATIENCE)[1]
     assert process.returncode == 1, said
     assert f"cluster {scheduler.address} has no worker yet: waiting up to 60 s" in said
     assert "1 of 1 workers have several threads, but a worker process runs one point at a time" in said
@@ -202,6 +205,7 @@ def slurm(book, tmp_path, monkeypatch) -> CountingBook:
 
 
 def test_slurm_runs_the_sweep_in_jobs_and_cancels_them(slurm) -> None:
+    slurm.grid(POINTS, broken=BROKEN, meet=2)
     ended = sweep(slurm, "--cluster", "slurm", "--workers", "1")
     assert ended.returncode == 1, ended.stderr
     assert open_sweep(slurm.root / "out").status.done == POINTS - 1
@@ -212,9 +216,9 @@ def test_slurm_runs_the_sweep_in_jobs_and_cancels_them(slurm) -> None:
     assert "#SBATCH --cpus-per-task=2" in script
     assert "--nthreads 1" in script
     assert "--nworkers 2" in script
-    assert len(slurm.parents()) == 2
+    assert len(slurm.parents()) == 2, "both workers of the job must have run points"
     (job,) = Path(f"{slurm.log}.scancel").read_text().split()
-    wait_for(lambda: not any(is_running(pid) for pid in slurm.parents() | {int(job)}), "end of the jobs", limit=10)
+    wait_for(lambda: not any(is_running(pid) for pid in slurm.parents() | {int(job)}), "end of the jobs")
 
 
 def test_slurm_without_a_description_of_a_job_is_refused(slurm, tmp_path) -> None:

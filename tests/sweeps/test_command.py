@@ -167,7 +167,7 @@ def test_a_dry_run_knows_what_is_there(book, started, capsys) -> None:
 def run(arguments: list[str], folder: Path) -> subprocess.CompletedProcess:
     return subprocess.run(
         [sys.executable, "-m", "attnlib", "sweep", *arguments],
-        cwd=folder, capture_output=True, text=True, timeout=240, check=False, stdin=subprocess.DEVNULL,
+        cwd=folder, capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL,
         env={**os.environ, "PYTHONPATH": str(ROOT)},
     )  # fmt: skip
 

