@@ -79,7 +79,9 @@ def test_standing_digits(value: float, allowed: float, digits: int) -> None:
 
 
 def test_a_number_of_which_no_digit_stands_is_told() -> None:
-    known = Tolerances(numbers={"a": Tolerance(0.6, "chance"), "b": Tolerance(0.4, "chance"), "n": Tolerance(0.0, "exact")})
+    known = Tolerances(
+        numbers={"a": Tolerance(0.6, "chance"), "b": Tolerance(0.4, "chance"), "n": Tolerance(0.0, "exact")}
+    )
     (told,) = too_wide({"a": 1.0, "b": 1.0, "n": 0}, known)
     assert told.startswith("a = 1 has the tolerance 0.6, wider than half of it")
 
@@ -91,7 +93,9 @@ def test_each_number_has_its_own_tolerance() -> None:
     known = Tolerances(numbers={"a": Tolerance(1e-3, "rounding"), "b": Tolerance(1e-9, "exact")})
     stored = [results(a=1.0, b=1.0)]
     assert compare_outputs(stored, [results(a=1.0009, b=1.0 + 9e-10)], known) == []
-    assert "a: stored 1.0, now 1.0011 (tolerance 0.001)" in compare_outputs(stored, [results(a=1.0011, b=1.0)], known)[0]
+    assert (
+        "a: stored 1.0, now 1.0011 (tolerance 0.001)" in compare_outputs(stored, [results(a=1.0011, b=1.0)], known)[0]
+    )
     assert "b: stored" in compare_outputs(stored, [results(a=1.0, b=1.000000002)], known)[0]
 
 
@@ -182,7 +186,9 @@ def test_a_changed_count_name_or_word_is_a_fault(other, told: str) -> None:
 def test_what_is_kept_is_read_again(tmp_path: Path) -> None:
     notebook = tmp_path / "01_page.ipynb"
     assert read(notebook) == tolerances.NONE
-    known = Tolerances("nehalem", ("native", "shake-1"), {"a": Tolerance(1e-3, "rounding", 2e9)}, frozenset({"cell 3 stdout 1#0"}))
+    known = Tolerances(
+        "nehalem", ("native", "shake-1"), {"a": Tolerance(1e-3, "rounding", 2e9)}, frozenset({"cell 3 stdout 1#0"})
+    )
     path_beside(notebook).write_text(known.as_json())
     assert path_beside(notebook).name == "01_page.tolerances.json"
     assert read(notebook) == known
@@ -208,7 +214,9 @@ def test_a_file_of_another_form_is_refused(tmp_path: Path, text: str) -> None:
 @pytest.mark.parametrize("one", PAGES, ids=[p.name for p in PAGES])
 def test_every_stored_number_of_the_book_was_measured_and_stands_to_one_digit(one) -> None:
     notebook = nbformat.read(one.stored, as_version=4)
-    cells = [c for c in notebook.cells if c.cell_type == "code" and "nbval-ignore-output" not in c.metadata.get("tags", [])]
+    cells = [
+        c for c in notebook.cells if c.cell_type == "code" and "nbval-ignore-output" not in c.metadata.get("tags", [])
+    ]
     stored = {
         name: value for cell in cells for name, value in json_leaves(cell.outputs)
         if isinstance(value, int | float) and not isinstance(value, bool)

@@ -122,7 +122,11 @@ class Ledger(SphinxDirective):
 
     def _facts(self, record: dict) -> tag:
         draws = f", over {record['draws']} draw{'' if record['draws'] == 1 else 's'}"
-        numbers = [part for text in number_lines(record.get("numbers", {}), record.get("standing")) for part in (element("br"), text)][1:]
+        numbers = [
+            part
+            for text in number_lines(record.get("numbers", {}), record.get("standing"))
+            for part in (element("br"), text)
+        ][1:]
         facts: dict[str, list[nodes.Node | str]] = {
             "Regime": self._regime(record),
             "Predicted": [*self._inline(signs(record["predicted"]))],

@@ -84,7 +84,9 @@ def _page_checks(path: Path, changed: int) -> list[dict[str, Any]]:
     # Kept: every page that counts claims asks for all notebooks, several times, and pictures make them large.
     notebook = nbformat.read(path, as_version=4)
     known = tolerances.read(path).numbers
-    return [{**check, "page_title": _title(notebook), "standing": _standing(check, known)} for check in checks_of(notebook)]
+    return [
+        {**check, "page_title": _title(notebook), "standing": _standing(check, known)} for check in checks_of(notebook)
+    ]
 
 
 def _standing(check: dict[str, Any], known: Mapping[str, tolerances.Tolerance]) -> dict[str, int]:

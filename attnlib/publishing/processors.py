@@ -24,7 +24,17 @@ import time
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
-__all__ = ["MACHINES", "STORING", "CannotEmulate", "Machine", "another", "environment", "obstacle", "own_name", "storing"]
+__all__ = [
+    "MACHINES",
+    "STORING",
+    "CannotEmulate",
+    "Machine",
+    "another",
+    "environment",
+    "obstacle",
+    "own_name",
+    "storing",
+]
 
 _OLD = ("SSE", "SSE2", "SSE3", "SSSE3", "SSE41", "SSE42", "POPCNT", "X86_V2")
 _AVX2 = (*_OLD, "AVX", "F16C", "FMA3", "AVX2", "X86_V3")
@@ -89,7 +99,9 @@ MACHINES = {
         _x86("avx512", "AVX512", "SkylakeX", "AVX512_CORE", "skylake-avx512", _FEATURES_AVX512),
         _AVX512,
     ),
-    "threads": Machine("this processor, sums shared by two threads", (), {**dict.fromkeys(_THREADS, "2"), "THREADS": "2"}),
+    "threads": Machine(
+        "this processor, sums shared by two threads", (), {**dict.fromkeys(_THREADS, "2"), "THREADS": "2"}
+    ),
 }
 
 # Stored outputs are made by this machine wherever it can be emulated: no processor of these years computes like it, so whoever
@@ -163,7 +175,9 @@ def run_under(names: Sequence[str], command: Sequence[str]) -> int:
         start = time.monotonic()
         status = subprocess.run(command, env={**os.environ, **environment(name)}, check=False).returncode
         failed += status != 0
-        lines.append(f"{name:<10}{'passed' if status == 0 else f'FAILED ({status})'} in {time.monotonic() - start:.0f} s")
+        lines.append(
+            f"{name:<10}{'passed' if status == 0 else f'FAILED ({status})'} in {time.monotonic() - start:.0f} s"
+        )
     print("", *lines, f"{len(names) - failed - skipped} passed, {failed} failed, {skipped} skipped", sep="\n")
     return failed
 
@@ -174,7 +188,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         prog="python -m attnlib.publishing.processors", description="Run a command as other processors would."
     )
     others = [name for name in MACHINES if name != "native"]
-    parser.add_argument("--only", nargs="+", choices=list(MACHINES), default=others, help="these machines (default: all others)")
+    parser.add_argument(
+        "--only", nargs="+", choices=list(MACHINES), default=others, help="these machines (default: all others)"
+    )
     parser.add_argument("command", nargs=argparse.REMAINDER, metavar="-- COMMAND", help="what to run under each")
     options = parser.parse_args(argv)
     command = options.command[1:] if options.command[:1] == ["--"] else options.command

@@ -52,7 +52,10 @@ class Measurement:
     def tolerances(self, stored_on: str) -> Tolerances:
         """The tolerances that these changes ask for."""
         tried = [changes for machine, changes in self.changes.items() if _counts(machine)]
-        numbers = {name: derive(value, [changes[name] for changes in tried if name in changes]) for name, value in self.values.items()}
+        numbers = {
+            name: derive(value, [changes[name] for changes in tried if name in changes])
+            for name, value in self.values.items()
+        }
         return Tolerances(stored_on, tuple(self.changes), numbers, frozenset(self.moving))
 
     def faults(self) -> list[str]:
@@ -65,7 +68,10 @@ class Measurement:
         """Named results whose table, which shows five digits, shows digits that move."""
         for name, value in self.values.items():
             if isinstance(value, float) and ":" not in name:
-                moved = max((changes.get(name, 0.0) for machine, changes in self.changes.items() if _counts(machine)), default=0.0)
+                moved = max(
+                    (changes.get(name, 0.0) for machine, changes in self.changes.items() if _counts(machine)),
+                    default=0.0,
+                )
                 shown = f"{value:.5g}"
                 if moved > unit(shown):
                     digits = max(1, math.floor(math.log10(abs(value) / moved)))
@@ -170,7 +176,10 @@ def disagreements(stored: NotebookNode, runs: Mapping[str, NotebookNode], kept: 
             continue
         for number, (old, new) in enumerate(zip(_code(stored), _code(notebook), strict=True), start=1):
             if "nbval-ignore-output" not in old.metadata.get("tags", []):
-                told += [f"{machine}: code cell {number}, {d}" for d in compare_outputs(old.outputs, new.outputs, kept, number)]
+                told += [
+                    f"{machine}: code cell {number}, {d}"
+                    for d in compare_outputs(old.outputs, new.outputs, kept, number)
+                ]
     return told
 
 
@@ -181,7 +190,9 @@ def report(found: Measurement, tolerances: Tolerances, every: bool) -> list[str]
         known = tolerances.numbers[name]
         digits = standing(value, known.allowed)
         if every or digits < 6:
-            rows.append((digits, f"  {digits:>2} digits  {known.reason:<9}{name:<44}{value:.8g} +- {known.allowed:.1g}"))
+            rows.append(
+                (digits, f"  {digits:>2} digits  {known.reason:<9}{name:<44}{value:.8g} +- {known.allowed:.1g}")
+            )
     return [line for _, line in sorted(rows)]
 
 
@@ -189,10 +200,14 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Entry of `python -m attnlib stability`: 1 where a page fails, or its numbers do not stand as it shows them."""
     parser = argparse.ArgumentParser(prog="attnlib stability", description="How many digits of a page's numbers stand.")
     parser.add_argument("pages", nargs="*", metavar="PAGE", help="these pages (default: all)")
-    parser.add_argument("--machines", nargs="+", default=list(DEFAULT), metavar="NAME", help=f"default: {' '.join(DEFAULT)}")
+    parser.add_argument(
+        "--machines", nargs="+", default=list(DEFAULT), metavar="NAME", help=f"default: {' '.join(DEFAULT)}"
+    )
     parser.add_argument("--jobs", type=int, default=2, metavar="N", help="pages run at a time (default: 2)")
     parser.add_argument("--write", action="store_true", help="keep the tolerances beside the pages")
-    parser.add_argument("--every", action="store_true", help="report every number, not only those with fewer than six digits")
+    parser.add_argument(
+        "--every", action="store_true", help="report every number, not only those with fewer than six digits"
+    )
     options = parser.parse_args(argv)
     root = find_root()
     pages = [resolve_page(name, root) for name in options.pages] or find_pages(root)
@@ -206,7 +221,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     return int(bool(faults))
 
 
-def run_pages(root: Path, pages: Iterable[Page], machines: Sequence[str], jobs: int) -> dict[str, dict[str, NotebookNode]]:
+def run_pages(
+    root: Path, pages: Iterable[Page], machines: Sequence[str], jobs: int
+) -> dict[str, dict[str, NotebookNode]]:
     """By page, then by machine: the executed notebooks. A machine that cannot be emulated here is passed over, and said."""
     if jobs < 1:
         raise UserError(f"--jobs must be a whole number >= 1; got {jobs}")

@@ -65,7 +65,9 @@ def text_differences(stored: str, fresh: str, tolerances: Tolerances = NONE, whe
     old_lines, new_lines = stored.splitlines(), fresh.splitlines()
     for number, (old, new) in enumerate(zip_longest(old_lines, new_lines)):
         if old is None or new is None:
-            return [f"line {number + 1} is {'new' if old is None else 'missing'}: {_brief(new if old is None else old)}"]
+            return [
+                f"line {number + 1} is {'new' if old is None else 'missing'}: {_brief(new if old is None else old)}"
+            ]
         if not same_text(old, new, moving_in(tolerances, where, number)):
             # A table is one long line: quote it from shortly before the place where it changes.
             start = max(0, _agreement(old, new) - 40) if max(len(old), len(new)) > 120 else 0
@@ -134,7 +136,12 @@ def _same_number_text(stored: str, fresh: str) -> bool:
 
 
 def json_differences(
-    stored: Any, fresh: Any, tolerances: Tolerances = NONE, kind: str = "", path: tuple[str | int, ...] = (), root: Any = None
+    stored: Any,
+    fresh: Any,
+    tolerances: Tolerances = NONE,
+    kind: str = "",
+    path: tuple[str | int, ...] = (),
+    root: Any = None,
 ) -> list[str]:
     """Differences between two JSON values, each with its path (``$[3].numbers.slope``). Empty when they agree."""
     root = stored if root is None else root
@@ -166,7 +173,9 @@ def json_differences(
     return [] if same else [f"{shown}: stored {_brief(stored)}, now {_brief(fresh)}{allowed}"]
 
 
-def _compare_output(stored: Mapping[str, Any], fresh: Mapping[str, Any], tolerances: Tolerances, where: str) -> list[str]:
+def _compare_output(
+    stored: Mapping[str, Any], fresh: Mapping[str, Any], tolerances: Tolerances, where: str
+) -> list[str]:
     if stored["output_type"] != fresh["output_type"]:
         return [f"kind: stored {stored['output_type']}, now {fresh['output_type']}"]
     if stored["output_type"] == "error":  # the traceback holds paths and is not compared
@@ -205,7 +214,11 @@ def texts_of(outputs: Sequence[Mapping[str, Any]], cell: int) -> Iterator[tuple[
     for number, output in enumerate((o for o in outputs if o["output_type"] != "stream"), start=1):
         data = shown_data(output)
         if not any(kind in data for kind in DATA):
-            yield from ((f"cell {cell} output {number} {k}", d) for k, d in data.items() if isinstance(d, str) and k not in PICTURES)
+            yield from (
+                (f"cell {cell} output {number} {k}", d)
+                for k, d in data.items()
+                if isinstance(d, str) and k not in PICTURES
+            )
 
 
 def json_leaves(outputs: Sequence[Mapping[str, Any]]) -> Iterator[tuple[str, Any]]:

@@ -24,7 +24,18 @@ from typing import Any
 from attnlib.publishing.pages import UserError
 from attnlib.results import RESULTS_TYPE
 
-__all__ = ["CLAIMS_TYPE", "FLOOR", "NONE", "Tolerance", "Tolerances", "address", "derive", "path_beside", "read", "standing"]
+__all__ = [
+    "CLAIMS_TYPE",
+    "FLOOR",
+    "NONE",
+    "Tolerance",
+    "Tolerances",
+    "address",
+    "derive",
+    "path_beside",
+    "read",
+    "standing",
+]
 
 CLAIMS_TYPE = "application/vnd.attnlib.claims+json"  # of `attnlib.claims`; a test holds the two together
 EPSILON = 2.0**-52
@@ -101,7 +112,9 @@ def read(notebook: Path) -> Tolerances:
         numbers = {name: Tolerance(float(a), str(r), float(m)) for name, (a, r, m) in data["numbers"].items()}
         found = Tolerances(str(data["stored_on"]), tuple(data["machines"]), numbers, frozenset(data["moving"]))
     except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise UserError(f"{path.name} must hold tolerances as `attnlib stability --write` leaves them; {error!r}") from None
+        raise UserError(
+            f"{path.name} must hold tolerances as `attnlib stability --write` leaves them; {error!r}"
+        ) from None
     for name, known in numbers.items():
         if known.reason not in REASONS or not 0 <= known.allowed < math.inf:
             raise UserError(

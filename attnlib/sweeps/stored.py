@@ -98,7 +98,8 @@ def _store(found: Any, name: str, recipe: Recipe, tables: Path) -> None:
     array.attrs["command"] = recipe.command(name)
     small = {"zlib": True, "complevel": 9, "shuffle": True}
     packed = {  # texts as arrays of characters: as texts of any length a word repeated in every cell would be most of the file
-        key: small if values.dtype.kind in "biuf" else {"dtype": "S1", **small} for key, values in array.data_vars.items()
+        key: small if values.dtype.kind in "biuf" else {"dtype": "S1", **small}
+        for key, values in array.data_vars.items()
     }
     if "parquet" in recipe.forms:
         with written_aside(tables / f"{name}.parquet") as path:
