@@ -33,6 +33,7 @@ from attnlib.publishing import edition_leaks, editions
 from attnlib.publishing.execution import PagesFailed, execute_pages, package_folder, pins_hash, tree_hash
 from attnlib.publishing.page_times import write_build_times
 from attnlib.publishing.pages import UserError, find_pages, write_atomically
+from attnlib.publishing.tolerances import path_beside
 
 STAGED = ("_config.yml", "_toc.yml", "assets", "book")
 VERSIONS_SHOWN = ("attnlib", "jupyter-book", "sphinx", "numpy", "scipy", "torch", "matplotlib")
@@ -194,6 +195,9 @@ def _stage(root: Path, source: Path, notebooks: dict[str, str]) -> None:
         path = source / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text, encoding="utf-8")
+        # The ledger shows no more digits than stand.
+        if (known := path_beside(root / name)).is_file():
+            shutil.copy(known, path_beside(path))
 
 
 def _render(root: Path, work: Path, package: Path) -> Path:
