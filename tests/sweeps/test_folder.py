@@ -234,7 +234,9 @@ def test_ten_thousand_rows(tmp_path, monkeypatch):
         }
         (out / "rows" / f"{point.id}.json").write_text(json.dumps(whole))
     reads = []
-    loads = SimpleNamespace(loads=lambda text: reads.append(1) or json.loads(text), JSONDecodeError=json.JSONDecodeError)
+    loads = SimpleNamespace(
+        loads=lambda text: reads.append(1) or json.loads(text), JSONDecodeError=json.JSONDecodeError
+    )
     monkeypatch.setattr(reading, "json", loads)
     sweep = open_sweep(out)
     assert sweep.table.shape == (10_000, 5 + 8 + 17)
