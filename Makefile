@@ -24,7 +24,7 @@ ONE_THREAD := OMP_NUM_THREADS=$(THREADS) MKL_NUM_THREADS=$(THREADS) OPENBLAS_NUM
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help ready book html student pdf notebooks test check lint unit nbval processors browser bench times scripts repository clean
+.PHONY: help ready book html student pdf notebooks test check lint unit nbval processors browser bench lighthouse times scripts repository clean
 
 help:  ## list the commands
 	@echo "Attention, Checked. Commands (JOBS=n sets the number of processes, here $(JOBS); PYTHON=... the Python 3.11+ to use):"
@@ -81,8 +81,13 @@ processors: $(READY_TEST) $(PACKAGES)  ## unit tests and pages as other processo
 browser: $(READY_TEST) $(PACKAGES)  ## look at the built pages in headless Chromium
 	$(RUN) -m pytest tests/browser -m browser -n $(JOBS)
 
-bench: $(READY_TEST)  ## measure speed and memory against the naive implementation
+bench: $(READY_TEST)  ## measure speed and memory against the naive implementation, and the pages on a phone
 	$(RUN) -m benchmarks
+	$(MAKE) html
+	$(MAKE) lighthouse
+
+lighthouse: $(READY_TEST) $(PACKAGES)  ## measure how fast the built pages are on a phone (needs Chromium and Node)
+	$(RUN) -m benchmarks.lighthouse
 
 times: $(READY)  ## measure how long each page runs: figures say it
 	$(RUN) -m attnlib.publishing.page_times

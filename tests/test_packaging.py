@@ -229,18 +229,47 @@ def test_every_folder_of_the_package_is_installed() -> None:
     assert [str(folder) for folder in sorted(folders) if not (folder / "__init__.py").is_file()] == []
 
 
+# Majors that run on Node 24: `runs.using` in the action.yml of each. Those before run on Node 20, which GitHub has retired.
+ACTIONS = {
+    "actions/checkout": "v7",
+    "actions/setup-python": "v7",
+    "actions/upload-artifact": "v7",
+    "actions/upload-pages-artifact": "v5",
+    "actions/deploy-pages": "v5",
+}
+
+
+def check_step(step: dict) -> None:
+    """A step runs a command, one of the book's own actions, or one of `ACTIONS`; each `make` in it has a rule."""
+    assert ("run" in step) != ("uses" in step)
+    if (uses := step.get("uses", "")).startswith("./"):
+        action = yaml.load((ROOT / uses / "action.yml").read_text(encoding="utf-8"), yaml.BaseLoader)
+        required = {name for name, asked in action["inputs"].items() if asked.get("required") == "true"}
+        assert required <= set(step["with"]) <= set(action["inputs"])
+    elif uses:
+        name, _, version = uses.partition("@")
+        assert ACTIONS[name] == version
+    targets = set(re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), flags=re.M))
+    assert set(re.findall(r"\bmake ([a-z]+)", step.get("run", ""))) <= targets
+
+
 @pytest.mark.parametrize("path", sorted((ROOT / ".github" / "workflows").glob("*.yml")), ids=lambda path: path.name)
 def test_a_workflow_is_whole_and_calls_only_commands_that_exist(path: Path) -> None:
     workflow = yaml.load(path.read_text(encoding="utf-8"), yaml.BaseLoader)  # BaseLoader: `on` stays a word
     assert workflow["on"]
     assert workflow["permissions"]  # no more rights than the job needs
-    targets = set(re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), flags=re.M))
-    for job in workflow["jobs"].values():
+    for name, job in workflow["jobs"].items():
         assert int(job["timeout-minutes"]) > 0
         for step in job["steps"]:
-            assert ("run" in step) != ("uses" in step)
-            assert "@" in step.get("uses", "@")
-            assert set(re.findall(r"\bmake ([a-z]+)", step.get("run", ""))) <= targets
+            check_step(step)
+        # What may fail unseen is told by an issue, of this job or of one that waits for it.
+        if "schedule" in workflow["on"]:
+            told = [job, *(other for other in workflow["jobs"].values() if name in other.get("needs", []))]
+            tells = [
+                step for each in told for step in each["steps"] if step.get("uses") == "./.github/actions/open-issue"
+            ]
+            assert tells or "needs" in job, f"{name} can fail unseen"
+            assert not tells or any(each.get("permissions", {}).get("issues") == "write" for each in told)
 
 
 def test_licence_and_citation_agree_with_the_package() -> None:

@@ -107,6 +107,9 @@ DRAWN = """async () => {
 }"""
 
 
+PATIENCE = 300_000  # ms. A guard against what never comes, on a machine however busy; no test measures speed by it.
+
+
 class Visit:
     """One page opened in a fresh context, with what went wrong on the way: `outside` requests and `errors`."""
 
@@ -130,6 +133,7 @@ def visited(
     page is as a reader finds it when its files have arrived. `address` may be `file://` and a folder.
     """
     context = browser.new_context(viewport=viewport, color_scheme=scheme)
+    context.set_default_timeout(PATIENCE)
     page = context.new_page()
     outside: list[str] = []
     errors: list[str] = []
@@ -152,3 +156,11 @@ def visited(
         yield Visit(page, outside, errors)
     finally:
         context.close()
+
+
+def turned(visit: Visit, viewport: dict, scheme: str) -> None:
+    """Look at a page that is open in another window and another colour scheme; waits until it has followed."""
+    visit.page.set_viewport_size(viewport)
+    visit.page.emulate_media(color_scheme=scheme)
+    visit.page.wait_for_function("scheme => document.documentElement.dataset.theme === scheme", arg=scheme)
+    visit.page.evaluate(DRAWN)

@@ -2,7 +2,7 @@
 
 import re
 
-from axe_playwright_python.sync_playwright import Axe
+from axe_playwright_python.base import AXE_SCRIPT
 
 from tests.browser.browsing import Visit
 
@@ -39,6 +39,62 @@ CONTRAST = """() => {
   return worst;
 }"""
 
+# Colours are most of what axe costs: it measures every text of a page and every link against the text around it, thousands,
+# most of which look alike. Of those that look alike the first and the last are measured. Alike: same colour, size, weight and
+# lines under it, as in what it stands in; same backgrounds and opacities of all that it lies in; the same boxes pushed over or
+# under it. Fields are measured each.
+KINDS_OF_TEXT = """() => {
+  const style = new Map();
+  const of = node => { if (!style.has(node)) style.set(node, getComputedStyle(node)); return style.get(node); };
+  const ground = new Map([[null, ""]]);  // what an element lies in, as text
+  const under = node => {
+    if (!ground.has(node)) {
+      const s = of(node), own = [s.backgroundColor, s.backgroundImage, s.opacity, s.filter, s.mixBlendMode].join();
+      ground.set(node, under(node.parentElement) + (own === "rgba(0, 0, 0, 0),none,1,none,normal" ? "" : "|" + own));
+    }
+    return ground.get(node);
+  };
+  const all = [...document.body.querySelectorAll("*")];
+  const pushed = all.filter(node => of(node).position !== "static" && of(node).backgroundColor !== "rgba(0, 0, 0, 0)")
+    .map(node => [node, node.getBoundingClientRect(), [of(node).backgroundColor, of(node).zIndex, of(node).opacity].join()]);
+  const kinds = new Map(), controls = [];
+  for (const node of all) {
+    if (node.matches("input, select, textarea")) controls.push(node);
+    else if ((node.matches("a") || [...node.childNodes].some(n => n.nodeType === 3 && n.data.trim()))
+        && node.checkVisibility({visibilityProperty: true, opacityProperty: true})) {
+      const s = of(node), box = node.getBoundingClientRect();
+      const over = pushed.flatMap(([other, b, look]) => b.left < box.right && b.right > box.left && b.top < box.bottom
+        && b.bottom > box.top && !other.contains(node) && !node.contains(other) ? [look] : []);
+      const look = [s, of(node.parentElement)].map(l => [l.color, l.fontSize, l.fontWeight, l.fontStyle,
+        l.textShadow, l.textDecoration, l.borderBottom].join());
+      const kind = [node.tagName === "A", ...look, over, under(node)].join(";");
+      kinds.set(kind, [kinds.get(kind)?.[0] ?? node, node]);
+    }
+  }
+  return [...new Set([...kinds.values()].flat().concat(controls))];
+}"""
+
+# Findings of axe as one list. All rules but those of colours look at the whole page; slighter findings than serious are no fault.
+FINDINGS = """async texts => {
+  const quiet = {resultTypes: ["violations"], preload: false}, colours = ["color-contrast", "link-in-text-block"];
+  const others = Object.fromEntries(colours.map(rule => [rule, {enabled: false}]));
+  const whole = await axe.run(document, {...quiet, rules: others});
+  // Formulas have thousands of parts; those that are not measured leave an empty box of their size meanwhile.
+  const measured = texts(), idle = [...document.querySelectorAll("mjx-container")]
+    .filter(box => !measured.some(text => box.contains(text))).map(box => [box, box.getBoundingClientRect(), [...box.childNodes]]);
+  for (const [box, {width, height}] of idle) {
+    box.replaceChildren();
+    Object.assign(box.style, {display: "inline-block", width: `${width}px`, height: `${height}px`});
+  }
+  const coloured = await axe.run({include: measured}, {...quiet, runOnly: colours});
+  for (const [box, , parts] of idle) {
+    Object.assign(box.style, {display: "", width: "", height: ""});
+    box.replaceChildren(...parts);
+  }
+  return [whole, coloured].flatMap(run => run.violations).filter(({impact}) => ["serious", "critical"].includes(impact))
+    .flatMap(({id, impact, nodes}) => nodes.map(({html, failureSummary}) => ({id, impact, html, summary: failureSummary})));
+}"""
+
 # Text of the article that should have become a formula: delimiters or commands outside code.
 RAW_MATHS = """() => {
   const walk = document.createTreeWalker(document.querySelector(".bd-article"), NodeFilter.SHOW_TEXT);
@@ -52,10 +108,13 @@ RAW_MATHS = """() => {
 }"""
 
 
-def loading(visit: Visit) -> list[str]:
-    """Requests to other hosts, errors in the console, pictures that did not arrive."""
+def loading(visit: Visit, everything: bool = True) -> list[str]:
+    """Requests to other hosts, errors in the console, pictures that did not arrive; `everything`: also those far below the view."""
     visit.page.wait_for_load_state("networkidle")  # what a script asks for later counts too
-    images = visit.page.evaluate("[...document.images].map(i => [i.src, i.complete && i.naturalWidth > 0])")
+    images = visit.page.evaluate(
+        "all => [...document.images].filter(i => all || i.complete).map(i => [i.src, i.complete && i.naturalWidth > 0])",
+        everything,
+    )
     faults = [f"asks another host: {url}" for url in visit.outside]
     # A request that was cut is reported there already.
     faults += [f"console: {text}" for text in visit.errors if "ERR_FAILED" not in text]
@@ -107,10 +166,9 @@ def readable(visit: Visit, scheme: str) -> list[str]:
 
 def accessible(visit: Visit) -> list[str]:
     """Serious and critical findings of axe-core that are not in `ALLOWED`."""
+    visit.page.evaluate(AXE_SCRIPT)
     return [
-        f"{violation['id']} ({violation['impact']}): {node['html'][:200]} {node['failureSummary'][:200]}"
-        for violation in Axe().run(visit.page).response["violations"]
-        if violation["impact"] in ("serious", "critical")
-        for node in violation["nodes"]
-        if ALLOWED.get(violation["id"], ("\0", ""))[0] not in node["html"]
+        f"{finding['id']} ({finding['impact']}): {finding['html'][:200]} {finding['summary'][:200]}"
+        for finding in visit.page.evaluate(f"({FINDINGS})({KINDS_OF_TEXT})")
+        if ALLOWED.get(finding["id"], ("\0", ""))[0] not in finding["html"]
     ]

@@ -15,6 +15,8 @@ from pathlib import Path
 from tests.browser.browsing import HTML, TEXTS, page_names
 
 LIMIT = 1_000_000  # bytes
+REQUESTS = 30  # files
+BLOCKING = 1  # files that hold up the first picture: one style sheet
 
 
 class _Addresses(HTMLParser):
@@ -23,9 +25,19 @@ class _Addresses(HTMLParser):
     def __init__(self) -> None:
         super().__init__()
         self.found: list[str] = []
+        self.blocking: list[str] = []
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         values = {name: value or "" for name, value in attrs}
+        if tag == "link" and "stylesheet" in values.get("rel", "").split() and values.get("media") != "print":
+            self.blocking.append(values.get("href", ""))
+        if (
+            tag == "script"
+            and values.get("src")
+            and not {"defer", "async"} & set(values)
+            and values.get("type") != "module"
+        ):
+            self.blocking.append(values["src"])
         if tag == "link" and {"stylesheet", "icon", "preload"} & set(values.get("rel", "").split()):
             self.found.append(values.get("href", ""))
         if tag in ("script", "img", "source", "iframe", "embed", "video", "audio", "input"):
@@ -64,6 +76,13 @@ def fetched(html: Path, name: str) -> set[Path]:
                 waiting.add((path.parent / address).resolve())
         waiting -= files
     return {path for path in files if "mathjax" not in path.relative_to(html).parts}
+
+
+def blocking(html: Path, name: str) -> list[str]:
+    """What page `name` waits for before it is drawn: style sheets, and scripts without `defer`, `async` or `type="module"`."""
+    parser = _Addresses()
+    parser.feed((html / name).read_text(encoding="utf-8"))
+    return parser.blocking
 
 
 def weight(html: Path, name: str) -> tuple[int, int]:
