@@ -146,7 +146,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--since", help="commit to compare with (default: where HEAD left main)")
     parser.add_argument("--jobs", type=int, default=2, help="processes (default: 2)")
     parser.add_argument(
-        "--seconds", type=float, default=45.0, help="begin no test this long after the first (default: 45)"
+        "--seconds", type=float, default=40.0, help="begin no test this long after the first (default: 40)"
     )
     parser.add_argument("--list", action="store_true", help="only list the test files")
     options = parser.parse_args(argv)
