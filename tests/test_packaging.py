@@ -37,7 +37,7 @@ RANGES = {"triton"}  # a CUDA build of torch demands one release of it: a pin of
 # What reads and runs the book, and what proves it. The second begins with the first.
 READER, PROVER = "requirements.txt", "requirements-test.txt"
 READER_EXTRAS = ["book"]
-BEYOND_EXTRAS = ["nbval"]  # of the extra `test`, but small, and the environment that was asked for holds it
+BEYOND_EXTRAS = ["nbval", "pytest-timeout"]  # of the extra `test`, but small: pages can be compared with their outputs
 FIRST_LINE = {READER: "-e .", PROVER: f"-r {READER}"}
 
 
