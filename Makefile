@@ -16,7 +16,9 @@ PACKAGES := $(if $(shell command -v npm 2>/dev/null),node_modules/.ready)
 RUN := $(VENV)/bin/python
 READY := $(VENV)/.ready
 READY_TEST := $(VENV)/.ready-test
-# Modules are compiled when they are first imported, not all 19 000 of them now.
+# Modules are compiled when they are first imported, not all 19 000 of them now. So Python must be allowed to keep the
+# result: some machines forbid it, and each page's kernel would compile torch again.
+unexport PYTHONDONTWRITEBYTECODE
 INSTALL := $(RUN) -m pip install --quiet --disable-pip-version-check --no-compile
 # As the book runs its pages: processes beside each other, one thread each, so that sums are added in one order.
 THREADS ?= 1
@@ -116,8 +118,8 @@ $(READY): requirements.txt pyproject.toml
 	  "$$($(PYTHON) -c 'import sys; print(sys.version_info[:2])')" ]; then rm -rf $(VENV); fi
 	$(PYTHON) -m venv $(VENV)
 	$(INSTALL) -r requirements.txt
-	@# Otherwise matplotlib remarks, in the output of the first page, that it builds its list of fonts.
-	$(RUN) -c 'import matplotlib.font_manager'
+	@# Compiles what every page imports. And matplotlib would remark, in the output of the first page, that it lists the fonts.
+	$(RUN) -c 'import ipykernel.kernelapp, matplotlib.font_manager, matplotlib.pyplot, numba, papermill, scipy.stats, torch'
 	@touch $@
 
 $(READY_TEST): requirements-test.txt $(READY)

@@ -137,6 +137,12 @@ def test_a_reader_installs_what_the_book_asks_for_and_nothing_of_its_proof() -> 
     assert sorted(heavy & reader) == []
 
 
+def test_modules_that_are_not_compiled_at_installation_are_compiled_once() -> None:
+    """Where the environment forbids byte code, each page's kernel would compile torch again."""
+    make = (ROOT / "Makefile").read_text(encoding="utf-8")
+    assert ("--no-compile" in make) == ("\nunexport PYTHONDONTWRITEBYTECODE\n" in make)
+
+
 def test_no_page_and_nothing_that_builds_the_book_imports_what_only_its_proof_needs() -> None:
     """At the top or in a function: modules of the test file may be imported only by these, which say what to install."""
     only_proof = set(pins(PROVER)) - reached_from(pins(READER))
