@@ -247,25 +247,25 @@ def test_the_picture_can_be_heard(tmp_path: Path):
 
 PAGE = """# Speed
 
-```{benchmark-roofline} kernels
+```{benchmark-roofline} GROUP
 A *caption* with $x$.
 ```
 
-```{benchmark-table} kernels
+```{benchmark-table} GROUP
 ```
 
-```{benchmark-table} kernels
+```{benchmark-table} GROUP
 :kernel: gaussian_tail
 ```
 
-Ratio {benchmark-ratio}`kernels naive / compiled, one step, H = 2 | .0f`, rate {benchmark-rate}`kernels single_head-float32`;
-{benchmark-ratio}`kernels no such ratio`, {benchmark-rate}`kernels no-such-case`.
+Ratio {benchmark-ratio}`GROUP naive / compiled, one step, H = 2 | .0f`, rate {benchmark-rate}`GROUP single_head-float32`;
+{benchmark-ratio}`GROUP no such ratio`, {benchmark-rate}`GROUP no-such-case`.
 """
 
 
-def render(root: Path, page: str) -> tuple[int, str, str]:
-    """Exit status, log and HTML of a book with this page, warnings as errors."""
-    make_book(root, {}, {"preface": "# Title\n", "speed": page})
+def render(root: Path, pages: dict[str, str]) -> tuple[int, str, dict[str, str]]:
+    """Exit status, log and HTML of a book with these pages, warnings as errors. All of them are told: one build is enough."""
+    make_book(root, {}, {"preface": "# Title\n"} | pages)
     config = (root / "_config.yml").read_text(encoding="utf-8")
     if EXTENSION not in config:
         config = config.replace(
@@ -284,17 +284,31 @@ def render(root: Path, page: str) -> tuple[int, str, str]:
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
     )
-    html = root / "_build" / "html" / "book" / "speed.html"
-    return done.returncode, done.stdout, html.read_text(encoding="utf-8") if html.exists() else ""
+    made = {name: root / "_build" / "html" / "book" / f"{name}.html" for name in pages}
+    html = {name: path.read_text(encoding="utf-8") for name, path in made.items() if path.exists()}
+    return done.returncode, done.stdout, html
 
 
 @pytest.fixture(scope="module")
-def whole(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
+def whole(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, str]]:
+    """A book and the HTML of its pages: each quotes a group of results of its own, that of `absent` does not exist."""
     root = tmp_path_factory.mktemp("whole")
-    write_sample(root / "benchmarks" / "results")
-    status, log, html = render(root, PAGE)
+    folder = root / "benchmarks" / "results"
+    write_sample(folder)
+    write_sample(folder, "gaps-cpu-2026-02-03.json", without("token_selection", "naive-token", "read-L2"))
+    gpu = without("in-context", "naive", "token", "gaussian", "peak", "read") | {"device": "A made-up GPU"}
+    write_sample(folder, "both-cpu-2026-02-03.json")
+    write_sample(folder, "both-a-made-up-gpu-2026-02-01.json", gpu)
+    pages = {name: PAGE.replace("GROUP", name) for name in ("kernels", "absent", "gaps")}
+    pages["both"] = "# A\n\n```{benchmark-table} both\n:kernel: single_head\n```\n"
+    status, log, html = render(root, pages)
     assert status == 0, log[-3000:]
     return root, html
+
+
+def words(html: str) -> str:
+    """Text of a page."""
+    return " ".join(re.sub(r"<[^>]+>", "", html).split())
 
 
 def table_rows(html: str) -> list[str]:
@@ -303,8 +317,8 @@ def table_rows(html: str) -> list[str]:
     return [" ".join(re.sub(r"<[^>]+>", " ", row).split()) for row in rows]
 
 
-def test_the_picture_is_in_the_page_with_its_words(whole: tuple[Path, str]):
-    root, html = whole
+def test_the_picture_is_in_the_page_with_its_words(whole):
+    root, html = whole[0], whole[1]["kernels"]
     image = re.search(r'<img alt="(Operations per second[^"]*)"[^>]*src="\.\./(_images/\w+\.svg)"', html)
     assert image
     assert "51% of the limit set by reads from L2" in image[1]
@@ -313,8 +327,8 @@ def test_the_picture_is_in_the_page_with_its_words(whole: tuple[Path, str]):
     assert "Measured on 2026-02-03: A made-up processor, CPU, python 3.11.0, torch 2.13.0." in html
 
 
-def test_the_table_tells_rate_ratio_limit_and_share(whole: tuple[Path, str]):
-    rows = table_rows(whole[1])
+def test_the_table_tells_rate_ratio_limit_and_share(whole):
+    rows = table_rows(whole[1]["kernels"])
     assert (
         "the made-up case single_head-float32 float32 · 1 thread · 160 k operations, 160 kB from L2 "
         "600 k ± 2.0% 19.4 1.19 M from L2 51%"
@@ -337,41 +351,31 @@ def test_the_table_tells_rate_ratio_limit_and_share(whole: tuple[Path, str]):
         assert sum(row.startswith(f"{title}: ") for row in rows) == (2 if title == "Population error" else 1)
     assert "Population error: errors per second" in rows
     assert not any("peak-float32" in row or "read-L2" in row for row in rows)
-    assert f"On a GPU: {NOT_MEASURED}." in whole[1]
+    assert f"On a GPU: {NOT_MEASURED}." in whole[1]["kernels"]
 
 
-def test_numbers_in_sentences_come_from_the_file(whole: tuple[Path, str]):
-    text = " ".join(re.sub(r"<[^>]+>", "", whole[1]).split())
+def test_numbers_in_sentences_come_from_the_file(whole):
+    text = words(whole[1]["kernels"])
     assert f"Ratio 128, rate 600 k run-steps/s; {NOT_MEASURED}, {NOT_MEASURED}." in text
 
 
-def test_without_results_the_page_says_so_and_is_built(tmp_path: Path):
-    status, log, html = render(tmp_path, PAGE)
-    assert status == 0, log[-3000:]
-    text = " ".join(re.sub(r"<[^>]+>", "", html).split())
+def test_without_results_the_page_says_so_and_is_built(whole):
+    text = words(whole[1]["absent"])
     assert f"The roofline of the CPU: {NOT_MEASURED}." in text
     assert text.count(f"On a CPU: {NOT_MEASURED}.") == 2
     assert f"Ratio {NOT_MEASURED}, rate {NOT_MEASURED}; {NOT_MEASURED}, {NOT_MEASURED}." in text
 
 
-def test_a_loop_that_was_not_measured_keeps_its_place(tmp_path: Path):
-    write_sample(tmp_path / "benchmarks" / "results", content=without("token_selection", "naive-token", "read-L2"))
-    status, log, html = render(tmp_path, PAGE)
-    assert status == 0, log[-3000:]
-    rows = table_rows(html)
+def test_a_loop_that_was_not_measured_keeps_its_place(whole):
+    rows = table_rows(whole[1]["gaps"])
     assert f"Token selection: {NOT_MEASURED}" in rows
     line = next(row for row in rows if row.startswith("the made-up case single_head-float32 "))
     assert f"600 k ± 2.0% 19.4 {NOT_MEASURED} –" in line  # the rate and its ratio stand, the limit is not known
 
 
-def test_a_gpu_has_a_table_of_its_own(tmp_path: Path):
-    folder = tmp_path / "benchmarks" / "results"
-    write_sample(folder)
-    gpu = without("in-context", "naive", "token", "gaussian", "peak", "read") | {"device": "A made-up GPU"}
-    write_sample(folder, "kernels-a-made-up-gpu-2026-02-01.json", gpu)
-    status, log, html = render(tmp_path, "# A\n\n```{benchmark-table} kernels\n:kernel: single_head\n```\n")
-    assert status == 0, log[-3000:]
-    text = " ".join(re.sub(r"<[^>]+>", "", html).split())
+def test_a_gpu_has_a_table_of_its_own(whole):
+    html = whole[1]["both"]
+    text = words(html)
     assert "Measured on 2026-02-03: A made-up GPU, python 3.11.0, torch 2.13.0." in text
     assert "Measured on 2026-02-03: A made-up processor, CPU, python" in text
     assert "On a GPU" not in text
@@ -379,13 +383,18 @@ def test_a_gpu_has_a_table_of_its_own(tmp_path: Path):
 
 
 def test_a_broken_file_and_a_wrong_format_stop_the_build(tmp_path: Path):
-    broken = tmp_path / "broken"
-    write_sample(broken / "benchmarks" / "results", content={"cases": 3})
-    status, log, _ = render(broken, "# A\n\n```{benchmark-table} kernels\n```\n")
+    folder = tmp_path / "benchmarks" / "results"
+    write_sample(folder, "broken-cpu-2026-02-03.json", {"cases": 3})
+    write_sample(folder)
+    pages = {
+        "first": "# A\n\n```{benchmark-table} broken\n```\n",
+        "second": "# A\n\n{benchmark-ratio}`kernels naive / compiled, one step, H = 2 | .0q`\n",
+    }
+    status, log, _ = render(tmp_path, pages)
     assert status != 0
-    assert "kernels-cpu-2026-02-03.json: not a result of `make bench`" in log
-    wrong = tmp_path / "wrong"
-    write_sample(wrong / "benchmarks" / "results")
-    status, log, _ = render(wrong, "# A\n\n{benchmark-ratio}`kernels naive / compiled, one step, H = 2 | .0q`\n")
-    assert status != 0
-    assert "Unknown format code 'q'" in log
+    # Each is a warning, and a warning stops the build.
+    broken, wrong = (line for line in log.splitlines() if "WARNING" in line)
+    assert "first.md" in broken
+    assert "broken-cpu-2026-02-03.json: not a result of `make bench`" in broken
+    assert "second.md" in wrong
+    assert "Unknown format code 'q'" in wrong

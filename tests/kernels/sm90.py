@@ -1,21 +1,25 @@
 """Triton kernels compiled for sm_90 without a GPU, and what came out: registers, spills, loops, instructions.
 
 The compiler needs no GPU, only to be asked for its target by name; `ptxas` and `cuobjdump` are in Triton's wheel. In these
-tests Triton is in its interpreter mode, which is fixed at its import, so the compiler works in a process of its own.
+tests Triton is in its interpreter mode, which is fixed at its import, so the compiler works in a process of its own, one for
+all questions of a test process.
 """
 
 from __future__ import annotations
 
+import atexit
 import functools
 import importlib
 import importlib.util
 import json
 import os
 import re
+import select
 import subprocess
 import sys
 import tempfile
 import time
+import traceback
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -139,21 +143,40 @@ def compiled(
 
 @functools.cache
 def _compiled(question: str, timeout: float) -> Program:
-    environment = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
-    environment["PYTHONPATH"] = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
     with tempfile.TemporaryDirectory() as folder:
         answer = Path(folder) / "answer.json"
-        command = [sys.executable, "-W", "error", "-m", "tests.kernels.sm90", str(answer)]
-        try:
-            done = subprocess.run(
-                command, input=question, env=environment, cwd=ROOT, capture_output=True, text=True, timeout=timeout
-            )
-        except subprocess.TimeoutExpired as error:
-            raise RuntimeError(f"no machine code for sm_90 within {timeout:g} s: {question}") from error
-        if done.returncode:
-            raise RuntimeError(f"cannot be compiled for sm_90: {question}\n{done.stdout[-2000:]}{done.stderr[-4000:]}")
+        compiler = _compiler()
+        print(json.dumps([question, str(answer)]), file=compiler.stdin, flush=True)
+        if not select.select([compiler.stdout], [], [], timeout)[0]:
+            _end(compiler)
+            raise RuntimeError(f"no machine code for sm_90 within {timeout:g} s: {question}")
+        if compiler.stdout.readline() != "done\n":
+            _end(compiler)
+            raise RuntimeError(f"the compiler for sm_90 ended at {question}")
         found = json.loads(answer.read_text(encoding="utf-8"))
+    if "error" in found:
+        raise RuntimeError(f"cannot be compiled for sm_90: {question}\n{found['error'][-6000:]}")
     return read(**found)
+
+
+@functools.cache
+def _compiler() -> subprocess.Popen:
+    """The compiler's process, which answers one question after the other: its imports take longer than most of them."""
+    environment = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
+    environment["PYTHONPATH"] = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
+    made = subprocess.Popen(
+        [sys.executable, "-W", "error", "-m", "tests.kernels.sm90"],
+        env=environment, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    atexit.register(_end, made)
+    return made
+
+
+def _end(compiler: subprocess.Popen) -> None:
+    """Kill it; the next question is for a new one."""
+    _compiler.cache_clear()
+    with compiler:
+        compiler.kill()
 
 
 def read(sass: str, resources: str, ptx: str, launch_shared: int, seconds: float) -> Program:
@@ -250,5 +273,17 @@ def _answer(question: Mapping, target: Path) -> None:
     target.write_text(json.dumps(found), encoding="utf-8")
 
 
+def _serve() -> None:
+    """Answer questions until there are no more: what the compiler prints goes to stderr, stdout says when each is done."""
+    told, sys.stdout = sys.stdout, sys.stderr
+    for line in sys.stdin:
+        question, target = json.loads(line)
+        try:
+            _answer(json.loads(question), Path(target))
+        except Exception:
+            Path(target).write_text(json.dumps({"error": traceback.format_exc()}), encoding="utf-8")
+        print("done", file=told, flush=True)
+
+
 if __name__ == "__main__":
-    _answer(json.load(sys.stdin), Path(sys.argv[1]))
+    _serve()
