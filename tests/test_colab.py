@@ -28,6 +28,7 @@ from attnlib.publishing.notebooks import renew
 from attnlib.publishing.pages import find_pages
 from attnlib.publishing.repository import current_url
 from attnlib.publishing.stored_outputs import compare_outputs
+from attnlib.publishing.tolerances import read
 from tests.tiny_page import make_book
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -206,7 +207,7 @@ def test_a_page_runs_alone_with_colabs_packages(
         for count, (old, new) in enumerate(pairs, start=1)
         # The first cell installs here, and pip may speak; the last tells versions.
         if count > 1 and "nbval-ignore-output" not in old.metadata.get("tags", [])
-        if (found := compare_outputs(old.outputs, new.outputs))
+        if (found := compare_outputs(old.outputs, new.outputs, read(page.stored), count))
     }
     assert differences == {}
 
