@@ -77,7 +77,7 @@ class Valley:
 
 @dataclass(frozen=True)
 class FreeOptimum:
-    """The best of H heads with free (omega_h, mu_h): heads sorted by |omega|."""
+    """The best of H heads with free (omega_h, mu_h): heads sorted by |omega|, the first omega positive."""
 
     omega: tuple[float, ...]
     mu: tuple[float, ...]
@@ -205,10 +205,19 @@ def free_optimum(
             profile, omega, method="Nelder-Mead", bounds=bounds, options=options | {"initial_simplex": simplex}
         )
         omega = found.x
-    omega = omega[np.argsort(np.abs(omega), kind="stable")]
+    omega = _one_of_two_images(omega)
     mu = best_mu(reduced_moments(omega, law, **draws))
     risk, error = reduced_risk(omega, mu, law, prompts=4 * prompts, seed=seed)
     return FreeOptimum(tuple(omega.tolist()), tuple(mu.tolist()), risk.item(), error.item())
+
+
+def _one_of_two_images(omega: np.ndarray) -> np.ndarray:
+    """Heads by |omega|, of the mirror images omega and -omega, which are equally good, the one whose first head is positive.
+
+    Which of them a search finds is decided by a last bit.
+    """
+    omega = omega[np.lexsort((-omega, np.abs(omega)))]
+    return omega if omega[0] > 0 else _one_of_two_images(-omega)
 
 
 def _best_combination(moments: ReducedMoments, heads: int) -> Sequence[int]:

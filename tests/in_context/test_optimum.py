@@ -9,6 +9,7 @@ import torch
 from attnlib.in_context.closed_form import opposite_pair_curvature
 from attnlib.in_context.law import RegressionLaw
 from attnlib.in_context.optimum import (
+    _one_of_two_images,
     best_mu,
     free_optimum,
     one_head_optimum,
@@ -148,6 +149,17 @@ def test_free_search_with_one_and_two_heads_finds_the_known_optima():
     assert two.omega[0] * two.omega[1] < 0
     assert abs(two.mu[0] + two.mu[1]) < 0.02 * abs(two.mu[0])
     assert two.risk == pytest.approx(0.66653, abs=4e-5)
+
+
+@pytest.mark.parametrize(
+    "omega", [(-0.07, 0.09, -1.95), (1.95, -0.09, 0.07), (0.07, -0.07), (-0.3, -0.07, 0.07), (-0.5,)]
+)
+def test_of_two_mirror_images_one_is_shown(omega):
+    found = _one_of_two_images(np.array(omega))
+    assert found.tolist() == _one_of_two_images(-np.array(omega)).tolist()
+    assert found[0] > 0
+    assert sorted(found.tolist()) in (sorted(omega), sorted(-w for w in omega))
+    assert (np.diff(abs(found)) >= 0).all()
 
 
 def test_bad_arguments_are_named():
