@@ -212,12 +212,12 @@ def free_optimum(
 
 
 def _one_of_two_images(omega: np.ndarray) -> np.ndarray:
-    """Heads by |omega|, of the mirror images omega and -omega, which are equally good, the one whose first head is positive.
+    """Heads by |omega|; of the mirror images omega and -omega, which are equally good, the one whose first head is positive.
 
-    Which of them a search finds is decided by a last bit.
+    Which of them a search finds is decided by a last bit. Where the first heads are a pair, the next decides.
     """
-    omega = omega[np.lexsort((-omega, np.abs(omega)))]
-    return omega if omega[0] > 0 else _one_of_two_images(-omega)
+    images = (image[np.lexsort((-image, np.abs(image)))] for image in (omega, -omega))
+    return max(images, key=tuple)
 
 
 def _best_combination(moments: ReducedMoments, heads: int) -> Sequence[int]:
