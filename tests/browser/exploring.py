@@ -8,6 +8,7 @@ with explored(browser, address, "two_steps", settings={"n": 200}) as explorer:
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import datetime, timedelta
 from urllib.parse import urlencode
 
 from playwright.sync_api import Browser, Locator, Page
@@ -40,6 +41,16 @@ class Explorer:
     def settle(self) -> None:
         """Wait until what was done is drawn."""
         self.page.evaluate(SETTLED)
+
+    def stop_the_clock(self) -> None:
+        """From now on time passes on the page by `pass_time` alone, and nothing is drawn meanwhile: `settle` would wait for ever."""
+        start = datetime(2026, 1, 1)
+        self.page.clock.install(time=start)
+        self.page.clock.pause_at(start + timedelta(hours=1))
+
+    def pass_time(self, milliseconds: int) -> None:
+        """Let so much time pass on the page, frame by frame."""
+        self.page.clock.run_for(milliseconds)
 
     def value(self, key: str) -> float:
         """A value shown, with all its digits."""

@@ -71,7 +71,7 @@ def test_the_whole_books_pdf_on_some_pages(tmp_path: Path) -> None:
     output = tmp_path / "book.pdf"
     # In a process of its own: this one has a browser open, and Playwright allows one at a time.
     command = [sys.executable, "-m", "attnlib.publishing.pdf", "--root", str(tmp_path), "--html", str(HTML)]
-    told = subprocess.run([*command, "-o", str(output)], capture_output=True, text=True, timeout=120, check=False)
+    told = subprocess.run([*command, "-o", str(output)], capture_output=True, text=True, check=False)
     assert (told.returncode, told.stderr) == (0, "")
     assert re.search(r"Written: .*book\.pdf \(\d+ pages, [\d.]+ MB\)", told.stdout)
     assert [path.name for path in tmp_path.iterdir() if "pdf" in path.name and path != output] == []

@@ -17,15 +17,18 @@ FROM_DISK = HTML.as_uri()
 
 # What the keyboard stands on: its text or name, and whether the eye can tell (an outline, a ring, a mark beside it).
 STANDS_ON = """async () => {
-  const moved = Promise.all(document.getAnimations().map(motion => motion.finished.catch(() => 0)));
-  await Promise.race([moved, new Promise(done => setTimeout(done, 400))]);
+  const passing = document.getAnimations().filter(motion => motion.effect.getComputedTiming().endTime < Infinity);
+  await Promise.all(passing.map(motion => motion.finished.catch(() => 0)));
   const e = document.activeElement, s = getComputedStyle(e), inside = e.closest("form.bd-search");
   const shown = (s.outlineStyle !== "none" && parseFloat(s.outlineWidth) > 0) || s.boxShadow !== "none"
     || (inside && getComputedStyle(inside).boxShadow !== "none") || e.matches("mjx-container");
-  const box = e.getBoundingClientRect();
+  const inView = () => {
+    const box = e.getBoundingClientRect();
+    return box.width > 0 && box.bottom > 0 && box.top < innerHeight && box.right > 0 && box.left < innerWidth;
+  };
+  for (let frame = 0; frame < 600 && e !== document.body && !inView(); frame++) await new Promise(requestAnimationFrame); // scrolls
   return {name: (e.ariaLabel || e.title || e.textContent || "").trim().replace(/\\s+/g, " ").slice(0, 60),
-          tag: e.tagName.toLowerCase(), shown,
-          inView: box.width > 0 && box.bottom > 0 && box.top < innerHeight && box.right > 0 && box.left < innerWidth};
+          tag: e.tagName.toLowerCase(), shown, inView: inView()};
 }"""
 
 
@@ -55,11 +58,9 @@ def test_keys_reach_everything_on_a_desktop(browser: Browser, address: str) -> N
         shown = []
         mode = page.evaluate("document.documentElement.dataset.mode")
         for _ in range(3):
-            page.wait_for_function(
-                "document.activeElement.matches('.theme-switch-button')", timeout=5000
-            )  # focus came back
+            page.wait_for_function("document.activeElement.matches('.theme-switch-button')")  # focus came back
             page.keyboard.press("Enter")
-            page.wait_for_function("mode => document.documentElement.dataset.mode !== mode", arg=mode, timeout=5000)
+            page.wait_for_function("mode => document.documentElement.dataset.mode !== mode", arg=mode)
             mode = page.evaluate("document.documentElement.dataset.mode")
             shown.append(
                 page.evaluate("[document.documentElement.dataset.mode, document.documentElement.dataset.theme]")
@@ -96,11 +97,11 @@ def test_keys_and_menus_on_a_phone(browser: Browser, address: str) -> None:
         ):
             page.focus(button)
             page.keyboard.press("Enter")
-            page.wait_for_selector(f"{bar}[open]", timeout=5000)
+            page.wait_for_selector(f"{bar}[open]")
             page.keyboard.press("Tab")
             assert page.evaluate("bar => document.querySelector(bar).contains(document.activeElement)", bar)
             page.keyboard.press("Escape")
-            page.wait_for_selector(f"{bar}:not([open])", state="attached", timeout=5000)
+            page.wait_for_selector(f"{bar}:not([open])", state="attached")
             page.wait_for_function("button => document.activeElement === document.querySelector(button)", arg=button)
         assert visit.errors == []
 
@@ -111,21 +112,21 @@ def test_search_from_the_keyboard(browser: Browser, address: str, where: str) ->
     with visited(browser, base, NOTEBOOK, DESKTOP, drawn=False) as visit:
         page = visit.page
         page.keyboard.press("Control+k")
-        page.wait_for_selector("#pst-search-dialog[open]", timeout=5000)
+        page.wait_for_selector("#pst-search-dialog[open]")
         page.keyboard.press("Escape")
-        page.wait_for_selector("#pst-search-dialog:not([open])", state="attached", timeout=5000)
+        page.wait_for_selector("#pst-search-dialog:not([open])", state="attached")
         page.keyboard.press("Control+k")
         page.keyboard.type("bibliography")
         page.keyboard.press("Enter")
-        page.wait_for_url("**/search.html?q=bibliography", timeout=10000)
+        page.wait_for_url("**/search.html?q=bibliography")
         link = page.locator("#search-results ul.search li a[href*='book/bibliography.html']").first
-        link.wait_for(timeout=10000)
+        link.wait_for()
         page.wait_for_function(
             "/found \\d+ page|Search finished/.test(document.querySelector('#search-results').textContent)"
         )
         link.focus()
         page.keyboard.press("Enter")
-        page.wait_for_url("**/book/bibliography.html*", timeout=10000)
+        page.wait_for_url("**/book/bibliography.html*")
         assert page.locator("article h1").inner_text().startswith("Bibliography")
         assert (visit.errors, visit.outside) == ([], [])
 
@@ -136,14 +137,16 @@ def test_formulas_come_as_one_reads_also_from_disk(browser: Browser) -> None:
     with visited(browser, FROM_DISK, name, PHONE, drawn=False) as visit:
         page = visit.page
         drawn = "document.querySelectorAll('.math:has(mjx-container)').length"
-        page.wait_for_function(f"{drawn} > 0", timeout=20000)
-        page.wait_for_timeout(500)
+        page.wait_for_function(f"{drawn} > 0")
+        page.wait_for_function("""[...document.querySelectorAll(".math")].filter(formula => {
+            const box = formula.getBoundingClientRect(); return box.bottom > 0 && box.top < innerHeight;
+        }).every(formula => formula.querySelector("mjx-container"))""")
         assert 0 < page.evaluate(drawn) < written / 2, "all formulas were drawn before anybody saw them"
         page.evaluate(
             "document.querySelectorAll('.math')[document.querySelectorAll('.math').length >> 1].scrollIntoView()"
         )
         middle = "document.querySelectorAll('.math')[document.querySelectorAll('.math').length >> 1].querySelector('mjx-container')"
-        page.wait_for_function(f"{middle} !== null", timeout=20000)
+        page.wait_for_function(f"{middle} !== null")
         assert page.evaluate(drawn) < written
         # Paper has them all, whoever asks for it: the page's own button calls `print`.
         page.evaluate("() => window.drawWholePage()")
@@ -167,9 +170,9 @@ def test_printing_waits_for_the_whole_page(browser: Browser, address: str) -> No
         page.add_init_script(f"window.printed = []; window.print = () => window.printed.push(({state})())")
         page.reload(wait_until="load")
         page.keyboard.press("Control+p")
-        page.wait_for_function("window.printed.length === 1", timeout=30000)
+        page.wait_for_function("window.printed.length === 1")
         page.evaluate("document.querySelector('.btn-download-pdf-button').click()")
-        page.wait_for_function("window.printed.length === 2", timeout=30000)
+        page.wait_for_function("window.printed.length === 2")
         assert page.evaluate("window.printed") == [{"formulas": True, "pictures": 0}] * 2
 
 

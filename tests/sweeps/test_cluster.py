@@ -106,11 +106,14 @@ def test_workers_are_looked_at_before_anything_is_made(book, tmp_path) -> None:
             stderr=subprocess.PIPE,
             text=True,
         )
-        with ending(process):
-            said = process.stderr.readline()  # it waits for a worker, and says so first of all
+        with ending(process), process.stderr:
+            said = ""
+            while "no worker yet" not in said and (line := process.stderr.readline()):
+                said += line  # also of its bar
             worker = scheduler.worker("--nthreads", "2", "--no-nanny")
             with ending(worker):
-                said += process.communicate(timeout=PATIENCE)[1]
+                said += process.stderr.read()
+                process.wait(timeout=PATIENCE)
     assert process.returncode == 1, said
     assert f"cluster {scheduler.address} has no worker yet: waiting up to 60 s" in said
     assert "1 of 1 workers have several threads, but a worker process runs one point at a time" in said
