@@ -1,8 +1,9 @@
 """A page opened in Colab works: alone in an empty folder, with Colab's packages, `attnlib` fetched by the page itself.
 
-The first page of each wing and of the reruns runs to its end (Part IV needs no other packages); the others, whose code
-`make nbval` runs in full with the book's own packages, run what Colab could break: the installation, the parameters, and every
-import. The weekly workflow runs all pages to their ends in Colab's own image. Packages as in Colab's machines of August 2026.
+The first page of each wing and of the reruns is installed for in a fresh environment and runs to its end (Part IV needs no other
+packages). All pages begin with the same text, so one more environment, into which that text has installed, serves the others,
+whose code `make nbval` runs in full with the book's own packages: each runs its first cell and all its imports there, in a kernel
+of its own. The weekly workflow runs all pages to their ends in Colab's own image. Packages as in Colab's machines of August 2026.
 Torch is the release that the book pins, where Colab holds 2.11.0.
 
 COLAB_PYTHON=path/to/python3.13 pytest tests/test_colab.py takes that interpreter, Colab's own torch, and runs every page to
@@ -24,12 +25,10 @@ import pytest
 from nbclient import NotebookClient
 
 from attnlib.publishing.execution import ONE_THREAD
-from attnlib.publishing.notebooks import renew
 from attnlib.publishing.pages import find_pages
 from attnlib.publishing.repository import current_url
 from attnlib.publishing.stored_outputs import compare_outputs
-from attnlib.publishing.tolerances import read
-from tests.tiny_page import make_book
+from attnlib.publishing.tolerances import read as tolerances_of
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = find_pages(ROOT)
@@ -58,8 +57,26 @@ def runs_to_its_end(page) -> bool:
     if "COLAB_PYTHON" in os.environ:
         return True
     return page.source.parent.name != "open_questions" and page.name == min(
-        (other.name for other in PAGES if other.source.parent == page.source.parent), default=page.name
+        other.name for other in PAGES if other.source.parent == page.source.parent
     )
+
+
+def by_name(pages) -> dict:
+    """Arguments of `parametrize` for tests of these pages."""
+    return {"argnames": "page", "argvalues": pages, "ids": [page.name for page in pages]}
+
+
+def read(path: Path):
+    return nbformat.read(path, as_version=4)
+
+
+def first_code(notebook):
+    return next(cell for cell in notebook.cells if cell.cell_type == "code")
+
+
+def installation(notebook):
+    """The notebook with its first code cell only: the one that installs attnlib."""
+    return nbformat.v4.new_notebook(cells=[first_code(notebook)], metadata=notebook.metadata)
 
 
 def installation_and_imports(notebook):
@@ -104,10 +121,8 @@ def python_of(environment: Path) -> Path:
     return environment / "bin" / "python"
 
 
-@pytest.fixture
-def colab(tmp_path: Path) -> Path:
-    """A fresh environment that sees Colab's packages and into which the page installs: nothing is left for the next."""
-    environment = tmp_path / "environment"
+def make_environment(environment: Path) -> Path:
+    """A fresh environment that sees Colab's packages and into which a page can install."""
     subprocess.run([PYTHON, "-m", "venv", "--symlinks", "--without-pip", str(environment)], check=True)
     (packages,) = environment.glob("lib/python*/site-packages")
     (shared,) = base_environment().glob("lib/python*/site-packages")
@@ -169,18 +184,15 @@ def run_python(colab: Path, folder: Path, code: str) -> subprocess.CompletedProc
     )
 
 
+def installed_place(colab: Path, folder: Path) -> Path:
+    """Where Python of this environment finds attnlib."""
+    return Path(run_python(colab, folder, "import attnlib; print(attnlib.__file__)").stdout.strip())
+
+
 @pytest.mark.timeout(7200)  # the installation, for which the other workers wait, and a page on a machine however busy
-@pytest.mark.parametrize("number", range(max(1, len(PAGES))), ids=[page.name for page in PAGES] or ["tiny"])
-def test_a_page_runs_alone_with_colabs_packages(
-    number: int, colab: Path, clone: Path, tmp_path: Path, monkeypatch
-) -> None:
-    if PAGES:
-        page = PAGES[number]
-    else:  # before the first page is written the way there is proven with a small one
-        root = make_book(tmp_path / "book")
-        renew(root)
-        (page,) = find_pages(root)
-    empty = tmp_path / "empty"
+@pytest.mark.parametrize(**by_name([page for page in PAGES if runs_to_its_end(page)]))
+def test_a_page_runs_alone_with_colabs_packages(page, clone: Path, tmp_path: Path, monkeypatch) -> None:
+    colab, empty = make_environment(tmp_path / "environment"), tmp_path / "empty"
     empty.mkdir()
     shutil.copy(page.stored, empty)
     environment = kernel_environment(tmp_path, clone)
@@ -192,26 +204,51 @@ def test_a_page_runs_alone_with_colabs_packages(
     assert [found.split("+")[0] for found in versions.stdout.split()] == list(PINS.values()), versions.stderr
     assert "No module named 'attnlib'" in run_python(colab, empty, "import attnlib").stderr
 
-    stored = nbformat.read(page.stored, as_version=4)
-    given = nbformat.read(empty / page.stored.name, as_version=4)
-    whole = runs_to_its_end(page)
-    fresh = execute(given if whole else installation_and_imports(given), empty, environment)  # raises on error
+    stored = read(page.stored)
+    fresh = execute(read(empty / page.stored.name), empty, environment)  # raises on error
 
     # After: attnlib came from the page's first cell, and the page shows what is stored.
-    where = run_python(colab, empty, "import attnlib; print(attnlib.__file__)").stdout.strip()
-    assert Path(where).is_relative_to(colab), where
-    shown = stored.cells if whole else fresh.cells
-    pairs = [(old, new) for old, new in zip(shown, fresh.cells, strict=True) if old.cell_type == "code"]
+    where = installed_place(colab, empty)
+    assert where.is_relative_to(colab), where
+    pairs = [(old, new) for old, new in zip(stored.cells, fresh.cells, strict=True) if old.cell_type == "code"]
     differences = {
         f"code cell {count}": found
         for count, (old, new) in enumerate(pairs, start=1)
         # The first cell installs here, and pip may speak; the last tells versions.
         if count > 1 and "nbval-ignore-output" not in old.metadata.get("tags", [])
-        if (found := compare_outputs(old.outputs, new.outputs, read(page.stored), count))
+        if (found := compare_outputs(old.outputs, new.outputs, tolerances_of(page.stored), count))
     }
     assert differences == {}
 
     # Run again, the first cell finds the package and says nothing.
-    first = nbformat.v4.new_notebook(cells=[next(cell for cell in stored.cells if cell.cell_type == "code")])
-    assert execute(first, empty, environment).cells[0].outputs == []
+    assert execute(installation(stored), empty, environment).cells[0].outputs == []
     assert [path.name for path in empty.iterdir()] == [page.stored.name]
+
+
+@pytest.fixture(scope="module")
+def visited(clone: Path, tmp_path_factory) -> Path:
+    """JUPYTER_PATH of an environment with Colab's packages, and attnlib as the first page's first cell has installed it."""
+    folder = tmp_path_factory.mktemp("visited")
+    colab, jupyter = make_environment(folder / "environment"), folder / "jupyter"
+    add_kernel(colab, jupyter)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("JUPYTER_PATH", str(jupyter))
+        execute(installation(read(PAGES[0].stored)), folder, kernel_environment(folder, clone))
+    assert installed_place(colab, folder).is_relative_to(colab)
+    return jupyter
+
+
+@pytest.mark.timeout(7200)
+@pytest.mark.parametrize(**by_name([page for page in PAGES if not runs_to_its_end(page)]))
+def test_a_page_finds_all_it_imports_among_colabs_packages(
+    page, visited: Path, clone: Path, tmp_path, monkeypatch
+) -> None:
+    monkeypatch.setenv("JUPYTER_PATH", str(visited))
+    empty = tmp_path / "empty"
+    empty.mkdir()
+    stored = read(page.stored)
+    # The same text has installed attnlib into this environment, and into the fresh ones of the pages that run to their ends.
+    assert first_code(stored).source == first_code(read(PAGES[0].stored)).source
+    fresh = execute(installation_and_imports(stored), empty, kernel_environment(tmp_path, clone))  # raises on error
+    assert fresh.cells[0].outputs == []  # it finds the package and says nothing
+    assert list(empty.iterdir()) == []

@@ -5,6 +5,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from xml.etree import ElementTree
 
 import nbformat
 import pytest
@@ -196,17 +197,24 @@ def executed_page(tmp_path_factory) -> Path:
     return root / "notebooks/wing/01_tiny.ipynb"
 
 
-def nbval(page: Path, name: str, edit: Callable, *options: str) -> subprocess.CompletedProcess:
-    """Run nbval, as `make test` does, on a copy of `page` changed by `edit`."""
+def nbval(twins: list[Path], *options: str) -> tuple[int, str]:
+    """Run nbval, as `make test` does, on notebooks of one folder: exit status and what it printed."""
+    root = twins[0].parents[2]
+    command = [sys.executable, "-m", "pytest", "--nbval", "--nbval-current-env", "-p", "no:cacheprovider", *options]
+    done = subprocess.run(
+        [*command, *(str(twin.relative_to(root)) for twin in twins)],
+        cwd=root, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    return done.returncode, done.stdout
+
+
+def edited(page: Path, edit: Callable) -> Path:
+    """A copy of `page` changed by `edit`, with its name."""
     notebook = nbformat.read(page, as_version=4)
     edit(notebook)
-    twin = page.with_name(f"{name}.ipynb")
+    twin = page.with_name(f"{edit.__name__}.ipynb")
     nbformat.write(notebook, twin)
-    command = [sys.executable, "-m", "pytest", "--nbval", "--nbval-current-env", "-p", "no:cacheprovider", *options]
-    return subprocess.run(
-        [*command, str(twin.relative_to(page.parents[2]))],
-        cwd=page.parents[2], capture_output=True, text=True, check=False,
-    )  # fmt: skip
+    return twin
 
 
 def outputs(notebook, key: str) -> dict:
@@ -269,28 +277,39 @@ def change_the_source(notebook) -> None:
     cell.source = cell.source.replace("n: int = 200", "n: int = 201")
 
 
-@pytest.mark.parametrize("options", [[], ["-n", "2", "--dist", "loadscope"]], ids=["alone", "two workers"])
-@pytest.mark.parametrize("edit", [nothing, nudge_within_the_tolerance])
-def test_nbval_passes_a_page_that_is_as_stored(executed_page: Path, edit, options: list[str]) -> None:
-    done = nbval(executed_page, f"{edit.__name__}_{len(options)}", edit, *options)
-    assert done.returncode == 0, done.stdout
-    assert "6 passed" in done.stdout
+FAILING = [
+    (change_a_printed_number, 1, "0.001260"),
+    (change_a_claim, 1, "$[0].numbers.slope"),
+    (change_a_verdict, 1, "$[0].verdict: stored 'fails', now 'holds'"),
+    (drop_the_figure, 1, "image/png: new"),
+    (clear_outputs_only, 3, "is new"),
+    (clear_everything, 6, "this cell was never executed: run `make notebooks`"),
+    (change_the_source, 2, "stdout: line 1: stored '200 samples"),
+]
 
 
-@pytest.mark.parametrize(
-    ("edit", "failures", "message"),
-    [
-        (change_a_printed_number, 1, "0.001260"),
-        (change_a_claim, 1, "$[0].numbers.slope"),
-        (change_a_verdict, 1, "$[0].verdict: stored 'fails', now 'holds'"),
-        (drop_the_figure, 1, "image/png: new"),
-        (clear_outputs_only, 3, "is new"),
-        (clear_everything, 6, "this cell was never executed: run `make notebooks`"),
-        (change_the_source, 2, "stdout: line 1: stored '200 samples"),
-    ],
-)
-def test_nbval_fails_a_page_that_is_not(executed_page: Path, edit, failures: int, message: str) -> None:
-    done = nbval(executed_page, edit.__name__, edit)
-    assert done.returncode == 1, done.stdout
-    assert f"{failures} failed" in done.stdout
-    assert message in done.stdout
+def test_nbval_passes_a_page_that_is_as_stored_in_one_process_and_on_two_workers(executed_page: Path) -> None:
+    twins = [edited(executed_page, edit) for edit in (nothing, nudge_within_the_tolerance)]
+    for options in ([], ["-n", "2", "--dist", "loadscope"]):
+        status, said = nbval(twins, *options)
+        assert status == 0, said
+        assert "12 passed" in said  # six cells each
+
+
+@pytest.fixture(scope="module")
+def failed(executed_page: Path) -> ElementTree.Element:
+    """What nbval finds, in one run, in copies of the page that are not as stored: its report in XML."""
+    report = executed_page.parent / "report.xml"
+    twins = [edited(executed_page, edit) for edit, _, _ in FAILING]
+    status, said = nbval(twins, f"--junitxml={report}")
+    assert status == 1, said
+    return ElementTree.parse(report).getroot()
+
+
+@pytest.mark.parametrize(("edit", "failures", "message"), FAILING)
+def test_nbval_fails_a_page_that_is_not(failed: ElementTree.Element, edit, failures: int, message: str) -> None:
+    cells = [case for case in failed.iter("testcase") if case.get("classname").endswith(f"{edit.__name__}.ipynb")]
+    assert len(cells) == 6
+    told = [case.find("failure").text for case in cells if case.find("failure") is not None]
+    assert len(told) == failures
+    assert any(message in each for each in told), told

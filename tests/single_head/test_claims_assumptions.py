@@ -18,7 +18,7 @@ PAPER = StressedLaw(200, 40_000, 30.0, 0.05)
 
 @pytest.fixture(scope="module")
 def study():
-    return assumption_study(stress_study(PAPER, 0.025, draws=40, seed=21, count=500))
+    return assumption_study(stress_study(PAPER, 0.025, draws=20, seed=21, count=200))
 
 
 @pytest.mark.parametrize("id", CLAIMS)
