@@ -142,7 +142,8 @@ def _numpy_beyond(allowed: Sequence[str]) -> list[str]:
     import numpy
 
     found = numpy.show_config(mode="dicts")["SIMD Extensions"].get("found", [])
-    return [name for name in found if name not in allowed]
+    hidden = os.environ.get("NPY_DISABLE_CPU_FEATURES", "").split()  # where this process is itself emulated
+    return [name for name in [*found, *hidden] if name not in allowed]
 
 
 def storing() -> tuple[str, dict[str, str]]:
