@@ -11,7 +11,7 @@ from attnlib.single_head.margin_study import margin_study
 
 @pytest.fixture(scope="module")
 def study():
-    return margin_study(SignalNoiseLaw(60, 24_000, 50.0, 0.1), draws=6, seed=3, search_samples=16, search_draws=2)
+    return margin_study(SignalNoiseLaw(60, 24_000, 50.0, 0.1), draws=3, seed=3, search_samples=16, search_draws=2)
 
 
 @pytest.mark.parametrize("id", CLAIMS)

@@ -12,8 +12,8 @@ from attnlib.token_selection.law import TokenLaw
 @pytest.fixture(scope="module")
 def study():
     law = TokenLaw(100, 10_000, 8, 20.0, weak_signal=0.2)
-    # The page's time of descent in a quarter of its steps, half its training sets, a third of its ladder.
-    return existence_study(law, np.geomspace(0.008, 1, 9), step_size=2e-2, steps=100, runs=3, seed=3, count=2000)
+    # The page's law and its time of descent, in a quarter of the steps; few training sets and few strengths.
+    return existence_study(law, np.geomspace(0.008, 1, 9), step_size=2e-2, steps=100, runs=4, seed=3, count=2000)
 
 
 @pytest.mark.parametrize("id", CLAIMS)
