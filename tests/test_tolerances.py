@@ -65,6 +65,20 @@ def test_a_tolerance_is_derived_from_the_largest_change(value, changes, allowed:
     assert found.reason == reason
 
 
+@pytest.mark.parametrize(
+    ("changes", "hard", "allowed", "reason"),
+    [
+        ([0.0, 0.0], [1e-3], 4e-3, "jump"),  # nothing moved it, then it falls over an edge
+        ([1e-12], [4e-9], 3e-11, "rounding"),  # in proportion
+        ([1e-3], [1e-3], 3e-2, "rounding"),  # chaos: as far as it goes
+        ([0.0], [1e-12], 1e-9, "exact"),
+    ],
+)
+def test_what_moves_out_of_proportion_jumps(changes, hard, allowed: float, reason: str) -> None:
+    found = derive(1.0, changes, hard)
+    assert (found.allowed, found.reason) == (pytest.approx(max(allowed, 1e-9)), reason)
+
+
 def test_the_amplification_is_the_relative_change_over_the_last_bit() -> None:
     assert derive(4.0, [0.0, 4.0 * 1000 * 2.0**-52]).amplification == pytest.approx(1000)
 
@@ -150,12 +164,12 @@ def test_units_of_the_last_digit(one: str, two: str, units: float) -> None:
 def test_numbers_words_and_digits_are_measured_by_machine() -> None:
     stored = page(results(a=1.0, n=3), claim("1.50 of 9", slope=2.0), printed("x 1.25\ny 7.1\n"))
     near = page(results(a=1.0 + 1e-7, n=3), claim("1.51 of 9", slope=2.0), printed("x 1.28\ny 7.1\n"))
-    hard = page(results(a=1.5, n=4), claim("1.50 of 8", slope=9.0), printed("x 1.25\ny 7.2\n"))
+    hard = page(results(a=1.0001, n=4), claim("1.50 of 8", slope=2.1), printed("x 1.25\ny 7.2\n"))
     found = measure(stored, {"old": near, "hard-1": hard})
     known = found.tolerances("nehalem")
-    assert known.numbers["a"].allowed == pytest.approx(3e-6)  # the hard shake does not count
+    assert known.numbers["a"].allowed == pytest.approx(3e-6)  # the hard shake is in proportion
     assert known.numbers["a"].reason == "rounding"
-    assert known.numbers["C8:slope"] == Tolerance(2e-9, "exact")
+    assert known.numbers["C8:slope"] == Tolerance(pytest.approx(0.4), "jump")
     assert known.numbers["n"] == Tolerance(0.0, "exact")
     assert known.moving == {"C8.measured 0#0", "cell 3 stdout 0#0", "cell 3 stdout 1#0"}
     assert known.machines == ("old", "hard-1")

@@ -51,12 +51,15 @@ class Measurement:
 
     def tolerances(self, stored_on: str) -> Tolerances:
         """The tolerances that these changes ask for."""
-        tried = [changes for machine, changes in self.changes.items() if _counts(machine)]
         numbers = {
-            name: derive(value, [changes[name] for changes in tried if name in changes])
-            for name, value in self.values.items()
+            name: derive(value, self._of(name, True), self._of(name, False)) for name, value in self.values.items()
         }
         return Tolerances(stored_on, tuple(self.changes), numbers, frozenset(self.moving))
+
+    def _of(self, name: str, counts: bool) -> list[float]:
+        """The changes of one number: by machines and shakes of the last bit, or by hard shakes."""
+        found = [changes for machine, changes in self.changes.items() if _counts(machine) == counts]
+        return [changes[name] for changes in found if name in changes]
 
     def faults(self) -> list[str]:
         """What must be mended in the page: words or counts that change, and digits printed that do not stand."""
@@ -97,7 +100,7 @@ def perturbation(machine: str) -> dict[str, str]:
 def measure(stored: NotebookNode, runs: Mapping[str, NotebookNode]) -> Measurement:
     """Compare a stored notebook with the same page as other machines ran it.
 
-    A hard shake tells only which printed numbers may move, and no words: it is larger than what a processor does.
+    A hard shake tells only which printed numbers may move and which numbers jump, and no words: it is larger than what a processor does.
     """
     found = Measurement()
     cells = _code(stored)

@@ -4,6 +4,8 @@
 
 - exact: a count, or a number that no perturbation moved; integers must be equal, floats to 1e-9;
 - rounding: the least bits of the input come out amplified; MARGIN times the largest change that was measured, at least 1e-9;
+- jump: no machine moved it, but a shake 4096 times the last bit does, far more than in proportion: it counts something (fresh
+  points on the wrong side, say), and one of the counted lies on the edge; four times what that shake changed;
 - chance: the course is chaotic and fewer than three digits stand; what is stored is one draw, its tolerance the measured spread.
 
 and which printed numbers lie so near an edge of rounding that their last digit may come out one higher or lower.
@@ -44,7 +46,9 @@ LEAST = 1e-9  # relative; sums of a few million terms, on machines that were not
 MARGIN = 30.0  # machines that were not tried, over the largest change among those that were
 CHANCE = 1e-3  # a relative change above this: fewer than three digits stand
 SPREAD = 4.0  # the largest of eight changes or more, over which a further draw of the same spread hardly ever goes
-REASONS = ("exact", "rounding", "chance")
+HARD = 2.0**12  # a hard shake over the last bit
+OUT_OF_PROPORTION = 100.0
+REASONS = ("exact", "rounding", "jump", "chance")
 UNMEASURED = 1e-6  # relative, for a number that no measurement knows yet
 
 
@@ -123,15 +127,17 @@ def read(notebook: Path) -> Tolerances:
     return found
 
 
-def derive(value: float | int, changes: Sequence[float]) -> Tolerance:
-    """The tolerance of a number that perturbations changed by `changes` (absolute, one for each run)."""
-    size, largest = abs(value), max(changes, default=0.0)
+def derive(value: float | int, changes: Sequence[float], hard: Sequence[float] = ()) -> Tolerance:
+    """The tolerance of a number that perturbations changed by `changes`, and hard shakes by `hard` (absolute, one for each run)."""
+    size, largest, hardest = abs(value), max(changes, default=0.0), max(hard, default=0.0)
     if isinstance(value, int):
         return Tolerance(0.0, "exact")
     if size < FLOOR and largest < FLOOR:  # zero, but for rounding
         return Tolerance(FLOOR, "exact")
     relative = largest / size if size else math.inf
     amplification = relative / EPSILON if math.isfinite(relative) else 0.0
+    if hardest > OUT_OF_PROPORTION * HARD * max(largest, EPSILON * size) and SPREAD * hardest > LEAST * size:
+        return Tolerance(SPREAD * hardest, "jump", amplification)
     if largest == 0:
         return Tolerance(LEAST * size, "exact")
     if relative <= CHANCE:
