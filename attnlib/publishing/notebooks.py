@@ -45,13 +45,13 @@ def renew(
 def _signed(notebook: str, machine: str) -> str:
     """The notebook with the name of the machine that ran it in its metadata: it must be compared on another one."""
     content = nbformat.reads(notebook, as_version=4)
-    content.metadata["attnlib"] = {"stored_on": machine}
+    content.metadata["stored_on"] = machine  # not below "attnlib", which jupytext would carry into the .md
     return as_text(content)
 
 
 def stored_on(path: Path) -> str:
     """The machine that ran a stored notebook; empty where it does not say."""
-    return json.loads(path.read_text(encoding="utf-8"))["metadata"].get("attnlib", {}).get("stored_on", "")
+    return json.loads(path.read_text(encoding="utf-8"))["metadata"].get("stored_on", "")
 
 
 def _bytes(path: Path) -> bytes | None:

@@ -76,7 +76,7 @@ class Measurement:
                     default=0.0,
                 )
                 shown = f"{value:.5g}"
-                if moved > unit(shown):
+                if moved > 1.001 * unit(shown):  # one unit, and its rounding
                     digits = max(1, math.floor(math.log10(abs(value) / moved)))
                     yield f"{name} = {value:.8g} moves by {moved:.1g}, and its table shows {shown}: round it to {digits} digits"
 

@@ -85,7 +85,7 @@ def test_a_declaration_changes_nothing_that_is_published_and_survives_jupyter(na
     assert "attnlib:" not in bare.split("---")[1]
     assert read_source(text) == read_source(bare)
     stored = nbformat.read(ROOT / "notebooks" / f"{name}.ipynb", as_version=4)
-    assert set(stored.metadata) == {"jupytext", "kernelspec", "language_info"}
+    assert set(stored.metadata) == {"jupytext", "kernelspec", "language_info", "stored_on"}
     # Saved from Jupyter, the .md keeps it.
     again = jupytext.reads(jupytext.writes(notebook, fmt="md:myst"), fmt="md:myst")
     assert again.metadata["attnlib"] == declaration
