@@ -8,10 +8,9 @@ from __future__ import annotations
 
 import html
 import math
-from collections.abc import Mapping
 from typing import Any
 
-__all__ = ["RESULTS_TYPE", "plain", "publish", "read", "read_results", "record", "rounded"]
+__all__ = ["RESULTS_TYPE", "plain", "publish", "read", "read_results", "record"]
 
 RESULTS_TYPE = "application/vnd.attnlib.results+json"
 
@@ -57,15 +56,6 @@ def record(**values: Any) -> None:
     )
     head = "<thead><tr><th scope='col'>named result</th><th scope='col'>value</th></tr></thead>"
     publish(RESULTS_TYPE, payload, text, f"<table class='named-results'>{head}<tbody>{rows}</tbody></table>")
-
-
-def rounded(values: Mapping[str, float], decimals: int) -> dict[str, float]:
-    """Results to so many decimals: for numbers of which no more stand on another machine (`attnlib stability`).
-
-    >>> rounded({"median": -0.95040336, "share": 0.0}, 2)
-    {'median': -0.95, 'share': 0.0}
-    """
-    return {name: round(float(value), decimals) for name, value in values.items()}
 
 
 def read(notebook: Any, mime_type: str) -> list[Any]:

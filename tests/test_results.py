@@ -57,11 +57,3 @@ def test_html_is_escaped(monkeypatch):
     results.record(x="<script>")
     assert "<script>" not in shown[0]
     assert "&lt;script&gt;" in shown[0]
-
-
-def test_results_are_rounded_to_decimals():
-    given = {"median": -0.95040336, "low": np.float64(-1.0462469), "large": 98765.432, "zero": 0.0, "none": math.nan}
-    got = results.rounded(given, 2)
-    assert [got[name] for name in ("median", "low", "large", "zero")] == [-0.95, -1.05, 98765.43, 0.0]
-    assert type(got["low"]) is float
-    assert math.isnan(got["none"])

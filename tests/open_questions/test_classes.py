@@ -394,6 +394,21 @@ def test_error_inside_the_bounds_agrees_with_plain_sampling(K, n, d, x, steps):
         assert float(((10**found.log10_high - plain.value) / spread).abs().min()) > 4
 
 
+def test_the_points_drawn_do_not_depend_on_the_signs_of_eigenvectors(monkeypatch):
+    """Each processor's library chooses them; an error that is counted on the points would differ in its second digit."""
+    sample, v, p = trained(4, 40, 600, 1.2, 30)
+    plain, decompose = class_error(v, p, sample, 100), torch.linalg.eigh
+
+    def other_signs(matrix):
+        values, vectors = decompose(matrix)
+        signs = torch.ones(len(values), dtype=F64)
+        signs[::2] = -1
+        return values, vectors * signs
+
+    monkeypatch.setattr(torch.linalg, "eigh", other_signs)
+    close(class_error(v, p, sample, 100).log10_error, plain.log10_error, 1e-9)
+
+
 def test_errors_far_below_sampling_are_bounded_within_k_minus_one():
     sample, v, p = trained(5, 100, 40000, 2.5, 300, unit=0.25)
     found = class_error(v, p, sample, 200)

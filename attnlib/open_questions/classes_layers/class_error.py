@@ -142,7 +142,9 @@ def _violated(k, log10_pairs, scores, rest, count, rng) -> torch.Tensor:
     # Only w_c . xi matters: a Gaussian vector with covariance differences @ differences.T, moved along the picked one.
     covariance = differences @ differences.mT
     values, vectors = torch.linalg.eigh(covariance)
-    noise = normals @ (vectors * values.clamp_min(0).sqrt()).mT  # (count, K)
+    # The symmetric root: eigenvectors alone have a sign that each processor's library chooses, and would draw other points.
+    root = (vectors * values.clamp_min(0).sqrt()) @ vectors.mT
+    noise = normals @ root  # (count, K)
     own = noise.gather(1, picked.unsqueeze(-1)).squeeze(-1)
     noise = noise + covariance[picked] * ((z * tau[picked] - own) / tau[picked] ** 2).unsqueeze(-1)
     margin = torch.exp(logit - omega * t[:, None]) * value + along * t[:, None] + noise
