@@ -1,9 +1,14 @@
 """For all tests. Before anything imports Triton: without a GPU its programs run in the interpreter, on tensors of the CPU."""
 
 import os
+import signal
 
 import pytest
 import torch
+
+# A shell that starts a command in the background (`make test &`, nohup) tells it to ignore Ctrl-C; tests of Ctrl-C must hear it.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 if not torch.cuda.is_available():
     os.environ.setdefault("TRITON_INTERPRET", "1")
