@@ -4,7 +4,8 @@ A stream is named by (seed, role, run). Run r of a batch draws from the same str
 equals the one-by-one study number by number, whatever the batch size, and the digits do not depend on the device.
 
 With ATTNLIB_SHAKE=3 the last bit of each continuous draw is shaken, by perturbation number 3 of as many as one likes: digits of a
-result that then change are not determined by the data. `python -m attnlib stability` measures pages with it.
+result that then change are not determined by the data. (Generators made from a stream's bits are not
+shaken.) `python -m attnlib stability` measures pages with it.
 """
 
 from __future__ import annotations

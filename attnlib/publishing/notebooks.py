@@ -2,7 +2,7 @@
 
 The same sources give the same bytes: cell ids are hashes of the cells, and nothing that tells the time or the machine
 is kept (`execution` sees to both). So a changed notebook in a diff means a changed page. Pages run as on a machine of 2008
-(`processors.STORING`), so that whoever compares them runs another one.
+(`processors.STORING`), so that whoever compares them on a processor with AVX runs another one.
 """
 
 from __future__ import annotations

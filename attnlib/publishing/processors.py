@@ -4,8 +4,9 @@
     python -m attnlib.publishing.processors -- make unit nbval              a command under each of them (`make processors`)
     python -m attnlib.publishing.processors --only nehalem threads -- ...   under these
 
-An emulated machine takes the branch of every library that the real one would take: other vector widths, other orders of
-sums, with or without fused multiply-adds. What it computes differs from this processor's own results in the last bits.
+An emulated machine takes, in these libraries and as far as their switches reach, the branch that the real one would take: other
+vector widths, other orders of sums, with or without fused multiply-adds. The system's own mathematics stays. What it computes
+differs from this processor's own results in the last bits.
 The switches name code for x86-64, and one can only step down from what this processor has.
 
 Which switch acts was measured (torch 2.13, numpy 2.4, an AMD processor), by hashing the results of products, exponentials, sums and
@@ -104,8 +105,8 @@ MACHINES = {
     ),
 }
 
-# Stored outputs are made by this machine wherever it can be emulated: no processor of these years computes like it, so whoever
-# compares a page with its stored outputs compares two machines.
+# Stored outputs are made by this machine wherever it can be emulated: a processor with AVX computes differently, so whoever
+# compares a page with its stored outputs on one compares two machines.
 STORING = "nehalem"
 
 

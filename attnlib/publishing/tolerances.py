@@ -4,8 +4,8 @@
 
 - exact: a count, or a number that no perturbation moved; integers must be equal, floats to 1e-9;
 - rounding: the least bits of the input come out amplified; MARGIN times the largest change that was measured, at least 1e-9;
-- jump: no machine moved it, but a shake 4096 times the last bit does, far more than in proportion: it counts something (fresh
-  points on the wrong side, say), and one of the counted lies on the edge; four times what that shake changed;
+- jump: the machines hardly moved it, but a shake 4096 times the last bit does, far more than in proportion: most often it counts
+  something (fresh points on the wrong side), and one of the counted lies on the edge; four times what that shake changed;
 - chance: the course is chaotic and fewer than three digits stand; what is stored is one draw, its tolerance the measured spread.
 
 and which printed numbers lie so near an edge of rounding that their last digit may come out one higher or lower.
