@@ -35,16 +35,16 @@ help:  ## list the commands
 ready: $(READY)  ## make the environment only: enough to rerun a page
 
 book: $(READY)  ## run every page on this machine, then render the HTML
-	$(RUN) -m attnlib.publishing.book --jobs $(JOBS)
+	$(RUN) -m bookkit.book --jobs $(JOBS)
 
 html: $(READY)  ## render the HTML from the stored outputs; nothing is run
-	$(RUN) -m attnlib.publishing.book --stored
+	$(RUN) -m bookkit.book --stored
 
 student: $(READY)  ## render the edition without solutions, with notebooks that check answers
-	$(RUN) -m attnlib.publishing.book --stored --edition student
+	$(RUN) -m bookkit.book --stored --edition student
 
 pdf: $(READY_TEST)  ## the whole book as one PDF (needs Chromium)
-	$(RUN) -m attnlib.publishing.pdf
+	$(RUN) -m bookkit.pdf.printing
 
 notebooks: $(READY)  ## run every page and renew its stored outputs
 	$(RUN) -m attnlib notebooks
@@ -78,7 +78,7 @@ nbval: $(READY_TEST)  ## run every page and compare with its stored outputs
 
 # ONLY: the machines' names, unless it is to be all of them.
 processors: $(READY_TEST) $(PACKAGES)  ## unit tests and pages as other processors would run them (an hour)
-	$(RUN) -m attnlib.publishing.processors $(if $(ONLY),--only $(ONLY)) -- $(MAKE) unit nbval
+	$(RUN) -m bookkit.pages.processors $(if $(ONLY),--only $(ONLY)) -- $(MAKE) unit nbval
 
 browser: $(READY_TEST) $(PACKAGES)  ## look at the built pages in headless Chromium
 	$(RUN) -m pytest tests/browser -m browser -n $(JOBS)
@@ -92,10 +92,10 @@ lighthouse: $(READY_TEST) $(PACKAGES)  ## measure how fast the built pages are o
 	$(RUN) -m benchmarks.lighthouse
 
 times: $(READY)  ## measure how long each page runs: figures say it
-	$(RUN) -m attnlib.publishing.page_times
+	$(RUN) -m bookkit.pages.times
 
 scripts: node_modules/.ready  ## build the explorers' scripts from explorers/ and make their data (needs Node)
-	$(RUN) -m attnlib.explorers
+	$(RUN) -m attnbook.explorers
 	node explorers/build.mjs
 
 repository: $(READY)  ## change the repository's address everywhere: make repository URL=https://github.com/owner/name

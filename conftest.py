@@ -1,18 +1,17 @@
 """How pytest runs the pages: `pytest --nbval notebooks`.
 
 nbval executes each code cell of a stored notebook and compares. What counts as equal is the book's own rule,
-`attnlib.publishing.stored_outputs`, so it replaces nbval's comparison, which knows only exact texts.
+`bookkit.pages.stored_outputs`, so it replaces nbval's comparison, which knows only exact texts.
 """
 
 import os
 
 import pytest
+from bookkit.pages.notebooks import stored_on
+from bookkit.pages.processors import another
+from bookkit.pages.stored_outputs import compare_outputs
+from bookkit.pages.tolerances import read
 from nbval.plugin import IPyNbCell
-
-from attnlib.publishing.notebooks import stored_on
-from attnlib.publishing.processors import another
-from attnlib.publishing.stored_outputs import compare_outputs
-from attnlib.publishing.tolerances import read
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -1,7 +1,7 @@
 /* The ledger answers: filters claims, counts, keeps the choice in the address, opens the claim that a link names.
  *
  * A plain script without modules: pages are read from disk, too. Without it every claim is listed and can be opened.
- * Written by attnlib/publishing/ledger_page.py: form.ledger-filter, nav.ledger-overview,
+ * Written by book/bookkit/ledger/page.py: form.ledger-filter, nav.ledger-overview,
  * div.ledger-group > div.ledger-page > details.claim.
  *
  * The address: ?paper=2410.07746&verdict=fails&source=derived;measured&page=single_head/02_two_steps&q=margin#claim-c8

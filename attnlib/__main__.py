@@ -1,8 +1,8 @@
-"""``python -m attnlib``: see `attnlib.cli`."""
+"""``python -m attnlib``: the same as the command `attnlib`, which the distribution installs."""
 
 import sys
-
-from attnlib.cli import main
+from importlib.metadata import entry_points
 
 if __name__ == "__main__":
-    sys.exit(main())
+    (command,) = entry_points(group="console_scripts", name="attnlib")
+    sys.exit(command.load()())

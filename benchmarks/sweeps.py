@@ -11,17 +11,17 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 
+from bookkit.pages.catalogue import find_root, resolve_page
+from bookkit.pages.execution import read_source
+from bookkit.pages.parameters import page_parameters
+from bookkit.sweeps import identity, open_sweep, sweep
+from bookkit.sweeps.batched import batched_function
+from bookkit.sweeps.folder import SweepFolder
+from bookkit.sweeps.grid import make_grid
+from bookkit.sweeps.identity import Job, Outcome, Point
+from bookkit.sweeps.point import run_point
 from jupyter_client.manager import start_new_kernel
 
-from attnlib.publishing.execution import read_source
-from attnlib.publishing.pages import find_root, resolve_page
-from attnlib.publishing.parameters import page_parameters
-from attnlib.sweeps import identity, open_sweep, sweep
-from attnlib.sweeps.batched import batched_function
-from attnlib.sweeps.folder import SweepFolder
-from attnlib.sweeps.grid import make_grid
-from attnlib.sweeps.identity import Job, Outcome, Point
-from attnlib.sweeps.point import run_point
 from benchmarks.registry import Case, Wing
 
 __all__ = ["WING"]
@@ -50,7 +50,7 @@ seed: int = 0  # tells points apart [>= 0]
 ```{code-cell} ipython3
 import time
 
-from attnlib.results import record
+from bookkit.results import record
 
 end = time.process_time() + 1
 while time.process_time() < end:

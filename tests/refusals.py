@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from attnlib.cli import main
+from bookkit.cli import main
 
 
 def snapshot(folder: Path) -> dict[str, bytes]:

@@ -8,13 +8,13 @@ import sys
 from pathlib import Path
 
 import pytest
+from bookkit.sphinx.benchmark_results import KERNELS, NOT_MEASURED, Row, newest, thousands
+from bookkit.sphinx.benchmark_roofline import describe, roofline
 
-from attnlib.publishing.benchmark_results import KERNELS, NOT_MEASURED, Row, newest, thousands
-from attnlib.publishing.benchmark_roofline import describe, roofline
 from tests.sample_benchmarks import ROOFS, sample, write_sample
 from tests.tiny_book import REPOSITORY, make_book
 
-EXTENSION = "attnlib.publishing.benchmark_figures"
+EXTENSION = "bookkit.sphinx.benchmark_figures"
 
 
 def results(folder: Path, content: dict | None = None):
@@ -268,9 +268,7 @@ def render(root: Path, pages: dict[str, str]) -> tuple[int, str, dict[str, str]]
     make_book(root, {}, {"preface": "# Title\n"} | pages)
     config = (root / "_config.yml").read_text(encoding="utf-8")
     if EXTENSION not in config:
-        config = config.replace(
-            "attnlib.publishing.notebook_quotes]", f"attnlib.publishing.notebook_quotes, {EXTENSION}]"
-        )
+        config = config.replace("bookkit.sphinx.notebook_quotes]", f"bookkit.sphinx.notebook_quotes, {EXTENSION}]")
         (root / "_config.yml").write_text(config, encoding="utf-8")
     assert EXTENSION in config
     command = [sys.executable, "-c", "from jupyter_book.cli.main import main; main()", "build", str(root), "-W", "-n"]

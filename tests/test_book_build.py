@@ -10,9 +10,9 @@ import time
 from pathlib import Path
 
 import pytest
+from bookkit import book
+from bookkit.pages.execution import as_text, run_source
 
-from attnlib.publishing import book
-from attnlib.publishing.execution import as_text, run_source
 from tests.tiny_book import make_book, page_text, write
 
 PROSE = {
@@ -235,7 +235,7 @@ def test_leftovers_of_a_killed_build_do_no_harm(root: Path) -> None:
 
 def test_a_build_killed_while_rendering_is_followed_by_a_whole_one(root: Path) -> None:
     store(root)
-    command = [sys.executable, "-m", "attnlib.publishing.book", "--stored", "--root", str(root)]
+    command = [sys.executable, "-m", "bookkit.book", "--stored", "--root", str(root)]
     first = subprocess.Popen(command, stdout=subprocess.DEVNULL)
     while not list((root / "_build").glob("sphinx-*/_build/.doctrees")):  # Sphinx reads
         assert first.poll() is None, "the build ended by itself"

@@ -22,13 +22,12 @@ from pathlib import Path
 
 import nbformat
 import pytest
+from bookkit.pages.catalogue import find_pages
+from bookkit.pages.execution import ONE_THREAD
+from bookkit.pages.stored_outputs import compare_outputs
+from bookkit.pages.tolerances import read as tolerances_of
+from bookkit.repository import current_url
 from nbclient import NotebookClient
-
-from attnlib.publishing.execution import ONE_THREAD
-from attnlib.publishing.pages import find_pages
-from attnlib.publishing.repository import current_url
-from attnlib.publishing.stored_outputs import compare_outputs
-from attnlib.publishing.tolerances import read as tolerances_of
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = find_pages(ROOT)

@@ -9,13 +9,15 @@ from pathlib import Path
 
 import nbformat
 import pytest
+from bookkit import book
+from bookkit.editions import leaks as edition_leaks
+from bookkit.editions import student as editions
+from bookkit.editions.leaks import Removed, find_leaks, words
+from bookkit.editions.student import EditionError, split, student_notebook, without_outputs, without_solutions
+from bookkit.exercises import check, table
+from bookkit.pages.catalogue import find_pages
+from bookkit.pages.execution import as_text, run_source
 
-from attnlib.exercises import check, table
-from attnlib.publishing import book, edition_leaks, editions
-from attnlib.publishing.edition_leaks import Removed, find_leaks, words
-from attnlib.publishing.editions import EditionError, split, student_notebook, without_outputs, without_solutions
-from attnlib.publishing.execution import as_text, run_source
-from attnlib.publishing.pages import find_pages
 from tests.tiny_book import HEADER, make_book, write
 
 ROOT = Path(__file__).resolve().parents[1]

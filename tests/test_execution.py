@@ -13,8 +13,7 @@ from pathlib import Path
 import nbformat
 import papermill
 import pytest
-
-from attnlib.publishing.execution import (
+from bookkit.pages.execution import (
     PageError,
     PagesFailed,
     as_text,
@@ -24,6 +23,7 @@ from attnlib.publishing.execution import (
     run_source,
     tree_hash,
 )
+
 from tests.tiny_book import make_package, page_text, write
 
 # What a page prints, and a line in a file outside the notebook for every time that it really ran.
@@ -249,7 +249,7 @@ def test_a_damaged_entry_is_rebuilt(book: Book, damage: str) -> None:
 TWO_BUILDS = """
 import sys
 from pathlib import Path
-from attnlib.publishing.execution import execute_pages
+from bookkit.pages.execution import execute_pages
 root = Path(sys.argv[1])
 pages = sorted((root / "notebooks").glob("*.md"))
 for _ in range(2):
@@ -285,7 +285,7 @@ def test_a_build_killed_in_the_middle_is_taken_up_where_it_was(book: Book) -> No
     script = write(
         book.root / "build.py",
         "import sys; from pathlib import Path\n"
-        "from attnlib.publishing.execution import execute_pages\n"
+        "from bookkit.pages.execution import execute_pages\n"
         "root = Path(sys.argv[1])\n"
         "if __name__ == '__main__':\n"
         "    pages = [root / 'notebooks/one.md', root / 'notebooks/two.md']\n"

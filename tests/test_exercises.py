@@ -14,16 +14,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from attnbook.answers import __main__ as command
+from attnbook.answers import crossing, exercises
+from attnbook.single_head.study import summarise
+from bookkit.editions.leaks import words
+from bookkit.exercises import check, table
+from bookkit.pages.catalogue import find_pages
 from setuptools import find_packages
 
-from attnlib.answers import __main__ as command
-from attnlib.answers import crossing, exercises
-from attnlib.exercises import check, table
-from attnlib.publishing.edition_leaks import words
-from attnlib.publishing.pages import find_pages
 from attnlib.single_head.law import SignalNoiseLaw
 from attnlib.single_head.mean_field import mean_field
-from attnlib.single_head.study import summarise
 
 ROOT = Path(__file__).resolve().parents[1]
 EXERCISES = exercises()
@@ -183,7 +183,7 @@ def test_answers_by_another_program(answers) -> None:
     counts = torch.full((1, 2), 100.0, dtype=torch.float64)
     limit = mean_field(200, 10**9, 4743.4165, 1e-6, 0.95 * counts, 0.05 * counts).attention_noisy[0, 0].item()
     assert answers["02-two-steps/3"] == pytest.approx(limit, rel=0.1)
-    frame = __import__("attnlib.sweeps.stored", fromlist=["stored_table"]).stored_table("one_run_many_runs")
+    frame = __import__("attnbook.reruns.stored_sweeps", fromlist=["stored_table"]).stored_table("one_run_many_runs")
     spread = frame[frame.signal_norm == 30.0].log10_clean_error_mean.std(ddof=1)
     assert answers["01-one-run-many-runs/1"] == pytest.approx(spread, rel=1e-9)
 
@@ -203,7 +203,7 @@ def test_the_stored_table_is_that_of_the_answers(answers) -> None:
         assert len(STORED[name]["accepted"]) == 2 * one.tolerance + 1
     for name, value in answers.items():
         text = table.rounded(Decimal(value), EXERCISES[name].digits)
-        assert table.digest(name, text, COST) in STORED[name]["accepted"], f"{name}: run python -m attnlib.answers"
+        assert table.digest(name, text, COST) in STORED[name]["accepted"], f"{name}: run python -m attnbook.answers"
     name = "02-two-steps/2"
     assert EXERCISES[name].entry() == STORED[name]
     assert check(name, 21.1)
@@ -216,7 +216,7 @@ def test_remaking_the_table_changes_no_byte(tmp_path: Path, monkeypatch, capsys)
     monkeypatch.setattr(command, "exercises", lambda: few)
     monkeypatch.setattr(command, "STORED", tmp_path / "table.json")
     assert command.main(["--check"]) == 1
-    assert "run python -m attnlib.answers" in capsys.readouterr().err
+    assert "run python -m attnbook.answers" in capsys.readouterr().err
     assert command.main([]) == 0
     first = (tmp_path / "table.json").read_bytes()
     assert json.loads(first)["exercises"] == {name: STORED[name] for name in few}
@@ -336,10 +336,10 @@ import sys
 import tomllib
 class Refuse:
     def find_spec(self, name, *rest):
-        if name.partition(".")[0] not in sys.stdlib_module_names | {"attnlib"} or name.startswith("attnlib.answers"):
+        if name.partition(".")[0] not in sys.stdlib_module_names | {"attnlib"} or name.startswith("attnbook.answers"):
             raise ModuleNotFoundError(name)
 sys.meta_path.insert(0, Refuse())
-from attnlib.exercises import check
+from bookkit.exercises import check
 print(check("02-two-steps/2", 21.1), check("02-two-steps/2", None))
 """
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False)
@@ -355,8 +355,8 @@ def test_crossing_finds_a_root() -> None:
 
 def test_students_install_the_table_and_no_answers() -> None:
     setuptools = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["setuptools"]
-    assert setuptools["package-data"]["attnlib.exercises"] == [table.FILE]
+    assert setuptools["package-data"]["bookkit.exercises"] == [table.FILE]
     rule = setuptools["packages"]["find"]
     installed = find_packages(str(ROOT), include=rule["include"], exclude=rule["exclude"])
-    assert "attnlib.exercises" in installed
+    assert "bookkit.exercises" in installed
     assert [name for name in installed if "answers" in name] == []

@@ -44,7 +44,7 @@ def build(root: Path, pages: dict[str, str]) -> tuple[Path, str]:
     for name, text in pages.items():
         write(root / f"{name}.md", text)
     settings = {
-        "extensions": ["myst_parser", "attnlib.publishing.explorer_pages"],
+        "extensions": ["myst_parser", "bookkit.sphinx.explorer_pages"],
         "html_static_path": ["assets"],
         "html_theme": "basic",
         "root_doc": next(iter(pages)),

@@ -8,8 +8,7 @@ import pytest
 
 mpl.use("Agg")
 import matplotlib.pyplot as plt
-
-from attnlib.figures import COLOURS, measured, theory, use_style
+from bookkit.figures import COLOURS, measured, theory, use_style
 
 
 def test_bars_are_two_standard_errors():

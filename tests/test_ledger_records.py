@@ -6,11 +6,10 @@ from pathlib import Path
 
 import nbformat
 import pytest
-from nbformat.v4 import new_code_cell, new_notebook, new_output
-
-from attnlib import claims
-from attnlib.cli import main
-from attnlib.publishing.ledger_records import (
+from bookkit import claims
+from bookkit.cli import main
+from bookkit.ledger.page_claims import linked, with_formulas
+from bookkit.ledger.records import (
     CLAIMS_TYPE,
     PARTS,
     SOURCES,
@@ -26,9 +25,10 @@ from attnlib.publishing.ledger_records import (
     read_page_checks,
     source_line,
 )
-from attnlib.publishing.ledger_words import number_lines, signs, twin_words, verdict_words
-from attnlib.publishing.page_claims import linked, with_formulas
-from attnlib.publishing.tolerances import Tolerance, Tolerances, path_beside
+from bookkit.ledger.words import number_lines, signs, twin_words, verdict_words
+from bookkit.pages.tolerances import Tolerance, Tolerances, path_beside
+from nbformat.v4 import new_code_cell, new_notebook, new_output
+
 from tests.test_sphinx_extension import record, store
 
 ROOT = Path(__file__).parents[1]
@@ -285,7 +285,7 @@ def test_claims_of_a_notebook_are_printed(notebook: str, capsys: pytest.CaptureF
         "    measured    0.99 +- 0.02",
         "    rule        statistics: 4 s.e., over 1 draw",
         "    power twin  one step: fails",
-        "    function    attnlib.single_head.claims.interpolates",
+        "    function    attnbook.single_head.two_step_claims.interpolates",
     ]
     assert main(["claims", notebook]) == 0
     out = capsys.readouterr().out

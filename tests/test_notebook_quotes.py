@@ -6,12 +6,12 @@ from pathlib import Path
 
 import nbformat
 import pytest
+from bookkit import book
+from bookkit.pages.execution import KERNELSPEC, LANGUAGE_INFO
+from bookkit.results import RESULTS_TYPE
+from bookkit.sphinx.notebook_quotes import find_figure, format_result
 from PIL import Image
 
-from attnlib.publishing import book
-from attnlib.publishing.execution import KERNELSPEC, LANGUAGE_INFO
-from attnlib.publishing.notebook_quotes import find_figure, format_result
-from attnlib.results import RESULTS_TYPE
 from tests.tiny_book import make_book, page_text, write
 
 PIXEL = base64.b64decode(

@@ -153,10 +153,10 @@ def test_no_page_and_nothing_that_builds_the_book_imports_what_only_its_proof_ne
             found[path.relative_to(ROOT).as_posix()] = sorted(imported)
     gpu = {name: ["triton"] for name in found if re.fullmatch(r"attnlib/kernels/\w+/_?gpu\w*\.py", name)}
     assert found == gpu | {
-        "attnlib/publishing/pdf.py": ["playwright", "pypdf"],
-        "attnlib/sweeps/slurm.py": ["dask-jobqueue"],
-        "attnlib/token_selection/real/hub.py": ["transformers"],
-        "attnlib/token_selection/real/hub_data.py": ["datasets"],
+        "book/bookkit/pdf/printing.py": ["playwright", "pypdf"],
+        "book/bookkit/sweeps/slurm.py": ["dask-jobqueue"],
+        "book/attnbook/token_selection/real_data/hub.py": ["transformers"],
+        "book/attnbook/token_selection/real_data/hub_data.py": ["datasets"],
     }
     for path in sorted((ROOT / "notebooks").glob("*/*.ipynb")):
         cells = json.loads(path.read_text(encoding="utf-8"))["cells"]
@@ -189,11 +189,11 @@ def test_colab_is_welcome() -> None:
     "module",
     [
         "attnlib",
-        "attnlib.cli",
-        "attnlib.results",
-        "attnlib.publishing.rerun",
-        "attnlib.publishing.book",
-        "attnlib.sweeps",
+        "bookkit.cli",
+        "bookkit.results",
+        "bookkit.pages.rerun",
+        "bookkit.book",
+        "bookkit.sweeps",
     ],
 )
 def test_import_is_light(module: str) -> None:

@@ -6,11 +6,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-
-from attnlib.publishing.pages import Page, find_root, resolve_page
-from attnlib.publishing.parameters import check_parameters
-from attnlib.publishing.rerun import read_parameter_file
-from attnlib.sweeps.grid import Grid, read_grid
+from bookkit.pages.catalogue import Page, find_root, resolve_page
+from bookkit.pages.parameters import check_parameters
+from bookkit.pages.rerun import read_parameter_file
+from bookkit.sweeps.grid import Grid, read_grid
 
 FOLDER = Path(__file__).parent.parent / "notebooks" / "params"
 GRIDS = sorted(FOLDER.glob("*.grid.yml"))

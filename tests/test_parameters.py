@@ -3,15 +3,15 @@
 from pathlib import Path
 
 import pytest
-
-from attnlib.publishing.pages import UserError, find_pages, find_root, resolve_page, write_atomically
-from attnlib.publishing.parameters import (
+from bookkit.pages.catalogue import UserError, find_pages, find_root, resolve_page, write_atomically
+from bookkit.pages.parameters import (
     check_parameters,
     number_from_text,
     page_parameters,
     parse_parameters,
     parse_range,
 )
+
 from tests.tiny_page import PAGE, make_book
 
 

@@ -5,11 +5,11 @@ import subprocess
 import sys
 
 import pytest
+from bookkit.pages import processors
+from bookkit.pages.catalogue import UserError
+from bookkit.pages.processors import MACHINES, CannotEmulate, environment, main, obstacle, run_under
+from bookkit.pages.stability import DEFAULT, perturbation
 
-from attnlib.publishing import processors
-from attnlib.publishing.pages import UserError
-from attnlib.publishing.processors import MACHINES, CannotEmulate, environment, main, obstacle, run_under
-from attnlib.publishing.stability import DEFAULT, perturbation
 from attnlib.randomness import stream
 
 PROBE = """

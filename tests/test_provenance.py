@@ -7,13 +7,13 @@ from pathlib import Path
 
 import nbformat
 import pytest
+from bookkit.cli import parser
+from bookkit.pages import times
+from bookkit.pages.catalogue import find_pages
+from bookkit.pages.times import PageTime, in_words, page_times, write_build_times
+from bookkit.sphinx.provenance import DRAWS, SEEDS, STORED, chance, notebook_nodes, provenance
 from docutils import nodes
 
-from attnlib.cli import parser
-from attnlib.publishing import page_times as times
-from attnlib.publishing.page_times import PageTime, in_words, page_times, write_build_times
-from attnlib.publishing.pages import find_pages
-from attnlib.publishing.provenance import DRAWS, SEEDS, STORED, chance, notebook_nodes, provenance
 from tests.page_checks import figure_names
 
 ROOT = Path(__file__).parents[1]
@@ -109,7 +109,8 @@ def test_a_file_that_cannot_be_read_is_named(source: Path) -> None:
 
 
 def test_measuring_keeps_the_newest_file_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    import attnlib.publishing.execution as execution
+    import bookkit.pages.execution as execution
+
     from tests.tiny_page import make_book
 
     root = make_book(tmp_path)

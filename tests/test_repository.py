@@ -6,12 +6,12 @@ from pathlib import Path
 
 import nbformat
 import pytest
+from bookkit.cli import main
+from bookkit.pages.catalogue import UserError, find_pages
+from bookkit.pages.execution import read_source
+from bookkit.pages.notebooks import renew
+from bookkit.repository import addresses, change, check_url, current_url, replace_address, text_files
 
-from attnlib.cli import main
-from attnlib.publishing.execution import read_source
-from attnlib.publishing.notebooks import renew
-from attnlib.publishing.pages import UserError, find_pages
-from attnlib.publishing.repository import addresses, change, check_url, current_url, replace_address, text_files
 from tests.tiny_page import ADDRESS, make_book
 
 ROOT = Path(__file__).resolve().parents[1]

@@ -12,8 +12,8 @@ from pathlib import Path
 import nbformat
 import papermill
 import pytest
+from bookkit.cli import main
 
-from attnlib.cli import main
 from tests.refusals import refused, snapshot
 from tests.tiny_page import PAGE, make_book
 
@@ -225,7 +225,7 @@ def test_an_interrupt_that_is_swallowed_still_ends_the_run() -> None:
     """An event loop can lose a KeyboardInterrupt; then the process leaves by itself."""
     code = (
         "import os, signal, time\n"
-        "from attnlib.publishing.rerun import interruptible\n"
+        "from bookkit.pages.rerun import interruptible\n"
         "with interruptible(patience=0.2):\n"
         "    try:\n"
         "        os.kill(os.getpid(), signal.SIGINT)\n"

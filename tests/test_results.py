@@ -6,10 +6,9 @@ import math
 import numpy as np
 import pytest
 import torch
+from bookkit import results
+from bookkit.results import RESULTS_TYPE, plain, read_results
 from nbformat.v4 import new_code_cell, new_notebook, new_output
-
-from attnlib import results
-from attnlib.results import RESULTS_TYPE, plain, read_results
 
 
 @pytest.mark.parametrize(

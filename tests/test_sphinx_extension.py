@@ -7,10 +7,10 @@ from pathlib import Path
 
 import nbformat
 import pytest
+from bookkit import book
+from bookkit.ledger.records import CLAIMS_TYPE
+from bookkit.pages.execution import KERNELSPEC, LANGUAGE_INFO
 
-from attnlib.publishing import book
-from attnlib.publishing.execution import KERNELSPEC, LANGUAGE_INFO
-from attnlib.publishing.ledger_records import CLAIMS_TYPE
 from tests.tiny_book import make_book, page_text, write
 
 METADATA = {"kernelspec": KERNELSPEC, "language_info": LANGUAGE_INFO}
@@ -32,7 +32,7 @@ def record(claim_id: str = "C1", **changes: object) -> dict:
         "expected": "holds",
         "violated": "",
         "power_twin": {"wrong": "one step", "verdict": "fails"},
-        "function": "attnlib.single_head.claims.interpolates",
+        "function": "attnbook.single_head.two_step_claims.interpolates",
         "numbers": {"accuracy": 0.99},
         **changes,
     }
@@ -131,7 +131,7 @@ def test_the_book_shows_every_claim_and_says_where_each_page_stands(root: Path) 
         "Rule": "statistics: 4 s.e., over 16 draws",
         "Power twin": "one step: fails, told apart",
         "Numbers": "accuracy 0.99",
-        "Function": "attnlib.single_head.claims.interpolates",
+        "Function": "attnbook.single_head.two_step_claims.interpolates",
     }
     assert r'<span class="math notranslate nohighlight">\(y_i f_i > 0\)</span>' in shown["claim-c1"].replace(
         "&gt;", ">"

@@ -9,12 +9,11 @@ from pathlib import Path
 import nbformat
 import numpy as np
 import pytest
-
-from attnlib import figures
-from attnlib.figures import COLOURS, PHASES, SHADES
-from attnlib.publishing.colour_vision import VISIONS, contrast, distance, least_distance, simulated
-from attnlib.publishing.pages import find_pages
-from attnlib.publishing.style_page import MEANINGS, sheet_colours
+from bookkit import figures
+from bookkit.figures import COLOURS, PHASES, SHADES
+from bookkit.pages.catalogue import find_pages
+from bookkit.sphinx.colour_vision import VISIONS, contrast, distance, least_distance, simulated
+from bookkit.sphinx.style_page import MEANINGS, sheet_colours
 
 ROOT = Path(__file__).parents[1]
 SHEET = ROOT / "assets" / "book.css"
@@ -99,7 +98,7 @@ def test_code_names_its_colours() -> None:
     drawing = [path for path in (ROOT / "attnlib").rglob("*.py") if "matplotlib" in path.read_text(encoding="utf-8")]
     assert len(drawing) > 5
     found = {path.relative_to(ROOT).as_posix(): colours_written(path.read_text(encoding="utf-8")) for path in drawing}
-    assert {name: colours for name, colours in found.items() if colours and name != "attnlib/figures.py"} == {}
+    assert {name: colours for name, colours in found.items() if colours and name != "book/bookkit/figures.py"} == {}
 
 
 # Values, not names, of the page's own: lighter and darker steps of greys. To be replaced when the page is next run.
@@ -117,7 +116,7 @@ def test_pages_use_the_palette(name: str) -> None:
         if cell.cell_type == "code" and not re.search(r"^\s*[%!]", cell.source, re.M)
     ]
     written = {colour.lower() for source in code for colour in colours_written(source)}
-    assert written <= known, f"write the names of attnlib.figures instead of {written - known}"
+    assert written <= known, f"write the names of bookkit.figures instead of {written - known}"
 
 
 def test_nothing_sets_another_font() -> None:

@@ -5,15 +5,14 @@ from pathlib import Path
 
 import nbformat
 import pytest
+from bookkit.claims import CLAIMS_TYPE
+from bookkit.pages import tolerances
+from bookkit.pages.catalogue import UserError, find_pages
+from bookkit.pages.stability import Measurement, measure
+from bookkit.pages.stored_outputs import compare_outputs, json_leaves, units_apart
+from bookkit.pages.tolerances import Tolerance, Tolerances, derive, path_beside, read, standing, too_wide
+from bookkit.results import RESULTS_TYPE
 from nbformat.v4 import new_code_cell, new_notebook, new_output
-
-from attnlib.claims import CLAIMS_TYPE
-from attnlib.publishing import tolerances
-from attnlib.publishing.pages import UserError, find_pages
-from attnlib.publishing.stability import Measurement, measure
-from attnlib.publishing.stored_outputs import compare_outputs, json_leaves, units_apart
-from attnlib.publishing.tolerances import Tolerance, Tolerances, derive, path_beside, read, standing, too_wide
-from attnlib.results import RESULTS_TYPE
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = find_pages(ROOT)

@@ -6,8 +6,7 @@ import importlib
 from pathlib import Path
 
 import pytest
-
-from attnlib.claims import Claim, ClaimSet, Source
+from bookkit.claims import Claim, ClaimSet, Source
 
 PACKAGE = Path(__file__).resolve().parents[1] / "attnlib"
 WINGS = sorted(path.name for path in PACKAGE.iterdir() if (path / "law.py").is_file())
@@ -69,7 +68,7 @@ def with_examples() -> list[str]:
 
 
 def test_examples_are_found() -> None:
-    assert {"attnlib.attention", "attnlib.gaussian", "attnlib.single_head.study"} <= set(with_examples())
+    assert {"attnlib.attention", "attnlib.gaussian", "attnbook.single_head.study"} <= set(with_examples())
 
 
 @pytest.mark.parametrize("name", with_examples())

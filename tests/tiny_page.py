@@ -32,7 +32,7 @@ verbose: bool = False  # whether to say more
 ```{code-cell} ipython3
 from IPython.display import display
 
-from attnlib.results import record
+from bookkit.results import record
 
 print(f"{n} samples, {mode}, rate {label_noise * step_size:.6f}")
 ```

@@ -132,7 +132,7 @@ def train(
     if experiment.layers > 1 or experiment.outputs > 1:
         raise ValueError(
             f"train needs one layer and one output; got layers={experiment.layers}, outputs={experiment.outputs}: "
-            "use attnlib.in_context.deep_training"
+            "use attnbook.in_context.deeper_and_wider.training"
         )
     checks.one_of("dtype", dtype, ("float32", "float64"))
     where = resolve(device)

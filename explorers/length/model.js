@@ -1,7 +1,7 @@
 /**
  * Error against the length of the prompt: closed forms for every estimator, for covariates N(0, Sigma) with
  * Sigma_ij = rho^|i-j|, in the units of the notebook convention (entries of beta have variance 1, labels noise d sigma^2).
- * Mirrors attnlib.in_context.closed_form; `bayesSampled` reads the table of attnlib.explorers.length.
+ * Mirrors attnlib.in_context.closed_form; `bayesSampled` reads the table of attnbook.explorers.length.
  *
  * A setting is {d, sigma, rho}. Sigma enters by its eigenvalues alone (`spectrum`), because every matrix here commutes with it.
  */
@@ -109,7 +109,7 @@ export function bayesLimit({d, sigma}, length) {
 
 /**
  * The sampled Bayes risk of a table's cell {ratio, error} and its standard error: limit times exp of a Chebyshev series
- * in log sigma over `noise` = [low, high]; attnlib.explorers.bayes_table.
+ * in log sigma over `noise` = [low, high]; attnbook.explorers.bayes_table.
  */
 export function bayesSampled(cell, {d, sigma}, length, noise) {
   const [low, high] = noise.map(Math.log);

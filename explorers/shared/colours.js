@@ -1,5 +1,5 @@
 /**
- * Colours mean the same on every page: the names are those of attnlib.figures.COLOURS, the values come from the page's
+ * Colours mean the same on every page: the names are those of bookkit.figures.COLOURS, the values come from the page's
  * style sheet (--book-clean and so on, light and dark); the fallback is attnlib's own value.
  */
 import {scaleLinear} from "d3-scale";

@@ -1,6 +1,6 @@
 /**
  * The measured course of one pair (a signal-to-noise ratio and a label noise): unpacked curves, read off at any time, and what they mean in words.
- * Curves are linear in log time between the stored times, as attnlib/token_selection/delay.py `along_time` makes them.
+ * Curves are linear in log time between the stored times, as book/attnbook/token_selection/time_laws/delay.py `along_time` makes them.
  * @module
  */
 import {unpack} from "./packing.js";

@@ -1,5 +1,5 @@
 /**
- * Unpack what attnlib/explorers/packing.py packed: curves of fixed-point numbers, differences, adaptive Rice code, base64.
+ * Unpack what book/attnbook/explorers/packing.py packed: curves of fixed-point numbers, differences, adaptive Rice code, base64.
  * @module
  */
 const ESCAPE = 24; // ones that announce a plain number

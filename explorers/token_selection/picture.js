@@ -6,7 +6,7 @@ import {between, place, stretches} from "./model.js";
 
 export const TOKENS = [["relevant", "signal", "relevant token"], ["confusing", "noisy", "confusing token"], ["weak", "clean", "weak token"], ["noise", "bound", "noise tokens"]];
 export const KINDS = [["clean", "clean", "clean samples"], ["noisy", "noisy", "flipped samples"], ["fresh", "signal", "fresh samples"]];
-export const PHASE_COLOURS = ["#f0efe6", "#D55E00", "#f2c879", "#8fcdf0"]; // attnlib/token_selection/heat_map_figure.py
+export const PHASE_COLOURS = ["#f0efe6", "#D55E00", "#f2c879", "#8fcdf0"]; // book/attnbook/token_selection/heat_map/figure.py
 const SLIT = 0.004; // between the pieces of a column
 const MEAN_WIDTH = 2.1;
 

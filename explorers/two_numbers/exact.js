@@ -1,5 +1,5 @@
 /**
- * The exact risk of two-number heads from a table of moments (attnlib.explorers.two_numbers): with
+ * The exact risk of two-number heads from a table of moments (attnbook.explorers.two_numbers): with
  * v_j = sum_h mu_h T_j(omega_h / W) and T_j Chebyshev polynomials,
  *
  *     risk = d - 2 b.v + v'[G + (d - 1 + s2) P] v,        attnlib.in_context.reduced.reduced_risk.

@@ -90,7 +90,7 @@ export function grid(landscape, omegas, mus, pattern, others) {
   return mus.map((mu) => columns.map(({level, linear, square}) => level + mu * (linear + mu * square)));
 }
 
-/** The Bayes risk of a table's law at `sigma`, and its standard error; attnlib.explorers.bayes_table. */
+/** The Bayes risk of a table's law at `sigma`, and its standard error; attnbook.explorers.bayes_table. */
 export function bayes(table, sigma, noise) {
   const {d, length, bayes: cell} = table;
   const [low, high] = noise.map(Math.log);

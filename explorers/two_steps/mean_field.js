@@ -1,13 +1,13 @@
 /**
  * Two steps of gradient descent from zero in the limit of orthogonal noise: everything the explorer shows, without a page around it.
  *
- * Mirrors attnlib.single_head.mean_field and attnlib.single_head.phase_theory. Units: a = beta d / 4n (pull of a sample's own noise),
+ * Mirrors attnlib.single_head.mean_field and attnbook.single_head.phase_theory. Units: a = beta d / 4n (pull of a sample's own noise),
  * b_k = beta rho^2 (|C_k| - |N_k|) / 4n (pull of the shared signal), kappa = n SNR^2 (1 - 2 eta) / 2.
  * Arrays of length 2 have the class as their axis. Counts may be fractions: expected counts are.
  */
 import {logError} from "./gaussian_tail.js";
 
-export const BENIGN_BELOW = -1; // log10 of the clean error; attnlib.single_head.phase: PhaseDiagram.phases
+export const BENIGN_BELOW = -1; // log10 of the clean error; attnbook.single_head.phase: PhaseDiagram.phases
 export const DELTA = 0.01; // failure probability in the theorem's condition, as on the page Two steps
 
 const sigmoid = (z) => (z >= 0 ? 1 / (1 + Math.exp(-z)) : Math.exp(z) / (1 + Math.exp(z)));
@@ -163,7 +163,7 @@ export function smallestMargin({clean, noisy, field}) {
   return Math.min(...present);
 }
 
-/** Phase as in attnlib.single_head.phase: 0 does not fit, 1 harmful, 2 benign. */
+/** Phase as in attnbook.single_head.phase: 0 does not fit, 1 harmful, 2 benign. */
 export const phaseOf = (margin, log10_error) => (margin > 0 ? (log10_error < BENIGN_BELOW ? 2 : 1) : 0);
 
 /** n SNR^2 = 2 / (1 - 2 eta), as an SNR. Mirrors preference_threshold. */

@@ -1,7 +1,7 @@
 /**
  * Real training sets, drawn and trained in the browser: Gaussian noise, two steps, the exact clean error.
  *
- * `trainOn` mirrors attnlib.single_head.phase_cells.two_step_cells for one setting. The draws have the law of
+ * `trainOn` mirrors attnbook.single_head.phase_cells.two_step_cells for one setting. The draws have the law of
  * attnlib.single_head.law.SignalNoiseLaw, not its random numbers: noise tokens are the rows of Bartlett's lower triangle, which is
  * exact in law at a cost that does not depend on d (chapter "Theory of the single head", rotations are free).
  */

@@ -84,7 +84,7 @@ export function trainedInWords(sets, refusal, label_noise) {
   return ` Ten random sets, trained just now: ${fits} fit every label${below}, median error ${powerOfTen(medianOf(sets))}.`;
 }
 
-/** How many training sets have a clean error below eta: the count behind attnlib.single_head.typical_error: benign_share. */
+/** How many training sets have a clean error below eta: the count behind attnbook.single_head.typical_error: benign_share. */
 export function benignOf(sets, label_noise) {
   return sets.filter((set) => set.log10_error < Math.log10(label_noise)).length;
 }

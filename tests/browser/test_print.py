@@ -70,7 +70,7 @@ def test_the_whole_books_pdf_on_some_pages(tmp_path: Path) -> None:
     write(tmp_path / "_toc.yml", toc)
     output = tmp_path / "book.pdf"
     # In a process of its own: this one has a browser open, and Playwright allows one at a time.
-    command = [sys.executable, "-m", "attnlib.publishing.pdf", "--root", str(tmp_path), "--html", str(HTML)]
+    command = [sys.executable, "-m", "bookkit.pdf.printing", "--root", str(tmp_path), "--html", str(HTML)]
     told = subprocess.run([*command, "-o", str(output)], capture_output=True, text=True, check=False)
     assert (told.returncode, told.stderr) == (0, "")
     assert re.search(r"Written: .*book\.pdf \(\d+ pages, [\d.]+ MB\)", told.stdout)

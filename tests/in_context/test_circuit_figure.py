@@ -4,8 +4,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 import pytest
 import torch
-
-from attnlib.in_context.circuit_figure import (
+from attnbook.in_context.circuits.figure import (
     colour_map,
     draw_evolution,
     draw_heads,
@@ -14,6 +13,7 @@ from attnlib.in_context.circuit_figure import (
     records_near,
     symmetric_limit,
 )
+
 from attnlib.in_context.circuits import Circuits, circuits_of
 from attnlib.in_context.model import initial_weights
 

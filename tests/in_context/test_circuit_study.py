@@ -5,8 +5,7 @@ from dataclasses import replace
 
 import pytest
 import torch
-
-from attnlib.in_context.circuit_study import (
+from attnbook.in_context.circuits.study import (
     antisymmetric_share,
     circuit_study,
     gain_of_turning,
@@ -16,11 +15,12 @@ from attnlib.in_context.circuit_study import (
     two_sample_z,
     without_turning,
 )
+from attnbook.in_context.published import PUBLISHED
+
 from attnlib.in_context.circuits import Circuits, predict, two_number_circuits
 from attnlib.in_context.experiment import Experiment
 from attnlib.in_context.law import RegressionLaw
 from attnlib.in_context.model import initial_weights
-from attnlib.in_context.published import PUBLISHED
 from attnlib.in_context.training import train
 
 

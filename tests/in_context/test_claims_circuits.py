@@ -3,11 +3,11 @@
 from dataclasses import replace
 
 import pytest
+from attnbook.in_context.circuits.claims import CLAIMS
+from attnbook.in_context.circuits.study import circuit_study
+from bookkit.claims import Verdict
 
-from attnlib.claims import Verdict
-from attnlib.in_context.circuit_study import circuit_study
 from attnlib.in_context.circuits import Circuits
-from attnlib.in_context.claims_circuits import CLAIMS
 from attnlib.in_context.experiment import Experiment
 
 AUTHORS = Experiment(steps=16_792, records=10, runs=8, seed=6)  # the end is a recorded step of the stored trainings

@@ -1,10 +1,10 @@
 """Claims I11-I19: verdicts as expected at another seed than the page's, and power twins that come out the other way."""
 
 import pytest
+from attnbook.in_context.data_and_model.claims import CLAIMS
+from attnbook.in_context.data_and_model.study import data_study
+from bookkit.claims import Verdict
 
-from attnlib.claims import Verdict
-from attnlib.in_context.claims_data import CLAIMS
-from attnlib.in_context.data_study import data_study
 from attnlib.in_context.experiment import Experiment
 
 AUTHORS = Experiment(steps=40, records=2, runs=2, shared_data=True, seed=4)

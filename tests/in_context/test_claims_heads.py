@@ -5,11 +5,11 @@ import dataclasses
 import numpy as np
 import pytest
 import torch
+from attnbook.in_context.heads_study import HeadsStudy, heads_study
+from attnbook.in_context.how_many_heads.claims import CLAIMS
+from bookkit.claims import Source, Verdict
 
-from attnlib.claims import Source, Verdict
-from attnlib.in_context.claims_heads import CLAIMS
 from attnlib.in_context.experiment import Experiment
-from attnlib.in_context.heads_study import HeadsStudy, heads_study
 
 
 @pytest.fixture(scope="module")

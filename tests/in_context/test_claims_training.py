@@ -4,11 +4,11 @@ import dataclasses
 
 import pytest
 import torch
+from attnbook.in_context.training.claims import CLAIMS
+from attnbook.in_context.training.study import TrainingStudy, Watched, training_study
+from bookkit.claims import Source, Verdict
 
-from attnlib.claims import Source, Verdict
-from attnlib.in_context.claims_training import CLAIMS
 from attnlib.in_context.experiment import Experiment
-from attnlib.in_context.training_study import TrainingStudy, Watched, training_study
 
 E = Experiment(steps=120, runs=3, records=20, seed=7)
 

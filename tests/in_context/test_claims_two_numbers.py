@@ -5,12 +5,8 @@ import math
 import numpy as np
 import pytest
 import torch
-
-from attnlib.claims import Source, Verdict
-from attnlib.in_context.circuits import Circuits, predict, two_number_circuits
-from attnlib.in_context.claims_two_numbers import CLAIMS
-from attnlib.in_context.law import RegressionLaw
-from attnlib.in_context.two_numbers_study import (
+from attnbook.in_context.two_numbers_per_head.claims import CLAIMS
+from attnbook.in_context.two_numbers_per_head.study import (
     as_text,
     dense_risk_per_batch,
     jitter_cost,
@@ -21,6 +17,10 @@ from attnlib.in_context.two_numbers_study import (
     stored_sizes,
     two_numbers_study,
 )
+from bookkit.claims import Source, Verdict
+
+from attnlib.in_context.circuits import Circuits, predict, two_number_circuits
+from attnlib.in_context.law import RegressionLaw
 
 
 @pytest.fixture(scope="module")

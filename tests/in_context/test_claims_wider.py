@@ -4,11 +4,10 @@ from dataclasses import replace
 
 import pytest
 import torch
-
-from attnlib.claims import Source, Verdict
-from attnlib.in_context.claims_wider import CLAIMS
-from attnlib.in_context.wider_findings import _map_finding, _task_finding, wider_study
-from attnlib.in_context.wider_study import WiderSetting, obtain, specs
+from attnbook.in_context.deeper_and_wider.claims import CLAIMS
+from attnbook.in_context.deeper_and_wider.findings import _map_finding, _task_finding, wider_study
+from attnbook.in_context.deeper_and_wider.study import WiderSetting, obtain, specs
+from bookkit.claims import Source, Verdict
 
 
 @pytest.fixture(scope="module")

@@ -5,9 +5,7 @@ import math
 
 import pytest
 import torch
-
-from attnlib.in_context.circuits import circuits_of, two_number_circuits
-from attnlib.in_context.data_study import (
+from attnbook.in_context.data_and_model.study import (
     LOUD,
     ask_about,
     compare_conventions,
@@ -20,6 +18,8 @@ from attnlib.in_context.data_study import (
     training_batch,
     training_prompt,
 )
+
+from attnlib.in_context.circuits import circuits_of, two_number_circuits
 from attnlib.in_context.estimators import conditional_risk
 from attnlib.in_context.experiment import Experiment
 from attnlib.in_context.law import RegressionLaw

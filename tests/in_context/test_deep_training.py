@@ -3,13 +3,13 @@
 import numpy as np
 import pytest
 import torch
+from attnbook.in_context.deeper_and_wider.multi_task import MultiTaskLaw
+from attnbook.in_context.deeper_and_wider.stack import predict_stack, run_stack, stack_circuits
+from attnbook.in_context.deeper_and_wider.training import starting_stack, train_deep, training_prompts
 
 from attnlib.in_context.causal import prompt_tokens
-from attnlib.in_context.deep_training import starting_stack, train_deep, training_prompts
 from attnlib.in_context.experiment import Experiment
 from attnlib.in_context.law import RegressionLaw, toeplitz_covariance
-from attnlib.in_context.multi_task import MultiTaskLaw
-from attnlib.in_context.stack import predict_stack, run_stack, stack_circuits
 from attnlib.in_context.training import TrainingDiverged, train
 
 SMALL = Experiment(d=3, length=7, heads=2, batch=5, steps=50, records=6, runs=3, learning_rate=0.02, noise_std=0.3)

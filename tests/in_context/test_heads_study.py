@@ -3,12 +3,8 @@
 import numpy as np
 import pytest
 import torch
-
-from attnlib.in_context import full_runs
-from attnlib.in_context.circuits import Circuits, circuits_of, predict, two_number_circuits
-from attnlib.in_context.closed_form import debiased_gd_optimal_risk
-from attnlib.in_context.experiment import Experiment
-from attnlib.in_context.heads_study import (
+from attnbook.in_context import full_runs
+from attnbook.in_context.heads_study import (
     Ends,
     FreeHeads,
     average_circuits,
@@ -19,6 +15,10 @@ from attnlib.in_context.heads_study import (
     sharp_risk,
     untrapped,
 )
+
+from attnlib.in_context.circuits import Circuits, circuits_of, predict, two_number_circuits
+from attnlib.in_context.closed_form import debiased_gd_optimal_risk
+from attnlib.in_context.experiment import Experiment
 from attnlib.in_context.law import RegressionLaw
 from attnlib.in_context.model import initial_weights
 from attnlib.in_context.reduced import reduced_risk

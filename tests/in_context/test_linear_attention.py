@@ -5,12 +5,7 @@ import math
 import numpy as np
 import pytest
 import torch
-
-from attnlib.in_context import closed_form
-from attnlib.in_context.circuits import Circuits, two_number_circuits
-from attnlib.in_context.estimators import gradient_step, preconditioned_step
-from attnlib.in_context.law import RegressionLaw, toeplitz_covariance
-from attnlib.in_context.linear_attention import (
+from attnbook.in_context.what_the_heads_compute.linear_attention import (
     as_raw,
     linear_risks,
     optimal_linear_circuits,
@@ -18,6 +13,11 @@ from attnlib.in_context.linear_attention import (
     predict_linear,
     train_linear_attention,
 )
+
+from attnlib.in_context import closed_form
+from attnlib.in_context.circuits import Circuits, two_number_circuits
+from attnlib.in_context.estimators import gradient_step, preconditioned_step
+from attnlib.in_context.law import RegressionLaw, toeplitz_covariance
 
 SKEW = RegressionLaw(3, 12, 0.3, covariance=toeplitz_covariance(3, 0.6))
 

@@ -3,11 +3,7 @@
 import numpy as np
 import pytest
 import torch
-
-from attnlib.in_context.causal import prompt_tokens
-from attnlib.in_context.closed_form import debiased_gd_optimal_risk
-from attnlib.in_context.law import RegressionLaw
-from attnlib.in_context.multi_task import (
+from attnbook.in_context.deeper_and_wider.multi_task import (
     MultiTaskLaw,
     best_linear_maps,
     centred_linear_answers,
@@ -16,7 +12,11 @@ from attnlib.in_context.multi_task import (
     separate_maps,
     superposed_heads,
 )
-from attnlib.in_context.stack import predict_stack, stack_of_circuits
+from attnbook.in_context.deeper_and_wider.stack import predict_stack, stack_of_circuits
+
+from attnlib.in_context.causal import prompt_tokens
+from attnlib.in_context.closed_form import debiased_gd_optimal_risk
+from attnlib.in_context.law import RegressionLaw
 
 SMALL = MultiTaskLaw(5, ((0, 1, 3), (3, 4), (1,)), length=11, noise_std=0.5)
 

@@ -2,12 +2,12 @@
 
 import pytest
 import torch
+from attnbook.in_context.deeper_and_wider.stack import StackWeights, initial_stack, predict_stack, stack_circuits
 
 from attnlib.in_context.causal import LayerWeights, causal_layer, layer_of_heads, prompt_tokens
 from attnlib.in_context.circuits import circuits_of
 from attnlib.in_context.law import RegressionLaw
 from attnlib.in_context.model import STARTS, attend, initial_weights
-from attnlib.in_context.stack import StackWeights, initial_stack, predict_stack, stack_circuits
 
 LAW = RegressionLaw(d=3, length=7, noise_std=0.4)
 

@@ -6,16 +6,9 @@ import math
 import numpy as np
 import pytest
 import torch
-
-from attnlib.in_context import training_study as training_study_module
-from attnlib.in_context.checkpoints import read_checkpoint
-from attnlib.in_context.circuits import Circuits, circuits_of
-from attnlib.in_context.experiment import Experiment
-from attnlib.in_context.model import HeadWeights, attend, initial_weights
-from attnlib.in_context.published import PUBLISHED, PUBLISHED_LOSS, PUBLISHED_STEPS
-from attnlib.in_context.risk import risk_of
-from attnlib.in_context.training import History, train
-from attnlib.in_context.training_study import (
+from attnbook.in_context.published import PUBLISHED, PUBLISHED_LOSS, PUBLISHED_STEPS
+from attnbook.in_context.training import study as training_study_module
+from attnbook.in_context.training.study import (
     Late,
     batch_losses,
     first_below,
@@ -29,6 +22,13 @@ from attnlib.in_context.training_study import (
     training_study,
     watch,
 )
+
+from attnlib.in_context.checkpoints import read_checkpoint
+from attnlib.in_context.circuits import Circuits, circuits_of
+from attnlib.in_context.experiment import Experiment
+from attnlib.in_context.model import HeadWeights, attend, initial_weights
+from attnlib.in_context.risk import risk_of
+from attnlib.in_context.training import History, train
 
 SMALL = Experiment(
     heads=3, d=2, length=7, noise_std=0.1, batch=8, steps=40, records=8, runs=2, seed=3, learning_rate=0.01

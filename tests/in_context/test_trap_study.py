@@ -6,12 +6,8 @@ import sys
 
 import numpy as np
 import pytest
-from scipy.stats import binomtest, mannwhitneyu
-
-from attnlib.in_context import trap_study
-from attnlib.in_context.experiment import Experiment
-from attnlib.in_context.training import train
-from attnlib.in_context.trap_study import (
+from attnbook.in_context import trap_study
+from attnbook.in_context.trap_study import (
     PLAN,
     STORED,
     TrapRuns,
@@ -23,6 +19,10 @@ from attnlib.in_context.trap_study import (
     trap_runs,
     trap_table,
 )
+from scipy.stats import binomtest, mannwhitneyu
+
+from attnlib.in_context.experiment import Experiment
+from attnlib.in_context.training import train
 
 SMALL = {"d": 3, "length": 7, "batch": 8, "records": 6, "seed": 4, "learning_rate": 0.01}
 TINY = {
@@ -157,7 +157,7 @@ def test_files_that_cannot_be_used(tmp_path) -> None:
     path.write_bytes(path.read_bytes()[:100])
     with pytest.raises(ValueError, match="not readable as one"):
         trap_table(path, plan=TINY)
-    with pytest.raises(ValueError, match=r"there is no none.npz: python -m attnlib.in_context.trap_study"):
+    with pytest.raises(ValueError, match=r"there is no none.npz: python -m attnbook.in_context.trap_study"):
         read_table(tmp_path / "none.npz")
     with pytest.raises(ValueError, match="in a folder that does not exist"):
         trap_table(tmp_path / "nowhere" / "table.npz", plan=TINY)
@@ -180,7 +180,7 @@ def test_the_stored_table_is_whole_and_small() -> None:
 
 def test_the_command_shows_a_finished_table_and_does_not_touch_it() -> None:
     before = STORED.read_bytes()
-    command = [sys.executable, "-m", "attnlib.in_context.trap_study"]
+    command = [sys.executable, "-m", "attnbook.in_context.trap_study"]
     shown = subprocess.run(command, capture_output=True, text=True, check=True).stdout
     assert shown.splitlines()[0] == f"2 heads: trapped {stored_table().by_heads[2].share}"
     assert "trained on to 500001 steps: 10, of which 0 left the trap" in shown

@@ -6,27 +6,27 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-
-from attnlib.in_context import wider_study
-from attnlib.in_context.closed_form import best_preconditioner, preconditioned_gd_risk
-from attnlib.in_context.deep_training import train_deep
-from attnlib.in_context.estimators import bayes_risk
-from attnlib.in_context.experiment import Experiment
-from attnlib.in_context.law import RegressionLaw, toeplitz_covariance
-from attnlib.in_context.multi_task import MultiTaskLaw, separate_maps
-from attnlib.in_context.stack import predict_stack, stack_of_circuits
-from attnlib.in_context.wider_findings import (
+from attnbook.in_context.deeper_and_wider import study as wider_study
+from attnbook.in_context.deeper_and_wider.findings import (
     authors_attention,
     bayes_factor,
     causal_finding,
     superposition_cost,
 )
-from attnlib.in_context.wider_risk import (
+from attnbook.in_context.deeper_and_wider.multi_task import MultiTaskLaw, separate_maps
+from attnbook.in_context.deeper_and_wider.risk import (
     centred_linear_answer,
     plain_risk,
     risk_beside_linear,
 )
-from attnlib.in_context.wider_study import TABLE, Spec, WiderSetting, main, obtain, replay, specs
+from attnbook.in_context.deeper_and_wider.stack import predict_stack, stack_of_circuits
+from attnbook.in_context.deeper_and_wider.study import TABLE, Spec, WiderSetting, main, obtain, replay, specs
+from attnbook.in_context.deeper_and_wider.training import train_deep
+
+from attnlib.in_context.closed_form import best_preconditioner, preconditioned_gd_risk
+from attnlib.in_context.estimators import bayes_risk
+from attnlib.in_context.experiment import Experiment
+from attnlib.in_context.law import RegressionLaw, toeplitz_covariance
 
 SHIFTED = RegressionLaw(3, 12, 0.3, covariance=toeplitz_covariance(3, 0.4), mean=(1.0, 0.0, -0.5))
 TINY = Experiment(d=3, length=6, heads=2, batch=4, steps=12, records=4, runs=2, learning_rate=0.01)
@@ -110,7 +110,7 @@ def test_a_damaged_table(tmp_path):
     path = tmp_path / "wider.npz"
     path.write_bytes(b"PK\x03\x04 no")
     with pytest.raises(
-        ValueError, match=r"table 'wider.npz' must be a file of python -m attnlib.in_context.wider_study"
+        ValueError, match=r"table 'wider.npz' must be a file of python -m attnbook.in_context.deeper_and_wider.study"
     ):
         obtain(tiny_specs()["one"], table=path)
     path.write_bytes(b"")
@@ -229,7 +229,7 @@ def test_risk_beside_a_linear_predictor():
 
 def test_several_tasks_beside_their_linear_maps():
     law = MultiTaskLaw(3, ((0, 1), (1, 2)), length=8, noise_std=0.3)
-    from attnlib.in_context.multi_task import linear_risks, superposed_heads
+    from attnbook.in_context.deeper_and_wider.multi_task import linear_risks, superposed_heads
 
     maps = separate_maps(law)
     risk, error = risk_beside_linear(stack_of_circuits(*superposed_heads(law, 1e-4)), law, maps, prompts=300)

@@ -6,10 +6,8 @@ import math
 import numpy as np
 import pytest
 import torch
-
-from attnlib.claims import Verdict
-from attnlib.open_questions.attention_maps.claims import CLAIMS
-from attnlib.open_questions.attention_maps.courses import (
+from attnbook.open_questions.attention_maps.claims import CLAIMS
+from attnbook.open_questions.attention_maps.courses import (
     MAPS,
     NORMALISED,
     UNNORMALISED,
@@ -19,8 +17,10 @@ from attnlib.open_questions.attention_maps.courses import (
     two_steps,
     unnormalised_p2,
 )
-from attnlib.open_questions.attention_maps.error import log10_map_error
-from attnlib.open_questions.attention_maps.study import maps_study
+from attnbook.open_questions.attention_maps.error import log10_map_error
+from attnbook.open_questions.attention_maps.study import maps_study
+from bookkit.claims import Verdict
+
 from attnlib.single_head.law import SignalNoiseLaw
 from attnlib.single_head.maps import HALF_PLUS, LINEAR, SIGMOID, SOFTMAX, SPARSEMAX, relu, softmax, windows
 from attnlib.single_head.trainer import train_heads

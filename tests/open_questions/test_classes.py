@@ -5,9 +5,12 @@ import dataclasses
 import numpy as np
 import pytest
 import torch
-
-from attnlib.open_questions.classes_layers.class_error import class_error, class_error_bounds, class_error_sampled
-from attnlib.open_questions.classes_layers.class_flow import (
+from attnbook.open_questions.more_classes_and_layers.class_error import (
+    class_error,
+    class_error_bounds,
+    class_error_sampled,
+)
+from attnbook.open_questions.more_classes_and_layers.class_flow import (
     class_flow_rates,
     class_threshold,
     class_thresholds,
@@ -15,15 +18,20 @@ from attnlib.open_questions.classes_layers.class_flow import (
     in_class_trap,
     own_class_thresholds,
 )
-from attnlib.open_questions.classes_layers.class_training import class_descent, class_fates, class_gram_descent
-from attnlib.open_questions.classes_layers.classes import (
+from attnbook.open_questions.more_classes_and_layers.class_training import (
+    class_descent,
+    class_fates,
+    class_gram_descent,
+)
+from attnbook.open_questions.more_classes_and_layers.classes import (
     ClassesLaw,
     class_gradients,
     class_outputs,
     class_two_steps,
     stacked,
 )
-from attnlib.open_questions.classes_layers.study import benign_cells
+from attnbook.open_questions.more_classes_and_layers.study import benign_cells
+
 from attnlib.single_head.closed_form import two_steps
 from attnlib.single_head.descent import gradient_descent
 from attnlib.single_head.flow import first_order_threshold, signal_threshold

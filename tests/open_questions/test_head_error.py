@@ -5,16 +5,16 @@ import math
 import numpy as np
 import pytest
 import torch
-from torch.autograd.functional import hessian, jacobian
-
-from attnlib.open_questions.many_heads.error import (
+from attnbook.open_questions.many_heads.error import (
     _Problem,
     head_error_sampled,
     head_scores,
     log10_head_error,
 )
-from attnlib.open_questions.many_heads.law import ManyDirectionsLaw
-from attnlib.open_questions.many_heads.random_starts import random_start
+from attnbook.open_questions.many_heads.law import ManyDirectionsLaw
+from attnbook.open_questions.many_heads.random_starts import random_start
+from torch.autograd.functional import hessian, jacobian
+
 from attnlib.single_head.descent import gradient_descent
 from attnlib.single_head.gram import gram_descent
 from attnlib.single_head.law import SignalNoiseLaw

@@ -6,10 +6,8 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from scipy.optimize import minimize, minimize_scalar
-
-from attnlib.open_questions.many_heads.claims_margin import CLAIMS, head_study
-from attnlib.open_questions.many_heads.gram import (
+from attnbook.open_questions.many_heads.claims_margin import CLAIMS, head_study
+from attnbook.open_questions.many_heads.gram import (
     SelectionGram,
     head_norms,
     minimum_norms,
@@ -17,8 +15,8 @@ from attnlib.open_questions.many_heads.gram import (
     one_class,
     selection_gram,
 )
-from attnlib.open_questions.many_heads.joint_norm import attention_norm, joint_cost, joint_value
-from attnlib.open_questions.many_heads.margin import (
+from attnbook.open_questions.many_heads.joint_norm import attention_norm, joint_cost, joint_value
+from attnbook.open_questions.many_heads.margin import (
     best_of,
     best_of_all,
     best_of_patterns,
@@ -32,10 +30,12 @@ from attnlib.open_questions.many_heads.margin import (
     soft_ascent,
     tie_norm,
 )
+from attnbook.single_head.variants import StressedLaw
+from scipy.optimize import minimize, minimize_scalar
+
 from attnlib.single_head.law import SignalNoiseLaw
 from attnlib.single_head.margin import pattern_costs, tokens_of
 from attnlib.single_head.svm import NotSeparable, hard_margin
-from attnlib.single_head.variants import StressedLaw
 
 GOLDEN = (1 + math.sqrt(5)) / 2
 
@@ -407,6 +407,6 @@ def test_a_gram_without_separation_has_infinite_norm():
 
 def test_studies_are_the_same_number_by_number(study):
     again = SimpleNamespace(margin=study.margin)
-    from attnlib.open_questions.many_heads.margin_study import LOW_NORMS, _enumerations
+    from attnbook.open_questions.many_heads.margin_study import LOW_NORMS, _enumerations
 
     np.testing.assert_array_equal(_enumerations(LOW_NORMS, 2, 3, 2), again.margin.low[2][:3])

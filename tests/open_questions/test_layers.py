@@ -6,15 +6,13 @@ import math
 import numpy as np
 import pytest
 import torch
-
-from attnlib.claims import Verdict
-from attnlib.open_questions.classes_layers.claims import CLAIMS
-from attnlib.open_questions.classes_layers.layer_error import (
+from attnbook.open_questions.more_classes_and_layers.claims import CLAIMS
+from attnbook.open_questions.more_classes_and_layers.layer_error import (
     log10_error_of_mixed_tokens,
     noise_phase_error,
     sampled_error_of_layers,
 )
-from attnlib.open_questions.classes_layers.layers import (
+from attnbook.open_questions.more_classes_and_layers.layers import (
     ARCHITECTURES,
     Architecture,
     layer_gradients,
@@ -22,9 +20,11 @@ from attnlib.open_questions.classes_layers.layers import (
     signal_first,
     train_layers,
 )
-from attnlib.open_questions.classes_layers.layers_frozen import train_frozen
-from attnlib.open_questions.classes_layers.layers_study import layers_law
-from attnlib.open_questions.classes_layers.study import ClassesLayersStudy, classes_layers_study
+from attnbook.open_questions.more_classes_and_layers.layers_frozen import train_frozen
+from attnbook.open_questions.more_classes_and_layers.layers_study import layers_law
+from attnbook.open_questions.more_classes_and_layers.study import ClassesLayersStudy, classes_layers_study
+from bookkit.claims import Verdict
+
 from attnlib.single_head.coordinates import reduce, rotate
 from attnlib.single_head.descent import gaussian_start, gradient_descent
 from attnlib.single_head.law import SignalNoiseLaw

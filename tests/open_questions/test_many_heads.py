@@ -6,10 +6,8 @@ import math
 import numpy as np
 import pytest
 import torch
-
-from attnlib.claims import Verdict
-from attnlib.open_questions.many_heads.claims import CLAIMS, divided_classes, growth_in_bins
-from attnlib.open_questions.many_heads.equal_heads import (
+from attnbook.open_questions.many_heads.claims import CLAIMS, divided_classes, growth_in_bins
+from attnbook.open_questions.many_heads.equal_heads import (
     VARIANTS,
     equal_heads,
     heads_courses,
@@ -19,14 +17,16 @@ from attnlib.open_questions.many_heads.equal_heads import (
     two_steps_apart,
     window_edge,
 )
-from attnlib.open_questions.many_heads.law import ManyDirectionsLaw
-from attnlib.open_questions.many_heads.random_starts import (
+from attnbook.open_questions.many_heads.law import ManyDirectionsLaw
+from attnbook.open_questions.many_heads.random_starts import (
     across_directions,
     difference_growth,
     random_heads,
     random_start,
 )
-from attnlib.open_questions.many_heads.study import many_heads_study, thresholds
+from attnbook.open_questions.many_heads.study import many_heads_study, thresholds
+from bookkit.claims import Verdict
+
 from attnlib.single_head.descent import gradient_descent
 from attnlib.single_head.flow import selects_signal, signal_threshold
 from attnlib.single_head.law import SignalNoiseLaw

@@ -6,18 +6,18 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from scipy import integrate, stats
-from scipy.special import ndtr
-
-from attnlib.open_questions.noise_laws.covariance import AutoRegressive, Covariance, Diagonal, FullMatrix, Spiked
-from attnlib.open_questions.noise_laws.laws import (
+from attnbook.open_questions.noise_laws.covariance import AutoRegressive, Covariance, Diagonal, FullMatrix, Spiked
+from attnbook.open_questions.noise_laws.laws import (
     NoiseLaw,
     effective_trace,
     log10_error,
     scores_at_scale_one,
     seen_by_noise,
 )
-from attnlib.open_questions.noise_laws.parts import Entries, Rademacher, RadialT, Sparse, StudentT, Uniform
+from attnbook.open_questions.noise_laws.parts import Entries, Rademacher, RadialT, Sparse, StudentT, Uniform
+from scipy import integrate, stats
+from scipy.special import ndtr
+
 from attnlib.single_head.closed_form import two_steps
 from attnlib.single_head.coordinates import reduce
 from attnlib.single_head.descent import gradient_descent

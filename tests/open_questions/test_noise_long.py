@@ -6,22 +6,22 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-
-from attnlib.claims import Verdict
-from attnlib.open_questions.noise_laws.claims import CLAIMS, NoiseStudy, noise_study
-from attnlib.open_questions.noise_laws.covariance import AutoRegressive, Covariance, Spiked
-from attnlib.open_questions.noise_laws.laws import NoiseLaw
-from attnlib.open_questions.noise_laws.long_runs import (
+from attnbook.open_questions.noise_laws.claims import CLAIMS, NoiseStudy, noise_study
+from attnbook.open_questions.noise_laws.covariance import AutoRegressive, Covariance, Spiked
+from attnbook.open_questions.noise_laws.laws import NoiseLaw
+from attnbook.open_questions.noise_laws.long_runs import (
     correlated_fates,
     late_phase,
     noise_costs,
     norms_only,
     radial_fates,
 )
-from attnlib.open_questions.noise_laws.parts import RadialT, Sparse, StudentT
-from attnlib.open_questions.noise_laws.rate import universality_gaps
-from attnlib.open_questions.noise_laws.study import claim_matrix, error_rows
-from attnlib.open_questions.noise_laws.traces import default_covariances, spike_draws, trace_rows, two_level
+from attnbook.open_questions.noise_laws.parts import RadialT, Sparse, StudentT
+from attnbook.open_questions.noise_laws.rate import universality_gaps
+from attnbook.open_questions.noise_laws.study import claim_matrix, error_rows
+from attnbook.open_questions.noise_laws.traces import default_covariances, spike_draws, trace_rows, two_level
+from bookkit.claims import Verdict
+
 from attnlib.single_head.coordinates import reduce
 from attnlib.single_head.law import SignalNoiseLaw
 from attnlib.single_head.long_run import course_of_training, law_at, orthogonal_sample, small_then_long, train

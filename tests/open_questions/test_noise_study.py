@@ -6,14 +6,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-
-from attnlib.claims import Verdict
-from attnlib.open_questions.noise_laws import rate as noise_rate
-from attnlib.open_questions.noise_laws.covariance import AutoRegressive, Covariance, Diagonal
-from attnlib.open_questions.noise_laws.laws import NoiseLaw, log10_error, scores_at_scale_one, seen_by_noise
-from attnlib.open_questions.noise_laws.parts import Entries, RadialT, Sparse, StudentT
-from attnlib.open_questions.noise_laws.rate import RateRow, gap_slope, universality_gaps
-from attnlib.open_questions.noise_laws.study import (
+from attnbook.open_questions.noise_laws import rate as noise_rate
+from attnbook.open_questions.noise_laws.covariance import AutoRegressive, Covariance, Diagonal
+from attnbook.open_questions.noise_laws.laws import NoiseLaw, log10_error, scores_at_scale_one, seen_by_noise
+from attnbook.open_questions.noise_laws.parts import Entries, RadialT, Sparse, StudentT
+from attnbook.open_questions.noise_laws.rate import RateRow, gap_slope, universality_gaps
+from attnbook.open_questions.noise_laws.study import (
     LAWS,
     broken,
     claim_matrix,
@@ -22,13 +20,15 @@ from attnlib.open_questions.noise_laws.study import (
     strength_to_norm,
     study_of,
 )
-from attnlib.open_questions.noise_laws.traces import spike_draws, trace_rows, two_level, two_trace_log10_error
+from attnbook.open_questions.noise_laws.traces import spike_draws, trace_rows, two_level, two_trace_log10_error
+from attnbook.single_head.study import two_step_study
+from bookkit.claims import Verdict
+
 from attnlib.randomness import stream
 from attnlib.single_head.closed_form import two_steps
 from attnlib.single_head.descent import gradient_descent
 from attnlib.single_head.mean_field import mean_field_log10_error
 from attnlib.single_head.model import forward
-from attnlib.single_head.study import two_step_study
 
 SMALL = (30, 240, 0.1, 5 * 30 / 240)
 
@@ -65,7 +65,7 @@ def test_counted_errors_are_those_of_whole_vectors(name):
 
 
 def test_counting_in_blocks_changes_nothing(monkeypatch):
-    from attnlib.open_questions.noise_laws import study as noise_study
+    from attnbook.open_questions.noise_laws import study as noise_study
 
     arguments = {"strengths": (2.0,), "draws": 2, "points": 100, "names": ["Gaussian", "radial t5"]}
     whole = error_rows(10, 40, 0.1, 1.0, **arguments)
@@ -221,7 +221,7 @@ def test_spike_draws():
     inside = (draws.log10_error < draws.quantiles[9]).double().mean()  # the median
     assert abs(inside - 0.5) < 4 * 0.5 / math.sqrt(60)
     # zeta by hand, first draw
-    from attnlib.open_questions.noise_laws.covariance import Spiked
+    from attnbook.open_questions.noise_laws.covariance import Spiked
 
     sample = NoiseLaw(20, 1500, strength_to_norm(1.0, 20, 1500), 0.0, covariance=Spiked(100.0)).draw(
         0, 1, coordinates="dense"

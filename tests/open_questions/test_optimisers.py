@@ -5,11 +5,9 @@ import math
 import numpy as np
 import pytest
 import torch
-
-from attnlib.claims import Verdict
-from attnlib.open_questions.optimisers.claims import CLAIMS
-from attnlib.open_questions.optimisers.claims_trap import TRAP_CLAIMS
-from attnlib.open_questions.optimisers.compared import (
+from attnbook.open_questions.optimisers.claims import CLAIMS
+from attnbook.open_questions.optimisers.claims_trap import TRAP_CLAIMS
+from attnbook.open_questions.optimisers.compared import (
     LINE_UP,
     Entry,
     compare_rules,
@@ -17,9 +15,11 @@ from attnlib.open_questions.optimisers.compared import (
     milestones,
     schedule_fates,
 )
-from attnlib.open_questions.optimisers.signs import dense_copy
-from attnlib.open_questions.optimisers.study import optimiser_study, sign_steps, sign_track
-from attnlib.open_questions.optimisers.trap_escape import after_first_pass, batch_sweep, escape_map, rule_fates
+from attnbook.open_questions.optimisers.signs import dense_copy
+from attnbook.open_questions.optimisers.study import optimiser_study, sign_steps, sign_track
+from attnbook.open_questions.optimisers.trap_escape import after_first_pass, batch_sweep, escape_map, rule_fates
+from bookkit.claims import Verdict
+
 from attnlib.single_head.law import SignalNoiseLaw
 from attnlib.single_head.long_run import class_fates, law_at, train
 from attnlib.single_head.population import log10_clean_error

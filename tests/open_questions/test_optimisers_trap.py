@@ -5,9 +5,7 @@ import math
 import numpy as np
 import pytest
 import torch
-from torch.nn.functional import softplus
-
-from attnlib.open_questions.optimisers.trap_boundaries import (
+from attnbook.open_questions.optimisers.trap_boundaries import (
     block_rates,
     block_threshold,
     first_pass,
@@ -16,6 +14,8 @@ from attnlib.open_questions.optimisers.trap_boundaries import (
     pass_threshold,
     runs_from_anywhere,
 )
+from torch.nn.functional import softplus
+
 from attnlib.single_head.flow import flow_rates, signal_threshold
 
 X, ETA, BATCHES = 0.7, 0.25, 3  # per batch and class: three clean samples, one flipped

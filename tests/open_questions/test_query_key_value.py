@@ -5,9 +5,8 @@ import math
 
 import pytest
 import torch
-
-from attnlib.open_questions.many_heads.margin_study import factor_study
-from attnlib.open_questions.many_heads.query_key_value import (
+from attnbook.open_questions.many_heads.margin_study import factor_study
+from attnbook.open_questions.many_heads.query_key_value import (
     Factors,
     direct_heads,
     factor_gradients,
@@ -15,6 +14,7 @@ from attnlib.open_questions.many_heads.query_key_value import (
     gaussian_factors,
     train_factors,
 )
+
 from attnlib.single_head.descent import gaussian_start, gradient_descent
 from attnlib.single_head.gram import gram_descent
 from attnlib.single_head.law import SignalNoiseLaw

@@ -4,14 +4,20 @@ from dataclasses import replace
 
 import pytest
 import torch
+from attnbook.single_head.assumptions_under_stress import study as stress
+from attnbook.single_head.assumptions_under_stress.claims import CLAIMS, assumption_study
+from attnbook.single_head.assumptions_under_stress.study import (
+    benign,
+    holds_over,
+    measure,
+    measure_tokens,
+    stress_study,
+)
+from attnbook.single_head.study import summarise
+from attnbook.single_head.variants import StressedLaw
+from bookkit.claims import Verdict
 
-from attnlib.claims import Verdict
-from attnlib.single_head import stress
-from attnlib.single_head.claims_assumptions import CLAIMS, assumption_study
 from attnlib.single_head.descent import gradient_descent
-from attnlib.single_head.stress import benign, holds_over, measure, measure_tokens, stress_study
-from attnlib.single_head.study import summarise
-from attnlib.single_head.variants import StressedLaw
 
 PAPER = StressedLaw(200, 40_000, 30.0, 0.05)
 

@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 import torch
+from attnbook.single_head.beyond_two_steps.claims import CLAIMS, long_study
+from bookkit.claims import Verdict
 
-from attnlib.claims import Verdict
-from attnlib.single_head.claims_long import CLAIMS, long_study
 from attnlib.single_head.descent import gradient_descent
 from attnlib.single_head.flow import signal_threshold
 from attnlib.single_head.law import SignalNoiseLaw

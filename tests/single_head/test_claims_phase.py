@@ -4,11 +4,10 @@ import math
 
 import numpy as np
 import pytest
-
-from attnlib.claims import NothingToMeasure, Verdict
-from attnlib.single_head import claims_phase
-from attnlib.single_head.claims_phase import CLAIMS
-from attnlib.single_head.phase_strips import crossing, phase_study
+from attnbook.single_head.phase_diagram import claims as claims_phase
+from attnbook.single_head.phase_diagram.claims import CLAIMS
+from attnbook.single_head.phase_diagram.strips import crossing, phase_study
+from bookkit.claims import NothingToMeasure, Verdict
 
 
 @pytest.fixture(scope="module")

@@ -5,9 +5,7 @@ import math
 
 import numpy as np
 import pytest
-from scipy.optimize import minimize
-
-from attnlib.single_head.attention_margin import (
+from attnbook.single_head.max_margin.attention_margin import (
     attention_margin,
     attention_margin_of_all_tokens,
     closed_form,
@@ -19,6 +17,9 @@ from attnlib.single_head.attention_margin import (
     log10_error,
     weight_on_signal,
 )
+from attnbook.single_head.max_margin.study import mixing_extra, predicted_mixing
+from scipy.optimize import minimize
+
 from attnlib.single_head.law import SignalNoiseLaw
 from attnlib.single_head.margin import (
     PATTERNS,
@@ -33,7 +34,6 @@ from attnlib.single_head.margin import (
     selection_margin,
     tokens_of,
 )
-from attnlib.single_head.margin_study import mixing_extra, predicted_mixing
 from attnlib.single_head.svm import NotConverged, NotSeparable, hard_margin
 
 

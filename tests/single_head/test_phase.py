@@ -6,21 +6,21 @@ import math
 import numpy as np
 import pytest
 import torch
-
-from attnlib.single_head import phase as module
-from attnlib.single_head.closed_form import two_steps
-from attnlib.single_head.law import SignalNoiseLaw
-from attnlib.single_head.phase import phase_diagram, phase_plan, write_grid
-from attnlib.single_head.phase_cells import two_step_cells
-from attnlib.single_head.phase_theory import (
+from attnbook.single_head import phase as module
+from attnbook.single_head.phase import phase_diagram, phase_plan, write_grid
+from attnbook.single_head.phase_cells import two_step_cells
+from attnbook.single_head.phase_theory import (
     fit_threshold,
     lower_snr_limit,
     mean_field_readings,
     preference_spread,
     preference_threshold,
 )
+from attnbook.single_head.study import summarise
+
+from attnlib.single_head.closed_form import two_steps
+from attnlib.single_head.law import SignalNoiseLaw
 from attnlib.single_head.population import log10_error_of_scores
-from attnlib.single_head.study import summarise
 
 
 def _plans():
@@ -316,8 +316,7 @@ def test_drawing_shows_three_phases_and_the_uncertain_cells():
 
     mpl.use("Agg")
     import matplotlib.pyplot as plt
-
-    from attnlib.single_head.phase_figure import PHASE_COLOURS, draw_phases, phase_legend
+    from attnbook.single_head.phase_diagram.figure import PHASE_COLOURS, draw_phases, phase_legend
 
     diagram = phase_diagram(PLANS["snr-step"], draws=4)
     figure, axes = plt.subplots()

@@ -4,19 +4,17 @@ import dataclasses
 
 import pytest
 import torch
+from attnbook.single_head.rotations_are_free import claims as claims_coordinates
+from attnbook.single_head.rotations_are_free.claims import coordinate_study
+from attnbook.single_head.signal_and_noise import claims as claims_data
+from attnbook.single_head.signal_and_noise.claims import averaging_error, data_study
+from attnbook.single_head.study import log_term, summarise, two_step_study
+from attnbook.single_head import two_step_claims as two_step_claims
+from attnbook.single_head.variants import StressedLaw
+from bookkit.claims import Verdict
 
-from attnlib.claims import Verdict
-from attnlib.single_head import claims as two_step_claims
-from attnlib.single_head import (
-    claims_coordinates,
-    claims_data,
-)
-from attnlib.single_head.claims_coordinates import coordinate_study
-from attnlib.single_head.claims_data import averaging_error, data_study
 from attnlib.single_head.law import SignalNoiseLaw
 from attnlib.single_head.population import log10_clean_error
-from attnlib.single_head.study import log_term, summarise, two_step_study
-from attnlib.single_head.variants import StressedLaw
 
 PAPER_SIZE = SignalNoiseLaw(200, 40_000, 30.0, 0.05)
 
@@ -113,7 +111,7 @@ def test_study_and_summary_see_the_same_draws(study):
 
 
 def test_summary_does_not_depend_on_the_chunk(monkeypatch):
-    from attnlib.single_head import study as module
+    from attnbook.single_head import study as module
 
     law = SignalNoiseLaw(20, 300, 6.0, 0.2)
     whole = summarise(law, 0.1, draws=7)

@@ -5,8 +5,9 @@ from dataclasses import replace
 
 import pytest
 import torch
+from attnbook.single_head.assumptions_under_stress.claims import projected_error
+from attnbook.single_head.variants import StressedLaw, mean_field_step, same_noise_pull, stretched
 
-from attnlib.single_head.claims_assumptions import projected_error
 from attnlib.single_head.coordinates import reduce
 from attnlib.single_head.descent import gradient_descent
 from attnlib.single_head.law import SignalNoiseLaw
@@ -17,7 +18,6 @@ from attnlib.single_head.population import (
     log10_clean_error,
     scores_of_fresh_data,
 )
-from attnlib.single_head.variants import StressedLaw, mean_field_step, same_noise_pull, stretched
 
 BASE = StressedLaw(25, 300, 4.0, 0.1)
 VARIANTS = {

@@ -23,7 +23,7 @@ PAGE = page_text(
     "        log.write(f'{word} {n} {os.getppid()}\\n')\n\n\n"
     "note('begin')\ntime.sleep(pause)\n"
     "while meet and len({line.split()[2] for line in open(os.environ['SWEEP_LOG'])}) < meet:\n    time.sleep(0.05)",
-    "from attnlib.results import record\n\n"
+    "from bookkit.results import record\n\n"
     "if n == broken:\n    raise ValueError(f'{n} is broken')\n"
     "record(square=n**2, digits=list(range(3)))\nnote('end')",
 )

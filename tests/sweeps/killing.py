@@ -18,8 +18,8 @@ from pathlib import Path
 import pandas as pd
 import psutil
 import xarray as xr
+from bookkit.sweeps import open_sweep
 
-from attnlib.sweeps import open_sweep
 from tests.sweeps.counting import CountingBook, copy_package
 
 WORKERS = 2

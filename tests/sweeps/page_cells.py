@@ -5,10 +5,9 @@ from pathlib import Path
 from typing import Any
 
 import matplotlib.pyplot as plt
-
-from attnlib.publishing.pages import read_page, resolve_page
-from attnlib.publishing.parameters import parameter_cells
-from attnlib.results import plain
+from bookkit.pages.catalogue import read_page, resolve_page
+from bookkit.pages.parameters import parameter_cells
+from bookkit.results import plain
 
 ROOT = Path(__file__).parents[2]
 
@@ -41,7 +40,7 @@ def recorded_by_page(
 
 def complete(page: str, **changes: Any) -> dict[str, Any]:
     """All parameters of a page, at their defaults but for `changes`."""
-    from attnlib.publishing.parameters import page_parameters
+    from bookkit.pages.parameters import page_parameters
 
     defaults = {parameter.name: parameter.default for parameter in page_parameters(resolve_page(page, ROOT))}
     assert set(changes) <= set(defaults)

@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from bookkit.pages.catalogue import UserError
+from bookkit.sweeps.folder import SweepFolder
+from bookkit.sweeps.grid import Grid
+from bookkit.sweeps.identity import Job, Outcome, Point, point_id
 
-from attnlib.publishing.pages import UserError
-from attnlib.sweeps.folder import SweepFolder
-from attnlib.sweeps.grid import Grid
-from attnlib.sweeps.identity import Job, Outcome, Point, point_id
 from tests.tiny_page import PAGE
 
 FIRST = {"n": 200, "label_noise": 0.05, "step_size": 0.025, "mode": "reduced", "verbose": False}

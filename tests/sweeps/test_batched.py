@@ -10,12 +10,12 @@ import jupytext
 import nbformat
 import pytest
 import torch
+from bookkit.pages.catalogue import UserError, find_pages
+from bookkit.pages.execution import read_source
+from bookkit.sweeps import batched, identity
+from bookkit.sweeps.batched import batched_function, run_batched
+from bookkit.sweeps.identity import Job, OtherVersion, Outcome, Point, versions
 
-from attnlib.publishing.execution import read_source
-from attnlib.publishing.pages import UserError, find_pages
-from attnlib.sweeps import batched, identity
-from attnlib.sweeps.batched import batched_function, run_batched
-from attnlib.sweeps.identity import Job, OtherVersion, Outcome, Point, versions
 from tests.sweeps.page_cells import ROOT
 from tests.tiny_book import page_text
 
@@ -105,9 +105,12 @@ def test_a_page_without_a_declaration_has_no_function(declaration, job) -> None:
 @pytest.mark.parametrize(
     ("declaration", "message"),
     [
-        ("attnlib: attnlib.single_head.batched:two_steps", r"must say `attnlib: \{batched: module:function\}`; got"),
-        ("attnlib: {batched: attnlib.single_head.batched}", "must be module:function inside attnlib"),
-        ("attnlib: {batched: 'attnlib.single_head.batched:two steps'}", "must be module:function .* got '.*two steps'"),
+        ("attnlib: attnbook.single_head.batched:two_steps", r"must say `attnlib: \{batched: module:function\}`; got"),
+        ("attnlib: {batched: attnbook.single_head.batched}", "must be module:function inside attnlib"),
+        (
+            "attnlib: {batched: 'attnbook.single_head.batched:two steps'}",
+            "must be module:function .* got '.*two steps'",
+        ),
         ("attnlib: {batched: 'os:getcwd'}", "must be module:function inside attnlib, .* got 'os:getcwd'"),
         ("attnlib: {batched: 'attnlib_other.module:work'}", "inside attnlib"),
         ("attnlib: {batched: 'attnlib:work'}", "inside attnlib"),
@@ -118,8 +121,8 @@ def test_a_page_without_a_declaration_has_no_function(declaration, job) -> None:
         ("attnlib: {batched: [a, b]}", "got \\['a', 'b'\\]"),
         ("attnlib: {batched: 'attnlib.no_such.module:work'}", "there is no module attnlib.no_such$"),
         ("attnlib: {batched: 'attnlib.single_head.nowhere:work'}", "there is no module attnlib.single_head.nowhere$"),
-        ("attnlib: {batched: 'attnlib.results:nothing'}", "attnlib.results has no function 'nothing'$"),
-        ("attnlib: {batched: 'attnlib.results:RESULTS_TYPE'}", "attnlib.results has no function 'RESULTS_TYPE'$"),
+        ("attnlib: {batched: 'bookkit.results:nothing'}", "bookkit.results has no function 'nothing'$"),
+        ("attnlib: {batched: 'bookkit.results:RESULTS_TYPE'}", "bookkit.results has no function 'RESULTS_TYPE'$"),
     ],
 )
 def test_a_bad_declaration_is_one_clear_line(declaration, message) -> None:

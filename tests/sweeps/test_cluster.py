@@ -8,13 +8,13 @@ import sys
 from pathlib import Path
 
 import pytest
+from bookkit.pages.catalogue import UserError
+from bookkit.sweeps import cluster as clusters
+from bookkit.sweeps import open_sweep
+from bookkit.sweeps import slurm as slurms
+from bookkit.sweeps.cluster import check_request, connected
 from distributed import Client
 
-from attnlib.publishing.pages import UserError
-from attnlib.sweeps import cluster as clusters
-from attnlib.sweeps import open_sweep
-from attnlib.sweeps import slurm as slurms
-from attnlib.sweeps.cluster import check_request, connected
 from tests.sweeps.counting import CountingBook, copy_package
 from tests.sweeps.processes import PATIENCE, Scheduler, ending, free_port, is_running, sweep, wait_for
 from tests.tiny_book import write
@@ -169,7 +169,7 @@ def test_kinds_of_clusters(tmp_path) -> None:
 def test_a_script_without_a_main_guard_is_told_so(book) -> None:
     script = write(
         book.root / "script.py",
-        "from attnlib.sweeps import sweep\nsweep('counting', {'product': {'n': [1, 2]}}, 'out', workers=1)\n",
+        "from bookkit.sweeps import sweep\nsweep('counting', {'product': {'n': [1, 2]}}, 'out', workers=1)\n",
     )
     ended = subprocess.run(
         [sys.executable, str(script)], cwd=book.root, env=book.environment, capture_output=True, text=True, check=False

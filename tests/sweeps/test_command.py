@@ -12,13 +12,13 @@ import papermill
 import pytest
 import xarray as xr
 import yaml
+from bookkit.cli import main
+from bookkit.pages.catalogue import UserError, resolve_page
+from bookkit.sweeps import command, open_sweep
+from bookkit.sweeps.folder import SweepFolder
+from bookkit.sweeps.grid import make_grid
+from bookkit.sweeps.identity import Job, Point, package_hash, page_hash, point_id
 
-from attnlib.cli import main
-from attnlib.publishing.pages import UserError, resolve_page
-from attnlib.sweeps import command, open_sweep
-from attnlib.sweeps.folder import SweepFolder
-from attnlib.sweeps.grid import make_grid
-from attnlib.sweeps.identity import Job, Point, package_hash, page_hash, point_id
 from tests.refusals import refused, snapshot
 from tests.sweeps.sample_rows import done, failed
 from tests.tiny_book import page_text
@@ -175,7 +175,7 @@ def run(arguments: list[str], folder: Path) -> subprocess.CompletedProcess:
 FRAIL = page_text("", title="Frail").replace(
     "```{code-cell} ipython3\n\n```",
     "```{code-cell} ipython3\n:tags: [parameters]\n\nn: int = 1  # samples [>= 1]\nseed: int = 0  # seed [>= 0]\n```\n\n"
-    "```{code-cell} ipython3\nfrom attnlib.results import record\n\nassert n != 2, 'two is too few'\n"
+    "```{code-cell} ipython3\nfrom bookkit.results import record\n\nassert n != 2, 'two is too few'\n"
     "record(half=n / 2, both=n + seed)\n```",
 )
 

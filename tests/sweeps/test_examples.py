@@ -7,14 +7,13 @@ from pathlib import Path
 
 import pytest
 import yaml
-
-from attnlib import sweeps
-from attnlib.publishing.pages import find_pages, find_root, resolve_page
-from attnlib.sweeps import figures
-from attnlib.sweeps.batched import batched_function
-from attnlib.sweeps.command import parser
-from attnlib.sweeps.grid import make_grid
-from attnlib.sweeps.stored import stored_table
+from attnbook.reruns.stored_sweeps import stored_table
+from bookkit import sweeps
+from bookkit.pages.catalogue import find_pages, find_root, resolve_page
+from bookkit.sweeps import figures
+from bookkit.sweeps.batched import batched_function
+from bookkit.sweeps.command import parser
+from bookkit.sweeps.grid import make_grid
 
 ROOT = find_root(Path(__file__).parent)
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -64,7 +63,7 @@ def test_there_are_commands() -> None:
 
 def test_functions_that_are_imported_exist() -> None:
     for module, name in re.findall(r"from (attnlib\.sweeps(?:\.figures)?) import (\w+)", README + CHAPTER):
-        assert callable(getattr({"attnlib.sweeps": sweeps, "attnlib.sweeps.figures": figures}[module], name))
+        assert callable(getattr({"bookkit.sweeps": sweeps, "bookkit.sweeps.figures": figures}[module], name))
 
 
 def test_the_pages_that_are_named_declare_a_batched_function_and_no_others() -> None:

@@ -6,10 +6,10 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from bookkit.sweeps import reading
+from bookkit.sweeps.folder import Status, SweepFolder, open_sweep
+from bookkit.sweeps.identity import point_id
 
-from attnlib.sweeps import reading
-from attnlib.sweeps.folder import Status, SweepFolder, open_sweep
-from attnlib.sweeps.identity import point_id
 from tests.sweeps.sample_rows import begin, done, failed, fill, grid, job, points_of, refused, tree
 
 THREE = grid({"n": [1, 2, 3]})

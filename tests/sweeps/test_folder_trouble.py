@@ -18,8 +18,8 @@ from pathlib import Path
 import pandas as pd
 import pytest
 import xarray as xr
+from bookkit.sweeps.folder import Status, SweepFolder, _take, open_sweep
 
-from attnlib.sweeps.folder import Status, SweepFolder, _take, open_sweep
 from tests.sweeps.sample_rows import begin, done, failed, fill, grid, job, points_of, refused, tree
 
 THREE = grid({"n": [1, 2, 3]})
@@ -257,7 +257,7 @@ def test_errors_of_others_pass_through(tmp_path):
 WRITER = """
 import subprocess, sys, time
 from pathlib import Path
-from attnlib.sweeps.folder import SweepFolder
+from bookkit.sweeps.folder import SweepFolder
 from tests.sweeps.sample_rows import done, grid, job, points_of
 
 of = grid({"n": list(range(2000))})

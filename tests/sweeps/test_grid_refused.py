@@ -7,13 +7,13 @@ import tracemalloc
 from pathlib import Path
 
 import pytest
+from bookkit.cli import main
+from bookkit.pages.catalogue import Page, UserError, resolve_page
+from bookkit.pages.rerun import read_parameter_file
+from bookkit.sweeps import grid as grid_module
+from bookkit.sweeps import runner
+from bookkit.sweeps.grid import make_grid, read_grid
 
-from attnlib.cli import main
-from attnlib.publishing.pages import Page, UserError, resolve_page
-from attnlib.publishing.rerun import read_parameter_file
-from attnlib.sweeps import grid as grid_module
-from attnlib.sweeps import runner
-from attnlib.sweeps.grid import make_grid, read_grid
 from tests.sweeps.test_grid import HEADS, SEED
 from tests.tiny_page import PAGE, make_book
 
@@ -242,7 +242,7 @@ def test_the_last_size_that_is_allowed(page, monkeypatch) -> None:
 
 def test_reading_a_grid_brings_nothing_that_could_start_a_kernel() -> None:
     code = (
-        "import sys, attnlib.sweeps.grid; print([m for m in ('papermill', 'distributed', 'torch') if m in sys.modules])"
+        "import sys, bookkit.sweeps.grid; print([m for m in ('papermill', 'distributed', 'torch') if m in sys.modules])"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "[]\n"

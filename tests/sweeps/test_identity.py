@@ -3,8 +3,9 @@
 import hashlib
 import os
 
-from attnlib.publishing.execution import tree_hash
-from attnlib.sweeps.identity import package_hash, page_hash, point_id, versions
+from bookkit.pages.execution import tree_hash
+from bookkit.sweeps.identity import package_hash, page_hash, point_id, versions
+
 from tests.tiny_book import make_package
 
 

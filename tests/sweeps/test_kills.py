@@ -8,8 +8,8 @@ from pathlib import Path
 
 import psutil
 import pytest
+from bookkit.sweeps import open_sweep
 
-from attnlib.sweeps import open_sweep
 from tests.sweeps.counting import CountingBook, copy_package
 from tests.sweeps.killing import prove
 from tests.sweeps.processes import PATIENCE, Scheduler, ending, is_running, sweep, wait_for

@@ -10,9 +10,9 @@ from types import SimpleNamespace
 
 import psutil
 import pytest
+from bookkit.sweeps import limits
+from bookkit.sweeps.limits import Watch, processes_of
 
-from attnlib.sweeps import limits
-from attnlib.sweeps.limits import Watch, processes_of
 from tests.sweeps.processes import PATIENCE
 from tests.sweeps.processes import wait_for as wait_until
 from tests.sweeps.test_point import RECORD, Sweep
@@ -121,8 +121,8 @@ import sys
 from pathlib import Path
 import tempfile
 tempfile.tempdir = sys.argv[2]
-from attnlib.sweeps.point import run_point
-from attnlib.sweeps.identity import Point
+from bookkit.sweeps.point import run_point
+from bookkit.sweeps.identity import Point
 from tests.sweeps.test_point import Sweep
 Sweep(Path(sys.argv[1])).run(*sys.argv[3:])
 """
@@ -206,7 +206,7 @@ def test_the_clock_starts_with_the_watch_and_whatever_starts_later_is_killed(tmp
     [(3 * 2**30, "3 GiB"), (1500 * MIB, "1.465 GiB"), (2 * MIB, "2 MiB"), (1024, "1 KiB"), (9, "9 bytes")],
 )
 def test_a_memory_limit_is_said_in_its_unit(tmp_path: Path, limit: int, words: str) -> None:
-    from attnlib.sweeps.limits import _size
+    from bookkit.sweeps.limits import _size
 
     assert _size(limit) == words
 

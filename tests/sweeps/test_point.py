@@ -17,16 +17,16 @@ from pathlib import Path
 
 import psutil
 import pytest
+from bookkit import results
+from bookkit.sweeps import point as module
+from bookkit.sweeps.identity import Job, OtherVersion, Outcome, Point, package_hash, page_hash, versions
+from bookkit.sweeps.point import records_results, run_point
 from nbformat.v4 import new_code_cell, new_notebook, new_output
 
-from attnlib import results
-from attnlib.sweeps import point as module
-from attnlib.sweeps.identity import Job, OtherVersion, Outcome, Point, package_hash, page_hash, versions
-from attnlib.sweeps.point import records_results, run_point
 from tests.tiny_book import make_package, page_text
 
 PARAMETERS = ":tags: [parameters]\n\nn: int = 3  # size [>= 1]"
-RECORD = "from attnlib.results import record\nrecord(twice=2 * n, powers=[n, n**2], name='a')"
+RECORD = "from bookkit.results import record\nrecord(twice=2 * n, powers=[n, n**2], name='a')"
 
 
 class Sweep:
@@ -219,11 +219,11 @@ def test_a_package_edited_while_the_page_runs_spoils_the_result(sweep: Sweep) ->
     ("cell", "expected"),
     [
         (RECORD, True),
-        ("import attnlib.results as r\nif True:\n    r.record(a=1)", True),
+        ("import bookkit.results as r\nif True:\n    r.record(a=1)", True),
         ("%matplotlib inline\n!ls\nx = !ls\nrecord(a=1)", True),
         ("%%time\nrecord(a=1)", True),
         ("# record(a=1)\nprint('record(a=1)')", False),
-        ("from attnlib.results import record", False),
+        ("from bookkit.results import record", False),
         ("recorder(a=1)", False),
         ("record(a=1", False),  # not Python: the kernel will say so
     ],

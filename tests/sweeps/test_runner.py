@@ -10,13 +10,13 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from bookkit.pages.catalogue import UserError
+from bookkit.pages.rerun import RunError
+from bookkit.sweeps import dispatch, open_sweep, plan, runner, sweep
+from bookkit.sweeps.folder import SweepFolder
+from bookkit.sweeps.identity import Job, OtherVersion, Outcome, Point
 from distributed import CancelledError, Client, KilledWorker, LocalCluster
 
-from attnlib.publishing.pages import UserError
-from attnlib.publishing.rerun import RunError
-from attnlib.sweeps import dispatch, open_sweep, plan, runner, sweep
-from attnlib.sweeps.folder import SweepFolder
-from attnlib.sweeps.identity import Job, OtherVersion, Outcome, Point
 from tests.sweeps.counting import NAME, PAGE, CountingBook
 from tests.tiny_book import REPOSITORY, page_text, write
 
@@ -421,13 +421,13 @@ def test_batched_points_need_no_cluster_and_meet_the_others_in_one_folder(book, 
 
 def test_importing_the_sweeps_brings_no_dask() -> None:
     code = (
-        "import sys, attnlib.sweeps as s\n"
+        "import sys, bookkit.sweeps as s\n"
         "heavy = {'dask', 'distributed', 'pandas', 'xarray', 'papermill', 'torch', 'jupytext'}\n"
         "assert not heavy & set(sys.modules), heavy & set(sys.modules)\n"
-        "from attnlib.sweeps import open_sweep, plan, sweep\n"
+        "from bookkit.sweeps import open_sweep, plan, sweep\n"
         "heavy -= {'jupytext'}\n"
         "assert not heavy & set(sys.modules), heavy & set(sys.modules)\n"
-        "assert sweep.__module__ == plan.__module__ == 'attnlib.sweeps.runner'\n"
+        "assert sweep.__module__ == plan.__module__ == 'bookkit.sweeps.runner'\n"
         "assert not hasattr(s, 'nothing')\n"
     )
     ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
@@ -435,6 +435,6 @@ def test_importing_the_sweeps_brings_no_dask() -> None:
 
 
 def test_a_page_of_the_test_has_what_a_sweep_needs() -> None:
-    from attnlib.sweeps.point import records_results
+    from bookkit.sweeps.point import records_results
 
     assert records_results(PAGE)

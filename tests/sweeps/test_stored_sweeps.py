@@ -5,20 +5,20 @@ import shlex
 from pathlib import Path
 from types import SimpleNamespace
 
+import bookkit.sweeps
 import matplotlib as mpl
 import numpy as np
 import pytest
+from attnbook.reruns.stored_sweeps import STORED, TABLES, stored_array, stored_table
+from attnbook.single_head.study import summarise
+from bookkit.pages.catalogue import resolve_page
+from bookkit.pages.parameters import check_parameters
+from bookkit.sweeps import stored
+from bookkit.sweeps.figures import lines
+from bookkit.sweeps.grid import read_grid
 from scipy.stats import binomtest
 
-import attnlib.sweeps
-from attnlib.publishing.pages import resolve_page
-from attnlib.publishing.parameters import check_parameters
 from attnlib.single_head.law import SignalNoiseLaw
-from attnlib.single_head.study import summarise
-from attnlib.sweeps import stored
-from attnlib.sweeps.figures import lines
-from attnlib.sweeps.grid import read_grid
-from attnlib.sweeps.stored import STORED, TABLES, stored_array, stored_table
 from tests.page_checks import MACHINE
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -177,7 +177,7 @@ def swept(monkeypatch):
             table=stored_table("one_run_many_runs"), array=stored_array("one_run_many_runs"), status=counts
         )
 
-    monkeypatch.setattr(attnlib.sweeps, "sweep", sweep, raising=False)
+    monkeypatch.setattr(bookkit.sweeps, "sweep", sweep, raising=False)
     return calls, counts
 
 

@@ -1,9 +1,9 @@
 """The batched dynamics page gives what the page's own cells give, number by number, whatever the company."""
 
 import pytest
+from attnbook.token_selection import batched as module
+from attnbook.token_selection.batched import dynamics
 
-from attnlib.token_selection import batched as module
-from attnlib.token_selection.batched import dynamics
 from tests.sweeps.page_cells import as_stored, complete, recorded_by_page
 
 PAGE = "token_selection/02_dynamics"
@@ -33,8 +33,8 @@ def batched() -> list[dict]:
 @pytest.mark.parametrize("place", [0, 1, 2, 5])
 def test_numbers_are_those_of_the_pages_own_cells(batched, place, monkeypatch) -> None:
     # The situations and the leak that the page does not record take half a minute of a test run.
-    monkeypatch.setattr("attnlib.token_selection.dynamics.SITUATIONS", {})
-    monkeypatch.setattr("attnlib.token_selection.dynamics.leaked_test", lambda *_, **__: None)
+    monkeypatch.setattr("attnbook.token_selection.dynamics.study.SITUATIONS", {})
+    monkeypatch.setattr("attnbook.token_selection.dynamics.study.leaked_test", lambda *_, **__: None)
     assert batched[place] == recorded_by_page(PAGE, POINTS[place])
 
 

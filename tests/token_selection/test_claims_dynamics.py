@@ -2,10 +2,10 @@
 
 import pytest
 import torch
+from attnbook.token_selection.dynamics.claims import CLAIMS, _integrated
+from attnbook.token_selection.dynamics.study import dynamics_study
+from bookkit.claims import Source, Verdict
 
-from attnlib.claims import Source, Verdict
-from attnlib.token_selection.claims_dynamics import CLAIMS, _integrated
-from attnlib.token_selection.dynamics import dynamics_study
 from attnlib.token_selection.law import TokenLaw
 
 

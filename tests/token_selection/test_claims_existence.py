@@ -2,10 +2,10 @@
 
 import numpy as np
 import pytest
+from attnbook.token_selection.existence.claims import CLAIMS
+from attnbook.token_selection.existence.study import existence_study
+from bookkit.claims import Source, Verdict
 
-from attnlib.claims import Source, Verdict
-from attnlib.token_selection.claims_existence import CLAIMS
-from attnlib.token_selection.existence import existence_study
 from attnlib.token_selection.law import TokenLaw
 
 

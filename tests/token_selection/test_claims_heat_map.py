@@ -5,10 +5,10 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from attnbook.token_selection.heat_map.claims import CLAIMS, border_exponents, heat_study, predicted_map
+from attnbook.token_selection.heat_map.study import HeatMap, heat_map, heat_plan
+from bookkit.claims import Verdict
 
-from attnlib.claims import Verdict
-from attnlib.token_selection.claims_heat_map import CLAIMS, border_exponents, heat_study, predicted_map
-from attnlib.token_selection.heat_map import HeatMap, heat_map, heat_plan
 from attnlib.token_selection.law import TokenLaw
 from attnlib.token_selection.mean_field import mean_field
 from attnlib.token_selection.start import Start

@@ -6,8 +6,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-
-from attnlib.token_selection.delay import (
+from attnbook.token_selection.setting.descent import gradient_descent
+from attnbook.token_selection.time_laws.delay import (
     along_time,
     attention_on_relevant,
     course,
@@ -18,7 +18,7 @@ from attnlib.token_selection.delay import (
     laws_of_strength,
     selection_times,
 )
-from attnlib.token_selection.descent import gradient_descent
+
 from attnlib.token_selection.gram import draw_gram
 from attnlib.token_selection.law import TokenLaw
 from attnlib.token_selection.population import population_along

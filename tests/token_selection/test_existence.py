@@ -5,14 +5,14 @@ import math
 import numpy as np
 import pytest
 import torch
-
-from attnlib.token_selection.existence import (
+from attnbook.token_selection.existence.study import (
     constructed,
     existence_study,
     identity_start,
     memorised_share,
     train_prompt,
 )
+
 from attnlib.token_selection.gram import draw_gram, gram_of
 from attnlib.token_selection.law import TokenLaw
 from attnlib.token_selection.start import Start

@@ -2,8 +2,7 @@
 
 import numpy as np
 import pytest
-
-from attnlib.token_selection.growth import attention_at_gap, growth, inverse_growth, selection_gap
+from attnbook.token_selection.dynamics.growth import attention_at_gap, growth, inverse_growth, selection_gap
 
 
 @pytest.mark.parametrize("tokens", [2, 3, 8, 101])

@@ -10,11 +10,11 @@ import textwrap
 
 import numpy as np
 import pytest
+from attnbook.token_selection.heat_map import study as module
+from attnbook.token_selection.heat_map.study import PHASES, HeatMap, heat_map, heat_plan, read_map, write_map
 
 import attnlib
-from attnlib.token_selection import heat_map as module
 from attnlib.token_selection.gram import draw_gram
-from attnlib.token_selection.heat_map import PHASES, HeatMap, heat_map, heat_plan, read_map, write_map
 from attnlib.token_selection.law import TokenLaw
 from attnlib.token_selection.population import population_along
 from attnlib.token_selection.recursion import train
@@ -143,7 +143,7 @@ def test_resume_gives_the_same_numbers(found, tmp_path, monkeypatch):
 def test_killed_anywhere_it_goes_on(found, tmp_path):
     script = textwrap.dedent("""
         import os, signal, sys
-        from attnlib.token_selection import heat_map as module
+        from attnbook.token_selection.heat_map import study as module
         from tests.token_selection.test_heat_map import small_plan
         replace, written = os.replace, []
         def kill(source, target):

@@ -4,10 +4,9 @@ from dataclasses import replace
 
 import pytest
 import torch
-
-from attnlib.claims import Verdict
-from attnlib.token_selection.real.claims_real import CLAIMS
-from attnlib.token_selection.real.digits import digits_study
+from attnbook.token_selection.real_data.claims import CLAIMS
+from attnbook.token_selection.real_data.digits import digits_study
+from bookkit.claims import Verdict
 
 
 @pytest.fixture(scope="module")

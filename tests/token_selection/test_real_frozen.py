@@ -4,12 +4,11 @@ import math
 
 import pytest
 import torch
+from attnbook.token_selection.real_data.frozen import FrozenLastLayer, QueryKey
+from attnbook.token_selection.real_data.selection import train_selection
+from attnbook.token_selection.real_data.vit import SmallViT, ViTShape
 from torch import nn
 from torch.nn import functional
-
-from attnlib.token_selection.real.frozen import FrozenLastLayer, QueryKey
-from attnlib.token_selection.real.selection import train_selection
-from attnlib.token_selection.real.vit import SmallViT, ViTShape
 
 SHAPE = ViTShape(image=6, patch=2, width=12, heads=3, layers=3, hidden=20, classes=5)
 

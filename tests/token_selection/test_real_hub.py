@@ -13,13 +13,12 @@ import numpy as np
 import pytest
 import torch
 import transformers
+from attnbook.token_selection.real_data import hub, hub_data
+from attnbook.token_selection.real_data.frozen import QueryKey
+from attnbook.token_selection.real_data.loaders import DATA_SETS, DataSetNotFound, load
+from attnbook.token_selection.real_data.selection import train_selection
 from torch import nn
 from torch.nn import functional
-
-from attnlib.token_selection.real import hub, hub_data
-from attnlib.token_selection.real.frozen import QueryKey
-from attnlib.token_selection.real.loaders import DATA_SETS, DataSetNotFound, load
-from attnlib.token_selection.real.selection import train_selection
 
 CLASSES, LAYERS, WIDTH = 3, 2, 32
 SIZES = {"hidden_size": WIDTH, "num_hidden_layers": LAYERS, "num_attention_heads": 4, "intermediate_size": 48}

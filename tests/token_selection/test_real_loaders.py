@@ -8,10 +8,9 @@ import sys
 
 import numpy as np
 import pytest
-
-from attnlib.token_selection.real import formats, hub_data, loaders
-from attnlib.token_selection.real.formats import FormatError
-from attnlib.token_selection.real.loaders import DATA_SETS, DataSetNotFound, load
+from attnbook.token_selection.real_data import formats, hub_data, loaders
+from attnbook.token_selection.real_data.formats import FormatError
+from attnbook.token_selection.real_data.loaders import DATA_SETS, DataSetNotFound, load
 
 RNG = np.random.default_rng(0)
 

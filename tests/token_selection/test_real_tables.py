@@ -10,12 +10,18 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
-
-from attnlib.token_selection.real import remake, setups, tables
-from attnlib.token_selection.real.experiment import NoiseStudy
-from attnlib.token_selection.real.loaders import DATA_SETS
-from attnlib.token_selection.real.setups import PLANS
-from attnlib.token_selection.real.tables import PUBLISHED, TABLES, add_cell, cell_record, read_table, stored_tables
+from attnbook.token_selection.real_data import remake, setups, tables
+from attnbook.token_selection.real_data.experiment import NoiseStudy
+from attnbook.token_selection.real_data.loaders import DATA_SETS
+from attnbook.token_selection.real_data.setups import PLANS
+from attnbook.token_selection.real_data.tables import (
+    PUBLISHED,
+    TABLES,
+    add_cell,
+    cell_record,
+    read_table,
+    stored_tables,
+)
 
 LEVELS = (0.0, 0.2)
 SETTINGS = {"phase2": {"step_size": 0.005, "steps": {"20": 30}}, "date": "2026-01-01", "versions": {"torch": "x"}}
@@ -189,7 +195,7 @@ def test_a_stored_table_is_whole_and_says_how_it_was_made(name):
     assert len(text) < 100_000
     plan = PLANS[name]
     settings = table.settings
-    assert settings["command"].startswith(f"python -m attnlib.token_selection.real.remake {name}")
+    assert settings["command"].startswith(f"python -m attnbook.token_selection.real_data.remake {name}")
     assert settings["data"] in (DATA_SETS[plan.data or name].hub, "scikit-learn's digits")
     assert settings["phase2"]["step_size"] == plan.step_size
     assert {int(n): steps for n, steps in settings["phase2"]["steps"].items()} == dict(plan.steps)

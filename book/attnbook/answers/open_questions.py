@@ -1,0 +1,101 @@
+"""Answers of Part IV."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from attnbook.answers import crossing, exercise
+from attnbook.open_questions.many_heads.margin import class_cost
+from attnbook.open_questions.more_classes_and_layers.class_flow import first_order_class_threshold
+from attnbook.open_questions.noise_laws.covariance import Spiked
+from attnbook.open_questions.optimisers.signs import axis_error, mean_square_one_norm
+from attnlib.single_head.long_run import law_at
+
+
+@exercise("01-many-heads/3", "$x$ at this signal norm (expected counts).", 3)
+def x_at_twenty_one() -> float:
+    return crossing(lambda x: law_at(x, 80, 16000, 0.05).signal_norm - 21.0, 1e-3, 10.0)
+
+
+@exercise("01-many-heads/4", "The cost for $H = 2$, $j = 1$, $\\rho = 32$, $d = 16000$ and $|C| = 38$.", 3)
+def cost_of_two_heads() -> float:
+    return class_cost(38, 0, 32.0, 16000, 2, 1)
+
+
+@exercise("02-optimisers/1", "This mean for $d = 5000$.", 3)
+def square_of_the_one_norm() -> float:
+    return mean_square_one_norm(5000)
+
+
+@exercise("02-optimisers/2", "This $\\rho$ for $d = 5000$.", 3)
+def norm_for_one_in_a_thousand() -> float:
+    return crossing(lambda rho: axis_error(rho, 5000) + 3, 1.0, 1e4)
+
+
+@exercise("02-optimisers/3", "$V$ at $P = 2$ for softmax attention over two tokens.", 3)
+def value_on_the_curve() -> float:
+    # dV/dP = 1 / ((1 - s) V): the square of V is twice an integral.
+    points, weights = np.polynomial.legendre.leggauss(40)
+    return math.sqrt(2 * float((weights * (1 + np.exp(points + 1))).sum()))
+
+
+@exercise("03-attention-maps/3", "$V$ at $P = 3$ for $\\phi(z) = e^z$.", 3)
+def value_on_the_curve_of_the_exponential() -> float:
+    points, weights = np.polynomial.legendre.leggauss(40)
+    return math.sqrt(2 * float((weights * np.ones_like(points)).sum() * 1.5))
+
+
+@exercise(
+    "03-attention-maps/4",
+    "The signal norm at that threshold, $n = 100$, $d = 20000$, $\\eta = 0.05$, equal classes and expected counts.",
+    3,
+)
+def threshold_of_linear_attention() -> float:
+    clean, flipped, d = 47.5, 2.5, 20000
+
+    def slope(rho: float) -> float:
+        def cost(m: float) -> float:
+            return m / rho**2 + (clean * (1 - m) + flipped * (1 + m)) / d
+
+        return cost(1.0) - cost(0.0)
+
+    return crossing(slope, 1.0, 1000.0)
+
+
+@exercise("04-noise-laws/1", "The factor by which it should shrink.", 2)
+def shrinking_gap() -> float:
+    excess = 1 / 0.01 * 3 - 3  # E z^4 - 3 of a normal that is there with probability 1 %, at unit variance
+
+    def gap(n: int, d: int) -> float:
+        return (3 + excess / n) / d
+
+    return gap(100, 2000) / gap(400, 8000)
+
+
+@exercise("04-noise-laws/2", "The threshold $\\rho^2|C_k|/d$ for $\\nu = 5$.", 2)
+def harmonic_threshold() -> float:
+    # R^2 = (nu - 2) / chi^2_nu has mean one; noise tokens enter by the mean of 1 / R^2 = E chi^2_nu / (nu - 2).
+    nu = 5
+    grid = np.linspace(1e-6, 200, 400_001)
+    density = grid ** (nu / 2 - 1) * np.exp(-grid / 2)
+    mean_chi_square = float((grid * density).sum() / density.sum())
+    return 1 / (mean_chi_square / (nu - 2))
+
+
+@exercise("04-noise-laws/3", "$D$ in this limit for $d = 2000$ and $n = 100$.", 3)
+def effective_dimension_with_a_spike() -> float:
+    n, d = 100, 2000
+    spectrum = Spiked(1e12).eigenvalues(d)
+    return crossing(lambda D: float((spectrum / (1 + n * spectrum / D)).sum()) - D, 10.0, 10.0 * d)
+
+
+@exercise("05-more-classes-and-layers/1", "$x_1$ for three classes and $\\eta = 0.2$.", 3)
+def first_move_threshold_of_three_classes() -> float:
+    return first_order_class_threshold(0.2, 3)
+
+
+@exercise("05-more-classes-and-layers/2", "The bound on $\\eta$ for eight classes.", 3)
+def largest_noise_of_eight_classes() -> float:
+    return crossing(lambda eta: (1 - eta) - eta / 7, 0.0, 1.0)

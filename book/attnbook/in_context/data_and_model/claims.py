@@ -1,0 +1,158 @@
+r"""Claims I11-I19: what prompts are, what a head can do with them, and what its predictions do not depend on.
+
+Each judge takes a `DataStudy` and a constant (1 is the claim, `wrong` its power twin). None is a theorem of the paper; derivations
+are in the theory chapter of Part III.
+"""
+
+from __future__ import annotations
+
+import torch
+from bookkit.claims import ClaimSet, Evidence, agrees, both, exactly, within
+
+from attnbook.in_context.data_and_model.study import LOUD, DataStudy, permuted
+from attnlib.in_context.circuits import Circuits, circuits_of, predict
+from attnlib.in_context.model import attend
+
+__all__ = ["CLAIMS"]
+
+CLAIMS = ClaimSet("in_context")
+
+
+def _identical(measured: torch.Tensor, predicted: torch.Tensor) -> Evidence:
+    """No bit differs."""
+    same = measured == predicted
+    shown = "identical" if same.all() else f"{(~same).float().mean().item():.0%} of the numbers differ"
+    return Evidence(bool(same.all()), "identical", shown, "algebra: no bit differs", measured.shape[0])
+
+
+@CLAIMS.claim(
+    "I11", "two circuits are the whole head",
+    r"$M_h=W_K^{h\top}W_Q^h/\sqrt n$ and $V_h=W_O^hW_V^h$ give the predictions of the four matrices, before and after training, "
+    "for every start",
+    wrong=0.0, wrong_text="without the factor 1/√n",
+)  # fmt: skip
+def merged_is_as_written(study: DataStudy, constant: float) -> Evidence:
+    parts = []
+    for heads in study.models.values():
+        merged = circuits_of(heads)
+        scale = 1.0 if constant == 1 else (merged.d + 1) ** 0.5
+        merged = Circuits(scale * merged.key_query, merged.output_value)
+        parts.append(exactly(predict(merged, study.prompts), attend(heads, study.prompts)))
+    return both(*parts)
+
+
+@CLAIMS.claim(
+    "I12", "one column is never trained",
+    r"the last column of every $W_Q^h$ meets the 0 of the query token: its gradient is exactly zero, and after training it is "
+    "its start, bit by bit",
+    wrong=0.0, wrong_text="the column before it",
+    regime="no weight decay",
+    violation=lambda s: ""
+    if s.experiment.weight_decay == 0
+    else f"needs weight_decay 0; here {s.experiment.weight_decay:g}",
+)  # fmt: skip
+def untrained_column(study: DataStudy, constant: float) -> Evidence:
+    column = -1 if constant == 1 else -2
+    gradient = study.gradient[..., column]
+    return both(
+        _identical(gradient, torch.zeros_like(gradient)),
+        _identical(study.after.query[..., column], study.before.query[..., column]),
+    )
+
+
+@CLAIMS.claim(
+    "I13", "the order of the examples does not matter",
+    "predictions of trained heads are the same for the examples in any order, and for any last column of $M_h$",
+    wrong=0.0, wrong_text="the labels in another order, the covariates not",
+)  # fmt: skip
+def order_does_not_matter(study: DataStudy, constant: float) -> Evidence:
+    usual = attend(study.after, study.prompts)
+    other = attend(study.after, permuted(study.prompts, study.order, labels_only=constant != 1))
+    circuits = circuits_of(study.after)
+    key_query = circuits.key_query.clone()
+    key_query[..., -1] = 7.0
+    without = predict(Circuits(key_query, circuits.output_value), study.prompts)
+    return both(exactly(other, usual), exactly(without, usual))
+
+
+@CLAIMS.claim(
+    "I14", "regression vector and noise can be integrated by hand",
+    r"for weights $c_i$ that do not look at labels, the mean of $(\sum_ic_iy_i-\langle x_q,\beta\rangle)^2$ over $\beta$ and the "
+    r"label noise is "
+    rf"$s_\beta^2(|X^\top c-x_q|^2+s_2|c|^2)$, $s_2=d\sigma^2$, prompt by prompt (judged at $\sigma={LOUD:g}$)",
+    wrong=0.0, wrong_text="σ² in place of s₂ = dσ²",
+)  # fmt: skip
+def conditional_mean(study: DataStudy, constant: float) -> Evidence:
+    sampled, formula, without_d = study.identity
+    return agrees(sampled / (formula if constant == 1 else without_d), 1.0)
+
+
+@CLAIMS.claim(
+    "I15", "a dictionary between two conventions",
+    r"made of the same normal numbers, labels and predictions of two-number heads are $\sqrt d$ times, risks $d$ times larger in "
+    r"the notebook's convention than in the repository's; there the loss is the risk plus $\sigma^2$, in the notebook's the two are equal",
+    wrong=0.5, wrong_text="factors d^(1/4) and √d",
+    regime="d > 1",
+    violation=lambda s: "" if s.law.d > 1 else "needs d > 1; with d = 1 the two are the same but for the target",
+)  # fmt: skip
+def dictionary(study: DataStudy, constant: float) -> Evidence:
+    found = study.conventions
+    root, factor = found.d ** (constant / 2), found.d**constant
+    return both(
+        exactly(found.notebook.y.flatten(0, 1), root * found.repository.y.flatten(0, 1)),
+        exactly(found.predictions["notebook"], root * found.predictions["repository"]),
+        exactly(found.risk("notebook"), factor * found.risk("repository")),
+        exactly(found.loss("notebook"), found.risk("notebook")),
+        agrees(found.loss("repository") - found.risk("repository"), constant * found.target_noise_std**2),
+    )
+
+
+@CLAIMS.claim(
+    "I16", "what it costs to learn nothing",
+    "the prediction 0 has the risk $d$ in the notebook's convention and 1 in the repository's",
+    wrong=0.95, wrong_text="5 % smaller",
+)  # fmt: skip
+def zero_predictor(study: DataStudy, constant: float) -> Evidence:
+    expected = {"notebook": float(study.law.d), "repository": 1.0}
+    return both(*(agrees(study.zero_risk[name], constant * risk) for name, risk in expected.items()))
+
+
+@CLAIMS.claim(
+    "I17", "two faint opposite heads are a centred gradient step",
+    r"heads $(\omega,\mu)$ and $(-\omega,-\mu)$ with $2\omega\mu=1$ differ from $\frac1L\sum_iy_i\langle x_i-\bar x,x_q\rangle$ by "
+    r"a term of order $\omega^2$ whose constant is known: halving ω divides the distance by four",
+    wrong=0.0, wrong_text="the step with x_i, not centred",
+    regime="two examples or more",
+    violation=lambda s: "" if s.law.length > 1 else "needs length > 1; one example, centred, is zero",
+)  # fmt: skip
+def linear_limit(study: DataStudy, constant: float) -> Evidence:
+    limit = study.limit
+    distance = limit.pair_to_centred[:, -1] if constant == 1 else limit.pair_to_plain[:, -1]
+    return both(
+        within(limit.gain_of_halving(centred=constant == 1), low=3.9, high=4.1, quantity="gain of halving ω"),
+        within(
+            distance / (limit.omega[-1] ** 2 * limit.third_order), low=0.98, high=1.02, quantity="distance / formula"
+        ),
+    )
+
+
+@CLAIMS.claim(
+    "I18", "any prompt of any step by its number",
+    "a training prompt made alone from (seed, run, step, number) is, bit by bit, the one in its batch; its numbers have the "
+    "moments 0, 1, 0, 3 of a standard normal",
+    wrong=0.0, wrong_text="the batch of the next step",
+)  # fmt: skip
+def prompts_by_number(study: DataStudy, constant: float) -> Evidence:
+    there = study.in_batch if constant == 1 else study.neighbour
+    moments = (agrees(study.moments[:, k], value) for k, value in enumerate((0.0, 1.0, 0.0, 3.0)))
+    return both(_identical(study.alone, there), *moments)
+
+
+@CLAIMS.claim(
+    "I19", "a causal layer says the same at the query",
+    "masked so that no token looks at itself or ahead, with *one* softmax, the layer over all tokens writes at the query what "
+    "the query-only model predicts",
+    wrong=0.0, wrong_text="a second softmax, as in the authors' causal layer",
+)  # fmt: skip
+def causal_is_query_only(study: DataStudy, constant: float) -> Evidence:
+    return exactly(study.causal["once" if constant == 1 else "twice"], attend(study.after, study.prompts))

@@ -1,0 +1,308 @@
+r"""What the claims about deeper and wider models look at: trainings, exact references beside them, and one function that collects.
+
+All of it is derived in the theory chapter of Part III, unless said.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+import torch
+
+from attnbook.in_context.deeper_and_wider.multi_task import (
+    MultiTaskLaw,
+    best_linear_maps,
+    centred_linear_answers,
+    linear_risks,
+    paired_heads,
+    separate_maps,
+    superposed_heads,
+)
+from attnbook.in_context.deeper_and_wider.risk import plain_risk, risk_beside_linear
+from attnbook.in_context.deeper_and_wider.stack import predict_stack, stack_of_circuits
+from attnbook.in_context.deeper_and_wider.study import DEPTH_NAMES, TASK_NAMES, Trained, WiderSetting, obtain, specs
+from attnlib import checks
+from attnlib.attention import attention_weights
+from attnlib.in_context import closed_form
+from attnlib.in_context.causal import causal_attention, prompt_tokens
+from attnlib.in_context.circuits import circuits_of
+from attnlib.in_context.estimators import bayes_risk, conditional_risk, kernel_weights
+from attnlib.in_context.law import RegressionLaw
+from attnlib.in_context.model import HeadWeights, initial_weights
+
+__all__ = [
+    "CausalFinding", "MapFinding", "NoiseFinding", "TaskFinding", "WiderStudy", "authors_attention", "bayes_factor",
+    "causal_finding", "superposition_cost", "wider_study",
+]  # fmt: skip
+
+SCALES = (0.02, 0.05, 0.1, 0.2)
+
+
+# One causal layer
+
+
+def authors_attention(scores: torch.Tensor) -> torch.Tensor:
+    """Weights (..., T, T) as the authors' causal layer has them: a softmax over all tokens, a mask of -10^9, another softmax.
+
+    Row 0 has every key masked, so that all its entries are equal: it looks at everything, the future included. Source: authors' code.
+    """
+    T = scores.shape[-1]
+    allowed = torch.ones(T, T, dtype=torch.bool).tril(-1)
+    return attention_weights(attention_weights(scores).masked_fill(~allowed, -1e9))
+
+
+@dataclass(frozen=True)
+class CausalFinding:
+    """R models at their random start, read once (one softmax) and as the authors' layer reads them."""
+
+    spread: dict[str, torch.Tensor]  # "once", "twice": (R, 2) least and largest L p at the query
+    leak: dict[str, torch.Tensor]  # (R,) largest change of any weight of a token when a later token changes
+
+
+def causal_finding(law: RegressionLaw, heads: int, *, runs: int = 5, seed: int = 0, count: int = 20) -> CausalFinding:
+    """Weights of all tokens before and after the last three tokens of every prompt change (all but the first, if they are fewer)."""
+    weights = initial_weights(law.d, heads, seed=seed, runs=runs)
+    tokens = prompt_tokens(law.draw(count, seed))
+    moved = tokens.clone()
+    first = max(1, tokens.shape[-2] - 3)
+    moved[:, first:] += 1.0
+    spread, leak = {}, {}
+    for name, rule in (("once", causal_attention), ("twice", authors_attention)):
+        before, after = (rule(_scores(weights, z)) for z in (tokens, moved))
+        last = law.length * before[..., -1, :-1].flatten(1)
+        spread[name] = torch.stack([last.amin(1), last.amax(1)], 1)
+        # What the earlier tokens give to the later ones, and what changes among the earlier ones.
+        change = (after - before)[..., :first, :first].abs().flatten(1).amax(1)
+        given = before[..., :first, first:].abs().flatten(1).amax(1)
+        leak[name] = torch.maximum(change, given)
+    return CausalFinding(spread, leak)
+
+
+def _scores(heads: HeadWeights, z: torch.Tensor) -> torch.Tensor:
+    """(R, B, H, T, T), row = the token that looks."""
+    return torch.einsum("bsi,rhij,btj->rbhts", z, circuits_of(heads).key_query, z)
+
+
+# One matrix of small-scale heads, and its offset
+
+
+@dataclass(frozen=True)
+class MapFinding:
+    """Two-number claims about R trainings on covariates N(m, Sigma), beside the best small-scale heads."""
+
+    trained: Trained
+    gamma: np.ndarray  # (d, d): best map
+    offset: float  # best a
+    best: float  # their risk
+    scalar_step: float  # risk of the best gradient step with one number for a step
+    preconditioned: float  # risk of the best gradient step with a matrix, not centred
+    centred: float  # risk of the best centred step with a matrix, no offset
+    risk: torch.Tensor  # (R,) of the trained model
+    risk_se: torch.Tensor
+
+    @property
+    def found_map(self) -> torch.Tensor:
+        """(R, d, d): sum over heads of mu_h M_h^T at the end."""
+        return self.trained.maps()[:, -1, 0]
+
+    @property
+    def found_offset(self) -> torch.Tensor:
+        """(R,): sum over heads of mu_h at the end."""
+        return self.trained.circuits().mu[:, -1].sum(-1)
+
+    def eigenvalues(self) -> tuple[np.ndarray, np.ndarray, torch.Tensor]:
+        """Along the eigenvectors of Sigma, ascending: Sigma's eigenvalues (d,), Gamma's diagonal (d,) and the trained map's (R, d)."""
+        values, vectors = np.linalg.eigh(self.trained.spec.law.covariance_matrix.numpy())
+        turn = torch.as_tensor(vectors)
+        along = torch.einsum("ij,rik,kj->rj", turn, self.found_map, turn)
+        return values, np.einsum("ij,ik,kj->j", vectors, self.gamma, vectors), along
+
+    def head_cosines(self, reference: np.ndarray) -> torch.Tensor:
+        """(R, H): |cosine| between each head's M_h and a matrix, in the Frobenius product."""
+        blocks = self.trained.circuits().covariate_block[:, -1]
+        other = torch.as_tensor(np.asarray(reference, dtype=np.float64))
+        return (blocks * other).sum((-2, -1)).abs() / (blocks.square().sum((-2, -1)).sqrt() * other.norm())
+
+
+def _map_finding(trained: Trained, prompts: int, seed: int) -> MapFinding:
+    law = trained.spec.law
+    gamma, offset, best = closed_form.best_centred_heads(law)
+    offset, best = float(offset), float(best)
+    risk, error = risk_beside_linear(trained.stack(), law, gamma, offset=offset, prompts=prompts, seed=seed)
+    plain = closed_form.best_preconditioner(law)
+    centred = closed_form.best_preconditioner(law, centred=True)
+    return MapFinding(
+        trained, gamma, offset, best, float(closed_form.gd_optimal_risk(law)),
+        float(closed_form.preconditioned_gd_risk(law, plain)),
+        float(closed_form.preconditioned_gd_risk(law, centred, centred=True)), risk, error,
+    )  # fmt: skip
+
+
+# Several tasks
+
+
+@dataclass(frozen=True)
+class TaskFinding:
+    """R trainings of H heads on N tasks. Risks are means over tasks, as in the authors' loss."""
+
+    trained: Trained
+    heads: int
+    best: float  # the smallest mean risk of H heads of small scale
+    risk: torch.Tensor  # (R,)
+    risk_se: torch.Tensor
+
+
+def _task_finding(trained: Trained, prompts: int, seed: int) -> TaskFinding:
+    law, heads = trained.spec.law, trained.spec.experiment.heads
+    maps, risks = best_linear_maps(law, heads)
+    risk, error = risk_beside_linear(trained.stack(), law, maps, prompts=prompts, seed=seed)
+    return TaskFinding(
+        trained, heads, float(risks.mean()), risk.mean(1), error.mean(1)
+    )  # a bound: tasks are correlated
+
+
+def superposition_cost(
+    law: MultiTaskLaw, scales: tuple[float, ...] = SCALES, *, prompts: int = 6000, seed: int = 0
+) -> dict[str, torch.Tensor]:
+    """Mean risk over tasks of constructed heads minus that of the separate steps: (scales, 2), value and standard error.
+
+    "pairs": 2N heads, two for each task; "superposed": N + 1 heads. The same prompts for all, each with both signs of its query, which
+    cancels the first order in the scale prompt by prompt.
+    """
+    drawn, maps = law.draw(prompts, seed), separate_maps(law)
+    both = drawn, replace(drawn, query=-drawn.query, target=-drawn.target)
+    linear = [(centred_linear_answers(maps, part) - part.target).square() for part in both]
+    found = {}
+    for name, build in (("pairs", paired_heads), ("superposed", superposed_heads)):
+        rows = []
+        for scale in scales:
+            stack = stack_of_circuits(*build(law, scale))
+            errors = [(predict_stack(stack, part)[0] - part.target).square() for part in both]
+            excess = sum((mine - other).mean(1) for mine, other in zip(errors, linear, strict=True)) / 2
+            rows.append(torch.stack([excess.mean(), excess.std() / prompts**0.5]))
+        found[name] = torch.stack(rows)
+    return found
+
+
+# Noise and the Bayes factor
+
+
+@dataclass(frozen=True)
+class NoiseFinding:
+    """Along sigma^2, repository's convention: risks (K,), without the target's noise."""
+
+    sigma2: np.ndarray
+    law: RegressionLaw  # at the first sigma^2
+    step: np.ndarray  # best centred step, closed form
+    pair: torch.Tensor  # a pair of heads at omega = 0.1, conditional Monte Carlo beside the step
+    pair_se: torch.Tensor
+    bayes: torch.Tensor  # ridge with penalty s2
+    bayes_se: torch.Tensor
+    prompts: int
+
+    @property
+    def factor_se(self) -> torch.Tensor:
+        """(K,): standard error of `factor`, the two taken as independent."""
+        return self.factor * ((self.pair_se / self.pair) ** 2 + (self.bayes_se / self.bayes) ** 2).sqrt()
+
+    @property
+    def factor(self) -> torch.Tensor:
+        """(K,): risk of the pair over the Bayes risk."""
+        return self.pair / self.bayes
+
+
+def bayes_factor(
+    law: RegressionLaw, sigma2: np.ndarray, *, omega: float = 0.1, prompts: int = 4000, seed: int = 0
+) -> NoiseFinding:
+    """The pair (omega, -omega) with the best effective step of the centred gradient, and ridge, at every noise.
+
+    Regression vector and label noise are integrated by hand, and the pair is measured beside the centred step, whose risk is known.
+    Raises ValueError for covariates that are not N(0, I).
+    """
+    if not law.isotropic:
+        raise ValueError(f"law must have covariates N(0, I) for the pair's step to be the best; got {law!r}")
+    checks.positive_number("omega", omega)
+    drawn = law.draw(prompts, seed)
+    rows = []
+    for value in sigma2:
+        noisy = replace(law, noise_std=float(value) ** 0.5)
+        eta = float(closed_form.debiased_gd_optimal_step(noisy))
+        mu = eta / (2 * omega)
+        pair = conditional_risk(kernel_weights(drawn, [omega, -omega], [mu, -mu]), drawn, noisy)
+        # A pair of vanishing omega is the centred step; the difference has a small variance.
+        faint = conditional_risk(kernel_weights(drawn, [1e-4, -1e-4], [5e3 * eta, -5e3 * eta]), drawn, noisy)
+        step = float(closed_form.debiased_gd_optimal_risk(noisy))
+        ideal = bayes_risk(drawn.x, noisy)
+        rows.append(
+            [
+                step,
+                step + (pair - faint).mean(),
+                (pair - faint).std() / prompts**0.5,
+                ideal.mean(),
+                ideal.std() / prompts**0.5,
+            ]
+        )
+    table = torch.tensor(rows, dtype=torch.float64).T
+    return NoiseFinding(np.asarray(sigma2, dtype=np.float64), law, table[0].numpy(), *table[1:], prompts)
+
+
+# Everything
+
+
+def _depth_risk(trained: Trained, prompts: int, seed: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """One layer is near a centred step; a stack is near nothing whose risk is known."""
+    law = trained.spec.law
+    if trained.spec.experiment.layers > 1:
+        return plain_risk(trained.stack(), law, prompts=prompts, seed=seed)
+    gamma = closed_form.best_preconditioner(law, centred=True)
+    return risk_beside_linear(trained.stack(), law, gamma, prompts=prompts, seed=seed)
+
+
+@dataclass(frozen=True)
+class WiderStudy:
+    """Everything the claims look at."""
+
+    setting: WiderSetting
+    causal: CausalFinding
+    depth: dict[str, tuple[torch.Tensor, torch.Tensor]]  # by name of the stack: risk (R,) and its standard error
+    depth_trained: dict[str, Trained]
+    depth_law: RegressionLaw
+    anisotropic: MapFinding
+    mean: MapFinding
+    tasks: tuple[TaskFinding, ...]  # 2, 3 and 4 heads
+    task_law: MultiTaskLaw
+    superposition: dict[str, torch.Tensor]  # at SCALES
+    noise: NoiseFinding  # many sigma^2 at d / L = 0.2
+    large: NoiseFinding  # d = 100, L = 500, sigma^2 = 3: near the proportional limit
+    seed_noise: NoiseFinding  # at the page's own noise
+
+    @property
+    def task_separate(self) -> float:
+        """Mean risk of separate steps."""
+        return float(linear_risks(self.task_law, separate_maps(self.task_law)).mean())
+
+
+def wider_study(setting: WiderSetting, *, prompts: int = 6000, progress: bool = False) -> WiderStudy:
+    """Collect: trainings from the table where they are there, everything else measured now on `prompts` held-out prompts."""
+    s = setting
+    trained = {name: obtain(spec, progress=progress) for name, spec in specs(s).items()}
+    depth = {name: trained[name] for name in DEPTH_NAMES}
+    law = RegressionLaw(s.d, s.length, s.noise_std)
+    repository = RegressionLaw(s.d, 5 * s.d, 0.0, "repository")
+    tasks = MultiTaskLaw(noise_std=s.noise_std)
+    return WiderStudy(
+        s,
+        causal_finding(law, s.heads, runs=s.runs, seed=s.seed),
+        {name: _depth_risk(one, prompts, s.seed) for name, one in depth.items()},
+        depth,
+        depth[DEPTH_NAMES[0]].spec.law,
+        _map_finding(trained["anisotropic"], prompts, s.seed),
+        _map_finding(trained["mean"], prompts, s.seed),
+        tuple(_task_finding(trained[name], prompts, s.seed) for name in TASK_NAMES),
+        tasks,
+        superposition_cost(tasks, prompts=prompts, seed=s.seed),
+        bayes_factor(repository, np.geomspace(1e-4, 30, 12), seed=s.seed),
+        bayes_factor(RegressionLaw(100, 500, 0.0, "repository"), np.array([3.0]), omega=0.02, prompts=60, seed=s.seed),
+        bayes_factor(law, np.array([s.noise_std**2]), seed=s.seed),
+    )

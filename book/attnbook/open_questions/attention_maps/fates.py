@@ -1,0 +1,157 @@
+r"""On which token a class ends under each attention map, and the boundaries that predict it.
+
+Coordinates of a class: $x = \rho^2|C_k|/d$ and its share of flips. It ends on the signal when its clean samples give the signal more weight
+than their noise (normalised maps), or take more of their margin from it (linear attention, $w = p\cdot x$).
+
+Linear attention does not move from zero. From a small random start a token's product $(p\cdot x)(v\cdot x)$ grows like $e^{\lambda\tau}$,
+$\lambda = \frac12$ for a noise token and $\frac12\rho^2(|C_k|-|N_k|)/d$ for a signal: who is first wins, and the smaller the start the
+more clearly. Source: derived for orthogonal noise.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+
+from attnbook.open_questions.attention_maps.flow import map_threshold
+from attnlib import checks
+from attnlib.single_head.law import Sample, SignalNoiseLaw
+from attnlib.single_head.long_run import Schedule, orthogonal_sample, stacked
+from attnlib.single_head.maps import LINEAR, SOFTMAX, AttentionMap, softmax
+from attnlib.single_head.trainer import train_heads
+
+__all__ = [
+    "SHARES",
+    "MapFates",
+    "boundary_curve",
+    "equal_to_slower_attention",
+    "linear_fates",
+    "logit_moves",
+    "map_fates",
+    "thresholds_of_shares",
+]
+
+SHARES = np.linspace(0.0, 0.45, 10)  # of flips, where boundaries are computed
+
+
+@dataclass(frozen=True)
+class MapFates:
+    """Where R runs with two classes each ended: arrays (R, 2)."""
+
+    x: np.ndarray  # rho^2 |C_k| / d with the class's own count
+    net: np.ndarray  # rho^2 (|C_k| - |N_k|) / d
+    flipped: np.ndarray  # its own share of flips
+    on_signal: np.ndarray  # bool
+    train_accuracy: np.ndarray  # (R,)
+
+
+def _collect(laws: Sequence[SignalNoiseLaw], sample: Sample, draws: int, on_signal, accuracy) -> MapFates:
+    clean, noisy = (count.numpy() for count in sample.counts())
+    strength = np.repeat([law.signal_norm**2 / law.d for law in laws], draws)[:, None]
+    return MapFates(
+        strength * clean, strength * (clean - noisy), noisy / (clean + noisy), on_signal.numpy(), accuracy.numpy()
+    )
+
+
+def _drawn(
+    laws: Sequence[SignalNoiseLaw], draws: int, seed: int, start_vectors: int = 0
+) -> tuple[Sample, torch.Tensor]:
+    """The stacked samples, law i with runs i * draws, ..., and who is a clean sample of class k: (R, 2, n)."""
+    checks.whole_number("draws", draws, at_least=1)
+    if not laws or len({(law.n, law.d, law.tokens) for law in laws}) != 1 or laws[0].tokens != 2:
+        raise ValueError("laws must be one or more two-token laws of one n and d; got others")
+    drawn = [law.draw(seed, draws, first_run=i * draws, start_vectors=start_vectors) for i, law in enumerate(laws)]
+    batch = stacked(drawn)
+    return batch, torch.stack([batch.signal_class == k for k in (0, 1)], 1) & ~batch.noisy.unsqueeze(1)
+
+
+def map_fates(
+    laws: Sequence[SignalNoiseLaw], attention_map: AttentionMap, schedule: Schedule, *, draws: int = 5, seed: int = 0
+) -> MapFates:
+    """Train from zero through (step size, steps) pairs and see where classes end. Normalised maps only; else ValueError."""
+    if not attention_map.normalised:
+        raise ValueError(f"attention_map must be normalised; got {attention_map.name!r}, whose tokens do not compete")
+    if not schedule:
+        raise ValueError("schedule must hold at least one (step_size, steps) pair; got none")
+    sample, held = _drawn(laws, draws, seed)
+    start = None
+    for step_size, steps in schedule:
+        path = train_heads(sample, step_size, steps, attention_map=attention_map, start=start, record=[])
+        start = path.v[-1], path.p[-1]
+    weight = (path.attention_on_signal[-1, :, 0].unsqueeze(1) * held).sum(-1) / held.sum(-1)
+    return _collect(laws, sample, draws, weight > 0.5, path.train_accuracy[-1])
+
+
+def linear_fates(
+    laws: Sequence[SignalNoiseLaw], start_size: float, step_size: float, steps: int, *, draws: int = 5, seed: int = 0
+) -> MapFates:
+    """Linear attention from Gaussian v_0, p_0 of norm `start_size`: does the signal or the noise token carry the clean margins?"""
+    sample, held = _drawn(laws, draws, seed, start_vectors=2)
+    scale = checks.positive_number("start_size", start_size) / laws[0].d ** 0.5
+    start = tuple(scale * sample.start_directions[:, i : i + 1] for i in (0, 1))
+    path = train_heads(sample, step_size, steps, attention_map=LINEAR, start=start, record=[])
+    pair = torch.stack([path.single().v[-1], path.single().p[-1]], -1)  # (R, m, 2)
+    signal = torch.matmul(sample.signals, pair).prod(-1) * pair.new_tensor([1.0, -1.0])  # (R, 2)
+    noise = torch.matmul(sample.noise_tokens()[:, :, 0], pair).prod(-1) * sample.labels
+    noise = (noise.unsqueeze(1) * held).sum(-1) / held.sum(-1)
+    return _collect(laws, sample, draws, signal > noise, path.train_accuracy[-1])
+
+
+def boundary_curve(attention_map: AttentionMap, *, step: float = 0.04) -> np.ndarray:
+    """x* of a map at the flip shares `SHARES` = 0, 0.05, ..., 0.45; inf where no boundary lies below x = 16. To 0.3 %."""
+    return map_threshold(attention_map, torch.as_tensor(SHARES), highest=16.0, step=step).numpy()
+
+
+def thresholds_of_shares(curve: np.ndarray, flipped: np.ndarray) -> np.ndarray:
+    """x* of every class from its own share of flips and a `boundary_curve`: monotone cubic interpolation of log x*.
+
+    Interpolation error below 1 % up to a share of 0.4; inf where the curve has no value.
+    """
+    from scipy.interpolate import PchipInterpolator
+
+    known = np.isfinite(curve)
+    found = np.exp(
+        PchipInterpolator(SHARES[known], np.log(curve[known]), extrapolate=False)(np.asarray(flipped, dtype=float))
+    )
+    return np.where(np.isnan(found), np.inf, found)
+
+
+# --- exact statements ------------------------------------------------------------------------------------------------------
+
+
+def logit_moves(
+    attention_map: AttentionMap, xs: Sequence[float], units: Sequence[float], *, n: int = 20, d: int = 4000, steps: int = 40,
+    seed: int = 0,
+) -> tuple[torch.Tensor, torch.Tensor]:  # fmt: skip
+    """eta = 0, orthogonal noise: x of every sample's class (K,) and the changes (K, steps) of its weight on the signal.
+
+    One training of two draws for every x and step size unit x n / d.
+    """
+    own, moves = [], []
+    for i, x in enumerate(xs):
+        law = SignalNoiseLaw(n, d, (checks.positive_number("x", x) * d / (n / 2)) ** 0.5)
+        sample = orthogonal_sample(law, seed + i, 2)
+        of_class = law.signal_norm**2 * sample.counts()[0] / d
+        for unit in units:
+            path = train_heads(sample, unit * n / d, steps, attention_map=attention_map)
+            own.append(of_class.gather(1, sample.signal_class).flatten())
+            moves.append(path.attention_on_signal[:, :, 0].diff(dim=0).permute(1, 2, 0).flatten(0, 1))
+    return torch.cat(own), torch.cat(moves)
+
+
+def equal_to_slower_attention(
+    sample: Sample, step_size: float, steps: int, temperature: float, *, power: float = 2.0
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Margins (S, R, n) of softmax at a temperature, and of softmax whose attention step is divided by temperature^power.
+
+    With power 2 they are equal: p / temperature makes the same logits, and its gradient carries the factor once more.
+    """
+    checks.positive_number("temperature", temperature)
+    slow = {"attention_step_size": step_size / temperature**power}
+    return (
+        train_heads(sample, step_size, steps, attention_map=softmax(temperature)).margins,
+        train_heads(sample, step_size, steps, attention_map=SOFTMAX, **slow).margins,
+    )

@@ -1,0 +1,240 @@
+"""What page 05 of Part IV looks at: K classes, label noise and unequal classes in two steps, two stacked layers.
+
+Sizes that a page may change are arguments; the rest is written here, the same whatever the page's parameters.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+import torch
+
+from attnbook.open_questions.more_classes_and_layers.class_error import class_error
+from attnbook.open_questions.more_classes_and_layers.class_flow import class_flow_rates, class_threshold, in_class_trap
+from attnbook.open_questions.more_classes_and_layers.class_training import (
+    ClassFates,
+    class_descent,
+    class_fates,
+    class_gram_descent,
+)
+from attnbook.open_questions.more_classes_and_layers.classes import ClassesLaw, class_two_steps
+from attnbook.open_questions.more_classes_and_layers.layers_study import LayersStudy, layers_study
+from attnbook.single_head.phase import phase_diagram, phase_plan
+from attnbook.single_head.variants import StressedLaw
+from attnlib import checks
+from attnlib.randomness import stream
+from attnlib.single_head.gram import gram_descent
+from attnlib.single_head.law import SignalNoiseLaw
+from attnlib.single_head.population import log10_clean_error
+
+__all__ = [
+    "CELL_NSNR2",
+    "CELL_STEPS",
+    "CLASSES",
+    "ERROR_X",
+    "FATE_CASES",
+    "LATE_X",
+    "TWO_STEP_X",
+    "ClassesLayersStudy",
+    "LateRow",
+    "TwoStepRow",
+    "benign_cells",
+    "classes_layers_study",
+    "trap_exits",
+]
+
+CLASSES = (2, 3, 5, 10)
+TWO_STEP_X = (0.8, 1.25, 2.0)
+LATE_X = (0.5, 0.8, 1.25, 2.0, 3.0)
+ERROR_X = (0.8, 1.25, 2.0)  # of them, where the clean error is wanted
+FATE_CASES = ((3, 0.2), (5, 0.2), (10, 0.2), (3, 0.4), (5, 0.4))  # (K, eta)
+FATE_FACTORS = (0.75, 0.85, 0.95, 1.05, 1.2, 1.4)  # x / x*_K(eta)
+CELL_NSNR2 = (2.0, 3.0, 5.0, 7.0, 10.0, 15.0, 25.0, 50.0, 100.0)
+CELL_STEPS = (0.5, 1.0, 1.5, 2.0, 2.5, 3.0, 4.0, 5.0, 7.0, 10.0)  # beta d / n
+CELL_ETAS = (0.05, 0.1, 0.2, 0.3, 0.35, 0.4, 0.45)
+
+
+@dataclass(frozen=True)
+class TwoStepRow:
+    """Two steps at one K: arrays (x, draws) over `TWO_STEP_X`."""
+
+    preference: np.ndarray  # share of clean samples with gamma > 0
+    train_accuracy: np.ndarray
+    deviation: float  # closed form against the trainer, relative, over all draws
+
+
+@dataclass(frozen=True)
+class LateRow:
+    """Long runs at one K: fates of all classes, x in `LATE_X`; clean errors, x in `ERROR_X`, arrays (x, draws)."""
+
+    fates: ClassFates
+    log10_error: np.ndarray
+    relative_error: np.ndarray  # standard error over the error
+
+
+@dataclass(frozen=True)
+class ClassesLayersStudy:
+    """Everything the claims look at."""
+
+    draws: int
+    two_steps: dict[int, TwoStepRow]
+    late: dict[int, LateRow]
+    fates: dict[tuple[int, float], ClassFates]
+    step_trap: dict[
+        int, tuple[ClassFates, ClassFates]
+    ]  # K -> the same draws, eta = 0.2, x = 4: large steps, small steps first
+    same_as_two_classes: torch.Tensor  # relative deviations (draws,)
+    one_way: tuple[np.ndarray, np.ndarray]  # own x (samples,), moves of the weight (samples, steps), eta = 0
+    trap: tuple[np.ndarray, np.ndarray]  # states (8, runs, steps + 1) of the flow as a map, and x, nu, K (3, runs)
+    cells: dict[tuple[int, float], np.ndarray]  # (n, eta) -> share of benign draws in every cell
+    imbalance: dict[int, np.ndarray]  # step -> log10 clean error of (majority, minority), (draws, 2)
+    layers: LayersStudy
+
+
+def _two_step_row(n: int, d: int, eta: float, classes: int, draws: int, seed: int) -> TwoStepRow:
+    step, shares, fits, worst = 5 * n / d, [], [], 0.0
+    for x in TWO_STEP_X:
+        sample = ClassesLaw.at(x, n, d, eta, classes).draw(seed, draws)
+        closed, path = class_two_steps(sample, step), class_descent(sample, step, 2, record=[1])
+        pairs = ((closed.v1, path.v[0]), (closed.v2, path.v[1]), (closed.p2, path.p[1]))
+        worst = max(worst, *(float((a - b).abs().max() / b.abs().max()) for a, b in pairs))
+        clean = ~sample.noisy
+        shares.append(((closed.preference > 0) & clean).sum(-1) / clean.sum(-1))
+        fits.append(path.train_accuracy[-1])
+    return TwoStepRow(torch.stack(shares).numpy(), torch.stack(fits).numpy(), worst)
+
+
+def _late_row(n: int, d: int, eta: float, classes: int, steps: int, draws: int, seed: int) -> LateRow:
+    laws = [ClassesLaw.at(x, n, d, eta, classes) for x in LATE_X]
+    fates, path, sample = class_fates(laws, 5 * n / d, steps, draws=draws, seed=seed)
+    found = []
+    for x in ERROR_X:
+        first = LATE_X.index(x) * draws
+        block = slice(first, first + draws)
+        found.append(class_error(path.v[-1, block], path.p[-1, block], sample.block(block), 200))
+    errors, relative = (torch.stack([getattr(e, k) for e in found]) for k in ("log10_error", "relative_error"))
+    return LateRow(fates, errors.numpy(), relative.numpy())
+
+
+def _fates(seed: int, draws: int) -> dict[tuple[int, float], ClassFates]:
+    """Small steps until the fate is decided, then steps sixteen times as long; d = 10^6."""
+    found = {}
+    for classes, eta in FATE_CASES:
+        n, d = (200 if classes > 5 else 100), 10**6
+        boundary = class_threshold(eta, classes)
+        laws = [ClassesLaw.at(factor * boundary, n, d, eta, classes) for factor in FATE_FACTORS]
+        found[classes, eta], _, _ = class_fates(
+            laws, 0.25 * n / d, 800, draws=draws, seed=seed, schedule=lambda step: 1.0 if step < 400 else 16.0
+        )
+    return found
+
+
+def _step_trap(classes: int, seed: int, draws: int) -> tuple[ClassFates, ClassFates]:
+    n, d = 100, 20_000
+    law = [ClassesLaw.at(4.0, n, d, 0.2, classes)]
+    plain, _, _ = class_fates(law, 5 * n / d, 300, draws=draws, seed=seed)
+    warm, _, _ = class_fates(
+        law, 0.25 * n / d, 500, draws=draws, seed=seed, schedule=lambda step: 1.0 if step < 300 else 20.0
+    )
+    return plain, warm
+
+
+def _same_as_two_classes(seed: int, draws: int) -> torch.Tensor:
+    """K = 2 with step b against the two-class head with steps (2b, b): largest relative deviation of v_1 - v_2 and p, per draw."""
+    old, new = SignalNoiseLaw(30, 3000, 12.0, 0.1), ClassesLaw(30, 3000, 12.0, 0.1, 2)
+    one, two = old.draw(seed, draws), new.draw(seed, draws)
+    a = gram_descent(one, 0.08, 60, attention_step_size=0.04)
+    b = class_gram_descent(two, 0.04, 60)
+    gaps = [(b.v[:, :, 0] - b.v[:, :, 1] - a.v, a.v), (b.p - a.p, a.p)]
+    return torch.stack([gap.abs().amax((0, 2)) / size.abs().amax((0, 2)) for gap, size in gaps]).amax(0)
+
+
+def _one_way(seed: int) -> tuple[np.ndarray, np.ndarray]:
+    """No flips, orthogonal noise tokens of squared norm d, K = 4: own x of every sample and the moves of its weight."""
+    xs, moves = [], []
+    for i, x in enumerate((0.4, 0.8, 1.25, 3.0)):
+        law = ClassesLaw.at(x, 24, 5000, 0.0, 4)
+        sample = law.draw(seed + i, 2)
+        noise = torch.zeros_like(sample.noise)
+        noise[:, :, 4:] = law.d**0.5 * torch.eye(law.n, dtype=noise.dtype)
+        sample = replace(sample, noise=noise)
+        own = law.signal_norm**2 * sample.counts()[0] / law.d
+        for step in (0.25, 5.0, 50.0):
+            path = class_gram_descent(sample, step * law.n / law.d, 40)
+            xs.append(own.gather(1, sample.classes).flatten())
+            moves.append(path.attention.diff(dim=0).permute(1, 2, 0).flatten(0, 1))
+    return torch.cat(xs).numpy(), torch.cat(moves).numpy()
+
+
+def _trap_runs(seed: int, count: int = 400, steps: int = 300) -> tuple[np.ndarray, np.ndarray]:
+    """The flow as a map from zero, with step sizes, ratios of step sizes, x, eta and K drawn at random."""
+    rng = stream(seed, "start")
+    classes = rng.choice([2, 3, 5, 10, 30], count).astype(float)
+    eta = rng.uniform(0, 0.9, count) * (1 - 1 / classes)
+    x, nu = np.exp(rng.uniform(-1.5, 1.5, count)), eta / (1 - eta)
+    step, rate = np.exp(rng.uniform(-2, 2.5, count)), np.exp(rng.uniform(-1.4, 1.4, count))
+    states = np.zeros((8, count, steps + 1))
+    for t in range(steps):
+        states[..., t + 1] = states[..., t] + step * class_flow_rates(states[..., t], x, nu, classes, rate)
+    return states, np.stack([x, nu, classes])
+
+
+def trap_exits(trap: tuple[np.ndarray, np.ndarray], widening: float = 1.0) -> tuple[int, int]:
+    """How often a run leaves the trap, and how many runs with x > 1 end in it. widening: of the bound on the clean weight."""
+    states, (x, nu, classes) = trap
+    wide = np.moveaxis(states, -1, 1)  # (8, steps + 1, runs)
+    inside = in_class_trap(wide, x, nu, classes, widening)
+    return int((inside[:-1] & ~inside[1:]).sum()), int((inside[-1] & (x > 1)).sum())
+
+
+def benign_cells(n: int, d: int, label_noise: float, *, draws: int = 10, seed: int = 0) -> np.ndarray:
+    """Share of draws with every label fitted and clean error below 1 % after two steps: (nSNR^2, beta d / n), 9 x 10 cells."""
+    q, b = np.array(CELL_NSNR2), np.array(CELL_STEPS)
+    norm = np.sqrt(q * d / n)[:, None]
+    plan = phase_plan(b, q, n=n, d=d, signal_norm=norm, label_noise=label_noise, step_size=b[None, :] * n / d)
+    diagram = phase_diagram(plan, draws=draws, seed=seed)
+    return (diagram.interpolates & (diagram.log10_error < -2)).mean(-1)
+
+
+def _imbalance(seed: int, draws: int) -> dict[int, np.ndarray]:
+    """80/20 classes, rho = 24, n = 200, d = 40000, eta = 0.05: error per class after two steps and after a thousand."""
+    sample = StressedLaw(200, 40_000, 24.0, 0.05, class_probability=0.8).draw(seed, draws)
+    path = gram_descent(sample, 0.025, 1000, record=[2])
+    return {
+        step: log10_clean_error(path.v[row], path.p[row], sample, per_class=True).numpy()
+        for row, step in enumerate(path.steps)
+    }
+
+
+def classes_layers_study(
+    n: int = 100, d: int = 20_000, label_noise: float = 0.05, *, steps: int = 1000, draws: int = 10,
+    layer_steps: int = 3000, seed: int = 0,
+) -> ClassesLayersStudy:  # fmt: skip
+    """Train and collect. n, d, label_noise, steps: the long runs with K classes; layer_steps: those with two layers.
+
+    Raises ValueError for a bad argument before any work.
+    """
+    checks.whole_number("draws", draws, at_least=2)
+    checks.whole_number("steps", steps, at_least=100)
+    checks.whole_number("layer_steps", layer_steps, at_least=300, hint="the claims look at step 300")
+    checks.whole_number("seed", seed, at_least=0)
+    for classes in CLASSES:
+        ClassesLaw(n, d, 1.0, label_noise, classes)  # raises with the law's own words
+    return ClassesLayersStudy(
+        draws=draws,
+        two_steps={K: _two_step_row(200, 40_000, 0.05, K, draws, seed) for K in CLASSES},
+        late={K: _late_row(n, d, label_noise, K, steps, draws, seed) for K in CLASSES},
+        fates=_fates(seed, max(2, draws // 2)),
+        step_trap={K: _step_trap(K, seed, draws) for K in (3, 5)},
+        same_as_two_classes=_same_as_two_classes(seed, draws),
+        one_way=_one_way(seed),
+        trap=_trap_runs(seed),
+        cells={
+            (size, eta): benign_cells(size, width, eta, draws=draws, seed=seed)
+            for size, width, etas in ((200, 40_000, CELL_ETAS), (800, 640_000, (0.3, 0.35, 0.4, 0.45)))
+            for eta in etas
+        },
+        imbalance=_imbalance(seed, draws),
+        layers=layers_study(steps=layer_steps, draws=draws, seed=seed),
+    )

@@ -1,0 +1,225 @@
+"""Everything the page on optimisers and its claims look at, measured once."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+
+import numpy as np
+import torch
+
+from attnbook.open_questions.optimisers.arcsine import SignCourse, predicted_sign_descent
+from attnbook.open_questions.optimisers.compared import (
+    LINE_UP,
+    Milestones,
+    compare_rules,
+    matched_step,
+    schedule_fates,
+)
+from attnbook.open_questions.optimisers.signs import dense_copy, exponent
+from attnbook.open_questions.optimisers.trap_boundaries import pass_threshold, runs_from_anywhere
+from attnbook.open_questions.optimisers.trap_escape import (
+    Outcome,
+    after_first_pass,
+    batch_sweep,
+    candidate_fates,
+    escape_map,
+    rule_fates,
+)
+from attnlib import checks
+from attnlib.single_head.law import Sample, SignalNoiseLaw
+from attnlib.single_head.long_run import Fates, class_fates, law_at, orthogonal_sample
+from attnlib.single_head.population import log10_clean_error
+from attnlib.single_head.rules import (
+    BLOCK_NORMALISED,
+    GRADIENT_DESCENT,
+    NORMALISED,
+    SIGN_DESCENT,
+    adam,
+    heavy_ball,
+    nesterov,
+    stochastic,
+)
+from attnlib.single_head.trainer import train_heads
+
+__all__ = [
+    "MAP_THETAS",
+    "MAP_XS",
+    "OptimiserStudy",
+    "SignSteps",
+    "SignTrack",
+    "optimiser_study",
+    "sign_steps",
+    "sign_track",
+]
+
+MAP_XS = tuple(np.geomspace(0.1, 2.0, 14).tolist())
+MAP_THETAS = tuple(np.geomspace(1.25, 80.0, 13).tolist())
+SIGN_STEPS = (1, 2, 3, 5, 10, 20, 30, 50, 70, 100, 150)
+STRENGTHS = (0.25, 1.0, 4.5)  # n SNR^2 of the first-step studies
+
+
+@dataclass(frozen=True)
+class SignSteps:
+    """One step of sign descent at one n SNR^2. Tensors (R,) unless noted."""
+
+    law: SignalNoiseLaw
+    differences: torch.Tensor  # (R, 2), |C_k| - |N_k|
+    gd_exponent: torch.Tensor
+    exponents: dict[str, torch.Tensor]  # by basis
+    memory_ratio: dict[str, torch.Tensor]  # mean V_k over mean y_i v.xi_i, by basis
+    axis_errors: dict[
+        str, torch.Tensor
+    ]  # log10 clean error after one step with axis signals, of sign descent and of Adam
+
+
+def sign_steps(law: SignalNoiseLaw, *, draws: int = 10, seed: int = 0) -> SignSteps:
+    """Measure one step from zero in the three bases. Raises ValueError for a bad argument."""
+    sample = law.draw(seed, checks.whole_number("draws", draws, at_least=2))
+    clean, noisy = sample.counts()
+    gd = train_heads(sample, 1.0, 1, record=[]).single()
+    exponents, ratios, errors = {}, {}, {}
+    sign = torch.tensor([1.0, -1.0], dtype=torch.float64)
+    for basis in ("axis", "flat", "random"):
+        copy = dense_copy(sample, basis)
+        path = train_heads(copy, 0.01, 1, rule=SIGN_DESCENT, record=[]).single()
+        v = path.v[-1]
+        exponents[basis] = exponent(v, copy)
+        memory = copy.labels * torch.einsum("rnm,rm->rn", copy.noise_tokens()[:, :, 0], v)
+        ratios[basis] = (sign * torch.einsum("rkm,rm->rk", copy.signals, v)).mean(1) / memory.mean(1)
+        if basis == "axis":
+            for name, step in (
+                ("sign descent", path),
+                ("Adam", train_heads(copy, 0.01, 1, rule=adam(), record=[]).single()),
+            ):
+                errors[name] = log10_clean_error(step.v[-1], step.p[-1], copy)
+    return SignSteps(law, clean - noisy, exponent(gd.v[-1], sample), exponents, ratios, errors)
+
+
+@dataclass(frozen=True)
+class SignTrack:
+    """Sign descent along training: in R^d, and predicted from reduced coordinates for the same training sets."""
+
+    steps: tuple[int, ...]
+    log10_error: torch.Tensor  # (S, R), in R^d
+    attention: torch.Tensor  # (S, R, n), on the signal, in R^d
+    predicted: SignCourse
+    block_error: torch.Tensor  # (S, R), of the block-normalised trajectory itself
+    noisy: torch.Tensor  # (R, n)
+
+
+def sign_track(sample: Sample, size: float = 0.1, *, steps: tuple[int, ...] = SIGN_STEPS) -> SignTrack:
+    """Signals in random directions; steps of `size` of the matched one. Raises ValueError for a bad argument."""
+    copy = dense_copy(sample)
+    step = checks.positive_number("size", size) * matched_step(sample, SIGN_DESCENT)
+    paths = [
+        train_heads(copy.run(r), step, max(steps), rule=SIGN_DESCENT, record=steps).single() for r in range(copy.runs)
+    ]
+    v, p, weights = (torch.cat([getattr(q, name) for q in paths], 1) for name in ("v", "p", "attention_on_signal"))
+    predicted = predicted_sign_descent(sample, step, max(steps), record=steps)
+    block = predicted.path
+    return SignTrack(
+        steps=tuple(steps),
+        log10_error=torch.stack([log10_clean_error(v[i], p[i], copy) for i in range(len(steps))]),
+        attention=weights,
+        predicted=predicted,
+        block_error=torch.stack([log10_clean_error(block.v[t], block.p[t], sample) for t in steps]),
+        noisy=sample.noisy,
+    )
+
+
+@dataclass(frozen=True)
+class OptimiserStudy:
+    """Everything the claims look at."""
+
+    low_law: SignalNoiseLaw
+    high_law: SignalNoiseLaw
+    low: dict[str, Milestones]  # rules below the threshold
+    high: dict[str, Milestones]  # above
+    many: dict[str, Milestones]  # gradient descent and batches of 10 below the threshold, 40 draws
+    tracks: dict[str, SignTrack]  # "low", "high"
+    signs: dict[float, SignSteps]  # by n SNR^2
+    sizes: dict[int, SignSteps]  # by n, the same signal norm and d
+    zero_moves: tuple[
+        torch.Tensor, torch.Tensor
+    ]  # x (K,), moves (K, steps) of the clean attention, eta = 0, four rules
+    adam_sizes: torch.Tensor  # (R,), median |entry| of Adam's p_2 over the step size
+    ends: tuple[np.ndarray, np.ndarray, np.ndarray]  # `runs_from_anywhere`
+    candidates: dict[str, Outcome]  # eta = 0.2, x = 1.3
+    same_draws: Fates  # eta = 0.2, x = 1.3, gradient descent for long and the exact SVM
+    flow_fates: Outcome  # gradient descent, eta = 0.3, x in [1.3, 3.6]
+    block_fates: Outcome  # block-normalised, the same draws
+    schedules: dict[str, tuple[torch.Tensor, torch.Tensor]]  # eta = 0.2, x = 4
+    strong: dict[float, Outcome]  # eta = 0.05, x = 400, by beta d / n
+    passes: dict[str, Outcome]  # first pass in batches of 20, eta = 0.1, x = 0.27
+    wide_pass: tuple[Outcome, float, int]  # the first pass at d = 10^9, theta, number of batches
+    sweep: dict[int, list[Outcome]]  # by batch size, for SWEEP_THETAS
+    boundaries: dict[float, np.ndarray]  # by eta: x of the mean-field pass, for every theta of the maps
+    maps: dict[float, np.ndarray]  # by eta: share of classes on the signal (x, theta)
+
+
+SWEEP_THETAS = (5.0, 25.0, 50.0, 100.0)
+SWEEP_BATCHES = (100, 50, 20, 5, 1)
+
+
+def _zero_moves(seed: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """Every step of every sample's attention without flips, orthogonal noise: momentum and normalised rules."""
+    xs, moves = [], []
+    for i, x in enumerate((0.3, 0.7, 0.9, 1.12, 1.5, 4.0)):
+        law = law_at(x, 20, 4000, 0.0)
+        sample = orthogonal_sample(law, seed + i, 2)
+        own = law.signal_norm**2 * sample.counts()[0] / law.d
+        for rule in (heavy_ball(0.9), nesterov(0.9), NORMALISED, BLOCK_NORMALISED):
+            for size in (0.25, 5.0):
+                step = size * matched_step(sample, rule, 1.0)
+                weight = train_heads(sample, step, 30, rule=rule).single().attention_on_signal
+                moves.append(weight.diff(dim=0).permute(1, 2, 0).flatten(0, 1))
+                xs.append(own.gather(1, sample.signal_class).flatten())
+    return torch.cat(xs), torch.cat(moves)
+
+
+def _adam_sizes(sample: Sample) -> torch.Tensor:
+    path = train_heads(dense_copy(sample), 0.01, 2, rule=adam(), record=[]).single()
+    return path.p[-1].abs().median(dim=-1).values / 0.01
+
+
+def optimiser_study(
+    n: int, d: int, label_noise: float, x_low: float, x_high: float, *, draws: int = 10, seed: int = 0
+) -> OptimiserStudy:
+    """Train and collect: rules at (n, d, eta, x_low, x_high), the other parts at sizes of their own.
+
+    Raises ValueError for a bad argument before any work.
+    """
+    checks.whole_number("draws", draws, at_least=2)
+    checks.whole_number("seed", seed, at_least=0)
+    low_law, high_law = law_at(x_low, n, d, label_noise), law_at(x_high, n, d, label_noise)
+    low, high = low_law.draw(seed, draws), high_law.draw(seed, draws)
+    few = {"draws": 10, "seed": seed}
+    by_name = {entry.name: entry for entry in LINE_UP}
+    fixed = law_at(0.45, 50, 5000, 0.1)
+    signs = {
+        strength: sign_steps(SignalNoiseLaw(50, 5000, math.sqrt(strength * 100), 0.1), **few) for strength in STRENGTHS
+    }
+    weak = law_at(0.27, 100, 20_000, 0.1)
+    wide = replace(weak, n=200, d=10**9, signal_norm=law_at(0.27, 200, 10**9, 0.1).signal_norm)
+    window = [law_at(x, 200, 10**6, 0.3) for x in np.geomspace(1.3, 3.6, 12)]
+    start = ((0.25 * 100 / 200_000, 400), (4 * 100 / 200_000, 20_000))
+    return OptimiserStudy(
+        low_law=low_law, high_law=high_law, low=compare_rules(low), high=compare_rules(high),
+        many=compare_rules(fixed.draw(seed, 40), [by_name["gradient descent"], by_name["batches of 10"]]),
+        tracks={"low": sign_track(low), "high": sign_track(high)},
+        signs=signs, sizes={size: sign_steps(replace(signs[4.5].law, n=size), **few) for size in (20, 100)} | {50: signs[4.5]},
+        zero_moves=_zero_moves(seed), adam_sizes=_adam_sizes(low), ends=runs_from_anywhere(seed),
+        candidates=candidate_fates(**few),
+        same_draws=class_fates([law_at(1.3, 100, 200_000, 0.2)], start, svm=True, **few),
+        flow_fates=rule_fates(window, GRADIENT_DESCENT, 0.25, 1600, draws=5, seed=seed),
+        block_fates=rule_fates(window, BLOCK_NORMALISED, 0.25, 800, draws=5, seed=seed),
+        schedules=schedule_fates(4.0, 200, 40_000, 0.2, **few),
+        strong={size: rule_fates([law_at(400.0, 200, 40_000, 0.05)], GRADIENT_DESCENT, size, 1000, draws=30, seed=seed)
+            for size in (0.05, 0.2)},
+        passes=after_first_pass(weak, 20, 10.0, **few),
+        wide_pass=(rule_fates([wide], stochastic(20), 50.0 * 20 / 200, 10, **few), 50.0, 10),
+        sweep=batch_sweep(weak, SWEEP_THETAS, SWEEP_BATCHES, **few),
+        boundaries={eta: pass_threshold(eta, MAP_THETAS, 20) for eta in (0.0, 0.2)},
+        maps={eta: escape_map(MAP_XS, MAP_THETAS, eta, draws=5, seed=seed) for eta in (0.0, 0.2)},
+    )  # fmt: skip

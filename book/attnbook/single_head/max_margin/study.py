@@ -1,0 +1,327 @@
+"""Every number the claims M1-M23 look at: exact SVMs of many draws, and a search over p on smaller sets of the same shape.
+
+Draws are those of `SignalNoiseLaw.draw(seed)`. Changing the signal norm keeps labels and noise: "the same draw" at another SNR.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+
+import numpy as np
+import torch
+
+from attnbook.single_head.max_margin.attention_margin import (
+    attention_margin,
+    attention_margin_of_all_tokens,
+    closed_form,
+    constrained_optimum,
+    directional_margin,
+    joint_optimum,
+    joint_radius,
+    limit_error,
+    log10_error,
+    weight_on_signal,
+)
+from attnlib import checks
+from attnlib.randomness import stream
+from attnlib.single_head.law import Sample, SignalNoiseLaw
+from attnlib.single_head.margin import (
+    PATTERNS,
+    ThresholdOutside,
+    Tokens,
+    best_pattern,
+    measured_threshold,
+    pattern_cost,
+    pattern_costs,
+    pattern_selection,
+    predicted_pattern,
+    predicted_thresholds,
+    selection_margin,
+    tokens_of,
+)
+from attnlib.single_head.svm import NotSeparable, hard_margin
+
+__all__ = ["RATIOS", "MarginStudy", "margin_study", "mixing_extra", "predicted_mixing"]
+
+RATIOS = (0.5, 1.0, 3.0, 10.0, 100.0)  # |p| / |p_mm| at which the candidate is measured
+WEIGHTS = (0.02, 0.1, 0.25, 0.5, 0.75, 0.9, 0.98)  # signal weights of the mixed sample
+GRID = (0.4, 0.7, 0.85, 1.0, 1.15, 1.4, 2.5)  # signal norms, in units of the balanced threshold
+JOINT = (10.0, 30.0, 100.0)  # demanded margins of the joint problem, in units of |p_mm| Gamma
+FLIP_DRAWS = 5
+SOFT_SCALES = (0.3, 0.8, 1.5)  # spread of a random query's logits, and |p| of the SVM's query in units of |p_mm|
+
+
+@dataclass(frozen=True)
+class MarginStudy:
+    """What `margin_study` measured: float tensors with the draws first; nan where a draw has nothing to say."""
+
+    law: SignalNoiseLaw
+    below: SignalNoiseLaw  # the same law with half the threshold's signal norm
+    search_law: SignalNoiseLaw
+    radius: float  # |p| / |p_mm| of the search
+    patterns: list[str]  # best of nine, per draw
+    numbers: dict[str, torch.Tensor]
+
+    def __getitem__(self, name: str) -> torch.Tensor:
+        return self.numbers[name]
+
+    @property
+    def draws(self) -> int:
+        return len(self.patterns)
+
+
+def predicted_mixing(tokens: Tokens, weight: float, *, clean: bool) -> float:
+    r"""Extra |v|^2 over SS when one sample has weight s on its signal, orthogonal limit.
+
+    Clean: $\min_{A\ge1} A^2/\rho^2 + ((1-sA)_+/(1-s))^2/d - 1/\rho^2$. Flipped: $[((1+s)/(1-s))^2 - 1]/d$.
+    """
+    checks.probability("weight", weight, open_ends=True)
+    rho2, d, s = tokens.signal_norm**2, tokens.noise_scale, weight
+    if not clean:
+        return (((1 + s) / (1 - s)) ** 2 - 1) / d
+    pull = s / ((1 - s) ** 2 * d)  # the quadratic's stationary point, then its interval [1, 1/s]
+    level = min(max(pull / (1 / rho2 + s * pull), 1.0), 1 / s)
+    return level**2 / rho2 + ((1 - s * level) / (1 - s)) ** 2 / d - 1 / rho2
+
+
+def mixing_extra(tokens: Tokens, sample: int, weight: float) -> float:
+    """Extra |v|^2 over SS when sample number `sample` has weight s on its signal, by two exact SVMs."""
+    selection = pattern_selection(tokens, "SS")
+    base = selection_margin(tokens, selection).norm_squared
+    selection[sample] = weight
+    return selection_margin(tokens, selection).norm_squared - base
+
+
+def _selections(tokens: Tokens) -> dict:
+    """Patterns, thresholds, phases."""
+    costs = pattern_costs(tokens)
+    predicted = predicted_thresholds(tokens)
+    measured = []
+    for k in (0, 1):
+        try:
+            measured.append(measured_threshold(tokens, k))
+        except ThresholdOutside:
+            measured.append(math.nan)  # no clean sample in the class: it has no threshold
+    # On a grid of signal norms: is the best of nine the formula's? Judged where both classes are 5 % away from their threshold.
+    middle = math.sqrt(tokens.noise_scale / (tokens.counts()[0].mean() or 1))
+    grid = []
+    for factor in GRID:
+        at = tokens.with_signal_norm(factor * middle)
+        away = np.abs(at.signal_norm / predicted - 1).min() > 0.05
+        grid.append([at.signal_norm, *predicted, *map(_code, best_pattern(pattern_costs(at))), float(away)])
+    between = tokens.with_signal_norm(math.sqrt(predicted.prod())) if np.isfinite(predicted).all() else tokens
+    return {
+        "best": best_pattern(costs),
+        "costs": [costs[p] for p in PATTERNS],
+        "cost_formula": [pattern_cost(tokens, p) if math.isfinite(costs[p]) else math.inf for p in PATTERNS],
+        "threshold_measured": measured, "threshold_predicted": predicted, "grid": grid,
+        "between_best": list(map(_code, best_pattern(pattern_costs(between)))),
+        "between_predicted": list(map(_code, predicted_pattern(between))),
+        "apart": abs(predicted[0] / predicted[1] - 1) if np.isfinite(predicted).all() else 0.0,
+    }  # fmt: skip
+
+
+def _code(letter: str) -> float:
+    return {"S": 1.0, "X": -1.0, "F": 2.0}[letter]
+
+
+def _ss(tokens: Tokens, seed: int, flips: bool) -> dict:
+    """The SS selection: decoupling, bounds, flips, mixing, soft against hard."""
+    selection = pattern_selection(tokens, "SS")
+    svm = selection_margin(tokens, selection)
+    signed = tokens.labels[~tokens.clean, None] * tokens.noise[~tokens.clean]
+    gram = signed @ signed.T
+    flipped = len(gram)
+    multipliers = np.linalg.solve(gram, np.ones(flipped)) if flipped else np.zeros(0)
+    spectrum = np.linalg.eigvalsh(gram) if flipped else np.full(2, math.nan)
+    used = sum(bool((tokens.clean & (tokens.classes == k)).any()) for k in (0, 1))
+    w2 = svm.norm_squared - used / tokens.signal_norm**2
+    first = {kind: np.flatnonzero(tokens.clean == (kind == "clean"))[:1] for kind in ("clean", "noisy")}
+    mixing = {
+        f"mixing_{kind}": [mixing_extra(tokens, int(i[0]), s) if len(i) else math.nan for s in WEIGHTS]
+        for kind, i in first.items()
+    }
+    extra = math.nan
+    if flips:
+        costs = []
+        for i in range(tokens.n):
+            other = selection.copy()
+            other[i] = 1 - other[i]
+            try:
+                costs.append(selection_margin(tokens, other).norm_squared)
+            except NotSeparable:  # a flipped sample that contradicts the clean ones
+                costs.append(math.inf)
+        extra = (min(costs) - svm.norm_squared) * tokens.noise_scale
+    query, rng, ratios = attention_margin(tokens, selection), stream(seed, "search", 1), []
+    for scale in SOFT_SCALES:
+        noise = rng.standard_normal(len(query.weights))
+        for direction in (noise / ((tokens.signal - tokens.noise) @ noise).std(), query.weights):
+            soft = selection_margin(tokens, weight_on_signal(tokens, scale * direction))
+            on_signal, on_noise = (tokens.labels * (x @ soft.weights) for x in (tokens.signal, tokens.noise))
+            hard = selection_margin(tokens, (on_signal > on_noise).astype(float))
+            ratios.append(soft.margin / hard.margin)
+    return {
+        "ss": svm.norm_squared, "residual": svm.residual, "w2": w2,
+        "ss_formula": used / tokens.signal_norm**2 + multipliers.sum() if (multipliers >= 0).all() else math.nan,
+        "w2_low": flipped / spectrum[-1], "w2_high": flipped / spectrum[0], "flip_extra": extra, "soft_over_hard": ratios,
+        "mixing_clean_formula": [predicted_mixing(tokens, s, clean=True) for s in WEIGHTS],
+        "mixing_noisy_formula": [predicted_mixing(tokens, s, clean=False) for s in WEIGHTS], **mixing,
+    }  # fmt: skip
+
+
+def _attention(tokens: Tokens, sample: Sample, run: int) -> dict:
+    """The query's SVM for SS, the candidate's margins and its exact errors."""
+    selection = pattern_selection(tokens, "SS")
+    v, p = selection_margin(tokens, selection), attention_margin(tokens, selection)
+    form = closed_form(tokens, selection)
+    on_signals = sample.signals[run].numpy() @ p.weights
+    reached = (np.abs(tokens.noise[tokens.clean] @ v.weights) <= 1).all()  # condition of the tanh bound
+    limit, bound = limit_error(sample, v.weights, p.weights, run)
+    noisy = bool((~tokens.clean).any())
+    tanh = [directional_margin(tokens, v.weights, r * p.weights) * v.norm for r in RATIOS]
+    return {
+        "query": p.norm_squared, "query_formula": form.norm_squared, "query_signal": on_signals,
+        "query_signal_formula": form.on_signals, "candidate": tanh if reached and noisy else [math.nan] * len(RATIOS),
+        "errors": [log10_error(sample, v.weights, r * p.weights, run) for r in RATIOS],
+        "far_error": log10_error(sample, v.weights, 1e5 * p.weights, run), "limit_error": limit, "limit_bound": bound,
+    }  # fmt: skip
+
+
+def _below(tokens: Tokens, sample: Sample, run: int) -> dict:
+    """Half the threshold: the all-noise selection and its classifier."""
+    selection = np.zeros(tokens.n)
+    v, p = selection_margin(tokens, selection), attention_margin(tokens, selection)
+    signals = sample.signals[run].numpy()
+    return {
+        "below_xx": float(best_pattern(pattern_costs(tokens)) == "XX"), "below_v": np.abs(signals @ v.weights).max(),
+        "below_p": signals @ p.weights, "below_p_formula": closed_form(tokens, selection).on_signals,
+        "below_error": log10_error(sample, v.weights, 30 * p.weights, run),
+        "below_margin": directional_margin(tokens, v.weights, 30 * p.weights),
+    }  # fmt: skip
+
+
+def _search(above: Tokens, low: Tokens, low_sample: Sample, run: int, radius: float, seed: int) -> dict:
+    """Real optimisation over p above and below the threshold; everything relative to the best hard selection."""
+    found: dict = {}
+    for name, tokens in (("above", above), ("low", low)):
+        best = best_pattern(pattern_costs(tokens))
+        selection = pattern_selection(tokens, best)
+        v, p = selection_margin(tokens, selection), attention_margin(tokens, selection)
+        top = constrained_optimum(tokens, radius * p.norm, seed=seed)
+        value_signal, value_noise = (tokens.labels * (x @ top.v) for x in (tokens.signal, tokens.noise))
+        same = ((value_signal > value_noise) == (selection > 0.5)).all()  # the direction theorem's condition
+        found |= {
+            f"{name}_ratio": top.value * v.norm,
+            f"{name}_cosine": top.v @ v.weights / (np.linalg.norm(top.v) * v.norm) if same else math.nan,
+        }
+        if name == "low":
+            wide = constrained_optimum(tokens, 5 * p.norm, patterns=("XX", "SS"), random_starts=0)
+            found["low_errors"] = [log10_error(low_sample, x.v, x.p, run) for x in (top, wide)]
+    return found
+
+
+def _joint(tokens: Tokens) -> dict:
+    """The joint problem at growing margins: minimum, |p| and its formula, in units of the hard selection's."""
+    best = best_pattern(pattern_costs(tokens, ("SS", "XX", "SX", "XS")))
+    selection = pattern_selection(tokens, best)
+    v, p = selection_margin(tokens, selection), attention_margin(tokens, selection)
+    rows = []
+    for multiple in JOINT:
+        margin = multiple * p.norm * v.margin
+        found = joint_optimum(tokens, margin, patterns=(best,), max_iterations=1000)
+        radii = np.linspace(0.3, 15, 3000)
+        upper = ((margin * v.norm / np.tanh(radii / 2)) ** 2 + (radii * p.norm) ** 2).min()
+        # The value on a scale where 0 is (gamma/Gamma)^2 and 1 is the best candidate.
+        base = (margin * v.norm) ** 2
+        formula = joint_radius(margin, v.margin, p.norm) / p.norm
+        # The search fixes |p| to a per cent; further digits depend on the version of the optimiser.
+        rows.append([round((found.value - base) / (upper - base), 3), round(found.radius / p.norm, 3), formula])
+    return {"joint": rows}
+
+
+def _many_tokens(sample: Sample, run: int) -> dict:
+    """T = 4: flipped samples that average m of their noise tokens, and the threshold against the longest noise token."""
+    tokens, noise = tokens_of(sample, run, noise_token="longest"), sample.noise_tokens()[run].numpy()
+    selection, extra = pattern_selection(tokens, "SS"), []
+    for m in range(1, noise.shape[1] + 1):
+        averaged = replace(tokens, noise=noise[:, :m].mean(1))
+        used = len(np.unique(tokens.classes[tokens.clean]))
+        w2 = selection_margin(averaged, selection).norm_squared - used / tokens.signal_norm**2
+        extra.append(w2 * tokens.noise_scale / max((~tokens.clean).sum(), 1) if (~tokens.clean).any() else math.nan)
+    ratios = [measured_threshold(tokens, k) / predicted_thresholds(tokens)[k] for k in (0, 1)]
+    longest = (sample.noise_tokens()[run].numpy() ** 2).sum(-1).argmax(1) + 1
+    query = attention_margin_of_all_tokens(sample, np.where(tokens.clean, 0, longest), run)
+    return {"averaged": extra, "many_threshold": ratios, "many_residual": query.residual}
+
+
+def _heads(tokens: Tokens) -> dict:
+    """Two heads with a selection each: |v|^2 of equal pairs over one head's, and the best split pair over the best equal one."""
+    found = {}
+    for first in ("SS", "SX", "XS", "XX"):
+        for second in ("SS", "SX", "XS", "XX"):
+            rows = np.hstack([tokens.mixed(pattern_selection(tokens, pattern)) for pattern in (first, second)])
+            found[first, second] = hard_margin(rows, tokens.labels).norm_squared
+    equal = {pair[0]: value for pair, value in found.items() if pair[0] == pair[1]}
+    one = pattern_costs(tokens, tuple(equal))
+    split = min(value for pair, value in found.items() if pair[0] != pair[1])
+    return {
+        "heads_equal": [equal[name] / one[name] for name in equal],
+        "heads_split": split / min(equal.values()),
+    }
+
+
+def margin_study(
+    law: SignalNoiseLaw, *, draws: int = 10, seed: int = 0, radius: float = 3.0, search_samples: int = 20,
+    search_draws: int = 5,
+) -> MarginStudy:  # fmt: skip
+    """Solve everything the claims need.
+
+    Args:
+        law: two tokens; d - 2 >= 2 n keeps every selection that does not contradict itself separable.
+        draws: training sets for the exact SVMs, >= 2. search_draws: for the optimisation over p, >= 1.
+        radius: |p| / |p_mm| in the search, > 0.
+        search_samples: n of the searched sets (>= 6); d/n and the signal norm are kept, so n SNR^2 is.
+
+    Raises ValueError for a bad argument before any work.
+    """
+    if not isinstance(law, SignalNoiseLaw) or law.tokens != 2:
+        raise ValueError(f"law must be a SignalNoiseLaw with two tokens; got {law!r}")
+    if law.d - 2 < 2 * law.n:
+        raise ValueError(
+            f"d must be at least 2 n + 2 = {2 * law.n + 2}; got {law.d}: fewer directions than samples separate nothing"
+        )
+    checks.whole_number("draws", draws, at_least=2)
+    checks.positive_number("radius", radius, hint="with |p| = 0 attention is uniform and nothing is selected")
+    checks.whole_number("search_samples", search_samples, at_least=6)
+    checks.whole_number("search_draws", search_draws, at_least=1)
+    threshold = math.sqrt(2 * law.d / (law.n * (1 - law.label_noise))) * law.noise_std
+    below = replace(law, signal_norm=0.5 * threshold)
+    small_d = round(law.d * search_samples / law.n)
+    search_law = replace(law, n=search_samples, d=small_d)
+    sample, low = law.draw(seed, draws), below.draw(seed, draws)
+    parts: list[dict] = []
+    for run in range(draws):
+        tokens = tokens_of(sample, run)
+        part = _selections(tokens) | _ss(tokens, seed + run, run < FLIP_DRAWS) | _attention(tokens, sample, run)
+        parts.append(part | _below(tokens_of(low, run), low, run))
+    small, small_low = search_law.draw(seed, search_draws), replace(search_law, signal_norm=below.signal_norm)
+    small_low = small_low.draw(seed, search_draws)
+    searches = [
+        _search(tokens_of(small, run), tokens_of(small_low, run), small_low, run, radius, seed)
+        for run in range(search_draws)
+    ]
+    four = replace(law, n=2 * search_samples, d=2 * small_d, tokens=4).draw(seed, search_draws)
+    for run, found in enumerate(searches):
+        one = tokens_of(small, run)
+        found |= _many_tokens(four, run) | _heads(one) | _joint(one)
+    numbers = _stack(parts, skip="best") | _stack(searches)
+    return MarginStudy(law, below, search_law, float(radius), [part["best"] for part in parts], numbers)
+
+
+def _stack(parts: list[dict], skip: str = "") -> dict[str, torch.Tensor]:
+    return {
+        name: torch.as_tensor(np.array([np.asarray(part[name], dtype=float) for part in parts]))
+        for name in parts[0]
+        if name != skip
+    }

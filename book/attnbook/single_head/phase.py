@@ -1,0 +1,285 @@
+r"""Phase diagrams of two steps: accuracy and the exact clean error in every cell of a grid, many draws per cell, in one computation.
+
+Two steps need little of a training set: the Gram matrix of its noise tokens, the classes, and who is flipped. A draw fixes the noise, the
+classes and one uniform number per sample; a label is flipped where its uniform is below $\eta$. So at fixed $(n, d)$ one draw serves every
+$(\rho, \eta, \beta)$, and all cells together are a few matrix products $\Xi\,(\Xi^\top C)$ with one column of $C$ per cell. Each cell
+gets the very numbers of `summarise` for its law and seed.
+
+Cells of a diagram share their draws (*common random numbers*): boundaries are smooth, neighbouring cells are not independent, and an
+interval must come from resampling draws, not cells.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass, fields
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from attnbook.single_head.phase_cells import two_step_cells
+from attnlib import checks
+from attnlib.gaussian import bartlett_rows
+from attnlib.grids import progress_bar, write_arrays
+from attnlib.randomness import stream
+from attnlib.single_head.law import SignalNoiseLaw
+from attnlib.single_head.population import FreshScores, log10_error_of_scores
+
+__all__ = ["PhaseDiagram", "PhasePlan", "phase_diagram", "phase_plan", "write_grid"]
+
+_BLOCK = 1 << 19  # samples x cells of one product: a few arrays of 4 MB at once
+_CHUNK_CELLS = 1024  # cells integrated together; results are kept after each chunk
+_SETTINGS = ("n", "d", "signal_norm", "label_noise", "step_size")
+_OUTCOMES = (
+    "train_accuracy_step1", "train_accuracy", "smallest_margin", "preference", "attention_clean", "attention_noisy", "p_signal",
+    "log10_error",
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class PhasePlan:
+    """What to compute: two sorted axes and, in every cell, the setting. Cell arrays are (rows, columns) = (y, x)."""
+
+    x: np.ndarray  # (columns,)
+    y: np.ndarray  # (rows,)
+    n: np.ndarray
+    d: np.ndarray
+    signal_norm: np.ndarray
+    label_noise: np.ndarray
+    step_size: np.ndarray
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        return len(self.y), len(self.x)
+
+    @property
+    def snr(self) -> np.ndarray:
+        return self.signal_norm / np.sqrt(self.d)
+
+
+def phase_plan(x, y, *, n, d, signal_norm, label_noise, step_size) -> PhasePlan:
+    """Check and complete a plan: settings are numbers, or arrays that broadcast to (len(y), len(x)).
+
+    Write a setting that follows x as `f(x)[None, :]` and one that follows y as `f(y)[:, None]`. Raises ValueError for an axis with one
+    point, an axis that does not rise, a setting of another shape or outside its range, all before any work.
+
+    >>> import numpy as np
+    >>> snr, eta = np.geomspace(0.05, 0.5, 3), np.array([0.0, 0.1])
+    >>> plan = phase_plan(snr, eta, n=200, d=40_000, signal_norm=200 * snr, label_noise=eta[:, None], step_size=0.025)
+    >>> plan.shape, plan.signal_norm.shape
+    ((2, 3), (2, 3))
+    """
+    axes = {name: _axis(name, values) for name, values in (("x", x), ("y", y))}
+    shape = len(axes["y"]), len(axes["x"])
+    settings = {}
+    given = zip(_SETTINGS, (n, d, signal_norm, label_noise, step_size), strict=True)
+    for name, value in given:
+        try:
+            values = np.broadcast_to(np.asarray(value, dtype=np.float64), shape).copy()
+        except (TypeError, ValueError):
+            shown = np.shape(value) if np.shape(value) else repr(value)
+            raise ValueError(
+                f"{name} must be a number or numbers that broadcast to {shape}; got {shown}: [:, None] follows y"
+            ) from None
+        if name in ("n", "d"):
+            if not (np.isfinite(values).all() and (values == np.rint(values)).all()):
+                raise ValueError(f"{name} must hold whole numbers; got {values.flat[0]!r} and others: use np.rint")
+            values = values.astype(np.int64)
+        settings[name] = values
+    for n_, d_, rho, eta, beta in {tuple(s) for s in zip(*(settings[k].flat for k in _SETTINGS), strict=True)}:
+        SignalNoiseLaw(int(n_), int(d_), float(rho), float(eta))  # raises with the law's own words
+        checks.positive_number("step_size", beta)
+    return PhasePlan(**axes, **settings)
+
+
+def _axis(name: str, values) -> np.ndarray:
+    try:
+        axis = np.asarray(values, dtype=np.float64)
+    except (TypeError, ValueError):
+        raise ValueError(f"{name} must be a list of numbers; got {values!r}") from None
+    if axis.ndim != 1 or len(axis) < 2:
+        raise ValueError(f"{name} must have two points or more on one axis; got shape {axis.shape}: widen the grid")
+    if not np.isfinite(axis).all() or (np.diff(axis) <= 0).any():
+        raise ValueError(f"{name} must be finite and strictly rising; got {axis.tolist()}: sort it, drop repeats")
+    return axis
+
+
+@dataclass(frozen=True)
+class PhaseDiagram:
+    """A plan and its outcome: all arrays (rows, columns, draws). `log10_error` is all nan when it was not asked for."""
+
+    plan: PhasePlan
+    seed: int
+    train_accuracy_step1: np.ndarray
+    train_accuracy: np.ndarray
+    smallest_margin: np.ndarray
+    preference: np.ndarray
+    attention_clean: np.ndarray
+    attention_noisy: np.ndarray
+    p_signal: np.ndarray
+    log10_error: np.ndarray
+
+    @property
+    def draws(self) -> int:
+        return self.train_accuracy.shape[-1]
+
+    @property
+    def interpolates(self) -> np.ndarray:
+        """(rows, columns, draws) bool: every observed label is fitted after two steps."""
+        return self.smallest_margin > 0
+
+    def phases(self, *, benign_below: float = -1.0) -> np.ndarray:
+        """(rows, columns, draws): 0 not interpolating, 1 harmful, 2 benign (interpolates, log10 error below the limit)."""
+        return np.where(self.interpolates, np.where(self.log10_error < benign_below, 2, 1), 0)
+
+    def phase(self, *, benign_below: float = -1.0) -> tuple[np.ndarray, np.ndarray]:
+        """Majority phase of each cell, and bool: *uncertain* cells, in which more than a tenth of the draws disagree."""
+        each = self.phases(benign_below=benign_below)
+        counts = np.stack([(each == k).sum(-1) for k in range(3)], -1)  # (rows, columns, 3)
+        return counts.argmax(-1), counts.max(-1) < 0.9 * self.draws
+
+
+def phase_diagram(
+    plan: PhasePlan,
+    *,
+    draws: int = 10,
+    seed: int = 0,
+    errors: bool = True,
+    save: str | os.PathLike = "",
+    progress: bool = False,
+) -> PhaseDiagram:
+    """Compute a plan. Draw r of a cell is draw r of `summarise` with the cell's law and the same seed.
+
+    Args:
+        plan: from `phase_plan`.
+        draws: training sets per cell, >= 1.
+        errors: also integrate the exact clean error (nearly all of the time on small n).
+        save: an .npz file that is written, atomically, after every thousand cells or so. If it is there already, the computation goes on
+            where it stopped (or is not done at all), with the same numbers. A file of another computation is refused.
+        progress: a progress bar on stderr (needs tqdm).
+
+    Raises ValueError for a bad argument, a file that is not readable or of other parameters; nothing is overwritten then.
+    """
+    if not isinstance(plan, PhasePlan):
+        raise ValueError(f"plan must be a PhasePlan; got {type(plan).__name__}: use phase_plan(...)")
+    checks.whole_number("draws", draws, at_least=1)
+    checks.whole_number("seed", seed, at_least=0)
+    path = Path(save) if str(save) else None
+    if path is not None and not path.parent.is_dir():
+        raise ValueError(f"save must lie in a folder that exists; got {str(path)!r}: make the folder first")
+    key = _fingerprint(plan, draws, seed, errors)
+    outcome = {name: np.full((plan.n.size, draws), np.nan) for name in _OUTCOMES}
+    done = 0
+    if path is not None and path.exists():
+        outcome, done = _load(path, key, plan.n.size, draws)
+    chunks = list(_chunks(plan, draws))
+    with progress_bar(progress, plan.n.size * draws, "phase diagram") as bar:
+        for number, units in enumerate(chunks):
+            size = sum(len(cells) for _, cells in units)
+            if number >= done:
+                _compute(plan, units, seed, errors, outcome)
+                if path is not None:
+                    _store(path, key, outcome, number + 1)
+            bar.update(size)
+    return PhaseDiagram(plan, seed, **{k: v.reshape(*plan.shape, draws) for k, v in outcome.items()})
+
+
+def _chunks(plan: PhasePlan, draws: int) -> Iterator[list[tuple[int, np.ndarray]]]:
+    """Lists of units (draw, flat indices of cells with one n and d), about _CHUNK_CELLS cells each."""
+    _, group = np.unique(np.stack([plan.n.ravel(), plan.d.ravel()]), axis=1, return_inverse=True)
+    units, size = [], 0
+    for label in range(group.max() + 1):
+        cells = np.flatnonzero(group.ravel() == label)
+        width = max(1, min(_CHUNK_CELLS, _BLOCK // int(plan.n.flat[cells[0]])))
+        for draw in range(draws):
+            for first in range(0, len(cells), width):
+                units.append((draw, cells[first : first + width]))
+                size += len(units[-1][1])
+                if size >= _CHUNK_CELLS:
+                    yield units
+                    units, size = [], 0
+    if units:
+        yield units
+
+
+def _compute(plan: PhasePlan, units, seed: int, errors: bool, outcome: dict[str, np.ndarray]) -> None:
+    """Two steps in every unit, then one integration for all of them; results go into `outcome` (cells, draws)."""
+    fresh, last = [], (None, None)
+    for draw, cells in units:
+        n, d = int(plan.n.flat[cells[0]]), int(plan.d.flat[cells[0]])
+        if last[0] != (n, d, draw):
+            last = (n, d, draw), _draw(seed, draw, n, d)
+        settings = (
+            torch.as_tensor(getattr(plan, k).ravel()[cells]) for k in ("signal_norm", "label_noise", "step_size")
+        )
+        result = two_step_cells(*last[1], *settings)
+        for name in _OUTCOMES[:-1]:
+            outcome[name][cells, draw] = getattr(result, name).numpy()
+        fresh.append(result.fresh)
+    if errors:
+        joined = FreshScores(*(torch.cat([getattr(f, part.name) for f in fresh]) for part in fields(FreshScores)))
+        values, first = log10_error_of_scores(joined).numpy(), 0
+        for draw, cells in units:
+            outcome["log10_error"][cells, draw] = values[first : first + len(cells)]
+            first += len(cells)
+
+
+def _draw(seed: int, run: int, n: int, d: int) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Noise, classes and the uniforms behind the flips: the streams of `SignalNoiseLaw.draw`, before eta and rho are chosen."""
+    noise = bartlett_rows(stream(seed, "noise", run), n, d - 2)
+    classes = stream(seed, "labels", run).integers(0, 2, n)
+    uniforms = stream(seed, "flips", run).random(n)
+    return torch.as_tensor(noise), torch.as_tensor(classes), torch.as_tensor(uniforms)
+
+
+# --- progress and the file ---------------------------------------------------------------------------------------------------
+
+
+def _fingerprint(plan: PhasePlan, draws: int, seed: int, errors: bool) -> str:
+    digest = hashlib.sha256(f"{plan.shape} {draws} {seed} {errors} {_CHUNK_CELLS} {_BLOCK}".encode())
+    for name in _SETTINGS:
+        digest.update(np.ascontiguousarray(getattr(plan, name), dtype=np.float64).tobytes())
+    return digest.hexdigest()
+
+
+def _load(path: Path, key: str, cells: int, draws: int) -> tuple[dict[str, np.ndarray], int]:
+    try:
+        # Opened here: numpy leaves a file that is no zip open.
+        with path.open("rb") as handle, np.load(handle, allow_pickle=False) as file:
+            stored = {name: file[name] for name in file.files}
+        found, done = str(stored["key"]), int(stored["done"])
+        outcome = {name: stored[name] for name in _OUTCOMES}
+    except Exception as error:  # whatever a file of another kind makes numpy and zipfile raise
+        raise ValueError(
+            f"save must be a new file or one of this computation; got {path.name}, not a readable diagram "
+            f"({type(error).__name__}): delete it or choose another name"
+        ) from None
+    if found != key or any(value.shape != (cells, draws) for value in outcome.values()):
+        raise ValueError(
+            f"save must be a new file or one of this computation; got {path.name}, a diagram of other parameters: "
+            "delete it or choose another name"
+        )
+    return outcome, done
+
+
+def _store(path: Path, key: str, outcome: dict[str, np.ndarray], done: int) -> None:
+    write_arrays(path, key=np.array(key), done=np.array(done), **outcome)
+
+
+def write_grid(diagram: PhaseDiagram, path: str | os.PathLike) -> None:
+    """A diagram as a small .npz for other programs, written atomically: x, y, the settings and the mean over draws in each cell.
+
+    Arrays: x, y, n, d, signal_norm, label_noise, step_size, train_accuracy, interpolating_fraction, log10_error_mean,
+    log10_error_min, log10_error_max, phase (0 not interpolating, 1 harmful, 2 benign), uncertain.
+    """
+    plan, error = diagram.plan, diagram.log10_error
+    phase, uncertain = diagram.phase()
+    write_arrays(
+        Path(path), x=plan.x, y=plan.y, **{name: getattr(plan, name) for name in _SETTINGS},
+        train_accuracy=diagram.train_accuracy.mean(-1), interpolating_fraction=diagram.interpolates.mean(-1),
+        log10_error_mean=error.mean(-1), log10_error_min=error.min(-1), log10_error_max=error.max(-1),
+        phase=phase.astype(np.int8), uncertain=uncertain,
+    )  # fmt: skip

@@ -1,0 +1,89 @@
+"""Phase diagrams as pictures: three phases by colour, the error by contours, cells in which draws disagree by dots.
+
+Colours are Okabe and Ito's, lightened, and differ in lightness too: they can be told apart in grey. Needs matplotlib.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from bookkit.figures import COLOURS, PHASES, SHADES
+
+from attnbook.single_head.phase import PhaseDiagram, PhasePlan
+
+__all__ = ["PHASE_COLOURS", "draw_level", "draw_line", "draw_phases", "phase_legend"]
+
+PHASE_COLOURS = {  # in the order of `PhaseDiagram.phase`
+    "does not interpolate": PHASES["nothing"],
+    "interpolates, harmful": PHASES["harmful"],
+    "interpolates, benign": PHASES["benign"],
+}
+_LEVELS = (-1000.0, -300.0, -100.0, -30.0, -10.0, -3.0)
+
+
+def draw_phases(axes: Any, diagram: PhaseDiagram, *, log_y: bool = True, levels: tuple[float, ...] = _LEVELS) -> None:
+    """Majority phase of each cell, contours of the median log10 clean error at `levels`, dots on cells in which draws disagree."""
+    from matplotlib.colors import ListedColormap
+    from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
+
+    plan = diagram.plan
+    phase, uncertain = diagram.phase()
+    colours = ListedColormap(list(PHASE_COLOURS.values()))
+    axes.pcolormesh(
+        plan.x, plan.y, phase, cmap=colours, vmin=-0.5, vmax=2.5, shading="nearest", rasterized=True, zorder=0
+    )
+    # The median: one draw without any flipped label would move a mean by hundreds of orders of magnitude.
+    error = np.where(phase == 2, np.median(diagram.log10_error, axis=-1), np.nan)
+    inside = [level for level in levels if np.nanmin(error) < level < np.nanmax(error)] if (phase == 2).any() else []
+    if inside:
+        style = {"colors": SHADES["contour"], "linewidths": 0.8, "linestyles": "solid", "zorder": 2}
+        lines = axes.contour(plan.x, plan.y, error, inside, **style)
+        # One label per level, in the middle of its longest piece.
+        pieces = [max(level, key=len) for level in lines.allsegs if level]
+        middles = [tuple(piece[len(piece) // 2]) for piece in pieces if len(piece) > 4]
+        if middles:
+            axes.clabel(lines, fmt=lambda level: f"$10^{{{level:g}}}$", fontsize=7.5, manual=middles)
+    rows, columns = np.nonzero(uncertain)
+    axes.scatter(
+        plan.x[columns], plan.y[rows], s=5, color=COLOURS["theory"], linewidths=0, label="draws disagree", zorder=3
+    )
+    axes.set_xscale("log")
+    if log_y:
+        axes.set_yscale("log")
+    for axis in (axes.xaxis, axes.yaxis) if log_y else (axes.xaxis,):
+        axis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
+        axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+        axis.set_minor_formatter(NullFormatter())
+    axes.set_xlim(plan.x[0], plan.x[-1])
+    axes.set_ylim(plan.y[0], plan.y[-1])
+    axes.grid(False)
+
+
+def draw_line(axes: Any, x: Any, y: Any, label: str, style: str = "-") -> None:
+    """A theory curve with a white rim, so that it can be seen on every phase."""
+    from matplotlib.patheffects import Normal, Stroke
+
+    rim = [Stroke(linewidth=3.6, foreground=SHADES["paper"]), Normal()]
+    axes.plot(x, y, style, color=COLOURS["theory"], linewidth=1.7, label=label, path_effects=rim, zorder=4)
+
+
+def draw_level(axes: Any, plan: PhasePlan, reading: np.ndarray, label: str, style: str) -> None:
+    """The curve on which a mean-field reading (rows, columns) is zero, as `draw_line` draws curves."""
+    from contourpy import contour_generator
+
+    finite = np.clip(reading, -1e6, 1e6)
+    for number, line in enumerate(contour_generator(plan.x, plan.y, finite).lines(0.0)):
+        draw_line(axes, line[:, 0], line[:, 1], label if number == 0 else "_", style)
+
+
+def phase_legend(figure: Any, axes: Any, *, columns: int = 3) -> None:
+    """Legend below the picture: phases, disagreement, and the curves of `axes`, each once."""
+    from matplotlib.patches import Patch
+
+    entries = {name: Patch(facecolor=c, edgecolor=SHADES["frame"], linewidth=0.6) for name, c in PHASE_COLOURS.items()}
+    for one in np.atleast_1d(axes).ravel():
+        handles, labels = one.get_legend_handles_labels()
+        for handle, label in zip(handles, labels, strict=True):
+            entries.setdefault(label, handle)
+    figure.legend(list(entries.values()), list(entries), loc="outside lower center", ncols=columns, fontsize=9)

@@ -1,0 +1,258 @@
+"""One function for every data set of the real-data experiment: `load(name)`.
+
+A set is looked for in a fixed order: built in (the digits of scikit-learn), a folder (`$ATTNLIB_DATA/<name>`, the files as
+they were published), the hub (`datasets`, extra `real`). An error lists what was tried, in that order, and what to do. A set is
+never replaced by another one, and a file that is there but damaged is an error, not a reason to look elsewhere.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from attnbook.token_selection.real_data import formats
+from attnlib import checks
+
+__all__ = ["DATA_SETS", "SOURCES", "DataSetNotFound", "RealData", "Recipe", "Split", "load"]
+
+SOURCES = ("auto", "built-in", "folder", "hub")
+_INSTALL = "python -m pip install 'attnlib[real]'"
+
+
+class DataSetNotFound(LookupError):
+    """No source could give the data set: what was tried, in order, and what to do."""
+
+
+@dataclass(frozen=True)
+class Split:
+    """One official split: x is uint8 images (N, C, H, W) or N texts; y is int64 (N,), counted from 0."""
+
+    x: np.ndarray | tuple[str, ...]
+    y: np.ndarray
+
+    def __len__(self) -> int:
+        return len(self.y)
+
+
+@dataclass(frozen=True)
+class RealData:
+    """A data set as it was published.
+
+    splits: the official splits that were found, in the order train, val, test (digits has none: "all").
+    white: pixel value of white (255, digits 16); None for texts.
+    source: where it came from, in words, without any path.
+    """
+
+    name: str
+    kind: str  # "image" or "text"
+    splits: Mapping[str, Split]
+    class_names: tuple[str, ...]
+    white: int | None
+    source: str
+
+    @property
+    def classes(self) -> int:
+        return len(self.class_names)
+
+    def split(self, name: str) -> Split:
+        """One official split. Raises KeyError that says which were found."""
+        if name not in self.splits:
+            raise KeyError(f"{self.name} from {self.source} has no split {name!r}: found {', '.join(self.splits)}")
+        return self.splits[name]
+
+    def pixels(self, name: str) -> np.ndarray:
+        """Images of a split as float32 (N, C, H, W) in [0, 1]. Raises ValueError for a data set of texts."""
+        if self.white is None:
+            raise ValueError(f"pixels needs a data set of images; got {self.name}, a data set of texts")
+        return self.split(name).x.astype(np.float32) / self.white
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """How one data set is found. `folder` reads the published files; the hub's columns are tried in the order given."""
+
+    kind: str
+    class_names: tuple[str, ...]
+    white: int | None = None
+    files: str = ""  # what the folder must hold, for the error
+    folder: Callable[[Path], Iterator[tuple[str, Any, np.ndarray]]] | None = None
+    hub: str | None = None  # as the authors name it where they use the set
+    configuration: str | None = None
+    inputs: tuple[str, ...] = ("image", "img", "text")
+    labels: tuple[str, ...] = ("label", "coarse_label")
+    built_in: Callable[[], tuple[np.ndarray, np.ndarray]] | None = None
+
+
+def _first(folder: Path, *names: str) -> Path | None:
+    return next((folder / name for name in names if (folder / name).is_file()), None)
+
+
+def _mnist(folder: Path) -> Iterator[tuple[str, Any, np.ndarray]]:
+    for split, prefix in (("train", "train"), ("test", "t10k")):
+        names = [f"{prefix}-{what}" for what in ("images-idx3-ubyte", "labels-idx1-ubyte")]
+        found = [_first(folder, f"{name}.gz", name) for name in names]
+        if found == [None, None]:
+            continue
+        for path, name in zip(found, names, strict=True):
+            if path is None:
+                raise formats.FormatError(folder / f"{name}.gz", "is missing beside its other half", "add it")
+        images, labels = formats.read_idx(found[0], dimensions=3), formats.read_idx(found[1], dimensions=1)
+        if len(images) != len(labels):
+            raise formats.FormatError(found[1], f"{len(labels)} labels for {len(images)} images", "mixed files?")
+        yield split, images[:, None], formats.labels_within(found[1], labels, 10)
+
+
+def _cifar10(folder: Path) -> Iterator[tuple[str, Any, np.ndarray]]:
+    for sub, end, read in (
+        ("cifar-10-batches-bin", ".bin", formats.read_cifar10_binary),
+        ("cifar-10-batches-py", "", formats.read_cifar10_python),
+    ):
+        for place in (folder, folder / sub):
+            groups = {
+                "train": [path for k in range(1, 6) if (path := _first(place, f"data_batch_{k}{end}"))],
+                "test": [path for path in [_first(place, f"test_batch{end}")] if path],
+            }
+            for split, paths in groups.items():
+                if paths:
+                    batches = [read(path) for path in paths]
+                    yield split, np.concatenate([x for x, _ in batches]), np.concatenate([y for _, y in batches])
+            if any(groups.values()):
+                return
+
+
+def _medmnist(name: str) -> Callable[[Path], Iterator[tuple[str, Any, np.ndarray]]]:
+    def read(folder: Path) -> Iterator[tuple[str, Any, np.ndarray]]:
+        path = _first(folder, f"{name}.npz")
+        for split, (images, labels) in (formats.read_medmnist(path, classes=2) if path else {}).items():
+            yield split, images[:, None] if images.ndim == 3 else images.transpose(0, 3, 1, 2), labels
+
+    return read
+
+
+def _ag_news(folder: Path) -> Iterator[tuple[str, Any, np.ndarray]]:
+    for split in ("train", "test"):
+        if path := _first(folder, f"{split}.csv"):
+            yield split, *formats.read_ag_news(path)
+
+
+def _trec(folder: Path) -> Iterator[tuple[str, Any, np.ndarray]]:
+    for split, name in (("train", "train_5500.label"), ("test", "TREC_10.label")):
+        if path := _first(folder, name):
+            yield split, *formats.read_trec(path)[:2]
+
+
+def _digits() -> tuple[np.ndarray, np.ndarray]:
+    from sklearn.datasets import load_digits
+
+    bunch = load_digits()
+    return bunch.images.astype(np.uint8)[:, None], bunch.target.astype(np.int64)
+
+
+_DIGITS = tuple("0123456789")
+
+DATA_SETS = {
+    "digits": Recipe("image", _DIGITS, 16, built_in=_digits),
+    "mnist": Recipe(
+        "image", _DIGITS, 255, "train-images-idx3-ubyte[.gz] and its labels, t10k-... or both", _mnist, "ylecun/mnist"
+    ),
+    "cifar10": Recipe(
+        "image",
+        formats.CIFAR10_CLASSES,
+        255,
+        "data_batch_1.bin .. 5 and test_batch.bin (or the python version), also inside cifar-10-batches-bin",
+        _cifar10,
+        "uoft-cs/cifar10",
+    ),
+    "pneumonia_mnist": Recipe(
+        "image",
+        ("normal", "pneumonia"),
+        255,
+        "pneumoniamnist.npz",
+        _medmnist("pneumoniamnist"),
+        "albertvillanova/medmnist-v2",
+        "pneumoniamnist",
+    ),
+    "breast_mnist": Recipe(
+        "image",
+        ("malignant", "normal or benign"),
+        255,
+        "breastmnist.npz",
+        _medmnist("breastmnist"),
+        "albertvillanova/medmnist-v2",
+        "breastmnist",
+    ),
+    "ag_news": Recipe(
+        "text", formats.AG_NEWS_CLASSES, None, "train.csv, test.csv or both", _ag_news, "fancyzhx/ag_news"
+    ),
+    "trec": Recipe(
+        "text", formats.TREC_CLASSES, None, "train_5500.label, TREC_10.label or both", _trec, "CogComp/trec"
+    ),
+}
+
+
+def _load_built_in(name: str, recipe: Recipe) -> RealData:
+    if recipe.built_in is None:
+        raise DataSetNotFound("built-in: only the digits of scikit-learn are")
+    try:
+        x, y = recipe.built_in()
+    except ModuleNotFoundError as error:
+        raise DataSetNotFound(f"built-in: needs {error.name}, which is not installed; {_INSTALL}") from error
+    return RealData(name, recipe.kind, {"all": Split(x, y)}, recipe.class_names, recipe.white, "scikit-learn")
+
+
+def _load_folder(name: str, recipe: Recipe) -> RealData:
+    if recipe.folder is None:
+        raise DataSetNotFound("folder: not published as files of its own")
+    root = os.environ.get("ATTNLIB_DATA")
+    if not root:
+        raise DataSetNotFound("folder: the environment variable ATTNLIB_DATA is not set")
+    place = Path(root).expanduser() / name
+    if not place.is_dir():
+        raise DataSetNotFound(f"folder: {place} is not there (ATTNLIB_DATA={root})")
+    splits = {split: Split(x, y) for split, x, y in recipe.folder(place)}
+    if not splits:
+        raise DataSetNotFound(f"folder: {place} holds none of the files")
+    return RealData(name, recipe.kind, splits, recipe.class_names, recipe.white, "folder of published files")
+
+
+def _load_hub(name: str, recipe: Recipe) -> RealData:
+    if recipe.hub is None:
+        raise DataSetNotFound("hub: not fetched from there")
+    from attnbook.token_selection.real_data import hub_data
+
+    try:
+        found = hub_data.fetch(recipe)
+    except hub_data.HubError as error:
+        raise DataSetNotFound(f"hub: {error}") from error
+    splits = {split: Split(x, y) for split, (x, y) in found.items()}
+    return RealData(name, recipe.kind, splits, recipe.class_names, recipe.white, f"hub, {recipe.hub}")
+
+
+def load(name: str, source: str = "auto") -> RealData:
+    """A data set by name.
+
+    Args:
+        name: one of digits, mnist, cifar10, pneumonia_mnist, breast_mnist, ag_news, trec.
+        source: "auto" tries built-in, folder, hub in this order; or one of them alone.
+
+    Returns `RealData`: the official splits that were found, class names, and the source used.
+    Raises ValueError for an unknown name or source, FormatError for a damaged file, DataSetNotFound when no source has it.
+    """
+    recipe = DATA_SETS[checks.one_of("name", name, tuple(DATA_SETS))]
+    checks.one_of("source", source, SOURCES)
+    ways = {"built-in": _load_built_in, "folder": _load_folder, "hub": _load_hub}
+    tried = []
+    for way in ways if source == "auto" else (source,):
+        try:
+            return ways[way](name, recipe)
+        except DataSetNotFound as error:
+            tried.append(str(error))
+    steps = [f"put {recipe.files} into $ATTNLIB_DATA/{name}"] if recipe.folder else []
+    steps += [f"{_INSTALL} and connect to the network"] if recipe.hub else []
+    steps += [_INSTALL] if recipe.built_in else []
+    raise DataSetNotFound(f"data set {name} was not found. Tried {'; '.join(tried)}. To do: {'; or '.join(steps)}")

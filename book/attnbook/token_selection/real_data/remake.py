@@ -1,0 +1,178 @@
+"""Make the stored tables again: ``python -m attnbook.token_selection.real_data.remake SET [--seeds 0 1 ...] [--n 20 200 ...]``.
+
+Every finished (seed, n) is written at once; a run that was interrupted goes on where it stopped. Seed by seed: phase 1 of a
+seed is trained once for all its n.
+"""
+
+from __future__ import annotations
+
+import argparse
+import datetime
+import importlib.metadata
+import platform
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from attnbook.token_selection.real_data.formats import FormatError
+from attnbook.token_selection.real_data.loaders import DATA_SETS, DataSetNotFound
+from attnbook.token_selection.real_data.setups import PLANS, Plan, Setup, prepare
+from attnbook.token_selection.real_data.tables import (
+    TABLES,
+    add_cell,
+    cell_record,
+    check_settings,
+    read_table,
+    stored_tables,
+)
+
+__all__ = ["NOISE_LEVELS", "main", "remake", "settings_of"]
+
+NOISE_LEVELS = (0.0, 0.1, 0.2, 0.4)
+
+
+def _versions(pretrained: bool) -> dict[str, str]:
+    names = ("attnlib", "torch", "numpy", *(("transformers", "tokenizers") if pretrained else ("scikit-learn",)))
+    found = {"python": platform.python_version()}
+    for name in names:
+        try:
+            found[name] = importlib.metadata.version(name)
+        except importlib.metadata.PackageNotFoundError:
+            continue
+    return found
+
+
+def settings_of(name: str, plan: Plan, backbone: Mapping[str, Any]) -> dict[str, Any]:
+    """What a stored table says about how it was measured: plain values, no paths."""
+    phase2 = {
+        "trained": "query weight and bias and key weight of the last layer, from normal weights of s.d. 0.02, bias zero",
+        "optimiser": "Adam, no weight decay, 20 warm-up steps, then linear to a tenth",
+        "step_size": plan.step_size,
+        "steps": {str(n): steps for n, steps in plan.steps.items()},
+        "batch": {str(n): batch or "all" for n, batch in plan.batch.items()},
+    }
+    parts = {"phase 1": plan.phase1, "pool": plan.pool, "test": plan.test or "the official test split"}
+    if plan.test_split and plan.test is not None:
+        parts["test_split"] = plan.test_split
+    pretrained = "weights_sha256" in backbone
+    return {
+        "command": f"python -m attnbook.token_selection.real_data.remake {name}"
+        + (" --encoder FOLDER --encoder-name NAME" if pretrained else ""),
+        "date": datetime.date.today().isoformat(),
+        "versions": _versions(pretrained),
+        "data": DATA_SETS[plan.data or name].hub or "scikit-learn's digits",
+        "official_split": plan.official,
+        "parts": parts,
+        "backbone": dict(backbone),
+        "phase1": {"optimiser": "AdamW", "step_size": plan.head_step_size, "epochs": plan.epochs, "batch": 64},
+        "phase2": phase2,
+        "max_length": plan.max_length or None,
+    }
+
+
+def _study(setup: Setup, plan: Plan, n: int, seed: int) -> Any:
+    steps = plan.steps[n]
+    return setup.study(
+        n,
+        NOISE_LEVELS,
+        seed=seed,
+        step_size=plan.step_size,
+        steps=steps,
+        batch=plan.batch[n],
+        recorded=(*(step for step in plan.recorded if step < steps), steps),
+    )
+
+
+def remake(
+    name: str,
+    *,
+    seeds: Sequence[int] = (0, 1, 2, 3, 4),
+    sizes: Sequence[int] | None = None,
+    encoder: str | Path | None = None,
+    encoder_name: str = "",
+    source: str = "auto",
+    cache: str | Path | None = None,
+    folder: str | Path | None = None,
+    plan: Plan | None = None,
+    progress: bool = False,
+) -> Path:
+    """Run every (seed, n) cell of a data set that is not stored yet, and return the table's path.
+
+    folder: where the table is written; None: inside the package. encoder, encoder_name, cache: see `prepare`.
+    Raises ValueError for an n that the plan has no horizon for, or a stored table with other settings.
+    """
+    plan = plan or PLANS[name]
+    sizes = tuple(sizes or plan.sizes)
+    for n in sizes:
+        if n not in plan.steps or n > plan.pool:
+            raise ValueError(f"n must be one of {', '.join(map(str, plan.sizes))} for {name}; got {n}")
+    folder = Path(folder or TABLES)
+    done = read_table(name, folder) if name in stored_tables(folder) else None
+    finished = {(cell.n, cell.seed) for cell in done.cells} if done else set()
+    from attnbook.token_selection.real_data.hub import progress_bar
+
+    todo = [(seed, n) for seed in seeds for n in sizes if (n, seed) not in finished]
+    prepared: tuple[int, Setup] | None = None
+    for seed, n in progress_bar(todo, name, progress):
+        if prepared is None or prepared[0] != seed:
+            prepared = None  # frees the last seed's caches first
+            prepared = (
+                seed,
+                prepare(
+                    name,
+                    seed,
+                    plan=plan,
+                    source=source,
+                    encoder=encoder,
+                    encoder_name=encoder_name,
+                    cache=cache,
+                    progress=progress,
+                ),
+            )
+        setup = prepared[1]
+        settings = settings_of(name, plan, setup.backbone)
+        if done is not None:  # before the work, not after it
+            old = {"settings": done.settings, "noise_levels": done.noise_levels}
+            check_settings(old, {"settings": settings, "noise_levels": NOISE_LEVELS}, folder / f"{name}.json")
+        begin = time.process_time()
+        study = _study(setup, plan, n, seed)
+        add_cell(name, settings, NOISE_LEVELS, cell_record(study, seconds=time.process_time() - begin), folder)
+    return folder / f"{name}.json"
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """The command line. Exit codes: 0 done, 2 the request cannot be carried out (one line says why), 130 interrupted."""
+    parser = argparse.ArgumentParser(prog="python -m attnbook.token_selection.real_data.remake", description=__doc__)
+    parser.add_argument("name", choices=tuple(PLANS), metavar="SET", help=", ".join(PLANS))
+    parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2, 3, 4], metavar="SEED")
+    parser.add_argument("--n", type=int, nargs="+", dest="sizes", metavar="N", help="default: all of the set's sizes")
+    parser.add_argument("--encoder", metavar="FOLDER", help="folder or hub name of a pretrained ViT or BERT-like model")
+    parser.add_argument("--encoder-name", default="", metavar="NAME", help="what the table calls it")
+    parser.add_argument("--source", default="auto", help="auto, built-in, folder or hub")
+    parser.add_argument("--cache", type=Path, metavar="FOLDER", help="where encoded texts are kept")
+    parser.add_argument("--out", type=Path, dest="folder", metavar="FOLDER", help="default: the package's own tables")
+    parser.add_argument("--threads", type=int, default=1, help="of torch, default 1")
+    options = vars(parser.parse_args(arguments))
+    torch.set_num_threads(max(1, options.pop("threads")))
+    try:
+        path = remake(**options, progress=True)
+    except (ValueError, FormatError, DataSetNotFound, OSError, ModuleNotFoundError) as error:
+        print(f"remake: error: {error}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        print("remake: interrupted; finished cells are kept, the same command goes on from there", file=sys.stderr)
+        return 130
+    table = read_table(path.stem, path.parent)
+    for n in table.sizes:
+        mean, spread = table.final("test_accuracy", n)
+        shown = "  ".join(f"{100 * m:5.1f} +- {100 * s:.1f}" for m, s in zip(mean, spread, strict=True))
+        print(f"{table.name} n={n} ({len(table.seeds(n))} seeds), eta {table.noise_levels}: {shown}")
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,200 @@
+"""A small pre-norm vision transformer, trained on the page (phase 1), and its last layer as a `FrozenLastLayer` (phase 2).
+
+patches (+ learned positions), CLS token -> layers of x + attention(norm(x)), x + feed-forward(norm(x)) -> norm, head on CLS.
+In the last layer only the CLS row is computed: no other row is ever read. dtype float32.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import nn
+from torch.nn import functional
+
+from attnbook.token_selection.real_data.frozen import FrozenLastLayer, QueryKey
+from attnlib import checks
+from attnlib.randomness import stream
+
+__all__ = ["SmallViT", "ViTShape", "check_labels", "train_vit"]
+
+
+@dataclass(frozen=True)
+class ViTShape:
+    """Sizes of a `SmallViT`. `image` and `patch` in pixels, `width` D, `hidden` width of the feed-forward block.
+
+    `late_cls`: the CLS token enters only at the last layer, so that its query is one vector for all samples and a score is
+    x^T W p, the form of the theory. Raises ValueError when patch does not divide image or heads do not divide width.
+    """
+
+    image: int = 8
+    patch: int = 2
+    width: int = 64
+    heads: int = 16
+    layers: int = 2
+    hidden: int = 128
+    classes: int = 10
+    late_cls: bool = False
+
+    def __post_init__(self) -> None:
+        for name in ("image", "patch", "width", "heads", "layers", "hidden", "classes"):
+            checks.whole_number(name, getattr(self, name), at_least=2 if name == "classes" else 1)
+        if self.image % self.patch:
+            raise ValueError(f"patch must divide image; got patch {self.patch} and image {self.image}")
+        if self.width % self.heads:
+            raise ValueError(f"heads must divide width; got {self.heads} heads and width {self.width}")
+
+
+class _Layer(nn.Module):
+    def __init__(self, shape: ViTShape) -> None:
+        super().__init__()
+        width = shape.width
+        self.heads = shape.heads
+        self.norm1, self.norm2 = nn.LayerNorm(width), nn.LayerNorm(width)
+        self.query, self.key, self.value, self.output = (nn.Linear(width, width) for _ in range(4))
+        self.up, self.down = nn.Linear(width, shape.hidden), nn.Linear(shape.hidden, width)
+
+    def after_attention(self, attended: torch.Tensor, residual: torch.Tensor) -> torch.Tensor:
+        x = residual + self.output(attended)
+        return x + self.down(functional.gelu(self.up(self.norm2(x))))
+
+    def forward(self, x: torch.Tensor, *, rows: int | None = None) -> torch.Tensor:
+        """(N, L, D) -> (N, L, D), or only the first `rows` positions of it."""
+        normed = self.norm1(x)
+        parts = self.query(normed[:, :rows]), self.key(normed), self.value(normed)
+        q, k, v = (part.unflatten(-1, (self.heads, -1)).transpose(1, 2) for part in parts)
+        attended = functional.scaled_dot_product_attention(q, k, v).transpose(1, 2).flatten(-2)
+        return self.after_attention(attended, x[:, :rows])
+
+
+class _Finish(nn.Module):
+    """What follows the attention of the last layer, for position 0: leading run axes are free."""
+
+    def __init__(self, model: SmallViT) -> None:
+        super().__init__()
+        self.layer, self.norm, self.head = model.stack[-1], model.norm, model.head
+
+    def features(self, attended: torch.Tensor, residual: torch.Tensor) -> torch.Tensor:
+        return self.norm(self.layer.after_attention(attended, residual))
+
+    def forward(self, attended: torch.Tensor, residual: torch.Tensor) -> torch.Tensor:
+        return self.head(self.features(attended, residual))
+
+    def own_selection(self) -> QueryKey:
+        """The query and key that phase 1 trained, as one run."""
+        parts = self.layer.query.weight.T, self.layer.query.bias, self.layer.key.weight.T
+        return QueryKey(*(part.detach().clone().unsqueeze(0) for part in parts))
+
+
+class SmallViT(nn.Module):
+    """See the module's text. Weights are uniform on +-1/sqrt(fan-in), embeddings normal with standard deviation 0.2, biases
+    zero, all drawn from stream(seed, "start", run). Input: images (N, image, image), pixels in [0, 1]."""
+
+    def __init__(self, shape: ViTShape, *, seed: int = 0, run: int = 0) -> None:
+        super().__init__()
+        self.shape = shape
+        patches = (shape.image // shape.patch) ** 2
+        with torch.random.fork_rng(
+            devices=[]
+        ):  # torch draws weights that are replaced below: leave its global state alone
+            self.embed = nn.Linear(shape.patch**2, shape.width)
+            self.cls = nn.Parameter(torch.empty(1, 1, shape.width))
+            self.positions = nn.Parameter(torch.empty(1, patches, shape.width))
+            self.stack = nn.ModuleList(_Layer(shape) for _ in range(shape.layers))
+            self.norm = nn.LayerNorm(shape.width)
+            self.head = nn.Linear(shape.width, shape.classes)
+        draws = stream(seed, "start", run)
+        for name, parameter in self.named_parameters():
+            size = tuple(parameter.shape)
+            if "norm" in name:
+                continue
+            if name.endswith("bias"):
+                parameter.data.zero_()
+                continue
+            drawn = (
+                draws.normal(0, 0.2, size)
+                if parameter.ndim == 3
+                else draws.uniform(-1, 1, size) / np.sqrt(parameter.shape[1])
+            )
+            parameter.data.copy_(torch.from_numpy(drawn))
+
+    def last_input(self, images: torch.Tensor) -> torch.Tensor:
+        """Residual stream at the entrance of the last layer: (N, 1 + patches, D), CLS first."""
+        patch = self.shape.patch
+        x = images.unfold(1, patch, patch).unfold(2, patch, patch).flatten(3).flatten(1, 2)
+        x = self.embed(x) + self.positions
+        cls = self.cls.expand(len(x), -1, -1)
+        if not self.shape.late_cls:
+            x = torch.cat([cls, x], 1)
+        for layer in self.stack[:-1]:
+            x = layer(x)
+        return torch.cat([cls, x], 1) if self.shape.late_cls else x
+
+    def features(self, images: torch.Tensor) -> torch.Tensor:
+        """Input of the head: (N, D)."""
+        return self.norm(self.stack[-1](self.last_input(images), rows=1)[:, 0])
+
+    def forward(self, images: torch.Tensor) -> torch.Tensor:
+        """Logits (N, classes)."""
+        return self.head(self.features(images))
+
+    @torch.no_grad()
+    def freeze(self, images: torch.Tensor) -> FrozenLastLayer:
+        """The last layer on these images; the model's parameters are switched to requires_grad=False."""
+        self.requires_grad_(False)
+        x, layer = self.last_input(images), self.stack[-1]
+        normed = layer.norm1(x)
+        return FrozenLastLayer(normed, layer.value(normed), x[:, 0].clone(), None, self.shape.heads, _Finish(self))
+
+
+def train_vit(
+    images: torch.Tensor,
+    labels: torch.Tensor,
+    shape: ViTShape,
+    *,
+    seed: int = 0,
+    run: int = 0,
+    epochs: int = 30,
+    batch: int = 64,
+    step_size: float = 2e-3,
+    weight_decay: float = 0.05,
+) -> SmallViT:
+    """Phase 1: AdamW on clean labels, one-cycle step size, minibatches in the order of stream(seed, "batches", run).
+
+    images: (N, image, image) float32 in [0, 1]; labels: (N,) int64. Each epoch has N // batch steps (the rest is left out), at
+    least one. Returns the model with frozen parameters. Raises ValueError for images of another size or labels out of range.
+    """
+    checks.tensor("images", images, ("N", shape.image, shape.image))
+    checks.whole_number("epochs", epochs, at_least=1)
+    checks.whole_number("batch", batch, at_least=1)
+    checks.positive_number("step_size", step_size)
+    check_labels("labels", labels, len(images), shape.classes)
+    model = SmallViT(shape, seed=seed, run=run)
+    per_epoch = max(1, len(images) // batch)
+    optimiser = torch.optim.AdamW(model.parameters(), lr=step_size, weight_decay=weight_decay, fused=True)
+    schedule = torch.optim.lr_scheduler.OneCycleLR(optimiser, step_size, total_steps=epochs * per_epoch)
+    orders = stream(seed, "batches", run)
+    for _ in range(epochs):
+        order = torch.from_numpy(orders.permutation(len(images)))
+        for chosen in order[: per_epoch * batch].split(batch):
+            optimiser.zero_grad()
+            functional.cross_entropy(model(images[chosen]), labels[chosen]).backward()
+            optimiser.step()
+            schedule.step()
+    return model.eval().requires_grad_(False)
+
+
+def check_labels(name: str, labels: torch.Tensor, count: int, classes: int) -> torch.Tensor:
+    """`labels` as (count,) int64 in 0..classes-1. Raises ValueError that says which value is out of range."""
+    if not isinstance(labels, torch.Tensor) or labels.dtype != torch.int64 or labels.shape != (count,):
+        got = (labels.dtype, tuple(labels.shape)) if isinstance(labels, torch.Tensor) else type(labels).__name__
+        raise ValueError(
+            f"{name} must be an int64 tensor of shape ({count},); got {got}: use torch.as_tensor(y).long()"
+        )
+    if count and not (0 <= labels.min() and labels.max() < classes):
+        raise ValueError(
+            f"{name} must lie in 0..{classes - 1}; got {labels.min().item()}..{labels.max().item()}: "
+            "number the classes from 0, or raise classes"
+        )
+    return labels

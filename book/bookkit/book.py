@@ -1,0 +1,352 @@
+"""From pages to HTML: run the pages (or take their stored outputs), stage the sources, render, publish by a swap.
+
+    python -m bookkit.book             pages executed on this machine (`make book`)
+    python -m bookkit.book --stored    the outputs stored in the repository (`make html`)
+    ... --edition student                         without solutions, with student notebooks (`make student`)
+
+Where no book is yet, `make book` renders the stored outputs before it runs the pages: something to read meanwhile.
+
+Everything is made below `_build/`: `cache/` (executed pages), `source/` (what Sphinx reads), `sphinx-*/` (its
+working folder), `render.log`, and `html/`, which only ever holds a book that rendered without a warning. The student
+edition (`editions`) has the same folders, and `notebooks/`, below `_build/student/`.
+"""
+
+import argparse
+import fcntl
+import hashlib
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import partial
+from importlib.metadata import PackageNotFoundError, version
+from itertools import pairwise
+from pathlib import Path
+
+from bookkit.code import Code, code_of, tree_hash
+from bookkit.editions import leaks as edition_leaks
+from bookkit.editions import student as editions
+from bookkit.pages.catalogue import UserError, find_pages, write_atomically
+from bookkit.pages.execution import PagesFailed, execute_pages, pins_hash
+from bookkit.pages.times import write_build_times
+from bookkit.pages.tolerances import path_beside
+from bookkit.settings import settings
+
+STAGED = ("_config.yml", "_toc.yml", "assets", "book")
+BUILT_WITH = ("jupyter-book", "sphinx")  # shown beside the versions that the book names
+
+
+class BuildError(Exception):
+    """The book was not built. The message says why and what to do; the last good HTML is untouched."""
+
+
+def build(root: Path, fresh: bool, jobs: int = 1, edition: str = "teacher", branch: str = "") -> Path:
+    """Build the book whose `_config.yml` lies in `root`; return the path of its first page, `_build/html/index.html`.
+
+    `edition`: ``student`` leaves the solutions out, in `_build/student/`; its Colab links lead to `branch` (default:
+    ``student``).
+
+    `fresh`: execute the pages (`jobs` at a time, see `execution`); otherwise take the stored notebooks. Nothing is
+    rendered where pages, prose, assets, code and pins are what they were at the last success. A fresh build where
+    no book is yet shows the stored notebooks first; where a book is, that one stays until the fresh one is whole.
+
+    Raises `BuildError` for a missing file, a page that fails, a Sphinx warning, or a build already running here.
+    """
+    root = root.resolve()
+    needed = (*STAGED, "notebooks", "requirements.txt")
+    if missing := [name for name in needed if not (root / name).exists()]:
+        raise BuildError(
+            f"root must be the folder of the book, holding {', '.join(needed)}; "
+            f"{root} lacks {', '.join(missing)}: run this in the repository"
+        )
+    try:
+        code = code_of(root)
+    except UserError as error:
+        raise BuildError(str(error)) from None
+    work = root / "_build" / "student" if edition == "student" else root / "_build"
+    work.mkdir(parents=True, exist_ok=True)
+    html = work / "html"
+    make = partial(_make, root, work, code, edition, branch)
+    with _only_one(work):
+        _clear_up(work, html)
+        if not fresh:
+            make("stored", *_stored(root))
+        else:
+            _have_something_to_read(html, lambda: make("stored", *_stored(root)))
+            try:
+                make("fresh", *_executed(root, code, jobs))
+            except BuildError as error:
+                raise BuildError("\n".join(filter(None, [str(error), _what_is_there(html)]))) from None
+    return html / "index.html"
+
+
+def _make(
+    root: Path, work: Path, code: Code, edition: str, branch: str,
+    source: str, notebooks: dict[str, str], times: dict[str, dict],
+) -> None:  # fmt: skip
+    """Stage, render and publish the book of `notebooks` (name -> JSON) in `work`; nothing where that book is there."""
+    record = {"source": source, "pages": times, "versions": _versions()}
+    _stage(root, work / "source", notebooks)
+    write_build_times(work / "source", times)
+    removed = _make_student(work / "source", branch) if edition == "student" else None
+    content = tree_hash(work / "source")
+    record["content"] = hashlib.sha256(f"{content}{code.hash()}{pins_hash(root)}".encode()).hexdigest()
+    html = work / "html"
+    if _recorded(html, "content") == record["content"]:
+        print("Nothing changed since the last build: the HTML is kept.")
+        _write_record(html, record)
+    else:
+        built = _render(root, work, code)
+        if removed:
+            _refuse_leaks(built, removed, work / "source")
+        _publish(built, html, record)
+    if removed is not None:
+        _hand_out(work, removed)
+
+
+def _have_something_to_read(html: Path, make_stored: Callable[[], None]) -> None:
+    """Before minutes of work: say which book can be read meanwhile, after making the stored one where there is none."""
+    if not _what_is_there(html):
+        print("No book is here yet: first the outputs stored in the repository are rendered, then every page is run.")
+        try:
+            make_stored()
+        except BuildError as error:
+            # Of no weight: an author's new page has no outputs yet, or prose that quotes it.
+            print(f"That did not work, the pages run all the same: {str(error).splitlines()[0]}")
+    if there := _what_is_there(html):
+        print(f"{there}\nThe fresh book takes its place when every page has run.", flush=True)
+
+
+def _what_is_there(html: Path) -> str:
+    """A sentence on the book published in `html`: where to open it and whose outputs it shows. Empty if there is none."""
+    words = {"fresh": "pages run on this machine by an earlier build", "stored": "outputs stored in the repository"}
+    source = _recorded(html, "source")
+    return f"A book to read is there: {words.get(source, source)}. Open {html / 'index.html'}" if source else ""
+
+
+# --- pages ----------------------------------------------------------------------------------------------------------
+
+
+def _executed(root: Path, code: Code, jobs: int) -> tuple[dict[str, str], dict[str, dict]]:
+    pages = [page.source for page in find_pages(root)]
+    print(f"Pages to run or to recall: {len(pages)}; processes: {jobs}", flush=True)
+    try:
+        results = execute_pages(pages, {}, jobs, root / "_build" / "cache", root, code)
+    except PagesFailed as error:
+        raise BuildError(f"pages failed, the HTML was not touched:\n{error}") from None
+    notebooks, times = {}, {}
+    for page, result in results.items():
+        name = page.relative_to(root).with_suffix(".ipynb").as_posix()
+        notebooks[name] = result.notebook
+        times[name] = {"seconds": round(result.seconds, 2), "cached": result.cached}
+    return notebooks, times
+
+
+def _stored(root: Path) -> tuple[dict[str, str], dict[str, dict]]:
+    paths = [page.stored for page in find_pages(root)]
+    if missing := [path.relative_to(root).as_posix() for path in paths if not path.is_file()]:
+        raise BuildError(f"every page needs its stored notebook; missing: {', '.join(missing)}: run `make notebooks`")
+    notebooks = {path.relative_to(root).as_posix(): path.read_text(encoding="utf-8") for path in paths}
+    return notebooks, {name: {"seconds": None, "cached": None} for name in notebooks}
+
+
+# --- the student edition --------------------------------------------------------------------------------------------
+
+
+def _make_student(source: Path, branch: str) -> edition_leaks.Removed:
+    try:
+        return editions.make_student(source, branch or editions.BRANCH)
+    except UserError as error:
+        raise BuildError(f"the student edition was not built: {error}") from None
+
+
+def _refuse_leaks(folder: Path, removed: edition_leaks.Removed, source: Path) -> None:
+    """Raise `BuildError` where a sentence that the student edition leaves out stands in what was made of it."""
+    if leaks := edition_leaks.find_leaks(folder, removed, source):
+        told = "\n".join(leaks[:10])
+        raise BuildError(
+            f"the student edition was not published: {len(leaks)} sentences of solutions are in it:\n{told}"
+        )
+
+
+def _hand_out(work: Path, removed: edition_leaks.Removed) -> None:
+    count = editions.write_notebooks(work / "source", work / "notebooks")
+    _refuse_leaks(work / "notebooks", removed, work / "source")
+    print(f"Student edition: {removed.count} solutions left out; {count} notebooks in {work / 'notebooks'}")
+
+
+# --- staging and rendering ------------------------------------------------------------------------------------------
+
+
+def _stage(root: Path, source: Path, notebooks: dict[str, str]) -> None:
+    """Fill `source` anew with all that Sphinx reads."""
+    shutil.rmtree(source, ignore_errors=True)
+    source.mkdir()
+    for name in STAGED:
+        if (root / name).is_dir():
+            shutil.copytree(root / name, source / name, ignore=shutil.ignore_patterns(".*", "__pycache__"))
+        else:
+            shutil.copy(root / name, source / name)
+    # Drawn by benchmark_figures; a book may have none.
+    for path in sorted((root / "benchmarks" / "results").glob("*.json")):
+        (source / "benchmarks" / "results").mkdir(parents=True, exist_ok=True)
+        shutil.copy(path, source / "benchmarks" / "results" / path.name)
+    for name, text in notebooks.items():
+        path = source / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+        # The ledger shows no more digits than stand.
+        if (known := path_beside(root / name)).is_file():
+            shutil.copy(known, path_beside(path))
+
+
+def _render(root: Path, work: Path, code: Code) -> Path:
+    """Run jupyter-book on `work/source`, warnings as errors, and return the folder with the HTML.
+
+    Raises `BuildError` with the warnings if there are any.
+    """
+    # Always from nothing. Sphinx tells a warning only when it reads the page: with a kept working folder the next run
+    # would pass over it in silence, and titles changed elsewhere would stay old in the menus.
+    # In a folder of its own: a build that was killed may have left a Sphinx that still writes into the last one.
+    sphinx = Path(tempfile.mkdtemp(prefix="sphinx-", dir=work))
+    print("Rendering", flush=True)
+    start = time.perf_counter()
+    command = [sys.executable, "-c", "from jupyter_book.cli.main import main; main()", "build", str(work / "source")]
+    command += ["--path-output", str(sphinx), "-W", "-n", "--keep-going"]
+    # The working directory is on the import path of `python -c`: it must hold nothing that can be imported by mistake.
+    done = subprocess.run(
+        command,
+        cwd=sphinx,
+        env={**os.environ, "PYTHONPATH": code.search_path, "NO_COLOR": "1", "PYTHONWARNINGS": "", "PYTHONUTF8": "1"},
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        check=False,
+    )
+    log = re.sub(r"\x1b\[[0-9;]*m", "", done.stdout)
+    write_atomically(work / "render.log", log)
+    if done.returncode != 0:
+        shutil.rmtree(sphinx, ignore_errors=True)
+        told = "\n".join(_complaints(log))
+        raise BuildError(
+            "rendering failed, the last good HTML was not touched; "
+            f"the whole log is in {(work / 'render.log').relative_to(root)}:\n"
+            # Named as the reader knows them, not by the copy that Sphinx reads.
+            + told.replace(f"{work / 'source'}{os.sep}", "")
+        )
+    print(f"Rendered in {time.perf_counter() - start:.1f} s")
+    return sphinx / "_build" / "html"
+
+
+def _complaints(log: str) -> list[str]:
+    """The lines of a Sphinx log that say what is wrong, each once; the end of the log where none is known as such."""
+    lines = log.splitlines()
+    found = [line for line in lines if re.search(r"\b(WARNING|ERROR|CRITICAL)\b", line)]
+    # "Sphinx error:", "Extension error (name):": what was wrong is on the next line.
+    found += [after for line, after in pairwise(lines) if re.fullmatch(r"\w+ error.*:", line)]
+    return list(dict.fromkeys(found or lines[-15:]))
+
+
+# --- publishing -----------------------------------------------------------------------------------------------------
+
+
+def _publish(built: Path, html: Path, record: dict) -> None:
+    """Put the folder `built` in the place of `html`. At every moment one complete book is there or beside it."""
+    _write_record(built, record)
+    old = html.with_name("html.old")
+    shutil.rmtree(old, ignore_errors=True)
+    if html.exists():
+        html.rename(old)
+    built.rename(html)
+    shutil.rmtree(old, ignore_errors=True)
+    shutil.rmtree(built.parents[1], ignore_errors=True)
+
+
+def _clear_up(work: Path, html: Path) -> None:
+    """Remove what a killed build left, and finish a swap that was killed between its two renames."""
+    for left in work.glob("sphinx-*"):
+        shutil.rmtree(left, ignore_errors=True)
+    old = html.with_name("html.old")
+    if old.exists() and not html.exists():
+        old.rename(html)
+
+
+def _recorded(html: Path, name: str) -> str | None:
+    """What the record of a published book says; None where there is no complete book or no readable record."""
+    try:
+        record = json.loads((html / "build.json").read_text(encoding="utf-8"))
+        return record[name] if (html / "index.html").is_file() else None
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+
+
+def _write_record(html: Path, record: dict) -> None:
+    write_atomically(html / "build.json", json.dumps(record, indent=1, sort_keys=True) + "\n")
+
+
+def _versions() -> dict[str, str]:
+    shown = {"python": ".".join(map(str, sys.version_info[:3]))}
+    for name in (*BUILT_WITH, *settings().versions):
+        try:
+            shown[name] = version(name)
+        except PackageNotFoundError:
+            continue
+    return shown
+
+
+@contextmanager
+def _only_one(work: Path) -> Iterator[None]:
+    """Hold the lock of `work`; the system lets go of it when the process ends, however it ends."""
+    with (work / ".lock").open("w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            raise BuildError(f"another build is running in {work}: wait for it to end") from None
+        yield
+
+
+# --- command line ---------------------------------------------------------------------------------------------------
+
+
+def _positive(text: str) -> int:
+    try:
+        number = int(text)
+    except ValueError:
+        number = 0
+    if number < 1:
+        raise argparse.ArgumentTypeError(f"expected a whole number >= 1; got {text!r}")
+    return number
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Entry of `python -m bookkit.book`; returns the exit status."""
+    parser = argparse.ArgumentParser(prog="python -m bookkit.book", description="Build the book's HTML.")
+    parser.add_argument("--stored", action="store_true", help="take the stored outputs; execute nothing")
+    parser.add_argument("--jobs", type=_positive, default=2, help="pages run at a time (default: 2)")
+    parser.add_argument(
+        "--edition", choices=editions.EDITIONS, default="teacher", help="student: without solutions (default: teacher)"
+    )
+    parser.add_argument(
+        "--branch", default="", help=f"branch of the student notebooks that Colab opens (default: {editions.BRANCH})"
+    )
+    parser.add_argument("--root", type=Path, default=Path(), help="folder of the book (default: the current one)")
+    options = parser.parse_args(argv)
+    try:
+        fresh = not options.stored
+        index = build(options.root, fresh, options.jobs, edition=options.edition, branch=options.branch)
+    except BuildError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 1
+    print(f"The book is ready. Open {index}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

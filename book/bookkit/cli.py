@@ -1,0 +1,200 @@
+"""The command line: ``python -m bookkit COMMAND``, or under the book's own name.
+
+Each command imports what it needs, so that ``--help`` is quick.
+
+Exit codes: 0 done; 1 a page failed while it ran, or the book was not built; 2 the request cannot be carried out as it
+stands (one line on stderr says what to change); 130 interrupted.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Sequence
+from importlib.metadata import EntryPoint, entry_points
+from pathlib import Path
+
+from bookkit.pages.catalogue import UserError, find_pages, find_root, resolve_page
+from bookkit.parser import Parser, call_it, program
+
+# What a command needs beyond the small core, by the name of the extra in pyproject.toml.
+EXTRAS = {
+    "book": "book",
+    "html": "book",
+    "notebooks": "rerun",
+    "rerun": "rerun",
+    "results": "rerun",
+    "claims": "rerun",
+    "pages": "rerun",
+    "stability": "book",
+    "sweep": "sweep",
+}
+
+
+# Commands whose options are their own modules' business.
+PASSED_ON = {
+    "book": "execute the pages and build the HTML",
+    "html": "build the HTML from stored outputs",
+    "notebooks": "execute the pages and renew their stored outputs",
+    "stability": "how many digits of a page's numbers stand on other machines",
+    "sweep": "execute a page at every point of a grid, and collect one table",
+}
+
+
+def parser() -> argparse.ArgumentParser:
+    """All commands and their options."""
+    top = Parser(prog=program(), description="Build the book, rerun its pages, read their results.")
+    commands = top.add_subparsers(dest="command", required=True, metavar="COMMAND", parser_class=Parser)
+
+    rerun = commands.add_parser("rerun", help="execute a page with other parameters")
+    rerun.add_argument("page", metavar="PAGE", help="single_head/02_two_steps, 02_two_steps, two_steps, or a path")
+    rerun.add_argument(
+        "-p", dest="assignments", nargs=2, action="append", default=[], metavar=("NAME", "VALUE"), help="one parameter"
+    )
+    rerun.add_argument("-f", dest="file", type=Path, metavar="YAML", help="a mapping of parameters; -p overrides it")
+    rerun.add_argument(
+        "-o",
+        dest="output",
+        type=Path,
+        required=True,
+        metavar="FILE",
+        help="what to write: a notebook (.ipynb) or a page for the browser (.html)",
+    )
+
+    results = commands.add_parser("results", help="print the named results of an executed notebook as JSON")
+    results.add_argument("notebook", type=Path, metavar="IPYNB")
+
+    claims = commands.add_parser("claims", help="print what became of the claims that an executed notebook checks")
+    claims.add_argument("notebook", type=Path, metavar="IPYNB")
+    claims.add_argument("ids", nargs="*", metavar="ID", help="these claims only, as in C8")
+    claims.add_argument("--json", action="store_true", help="the whole records, as JSON")
+
+    pages = commands.add_parser("pages", help="list the pages and their parameters")
+    pages.add_argument("page", nargs="?", metavar="PAGE", help="one page only")
+
+    repository = commands.add_parser("repository", help="change the repository's address everywhere")
+    repository.add_argument("url", metavar="URL", help="https://github.com/owner/name")
+
+    for name, what in PASSED_ON.items():
+        commands.add_parser(name, help=what, add_help=False)
+    for name, entry in added().items():
+        commands.add_parser(name, help=f"of this book: {entry.value}", add_help=False)
+    return top
+
+
+def added() -> dict[str, EntryPoint]:
+    """Commands that installed books add: entry points of the group `bookkit.commands`, functions of the arguments after the name."""
+    return {entry.name: entry for entry in entry_points(group="bookkit.commands")}
+
+
+def main(arguments: Sequence[str] | None = None, name: str = "bookkit") -> int:
+    """Run one command and return its exit code. `name`: what the program is called in its messages."""
+    call_it(name)
+    options, rest = parser().parse_known_args(arguments)
+    if rest and options.command in COMMANDS and options.command not in PASSED_ON:
+        parser().error(f"unknown argument: {' '.join(rest)}")
+    try:
+        if options.command in COMMANDS:
+            return COMMANDS[options.command](options, rest)
+        return added()[options.command].load()(rest)
+    except UserError as error:
+        return _complain(str(error), 2)
+    except ModuleNotFoundError as error:
+        if options.command not in EXTRAS or (error.name or "").split(".")[0] == __package__:
+            raise
+        install = f"python -m pip install '{program()}[{EXTRAS[options.command]}]'"
+        return _complain(f"{options.command} needs {error.name}, which is not installed: {install}", 2)
+    except KeyboardInterrupt:
+        from bookkit.pages.rerun import INTERRUPTED
+
+        return _complain(INTERRUPTED, 130)
+
+
+def _complain(message: str, code: int) -> int:
+    print(f"{program()}: error: {message}", file=sys.stderr)
+    return code
+
+
+def _rerun(options: argparse.Namespace, rest: list[str]) -> int:
+    from bookkit.pages.rerun import RunError, rerun
+
+    try:
+        rerun(options.page, options.assignments, options.file, options.output, find_root())
+    except RunError as error:
+        return _complain(str(error), 1)
+    print(f"wrote {options.output}", file=sys.stderr)
+    return 0
+
+
+def _results(options: argparse.Namespace, rest: list[str]) -> int:
+    from bookkit.pages.rerun import named_results
+
+    print(json.dumps(named_results(options.notebook), ensure_ascii=False, indent=2))
+    return 0
+
+
+def _claims(options: argparse.Namespace, rest: list[str]) -> int:
+    from bookkit.ledger.text import as_text, stored_claims
+
+    records = stored_claims(options.notebook, options.ids)
+    print(json.dumps(records, ensure_ascii=False, indent=2) if options.json else as_text(records))
+    return 0
+
+
+def _pages(options: argparse.Namespace, rest: list[str]) -> int:
+    from bookkit.pages.parameters import page_parameters
+
+    root = find_root()
+    for page in [resolve_page(options.page, root)] if options.page is not None else find_pages(root):
+        print(page.name)
+        for parameter in page_parameters(page):
+            value = f"{parameter.name}: {parameter.type.__name__} = {parameter.default!r}"
+            print(f"    {value:<32}  {parameter.help}: {parameter.expectation}")
+    return 0
+
+
+def _book(options: argparse.Namespace, rest: list[str]) -> int:
+    from bookkit.book import main as build
+
+    return build([*(["--stored"] if options.command == "html" else []), *rest]) or 0
+
+
+def _notebooks(options: argparse.Namespace, rest: list[str]) -> int:
+    from bookkit.pages.notebooks import main as renew
+
+    return renew(rest)
+
+
+def _stability(options: argparse.Namespace, rest: list[str]) -> int:
+    from bookkit.pages.stability import main as stability
+
+    return stability(rest)
+
+
+def _sweep(options: argparse.Namespace, rest: list[str]) -> int:
+    from bookkit.sweeps.command import main as sweep
+
+    return sweep(rest)
+
+
+def _repository(options: argparse.Namespace, rest: list[str]) -> int:
+    from bookkit.repository import change
+
+    for path in change(find_root(), options.url):
+        print(path)
+    return 0
+
+
+COMMANDS = {
+    "rerun": _rerun,
+    "results": _results,
+    "claims": _claims,
+    "pages": _pages,
+    "book": _book,
+    "html": _book,
+    "notebooks": _notebooks,
+    "stability": _stability,
+    "sweep": _sweep,
+    "repository": _repository,
+}

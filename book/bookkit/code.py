@@ -1,0 +1,102 @@
+"""The code that a book's numbers come from: packages that its pages import, and whose text is part of every kept result's name.
+
+A book names them in its pyproject.toml (`settings`): `packages = ["attnlib", "book/attnbook"]`, folders from its root.
+`bookkit` itself is not among them: it runs, compares and prints pages, and no number depends on it. So an edit here reruns nothing.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from importlib.util import find_spec
+from pathlib import Path
+
+from bookkit.pages.catalogue import UserError
+from bookkit.settings import settings
+
+__all__ = ["NO_CODE", "Code", "code_of", "imported", "tree_hash"]
+
+_OWN = Path(__file__).resolve().parents[1]  # from here `bookkit` is imported
+
+
+@dataclass(frozen=True)
+class Code:
+    """Folders of packages, in the order in which a book names them."""
+
+    folders: tuple[Path, ...]
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """What is imported: the folders' last names."""
+        return tuple(folder.name for folder in self.folders)
+
+    @property
+    def search_path(self) -> str:
+        """For PYTHONPATH: with it a kernel imports these very packages, and this `bookkit`."""
+        before = [os.environ["PYTHONPATH"]] if os.environ.get("PYTHONPATH") else []
+        return os.pathsep.join(dict.fromkeys([*(str(folder.parent) for folder in self.folders), str(_OWN), *before]))
+
+    def hash(self) -> str:
+        """SHA-256 over names and bytes of all files; read again only when a file's size or time has changed."""
+        stamp = tuple(
+            (str(path), status.st_size, status.st_mtime_ns)
+            for folder in self.folders
+            for path in _files(folder)
+            for status in (path.stat(),)
+        )
+        return _hash_of(self.folders, stamp)
+
+
+NO_CODE = Code(())  # pages that import only what is installed
+
+
+@lru_cache(maxsize=8)
+def _hash_of(folders: tuple[Path, ...], stamp: tuple) -> str:
+    return hashlib.sha256("".join(f"{folder.name}\0{tree_hash(folder)}" for folder in folders).encode()).hexdigest()
+
+
+def code_of(root: Path) -> Code:
+    """The packages that the book in `root` names: those that lie there, else those that this Python imports.
+
+    Raises `UserError` for one that is in neither place.
+    """
+    named = settings(root).packages
+    try:
+        return Code(tuple(root / name if (root / name).is_dir() else _imported(Path(name).name) for name in named))
+    except ModuleNotFoundError as error:
+        raise UserError(
+            f"packages of [tool.bookkit] must be folders of the book or installed; got {error.name}, which is neither"
+        ) from None
+
+
+def imported(names: Sequence[str]) -> Code:
+    """The packages of these names that this Python imports. Raises ModuleNotFoundError for one that it does not."""
+    return Code(tuple(_imported(name) for name in names))
+
+
+def _imported(name: str) -> Path:
+    found = find_spec(name)
+    if found is None or found.origin is None:
+        raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+    return Path(found.origin).parent
+
+
+def tree_hash(folder: Path) -> str:
+    """SHA-256 over names and bytes of all files under `folder`, without byte code and hidden files."""
+    digest = hashlib.sha256()
+    for path in _files(folder):
+        # Lengths keep "ab" + "c" apart from "a" + "bc".
+        content = path.read_bytes()
+        digest.update(f"{path.relative_to(folder).as_posix()}\0{len(content)}\0".encode())
+        digest.update(content)
+    return digest.hexdigest()
+
+
+def _files(folder: Path) -> Iterator[Path]:
+    for path in sorted(folder.rglob("*")):
+        hidden = any(part == "__pycache__" or part.startswith(".") for part in path.relative_to(folder).parts)
+        if path.is_file() and not hidden:
+            yield path

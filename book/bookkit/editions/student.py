@@ -1,0 +1,258 @@
+"""The two editions of the book: the teacher's is the sources as they are, the student's is made from them by one rule.
+
+The rule: a folded block ``<details>`` whose ``<summary>`` begins with a word of `TEACHERS_WORDS` is for the teacher. It is
+taken out of the prose and of the text cells of notebooks before Sphinx reads them, so nothing that Sphinx derives from
+them (pages, search index, page sources) can hold it. Other folded blocks stay. Where solutions were, the notebook gets a
+cell for the answer and a cell that checks it, for every exercise in the table of `bookkit.exercises`.
+"""
+
+from __future__ import annotations
+
+import copy
+import html
+import re
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+
+import nbformat
+import yaml
+from nbformat import NotebookNode
+
+from bookkit.editions.leaks import Removed
+from bookkit.exercises.checking import precision
+from bookkit.exercises.table import Entry, of_page, read
+from bookkit.pages.catalogue import UserError, find_root
+from bookkit.settings import settings
+
+EDITIONS = ("teacher", "student")
+BRANCH = "student"  # that Colab opens student notebooks from
+TEACHERS_WORDS = ("solution", "marking hint", "for the teacher")
+
+_FENCE = re.compile(r"\s{0,3}(`{3,}|~{3,})")
+_OPENS, _CLOSES = re.compile(r"<details\b", re.I), re.compile(r"</details\s*>", re.I)
+_SUMMARY = re.compile(r"<summary\b[^>]*>(.*?)</summary\s*>", re.I | re.S)
+_WORDS = "|".join(TEACHERS_WORDS)
+_OTHERWISE = re.compile(rf"\s*(?:[`:]{{3,}}\{{[\w:-]+\}}|#+|\*\*|__)\s*(?:{_WORDS})", re.I)
+_DIRECTIVE = re.compile(r"\s*[`~]+\{(?!code|literalinclude|math|mermaid)")
+
+
+class EditionError(UserError):
+    """A source cannot be split into editions. The message is one sentence that names the file and what to change."""
+
+
+# --- the rule -------------------------------------------------------------------------------------------------------
+
+
+def split(text: str, where: str) -> list[tuple[bool, str]]:
+    """Markdown in pieces (is it the teacher's, text), in order; code is looked at by nobody.
+
+    Raises `EditionError`, naming `where`, for a block that is not closed or does not begin its line, and for solutions in
+    another form than ``<details>``.
+    """
+    lines = text.splitlines(keepends=True)
+    code = _code_lines(lines)
+    pieces: list[tuple[bool, list[str]]] = [(False, [])]
+    at = 0
+    while at < len(lines):
+        if not code[at] and _OPENS.search(_bare(lines[at])):
+            end = _end_of_block(lines, code, at, where)
+            if _is_teachers("".join(lines[at:end])):
+                pieces += [(True, lines[at:end]), (False, [])]
+                at = end
+                continue
+        if not code[at] and _OTHERWISE.match(lines[at]):
+            raise EditionError(
+                f"{where}: what is for the teacher must be <details><summary>Solutions</summary> ... </details>; got "
+                f"{lines[at].strip()!r}: write it so, or with other words if students may read it"
+            )
+        pieces[-1][1].append(lines[at])
+        at += 1
+    return [(teachers, "".join(part)) for teachers, part in pieces]
+
+
+def without_solutions(text: str, where: str) -> tuple[str, list[str]]:
+    """`text` as students read it, and the blocks left out. Raises `EditionError` as `split` does."""
+    pieces = split(text, where)
+    kept = [part for teachers, part in pieces if not teachers]
+    end = "\n" if text.endswith("\n") else ""
+    return (_joined(kept) + end if len(kept) > 1 else text), [part for teachers, part in pieces if teachers]
+
+
+def _code_lines(lines: list[str]) -> list[bool]:
+    """Which lines are code. The body of a directive, as in ```{note}, is prose unless the directive shows code."""
+    found, fences = [], []  # of (fence, is it code), the innermost last
+    for line in lines:
+        fence = _FENCE.match(line)
+        inside = bool(fences) and fences[-1][1]
+        closes = fence and fences and fence[1].startswith(fences[-1][0]) and not line.strip().strip(fence[1][0])
+        if closes:
+            fences.pop()
+        elif fence and not inside:
+            fences.append((fence[1], not _DIRECTIVE.match(line)))
+        found.append(inside or bool(fences and fences[-1][1]))
+    return found
+
+
+def _end_of_block(lines: list[str], code: list[bool], start: int, where: str) -> int:
+    """Index behind the line that closes the ``<details>`` opened in line `start`. Raises `EditionError` where none does."""
+    first = lines[start].strip()
+    if not first.lower().startswith("<details"):
+        raise EditionError(f"{where}: <details> must begin its line; got {first!r}: put it on a line of its own")
+    depth = 0
+    for at in range(start, len(lines)):
+        if not code[at]:
+            line = _bare(lines[at])
+            depth += len(_OPENS.findall(line)) - len(_CLOSES.findall(line))
+            if depth <= 0:
+                if rest := _CLOSES.split(line)[-1].strip():
+                    raise EditionError(
+                        f"{where}: </details> must end its line; got {rest!r} behind it: begin a new line there"
+                    )
+                return at + 1
+    raise EditionError(f"{where}: every <details> needs its </details>; the one at {first!r} has none: add it")
+
+
+def _bare(line: str) -> str:
+    """The line without what it only quotes, as in `<details>`."""
+    return re.sub(r"`[^`]*`", "", line)
+
+
+def _is_teachers(block: str) -> bool:
+    summary = _SUMMARY.search(block)
+    title = re.sub(r"<[^>]+>|[*_`]", "", html.unescape(summary[1])).strip().lower() if summary else ""
+    return title.startswith(TEACHERS_WORDS)
+
+
+def _joined(parts: list[str]) -> str:
+    """The parts with one blank line between them where a block was, and none around."""
+    return "\n\n".join(part.strip("\n") for part in parts if part.strip())
+
+
+# --- notebooks ------------------------------------------------------------------------------------------------------
+
+
+def student_notebook(notebook: NotebookNode, page: str, entries: Mapping[str, Entry]) -> tuple[NotebookNode, list[str]]:
+    """The notebook of `page` (such as ``single_head/02_two_steps``) as students get it, and the blocks left out.
+
+    Check cells stand where the first block of solutions was. Outputs are kept: see `without_outputs`.
+    """
+    wanted = of_page(entries, page)
+    cells, removed = [], []
+    for cell in copy.deepcopy(notebook.cells):
+        pieces = split(cell.source, f"notebooks/{page}") if cell.cell_type == "markdown" else []
+        if not any(teachers for teachers, _ in pieces):
+            cells.append(cell)
+            continue
+        before, *behind = [part.strip("\n") for teachers, part in pieces if not teachers]
+        parts = [(before, cell.id), *((part, f"{cell.id}-{k}") for k, part in enumerate(behind, 1))]
+        written = [nbformat.v4.new_markdown_cell(part, id=name[:64]) for part, name in parts if part]
+        written[0].metadata = cell.metadata
+        if wanted and not removed:
+            written[1:1] = check_cells(wanted, entries)
+        cells += written
+        removed += [part for teachers, part in pieces if teachers]
+    if wanted and not removed:
+        raise EditionError(
+            f"notebooks/{page}: {wanted[0]} can be checked, but the page has no folded solutions: add them"
+        )
+    changed = copy.deepcopy(notebook)
+    changed.cells = cells
+    return changed, removed
+
+
+def check_cells(names: list[str], entries: Mapping[str, Entry]) -> list[NotebookNode]:
+    """For each exercise a sentence that says which number is asked for, a cell for it, and a cell that checks it."""
+    cells = [
+        _text(
+            "**Check your answers.** In Colab (in the HTML: the rocket at the top of the page) run the first cell of this page, "
+            "which installs what it needs. Then put your number in place of `None`, and run that cell and the one below it. The check "
+            "says *right* or *not yet*; it holds no answer, only hashes of answers.",
+            "check-your-answers",
+        )
+    ]
+    for name in names:
+        label = name.replace("/", "-")
+        number = name.rpartition("/")[2]
+        asked = (
+            f"**Exercise {number}.** {entries[name]['asks'].removesuffix('.')} ({precision(entries[name]['digits'])})."
+        )
+        check = f'from {settings().check} import check\n\ncheck("{name}", answer)'
+        cells += [
+            _text(asked, f"ask-{label}"),
+            _code("answer = None  # your number", f"answer-{label}", "answer"),
+            _code(check, f"check-{label}", "check"),
+        ]
+    return cells
+
+
+def _text(source: str, name: str) -> NotebookNode:
+    return nbformat.v4.new_markdown_cell(source, id=name[:64])
+
+
+def _code(source: str, name: str, tag: str) -> NotebookNode:
+    return nbformat.v4.new_code_cell(source, id=name[:64], metadata={"tags": [tag]})
+
+
+def without_outputs(notebook: NotebookNode) -> NotebookNode:
+    """The notebook with no cell run.
+
+    Student notebooks are handed out like this. What they should show stands in the student HTML, with every figure; a
+    notebook full of outputs looks as if it had been run, and the cells that follow then fail for a name that is missing.
+    And a page asks for a prediction before its picture is seen.
+    """
+    cleared = copy.deepcopy(notebook)
+    for cell in cleared.cells:
+        if cell.cell_type == "code":
+            cell.outputs, cell.execution_count = [], None
+    return cleared
+
+
+# --- staging --------------------------------------------------------------------------------------------------------
+
+
+def make_student(source: Path, branch: str = BRANCH, entries: Mapping[str, Entry] | None = None) -> Removed:
+    """Turn the staged sources of the book in `source` into the student edition's; returns what was left out.
+
+    Colab links of the edition lead to `branch`. Raises `EditionError` for a source that cannot be split, a branch that
+    git would refuse, and an exercise in the table whose page does not exist.
+    """
+    if not re.fullmatch(r"(?!.*(?:\.\.|//|\.lock$))[A-Za-z0-9][A-Za-z0-9._/-]*(?<![./])", branch):
+        raise EditionError(f"branch must be a name of a git branch, such as {BRANCH!r}; got {branch!r}")
+    root = find_root(source)
+    if entries is None:
+        entries = read(root / settings(root).exercises)[0] if settings(root).exercises else {}
+    removed = Removed()
+    for path in sorted((source / "book").rglob("*.md")):
+        name = path.relative_to(source).as_posix()
+        text, blocks = without_solutions(path.read_text(encoding="utf-8"), name)
+        if blocks:
+            path.write_text(text, encoding="utf-8")
+            removed.add(name, blocks)
+    for path in sorted((source / "notebooks").rglob("*.ipynb")):
+        name = path.relative_to(source).as_posix()
+        page = path.relative_to(source / "notebooks").with_suffix("").as_posix()
+        notebook, blocks = student_notebook(nbformat.read(path, as_version=4), page, entries)
+        path.write_text(nbformat.writes(notebook) + "\n", encoding="utf-8")
+        removed.add(name, blocks)
+    config = yaml.safe_load((source / "_config.yml").read_text(encoding="utf-8"))
+    config["title"] += ", student edition"
+    config["repository"]["branch"] = branch
+    (source / "_config.yml").write_text(yaml.safe_dump(config, sort_keys=False, allow_unicode=True), encoding="utf-8")
+    return removed
+
+
+def write_notebooks(source: Path, folder: Path) -> int:
+    """Put the staged student notebooks, outputs cleared, into `folder`, which holds nothing else afterwards; their number."""
+    fresh = folder.with_name(f"{folder.name}.new")
+    shutil.rmtree(fresh, ignore_errors=True)
+    paths = sorted((source / "notebooks").rglob("*.ipynb"))
+    for path in paths:
+        target = fresh / path.relative_to(source / "notebooks")
+        target.parent.mkdir(parents=True, exist_ok=True)
+        notebook = without_outputs(nbformat.read(path, as_version=4))
+        nbformat.validate(notebook)
+        target.write_text(nbformat.writes(notebook) + "\n", encoding="utf-8")
+    shutil.rmtree(folder, ignore_errors=True)
+    fresh.rename(folder)
+    return len(paths)

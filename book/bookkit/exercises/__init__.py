@@ -1,0 +1,1 @@
+"""Exercises that answer back: what is stored of an answer is a slow hash of its rounded value (`table`), never the answer."""

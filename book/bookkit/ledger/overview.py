@@ -1,0 +1,112 @@
+"""Above the list of claims: a picture of all of them, and the form that questions them.
+
+```{ledger-overview}            one square per claim, page by page, each a link to its claim
+```
+
+```{ledger-filter}              the form; it is of use only where assets/ledger.js runs, and hidden elsewhere
+```
+"""
+
+from __future__ import annotations
+
+import html
+from collections import Counter
+
+from docutils import nodes
+from sphinx.application import Sphinx
+from sphinx.util.docutils import SphinxDirective
+
+from bookkit.ledger.page import records_for
+from bookkit.ledger.records import SOURCES, VERDICTS, anchor, counts_sentence, page_name, part_of
+from bookkit.ledger.words import verdict_words
+from bookkit.sphinx.html_elements import element, tag
+
+
+class Overview(SphinxDirective):
+    """One square per claim, a row per page, the parts in reading order."""
+
+    def run(self) -> list[nodes.Node]:
+        """Return a `<nav>`; marks of verdicts come from the style sheet, words are there for those who listen."""
+        records = records_for(self.env, None, self.get_location())
+        rows = []
+        for wing in dict.fromkeys(record["wing"] for record in records):
+            here, part = [record for record in records if record["wing"] == wing], part_of(wing)
+            title = f"Part {part.number}: {part.title}" if part.number else part.title
+            rows.append(element("p", title, class_="ledger-part"))
+            pages = dict.fromkeys(record["page"] for record in here)
+            rows.append(element("ul", *(self._row([r for r in here if r["page"] == page]) for page in pages)))
+        label = f"All claims, one square each. {counts_sentence(records)}"
+        return [element("nav", *rows, class_="ledger-overview", aria_label=label)]
+
+    def _row(self, records: list[dict]) -> tag:
+        address = self.env.app.builder.get_relative_uri(self.env.docname, records[0]["page"])
+        squares = element("span", class_="ledger-squares")
+        for record in records:
+            short = VERDICTS[record["verdict"]][0]
+            words = record["id"] if short == "holds" else f"{record['id']} {verdict_words(record)}"
+            marks = {} if short == "holds" else {"class_": short}
+            squares += element("a", words, href=f"#{anchor(record['id'])}", **marks)
+        return element("li", element("a", records[0]["page_title"], href=address), squares)
+
+
+class Filter(SphinxDirective):
+    """The form above the list: part and paper, verdict, source, page, words."""
+
+    def run(self) -> list[nodes.Node]:
+        """Return the form as HTML; ledger.js counts, filters and keeps the address."""
+        records = records_for(self.env, None, self.get_location())
+        wings = dict.fromkeys(record["wing"] for record in records)
+        papers = Counter(part_of(record["wing"]).paper or "none" for record in records)
+        verdicts = Counter(VERDICTS[record["verdict"]][0] for record in records)
+        sources = Counter(record["source"] for record in records)
+        words = {VERDICTS[record["verdict"]][0]: verdict_words(record) for record in records}
+        words |= {part_of(wing).paper or "none": _paper_label(wing) for wing in wings}
+        chips = {
+            "paper": (
+                "Paper",
+                {(part_of(wing).paper or "none"): papers[part_of(wing).paper or "none"] for wing in wings},
+            ),
+            "verdict": ("Verdict", {short: verdicts[short] for short, _, _ in VERDICTS.values() if verdicts[short]}),
+            "source": ("Source", {source: sources[source] for source in SOURCES if sources[source]}),
+        }
+        form = (
+            '<form class="ledger-filter screen-only" autocomplete="off" role="search" aria-label="Filter the claims">'
+            + "".join(_chips(name, legend, counts, words) for name, (legend, counts) in chips.items())
+            + '<div class="ledger-row"><label>Page <select name="page"><option value="">all pages</option>'
+            + "".join(_page_options(wing, [r for r in records if r["wing"] == wing]) for wing in wings)
+            + "</select></label>"
+            + '<label>Words <input type="search" name="q" autocomplete="off" spellcheck="false" '
+            + 'placeholder="margin, T1, \\rho, 0.05, …"></label><button type="reset">Reset</button></div>'
+            + f'<p class="ledger-count" role="status" aria-live="polite">All {counts_sentence(records)}.</p>'
+            + "</form>"
+        )
+        return [nodes.raw("", form, format="html")]
+
+
+def _paper_label(wing: str) -> str:
+    part = part_of(wing)
+    return f"{part.number} · {part.paper or 'no paper'}".removeprefix(" · ")
+
+
+def _chips(name: str, legend: str, counts: dict[str, int], words: dict[str, str]) -> str:
+    chips = "".join(
+        f'<label class="chip"><input type="checkbox" name="{name}" value="{html.escape(value)}">'
+        f"<span>{html.escape(words.get(value, value))} <small>{count}</small></span></label>"
+        for value, count in counts.items()
+    )
+    return f"<fieldset><legend>{legend}</legend>{chips}</fieldset>"
+
+
+def _page_options(wing: str, records: list[dict]) -> str:
+    part = part_of(wing)
+    titles = {page_name(record): record["page_title"] for record in records}
+    options = "".join(f'<option value="{html.escape(p)}">{html.escape(t)}</option>' for p, t in titles.items())
+    title = f"Part {part.number}: {part.title}" if part.number else part.title
+    whole = f'<option value="{html.escape(wing)}">All of {html.escape(title.partition(":")[0])}</option>'
+    return f'<optgroup label="{html.escape(title)}">{whole}{options}</optgroup>'
+
+
+def register(app: Sphinx) -> None:
+    """Both directives."""
+    app.add_directive("ledger-overview", Overview)
+    app.add_directive("ledger-filter", Filter)

@@ -1,0 +1,196 @@
+"""The list of the ledger: one `<details>` per claim.
+
+    ```{ledger}                     the claims of every part, one list per part and source; the page gets ledger.js
+    :wing: single_head              (optional) of this part only
+    ```
+
+    <div class="ledger-group" data-wing="single_head" data-source="derived">
+    <div class="ledger-page" data-page="single_head/02_two_steps"> the page and the command that runs it again
+    <details class="claim" id="claim-c8">
+    <summary> C8 | title | verdict </summary>
+    <div class="claim-body"> statement, then a list of facts: regime, predicted, measured, ... </div></details> ...
+
+Hundreds of claims stand on one page, so what claims share is said once, above them. The style sheet repeats source and
+part in each row, and ledger.js repeats page, commands and links in each claim that is opened.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from docutils import nodes
+from docutils.parsers.rst import directives
+from docutils.statemachine import StringList
+from sphinx.application import Sphinx
+from sphinx.environment import BuildEnvironment
+from sphinx.util import logging
+from sphinx.util.docutils import SphinxDirective
+
+from bookkit.ledger.records import (
+    SOURCES,
+    VERDICTS,
+    anchor,
+    commands,
+    in_reading_order,
+    page_name,
+    part_of,
+    read_ledger,
+    source_line,
+)
+from bookkit.ledger.words import number_lines, signs, twin_words, verdict_words
+from bookkit.sphinx.html_elements import element, tag
+
+logger = logging.getLogger(__name__)
+
+BADGES = {"holds": "verdict-holds", "fails": "verdict-fails", "outside its regime": "verdict-outside"}
+SCRIPT = "ledger.js"
+
+
+def records_for(env: BuildEnvironment, wing: str | None, location: Any) -> list[dict]:
+    """The records, in reading order; the page that asks is read again on every build. Warns of a wing without any."""
+    env.metadata[env.docname]["reads_ledger"] = True
+    records = in_reading_order(read_ledger(Path(env.srcdir)))
+    if wing is None:
+        return records
+    found = [record for record in records if record["wing"] == wing]
+    if not found:
+        known = ", ".join(sorted({record["wing"] for record in records})) or "none"
+        logger.warning("ledger: no check of wing %r; wings: %s", wing, known, location=location)
+    return found
+
+
+def verdict_badge(record: dict) -> nodes.inline:
+    """The verdict as a badge, with its sign from the style sheet."""
+    words = verdict_words(record)
+    return nodes.inline("", words, classes=["verdict", BADGES.get(record["verdict"], "verdict-fails")])
+
+
+class Ledger(SphinxDirective):
+    """All claims, or those of one part: one list per part and source."""
+
+    has_content = False
+    option_spec = {"wing": directives.unchanged_required}  # noqa: RUF012 (docutils reads it)
+
+    def run(self) -> list[nodes.Node]:
+        """Return a heading and a list per group; every claim gets its label, so that prose can write {ref}`claim-c8`."""
+        records = records_for(self.env, self.options.get("wing"), self.get_location())
+        self.env.metadata[self.env.docname]["asks_ledger"] = True
+        groups: dict[tuple[str, str], list[dict]] = {}
+        for wing in dict.fromkeys(record["wing"] for record in records):
+            for source in SOURCES:
+                chosen = [r for r in records if (r["wing"], r["source"]) == (wing, source)]
+                groups |= {(wing, source): chosen} if chosen else {}
+        labels = self.env.get_domain("std").labels
+        for record in records:
+            labels.setdefault(anchor(record["id"]), (self.env.docname, anchor(record["id"]), record["id"]))
+        return [self._group(wing, source, chosen) for (wing, source), chosen in groups.items()]
+
+    def _group(self, wing: str, source: str, records: list[dict]) -> tag:
+        part = part_of(wing)
+        what = SOURCES[source] if "wing" in self.options else f"{part.title}: {SOURCES[source].lower()}"
+        group = element("div", class_="ledger-group", data_wing=wing, data_source=source)
+        # What the style sheet writes into each row: the source tag and the part.
+        group["attributes"]["style"] = f"--source: '{_css(source)}'; --part: '{_css(_part_tag(wing))}'"
+        if address := self._repository():
+            group["attributes"]["data-repository"] = address
+        group += element("h3", f"{what} ", element("span", str(len(records))), class_="ledger-head")
+        for page in dict.fromkeys(record["page"] for record in records):
+            group += self._page([record for record in records if record["page"] == page])
+        return group
+
+    def _page(self, records: list[dict]) -> tag:
+        first = records[0]
+        if first["page"] not in self.env.found_docs:
+            logger.warning("ledger: page %s is not in the book", first["page"], location=self.get_location())
+        address = self.env.app.builder.get_relative_uri(self.env.docname, first["page"])
+        again, read = commands(first)
+        read = read.rpartition(" ")[0]  # the number of the claim is to be written by the reader, or by ledger.js
+        run = element("span", "Run it: ", element("code", again), ", then ", element("code", read), " and the number.")
+        head = element("p", element("a", first["page_title"], href=address), run, class_="ledger-from")
+        claims = (self._claim(record) for record in records)
+        return element("div", head, *claims, class_="ledger-page", data_page=page_name(first))
+
+    def _claim(self, record: dict) -> tag:
+        summary = element(
+            "summary", element("b", record["id"]), element("span", record["title"]), verdict_badge(record)
+        )
+        says = [element("p", *self._markdown(text)) for text in record["statement"].split("\n\n")]
+        body = element("div", *says, self._facts(record), class_="claim-body")
+        marks = {} if record["verdict"] == "holds" else {"data_verdict": VERDICTS[record["verdict"]][0]}
+        return element("details", summary, body, class_="claim", id=anchor(record["id"]), **marks)
+
+    def _facts(self, record: dict) -> tag:
+        draws = f", over {record['draws']} draw{'' if record['draws'] == 1 else 's'}"
+        numbers = [
+            part
+            for text in number_lines(record.get("numbers", {}), record.get("standing"))
+            for part in (element("br"), text)
+        ][1:]
+        facts: dict[str, list[nodes.Node | str]] = {
+            "Regime": self._regime(record),
+            "Predicted": [*self._inline(signs(record["predicted"]))],
+            "Measured": [*self._inline(signs(record["measured"]))],
+            "Rule": [*self._inline(signs(record["rule"]) + draws)],
+            "Power twin": [*self._inline(twin_words(record))] if record.get("power_twin") else [],
+            "Numbers": numbers,
+            "Function": [self._function(record)],
+        }
+        listed = element("dl")
+        for name, said in facts.items():
+            if said:
+                listed += [element("dt", name), element("dd", *said)]
+        return listed
+
+    def _function(self, record: dict) -> tag:
+        """The dotted name, with the place of its def for ledger.js: a line of its module, or file#L and line."""
+        found = source_line(record["function"])
+        if not found:
+            return element("code", record["function"])
+        path, line = found
+        usual = record["function"].rpartition(".")[0].replace(".", "/") + ".py"
+        return element("code", record["function"], data_at=str(line) if path == usual else f"{path}#L{line}")
+
+    def _repository(self) -> str:
+        """Where the repository shows its files; empty for a book without one."""
+        theme = self.config.html_theme_options
+        url = theme.get("repository_url")
+        return f"{url}/blob/{theme.get('repository_branch', 'main')}/" if url else ""
+
+    def _regime(self, record: dict) -> list[nodes.Node | str]:
+        said: list[nodes.Node | str] = [*self._inline(signs(record.get("regime", "")))]
+        if record.get("violated"):
+            broken = self._inline(signs(record["violated"]))
+            said += [*([". "] if said else []), element("strong", "Broken here: "), *broken]
+        return said
+
+    def _inline(self, text: str) -> list[nodes.Node]:
+        """Words and numbers as they are; read as Markdown only where they hold $maths$."""
+        return self._markdown(text) if "$" in text else [nodes.Text(text)] if text else []
+
+    def _markdown(self, text: str) -> list[nodes.Node]:
+        holder = nodes.container()
+        self.state.nested_parse(StringList(text.splitlines(), source="ledger"), self.content_offset, holder)
+        return [node for child in holder.children for node in child.children]
+
+
+def _part_tag(wing: str) -> str:
+    part = part_of(wing)
+    return f"Part {part.number}" if part.number else part.title
+
+
+def _css(text: str) -> str:
+    """Words inside a string of a style sheet."""
+    return text.replace("\\", "").replace("'", "\\'")
+
+
+def add_script(app: Sphinx, pagename: str, templatename: str, context: dict, doctree: nodes.document | None) -> None:
+    """ledger.js, on pages that show the ledger alone."""
+    if app.env.metadata.get(pagename, {}).get("asks_ledger"):
+        app.add_js_file(SCRIPT, loading_method="defer")
+
+
+def register(app: Sphinx) -> None:
+    """The directive, and its script."""
+    app.add_directive("ledger", Ledger)
+    app.connect("html-page-context", add_script)

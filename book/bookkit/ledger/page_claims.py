@@ -1,0 +1,115 @@
+"""What a notebook's own page says of its claims: a strip under the title, links in its verdict table, formulas in tables.
+
+The stored outputs stay as they are; all of this is made when the page is rendered.
+"""
+
+from __future__ import annotations
+
+import html
+import re
+from pathlib import Path
+
+from docutils import nodes
+from sphinx.application import Sphinx
+
+from bookkit.ledger.page import BADGES
+from bookkit.ledger.records import anchor, counts_sentence, read_page_checks
+from bookkit.ledger.words import verdict_words
+from bookkit.sphinx.html_elements import element
+
+# As `bookkit.claims.verdict_table` writes the first cell of a row.
+ROW = re.compile(r"<th scope='row'>([^<]+)</th>")
+# Markup with its text between formulas; a formula holds no tag and begins and ends beside a letter, as in Markdown.
+MATHS = re.compile(
+    r"(?P<keep><(?:pre|code|script|style)\b.*?</(?:pre|code|script|style)>|<[^>]*>)|\$(?=\S)([^$<>\n]+?)(?<=\S)\$(?!\d)",
+    re.S,
+)
+
+
+def strip(records: list[dict], to_ledger: str = "") -> nodes.Element:
+    """ "12 claims checked here: 11 hold, 1 fails as expected", and a small badge per claim, a link where there is a ledger."""
+    sentence = element("span", counts_sentence(records, "claim checked here"), class_="page-claims-words")
+    badges = element("ul")
+    for record in records:
+        marks = {
+            "class_": BADGES.get(record["verdict"], "verdict-fails"),
+            "title": f"{record['title']}: {verdict_words(record)}",
+        }
+        words = [nodes.Text(record["id"])]
+        if record["verdict"] != "holds":  # colour and sign are for the eye
+            words.append(element("span", f" {verdict_words(record)}", class_="visually-hidden"))
+        link = {"href": f"{to_ledger}#{anchor(record['id'])}"} if to_ledger else {}
+        badges += element("li", element("a" if to_ledger else "span", *words, **marks, **link))
+    return element("div", sentence, badges, class_="page-claims", role="note", aria_label="Claims checked on this page")
+
+
+def linked(table: str, known: set[str], to_ledger: str) -> str:
+    """A verdict table whose ids are links to the ledger; other tables and unknown ids stay as they are."""
+    if "class='verdict-table'" not in table or not to_ledger:
+        return table
+
+    def link(match: re.Match) -> str:
+        claim = html.unescape(match[1])
+        if claim not in known:
+            return match[0]
+        return f"<th scope='row'><a href='{to_ledger}#{anchor(claim)}'>{match[1]}</a></th>"
+
+    return ROW.sub(link, table)
+
+
+def with_formulas(text: str) -> str:
+    """HTML in which `$x$` between tags has become the element that MathJax typesets."""
+
+    def put(match: re.Match) -> str:
+        return match["keep"] or f'<span class="math notranslate nohighlight">\\({match[2]}\\)</span>'
+
+    return MATHS.sub(put, text) if "$" in text else text
+
+
+# --- Sphinx ---------------------------------------------------------------------------------------------------------
+
+
+def _tables(doctree: nodes.document) -> list[nodes.raw]:
+    return [
+        node
+        for node in doctree.findall(nodes.raw)
+        if "html" in node.get("format", "").split() and "<table" in node.astext()
+    ]
+
+
+def typeset_tables(app: Sphinx, doctree: nodes.document) -> None:
+    """Formulas in the HTML tables of outputs; MathJax is then loaded, whatever else the page holds."""
+    for node in _tables(doctree):
+        made = with_formulas(node.astext())
+        if made != node.astext():
+            _rewrite(node, made)
+            app.env.get_domain("math").data["has_equations"][app.env.docname] = True
+
+
+def show_claims(app: Sphinx, doctree: nodes.document, docname: str) -> None:
+    """The strip under the title of a page with checks, and the links of its verdict tables."""
+    path = Path(app.env.doc2path(docname))
+    if not docname.startswith("notebooks/") or path.suffix != ".ipynb":
+        return
+    records = read_page_checks(path)
+    section = next(doctree.findall(nodes.section), None)
+    if not records or section is None:
+        return
+    labels = app.env.get_domain("std").labels
+    ledger = next((labels[name][0] for record in records if (name := anchor(record["id"])) in labels), None)
+    to_ledger = app.builder.get_relative_uri(docname, ledger) if ledger else ""
+    section.insert(1, strip(records, to_ledger))
+    for node in _tables(doctree):
+        _rewrite(node, linked(node.astext(), {record["id"] for record in records}, to_ledger))
+
+
+def _rewrite(node: nodes.raw, text: str) -> None:
+    node.rawsource = text
+    node.children = [nodes.Text(text)]
+    node.setup_child(node.children[0])
+
+
+def register(app: Sphinx) -> None:
+    """Connect both steps: formulas while pages are read, links when the ledger's place is known."""
+    app.connect("doctree-read", typeset_tables)
+    app.connect("doctree-resolved", show_claims)

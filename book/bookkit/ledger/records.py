@@ -1,0 +1,263 @@
+"""The records of the ledger: read from the pages that are rendered, checked, counted, chosen, completed for readers.
+
+Nothing here needs Sphinx. A record is what `bookkit.claims.Check.as_record` wrote into a page, with its `page` and
+`page_title`.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import nbformat
+
+from bookkit.pages import tolerances
+from bookkit.pages.catalogue import find_root
+from bookkit.pages.tolerances import CLAIMS_TYPE
+from bookkit.results import read
+from bookkit.settings import Part, settings
+
+LEDGER = "book/ledger"  # the page to which permalinks lead
+
+
+# Source tags of `bookkit.claims`, in the order in which they are shown apart; a test holds the two together.
+SOURCES = {
+    "paper": "Said by a paper",
+    "paper, second-hand": "Said of a paper",
+    "authors' code": "Read off the authors' code",
+    "derived": "Derived",
+    "measured": "Measured",
+    "conjecture": "Conjectures",
+}
+# By verdict: the word in `{ledger-counts}` and in addresses, and the words for one claim and for several.
+VERDICTS = {
+    "holds": ("holds", "holds", "hold"),
+    "fails": ("fails", "fails as expected", "fail as expected"),
+    "outside its regime": ("outside", "is outside its regime", "are outside their regime"),
+}
+
+
+# --- reading --------------------------------------------------------------------------------------------------------
+
+
+def read_ledger(source: Path) -> list[dict[str, Any]]:
+    """Check records stored in the notebooks under `source`/notebooks, in the order of their names.
+
+    Each has its `page`, the path of the notebook below `source` without suffix, and its `page_title`.
+    """
+    records = []
+    for path in sorted((source / "notebooks").rglob("*.ipynb")):
+        inside = path.relative_to(source)
+        if not any(part.startswith(".") for part in inside.parts):
+            records += [{**check, "page": inside.with_suffix("").as_posix()} for check in read_page_checks(path)]
+    return records
+
+
+def read_page_checks(path: Path) -> list[dict[str, Any]]:
+    """Check records stored in one notebook, each with its `page_title`."""
+    return [dict(check) for check in _page_checks(path, path.stat().st_mtime_ns)]
+
+
+@cache
+def _page_checks(path: Path, changed: int) -> list[dict[str, Any]]:
+    # Kept: every page that counts claims asks for all notebooks, several times, and pictures make them large.
+    notebook = nbformat.read(path, as_version=4)
+    known = tolerances.read(path).numbers
+    return [
+        {**check, "page_title": _title(notebook), "standing": _standing(check, known)} for check in checks_of(notebook)
+    ]
+
+
+def _standing(check: dict[str, Any], known: Mapping[str, tolerances.Tolerance]) -> dict[str, int]:
+    """How many digits of a check's numbers stand on other machines, where that was measured."""
+    named = {name: (value, known.get(f"{check['id']}:{name}")) for name, value in check.get("numbers", {}).items()}
+    return {
+        name: tolerances.standing(value, found.allowed)
+        for name, (value, found) in named.items()
+        if found is not None and isinstance(value, float)
+    }
+
+
+def checks_of(notebook: Any) -> list[dict[str, Any]]:
+    """As `bookkit.claims.read_checks`, which would import torch for the sake of a table."""
+    return [record for payload in read(notebook, CLAIMS_TYPE) for record in payload]
+
+
+def _title(notebook: Any) -> str:
+    """The first heading, as plain words."""
+    texts = "\n".join(cell["source"] for cell in notebook["cells"] if cell["cell_type"] == "markdown")
+    found = re.search(r"^# +(.+?)\s*$", texts, flags=re.M)
+    return re.sub(r"[*`$]", "", found[1]) if found else "A page"
+
+
+def in_reading_order(records: Iterable[dict]) -> list[dict]:
+    """Part by part, pages and claims as they are; folders that the book names as no part come last."""
+    order = {wing: number for number, wing in enumerate(settings().parts)}
+    return sorted(records, key=lambda record: (order.get(record["wing"], len(order)), record["wing"]))
+
+
+def part_of(wing: str) -> Part:
+    """The part of a wing; one that has no number goes by its own name."""
+    return settings().parts.get(wing) or Part("", wing.replace("_", " ").capitalize())
+
+
+# --- what readers see -----------------------------------------------------------------------------------------------
+
+
+def anchor(claim_id: str) -> str:
+    """Permanent name of a claim in the HTML: C8 -> claim-c8. Links from outside rely on it."""
+    return "claim-" + re.sub(r"[^a-z0-9]+", "-", claim_id.lower()).strip("-")
+
+
+def page_name(record: dict) -> str:
+    """The page as commands and readers name it: `single_head/02_two_steps`."""
+    return record["page"].removeprefix("notebooks/")
+
+
+def commands(record: dict) -> tuple[str, str]:
+    """Two lines for a shell: run the page again, read this claim out of what it left."""
+    start = f".venv/bin/{settings().program}"
+    return f"{start} rerun {page_name(record)} -o out.ipynb", f"{start} claims out.ipynb {_quoted(record['id'])}"
+
+
+def _quoted(text: str) -> str:
+    return text if re.fullmatch(r"[\w.-]+", text) else f"'{text}'"
+
+
+def as_published(record: dict, uri: Any = lambda page: f"{page}.html") -> dict[str, Any]:
+    """The record of `ledger.json`: all that the page stored, and what a program needs to come back to the book."""
+    return {
+        **record,
+        "page": uri(record["page"]),
+        "permalink": f"{uri(LEDGER)}#{anchor(record['id'])}",
+        "command": " && ".join(commands(record)),
+        "paper": part_of(record["wing"]).paper or None,
+    }
+
+
+def source_line(function: str, root: Path | None = None) -> tuple[str, int] | None:
+    """(file in the repository, line) of the def of `package.room.claims.name`; None where it is not to be found.
+
+    Read from the text: importing the module would import all that it needs. Of a function made by another,
+    `module.outer.inner`, the inner def counts; where it was given its name at run time, the outer.
+    """
+    root = root or find_root()
+    names = function.split(".")
+    folder = next((root / name for name in settings(root).packages if Path(name).name == names[0]), None)
+    for cut in range(len(names) - 1, 1, -1) if folder else ():
+        path = folder.joinpath(*names[1:cut]).with_suffix(".py")
+        if path.is_file():
+            lines = _definitions(path)
+            wanted = [name for name in names[cut:] if name != "<locals>"]
+            inside = [line for end in range(len(wanted), 0, -1) if (line := lines.get(".".join(wanted[:end])))]
+            return (path.relative_to(root).as_posix(), inside[0]) if inside else None
+    return None
+
+
+@cache
+def _definitions(path: Path) -> dict[str, int]:
+    """Line of every def of a module, by its dotted name (`outer.inner` for one inside another)."""
+    found: dict[str, int] = {}
+
+    def walk(body: Iterable[ast.AST], before: str) -> None:
+        for node in body:
+            if isinstance(node, ast.FunctionDef | ast.ClassDef):
+                found[f"{before}{node.name}"] = node.lineno
+                walk(node.body, f"{before}{node.name}.")
+            else:
+                walk(ast.iter_child_nodes(node), before)
+
+    walk(ast.parse(path.read_text(encoding="utf-8")).body, "")
+    return found
+
+
+# --- rules and counts -----------------------------------------------------------------------------------------------
+
+
+def problems(records: list[dict]) -> list[str]:
+    """What a ledger must not hold, in words: verdicts against expectation, checks without power, ids used twice."""
+    found = []
+    for record in records:
+        where = f"claim {record['id']} ({record['page']})"
+        if record["verdict"] != record["expected"]:
+            reason = f"; {record['violated']}" if record.get("violated") else ""
+            found.append(
+                f"{where}: verdict is {record['verdict']!r}, expected {record['expected']!r} "
+                f"[predicted {record['predicted']}; measured {record['measured']}{reason}]"
+            )
+        twin = record.get("power_twin")
+        if twin and record["verdict"] == twin["verdict"] == "holds":
+            found.append(f"{where}: the power twin ({twin['wrong']}) holds too: this check would not notice an error")
+    pages: dict[str, list[str]] = {}
+    for record in records:
+        pages.setdefault(anchor(record["id"]), []).append(record["page"])
+    for name, places in pages.items():
+        if len(places) > 1:
+            found.append(f"{name} is recorded {len(places)} times ({', '.join(places)}): each check needs its own id")
+    return found
+
+
+def counts_sentence(records: list[dict], what: str = "claim") -> str:
+    """As in "18 claims: 14 hold, 2 fail as expected, 2 are outside their regime"."""
+    total = f"{len(records)} {what if len(records) == 1 else what.replace('claim', 'claims')}"
+    if not records:
+        return total
+    as_expected = Counter(r["verdict"] for r in records if r["verdict"] == r["expected"])
+    parts = [
+        f"{as_expected[verdict]} {one if as_expected[verdict] == 1 else several}"
+        for verdict, (_, one, several) in VERDICTS.items()
+        if as_expected[verdict]
+    ]
+    if surprises := len(records) - as_expected.total():
+        parts.append(f"{surprises} against expectation")
+    return f"{total}: {', '.join(parts)}"
+
+
+def counted(text: str, records: list[dict]) -> str:
+    """What `{ledger-counts}` prints: a number alone where one is asked for, else the sentence.
+
+    `text` is a list of words in any order: a place (all, a wing, an arXiv number, a page), a source tag, and claims,
+    pages, holds, fails or outside for a number alone. Raises LookupError, with what there is, for anything else.
+    """
+    words = [word for word in text.strip().split(" ") if word]
+    wanted, ask = records, ""
+    numbers = {"claims": None, "pages": None} | {name: verdict for verdict, (name, _, _) in VERDICTS.items()}
+    places = _places(records)
+    while words:
+        # Source tags hold spaces: the longest run of words that is a name counts.
+        for length in range(len(words), 0, -1):
+            name = " ".join(words[:length])
+            if name in numbers and not ask:
+                ask = name
+            elif name in SOURCES:
+                wanted = [record for record in wanted if record["source"] == name]
+            elif name in places:
+                wanted = [record for record in wanted if name in ("all", *_places([record]))]
+            else:
+                continue
+            words = words[length:]
+            break
+        else:
+            if words[0] in settings().parts:  # the one mistake that a book in the making can hold
+                known = ", ".join(sorted({record["wing"] for record in records})) or "none"
+                raise LookupError(f"no check of wing {words[0]!r}; wings: {known}")
+            known = ", ".join([*places, *SOURCES, *numbers])
+            raise LookupError(f"unknown word {words[0]!r}; there are {known}")
+    if not ask:
+        return counts_sentence(wanted)
+    if ask == "pages":
+        return str(len({record["page"] for record in wanted}))
+    return str(sum(ask == "claims" or record["verdict"] == numbers[ask] for record in wanted))
+
+
+def _places(records: list[dict]) -> list[str]:
+    """Names under which records can be counted: all, wings, papers, pages."""
+    found = dict.fromkeys(["all", *(record["wing"] for record in records)])
+    found |= dict.fromkeys(part_of(record["wing"]).paper for record in records)
+    found |= dict.fromkeys(name for record in records for name in (page_name(record), record["page"]))
+    return [name for name in found if name]

@@ -1,0 +1,86 @@
+"""Renew the stored outputs (`make notebooks`): every .md is executed, its .ipynb rewritten where it changed.
+
+The same sources give the same bytes: cell ids are hashes of the cells, and nothing that tells the time or the machine
+is kept (`execution` sees to both). So a changed notebook in a diff means a changed page. Pages run as on a machine of 2008
+(`processors.STORING`), so that whoever compares them on a processor with AVX runs another one.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import nbformat
+
+from bookkit.pages.catalogue import UserError, find_pages, find_root, resolve_page, write_atomically
+from bookkit.pages.execution import PagesFailed, as_text, execute_pages
+from bookkit.pages.processors import storing
+from bookkit.parser import program
+
+
+def renew(
+    root: Path, check: bool = False, jobs: int = 2, cache_dir: Path | None = None, only: Sequence[str] = ()
+) -> list[Path]:
+    """Execute the pages of the book in `root`, or `only` those named; return the stored notebooks whose bytes differ.
+
+    Paths are relative to `root`. They are rewritten, each in one step, unless `check`. A page comes from `cache_dir` when
+    nothing that it depends on changed. Raises `PagesFailed`, before anything is written, when a page fails.
+    """
+    wanted = [resolve_page(name, root) for name in only] or find_pages(root)
+    pages = {page.source: page for page in wanted}
+    machine, environment = storing()
+    results = execute_pages(list(pages), jobs=jobs, cache_dir=cache_dir, root=root, environment=environment)
+    changed = []
+    for source, page in pages.items():
+        fresh = _signed(results[source].notebook, machine)
+        if _bytes(page.stored) != fresh.encode():
+            changed.append(page.stored.relative_to(root))
+            if not check:
+                write_atomically(page.stored, fresh)
+    return changed
+
+
+def _signed(notebook: str, machine: str) -> str:
+    """The notebook with the name of the machine that ran it in its metadata: it must be compared on another one."""
+    content = nbformat.reads(notebook, as_version=4)
+    content.metadata["stored_on"] = machine  # not below "attnlib", which jupytext would carry into the .md
+    return as_text(content)
+
+
+def stored_on(path: Path) -> str:
+    """The machine that ran a stored notebook; empty where it does not say."""
+    return json.loads(path.read_text(encoding="utf-8"))["metadata"].get("stored_on", "")
+
+
+def _bytes(path: Path) -> bytes | None:
+    return path.read_bytes() if path.is_file() else None
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Entry of the command `notebooks`. Returns 1 when a page fails or `--check` finds a change, else 0."""
+    parser = argparse.ArgumentParser(
+        prog=f"{program()} notebooks", description="Renew the stored outputs of all pages."
+    )
+    parser.add_argument("pages", nargs="*", metavar="PAGE", help="only these pages (default: all)")
+    parser.add_argument("--check", action="store_true", help="write nothing; fail when a stored notebook would change")
+    parser.add_argument("--no-cache", action="store_true", help="execute every page, whatever `make book` has kept")
+    parser.add_argument("--jobs", type=int, default=2, metavar="N", help="pages run at a time (default: 2)")
+    options = parser.parse_args(argv)
+    root = find_root()
+    if options.jobs < 1:
+        raise UserError(f"--jobs must be an integer >= 1; got {options.jobs}")
+    try:
+        cache = None if options.no_cache else root / "_build" / "cache"
+        changed = renew(root, options.check, options.jobs, cache, options.pages)
+    except PagesFailed as error:
+        print(error, file=sys.stderr)
+        return 1
+    word = "would change" if options.check else "renewed"
+    for path in changed:
+        print(f"{word}: {path}")
+    if not changed:
+        print("Stored notebooks are up to date.")
+    return int(options.check and bool(changed))

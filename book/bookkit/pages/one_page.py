@@ -1,0 +1,310 @@
+"""Running one page through papermill, with a kernel that keeps to itself: the same run gives the same bytes."""
+
+import copy
+import hashlib
+import json
+import logging
+import os
+import re
+import sys
+import tempfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+import jupytext
+import nbformat
+from nbformat import NotebookNode
+
+from bookkit.code import NO_CODE, Code
+
+KERNELSPEC = {"display_name": "Python 3", "language": "python", "name": "python3"}
+LANGUAGE_INFO = {"name": "python", "pygments_lexer": "ipython3"}  # without the version: it differs between machines
+
+# One thread per kernel, alone or beside others: sums are then added in one order and both give the same digits.
+ONE_THREAD = {name: "1" for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")}
+
+_STARTS = 3  # of a kernel whose ports are taken
+_LOG_KEPT = 10_000  # last characters of what a dead kernel said
+_PAPERMILL_TAGS = ("injected-parameters", "papermill-error-cell-tag")  # of the cells that papermill adds
+_ANSI = re.compile(r"\x1b\[[0-9;]*m")
+
+
+class PageError(Exception):
+    """A page did not run, or printed what must not be published. `str()` is one line: page, cell and error.
+
+    `what` is that line without the page. Where they are known, `cell` is the number of the code cell (of the page's
+    own, counted from 1), `traceback` the error in full as plain text, `notebook` the page as far as it ran, normalised.
+    """
+
+    def __init__(
+        self,
+        page: str,
+        what: str,
+        cell: int | None = None,
+        traceback: str | None = None,
+        notebook: NotebookNode | None = None,
+    ) -> None:
+        super().__init__(page, what, cell, traceback, notebook)  # all of them: an error is pickled by its `args`
+        self.page, self.what, self.cell, self.traceback, self.notebook = page, what, cell, traceback, notebook
+
+    def __str__(self) -> str:
+        return f"{self.page}: {self.what}"
+
+
+def read_source(source: str) -> NotebookNode:
+    """The notebook of a MyST Markdown page, with metadata in its published form and cell ids that repeat.
+
+    The id of a cell is a hash of its text and of how often that text came before, so inserting a cell leaves the ids
+    of the others, and with them the diff of the stored notebook, alone.
+    """
+    notebook = jupytext.reads(source, fmt="md:myst")
+    formats = notebook.metadata.get("jupytext", {}).get("formats")
+    notebook.metadata = nbformat.from_dict({"kernelspec": KERNELSPEC, "language_info": LANGUAGE_INFO})
+    if formats:
+        notebook.metadata["jupytext"] = {"formats": formats}
+    notebook.nbformat, notebook.nbformat_minor = 4, 5
+    seen: dict[str, int] = {}
+    for cell in notebook.cells:
+        text = f"{cell.cell_type}\0{cell.source}"
+        seen[text] = seen.get(text, 0) + 1
+        cell["id"] = hashlib.sha256(f"{text}\0{seen[text]}".encode()).hexdigest()[:12]
+    return notebook
+
+
+def run_source(
+    source: str,
+    parameters: Mapping[str, object] | None = None,
+    page: str = "page",
+    code: Code = NO_CODE,
+    environment: Mapping[str, str] | None = None,
+) -> NotebookNode:
+    """Run a page from its MyST source and return the executed notebook, normalised: the same run gives the same bytes.
+
+    `parameters` replace those of the page's `parameters` cell (unchecked here: see `rerun`). The kernel works in an
+    empty private folder, on one thread, and imports the packages of `code` (default: what this Python imports);
+    `environment`: further variables for it, as of another processor.
+
+    Raises `PageError` naming page, cell number, error and source line when a cell fails, when the kernel dies, and
+    when an output holds a path of this machine.
+    """
+    with tempfile.TemporaryDirectory(prefix="page-") as folder:
+        executed = run_in_folder(Path(folder), source, parameters, page, code, environment=environment)
+        refuse_machine_paths(executed, page, also=[Path(folder), *(folder.parent for folder in code.folders)])
+    return executed
+
+
+def run_in_folder(
+    folder: Path,
+    source: str,
+    parameters: Mapping[str, object] | None,
+    page: str,
+    code: Code,
+    on_start: Callable[[int], None] = lambda pid: None,
+    environment: Mapping[str, str] | None = None,
+) -> NotebookNode:
+    """What `run_source` and a sweep share: run a page with a kernel that keeps everything of its own in `folder`.
+
+    `folder` is empty and the caller's to remove; `on_start` gets the process id of the kernel as soon as it has one.
+    The environment and the working directory of this process change meanwhile: one page at a time in a process.
+
+    Raises `PageError`, with the executed part of the notebook, when a cell fails and when the kernel dies.
+    """
+    import papermill  # 0.4 s that `make html` need not spend
+    from papermill.exceptions import PapermillExecutionError
+
+    # Its remarks are not for readers: parameters are checked before, and every failure ends in an error of ours.
+    logging.getLogger("papermill").setLevel(logging.CRITICAL)
+    try:
+        notebook = read_source(source)
+    except Exception as error:
+        what = f"not a MyST Markdown notebook: {type(error).__name__}: {_one_line(error)}"
+        raise PageError(page, what) from error
+    saved, log = folder / "saved.ipynb", folder / "kernel.log"
+    with _kernel_environment(code, folder, environment or {}):
+        for attempt in range(_STARTS):
+            try:
+                executed = papermill.execute_notebook(
+                    copy.deepcopy(notebook),
+                    str(saved),  # after every cell
+                    parameters=dict(parameters or {}),
+                    kernel_name="python3",
+                    cwd=str(_fresh(folder / "work")),
+                    progress_bar=False,
+                    shutdown_kernel="immediate",  # asked politely, a kernel now and then takes 4 s to go
+                    kernel_manager_class=_kernel_manager(folder, log, on_start),
+                )
+                break
+            except PapermillExecutionError as error:
+                part, cell = _executed_part(saved)
+                trace = _ANSI.sub("", "\n".join(error.traceback))
+                raise PageError(page, _describe(error, cell, trace), cell, trace, part) from None
+            except Exception as error:
+                # A kernel that dies (out of memory, most often) cannot say where; the notebook saved last can.
+                part, cell = _executed_part(saved)
+                at = f" in code cell {cell}" if cell else ""
+                said = log.read_text(errors="replace").strip() if log.exists() else ""
+                last = said.rpartition("\n")[2]
+                # A kernel's ports are chosen first and opened later; in between another process may take one.
+                if not cell and "Address already in use" in last and attempt + 1 < _STARTS:
+                    log.unlink()
+                    continue
+                why = f"{type(error).__name__}: {_one_line(error)} {_one_line(last)}".strip()
+                raise PageError(page, f"the kernel failed{at}: {why}", cell, said[-_LOG_KEPT:], part) from error
+    normalise(executed)
+    # papermill takes `SystemExit` for a wish to stop early; half a page must not be published.
+    for number, cell in enumerate(_code_cells(executed), start=1):
+        if any(output.output_type == "error" for output in cell.outputs):
+            what = "a cell ended the page with SystemExit: pages run to their last cell"
+            raise PageError(page, what, number, notebook=executed)
+    return executed
+
+
+# --- what comes out ---------------------------------------------------------------------------------------------------
+
+
+def _code_cells(notebook: NotebookNode) -> list[NotebookNode]:
+    """The page's own code cells: without the one that papermill adds when it is given parameters."""
+    cells = [cell for cell in notebook.cells if cell.cell_type == "code"]
+    return [cell for cell in cells if "injected-parameters" not in cell.metadata.get("tags", [])]
+
+
+def _executed_part(saved: Path) -> tuple[NotebookNode | None, int | None]:
+    """The notebook that papermill saved last, normalised, and the number of the code cell that was begun last."""
+    try:
+        notebook = nbformat.read(saved, as_version=4)
+    except Exception:  # not there yet, or cut short by a full disk: what is to be told is another error
+        return None, None
+    records = [cell.metadata.get("papermill", {}) for cell in _code_cells(notebook)]
+    begun = [number for number, record in enumerate(records, start=1) if record.get("start_time")]
+    normalise(notebook)
+    return notebook, begun[-1] if begun else None
+
+
+def _describe(error, cell: int | None, trace: str) -> str:
+    """`PapermillExecutionError` in one line: cell number, error, and the line of the cell that raised it."""
+    lines = error.source.splitlines() or [""]
+    found = re.search(r"Cell In\s*\[\d+\], line (\d+)", trace)
+    number = min(int(found.group(1)), len(lines)) if found else 1
+    at = f"line {number}: {lines[number - 1].strip()}"
+    return f"code cell {cell} failed with {error.ename}: {_one_line(error.evalue)} [at {at}]"
+
+
+def normalise(notebook: NotebookNode) -> None:
+    """Strip, in place, what differs between two equal runs: timestamps, papermill's records, versions, cuts in what was printed."""
+    kept = {key: notebook.metadata[key] for key in ("jupytext",) if key in notebook.metadata}
+    notebook.metadata = nbformat.from_dict({"kernelspec": KERNELSPEC, "language_info": LANGUAGE_INFO, **kept})
+    ids: dict[str, int] = {}
+    for cell in notebook.cells:
+        for record in ("papermill", "execution"):
+            cell.metadata.pop(record, None)
+        if "outputs" in cell:
+            cell.outputs = _whole_streams(cell.outputs)
+        if not cell.metadata.get("tags", True):
+            del cell.metadata["tags"]  # papermill adds an empty list to every cell
+        for tag in _PAPERMILL_TAGS:
+            if tag in cell.metadata.get("tags", []):  # papermill gives its own cells ids by chance
+                cell["id"] = f"{tag}-{added}" if (added := ids.get(tag, 0)) else tag
+                ids[tag] = added + 1
+    nbformat.validate(notebook)
+
+
+def _whole_streams(outputs: Sequence[NotebookNode]) -> list[NotebookNode]:
+    """Outputs with neighbouring pieces of one stream joined: where a kernel cuts what is printed depends on its pace."""
+    joined: list[NotebookNode] = []
+    for output in outputs:
+        last = joined[-1] if joined else None
+        if last and output.output_type == last.output_type == "stream" and output.name == last.name:
+            last.text += output.text
+        else:
+            joined.append(output)
+    return joined
+
+
+def refuse_machine_paths(notebook: NotebookNode, page: str, also: Sequence[Path] = ()) -> None:
+    """Raise `PageError` if a text output holds the home folder, a folder of `also`, or a path of this Python.
+
+    A warning printed by a cell is refused with them: it quotes a temporary file whose name holds a process number.
+    """
+    folders = {Path.home(), *also, *(p.resolve() for p in also)}
+    # A system Python lives in /usr, a word that honest text may hold; an environment's own folder is telling.
+    folders |= {prefix for prefix in (Path(sys.prefix),) if len(prefix.parts) > 2}
+    paths = "|".join(re.escape(str(folder)) for folder in sorted(folders) if len(folder.parts) > 1)
+    found_path = re.compile(rf"(?<![\w.-])(?:{paths})(?![\w.-])|/ipykernel_\d+")
+    for number, cell in enumerate((c for c in notebook.cells if c.cell_type == "code"), start=1):
+        for text in _output_texts(cell):
+            if match := found_path.search(text):
+                what = (
+                    f"code cell {number} prints a path of this machine, {match.group()!r}: "
+                    "a published page must be the same everywhere; print a relative name, or silence the warning"
+                )
+                raise PageError(page, what, number)
+
+
+def _output_texts(cell: NotebookNode) -> Iterator[str]:
+    for output in cell.get("outputs", []):
+        yield str(output.get("text", ""))
+        yield str(output.get("evalue", ""))
+        for kind, data in output.get("data", {}).items():
+            if not kind.startswith("image/") or kind == "image/svg+xml":
+                yield data if isinstance(data, str) else json.dumps(data, ensure_ascii=False)
+
+
+def as_text(notebook: NotebookNode) -> str:
+    """JSON as stored in the repository: one space of indentation, one final newline, letters unescaped."""
+    return nbformat.writes(notebook, version=nbformat.NO_CONVERT).rstrip("\n") + "\n"
+
+
+def _one_line(error: object) -> str:
+    return " ".join(str(error).split())
+
+
+# --- the kernel -------------------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def _kernel_environment(code: Code, folder: Path, environment: Mapping[str, str]) -> Iterator[None]:
+    """Set, for the kernels started inside, threads, import path and private folders; restore on the way out."""
+    changes = {
+        **ONE_THREAD,
+        "PYTHONPATH": code.search_path,  # the kernel imports the very tree that was hashed
+        "IPYTHONDIR": str(_fresh(folder / "ipython")),  # a reader's IPython start-up files are not part of the book
+        "JUPYTER_RUNTIME_DIR": str(_fresh(folder / "runtime")),
+        "JUPYTER_PREFER_ENV_PATH": "1",  # the kernel "python3" of this environment, not one in the home folder
+        "PYTHONWARNINGS": "",  # a strict test run does not make the kernel strict
+        **environment,
+    }
+    before = {name: os.environ.get(name) for name in changes}
+    os.environ.update(changes)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = value
+
+
+def _kernel_manager(folder: Path, log: Path, on_start: Callable[[int], None]) -> type:
+    """A kernel manager whose kernels write to `log` what goes past the page: they call their ordinary end an error."""
+    from jupyter_client.manager import AsyncKernelManager
+
+    class PrivateKernelManager(AsyncKernelManager):
+        def __init__(self, **options: object) -> None:
+            # Left to itself, the file with the kernel's ports and key lies among the temporary files of the machine.
+            super().__init__(connection_file=str(folder / "connection.json"), **options)
+
+        async def _async_start_kernel(self, **options: object) -> None:
+            with log.open("ab") as file:
+                await super()._async_start_kernel(stdout=file, stderr=file, **options)
+            on_start(self.provisioner.pid)
+
+        start_kernel = _async_start_kernel
+
+    return PrivateKernelManager
+
+
+def _fresh(folder: Path) -> Path:
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder

@@ -1,0 +1,222 @@
+"""Rerun a page with other parameters, on papermill.
+
+``python -m bookkit rerun PAGE -p name value -f params.yml -o out.ipynb`` (or ``-o out.html``, to be read in a browser)
+
+Everything that can be wrong with the request is found before a kernel starts. The result is written in one step at the
+end, so a page that fails, or is interrupted, leaves nothing under the asked name.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import re
+import signal
+import sys
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from bookkit.pages.catalogue import Page, UserError, find_pages, one_line, resolve_page, write_atomically
+from bookkit.pages.parameters import check_parameters, number_from_text, page_parameters, value_from_text
+from bookkit.parser import program
+
+if TYPE_CHECKING:
+    from nbformat import NotebookNode
+
+
+INTERRUPTED = "interrupted; nothing was written"
+_EXPONENT = re.compile(r"[-+]?\d+(\.\d*)?[eE][-+]?\d+$")
+
+
+class RunError(RuntimeError):
+    """The page ran and failed. The first line of the message names page, cell and error; the cell's source follows."""
+
+
+def rerun(given: str, assignments: Sequence[tuple[str, str]], file: Path | None, output: Path, root: Path) -> Page:
+    """Execute the page `given` with parameters from `file` (YAML), overridden by `assignments`, and write `output`.
+
+    Raises `UserError` (before a kernel starts) for a bad page, parameter, parameter file or output path, and `RunError`
+    when the page itself fails. In both cases no file is left.
+    """
+    page = resolve_page(given, root)
+    values = read_parameter_file(file) if file is not None else {}
+    values |= typed_assignments(page, assignments)
+    values = check_parameters(page, values)
+    check_output(output, root)
+    notebook = run_page(page, values)
+    if output.suffix == ".html":
+        from bookkit.pages.notebook_html import as_html
+
+        text = as_html(notebook, page.name, root)
+    else:
+        import nbformat
+
+        text = nbformat.writes(notebook)
+    write_atomically(output, text.rstrip("\n") + "\n")
+    return page
+
+
+def typed_assignments(page: Page, assignments: Sequence[tuple[str, str]]) -> dict[str, Any]:
+    """Command-line values by the types the page declares. Unknown names are left for `check_parameters` to refuse."""
+    known = {parameter.name: parameter for parameter in page_parameters(page)}
+    values: dict[str, Any] = {}
+    for name, text in assignments:
+        if name in values:
+            raise UserError(f"parameter {name} is given twice with -p: keep one")
+        values[name] = value_from_text(known[name], text) if name in known else text
+    return values
+
+
+def read_parameter_file(path: Path, what: str = "parameter file", example: str = "n: 200") -> dict[str, Any]:
+    """The mapping in a YAML file. Raises `UserError` when it cannot be read, is not YAML, or is not a mapping.
+
+    A key given twice in one mapping is refused too: YAML forbids it, and the parser would quietly take the last.
+    """
+    import yaml
+
+    class Loader(yaml.SafeLoader):
+        """YAML 1.1 reads 1e-3 and 1e9 as text; people who write parameter files do not."""
+
+        def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+            seen = set()
+            for key in (key for key, _ in node.value if isinstance(key, yaml.ScalarNode)):
+                if (key.tag, key.value) in seen:
+                    line = key.start_mark.line + 1
+                    raise UserError(f"{what} {path} gives {key.value!r} twice, again in line {line}: keep one")
+                seen.add((key.tag, key.value))
+            return super().construct_mapping(node, deep)
+
+    Loader.add_implicit_resolver("!number", _EXPONENT, list("-+0123456789"))
+    Loader.add_constructor("!number", lambda loader, node: number_from_text(loader.construct_scalar(node)))
+    try:
+        content = yaml.load(path.read_text(encoding="utf-8"), Loader)
+    except OSError as error:
+        raise UserError(f"{what} {path} cannot be read: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise UserError(f"{what} {path} is not UTF-8 text: {one_line(error)}") from error
+    except UserError:
+        raise
+    except (yaml.YAMLError, ValueError, RecursionError) as error:  # ValueError: a date such as 2026-99-99
+        raise UserError(f"{what} {path} is not YAML: {one_line(error)}") from error
+    if not isinstance(content, dict):
+        found = "nothing" if content is None else f"a {type(content).__name__}"
+        raise UserError(f"{what} {path} must hold a mapping, lines like `{example}`; it holds {found}")
+    return content
+
+
+def check_output(output: Path, root: Path) -> None:
+    """Refuse, with a `UserError`, an output that is neither notebook nor HTML, cannot be written, or would overwrite a page."""
+    if output.suffix not in (".ipynb", ".html"):
+        raise UserError(f"output must end in .ipynb, or in .html to be read in a browser; got {output}")
+    folder = output.parent
+    if not folder.is_dir():
+        raise UserError(f"output folder {folder} does not exist: make it first")
+    if not os.access(folder, os.W_OK | os.X_OK):
+        raise UserError(f"output folder {folder} is not writable")
+    if output.is_dir():
+        raise UserError(f"output {output} is a folder")
+    if output.resolve() in {page.stored.resolve() for page in find_pages(root)}:
+        raise UserError(f"output {output} is a stored page of the book: choose another name")
+
+
+def run_page(page: Page, values: dict[str, Any]) -> NotebookNode:
+    """Execute a page with checked parameters and return it, its parameters recorded under ``metadata.papermill``.
+
+    Raises `RunError` when a cell fails or the kernel dies; `KeyboardInterrupt` passes through.
+    """
+    import papermill
+    from nbclient.exceptions import DeadKernelError
+    from papermill.exceptions import PapermillExecutionError
+
+    from bookkit.pages.execution import read_source
+
+    logging.getLogger("papermill").setLevel(logging.ERROR)  # its remarks on parameters: they are checked already
+    notebook = read_source(page.source.read_text(encoding="utf-8"))
+    try:
+        # Nothing is written while the page runs (output None): a killed run leaves no file at all.
+        with interruptible():
+            executed = papermill.execute_notebook(
+                notebook, None, parameters=values, kernel_name="python3", progress_bar={"desc": page.name}
+            )
+    except PapermillExecutionError as error:
+        if error.ename == "KeyboardInterrupt":
+            raise KeyboardInterrupt from error
+        # Papermill puts a cell of its own before those that can fail; the reader counts the page's.
+        raise RunError(_failure(page, error, error.exec_count - bool(values))) from error
+    except DeadKernelError as error:
+        raise RunError(f"page {page.name}: the kernel died while the page ran ({one_line(error)})") from error
+    executed.metadata.papermill |= {"input_path": f"{page.name}.md", "output_path": None}
+    return executed
+
+
+@contextmanager
+def interruptible(patience: float = 5.0) -> Iterator[None]:
+    """Ctrl-C ends what runs inside: by KeyboardInterrupt, or by leaving the process when that is lost on its way.
+
+    The event loop below papermill can swallow an interrupt that comes at a bad moment, and then waits for a cell that may run for
+    hours. The kernel notices that its parent is gone and ends too; nothing has been written yet.
+    """
+    if threading.current_thread() is not threading.main_thread():  # only the main thread gets signals
+        yield
+        return
+    timers: list[threading.Timer] = []
+
+    def leave() -> None:
+        print(f"\n{program()}: error: {INTERRUPTED}", file=sys.stderr, flush=True)
+        os._exit(130)
+
+    def on_interrupt(number: int, frame: object) -> None:
+        timers.append(threading.Timer(patience, leave))
+        timers[-1].daemon = True
+        timers[-1].start()
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGINT, on_interrupt)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+        for timer in timers:
+            timer.cancel()
+
+
+def _failure(page: Page, error: Any, cell: int) -> str:
+    first = next((line.strip() for line in error.source.splitlines() if line.strip()), "")
+    what = one_line(f"{error.ename}: {error.evalue}" if error.evalue else error.ename, width=400)
+    indented = "\n".join(f"    {line}" for line in error.source.splitlines())
+    return f"page {page.name}, code cell {cell} (`{first}`): {what}\n{indented}"
+
+
+def read_notebook(path: Path) -> NotebookNode:
+    """A notebook from disk. Raises `UserError` when it is missing, truncated, or not a notebook."""
+    import nbformat
+
+    try:
+        text = path.read_text(encoding="utf-8")
+    except OSError as error:
+        raise UserError(f"notebook {path} cannot be read: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise UserError(f"{path} is not a notebook: {one_line(error)}") from error
+    try:
+        notebook = nbformat.reads(text, as_version=4)
+        nbformat.validate(notebook)
+    except Exception as error:  # nbformat raises its own, json's, and plain AttributeError for JSON that is no notebook
+        raise UserError(f"{path} is not a whole notebook: {one_line(error)}") from error
+    return notebook
+
+
+def named_results(path: Path) -> dict[str, Any]:
+    """The named results stored in an executed notebook. Raises `UserError` when there are none."""
+    from bookkit.results import read_results
+
+    notebook = read_notebook(path)
+    try:
+        results = read_results(notebook)
+    except (KeyError, ValueError, TypeError) as error:
+        raise UserError(f"{path} holds no readable named results: {one_line(error)}") from error
+    if not results:
+        raise UserError(f"{path} holds no named results: execute the page first ({program()} rerun)")
+    return results

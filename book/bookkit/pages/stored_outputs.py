@@ -1,0 +1,261 @@
+"""Compare the outputs stored in a page with those of running it again: numbers within a tolerance, the rest exactly.
+
+Why a tolerance: another processor adds in another order, and the last digits move. Why no larger than it must be: a wrong
+constant must not slip through. Integers are counts, and exact; tolerances are for numbers with a decimal point or an exponent.
+
+- JSON data (``application/*json``): each float has its own tolerance, measured and kept beside the page (`tolerances`).
+- Text (stdout, stderr, ``text/*``, strings inside JSON): relative 1e-3, because what is printed is rounded already. A
+  printed number that was seen to move (`tolerances`) may differ by one unit of its last digit.
+- Both: two numbers below 1e-12 in size are equal, whatever their sign: they are rounding noise around zero.
+- Text that repeats the JSON of its own output (the tables of results and claims): its words. The numbers are those of the JSON.
+- Pictures: only that there is one. Their pixels depend on fonts and versions; the numbers they show are stored as data.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from itertools import zip_longest
+from typing import Any
+
+from bookkit.pages.tolerances import CLAIMS_TYPE, FLOOR, NONE, Tolerances, address
+from bookkit.results import RESULTS_TYPE
+
+TEXT_RELATIVE = 1e-3
+DATA = (RESULTS_TYPE, CLAIMS_TYPE)  # outputs whose text forms repeat their JSON
+
+# A number that stands for itself: not inside a word (C8, float64), a version (2.13.0), a colour (#1e3a5f), an address.
+# The minus may be the typographic one. A plus, and a full stop without a digit after it, belong to the text around.
+NUMBER = re.compile(r"(?<![\w.#])([-−]?(?:\d+(?:\.\d+)?|\.\d+)(?:[eE][-+]?\d+)?)(?![\w.]*\.\d)(?!\d)")
+PICTURES = ("image/png", "image/jpeg", "image/svg+xml", "application/pdf")
+# Widget ids are random; the state they belong to is not part of a page.
+IGNORED = ("application/vnd.jupyter.widget-view+json",)
+
+
+def compare_outputs(
+    stored: Sequence[Mapping[str, Any]],
+    fresh: Sequence[Mapping[str, Any]],
+    tolerances: Tolerances = NONE,
+    cell: int = 0,
+) -> list[str]:
+    """Differences between two lists of notebook outputs, in words; empty when they agree.
+
+    Streams are joined first: how a kernel cuts its text into messages is a matter of timing. `tolerances`: of the page;
+    `cell`: which code cell of it, counted from 1.
+    """
+    differences = []
+    for stream in ("stdout", "stderr"):
+        old, new = (_stream(outputs, stream) for outputs in (stored, fresh))
+        differences += [f"{stream}: {d}" for d in text_differences(old, new, tolerances, f"cell {cell} {stream}")]
+    old_shown, new_shown = ([o for o in outputs if o["output_type"] != "stream"] for outputs in (stored, fresh))
+    for number, (old, new) in enumerate(zip_longest(old_shown, new_shown), start=1):
+        if old is None or new is None:
+            differences.append(f"output {number} is {'new' if old is None else 'missing'}: {_brief(old or new)}")
+        else:
+            where = f"cell {cell} output {number}"
+            differences += [f"output {number}, {d}" for d in _compare_output(old, new, tolerances, where)]
+    return differences
+
+
+def text_differences(stored: str, fresh: str, tolerances: Tolerances = NONE, where: str = "") -> list[str]:
+    """Differences between two texts: at most one, the first, quoted with its line. Empty when they agree."""
+    if stored == fresh:
+        return []
+    old_lines, new_lines = stored.splitlines(), fresh.splitlines()
+    for number, (old, new) in enumerate(zip_longest(old_lines, new_lines)):
+        if old is None or new is None:
+            return [
+                f"line {number + 1} is {'new' if old is None else 'missing'}: {_brief(new if old is None else old)}"
+            ]
+        if not same_text(old, new, moving_in(tolerances, where, number)):
+            # A table is one long line: quote it from shortly before the place where it changes.
+            start = max(0, _agreement(old, new) - 40) if max(len(old), len(new)) > 120 else 0
+            return [f"line {number + 1}: stored {_brief(old[start:])}, now {_brief(new[start:])}"]
+    # The lines agree, so the texts differ at most by numbers within the tolerance, or by line ends.
+    ends = (re.findall(r"\r\n|\r|\n", text) for text in (stored, fresh))
+    return [] if next(ends) == next(ends) else ["the line ends differ"]
+
+
+def moving_in(tolerances: Tolerances, where: str, line: int) -> Collection[int]:
+    """Which numbers of a line may have another last digit, counted from 0."""
+    start = f"{where} {line}#"
+    return {int(name.removeprefix(start)) for name in tolerances.moving if name.startswith(start)}
+
+
+def same_text(stored: str, fresh: str, moving: Collection[int] = ()) -> bool:
+    """Whether two texts agree: same words, and numbers equal within `TEXT_RELATIVE`, or those `moving` in their last digit."""
+    # `re.split` with one group gives text, number, text, ..., number, text.
+    old, new = NUMBER.split(stored), NUMBER.split(fresh)
+    return (
+        len(old) == len(new)
+        and old[::2] == new[::2]
+        and all(
+            _same_number_text(a, b) or (place in moving and units_apart(a, b) <= 1)
+            for place, (a, b) in enumerate(zip(old[1::2], new[1::2], strict=True))
+        )
+    )
+
+
+def units_apart(stored: str, fresh: str) -> float:
+    """How many units of the last printed digit lie between two numbers as printed; infinite between whole numbers."""
+    if not all(re.search(r"[.eE]", text) for text in (stored, fresh)):
+        return 0.0 if stored == fresh else math.inf
+    numbers = [float(text.replace("−", "-")) for text in (stored, fresh)]
+    return round(abs(numbers[0] - numbers[1]) / max(map(unit, (stored, fresh))), 3)
+
+
+def unit(text: str) -> float:
+    """One unit of the last digit of a number as printed: 0.01 for 1.25, 1e-7 for 1.5e-6."""
+    digits, _, exponent = text.lower().replace("−", "-").partition("e")
+    return 10.0 ** (int(exponent or 0) - len(digits.partition(".")[2]))
+
+
+def same_words(stored: str, fresh: str) -> bool:
+    """Whether two texts agree but for the numbers in them."""
+    return NUMBER.split(stored)[::2] == NUMBER.split(fresh)[::2]
+
+
+def _agreement(stored: str, fresh: str) -> int:
+    """How many characters pass before two texts cease to agree (numbers within the tolerance do not count)."""
+    length = 0
+    for index, (old, new) in enumerate(zip(NUMBER.split(stored), NUMBER.split(fresh), strict=False)):
+        if old != new and not (index % 2 and _same_number_text(old, new)):
+            return length + next((i for i, (a, b) in enumerate(zip(old, new, strict=False)) if a != b), 0)
+        length += len(old)
+    return length
+
+
+def _same_number_text(stored: str, fresh: str) -> bool:
+    if stored == fresh:
+        return True
+    if not all(re.search(r"[.eE]", text) for text in (stored, fresh)):
+        return False
+    old, new = (float(text.replace("−", "-")) for text in (stored, fresh))
+    return (abs(old) < FLOOR and abs(new) < FLOOR) or math.isclose(old, new, rel_tol=TEXT_RELATIVE)
+
+
+def json_differences(
+    stored: Any,
+    fresh: Any,
+    tolerances: Tolerances = NONE,
+    kind: str = "",
+    path: tuple[str | int, ...] = (),
+    root: Any = None,
+) -> list[str]:
+    """Differences between two JSON values, each with its path (``$[3].numbers.slope``). Empty when they agree."""
+    root = stored if root is None else root
+    shown = "$" + "".join(f"[{key}]" if isinstance(key, int) else f".{key}" for key in path)
+    if isinstance(stored, Mapping) and isinstance(fresh, Mapping):
+        changed = [f"{shown}.{key} is missing" for key in stored if key not in fresh]
+        changed += [f"{shown}.{key} is new" for key in fresh if key not in stored]
+        for key in stored:
+            if key in fresh:
+                changed += json_differences(stored[key], fresh[key], tolerances, kind, (*path, key), root)
+        return changed
+    if is_list(stored) and is_list(fresh):
+        if len(stored) != len(fresh):
+            return [f"{shown} had {len(stored)} entries, now {len(fresh)}"]
+        return [
+            difference
+            for index, (old, new) in enumerate(zip(stored, fresh, strict=True))
+            for difference in json_differences(old, new, tolerances, kind, (*path, index), root)
+        ]
+    where, allowed = address(kind, root, path), ""
+    if isinstance(stored, str) and isinstance(fresh, str):
+        same = same_text(stored, fresh, moving_in(tolerances, where, 0))
+    elif _is_number(stored) and _is_number(fresh) and (isinstance(stored, float) or isinstance(fresh, float)):
+        same = tolerances.same(where, stored, fresh)
+        if where in tolerances.numbers:
+            allowed = f" (tolerance {tolerances.numbers[where].allowed:.1g})"
+    else:
+        same = type(stored) is type(fresh) and stored == fresh
+    return [] if same else [f"{shown}: stored {_brief(stored)}, now {_brief(fresh)}{allowed}"]
+
+
+def _compare_output(
+    stored: Mapping[str, Any], fresh: Mapping[str, Any], tolerances: Tolerances, where: str
+) -> list[str]:
+    if stored["output_type"] != fresh["output_type"]:
+        return [f"kind: stored {stored['output_type']}, now {fresh['output_type']}"]
+    if stored["output_type"] == "error":  # the traceback holds paths and is not compared
+        old, new = (f"{output['ename']}: {output['evalue']}" for output in (stored, fresh))
+        return [f"error: {difference}" for difference in text_differences(old, new)]
+    old_data, new_data = (shown_data(output) for output in (stored, fresh))
+    repeats = any(kind in old_data for kind in DATA)
+    differences = [f"{kind}: missing" for kind in old_data if kind not in new_data]
+    differences += [f"{kind}: new" for kind in new_data if kind not in old_data]
+    for kind, old in old_data.items():
+        if (new := new_data.get(kind)) is None or kind in PICTURES:
+            continue
+        if not (isinstance(old, str) and isinstance(new, str)):
+            found = json_differences(old, new, tolerances, kind)
+        elif repeats:
+            found = [] if same_words(old, new) else text_differences(old, new) or ["the words differ"]
+        else:
+            found = text_differences(old, new, tolerances, f"{where} {kind}")
+        differences += [f"{kind}: {difference}" for difference in found]
+    return differences
+
+
+def shown_data(output: Mapping[str, Any]) -> dict[str, Any]:
+    """What an output shows, by type: texts whole, without what is not part of a page."""
+    return {
+        kind: _joined(data) if kind.startswith("text/") else data
+        for kind, data in output.get("data", {}).items()
+        if kind not in IGNORED
+    }
+
+
+def texts_of(outputs: Sequence[Mapping[str, Any]], cell: int) -> Iterator[tuple[str, str]]:
+    """Every text of a cell's outputs whose numbers are compared, with its address; those inside JSON are left to `json_leaves`."""
+    for stream in ("stdout", "stderr"):
+        yield f"cell {cell} {stream}", _stream(outputs, stream)
+    for number, output in enumerate((o for o in outputs if o["output_type"] != "stream"), start=1):
+        data = shown_data(output)
+        if not any(kind in data for kind in DATA):
+            yield from (
+                (f"cell {cell} output {number} {k}", d)
+                for k, d in data.items()
+                if isinstance(d, str) and k not in PICTURES
+            )
+
+
+def json_leaves(outputs: Sequence[Mapping[str, Any]]) -> Iterator[tuple[str, Any]]:
+    """Every number, text or truth value inside the JSON of a cell's outputs, with its address."""
+    for output in outputs:
+        for kind, payload in output.get("data", {}).items():
+            if kind.endswith("json") and kind not in IGNORED:
+                yield from _leaves(kind, payload, payload, ())
+
+
+def _leaves(kind: str, root: Any, value: Any, path: tuple[str | int, ...]) -> Iterator[tuple[str, Any]]:
+    if isinstance(value, Mapping):
+        for key, inner in value.items():
+            yield from _leaves(kind, root, inner, (*path, key))
+    elif is_list(value):
+        for index, inner in enumerate(value):
+            yield from _leaves(kind, root, inner, (*path, index))
+    else:
+        yield address(kind, root, path), value
+
+
+def _stream(outputs: Sequence[Mapping[str, Any]], name: str) -> str:
+    return "".join(_joined(o["text"]) for o in outputs if o["output_type"] == "stream" and o["name"] == name)
+
+
+def _joined(text: str | list[str]) -> str:
+    return text if isinstance(text, str) else "".join(text)
+
+
+def is_list(value: Any) -> bool:
+    return isinstance(value, Sequence) and not isinstance(value, str)
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _brief(value: Any, width: int = 160) -> str:
+    text = repr(value)
+    return text if len(text) <= width else text[: width - 3] + "..."

@@ -1,0 +1,264 @@
+"""The whole book as one PDF, printed by Chromium from the built pages: no LaTeX.
+
+    python -m bookkit.pdf.printing                         from the stored outputs, to _build/attention-checked.pdf
+    python -m bookkit.pdf.printing --html _build/html      from a book that is built already, whatever ran its pages
+    python -m bookkit.pdf.printing -o mine.pdf             to another file
+
+The document is printed twice: page numbers of the contents are read from the first print. Nothing is fetched, and the
+file appears under its name only when it is whole.
+"""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import os
+import shutil
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from io import BytesIO
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import yaml
+
+from bookkit.book import BuildError, build
+from bookkit.pages.catalogue import UserError, find_root
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Page
+    from pypdf import PdfWriter
+    from pypdf.generic import DictionaryObject
+
+STYLE = Path(__file__).with_name("pdf.css")
+WIDTH = 650  # CSS pixels of a line: A4 less the margins of pdf.css
+PATIENCE = 20 * 60 * 1000  # milliseconds for the formulas of the book, on a slow machine
+NO_CHROMIUM = (
+    "the PDF is printed by Chromium, and there is none: `sudo apt-get install chromium` "
+    "(or chromium-browser, google-chrome), then again"
+)
+NO_PACKAGE = (
+    "the PDF needs the package {}: `make pdf` installs it first, and so does `pip install '.[pdf]'` in the repository"
+)
+
+# What is wider than the page is made smaller, never cut. Formulas by their font, tables whole.
+FIT = """() => {
+  let fitted = 0;
+  for (const node of document.querySelectorAll('mjx-container')) {
+    const inner = node.querySelector('mjx-math'); if (!inner) continue;
+    const block = node.closest('p, td, th, dd, li, div, figcaption') ?? node.parentElement;
+    const wide = Math.max(inner.getBoundingClientRect().width, node.scrollWidth), r = block.getBoundingClientRect().width;
+    const own = parseFloat(getComputedStyle(node).fontSize);
+    if (r > 0 && wide > r + 0.5) { node.style.fontSize = `${own * r / wide * 0.985}px`; fitted += 1; }
+  }
+  // Twice: text that is smaller breaks elsewhere.
+  for (const node of document.querySelectorAll('table')) for (let i = 0; i < 2; i += 1) {
+    const r = node.parentElement.getBoundingClientRect().width, wide = node.getBoundingClientRect().width;
+    if (r > 0 && wide > r + 0.5) { node.style.zoom = (parseFloat(node.style.zoom) || 1) * r / wide * 0.99; fitted += 1; }
+  }
+  return fitted;
+}"""
+TOO_WIDE = """() => [...document.querySelectorAll('.chapter :is(table, img, pre, mjx-container[display])')]
+  .filter(n => n.getBoundingClientRect().right > document.body.getBoundingClientRect().right + 2)
+  .map(n => `${n.tagName} ${Math.round(n.getBoundingClientRect().right)}: ${n.textContent.trim().slice(0, 60)}`)"""
+NOT_DRAWN = """() => [...document.querySelectorAll('.math')].filter(n => !n.querySelector('mjx-container')).map(n => n.textContent)
+  .concat([...document.querySelectorAll('mjx-merror')].map(n => n.textContent))"""
+# Formulas are drawn without text: a heading with one keeps what Chromium made of it.
+HEADINGS = """[...document.querySelectorAll('h1, h2, h3, h4, h5, h6')]
+  .map(n => n.querySelector('mjx-container') ? '' : n.textContent.replace(/\\s+/g, ' ').trim())"""
+NUMBERS = """numbers => { for (const node of document.querySelectorAll('[data-chapter]'))
+  node.textContent = numbers[node.dataset.chapter] ?? '' }"""
+
+
+class PdfError(Exception):
+    """No PDF was made. The message says why and what to do; an older file is untouched."""
+
+
+def chromium() -> str:
+    """Path of the machine's Chromium. Raises PdfError where there is none."""
+    for name in ("chromium", "chromium-browser", "google-chrome"):
+        if path := shutil.which(name):
+            return path
+    raise PdfError(NO_CHROMIUM)
+
+
+def make(root: Path, output: Path, html: Path | None = None) -> int:
+    """Print the book in `root` to `output` and return the number of its pages.
+
+    `html`: a built book; None builds one from the stored outputs. Raises `PdfError` and `book.BuildError`.
+    """
+    browser = chromium()  # before minutes of work
+    if not output.parent.is_dir():
+        raise PdfError(f"output folder {output.parent} does not exist: make it first")
+    fonts = _fonts()
+    built = html or build(root, fresh=False).parent
+    from bookkit.pdf.document import merged
+
+    start = time.perf_counter()
+    work = root / "_build"
+    work.mkdir(exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix="pdf-", dir=work) as folder:
+        _say(start, "Joining the pages")
+        document = Path(folder) / "book.html"
+        try:
+            document.write_text(merged(built.resolve(), root, fonts, STYLE), encoding="utf-8")
+        except (FileNotFoundError, ValueError) as error:
+            raise PdfError(str(error)) from None
+        with _opened(document, browser) as page:
+            _say(start, "Setting the formulas")
+            _settle(page)
+            _say(start, "Printing, first to find the page numbers")
+            first = _print(page)
+            page.evaluate(NUMBERS, _page_numbers(first))
+            _say(start, "Printing with page numbers")
+            second = _print(page)
+            headings = page.evaluate(HEADINGS)
+        whole, pages = _finished(second, headings, root)
+        handle, name = tempfile.mkstemp(dir=output.parent, prefix=f".{output.name}.", suffix=".tmp")
+        try:
+            with os.fdopen(handle, "wb") as file:
+                file.write(whole)
+            os.chmod(name, 0o644)
+            os.replace(name, output)
+        except BaseException:
+            Path(name).unlink(missing_ok=True)
+            raise
+    _say(start, f"Written: {output} ({pages} pages, {len(whole) / 1e6:.1f} MB)")
+    return pages
+
+
+def _say(start: float, what: str) -> None:
+    print(f"[{time.perf_counter() - start:5.0f} s] {what}", flush=True)
+
+
+def _fonts() -> Path:
+    """Text fonts: those that matplotlib brings along, so that the book looks the same on every machine.
+
+    Raises PdfError where a package that printing needs is missing.
+    """
+    try:
+        import matplotlib
+        import playwright  # noqa: F401 (needed later: said at the start)
+        import pypdf  # noqa: F401
+    except ImportError as error:
+        raise PdfError(NO_PACKAGE.format(error.name)) from None
+    return Path(matplotlib.get_data_path()) / "fonts" / "ttf"
+
+
+# --- in the browser ---------------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def _opened(document: Path, browser: str) -> Iterator[Page]:
+    from playwright.sync_api import Error, sync_playwright
+
+    arguments = ["--disable-gpu", "--disable-background-networking", "--no-first-run"]
+    if os.geteuid() == 0:
+        arguments.append("--no-sandbox")  # Chromium refuses root otherwise
+    try:
+        with sync_playwright() as playwright:
+            running = playwright.chromium.launch(executable_path=browser, args=arguments)
+            context = running.new_context(viewport={"width": WIDTH, "height": 1000}, offline=True, color_scheme="light")
+            page = context.new_page()
+            page.set_default_timeout(PATIENCE)
+            page.emulate_media(media="print", color_scheme="light")
+            page.goto(document.as_uri(), wait_until="load")
+            yield page
+            running.close()
+    except Error as error:
+        raise PdfError(f"Chromium did not print the book: {' '.join(str(error).split())[:300]}") from None
+
+
+def _settle(page: Page) -> None:
+    """Wait for formulas, fonts and pictures; fit what is too wide. Raises PdfError for what would be missing on paper."""
+    page.wait_for_function("window.formulasDrawn === true")
+    page.evaluate("document.fonts.ready.then(() => true)")
+    if broken := page.evaluate("[...document.images].filter(i => !(i.complete && i.naturalWidth)).map(i => i.src)"):
+        raise PdfError(f"{len(broken)} pictures are missing, the first is {broken[0]}: build the book again")
+    if lost := page.evaluate(NOT_DRAWN):
+        raise PdfError(f"{len(lost)} formulas could not be set, the first is {lost[0]!r}")
+    page.evaluate(FIT)
+    for fault in page.evaluate(TOO_WIDE):
+        print(f"warning: wider than the page: {fault}", file=sys.stderr)
+
+
+def _print(page: Page) -> bytes:
+    return page.pdf(prefer_css_page_size=True, print_background=True, tagged=True, outline=True)
+
+
+# --- the file ---------------------------------------------------------------------------------------------------------
+
+
+def _page_numbers(printed: bytes) -> dict[str, str]:
+    """Chapter key -> number of its first page, counted from 1 with the cover."""
+    from pypdf import PdfReader
+
+    reader = PdfReader(BytesIO(printed))
+    return {
+        name.lstrip("/"): str(reader.get_destination_page_number(place) + 1)
+        for name, place in reader.named_destinations.items()
+    }
+
+
+def _finished(printed: bytes, headings: Sequence[str], root: Path) -> tuple[bytes, int]:
+    """The file with what Chromium leaves out: author, subject, language, and a window that opens with the bookmarks."""
+    from pypdf import PdfReader, PdfWriter
+    from pypdf.generic import BooleanObject, NameObject, TextStringObject
+
+    config = yaml.safe_load((root / "_config.yml").read_text(encoding="utf-8"))
+    logging.getLogger("pypdf").setLevel(logging.ERROR)  # it remarks that Chromium counts objects in another way
+    writer = PdfWriter(clone_from=PdfReader(BytesIO(printed)))
+    writer.add_metadata(
+        {"/Title": config["title"], "/Author": config["author"], "/Subject": "Softmax attention: theory, checked"}
+    )
+    # Chromium says a heading again for each of its lines. In order, bookmarks are the headings.
+    bookmarks = list(_bookmarks(writer))
+    if len(bookmarks) == len(headings):
+        for bookmark, title in zip(bookmarks, headings, strict=True):
+            if title:
+                bookmark[NameObject("/Title")] = TextStringObject(title)
+    writer.root_object[NameObject("/Lang")] = TextStringObject("en")
+    writer.root_object[NameObject("/PageMode")] = NameObject("/UseOutlines")
+    writer.create_viewer_preferences()[NameObject("/DisplayDocTitle")] = BooleanObject(True)
+    whole = BytesIO()
+    writer.write(whole)
+    return whole.getvalue(), len(writer.pages)
+
+
+def _bookmarks(writer: PdfWriter) -> Iterator[DictionaryObject]:
+    """All entries of the outline, in the order of the book."""
+    outline = writer.root_object.get("/Outlines")
+    waiting = [outline.get_object()["/First"]] if outline is not None and "/First" in outline.get_object() else []
+    while waiting:
+        entry = waiting.pop().get_object()
+        yield entry
+        waiting += [entry[link] for link in ("/Next", "/First") if link in entry]  # what is below it comes next
+
+
+# --- command line -----------------------------------------------------------------------------------------------------
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Entry of `python -m bookkit.pdf.printing`; returns the exit status."""
+    parser = argparse.ArgumentParser(prog="python -m bookkit.pdf.printing", description="The book as one PDF.")
+    parser.add_argument("--root", type=Path, help="folder of the book (default: the one around the current folder)")
+    parser.add_argument("--html", type=Path, help="a built book (default: one is built from the stored outputs)")
+    parser.add_argument("-o", dest="output", type=Path, help="file to write (default: _build/attention-checked.pdf)")
+    options = parser.parse_args(argv)
+    try:
+        root = options.root.resolve() if options.root else find_root()
+        output = options.output or root / "_build" / "attention-checked.pdf"
+        if options.output is None:
+            output.parent.mkdir(exist_ok=True)
+        make(root, output.resolve(), options.html)
+    except (PdfError, BuildError, UserError) as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,123 @@
+"""What a book says of itself, beside its pages: the table `[tool.bookkit]` of its pyproject.toml.
+
+[tool.bookkit]
+packages = ["attnlib", "book/attnbook"]      # folders of what the pages import: see `code`
+command = "attnlib"                          # readers type `python -m attnlib rerun ...`; without it, bookkit
+versions = ["attnlib", "numpy", "torch"]     # distributions that decide about numbers; shown and stored
+
+exercises = "book/attnbook/exercises/table.json"   # hashes of the accepted answers
+check = "attnlib.exercises"                  # where student notebooks import `check` from
+
+[tool.bookkit.parts]                         # folders of notebooks/ in reading order, with the paper that a part checks
+single_head = { number = "I", title = "A single head", paper = "2410.07746" }
+
+[tool.bookkit.kept]                          # pages that show results of long runs; the commands that make those again
+"single_head/02_two_steps" = ["attnlib train"]
+"""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from bookkit.pages.catalogue import UserError, find_root, one_line
+
+__all__ = ["Part", "Settings", "settings"]
+
+FILE = "pyproject.toml"
+
+
+@dataclass(frozen=True)
+class Part:
+    """A part of the book: its number and title, and the paper whose claims it checks (arXiv number, or none)."""
+
+    number: str
+    title: str
+    paper: str = ""
+
+
+@dataclass(frozen=True)
+class Settings:
+    """The table, checked. A book that says nothing has no packages of its own and no parts."""
+
+    packages: tuple[str, ...] = ()
+    command: str = "bookkit"
+    versions: tuple[str, ...] = ()
+    exercises: str = ""
+    check: str = ""
+    parts: Mapping[str, Part] = field(default_factory=dict)
+    kept: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+
+    @property
+    def program(self) -> str:
+        """What a reader types before the name of a command."""
+        return f"python -m {self.command}"
+
+
+def settings(root: Path | None = None) -> Settings:
+    """The settings of the book in `root` (default: the book around this folder; none where there is no book).
+
+    Raises `UserError` that names the entry which is not as `settings` describes it.
+    """
+    if root is None:
+        try:
+            root = find_root()
+        except UserError:
+            return Settings()
+    path = root / FILE
+    return _read(path, path.stat().st_mtime_ns) if path.is_file() else Settings()
+
+
+@lru_cache(maxsize=8)
+def _read(path: Path, stamp: int) -> Settings:
+    try:
+        table = tomllib.loads(path.read_text(encoding="utf-8")).get("tool", {}).get("bookkit", {})
+    except (UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise UserError(f"{path.name} cannot be read: {one_line(error)}") from None
+    known = [entry.name for entry in fields(Settings)]
+    if unknown := sorted(set(table) - set(known)):
+        raise UserError(f"{path.name}: [tool.bookkit] knows {', '.join(known)}; got {unknown[0]}")
+    return Settings(
+        packages=_names(table, "packages"),
+        command=_text(table, "command") or "bookkit",
+        versions=_names(table, "versions"),
+        exercises=_text(table, "exercises"),
+        check=_text(table, "check"),
+        parts={name: _part(name, entry) for name, entry in _table(table, "parts").items()},
+        kept={name: _names(_table(table, "kept"), name) for name in _table(table, "kept")},
+    )
+
+
+def _names(table: Mapping[str, Any], key: str) -> tuple[str, ...]:
+    found = table.get(key, [])
+    if not isinstance(found, list) or not all(isinstance(name, str) and name for name in found):
+        raise _wrong(key, "a list of names", found)
+    return tuple(found)
+
+
+def _text(table: Mapping[str, Any], key: str) -> str:
+    found = table.get(key, "")
+    if not isinstance(found, str):
+        raise _wrong(key, "a text", found)
+    return found
+
+
+def _table(table: Mapping[str, Any], key: str) -> Mapping[str, Any]:
+    found = table.get(key, {})
+    if not isinstance(found, dict):
+        raise _wrong(key, "a table", found)
+    return found
+
+
+def _part(name: str, entry: object) -> Part:
+    if not isinstance(entry, dict) or not {"number", "title"} <= set(entry) <= {"number", "title", "paper"}:
+        raise _wrong(f"parts.{name}", "a table of number, title and, where it has one, paper", entry)
+    return Part(**{key: _text(entry, key) for key in entry})
+
+
+def _wrong(key: str, expected: str, got: object) -> UserError:
+    return UserError(f"pyproject.toml: {key} of [tool.bookkit] must be {expected}; got {one_line(repr(got))}")

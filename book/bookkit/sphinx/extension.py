@@ -1,0 +1,87 @@
+"""Sphinx side of the book's checks: the ledger, its counts in prose, its JSON, and what pages say of their own claims.
+
+    ```{ledger}, ```{ledger-overview}, ```{ledger-filter}       see `ledger_page`, `ledger_overview`
+    the strip under a notebook's title                          see `page_claims`
+
+    {ledger-counts}`all`                    "18 claims: 14 hold, 2 fail as expected, ..."
+    {ledger-counts}`single_head derived`    of a wing, an arXiv number or a page; of a source
+    {ledger-counts}`all holds`              "14": a number alone; also claims, pages, fails, outside
+
+A verdict that is not the expected one, a power twin that holds (a check that cannot fail), and an id used twice are
+Sphinx warnings; the book is built with warnings as errors.
+"""
+
+import json
+from pathlib import Path
+
+from docutils import nodes
+from sphinx.application import Sphinx
+from sphinx.environment import BuildEnvironment
+from sphinx.util import logging
+from sphinx.util.docutils import SphinxRole
+
+from bookkit.ledger import overview as ledger_overview
+from bookkit.ledger import page as ledger_page
+from bookkit.ledger import page_claims
+from bookkit.ledger.records import as_published, counted, problems, read_ledger
+from bookkit.pages.catalogue import write_atomically
+from bookkit.sphinx import html_elements
+
+logger = logging.getLogger(__name__)
+
+
+class LedgerCounts(SphinxRole):
+    """Role: how many claims hold, fail, or are outside their regime."""
+
+    def run(self) -> tuple[list[nodes.Node], list[nodes.system_message]]:
+        """Return the sentence or the number that `ledger_records.counted` makes."""
+        records = ledger_page.records_for(self.env, None, self.get_location())
+        try:
+            text = counted(self.text, records)
+        except LookupError as error:
+            logger.warning("ledger-counts %r: %s", self.text, error.args[0], location=self.get_location())
+            text = "?"
+        return [nodes.inline("", text, classes=["ledger-counts"])], []
+
+
+# --- events ---------------------------------------------------------------------------------------------------------
+
+
+def _reread(app: Sphinx, env: BuildEnvironment, added: set, changed: set, removed: set) -> list[str]:
+    """Pages showing the ledger are read on every build: a notebook that is new is not among their dependencies."""
+    return [name for name, data in env.metadata.items() if data.get("reads_ledger") and name in env.all_docs]
+
+
+def _check_ledger(app: Sphinx, env: BuildEnvironment) -> None:
+    """Once per build, whether or not a page shows the ledger: report what it must not hold."""
+    for problem in problems(read_ledger(Path(app.srcdir))):
+        logger.warning("ledger: %s", problem, type="attnlib", subtype="ledger")
+
+
+def _write_ledger(app: Sphinx, exception: Exception | None) -> None:
+    if exception is None and app.builder.format == "html":
+        records = [as_published(record, app.builder.get_target_uri) for record in read_ledger(Path(app.srcdir))]
+        text = json.dumps(records, indent=1, ensure_ascii=False, sort_keys=True)
+        write_atomically(Path(app.outdir) / "ledger.json", text + "\n")
+
+
+def _drop_thebe(app: Sphinx, pagename: str, templatename: str, context: dict, doctree: nodes.document | None) -> None:
+    """Drop the scripts of sphinx-thebe: unused here, declared twice (an error in every page), from another host."""
+
+    def is_thebe(script) -> bool:
+        body = getattr(script, "attributes", {}).get("body") or ""
+        return "thebe" in f"{getattr(script, 'filename', script) or ''}{body}".lower()
+
+    context["script_files"] = [script for script in context.get("script_files", []) if not is_thebe(script)]
+
+
+def setup(app: Sphinx) -> dict:
+    """Register with Sphinx."""
+    for part in (html_elements, ledger_page, ledger_overview, page_claims):
+        part.register(app)
+    app.add_role("ledger-counts", LedgerCounts())
+    app.connect("env-get-outdated", _reread)
+    app.connect("env-updated", _check_ledger)
+    app.connect("build-finished", _write_ledger)
+    app.connect("html-page-context", _drop_thebe, priority=900)  # after sphinx-thebe and the theme
+    return {"version": "1", "parallel_read_safe": True, "parallel_write_safe": True}

@@ -1,0 +1,106 @@
+"""Prose pages quote notebooks instead of repeating them: a figure or a number stands once, in the page that computes it.
+
+    ```{notebook-figure} notebooks/single_head/02_two_steps fig-two-steps-margins
+    ```
+
+    {named-result}`notebooks/single_head/02_two_steps train_accuracy .2f`
+
+A figure, result or format that does not exist is a Sphinx warning; the book is built with warnings as errors.
+"""
+
+import base64
+import os
+from hashlib import sha256
+from pathlib import Path
+
+import nbformat
+from docutils import nodes
+from docutils.parsers.rst import directives
+from sphinx.application import Sphinx
+from sphinx.environment import BuildEnvironment
+from sphinx.util import logging
+from sphinx.util.docutils import SphinxDirective, SphinxRole
+
+from bookkit.results import read_results
+
+logger = logging.getLogger(__name__)
+
+
+def find_figure(notebook: nbformat.NotebookNode, name: str) -> tuple[bytes, str, str, int | None]:
+    """PNG bytes, caption, alt text and CSS width of the figure called `name`. Raises LookupError when there is none."""
+    for cell in notebook.cells:
+        meta = cell.metadata.get("mystnb", {})
+        if meta.get("figure", {}).get("name") != name:
+            continue
+        for output in cell.get("outputs", []):
+            if "image/png" in output.get("data", {}):
+                width = output.get("metadata", {}).get("image/png", {}).get("width")
+                png = base64.b64decode(output["data"]["image/png"])
+                return png, meta["figure"].get("caption", ""), meta.get("image", {}).get("alt", ""), width
+    raise LookupError(f"no figure called {name!r} with a picture")
+
+
+def format_result(notebook: nbformat.NotebookNode, name: str, spec: str) -> str:
+    """The named result as text. Raises LookupError or ValueError when the name or the format is wrong."""
+    results = read_results(notebook)
+    if name not in results:
+        raise LookupError(f"no result called {name!r}; there are {', '.join(results) or 'none'}")
+    return format(results[name], spec)
+
+
+def page_notebook(env: BuildEnvironment, page: str) -> nbformat.NotebookNode:
+    """The notebook `page` as it is rendered. Raises OSError when there is none."""
+    path = Path(env.srcdir) / f"{page}.ipynb"
+    env.note_dependency(str(path))  # the prose page is read again when the notebook changes
+    return nbformat.read(path, as_version=4)
+
+
+def kept_image(env: BuildEnvironment, folder: str, suffix: str, data: bytes) -> str:
+    """Write an image under its content's name beside the output; returns its address from the page that is being read."""
+    target = Path(env.app.outdir).parent / folder / f"{sha256(data).hexdigest()[:16]}{suffix}"
+    target.parent.mkdir(parents=True, exist_ok=True)
+    partial = target.with_suffix(f".{os.getpid()}.tmp")
+    partial.write_bytes(data)
+    os.replace(partial, target)
+    return os.path.relpath(target, Path(env.doc2path(env.docname)).parent)
+
+
+class NotebookFigure(SphinxDirective):
+    """A figure of a notebook, with its caption and alt text."""
+
+    required_arguments = 2
+    option_spec = {"caption": directives.unchanged}  # noqa: RUF012 (docutils reads it from the class)
+
+    def run(self) -> list[nodes.Node]:
+        page, name = self.arguments
+        try:
+            png, caption, alt, width = find_figure(page_notebook(self.env, page), name)
+        except (OSError, LookupError) as error:
+            logger.warning("notebook-figure %s: %s", page, error, location=self.get_location())
+            return []
+        image = nodes.image(uri=kept_image(self.env, "notebook_figures", ".png", png), alt=alt)
+        if width:
+            image["width"] = f"{width}px"
+        text = self.options.get("caption", caption)
+        figure = nodes.figure("", image, nodes.caption(text, "", *self.parse_inline(text)[0]), align="center")
+        return [figure]
+
+
+class NamedResult(SphinxRole):
+    """A named result of a notebook: page, name and an optional Python format."""
+
+    def run(self) -> tuple[list[nodes.Node], list[nodes.system_message]]:
+        page, name, spec = [*self.text.split(), "", ""][:3]
+        try:
+            text = format_result(page_notebook(self.env, page), name, spec)
+        except (OSError, LookupError, ValueError, TypeError) as error:
+            logger.warning("named-result %s: %s", self.text, error, location=self.get_location())
+            text = "?"
+        return [nodes.inline(text, text.replace("-", "\N{MINUS SIGN}"), classes=["named-result"])], []
+
+
+def setup(app: Sphinx) -> dict:
+    """Register the directive and the role."""
+    app.add_directive("notebook-figure", NotebookFigure)
+    app.add_role("named-result", NamedResult())
+    return {"version": "1", "parallel_read_safe": True, "parallel_write_safe": True}

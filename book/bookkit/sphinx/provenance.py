@@ -1,0 +1,273 @@
+"""Under every figure, folded: how it was made. Command, parameters, what is left to chance, time.
+
+The line is added to each figure that comes from a notebook, in the notebook's own page and where prose quotes it, and to
+the pictures of `make bench`. Nothing of it is typed: parameters are read from the cell tagged `parameters`, the cell is
+found by the figure's name, seconds come from the build that ran the page or from `page_times`.
+
+A directive of another module asks for the line by `figure["notebook"] = "single_head/02_two_steps fig-two-steps-margins"`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+
+import nbformat
+from docutils import nodes
+from sphinx import addnodes
+from sphinx.application import Sphinx
+from sphinx.transforms.post_transforms import SphinxPostTransform
+from sphinx.util import logging
+
+from bookkit.pages.parameters import Parameter, parameter_cells, parse_parameters
+from bookkit.pages.times import PageTime, page_times
+from bookkit.settings import settings
+from bookkit.sphinx.benchmark_figures import Roofline
+from bookkit.sphinx.notebook_quotes import NotebookFigure
+
+logger = logging.getLogger(__name__)
+
+TITLE = "How this figure was made"
+PYTHON = ".venv/bin/python -m"
+
+# Parameters that are about chance: where the random streams start, and how many of them there are.
+SEEDS = {"seed"}
+DRAWS = {"draws", "runs", "seeds", "search_draws"}
+
+
+@dataclass(frozen=True)
+class Provenance:
+    """What made one figure: `page` as in single_head/02_two_steps, `cell` counted among the page's code cells."""
+
+    page: str
+    cell: int
+    parameters: tuple[Parameter, ...]
+    time: PageTime | None
+
+    @property
+    def command(self) -> str:
+        """What a reader types to make the page, and this figure with it, again."""
+        return f".venv/bin/{settings().program} rerun {self.page} -o out.ipynb"
+
+    @property
+    def stored(self) -> list[str]:
+        """Commands that make the stored results of the page again."""
+        return [f"{PYTHON} {command}" for command in settings().kept.get(self.page, ())]
+
+
+def provenance(source: Path, page: str, name: str) -> Provenance:
+    """How the figure `name` of `page` was made, from the notebook below `source`/notebooks.
+
+    Raises LookupError where the page has no such figure, ValueError for a parameters cell that is not well formed.
+    """
+    path = source / "notebooks" / f"{page}.ipynb"
+    cells, parameters = _read(path, path.stat().st_mtime_ns)
+    if name not in cells:
+        raise LookupError(f"no figure called {name!r} in page {page}; there are {', '.join(cells) or 'none'}")
+    return Provenance(page, cells[name], parameters, page_times(source).get(page))
+
+
+@lru_cache(maxsize=8)  # a page has many figures
+def _read(path: Path, changed: int) -> tuple[dict[str, int], tuple[Parameter, ...]]:
+    notebook = nbformat.read(path, as_version=4)
+    code = [cell for cell in notebook.cells if cell.cell_type == "code"]
+    found = {
+        name: number
+        for number, cell in enumerate(code, start=1)
+        if (name := cell.metadata.get("mystnb", {}).get("figure", {}).get("name"))
+    }
+    parameters = [p for cell in parameter_cells(notebook) for p in parse_parameters(cell.source)]
+    return found, tuple(parameters)
+
+
+# --- in words -------------------------------------------------------------------------------------------------------
+
+
+def chance(parameters: Sequence[Parameter]) -> list[str]:
+    """What is random: seeds and numbers of draws with their meaning. Empty where the page has neither."""
+    return [f"{p.name} = {p.default!r} ({p.help})" for p in parameters if p.name in SEEDS | DRAWS]
+
+
+def _value(parameter: Parameter) -> str:
+    return f"{parameter.name} = {parameter.default!r}"
+
+
+# --- nodes ----------------------------------------------------------------------------------------------------------
+
+
+class details(nodes.General, nodes.Element):
+    """A folded part of a page."""
+
+
+class summary(nodes.TextElement):
+    """Its title, all that is seen of it at first."""
+
+
+def _folded(of: str, *children: nodes.Node) -> details:
+    # Screen readers list such lines one after another: each says whose it is (unseen, see book.css).
+    hidden = nodes.inline("", f": {of}", classes=["provenance-of"])
+    return details("", summary("", "", nodes.Text(TITLE), hidden), *children, classes=["provenance"])
+
+
+def _command(line: str) -> nodes.literal_block:
+    return nodes.literal_block(line, line, language="bash")
+
+
+def _sentence(*parts: str | nodes.Node) -> nodes.paragraph:
+    children = [nodes.Text(part) if isinstance(part, str) else part for part in parts]
+    return nodes.paragraph("", "", *children)
+
+
+def notebook_nodes(made: Provenance, figure: nodes.figure, name: str, docname: str) -> details:
+    """The folded line of `figure`, called `name` in its notebook, for the document `docname`."""
+    here = docname == f"notebooks/{made.page}"
+    where = f"Code cell {made.cell} of "
+    link: str | nodes.Node = "this page"
+    if not here:
+        link = addnodes.pending_xref(
+            "",
+            nodes.inline("", made.page),
+            refdomain="std",
+            reftype="doc",
+            reftarget=f"/notebooks/{made.page}",
+            refexplicit=False,
+            refwarn=True,
+            refdoc=docname,
+        )
+    parts = [_sentence(where, link, ". To run the page again, on your machine:"), _command(made.command)]
+    if made.parameters:
+        parts.append(_sentence("Parameters, to be changed by -p NAME VALUE: ", *_listed(made.parameters)))
+    random = chance(made.parameters)
+    if random:
+        parts.append(_sentence(f"Random: {'; '.join(random)}."))
+        parts[-1]["classes"].append("provenance-random")
+    if made.stored:
+        parts.append(_sentence("Some results of the page come from long runs that are stored. To make those again:"))
+        parts.append(_command("\n".join(made.stored)))
+    parts.append(_sentence(f"Time of the whole page: {made.time.sentence if made.time else 'not measured yet'}."))
+    folded = _folded(_first_words(figure), *parts)
+    folded["figure"] = name
+    return folded
+
+
+def _listed(parameters: Sequence[Parameter]) -> Iterator[nodes.Node]:
+    for position, parameter in enumerate(parameters):
+        yield nodes.literal("", _value(parameter))
+        # Paper gets the values without their meanings, see book.css: these stand in the parameters cell.
+        yield nodes.inline("", f" {parameter.help}", classes=["provenance-meaning"])
+        yield nodes.Text("." if position + 1 == len(parameters) else "; ")
+
+
+def _first_words(figure: nodes.figure) -> str:
+    caption = next(iter(figure.findall(nodes.caption)), nodes.Text("figure")).astext()
+    return re.split(r"(?<=[a-z])[.:;,]\s", caption, maxsplit=1)[0][:80]
+
+
+def benchmark_nodes(group: str, figure: nodes.figure) -> details:
+    """The folded line of a picture of `make bench`; machine, date and versions stand in its caption."""
+    command = f"{PYTHON} benchmarks --wing {group}"
+    return _folded(
+        _first_words(figure),
+        _sentence("Drawn at every build from the newest file of measurements. To measure again, on your machine:"),
+        _command(command),
+        _sentence(
+            "Each case is repeated for a set time and its median is shown. The file holds repetitions, median and spread "
+            "of each case, with machine, date and versions."
+        ),
+    )
+
+
+# --- Sphinx ---------------------------------------------------------------------------------------------------------
+
+
+class QuotedFigure(NotebookFigure):
+    """`notebook-figure`, saying where it comes from."""
+
+    def run(self) -> list[nodes.Node]:
+        made = super().run()
+        for figure in made:
+            figure["notebook"] = f"{self.arguments[0].removeprefix('notebooks/')} {self.arguments[1]}"
+        return made
+
+
+class QuotedRoofline(Roofline):
+    """`benchmark-roofline`, saying where it comes from."""
+
+    def run(self) -> list[nodes.Node]:
+        made = super().run()
+        for figure in made:
+            if isinstance(figure, nodes.figure):
+                figure["benchmark"] = self.arguments[0]
+        return made
+
+
+class AddProvenance(SphinxPostTransform):
+    """Put the folded line after each figure that was computed."""
+
+    default_priority = 5  # after myst-nb has chosen among outputs (4), before references are resolved (10)
+
+    def run(self, **options: object) -> None:
+        """Raise a Sphinx warning for a figure whose page or name is wrong."""
+        docname = self.env.docname
+        for figure in list(self.document.findall(nodes.figure)):
+            if group := figure.get("benchmark"):
+                made = benchmark_nodes(group, figure)
+            elif given := figure.get("notebook") or _own(docname, figure):
+                page, _, name = given.partition(" ")
+                try:
+                    made = notebook_nodes(provenance(Path(self.env.srcdir), page, name), figure, name, docname)
+                except (OSError, LookupError, ValueError) as error:
+                    logger.warning("provenance of %s: %s", given, error, location=docname)
+                    continue
+            else:
+                continue
+            figure.parent.insert(figure.parent.index(figure) + 1, made)
+
+
+def _own(docname: str, figure: nodes.figure) -> str | None:
+    """The page and the name of a figure that stands in its own notebook."""
+    names = [name for name in [*figure["names"], *figure["ids"]] if name.startswith("fig-")]
+    return f"{docname.removeprefix('notebooks/')} {names[0]}" if docname.startswith("notebooks/") and names else None
+
+
+class PointToFigures(SphinxPostTransform):
+    """Let the links of the folded lines end at the figure, not at the top of its page."""
+
+    default_priority = 20  # after references are resolved
+
+    def run(self, **options: object) -> None:
+        for part in self.document.findall(details):
+            for link in part.findall(nodes.reference):
+                if name := part.get("figure"):
+                    link["refuri"] = f"{link['refuri'].partition('#')[0]}#{name}"
+
+
+def _open_details(translator, node: details) -> None:
+    translator.body.append(translator.starttag(node, "details", CLASS="provenance"))
+
+
+def _close_details(translator, node: details) -> None:
+    translator.body.append("</details>\n")
+
+
+def _open_summary(translator, node: summary) -> None:
+    translator.body.append("<summary>")
+
+
+def _close_summary(translator, node: summary) -> None:
+    translator.body.append("</summary>\n")
+
+
+def setup(app: Sphinx) -> dict:
+    """Register with Sphinx, after `notebook_quotes` and `benchmark_figures`, whose directives are made to tell more."""
+    app.setup_extension("bookkit.sphinx.style_page")
+    app.add_directive("notebook-figure", QuotedFigure, override=True)
+    app.add_directive("benchmark-roofline", QuotedRoofline, override=True)
+    app.add_node(details, html=(_open_details, _close_details))
+    app.add_node(summary, html=(_open_summary, _close_summary))
+    app.add_post_transform(AddProvenance)
+    app.add_post_transform(PointToFigures)
+    return {"version": "1", "parallel_read_safe": True, "parallel_write_safe": True}
