@@ -7,11 +7,12 @@ nbval executes each code cell of a stored notebook and compares. What counts as 
 import os
 
 import pytest
+from nbval.plugin import IPyNbCell
+
 from bookkit.pages.notebooks import stored_on
 from bookkit.pages.processors import another
 from bookkit.pages.stored_outputs import compare_outputs
 from bookkit.pages.tolerances import read
-from nbval.plugin import IPyNbCell
 
 
 def pytest_configure(config: pytest.Config) -> None:

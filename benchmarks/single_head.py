@@ -6,9 +6,9 @@ from collections.abc import Callable, Mapping
 
 import numpy as np
 import torch
+
 from attnbook.single_head.phase import phase_diagram, phase_plan
 from attnbook.single_head.study import summarise
-
 from attnlib.single_head.descent import gradient_descent
 from attnlib.single_head.gram import gram_descent
 from attnlib.single_head.law import Sample, SignalNoiseLaw

@@ -11,6 +11,9 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 
+from jupyter_client.manager import start_new_kernel
+
+from benchmarks.registry import Case, Wing
 from bookkit.pages.catalogue import find_root, resolve_page
 from bookkit.pages.execution import read_source
 from bookkit.pages.parameters import page_parameters
@@ -20,9 +23,6 @@ from bookkit.sweeps.folder import SweepFolder
 from bookkit.sweeps.grid import make_grid
 from bookkit.sweeps.identity import Job, Outcome, Point
 from bookkit.sweeps.point import run_point
-from jupyter_client.manager import start_new_kernel
-
-from benchmarks.registry import Case, Wing
 
 __all__ = ["WING"]
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 import numpy as np
-from attnbook.token_selection.heat_map.study import heat_map, heat_plan
 
+from attnbook.token_selection.heat_map.study import heat_map, heat_plan
 from attnlib.token_selection.gram import draw_gram, gram_of
 from attnlib.token_selection.law import TokenLaw
 from attnlib.token_selection.population import population_along

@@ -18,7 +18,7 @@ from pathlib import Path
 
 from tests.quick import LIMIT
 
-CODE = ("attnlib", "benchmarks", "tests")
+CODE = ("attnlib", "book/attnbook", "book/bookkit", "benchmarks", "tests")
 MAIN = ("origin/main", "main", "HEAD")  # what a change is compared with: where it left the first of these that is there
 
 
@@ -64,6 +64,7 @@ def modules(root: Path) -> dict[str, Path]:
 
 def _dotted(path: Path) -> str:
     parts = path.with_suffix("").parts if path.suffix == ".py" else path.parts
+    parts = parts[1:] if parts[:1] == ("book",) else parts  # packages there are imported by their own names
     return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
 
 

@@ -6,8 +6,9 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from bookkit.pages.parameters import parse_parameters
 from nbformat import NotebookNode
+
+from bookkit.pages.parameters import parse_parameters
 
 COLAB_CELL = """import importlib.util
 

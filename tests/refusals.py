@@ -20,7 +20,7 @@ def refused(command: list[str], parts: list[str], book: Path, started: list, cap
     out, err = capsys.readouterr()
     assert code == 2
     assert out == ""
-    assert err.startswith("attnlib: error: ")
+    assert err.startswith("bookkit: error: ")
     assert err.count("\n") == 1
     assert err.endswith("\n")
     for part in parts:

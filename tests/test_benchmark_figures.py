@@ -8,9 +8,9 @@ import sys
 from pathlib import Path
 
 import pytest
+
 from bookkit.sphinx.benchmark_results import KERNELS, NOT_MEASURED, Row, newest, thousands
 from bookkit.sphinx.benchmark_roofline import describe, roofline
-
 from tests.sample_benchmarks import ROOFS, sample, write_sample
 from tests.tiny_book import REPOSITORY, make_book
 

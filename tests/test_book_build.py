@@ -10,9 +10,9 @@ import time
 from pathlib import Path
 
 import pytest
+
 from bookkit import book
 from bookkit.pages.execution import as_text, run_source
-
 from tests.tiny_book import make_book, page_text, write
 
 PROSE = {

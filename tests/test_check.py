@@ -74,7 +74,11 @@ def test_a_module_that_is_gone_reaches_whoever_still_imports_it(root: Path) -> N
 def test_every_module_of_this_repository_is_reached_by_some_test() -> None:
     """Otherwise a change of it would be checked by nothing, and green all the same."""
     known = check.modules(ROOT)
-    code = [path for name, path in known.items() if name.startswith("attnlib.") and path.name != "__main__.py"]
+    code = [
+        path
+        for name, path in known.items()
+        if name.startswith(("attnlib.", "attnbook.", "bookkit.")) and path.name != "__main__.py"
+    ]
     assert len(code) > 200
     graph = check.graph(ROOT, known)
     reached = {path for path in graph if path.name.startswith("test_") and "browser" not in path.parts}

@@ -6,6 +6,8 @@ import math
 import numpy as np
 import pytest
 import torch
+from nbformat.v4 import new_code_cell, new_notebook, new_output
+
 from bookkit import claims
 from bookkit.claims import (
     CLAIMS_TYPE,
@@ -20,7 +22,6 @@ from bookkit.claims import (
     read_checks,
     within,
 )
-from nbformat.v4 import new_code_cell, new_notebook, new_output
 
 RNG = np.random.default_rng(0)
 

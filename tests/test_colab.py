@@ -22,12 +22,13 @@ from pathlib import Path
 
 import nbformat
 import pytest
+from nbclient import NotebookClient
+
 from bookkit.pages.catalogue import find_pages
 from bookkit.pages.execution import ONE_THREAD
 from bookkit.pages.stored_outputs import compare_outputs
 from bookkit.pages.tolerances import read as tolerances_of
 from bookkit.repository import current_url
-from nbclient import NotebookClient
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = find_pages(ROOT)

@@ -4,8 +4,9 @@ import math
 
 import numpy as np
 import pytest
-from attnbook.draws import Estimate, median, share
 from scipy.stats import binom, binomtest
+
+from attnbook.draws import Estimate, median, share
 
 
 @pytest.mark.parametrize("total", [1, 2, 10, 40, 333])

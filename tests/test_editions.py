@@ -9,15 +9,16 @@ from pathlib import Path
 
 import nbformat
 import pytest
+
+from attnbook.exercises import TABLE, check
 from bookkit import book
 from bookkit.editions import leaks as edition_leaks
 from bookkit.editions import student as editions
 from bookkit.editions.leaks import Removed, find_leaks, words
 from bookkit.editions.student import EditionError, split, student_notebook, without_outputs, without_solutions
-from bookkit.exercises import check, table
+from bookkit.exercises import table
 from bookkit.pages.catalogue import find_pages
 from bookkit.pages.execution import as_text, run_source
-
 from tests.tiny_book import HEADER, make_book, write
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -157,7 +158,7 @@ def test_check_cells_stand_where_the_solutions_were() -> None:
 
 def test_check_cells_run_alone_and_tell_right_from_wrong() -> None:
     name = "02-two-steps/2"
-    _, _, answer_cell, check_cell = editions.check_cells([name], table.stored()[0])
+    _, _, answer_cell, check_cell = editions.check_cells([name], table.read(TABLE)[0])
     for given, right in (("None", False), ("21.1", True), ("31.6", False)):
         space: dict = {}
         exec(answer_cell.source.replace("None", given), space)
@@ -267,7 +268,7 @@ def test_the_sources_of_the_student_edition_hold_no_solution(tmp_path: Path) -> 
         checks = [
             cell.source for cell in others if "check(" in cell.source and "check" in cell.metadata.get("tags", [])
         ]
-        assert len(asked) == len(checks) == len(table.of_page(table.stored()[0], page.name)) > 0
+        assert len(asked) == len(checks) == len(table.of_page(table.read(TABLE)[0], page.name)) > 0
 
 
 # --- the build ------------------------------------------------------------------------------------------------------
@@ -389,7 +390,7 @@ def test_the_page_on_teaching_names_what_there_is() -> None:
     for page in find_pages(ROOT):
         heading = re.search(r"^# (.+)$", page.source.read_text(encoding="utf-8").partition("---\n\n")[2], re.M)
         titles[heading[1]] = page.name
-    stored = table.stored()[0]
+    stored = table.read(TABLE)[0]
     rows = re.findall(r"^\| \*(.+?)\* ([\d, ]+?)(?:, for .*?)? \| \d+ \| (.+?) \|$", text, re.M)
     assert len(rows) == 15
     for title, numbers, checked in rows:

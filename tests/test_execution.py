@@ -13,6 +13,8 @@ from pathlib import Path
 import nbformat
 import papermill
 import pytest
+
+from bookkit.code import Code, tree_hash
 from bookkit.pages.execution import (
     PageError,
     PagesFailed,
@@ -21,9 +23,7 @@ from bookkit.pages.execution import (
     pins_hash,
     read_source,
     run_source,
-    tree_hash,
 )
-
 from tests.tiny_book import make_package, page_text, write
 
 # What a page prints, and a line in a file outside the notebook for every time that it really ran.
@@ -48,7 +48,7 @@ class Book:
         return write(self.root / "notebooks" / f"{name}.md", text)
 
     def run(self, jobs: int = 1, parameters: dict | None = None) -> dict[str, str]:
-        results = execute_pages(self.pages, parameters, jobs, self.root / "cache", self.root, self.package)
+        results = execute_pages(self.pages, parameters, jobs, self.root / "cache", self.root, Code((self.package,)))
         return {path.stem: printed(nbformat.reads(r.notebook, 4)) for path, r in results.items()}
 
     def ran(self) -> list[str]:
@@ -144,7 +144,7 @@ def test_a_page_leaves_no_temporary_file(tmp_path: Path, monkeypatch: pytest.Mon
     seen = tmp_path / "seen"
     run_source(page_text(f"import os\nopen({str(seen)!r}, 'w').write('\\n'.join(os.listdir({str(tmp_path)!r})))"))
     private = [name for name in seen.read_text().split() if name != "seen"]  # while the page ran: its folder, no key
-    assert [name.startswith("attnlib-page-") for name in private] == [True]
+    assert [name.startswith("page-") for name in private] == [True]
     assert list(tmp_path.iterdir()) == [seen]
 
 
@@ -253,7 +253,7 @@ from bookkit.pages.execution import execute_pages
 root = Path(sys.argv[1])
 pages = sorted((root / "notebooks").glob("*.md"))
 for _ in range(2):
-    results = execute_pages(pages, {}, 1, root / "cache", root, root / "attnlib").values()
+    results = execute_pages(pages, {}, 1, root / "cache", root).values()
     print([(result.cached, "value 1" in result.notebook) for result in results])
 """
 

@@ -14,22 +14,24 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from attnbook.answers import __main__ as command
-from attnbook.answers import crossing, exercises
-from attnbook.single_head.study import summarise
-from bookkit.editions.leaks import words
-from bookkit.exercises import check, table
-from bookkit.pages.catalogue import find_pages
 from setuptools import find_packages
 
+from attnbook.answers import __main__ as command
+from attnbook.answers import crossing, exercises
+from attnbook.exercises import TABLE
+from attnbook.single_head.study import summarise
+from attnlib.exercises import check
 from attnlib.single_head.law import SignalNoiseLaw
 from attnlib.single_head.mean_field import mean_field
+from bookkit.editions.leaks import words
+from bookkit.exercises import checking, table
+from bookkit.pages.catalogue import find_pages
 
 ROOT = Path(__file__).resolve().parents[1]
 EXERCISES = exercises()
 CHEAP = [name for name, one in EXERCISES.items() if not one.slow]
 FAST = 2  # scrypt's N in most tests: a hash in microseconds
-STORED, COST = table.stored()
+STORED, COST = table.read(TABLE)
 
 
 @pytest.fixture(scope="module")
@@ -51,7 +53,7 @@ def entries(answers) -> dict[str, table.Entry]:
 
 
 def say(entries, name: str, answer: object):
-    return check(name, answer, entries=entries, cost=FAST)
+    return checking.check(name, answer, entries, FAST)
 
 
 # --- right and wrong ------------------------------------------------------------------------------------------------
@@ -336,10 +338,11 @@ import sys
 import tomllib
 class Refuse:
     def find_spec(self, name, *rest):
-        if name.partition(".")[0] not in sys.stdlib_module_names | {"attnlib"} or name.startswith("attnbook.answers"):
+        ours = {"attnlib", "attnbook", "bookkit"}
+        if name.partition(".")[0] not in sys.stdlib_module_names | ours or name.startswith("attnbook.answers"):
             raise ModuleNotFoundError(name)
 sys.meta_path.insert(0, Refuse())
-from bookkit.exercises import check
+from attnlib.exercises import check
 print(check("02-two-steps/2", 21.1), check("02-two-steps/2", None))
 """
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False)
@@ -355,8 +358,12 @@ def test_crossing_finds_a_root() -> None:
 
 def test_students_install_the_table_and_no_answers() -> None:
     setuptools = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["setuptools"]
-    assert setuptools["package-data"]["bookkit.exercises"] == [table.FILE]
+    assert setuptools["package-data"]["attnbook.exercises"] == [TABLE.name]
     rule = setuptools["packages"]["find"]
-    installed = find_packages(str(ROOT), include=rule["include"], exclude=rule["exclude"])
-    assert "bookkit.exercises" in installed
+    installed = [
+        name
+        for folder in rule["where"]
+        for name in find_packages(str(ROOT / folder), include=rule["include"], exclude=rule["exclude"])
+    ]
+    assert {"attnbook.exercises", "bookkit.exercises"} <= set(installed)
     assert [name for name in installed if "answers" in name] == []

@@ -8,6 +8,7 @@ import pytest
 
 mpl.use("Agg")
 import matplotlib.pyplot as plt
+
 from bookkit.figures import COLOURS, measured, theory, use_style
 
 

@@ -6,12 +6,13 @@ from pathlib import Path
 
 import nbformat
 import pytest
+from nbformat.v4 import new_code_cell, new_notebook, new_output
+
 from bookkit import claims
 from bookkit.cli import main
 from bookkit.ledger.page_claims import linked, with_formulas
 from bookkit.ledger.records import (
     CLAIMS_TYPE,
-    PARTS,
     SOURCES,
     VERDICTS,
     anchor,
@@ -27,9 +28,9 @@ from bookkit.ledger.records import (
 )
 from bookkit.ledger.words import number_lines, signs, twin_words, verdict_words
 from bookkit.pages.tolerances import Tolerance, Tolerances, path_beside
-from nbformat.v4 import new_code_cell, new_notebook, new_output
-
+from bookkit.settings import settings
 from tests.test_sphinx_extension import record, store
+from tests.tiny_book import write
 
 ROOT = Path(__file__).parents[1]
 OUTSIDE = "outside its regime"
@@ -78,8 +79,8 @@ def test_names_are_those_of_the_claims_and_of_the_bibliography() -> None:
     cited = re.findall(
         r"\{cite:[pt]\}`(magen2024benign|sakamoto2025benign|he2025context)`", (ROOT / "book/ledger.md").read_text()
     )
-    assert [entries[key] for key in cited] == [part.paper for part in PARTS.values() if part.paper]
-    assert [(ROOT / "notebooks" / wing).is_dir() for wing in PARTS] == [True] * 4
+    assert [entries[key] for key in cited] == [part.paper for part in settings(ROOT).parts.values() if part.paper]
+    assert [(ROOT / "notebooks" / wing).is_dir() for wing in settings(ROOT).parts] == [True] * 4
 
 
 # --- counts ---------------------------------------------------------------------------------------------------------
@@ -211,19 +212,20 @@ def test_every_stored_function_is_found_in_the_source() -> None:
 
 
 def test_functions_inside_functions_and_none(tmp_path: Path) -> None:
-    folder = tmp_path / "attnlib" / "wing"
+    write(tmp_path / "pyproject.toml", '[tool.bookkit]\npackages = ["code/mine"]\n')
+    folder = tmp_path / "code" / "mine" / "wing"
     folder.mkdir(parents=True)
     text = (
         "x = 1\n\n\ndef outer():\n    if x:\n        def inner(): ...\n\n\nclass Judge:\n    def __call__(self): ...\n"
     )
     (folder / "claims.py").write_text(text)
     found = {
-        name: source_line(f"attnlib.wing.claims.{name}", tmp_path / "attnlib")
+        name: source_line(f"mine.wing.claims.{name}", tmp_path)
         for name in ("outer", "outer.<locals>.inner", "outer.named_later", "Judge.__call__", "missing")
     }
-    path = "attnlib/wing/claims.py"
+    path = "code/mine/wing/claims.py"
     assert list(found.values()) == [(path, 4), (path, 6), (path, 4), (path, 10), None]
-    assert source_line("elsewhere.claims.outer", tmp_path / "attnlib") is None
+    assert source_line("elsewhere.claims.outer", tmp_path) is None
 
 
 def test_a_published_record_keeps_all_and_finds_its_way_back() -> None:
@@ -311,6 +313,6 @@ def test_claims_that_are_not_there_are_one_line(notebook: str, name, ids, compla
     assert main(["claims", notebook.replace("01_a", name), *ids]) == 2
     out, err = capsys.readouterr()
     assert out == ""
-    assert err.startswith("attnlib: error: ")
+    assert err.startswith("bookkit: error: ")
     assert err.endswith(complaint + "\n")
     assert err.count("\n") == 1

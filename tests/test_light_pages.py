@@ -5,12 +5,12 @@ from pathlib import Path, PurePosixPath
 
 import numpy as np
 import pytest
+from PIL import Image
+
 from bookkit import book
 from bookkit.light.pages import Book, remove_unused
 from bookkit.light.pictures import Picture, lightened, place_pictures
 from bookkit.light.styles import icon_styles, merged, words_of
-from PIL import Image
-
 from tests.tiny_book import make_book, write
 
 # --- pictures -------------------------------------------------------------------------------------------------------

@@ -6,12 +6,12 @@ from pathlib import Path
 
 import nbformat
 import pytest
+from PIL import Image
+
 from bookkit import book
 from bookkit.pages.execution import KERNELSPEC, LANGUAGE_INFO
 from bookkit.results import RESULTS_TYPE
 from bookkit.sphinx.notebook_quotes import find_figure, format_result
-from PIL import Image
-
 from tests.tiny_book import make_book, page_text, write
 
 PIXEL = base64.b64decode(

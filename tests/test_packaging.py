@@ -18,6 +18,8 @@ from packaging.specifiers import SpecifierSet
 from packaging.utils import canonicalize_name
 from packaging.version import Version
 
+from tests.house import PACKAGES, files, module_name
+
 ROOT = Path(__file__).resolve().parents[1]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 EXTRAS = PROJECT["optional-dependencies"]
@@ -77,9 +79,9 @@ packages_distributions = functools.cache(importlib.metadata.packages_distributio
 
 
 def distributions(modules: set[str]) -> set[str]:
-    """Canonical names of what brings the top-level `modules`, without the standard library and attnlib."""
+    """Canonical names of what brings the top-level `modules`, without the standard library and our own."""
     owners = packages_distributions()
-    foreign = modules - set(sys.stdlib_module_names) - {"attnlib"}
+    foreign = modules - set(sys.stdlib_module_names) - set(PACKAGES)
     return {canonicalize_name(owner) for module in foreign for owner in owners.get(module, [module])}
 
 
@@ -148,7 +150,7 @@ def test_no_page_and_nothing_that_builds_the_book_imports_what_only_its_proof_ne
     only_proof = set(pins(PROVER)) - reached_from(pins(READER))
     assert only_proof
     found = {}
-    for path in sorted((ROOT / "attnlib").rglob("*.py")):
+    for path in files():
         if imported := distributions_of(ast.walk(ast.parse(path.read_text(encoding="utf-8")))) & only_proof:
             found[path.relative_to(ROOT).as_posix()] = sorted(imported)
     gpu = {name: ["triton"] for name in found if re.fullmatch(r"attnlib/kernels/\w+/_?gpu\w*\.py", name)}
@@ -189,6 +191,7 @@ def test_colab_is_welcome() -> None:
     "module",
     [
         "attnlib",
+        "attnbook.command",
         "bookkit.cli",
         "bookkit.results",
         "bookkit.pages.rerun",
@@ -203,35 +206,43 @@ def test_import_is_light(module: str) -> None:
     assert done.stdout.strip() == "[]"
 
 
+# What each room may import at its top, beside the core: an extra of pyproject.toml. The longest name counts.
+ROOMS = {
+    "attnlib": (),
+    "attnbook": (),
+    "bookkit": (),
+    "bookkit.figures": ("figures",),
+    "bookkit.pages": ("rerun",),
+    "bookkit.repository": ("rerun",),
+    "bookkit.editions": ("book",),
+    "bookkit.ledger": ("book",),
+    "bookkit.light": ("book",),
+    "bookkit.sphinx": ("book",),
+    "bookkit.book": ("book",),
+    "bookkit.pdf": ("pdf",),
+    "bookkit.sweeps": ("sweep",),
+    "bookkit.sweeps.figures": ("figures", "sweep"),
+}
+
+
+def room_of(module: str) -> str:
+    return max((room for room in ROOMS if f"{module}.".startswith(f"{room}.")), key=len)
+
+
 def test_each_part_imports_only_what_its_extra_asks_for() -> None:
-    publishing = ROOT / "attnlib" / "publishing"
-    for path in (ROOT / "attnlib").rglob("*.py"):
-        if publishing not in path.parents:
-            extras = ["figures"] if path.name == "figures.py" else []
-            if ROOT / "attnlib" / "sweeps" in path.parents:
-                extras.append("sweep")
-            if ROOT / "attnlib" / "kernels" in path.parents:  # loaded when such a loop is used
-                gpu = path.name.startswith(("gpu", "_gpu"))
-                extras = ["gpu"] if gpu else ["kernels"] if path.name.startswith("_") else []
-        else:
-            light = (
-                "pages",
-                "parameters",
-                "rerun",
-                "execution",
-                "notebooks",
-                "repository",
-                "stored_outputs",
-                "one_page",
-            )
-            extras = ["rerun"] if path.stem in light else ["pdf"] if path.stem.startswith("pdf") else ["book"]
+    for path in files():
+        module = module_name(path)
+        extras = ROOMS[room_of(module)]
+        if module.startswith("attnlib.kernels."):  # loaded when such a loop is used
+            gpu = path.name.startswith(("gpu", "_gpu"))
+            extras = ("gpu",) if gpu else ("kernels",) if path.name.startswith("_") else ()
         undeclared = imports_at_the_top(path) - set(requirements(*extras))
         assert undeclared == set(), f"{path.relative_to(ROOT)} imports what {extras or 'the core'} does not ask for"
 
 
-def test_every_folder_of_the_package_is_installed() -> None:
+def test_every_folder_of_the_packages_is_installed() -> None:
     """setuptools leaves out folders without __init__.py, and an editable installation would not notice."""
-    folders = {path.parent for path in (ROOT / "attnlib").rglob("*.py")}
+    folders = {path.parent for path in files()}
     assert [str(folder) for folder in sorted(folders) if not (folder / "__init__.py").is_file()] == []
 
 

@@ -6,11 +6,11 @@ from pathlib import Path
 import jupytext
 import nbformat
 import pytest
+from nbformat.v4 import new_output
+
 from bookkit.pages.catalogue import Page, find_pages
 from bookkit.pages.notebooks import renew
 from bookkit.repository import current_url
-from nbformat.v4 import new_output
-
 from tests import page_checks
 from tests.tiny_page import ADDRESS, PAGE, make_book
 

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+
 from bookkit.pages.catalogue import Page, find_root, resolve_page
 from bookkit.pages.parameters import check_parameters
 from bookkit.pages.rerun import read_parameter_file

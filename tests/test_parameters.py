@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pytest
+
 from bookkit.pages.catalogue import UserError, find_pages, find_root, resolve_page, write_atomically
 from bookkit.pages.parameters import (
     check_parameters,
@@ -11,7 +12,6 @@ from bookkit.pages.parameters import (
     parse_parameters,
     parse_range,
 )
-
 from tests.tiny_page import PAGE, make_book
 
 

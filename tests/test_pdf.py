@@ -5,10 +5,10 @@ import sys
 from pathlib import Path
 
 import pytest
-from bookkit.pdf import printing as pdf
-from bookkit.pdf.document import chapters, merged
 from bs4 import BeautifulSoup
 
+from bookkit.pdf import printing as pdf
+from bookkit.pdf.document import chapters, merged
 from tests.tiny_book import write
 
 PAGE = """<html><body><nav>menu</nav><article class="bd-article"><section id="top"><h1>{title}<a class="headerlink" href="#top">#</a></h1>

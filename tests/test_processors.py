@@ -5,12 +5,12 @@ import subprocess
 import sys
 
 import pytest
+
+from attnlib.randomness import stream
 from bookkit.pages import processors
 from bookkit.pages.catalogue import UserError
 from bookkit.pages.processors import MACHINES, CannotEmulate, environment, main, obstacle, run_under
 from bookkit.pages.stability import DEFAULT, perturbation
-
-from attnlib.randomness import stream
 
 PROBE = """
 import hashlib, numpy, torch

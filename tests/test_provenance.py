@@ -7,16 +7,18 @@ from pathlib import Path
 
 import nbformat
 import pytest
+from docutils import nodes
+
 from bookkit.cli import parser
 from bookkit.pages import times
 from bookkit.pages.catalogue import find_pages
 from bookkit.pages.times import PageTime, in_words, page_times, write_build_times
-from bookkit.sphinx.provenance import DRAWS, SEEDS, STORED, chance, notebook_nodes, provenance
-from docutils import nodes
-
+from bookkit.settings import settings
+from bookkit.sphinx.provenance import DRAWS, SEEDS, chance, notebook_nodes, provenance
 from tests.page_checks import figure_names
 
 ROOT = Path(__file__).parents[1]
+KEPT = settings(ROOT).kept
 PARAMETERS = (
     "n: int = 7  # samples [>= 1]\ndraws: int = 3  # training sets [>= 2]\nseed: int = 5  # of all streams [>= 0]"
 )
@@ -104,13 +106,14 @@ def test_this_build_wins_over_the_newest_file_and_that_over_older_ones(source: P
 def test_a_file_that_cannot_be_read_is_named(source: Path) -> None:
     measured_file(source, "2026-02-01", a=1)
     (source / "benchmarks" / "results" / "pages-cpu-2026-02-02.json").write_text('{"pages": {"wing/a": 1}}')
-    with pytest.raises(ValueError, match=r"pages-cpu-2026-02-02\.json must hold the seconds of pages.*page_times"):
+    with pytest.raises(
+        ValueError, match=r"pages-cpu-2026-02-02\.json must hold the seconds of pages.*bookkit\.pages\.times"
+    ):
         page_times(source)
 
 
 def test_measuring_keeps_the_newest_file_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     import bookkit.pages.execution as execution
-
     from tests.tiny_page import make_book
 
     root = make_book(tmp_path)
@@ -143,11 +146,11 @@ def test_every_figure_of_the_book_has_a_line_and_every_page_says_what_is_random(
             names = {p.name for p in made.parameters}
             assert bool(chance(made.parameters)) == bool(names & (SEEDS | DRAWS)), page.name
             assert {p for p in names if "seed" in p or "draw" in p} <= SEEDS | DRAWS, page.name
-    assert set(STORED) <= {page.name for page in pages}
+    assert set(KEPT) <= {page.name for page in pages}
 
 
 def test_commands_of_stored_results_exist() -> None:
-    for command in {command for commands in STORED.values() for command in commands}:
+    for command in {command for commands in KEPT.values() for command in commands}:
         module, *words = command.split()
         if words:
             assert (module, parser().parse_args(words).command) == ("attnlib", words[0])

@@ -6,12 +6,12 @@ from pathlib import Path
 
 import nbformat
 import pytest
+
 from bookkit.cli import main
 from bookkit.pages.catalogue import UserError, find_pages
 from bookkit.pages.execution import read_source
 from bookkit.pages.notebooks import renew
 from bookkit.repository import addresses, change, check_url, current_url, replace_address, text_files
-
 from tests.tiny_page import ADDRESS, make_book
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -151,7 +151,7 @@ def test_what_is_no_address_is_refused_and_nothing_is_touched(tmp_path: Path, ur
     (root / "pyproject.toml").write_text(PYPROJECT)
     monkeypatch.chdir(root)
     assert main(["repository", url]) == 2
-    assert capsys.readouterr().err == f"attnlib: error: URL must be https://github.com/owner/name; got {url!r}\n"
+    assert capsys.readouterr().err == f"bookkit: error: URL must be https://github.com/owner/name; got {url!r}\n"
     assert current_url(root) == ADDRESS
 
 

@@ -12,8 +12,8 @@ from pathlib import Path
 import nbformat
 import papermill
 import pytest
-from bookkit.cli import main
 
+from bookkit.cli import main
 from tests.refusals import refused, snapshot
 from tests.tiny_page import PAGE, make_book
 
@@ -235,7 +235,7 @@ def test_an_interrupt_that_is_swallowed_still_ends_the_run() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert done.returncode == 130
-    assert done.stderr.splitlines()[-1] == "attnlib: error: interrupted; nothing was written"
+    assert done.stderr.splitlines()[-1] == "bookkit: error: interrupted; nothing was written"
 
 
 # --- results and pages
@@ -277,7 +277,7 @@ def test_results_of_what_has_none_is_one_line(tmp_path, monkeypatch, capsys, con
     assert main(["results", "out.ipynb"]) == 2
     out, err = capsys.readouterr()
     assert out == ""
-    assert err.startswith(f"attnlib: error: {complaint}")
+    assert err.startswith(f"bookkit: error: {complaint}")
     assert err.count("\n") == 1
 
 
@@ -297,7 +297,7 @@ def test_a_missing_extra_is_told_by_the_command_that_installs_it(book, capsys, m
     assert main(["rerun", "tiny", "-o", "out.ipynb"]) == 2
     err = capsys.readouterr().err
     assert err == (
-        "attnlib: error: rerun needs papermill, which is not installed: python -m pip install 'attnlib[rerun]'\n"
+        "bookkit: error: rerun needs papermill, which is not installed: python -m pip install 'attnlib[rerun]'\n"
     )
     assert not Path("out.ipynb").exists()
 

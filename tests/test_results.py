@@ -6,9 +6,10 @@ import math
 import numpy as np
 import pytest
 import torch
+from nbformat.v4 import new_code_cell, new_notebook, new_output
+
 from bookkit import results
 from bookkit.results import RESULTS_TYPE, plain, read_results
-from nbformat.v4 import new_code_cell, new_notebook, new_output
 
 
 @pytest.mark.parametrize(

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import nbformat
 import pytest
+
 from bookkit import book
 from bookkit.ledger.records import CLAIMS_TYPE
 from bookkit.pages.execution import KERNELSPEC, LANGUAGE_INFO
-
 from tests.tiny_book import make_book, page_text, write
 
 METADATA = {"kernelspec": KERNELSPEC, "language_info": LANGUAGE_INFO}

@@ -9,10 +9,10 @@ from xml.etree import ElementTree
 
 import nbformat
 import pytest
-from bookkit.pages.notebooks import renew
-from bookkit.pages.stored_outputs import compare_outputs, json_differences, same_text
 from nbformat.v4 import new_output
 
+from bookkit.pages.notebooks import renew
+from bookkit.pages.stored_outputs import compare_outputs, json_differences, same_text
 from tests.tiny_page import make_book
 
 HERE = Path(__file__).resolve().parents[1]

@@ -9,11 +9,13 @@ from pathlib import Path
 import nbformat
 import numpy as np
 import pytest
+
 from bookkit import figures
 from bookkit.figures import COLOURS, PHASES, SHADES
 from bookkit.pages.catalogue import find_pages
 from bookkit.sphinx.colour_vision import VISIONS, contrast, distance, least_distance, simulated
 from bookkit.sphinx.style_page import MEANINGS, sheet_colours
+from tests.house import files
 
 ROOT = Path(__file__).parents[1]
 SHEET = ROOT / "assets" / "book.css"
@@ -95,7 +97,7 @@ def test_the_search_finds_what_it_should() -> None:
 
 
 def test_code_names_its_colours() -> None:
-    drawing = [path for path in (ROOT / "attnlib").rglob("*.py") if "matplotlib" in path.read_text(encoding="utf-8")]
+    drawing = [path for path in files() if "matplotlib" in path.read_text(encoding="utf-8")]
     assert len(drawing) > 5
     found = {path.relative_to(ROOT).as_posix(): colours_written(path.read_text(encoding="utf-8")) for path in drawing}
     assert {name: colours for name, colours in found.items() if colours and name != "book/bookkit/figures.py"} == {}
@@ -124,7 +126,7 @@ def test_nothing_sets_another_font() -> None:
     assert not re.search(r"url\(|@import|@font-face", sheet)
     families = set(re.findall(r"^\s*(?:--[\w-]*font[\w-]*|font-family|font):\s*([^;]+);", sheet, flags=re.M))
     assert all("var(--" in family or family.endswith(("serif", "sans-serif")) for family in families), families
-    code = [*(ROOT / "attnlib").rglob("*.py"), *(page.source for page in PAGES.values())]
+    code = [*files(), *(page.source for page in PAGES.values())]
     assert not [p.name for p in code if re.search(r"fontname|font\.family|fontfamily", p.read_text(encoding="utf-8"))]
 
 

@@ -5,6 +5,8 @@ from pathlib import Path
 
 import nbformat
 import pytest
+from nbformat.v4 import new_code_cell, new_notebook, new_output
+
 from bookkit.claims import CLAIMS_TYPE
 from bookkit.pages import tolerances
 from bookkit.pages.catalogue import UserError, find_pages
@@ -12,7 +14,6 @@ from bookkit.pages.stability import Measurement, measure
 from bookkit.pages.stored_outputs import compare_outputs, json_leaves, units_apart
 from bookkit.pages.tolerances import Tolerance, Tolerances, derive, path_beside, read, standing, too_wide
 from bookkit.results import RESULTS_TYPE
-from nbformat.v4 import new_code_cell, new_notebook, new_output
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = find_pages(ROOT)

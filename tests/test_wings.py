@@ -1,24 +1,13 @@
-"""What holds for every wing of the package: who may import whom, ids of claims for ever, examples that run."""
+"""What holds for every room of the house: ids of claims for ever, examples that run, claims where they belong."""
 
-import ast
 import doctest
 import importlib
 from pathlib import Path
 
 import pytest
+
 from bookkit.claims import Claim, ClaimSet, Source
-
-PACKAGE = Path(__file__).resolve().parents[1] / "attnlib"
-WINGS = sorted(path.name for path in PACKAGE.iterdir() if (path / "law.py").is_file())
-UPPER_FLOOR = {  # rooms above the wings, and what each stands on
-    "open_questions": {"single_head"},
-    "explorers": {"single_head", "token_selection", "in_context"},
-    "answers": {"single_head", "token_selection", "in_context", "open_questions"},
-}
-
-
-def module_name(path: Path) -> str:
-    return ".".join(path.relative_to(PACKAGE.parent).with_suffix("").parts)
+from tests.house import PACKAGES, files, module_name
 
 
 def claims_of(path: Path) -> list[Claim]:
@@ -28,43 +17,20 @@ def claims_of(path: Path) -> list[Claim]:
     return [*(claim for family in families.values() for claim in family.values()), *alone.values()]
 
 
-def test_a_wing_imports_no_other_wing() -> None:
-    assert WINGS == ["in_context", "single_head", "token_selection"]
-    for path in PACKAGE.rglob("*.py"):
-        if path.parent == PACKAGE:
-            continue
-        room = path.relative_to(PACKAGE).parts[0]
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-            names = [node.module or ""] if isinstance(node, ast.ImportFrom) else []
-            names += [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
-            allowed = {room} | UPPER_FLOOR.get(room, set())
-            rooms = {*WINGS, *UPPER_FLOOR} - allowed
-            others = [name for name in names for other in rooms if f"{name}.".startswith(f"attnlib.{other}.")]
-            assert others == [], f"{path.relative_to(PACKAGE)} imports {others}"
-
-
-def test_the_upper_floor_stands_on_a_wing() -> None:
-    for room, below in UPPER_FLOOR.items():
-        text = "".join(path.read_text(encoding="utf-8") for path in (PACKAGE / room).rglob("*.py"))
-        assert all(f"from attnlib.{wing}." in text for wing in below)
-
-
 def test_ids_are_unique_and_sources_are_tags() -> None:
     found: dict[str, str] = {}
-    for path in sorted(PACKAGE.rglob("claims*.py")):
+    for path in sorted(PACKAGES["attnbook"].rglob("*claims*.py")):
         for claim in claims_of(path):
             name = module_name(path)
             assert found.setdefault(claim.id, name) == name, f"claim {claim.id}: in {found[claim.id]} and in {name}"
             assert isinstance(claim.source, Source)
-            assert path.parent == PACKAGE or claim.wing == path.relative_to(PACKAGE).parts[0]
+            assert claim.wing == path.relative_to(PACKAGES["attnbook"]).parts[0]
     assert {f"C{k}" for k in range(4, 17)} <= set(found)
     assert len(found) > 100
 
 
 def with_examples() -> list[str]:
-    return sorted(
-        module_name(path) for path in PACKAGE.rglob("*.py") if "\n    >>> " in path.read_text(encoding="utf-8")
-    )
+    return sorted(module_name(path) for path in files() if "\n    >>> " in path.read_text(encoding="utf-8"))
 
 
 def test_examples_are_found() -> None:

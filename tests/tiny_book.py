@@ -31,8 +31,9 @@ def write(path: Path, text: str) -> Path:
 
 
 def make_package(root: Path, value: int) -> Path:
-    """A package `attnlib` with one constant and pins beside it; stands for the real one in the kernels of the test."""
+    """A package `attnlib` with one constant, pins and settings beside it; stands for the real one in the kernels of the test."""
     write(root / "requirements.txt", "numpy==2.0.0\n")
+    write(root / "pyproject.toml", '[tool.bookkit]\npackages = ["attnlib"]\n')
     return write(root / "attnlib" / "__init__.py", f"VALUE = {value}\n").parent
 
 
@@ -44,7 +45,7 @@ def make_book(root: Path, pages: dict[str, str], prose: dict[str, str]) -> Path:
 
     The first of `prose` is the title page. Returns `root`.
     """
-    for name in ("_config.yml", "requirements.txt"):
+    for name in ("_config.yml", "pyproject.toml", "requirements.txt"):
         write(root / name, (REPOSITORY / name).read_text(encoding="utf-8"))
     for name in ("book.css", "explorers.css", "favicon.svg", "ledger.css", "light.js"):
         write(root / "assets" / name, (REPOSITORY / "assets" / name).read_text(encoding="utf-8"))

@@ -16,9 +16,9 @@ from functools import lru_cache
 from typing import Any
 
 import numpy as np
-from bookkit.claims import binomial_tail
 
 from attnlib import checks
+from bookkit.claims import binomial_tail
 
 __all__ = ["Estimate", "median", "share"]
 

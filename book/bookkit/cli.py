@@ -12,7 +12,7 @@ import argparse
 import json
 import sys
 from collections.abc import Sequence
-from importlib.metadata import EntryPoint, entry_points
+from importlib.metadata import EntryPoint, entry_points, packages_distributions
 from pathlib import Path
 
 from bookkit.pages.catalogue import UserError, find_pages, find_root, resolve_page
@@ -103,7 +103,8 @@ def main(arguments: Sequence[str] | None = None, name: str = "bookkit") -> int:
     except ModuleNotFoundError as error:
         if options.command not in EXTRAS or (error.name or "").split(".")[0] == __package__:
             raise
-        install = f"python -m pip install '{program()}[{EXTRAS[options.command]}]'"
+        (distribution, *_) = packages_distributions().get(__package__, [__package__])
+        install = f"python -m pip install '{distribution}[{EXTRAS[options.command]}]'"
         return _complain(f"{options.command} needs {error.name}, which is not installed: {install}", 2)
     except KeyboardInterrupt:
         from bookkit.pages.rerun import INTERRUPTED

@@ -1,9 +1,9 @@
 """The explorer of prompt lengths, driven as a reader does: what it shows is what attnlib computes."""
 
 import pytest
+
 from attnbook.explorers import length as source
 from attnbook.explorers.bayes_table import sampled_bayes_risk, sampled_spectrum
-
 from attnlib.in_context import closed_form
 from attnlib.in_context.law import RegressionLaw, toeplitz_covariance
 from tests.browser.exploring import Explorer, explored

@@ -3,9 +3,9 @@
 import math
 
 import pytest
-from attnbook.explorers import token_selection as player
 from playwright.sync_api import Browser
 
+from attnbook.explorers import token_selection as player
 from attnlib.token_selection import theory
 from tests.browser.browsing import DESKTOP, PHONE
 from tests.browser.exploring import explored

@@ -6,8 +6,8 @@ import re
 
 import pytest
 import torch
-from attnbook.explorers.__main__ import FOLDER
 
+from attnbook.explorers.__main__ import FOLDER
 from attnlib.single_head.mean_field import mean_field, mean_field_log10_error
 from tests.browser.exploring import Explorer, explored
 

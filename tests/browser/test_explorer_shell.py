@@ -8,10 +8,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from attnbook.explorers.__main__ import script
-from bookkit.sphinx.explorer_pages import COMING
 from playwright.sync_api import Browser, Route
 
+from attnbook.explorers.__main__ import script
+from bookkit.sphinx.explorer_pages import COMING
 from tests.browser import looks
 from tests.browser.browsing import DESKTOP, PHONE, served
 from tests.browser.exploring import SETTLED, Explorer, explored

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from attnbook.explorers import __main__ as writer
 
+from attnbook.explorers import __main__ as writer
 from tests.explorers.node import ROOT, need_node
 
 ASSETS = ROOT / "assets" / "explorers"

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+
 from attnbook.explorers import length as source
 from attnbook.explorers.bayes_table import NOISE_RANGE, sampled_bayes_risk, sampled_spectrum
 from attnbook.in_context import full_runs
-
 from attnlib.in_context import closed_form
 from attnlib.in_context.estimators import bayes_risk
 from attnlib.in_context.law import RegressionLaw, toeplitz_covariance

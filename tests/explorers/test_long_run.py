@@ -6,10 +6,10 @@ import re
 
 import numpy as np
 import pytest
-from attnbook.explorers import long_run
-from attnbook.explorers.__main__ import FOLDER, script
 from scipy.integrate import solve_ivp
 
+from attnbook.explorers import long_run
+from attnbook.explorers.__main__ import FOLDER, script
 from attnlib.single_head.flow import (
     first_order_threshold,
     flow_path,

@@ -8,10 +8,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+
 from attnbook.explorers import two_numbers as source
 from attnbook.explorers.bayes_table import sampled_bayes_risk, sampled_spectrum
 from attnbook.in_context import full_runs
-
 from attnlib.in_context import approximate, closed_form
 from attnlib.in_context.law import RegressionLaw
 from attnlib.in_context.optimum import one_head_optimum, pair_optimum

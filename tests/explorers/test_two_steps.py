@@ -7,6 +7,7 @@ import re
 import numpy as np
 import pytest
 import torch
+
 from attnbook.explorers import two_steps
 from attnbook.explorers.__main__ import FOLDER, script
 from attnbook.single_head.phase import phase_plan
@@ -14,7 +15,6 @@ from attnbook.single_head.phase_cells import two_step_cells
 from attnbook.single_head.phase_theory import lower_snr_limit, mean_field_readings, preference_threshold
 from attnbook.single_head.study import summarise
 from attnbook.single_head.typical_error import benign_share
-
 from attnlib.kernels import gaussian_tail
 from attnlib.single_head.law import SignalNoiseLaw
 from attnlib.single_head.mean_field import mean_field, mean_field_log10_error

@@ -4,11 +4,11 @@ from types import SimpleNamespace
 
 import pytest
 import torch
+
 from attnbook.in_context import batched as module
 from attnbook.in_context.batched import training
 from attnbook.in_context.heads_study import untrapped
 from attnbook.in_context.training import study as training_study
-
 from attnlib.in_context.experiment import Experiment
 from attnlib.in_context.training import TrainingDiverged, train
 from attnlib.kernels.dispatch import has_numba

@@ -4,6 +4,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 import pytest
 import torch
+
 from attnbook.in_context.circuits.figure import (
     colour_map,
     draw_evolution,
@@ -13,7 +14,6 @@ from attnbook.in_context.circuits.figure import (
     records_near,
     symmetric_limit,
 )
-
 from attnlib.in_context.circuits import Circuits, circuits_of
 from attnlib.in_context.model import initial_weights
 

@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import pytest
 import torch
+
 from attnbook.in_context.circuits.study import (
     antisymmetric_share,
     circuit_study,
@@ -16,7 +17,6 @@ from attnbook.in_context.circuits.study import (
     without_turning,
 )
 from attnbook.in_context.published import PUBLISHED
-
 from attnlib.in_context.circuits import Circuits, predict, two_number_circuits
 from attnlib.in_context.experiment import Experiment
 from attnlib.in_context.law import RegressionLaw

@@ -3,12 +3,12 @@
 from dataclasses import replace
 
 import pytest
+
 from attnbook.in_context.circuits.claims import CLAIMS
 from attnbook.in_context.circuits.study import circuit_study
-from bookkit.claims import Verdict
-
 from attnlib.in_context.circuits import Circuits
 from attnlib.in_context.experiment import Experiment
+from bookkit.claims import Verdict
 
 AUTHORS = Experiment(steps=16_792, records=10, runs=8, seed=6)  # the end is a recorded step of the stored trainings
 

@@ -1,11 +1,11 @@
 """Claims I11-I19: verdicts as expected at another seed than the page's, and power twins that come out the other way."""
 
 import pytest
+
 from attnbook.in_context.data_and_model.claims import CLAIMS
 from attnbook.in_context.data_and_model.study import data_study
-from bookkit.claims import Verdict
-
 from attnlib.in_context.experiment import Experiment
+from bookkit.claims import Verdict
 
 AUTHORS = Experiment(steps=40, records=2, runs=2, shared_data=True, seed=4)
 

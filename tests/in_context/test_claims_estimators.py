@@ -7,15 +7,15 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
+
 from attnbook.in_context.what_the_heads_compute import claims as module
 from attnbook.in_context.what_the_heads_compute.claims import CLAIMS, estimator_study, published_figures, trained_heads
 from attnbook.in_context.what_the_heads_compute.linear_attention import train_linear_attention
-from bookkit.claims import Source, Verdict
-
 from attnlib.in_context import closed_form
 from attnlib.in_context.circuits import predict, two_number_circuits
 from attnlib.in_context.experiment import Experiment
 from attnlib.in_context.law import RegressionLaw
+from bookkit.claims import Source, Verdict
 
 LENGTHS = (5, 10, 60, 80, 100, 320, 500)
 

@@ -5,11 +5,11 @@ import dataclasses
 import numpy as np
 import pytest
 import torch
+
 from attnbook.in_context.heads_study import HeadsStudy, heads_study
 from attnbook.in_context.how_many_heads.claims import CLAIMS
-from bookkit.claims import Source, Verdict
-
 from attnlib.in_context.experiment import Experiment
+from bookkit.claims import Source, Verdict
 
 
 @pytest.fixture(scope="module")

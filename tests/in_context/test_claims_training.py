@@ -4,11 +4,11 @@ import dataclasses
 
 import pytest
 import torch
+
 from attnbook.in_context.training.claims import CLAIMS
 from attnbook.in_context.training.study import TrainingStudy, Watched, training_study
-from bookkit.claims import Source, Verdict
-
 from attnlib.in_context.experiment import Experiment
+from bookkit.claims import Source, Verdict
 
 E = Experiment(steps=120, runs=3, records=20, seed=7)
 

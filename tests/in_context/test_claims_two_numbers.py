@@ -5,6 +5,7 @@ import math
 import numpy as np
 import pytest
 import torch
+
 from attnbook.in_context.two_numbers_per_head.claims import CLAIMS
 from attnbook.in_context.two_numbers_per_head.study import (
     as_text,
@@ -17,10 +18,9 @@ from attnbook.in_context.two_numbers_per_head.study import (
     stored_sizes,
     two_numbers_study,
 )
-from bookkit.claims import Source, Verdict
-
 from attnlib.in_context.circuits import Circuits, predict, two_number_circuits
 from attnlib.in_context.law import RegressionLaw
+from bookkit.claims import Source, Verdict
 
 
 @pytest.fixture(scope="module")

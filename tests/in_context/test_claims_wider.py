@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 import torch
+
 from attnbook.in_context.deeper_and_wider.claims import CLAIMS
 from attnbook.in_context.deeper_and_wider.findings import _map_finding, _task_finding, wider_study
 from attnbook.in_context.deeper_and_wider.study import WiderSetting, obtain, specs

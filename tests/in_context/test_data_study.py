@@ -5,6 +5,7 @@ import math
 
 import pytest
 import torch
+
 from attnbook.in_context.data_and_model.study import (
     LOUD,
     ask_about,
@@ -18,7 +19,6 @@ from attnbook.in_context.data_and_model.study import (
     training_batch,
     training_prompt,
 )
-
 from attnlib.in_context.circuits import circuits_of, two_number_circuits
 from attnlib.in_context.estimators import conditional_risk
 from attnlib.in_context.experiment import Experiment

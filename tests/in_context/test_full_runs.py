@@ -7,6 +7,7 @@ import threading
 import numpy as np
 import pytest
 import torch
+
 from attnbook.in_context import full_runs
 from attnbook.in_context.full_runs import (
     HEADS,
@@ -19,13 +20,12 @@ from attnbook.in_context.full_runs import (
     path_of,
     rates_experiment,
 )
-from bookkit.cli import main as attnlib_main
-
 from attnlib.in_context.checkpoints import CheckpointError, read_checkpoint
 from attnlib.in_context.circuits import circuits_of
 from attnlib.in_context.experiment import Experiment
 from attnlib.in_context.training import load_history, train
 from attnlib.kernels.dispatch import has_numba
+from bookkit.cli import main as attnlib_main
 
 
 @pytest.mark.parametrize("heads", HEADS)

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import torch
+
 from attnbook.in_context import full_runs
 from attnbook.in_context.heads_study import (
     Ends,
@@ -15,7 +16,6 @@ from attnbook.in_context.heads_study import (
     sharp_risk,
     untrapped,
 )
-
 from attnlib.in_context.circuits import Circuits, circuits_of, predict, two_number_circuits
 from attnlib.in_context.closed_form import debiased_gd_optimal_risk
 from attnlib.in_context.experiment import Experiment

@@ -5,6 +5,7 @@ import math
 import numpy as np
 import pytest
 import torch
+
 from attnbook.in_context.what_the_heads_compute.linear_attention import (
     as_raw,
     linear_risks,
@@ -13,7 +14,6 @@ from attnbook.in_context.what_the_heads_compute.linear_attention import (
     predict_linear,
     train_linear_attention,
 )
-
 from attnlib.in_context import closed_form
 from attnlib.in_context.circuits import Circuits, two_number_circuits
 from attnlib.in_context.estimators import gradient_step, preconditioned_step

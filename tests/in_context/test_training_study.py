@@ -6,6 +6,7 @@ import math
 import numpy as np
 import pytest
 import torch
+
 from attnbook.in_context.published import PUBLISHED, PUBLISHED_LOSS, PUBLISHED_STEPS
 from attnbook.in_context.training import study as training_study_module
 from attnbook.in_context.training.study import (
@@ -22,7 +23,6 @@ from attnbook.in_context.training.study import (
     training_study,
     watch,
 )
-
 from attnlib.in_context.checkpoints import read_checkpoint
 from attnlib.in_context.circuits import Circuits, circuits_of
 from attnlib.in_context.experiment import Experiment

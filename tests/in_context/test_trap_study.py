@@ -6,6 +6,8 @@ import sys
 
 import numpy as np
 import pytest
+from scipy.stats import binomtest, mannwhitneyu
+
 from attnbook.in_context import trap_study
 from attnbook.in_context.trap_study import (
     PLAN,
@@ -19,8 +21,6 @@ from attnbook.in_context.trap_study import (
     trap_runs,
     trap_table,
 )
-from scipy.stats import binomtest, mannwhitneyu
-
 from attnlib.in_context.experiment import Experiment
 from attnlib.in_context.training import train
 

@@ -6,6 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+
 from attnbook.in_context.deeper_and_wider import study as wider_study
 from attnbook.in_context.deeper_and_wider.findings import (
     authors_attention,
@@ -22,7 +23,6 @@ from attnbook.in_context.deeper_and_wider.risk import (
 from attnbook.in_context.deeper_and_wider.stack import predict_stack, stack_of_circuits
 from attnbook.in_context.deeper_and_wider.study import TABLE, Spec, WiderSetting, main, obtain, replay, specs
 from attnbook.in_context.deeper_and_wider.training import train_deep
-
 from attnlib.in_context.closed_form import best_preconditioner, preconditioned_gd_risk
 from attnlib.in_context.estimators import bayes_risk
 from attnlib.in_context.experiment import Experiment

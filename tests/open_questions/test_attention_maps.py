@@ -6,6 +6,7 @@ import math
 import numpy as np
 import pytest
 import torch
+
 from attnbook.open_questions.attention_maps.claims import CLAIMS
 from attnbook.open_questions.attention_maps.courses import (
     MAPS,
@@ -19,11 +20,10 @@ from attnbook.open_questions.attention_maps.courses import (
 )
 from attnbook.open_questions.attention_maps.error import log10_map_error
 from attnbook.open_questions.attention_maps.study import maps_study
-from bookkit.claims import Verdict
-
 from attnlib.single_head.law import SignalNoiseLaw
 from attnlib.single_head.maps import HALF_PLUS, LINEAR, SIGMOID, SOFTMAX, SPARSEMAX, relu, softmax, windows
 from attnlib.single_head.trainer import train_heads
+from bookkit.claims import Verdict
 
 LAW = SignalNoiseLaw(100, 20_000, 30.0, 0.05)
 PAPER_SIZE = SignalNoiseLaw(200, 40_000, 30.0, 0.05)

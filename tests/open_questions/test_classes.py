@@ -5,6 +5,7 @@ import dataclasses
 import numpy as np
 import pytest
 import torch
+
 from attnbook.open_questions.more_classes_and_layers.class_error import (
     class_error,
     class_error_bounds,
@@ -31,7 +32,6 @@ from attnbook.open_questions.more_classes_and_layers.classes import (
     stacked,
 )
 from attnbook.open_questions.more_classes_and_layers.study import benign_cells
-
 from attnlib.single_head.closed_form import two_steps
 from attnlib.single_head.descent import gradient_descent
 from attnlib.single_head.flow import first_order_threshold, signal_threshold

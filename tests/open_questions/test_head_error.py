@@ -5,6 +5,8 @@ import math
 import numpy as np
 import pytest
 import torch
+from torch.autograd.functional import hessian, jacobian
+
 from attnbook.open_questions.many_heads.error import (
     _Problem,
     head_error_sampled,
@@ -13,8 +15,6 @@ from attnbook.open_questions.many_heads.error import (
 )
 from attnbook.open_questions.many_heads.law import ManyDirectionsLaw
 from attnbook.open_questions.many_heads.random_starts import random_start
-from torch.autograd.functional import hessian, jacobian
-
 from attnlib.single_head.descent import gradient_descent
 from attnlib.single_head.gram import gram_descent
 from attnlib.single_head.law import SignalNoiseLaw

@@ -6,6 +6,8 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from scipy.optimize import minimize, minimize_scalar
+
 from attnbook.open_questions.many_heads.claims_margin import CLAIMS, head_study
 from attnbook.open_questions.many_heads.gram import (
     SelectionGram,
@@ -31,8 +33,6 @@ from attnbook.open_questions.many_heads.margin import (
     tie_norm,
 )
 from attnbook.single_head.variants import StressedLaw
-from scipy.optimize import minimize, minimize_scalar
-
 from attnlib.single_head.law import SignalNoiseLaw
 from attnlib.single_head.margin import pattern_costs, tokens_of
 from attnlib.single_head.svm import NotSeparable, hard_margin

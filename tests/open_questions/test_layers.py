@@ -6,6 +6,7 @@ import math
 import numpy as np
 import pytest
 import torch
+
 from attnbook.open_questions.more_classes_and_layers.claims import CLAIMS
 from attnbook.open_questions.more_classes_and_layers.layer_error import (
     log10_error_of_mixed_tokens,
@@ -23,13 +24,12 @@ from attnbook.open_questions.more_classes_and_layers.layers import (
 from attnbook.open_questions.more_classes_and_layers.layers_frozen import train_frozen
 from attnbook.open_questions.more_classes_and_layers.layers_study import layers_law
 from attnbook.open_questions.more_classes_and_layers.study import ClassesLayersStudy, classes_layers_study
-from bookkit.claims import Verdict
-
 from attnlib.single_head.coordinates import reduce, rotate
 from attnlib.single_head.descent import gaussian_start, gradient_descent
 from attnlib.single_head.law import SignalNoiseLaw
 from attnlib.single_head.long_run import orthogonal_sample
 from attnlib.single_head.population import log10_clean_error
+from bookkit.claims import Verdict
 
 F64 = torch.float64
 SMALL = SignalNoiseLaw(7, 60, 4.0, 0.2)

@@ -6,6 +6,7 @@ import math
 import numpy as np
 import pytest
 import torch
+
 from attnbook.open_questions.many_heads.claims import CLAIMS, divided_classes, growth_in_bins
 from attnbook.open_questions.many_heads.equal_heads import (
     VARIANTS,
@@ -25,14 +26,13 @@ from attnbook.open_questions.many_heads.random_starts import (
     random_start,
 )
 from attnbook.open_questions.many_heads.study import many_heads_study, thresholds
-from bookkit.claims import Verdict
-
 from attnlib.single_head.descent import gradient_descent
 from attnlib.single_head.flow import selects_signal, signal_threshold
 from attnlib.single_head.law import SignalNoiseLaw
 from attnlib.single_head.long_run import law_at, orthogonal_sample
 from attnlib.single_head.population import log10_clean_error
 from attnlib.single_head.trainer import train_heads
+from bookkit.claims import Verdict
 
 FAR = SignalNoiseLaw(80, 16_000, 32.0, 0.05)
 

@@ -5,13 +5,13 @@ import math
 import mpmath
 import pytest
 import torch
+
 from attnbook.open_questions.attention_maps.error import (
     log10_map_error,
     log10_map_error_of_scores,
     map_error_conditioned,
     map_error_sampled,
 )
-
 from attnlib.single_head.law import SignalNoiseLaw
 from attnlib.single_head.maps import (
     ENTMAX15,

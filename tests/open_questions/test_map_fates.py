@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import torch
+
 from attnbook.open_questions.attention_maps.fates import (
     SHARES,
     boundary_curve,
@@ -12,7 +13,6 @@ from attnbook.open_questions.attention_maps.fates import (
     map_fates,
     thresholds_of_shares,
 )
-
 from attnlib.single_head.flow import own_thresholds
 from attnlib.single_head.law import SignalNoiseLaw
 from attnlib.single_head.long_run import class_fates, law_at, small_then_long

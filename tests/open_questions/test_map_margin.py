@@ -4,6 +4,8 @@ import itertools
 
 import numpy as np
 import pytest
+from scipy.optimize import linprog
+
 from attnbook.open_questions.attention_maps.margin import (
     SELECTIONS,
     best_of_all,
@@ -12,8 +14,6 @@ from attnbook.open_questions.attention_maps.margin import (
     unnormalised_cost,
     unnormalised_svm,
 )
-from scipy.optimize import linprog
-
 from attnlib.single_head.law import SignalNoiseLaw
 from attnlib.single_head.long_run import orthogonal_sample
 from attnlib.single_head.margin import tokens_of

@@ -6,6 +6,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+from scipy import integrate, stats
+from scipy.special import ndtr
+
 from attnbook.open_questions.noise_laws.covariance import AutoRegressive, Covariance, Diagonal, FullMatrix, Spiked
 from attnbook.open_questions.noise_laws.laws import (
     NoiseLaw,
@@ -15,9 +18,6 @@ from attnbook.open_questions.noise_laws.laws import (
     seen_by_noise,
 )
 from attnbook.open_questions.noise_laws.parts import Entries, Rademacher, RadialT, Sparse, StudentT, Uniform
-from scipy import integrate, stats
-from scipy.special import ndtr
-
 from attnlib.single_head.closed_form import two_steps
 from attnlib.single_head.coordinates import reduce
 from attnlib.single_head.descent import gradient_descent

@@ -6,6 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+
 from attnbook.open_questions.noise_laws.claims import CLAIMS, NoiseStudy, noise_study
 from attnbook.open_questions.noise_laws.covariance import AutoRegressive, Covariance, Spiked
 from attnbook.open_questions.noise_laws.laws import NoiseLaw
@@ -20,12 +21,11 @@ from attnbook.open_questions.noise_laws.parts import RadialT, Sparse, StudentT
 from attnbook.open_questions.noise_laws.rate import universality_gaps
 from attnbook.open_questions.noise_laws.study import claim_matrix, error_rows
 from attnbook.open_questions.noise_laws.traces import default_covariances, spike_draws, trace_rows, two_level
-from bookkit.claims import Verdict
-
 from attnlib.single_head.coordinates import reduce
 from attnlib.single_head.law import SignalNoiseLaw
 from attnlib.single_head.long_run import course_of_training, law_at, orthogonal_sample, small_then_long, train
 from attnlib.single_head.margin import pattern_costs, tokens_of
+from bookkit.claims import Verdict
 
 TARGETS = (0.6, 1.15, 1.6)
 

@@ -6,6 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+
 from attnbook.open_questions.noise_laws import rate as noise_rate
 from attnbook.open_questions.noise_laws.covariance import AutoRegressive, Covariance, Diagonal
 from attnbook.open_questions.noise_laws.laws import NoiseLaw, log10_error, scores_at_scale_one, seen_by_noise
@@ -22,13 +23,12 @@ from attnbook.open_questions.noise_laws.study import (
 )
 from attnbook.open_questions.noise_laws.traces import spike_draws, trace_rows, two_level, two_trace_log10_error
 from attnbook.single_head.study import two_step_study
-from bookkit.claims import Verdict
-
 from attnlib.randomness import stream
 from attnlib.single_head.closed_form import two_steps
 from attnlib.single_head.descent import gradient_descent
 from attnlib.single_head.mean_field import mean_field_log10_error
 from attnlib.single_head.model import forward
+from bookkit.claims import Verdict
 
 SMALL = (30, 240, 0.1, 5 * 30 / 240)
 

@@ -5,6 +5,8 @@ import math
 import numpy as np
 import pytest
 import torch
+from scipy.stats import norm
+
 from attnbook.open_questions.optimisers.arcsine import arcsine_kernel, predicted_sign_descent
 from attnbook.open_questions.optimisers.signs import (
     adam_second_step,
@@ -17,8 +19,6 @@ from attnbook.open_questions.optimisers.signs import (
     mean_one_norm,
     mean_square_one_norm,
 )
-from scipy.stats import norm
-
 from attnlib.single_head.law import SignalNoiseLaw
 from attnlib.single_head.population import clean_error_sampled, log10_clean_error
 from attnlib.single_head.rules import SIGN_DESCENT, adam

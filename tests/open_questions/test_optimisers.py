@@ -5,6 +5,7 @@ import math
 import numpy as np
 import pytest
 import torch
+
 from attnbook.open_questions.optimisers.claims import CLAIMS
 from attnbook.open_questions.optimisers.claims_trap import TRAP_CLAIMS
 from attnbook.open_questions.optimisers.compared import (
@@ -18,8 +19,6 @@ from attnbook.open_questions.optimisers.compared import (
 from attnbook.open_questions.optimisers.signs import dense_copy
 from attnbook.open_questions.optimisers.study import optimiser_study, sign_steps, sign_track
 from attnbook.open_questions.optimisers.trap_escape import after_first_pass, batch_sweep, escape_map, rule_fates
-from bookkit.claims import Verdict
-
 from attnlib.single_head.law import SignalNoiseLaw
 from attnlib.single_head.long_run import class_fates, law_at, train
 from attnlib.single_head.population import log10_clean_error
@@ -34,6 +33,7 @@ from attnlib.single_head.rules import (
     stochastic,
 )
 from attnlib.single_head.trainer import train_heads
+from bookkit.claims import Verdict
 
 LAW = SignalNoiseLaw(12, 90, 7.0, 0.1)
 INVARIANT = (GRADIENT_DESCENT, heavy_ball(0.8), nesterov(0.7), NORMALISED, BLOCK_NORMALISED, stochastic(4))

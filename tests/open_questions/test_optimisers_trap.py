@@ -5,6 +5,8 @@ import math
 import numpy as np
 import pytest
 import torch
+from torch.nn.functional import softplus
+
 from attnbook.open_questions.optimisers.trap_boundaries import (
     block_rates,
     block_threshold,
@@ -14,8 +16,6 @@ from attnbook.open_questions.optimisers.trap_boundaries import (
     pass_threshold,
     runs_from_anywhere,
 )
-from torch.nn.functional import softplus
-
 from attnlib.single_head.flow import flow_rates, signal_threshold
 
 X, ETA, BATCHES = 0.7, 0.25, 3  # per batch and class: three clean samples, one flipped

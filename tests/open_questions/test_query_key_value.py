@@ -5,6 +5,7 @@ import math
 
 import pytest
 import torch
+
 from attnbook.open_questions.many_heads.margin_study import factor_study
 from attnbook.open_questions.many_heads.query_key_value import (
     Factors,
@@ -14,7 +15,6 @@ from attnbook.open_questions.many_heads.query_key_value import (
     gaussian_factors,
     train_factors,
 )
-
 from attnlib.single_head.descent import gaussian_start, gradient_descent
 from attnlib.single_head.gram import gram_descent
 from attnlib.single_head.law import SignalNoiseLaw

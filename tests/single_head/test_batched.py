@@ -3,9 +3,9 @@
 import random
 
 import pytest
+
 from attnbook.single_head.batched import two_steps
 from attnbook.single_head.study import draws_in_chunks
-
 from attnlib.single_head.law import SignalNoiseLaw
 from tests.sweeps.page_cells import as_stored, complete, recorded_by_page
 

@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 import torch
+
 from attnbook.single_head.assumptions_under_stress import study as stress
 from attnbook.single_head.assumptions_under_stress.claims import CLAIMS, assumption_study
 from attnbook.single_head.assumptions_under_stress.study import (
@@ -15,9 +16,8 @@ from attnbook.single_head.assumptions_under_stress.study import (
 )
 from attnbook.single_head.study import summarise
 from attnbook.single_head.variants import StressedLaw
-from bookkit.claims import Verdict
-
 from attnlib.single_head.descent import gradient_descent
+from bookkit.claims import Verdict
 
 PAPER = StressedLaw(200, 40_000, 30.0, 0.05)
 

@@ -3,9 +3,8 @@
 import numpy as np
 import pytest
 import torch
-from attnbook.single_head.beyond_two_steps.claims import CLAIMS, long_study
-from bookkit.claims import Verdict
 
+from attnbook.single_head.beyond_two_steps.claims import CLAIMS, long_study
 from attnlib.single_head.descent import gradient_descent
 from attnlib.single_head.flow import signal_threshold
 from attnlib.single_head.law import SignalNoiseLaw
@@ -21,6 +20,7 @@ from attnlib.single_head.long_run import (
     train,
 )
 from attnlib.single_head.population import log10_clean_error
+from bookkit.claims import Verdict
 
 LAW = SignalNoiseLaw(100, 20_000, 30.0, 0.05)
 PAPER_SIZE = SignalNoiseLaw(200, 40_000, 30.0, 0.05)

@@ -2,11 +2,11 @@
 
 import pytest
 import torch
+
 from attnbook.single_head.max_margin.claims import CLAIMS, cost_table
 from attnbook.single_head.max_margin.study import margin_study
-from bookkit.claims import Verdict
-
 from attnlib.single_head.law import SignalNoiseLaw
+from bookkit.claims import Verdict
 
 
 @pytest.fixture(scope="module")

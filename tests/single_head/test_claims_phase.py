@@ -4,6 +4,7 @@ import math
 
 import numpy as np
 import pytest
+
 from attnbook.single_head.phase_diagram import claims as claims_phase
 from attnbook.single_head.phase_diagram.claims import CLAIMS
 from attnbook.single_head.phase_diagram.strips import crossing, phase_study

@@ -5,6 +5,8 @@ import math
 
 import numpy as np
 import pytest
+from scipy.optimize import minimize
+
 from attnbook.single_head.max_margin.attention_margin import (
     attention_margin,
     attention_margin_of_all_tokens,
@@ -18,8 +20,6 @@ from attnbook.single_head.max_margin.attention_margin import (
     weight_on_signal,
 )
 from attnbook.single_head.max_margin.study import mixing_extra, predicted_mixing
-from scipy.optimize import minimize
-
 from attnlib.single_head.law import SignalNoiseLaw
 from attnlib.single_head.margin import (
     PATTERNS,

@@ -6,6 +6,7 @@ import math
 import numpy as np
 import pytest
 import torch
+
 from attnbook.single_head import phase as module
 from attnbook.single_head.phase import phase_diagram, phase_plan, write_grid
 from attnbook.single_head.phase_cells import two_step_cells
@@ -17,7 +18,6 @@ from attnbook.single_head.phase_theory import (
     preference_threshold,
 )
 from attnbook.single_head.study import summarise
-
 from attnlib.single_head.closed_form import two_steps
 from attnlib.single_head.law import SignalNoiseLaw
 from attnlib.single_head.population import log10_error_of_scores
@@ -316,6 +316,7 @@ def test_drawing_shows_three_phases_and_the_uncertain_cells():
 
     mpl.use("Agg")
     import matplotlib.pyplot as plt
+
     from attnbook.single_head.phase_diagram.figure import PHASE_COLOURS, draw_phases, phase_legend
 
     diagram = phase_diagram(PLANS["snr-step"], draws=4)

@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 import torch
+
 from attnbook.single_head.batched import two_steps
 from attnbook.single_head.study import summarise
 from attnbook.single_head.typical_error import benign_share, typical_error
-
 from attnlib.single_head.law import SignalNoiseLaw
 from tests.sweeps.page_cells import complete
 

@@ -5,9 +5,9 @@ from dataclasses import replace
 
 import pytest
 import torch
+
 from attnbook.single_head.assumptions_under_stress.claims import projected_error
 from attnbook.single_head.variants import StressedLaw, mean_field_step, same_noise_pull, stretched
-
 from attnlib.single_head.coordinates import reduce
 from attnlib.single_head.descent import gradient_descent
 from attnlib.single_head.law import SignalNoiseLaw

@@ -1,14 +1,14 @@
-"""A page that writes down when it is executed, a book around it, and a copy of the package that nobody edits meanwhile."""
+"""A page that writes down when it is executed, and a book around it with a package of its own."""
 
 import os
-import shutil
 import sys
 from collections import Counter
 from pathlib import Path
 
 import yaml
 
-from tests.tiny_book import REPOSITORY, page_text, write
+from bookkit.code import Code
+from tests.tiny_book import page_text, write
 
 NAME = "wing/01_counting"
 PAGE = page_text(
@@ -29,8 +29,8 @@ PAGE = page_text(
 )
 
 
-# The same numbers without a kernel, for the copy of the package that the tests make.
-BATCHED = """
+# The package of the book: the same numbers without a kernel.
+CODE = """
 def squares(points):
     if any(point["n"] == point["broken"] for point in points):
         raise ValueError("one is broken")
@@ -41,15 +41,19 @@ def squares(points):
 class CountingBook:
     """A book with one page, the environment that runs it, and the record of its executions."""
 
-    def __init__(self, root: Path, package: Path, batched: bool = False) -> None:
+    def __init__(self, root: Path, batched: bool = False) -> None:
         header = "---\n\n# A page"
-        declares = f"attnlib:\n  batched: attnlib.counting:squares\n{header}" if batched else header
+        declares = f"bookkit:\n  batched: counted.squares:squares\n{header}" if batched else header
+        self.package = write(root / "counted" / "__init__.py", "").parent
+        write(self.package / "squares.py", CODE)
+        write(root / "pyproject.toml", '[tool.bookkit]\npackages = ["counted"]\n')
         write(root / "notebooks" / f"{NAME}.md", PAGE.replace(header, declares))
         write(root / "_toc.yml", f"format: jb-book\nroot: book/preface\nchapters:\n- file: notebooks/{NAME}\n")
+        self.code = Code((self.package,))
         self.root, self.log = root, root / "executions.log"
         self.environment = {
             **os.environ,
-            "PYTHONPATH": str(package.parent),
+            "PYTHONPATH": str(root),
             "SWEEP_LOG": str(self.log),
             "PYTHONWARNINGS": "",  # what a user sees
         }
@@ -61,7 +65,7 @@ class CountingBook:
 
     def command(self, *options: str, output: str = "out") -> list[str]:
         """The sweep of `grid.yml` into `output`, as typed in the folder of the book."""
-        return [sys.executable, "-m", "attnlib", "sweep", "counting", "grid.yml", "-o", output, *options]
+        return [sys.executable, "-m", "bookkit", "sweep", "counting", "grid.yml", "-o", output, *options]
 
     def executions(self, word: str = "end") -> Counter[int]:
         """How often the page was executed (`end`: to its last line; `begin`: at all) for each n."""
@@ -73,11 +77,3 @@ class CountingBook:
 
     def _lines(self) -> list[list[str]]:
         return [line.split() for line in self.log.read_text().splitlines()] if self.log.exists() else []
-
-
-def copy_package(folder: Path) -> Path:
-    """A copy of the package in `folder`: an edit of the original changes the hash of a sweep that runs."""
-    leave = shutil.ignore_patterns("__pycache__", ".*")
-    package = Path(shutil.copytree(REPOSITORY / "attnlib", folder / "attnlib", ignore=leave))
-    write(package / "counting.py", BATCHED)
-    return package

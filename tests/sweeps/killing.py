@@ -18,9 +18,9 @@ from pathlib import Path
 import pandas as pd
 import psutil
 import xarray as xr
-from bookkit.sweeps import open_sweep
 
-from tests.sweeps.counting import CountingBook, copy_package
+from bookkit.sweeps import open_sweep
+from tests.sweeps.counting import CountingBook
 
 WORKERS = 2
 KINDS = ("worker", "command", "everything")
@@ -157,7 +157,7 @@ def main() -> None:
     parser.add_argument("--pause", type=float, default=0.1, help="seconds each page takes, beyond the kernel's start")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
-        book = CountingBook(Path(folder) / "book", copy_package(Path(folder) / "package"))
+        book = CountingBook(Path(folder) / "book")
         print(prove(book, **vars(options)))
 
 

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import matplotlib.pyplot as plt
+
 from bookkit.pages.catalogue import read_page, resolve_page
 from bookkit.pages.parameters import parameter_cells
 from bookkit.results import plain

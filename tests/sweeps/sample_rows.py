@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from bookkit.pages.catalogue import UserError
 from bookkit.sweeps.folder import SweepFolder
 from bookkit.sweeps.grid import Grid
 from bookkit.sweeps.identity import Job, Outcome, Point, point_id
-
 from tests.tiny_page import PAGE
 
 FIRST = {"n": 200, "label_noise": 0.05, "step_size": 0.025, "mode": "reduced", "verbose": False}
@@ -20,7 +20,7 @@ VERSIONS = {"python": "3.11.7", "attnlib": "0.1.0", "numpy": "2.0.0", "torch": "
 
 def job(page: str = "wing/01_tiny", page_hash: str = "a" * 64, package_hash: str = "b" * 64) -> Job:
     """What the points of a sweep share; the source is that of a real page."""
-    return Job(page, PAGE, page_hash, package_hash)
+    return Job(page, PAGE, page_hash, package_hash, ("attnlib",))
 
 
 def grid(*axes: Mapping[str, Sequence[Any]], first: Mapping[str, Any] = FIRST) -> Grid:

@@ -10,12 +10,12 @@ import jupytext
 import nbformat
 import pytest
 import torch
+
 from bookkit.pages.catalogue import UserError, find_pages
 from bookkit.pages.execution import read_source
 from bookkit.sweeps import batched, identity
 from bookkit.sweeps.batched import batched_function, run_batched
 from bookkit.sweeps.identity import Job, OtherVersion, Outcome, Point, versions
-
 from tests.sweeps.page_cells import ROOT
 from tests.tiny_book import page_text
 
@@ -30,7 +30,8 @@ def source(declaration: str) -> str:
     return page_text("record(x=1)").replace("jupytext:\n", f"{declaration}\njupytext:\n", 1)
 
 
-TINY = source("attnlib: {batched: 'attnlib.tiny_batched:work'}")
+PACKAGES = ("attnlib", "attnbook")
+TINY = source("bookkit: {batched: 'attnlib.tiny_batched:work'}")
 
 
 @pytest.fixture
@@ -48,7 +49,7 @@ def declare(monkeypatch) -> Callable:
 @pytest.fixture
 def job(monkeypatch) -> Job:
     monkeypatch.setattr(identity, "package_hash", lambda package: "as it was")
-    return Job("wing/01_tiny", TINY, "page", "as it was")
+    return Job("wing/01_tiny", TINY, "page", "as it was", PACKAGES)
 
 
 def points(count: int) -> list[Point]:
@@ -70,64 +71,66 @@ def double(given: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def test_every_page_that_declares_a_function_has_it_and_three_do() -> None:
-    found = {page.name: batched_function(page.source.read_text(encoding="utf-8")) for page in find_pages(ROOT)}
+    found = {
+        page.name: batched_function(page.source.read_text(encoding="utf-8"), PACKAGES) for page in find_pages(ROOT)
+    }
     assert {name: f.__name__ for name, f in found.items() if f is not None} == DECLARED
-    assert all(f.__module__ == f"attnlib.{name.split('/')[0]}.batched" for name, f in found.items() if f is not None)
+    assert all(f.__module__ == f"attnbook.{name.split('/')[0]}.batched" for name, f in found.items() if f is not None)
 
 
 @pytest.mark.parametrize("name", DECLARED)
 def test_a_declaration_changes_nothing_that_is_published_and_survives_jupyter(name) -> None:
     text = (ROOT / "notebooks" / f"{name}.md").read_text(encoding="utf-8")
     notebook = jupytext.reads(text, fmt="md:myst")
-    declaration = notebook.metadata["attnlib"]
-    bare = text.replace(f"attnlib:\n  batched: {declaration['batched']}\n", "", 1)
-    bare = bare.replace("  notebook_metadata_filter: attnlib\n", "", 1)
-    assert "attnlib:" not in bare.split("---")[1]
+    declaration = notebook.metadata["bookkit"]
+    bare = text.replace(f"bookkit:\n  batched: {declaration['batched']}\n", "", 1)
+    bare = bare.replace("  notebook_metadata_filter: bookkit\n", "", 1)
+    assert "bookkit:" not in bare.split("---")[1]
     assert read_source(text) == read_source(bare)
     stored = nbformat.read(ROOT / "notebooks" / f"{name}.ipynb", as_version=4)
     assert set(stored.metadata) == {"jupytext", "kernelspec", "language_info", "stored_on"}
     # Saved from Jupyter, the .md keeps it.
     again = jupytext.reads(jupytext.writes(notebook, fmt="md:myst"), fmt="md:myst")
-    assert again.metadata["attnlib"] == declaration
+    assert again.metadata["bookkit"] == declaration
 
 
-@pytest.mark.parametrize("declaration", ["other: {batched: 'attnlib.tiny_batched:work'}", "attnlib: {level: 3}"])
+@pytest.mark.parametrize("declaration", ["other: {batched: 'attnlib.tiny_batched:work'}", "bookkit: {level: 3}"])
 def test_a_page_without_a_declaration_has_no_function(declaration, job) -> None:
-    assert batched_function(source(declaration)) is None
+    assert batched_function(source(declaration), PACKAGES) is None
     rows = Rows()
     with pytest.raises(
         UserError, match=r"^page wing/01_tiny declares no batched function: sweep it without --batched$"
     ):
-        run_batched(Job("wing/01_tiny", source(declaration), "page", "as it was"), points(2), rows)
+        run_batched(Job("wing/01_tiny", source(declaration), "page", "as it was", PACKAGES), points(2), rows)
     assert rows == []
 
 
 @pytest.mark.parametrize(
     ("declaration", "message"),
     [
-        ("attnlib: attnbook.single_head.batched:two_steps", r"must say `attnlib: \{batched: module:function\}`; got"),
-        ("attnlib: {batched: attnbook.single_head.batched}", "must be module:function inside attnlib"),
+        ("bookkit: attnbook.single_head.batched:two_steps", r"must say `bookkit: \{batched: module:function\}`; got"),
+        ("bookkit: {batched: attnbook.single_head.batched}", "must be module:function inside attnlib or attnbook"),
         (
-            "attnlib: {batched: 'attnbook.single_head.batched:two steps'}",
+            "bookkit: {batched: 'attnbook.single_head.batched:two steps'}",
             "must be module:function .* got '.*two steps'",
         ),
-        ("attnlib: {batched: 'os:getcwd'}", "must be module:function inside attnlib, .* got 'os:getcwd'"),
-        ("attnlib: {batched: 'attnlib_other.module:work'}", "inside attnlib"),
-        ("attnlib: {batched: 'attnlib:work'}", "inside attnlib"),
-        ("attnlib: {batched: 'attnlib..results:plain'}", "inside attnlib"),
-        ("attnlib: {batched: }", "^the page's header cannot be read: KeyError: 'batched'$"),
-        ("attnlib: {batched: 3}", "inside attnlib, .* got 3$"),
-        ("attnlib: {batched: [}", "^the page's header cannot be read: "),
-        ("attnlib: {batched: [a, b]}", "got \\['a', 'b'\\]"),
-        ("attnlib: {batched: 'attnlib.no_such.module:work'}", "there is no module attnlib.no_such$"),
-        ("attnlib: {batched: 'attnlib.single_head.nowhere:work'}", "there is no module attnlib.single_head.nowhere$"),
-        ("attnlib: {batched: 'bookkit.results:nothing'}", "bookkit.results has no function 'nothing'$"),
-        ("attnlib: {batched: 'bookkit.results:RESULTS_TYPE'}", "bookkit.results has no function 'RESULTS_TYPE'$"),
+        ("bookkit: {batched: 'os:getcwd'}", "must be module:function inside attnlib or attnbook, .* got 'os:getcwd'"),
+        ("bookkit: {batched: 'attnlib_other.module:work'}", "inside attnlib or attnbook"),
+        ("bookkit: {batched: 'attnlib:work'}", "inside attnlib or attnbook"),
+        ("bookkit: {batched: 'attnlib..results:plain'}", "inside attnlib or attnbook"),
+        ("bookkit: {batched: }", "^the page's header cannot be read: KeyError: 'batched'$"),
+        ("bookkit: {batched: 3}", "inside attnlib or attnbook, .* got 3$"),
+        ("bookkit: {batched: [}", "^the page's header cannot be read: "),
+        ("bookkit: {batched: [a, b]}", "got \\['a', 'b'\\]"),
+        ("bookkit: {batched: 'attnlib.no_such.module:work'}", "there is no module attnlib.no_such$"),
+        ("bookkit: {batched: 'attnlib.single_head.nowhere:work'}", "there is no module attnlib.single_head.nowhere$"),
+        ("bookkit: {batched: 'bookkit.results:nothing'}", "bookkit.results has no function 'nothing'$"),
+        ("bookkit: {batched: 'bookkit.results:RESULTS_TYPE'}", "bookkit.results has no function 'RESULTS_TYPE'$"),
     ],
 )
 def test_a_bad_declaration_is_one_clear_line(declaration, message) -> None:
     with pytest.raises(UserError, match=message) as caught:
-        batched_function(source(declaration))
+        batched_function(source(declaration), PACKAGES)
     assert "\n" not in str(caught.value)
 
 
@@ -139,7 +142,7 @@ def test_a_module_that_needs_what_is_not_installed_says_so_itself(declare, monke
 
     monkeypatch.setattr(attnlib, "__path__", [*attnlib.__path__, str(folder)])
     with pytest.raises(ModuleNotFoundError, match="not_installed_anywhere"):
-        batched_function(source("attnlib: {batched: 'attnlib.needy:work'}"))
+        batched_function(source("bookkit: {batched: 'attnlib.needy:work'}"), PACKAGES)
 
 
 # --- rows

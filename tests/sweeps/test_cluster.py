@@ -8,14 +8,14 @@ import sys
 from pathlib import Path
 
 import pytest
+from distributed import Client
+
 from bookkit.pages.catalogue import UserError
 from bookkit.sweeps import cluster as clusters
 from bookkit.sweeps import open_sweep
 from bookkit.sweeps import slurm as slurms
 from bookkit.sweeps.cluster import check_request, connected
-from distributed import Client
-
-from tests.sweeps.counting import CountingBook, copy_package
+from tests.sweeps.counting import CountingBook
 from tests.sweeps.processes import PATIENCE, Scheduler, ending, free_port, is_running, sweep, wait_for
 from tests.tiny_book import write
 
@@ -24,16 +24,10 @@ BROKEN = 3
 RECORD = ["run_seconds", "run_memory", "run_engine", "run_finished"]  # what differs between two equal runs
 
 
-@pytest.fixture(scope="module")
-def package(tmp_path_factory) -> Path:
-    """The package as it was when the tests began."""
-    return copy_package(tmp_path_factory.mktemp("package"))
-
-
 @pytest.fixture
-def book(tmp_path: Path, package) -> CountingBook:
+def book(tmp_path: Path) -> CountingBook:
     """A book whose page runs on clusters of the test."""
-    made = CountingBook(tmp_path / "book", package, batched=True)
+    made = CountingBook(tmp_path / "book", batched=True)
     made.grid(POINTS, broken=BROKEN)
     return made
 
@@ -84,18 +78,17 @@ def test_a_sweep_here_on_two_workers_of_a_scheduler_and_batched_gives_equal_tabl
 
 
 def test_workers_are_looked_at_before_anything_is_made(book, tmp_path) -> None:
-    missing = "raise ModuleNotFoundError(\"No module named 'attnlib'\", name='attnlib')\n"
-    stranger = write(tmp_path / "stranger" / "attnlib" / "__init__.py", missing).parent
-    other = copy_package(tmp_path / "other")
-    write(other / "edited.py", "VALUE = 1\n")
+    missing = "raise ModuleNotFoundError(\"No module named 'bookkit'\", name='bookkit')\n"
+    stranger = write(tmp_path / "stranger" / "bookkit" / "__init__.py", missing).parent
+    other = write(tmp_path / "other" / "counted" / "__init__.py", "VALUE = 1\n").parent
     scheduler = Scheduler(book)
     with ending(scheduler.process):
-        for folder, says in ((stranger, "has no attnlib"), (other, "has another attnlib than this command")):
+        for folder, says in ((stranger, "has no bookkit"), (other, "has another counted than this command")):
             worker = scheduler.worker("--nthreads", "1", "--no-nanny", PYTHONPATH=str(folder.parent))
             with ending(worker):
                 ended = sweep(book, "--cluster", scheduler.address)
             assert ended.returncode == 2, ended.stderr
-            line = re.compile(rf"^attnlib: error: worker tcp://127.0.0.1:\d+ {says}: install .*\n$", re.MULTILINE)
+            line = re.compile(rf"^bookkit: error: worker tcp://127.0.0.1:\d+ {says}: install .*\n$", re.MULTILINE)
             assert line.search(ended.stderr), ended.stderr
             assert "Traceback" not in ended.stderr
             assert not (book.root / "out").exists()
@@ -125,7 +118,7 @@ def test_a_cluster_without_workers_is_refused_in_the_end(book, monkeypatch) -> N
     scheduler = Scheduler(book)
     said: list[str] = []
     with ending(scheduler.process), pytest.raises(UserError, match="has had no worker for 2 s: start workers"):
-        with connected(scheduler.address, None, POINTS, said.append):
+        with connected(scheduler.address, None, POINTS, said.append, book.code.names):
             raise AssertionError("there is no worker")
     assert said == [f"cluster {scheduler.address} has no worker yet: waiting up to 2 s"]
 
@@ -137,7 +130,7 @@ def test_an_unreachable_cluster_is_one_line_and_nothing_is_made(book, monkeypatc
     monkeypatch.setattr(clusters, "CONNECT", 1.0)
     address = f"tcp://127.0.0.1:{free_port()}"
     with pytest.raises(UserError, match=f"cluster {address} does not answer .*: is its scheduler running") as caught:
-        with connected(address, None, POINTS, print):
+        with connected(address, None, POINTS, print, book.code.names):
             raise AssertionError("there is no scheduler")
     assert "\n" not in str(caught.value)
 
@@ -228,7 +221,7 @@ def test_slurm_without_a_description_of_a_job_is_refused(slurm, tmp_path) -> Non
     write(tmp_path / "config" / "jobqueue.yaml", "jobqueue:\n  slurm:\n    cores: 2\n")
     ended = sweep(slurm, "--cluster", "slurm")
     assert ended.returncode == 2
-    assert ended.stderr.startswith("attnlib: error: cluster slurm needs `cores` and `memory` of a job under jobqueue")
+    assert ended.stderr.startswith("bookkit: error: cluster slurm needs `cores` and `memory` of a job under jobqueue")
     assert ended.stderr.count("\n") == 1
     assert not (slurm.root / "out").exists()
 
@@ -238,7 +231,7 @@ def test_a_job_that_slurm_refuses_is_one_line(slurm, tmp_path) -> None:
     ended = sweep(slurm, "--cluster", "slurm", "--workers", "2")
     assert ended.returncode == 2
     says = "sbatch refused the job (sbatch: error: invalid partition: short): correct jobqueue.yaml"
-    assert ended.stderr == f"attnlib: error: cluster slurm: {says}\n"
+    assert ended.stderr == f"bookkit: error: cluster slurm: {says}\n"
     assert not (slurm.root / "out").exists()
 
 
@@ -247,7 +240,7 @@ def test_slurm_without_its_commands_or_its_library_is_refused(monkeypatch) -> No
     with pytest.raises(UserError, match="cluster slurm needs sbatch, which is not on this machine"):
         check_request("slurm", 2)
     monkeypatch.setattr(slurms, "find_spec", lambda name: None)
-    with pytest.raises(UserError, match=r"needs dask-jobqueue: python -m pip install 'attnlib\[slurm\]'"):
+    with pytest.raises(UserError, match=r"needs dask-jobqueue: python -m pip install dask-jobqueue"):
         check_request("slurm", None)
 
 

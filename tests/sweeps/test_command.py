@@ -12,13 +12,14 @@ import papermill
 import pytest
 import xarray as xr
 import yaml
+
 from bookkit.cli import main
+from bookkit.code import code_of
 from bookkit.pages.catalogue import UserError, resolve_page
 from bookkit.sweeps import command, open_sweep
 from bookkit.sweeps.folder import SweepFolder
 from bookkit.sweeps.grid import make_grid
-from bookkit.sweeps.identity import Job, Point, package_hash, page_hash, point_id
-
+from bookkit.sweeps.identity import Job, Point, page_hash, point_id
 from tests.refusals import refused, snapshot
 from tests.sweeps.sample_rows import done, failed
 from tests.tiny_book import page_text
@@ -145,13 +146,14 @@ def test_every_option_reaches_the_sweep(book, monkeypatch, capsys) -> None:
         "workers": 3, "cluster": "slurm", "batched": True, "notebooks": "all", "time_limit": 120.0,
         "memory_limit": 1_500_000_000, "retry_failed": True,
     }  # fmt: skip
-    assert capsys.readouterr().err == "attnlib: error: enough\n"
+    assert capsys.readouterr().err == "bookkit: error: enough\n"
 
 
 def test_a_dry_run_knows_what_is_there(book, started, capsys) -> None:
     """Three of four points have rows, one of them a failure."""
     page = resolve_page("tiny", book)
-    job = Job(page.name, PAGE, page_hash(PAGE), package_hash())
+    code = code_of(page.source.parents[2])
+    job = Job(page.name, PAGE, page_hash(PAGE), code.hash(), code.names)
     grid = make_grid(yaml.safe_load(GRID), page)
     points = [Point(point_id(job.page_hash, job.package_hash, given), given) for given in grid.parameters]
     with SweepFolder.begin(book / "out", job, grid, points) as folder:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 import yaml
+
 from attnbook.reruns.stored_sweeps import stored_table
 from bookkit import sweeps
 from bookkit.pages.catalogue import find_pages, find_root, resolve_page
@@ -62,7 +63,7 @@ def test_there_are_commands() -> None:
 
 
 def test_functions_that_are_imported_exist() -> None:
-    for module, name in re.findall(r"from (attnlib\.sweeps(?:\.figures)?) import (\w+)", README + CHAPTER):
+    for module, name in re.findall(r"from (bookkit\.sweeps(?:\.figures)?) import (\w+)", README + CHAPTER):
         assert callable(getattr({"bookkit.sweeps": sweeps, "bookkit.sweeps.figures": figures}[module], name))
 
 

@@ -10,9 +10,10 @@ import pytest
 mpl.use("Agg")
 import matplotlib.pyplot as plt
 import xarray
+from matplotlib.collections import PolyCollection, QuadMesh
+
 from bookkit.figures import COLOURS
 from bookkit.sweeps.figures import beside, heat_map, lines
-from matplotlib.collections import PolyCollection, QuadMesh
 
 NORMS, STEPS, SEEDS = (3.0, 30.0, 300.0, 3000.0), (0.1, 0.2, 0.3), 5
 

@@ -6,10 +6,10 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+
 from bookkit.sweeps import reading
 from bookkit.sweeps.folder import Status, SweepFolder, open_sweep
 from bookkit.sweeps.identity import point_id
-
 from tests.sweeps.sample_rows import begin, done, failed, fill, grid, job, points_of, refused, tree
 
 THREE = grid({"n": [1, 2, 3]})
@@ -197,7 +197,7 @@ def test_open_refuses_what_is_no_sweep(tmp_path):
         ("", "Expecting value"),
         (path.read_text()[:-5], "Expecting"),
         ("[]", "no mapping"),
-        (json.dumps({**whole, "format": 2}), "format 2, this attnlib reads 1"),
+        (json.dumps({**whole, "format": 2}), "format 2, this version reads 1"),
         (json.dumps({**whole, "page_hash": 3}), "no page_hash"),
         (json.dumps({**whole, "points": [1]}), "cannot be read"),
         (json.dumps({**whole, "grid": {}}), "not a grid"),

@@ -18,8 +18,8 @@ from pathlib import Path
 import pandas as pd
 import pytest
 import xarray as xr
-from bookkit.sweeps.folder import Status, SweepFolder, _take, open_sweep
 
+from bookkit.sweeps.folder import Status, SweepFolder, _take, open_sweep
 from tests.sweeps.sample_rows import begin, done, failed, fill, grid, job, points_of, refused, tree
 
 THREE = grid({"n": [1, 2, 3]})
@@ -76,11 +76,11 @@ REFUSALS = {
     ),
     "another package version": (
         another(package_hash="c" * 64),
-        ["another version of the package attnlib (bbbbbbbb, now cccccccc):", "-o {out}-2"],
+        ["another version of the code (bbbbbbbb, now cccccccc):", "-o {out}-2"],
     ),
     "both": (
         another(page_hash="c" * 64, package_hash="d" * 64),
-        ["the page (aaaaaaaa, now cccccccc) and of the package attnlib (bbbbbbbb, now dddddddd):", "-o {out}-2"],
+        ["the page (aaaaaaaa, now cccccccc) and of the code (bbbbbbbb, now dddddddd):", "-o {out}-2"],
     ),
 }
 

@@ -6,12 +6,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+
 from bookkit.pages.catalogue import Page, resolve_page
 from bookkit.pages.parameters import check_parameters, check_value, page_parameters
 from bookkit.sweeps import grid as grid_module
 from bookkit.sweeps import grid_values
 from bookkit.sweeps.grid import Axis, Grid, make_grid, read_grid
-
 from tests.tiny_page import PAGE, make_book
 
 SEED = "seed: int = 0  # seed of all random streams [>= 0]\n"

@@ -7,13 +7,13 @@ import tracemalloc
 from pathlib import Path
 
 import pytest
+
 from bookkit.cli import main
 from bookkit.pages.catalogue import Page, UserError, resolve_page
 from bookkit.pages.rerun import read_parameter_file
 from bookkit.sweeps import grid as grid_module
 from bookkit.sweeps import runner
 from bookkit.sweeps.grid import make_grid, read_grid
-
 from tests.sweeps.test_grid import HEADS, SEED
 from tests.tiny_page import PAGE, make_book
 
@@ -278,7 +278,7 @@ def test_of_all_these_grids_the_command_starts_none_and_leaves_nothing(
         path.write_bytes(content if isinstance(content, bytes) else content.encode())
         assert main(["sweep", "tiny", str(path), "-o", str(tmp_path / "out"), *option]) == 2, name
         out, err = capsys.readouterr()
-        assert (out, err.count("\n"), err[:16]) == ("", 1, "attnlib: error: "), name
+        assert (out, err.count("\n"), err[:16]) == ("", 1, "bookkit: error: "), name
         assert all(part in err for part in parts), name
         assert sorted(p.name for p in tmp_path.iterdir()) == ["book", "grid.yml"], name
     assert started == []

@@ -3,9 +3,8 @@
 import hashlib
 import os
 
-from bookkit.pages.execution import tree_hash
-from bookkit.sweeps.identity import package_hash, page_hash, point_id, versions
-
+from bookkit.code import Code
+from bookkit.sweeps.identity import page_hash, point_id, versions
 from tests.tiny_book import make_package
 
 
@@ -34,14 +33,14 @@ def test_a_page_is_the_bytes_of_its_source() -> None:
 
 def test_an_edit_of_the_package_is_seen_at_once(tmp_path) -> None:
     package = make_package(tmp_path, 1)
-    first = package_hash(package)
-    assert first == tree_hash(package)
+    first = Code((package,)).hash()
     make_package(tmp_path, 2)  # of the same length
     os.utime(package / "__init__.py", ns=(1, 1))  # and whatever the clock says
-    assert package_hash(package) == tree_hash(package) != first
+    second = Code((package,)).hash()
+    assert second != first
     (package / "__pycache__").mkdir()
     (package / "__pycache__" / "x.pyc").write_bytes(b"1")
-    assert package_hash(package) == tree_hash(package)
+    assert Code((package,)).hash() == second
 
 
 def test_versions_are_those_that_are_installed() -> None:

@@ -8,23 +8,17 @@ from pathlib import Path
 
 import psutil
 import pytest
-from bookkit.sweeps import open_sweep
 
-from tests.sweeps.counting import CountingBook, copy_package
+from bookkit.sweeps import open_sweep
+from tests.sweeps.counting import CountingBook
 from tests.sweeps.killing import prove
 from tests.sweeps.processes import PATIENCE, Scheduler, ending, is_running, sweep, wait_for
 
 
-@pytest.fixture(scope="module")
-def package(tmp_path_factory) -> Path:
-    """The package as it was when the tests began."""
-    return copy_package(tmp_path_factory.mktemp("package"))
-
-
 @pytest.fixture
-def book(tmp_path: Path, package) -> CountingBook:
+def book(tmp_path: Path) -> CountingBook:
     """A book with a page that counts its executions."""
-    return CountingBook(tmp_path / "book", package)
+    return CountingBook(tmp_path / "book")
 
 
 def start(book: CountingBook, *options: str) -> subprocess.Popen:
@@ -46,7 +40,7 @@ def rows(book: CountingBook) -> dict[str, bytes]:
 
 def said(errors: str) -> list[str]:
     """Lines on stderr that are not states of the bar."""
-    lines = [line.strip() for line in re.sub(r"\r|(?=attnlib: error)", "\n", errors).splitlines()]
+    lines = [line.strip() for line in re.sub(r"\r|(?=bookkit: error)", "\n", errors).splitlines()]
     return [line for line in lines if line and "point/s" not in line and "s/point" not in line]
 
 
@@ -69,7 +63,7 @@ def test_ctrl_c_ends_before_the_rest_has_run_with_rows_and_tables_and_nothing_ru
         _, errors = process.communicate(timeout=PATIENCE)
     assert process.returncode == 130
     (line,) = said(errors)
-    assert line.startswith("attnlib: error: interrupted; ")
+    assert line.startswith("bookkit: error: interrupted; ")
     wait_for(lambda: not any(is_running(pid) for pid in family), "end of workers and kernels")
     safe = rows(book)
     assert 2 <= len(safe) < 6
@@ -100,7 +94,7 @@ def test_a_cluster_that_dies_piece_by_piece_costs_no_row(book) -> None:
             _, errors = process.communicate(timeout=PATIENCE)
     assert process.returncode == 1
     lines = said(errors)
-    assert lines[-1].startswith("attnlib: error: the connection to the scheduler was lost; all rows so far are safe")
+    assert lines[-1].startswith("bookkit: error: the connection to the scheduler was lost; all rows so far are safe")
     assert any(line.startswith("lost 1 worker (") for line in lines)
     assert len(lines) <= 3, errors  # the first may be that there is no worker yet
     assert {name: rows(book)[name] for name in before} == before

@@ -10,9 +10,9 @@ from types import SimpleNamespace
 
 import psutil
 import pytest
+
 from bookkit.sweeps import limits
 from bookkit.sweeps.limits import Watch, processes_of
-
 from tests.sweeps.processes import PATIENCE
 from tests.sweeps.processes import wait_for as wait_until
 from tests.sweeps.test_point import RECORD, Sweep

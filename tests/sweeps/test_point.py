@@ -5,7 +5,6 @@ import gc
 import json
 import os
 import re
-import shutil
 import tempfile
 import threading
 import time
@@ -17,12 +16,13 @@ from pathlib import Path
 
 import psutil
 import pytest
-from bookkit import results
-from bookkit.sweeps import point as module
-from bookkit.sweeps.identity import Job, OtherVersion, Outcome, Point, package_hash, page_hash, versions
-from bookkit.sweeps.point import records_results, run_point
 from nbformat.v4 import new_code_cell, new_notebook, new_output
 
+from bookkit import results
+from bookkit.code import Code
+from bookkit.sweeps import point as module
+from bookkit.sweeps.identity import Job, OtherVersion, Outcome, Point, page_hash, versions
+from bookkit.sweeps.point import records_results, run_point
 from tests.tiny_book import make_package, page_text
 
 PARAMETERS = ":tags: [parameters]\n\nn: int = 3  # size [>= 1]"
@@ -34,14 +34,14 @@ class Sweep:
 
     def __init__(self, root: Path) -> None:
         self.root, self.package = root, make_package(root, value=1)
-        shutil.copy(results.__file__, self.package / "results.py")
+        self.code = Code((self.package,))
 
     def job(self, *cells: str, **settings: object) -> Job:
         source = page_text(*cells)
-        return Job("wing/01_tiny", source, page_hash(source), package_hash(self.package), **settings)
+        return Job("wing/01_tiny", source, page_hash(source), self.code.hash(), self.code.names, **settings)
 
     def run(self, *cells: str, n: int = 5, **settings: object) -> Outcome:
-        return run_point(self.job(PARAMETERS, *cells, **settings), Point("p", {"n": n}), "dask", self.package)
+        return run_point(self.job(PARAMETERS, *cells, **settings), Point("p", {"n": n}), "dask", self.code)
 
 
 @pytest.fixture
@@ -202,9 +202,9 @@ def test_another_package_is_refused_before_the_page_runs(sweep: Sweep) -> None:
     job = sweep.job(PARAMETERS, f"open({str(sweep.root / 'ran')!r}, 'w')", RECORD)
     (sweep.package / "__init__.py").write_text("VALUE = 2\n")
     with pytest.raises(OtherVersion, match="install the same version everywhere") as caught:
-        run_point(job, Point("p", {"n": 5}), "dask", sweep.package)
+        run_point(job, Point("p", {"n": 5}), "dask", sweep.code)
     assert job.package_hash[:12] in str(caught.value)
-    assert package_hash(sweep.package)[:12] in str(caught.value)
+    assert sweep.code.hash()[:12] in str(caught.value)
     assert "\n" not in str(caught.value)
     assert not (sweep.root / "ran").exists()
 

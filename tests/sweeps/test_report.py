@@ -2,11 +2,11 @@
 
 import pandas as pd
 import pytest
+
 from bookkit.sweeps.bar import Bar
 from bookkit.sweeps.dispatch import Progress
 from bookkit.sweeps.folder import SweepFolder, open_sweep
 from bookkit.sweeps.report import pace, setting, summary
-
 from tests.sweeps.sample_rows import done, failed, fill, grid, job, points_of
 
 

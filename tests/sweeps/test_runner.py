@@ -10,18 +10,17 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from distributed import CancelledError, Client, KilledWorker, LocalCluster
+
 from bookkit.pages.catalogue import UserError
 from bookkit.pages.rerun import RunError
 from bookkit.sweeps import dispatch, open_sweep, plan, runner, sweep
 from bookkit.sweeps.folder import SweepFolder
 from bookkit.sweeps.identity import Job, OtherVersion, Outcome, Point
-from distributed import CancelledError, Client, KilledWorker, LocalCluster
-
 from tests.sweeps.counting import NAME, PAGE, CountingBook
-from tests.tiny_book import REPOSITORY, page_text, write
+from tests.tiny_book import page_text, write
 
 GRID = {"product": {"n": [0, 1, 2, 3, 4]}}
-IDENTITY = "f" * 64
 
 
 @pytest.fixture(scope="module")
@@ -49,8 +48,7 @@ def book(tmp_path: Path, client, monkeypatch) -> CountingBook:
         yield client
 
     monkeypatch.setattr(runner, "connected", connected)
-    monkeypatch.setattr(runner, "package_hash", lambda: IDENTITY)
-    return CountingBook(tmp_path / "book", REPOSITORY / "attnlib")
+    return CountingBook(tmp_path / "book")
 
 
 class Page:
@@ -184,8 +182,8 @@ def test_on_a_cluster_rows_say_so(book, page) -> None:
 @pytest.mark.parametrize(
     ("stop", "kind", "says"),
     [
-        (OtherVersion("another attnlib"), OtherVersion, "another attnlib"),
-        (ModuleNotFoundError("No module named 'attnlib'", name="attnlib"), UserError, "joined late has no attnlib"),
+        (OtherVersion("another counted"), OtherVersion, "another counted"),
+        (ModuleNotFoundError("No module named 'counted'", name="counted"), UserError, "joined late has no counted"),
         (ModuleNotFoundError("No module named 'psutil'", name="psutil"), UserError, "joined late lacks psutil"),
     ],
 )

@@ -5,20 +5,20 @@ import shlex
 from pathlib import Path
 from types import SimpleNamespace
 
-import bookkit.sweeps
 import matplotlib as mpl
 import numpy as np
 import pytest
-from attnbook.reruns.stored_sweeps import STORED, TABLES, stored_array, stored_table
-from attnbook.single_head.study import summarise
-from bookkit.pages.catalogue import resolve_page
-from bookkit.pages.parameters import check_parameters
-from bookkit.sweeps import stored
-from bookkit.sweeps.figures import lines
-from bookkit.sweeps.grid import read_grid
 from scipy.stats import binomtest
 
+import bookkit.sweeps
+from attnbook.reruns import stored_sweeps as stored
+from attnbook.reruns.stored_sweeps import STORED, TABLES, stored_array, stored_table
+from attnbook.single_head.study import summarise
 from attnlib.single_head.law import SignalNoiseLaw
+from bookkit.pages.catalogue import resolve_page
+from bookkit.pages.parameters import check_parameters
+from bookkit.sweeps.figures import lines
+from bookkit.sweeps.grid import read_grid
 from tests.page_checks import MACHINE
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -10,10 +10,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import xarray as xr
-from bookkit.sweeps import tables
-from bookkit.sweeps.folder import SweepFolder, open_sweep
 from pandas.testing import assert_frame_equal
 
+from bookkit.sweeps import tables
+from bookkit.sweeps.folder import SweepFolder, open_sweep
 from tests.sweeps.sample_rows import VERSIONS, done, failed, fill, grid, job, points_of
 
 nan = math.nan

@@ -1,9 +1,9 @@
 """The batched dynamics page gives what the page's own cells give, number by number, whatever the company."""
 
 import pytest
+
 from attnbook.token_selection import batched as module
 from attnbook.token_selection.batched import dynamics
-
 from tests.sweeps.page_cells import as_stored, complete, recorded_by_page
 
 PAGE = "token_selection/02_dynamics"

@@ -6,15 +6,15 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+
 from attnbook.token_selection.time_laws.claims import CLAIMS
 from attnbook.token_selection.time_laws.clock import Setting, exponents
 from attnbook.token_selection.time_laws.delay import delay_fit
 from attnbook.token_selection.time_laws.study import STRENGTHS, Axis, time_study
-from bookkit.claims import Verdict
-
 from attnlib.token_selection.law import TokenLaw
 from attnlib.token_selection.start import Start
 from attnlib.token_selection.theory import delay_exponent, uniform_attention_accuracy
+from bookkit.claims import Verdict
 
 IDS = "TS31 TS32 TS33 TS34 TS35 TS35b TS36 TS37 TS38 TS38b TS38c TS38d TS38e TS39 TS39b".split()
 

@@ -2,11 +2,11 @@
 
 import pytest
 import torch
+
 from attnbook.token_selection.dynamics.claims import CLAIMS, _integrated
 from attnbook.token_selection.dynamics.study import dynamics_study
-from bookkit.claims import Source, Verdict
-
 from attnlib.token_selection.law import TokenLaw
+from bookkit.claims import Source, Verdict
 
 
 @pytest.fixture(scope="module")

@@ -2,11 +2,11 @@
 
 import numpy as np
 import pytest
+
 from attnbook.token_selection.existence.claims import CLAIMS
 from attnbook.token_selection.existence.study import existence_study
-from bookkit.claims import Source, Verdict
-
 from attnlib.token_selection.law import TokenLaw
+from bookkit.claims import Source, Verdict
 
 
 @pytest.fixture(scope="module")

@@ -5,14 +5,14 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+
 from attnbook.token_selection.heat_map.claims import CLAIMS, border_exponents, heat_study, predicted_map
 from attnbook.token_selection.heat_map.study import HeatMap, heat_map, heat_plan
-from bookkit.claims import Verdict
-
 from attnlib.token_selection.law import TokenLaw
 from attnlib.token_selection.mean_field import mean_field
 from attnlib.token_selection.start import Start
 from attnlib.token_selection.theory import fresh_attention, n_d_snr_fourth
+from bookkit.claims import Verdict
 
 LAW = TokenLaw(n=10, d=3, tokens=5, signal_norm=1.0)
 IDS = "TS41 TS42 TS43 TS44 TS45 TS46 TS47 TS48 TS48b TS49".split()

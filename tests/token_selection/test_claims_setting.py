@@ -3,11 +3,11 @@
 from dataclasses import replace
 
 import pytest
+
 from attnbook.token_selection.setting.claims import CLAIMS
 from attnbook.token_selection.setting.study import setting_study, uniform_accuracy_measured
-from bookkit.claims import Verdict
-
 from attnlib.token_selection.law import TokenLaw
+from bookkit.claims import Verdict
 
 
 @pytest.fixture(scope="module")

@@ -5,8 +5,8 @@ import math
 import numpy as np
 import pytest
 import torch
-from attnbook.token_selection.time_laws.clock import Setting, clock_unit, exponents, half_times, star
 
+from attnbook.token_selection.time_laws.clock import Setting, clock_unit, exponents, half_times, star
 from attnlib.token_selection.gram import draw_gram
 from attnlib.token_selection.law import TokenLaw
 from attnlib.token_selection.population import population_along

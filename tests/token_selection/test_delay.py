@@ -6,6 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+
 from attnbook.token_selection.setting.descent import gradient_descent
 from attnbook.token_selection.time_laws.delay import (
     along_time,
@@ -18,7 +19,6 @@ from attnbook.token_selection.time_laws.delay import (
     laws_of_strength,
     selection_times,
 )
-
 from attnlib.token_selection.gram import draw_gram
 from attnlib.token_selection.law import TokenLaw
 from attnlib.token_selection.population import population_along

@@ -6,6 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+
 from attnbook.token_selection.dynamics.study import (
     dynamics_study,
     growth_lines,
@@ -13,7 +14,6 @@ from attnbook.token_selection.dynamics.study import (
     r_squared,
     situation,
 )
-
 from attnlib.token_selection.gram import draw_gram
 from attnlib.token_selection.law import TokenLaw
 from attnlib.token_selection.recursion import train

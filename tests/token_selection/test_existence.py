@@ -5,6 +5,7 @@ import math
 import numpy as np
 import pytest
 import torch
+
 from attnbook.token_selection.existence.study import (
     constructed,
     existence_study,
@@ -12,7 +13,6 @@ from attnbook.token_selection.existence.study import (
     memorised_share,
     train_prompt,
 )
-
 from attnlib.token_selection.gram import draw_gram, gram_of
 from attnlib.token_selection.law import TokenLaw
 from attnlib.token_selection.start import Start

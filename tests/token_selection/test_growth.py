@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+
 from attnbook.token_selection.dynamics.growth import attention_at_gap, growth, inverse_growth, selection_gap
 
 

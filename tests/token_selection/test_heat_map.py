@@ -10,10 +10,10 @@ import textwrap
 
 import numpy as np
 import pytest
-from attnbook.token_selection.heat_map import study as module
-from attnbook.token_selection.heat_map.study import PHASES, HeatMap, heat_map, heat_plan, read_map, write_map
 
 import attnlib
+from attnbook.token_selection.heat_map import study as module
+from attnbook.token_selection.heat_map.study import PHASES, HeatMap, heat_map, heat_plan, read_map, write_map
 from attnlib.token_selection.gram import draw_gram
 from attnlib.token_selection.law import TokenLaw
 from attnlib.token_selection.population import population_along

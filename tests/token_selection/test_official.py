@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 import torch
+
 from attnbook.token_selection.dynamics.official import leaked_sample, leaked_test
 from attnbook.token_selection.setting.descent import gradient_descent
-
 from attnlib.token_selection.law import TokenLaw
 from attnlib.token_selection.start import CODE_START
 

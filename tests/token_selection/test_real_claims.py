@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 import torch
+
 from attnbook.token_selection.real_data.claims import CLAIMS
 from attnbook.token_selection.real_data.digits import digits_study
 from bookkit.claims import Verdict

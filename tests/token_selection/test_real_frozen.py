@@ -4,11 +4,12 @@ import math
 
 import pytest
 import torch
+from torch import nn
+from torch.nn import functional
+
 from attnbook.token_selection.real_data.frozen import FrozenLastLayer, QueryKey
 from attnbook.token_selection.real_data.selection import train_selection
 from attnbook.token_selection.real_data.vit import SmallViT, ViTShape
-from torch import nn
-from torch.nn import functional
 
 SHAPE = ViTShape(image=6, patch=2, width=12, heads=3, layers=3, hidden=20, classes=5)
 

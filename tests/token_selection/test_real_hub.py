@@ -13,12 +13,13 @@ import numpy as np
 import pytest
 import torch
 import transformers
+from torch import nn
+from torch.nn import functional
+
 from attnbook.token_selection.real_data import hub, hub_data
 from attnbook.token_selection.real_data.frozen import QueryKey
 from attnbook.token_selection.real_data.loaders import DATA_SETS, DataSetNotFound, load
 from attnbook.token_selection.real_data.selection import train_selection
-from torch import nn
-from torch.nn import functional
 
 CLASSES, LAYERS, WIDTH = 3, 2, 32
 SIZES = {"hidden_size": WIDTH, "num_hidden_layers": LAYERS, "num_attention_heads": 4, "intermediate_size": 48}

@@ -8,6 +8,7 @@ import sys
 
 import numpy as np
 import pytest
+
 from attnbook.token_selection.real_data import formats, hub_data, loaders
 from attnbook.token_selection.real_data.formats import FormatError
 from attnbook.token_selection.real_data.loaders import DATA_SETS, DataSetNotFound, load

@@ -2,9 +2,9 @@
 
 import pytest
 import torch
+
 from attnbook.token_selection.real_data.frozen import FrozenLastLayer
 from attnbook.token_selection.real_data.reach import free_heads, reachable, reachable_by_one_token, wrong_labels
-
 from tests.token_selection.test_real_frozen import random_layer, some_weights
 
 

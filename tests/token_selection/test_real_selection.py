@@ -2,9 +2,9 @@
 
 import pytest
 import torch
+
 from attnbook.token_selection.real_data.frozen import FrozenLastLayer, QueryKey
 from attnbook.token_selection.real_data.selection import check_noise_levels, nested_flips, step_sizes, train_selection
-
 from tests.token_selection.test_real_frozen import random_layer
 
 LEVELS = (0.0, 0.1, 0.25, 0.6)

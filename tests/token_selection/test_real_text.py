@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 import torch
 import transformers
+
 from attnbook.token_selection.real_data import hub
 from attnbook.token_selection.real_data import text_encoder as te
 from attnbook.token_selection.real_data.text_encoder import describe_encoder, encode_texts
-
 from tests.token_selection.tiny_models import save_tiny_bert
 
 TEXTS = ["Who is it ?", "how far", "What city is it where who is what ?", "where"]

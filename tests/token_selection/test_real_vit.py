@@ -4,9 +4,9 @@ from dataclasses import replace
 
 import pytest
 import torch
-from attnbook.token_selection.real_data.vit import SmallViT, ViTShape, check_labels, train_vit
 from torch.nn import functional
 
+from attnbook.token_selection.real_data.vit import SmallViT, ViTShape, check_labels, train_vit
 from attnlib.randomness import stream
 
 SHAPE = ViTShape(image=4, patch=2, width=8, heads=2, layers=2, hidden=12, classes=3)

@@ -4,10 +4,10 @@ import math
 
 import pytest
 import torch
+
 from attnbook.token_selection.setting.descent import gradient_descent
 from attnbook.token_selection.setting.study import compare_sampling, setting_study, uniform_accuracy_measured
 from attnbook.token_selection.setting.three_lines import force_at_gap, long_run, naive_forces, one_line, three_lines
-
 from attnlib.token_selection.gram import draw_gram, gram_of
 from attnlib.token_selection.law import TokenLaw
 from attnlib.token_selection.model import forces

@@ -5,9 +5,9 @@ import math
 import numpy as np
 import pytest
 import torch
+
 from attnbook.token_selection.dynamics.growth import growth
 from attnbook.token_selection.time_laws.horizon import train_flow
-
 from attnlib.token_selection import theory
 from attnlib.token_selection.fresh_selection import fresh_attention, fresh_threshold, hard_selection, selection_accuracy
 from attnlib.token_selection.gram import draw_gram

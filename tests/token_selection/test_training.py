@@ -4,9 +4,9 @@ from functools import partial
 
 import pytest
 import torch
+
 from attnbook.token_selection.setting.descent import gradient_descent
 from attnbook.token_selection.time_laws.horizon import train_flow
-
 from attnlib.token_selection.gram import draw_gram, gram_of
 from attnlib.token_selection.law import TokenLaw
 from attnlib.token_selection.model import forces, gradients, loss, outputs

@@ -12,12 +12,11 @@ import difflib
 import sys
 from collections.abc import Sequence
 
+from attnbook.answers import Exercise, exercises
+from attnbook.exercises import TABLE
 from bookkit.exercises import table
 from bookkit.exercises.checking import precision
 from bookkit.pages.catalogue import write_atomically
-
-from attnbook.answers import Exercise, exercises
-from attnbook.exercises import TABLE
 
 STORED = TABLE
 

@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from bookkit.pages.catalogue import write_atomically
 
 import attnbook.explorers
+from bookkit.pages.catalogue import write_atomically
 
 FOLDER = Path(__file__).parents[2] / "assets" / "explorers" / "data"
 LIMIT = 500_000  # bytes

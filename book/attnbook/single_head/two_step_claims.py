@@ -10,10 +10,10 @@ from __future__ import annotations
 import math
 
 import torch
-from bookkit.claims import Claim, ClaimSet, Evidence, NothingToMeasure, Source, Verdict, agrees, both, exactly, within
 
 from attnbook.single_head.study import TwoStepStudy, log_term
 from attnlib.single_head.mean_field import mean_field_log10_error
+from bookkit.claims import Claim, ClaimSet, Evidence, NothingToMeasure, Source, Verdict, agrees, both, exactly, within
 
 __all__ = ["CLAIMS", "NOTEBOOK_STEP_CLAIM", "noise_tolerance"]
 

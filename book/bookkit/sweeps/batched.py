@@ -1,12 +1,12 @@
 """Many points of a page in one process, by the batched function that the page declares.
 
-A kernel for every point costs seconds that the numbers do not need. A page whose named results `attnlib` can compute for many
+A kernel for every point costs seconds that the numbers do not need. A page whose named results a package of the book can compute for many
 points at once says so in the header of its .md, in a key of its own that jupytext is told to keep:
 
-    attnlib:
+    bookkit:
       batched: attnbook.single_head.batched:two_steps
     jupytext:
-      notebook_metadata_filter: attnlib
+      notebook_metadata_filter: bookkit
 
 The function takes complete parameter sets and returns, in the same order, the named results of each: those that the page's
 `record(...)` would leave, with the same numbers.
@@ -30,35 +30,36 @@ __all__ = ["Batched", "batched_function", "run_batched"]
 
 Batched = Callable[[Sequence[Mapping[str, Any]]], list[dict[str, Any]]]
 
-_FORM = re.compile(r"attnlib(\.[A-Za-z_]\w*)+:[A-Za-z_]\w*")
+_FORM = re.compile(r"([A-Za-z_]\w*)(\.[A-Za-z_]\w*)+:[A-Za-z_]\w*")
 _FIRST, _LARGEST = 8, 4096  # points of the first chunk, and of any
 _SECONDS = 4.0  # aimed at for one chunk: what an interruption costs at most
 
 
-def batched_function(source: str) -> Batched | None:
+def batched_function(source: str, packages: Sequence[str]) -> Batched | None:
     """The batched function that a page's source declares, or None.
 
-    Raises `UserError` for a declaration that is not `module:function` inside attnlib, or names what is not there.
+    Raises `UserError` for a declaration that is not `module:function` inside one of `packages`, or names what is not there.
     """
     import jupytext
 
     try:
-        declared = jupytext.reads(source, fmt="md:myst").metadata.get("attnlib")
+        declared = jupytext.reads(source, fmt="md:myst").metadata.get("bookkit")
     except Exception as error:  # of its YAML, or of what jupytext makes of an empty entry
         raise UserError(f"the page's header cannot be read: {type(error).__name__}: {one_line(error)}") from None
     if declared is None:
         return None
     if not isinstance(declared, Mapping):
         raise UserError(
-            f"the page's header must say `attnlib: {{batched: module:function}}`; got attnlib: {declared!r}"
+            f"the page's header must say `bookkit: {{batched: module:function}}`; got bookkit: {declared!r}"
         )
     if "batched" not in declared:
         return None
     name = declared["batched"]
-    if not isinstance(name, str) or not _FORM.fullmatch(name):
+    match = _FORM.fullmatch(name) if isinstance(name, str) else None
+    if match is None or match[1] not in packages:
         raise UserError(
-            f"batched in the page's header must be module:function inside attnlib, as in "
-            f"attnbook.single_head.batched:two_steps; got {one_line(repr(name))}"
+            f"batched in the page's header must be module:function inside {' or '.join(packages) or 'a package of the book'}, "
+            f"as in mypackage.batched:mean; got {one_line(repr(name))}"
         )
     module, _, function = name.partition(":")
     try:
@@ -89,7 +90,7 @@ def run_batched(job: Job, points: Sequence[Point], write: Callable[[Outcome, int
     """
     from threadpoolctl import threadpool_limits
 
-    function = batched_function(job.source)
+    function = batched_function(job.source, job.packages)
     if function is None:
         raise UserError(f"page {job.page} declares no batched function: sweep it without --batched")
     done, size = 0, _FIRST

@@ -123,7 +123,7 @@ def lacks(error: BaseException, packages: Sequence[str]) -> str | None:
         name = match[1]
     if name is None:
         return None
-    if name.split(".")[0] in packages:
+    if name.split(".")[0] in (*packages, __package__.split(".")[0]):
         return f"has no {name}: install this very version there"
     return f"lacks {name}: install what sweeps need there, as on this machine"
 

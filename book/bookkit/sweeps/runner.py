@@ -162,7 +162,7 @@ def _prepare(
     )
     if not records_results(source):
         raise UserError(f"page {found.name} records no named results: a sweep would have nothing to collect")
-    if batched and batched_function(source) is None:
+    if batched and batched_function(source, code.names) is None:
         raise UserError(f"page {found.name} declares no batched function: leave out batched")
     job = Job(found.name, source, page_hash(source), code.hash(), code.names, time_limit, memory_limit, notebooks)
     points = tuple(Point(point_id(job.page_hash, job.package_hash, values), values) for values in made.parameters)

@@ -11,10 +11,10 @@ import math
 from collections.abc import Callable, Iterable
 
 import torch
-from bookkit.claims import ClaimSet, Evidence, NothingToMeasure, Source, both, within
 
 from attnbook.in_context.circuits.study import CircuitStudy, HeadStatistics, query_weights, two_sample_z
 from attnbook.in_context.published import PUBLISHED
+from bookkit.claims import ClaimSet, Evidence, NothingToMeasure, Source, both, within
 
 __all__ = ["CLAIMS"]
 

@@ -13,9 +13,9 @@ from typing import Any
 
 import numpy as np
 import torch
-from bookkit.figures import COLOURS, SHADES
 
 from attnlib.in_context.circuits import Circuits
+from bookkit.figures import COLOURS, SHADES
 
 __all__ = [
     "colour_map", "draw_evolution", "draw_heads", "draw_key_query", "draw_output_value", "records_near", "symmetric_limit",

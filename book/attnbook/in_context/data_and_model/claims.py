@@ -7,11 +7,11 @@ are in the theory chapter of Part III.
 from __future__ import annotations
 
 import torch
-from bookkit.claims import ClaimSet, Evidence, agrees, both, exactly, within
 
 from attnbook.in_context.data_and_model.study import LOUD, DataStudy, permuted
 from attnlib.in_context.circuits import Circuits, circuits_of, predict
 from attnlib.in_context.model import attend
+from bookkit.claims import ClaimSet, Evidence, agrees, both, exactly, within
 
 __all__ = ["CLAIMS"]
 

@@ -8,11 +8,11 @@ from __future__ import annotations
 from dataclasses import replace
 
 import torch
-from bookkit.claims import ClaimSet, Evidence, NothingToMeasure, Source, Verdict, agrees, both, exactly, within
 
 from attnbook.in_context.deeper_and_wider.findings import TaskFinding, WiderStudy
 from attnbook.in_context.deeper_and_wider.multi_task import separate_maps, superposed_heads
 from attnbook.in_context.deeper_and_wider.study import DEPTH_NAMES
+from bookkit.claims import ClaimSet, Evidence, NothingToMeasure, Source, Verdict, agrees, both, exactly, within
 
 __all__ = ["CLAIMS"]
 

@@ -10,7 +10,6 @@ import math
 
 import numpy as np
 import torch
-from bookkit.claims import ClaimSet, Evidence, NothingToMeasure, Source, agrees, both, within
 
 from attnbook.in_context.heads_study import ACTIVE, average_circuits, untrapped
 from attnbook.in_context.published import PUBLISHED, PUBLISHED_LOSS, PUBLISHED_STEPS
@@ -20,6 +19,7 @@ from attnbook.in_context.training.study import (
 )
 from attnlib.in_context.approximate import one_head_optimum
 from attnlib.in_context.training import History
+from bookkit.claims import ClaimSet, Evidence, NothingToMeasure, Source, agrees, both, within
 
 __all__ = ["CLAIMS"]
 

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
-from bookkit.claims import ClaimSet, Evidence, NothingToMeasure, Source, Verdict, agrees, both, within
 
 from attnbook.in_context import full_runs
 from attnbook.in_context.what_the_heads_compute.linear_attention import (
@@ -37,6 +36,7 @@ from attnlib.in_context.experiment import Experiment
 from attnlib.in_context.law import RegressionLaw
 from attnlib.in_context.reduced import reduced_risk
 from attnlib.in_context.training import train
+from bookkit.claims import ClaimSet, Evidence, NothingToMeasure, Source, Verdict, agrees, both, within
 
 __all__ = [
     "CLAIMS",

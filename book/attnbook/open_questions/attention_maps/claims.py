@@ -11,7 +11,6 @@ from dataclasses import replace
 
 import numpy as np
 import torch
-from bookkit.claims import ClaimSet, Evidence, NothingToMeasure, Source, agrees, both, exactly, within
 
 from attnbook.open_questions.attention_maps.courses import MAPS, UNNORMALISED, MapCourse, unnormalised_p2
 from attnbook.open_questions.attention_maps.fates import SHARES, equal_to_slower_attention
@@ -20,6 +19,7 @@ from attnbook.open_questions.attention_maps.margin import SELECTIONS
 from attnbook.open_questions.attention_maps.study import MARGIN_NORMS, MOVING, MapsStudy
 from attnlib.single_head.maps import HALF_PLUS, HARDMAX, LINEAR, SIGMOID, SOFTMAX, relu
 from attnlib.single_head.trainer import train_heads
+from bookkit.claims import ClaimSet, Evidence, NothingToMeasure, Source, agrees, both, exactly, within
 
 __all__ = ["CLAIMS"]
 

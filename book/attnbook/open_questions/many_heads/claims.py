@@ -8,7 +8,6 @@ from itertools import pairwise
 
 import numpy as np
 import torch
-from bookkit.claims import ClaimSet, Evidence, Source, both, exactly, within
 
 from attnbook.open_questions.many_heads.equal_heads import VARIANTS, equal_heads, two_steps_apart, window_edge
 from attnbook.open_questions.many_heads.random_starts import across_directions, random_start
@@ -17,6 +16,7 @@ from attnlib.single_head.descent import gradient_descent
 from attnlib.single_head.flow import first_order_threshold, signal_threshold
 from attnlib.single_head.long_run import Course, Fates
 from attnlib.single_head.trainer import train_heads
+from bookkit.claims import ClaimSet, Evidence, Source, both, exactly, within
 
 __all__ = ["CLAIMS"]
 

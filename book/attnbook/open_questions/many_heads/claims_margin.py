@@ -9,7 +9,6 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
-from bookkit.claims import ClaimSet, Evidence, Source, both, exactly, within
 
 from attnbook.open_questions.many_heads.margin import division_threshold
 from attnbook.open_questions.many_heads.margin_study import (
@@ -24,6 +23,7 @@ from attnbook.open_questions.many_heads.margin_study import (
     factor_study,
     head_margin_study,
 )
+from bookkit.claims import ClaimSet, Evidence, Source, both, exactly, within
 
 __all__ = ["CLAIMS", "HeadStudy", "head_study"]
 

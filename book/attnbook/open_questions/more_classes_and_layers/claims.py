@@ -7,7 +7,6 @@ from dataclasses import replace
 
 import numpy as np
 import torch
-from bookkit.claims import ClaimSet, Evidence, Source, both, exactly, within
 
 from attnbook.open_questions.more_classes_and_layers.class_flow import class_thresholds, first_order_class_threshold
 from attnbook.open_questions.more_classes_and_layers.layer_error import noise_phase_error
@@ -18,6 +17,7 @@ from attnbook.open_questions.more_classes_and_layers.study import (
     ClassesLayersStudy,
     trap_exits,
 )
+from bookkit.claims import ClaimSet, Evidence, Source, both, exactly, within
 
 __all__ = ["CLAIMS"]
 

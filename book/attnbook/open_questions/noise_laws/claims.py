@@ -7,7 +7,6 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
-from bookkit.claims import Check, ClaimSet, Evidence, NothingToMeasure, Source, agrees, both
 
 from attnbook.open_questions.noise_laws.covariance import AutoRegressive, Covariance, Spiked
 from attnbook.open_questions.noise_laws.long_runs import (
@@ -30,6 +29,7 @@ from attnbook.open_questions.noise_laws.traces import (
 )
 from attnlib import checks
 from attnlib.single_head.long_run import Course
+from bookkit.claims import Check, ClaimSet, Evidence, NothingToMeasure, Source, agrees, both
 
 __all__ = ["CLAIMS", "TARGETS", "NoiseStudy", "noise_study"]
 

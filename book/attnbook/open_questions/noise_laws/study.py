@@ -13,7 +13,6 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
-from bookkit.claims import Check, Verdict
 
 from attnbook.open_questions.noise_laws.covariance import AutoRegressive, Spiked
 from attnbook.open_questions.noise_laws.laws import (
@@ -36,6 +35,7 @@ from attnlib import checks
 from attnlib.randomness import stream
 from attnlib.single_head.closed_form import two_steps
 from attnlib.single_head.population import log10_clean_error, noisy_error
+from bookkit.claims import Check, Verdict
 
 __all__ = [
     "LAWS",

@@ -7,7 +7,6 @@ from dataclasses import replace
 
 import numpy as np
 import torch
-from bookkit.claims import ClaimSet, Evidence, NothingToMeasure, Source, agrees, both, exactly, within
 
 from attnbook.open_questions.optimisers.signs import (
     adam_second_step,
@@ -17,6 +16,7 @@ from attnbook.open_questions.optimisers.signs import (
     exponent_ratio_random,
 )
 from attnbook.open_questions.optimisers.study import OptimiserStudy, SignSteps
+from bookkit.claims import ClaimSet, Evidence, NothingToMeasure, Source, agrees, both, exactly, within
 
 __all__ = ["CLAIMS", "count_of", "tensor"]
 

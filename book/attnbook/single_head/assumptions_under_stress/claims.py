@@ -7,7 +7,6 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import torch
-from bookkit.claims import ClaimSet, Evidence, Source, agrees, both, exactly, within
 
 from attnbook.single_head.assumptions_under_stress.study import Row, StressStudy, measure
 from attnbook.single_head.variants import StressedLaw, mean_field_step, stretched
@@ -21,6 +20,7 @@ from attnlib.single_head.population import (
     log10_error_of_scores,
     scores_of_fresh_data,
 )
+from bookkit.claims import ClaimSet, Evidence, Source, agrees, both, exactly, within
 
 __all__ = ["CLAIMS", "AssumptionStudy", "assumption_study"]
 

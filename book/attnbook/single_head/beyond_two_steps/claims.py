@@ -12,7 +12,6 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
-from bookkit.claims import ClaimSet, Evidence, Source, Verdict, both, exactly, within
 
 from attnlib import checks
 from attnlib.randomness import stream
@@ -31,6 +30,7 @@ from attnlib.single_head.long_run import (
     small_then_long,
     started_at_random,
 )
+from bookkit.claims import ClaimSet, Evidence, Source, Verdict, both, exactly, within
 
 __all__ = ["CLAIMS", "FATE_WINDOW", "LongStudy", "long_study"]
 

@@ -8,10 +8,10 @@ from __future__ import annotations
 import math
 
 import torch
-from bookkit.claims import ClaimSet, Evidence, NothingToMeasure, Source, both, exactly, within
 
 from attnbook.single_head.max_margin.study import RATIOS, MarginStudy
 from attnlib.single_head.margin import PATTERNS
+from bookkit.claims import ClaimSet, Evidence, NothingToMeasure, Source, both, exactly, within
 
 __all__ = ["CLAIMS"]
 

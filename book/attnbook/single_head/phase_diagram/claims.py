@@ -10,10 +10,10 @@ import math
 
 import numpy as np
 import torch
-from bookkit.claims import ClaimSet, Evidence, NothingToMeasure, agrees, both, within
 
 from attnbook.single_head.phase_diagram.strips import HIGH_SNR, PhaseStudy, borders
 from attnbook.single_head.phase_theory import ThresholdFit, preference_spread
+from bookkit.claims import ClaimSet, Evidence, NothingToMeasure, agrees, both, within
 
 __all__ = ["CLAIMS"]
 

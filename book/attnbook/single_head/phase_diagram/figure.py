@@ -8,9 +8,9 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from bookkit.figures import COLOURS, PHASES, SHADES
 
 from attnbook.single_head.phase import PhaseDiagram, PhasePlan
+from bookkit.figures import COLOURS, PHASES, SHADES
 
 __all__ = ["PHASE_COLOURS", "draw_level", "draw_line", "draw_phases", "phase_legend"]
 

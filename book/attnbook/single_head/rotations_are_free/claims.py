@@ -7,7 +7,6 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
-from bookkit.claims import ClaimSet, Evidence, Source, Verdict, agrees, both, exactly
 
 from attnbook.single_head.study import summarise
 from attnlib import checks
@@ -18,6 +17,7 @@ from attnlib.single_head.descent import gradient_descent
 from attnlib.single_head.law import Sample, SignalNoiseLaw
 from attnlib.single_head.model import forward, gradients
 from attnlib.single_head.population import clean_error_sampled, log10_clean_error
+from bookkit.claims import ClaimSet, Evidence, Source, Verdict, agrees, both, exactly
 
 __all__ = ["CLAIMS", "CoordinateStudy", "coordinate_study", "gram_statistics"]
 

@@ -7,13 +7,13 @@ import math
 from dataclasses import dataclass
 
 import torch
-from bookkit.claims import ClaimSet, Evidence, Source, agrees, exactly
 
 from attnlib import checks
 from attnlib.single_head.descent import gradient_descent
 from attnlib.single_head.law import Sample, SignalNoiseLaw
 from attnlib.single_head.model import forward
 from attnlib.single_head.population import clean_error_sampled, log10_clean_error
+from bookkit.claims import ClaimSet, Evidence, Source, agrees, exactly
 
 __all__ = ["CLAIMS", "DataStudy", "averaging_error", "data_study"]
 

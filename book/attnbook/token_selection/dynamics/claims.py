@@ -9,11 +9,11 @@ from __future__ import annotations
 import math
 
 import torch
-from bookkit.claims import ClaimSet, Evidence, NothingToMeasure, Source, agrees, both, exactly, within
 
 from attnbook.token_selection.dynamics.growth import growth
 from attnbook.token_selection.dynamics.study import LOGGED, DynamicsStudy, is_authors_default
 from attnlib.token_selection.mean_field import FLIPPED, mean_field
+from bookkit.claims import ClaimSet, Evidence, NothingToMeasure, Source, agrees, both, exactly, within
 
 __all__ = ["CLAIMS", "PUBLISHED_ATTENTION"]
 

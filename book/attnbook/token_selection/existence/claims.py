@@ -8,11 +8,10 @@ from __future__ import annotations
 
 import math
 
-from bookkit.claims import ClaimSet, Evidence, Source, agrees, both, within
-
 from attnbook.token_selection.existence.study import ExistenceStudy, memorised_share
 from attnlib.token_selection.law import TokenLaw
 from attnlib.token_selection.theory import constructed_direction_accuracy, existence_window
+from bookkit.claims import ClaimSet, Evidence, Source, agrees, both, within
 
 __all__ = ["CLAIMS"]
 

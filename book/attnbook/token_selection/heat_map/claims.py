@@ -7,12 +7,12 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
-from bookkit.claims import ClaimSet, Evidence, NothingToMeasure, Source, Verdict, agrees, both, exactly, within
 
 from attnbook.token_selection.heat_map.study import PHASES, HeatMap, HeatPlan, heat_map, heat_plan
 from attnlib.token_selection.law import TokenLaw
 from attnlib.token_selection.mean_field import CLEAN, FLIPPED, mean_field
 from attnlib.token_selection.theory import fresh_attention, n_d_snr_fourth, n_snr_squared
+from bookkit.claims import ClaimSet, Evidence, NothingToMeasure, Source, Verdict, agrees, both, exactly, within
 
 __all__ = ["CLAIMS", "HeatStudy", "Predicted", "border_exponents", "heat_study", "predicted_map"]
 

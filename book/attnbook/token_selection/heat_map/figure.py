@@ -8,10 +8,10 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from bookkit import figures
-from bookkit.figures import COLOURS, SHADES
 
 from attnbook.token_selection.heat_map.study import PHASES, HeatMap, HeatPlan
+from bookkit import figures
+from bookkit.figures import COLOURS, SHADES
 
 __all__ = ["PHASE_COLOURS", "draw_curve", "draw_level", "draw_map", "draw_phases", "phase_legend", "set_axes"]
 

@@ -7,10 +7,10 @@ amplify that, so the evidence is told in counts and coarse bounds, and every bou
 from __future__ import annotations
 
 import torch
-from bookkit.claims import ClaimSet, Evidence, NothingToMeasure, Source, Verdict
 
 from attnbook.token_selection.real_data.digits import DigitsStudy
 from attnbook.token_selection.real_data.experiment import BENIGN_BELOW, FITTED_FROM
+from bookkit.claims import ClaimSet, Evidence, NothingToMeasure, Source, Verdict
 
 __all__ = ["CLAIMS"]
 

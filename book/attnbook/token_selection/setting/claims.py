@@ -9,10 +9,9 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
-from bookkit.claims import ClaimSet, Evidence, agrees, both, exactly, within
-
 from attnbook.token_selection.setting.study import LONG_D, SettingStudy
 from attnlib.token_selection.theory import loss_floor, uniform_attention_accuracy
+from bookkit.claims import ClaimSet, Evidence, agrees, both, exactly, within
 
 __all__ = ["CLAIMS"]
 

@@ -8,7 +8,6 @@ from functools import cache
 
 import numpy as np
 import torch
-from bookkit.claims import ClaimSet, Evidence, Source, Verdict, agrees, both, exactly, within
 
 from attnbook.token_selection.time_laws.clock import exponents
 from attnbook.token_selection.time_laws.delay import delay_fit
@@ -21,6 +20,7 @@ from attnlib.token_selection.theory import (
     selection_path,
     uniform_attention_accuracy,
 )
+from bookkit.claims import ClaimSet, Evidence, Source, Verdict, agrees, both, exactly, within
 
 __all__ = ["CLAIMS"]
 
