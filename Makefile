@@ -94,9 +94,9 @@ lighthouse: $(READY_TEST) $(PACKAGES)  ## measure how fast the built pages are o
 times: $(READY)  ## measure how long each page runs: figures say it
 	$(RUN) -m bookkit.pages.times
 
-scripts: node_modules/.ready  ## build the explorers' scripts from explorers/ and make their data (needs Node)
+scripts: node_modules/.ready  ## build the explorers' scripts from book/scripts/ and make their data (needs Node)
 	$(RUN) -m attnbook.explorers
-	node explorers/build.mjs
+	node book/scripts/build.mjs
 
 repository: $(READY)  ## change the repository's address everywhere: make repository URL=https://github.com/owner/name
 	@test -n "$(URL)" || { echo "error: say which address: make repository URL=https://github.com/owner/name" >&2; exit 2; }

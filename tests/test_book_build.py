@@ -262,7 +262,7 @@ def test_bad_requests_are_refused_before_any_work(root: Path, tmp_path: Path, ca
     assert build(root, "--stored") == 1
     assert "missing: notebooks/wing/01_page.ipynb: run `make notebooks`" in capfd.readouterr().err
     assert build(tmp_path) == 1
-    assert "lacks _config.yml, _toc.yml, assets, book, notebooks, requirements.txt" in capfd.readouterr().err
+    assert "lacks _config.yml, _toc.yml, book, notebooks, requirements.txt" in capfd.readouterr().err
     assert os.listdir(tmp_path) == ["a book"]
     for jobs in ("0", "-1", "two", "1.5"):
         with pytest.raises(SystemExit) as ended:

@@ -285,8 +285,8 @@ def built(tmp_path_factory) -> Path:
     """A small book whose student edition is built, for the branch `autumn`."""
     root = make_book(tmp_path_factory.mktemp("a book"), {"wing/01_page": PAGE}, PROSE)
     write(root / "notebooks" / "wing" / "01_page.ipynb", as_text(run_source(PAGE)))
-    for path in (ROOT / "assets").glob("*.*"):  # what the extensions in _config.yml ask for
-        shutil.copy(path, root / "assets")
+    for path in (ROOT / "book" / "assets").glob("*.*"):  # what the extensions in _config.yml ask for
+        shutil.copy(path, root / "book" / "assets")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(editions, "stored", lambda: (ENTRIES, 2))
         options = ["--root", str(root), "--stored", "--edition", "student", "--branch", "autumn"]

@@ -21,7 +21,7 @@ Dots: the *still* picture.
 ```
 """
 FAULTS = {
-    "explorer two_stepz: no explorer of this name in assets/explorers; there are bare, two_steps": GOOD.replace(
+    "explorer two_stepz: no explorer of this name in book/assets/explorers; there are bare, two_steps": GOOD.replace(
         "two_steps\n:", "two_stepz\n:"
     ),
     "explorer ../book: no explorer of this name": GOOD.replace("two_steps\n:", "../book\n:"),
@@ -39,13 +39,13 @@ FAULTS = {
 def build(root: Path, pages: dict[str, str]) -> tuple[Path, str]:
     """Pages with the directive alone, as HTML; returns the folder and the warnings."""
     for name, text in {"explorers/two_steps": "1;", "explorers/data/two_steps": "2;", "explorers/bare": "3;"}.items():
-        write(root / "assets" / f"{name}.js", text)
+        write(root / "book" / "assets" / f"{name}.js", text)
     write(root / "notebooks" / "01_a.ipynb", nbformat.writes(notebook()))
     for name, text in pages.items():
         write(root / f"{name}.md", text)
     settings = {
         "extensions": ["myst_parser", "bookkit.sphinx.explorer_pages"],
-        "html_static_path": ["assets"],
+        "html_static_path": ["book/assets"],
         "html_theme": "basic",
         "root_doc": next(iter(pages)),
     }

@@ -182,7 +182,7 @@ def html(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (root / "notebooks").mkdir(exist_ok=True)
     draw(root / "book" / "wide.png", 1280, 530)
     draw(root / "book" / "high.png", 250, 410)
-    write(root / "assets" / "data" / "kept.js", "// asked for by nobody yet, but the book's own\n")
+    write(root / "book" / "assets" / "data" / "kept.js", "// asked for by nobody yet, but the book's own\n")
     assert book.main(["--root", str(root), "--stored"]) == 0
     return root / "_build" / "html"
 
@@ -269,5 +269,5 @@ def test_light_pages_stay_as_they_are(html: Path) -> None:
 
 def test_a_book_without_the_script_is_told(tmp_path: Path) -> None:
     write(tmp_path / "a.html", "<html><head><title>A</title></head><body></body></html>")
-    with pytest.raises(ValueError, match=r"_static/light\.js is missing: it is assets/light\.js"):
+    with pytest.raises(ValueError, match=r"_static/light\.js is missing: it is book/assets/light\.js"):
         Book(tmp_path).lighten()

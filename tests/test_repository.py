@@ -39,7 +39,7 @@ OTHERS = {
 def our_texts() -> dict[str, str]:
     """Text files of this repository, without the library that is shipped with the book and the tests' own examples."""
     texts = {path.relative_to(ROOT).as_posix(): path.read_text(encoding="utf-8") for path in text_files(ROOT)}
-    return {name: text for name, text in texts.items() if not name.startswith(("assets/mathjax/", "tests/"))}
+    return {name: text for name, text in texts.items() if not name.startswith(("book/assets/mathjax/", "tests/"))}
 
 
 def owner_and_name(url: str) -> tuple[str, str]:
@@ -85,7 +85,7 @@ def test_an_address_that_passes_for_ours_is_found() -> None:
 def test_one_command_changes_every_copy_in_this_repository(tmp_path: Path) -> None:
     for path in text_files(ROOT):
         name = path.relative_to(ROOT)
-        if not name.as_posix().startswith(("assets/", "tests/")):
+        if not name.as_posix().startswith(("book/assets/", "tests/")):
             (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(path, tmp_path / name)
     old = owner_and_name(current_url(ROOT))

@@ -309,4 +309,4 @@ def test_a_rerun_as_html_shows_its_numbers_and_asks_no_host(book: Path) -> None:
     assert "Parameters" in text
     assert re.search(r"n</span>.{0,80}=.{0,80}13<", text)
     assert re.findall(r"""<(?:script|link|img)[^>]*(?:src|href)=["']https?:""", text) == []
-    assert (book / "assets/mathjax/tex-chtml.js").resolve().as_uri() in text
+    assert (book / "book/assets/mathjax/tex-chtml.js").resolve().as_uri() in text

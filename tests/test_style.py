@@ -18,7 +18,7 @@ from bookkit.sphinx.style_page import MEANINGS, sheet_colours
 from tests.house import files
 
 ROOT = Path(__file__).parents[1]
-SHEET = ROOT / "assets" / "book.css"
+SHEET = ROOT / "book" / "assets" / "book.css"
 THEMES = ("light", "dark")
 PAGES = {page.name: page for page in find_pages(ROOT)}
 SEEN_AT_A_GLANCE = 10
@@ -50,7 +50,7 @@ def test_style_sheet_and_explorers_repeat_the_palette() -> None:
     assert {name: light[name] for name in COLOURS} == {name: value.lower() for name, value in COLOURS.items()}
     assert set(COLOURS) == set(MEANINGS)
     assert set(COLOURS) <= set(sheet_colours(SHEET, "dark"))
-    script = (ROOT / "explorers" / "shared" / "colours.js").read_text(encoding="utf-8")
+    script = (ROOT / "book" / "scripts" / "shared" / "colours.js").read_text(encoding="utf-8")
     assert dict(re.findall(r"(\w+): \"var\(--book-\w+, (#\w{6})\)\"", script)) == COLOURS
     assert all(f'{name}: "var(--book-{name},' in script for name in COLOURS), (
         "a name of colours.js reads another variable"

@@ -48,8 +48,8 @@ def make_book(root: Path, pages: dict[str, str], prose: dict[str, str]) -> Path:
     for name in ("_config.yml", "pyproject.toml", "requirements.txt"):
         write(root / name, (REPOSITORY / name).read_text(encoding="utf-8"))
     for name in ("book.css", "explorers.css", "favicon.svg", "ledger.css", "light.js"):
-        write(root / "assets" / name, (REPOSITORY / "assets" / name).read_text(encoding="utf-8"))
-    write(root / "assets" / "mathjax" / "tex-chtml.js", "// formulas are drawn in the browser tests\n")
+        write(root / "book" / "assets" / name, (REPOSITORY / "book" / "assets" / name).read_text(encoding="utf-8"))
+    write(root / "book" / "assets" / "mathjax" / "tex-chtml.js", "// formulas are drawn in the browser tests\n")
     write(root / "book" / "references.bib", "@misc{one, author={A. Author}, title={A title}, year={2020}}\n")
     first, *others = prose
     for name, text in prose.items():

@@ -38,7 +38,8 @@ from bookkit.pages.times import write_build_times
 from bookkit.pages.tolerances import path_beside
 from bookkit.settings import settings
 
-STAGED = ("_config.yml", "_toc.yml", "assets", "book")
+STAGED = ("_config.yml", "_toc.yml", "book")
+SCRIPTS = "scripts"  # sources of the explorers, below book/
 BUILT_WITH = ("jupyter-book", "sphinx")  # shown beside the versions that the book names
 
 
@@ -190,7 +191,7 @@ def _stage(root: Path, source: Path, notebooks: dict[str, str]) -> None:
     source.mkdir()
     for name in STAGED:
         if (root / name).is_dir():
-            shutil.copytree(root / name, source / name, ignore=shutil.ignore_patterns(".*", "__pycache__"))
+            shutil.copytree(root / name, source / name, ignore=_not_read)
         else:
             shutil.copy(root / name, source / name)
     # Drawn by benchmark_figures; a book may have none.
@@ -204,6 +205,12 @@ def _stage(root: Path, source: Path, notebooks: dict[str, str]) -> None:
         # The ledger shows no more digits than stand.
         if (known := path_beside(root / name)).is_file():
             shutil.copy(known, path_beside(path))
+
+
+def _not_read(folder: str, names: list[str]) -> list[str]:
+    """What Sphinx does not read of a folder: hidden files, Python packages, and the scripts that bundles are made of."""
+    packages = [name for name in names if Path(folder, name, "__init__.py").is_file()]
+    return [*packages, *(name for name in names if name.startswith(".") or name in ("__pycache__", SCRIPTS))]
 
 
 def _render(root: Path, work: Path, code: Code) -> Path:

@@ -99,7 +99,7 @@ def launched() -> Iterator[Browser]:
         browser.close()
 
 
-# Pages draw formulas and load pictures when they come near the view; `drawWholePage` of assets/light.js does it at once.
+# Pages draw formulas and load pictures when they come near the view; `drawWholePage` of book/assets/light.js does it at once.
 DRAWN = """async () => {
   await window.drawWholePage?.();
   await window.MathJax?.startup?.promise;

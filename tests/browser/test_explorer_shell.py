@@ -43,11 +43,11 @@ POINTS = """(path, [low, high, bottom, top]) => {
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     node, made = need_node(), tmp_path_factory.mktemp("shell")
     view = ROOT / "tests" / "explorers" / "sample_view.js"
-    build = [node, "explorers/build.mjs", "--from", str(view), "--to", str(made / "sample.js")]
+    build = [node, "book/scripts/build.mjs", "--from", str(view), "--to", str(made / "sample.js")]
     subprocess.run(build, cwd=ROOT, check=True)
     (made / "sample_data.js").write_text(script("sample", {"offset": 7.25}), encoding="utf-8")
     for name in ("book.css", "explorers.css"):
-        shutil.copy(ROOT / "assets" / name, made / name)
+        shutil.copy(ROOT / "book" / "assets" / name, made / name)
     pages = made / "book" / "explorers"
     pages.mkdir(parents=True)
     (pages / "sample.html").write_text(PAGE.format(coming=COMING), encoding="utf-8")

@@ -26,20 +26,20 @@ def need_node() -> str:
 
 
 def evaluate(name: str, calls: Sequence[tuple[str, dict[str, Any]]], root: Path = ROOT) -> list[Any]:
-    """Results of `functions[function](arguments)` of explorers/NAME/model.js, in order; all calls in one process.
+    """Results of `functions[function](arguments)` of book/scripts/NAME/model.js, in order; all calls in one process.
 
     Arrays and numpy numbers are sent as JSON; "nan", "inf" and "-inf" come back as floats.
     """
     asked = [{"function": function, "arguments": arguments} for function, arguments in calls]
     done = subprocess.run(
-        [need_node(), str(root / "explorers" / "evaluate.mjs"), name],
+        [need_node(), str(root / "book" / "scripts" / "evaluate.mjs"), name],
         input=json.dumps(_sent(asked), allow_nan=False),
         capture_output=True,
         text=True,
         check=False,
     )
     if done.returncode:
-        raise RuntimeError(f"explorers/evaluate.mjs {name} failed: {done.stderr.strip()}")
+        raise RuntimeError(f"book/scripts/evaluate.mjs {name} failed: {done.stderr.strip()}")
     return _received(json.loads(done.stdout))
 
 

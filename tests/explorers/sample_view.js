@@ -1,6 +1,6 @@
 /** An explorer that has one of everything; only the tests of the shell bundle it. Its formulas are easily told apart. */
-import {ramp} from "../../explorers/shared/colours.js";
-import {mount} from "../../explorers/shared/shell.js";
+import {ramp} from "../../book/scripts/shared/colours.js";
+import {mount} from "../../book/scripts/shared/shell.js";
 
 const grid = (low, high, count) => Array.from({length: count + 1}, (_, i) => low + ((high - low) * i) / count);
 const middles = (edges) => edges.slice(1).map((edge, i) => (edge + edges[i]) / 2);

@@ -13,17 +13,17 @@ import pytest
 from attnbook.explorers import __main__ as writer
 from tests.explorers.node import ROOT, need_node
 
-ASSETS = ROOT / "assets" / "explorers"
-NAMES = sorted(path.parent.name for path in (ROOT / "explorers").glob("*/view.js"))
+ASSETS = ROOT / "book" / "assets" / "explorers"
+NAMES = sorted(path.parent.name for path in (ROOT / "book" / "scripts").glob("*/view.js"))
 DATA = sorted(writer.sources())
 # Names of XML's vocabularies: never fetched.
 VOCABULARIES = re.compile(r"http://www\.w3\.org/(1999/xhtml|1999/xlink|2000/svg|2000/xmlns/|XML/1998/namespace)")
 
 
 def source_hash(name: str, root: Path = ROOT) -> str:
-    """The hash that explorers/build.mjs writes into a bundle's first line."""
-    scripts = [path for folder in ("shared", name) for path in (root / "explorers" / folder).glob("*.js")]
-    paths = sorted(["explorers/build.mjs", "package-lock.json", *(p.relative_to(root).as_posix() for p in scripts)])
+    """The hash that book/scripts/build.mjs writes into a bundle's first line."""
+    scripts = [path for folder in ("shared", name) for path in (root / "book" / "scripts" / folder).glob("*.js")]
+    paths = sorted(["book/scripts/build.mjs", "package-lock.json", *(p.relative_to(root).as_posix() for p in scripts)])
     return sha256(b"".join(p.encode() + b"\0" + (root / p).read_bytes() + b"\0" for p in paths)).hexdigest()[:16]
 
 
@@ -39,7 +39,7 @@ def test_there_are_five_explorers_each_with_its_page() -> None:
 def test_a_bundle_is_fresh_small_and_a_classic_script(name: str) -> None:
     text = (ASSETS / f"{name}.js").read_text(encoding="ascii")
     assert text.startswith(f"/* explorer {name}; sources {source_hash(name)};"), (
-        f"{name}.js is stale: run `npm ci` and `node explorers/build.mjs {name}`"
+        f"{name}.js is stale: run `npm ci` and `node book/scripts/build.mjs {name}`"
     )
     assert len(text) <= 150_000
     assert re.findall(r"https?://[^\s\"'`)]+", VOCABULARIES.sub("", text)) == []
@@ -47,21 +47,31 @@ def test_a_bundle_is_fresh_small_and_a_classic_script(name: str) -> None:
 
 
 def test_the_hash_sees_every_source(tmp_path: Path) -> None:
-    for part in ("explorers/build.mjs", "package-lock.json", "explorers/shared/plot.js", "explorers/one/view.js"):
+    for part in (
+        "book/scripts/build.mjs",
+        "package-lock.json",
+        "book/scripts/shared/plot.js",
+        "book/scripts/one/view.js",
+    ):
         (tmp_path / part).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / part).write_text("first")
     first = source_hash("one", tmp_path)
-    for part in ("explorers/build.mjs", "package-lock.json", "explorers/shared/plot.js", "explorers/one/view.js"):
+    for part in (
+        "book/scripts/build.mjs",
+        "package-lock.json",
+        "book/scripts/shared/plot.js",
+        "book/scripts/one/view.js",
+    ):
         (tmp_path / part).write_text("second")
         assert source_hash("one", tmp_path) != first
         (tmp_path / part).write_text("first")
-    (tmp_path / "explorers/one/more.js").write_text("")
+    (tmp_path / "book/scripts/one/more.js").write_text("")
     assert source_hash("one", tmp_path) != first
 
 
 def test_building_again_gives_the_same_bytes() -> None:
     done = subprocess.run(
-        [need_node(), "explorers/build.mjs", "--check"],
+        [need_node(), "book/scripts/build.mjs", "--check"],
         cwd=ROOT,
         capture_output=True,
         text=True,
@@ -72,7 +82,7 @@ def test_building_again_gives_the_same_bytes() -> None:
 
 def test_an_unknown_explorer_is_one_sentence() -> None:
     done = subprocess.run(
-        [need_node(), "explorers/build.mjs", "no_such"],
+        [need_node(), "book/scripts/build.mjs", "no_such"],
         cwd=ROOT,
         capture_output=True,
         text=True,

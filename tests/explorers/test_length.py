@@ -21,7 +21,7 @@ RNG = np.random.default_rng(9)
 
 
 def stored(name: str = "length") -> dict:
-    text = Path(ROOT, "assets", "explorers", "data", f"{name}.js").read_text(encoding="utf-8")
+    text = Path(ROOT, "book", "assets", "explorers", "data", f"{name}.js").read_text(encoding="utf-8")
     return json.loads(text[text.index("] = ") + 4 : text.rindex(";")])
 
 

@@ -20,7 +20,7 @@ from attnlib.single_head.flow import (
 )
 from tests.explorers.node import ROOT, evaluate
 
-ENDS = {"x": (0.5, 40), "label_noise": (0, 0.45)}  # of the sliders, as explorers/long_run/settings.js has them
+ENDS = {"x": (0.5, 40), "label_noise": (0, 0.45)}  # of the sliders, as book/scripts/long_run/settings.js has them
 TIMES = np.geomspace(0.01, 1e5, 15)
 RATES = (0.25, 1.0, 4.0)
 
@@ -166,7 +166,7 @@ def test_stored_boundary_and_fates():
 
 
 def test_slider_ends_are_the_tested_ones():
-    text = (ROOT / "explorers" / "long_run" / "settings.js").read_text(encoding="utf-8")
+    text = (ROOT / "book" / "scripts" / "long_run" / "settings.js").read_text(encoding="utf-8")
     assert re.search(r"const X = \[([\d., ]+)\]", text)[1] == "0.5, 40"
     assert re.search(r"const NOISES = \[([\d., ]+)\]", text)[1] == "0, 0.45"
     assert re.findall(r'value: "([\d.]+)", label: "[1/4]+"', text) == ["0.25", "1", "4"]

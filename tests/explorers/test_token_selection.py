@@ -21,7 +21,7 @@ from attnlib.token_selection.law import TokenLaw
 from attnlib.token_selection.mean_field import FLIPPED, flipped_share, mean_field
 from tests.explorers.node import ROOT, evaluate
 
-DATA = Path(ROOT, "assets/explorers/data/token_selection.js")
+DATA = Path(ROOT, "book/assets/explorers/data/token_selection.js")
 CLOSE = {"rel": 1e-9, "abs": 1e-300}
 
 
@@ -169,7 +169,7 @@ def test_choices_of_the_page_are_the_pairs_of_the_data():
 
 def test_the_command_names_parameters_of_its_pages():
     """Both pages of the command take its parameters, within their limits."""
-    view = Path(ROOT, "explorers/token_selection/view.js").read_text(encoding="utf-8")
+    view = Path(ROOT, "book/scripts/token_selection/view.js").read_text(encoding="utf-8")
     commands = re.findall(r"`(token_selection/0\d_\w+) ([^`]*)`", view)
     assert [page for page, _ in commands] == ["token_selection/02_dynamics", "token_selection/03_time_laws"]
     for page, rest in commands:
@@ -185,7 +185,7 @@ def test_the_command_names_parameters_of_its_pages():
 
 
 def test_phases_have_the_colours_of_the_heat_map():
-    picture = Path(ROOT, "explorers/token_selection/picture.js").read_text(encoding="utf-8")
+    picture = Path(ROOT, "book/scripts/token_selection/picture.js").read_text(encoding="utf-8")
     (line,) = [one for one in picture.splitlines() if "PHASE_COLOURS =" in one]
     assert re.findall(r"#\w{6}", line) == [PHASE_COLOURS[name] for name in PHASES]
 

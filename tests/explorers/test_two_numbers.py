@@ -24,7 +24,7 @@ EXACT = 1e-9
 
 @functools.cache
 def tables() -> dict:
-    text = Path(ROOT, "assets", "explorers", "data", "two_numbers.js").read_text(encoding="utf-8")
+    text = Path(ROOT, "book", "assets", "explorers", "data", "two_numbers.js").read_text(encoding="utf-8")
     return json.loads(text[text.index("] = ") + 4 : text.rindex(";")])
 
 

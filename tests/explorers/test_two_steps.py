@@ -21,7 +21,7 @@ from attnlib.single_head.mean_field import mean_field, mean_field_log10_error
 from attnlib.single_head.population import FreshScores, log10_error_of_scores
 from tests.explorers.node import ROOT, evaluate
 
-ENDS = {  # of the sliders, as explorers/two_steps/settings.js has them
+ENDS = {  # of the sliders, as book/scripts/two_steps/settings.js has them
     "n": (10, 2000),
     "d": (100, 1e8),
     "signal_norm": (0.05, 20_000),
@@ -346,7 +346,7 @@ def test_measured_cells_are_those_of_the_page():
 
 
 def test_slider_ends_are_the_tested_ones():
-    text = (ROOT / "explorers" / "two_steps" / "settings.js").read_text(encoding="utf-8")
+    text = (ROOT / "book" / "scripts" / "two_steps" / "settings.js").read_text(encoding="utf-8")
     for key, (low, high) in ENDS.items():
         low_text, high_text = re.search(rf'key: "{key}",.*?\bmin: ([\d.e]+),\s+max: ([\d.e]+)', text, re.S).groups()
         assert (float(low_text), float(high_text)) == (low, high), key

@@ -1,6 +1,6 @@
 """Write the data of the explorers: `python -m attnbook.explorers [NAME ...]`, all of them without a name.
 
-Each module of this package with a function `data() -> dict` gives one file, `assets/explorers/data/NAME.js`: a classic
+Each module of this package with a function `data() -> dict` gives one file, `book/assets/explorers/data/NAME.js`: a classic
 script in the oldest syntax, because pages are also opened from disk and a browser that cannot run the explorer must not
 stumble over its data. The same package gives the same bytes.
 """

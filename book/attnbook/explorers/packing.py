@@ -3,7 +3,7 @@ r"""Many smooth curves as one short string: fixed point, differences, adaptive R
 A value x is kept as the whole number $q=\mathrm{round}(x\cdot2^{19})$, so that decoding is wrong by at most $2^{-20}<10^{-6}$. Of
 each curve the differences of first or second order are coded, whichever is shorter: u = 2r or -2r - 1 (r < 0) as u >> k ones, a
 zero and the k lowest bits of u, where k follows the mean of the last few u. Twenty-four ones announce a plain number. The bits are
-written as base64. `explorers/token_selection/packing.js` reads it.
+written as base64. `book/scripts/token_selection/packing.js` reads it.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 ```{ledger-overview}            one square per claim, page by page, each a link to its claim
 ```
 
-```{ledger-filter}              the form; it is of use only where assets/ledger.js runs, and hidden elsewhere
+```{ledger-filter}              the form; it is of use only where book/assets/ledger.js runs, and hidden elsewhere
 ```
 """
 

@@ -4,7 +4,7 @@
   icon script (1.5 MB) goes;
 * pictures: the same pixels as lossless WebP, their place kept free, fetched when they come near (`light_pictures`);
 * scripts: none waits on the way to the text, and each page has those it uses;
-* formulas: MathJax is started by `assets/light.js` when the first one comes near, and only where there are any;
+* formulas: MathJax is started by `book/assets/light.js` when the first one comes near, and only where there are any;
 * files of the theme that no page refers to any more are removed.
 
 Works on the built files, whoever wrote them, and a second time on pages that are light already.
@@ -115,7 +115,7 @@ class Book:
         page = TAG.sub(kept, page)
         if OWN_SCRIPT not in page and "<head>" in page:
             if not (self.html / OWN_SCRIPT).is_file():
-                raise ValueError(f"{OWN_SCRIPT} is missing: it is assets/light.js of the book")
+                raise ValueError(f"{OWN_SCRIPT} is missing: it is book/assets/light.js of the book")
             own = relpath(OWN_SCRIPT, PurePosixPath(name).parent)
             page = page.replace("</head>", f'    <script defer src="{own}"></script>\n  </head>', 1)
         return page
@@ -231,7 +231,7 @@ def _lighten(app: Sphinx, exception: Exception | None) -> None:
     except ValueError as error:
         logger.warning("light pages: %s", error, type="attnlib", subtype="light")
         return
-    assets = source / "assets"
+    assets = source / "book" / "assets"
     own = {path.relative_to(assets).as_posix() for path in assets.rglob("*") if path.is_file()}
     # Own style sheets are in the merged one.
     own = {name for name in own if not name.endswith(".css") and (html / "_static" / name).is_file()}

@@ -28,7 +28,7 @@ def as_html(notebook: NotebookNode, title: str, root: Path) -> str:
     """The notebook as HTML, code and outputs, its pictures inside; `root` is the clone whose MathJax draws the formulas."""
     from nbconvert import HTMLExporter
 
-    mathjax = root.resolve() / "assets" / "mathjax" / "tex-chtml.js"
+    mathjax = root.resolve() / "book" / "assets" / "mathjax" / "tex-chtml.js"
     exporter = HTMLExporter(raw_template=_TEMPLATE, exclude_input_prompt=True, exclude_output_prompt=True)
     body, _ = exporter.from_notebook_node(
         notebook, resources={"metadata": {"name": title}, "mathjax": mathjax.as_uri()}

@@ -5,7 +5,7 @@
     One sentence: what the still picture shows.
     ```
 
-The still picture is quoted from a notebook (see `notebook_quotes`). The scripts lie in `assets/explorers/`; they are loaded
+The still picture is quoted from a notebook (see `notebook_quotes`). The scripts lie in `book/assets/explorers/`; they are loaded
 by the page that asks for them and by no other: the data first, where there are any, then the explorer. Both are classic
 scripts, because pages are also opened from disk. An explorer, figure or sentence that is missing is a Sphinx warning.
 """
@@ -53,7 +53,7 @@ class Explorer(SphinxDirective):
             if not re.fullmatch(r"[a-z][a-z0-9_]*", name) or not _script(Path(self.env.srcdir), name).is_file():
                 there = sorted(path.stem for path in _script(Path(self.env.srcdir), name).parent.glob("*.js"))
                 raise LookupError(
-                    f"no explorer of this name in assets/explorers; there are {', '.join(there) or 'none'}"
+                    f"no explorer of this name in book/assets/explorers; there are {', '.join(there) or 'none'}"
                 )
             if not figure:
                 raise LookupError("the option `figure` must name a notebook and one of its figures")
@@ -76,7 +76,7 @@ class Explorer(SphinxDirective):
 
 
 def _script(root: Path, name: str) -> Path:
-    return root / "assets" / SCRIPTS / f"{name}.js"
+    return root / "book" / "assets" / SCRIPTS / f"{name}.js"
 
 
 def _open(self: nodes.NodeVisitor, node: explorer) -> None:
@@ -95,7 +95,7 @@ def _load_scripts(app: Sphinx, pagename: str, templatename: str, context: dict, 
     """Load the scripts of a page's own explorers, after the text is there."""
     for name in dict.fromkeys(app.env.metadata.get(pagename, {}).get("explorers", [])):
         for file in (f"{SCRIPTS}/data/{name}.js", f"{SCRIPTS}/{name}.js"):
-            if (Path(app.srcdir) / "assets" / file).is_file():
+            if (Path(app.srcdir) / "book" / "assets" / file).is_file():
                 app.add_js_file(file, loading_method="defer")
 
 

@@ -109,7 +109,7 @@ class PaletteDistance(SphinxRole):
 
 
 def _sheet(source: str | Path) -> Path:
-    return Path(source) / "assets" / "book.css"
+    return Path(source) / "book" / "assets" / "book.css"
 
 
 def setup(app: Sphinx) -> dict:

@@ -1,4 +1,4 @@
-/** All formulas of the explorer by name, for the tests against attnlib (explorers/evaluate.mjs). */
+/** All formulas of the explorer by name, for the tests against attnlib (book/scripts/evaluate.mjs). */
 import {
   LAST_TIME,
   firstOrderThreshold,

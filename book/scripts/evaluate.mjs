@@ -1,5 +1,5 @@
 /**
- * Evaluate an explorer's formulas outside the browser: `node explorers/evaluate.mjs NAME` reads
+ * Evaluate an explorer's formulas outside the browser: `node book/scripts/evaluate.mjs NAME` reads
  * [{"function": name, "arguments": object}, ...] from stdin and prints the list of results as JSON. Numbers that JSON
  * lacks travel as the strings "nan", "inf" and "-inf", both ways. tests/explorers compare the results with attnlib.
  */
@@ -21,7 +21,7 @@ const decode = (key, value) => (typeof value === "string" && value in SPECIAL ? 
 
 const [name] = process.argv.slice(2);
 if (!/^[a-z0-9_]+$/.test(name ?? "")) {
-  console.error("usage: node explorers/evaluate.mjs NAME < calls.json");
+  console.error("usage: node book/scripts/evaluate.mjs NAME < calls.json");
   process.exit(2);
 }
 const {functions} = await import(name === "shared" ? "./shared/functions.js" : `./${name}/model.js`);

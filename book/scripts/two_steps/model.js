@@ -1,4 +1,4 @@
-/** All formulas of the explorer by name, for the tests against attnlib (explorers/evaluate.mjs). */
+/** All formulas of the explorer by name, for the tests against attnlib (book/scripts/evaluate.mjs). */
 import {logError} from "./gaussian_tail.js";
 import * as formulas from "./mean_field.js";
 import {chi, drawSet, normals, trainOn, trainSets, uniforms} from "./real.js";

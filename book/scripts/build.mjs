@@ -1,5 +1,5 @@
 /**
- * Bundle explorers: `node explorers/build.mjs [NAME ...]` writes assets/explorers/NAME.js, all of them without a name.
+ * Bundle explorers: `node book/scripts/build.mjs [NAME ...]` writes book/assets/explorers/NAME.js, all of them without a name.
  * `--check` writes nothing and fails where a bundle is not what its sources give; `--from VIEW.js --to FILE` bundles a view
  * that lies elsewhere. Needs `npm ci`; readers need none of it.
  *
@@ -14,8 +14,8 @@ import {fileURLToPath} from "node:url";
 import {build} from "esbuild";
 
 const HERE = dirname(fileURLToPath(import.meta.url));
-const ROOT = dirname(HERE);
-const OUT = join(ROOT, "assets", "explorers");
+const ROOT = dirname(dirname(HERE));
+const OUT = join(ROOT, "book", "assets", "explorers");
 const LIMIT = 150_000;
 
 /** Names of all explorers: folders that hold a view.js. */
@@ -31,8 +31,8 @@ export function sourceHash(name) {
   const scripts = (folder) =>
     readdirSync(join(HERE, folder))
       .filter((file) => file.endsWith(".js"))
-      .map((file) => `explorers/${folder}/${file}`);
-  const paths = ["explorers/build.mjs", "package-lock.json", ...scripts("shared"), ...scripts(name)].sort();
+      .map((file) => `book/scripts/${folder}/${file}`);
+  const paths = ["book/scripts/build.mjs", "package-lock.json", ...scripts("shared"), ...scripts(name)].sort();
   const hash = createHash("sha256");
   for (const path of paths)
     hash
@@ -56,7 +56,7 @@ export async function bundle(name, entry = join(HERE, name, "view.js")) {
     legalComments: "none",
     banner: {
       js:
-        `/* explorer ${name}; sources ${sourceHash(name)}; made by explorers/build.mjs; holds parts of D3, ` +
+        `/* explorer ${name}; sources ${sourceHash(name)}; made by book/scripts/build.mjs; holds parts of D3, ` +
         "(c) 2010-2023 Mike Bostock, ISC licence */",
     },
     logLevel: "warning",
@@ -86,7 +86,7 @@ async function main(args) {
       status = 1;
     } else if (check) {
       if (!existsSync(path) || readFileSync(path, "utf8") !== text) {
-        console.error(`error: ${name}.js is not what its sources give: run node explorers/build.mjs ${name}`);
+        console.error(`error: ${name}.js is not what its sources give: run node book/scripts/build.mjs ${name}`);
         status = 1;
       }
     } else {
