@@ -57,9 +57,10 @@ test: $(READY_TEST)  ## prove everything: lint, unit tests, stored outputs, rend
 	$(MAKE) html
 	$(MAKE) browser
 
-lint: $(READY_TEST)  ## check the style of the code
+lint: $(READY_TEST)  ## check the style of the code, and who imports whom
 	$(RUN) -m ruff check .
 	$(RUN) -m ruff format --check .
+	$(VENV)/bin/lint-imports
 
 # SINCE: the commit to compare with, unless it is the one where this branch left main.
 check: $(READY_TEST)  ## a minute, while you work: lint, and the fast unit tests that your change reaches

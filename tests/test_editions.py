@@ -287,10 +287,10 @@ def built(tmp_path_factory) -> Path:
     write(root / "notebooks" / "wing" / "01_page.ipynb", as_text(run_source(PAGE)))
     for path in (ROOT / "book" / "assets").glob("*.*"):  # what the extensions in _config.yml ask for
         shutil.copy(path, root / "book" / "assets")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(editions, "stored", lambda: (ENTRIES, 2))
-        options = ["--root", str(root), "--stored", "--edition", "student", "--branch", "autumn"]
-        assert book.main(options) == 0
+    write(root / "table.json", table.as_text(ENTRIES, 2))
+    settings = (root / "pyproject.toml").read_text(encoding="utf-8")
+    write(root / "pyproject.toml", settings.replace("[tool.bookkit]\n", '[tool.bookkit]\nexercises = "table.json"\n'))
+    assert book.main(["--root", str(root), "--stored", "--edition", "student", "--branch", "autumn"]) == 0
     return root
 
 

@@ -14,7 +14,7 @@ import nbformat
 import papermill
 import pytest
 
-from bookkit.code import Code, tree_hash
+from bookkit.code import Code, code_of, tree_hash
 from bookkit.pages.execution import (
     PageError,
     PagesFailed,
@@ -24,6 +24,7 @@ from bookkit.pages.execution import (
     read_source,
     run_source,
 )
+from tests.house import ROOT
 from tests.tiny_book import make_package, page_text, write
 
 # What a page prints, and a line in a file outside the notebook for every time that it really ran.
@@ -160,7 +161,7 @@ def test_a_page_leaves_no_temporary_file(tmp_path: Path, monkeypatch: pytest.Mon
 )
 def test_a_path_of_this_machine_is_refused(cell: str) -> None:
     with pytest.raises(PageError, match="code cell 1 prints a path of this machine"):
-        run_source(page_text(cell))
+        run_source(page_text(cell), code=code_of(ROOT))
 
 
 def test_words_that_look_like_the_home_folder_are_not_refused(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -289,7 +290,7 @@ def test_a_build_killed_in_the_middle_is_taken_up_where_it_was(book: Book) -> No
         "root = Path(sys.argv[1])\n"
         "if __name__ == '__main__':\n"
         "    pages = [root / 'notebooks/one.md', root / 'notebooks/two.md']\n"
-        "    execute_pages(pages, {}, 2, root / 'cache', root, root / 'attnlib')\n",
+        "    execute_pages(pages, {}, 2, root / 'cache', root)\n",
     )
     build = subprocess.Popen([sys.executable, "-P", script, book.root], stderr=subprocess.DEVNULL)
     while not (started.exists() and list((book.root / "cache").rglob("output.pkl"))):

@@ -38,6 +38,7 @@ def make_package(root: Path, value: int) -> Path:
 
 
 REPOSITORY = Path(__file__).parents[1]
+EXERCISES = 'exercises = "book/attnbook/exercises/table.json"\n'  # a small book has none
 
 
 def make_book(root: Path, pages: dict[str, str], prose: dict[str, str]) -> Path:
@@ -46,7 +47,7 @@ def make_book(root: Path, pages: dict[str, str], prose: dict[str, str]) -> Path:
     The first of `prose` is the title page. Returns `root`.
     """
     for name in ("_config.yml", "pyproject.toml", "requirements.txt"):
-        write(root / name, (REPOSITORY / name).read_text(encoding="utf-8"))
+        write(root / name, (REPOSITORY / name).read_text(encoding="utf-8").replace(EXERCISES, ""))
     for name in ("book.css", "explorers.css", "favicon.svg", "ledger.css", "light.js"):
         write(root / "book" / "assets" / name, (REPOSITORY / "book" / "assets" / name).read_text(encoding="utf-8"))
     write(root / "book" / "assets" / "mathjax" / "tex-chtml.js", "// formulas are drawn in the browser tests\n")

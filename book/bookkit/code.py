@@ -34,10 +34,15 @@ class Code:
         return tuple(folder.name for folder in self.folders)
 
     @property
+    def homes(self) -> tuple[Path, ...]:
+        """Folders in which the packages lie, and that of `bookkit`."""
+        return tuple(dict.fromkeys([*(folder.parent for folder in self.folders), _OWN]))
+
+    @property
     def search_path(self) -> str:
         """For PYTHONPATH: with it a kernel imports these very packages, and this `bookkit`."""
         before = [os.environ["PYTHONPATH"]] if os.environ.get("PYTHONPATH") else []
-        return os.pathsep.join(dict.fromkeys([*(str(folder.parent) for folder in self.folders), str(_OWN), *before]))
+        return os.pathsep.join([*map(str, self.homes), *before])
 
     def hash(self) -> str:
         """SHA-256 over names and bytes of all files; read again only when a file's size or time has changed."""

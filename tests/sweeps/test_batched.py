@@ -46,9 +46,16 @@ def declare(monkeypatch) -> Callable:
     return put
 
 
+class Found(str):
+    """Stands for the packages that are imported here."""
+
+    def hash(self) -> str:
+        return str(self)
+
+
 @pytest.fixture
 def job(monkeypatch) -> Job:
-    monkeypatch.setattr(identity, "package_hash", lambda package: "as it was")
+    monkeypatch.setattr(identity, "imported", lambda packages: Found("as it was"))
     return Job("wing/01_tiny", TINY, "page", "as it was", PACKAGES)
 
 
@@ -124,8 +131,8 @@ def test_a_page_without_a_declaration_has_no_function(declaration, job) -> None:
         ("bookkit: {batched: [a, b]}", "got \\['a', 'b'\\]"),
         ("bookkit: {batched: 'attnlib.no_such.module:work'}", "there is no module attnlib.no_such$"),
         ("bookkit: {batched: 'attnlib.single_head.nowhere:work'}", "there is no module attnlib.single_head.nowhere$"),
-        ("bookkit: {batched: 'bookkit.results:nothing'}", "bookkit.results has no function 'nothing'$"),
-        ("bookkit: {batched: 'bookkit.results:RESULTS_TYPE'}", "bookkit.results has no function 'RESULTS_TYPE'$"),
+        ("bookkit: {batched: 'attnlib.checks:nothing'}", "attnlib.checks has no function 'nothing'$"),
+        ("bookkit: {batched: 'attnlib.checks:__all__'}", "attnlib.checks has no function '__all__'$"),
     ],
 )
 def test_a_bad_declaration_is_one_clear_line(declaration, message) -> None:
@@ -280,7 +287,7 @@ def test_what_writing_raises_is_no_fault_of_a_point(declare, job) -> None:
 
 def test_another_package_is_refused_before_and_an_edit_during_the_chunk_after(declare, job, monkeypatch) -> None:
     def edit(given):
-        monkeypatch.setattr(identity, "package_hash", lambda package: "edited")
+        monkeypatch.setattr(identity, "imported", lambda packages: Found("edited"))
         return double(given)
 
     declare(edit)

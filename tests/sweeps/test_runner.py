@@ -405,7 +405,7 @@ def test_batched_points_need_no_cluster_and_meet_the_others_in_one_folder(book, 
         for point, results in zip(points, squares([point.parameters for point in points]), strict=True):
             write(Outcome(point, "done", "batched", 0.0, "2026-01-01T00:00:00+00:00", {}, results=results), 1)
 
-    monkeypatch.setattr(runner, "batched_function", lambda source: squares)
+    monkeypatch.setattr(runner, "batched_function", lambda source, packages: squares)
     monkeypatch.setattr(runner, "run_batched", fake)
     monkeypatch.setattr(runner, "connected", None)
     found = run(book, batched=True)

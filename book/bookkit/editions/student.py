@@ -219,9 +219,7 @@ def make_student(source: Path, branch: str = BRANCH, entries: Mapping[str, Entry
     """
     if not re.fullmatch(r"(?!.*(?:\.\.|//|\.lock$))[A-Za-z0-9][A-Za-z0-9._/-]*(?<![./])", branch):
         raise EditionError(f"branch must be a name of a git branch, such as {BRANCH!r}; got {branch!r}")
-    root = find_root(source)
-    if entries is None:
-        entries = read(root / settings(root).exercises)[0] if settings(root).exercises else {}
+    entries = _entries(find_root(source.parent)) if entries is None else entries
     removed = Removed()
     for path in sorted((source / "book").rglob("*.md")):
         name = path.relative_to(source).as_posix()
@@ -240,6 +238,16 @@ def make_student(source: Path, branch: str = BRANCH, entries: Mapping[str, Entry
     config["repository"]["branch"] = branch
     (source / "_config.yml").write_text(yaml.safe_dump(config, sort_keys=False, allow_unicode=True), encoding="utf-8")
     return removed
+
+
+def _entries(root: Path) -> Mapping[str, Entry]:
+    """The exercises of the book in `root`; none where it names no table. Raises `EditionError` for a table that is not there."""
+    if not settings(root).exercises:
+        return {}
+    path = root / settings(root).exercises
+    if not path.is_file():
+        raise EditionError(f"exercises of [tool.bookkit] must be a file of the book; got {settings(root).exercises}")
+    return read(path)[0]
 
 
 def write_notebooks(source: Path, folder: Path) -> int:

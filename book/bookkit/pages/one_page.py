@@ -90,7 +90,7 @@ def run_source(
     """
     with tempfile.TemporaryDirectory(prefix="page-") as folder:
         executed = run_in_folder(Path(folder), source, parameters, page, code, environment=environment)
-        refuse_machine_paths(executed, page, also=[Path(folder), *(folder.parent for folder in code.folders)])
+        refuse_machine_paths(executed, page, also=[Path(folder), *code.homes])
     return executed
 
 
