@@ -36,8 +36,8 @@ def test_absent_gpu_is_a_clear_error():
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA GPU; the CPU is the reference everywhere else")
 def test_gpu_gives_the_numbers_of_the_cpu():
-    from attnbook.single_head.study import summarise
     from attnlib.single_head.law import SignalNoiseLaw
+    from attnlib.single_head.summary import summarise
 
     law = SignalNoiseLaw(50, 2000, 12.0, 0.1)
     cpu, gpu = (summarise(law, 0.05, draws=5, device=device) for device in ("cpu", "cuda"))

@@ -19,10 +19,10 @@ from setuptools import find_packages
 from attnbook.answers import __main__ as command
 from attnbook.answers import crossing, exercises
 from attnbook.exercises import TABLE
-from attnbook.single_head.study import summarise
 from attnlib.exercises import check
 from attnlib.single_head.law import SignalNoiseLaw
 from attnlib.single_head.mean_field import mean_field
+from attnlib.single_head.summary import summarise
 from bookkit.editions.leaks import words
 from bookkit.exercises import checking, table
 from bookkit.pages.catalogue import find_pages
@@ -183,7 +183,11 @@ def test_answers_by_another_program(answers) -> None:
     )
     # In a billion dimensions attention is that of the mean field; 20 draws of counts are averaged over by their mean.
     counts = torch.full((1, 2), 100.0, dtype=torch.float64)
-    limit = mean_field(200, 10**9, 4743.4165, 1e-6, 0.95 * counts, 0.05 * counts).attention_noisy[0, 0].item()
+    limit = (
+        mean_field(SignalNoiseLaw(200, 10**9, 4743.4165), 1e-6, 0.95 * counts, 0.05 * counts)
+        .attention_noisy[0, 0]
+        .item()
+    )
     assert answers["02-two-steps/3"] == pytest.approx(limit, rel=0.1)
     frame = __import__("attnbook.reruns.stored_sweeps", fromlist=["stored_table"]).stored_table("one_run_many_runs")
     spread = frame[frame.signal_norm == 30.0].log10_clean_error_mean.std(ddof=1)

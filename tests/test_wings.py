@@ -34,7 +34,7 @@ def with_examples() -> list[str]:
 
 
 def test_examples_are_found() -> None:
-    assert {"attnlib.attention", "attnlib.gaussian", "attnbook.single_head.study"} <= set(with_examples())
+    assert {"attnlib.attention", "attnlib.gaussian", "attnlib.single_head.summary"} <= set(with_examples())
 
 
 @pytest.mark.parametrize("name", with_examples())

@@ -1,5 +1,9 @@
 """Hot loops: thousands of steps of many small trainings without coming back to Python.
 
-`in_context`, `single_head`, `token_selection` and `gaussian_tail` hold one loop each, under one signature for every
+`heads`, `single_head`, `token_selection`, `in_context` and `gaussian_tail` hold one loop each, under one signature for every
 implementation; `dispatch` chooses among them. numba and Triton are asked for only when their implementation is used.
 """
+
+from attnlib.kernels.dispatch import IMPLEMENTATIONS, has_numba, has_triton, prefer, ran
+
+__all__ = ["IMPLEMENTATIONS", "has_numba", "has_triton", "prefer", "ran"]

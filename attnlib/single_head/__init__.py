@@ -1,1 +1,32 @@
-"""Part I: benign overfitting in a single softmax head (arXiv 2410.07746)."""
+"""One softmax head on the signal-noise law: benign overfitting (arXiv 2410.07746). Law, model, training, exact errors.
+
+Attention maps are in `maps`, update rules in `rules`, the limit of high dimension in `mean_field`.
+"""
+
+from attnlib.single_head.closed_form import two_steps
+from attnlib.single_head.descent import gradient_descent
+from attnlib.single_head.flow import flow_path
+from attnlib.single_head.gram import gram_descent
+from attnlib.single_head.law import Sample, SignalNoiseLaw
+from attnlib.single_head.model import forward, gradients
+from attnlib.single_head.population import clean_error_sampled, log10_clean_error
+from attnlib.single_head.summary import Summary, summarise
+from attnlib.single_head.svm import hard_margin
+from attnlib.single_head.trainer import train_heads
+
+__all__ = [
+    "Sample",
+    "SignalNoiseLaw",
+    "Summary",
+    "clean_error_sampled",
+    "flow_path",
+    "forward",
+    "gradient_descent",
+    "gradients",
+    "gram_descent",
+    "hard_margin",
+    "log10_clean_error",
+    "summarise",
+    "train_heads",
+    "two_steps",
+]

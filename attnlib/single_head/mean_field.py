@@ -1,7 +1,8 @@
-r"""Two steps in the limit of orthogonal noise: every quantity in closed form from n, d, rho, beta and the label counts.
+r"""Two steps in the limit of orthogonal noise: every quantity in closed form from the law, beta and the label counts.
 
-Noise tokens are replaced by orthogonal vectors of squared norm d, which is what n fixed, d to infinity gives; the relative error at
-finite d is of the order of $\varepsilon \sim \sqrt{n/d}$ per sample. Two tokens. Source: derived in the theory chapter of Part I.
+Noise tokens are replaced by orthogonal vectors of squared norm d (1 for normalised noise), which is what n fixed, d to infinity gives;
+the relative error at finite d is of the order of $\varepsilon \sim \sqrt{n/d}$ per sample. Two tokens. Source: derived in the theory
+chapter of Part I.
 
 Units: $a = \beta d/4n$ (pull of a sample's own noise), $b_k = \beta\rho^2(|C_k| - |N_k|)/4n$ (pull of the shared signal),
 $\kappa = E b/a = n\,\mathrm{SNR}^2(1-2\eta)/2$.
@@ -14,6 +15,7 @@ from dataclasses import dataclass
 import torch
 
 from attnlib import checks
+from attnlib.single_head.law import SignalNoiseLaw
 from attnlib.single_head.population import FreshScores, log10_error_of_scores
 
 __all__ = ["MeanField", "mean_field", "mean_field_log10_error"]
@@ -43,23 +45,23 @@ class MeanField:
     margin2_noisy: torch.Tensor
 
 
-def mean_field(
-    n: int, d: int, signal_norm: float, step_size: float, clean: torch.Tensor, noisy: torch.Tensor
-) -> MeanField:
+def mean_field(law: SignalNoiseLaw, step_size: float, clean: torch.Tensor, noisy: torch.Tensor) -> MeanField:
     """Mean-field state after two steps from zero.
 
     Args:
+        law: two tokens, the paper's signals. Its label noise does not enter: the counts say which labels are flipped.
+        step_size: beta > 0.
         clean, noisy: |C_k| and |N_k|, float tensors (R, 2) as `Sample.counts()` returns them.
 
     Raises ValueError for a bad argument.
     """
-    checks.whole_number("n", n, at_least=1)
-    checks.whole_number("d", d, at_least=3)
-    rho2 = checks.positive_number("signal_norm", signal_norm) ** 2
-    unit = checks.positive_number("step_size", step_size) / (4 * n)
+    if not isinstance(law, SignalNoiseLaw) or law.tokens != 2 or law.norm_ratio != 1 or law.cosine:
+        raise ValueError(f"law must be a SignalNoiseLaw of two tokens with orthogonal signals of one norm; got {law!r}")
+    rho2, noise2 = law.signal_norm**2, law.d * law.noise_std**2  # |mu|^2, E|xi|^2
+    unit = checks.positive_number("step_size", step_size) / (4 * law.n)
     checks.tensor("clean", clean, ("R", 2))
     checks.tensor("noisy", noisy, tuple(clean.shape), like=clean)
-    a, b = unit * d, unit * rho2 * (clean - noisy)
+    a, b = unit * noise2, unit * rho2 * (clean - noisy)
     margin_c, margin_n = (b + a) / 2, (a - b) / 2
     g_c, g_n = torch.sigmoid(-margin_c), torch.sigmoid(-margin_n)
     gamma_c, gamma_n = b - a, -(b + a)
@@ -77,19 +79,26 @@ def mean_field(
 
 
 def mean_field_log10_error(
-    n: int, d: int, signal_norm: float, step_size: float, clean: torch.Tensor, noisy: torch.Tensor, *,
+    law: SignalNoiseLaw,
+    step_size: float,
+    clean: torch.Tensor,
+    noisy: torch.Tensor,
+    *,
     fresh_square: float | None = None,
-) -> torch.Tensor:  # fmt: skip
+) -> torch.Tensor:
     r"""log10 of the clean error (R,) after two steps, as a function of the label counts alone.
 
     The exact one-dimensional integral with mean-field scores. With orthogonal noise of squared norm d, and sums over the n samples,
     $|\Pi v_2|^2 = d(\tfrac{\beta}{4n})^2\sum(1+2g_i)^2$, $|\Pi p_2|^2 = d(\tfrac{\beta}{4n})^2\sum(g_i\gamma_i)^2$,
     $\Pi v_2\cdot\Pi p_2 = -d(\tfrac{\beta}{4n})^2\sum y_i(1+2g_i)g_i\gamma_i$. Derived; leading order in n/d.
 
-    fresh_square: what a fresh token sees of a training token squared, in place of d in these three (tr Sigma^2 for correlated noise).
+    fresh_square: what a fresh token sees of a training token, squared, in place of d in these three: tr Sigma^2 for noise of covariance
+        Sigma. By default that of the law: d, or 1/d for normalised noise.
+
+    Raises ValueError for a bad argument: see `mean_field`.
     """
-    f = mean_field(n, d, signal_norm, step_size, clean, noisy)
-    scale = (d if fresh_square is None else fresh_square) * (step_size / (4 * n)) ** 2
+    f = mean_field(law, step_size, clean, noisy)
+    scale = (law.d * law.noise_std**4 if fresh_square is None else fresh_square) * (step_size / (4 * law.n)) ** 2
     sign = torch.tensor([1.0, -1.0], dtype=clean.dtype, device=clean.device)  # label of a clean sample of each class
     boost_c, boost_n = 1 + 2 * f.slope_clean, 1 + 2 * f.slope_noisy
     push_c, push_n = f.slope_clean * f.preference_clean, f.slope_noisy * f.preference_noisy

@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from attnbook.explorers.__main__ import FOLDER
+from attnlib.single_head.law import SignalNoiseLaw
 from attnlib.single_head.mean_field import mean_field, mean_field_log10_error
 from tests.browser.exploring import Explorer, explored
 
@@ -22,7 +23,8 @@ def _compare(explorer: Explorer, k: int = 0) -> dict:
     n, d, share, eta = int(s["n"]), int(s["d"]), s["first_class_share"], s["label_noise"]
     noisy = torch.tensor([[share * eta * n, (1 - share) * eta * n]], dtype=torch.float64)
     clean, beta = n / 2 - noisy, s["step"] * n / d
-    field = mean_field(n, d, s["signal_norm"], beta, clean, noisy)
+    law = SignalNoiseLaw(n, d, s["signal_norm"])
+    field = mean_field(law, beta, clean, noisy)
     kinds = ("clean", "noisy") if eta else ("clean",)
     names = [f"{name}_{kind}" for name in ("margin1", "margin2", "attention") for kind in kinds]
     unit = beta / (4 * n)
@@ -32,7 +34,7 @@ def _compare(explorer: Explorer, k: int = 0) -> dict:
         "n_snr2": n * s["signal_norm"] ** 2 / d,
         "kappa": field.b.mean().item() / field.a,
         "step_size": beta,
-        "log10_error2": mean_field_log10_error(n, d, s["signal_norm"], beta, clean, noisy).item(),
+        "log10_error2": mean_field_log10_error(law, beta, clean, noisy).item(),
         "lambda1": (-1) ** k * field.b[0, k].item() / (unit * s["signal_norm"] ** 2),
         "lambda2": (-1) ** k * field.v_signal[0, k].item() / (unit * s["signal_norm"] ** 2),
         "p_signal": field.p_signal[0, k].item() / (unit * s["signal_norm"] ** 2),

@@ -13,12 +13,12 @@ from attnbook.explorers.__main__ import FOLDER, script
 from attnbook.single_head.phase import phase_plan
 from attnbook.single_head.phase_cells import two_step_cells
 from attnbook.single_head.phase_theory import lower_snr_limit, mean_field_readings, preference_threshold
-from attnbook.single_head.study import summarise
 from attnbook.single_head.typical_error import benign_share
 from attnlib.kernels import gaussian_tail
 from attnlib.single_head.law import SignalNoiseLaw
 from attnlib.single_head.mean_field import mean_field, mean_field_log10_error
 from attnlib.single_head.population import FreshScores, log10_error_of_scores
+from attnlib.single_head.summary import summarise
 from tests.explorers.node import ROOT, evaluate
 
 ENDS = {  # of the sliders, as book/scripts/two_steps/settings.js has them
@@ -68,7 +68,7 @@ def _counts(s: dict) -> tuple[torch.Tensor, torch.Tensor]:
 
 
 def _arguments(s: dict) -> tuple:
-    return int(s["n"]), int(s["d"]), float(s["signal_norm"]), s["step"] * s["n"] / s["d"], *_counts(s)
+    return SignalNoiseLaw(int(s["n"]), int(s["d"]), float(s["signal_norm"])), s["step"] * s["n"] / s["d"], *_counts(s)
 
 
 def _error_of(logit, value, omega, along, tau) -> float:
@@ -179,7 +179,7 @@ def test_diagram_and_its_borders():
     for j, step in enumerate(steps):
         for i, ratio in enumerate(snr):
             error = mean_field_log10_error(
-                n, d, ratio * math.sqrt(d), step * n / d, (1 - eta) * half, eta * half
+                SignalNoiseLaw(n, d, ratio * math.sqrt(d)), step * n / d, (1 - eta) * half, eta * half
             ).item()
             if margin[j, i] > 0:
                 assert whole["error"][j][i] == pytest.approx(error, rel=1e-4, abs=1e-4)
@@ -196,7 +196,7 @@ def test_step_from_which_flipped_labels_are_fitted():
     (enough,) = evaluate("two_steps", [("fittingStep", setting)])
     counts = _counts(setting | {"first_class_share": 0.5})
     below, above = (
-        mean_field(200, 40_000, 30.0, enough * factor * 200 / 40_000, *counts).margin2_noisy[0, 0]
+        mean_field(SignalNoiseLaw(200, 40_000, 30.0), enough * factor * 200 / 40_000, *counts).margin2_noisy[0, 0]
         for factor in (0.999, 1.001)
     )
     assert below < 0 < above

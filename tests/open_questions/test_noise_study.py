@@ -26,6 +26,7 @@ from attnbook.single_head.study import two_step_study
 from attnlib.randomness import stream
 from attnlib.single_head.closed_form import two_steps
 from attnlib.single_head.descent import gradient_descent
+from attnlib.single_head.law import SignalNoiseLaw
 from attnlib.single_head.mean_field import mean_field_log10_error
 from attnlib.single_head.model import forward
 from bookkit.claims import Verdict
@@ -185,7 +186,9 @@ def test_two_traces_equal_to_d_are_the_mean_field():
     clean, noisy = torch.tensor([[40.0, 38.0]]).double(), torch.tensor([[2.0, 5.0]]).double()
     law = NoiseLaw(85, 3000, 9.0, 0.1)
     found = two_trace_log10_error(law, 0.1, clean, noisy, (3000.0, 3000.0))
-    torch.testing.assert_close(found, mean_field_log10_error(85, 3000, 9.0, 0.1, clean, noisy), rtol=1e-12, atol=0)
+    torch.testing.assert_close(
+        found, mean_field_log10_error(SignalNoiseLaw(85, 3000, 9.0), 0.1, clean, noisy), rtol=1e-12, atol=0
+    )
     # Noise twice as long, signals and steps to match, is the same problem.
     wide = two_trace_log10_error(replace(law, signal_norm=9.0 * 2), 0.1 / 4, clean, noisy, (12_000.0, 48_000.0))
     torch.testing.assert_close(wide, found, rtol=1e-12, atol=0)

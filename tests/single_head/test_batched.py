@@ -5,8 +5,8 @@ import random
 import pytest
 
 from attnbook.single_head.batched import two_steps
-from attnbook.single_head.study import draws_in_chunks
 from attnlib.single_head.law import SignalNoiseLaw
+from attnlib.single_head.summary import draws_in_chunks
 from tests.sweeps.page_cells import as_stored, complete, recorded_by_page
 
 PAGE = "single_head/02_two_steps"
@@ -55,7 +55,7 @@ def test_neither_order_nor_company_nor_repetition_changes_a_number(batched) -> N
 def test_draws_of_several_chunks_are_joined(monkeypatch) -> None:
     point = POINTS[0] | {"draws": 7}
     # 3520 bytes hold one draw of n = 20 in 22 coordinates: 3 draws at a time.
-    monkeypatch.setattr("attnbook.single_head.study._CHUNK_BYTES", 3 * 20 * 2 * 22 * 8)
+    monkeypatch.setattr("attnlib.single_head.summary._CHUNK_BYTES", 3 * 20 * 2 * 22 * 8)
     assert [sample.runs for sample in draws_in_chunks(SignalNoiseLaw(20, 500, 10.0), 0, 7)] == [3, 3, 1]
     chunked = as_stored(two_steps([point, point | {"signal_norm": 8.0}]))
     assert chunked[0] == recorded_by_page(PAGE, point, "summary = summarise(")

@@ -14,9 +14,9 @@ from attnbook.single_head.assumptions_under_stress.study import (
     measure_tokens,
     stress_study,
 )
-from attnbook.single_head.study import summarise
 from attnbook.single_head.variants import StressedLaw
 from attnlib.single_head.descent import gradient_descent
+from attnlib.single_head.summary import summarise
 from bookkit.claims import Verdict
 
 PAPER = StressedLaw(200, 40_000, 30.0, 0.05)

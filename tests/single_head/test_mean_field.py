@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 
+from attnbook.single_head.variants import StressedLaw
 from attnlib.single_head.closed_form import two_steps
 from attnlib.single_head.descent import gradient_descent
 from attnlib.single_head.law import SignalNoiseLaw
@@ -26,7 +27,7 @@ def test_mean_field_is_exact_for_orthogonal_noise():
     n, d, rho, step = 17, 90, 5.0, 1.3
     sample = _orthogonal_sample(n, d, rho, 0.3, seed=2)
     clean, noisy = sample.counts()
-    field = mean_field(n, d, rho, step, clean, noisy)
+    field = mean_field(sample.law, step, clean, noisy)
     path, closed = gradient_descent(sample, step, 2), two_steps(sample, step)
 
     def spread(c, f):
@@ -54,7 +55,7 @@ def test_mean_field_is_exact_for_orthogonal_noise():
 
 def test_units():
     counts = torch.tensor([[90.0, 80.0]], dtype=torch.float64), torch.tensor([[10.0, 20.0]], dtype=torch.float64)
-    field = mean_field(200, 40_000, 30.0, 0.025, *counts)
+    field = mean_field(SignalNoiseLaw(200, 40_000, 30.0), 0.025, *counts)
     assert field.a == pytest.approx(1.25)
     assert field.b[0].tolist() == pytest.approx([0.025 * 900 * 80 / 800, 0.025 * 900 * 60 / 800])
 
@@ -64,7 +65,7 @@ def test_finite_d_deviations_shrink_like_one_over_sqrt_d():
     for d in (10**4, 10**6, 10**8):
         rho, step = np.sqrt(4.5 * d / 100), 5 * 100 / d
         sample = SignalNoiseLaw(100, d, rho, 0.1).draw(0)
-        field = mean_field(100, d, rho, step, *sample.counts())
+        field = mean_field(sample.law, step, *sample.counts())
         predicted = torch.where(
             sample.noisy,
             field.attention_noisy.gather(1, sample.signal_class),
@@ -80,25 +81,42 @@ def test_finite_d_deviations_shrink_like_one_over_sqrt_d():
 @pytest.mark.parametrize(
     ("name", "value"),
     [
-        ("n", 0),
-        ("d", 1),
-        ("signal_norm", -1.0),
+        ("law", 10),
+        ("law", SignalNoiseLaw(10, 50, 2.0, tokens=3)),
+        ("law", StressedLaw(10, 50, 2.0, norm_ratio=2.0)),
         ("step_size", 0.0),
         ("clean", torch.ones(2)),
         ("noisy", torch.ones(1, 3)),
     ],
 )
 def test_bad_arguments(name, value):
-    good = {
-        "n": 10,
-        "d": 50,
-        "signal_norm": 2.0,
-        "step_size": 0.1,
-        "clean": torch.ones(1, 2),
-        "noisy": torch.ones(1, 2),
-    }
-    with pytest.raises(ValueError, match=f"{name} must"):
-        mean_field(**(good | {name: value}))
+    good = {"law": SignalNoiseLaw(10, 50, 2.0), "step_size": 0.1, "clean": torch.ones(1, 2), "noisy": torch.ones(1, 2)}
+    for function in (mean_field, mean_field_log10_error):
+        with pytest.raises(ValueError, match=f"{name} must"):
+            function(**(good | {name: value}))
+
+
+def test_normalised_noise_is_the_same_problem_in_other_units():
+    """Noise of norm 1 and signals shorter by sqrt(d), steps longer by d: the same scores, margins and errors."""
+    n, d, rho, step = 100, 10_000, 21.0, 0.05
+    plain, normal = SignalNoiseLaw(n, d, rho), SignalNoiseLaw(n, d, rho / np.sqrt(d), normalised_noise=True)
+    counts = torch.tensor([[46.0, 43.0]]).double(), torch.tensor([[4.0, 7.0]]).double()
+    one, other = mean_field(plain, step, *counts), mean_field(normal, step * d, *counts)
+    assert one.a == pytest.approx(other.a, rel=1e-12)
+    for name in ("b", "margin1_clean", "attention_noisy", "margin2_clean", "margin2_noisy"):
+        torch.testing.assert_close(getattr(one, name), getattr(other, name), rtol=1e-12, atol=0)
+    errors = [mean_field_log10_error(law, beta, *counts) for law, beta in ((plain, step), (normal, step * d))]
+    torch.testing.assert_close(*errors, rtol=1e-10, atol=0)
+    # And it is what training gives: 1/sqrt(d) is 1 % here.
+    sample = normal.draw(0, runs=20)
+    path = gradient_descent(sample, step * d, 2)
+    field = mean_field(normal, step * d, *sample.counts())
+    spread = torch.where(
+        sample.noisy,
+        field.margin2_noisy.gather(1, sample.signal_class),
+        field.margin2_clean.gather(1, sample.signal_class),
+    )
+    assert path.margins[2].mean().item() == pytest.approx(spread.mean().item(), rel=0.02)
 
 
 def test_mean_field_error_is_exact_for_orthogonal_noise_and_close_at_finite_d():
@@ -106,12 +124,12 @@ def test_mean_field_error_is_exact_for_orthogonal_noise_and_close_at_finite_d():
     sample = _orthogonal_sample(n, d, rho, 0.1, seed=3)
     path = gradient_descent(sample, step, 2)
     exact = log10_clean_error(path.v[2], path.p[2], sample)
-    torch.testing.assert_close(mean_field_log10_error(n, d, rho, step, *sample.counts()), exact, rtol=1e-9, atol=1e-10)
+    torch.testing.assert_close(mean_field_log10_error(sample.law, step, *sample.counts()), exact, rtol=1e-9, atol=1e-10)
 
     law = SignalNoiseLaw(100, 10**6, np.sqrt(4.5e4), 0.05)
     sample = law.draw(0, 20)
     path = gradient_descent(sample, 5e-4, 2, record=[2])
     exact = log10_clean_error(path.v[-1], path.p[-1], sample)
-    predicted = mean_field_log10_error(law.n, law.d, law.signal_norm, 5e-4, *sample.counts())
+    predicted = mean_field_log10_error(law, 5e-4, *sample.counts())
     assert ((exact - predicted) / predicted).abs().max() < 0.02
     assert ((exact - predicted) / predicted).abs().max() > 1e-6  # finite d is not the limit

@@ -17,10 +17,10 @@ from attnbook.single_head.phase_theory import (
     preference_spread,
     preference_threshold,
 )
-from attnbook.single_head.study import summarise
 from attnlib.single_head.closed_form import two_steps
 from attnlib.single_head.law import SignalNoiseLaw
 from attnlib.single_head.population import log10_error_of_scores
+from attnlib.single_head.summary import summarise
 
 
 def _plans():

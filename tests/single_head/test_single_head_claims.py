@@ -10,10 +10,11 @@ from attnbook.single_head.rotations_are_free import claims as claims_coordinates
 from attnbook.single_head.rotations_are_free.claims import coordinate_study
 from attnbook.single_head.signal_and_noise import claims as claims_data
 from attnbook.single_head.signal_and_noise.claims import averaging_error, data_study
-from attnbook.single_head.study import log_term, summarise, two_step_study
+from attnbook.single_head.study import log_term, two_step_study
 from attnbook.single_head.variants import StressedLaw
 from attnlib.single_head.law import SignalNoiseLaw
 from attnlib.single_head.population import log10_clean_error
+from attnlib.single_head.summary import summarise
 from bookkit.claims import Verdict
 
 PAPER_SIZE = SignalNoiseLaw(200, 40_000, 30.0, 0.05)

@@ -5,9 +5,9 @@ import pytest
 import torch
 
 from attnbook.single_head.batched import two_steps
-from attnbook.single_head.study import summarise
 from attnbook.single_head.typical_error import benign_share, typical_error
 from attnlib.single_head.law import SignalNoiseLaw
+from attnlib.single_head.summary import summarise
 from tests.sweeps.page_cells import complete
 
 # Next to a border of the phase diagram: one draw in fourteen has an error of about 10^-5000, the others one of 1/4 to 1/2.

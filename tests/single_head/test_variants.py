@@ -166,15 +166,18 @@ def test_normalised_noise_is_the_same_run():
     torch.testing.assert_close(log10_clean_error(vb, pb, b), log10_clean_error(va, pa, a), rtol=1e-10, atol=1e-12)
 
 
+PAPER = SignalNoiseLaw(200, 40_000, 30.0, 0.05)
+
+
 def test_mean_field_step_is_the_mean_field_of_the_paper_law():
     law = StressedLaw(200, 40_000, 30.0, 0.05)
     clean, noisy = law.draw(0, 5).counts()
-    mine, theirs = mean_field_step(law, 0.025, clean, noisy), mean_field(200, 40_000, 30.0, 0.025, clean, noisy)
+    mine, theirs = mean_field_step(law, 0.025, clean, noisy), mean_field(PAPER, 0.025, clean, noisy)
     assert mine.a == pytest.approx(theirs.a)
     for name in ("b", "margin1_clean", "margin1_noisy", "attention_clean", "attention_noisy", "margin2_clean"):
         torch.testing.assert_close(getattr(mine, name), getattr(theirs, name))
     torch.testing.assert_close(mine.scores.logit, theirs.p_signal)
-    expected = mean_field_log10_error(200, 40_000, 30.0, 0.025, clean, noisy)
+    expected = mean_field_log10_error(PAPER, 0.025, clean, noisy)
     torch.testing.assert_close(mine.log10_error(), expected)
 
 

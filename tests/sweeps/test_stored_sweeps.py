@@ -13,8 +13,8 @@ from scipy.stats import binomtest
 import bookkit.sweeps
 from attnbook.reruns import stored_sweeps as stored
 from attnbook.reruns.stored_sweeps import STORED, TABLES, stored_array, stored_table
-from attnbook.single_head.study import summarise
 from attnlib.single_head.law import SignalNoiseLaw
+from attnlib.single_head.summary import summarise
 from bookkit.pages.catalogue import resolve_page
 from bookkit.pages.parameters import check_parameters
 from bookkit.sweeps.figures import lines

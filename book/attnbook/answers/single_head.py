@@ -28,7 +28,7 @@ PAGE = {"n": N, "d": D, "signal_norm": RHO, "label_noise": ETA, "step_size": STE
 def _expected(n: int, d: int, signal_norm: float, step_size: float, label_noise: float):
     """Mean field with the expected counts of clean and flipped samples."""
     half = torch.full((1, 2), n / 2, dtype=torch.float64)
-    return mean_field(n, d, signal_norm, step_size, (1 - label_noise) * half, label_noise * half)
+    return mean_field(SignalNoiseLaw(n, d, signal_norm), step_size, (1 - label_noise) * half, label_noise * half)
 
 
 # --- 01 signal and noise --------------------------------------------------------------------------------------------

@@ -13,12 +13,12 @@ from typing import Any
 import numpy as np
 import torch
 
-from attnbook.single_head.study import draws_in_chunks, join
 from attnbook.single_head.typical_error import typical_error
 from attnlib.randomness import stream
 from attnlib.single_head.descent import gradient_descent
 from attnlib.single_head.law import Sample, SignalNoiseLaw
 from attnlib.single_head.population import FreshScores, log10_error_of_scores, scores_of_fresh_data
+from attnlib.single_head.summary import draws_in_chunks, join
 
 __all__ = ["two_steps"]
 

@@ -18,6 +18,7 @@ import torch
 from attnbook.single_head.phase import PhasePlan
 from attnlib import checks
 from attnlib.randomness import stream
+from attnlib.single_head.law import SignalNoiseLaw
 from attnlib.single_head.mean_field import mean_field
 
 __all__ = [
@@ -57,7 +58,7 @@ def mean_field_readings(plan: PhasePlan) -> tuple[np.ndarray, np.ndarray]:
     for cell in np.ndindex(*plan.shape):
         n, d, eta = int(plan.n[cell]), int(plan.d[cell]), float(plan.label_noise[cell])
         rho, beta = float(plan.signal_norm[cell]), float(plan.step_size[cell])
-        f = mean_field(n, d, rho, beta, (1 - eta) * n * half, eta * n * half)
+        f = mean_field(SignalNoiseLaw(n, d, rho), beta, (1 - eta) * n * half, eta * n * half)
         boost = (1 - eta) * (1 + 2 * f.slope_clean) ** 2 + eta * (1 + 2 * f.slope_noisy) ** 2
         v_noise = beta / (4 * n) * math.sqrt(n * d) * boost[0, 0].sqrt().item()  # |Pi v_2|
         margin[cell] = (f.margin2_noisy if eta else f.margin2_clean)[0, 0].item()

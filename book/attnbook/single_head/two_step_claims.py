@@ -346,9 +346,7 @@ def benign(study: TwoStepStudy, constant: float) -> Evidence:
 )  # fmt: skip
 def error_from_counts(study: TwoStepStudy, constant: float) -> Evidence:
     law = study.law
-    predicted = mean_field_log10_error(
-        law.n, law.d, law.signal_norm, study.step_size, study.clean_counts, study.noisy_counts
-    )
+    predicted = mean_field_log10_error(law, study.step_size, study.clean_counts, study.noisy_counts)
     exact = torch.logsumexp(study.log10_error2 * math.log(10), 1) / math.log(10) - math.log10(2)
     relative = (law.n + 1) / law.d * predicted.abs().mean().item()
     return agrees(exact, constant * predicted, allowance=relative, allowance_text="finite d: (n + 1)/d of the exponent")

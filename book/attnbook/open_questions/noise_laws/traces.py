@@ -25,6 +25,7 @@ from attnbook.open_questions.noise_laws.laws import NoiseLaw, log10_error
 from attnbook.open_questions.noise_laws.study import strength_to_norm
 from attnlib import checks
 from attnlib.single_head.closed_form import two_steps
+from attnlib.single_head.law import SignalNoiseLaw
 from attnlib.single_head.mean_field import mean_field_log10_error
 
 __all__ = ["SpikeDraws", "TraceRow", "spike_draws", "trace_rows", "two_level", "two_trace_log10_error"]
@@ -37,8 +38,8 @@ def two_trace_log10_error(
     first, second = (checks.positive_number("traces", trace) for trace in traces)
     # Tokens in units of sqrt(tr Sigma / d): the same scores at squared length d.
     ratio = first / law.d
-    norm, step = law.signal_norm / math.sqrt(ratio), step_size * ratio
-    return mean_field_log10_error(law.n, law.d, norm, step, clean, noisy, fresh_square=second / ratio**2)
+    white = SignalNoiseLaw(law.n, law.d, law.signal_norm / math.sqrt(ratio))
+    return mean_field_log10_error(white, step_size * ratio, clean, noisy, fresh_square=second / ratio**2)
 
 
 def two_level(d: int, trace: float, trace_square: float) -> Diagonal:

@@ -8,7 +8,6 @@ from dataclasses import dataclass, replace
 import numpy as np
 import torch
 
-from attnbook.single_head.study import summarise
 from attnlib import checks
 from attnlib.gaussian import bartlett_rows
 from attnlib.randomness import stream
@@ -17,6 +16,7 @@ from attnlib.single_head.descent import gradient_descent
 from attnlib.single_head.law import Sample, SignalNoiseLaw
 from attnlib.single_head.model import forward, gradients
 from attnlib.single_head.population import clean_error_sampled, log10_clean_error
+from attnlib.single_head.summary import summarise
 from bookkit.claims import ClaimSet, Evidence, Source, Verdict, agrees, both, exactly
 
 __all__ = ["CLAIMS", "CoordinateStudy", "coordinate_study", "gram_statistics"]

@@ -1,0 +1,40 @@
+"""What `attnlib` shows of itself: few names, each documented, none that hides a module."""
+
+import importlib
+import importlib.util
+import inspect
+from types import ModuleType
+
+import pytest
+
+FACES = ["attnlib.single_head", "attnlib.token_selection", "attnlib.in_context", "attnlib.kernels"]
+
+
+@pytest.mark.parametrize("name", FACES)
+def test_a_face_is_small_and_documented(name: str) -> None:
+    face = importlib.import_module(name)
+    assert 3 <= len(face.__all__) <= 15
+    assert face.__all__ == sorted(face.__all__, key=lambda word: (not word.isupper(), not word[0].isupper(), word))
+    for word in face.__all__:
+        thing = getattr(face, word)
+        assert not isinstance(thing, ModuleType)
+        if inspect.isfunction(thing) or inspect.isclass(thing):
+            assert len(inspect.getdoc(thing) or "") > 20, word
+            assert thing.__module__.startswith("attnlib."), word
+
+
+@pytest.mark.parametrize("name", FACES)
+def test_no_name_of_a_face_is_also_a_module(name: str) -> None:
+    """`import attnlib.single_head.law` must not change what `attnlib.single_head.law` is."""
+    face = importlib.import_module(name)
+    for word in face.__all__:
+        assert importlib.util.find_spec(f"{name}.{word}") is None, word
+
+
+def test_the_first_own_result_takes_five_lines() -> None:
+    from attnlib.single_head import SignalNoiseLaw, summarise
+
+    law = SignalNoiseLaw(n=60, d=12_000, signal_norm=30.0, label_noise=0.05)
+    summary = summarise(law, step_size=0.025, steps=2, draws=6)
+    assert summary.log10_clean_error.shape == (6,)
+    assert summary.log10_clean_error.max() < -1.301
