@@ -147,7 +147,8 @@ def student_notebook(notebook: NotebookNode, page: str, entries: Mapping[str, En
         before, *behind = [part.strip("\n") for teachers, part in pieces if not teachers]
         parts = [(before, cell.id), *((part, f"{cell.id}-{k}") for k, part in enumerate(behind, 1))]
         written = [nbformat.v4.new_markdown_cell(part, id=name[:64]) for part, name in parts if part]
-        written[0].metadata = cell.metadata
+        if written:  # a cell may hold nothing but what is removed
+            written[0].metadata = cell.metadata
         if wanted and not removed:
             written[1:1] = check_cells(wanted, entries)
         cells += written
