@@ -327,7 +327,7 @@ def test_small_steps_of_gradient_descent_follow_the_flow():
 def test_a_pair_creeps_down_the_valley(law):
     times = torch.tensor([1e6, 1e8], dtype=torch.float64)
     flow = approximate.gradient_flow(law, [[0.1, -0.1]], [[0.2, -0.2]], times)
-    torch.testing.assert_close(flow.omega[:, 0, 0], approximate.creep_of_the_pair(law, times), rtol=5e-3, atol=0)
+    torch.testing.assert_close(flow.omega[:, 0, 0], approximate.creep_of_the_pair(law, times), rtol=5e-4, atol=0)
     assert (flow.omega[:, 0, 0] + flow.omega[:, 0, 1]).abs().max() < 1e-6  # it stays antisymmetric
 
 

@@ -42,6 +42,23 @@ def test_any_circuits_against_brute_force(law: RegressionLaw) -> None:
     )
 
 
+def test_what_labels_add_is_the_mean_over_both_signs_of_all_labels() -> None:
+    """Prompt by prompt, with squared errors of the model itself: no digit is left to chance."""
+    law = RegressionLaw(3, 6, 0.5, covariance=toeplitz_covariance(3, 0.7))
+    circuits = circuits_of(initial_weights(law.d, 2, seed=3))
+    blind = Circuits(circuits.key_query.clone(), circuits.output_value)
+    blind.key_query[..., law.d, :] = 0
+    one = law.draw(40, 2)
+    both = torch.zeros(40, dtype=torch.float64)
+    for sign in (1, -1):
+        mirrored = type(one)(one.x, sign * one.y, one.query, sign * one.target, sign * one.beta)
+        errors = [(predict(c, mirrored) - mirrored.clean_target).square() for c in (circuits, blind)]
+        both += (errors[0] - errors[1]).reshape(40) / 2
+    added = risk_per_prompt(circuits, law, one) - risk_per_prompt(blind, law, one)
+    torch.testing.assert_close(added.reshape(40), both, rtol=1e-10, atol=1e-12)
+    assert both.abs().max() > 1e-3
+
+
 def test_the_conditional_formula_is_the_mean_over_beta_and_noise() -> None:
     """One fixed (X, x_q), many beta and noises."""
     law = RegressionLaw(3, 4, 0.6)

@@ -230,6 +230,19 @@ def test_closed_delay_counts_the_noise_that_lies_off_the_span():
     assert theory.selection_time(one, 1.0)[0] == pytest.approx(path, abs=1.6)
 
 
+def test_at_the_selection_time_a_fresh_sample_attends_with_one_half():
+    """The variance of its scores from roots of |p|^2 (|p|^2 + sigma_w^2 d) = lambda |p|^2 on the span, found another way."""
+    one = law(d=64_000)
+    scale = 0.7
+    gap = theory.selection_time(one, 1.0, weight_scale=scale)[1]
+    first, per_gap, _ = theory._late_shares(one)
+    score = gap * per_gap
+    in_span = theory._late_noise(one, per_gap, first) * gap**2 / one.noise_std**2
+    prompt = max(np.roots([1.0, scale, -in_span]).real)
+    variance = one.noise_std**2 * (in_span + scale * prompt)
+    assert fresh_attention(one, score, score, variance)[0] == pytest.approx(0.5, abs=1e-9)
+
+
 def test_no_selection_where_noise_outgrows_the_signal():
     assert theory.selection_time(law(signal_norm=4.0), 0.05) == (math.inf, math.inf)
 
