@@ -69,9 +69,10 @@ check: $(READY_TEST)  ## a minute, while you work: lint, and the fast unit tests
 
 # The tests that need Node find its packages, where the machine has npm. Each worker gets a run of files (worksteal), and what is
 # left of another's when it has done its own: a study that a file's tests share is computed once, and all workers end together.
-# `tests.quick` notes what each takes, for `make check`.
+# One worker more than processes: many tests wait for a kernel, a scheduler or Sphinx. `tests.quick` notes what each takes, for
+# `make check`.
 unit: $(READY_TEST) $(PACKAGES)  ## unit tests
-	$(ONE_THREAD) $(RUN) -m pytest tests -m "not browser" -n $(JOBS) --dist worksteal --durations 20 -p tests.quick
+	$(ONE_THREAD) $(RUN) -m pytest tests -m "not browser" -n $$(($(JOBS) + 1)) --dist worksteal --durations 20 -p tests.quick
 
 # One page stays on one worker (loadscope): its cells share a kernel. PATIENCE: seconds for a cell.
 nbval: $(READY_TEST)  ## run every page and compare with its stored outputs

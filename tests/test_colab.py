@@ -108,7 +108,16 @@ def base_environment() -> Path:
         if not (folder / "complete").is_file():  # absent, or an earlier attempt was killed
             shutil.rmtree(folder, ignore_errors=True)
             subprocess.run([PYTHON, "-m", "venv", "--symlinks", str(folder)], check=True)
-            command = [str(python_of(folder)), "-m", "pip", "install", "--quiet", "--disable-pip-version-check", *pins]
+            command = [
+                str(python_of(folder)),
+                "-m",
+                "pip",
+                "install",
+                "--quiet",
+                "--disable-pip-version-check",
+                "--no-compile",
+                *pins,
+            ]
             done = subprocess.run(command, capture_output=True, text=True, check=False)
             if done.returncode != 0:
                 pytest.fail(

@@ -120,7 +120,8 @@ def test_its_ledger_has_its_claim(root: Path) -> None:
 
 def test_its_sweep_has_its_table(root: Path) -> None:
     run(root, "-m", "bookkit", "sweep", "mean", "grid.yml", "-o", "out", "--workers", "1")
-    show = "from bookkit.sweeps import open_sweep\ntable = open_sweep('out').table\nprint(*table['count'], (table['mean'] - 3.5).abs().max() < 0.5)"
+    show = "from bookkit.sweeps import open_sweep\ntable = open_sweep('out').table\n"
+    show += "print(*table['count'], (table['mean'] - 3.5).abs().max() < 0.5)"
     assert run(root, "-c", show) == "100 100 400 400 True\n"
 
 

@@ -99,7 +99,7 @@ def test_exact_error_of_every_setting_however_small(points):
         depths.append(expected)
         assert found["error2"]["total"] == pytest.approx(expected, rel=1e-8), s
         # After one step there is no attention: Phi(-b_k / |Pi v_1|).
-        unit = _arguments(s)[3] / (4 * s["n"])
+        unit = _arguments(s)[1] / (4 * s["n"])
         zero, width = [0.0, 0.0], unit * math.sqrt(s["n"] * s["d"])
         first = _error_of(zero, found["field"]["b"], zero, zero, [width, width])
         assert found["error1"]["total"] == pytest.approx(first, rel=1e-8), s
@@ -138,7 +138,8 @@ def test_the_integral_alone_at_every_depth_and_on_both_sides():
 def test_coefficients_are_those_of_the_closed_forms(points):
     """v_2 and p_2 rebuilt from the coefficients give back the scores of mean field."""
     for s, found in points:
-        _, d, rho, beta, clean, noisy = _arguments(s)
+        law, beta, clean, noisy = _arguments(s)
+        d, rho = law.d, law.signal_norm
         unit, own, field = beta / (4 * s["n"]), found["coefficients"], found["field"]
         for k, sign in enumerate((1, -1)):
             assert sign * own["lambda1"][k] * unit * rho**2 == pytest.approx(field["b"][k], rel=1e-9, abs=1e-300)
