@@ -112,7 +112,7 @@ def test_study_and_summary_see_the_same_draws(study):
 
 
 def test_summary_does_not_depend_on_the_chunk(monkeypatch):
-    from attnbook.single_head import study as module
+    from attnlib.single_head import summary as module
 
     law = SignalNoiseLaw(20, 300, 6.0, 0.2)
     whole = summarise(law, 0.1, draws=7)
