@@ -246,6 +246,27 @@ def test_every_folder_of_the_packages_is_installed() -> None:
     assert [str(folder) for folder in sorted(folders) if not (folder / "__init__.py").is_file()] == []
 
 
+def test_every_data_file_is_installed_and_lies_beside_code_that_reads_it() -> None:
+    """A stored table that is not found where the code looks is computed again, for minutes or hours."""
+    patterns = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["setuptools"][
+        "package-data"
+    ]
+    installed: set[Path] = set()
+    for package, globs in patterns.items():
+        top, *rest = package.split(".")
+        folder = PACKAGES[top].joinpath(*rest)
+        for glob in globs:
+            found = set(folder.glob(glob))
+            assert found, f"{package}: no file is {glob}"
+            installed |= found
+        code = "".join(path.read_text(encoding="utf-8") for path in folder.glob("*.py"))
+        pages = "".join(path.read_text(encoding="utf-8") for path in (ROOT / "notebooks").rglob("*.md"))
+        assert "__file__" in code or f'files("{package}")' in pages, f"nothing in {package} looks beside itself"
+    there = {path for folder in PACKAGES.values() for path in folder.rglob("*") if path.is_file()}
+    there -= {path for path in there if path.suffix in (".py", ".pyc")}
+    assert {path.relative_to(ROOT).as_posix() for path in there ^ installed} == set()
+
+
 # Majors that run on Node 24: `runs.using` in the action.yml of each. Those before run on Node 20, which GitHub has retired.
 ACTIONS = {
     "actions/checkout": "v7",
