@@ -92,12 +92,12 @@ def _make(
     source: str, notebooks: dict[str, str], times: dict[str, dict],
 ) -> None:  # fmt: skip
     """Stage, render and publish the book of `notebooks` (name -> JSON) in `work`; nothing where that book is there."""
-    record = {"source": source, "pages": times, "versions": _versions()}
+    record = {"source": source, "pages": times, "versions": _versions(root)}
     _stage(root, work / "source", notebooks)
     write_build_times(work / "source", times)
     removed = _make_student(work / "source", branch) if edition == "student" else None
     content = tree_hash(work / "source")
-    record["content"] = hashlib.sha256(f"{content}{code.hash()}{pins_hash(root)}".encode()).hexdigest()
+    record["content"] = hashlib.sha256(f"{content}{code.hash()}{pins_hash(root)}{settings(root)}".encode()).hexdigest()
     html = work / "html"
     if _recorded(html, "content") == record["content"]:
         print("Nothing changed since the last build: the HTML is kept.")
@@ -298,9 +298,9 @@ def _write_record(html: Path, record: dict) -> None:
     write_atomically(html / "build.json", json.dumps(record, indent=1, sort_keys=True) + "\n")
 
 
-def _versions() -> dict[str, str]:
+def _versions(root: Path) -> dict[str, str]:
     shown = {"python": ".".join(map(str, sys.version_info[:3]))}
-    for name in (*BUILT_WITH, *settings().versions):
+    for name in (*BUILT_WITH, *settings(root).versions):
         try:
             shown[name] = version(name)
         except PackageNotFoundError:

@@ -5,7 +5,7 @@ import dataclasses
 import pytest
 import torch
 
-from attnbook.single_head import two_step_claims as two_step_claims
+from attnbook.single_head import two_step_claims
 from attnbook.single_head.rotations_are_free import claims as claims_coordinates
 from attnbook.single_head.rotations_are_free.claims import coordinate_study
 from attnbook.single_head.signal_and_noise import claims as claims_data
