@@ -86,9 +86,11 @@ def cases(device: str) -> tuple[Case, ...]:
     count = _ERRORS[device]
     work = Work(units=count, unit="error", operations=operations(), dtype="float64", kernel=_KERNEL)
     torch_form = Case(
-        "d-torch", f"reference: batched torch, {_FEW} errors, float64",
-        _timed(device, _FEW, implementation="reference", threads=1), work=replace(work, units=_FEW),
-    )  # fmt: skip
+        "d-torch",
+        f"reference: batched torch, {_FEW} errors, float64",
+        _timed(device, _FEW, implementation="reference", threads=1),
+        work=replace(work, units=_FEW),
+    )
     if device == "cuda":
         gpu = Case(
             "d-gpu", f"GPU program: {count} errors, float64", _timed(device, count, implementation="triton"), work=work
@@ -96,11 +98,14 @@ def cases(device: str) -> tuple[Case, ...]:
         return (gpu, torch_form)
     compiled = (
         Case(
-            f"d-compiled-{threads}", f"compiled, {words}: {count} errors, float64",
-            _timed(device, count, implementation="compiled", threads=threads), work=work, threads=threads,
+            f"d-compiled-{threads}",
+            f"compiled, {words}: {count} errors, float64",
+            _timed(device, count, implementation="compiled", threads=threads),
+            work=work,
+            threads=threads,
         )
         for threads, words in ((1, "one thread"), (2, "two threads"))
-    )  # fmt: skip
+    )
     return (*compiled, torch_form)
 
 

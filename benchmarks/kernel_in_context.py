@@ -158,11 +158,14 @@ def cases(device: str) -> tuple[Case, ...]:
         found += [
             Case(f"compiled-h{h}", f"10 000 steps, H = {h}, {size}", _kernel(h, steps), work=_work("compiled", h)),
             Case(
-                f"two-threads-h{h}", f"the same, two replicas on two threads, H = {h}",
-                _kernel(h, steps, 2, threads=2, shared=False), work=_work("compiled", h, 2), threads=2,
+                f"two-threads-h{h}",
+                f"the same, two replicas on two threads, H = {h}",
+                _kernel(h, steps, 2, threads=2, shared=False),
+                work=_work("compiled", h, 2),
+                threads=2,
             ),
             Case(f"naive-h{h}", f"200 steps in eager torch, H = {h}", _naive(h), work=_work("naive", h)),
-        ]  # fmt: skip
+        ]
     for threads in (1, 2):
         found.append(
             Case(

@@ -126,15 +126,19 @@ def cases(device: str) -> tuple[Case, ...]:
     for heads, numbers in _REPLICAS.items():
         found += [
             Case(
-                f"gpu-h{heads}-r{replicas}", f"GPU programs: 20 000 steps of {replicas} replicas, H = {heads}, own prompts",
-                _programs(heads, replicas), work=_work(heads, replicas, _STEPS),
+                f"gpu-h{heads}-r{replicas}",
+                f"GPU programs: 20 000 steps of {replicas} replicas, H = {heads}, own prompts",
+                _programs(heads, replicas),
+                work=_work(heads, replicas, _STEPS),
             )
             for replicas in numbers
-        ]  # fmt: skip
+        ]
         found.append(
             Case(
-                f"gpu-naive-h{heads}", f"reference: 200 steps in eager torch on the GPU, H = {heads}", _naive(heads),
+                f"gpu-naive-h{heads}",
+                f"reference: 200 steps in eager torch on the GPU, H = {heads}",
+                _naive(heads),
                 work=_work(heads, 1, _FEW),
             )
-        )  # fmt: skip
+        )
     return tuple(found)

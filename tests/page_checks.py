@@ -162,8 +162,11 @@ def quiet(notebook: NotebookNode) -> list[str]:
 
 
 def _texts(data: Mapping[str, Any]) -> list[str]:
-    return [value if isinstance(value, str) else yaml.safe_dump(_plain(value), allow_unicode=True, width=10**6)
-            for kind, value in data.items() if not kind.startswith("image/")]  # fmt: skip
+    return [
+        value if isinstance(value, str) else yaml.safe_dump(_plain(value), allow_unicode=True, width=10**6)
+        for kind, value in data.items()
+        if not kind.startswith("image/")
+    ]
 
 
 def _plain(value: Any) -> Any:

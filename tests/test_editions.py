@@ -325,8 +325,10 @@ def test_student_notebooks_are_cleared_and_whole(built: Path) -> None:
     nbformat.validate(made)
     assert all(not cell.outputs for cell in made.cells if cell.cell_type == "code")
     assert [cell.id for cell in made.cells if cell.id.startswith("check-")] == [
-        "check-your-answers", "check-01-page-2", "check-01-page-10",
-    ]  # fmt: skip
+        "check-your-answers",
+        "check-01-page-2",
+        "check-01-page-10",
+    ]
 
 
 def test_what_cannot_be_built_is_said_before_anything_is_rendered(tmp_path: Path, capsys) -> None:
@@ -359,8 +361,10 @@ def test_the_documented_commands_publish_the_branch(built: Path, tmp_path: Path)
         subprocess.run(["bash", "-euc", "\n".join(others)], cwd=built, env=environment, check=True, capture_output=True)
     listed = subprocess.run(
         ["git", "--git-dir", str(bare), "ls-tree", "-r", "--name-only", "student"],
-        check=True, capture_output=True, text=True,
-    ).stdout.split()  # fmt: skip
+        check=True,
+        capture_output=True,
+        text=True,
+    ).stdout.split()
     assert listed == ["notebooks/wing/01_page.ipynb"]  # where the rocket of the student HTML leads
     history = subprocess.run(
         ["git", "--git-dir", str(bare), "log", "--all", "-p"], check=True, capture_output=True, text=True

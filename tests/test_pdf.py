@@ -40,8 +40,10 @@ def root(tmp_path: Path) -> Path:
     write(tmp_path / "_toc.yml", toc)
     built = tmp_path / "html"
     for name, title, body in (
-        ("book/preface", "Preface", FIRST), ("notebooks/wing/01_page", 'Page "one"', NOTEBOOK), ("book/ledger", "Ledger", LEDGER),
-    ):  # fmt: skip
+        ("book/preface", "Preface", FIRST),
+        ("notebooks/wing/01_page", 'Page "one"', NOTEBOOK),
+        ("book/ledger", "Ledger", LEDGER),
+    ):
         write(built / f"{name}.html", PAGE.format(title=title, body=body))
     write(built / "ledger.json", json.dumps([RECORD]))
     return tmp_path
@@ -55,8 +57,10 @@ def document(root: Path) -> BeautifulSoup:
 
 def test_order_parts_and_nested_sections(root: Path) -> None:
     assert [(c.key, c.name, c.part) for c in chapters(root / "_toc.yml")] == [
-        ("c00", "book/preface", ""), ("c01", "notebooks/wing/01_page", "Part one"), ("c02", "book/ledger", ""),
-    ]  # fmt: skip
+        ("c00", "book/preface", ""),
+        ("c01", "notebooks/wing/01_page", "Part one"),
+        ("c02", "book/ledger", ""),
+    ]
 
 
 def test_names_are_unique_and_every_link_inside_has_its_end(document: BeautifulSoup) -> None:

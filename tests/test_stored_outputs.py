@@ -203,8 +203,11 @@ def nbval(twins: list[Path], *options: str) -> tuple[int, str]:
     command = [sys.executable, "-m", "pytest", "--nbval", "--nbval-current-env", "-p", "no:cacheprovider", *options]
     done = subprocess.run(
         [*command, *(str(twin.relative_to(root)) for twin in twins)],
-        cwd=root, capture_output=True, text=True, check=False,
-    )  # fmt: skip
+        cwd=root,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     return done.returncode, done.stdout
 
 

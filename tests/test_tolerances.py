@@ -232,9 +232,11 @@ def test_every_stored_number_of_the_book_was_measured_and_stands_to_one_digit(on
         c for c in notebook.cells if c.cell_type == "code" and "nbval-ignore-output" not in c.metadata.get("tags", [])
     ]
     stored = {
-        name: value for cell in cells for name, value in json_leaves(cell.outputs)
+        name: value
+        for cell in cells
+        for name, value in json_leaves(cell.outputs)
         if isinstance(value, int | float) and not isinstance(value, bool)
-    }  # fmt: skip
+    }
     known = read(one.stored)
     assert sorted(set(stored) ^ set(known.numbers)) == [], "measure again: python -m attnlib stability --write"
     assert list(too_wide(stored, known)) == []

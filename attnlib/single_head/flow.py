@@ -130,9 +130,7 @@ def _solve(x: float, nu: float, rate: float, time: float, **options):
     return solution
 
 
-def flow_path(
-    x: float, label_noise: float, times: Sequence[float], *, attention_rate: float = 1.0
-) -> FlowPath:  # fmt: skip
+def flow_path(x: float, label_noise: float, times: Sequence[float], *, attention_rate: float = 1.0) -> FlowPath:
     """The flow from zero at the given times tau = beta t d/n (increasing, > 0). Raises ValueError for a bad argument."""
     x, nu, rate = _arguments(x, label_noise, attention_rate)
     clock = np.asarray(times, dtype=float)

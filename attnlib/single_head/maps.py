@@ -135,9 +135,7 @@ SPARSEMAX = AttentionMap("sparsemax", _sparsemax_weights, _entmax_pullback(0.0),
 ENTMAX15 = AttentionMap("entmax-1.5", _entmax15_weights, _entmax_pullback(0.5), lambda T: T**-0.5)
 HARDMAX = AttentionMap("hardmax", _hardmax_weights, lambda z, w, up: torch.zeros_like(up), lambda T: 0.0)
 LINEARISED = AttentionMap("linearised softmax", _linearised_weights, _linearised_pullback, lambda T: 1 / T)
-SIGMOID = AttentionMap(
-    "sigmoid", torch.sigmoid, lambda z, w, up: w * (1 - w) * up, lambda T: 0.25, normalised=False
-)  # fmt: skip
+SIGMOID = AttentionMap("sigmoid", torch.sigmoid, lambda z, w, up: w * (1 - w) * up, lambda T: 0.25, normalised=False)
 HALF_PLUS = AttentionMap("half plus", lambda z: 0.5 + z, lambda z, w, up: up, lambda T: 1.0, normalised=False)
 LINEAR = AttentionMap("linear", lambda z: z, lambda z, w, up: up, lambda T: 1.0, normalised=False)
 

@@ -192,9 +192,7 @@ def measured_threshold(tokens: Tokens, k: int, *, low: float | None = None, high
 
     def advantage(log_norm: float) -> float:
         at = tokens.with_signal_norm(math.exp(log_norm))
-        best = {
-            own: min(_cost(at, own + other if k == 0 else other + own) for other in "SX") for own in "SX"
-        }  # fmt: skip
+        best = {own: min(_cost(at, own + other if k == 0 else other + own) for other in "SX") for own in "SX"}
         return best["X"] - best["S"]
 
     ends = math.log(low), math.log(high)

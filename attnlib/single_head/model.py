@@ -105,8 +105,10 @@ def gradients(
     pull = pulls(out.output, labels)
     if weights is not None:
         pull = weights * pull
-    parts = [part.flatten(2) if p.ndim == 3 else part.flatten(1).unsqueeze(1)
-             for part in output_gradients(pull, out, attention_map, output_scale)]  # fmt: skip
+    parts = [
+        part.flatten(2) if p.ndim == 3 else part.flatten(1).unsqueeze(1)
+        for part in output_gradients(pull, out, attention_map, output_scale)
+    ]
     grad = torch.matmul(torch.cat(parts, dim=1), tokens.flatten(1, 2))
     count = parts[0].shape[1]
     return grad[:, :count].view_as(v), grad[:, count:].view_as(p), out

@@ -94,9 +94,11 @@ class TokenLaw:
         checks.whole_number("same_class_tokens", self.same_class_tokens, at_least=0)
         roles = 2 + self.same_class_tokens
         checks.whole_number(
-            "tokens", self.tokens, at_least=roles,
+            "tokens",
+            self.tokens,
+            at_least=roles,
             hint=f"one relevant, one confusing and {self.same_class_tokens} weak same-class token(s) need {roles}",
-        )  # fmt: skip
+        )
         checks.positive_number("signal_norm", self.signal_norm)
         checks.probability("weak_signal", self.weak_signal)
         checks.positive_number("noise_std", self.noise_std)
@@ -182,10 +184,12 @@ class TokenLaw:
         Run r uses the streams (seed, role, r), so batches can be cut anywhere. Raises ValueError for a bad argument.
         """
         labels = self.draw_labels(seed, runs, first_run=first_run)
-        noise = np.stack([
-            stream(seed, "noise", run).standard_normal((self.n, self.tokens, self.d))
-            for run in range(first_run, first_run + runs)
-        ])  # fmt: skip
+        noise = np.stack(
+            [
+                stream(seed, "noise", run).standard_normal((self.n, self.tokens, self.d))
+                for run in range(first_run, first_run + runs)
+            ]
+        )
         tokens = torch.as_tensor(self.noise_std * noise)
         tokens[..., :2] += self.means(labels.true)
         device = resolve(device)

@@ -131,11 +131,14 @@ def population_along(
     on_signals, norms = trajectory.direction_on_signals[rows], trajectory.direction_norm_squared[rows]
     each = [
         population(
-            trajectory.law, on_signals[:, r], norms[:, r], count=count,
+            trajectory.law,
+            on_signals[:, r],
+            norms[:, r],
+            count=count,
             rng=stream(trajectory.seed, "test", trajectory.first_run + r),
         )
         for r in range(trajectory.runs)
-    ]  # fmt: skip
+    ]
     return Population(*(torch.stack(column, dim=1) for column in zip(*(vars(p).values() for p in each), strict=True)))
 
 

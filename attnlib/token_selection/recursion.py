@@ -85,9 +85,12 @@ class Recursion:
         a, b, q = u[..., self._rows : self._rows + N], u[..., -N - 1 : -1], u[..., -1]
         along = torch.einsum("rmi,ri->rm", a, g.scores[:, :N]) + torch.einsum("rmi,ri->rm", b, g.scores_weighted)
         return (
-            (a @ g.kernel[:, :N] * a).sum(-1) + (b @ g.weighted_twice * b).sum(-1)
-            + 2 * (a @ g.weighted[:, :N] * b).sum(-1) + q**2 * g.direction_norm_squared.unsqueeze(1) + 2 * q * along
-        )  # fmt: skip
+            (a @ g.kernel[:, :N] * a).sum(-1)
+            + (b @ g.weighted_twice * b).sum(-1)
+            + 2 * (a @ g.weighted[:, :N] * b).sum(-1)
+            + q**2 * g.direction_norm_squared.unsqueeze(1)
+            + 2 * q * along
+        )
 
     def pull(self) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
         """c, Kc and Sc at the current point: (R, N), (R, N + 2), (R, 2 + 3 N + 1)."""
@@ -126,9 +129,12 @@ class Recursion:
     def snapshot(self) -> tuple[torch.Tensor, ...]:
         """A row of a `Trajectory`: time, scores, v on the signals, |v|^2, |p|^2, as copies."""
         return (
-            self.time.clone(), self.scores.clone(), self.direction_on_signals.clone(), self.direction_norm_squared,
+            self.time.clone(),
+            self.scores.clone(),
+            self.direction_on_signals.clone(),
+            self.direction_norm_squared,
             self.prompt_norm_squared.clone(),
-        )  # fmt: skip
+        )
 
     def trajectory(self, steps: Sequence[int], rows: list[tuple[torch.Tensor, ...]]) -> Trajectory:
         """The kept snapshots, taken after `steps` steps, as a `Trajectory`."""

@@ -250,9 +250,12 @@ def agrees(
     )
     spread = measured.std().item() / math.sqrt(draws)
     numbers = {
-        "predicted": predicted.mean().item(), "measured": measured.mean().item(), "standard_error": spread,
-        "mean_difference": difference.mean().item(), "standard_error_of_difference": error,
-    }  # fmt: skip
+        "predicted": predicted.mean().item(),
+        "measured": measured.mean().item(),
+        "standard_error": spread,
+        "mean_difference": difference.mean().item(),
+        "standard_error_of_difference": error,
+    }
     holds = gap <= multiple * error + allowance
     shown = f"{numbers['measured']:.4g} +- {spread:.1g}; difference {numbers['mean_difference']:.1g} +- {error:.1g}"
     return Evidence(holds, f"{numbers['predicted']:.4g}", shown, rule, draws, numbers)

@@ -239,9 +239,12 @@ def test_stored_data_are_what_attnlib_computes():
     some = slice(2, 43, 8)
     along = course(law, early[some], runs=5, seed=0)
     for name, values in (
-        ("fresh relevant", along.attention), ("fresh loss", along.loss), ("fresh accuracy", 1 - along.error),
-        ("clean fitted", along.clean_fitted), ("noisy fitted", along.noisy_fitted),
-    ):  # fmt: skip
+        ("fresh relevant", along.attention),
+        ("fresh loss", along.loss),
+        ("fresh accuracy", 1 - along.error),
+        ("clean fitted", along.clean_fitted),
+        ("noisy fitted", along.noisy_fitted),
+    ):
         np.testing.assert_allclose(seen["mean"][name][some][:-1], values.mean(0)[:-1], rtol=0, atol=1e-6, err_msg=name)
 
 

@@ -139,8 +139,9 @@ def test_best_mu_of_coinciding_heads_shares_equally():
 @pytest.mark.parametrize("law", LAWS)
 def test_one_head_optimum(law):
     one = approximate.one_head_optimum(law)
-    found = minimize_scalar(lambda w: approximate.best_loss(law, [w]).item(), bounds=(0.01, 2), method="bounded",
-                            options={"xatol": 1e-10})  # fmt: skip
+    found = minimize_scalar(
+        lambda w: approximate.best_loss(law, [w]).item(), bounds=(0.01, 2), method="bounded", options={"xatol": 1e-10}
+    )
     assert one.omega == pytest.approx(found.x, abs=1e-6)
     assert one.loss == pytest.approx(found.fun, rel=1e-12)
     assert one.mu == pytest.approx(approximate.best_mu(law, [one.omega]).item())
@@ -178,9 +179,12 @@ def test_no_heads_beat_the_bound_and_no_heads_of_one_sign_beat_one_head(law):
     assert (approximate.approximate_loss(law, omega, mu.abs()) > one).all()
     found = min(
         minimize(
-            lambda v: approximate.approximate_loss(law, v[:3], np.square(v[3:])).item(), start, method="BFGS",
-        ).fun for start in np.random.default_rng(2).normal(size=(4, 6))
-    )  # fmt: skip
+            lambda v: approximate.approximate_loss(law, v[:3], np.square(v[3:])).item(),
+            start,
+            method="BFGS",
+        ).fun
+        for start in np.random.default_rng(2).normal(size=(4, 6))
+    )
     assert found == pytest.approx(one, rel=1e-6)
 
 

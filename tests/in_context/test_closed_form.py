@@ -18,9 +18,10 @@ LAWS = {
     "scalar covariate": RegressionLaw(d=1, length=2, noise_std=1.1),
     "covariance": RegressionLaw(d=4, length=9, noise_std=0.4, covariance=toeplitz_covariance(4, 0.6)),
     "mean": RegressionLaw(d=4, length=6, noise_std=0.3, mean=MEAN),
-    "both": RegressionLaw(d=4, length=11, noise_std=0.7, convention="repository", mean=MEAN,
-                          covariance=toeplitz_covariance(4, -0.5)),
-}  # fmt: skip
+    "both": RegressionLaw(
+        d=4, length=11, noise_std=0.7, convention="repository", mean=MEAN, covariance=toeplitz_covariance(4, -0.5)
+    ),
+}
 COUNT = 60_000
 
 

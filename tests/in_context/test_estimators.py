@@ -159,18 +159,24 @@ def test_risk_given_covariates_is_the_mean_over_tasks_and_noise() -> None:
         noise = law.label_noise_std * rng.standard_normal((200_000, LENGTH))
         y = beta @ one.x[0].numpy().T + noise
         for weights in (
-            kernel_weights(one, OMEGA, MU), gradient_weights(one, 1.1), debiased_weights(one, 0.9), ridge_weights(one, 2.0)
-        ):  # fmt: skip
+            kernel_weights(one, OMEGA, MU),
+            gradient_weights(one, 1.1),
+            debiased_weights(one, 0.9),
+            ridge_weights(one, 2.0),
+        ):
             errors = (y @ weights[0].numpy() + 0.4 - beta @ one.query[0].numpy()) ** 2
             found = conditional_risk(weights, one, law, offset=0.4)[0].item()
             assert abs(found - errors.mean()) < 5 * errors.std() / math.sqrt(len(errors))
 
 
-@pytest.mark.parametrize("law", [
-    RegressionLaw(3, 2, 0.4),
-    RegressionLaw(3, 7, 0.4, "repository"),
-    RegressionLaw(3, 20, 0.4, covariance=toeplitz_covariance(3, 0.5), mean=(0.5, 0.0, -1.0)),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "law",
+    [
+        RegressionLaw(3, 2, 0.4),
+        RegressionLaw(3, 7, 0.4, "repository"),
+        RegressionLaw(3, 20, 0.4, covariance=toeplitz_covariance(3, 0.5), mean=(0.5, 0.0, -1.0)),
+    ],
+)
 def test_bayes_risk_is_the_mean_over_queries(law: RegressionLaw) -> None:
     one = law.draw(1, 4)
     many = law.draw(100_000, 6, role="search").query

@@ -63,8 +63,9 @@ def test_moments_and_direct_risk_are_two_ways_to_one_number():
     torch.testing.assert_close(
         moments.at([2, 1]).risk_per_batch([0.5, -0.4]),
         reduced_risk_per_batch([0.3, -0.7], [0.5, -0.4], law, **kwargs),
-        rtol=1e-9, atol=1e-9,
-    )  # fmt: skip
+        rtol=1e-9,
+        atol=1e-9,
+    )
     value, error = moments.risk(torch.tensor([mu, [0.0, 0.0, 0.0, 0.0]]))
     torch.testing.assert_close(value[1].item(), 3.0)
     assert error[1] == 0

@@ -30,9 +30,7 @@ class Training:
         start = (self.start if start is None else start)[runs]
         gram, state, labels = (part.to(device, dtype).clone() for part in (gram, start, self.labels[runs]))
         chosen = {"value_step": 0.9, "attention_step": 0.7} | chosen
-        seen = advance(
-            gram, state, labels, self.classes[runs].to(device), implementation=implementation, **chosen
-        )  # fmt: skip
+        seen = advance(gram, state, labels, self.classes[runs].to(device), implementation=implementation, **chosen)
         parts = (part.cpu() for part in (seen.steps, seen.coefficients, seen.output, seen.attention))
         return state.cpu(), Recorded(*parts)
 

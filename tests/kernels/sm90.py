@@ -135,9 +135,12 @@ def compiled(
     if maxnreg is not None:
         options["maxnreg"] = maxnreg
     question = {
-        "module": module, "kernel": kernel, "signature": dict(signature),
-        "constexprs": [[name, repr(value)] for name, value in constexprs.items()], "options": options,
-    }  # fmt: skip
+        "module": module,
+        "kernel": kernel,
+        "signature": dict(signature),
+        "constexprs": [[name, repr(value)] for name, value in constexprs.items()],
+        "options": options,
+    }
     return _compiled(json.dumps(question), timeout)
 
 
@@ -267,9 +270,12 @@ def _answer(question: Mapping, target: Path) -> None:
         return subprocess.run([_tools() / "cuobjdump", what, cubin], capture_output=True, text=True, check=True).stdout
 
     found = {
-        "sass": dump("-sass"), "resources": dump("-res-usage"), "ptx": made.asm["ptx"],
-        "launch_shared": made.metadata.shared, "seconds": seconds,
-    }  # fmt: skip
+        "sass": dump("-sass"),
+        "resources": dump("-res-usage"),
+        "ptx": made.asm["ptx"],
+        "launch_shared": made.metadata.shared,
+        "seconds": seconds,
+    }
     target.write_text(json.dumps(found), encoding="utf-8")
 
 

@@ -60,9 +60,12 @@ def test_pieces_of_any_length_and_dirty_memory_change_nothing(triton_device, mon
 def program():
     pointers = ("level_at", "omega_at", "slope_at", "table_at", "peak_at", "mass_at")
     return sm90.compiled(
-        "attnlib.kernels.gaussian_tail.gpu", "_errors", dict.fromkeys(pointers, "*fp64") | {"count": "i32"}, {"LANES": 32},
+        "attnlib.kernels.gaussian_tail.gpu",
+        "_errors",
+        dict.fromkeys(pointers, "*fp64") | {"count": "i32"},
+        {"LANES": 32},
         num_warps=1,
-    )  # fmt: skip
+    )
 
 
 @needs_triton

@@ -90,10 +90,12 @@ def test_normals_are_standard_and_independent() -> None:
         assert abs((flat**power).mean() - mean) < 4 * math.sqrt(variance / flat.size), power
     assert stats.kstest(flat, "norm").pvalue > 1e-3
     neighbours = {
-        "prompt": (draws[:, :, 1:], draws[:, :, :-1]), "step": (draws[:, 1:], draws[:, :-1]),
-        "stream": (draws[1:], draws[:-1]), "pair": (draws[..., ::2], draws[..., 1::2]),
+        "prompt": (draws[:, :, 1:], draws[:, :, :-1]),
+        "step": (draws[:, 1:], draws[:, :-1]),
+        "stream": (draws[1:], draws[:-1]),
+        "pair": (draws[..., ::2], draws[..., 1::2]),
         "order": (draws[..., 1:], draws[..., :-1]),
-    }  # fmt: skip
+    }
     for name, (one, other) in neighbours.items():
         assert abs((one * other).mean()) < 4 / math.sqrt(one.size), name
         assert abs(((one**2 - 1) * (other**2 - 1)).mean()) < 4 * 2 / math.sqrt(one.size), name

@@ -17,9 +17,9 @@ def batch(chosen: dict, stream: int, step: int) -> tuple[torch.Tensor, torch.Ten
     """Context, query tokens and targets of one step, number by number from the stream's order."""
     d, length = chosen["d"], chosen["length"]
     per_token = d + 1 + (d + 1) % 2
-    raw = prompt_stream.normals(
-        chosen["seed"], [stream], step, 1, chosen["batch"], 2 * d + 2 + length * per_token
-    )[0, 0]  # fmt: skip
+    raw = prompt_stream.normals(chosen["seed"], [stream], step, 1, chosen["batch"], 2 * d + 2 + length * per_token)[
+        0, 0
+    ]
     context, query, target = [], [], []
     for row in raw:
         beta = chosen["beta_std"] * row[:d]

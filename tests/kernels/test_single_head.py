@@ -306,7 +306,7 @@ def bad(**changes):
         ({"labels": torch.ones(1, 3, device="meta")}, "labels must have dtype torch.float32 on cpu"),
         ({"classes": torch.zeros(1, 3, dtype=torch.int64, device="meta")}, "classes must be an int64 tensor on cpu"),
     ],
-)  # fmt: skip
+)
 def test_bad_arguments(changes, words):
     arguments_ = bad(**changes)
     state = arguments_["coefficients"].detach().clone()

@@ -66,8 +66,11 @@ def test_compiled_is_the_reference_step_by_step(dtype: torch.dtype, trained: str
         sizes = [0.3, 0.1, 0.5, 0.2, 0.4, 0.3]
         seen = advance(*mine, sizes, 6, trained=trained, record=range(7), implementation="compiled")
         truth = advance(*wanted, sizes, 6, trained=trained, record=range(7), implementation="reference")
-        agree([*mine[:3], seen.values, seen.prompt_norm_squared],
-              [*wanted[:3], truth.values, truth.prompt_norm_squared], TOLERANCE[dtype])  # fmt: skip
+        agree(
+            [*mine[:3], seen.values, seen.prompt_norm_squared],
+            [*wanted[:3], truth.values, truth.prompt_norm_squared],
+            TOLERANCE[dtype],
+        )
         assert seen.steps == truth.steps == tuple(range(7))
         assert torch.equal(mine[1], given[1]) == (trained != "both" or tokens == 1)  # one token: no force
         assert all(torch.equal(x, y) for x, y in zip(mine[3:], given[3:], strict=True))
@@ -113,7 +116,9 @@ def _forces_of(scores: list[float], gamma: list[float], dtype: torch.dtype, impl
     kernel = torch.cat([torch.zeros(T, T), torch.eye(T)]).to(dtype).unsqueeze(0)
     gammas, pi = torch.tensor([[gamma]], dtype=dtype), torch.ones(1, dtype=dtype)
     labels = torch.ones(1, 1, dtype=dtype)
-    advance(values, torch.zeros_like(kernel), pi, kernel, gammas, labels, 1.0, 1, trained="W", implementation=implementation)  # fmt: skip
+    advance(
+        values, torch.zeros_like(kernel), pi, kernel, gammas, labels, 1.0, 1, trained="W", implementation=implementation
+    )
     return values[0, T:].double()
 
 

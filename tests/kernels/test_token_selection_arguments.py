@@ -56,7 +56,7 @@ def _put(value: float, *place: int) -> Callable[[torch.Tensor], torch.Tensor]:
         ("labels", lambda x: 0.5 * x, "labels must be \\+1 or -1"),
         ("labels", _put(torch.nan, 0, 0), "labels must be finite"),
     ],
-)  # fmt: skip
+)
 @pytest.mark.parametrize("implementation", ["auto", "reference"])
 def test_a_wrong_tensor_is_named(name: str, change: Callable, message: str, implementation: str) -> None:
     wrong = _with(name, change)

@@ -38,8 +38,11 @@ def test_the_program_is_the_reference(
         sizes = [0.3, 0.1, 0.5]
         seen = advance(*mine, sizes, 3, trained=trained, record=range(4), implementation="triton")
         truth = advance(*wanted, sizes, 3, trained=trained, record=range(4), implementation="reference")
-        agree([*mine[:3], seen.values, seen.prompt_norm_squared],
-              [*wanted[:3], truth.values, truth.prompt_norm_squared], TOLERANCE[dtype])  # fmt: skip
+        agree(
+            [*mine[:3], seen.values, seen.prompt_norm_squared],
+            [*wanted[:3], truth.values, truth.prompt_norm_squared],
+            TOLERANCE[dtype],
+        )
         assert torch.equal(mine[1].cpu(), given[1]) == (trained != "both")
         assert all(torch.equal(x.cpu(), y) for x, y in zip(mine[3:], given[3:], strict=True))
         assert torch.equal(seen.values[-1], mine[0])

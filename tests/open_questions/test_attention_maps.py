@@ -124,8 +124,11 @@ def test_windows_at_the_paper_size():
 def test_late_errors_at_the_paper_size():
     """n = 200, d = 40000, rho = 10, ten draws: steps 2, 100, 2000."""
     law = SignalNoiseLaw(200, 40_000, 10.0, 0.05)
-    known = {"softmax": (SOFTMAX, -2.7, -0.70, -0.52), "sigmoid": (SIGMOID, -3.2, -2.4, -2.4),
-             "sparsemax": (SPARSEMAX, -1.8, -0.57, -0.47)}  # fmt: skip
+    known = {
+        "softmax": (SOFTMAX, -2.7, -0.70, -0.52),
+        "sigmoid": (SIGMOID, -3.2, -2.4, -2.4),
+        "sparsemax": (SPARSEMAX, -1.8, -0.57, -0.47),
+    }
     for name, (attention_map, *rows) in known.items():
         (course,) = map_courses([law], attention_map, 0.025, 2000, record=[2, 100], draws=10)
         mean = course.log10_error.mean(1)

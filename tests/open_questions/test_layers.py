@@ -275,8 +275,10 @@ def test_claims_on_a_small_study(study, id):
 
 def test_claims_that_need_more_draws_are_judged_on_numbers(study):
     """The remaining judges on this study: the power twin goes the other way, whatever the verdict at this size."""
-    late = {K: dataclasses.replace(row, fates=dataclasses.replace(row.fates, attention=(row.fates.x > 1) * 1.0))
-            for K, row in study.late.items()}  # fmt: skip
+    late = {
+        K: dataclasses.replace(row, fates=dataclasses.replace(row.fates, attention=(row.fates.x > 1) * 1.0))
+        for K, row in study.late.items()
+    }
     check = CLAIMS["Q86"].check(dataclasses.replace(study, late=late))
     assert check.verdict is Verdict.HOLDS
     assert check.has_power

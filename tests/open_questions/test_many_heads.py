@@ -169,7 +169,7 @@ def test_clock_and_fates():
     for step, steps in clock:  # three heads by the general trainer, not by the one head they are
         path = train_heads(
             sample, step * unit / 3, steps, heads=3, attention_step_size=step * unit / 3, start=start, record=[]
-        )  # fmt: skip
+        )
         start = path.v[-1], path.p[-1]
     held = (sample.signal_class[0] == 1) & ~sample.noisy[0]
     assert fates[3].attention[3, 1] == pytest.approx(path.attention_on_signal[-1, 0, 0, held].mean().item(), rel=1e-6)
@@ -380,7 +380,7 @@ def test_directions_do_not_see_each_other_s_heads_when_noise_is_orthogonal():
         (lambda: ManyDirectionsLaw(10, 4, 1.0), "d must be at least 5"),
         (lambda: ManyDirectionsLaw(10, 50, 1.0).draw(0, coordinates="dense"), "coordinates must be 'reduced'"),
     ],
-)  # fmt: skip
+)
 def test_bad_arguments(call, message):
     with pytest.raises(ValueError, match=message):
         call()

@@ -42,8 +42,11 @@ def radial():
 def correlated():
     xs, wide = (0.35, 0.45, 0.6, 0.75, 0.9, 1.1, 1.4, 1.8, 2.4), 10_000
     kinds = {
-        "white": Covariance(), "AR(1) .9": AutoRegressive(0.9), "spike d": Spiked(float(wide)), "half tr Σ": two_level(wide, 0.5, 1.0),
-    }  # fmt: skip
+        "white": Covariance(),
+        "AR(1) .9": AutoRegressive(0.9),
+        "spike d": Spiked(float(wide)),
+        "half tr Σ": two_level(wide, 0.5, 1.0),
+    }
     return {name: correlated_fates(kind, xs, n=50, d=wide, draws=4) for name, kind in kinds.items()}
 
 

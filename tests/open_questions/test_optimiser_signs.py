@@ -115,8 +115,11 @@ def test_plane_component_of_a_sign_step_is_exact_in_the_mean_over_frames():
     """The same training set in 3000 random frames, small d: E of the squared component of sign(S) in the signals' plane."""
     d, draws = 12, 3000
     sample = SignalNoiseLaw(5, d, 2.0, 0.2).draw(8, 1)
-    own = {name: getattr(sample, name).expand(draws, *getattr(sample, name).shape[1:]) for name in vars(sample)
-           if isinstance(getattr(sample, name), torch.Tensor)}  # fmt: skip
+    own = {
+        name: getattr(sample, name).expand(draws, *getattr(sample, name).shape[1:])
+        for name in vars(sample)
+        if isinstance(getattr(sample, name), torch.Tensor)
+    }
     many = type(sample)(law=sample.law, seed=8, first_run=0, **own)
     v = one_sign_step(dense_copy(many), 1.0).v[-1]
     gd = exponent(train_heads(sample, 1.0, 1, record=[]).single().v[-1], sample)

@@ -85,9 +85,10 @@ def test_more_signals_than_two():
     third = torch.as_tensor(np.random.default_rng(3).standard_normal((2, 2, data.tokens.shape[-1])))
     signals, classes = torch.cat([data.signals, third], 1), torch.arange(12).expand(2, 12) % 4
     tokens = data.tokens.scatter(
-        2, data.signal_position[:, :, None, None].expand(-1, -1, 1, data.tokens.shape[-1]),
+        2,
+        data.signal_position[:, :, None, None].expand(-1, -1, 1, data.tokens.shape[-1]),
         signals.gather(1, classes.unsqueeze(-1).expand(-1, -1, signals.shape[-1])).unsqueeze(2),
-    )  # fmt: skip
+    )
     more = replace(data, signals=signals, signal_class=classes, tokens=tokens)
     fast, slow = (train_heads(more, 0.05, 20, engine=engine, **starting(more, 2)) for engine in ("gram", "vectors"))
     assert_same_path(fast, slow, 1e-12)

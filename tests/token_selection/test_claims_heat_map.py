@@ -139,8 +139,10 @@ def test_harmful_cells_by_hand(study):
     strength = plan.over_cells(n_d_snr_fourth)
     shape = study.found.error.shape
     base = {
-        "noisy_fitted": np.ones(shape), "error_se": np.full(shape, 1e-6), "attention": np.full((*shape, 5), 0.2),
-    }  # fmt: skip
+        "noisy_fitted": np.ones(shape),
+        "error_se": np.full(shape, 1e-6),
+        "attention": np.full((*shape, 5), 0.2),
+    }
     uniform = study.found.uniform_error[..., None] * np.ones(5)
     ordered = np.where(strength[..., None] < 30, uniform + 0.01, 0.0)
     check = CLAIMS["TS49"].check(changed(study, error=ordered, **base))

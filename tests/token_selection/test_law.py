@@ -131,10 +131,12 @@ def test_start_has_its_variances(start):
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        ({"weight_scale": -1}, "weight_scale must be >= 0"), ({"prompt_scale": float("nan")}, "prompt_scale must be"),
-        ({"weight_scale": 0}, "nothing moves"), ({"distribution": "cauchy"}, "distribution must be one of"),
+        ({"weight_scale": -1}, "weight_scale must be >= 0"),
+        ({"prompt_scale": float("nan")}, "prompt_scale must be"),
+        ({"weight_scale": 0}, "nothing moves"),
+        ({"distribution": "cauchy"}, "distribution must be one of"),
     ],
-)  # fmt: skip
+)
 def test_bad_starts(arguments, words):
     with pytest.raises(ValueError, match=words):
         Start(**arguments)

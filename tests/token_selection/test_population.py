@@ -30,9 +30,10 @@ def test_against_fresh_vectors(second):
     wrong, losses = (f * true <= 0).double(), torch.log1p(torch.exp(-true * f))
     assert 0.02 < wrong.mean() < 0.45
     for mine, se, theirs in (
-        (ours.error, ours.error_se, wrong), (ours.loss, ours.loss_se, losses),
+        (ours.error, ours.error_se, wrong),
+        (ours.loss, ours.loss_se, losses),
         *zip(ours.attention, ours.attention_se, attention.T, strict=True),
-    ):  # fmt: skip
+    ):
         scale = math.hypot(se.item(), theirs.std().item() / 200)
         assert abs(mine - theirs.mean()) < 4 * scale
     assert ours.accuracy == 1 - ours.error

@@ -90,8 +90,10 @@ def test_mean_field_follows_training_at_the_default_setting():
     one, recorded = law(), (50, 99, 199, 499, 999)
     path = mean_field(one, 5e-3, horizon=1000)
     trained = train(draw_gram(one, 2, 8), 5e-3, 999, record=recorded)
-    clean, noisy = (trained.attention_of(kind).mean(1)[1:] if len(trained.steps) > 5 else trained.attention_of(kind).mean(1)
-                    for kind in ("clean", "noisy"))  # fmt: skip
+    clean, noisy = (
+        trained.attention_of(kind).mean(1)[1:] if len(trained.steps) > 5 else trained.attention_of(kind).mean(1)
+        for kind in ("clean", "noisy")
+    )
     for row, step in enumerate(recorded):
         at = [np.interp(step, path.time, path.attention[:, kind, 0]) for kind in (CLEAN, FLIPPED)]
         assert clean[row, 0].item() == pytest.approx(at[0], abs=0.04)
@@ -145,9 +147,12 @@ def test_memorisation_exponent_is_the_relative_entropy_and_the_slope_of_the_peak
     for r in (150, 300):
         strong = law(weak_signal=0.0, label_noise=0.1, signal_norm=math.sqrt(100.0 * r))
         path = mean_field(
-            strong, 1.0, finite_size=False, largest_move=0.1,
+            strong,
+            1.0,
+            finite_size=False,
+            largest_move=0.1,
             until=lambda now: now.attention[CLEAN, 0] > 0.9 and now.attention[FLIPPED, 0] < 0.5,
-        )  # fmt: skip
+        )
         peaks.append((path.scores[:, FLIPPED, 0] - path.scores[:, FLIPPED, -1]).max())
     assert (peaks[1] - peaks[0]) / 150 == pytest.approx(kappa, rel=0.03)
 

@@ -215,10 +215,13 @@ def test_without_noisy_samples_their_mean_is_nan():
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        ({"step_size": 0}, "step_size must be"), ({"step_size": [0.1]}, r"one per step \(5\); got 1"),
-        ({"steps": -1}, "steps must be"), ({"record": [6]}, r"steps in 0 ... 5; got 6"), ({"trained": "nu"}, "trained must be one of"),
+        ({"step_size": 0}, "step_size must be"),
+        ({"step_size": [0.1]}, r"one per step \(5\); got 1"),
+        ({"steps": -1}, "steps must be"),
+        ({"record": [6]}, r"steps in 0 ... 5; got 6"),
+        ({"trained": "nu"}, "trained must be one of"),
     ],
-)  # fmt: skip
+)
 @pytest.mark.parametrize("trainer", ["dense", "recursion"])
 def test_bad_arguments(trainer, arguments, words):
     sample = LAW.draw(0)

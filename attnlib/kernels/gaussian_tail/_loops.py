@@ -53,8 +53,7 @@ def scaled_tail(z):
     shifted, doubled = z + CENTRE, 1 + 2 * z
     both = 1 / (shifted * doubled)
     y = 1 - 2 * CENTRE * doubled * both
-    (a0, a1, a2, a3, a4, a5, a6, a7, a8, a9, a10, a11,
-     a12, a13, a14, a15, a16, a17, a18, a19, a20, a21, a22) = ERFCX  # fmt: skip
+    (a0, a1, a2, a3, a4, a5, a6, a7, a8, a9, a10, a11, a12, a13, a14, a15, a16, a17, a18, a19, a20, a21, a22) = ERFCX
     y2 = y * y
     even = ((((a22 * y2 + a20) * y2 + a18) * y2 + a16) * y2 + a14) * y2 + a12
     even = (((((even * y2 + a10) * y2 + a8) * y2 + a6) * y2 + a4) * y2 + a2) * y2 + a0

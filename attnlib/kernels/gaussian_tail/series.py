@@ -27,7 +27,7 @@ __all__ = [
     "TAILS",
     "TOLERANCE",
     "WEIGHTS",
-]  # fmt: skip
+]
 
 CENTRE = 3.75
 _DEGREE = 22  # the next coefficients are below 1e-16

@@ -98,9 +98,11 @@ class Call:
         """Room for everything that is recorded."""
         count, new = len(self.record), self.coefficients.new_empty
         return Recorded(
-            self.record, new(count, *self.coefficients.shape), new(count, self.runs, self.n),
+            self.record,
+            new(count, *self.coefficients.shape),
+            new(count, self.runs, self.n),
             new(count, self.runs, self.heads, self.n),
-        )  # fmt: skip
+        )
 
 
 def _check_map(attention_map: Map) -> None:

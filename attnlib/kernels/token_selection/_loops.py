@@ -140,7 +140,7 @@ def _products(x, y, z, N, out, at):
 @_jit
 def train(
     K, S, areas, N, rows, probes, n, tokens, pi, sizes, moves_weight, moves_prompt, order, marks, seen, seen_pi, run
-):  # fmt: skip
+):
     """All steps of a run; areas: its vectors, one per row. Records after as many steps as `marks` says, in place `run`. Returns pi."""
     lanes = 64 // S.itemsize
     u, gamma, y, scale, spare, c, a, b, old, kappa, Kc, Sc, dots, more_dots = (

@@ -43,8 +43,9 @@ def _train(call: Call, recorded: Recorded, runs: np.ndarray) -> None:
     """The given runs, one after the other, in buffers of their own."""
     loops = _loops()
     values, weighted, pi, kernel, gamma, labels = (
-        x.numpy() for x in (call.values, call.weighted, call.prompt_norm_squared, call.kernel, call.head_scores, call.labels)
-    )  # fmt: skip
+        x.numpy()
+        for x in (call.values, call.weighted, call.prompt_norm_squared, call.kernel, call.head_scores, call.labels)
+    )
     seen, seen_pi = recorded.values.numpy(), recorded.prompt_norm_squared.numpy()
     dtype, (_, n, tokens), (_, rows, N), probes = values.dtype, gamma.shape, kernel.shape, values.shape[1]
     lanes, order = VECTOR // values.itemsize, _order(call)

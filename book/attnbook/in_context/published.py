@@ -44,4 +44,4 @@ PUBLISHED: Mapping[int, Published] = {
         0.132,
         0.0485,
     ),
-}  # fmt: skip
+}

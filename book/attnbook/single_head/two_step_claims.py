@@ -56,10 +56,12 @@ _STRONG_SIGNAL = "$b_k > a(1+\\varepsilon)$ for both classes in every draw"
 
 
 @CLAIMS.claim(
-    "C1", "noise norms concentrate",
+    "C1",
+    "noise norms concentrate",
     r"$\big||\xi_i|^2/d - 1\big| \le 2\sqrt{L/d} + 2L/d + 2/d$ for all $i$, with probability at least $1-\delta$",
-    wrong=0.4, wrong_text="0.4 times the bound",
-)  # fmt: skip
+    wrong=0.4,
+    wrong_text="0.4 times the bound",
+)
 def noise_norms(study: TwoStepStudy, constant: float) -> Evidence:
     deviation = (study.geometry.norms_squared / study.law.d - 1).abs().amax(1)
     return within(
@@ -88,10 +90,12 @@ def near_orthogonality(study: TwoStepStudy, constant: float) -> Evidence:
 
 
 @CLAIMS.claim(
-    "C3a", "cross terms are Gaussian of variance (n−1)|ξ|²",
+    "C3a",
+    "cross terms are Gaussian of variance (n−1)|ξ|²",
     r"given $\xi_i$, $\sum_{j\ne i} y_i y_j\,\xi_j\cdot\xi_i \sim N(0, (n-1)|\xi_i|^2)$: standardised, its mean square is exactly $1$",
-    wrong=1.2, wrong_text="variance 1.2 times larger",
-)  # fmt: skip
+    wrong=1.2,
+    wrong_text="variance 1.2 times larger",
+)
 def cross_terms(study: TwoStepStudy, constant: float) -> Evidence:
     geometry = study.geometry
     square = geometry.cross_terms**2 / ((study.law.n - 1) * geometry.norms_squared)
@@ -99,12 +103,14 @@ def cross_terms(study: TwoStepStudy, constant: float) -> Evidence:
 
 
 @CLAIMS.claim(
-    "C3b", "the crude cross-term bound is below d",
+    "C3b",
+    "the crude cross-term bound is below d",
     r"$n \max_{i<j} |\xi_i\cdot\xi_j| < d$: what a proof needs that bounds the cross term by its number of summands; "
     r"it takes $d \gtrsim n^2\log n$",
-    wrong=20.0, wrong_text="the bound 20 d, which does hold",
+    wrong=20.0,
+    wrong_text="the bound 20 d, which does hold",
     expected=Verdict.FAILS,
-)  # fmt: skip
+)
 def crude_cross_terms(study: TwoStepStudy, constant: float) -> Evidence:
     return within(
         study.law.n * study.geometry.largest_overlap / study.law.d,
@@ -115,11 +121,13 @@ def crude_cross_terms(study: TwoStepStudy, constant: float) -> Evidence:
 
 
 @CLAIMS.claim(
-    "C4", "label counts",
+    "C4",
+    "label counts",
     r"$\big||C_k| - n(1-\eta)/2\big|$ and $\big||N_k| - n\eta/2\big|$ are at most $\sqrt{n\log(8/\delta)/2}$, "
     r"with probability at least $1-\delta$ (Hoeffding)",
-    wrong=0.2, wrong_text="0.2 times the bound",
-)  # fmt: skip
+    wrong=0.2,
+    wrong_text="0.2 times the bound",
+)
 def label_counts(study: TwoStepStudy, constant: float) -> Evidence:
     n, eta = study.law.n, study.law.label_noise
     gaps = torch.cat([study.clean_counts - n * (1 - eta) / 2, study.noisy_counts - n * eta / 2], dim=1).abs()
@@ -131,31 +139,37 @@ def label_counts(study: TwoStepStudy, constant: float) -> Evidence:
 
 
 @CLAIMS.claim(
-    "C5", "attention is uniform after one step",
+    "C5",
+    "attention is uniform after one step",
     r"$p_1 = 0$ exactly, so every weight is exactly $\tfrac12$ (because $v_0 = 0$)",
-    wrong=1.001, wrong_text="weight 0.5005",
-)  # fmt: skip
+    wrong=1.001,
+    wrong_text="weight 0.5005",
+)
 def uniform_attention(study: TwoStepStudy, constant: float) -> Evidence:
     weights = study.attention_after_one_step
     return both(exactly(study.p_after_one_step, 0.0), exactly(weights, constant * 0.5))
 
 
 @CLAIMS.claim(
-    "C6", "signal scores after one step",
+    "C6",
+    "signal scores after one step",
     r"$y_i v_1\cdot u_i = +b_k$ for clean and $-b_k$ for flipped samples, exactly: no concentration is needed",
-    wrong=1.001, wrong_text="b larger by 0.1 %",
-)  # fmt: skip
+    wrong=1.001,
+    wrong_text="b larger by 0.1 %",
+)
 def signal_scores(study: TwoStepStudy, constant: float) -> Evidence:
     b = constant * study.mean_field.b
     return exactly(study.signal_score1, study.per_sample(b, -b))
 
 
 @CLAIMS.claim(
-    "C7", "noise scores after one step",
+    "C7",
+    "noise scores after one step",
     r"$y_i v_1\cdot\xi_i = a(1+\varepsilon_i)$ with $|\varepsilon_i| \le \varepsilon$ (C1 and C3a), "
     r"with probability at least $1-2\delta$",
-    wrong=0.5, wrong_text="0.5 times the bound",
-)  # fmt: skip
+    wrong=0.5,
+    wrong_text="0.5 times the bound",
+)
 def noise_scores(study: TwoStepStudy, constant: float) -> Evidence:
     deviation = (study.noise_score1 / _scale_a(study) - 1).abs().amax(1)
     return within(
@@ -164,10 +178,12 @@ def noise_scores(study: TwoStepStudy, constant: float) -> Evidence:
 
 
 @CLAIMS.claim(
-    "C8", "margins after one step",
+    "C8",
+    "margins after one step",
     r"mean margins are $\tfrac12(a + b_k)$ on clean and $\tfrac12(a - b_k)$ on flipped samples (mean field)",
-    wrong=1.1, wrong_text="a and b larger by 10 %",
-)  # fmt: skip
+    wrong=1.1,
+    wrong_text="a and b larger by 10 %",
+)
 def margins_after_one_step(study: TwoStepStudy, constant: float) -> Evidence:
     field = study.mean_field
     predicted = constant * study.per_sample(field.margin1_clean, field.margin1_noisy)
@@ -175,22 +191,28 @@ def margins_after_one_step(study: TwoStepStudy, constant: float) -> Evidence:
 
 
 @CLAIMS.claim(
-    "C8b", "one step fits exactly the clean samples",
+    "C8b",
+    "one step fits exactly the clean samples",
     r"every clean margin is positive and every flipped one negative, so the train accuracy is the clean fraction",
-    wrong=1.01, wrong_text="clean fraction times 1.01",
-    regime=_STRONG_SIGNAL, violation=_weak_signal,
-)  # fmt: skip
+    wrong=1.01,
+    wrong_text="clean fraction times 1.01",
+    regime=_STRONG_SIGNAL,
+    violation=_weak_signal,
+)
 def accuracy_after_one_step(study: TwoStepStudy, constant: float) -> Evidence:
     accuracy = (study.margins1 > 0).double().mean(1)
     return exactly(accuracy, constant * (~study.noisy).double().mean(1))
 
 
 @CLAIMS.claim(
-    "C9", "loss slopes",
+    "C9",
+    "loss slopes",
     r"$g_i = 1/(1+e^{m_i})$ is below $\tfrac12$ on clean and above $\tfrac12$ on flipped samples",
-    wrong=0.2, wrong_text="the cut at 0.1 instead of 0.5",
-    regime=_STRONG_SIGNAL, violation=_weak_signal,
-)  # fmt: skip
+    wrong=0.2,
+    wrong_text="the cut at 0.1 instead of 0.5",
+    regime=_STRONG_SIGNAL,
+    violation=_weak_signal,
+)
 def loss_slopes(study: TwoStepStudy, constant: float) -> Evidence:
     slopes, cut = study.closed["slopes"], 0.5 * constant
     sides = {"clean": {"high": cut, "quantity": "clean"}, "noisy": {"low": cut, "quantity": "flipped"}}
@@ -198,10 +220,12 @@ def loss_slopes(study: TwoStepStudy, constant: float) -> Evidence:
 
 
 @CLAIMS.claim(
-    "C10", "token preference",
+    "C10",
+    "token preference",
     r"$\gamma_i = y_i v_1\cdot(u_i-\xi_i)$ has mean $b_k - a$ on clean samples (positive iff $b_k > a$) and $-(b_k+a)$ on flipped ones",
-    wrong=1.1, wrong_text="a and b larger by 10 %",
-)  # fmt: skip
+    wrong=1.1,
+    wrong_text="a and b larger by 10 %",
+)
 def token_preference(study: TwoStepStudy, constant: float) -> Evidence:
     field = study.mean_field
     predicted = constant * study.per_sample(field.preference_clean, field.preference_noisy)
@@ -212,11 +236,13 @@ def token_preference(study: TwoStepStudy, constant: float) -> Evidence:
 
 
 @CLAIMS.claim(
-    "C11", "coefficients of v₂",
+    "C11",
+    "coefficients of v₂",
     r"for every data set $\theta_i \in \tfrac{\beta}{4n}(1, 3)$ and "
     r"$s_k\lambda_k \in \tfrac{\beta}{4n}\big(|C_k| - 3|N_k|,\; 3|C_k| - |N_k|\big)$",
-    wrong=0.6, wrong_text="upper constant 1.8 instead of 3",
-)  # fmt: skip
+    wrong=0.6,
+    wrong_text="upper constant 1.8 instead of 3",
+)
 def coefficients_of_v(study: TwoStepStudy, constant: float) -> Evidence:
     unit = study.step_size / (4 * study.law.n)
     sign = torch.tensor([1.0, -1.0], dtype=torch.float64)
@@ -233,32 +259,38 @@ def coefficients_of_v(study: TwoStepStudy, constant: float) -> Evidence:
 
 
 @CLAIMS.claim(
-    "C11b", "closed forms of v₁, v₂ and p₂",
+    "C11b",
+    "closed forms of v₁, v₂ and p₂",
     r"two steps of the trainer give $v_1 = \tfrac{\beta}{4n}\sum y_i(u_i+\xi_i)$, $v_2 = \tfrac{\beta}{4n}\sum y_i(1+2g_i)(u_i+\xi_i)$ "
     r"and $p_2 = \tfrac{\beta}{4n}\sum g_i\gamma_i(u_i-\xi_i)$",
-    wrong=1.001, wrong_text="v₂ larger by 0.1 %",
-)  # fmt: skip
+    wrong=1.001,
+    wrong_text="v₂ larger by 0.1 %",
+)
 def closed_forms(study: TwoStepStudy, constant: float) -> Evidence:
     gaps = torch.stack([study.closed[name] for name in ("v1", "v2", "p2")], dim=1)
     return exactly(gaps + (constant - 1.0), 0.0)
 
 
 @CLAIMS.claim(
-    "C12", "where p₂ points",
+    "C12",
+    "where p₂ points",
     r"$p_2\cdot\mu_k = \tfrac{\beta\rho^2}{4n}\sum_{I_k} g_i\gamma_i$, in mean field "
     r"$\tfrac{\beta\rho^2}{4n}\big(|C_k|g_c(b_k-a) - |N_k|g_n(b_k+a)\big)$",
-    wrong=1.2, wrong_text="1.2 times the mean field",
-)  # fmt: skip
+    wrong=1.2,
+    wrong_text="1.2 times the mean field",
+)
 def direction_of_p(study: TwoStepStudy, constant: float) -> Evidence:
     predicted = constant * study.mean_field.p_signal.mean(1)
     return agrees(study.p2_signal.mean(1), predicted, **_finite_d(study))
 
 
 @CLAIMS.claim(
-    "C12b", "p₂ against the noise tokens",
+    "C12b",
+    "p₂ against the noise tokens",
     r"$p_2\cdot\xi_i \approx -a g_i\gamma_i$: negative on clean samples, positive on flipped ones",
-    wrong=1.1, wrong_text="1.1 times the mean field",
-)  # fmt: skip
+    wrong=1.1,
+    wrong_text="1.1 times the mean field",
+)
 def p_on_noise(study: TwoStepStudy, constant: float) -> Evidence:
     field = study.mean_field
     predicted = constant * study.per_sample(field.p_noise_clean, field.p_noise_noisy)
@@ -266,11 +298,13 @@ def p_on_noise(study: TwoStepStudy, constant: float) -> Evidence:
 
 
 @CLAIMS.claim(
-    "C13", "attention after two steps",
+    "C13",
+    "attention after two steps",
     r"mean weight on the signal is $\sigma\big(p_2\cdot\mu_k + a g_i\gamma_i\big)$: clean samples look at the signal, flipped ones at "
     r"their own noise (mean field)",
-    wrong=1.15, wrong_text="1.15 times the mean field",
-)  # fmt: skip
+    wrong=1.15,
+    wrong_text="1.15 times the mean field",
+)
 def attention_after_two_steps(study: TwoStepStudy, constant: float) -> Evidence:
     field = study.mean_field
     predicted = constant * study.per_sample(field.attention_clean, field.attention_noisy)
@@ -278,10 +312,12 @@ def attention_after_two_steps(study: TwoStepStudy, constant: float) -> Evidence:
 
 
 @CLAIMS.claim(
-    "C14", "margins after two steps",
+    "C14",
+    "margins after two steps",
     r"mean margins are $s V_k + (1-s)t$ on clean and $-sV_k + (1-s)t$ on flipped samples with $t = a(1+2g)$ (mean field)",
-    wrong=1.05, wrong_text="1.05 times the mean field",
-)  # fmt: skip
+    wrong=1.05,
+    wrong_text="1.05 times the mean field",
+)
 def margins_after_two_steps(study: TwoStepStudy, constant: float) -> Evidence:
     field = study.mean_field
     predicted = constant * study.per_sample(field.margin2_clean, field.margin2_noisy)
@@ -289,23 +325,27 @@ def margins_after_two_steps(study: TwoStepStudy, constant: float) -> Evidence:
 
 
 @CLAIMS.claim(
-    "C15", "bound on the clean error",
+    "C15",
+    "bound on the clean error",
     r"$\mathrm{err}_k \le \tfrac12 e^{-T^2/2|\Pi p|^2} + \tfrac12\exp\!\big(-e^{2(p\cdot\mu_k - T)}(v\cdot\mu_k)^2/2|\Pi v|^2\big)$ "
     r"for every cut $T>0$; here at the cut where both exponents are equal",
-    wrong=4.0, wrong_text="the exponent 4 times larger",
+    wrong=4.0,
+    wrong_text="the exponent 4 times larger",
     regime=r"$s_k v_2\cdot\mu_k > 0$ for both classes",
     violation=lambda s: "" if (s.v2_signal > 0).all() else f"needs v.mu > 0; here min {s.v2_signal.min():.3g}",
-)  # fmt: skip
+)
 def error_bound(study: TwoStepStudy, constant: float) -> Evidence:
     return within(study.log10_error2 - constant * study.log10_bound2, high=0.0, quantity="log₁₀ err − log₁₀ bound")
 
 
 @CLAIMS.claim(
-    "C15b", "norm of the noise part of v₂",
+    "C15b",
+    "norm of the noise part of v₂",
     r"$|\Pi v_2|^2 \in \big(\tfrac{\beta}{4n}\big)^2 n\,[\lambda_{\min}(G),\, 9\lambda_{\max}(G)]$, $G$ the noise Gram matrix, "
     r"for every data set",
-    wrong=0.1, wrong_text="0.9 instead of 9",
-)  # fmt: skip
+    wrong=0.1,
+    wrong_text="0.9 instead of 9",
+)
 def norm_of_v_noise(study: TwoStepStudy, constant: float) -> Evidence:
     unit = (study.step_size / (4 * study.law.n)) ** 2 * study.law.n
     smallest, largest = study.geometry.eigenvalues.T
@@ -316,10 +356,12 @@ def norm_of_v_noise(study: TwoStepStudy, constant: float) -> Evidence:
 
 
 @CLAIMS.claim(
-    "C16", "two steps interpolate",
+    "C16",
+    "two steps interpolate",
     r"after two steps every observed label is fitted, flipped ones included: train accuracy $1$",
-    wrong=2.0, wrong_text="every margin at least its mean-field value instead of 0",
-)  # fmt: skip
+    wrong=2.0,
+    wrong_text="every margin at least its mean-field value instead of 0",
+)
 def interpolation(study: TwoStepStudy, constant: float) -> Evidence:
     field = study.mean_field
     floor = 0.0 if constant == 1.0 else study.per_sample(field.margin2_clean, field.margin2_noisy)
@@ -327,12 +369,14 @@ def interpolation(study: TwoStepStudy, constant: float) -> Evidence:
 
 
 @CLAIMS.claim(
-    "C16b", "and still generalise: error on noisy labels",
+    "C16b",
+    "and still generalise: error on noisy labels",
     r"on fresh data with flipped labels the error is $\eta + (1-2\eta)\,\mathrm{err}$, $\mathrm{err}$ the exact clean error",
-    wrong=1.2, wrong_text="1.2 times that",
+    wrong=1.2,
+    wrong_text="1.2 times that",
     regime=r"$\eta > 0$",
     violation=lambda s: "" if s.law.label_noise > 0 else "needs label noise; here eta = 0",
-)  # fmt: skip
+)
 def benign(study: TwoStepStudy, constant: float) -> Evidence:
     eta = study.law.label_noise
     error = torch.pow(10.0, study.log10_error2).mean(1)
@@ -340,10 +384,12 @@ def benign(study: TwoStepStudy, constant: float) -> Evidence:
 
 
 @CLAIMS.claim(
-    "C17", "the error is a function of the label counts",
+    "C17",
+    "the error is a function of the label counts",
     r"mean-field scores put into the exact integral give $\log_{10}\mathrm{err}$ draw by draw from $|C_k|$ and $|N_k|$ alone",
-    wrong=1.1, wrong_text="an exponent 1.1 times larger",
-)  # fmt: skip
+    wrong=1.1,
+    wrong_text="an exponent 1.1 times larger",
+)
 def error_from_counts(study: TwoStepStudy, constant: float) -> Evidence:
     law = study.law
     predicted = mean_field_log10_error(law, study.step_size, study.clean_counts, study.noisy_counts)
@@ -363,14 +409,16 @@ def _dimension(study: TwoStepStudy) -> str:
 
 
 @CLAIMS.claim(
-    "T1", "the two-step theorem",
+    "T1",
+    "the two-step theorem",
     r"after two steps at $\mathrm{SNR} = \Theta(1/\sqrt n)$ the head interpolates and its clean test error is small",
     source=Source.PAPER,
-    wrong=math.inf, wrong_text="clean error below 10^-300",
+    wrong=math.inf,
+    wrong_text="clean error below 10^-300",
     regime=r"$d \ge C n^2 \log(n/\delta)$, $C$ not known to us (judged with $C = 1$)",
     violation=_dimension,
     expected=Verdict.OUTSIDE,
-)  # fmt: skip
+)
 def theorem(study: TwoStepStudy, constant: float) -> Evidence:
     error = study.log10_error2.amax(1)
     fitted = (study.margins2 > 0).all(1)

@@ -64,8 +64,11 @@ class Measurement:
 
     def faults(self) -> list[str]:
         """What must be mended in the page: words or counts that change, and digits printed that do not stand."""
-        loose = [f"{name}: the printed number moves by {units:g} units of its last digit: print fewer digits"
-                 for name, units in self.printed.items() if units > 1]  # fmt: skip
+        loose = [
+            f"{name}: the printed number moves by {units:g} units of its last digit: print fewer digits"
+            for name, units in self.printed.items()
+            if units > 1
+        ]
         return [*self.broken, *loose, *self._too_many_digits()]
 
     def _too_many_digits(self) -> Iterator[str]:

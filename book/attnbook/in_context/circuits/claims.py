@@ -48,11 +48,14 @@ def _largest(name: str, *, all_heads: bool = False) -> Callable[[HeadStatistics]
 
 
 @CLAIMS.claim(
-    "I31", "key-query circuits are diagonal and homogeneous",
+    "I31",
+    "key-query circuits are diagonal and homogeneous",
     r"in heads that carry weight ($|\mu|>0.5$) no entry off the diagonal of the $d\times d$ block exceeds 0.025, the standard "
     r"deviation of the diagonal is 0.02 at most, and 97 % of the block's squared norm lie on it",
-    source=Source.PAPER, wrong=0.0, wrong_text="before training",
-)  # fmt: skip
+    source=Source.PAPER,
+    wrong=0.0,
+    wrong_text="before training",
+)
 def diagonal_and_homogeneous(study: CircuitStudy, constant: float) -> Evidence:
     collect = _per_run if constant == 1 else _before
     every = constant != 1
@@ -68,10 +71,13 @@ def diagonal_and_homogeneous(study: CircuitStudy, constant: float) -> Evidence:
 
 
 @CLAIMS.claim(
-    "I32", "output-value circuits say the label only",
+    "I32",
+    "output-value circuits say the label only",
     r"in heads that carry weight no entry of $V_{1\dots d}$ exceeds 0.1, and 99 % of the squared norm of $V$ lie in its last entry",
-    source=Source.PAPER, wrong=0.0, wrong_text="before training",
-)  # fmt: skip
+    source=Source.PAPER,
+    wrong=0.0,
+    wrong_text="before training",
+)
 def last_entry_only(study: CircuitStudy, constant: float) -> Evidence:
     collect, every = (_per_run, False) if constant == 1 else (_before, True)
 
@@ -89,21 +95,26 @@ def _balance(numbers: HeadStatistics) -> torch.Tensor:
 
 
 @CLAIMS.claim(
-    "I33", "zero sum",
+    "I33",
+    "zero sum",
     r"with two heads or more $|\sum_h\mu_h|\le0.02\sum_h|\mu_h|$: the mean of the labels cancels",
-    source=Source.PAPER, wrong=0.0, wrong_text="one head",
-)  # fmt: skip
+    source=Source.PAPER,
+    wrong=0.0,
+    wrong_text="one head",
+)
 def zero_sum(study: CircuitStudy, constant: float) -> Evidence:
     balance = _per_run(study, _balance, least=2) if constant == 1 else _balance(study.statistics(1))
     return within(balance, high=0.02, quantity="imbalance")
 
 
 @CLAIMS.claim(
-    "I34", "signs match",
+    "I34",
+    "signs match",
     r"every head with $|\mu|>0.05$ has $\operatorname{sign}\omega=\operatorname{sign}\mu$, in trapped runs too: heads that look at what is "
     "similar say labels, heads that look at what is opposite say minus labels",
-    wrong=0.0, wrong_text="before training, all heads",
-)  # fmt: skip
+    wrong=0.0,
+    wrong_text="before training, all heads",
+)
 def signs_match(study: CircuitStudy, constant: float) -> Evidence:
     def share(numbers: HeadStatistics) -> torch.Tensor:
         mask = numbers.active if constant == 1 else torch.ones_like(numbers.active)
@@ -117,11 +128,14 @@ def signs_match(study: CircuitStudy, constant: float) -> Evidence:
 
 
 @CLAIMS.claim(
-    "I35", "one scale",
+    "I35",
+    "one scale",
     r"with two heads or more the $|\omega|$ of heads that carry weight are equal: their standard deviation within a run is 10 % of "
     "their mean at most",
-    source=Source.MEASURED, wrong=0.0, wrong_text="|μ| in place of |ω|",
-)  # fmt: skip
+    source=Source.MEASURED,
+    wrong=0.0,
+    wrong_text="|μ| in place of |ω|",
+)
 def one_scale(study: CircuitStudy, constant: float) -> Evidence:
     def spread(numbers: HeadStatistics) -> torch.Tensor:
         values = (numbers.omega if constant == 1 else numbers.mu).abs()
@@ -133,10 +147,13 @@ def one_scale(study: CircuitStudy, constant: float) -> Evidence:
 
 
 @CLAIMS.claim(
-    "I36", "scores do not look at labels",
+    "I36",
+    "scores do not look at labels",
     r"the label row $M_{d+1,1\dots d}$ is learned away: in heads that carry weight no entry exceeds 0.01",
-    source=Source.MEASURED, wrong=0.0, wrong_text="the last column in the place of the last row",
-)  # fmt: skip
+    source=Source.MEASURED,
+    wrong=0.0,
+    wrong_text="the last column in the place of the last row",
+)
 def label_row(study: CircuitStudy, constant: float) -> Evidence:
     name = "label_row" if constant == 1 else "query_column"
     return within(_per_run(study, _largest(name)), high=0.01, quantity="largest entry")
@@ -147,13 +164,15 @@ def _smallest_column(numbers: HeadStatistics) -> torch.Tensor:
 
 
 @CLAIMS.claim(
-    "I37", "the column that is never trained",
+    "I37",
+    "the column that is never trained",
     "after half a million steps the last column of every $W_Q$ is its random start, bit by bit; the last column of $M$, made with it, "
     "is not small: in heads that carry weight its largest entry is 0.03 or more",
-    wrong=0.0, wrong_text="the column before it; the label row",
+    wrong=0.0,
+    wrong_text="the column before it; the label row",
     regime="no weight decay",
     violation=lambda s: "" if not any(h.experiment.weight_decay for h in s.stored.values()) else "needs weight_decay 0",
-)  # fmt: skip
+)
 def untrained_column(study: CircuitStudy, constant: float) -> Evidence:
     column, differing, runs = (-1 if constant == 1 else -2), 0, 0
     for heads in study.heads:
@@ -194,11 +213,14 @@ def _published_z(study: CircuitStudy, heads: int, constant: float) -> Iterable[t
 
 
 @CLAIMS.claim(
-    "I38", "the authors' circuits are one more draw",
+    "I38",
+    "the authors' circuits are one more draw",
     r"mean $|\omega|$ of the heads that carry weight and $\sum|\mu_h|$ over the heads of one sign, printed by the authors' notebook for "
     "one run with 1, 2, 4 and 8 heads, lie where another run of ours would",
-    source=Source.CODE, wrong=1.15, wrong_text="printed numbers larger by 15 %",
-)  # fmt: skip
+    source=Source.CODE,
+    wrong=1.15,
+    wrong_text="printed numbers larger by 15 %",
+)
 def published_circuits(study: CircuitStudy, constant: float) -> Evidence:
     scores = dict(pair for heads in study.heads if heads in PUBLISHED for pair in _published_z(study, heads, constant))
     name, worst = max(scores.items(), key=lambda item: abs(item[1]))
@@ -213,13 +235,16 @@ def published_circuits(study: CircuitStudy, constant: float) -> Evidence:
 
 
 @CLAIMS.claim(
-    "I39", "a training of the page's own joins the stored ones",
+    "I39",
+    "a training of the page's own joins the stored ones",
     r"at the end of the page's short training, with other seeds, mean $|\omega|$ of the heads that carry weight agrees with that of "
     "the stored runs at the nearest record",
-    source=Source.MEASURED, wrong=1.15, wrong_text="stored values larger by 15 %",
+    source=Source.MEASURED,
+    wrong=1.15,
+    wrong_text="stored values larger by 15 %",
     regime="the stored trainings' setting",
     violation=lambda study: _other_setting(study),
-)  # fmt: skip
+)
 def live_joins_stored(study: CircuitStudy, constant: float) -> Evidence:
     live, stored = study.live_omega()
     if min(len(live), len(stored)) < 2:

@@ -26,11 +26,13 @@ def _identical(measured: torch.Tensor, predicted: torch.Tensor) -> Evidence:
 
 
 @CLAIMS.claim(
-    "I11", "two circuits are the whole head",
+    "I11",
+    "two circuits are the whole head",
     r"$M_h=W_K^{h\top}W_Q^h/\sqrt n$ and $V_h=W_O^hW_V^h$ give the predictions of the four matrices, before and after training, "
     "for every start",
-    wrong=0.0, wrong_text="without the factor 1/√n",
-)  # fmt: skip
+    wrong=0.0,
+    wrong_text="without the factor 1/√n",
+)
 def merged_is_as_written(study: DataStudy, constant: float) -> Evidence:
     parts = []
     for heads in study.models.values():
@@ -42,15 +44,17 @@ def merged_is_as_written(study: DataStudy, constant: float) -> Evidence:
 
 
 @CLAIMS.claim(
-    "I12", "one column is never trained",
+    "I12",
+    "one column is never trained",
     r"the last column of every $W_Q^h$ meets the 0 of the query token: its gradient is exactly zero, and after training it is "
     "its start, bit by bit",
-    wrong=0.0, wrong_text="the column before it",
+    wrong=0.0,
+    wrong_text="the column before it",
     regime="no weight decay",
-    violation=lambda s: ""
-    if s.experiment.weight_decay == 0
-    else f"needs weight_decay 0; here {s.experiment.weight_decay:g}",
-)  # fmt: skip
+    violation=lambda s: (
+        "" if s.experiment.weight_decay == 0 else f"needs weight_decay 0; here {s.experiment.weight_decay:g}"
+    ),
+)
 def untrained_column(study: DataStudy, constant: float) -> Evidence:
     column = -1 if constant == 1 else -2
     gradient = study.gradient[..., column]
@@ -61,10 +65,12 @@ def untrained_column(study: DataStudy, constant: float) -> Evidence:
 
 
 @CLAIMS.claim(
-    "I13", "the order of the examples does not matter",
+    "I13",
+    "the order of the examples does not matter",
     "predictions of trained heads are the same for the examples in any order, and for any last column of $M_h$",
-    wrong=0.0, wrong_text="the labels in another order, the covariates not",
-)  # fmt: skip
+    wrong=0.0,
+    wrong_text="the labels in another order, the covariates not",
+)
 def order_does_not_matter(study: DataStudy, constant: float) -> Evidence:
     usual = attend(study.after, study.prompts)
     other = attend(study.after, permuted(study.prompts, study.order, labels_only=constant != 1))
@@ -76,25 +82,29 @@ def order_does_not_matter(study: DataStudy, constant: float) -> Evidence:
 
 
 @CLAIMS.claim(
-    "I14", "regression vector and noise can be integrated by hand",
+    "I14",
+    "regression vector and noise can be integrated by hand",
     r"for weights $c_i$ that do not look at labels, the mean of $(\sum_ic_iy_i-\langle x_q,\beta\rangle)^2$ over $\beta$ and the "
     r"label noise is "
     rf"$s_\beta^2(|X^\top c-x_q|^2+s_2|c|^2)$, $s_2=d\sigma^2$, prompt by prompt (judged at $\sigma={LOUD:g}$)",
-    wrong=0.0, wrong_text="σ² in place of s₂ = dσ²",
-)  # fmt: skip
+    wrong=0.0,
+    wrong_text="σ² in place of s₂ = dσ²",
+)
 def conditional_mean(study: DataStudy, constant: float) -> Evidence:
     sampled, formula, without_d = study.identity
     return agrees(sampled / (formula if constant == 1 else without_d), 1.0)
 
 
 @CLAIMS.claim(
-    "I15", "a dictionary between two conventions",
+    "I15",
+    "a dictionary between two conventions",
     r"made of the same normal numbers, labels and predictions of two-number heads are $\sqrt d$ times, risks $d$ times larger in "
     r"the notebook's convention than in the repository's; there the loss is the risk plus $\sigma^2$, in the notebook's the two are equal",
-    wrong=0.5, wrong_text="factors d^(1/4) and √d",
+    wrong=0.5,
+    wrong_text="factors d^(1/4) and √d",
     regime="d > 1",
     violation=lambda s: "" if s.law.d > 1 else "needs d > 1; with d = 1 the two are the same but for the target",
-)  # fmt: skip
+)
 def dictionary(study: DataStudy, constant: float) -> Evidence:
     found = study.conventions
     root, factor = found.d ** (constant / 2), found.d**constant
@@ -108,23 +118,27 @@ def dictionary(study: DataStudy, constant: float) -> Evidence:
 
 
 @CLAIMS.claim(
-    "I16", "what it costs to learn nothing",
+    "I16",
+    "what it costs to learn nothing",
     "the prediction 0 has the risk $d$ in the notebook's convention and 1 in the repository's",
-    wrong=0.95, wrong_text="5 % smaller",
-)  # fmt: skip
+    wrong=0.95,
+    wrong_text="5 % smaller",
+)
 def zero_predictor(study: DataStudy, constant: float) -> Evidence:
     expected = {"notebook": float(study.law.d), "repository": 1.0}
     return both(*(agrees(study.zero_risk[name], constant * risk) for name, risk in expected.items()))
 
 
 @CLAIMS.claim(
-    "I17", "two faint opposite heads are a centred gradient step",
+    "I17",
+    "two faint opposite heads are a centred gradient step",
     r"heads $(\omega,\mu)$ and $(-\omega,-\mu)$ with $2\omega\mu=1$ differ from $\frac1L\sum_iy_i\langle x_i-\bar x,x_q\rangle$ by "
     r"a term of order $\omega^2$ whose constant is known: halving ω divides the distance by four",
-    wrong=0.0, wrong_text="the step with x_i, not centred",
+    wrong=0.0,
+    wrong_text="the step with x_i, not centred",
     regime="two examples or more",
     violation=lambda s: "" if s.law.length > 1 else "needs length > 1; one example, centred, is zero",
-)  # fmt: skip
+)
 def linear_limit(study: DataStudy, constant: float) -> Evidence:
     limit = study.limit
     distance = limit.pair_to_centred[:, -1] if constant == 1 else limit.pair_to_plain[:, -1]
@@ -137,11 +151,13 @@ def linear_limit(study: DataStudy, constant: float) -> Evidence:
 
 
 @CLAIMS.claim(
-    "I18", "any prompt of any step by its number",
+    "I18",
+    "any prompt of any step by its number",
     "a training prompt made alone from (seed, run, step, number) is, bit by bit, the one in its batch; its numbers have the "
     "moments 0, 1, 0, 3 of a standard normal",
-    wrong=0.0, wrong_text="the batch of the next step",
-)  # fmt: skip
+    wrong=0.0,
+    wrong_text="the batch of the next step",
+)
 def prompts_by_number(study: DataStudy, constant: float) -> Evidence:
     there = study.in_batch if constant == 1 else study.neighbour
     moments = (agrees(study.moments[:, k], value) for k, value in enumerate((0.0, 1.0, 0.0, 3.0)))
@@ -149,10 +165,12 @@ def prompts_by_number(study: DataStudy, constant: float) -> Evidence:
 
 
 @CLAIMS.claim(
-    "I19", "a causal layer says the same at the query",
+    "I19",
+    "a causal layer says the same at the query",
     "masked so that no token looks at itself or ahead, with *one* softmax, the layer over all tokens writes at the query what "
     "the query-only model predicts",
-    wrong=0.0, wrong_text="a second softmax, as in the authors' causal layer",
-)  # fmt: skip
+    wrong=0.0,
+    wrong_text="a second softmax, as in the authors' causal layer",
+)
 def causal_is_query_only(study: DataStudy, constant: float) -> Evidence:
     return exactly(study.causal["once" if constant == 1 else "twice"], attend(study.after, study.prompts))

@@ -27,21 +27,26 @@ def _short(study: WiderStudy) -> str:
 
 
 @CLAIMS.claim(
-    "I71", "the future changes nothing",
+    "I71",
+    "the future changes nothing",
     "in a causal layer with one softmax no token's weights change when later tokens do, and none goes to a later token",
-    wrong=2.0, wrong_text="the authors' layer, whose first token looks at everything",
-)  # fmt: skip
+    wrong=2.0,
+    wrong_text="the authors' layer, whose first token looks at everything",
+)
 def no_leak(study: WiderStudy, constant: float) -> Evidence:
     return exactly(study.causal.leak["once" if constant == 1 else "twice"], 0.0, tolerance=1e-12)
 
 
 @CLAIMS.claim(
-    "I72", "a second softmax makes attention flat",
+    "I72",
+    "a second softmax makes attention flat",
     r"with the authors' two softmaxes the query's weights at a random start are uniform up to a quarter: $0.8\le Lp_i\le1.25$",
-    source=Source.MEASURED, wrong=2.0, wrong_text="the same of one softmax",
+    source=Source.MEASURED,
+    wrong=2.0,
+    wrong_text="the same of one softmax",
     regime="d = 5 and L = 40, where it was measured",
     violation=lambda s: "" if (s.setting.d, s.setting.length) == (5, 40) else "needs d = 5 and L = 40; here others",
-)  # fmt: skip
+)
 def flat_attention(study: WiderStudy, constant: float) -> Evidence:
     return within(study.causal.spread["twice" if constant == 1 else "once"], low=0.8, high=1.25, quantity="L p")
 
@@ -105,11 +110,14 @@ def learned_preconditioner(study: WiderStudy, constant: float) -> Evidence:
 
 
 @CLAIMS.claim(
-    "I76", "and are as good as it",
+    "I76",
+    "and are as good as it",
     r"the risk on anisotropic covariates is within 5 % of the best centred step with a matrix (median over runs)",
-    wrong=2.0, wrong_text="within 5 % of twice that, about the best step with one number",
-    regime=_TRAINED, violation=lambda s: _short(s) or _anisotropic(s),
-)  # fmt: skip
+    wrong=2.0,
+    wrong_text="within 5 % of twice that, about the best step with one number",
+    regime=_TRAINED,
+    violation=lambda s: _short(s) or _anisotropic(s),
+)
 def preconditioned_risk(study: WiderStudy, constant: float) -> Evidence:
     found = study.anisotropic
     return _median(found.risk / (constant * found.best), 0.95, 1.05, "risk over best")
@@ -134,24 +142,30 @@ def _shifted(study: WiderStudy) -> str:
 
 
 @CLAIMS.claim(
-    "I78", "with a mean, debiasing pays",
+    "I78",
+    "with a mean, debiasing pays",
     "with covariates of mean $m$ the trained heads have less than 0.6 times the risk of the best plain gradient step "
     "(exact: at mean zero debiasing costs, by the factor $(L+d+1+s_2)/(L+d+s_2)$)",
-    wrong=0.5, wrong_text="less than 0.3 times",
-    regime=_TRAINED, violation=lambda s: _short(s) or _shifted(s),
-)  # fmt: skip
+    wrong=0.5,
+    wrong_text="less than 0.3 times",
+    regime=_TRAINED,
+    violation=lambda s: _short(s) or _shifted(s),
+)
 def debiasing_pays(study: WiderStudy, constant: float) -> Evidence:
     found = study.mean
     return _median(found.risk / found.scalar_step, None, 0.6 * constant, "risk over GD's")
 
 
 @CLAIMS.claim(
-    "I79", "and the zero sum is given up",
+    "I79",
+    "and the zero sum is given up",
     r"with a mean, $\sum_h\mu_h$ is not zero: heads of small scale want the offset $a$ of the closed form "
     "(within 10 %, median over runs)",
-    wrong=0.0, wrong_text="a zero sum",
-    regime=_TRAINED, violation=lambda s: _short(s) or _shifted(s),
-)  # fmt: skip
+    wrong=0.0,
+    wrong_text="a zero sum",
+    regime=_TRAINED,
+    violation=lambda s: _short(s) or _shifted(s),
+)
 def offset(study: WiderStudy, constant: float) -> Evidence:
     found = study.mean
     predicted = constant * found.offset
@@ -160,11 +174,13 @@ def offset(study: WiderStudy, constant: float) -> Evidence:
 
 
 @CLAIMS.claim(
-    "I81", "N + 1 heads hold N tasks",
+    "I81",
+    "N + 1 heads hold N tasks",
     r"there are $N+1$ heads with $\sum_hV_{hk}=0$ for every task and $\sum_hV_{hk}M_h^\top=G_k$, the best matrix of the task alone: "
     "in the limit of small scale the risk is that of $N$ separate pairs",
-    wrong=2.0, wrong_text="N heads, without the one that is subtracted",
-)  # fmt: skip
+    wrong=2.0,
+    wrong_text="N heads, without the one that is subtracted",
+)
 def enough_heads(study: WiderStudy, constant: float) -> Evidence:
     law = study.task_law
     M, V = (part[0] for part in superposed_heads(law, 0.1))
@@ -225,10 +241,13 @@ def authors_losses(study: WiderStudy, constant: float) -> Evidence:
 
 
 @CLAIMS.claim(
-    "I86", "near Bayes at large noise",
+    "I86",
+    "near Bayes at large noise",
     r"losses at $\sigma^2=3$, $d/L=0.2$: 3.444 for the pair, 3.405 for ridge (proportional limit); measured at $d=100$",
-    source=Source.CODE, wrong=1.003, wrong_text="0.3 % higher",
-)  # fmt: skip
+    source=Source.CODE,
+    wrong=1.003,
+    wrong_text="0.3 % higher",
+)
 def published_totals(study: WiderStudy, constant: float) -> Evidence:
     found = study.large
     pair, bayes = found.pair + found.sigma2[0], found.bayes + found.sigma2[0]
@@ -239,24 +258,29 @@ def published_totals(study: WiderStudy, constant: float) -> Evidence:
 
 
 @CLAIMS.claim(
-    "I87", "the factor to Bayes is moderate",
+    "I87",
+    "the factor to Bayes is moderate",
     "the pair's risk is at most twice the Bayes risk at the noise of this page (the abstract's words are Bayes-optimal up to a "
     "proportional factor; the factor depends on the noise)",
-    source=Source.MEASURED, wrong=10_000.0, wrong_text="at most twenty thousand times",
+    source=Source.MEASURED,
+    wrong=10_000.0,
+    wrong_text="at most twenty thousand times",
     expected=Verdict.FAILS,
-)  # fmt: skip
+)
 def moderate_factor(study: WiderStudy, constant: float) -> Evidence:
     found = study.seed_noise
     return _sampled(found.factor, found.factor_se, found.prompts, None, 2 * constant, "pair over Bayes")
 
 
 @CLAIMS.claim(
-    "I88", "how large the factor is",
+    "I88",
+    "how large the factor is",
     r"at small noise the ratio of the pair's risk to Bayes is $\frac{(d+1+s_2)(L-d-1)}{(L+d+s_2)\,s_2}$, within 3 %",
-    wrong=1.15, wrong_text="15 % larger",
+    wrong=1.15,
+    wrong_text="15 % larger",
     regime="L > d + 1 and s2 at most 0.01",
     violation=lambda s: "" if _formula_applies(s) else "needs L > d + 1 and s2 <= 0.01",
-)  # fmt: skip
+)
 def size_of_the_factor(study: WiderStudy, constant: float) -> Evidence:
     law, s = study.seed_noise.law, study.setting
     s2 = s.d * s.noise_std**2

@@ -129,9 +129,11 @@ def specs(setting: WiderSetting = WiderSetting()) -> dict[str, Spec]:
     }  # fmt: skip
     small = Experiment(d=s.depth_d, length=s.depth_length, heads=s.depth_heads, batch=max(1, s.batch // 2), **common)
     stacks = (
-        (small, "strict"), (small.replace(layers=2), "strict"),
-        (small.replace(layers=2, weight_tying=True), "strict"), (small.replace(layers=2), "inclusive"),
-    )  # fmt: skip
+        (small, "strict"),
+        (small.replace(layers=2), "strict"),
+        (small.replace(layers=2, weight_tying=True), "strict"),
+        (small.replace(layers=2), "inclusive"),
+    )
     found = [
         Spec(name, experiment, small.law, mask, 0.25)
         for name, (experiment, mask) in zip(DEPTH_NAMES, stacks, strict=True)

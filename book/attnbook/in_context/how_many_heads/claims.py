@@ -76,11 +76,14 @@ def _signs(runs: TrapRuns, step: int) -> np.ndarray:
 
 
 @CLAIMS.claim(
-    "I64", "the trap is laid in the first hundred steps",
+    "I64",
+    "the trap is laid in the first hundred steps",
     rf"no start whose two $\mu_h$ have opposite signs after {_DECIDED} steps is trapped; of the others about a third are",
-    source=Source.MEASURED, wrong=0.0, wrong_text="the signs at the start decide already",
+    source=Source.MEASURED,
+    wrong=0.0,
+    wrong_text="the signs at the start decide already",
     regime="Adam at the authors' setting, 30 000 steps",
-)  # fmt: skip
+)
 def laid_early(study: HeadsStudy, constant: float) -> Evidence:
     runs = study.table.by_heads[2]
     same = _signs(runs, _DECIDED if constant == 1 else 0)

@@ -145,11 +145,14 @@ def pace(study: TrainingStudy, constant: float) -> Evidence:
 
 
 @CLAIMS.claim(
-    "I26", "an interrupted training ends the same",
+    "I26",
+    "an interrupted training ends the same",
     "resumed from the checkpoint that an interruption left, a training ends bit by bit where it would have: weights, averages of Adam, "
     "all records. The averages are needed for that",
-    source=Source.DERIVED, wrong=0.0, wrong_text="resumed from the weights alone",
-)  # fmt: skip
+    source=Source.DERIVED,
+    wrong=0.0,
+    wrong_text="resumed from the weights alone",
+)
 def resumes(study: TrainingStudy, constant: float) -> Evidence:
     found = study.resumed
     if found.interrupted_at in (0, found.whole.experiment.steps):
@@ -219,10 +222,13 @@ def one_batch(study: TrainingStudy, constant: float) -> Evidence:
 
 
 @CLAIMS.claim(
-    "I29", "AdamW without decay is Adam",
+    "I29",
+    "AdamW without decay is Adam",
     "with weight decay 0, the authors' setting, AdamW makes the steps of Adam",
-    source=Source.DERIVED, wrong=0.0, wrong_text="AdamW with torch's own decay of 0.01",
-)  # fmt: skip
+    source=Source.DERIVED,
+    wrong=0.0,
+    wrong_text="AdamW with torch's own decay of 0.01",
+)
 def adamw_is_adam(study: TrainingStudy, constant: float) -> Evidence:
     adam, without, decayed = (torch.from_numpy(history.state["weights"]).double() for history in study.decays)
     distance = ((without if constant == 1 else decayed) - adam).abs().max().item()

@@ -26,12 +26,14 @@ def _rounded(values: torch.Tensor, decimals: int) -> torch.Tensor:
 
 
 @CLAIMS.claim(
-    "I51", "L + 1 normal numbers are the whole prompt",
+    "I51",
+    "L + 1 normal numbers are the whole prompt",
     r"heads with $M_h=\omega_hI$, $V_h=\mu_he_{d+1}$ have the risk "
     r"$s_\beta^2\,\mathbb E\big[(r-\sum_ic_ig_i)^2+(d-1+s_2)\sum_ic_i^2\big]$, $c_i=\sum_h\mu_h\mathrm{softmax}_i(\omega_hrg_i)$, "
     r"with $g_i$ standard normal and $r^2$ chi-squared with $d$ degrees of freedom: four models, against dense prompts",
-    wrong=0.0, wrong_text="d − 1 + s2 a quarter larger",
-)  # fmt: skip
+    wrong=0.0,
+    wrong_text="d − 1 + s2 a quarter larger",
+)
 def reduction(study: TwoNumbersStudy, constant: float) -> Evidence:
     check = study.reduction
     predicted = check.reduced if constant == 1 else check.wrong
@@ -39,11 +41,13 @@ def reduction(study: TwoNumbersStudy, constant: float) -> Evidence:
 
 
 @CLAIMS.claim(
-    "I52", "an opposite pair is better than debiased gradient descent",
+    "I52",
+    "an opposite pair is better than debiased gradient descent",
     r"near $\omega=0$ at the step $L/(L+d+s_2)$ the risk is that of debiased gradient descent minus "
     r"$4s_\beta^2\frac{d(d+2)(L-1)}{L(L+d+s_2)^2}\,\omega^2$; so some $\omega>0$ is better, by less than 0.1 % for $L=8d$",
-    wrong=6 / 7, wrong_text="d + 1 in the place of d + 2 (at d = 5)",
-)  # fmt: skip
+    wrong=6 / 7,
+    wrong_text="d + 1 in the place of d + 2 (at d = 5)",
+)
 def finite_omega(study: TwoNumbersStudy, constant: float) -> Evidence:
     gain, error = mean_and_error(study.gain)
     predicted = constant * float(opposite_pair_curvature(study.law, debiased_gd_optimal_step(study.law)))
@@ -54,13 +58,15 @@ def finite_omega(study: TwoNumbersStudy, constant: float) -> Evidence:
 
 
 @CLAIMS.claim(
-    "I53", "the valley is flat",
+    "I53",
+    "the valley is flat",
     rf"a pair with its best $\mu$ has the same risk within 0.25 % for all $\omega$ from 0.008 to {FLAT_TO} "
     r"(times $\sqrt{5/d}$), a factor of more than ten",
-    wrong=0.1, wrong_text="within 0.025 %",
+    wrong=0.1,
+    wrong_text="within 0.025 %",
     regime="L = 8 d",
     violation=lambda s: "" if s.law.length == 8 * s.law.d else f"needs L = {8 * s.law.d}; here {s.law.length}",
-)  # fmt: skip
+)
 def flat_valley(study: TwoNumbersStudy, constant: float) -> Evidence:
     valley = study.valley
     flat = valley.omega <= FLAT_TO * math.sqrt(5 / study.law.d) * (1 + 1e-12)
@@ -80,10 +86,13 @@ def one_over_root_d(study: TwoNumbersStudy, constant: float) -> Evidence:
 
 
 @CLAIMS.claim(
-    "I55", "a trained single head is the exact optimum",
+    "I55",
+    "a trained single head is the exact optimum",
     r"$|\omega|$ and $|\mu|$ of single heads trained from random starts are those that minimise the exact risk",
-    source=Source.MEASURED, wrong=0.86, wrong_text="1/√d in the place of the best ω (at d = 5, L = 40)",
-)  # fmt: skip
+    source=Source.MEASURED,
+    wrong=0.86,
+    wrong_text="1/√d in the place of the best ω (at d = 5, L = 40)",
+)
 def trained_one_head(study: TwoNumbersStudy, constant: float) -> Evidence:
     omega, mu = (_rounded(part[:, -LAST:, 0].abs().mean(1), 3) for part in (study.one_head.omega, study.one_head.mu))
     return both(
@@ -93,13 +102,15 @@ def trained_one_head(study: TwoNumbersStudy, constant: float) -> Evidence:
 
 
 @CLAIMS.claim(
-    "I56", "the approximate loss has the right step and the wrong level",
+    "I56",
+    "the approximate loss has the right step and the wrong level",
     r"at the best pair the effective step $2\omega\mu$ is $L/(L+d+s_2)$ within 1 %, and the approximate risk is the exact one "
     r"times $\frac{d+s_2}{d+1+s_2}$",
-    wrong=6 / 5, wrong_text="no error of the level (at d = 5)",
+    wrong=6 / 5,
+    wrong_text="no error of the level (at d = 5)",
     regime="L = 8 d",
     violation=lambda s: "" if s.law.length == 8 * s.law.d else f"needs L = {8 * s.law.d}; here {s.law.length}",
-)  # fmt: skip
+)
 def right_step_wrong_level(study: TwoNumbersStudy, constant: float) -> Evidence:
     law, pair = study.law, study.pair
     approximate = approximate_risk(law, [pair.omega, -pair.omega], [pair.mu, -pair.mu])
@@ -128,13 +139,16 @@ def _untrapped(study: TwoNumbersStudy) -> list[torch.Tensor]:
 
 
 @CLAIMS.claim(
-    "I57", "the optimiser chooses the place in the valley",
+    "I57",
+    "the optimiser chooses the place in the valley",
     r"training stops at an $|\omega|$ that grows with the learning rate: in each run at least 1.2 times as large at the largest "
     r"rate as at the smallest, and there still at least 1.2 times the best $\omega$",
-    source=Source.MEASURED, wrong=1.9, wrong_text="2.28 times",
+    source=Source.MEASURED,
+    wrong=1.9,
+    wrong_text="2.28 times",
     regime="rates a factor of ten apart, smallest rate times steps 10 or more",
     violation=_unsettled,
-)  # fmt: skip
+)
 def place_in_the_valley(study: TwoNumbersStudy, constant: float) -> Evidence:
     sizes = _untrapped(study)
     return both(
@@ -146,13 +160,16 @@ def place_in_the_valley(study: TwoNumbersStudy, constant: float) -> Evidence:
 
 
 @CLAIMS.claim(
-    "I58", "jitter has a price, and small ω pays most",
+    "I58",
+    "jitter has a price, and small ω pays most",
     r"noise of variance $\tau^2$ on the entries of both $d\times d$ blocks adds "
     r"$2s_\beta^2d^2\frac{(L-1)(L+d+s_2)}{L^2}\,\mu^2\tau^2$ to the risk of a pair: with $\omega\mu$ fixed, $\propto\omega^{-2}$; and the "
     "mean training loss at the end lies above the exact risk of the two numbers per head, the more the larger the learning rate",
-    wrong=1.3, wrong_text="three tenths more",
-    regime="rates a factor of ten apart, smallest rate times steps 10 or more", violation=_unsettled,
-)  # fmt: skip
+    wrong=1.3,
+    wrong_text="three tenths more",
+    regime="rates a factor of ten apart, smallest rate times steps 10 or more",
+    violation=_unsettled,
+)
 def price_of_jitter(study: TwoNumbersStudy, constant: float) -> Evidence:
     predicted = constant * jitter_price(study.law)
     _untrapped(study)
@@ -166,11 +183,13 @@ def price_of_jitter(study: TwoNumbersStudy, constant: float) -> Evidence:
 
 
 @CLAIMS.claim(
-    "I59", "the approximate flow never stops",
+    "I59",
+    "the approximate flow never stops",
     r"the flow on the approximate loss carries an opposite pair down the valley for ever: late on "
     r"$|\omega|=(4cd^3t)^{-1/6}$, $c=(1+\sigma^2)/L$",
-    wrong=1.05, wrong_text="5 % larger",
-)  # fmt: skip
+    wrong=1.05,
+    wrong_text="5 % larger",
+)
 def endless_creep(study: TwoNumbersStudy, constant: float) -> Evidence:
     late = study.flow.times >= 1e4
     measured = study.flow.omega[late, 0, 0] / creep_of_the_pair(study.law, study.flow.times[late])

@@ -177,8 +177,10 @@ def published_figures(*, prompts: int = 2000, seed: int = 0) -> Published:
             ]
         )
 
-    rows = [(f"two heads, L = {L}", L, value, lambda p: kernel_estimator(p, *pair), heads(pair, L))
-            for L, value in ((10, 0.604), (20, 0.367), (40, 0.2430), (100, 0.164))]  # fmt: skip
+    rows = [
+        (f"two heads, L = {L}", L, value, lambda p: kernel_estimator(p, *pair), heads(pair, L))
+        for L, value in ((10, 0.604), (20, 0.367), (40, 0.2430), (100, 0.164))
+    ]
     ridge_risk = bayes_risk(law.draw(prompts, seed).x, law).mean().item()
     rows += [
         ("one head, L = 40", 40, 0.4048, lambda p: kernel_estimator(p, *single), heads(single, 40)),
@@ -219,11 +221,14 @@ def _model(study: EstimatorStudy) -> torch.Tensor:
 
 
 @CLAIMS.claim(
-    "I41", "the kernel estimator is the model, up to a part at right angles",
+    "I41",
+    "the kernel estimator is the model, up to a part at right angles",
     r"what the entries outside $(\omega_h,\mu_h)$ add to the predictions is uncorrelated with the error of the kernel estimator: they "
     "raise the risk by its mean square, and that follows from the entries",
-    wrong=2.0, wrong_text="twice as much", **_BOTH,
-)  # fmt: skip
+    wrong=2.0,
+    wrong_text="twice as much",
+    **_BOTH,
+)
 def right_angles(study: EstimatorStudy, constant: float) -> Evidence:
     at, kept, heads = study.trained_at, study.kept, study.heads
     added, shift = heads.off_pattern.risk[at, kept], heads.shift.risk[at, kept]
@@ -236,11 +241,14 @@ def right_angles(study: EstimatorStudy, constant: float) -> Evidence:
 
 
 @CLAIMS.claim(
-    "I42", "the two numbers are a centred step",
+    "I42",
+    "the two numbers are a centred step",
     r"the risk of the kernel estimator at the length of training is that of the centred step of size $\eta=\sum_h\omega_h\mu_h$ with "
     r"offset $\sum_h\mu_h\,\bar y$, to 1 %",
-    wrong=0.0, wrong_text="the step without centring", **_FAINT,
-)  # fmt: skip
+    wrong=0.0,
+    wrong_text="the step without centring",
+    **_FAINT,
+)
 def centred_step(study: EstimatorStudy, constant: float) -> Evidence:
     heads, kept = study.heads, study.kept
     step, offset = heads.circuits.effective_step[kept].numpy(), heads.circuits.mu.sum(-1)[kept].numpy()
@@ -266,11 +274,14 @@ def which_step(study: EstimatorStudy, constant: float) -> Evidence:
 
 
 @CLAIMS.claim(
-    "I44", "where the plain step overtakes",
+    "I44",
+    "where the plain step overtakes",
     r"beyond a length that follows from the weights ($\eta$, $\sum\mu_h$ and the entries outside the pattern) one step with $\eta=1$ has "
     "less risk than the heads",
-    wrong=1.15, wrong_text="at a length 15 % larger", **_FAINT,
-)  # fmt: skip
+    wrong=1.15,
+    wrong_text="at a length 15 % larger",
+    **_FAINT,
+)
 def overtaking(study: EstimatorStudy, constant: float) -> Evidence:
     heads, kept = study.heads, study.kept
     grid = np.unique(np.geomspace(heads.lengths[0], heads.lengths[-1], 200).astype(int))
@@ -291,11 +302,14 @@ def overtaking(study: EstimatorStudy, constant: float) -> Evidence:
 
 
 @CLAIMS.claim(
-    "I45", "the floor",
+    "I45",
+    "the floor",
     r"on long prompts the risk of the kernel estimator falls to $d(1-\eta)^2$ and no further (in units of $s_\beta^2$), "
     "as the line through the two longest lengths against $1/L$ shows",
-    wrong=1.25, wrong_text="a floor 25 % higher", **_BOTH,
-)  # fmt: skip
+    wrong=1.25,
+    wrong_text="a floor 25 % higher",
+    **_BOTH,
+)
 def floor(study: EstimatorStudy, constant: float) -> Evidence:
     heads, kept = study.heads, study.kept
     (first, last), risk = heads.lengths[-2:], heads.kernel.risk[-2:, kept]
@@ -305,10 +319,12 @@ def floor(study: EstimatorStudy, constant: float) -> Evidence:
 
 
 @CLAIMS.claim(
-    "I46", "linear attention learns the best step",
+    "I46",
+    "linear attention learns the best step",
     r"trained by gradient descent, linear attention ends at $\eta^*=1/(1+(d+1+s_2)/L)$",
-    wrong=1.05, wrong_text="a step 5 % larger",
-)  # fmt: skip
+    wrong=1.05,
+    wrong_text="a step 5 % larger",
+)
 def linear_step(study: EstimatorStudy, constant: float) -> Evidence:
     found = preconditioner_of(study.linear).diagonal(dim1=-2, dim2=-1).mean(-1)
     best = float(closed_form.gd_optimal_step(study.heads.law))
@@ -365,11 +381,14 @@ def bayes_gap(study: EstimatorStudy, constant: float) -> Evidence:
 
 
 @CLAIMS.claim(
-    "I49", "the figures of the authors' newest code",
+    "I49",
+    "the figures of the authors' newest code",
     r"its eight printed errors at $\sigma^2=0.1$ (two heads at four lengths, one head, one step, centred step, ridge) are the exact ones, "
     "noise of the target included once, within four standard errors of 50 000 prompts",
-    source=Source.CODE, wrong=2.0, wrong_text="noise of the target twice, as one of its plots has it",
-)  # fmt: skip
+    source=Source.CODE,
+    wrong=2.0,
+    wrong_text="noise of the target twice, as one of its plots has it",
+)
 def printed_figures(study: EstimatorStudy, constant: float) -> Evidence:
     found = study.published
     # Printed with three or four digits.

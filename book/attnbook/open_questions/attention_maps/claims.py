@@ -44,10 +44,12 @@ def _share(correct: np.ndarray, low: float, what: str) -> Evidence:
 
 
 @CLAIMS.claim(
-    "Q17", "two steps: v does not see the map",
+    "Q17",
+    "two steps: v does not see the map",
     r"from zero, $v_1$ and $v_2$ are the same for every normalised map and for every unnormalised one with $\phi(0) = \frac12$",
-    wrong=1.0001, wrong_text="v_2 larger by 10^-4",
-)  # fmt: skip
+    wrong=1.0001,
+    wrong_text="v_2 larger by 10^-4",
+)
 def universal_values(study: MapsStudy, constant: float) -> Evidence:
     own = study.two["softmax"]
     found = torch.stack([torch.stack(study.two[m.name][:2]) for m in MAPS])
@@ -56,11 +58,13 @@ def universal_values(study: MapsStudy, constant: float) -> Evidence:
 
 
 @CLAIMS.claim(
-    "Q18", "two steps: p sees one number of it",
+    "Q18",
+    "two steps: p sees one number of it",
     r"$p_2 = \frac{c}{c_{\mathrm{softmax}}}\,p_2^{\mathrm{softmax}}$ with the slope c at zero: factors 2 (sparsemax, temperature "
     r"$\frac12$), $\sqrt2$ (entmax-1.5), 1 (linearised), $\frac12$ (temperature 2), 0 (hardmax)",
-    wrong=1.01, wrong_text="factors 1 % larger",
-)  # fmt: skip
+    wrong=1.01,
+    wrong_text="factors 1 % larger",
+)
 def slope_alone(study: MapsStudy, constant: float) -> Evidence:
     own = study.two["softmax"][2]
     factors = {"sparsemax": 2.0, "softmax at temperature 0.5": 2.0, "entmax-1.5": math.sqrt(2), "linearised softmax": 1.0,
@@ -71,10 +75,12 @@ def slope_alone(study: MapsStudy, constant: float) -> Evidence:
 
 
 @CLAIMS.claim(
-    "Q19", "hardmax is the linear model",
+    "Q19",
+    "hardmax is the linear model",
     r"from zero $p_t = 0$ for ever, so hardmax is logistic regression on token means, step by step",
-    wrong=0.0, wrong_text="softmax in its place",
-)  # fmt: skip
+    wrong=0.0,
+    wrong_text="softmax in its place",
+)
 def hardmax_is_linear(study: MapsStudy, constant: float) -> Evidence:
     own = HARDMAX if constant else SOFTMAX
     path = train_heads(study.sample, study.step_size, 20, attention_map=own, record=[1, 20])
@@ -84,10 +90,12 @@ def hardmax_is_linear(study: MapsStudy, constant: float) -> Evidence:
 
 
 @CLAIMS.claim(
-    "Q20", "linear attention does not start",
+    "Q20",
+    "linear attention does not start",
     r"$w = z$ and $w = [z]_+$ from zero: both gradients vanish, nothing moves",
-    wrong=0.0, wrong_text="w = 1/2 + z",
-)  # fmt: skip
+    wrong=0.0,
+    wrong_text="w = 1/2 + z",
+)
 def saddle(study: MapsStudy, constant: float) -> Evidence:
     maps = (LINEAR, relu(0.0), relu(1.0)) if constant else (HALF_PLUS,)
     paths = [train_heads(study.sample, study.step_size, 20, attention_map=m, record=[1, 20]) for m in maps]
@@ -96,11 +104,13 @@ def saddle(study: MapsStudy, constant: float) -> Evidence:
 
 
 @CLAIMS.claim(
-    "Q21", "unnormalised weights: p_2 without competition",
+    "Q21",
+    "unnormalised weights: p_2 without competition",
     r"$p_2 = \frac{\beta\phi'(0)}{n}\sum_i g_iy_i[(v_1\cdot u_i)u_i + (v_1\cdot\xi_i)\xi_i]$ for sigmoid "
     r"($\phi' = \frac14$) and $\frac12 + z$ ($\phi' = 1$)",
-    wrong=1.01, wrong_text="a factor 1 % larger",
-)  # fmt: skip
+    wrong=1.01,
+    wrong_text="a factor 1 % larger",
+)
 def no_competition(study: MapsStudy, constant: float) -> Evidence:
     found = torch.stack([study.two[m.name][2] for m in UNNORMALISED])
     predicted = [unnormalised_p2(study.sample, study.step_size, constant * m.slope(2)) for m in UNNORMALISED]
@@ -177,12 +187,15 @@ def all_harmful(study: MapsStudy, constant: float) -> Evidence:
 
 
 @CLAIMS.claim(
-    "Q69", "six numbers per class predict the error of every map",
+    "Q69",
+    "six numbers per class predict the error of every map",
     r"gradient descent with orthogonal noise, six variables per class, each draw's own counts and no fitted number, gives the mean "
     r"$\log_{10}$ clean error of all nine maps at every recorded step within 20 % (or 0.1), away from the threshold "
     r"($x < 0.7$ or $x > 1.3$)",
-    source=Source.MEASURED, wrong=0.0, wrong_text="the predictions of softmax for all maps",
-)  # fmt: skip
+    source=Source.MEASURED,
+    wrong=0.0,
+    wrong_text="the predictions of softmax for all maps",
+)
 def mean_field_predicts(study: MapsStudy, constant: float) -> Evidence:
     columns = [i for i, norm in enumerate(study.norms) if not 0.7 <= study.x(norm) <= 1.3]
     if not columns:
@@ -199,11 +212,13 @@ def mean_field_predicts(study: MapsStudy, constant: float) -> Evidence:
 
 
 @CLAIMS.claim(
-    "Q61", "no label noise: one boundary for all maps that compete",
+    "Q61",
+    "no label noise: one boundary for all maps that compete",
     r"$\eta = 0$, orthogonal noise, any normalised map with $w_u$ nondecreasing in $p\cdot(u-\xi)$ (sparsemax, entmax, temperature, "
     r"linearised): every step of any size moves the weight of the signal up if $x > 1$ and down if $x < 1$",
-    wrong=1.2, wrong_text="the boundary at x = 1.2",
-)  # fmt: skip
+    wrong=1.2,
+    wrong_text="the boundary at x = 1.2",
+)
 def one_way_for_all(study: MapsStudy, constant: float) -> Evidence:
     towards = torch.cat([torch.sign(x - constant).unsqueeze(1) * moves for x, moves in study.moves.values()])
     evidence = within(towards, low=-1e-12, quantity="moves towards the predicted side")
@@ -214,22 +229,26 @@ def one_way_for_all(study: MapsStudy, constant: float) -> Evidence:
 
 
 @CLAIMS.claim(
-    "Q62", "no label noise: fates of three other maps",
+    "Q62",
+    "no label noise: fates of three other maps",
     r"$\eta = 0$, $d = 10^6$, sparsemax, entmax-1.5, temperature $\frac12$: every class outside 10 % of $x = 1$ ends on its signal iff "
     r"$x > 1$",
-    wrong=1.3, wrong_text="the boundary at x = 1.3",
-)  # fmt: skip
+    wrong=1.3,
+    wrong_text="the boundary at x = 1.3",
+)
 def fates_without_noise(study: MapsStudy, constant: float) -> Evidence:
     right = [((f.x > constant) == f.on_signal)[np.abs(f.x - 1) > 0.1] for f in study.fates_without_noise.values()]
     return _share(np.concatenate(right), 1.0, "classes")
 
 
 @CLAIMS.claim(
-    "Q63", "temperature is slower attention",
+    "Q63",
+    "temperature is slower attention",
     r"softmax at temperature $\tau$ with step $\beta$ and softmax with steps $\beta$ for v and $\beta/\tau^2$ for p make the same "
     r"predictions at every step",
-    wrong=0.5, wrong_text="the step divided by tau",
-)  # fmt: skip
+    wrong=0.5,
+    wrong_text="the step divided by tau",
+)
 def slower_attention(study: MapsStudy, constant: float) -> Evidence:
     pairs = [
         equal_to_slower_attention(study.sample, study.step_size, 30, tau, power=2 * constant) for tau in (0.5, 3.0)
@@ -239,11 +258,13 @@ def slower_attention(study: MapsStudy, constant: float) -> Evidence:
 
 
 @CLAIMS.claim(
-    "Q64", "with label noise every map has its own boundary",
+    "Q64",
+    "with label noise every map has its own boundary",
     r"$x^*(0.2)$ = 1.504 (sparsemax), 1.571 (temperature $\frac12$), 1.573 (entmax-1.5), 1.621 (softmax), 1.625 (linearised), 1.707 "
     r"(temperature 2), to 0.5 %",
-    wrong=1.02, wrong_text="values 2 % larger",
-)  # fmt: skip
+    wrong=1.02,
+    wrong_text="values 2 % larger",
+)
 def own_boundaries(study: MapsStudy, constant: float) -> Evidence:
     own = {name: float(np.interp(0.2, SHARES, study.curves[name])) for name in _BOUNDARIES}
     found = _t([own[name] / value for name, value in _BOUNDARIES.items()])
@@ -254,11 +275,14 @@ def own_boundaries(study: MapsStudy, constant: float) -> Evidence:
 
 
 @CLAIMS.claim(
-    "Q65", "and gradient descent follows it",
+    "Q65",
+    "and gradient descent follows it",
     r"$\eta = 0.3$, $n = 100$, $d = 10^6$: classes whose x lies between their map's boundary and softmax's, more than 1 % from "
     r"either, end where their own map's says (sparsemax, entmax-1.5, temperature $\frac12$)",
-    source=Source.MEASURED, wrong=0.0, wrong_text="softmax's boundary for all maps",
-)  # fmt: skip
+    source=Source.MEASURED,
+    wrong=0.0,
+    wrong_text="softmax's boundary for all maps",
+)
 def own_fates(study: MapsStudy, constant: float) -> Evidence:
     right = []
     for fates, own, softmaxes in study.fates.values():
@@ -283,31 +307,37 @@ def _margin_claim(study: MapsStudy, kind: str, constant: float) -> Evidence:
 
 
 @CLAIMS.claim(
-    "Q23", "weights that need not compete: no maximum-margin threshold",
+    "Q23",
+    "weights that need not compete: no maximum-margin threshold",
     r"weights in $\{0,1\}^2$ free for every sample: $|v|^2 = \sum_k 1/(\rho^2 + d/|C_k|) + |N_k|/d$ (about 0.00416 at $\rho = 10$, "
     r"$n = 100$, $d = 20000$, $\eta = 0.1$), below noise alone at every SNR",
-    wrong=1.1, wrong_text="10 % more",
-)  # fmt: skip
+    wrong=1.1,
+    wrong_text="10 % more",
+)
 def free_margin(study: MapsStudy, constant: float) -> Evidence:
     return _margin_claim(study, "free", constant)
 
 
 @CLAIMS.claim(
-    "Q66", "what unnormalised attention can attain has no threshold either",
+    "Q66",
+    "what unnormalised attention can attain has no threshold either",
     r"the weight $\phi(p\cdot\mu_k)$ is one number for clean and flipped samples, so the best selection is $u + \xi$ for all: "
     r"$|v|^2 = \sum_k \frac{n_k}{d} - \frac{((|C_k|-|N_k|)/d)^2}{1/\rho^2 + n_k/d}$, below noise alone at every SNR",
-    wrong=1.1, wrong_text="10 % more",
-)  # fmt: skip
+    wrong=1.1,
+    wrong_text="10 % more",
+)
 def shared_margin(study: MapsStudy, constant: float) -> Evidence:
     return _margin_claim(study, "shared", constant)
 
 
 @CLAIMS.claim(
-    "Q67", "unnormalised maps never give the signal up",
+    "Q67",
+    "unnormalised maps never give the signal up",
     r"gradient flow, orthogonal noise, any $\eta < \frac12$ and any $x$: $V > 0$ for ever, with the conserved quantities "
     r"$V^2 = 2(P + e^P - 1)$ (sigmoid) and $V^2 = P + P^2$ ($\frac12 + z$)",
-    wrong=1.01, wrong_text="a constant 1 % larger",
-)  # fmt: skip
+    wrong=1.01,
+    wrong_text="a constant 1 % larger",
+)
 def signal_kept(study: MapsStudy, constant: float) -> Evidence:
     x, eta = (
         part.flatten() for part in torch.meshgrid(_t([0.05, 0.24, 1.0, 4.0]), _t([0.05, 0.2, 0.4]), indexing="ij")
@@ -324,11 +354,14 @@ def signal_kept(study: MapsStudy, constant: float) -> Evidence:
 
 
 @CLAIMS.claim(
-    "Q68", "linear attention from a tiny random start has a threshold",
+    "Q68",
+    "linear attention from a tiny random start has a threshold",
     r"$w = p\cdot x$, start of norm $10^{-8}$, $\eta = 0.2$, $d = 10^6$: outside 20 % of it, a class takes its clean margins from "
     r"its signal iff $\rho^2(|C_k| - |N_k|) > d$",
-    source=Source.MEASURED, wrong=0.0, wrong_text="the rule x > 1 for all classes",
-)  # fmt: skip
+    source=Source.MEASURED,
+    wrong=0.0,
+    wrong_text="the rule x > 1 for all classes",
+)
 def linear_threshold(study: MapsStudy, constant: float) -> Evidence:
     fates = study.linear_fates
     far = np.abs(np.log(fates.net)) > math.log(1.2)
@@ -340,11 +373,13 @@ def linear_threshold(study: MapsStudy, constant: float) -> Evidence:
 
 
 @CLAIMS.claim(
-    "Q24", "local attention: a window of W sees 1 - 1/W of the signal",
+    "Q24",
+    "local attention: a window of W sees 1 - 1/W of the signal",
     r"$T = 8$, mean over softmax windows of W tokens: the coefficient of $\mu_k$ in $p_2$ is proportional to $1 - 1/W$ to leading "
     r"order; ratios 0, 0.571, 0.857 to that of $W = 8$",
-    wrong=2.0, wrong_text="proportional to 1 - 1/W²",
-)  # fmt: skip
+    wrong=2.0,
+    wrong_text="proportional to 1 - 1/W²",
+)
 def window_law(study: MapsStudy, constant: float) -> Evidence:
     local = study.local
     mean = _t(local.signal_in_p2).mean(1, keepdim=True)
@@ -364,11 +399,14 @@ def window_law(study: MapsStudy, constant: float) -> Evidence:
 
 
 @CLAIMS.claim(
-    "Q24b", "any window above one token brings the late harm back",
+    "Q24b",
+    "any window above one token brings the late harm back",
     r"$T = 8$, $n = 60$, $d = 12000$, $\rho = 16$, step 100: $W = 1$ (no attention) keeps at least 85 % of its exponent since step 2, "
     r"every larger window loses a third or more",
-    source=Source.MEASURED, wrong=0.0, wrong_text="two tokens per window counted as none",
-)  # fmt: skip
+    source=Source.MEASURED,
+    wrong=0.0,
+    wrong_text="two tokens per window counted as none",
+)
 def window_harm(study: MapsStudy, constant: float) -> Evidence:
     kept = _t(study.local.late_error / study.local.early_error)  # (widths, draws)
     rest = kept[1:].mT if constant else kept[:1].mT

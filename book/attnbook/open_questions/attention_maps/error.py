@@ -41,7 +41,7 @@ _BLOCK = 64  # pairs of run and class at once
 
 def log10_map_error(
     v: Tensor, p: Tensor, sample: Sample, attention_map: AttentionMap, *, per_class: bool = False
-) -> Tensor:  # fmt: skip
+) -> Tensor:
     """log10 of the clean error of one head with `attention_map`, T = 2: (R,), or (R, 2) with `per_class`; -inf where it is 0.
 
     v, p: (R, m) in the coordinates of `sample`, the training set they come from. Relative error of the error itself about 1e-10.

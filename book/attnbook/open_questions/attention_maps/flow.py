@@ -66,9 +66,11 @@ class MapFlow:
         pp, vv, vp = (
             part.sum(-1, keepdim=True) / d
             for part in (
-                clean * q_c**2 + noisy * q_n**2, clean * t_c**2 + noisy * t_n**2, sign * (clean * t_c * q_c - noisy * t_n * q_n)
+                clean * q_c**2 + noisy * q_n**2,
+                clean * t_c**2 + noisy * t_n**2,
+                sign * (clean * t_c * q_c - noisy * t_n * q_n),
             )
-        )  # fmt: skip
+        )
         omega = pp.sqrt()
         along = torch.where(omega > 0, vp / omega, 0.0)
         tau = (vv - along**2).clamp_min(0).sqrt()

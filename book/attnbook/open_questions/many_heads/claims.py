@@ -55,46 +55,55 @@ def _against_one_head(study: ManyHeadsStudy, names: Sequence[str], constant: flo
 
 
 @CLAIMS.claim(
-    "Q1", "many heads from zero are one head",
+    "Q1",
+    "many heads from zero are one head",
     r"the sum of H heads, all from zero with step $\beta$, is one head with $(\beta_v, \beta_p) = (H\beta, \beta/H)$",
-    wrong=2.0, wrong_text="attention steps twice as large",
-)  # fmt: skip
+    wrong=2.0,
+    wrong_text="attention steps twice as large",
+)
 def one_head(study: ManyHeadsStudy, constant: float) -> Evidence:
     return _against_one_head(study, ["sum"], constant)
 
 
 @CLAIMS.claim(
-    "Q2", "the same with shared values",
+    "Q2",
+    "the same with shared values",
     r"H heads with one shared v, summed: one head with $(H^2\beta, \beta/H)$",
-    wrong=2.0, wrong_text="attention steps twice as large",
-)  # fmt: skip
+    wrong=2.0,
+    wrong_text="attention steps twice as large",
+)
 def shared_values(study: ManyHeadsStudy, constant: float) -> Evidence:
     return _against_one_head(study, ["shared sum"], constant)
 
 
 @CLAIMS.claim(
-    "Q41", "means and scaled sums",
+    "Q41",
+    "means and scaled sums",
     r"with output scale c: $(c^2H\beta, \beta/H)$, and $(c^2H^2\beta, \beta/H)$ for a shared v; "
     r"$c = 1/H$ and $H^{-1/2}$",
-    wrong=2.0, wrong_text="attention steps twice as large",
-)  # fmt: skip
+    wrong=2.0,
+    wrong_text="attention steps twice as large",
+)
 def other_variants(study: ManyHeadsStudy, constant: float) -> Evidence:
     return _against_one_head(study, ["mean", "root sum", "shared mean"], constant)
 
 
 @CLAIMS.claim(
-    "Q3", "two steps with two step sizes",
+    "Q3",
+    "two steps with two step sizes",
     r"$v_2 = \frac{\beta_v}{4n}\sum_i y_i(1+2g_i)(u_i+\xi_i)$, $p_2 = \frac{\beta_p}{4n}\sum_i g_i\gamma_i(u_i-\xi_i)$, "
     r"g and $\gamma$ from $v_1$",
-    wrong=1.001, wrong_text="a beta_p 0.1 % larger",
-)  # fmt: skip
+    wrong=1.001,
+    wrong_text="a beta_p 0.1 % larger",
+)
 def closed_form(study: ManyHeadsStudy, constant: float) -> Evidence:
     found = two_steps_apart(study.small, 0.4, constant * 0.07)
     path = gradient_descent(study.small, 0.4, 2, attention_step_size=0.07)
     return both(
-        exactly(found.v2, path.v[-1], tolerance=1e-12), exactly(found.p2, path.p[-1], tolerance=1e-12),
+        exactly(found.v2, path.v[-1], tolerance=1e-12),
+        exactly(found.p2, path.p[-1], tolerance=1e-12),
         exactly(found.v1, path.v[1], tolerance=1e-12),
-    )  # fmt: skip
+    )
 
 
 def _fits(study: ManyHeadsStudy, row: object, multiple: float) -> np.ndarray:
@@ -109,11 +118,14 @@ def _counts(fits: np.ndarray, wanted: bool, what: str) -> Evidence:
 
 
 @CLAIMS.claim(
-    "Q4", "many heads fit earlier",
+    "Q4",
+    "many heads fit earlier",
     r"$n = 200$, $d = 40000$, $\rho = 30$, $\eta = 0.05$, $\beta = n/d$: after two steps 8 heads fit every label, one "
     r"head in no draw",
-    source=Source.MEASURED, wrong=0.25, wrong_text="two heads in place of eight",
-)  # fmt: skip
+    source=Source.MEASURED,
+    wrong=0.25,
+    wrong_text="two heads in place of eight",
+)
 def fits_earlier(study: ManyHeadsStudy, constant: float) -> Evidence:
     return both(
         _counts(_fits(study, round(8 * constant), 1.0), True, "interpolate, many heads"),
@@ -122,10 +134,13 @@ def fits_earlier(study: ManyHeadsStudy, constant: float) -> Evidence:
 
 
 @CLAIMS.claim(
-    "Q5", "no attention is needed to fit in two steps",
+    "Q5",
+    "no attention is needed to fit in two steps",
     r"with attention frozen at one half, two steps fit every label at $\beta = 8n/d$ and in no draw at $5n/d$",
-    source=Source.MEASURED, wrong=5 / 8, wrong_text="already at 5n/d",
-)  # fmt: skip
+    source=Source.MEASURED,
+    wrong=5 / 8,
+    wrong_text="already at 5n/d",
+)
 def frozen_fits(study: ManyHeadsStudy, constant: float) -> Evidence:
     return both(
         _counts(_fits(study, "frozen", 8 * constant), True, "interpolate"),
@@ -134,11 +149,13 @@ def frozen_fits(study: ManyHeadsStudy, constant: float) -> Evidence:
 
 
 @CLAIMS.claim(
-    "Q96", "where the two-step window begins",
+    "Q96",
+    "where the two-step window begins",
     r"the first of the page's step sizes at which at least half of the draws fit is the first above the mean-field edge, for 1, 2, 4, 8 "
     r"heads and for frozen attention",
-    wrong=1.5, wrong_text="edges half as large again",
-)  # fmt: skip
+    wrong=1.5,
+    wrong_text="edges half as large again",
+)
 def edges(study: ManyHeadsStudy, constant: float) -> Evidence:
     window = study.window
     wanted = [constant * window_edge(PAPER_SIZE, row) for row in window.rows]
@@ -162,19 +179,25 @@ def _mean_error(course: Course, low: float, high: float) -> Evidence:
 
 
 @CLAIMS.claim(
-    "Q8", "below the threshold four heads postpone the harm",
+    "Q8",
+    "below the threshold four heads postpone the harm",
     r"$n = 200$, $d = 40000$, $\rho = 16$, $\beta = 5n/d$, step 2000: mean $\log_{10}$ err of 4 heads is $-4.4 \pm 0.5$",
-    source=Source.MEASURED, wrong=0.25, wrong_text="one head",
-)  # fmt: skip
+    source=Source.MEASURED,
+    wrong=0.25,
+    wrong_text="one head",
+)
 def postponed(study: ManyHeadsStudy, constant: float) -> Evidence:
     return _mean_error(study.slow[round(4 * constant)][0], -4.9, -3.9)
 
 
 @CLAIMS.claim(
-    "Q9", "where one head is spoiled",
+    "Q9",
+    "where one head is spoiled",
     r"the same for one head: $-0.58 \pm 0.02$",
-    source=Source.MEASURED, wrong=4.0, wrong_text="four heads",
-)  # fmt: skip
+    source=Source.MEASURED,
+    wrong=4.0,
+    wrong_text="four heads",
+)
 def spoiled(study: ManyHeadsStudy, constant: float) -> Evidence:
     return _mean_error(study.slow[round(constant)][0], -0.60, -0.56)
 
@@ -188,11 +211,13 @@ def _fate_rule(fates: Fates, flow: bool) -> np.ndarray:
 
 
 @CLAIMS.claim(
-    "Q11", "no label noise: the threshold is x = 1 for any number of heads",
+    "Q11",
+    "no label noise: the threshold is x = 1 for any number of heads",
     r"$\eta = 0$, $n = 100$, $d = 10^6$, H = 1, 2, 4 from zero: every class outside 5 % of $x = 1$ ends on the token that "
     r"maximum margin selects",
-    wrong=1.3, wrong_text="the boundary at x = 1.3",
-)  # fmt: skip
+    wrong=1.3,
+    wrong_text="the boundary at x = 1.3",
+)
 def fates_without_noise(study: ManyHeadsStudy, constant: float) -> Evidence:
     right = [((f.x > constant) == f.on_signal)[np.abs(f.x - 1) > 0.05] for f in study.no_noise.values()]
     return _share(np.concatenate(right), 1.0, "classes")
@@ -209,22 +234,26 @@ def _boundaries(rows: dict[float, Sequence[float]], time: float, constant: float
 
 
 @CLAIMS.claim(
-    "Q12", "the boundary of gradient flow at three ratios of step sizes",
+    "Q12",
+    "the boundary of gradient flow at three ratios of step sizes",
     r"$x^*$ at $\eta = 0.1, 0.2, 0.3$: 1.208, 1.621, 2.80 at $r = 1$; 1.224, 1.698, 3.30 at $r = 1/4$; 1.197, 1.571, 2.53 at "
     r"$r = 4$ ($\tau = 10^7$), to 0.5 %",
-    wrong=1.02, wrong_text="values 2 % larger",
-)  # fmt: skip
+    wrong=1.02,
+    wrong_text="values 2 % larger",
+)
 def boundary_values(study: ManyHeadsStudy, constant: float) -> Evidence:
     rows = {1.0: (1.208, 1.621, 2.80), 1 / 4: (1.224, 1.698, 3.30), 4.0: (1.197, 1.571, 2.533)}
     return _boundaries(rows, 1e7, constant)
 
 
 @CLAIMS.claim(
-    "Q43", "more heads need more signal",
+    "Q43",
+    "more heads need more signal",
     r"the flow's boundary rises with the number of heads, $r = 1/H^2$: $x^*(0.2) = 1.621, 1.696, 1.781, 1.852$ and "
     r"$x^*(0.1) = 1.208, 1.224, 1.241, 1.254$ for H = 1, 2, 4, 8 ($\tau = 10^{30}$)",
-    wrong=1.02, wrong_text="values 2 % larger",
-)  # fmt: skip
+    wrong=1.02,
+    wrong_text="values 2 % larger",
+)
 def boundary_rises(study: ManyHeadsStudy, constant: float) -> Evidence:
     said = {0.1: (1.208, 1.224, 1.241, 1.254), 0.2: (1.621, 1.696, 1.781, 1.852)}
     found = {eta: [signal_threshold(eta, attention_rate=4.0**-k, time=1e30) for k in range(4)] for eta in said}
@@ -236,29 +265,37 @@ def boundary_rises(study: ManyHeadsStudy, constant: float) -> Evidence:
 
 
 @CLAIMS.claim(
-    "Q13", "the flow predicts the fates of one head",
+    "Q13",
+    "the flow predicts the fates of one head",
     r"$\eta = 0.2$, $n = 100$, $d = 10^6$, $x$ geometric in $[0.9, 2.5]$: a class ends on its signal iff $x > x^*$ of its own flips",
-    source=Source.MEASURED, wrong=0.0, wrong_text="the maximum-margin rule x > 1",
-)  # fmt: skip
+    source=Source.MEASURED,
+    wrong=0.0,
+    wrong_text="the maximum-margin rule x > 1",
+)
 def flow_predicts(study: ManyHeadsStudy, constant: float) -> Evidence:
     return _share(_fate_rule(study.flips[1], bool(constant)), 0.95, "classes")
 
 
 @CLAIMS.claim(
-    "Q42", "and the fates of many heads",
+    "Q42",
+    "and the fates of many heads",
     r"the same for the sum of 2 and of 4 heads, with $x^*$ at $r = 1/H^2$ and the clock's $\tau = 7\cdot10^9$",
-    source=Source.MEASURED, wrong=0.0, wrong_text="the maximum-margin rule x > 1",
-)  # fmt: skip
+    source=Source.MEASURED,
+    wrong=0.0,
+    wrong_text="the maximum-margin rule x > 1",
+)
 def flow_predicts_heads(study: ManyHeadsStudy, constant: float) -> Evidence:
     return both(*(_share(_fate_rule(study.flips[H], bool(constant)), 0.95, f"classes, H = {H}") for H in (2, 4)))
 
 
 @CLAIMS.claim(
-    "Q14", "first move against final fate",
+    "Q14",
+    "first move against final fate",
     r"$x_1/x^* = 1.025$ at $\eta = 0.05$ and $1.25$ at $0.3$ ($r = 1$), "
     r"$x_1 = \frac{\nu + \sqrt{\nu^2 + (1-\nu)^2}}{(1-\nu)^2}$ for every $r$",
-    wrong=1.05, wrong_text="ratios 5 % larger",
-)  # fmt: skip
+    wrong=1.05,
+    wrong_text="ratios 5 % larger",
+)
 def first_order(study: ManyHeadsStudy, constant: float) -> Evidence:
     found = _t([first_order_threshold(eta) / signal_threshold(eta) for eta in (0.05, 0.3)])
     evidence = exactly(found / _t([1.025, 1.25]), constant, tolerance=1e-2, draws=1)
@@ -309,11 +346,13 @@ def not_forgotten(study: ManyHeadsStudy, constant: float) -> Evidence:
 
 
 @CLAIMS.claim(
-    "Q45", "the growth of differences, to first order",
+    "Q45",
+    "the growth of differences, to first order",
     r"starts of norm 0.02: the rms growth of the heads' class-mean logit differences over 1000 steps follows the linearised "
     r"mean field within 35 % in every bin of $x/x^*$, 30-fold and more at the threshold",
-    wrong=0.0, wrong_text="no growth anywhere",
-)  # fmt: skip
+    wrong=0.0,
+    wrong_text="no growth anywhere",
+)
 def growth_as_predicted(study: ManyHeadsStudy, constant: float) -> Evidence:
     _, found, wanted, _ = growth_in_bins(study)
     evidence = within(_t(found / wanted**constant), low=0.65, high=1.35, quantity="measured / predicted growth")
@@ -336,11 +375,14 @@ def growth_in_bins(study: ManyHeadsStudy) -> tuple[np.ndarray, np.ndarray, np.nd
 
 
 @CLAIMS.claim(
-    "Q46", "near the threshold heads divide the work",
+    "Q46",
+    "near the threshold heads divide the work",
     r"4 heads, starts of norm 0.3, 3000 steps of $n/d$: at least half of the classes with $x$ within 8 % of $x^*$ have two "
     r"heads whose attention on the signal differs by more than 1/2; none beyond 35 %",
-    source=Source.MEASURED, wrong=0.0, wrong_text="near and far exchanged",
-)  # fmt: skip
+    source=Source.MEASURED,
+    wrong=0.0,
+    wrong_text="near and far exchanged",
+)
 def divided(study: ManyHeadsStudy, constant: float) -> Evidence:
     near, far = divided_classes(study)
     if not constant:
@@ -356,11 +398,14 @@ def divided_classes(study: ManyHeadsStudy) -> tuple[np.ndarray, np.ndarray]:
 
 
 @CLAIMS.claim(
-    "Q47", "but not by direction",
+    "Q47",
+    "but not by direction",
     r"two directions per class near their threshold, starts of norm 0.3: heads grow apart in each, yet a head that leads in "
     r"one direction of a class neither leads nor trails in the other: cosine 0",
-    source=Source.MEASURED, wrong=-0.5, wrong_text="half of a perfect division, a cosine of -1/2",
-)  # fmt: skip
+    source=Source.MEASURED,
+    wrong=-0.5,
+    wrong_text="half of a perfect division, a cosine of -1/2",
+)
 def not_by_direction(study: ManyHeadsStudy, constant: float) -> Evidence:
     course = study.directions
     end = across_directions(course, course.steps[-1])
@@ -374,10 +419,12 @@ def not_by_direction(study: ManyHeadsStudy, constant: float) -> Evidence:
 
 
 @CLAIMS.claim(
-    "Q95", "what the data do not see stays",
+    "Q95",
+    "what the data do not see stays",
     r"the parts of $v_h^0$ and $p_h^0$ outside the span of the training data never change, whatever H and the step sizes",
-    wrong=1.001, wrong_text="a part 0.1 % larger",
-)  # fmt: skip
+    wrong=1.001,
+    wrong_text="a part 0.1 % larger",
+)
 def residue(study: ManyHeadsStudy, constant: float) -> Evidence:
     sample = study.small
     start = random_start(sample, 3, 1.0)

@@ -55,11 +55,13 @@ def _count(mask: np.ndarray, wanted: int, what: str) -> Evidence:
 
 
 @CLAIMS.claim(
-    "Q6", "H heads: 1/H of the norm",
+    "Q6",
+    "H heads: 1/H of the norm",
     r"below the division threshold of Q49 and 5 % away from $x = 1$, the best class-level patterns of $H$ heads are $H$ times the best one "
     r"of a single head: $\sum_h|v_h|^2$ is $\tfrac12$ ($H=2$) and $\tfrac13$ ($H=3$) of it, and no threshold moves",
-    wrong=1.01, wrong_text="1 % larger",
-)  # fmt: skip
+    wrong=1.01,
+    wrong_text="1 % larger",
+)
 def one_over_heads(study: HeadStudy, constant: float) -> Evidence:
     parts = []
     for heads in HEADS:
@@ -75,11 +77,13 @@ def one_over_heads(study: HeadStudy, constant: float) -> Evidence:
 
 
 @CLAIMS.claim(
-    "Q7", "no split between signal and noise",
+    "Q7",
+    "no split between signal and noise",
     r"one class, 4 clean samples, 1 flipped, $d = 1200$, $\rho = 12 \dots 40$: of all $4^5$ selections of two heads the best one is never "
     r"a split, and always the one that $x = 1$ predicts",
-    wrong=0.0, wrong_text="the same at rho = 70 and 120",
-)  # fmt: skip
+    wrong=0.0,
+    wrong_text="the same at rho = 70 and 120",
+)
 def no_split(study: HeadStudy, constant: float) -> Evidence:
     rows = study.margin.low[2] if constant else study.margin.high[2][:, 2:]
     return both(
@@ -89,12 +93,14 @@ def no_split(study: HeadStudy, constant: float) -> Evidence:
 
 
 @CLAIMS.claim(
-    "Q48", "a certificate for every number of heads",
+    "Q48",
+    "a certificate for every number of heads",
     r"in the enumerations of Q7 the SVM weights of the best single selection are a saddle point, "
     r"$\max_s q(\alpha^*, s) = q(\alpha^*, s^*)$, on real noise: so no number of heads and no soft attention gains, and a "
     r"gradient search over soft selections of 2 and 3 heads never gets below",
-    wrong=1.001, wrong_text="0.1 % below",
-)  # fmt: skip
+    wrong=1.001,
+    wrong_text="0.1 % below",
+)
 def saddle(study: HeadStudy, constant: float) -> Evidence:
     excess = study.margin.low[2][..., 3]
     certified = _count(excess < 1e-10, excess.size, "saddle points")
@@ -110,12 +116,14 @@ def _predicted_division(norms: tuple[float, ...], heads: int, factor: float) -> 
 
 
 @CLAIMS.claim(
-    "Q49", "at high SNR the heads divide: clean samples and flipped ones",
+    "Q49",
+    "at high SNR the heads divide: clean samples and flipped ones",
     r"with $x = \rho^2|C|/d$, $u = \rho^2|N|/d$: once $\frac1{H-1+1/x} + \frac1{(H-1)/u+1} < \frac{1+u}H$ ($u > 1+\sqrt2$, $2$, golden "
     r"ratio for $H = 2, 3, \infty$ and large $x$) one head gives the signal to the flipped samples and the others to the clean ones; the "
     r"cost is $\frac1{j\rho^2+(H-j)d/|C|} + \frac1{k\rho^2+(H-k)d/|N|}$",
-    wrong=2.0, wrong_text="a threshold twice as large",
-)  # fmt: skip
+    wrong=2.0,
+    wrong_text="a threshold twice as large",
+)
 def division(study: HeadStudy, constant: float) -> Evidence:
     parts = []
     for heads in HEADS:
@@ -139,11 +147,14 @@ def division(study: HeadStudy, constant: float) -> Evidence:
 
 
 @CLAIMS.claim(
-    "Q49b", "gradient descent does not find the division",
+    "Q49b",
+    "gradient descent does not find the division",
     r"$n = 40$, $d = 8000$, $\eta = 0.2$, $\rho = 120$ ($u \approx 7$), two heads from random starts, factors of norm 0.1 and vectors "
     r"with the same start: no class divides, although maximum margin divides nearly all",
-    source=Source.MEASURED, wrong=0.5, wrong_text="half of the classes",
-)  # fmt: skip
+    source=Source.MEASURED,
+    wrong=0.5,
+    wrong_text="half of the classes",
+)
 def not_found(study: HeadStudy, constant: float) -> Evidence:
     wanted = 0 if constant == 1.0 else constant
     found = {name: count / total for name, (count, total) in study.factors.divided.items()}
@@ -154,11 +165,13 @@ def not_found(study: HeadStudy, constant: float) -> Evidence:
 
 
 @CLAIMS.claim(
-    "Q50", "what a split costs",
+    "Q50",
+    "what a split costs",
     r"three heads of which $j$ give the signal to the clean samples: $|v|^2$ over the better agreement is that of "
     r"$\sum_k \frac1{j\rho^2+(3-j)d/|C_k|} + \frac{|N_k|}{3d}$, within 4 % on real noise ($n = 40$, $d = 8000$)",
-    wrong=1.1, wrong_text="10 % more",
-)  # fmt: skip
+    wrong=1.1,
+    wrong_text="10 % more",
+)
 def split_cost(study: HeadStudy, constant: float) -> Evidence:
     rows = study.margin.split_ratio
     evidence = within(_t(rows[..., 0] / (constant * rows[..., 1])), low=0.96, high=1.04, quantity="exact / formula")
@@ -168,11 +181,14 @@ def split_cost(study: HeadStudy, constant: float) -> Evidence:
 
 
 @CLAIMS.claim(
-    "Q50b", "a joint norm uses every head",
+    "Q50b",
+    "a joint norm uses every head",
     r"$J_H(\gamma) = \min \sum_h|v_h|^2+|p_h|^2$ at margin $\gamma$: equal heads give $J_H(\gamma) \le H J_1(\gamma/H)$ (derived), so "
     r"$J_H \to 0$ as $H \to \infty$; a search with two heads finds nothing more than 1 % better and both heads attend",
-    source=Source.CONJECTURE, wrong=0.97, wrong_text="3 % better",
-)  # fmt: skip
+    source=Source.CONJECTURE,
+    wrong=0.97,
+    wrong_text="3 % better",
+)
 def joint_norm(study: HeadStudy, constant: float) -> Evidence:
     rows = study.margin.joint
     ratio = within(_t(rows[..., 0]), low=0.995 * constant, high=1.005 * constant, quantity="J₂(γ) / 2 J₁(γ/2)")
@@ -182,11 +198,13 @@ def joint_norm(study: HeadStudy, constant: float) -> Evidence:
 
 
 @CLAIMS.claim(
-    "Q91", "at the very threshold a split does win",
+    "Q91",
+    "at the very threshold a split does win",
     r"at the norm where one head is indifferent, a split of two heads ties exactly with orthogonal noise, and is better by a relative "
     r"$10^{-9}$ to $10^{-2}$ with Gaussian noise: the mixed value of a game is at least its pure one",
-    wrong=0.0, wrong_text="a tie with Gaussian noise as well",
-)  # fmt: skip
+    wrong=0.0,
+    wrong_text="a tie with Gaussian noise as well",
+)
 def tie(study: HeadStudy, constant: float) -> Evidence:
     gaussian, orthogonal = study.margin.ties.T
     gain = -gaussian if constant else -orthogonal
@@ -201,11 +219,13 @@ def tie(study: HeadStudy, constant: float) -> Evidence:
 
 
 @CLAIMS.claim(
-    "Q92", "fixed query and output: one head with other step sizes",
+    "Q92",
+    "fixed query and output: one head with other step sizes",
     r"$p = W_Kq$, $v = W_V^\top w$ with $q$, $w$ fixed, from zero: $p$ and $v$ are those of one head with "
     r"$(\beta_v, \beta_p) = (|w|^2\beta, |q|^2\beta)$, and $W_K = p\,q^\top/|q|^2$ has rank one",
-    wrong=0.0, wrong_text="the two factors exchanged",
-)  # fmt: skip
+    wrong=0.0,
+    wrong_text="the two factors exchanged",
+)
 def fixed_query(study: HeadStudy, constant: float) -> Evidence:
     p, v = study.factors.reference[(2.5, 5.0) if constant else (5.0, 2.5)]
     found = study.factors.fixed
@@ -213,11 +233,13 @@ def fixed_query(study: HeadStudy, constant: float) -> Evidence:
 
 
 @CLAIMS.claim(
-    "Q93", "attention of a product waits",
+    "Q93",
+    "attention of a product waits",
     r"$p = W_K a$, both trained by step $\beta$: $|p_t| \le \tfrac12 E_0 \prod_{s<t}(1+\beta|\nabla_pL_s|)^2$ with $E_0 = |W_K|^2 + |a|^2$ "
     r"at the start, and the bound is at most $e^5$ away: $\log|p|$ grows twice as fast as the sum of gradient norms",
-    wrong=0.5, wrong_text="grows once as fast",
-)  # fmt: skip
+    wrong=0.5,
+    wrong_text="grows once as fast",
+)
 def attention_waits(study: HeadStudy, constant: float) -> Evidence:
     slack = []
     for path in study.factors.runs.values():
@@ -228,12 +250,15 @@ def attention_waits(study: HeadStudy, constant: float) -> Evidence:
 
 
 @CLAIMS.claim(
-    "Q94", "small factors make a linear model for a long time",
+    "Q94",
+    "small factors make a linear model for a long time",
     r"factors of norm 0.01, $n = 100$, $d = 20000$, $\eta = 0.05$: after 500 steps every label is fitted with attention still near one "
     r"half on clean samples; below the threshold at least 80 % of the linear model's exponent is left, plain $p$, $v$ keep "
     r"less than 35 %",
-    source=Source.MEASURED, wrong=0.0, wrong_text="factors of norm 0.3",
-)  # fmt: skip
+    source=Source.MEASURED,
+    wrong=0.0,
+    wrong_text="factors of norm 0.3",
+)
 def small_factors(study: HeadStudy, constant: float) -> Evidence:
     size, part, (high, low) = (0.01 if constant else 0.3), study.factors, study.factors.norms
     clean = torch.stack([part.runs[norm, size].attention_clean[-1, :, 0] for norm in (high, low)], 1)
@@ -247,11 +272,13 @@ def small_factors(study: HeadStudy, constant: float) -> Evidence:
 
 
 @CLAIMS.claim(
-    "Q94b", "the learned matrix has rank one",
+    "Q94b",
+    "the learned matrix has rank one",
     r"$W_K W_K^\top - aa^\top$ (in the inner dimension) is conserved by small steps, so the second singular value of $W_K$ never exceeds "
     r"$\|W_K W_K^\top - aa^\top\|^{1/2}$ of the start, while the first one grows",
-    wrong=0.1, wrong_text="a tenth of it",
-)  # fmt: skip
+    wrong=0.1,
+    wrong_text="a tenth of it",
+)
 def rank_one(study: HeadStudy, constant: float) -> Evidence:
     ratios = []
     for (_, size), path in study.factors.runs.items():
@@ -264,11 +291,14 @@ def rank_one(study: HeadStudy, constant: float) -> Evidence:
 
 
 @CLAIMS.claim(
-    "Q94c", "heads of products keep a spread of attention, heads of vectors saturate",
+    "Q94c",
+    "heads of products keep a spread of attention, heads of vectors saturate",
     r"four heads from factors of norm 0.1, step 300: the largest difference of attention between heads is above 0.05 (median of "
     r"the draws); four heads of plain vectors from the same $p_h$, $v_h$ differ by less than 0.002",
-    source=Source.MEASURED, wrong=0.0, wrong_text="the two exchanged",
-)  # fmt: skip
+    source=Source.MEASURED,
+    wrong=0.0,
+    wrong_text="the two exchanged",
+)
 def stay_apart(study: HeadStudy, constant: float) -> Evidence:
     names = ("factors", "vectors") if constant else ("vectors", "factors")
     apart, together = (

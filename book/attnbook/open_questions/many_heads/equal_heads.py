@@ -248,10 +248,13 @@ def heads_fates(
             for part, sample in zip(block.split(draws), samples, strict=True)
         ]
         found[H] = Fates(
-            x=x, flipped=share, threshold=np.where(np.reshape(sides, x.shape), 0.0, math.inf),
+            x=x,
+            flipped=share,
+            threshold=np.where(np.reshape(sides, x.shape), 0.0, math.inf),
             attention=((weight.unsqueeze(1) * held).sum(-1) / held.sum(-1)).numpy(),
-            log10_error=torch.cat(errors).numpy(), train_accuracy=path.train_accuracy[-1, block].numpy(),
-        )  # fmt: skip
+            log10_error=torch.cat(errors).numpy(),
+            train_accuracy=path.train_accuracy[-1, block].numpy(),
+        )
     return found
 
 

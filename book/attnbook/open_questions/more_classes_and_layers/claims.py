@@ -40,10 +40,12 @@ def _share(right: np.ndarray, low: float, what: str, draws: int) -> Evidence:
 
 
 @CLAIMS.claim(
-    "Q35", "K classes: two steps in closed form",
+    "Q35",
+    "K classes: two steps in closed form",
     r"$v_c^2$ and $p_2$ of the closed form are those of the trainer, $K = 2, 3, 5, 10$",
-    wrong=1 + 1e-9, wrong_text="off by 10⁻⁹",
-)  # fmt: skip
+    wrong=1 + 1e-9,
+    wrong_text="off by 10⁻⁹",
+)
 def closed_form(study: ClassesLayersStudy, constant: float) -> Evidence:
     worst = _t([study.two_steps[K].deviation for K in CLASSES]) + (constant - 1)
     evidence = within(worst, high=1e-12, quantity="relative deviation")
@@ -52,11 +54,14 @@ def closed_form(study: ClassesLayersStudy, constant: float) -> Evidence:
 
 
 @CLAIMS.claim(
-    "Q36", "K = 5: which samples prefer their signal",
+    "Q36",
+    "K = 5: which samples prefer their signal",
     r"$K = 5$, $n = 200$, $d = 40000$, $\eta = 0.05$: the share of clean samples with $\gamma > 0$ is below .2 at $x = 0.8$, above .9 at "
     r"$1.25$, 1 at $2$ (means over draws)",
-    source=Source.MEASURED, wrong=1.1, wrong_text=".99 at x = 1.25",
-)  # fmt: skip
+    source=Source.MEASURED,
+    wrong=1.1,
+    wrong_text=".99 at x = 1.25",
+)
 def preference(study: ClassesLayersStudy, constant: float) -> Evidence:
     values = _t(study.two_steps[5].preference)
     mean, error = values.mean(1), values.std(1) / math.sqrt(study.draws)
@@ -67,10 +72,12 @@ def preference(study: ClassesLayersStudy, constant: float) -> Evidence:
 
 
 @CLAIMS.claim(
-    "Q81", "K = 2 is the two-class head",
+    "Q81",
+    "K = 2 is the two-class head",
     r"$v_1 - v_2$ and $p$ with step $\beta$ are $v$ and $p$ of the two-class head with $(\beta_v, \beta_p) = (2\beta, \beta)$, 60 steps",
-    wrong=1 + 1e-8, wrong_text="off by 10⁻⁸",
-)  # fmt: skip
+    wrong=1 + 1e-8,
+    wrong_text="off by 10⁻⁸",
+)
 def two_classes(study: ClassesLayersStudy, constant: float) -> Evidence:
     evidence = within(study.same_as_two_classes + (constant - 1), high=1e-10, quantity="relative deviation")
     shown = "below 1e-10 in every draw" if evidence.holds else "above 1e-10"
@@ -78,11 +85,13 @@ def two_classes(study: ClassesLayersStudy, constant: float) -> Evidence:
 
 
 @CLAIMS.claim(
-    "Q82", "no label noise: one way for every K",
+    "Q82",
+    "no label noise: one way for every K",
     r"$\eta = 0$, orthogonal noise, $K = 4$: every step, of any size, raises the weight on the signal of every sample of a class if "
     r"$x > 1$ and lowers it if $x < 1$",
-    wrong=1.3, wrong_text="the boundary at x = 1.3",
-)  # fmt: skip
+    wrong=1.3,
+    wrong_text="the boundary at x = 1.3",
+)
 def one_way(study: ClassesLayersStudy, constant: float) -> Evidence:
     x, moves = study.one_way
     clear = np.abs(x - 1) > 1e-9
@@ -93,11 +102,13 @@ def one_way(study: ClassesLayersStudy, constant: float) -> Evidence:
 
 
 @CLAIMS.claim(
-    "Q83", "the trap exists for every K",
+    "Q83",
+    "the trap exists for every K",
     r"$\{V \le t,\ s_c \le \frac1{1+x},\ s_n \le \frac1{1+c\nu x},\ V+T_y-T_k \ge 0,\ T_y \ge T_o\}$, $c = \frac K{2K-2}$, is never "
     r"left, whatever the step sizes (mean field)",
-    wrong=1.9, wrong_text="a set 1.9 times wider in s_c",
-)  # fmt: skip
+    wrong=1.9,
+    wrong_text="a set 1.9 times wider in s_c",
+)
 def trap(study: ClassesLayersStudy, constant: float) -> Evidence:
     exits, ends = trap_exits(study.trap, constant)
     runs = study.trap[1].shape[1]
@@ -117,11 +128,13 @@ _TABLE = {
 
 
 @CLAIMS.claim(
-    "Q84", "more classes, a smaller trap",
+    "Q84",
+    "more classes, a smaller trap",
     r"equal step sizes: $x^*_K(0.2) = 1.657, 1.360, 1.233, 1.164$ for $K = 2, 3, 5, 10$; $x^*_K(0.4) = 2.932, 1.881, 1.530$ for "
     r"$K = 3, 5, 10$; all below the root $x_1$ of $(1-\mu)^2x^2 - K\mu x - 1$, $\mu = \frac{\eta}{(1-\eta)(K-1)}$",
-    wrong=1.02, wrong_text="values 2 % larger",
-)  # fmt: skip
+    wrong=1.02,
+    wrong_text="values 2 % larger",
+)
 def boundary_values(study: ClassesLayersStudy, constant: float) -> Evidence:
     classes, etas = (np.array(part) for part in zip(*_TABLE, strict=True))
     found = class_thresholds(etas, classes)
@@ -136,33 +149,42 @@ def boundary_values(study: ClassesLayersStudy, constant: float) -> Evidence:
 
 
 @CLAIMS.claim(
-    "Q85", "the K-class flow predicts the fates of gradient descent",
+    "Q85",
+    "the K-class flow predicts the fates of gradient descent",
     r"$\eta = 0.2$ and $0.4$, $K = 3, 5, 10$, $d = 10^6$, $x/x^*_K$ from 0.75 to 1.4: each class ends on its signal iff $x > x^*_K$ of its "
     r"own share of flips",
-    source=Source.MEASURED, wrong=0.0, wrong_text="the maximum-margin rule x > 1",
-)  # fmt: skip
+    source=Source.MEASURED,
+    wrong=0.0,
+    wrong_text="the maximum-margin rule x > 1",
+)
 def fates(study: ClassesLayersStudy, constant: float) -> Evidence:
     right = np.concatenate([fate.right(constant) for fate in study.fates.values()])
     return _share(right, 0.95, "classes", max(2, study.draws // 2))
 
 
 @CLAIMS.claim(
-    "Q86", "little label noise: the maximum-margin rule nearly suffices",
+    "Q86",
+    "little label noise: the maximum-margin rule nearly suffices",
     r"$\eta = 0.05$, $x = 0.5 \dots 3$, $K = 2, 3, 5, 10$, a thousand steps of $5n/d$: at least 95 % of the classes end on the signal "
     r"iff $x > 1$",
-    source=Source.MEASURED, wrong=2.0, wrong_text="the boundary at x = 2",
-)  # fmt: skip
+    source=Source.MEASURED,
+    wrong=2.0,
+    wrong_text="the boundary at x = 2",
+)
 def late_fates(study: ClassesLayersStudy, constant: float) -> Evidence:
     right = [((late.fates.x > constant) == late.fates.on_signal)[late.fates.x > 0] for late in study.late.values()]
     return _share(np.concatenate(right), 0.95, "classes", study.draws)
 
 
 @CLAIMS.claim(
-    "Q86b", "K classes: large first steps trap as well",
+    "Q86b",
+    "K classes: large first steps trap as well",
     r"$\eta = 0.2$, $x = 4$, $n = 100$, $d = 20000$, $K = 3, 5$: with steps of $5n/d$ from zero fewer than half of the classes end on the "
     r"signal; the same draws after 300 steps of $n/4d$: all",
-    source=Source.MEASURED, wrong=0.0, wrong_text="the plain runs replaced by the warm ones",
-)  # fmt: skip
+    source=Source.MEASURED,
+    wrong=0.0,
+    wrong_text="the plain runs replaced by the warm ones",
+)
 def step_trap(study: ClassesLayersStudy, constant: float) -> Evidence:
     plain, warm = (np.concatenate([pair[i].on_signal.ravel() for pair in study.step_trap.values()]) for i in (0, 1))
     plain = plain if constant else warm
@@ -176,11 +198,14 @@ def step_trap(study: ClassesLayersStudy, constant: float) -> Evidence:
 
 
 @CLAIMS.claim(
-    "Q37", "two steps: where label noise ends the benign cells",
+    "Q37",
+    "two steps: where label noise ends the benign cells",
     r"$n = 200$, $d = 40000$, 90 cells ($n\,\mathrm{SNR}^2$ 2..100, $\beta d/n$ 0.5..10): some cell is benign in every draw at "
     r"$\eta = 0.35$, none at $0.4$",
-    source=Source.MEASURED, wrong=0.0, wrong_text="cells counted at eta = 0.45",
-)  # fmt: skip
+    source=Source.MEASURED,
+    wrong=0.0,
+    wrong_text="cells counted at eta = 0.45",
+)
 def benign_cells(study: ClassesLayersStudy, constant: float) -> Evidence:
     first, last = ((study.cells[200, eta] == 1).sum() for eta in ((0.35, 0.4) if constant else (0.45, 0.4)))
     numbers = {f"eta_{eta:g}": int((cells == 1).sum()) for (n, eta), cells in study.cells.items() if n == 200}
@@ -189,10 +214,13 @@ def benign_cells(study: ClassesLayersStudy, constant: float) -> Evidence:
 
 
 @CLAIMS.claim(
-    "Q88", "and that this is the number of samples, not the noise",
+    "Q88",
+    "and that this is the number of samples, not the noise",
     r"$n = 800$, $d = n^2$: at $\eta = 0.4$ a fifth of the 90 cells or more are benign in every draw",
-    source=Source.MEASURED, wrong=0.0, wrong_text="the same at n = 200, d = 40000",
-)  # fmt: skip
+    source=Source.MEASURED,
+    wrong=0.0,
+    wrong_text="the same at n = 200, d = 40000",
+)
 def cells_return(study: ClassesLayersStudy, constant: float) -> Evidence:
     cells = study.cells[800 if constant else 200, 0.4]
     count = int((cells == 1).sum())
@@ -200,11 +228,14 @@ def cells_return(study: ClassesLayersStudy, constant: float) -> Evidence:
 
 
 @CLAIMS.claim(
-    "Q38", "unequal classes: the minority is given up",
+    "Q38",
+    "unequal classes: the minority is given up",
     r"80/20, $\rho = 24$ ($x = 2.2$ and $0.55$), $n = 200$, $d = 40000$: after 1000 steps $\log_{10}$ err is below $-60$ for "
     r"the majority and above $-2.2$ for the minority",
-    source=Source.MEASURED, wrong=0.0, wrong_text="the errors after two steps",
-)  # fmt: skip
+    source=Source.MEASURED,
+    wrong=0.0,
+    wrong_text="the errors after two steps",
+)
 def minority(study: ClassesLayersStudy, constant: float) -> Evidence:
     errors = _t(study.imbalance[1000 if constant else 2])
     return both(
@@ -221,11 +252,14 @@ def _frozen_error(study: ClassesLayersStudy, name: str, nsnr2: float, step: int)
 
 
 @CLAIMS.claim(
-    "Q39", "a residual mixing layer, step 300",
+    "Q39",
+    "a residual mixing layer, step 300",
     r"$n\,\mathrm{SNR}^2 = 1$, step 300: mean clean error below .01 with the layer (W frozen, or trained with $10^{-4}\beta$, "
     r"$10^{-3}\beta$), above .15 without",
-    source=Source.MEASURED, wrong=0.0, wrong_text="the residual taken away from the noise token",
-)  # fmt: skip
+    source=Source.MEASURED,
+    wrong=0.0,
+    wrong_text="the residual taken away from the noise token",
+)
 def two_layers(study: ClassesLayersStudy, constant: float) -> Evidence:
     name = "residual" if constant else "signal sees noise"
     values = {"frozen": _frozen_error(study, name, 1.0, 300), "one layer": _frozen_error(study, "one layer", 1.0, 300)}
@@ -240,11 +274,14 @@ def two_layers(study: ClassesLayersStudy, constant: float) -> Evidence:
 
 
 @CLAIMS.claim(
-    "Q39b", "training the first layer undoes part of it",
+    "Q39b",
+    "training the first layer undoes part of it",
     r"$n\,\mathrm{SNR}^2 = 1$, step 300: with W trained ($10^{-3}\beta$) the noise token looks at itself, $A_{\xi u} < 0.1$ instead of "
     r"$0.5$, and the mean error exceeds that of frozen W",
-    source=Source.MEASURED, wrong=0.0, wrong_text="W trained with no step at all",
-)  # fmt: skip
+    source=Source.MEASURED,
+    wrong=0.0,
+    wrong_text="W trained with no step at all",
+)
 def trained_layer(study: ClassesLayersStudy, constant: float) -> Evidence:
     run = study.layers.trained["residual", 1e-3, 1.0]
     row = run.steps.index(300)
@@ -259,11 +296,13 @@ def trained_layer(study: ClassesLayersStudy, constant: float) -> Evidence:
 
 
 @CLAIMS.claim(
-    "Q87", "without the residual p is frozen exactly as long as W is",
+    "Q87",
+    "without the residual p is frozen exactly as long as W is",
     r"$Y = AX$ at $W = 0$: both tokens are the mean, so p stays where it starts (from zero and at random), exactly; with W trained "
     r"p moves",
-    wrong=0.0, wrong_text="the run with W trained",
-)  # fmt: skip
+    wrong=0.0,
+    wrong_text="the run with W trained",
+)
 def no_residual(study: ClassesLayersStudy, constant: float) -> Evidence:
     zero, random, trained = study.layers.still
     kept = torch.maximum(zero, random) if constant else trained
@@ -272,11 +311,13 @@ def no_residual(study: ClassesLayersStudy, constant: float) -> Evidence:
 
 
 @CLAIMS.claim(
-    "Q89", "two layers: the threshold of mixed tokens",
+    "Q89",
+    "two layers: the threshold of mixed tokens",
     r"$Y_u = au + b\xi$, $Y_\xi = cu + e\xi$, $a > c$, $e > b$, $\eta = 0$, orthogonal noise: every step raises the weight on $Y_u$ iff "
     r"$x > x_\mathrm{mix} = \frac{e^2-b^2}{a^2-c^2}$ (four architectures: 1, 1, 3/5, 5/3)",
-    wrong=1.3, wrong_text="a threshold 1.3 times as large",
-)  # fmt: skip
+    wrong=1.3,
+    wrong_text="a threshold 1.3 times as large",
+)
 def mixed_threshold(study: ClassesLayersStudy, constant: float) -> Evidence:
     ratio, moves = study.layers.one_way
     clear = np.abs(ratio - 1) > 1e-9
@@ -287,11 +328,14 @@ def mixed_threshold(study: ClassesLayersStudy, constant: float) -> Evidence:
 
 
 @CLAIMS.claim(
-    "Q89b", "late harm comes from a noise token without signal",
+    "Q89b",
+    "late harm comes from a noise token without signal",
     r"$n\,\mathrm{SNR}^2 = 1$, last step, W frozen: mean error below .05 where $Y_\xi$ carries the signal ($c \ge e/3$), above .25 where "
     r"it does not ($c = 0$)",
-    source=Source.MEASURED, wrong=0.0, wrong_text="the two one-way masks exchanged",
-)  # fmt: skip
+    source=Source.MEASURED,
+    wrong=0.0,
+    wrong_text="the two one-way masks exchanged",
+)
 def carrier(study: ClassesLayersStudy, constant: float) -> Evidence:
     keep, lose = ["residual", "strong mix", "noise sees signal"], ["one layer", "signal sees noise"]
     if not constant:
@@ -306,11 +350,13 @@ def carrier(study: ClassesLayersStudy, constant: float) -> Evidence:
 
 
 @CLAIMS.claim(
-    "Q89c", "the rescue is not for ever",
+    "Q89c",
+    "the rescue is not for ever",
     r"$x < 1$, residual layer, W frozen: the exact SVM on the tokens $Y_\xi$, the noise phase of maximum margin, has clean error "
     r"$\Phi(-z\sqrt{d/n}/\sqrt{(1-\eta)(1-z)^2+\eta(1+z)^2})$, $z = \frac{c^2x'(1-2\eta)}{e^2+c^2x'}$, $x' = \rho^2n/2d$",
-    wrong=0.0, wrong_text="1/2, the value of one layer",
-)  # fmt: skip
+    wrong=0.0,
+    wrong_text="1/2, the value of one layer",
+)
 def limits(study: ClassesLayersStudy, constant: float) -> Evidence:
     parts = []
     for nsnr2 in NSNR2[:2]:

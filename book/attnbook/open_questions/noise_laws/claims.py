@@ -72,7 +72,9 @@ def noise_study(
     covariances = default_covariances(small[1])
     avoiding, meeting = late_phase(100, wide, (10.0, 30.0), 0.05, 0.025, 3000, draws=10, seed=seed)
     return NoiseStudy(
-        strengths=strengths, rows=rows, matrix=claim_matrix(rows, step_size, seed=seed),
+        strengths=strengths,
+        rows=rows,
+        matrix=claim_matrix(rows, step_size, seed=seed),
         rates={
             "t3 entries": universality_gaps(StudentT(3.0), (500, 1000, 2000, 4000), points=3000, seed=seed),
             "sparse 10 %": universality_gaps(Sparse(0.1), (1000, 2000, 4000), points=600, seed=seed),
@@ -81,19 +83,19 @@ def noise_study(
         small=trace_rows(covariances, *small, 0.2 * small[0] / small[1], 1.0, draws=10, seed=seed),
         large=trace_rows(covariances, *small, 5 * small[0] / small[1], 1.0, draws=10, seed=seed),
         spike=spike_draws(200.0, *small, 0.2 * small[0] / small[1], 1.0, draws=200, seed=seed),
-        radial={
-            freedom: radial_fates(freedom, TARGETS, seed=seed, svm=freedom == 3)
-            for freedom in (3.0, 5.0, 10.0)
-        },
+        radial={freedom: radial_fates(freedom, TARGETS, seed=seed, svm=freedom == 3) for freedom in (3.0, 5.0, 10.0)},
         correlated={
             name: correlated_fates(covariance, _XS, d=wide, draws=5, seed=seed)
             for name, covariance in {
-                "white": Covariance(), "AR(1) .9": AutoRegressive(0.9), "spike d": Spiked(float(wide)),
+                "white": Covariance(),
+                "AR(1) .9": AutoRegressive(0.9),
+                "spike d": Spiked(float(wide)),
                 "half tr Σ": two_level(wide, 0.5, 1.0),
             }.items()
         },
-        avoiding=avoiding, meeting=meeting,
-    )  # fmt: skip
+        avoiding=avoiding,
+        meeting=meeting,
+    )
 
 
 # --- two steps: formula against fresh vectors ------------------------------------------------------------------------------
@@ -115,11 +117,14 @@ def _counted(rows: Sequence[ErrorRow], gaps: Sequence[float], multiple: float = 
 
 
 @CLAIMS.claim(
-    "Q31", "Rademacher and uniform noise: the Gaussian formula",
+    "Q31",
+    "Rademacher and uniform noise: the Gaussian formula",
     r"two steps, $n\,\mathrm{SNR}^2 = 0.5$: the share of misclassified fresh points differs from the exact Gaussian integral by "
     r"less than $0.003$",
-    source=Source.MEASURED, wrong=0.0, wrong_text="sparse noise (1 %) instead",
-)  # fmt: skip
+    source=Source.MEASURED,
+    wrong=0.0,
+    wrong_text="sparse noise (1 %) instead",
+)
 def light_tails(study: NoiseStudy, constant: float) -> Evidence:
     rows = [study.rows[name][0] for name in (("Rademacher", "uniform") if constant else ("sparse 1 %",))]
     worst = max(rows, key=lambda row: abs(row.gap))
@@ -130,10 +135,13 @@ def light_tails(study: NoiseStudy, constant: float) -> Evidence:
 
 
 @CLAIMS.claim(
-    "Q32", "radial t3 breaks the Gaussian formula",
+    "Q32",
+    "radial t3 breaks the Gaussian formula",
     r"two steps, $n\,\mathrm{SNR}^2 = 0.5$, tokens multivariate Student t with $\nu = 3$: formula over counted error is $1.75 \pm 0.15$",
-    source=Source.MEASURED, wrong=0.0, wrong_text="the formula averaged over the scale",
-)  # fmt: skip
+    source=Source.MEASURED,
+    wrong=0.0,
+    wrong_text="the formula averaged over the scale",
+)
 def radial_breaks(study: NoiseStudy, constant: float) -> Evidence:
     row = study.rows["radial t3"][0]
     formula = (row.white if constant else row.formula).mean().item()
@@ -149,22 +157,26 @@ def radial_breaks(study: NoiseStudy, constant: float) -> Evidence:
 
 
 @CLAIMS.claim(
-    "Q71", "radial tails: average over the scale",
+    "Q71",
+    "radial tails: average over the scale",
     r"for $\xi = R\,\Sigma^{1/2}g$, $g$ Gaussian, the error is $E_R\,\mathrm{err}(R^2 S)$: counted errors agree for $\nu = 3, 5, 10$ at "
     r"both signal strengths",
-    wrong=0.0, wrong_text="R = 1",
-)  # fmt: skip
+    wrong=0.0,
+    wrong_text="R = 1",
+)
 def averaged_over_the_scale(study: NoiseStudy, constant: float) -> Evidence:
     rows = [row for name in RADIAL for row in study.rows[name]]
     return _counted(rows, [row.gap if constant else row.white_gap for row in rows])
 
 
 @CLAIMS.claim(
-    "Q72", "correlated noise: the same integral with Σ",
+    "Q72",
+    "correlated noise: the same integral with Σ",
     r"AR(1), spiked and unprojected Gaussian noise: with $S_{vv} = \Pi v\cdot\Sigma\,\Pi v$ and so on ($\Pi = I$ where "
     r"nothing is projected) the integral is the counted error, at both signal strengths",
-    wrong=0.0, wrong_text="Σ = I",
-)  # fmt: skip
+    wrong=0.0,
+    wrong_text="Σ = I",
+)
 def known_covariance(study: NoiseStudy, constant: float) -> Evidence:
     rows = [row for name in (*CORRELATED, "not orthogonal") for row in study.rows[name]]
     return _counted(rows, [row.gap if constant else row.white_gap for row in rows])
@@ -174,11 +186,13 @@ def known_covariance(study: NoiseStudy, constant: float) -> Evidence:
 
 
 @CLAIMS.claim(
-    "Q73", "finite fourth moment: the gap is of order 1/d, with its constant",
+    "Q73",
+    "finite fourth moment: the gap is of order 1/d, with its constant",
     r"entries $z_j = \sqrt{w_j}g_j$: truth minus formula is $\tfrac12\mathrm{tr}(H\,\mathrm{Cov}\,S_w)$ to leading order, "
     r"$\mathrm{Cov}\,S_w = \tfrac13(Ez^4-3)\sum_j(\dots)$; sparse 10 % at $d = 1000, 2000, 4000$ and sparse 1 % at $4000$, $n = d/20$",
-    wrong=1.3, wrong_text="a gap 1.3 times as large",
-)  # fmt: skip
+    wrong=1.3,
+    wrong_text="a gap 1.3 times as large",
+)
 def expansion(study: NoiseStudy, constant: float) -> Evidence:
     rows = [*study.rates["sparse 10 %"], study.rates["sparse 1 %"][-1]]
     parts = []
@@ -197,11 +211,14 @@ def expansion(study: NoiseStudy, constant: float) -> Evidence:
 
 
 @CLAIMS.claim(
-    "Q73b", "infinite fourth moment: a slower rate",
+    "Q73b",
+    "infinite fourth moment: a slower rate",
     r"Student t entries with $\nu = 3$: the gap falls like $d^{1-\nu/2} = d^{-1/2}$ along $n = d/20$, "
     r"$d = 500 \dots 4000$ (slope within $0.15$)",
-    source=Source.MEASURED, wrong=2.0, wrong_text="the rate 1/d",
-)  # fmt: skip
+    source=Source.MEASURED,
+    wrong=2.0,
+    wrong_text="the rate 1/d",
+)
 def slow_rate(study: NoiseStudy, constant: float) -> Evidence:
     rows = study.rates["t3 entries"]
     slope, error = gap_slope(rows)
@@ -219,11 +236,13 @@ def _named(rows: Sequence[TraceRow], name: str) -> TraceRow:
 
 
 @CLAIMS.claim(
-    "Q33", "AR(1): the exponent goes with d / tr Σ²",
+    "Q33",
+    "AR(1): the exponent goes with d / tr Σ²",
     r"$\varphi = 0.5$, $n = 60$, $d = 4000$, $\eta = 0$, $n\,\mathrm{SNR}^2 = 1$, $\beta = n/5d$: mean "
     r"$\log_{10}\mathrm{err} = -2.9 \pm 0.3$, as the mean field with $\mathrm{tr}\,\Sigma^2 = 1.67\,d$ says",
-    wrong=0.0, wrong_text="tr Σ² = d",
-)  # fmt: skip
+    wrong=0.0,
+    wrong_text="tr Σ² = d",
+)
 def autoregressive(study: NoiseStudy, constant: float) -> Evidence:
     row, white = _named(study.small, "AR(1) .5"), _named(study.small, "white")
     predicted = row.predicted if constant else white.predicted
@@ -232,11 +251,13 @@ def autoregressive(study: NoiseStudy, constant: float) -> Evidence:
 
 
 @CLAIMS.claim(
-    "Q75", "memorising uses tr Σ, the error uses tr Σ²",
+    "Q75",
+    "memorising uses tr Σ, the error uses tr Σ²",
     r"two steps, five covariances, $\beta d/n = 0.2$ and $5$: mean field with $a = \beta\,\mathrm{tr}\,\Sigma/4n$ and fresh covariances "
     r"proportional to $\mathrm{tr}\,\Sigma^2$ gives $\log_{10}\mathrm{err}$ draw by draw, and $y_i v_1\cdot\xi_i = a$ on average",
-    wrong=0.0, wrong_text="the two traces exchanged",
-)  # fmt: skip
+    wrong=0.0,
+    wrong_text="the two traces exchanged",
+)
 def two_traces(study: NoiseStudy, constant: float) -> Evidence:
     parts = []
     for row in (*study.small, *study.large):
@@ -253,11 +274,13 @@ def two_traces(study: NoiseStudy, constant: float) -> Evidence:
 
 
 @CLAIMS.claim(
-    "Q74", "a spike: the spread of the error is one Gaussian",
+    "Q74",
+    "a spike: the spread of the error is one Gaussian",
     r"$\Sigma = I + 200\,ww^\top$: $v\cdot w/\sqrt{n(1+s)} = \zeta \sim N(0,1)$, and $\mathrm{err}_k = "
     r"\Phi\big(-\rho^2n_k/\sqrt{n(d + (1+s)^2\zeta^2)}\big)$ draw by draw",
-    wrong=0.0, wrong_text="(1 + s) instead of (1 + s)²",
-)  # fmt: skip
+    wrong=0.0,
+    wrong_text="(1 + s) instead of (1 + s)²",
+)
 def one_gaussian(study: NoiseStudy, constant: float) -> Evidence:
     spike = study.spike
     square = agrees(spike.zeta**2, 1.0)
@@ -269,11 +292,13 @@ def one_gaussian(study: NoiseStudy, constant: float) -> Evidence:
 
 
 @CLAIMS.claim(
-    "Q34", "heavy radial tails: the harmonic threshold, away from it",
+    "Q34",
+    "heavy radial tails: the harmonic threshold, away from it",
     r"$\eta = 0$, $\nu = 3$, $n = 200$, $d = 40000$: at expected $x_h = 1.6$ nearly all classes end on their signal, at $0.8$ none, "
     r"as the rule $x_h > 1$ says",
-    wrong=0.0, wrong_text="the arithmetic rule ρ²|C| > d",
-)  # fmt: skip
+    wrong=0.0,
+    wrong_text="the arithmetic rule ρ²|C| > d",
+)
 def harmonic_threshold(study: NoiseStudy, constant: float) -> Evidence:
     fates = study.radial[3.0]
     far = fates.at(0.8) | fates.at(1.6)
@@ -293,11 +318,14 @@ def _share(right: np.ndarray, low: float, what: str, draws: int) -> Evidence:
 
 
 @CLAIMS.claim(
-    "Q34b", "near it, gradient descent is not maximum margin",
+    "Q34b",
+    "near it, gradient descent is not maximum margin",
     r"$\nu = 3$, classes with own $x_h$ in $[1.05, 1.3]$, the same draws: the exact SVM puts at least 0.95 of them on their signal, "
     r"gradient descent at most 0.6, although no label is flipped",
-    source=Source.MEASURED, wrong=0.0, wrong_text="equal shares (within 0.1)",
-)  # fmt: skip
+    source=Source.MEASURED,
+    wrong=0.0,
+    wrong_text="equal shares (within 0.1)",
+)
 def heavy_tail_trap(study: NoiseStudy, constant: float) -> Evidence:
     fates = study.radial[3.0]
     near = (fates.harmonic >= 1.05) & (fates.harmonic <= 1.3)
@@ -313,11 +341,14 @@ def heavy_tail_trap(study: NoiseStudy, constant: float) -> Evidence:
 
 
 @CLAIMS.claim(
-    "Q76", "lengths alone decide, sample by sample",
+    "Q76",
+    "lengths alone decide, sample by sample",
     r"$\nu = 3, 5, 10$, $x_h = 0.6 \dots 2$: training a copy with orthogonal noise tokens of the same lengths tells which token each "
     r"single sample ends on, for at least 96 % of the samples in every cell",
-    source=Source.MEASURED, wrong=0.0, wrong_text="the rule x_h > 1, class by class",
-)  # fmt: skip
+    source=Source.MEASURED,
+    wrong=0.0,
+    wrong_text="the rule x_h > 1, class by class",
+)
 def lengths_decide(study: NoiseStudy, constant: float) -> Evidence:
     cells = []
     for fates in study.radial.values():
@@ -337,11 +368,13 @@ def lengths_decide(study: NoiseStudy, constant: float) -> Evidence:
 
 
 @CLAIMS.claim(
-    "Q77", "correlated noise: memorising for good costs n/D, not n/tr Σ",
+    "Q77",
+    "correlated noise: memorising for good costs n/D, not n/tr Σ",
     r"the exact SVM on n noise tokens has $|w|^2 = n/D$, $D = \sum_j\lambda_j/(1+n\lambda_j/D)$ (within 3 %): white, AR(1) 0.9, half the "
     r"trace, and a spike of variance $d$, which doubles $\mathrm{tr}\,\Sigma$ and leaves $D \approx d$",
-    wrong=0.0, wrong_text="tr Σ",
-)  # fmt: skip
+    wrong=0.0,
+    wrong_text="tr Σ",
+)
 def effective_length(study: NoiseStudy, constant: float) -> Evidence:
     parts = []
     for fates in study.correlated.values():
@@ -353,11 +386,14 @@ def effective_length(study: NoiseStudy, constant: float) -> Evidence:
 
 
 @CLAIMS.claim(
-    "Q77b", "and D decides the fates",
+    "Q77b",
+    "and D decides the fates",
     r"$\eta = 0$: the exact SVM and gradient descent end on the signal iff $\rho^2|C_k| > D$ (classes right: SVM 0.9 everywhere, "
     r"descent 0.9, and 0.8 under the spike)",
-    source=Source.MEASURED, wrong=0.0, wrong_text="tr Σ in place of D",
-)  # fmt: skip
+    source=Source.MEASURED,
+    wrong=0.0,
+    wrong_text="tr Σ in place of D",
+)
 def effective_length_decides(study: NoiseStudy, constant: float) -> Evidence:
     shares = {}
     for name, fates in study.correlated.items():
@@ -375,11 +411,14 @@ def effective_length_decides(study: NoiseStudy, constant: float) -> Evidence:
 
 
 @CLAIMS.claim(
-    "Q78", "noise that meets the signals: the late phase stays",
+    "Q78",
+    "noise that meets the signals: the late phase stays",
     r"$\xi \sim N(0, I_d)$, $n = 100$, $d = 20000$, $\eta = 0.05$, step 3000: at $\rho = 10$ the same harmful end "
     r"($\log_{10}\mathrm{err}$ within $0.05$ of projected noise); at $\rho = 30$ still benign, on average with less than half the exponent",
-    source=Source.MEASURED, wrong=0.0, wrong_text="the same agreement after one step",
-)  # fmt: skip
+    source=Source.MEASURED,
+    wrong=0.0,
+    wrong_text="the same agreement after one step",
+)
 def late_phase_stays(study: NoiseStudy, constant: float) -> Evidence:
     row = -1 if constant else study.avoiding[0].at(1)
     low = agrees(
@@ -392,10 +431,12 @@ def late_phase_stays(study: NoiseStudy, constant: float) -> Evidence:
     projected, other = (courses[1].log10_error[-1] for courses in (study.avoiding, study.meeting))
     ratio = float(other.mean() / projected.mean())
     return replace(
-        low, holds=low.holds and ratio <= 0.5 and other.max() <= -20,
+        low,
+        holds=low.holds and ratio <= 0.5 and other.max() <= -20,
         predicted=f"{low.predicted} at ρ = 10; ratio of mean exponents at ρ = 30 <= 0.5, every draw <= -20",
-        measured=f"{low.measured}; {ratio:.2f}, {other.max():.0f}", numbers=low.numbers | {"ratio": ratio},
-    )  # fmt: skip
+        measured=f"{low.measured}; {ratio:.2f}, {other.max():.0f}",
+        numbers=low.numbers | {"ratio": ratio},
+    )
 
 
 def _t(values: np.ndarray) -> torch.Tensor:
@@ -406,11 +447,14 @@ def _t(values: np.ndarray) -> torch.Tensor:
 
 
 @CLAIMS.claim(
-    "Q79", "light tails break nothing, radial heavy tails break the mechanism",
+    "Q79",
+    "light tails break nothing, radial heavy tails break the mechanism",
     r"of C1-C16, Rademacher, uniform and $t_{10}$ entries break none (one chance rejection in the 60 judgements allowed); $t_5$ and 10 % "
     r"sparse entries break C1 only; radial $t_3$ breaks C1, C2, C7, C12, C13, C14, C16; AR(1) breaks C3a; unprojected noise breaks C6",
-    source=Source.MEASURED, wrong=0.0, wrong_text="radial t3 for the light tails",
-)  # fmt: skip
+    source=Source.MEASURED,
+    wrong=0.0,
+    wrong_text="radial t3 for the light tails",
+)
 def what_breaks(study: NoiseStudy, constant: float) -> Evidence:
     found = {name: broken(study.matrix, name) for name in study.matrix}
     light = ("Rademacher", "uniform", "t10 entries") if constant else ("radial t3",)

@@ -115,8 +115,10 @@ class Diagonal(Covariance):
         values = np.asarray(self.variances, dtype=float)
         if values.ndim != 1 or not np.isfinite(values).all() or not (values > 0).all():
             low = values.min() if values.size else math.nan
-            raise ValueError(f"variances must be d finite numbers > 0; got shape {values.shape}, smallest {low:.3g}: "
-                             "the covariance must be positive definite")  # fmt: skip
+            raise ValueError(
+                f"variances must be d finite numbers > 0; got shape {values.shape}, smallest {low:.3g}: "
+                "the covariance must be positive definite"
+            )
         object.__setattr__(self, "variances", values)
 
     def check(self, d):

@@ -132,8 +132,9 @@ def _second_order(whole, logit, value, squares, variance: float) -> torch.Tensor
         for b in range(3):
             corners = sum(
                 s * t * _error_of(whole + step * scale * (s * unit[a] + t * unit[b]), logit, value)
-                for s in (1, -1) for t in (1, -1)
-            )  # fmt: skip
+                for s in (1, -1)
+                for t in (1, -1)
+            )
             hessian = corners / (4 * step**2 * scale[:, a] * scale[:, b])
             total = total + 0.5 * hessian * covariance[:, a, b]
     return total

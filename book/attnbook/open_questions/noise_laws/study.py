@@ -220,6 +220,7 @@ def claim_matrix(rows: dict[str, list[ErrorRow]], step_size: float, *, which: in
 def broken(matrix: dict[str, dict[str, Check]], name: str) -> set[str]:
     """Claims that fail under the law and hold for Gaussian noise of the same size."""
     return {
-        id for id, check in matrix[name].items()
+        id
+        for id, check in matrix[name].items()
         if check.verdict is Verdict.FAILS and matrix["Gaussian"][id].verdict is Verdict.HOLDS
-    }  # fmt: skip
+    }

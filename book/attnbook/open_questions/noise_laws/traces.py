@@ -90,12 +90,14 @@ def trace_rows(
         clean, noisy = sample.counts()
         rows.append(
             TraceRow(
-                name, (traces[0] / d, traces[1] / d), log10_error(steps.v2, steps.p2, sample),
+                name,
+                (traces[0] / d, traces[1] / d),
+                log10_error(steps.v2, steps.p2, sample),
                 two_trace_log10_error(law, step_size, clean, noisy, traces),
                 two_trace_log10_error(law, step_size, clean, noisy, traces[::-1]),
                 pull / (step_size * d / (4 * n)),
             )
-        )  # fmt: skip
+        )
     return rows
 
 
@@ -139,11 +141,14 @@ def spike_draws(
     grid = torch.special.ndtri((torch.arange(400, dtype=torch.float64) + 0.5) / 400)
     every = _spike_formula(law, counts.repeat(400, 1), d + ((1 + strength) * grid.repeat_interleave(draws)) ** 2)
     return SpikeDraws(
-        strength, zeta, torch.cat(errors),
+        strength,
+        zeta,
+        torch.cat(errors),
         _spike_formula(law, counts, d + ((1 + strength) * zeta) ** 2),
         _spike_formula(law, counts, d + (1 + strength) * zeta**2),
-        torch.quantile(every, levels), levels,
-    )  # fmt: skip
+        torch.quantile(every, levels),
+        levels,
+    )
 
 
 def default_covariances(d: int) -> dict[str, Covariance]:

@@ -53,12 +53,15 @@ def _mean_in_band(row: torch.Tensor, low: float, high: float) -> Evidence:
 
 
 @CLAIMS.claim(
-    "Q15", "a large first step traps at high SNR",
+    "Q15",
+    "a large first step traps at high SNR",
     r"$\eta = 0.2$, $x = 4$, $n = 200$, $d = 40000$: $\beta = 5n/d$ from zero leaves at most 5 of 20 classes on "
     r"the signal, 500 steps of "
     r"$n/5d$ first leave all 20 there",
-    source=Source.MEASURED, wrong=0.0, wrong_text="five full steps first, n/5d afterwards: small steps come too late",
-)  # fmt: skip
+    source=Source.MEASURED,
+    wrong=0.0,
+    wrong_text="five full steps first, n/5d afterwards: small steps come too late",
+)
 def step_size_trap(study: OptimiserStudy, constant: float) -> Evidence:
     on_signal = {name: attention > 0.5 for name, (attention, _) in study.schedules.items()}
     small = "n/5d for 500 steps, then full" if constant else "full for 5 steps, then n/5d"
@@ -67,12 +70,15 @@ def step_size_trap(study: OptimiserStudy, constant: float) -> Evidence:
 
 
 @CLAIMS.claim(
-    "Q16", "small steps stay benign at x = 400",
+    "Q16",
+    "small steps stay benign at x = 400",
     r"$\eta = 0.05$, $x = 400$, $n = 200$, $d = 40000$, $\beta = n/20d$: every label is fitted, the clean error is"
     r" below "
     r"$10^{-250}$ in the median over 30 draws and below $10^{-100}$ in each",
-    source=Source.MEASURED, wrong=4.0, wrong_text="steps four times as large, n/5d",
-)  # fmt: skip
+    source=Source.MEASURED,
+    wrong=4.0,
+    wrong_text="steps four times as large, n/5d",
+)
 def small_steps(study: OptimiserStudy, constant: float) -> Evidence:
     outcome = study.strong[round(0.05 * constant, 3)]
     fitted = tensor(np.where(outcome.train_accuracy == 1, outcome.log10_error, 0.0))
@@ -85,11 +91,13 @@ def small_steps(study: OptimiserStudy, constant: float) -> Evidence:
 
 
 @CLAIMS.claim(
-    "Q25", "axis signals: memorisation wins",
+    "Q25",
+    "axis signals: memorisation wins",
     r"after one step of sign descent $V_k / E\,y_iv_1\cdot\xi_i = \rho\sqrt{\pi n/2}/(d-2)$, at $n\,\mathrm{SNR}^2"
     r" = 0.25, 1, 4.5$",
-    wrong=1.1, wrong_text="10 % more",
-)  # fmt: skip
+    wrong=1.1,
+    wrong_text="10 % more",
+)
 def axis_ratio(study: OptimiserStudy, constant: float) -> Evidence:
     steps = study.signs.values()
     predicted = tensor([axis_memory_ratio(s.law.signal_norm, s.law.n, s.law.d) for s in steps])
@@ -106,13 +114,15 @@ def _exponents(s: SignSteps, basis: str) -> tuple[torch.Tensor, torch.Tensor]:
 
 
 @CLAIMS.claim(
-    "Q26", "spread signals: the exponent is 2/π of gradient descent's",
+    "Q26",
+    "spread signals: the exponent is 2/π of gradient descent's",
     r"after one step the exponent of the clean error over gradient descent's is $\frac{2/\pi}{1+(1-2/\pi)q}$, "
     r"$q = \rho^2(c_1^2+c_2^2)/|\sum_iy_i\xi_i|^2 \approx \tfrac12 n\,\mathrm{SNR}^2(1-2\eta)^2$, for signals in "
     r"random directions: "
     r"$2/\pi$ at low SNR",
-    wrong=1.1, wrong_text="0.70 in place of 2/π",
-)  # fmt: skip
+    wrong=1.1,
+    wrong_text="0.70 in place of 2/π",
+)
 def two_over_pi(study: OptimiserStudy, constant: float) -> Evidence:
     parts = []
     for s in study.signs.values():
@@ -122,11 +132,13 @@ def two_over_pi(study: OptimiserStudy, constant: float) -> Evidence:
 
 
 @CLAIMS.claim(
-    "Q26b", "flat signals saturate",
+    "Q26b",
+    "flat signals saturate",
     r"the same for signals with entries $\pm\rho/\sqrt d$: $\frac{e^2/(1-e^2)}{q}$ with $2e^2 = e_+^2 + e_-^2$, "
     r"$e_\pm = \mathrm{erf}\,\frac{\rho(c_1\pm c_2)}{\sqrt{2nd}}$; above the value for random directions",
-    wrong=1.1, wrong_text="10 % more",
-)  # fmt: skip
+    wrong=1.1,
+    wrong_text="10 % more",
+)
 def two_over_pi_flat(study: OptimiserStudy, constant: float) -> Evidence:
     parts = []
     for s in study.signs.values():
@@ -136,12 +148,14 @@ def two_over_pi_flat(study: OptimiserStudy, constant: float) -> Evidence:
 
 
 @CLAIMS.claim(
-    "Q27", "axis signals: the error does not see n",
+    "Q27",
+    "axis signals: the error does not see n",
     r"after one step of sign descent or Adam the clean error is $\Phi(-\rho/\sqrt{d-2})$, for $n = 20, 50, 100$ "
     r"alike, if both "
     r"classes have more clean than flipped samples (Adam: up to its $\epsilon$, $10^{-5}$)",
-    wrong=1.01, wrong_text="a signal 1 % longer",
-)  # fmt: skip
+    wrong=1.01,
+    wrong_text="a signal 1 % longer",
+)
 def axis_law(study: OptimiserStudy, constant: float) -> Evidence:
     parts = []
     for name, tolerance in (("sign descent", 1e-9), ("Adam", 1e-5)):
@@ -158,13 +172,16 @@ def axis_law(study: OptimiserStudy, constant: float) -> Evidence:
 
 
 @CLAIMS.claim(
-    "Q28", "Adam with spread signals is benign above the threshold",
+    "Q28",
+    "Adam with spread signals is benign above the threshold",
     r"$n\,\mathrm{SNR}^2 \approx 4.5$, signals in random directions, step/10, 120 steps: mean $\log_{10}$ clean "
     r"error in $[-52, -13]$",
-    source=Source.MEASURED, wrong=0.0, wrong_text="Adam with signals on two axes",
+    source=Source.MEASURED,
+    wrong=0.0,
+    wrong_text="Adam with signals on two axes",
     regime="$x$ within 5 % of 2 at $n = 50$, $d = 5000$, $\\eta = 0.1$",
     violation=lambda study: _other_law(study.high_law, 2.0),
-)  # fmt: skip
+)
 def adam_spread(study: OptimiserStudy, constant: float) -> Evidence:
     row = study.high["Adam, random, step/10" if constant else "Adam, axis, step/10"]
     return _mean_in_band(row.end, -52.0, -13.0)
@@ -184,12 +201,15 @@ def _other_law(law, x: float) -> str:
 
 
 @CLAIMS.claim(
-    "Q29", "mini-batches undo most of the low-SNR harm",
+    "Q29",
+    "mini-batches undo most of the low-SNR harm",
     r"$x = 0.45$, $n = 50$, $d = 5000$, $\eta = 0.1$, batches of 10, $\beta = 5n/d$, 2000 steps: mean $\log_{10}$ "
     r"clean error in "
     r"$[-4.9, -2.5]$, gradient descent's in $[-0.5, -0.4]$, and the lower one in every draw",
-    source=Source.MEASURED, wrong=0.0, wrong_text="full batches",
-)  # fmt: skip
+    source=Source.MEASURED,
+    wrong=0.0,
+    wrong_text="full batches",
+)
 def batches_at_low_snr(study: OptimiserStudy, constant: float) -> Evidence:
     gd, sgd = study.many["gradient descent"].end, study.many["batches of 10"].end
     parts = [_mean_in_band(sgd if constant else gd, -4.9, -2.5), _mean_in_band(gd, -0.5, -0.4)]
@@ -197,12 +217,15 @@ def batches_at_low_snr(study: OptimiserStudy, constant: float) -> Evidence:
 
 
 @CLAIMS.claim(
-    "Q30", "after one epoch attention leans to the signal",
+    "Q30",
+    "after one epoch attention leans to the signal",
     r"$x = 0.27$, $n = 100$, $d = 20000$, $\eta = 0.1$: mean $p\cdot\mu_k$ after one epoch in batches of 20 with "
     r"$\beta = 10n/d$ is "
     r"$0.8 \pm 0.2$, and positive for every class; after the one step of a full batch it is 0 exactly",
-    source=Source.MEASURED, wrong=0.0, wrong_text="full batches, epochs of the same length",
-)  # fmt: skip
+    source=Source.MEASURED,
+    wrong=0.0,
+    wrong_text="full batches, epochs of the same length",
+)
 def leaning(study: OptimiserStudy, constant: float) -> Evidence:
     p = tensor(study.passes["first pass" if constant else "full batch, the same epoch"].p_signal)
     full = exactly(tensor(study.passes["one full step"].p_signal), 0.0, tolerance=1e-300)
@@ -214,13 +237,15 @@ def leaning(study: OptimiserStudy, constant: float) -> Evidence:
 
 
 @CLAIMS.claim(
-    "Q51", "the arcsine law of sign descent",
+    "Q51",
+    "the arcsine law of sign descent",
     r"signals in random directions: the clean error along training is that of block-normalised descent with "
     r"$|v|^2$, $|p|^2$, $v\cdot p$ "
     r"replaced by sums of $\frac2\pi\arcsin\cos\angle(G_s, G_t)$ over past gradients; mean ratio of the "
     r"$\log_{10}$ errors 1",
-    wrong=0.0, wrong_text="the block-normalised errors themselves",
-)  # fmt: skip
+    wrong=0.0,
+    wrong_text="the block-normalised errors themselves",
+)
 def arcsine(study: OptimiserStudy, constant: float) -> Evidence:
     parts = []
     for track in study.tracks.values():
@@ -231,12 +256,14 @@ def arcsine(study: OptimiserStudy, constant: float) -> Evidence:
 
 
 @CLAIMS.claim(
-    "Q52", "sign descent trains like block-normalised descent",
+    "Q52",
+    "sign descent trains like block-normalised descent",
     r"signals in random directions, steps of length $\beta E|w|_1$ for $\beta$ per entry: the attention of the "
     r"same samples at the same steps "
     r"differs by less than 0.03 in the mean over samples, above and below the threshold",
-    wrong=0.0, wrong_text="attention held at one half",
-)  # fmt: skip
+    wrong=0.0,
+    wrong_text="attention held at one half",
+)
 def trains_alike(study: OptimiserStudy, constant: float) -> Evidence:
     gaps = []
     for track in study.tracks.values():
@@ -247,11 +274,13 @@ def trains_alike(study: OptimiserStudy, constant: float) -> Evidence:
 
 
 @CLAIMS.claim(
-    "Q52b", "Adam's second step in p has one size",
+    "Q52b",
+    "Adam's second step in p has one size",
     r"every entry of $p_2$ under Adam is $\pm\beta\sqrt{1+\beta_2}/(1+\beta_1) = \pm0.744\,\beta$, whatever the "
     r"gradient",
-    wrong=1.01, wrong_text="1 % more",
-)  # fmt: skip
+    wrong=1.01,
+    wrong_text="1 % more",
+)
 def adam_size(study: OptimiserStudy, constant: float) -> Evidence:
     sizes = study.adam_sizes
     return exactly(sizes, constant * adam_second_step(), tolerance=1e-3)

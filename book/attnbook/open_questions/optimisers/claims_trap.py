@@ -30,12 +30,15 @@ def _share(correct: np.ndarray, low: float, what: str) -> Evidence:
 
 
 @TRAP_CLAIMS.claim(
-    "Q40", "same draws, exact SVM against long gradient descent",
+    "Q40",
+    "same draws, exact SVM against long gradient descent",
     r"$\eta = 0.2$, $x = 1.3$, $n = 100$, $d = 2\cdot10^5$: of 20 classes the SVM puts at least 17 on the signal; "
     r"gradient descent, 20000 "
     r"steps of $4n/d$ after a small-step start, at most 11",
-    source=Source.MEASURED, wrong=0.0, wrong_text="the SVM's own choice in place of gradient descent's",
-)  # fmt: skip
+    source=Source.MEASURED,
+    wrong=0.0,
+    wrong_text="the SVM's own choice in place of gradient descent's",
+)
 def svm_against_descent(study: OptimiserStudy, constant: float) -> Evidence:
     fates = study.same_draws
     descent = fates.on_signal if constant else fates.svm
@@ -44,10 +47,12 @@ def svm_against_descent(study: OptimiserStudy, constant: float) -> Evidence:
 
 
 @TRAP_CLAIMS.claim(
-    "Q53", "block-normalised flow has a lower boundary",
+    "Q53",
+    "block-normalised flow has a lower boundary",
     r"$x^*(0.05, 0.1, 0.2, 0.3) = 1.081, 1.188, 1.539, 2.408$ (gradient flow: 1.089, 1.208, 1.621, 2.799), to 0.5 %",
-    wrong=1.02, wrong_text="values 2 % larger",
-)  # fmt: skip
+    wrong=1.02,
+    wrong_text="values 2 % larger",
+)
 def block_boundary(study: OptimiserStudy, constant: float) -> Evidence:
     found = tensor([block_threshold(eta) for eta in (0.05, 0.1, 0.2, 0.3)])
     evidence = exactly(found / tensor([1.081, 1.188, 1.539, 2.408]), constant, tolerance=5e-3, draws=1)
@@ -56,12 +61,15 @@ def block_boundary(study: OptimiserStudy, constant: float) -> Evidence:
 
 
 @TRAP_CLAIMS.claim(
-    "Q53b", "and real runs follow it",
+    "Q53b",
+    "and real runs follow it",
     r"$\eta = 0.3$, $n = 200$, $d = 10^6$, $x$ in $[1.3, 3.6]$, 120 classes: at least 97 % of their fates under "
     r"block-normalised descent with "
     r"small steps are $x > x^*$ of its own boundary",
-    source=Source.MEASURED, wrong=0.0, wrong_text="gradient flow's boundary",
-)  # fmt: skip
+    source=Source.MEASURED,
+    wrong=0.0,
+    wrong_text="gradient flow's boundary",
+)
 def block_fates(study: OptimiserStudy, constant: float) -> Evidence:
     fates = study.block_fates
     if constant:
@@ -72,12 +80,15 @@ def block_fates(study: OptimiserStudy, constant: float) -> Evidence:
 
 
 @TRAP_CLAIMS.claim(
-    "Q54", "no full-batch rule escapes",
+    "Q54",
+    "no full-batch rule escapes",
     r"$\eta = 0.2$, $x = 1.3$, $n = 100$, $d = 2\cdot10^5$: gradient descent, heavy ball (0.9, 0.99), Nesterov, "
     r"normalised and block-normalised "
     r"descent with small steps each leave at most 8 of 20 classes on the signal, where the SVM puts 17 or more",
-    source=Source.MEASURED, wrong=0.0, wrong_text="batches of 20 with 5n/d among the rules",
-)  # fmt: skip
+    source=Source.MEASURED,
+    wrong=0.0,
+    wrong_text="batches of 20 with 5n/d among the rules",
+)
 def no_escape(study: OptimiserStudy, constant: float) -> Evidence:
     names = FULL_BATCH if constant else (*FULL_BATCH, "batches of 20, 5 n/d")
     worst = max(names, key=lambda name: study.candidates[name].on_signal.sum())
@@ -87,11 +98,14 @@ def no_escape(study: OptimiserStudy, constant: float) -> Evidence:
 
 
 @TRAP_CLAIMS.claim(
-    "Q55", "mini-batches with large steps do escape",
+    "Q55",
+    "mini-batches with large steps do escape",
     r"the same draws, batches of 20: with $\beta = 5n/d$ at least 18 of 20 classes end on the signal with every "
     r"label fitted",
-    source=Source.MEASURED, wrong=0.0, wrong_text="the step n/4d",
-)  # fmt: skip
+    source=Source.MEASURED,
+    wrong=0.0,
+    wrong_text="the step n/4d",
+)
 def batches_escape(study: OptimiserStudy, constant: float) -> Evidence:
     outcome = study.candidates["batches of 20, 5 n/d" if constant else "batches of 20, n/4d"]
     fitted = within(tensor(outcome.train_accuracy), low=1.0, quantity="train accuracy")
@@ -99,12 +113,15 @@ def batches_escape(study: OptimiserStudy, constant: float) -> Evidence:
 
 
 @TRAP_CLAIMS.claim(
-    "Q56", "the first pass decides, not the noise of later steps",
+    "Q56",
+    "the first pass decides, not the noise of later steps",
     r"$x = 0.27$: after one epoch in batches of 20 ($10n/d$), 1000 steps of full-batch descent end below $10^{-3}$"
     r" in every draw; with $p$ set back "
     r"to zero after that epoch, batches and full-batch descent alike end above $10^{-2.5}$",
-    source=Source.MEASURED, wrong=0.0, wrong_text="p kept in both",
-)  # fmt: skip
+    source=Source.MEASURED,
+    wrong=0.0,
+    wrong_text="p kept in both",
+)
 def first_pass_decides(study: OptimiserStudy, constant: float) -> Evidence:
     kept = within(tensor(study.passes["then gradient descent"].log10_error), high=-3.0, quantity="p kept: log₁₀ err")
     names = (
@@ -119,13 +136,15 @@ def first_pass_decides(study: OptimiserStudy, constant: float) -> Evidence:
 
 
 @TRAP_CLAIMS.claim(
-    "Q57", "how far the first pass leans",
+    "Q57",
+    "how far the first pass leans",
     r"$p\cdot\mu_k$ after a first pass in $m$ batches with $\theta = \beta d/B$ is that of the recursion $V "
     r"\leftarrow V + \frac{x\theta}m s(g_c - \nu g_n)$, "
     r"$P \leftarrow P + \frac{x\theta}m s(1-s)V(g_c - \nu g_n)$, each class with its own counts ($d = 10^9$, "
     r"$\theta = 50$, $m = 10$)",
-    wrong=1.15, wrong_text="15 % more",
-)  # fmt: skip
+    wrong=1.15,
+    wrong_text="15 % more",
+)
 def leaning_law(study: OptimiserStudy, constant: float) -> Evidence:
     outcome, theta, batches = study.wide_pass
     predicted = [
@@ -137,12 +156,15 @@ def leaning_law(study: OptimiserStudy, constant: float) -> Evidence:
 
 
 @TRAP_CLAIMS.claim(
-    "Q58", "mini-batches have no threshold of their own at x = 1",
+    "Q58",
+    "mini-batches have no threshold of their own at x = 1",
     r"batches of 5, $n = 100$, $d = 2\cdot10^5$: the majority fate of the classes at $(x, \theta)$ is that of one "
     r"mean-field pass followed by "
     r"full-batch descent, in at least 90 % of 182 cells at $\eta = 0$ and at $\eta = 0.2$",
-    source=Source.MEASURED, wrong=0.0, wrong_text="the maximum-margin rule x > 1",
-)  # fmt: skip
+    source=Source.MEASURED,
+    wrong=0.0,
+    wrong_text="the maximum-margin rule x > 1",
+)
 def fates_of_batches(study: OptimiserStudy, constant: float) -> Evidence:
     parts = []
     for eta, shares in study.maps.items():
@@ -153,12 +175,14 @@ def fates_of_batches(study: OptimiserStudy, constant: float) -> Evidence:
 
 
 @TRAP_CLAIMS.claim(
-    "Q59", "both ends hold what they have",
+    "Q59",
+    "both ends hold what they have",
     r"$\eta = 0$, mean field, any $x$: $\{V \ge t,\ s \ge \frac1{1+x}\}$ is never left and attention rises in it, "
     r"under descent of every step "
     r"size and with heavy-ball momentum",
-    wrong=0.6, wrong_text="the set s >= 0.6/(1 + x)",
-)  # fmt: skip
+    wrong=0.6,
+    wrong_text="the set s >= 0.6/(1 + x)",
+)
 def signal_end(study: OptimiserStudy, constant: float) -> Evidence:
     x, attention, ahead = study.ends
     started = attention[:, 0] >= constant / (1 + x)
@@ -169,12 +193,14 @@ def signal_end(study: OptimiserStudy, constant: float) -> Evidence:
 
 
 @TRAP_CLAIMS.claim(
-    "Q59b", "no label noise: momentum and normalised steps keep x = 1",
+    "Q59b",
+    "no label noise: momentum and normalised steps keep x = 1",
     r"$\eta = 0$, orthogonal noise, from zero: under heavy ball, Nesterov, normalised and block-normalised "
     r"descent, small steps or large, "
     r"every step moves attention towards the signal if $x > 1$ and away from it if $x < 1$",
-    wrong=1.2, wrong_text="the boundary at x = 1.2",
-)  # fmt: skip
+    wrong=1.2,
+    wrong_text="the boundary at x = 1.2",
+)
 def one_way(study: OptimiserStudy, constant: float) -> Evidence:
     x, moves = study.zero_moves
     towards = torch.sign(x - constant).unsqueeze(1) * moves

@@ -189,9 +189,12 @@ def first_pass(x: object, label_noise: float, theta: object, batches: int) -> Fi
 
 
 def pass_then_descent(
-    x: object, label_noise: float, theta: object, batches: int,
+    x: object,
+    label_noise: float,
+    theta: object,
+    batches: int,
     schedule: tuple[tuple[float, int], ...] = ((0.25, 400), (4.0, 500)),
-) -> np.ndarray:  # fmt: skip
+) -> np.ndarray:
     """Mean attention of clean samples on the signal (K,) after one pass in batches and full-batch descent from there.
 
     schedule: (beta d / n, steps) pairs of the descent; empty for the state after the pass. Raises ValueError for a bad argument.

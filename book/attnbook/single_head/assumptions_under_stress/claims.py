@@ -140,10 +140,13 @@ def interpolates_at_small_d(study: AssumptionStudy, constant: float) -> Evidence
 
 
 @CLAIMS.claim(
-    "A2", "the exponent is d/n, not d/n²",
+    "A2",
+    "the exponent is d/n, not d/n²",
     r"along $d = n^2$ without label noise, doubling $n$ doubles $\log_{10}$ of the error (an exponent $d/n^2$ would leave it)",
-    wrong=0.5, wrong_text="the exponent d/n²", **_WINDOW,
-)  # fmt: skip
+    wrong=0.5,
+    wrong_text="the exponent d/n²",
+    **_WINDOW,
+)
 def exponent_scale(study: AssumptionStudy, constant: float) -> Evidence:
     small, double = study.scaled_error
     allowance = 2 * math.log10(study.stress.law.n) / small.mean().abs().item()
@@ -167,11 +170,13 @@ def crude_over_true(study: AssumptionStudy, constant: float) -> Evidence:
 
 
 @CLAIMS.claim(
-    "A4", "label symmetry: at η = 1/2 the mean error is 1/2",
+    "A4",
+    "label symmetry: at η = 1/2 the mean error is 1/2",
     r"turning all labels of a draw turns $\mathrm{err}$ into $1 - \mathrm{err}$ (it maps $v$ to $-v$ and leaves $p$); at $\eta = 1/2$ "
     r"both draws are equally likely, so the mean error is exactly $\tfrac12$",
-    wrong=1.001, wrong_text="errors that add up to 1.001",
-)  # fmt: skip
+    wrong=1.001,
+    wrong_text="errors that add up to 1.001",
+)
 def label_symmetry(study: AssumptionStudy, constant: float) -> Evidence:
     return exactly(study.flipped_error, constant)
 
@@ -206,41 +211,52 @@ def _preference_claim(id: str, title: str, statement: str, name: str, values: tu
 
 
 _preference_claim(
-    "A6", "unequal classes: each class has its own threshold",
+    "A6",
+    "unequal classes: each class has its own threshold",
     r"clean samples of class $k$ prefer their signal by $\gamma_k/a = n\,\mathrm{SNR}^2(|C_k|-|N_k|)/n - 1$: positive on average iff "
     r"$\pi_k\, n\,\mathrm{SNR}^2(1-2\eta) > 1$; checked at $\pi = 0.9$",
-    "class_probability", (0.9,),
-)  # fmt: skip
+    "class_probability",
+    (0.9,),
+)
 _preference_claim(
-    "A7", "unequal norms: each signal has its own SNR",
-    r"$\gamma_k/a = |\mu_k|^2(|C_k|-|N_k|)/d - 1$; checked at $|\mu_2| = |\mu_1|/2$ and $2|\mu_1|$", "norm_ratio", (0.5, 2.0),
-)  # fmt: skip
+    "A7",
+    "unequal norms: each signal has its own SNR",
+    r"$\gamma_k/a = |\mu_k|^2(|C_k|-|N_k|)/d - 1$; checked at $|\mu_2| = |\mu_1|/2$ and $2|\mu_1|$",
+    "norm_ratio",
+    (0.5, 2.0),
+)
 _preference_claim(
-    "A8", "an angle between the signals: κ becomes κ(1 − cos)",
+    "A8",
+    "an angle between the signals: κ becomes κ(1 − cos)",
     r"$\gamma_1/a = \rho^2\left(D_1 - cD_2\right)/d - 1$ with $D_k = |C_k|-|N_k|$: the threshold is "
     r"$n\,\mathrm{SNR}^2(1-2\eta)(1-c) > 2$; checked at $c = \pm\tfrac12$",
-    "cosine", (-0.5, 0.5),
-)  # fmt: skip
+    "cosine",
+    (-0.5, 0.5),
+)
 
 
 @CLAIMS.claim(
-    "A9", "T tokens: the preference threshold does not depend on T",
+    "A9",
+    "T tokens: the preference threshold does not depend on T",
     r"at step size $\beta T/2$, so that $a = \beta d/2nT$ (step $\beta$) is kept, clean samples prefer their signal by "
     r"$b - a$ for every T; checked at $T = 2, 8, 32$",
-    wrong=1.1, wrong_text="a preference 1.1 times as large",
-)  # fmt: skip
+    wrong=1.1,
+    wrong_text="a preference 1.1 times as large",
+)
 def token_preference(study: AssumptionStudy, constant: float) -> Evidence:
     rows = [row for row in study.stress.tokens if row.tokens in (2, 8, 32)]
     return both(*(agrees(row.preference, constant * row.predicted_preference) for row in rows))
 
 
 @CLAIMS.claim(
-    "A10", "T tokens: one step fits flipped labels iff b < (T − 1)a",
+    "A10",
+    "T tokens: one step fits flipped labels iff b < (T − 1)a",
     r"flipped samples have mean margin $\left((T-1)a - b\right)/T$ after one step; checked at $T = 2, 4, 32$",
-    wrong=1.1, wrong_text="a signal pull 1.1 times as strong",
+    wrong=1.1,
+    wrong_text="a signal pull 1.1 times as strong",
     regime="label noise",
     violation=lambda s: "" if s.stress.law.label_noise > 0 else "needs label noise; here eta = 0",
-)  # fmt: skip
+)
 def token_margins(study: AssumptionStudy, constant: float) -> Evidence:
     rows = [row for row in study.stress.tokens if row.tokens in (2, 4, 32)]
     small = study.stress.law.d // 20
@@ -254,20 +270,25 @@ def token_margins(study: AssumptionStudy, constant: float) -> Evidence:
 
 
 @CLAIMS.claim(
-    "A11", "the error formula for stressed laws is the error",
+    "A11",
+    "the error formula for stressed laws is the error",
     r"with signals at an angle ($c = 0.3$) and of unequal norm, unequal classes and $\xi \sim N(0, I_d)$, the integral with the "
     r"covariance of $(v\cdot\xi, p\cdot\xi)$ from the whole of $v$ and $p$ equals the share of misclassified fresh $d$-vectors",
-    wrong=_PROJECTED, wrong_text="v and p projected off the signals",
-)  # fmt: skip
+    wrong=_PROJECTED,
+    wrong_text="v and p projected off the signals",
+)
 def stressed_error(study: AssumptionStudy, constant: float) -> Evidence:
     return agrees(study.counted_error, study.exact_error[constant])
 
 
 @CLAIMS.claim(
-    "A12", "unprojected noise adds the signal part of v to the noise",
+    "A12",
+    "unprojected noise adds the signal part of v to the noise",
     r"for $\xi \sim N(0, I_d)$ the $\log_{10}$ error is the mean-field one with $|v|^2$ in place of $|\Pi v|^2$",
-    wrong=_PROJECTED, wrong_text="the mean field of projected noise", **_WINDOW,
-)  # fmt: skip
+    wrong=_PROJECTED,
+    wrong_text="the mean field of projected noise",
+    **_WINDOW,
+)
 def isotropic_noise(study: AssumptionStudy, constant: float) -> Evidence:
     law = study.stress.law
     return agrees(
@@ -279,9 +300,11 @@ def isotropic_noise(study: AssumptionStudy, constant: float) -> Evidence:
 
 
 @CLAIMS.claim(
-    "A13", "normalised noise is the same run",
+    "A13",
+    "normalised noise is the same run",
     r"noise $N(0, \Pi/d)$, signals of norm $\rho/\sqrt d$ and step size $\beta d$ give the same margins in every draw",
-    wrong=1.001, wrong_text="margins larger by 0.1 %",
-)  # fmt: skip
+    wrong=1.001,
+    wrong_text="margins larger by 0.1 %",
+)
 def normalised(study: AssumptionStudy, constant: float) -> Evidence:
     return exactly(study.normalised_margins, constant * study.margins)

@@ -74,15 +74,17 @@ def measure(law: SignalNoiseLaw, step_size: float, value: float, *, draws: int, 
         noise = sample.noise_tokens()[:, :, 0] / law.noise_std
         gram = noise @ noise.mT
         apart = gram - torch.diag_embed(torch.diagonal(gram, dim1=1, dim2=2))
-        parts.append((
-            path.interpolates[-1],
-            log10_clean_error(path.v[-1], path.p[-1], sample, per_class=True),
-            field.log10_error(per_class=True),
-            _per_class_mean(sample, closed.preference, ~sample.noisy) / field.a,
-            field.b / field.a,
-            torch.einsum("rij,rj->ri", apart, sample.labels).abs().amax(1) / law.d,
-            law.n * apart.abs().amax((1, 2)) / law.d,
-        ))  # fmt: skip
+        parts.append(
+            (
+                path.interpolates[-1],
+                log10_clean_error(path.v[-1], path.p[-1], sample, per_class=True),
+                field.log10_error(per_class=True),
+                _per_class_mean(sample, closed.preference, ~sample.noisy) / field.a,
+                field.b / field.a,
+                torch.einsum("rij,rj->ri", apart, sample.labels).abs().amax(1) / law.d,
+                law.n * apart.abs().amax((1, 2)) / law.d,
+            )
+        )
     return Row(value, law, step_size, *(torch.cat(part) for part in zip(*parts, strict=True)))
 
 

@@ -154,12 +154,14 @@ def _t(values: object) -> torch.Tensor:
 
 
 @CLAIMS.claim(
-    "L1", "no label noise: the clean logit moves one way",
+    "L1",
+    "no label noise: the clean logit moves one way",
     r"$\eta = 0$, orthogonal noise: from zero every step, of any size, raises the attention on the signal if "
     r"$x = \rho^2|C_k|/d > 1$ and lowers "
     r"it if $x < 1$",
-    wrong=1.2, wrong_text="the boundary at x = 1.2",
-)  # fmt: skip
+    wrong=1.2,
+    wrong_text="the boundary at x = 1.2",
+)
 def one_way(study: LongStudy, constant: float) -> Evidence:
     x, moves = study.zero_moves
     towards = torch.sign(x - constant).unsqueeze(1) * moves
@@ -171,10 +173,12 @@ def one_way(study: LongStudy, constant: float) -> Evidence:
 
 
 @CLAIMS.claim(
-    "L2", "no label noise: fates follow x = 1",
+    "L2",
+    "no label noise: fates follow x = 1",
     r"$\eta = 0$, $d = 10^6$: every class outside 10 % of $x = 1$ ends on the token that maximum margin selects",
-    wrong=1.3, wrong_text="the boundary at x = 1.3",
-)  # fmt: skip
+    wrong=1.3,
+    wrong_text="the boundary at x = 1.3",
+)
 def fates_without_noise(study: LongStudy, constant: float) -> Evidence:
     fates = study.no_noise
     far = np.abs(fates.x - 1) > 0.1
@@ -182,10 +186,12 @@ def fates_without_noise(study: LongStudy, constant: float) -> Evidence:
 
 
 @CLAIMS.claim(
-    "L3", "the boundary of gradient flow with label noise",
+    "L3",
+    "the boundary of gradient flow with label noise",
     r"$x^*(0.05) = 1.089$, $x^*(0.1) = 1.208$, $x^*(0.2) = 1.621$, $x^*(0.3) = 2.799$ (equal step sizes), to 0.5 %",
-    wrong=1.02, wrong_text="values 2 % larger",
-)  # fmt: skip
+    wrong=1.02,
+    wrong_text="values 2 % larger",
+)
 def boundary_values(study: LongStudy, constant: float) -> Evidence:
     found = _t([signal_threshold(eta) for eta in _ETAS])
     evidence = exactly(found / _t([1.089, 1.208, 1.621, 2.799]), constant, tolerance=5e-3, draws=1)
@@ -194,12 +200,14 @@ def boundary_values(study: LongStudy, constant: float) -> Evidence:
 
 
 @CLAIMS.claim(
-    "L4", "the trap is never left",
+    "L4",
+    "the trap is never left",
     r"$\{V \le t_c,\ s_c \le \tfrac1{1+x},\ s_n \le \tfrac1{1+\nu x},\ V + t_n \ge 0\}$ is invariant under "
     r"gradient descent of every step size "
     r"(mean field), for every $x$ and $\eta$",
-    wrong=1.9, wrong_text="a set 1.9 times wider in s_c",
-)  # fmt: skip
+    wrong=1.9,
+    wrong_text="a set 1.9 times wider in s_c",
+)
 def trap_is_invariant(study: LongStudy, constant: float) -> Evidence:
     x, nu, states = study.flow_runs
     V, t_c, t_n, P, q_c, q_n = states.unbind(-1)
@@ -213,12 +221,14 @@ def trap_is_invariant(study: LongStudy, constant: float) -> Evidence:
 
 
 @CLAIMS.claim(
-    "L5", "first move against final fate",
+    "L5",
+    "first move against final fate",
     r"$x_1 = \frac{\nu + \sqrt{\nu^2 + (1-\nu)^2}}{(1-\nu)^2}$, at which the clean logit's first move "
     r"vanishes, is not $x^*$: $x_1/x^* = 1.025$ at "
     r"$\eta = 0.05$, $1.25$ at $0.3$",
-    wrong=1.05, wrong_text="ratios 5 % larger",
-)  # fmt: skip
+    wrong=1.05,
+    wrong_text="ratios 5 % larger",
+)
 def first_order(study: LongStudy, constant: float) -> Evidence:
     found = _t([first_order_threshold(eta) / signal_threshold(eta) for eta in (0.05, 0.3)])
     evidence = exactly(found / _t([1.025, 1.25]), constant, tolerance=1e-2, draws=1)
@@ -232,40 +242,52 @@ def _fate_rule(fates: Fates, power: float) -> np.ndarray:
 
 
 @CLAIMS.claim(
-    "L6", "the flow predicts the fates of gradient descent",
+    "L6",
+    "the flow predicts the fates of gradient descent",
     r"$\eta = 0.2$, $n = 100$, $d = 10^6$, $x$ geometric in $[0.85, 2.3]$: each class ends on its signal iff "
     r"$x > x^*$ of its own share of flips",
-    source=Source.MEASURED, wrong=0.0, wrong_text="the maximum-margin rule x > 1",
-)  # fmt: skip
+    source=Source.MEASURED,
+    wrong=0.0,
+    wrong_text="the maximum-margin rule x > 1",
+)
 def flow_predicts(study: LongStudy, constant: float) -> Evidence:
     return _share(_fate_rule(study.fates[10**6], constant), 0.95, "classes")
 
 
 @CLAIMS.claim(
-    "L6b", "and at d = 40000",
+    "L6b",
+    "and at d = 40000",
     r"the same at $d = 40000$",
-    source=Source.MEASURED, wrong=0.0, wrong_text="the maximum-margin rule x > 1",
-)  # fmt: skip
+    source=Source.MEASURED,
+    wrong=0.0,
+    wrong_text="the maximum-margin rule x > 1",
+)
 def flow_predicts_at_small_d(study: LongStudy, constant: float) -> Evidence:
     return _share(_fate_rule(study.fates[40_000], constant), 0.95, "classes")
 
 
 @CLAIMS.claim(
-    "L7", "maximum margin predicts the fates of gradient descent",
+    "L7",
+    "maximum margin predicts the fates of gradient descent",
     r"the same classes as L6 ($d = 10^6$): each ends on its signal iff $x > 1$",
-    wrong=0.3, wrong_text="30 % of the classes, which does hold",
-    source=Source.MEASURED, expected=Verdict.FAILS,
-)  # fmt: skip
+    wrong=0.3,
+    wrong_text="30 % of the classes, which does hold",
+    source=Source.MEASURED,
+    expected=Verdict.FAILS,
+)
 def margin_predicts(study: LongStudy, constant: float) -> Evidence:
     return _share(_fate_rule(study.fates[10**6], 0.0), 0.95 * constant, "classes")
 
 
 @CLAIMS.claim(
-    "L8", "same draws: exact SVM and gradient descent part ways",
+    "L8",
+    "same draws: exact SVM and gradient descent part ways",
     r"$\eta = 0.2$, $x = 1.3$, $n = 100$, $d = 2\cdot10^5$: the SVM of the same draws selects the signal iff "
     r"$x > 1$, gradient descent iff $x > x^*$",
-    source=Source.MEASURED, wrong=0.0, wrong_text="one boundary, x = 1, for both",
-)  # fmt: skip
+    source=Source.MEASURED,
+    wrong=0.0,
+    wrong_text="one boundary, x = 1, for both",
+)
 def told_apart(study: LongStudy, constant: float) -> Evidence:
     fates = study.same_draws
     clear = np.abs(fates.x - 1) > 0.02
@@ -274,12 +296,15 @@ def told_apart(study: LongStudy, constant: float) -> Evidence:
 
 
 @CLAIMS.claim(
-    "L9", "a large first step traps",
+    "L9",
+    "a large first step traps",
     r"$\eta = 0.2$, $x = 4$, $n = 200$, $d = 40000$: from zero with $\beta = 5n/d$ most classes end on noise; "
     r"after 500 steps of $n/5d$ the same "
     r"step size keeps all on the signal",
-    source=Source.MEASURED, wrong=0.0, wrong_text="the plain run replaced by the warm one",
-)  # fmt: skip
+    source=Source.MEASURED,
+    wrong=0.0,
+    wrong_text="the plain run replaced by the warm one",
+)
 def step_size_trap(study: LongStudy, constant: float) -> Evidence:
     plain = study.plain.on_signal if constant else study.warm.on_signal
     warm = _share(study.warm.on_signal, 0.95, "classes on the signal, warm")
@@ -287,11 +312,14 @@ def step_size_trap(study: LongStudy, constant: float) -> Evidence:
 
 
 @CLAIMS.claim(
-    "L10", "the upper SNR bound belongs to the step size",
+    "L10",
+    "the upper SNR bound belongs to the step size",
     r"$\eta = 0.05$, $x = 400$, $n = 100$, $d = 40000$: with $x\,\beta d/n = 2$ every label is fitted and the "
     r"clean error is below $10^{-150}$",
-    source=Source.MEASURED, wrong=0.0, wrong_text="the step n/5d, not scaled with the signal",
-)  # fmt: skip
+    source=Source.MEASURED,
+    wrong=0.0,
+    wrong_text="the step n/5d, not scaled with the signal",
+)
 def no_upper_bound(study: LongStudy, constant: float) -> Evidence:
     fates = study.strong_small if constant else study.strong_large
     fitted = np.where(fates.train_accuracy == 1, fates.log10_error, 0.0)
@@ -405,12 +433,15 @@ def small_steps(study: LongStudy, constant: float) -> Evidence:
 
 
 @CLAIMS.claim(
-    "L16", "the normalised margin creeps towards its maximum",
+    "L16",
+    "the normalised margin creeps towards its maximum",
     r"$n = 40$, $d = 8000$, $\eta = 0.1$, step 10000: $\min_i y_if_i / |v|$ is 85 to 100 % of the best hard "
     r"selection's, where that is SS "
     r"($\rho = 40$) and where it is XX ($\rho = 12$)",
-    source=Source.MEASURED, wrong=0.0, wrong_text="the same at step 1",
-)  # fmt: skip
+    source=Source.MEASURED,
+    wrong=0.0,
+    wrong_text="the same at step 1",
+)
 def margin_creeps(study: LongStudy, constant: float) -> Evidence:
     row = -1 if constant else 0
     return both(*(within(_t(ratio[row]), low=0.85, high=1.0, quantity="ratio") for ratio in study.ratios))

@@ -219,9 +219,7 @@ def joint_optimum(
 
     def cost(log_radius: float) -> float:
         radius = math.exp(log_radius)
-        best = constrained_optimum(
-            tokens, radius, patterns=patterns, random_starts=0, max_iterations=max_iterations
-        )  # fmt: skip
+        best = constrained_optimum(tokens, radius, patterns=patterns, random_starts=0, max_iterations=max_iterations)
         tried[log_radius] = best
         return math.log((margin / best.value) ** 2 + math.exp(2 * log_radius))
 

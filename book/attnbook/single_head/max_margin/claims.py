@@ -49,10 +49,12 @@ def _noise(study: MarginStudy, multiple: float = 4.0) -> float:
 
 
 @CLAIMS.claim(
-    "M1", "the SVM of SS decouples",
+    "M1",
+    "the SVM of SS decouples",
     r"clean on signal, flipped on noise: $|v|^2 = 2/\rho^2 + 1^\top(YG_{NN}Y)^{-1}1$ if all those multipliers are $\ge 0$, exactly",
-    wrong=1.001, wrong_text="0.1 % more",
-)  # fmt: skip
+    wrong=1.001,
+    wrong_text="0.1 % more",
+)
 def decoupled(study: MarginStudy, constant: float) -> Evidence:
     keep = ~study["ss_formula"].isnan()
     if not keep.any():
@@ -62,11 +64,14 @@ def decoupled(study: MarginStudy, constant: float) -> Evidence:
 
 
 @CLAIMS.claim(
-    "M2", "price of the flipped samples, two-sided",
+    "M2",
+    "price of the flipped samples, two-sided",
     r"$|N|/\lambda_{\max} \le |v|^2 - 2/\rho^2 \le |N|/\lambda_{\min}$, eigenvalues of $YG_{NN}Y$ (lower bound for every draw; "
     r"upper bound if all flipped samples are support vectors)",
-    wrong=1.2, wrong_text="1.2 times both bounds", violation=_flips,
-)  # fmt: skip
+    wrong=1.2,
+    wrong_text="1.2 times both bounds",
+    violation=_flips,
+)
 def price_of_flips(study: MarginStudy, constant: float) -> Evidence:
     """Both bounds divided by |N|/lambda_max, up to rounding: with one flipped sample they coincide."""
     some = study["w2_low"] > 0
@@ -76,20 +81,24 @@ def price_of_flips(study: MarginStudy, constant: float) -> Evidence:
 
 
 @CLAIMS.claim(
-    "M3", "cost of the nine class-level patterns",
+    "M3",
+    "cost of the nine class-level patterns",
     r"$|v|^2 = \sum_k$ of $1/\rho^2+|N_k|/d$ (S), $n_k/d$ (X), $1/\rho^2+|C_k|/d$ (F), up to a relative $4\sqrt{n/d}$",
-    wrong=1.3, wrong_text="1.3 times the formula",
-)  # fmt: skip
+    wrong=1.3,
+    wrong_text="1.3 times the formula",
+)
 def nine_costs(study: MarginStudy, constant: float) -> Evidence:
     ratio = _relative(study["costs"], study["cost_formula"])
     return _near(ratio, constant, min(_noise(study), 0.25), "exact SVM / formula")
 
 
 @CLAIMS.claim(
-    "M4", "the formula names the best of nine selections",
+    "M4",
+    "the formula names the best of nine selections",
     r"class $k$ selects the signal iff $\rho^2 > d/|C_k|$; judged on a grid of $\rho$, where both classes are 5 % away",
-    wrong=1.3, wrong_text="threshold 1.3 times larger",
-)  # fmt: skip
+    wrong=1.3,
+    wrong_text="threshold 1.3 times larger",
+)
 def best_of_nine(study: MarginStudy, constant: float) -> Evidence:
     norm, thresholds, best, away = (study["grid"][..., i] for i in (slice(0, 1), slice(1, 3), slice(3, 5), 5))
     right = (torch.where(norm > constant * thresholds, 1.0, -1.0) == best).all(-1)
@@ -100,11 +109,13 @@ def best_of_nine(study: MarginStudy, constant: float) -> Evidence:
 
 
 @CLAIMS.claim(
-    "M5", "the threshold, measured by bisection",
+    "M5",
+    "the threshold, measured by bisection",
     r"on each draw the best selection of class $k$ changes at $\rho_k = \sqrt{d/|C_k|}$ (balanced: $n\,\mathrm{SNR}^2 = 2/(1-\eta)$), "
     r"to a relative $4/\sqrt d$ (2 % at $d = 40000$)",
-    wrong=1.06, wrong_text="threshold 6 % larger",
-)  # fmt: skip
+    wrong=1.06,
+    wrong_text="threshold 6 % larger",
+)
 def threshold(study: MarginStudy, constant: float) -> Evidence:
     tolerance = min(4 / math.sqrt(study.law.d), 0.05)
     return _near(
@@ -113,11 +124,13 @@ def threshold(study: MarginStudy, constant: float) -> Evidence:
 
 
 @CLAIMS.claim(
-    "M6", "a mixed phase between the two thresholds",
+    "M6",
+    "a mixed phase between the two thresholds",
     r"for $\rho_1\rho_2$'s root between thresholds that differ by 4 % or more, the class with more clean samples selects the signal "
     r"and the other its noise",
-    wrong=-1.0, wrong_text="the other class selects the signal",
-)  # fmt: skip
+    wrong=-1.0,
+    wrong_text="the other class selects the signal",
+)
 def mixed_phase(study: MarginStudy, constant: float) -> Evidence:
     apart = study["apart"] > 0.04
     if not apart.any():
@@ -126,41 +139,50 @@ def mixed_phase(study: MarginStudy, constant: float) -> Evidence:
 
 
 @CLAIMS.claim(
-    "M7", "SS is a strict local optimum",
+    "M7",
+    "SS is a strict local optimum",
     r"changing the hard choice of any single sample makes $|v|^2$ larger (or the samples inseparable): the extra cost is positive",
-    wrong=3.0, wrong_text="extra cost above 2/d",
-)  # fmt: skip
+    wrong=3.0,
+    wrong_text="extra cost above 2/d",
+)
 def single_flips(study: MarginStudy, constant: float) -> Evidence:
     extra = study["flip_extra"][~study["flip_extra"].isnan()]  # measured in the first draws only
     return within(extra, low=constant - 1, quantity="smallest extra cost × d", strict=True)
 
 
 @CLAIMS.claim(
-    "M8", "mixing one clean sample",
+    "M8",
+    "mixing one clean sample",
     r"signal weight $s$ on a clean sample of SS costs $\min_{A\ge1} A^2/\rho^2 + ((1-sA)_+/(1-s))^2/d - 1/\rho^2$, for every $s$",
-    wrong=1.3, wrong_text="1.3 times the formula",
-)  # fmt: skip
+    wrong=1.3,
+    wrong_text="1.3 times the formula",
+)
 def mixing_clean(study: MarginStudy, constant: float) -> Evidence:
     ratio = _relative(study["mixing_clean"], study["mixing_clean_formula"])
     return _near(ratio, constant, min(_noise(study, 3.0), 0.2), "extra / formula")
 
 
 @CLAIMS.claim(
-    "M9", "mixing one flipped sample",
+    "M9",
+    "mixing one flipped sample",
     r"signal weight $s$ on a flipped sample of SS costs $[((1+s)/(1-s))^2 - 1]/d$, for every $s$",
-    wrong=1.3, wrong_text="1.3 times the formula", violation=_flips,
-)  # fmt: skip
+    wrong=1.3,
+    wrong_text="1.3 times the formula",
+    violation=_flips,
+)
 def mixing_noisy(study: MarginStudy, constant: float) -> Evidence:
     ratio = _relative(study["mixing_noisy"], study["mixing_noisy_formula"])
     return _near(ratio, constant, min(_noise(study, 3.0), 0.2), "extra / formula")
 
 
 @CLAIMS.claim(
-    "M10", "soft attention never beats the best hard selection",
+    "M10",
+    "soft attention never beats the best hard selection",
     r"for every $p$: let $v$ be its SVM and send each sample to the token with the larger $y_i v\cdot x$; that hard selection has at "
     r"least the margin of the soft one, exactly",
-    wrong=0.4, wrong_text="at most 0.4 times the hard margin",
-)  # fmt: skip
+    wrong=0.4,
+    wrong_text="at most 0.4 times the hard margin",
+)
 def soft_below_hard(study: MarginStudy, constant: float) -> Evidence:
     return within(study["soft_over_hard"], high=constant * (1 + 1e-8), quantity="soft margin / hard margin")
 
@@ -169,11 +191,13 @@ def soft_below_hard(study: MarginStudy, constant: float) -> Evidence:
 
 
 @CLAIMS.claim(
-    "M11", "the query's SVM in closed form",
+    "M11",
+    "the query's SVM in closed form",
     r"$p\cdot\mu_k = \rho^2(|C_k|-|N_k|)/(d+\rho^2n_k)$ and $|p|^2 = \sum_k n_k/d - ((|C_k|-|N_k|)/d)^2/(1/\rho^2+n_k/d)$, "
     r"up to a relative $2\sqrt{n/d}$",
-    wrong=1.3, wrong_text="1.3 times the formula",
-)  # fmt: skip
+    wrong=1.3,
+    wrong_text="1.3 times the formula",
+)
 def query(study: MarginStudy, constant: float) -> Evidence:
     tolerance = min(_noise(study, 2.0), 0.2)
     return both(
@@ -183,11 +207,14 @@ def query(study: MarginStudy, constant: float) -> Evidence:
 
 
 @CLAIMS.claim(
-    "M12", "margin of the candidate",
+    "M12",
+    "margin of the candidate",
     r"$(v_{mm}, R\,p_{mm}/|p_{mm}|)$ has margin $\Gamma\tanh(R/2|p_{mm}|)$ if $|v_{mm}\cdot\xi_i| \le 1$ on clean samples and a "
     r"flipped sample is a support vector of both",
-    wrong=1.01, wrong_text="1 % more", violation=_flips,
-)  # fmt: skip
+    wrong=1.01,
+    wrong_text="1 % more",
+    violation=_flips,
+)
 def candidate(study: MarginStudy, constant: float) -> Evidence:
     measured = study["candidate"]
     keep = ~measured.isnan().any(1)
@@ -199,42 +226,50 @@ def candidate(study: MarginStudy, constant: float) -> Evidence:
 
 
 @CLAIMS.claim(
-    "M13", "the constrained optimum is caught between two bounds",
+    "M13",
+    "the constrained optimum is caught between two bounds",
     r"the best min-margin over $|v|\le r$, $|p|\le R$ lies between $\tanh(R/2|p_{mm}|)$ and $1$ times that of the best hard "
     r"selection (SLSQP over p, exact SVM in v, six starts)",
-    wrong=1.2, wrong_text="lower bound 1.2 times larger",
-)  # fmt: skip
+    wrong=1.2,
+    wrong_text="lower bound 1.2 times larger",
+)
 def caught(study: MarginStudy, constant: float) -> Evidence:
     low = constant * math.tanh(study.radius / 2)
     return within(study["above_ratio"], low * (1 - 1e-6), 1 + 1e-8, quantity="optimum / best hard margin")
 
 
 @CLAIMS.claim(
-    "M14", "its direction is caught too",
+    "M14",
+    "its direction is caught too",
     r"if in every sample $y_i\,v^*\cdot x$ is larger on the token that the best hard selection takes, "
     r"$\cos(v^*, v_{mm}) \ge \tanh(R/2|p_{mm}|)$",
-    wrong=1.2, wrong_text="lower bound 1.2 times larger",
-)  # fmt: skip
+    wrong=1.2,
+    wrong_text="lower bound 1.2 times larger",
+)
 def direction(study: MarginStudy, constant: float) -> Evidence:
     return within(study["above_cosine"], low=constant * math.tanh(study.radius / 2), quantity="cos(v*, v_mm)")
 
 
 @CLAIMS.claim(
-    "M15", "minimum norm: no worse than the candidate",
+    "M15",
+    "minimum norm: no worse than the candidate",
     r"$\min |v|^2+|p|^2$ at margin $\gamma$ lies between $(\gamma/\Gamma)^2$ and $\min_R (\gamma/\Gamma\tanh(R/2|p_{mm}|))^2 + R^2$ "
     r"(0 and 1 below)",
-    wrong=0.6, wrong_text="upper bound at 0.6",
-)  # fmt: skip
+    wrong=0.6,
+    wrong_text="upper bound at 0.6",
+)
 def joint_value(study: MarginStudy, constant: float) -> Evidence:
     return within(study["joint"][..., 0], 0.0, constant, quantity="place of the minimum between its bounds")
 
 
 @CLAIMS.claim(
-    "M16", "minimum norm hardens attention logarithmically",
+    "M16",
+    "minimum norm hardens attention logarithmically",
     r"$|p|$ grows with $\gamma$ like $|p_{mm}|\,W(2\gamma^2/(|p_{mm}|\Gamma)^2)$, $W$ of Lambert: from one $\gamma$ to the next the growth "
     r"agrees to 10 %",
-    wrong=1.3, wrong_text="1.3 times the growth",
-)  # fmt: skip
+    wrong=1.3,
+    wrong_text="1.3 times the growth",
+)
 def joint_growth(study: MarginStudy, constant: float) -> Evidence:
     radius, formula = study["joint"][..., 1].diff(dim=1), study["joint"][..., 2].diff(dim=1)
     return _near(radius / formula, constant, 0.1, "growth / formula")
@@ -256,11 +291,13 @@ def benign(study: MarginStudy, constant: float) -> Evidence:
 
 
 @CLAIMS.claim(
-    "M17", "error of the hard limit",
+    "M17",
+    "error of the hard limit",
     r"$R\to\infty$: $\mathrm{err}_k = \int_{A_k}^\infty N(t;0,\omega^2)\Phi(-c_kt/\omega\tau)\,dt \le \Phi(-A_k/\omega)$, against the "
     r"exact error at $R = 10^5|p_{mm}|$ (0.1 % of the exponent)",
-    wrong=1.01, wrong_text="exponent 1 % larger",
-)  # fmt: skip
+    wrong=1.01,
+    wrong_text="exponent 1 % larger",
+)
 def hard_limit(study: MarginStudy, constant: float) -> Evidence:
     return both(
         _near(_relative(study["far_error"], study["limit_error"]), constant, 1e-3, "exponent / limit"),
@@ -269,20 +306,26 @@ def hard_limit(study: MarginStudy, constant: float) -> Evidence:
 
 
 @CLAIMS.claim(
-    "M18", "softer attention errs less",
+    "M18",
+    "softer attention errs less",
     r"along the candidate the clean error grows with $R$: each larger $R$ of the page has a larger error",
-    source=Source.MEASURED, wrong=-1.0, wrong_text="smaller error",
-)  # fmt: skip
+    source=Source.MEASURED,
+    wrong=-1.0,
+    wrong_text="smaller error",
+)
 def softer(study: MarginStudy, constant: float) -> Evidence:
     return within(constant * study["errors"].diff(dim=1), low=0.0, quantity="step of log10 error")
 
 
 @CLAIMS.claim(
-    "T4", "maximum margin is harmful below the threshold",
+    "T4",
+    "maximum margin is harmful below the threshold",
     r"for $\mathrm{SNR}\le c/\sqrt n$ (here half the threshold) it fits every label but its clean error is at least a constant (hard "
     r"limit: exactly $\tfrac12$)",
-    source=Source.PAPER, wrong=0.9, wrong_text="error 0.45",
-)  # fmt: skip
+    source=Source.PAPER,
+    wrong=0.9,
+    wrong_text="error 0.45",
+)
 def harmful(study: MarginStudy, constant: float) -> Evidence:
     return both(
         within(study["below_margin"], low=0.0, strict=True, quantity="margin"),
@@ -291,10 +334,12 @@ def harmful(study: MarginStudy, constant: float) -> Evidence:
 
 
 @CLAIMS.claim(
-    "M19", "below the threshold everyone selects noise",
+    "M19",
+    "below the threshold everyone selects noise",
     r"XX is the best of nine, $v\cdot\mu_k = 0$ exactly, and $p\cdot\mu_k = -\rho^2n_k/(d+\rho^2n_k) < 0$ up to a relative $2\sqrt{n/d}$",
-    wrong=1.3, wrong_text="1.3 times the formula",
-)  # fmt: skip
+    wrong=1.3,
+    wrong_text="1.3 times the formula",
+)
 def all_noise(study: MarginStudy, constant: float) -> Evidence:
     ratio = _relative(study["below_p"], study["below_p_formula"])
     return both(
@@ -305,11 +350,13 @@ def all_noise(study: MarginStudy, constant: float) -> Evidence:
 
 
 @CLAIMS.claim(
-    "M20", "harmful at finite norms too",
+    "M20",
+    "harmful at finite norms too",
     r"below the threshold the constrained optimum at $R=5|p_{mm}|$ has clean error above $0.4$",
-    source=Source.MEASURED, wrong=1.26,
+    source=Source.MEASURED,
+    wrong=1.26,
     wrong_text="above 0.504",
-)  # fmt: skip
+)
 def harmful_at_finite_norm(study: MarginStudy, constant: float) -> Evidence:
     return within(10 ** study["low_errors"][:, 1], low=0.4 * constant, quantity="clean error")
 
@@ -318,20 +365,25 @@ def harmful_at_finite_norm(study: MarginStudy, constant: float) -> Evidence:
 
 
 @CLAIMS.claim(
-    "M21", "T tokens: a flipped sample selects one noise token",
+    "M21",
+    "T tokens: a flipped sample selects one noise token",
     r"averaging $m$ of its noise tokens costs a flipped sample $m/d$ instead of $1/d$ (T = 4, to 15 %)",
-    wrong=1.4, wrong_text="1.4 m/d", violation=_flips,
-)  # fmt: skip
+    wrong=1.4,
+    wrong_text="1.4 m/d",
+    violation=_flips,
+)
 def one_hot(study: MarginStudy, constant: float) -> Evidence:
     m = torch.arange(1, study["averaged"].shape[1] + 1, dtype=study["averaged"].dtype)
     return _near(study["averaged"] / m, constant, 0.15, "|w|² d / (m |N|)")
 
 
 @CLAIMS.claim(
-    "M22", "T tokens: the same threshold",
+    "M22",
+    "T tokens: the same threshold",
     r"T = 4, each sample offering its longest noise token: $\rho_k = \sqrt{d/|C_k|}$, to 3 %",
-    wrong=1.08, wrong_text="threshold 8 % larger",
-)  # fmt: skip
+    wrong=1.08,
+    wrong_text="threshold 8 % larger",
+)
 def many_token_threshold(study: MarginStudy, constant: float) -> Evidence:
     tolerance = max(0.03, 3.5 / math.sqrt(2 * study.search_law.d))  # 3 % at the page's defaults
     return both(
@@ -341,11 +393,13 @@ def many_token_threshold(study: MarginStudy, constant: float) -> Evidence:
 
 
 @CLAIMS.claim(
-    "M23", "two heads: half the norm, the same threshold",
+    "M23",
+    "two heads: half the norm, the same threshold",
     r"$|v|^2$ of two heads with one selection is exactly $\tfrac12$ of one head's; heads that split "
     r"the clean samples' selection are never best",
-    wrong=1.01, wrong_text="0.505",
-)  # fmt: skip
+    wrong=1.01,
+    wrong_text="0.505",
+)
 def two_heads(study: MarginStudy, constant: float) -> Evidence:
     return both(
         exactly(study["heads_equal"], 0.5 * constant, tolerance=1e-7),

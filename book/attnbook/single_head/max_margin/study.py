@@ -115,11 +115,13 @@ def _selections(tokens: Tokens) -> dict:
         "best": best_pattern(costs),
         "costs": [costs[p] for p in PATTERNS],
         "cost_formula": [pattern_cost(tokens, p) if math.isfinite(costs[p]) else math.inf for p in PATTERNS],
-        "threshold_measured": measured, "threshold_predicted": predicted, "grid": grid,
+        "threshold_measured": measured,
+        "threshold_predicted": predicted,
+        "grid": grid,
         "between_best": list(map(_code, best_pattern(pattern_costs(between)))),
         "between_predicted": list(map(_code, predicted_pattern(between))),
         "apart": abs(predicted[0] / predicted[1] - 1) if np.isfinite(predicted).all() else 0.0,
-    }  # fmt: skip
+    }
 
 
 def _code(letter: str) -> float:
@@ -194,11 +196,13 @@ def _below(tokens: Tokens, sample: Sample, run: int) -> dict:
     v, p = selection_margin(tokens, selection), attention_margin(tokens, selection)
     signals = sample.signals[run].numpy()
     return {
-        "below_xx": float(best_pattern(pattern_costs(tokens)) == "XX"), "below_v": np.abs(signals @ v.weights).max(),
-        "below_p": signals @ p.weights, "below_p_formula": closed_form(tokens, selection).on_signals,
+        "below_xx": float(best_pattern(pattern_costs(tokens)) == "XX"),
+        "below_v": np.abs(signals @ v.weights).max(),
+        "below_p": signals @ p.weights,
+        "below_p_formula": closed_form(tokens, selection).on_signals,
         "below_error": log10_error(sample, v.weights, 30 * p.weights, run),
         "below_margin": directional_margin(tokens, v.weights, 30 * p.weights),
-    }  # fmt: skip
+    }
 
 
 def _search(above: Tokens, low: Tokens, low_sample: Sample, run: int, radius: float, seed: int) -> dict:

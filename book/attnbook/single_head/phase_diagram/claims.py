@@ -72,11 +72,14 @@ def _fits(study: PhaseStudy) -> tuple[ThresholdFit, ...]:
 
 
 @CLAIMS.claim(
-    "S1", "threshold of token preference",
+    "S1",
+    "threshold of token preference",
     r"half of the clean samples prefer their signal after one step at $n\,\mathrm{SNR}^2 = 2/(1-2\eta)$, for every $n$",
-    wrong=1.1, wrong_text="1.1 times the formula",
-    regime="30 draws or more", violation=_many_draws,
-)  # fmt: skip
+    wrong=1.1,
+    wrong_text="1.1 times the formula",
+    regime="30 draws or more",
+    violation=_many_draws,
+)
 def preference_location(study: PhaseStudy, constant: float) -> Evidence:
     fits, formula = _fits(study), constant * 2 / (1 - 2 * study.label_noise)
     sizes = study.threshold.plan.y
@@ -94,12 +97,15 @@ def preference_location(study: PhaseStudy, constant: float) -> Evidence:
 
 
 @CLAIMS.claim(
-    "S2", "width of the transition",
+    "S2",
+    "width of the transition",
     r"in $\log \mathrm{SNR}$ the transition has standard deviation "
     r"$\tfrac12\big[\tfrac{2-(1-2\eta)^2}{n(1-2\eta)^2} + \tfrac{n+1}{d}\big]^{1/2}$: no free parameter",
-    wrong=1.4, wrong_text="1.4 times as wide",
-    regime="30 draws or more", violation=_many_draws,
-)  # fmt: skip
+    wrong=1.4,
+    wrong_text="1.4 times as wide",
+    regime="30 draws or more",
+    violation=_many_draws,
+)
 def transition_width(study: PhaseStudy, constant: float) -> Evidence:
     plan, fits = study.threshold.plan, _fits(study)
     formula = [
@@ -120,11 +126,14 @@ def transition_width(study: PhaseStudy, constant: float) -> Evidence:
 
 
 @CLAIMS.claim(
-    "S2b", "finite-size scaling",
+    "S2b",
+    "finite-size scaling",
     r"with $d \propto n^2$ the width shrinks like $n^{-1/2}$: the transition becomes a jump",
-    wrong=2.0, wrong_text="like 1/n",
-    regime="30 draws or more", violation=_many_draws,
-)  # fmt: skip
+    wrong=2.0,
+    wrong_text="like 1/n",
+    regime="30 draws or more",
+    violation=_many_draws,
+)
 def width_scaling(study: PhaseStudy, constant: float) -> Evidence:
     fits = _fits(study)
     size = np.log(study.threshold.plan.y)
@@ -156,24 +165,28 @@ def _kappa_below(study: PhaseStudy, limit: float) -> np.ndarray:
 
 
 @CLAIMS.claim(
-    "S3", "below κ = 1 one step fits every label",
+    "S3",
+    "below κ = 1 one step fits every label",
     r"for $\kappa = n\,\mathrm{SNR}^2(1-2\eta)/2 \le \tfrac12$ the averaging classifier $v_1$ interpolates: attention is not needed",
-    wrong=4.0, wrong_text="for κ ≤ 2",
+    wrong=4.0,
+    wrong_text="for κ ≤ 2",
     regime=r"$\eta > 0$; $n/d \le 1/100$",
     violation=lambda s: _need_noise(s) or ("" if 100 * s.n <= s.d else f"needs n/d <= 1/100; here {s.n / s.d:.3g}"),
-)  # fmt: skip
+)
 def one_step_is_enough(study: PhaseStudy, constant: float) -> Evidence:
     cells = study.threshold.train_accuracy_step1[_kappa_below(study, constant / 2)]  # (cells, draws)
     return within(torch.as_tensor(cells.T), low=1.0, quantity="train accuracy after one step")
 
 
 @CLAIMS.claim(
-    "S4", "below κ = 1 attention turns to the noise",
+    "S4",
+    "below κ = 1 attention turns to the noise",
     r"for $\kappa \le \tfrac12$ every preference is negative: $p_2\cdot\mu_k < 0$, and clean samples weigh their signal below $\tfrac12$",
-    wrong=4.0, wrong_text="for κ ≤ 2",
+    wrong=4.0,
+    wrong_text="for κ ≤ 2",
     regime=r"$n/d \le 1/100$",
     violation=lambda s: "" if 100 * s.n <= s.d else f"needs n/d <= 1/100; here {s.n / s.d:.3g}",
-)  # fmt: skip
+)
 def attention_turns_to_noise(study: PhaseStudy, constant: float) -> Evidence:
     cells = _kappa_below(study, constant / 2)
     parts = (
@@ -184,12 +197,14 @@ def attention_turns_to_noise(study: PhaseStudy, constant: float) -> Evidence:
 
 
 @CLAIMS.claim(
-    "S5", "the lower limit of two steps is of order (nd)^(-1/4)",
+    "S5",
+    "the lower limit of two steps is of order (nd)^(-1/4)",
     r"at $\mathrm{SNR} = c\,(nd)^{-1/4}$, $\kappa \ll 1$, the clean error is $\Phi(-c^2(1-2\eta)/2)$: far below $1/\sqrt n$ when $d \gg n$",
-    wrong=1.4, wrong_text="the argument 1.4 times larger",
+    wrong=1.4,
+    wrong_text="the argument 1.4 times larger",
     regime=r"$\sqrt{n/25d} \le 1/50$",
     violation=lambda s: "" if s.n * 100 <= s.d else f"needs 100 n <= d; here n/d = {s.n / s.d:.3g}",
-)  # fmt: skip
+)
 def lower_limit(study: PhaseStudy, constant: float) -> Evidence:
     strip, parts = study.low, []
     for column, c in enumerate(strip.plan.x[1:5], start=1):
@@ -218,35 +233,41 @@ def benign_below(study: PhaseStudy, constant: float) -> Evidence:
 
 
 @CLAIMS.claim(
-    "S7", "two steps need a step of a few n/d",
+    "S7",
+    "two steps need a step of a few n/d",
     r"above $\kappa = 1$ flipped labels are fitted once $\beta d/n$ exceeds the zero of the mean-field margin "
     r"$-s_nV + (1-s_n)t_n$",
-    wrong=1.6, wrong_text="1.6 times that step",
+    wrong=1.6,
+    wrong_text="1.6 times that step",
     regime=r"$0.02 \le \eta \le 0.1$, $\kappa > 1.2$, $n \ge 150$, $d \ge 100 n$",
     violation=lambda s: _few_flips(s) or _need_strong(s) or _orthogonal(s),
-)  # fmt: skip
+)
 def smallest_step(study: PhaseStudy, constant: float) -> Evidence:
     return _near([borders(study.steps, 1, "fitted")], constant, study.draws, "smallest βd/n")
 
 
 @CLAIMS.claim(
-    "S8", "and not too large a step",
+    "S8",
+    "and not too large a step",
     r"with flipped labels the error leaves the small values where $S = e^{p_2\cdot\mu}V/|\Pi v_2|$ falls to $1$",
-    wrong=0.6, wrong_text="0.6 times that step",
+    wrong=0.6,
+    wrong_text="0.6 times that step",
     regime=r"$0.02 \le \eta \le 0.1$, $\kappa > 1.2$, $n \ge 150$, $d \ge 100 n$",
     violation=lambda s: _few_flips(s) or _need_strong(s) or _orthogonal(s),
-)  # fmt: skip
+)
 def largest_step(study: PhaseStudy, constant: float) -> Evidence:
     return _near([borders(study.steps, 1, "strong")], constant, study.draws, "largest βd/n")
 
 
 @CLAIMS.claim(
-    "S8b", "beyond the window: harmful, but only with flipped labels",
+    "S8b",
+    "beyond the window: harmful, but only with flipped labels",
     r"at $\beta d/n = 50$ every label is fitted and the clean error is $\tfrac12$ for $\eta>0$; for $\eta = 0$ it stays below $10^{-10}$",
-    wrong=0.3, wrong_text="at a third of that step",
+    wrong=0.3,
+    wrong_text="at a third of that step",
     regime=r"$0.02 \le \eta \le 0.1$, $\kappa > 1.2$, $n \ge 150$, $d \ge 100 n$",
     violation=lambda s: _few_flips(s) or _need_strong(s) or _orthogonal(s),
-)  # fmt: skip
+)
 def harmful_step(study: PhaseStudy, constant: float) -> Evidence:
     column = int(np.abs(np.log(study.steps.plan.x / (50 * constant))).argmin())
     with_noise = np.where(study.steps.interpolates[1, column], study.steps.log10_error[1, column], -math.inf)
@@ -257,21 +278,26 @@ def harmful_step(study: PhaseStudy, constant: float) -> Evidence:
 
 
 @CLAIMS.claim(
-    "S9", "upper limit of the SNR",
+    "S9",
+    "upper limit of the SNR",
     r"at a fixed step the SNR may not exceed the last root of $S = 1$; the limit falls as $\eta$ grows ($\eta = 0.02, 0.05, 0.2$)",
-    wrong=1.6, wrong_text="1.6 times the limit",
-    regime=r"$n \ge 150$, $d \ge 100 n$", violation=_orthogonal,
-)  # fmt: skip
+    wrong=1.6,
+    wrong_text="1.6 times the limit",
+    regime=r"$n \ge 150$, $d \ge 100 n$",
+    violation=_orthogonal,
+)
 def upper_limit(study: PhaseStudy, constant: float) -> Evidence:
     pairs = [borders(study.high, row, "strong") for row in (2, 3, 4)]
     return _near(pairs, constant, study.draws, "largest SNR √n")
 
 
 @CLAIMS.claim(
-    "S9b", "no upper limit without flipped labels",
+    "S9b",
+    "no upper limit without flipped labels",
     r"for $\eta = 0$ the clean error only falls as the SNR grows",
-    wrong=-1.0, wrong_text="it rises",
-)  # fmt: skip
+    wrong=-1.0,
+    wrong_text="it rises",
+)
 def no_upper_limit(study: PhaseStudy, constant: float) -> Evidence:
     change = np.diff(study.high.log10_error[0], axis=0).T  # (draws, grid steps)
     return within(
@@ -280,13 +306,15 @@ def no_upper_limit(study: PhaseStudy, constant: float) -> Evidence:
 
 
 @CLAIMS.claim(
-    "S10", "a step tuned to the SNR keeps a window open",
+    "S10",
+    "a step tuned to the SNR keeps a window open",
     r"both ends of the window in $\beta d/n$ fall as the SNR grows ($\mathrm{SNR}\sqrt n = 2.1, 5, 7, 14$), and it "
     r"does not close",
-    wrong=0.6, wrong_text="0.6 times both ends",
+    wrong=0.6,
+    wrong_text="0.6 times both ends",
     regime=r"$\eta \le 0.1$, $n \ge 150$, $d \ge 100 n$",
     violation=lambda s: _orthogonal(s) or ("" if s.label_noise <= 0.1 else f"needs eta <= 0.1; here {s.label_noise:g}"),
-)  # fmt: skip
+)
 def windows(study: PhaseStudy, constant: float) -> Evidence:
     rows = range(len(HIGH_SNR))
     pairs = [borders(study.windows, row, which) for row in rows for which in ("fitted", "strong")]
@@ -317,22 +345,28 @@ def _page_like(study: PhaseStudy) -> str:
 
 
 @CLAIMS.claim(
-    "S11", "two steps interpolate even at d = n²/64",
+    "S11",
+    "two steps interpolate even at d = n²/64",
     r"at fixed $n\,\mathrm{SNR}^2$ and $\beta d/n$ every label is fitted at every $d \ge n^2/64$ ($n$ and $2n$): no $n^2\log n$ is needed",
-    wrong=2.0, wrong_text="all margins at least 1",
-    regime=r"$3.5 \le \beta d/n \le 8$, $1.2 < \kappa < 3.5$, $\eta \le 0.1$, $n \ge 150$, $d \ge 100n$", violation=_page_like,
-)  # fmt: skip
+    wrong=2.0,
+    wrong_text="all margins at least 1",
+    regime=r"$3.5 \le \beta d/n \le 8$, $1.2 < \kappa < 3.5$, $\eta \le 0.1$, $n \ge 150$, $d \ge 100n$",
+    violation=_page_like,
+)
 def small_dimension(study: PhaseStudy, constant: float) -> Evidence:
     margins = study.dimensions.smallest_margin[1:].reshape(-1, study.draws)
     return within(torch.as_tensor(margins.T), low=constant - 1.0, quantity="smallest margin", strict=True)
 
 
 @CLAIMS.claim(
-    "S12", "the exponent is linear in d",
+    "S12",
+    "the exponent is linear in d",
     r"at fixed $n$, $n\,\mathrm{SNR}^2$ and $\beta d/n$, $-\log \mathrm{err} \propto d$ (here from $d = n^2/4$ to $16n^2$)",
-    wrong=0.8, wrong_text="the power 0.8 of d",
-    regime=r"$3.5 \le \beta d/n \le 8$, $1.2 < \kappa < 3.5$, $\eta \le 0.1$, $n \ge 150$, $d \ge 100n$", violation=_page_like,
-)  # fmt: skip
+    wrong=0.8,
+    wrong_text="the power 0.8 of d",
+    regime=r"$3.5 \le \beta d/n \le 8$, $1.2 < \kappa < 3.5$, $\eta \le 0.1$, $n \ge 150$, $d \ge 100n$",
+    violation=_page_like,
+)
 def linear_in_d(study: PhaseStudy, constant: float) -> Evidence:
     x = np.log(study.dimensions.plan.x[3:])
     logs = np.log(-study.dimensions.log10_error[1, 3:])  # (points, draws)
@@ -341,11 +375,14 @@ def linear_in_d(study: PhaseStudy, constant: float) -> Evidence:
 
 
 @CLAIMS.claim(
-    "S13", "along d = n² the exponent grows like n",
+    "S13",
+    "along d = n² the exponent grows like n",
     r"$-\log\mathrm{err} = \Theta(d/n)$: along $d = n^2$ it is proportional to $n$, not constant as the crude $d/n^2$ would make it",
-    wrong=0.0, wrong_text="constant, as d/n² would be",
-    regime=r"$3.5 \le \beta d/n \le 8$, $1.2 < \kappa < 3.5$, $\eta \le 0.1$, $n \ge 150$, $d \ge 100n$", violation=_page_like,
-)  # fmt: skip
+    wrong=0.0,
+    wrong_text="constant, as d/n² would be",
+    regime=r"$3.5 \le \beta d/n \le 8$, $1.2 < \kappa < 3.5$, $\eta \le 0.1$, $n \ge 150$, $d \ge 100n$",
+    violation=_page_like,
+)
 def exponent_along_parabola(study: PhaseStudy, constant: float) -> Evidence:
     column = int(np.flatnonzero(study.dimensions.plan.x == 1.0)[0])
     exponents = -study.dimensions.log10_error[:, column]  # (n, draws)

@@ -107,8 +107,10 @@ def crossing(x: np.ndarray, values: np.ndarray, *, last: bool = False) -> float:
 def _fine(plan: PhasePlan, row: int, points: int = 160) -> PhasePlan:
     """One row of a plan on a finer x axis, in a plan of two equal rows."""
     x = np.geomspace(plan.x[0], plan.x[-1], points)
-    spread = {k: np.exp(np.interp(np.log(x), np.log(plan.x), np.log(getattr(plan, k)[row])))
-              for k in ("signal_norm", "step_size")}  # fmt: skip
+    spread = {
+        k: np.exp(np.interp(np.log(x), np.log(plan.x), np.log(getattr(plan, k)[row])))
+        for k in ("signal_norm", "step_size")
+    }
     return phase_plan(
         x, [0.0, 1.0], n=plan.n[row, 0], d=plan.d[row, 0], label_noise=plan.label_noise[row, 0],
         **{k: v[None, :] for k, v in spread.items()},

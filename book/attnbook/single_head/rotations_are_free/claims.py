@@ -145,10 +145,12 @@ CLAIMS = ClaimSet("single_head")
 
 
 @CLAIMS.claim(
-    "R1", "training commutes with rotations",
+    "R1",
+    "training commutes with rotations",
     r"gradient descent on dense $d$-vectors and on the same data written in the basis of its own span gives the same margins",
-    wrong=1.001, wrong_text="margins larger by 0.1 %",
-)  # fmt: skip
+    wrong=1.001,
+    wrong_text="margins larger by 0.1 %",
+)
 def same_data(study: CoordinateStudy, constant: float) -> Evidence:
     return exactly(study.reduced_margins, constant * study.dense_margins)
 
@@ -157,30 +159,36 @@ def same_data(study: CoordinateStudy, constant: float) -> Evidence:
 
 
 @CLAIMS.claim(
-    "R2", "Bartlett's triangle has the Gram matrix's law",
+    "R2",
+    "Bartlett's triangle has the Gram matrix's law",
     r"mean norm and overlap (both squared) and log determinant of $AA^\top$ (Bartlett) and of the Gram matrix of dense Gaussian "
     r"vectors have equal means (8 vectors in 12 dimensions)",
-    wrong=_TWIN, wrong_text="13 dimensions instead of 12",
-)  # fmt: skip
+    wrong=_TWIN,
+    wrong_text="13 dimensions instead of 12",
+)
 def gram_law(study: CoordinateStudy, constant: float) -> Evidence:
     bartlett = study.bartlett_gram[constant]
     return both(*(agrees(bartlett[:, i], study.dense_gram[:, i]) for i in range(3)))
 
 
 @CLAIMS.claim(
-    "R3", "the exact error is the error",
+    "R3",
+    "the exact error is the error",
     r"the one-dimensional integral equals the share of misclassified fresh $d$-vectors, model by model",
-    wrong=1.2, wrong_text="1.2 times the integral",
-)  # fmt: skip
+    wrong=1.2,
+    wrong_text="1.2 times the integral",
+)
 def exact_is_sampled(study: CoordinateStudy, constant: float) -> Evidence:
     return agrees(study.sampled_error, constant * study.exact_error)
 
 
 @CLAIMS.claim(
-    "R4", "dense and reduced studies agree in law",
+    "R4",
+    "dense and reduced studies agree in law",
     r"independent draws of both kinds have equal mean $\log_{10}$ error and equal mean attention on clean and on flipped samples",
-    wrong=2.0, wrong_text="twice the dimension",
-)  # fmt: skip
+    wrong=2.0,
+    wrong_text="twice the dimension",
+)
 def same_law(study: CoordinateStudy, constant: float) -> Evidence:
     reduced = study.reduced_outcomes[constant]
     return both(*(agrees(reduced[:, i], study.dense_outcomes[:, i]) for i in range(3)))
@@ -203,12 +211,14 @@ def exponent(study: CoordinateStudy, constant: float) -> Evidence:
 
 
 @CLAIMS.claim(
-    "R6", "sign descent commutes with rotations too",
+    "R6",
+    "sign descent commutes with rotations too",
     r"sign descent on rotated data gives the same margins (it does not: rules that look at single coordinates need the dense law)",
-    wrong=100.0, wrong_text="a tolerance of 10 000 %",
+    wrong=100.0,
+    wrong_text="a tolerance of 10 000 %",
     expected=Verdict.FAILS,
     source=Source.DERIVED,
-)  # fmt: skip
+)
 def sign_descent(study: CoordinateStudy, constant: float) -> Evidence:
     tolerance = 1e-10 if constant == 1.0 else constant
     return exactly(study.sign_margins_rotated, study.sign_margins, tolerance=tolerance)

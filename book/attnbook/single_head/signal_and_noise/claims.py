@@ -89,40 +89,50 @@ CLAIMS = ClaimSet("single_head")
 
 
 @CLAIMS.claim(
-    "D1", "noise is exactly orthogonal to both signals",
+    "D1",
+    "noise is exactly orthogonal to both signals",
     r"$\xi_{i\tau}\cdot\mu_k = 0$: the covariance projects the signals out (with $\rho^2$, not $\rho$, in its denominator)",
-    source=Source.PAPER, wrong=0.99, wrong_text="1 % of the signal left in the noise",
-)  # fmt: skip
+    source=Source.PAPER,
+    wrong=0.99,
+    wrong_text="1 % of the signal left in the noise",
+)
 def orthogonal_noise(study: DataStudy, constant: float) -> Evidence:
     return exactly(1.0 - study.overlap, constant)
 
 
 @CLAIMS.claim(
-    "D2", "a noise token lives in d - 2 dimensions",
+    "D2",
+    "a noise token lives in d - 2 dimensions",
     r"$E|\xi|^2 = d - 2$: the noise norm is $\sqrt d$ up to $O(1/\sqrt d)$, so $\mathrm{SNR} = \rho/\sqrt d$",
-    wrong=1.01, wrong_text="1 % more",
-)  # fmt: skip
+    wrong=1.01,
+    wrong_text="1 % more",
+)
 def noise_energy(study: DataStudy, constant: float) -> Evidence:
     return agrees(study.noise_energy, constant)
 
 
 @CLAIMS.claim(
-    "D3", "labels are flipped at rate eta",
+    "D3",
+    "labels are flipped at rate eta",
     r"a training label differs from the true one with probability $\eta$, independently of the tokens",
-    source=Source.PAPER, wrong=2.0, wrong_text="twice the rate",
+    source=Source.PAPER,
+    wrong=2.0,
+    wrong_text="twice the rate",
     regime=r"$\eta > 0$",
     violation=lambda s: "" if s.law.label_noise > 0 else "needs label noise; here eta = 0",
-)  # fmt: skip
+)
 def flip_rate(study: DataStudy, constant: float) -> Evidence:
     return agrees(study.flip_rate, constant * study.law.label_noise)
 
 
 @CLAIMS.claim(
-    "D4", "the averaging classifier's error",
+    "D4",
+    "the averaging classifier's error",
     r"after one step $p_1 = 0$ and the clean error of class $k$ is exactly $\Phi(-s_k v_1\cdot\mu_k/|\Pi v_1|)$ with "
     r"$s_k v_1\cdot\mu_k = \tfrac{\beta\rho^2}{4n}(|C_k|-|N_k|)$",
-    wrong=0.8, wrong_text="an argument 0.8 times as large",
-)  # fmt: skip
+    wrong=0.8,
+    wrong_text="an argument 0.8 times as large",
+)
 def averaging(study: DataStudy, constant: float) -> Evidence:
     score = study.step_size * study.law.signal_norm**2 / (4 * study.law.n) * study.clean_minus_noisy
     argument = -constant * score / study.noise_norm_v1.unsqueeze(1)
@@ -130,18 +140,22 @@ def averaging(study: DataStudy, constant: float) -> Evidence:
 
 
 @CLAIMS.claim(
-    "D5", "the order of the tokens does not matter",
+    "D5",
+    "the order of the tokens does not matter",
     r"$f(X; v, p)$ is unchanged when the tokens of $X$ are permuted: the signal's position carries no information",
-    wrong=0.99, wrong_text="an output 1 % smaller",
-)  # fmt: skip
+    wrong=0.99,
+    wrong_text="an output 1 % smaller",
+)
 def permutation(study: DataStudy, constant: float) -> Evidence:
     return exactly(1.0 - study.permutation_gap, constant)
 
 
 @CLAIMS.claim(
-    "D6", "normalised noise is the same run",
+    "D6",
+    "normalised noise is the same run",
     r"tokens divided by $\sqrt d$ and step size $\beta d$ give the same margins at every step, with $v$, $p$ multiplied by $\sqrt d$",
-    wrong=1.01, wrong_text="step size 1.01 beta d",
-)  # fmt: skip
+    wrong=1.01,
+    wrong_text="step size 1.01 beta d",
+)
 def normalised_noise(study: DataStudy, constant: float) -> Evidence:
     return exactly(study.margins_normalised[constant], study.margins)

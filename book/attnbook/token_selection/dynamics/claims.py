@@ -131,11 +131,14 @@ def attention_curves(study: DynamicsStudy, constant: float) -> Evidence:
 
 
 @CLAIMS.claim(
-    "TS25", "the growth function is a first integral",
+    "TS25",
+    "the growth function is a first integral",
     r"for every clean sample, $g(x(\tau))$ with $g(x)=2x+2\sinh(x-\log(T-1))$ is a straight line in the number of steps: $R^2\ge0.95$",
-    wrong=0.0, wrong_text="the gap x itself in place of g(x)",
-    regime="the balanced situation at the page's defaults", violation=_other_configuration,
-)  # fmt: skip
+    wrong=0.0,
+    wrong_text="the gap x itself in place of g(x)",
+    regime="the balanced situation at the page's defaults",
+    violation=_other_configuration,
+)
 def growth_is_linear(study: DynamicsStudy, constant: float) -> Evidence:
     lines = study.lines
     values = lines.growth if constant == 1 else lines.gap
@@ -143,13 +146,16 @@ def growth_is_linear(study: DynamicsStudy, constant: float) -> Evidence:
 
 
 @CLAIMS.claim(
-    "TS26", "most of the rest is the growth of p",
+    "TS26",
+    "most of the rest is the growth of p",
     r"against the clock $\int(\sigma_w^2d+|p|^2)\,d\tau$ the departure $1-R^2$ from a straight line (median sample) "
     r"is less than 0.4 of what it is "
     "against steps",
-    wrong=0.25, wrong_text="less than 0.1",
-    regime="the balanced situation at the page's defaults", violation=_other_configuration,
-)  # fmt: skip
+    wrong=0.25,
+    wrong_text="less than 0.1",
+    regime="the balanced situation at the page's defaults",
+    violation=_other_configuration,
+)
 def clock_straightens(study: DynamicsStudy, constant: float) -> Evidence:
     lines = study.lines
     rest = [1 - lines.straightness(lines.growth, clock).nanmedian(1).values for clock in (lines.clock, lines.steps)]
@@ -157,10 +163,12 @@ def clock_straightens(study: DynamicsStudy, constant: float) -> Evidence:
 
 
 @CLAIMS.claim(
-    "TS27", "T − 1, not T",
+    "TS27",
+    "T − 1, not T",
     r"$\dot x=s(1-s)$, $s=e^x/(e^x+T-1)$, makes $g(x)-g(0)=\tau$ exactly; the growth function reported for the paper has $\log T$",
-    wrong=0.0, wrong_text="log T in place of log(T − 1)",
-)  # fmt: skip
+    wrong=0.0,
+    wrong_text="log T in place of log(T − 1)",
+)
 def competitors(study: DynamicsStudy, constant: float) -> Evidence:
     tokens = study.law.tokens
     times, gaps = _integrated(tokens)
@@ -189,11 +197,14 @@ def _integrated(tokens: int, until: float = 400.0, steps: int = 40_000) -> tuple
 
 
 @CLAIMS.claim(
-    "TS28", "the second stage is logarithmic",
+    "TS28",
+    "the second stage is logarithmic",
     "the gap at the end is the one that the first quarter of the run predicts through $g$ and the clock, to 0.2 of about 7",
-    wrong=0.0, wrong_text="the gap itself going on in proportion to time",
-    regime="the balanced situation at the page's defaults", violation=_other_configuration,
-)  # fmt: skip
+    wrong=0.0,
+    wrong_text="the gap itself going on in proportion to time",
+    regime="the balanced situation at the page's defaults",
+    violation=_other_configuration,
+)
 def second_stage(study: DynamicsStudy, constant: float) -> Evidence:
     lines = study.lines
     quarter = len(lines.gap) // 4
@@ -202,9 +213,11 @@ def second_stage(study: DynamicsStudy, constant: float) -> Evidence:
         predicted = lines.gap[quarter] * lines.steps[-1] / lines.steps[quarter]
     clean = torch.where(lines.clean, 1.0, torch.nan)
     return agrees(
-        (lines.gap[-1] * clean).nanmean(1), (predicted * clean).nanmean(1),
-        allowance=0.2, allowance_text="competitors are not equal",
-    )  # fmt: skip
+        (lines.gap[-1] * clean).nanmean(1),
+        (predicted * clean).nanmean(1),
+        allowance=0.2,
+        allowance_text="competitors are not equal",
+    )
 
 
 @CLAIMS.claim(
@@ -233,21 +246,26 @@ def _too_hard(study: DynamicsStudy) -> str:
 
 
 @CLAIMS.claim(
-    "TS30", "flipped samples are first dragged along",
+    "TS30",
+    "flipped samples are first dragged along",
     "the attention of flipped samples on the relevant token first rises with that of the clean ones, to the height that "
     "the mean field (one clean and "
     "one flipped sample in infinitely many dimensions, with the growth of $p$) predicts, then falls below a third of $1/T$",
-    wrong=0.7, wrong_text="the height times 0.7, which is none",
-    regime="the authors' configuration", violation=_other_configuration,
-)  # fmt: skip
+    wrong=0.7,
+    wrong_text="the height times 0.7, which is none",
+    regime="the authors' configuration",
+    violation=_other_configuration,
+)
 def dragged_along(study: DynamicsStudy, constant: float) -> Evidence:
     here = study.balanced
     weight = here.trajectory.attention_of("noisy")[..., 0]
     path = mean_field(here.law, study.step_size, weight_scale=here.start.weight_scale, horizon=float(study.steps))
     return both(
         agrees(
-            weight.amax(0), constant * float(path.attention[:, FLIPPED, 0].max()),
-            allowance=0.01, allowance_text="finite dimension",
+            weight.amax(0),
+            constant * float(path.attention[:, FLIPPED, 0].max()),
+            allowance=0.01,
+            allowance_text="finite dimension",
         ),
         within(weight[-1], high=1 / (3 * here.law.tokens), quantity="end"),
-    )  # fmt: skip
+    )

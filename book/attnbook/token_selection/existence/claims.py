@@ -33,50 +33,61 @@ def _mean_over(ladder, function) -> float:
 
 
 @CLAIMS.claim(
-    "TS51", "the lower line: memory",
+    "TS51",
+    "the lower line: memory",
     r"flipped samples are fitted where $c\,\sigma_\varepsilon^2d>(1-\rho)|\mu|^2$, and along the ladder of $c$ with probability "
     r"$\Phi\big(\frac{c\sigma_\varepsilon^2d-(1-\rho)|\mu|^2}{\sigma_\varepsilon\sqrt{2(c^2n\sigma_\varepsilon^2d+2|\mu|^2)}}\big)"
     r"\Phi\big(\frac{\rho|\mu|}{\sqrt2\sigma_\varepsilon}\big)$",
-    wrong=1.5, wrong_text="the line 1.5 times higher",
-)  # fmt: skip
+    wrong=1.5,
+    wrong_text="the line 1.5 times higher",
+)
 def lower_line(study: ExistenceStudy, constant: float) -> Evidence:
     predicted = _mean_over(study.ladder, lambda c: memorised_share(study.law, c, lower=constant))
     return agrees(study.ladder.noisy_argmax.mean(1), predicted, allowance=0.01, allowance_text="leading order in d")
 
 
 @CLAIMS.claim(
-    "TS52", "the upper line: harm",
+    "TS52",
+    "the upper line: harm",
     r"a fresh sample selects by the scores $N(a_t|\mu|^2,\sigma_\varepsilon^2|p|^2)$ with "
     r"$|p|^2=2|\mu|^2+c^2n\sigma_\varepsilon^2d$: accuracy along the ladder of $c$",
-    wrong=2.0, wrong_text="c twice as large",
-)  # fmt: skip
+    wrong=2.0,
+    wrong_text="c twice as large",
+)
 def upper_line(study: ExistenceStudy, constant: float) -> Evidence:
     predicted = _mean_over(study.ladder, lambda c: constructed_direction_accuracy(study.law, constant * c))
     return agrees(study.ladder.fresh_argmax.mean(1), predicted, allowance=0.01, allowance_text="leading order in d")
 
 
 @CLAIMS.claim(
-    "TS53", "the author's three pictures",
+    "TS53",
+    "the author's three pictures",
     "train/test accuracy at $c=0.001$: 0.8/1.0; at $0.06$: 1.0/1.0; at $1$: 1.0/0.62 to 0.63 (published, 100 test points)",
-    source=Source.CODE, wrong=1.4, wrong_text="accuracies times 1.4",
+    source=Source.CODE,
+    wrong=1.4,
+    wrong_text="accuracies times 1.4",
     regime="n = 100, d = 10000, T = 8, |μ| = 20, ρ = 0.2, η = 0.2",
     violation=lambda s: "" if s.law == _AUTHORS_LAW else "needs the author's sizes; here others",
-)  # fmt: skip
+)
 def authors_pictures(study: ExistenceStudy, constant: float) -> Evidence:
     parts = []
     for k, (on_train, on_test) in enumerate(((0.8, 1.0), (1.0, 1.0), (1.0, 0.625))):
         parts.append(
             agrees(
-                study.authors.train_argmax[:, k], constant * on_train,
-                allowance=2 / study.law.n, allowance_text="two samples of one run",
+                study.authors.train_argmax[:, k],
+                constant * on_train,
+                allowance=2 / study.law.n,
+                allowance_text="two samples of one run",
             )
-        )  # fmt: skip
+        )
         parts.append(
             agrees(
-                study.authors.fresh_argmax[:, k], constant * on_test,
-                allowance=4 * math.sqrt(max(on_test * (1 - on_test), 0.01) / 100), allowance_text="4 s.e. of 100 points",
+                study.authors.fresh_argmax[:, k],
+                constant * on_test,
+                allowance=4 * math.sqrt(max(on_test * (1 - on_test), 0.01) / 100),
+                allowance_text="4 s.e. of 100 points",
             )
-        )  # fmt: skip
+        )
     return both(*parts)
 
 
@@ -113,31 +124,39 @@ def descent_in_the_window(study: ExistenceStudy, constant: float) -> Evidence:
 
 
 @CLAIMS.claim(
-    "TS56", "and finds most of the construction",
+    "TS56",
+    "and finds most of the construction",
     "the cosine between what gradient descent on p finds and the constructed direction of the same strength is 0.8 or more",
-    source=Source.MEASURED, wrong=1.2, wrong_text="0.96 or more",
-)  # fmt: skip
+    source=Source.MEASURED,
+    wrong=1.2,
+    wrong_text="0.96 or more",
+)
 def alignment(study: ExistenceStudy, constant: float) -> Evidence:
     return within(study.descent.alignment[-1], low=0.8 * constant, quantity="cosine")
 
 
 @CLAIMS.claim(
-    "TS57", "clean samples move for longer",
+    "TS57",
+    "clean samples move for longer",
     r"$\sum_\tau s_1(1-s_1)$ is larger for clean samples than for flipped ones "
     "(the comparison on which the first version's Theorem 4.2 is reported to rest; "
     "its constants were not read, so only the order is judged)",
-    source=Source.MEASURED, wrong=1.5, wrong_text="larger by one half",
-)  # fmt: skip
+    source=Source.MEASURED,
+    wrong=1.5,
+    wrong_text="larger by one half",
+)
 def cumulative_movement(study: ExistenceStudy, constant: float) -> Evidence:
     clean, flipped = study.descent.still_to_move
     return within(clean / flipped, low=constant, strict=True, quantity="ratio")
 
 
 @CLAIMS.claim(
-    "TS58", "softmax is as good as the largest score",
+    "TS58",
+    "softmax is as good as the largest score",
     "along the ladder, fresh accuracies of the two readouts differ by 0.01 at most: the scores of the construction are in the hundreds",
-    wrong=0.02, wrong_text="by 0.0002 at most",
-)  # fmt: skip
+    wrong=0.02,
+    wrong_text="by 0.0002 at most",
+)
 def readouts(study: ExistenceStudy, constant: float) -> Evidence:
     gap = (study.ladder.fresh_softmax - study.ladder.fresh_argmax).abs()
     return within(gap.amax(1), high=0.01 * constant, quantity="largest difference")

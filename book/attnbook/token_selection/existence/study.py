@@ -208,9 +208,10 @@ def train_prompt(gram: Gram, step_size: float, steps: int, *, moments: int = 21,
             state.advance(alpha)
     trajectory = state.trajectory(sorted(kept), rows)
     hard = replace(
-        trajectory, direction_on_signals=_HARD * trajectory.direction_on_signals,
+        trajectory,
+        direction_on_signals=_HARD * trajectory.direction_on_signals,
         direction_norm_squared=_HARD**2 * trajectory.direction_norm_squared,
-    )  # fmt: skip
+    )
     return PromptRun(
         trajectory.steps, torch.stack(strength), trajectory.train_accuracy(), trajectory.train_accuracy("clean"),
         trajectory.train_accuracy("noisy"), population_along(trajectory, count=count).accuracy,
@@ -266,6 +267,9 @@ def existence_study(
         )
     gram, middle = draw_gram(law, seed, runs), math.sqrt(math.prod(existence_window(law)))
     return ExistenceStudy(
-        law, constructed(gram, strengths, count=count), constructed(gram, AUTHORS_STRENGTHS, count=count),
-        constructed(gram, (middle, 10 * middle), count=count), train_prompt(gram, step_size, steps),
-    )  # fmt: skip
+        law,
+        constructed(gram, strengths, count=count),
+        constructed(gram, AUTHORS_STRENGTHS, count=count),
+        constructed(gram, (middle, 10 * middle), count=count),
+        train_prompt(gram, step_size, steps),
+    )

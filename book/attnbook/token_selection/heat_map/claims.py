@@ -38,9 +38,11 @@ def predicted_map(plan: HeatPlan, *, weight_scale: float | None = None) -> Predi
         path = mean_field(law, plan.step_size, weight_scale=scale, horizon=float(plan.steps), largest_move=0.2)
         score, variance = path.signal_score[-1], path.score_variance[-1]
         return (
-            fresh_attention(law, score, score, variance)[0], path.margins[-1, FLIPPED],
-            path.attention[-1, CLEAN, 0], path.attention[-1, FLIPPED, 0],
-        )  # fmt: skip
+            fresh_attention(law, score, score, variance)[0],
+            path.margins[-1, FLIPPED],
+            path.attention[-1, CLEAN, 0],
+            path.attention[-1, FLIPPED, 0],
+        )
 
     return Predicted(*np.moveaxis(plan.over_cells(cell), -1, 0))
 
@@ -106,10 +108,12 @@ def _runs(found: HeatMap) -> int:
 
 
 @CLAIMS.claim(
-    "TS41", "a cell does not depend on the map",
+    "TS41",
+    "a cell does not depend on the map",
     r"a cell of the map, trained in a batch with others, equals the same cell computed alone",
-    wrong=1.001, wrong_text="values 0.1 % larger",
-)  # fmt: skip
+    wrong=1.001,
+    wrong_text="values 0.1 % larger",
+)
 def same_alone(study: HeatStudy, constant: float) -> Evidence:
     names = ("train_loss", "loss", "attention_clean", "attention_noisy")
     inside = [getattr(study.found, name)[i, j] for i, j, _ in study.alone for name in names]
@@ -158,20 +162,26 @@ def memorised_loss(study: HeatStudy, constant: float) -> Evidence:
 
 
 @CLAIMS.claim(
-    "TS44", "clean samples are always fitted",
+    "TS44",
+    "clean samples are always fitted",
     r"in every cell every clean training sample is fitted",
-    source=Source.MEASURED, wrong=0.0, wrong_text="flipped ones too",
-)  # fmt: skip
+    source=Source.MEASURED,
+    wrong=0.0,
+    wrong_text="flipped ones too",
+)
 def clean_fitted(study: HeatStudy, constant: float) -> Evidence:
     fitted = study.found.clean_fitted if constant else study.found.noisy_fitted
     return within(_t(np.moveaxis(fitted, -1, 0)).flatten(1), low=1.0, quantity="share fitted")
 
 
 @CLAIMS.claim(
-    "TS45", "above n SNR^2 of some hundreds flipped samples follow",
+    "TS45",
+    "above n SNR^2 of some hundreds flipped samples follow",
     rf"$n\,\mathrm{{SNR}}^2 > {_FOLLOW:g}$: no flipped label is fitted and flipped samples give most of their attention to $x_1$",
-    source=Source.MEASURED, wrong=0.0, wrong_text="all cells of the map",
-)  # fmt: skip
+    source=Source.MEASURED,
+    wrong=0.0,
+    wrong_text="all cells of the map",
+)
 def flipped_follow(study: HeatStudy, constant: float) -> Evidence:
     strong = study.found.plan.over_cells(n_snr_squared) > _FOLLOW * constant
     if not strong.any():
@@ -184,11 +194,13 @@ def flipped_follow(study: HeatStudy, constant: float) -> Evidence:
 
 
 @CLAIMS.claim(
-    "TS46", "below it, time decides",
+    "TS46",
+    "below it, time decides",
     r"where flipped samples have left $x_1$ (attention below 0.2), whether their labels are fitted is the mean field's matter of "
     r"time, a margin that crosses zero at one $d$ for all $|\mu|$: right in 9 of 10 cells, of those whose margin is not within 0.02 of 0",
-    wrong=-1.0, wrong_text="the opposite sign",
-)  # fmt: skip
+    wrong=-1.0,
+    wrong_text="the opposite sign",
+)
 def fitted_in_time(study: HeatStudy, constant: float) -> Evidence:
     found, margin = study.found, study.predicted.margin_noisy
     clear = (np.abs(margin) > 0.02) & (found.attention_noisy.mean(-1) < 0.2)
@@ -203,10 +215,12 @@ def fitted_in_time(study: HeatStudy, constant: float) -> Evidence:
 
 
 @CLAIMS.claim(
-    "TS47", "the mean field draws the map of fresh attention",
+    "TS47",
+    "the mean field draws the map of fresh attention",
     r"mean fresh attention on $x_1$ differs from the mean field by 0.03 (root mean square over cells) or less",
-    wrong=1.15, wrong_text="attention 15 % larger",
-)  # fmt: skip
+    wrong=1.15,
+    wrong_text="attention 15 % larger",
+)
 def attention_of_theory(study: HeatStudy, constant: float) -> Evidence:
     difference = study.found.attention[..., 0] - constant * study.predicted.attention[..., None]
     rms = math.sqrt((difference.mean(-1) ** 2).mean())
@@ -222,19 +236,24 @@ def _slopes(study: HeatStudy) -> torch.Tensor:
 
 
 @CLAIMS.claim(
-    "TS48", "the border of selection is a line n SNR^2 = const",
+    "TS48",
+    "the border of selection is a line n SNR^2 = const",
     r"the exponential clock at a fixed time, logarithms dropped: the dimension up to which fresh data select $x_1$ grows like $|\mu|^2$",
-    wrong=1.5, wrong_text="exponent 3, which does hold", expected=Verdict.FAILS,
-)  # fmt: skip
+    wrong=1.5,
+    wrong_text="exponent 3, which does hold",
+    expected=Verdict.FAILS,
+)
 def border_is_one_line(study: HeatStudy, constant: float) -> Evidence:
     return agrees(_slopes(study), 2.0 * constant, allowance=0.3, allowance_text="coarse cells")
 
 
 @CLAIMS.claim(
-    "TS48b", "the mean field has that border",
+    "TS48b",
+    "the mean field has that border",
     r"the exponent of $d^* \propto |\mu|^e$ is that of the mean field on the same cells",
-    wrong=1.2, wrong_text="an exponent 20 % larger",
-)  # fmt: skip
+    wrong=1.2,
+    wrong_text="an exponent 20 % larger",
+)
 def border_of_theory(study: HeatStudy, constant: float) -> Evidence:
     expected = border_exponents(study.found.plan, study.predicted.attention[..., None], 0.5)[0]
     if math.isnan(expected):
@@ -243,12 +262,14 @@ def border_of_theory(study: HeatStudy, constant: float) -> Evidence:
 
 
 @CLAIMS.claim(
-    "TS49", "harmful below n d SNR^4 of some tens",
+    "TS49",
+    "harmful below n d SNR^4 of some tens",
     r"after 1000 steps of 0.005: of the cells that fit their flipped labels and do not select $x_1$ on fresh data, "
     r"those with $n\,d\,\mathrm{SNR}^4 < 10$ are "
     r"harmful (error above that of uniform attention), those above 100 are not",
-    wrong=5.0, wrong_text="limits five times larger",
-)  # fmt: skip
+    wrong=5.0,
+    wrong_text="limits five times larger",
+)
 def harmful_below(study: HeatStudy, constant: float) -> Evidence:
     plan = study.found.plan
     phase, _ = study.found.phase()
@@ -268,4 +289,4 @@ def harmful_below(study: HeatStudy, constant: float) -> Evidence:
     return replace(
         Evidence(wrong == 0, "no exception", shown, "phase of most training sets, cell by cell", _runs(study.found)),
         numbers={"wrong": wrong, "harmful_cells": int(harmful.sum())},
-    )  # fmt: skip
+    )

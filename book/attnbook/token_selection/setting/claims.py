@@ -23,12 +23,14 @@ def _pairs(study: SettingStudy):
 
 
 @CLAIMS.claim(
-    "TS11", "three lines are gradient descent",
+    "TS11",
+    "three lines are gradient descent",
     r"$z\leftarrow z+\alpha Hc+\alpha(\pi+\alpha\beta)Kc$, $H\leftarrow H+\alpha(zk^\top+kz^\top)+\alpha^2\pi kk^\top$, "
     r"$\pi\leftarrow\pi+2\alpha\beta+\alpha^2c^\top Hc$ gives the scores of gradient descent on $W$ and $p$ exactly, at every step, "
     "from a zero and from a Gaussian prompt",
-    wrong=0.0, wrong_text="the terms in α² left out",
-)  # fmt: skip
+    wrong=0.0,
+    wrong_text="the terms in α² left out",
+)
 def three_lines_are_descent(study: SettingStudy, constant: float) -> Evidence:
     return both(
         *(
@@ -43,10 +45,12 @@ def three_lines_are_descent(study: SettingStudy, constant: float) -> Evidence:
 
 
 @CLAIMS.claim(
-    "TS12", "what fresh data see needs no vector either",
+    "TS12",
+    "what fresh data see needs no vector either",
     r"$v\cdot\mu_\pm$, $|v|^2$ and $|p|^2$ ($v=W^\top p$), computed without vectors, equal those of the dense run at every step",
-    wrong=1.001, wrong_text="all three larger by 0.1 %",
-)  # fmt: skip
+    wrong=1.001,
+    wrong_text="all three larger by 0.1 %",
+)
 def fresh_coordinates(study: SettingStudy, constant: float) -> Evidence:
     names = ("direction_on_signals", "direction_norm_squared", "prompt_norm_squared")
     return both(
@@ -59,10 +63,12 @@ def fresh_coordinates(study: SettingStudy, constant: float) -> Evidence:
 
 
 @CLAIMS.claim(
-    "TS13", "with one parameter fixed, one line is enough",
+    "TS13",
+    "with one parameter fixed, one line is enough",
     r"only $p$ trained: $z\leftarrow z+\alpha H_0c$; only $W$ trained: $z\leftarrow z+\alpha|p_0|^2Kc$",
-    wrong=0.0, wrong_text="the two rules exchanged",
-)  # fmt: skip
+    wrong=0.0,
+    wrong_text="the two rules exchanged",
+)
 def one_parameter_fixed(study: SettingStudy, constant: float) -> Evidence:
     order = ("p", "W") if constant == 1 else ("W", "p")
     return both(
@@ -74,11 +80,13 @@ def one_parameter_fixed(study: SettingStudy, constant: float) -> Evidence:
 
 
 @CLAIMS.claim(
-    "TS14", "inner products can be drawn in any dimension",
+    "TS14",
+    "inner products can be drawn in any dimension",
     r"$K$, $H_0$, $z_0$, $J_0$, … drawn directly have the joint law of those measured on vectors: the means of all statistics "
     "of the page agree",
-    wrong=0.0, wrong_text="dimension larger by 10 %",
-)  # fmt: skip
+    wrong=0.0,
+    wrong_text="dimension larger by 10 %",
+)
 def drawn_inner_products(study: SettingStudy, constant: float) -> Evidence:
     scores = study.sampling.z_scores(wrong=constant != 1)
     name, worst = max(scores.items(), key=lambda item: abs(item[1]))
@@ -94,11 +102,13 @@ def drawn_inner_products(study: SettingStudy, constant: float) -> Evidence:
 
 
 @CLAIMS.claim(
-    "TS15", "the head classifies before anything is learned",
+    "TS15",
+    "the head classifies before anything is learned",
     r"under uniform attention a fresh sample is classified correctly with probability "
     r"$\Phi\big(|\mu|(1+(k-1)\rho)/(\sigma_\varepsilon\sqrt{2T})\big)$, $k$ the number of weak tokens of the true class",
-    wrong=2**0.5, wrong_text="argument larger by √2",
-)  # fmt: skip
+    wrong=2**0.5,
+    wrong_text="argument larger by √2",
+)
 def uniform_attention(study: SettingStudy, constant: float) -> Evidence:
     laws = [replace(study.law, signal_norm=constant * norm) for norm in study.signal_norms.tolist()]
     predicted = sum(map(uniform_attention_accuracy, laws)) / len(laws)
@@ -120,28 +130,34 @@ def floor_of_the_loss(study: SettingStudy, constant: float) -> Evidence:
     floor = loss_floor(replace(study.law, head_scale=constant))
     slope = -math.expm1(-floor)  # 1 - e^{-loss} is the logistic function of minus the margin
     return agrees(
-        study.selected_loss, floor + slope * (1 - slope) * ratio**2 / 2,
-        allowance=ratio**4, allowance_text="fourth order of σ/|μ|",
-    )  # fmt: skip
+        study.selected_loss,
+        floor + slope * (1 - slope) * ratio**2 / 2,
+        allowance=ratio**4,
+        allowance_text="fourth order of σ/|μ|",
+    )
 
 
 @CLAIMS.claim(
-    "TS17", "the vanishing force keeps its digits",
+    "TS17",
+    "the vanishing force keeps its digits",
     r"$\gamma_t-f$ measured from the token with the largest score gives the force $\sigma(-s)s(1-s)$ to a relative $10^{-12}$ at every gap "
     "up to 600",
-    wrong=0.0, wrong_text="the plain difference γ − f",
-)  # fmt: skip
+    wrong=0.0,
+    wrong_text="the plain difference γ − f",
+)
 def stable_force(study: SettingStudy, constant: float) -> Evidence:
     computed, exact = study.force["stable" if constant == 1 else "naive"]
     return exactly(computed / exact, 1.0, tolerance=1e-12, draws=len(study.gaps))
 
 
 @CLAIMS.claim(
-    "TS18", "the signal goes on growing after saturation",
+    "TS18",
+    "the signal goes on growing after saturation",
     rf"at $d={LONG_D:g}$, over a run in which every step moves a score equally far, $v\cdot\mu$ grows by half or more in the second half, "
     "when attention on training data is 1 to fifteen digits",
-    wrong=0.0, wrong_text="the force computed as γ − f",
-)  # fmt: skip
+    wrong=0.0,
+    wrong_text="the force computed as γ − f",
+)
 def signal_goes_on(study: SettingStudy, constant: float) -> Evidence:
     signal = study.long_runs["stable" if constant == 1 else "naive"].signal_score
     return within(signal[-1] / signal[len(signal) // 2 - 1], low=1.5, quantity="growth of v·μ in the second half")

@@ -150,30 +150,38 @@ def not_overfitting(study: TimeStudy, constant: float) -> Evidence:
 
 
 @CLAIMS.claim(
-    "TS37", "second clock: time to fit every label",
+    "TS37",
+    "second clock: time to fit every label",
     r"$1/(n\,\mathrm{SNR}^2) \ge 1$: all labels are fitted at a time $\propto d^{-1}$ at fixed $\sigma_w^2 d$ and $|\mu|$",
-    wrong=0.5, wrong_text="exponent -1/2",
-)  # fmt: skip
+    wrong=0.5,
+    wrong_text="exponent -1/2",
+)
 def overfitting_time(study: TimeStudy, constant: float) -> Evidence:
     slopes = _t(exponents(study.fit_dimensions, study.fit_times))
     return agrees(slopes, -1.0 * constant, allowance=0.15, allowance_text="leading order: the signal is left out")
 
 
 @CLAIMS.claim(
-    "TS38", "the delay is exponential",
+    "TS38",
+    "the delay is exponential",
     r"$\log t_{\rm sel}$ is linear in $1/(n\,\mathrm{SNR}^2)$ from 1 to 8: one line has $R^2 > 0.98$ over 20 decades or more",
-    source=Source.PAPER, wrong=0.0, wrong_text="a power law, linear in log 1/(n SNR^2)",
-)  # fmt: skip
+    source=Source.PAPER,
+    wrong=0.0,
+    wrong_text="a power law, linear in log 1/(n SNR^2)",
+)
 def delay_is_exponential(study: TimeStudy, constant: float) -> Evidence:
     x = study.delays.strength if constant else np.log(study.delays.strength)
     fit = delay_fit(x, study.delays.select)
     parts = within(_t([fit.r2]), low=0.98), within(_t([fit.decades]), low=20.0)
     shown = f"R^2 = {fit.r2:.4f} over {fit.decades:.1f} decades, slope {fit.slope:.2f} [{fit.low:.2f}, {fit.high:.2f}]"
     return replace(
-        both(*parts), predicted="R^2 >= 0.98 and >= 20 decades", measured=shown, draws=len(fit.slopes),
+        both(*parts),
+        predicted="R^2 >= 0.98 and >= 20 decades",
+        measured=shown,
+        draws=len(fit.slopes),
         rule="one least-squares line through all training sets",
         numbers={"slope": fit.slope, "low": fit.low, "high": fit.high, "r2": fit.r2, "decades": fit.decades},
-    )  # fmt: skip
+    )
 
 
 @CLAIMS.claim(
@@ -186,10 +194,12 @@ def constant_is_one(study: TimeStudy, constant: float) -> Evidence:
 
 
 @CLAIMS.claim(
-    "TS38c", "the constant follows T and the label noise",
+    "TS38c",
+    "the constant follows T and the label noise",
     r"at a signal four times as strong the slope is $b = 2S^*/(\bar a - A_1/T)$, near $2T\log(T-1)/(T-1-\eta T)$, within 7 %",
-    wrong=1.15, wrong_text="b 15 % larger",
-)  # fmt: skip
+    wrong=1.15,
+    wrong_text="b 15 % larger",
+)
 def constant_of_theory(study: TimeStudy, constant: float) -> Evidence:
     ratio = _t(np.stack([fit.slopes / delay_exponent(law) for law, _, fit in study.slopes], axis=1))
     evidence = within(ratio / constant, 0.93, 1.07, quantity="slope over b")
@@ -203,10 +213,12 @@ def _log_selection_time(law: TokenLaw) -> float:
 
 
 @CLAIMS.claim(
-    "TS38d", "the mean field gives the delay without a fitted number",
+    "TS38d",
+    "the mean field gives the delay without a fitted number",
     r"$\log t_{\rm sel}$ at every strength within 8 % of the mean field's, or 0.5 where that is more (means over training sets)",
-    wrong=1.25, wrong_text="logarithms 25 % larger",
-)  # fmt: skip
+    wrong=1.25,
+    wrong_text="logarithms 25 % larger",
+)
 def delay_of_theory(study: TimeStudy, constant: float) -> Evidence:
     predicted = np.array([_log_selection_time(law) for law in study.delays.laws])
     found = np.log(study.delays.select).mean(1)
@@ -214,18 +226,22 @@ def delay_of_theory(study: TimeStudy, constant: float) -> Evidence:
     evidence = within(_t(off[None]), -1.0, 1.0)
     worst = np.abs(found / predicted - 1)[1:].max()
     return replace(
-        evidence, predicted=f"{predicted[0]:.3g} ... {predicted[-1]:.3g}", draws=study.delays.select.shape[1],
+        evidence,
+        predicted=f"{predicted[0]:.3g} ... {predicted[-1]:.3g}",
+        draws=study.delays.select.shape[1],
         measured=f"{found[0]:.3g} ... {found[-1]:.3g}; off by at most {100 * worst:.2g} % from the second on",
         rule="means over training sets, 8 % or 0.5",
-    )  # fmt: skip
+    )
 
 
 @CLAIMS.claim(
-    "TS38e", "the long run follows the flow",
+    "TS38e",
+    "the long run follows the flow",
     r"half the largest move changes $t_{\rm sel}$ by less than 5 %, and gradient descent with a constant step gives the flow's "
     r"$t_{\rm sel}$ within 5 %",
-    wrong=1.1, wrong_text="times 10 % longer",
-)  # fmt: skip
+    wrong=1.1,
+    wrong_text="times 10 % longer",
+)
 def flow_is_resolved(study: TimeStudy, constant: float) -> Evidence:
     rows = [int(np.flatnonzero(np.isclose(study.delays.strength, s, rtol=1e-3))[0]) for s in study.finer.strength]
     finer = _t((study.finer.select / study.delays.select[rows]).T) * constant
@@ -241,11 +257,13 @@ def flow_is_resolved(study: TimeStudy, constant: float) -> Evidence:
 
 
 @CLAIMS.claim(
-    "TS39", "accuracy shows no delay",
+    "TS39",
+    "accuracy shows no delay",
     r"benign side: when all labels are fitted the error on fresh data is below $10^{-3}$ already, as it was before training "
     r"($\Phi(-|\mu|/\sigma_\varepsilon\sqrt{2T})$), while fresh attention on $x_1$ is below 0.3",
-    wrong=1000.0, wrong_text="fresh error above 0.001 x 1000 there",
-)  # fmt: skip
+    wrong=1000.0,
+    wrong_text="fresh error above 0.001 x 1000 there",
+)
 def accuracy_shows_no_delay(study: TimeStudy, constant: float) -> Evidence:
     seen = study.growing
     rows = np.arange(len(seen.error))
@@ -255,16 +273,19 @@ def accuracy_shows_no_delay(study: TimeStudy, constant: float) -> Evidence:
     shown = f"error {'< 1e-3' if error.max() < 1e-3 else f'{error.max().item():.2g}'}; attention {attention.mean():.2f}"
     return replace(
         both(early, within(attention, high=0.3, quantity="attention")),
-        predicted="error <= 1e-3 and attention <= 0.3", measured=shown + f" +- {attention.std() / len(rows) ** 0.5:.1g}",
-    )  # fmt: skip
+        predicted="error <= 1e-3 and attention <= 0.3",
+        measured=shown + f" +- {attention.std() / len(rows) ** 0.5:.1g}",
+    )
 
 
 @CLAIMS.claim(
-    "TS39b", "a weak signal: accuracy falls with time",
+    "TS39b",
+    "a weak signal: accuracy falls with time",
     r"harmful side ($d = 2000$, $|\mu| = 4$): the error on fresh data starts at that of uniform attention and has risen by 0.05 "
     r"or more at the end",
-    wrong=-1.0, wrong_text="it has fallen by 0.05",
-)  # fmt: skip
+    wrong=-1.0,
+    wrong_text="it has fallen by 0.05",
+)
 def accuracy_falls(study: TimeStudy, constant: float) -> Evidence:
     harmed = study.harmed
     start = exactly(_t(harmed.error[:, 0]), 1 - uniform_attention_accuracy(harmed.law), tolerance=1e-2)
