@@ -19,7 +19,8 @@ def throws(count, seed):
 """
 CLAIMS = """
 import torch
-from bookkit.claims import ClaimSet, agrees
+from bookkit.claims import ClaimSet
+from bookkit.rules import agrees
 
 CLAIMS = ClaimSet("dice")
 

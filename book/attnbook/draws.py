@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from attnlib import checks
-from bookkit.claims import binomial_tail
+from bookkit.rules import binomial_tail
 
 __all__ = ["Estimate", "median", "share"]
 

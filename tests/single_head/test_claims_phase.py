@@ -8,7 +8,8 @@ import pytest
 from attnbook.single_head.phase_diagram import claims as claims_phase
 from attnbook.single_head.phase_diagram.claims import CLAIMS
 from attnbook.single_head.phase_diagram.strips import crossing, phase_study
-from bookkit.claims import NothingToMeasure, Verdict
+from bookkit.claims import Verdict
+from bookkit.rules import NothingToMeasure
 
 
 @pytest.fixture(scope="module")

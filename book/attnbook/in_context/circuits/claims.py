@@ -14,7 +14,8 @@ import torch
 
 from attnbook.in_context.circuits.study import CircuitStudy, HeadStatistics, query_weights, two_sample_z
 from attnbook.in_context.published import PUBLISHED
-from bookkit.claims import ClaimSet, Evidence, NothingToMeasure, Source, both, within
+from bookkit.claims import ClaimSet, Source
+from bookkit.rules import Evidence, NothingToMeasure, both, within
 
 __all__ = ["CLAIMS"]
 

@@ -11,7 +11,8 @@ import torch
 from attnbook.in_context.data_and_model.study import LOUD, DataStudy, permuted
 from attnlib.in_context.circuits import Circuits, circuits_of, predict
 from attnlib.in_context.model import attend
-from bookkit.claims import ClaimSet, Evidence, agrees, both, exactly, within
+from bookkit.claims import ClaimSet
+from bookkit.rules import Evidence, agrees, both, exactly, within
 
 __all__ = ["CLAIMS"]
 

@@ -12,7 +12,8 @@ import torch
 from attnbook.in_context.deeper_and_wider.findings import TaskFinding, WiderStudy
 from attnbook.in_context.deeper_and_wider.multi_task import separate_maps, superposed_heads
 from attnbook.in_context.deeper_and_wider.study import DEPTH_NAMES
-from bookkit.claims import ClaimSet, Evidence, NothingToMeasure, Source, Verdict, agrees, both, exactly, within
+from bookkit.claims import ClaimSet, Source, Verdict
+from bookkit.rules import Evidence, NothingToMeasure, agrees, both, exactly, within
 
 __all__ = ["CLAIMS"]
 

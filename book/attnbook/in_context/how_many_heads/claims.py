@@ -12,7 +12,8 @@ import torch
 from attnbook.in_context.heads_study import Ends, HeadsStudy
 from attnbook.in_context.trap_study import TrapRuns, imbalance
 from attnlib.in_context.closed_form import debiased_gd_optimal_risk
-from bookkit.claims import ClaimSet, Evidence, NothingToMeasure, Source, Verdict, agrees, both, within
+from bookkit.claims import ClaimSet, Source, Verdict
+from bookkit.rules import Evidence, NothingToMeasure, agrees, both, within
 
 __all__ = ["CLAIMS"]
 

@@ -19,7 +19,8 @@ from attnbook.in_context.training.study import (
 )
 from attnlib.in_context.approximate import one_head_optimum
 from attnlib.in_context.training import History
-from bookkit.claims import ClaimSet, Evidence, NothingToMeasure, Source, agrees, both, within
+from bookkit.claims import ClaimSet, Source
+from bookkit.rules import Evidence, NothingToMeasure, agrees, both, within
 
 __all__ = ["CLAIMS"]
 

@@ -36,7 +36,8 @@ from attnlib.in_context.experiment import Experiment
 from attnlib.in_context.law import RegressionLaw
 from attnlib.in_context.reduced import reduced_risk
 from attnlib.in_context.training import train
-from bookkit.claims import ClaimSet, Evidence, NothingToMeasure, Source, Verdict, agrees, both, within
+from bookkit.claims import ClaimSet, Source, Verdict
+from bookkit.rules import Evidence, NothingToMeasure, agrees, both, within
 
 __all__ = [
     "CLAIMS",

@@ -19,7 +19,8 @@ from attnbook.open_questions.attention_maps.margin import SELECTIONS
 from attnbook.open_questions.attention_maps.study import MARGIN_NORMS, MOVING, MapsStudy
 from attnlib.single_head.maps import HALF_PLUS, HARDMAX, LINEAR, SIGMOID, SOFTMAX, relu
 from attnlib.single_head.trainer import train_heads
-from bookkit.claims import ClaimSet, Evidence, NothingToMeasure, Source, agrees, both, exactly, within
+from bookkit.claims import ClaimSet, Source
+from bookkit.rules import Evidence, NothingToMeasure, agrees, both, exactly, within
 
 __all__ = ["CLAIMS"]
 

@@ -16,7 +16,8 @@ from attnlib.single_head.descent import gradient_descent
 from attnlib.single_head.flow import first_order_threshold, signal_threshold
 from attnlib.single_head.long_run import Course, Fates
 from attnlib.single_head.trainer import train_heads
-from bookkit.claims import ClaimSet, Evidence, Source, both, exactly, within
+from bookkit.claims import ClaimSet, Source
+from bookkit.rules import Evidence, both, exactly, within
 
 __all__ = ["CLAIMS"]
 

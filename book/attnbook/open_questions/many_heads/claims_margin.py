@@ -23,7 +23,8 @@ from attnbook.open_questions.many_heads.margin_study import (
     factor_study,
     head_margin_study,
 )
-from bookkit.claims import ClaimSet, Evidence, Source, both, exactly, within
+from bookkit.claims import ClaimSet, Source
+from bookkit.rules import Evidence, both, exactly, within
 
 __all__ = ["CLAIMS", "HeadStudy", "head_study"]
 

@@ -17,7 +17,8 @@ from attnbook.open_questions.more_classes_and_layers.study import (
     ClassesLayersStudy,
     trap_exits,
 )
-from bookkit.claims import ClaimSet, Evidence, Source, both, exactly, within
+from bookkit.claims import ClaimSet, Source
+from bookkit.rules import Evidence, both, exactly, within
 
 __all__ = ["CLAIMS"]
 

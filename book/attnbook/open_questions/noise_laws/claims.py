@@ -29,7 +29,8 @@ from attnbook.open_questions.noise_laws.traces import (
 )
 from attnlib import checks
 from attnlib.single_head.long_run import Course
-from bookkit.claims import Check, ClaimSet, Evidence, NothingToMeasure, Source, agrees, both
+from bookkit.claims import Check, ClaimSet, Source
+from bookkit.rules import Evidence, NothingToMeasure, agrees, both
 
 __all__ = ["CLAIMS", "TARGETS", "NoiseStudy", "noise_study"]
 

@@ -16,7 +16,8 @@ from attnbook.open_questions.optimisers.signs import (
     exponent_ratio_random,
 )
 from attnbook.open_questions.optimisers.study import OptimiserStudy, SignSteps
-from bookkit.claims import ClaimSet, Evidence, NothingToMeasure, Source, agrees, both, exactly, within
+from bookkit.claims import ClaimSet, Source
+from bookkit.rules import Evidence, NothingToMeasure, agrees, both, exactly, within
 
 __all__ = ["CLAIMS", "count_of", "tensor"]
 

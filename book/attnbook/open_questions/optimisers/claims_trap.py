@@ -12,7 +12,8 @@ from attnbook.open_questions.optimisers.claims import count_of, tensor
 from attnbook.open_questions.optimisers.study import MAP_THETAS, MAP_XS, OptimiserStudy
 from attnbook.open_questions.optimisers.trap_boundaries import block_threshold, first_pass, own_block_thresholds
 from attnlib.single_head.flow import own_thresholds
-from bookkit.claims import ClaimSet, Evidence, Source, agrees, both, exactly, within
+from bookkit.claims import ClaimSet, Source
+from bookkit.rules import Evidence, agrees, both, exactly, within
 
 __all__ = ["TRAP_CLAIMS"]
 

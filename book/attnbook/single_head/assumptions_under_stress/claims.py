@@ -20,7 +20,8 @@ from attnlib.single_head.population import (
     log10_error_of_scores,
     scores_of_fresh_data,
 )
-from bookkit.claims import ClaimSet, Evidence, Source, agrees, both, exactly, within
+from bookkit.claims import ClaimSet, Source
+from bookkit.rules import Evidence, agrees, both, exactly, within
 
 __all__ = ["CLAIMS", "AssumptionStudy", "assumption_study"]
 

@@ -30,7 +30,8 @@ from attnlib.single_head.long_run import (
     small_then_long,
     started_at_random,
 )
-from bookkit.claims import ClaimSet, Evidence, Source, Verdict, both, exactly, within
+from bookkit.claims import ClaimSet, Source, Verdict
+from bookkit.rules import Evidence, both, exactly, within
 
 __all__ = ["CLAIMS", "FATE_WINDOW", "LongStudy", "long_study"]
 

@@ -11,7 +11,8 @@ import torch
 
 from attnbook.single_head.max_margin.study import RATIOS, MarginStudy
 from attnlib.single_head.margin import PATTERNS
-from bookkit.claims import ClaimSet, Evidence, NothingToMeasure, Source, both, exactly, within
+from bookkit.claims import ClaimSet, Source
+from bookkit.rules import Evidence, NothingToMeasure, both, exactly, within
 
 __all__ = ["CLAIMS"]
 

@@ -13,7 +13,8 @@ import torch
 
 from attnbook.single_head.phase_diagram.strips import HIGH_SNR, PhaseStudy, borders
 from attnbook.single_head.phase_theory import ThresholdFit, preference_spread
-from bookkit.claims import ClaimSet, Evidence, NothingToMeasure, agrees, both, within
+from bookkit.claims import ClaimSet
+from bookkit.rules import Evidence, NothingToMeasure, agrees, both, within
 
 __all__ = ["CLAIMS"]
 

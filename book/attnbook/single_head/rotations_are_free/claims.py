@@ -17,7 +17,8 @@ from attnlib.single_head.law import Sample, SignalNoiseLaw
 from attnlib.single_head.model import forward, gradients
 from attnlib.single_head.population import clean_error_sampled, log10_clean_error
 from attnlib.single_head.summary import summarise
-from bookkit.claims import ClaimSet, Evidence, Source, Verdict, agrees, both, exactly
+from bookkit.claims import ClaimSet, Source, Verdict
+from bookkit.rules import Evidence, agrees, both, exactly
 
 __all__ = ["CLAIMS", "CoordinateStudy", "coordinate_study", "gram_statistics"]
 

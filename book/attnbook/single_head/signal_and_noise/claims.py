@@ -13,7 +13,8 @@ from attnlib.single_head.descent import gradient_descent
 from attnlib.single_head.law import Sample, SignalNoiseLaw
 from attnlib.single_head.model import forward
 from attnlib.single_head.population import clean_error_sampled, log10_clean_error
-from bookkit.claims import ClaimSet, Evidence, Source, agrees, exactly
+from bookkit.claims import ClaimSet, Source
+from bookkit.rules import Evidence, agrees, exactly
 
 __all__ = ["CLAIMS", "DataStudy", "averaging_error", "data_study"]
 

@@ -13,7 +13,8 @@ import torch
 from attnbook.token_selection.dynamics.growth import growth
 from attnbook.token_selection.dynamics.study import LOGGED, DynamicsStudy, is_authors_default
 from attnlib.token_selection.mean_field import FLIPPED, mean_field
-from bookkit.claims import ClaimSet, Evidence, NothingToMeasure, Source, agrees, both, exactly, within
+from bookkit.claims import ClaimSet, Source
+from bookkit.rules import Evidence, NothingToMeasure, agrees, both, exactly, within
 
 __all__ = ["CLAIMS", "PUBLISHED_ATTENTION"]
 

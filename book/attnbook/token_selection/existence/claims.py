@@ -11,7 +11,8 @@ import math
 from attnbook.token_selection.existence.study import ExistenceStudy, memorised_share
 from attnlib.token_selection.law import TokenLaw
 from attnlib.token_selection.theory import constructed_direction_accuracy, existence_window
-from bookkit.claims import ClaimSet, Evidence, Source, agrees, both, within
+from bookkit.claims import ClaimSet, Source
+from bookkit.rules import Evidence, agrees, both, within
 
 __all__ = ["CLAIMS"]
 

@@ -12,7 +12,8 @@ from attnbook.token_selection.heat_map.study import PHASES, HeatMap, HeatPlan, h
 from attnlib.token_selection.law import TokenLaw
 from attnlib.token_selection.mean_field import CLEAN, FLIPPED, mean_field
 from attnlib.token_selection.theory import fresh_attention, n_d_snr_fourth, n_snr_squared
-from bookkit.claims import ClaimSet, Evidence, NothingToMeasure, Source, Verdict, agrees, both, exactly, within
+from bookkit.claims import ClaimSet, Source, Verdict
+from bookkit.rules import Evidence, NothingToMeasure, agrees, both, exactly, within
 
 __all__ = ["CLAIMS", "HeatStudy", "Predicted", "border_exponents", "heat_study", "predicted_map"]
 

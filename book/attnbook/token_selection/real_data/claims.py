@@ -10,7 +10,8 @@ import torch
 
 from attnbook.token_selection.real_data.digits import DigitsStudy
 from attnbook.token_selection.real_data.experiment import BENIGN_BELOW, FITTED_FROM
-from bookkit.claims import ClaimSet, Evidence, NothingToMeasure, Source, Verdict
+from bookkit.claims import ClaimSet, Source, Verdict
+from bookkit.rules import Evidence, NothingToMeasure
 
 __all__ = ["CLAIMS"]
 

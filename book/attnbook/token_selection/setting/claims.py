@@ -11,7 +11,8 @@ from dataclasses import replace
 
 from attnbook.token_selection.setting.study import LONG_D, SettingStudy
 from attnlib.token_selection.theory import loss_floor, uniform_attention_accuracy
-from bookkit.claims import ClaimSet, Evidence, agrees, both, exactly, within
+from bookkit.claims import ClaimSet
+from bookkit.rules import Evidence, agrees, both, exactly, within
 
 __all__ = ["CLAIMS"]
 

@@ -20,7 +20,8 @@ from attnlib.token_selection.theory import (
     selection_path,
     uniform_attention_accuracy,
 )
-from bookkit.claims import ClaimSet, Evidence, Source, Verdict, agrees, both, exactly, within
+from bookkit.claims import ClaimSet, Source, Verdict
+from bookkit.rules import Evidence, agrees, both, exactly, within
 
 __all__ = ["CLAIMS"]
 

@@ -1,0 +1,418 @@
+r"""The rules by which a measurement is judged. Every rule that meets chance says how often it would reject a claim that is true.
+
+One level for the whole ledger: if all its claims are true, at most one seed in twenty shows an unexpected verdict anywhere.
+
+    LEDGER = 0.05    P(some true claim is rejected at a fresh seed) <= LEDGER
+    LEVEL  = 0.0001  P(one rule rejects what is true); the ledger may use LEDGER / LEVEL = 500 rules, and a test counts them
+
+The width of a rule follows from its level and from the number of draws:
+
+| what is claimed | rule | its width |
+|---|---|---|
+| a mean over draws is m, or lies in [low, high] | `agrees`, `mean_within` | Student's t with draws - 1 degrees of freedom |
+| two means of separate draws differ by an amount in [low, high] | `difference_within` | Welch's t |
+| a function of means lies in [low, high] | `statistic_within` | jackknife, Student's t |
+| a draw lies inside its bounds with probability s or more | `within(share=s)` | the binomial law, exactly |
+| a probability lies in [low, high] | `share_within` | the binomial law, exactly |
+| a median over draws lies in [low, high] | `median_within` | order statistics: the binomial law with 1/2, exactly |
+| an equality or a proved bound, whatever the draw | `exactly`, `within(share=1)` | rounding only; no chance |
+
+A rule never asks that a measurement be *inside*: it asks whether what was measured would be improbable, at LEVEL, if the claim were true.
+So a claim can be true and its rule without power, where draws are few or the claim is weak: its negative control tells, which is
+judged by the same rule on the same draws. Student's t is exact for Gaussian draws; replication counts what it does for ours.
+Derived in the ledger's chapter, "How often a verdict would come out the same".
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import torch
+from scipy.special import bdtrc, stdtrit
+
+__all__ = [
+    "LEDGER",
+    "LEVEL",
+    "SHARE",
+    "Evidence",
+    "NothingToMeasure",
+    "agrees",
+    "binomial_tail",
+    "both",
+    "difference_within",
+    "exactly",
+    "fewest_draws",
+    "mean_within",
+    "median_interval",
+    "median_within",
+    "share_within",
+    "statistic_within",
+    "student",
+    "within",
+]
+
+LEDGER = 0.05
+LEVEL = 1e-4
+SHARE = 0.95  # of draws that a bound on random draws speaks for, unless a claim says another
+
+
+class NothingToMeasure(Exception):
+    """A judge's word that these draws cannot speak for or against the claim; the verdict is then *outside its regime*."""
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """What a rule found: prediction and measurement in words, the rule, the number of draws, and the numbers.
+
+    `false_alarm`: the probability, at most, with which the rule rejects a claim that is true; 0 where chance has no part in it.
+    """
+
+    holds: bool
+    predicted: str
+    measured: str
+    rule: str
+    draws: int
+    numbers: dict[str, float] = field(default_factory=dict)
+    false_alarm: float = 0.0
+
+
+# --- widths ----------------------------------------------------------------------------------------------------------------
+
+
+def student(draws: float, level: float = LEVEL, *, sides: int = 2) -> float:
+    """t with P(|T| > t) = level (`sides` 2) or P(T > t) = level (1) for Student's T with draws - 1 degrees of freedom.
+
+    A mean of that many Gaussian draws is further than t standard errors from its expectation with probability `level`: 4.33 for 40
+    draws at LEVEL, 6.59 for 10, 15.5 for 5, 6366 for 2.
+    """
+    return -float(stdtrit(draws - 1, level / sides))
+
+
+def binomial_tail(draws: int, probability: float, at_least: int) -> float:
+    """P(Binomial(draws, probability) >= at_least)."""
+    if at_least <= 0 or probability >= 1:
+        return 1.0
+    return float(bdtrc(at_least - 1, draws, probability)) if probability > 0 and at_least <= draws else 0.0
+
+
+def fewest_draws(share: float, level: float = LEVEL) -> int:
+    """The least number of draws with which `within(share=share)` can reject anything: (1 - share)^draws <= level."""
+    return 1 if share >= 1 else math.ceil(math.log(level) / math.log1p(-share))
+
+
+def median_interval(draws: int, level: float = LEVEL) -> int:
+    """k such that the k-th smallest and the k-th largest of `draws` draws hold the median between them, but for `level`.
+
+    The largest k with 2 P(Binomial(draws, 1/2) < k) <= level; 0 where there is none, with fewer than 15 draws at LEVEL.
+    """
+    k = 0
+    while 2 * (1 - binomial_tail(draws, 0.5, k + 1)) <= level and k + 1 <= draws // 2:
+        k += 1
+    return k
+
+
+# --- rules without chance --------------------------------------------------------------------------------------------------
+
+
+def exactly(
+    measured: torch.Tensor, predicted: torch.Tensor | float, *, tolerance: float = 1e-10, draws: int | None = None
+) -> Evidence:
+    """Algebra: max |measured - predicted| <= tolerance x (largest |predicted|, or 1 where the prediction is zero)."""
+    predicted = torch.as_tensor(predicted, dtype=measured.dtype).expand_as(measured)
+    scale = predicted.abs().max().item() or 1.0
+    deviation = (measured - predicted).abs().max().item() / scale
+    # Rounding noise differs between machines: below the tolerance it is not printed.
+    shown = f"equal to {tolerance:.0e}" if deviation <= tolerance else f"off by {deviation:.2g} relative"
+    return Evidence(
+        deviation <= tolerance,
+        "equality",
+        shown,
+        f"algebra: relative deviation <= {tolerance:.0e}",
+        draws or measured.shape[0],
+    )
+
+
+# --- shares of draws -------------------------------------------------------------------------------------------------------
+
+
+def within(
+    measured: torch.Tensor,
+    low: torch.Tensor | float | None = None,
+    high: torch.Tensor | float | None = None,
+    *,
+    quantity: str = "",
+    share: float = SHARE,
+    strict: bool = False,
+    level: float = LEVEL,
+) -> Evidence:
+    """Bounds: with probability `share` or more, every value of a draw lies in [low, high] ((low, high) with `strict`).
+
+    measured: (draws, ...), nan where there is nothing to say; bounds broadcast against it. Rejects when as many draws outside as
+    seen, or more, have probability <= `level` under Binomial(draws, 1 - share): of 40 draws and share .95, when 10 are outside.
+    `share=1` is for what is proved for every draw in the regime, and for values without chance: one outside rejects.
+
+    Raises NothingToMeasure where no value is there, or so few draws that nothing could be rejected (`fewest_draws`).
+    """
+    values = measured.flatten(1) if measured.ndim > 1 else measured.unsqueeze(1)
+    silent = values.isnan()
+    if silent.all():
+        raise NothingToMeasure("needs at least one sample to look at; these draws have none")
+    speaks = ~silent.all(1)
+    draws = int(speaks.sum())
+    if draws < fewest_draws(share, level):
+        raise NothingToMeasure(
+            f"needs {fewest_draws(share, level)} draws or more to refute a share of {share:.0%}; here {draws}"
+        )
+    inside, text = torch.ones_like(values, dtype=torch.bool), []
+    numbers = {"min": values[~silent].min().item(), "max": values[~silent].max().item()}
+    for name, bound, sign in (("low", low, 1), ("high", high, -1)):
+        if bound is None:
+            continue
+        bound = torch.as_tensor(bound, dtype=values.dtype).expand_as(measured).reshape(values.shape)
+        room = sign * (values - bound)
+        inside &= (room > 0 if strict else room >= 0) | silent
+        known = bound[~bound.isnan()]
+        first, last = known.min().item(), known.max().item()
+        numbers[name] = first if sign > 0 else last
+        shown = f"{first:.4g}" if first == last else f"{first:.4g}..{last:.4g} (own bound per draw)"
+        text.append(f"{'>' if sign > 0 else '<'}{'' if strict else '='} {shown}")
+    failures = int((~inside.all(1) & speaks).sum())
+    numbers["failures"] = failures
+    accepted = failures == 0 or binomial_tail(draws, 1 - share, failures) > level
+    rule = (
+        "bound, whatever the draw"
+        if share >= 1
+        else f"bound with probability >= {share:g} per draw; exact binomial test"
+    )
+    shown = f"[{numbers['min']:.4g}, {numbers['max']:.4g}]; inside in {draws - failures} of {draws} draws"
+    predicted = (f"{quantity} " if quantity else "") + " and ".join(text)
+    return Evidence(accepted, predicted, shown, rule, draws, numbers, level if share < 1 else 0.0)
+
+
+def share_within(
+    hits: int,
+    trials: int,
+    low: float | None = None,
+    high: float | None = None,
+    *,
+    quantity: str = "share",
+    level: float = LEVEL,
+) -> Evidence:
+    """A probability, counted in independent trials, lies in [low, high].
+
+    Rejects when so few hits have probability <= level' under Binomial(trials, low), or so many under Binomial(trials, high); level' is
+    `level`, halved where both ends are given. Trials must be independent: samples of one draw are not; give their share per draw to
+    `mean_within`. Raises NothingToMeasure without trials, or where not even 0 (or all) hits could be rejected.
+    """
+    _require_bounds(low, high)
+    each = level / (2 if low is not None and high is not None else 1)
+    if trials < 1:
+        raise NothingToMeasure("needs at least one trial; there is none")
+    few = low is not None and binomial_tail(trials, 1 - low, trials - hits) <= each
+    many = high is not None and binomial_tail(trials, high, hits) <= each
+    mute = (low is None or (1 - low) ** trials > each) and (high is None or high**trials > each)
+    if mute:
+        raise NothingToMeasure(f"needs more trials to refute {_bounds(quantity, low, high)}; here {trials}")
+    numbers = {"share": hits / trials, "trials": trials}
+    return Evidence(
+        not (few or many), _bounds(quantity, low, high), f"{hits} of {trials}", "share; exact binomial test", trials,
+        numbers, level,
+    )  # fmt: skip
+
+
+def median_within(
+    measured: torch.Tensor,
+    low: float | None = None,
+    high: float | None = None,
+    *,
+    quantity: str = "median",
+    level: float = LEVEL,
+) -> Evidence:
+    """The median over draws of the law lies in [low, high].
+
+    measured: (draws,), nan where a draw has nothing to say. Rejects when the interval between the k-th smallest and the k-th largest draw
+    (`median_interval`), which holds the median but for `level`, lies wholly outside. Raises NothingToMeasure where there is no such k.
+    """
+    _require_bounds(low, high)
+    values = measured[~measured.isnan()].sort().values
+    draws = values.shape[0]
+    k = median_interval(draws, level)
+    if k == 0:
+        raise NothingToMeasure(f"needs {_first(lambda n: median_interval(n, level))} draws or more; here {draws}")
+    first, last = values[k - 1].item(), values[draws - k].item()
+    holds = (low is None or last >= low) and (high is None or first <= high)
+    middle = values.median().item() if draws % 2 else (values[draws // 2 - 1] + values[draws // 2]).item() / 2
+    shown = f"median {middle:.4g} in [{first:.4g}, {last:.4g}]"
+    numbers = {"median": middle, "interval_low": first, "interval_high": last}
+    return Evidence(
+        holds, _bounds(quantity, low, high), shown, "median over draws; order statistics", draws, numbers, level
+    )
+
+
+# --- means -----------------------------------------------------------------------------------------------------------------
+
+
+def agrees(
+    measured: torch.Tensor,
+    predicted: torch.Tensor | float,
+    *,
+    allowance: float = 0.0,
+    allowance_text: str = "",
+    level: float = LEVEL,
+) -> Evidence:
+    """The mean over draws is the predicted one: |mean of (measured - predicted)| <= t x its standard error + a stated allowance.
+
+    t is Student's for that many draws (`student`). measured: (draws,), nan where a draw has nothing to say. Differences are paired:
+    predicted may differ from draw to draw. `allowance` is the known error of the formula (finite size, rounding of a printed number),
+    in the unit of `measured`, with its reason. Raises NothingToMeasure with fewer than two draws.
+    """
+    predicted = torch.as_tensor(predicted, dtype=measured.dtype).expand_as(measured)
+    keep = ~(measured.isnan() | predicted.isnan())
+    measured, predicted = measured[keep], predicted[keep]
+    difference = measured - predicted
+    mean, error, draws = _mean(difference)
+    multiple = student(draws, level)
+    rule = f"mean difference within {multiple:.3g} s.e. (Student's t)" + (
+        f" + {allowance:.2g} ({allowance_text})" if allowance else ""
+    )
+    spread = measured.std().item() / math.sqrt(draws)
+    numbers = {
+        "predicted": predicted.mean().item(),
+        "measured": measured.mean().item(),
+        "standard_error": spread,
+        "mean_difference": mean,
+        "standard_error_of_difference": error,
+    }
+    holds = abs(mean) <= multiple * error + allowance
+    shown = f"{numbers['measured']:.4g} +- {spread:.1g}; difference {mean:.1g} +- {error:.1g}"
+    return Evidence(holds, f"{numbers['predicted']:.4g}", shown, rule, draws, numbers, level)
+
+
+def mean_within(
+    measured: torch.Tensor,
+    low: float | None = None,
+    high: float | None = None,
+    *,
+    quantity: str = "mean",
+    level: float = LEVEL,
+) -> Evidence:
+    """The expectation over draws lies in [low, high]: rejects when the mean is further outside than Student's t standard errors.
+
+    measured: (draws,), nan where a draw has nothing to say. Where only one end is given, t is one-sided.
+    Raises NothingToMeasure with fewer than two draws.
+    """
+    _require_bounds(low, high)
+    values = measured[~measured.isnan()]
+    mean, error, draws = _mean(values)
+    return _interval_rule(mean, error, draws, draws, low, high, quantity, "mean over draws", level)
+
+
+def difference_within(
+    first: torch.Tensor,
+    second: torch.Tensor,
+    low: float | None = None,
+    high: float | None = None,
+    *,
+    quantity: str = "difference",
+    level: float = LEVEL,
+) -> Evidence:
+    """E[first] - E[second] lies in [low, high], for separate draws: Welch's t with Satterthwaite's degrees of freedom.
+
+    For draws that belong together give `mean_within` their differences. first: (draws,); second: (other draws,).
+    Raises NothingToMeasure where either has fewer than two draws.
+    """
+    _require_bounds(low, high)
+    (m1, e1, n1), (m2, e2, n2) = (_mean(values[~values.isnan()]) for values in (first, second))
+    square = e1**2 + e2**2
+    freedom = square**2 / (e1**4 / (n1 - 1) + e2**4 / (n2 - 1)) if square else n1 + n2 - 2
+    return _interval_rule(
+        m1 - m2, math.sqrt(square), freedom + 1, min(n1, n2), low, high, quantity, "difference of means", level
+    )
+
+
+def statistic_within(
+    statistic: Callable[..., float],
+    *samples: torch.Tensor,
+    low: float | None = None,
+    high: float | None = None,
+    quantity: str = "statistic",
+    level: float = LEVEL,
+) -> Evidence:
+    """A smooth function of means over draws (a ratio, a slope, a correlation) lies in [low, high]: jackknife with Student's t.
+
+    samples: (draws, ...) each, the same draws in each; `statistic` is called with all of them, and with each draw left out once. Its
+    standard error is that of the pseudo-values n s - (n - 1) s_without_i. Not for medians and extremes. Raises NothingToMeasure with
+    fewer than two draws.
+    """
+    _require_bounds(low, high)
+    draws = samples[0].shape[0]
+    if draws < 2:
+        raise NothingToMeasure(f"needs two draws or more for a standard error; here {draws} with something to measure")
+    whole = float(statistic(*samples))
+    keep = ~torch.eye(draws, dtype=torch.bool)
+    without = [float(statistic(*(sample[row] for sample in samples))) for row in keep]
+    pseudo = draws * whole - (draws - 1) * torch.tensor(without, dtype=torch.float64)
+    return _interval_rule(whole, _mean(pseudo)[1], draws, draws, low, high, quantity, "jackknife over draws", level)
+
+
+# --- together --------------------------------------------------------------------------------------------------------------
+
+
+def both(*parts: Evidence) -> Evidence:
+    """All parts must hold; their words are joined, their false alarms added. For claims that speak of clean and of noisy samples."""
+    return Evidence(
+        all(part.holds for part in parts),
+        "; ".join(dict.fromkeys(part.predicted for part in parts)),
+        "; ".join(dict.fromkeys(part.measured for part in parts)),
+        " and ".join(dict.fromkeys(part.rule for part in parts)),
+        min(part.draws for part in parts),
+        {f"{name}_{i}": value for i, part in enumerate(parts, 1) for name, value in part.numbers.items()},
+        sum(part.false_alarm for part in parts),
+    )
+
+
+def _mean(values: torch.Tensor) -> tuple[float, float, int]:
+    """Mean, standard error, number."""
+    draws = values.shape[0]
+    if draws < 2:
+        raise NothingToMeasure(f"needs two draws or more for a standard error; here {draws} with something to measure")
+    return values.mean().item(), values.std().item() / math.sqrt(draws), draws
+
+
+def _interval_rule(
+    centre: float,
+    error: float,
+    effective: float,
+    draws: int,
+    low: float | None,
+    high: float | None,
+    quantity: str,
+    what: str,
+    level: float,
+) -> Evidence:
+    multiple = student(effective, level, sides=2 if low is not None and high is not None else 1)
+    slack = multiple * error
+    holds = (low is None or centre >= low - slack) and (high is None or centre <= high + slack)
+    numbers = {"measured": centre, "standard_error": error}
+    rule = f"{what}, {multiple:.3g} s.e. (Student's t)"
+    return Evidence(holds, _bounds(quantity, low, high), f"{centre:.4g} +- {error:.1g}", rule, draws, numbers, level)
+
+
+def _require_bounds(low: float | None, high: float | None) -> None:
+    if low is None and high is None:
+        raise ValueError("low, high: a rule needs one of them at least; got neither")
+
+
+def _bounds(quantity: str, low: float | None, high: float | None) -> str:
+    if low is not None and high is not None:
+        return f"{quantity} in [{low:.4g}, {high:.4g}]"
+    return f"{quantity} >= {low:.4g}" if low is not None else f"{quantity} <= {high:.4g}"
+
+
+def _first(possible: Callable[[int], int]) -> int:
+    n = 2
+    while not possible(n):
+        n += 1
+    return n
