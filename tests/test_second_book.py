@@ -48,6 +48,9 @@ sphinx:
   config: {suppress_warnings: [mystnb.unknown_mime_type], myst_heading_anchors: 3}
 """
 SETTINGS = """
+[project]
+name = "dice"
+version = "1.2"
 [tool.bookkit]
 packages = ["code/dice"]
 command = "bookkit"
@@ -77,7 +80,10 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
         folder / "notebooks" / "dice" / "02_spread.md",
         f"{spread}<details>\n<summary>Solutions</summary>\n\n{SOLUTION}\n\n</details>\n",
     )
-    write(folder / "book" / "preface.md", "# Dice\n\n{ledger-counts}`all`. See {ref}`claim-d1`.\n")
+    write(
+        folder / "book" / "preface.md",
+        "# Dice\n\n{ledger-counts}`all`; {ledger-replication}`all`. See {ref}`claim-d1`.\n",
+    )
     write(folder / "book" / "ledger.md", "# The ledger\n\n```{ledger}\n```\n")
     toc = ["format: jb-book", "root: book/preface", "chapters:"]
     toc += [f"- file: {name}" for name in ("notebooks/dice/01_mean", "notebooks/dice/02_spread", "book/ledger")]
@@ -92,15 +98,15 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def run(folder: Path, *arguments: str) -> str:
+def run(folder: Path, *arguments: str, code: int = 0) -> str:
     """What a command of the book says, in an environment where `attnlib` and `attnbook` cannot be imported."""
     path = os.pathsep.join(map(str, (folder / "elsewhere", folder / "code", PACKAGES["bookkit"].parent)))
     environment = {**os.environ, "PYTHONPATH": path, "PYTHONWARNINGS": ""}
     done = subprocess.run(
         [sys.executable, *arguments], cwd=folder, env=environment, capture_output=True, text=True, check=False
     )
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout
+    assert done.returncode == code, done.stdout + done.stderr
+    return done.stdout if code == 0 else done.stderr
 
 
 def test_attnlib_is_not_there(root: Path) -> None:
@@ -124,6 +130,42 @@ def test_its_sweep_has_its_table(root: Path) -> None:
     show = "from bookkit.sweeps import open_sweep\ntable = open_sweep('out').table\n"
     show += "print(*table['count'], (table['mean'] - 3.5).abs().max() < 0.5)"
     assert run(root, "-c", show) == "100 100 400 400 True\n"
+
+
+def test_its_claim_is_registered_then_judged_at_fresh_seeds(root: Path) -> None:
+    preface = (root / "_build" / "html" / "book" / "preface.html").read_text(encoding="utf-8")
+    assert "not judged at fresh seeds yet" in preface
+    replicate = ("-m", "bookkit", "replicate", "mean", "--seeds", "3", "--workers", "1")
+    said = run(root, *replicate, "--write", code=2)
+    assert "1 claims are not registered as they stand (D1): bookkit register" in said
+    assert "1 claims" in run(root, "-m", "bookkit", "register", "--because", "first registration")
+    said = run(root, *replicate, "--write")
+    assert "1 claims at 3 seeds (dice 1.2: seed k): 0 of 3 verdicts unexpected" in said
+    table = json.loads((root / "book" / "replication.json").read_text(encoding="utf-8"))
+    assert table["claims"]["D1"] | {"fingerprint": "", "low": 0, "high": 0} == {
+        "page": "dice/01_mean", "fingerprint": "", "seeds": 3, "as_expected": 3, "outside": 0, "control_told": 3,
+        "false_alarm": 1e-4, "number": "measured", "low": 0, "high": 0,
+    }  # fmt: skip
+    # The three seeds by hand: means of 4800 throws.
+    code = (
+        "from hashlib import sha256\nfrom dice import throws\n"
+        "seeds = [int(sha256(f'dice 1.2: seed {k}'.encode()).hexdigest()[:8], 16) // 2 for k in range(3)]\n"
+        "means = [throws((12, 400), seed).mean() for seed in seeds]\nprint(f'{min(means):.6g} {max(means):.6g}')"
+    )
+    assert run(root, "-c", code).split() == [f"{table['claims']['D1'][end]:.6g}" for end in ("low", "high")]
+    run(root, "-m", "bookkit.book", "--stored")
+    preface = (root / "_build" / "html" / "book" / "preface.html").read_text(encoding="utf-8")
+    assert "at 3 fresh seeds 3 verdicts on 1 claims, none of them unexpected" in preface
+    ledger = (root / "_build" / "html" / "book" / "ledger.html").read_text(encoding="utf-8")
+    assert ">3/3</i>" in ledger
+    assert "negative control told apart at 3" in ledger
+    (claim,) = json.loads((root / "_build" / "html" / "ledger.json").read_text(encoding="utf-8"))
+    assert claim["replication"] == {"seeds": 3, "as_expected": 3, "outside": 0, "control_told": 3}
+    # A sharper bound is another claim: what was counted of the old one is not shown of it.
+    claims = root / "code" / "dice" / "claims.py"
+    claims.write_text(CLAIMS.replace("constant * 3.5", "constant * 3.50001"), encoding="utf-8")
+    assert "D1" in run(root, *replicate, "--write", code=2)
+    claims.write_text(CLAIMS, encoding="utf-8")
 
 
 def test_its_student_edition_holds_no_solution(root: Path) -> None:

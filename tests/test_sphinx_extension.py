@@ -192,6 +192,8 @@ def test_the_book_shows_every_claim_and_says_where_each_page_stands(root: Path) 
         "command": ".venv/bin/python -m attnlib rerun single_head/01_a -o out.ipynb && .venv/bin/python -m attnlib claims out.ipynb C1",
         "paper": "2410.07746",
         "standing": {},  # no tolerances lie beside this page
+        "registered": None,  # nor was any claim of this book
+        "replication": None,
     }
 
 

@@ -29,6 +29,8 @@ EXTRAS = {
     "pages": "rerun",
     "stability": "book",
     "sweep": "sweep",
+    "replicate": "sweep",
+    "register": "book",
 }
 
 
@@ -37,6 +39,8 @@ PASSED_ON = {
     "book": "execute the pages and build the HTML",
     "html": "build the HTML from stored outputs",
     "notebooks": "execute the pages and renew their stored outputs",
+    "register": "fix the claims' judges and thresholds before they are judged at fresh seeds",
+    "replicate": "judge every claim at fresh seeds, drawn by a public rule",
     "stability": "how many digits of a page's numbers stand on other machines",
     "sweep": "execute a page at every point of a grid, and collect one table",
 }
@@ -179,6 +183,18 @@ def _sweep(options: argparse.Namespace, rest: list[str]) -> int:
     return sweep(rest)
 
 
+def _replicate(options: argparse.Namespace, rest: list[str]) -> int:
+    from bookkit.replication.command import main as replicate
+
+    return replicate(rest)
+
+
+def _register(options: argparse.Namespace, rest: list[str]) -> int:
+    from bookkit.replication.command import register
+
+    return register(rest)
+
+
 def _repository(options: argparse.Namespace, rest: list[str]) -> int:
     from bookkit.repository import change
 
@@ -197,5 +213,7 @@ COMMANDS = {
     "notebooks": _notebooks,
     "stability": _stability,
     "sweep": _sweep,
+    "replicate": _replicate,
+    "register": _register,
     "repository": _repository,
 }

@@ -38,7 +38,8 @@ from bookkit.ledger.records import (
     read_ledger,
     source_line,
 )
-from bookkit.ledger.words import number_lines, signs, twin_words, verdict_words
+from bookkit.ledger.replicated import Standing, standings
+from bookkit.ledger.words import number_lines, rule_words, signs, twin_words, verdict_words
 from bookkit.sphinx.html_elements import element, tag
 
 logger = logging.getLogger(__name__)
@@ -81,6 +82,7 @@ class Ledger(SphinxDirective):
             for source in SOURCES:
                 chosen = [r for r in records if (r["wing"], r["source"]) == (wing, source)]
                 groups |= {(wing, source): chosen} if chosen else {}
+        self.known = standings()
         labels = self.env.get_domain("std").labels
         for record in records:
             labels.setdefault(anchor(record["id"]), (self.env.docname, anchor(record["id"]), record["id"]))
@@ -112,16 +114,17 @@ class Ledger(SphinxDirective):
         return element("div", head, *claims, class_="ledger-page", data_page=page_name(first))
 
     def _claim(self, record: dict) -> tag:
+        standing = self.known.get(record["id"], Standing(None, None))
+        held = [element("i", standing.held, title=standing.replicated_words)] if standing.held else []
         summary = element(
-            "summary", element("b", record["id"]), element("span", record["title"]), verdict_badge(record)
+            "summary", element("b", record["id"]), element("span", record["title"]), *held, verdict_badge(record)
         )
         says = [element("p", *self._markdown(text)) for text in record["statement"].split("\n\n")]
-        body = element("div", *says, self._facts(record), class_="claim-body")
+        body = element("div", *says, self._facts(record, standing), class_="claim-body")
         marks = {} if record["verdict"] == "holds" else {"data_verdict": VERDICTS[record["verdict"]][0]}
         return element("details", summary, body, class_="claim", id=anchor(record["id"]), **marks)
 
-    def _facts(self, record: dict) -> tag:
-        draws = f", over {record['draws']} draw{'' if record['draws'] == 1 else 's'}"
+    def _facts(self, record: dict, standing: Standing) -> tag:
         numbers = [
             part
             for text in number_lines(record.get("numbers", {}), record.get("standing"))
@@ -131,9 +134,11 @@ class Ledger(SphinxDirective):
             "Regime": self._regime(record),
             "Predicted": [*self._inline(signs(record["predicted"]))],
             "Measured": [*self._inline(signs(record["measured"]))],
-            "Rule": [*self._inline(signs(record["rule"]) + draws)],
+            "Rule": [*self._inline(rule_words(record))],
             "Power twin": [*self._inline(twin_words(record))] if record.get("power_twin") else [],
             "Numbers": numbers,
+            "Replicated": [*self._inline(signs(standing.replicated_words))],
+            "Registered": [*self._inline(standing.registered_words)],
             "Function": [self._function(record)],
         }
         listed = element("dl")

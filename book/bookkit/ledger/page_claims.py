@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import html
 import re
+from collections.abc import Mapping
 from pathlib import Path
 
 from docutils import nodes
@@ -14,6 +15,7 @@ from sphinx.application import Sphinx
 
 from bookkit.ledger.page import BADGES
 from bookkit.ledger.records import anchor, counts_sentence, read_page_checks
+from bookkit.ledger.replicated import Standing, sentence, standings
 from bookkit.ledger.words import verdict_words
 from bookkit.sphinx.html_elements import element
 
@@ -26,21 +28,27 @@ MATHS = re.compile(
 )
 
 
-def strip(records: list[dict], to_ledger: str = "") -> nodes.Element:
-    """ "12 claims checked here: 11 hold, 1 fails as expected", and a small badge per claim, a link where there is a ledger."""
-    sentence = element("span", counts_sentence(records, "claim checked here"), class_="page-claims-words")
+def strip(records: list[dict], to_ledger: str = "", known: Mapping[str, Standing] | None = None) -> nodes.Element:
+    """ "12 claims checked here: 11 hold, 1 fails as expected; at 20 fresh seeds ...", and a small badge per claim.
+
+    A badge is a link where there is a ledger. `known`: what is known of replication.
+    """
+    words = "; ".join(filter(None, (counts_sentence(records, "claim checked here"), sentence(records, known or {}))))
+    said = element("span", words, class_="page-claims-words")
     badges = element("ul")
     for record in records:
+        held = known[record["id"]].held if known and record["id"] in known else ""
         marks = {
             "class_": BADGES.get(record["verdict"], "verdict-fails"),
-            "title": f"{record['title']}: {verdict_words(record)}",
+            "title": f"{record['title']}: {verdict_words(record)}"
+            + (f", as expected at {held} fresh seeds" if held else ""),
         }
         words = [nodes.Text(record["id"])]
         if record["verdict"] != "holds":  # colour and sign are for the eye
             words.append(element("span", f" {verdict_words(record)}", class_="visually-hidden"))
         link = {"href": f"{to_ledger}#{anchor(record['id'])}"} if to_ledger else {}
         badges += element("li", element("a" if to_ledger else "span", *words, **marks, **link))
-    return element("div", sentence, badges, class_="page-claims", role="note", aria_label="Claims checked on this page")
+    return element("div", said, badges, class_="page-claims", role="note", aria_label="Claims checked on this page")
 
 
 def linked(table: str, known: set[str], to_ledger: str) -> str:
@@ -98,7 +106,7 @@ def show_claims(app: Sphinx, doctree: nodes.document, docname: str) -> None:
     labels = app.env.get_domain("std").labels
     ledger = next((labels[name][0] for record in records if (name := anchor(record["id"])) in labels), None)
     to_ledger = app.builder.get_relative_uri(docname, ledger) if ledger else ""
-    section.insert(1, strip(records, to_ledger))
+    section.insert(1, strip(records, to_ledger, standings()))
     for node in _tables(doctree):
         _rewrite(node, linked(node.astext(), {record["id"] for record in records}, to_ledger))
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from bookkit.ledger.records import checks_of, counts_sentence
-from bookkit.ledger.words import verdict_words
+from bookkit.ledger.words import rule_words, verdict_words
 from bookkit.pages.catalogue import UserError
 from bookkit.pages.rerun import read_notebook
 
@@ -52,7 +52,7 @@ def _block(record: dict[str, Any]) -> str:
         "broken here": record["violated"],
         "predicted": record["predicted"],
         "measured": record["measured"],
-        "rule": f"{record['rule']}, over {record['draws']} draw{'' if record['draws'] == 1 else 's'}",
+        "rule": rule_words(record),
         "power twin": f"{twin['wrong']}: {twin['verdict']}",
         "function": record["function"],
     }

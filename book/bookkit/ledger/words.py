@@ -32,10 +32,18 @@ def twin_words(record: dict) -> str:
     return f"{signs(twin['wrong'])}: {twin['verdict']}, {told}"
 
 
+def rule_words(record: dict) -> str:
+    """The rule, the number of draws, and how often chance alone makes it reject what is true."""
+    alarm = record.get("false_alarm", 0.0)
+    draws = f", over {record['draws']} draw{'' if record['draws'] == 1 else 's'}"
+    chance = f"; rejects a true claim with probability at most {alarm:.1g}" if alarm else ""
+    return signs(record["rule"]) + draws + chance
+
+
 def number_lines(numbers: dict[str, float | None], standing: Mapping[str, int] | None = None) -> list[str]:
     """The figures behind the words, one line per part of a claim: "measured 1.00097 ± 0.00123, predicted 1".
 
-    Names that end in _1, _2, ... belong to the parts of `bookkit.claims.both`; a value and its standard error are
+    Names that end in _1, _2, ... belong to the parts of `bookkit.rules.both`; a value and its standard error are
     joined by ±. Six digits, or fewer where fewer stand on every machine (`standing`); all of them are in `ledger.json`.
     """
     lines: dict[str, dict[str, str]] = {}

@@ -22,7 +22,7 @@ from sphinx.util.docutils import SphinxRole
 
 from bookkit.ledger import overview as ledger_overview
 from bookkit.ledger import page as ledger_page
-from bookkit.ledger import page_claims
+from bookkit.ledger import page_claims, replicated
 from bookkit.ledger.records import as_published, counted, problems, read_ledger
 from bookkit.pages.catalogue import write_atomically
 from bookkit.sphinx import html_elements
@@ -54,13 +54,18 @@ def _reread(app: Sphinx, env: BuildEnvironment, added: set, changed: set, remove
 
 def _check_ledger(app: Sphinx, env: BuildEnvironment) -> None:
     """Once per build, whether or not a page shows the ledger: report what it must not hold."""
-    for problem in problems(read_ledger(Path(app.srcdir))):
+    records = read_ledger(Path(app.srcdir))
+    for problem in filter(None, [*problems(records), replicated.level_problem(records)]):
         logger.warning("ledger: %s", problem, type="attnlib", subtype="ledger")
 
 
 def _write_ledger(app: Sphinx, exception: Exception | None) -> None:
     if exception is None and app.builder.format == "html":
-        records = [as_published(record, app.builder.get_target_uri) for record in read_ledger(Path(app.srcdir))]
+        known, unknown = replicated.standings(), replicated.Standing(None, None)
+        records = [
+            as_published(record, app.builder.get_target_uri) | known.get(record["id"], unknown).as_published()
+            for record in read_ledger(Path(app.srcdir))
+        ]
         text = json.dumps(records, indent=1, ensure_ascii=False, sort_keys=True)
         write_atomically(Path(app.outdir) / "ledger.json", text + "\n")
 
@@ -77,7 +82,7 @@ def _drop_thebe(app: Sphinx, pagename: str, templatename: str, context: dict, do
 
 def setup(app: Sphinx) -> dict:
     """Register with Sphinx."""
-    for part in (html_elements, ledger_page, ledger_overview, page_claims):
+    for part in (html_elements, ledger_page, ledger_overview, page_claims, replicated):
         part.register(app)
     app.add_role("ledger-counts", LedgerCounts())
     app.connect("env-get-outdated", _reread)

@@ -1,0 +1,155 @@
+"""How often a verdict came out the same: what the ledger, the pages and the preface say of registration and replication.
+
+{ledger-replication}`all`                    a sentence on all claims that were judged at fresh seeds
+{ledger-replication}`single_head`            of a part, or of a page as in single_head/02_two_steps
+{ledger-replication}`all claims`             a number alone; also seeds, unexpected, chance, level, rules
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from docutils import nodes
+from sphinx.application import Sphinx
+from sphinx.util import logging
+from sphinx.util.docutils import SphinxRole
+
+from bookkit.ledger.records import page_name, read_ledger
+from bookkit.pages.catalogue import find_root
+from bookkit.replication import counts
+from bookkit.replication.registration import Registered, registered
+from bookkit.rules import LEDGER
+
+__all__ = ["Standing", "level_problem", "register", "sentence", "standings"]
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Standing:
+    """What is known of a claim beside its verdict. `counts` are those of the claim as it is registered now, or None."""
+
+    registered: Registered | None
+    counts: counts.Counts | None
+
+    @property
+    def held(self) -> str:
+        """ "20/20", for a row of the ledger; empty where the claim was not judged at fresh seeds."""
+        return f"{self.counts.as_expected}/{self.counts.seeds}" if self.counts else ""
+
+    @property
+    def replicated_words(self) -> str:
+        """ "verdict as expected at 20 of 20 fresh seeds, negative control told apart at 20; share 0.97 to 1"."""
+        if (found := self.counts) is None:
+            return ""
+        words = f"verdict as expected at {found.as_expected} of {found.seeds} fresh seeds"
+        words += f" (outside its regime at {found.outside})" if found.outside else ""
+        words += f", negative control told apart at {found.control_told}"
+        if found.low is None or found.high is None:
+            return words
+        return f"{words}; {found.number.replace('_', ' ')} {found.low:.4g} to {found.high:.4g}"
+
+    @property
+    def registered_words(self) -> str:
+        """ "2026-11-22", or "again on 2026-11-30, because ..."."""
+        if (found := self.registered) is None:
+            return ""
+        return found.day if found.times == 1 else f"again on {found.day}, because {found.because}"
+
+    def as_published(self) -> dict[str, Any]:
+        """Two keys of `ledger.json`; null for what is not known."""
+        known, found = self.registered, self.counts
+        return {
+            "registered": known and {"day": known.day, "times": known.times, "because": known.because},
+            "replication": found
+            and {
+                "seeds": found.seeds,
+                "as_expected": found.as_expected,
+                "outside": found.outside,
+                "control_told": found.control_told,
+            },
+        }
+
+
+def standings(root: Path | None = None) -> dict[str, Standing]:
+    """By claim. Counts of a claim that was registered anew since are left out: they speak of another claim."""
+    root = root or find_root()
+    known, table = registered(root), counts.read(root)
+    found = table.claims if table else {}
+    current = {c: n for c, n in found.items() if c not in known or known[c].fingerprint == n.fingerprint}
+    return {claim: Standing(known.get(claim), current.get(claim)) for claim in {**known, **found}}
+
+
+def level_problem(records: Iterable[Mapping[str, Any]]) -> str:
+    """What is wrong where the rules of all claims together may reject what is true more often than the ledger says."""
+    total = sum(record.get("false_alarm", 0.0) for record in records)
+    if total <= LEDGER * (1 + 1e-9):
+        return ""
+    return (
+        f"the false alarms of all rules add up to {total:.3g}, more than the ledger's level {LEDGER:g}: "
+        "fewer rules, or a smaller LEVEL in bookkit.rules"
+    )
+
+
+def sentence(records: Iterable[Mapping[str, Any]], known: Mapping[str, Standing]) -> str:
+    """On the claims among `records` that were judged at fresh seeds; empty where none was."""
+    found = [standing.counts for r in records if (standing := known.get(r["id"])) and standing.counts]
+    if not found:
+        return ""
+    total, seeds = counts.tally(found), max(each.seeds for each in found)
+    other = "none" if total.unexpected == 0 else str(total.unexpected)
+    return (
+        f"at {seeds} fresh seeds {total.judged} verdicts on {total.claims} claims, {other} of them unexpected "
+        f"(by chance at most {total.expected:.2g} on average)"
+    )
+
+
+class ReplicationWords(SphinxRole):
+    """Role: the sentence, or one of its numbers."""
+
+    def run(self) -> tuple[list[nodes.Node], list[nodes.system_message]]:
+        """Return the words; a warning, and a question mark, for a place or a number that is unknown."""
+        self.env.metadata[self.env.docname]["reads_ledger"] = True
+        place, _, ask = self.text.strip().partition(" ")
+        records = [
+            record
+            for record in read_ledger(Path(self.env.srcdir))
+            if place in ("all", record["wing"], page_name(record))
+        ]
+        try:
+            text = _answer(records, ask)
+        except LookupError as error:
+            logger.warning("ledger-replication %r: %s", self.text, error.args[0], location=self.get_location())
+            text = "?"
+        return [nodes.inline("", text, classes=["ledger-counts"])], []
+
+
+def _answer(records: list[dict[str, Any]], ask: str) -> str:
+    if not records:
+        raise LookupError("no claim there; places: all, a wing, a page as in single_head/02_two_steps")
+    if ask == "level":
+        return f"{LEDGER:g}"
+    if ask == "rules":
+        return f"{sum(record.get('false_alarm', 0.0) for record in records):.2g}"
+    known = standings()
+    if not ask:
+        return sentence(records, known) or "not judged at fresh seeds yet"
+    found = [each for r in records if (standing := known.get(r["id"])) and (each := standing.counts)]
+    total = counts.tally(found)
+    numbers = {
+        "claims": str(total.claims),
+        "seeds": str(max((each.seeds for each in found), default=0)),
+        "unexpected": str(total.unexpected),
+        "chance": f"{total.expected:.2g}",
+    }
+    if ask not in numbers:
+        raise LookupError(f"unknown word {ask!r}; there are level, rules, {', '.join(numbers)}")
+    return numbers[ask]
+
+
+def register(app: Sphinx) -> None:
+    """The role."""
+    app.add_role("ledger-replication", ReplicationWords())

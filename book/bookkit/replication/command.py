@@ -1,0 +1,179 @@
+"""The commands `replicate`, which judges claims at seeds that nobody has chosen, and `register`, which fixes them before that."""
+
+from __future__ import annotations
+
+import argparse
+import shlex
+import sys
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import nbformat
+
+from bookkit.code import code_of
+from bookkit.ledger.records import checks_of, read_ledger
+from bookkit.pages.catalogue import Page, UserError, find_pages, find_root, resolve_page
+from bookkit.pages.parameters import page_parameters
+from bookkit.parser import Parser, program
+from bookkit.replication import counts, registration
+from bookkit.replication.seeds import release, rule, seeds
+
+if TYPE_CHECKING:
+    from bookkit.sweeps.reading import Sweep
+
+__all__ = ["main", "register", "replicate"]
+
+BUILT = "_build/replication"
+EXAMPLES = """\
+examples:
+  {0} replicate two_steps --seeds 3            the claims of one page, at the first three seeds of this release
+  {0} replicate --seeds 20 --write             all pages; the table goes to book/replication.json
+  {0} replicate --seeds 5 --first 20           five further seeds
+  {0} replicate --seeds 3 --series 2026-W47    seeds of another series, a week's say
+
+Stop it whenever you like; the same command goes on with what is missing.
+"""
+
+
+def parser() -> argparse.ArgumentParser:
+    """Options of `replicate`."""
+    top = Parser(
+        prog=f"{program()} replicate",
+        description="Judge every claim at seeds that are read off a hash of the release's number.",
+        epilog=EXAMPLES.format(program()),
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    top.add_argument("pages", metavar="PAGE", nargs="*", help="as in rerun (default: all pages)")
+    top.add_argument("--seeds", metavar="N", type=int, default=20, help="how many (default: 20)")
+    top.add_argument("--first", metavar="K", type=int, default=0, help="number of the first one (default: 0)")
+    top.add_argument("--series", metavar="WORD", default="", help="another series of seeds")
+    top.add_argument("--workers", metavar="N", type=int, help="processes (default: one per core), or SLURM jobs")
+    top.add_argument("--cluster", metavar="WHERE", help="address of a Dask scheduler, its .json file, or slurm")
+    top.add_argument("-o", dest="output", metavar="FOLDER", type=Path, help=f"where runs are kept (default: {BUILT})")
+    top.add_argument("--write", action="store_true", help=f"write the table {counts.FILE}")
+    return top
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run `replicate`; its exit code: 0, or 1 where a page did not run or chance does not explain the unexpected verdicts."""
+    arguments = list(sys.argv[1:] if arguments is None else arguments)
+    options = parser().parse_args(arguments)
+    root = find_root()
+    name = release(root)
+    chosen = seeds(name, options.seeds, first=options.first, series=options.series)
+    pages = [resolve_page(page, root) for page in options.pages] or find_pages(root)
+    if options.write:
+        _require_registered([page.name for page in pages], root)
+    found: dict[str, counts.Counts] = {}
+    failed = 0
+    for page in pages:
+        here, missing = _page(page, chosen, options, root)
+        found |= here
+        failed += missing
+    for claim, each in found.items():
+        if each.as_expected < each.seeds or each.control_told < each.seeds:
+            print(
+                f"{claim} ({each.page}): {each.as_expected} of {each.seeds} as expected, {each.outside} outside; control told "
+                f"apart in {each.control_told}; {each.number} {each.low} to {each.high}"
+            )
+    total = counts.tally(found.values())
+    print(f"{len(found)} claims at {len(chosen)} seeds ({rule(name, options.series)}): {total}")
+    if failed:
+        print(f"{program()}: error: {failed} runs failed; the same command tries them again", file=sys.stderr)
+        return 1
+    if options.write:
+        _write(root, found, rule(name, options.series), options, arguments)
+    return 0 if total.at_level else 1
+
+
+def replicate(
+    page: Page,
+    chosen: Sequence[int],
+    output: Path,
+    root: Path,
+    *,
+    workers: int | None = None,
+    cluster: str | None = None,
+) -> Sweep:
+    """Run `page` at the seeds as a sweep in `output`, with a bar; what was run before is kept."""
+    from bookkit.sweeps import sweep
+    from bookkit.sweeps.bar import Bar
+
+    with Bar() as bar:
+        return sweep(
+            page.name, {"seeds": list(chosen)}, output, workers=workers, cluster=cluster, notebooks="all",
+            retry_failed=True, progress=bar, root=root,
+        )  # fmt: skip
+
+
+def _page(
+    page: Page, chosen: Sequence[int], options: argparse.Namespace, root: Path
+) -> tuple[dict[str, counts.Counts], int]:
+    """The counts of one page, and how many of its runs failed. A page without claims or without a seed has none."""
+    records = [{**record, "page": page.name} for record in checks_of(nbformat.read(page.stored, as_version=4))]
+    if not records or not any(parameter.name == "seed" for parameter in page_parameters(page)):
+        return {}, 0
+    # Runs of other code lie elsewhere: the same claim may have had another judge then.
+    folder = (options.output or root / BUILT) / code_of(root).hash()[:12] / page.name.replace("/", "-")
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    print(page.name, file=sys.stderr)
+    done = replicate(page, chosen, folder, root, workers=options.workers, cluster=options.cluster)
+    wanted = {row["parameters"]["seed"]: row for row in done.rows.values() if row["status"] == "done"}
+    missing = [seed for seed in chosen if seed not in wanted]
+    runs = []
+    for seed in chosen:
+        if seed not in missing:
+            notebook = nbformat.read(folder / "notebooks" / f"{wanted[seed]['id']}.ipynb", as_version=4)
+            runs.append([{**record, "page": page.name} for record in checks_of(notebook)])
+    marks = {
+        record["id"]: registration.fingerprint({**record, "page": f"notebooks/{page.name}"}, root) for record in records
+    }
+    return counts.count(runs, marks), len(missing)
+
+
+def _require_registered(names: Sequence[str], root: Path) -> None:
+    """What is judged for the table is fixed before. Raises `UserError` that names a claim which is not."""
+    records = [record for record in read_ledger(root) if record["page"].removeprefix("notebooks/") in names]
+    if new := registration.unregistered(records, root):
+        listed = ", ".join(record["id"] for record in new[:5]) + (", ..." if len(new) > 5 else "")
+        raise UserError(
+            f"{len(new)} claims are not registered as they stand ({listed}): {program()} register --because '...', then again"
+        )
+
+
+def _write(
+    root: Path, found: dict[str, counts.Counts], text: str, options: argparse.Namespace, arguments: list[str]
+) -> None:
+    """The table, with the claims of other pages as they were there, if their seeds were the same."""
+    before = counts.read(root)
+    command = f"{program()} replicate {shlex.join(arguments)}"
+    day = datetime.now(UTC).date().isoformat()
+    if before and (before.rule, before.first) == (text, options.first) and options.pages:
+        found = {**before.claims, **found}
+        command, day = before.command, f"{before.date[:10]} to {day}" if before.date[:10] != day else day
+    order = {record["id"]: number for number, record in enumerate(read_ledger(root))}
+    found = dict(sorted(((c, e) for c, e in found.items() if c in order), key=lambda item: order[item[0]]))
+    print(counts.written(root, counts.Replication(text, options.first, day, command, found)))
+
+
+def register(arguments: Sequence[str] | None = None) -> int:
+    """Run `register`: fix the claims that are new or changed, with the reason, or say with --check which they are."""
+    top = Parser(
+        prog=f"{program()} register", description="Fix the claims' judges, thresholds and sizes, with the date."
+    )
+    top.add_argument(
+        "--because", metavar="WHY", default="", help="why claims are new, or changed since they were fixed"
+    )
+    top.add_argument("--check", action="store_true", help="write nothing; list what is not registered, exit code 1")
+    options = top.parse_args(arguments)
+    root = find_root()
+    records = read_ledger(root)
+    if options.check:
+        new = registration.unregistered(records, root)
+        print("\n".join(f"{record['id']} ({record['page']})" for record in new) or "all claims are registered")
+        return 1 if new else 0
+    path, new = registration.register(records, root, options.because, datetime.now(UTC).date())
+    print(f"{path}: {len(new)} claims" if new else "all claims are registered as they stand; nothing written")
+    return 0

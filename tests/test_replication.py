@@ -1,0 +1,248 @@
+"""Registration and replication without a book's pages: seeds by a public rule, fingerprints, counts, the committed table."""
+
+import hashlib
+import json
+import math
+from datetime import date
+from pathlib import Path
+
+import pytest
+
+from bookkit.ledger.records import read_ledger
+from bookkit.ledger.replicated import Standing, level_problem, sentence, standings
+from bookkit.pages.catalogue import UserError
+from bookkit.replication import counts, registration
+from bookkit.replication.registration import fingerprint, register, registered, unregistered
+from bookkit.replication.seeds import release, rule, seeds
+from bookkit.rules import LEDGER, LEVEL
+from tests.tiny_book import page_text, write
+
+ROOT = Path(__file__).parents[1]
+
+JUDGES = '''
+import torch
+from bookkit.claims import ClaimSet
+from bookkit.rules import within
+
+CLAIMS = ClaimSet("dice")
+HIGH = 6.5
+OTHER = 1
+
+def _largest(many):
+    return many.amax(1)
+
+@CLAIMS.claim("D1", "a title", "a statement", wrong=0.5, wrong_text="half")
+def largest(many, constant):
+    """What is measured."""
+    return within(_largest(many), high=constant * HIGH)
+'''
+PAGE = (
+    ":tags: [parameters]\n\ncount: int = 400  # throws [>= 2]\nseed: int = 0  # of the throws [>= 0]",
+    "from dice.claims import CLAIMS",
+)
+RECORD = {
+    "id": "D1", "title": "a title", "statement": "a statement", "rule": "a rule", "predicted": "p", "measured": "m", "draws": 12,
+    "expected": "holds", "verdict": "holds", "false_alarm": 1e-4, "power_twin": {"wrong": "half", "verdict": "fails"},
+    "function": "dice.claims.largest", "page": "notebooks/dice/01_mean", "wing": "dice",
+    "numbers": {"measured": 3.5, "standard_error": 0.1},
+}  # fmt: skip
+
+
+@pytest.fixture
+def book(tmp_path: Path) -> Path:
+    write(
+        tmp_path / "pyproject.toml",
+        '[project]\nname = "dice"\nversion = "1.2"\n[tool.bookkit]\npackages = ["code/dice"]\n',
+    )
+    write(tmp_path / "code" / "dice" / "claims.py", JUDGES)
+    write(tmp_path / "notebooks" / "dice" / "01_mean.md", page_text(*PAGE))
+    write(tmp_path / "_toc.yml", "format: jb-book\n")
+    return tmp_path
+
+
+# --- seeds ------------------------------------------------------------------------------------------------------------------
+
+
+def test_seeds_are_read_off_the_releases_number(book: Path) -> None:
+    assert release(book) == "dice 1.2"
+    by_hand = [int(hashlib.sha256(f"dice 1.2: seed {k}".encode()).hexdigest()[:8], 16) // 2 for k in range(4)]
+    assert seeds("dice 1.2", 4) == by_hand
+    assert seeds("dice 1.2", 2, first=2) == by_hand[2:]
+    assert not set(seeds("dice 1.3", 4)) & set(by_hand)
+    week = seeds("dice 1.2", 1, series="2026-W47")
+    assert week == [int(hashlib.sha256(b"dice 1.2, 2026-W47: seed 0").hexdigest()[:8], 16) // 2]
+    assert rule("dice 1.2", "2026-W47") == "dice 1.2, 2026-W47: seed k"
+    with pytest.raises(UserError, match="1 or more"):
+        seeds("dice 1.2", 0)
+    write(book / "pyproject.toml", "[project]\nname = 'dice'\n")
+    with pytest.raises(UserError, match="name and version"):
+        release(book)
+
+
+# --- registration -----------------------------------------------------------------------------------------------------------
+
+CHANGES = {
+    "the threshold": ("HIGH = 6.5", "HIGH = 6.4", True),
+    "the helper": ("amax(1)", "amin(1)", True),
+    "the wrong constant": ("wrong=0.5", "wrong=0.6", True),
+    "the expected verdict": ("wrong=0.5", 'wrong=0.5, expected="fails"', True),
+    "the rule": ("high=constant * HIGH", "low=constant * HIGH", True),
+    "the title": ("a title", "a better title", False),
+    "the statement": ("a statement", "a better statement", False),
+    "words of the twin": ("half", "one half", False),
+    "a docstring": ("What is measured", "What is found", False),
+    "a comment": ("OTHER = 1", "OTHER = 1  # of something else", False),
+    "another constant": ("OTHER = 1", "OTHER = 2", False),
+    "the layout": ("within(_largest(many), high", "within(\n        _largest(many),\n        high", False),
+}
+
+
+@pytest.mark.parametrize("what", CHANGES)
+def test_a_fingerprint_changes_with_what_decides_and_with_nothing_else(book: Path, what: str) -> None:
+    before = fingerprint(RECORD, book)
+    old, new, decides = CHANGES[what]
+    path = book / "code" / "dice" / "claims.py"
+    assert old in JUDGES
+    path.unlink()
+    write(path, JUDGES.replace(old, new) + "\n")
+    assert (fingerprint(RECORD, book) != before) == decides
+
+
+@pytest.mark.parametrize(("old", "new", "decides"), [("400", "300", True), ("seed: int = 0", "seed: int = 1", False)])
+def test_the_pages_sizes_decide_too_but_not_its_seed(book: Path, old: str, new: str, decides: bool) -> None:
+    before = fingerprint(RECORD, book)
+    path = book / "notebooks" / "dice" / "01_mean.md"
+    text = path.read_text(encoding="utf-8").replace(old, new)
+    path.unlink()
+    write(path, text + "\n")
+    assert (fingerprint(RECORD, book) != before) == decides
+
+
+def test_claims_are_registered_once_and_again_with_a_reason(book: Path) -> None:
+    day, later = date(2026, 11, 22), date(2026, 11, 30)
+    assert unregistered([RECORD], book) == [RECORD]
+    with pytest.raises(UserError, match="because"):
+        register([RECORD], book, " ", day)
+    path, new = register([RECORD], book, "first", day)
+    assert (path.name, new) == ("2026-11-22.json", ["D1"])
+    assert register([RECORD], book, "first", day)[1] == []
+    entry = json.loads(path.read_text(encoding="utf-8"))["claims"]["D1"]
+    assert (entry["rule"], entry["predicted"], entry["wrong"], entry["draws"]) == ("a rule", "p", "half", 12)
+    claims = book / "code" / "dice" / "claims.py"
+    text = claims.read_text(encoding="utf-8").replace("6.5", "6.25")
+    claims.unlink()
+    write(claims, text)
+    assert unregistered([RECORD], book) == [RECORD]
+    second, _ = register([RECORD], book, "a sharper bound", day)
+    assert second.name == "2026-11-22-2.json"
+    found = registered(book)["D1"]
+    assert (found.day, found.times, found.because) == ("2026-11-22", 2, "a sharper bound")
+    assert register([RECORD], book, "again", later)[1] == []
+    write(book / registration.FOLDER / "2026-11-29.json", "{}")
+    with pytest.raises(UserError, match="no registration"):
+        registered(book)
+
+
+def test_tenth_registration_of_a_day_comes_after_the_second(book: Path) -> None:
+    for number in ["", *(f"-{n}" for n in range(2, 12))]:
+        entry = {"format": 1, "because": number, "claims": {"D1": {"fingerprint": number or "0"}}}
+        write(book / registration.FOLDER / f"2026-11-22{number}.json", json.dumps(entry))
+    assert registered(book)["D1"].fingerprint == "-11"
+
+
+# --- counts -----------------------------------------------------------------------------------------------------------------
+
+
+def _run(verdict: str = "holds", twin: str = "fails", measured: float | None = 3.5, **more: object) -> list[dict]:
+    numbers = {"predicted": 3.5, "measured": measured}
+    return [{**RECORD, "verdict": verdict, "power_twin": {"wrong": "w", "verdict": twin}, "numbers": numbers, **more}]
+
+
+def test_counts_of_a_claim_at_five_seeds() -> None:
+    outside = "outside its regime"
+    runs = [_run(), _run(measured=3.25), _run("fails", "fails"), _run(outside), _run(twin="holds", measured=3.75)]
+    found = counts.count(runs, {"D1": "abc"})["D1"]
+    assert (found.seeds, found.as_expected, found.outside, found.control_told) == (5, 3, 1, 3)
+    assert (found.number, found.low, found.high, found.fingerprint) == ("measured", 3.25, 3.75, "abc")
+    with pytest.raises(ValueError, match="same claims"):
+        counts.count([_run(), _run(id="D2")], {"D1": "abc", "D2": "abc"})
+
+
+def test_a_claim_that_is_expected_to_be_outside_is_as_expected_there() -> None:
+    outside = "outside its regime"
+    found = counts.count([_run(outside, expected=outside)], {"D1": ""})["D1"]
+    assert (found.as_expected, found.outside) == (1, 0)
+
+
+def test_ranges_span_both_ends_and_may_be_unknown() -> None:
+    ends = [_run(numbers={"min": low, "max": high}) for low, high in ((0.5, 2.0), (0.25, 1.0))]
+    found = counts.count(ends, {"D1": ""})["D1"]
+    assert (found.number, found.low, found.high) == ("min to max", 0.25, 2.0)
+    assert counts.count([_run(measured=None)], {"D1": ""})["D1"].low is None
+    assert counts.count([_run(numbers={})], {"D1": ""})["D1"].number == ""
+
+
+def test_chance_explains_as_many_surprises_as_the_rules_allow() -> None:
+    def total(unexpected: int) -> counts.Tally:
+        each = counts.Counts("p", "", 20, 20, 0, 20, LEVEL, "", None, None)
+        worse = counts.Counts("p", "", 20, 20 - unexpected, 0, 19, LEVEL, "", None, None)
+        return counts.tally([each] * 299 + [worse])
+
+    assert (total(0).judged, total(0).expected) == (6000, pytest.approx(0.6))
+    # Poisson with mean .6: two or more with probability 1 - e^-.6 (1 + .6) = .122, three or more with .023.
+    assert total(2).probability == pytest.approx(1 - math.exp(-0.6) * 1.6)
+    assert [total(k).at_level for k in (0, 1, 2, 3)] == [True, True, True, False]
+    assert total(1).controls_missed == 1
+    assert "2 of 6000 verdicts unexpected" in str(total(2))
+
+
+def test_the_table_comes_back_as_it_was_written(book: Path) -> None:
+    assert counts.read(book) is None
+    (book / "book").mkdir()
+    claims = counts.count([_run(), _run()], {"D1": "abc"})
+    found = counts.Replication("dice 1.2: seed k", 0, "2026-11-23", "python -m dice replicate", claims)
+    path = counts.written(book, found)
+    assert counts.read(book) == found
+    assert sum('"D1"' in line for line in path.read_text(encoding="utf-8").splitlines()) == 1
+    path.write_text("[]")
+    with pytest.raises(UserError, match="no table of a replication"):
+        counts.read(book)
+
+
+def test_counts_of_a_claim_that_changed_since_are_not_shown(book: Path) -> None:
+    register([RECORD], book, "first", date(2026, 11, 22))
+    claims = counts.count([_run(), _run("fails")], {"D1": fingerprint(RECORD, book)})
+    counts.written(book, counts.Replication("", 0, "2026-11-23", "", claims))
+    standing = standings(book)["D1"]
+    assert standing.held == "1/2"
+    assert standing.replicated_words.startswith(
+        "verdict as expected at 1 of 2 fresh seeds, negative control told apart at 1"
+    )
+    assert standing.registered_words == "2026-11-22"
+    assert sentence([RECORD], {"D1": standing}) == (
+        "at 2 fresh seeds 2 verdicts on 1 claims, 1 of them unexpected (by chance at most 0.0002 on average)"
+    )
+    path = book / "code" / "dice" / "claims.py"
+    text = path.read_text(encoding="utf-8").replace("6.5", "6.25")
+    path.unlink()
+    write(path, text)
+    register([RECORD], book, "a sharper bound", date(2026, 11, 24))
+    standing = standings(book)["D1"]
+    assert (standing.held, standing.replicated_words) == ("", "")
+    assert standing.registered_words == "again on 2026-11-24, because a sharper bound"
+    assert Standing(None, None).as_published() == {"registered": None, "replication": None}
+
+
+# --- this book ----------------------------------------------------------------------------------------------------------------
+
+
+def test_the_rules_of_all_claims_together_keep_the_level() -> None:
+    records = read_ledger(ROOT)
+    assert level_problem(records) == ""
+    assert 0 < sum(record["false_alarm"] for record in records) <= LEDGER
+    assert "more than the ledger's level" in level_problem([*records, {"false_alarm": LEDGER}])
+
+
+def test_every_claim_is_registered_as_it_stands() -> None:
+    changed = [record["id"] for record in unregistered(read_ledger(ROOT), ROOT)]
+    assert changed == [], "python -m attnlib register --because '...'"
