@@ -128,8 +128,8 @@ def test_outside_the_regime_says_which_condition_in_numbers():
     weak = two_step_study(SignalNoiseLaw(200, 40_000, 10.0, 0.05), 0.025, draws=5)
     result = two_step_claims.CLAIMS["C8b"].check(weak)
     assert result.verdict == Verdict.OUTSIDE
-    assert result.violated.startswith("needs b_k > a(1 + eps)")
-    assert "here min b = " in result.violated
+    assert result.violated.startswith("needs E b > a(1 + eps)")
+    assert "here E b = " in result.violated
     theorem = two_step_claims.CLAIMS["T1"].check(weak)
     assert "n^2 log(n/delta) = 3.96e+05" in theorem.violated
     clean = two_step_study(SignalNoiseLaw(20, 1000, 10.0, 0.0), 0.1, draws=5)
