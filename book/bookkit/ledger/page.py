@@ -115,9 +115,9 @@ class Ledger(SphinxDirective):
 
     def _claim(self, record: dict) -> tag:
         standing = self.known.get(record["id"], Standing(None, None))
-        held = [element("i", standing.held, title=standing.replicated_words)] if standing.held else []
+        held = element("i", standing.held, title=standing.replicated_words) if standing.held else element("i")
         summary = element(
-            "summary", element("b", record["id"]), element("span", record["title"]), *held, verdict_badge(record)
+            "summary", element("b", record["id"]), element("span", record["title"]), held, verdict_badge(record)
         )
         says = [element("p", *self._markdown(text)) for text in record["statement"].split("\n\n")]
         body = element("div", *says, self._facts(record, standing), class_="claim-body")
