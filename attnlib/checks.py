@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+import operator
+from collections.abc import Iterable, Sequence
 
 import torch
 
-__all__ = ["finite_number", "one_of", "positive_number", "probability", "tensor", "whole_number"]
+__all__ = ["finite_number", "one_of", "positive_number", "probability", "recorded_steps", "tensor", "whole_number"]
 
 
 def _say(name: str, expected: str, value: object, hint: str) -> str:
@@ -22,12 +23,36 @@ def whole_number(name: str, value: object, *, at_least: int, hint: str = "") -> 
     return int(value)
 
 
+def recorded_steps(record: Iterable[int] | None, steps: int) -> tuple[int, ...]:
+    """The steps of a training to keep, increasing: those of `record` and the last; all of 0 ... `steps` without a record.
+
+    Raises ValueError for a step that is not a whole number in 0 ... `steps`.
+    """
+    if record is None:
+        return tuple(range(steps + 1))
+    kept = {steps}
+    for step in record:
+        try:
+            number = -1 if isinstance(step, bool) else operator.index(step)
+        except TypeError:
+            number = -1
+        if not 0 <= number <= steps:
+            raise ValueError(f"record must hold steps in 0 ... {steps}; got {step!r}")
+        kept.add(number)
+    return tuple(sorted(kept))
+
+
+def _number(value: object) -> float:
+    """`value` as a float; nan where it is no number (a bool and a text are none)."""
+    try:
+        return float(value) if not isinstance(value, bool | str) else math.nan
+    except (TypeError, ValueError, RuntimeError):
+        return math.nan
+
+
 def finite_number(name: str, value: object, *, hint: str = "") -> float:
     """`value` as a finite float. Raises ValueError otherwise."""
-    try:
-        number = float(value) if not isinstance(value, bool | str) else math.nan
-    except (TypeError, ValueError, RuntimeError):
-        number = math.nan
+    number = _number(value)
     if not math.isfinite(number):
         raise ValueError(_say(name, "a finite number", value, hint))
     return number
@@ -35,21 +60,15 @@ def finite_number(name: str, value: object, *, hint: str = "") -> float:
 
 def positive_number(name: str, value: object, *, hint: str = "") -> float:
     """`value` as a finite float > 0. Raises ValueError otherwise."""
-    try:
-        number = finite_number(name, value)
-    except ValueError:
-        number = -1.0
-    if not number > 0:
+    number = _number(value)
+    if not 0 < number < math.inf:
         raise ValueError(_say(name, "a finite number > 0", value, hint))
     return number
 
 
 def probability(name: str, value: object, *, high: float = 1.0, open_ends: bool = False, hint: str = "") -> float:
     """`value` as a float in [0, high], or in (0, high) with `open_ends`. Raises ValueError otherwise."""
-    try:
-        number = finite_number(name, value)
-    except ValueError:
-        number = -1.0
+    number = _number(value)
     inside = 0 < number < high if open_ends else 0 <= number <= high
     if not inside:
         interval = f"(0, {high:g})" if open_ends else f"[0, {high:g}]"

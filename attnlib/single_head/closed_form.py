@@ -20,7 +20,7 @@ import torch
 from attnlib import checks
 from attnlib.single_head.law import Sample
 
-__all__ = ["TwoSteps", "two_steps"]
+__all__ = ["TwoSteps", "evaluate_two_steps", "two_steps"]
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,11 @@ def two_steps(sample: Sample, step_size: float) -> TwoSteps:
     >>> c.v2.shape, c.slopes.shape, c.lambda2.shape, c.p2_tokens.shape
     (torch.Size([2, 17]), torch.Size([2, 5]), torch.Size([2, 2]), torch.Size([2, 5, 4]))
     """
-    step_size = checks.positive_number("step_size", step_size)
+    return evaluate_two_steps(sample, checks.positive_number("step_size", step_size))
+
+
+def evaluate_two_steps(sample: Sample, step_size: float) -> TwoSteps:
+    """`two_steps` for a step size that has been checked."""
     tokens, y = sample.tokens, sample.labels
     _, n, T, _ = tokens.shape
     base = step_size / (2 * n * T)

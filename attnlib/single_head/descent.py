@@ -15,10 +15,12 @@ import torch
 
 from attnlib import checks
 from attnlib.single_head.law import Sample
-from attnlib.single_head.trainer import train_heads
+from attnlib.single_head.maps import SOFTMAX
+from attnlib.single_head.rules import GRADIENT_DESCENT
+from attnlib.single_head.trainer import HeadsPlan, with_vectors
 from attnlib.single_head.trajectory import Trajectory
 
-__all__ = ["TrainingPlan", "Trajectory", "gaussian_start", "gradient_descent"]
+__all__ = ["TrainingPlan", "Trajectory", "checked_start", "descend", "gaussian_start", "gradient_descent"]
 
 
 def gaussian_start(sample: Sample, std: float) -> tuple[torch.Tensor, torch.Tensor]:
@@ -34,34 +36,35 @@ def gaussian_start(sample: Sample, std: float) -> tuple[torch.Tensor, torch.Tens
 
 @dataclass(frozen=True)
 class TrainingPlan:
-    """The arguments of a training, checked: what the readable trainer and its fast twin have in common."""
+    """The arguments of a training, whatever the sample. Raises ValueError for a bad one; `record` ends as the steps to keep."""
 
     step_size: float
-    attention_step_size: float
     steps: int
-    recorded: tuple[int, ...]
-    start: tuple[torch.Tensor, torch.Tensor]
+    attention_step_size: float | None = None
+    record: Iterable[int] | None = None
 
-    @classmethod
-    def checked(cls, sample: Sample, step_size, steps, attention_step_size, start, record) -> TrainingPlan:
-        """Raises ValueError for a bad argument, before any work."""
-        step_size = checks.positive_number("step_size", step_size)
-        if attention_step_size is None:
-            attention_step_size = step_size
-        elif attention_step_size != 0:
-            attention_step_size = checks.positive_number(
-                "attention_step_size", attention_step_size, hint="or 0 to freeze it"
-            )
-        steps = checks.whole_number("steps", steps, at_least=0)
-        recorded = tuple(range(steps + 1) if record is None else sorted({*record, steps}))
-        for step in recorded:
-            if not 0 <= checks.whole_number("record", step, at_least=0) <= steps:
-                raise ValueError(f"record must hold steps in 0 ... {steps}; got {step!r}")
-        shape = (sample.runs, sample.tokens.shape[-1])
-        v, p = start if start is not None else (sample.tokens.new_zeros(shape), sample.tokens.new_zeros(shape))
-        checks.tensor("start[0]", v, shape, like=sample.tokens)
-        checks.tensor("start[1]", p, shape, like=sample.tokens)
-        return cls(step_size, float(attention_step_size), steps, recorded, (v, p))
+    def __post_init__(self) -> None:
+        step_size = attention = checks.positive_number("step_size", self.step_size)
+        if self.attention_step_size is not None:
+            attention = self.attention_step_size
+            if attention != 0:
+                checks.positive_number("attention_step_size", attention, hint="or 0 to freeze it")
+        steps = checks.whole_number("steps", self.steps, at_least=0)
+        record = checks.recorded_steps(self.record, steps)
+        own = {"step_size": step_size, "steps": steps, "attention_step_size": float(attention), "record": record}
+        for name, value in own.items():
+            object.__setattr__(self, name, value)
+
+
+def checked_start(sample: Sample, start: tuple[torch.Tensor, torch.Tensor] | None) -> tuple[torch.Tensor, torch.Tensor]:
+    """(v_0, p_0), both (R, m), zero when left out. Raises ValueError for tensors that do not fit the sample."""
+    shape = (sample.runs, sample.tokens.shape[-1])
+    if start is None:
+        return sample.tokens.new_zeros(shape), sample.tokens.new_zeros(shape)
+    v, p = start
+    return checks.tensor("start[0]", v, shape, like=sample.tokens), checks.tensor(
+        "start[1]", p, shape, like=sample.tokens
+    )
 
 
 def gradient_descent(
@@ -90,8 +93,16 @@ def gradient_descent(
     >>> path.margins.shape, path.train_accuracy[-1].tolist()
     (torch.Size([3, 3, 200]), [1.0, 1.0, 1.0])
     """
-    plan = TrainingPlan.checked(sample, step_size, steps, attention_step_size, start, record)
-    return train_heads(
-        sample, plan.step_size, plan.steps, attention_step_size=plan.attention_step_size,
-        start=tuple(vector.unsqueeze(1) for vector in plan.start), record=plan.recorded, engine="vectors",
-    ).single()  # fmt: skip
+    plan = TrainingPlan(step_size, steps, attention_step_size, record)
+    return descend(sample, plan, checked_start(sample, start))
+
+
+def descend(sample: Sample, plan: TrainingPlan, start: tuple[torch.Tensor, torch.Tensor] | None = None) -> Trajectory:
+    """`gradient_descent` for a plan and a start that have been checked."""
+    v, p = start if start is not None else checked_start(sample, None)
+    sizes = (sample.tokens.new_full((sample.runs,), size) for size in (plan.step_size, plan.attention_step_size))
+    ones = torch.ones(plan.steps, dtype=torch.float64)
+    heads = HeadsPlan(
+        sample, *sizes, ones, plan.record, v.unsqueeze(1), p.unsqueeze(1), SOFTMAX, GRADIENT_DESCENT, 1.0, None
+    )
+    return with_vectors(heads).single()

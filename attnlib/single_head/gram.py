@@ -13,7 +13,7 @@ import torch
 
 from attnlib.kernels.batches import in_batches
 from attnlib.kernels.single_head import advance
-from attnlib.single_head.descent import TrainingPlan, Trajectory, gradient_descent
+from attnlib.single_head.descent import TrainingPlan, Trajectory, checked_start, gradient_descent
 from attnlib.single_head.law import Sample
 from attnlib.single_head.model import loss
 
@@ -41,7 +41,8 @@ def gram_descent(
         return gradient_descent(
             sample, step_size, steps, attention_step_size=attention_step_size, start=start, record=record
         )
-    plan = TrainingPlan.checked(sample, step_size, steps, attention_step_size, start, record)
+    plan = TrainingPlan(step_size, steps, attention_step_size, record)
+    starts = checked_start(sample, start)
     labels = sample.labels.to(dtype).contiguous()
     classes = sample.signal_class.contiguous()
     parts = []
@@ -49,14 +50,14 @@ def gram_descent(
     def work(runs: slice) -> None:
         basis = [sample.signals[runs], sample.noise_tokens()[runs, :, 0]]
         if start is not None:
-            basis += [vector[runs].unsqueeze(1) for vector in plan.start]
+            basis += [vector[runs].unsqueeze(1) for vector in starts]
         basis = torch.cat(basis, dim=1).to(torch.float64)
         coefficients = basis.new_zeros(*basis.shape[:2], 2, dtype=dtype)  # columns: v, p
         if start is not None:
             coefficients[:, -2, 0] = coefficients[:, -1, 1] = 1.0
         seen = advance(
             (basis @ basis.mT).to(dtype), coefficients, labels[runs], classes[runs], steps=plan.steps,
-            value_step=plan.step_size, attention_step=plan.attention_step_size, record=plan.recorded,
+            value_step=plan.step_size, attention_step=plan.attention_step_size, record=plan.record,
         )  # fmt: skip
         vectors = torch.einsum("rsqc,rqm->csrm", seen.coefficients, basis.to(dtype))
         parts.append((*vectors, seen.output.transpose(0, 1), seen.attention.transpose(0, 1)))
@@ -64,4 +65,4 @@ def gram_descent(
     held = sample.signals.shape[1] + sample.labels.shape[1] + 2
     in_batches(work, sample.runs, bytes_per_run=24 * held * held, device=labels.device)
     v, p, outputs, attention = (torch.cat(part, dim=1) for part in zip(*parts, strict=True))
-    return Trajectory(plan.recorded, v, p, loss(outputs, labels), labels * outputs, attention, sample.noisy)
+    return Trajectory(plan.record, v, p, loss(outputs, labels), labels * outputs, attention, sample.noisy)

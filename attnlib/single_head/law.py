@@ -248,6 +248,7 @@ class SignalNoiseLaw:
 
         Returns tokens (R, count, T, m), signal first, and true labels (R, count).
         """
+        checks.whole_number("count", count, at_least=1)
         seed = sample.seed if seed is None else seed
         parts = [
             self.fresh_block(sample.run(r), count, stream(seed, "test", sample.first_run + r))
@@ -257,7 +258,6 @@ class SignalNoiseLaw:
 
     def fresh_block(self, one: Sample, count: int, rng: np.random.Generator) -> tuple[torch.Tensor, torch.Tensor]:
         """`count` fresh points for a sample of one run: tokens (1, count, T, m) and true labels (1, count)."""
-        checks.whole_number("count", count, at_least=1)
         T, m, like = self.tokens, one.tokens.shape[-1], one.tokens
         classes = torch.as_tensor(self._classes(rng, count), device=like.device)
         noise = torch.as_tensor(rng.standard_normal((count * (T - 1), m)), dtype=like.dtype, device=like.device)

@@ -19,7 +19,7 @@ from torch.nn.functional import softplus
 from attnlib import checks
 from attnlib.single_head.maps import SOFTMAX, AttentionMap
 
-__all__ = ["Forward", "forward", "gradients", "loss", "output_gradients", "pulls"]
+__all__ = ["Forward", "evaluate", "forward", "gradients", "gradients_at", "loss", "output_gradients", "pulls"]
 
 
 @dataclass(frozen=True)
@@ -39,13 +39,26 @@ def forward(
     tokens: torch.Tensor, v: torch.Tensor, p: torch.Tensor, *, attention_map: AttentionMap = SOFTMAX, output_scale: float = 1.0
 ) -> Forward:  # fmt: skip
     """Run the heads. Raises ValueError when shapes, dtypes or devices do not fit."""
+    _check(tokens, v, p, attention_map)
+    return evaluate(tokens, v, p, attention_map=attention_map, output_scale=output_scale)
+
+
+def _check(tokens: torch.Tensor, v: torch.Tensor, p: torch.Tensor, attention_map: AttentionMap) -> None:
     checks.tensor("tokens", tokens, ("R", "n", "T", "m"))
-    runs, n, T, m = tokens.shape
+    runs, _, T, m = tokens.shape
     heads = p.shape[1:-1] if isinstance(p, torch.Tensor) else ()
     checks.tensor("p", p, (runs, *heads, m), like=tokens)
     shared = bool(heads) and isinstance(v, torch.Tensor) and v.shape[1:-1] == (1,)
     checks.tensor("v", v, (runs, *((1,) if shared else heads), m), like=tokens)
     attention_map.check_tokens(T)
+
+
+def evaluate(
+    tokens: torch.Tensor, v: torch.Tensor, p: torch.Tensor, *, attention_map: AttentionMap = SOFTMAX, output_scale: float = 1.0
+) -> Forward:  # fmt: skip
+    """`forward` without its checks, for the many steps of a training whose arguments have been checked."""
+    runs, n, T, m = tokens.shape
+    heads = p.shape[1:-1]
     # All scores in one pass over the tokens, which are what memory bandwidth is spent on.
     columns = torch.cat([p.view(runs, -1, m), v.view(runs, -1, m)], dim=1).mT.contiguous()
     scores = torch.matmul(tokens.flatten(1, 2), columns).unflatten(1, (n, T)).movedim(-1, 1)  # (R, H + Hv, n, T)
@@ -102,6 +115,15 @@ def gradients(
     """
     out = forward(tokens, v, p, attention_map=attention_map, output_scale=output_scale)
     checks.tensor("labels", labels, tuple(tokens.shape[:2]), like=tokens)
+    options = {"attention_map": attention_map, "output_scale": output_scale, "weights": weights}
+    return *gradients_at(out, tokens, labels, v, p, **options), out
+
+
+def gradients_at(
+    out: Forward, tokens: torch.Tensor, labels: torch.Tensor, v: torch.Tensor, p: torch.Tensor, *,
+    attention_map: AttentionMap = SOFTMAX, output_scale: float = 1.0, weights: torch.Tensor | None = None,
+) -> tuple[torch.Tensor, torch.Tensor]:  # fmt: skip
+    """The gradients in v and p of `gradients`, from what the heads compute there: `out`, as `evaluate` gives it. No checks."""
     pull = pulls(out.output, labels)
     if weights is not None:
         pull = weights * pull
@@ -111,4 +133,4 @@ def gradients(
     ]
     grad = torch.matmul(torch.cat(parts, dim=1), tokens.flatten(1, 2))
     count = parts[0].shape[1]
-    return grad[:, :count].view_as(v), grad[:, count:].view_as(p), out
+    return grad[:, :count].view_as(v), grad[:, count:].view_as(p)

@@ -26,7 +26,7 @@ from attnlib import checks
 from attnlib.kernels import gaussian_tail
 from attnlib.randomness import stream
 from attnlib.single_head.law import Sample
-from attnlib.single_head.model import forward
+from attnlib.single_head.model import evaluate
 
 __all__ = [
     "Estimate",
@@ -34,7 +34,6 @@ __all__ = [
     "clean_error_conditioned",
     "clean_error_sampled",
     "log10_clean_error",
-    "log10_error_bound",
     "log10_error_of_scores",
     "noisy_error",
     "scores_of_fresh_data",
@@ -63,11 +62,15 @@ class FreshScores:
     tau: torch.Tensor  # std of v . xi given p . xi
 
 
-def scores_of_fresh_data(v: torch.Tensor, p: torch.Tensor, sample: Sample) -> FreshScores:
-    """Law of the fresh scores for parameters v, p (R, m) trained on `sample`. Raises ValueError on bad shapes."""
+def _check_parameters(v: torch.Tensor, p: torch.Tensor, sample: Sample) -> None:
     shape = (sample.runs, sample.tokens.shape[-1])
     checks.tensor("v", v, shape, like=sample.tokens)
     checks.tensor("p", p, shape, like=sample.tokens)
+
+
+def scores_of_fresh_data(v: torch.Tensor, p: torch.Tensor, sample: Sample) -> FreshScores:
+    """Law of the fresh scores for parameters v, p (R, m) trained on `sample`. Raises ValueError on bad shapes."""
+    _check_parameters(v, p, sample)
     units = sample.avoided
     std = sample.law.noise_std
     v_signal, p_signal = (torch.einsum("rkm,rm->rk", sample.signals, x) for x in (v, p))
@@ -122,31 +125,6 @@ def log10_error_of_scores(
     return log_error / _LOG10
 
 
-def log10_error_bound(v: torch.Tensor, p: torch.Tensor, sample: Sample) -> torch.Tensor:
-    r"""Closed-form upper bound on log10 err_k, (R, 2); nan where V_k <= 0 (then err_k >= 1/2 and no such bound exists).
-
-    $$ \mathrm{err}_k \le \tfrac12 e^{-T^2/2\omega^2} + \tfrac12 \exp\!\left(-\frac{e^{2(p\cdot\mu_k - T)} V_k^2}{2|\Pi v|^2}\right)
-       = e^{-E} \quad\text{at the cut } T \text{ where both exponents equal } E. $$
-
-    Derived in the theory chapter (claim C15).
-    """
-    s = scores_of_fresh_data(v, p, sample)
-    omega = s.omega.clamp_min(1e-150)
-    log_ratio = s.logit + torch.log(s.value) - 0.5 * torch.log(s.along**2 + s.tau**2)  # log of e^{p.mu} V / |Pi v|
-    low, high = torch.zeros_like(omega), torch.ones_like(omega)
-    # T / omega grows and e^{log_ratio - T} falls: double, then bisect.
-    for _ in range(1100):
-        short = torch.log(high / omega) < log_ratio - high
-        if not short.any():
-            break
-        low, high = torch.where(short, high, low), torch.where(short, 2 * high, high)
-    for _ in range(80):
-        middle = (low + high) / 2
-        short = torch.log(middle / omega) < log_ratio - middle
-        low, high = torch.where(short, middle, low), torch.where(short, high, middle)
-    return -torch.exp(2 * (log_ratio - (low + high) / 2)) / 2 / _LOG10
-
-
 def noisy_error(clean_error: torch.Tensor | float, label_noise: float):
     """Test error on flipped labels, eta + (1 - 2 eta) err: a flipped label turns an error into a success and back."""
     checks.probability("label_noise", label_noise, high=0.5)
@@ -161,6 +139,7 @@ def clean_error_sampled(
     Runs the model on fresh tokens, independently of every formula above. With `label_noise` the fresh labels are flipped with
     that probability (the twin of `noisy_error`). Standard error of a proportion.
     """
+    _check_parameters(v, p, sample)
     checks.whole_number("count", count, at_least=1)
     checks.probability("label_noise", label_noise, high=0.5)
     seed = sample.seed if seed is None else seed
@@ -173,7 +152,7 @@ def clean_error_sampled(
             size = min(block, count - first)
             tokens, labels = sample.law.fresh_block(one, size, points)
             flipped = torch.as_tensor(flips.random(size) < label_noise, device=labels.device)
-            output = torch.where(flipped, -labels, labels) * forward(tokens, v[r : r + 1], p[r : r + 1]).output
+            output = torch.where(flipped, -labels, labels) * evaluate(tokens, v[r : r + 1], p[r : r + 1]).output
             wrong += (output < 0).sum().item() + 0.5 * (output == 0).sum().item()
         shares.append(wrong / count)
     value = torch.tensor(shares, dtype=v.dtype, device=v.device)

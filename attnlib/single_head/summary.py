@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import torch
 
 from attnlib import checks
-from attnlib.single_head.descent import gradient_descent
+from attnlib.single_head.descent import TrainingPlan, descend
 from attnlib.single_head.law import Sample, SignalNoiseLaw
 from attnlib.single_head.population import log10_clean_error
 
@@ -46,11 +46,10 @@ def draws_in_chunks(law: SignalNoiseLaw, seed: int, draws: int, device: str = "c
         yield law.draw(seed, min(size, draws - first), first_run=first, device=device)
 
 
-def require_two_tokens(law: SignalNoiseLaw, step_size: float, draws: int) -> None:
+def require_two_tokens(law: SignalNoiseLaw, draws: int) -> None:
     """Raise ValueError unless the arguments fit a study of exact errors."""
     if not isinstance(law, SignalNoiseLaw) or law.tokens != 2:
         raise ValueError(f"law must be a SignalNoiseLaw with two tokens; got {law!r}: T > 2 has no exact error")
-    checks.positive_number("step_size", step_size)
     checks.whole_number("draws", draws, at_least=1)
 
 
@@ -66,11 +65,13 @@ def summarise(
     >>> bool(summary.interpolates.all()), bool((summary.log10_clean_error < -100_000).all())
     (True, True)
     """
-    require_two_tokens(law, step_size, draws)
-    checks.whole_number("steps", steps, at_least=1)
+    require_two_tokens(law, draws)
+    if steps == 0:
+        raise ValueError("steps must be a whole number >= 1; got 0: nothing is trained")
+    plan = TrainingPlan(step_size, steps, record=(1, steps))
     parts = []
     for sample in draws_in_chunks(law, seed, draws, device):
-        path = gradient_descent(sample, step_size, steps, record=[1, steps])
+        path = descend(sample, plan)
         parts.append(
             Summary(
                 train_accuracy_step1=path.train_accuracy[0],

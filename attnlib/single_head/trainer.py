@@ -21,19 +21,19 @@ from attnlib.kernels.batches import in_batches
 from attnlib.kernels.heads import advance
 from attnlib.single_head.law import Sample
 from attnlib.single_head.maps import SOFTMAX, AttentionMap
-from attnlib.single_head.model import forward, gradients, loss
+from attnlib.single_head.model import evaluate, gradients_at, loss
 from attnlib.single_head.rules import GRADIENT_DESCENT, Rule, batch_orders
 from attnlib.single_head.trajectory import HeadsTrajectory
 
-__all__ = ["train_heads"]
+__all__ = ["HeadsPlan", "train_heads", "with_vectors"]
 
 StepSize = float | torch.Tensor
 Start = tuple[torch.Tensor, torch.Tensor]
 
 
 @dataclass(frozen=True)
-class _Plan:
-    """The arguments of a training, checked. Step sizes are (R,)."""
+class HeadsPlan:
+    """The arguments of a training, checked by who makes one. Step sizes are (R,)."""
 
     sample: Sample
     value_step: torch.Tensor
@@ -84,7 +84,7 @@ def train_heads(
             'engine must be "vectors" or "auto" here; got "gram", which needs two tokens, no windows and a rule that commutes '
             f"with rotations: T = {sample.law.tokens}, {attention_map.name}, {rule.name}"
         )
-    return (_in_gram_space if can and engine != "vectors" else _with_vectors)(plan)
+    return (_in_gram_space if can and engine != "vectors" else with_vectors)(plan)
 
 
 def _step_sizes(name: str, value: object, sample: Sample, rule: Rule, *, zero: bool) -> torch.Tensor:
@@ -108,7 +108,7 @@ def _step_sizes(name: str, value: object, sample: Sample, rule: Rule, *, zero: b
 def _checked(
     sample, step_size, steps, heads, attention_step_size, attention_map, rule, start, shared_values, output_scale, schedule,
     record,
-) -> _Plan:  # fmt: skip
+) -> HeadsPlan:  # fmt: skip
     heads = checks.whole_number("heads", heads, at_least=1)
     steps = checks.whole_number("steps", steps, at_least=0)
     if not isinstance(attention_map, AttentionMap) or not isinstance(rule, Rule):
@@ -121,10 +121,7 @@ def _checked(
     attention_map.check_tokens(sample.law.tokens)
     n, m = sample.tokens.shape[1], sample.tokens.shape[-1]
     rule.check(n, sample.coordinates)
-    recorded = tuple(range(steps + 1) if record is None else sorted({*record, steps}))
-    for step in recorded:
-        if not 0 <= checks.whole_number("record", step, at_least=0) <= steps:
-            raise ValueError(f"record must hold steps in 0 ... {steps}; got {step!r}")
+    recorded = checks.recorded_steps(record, steps)
     shapes = (sample.runs, 1 if shared_values else heads, m), (sample.runs, heads, m)
     v, p = start if start is not None else tuple(sample.tokens.new_zeros(shape) for shape in shapes)
     checks.tensor("start[0]", v, shapes[0], like=sample.tokens)
@@ -139,7 +136,7 @@ def _checked(
         if checks.finite_number("schedule", factor, hint=f"at step {step}") < 0:
             raise ValueError(f"schedule must return factors >= 0; got {factor!r} at step {step}")
     orders = batch_orders(rule, n, steps, sample.seed, range(sample.first_run, sample.first_run + sample.runs))
-    return _Plan(
+    return HeadsPlan(
         sample, value_step, attention_step, torch.tensor(factors, dtype=torch.float64), recorded, v, p, attention_map, rule,
         output_scale, None if orders is None else torch.as_tensor(orders, device=sample.tokens.device),
     )  # fmt: skip
@@ -158,7 +155,7 @@ def _prepared(rule: Rule, gradient: tuple[torch.Tensor, torch.Tensor]) -> tuple[
     return gradient
 
 
-def _with_vectors(plan: _Plan) -> HeadsTrajectory:
+def with_vectors(plan: HeadsPlan) -> HeadsTrajectory:
     """The readable engine."""
     sample, rule = plan.sample, plan.rule
     tokens, labels, n = sample.tokens, sample.labels, sample.labels.shape[1]
@@ -168,20 +165,18 @@ def _with_vectors(plan: _Plan) -> HeadsTrajectory:
     optimiser = rule.optimiser(parameters)
     kept, rows = set(plan.recorded), []
     for step in range(len(plan.factors) + 1):
-        last = step == len(plan.factors)
-        if last or step in kept:
-            out = forward(tokens, *parameters, **options)
+        out = evaluate(tokens, *parameters, **options)
         if step in kept:
             attention = sample.at_signal(out.attention.movedim(1, 0)).movedim(0, 1)
             v, p = (parameter.clone() for parameter in parameters)
             rows.append((v, p, loss(out.output, labels), labels * out.output, attention))
-        if last:
+        if step == len(plan.factors):
             break
         weights = None
         if plan.orders is not None:
             weights = torch.zeros_like(labels).scatter_(1, plan.orders[:, step], n / rule.batch)
-        *gradient, _ = gradients(tokens, labels, *parameters, weights=weights, **options)
-        gradient, factor = _prepared(rule, tuple(gradient)), plan.factors[step].item()
+        gradient = _prepared(rule, gradients_at(out, tokens, labels, *parameters, weights=weights, **options))
+        factor = plan.factors[step].item()
         if optimiser is None:
             parameters = [x - factor * size * g for x, size, g in zip(parameters, sizes, gradient, strict=True)]
             continue
@@ -193,7 +188,7 @@ def _with_vectors(plan: _Plan) -> HeadsTrajectory:
     return HeadsTrajectory(plan.recorded, *stacked, sample.noisy)
 
 
-def _in_gram_space(plan: _Plan) -> HeadsTrajectory:
+def _in_gram_space(plan: HeadsPlan) -> HeadsTrajectory:
     """The fast engine: the same steps on coefficients and scores, in `attnlib.kernels.heads`."""
     sample, rule = plan.sample, plan.rule
     labels, classes = sample.labels.to(torch.float64).contiguous(), sample.signal_class.contiguous()
