@@ -51,7 +51,7 @@ class Experiment:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        for name in ("heads", "layers", "outputs", "d", "batch", "runs"):
+        for name in ("heads", "layers", "outputs", "batch", "runs"):
             checks.whole_number(name, getattr(self, name), at_least=1)
         for name in ("steps", "seed", "first_run"):
             checks.whole_number(name, getattr(self, name), at_least=0)
@@ -59,7 +59,7 @@ class Experiment:
         if self.steps > _MOST_STEPS:
             raise ValueError(f"steps must be at most {_MOST_STEPS}; got {self.steps}: the stream's counter ends there")
         if self.length is None:
-            object.__setattr__(self, "length", 8 * self.d)
+            object.__setattr__(self, "length", 8 * (self.d or 0))
         checks.one_of("optimiser", self.optimiser, OPTIMISERS)
         checks.one_of("start", self.start, STARTS)
         if self.start == "oppo_small_id":

@@ -20,7 +20,7 @@ from attnlib.attention import attention_logits, attention_output, attention_weig
 from attnlib.in_context.law import Prompts
 from attnlib.randomness import stream
 
-__all__ = ["STARTS", "HeadWeights", "attend", "initial_weights", "require_even_heads"]
+__all__ = ["STARTS", "HeadWeights", "attend", "draw_weights", "initial_weights", "require_even_heads"]
 
 STARTS = ("random", "small_id", "small_id_qk", "oppo_small_id")
 _SMALL = {"small_id": 1e-6, "small_id_qk": 1e-4, "oppo_small_id": 1e-6}
@@ -90,6 +90,11 @@ def initial_weights(
     checks.whole_number("first_run", first_run, at_least=0)
     if start == "oppo_small_id":
         require_even_heads(heads)
+    return draw_weights(d, heads, start, seed, runs, first_run)
+
+
+def draw_weights(d: int, heads: int, start: str, seed: int, runs: int, first_run: int) -> HeadWeights:
+    """`initial_weights` for arguments that have been checked, as those of an `Experiment` are."""
     n = d + 1
     each = [
         stream(seed, "start", run).uniform(-1, 1, heads * (3 * n * n + n)) for run in range(first_run, first_run + runs)

@@ -35,7 +35,7 @@ from attnlib.grids import progress_bar
 from attnlib.in_context.checkpoints import CheckpointError, read_checkpoint, write_checkpoint
 from attnlib.in_context.circuits import Circuits, circuits_of
 from attnlib.in_context.experiment import Experiment
-from attnlib.in_context.model import HeadWeights, initial_weights
+from attnlib.in_context.model import HeadWeights, draw_weights
 from attnlib.kernels import in_context as kernels
 
 __all__ = ["ENGINES", "GRID", "History", "TrainingDiverged", "load_history", "made_with", "train", "train_many"]
@@ -237,7 +237,7 @@ class _State:
     @staticmethod
     def start(experiment: Experiment, dtype: str, engine: str) -> _State:
         e = experiment
-        weights = initial_weights(e.d, e.heads, e.start, seed=e.seed, runs=e.runs, first_run=e.first_run).flat()
+        weights = draw_weights(e.d, e.heads, e.start, e.seed, e.runs, e.first_run).flat()
         weights = np.ascontiguousarray(weights.numpy().astype(dtype))
         lead, n = (e.runs, len(e.recorded_steps)), e.width
         tensors = {"weights": weights, "first_moment": np.zeros_like(weights), "second_moment": np.zeros_like(weights)}
