@@ -22,33 +22,41 @@ _MOST_STEPS = 2**31 - 1  # the counters of the training stream are 32 bits wide
 
 @dataclass(frozen=True)
 class Experiment:
-    """R runs of one training. Raises ValueError for arguments outside their range.
+    """The settings of R runs of one training, frozen and checked. Defaults are the authors' two-head run.
 
     Run r starts from the stream (seed, "start", first_run + r) and draws its prompts from stream number first_run + r of the
-    counter-based training generator, so batches can be cut anywhere; with `shared_data` all runs see the prompts of `first_run`.
+    counter-based training generator, so batches can be cut anywhere. Arguments outside their range raise ValueError.
+
+    Source:
+        the authors' notebook for arXiv 2503.12734.
+
+    Example:
+        >>> experiment = Experiment(heads=1, d=3, steps=100, records=4, runs=2)
+        >>> experiment.length, experiment.recorded_steps
+        (24, (0, 1, 10, 100))
     """
 
-    heads: int = 2
+    heads: int = 2  # H
     layers: int = 1  # more than one: a causal stack (`stack`, `deep_training`)
     outputs: int = 1  # entries of a label: tasks (`multi_task`)
     weight_tying: bool = False  # one layer, used again and again
-    d: int = 5
+    d: int = 5  # covariates
     length: int | None = None  # L; None: 8 d
-    noise_std: float = 0.01
-    convention: str = "notebook"
-    start: str = "random"
-    optimiser: str = "Adam"
+    noise_std: float = 0.01  # sigma of `RegressionLaw`
+    convention: str = "notebook"  # or "repository", see `RegressionLaw`
+    start: str = "random"  # one of those of `initial_weights`
+    optimiser: str = "Adam"  # or "SGD", "AdamW"
     learning_rate: float | tuple[float, ...] = 1e-3  # one for all runs, or one each
-    batch: int = 128
+    batch: int = 128  # prompts in a step
     betas: tuple[float, float] = (0.9, 0.999)  # Adam's decay rates
-    eps: float = 1e-8
+    eps: float = 1e-8  # of Adam
     weight_decay: float | None = None  # None: 0 for SGD and Adam, 0.01 for AdamW (torch's own defaults)
-    steps: int = 500_001
+    steps: int = 500_001  # updates
     records: int = 100  # number of recorded steps, about evenly spaced in log(step)
-    runs: int = 5
-    first_run: int = 0
-    shared_data: bool = False
-    seed: int = 0
+    runs: int = 5  # R
+    first_run: int = 0  # number of the first
+    shared_data: bool = False  # all runs see the prompts of `first_run`
+    seed: int = 0  # of the random streams
 
     def __post_init__(self) -> None:
         for name in ("heads", "layers", "outputs", "batch", "runs"):

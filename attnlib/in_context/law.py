@@ -1,19 +1,9 @@
 r"""The data law of in-context regression: every prompt has its own regression vector, L labelled examples and one query.
 
-$$ \beta \sim N(0, s_\beta^2 I_d), \qquad x_i, x_q \sim N(m, \Sigma), \qquad
-   y_i = \langle x_i, \beta\rangle + \varepsilon_i, \qquad y_q = \langle x_q, \beta\rangle + \varepsilon_q $$
-
 Tokens are $z_i = (x_i, y_i)$, the query token is $z_q = (x_q, 0)$. Two conventions are in use, and figures cannot be compared
-without knowing which (the authors' notebook and the newest code of the same authors):
-
-| | $s_\beta$ | sd of $\varepsilon_i$ | sd of $\varepsilon_q$ |
-|---|---|---|---|
-| `"notebook"` | $1$ | $\sqrt d\,\sigma$ | $0$ |
-| `"repository"` | $1/\sqrt d$ | $\sigma$ | $\sigma$ |
-
-with $\sigma$ = `noise_std`. Dividing all labels of the first by $\sqrt d$ gives the second, but for the noise of the target: risks
-differ by the factor $d$, and in both the noise is $s_2 = d\sigma^2$ in units of the variance of $\beta$'s entries. Source: authors' code;
-covariance and mean are the extensions that the abstract (anisotropic covariates) and the theory chapter (mean) speak of.
+without knowing which (the authors' notebook and the newest code of the same authors): see `RegressionLaw`. Dividing all labels of
+the first by $\sqrt d$ gives the second, but for the noise of the target: risks differ by the factor $d$, and in both the noise is
+$s_2 = d\sigma^2$ in units of the variance of $\beta$'s entries.
 """
 
 from __future__ import annotations
@@ -37,7 +27,16 @@ CONVENTIONS = ("notebook", "repository")
 
 @dataclass(frozen=True)
 class Prompts:
-    """B prompts, float64; all fields may carry the same leading axes (runs, steps)."""
+    """B prompts, float64; all fields may carry the same leading axes (runs, steps).
+
+    Source:
+        the setting of arXiv 2503.12734; made by `RegressionLaw.draw`.
+
+    Example:
+        >>> prompts = RegressionLaw(d=5, length=40).draw(8, seed=0)
+        >>> prompts.x.shape, prompts.target.shape
+        (torch.Size([8, 40, 5]), torch.Size([8]))
+    """
 
     x: torch.Tensor  # (..., B, L, d) covariates of the examples
     y: torch.Tensor  # (..., B, L) their labels
@@ -67,6 +66,7 @@ class Prompts:
 
     @property
     def length(self) -> int:
+        """L, the number of examples in a prompt."""
         return self.x.shape[-2]
 
     def map(self, change) -> Prompts:
@@ -81,12 +81,32 @@ class Prompts:
 
 @dataclass(frozen=True)
 class RegressionLaw:
-    """The law above. Raises ValueError for arguments outside their range."""
+    r"""The data law: every prompt has its own regression vector, L labelled examples and one query.
+
+    $$ \beta \sim N(0, s_\beta^2 I_d), \qquad x_i, x_q \sim N(m, \Sigma), \qquad
+       y_i = \langle x_i, \beta\rangle + \varepsilon_i, \qquad y_q = \langle x_q, \beta\rangle + \varepsilon_q $$
+
+    | convention | $s_\beta$ | sd of $\varepsilon_i$ | sd of $\varepsilon_q$ |
+    |---|---|---|---|
+    | `"notebook"` | $1$ | $\sqrt d\,\sigma$ | $0$ |
+    | `"repository"` | $1/\sqrt d$ | $\sigma$ | $\sigma$ |
+
+    with $\sigma$ = `noise_std`. Figures of the two cannot be compared: risks differ by the factor $d$. Arguments outside their range raise
+    ValueError.
+
+    Source:
+        the authors' notebook and their newest code for arXiv 2503.12734; covariance and mean are extensions.
+
+    Example:
+        >>> law = RegressionLaw(d=4, length=32, noise_std=0.1)
+        >>> print(law.draw(8, seed=0).y.shape, f"{law.noise_variance:.2f}")
+        torch.Size([8, 32]) 0.04
+    """
 
     d: int = 5  # dimension of a covariate
     length: int = 40  # labelled examples in a prompt, L
     noise_std: float = 0.01  # sigma
-    convention: str = "notebook"
+    convention: str = "notebook"  # or "repository": a row of the table
     covariance: tuple[tuple[float, ...], ...] | None = None  # Sigma, (d, d); None: the identity
     mean: tuple[float, ...] | None = None  # m, (d,); None: zero
 

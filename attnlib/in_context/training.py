@@ -1,16 +1,9 @@
-r"""Training of the query-only model: one function, `train`, whatever does the arithmetic.
+"""Training of the query-only model: one function, `train`, whatever does the arithmetic.
 
-Each step draws a fresh batch of prompts and takes one step of SGD, Adam or AdamW on the four matrices of every head, with the
-loss $\frac1B\sum_b(\hat y_b-y_b)^2$. Gradients go through the merged circuits (`circuits`), which is exact; the moments of Adam belong
-to the four matrices, so the path is that of the model as written. Engines, chosen by dtype and by what is installed:
+Each step draws a fresh batch of prompts and takes one step on the four matrices of every head. Gradients go through the merged
+circuits (`circuits`), which is exact; the moments of Adam belong to the four matrices, so the path is that of the model as written.
 
-| engine | dtype | what it is |
-|---|---|---|
-| `compiled` | float32 | one loop for data, gradient and update on the CPU (needs numba) |
-| `triton` | float32 | the same as one GPU program for each run (needs a CUDA device and Triton) |
-| `reference` | float64, float32 | the same steps, readable, on any device |
-
-All are forms of `attnlib.kernels.in_context.advance`, and see the same prompts: any prompt of any step is known by its number
+All engines are forms of `attnlib.kernels.in_context.advance`, and see the same prompts: any prompt of any step is known by its number
 (`attnlib.kernels.prompt_stream`), so a training can be interrupted anywhere and goes on bit for bit.
 """
 
@@ -57,10 +50,19 @@ class TrainingDiverged(RuntimeError):
 
 @dataclass(frozen=True)
 class History:
-    """What a training leaves behind: records of R runs at K steps, and the final state (numpy, flat)."""
+    """What a training leaves behind: records of R runs at K steps, and the final state.
 
-    experiment: Experiment
-    engine: str
+    Source:
+        this book; made by `train`.
+
+    Example:
+        >>> history = train(Experiment(heads=2, d=3, steps=20, records=4, runs=2))
+        >>> history.omega.shape, history.loss.shape
+        (torch.Size([2, 4, 2]), torch.Size([2, 4]))
+    """
+
+    experiment: Experiment  # what was trained
+    engine: str  # what did the arithmetic
     steps: np.ndarray  # (K,): recorded steps; step s is the state after s updates
     circuits: Circuits  # leading axes (R, K), float64
     loss: torch.Tensor  # (R, K): mean training loss over the steps since the previous record; nan at the first
@@ -69,12 +71,12 @@ class History:
 
     @property
     def omega(self) -> torch.Tensor:
-        """(R, K, H)."""
+        """(R, K, H): the mean diagonal of every head's key-query circuit."""
         return self.circuits.omega
 
     @property
     def mu(self) -> torch.Tensor:
-        """(R, K, H)."""
+        """(R, K, H): what every head writes of the labels."""
         return self.circuits.mu
 
     @property
@@ -109,7 +111,17 @@ def train(
     watch: Callable[[int], None] | None = None,
     about: Mapping[str, str] | None = None,
 ) -> History:
-    """Train R runs and record circuits and losses at `experiment.recorded_steps`.
+    r"""Train the query-only model on fresh prompts, by SGD, Adam or AdamW on the four matrices of every head.
+
+    $$ L = \frac1B\sum_b(\hat y_b-y_b)^2 $$
+
+    Circuits and losses are recorded at `experiment.recorded_steps`. A training can be interrupted anywhere and goes on bit for bit.
+
+    | engine | dtype | what it is |
+    |---|---|---|
+    | `compiled` | float32 | one loop for data, gradient and update on the CPU (needs numba) |
+    | `triton` | float32 | the same as one GPU program for each run (needs a CUDA device and Triton) |
+    | `reference` | float64, float32 | the same steps, readable, on any device |
 
     Args:
         experiment: what to train; one layer, one output.
@@ -124,8 +136,21 @@ def train(
             steps); what it raises interrupts the training.
         about: words that are kept in the checkpoint beside the settings, such as the command that makes it.
 
-    Returns a `History`. Raises ValueError for a bad argument or a checkpoint of another experiment before any work,
-    TrainingDiverged when a loss is not finite.
+    Returns:
+        a `History`.
+
+    Raises:
+        ValueError: a bad argument, or a checkpoint of another experiment, before any work.
+        CheckpointError: a checkpoint that cannot be read or written.
+        TrainingDiverged: a loss is not finite.
+
+    Source:
+        the authors' notebook for arXiv 2503.12734.
+
+    Example:
+        >>> history = train(Experiment(heads=2, d=3, steps=50, records=4, runs=2), engine="reference")
+        >>> history.final.mu.shape
+        torch.Size([2, 2])
     """
     if not isinstance(experiment, Experiment):
         raise ValueError(f"experiment must be an Experiment; got {type(experiment).__name__}")
@@ -168,10 +193,30 @@ def train(
 def train_many(
     experiments: Sequence[Experiment], *, threads: int = 1, progress: bool = False, **options: Any
 ) -> list[History]:
-    """Train several experiments, `threads` at a time: other heads, rates, starts, or other parts of the runs axis.
+    """Train several experiments side by side: other heads, rates, starts, or other parts of the runs axis.
 
-    Options are those of `train`, except `checkpoint`. Experiments of one seed see the same prompts, so that differences
-    between them are paired.
+    Experiments of one seed see the same prompts, so that differences between them are paired.
+
+    Args:
+        experiments: what to train.
+        threads: how many at a time, >= 1.
+        progress: show a progress bar.
+        options: of `train`, except `checkpoint`.
+
+    Returns:
+        a `History` for each, in the same order.
+
+    Raises:
+        ValueError: a bad argument.
+        TrainingDiverged: a loss is not finite.
+
+    Source:
+        this book.
+
+    Example:
+        >>> one, two = train_many([Experiment(heads=h, d=3, steps=20, records=4, runs=2) for h in (1, 2)])
+        >>> one.mu.shape, two.mu.shape
+        (torch.Size([2, 4, 1]), torch.Size([2, 4, 2]))
     """
     checks.whole_number("threads", threads, at_least=1)
     options = {"threads": 1} | options

@@ -131,7 +131,36 @@ def _solve(x: float, nu: float, rate: float, time: float, **options):
 
 
 def flow_path(x: float, label_noise: float, times: Sequence[float], *, attention_rate: float = 1.0) -> FlowPath:
-    """The flow from zero at the given times tau = beta t d/n (increasing, > 0). Raises ValueError for a bad argument."""
+    r"""The flow from zero in six variables: long training of one class whose noise tokens are orthogonal and of equal norm.
+
+    $$ V' = x(g_cs_c - \nu g_ns_n),\quad t_c' = g_c(1-s_c),\quad t_n' = g_n(1-s_n),\quad
+       P' = rx(A_c - \nu A_n),\quad q_c' = -rA_c,\quad q_n' = rA_n, $$
+
+    $\nu = \eta/(1-\eta)$, $g = \sigma(-m)$, $A_c = g_cs_c(1-s_c)(V-t_c)$, $A_n = g_ns_n(1-s_n)(V+t_n)$; the suffixes c and n stand for
+    clean and flipped samples, $s$ is attention on the signal and $m$ the margin. Needs scipy (extra `book`).
+
+    Args:
+        x: $\rho^2|C_k|/d > 0$, the strength of the signal against the noise.
+        label_noise: $\eta$ in [0, 1/2].
+        times: two or more increasing times $\tau = \beta t d/n > 0$.
+        attention_rate: r > 0, the ratio of the step sizes of p and v.
+
+    Returns:
+        states at the given times, float64 arrays, and the time from which flipped samples are fitted.
+
+    Raises:
+        ValueError: a number or the times are not as said above.
+        ImportError: scipy is not installed.
+        RuntimeError: the solver does not converge.
+
+    Source:
+        derived in `book/single_head_long_run_theory`.
+
+    Example:
+        >>> path = flow_path(3.0, 0.1, [1.0, 10.0, 100.0])
+        >>> path.states.shape, bool(path.attention_clean[-1] > 0.9)
+        ((3, 6), True)
+    """
     x, nu, rate = _arguments(x, label_noise, attention_rate)
     clock = np.asarray(times, dtype=float)
     if clock.ndim != 1 or len(clock) < 2 or not (clock[0] > 0 and (np.diff(clock) > 0).all() and clock[-1] < np.inf):

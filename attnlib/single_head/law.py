@@ -1,10 +1,4 @@
-r"""The data law of a single head: one signal token, T-1 noise tokens, some labels flipped.
-
-$$ \tilde y = \pm 1 \text{ with probability } \tfrac12, \quad u = \mu_1 \text{ or } \mu_2 \text{ by } \tilde y, \quad
-   \xi_\tau \sim N\!\left(0,\; I_d - \tfrac{\mu_1\mu_1^\top + \mu_2\mu_2^\top}{\rho^2}\right), \quad
-   y = -\tilde y \text{ with probability } \eta, $$
-
-$\mu_1 \perp \mu_2$, $|\mu_k| = \rho$. Source: the setting of arXiv 2410.07746; T > 2 tokens as in its later version.
+"""The data law of a single head: one signal token, T-1 noise tokens, some labels flipped.
 
 Two ways to draw it. *Dense*: vectors in $R^d$, signals in random directions, the signal token at a random position.
 *Reduced*: the same law in the m = 2 + min(n(T-1), d-2) coordinates spanned by the signals and the training noise, exact for
@@ -33,22 +27,32 @@ __all__ = ["Sample", "SignalNoiseLaw"]
 
 @dataclass(frozen=True)
 class Sample:
-    """R training sets. A leading run axis everywhere; labels are +1 or -1 in the tokens' dtype."""
+    """R training sets. A leading run axis everywhere; labels are +1 or -1 in the tokens' dtype.
 
-    law: SignalNoiseLaw
-    seed: int
-    first_run: int
+    Source:
+        this book; the m coordinates of vectors are those of `single_head/03_rotations_are_free`.
+
+    Example:
+        >>> sample = SignalNoiseLaw(n=6, d=100, signal_norm=3.0).draw(seed=0, runs=2)
+        >>> sample.tokens.shape, sample.labels.shape
+        (torch.Size([2, 6, 2, 8]), torch.Size([2, 6]))
+    """
+
+    law: SignalNoiseLaw  # what it was drawn from
+    seed: int  # of the random streams
+    first_run: int  # number of the first of the R runs
     tokens: torch.Tensor  # (R, n, T, m)
     signals: torch.Tensor  # (R, 2, m), mu_1 and mu_2
     signal_class: torch.Tensor  # (R, n), 0 holds mu_1, 1 holds mu_2
     signal_position: torch.Tensor  # (R, n), index of the signal token
-    true_labels: torch.Tensor  # (R, n)
+    true_labels: torch.Tensor  # (R, n), before flipping
     labels: torch.Tensor  # (R, n), observed
     start_directions: torch.Tensor  # (R, r, m), standard Gaussian vectors of R^d in these coordinates
     coordinates: str = "reduced"  # or "dense": the axes are those of R^d, which rules that look at single entries need
 
     @property
     def runs(self) -> int:
+        """R, the number of training sets."""
         return self.tokens.shape[0]
 
     @property
@@ -94,7 +98,22 @@ class Sample:
 
 @dataclass(frozen=True)
 class SignalNoiseLaw:
-    """The law above. Raises ValueError for arguments outside their range."""
+    r"""The data law: a signal token that knows the true label, noise tokens orthogonal to both signals, and flipped labels.
+
+    $$ \tilde y = \pm 1 \text{ with probability } \tfrac12, \quad u = \mu_1 \text{ or } \mu_2 \text{ by } \tilde y, \quad
+       \xi_\tau \sim N\!\left(0,\; I_d - \tfrac{\mu_1\mu_1^\top + \mu_2\mu_2^\top}{\rho^2}\right), \quad
+       y = -\tilde y \text{ with probability } \eta, $$
+
+    $\mu_1 \perp \mu_2$, $|\mu_k| = \rho$. Arguments outside their range raise ValueError.
+
+    Source:
+        the setting of arXiv 2410.07746; T > 2 tokens as in its later version.
+
+    Example:
+        >>> law = SignalNoiseLaw(n=200, d=40_000, signal_norm=30.0, label_noise=0.05)
+        >>> print(f"SNR = {law.snr}")
+        SNR = 0.15
+    """
 
     n: int  # training samples
     d: int  # ambient dimension

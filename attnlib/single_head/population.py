@@ -93,10 +93,36 @@ def scores_of_fresh_data(v: torch.Tensor, p: torch.Tensor, sample: Sample) -> Fr
 def log10_clean_error(
     v: torch.Tensor, p: torch.Tensor, sample: Sample, *, per_class: bool = False, chunk: int | None = None
 ) -> torch.Tensor:
-    """Exact log10 of the clean test error for T = 2 tokens: (R,), or (R, 2) with `per_class`.
+    r"""Exact decimal logarithm of the clean test error, for two tokens: the probability that a fresh point is misclassified.
 
-    v, p: (R, m), in the coordinates of `sample`, the training set they come from. float64 recommended: relative error of the
-    error itself about 1e-10 down to 10^-16000 and beyond. Raises ValueError for T > 2 (use `clean_error_conditioned`).
+    Given $p\cdot\xi$ the output is Gaussian, so the error of class $k$ is one integral over $z \sim N(0, 1)$:
+
+    $$ \mathrm{err}_k = E_z\, \Phi\!\left(-\frac{e^{p\cdot\mu_k - \omega z}\,V_k + c_k z}{\tau}\right), \qquad
+       V_k = s_k\, v\cdot\mu_k , $$
+
+    $\omega$ the deviation of $p\cdot\xi$, $c_k$ the slope of $s_k\,v\cdot\xi$ on $z$, $\tau$ the deviation that is left.
+
+    Args:
+        v: values (R, m), in the coordinates of `sample`; float64 recommended.
+        p: query (R, m), likewise.
+        sample: the training sets that v and p come from.
+        per_class: both classes apart.
+        chunk: at most so many runs at once; all when left out.
+
+    Returns:
+        (R,), or (R, 2) with `per_class`. The error itself has a relative error of about 1e-10, down to 10^-16000 and beyond.
+
+    Raises:
+        ValueError: more than two tokens, or shapes that do not fit.
+
+    Source:
+        derived in `book/single_head_theory`.
+
+    Example:
+        >>> sample = SignalNoiseLaw(n=20, d=400, signal_norm=10.0).draw(seed=0)
+        >>> zero = torch.zeros(1, 22).double()
+        >>> log10_clean_error(zero + sample.signals[:, 0], zero, sample).shape
+        torch.Size([1])
     """
     if sample.law.tokens != 2:
         raise ValueError(
@@ -134,10 +160,32 @@ def noisy_error(clean_error: torch.Tensor | float, label_noise: float):
 def clean_error_sampled(
     v: torch.Tensor, p: torch.Tensor, sample: Sample, count: int, *, label_noise: float = 0.0, seed: int | None = None
 ) -> Estimate:
-    """Monte Carlo twin of `log10_clean_error`: the share of `count` fresh points that are misclassified, any T.
+    r"""Monte Carlo twin of `log10_clean_error`: the share of fresh points that the head misclassifies, for any number of tokens T.
 
-    Runs the model on fresh tokens, independently of every formula above. With `label_noise` the fresh labels are flipped with
-    that probability (the twin of `noisy_error`). Standard error of a proportion.
+    Runs the model on fresh tokens, independently of every formula above. The standard error is that of a proportion,
+    $\sqrt{\hat e(1-\hat e)/N}$ for $N$ points.
+
+    Args:
+        v: values (R, m), in the coordinates of `sample`.
+        p: query (R, m).
+        sample: the training sets that v and p come from; fresh points are drawn from its law.
+        count: N >= 1, fresh points per run.
+        label_noise: probability that a fresh label is flipped (with it, this is the twin of `noisy_error`).
+        seed: of the fresh points, whose stream is never shared with training; the sample's seed when left out.
+
+    Returns:
+        the share (a number in [0, 1]) and its standard error for each run, in the dtype of `sample`.
+
+    Raises:
+        ValueError: shapes, count or probability are not as said above.
+
+    Source:
+        definition of the clean error in arXiv 2410.07746.
+
+    Example:
+        >>> sample = SignalNoiseLaw(n=20, d=400, signal_norm=10.0).draw(seed=0, runs=3)
+        >>> clean_error_sampled(sample.signals[:, 0], torch.zeros(3, 22).double(), sample, 500).value.shape
+        torch.Size([3])
     """
     _check_parameters(v, p, sample)
     checks.whole_number("count", count, at_least=1)

@@ -55,18 +55,32 @@ class MaxMargin:
 def hard_margin(
     rows: np.ndarray, labels: np.ndarray, *, tolerance: float = 1e-8, max_iterations: int = 200
 ) -> MaxMargin:
-    """min |w|^2 subject to labels_i w.rows_i >= 1: exact to `tolerance` in every KKT condition, relative.
+    r"""The maximum-margin vector of labelled rows, without offset.
+
+    $$ \min_w |w|^2 \quad\text{subject to}\quad y_i\, w\cdot r_i \ge 1 \text{ for all } i $$
+
+    Exact to `tolerance` in every optimality (KKT) condition, relative. Needs scipy and clarabel (extra `margin`).
 
     Args:
-        rows: (N, m); labels: (N,), +-1.
-        tolerance: largest accepted residual; about 1e-13 is reached for the data of this book.
-        max_iterations: of the interior-point method.
+        rows: r, (N, m), finite.
+        labels: y, (N,), +1 or -1.
+        tolerance: largest accepted residual > 0; about 1e-13 is reached for the data of this book.
+        max_iterations: of the interior-point method, >= 1.
 
-    Raises ValueError for arguments of the wrong shape, NotSeparable (with the proof checked) when there is no solution and
-    NotConverged when the answer does not pass.
+    Returns:
+        w with its multipliers and the largest residual, float64.
 
-    >>> hard_margin(np.array([[2.0, 0.0], [0.0, 1.0]]), np.array([1.0, -1.0])).weights.round(12)
-    array([ 0.5, -1. ])
+    Raises:
+        ValueError: arguments of the wrong shape or outside their range.
+        NotSeparable: no vector satisfies the constraints; the proof is checked.
+        NotConverged: the answer does not pass the optimality conditions.
+
+    Source:
+        standard (support vector machine); its use on selected tokens is derived in `book/single_head_margin_theory`.
+
+    Example:
+        >>> hard_margin(np.array([[2.0, 0.0], [0.0, 1.0]]), np.array([1.0, -1.0])).weights.round(6)
+        array([ 0.5, -1. ])
     """
     checks.positive_number("tolerance", tolerance)
     checks.whole_number("max_iterations", max_iterations, at_least=1)

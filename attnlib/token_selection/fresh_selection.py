@@ -89,9 +89,30 @@ def hard_selection(discrimination: float, law: TokenLaw) -> np.ndarray:
 
 
 def selection_accuracy(discrimination: float, law: TokenLaw) -> float:
-    r"""Accuracy on fresh data of hard attention: $\sum_tP_t\Phi(|\mu|y_t/\sqrt2\sigma_\varepsilon)$, $y_t = 1,-\rho,\rho,\dots,0$.
+    r"""Accuracy on fresh data when attention is hard: all of it on the token with the largest score.
 
-    Scores and values of a token are independent where $v\cdot\nu=0$, as class symmetry has it. Source: derived, leading order.
+    $$ \sum_tP_t\,\Phi\!\left(\frac{|\mu|\,y_t}{\sqrt2\,\sigma_\varepsilon}\right), \qquad y_t = 1,-\rho,\rho,\dots,0, $$
+
+    $P_t$ the probability that token t is selected. Scores and values of a token are independent where $v\cdot\nu=0$, as class
+    symmetry has it.
+
+    Args:
+        discrimination: $D = v\cdot\mu/(\sigma_\varepsilon|v|)$, any finite number.
+        law: of the data.
+
+    Returns:
+        a probability.
+
+    Raises:
+        ValueError: discrimination is not a finite number.
+
+    Source:
+        derived in `book/token_selection_theory`, leading order.
+
+    Example:
+        >>> law = TokenLaw(n=20, d=2000, tokens=8, signal_norm=20.0)
+        >>> print(f"{selection_accuracy(0.0, law):.2f} {selection_accuracy(10.0, law):.2f}")
+        0.56 1.00
     """
     both = law.signal_share().numpy()
     reach = law.signal_norm / (math.sqrt(2) * law.noise_std) * (both[:, 0] - both[:, 1])

@@ -151,7 +151,13 @@ def train(
     record: Iterable[int] | None = None,
     trained: str = "both",
 ) -> Trajectory:
-    """Train every run for `steps` full-batch steps, exactly as `gradient_descent` on the dense vectors.
+    r"""Train W and p of every run by full-batch gradient descent, in inner products: exact, at a cost that does not know the dimension.
+
+    With the forces $c$, $k = Kc$, $\beta = c^\top z$ and any probe's score $u$ and row $S$ ($\kappa$ its row of $K$ times $c$):
+
+    $$ u \leftarrow u + \alpha\,Sc + \alpha(\pi+\alpha\beta)\,\kappa, \qquad
+       S \leftarrow S + \alpha\,u\,k^\top + \alpha\,\kappa\,(z+\alpha\pi k)^\top, \qquad
+       \pi \leftarrow \pi + 2\alpha\beta + \alpha^2 c^\top H c $$
 
     Args:
         gram: inner products of R training sets with their starts.
@@ -160,7 +166,19 @@ def train(
         record: steps to keep, default all; the last is always kept.
         trained: "both", "p" (W stays) or "W" (p stays).
 
-    Returns a `Trajectory`, float64, on the Gram's device. Raises ValueError for a bad argument before any work.
+    Returns:
+        a `Trajectory`, float64, on the Gram's device.
+
+    Raises:
+        ValueError: a bad argument, before any work.
+
+    Source:
+        derived in `book/token_selection_theory`; the loss and the full batch are those of arXiv 2409.17625.
+
+    Example:
+        >>> gram = draw_gram(TokenLaw(n=10, d=500, tokens=4, signal_norm=10.0), seed=0, runs=2)
+        >>> train(gram, step_size=0.01, steps=100, record=[10]).steps
+        (10, 100)
     """
     plan = plan_of(step_size, steps, record, trained)
     gram = check_gram(gram)
