@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import operator
 from collections.abc import Iterable, Sequence
+from typing import SupportsFloat, SupportsIndex
 
 import torch
 
@@ -17,8 +18,7 @@ def _say(name: str, expected: str, value: object, hint: str) -> str:
 
 def whole_number(name: str, value: object, *, at_least: int, hint: str = "") -> int:
     """`value` as an int >= `at_least`. Raises ValueError otherwise (a bool is not a number)."""
-    integral = isinstance(value, int) or (hasattr(value, "__index__") and not isinstance(value, torch.Tensor))
-    if isinstance(value, bool) or not integral or int(value) < at_least:
+    if isinstance(value, bool | torch.Tensor) or not isinstance(value, SupportsIndex) or int(value) < at_least:
         raise ValueError(_say(name, f"a whole number >= {at_least}", value, hint))
     return int(value)
 
@@ -44,8 +44,10 @@ def recorded_steps(record: Iterable[int] | None, steps: int) -> tuple[int, ...]:
 
 def _number(value: object) -> float:
     """`value` as a float; nan where it is no number (a bool and a text are none)."""
+    if isinstance(value, bool) or not isinstance(value, SupportsFloat | SupportsIndex):
+        return math.nan
     try:
-        return float(value) if not isinstance(value, bool | str) else math.nan
+        return float(value)
     except (TypeError, ValueError, RuntimeError):
         return math.nan
 
@@ -78,7 +80,7 @@ def probability(name: str, value: object, *, high: float = 1.0, open_ends: bool 
 
 def one_of(name: str, value: object, valid: Sequence[str]) -> str:
     """`value`, which must be one of `valid`. Raises ValueError that lists them."""
-    if value not in valid:
+    if not isinstance(value, str) or value not in valid:
         raise ValueError(_say(name, "one of " + ", ".join(map(repr, valid)), value, ""))
     return value
 

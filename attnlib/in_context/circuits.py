@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 
@@ -111,7 +112,7 @@ class Circuits:
         """(..., H, d): what a head writes of the covariates."""
         return self.output_value[..., : self.d]
 
-    def __getitem__(self, index) -> Circuits:
+    def __getitem__(self, index: Any) -> Circuits:
         """The same index taken of both circuits: `circuits[-1]` is the last record, `circuits[:, 0]` the first run."""
         return Circuits(self.key_query[index], self.output_value[index])
 

@@ -9,6 +9,7 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from attnlib import checks
 from attnlib.in_context.law import RegressionLaw
@@ -66,25 +67,22 @@ class Experiment:
         checks.whole_number("records", self.records, at_least=2, hint="the start and the end are always recorded")
         if self.steps > _MOST_STEPS:
             raise ValueError(f"steps must be at most {_MOST_STEPS}; got {self.steps}: the stream's counter ends there")
-        if self.length is None:
-            object.__setattr__(self, "length", 8 * (self.d or 0))
         checks.one_of("optimiser", self.optimiser, OPTIMISERS)
         checks.one_of("start", self.start, STARTS)
         if self.start == "oppo_small_id":
             require_even_heads(self.heads)
         self._check_optimiser()
-        _ = self.law  # the law checks d, length, noise and convention
+        object.__setattr__(self, "length", self.law.length)  # the law checks d, length, noise and convention
 
     def _check_optimiser(self) -> None:
-        several = isinstance(self.learning_rate, list | tuple | np.ndarray)
-        rates = tuple(float(rate) for rate in self.learning_rate) if several else (self.learning_rate,)
-        for rate in rates:
-            checks.positive_number("learning_rate", rate)
+        given: Any = self.learning_rate
+        several = isinstance(given, list | tuple | np.ndarray)
+        rates = tuple(checks.positive_number("learning_rate", rate) for rate in (given if several else [given]))
         if several and len(rates) != self.runs:
             raise ValueError(
                 f"learning_rate must be one number or one for each of the {self.runs} runs; got {len(rates)}"
             )
-        object.__setattr__(self, "learning_rate", rates if several else float(self.learning_rate))
+        object.__setattr__(self, "learning_rate", rates if several else rates[0])
         if len(self.betas) != 2:
             raise ValueError(f"betas must be two numbers; got {self.betas!r}")
         for beta in self.betas:
@@ -100,7 +98,8 @@ class Experiment:
     @cached_property
     def law(self) -> RegressionLaw:
         """The data law of the prompts."""
-        return RegressionLaw(self.d, self.length, self.noise_std, self.convention)
+        length = 8 * (self.d or 0) if self.length is None else self.length
+        return RegressionLaw(self.d, length, self.noise_std, self.convention)
 
     @property
     def width(self) -> int:
@@ -108,7 +107,7 @@ class Experiment:
         return self.d + 1
 
     @property
-    def streams(self) -> np.ndarray:
+    def streams(self) -> NDArray[np.uint32]:
         """(R,) uint32: the number of the training stream of each run."""
         numbers = np.arange(self.first_run, self.first_run + self.runs, dtype=np.uint32)
         return np.full_like(numbers, self.first_run) if self.shared_data else numbers
@@ -138,9 +137,8 @@ class Experiment:
             raise ValueError(
                 f"an experiment must have the settings {', '.join(sorted(known))}; got also {', '.join(unknown)}"
             )
-        return Experiment(
-            **{name: tuple(value) if isinstance(value, list) else value for name, value in values.items()}
-        )
+        settings: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in values.items()}
+        return Experiment(**settings)
 
     def __str__(self) -> str:
         rate = self.learning_rate if isinstance(self.learning_rate, float) else "own for each run"

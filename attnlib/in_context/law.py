@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -17,6 +18,7 @@ import numpy as np
 import torch
 
 from attnlib import checks
+from attnlib.arrays import Floats
 from attnlib.kernels.prompt_stream import normals_per_prompt
 from attnlib.randomness import stream
 
@@ -69,7 +71,7 @@ class Prompts:
         """L, the number of examples in a prompt."""
         return self.x.shape[-2]
 
-    def map(self, change) -> Prompts:
+    def map(self, change: Callable[[torch.Tensor], torch.Tensor]) -> Prompts:
         """`change` applied to every field: a dtype, a device, a slice of the leading axis."""
         return Prompts(*(change(getattr(self, field.name)) for field in dataclasses.fields(self)))
 
@@ -166,7 +168,8 @@ class RegressionLaw:
 
     @cached_property
     def _root(self) -> torch.Tensor:
-        return torch.linalg.cholesky(self.covariance_matrix)
+        root: torch.Tensor = torch.linalg.cholesky(self.covariance_matrix)
+        return root
 
     def with_length(self, length: int) -> RegressionLaw:
         """The same law with prompts of another length."""
@@ -179,7 +182,7 @@ class RegressionLaw:
             f"noise {self.noise_std:g} in the {self.convention}'s convention (s2 = {self.noise_variance:.3g})"
         )
 
-    def from_normals(self, normals: torch.Tensor | np.ndarray) -> Prompts:
+    def from_normals(self, normals: torch.Tensor | Floats) -> Prompts:
         """Prompts made of standard normals (..., B, normals_per_prompt), in the order of the training stream.
 
         beta (d), x_q (d), noise of the target, one unused; then per example x_i (d), noise of the label, padded to an even number.
@@ -215,7 +218,7 @@ def toeplitz_covariance(d: int, rho: float) -> tuple[tuple[float, ...], ...]:
     return tuple(tuple(rho ** abs(i - j) for j in range(d)) for i in range(d))
 
 
-def _array(name: str, values: object, shape: tuple[int, ...]) -> np.ndarray:
+def _array(name: str, values: object, shape: tuple[int, ...]) -> Floats:
     try:
         array = np.asarray(values, dtype=np.float64)
     except (TypeError, ValueError):

@@ -23,6 +23,7 @@ import numpy as np
 import torch
 
 from attnlib import checks
+from attnlib.arrays import Arrays, Floats, Ints
 from attnlib.device import resolve
 from attnlib.grids import progress_bar
 from attnlib.in_context.checkpoints import CheckpointError, read_checkpoint, write_checkpoint
@@ -63,11 +64,11 @@ class History:
 
     experiment: Experiment  # what was trained
     engine: str  # what did the arithmetic
-    steps: np.ndarray  # (K,): recorded steps; step s is the state after s updates
+    steps: Ints  # (K,): recorded steps; step s is the state after s updates
     circuits: Circuits  # leading axes (R, K), float64
     loss: torch.Tensor  # (R, K): mean training loss over the steps since the previous record; nan at the first
     loss_se: torch.Tensor  # (R, K): its standard error; nan where there is one step only
-    state: dict[str, np.ndarray]  # weights, first_moment, second_moment (R, H, 3 n^2 + n)
+    state: Arrays  # weights, first_moment, second_moment (R, H, 3 n^2 + n)
 
     @property
     def omega(self) -> torch.Tensor:
@@ -164,15 +165,14 @@ def train(
     engine = _engine(experiment, checks.one_of("engine", engine, ENGINES), dtype, where)
     if threads is not None:
         checks.whole_number("threads", threads, at_least=1)
-    resumes = checkpoint is not None and Path(checkpoint).exists()
-    state = (
-        _State.resume(experiment, dtype, engine, Path(checkpoint))
-        if resumes
-        else _State.start(experiment, dtype, engine)
-    )
+    file = None if checkpoint is None else Path(checkpoint)
+    if file is None or not file.exists():
+        state = _State.start(experiment, dtype, engine)
+    else:
+        state = _State.resume(experiment, dtype, engine, file)
     state.about = dict(about or {})
-    if checkpoint is not None and not resumes:
-        write_checkpoint(Path(checkpoint), *state.as_checkpoint())  # a file that cannot be written is found now
+    if file is not None and not file.exists():
+        write_checkpoint(file, *state.as_checkpoint())  # a file that cannot be written is found now
     with progress_bar(progress, experiment.steps, f"{experiment.heads} heads", unit="step") as bar:
         bar.update(state.step)
         try:
@@ -181,11 +181,11 @@ def train(
                     watch(state.step)
                 saved = state.step // GRID
                 bar.update(state.advance(where, threads))
-                if checkpoint is not None and (state.step // GRID > saved or state.step == experiment.steps):
-                    write_checkpoint(Path(checkpoint), *state.as_checkpoint())
+                if file is not None and (state.step // GRID > saved or state.step == experiment.steps):
+                    write_checkpoint(file, *state.as_checkpoint())
         except BaseException:
-            if checkpoint is not None:
-                write_checkpoint(Path(checkpoint), *state.as_checkpoint())
+            if file is not None:
+                write_checkpoint(file, *state.as_checkpoint())
             raise
     return state.history()
 
@@ -275,17 +275,21 @@ _RECORDS = ("key_query", "output_value", "loss", "loss_se")
 class _State:
     """A training between two pieces of work. `tensors`: the flat state, the records so far, and the sums of the open window."""
 
-    def __init__(self, experiment: Experiment, engine: str, step: int, tensors: dict[str, np.ndarray]) -> None:
+    def __init__(self, experiment: Experiment, engine: str, step: int, tensors: Arrays) -> None:
         self.experiment, self.engine, self.step, self.tensors = experiment, engine, step, tensors
         self.about: dict[str, str] = {}
 
     @staticmethod
     def start(experiment: Experiment, dtype: str, engine: str) -> _State:
         e = experiment
-        weights = draw_weights(e.d, e.heads, e.start, e.seed, e.runs, e.first_run).flat()
-        weights = np.ascontiguousarray(weights.numpy().astype(dtype))
+        start = draw_weights(e.d, e.heads, e.start, e.seed, e.runs, e.first_run).flat()
+        weights = np.ascontiguousarray(start.numpy().astype(dtype))
         lead, n = (e.runs, len(e.recorded_steps)), e.width
-        tensors = {"weights": weights, "first_moment": np.zeros_like(weights), "second_moment": np.zeros_like(weights)}
+        tensors: Arrays = {
+            "weights": weights,
+            "first_moment": np.zeros_like(weights),
+            "second_moment": np.zeros_like(weights),
+        }
         tensors["key_query"] = np.full((*lead, e.heads, n, n), np.nan, dtype=dtype)
         tensors["output_value"] = np.full((*lead, e.heads, n), np.nan, dtype=dtype)
         tensors["loss"], tensors["loss_se"] = np.full(lead, np.nan), np.full(lead, np.nan)
@@ -339,21 +343,20 @@ class _State:
             self._record()
         return done
 
-    def _steps(
-        self, moments: dict[str, np.ndarray], steps: int, device: torch.device, threads: int | None
-    ) -> np.ndarray:
+    def _steps(self, moments: Arrays, steps: int, device: torch.device, threads: int | None) -> Floats:
         """Change the arrays of `moments` in place by so many steps; returns the losses (R, steps)."""
         e = self.experiment
         state = [torch.from_numpy(array).to(device) for array in moments.values()]
         seen = kernels.advance(
-            *state, d=e.d, heads=e.heads, length=e.length, batch=e.batch, seed=e.seed, streams=e.streams,
+            *state, d=e.d, heads=e.heads, length=e.law.length, batch=e.batch, seed=e.seed, streams=e.streams.tolist(),
             first_step=self.step, steps=steps, beta_std=e.law.beta_std, noise_std=e.law.label_noise_std,
-            target_noise_std=e.law.target_noise_std, optimiser=e.optimiser, learning_rate=np.array(e.learning_rate),
-            betas=e.betas, eps=e.eps, weight_decay=e.weight_decay, threads=threads, implementation=self.engine,
+            target_noise_std=e.law.target_noise_std, optimiser=e.optimiser, learning_rate=e.learning_rate,
+            betas=e.betas, eps=e.eps, weight_decay=e.weight_decay or 0.0, threads=threads, implementation=self.engine,
         )  # fmt: skip
         for array, tensor in zip(moments.values(), state, strict=True):
             array[...] = tensor.cpu().numpy()  # the same memory on the CPU
-        return seen.losses.cpu().numpy()
+        losses: Floats = seen.losses.cpu().numpy()
+        return losses
 
     def _record(self) -> None:
         index = self.experiment.recorded_steps.index(self.step)
@@ -369,7 +372,7 @@ class _State:
                 new["loss_se"][:, index] = np.sqrt(variance)
         self.tensors = self.tensors | new | {"window": np.zeros_like(self.tensors["window"])}
 
-    def as_checkpoint(self) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
+    def as_checkpoint(self) -> tuple[Arrays, dict[str, Any]]:
         settings = {"experiment": self.experiment.as_record(), "engine": self.engine, "step": self.step}
         return self.tensors, settings | made_with() | self.about
 

@@ -9,7 +9,7 @@ both from the same point, from zero or from a Gaussian start. Source: arXiv 2410
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import torch
 
@@ -17,7 +17,7 @@ from attnlib import checks
 from attnlib.single_head.law import Sample
 from attnlib.single_head.maps import SOFTMAX
 from attnlib.single_head.rules import GRADIENT_DESCENT
-from attnlib.single_head.trainer import HeadsPlan, with_vectors
+from attnlib.single_head.trainer import HeadsPlan, Start, with_vectors
 from attnlib.single_head.trajectory import Trajectory
 
 __all__ = ["TrainingPlan", "Trajectory", "checked_start", "descend", "gaussian_start", "gradient_descent"]
@@ -36,12 +36,14 @@ def gaussian_start(sample: Sample, std: float) -> tuple[torch.Tensor, torch.Tens
 
 @dataclass(frozen=True)
 class TrainingPlan:
-    """The arguments of a training, whatever the sample. Raises ValueError for a bad one; `record` ends as the steps to keep."""
+    """The arguments of a training, whatever the sample, and what follows from them. Raises ValueError for a bad one."""
 
     step_size: float
     steps: int
     attention_step_size: float | None = None
     record: Iterable[int] | None = None
+    attention_step: float = field(init=False)  # the step size of p
+    recorded: tuple[int, ...] = field(init=False)  # the steps to keep
 
     def __post_init__(self) -> None:
         step_size = attention = checks.positive_number("step_size", self.step_size)
@@ -50,13 +52,13 @@ class TrainingPlan:
             if attention != 0:
                 checks.positive_number("attention_step_size", attention, hint="or 0 to freeze it")
         steps = checks.whole_number("steps", self.steps, at_least=0)
-        record = checks.recorded_steps(self.record, steps)
-        own = {"step_size": step_size, "steps": steps, "attention_step_size": float(attention), "record": record}
+        recorded = checks.recorded_steps(self.record, steps)
+        own = {"step_size": step_size, "steps": steps, "attention_step": float(attention), "recorded": recorded}
         for name, value in own.items():
             object.__setattr__(self, name, value)
 
 
-def checked_start(sample: Sample, start: tuple[torch.Tensor, torch.Tensor] | None) -> tuple[torch.Tensor, torch.Tensor]:
+def checked_start(sample: Sample, start: Start | None) -> Start:
     """(v_0, p_0), both (R, m), zero when left out. Raises ValueError for tensors that do not fit the sample."""
     shape = (sample.runs, sample.tokens.shape[-1])
     if start is None:
@@ -73,7 +75,7 @@ def gradient_descent(
     steps: int,
     *,
     attention_step_size: float | None = None,
-    start: tuple[torch.Tensor, torch.Tensor] | None = None,
+    start: Start | None = None,
     record: Iterable[int] | None = None,
 ) -> Trajectory:
     r"""Train one head on every run of `sample` by full-batch gradient descent, and record what it does.
@@ -106,12 +108,12 @@ def gradient_descent(
     return descend(sample, plan, checked_start(sample, start))
 
 
-def descend(sample: Sample, plan: TrainingPlan, start: tuple[torch.Tensor, torch.Tensor] | None = None) -> Trajectory:
+def descend(sample: Sample, plan: TrainingPlan, start: Start | None = None) -> Trajectory:
     """`gradient_descent` for a plan and a start that have been checked."""
     v, p = start if start is not None else checked_start(sample, None)
-    sizes = (sample.tokens.new_full((sample.runs,), size) for size in (plan.step_size, plan.attention_step_size))
+    of_v, of_p = (sample.tokens.new_full((sample.runs,), size) for size in (plan.step_size, plan.attention_step))
     ones = torch.ones(plan.steps, dtype=torch.float64)
     heads = HeadsPlan(
-        sample, *sizes, ones, plan.record, v.unsqueeze(1), p.unsqueeze(1), SOFTMAX, GRADIENT_DESCENT, 1.0, None
+        sample, of_v, of_p, ones, plan.recorded, v.unsqueeze(1), p.unsqueeze(1), SOFTMAX, GRADIENT_DESCENT, 1.0, None
     )
     return with_vectors(heads).single()

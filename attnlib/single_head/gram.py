@@ -71,16 +71,16 @@ def gram_descent(
     parts = []
 
     def work(runs: slice) -> None:
-        basis = [sample.signals[runs], sample.noise_tokens()[runs, :, 0]]
+        spanning = [sample.signals[runs], sample.noise_tokens()[runs, :, 0]]
         if start is not None:
-            basis += [vector[runs].unsqueeze(1) for vector in starts]
-        basis = torch.cat(basis, dim=1).to(torch.float64)
+            spanning += [vector[runs].unsqueeze(1) for vector in starts]
+        basis = torch.cat(spanning, dim=1).to(torch.float64)
         coefficients = basis.new_zeros(*basis.shape[:2], 2, dtype=dtype)  # columns: v, p
         if start is not None:
             coefficients[:, -2, 0] = coefficients[:, -1, 1] = 1.0
         seen = advance(
             (basis @ basis.mT).to(dtype), coefficients, labels[runs], classes[runs], steps=plan.steps,
-            value_step=plan.step_size, attention_step=plan.attention_step_size, record=plan.record,
+            value_step=plan.step_size, attention_step=plan.attention_step, record=plan.recorded,
         )  # fmt: skip
         vectors = torch.einsum("rsqc,rqm->csrm", seen.coefficients, basis.to(dtype))
         parts.append((*vectors, seen.output.transpose(0, 1), seen.attention.transpose(0, 1)))
@@ -88,4 +88,4 @@ def gram_descent(
     held = sample.signals.shape[1] + sample.labels.shape[1] + 2
     in_batches(work, sample.runs, bytes_per_run=24 * held * held, device=labels.device)
     v, p, outputs, attention = (torch.cat(part, dim=1) for part in zip(*parts, strict=True))
-    return Trajectory(plan.record, v, p, loss(outputs, labels), labels * outputs, attention, sample.noisy)
+    return Trajectory(plan.recorded, v, p, loss(outputs, labels), labels * outputs, attention, sample.noisy)

@@ -128,7 +128,7 @@ def output_gradients(
 def gradients(
     tokens: torch.Tensor, labels: torch.Tensor, v: torch.Tensor, p: torch.Tensor, *, attention_map: AttentionMap = SOFTMAX,
     output_scale: float = 1.0, weights: torch.Tensor | None = None,
-):  # fmt: skip
+) -> tuple[torch.Tensor, torch.Tensor, Forward]:  # fmt: skip
     r"""Exact gradients of the mean logistic loss $L = \frac1n \sum_i \log(1 + e^{-y_i f_i})$.
 
     For one softmax head, with $g_i = 1/(1+e^{y_i f_i})$:
@@ -162,8 +162,10 @@ def gradients(
     """
     out = forward(tokens, v, p, attention_map=attention_map, output_scale=output_scale)
     checks.tensor("labels", labels, tuple(tokens.shape[:2]), like=tokens)
-    options = {"attention_map": attention_map, "output_scale": output_scale, "weights": weights}
-    return *gradients_at(out, tokens, labels, v, p, **options), out
+    in_v, in_p = gradients_at(
+        out, tokens, labels, v, p, attention_map=attention_map, output_scale=output_scale, weights=weights
+    )
+    return in_v, in_p, out
 
 
 def gradients_at(

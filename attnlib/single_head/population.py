@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import TypeVar
 
 import numpy as np
 import torch
@@ -39,6 +40,7 @@ __all__ = [
     "scores_of_fresh_data",
 ]
 
+_Error = TypeVar("_Error", torch.Tensor, float)
 _LOG10 = math.log(10.0)
 _BLOCK_BYTES = 32 << 20  # fresh tokens held at once
 
@@ -151,7 +153,7 @@ def log10_error_of_scores(
     return log_error / _LOG10
 
 
-def noisy_error(clean_error: torch.Tensor | float, label_noise: float):
+def noisy_error(clean_error: _Error, label_noise: float) -> _Error:
     """Test error on flipped labels, eta + (1 - 2 eta) err: a flipped label turns an error into a success and back."""
     checks.probability("label_noise", label_noise, high=0.5)
     return label_noise + (1 - 2 * label_noise) * clean_error

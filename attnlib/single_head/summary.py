@@ -8,6 +8,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 
@@ -110,10 +111,11 @@ def summarise(
                 flipped=sample.noisy.sum(-1),
             )
         )
-    return join(parts)
+    whole: Summary = join(parts)
+    return whole
 
 
-def join(parts: list):
+def join(parts: list[Any]) -> Any:
     """Concatenate equal structures (tensors, dicts, dataclasses of tensors) along the run axis, on the CPU: they are small."""
     first = parts[0]
     if isinstance(first, torch.Tensor):

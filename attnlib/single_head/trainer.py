@@ -25,7 +25,7 @@ from attnlib.single_head.model import evaluate, gradients_at, loss
 from attnlib.single_head.rules import GRADIENT_DESCENT, Rule, batch_orders
 from attnlib.single_head.trajectory import HeadsTrajectory
 
-__all__ = ["HeadsPlan", "train_heads", "with_vectors"]
+__all__ = ["HeadsPlan", "Start", "train_heads", "with_vectors"]
 
 StepSize = float | torch.Tensor
 Start = tuple[torch.Tensor, torch.Tensor]
@@ -121,8 +121,9 @@ def _step_sizes(name: str, value: object, sample: Sample, rule: Rule, *, zero: b
 
 
 def _checked(
-    sample, step_size, steps, heads, attention_step_size, attention_map, rule, start, shared_values, output_scale, schedule,
-    record,
+    sample: Sample, step_size: object, steps: int, heads: int, attention_step_size: object, attention_map: AttentionMap,
+    rule: Rule, start: Start | None, shared_values: bool, output_scale: float, schedule: Callable[[int], float] | None,
+    record: Iterable[int] | None,
 ) -> HeadsPlan:  # fmt: skip
     heads = checks.whole_number("heads", heads, at_least=1)
     steps = checks.whole_number("steps", steps, at_least=0)
@@ -138,7 +139,7 @@ def _checked(
     rule.check(n, sample.coordinates)
     recorded = checks.recorded_steps(record, steps)
     shapes = (sample.runs, 1 if shared_values else heads, m), (sample.runs, heads, m)
-    v, p = start if start is not None else tuple(sample.tokens.new_zeros(shape) for shape in shapes)
+    v, p = start if start is not None else (sample.tokens.new_zeros(shapes[0]), sample.tokens.new_zeros(shapes[1]))
     checks.tensor("start[0]", v, shapes[0], like=sample.tokens)
     checks.tensor("start[1]", p, shapes[1], like=sample.tokens)
     if not attention_map.differentiable_at_zero and (p == 0).all(-1).any() and attention_step.any():
@@ -162,11 +163,12 @@ def _prepared(rule: Rule, gradient: tuple[torch.Tensor, torch.Tensor]) -> tuple[
     if rule.prepare == "sign":
         return gradient[0].sign(), gradient[1].sign()
     if rule.prepare:
-        squares = [part.square().sum((1, 2), keepdim=True) for part in gradient]
+        of_v, of_p = (part.square().sum((1, 2), keepdim=True) for part in gradient)
         if rule.prepare == "joint":
-            squares = [sum(squares)] * 2
-        lengths = [square.sqrt() for square in squares]
-        return tuple(part / torch.where(x > 0, x, 1.0) for part, x in zip(gradient, lengths, strict=True))
+            of_v = of_p = of_v + of_p
+        lengths = of_v.sqrt(), of_p.sqrt()
+        in_v, in_p = (part / torch.where(x > 0, x, 1.0) for part, x in zip(gradient, lengths, strict=True))
+        return in_v, in_p
     return gradient
 
 
@@ -174,23 +176,24 @@ def with_vectors(plan: HeadsPlan) -> HeadsTrajectory:
     """The readable engine."""
     sample, rule = plan.sample, plan.rule
     tokens, labels, n = sample.tokens, sample.labels, sample.labels.shape[1]
-    options = {"attention_map": plan.attention_map, "output_scale": plan.output_scale}
+    attention_map, scale = plan.attention_map, plan.output_scale
     parameters = [plan.v.clone(), plan.p.clone()]
     sizes = [plan.value_step.view(-1, 1, 1), plan.attention_step.view(-1, 1, 1)]
     optimiser = rule.optimiser(parameters)
     kept, rows = set(plan.recorded), []
     for step in range(len(plan.factors) + 1):
-        out = evaluate(tokens, *parameters, **options)
+        v, p = parameters
+        out = evaluate(tokens, v, p, attention_map=attention_map, output_scale=scale)
         if step in kept:
             attention = sample.at_signal(out.attention.movedim(1, 0)).movedim(0, 1)
-            v, p = (parameter.clone() for parameter in parameters)
-            rows.append((v, p, loss(out.output, labels), labels * out.output, attention))
+            rows.append((v.clone(), p.clone(), loss(out.output, labels), labels * out.output, attention))
         if step == len(plan.factors):
             break
         weights = None
-        if plan.orders is not None:
+        if plan.orders is not None and rule.batch is not None:
             weights = torch.zeros_like(labels).scatter_(1, plan.orders[:, step], n / rule.batch)
-        gradient = _prepared(rule, gradients_at(out, tokens, labels, *parameters, weights=weights, **options))
+        raw = gradients_at(out, tokens, labels, v, p, weights=weights, attention_map=attention_map, output_scale=scale)
+        gradient = _prepared(rule, raw)
         factor = plan.factors[step].item()
         if optimiser is None:
             parameters = [x - factor * size * g for x, size, g in zip(parameters, sizes, gradient, strict=True)]
@@ -199,8 +202,8 @@ def with_vectors(plan: HeadsPlan) -> HeadsTrajectory:
             x.grad = size * g if rule.scales else g
             group["lr"] = factor if rule.scales else factor * size[0].item()
         optimiser.step()
-    stacked = (torch.stack(part) for part in zip(*rows, strict=True))
-    return HeadsTrajectory(plan.recorded, *stacked, sample.noisy)
+    vs, ps, losses, margins, attentions = (torch.stack(part) for part in zip(*rows, strict=True))
+    return HeadsTrajectory(plan.recorded, vs, ps, losses, margins, attentions, sample.noisy)
 
 
 def _in_gram_space(plan: HeadsPlan) -> HeadsTrajectory:
@@ -213,14 +216,14 @@ def _in_gram_space(plan: HeadsPlan) -> HeadsTrajectory:
     parts = []
 
     def work(runs: slice) -> None:
-        basis = [sample.signals[runs], sample.noise_tokens()[runs, :, 0]]
-        basis = torch.cat(basis if from_zero else [*basis, starts[runs]], dim=1).to(torch.float64)
+        spanning = [sample.signals[runs], sample.noise_tokens()[runs, :, 0]]
+        basis = torch.cat(spanning if from_zero else [*spanning, starts[runs]], dim=1).to(torch.float64)
         coefficients = basis.new_zeros(basis.shape[0], columns, basis.shape[1])
         if not from_zero:
             coefficients[:, :, -columns:] = torch.eye(columns, dtype=basis.dtype, device=basis.device)
         seen = advance(
             basis @ basis.mT, coefficients, labels[runs], classes[runs], heads=plan.p.shape[1],
-            signals=sample.signals.shape[1], attention_map=plan.attention_map, value_step=plan.value_step[runs],
+            signals=sample.signals.shape[1], attention_map=plan.attention_map, value_step=plan.value_step[runs],  # type: ignore[arg-type]
             attention_step=plan.attention_step[runs], factors=plan.factors, output_scale=plan.output_scale,
             prepare=rule.prepare, momentum=rule.momentum, look_ahead=rule.look_ahead,
             batches=None if plan.orders is None else plan.orders[runs], record=plan.recorded,

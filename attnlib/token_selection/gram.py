@@ -20,6 +20,7 @@ import numpy as np
 import torch
 
 from attnlib import checks
+from attnlib.arrays import Arrays
 from attnlib.gaussian import bartlett_rows
 from attnlib.randomness import stream
 from attnlib.token_selection.law import Labels, Sample, TokenLaw
@@ -155,7 +156,7 @@ def draw_gram(law: TokenLaw, seed: int, runs: int = 1, *, start: Start | None = 
     return Gram(law, start, seed, first_run, labels, **tensors)
 
 
-def _drawn(law: TokenLaw, start: Start, true_labels: torch.Tensor, seed: int, run: int) -> dict[str, np.ndarray]:
+def _drawn(law: TokenLaw, start: Start, true_labels: torch.Tensor, seed: int, run: int) -> Arrays:
     d, N = law.d, law.n * law.tokens
     rng = stream(seed, "noise", run)
     plane = law.means(true_labels).reshape(N, 2).numpy() + law.noise_std * rng.standard_normal((N, 2))

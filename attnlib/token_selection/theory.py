@@ -185,10 +185,11 @@ def _late_noise(law: TokenLaw, per_gap: float, first: float) -> float:
     share = law.signal_share().sum(-1).numpy()
     base = -(1 - first * per_gap) / law.tokens - share * per_gap
     squares = [((base + np.eye(law.tokens)[u]) ** 2).sum() for u in (0, 1)]  # clean select token 0, flipped token 1
-    return (
+    noise: float = (
         law.n * ((1 - eta) * squares[0] + eta * squares[1]) / law.d
         + 2 * (law.noise_std * per_gap / law.signal_norm) ** 2
     )
+    return noise
 
 
 def delay_exponent(law: TokenLaw) -> float:
@@ -253,7 +254,7 @@ def selection_time(law: TokenLaw, step_size: float, *, weight_scale: float = 1 /
         return law.noise_std**2 * (in_span + scale * prompt)
 
     def short(score: float) -> bool:
-        return fresh_attention(law, score, score, variance(score))[0] < 0.5
+        return bool(fresh_attention(law, score, score, variance(score))[0] < 0.5)
 
     low = fresh_threshold(law)
     high = low
@@ -298,7 +299,7 @@ def selection_path(
             return False
         missing = 0.5 - fresh_attention(law, score, score, now.score_variance)[0]
         look_again = score + 2 * missing  # attention cannot rise by more than 1/4 per unit of score
-        return missing <= 0
+        return bool(missing <= 0)
 
     return mean_field(law, step_size, weight_scale=weight_scale, finite_size=finite_size, until=selected)
 
