@@ -26,8 +26,8 @@ from attnlib.in_context.law import RegressionLaw
 
 __all__ = [
     "bayes_risk_leading_order", "bayes_risk_lower_bound", "bayes_risk_proportional", "best_centred_heads", "best_preconditioner",
-    "debiased_gd_optimal_risk", "debiased_gd_optimal_step", "debiased_gd_risk", "debiased_gd_with_offset", "gd_optimal_risk",
-    "gd_optimal_step", "gd_risk", "gd_risk_proportional", "linear_attention_risk", "loss_of_risk", "opposite_pair_curvature",
+    "debiased_gd_optimal_risk", "debiased_gd_optimal_step", "debiased_gd_risk", "gd_optimal_risk",
+    "gd_optimal_step", "gd_risk", "gd_risk_proportional", "linear_attention_risk", "opposite_pair_curvature",
     "preconditioned_gd_risk", "softmax_floor", "zero_risk",
 ]  # fmt: skip
 
@@ -81,24 +81,6 @@ def debiased_gd_optimal_step(law: RegressionLaw, *, length: object = None) -> Fl
 def debiased_gd_optimal_risk(law: RegressionLaw, *, length: object = None) -> Floats:
     r"""`debiased_gd_risk` at its best step, no offset; isotropic: $s_\beta^2d(d+1+s_2)/(L+d+s_2)$."""
     return debiased_gd_risk(law, debiased_gd_optimal_step(law, length=length), length=length)
-
-
-def debiased_gd_with_offset(law: RegressionLaw, *, length: object = None) -> tuple[Floats, Floats, Floats]:
-    r"""Best step $\eta$, best offset $a$ and their risk: the minimum of `debiased_gd_risk` over both.
-
-    $a=0$ if and only if the mean is zero: with a mean, the best heads of small $\omega_h$ do *not* have $\sum\mu_h=0$.
-    """
-    L = _lengths(law, length)
-    f = (L - 1) / L
-    sigma, m = law.covariance_matrix.numpy(), law.mean_vector.numpy()
-    first, second = _step_coefficients(law, L, centred=True)
-    cross = m @ sigma @ m
-    spread = _offset_spread(law, L)
-    # Stationarity: second * eta + cross * a = first (over f), f * cross * eta + spread * a = |m|^2.
-    determinant = second * spread - f * cross**2
-    eta = (first * spread - cross * (m @ m)) / determinant
-    a = (second * (m @ m) - f * cross * first) / determinant
-    return eta, a, debiased_gd_risk(law, eta, offset=a, length=length)
 
 
 # A matrix in the place of the step
@@ -245,11 +227,6 @@ def gd_risk_proportional(law: RegressionLaw, *, length: object = None) -> Floats
     _isotropic(law)
     load = law.d / _lengths(law, length) * (1 + law.noise_std**2)
     return law.beta_std**2 * law.d * load / (1 + load)
-
-
-def loss_of_risk(law: RegressionLaw, risk: object) -> Floats:
-    """Mean squared error against the target as drawn: risk plus the variance of the target's noise (0 in the notebook)."""
-    return _numbers("risk", risk) + law.target_noise_std**2
 
 
 # Shared pieces
