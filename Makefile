@@ -57,9 +57,10 @@ test: $(READY_TEST)  ## prove everything: lint, unit tests, stored outputs, rend
 	$(MAKE) html
 	$(MAKE) browser
 
-lint: $(READY_TEST)  ## check the style of the code, and who imports whom
+lint: $(READY_TEST)  ## check the style of the code, its types, and who imports whom
 	$(RUN) -m ruff check .
 	$(RUN) -m ruff format --check .
+	$(RUN) -m mypy
 	$(VENV)/bin/lint-imports
 
 # SINCE: the commit to compare with, unless it is the one where this branch left main.
@@ -105,7 +106,7 @@ repository: $(READY)  ## change the repository's address everywhere: make reposi
 	$(RUN) -m attnlib repository "$(URL)"
 
 clean:  ## remove what was built, also kept results of pages; the environment stays
-	rm -rf _build .pytest_cache .ruff_cache
+	rm -rf _build .mypy_cache .pytest_cache .ruff_cache
 
 node_modules/.ready: package.json package-lock.json
 	@command -v npm >/dev/null || { echo "error: this needs Node and npm: sudo apt-get install nodejs npm" >&2; exit 2; }

@@ -1,3 +1,3 @@
 """Executable checks of the theory of softmax attention."""
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"

@@ -25,7 +25,8 @@ def attention_logits(tokens: torch.Tensor, query: torch.Tensor) -> torch.Tensor:
     torch.Size([2, 3, 4])
     """
     n, T, _ = tokens.shape[-3:]
-    return torch.matmul(tokens.flatten(-3, -2), query.unsqueeze(-1)).squeeze(-1).unflatten(-1, (n, T))
+    scores: torch.Tensor = torch.matmul(tokens.flatten(-3, -2), query.unsqueeze(-1)).squeeze(-1).unflatten(-1, (n, T))
+    return scores
 
 
 def attention_weights(logits: torch.Tensor) -> torch.Tensor:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+import operator
+from collections.abc import Iterable, Sequence
+from typing import SupportsFloat, SupportsIndex
 
 import torch
 
-__all__ = ["finite_number", "one_of", "positive_number", "probability", "tensor", "whole_number"]
+__all__ = ["finite_number", "one_of", "positive_number", "probability", "recorded_steps", "tensor", "whole_number"]
 
 
 def _say(name: str, expected: str, value: object, hint: str) -> str:
@@ -16,18 +18,43 @@ def _say(name: str, expected: str, value: object, hint: str) -> str:
 
 def whole_number(name: str, value: object, *, at_least: int, hint: str = "") -> int:
     """`value` as an int >= `at_least`. Raises ValueError otherwise (a bool is not a number)."""
-    integral = isinstance(value, int) or (hasattr(value, "__index__") and not isinstance(value, torch.Tensor))
-    if isinstance(value, bool) or not integral or int(value) < at_least:
+    if isinstance(value, bool | torch.Tensor) or not isinstance(value, SupportsIndex) or int(value) < at_least:
         raise ValueError(_say(name, f"a whole number >= {at_least}", value, hint))
     return int(value)
 
 
+def recorded_steps(record: Iterable[int] | None, steps: int) -> tuple[int, ...]:
+    """The steps of a training to keep, increasing: those of `record` and the last; all of 0 ... `steps` without a record.
+
+    Raises ValueError for a step that is not a whole number in 0 ... `steps`.
+    """
+    if record is None:
+        return tuple(range(steps + 1))
+    kept = {steps}
+    for step in record:
+        try:
+            number = -1 if isinstance(step, bool) else operator.index(step)
+        except TypeError:
+            number = -1
+        if not 0 <= number <= steps:
+            raise ValueError(f"record must hold steps in 0 ... {steps}; got {step!r}")
+        kept.add(number)
+    return tuple(sorted(kept))
+
+
+def _number(value: object) -> float:
+    """`value` as a float; nan where it is no number (a bool and a text are none)."""
+    if isinstance(value, bool) or not isinstance(value, SupportsFloat | SupportsIndex):
+        return math.nan
+    try:
+        return float(value)
+    except (TypeError, ValueError, RuntimeError):
+        return math.nan
+
+
 def finite_number(name: str, value: object, *, hint: str = "") -> float:
     """`value` as a finite float. Raises ValueError otherwise."""
-    try:
-        number = float(value) if not isinstance(value, bool | str) else math.nan
-    except (TypeError, ValueError, RuntimeError):
-        number = math.nan
+    number = _number(value)
     if not math.isfinite(number):
         raise ValueError(_say(name, "a finite number", value, hint))
     return number
@@ -35,21 +62,15 @@ def finite_number(name: str, value: object, *, hint: str = "") -> float:
 
 def positive_number(name: str, value: object, *, hint: str = "") -> float:
     """`value` as a finite float > 0. Raises ValueError otherwise."""
-    try:
-        number = finite_number(name, value)
-    except ValueError:
-        number = -1.0
-    if not number > 0:
+    number = _number(value)
+    if not 0 < number < math.inf:
         raise ValueError(_say(name, "a finite number > 0", value, hint))
     return number
 
 
 def probability(name: str, value: object, *, high: float = 1.0, open_ends: bool = False, hint: str = "") -> float:
     """`value` as a float in [0, high], or in (0, high) with `open_ends`. Raises ValueError otherwise."""
-    try:
-        number = finite_number(name, value)
-    except ValueError:
-        number = -1.0
+    number = _number(value)
     inside = 0 < number < high if open_ends else 0 <= number <= high
     if not inside:
         interval = f"(0, {high:g})" if open_ends else f"[0, {high:g}]"
@@ -59,7 +80,7 @@ def probability(name: str, value: object, *, high: float = 1.0, open_ends: bool 
 
 def one_of(name: str, value: object, valid: Sequence[str]) -> str:
     """`value`, which must be one of `valid`. Raises ValueError that lists them."""
-    if value not in valid:
+    if not isinstance(value, str) or value not in valid:
         raise ValueError(_say(name, "one of " + ", ".join(map(repr, valid)), value, ""))
     return value
 

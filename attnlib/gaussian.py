@@ -13,11 +13,14 @@ from __future__ import annotations
 import numpy as np
 
 from attnlib import checks
+from attnlib.arrays import Floats
 
 __all__ = ["bartlett_rows"]
 
 
-def bartlett_rows(rng: np.random.Generator, rows: int, dimension: int, *, first: int = 0, columns: int | None = None):
+def bartlett_rows(
+    rng: np.random.Generator, rows: int, dimension: int, *, first: int = 0, columns: int | None = None
+) -> Floats:
     """Rows `first` ... `first + rows - 1` of Bartlett's matrix A for vectors in `dimension` dimensions.
 
     Args:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 __all__ = ["progress_bar", "require_writable", "write_arrays", "written_aside"]
 
@@ -18,13 +19,17 @@ def progress_bar(wanted: bool, total: int, what: str, *, unit: str = "cell") -> 
     if wanted:
         from tqdm import tqdm
 
-        return tqdm(total=total, unit=unit, desc=what)
+        bar: contextlib.AbstractContextManager[Any] = tqdm(total=total, unit=unit, desc=what)
+        return bar
     return _Silent()
 
 
-class _Silent(contextlib.nullcontext):
+class _Silent:
     def __enter__(self) -> _Silent:
         return self
+
+    def __exit__(self, *_: object) -> None:
+        """Nothing is held."""
 
     def update(self, _: int = 1) -> None:
         """As tqdm's."""
@@ -45,10 +50,11 @@ def require_writable(path: Path) -> None:
     probe.unlink()
 
 
-def write_arrays(path: Path, *, compressed: bool = False, **arrays: np.ndarray) -> None:
+def write_arrays(path: Path, *, compressed: bool = False, **arrays: NDArray[Any]) -> None:
     """Arrays as an .npz under exactly this name, written aside and renamed: a killed write leaves the last whole file."""
+    save: Callable[..., None] = np.savez_compressed if compressed else np.savez
     with written_aside(path) as temporary, temporary.open("wb") as file:
-        (np.savez_compressed if compressed else np.savez)(file, **arrays)
+        save(file, **arrays)
 
 
 @contextlib.contextmanager

@@ -14,6 +14,8 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import torch
 
+from attnlib.arrays import Floats
+
 __all__ = ["lobatto", "log_integral"]
 
 # Drops of h (in nats) that bound the panels. The first ones resolve a kink next to the mode; e^-42 is below float64's rounding.
@@ -44,7 +46,9 @@ def _mode(slope: Callable[[torch.Tensor], torch.Tensor], like: torch.Tensor) -> 
     return sign * far  # where rounding makes the slope a step, it is the finite side of the density
 
 
-def _level_points(log_density: Callable, mode: torch.Tensor, peak: torch.Tensor) -> torch.Tensor:
+def _level_points(
+    log_density: Callable[[torch.Tensor], torch.Tensor], mode: torch.Tensor, peak: torch.Tensor
+) -> torch.Tensor:
     """(len(_DROPS) + 1, 2, R): distances from the mode, left and right, where h has fallen by 0 and by each of `_DROPS`."""
     drops = torch.tensor(_DROPS, dtype=mode.dtype, device=mode.device)[:, None, None]
     sides = torch.tensor([-1.0, 1.0], dtype=mode.dtype, device=mode.device)[:, None]
@@ -57,7 +61,7 @@ def _level_points(log_density: Callable, mode: torch.Tensor, peak: torch.Tensor)
     return torch.cat([torch.zeros_like(near[:1]), (near + far) / 2])
 
 
-def lobatto(count: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def lobatto(count: int) -> tuple[Floats, Floats, Floats]:
     """Gauss-Lobatto rule on [-1, 1]: nodes (count,), both ends among them, weights (count,), and rows (2, count) that make the last
     two Legendre coefficients out of values at the nodes. Exact for polynomials of degree 2 count - 3."""
     legendre = np.polynomial.legendre.Legendre.basis(count - 1)

@@ -18,6 +18,7 @@ from packaging.specifiers import SpecifierSet
 from packaging.utils import canonicalize_name
 from packaging.version import Version
 
+import attnlib
 from tests.house import PACKAGES, files, module_name
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -259,6 +260,8 @@ def test_every_data_file_is_installed_and_lies_beside_code_that_reads_it() -> No
             found = set(folder.glob(glob))
             assert found, f"{package}: no file is {glob}"
             installed |= found
+        if globs == ["py.typed"]:
+            continue  # empty: it tells type checkers that the package has types
         code = "".join(path.read_text(encoding="utf-8") for path in folder.glob("*.py"))
         pages = "".join(path.read_text(encoding="utf-8") for path in (ROOT / "notebooks").rglob("*.md"))
         assert "__file__" in code or f'files("{package}")' in pages, f"nothing in {package} looks beside itself"
@@ -316,6 +319,27 @@ def test_licence_and_citation_agree_with_the_package() -> None:
     assert citation["license"] == "BSD-3-Clause" == PROJECT["license"]["text"]
     assert citation["repository-code"] == PROJECT["urls"]["Repository"]
     assert (ROOT / "LICENSE").read_text(encoding="utf-8").startswith("BSD 3-Clause License")
+
+
+def test_the_number_of_the_release_is_the_same_everywhere() -> None:
+    assert attnlib.__version__ == PROJECT["version"]
+    citation = yaml.safe_load((ROOT / "CITATION.cff").read_text(encoding="utf-8"))
+    newest = re.search(r"^## (\S+) \((\S+)\)$", (ROOT / "CHANGELOG.md").read_text(encoding="utf-8"), flags=re.M)
+    assert newest is not None
+    assert newest.groups() == (PROJECT["version"], str(citation["date-released"]))
+
+
+def test_the_papers_that_are_checked_are_cited() -> None:
+    """By the titles and authors of the book's own references."""
+    parts = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["bookkit"]["parts"]
+    references = yaml.safe_load((ROOT / "CITATION.cff").read_text(encoding="utf-8"))["references"]
+    entries = (ROOT / "book" / "references.bib").read_text(encoding="utf-8").split("\n@")
+    for part, cited in zip([part for part in parts.values() if "paper" in part], references, strict=True):
+        assert cited["url"] == f"https://arxiv.org/abs/{part['paper']}"
+        (entry,) = (entry for entry in entries if cited["url"] in entry)
+        assert f"{{{cited['title']}}}" in entry
+        names = " and ".join(f"{author['family-names']}, {author['given-names']}" for author in cited["authors"])
+        assert f"{{{names}}}" in entry
 
 
 def test_every_browser_test_waits_for_the_built_book() -> None:

@@ -2,9 +2,12 @@
 
 import doctest
 import importlib
+import re
 from pathlib import Path
 
+import numpy as np
 import pytest
+import torch
 
 from bookkit.claims import Claim, ClaimSet, Source
 from tests.house import PACKAGES, files, module_name
@@ -30,7 +33,7 @@ def test_ids_are_unique_and_sources_are_tags() -> None:
 
 
 def with_examples() -> list[str]:
-    return sorted(module_name(path) for path in files() if "\n    >>> " in path.read_text(encoding="utf-8"))
+    return sorted(module_name(path) for path in files() if re.search(r"^ +>>> ", path.read_text("utf-8"), re.M))
 
 
 def test_examples_are_found() -> None:
@@ -39,6 +42,9 @@ def test_examples_are_found() -> None:
 
 @pytest.mark.parametrize("name", with_examples())
 def test_examples_in_docstrings_say_what_they_print(name: str) -> None:
-    result = doctest.testmod(importlib.import_module(name))
+    module = importlib.import_module(name)
+    face = importlib.import_module(".".join(name.split(".")[:2]))  # examples start from what the face exports
+    public = {word: getattr(face, word) for word in getattr(face, "__all__", ())}
+    result = doctest.testmod(module, extraglobs={"np": np, "torch": torch} | public | vars(module))
     assert result.attempted > 0
     assert result.failed == 0

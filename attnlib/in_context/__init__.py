@@ -1,6 +1,6 @@
 """In-context linear regression with multi-head softmax attention (arXiv 2503.12734). Law of prompts, training, circuits, risks.
 
-Risks in closed form are in `closed_form`, two numbers per head in `reduced` and `optimum`, the approximate loss in `approximate`.
+Risks in closed form are in `closed_form`.
 """
 
 from attnlib.in_context.circuits import Circuits, circuits_of, predict

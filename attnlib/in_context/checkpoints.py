@@ -13,7 +13,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
+from attnlib.arrays import Arrays
 from attnlib.grids import written_aside
 
 __all__ = ["VERSION", "CheckpointError", "read_checkpoint", "write_checkpoint"]
@@ -26,7 +28,7 @@ class CheckpointError(ValueError):
     """A checkpoint that cannot be used; the message says why and what to do."""
 
 
-def _checksum(tensors: Mapping[str, np.ndarray]) -> str:
+def _checksum(tensors: Mapping[str, NDArray[Any]]) -> str:
     digest = hashlib.sha256()
     for name in sorted(tensors):
         array = np.ascontiguousarray(tensors[name])
@@ -35,7 +37,7 @@ def _checksum(tensors: Mapping[str, np.ndarray]) -> str:
     return digest.hexdigest()
 
 
-def write_checkpoint(path: Path, tensors: Mapping[str, np.ndarray], settings: Mapping[str, Any]) -> None:
+def write_checkpoint(path: Path, tensors: Mapping[str, NDArray[Any]], settings: Mapping[str, Any]) -> None:
     """Write `path` (.safetensors) and `path` with .json. `settings` are plain values; both files are whole or not there.
 
     Raises ValueError for another suffix or a folder that does not exist.
@@ -51,7 +53,7 @@ def write_checkpoint(path: Path, tensors: Mapping[str, np.ndarray], settings: Ma
         temporary.write_text(json.dumps(record, indent=2, sort_keys=True) + "\n", encoding="utf-8")
 
 
-def read_checkpoint(path: Path) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
+def read_checkpoint(path: Path) -> tuple[Arrays, dict[str, Any]]:
     """Tensors and settings of a checkpoint. Raises CheckpointError for one that is damaged, foreign, or of another version."""
     from safetensors import SafetensorError, safe_open
 

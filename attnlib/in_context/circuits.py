@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 
@@ -24,17 +25,30 @@ __all__ = ["Circuits", "attention", "circuits_of", "imbalance", "merge", "predic
 
 @dataclass(frozen=True)
 class Circuits:
-    """Circuits of H heads; leading axes are free (records, runs)."""
+    r"""Key-query and output-value circuits of H heads: all that a trained model can do. Leading axes are free (records, runs).
+
+    $$ M_h = W_K^{h\top} W_Q^h/\sqrt n \quad(\text{key index first}), \qquad V_h = W_O^h W_V^h $$
+
+    Source:
+        derived in `book/in_context_theory`; the two numbers of a head are the authors' code (arXiv 2503.12734).
+
+    Example:
+        >>> circuits = circuits_of(initial_weights(d=5, heads=2, seed=0, runs=3))
+        >>> circuits.omega.shape, circuits.effective_step.shape
+        (torch.Size([3, 2]), torch.Size([3]))
+    """
 
     key_query: torch.Tensor  # (..., H, n, n): M, key index first
     output_value: torch.Tensor  # (..., H, n): V
 
     @property
     def d(self) -> int:
+        """Number of covariates."""
         return self.output_value.shape[-1] - 1
 
     @property
     def heads(self) -> int:
+        """H, the number of heads."""
         return self.output_value.shape[-2]
 
     @property
@@ -98,7 +112,7 @@ class Circuits:
         """(..., H, d): what a head writes of the covariates."""
         return self.output_value[..., : self.d]
 
-    def __getitem__(self, index) -> Circuits:
+    def __getitem__(self, index: Any) -> Circuits:
         """The same index taken of both circuits: `circuits[-1]` is the last record, `circuits[:, 0]` the first run."""
         return Circuits(self.key_query[index], self.output_value[index])
 
@@ -117,7 +131,27 @@ def merge(
 
 
 def circuits_of(heads: HeadWeights) -> Circuits:
-    """Circuits (R, H, ...) of R runs."""
+    r"""The circuits of heads: their matrices merged, which changes no prediction.
+
+    $$ M_h = W_K^{h\top} W_Q^h/\sqrt n, \qquad V_h = W_O^h W_V^h $$
+
+    Args:
+        heads: of R runs.
+
+    Returns:
+        `Circuits` with leading axes (R, H), in the dtype of the heads.
+
+    Raises:
+        AttributeError: heads is no `HeadWeights`.
+
+    Source:
+        derived in `book/in_context_theory`.
+
+    Example:
+        >>> circuits = circuits_of(initial_weights(d=5, heads=2, start="small_id_qk", seed=0))
+        >>> circuits.key_query.shape, circuits.output_value.shape
+        (torch.Size([1, 2, 6, 6]), torch.Size([1, 2, 6]))
+    """
     return Circuits(*merge(heads.query, heads.key, heads.value, heads.output))
 
 
@@ -139,7 +173,28 @@ def attention(circuits: Circuits, prompts: Prompts) -> torch.Tensor:
 
 
 def predict(circuits: Circuits, prompts: Prompts) -> torch.Tensor:
-    """Predictions (..., B) of the merged model. Leading axes of circuits and prompts broadcast."""
+    r"""Predictions of the merged model.
+
+    $$ \hat y = \sum_h V_h \sum_i z_i\,\mathrm{softmax}_i(z_i^\top M_h z_q) $$
+
+    Args:
+        circuits: (..., H); leading axes broadcast with those of the prompts.
+        prompts: (..., B).
+
+    Returns:
+        predictions, (..., B), in the circuits' dtype.
+
+    Raises:
+        RuntimeError: circuits and prompts of different d (from torch).
+
+    Source:
+        the model of arXiv 2503.12734, in which the query looks at the examples and not at itself.
+
+    Example:
+        >>> prompts = RegressionLaw(d=5, length=40).draw(8, seed=0)
+        >>> predict(circuits_of(initial_weights(d=5, heads=2, seed=0, runs=3)), prompts).shape
+        torch.Size([3, 8])
+    """
     V = circuits.output_value
     written = torch.einsum("...hi,...bli->...hbl", V, prompts.context.to(V))
     return (attention(circuits, prompts) * written).sum((-3, -1))

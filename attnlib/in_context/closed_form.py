@@ -21,12 +21,13 @@ from __future__ import annotations
 import numpy as np
 
 from attnlib import checks
+from attnlib.arrays import Floats
 from attnlib.in_context.law import RegressionLaw
 
 __all__ = [
     "bayes_risk_leading_order", "bayes_risk_lower_bound", "bayes_risk_proportional", "best_centred_heads", "best_preconditioner",
-    "debiased_gd_optimal_risk", "debiased_gd_optimal_step", "debiased_gd_risk", "debiased_gd_with_offset", "gd_optimal_risk",
-    "gd_optimal_step", "gd_risk", "gd_risk_proportional", "linear_attention_risk", "loss_of_risk", "opposite_pair_curvature",
+    "debiased_gd_optimal_risk", "debiased_gd_optimal_step", "debiased_gd_risk", "gd_optimal_risk",
+    "gd_optimal_step", "gd_risk", "gd_risk_proportional", "linear_attention_risk", "opposite_pair_curvature",
     "preconditioned_gd_risk", "softmax_floor", "zero_risk",
 ]  # fmt: skip
 
@@ -39,7 +40,7 @@ def zero_risk(law: RegressionLaw) -> float:
     return law.beta_std**2 * float(np.trace(_second_moment(law)))
 
 
-def gd_risk(law: RegressionLaw, step: object, *, length: object = None) -> np.ndarray:
+def gd_risk(law: RegressionLaw, step: object, *, length: object = None) -> Floats:
     r"""One step of gradient descent from 0, $\hat y=\tfrac{\eta}{L}\sum_iy_i\langle x_i,x_q\rangle$, $\eta$ = `step` (any sign).
 
     Isotropic: $s_\beta^2d\,[1-2\eta+\eta^2(1+(d+1+s_2)/L)]$.
@@ -47,17 +48,17 @@ def gd_risk(law: RegressionLaw, step: object, *, length: object = None) -> np.nd
     return _scalar_step_risk(law, step, length, centred=False)
 
 
-def gd_optimal_step(law: RegressionLaw, *, length: object = None) -> np.ndarray:
+def gd_optimal_step(law: RegressionLaw, *, length: object = None) -> Floats:
     r"""The best `step` of `gd_risk`; isotropic: $1/(1+(d+1+s_2)/L)$."""
     return _optimal_step(law, length, centred=False)
 
 
-def gd_optimal_risk(law: RegressionLaw, *, length: object = None) -> np.ndarray:
+def gd_optimal_risk(law: RegressionLaw, *, length: object = None) -> Floats:
     r"""`gd_risk` at its best step; isotropic: $s_\beta^2d(d+1+s_2)/(L+d+1+s_2)$."""
     return gd_risk(law, gd_optimal_step(law, length=length), length=length)
 
 
-def debiased_gd_risk(law: RegressionLaw, step: object, *, offset: object = 0.0, length: object = None) -> np.ndarray:
+def debiased_gd_risk(law: RegressionLaw, step: object, *, offset: object = 0.0, length: object = None) -> Floats:
     r"""Centred step $\hat y=\tfrac{\eta}{L}\sum_iy_i\langle x_i-\bar x,x_q\rangle+a\bar y$, with $a$ = `offset`.
 
     Isotropic, $a=0$: $s_\beta^2d\,[1-2\eta\tfrac{L-1}{L}+\eta^2\tfrac{(L-1)(L+d+s_2)}{L^2}]$. The offset adds
@@ -68,36 +69,18 @@ def debiased_gd_risk(law: RegressionLaw, step: object, *, offset: object = 0.0, 
     sigma, m = law.covariance_matrix.numpy(), law.mean_vector.numpy()
     spread = _offset_spread(law, L)
     pull = m @ m - (L - 1) / L * eta * (m @ sigma @ m)
-    extra = law.beta_std**2 * (a**2 * spread - 2 * a * pull)
+    extra: Floats = law.beta_std**2 * (a**2 * spread - 2 * a * pull)
     return _scalar_step_risk(law, step, length, centred=True) + extra
 
 
-def debiased_gd_optimal_step(law: RegressionLaw, *, length: object = None) -> np.ndarray:
+def debiased_gd_optimal_step(law: RegressionLaw, *, length: object = None) -> Floats:
     r"""The best `step` of `debiased_gd_risk` without offset; isotropic, exactly: $L/(L+d+s_2)$. (At L = 1 every step is as good.)"""
     return _optimal_step(law, length, centred=True)
 
 
-def debiased_gd_optimal_risk(law: RegressionLaw, *, length: object = None) -> np.ndarray:
+def debiased_gd_optimal_risk(law: RegressionLaw, *, length: object = None) -> Floats:
     r"""`debiased_gd_risk` at its best step, no offset; isotropic: $s_\beta^2d(d+1+s_2)/(L+d+s_2)$."""
     return debiased_gd_risk(law, debiased_gd_optimal_step(law, length=length), length=length)
-
-
-def debiased_gd_with_offset(law: RegressionLaw, *, length: object = None) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    r"""Best step $\eta$, best offset $a$ and their risk: the minimum of `debiased_gd_risk` over both.
-
-    $a=0$ if and only if the mean is zero: with a mean, the best heads of small $\omega_h$ do *not* have $\sum\mu_h=0$.
-    """
-    L = _lengths(law, length)
-    f = (L - 1) / L
-    sigma, m = law.covariance_matrix.numpy(), law.mean_vector.numpy()
-    first, second = _step_coefficients(law, L, centred=True)
-    cross = m @ sigma @ m
-    spread = _offset_spread(law, L)
-    # Stationarity: second * eta + cross * a = first (over f), f * cross * eta + spread * a = |m|^2.
-    determinant = second * spread - f * cross**2
-    eta = (first * spread - cross * (m @ m)) / determinant
-    a = (second * (m @ m) - f * cross * first) / determinant
-    return eta, a, debiased_gd_risk(law, eta, offset=a, length=length)
 
 
 # A matrix in the place of the step
@@ -105,7 +88,7 @@ def debiased_gd_with_offset(law: RegressionLaw, *, length: object = None) -> tup
 
 def preconditioned_gd_risk(
     law: RegressionLaw, preconditioner: object, *, centred: bool = False, offset: object = 0.0, length: object = None
-) -> np.ndarray:
+) -> Floats:
     r"""$\hat y=\tfrac1L\,x_q^\top\Gamma\sum_iy_ix_i$, or with $x_i-\bar x$ for $x_i$ if `centred`; any $\Gamma$, (..., d, d).
 
     The axes in front of $\Gamma$'s last two broadcast against `length`. Value: the formula on top of this module. A centred step may
@@ -125,10 +108,11 @@ def preconditioned_gd_risk(
     m = law.mean_vector.numpy()
     along = np.einsum("i,...ij,jk,k->...", m, gamma, law.covariance_matrix.numpy(), m)
     extra = a**2 * _offset_spread(law, L) - 2 * a * (m @ m - f * along)
-    return law.beta_std**2 * (np.trace(moment) + f * (fixed + falling / L - 2 * first) + extra)
+    risk: Floats = law.beta_std**2 * (np.trace(moment) + f * (fixed + falling / L - 2 * first) + extra)
+    return risk
 
 
-def best_preconditioner(law: RegressionLaw, *, centred: bool = False, length: object = None) -> np.ndarray:
+def best_preconditioner(law: RegressionLaw, *, centred: bool = False, length: object = None) -> Floats:
     r"""$\Gamma=AQ^{-1}$, (..., d, d), the minimiser of `preconditioned_gd_risk`.
 
     Zero mean: $[(1+\tfrac1L)\Sigma+\tfrac{\operatorname{tr}\Sigma+s_2}{L}I]^{-1}$. Centred, any mean:
@@ -139,7 +123,7 @@ def best_preconditioner(law: RegressionLaw, *, centred: bool = False, length: ob
     return np.swapaxes(np.linalg.solve(Q, np.broadcast_to(A, Q.shape)), -1, -2)  # (Q^-1 A)^T = A Q^-1: both symmetric
 
 
-def best_centred_heads(law: RegressionLaw, *, length: object = None) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def best_centred_heads(law: RegressionLaw, *, length: object = None) -> tuple[Floats, Floats, Floats]:
     r"""Best matrix (..., d, d), best offset $a$, and their risk: all that heads of small scores can do with labels, optimised.
 
     With $G=[\Sigma+\tfrac{\operatorname{tr}\Sigma+s_2}{L}I]^{-1}$, $k=m^\top M^{-1}m$, $g=m^\top G\Sigma m$, $f=(L-1)/L$:
@@ -156,7 +140,7 @@ def best_centred_heads(law: RegressionLaw, *, length: object = None) -> tuple[np
 
 def linear_attention_risk(
     law: RegressionLaw, trained_length: int, *, normalised: bool, length: object = None
-) -> np.ndarray:
+) -> Floats:
     r"""Linear attention of the pattern $x_q^\top\Gamma\sum_iy_ix_i$, optimal at `trained_length` $L_0$, used at `length`.
 
     Raw sum: the sum is L terms of a fixed size, so its step is $\Gamma(L_0)L/L_0$; `normalised` (1/L): $\Gamma(L_0)$ at every length.
@@ -168,7 +152,7 @@ def linear_attention_risk(
     return preconditioned_gd_risk(law, scale[..., None, None] * gamma, length=L)
 
 
-def softmax_floor(law: RegressionLaw, effective_step: object, *, offset: object = 0.0) -> np.ndarray:
+def softmax_floor(law: RegressionLaw, effective_step: object, *, offset: object = 0.0) -> Floats:
     r"""Risk of two-number heads in the limit $L\to\infty$ at fixed $(\omega_h,\mu_h)$: depends on $\eta=\sum\omega_h\mu_h$, $a=\sum\mu_h$.
 
     Softmax tilts the covariates' law to the mean $m+\omega\Sigma x_q$, so
@@ -178,10 +162,11 @@ def softmax_floor(law: RegressionLaw, effective_step: object, *, offset: object 
     sigma, m, moment = law.covariance_matrix.numpy(), law.mean_vector.numpy(), _second_moment(law)
     linear, square = np.trace(sigma @ moment), np.trace(sigma @ sigma @ moment)
     tilt = np.trace(moment) - 2 * eta * linear + eta**2 * square
-    return law.beta_std**2 * (tilt + a**2 * (m @ m) - 2 * a * (m @ m - eta * (m @ sigma @ m)))
+    risk: Floats = law.beta_std**2 * (tilt + a**2 * (m @ m) - 2 * a * (m @ m - eta * (m @ sigma @ m)))
+    return risk
 
 
-def opposite_pair_curvature(law: RegressionLaw, step: object, *, length: object = None) -> np.ndarray:
+def opposite_pair_curvature(law: RegressionLaw, step: object, *, length: object = None) -> Floats:
     r"""Coefficient of $\omega^2$ in the exact risk of the heads $(\omega,m)$, $(-\omega,-m)$ with fixed $2\omega m=\eta$ = `step`.
 
     $2s_\beta^2\eta\,d(d+2)\tfrac{L-1}{L^2}[1-\tfrac{\eta}{L}(L+d+2+s_2)]$: the order 0 is `debiased_gd_risk`, the next one $\omega^4$.
@@ -196,7 +181,7 @@ def opposite_pair_curvature(law: RegressionLaw, step: object, *, length: object 
 # The best possible predictor: ridge with penalty s2
 
 
-def bayes_risk_leading_order(law: RegressionLaw, *, length: object = None) -> np.ndarray:
+def bayes_risk_leading_order(law: RegressionLaw, *, length: object = None) -> Floats:
     r"""$s_\beta^2s_2\,d/(L-d-1)$: leading order of the Bayes risk for small noise; zero mean, any covariance; inf for $L\le d+1$.
 
     Exactly the risk of least squares, hence an upper bound of the Bayes risk at every noise. Raises ValueError for a mean.
@@ -210,14 +195,15 @@ def bayes_risk_leading_order(law: RegressionLaw, *, length: object = None) -> np
     return np.where(law.d + 1 < L, excess, np.inf)[()]
 
 
-def bayes_risk_lower_bound(law: RegressionLaw, *, length: object = None) -> np.ndarray:
+def bayes_risk_lower_bound(law: RegressionLaw, *, length: object = None) -> Floats:
     r"""$s_\beta^2s_2\operatorname{tr}[M(LM+s_2I)^{-1}]$: no predictor has a smaller risk; isotropic: $s_\beta^2s_2d/(L+s_2)$."""
     spectrum = np.linalg.eigvalsh(_second_moment(law))
     L, s2 = _lengths(law, length), law.noise_variance
-    return law.beta_std**2 * s2 * (spectrum / (L[..., None] * spectrum + s2)).sum(-1)
+    bound: Floats = law.beta_std**2 * s2 * (spectrum / (L[..., None] * spectrum + s2)).sum(-1)
+    return bound
 
 
-def bayes_risk_proportional(law: RegressionLaw, *, length: object = None) -> np.ndarray:
+def bayes_risk_proportional(law: RegressionLaw, *, length: object = None) -> Floats:
     r"""Limit $d,L\to\infty$ of the Bayes risk at fixed $\xi=d/L$ and $\sigma$ = `noise_std`; isotropic laws only.
 
     $$ \tfrac12 s_\beta^2d\,\Bigl[\sqrt{A^2+4\sigma^2}-A\Bigr],\qquad A=\tfrac{1-\xi}{\xi}+\sigma^2. $$
@@ -233,7 +219,7 @@ def bayes_risk_proportional(law: RegressionLaw, *, length: object = None) -> np.
     return law.beta_std**2 * law.d * np.where(A > 0, small, root - A)[()] / 2
 
 
-def gd_risk_proportional(law: RegressionLaw, *, length: object = None) -> np.ndarray:
+def gd_risk_proportional(law: RegressionLaw, *, length: object = None) -> Floats:
     r"""Limit $d,L\to\infty$ of `gd_optimal_risk` and `debiased_gd_optimal_risk`: $s_\beta^2d[1-1/(1+\xi(1+\sigma^2))]$.
 
     Isotropic laws only. Source: authors' code (which adds $\sigma^2$); derived.
@@ -243,20 +229,15 @@ def gd_risk_proportional(law: RegressionLaw, *, length: object = None) -> np.nda
     return law.beta_std**2 * law.d * load / (1 + load)
 
 
-def loss_of_risk(law: RegressionLaw, risk: object) -> np.ndarray:
-    """Mean squared error against the target as drawn: risk plus the variance of the target's noise (0 in the notebook)."""
-    return _numbers("risk", risk) + law.target_noise_std**2
-
-
 # Shared pieces
 
 
-def _second_moment(law: RegressionLaw) -> np.ndarray:
+def _second_moment(law: RegressionLaw) -> Floats:
     m = law.mean_vector.numpy()
     return law.covariance_matrix.numpy() + np.outer(m, m)
 
 
-def _moments(law: RegressionLaw, centred: bool) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def _moments(law: RegressionLaw, centred: bool) -> tuple[Floats, Floats, Floats]:
     """A, P_0, P_1 of the table on top."""
     sigma, m, s2 = law.covariance_matrix.numpy(), law.mean_vector.numpy(), law.noise_variance
     if centred:
@@ -265,31 +246,33 @@ def _moments(law: RegressionLaw, centred: bool) -> tuple[np.ndarray, np.ndarray,
     return M, M @ M, M @ M + (np.trace(M) + s2) * M - 2 * (m @ m) * np.outer(m, m)
 
 
-def _step_coefficients(law: RegressionLaw, L: np.ndarray, centred: bool) -> tuple[float, np.ndarray]:
+def _step_coefficients(law: RegressionLaw, L: Floats, centred: bool) -> tuple[float, Floats]:
     """tr(M A) and tr(M Q): the linear and the square coefficient of a scalar step, over f."""
     moment, (A, p0, p1) = _second_moment(law), _moments(law, centred)
     return float(np.trace(moment @ A)), np.trace(moment @ p0) + np.trace(moment @ p1) / L
 
 
-def _offset_spread(law: RegressionLaw, L: np.ndarray) -> np.ndarray:
+def _offset_spread(law: RegressionLaw, L: Floats) -> Floats:
     """E |mean of the covariates|^2 + s2 / L: the square coefficient of an offset."""
     m = law.mean_vector.numpy()
-    return m @ m + (np.trace(law.covariance_matrix.numpy()) + law.noise_variance) / L
+    spread: Floats = m @ m + (np.trace(law.covariance_matrix.numpy()) + law.noise_variance) / L
+    return spread
 
 
-def _scalar_step_risk(law: RegressionLaw, step: object, length: object, *, centred: bool) -> np.ndarray:
+def _scalar_step_risk(law: RegressionLaw, step: object, length: object, *, centred: bool) -> Floats:
     eta, L = _numbers("step", step), _lengths(law, length)
     first, second = _step_coefficients(law, L, centred)
     f = (L - 1) / L if centred else 1.0
-    return law.beta_std**2 * (np.trace(_second_moment(law)) + f * (eta**2 * second - 2 * eta * first))
+    risk: Floats = law.beta_std**2 * (np.trace(_second_moment(law)) + f * (eta**2 * second - 2 * eta * first))
+    return risk
 
 
-def _optimal_step(law: RegressionLaw, length: object, *, centred: bool) -> np.ndarray:
+def _optimal_step(law: RegressionLaw, length: object, *, centred: bool) -> Floats:
     first, second = _step_coefficients(law, _lengths(law, length), centred)
     return first / second
 
 
-def _numbers(name: str, value: object) -> np.ndarray:
+def _numbers(name: str, value: object) -> Floats:
     try:
         array = np.asarray(value, dtype=np.float64)
     except (TypeError, ValueError):
@@ -299,7 +282,7 @@ def _numbers(name: str, value: object) -> np.ndarray:
     return array
 
 
-def _lengths(law: RegressionLaw, length: object) -> np.ndarray:
+def _lengths(law: RegressionLaw, length: object) -> Floats:
     array = _numbers("length", law.length if length is None else length)
     if (array < 1).any() or (array != np.round(array)).any():
         raise ValueError(f"length must be whole numbers >= 1; got {length!r}: it counts the examples of a prompt")

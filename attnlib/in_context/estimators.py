@@ -98,12 +98,55 @@ def ridge_weights(prompts: Prompts, penalty: object) -> torch.Tensor:
 
 
 def kernel_estimator(prompts: Prompts, omega: object, mu: object) -> torch.Tensor:
-    r"""$\sum_h\mu_h\sum_iy_i\,\mathrm{softmax}_i(\omega_h\langle x_i,x_q\rangle)$, (..., B): what heads of two numbers each compute."""
+    r"""Predictions of heads of which each is two numbers: a sum of Nadaraya-Watson estimators.
+
+    $$ \hat y = \sum_h\mu_h\sum_iy_i\,\mathrm{softmax}_i(\omega_h\langle x_i,x_q\rangle) $$
+
+    Args:
+        prompts: (..., B).
+        omega: $\omega$, (..., H), finite.
+        mu: $\mu$, of the same shape.
+
+    Returns:
+        predictions, (..., B), float64.
+
+    Raises:
+        ValueError: omega and mu are not finite numbers of one shape.
+
+    Source:
+        the authors' code for arXiv 2503.12734.
+
+    Example:
+        >>> prompts = RegressionLaw(d=5, length=40).draw(8, seed=0)
+        >>> kernel_estimator(prompts, omega=[0.1, -0.1], mu=[5.0, -5.0]).shape
+        torch.Size([8])
+    """
     return _sum(kernel_weights(prompts, omega, mu), prompts)
 
 
 def gradient_step(prompts: Prompts, step: object) -> torch.Tensor:
-    r"""$\tfrac{\eta}{L}\sum_iy_i\langle x_i,x_q\rangle$, (..., B): one gradient step from 0; $\eta=1$ in the authors' notebook."""
+    r"""Predictions of one step of gradient descent from zero on the prompt's own examples.
+
+    $$ \hat y = \tfrac{\eta}{L}\sum_iy_i\langle x_i,x_q\rangle $$
+
+    Args:
+        prompts: (..., B).
+        step: $\eta$, (...), any sign; 1 in the authors' notebook.
+
+    Returns:
+        predictions, (..., B), float64.
+
+    Raises:
+        ValueError: step holds something that is not a finite number.
+
+    Source:
+        the authors' code for arXiv 2503.12734.
+
+    Example:
+        >>> prompts = RegressionLaw(d=5, length=40).draw(8, seed=0)
+        >>> gradient_step(prompts, 1.0).shape
+        torch.Size([8])
+    """
     return _sum(gradient_weights(prompts, step), prompts)
 
 
@@ -118,7 +161,31 @@ def preconditioned_step(prompts: Prompts, preconditioner: object, *, centred: bo
 
 
 def ridge(prompts: Prompts, penalty: object) -> torch.Tensor:
-    r"""$x_q^\top(X^\top X+\lambda I)^{-1}X^\top y$, (..., B)."""
+    r"""Predictions of ridge regression on the prompt's own examples; the Bayes rule for the right penalty.
+
+    $$ \hat y = x_q^\top(X^\top X+\lambda I)^{-1}X^\top y $$
+
+    At $\lambda=0$ the pseudo-inverse: least squares, and the interpolation of least norm where $L<d$. At $\lambda$ = `law.noise_variance`
+    no prediction has a smaller risk.
+
+    Args:
+        prompts: (..., B).
+        penalty: $\lambda$ >= 0, one number.
+
+    Returns:
+        predictions, (..., B), float64.
+
+    Raises:
+        ValueError: penalty is not a finite number >= 0.
+
+    Source:
+        standard; as the Bayes rule derived in `book/in_context_theory`.
+
+    Example:
+        >>> law = RegressionLaw(d=5, length=40, noise_std=0.0)
+        >>> bool(((ridge(law.draw(8, seed=0), 0.0) - law.draw(8, seed=0).target).abs() < 1e-9).all())  # no noise: exact
+        True
+    """
     return _sum(ridge_weights(prompts, penalty), prompts)
 
 

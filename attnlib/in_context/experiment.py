@@ -9,6 +9,7 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from attnlib import checks
 from attnlib.in_context.law import RegressionLaw
@@ -22,61 +23,66 @@ _MOST_STEPS = 2**31 - 1  # the counters of the training stream are 32 bits wide
 
 @dataclass(frozen=True)
 class Experiment:
-    """R runs of one training. Raises ValueError for arguments outside their range.
+    """The settings of R runs of one training, frozen and checked. Defaults are the authors' two-head run.
 
     Run r starts from the stream (seed, "start", first_run + r) and draws its prompts from stream number first_run + r of the
-    counter-based training generator, so batches can be cut anywhere; with `shared_data` all runs see the prompts of `first_run`.
+    counter-based training generator, so batches can be cut anywhere. Arguments outside their range raise ValueError.
+
+    Source:
+        the authors' notebook for arXiv 2503.12734.
+
+    Example:
+        >>> experiment = Experiment(heads=1, d=3, steps=100, records=4, runs=2)
+        >>> experiment.length, experiment.recorded_steps
+        (24, (0, 1, 10, 100))
     """
 
-    heads: int = 2
+    heads: int = 2  # H
     layers: int = 1  # more than one: a causal stack (`stack`, `deep_training`)
     outputs: int = 1  # entries of a label: tasks (`multi_task`)
     weight_tying: bool = False  # one layer, used again and again
-    d: int = 5
+    d: int = 5  # covariates
     length: int | None = None  # L; None: 8 d
-    noise_std: float = 0.01
-    convention: str = "notebook"
-    start: str = "random"
-    optimiser: str = "Adam"
+    noise_std: float = 0.01  # sigma of `RegressionLaw`
+    convention: str = "notebook"  # or "repository", see `RegressionLaw`
+    start: str = "random"  # one of those of `initial_weights`
+    optimiser: str = "Adam"  # or "SGD", "AdamW"
     learning_rate: float | tuple[float, ...] = 1e-3  # one for all runs, or one each
-    batch: int = 128
+    batch: int = 128  # prompts in a step
     betas: tuple[float, float] = (0.9, 0.999)  # Adam's decay rates
-    eps: float = 1e-8
+    eps: float = 1e-8  # of Adam
     weight_decay: float | None = None  # None: 0 for SGD and Adam, 0.01 for AdamW (torch's own defaults)
-    steps: int = 500_001
+    steps: int = 500_001  # updates
     records: int = 100  # number of recorded steps, about evenly spaced in log(step)
-    runs: int = 5
-    first_run: int = 0
-    shared_data: bool = False
-    seed: int = 0
+    runs: int = 5  # R
+    first_run: int = 0  # number of the first
+    shared_data: bool = False  # all runs see the prompts of `first_run`
+    seed: int = 0  # of the random streams
 
     def __post_init__(self) -> None:
-        for name in ("heads", "layers", "outputs", "d", "batch", "runs"):
+        for name in ("heads", "layers", "outputs", "batch", "runs"):
             checks.whole_number(name, getattr(self, name), at_least=1)
         for name in ("steps", "seed", "first_run"):
             checks.whole_number(name, getattr(self, name), at_least=0)
         checks.whole_number("records", self.records, at_least=2, hint="the start and the end are always recorded")
         if self.steps > _MOST_STEPS:
             raise ValueError(f"steps must be at most {_MOST_STEPS}; got {self.steps}: the stream's counter ends there")
-        if self.length is None:
-            object.__setattr__(self, "length", 8 * self.d)
         checks.one_of("optimiser", self.optimiser, OPTIMISERS)
         checks.one_of("start", self.start, STARTS)
         if self.start == "oppo_small_id":
             require_even_heads(self.heads)
         self._check_optimiser()
-        _ = self.law  # the law checks d, length, noise and convention
+        object.__setattr__(self, "length", self.law.length)  # the law checks d, length, noise and convention
 
     def _check_optimiser(self) -> None:
-        several = isinstance(self.learning_rate, list | tuple | np.ndarray)
-        rates = tuple(float(rate) for rate in self.learning_rate) if several else (self.learning_rate,)
-        for rate in rates:
-            checks.positive_number("learning_rate", rate)
+        given: Any = self.learning_rate
+        several = isinstance(given, list | tuple | np.ndarray)
+        rates = tuple(checks.positive_number("learning_rate", rate) for rate in (given if several else [given]))
         if several and len(rates) != self.runs:
             raise ValueError(
                 f"learning_rate must be one number or one for each of the {self.runs} runs; got {len(rates)}"
             )
-        object.__setattr__(self, "learning_rate", rates if several else float(self.learning_rate))
+        object.__setattr__(self, "learning_rate", rates if several else rates[0])
         if len(self.betas) != 2:
             raise ValueError(f"betas must be two numbers; got {self.betas!r}")
         for beta in self.betas:
@@ -92,7 +98,8 @@ class Experiment:
     @cached_property
     def law(self) -> RegressionLaw:
         """The data law of the prompts."""
-        return RegressionLaw(self.d, self.length, self.noise_std, self.convention)
+        length = 8 * (self.d or 0) if self.length is None else self.length
+        return RegressionLaw(self.d, length, self.noise_std, self.convention)
 
     @property
     def width(self) -> int:
@@ -100,7 +107,7 @@ class Experiment:
         return self.d + 1
 
     @property
-    def streams(self) -> np.ndarray:
+    def streams(self) -> NDArray[np.uint32]:
         """(R,) uint32: the number of the training stream of each run."""
         numbers = np.arange(self.first_run, self.first_run + self.runs, dtype=np.uint32)
         return np.full_like(numbers, self.first_run) if self.shared_data else numbers
@@ -130,9 +137,8 @@ class Experiment:
             raise ValueError(
                 f"an experiment must have the settings {', '.join(sorted(known))}; got also {', '.join(unknown)}"
             )
-        return Experiment(
-            **{name: tuple(value) if isinstance(value, list) else value for name, value in values.items()}
-        )
+        settings: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in values.items()}
+        return Experiment(**settings)
 
     def __str__(self) -> str:
         rate = self.learning_rate if isinstance(self.learning_rate, float) else "own for each run"

@@ -1,25 +1,16 @@
 r"""The data law of in-context regression: every prompt has its own regression vector, L labelled examples and one query.
 
-$$ \beta \sim N(0, s_\beta^2 I_d), \qquad x_i, x_q \sim N(m, \Sigma), \qquad
-   y_i = \langle x_i, \beta\rangle + \varepsilon_i, \qquad y_q = \langle x_q, \beta\rangle + \varepsilon_q $$
-
 Tokens are $z_i = (x_i, y_i)$, the query token is $z_q = (x_q, 0)$. Two conventions are in use, and figures cannot be compared
-without knowing which (the authors' notebook and the newest code of the same authors):
-
-| | $s_\beta$ | sd of $\varepsilon_i$ | sd of $\varepsilon_q$ |
-|---|---|---|---|
-| `"notebook"` | $1$ | $\sqrt d\,\sigma$ | $0$ |
-| `"repository"` | $1/\sqrt d$ | $\sigma$ | $\sigma$ |
-
-with $\sigma$ = `noise_std`. Dividing all labels of the first by $\sqrt d$ gives the second, but for the noise of the target: risks
-differ by the factor $d$, and in both the noise is $s_2 = d\sigma^2$ in units of the variance of $\beta$'s entries. Source: authors' code;
-covariance and mean are the extensions that the abstract (anisotropic covariates) and the theory chapter (mean) speak of.
+without knowing which (the authors' notebook and the newest code of the same authors): see `RegressionLaw`. Dividing all labels of
+the first by $\sqrt d$ gives the second, but for the noise of the target: risks differ by the factor $d$, and in both the noise is
+$s_2 = d\sigma^2$ in units of the variance of $\beta$'s entries.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -27,6 +18,7 @@ import numpy as np
 import torch
 
 from attnlib import checks
+from attnlib.arrays import Floats
 from attnlib.kernels.prompt_stream import normals_per_prompt
 from attnlib.randomness import stream
 
@@ -37,7 +29,16 @@ CONVENTIONS = ("notebook", "repository")
 
 @dataclass(frozen=True)
 class Prompts:
-    """B prompts, float64; all fields may carry the same leading axes (runs, steps)."""
+    """B prompts, float64; all fields may carry the same leading axes (runs, steps).
+
+    Source:
+        the setting of arXiv 2503.12734; made by `RegressionLaw.draw`.
+
+    Example:
+        >>> prompts = RegressionLaw(d=5, length=40).draw(8, seed=0)
+        >>> prompts.x.shape, prompts.target.shape
+        (torch.Size([8, 40, 5]), torch.Size([8]))
+    """
 
     x: torch.Tensor  # (..., B, L, d) covariates of the examples
     y: torch.Tensor  # (..., B, L) their labels
@@ -67,9 +68,10 @@ class Prompts:
 
     @property
     def length(self) -> int:
+        """L, the number of examples in a prompt."""
         return self.x.shape[-2]
 
-    def map(self, change) -> Prompts:
+    def map(self, change: Callable[[torch.Tensor], torch.Tensor]) -> Prompts:
         """`change` applied to every field: a dtype, a device, a slice of the leading axis."""
         return Prompts(*(change(getattr(self, field.name)) for field in dataclasses.fields(self)))
 
@@ -81,12 +83,32 @@ class Prompts:
 
 @dataclass(frozen=True)
 class RegressionLaw:
-    """The law above. Raises ValueError for arguments outside their range."""
+    r"""The data law: every prompt has its own regression vector, L labelled examples and one query.
+
+    $$ \beta \sim N(0, s_\beta^2 I_d), \qquad x_i, x_q \sim N(m, \Sigma), \qquad
+       y_i = \langle x_i, \beta\rangle + \varepsilon_i, \qquad y_q = \langle x_q, \beta\rangle + \varepsilon_q $$
+
+    | convention | $s_\beta$ | sd of $\varepsilon_i$ | sd of $\varepsilon_q$ |
+    |---|---|---|---|
+    | `"notebook"` | $1$ | $\sqrt d\,\sigma$ | $0$ |
+    | `"repository"` | $1/\sqrt d$ | $\sigma$ | $\sigma$ |
+
+    with $\sigma$ = `noise_std`. Figures of the two cannot be compared: risks differ by the factor $d$. Arguments outside their range raise
+    ValueError.
+
+    Source:
+        the authors' notebook and their newest code for arXiv 2503.12734; covariance and mean are extensions.
+
+    Example:
+        >>> law = RegressionLaw(d=4, length=32, noise_std=0.1)
+        >>> print(law.draw(8, seed=0).y.shape, f"{law.noise_variance:.2f}")
+        torch.Size([8, 32]) 0.04
+    """
 
     d: int = 5  # dimension of a covariate
     length: int = 40  # labelled examples in a prompt, L
     noise_std: float = 0.01  # sigma
-    convention: str = "notebook"
+    convention: str = "notebook"  # or "repository": a row of the table
     covariance: tuple[tuple[float, ...], ...] | None = None  # Sigma, (d, d); None: the identity
     mean: tuple[float, ...] | None = None  # m, (d,); None: zero
 
@@ -146,7 +168,8 @@ class RegressionLaw:
 
     @cached_property
     def _root(self) -> torch.Tensor:
-        return torch.linalg.cholesky(self.covariance_matrix)
+        root: torch.Tensor = torch.linalg.cholesky(self.covariance_matrix)
+        return root
 
     def with_length(self, length: int) -> RegressionLaw:
         """The same law with prompts of another length."""
@@ -159,7 +182,7 @@ class RegressionLaw:
             f"noise {self.noise_std:g} in the {self.convention}'s convention (s2 = {self.noise_variance:.3g})"
         )
 
-    def from_normals(self, normals: torch.Tensor | np.ndarray) -> Prompts:
+    def from_normals(self, normals: torch.Tensor | Floats) -> Prompts:
         """Prompts made of standard normals (..., B, normals_per_prompt), in the order of the training stream.
 
         beta (d), x_q (d), noise of the target, one unused; then per example x_i (d), noise of the label, padded to an even number.
@@ -195,7 +218,7 @@ def toeplitz_covariance(d: int, rho: float) -> tuple[tuple[float, ...], ...]:
     return tuple(tuple(rho ** abs(i - j) for j in range(d)) for i in range(d))
 
 
-def _array(name: str, values: object, shape: tuple[int, ...]) -> np.ndarray:
+def _array(name: str, values: object, shape: tuple[int, ...]) -> Floats:
     try:
         array = np.asarray(values, dtype=np.float64)
     except (TypeError, ValueError):

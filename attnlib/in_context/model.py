@@ -20,7 +20,7 @@ from attnlib.attention import attention_logits, attention_output, attention_weig
 from attnlib.in_context.law import Prompts
 from attnlib.randomness import stream
 
-__all__ = ["STARTS", "HeadWeights", "attend", "initial_weights", "require_even_heads"]
+__all__ = ["STARTS", "HeadWeights", "attend", "draw_weights", "initial_weights", "require_even_heads"]
 
 STARTS = ("random", "small_id", "small_id_qk", "oppo_small_id")
 _SMALL = {"small_id": 1e-6, "small_id_qk": 1e-4, "oppo_small_id": 1e-6}
@@ -28,7 +28,16 @@ _SMALL = {"small_id": 1e-6, "small_id_qk": 1e-4, "oppo_small_id": 1e-6}
 
 @dataclass(frozen=True)
 class HeadWeights:
-    """R runs of H heads. Matrices act on tokens from the left: the key of z is W_K z."""
+    """The four matrices of H heads in R runs. They act on tokens from the left: the key of z is $W_K z$.
+
+    Source:
+        the authors' code for arXiv 2503.12734: every head has the full width n = d + 1, and no biases.
+
+    Example:
+        >>> heads = initial_weights(d=5, heads=2, seed=0, runs=3)
+        >>> heads.query.shape, heads.output.shape
+        (torch.Size([3, 2, 6, 6]), torch.Size([3, 2, 6]))
+    """
 
     query: torch.Tensor  # (R, H, n, n)
     key: torch.Tensor  # (R, H, n, n)
@@ -37,14 +46,17 @@ class HeadWeights:
 
     @property
     def runs(self) -> int:
+        """R, the number of runs."""
         return self.output.shape[0]
 
     @property
     def heads(self) -> int:
+        """H, the number of heads."""
         return self.output.shape[1]
 
     @property
     def d(self) -> int:
+        """Number of covariates."""
         return self.output.shape[2] - 1
 
     def flat(self) -> torch.Tensor:
@@ -71,7 +83,7 @@ def require_even_heads(heads: int) -> None:
 def initial_weights(
     d: int, heads: int, start: str = "random", *, seed: int = 0, runs: int = 1, first_run: int = 0
 ) -> HeadWeights:
-    r"""Weights before training, float64. Run r draws from the stream (seed, "start", r), whatever the start keeps of it.
+    """Weights before training. Run r draws from the stream (seed, "start", r), whatever the start keeps of it.
 
     | start | W_Q | W_K | W_V, W_O |
     |---|---|---|---|
@@ -80,8 +92,28 @@ def initial_weights(
     | `small_id_qk` | 10^-4 I | 10^-4 I | uniform |
     | `oppo_small_id` | ±10^-6 I: + in the first half of the heads, - in the second | 10^-6 I | uniform |
 
-    Source: authors' code (their causal layer flips the sign of W_K too, so that its heads are not opposite; not repeated here).
-    Raises ValueError for an unknown start, heads < 1, or an odd number of heads with opposite starts.
+    Args:
+        d: covariates, >= 1.
+        heads: H >= 1; even for opposite starts.
+        start: a row of the table.
+        seed: of the streams.
+        runs: R >= 1.
+        first_run: number of the first run, >= 0.
+
+    Returns:
+        weights of R runs, float64.
+
+    Raises:
+        ValueError: an unknown start, a number outside its range, or an odd number of heads with opposite starts.
+
+    Source:
+        the authors' code for arXiv 2503.12734 (their causal layer flips the sign of W_K too, so that its heads are not opposite; that is
+        not repeated here).
+
+    Example:
+        >>> heads = initial_weights(d=5, heads=2, start="oppo_small_id", seed=0)
+        >>> bool((heads.query[:, 0] == -heads.query[:, 1]).all())
+        True
     """
     checks.whole_number("d", d, at_least=1)
     checks.whole_number("heads", heads, at_least=1)
@@ -90,6 +122,11 @@ def initial_weights(
     checks.whole_number("first_run", first_run, at_least=0)
     if start == "oppo_small_id":
         require_even_heads(heads)
+    return draw_weights(d, heads, start, seed, runs, first_run)
+
+
+def draw_weights(d: int, heads: int, start: str, seed: int, runs: int, first_run: int) -> HeadWeights:
+    """`initial_weights` for arguments that have been checked, as those of an `Experiment` are."""
     n = d + 1
     each = [
         stream(seed, "start", run).uniform(-1, 1, heads * (3 * n * n + n)) for run in range(first_run, first_run + runs)

@@ -31,15 +31,37 @@ _CHUNK_NUMBERS = 1_000_000  # float64 numbers in the largest array of a chunk: 8
 def risk_of(
     circuits: Circuits, law: RegressionLaw, *, prompts: int = 4000, seed: int = 0, run: int = 0
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Risk of circuits (..., H, n, n) under `law` and its standard error, both (...), float64, in the law's units.
+    r"""The risk of circuits on fresh prompts, $E(\hat y-\langle x_q,\beta\rangle)^2$, with its standard error.
+
+    Where the weights do not look at labels, $\beta$ and the label noise are integrated by hand: with $c$ what the heads give to each label
+    and $u$ what they write of the covariates,
+
+    $$ E\big[(\hat y-\langle x_q,\beta\rangle)^2\,\big|\,X,x_q\big] = s_\beta^2\big(|X^\top c-x_q|^2+s_2|c|^2\big)+u^2 . $$
+
+    What trained heads do with labels is added from the same prompts and their mirror images; what remains of chance is regressed on
+    quantities of the prompt whose means are known. Differences between circuits of one call are paired: use `risk_per_prompt` for their
+    standard errors.
 
     Args:
         circuits: any; leading axes are free, all are measured on the same prompts.
         law: of the prompts; its `d` must be the circuits'.
-        prompts: how many held-out prompts, >= 50, from the stream (seed, "test", run).
+        prompts: how many held-out prompts, >= 50.
+        seed: they come from the stream (seed, "test", run).
+        run: likewise.
 
-    Differences between circuits of one call are paired: use `risk_per_prompt` for their standard errors.
-    Raises ValueError for a bad argument before any work.
+    Returns:
+        risk and standard error, both (...), float64, in the law's units.
+
+    Raises:
+        ValueError: a bad argument, before any work.
+
+    Source:
+        derived in `book/in_context_theory`.
+
+    Example:
+        >>> risk, error = risk_of(circuits_of(initial_weights(d=5, heads=2, seed=0, runs=3)), RegressionLaw(d=5, length=40))
+        >>> risk.shape, bool((error < 0.1 * risk).all())
+        (torch.Size([3]), True)
     """
     checks.whole_number("prompts", prompts, at_least=50, hint="the controls are fitted on them")
     _check(circuits, law)

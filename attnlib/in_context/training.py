@@ -1,16 +1,9 @@
-r"""Training of the query-only model: one function, `train`, whatever does the arithmetic.
+"""Training of the query-only model: one function, `train`, whatever does the arithmetic.
 
-Each step draws a fresh batch of prompts and takes one step of SGD, Adam or AdamW on the four matrices of every head, with the
-loss $\frac1B\sum_b(\hat y_b-y_b)^2$. Gradients go through the merged circuits (`circuits`), which is exact; the moments of Adam belong
-to the four matrices, so the path is that of the model as written. Engines, chosen by dtype and by what is installed:
+Each step draws a fresh batch of prompts and takes one step on the four matrices of every head. Gradients go through the merged
+circuits (`circuits`), which is exact; the moments of Adam belong to the four matrices, so the path is that of the model as written.
 
-| engine | dtype | what it is |
-|---|---|---|
-| `compiled` | float32 | one loop for data, gradient and update on the CPU (needs numba) |
-| `triton` | float32 | the same as one GPU program for each run (needs a CUDA device and Triton) |
-| `reference` | float64, float32 | the same steps, readable, on any device |
-
-All are forms of `attnlib.kernels.in_context.advance`, and see the same prompts: any prompt of any step is known by its number
+All engines are forms of `attnlib.kernels.in_context.advance`, and see the same prompts: any prompt of any step is known by its number
 (`attnlib.kernels.prompt_stream`), so a training can be interrupted anywhere and goes on bit for bit.
 """
 
@@ -30,12 +23,13 @@ import numpy as np
 import torch
 
 from attnlib import checks
+from attnlib.arrays import Arrays, Floats, Ints
 from attnlib.device import resolve
 from attnlib.grids import progress_bar
 from attnlib.in_context.checkpoints import CheckpointError, read_checkpoint, write_checkpoint
 from attnlib.in_context.circuits import Circuits, circuits_of
 from attnlib.in_context.experiment import Experiment
-from attnlib.in_context.model import HeadWeights, initial_weights
+from attnlib.in_context.model import HeadWeights, draw_weights
 from attnlib.kernels import in_context as kernels
 
 __all__ = ["ENGINES", "GRID", "History", "TrainingDiverged", "load_history", "made_with", "train", "train_many"]
@@ -57,24 +51,33 @@ class TrainingDiverged(RuntimeError):
 
 @dataclass(frozen=True)
 class History:
-    """What a training leaves behind: records of R runs at K steps, and the final state (numpy, flat)."""
+    """What a training leaves behind: records of R runs at K steps, and the final state.
 
-    experiment: Experiment
-    engine: str
-    steps: np.ndarray  # (K,): recorded steps; step s is the state after s updates
+    Source:
+        this book; made by `train`.
+
+    Example:
+        >>> history = train(Experiment(heads=2, d=3, steps=20, records=4, runs=2))
+        >>> history.omega.shape, history.loss.shape
+        (torch.Size([2, 4, 2]), torch.Size([2, 4]))
+    """
+
+    experiment: Experiment  # what was trained
+    engine: str  # what did the arithmetic
+    steps: Ints  # (K,): recorded steps; step s is the state after s updates
     circuits: Circuits  # leading axes (R, K), float64
     loss: torch.Tensor  # (R, K): mean training loss over the steps since the previous record; nan at the first
     loss_se: torch.Tensor  # (R, K): its standard error; nan where there is one step only
-    state: dict[str, np.ndarray]  # weights, first_moment, second_moment (R, H, 3 n^2 + n)
+    state: Arrays  # weights, first_moment, second_moment (R, H, 3 n^2 + n)
 
     @property
     def omega(self) -> torch.Tensor:
-        """(R, K, H)."""
+        """(R, K, H): the mean diagonal of every head's key-query circuit."""
         return self.circuits.omega
 
     @property
     def mu(self) -> torch.Tensor:
-        """(R, K, H)."""
+        """(R, K, H): what every head writes of the labels."""
         return self.circuits.mu
 
     @property
@@ -109,7 +112,17 @@ def train(
     watch: Callable[[int], None] | None = None,
     about: Mapping[str, str] | None = None,
 ) -> History:
-    """Train R runs and record circuits and losses at `experiment.recorded_steps`.
+    r"""Train the query-only model on fresh prompts, by SGD, Adam or AdamW on the four matrices of every head.
+
+    $$ L = \frac1B\sum_b(\hat y_b-y_b)^2 $$
+
+    Circuits and losses are recorded at `experiment.recorded_steps`. A training can be interrupted anywhere and goes on bit for bit.
+
+    | engine | dtype | what it is |
+    |---|---|---|
+    | `compiled` | float32 | one loop for data, gradient and update on the CPU (needs numba) |
+    | `triton` | float32 | the same as one GPU program for each run (needs a CUDA device and Triton) |
+    | `reference` | float64, float32 | the same steps, readable, on any device |
 
     Args:
         experiment: what to train; one layer, one output.
@@ -124,8 +137,21 @@ def train(
             steps); what it raises interrupts the training.
         about: words that are kept in the checkpoint beside the settings, such as the command that makes it.
 
-    Returns a `History`. Raises ValueError for a bad argument or a checkpoint of another experiment before any work,
-    TrainingDiverged when a loss is not finite.
+    Returns:
+        a `History`.
+
+    Raises:
+        ValueError: a bad argument, or a checkpoint of another experiment, before any work.
+        CheckpointError: a checkpoint that cannot be read or written.
+        TrainingDiverged: a loss is not finite.
+
+    Source:
+        the authors' notebook for arXiv 2503.12734.
+
+    Example:
+        >>> history = train(Experiment(heads=2, d=3, steps=50, records=4, runs=2), engine="reference")
+        >>> history.final.mu.shape
+        torch.Size([2, 2])
     """
     if not isinstance(experiment, Experiment):
         raise ValueError(f"experiment must be an Experiment; got {type(experiment).__name__}")
@@ -139,15 +165,14 @@ def train(
     engine = _engine(experiment, checks.one_of("engine", engine, ENGINES), dtype, where)
     if threads is not None:
         checks.whole_number("threads", threads, at_least=1)
-    resumes = checkpoint is not None and Path(checkpoint).exists()
-    state = (
-        _State.resume(experiment, dtype, engine, Path(checkpoint))
-        if resumes
-        else _State.start(experiment, dtype, engine)
-    )
+    file = None if checkpoint is None else Path(checkpoint)
+    if file is None or not file.exists():
+        state = _State.start(experiment, dtype, engine)
+    else:
+        state = _State.resume(experiment, dtype, engine, file)
     state.about = dict(about or {})
-    if checkpoint is not None and not resumes:
-        write_checkpoint(Path(checkpoint), *state.as_checkpoint())  # a file that cannot be written is found now
+    if file is not None and not file.exists():
+        write_checkpoint(file, *state.as_checkpoint())  # a file that cannot be written is found now
     with progress_bar(progress, experiment.steps, f"{experiment.heads} heads", unit="step") as bar:
         bar.update(state.step)
         try:
@@ -156,11 +181,11 @@ def train(
                     watch(state.step)
                 saved = state.step // GRID
                 bar.update(state.advance(where, threads))
-                if checkpoint is not None and (state.step // GRID > saved or state.step == experiment.steps):
-                    write_checkpoint(Path(checkpoint), *state.as_checkpoint())
+                if file is not None and (state.step // GRID > saved or state.step == experiment.steps):
+                    write_checkpoint(file, *state.as_checkpoint())
         except BaseException:
-            if checkpoint is not None:
-                write_checkpoint(Path(checkpoint), *state.as_checkpoint())
+            if file is not None:
+                write_checkpoint(file, *state.as_checkpoint())
             raise
     return state.history()
 
@@ -168,10 +193,30 @@ def train(
 def train_many(
     experiments: Sequence[Experiment], *, threads: int = 1, progress: bool = False, **options: Any
 ) -> list[History]:
-    """Train several experiments, `threads` at a time: other heads, rates, starts, or other parts of the runs axis.
+    """Train several experiments side by side: other heads, rates, starts, or other parts of the runs axis.
 
-    Options are those of `train`, except `checkpoint`. Experiments of one seed see the same prompts, so that differences
-    between them are paired.
+    Experiments of one seed see the same prompts, so that differences between them are paired.
+
+    Args:
+        experiments: what to train.
+        threads: how many at a time, >= 1.
+        progress: show a progress bar.
+        options: of `train`, except `checkpoint`.
+
+    Returns:
+        a `History` for each, in the same order.
+
+    Raises:
+        ValueError: a bad argument.
+        TrainingDiverged: a loss is not finite.
+
+    Source:
+        this book.
+
+    Example:
+        >>> one, two = train_many([Experiment(heads=h, d=3, steps=20, records=4, runs=2) for h in (1, 2)])
+        >>> one.mu.shape, two.mu.shape
+        (torch.Size([2, 4, 1]), torch.Size([2, 4, 2]))
     """
     checks.whole_number("threads", threads, at_least=1)
     options = {"threads": 1} | options
@@ -230,17 +275,21 @@ _RECORDS = ("key_query", "output_value", "loss", "loss_se")
 class _State:
     """A training between two pieces of work. `tensors`: the flat state, the records so far, and the sums of the open window."""
 
-    def __init__(self, experiment: Experiment, engine: str, step: int, tensors: dict[str, np.ndarray]) -> None:
+    def __init__(self, experiment: Experiment, engine: str, step: int, tensors: Arrays) -> None:
         self.experiment, self.engine, self.step, self.tensors = experiment, engine, step, tensors
         self.about: dict[str, str] = {}
 
     @staticmethod
     def start(experiment: Experiment, dtype: str, engine: str) -> _State:
         e = experiment
-        weights = initial_weights(e.d, e.heads, e.start, seed=e.seed, runs=e.runs, first_run=e.first_run).flat()
-        weights = np.ascontiguousarray(weights.numpy().astype(dtype))
+        start = draw_weights(e.d, e.heads, e.start, e.seed, e.runs, e.first_run).flat()
+        weights = np.ascontiguousarray(start.numpy().astype(dtype))
         lead, n = (e.runs, len(e.recorded_steps)), e.width
-        tensors = {"weights": weights, "first_moment": np.zeros_like(weights), "second_moment": np.zeros_like(weights)}
+        tensors: Arrays = {
+            "weights": weights,
+            "first_moment": np.zeros_like(weights),
+            "second_moment": np.zeros_like(weights),
+        }
         tensors["key_query"] = np.full((*lead, e.heads, n, n), np.nan, dtype=dtype)
         tensors["output_value"] = np.full((*lead, e.heads, n), np.nan, dtype=dtype)
         tensors["loss"], tensors["loss_se"] = np.full(lead, np.nan), np.full(lead, np.nan)
@@ -294,21 +343,20 @@ class _State:
             self._record()
         return done
 
-    def _steps(
-        self, moments: dict[str, np.ndarray], steps: int, device: torch.device, threads: int | None
-    ) -> np.ndarray:
+    def _steps(self, moments: Arrays, steps: int, device: torch.device, threads: int | None) -> Floats:
         """Change the arrays of `moments` in place by so many steps; returns the losses (R, steps)."""
         e = self.experiment
         state = [torch.from_numpy(array).to(device) for array in moments.values()]
         seen = kernels.advance(
-            *state, d=e.d, heads=e.heads, length=e.length, batch=e.batch, seed=e.seed, streams=e.streams,
+            *state, d=e.d, heads=e.heads, length=e.law.length, batch=e.batch, seed=e.seed, streams=e.streams.tolist(),
             first_step=self.step, steps=steps, beta_std=e.law.beta_std, noise_std=e.law.label_noise_std,
-            target_noise_std=e.law.target_noise_std, optimiser=e.optimiser, learning_rate=np.array(e.learning_rate),
-            betas=e.betas, eps=e.eps, weight_decay=e.weight_decay, threads=threads, implementation=self.engine,
+            target_noise_std=e.law.target_noise_std, optimiser=e.optimiser, learning_rate=e.learning_rate,
+            betas=e.betas, eps=e.eps, weight_decay=e.weight_decay or 0.0, threads=threads, implementation=self.engine,
         )  # fmt: skip
         for array, tensor in zip(moments.values(), state, strict=True):
             array[...] = tensor.cpu().numpy()  # the same memory on the CPU
-        return seen.losses.cpu().numpy()
+        losses: Floats = seen.losses.cpu().numpy()
+        return losses
 
     def _record(self) -> None:
         index = self.experiment.recorded_steps.index(self.step)
@@ -324,7 +372,7 @@ class _State:
                 new["loss_se"][:, index] = np.sqrt(variance)
         self.tensors = self.tensors | new | {"window": np.zeros_like(self.tensors["window"])}
 
-    def as_checkpoint(self) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
+    def as_checkpoint(self) -> tuple[Arrays, dict[str, Any]]:
         settings = {"experiment": self.experiment.as_record(), "engine": self.engine, "step": self.step}
         return self.tensors, settings | made_with() | self.about
 

@@ -32,6 +32,15 @@ from attnlib import checks
 __all__ = ["IMPLEMENTATIONS", "Loop", "choose", "has_numba", "has_triton", "prefer", "ran"]
 
 IMPLEMENTATIONS = ("reference", "compiled", "triton")
+"""The implementations of a loop: readable torch, compiled for the CPU, compiled for a GPU.
+
+Source:
+    this book, `book/kernels`.
+
+Example:
+    >>> IMPLEMENTATIONS
+    ('reference', 'compiled', 'triton')
+"""
 VARIABLE = "ATTNLIB_KERNELS"
 
 log = logging.getLogger("attnlib.kernels")
@@ -54,12 +63,34 @@ def _installed(*modules: str) -> bool:
 
 
 def has_numba() -> bool:
-    """Whether compiled loops can be used here: numba is installed (extra `kernels`)."""
+    """Whether compiled loops can be used here: numba is installed (extra `kernels`).
+
+    Returns:
+        True or False.
+
+    Source:
+        this book, `book/kernels`.
+
+    Example:
+        >>> has_numba() in (True, False)
+        True
+    """
     return _installed("numba", "llvmlite")
 
 
 def has_triton() -> bool:
-    """Whether Triton is installed (extra `gpu`); a GPU is another matter."""
+    """Whether Triton is installed (extra `gpu`); a GPU is another matter.
+
+    Returns:
+        True or False.
+
+    Source:
+        this book, `book/kernels`.
+
+    Example:
+        >>> has_triton() in (True, False)
+        True
+    """
     return _installed("triton")
 
 
@@ -70,9 +101,25 @@ def _interpreting() -> bool:
 
 @contextlib.contextmanager
 def prefer(implementation: str) -> Iterator[None]:
-    """Within the block every loop runs `implementation` wherever it can do the work; stronger than the variable.
+    """Within the block every loop runs `implementation` wherever it can do the work; stronger than the variable ATTNLIB_KERNELS.
 
     It holds for the thread that enters the block, not for threads started inside; the variable holds for all.
+
+    Args:
+        implementation: one of `IMPLEMENTATIONS`.
+
+    Returns:
+        a context manager.
+
+    Raises:
+        ValueError: an unknown implementation.
+
+    Source:
+        this book, `book/kernels`.
+
+    Example:
+        >>> with prefer("reference"):
+        ...     pass  # trainings here run the readable form
     """
     token = _preferred.set(checks.one_of("implementation", implementation, IMPLEMENTATIONS))
     try:
@@ -149,5 +196,16 @@ def _note(loop: Loop, chosen: str, device: torch.device, dtype: torch.dtype, pas
 
 
 def ran() -> tuple[str, ...]:
-    """A line for every loop that ran in this process, with its implementation, dtype and device, in the order of first use."""
+    """A line for every loop that ran in this process, with its implementation, dtype and device, in the order of first use.
+
+    Returns:
+        the lines, as in "training of heads: compiled, float32 on cpu".
+
+    Source:
+        this book, `book/kernels`.
+
+    Example:
+        >>> all(": " in line for line in ran())
+        True
+    """
     return tuple(_ran.values())

@@ -1,15 +1,4 @@
-r"""Two steps of gradient descent from zero, written out.
-
-With $\bar x_i$ the mean token of sample i (derived in the theory chapter of Part I; nothing is approximated):
-
-$$ v_1 = \tfrac{\beta}{2nT} \sum_i y_i \sum_\tau x_{i\tau}, \quad p_1 = 0, \quad
-   g_i = \frac{1}{1 + e^{m_i}}, \; m_i = y_i\, v_1 \cdot \bar x_i, $$
-$$ v_2 = \tfrac{\beta}{2nT} \sum_i y_i (1 + 2 g_i) \sum_\tau x_{i\tau}, \quad
-   p_2 = \tfrac{\beta}{nT} \sum_i g_i y_i \sum_\tau (v_1 \cdot x_{i\tau} - v_1 \cdot \bar x_i)\, x_{i\tau}. $$
-
-For T = 2 the last sum is $\tfrac{\beta}{4n} g_i \gamma_i (u_i - \xi_i)$ with the token preference
-$\gamma_i = y_i v_1 \cdot (u_i - \xi_i)$.
-"""
+"""Two steps of gradient descent from zero, written out: see `two_steps`."""
 
 from __future__ import annotations
 
@@ -20,7 +9,7 @@ import torch
 from attnlib import checks
 from attnlib.single_head.law import Sample
 
-__all__ = ["TwoSteps", "two_steps"]
+__all__ = ["TwoSteps", "evaluate_two_steps", "two_steps"]
 
 
 @dataclass(frozen=True)
@@ -41,14 +30,41 @@ class TwoSteps:
 
 
 def two_steps(sample: Sample, step_size: float) -> TwoSteps:
-    """The closed forms above for every run of `sample`. Raises ValueError unless step_size > 0.
+    r"""Parameters after one and two steps of gradient descent from zero, in closed form; nothing is approximated.
 
-    >>> from attnlib.single_head.law import SignalNoiseLaw
-    >>> c = two_steps(SignalNoiseLaw(n=5, d=100, signal_norm=3.0, tokens=4).draw(seed=0, runs=2), step_size=0.1)
-    >>> c.v2.shape, c.slopes.shape, c.lambda2.shape, c.p2_tokens.shape
-    (torch.Size([2, 17]), torch.Size([2, 5]), torch.Size([2, 2]), torch.Size([2, 5, 4]))
+    With $\bar x_i$ the mean token of sample $i$:
+
+    $$ v_1 = \tfrac{\beta}{2nT} \sum_i y_i \sum_\tau x_{i\tau}, \quad p_1 = 0, \quad
+       g_i = \frac{1}{1 + e^{m_i}}, \; m_i = y_i\, v_1 \cdot \bar x_i, $$
+    $$ v_2 = \tfrac{\beta}{2nT} \sum_i y_i (1 + 2 g_i) \sum_\tau x_{i\tau}, \quad
+       p_2 = \tfrac{\beta}{nT} \sum_i g_i y_i \sum_\tau (v_1 \cdot x_{i\tau} - v_1 \cdot \bar x_i)\, x_{i\tau}. $$
+
+    For T = 2 the last sum is $\tfrac{\beta}{4n} g_i \gamma_i (u_i - \xi_i)$ with the token preference
+    $\gamma_i = y_i v_1 \cdot (u_i - \xi_i)$.
+
+    Args:
+        sample: R training sets, any number of tokens.
+        step_size: beta > 0.
+
+    Returns:
+        v_1, v_2, p_2 and the coefficients they are built from, in the sample's dtype.
+
+    Raises:
+        ValueError: step_size is not a number > 0.
+
+    Source:
+        derived in `book/single_head_theory`.
+
+    Example:
+        >>> sample = SignalNoiseLaw(n=5, d=100, signal_norm=3.0, tokens=4).draw(seed=0, runs=2)
+        >>> two_steps(sample, step_size=0.1).v2.shape
+        torch.Size([2, 17])
     """
-    step_size = checks.positive_number("step_size", step_size)
+    return evaluate_two_steps(sample, checks.positive_number("step_size", step_size))
+
+
+def evaluate_two_steps(sample: Sample, step_size: float) -> TwoSteps:
+    """`two_steps` for a step size that has been checked."""
     tokens, y = sample.tokens, sample.labels
     _, n, T, _ = tokens.shape
     base = step_size / (2 * n * T)

@@ -9,16 +9,18 @@ both from the same point, from zero or from a Gaussian start. Source: arXiv 2410
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import torch
 
 from attnlib import checks
 from attnlib.single_head.law import Sample
-from attnlib.single_head.trainer import train_heads
+from attnlib.single_head.maps import SOFTMAX
+from attnlib.single_head.rules import GRADIENT_DESCENT
+from attnlib.single_head.trainer import HeadsPlan, Start, with_vectors
 from attnlib.single_head.trajectory import Trajectory
 
-__all__ = ["TrainingPlan", "Trajectory", "gaussian_start", "gradient_descent"]
+__all__ = ["TrainingPlan", "Trajectory", "checked_start", "descend", "gaussian_start", "gradient_descent"]
 
 
 def gaussian_start(sample: Sample, std: float) -> tuple[torch.Tensor, torch.Tensor]:
@@ -34,34 +36,37 @@ def gaussian_start(sample: Sample, std: float) -> tuple[torch.Tensor, torch.Tens
 
 @dataclass(frozen=True)
 class TrainingPlan:
-    """The arguments of a training, checked: what the readable trainer and its fast twin have in common."""
+    """The arguments of a training, whatever the sample, and what follows from them. Raises ValueError for a bad one."""
 
     step_size: float
-    attention_step_size: float
     steps: int
-    recorded: tuple[int, ...]
-    start: tuple[torch.Tensor, torch.Tensor]
+    attention_step_size: float | None = None
+    record: Iterable[int] | None = None
+    attention_step: float = field(init=False)  # the step size of p
+    recorded: tuple[int, ...] = field(init=False)  # the steps to keep
 
-    @classmethod
-    def checked(cls, sample: Sample, step_size, steps, attention_step_size, start, record) -> TrainingPlan:
-        """Raises ValueError for a bad argument, before any work."""
-        step_size = checks.positive_number("step_size", step_size)
-        if attention_step_size is None:
-            attention_step_size = step_size
-        elif attention_step_size != 0:
-            attention_step_size = checks.positive_number(
-                "attention_step_size", attention_step_size, hint="or 0 to freeze it"
-            )
-        steps = checks.whole_number("steps", steps, at_least=0)
-        recorded = tuple(range(steps + 1) if record is None else sorted({*record, steps}))
-        for step in recorded:
-            if not 0 <= checks.whole_number("record", step, at_least=0) <= steps:
-                raise ValueError(f"record must hold steps in 0 ... {steps}; got {step!r}")
-        shape = (sample.runs, sample.tokens.shape[-1])
-        v, p = start if start is not None else (sample.tokens.new_zeros(shape), sample.tokens.new_zeros(shape))
-        checks.tensor("start[0]", v, shape, like=sample.tokens)
-        checks.tensor("start[1]", p, shape, like=sample.tokens)
-        return cls(step_size, float(attention_step_size), steps, recorded, (v, p))
+    def __post_init__(self) -> None:
+        step_size = attention = checks.positive_number("step_size", self.step_size)
+        if self.attention_step_size is not None:
+            attention = self.attention_step_size
+            if attention != 0:
+                checks.positive_number("attention_step_size", attention, hint="or 0 to freeze it")
+        steps = checks.whole_number("steps", self.steps, at_least=0)
+        recorded = checks.recorded_steps(self.record, steps)
+        own = {"step_size": step_size, "steps": steps, "attention_step": float(attention), "recorded": recorded}
+        for name, value in own.items():
+            object.__setattr__(self, name, value)
+
+
+def checked_start(sample: Sample, start: Start | None) -> Start:
+    """(v_0, p_0), both (R, m), zero when left out. Raises ValueError for tensors that do not fit the sample."""
+    shape = (sample.runs, sample.tokens.shape[-1])
+    if start is None:
+        return sample.tokens.new_zeros(shape), sample.tokens.new_zeros(shape)
+    v, p = start
+    return checks.tensor("start[0]", v, shape, like=sample.tokens), checks.tensor(
+        "start[1]", p, shape, like=sample.tokens
+    )
 
 
 def gradient_descent(
@@ -70,28 +75,45 @@ def gradient_descent(
     steps: int,
     *,
     attention_step_size: float | None = None,
-    start: tuple[torch.Tensor, torch.Tensor] | None = None,
+    start: Start | None = None,
     record: Iterable[int] | None = None,
 ) -> Trajectory:
-    """Train on every run of `sample`.
+    r"""Train one head on every run of `sample` by full-batch gradient descent, and record what it does.
+
+    $$ v_{t+1} = v_t - \beta \nabla_v L(v_t, p_t), \qquad p_{t+1} = p_t - \beta \nabla_p L(v_t, p_t) $$
 
     Args:
+        sample: R training sets, any number of tokens.
         step_size: beta > 0.
         steps: number of updates >= 0.
         attention_step_size: beta for p when it differs; 0 freezes attention where it starts (the linear model on mean tokens).
         start: (v_0, p_0), both (R, m); zero when left out. They are not changed in place.
         record: steps to keep, each in 0 ... steps; all of them when left out. The last step is always kept.
 
-    Returns a `Trajectory`. Raises ValueError for a bad argument before any work.
+    Returns:
+        parameters, loss, margins and attention at the recorded steps, in the sample's dtype and on its device.
 
-    >>> from attnlib.single_head.law import SignalNoiseLaw
-    >>> sample = SignalNoiseLaw(n=200, d=40_000, signal_norm=30.0, label_noise=0.05).draw(seed=0, runs=3)
-    >>> path = gradient_descent(sample, step_size=0.025, steps=2)
-    >>> path.margins.shape, path.train_accuracy[-1].tolist()
-    (torch.Size([3, 3, 200]), [1.0, 1.0, 1.0])
+    Raises:
+        ValueError: a bad argument, before any work.
+
+    Source:
+        arXiv 2410.07746 (both parameters move at once, from zero).
+
+    Example:
+        >>> sample = SignalNoiseLaw(n=200, d=40_000, signal_norm=30.0, label_noise=0.05).draw(seed=0, runs=3)
+        >>> gradient_descent(sample, step_size=0.025, steps=2).train_accuracy[-1].tolist()
+        [1.0, 1.0, 1.0]
     """
-    plan = TrainingPlan.checked(sample, step_size, steps, attention_step_size, start, record)
-    return train_heads(
-        sample, plan.step_size, plan.steps, attention_step_size=plan.attention_step_size,
-        start=tuple(vector.unsqueeze(1) for vector in plan.start), record=plan.recorded, engine="vectors",
-    ).single()  # fmt: skip
+    plan = TrainingPlan(step_size, steps, attention_step_size, record)
+    return descend(sample, plan, checked_start(sample, start))
+
+
+def descend(sample: Sample, plan: TrainingPlan, start: Start | None = None) -> Trajectory:
+    """`gradient_descent` for a plan and a start that have been checked."""
+    v, p = start if start is not None else checked_start(sample, None)
+    of_v, of_p = (sample.tokens.new_full((sample.runs,), size) for size in (plan.step_size, plan.attention_step))
+    ones = torch.ones(plan.steps, dtype=torch.float64)
+    heads = HeadsPlan(
+        sample, of_v, of_p, ones, plan.recorded, v.unsqueeze(1), p.unsqueeze(1), SOFTMAX, GRADIENT_DESCENT, 1.0, None
+    )
+    return with_vectors(heads).single()

@@ -14,12 +14,14 @@ $x = \rho^2|C_k|/d$, $\nu = |N_k|/|C_k| = \eta/(1-\eta)$, $r$ the ratio of the t
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
 from attnlib import checks
+from attnlib.arrays import Floats
 
 __all__ = [
     "FlowPath",
@@ -37,7 +39,7 @@ _HIGHEST = 40.0  # no boundary is looked for above this x
 _TOLERANCE = {"method": "LSODA", "rtol": 1e-8, "atol": 1e-10}
 
 
-def _scipy(name: str):
+def _scipy(name: str) -> Any:
     """A module of SciPy, imported when it is needed. Raises ImportError that says what to install."""
     try:
         return __import__(f"scipy.{name}", fromlist=[name])
@@ -100,25 +102,37 @@ def in_trap(state: Sequence[float], x: float, label_noise: float) -> bool:
 class FlowPath:
     """A trajectory of the flow from zero: times (S,) and states (S, 6) in the order V, t_c, t_n, P, q_c, q_n."""
 
-    times: np.ndarray
-    states: np.ndarray
+    times: Floats
+    states: Floats
     interpolation_time: (
         float  # first time at which flipped samples are fitted as well; 0 if they always are, inf if never
     )
 
     @property
-    def attention_clean(self) -> np.ndarray:
+    def attention_clean(self) -> Floats:
         return 1 / (1 + np.exp(self.states[:, 4] - self.states[:, 3]))
 
     @property
-    def attention_noisy(self) -> np.ndarray:
+    def attention_noisy(self) -> Floats:
         return 1 / (1 + np.exp(self.states[:, 5] - self.states[:, 3]))
 
 
-def _solve(x: float, nu: float, rate: float, time: float, **options):
+@dataclass(frozen=True)
+class _Event:
+    """What SciPy's solver looks for: a zero of `value`(time, state) that is crossed in this direction."""
+
+    value: Callable[[float, Floats], float]
+    direction: float
+    terminal: bool = False
+
+    def __call__(self, time: float, state: Floats) -> float:
+        return self.value(time, state)
+
+
+def _solve(x: float, nu: float, rate: float, time: float, **options: Any) -> Any:
     """SciPy's stiff solver in z = log(1 + tau): the trajectory lives on a logarithmic clock."""
 
-    def right_hand_side(z: float, state: np.ndarray) -> list[float]:
+    def right_hand_side(z: float, state: Floats) -> list[float]:
         clock = math.exp(z)
         return [clock * value for value in flow_rates(state.tolist(), x, nu, rate)]
 
@@ -131,18 +145,49 @@ def _solve(x: float, nu: float, rate: float, time: float, **options):
 
 
 def flow_path(x: float, label_noise: float, times: Sequence[float], *, attention_rate: float = 1.0) -> FlowPath:
-    """The flow from zero at the given times tau = beta t d/n (increasing, > 0). Raises ValueError for a bad argument."""
+    r"""The flow from zero in six variables: long training of one class whose noise tokens are orthogonal and of equal norm.
+
+    $$ V' = x(g_cs_c - \nu g_ns_n),\quad t_c' = g_c(1-s_c),\quad t_n' = g_n(1-s_n),\quad
+       P' = rx(A_c - \nu A_n),\quad q_c' = -rA_c,\quad q_n' = rA_n, $$
+
+    $\nu = \eta/(1-\eta)$, $g = \sigma(-m)$, $A_c = g_cs_c(1-s_c)(V-t_c)$, $A_n = g_ns_n(1-s_n)(V+t_n)$; the suffixes c and n stand for
+    clean and flipped samples, $s$ is attention on the signal and $m$ the margin. Needs scipy (extra `book`).
+
+    Args:
+        x: $\rho^2|C_k|/d > 0$, the strength of the signal against the noise.
+        label_noise: $\eta$ in [0, 1/2].
+        times: two or more increasing times $\tau = \beta t d/n > 0$.
+        attention_rate: r > 0, the ratio of the step sizes of p and v.
+
+    Returns:
+        states at the given times, float64 arrays, and the time from which flipped samples are fitted.
+
+    Raises:
+        ValueError: a number or the times are not as said above.
+        ImportError: scipy is not installed.
+        RuntimeError: the solver does not converge.
+
+    Source:
+        derived in `book/single_head_long_run_theory`.
+
+    Example:
+        >>> path = flow_path(3.0, 0.1, [1.0, 10.0, 100.0])
+        >>> path.states.shape, bool(path.attention_clean[-1] > 0.9)
+        ((3, 6), True)
+    """
     x, nu, rate = _arguments(x, label_noise, attention_rate)
     clock = np.asarray(times, dtype=float)
     if clock.ndim != 1 or len(clock) < 2 or not (clock[0] > 0 and (np.diff(clock) > 0).all() and clock[-1] < np.inf):
         raise ValueError("times must be two or more increasing finite numbers > 0; got others: use numpy.geomspace")
 
-    def margin_of_flipped(_: float, state: np.ndarray) -> float:
-        s_n = _sigmoid(state[3] - state[5])
-        return -s_n * state[0] + (1 - s_n) * state[2]
+    def margin_of_flipped(_: float, state: Floats) -> float:
+        V, _, t_n, P, _, q_n = state.tolist()
+        s_n = _sigmoid(P - q_n)
+        margin: float = -s_n * V + (1 - s_n) * t_n
+        return margin
 
-    margin_of_flipped.direction = 1.0
-    solution = _solve(x, nu, rate, clock[-1], t_eval=np.log1p(clock), events=margin_of_flipped)
+    rising = _Event(margin_of_flipped, direction=1.0)
+    solution = _solve(x, nu, rate, clock[-1], t_eval=np.log1p(clock), events=rising)
     crossings = np.expm1(solution.t_events[0])
     last = margin_of_flipped(0.0, solution.y[:, -1])
     fitted = (crossings[-1] if len(crossings) else 0.0) if last > 0 else math.inf
@@ -160,10 +205,7 @@ def selects_signal(x: float, label_noise: float, *, attention_rate: float = 1.0,
     if x < 1 or (x == 1 and nu > 0):
         return False  # zero itself lies in the trap: proved, nothing to integrate
 
-    def trap(_: float, state: np.ndarray) -> float:
-        return _trap_room(state, x, nu)
-
-    trap.terminal, trap.direction = True, -1.0
+    trap = _Event(lambda _, state: _trap_room(state.tolist(), x, nu), direction=-1.0, terminal=True)
     solution = _solve(x, nu, rate, time, events=trap)
     return solution.status == 0 and bool(solution.y[3, -1] > solution.y[4, -1])
 
@@ -200,7 +242,7 @@ def first_order_threshold(label_noise: float) -> float:
     return (nu + math.hypot(nu, 1 - nu)) / (1 - nu) ** 2 if nu < 1 else math.inf
 
 
-def own_thresholds(clean: np.ndarray, noisy: np.ndarray, *, attention_rate: float = 1.0) -> np.ndarray:
+def own_thresholds(clean: Floats, noisy: Floats, *, attention_rate: float = 1.0) -> Floats:
     """x* of every class from its own counts |C_k|, |N_k| (arrays of one shape): inf where more than 42.5 % are flipped.
 
     x* is computed on a grid of the flipped share with spacing 0.025 and interpolated (monotone cubic in log x*): error < 0.3 %

@@ -1,10 +1,4 @@
-r"""The data law of a single head: one signal token, T-1 noise tokens, some labels flipped.
-
-$$ \tilde y = \pm 1 \text{ with probability } \tfrac12, \quad u = \mu_1 \text{ or } \mu_2 \text{ by } \tilde y, \quad
-   \xi_\tau \sim N\!\left(0,\; I_d - \tfrac{\mu_1\mu_1^\top + \mu_2\mu_2^\top}{\rho^2}\right), \quad
-   y = -\tilde y \text{ with probability } \eta, $$
-
-$\mu_1 \perp \mu_2$, $|\mu_k| = \rho$. Source: the setting of arXiv 2410.07746; T > 2 tokens as in its later version.
+"""The data law of a single head: one signal token, T-1 noise tokens, some labels flipped.
 
 Two ways to draw it. *Dense*: vectors in $R^d$, signals in random directions, the signal token at a random position.
 *Reduced*: the same law in the m = 2 + min(n(T-1), d-2) coordinates spanned by the signals and the training noise, exact for
@@ -18,37 +12,50 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, fields
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
 
 from attnlib import checks
+from attnlib.arrays import Bools, Floats, Ints
 from attnlib.device import resolve
 from attnlib.gaussian import bartlett_rows
 from attnlib.randomness import stream
 
 __all__ = ["Sample", "SignalNoiseLaw"]
 
+_Drawn = tuple[Floats, Floats, Ints, Ints, Bools, Floats]  # tokens, signals, positions, classes, flips, start
+
 
 @dataclass(frozen=True)
 class Sample:
-    """R training sets. A leading run axis everywhere; labels are +1 or -1 in the tokens' dtype."""
+    """R training sets. A leading run axis everywhere; labels are +1 or -1 in the tokens' dtype.
 
-    law: SignalNoiseLaw
-    seed: int
-    first_run: int
+    Source:
+        this book; the m coordinates of vectors are those of `single_head/03_rotations_are_free`.
+
+    Example:
+        >>> sample = SignalNoiseLaw(n=6, d=100, signal_norm=3.0).draw(seed=0, runs=2)
+        >>> sample.tokens.shape, sample.labels.shape
+        (torch.Size([2, 6, 2, 8]), torch.Size([2, 6]))
+    """
+
+    law: SignalNoiseLaw  # what it was drawn from
+    seed: int  # of the random streams
+    first_run: int  # number of the first of the R runs
     tokens: torch.Tensor  # (R, n, T, m)
     signals: torch.Tensor  # (R, 2, m), mu_1 and mu_2
     signal_class: torch.Tensor  # (R, n), 0 holds mu_1, 1 holds mu_2
     signal_position: torch.Tensor  # (R, n), index of the signal token
-    true_labels: torch.Tensor  # (R, n)
+    true_labels: torch.Tensor  # (R, n), before flipping
     labels: torch.Tensor  # (R, n), observed
     start_directions: torch.Tensor  # (R, r, m), standard Gaussian vectors of R^d in these coordinates
     coordinates: str = "reduced"  # or "dense": the axes are those of R^d, which rules that look at single entries need
 
     @property
     def runs(self) -> int:
+        """R, the number of training sets."""
         return self.tokens.shape[0]
 
     @property
@@ -63,15 +70,14 @@ class Sample:
             return self.signals[:, :0]
         if self.law.cosine == 0 and self.law.norm_ratio == 1:
             return self.signals / self.law.signal_norm
-        return torch.linalg.qr(self.signals.mT)[0].mT
+        basis: torch.Tensor = torch.linalg.qr(self.signals.mT)[0]
+        return basis.mT
 
     def run(self, r: int) -> Sample:
         """Run r alone, as a sample of one run."""
-        own = {f.name: getattr(self, f.name) for f in fields(self)}
-        return Sample(
-            **{k: x[r : r + 1] if isinstance(x, torch.Tensor) else x for k, x in own.items()}
-            | {"first_run": self.first_run + r}
-        )
+        own: dict[str, Any] = {f.name: getattr(self, f.name) for f in fields(self)}
+        cut: dict[str, Any] = {name: x[r : r + 1] if isinstance(x, torch.Tensor) else x for name, x in own.items()}
+        return Sample(**cut | {"first_run": self.first_run + r})
 
     def at_signal(self, per_token: torch.Tensor) -> torch.Tensor:
         """Pick the signal token's entry: (..., R, n, T) -> (..., R, n)."""
@@ -94,7 +100,22 @@ class Sample:
 
 @dataclass(frozen=True)
 class SignalNoiseLaw:
-    """The law above. Raises ValueError for arguments outside their range."""
+    r"""The data law: a signal token that knows the true label, noise tokens orthogonal to both signals, and flipped labels.
+
+    $$ \tilde y = \pm 1 \text{ with probability } \tfrac12, \quad u = \mu_1 \text{ or } \mu_2 \text{ by } \tilde y, \quad
+       \xi_\tau \sim N\!\left(0,\; I_d - \tfrac{\mu_1\mu_1^\top + \mu_2\mu_2^\top}{\rho^2}\right), \quad
+       y = -\tilde y \text{ with probability } \eta, $$
+
+    $\mu_1 \perp \mu_2$, $|\mu_k| = \rho$. Arguments outside their range raise ValueError.
+
+    Source:
+        the setting of arXiv 2410.07746; T > 2 tokens as in its later version.
+
+    Example:
+        >>> law = SignalNoiseLaw(n=200, d=40_000, signal_norm=30.0, label_noise=0.05)
+        >>> print(f"SNR = {law.snr}")
+        SNR = 0.15
+    """
 
     n: int  # training samples
     d: int  # ambient dimension
@@ -134,7 +155,7 @@ class SignalNoiseLaw:
         return self.signal_norm, self.signal_norm * self.norm_ratio
 
     @property
-    def signal_factor(self) -> np.ndarray:
+    def signal_factor(self) -> Floats:
         """Both signals in an orthonormal basis of their plane, first vector along mu_1: (2, 2)."""
         first, second = self.signal_norms
         return np.array([[first, 0.0], [second * self.cosine, second * math.sqrt(1 - self.cosine**2)]])
@@ -175,37 +196,40 @@ class SignalNoiseLaw:
         drawn = [one(seed, run, start_vectors) for run in range(first_run, first_run + runs)]
         tokens, signals, positions, classes, flips, start = (np.stack(part) for part in zip(*drawn, strict=True))
         true_labels = 1.0 - 2.0 * classes
-        as_float = {"dtype": dtype, "device": device}
+
+        def as_float(values: Floats) -> torch.Tensor:
+            return torch.as_tensor(values, dtype=dtype, device=device)
+
         return Sample(
             law=self,
             seed=seed,
             first_run=first_run,
-            tokens=torch.as_tensor(tokens, **as_float),
-            signals=torch.as_tensor(signals, **as_float),
+            tokens=as_float(tokens),
+            signals=as_float(signals),
             signal_class=torch.as_tensor(classes, device=device),
             signal_position=torch.as_tensor(positions, device=device),
-            true_labels=torch.as_tensor(true_labels, **as_float),
-            labels=torch.as_tensor(np.where(flips, -true_labels, true_labels), **as_float),
-            start_directions=torch.as_tensor(start, **as_float),
+            true_labels=as_float(true_labels),
+            labels=as_float(np.where(flips, -true_labels, true_labels)),
+            start_directions=as_float(start),
             coordinates=coordinates,
         )
 
-    def _labels(self, seed: int, run: int) -> tuple[np.ndarray, np.ndarray]:
+    def _labels(self, seed: int, run: int) -> tuple[Ints, Bools]:
         classes = self._classes(stream(seed, "labels", run), self.n)
         flips = stream(seed, "flips", run).random(self.n) < self.label_noise
         return classes, flips
 
-    def _classes(self, rng: np.random.Generator, count: int) -> np.ndarray:
+    def _classes(self, rng: np.random.Generator, count: int) -> Ints:
         """0 (holds mu_1) or 1 (holds mu_2) for `count` samples."""
         if self.class_probability == 0.5:
             return rng.integers(0, 2, count)
         return (rng.random(count) >= self.class_probability).astype(np.int64)
 
-    def _noise_vectors(self, rng: np.random.Generator, shape: tuple[int, ...]) -> np.ndarray:
+    def _noise_vectors(self, rng: np.random.Generator, shape: tuple[int, ...]) -> Floats:
         """Noise in R^d before it is made to avoid the signals: (*shape, d). The hook of other noise laws."""
         return self.noise_std * rng.standard_normal((*shape, self.d))
 
-    def _draw_reduced(self, seed: int, run: int, start_vectors: int):
+    def _draw_reduced(self, seed: int, run: int, start_vectors: int) -> _Drawn:
         classes, flips = self._labels(seed, run)
         n, T, rows, dimension = self.n, self.tokens, self.n * (self.tokens - 1), self.d - 2
         columns = min(rows + start_vectors, dimension)
@@ -227,7 +251,7 @@ class SignalNoiseLaw:
             start[:, 2:] = bartlett_rows(rng, start_vectors, dimension, first=rows, columns=columns)
         return tokens, signals, np.zeros(n, dtype=np.int64), classes, flips, start
 
-    def _draw_dense(self, seed: int, run: int, start_vectors: int):
+    def _draw_dense(self, seed: int, run: int, start_vectors: int) -> _Drawn:
         classes, flips = self._labels(seed, run)
         n, T, d = self.n, self.tokens, self.d
         directions, _ = np.linalg.qr(stream(seed, "signals", run).standard_normal((d, 2)))
@@ -248,6 +272,7 @@ class SignalNoiseLaw:
 
         Returns tokens (R, count, T, m), signal first, and true labels (R, count).
         """
+        checks.whole_number("count", count, at_least=1)
         seed = sample.seed if seed is None else seed
         parts = [
             self.fresh_block(sample.run(r), count, stream(seed, "test", sample.first_run + r))
@@ -257,7 +282,6 @@ class SignalNoiseLaw:
 
     def fresh_block(self, one: Sample, count: int, rng: np.random.Generator) -> tuple[torch.Tensor, torch.Tensor]:
         """`count` fresh points for a sample of one run: tokens (1, count, T, m) and true labels (1, count)."""
-        checks.whole_number("count", count, at_least=1)
         T, m, like = self.tokens, one.tokens.shape[-1], one.tokens
         classes = torch.as_tensor(self._classes(rng, count), device=like.device)
         noise = torch.as_tensor(rng.standard_normal((count * (T - 1), m)), dtype=like.dtype, device=like.device)

@@ -19,7 +19,7 @@ from torch.nn.functional import softplus
 from attnlib import checks
 from attnlib.single_head.maps import SOFTMAX, AttentionMap
 
-__all__ = ["Forward", "forward", "gradients", "loss", "output_gradients", "pulls"]
+__all__ = ["Forward", "evaluate", "forward", "gradients", "gradients_at", "loss", "output_gradients", "pulls"]
 
 
 @dataclass(frozen=True)
@@ -38,14 +38,51 @@ class Forward:
 def forward(
     tokens: torch.Tensor, v: torch.Tensor, p: torch.Tensor, *, attention_map: AttentionMap = SOFTMAX, output_scale: float = 1.0
 ) -> Forward:  # fmt: skip
-    """Run the heads. Raises ValueError when shapes, dtypes or devices do not fit."""
+    r"""Logits, attention, values and output of one head, or of H heads with one output.
+
+    $$ f(X) = \kappa \sum_{h=1}^H \sum_t w_t(Xp_h)\, v_h\cdot x_t $$
+
+    Args:
+        tokens: (R, n, T, m), float.
+        v: values (R, m); of H heads (R, H, m), or (R, 1, m) when they share it. Dtype and device as the tokens'.
+        p: queries (R, m), or (R, H, m).
+        attention_map: w, one of `attnlib.single_head.maps`.
+        output_scale: $\kappa$.
+
+    Returns:
+        the output f (R, n) with all that leads to it.
+
+    Raises:
+        ValueError: shapes, dtypes or devices do not fit each other, or the map cannot take T tokens.
+
+    Source:
+        the model of arXiv 2410.07746 for $H = 1$, $\kappa = 1$ and softmax; heads, maps and $\kappa$ are this book's.
+
+    Example:
+        >>> one = forward(torch.randn(2, 5, 3, 7), torch.randn(2, 7), torch.zeros(2, 7))
+        >>> one.output.shape, one.attention[0, 0]
+        (torch.Size([2, 5]), tensor([0.3333, 0.3333, 0.3333]))
+    """
+    _check(tokens, v, p, attention_map)
+    return evaluate(tokens, v, p, attention_map=attention_map, output_scale=output_scale)
+
+
+def _check(tokens: torch.Tensor, v: torch.Tensor, p: torch.Tensor, attention_map: AttentionMap) -> None:
     checks.tensor("tokens", tokens, ("R", "n", "T", "m"))
-    runs, n, T, m = tokens.shape
+    runs, _, T, m = tokens.shape
     heads = p.shape[1:-1] if isinstance(p, torch.Tensor) else ()
     checks.tensor("p", p, (runs, *heads, m), like=tokens)
     shared = bool(heads) and isinstance(v, torch.Tensor) and v.shape[1:-1] == (1,)
     checks.tensor("v", v, (runs, *((1,) if shared else heads), m), like=tokens)
     attention_map.check_tokens(T)
+
+
+def evaluate(
+    tokens: torch.Tensor, v: torch.Tensor, p: torch.Tensor, *, attention_map: AttentionMap = SOFTMAX, output_scale: float = 1.0
+) -> Forward:  # fmt: skip
+    """`forward` without its checks, for the many steps of a training whose arguments have been checked."""
+    runs, n, T, m = tokens.shape
+    heads = p.shape[1:-1]
     # All scores in one pass over the tokens, which are what memory bandwidth is spent on.
     columns = torch.cat([p.view(runs, -1, m), v.view(runs, -1, m)], dim=1).mT.contiguous()
     scores = torch.matmul(tokens.flatten(1, 2), columns).unflatten(1, (n, T)).movedim(-1, 1)  # (R, H + Hv, n, T)
@@ -91,17 +128,51 @@ def output_gradients(
 def gradients(
     tokens: torch.Tensor, labels: torch.Tensor, v: torch.Tensor, p: torch.Tensor, *, attention_map: AttentionMap = SOFTMAX,
     output_scale: float = 1.0, weights: torch.Tensor | None = None,
-):  # fmt: skip
-    r"""Exact gradients of the mean loss. For one softmax head, with $g_i = 1/(1+e^{y_i f_i})$:
+) -> tuple[torch.Tensor, torch.Tensor, Forward]:  # fmt: skip
+    r"""Exact gradients of the mean logistic loss $L = \frac1n \sum_i \log(1 + e^{-y_i f_i})$.
 
-    $\nabla_v L = -\frac1n \sum_i g_i y_i \sum_t s_{it} x_{it}$ and
-    $\nabla_p L = -\frac1n \sum_i g_i y_i \sum_t s_{it} (v\cdot x_{it} - f_i)\, x_{it}$.
+    For one softmax head, with $g_i = 1/(1+e^{y_i f_i})$:
 
-    weights: (R, n), how much each sample counts in the mean (n/B in a mini-batch, 0 outside); all 1 when left out.
-    Returns (gradient in v, gradient in p, the `Forward` they were computed from); gradients have the shapes of v and p.
+    $$ \nabla_v L = -\frac1n \sum_i g_i y_i \sum_t s_{it} x_{it}, \qquad
+       \nabla_p L = -\frac1n \sum_i g_i y_i \sum_t s_{it} (v\cdot x_{it} - f_i)\, x_{it} . $$
+
+    Args:
+        tokens: (R, n, T, m), float.
+        labels: (R, n), +1 or -1 in the tokens' dtype.
+        v: values, shapes as in `forward`.
+        p: queries, shapes as in `forward`.
+        attention_map: one of `attnlib.single_head.maps`.
+        output_scale: $\kappa$ of `forward`.
+        weights: (R, n), how much each sample counts in the mean (n/B in a mini-batch of B, 0 outside); all 1 when left out.
+
+    Returns:
+        the gradient in v and the gradient in p, with the shapes of v and p, and what `forward` returned.
+
+    Raises:
+        ValueError: shapes, dtypes or devices do not fit each other.
+
+    Source:
+        derived in `book/single_head_theory`; the mean over n is the convention of the public code of arXiv 2410.07746.
+
+    Example:
+        >>> sample = SignalNoiseLaw(n=20, d=400, signal_norm=10.0).draw(seed=0, runs=3)
+        >>> for_v, for_p, _ = gradients(sample.tokens, sample.labels, torch.zeros(3, 22).double(), torch.zeros(3, 22).double())
+        >>> for_v.shape, float(for_p.abs().max())  # p does not move while v is zero
+        (torch.Size([3, 22]), 0.0)
     """
     out = forward(tokens, v, p, attention_map=attention_map, output_scale=output_scale)
     checks.tensor("labels", labels, tuple(tokens.shape[:2]), like=tokens)
+    in_v, in_p = gradients_at(
+        out, tokens, labels, v, p, attention_map=attention_map, output_scale=output_scale, weights=weights
+    )
+    return in_v, in_p, out
+
+
+def gradients_at(
+    out: Forward, tokens: torch.Tensor, labels: torch.Tensor, v: torch.Tensor, p: torch.Tensor, *,
+    attention_map: AttentionMap = SOFTMAX, output_scale: float = 1.0, weights: torch.Tensor | None = None,
+) -> tuple[torch.Tensor, torch.Tensor]:  # fmt: skip
+    """The gradients in v and p of `gradients`, from what the heads compute there: `out`, as `evaluate` gives it. No checks."""
     pull = pulls(out.output, labels)
     if weights is not None:
         pull = weights * pull
@@ -111,4 +182,4 @@ def gradients(
     ]
     grad = torch.matmul(torch.cat(parts, dim=1), tokens.flatten(1, 2))
     count = parts[0].shape[1]
-    return grad[:, :count].view_as(v), grad[:, count:].view_as(p), out
+    return grad[:, :count].view_as(v), grad[:, count:].view_as(p)

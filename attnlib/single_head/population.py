@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import TypeVar
 
 import numpy as np
 import torch
@@ -26,7 +27,7 @@ from attnlib import checks
 from attnlib.kernels import gaussian_tail
 from attnlib.randomness import stream
 from attnlib.single_head.law import Sample
-from attnlib.single_head.model import forward
+from attnlib.single_head.model import evaluate
 
 __all__ = [
     "Estimate",
@@ -34,12 +35,12 @@ __all__ = [
     "clean_error_conditioned",
     "clean_error_sampled",
     "log10_clean_error",
-    "log10_error_bound",
     "log10_error_of_scores",
     "noisy_error",
     "scores_of_fresh_data",
 ]
 
+_Error = TypeVar("_Error", torch.Tensor, float)
 _LOG10 = math.log(10.0)
 _BLOCK_BYTES = 32 << 20  # fresh tokens held at once
 
@@ -63,11 +64,15 @@ class FreshScores:
     tau: torch.Tensor  # std of v . xi given p . xi
 
 
-def scores_of_fresh_data(v: torch.Tensor, p: torch.Tensor, sample: Sample) -> FreshScores:
-    """Law of the fresh scores for parameters v, p (R, m) trained on `sample`. Raises ValueError on bad shapes."""
+def _check_parameters(v: torch.Tensor, p: torch.Tensor, sample: Sample) -> None:
     shape = (sample.runs, sample.tokens.shape[-1])
     checks.tensor("v", v, shape, like=sample.tokens)
     checks.tensor("p", p, shape, like=sample.tokens)
+
+
+def scores_of_fresh_data(v: torch.Tensor, p: torch.Tensor, sample: Sample) -> FreshScores:
+    """Law of the fresh scores for parameters v, p (R, m) trained on `sample`. Raises ValueError on bad shapes."""
+    _check_parameters(v, p, sample)
     units = sample.avoided
     std = sample.law.noise_std
     v_signal, p_signal = (torch.einsum("rkm,rm->rk", sample.signals, x) for x in (v, p))
@@ -90,10 +95,36 @@ def scores_of_fresh_data(v: torch.Tensor, p: torch.Tensor, sample: Sample) -> Fr
 def log10_clean_error(
     v: torch.Tensor, p: torch.Tensor, sample: Sample, *, per_class: bool = False, chunk: int | None = None
 ) -> torch.Tensor:
-    """Exact log10 of the clean test error for T = 2 tokens: (R,), or (R, 2) with `per_class`.
+    r"""Exact decimal logarithm of the clean test error, for two tokens: the probability that a fresh point is misclassified.
 
-    v, p: (R, m), in the coordinates of `sample`, the training set they come from. float64 recommended: relative error of the
-    error itself about 1e-10 down to 10^-16000 and beyond. Raises ValueError for T > 2 (use `clean_error_conditioned`).
+    Given $p\cdot\xi$ the output is Gaussian, so the error of class $k$ is one integral over $z \sim N(0, 1)$:
+
+    $$ \mathrm{err}_k = E_z\, \Phi\!\left(-\frac{e^{p\cdot\mu_k - \omega z}\,V_k + c_k z}{\tau}\right), \qquad
+       V_k = s_k\, v\cdot\mu_k , $$
+
+    $\omega$ the deviation of $p\cdot\xi$, $c_k$ the slope of $s_k\,v\cdot\xi$ on $z$, $\tau$ the deviation that is left.
+
+    Args:
+        v: values (R, m), in the coordinates of `sample`; float64 recommended.
+        p: query (R, m), likewise.
+        sample: the training sets that v and p come from.
+        per_class: both classes apart.
+        chunk: at most so many runs at once; all when left out.
+
+    Returns:
+        (R,), or (R, 2) with `per_class`. The error itself has a relative error of about 1e-10, down to 10^-16000 and beyond.
+
+    Raises:
+        ValueError: more than two tokens, or shapes that do not fit.
+
+    Source:
+        derived in `book/single_head_theory`.
+
+    Example:
+        >>> sample = SignalNoiseLaw(n=20, d=400, signal_norm=10.0).draw(seed=0)
+        >>> zero = torch.zeros(1, 22).double()
+        >>> log10_clean_error(zero + sample.signals[:, 0], zero, sample).shape
+        torch.Size([1])
     """
     if sample.law.tokens != 2:
         raise ValueError(
@@ -122,32 +153,7 @@ def log10_error_of_scores(
     return log_error / _LOG10
 
 
-def log10_error_bound(v: torch.Tensor, p: torch.Tensor, sample: Sample) -> torch.Tensor:
-    r"""Closed-form upper bound on log10 err_k, (R, 2); nan where V_k <= 0 (then err_k >= 1/2 and no such bound exists).
-
-    $$ \mathrm{err}_k \le \tfrac12 e^{-T^2/2\omega^2} + \tfrac12 \exp\!\left(-\frac{e^{2(p\cdot\mu_k - T)} V_k^2}{2|\Pi v|^2}\right)
-       = e^{-E} \quad\text{at the cut } T \text{ where both exponents equal } E. $$
-
-    Derived in the theory chapter (claim C15).
-    """
-    s = scores_of_fresh_data(v, p, sample)
-    omega = s.omega.clamp_min(1e-150)
-    log_ratio = s.logit + torch.log(s.value) - 0.5 * torch.log(s.along**2 + s.tau**2)  # log of e^{p.mu} V / |Pi v|
-    low, high = torch.zeros_like(omega), torch.ones_like(omega)
-    # T / omega grows and e^{log_ratio - T} falls: double, then bisect.
-    for _ in range(1100):
-        short = torch.log(high / omega) < log_ratio - high
-        if not short.any():
-            break
-        low, high = torch.where(short, high, low), torch.where(short, 2 * high, high)
-    for _ in range(80):
-        middle = (low + high) / 2
-        short = torch.log(middle / omega) < log_ratio - middle
-        low, high = torch.where(short, middle, low), torch.where(short, high, middle)
-    return -torch.exp(2 * (log_ratio - (low + high) / 2)) / 2 / _LOG10
-
-
-def noisy_error(clean_error: torch.Tensor | float, label_noise: float):
+def noisy_error(clean_error: _Error, label_noise: float) -> _Error:
     """Test error on flipped labels, eta + (1 - 2 eta) err: a flipped label turns an error into a success and back."""
     checks.probability("label_noise", label_noise, high=0.5)
     return label_noise + (1 - 2 * label_noise) * clean_error
@@ -156,11 +162,34 @@ def noisy_error(clean_error: torch.Tensor | float, label_noise: float):
 def clean_error_sampled(
     v: torch.Tensor, p: torch.Tensor, sample: Sample, count: int, *, label_noise: float = 0.0, seed: int | None = None
 ) -> Estimate:
-    """Monte Carlo twin of `log10_clean_error`: the share of `count` fresh points that are misclassified, any T.
+    r"""Monte Carlo twin of `log10_clean_error`: the share of fresh points that the head misclassifies, for any number of tokens T.
 
-    Runs the model on fresh tokens, independently of every formula above. With `label_noise` the fresh labels are flipped with
-    that probability (the twin of `noisy_error`). Standard error of a proportion.
+    Runs the model on fresh tokens, independently of every formula above. The standard error is that of a proportion,
+    $\sqrt{\hat e(1-\hat e)/N}$ for $N$ points.
+
+    Args:
+        v: values (R, m), in the coordinates of `sample`.
+        p: query (R, m).
+        sample: the training sets that v and p come from; fresh points are drawn from its law.
+        count: N >= 1, fresh points per run.
+        label_noise: probability that a fresh label is flipped (with it, this is the twin of `noisy_error`).
+        seed: of the fresh points, whose stream is never shared with training; the sample's seed when left out.
+
+    Returns:
+        the share (a number in [0, 1]) and its standard error for each run, in the dtype of `sample`.
+
+    Raises:
+        ValueError: shapes, count or probability are not as said above.
+
+    Source:
+        definition of the clean error in arXiv 2410.07746.
+
+    Example:
+        >>> sample = SignalNoiseLaw(n=20, d=400, signal_norm=10.0).draw(seed=0, runs=3)
+        >>> clean_error_sampled(sample.signals[:, 0], torch.zeros(3, 22).double(), sample, 500).value.shape
+        torch.Size([3])
     """
+    _check_parameters(v, p, sample)
     checks.whole_number("count", count, at_least=1)
     checks.probability("label_noise", label_noise, high=0.5)
     seed = sample.seed if seed is None else seed
@@ -173,7 +202,7 @@ def clean_error_sampled(
             size = min(block, count - first)
             tokens, labels = sample.law.fresh_block(one, size, points)
             flipped = torch.as_tensor(flips.random(size) < label_noise, device=labels.device)
-            output = torch.where(flipped, -labels, labels) * forward(tokens, v[r : r + 1], p[r : r + 1]).output
+            output = torch.where(flipped, -labels, labels) * evaluate(tokens, v[r : r + 1], p[r : r + 1]).output
             wrong += (output < 0).sum().item() + 0.5 * (output == 0).sum().item()
         shares.append(wrong / count)
     value = torch.tensor(shares, dtype=v.dtype, device=v.device)

@@ -23,6 +23,7 @@ import numpy as np
 import torch
 
 from attnlib import checks
+from attnlib.arrays import Ints
 from attnlib.randomness import stream
 
 __all__ = [
@@ -119,7 +120,7 @@ def adam(betas: tuple[float, float] = (0.9, 0.999), eps: float = 1e-8) -> Rule:
     return Rule("Adam", moments=(first, second, checks.positive_number("eps", eps)))
 
 
-def batch_orders(rule: Rule, n: int, steps: int, seed: int, runs: Sequence[int]) -> np.ndarray | None:
+def batch_orders(rule: Rule, n: int, steps: int, seed: int, runs: Sequence[int]) -> Ints | None:
     """Who is in which batch: (R, steps, B) of sample numbers, every epoch a new permutation; None for full batches.
 
     Run r uses the stream (seed, "batches", r), so that runs can be cut anywhere.

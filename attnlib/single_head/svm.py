@@ -9,10 +9,12 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
 from attnlib import checks
+from attnlib.arrays import Floats
 
 __all__ = ["MaxMargin", "NotConverged", "NotSeparable", "hard_margin"]
 
@@ -32,8 +34,8 @@ class NotConverged(RuntimeError):
 class MaxMargin:
     """Solution of min |w|^2 s.t. labels_i w.rows_i >= 1."""
 
-    weights: np.ndarray  # (m,)
-    multipliers: np.ndarray  # (N,), alpha >= 0; sum alpha = |w|^2
+    weights: Floats  # (m,)
+    multipliers: Floats  # (N,), alpha >= 0; sum alpha = |w|^2
     residual: float  # largest violation of the KKT conditions, relative
 
     @property
@@ -52,21 +54,33 @@ class MaxMargin:
         return 1 / self.norm
 
 
-def hard_margin(
-    rows: np.ndarray, labels: np.ndarray, *, tolerance: float = 1e-8, max_iterations: int = 200
-) -> MaxMargin:
-    """min |w|^2 subject to labels_i w.rows_i >= 1: exact to `tolerance` in every KKT condition, relative.
+def hard_margin(rows: Floats, labels: Floats, *, tolerance: float = 1e-8, max_iterations: int = 200) -> MaxMargin:
+    r"""The maximum-margin vector of labelled rows, without offset.
+
+    $$ \min_w |w|^2 \quad\text{subject to}\quad y_i\, w\cdot r_i \ge 1 \text{ for all } i $$
+
+    Exact to `tolerance` in every optimality (KKT) condition, relative. Needs scipy and clarabel (extra `margin`).
 
     Args:
-        rows: (N, m); labels: (N,), +-1.
-        tolerance: largest accepted residual; about 1e-13 is reached for the data of this book.
-        max_iterations: of the interior-point method.
+        rows: r, (N, m), finite.
+        labels: y, (N,), +1 or -1.
+        tolerance: largest accepted residual > 0; about 1e-13 is reached for the data of this book.
+        max_iterations: of the interior-point method, >= 1.
 
-    Raises ValueError for arguments of the wrong shape, NotSeparable (with the proof checked) when there is no solution and
-    NotConverged when the answer does not pass.
+    Returns:
+        w with its multipliers and the largest residual, float64.
 
-    >>> hard_margin(np.array([[2.0, 0.0], [0.0, 1.0]]), np.array([1.0, -1.0])).weights.round(12)
-    array([ 0.5, -1. ])
+    Raises:
+        ValueError: arguments of the wrong shape or outside their range.
+        NotSeparable: no vector satisfies the constraints; the proof is checked.
+        NotConverged: the answer does not pass the optimality conditions.
+
+    Source:
+        standard (support vector machine); its use on selected tokens is derived in `book/single_head_margin_theory`.
+
+    Example:
+        >>> hard_margin(np.array([[2.0, 0.0], [0.0, 1.0]]), np.array([1.0, -1.0])).weights.round(6)
+        array([ 0.5, -1. ])
     """
     checks.positive_number("tolerance", tolerance)
     checks.whole_number("max_iterations", max_iterations, at_least=1)
@@ -95,7 +109,7 @@ def hard_margin(
     return MaxMargin(weights, (alpha / copies)[place] / scale, residual)
 
 
-def _solve(quadratic: np.ndarray, linear: np.ndarray, max_iterations: int, *, on_simplex: bool = False):
+def _solve(quadratic: Floats, linear: Floats, max_iterations: int, *, on_simplex: bool = False) -> Any:
     """min x'Gx/2 + linear'x over x >= 0, and sum x = 1 with `on_simplex`, by clarabel: its solution object."""
     import clarabel
     from scipy import sparse
@@ -116,14 +130,16 @@ def _solve(quadratic: np.ndarray, linear: np.ndarray, max_iterations: int, *, on
     return clarabel.DefaultSolver(upper, linear, constraints, bounds, cones, settings).solve()
 
 
-def _interior_point(gram: np.ndarray, max_iterations: int) -> np.ndarray:
+def _interior_point(gram: Floats, max_iterations: int) -> Floats:
     """Multipliers of the dual. Raises NotSeparable or NotConverged."""
     solution = _solve(gram, -np.ones(len(gram)), max_iterations)
     if str(solution.status) in ("Solved", "AlmostSolved"):
-        return np.maximum(np.array(solution.x), 0.0)
+        multipliers: Floats = np.maximum(np.array(solution.x), 0.0)
+        return multipliers
     if str(solution.status) != "MaxIterations":
         # The dual runs off to infinity exactly if some convex combination of the y_i r_i is zero. Look for it on its own.
-        weights = np.maximum(np.array(_solve(gram, np.zeros(len(gram)), max_iterations, on_simplex=True).x), 0.0)
+        certificate = _solve(gram, np.zeros(len(gram)), max_iterations, on_simplex=True)
+        weights = np.maximum(np.array(certificate.x), 0.0)
         weights /= weights.sum()
         if weights @ gram @ weights < _ZERO_SQUARED:
             raise NotSeparable(
@@ -133,7 +149,7 @@ def _interior_point(gram: np.ndarray, max_iterations: int) -> np.ndarray:
     raise NotConverged(f"the solver must converge; got status {solution.status} after {solution.iterations} iterations")
 
 
-def _polished(gram: np.ndarray, alpha: np.ndarray, rounds: int = 20) -> np.ndarray:
+def _polished(gram: Floats, alpha: Floats, rounds: int = 20) -> Floats:
     """Solve the active constraints' linear system exactly; drop what turns negative, add what is violated. Best round wins."""
     best, best_residual = alpha, _kkt_residual(gram, alpha)
     active = alpha > _ACTIVE * alpha.max()
@@ -156,7 +172,7 @@ def _polished(gram: np.ndarray, alpha: np.ndarray, rounds: int = 20) -> np.ndarr
     return best
 
 
-def _kkt_residual(gram: np.ndarray, alpha: np.ndarray) -> float:
+def _kkt_residual(gram: Floats, alpha: Floats) -> float:
     """Largest of: negative multiplier, margin below 1, multiplier of a slack constraint; multipliers relative to the largest."""
     margins, largest = gram @ alpha, np.abs(alpha).max()
     if not largest > 0:

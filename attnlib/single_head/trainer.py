@@ -21,19 +21,19 @@ from attnlib.kernels.batches import in_batches
 from attnlib.kernels.heads import advance
 from attnlib.single_head.law import Sample
 from attnlib.single_head.maps import SOFTMAX, AttentionMap
-from attnlib.single_head.model import forward, gradients, loss
+from attnlib.single_head.model import evaluate, gradients_at, loss
 from attnlib.single_head.rules import GRADIENT_DESCENT, Rule, batch_orders
 from attnlib.single_head.trajectory import HeadsTrajectory
 
-__all__ = ["train_heads"]
+__all__ = ["HeadsPlan", "Start", "train_heads", "with_vectors"]
 
 StepSize = float | torch.Tensor
 Start = tuple[torch.Tensor, torch.Tensor]
 
 
 @dataclass(frozen=True)
-class _Plan:
-    """The arguments of a training, checked. Step sizes are (R,)."""
+class HeadsPlan:
+    """The arguments of a training, checked by who makes one. Step sizes are (R,)."""
 
     sample: Sample
     value_step: torch.Tensor
@@ -54,9 +54,12 @@ def train_heads(
     shared_values: bool = False, output_scale: float = 1.0, schedule: Callable[[int], float] | None = None,
     record: Iterable[int] | None = None, engine: str = "auto",
 ) -> HeadsTrajectory:  # fmt: skip
-    """Train H heads on every run of `sample`.
+    r"""Train H heads with one output on every run of `sample`: any attention map, any update rule.
+
+    $$ f(X) = \kappa\sum_{h=1}^H\sum_t w_t(Xp_h)\,v_h\cdot x_t $$
 
     Args:
+        sample: R training sets.
         step_size: beta > 0, a number or (R,) one per run (a number for Adam).
         steps: number of updates >= 0.
         heads: H >= 1.
@@ -70,8 +73,20 @@ def train_heads(
         record: steps to keep, each in 0 ... steps; all of them when left out. The last step is always kept.
         engine: "gram", "vectors", or "auto": gram where it can.
 
-    Returns a `HeadsTrajectory`. Raises ValueError for a bad argument before any work: among them a rule that does not commute
-    with rotations on a sample in reduced coordinates, and a map without a derivative at 0 where training starts there.
+    Returns:
+        parameters, loss, margins and attention of every head at the recorded steps, in the sample's dtype and on its device.
+
+    Raises:
+        ValueError: a bad argument, before any work: among them a rule that does not commute with rotations on a sample in reduced
+            coordinates, and a map without a derivative at 0 where training starts there.
+
+    Source:
+        derived in `book/open_questions_theory`; for one softmax head this is `gradient_descent`.
+
+    Example:
+        >>> sample = SignalNoiseLaw(n=50, d=10_000, signal_norm=30.0).draw(seed=0, runs=2)
+        >>> train_heads(sample, 0.01, 20, heads=4).attention_clean[-1].shape
+        torch.Size([2, 4])
     """
     plan = _checked(
         sample, step_size, steps, heads, attention_step_size, attention_map, rule, start, shared_values, output_scale,
@@ -84,7 +99,7 @@ def train_heads(
             'engine must be "vectors" or "auto" here; got "gram", which needs two tokens, no windows and a rule that commutes '
             f"with rotations: T = {sample.law.tokens}, {attention_map.name}, {rule.name}"
         )
-    return (_in_gram_space if can and engine != "vectors" else _with_vectors)(plan)
+    return (_in_gram_space if can and engine != "vectors" else with_vectors)(plan)
 
 
 def _step_sizes(name: str, value: object, sample: Sample, rule: Rule, *, zero: bool) -> torch.Tensor:
@@ -106,9 +121,10 @@ def _step_sizes(name: str, value: object, sample: Sample, rule: Rule, *, zero: b
 
 
 def _checked(
-    sample, step_size, steps, heads, attention_step_size, attention_map, rule, start, shared_values, output_scale, schedule,
-    record,
-) -> _Plan:  # fmt: skip
+    sample: Sample, step_size: object, steps: int, heads: int, attention_step_size: object, attention_map: AttentionMap,
+    rule: Rule, start: Start | None, shared_values: bool, output_scale: float, schedule: Callable[[int], float] | None,
+    record: Iterable[int] | None,
+) -> HeadsPlan:  # fmt: skip
     heads = checks.whole_number("heads", heads, at_least=1)
     steps = checks.whole_number("steps", steps, at_least=0)
     if not isinstance(attention_map, AttentionMap) or not isinstance(rule, Rule):
@@ -121,12 +137,9 @@ def _checked(
     attention_map.check_tokens(sample.law.tokens)
     n, m = sample.tokens.shape[1], sample.tokens.shape[-1]
     rule.check(n, sample.coordinates)
-    recorded = tuple(range(steps + 1) if record is None else sorted({*record, steps}))
-    for step in recorded:
-        if not 0 <= checks.whole_number("record", step, at_least=0) <= steps:
-            raise ValueError(f"record must hold steps in 0 ... {steps}; got {step!r}")
+    recorded = checks.recorded_steps(record, steps)
     shapes = (sample.runs, 1 if shared_values else heads, m), (sample.runs, heads, m)
-    v, p = start if start is not None else tuple(sample.tokens.new_zeros(shape) for shape in shapes)
+    v, p = start if start is not None else (sample.tokens.new_zeros(shapes[0]), sample.tokens.new_zeros(shapes[1]))
     checks.tensor("start[0]", v, shapes[0], like=sample.tokens)
     checks.tensor("start[1]", p, shapes[1], like=sample.tokens)
     if not attention_map.differentiable_at_zero and (p == 0).all(-1).any() and attention_step.any():
@@ -139,7 +152,7 @@ def _checked(
         if checks.finite_number("schedule", factor, hint=f"at step {step}") < 0:
             raise ValueError(f"schedule must return factors >= 0; got {factor!r} at step {step}")
     orders = batch_orders(rule, n, steps, sample.seed, range(sample.first_run, sample.first_run + sample.runs))
-    return _Plan(
+    return HeadsPlan(
         sample, value_step, attention_step, torch.tensor(factors, dtype=torch.float64), recorded, v, p, attention_map, rule,
         output_scale, None if orders is None else torch.as_tensor(orders, device=sample.tokens.device),
     )  # fmt: skip
@@ -150,38 +163,38 @@ def _prepared(rule: Rule, gradient: tuple[torch.Tensor, torch.Tensor]) -> tuple[
     if rule.prepare == "sign":
         return gradient[0].sign(), gradient[1].sign()
     if rule.prepare:
-        squares = [part.square().sum((1, 2), keepdim=True) for part in gradient]
+        of_v, of_p = (part.square().sum((1, 2), keepdim=True) for part in gradient)
         if rule.prepare == "joint":
-            squares = [sum(squares)] * 2
-        lengths = [square.sqrt() for square in squares]
-        return tuple(part / torch.where(x > 0, x, 1.0) for part, x in zip(gradient, lengths, strict=True))
+            of_v = of_p = of_v + of_p
+        lengths = of_v.sqrt(), of_p.sqrt()
+        in_v, in_p = (part / torch.where(x > 0, x, 1.0) for part, x in zip(gradient, lengths, strict=True))
+        return in_v, in_p
     return gradient
 
 
-def _with_vectors(plan: _Plan) -> HeadsTrajectory:
+def with_vectors(plan: HeadsPlan) -> HeadsTrajectory:
     """The readable engine."""
     sample, rule = plan.sample, plan.rule
     tokens, labels, n = sample.tokens, sample.labels, sample.labels.shape[1]
-    options = {"attention_map": plan.attention_map, "output_scale": plan.output_scale}
+    attention_map, scale = plan.attention_map, plan.output_scale
     parameters = [plan.v.clone(), plan.p.clone()]
     sizes = [plan.value_step.view(-1, 1, 1), plan.attention_step.view(-1, 1, 1)]
     optimiser = rule.optimiser(parameters)
     kept, rows = set(plan.recorded), []
     for step in range(len(plan.factors) + 1):
-        last = step == len(plan.factors)
-        if last or step in kept:
-            out = forward(tokens, *parameters, **options)
+        v, p = parameters
+        out = evaluate(tokens, v, p, attention_map=attention_map, output_scale=scale)
         if step in kept:
             attention = sample.at_signal(out.attention.movedim(1, 0)).movedim(0, 1)
-            v, p = (parameter.clone() for parameter in parameters)
-            rows.append((v, p, loss(out.output, labels), labels * out.output, attention))
-        if last:
+            rows.append((v.clone(), p.clone(), loss(out.output, labels), labels * out.output, attention))
+        if step == len(plan.factors):
             break
         weights = None
-        if plan.orders is not None:
+        if plan.orders is not None and rule.batch is not None:
             weights = torch.zeros_like(labels).scatter_(1, plan.orders[:, step], n / rule.batch)
-        *gradient, _ = gradients(tokens, labels, *parameters, weights=weights, **options)
-        gradient, factor = _prepared(rule, tuple(gradient)), plan.factors[step].item()
+        raw = gradients_at(out, tokens, labels, v, p, weights=weights, attention_map=attention_map, output_scale=scale)
+        gradient = _prepared(rule, raw)
+        factor = plan.factors[step].item()
         if optimiser is None:
             parameters = [x - factor * size * g for x, size, g in zip(parameters, sizes, gradient, strict=True)]
             continue
@@ -189,11 +202,11 @@ def _with_vectors(plan: _Plan) -> HeadsTrajectory:
             x.grad = size * g if rule.scales else g
             group["lr"] = factor if rule.scales else factor * size[0].item()
         optimiser.step()
-    stacked = (torch.stack(part) for part in zip(*rows, strict=True))
-    return HeadsTrajectory(plan.recorded, *stacked, sample.noisy)
+    vs, ps, losses, margins, attentions = (torch.stack(part) for part in zip(*rows, strict=True))
+    return HeadsTrajectory(plan.recorded, vs, ps, losses, margins, attentions, sample.noisy)
 
 
-def _in_gram_space(plan: _Plan) -> HeadsTrajectory:
+def _in_gram_space(plan: HeadsPlan) -> HeadsTrajectory:
     """The fast engine: the same steps on coefficients and scores, in `attnlib.kernels.heads`."""
     sample, rule = plan.sample, plan.rule
     labels, classes = sample.labels.to(torch.float64).contiguous(), sample.signal_class.contiguous()
@@ -203,14 +216,14 @@ def _in_gram_space(plan: _Plan) -> HeadsTrajectory:
     parts = []
 
     def work(runs: slice) -> None:
-        basis = [sample.signals[runs], sample.noise_tokens()[runs, :, 0]]
-        basis = torch.cat(basis if from_zero else [*basis, starts[runs]], dim=1).to(torch.float64)
+        spanning = [sample.signals[runs], sample.noise_tokens()[runs, :, 0]]
+        basis = torch.cat(spanning if from_zero else [*spanning, starts[runs]], dim=1).to(torch.float64)
         coefficients = basis.new_zeros(basis.shape[0], columns, basis.shape[1])
         if not from_zero:
             coefficients[:, :, -columns:] = torch.eye(columns, dtype=basis.dtype, device=basis.device)
         seen = advance(
             basis @ basis.mT, coefficients, labels[runs], classes[runs], heads=plan.p.shape[1],
-            signals=sample.signals.shape[1], attention_map=plan.attention_map, value_step=plan.value_step[runs],
+            signals=sample.signals.shape[1], attention_map=plan.attention_map, value_step=plan.value_step[runs],  # type: ignore[arg-type]
             attention_step=plan.attention_step[runs], factors=plan.factors, output_scale=plan.output_scale,
             prepare=rule.prepare, momentum=rule.momentum, look_ahead=rule.look_ahead,
             batches=None if plan.orders is None else plan.orders[runs], record=plan.recorded,

@@ -14,6 +14,7 @@ import numpy as np
 import torch
 
 from attnlib import checks
+from attnlib.arrays import Floats
 from attnlib.token_selection.law import TokenLaw
 
 __all__ = ["fresh_attention", "fresh_threshold", "hard_selection", "selection_accuracy"]
@@ -21,7 +22,7 @@ __all__ = ["fresh_attention", "fresh_threshold", "hard_selection", "selection_ac
 _GUMBEL_STEP = 0.4  # trapezoid of an analytic integrand: error below 1e-9
 
 
-def fresh_attention(law: TokenLaw, own_score: float, other_score: float, score_variance: float) -> np.ndarray:
+def fresh_attention(law: TokenLaw, own_score: float, other_score: float, score_variance: float) -> Floats:
     r"""Mean attention of a fresh sample on every token, exactly, as a one-dimensional integral.
 
     Scores are independent $N(m_t, s^2)$ with $m_t$ = share of the own signal times $v\cdot\mu_{Y^*}$ plus share of the other
@@ -47,7 +48,8 @@ def fresh_attention(law: TokenLaw, own_score: float, other_score: float, score_v
     cdf, density = below @ weight, (arrival * below) @ weight
     with np.errstate(divide="ignore", invalid="ignore"):
         race = np.where(cdf > 0, density / cdf, 0.0) * (cdf ** count[:, None]).prod(0)
-    return (race.sum(-1) * _GUMBEL_STEP)[kind.reshape(-1)]
+    mean_attention: Floats = (race.sum(-1) * _GUMBEL_STEP)[kind.reshape(-1)]
+    return mean_attention
 
 
 def fresh_threshold(law: TokenLaw, score_variance: float = 0.0) -> float:
@@ -62,7 +64,7 @@ def fresh_threshold(law: TokenLaw, score_variance: float = 0.0) -> float:
     def short(score: float) -> bool:
         if score_variance == 0:
             return score < math.log(law.tokens - 1 - weak + weak * math.exp(min(rho * score, 700.0)))
-        return fresh_attention(law, score, score, score_variance)[0] < 0.5
+        return bool(fresh_attention(law, score, score, score_variance)[0] < 0.5)
 
     low, high = 0.0, 1.0
     while short(high):
@@ -73,7 +75,7 @@ def fresh_threshold(law: TokenLaw, score_variance: float = 0.0) -> float:
     return (low + high) / 2
 
 
-def hard_selection(discrimination: float, law: TokenLaw) -> np.ndarray:
+def hard_selection(discrimination: float, law: TokenLaw) -> Floats:
     r"""Probability that a fresh sample's largest score is token t, all t: scores independent $N(D a_t, 1)$, $D$ = `discrimination`.
 
     $P_t=\int\varphi(x)\prod_{u\ne t}\Phi\bigl(x+D(a_t-a_u)\bigr)dx$ by Gauss-Hermite quadrature. Returns (T,). Source: derived.
@@ -85,13 +87,35 @@ def hard_selection(discrimination: float, law: TokenLaw) -> np.ndarray:
         torch.as_tensor(x + D * (share[:, None, None] - share[None, :, None]))
     ).numpy()  # (t, u, nodes)
     ahead[np.arange(law.tokens), np.arange(law.tokens)] = 1.0
-    return (ahead.prod(1) * weight).sum(-1) / math.sqrt(2 * math.pi)
+    probability: Floats = (ahead.prod(1) * weight).sum(-1) / math.sqrt(2 * math.pi)
+    return probability
 
 
 def selection_accuracy(discrimination: float, law: TokenLaw) -> float:
-    r"""Accuracy on fresh data of hard attention: $\sum_tP_t\Phi(|\mu|y_t/\sqrt2\sigma_\varepsilon)$, $y_t = 1,-\rho,\rho,\dots,0$.
+    r"""Accuracy on fresh data when attention is hard: all of it on the token with the largest score.
 
-    Scores and values of a token are independent where $v\cdot\nu=0$, as class symmetry has it. Source: derived, leading order.
+    $$ \sum_tP_t\,\Phi\!\left(\frac{|\mu|\,y_t}{\sqrt2\,\sigma_\varepsilon}\right), \qquad y_t = 1,-\rho,\rho,\dots,0, $$
+
+    $P_t$ the probability that token t is selected. Scores and values of a token are independent where $v\cdot\nu=0$, as class
+    symmetry has it.
+
+    Args:
+        discrimination: $D = v\cdot\mu/(\sigma_\varepsilon|v|)$, any finite number.
+        law: of the data.
+
+    Returns:
+        a probability.
+
+    Raises:
+        ValueError: discrimination is not a finite number.
+
+    Source:
+        derived in `book/token_selection_theory`, leading order.
+
+    Example:
+        >>> law = TokenLaw(n=20, d=2000, tokens=8, signal_norm=20.0)
+        >>> print(f"{selection_accuracy(0.0, law):.2f} {selection_accuracy(10.0, law):.2f}")
+        0.56 1.00
     """
     both = law.signal_share().numpy()
     reach = law.signal_norm / (math.sqrt(2) * law.noise_std) * (both[:, 0] - both[:, 1])

@@ -20,6 +20,7 @@ import numpy as np
 import torch
 
 from attnlib import checks
+from attnlib.arrays import Arrays
 from attnlib.gaussian import bartlett_rows
 from attnlib.randomness import stream
 from attnlib.token_selection.law import Labels, Sample, TokenLaw
@@ -68,7 +69,26 @@ def join(parts: list[Gram]) -> Gram:
 
 
 def gram_of(sample: Sample, start: Start) -> Gram:
-    """Inner products of dense vectors: O(N d^2) per run for the products with W_0. `start` is drawn as `Start.draw` does."""
+    """Inner products of dense vectors, as `draw_gram` draws them: the link between `TokenLaw.draw` and `train`.
+
+    Args:
+        sample: dense training sets; the products with W_0 cost $O(N d^2)$ per run, N = n T.
+        start: law of W_0 and p_0, any; drawn as `Start.draw` does, from the sample's seed.
+
+    Returns:
+        inner products, float64, on the sample's device.
+
+    Raises:
+        ValueError: a bad argument.
+
+    Source:
+        derived in `book/token_selection_theory`; equality of both trainings to 1e-10 is a test.
+
+    Example:
+        >>> sample = TokenLaw(n=10, d=50, tokens=4, signal_norm=5.0).draw(seed=0, runs=2)
+        >>> gram_of(sample, CODE_START).kernel.shape
+        torch.Size([2, 42, 40])
+    """
     return join([_measured(sample, start, r) for r in range(sample.runs)])
 
 
@@ -95,10 +115,35 @@ def _measured(sample: Sample, start: Start, r: int) -> Gram:
 
 
 def draw_gram(law: TokenLaw, seed: int, runs: int = 1, *, start: Start | None = None, first_run: int = 0) -> Gram:
-    """Draw the inner products of runs `first_run` ... `first_run + runs - 1` without ever making a d-vector.
+    r"""Draw all that training sees of a training set, inner products, without ever making a d-vector.
 
-    Exact in law for a Gaussian start (default `Start()`), any d >= 3. The draws are not those of `TokenLaw.draw` with the same
-    seed. A uniform start has no such shortcut. Raises ValueError for it and for bad arguments.
+    With the $N = nT$ tokens as the rows of $X$, the unit signals appended ($\tilde X$), $M_0 = W_0^\top W_0$ and $v_0 = W_0^\top p_0$:
+
+    $$ K = \tilde XX^\top, \quad H_0 = \tilde XM_0X^\top, \quad z_0 = \tilde Xv_0, \quad \pi_0 = |p_0|^2, \quad
+       J_0 = XM_0^2X^\top, \quad y_0 = XM_0v_0, \quad |v_0|^2. $$
+
+    Exact in law, at a cost of $O(N^3)$ whatever the dimension. The draws are not those of `TokenLaw.draw` with the same seed.
+
+    Args:
+        law: any d >= 3.
+        seed: run r draws from the streams (seed, role, r), so batches can be cut anywhere.
+        runs: R >= 1.
+        start: law of W_0 and p_0, Gaussian; `Start()` when left out.
+        first_run: number of the first run, >= 0.
+
+    Returns:
+        inner products of runs `first_run` ... `first_run + runs - 1`, float64.
+
+    Raises:
+        ValueError: a start that is not Gaussian (it has no such shortcut: use `gram_of`), or a bad argument.
+
+    Source:
+        derived in `book/token_selection_theory`.
+
+    Example:
+        >>> gram = draw_gram(TokenLaw(n=10, d=10**9, tokens=4, signal_norm=3000.0), seed=0, runs=2)
+        >>> gram.kernel.shape, gram.head_scores.shape
+        (torch.Size([2, 42, 40]), torch.Size([2, 10, 4]))
     """
     start = Start() if start is None else start
     if start.distribution != "gaussian":
@@ -111,7 +156,7 @@ def draw_gram(law: TokenLaw, seed: int, runs: int = 1, *, start: Start | None = 
     return Gram(law, start, seed, first_run, labels, **tensors)
 
 
-def _drawn(law: TokenLaw, start: Start, true_labels: torch.Tensor, seed: int, run: int) -> dict[str, np.ndarray]:
+def _drawn(law: TokenLaw, start: Start, true_labels: torch.Tensor, seed: int, run: int) -> Arrays:
     d, N = law.d, law.n * law.tokens
     rng = stream(seed, "noise", run)
     plane = law.means(true_labels).reshape(N, 2).numpy() + law.noise_std * rng.standard_normal((N, 2))

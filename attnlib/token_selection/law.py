@@ -1,17 +1,6 @@
-r"""The data law of token selection: T tokens of which one decides, one confuses, some help a little, the rest are noise.
+"""The data law of token selection: T tokens of which one decides, one confuses, some help a little, the rest are noise.
 
-$$ Y^* = \pm1 \text{ with probability } \tfrac12, \qquad Y = -Y^* \text{ with probability } \eta, \qquad
-   x_t = m_t(Y^*) + \varepsilon_t, \quad \varepsilon_t \sim N(0, \sigma_\varepsilon^2 I_d), $$
-
-| index | mean $m_t(Y^*)$ | role |
-|---|---|---|
-| 0 | $\mu_{Y^*}$ | relevant |
-| 1 | $\rho\,\mu_{-Y^*}$ | confusing: weakly relevant for the other class |
-| 2 ... | $\rho\,\mu_{Y^*}$ | weakly relevant (`same_class_tokens` of them) |
-| rest | $0$ | irrelevant |
-
-$\mu_+ \perp \mu_-$, both of norm $|\mu|$, on the first two axes. The head is $\nu = |\nu|\,(\mu_+-\mu_-)/|\mu_+-\mu_-|$ and is never
-trained. Source: arXiv 2409.17625 (poster); the numbers of weak tokens, the axes and the balanced labels are the authors' code.
+The signals lie on the first two axes. See `TokenLaw`.
 """
 
 from __future__ import annotations
@@ -49,16 +38,26 @@ class Labels:
 
 @dataclass(frozen=True)
 class Sample:
-    """R training sets as dense vectors: tokens (R, n, T, d), float64, and their labels."""
+    """R training sets as dense vectors, for small dimensions; `draw_gram` needs no vectors.
 
-    law: TokenLaw
-    seed: int
-    first_run: int
-    tokens: torch.Tensor
-    labels: Labels
+    Source:
+        this book; made by `TokenLaw.draw`.
+
+    Example:
+        >>> sample = TokenLaw(n=10, d=50, tokens=4, signal_norm=5.0).draw(seed=0, runs=2)
+        >>> sample.tokens.shape, sample.labels.noisy.sum(1).tolist()
+        (torch.Size([2, 10, 4, 50]), [2, 2])
+    """
+
+    law: TokenLaw  # what it was drawn from
+    seed: int  # of the random streams
+    first_run: int  # number of the first of the R runs
+    tokens: torch.Tensor  # (R, n, T, d), float64
+    labels: Labels  # true and observed, (R, n)
 
     @property
     def runs(self) -> int:
+        """R, the number of training sets."""
         return self.tokens.shape[0]
 
     @property
@@ -69,7 +68,29 @@ class Sample:
 
 @dataclass(frozen=True)
 class TokenLaw:
-    """The law above. Raises ValueError for arguments outside their range."""
+    r"""The data law: the first token shows the true class, the second a little of the other, some a little of the true one.
+
+    $$ Y^* = \pm1 \text{ with probability } \tfrac12, \qquad Y = -Y^* \text{ with probability } \eta, \qquad
+       x_t = m_t(Y^*) + \varepsilon_t, \quad \varepsilon_t \sim N(0, \sigma_\varepsilon^2 I_d), $$
+
+    | index | mean $m_t(Y^*)$ | role |
+    |---|---|---|
+    | 0 | $\mu_{Y^*}$ | relevant |
+    | 1 | $\rho\,\mu_{-Y^*}$ | confusing: weakly relevant for the other class |
+    | 2 ... | $\rho\,\mu_{Y^*}$ | weakly relevant (`same_class_tokens` of them) |
+    | rest | $0$ | irrelevant |
+
+    $\mu_+ \perp \mu_-$, both of norm $|\mu|$. The head is $\nu = |\nu|\,(\mu_+-\mu_-)/|\mu_+-\mu_-|$ and is never trained. Arguments
+    outside their range raise ValueError.
+
+    Source:
+        arXiv 2409.17625 (poster); the numbers of weak tokens, the axes and the balanced labels are the authors' code.
+
+    Example:
+        >>> law = TokenLaw(n=20, d=2000, tokens=8, signal_norm=20.0)
+        >>> print(f"SNR = {law.snr:.2f}, flips in each class: {law.flips_per_class}")
+        SNR = 0.45, flips in each class: 2
+    """
 
     n: int  # training samples
     d: int  # dimension of a token
@@ -78,9 +99,7 @@ class TokenLaw:
     weak_signal: float = 0.1  # rho, share of the signal in a weak token
     noise_std: float = 1.0  # sigma_eps
     label_noise: float = 0.2  # eta
-    balanced: bool = (
-        True  # equal classes and equally many flips in each; False: every label and flip drawn independently
-    )
+    balanced: bool = True  # equal classes, as many flips in each; False: every label and flip drawn independently
     same_class_tokens: int = 1  # weak tokens of the true class
     head_scale: float = 1.0  # |nu| |mu|
 

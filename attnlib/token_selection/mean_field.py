@@ -27,6 +27,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from attnlib import checks
+from attnlib.arrays import Floats
 from attnlib.token_selection.law import TokenLaw
 
 __all__ = ["CLEAN", "FLIPPED", "MeanField", "Moment", "flipped_share", "mean_field"]
@@ -39,9 +40,9 @@ class Moment:
     """The mean field at one time."""
 
     time: float  # in gradient steps, not necessarily whole
-    scores: np.ndarray  # (2, T), clean and flipped
-    attention: np.ndarray  # (2, T)
-    margins: np.ndarray  # (2,), Y f
+    scores: Floats  # (2, T), clean and flipped
+    attention: Floats  # (2, T)
+    margins: Floats  # (2,), Y f
     signal_score: float  # S = v . mu, the score of a bare signal
     score_variance: float  # sigma^2 |v|^2, of a fresh token's score
     prompt_norm_squared: float  # |p|^2
@@ -51,15 +52,15 @@ class Moment:
 class MeanField:
     """A path of K moments; every attribute has K in front."""
 
-    time: np.ndarray  # (K,)
-    scores: np.ndarray  # (K, 2, T)
-    attention: np.ndarray  # (K, 2, T)
-    margins: np.ndarray  # (K, 2)
-    signal_score: np.ndarray  # (K,)
-    score_variance: np.ndarray  # (K,)
-    prompt_norm_squared: np.ndarray  # (K,)
+    time: Floats  # (K,)
+    scores: Floats  # (K, 2, T)
+    attention: Floats  # (K, 2, T)
+    margins: Floats  # (K, 2)
+    signal_score: Floats  # (K,)
+    score_variance: Floats  # (K,)
+    prompt_norm_squared: Floats  # (K,)
 
-    def crossing(self, values: np.ndarray, level: float) -> float:
+    def crossing(self, values: Floats, level: float) -> float:
         """Time at which `values` (K,) first reaches `level` from below, linearly interpolated; nan if it never does."""
         above = np.flatnonzero(values >= level)
         if not above.size:
@@ -76,7 +77,7 @@ def flipped_share(law: TokenLaw) -> float:
     return 2 * law.flips_per_class / law.n if law.balanced else law.label_noise
 
 
-def _softmax_parts(scores: np.ndarray, values: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def _softmax_parts(scores: Floats, values: Floats) -> tuple[Floats, Floats, Floats]:
     """Attention, value minus mean value (exact next to saturation), mean value. All from (2, T)."""
     top = scores.argmax(-1)[:, None]
     weight = np.exp(scores - np.take_along_axis(scores, top, -1))
@@ -129,13 +130,13 @@ def mean_field(
     half_r = law.n * law.snr**2 / 2
     speed = alpha * own_norm * head / law.n
 
-    def state(own: np.ndarray):
+    def state(own: Floats) -> tuple[float, float, float]:
         """Signal score and |p|^2 in the coordinates that carry no factor sqrt(lambda), and lambda."""
         signal = half_r * float(kinds @ (own @ share))
         norm = law.n * float(kinds @ (own**2).sum(-1)) / own_norm + 2 * (signal / law.signal_norm) ** 2
         return signal, norm, m + norm if finite_size else m
 
-    def rate(own: np.ndarray):
+    def rate(own: Floats) -> tuple[Floats, tuple[float, float, float, Floats, Floats, Floats]]:
         signal, norm, lam = state(own)
         scores = math.sqrt(lam) * (own + signal * share)
         attention, gap, mean = _softmax_parts(scores, values)

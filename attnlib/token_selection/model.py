@@ -18,7 +18,27 @@ __all__ = ["forces", "gradients", "loss", "outputs"]
 
 
 def outputs(scores: torch.Tensor, head_scores: torch.Tensor) -> torch.Tensor:
-    """f of every sample. scores, head_scores: (..., n, T). Returns (..., n)."""
+    r"""The model's output, read off its scores.
+
+    $$ f = \sum_t s_t\gamma_t, \qquad s = \mathrm{softmax}(z) $$
+
+    Args:
+        scores: z, (..., n, T).
+        head_scores: $\gamma_t = \nu^\top x_t$, (..., n, T).
+
+    Returns:
+        f, (..., n).
+
+    Raises:
+        RuntimeError: shapes that do not fit (from torch: this function runs inside a loop and checks nothing).
+
+    Source:
+        arXiv 2409.17625 (poster).
+
+    Example:
+        >>> outputs(torch.zeros(3, 2), torch.tensor([[1.0, 3.0]] * 3)).tolist()
+        [2.0, 2.0, 2.0]
+    """
     return (torch.softmax(scores, -1) * head_scores).sum(-1)
 
 

@@ -40,8 +40,4 @@ def plan_of(
             raise ValueError(f"step_size must be a number or one per step ({steps}); got {len(sizes)} of them")
     else:
         sizes = (checks.positive_number("step_size", step_size),) * steps
-    recorded = tuple(range(steps + 1) if record is None else sorted({*record, steps}))
-    for step in recorded:
-        if not 0 <= checks.whole_number("record", step, at_least=0) <= steps:
-            raise ValueError(f"record must hold steps in 0 ... {steps}; got {step!r}")
-    return TrainingPlan(sizes, recorded, trained != "p", trained != "W")
+    return TrainingPlan(sizes, checks.recorded_steps(record, steps), trained != "p", trained != "W")

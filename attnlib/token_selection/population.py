@@ -122,10 +122,29 @@ def _mean_and_se(values: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
 def population_along(
     trajectory: Trajectory, *, count: int = 20_000, rows: slice | list[int] | None = None
 ) -> Population:
-    """Averages over fresh data for every recorded moment (or the given rows) of every run: leading axes (S, R).
+    r"""Error, loss and attention on fresh data with clean labels, for the recorded moments of a training.
 
-    Run r draws its `count` fresh points from the stream (seed, "test", r); all moments of a run see the same points, which no
-    training shares.
+    The scores $z_t = x_t^\top v$ are drawn; given them, $f$ is Gaussian with mean $m$ and deviation $\tau$ in closed form, and the error is
+    $E\,\Phi(-Y^*m/\tau)$: no count of rare events.
+
+    Args:
+        trajectory: what `train` returned.
+        count: fresh points of each run, an even number >= 4; all moments of a run see the same, which no training shares.
+        rows: which recorded moments; all when left out.
+
+    Returns:
+        averages and their standard errors, leading axes (S, R), float64.
+
+    Raises:
+        ValueError: a bad argument.
+
+    Source:
+        derived in `book/token_selection_theory` (Rao-Blackwell).
+
+    Example:
+        >>> path = train(draw_gram(TokenLaw(n=10, d=500, tokens=4, signal_norm=10.0), seed=0), step_size=0.01, steps=5)
+        >>> population_along(path, rows=[0, -1], count=1000).attention.shape
+        torch.Size([2, 1, 4])
     """
     rows = slice(None) if rows is None else rows
     on_signals, norms = trajectory.direction_on_signals[rows], trajectory.direction_norm_squared[rows]
@@ -162,11 +181,29 @@ def tail_error(
     r"""The error of one model where plain draws of the scores see too few of those that decide it.
 
     Half of the draws are plain; in the others one competitor's normal is pushed up and the relevant token's down by
-    $\delta/\sqrt2$ each, competitor and $\delta$ uniform over the $T-1$ tokens and `_SHIFTS`. The weight of a draw is its plain density
-    over the mixture's (at most 2, so nothing is lost where the error is large). Given the scores the error is exact, as in
-    `population`.
+    $\delta/\sqrt2$ each, competitor and $\delta$ uniform over the $T-1$ tokens and the numbers 1.5, 3, ..., 15. The weight of a draw is its
+    plain density over the mixture's (at most 2, so nothing is lost where the error is large). Given the scores the error is exact.
 
-    Args: as `population`, for one model: (2,) and (). Raises ValueError for a bad argument.
+    Args:
+        law: where the fresh points come from.
+        direction_on_signals: v along the unit signals, (2,).
+        direction_norm_squared: $|v|^2$, a tensor of one number.
+        count: fresh points, a multiple of 4.
+        rng: where the normals come from.
+
+    Returns:
+        decimal logarithm of the error, with its relative standard error.
+
+    Raises:
+        ValueError: count is no multiple of 4.
+
+    Source:
+        derived in `book/token_selection_theory` (importance sampling).
+
+    Example:
+        >>> law, v = TokenLaw(n=20, d=2000, tokens=8, signal_norm=20.0), torch.tensor([1.0, 1.0]).double()
+        >>> bool(tail_error(law, v, v @ v, count=4000, rng=np.random.default_rng(0)).log10_error < -10)
+        True
     """
     if checks.whole_number("count", count, at_least=4) % 4:
         raise ValueError(

@@ -29,7 +29,10 @@ from attnlib.token_selection.gram import Gram, check_gram
 from attnlib.token_selection.plan import TrainingPlan, plan_of
 from attnlib.token_selection.trajectory import Trajectory, join_runs
 
-__all__ = ["Recursion", "train"]
+__all__ = ["Pull", "Recursion", "Snapshot", "train"]
+
+Pull = tuple[torch.Tensor, torch.Tensor, torch.Tensor]  # c, Kc, Sc
+Snapshot = tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]  # as `Recursion.snapshot` says
 
 _CHUNK = 16  # runs at once on the CPU: beyond that the matrices leave the caches and a batched step costs more
 _MOMENTS = 256  # recorded moments of one call of the loop
@@ -56,7 +59,8 @@ class Recursion:
     @property
     def scores(self) -> torch.Tensor:
         """(R, n, T): z of the training tokens (a view)."""
-        return self._u[:, : self._N].unflatten(1, (self.gram.law.n, self.gram.law.tokens))
+        scores: torch.Tensor = self._u[:, : self._N].unflatten(1, (self.gram.law.n, self.gram.law.tokens))
+        return scores
 
     @property
     def direction_on_signals(self) -> torch.Tensor:
@@ -92,18 +96,18 @@ class Recursion:
             + 2 * q * along
         )
 
-    def pull(self) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    def pull(self) -> Pull:
         """c, Kc and Sc at the current point: (R, N), (R, N + 2), (R, 2 + 3 N + 1)."""
         g = self.gram
         return reference.pull(self._u, self._S, g.kernel, g.head_scores, g.labels.observed)
 
-    def advance(self, step_size: torch.Tensor | float, pull: tuple[torch.Tensor, ...] | None = None) -> None:
+    def advance(self, step_size: torch.Tensor | float, pull: Pull | None = None) -> None:
         """One step of gradient descent; `step_size` may differ from run to run, (R,)."""
         state = self._u, self._S, self.prompt_norm_squared
         reference.step(*state, self.pull() if pull is None else pull, step_size, self.trained)
         self.time = self.time + step_size
 
-    def run(self, plan: TrainingPlan) -> list[tuple[torch.Tensor, ...]]:
+    def run(self, plan: TrainingPlan) -> list[Snapshot]:
         """All steps of a plan in the fastest way here; a row like `snapshot` for every recorded step.
 
         One call of the loop for every so many rows: all coordinates of a moment are kept until its |v|^2 is known.
@@ -114,7 +118,8 @@ class Recursion:
             record=plan.recorded,
         )  # fmt: skip
         times = list(itertools.accumulate(plan.step_sizes, lambda time, size: time + size, initial=self.time))
-        rows, done = [], 0
+        rows: list[Snapshot] = []
+        done = 0
         for first in range(0, len(plan.recorded), _MOMENTS):
             marks = plan.recorded[first : first + _MOMENTS]
             seen = token_selection.run(call.piece(done, marks))
@@ -126,7 +131,7 @@ class Recursion:
         self.time = times[-1]
         return rows
 
-    def snapshot(self) -> tuple[torch.Tensor, ...]:
+    def snapshot(self) -> Snapshot:
         """A row of a `Trajectory`: time, scores, v on the signals, |v|^2, |p|^2, as copies."""
         return (
             self.time.clone(),
@@ -136,7 +141,7 @@ class Recursion:
             self.prompt_norm_squared.clone(),
         )
 
-    def trajectory(self, steps: Sequence[int], rows: list[tuple[torch.Tensor, ...]]) -> Trajectory:
+    def trajectory(self, steps: Sequence[int], rows: Sequence[Snapshot]) -> Trajectory:
         """The kept snapshots, taken after `steps` steps, as a `Trajectory`."""
         g = self.gram
         columns = [torch.stack(column) for column in zip(*rows, strict=True)]
@@ -151,7 +156,13 @@ def train(
     record: Iterable[int] | None = None,
     trained: str = "both",
 ) -> Trajectory:
-    """Train every run for `steps` full-batch steps, exactly as `gradient_descent` on the dense vectors.
+    r"""Train W and p of every run by full-batch gradient descent, in inner products: exact, at a cost that does not know the dimension.
+
+    With the forces $c$, $k = Kc$, $\beta = c^\top z$ and any probe's score $u$ and row $S$ ($\kappa$ its row of $K$ times $c$):
+
+    $$ u \leftarrow u + \alpha\,Sc + \alpha(\pi+\alpha\beta)\,\kappa, \qquad
+       S \leftarrow S + \alpha\,u\,k^\top + \alpha\,\kappa\,(z+\alpha\pi k)^\top, \qquad
+       \pi \leftarrow \pi + 2\alpha\beta + \alpha^2 c^\top H c $$
 
     Args:
         gram: inner products of R training sets with their starts.
@@ -160,7 +171,19 @@ def train(
         record: steps to keep, default all; the last is always kept.
         trained: "both", "p" (W stays) or "W" (p stays).
 
-    Returns a `Trajectory`, float64, on the Gram's device. Raises ValueError for a bad argument before any work.
+    Returns:
+        a `Trajectory`, float64, on the Gram's device.
+
+    Raises:
+        ValueError: a bad argument, before any work.
+
+    Source:
+        derived in `book/token_selection_theory`; the loss and the full batch are those of arXiv 2409.17625.
+
+    Example:
+        >>> gram = draw_gram(TokenLaw(n=10, d=500, tokens=4, signal_norm=10.0), seed=0, runs=2)
+        >>> train(gram, step_size=0.01, steps=100, record=[10]).steps
+        (10, 100)
     """
     plan = plan_of(step_size, steps, record, trained)
     gram = check_gram(gram)

@@ -20,7 +20,19 @@ __all__ = ["CODE_START", "Start"]
 
 @dataclass(frozen=True)
 class Start:
-    """The law of W_0 and p_0. Raises ValueError for arguments outside their range, and where nothing could ever move."""
+    r"""The law of $W_0$ and $p_0$: independent entries, of variances $\sigma_w^2$ and $\sigma_p^2$ given times d.
+
+    So $W_0^\top W_0\approx$ `weight_scale` $\cdot I$ on any fixed vector and $|p_0|^2\approx$ `prompt_scale`. Arguments outside their range
+    raise ValueError, and so do two zeros: from there nothing could ever move.
+
+    Source:
+        Gaussian entries as in the theorem of arXiv 2409.17625.
+
+    Example:
+        >>> weight, prompt = Start(weight_scale=0.5).draw(100, seed=0)
+        >>> weight.shape, bool(prompt.any())
+        (torch.Size([100, 100]), False)
+    """
 
     weight_scale: float = 1 / 3  # sigma_w^2 d
     prompt_scale: float = 0.0  # sigma_p^2 d
@@ -49,4 +61,13 @@ class Start:
         return torch.as_tensor(weight), torch.as_tensor(prompt)
 
 
-CODE_START = Start(distribution="uniform")  # the authors' code
+CODE_START = Start(distribution="uniform")
+r"""Where the authors' code starts: $p_0 = 0$, and the entries of $W_0$ uniform in $\pm1/\sqrt d$.
+
+Source:
+    the code of arXiv 2409.17625.
+
+Example:
+    >>> CODE_START.weight_scale, CODE_START.prompt_scale
+    (0.3333333333333333, 0.0)
+"""

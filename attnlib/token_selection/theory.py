@@ -185,10 +185,11 @@ def _late_noise(law: TokenLaw, per_gap: float, first: float) -> float:
     share = law.signal_share().sum(-1).numpy()
     base = -(1 - first * per_gap) / law.tokens - share * per_gap
     squares = [((base + np.eye(law.tokens)[u]) ** 2).sum() for u in (0, 1)]  # clean select token 0, flipped token 1
-    return (
+    noise: float = (
         law.n * ((1 - eta) * squares[0] + eta * squares[1]) / law.d
         + 2 * (law.noise_std * per_gap / law.signal_norm) ** 2
     )
+    return noise
 
 
 def delay_exponent(law: TokenLaw) -> float:
@@ -214,13 +215,32 @@ def late_discrimination(law: TokenLaw) -> float:
 
 
 def selection_time(law: TokenLaw, step_size: float, *, weight_scale: float = 1 / 3) -> tuple[float, float]:
-    r"""Closed form of the delay: natural log of $\tau_{\mathrm{sel}}$ in steps, and the memorised gap X at that time.
+    r"""The delay in closed form: when mean attention of fresh samples on the relevant token reaches one half.
 
     $$ \log\tau_{\mathrm{sel}} = X-\log\frac{T\,\sigma(-h/\sqrt2)}{\sqrt2\,(1-A_1\varsigma)}
        -\log\frac{\alpha\,\sigma_w^2d\,\sigma_\varepsilon^2d\,h}{n},\qquad \varsigma X = S^*(\sigma_\varepsilon^2|v|^2), $$
 
-    $\varsigma=S/X$ at late times, $S^*$ the `fresh_threshold` for the variance of fresh scores at that time. (inf, inf)
-    where noise outgrows the signal score, so that one half is never reached. Source: derived, leading order in $e^{-X}$, $p_0=0$.
+    $\varsigma=S/X$ at late times, $S^*$ the `fresh_threshold` for the variance of fresh scores at that time.
+
+    Args:
+        law: of the data.
+        step_size: $\alpha$ > 0.
+        weight_scale: $\sigma_w^2d$ > 0.
+
+    Returns:
+        natural logarithm of $\tau_{\mathrm{sel}}$ in steps, and the memorised gap X at that time; (inf, inf) where noise outgrows the
+        signal score, so that one half is never reached.
+
+    Raises:
+        ValueError: a number outside its range, or weak tokens as strong as the relevant one.
+
+    Source:
+        derived in `book/token_selection_theory`, leading order in $e^{-X}$, for $p_0=0$.
+
+    Example:
+        >>> law = TokenLaw(n=20, d=2000, tokens=8, signal_norm=10.0)
+        >>> print(f"{selection_time(law, 5e-3)[0]:.1f}")
+        11.1
     """
     alpha, scale = _speed(step_size, weight_scale, 0.0)
     first, per_gap, _ = _late_shares(law)
@@ -234,7 +254,7 @@ def selection_time(law: TokenLaw, step_size: float, *, weight_scale: float = 1 /
         return law.noise_std**2 * (in_span + scale * prompt)
 
     def short(score: float) -> bool:
-        return fresh_attention(law, score, score, variance(score))[0] < 0.5
+        return bool(fresh_attention(law, score, score, variance(score))[0] < 0.5)
 
     low = fresh_threshold(law)
     high = low
@@ -279,7 +299,7 @@ def selection_path(
             return False
         missing = 0.5 - fresh_attention(law, score, score, now.score_variance)[0]
         look_again = score + 2 * missing  # attention cannot rise by more than 1/4 per unit of score
-        return missing <= 0
+        return bool(missing <= 0)
 
     return mean_field(law, step_size, weight_scale=weight_scale, finite_size=finite_size, until=selected)
 
@@ -290,9 +310,26 @@ def selection_path(
 def existence_window(law: TokenLaw) -> tuple[float, float]:
     r"""Between which c the direction $p=\mu_++\mu_-+c\,(\sum_{\text{clean}}\varepsilon_1+\sum_{\text{flipped}}\varepsilon_2)$ is benign.
 
-    Flipped samples are memorised above $(1-\rho)|\mu|^2/(\sigma_\varepsilon^2d)$; fresh samples still select the relevant token below
-    about $|\mu|^2/(\sigma_\varepsilon^2\sqrt{nd}\sqrt{2\log T})$. Returns (lower, upper); empty if lower >= upper.
-    Source: derived, for the construction in the author's notebook (first version of the paper).
+    $$ \frac{(1-\rho)|\mu|^2}{\sigma_\varepsilon^2d} \;<\; c \;\lesssim\; \frac{|\mu|^2}{\sigma_\varepsilon^2\sqrt{nd}\sqrt{2\log T}} $$
+
+    Above the lower end flipped samples are memorised; below the upper one fresh samples still select the relevant token.
+
+    Args:
+        law: of the data.
+
+    Returns:
+        (lower, upper), two numbers; the window is empty if lower >= upper.
+
+    Raises:
+        AttributeError: law is no `TokenLaw`.
+
+    Source:
+        derived in `book/token_selection_versions`, for the construction in the author's notebook (first version of arXiv 2409.17625).
+
+    Example:
+        >>> lower, upper = existence_window(TokenLaw(n=20, d=2000, tokens=8, signal_norm=20.0))
+        >>> print(f"{lower:.2f} < c < {upper:.2f}")
+        0.18 < c < 0.98
     """
     shared = law.signal_norm**2 / law.noise_std**2
     return (1 - law.weak_signal) * shared / law.d, shared / (

@@ -18,11 +18,19 @@ class Trajectory:
     """S recorded moments of R trainings of n samples with T tokens; all tensors float64.
 
     Fresh data see the model only through v = W^T p: its components along the two unit signals, and its norm.
+
+    Source:
+        this book; made by `train`.
+
+    Example:
+        >>> gram = draw_gram(TokenLaw(n=10, d=500, tokens=4, signal_norm=10.0), seed=0, runs=2)
+        >>> train(gram, step_size=0.01, steps=5).attention_of("noisy").shape
+        torch.Size([6, 2, 4])
     """
 
-    law: TokenLaw
-    seed: int
-    first_run: int
+    law: TokenLaw  # of the training data
+    seed: int  # of the random streams
+    first_run: int  # number of the first of the R runs
     labels: Labels  # (R, n)
     head_scores: torch.Tensor  # (R, n, T), gamma
     steps: tuple[int, ...]  # (S,)
@@ -34,6 +42,7 @@ class Trajectory:
 
     @property
     def runs(self) -> int:
+        """R, the number of trainings."""
         return self.scores.shape[1]
 
     def at(self, step: int) -> int:

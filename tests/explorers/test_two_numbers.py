@@ -11,11 +11,11 @@ import torch
 
 from attnbook.explorers import two_numbers as source
 from attnbook.explorers.bayes_table import sampled_bayes_risk, sampled_spectrum
-from attnbook.in_context import full_runs
-from attnlib.in_context import approximate, closed_form
+from attnbook.in_context import approximate, full_runs
+from attnbook.in_context.optimum import one_head_optimum, pair_optimum
+from attnbook.in_context.reduced import reduced_moments, reduced_risk
+from attnlib.in_context import closed_form
 from attnlib.in_context.law import RegressionLaw
-from attnlib.in_context.optimum import one_head_optimum, pair_optimum
-from attnlib.in_context.reduced import reduced_moments, reduced_risk
 from tests.explorers.node import ROOT, evaluate
 
 INTERPOLATED = 1e-6  # relative, between the tables and attnlib at any heads

@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from attnlib.in_context.causal import (
+from attnbook.in_context.causal import (
     LayerWeights,
     causal_attention,
     causal_layer,

@@ -243,16 +243,6 @@ def test_best_centred_heads_minimise(name):
     assert longer[2][1] == pytest.approx(least)
 
 
-@pytest.mark.parametrize("name", LAWS)
-def test_best_step_and_offset_minimise(name):
-    law = LAWS[name]
-    found = minimize(lambda e: float(closed_form.debiased_gd_risk(law, e[0], offset=e[1])), [0.5, 0.0], tol=1e-12)
-    step, offset, risk = closed_form.debiased_gd_with_offset(law)
-    assert [step, offset] == pytest.approx(found.x, rel=1e-3, abs=1e-6)
-    assert risk == pytest.approx(found.fun, rel=1e-9)
-    assert (abs(offset) > 0.05) == (law.mean is not None)
-
-
 @pytest.mark.parametrize("centred", [False, True])
 @pytest.mark.parametrize("name", ["notebook", "covariance", "both"])
 def test_best_preconditioner_minimises(name, centred):
@@ -312,10 +302,13 @@ def test_centring_costs_without_a_mean_and_pays_with_one():
             law, length=length
         )
     moved = dataclasses.replace(law, mean=(1.0,) * 5)
-    _, offset, best = closed_form.debiased_gd_with_offset(moved)
+    found = minimize(lambda e: float(closed_form.debiased_gd_risk(moved, e[0], offset=e[1])), [0.5, 0.0], tol=1e-12)
+    (_, offset), best = found.x, found.fun
     assert closed_form.gd_optimal_risk(moved) > 2 * closed_form.debiased_gd_optimal_risk(moved)
     assert best < 0.95 * closed_form.debiased_gd_optimal_risk(moved)
     assert 0 < offset < 1
+    # With a matrix in the place of the step: the numbers of the theory chapter.
+    assert closed_form.best_centred_heads(moved)[1:] == pytest.approx((0.44, 1.040), abs=5e-3)
 
 
 TABLE = {  # length: GD(1), best step, its risk, best centred step, its risk, linear attention from 40: 1/L, raw
@@ -347,12 +340,13 @@ def test_table_of_the_authors_setting():
 def test_published_figures_of_the_authors_repository():
     law = RegressionLaw(d=5, length=40, noise_std=math.sqrt(0.1), convention="repository")
     step = 2 * 0.13 * 3.45
-    loss = closed_form.loss_of_risk(law, [closed_form.gd_risk(law, step), closed_form.debiased_gd_risk(law, step)])
+    risks = np.array([closed_form.gd_risk(law, step), closed_form.debiased_gd_risk(law, step)])
+    loss = risks + law.target_noise_std**2
     assert loss == pytest.approx([0.24136, 0.24321], abs=1e-5)
     assert loss == pytest.approx([0.2407, 0.2431], abs=2e-3)  # printed there, from 50 000 prompts
     loads = RegressionLaw(d=200, length=1000, noise_std=math.sqrt(3), convention="repository")
     bayes, gd = closed_form.bayes_risk_proportional(loads), closed_form.gd_risk_proportional(loads)
-    assert closed_form.loss_of_risk(loads, [gd, bayes]) == pytest.approx([3.444, 3.405], abs=5e-4)
+    assert np.array([gd, bayes]) + loads.target_noise_std**2 == pytest.approx([3.444, 3.405], abs=5e-4)
     assert closed_form.debiased_gd_optimal_risk(loads) == pytest.approx(gd, rel=2e-3)
 
 
@@ -371,15 +365,15 @@ def test_the_two_conventions_differ_by_the_variance_of_beta():
             lambda law: closed_form.linear_attention_risk(law, 20, normalised=False),
             lambda law: closed_form.softmax_floor(law, 0.7),
             lambda law: closed_form.bayes_risk_lower_bound(law),
-            lambda law: closed_form.debiased_gd_with_offset(law)[2],
+            lambda law: closed_form.best_centred_heads(law)[2],
         ]
         if not changes:
             risks += [closed_form.bayes_risk_leading_order, closed_form.bayes_risk_proportional]
         for risk in risks:
             assert risk(one) == pytest.approx(4 * risk(other))
         assert closed_form.gd_optimal_step(one) == pytest.approx(closed_form.gd_optimal_step(other))
-    assert closed_form.loss_of_risk(one, 1.0) == 1.0
-    assert closed_form.loss_of_risk(other, 1.0) == pytest.approx(1.49)
+    assert one.target_noise_std == 0.0
+    assert other.target_noise_std == 0.7
 
 
 def test_steps_and_lengths_broadcast():

@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 import torch
 
+from attnbook.in_context.causal import prompt_tokens
 from attnbook.in_context.deeper_and_wider.multi_task import MultiTaskLaw
 from attnbook.in_context.deeper_and_wider.stack import predict_stack, run_stack, stack_circuits
 from attnbook.in_context.deeper_and_wider.training import starting_stack, train_deep, training_prompts
-from attnlib.in_context.causal import prompt_tokens
 from attnlib.in_context.experiment import Experiment
 from attnlib.in_context.law import RegressionLaw, toeplitz_covariance
 from attnlib.in_context.training import TrainingDiverged, train

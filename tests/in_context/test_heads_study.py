@@ -16,12 +16,12 @@ from attnbook.in_context.heads_study import (
     sharp_risk,
     untrapped,
 )
+from attnbook.in_context.reduced import reduced_risk
 from attnlib.in_context.circuits import Circuits, circuits_of, predict, two_number_circuits
 from attnlib.in_context.closed_form import debiased_gd_optimal_risk
 from attnlib.in_context.experiment import Experiment
 from attnlib.in_context.law import RegressionLaw
 from attnlib.in_context.model import initial_weights
-from attnlib.in_context.reduced import reduced_risk
 from attnlib.in_context.training import train
 
 LAW = RegressionLaw(d=3, length=11, noise_std=0.4)

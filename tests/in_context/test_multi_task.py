@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import torch
 
+from attnbook.in_context.causal import prompt_tokens
 from attnbook.in_context.deeper_and_wider.multi_task import (
     MultiTaskLaw,
     best_linear_maps,
@@ -14,7 +15,6 @@ from attnbook.in_context.deeper_and_wider.multi_task import (
     superposed_heads,
 )
 from attnbook.in_context.deeper_and_wider.stack import predict_stack, stack_of_circuits
-from attnlib.in_context.causal import prompt_tokens
 from attnlib.in_context.closed_form import debiased_gd_optimal_risk
 from attnlib.in_context.law import RegressionLaw
 

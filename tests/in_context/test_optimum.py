@@ -6,9 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from attnlib.in_context.closed_form import opposite_pair_curvature
-from attnlib.in_context.law import RegressionLaw
-from attnlib.in_context.optimum import (
+from attnbook.in_context.optimum import (
     _one_of_two_images,
     best_mu,
     free_optimum,
@@ -17,7 +15,9 @@ from attnlib.in_context.optimum import (
     pair_valley,
     risk_landscape,
 )
-from attnlib.in_context.reduced import mean_and_error, reduced_moments, reduced_risk, reduced_risk_per_batch
+from attnbook.in_context.reduced import mean_and_error, reduced_moments, reduced_risk, reduced_risk_per_batch
+from attnlib.in_context.closed_form import opposite_pair_curvature
+from attnlib.in_context.law import RegressionLaw
 
 
 def debiased(d, length, s2, e):

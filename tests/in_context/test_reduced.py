@@ -6,13 +6,13 @@ import numpy as np
 import pytest
 import torch
 
-from attnlib.in_context.law import RegressionLaw, toeplitz_covariance
-from attnlib.in_context.reduced import (
+from attnbook.in_context.reduced import (
     mean_and_error,
     reduced_moments,
     reduced_risk,
     reduced_risk_per_batch,
 )
+from attnlib.in_context.law import RegressionLaw, toeplitz_covariance
 
 
 def brute_force(omega, mu, d, length, s2, prompts, seed):
@@ -161,7 +161,7 @@ def test_chunks_do_not_change_the_numbers(monkeypatch):
     law = RegressionLaw(3, 7, 0.2)
     whole = reduced_moments([0.3, -0.9], law, prompts=900, batches=3)
     direct = reduced_risk([[0.3, 1.0]] * 5, [[1.0, 2.0]] * 5, law, prompts=900, batches=3)[0]
-    monkeypatch.setattr("attnlib.in_context.reduced._CHUNK_NUMBERS", 700)
+    monkeypatch.setattr("attnbook.in_context.reduced._CHUNK_NUMBERS", 700)
     torch.testing.assert_close(reduced_moments([0.3, -0.9], law, prompts=900, batches=3).overlap, whole.overlap)
     torch.testing.assert_close(reduced_risk([[0.3, 1.0]] * 5, [[1.0, 2.0]] * 5, law, prompts=900, batches=3)[0], direct)
 

@@ -239,6 +239,8 @@ def test_a_failed_write_leaves_the_old_checkpoint(tmp_path, monkeypatch) -> None
         ({"d": 0}, "d must be a whole number >= 1; got 0"),
         ({"noise_std": -0.1}, "noise_std must be >= 0"),
         ({"optimiser": "Lion"}, "optimiser must be one of 'SGD', 'Adam', 'AdamW'; got 'Lion'"),
+        ({"d": 0, "length": None}, "d must be a whole number >= 1; got 0"),
+        ({"d": None, "length": None}, "d must be a whole number >= 1; got None"),
         ({"learning_rate": 0.0}, "learning_rate must be a finite number > 0"),
         ({"learning_rate": (0.1, 0.2, 0.3)}, "one number or one for each of the 2 runs; got 3"),
         ({"betas": (0.9, 1.0)}, r"betas must be in \[0, 1\)"),

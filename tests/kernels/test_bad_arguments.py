@@ -21,6 +21,8 @@ WRONG = [
     ({"target_noise_std": -0.1}, "target_noise_std must be >= 0"),
     ({"optimiser": "adam"}, "'SGD', 'Adam', 'AdamW'"),
     ({"learning_rate": -1e-3}, "learning_rate"),
+    ({"learning_rate": 0.0}, "learning_rate must be a finite number > 0"),
+    ({"eps": 0.0}, "eps must be a finite number > 0"),
     ({"learning_rate": [1e-3, 1e-3, 1e-3]}, "learning_rate"),
     ({"learning_rate": float("inf")}, "learning_rate"),
     ({"learning_rate": "fast"}, "learning_rate"),

@@ -14,9 +14,9 @@ from attnbook.open_questions.attention_maps.margin import (
     unnormalised_cost,
     unnormalised_svm,
 )
+from attnbook.single_head.long_run import orthogonal_sample
+from attnbook.single_head.margin import tokens_of
 from attnlib.single_head.law import SignalNoiseLaw
-from attnlib.single_head.long_run import orthogonal_sample
-from attnlib.single_head.margin import tokens_of
 from attnlib.single_head.svm import NotSeparable, hard_margin
 
 

@@ -18,8 +18,8 @@ from attnbook.open_questions.noise_laws.laws import (
     seen_by_noise,
 )
 from attnbook.open_questions.noise_laws.parts import Entries, Rademacher, RadialT, Sparse, StudentT, Uniform
+from attnbook.single_head.coordinates import reduce
 from attnlib.single_head.closed_form import two_steps
-from attnlib.single_head.coordinates import reduce
 from attnlib.single_head.descent import gradient_descent
 from attnlib.single_head.law import SignalNoiseLaw
 from attnlib.single_head.population import clean_error_sampled, log10_clean_error

@@ -21,10 +21,10 @@ from attnbook.open_questions.noise_laws.parts import RadialT, Sparse, StudentT
 from attnbook.open_questions.noise_laws.rate import universality_gaps
 from attnbook.open_questions.noise_laws.study import claim_matrix, error_rows
 from attnbook.open_questions.noise_laws.traces import default_covariances, spike_draws, trace_rows, two_level
-from attnlib.single_head.coordinates import reduce
+from attnbook.single_head.coordinates import reduce
+from attnbook.single_head.long_run import course_of_training, law_at, orthogonal_sample, small_then_long, train
+from attnbook.single_head.margin import pattern_costs, tokens_of
 from attnlib.single_head.law import SignalNoiseLaw
-from attnlib.single_head.long_run import course_of_training, law_at, orthogonal_sample, small_then_long, train
-from attnlib.single_head.margin import pattern_costs, tokens_of
 from bookkit.claims import Verdict
 
 TARGETS = (0.6, 1.15, 1.6)

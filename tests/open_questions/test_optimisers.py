@@ -19,8 +19,8 @@ from attnbook.open_questions.optimisers.compared import (
 from attnbook.open_questions.optimisers.signs import dense_copy
 from attnbook.open_questions.optimisers.study import optimiser_study, sign_steps, sign_track
 from attnbook.open_questions.optimisers.trap_escape import after_first_pass, batch_sweep, escape_map, rule_fates
+from attnbook.single_head.long_run import class_fates, law_at, train
 from attnlib.single_head.law import SignalNoiseLaw
-from attnlib.single_head.long_run import class_fates, law_at, train
 from attnlib.single_head.population import log10_clean_error
 from attnlib.single_head.rules import (
     BLOCK_NORMALISED,

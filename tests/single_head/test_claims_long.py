@@ -5,10 +5,7 @@ import pytest
 import torch
 
 from attnbook.single_head.beyond_two_steps.claims import CLAIMS, long_study
-from attnlib.single_head.descent import gradient_descent
-from attnlib.single_head.flow import signal_threshold
-from attnlib.single_head.law import SignalNoiseLaw
-from attnlib.single_head.long_run import (
+from attnbook.single_head.long_run import (
     class_fates,
     course_of_training,
     law_at,
@@ -19,6 +16,9 @@ from attnlib.single_head.long_run import (
     started_at_random,
     train,
 )
+from attnlib.single_head.descent import gradient_descent
+from attnlib.single_head.flow import signal_threshold
+from attnlib.single_head.law import SignalNoiseLaw
 from attnlib.single_head.population import log10_clean_error
 from bookkit.claims import Verdict
 

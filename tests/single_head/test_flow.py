@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import torch
 
+from attnbook.single_head.long_run import orthogonal_sample
 from attnlib.single_head import flow
 from attnlib.single_head.flow import (
     first_order_threshold,
@@ -20,7 +21,6 @@ from attnlib.single_head.flow import (
 )
 from attnlib.single_head.gram import gram_descent
 from attnlib.single_head.law import SignalNoiseLaw
-from attnlib.single_head.long_run import orthogonal_sample
 
 
 @pytest.mark.parametrize(("rho", "step", "rate"), [(20.0, 0.3, 1.0), (35.0, 5.0, 1.0), (12.0, 2.0, 0.25)])

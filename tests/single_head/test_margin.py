@@ -7,6 +7,19 @@ import numpy as np
 import pytest
 from scipy.optimize import minimize
 
+from attnbook.single_head.margin import (
+    PATTERNS,
+    ThresholdOutside,
+    best_pattern,
+    measured_threshold,
+    pattern_cost,
+    pattern_costs,
+    pattern_selection,
+    predicted_pattern,
+    predicted_thresholds,
+    selection_margin,
+    tokens_of,
+)
 from attnbook.single_head.max_margin.attention_margin import (
     attention_margin,
     attention_margin_of_all_tokens,
@@ -21,19 +34,6 @@ from attnbook.single_head.max_margin.attention_margin import (
 )
 from attnbook.single_head.max_margin.study import mixing_extra, predicted_mixing
 from attnlib.single_head.law import SignalNoiseLaw
-from attnlib.single_head.margin import (
-    PATTERNS,
-    ThresholdOutside,
-    best_pattern,
-    measured_threshold,
-    pattern_cost,
-    pattern_costs,
-    pattern_selection,
-    predicted_pattern,
-    predicted_thresholds,
-    selection_margin,
-    tokens_of,
-)
 from attnlib.single_head.svm import NotConverged, NotSeparable, hard_margin
 
 

@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 import torch
 
+from attnbook.single_head.error_bound import log10_error_bound
 from attnlib.single_head.descent import gradient_descent
 from attnlib.single_head.law import SignalNoiseLaw
 from attnlib.single_head.population import (
     clean_error_conditioned,
     clean_error_sampled,
     log10_clean_error,
-    log10_error_bound,
     noisy_error,
     scores_of_fresh_data,
 )
@@ -187,7 +187,10 @@ def test_error_on_flipped_labels():
 
 def test_bound_is_above_the_error_and_minimal_over_equal_cuts():
     sample, v, p = _trained(100, 20_000, 25.0, 0.05, 0.02, runs=4)
-    bound, exact = log10_error_bound(v, p, sample), log10_clean_error(v, p, sample, per_class=True)
+    bound, exact = (
+        log10_error_bound(scores_of_fresh_data(v, p, sample)),
+        log10_clean_error(v, p, sample, per_class=True),
+    )
     assert (bound >= exact).all()
     s = scores_of_fresh_data(v, p, sample)
     ratio = torch.exp(s.logit) * s.value / torch.hypot(s.along, s.tau)
@@ -195,7 +198,7 @@ def test_bound_is_above_the_error_and_minimal_over_equal_cuts():
     for r, k in ((0, 0), (3, 1)):
         exponents = torch.minimum((cuts / s.omega[r, k]) ** 2, (ratio[r, k] * torch.exp(-cuts)) ** 2) / 2
         assert bound[r, k].item() == pytest.approx(-exponents.max().item() / math.log(10), rel=1e-3)
-    assert log10_error_bound(-v, p, sample).isnan().all()
+    assert log10_error_bound(scores_of_fresh_data(-v, p, sample)).isnan().all()
 
 
 def test_batched_errors_equal_single_errors_and_any_chunk():

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 import torch
 
+from attnbook.single_head.coordinates import rotate
 from attnlib.randomness import stream
 from attnlib.single_head import rules
-from attnlib.single_head.coordinates import rotate
 from attnlib.single_head.law import Sample, SignalNoiseLaw
 from attnlib.single_head.rules import Rule
 from attnlib.single_head.trainer import train_heads

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 import torch
 
+from attnbook.single_head.coordinates import reduce
 from attnlib.single_head import maps, rules
-from attnlib.single_head.coordinates import reduce
 from attnlib.single_head.descent import gradient_descent
 from attnlib.single_head.law import Sample, SignalNoiseLaw
 from attnlib.single_head.maps import AttentionMap

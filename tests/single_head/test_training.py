@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 import torch
 
+from attnbook.single_head.coordinates import reduce, rotate
 from attnlib.single_head.closed_form import two_steps
-from attnlib.single_head.coordinates import reduce, rotate
 from attnlib.single_head.descent import gaussian_start, gradient_descent
 from attnlib.single_head.law import SignalNoiseLaw
 from attnlib.single_head.model import forward, gradients, loss

@@ -46,7 +46,7 @@ class CountingBook:
         declares = f"bookkit:\n  batched: counted.squares:squares\n{header}" if batched else header
         self.package = write(root / "counted" / "__init__.py", "").parent
         write(self.package / "squares.py", CODE)
-        write(root / "pyproject.toml", '[tool.bookkit]\npackages = ["counted"]\n')
+        write(root / "pyproject.toml", '[tool.bookkit]\npackages = ["counted"]\nversions = ["nbformat"]\n')
         write(root / "notebooks" / f"{NAME}.md", PAGE.replace(header, declares))
         write(root / "_toc.yml", f"format: jb-book\nroot: book/preface\nchapters:\n- file: notebooks/{NAME}\n")
         self.code = Code((self.package,))

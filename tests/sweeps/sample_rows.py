@@ -20,7 +20,7 @@ VERSIONS = {"python": "3.11.7", "attnlib": "0.1.0", "numpy": "2.0.0", "torch": "
 
 def job(page: str = "wing/01_tiny", page_hash: str = "a" * 64, package_hash: str = "b" * 64) -> Job:
     """What the points of a sweep share; the source is that of a real page."""
-    return Job(page, PAGE, page_hash, package_hash, ("attnlib",))
+    return Job(page, PAGE, page_hash, package_hash, ("attnlib",), distributions=tuple(VERSIONS)[1:])
 
 
 def grid(*axes: Mapping[str, Sequence[Any]], first: Mapping[str, Any] = FIRST) -> Grid:

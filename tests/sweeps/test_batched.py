@@ -56,7 +56,7 @@ class Found(str):
 @pytest.fixture
 def job(monkeypatch) -> Job:
     monkeypatch.setattr(identity, "imported", lambda packages: Found("as it was"))
-    return Job("wing/01_tiny", TINY, "page", "as it was", PACKAGES)
+    return Job("wing/01_tiny", TINY, "page", "as it was", PACKAGES, distributions=("numpy",))
 
 
 def points(count: int) -> list[Point]:
@@ -175,7 +175,7 @@ def test_rows_come_in_order_with_results_as_record_would_leave_them(declare, job
     for outcome, attempts in rows:
         assert (outcome.status, outcome.engine, attempts) == ("done", "batched", 1)
         assert (outcome.error, outcome.traceback, outcome.notebook, outcome.memory) == (None, None, None, None)
-        assert outcome.versions == versions()
+        assert outcome.versions == versions(("numpy",))
         assert time.strptime(outcome.finished, "%Y-%m-%dT%H:%M:%S+00:00").tm_year >= 2024
     # A point's seconds are its share of the chunk's.
     assert len({outcome.seconds for outcome, _ in rows}) == 1

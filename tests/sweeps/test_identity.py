@@ -47,5 +47,8 @@ def test_versions_are_those_that_are_installed() -> None:
     import numpy
     import torch
 
-    assert versions()["numpy"] == numpy.__version__
-    assert versions()["torch"].split("+")[0] == torch.__version__.split("+")[0]
+    found = versions(("torch", "numpy", "no-such-distribution"))
+    assert list(found) == ["python", "torch", "numpy", "no-such-distribution"]
+    assert found["numpy"] == numpy.__version__
+    assert found["torch"].split("+")[0] == torch.__version__.split("+")[0]
+    assert found["no-such-distribution"] == "not installed"

@@ -88,7 +88,7 @@ def test_in_threads_of_a_worker_one_page_at_a_time_and_nothing_is_left(sweep: Sw
         assert (outcome.point, outcome.status, outcome.engine) == (Point("p", {"n": n}), "done", "dask")
         assert outcome.results == {"twice": 2 * n, "powers": [n, n * n], "name": "a"}
         assert (outcome.error, outcome.traceback, outcome.notebook) == (None, None, None)
-        assert outcome.versions == versions()
+        assert outcome.versions == versions(())
         assert outcome.seconds > 0.3
         assert 2**24 < outcome.memory < 2**30  # a Python with IPython needs 40 to 80 MiB
         assert begun - timedelta(seconds=1) < datetime.fromisoformat(outcome.finished) <= datetime.now(UTC)

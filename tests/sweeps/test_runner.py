@@ -341,6 +341,7 @@ def test_a_plan_parts_the_points_and_makes_nothing(book, page) -> None:
     made = plan("counting", GRID, book.root / "out", root=book.root)
     assert [[p.parameters["n"] for p in part] for part in (made.todo, made.done, made.failed)] == [[0, 2, 4], [3], [1]]
     assert made.page == NAME
+    assert made.job.distributions == ("nbformat", "papermill")
     again = plan("counting", GRID, book.root / "out", root=book.root, retry_failed=True)
     assert [[p.parameters["n"] for p in part] for part in (again.todo, again.failed)] == [[0, 1, 2, 4], []]
     assert {p: p.stat().st_mtime_ns for p in (book.root / "out").rglob("*")} == before

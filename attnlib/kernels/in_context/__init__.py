@@ -112,5 +112,5 @@ def warm_up(d: int) -> None:
     state = [torch.zeros(1, 1, 3 * n * n + n, dtype=torch.float32) for _ in range(3)]
     advance(
         *state, d=d, heads=1, length=1, batch=1, seed=0, streams=[0], first_step=0, steps=1, beta_std=1.0,
-        noise_std=0.0, target_noise_std=0.0, optimiser="Adam", learning_rate=0.0,
+        noise_std=0.0, target_noise_std=0.0, optimiser="Adam", learning_rate=1e-3,
     )  # fmt: skip

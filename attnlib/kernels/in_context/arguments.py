@@ -79,7 +79,7 @@ def _rates(value: float | Sequence[float], replicas: int) -> np.ndarray:
     rates = list(value) if np.ndim(value) == 1 else [value] * replicas
     if len(rates) != replicas:
         raise ValueError(f"learning_rate must be one number or {replicas}, one per replica; got {len(rates)}")
-    return np.array([_not_negative("learning_rate", rate) for rate in rates])
+    return np.array([checks.positive_number("learning_rate", rate) for rate in rates])
 
 
 def _tensor(name: str, value: object, shape: tuple[int, ...], like: torch.Tensor) -> None:
@@ -160,7 +160,7 @@ def check(
         optimiser=optimiser,
         learning_rate=_rates(learning_rate, len(ids)),
         betas=(float(betas[0]), float(betas[1])),
-        eps=_not_negative("eps", eps),
+        eps=checks.positive_number("eps", eps),
         weight_decay=_not_negative("weight_decay", weight_decay),
         record=np.array(marks, dtype=np.int64),
     )

@@ -9,6 +9,7 @@ import numpy as np
 
 from attnbook.answers import crossing, exercise
 from attnbook.in_context.deeper_and_wider.multi_task import MultiTaskLaw, best_linear_maps
+from attnbook.in_context.optimum import one_head_optimum
 from attnlib.in_context.closed_form import (
     bayes_risk_proportional,
     debiased_gd_optimal_risk,
@@ -18,7 +19,6 @@ from attnlib.in_context.closed_form import (
     gd_risk_proportional,
 )
 from attnlib.in_context.law import RegressionLaw
-from attnlib.in_context.optimum import one_head_optimum
 
 LAW = RegressionLaw(d=5, length=40, noise_std=0.01)  # of every page but the last
 

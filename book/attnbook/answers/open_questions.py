@@ -11,7 +11,7 @@ from attnbook.open_questions.many_heads.margin import class_cost
 from attnbook.open_questions.more_classes_and_layers.class_flow import first_order_class_threshold
 from attnbook.open_questions.noise_laws.covariance import Spiked
 from attnbook.open_questions.optimisers.signs import axis_error, mean_square_one_norm
-from attnlib.single_head.long_run import law_at
+from attnbook.single_head.long_run import law_at
 
 
 @exercise("01-many-heads/3", "$x$ at this signal norm (expected counts).", 3)

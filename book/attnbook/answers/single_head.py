@@ -10,6 +10,7 @@ import torch
 from attnbook.answers import crossing, exercise
 from attnbook.open_questions.many_heads.margin import class_cost
 from attnbook.single_head.batched import two_steps
+from attnbook.single_head.long_run import law_at
 from attnbook.single_head.phase_theory import lower_snr_limit, preference_spread
 from attnbook.single_head.signal_and_noise.claims import averaging_error
 from attnbook.single_head.variants import StressedLaw
@@ -18,7 +19,6 @@ from attnlib.randomness import stream
 from attnlib.single_head.descent import gradient_descent
 from attnlib.single_head.flow import first_order_threshold
 from attnlib.single_head.law import SignalNoiseLaw
-from attnlib.single_head.long_run import law_at
 from attnlib.single_head.mean_field import mean_field
 
 N, D, RHO, ETA, STEP = 200, 40000, 30.0, 0.05, 0.025  # of most pages of this part

@@ -23,8 +23,8 @@ import numpy as np
 
 from attnbook.explorers.bayes_table import BAYES_NODES, NOISE_RANGE, bayes_table
 from attnbook.in_context import full_runs
+from attnbook.in_context.reduced import BATCHES, PROMPTS, reduced_moments
 from attnlib.in_context.law import RegressionLaw
-from attnlib.in_context.reduced import BATCHES, PROMPTS, reduced_moments
 
 __all__ = ["LAWS", "NODES", "data", "ends", "half_width", "moment_table"]
 

@@ -13,13 +13,13 @@ from dataclasses import dataclass
 import torch
 
 from attnbook.in_context import full_runs
+from attnbook.in_context.optimum import best_mu, free_optimum, one_head_optimum, pair_optimum
+from attnbook.in_context.reduced import reduced_moments, reduced_risk, reduced_risk_per_batch
 from attnbook.in_context.trap_study import TrapRuns, TrapTable, stored_table, trap_runs
 from attnlib import checks
 from attnlib.in_context.circuits import Circuits, two_number_circuits
 from attnlib.in_context.experiment import Experiment
 from attnlib.in_context.law import RegressionLaw
-from attnlib.in_context.optimum import best_mu, free_optimum, one_head_optimum, pair_optimum
-from attnlib.in_context.reduced import reduced_moments, reduced_risk, reduced_risk_per_batch
 from attnlib.in_context.risk import risk_per_prompt
 from attnlib.in_context.training import History
 

@@ -7,12 +7,13 @@ from dataclasses import dataclass
 
 import torch
 
+from attnbook.single_head.error_bound import log10_error_bound
 from attnlib import checks
-from attnlib.single_head.closed_form import two_steps
-from attnlib.single_head.descent import gradient_descent
+from attnlib.single_head.closed_form import evaluate_two_steps
+from attnlib.single_head.descent import TrainingPlan, descend
 from attnlib.single_head.law import Sample, SignalNoiseLaw
 from attnlib.single_head.mean_field import mean_field
-from attnlib.single_head.population import clean_error_sampled, log10_clean_error, log10_error_bound
+from attnlib.single_head.population import clean_error_sampled, log10_error_of_scores, scores_of_fresh_data
 from attnlib.single_head.summary import draws_in_chunks, join, require_two_tokens
 
 __all__ = ["Geometry", "TwoStepStudy", "log_term", "measure_two_steps", "two_step_study"]
@@ -101,17 +102,21 @@ def _deviation(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
     return (a - b).abs().amax(1) / b.abs().amax(1)
 
 
-def measure_two_steps(sample: Sample, step_size: float, test_points: int) -> dict:
-    """The fields of a `TwoStepStudy` (but law, step size, delta and seed) for the runs of one sample; `join` puts parts together."""
-    path = gradient_descent(sample, step_size, 2)
+def measure_two_steps(sample: Sample, plan: TrainingPlan, test_points: int) -> dict:
+    """The fields of a `TwoStepStudy` (but law, step size, delta and seed) for the runs of one sample; `join` puts parts together.
+
+    plan: of two steps, all recorded.
+    """
+    path = descend(sample, plan)
     (_, v1, v2), (_, p1, p2) = path.v, path.p
-    closed = two_steps(sample, step_size)
+    closed = evaluate_two_steps(sample, plan.step_size)
     noise = sample.noise_tokens()[:, :, 0]
     signal = torch.take_along_dim(sample.signals, sample.signal_class.unsqueeze(-1), dim=1)
     clean_counts, noisy_counts = sample.counts()
     sign = torch.tensor([1.0, -1.0], dtype=v2.dtype, device=v2.device)
     v2_on_signals = torch.einsum("rkm,rm->rk", sample.signals, v2)
     v2_noise = v2 - torch.einsum("rk,rkm->rm", v2_on_signals, sample.signals) / sample.law.signal_norm**2
+    scores = scores_of_fresh_data(v2, p2, sample)
     sampled = clean_error_sampled(v2, p2, sample, test_points, label_noise=sample.law.label_noise)
     return {
         "geometry": _geometry(sample),
@@ -131,8 +136,8 @@ def measure_two_steps(sample: Sample, step_size: float, test_points: int) -> dic
         "p2_noise": torch.einsum("rnm,rm->rn", noise, p2),
         "v2_signal": sign * v2_on_signals,
         "v2_noise_norm": v2_noise.norm(dim=-1),
-        "log10_error2": log10_clean_error(v2, p2, sample, per_class=True),
-        "log10_bound2": log10_error_bound(v2, p2, sample),
+        "log10_error2": log10_error_of_scores(scores, per_class=True),
+        "log10_bound2": log10_error_bound(scores),
         "sampled_noisy_error2": sampled.value,
     }  # fmt: skip
 
@@ -152,7 +157,8 @@ def two_step_study(
 
     Raises ValueError for a bad argument before any work.
     """
-    require_two_tokens(law, step_size, draws)
+    require_two_tokens(law, draws)
+    plan = TrainingPlan(step_size, 2)
     if (
         law.signal_norms[0] != law.signal_norms[1]
         or law.cosine
@@ -165,9 +171,9 @@ def two_step_study(
     checks.probability("delta", delta, open_ends=True)
     checks.whole_number("test_points", test_points, at_least=1)
     joined = join(
-        [measure_two_steps(sample, step_size, test_points) for sample in draws_in_chunks(law, seed, draws, device)]
+        [measure_two_steps(sample, plan, test_points) for sample in draws_in_chunks(law, seed, draws, device)]
     )
-    return TwoStepStudy(law=law, step_size=float(step_size), delta=delta, seed=seed, **joined)
+    return TwoStepStudy(law=law, step_size=plan.step_size, delta=delta, seed=seed, **joined)
 
 
 def log_term(study: TwoStepStudy) -> float:

@@ -117,7 +117,7 @@ def _outcomes(job: Job, function: Batched, chunk: Sequence[Point]) -> Iterator[t
         yield from (_alone(job, function, point) for point in chunk)
         return
     seconds = (time.perf_counter() - start) / len(chunk)
-    yield from ((_done(point, seconds, named), 1) for point, named in zip(chunk, results, strict=True))
+    yield from ((_done(job, point, seconds, named), 1) for point, named in zip(chunk, results, strict=True))
 
 
 def _alone(job: Job, function: Batched, point: Point) -> tuple[Outcome, int]:
@@ -130,14 +130,13 @@ def _alone(job: Job, function: Batched, point: Point) -> tuple[Outcome, int]:
     except Exception as error:
         text = one_line(f"{type(error).__name__}: {error}" if str(error) else type(error).__name__)
         seconds = time.perf_counter() - start
-        return Outcome(
-            point, "failed", "batched", seconds, _now(), versions(), error=text, traceback=traceback.format_exc()
-        ), 2
-    return _done(point, time.perf_counter() - start, results[0]), 2
+        found, trace = versions(job.distributions), traceback.format_exc()
+        return Outcome(point, "failed", "batched", seconds, _now(), found, error=text, traceback=trace), 2
+    return _done(job, point, time.perf_counter() - start, results[0]), 2
 
 
-def _done(point: Point, seconds: float, results: dict[str, Any]) -> Outcome:
-    return Outcome(point, "done", "batched", seconds, _now(), versions(), results=results)
+def _done(job: Job, point: Point, seconds: float, results: dict[str, Any]) -> Outcome:
+    return Outcome(point, "done", "batched", seconds, _now(), versions(job.distributions), results=results)
 
 
 def _now() -> str:

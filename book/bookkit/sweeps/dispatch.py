@@ -161,7 +161,9 @@ def _outcome(
         why = f"{type(error).__name__}: {one_line(error)}"
     trace = "".join(traceback.format_exception(error))
     now = datetime.now(UTC).isoformat(timespec="seconds")
-    return Outcome(point, "failed", engine, time.monotonic() - begun, now, versions(), error=why, traceback=trace)
+    return Outcome(
+        point, "failed", engine, time.monotonic() - begun, now, versions(job.distributions), error=why, traceback=trace
+    )
 
 
 class Watch:

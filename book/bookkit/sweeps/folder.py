@@ -177,7 +177,7 @@ def _prepare(path: Path, job: Job, grid: Grid, points: Sequence[Point]) -> list[
         "page": job.page,
         "page_hash": job.page_hash,
         "package_hash": job.package_hash,
-        "versions": versions(),
+        "versions": versions(job.distributions),
         "help": _parameter_help(job.source),
         "grid": grid.as_json(),
         "points": [{"id": id_, "parameters": parameters} for id_, parameters in asked.items()],

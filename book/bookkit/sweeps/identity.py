@@ -29,8 +29,6 @@ __all__ = [
     "versions",
 ]
 
-VERSIONS = ("attnlib", "numpy", "torch", "papermill")
-
 
 class OtherVersion(UserError):
     """A worker has other packages than the sweep, or they were edited while the sweep ran."""
@@ -56,6 +54,7 @@ class Job:
     time_limit: float | None = None  # seconds from the start of the kernel to the end of the page
     memory_limit: int | None = None  # bytes of resident memory, kernel and its children together
     notebooks: Literal["none", "failed", "all"] = "failed"
+    distributions: tuple[str, ...] = ()  # whose versions are kept beside every result
 
 
 @dataclass(frozen=True)
@@ -97,11 +96,11 @@ def point_id(page_hash: str, package_hash: str, parameters: Mapping[str, Any]) -
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
-@lru_cache(maxsize=1)
-def versions() -> dict[str, str]:
-    """Python and the packages that decide about numbers, as installed here."""
+@lru_cache(maxsize=8)
+def versions(distributions: tuple[str, ...]) -> dict[str, str]:
+    """Python and the named distributions, as installed here."""
     found = {"python": platform.python_version()}
-    for name in VERSIONS:
+    for name in distributions:
         try:
             found[name] = version(name)
         except PackageNotFoundError:

@@ -46,7 +46,7 @@ def run_point(job: Job, point: Point, engine: Literal["local", "dask"], code: Co
         require_version(job, code)
     finished = datetime.now(UTC).isoformat(timespec="seconds")
     status = "failed" if outcome.get("error") else "done"
-    return Outcome(point, status, engine, seconds, finished, versions(), **outcome)
+    return Outcome(point, status, engine, seconds, finished, versions(job.distributions), **outcome)
 
 
 def _attempt(job: Job, point: Point, code: Code) -> dict[str, Any]:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from bookkit.code import code_of
 from bookkit.pages.catalogue import UserError, find_root, resolve_page
+from bookkit.settings import settings
 from bookkit.sweeps.batched import batched_function, run_batched
 from bookkit.sweeps.cluster import check_request, connected
 from bookkit.sweeps.dispatch import Course, Progress, drive
@@ -164,7 +165,18 @@ def _prepare(
         raise UserError(f"page {found.name} records no named results: a sweep would have nothing to collect")
     if batched and batched_function(source, code.names) is None:
         raise UserError(f"page {found.name} declares no batched function: leave out batched")
-    job = Job(found.name, source, page_hash(source), code.hash(), code.names, time_limit, memory_limit, notebooks)
+    distributions = *settings(root).versions, "papermill"
+    job = Job(
+        found.name,
+        source,
+        page_hash(source),
+        code.hash(),
+        code.names,
+        time_limit,
+        memory_limit,
+        notebooks,
+        distributions,
+    )
     points = tuple(Point(point_id(job.page_hash, job.package_hash, values), values) for values in made.parameters)
     SweepFolder.check(Path(output), job)
     rows = open_sweep(Path(output)).rows if (Path(output) / "sweep.json").exists() else {}

@@ -25,8 +25,7 @@ __all__ = ["array", "column", "netcdf", "parquet", "table"]
 
 RUN = ("id", "status", "attempts", "seconds", "memory", "engine", "finished", "error", "traceback")
 RUN_TYPES = {"attempts": "Int64", "memory": "Int64", "seconds": "float64"}  # the others are text
-VERSIONS = ("python", "attnlib", "numpy", "torch", "papermill")
-RESERVED = {f"run_{name}" for name in (*RUN, "page", "page_hash", "package_hash", *VERSIONS)}
+SWEEP = ("page", "page_hash", "package_hash")
 
 
 # --- the table ------------------------------------------------------------------------------------------------------
@@ -41,17 +40,30 @@ def table(sweep: Sweep) -> pd.DataFrame:
     rows = list(sweep.rows.values())
     parameters = {name: None for point in sweep.points for name in point.parameters}
     columns: dict[str, Any] = {}
-    for name, shown in _names(parameters, RESERVED, "parameter").items():
+    versions = _versions(sweep)
+    for name, shown in _names(parameters, _reserved(versions), "parameter").items():
         columns[shown] = column([row["parameters"].get(name) for row in rows])
     for name, shown in _result_names(sweep, rows).items():
         columns[shown] = column(_values(rows, name))
     for name in RUN:
         columns[f"run_{name}"] = pd.array([row.get(name) for row in rows], dtype=RUN_TYPES.get(name, "str"))
-    for name in ("page", "page_hash", "package_hash"):
+    for name in SWEEP:
         columns[f"run_{name}"] = pd.array([getattr(sweep, name)] * len(rows), dtype="str")
-    for name in VERSIONS:
+    for name in versions:
         columns[f"run_{name}"] = pd.array([row["versions"].get(name) for row in rows], dtype="str")
     return pd.DataFrame(columns)
+
+
+def _versions(sweep: Sweep) -> list[str]:
+    """Names of Python and of all distributions whose versions are kept, the sweep's first."""
+    return list(
+        {name: None for kept in (sweep.versions, *(row["versions"] for row in sweep.rows.values())) for name in kept}
+    )
+
+
+def _reserved(versions: Iterable[str]) -> set[str]:
+    """Columns that say how a point was run: no parameter and no result may have their names."""
+    return {f"run_{name}" for name in (*RUN, *SWEEP, *versions)}
 
 
 def _values(rows: Iterable[Mapping[str, Any] | None], name: str) -> list[Any]:
@@ -61,7 +73,7 @@ def _values(rows: Iterable[Mapping[str, Any] | None], name: str) -> list[Any]:
 
 def _result_names(sweep: Sweep, rows: Iterable[Mapping[str, Any]]) -> dict[str, str]:
     found = {name: None for row in rows if row["status"] == "done" for name in row["results"]}
-    taken = RESERVED | {name for point in sweep.points for name in point.parameters}
+    taken = _reserved(_versions(sweep)) | {name for point in sweep.points for name in point.parameters}
     return _names(found, taken | {axis.name for axis in sweep.grid.axes}, "result")
 
 

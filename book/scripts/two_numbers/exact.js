@@ -2,7 +2,7 @@
  * The exact risk of two-number heads from a table of moments (attnbook.explorers.two_numbers): with
  * v_j = sum_h mu_h T_j(omega_h / W) and T_j Chebyshev polynomials,
  *
- *     risk = d - 2 b.v + v'[G + (d - 1 + s2) P] v,        attnlib.in_context.reduced.reduced_risk.
+ *     risk = d - 2 b.v + v'[G + (d - 1 + s2) P] v,        attnbook.in_context.reduced.reduced_risk.
  *
  * Odd and even j do not mix, so what cancels in an opposite pair cancels exactly. Gradient and Hessian are those of this polynomial.
  */

@@ -1,5 +1,5 @@
 /**
- * Gradient flow on a landscape: d(omega, mu)/dt = -grad risk / (2 d), the clock of attnlib.in_context.approximate.gradient_flow.
+ * Gradient flow on a landscape: d(omega, mu)/dt = -grad risk / (2 d), the clock of attnbook.in_context.approximate.gradient_flow.
  * In the valley of a pair the slopes across and along differ by many powers of ten, so the method is implicit: RODAS, six stages
  * of order 4 with an embedded order 3 (Hairer & Wanner, Solving Ordinary Differential Equations II, section IV.7).
  */

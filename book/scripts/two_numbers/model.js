@@ -22,7 +22,7 @@ export function bestMu(landscape, omega, pattern, others) {
 
 /**
  * The minimum over omega in (0, limit) of the risk at the best mu: a grid in log omega, then golden section.
- * Mirrors attnlib.in_context.optimum (one_head_optimum, pair_optimum), on the tabulated draws.
+ * Mirrors attnbook.in_context.optimum (one_head_optimum, pair_optimum), on the tabulated draws.
  */
 export function optimum(landscape, pattern) {
   const limit = Math.min(landscape.reach, 3 * Math.sqrt(5 / landscape.d));

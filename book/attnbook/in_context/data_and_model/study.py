@@ -13,9 +13,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 import torch
 
+from attnbook.in_context.causal import causal_attention, causal_layer, layer_of_heads, prompt_tokens
 from attnlib import checks
 from attnlib.attention import attention_weights
-from attnlib.in_context.causal import causal_attention, causal_layer, layer_of_heads, prompt_tokens
 from attnlib.in_context.circuits import Circuits, attention, circuits_of, predict, two_number_circuits
 from attnlib.in_context.estimators import conditional_risk
 from attnlib.in_context.experiment import Experiment

@@ -14,8 +14,8 @@ from dataclasses import dataclass
 
 import torch
 
+from attnbook.in_context.causal import MASKS, LayerWeights, causal_layer, prompt_tokens
 from attnlib import checks
-from attnlib.in_context.causal import MASKS, LayerWeights, causal_layer, prompt_tokens
 from attnlib.in_context.circuits import Circuits
 from attnlib.in_context.model import STARTS, require_even_heads
 from attnlib.randomness import stream

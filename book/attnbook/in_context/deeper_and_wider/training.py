@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from attnbook.in_context.causal import prompt_tokens
 from attnbook.in_context.deeper_and_wider.stack import (
     LayerCircuits,
     StackWeights,
@@ -27,7 +28,6 @@ from attnbook.in_context.deeper_and_wider.stack import (
 )
 from attnlib import checks
 from attnlib.grids import progress_bar
-from attnlib.in_context.causal import prompt_tokens
 from attnlib.in_context.experiment import Experiment
 from attnlib.in_context.training import TrainingDiverged
 from attnlib.kernels import prompt_stream

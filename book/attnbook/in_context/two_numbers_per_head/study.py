@@ -9,15 +9,15 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
+from attnbook.in_context.approximate import Flow, gradient_flow
 from attnbook.in_context.full_runs import experiment as full_experiment
 from attnbook.in_context.full_runs import load, load_rates
+from attnbook.in_context.optimum import Optimum, Valley, one_head_optimum, pair_optimum, pair_valley
+from attnbook.in_context.reduced import mean_and_error, reduced_risk, reduced_risk_per_batch
 from attnlib import checks
-from attnlib.in_context.approximate import Flow, gradient_flow
 from attnlib.in_context.circuits import Circuits, predict, two_number_circuits
 from attnlib.in_context.experiment import Experiment
 from attnlib.in_context.law import RegressionLaw
-from attnlib.in_context.optimum import Optimum, Valley, one_head_optimum, pair_optimum, pair_valley
-from attnlib.in_context.reduced import mean_and_error, reduced_risk, reduced_risk_per_batch
 from attnlib.in_context.risk import risk_per_prompt
 from attnlib.in_context.training import History, train
 from attnlib.randomness import stream

@@ -10,6 +10,7 @@ import numpy as np
 import torch
 
 from attnbook.in_context import full_runs
+from attnbook.in_context.reduced import reduced_risk
 from attnbook.in_context.what_the_heads_compute.linear_attention import (
     linear_risks,
     preconditioner_of,
@@ -34,7 +35,6 @@ from attnlib.in_context.estimators import (
 )
 from attnlib.in_context.experiment import Experiment
 from attnlib.in_context.law import RegressionLaw
-from attnlib.in_context.reduced import reduced_risk
 from attnlib.in_context.training import train
 from bookkit.claims import ClaimSet, Source, Verdict
 from bookkit.rules import Evidence, NothingToMeasure, agrees, both, within

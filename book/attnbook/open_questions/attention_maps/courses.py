@@ -18,9 +18,9 @@ import numpy as np
 import torch
 
 from attnbook.open_questions.attention_maps.error import log10_map_error, map_error_conditioned
+from attnbook.single_head.long_run import Course, stacked
 from attnlib import checks
 from attnlib.single_head.law import Sample, SignalNoiseLaw
-from attnlib.single_head.long_run import Course, stacked
 from attnlib.single_head.maps import (
     ENTMAX15,
     HALF_PLUS,

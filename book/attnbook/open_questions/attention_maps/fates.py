@@ -17,9 +17,9 @@ import numpy as np
 import torch
 
 from attnbook.open_questions.attention_maps.flow import map_threshold
+from attnbook.single_head.long_run import Schedule, orthogonal_sample, stacked
 from attnlib import checks
 from attnlib.single_head.law import Sample, SignalNoiseLaw
-from attnlib.single_head.long_run import Schedule, orthogonal_sample, stacked
 from attnlib.single_head.maps import LINEAR, SOFTMAX, AttentionMap, softmax
 from attnlib.single_head.trainer import train_heads
 

@@ -26,11 +26,11 @@ from attnbook.open_questions.attention_maps.fates import (
 )
 from attnbook.open_questions.attention_maps.flow import map_descent
 from attnbook.open_questions.attention_maps.margin import SELECTIONS, unnormalised_cost, unnormalised_svm
+from attnbook.single_head.long_run import law_at, log_steps, small_then_long
+from attnbook.single_head.margin import tokens_of
 from attnlib import checks
 from attnlib.single_head.law import Sample, SignalNoiseLaw
-from attnlib.single_head.long_run import law_at, log_steps, small_then_long
 from attnlib.single_head.maps import ENTMAX15, LINEAR, LINEARISED, SPARSEMAX, AttentionMap, relu, softmax
-from attnlib.single_head.margin import tokens_of
 
 __all__ = ["MARGIN_NORMS", "MOVING", "MapsStudy", "maps_study"]
 

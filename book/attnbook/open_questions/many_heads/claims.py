@@ -12,9 +12,9 @@ import torch
 from attnbook.open_questions.many_heads.equal_heads import VARIANTS, equal_heads, two_steps_apart, window_edge
 from attnbook.open_questions.many_heads.random_starts import across_directions, random_start
 from attnbook.open_questions.many_heads.study import GROWTH_BINS, PAPER_SIZE, WINDOW_ROWS, ManyHeadsStudy, thresholds
+from attnbook.single_head.long_run import Course, Fates
 from attnlib.single_head.descent import gradient_descent
 from attnlib.single_head.flow import first_order_threshold, signal_threshold
-from attnlib.single_head.long_run import Course, Fates
 from attnlib.single_head.trainer import train_heads
 from bookkit.claims import ClaimSet, Source
 from bookkit.rules import Evidence, both, exactly, within

@@ -19,12 +19,12 @@ from dataclasses import dataclass, replace
 import numpy as np
 import torch
 
+from attnbook.single_head.long_run import Course, Fates, course_of_training, stacked
 from attnlib import checks
 from attnlib.kernels.single_head import advance
 from attnlib.single_head.closed_form import TwoSteps, two_steps
 from attnlib.single_head.flow import selects_signal
 from attnlib.single_head.law import Sample, SignalNoiseLaw
-from attnlib.single_head.long_run import Course, Fates, course_of_training, stacked
 from attnlib.single_head.model import forward
 from attnlib.single_head.population import log10_clean_error
 from attnlib.single_head.trainer import train_heads

@@ -26,8 +26,8 @@ from attnbook.open_questions.many_heads.gram import (
     multipliers,
     selection_gram,
 )
+from attnbook.single_head.margin import PATTERNS, Tokens, pattern_selection
 from attnlib import checks
-from attnlib.single_head.margin import PATTERNS, Tokens, pattern_selection
 from attnlib.single_head.svm import NotConverged, NotSeparable
 
 __all__ = [

@@ -30,11 +30,11 @@ from attnbook.open_questions.many_heads.query_key_value import (
     gaussian_factors,
     train_factors,
 )
+from attnbook.single_head.margin import predicted_thresholds, tokens_of
 from attnlib import checks
 from attnlib.randomness import stream
 from attnlib.single_head.gram import gram_descent
 from attnlib.single_head.law import Sample, SignalNoiseLaw
-from attnlib.single_head.margin import predicted_thresholds, tokens_of
 from attnlib.single_head.population import log10_clean_error
 
 __all__ = ["HEADS", "LOW_NORMS", "SIZES", "FactorStudy", "HeadMarginStudy", "factor_study", "head_margin_study"]

@@ -156,9 +156,7 @@ def train_factors(
     if own != 0:
         checks.positive_number("attention_step_size", own, hint="or 0 to freeze attention")
     checks.whole_number("steps", steps, at_least=0)
-    kept = tuple(range(steps + 1) if record is None else sorted({*record, steps}))
-    if kept and not (0 <= kept[0] and kept[-1] <= steps):
-        raise ValueError(f"record must hold steps in 0 ... {steps}; got {kept[0]} ... {kept[-1]}")
+    kept = checks.recorded_steps(record, steps)
     tokens, labels, runs = sample.tokens, sample.labels, sample.runs
     checks.tensor("start.keys", start.keys, (runs, "H", "k", tokens.shape[-1]), like=tokens)
     checks.tensor("start.query", start.query, tuple(start.keys.shape[:3]), like=tokens)

@@ -66,9 +66,7 @@ def _plan(step_size, steps, attention_step_size, record) -> tuple[float, float, 
     else:
         rate = checks.positive_number("attention_step_size", attention_step_size, hint="or 0 to freeze it")
     steps = checks.whole_number("steps", steps, at_least=0)
-    recorded = tuple(range(steps + 1) if record is None else sorted({*record, steps}))
-    if recorded[0] < 0 or recorded[-1] > steps:
-        raise ValueError(f"record must hold steps in 0 ... {steps}; got {recorded[0]} ... {recorded[-1]}")
+    recorded = checks.recorded_steps(record, steps)
     return beta, rate, steps, recorded
 
 

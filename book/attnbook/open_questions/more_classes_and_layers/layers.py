@@ -182,9 +182,7 @@ def train_layers(
     if mixing_step_size != 0:
         checks.positive_number("mixing_step_size", mixing_step_size, hint="or 0 to freeze W")
     steps = checks.whole_number("steps", steps, at_least=0)
-    recorded = tuple(range(steps + 1) if record is None else sorted({*record, steps}))
-    if recorded[0] < 0 or recorded[-1] > steps:
-        raise ValueError(f"record must hold steps in 0 ... {steps}; got {recorded[0]} ... {recorded[-1]}")
+    recorded = checks.recorded_steps(record, steps)
     tokens, labels = signal_first(sample), sample.labels
     runs, _, _, m = tokens.shape
     v, p = start if start is not None else (tokens.new_zeros(runs, m), tokens.new_zeros(runs, m))

@@ -38,9 +38,7 @@ def train_frozen(
     steps = checks.whole_number("steps", steps, at_least=0)
     if not jobs or len({sample.law.n for _, sample in jobs}) != 1:
         raise ValueError("jobs must be one or more (architecture, sample) pairs of one n; got others")
-    kept = sorted({*record, steps})
-    if kept[0] < 0 or kept[-1] > steps:
-        raise ValueError(f"record must hold steps in 0 ... {steps}; got {kept[0]} ... {kept[-1]}")
+    kept = checks.recorded_steps(record, steps)
     tokens = [signal_first(sample) for _, sample in jobs]
     n, sizes = jobs[0][1].law.n, [sample.runs for _, sample in jobs]
     gram = torch.cat([t[:, :, 1] @ t[:, :, 1].mT for t in tokens])

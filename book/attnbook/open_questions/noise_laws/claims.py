@@ -27,8 +27,8 @@ from attnbook.open_questions.noise_laws.traces import (
     trace_rows,
     two_level,
 )
+from attnbook.single_head.long_run import Course
 from attnlib import checks
-from attnlib.single_head.long_run import Course
 from bookkit.claims import Check, ClaimSet, Source
 from bookkit.rules import Evidence, NothingToMeasure, agrees, both
 

@@ -87,7 +87,6 @@ class NoiseLaw(SignalNoiseLaw):
 
     def fresh_block(self, one: Sample, count: int, rng: np.random.Generator) -> tuple[torch.Tensor, torch.Tensor]:
         """`count` fresh points of this law, whole vectors: tokens (1, count, T, m) and true labels (1, count)."""
-        checks.whole_number("count", count, at_least=1)
         T, m, like = self.tokens, one.tokens.shape[-1], one.tokens
         if m != self.d and not self.rotation_invariant:
             raise ValueError(f"sample must be dense, d = {self.d} columns; got {m}: this noise has no reduced form")

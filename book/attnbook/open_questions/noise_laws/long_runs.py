@@ -25,10 +25,10 @@ import torch
 from attnbook.open_questions.noise_laws.covariance import Covariance
 from attnbook.open_questions.noise_laws.laws import NoiseLaw, effective_trace
 from attnbook.open_questions.noise_laws.parts import RadialT
+from attnbook.single_head.coordinates import reduce
+from attnbook.single_head.long_run import Course, course_of_training, law_at, small_then_long, stacked, train
 from attnlib import checks
-from attnlib.single_head.coordinates import reduce
 from attnlib.single_head.law import Sample, SignalNoiseLaw
-from attnlib.single_head.long_run import Course, course_of_training, law_at, small_then_long, stacked, train
 from attnlib.single_head.svm import hard_margin
 
 __all__ = [

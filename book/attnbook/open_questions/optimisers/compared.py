@@ -16,9 +16,9 @@ from dataclasses import dataclass
 import torch
 
 from attnbook.open_questions.optimisers.signs import dense_copy
+from attnbook.single_head.long_run import law_at, log_steps
 from attnlib import checks
 from attnlib.single_head.law import Sample
-from attnlib.single_head.long_run import law_at, log_steps
 from attnlib.single_head.population import log10_clean_error
 from attnlib.single_head.rules import (
     BLOCK_NORMALISED,

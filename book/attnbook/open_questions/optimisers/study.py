@@ -26,9 +26,9 @@ from attnbook.open_questions.optimisers.trap_escape import (
     escape_map,
     rule_fates,
 )
+from attnbook.single_head.long_run import Fates, class_fates, law_at, orthogonal_sample
 from attnlib import checks
 from attnlib.single_head.law import Sample, SignalNoiseLaw
-from attnlib.single_head.long_run import Fates, class_fates, law_at, orthogonal_sample
 from attnlib.single_head.population import log10_clean_error
 from attnlib.single_head.rules import (
     BLOCK_NORMALISED,

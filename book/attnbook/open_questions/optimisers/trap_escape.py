@@ -14,9 +14,9 @@ import numpy as np
 import torch
 
 from attnbook.open_questions.optimisers.compared import class_attention, matched_step
+from attnbook.single_head.long_run import law_at, stacked
 from attnlib import checks
 from attnlib.single_head.law import Sample
-from attnlib.single_head.long_run import law_at, stacked
 from attnlib.single_head.population import log10_clean_error
 from attnlib.single_head.rules import (
     BLOCK_NORMALISED,

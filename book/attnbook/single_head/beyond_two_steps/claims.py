@@ -13,12 +13,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import torch
 
-from attnlib import checks
-from attnlib.randomness import stream
-from attnlib.single_head.flow import first_order_threshold, flow_step, signal_threshold
-from attnlib.single_head.gram import gram_descent
-from attnlib.single_head.law import SignalNoiseLaw
-from attnlib.single_head.long_run import (
+from attnbook.single_head.long_run import (
     Course,
     Fates,
     class_fates,
@@ -30,6 +25,11 @@ from attnlib.single_head.long_run import (
     small_then_long,
     started_at_random,
 )
+from attnlib import checks
+from attnlib.randomness import stream
+from attnlib.single_head.flow import first_order_threshold, flow_step, signal_threshold
+from attnlib.single_head.gram import gram_descent
+from attnlib.single_head.law import SignalNoiseLaw
 from bookkit.claims import ClaimSet, Source, Verdict
 from bookkit.rules import Evidence, both, exactly, within
 

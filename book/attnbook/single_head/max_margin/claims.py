@@ -9,8 +9,8 @@ import math
 
 import torch
 
+from attnbook.single_head.margin import PATTERNS
 from attnbook.single_head.max_margin.study import RATIOS, MarginStudy
-from attnlib.single_head.margin import PATTERNS
 from bookkit.claims import ClaimSet, Source
 from bookkit.rules import Evidence, NothingToMeasure, both, exactly, within
 

@@ -11,6 +11,20 @@ from dataclasses import dataclass, replace
 import numpy as np
 import torch
 
+from attnbook.single_head.margin import (
+    PATTERNS,
+    ThresholdOutside,
+    Tokens,
+    best_pattern,
+    measured_threshold,
+    pattern_cost,
+    pattern_costs,
+    pattern_selection,
+    predicted_pattern,
+    predicted_thresholds,
+    selection_margin,
+    tokens_of,
+)
 from attnbook.single_head.max_margin.attention_margin import (
     attention_margin,
     attention_margin_of_all_tokens,
@@ -26,20 +40,6 @@ from attnbook.single_head.max_margin.attention_margin import (
 from attnlib import checks
 from attnlib.randomness import stream
 from attnlib.single_head.law import Sample, SignalNoiseLaw
-from attnlib.single_head.margin import (
-    PATTERNS,
-    ThresholdOutside,
-    Tokens,
-    best_pattern,
-    measured_threshold,
-    pattern_cost,
-    pattern_costs,
-    pattern_selection,
-    predicted_pattern,
-    predicted_thresholds,
-    selection_margin,
-    tokens_of,
-)
 from attnlib.single_head.svm import NotSeparable, hard_margin
 
 __all__ = ["RATIOS", "MarginStudy", "margin_study", "mixing_extra", "predicted_mixing"]

@@ -8,10 +8,10 @@ from dataclasses import dataclass, replace
 import numpy as np
 import torch
 
+from attnbook.single_head.coordinates import reduce, rotate
 from attnlib import checks
 from attnlib.gaussian import bartlett_rows
 from attnlib.randomness import stream
-from attnlib.single_head.coordinates import reduce, rotate
 from attnlib.single_head.descent import gradient_descent
 from attnlib.single_head.law import Sample, SignalNoiseLaw
 from attnlib.single_head.model import forward, gradients

@@ -19,7 +19,7 @@ from pathlib import Path
 
 import numpy as np
 
-from attnlib import __version__, checks
+from attnlib import checks
 from attnlib.grids import progress_bar, require_writable, write_arrays
 from attnlib.randomness import stream
 from attnlib.token_selection.gram import draw_gram, join
@@ -32,6 +32,7 @@ from attnlib.token_selection.start import Start
 __all__ = ["PHASES", "HeatMap", "HeatPlan", "heat_map", "heat_plan", "read_map", "write_map"]
 
 PHASES = ("does not overfit", "harmful", "selection still to come", "benign")
+FORMAT = 1  # of saved maps; another one when the same plan would give other numbers
 _BATCH = 32  # cells trained together at n T = 160: 25 MB; fewer for larger samples
 _OUTCOMES = (
     "train_loss", "clean_fitted", "noisy_fitted", "attention_clean", "attention_noisy", "loss", "loss_se", "error", "error_se",
@@ -193,7 +194,7 @@ def heat_map(plan: HeatPlan, *, save: str | os.PathLike = "", progress: bool = F
             _compute(plan, units, outcome)
             if path is not None:
                 write_arrays(
-                    path, key=np.array(plan.key), version=np.array(__version__), done=np.array(units[-1] + 1), **outcome
+                    path, key=np.array(plan.key), format=np.array(FORMAT), done=np.array(units[-1] + 1), **outcome
                 )
             bar.update(len(units))
     return _as_map(plan, outcome)
@@ -244,7 +245,7 @@ def _read(path: Path) -> dict[str, np.ndarray]:
     try:
         with path.open("rb") as handle, np.load(handle, allow_pickle=False) as file:
             stored = {name: file[name] for name in file.files}
-        str(stored["key"]), str(stored["version"]), int(stored["done"])
+        str(stored["key"]), int(stored["done"])
         return stored
     except Exception as error:  # whatever a file of another kind makes numpy and zipfile raise
         raise ValueError(
@@ -255,10 +256,10 @@ def _read(path: Path) -> dict[str, np.ndarray]:
 
 def _load(path: Path, plan: HeatPlan) -> tuple[dict[str, np.ndarray], int]:
     stored = _read(path)
-    if str(stored["version"]) != __version__:
+    if stored.get("format") != FORMAT:
         raise ValueError(
-            f"save must be a file of attnlib {__version__}; got {path.name}, made by {stored['version']}: delete it or choose "
-            "another name"
+            f"save must be a file of format {FORMAT}; got {path.name}, made by an earlier or a later version: delete it or "
+            "choose another name"
         )
     size = int(np.prod(plan.shape))
     wanted = {name: (size,) for name in _OUTCOMES} | {"attention": (size, plan.law.tokens)}
@@ -278,9 +279,7 @@ def write_map(found: HeatMap, path: str | os.PathLike) -> None:
     require_writable(path)
     arrays = {name: getattr(found, name).astype(np.float32) for name in (*_OUTCOMES, "attention")}
     key, done = np.array(found.plan.key), np.array(int(np.prod(found.plan.shape)))
-    write_arrays(
-        path, compressed=True, key=key, version=np.array(__version__), done=done, **_axes(found.plan), **arrays
-    )
+    write_arrays(path, compressed=True, key=key, format=np.array(FORMAT), done=done, **_axes(found.plan), **arrays)
 
 
 def read_map(path: str | os.PathLike, plan: HeatPlan) -> HeatMap:

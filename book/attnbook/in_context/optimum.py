@@ -17,10 +17,11 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
+from attnbook.in_context.reduced import ReducedMoments, mean_and_error, reduced_moments, reduced_risk
 from attnlib import checks
+from attnlib.arrays import Floats
 from attnlib.in_context.closed_form import debiased_gd_optimal_risk
 from attnlib.in_context.law import RegressionLaw
-from attnlib.in_context.reduced import ReducedMoments, mean_and_error, reduced_moments, reduced_risk
 
 __all__ = [
     "FreeOptimum",
@@ -185,11 +186,14 @@ def free_optimum(
     low, high = (limit * math.sqrt(5 / law.d) for limit in (smallest, largest))
     sizes = torch.as_tensor(np.geomspace(low, high, points))
     grid = torch.cat((sizes, -sizes))
-    draws = {"prompts": prompts, "seed": seed, "role": "search"}
-    start = grid[_best_combination(reduced_moments(grid, law, **draws), heads)]
 
-    def profile(omega: np.ndarray) -> float:
-        moments = reduced_moments(omega, law, **draws)
+    def moments_of(omega: torch.Tensor | Floats) -> ReducedMoments:
+        return reduced_moments(omega, law, prompts=prompts, seed=seed, role="search")
+
+    start = grid[_best_combination(moments_of(grid), heads)]
+
+    def profile(omega: Floats) -> float:
+        moments = moments_of(omega)
         return moments.zero_risk - float(best_mu(moments) @ moments.gain.mean(0))
 
     omega = start.numpy()
@@ -206,12 +210,12 @@ def free_optimum(
         )
         omega = found.x
     omega = _one_of_two_images(omega)
-    mu = best_mu(reduced_moments(omega, law, **draws))
+    mu = best_mu(moments_of(omega))
     risk, error = reduced_risk(omega, mu, law, prompts=4 * prompts, seed=seed)
     return FreeOptimum(tuple(omega.tolist()), tuple(mu.tolist()), risk.item(), error.item())
 
 
-def _one_of_two_images(omega: np.ndarray) -> np.ndarray:
+def _one_of_two_images(omega: Floats) -> Floats:
     """Heads by |omega|; of the mirror images omega and -omega, which are equally good, the one whose first head is positive.
 
     Which of them a search finds is decided by a last bit. Where the first heads are a pair, the next decides.
@@ -222,20 +226,22 @@ def _one_of_two_images(omega: np.ndarray) -> np.ndarray:
 
 def _best_combination(moments: ReducedMoments, heads: int) -> Sequence[int]:
     gain, overlap = moments.gain.mean(0), moments.overlap.mean(0)
-    best, chosen = -math.inf, None
+    best, chosen = torch.tensor(-math.inf), torch.empty(0, dtype=torch.int64)
     for part in torch.tensor(list(itertools.combinations(range(len(gain)), heads))).split(20_000):
         b, a = gain[part], overlap[part[:, :, None], part[:, None, :]]
         removed = (_solve(a, b) * b).sum(-1)  # zero risk - risk
         if removed.max() > best:
             best, chosen = removed.max(), part[removed.argmax()]
-    return chosen.tolist()
+    places: list[int] = chosen.tolist()
+    return places
 
 
 def _solve(overlap: torch.Tensor, gain: torch.Tensor) -> torch.Tensor:
     scale = overlap.diagonal(dim1=-2, dim2=-1).sqrt()
     unit = overlap / (scale[..., :, None] * scale[..., None, :])
     values = torch.linalg.pinv(unit, rtol=1e-11, hermitian=True) @ (gain / scale)[..., None]
-    return values[..., 0] / scale
+    solution: torch.Tensor = values[..., 0] / scale
+    return solution
 
 
 def _project(gain: torch.Tensor, overlap: torch.Tensor, signs: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
@@ -269,7 +275,9 @@ def _line_search(law: RegressionLaw, pattern: tuple[float, ...], prompts: int, s
     return Optimum(omega, mu, risk.item(), errors[0].item(), errors[1].item(), risk_error.item(), len(pattern))
 
 
-def _line(law: RegressionLaw, omega: torch.Tensor, signs: torch.Tensor, prompts: int, seed: int):
+def _line(
+    law: RegressionLaw, omega: torch.Tensor, signs: torch.Tensor, prompts: int, seed: int
+) -> tuple[torch.Tensor, torch.Tensor]:
     """gain, overlap (batches, P) of heads (signs x omega_p) with mu in proportion to the signs."""
     moments = reduced_moments(
         torch.cat([sign * omega for sign in signs]), law, prompts=prompts, seed=seed, role="search"

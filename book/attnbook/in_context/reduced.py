@@ -19,6 +19,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
@@ -122,7 +123,7 @@ def reduced_moments(
     return ReducedMoments(omega, gain, overlap, law.d * law.beta_std**2)
 
 
-def reduced_risk(omega: object, mu: object, law: RegressionLaw, **draws: object) -> tuple[torch.Tensor, torch.Tensor]:
+def reduced_risk(omega: object, mu: object, law: RegressionLaw, **draws: Any) -> tuple[torch.Tensor, torch.Tensor]:
     """Exact risk of H heads with two numbers each, by Monte Carlo over the reduced prompt: value and standard error.
 
     Args:
@@ -196,7 +197,9 @@ def _check(law: RegressionLaw, prompts: int, batches: int, role: str) -> int:
     return -(-prompts // batches)
 
 
-def _reduced_prompts(law: RegressionLaw, size: int, batch: int, seed: int, role: str, rows: int) -> Iterator[tuple]:
+def _reduced_prompts(
+    law: RegressionLaw, size: int, batch: int, seed: int, role: str, rows: int
+) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
     """(r, g) of one batch, `rows` at a time: r from `size` equally likely strata of the chi law, g (rows, L)."""
     from scipy.special import gammaincinv
 
@@ -273,4 +276,5 @@ def _batch_means(
     correlation = spread / (scale[:, :, None] * scale[:, None, :])
     # Controls may be collinear (length 1 or 2): the pseudo-inverse leaves those directions out.
     slopes = torch.linalg.pinv(correlation, rtol=1e-10, hermitian=True) @ (joint / scale[:, :, None])
-    return values - ((controls / scale)[:, None, :] @ slopes)[:, 0]
+    adjusted: torch.Tensor = values - ((controls / scale)[:, None, :] @ slopes)[:, 0]
+    return adjusted

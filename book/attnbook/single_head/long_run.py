@@ -11,17 +11,19 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import torch
 
+from attnbook.single_head.margin import best_pattern, pattern_costs, selection_margin, tokens_of
+from attnbook.single_head.margin import pattern_selection as _selection
 from attnlib import checks
+from attnlib.arrays import Bools, Floats, Ints
 from attnlib.single_head.descent import Trajectory, gaussian_start
 from attnlib.single_head.flow import own_thresholds
 from attnlib.single_head.gram import gram_descent
 from attnlib.single_head.law import Sample, SignalNoiseLaw
-from attnlib.single_head.margin import best_pattern, pattern_costs, selection_margin, tokens_of
-from attnlib.single_head.margin import pattern_selection as _selection
 from attnlib.single_head.population import log10_clean_error
 
 __all__ = [
@@ -76,7 +78,8 @@ def train(sample: Sample, schedule: Schedule) -> Trajectory:
 def stacked(samples: Sequence[Sample]) -> Sample:
     """Samples of one size, side by side on the run axis, for training only: signal norms may differ, tokens carry them."""
     names = [name for name, value in vars(samples[0]).items() if isinstance(value, torch.Tensor)]
-    return replace(samples[0], **{name: torch.cat([getattr(s, name) for s in samples]) for name in names})
+    joined: dict[str, Any] = {name: torch.cat([getattr(s, name) for s in samples]) for name in names}
+    return replace(samples[0], **joined)
 
 
 def _blocks(samples: Sequence[Sample]) -> list[slice]:
@@ -91,30 +94,32 @@ def _blocks(samples: Sequence[Sample]) -> list[slice]:
 class Fates:
     """Where R runs with two classes each ended, and what three rules say. Arrays (R, 2) unless noted."""
 
-    x: np.ndarray  # rho^2 |C_k| / d with the class's own count
-    flipped: np.ndarray  # its own share of flips, |N_k| / (|C_k| + |N_k|)
-    threshold: np.ndarray  # x* of the class's own share of flips
-    attention: np.ndarray  # mean attention of its clean samples on the signal, at the end
-    log10_error: np.ndarray  # (R,)
-    train_accuracy: np.ndarray  # (R,)
-    svm: np.ndarray | None = None  # whether the exact SVM on the same draw selects the signal
+    x: Floats  # rho^2 |C_k| / d with the class's own count
+    flipped: Floats  # its own share of flips, |N_k| / (|C_k| + |N_k|)
+    threshold: Floats  # x* of the class's own share of flips
+    attention: Floats  # mean attention of its clean samples on the signal, at the end
+    log10_error: Floats  # (R,)
+    train_accuracy: Floats  # (R,)
+    svm: Bools | None = None  # whether the exact SVM on the same draw selects the signal
 
     @property
-    def on_signal(self) -> np.ndarray:
+    def on_signal(self) -> Bools:
         return self.attention > 0.5
 
     @property
-    def predicted_by_flow(self) -> np.ndarray:
-        """Share of classes (scalar array) whose fate is x > x*."""
-        return ((self.x > self.threshold) == self.on_signal).mean()
+    def predicted_by_flow(self) -> float:
+        """Share of classes whose fate is x > x*."""
+        share: np.float64 = ((self.x > self.threshold) == self.on_signal).mean()
+        return share
 
     @property
-    def predicted_by_margin(self) -> np.ndarray:
+    def predicted_by_margin(self) -> float:
         """Share of classes whose fate is the maximum-margin rule x > 1."""
-        return ((self.x > 1) == self.on_signal).mean()
+        share: np.float64 = ((self.x > 1) == self.on_signal).mean()
+        return share
 
 
-def _svm_fates(sample: Sample) -> np.ndarray:
+def _svm_fates(sample: Sample) -> Bools:
     """(R, 2): the exact SVM over the class-level selections puts the clean samples of class k on their signal."""
     return np.array([[letter == "S" for letter in _best(sample, r)] for r in range(sample.runs)])
 
@@ -163,11 +168,11 @@ def class_fates(
 class Course:
     """One law's training over recorded steps S: arrays (S, draws)."""
 
-    steps: np.ndarray  # (S,)
-    log10_error: np.ndarray
-    train_accuracy: np.ndarray
-    attention_clean: np.ndarray
-    attention_noisy: np.ndarray
+    steps: Ints  # (S,)
+    log10_error: Floats
+    train_accuracy: Floats
+    attention_clean: Floats
+    attention_noisy: Floats
 
     def at(self, step: int) -> int:
         """Row of a recorded step. Raises ValueError when it was not recorded."""
@@ -208,7 +213,7 @@ def course_of_training(
 
 def margin_course(
     law: SignalNoiseLaw, step_size: float, steps: int, *, draws: int = 5, seed: int = 0
-) -> tuple[np.ndarray, np.ndarray, list[str]]:
+) -> tuple[Ints, Floats, list[str]]:
     """The normalised margin min_i y_i f_i / |v| over the best one, 1/|v_mm| of the exact SVM over class-level selections.
 
     Returns recorded steps (S,), ratios (S, draws) and the best selection of each draw. At most 1 for every (v, p).

@@ -25,6 +25,7 @@ import numpy as np
 import torch
 
 from attnlib import checks
+from attnlib.arrays import Floats
 from attnlib.in_context.law import RegressionLaw
 
 __all__ = [
@@ -86,7 +87,8 @@ def best_mu(law: RegressionLaw, omega: object) -> torch.Tensor:
     product = omega.unsqueeze(-1) * omega.unsqueeze(-2)
     matrix = product + c * torch.exp(law.d * product)
     inverse = torch.linalg.pinv(matrix, hermitian=True, rtol=1e-14)
-    return (inverse @ omega.unsqueeze(-1)).squeeze(-1)
+    mu: torch.Tensor = (inverse @ omega.unsqueeze(-1)).squeeze(-1)
+    return mu
 
 
 def best_loss(law: RegressionLaw, omega: object) -> torch.Tensor:
@@ -236,7 +238,7 @@ def gradient_flow(law: RegressionLaw, omega: object, mu: object, times: object, 
     starts, heads = omega.shape
     _noise_share(law)
 
-    def velocity(_: float, state: np.ndarray) -> np.ndarray:
+    def velocity(_: float, state: Floats) -> Floats:
         both = torch.from_numpy(state).reshape(starts, 2, heads)
         in_omega, in_mu = approximate_gradient(law, both[:, 0], both[:, 1])
         return -0.5 * torch.stack([in_omega, in_mu], 1).reshape(-1).numpy()
@@ -315,4 +317,5 @@ def _heads(omega: object, mu: object) -> tuple[torch.Tensor, torch.Tensor]:
     omega, mu = _tensor("omega", omega), _tensor("mu", mu)
     if omega.ndim == 0 or mu.ndim == 0 or omega.shape[-1] != mu.shape[-1]:
         raise ValueError(f"omega and mu must be (..., heads); got {tuple(omega.shape)} and {tuple(mu.shape)}")
-    return torch.broadcast_tensors(omega, mu)
+    one, other = torch.broadcast_tensors(omega, mu)
+    return one, other

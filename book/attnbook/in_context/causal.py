@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import Protocol
 
 import torch
 
@@ -55,7 +56,19 @@ def layer_of_heads(heads: HeadWeights) -> LayerWeights:
     return LayerWeights(heads.query, heads.key, heads.value, heads.output.unsqueeze(-2))
 
 
-def prompt_tokens(prompts: object) -> torch.Tensor:
+class HasTokens(Protocol):
+    """Prompts of which a stack of layers can read: examples with their labels, and the query."""
+
+    @property
+    def context(self) -> torch.Tensor:
+        """(..., B, L, n)."""
+
+    @property
+    def query_token(self) -> torch.Tensor:
+        """(..., B, 1, n)."""
+
+
+def prompt_tokens(prompts: HasTokens) -> torch.Tensor:
     """(..., B, L + 1, n): the examples and then the query token, of any prompts with `context` and `query_token`."""
     return torch.cat([prompts.context, prompts.query_token], dim=-2)
 
@@ -118,7 +131,8 @@ def _look(layer: LayerWeights, looking: torch.Tensor, keys: torch.Tensor, *, mas
     if S < R:
         mixed = mixed.reshape(B * T, R, H, n).transpose(0, 1)
     written = mixed.reshape(R, B * T, H * n) @ layer.output_value.transpose(1, 2).flatten(2).mT
-    return written.unflatten(1, (B, T))
+    outputs: torch.Tensor = written.unflatten(1, (B, T))
+    return outputs
 
 
 def _future(scores: torch.Tensor) -> torch.Tensor:

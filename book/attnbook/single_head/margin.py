@@ -20,6 +20,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from attnlib import checks
+from attnlib.arrays import Bools, Floats, Ints
 from attnlib.single_head.law import Sample
 from attnlib.single_head.svm import MaxMargin, NotSeparable, hard_margin
 
@@ -49,11 +50,11 @@ class ThresholdOutside(ValueError):
 class Tokens:
     """One training set of two tokens per sample, as numpy arrays."""
 
-    signal: np.ndarray  # (n, m), u_i
-    noise: np.ndarray  # (n, m), xi_i
-    labels: np.ndarray  # (n,), +-1, observed
-    classes: np.ndarray  # (n,), 0 or 1
-    clean: np.ndarray  # (n,), bool
+    signal: Floats  # (n, m), u_i
+    noise: Floats  # (n, m), xi_i
+    labels: Floats  # (n,), +-1, observed
+    classes: Ints  # (n,), 0 or 1
+    clean: Bools  # (n,), bool
     signal_norm: float  # rho
     noise_scale: float  # E |xi|^2, which is d (or 1 for normalised noise) up to the two missing directions
 
@@ -61,7 +62,7 @@ class Tokens:
     def n(self) -> int:
         return len(self.labels)
 
-    def counts(self) -> tuple[np.ndarray, np.ndarray]:
+    def counts(self) -> tuple[Ints, Ints]:
         """(|C_1|, |C_2|) and (|N_1|, |N_2|)."""
         held = np.stack([self.classes == 0, self.classes == 1])
         return (held & self.clean).sum(1), (held & ~self.clean).sum(1)
@@ -71,7 +72,7 @@ class Tokens:
         checks.positive_number("signal_norm", signal_norm)
         return replace(self, signal=self.signal * (signal_norm / self.signal_norm), signal_norm=float(signal_norm))
 
-    def mixed(self, selection: np.ndarray) -> np.ndarray:
+    def mixed(self, selection: Floats) -> Floats:
         """r_i = s_i u_i + (1 - s_i) xi_i, (n, m). Raises ValueError unless s is (n,) with entries in [0, 1]."""
         s = np.asarray(selection, dtype=float)
         if s.shape != (self.n,) or not ((s >= 0) & (s <= 1)).all():
@@ -112,12 +113,12 @@ def tokens_of(sample: Sample, run: int = 0, *, noise_token: int | str = 0) -> To
 # --- selections ------------------------------------------------------------------------------------------------------------
 
 
-def selection_margin(tokens: Tokens, selection: np.ndarray) -> MaxMargin:
+def selection_margin(tokens: Tokens, selection: Floats) -> MaxMargin:
     """The SVM of a selection s (n,), hard or soft. Raises as `hard_margin`."""
     return hard_margin(tokens.mixed(selection), tokens.labels)
 
 
-def pattern_selection(tokens: Tokens, pattern: str) -> np.ndarray:
+def pattern_selection(tokens: Tokens, pattern: str) -> Floats:
     """The hard selection s (n,) of a class-level pattern such as "SX". Raises ValueError for anything else."""
     checks.one_of("pattern", pattern, PATTERNS)
     letter = np.array(list(pattern))[tokens.classes]
@@ -161,7 +162,7 @@ def best_pattern(costs: dict[str, float]) -> str:
     return next(pattern for pattern in PATTERNS if costs.get(pattern, math.inf) <= least * (1 + 1e-9))
 
 
-def predicted_thresholds(tokens: Tokens) -> np.ndarray:
+def predicted_thresholds(tokens: Tokens) -> Floats:
     r"""(2,): $\rho_k = \sqrt{d/|C_k|}$, above which class k selects its signal; inf for a class without clean samples."""
     with np.errstate(divide="ignore"):
         return np.sqrt(tokens.noise_scale / tokens.counts()[0])

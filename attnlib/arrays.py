@@ -1,0 +1,15 @@
+"""Names of the types of arrays, for annotations: what a function takes and returns is written with them."""
+
+from __future__ import annotations
+
+from typing import Any, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+__all__ = ["Arrays", "Bools", "Floats", "Ints"]
+
+Floats: TypeAlias = NDArray[np.float64]
+Ints: TypeAlias = NDArray[np.int64]
+Bools: TypeAlias = NDArray[np.bool_]
+Arrays: TypeAlias = dict[str, NDArray[Any]]
