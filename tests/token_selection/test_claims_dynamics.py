@@ -11,7 +11,7 @@ from bookkit.claims import Source, Verdict
 
 @pytest.fixture(scope="module")
 def study():
-    return dynamics_study(TokenLaw(20, 2000, 8, 20.0), 5e-3, 1000, runs=5, seed=2, leak_seeds=(42, 6))
+    return dynamics_study(TokenLaw(20, 2000, 8, 20.0), 5e-3, 1000, runs=12, seed=2, leak_seeds=(42, 6))
 
 
 @pytest.mark.parametrize("id", CLAIMS)

@@ -1,12 +1,14 @@
 r"""Claims TS21-TS30: the three situations, the growth function, and the leak of the public code.
 
 Each judge takes a `DynamicsStudy` and a constant (1 is the claim, `wrong` its power twin). Published numbers come from single runs
-of the authors' code, some with the leak that TS29 explains; the rest is derived or measured.
+of the authors' code, some with the leak that TS29 explains; the rest is derived or measured. Bounds speak of a random training set:
+each holds with probability .95 or more.
 """
 
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import torch
 
@@ -14,7 +16,7 @@ from attnbook.token_selection.dynamics.growth import growth
 from attnbook.token_selection.dynamics.study import LOGGED, DynamicsStudy, is_authors_default
 from attnlib.token_selection.mean_field import FLIPPED, mean_field
 from bookkit.claims import ClaimSet, Source
-from bookkit.rules import Evidence, NothingToMeasure, agrees, both, exactly, within
+from bookkit.rules import LEVEL, Evidence, NothingToMeasure, agrees, both, exactly, mean_within, student, within
 
 __all__ = ["CLAIMS", "PUBLISHED_ATTENTION"]
 
@@ -35,7 +37,8 @@ def _other_configuration(study: DynamicsStudy) -> str:
 
 @CLAIMS.claim(
     "TS21", "balanced: everything is fitted, fresh data are classified",
-    "train accuracy 1.0 and test accuracy 0.996 after 1000 steps (published, one run)",
+    "train accuracy 1.0 and test accuracy 0.996 after 1000 steps (published, one run): our mean train accuracy is 1 but for one sample, "
+    "and the fresh accuracy is 0.996 or more in at least 95 % of training sets",
     source=Source.CODE, wrong=0.8, wrong_text="flipped samples left unfitted",
     regime=_DEFAULT, violation=_other_configuration,
 )  # fmt: skip
@@ -54,7 +57,8 @@ def balanced_accuracy(study: DynamicsStudy, constant: float) -> Evidence:
 
 @CLAIMS.claim(
     "TS22", "large noise: everything is fitted, fresh data suffer",
-    "train accuracy 1.0 and test accuracy 0.867 after 1000 steps (published, one run of 1000 test points)",
+    "train accuracy 1.0 and test accuracy 0.867 after 1000 steps (published, one run of 1000 test points): our mean train accuracy is 1 "
+    "but for one sample, our mean fresh accuracy the published one to four standard errors of 1000 points",
     source=Source.CODE, wrong=1.1, wrong_text="accuracies 10 % higher",
     regime=_DEFAULT, violation=_other_configuration,
 )  # fmt: skip
@@ -73,31 +77,19 @@ def large_noise_accuracy(study: DynamicsStudy, constant: float) -> Evidence:
 
 @CLAIMS.claim(
     "TS23", "large signal: some flipped labels stay unfitted",
-    "after 1000 steps train accuracy is below 1 on average, every clean sample is fitted, and the fresh error is below $10^{-3}$ "
-    "(published, one run: 0.8 and 1.0)",
+    "after 1000 steps train accuracy is lower than in the balanced situation by 0.05 or more on average; in at least 95 % of training "
+    "sets every clean sample is fitted, and in as many the fresh error is below $10^{-3}$ (published, one run: 0.8 and 1.0)",
     source=Source.CODE, wrong=0.0, wrong_text="the balanced situation instead",
     regime=_DEFAULT, violation=_other_configuration,
 )  # fmt: skip
 def large_signal_accuracy(study: DynamicsStudy, constant: float) -> Evidence:
     here = study.situations["large signal" if constant == 1 else "balanced"]
+    # The situations share their streams, so that their difference is taken run by run.
+    lower = study.balanced.trajectory.train_accuracy()[-1] - here.trajectory.train_accuracy()[-1]
     return both(
-        _below_one(here.trajectory.train_accuracy()[-1]),
-        exactly(here.trajectory.train_accuracy("clean")[-1], 1.0),
+        mean_within(lower, low=0.05, quantity="train accuracy below the balanced one by"),
+        within(here.trajectory.train_accuracy("clean")[-1], low=1.0, quantity="clean samples fitted"),
         within(here.end.error, high=1e-3, quantity="fresh error"),
-    )
-
-
-def _below_one(values: torch.Tensor) -> Evidence:
-    """The mean over runs is below 1 by more than four standard errors."""
-    runs, mean = values.shape[0], values.mean().item()
-    error = values.std().item() / math.sqrt(runs)
-    return Evidence(
-        1 - mean > 4 * error,
-        "mean train accuracy < 1",
-        f"{mean:.4g} +- {error:.1g}",
-        "statistics: below 1 by more than 4 s.e.",
-        runs,
-        {"mean": mean, "standard_error": error},
     )
 
 
@@ -105,7 +97,7 @@ def _below_one(values: torch.Tensor) -> Evidence:
     "TS24", "the authors' attention curves",
     "attention on the relevant token (clean, flipped) and the confusing one (flipped) "
     "at steps 50, 99, 199, 499, 999 of the authors' run lies "
-    "in the spread of our runs",
+    "in the spread of our runs, as one more training set would",
     source=Source.CODE, wrong=2.0, wrong_text="our clock running twice as fast",
     regime=_DEFAULT, violation=_other_configuration,
 )  # fmt: skip
@@ -118,23 +110,26 @@ def attention_curves(study: DynamicsStudy, constant: float) -> Evidence:
     clean, noisy = (trajectory.attention_of(kind)[rows] for kind in ("clean", "noisy"))  # (5, R, T)
     ours = torch.stack([clean[..., 0], noisy[..., 0], noisy[..., 1]])  # (3, 5, R)
     distance = (ours.mean(-1) - torch.tensor(PUBLISHED_ATTENTION, dtype=ours.dtype)).abs()
-    runs = ours.shape[-1]
-    allowed = 4 * ours.std(-1) * math.sqrt(1 + 1 / runs) + 5e-4  # the published digits
-    worst = (distance / allowed).max().item()
+    runs, values = ours.shape[-1], distance.numel()
+    multiple = student(runs, LEVEL / values)  # so that all values together keep the level of one rule
+    single = ours.std(-1) * math.sqrt(1 + 1 / runs)
+    worst = (distance / (multiple * single + 5e-4)).max().item()  # 5e-4: the published digits
     return Evidence(
         worst <= 1,
-        "15 published values inside 4 s.d. of single runs",
-        f"largest distance {4 * worst:.2g} s.d.",
-        "statistics: |published - mean| <= 4 s.d. of a single run + half a digit",
+        f"{values} published values where one more run would be",
+        f"largest distance {(distance / single).max().item():.2g} s.d. of one more run",
+        f"|published - mean| <= {multiple:.3g} s.d. of one more run (Student's t) + half a digit",
         runs,
         {"largest_distance": worst},
+        LEVEL,
     )
 
 
 @CLAIMS.claim(
     "TS25",
     "the growth function is a first integral",
-    r"for every clean sample, $g(x(\tau))$ with $g(x)=2x+2\sinh(x-\log(T-1))$ is a straight line in the number of steps: $R^2\ge0.95$",
+    r"for a clean sample, $g(x(\tau))$ with $g(x)=2x+2\sinh(x-\log(T-1))$ is a straight line in the number of steps: "
+    r"$R^2\ge0.95$ for all of them in at least 95 % of training sets",
     wrong=0.0,
     wrong_text="the gap x itself in place of g(x)",
     regime="the balanced situation at the page's defaults",
@@ -150,8 +145,7 @@ def growth_is_linear(study: DynamicsStudy, constant: float) -> Evidence:
     "TS26",
     "most of the rest is the growth of p",
     r"against the clock $\int(\sigma_w^2d+|p|^2)\,d\tau$ the departure $1-R^2$ from a straight line (median sample) "
-    r"is less than 0.4 of what it is "
-    "against steps",
+    r"is less than 0.4 of what it is against steps, in at least 95 % of training sets",
     wrong=0.25,
     wrong_text="less than 0.1",
     regime="the balanced situation at the page's defaults",
@@ -200,7 +194,7 @@ def _integrated(tokens: int, until: float = 400.0, steps: int = 40_000) -> tuple
 @CLAIMS.claim(
     "TS28",
     "the second stage is logarithmic",
-    "the gap at the end is the one that the first quarter of the run predicts through $g$ and the clock, to 0.2 of about 7",
+    "the mean gap at the end is the one that the first quarter of the run predicts through $g$ and the clock, to 0.2 of about 7",
     wrong=0.0,
     wrong_text="the gap itself going on in proportion to time",
     regime="the balanced situation at the page's defaults",
@@ -223,22 +217,24 @@ def second_stage(study: DynamicsStudy, constant: float) -> Evidence:
 
 @CLAIMS.claim(
     "TS29", "the test set of the public code holds the training noise",
-    "its misclassified test points carry the noise of flipped training samples, about one for each; among as many fresh points none is "
-    "misclassified. With the authors' seed: $0.996=1-4/1000$",
+    "its misclassified test points carry the noise of flipped training samples: at the authors' seed and four others (0, 1, 2, 3; fixed, "
+    "whatever the page's seed is) three quarters of these samples or more are met again, nothing else is misclassified, and among as many "
+    "fresh points none is. With the authors' seed: $0.996=1-4/1000$",
     source=Source.MEASURED, wrong=0.0, wrong_text="no test point of a flipped sample's noise is misclassified",
     regime="fresh error below $10^{-4}$", violation=lambda s: _too_hard(s),
 )  # fmt: skip
 def leak(study: DynamicsStudy, constant: float) -> Evidence:
     tests = study.leaks
-    flipped = 2 * study.law.flips_per_class
-    counts = torch.tensor([float(len(test.wrong)) for test in tests], dtype=torch.float64)
+    flipped = constant * 2 * study.law.flips_per_class
+    met = torch.tensor([float(len(set(test.wrong) & set(test.flipped))) for test in tests], dtype=torch.float64)
     elsewhere = torch.tensor([float(len(set(test.wrong) - set(test.flipped))) for test in tests], dtype=torch.float64)
     fresh = torch.tensor([float(test.wrong_fresh) for test in tests], dtype=torch.float64)
-    return both(
-        agrees(counts, constant * flipped, allowance=0.25 * flipped, allowance_text="a quarter of the flipped samples"),
-        within(elsewhere, high=0.0, quantity="wrong elsewhere"),
-        within(fresh, high=0.0, quantity="wrong among fresh points"),
+    evidence = both(
+        within(met, low=0.75 * flipped, high=flipped, quantity="noise of flipped samples, wrong", share=1),
+        within(elsewhere, high=0.0, quantity="wrong elsewhere", share=1),
+        within(fresh, high=0.0, quantity="wrong among fresh points", share=1),
     )
+    return replace(evidence, rule="count at fixed seeds: no chance")
 
 
 def _too_hard(study: DynamicsStudy) -> str:
@@ -251,7 +247,8 @@ def _too_hard(study: DynamicsStudy) -> str:
     "flipped samples are first dragged along",
     "the attention of flipped samples on the relevant token first rises with that of the clean ones, to the height that "
     "the mean field (one clean and "
-    "one flipped sample in infinitely many dimensions, with the growth of $p$) predicts, then falls below a third of $1/T$",
+    "one flipped sample in infinitely many dimensions, with the growth of $p$) predicts, on average to 0.01, then falls below a third of "
+    "$1/T$ in at least 95 % of training sets",
     wrong=0.7,
     wrong_text="the height times 0.7, which is none",
     regime="the authors' configuration",
