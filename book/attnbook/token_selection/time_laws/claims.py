@@ -1,4 +1,7 @@
-r"""Claims TS31-TS39b: the two clocks of the theorem, the exponential between them, and what accuracy shows of it."""
+r"""Claims TS31-TS39b: the two clocks of the theorem, the exponential between them, and what accuracy shows of it.
+
+Exponents are means over training sets. Bounds speak of a random training set: each holds with probability .95 or more.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +24,7 @@ from attnlib.token_selection.theory import (
     uniform_attention_accuracy,
 )
 from bookkit.claims import ClaimSet, Source, Verdict
-from bookkit.rules import Evidence, agrees, both, exactly, within
+from bookkit.rules import Evidence, agrees, both, within
 
 __all__ = ["CLAIMS"]
 
@@ -91,8 +94,8 @@ def clock_dimension(study: TimeStudy, constant: float) -> Evidence:
 
 @CLAIMS.claim(
     "TS35", "first clock: one unit for all",
-    r"from $p_0 = 0$, $\tau_{1/2}\,\alpha|\nu||\mu|^3 d\sigma_w^2$ stays within a factor 1.5, while $\tau_{1/2}$ "
-    r"varies by more than 20",
+    r"from $p_0 = 0$, $\tau_{1/2}\,\alpha|\nu||\mu|^3 d\sigma_w^2$ of a training set stays within a factor 1.5 over all settings, "
+    r"while $\tau_{1/2}$ varies by more than 20: each in at least 95 % of training sets",
     source=Source.MEASURED, wrong=30.0, wrong_text="steps instead of the unit", regime=_STRONG, violation=_weak_centre,
 )  # fmt: skip
 def clock_unit_holds(study: TimeStudy, constant: float) -> Evidence:
@@ -110,22 +113,22 @@ def clock_unit_holds(study: TimeStudy, constant: float) -> Evidence:
 
 @CLAIMS.claim(
     "TS35b", "first clock: a Gaussian start of p adds up",
-    r"$\tau_{1/2}\,\alpha|\nu||\mu|^3 (\sigma_w^2 + \sigma_p^2) d$ stays within a factor 1.5 for "
-    r"$\sigma_p^2/\sigma_w^2 = \tfrac14 \dots 16$: the sum, of which the theorem's maximum is the order",
+    r"$\tau_{1/2}\,\alpha|\nu||\mu|^3 (\sigma_w^2 + \sigma_p^2) d$ of a training set stays within a factor 1.7 for "
+    r"$\sigma_p^2/\sigma_w^2 = \tfrac14 \dots 16$, in at least 95 % of training sets: the sum, of which the theorem's maximum is the order",
     wrong=0.0, wrong_text="the maximum instead of the sum", regime=_STRONG, violation=_weak_centre,
 )  # fmt: skip
 def clock_prompt(study: TimeStudy, constant: float) -> Evidence:
     found = study.clock["prompt_scale"].found
     scales = np.array([(s.start.weight_scale, s.start.prompt_scale) for s in found.settings])
-    scaled = found.in_units.mean(1) / scales.max(1) * (scales.sum(1) if constant else scales.max(1))
-    spread = scaled.max() / scaled.min()
-    evidence = within(_t([spread]), high=1.5, quantity="largest over smallest of the means")
-    return replace(evidence, measured=f"{spread:.3g}", rule="means over training sets", draws=found.tau.shape[1])
+    unit = (scales.sum(1) if constant else scales.max(1)) / scales.max(1)
+    scaled = found.in_units * unit[:, None]
+    return within(_t(scaled.max(0) / scaled.min(0)), high=1.7, quantity="largest over smallest, in units")
 
 
 @CLAIMS.claim(
     "TS36", "not overfitting: what the model is at that time",
-    r"at $\tau_{1/2}$ every clean training sample is fitted, no flipped one is, and the error on fresh data is below 1 %",
+    r"at $\tau_{1/2}$, in all settings of the first clock, every clean sample of a training set is fitted, no flipped one is, and the "
+    r"error on fresh data is below 1 %: each in at least 95 % of training sets",
     source=Source.PAPER, wrong=-1.0, wrong_text="flipped samples fitted too", regime=_STRONG, violation=_weak_centre,
 )  # fmt: skip
 def not_overfitting(study: TimeStudy, constant: float) -> Evidence:
@@ -153,41 +156,45 @@ def not_overfitting(study: TimeStudy, constant: float) -> Evidence:
 @CLAIMS.claim(
     "TS37",
     "second clock: time to fit every label",
-    r"$1/(n\,\mathrm{SNR}^2) \ge 1$: all labels are fitted at a time $\propto d^{-1}$ at fixed $\sigma_w^2 d$ and $|\mu|$",
+    r"$1/(n\,\mathrm{SNR}^2) \ge 1$: all labels are fitted at a time $\propto d^{-1}$ at fixed $\sigma_w^2 d$ and $|\mu|$; in at least "
+    r"95 % of training sets the exponent is -1 to 0.25",
     wrong=0.5,
     wrong_text="exponent -1/2",
 )
 def overfitting_time(study: TimeStudy, constant: float) -> Evidence:
     slopes = _t(exponents(study.fit_dimensions, study.fit_times))
-    return agrees(slopes, -1.0 * constant, allowance=0.15, allowance_text="leading order: the signal is left out")
+    return within(slopes, -constant - 0.25, -constant + 0.25, quantity="exponent")
 
 
 @CLAIMS.claim(
     "TS38",
     "the delay is exponential",
-    r"$\log t_{\rm sel}$ is linear in $1/(n\,\mathrm{SNR}^2)$ from 1 to 8: one line has $R^2 > 0.98$ over 20 decades or more",
+    r"$\log t_{\rm sel}$ is linear in $1/(n\,\mathrm{SNR}^2)$ from 1 to 8: the line of a training set has $R^2 > 0.98$, and it spans 20 "
+    r"decades or more; each in at least 95 % of training sets",
     source=Source.PAPER,
     wrong=0.0,
     wrong_text="a power law, linear in log 1/(n SNR^2)",
 )
 def delay_is_exponential(study: TimeStudy, constant: float) -> Evidence:
     x = study.delays.strength if constant else np.log(study.delays.strength)
-    fit = delay_fit(x, study.delays.select)
-    parts = within(_t([fit.r2]), low=0.98), within(_t([fit.decades]), low=20.0)
+    fit, logs = delay_fit(x, study.delays.select), np.log(study.delays.select)
+    straight = _t([np.corrcoef(x, own)[0, 1] ** 2 for own in logs.T])
+    evidence = both(
+        within(straight, low=0.98, quantity="R^2"),
+        within(_t(np.ptp(logs, axis=0) / math.log(10)), low=20.0, quantity="decades"),
+    )
     shown = f"R^2 = {fit.r2:.4f} over {fit.decades:.1f} decades, slope {fit.slope:.2f} [{fit.low:.2f}, {fit.high:.2f}]"
     return replace(
-        both(*parts),
+        evidence,
         predicted="R^2 >= 0.98 and >= 20 decades",
-        measured=shown,
-        draws=len(fit.slopes),
-        rule="one least-squares line through all training sets",
+        measured=f"{evidence.measured}; one line through all: {shown}",
         numbers={"slope": fit.slope, "low": fit.low, "high": fit.high, "r2": fit.r2, "decades": fit.decades},
     )
 
 
 @CLAIMS.claim(
     "TS38b", "the constant in the exponent is 1",
-    r"$t_{\rm sel} \propto \exp(n^{-1}\mathrm{SNR}^{-2})$, read to the letter: slope 1",
+    r"$t_{\rm sel} \propto \exp(n^{-1}\mathrm{SNR}^{-2})$, read to the letter: mean slope 1, within 10 %",
     source=Source.PAPER, wrong=8.0, wrong_text="slope 8, within 10 %", expected=Verdict.FAILS,
 )  # fmt: skip
 def constant_is_one(study: TimeStudy, constant: float) -> Evidence:
@@ -197,14 +204,14 @@ def constant_is_one(study: TimeStudy, constant: float) -> Evidence:
 @CLAIMS.claim(
     "TS38c",
     "the constant follows T and the label noise",
-    r"at a signal four times as strong the slope is $b = 2S^*/(\bar a - A_1/T)$, near $2T\log(T-1)/(T-1-\eta T)$, within 7 %",
+    r"at a signal four times as strong the slope is $b = 2S^*/(\bar a - A_1/T)$, near $2T\log(T-1)/(T-1-\eta T)$, within 7 % "
+    r"in at least 95 % of training sets",
     wrong=1.15,
     wrong_text="b 15 % larger",
 )
 def constant_of_theory(study: TimeStudy, constant: float) -> Evidence:
     ratio = _t(np.stack([fit.slopes / delay_exponent(law) for law, _, fit in study.slopes], axis=1))
-    evidence = within(ratio / constant, 0.93, 1.07, quantity="slope over b")
-    return replace(evidence, rule="every training set's slope within 7 % (finite |mu|)")
+    return within(ratio / constant, 0.93, 1.07, quantity="slope over b")
 
 
 @cache
@@ -216,22 +223,21 @@ def _log_selection_time(law: TokenLaw) -> float:
 @CLAIMS.claim(
     "TS38d",
     "the mean field gives the delay without a fitted number",
-    r"$\log t_{\rm sel}$ at every strength within 8 % of the mean field's, or 0.5 where that is more (means over training sets)",
-    wrong=1.25,
-    wrong_text="logarithms 25 % larger",
+    r"$\log t_{\rm sel}$ at every strength within 20 % of the mean field's, or 1 where that is more, in at least 95 % of training sets",
+    wrong=1.5,
+    wrong_text="logarithms 50 % larger",
 )
 def delay_of_theory(study: TimeStudy, constant: float) -> Evidence:
     predicted = np.array([_log_selection_time(law) for law in study.delays.laws])
-    found = np.log(study.delays.select).mean(1)
-    off = (found - constant * predicted) / np.maximum(0.08 * predicted, 0.5)
-    evidence = within(_t(off[None]), -1.0, 1.0)
-    worst = np.abs(found / predicted - 1)[1:].max()
+    logs = np.log(study.delays.select)
+    off = (logs - constant * predicted[:, None]) / np.maximum(0.2 * predicted, 1.0)[:, None]
+    evidence = within(_t(off.T), -1.0, 1.0)
+    worst = np.abs(logs.mean(1) / predicted - 1)[1:].max()
     return replace(
         evidence,
-        predicted=f"{predicted[0]:.3g} ... {predicted[-1]:.3g}",
-        draws=study.delays.select.shape[1],
-        measured=f"{found[0]:.3g} ... {found[-1]:.3g}; off by at most {100 * worst:.2g} % from the second on",
-        rule="means over training sets, 8 % or 0.5",
+        predicted=f"{predicted[0]:.3g} ... {predicted[-1]:.3g}, to 20 % or 1",
+        measured=f"{logs[0].mean():.3g} ... {logs[-1].mean():.3g}; means off by at most {100 * worst:.2g} % from the second on; "
+        f"inside in {evidence.draws - evidence.numbers['failures']} of {evidence.draws} draws",
     )
 
 
@@ -239,7 +245,7 @@ def delay_of_theory(study: TimeStudy, constant: float) -> Evidence:
     "TS38e",
     "the long run follows the flow",
     r"half the largest move changes $t_{\rm sel}$ by less than 5 %, and gradient descent with a constant step gives the flow's "
-    r"$t_{\rm sel}$ within 5 %",
+    r"$t_{\rm sel}$ within 5 %: each in at least 95 % of training sets",
     wrong=1.1,
     wrong_text="times 10 % longer",
 )
@@ -261,7 +267,7 @@ def flow_is_resolved(study: TimeStudy, constant: float) -> Evidence:
     "TS39",
     "accuracy shows no delay",
     r"benign side: when all labels are fitted the error on fresh data is below $10^{-3}$ already, as it was before training "
-    r"($\Phi(-|\mu|/\sigma_\varepsilon\sqrt{2T})$), while fresh attention on $x_1$ is below 0.3",
+    r"($\Phi(-|\mu|/\sigma_\varepsilon\sqrt{2T})$), while fresh attention on $x_1$ is below 0.3: each in at least 95 % of training sets",
     wrong=1000.0,
     wrong_text="fresh error above 0.001 x 1000 there",
 )
@@ -282,13 +288,18 @@ def accuracy_shows_no_delay(study: TimeStudy, constant: float) -> Evidence:
 @CLAIMS.claim(
     "TS39b",
     "a weak signal: accuracy falls with time",
-    r"harmful side ($d = 2000$, $|\mu| = 4$): the error on fresh data starts at that of uniform attention and has risen by 0.05 "
-    r"or more at the end",
+    r"harmful side ($d = 2000$, $|\mu| = 4$): the mean error on fresh data starts at that of uniform attention and has "
+    r"risen by 0.05 or more at the end in at least 95 % of training sets",
     wrong=-1.0,
     wrong_text="it has fallen by 0.05",
 )
 def accuracy_falls(study: TimeStudy, constant: float) -> Evidence:
     harmed = study.harmed
-    start = exactly(_t(harmed.error[:, 0]), 1 - uniform_attention_accuracy(harmed.law), tolerance=1e-2)
+    start = agrees(
+        _t(harmed.error[:, 0]),
+        1 - uniform_attention_accuracy(harmed.law),
+        allowance=1e-3,
+        allowance_text="attention has begun to move",
+    )
     rise = _t(harmed.error[:, -1] - harmed.error[:, 0])
     return both(start, within(constant * rise, low=0.05, quantity="rise of the error"))
