@@ -1,9 +1,13 @@
-r"""Claims TS41-TS49: what a fixed number of steps leaves behind over signal norm and dimension, and where the borders lie."""
+r"""Claims TS41-TS49: what a fixed number of steps leaves behind over signal norm and dimension, and where the borders lie.
+
+Cells of one training set share their draws and are not independent: what is counted over cells is counted in each training set, and
+judged over training sets.
+"""
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -13,7 +17,7 @@ from attnlib.token_selection.law import TokenLaw
 from attnlib.token_selection.mean_field import CLEAN, FLIPPED, mean_field
 from attnlib.token_selection.theory import fresh_attention, n_d_snr_fourth, n_snr_squared
 from bookkit.claims import ClaimSet, Source, Verdict
-from bookkit.rules import Evidence, NothingToMeasure, agrees, both, exactly, within
+from bookkit.rules import Evidence, NothingToMeasure, agrees, both, exactly, mean_within, within
 
 __all__ = ["CLAIMS", "HeatStudy", "Predicted", "border_exponents", "heat_study", "predicted_map"]
 
@@ -104,10 +108,6 @@ def _loss_at(law: TokenLaw, margin_noisy: float) -> float:
     return (1 - eta) * math.log1p(math.exp(-full)) + eta * math.log1p(math.exp(-margin_noisy))
 
 
-def _runs(found: HeatMap) -> int:
-    return found.plan.runs
-
-
 @CLAIMS.claim(
     "TS41",
     "a cell does not depend on the map",
@@ -119,12 +119,12 @@ def same_alone(study: HeatStudy, constant: float) -> Evidence:
     names = ("train_loss", "loss", "attention_clean", "attention_noisy")
     inside = [getattr(study.found, name)[i, j] for i, j, _ in study.alone for name in names]
     outside = [getattr(one, name)[0, 0] for _, _, one in study.alone for name in names]
-    return exactly(_t(inside), constant * _t(outside), draws=_runs(study.found))
+    return exactly(_t(inside), constant * _t(outside), draws=study.found.plan.runs)
 
 
 @CLAIMS.claim(
     "TS42", "strong signal: flipped samples keep their wrong label unfitted",
-    r"the largest $n\,\mathrm{SNR}^2$ of the map: training loss $(1-\eta)\ell(h/\sqrt2) + \eta\,\ell(-h/\sqrt2)$, 0.542 for the "
+    r"the largest $n\,\mathrm{SNR}^2$ of the map: mean training loss $(1-\eta)\ell(h/\sqrt2) + \eta\,\ell(-h/\sqrt2)$, 0.542 for the "
     r"authors' setting, $h = |\nu||\mu|$",
     source=Source.CODE, wrong=1.05, wrong_text="a loss 5 % larger", regime=f"$n\\,\\mathrm{{SNR}}^2 > {_FOLLOW:g}$ in that cell",
     violation=lambda study: _strongest(study),
@@ -143,18 +143,18 @@ def _strongest(study: HeatStudy) -> str:
 
 
 def _memorised(study: HeatStudy) -> str:
-    corner = study.found.attention[-1, -1, :, 0].min()
-    fitted = study.found.noisy_fitted[-1, -1].min()
-    return (
-        "" if corner > 0.9 and fitted == 1 else f"needs a fitted upper right cell; here {fitted:.2g} of flipped labels"
-    )
+    # Judged on the mean field, which has no chance in it: a regime must not depend on the draw.
+    selects, margin = study.predicted.attention[-1, -1], study.predicted.margin_noisy[-1, -1]
+    if selects > 0.9 and margin > 0.02:
+        return ""
+    return f"needs a mean field that selects and memorises in the upper right cell; here attention {selects:.2g}, margin {margin:.2g}"
 
 
 @CLAIMS.claim(
     "TS43", "memorised: what the head leaves",
-    r"largest $|\mu|$ and $d$: training loss $(1-\eta)\ell(h/\sqrt2) + \eta\,\ell(\rho h/\sqrt2)$, 0.452 for the authors' setting: "
+    r"largest $|\mu|$ and $d$: mean training loss $(1-\eta)\ell(h/\sqrt2) + \eta\,\ell(\rho h/\sqrt2)$, 0.452 for the authors' setting: "
     r"flipped samples have only their confusing token to select",
-    wrong=1.05, wrong_text="a loss 5 % larger", regime="all labels fitted in that cell", violation=_memorised,
+    wrong=1.05, wrong_text="a loss 5 % larger", regime="the mean field memorises in that cell", violation=_memorised,
 )  # fmt: skip
 def memorised_loss(study: HeatStudy, constant: float) -> Evidence:
     law = study.found.plan.cell(-1, -1)
@@ -164,21 +164,22 @@ def memorised_loss(study: HeatStudy, constant: float) -> Evidence:
 
 @CLAIMS.claim(
     "TS44",
-    "clean samples are always fitted",
-    r"in every cell every clean training sample is fitted",
+    "clean samples are fitted",
+    r"in at least 90 % of training sets every clean sample is fitted in every cell",
     source=Source.MEASURED,
     wrong=0.0,
     wrong_text="flipped ones too",
 )
 def clean_fitted(study: HeatStudy, constant: float) -> Evidence:
     fitted = study.found.clean_fitted if constant else study.found.noisy_fitted
-    return within(_t(np.moveaxis(fitted, -1, 0)).flatten(1), low=1.0, quantity="share fitted")
+    return within(_t(np.moveaxis(fitted, -1, 0)).flatten(1), low=1.0, quantity="share fitted", share=0.9)
 
 
 @CLAIMS.claim(
     "TS45",
     "above n SNR^2 of some hundreds flipped samples follow",
-    rf"$n\,\mathrm{{SNR}}^2 > {_FOLLOW:g}$: no flipped label is fitted and flipped samples give most of their attention to $x_1$",
+    rf"$n\,\mathrm{{SNR}}^2 > {_FOLLOW:g}$: on average over cells and training sets at most 2 % of the flipped labels are fitted, and "
+    r"flipped samples give 0.8 or more of their attention to $x_1$",
     source=Source.MEASURED,
     wrong=0.0,
     wrong_text="all cells of the map",
@@ -187,10 +188,10 @@ def flipped_follow(study: HeatStudy, constant: float) -> Evidence:
     strong = study.found.plan.over_cells(n_snr_squared) > _FOLLOW * constant
     if not strong.any():
         raise NothingToMeasure(f"needs a cell with n SNR^2 > {_FOLLOW:g}")
-    fitted, attention = (_t(v[strong].T) for v in (study.found.noisy_fitted, study.found.attention_noisy))
+    fitted, attention = (_t(v[strong]).mean(0) for v in (study.found.noisy_fitted, study.found.attention_noisy))
     return both(
-        within(fitted, high=0.0, quantity="flipped fitted"),
-        within(attention, low=0.5, quantity="their attention on x_1"),
+        mean_within(fitted, high=0.02, quantity="flipped fitted"),
+        mean_within(attention, low=0.8, quantity="their attention on x_1"),
     )
 
 
@@ -198,38 +199,36 @@ def flipped_follow(study: HeatStudy, constant: float) -> Evidence:
     "TS46",
     "below it, time decides",
     r"where flipped samples have left $x_1$ (attention below 0.2), whether their labels are fitted is the mean field's matter of "
-    r"time, a margin that crosses zero at one $d$ for all $|\mu|$: right in 9 of 10 cells, of those whose margin is not within 0.02 of 0",
+    r"time, a margin that crosses zero at one $d$ for all $|\mu|$: right in 85 % or more of these cells, of those whose margin is not "
+    r"within 0.02 of 0, on average over training sets",
     wrong=-1.0,
     wrong_text="the opposite sign",
 )
 def fitted_in_time(study: HeatStudy, constant: float) -> Evidence:
-    found, margin = study.found, study.predicted.margin_noisy
-    clear = (np.abs(margin) > 0.02) & (found.attention_noisy.mean(-1) < 0.2)
-    if not clear.any():
+    found, margin = study.found, study.predicted.margin_noisy[..., None]
+    right = (found.noisy_fitted >= 0.5) == (constant * margin > 0)
+    share = _share_of_cells(right, (np.abs(margin) > 0.02) & (found.attention_noisy < 0.2))
+    if share.isnan().all():
         raise NothingToMeasure("needs cells in which flipped samples have left x_1")
-    right = ((found.noisy_fitted.mean(-1) >= 0.5) == (constant * margin > 0))[clear]
-    hits, total = int(right.sum()), int(right.size)
-    return Evidence(
-        hits >= 0.9 * total, ">= 9 of 10 cells", f"{hits} of {total} cells", "share of cells, mean over training sets",
-        _runs(found), {"hits": hits, "cells": total},
-    )  # fmt: skip
+    return mean_within(share, low=0.85, quantity="share of cells")
+
+
+def _share_of_cells(right: np.ndarray, among: np.ndarray) -> torch.Tensor:
+    """(runs,): share of the cells marked in `among` in which `right` is True, both (rows, columns, runs); nan without such a cell."""
+    return _t((right & among).sum((0, 1))) / _t(among.sum((0, 1)))
 
 
 @CLAIMS.claim(
     "TS47",
     "the mean field draws the map of fresh attention",
-    r"mean fresh attention on $x_1$ differs from the mean field by 0.03 (root mean square over cells) or less",
+    r"mean fresh attention on $x_1$ of a training set differs from the mean field by 0.04 (root mean square over cells) or less, on "
+    r"average over training sets",
     wrong=1.15,
     wrong_text="attention 15 % larger",
 )
 def attention_of_theory(study: HeatStudy, constant: float) -> Evidence:
     difference = study.found.attention[..., 0] - constant * study.predicted.attention[..., None]
-    rms = math.sqrt((difference.mean(-1) ** 2).mean())
-    each = np.sqrt((difference**2).mean((0, 1)))
-    return Evidence(
-        rms <= 0.03, "r.m.s. <= 0.03", f"{rms:.3f} for means; {each.min():.3f} to {each.max():.3f} for one training set",
-        "r.m.s. over cells of the means over training sets", _runs(study.found), {"rms": rms},
-    )  # fmt: skip
+    return mean_within(_t(np.sqrt((difference**2).mean((0, 1)))), high=0.04, quantity="r.m.s. over cells")
 
 
 def _slopes(study: HeatStudy) -> torch.Tensor:
@@ -251,9 +250,9 @@ def border_is_one_line(study: HeatStudy, constant: float) -> Evidence:
 @CLAIMS.claim(
     "TS48b",
     "the mean field has that border",
-    r"the exponent of $d^* \propto |\mu|^e$ is that of the mean field on the same cells",
-    wrong=1.2,
-    wrong_text="an exponent 20 % larger",
+    r"the mean exponent of $d^* \propto |\mu|^e$ is that of the mean field on the same cells, to 0.15",
+    wrong=1.3,
+    wrong_text="an exponent 30 % larger",
 )
 def border_of_theory(study: HeatStudy, constant: float) -> Evidence:
     expected = border_exponents(study.found.plan, study.predicted.attention[..., None], 0.5)[0]
@@ -266,28 +265,19 @@ def border_of_theory(study: HeatStudy, constant: float) -> Evidence:
     "TS49",
     "harmful below n d SNR^4 of some tens",
     r"after 1000 steps of 0.005: of the cells that fit their flipped labels and do not select $x_1$ on fresh data, "
-    r"those with $n\,d\,\mathrm{SNR}^4 < 10$ are "
-    r"harmful (error above that of uniform attention), those above 100 are not",
+    r"those with $n\,d\,\mathrm{SNR}^4 < 10$ are harmful (error above that of uniform attention), those above 100 are not: so for nine of "
+    r"ten or more of these cells in at least 95 % of training sets",
     wrong=5.0,
     wrong_text="limits five times larger",
 )
 def harmful_below(study: HeatStudy, constant: float) -> Evidence:
-    plan = study.found.plan
-    phase, _ = study.found.phase()
-    harmful = phase == PHASES.index("harmful")
-    undecided = harmful | (phase == PHASES.index("selection still to come"))
-    strength = plan.over_cells(n_d_snr_fourth)
-    low, high = undecided & (strength < 10 * constant), undecided & (strength > 100 * constant)
-    if not (low.any() and undecided.any()):
+    phases = study.found.phases()
+    harmful = phases == PHASES.index("harmful")
+    undecided = harmful | (phases == PHASES.index("selection still to come"))
+    strength = study.found.plan.over_cells(n_d_snr_fourth)[..., None]
+    low, high = strength < 10 * constant, strength > 100 * constant
+    if not (low & undecided).any():
         raise NothingToMeasure("needs cells that fit their flipped labels with n d SNR^4 < 10")
-    wrong = int((low & ~harmful).sum() + (high & harmful).sum())
-    at = np.sort(strength[harmful])
-    other = np.sort(strength[undecided & ~harmful])
-    shown = (
-        f"{wrong} of {int((low | high).sum())} cells wrong; harmful up to {at[-1]:.3g}" if len(at) else "none harmful"
-    )
-    shown += f", others from {other[0]:.3g}" if len(other) else ""
-    return replace(
-        Evidence(wrong == 0, "no exception", shown, "phase of most training sets, cell by cell", _runs(study.found)),
-        numbers={"wrong": wrong, "harmful_cells": int(harmful.sum())},
+    return within(
+        _share_of_cells(np.where(low, harmful, ~harmful), (low | high) & undecided), low=0.9, quantity="share of cells"
     )
