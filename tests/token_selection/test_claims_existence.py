@@ -13,7 +13,7 @@ from bookkit.claims import Source, Verdict
 def study():
     law = TokenLaw(100, 10_000, 8, 20.0, weak_signal=0.2)
     # The page's law and its time of descent, in a quarter of the steps; few training sets and few strengths.
-    return existence_study(law, np.geomspace(0.008, 1, 9), step_size=2e-2, steps=100, runs=4, seed=3, count=2000)
+    return existence_study(law, np.geomspace(0.008, 1, 9), step_size=2e-2, steps=100, runs=8, seed=3, count=2000)
 
 
 @pytest.mark.parametrize("id", CLAIMS)

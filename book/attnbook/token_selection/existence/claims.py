@@ -2,6 +2,7 @@ r"""Claims TS51-TS58: the constructed direction of the paper's first version, it
 
 Each judge takes an `ExistenceStudy` and a constant (1 is the claim, `wrong` its power twin). The first version trains p only; nothing
 here is about the theorem of the published version. Its own theorems were not read: what is known of them is second-hand.
+Bounds speak of a random training set: each holds with probability .95 or more.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from attnbook.token_selection.existence.study import ExistenceStudy, memorised_s
 from attnlib.token_selection.law import TokenLaw
 from attnlib.token_selection.theory import constructed_direction_accuracy, existence_window
 from bookkit.claims import ClaimSet, Source
-from bookkit.rules import Evidence, agrees, both, within
+from bookkit.rules import LEVEL, Evidence, agrees, both, within
 
 __all__ = ["CLAIMS"]
 
@@ -38,9 +39,9 @@ def _mean_over(ladder, function) -> float:
     "the lower line: memory",
     r"flipped samples are fitted where $c\,\sigma_\varepsilon^2d>(1-\rho)|\mu|^2$, and along the ladder of $c$ with probability "
     r"$\Phi\big(\frac{c\sigma_\varepsilon^2d-(1-\rho)|\mu|^2}{\sigma_\varepsilon\sqrt{2(c^2n\sigma_\varepsilon^2d+2|\mu|^2)}}\big)"
-    r"\Phi\big(\frac{\rho|\mu|}{\sqrt2\sigma_\varepsilon}\big)$",
-    wrong=1.5,
-    wrong_text="the line 1.5 times higher",
+    r"\Phi\big(\frac{\rho|\mu|}{\sqrt2\sigma_\varepsilon}\big)$: the mean over training sets and over the ladder agrees to 0.01",
+    wrong=2.0,
+    wrong_text="the line twice as high",
 )
 def lower_line(study: ExistenceStudy, constant: float) -> Evidence:
     predicted = _mean_over(study.ladder, lambda c: memorised_share(study.law, c, lower=constant))
@@ -51,9 +52,9 @@ def lower_line(study: ExistenceStudy, constant: float) -> Evidence:
     "TS52",
     "the upper line: harm",
     r"a fresh sample selects by the scores $N(a_t|\mu|^2,\sigma_\varepsilon^2|p|^2)$ with "
-    r"$|p|^2=2|\mu|^2+c^2n\sigma_\varepsilon^2d$: accuracy along the ladder of $c$",
-    wrong=2.0,
-    wrong_text="c twice as large",
+    r"$|p|^2=2|\mu|^2+c^2n\sigma_\varepsilon^2d$: the mean accuracy over training sets and over the ladder of $c$ agrees to 0.01",
+    wrong=4.0,
+    wrong_text="c four times as large",
 )
 def upper_line(study: ExistenceStudy, constant: float) -> Evidence:
     predicted = _mean_over(study.ladder, lambda c: constructed_direction_accuracy(study.law, constant * c))
@@ -79,6 +80,7 @@ def authors_pictures(study: ExistenceStudy, constant: float) -> Evidence:
                 constant * on_train,
                 allowance=2 / study.law.n,
                 allowance_text="two samples of one run",
+                level=LEVEL / 6,
             )
         )
         parts.append(
@@ -87,6 +89,7 @@ def authors_pictures(study: ExistenceStudy, constant: float) -> Evidence:
                 constant * on_test,
                 allowance=4 * math.sqrt(max(on_test * (1 - on_test), 0.01) / 100),
                 allowance_text="4 s.e. of 100 points",
+                level=LEVEL / 6,
             )
         )
     return both(*parts)
@@ -96,7 +99,8 @@ def authors_pictures(study: ExistenceStudy, constant: float) -> Evidence:
     "TS54", "a good p exists",
     r"in the geometric middle of the window $\big[(1-\rho)|\mu|^2/\sigma_\varepsilon^2d,\;"
     r"|\mu|^2/(\sigma_\varepsilon^2\sqrt{nd}\sqrt{2\log T})\big]$ train accuracy and fresh accuracy are "
-    "0.97 or more (the first version's Theorem 4.1 says that such a $p$ exists; its constants were not read)",
+    "0.97 or more, each in at least 95 % of training sets (the first version's Theorem 4.1 says that such a $p$ exists; its constants "
+    "were not read)",
     source=Source.PAPER_SECOND_HAND, wrong=0.0, wrong_text="ten times the middle",
     regime=_WIDE, violation=_narrow,
 )  # fmt: skip
@@ -110,7 +114,8 @@ def middle_of_the_window(study: ExistenceStudy, constant: float) -> Evidence:
 
 @CLAIMS.claim(
     "TS55", "gradient descent on p alone lands in the window",
-    "its strength $c$ at the end lies between the two lines; every label is fitted and the fresh accuracy is 0.99 or more",
+    "its strength $c$ at the end lies between the two lines, at least 0.98 of the labels are fitted and the fresh accuracy is 0.99 or "
+    "more: each of the three in at least 95 % of training sets",
     source=Source.MEASURED, wrong=4.0, wrong_text="a window four times higher",
     regime=_WIDE, violation=_narrow,
 )  # fmt: skip
@@ -119,7 +124,7 @@ def descent_in_the_window(study: ExistenceStudy, constant: float) -> Evidence:
     run = study.descent
     return both(
         within(run.strength[-1], low=constant * lower, high=constant * upper, quantity="strength c"),
-        within(run.train_accuracy[-1], low=0.99, quantity="train accuracy"),
+        within(run.train_accuracy[-1], low=0.98, quantity="train accuracy"),
         within(run.fresh_softmax[-1], low=0.99, quantity="fresh accuracy"),
     )
 
@@ -127,7 +132,8 @@ def descent_in_the_window(study: ExistenceStudy, constant: float) -> Evidence:
 @CLAIMS.claim(
     "TS56",
     "and finds most of the construction",
-    "the cosine between what gradient descent on p finds and the constructed direction of the same strength is 0.8 or more",
+    "the cosine between what gradient descent on p finds and the constructed direction of the same strength is 0.8 or more "
+    "in at least 95 % of training sets",
     source=Source.MEASURED,
     wrong=1.2,
     wrong_text="0.96 or more",
@@ -139,8 +145,8 @@ def alignment(study: ExistenceStudy, constant: float) -> Evidence:
 @CLAIMS.claim(
     "TS57",
     "clean samples move for longer",
-    r"$\sum_\tau s_1(1-s_1)$ is larger for clean samples than for flipped ones "
-    "(the comparison on which the first version's Theorem 4.2 is reported to rest; "
+    r"$\sum_\tau s_1(1-s_1)$ is larger for clean samples than for flipped ones by 5 % or more, "
+    "in at least 95 % of training sets (the comparison on which the first version's Theorem 4.2 is reported to rest; "
     "its constants were not read, so only the order is judged)",
     source=Source.MEASURED,
     wrong=1.5,
@@ -148,13 +154,14 @@ def alignment(study: ExistenceStudy, constant: float) -> Evidence:
 )
 def cumulative_movement(study: ExistenceStudy, constant: float) -> Evidence:
     clean, flipped = study.descent.still_to_move
-    return within(clean / flipped, low=constant, strict=True, quantity="ratio")
+    return within(clean / flipped, low=1.05 * constant, quantity="ratio")
 
 
 @CLAIMS.claim(
     "TS58",
     "softmax is as good as the largest score",
-    "along the ladder, fresh accuracies of the two readouts differ by 0.01 at most: the scores of the construction are in the hundreds",
+    "along the ladder, fresh accuracies of the two readouts differ by 0.01 at most, in at least 95 % of training sets: "
+    "the scores of the construction are in the hundreds",
     wrong=0.02,
     wrong_text="by 0.0002 at most",
 )
