@@ -1,4 +1,4 @@
-"""TS61-TS69 on a real run of three seeds; and on invented studies that break one claim each."""
+"""TS61-TS69 on a real run of four seeds; and on invented studies that break one claim each."""
 
 from dataclasses import replace
 
@@ -12,7 +12,7 @@ from bookkit.claims import Verdict
 
 @pytest.fixture(scope="module")
 def study():
-    return digits_study(seeds=3, seed=10, sizes=(100, 200), noise_levels=(0.0, 0.2), free=(2, 8))
+    return digits_study(seeds=4, seed=10, sizes=(100, 200), noise_levels=(0.0, 0.2), free=(2, 8))
 
 
 @pytest.mark.parametrize("id", CLAIMS)
@@ -96,14 +96,14 @@ def test_small_reach_fails_when_two_heads_memorise_or_harm(study):
 def test_outside_the_regime_is_said_in_words(study):
     low = with_runs(study, reach=lambda run: 0.5)
     assert CLAIMS["TS62"].check(low).verdict == Verdict.OUTSIDE
-    assert CLAIMS["TS62"].check(low).violated == "needs reach >= 0.9 in every seed; here one has less"
+    assert CLAIMS["TS62"].check(low).violated == "needs reach >= 0.9 in 4 seeds or more; here fewer have it"
     few = replace(
         study,
         seeds=study.seeds[:2],
         runs={n: runs[:2] for n, runs in study.runs.items()},
         held={k: runs[:2] for k, runs in study.held.items()},
     )
-    assert CLAIMS["TS65"].check(few).violated == "needs three seeds or more; here 2"
+    assert CLAIMS["TS65"].check(few).violated == "needs 4 seeds or more; here 2"
     unheld = replace(study, held={})
     assert CLAIMS["TS68"].check(unheld).verdict == Verdict.OUTSIDE
     short = replace(study, steps=90)
