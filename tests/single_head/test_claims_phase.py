@@ -1,13 +1,15 @@
 """Claims S1-S13: expected verdicts at the page's defaults, power twins that fail, and silence outside the grid."""
 
+import dataclasses
 import math
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 from attnbook.single_head.phase_diagram import claims as claims_phase
 from attnbook.single_head.phase_diagram.claims import CLAIMS
-from attnbook.single_head.phase_diagram.strips import crossing, phase_study
+from attnbook.single_head.phase_diagram.strips import borders, crossing, phase_study
 from bookkit.claims import Verdict
 from bookkit.rules import NothingToMeasure
 
@@ -48,7 +50,7 @@ def test_without_label_noise_the_claims_about_flips_are_outside_their_regime():
         assert "eta" in verdicts[id].violated
     assert verdicts["S12"].violated.startswith("needs ")
     assert verdicts["S9"].violated == "needs n >= 150 and d >= 100 n; here 40, 4000"
-    assert verdicts["S1"].violated == "needs 30 draws for a bootstrap; here 4"
+    assert verdicts["S1"].violated == "needs 30 draws or more for a standard error of the fit; here 4"
 
 
 def test_a_border_off_the_strip_is_nothing_to_measure():
@@ -57,7 +59,36 @@ def test_a_border_off_the_strip_is_nothing_to_measure():
     assert crossing(x, np.array([-1.0, 1.0, 3.0])) == pytest.approx(2**0.5)
     assert crossing(x, np.array([3.0, 1.0, -3.0]), last=True) == pytest.approx(2 * 2**0.25)
     with pytest.raises(NothingToMeasure, match="lies outside"):
-        claims_phase._near([(1.0, math.nan)], 1.0, 5, "x")
+        claims_phase._near([(np.ones(40), math.nan)], 1.0, "x")
+    with pytest.raises(NothingToMeasure, match="lies outside"):
+        claims_phase._near([(np.repeat([1.0, math.inf], [19, 21]), 1.0)], 1.0, "x")
+
+
+def test_borders_of_draws_off_the_strip_keep_their_rank(study):
+    """Of 30 own borders the median is the border at which half of the draws are fitted, to one grid step."""
+    own, predicted = borders(study.steps, 1, "fitted")
+    share = study.steps.interpolates[1].mean(-1)
+    first = int(np.flatnonzero(share > 0.5)[0])
+    assert study.steps.plan.x[first - 1] <= np.median(own) <= study.steps.plan.x[first]
+    never = dataclasses.replace(study.steps, smallest_margin=-np.ones_like(study.steps.smallest_margin))
+    always = dataclasses.replace(study.steps, smallest_margin=np.ones_like(study.steps.smallest_margin))
+    assert (borders(never, 1, "fitted")[0] == math.inf).all()
+    assert (borders(always, 1, "fitted")[0] == 0).all()
+    assert borders(always, 1, "fitted")[1] == predicted
+
+
+def test_pseudo_values_have_the_standard_error_of_resampled_draws(study):
+    for fit, pseudo in zip(study.fits, study.pseudo_values, strict=True):
+        location, width = pseudo.std(0, ddof=1) / len(pseudo) ** 0.5
+        assert location == pytest.approx(fit.log_error, rel=0.3)
+        assert width == pytest.approx(fit.width_error / fit.width, rel=0.5)
+        assert pseudo[:, 0].mean() == pytest.approx(math.log(fit.location), abs=fit.log_error)
+
+
+def test_few_flips_leave_a_class_without_one():
+    """S8b speaks of draws with flips in both classes; at eta = 0.02 and n = 200 a quarter of the draws has none in one class."""
+    assert claims_phase._unflipped(SimpleNamespace(n=200, label_noise=0.02)).endswith("here 0.268")
+    assert claims_phase._unflipped(SimpleNamespace(n=200, label_noise=0.05)) == ""
 
 
 @pytest.mark.parametrize(

@@ -127,6 +127,24 @@ def fit_threshold(x, shares, *, resamples: int = 200, seed: int = 0) -> Threshol
     )  # fmt: skip
 
 
+def threshold_pseudo_values(x, shares, fit: ThresholdFit) -> np.ndarray:
+    """Jackknife pseudo-values of log location and log width of a fit, (draws, 2): n s - (n - 1) s_without_i for draw i of n.
+
+    Their mean estimates the law's two numbers, and their spread over draws is the standard error of that mean. x, shares: as given to
+    `fit_threshold`, which returned `fit`. All nan for a fit that is outside.
+    """
+    log_x, shares = np.log(np.asarray(x, dtype=np.float64)), np.asarray(shares, dtype=np.float64)
+    draws = shares.shape[1]
+    if fit.verdict == "outside":
+        return np.full((draws, 2), math.nan)
+    if shares[-1].mean() < shares[0].mean():
+        shares = 1 - shares
+    start = math.log(fit.location), fit.width
+    without = [_probit(log_x, np.delete(shares, i, axis=1).mean(1), start) for i in range(draws)]
+    whole = np.array([math.log(fit.location), math.log(fit.width)])
+    return draws * whole - (draws - 1) * np.array([(centre, math.log(width)) for centre, width in without])
+
+
 def _probit(log_x: np.ndarray, mean: np.ndarray, start: tuple[float, float] | None = None) -> tuple[float, float]:
     """Centre and width of the cumulative normal curve of largest likelihood for mean shares."""
     from scipy.optimize import minimize

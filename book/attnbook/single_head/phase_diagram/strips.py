@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from attnbook.single_head.phase import PhaseDiagram, PhasePlan, phase_diagram, phase_plan
-from attnbook.single_head.phase_theory import ThresholdFit, fit_threshold, mean_field_readings
+from attnbook.single_head.phase_theory import ThresholdFit, fit_threshold, mean_field_readings, threshold_pseudo_values
 from attnlib import checks
 
 __all__ = ["HIGH_SNR", "PhaseStudy", "borders", "crossing", "phase_study"]
@@ -29,6 +29,7 @@ class PhaseStudy:
     step_size: float
     threshold: PhaseDiagram  # x: n SNR^2, y: n with d ~ n^2; no errors
     fits: tuple[ThresholdFit, ...]  # of the preference, one per row of `threshold`, on the axis n SNR^2
+    pseudo_values: np.ndarray  # (rows, draws, 2), of log location and log width of the fits
     steps: PhaseDiagram  # x: beta d / n, y: label noise 0 and the page's, at the page's SNR
     low: PhaseDiagram  # x: SNR (nd)^(1/4), y: d and 25 d
     high: PhaseDiagram  # x: SNR sqrt(n), y: label noise; at the page's step size
@@ -90,8 +91,10 @@ def phase_study(
     strips = {
         name: phase_diagram(plan, draws=draws, seed=seed, errors=name != "threshold") for name, plan in plans.items()
     }
-    fits = tuple(fit_threshold(plans["threshold"].x, shares, seed=seed) for shares in strips["threshold"].preference)
-    return PhaseStudy(n, d, signal_norm, label_noise, step_size, fits=fits, **strips)
+    x, preference = plans["threshold"].x, strips["threshold"].preference
+    fits = tuple(fit_threshold(x, shares, seed=seed) for shares in preference)
+    pseudo = np.array([threshold_pseudo_values(x, shares, fit) for shares, fit in zip(preference, fits, strict=True)])
+    return PhaseStudy(n, d, signal_norm, label_noise, step_size, fits=fits, pseudo_values=pseudo, **strips)
 
 
 def crossing(x: np.ndarray, values: np.ndarray, *, last: bool = False) -> float:
@@ -117,12 +120,23 @@ def _fine(plan: PhasePlan, row: int, points: int = 160) -> PhasePlan:
     )  # fmt: skip
 
 
-def borders(diagram: PhaseDiagram, row: int, which: str) -> tuple[float, float]:
-    """Measured and mean-field border of a row: "fitted" (first x at which most draws interpolate), "strong" (last with small error)."""
-    plan = _fine(diagram.plan, row)
+def borders(diagram: PhaseDiagram, row: int, which: str) -> tuple[np.ndarray, float]:
+    """Each draw's own border in a row, (draws,), and the mean-field one. All cells of a draw share its noise, classes and flips.
+
+    "fitted": the first x at which the draw interpolates; "strong": the last at which its error is small. 0 or infinite for a draw whose
+    border lies below or above the strip: its rank is known, its value is not. The mean-field border is nan outside the strip.
+    """
+    x, plan = diagram.plan.x, _fine(diagram.plan, row)
     margin, strength = (reading[0] for reading in mean_field_readings(plan))
     if which == "fitted":
-        share = diagram.interpolates[row].mean(-1)
-        return crossing(diagram.plan.x, share - 0.5), crossing(plan.x, margin)
-    share = (diagram.log10_error[row] < _SMALL_ERROR).mean(-1)
-    return crossing(diagram.plan.x, share - 0.5, last=True), crossing(plan.x, strength, last=True)
+        values, last, predicted = diagram.smallest_margin[row], False, crossing(plan.x, margin)
+        outside = {True: 0.0, False: math.inf}  # fitted everywhere: its border lies below
+    else:
+        # The logarithm of the exponent: errors of a strip span hundreds of decades, and a border is sought between grid points.
+        values = np.log(np.maximum(diagram.log10_error[row] / _SMALL_ERROR, 1e-12))
+        last, predicted = True, crossing(plan.x, strength, last=True)
+        outside = {True: math.inf, False: 0.0}
+    own = [crossing(x, column, last=last) for column in values.T]
+    return np.array(
+        [outside[bool(c[0] > 0)] if math.isnan(b) else b for b, c in zip(own, values.T, strict=True)]
+    ), predicted
