@@ -6,7 +6,6 @@ trajectories of the full and of the frozen head above and below the threshold.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
@@ -31,7 +30,7 @@ from attnlib.single_head.flow import first_order_threshold, flow_step, signal_th
 from attnlib.single_head.gram import gram_descent
 from attnlib.single_head.law import SignalNoiseLaw
 from bookkit.claims import ClaimSet, Source, Verdict
-from bookkit.rules import Evidence, both, exactly, within
+from bookkit.rules import Evidence, both, exactly, mean_within, within
 
 __all__ = ["CLAIMS", "FATE_WINDOW", "LongStudy", "long_study"]
 
@@ -137,14 +136,27 @@ def long_study(
     )  # fmt: skip
 
 
+def _counted(evidence: Evidence, correct: np.ndarray, judged: np.ndarray | None, what: str) -> Evidence:
+    """The evidence with the number of classes shown: both classes of every draw, or those that are `judged`."""
+    right = correct if judged is None else correct[judged]
+    hits, total = int(right.sum()), int(right.size)
+    shown = f"{hits} of {total} {what}"
+    return replace(evidence, measured=shown, numbers={"share": hits / total, "classes": total})
+
+
 def _share(correct: np.ndarray, low: float, what: str) -> Evidence:
-    """At least the share `low` of all classes; the counts are shown."""
-    hits, total = int(correct.sum()), int(correct.size)
-    error = math.sqrt(hits * (total - hits) / total**3)
-    rule = "share of classes, both of every draw; no allowance"
-    numbers = {"share": hits / total, "classes": total}
-    shown = f"{hits} of {total} {what}" + (f" ({hits / total:.3f} +- {error:.1g} s.e.)" if 0 < hits < total else "")
-    return Evidence(hits >= low * total, f">= {low:.2g} {what}", shown, rule, len(correct), numbers)
+    """At least the share `low` of classes on average over draws; the two classes of a draw are not independent."""
+    evidence = mean_within(_t(correct.mean(1)), low=low, quantity="share")
+    return _counted(replace(evidence, predicted=f">= {low:.2g} {what}"), correct, None, what)
+
+
+def _both_right(correct: np.ndarray, share: float, what: str, judged: np.ndarray | None = None) -> Evidence:
+    """With probability `share` both classes of a draw are right: those that are `judged`."""
+    right = np.where(True if judged is None else judged, correct, np.nan)
+    evidence = within(_t(right), low=1.0, share=share)
+    return _counted(
+        replace(evidence, predicted=f"all {what} of a draw, with probability >= {share:g}"), correct, judged, what
+    )
 
 
 def _t(values: object) -> torch.Tensor:
@@ -166,24 +178,25 @@ def _t(values: object) -> torch.Tensor:
 def one_way(study: LongStudy, constant: float) -> Evidence:
     x, moves = study.zero_moves
     towards = torch.sign(x - constant).unsqueeze(1) * moves
-    evidence = within(towards, low=-1e-12, quantity="moves towards the predicted side")
+    evidence = within(towards, low=-1e-12, quantity="moves towards the predicted side", share=1)
     against = int((towards < -1e-12).sum())  # a saturated weight does not move: rounding only
     return replace(
-        evidence, measured=f"{against} of {towards.numel()} moves against it", rule="every step of every sample"
+        evidence, measured=f"{against} of {towards.numel()} moves against it", rule="proved: every step of every sample"
     )
 
 
 @CLAIMS.claim(
     "L2",
     "no label noise: fates follow x = 1",
-    r"$\eta = 0$, $d = 10^6$: every class outside 10 % of $x = 1$ ends on the token that maximum margin selects",
+    r"$\eta = 0$, $d = 10^6$: outside 10 % of $x = 1$ both classes of a draw end on the token that maximum margin selects, in at least "
+    r"99 % of draws",
     wrong=1.3,
     wrong_text="the boundary at x = 1.3",
 )
 def fates_without_noise(study: LongStudy, constant: float) -> Evidence:
     fates = study.no_noise
     far = np.abs(fates.x - 1) > 0.1
-    return _share(((fates.x > constant) == fates.on_signal)[far], 1.0, "classes")
+    return _both_right((fates.x > constant) == fates.on_signal, 0.99, "classes", far)
 
 
 @CLAIMS.claim(
@@ -217,7 +230,7 @@ def trap_is_invariant(study: LongStudy, constant: float) -> Evidence:
     inside = (V <= t_c) & (s_c <= constant / (1 + x)) & (s_n <= 1 / (1 + nu * x)) & (V + t_n >= 0)
     exits = (inside[:, :-1] & ~inside[:, 1:]).double().sum(1)
     trapped = int((inside[:, -1] & (x[:, 0] > 1)).sum())
-    evidence = within(exits, high=0.0, quantity="exits")
+    evidence = within(exits, high=0.0, quantity="exits", share=1)
     return replace(evidence, measured=f"{int(exits.sum())} exits; {trapped} runs with x > 1 end inside")
 
 
@@ -245,8 +258,8 @@ def _fate_rule(fates: Fates, power: float) -> np.ndarray:
 @CLAIMS.claim(
     "L6",
     "the flow predicts the fates of gradient descent",
-    r"$\eta = 0.2$, $n = 100$, $d = 10^6$, $x$ geometric in $[0.85, 2.3]$: each class ends on its signal iff "
-    r"$x > x^*$ of its own share of flips",
+    r"$\eta = 0.2$, $n = 100$, $d = 10^6$, $x$ geometric in $[0.85, 2.3]$: at least 95 % of classes end on their signal iff "
+    r"$x > x^*$ of their own share of flips",
     source=Source.MEASURED,
     wrong=0.0,
     wrong_text="the maximum-margin rule x > 1",
@@ -270,7 +283,7 @@ def flow_predicts_at_small_d(study: LongStudy, constant: float) -> Evidence:
 @CLAIMS.claim(
     "L7",
     "maximum margin predicts the fates of gradient descent",
-    r"the same classes as L6 ($d = 10^6$): each ends on its signal iff $x > 1$",
+    r"the same classes as L6 ($d = 10^6$): at least 95 % end on their signal iff $x > 1$",
     wrong=0.3,
     wrong_text="30 % of the classes, which does hold",
     source=Source.MEASURED,
@@ -284,7 +297,7 @@ def margin_predicts(study: LongStudy, constant: float) -> Evidence:
     "L8",
     "same draws: exact SVM and gradient descent part ways",
     r"$\eta = 0.2$, $x = 1.3$, $n = 100$, $d = 2\cdot10^5$: the SVM of the same draws selects the signal iff "
-    r"$x > 1$, gradient descent iff $x > x^*$",
+    r"$x > 1$, gradient descent iff $x > x^*$, each for both classes in at least 95 % of draws",
     source=Source.MEASURED,
     wrong=0.0,
     wrong_text="one boundary, x = 1, for both",
@@ -292,23 +305,22 @@ def margin_predicts(study: LongStudy, constant: float) -> Evidence:
 def told_apart(study: LongStudy, constant: float) -> Evidence:
     fates = study.same_draws
     clear = np.abs(fates.x - 1) > 0.02
-    svm = _share(((fates.x > 1) == fates.svm)[clear], 1.0, "classes of the SVM")
-    return both(svm, _share(_fate_rule(fates, constant), 0.9, "classes of GD"))
+    svm = _both_right((fates.x > 1) == fates.svm, 0.95, "classes of the SVM", clear)
+    return both(svm, _both_right(_fate_rule(fates, constant), 0.95, "classes of GD"))
 
 
 @CLAIMS.claim(
     "L9",
     "a large first step traps",
-    r"$\eta = 0.2$, $x = 4$, $n = 200$, $d = 40000$: from zero with $\beta = 5n/d$ most classes end on noise; "
-    r"after 500 steps of $n/5d$ the same "
-    r"step size keeps all on the signal",
+    r"$\eta = 0.2$, $x = 4$, $n = 200$, $d = 40000$: from zero with $\beta = 5n/d$ at least three quarters of classes "
+    r"end on noise; after 500 steps of $n/5d$ the same step size keeps both classes on the signal in at least 95 % of draws",
     source=Source.MEASURED,
     wrong=0.0,
     wrong_text="the plain run replaced by the warm one",
 )
 def step_size_trap(study: LongStudy, constant: float) -> Evidence:
     plain = study.plain.on_signal if constant else study.warm.on_signal
-    warm = _share(study.warm.on_signal, 0.95, "classes on the signal, warm")
+    warm = _both_right(study.warm.on_signal, 0.95, "classes on the signal, warm")
     return both(warm, _share(~plain, 0.75, "classes on noise, plain"))
 
 
@@ -316,7 +328,7 @@ def step_size_trap(study: LongStudy, constant: float) -> Evidence:
     "L10",
     "the upper SNR bound belongs to the step size",
     r"$\eta = 0.05$, $x = 400$, $n = 100$, $d = 40000$: with $x\,\beta d/n = 2$ every label is fitted and the "
-    r"clean error is below $10^{-150}$",
+    r"clean error is below $10^{-150}$, in at least 95 % of draws",
     source=Source.MEASURED,
     wrong=0.0,
     wrong_text="the step n/5d, not scaled with the signal",
@@ -358,15 +370,15 @@ def _rows(course: Course, steps: Iterable[int], values: np.ndarray) -> torch.Ten
 
 @CLAIMS.claim(
     "L11", "low SNR: benign early, harmful late",
-    r"below the threshold the clean error is below $10^{-2}$ after one step and above $0.1$ at the end, while "
-    r"every label stays fitted",
+    r"below the threshold the clean error is below $10^{-1.5}$ after one step and above $0.1$ at the end, when "
+    r"every label is still fitted: each in at least 95 % of draws",
     source=Source.MEASURED, wrong=0.0, wrong_text="the head with frozen attention",
     regime=_LOW, violation=_not_low,
 )  # fmt: skip
 def harmful_late(study: LongStudy, constant: float) -> Evidence:
     course = study.low if constant else study.frozen_low
     return both(
-        within(_t(course.log10_error[0]), high=-2.0, quantity="log₁₀ err, step 1"),
+        within(_t(course.log10_error[0]), high=-1.5, quantity="log₁₀ err, step 1"),
         within(_t(course.log10_error[-1]), low=-1.0, quantity="log₁₀ err, end"),
         within(_t(course.train_accuracy[-1]), low=1.0, quantity="train accuracy, end"),
     )
@@ -376,7 +388,7 @@ def harmful_late(study: LongStudy, constant: float) -> Evidence:
     "L12", "high SNR: benign for all time",
     r"above the threshold every label is fitted from step 2 on, the error stays below $10^{-20}$ at every "
     r"recorded step, and attention ends "
-    r"above $0.9$ on clean and below $0.1$ on flipped samples",
+    r"above $0.9$ on clean and below $0.1$ on flipped samples: each in at least 95 % of draws",
     source=Source.MEASURED, wrong=0.0, wrong_text="the same law below the threshold",
     regime=_HIGH, violation=_not_high,
 )  # fmt: skip
@@ -393,7 +405,7 @@ def benign_for_long(study: LongStudy, constant: float) -> Evidence:
 @CLAIMS.claim(
     "L13", "frozen attention is safe at low SNR",
     r"logistic regression on token means keeps at least 85 % of its exponent from step 2 to the end, below the "
-    r"threshold of the full head",
+    r"threshold of the full head, in at least 95 % of draws",
     source=Source.MEASURED, wrong=0.0, wrong_text="the full head",
     regime=_LOW, violation=_not_low,
 )  # fmt: skip
@@ -404,7 +416,7 @@ def frozen_is_safe(study: LongStudy, constant: float) -> Evidence:
 
 @CLAIMS.claim(
     "L14", "attention pays above the threshold, later",
-    r"at step 1000 the full head's exponent is at least 1.5 times that of the frozen head",
+    r"at step 1000 the full head's exponent is at least 1.5 times that of the frozen head, in at least 95 % of draws",
     source=Source.MEASURED, wrong=2.0, wrong_text="the same at step 2",
     regime=_HIGH, violation=_not_high,
 )  # fmt: skip
@@ -416,7 +428,7 @@ def attention_pays(study: LongStudy, constant: float) -> Evidence:
 @CLAIMS.claim(
     "L15", "small steps get there as well",
     r"a 50 times smaller step fits every label between steps 20 and 50 and ends as the large one does: benign "
-    r"above the threshold, harmful below",
+    r"above the threshold, harmful below: each in at least 95 % of draws",
     source=Source.MEASURED, wrong=2.5, wrong_text="already at step 20",
     regime=_HIGH + " and " + _LOW, violation=lambda s: _not_high(s) or _not_low(s),
 )  # fmt: skip
@@ -436,26 +448,24 @@ def small_steps(study: LongStudy, constant: float) -> Evidence:
 @CLAIMS.claim(
     "L16",
     "the normalised margin creeps towards its maximum",
-    r"$n = 40$, $d = 8000$, $\eta = 0.1$, step 10000: $\min_i y_if_i / |v|$ is 85 to 100 % of the best hard "
-    r"selection's, where that is SS "
-    r"($\rho = 40$) and where it is XX ($\rho = 12$)",
+    r"$n = 40$, $d = 8000$, $\eta = 0.1$, step 10000: $\min_i y_if_i / |v|$ is 70 to 100 % of the best hard "
+    r"selection's in at least 95 % of draws, both where SS is best on average ($\rho = 40$) and where XX is ($\rho = 12$)",
     source=Source.MEASURED,
     wrong=0.0,
     wrong_text="the same at step 1",
 )
 def margin_creeps(study: LongStudy, constant: float) -> Evidence:
     row = -1 if constant else 0
-    return both(*(within(_t(ratio[row]), low=0.85, high=1.0, quantity="ratio") for ratio in study.ratios))
+    return both(*(within(_t(ratio[row]), low=0.7, high=1.0, quantity="ratio") for ratio in study.ratios))
 
 
 @CLAIMS.claim(
     "L17", "small Gaussian starts do not matter",
-    r"from $v_0, p_0$ of norm $0.01$ the exponents after 2 and 300 steps are those from zero within 10 % on average",
+    r"from $v_0, p_0$ of norm $0.01$ the exponents after 2 and 300 steps are those from zero within 10 %, in at least 95 % of draws",
     source=Source.MEASURED, wrong=100.0, wrong_text="starts of norm 1",
     regime=_HIGH, violation=_not_high,
 )  # fmt: skip
 def small_starts(study: LongStudy, constant: float) -> Evidence:
     size = min(study.starts, key=lambda s: abs(s - 0.01 * constant))
-    ratio = study.starts[size].log10_error.mean(1) / study.starts[0.0].log10_error.mean(1)
-    evidence = within(_t(ratio), low=0.9, high=1.1, quantity="ratio of mean exponents")
-    return replace(evidence, draws=study.high.log10_error.shape[1], rule="both steps within 10 %, means over draws")
+    ratio = study.starts[size].log10_error / study.starts[0.0].log10_error
+    return within(_t(ratio.T), low=0.9, high=1.1, quantity="ratio of exponents")
