@@ -132,7 +132,8 @@ _WINDOW = {
 
 @CLAIMS.claim(
     "A1", "two steps interpolate far below d = n²",
-    r"at $d/n^2 = 1/64, \dots, 16$, with $n\,\mathrm{SNR}^2$ and $\beta d/n$ kept, two steps fit every label in every draw",
+    r"at $d/n^2 = 1/64, \dots, 16$, with $n\,\mathrm{SNR}^2$ and $\beta d/n$ kept, two steps fit every label at every $d$ "
+    r"in at least 95 % of draws (at the smallest $d$ a draw may miss a label)",
     source=Source.MEASURED, wrong=_SMALL_STEP, wrong_text="0.4 times the step size", **_WINDOW,
 )  # fmt: skip
 def interpolates_at_small_d(study: AssumptionStudy, constant: float) -> Evidence:
@@ -161,7 +162,8 @@ def exponent_scale(study: AssumptionStudy, constant: float) -> Evidence:
 
 @CLAIMS.claim(
     "A3", "the crude cross-term bound is too large by √n",
-    r"$n\max_{i<j}|\xi_i\cdot\xi_j| \ge \tfrac12\sqrt n\, \max_i |\sum_{j\ne i} y_j\,\xi_j\cdot\xi_i|$ at every $d/n^2$ and in every draw",
+    r"$n\max_{i<j}|\xi_i\cdot\xi_j| \ge \tfrac12\sqrt n\, \max_i |\sum_{j\ne i} y_j\,\xi_j\cdot\xi_i|$ at every $d/n^2$, "
+    r"in at least 95 % of draws",
     source=Source.MEASURED, wrong=6.0, wrong_text="too large by 3√n", **_WINDOW,
 )  # fmt: skip
 def crude_over_true(study: AssumptionStudy, constant: float) -> Evidence:
@@ -184,8 +186,8 @@ def label_symmetry(study: AssumptionStudy, constant: float) -> Evidence:
 
 @CLAIMS.claim(
     "A5", "label noise costs dimension, not the conclusion",
-    r"at $\eta = 0.3$ and $100\,d$, with $n\,\mathrm{SNR}^2$ and $\beta d/n$ kept, every draw has an error below $10^{-2}$ in both classes "
-    r"(at $d$ some have not)",
+    r"at $\eta = 0.3$ and $100\,d$, with $n\,\mathrm{SNR}^2$ and $\beta d/n$ kept, at least 98 % of draws have an error below "
+    r"$10^{-2}$ in both classes (at $d$ about four in ten have not)",
     source=Source.MEASURED, wrong=0.0, wrong_text="d itself",
     regime=r"that of A1, and $n \ge 200$ and $d \le 300\,n$",
     violation=lambda s: _window(s) or ("" if s.stress.law.n >= 200 and s.stress.law.d <= 300 * s.stress.law.n
@@ -193,7 +195,7 @@ def label_symmetry(study: AssumptionStudy, constant: float) -> Evidence:
 )  # fmt: skip
 def label_noise_at_large_d(study: AssumptionStudy, constant: float) -> Evidence:
     row = study.stress.row("label_noise_large_d" if constant == 1.0 else "label_noise", 0.3)
-    return within(row.log10_error, high=-2.0, quantity="log10 error per class")
+    return within(row.log10_error, high=-2.0, quantity="log10 error per class", share=0.98)
 
 
 def _preference(row: Row, constant: float, classes: tuple[int, ...]) -> Evidence:
@@ -265,8 +267,7 @@ def token_margins(study: AssumptionStudy, constant: float) -> Evidence:
     parts = []
     for row in rows:
         predicted = (row.tokens - 1) * level - constant * row.flipped_signal_pull
-        # Draws with a single flipped sample spread far more than those with many: tails heavier than a Gaussian's.
-        parts.append(agrees(row.flipped_margin, predicted, multiple=5))
+        parts.append(agrees(row.flipped_margin, predicted))
     return both(*parts)
 
 
@@ -303,7 +304,7 @@ def isotropic_noise(study: AssumptionStudy, constant: float) -> Evidence:
 @CLAIMS.claim(
     "A13",
     "normalised noise is the same run",
-    r"noise $N(0, \Pi/d)$, signals of norm $\rho/\sqrt d$ and step size $\beta d$ give the same margins in every draw",
+    r"noise $N(0, \Pi/d)$, signals of norm $\rho/\sqrt d$ and step size $\beta d$ give the same margins for every data set",
     wrong=1.001,
     wrong_text="margins larger by 0.1 %",
 )
