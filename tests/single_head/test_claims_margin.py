@@ -11,7 +11,7 @@ from bookkit.claims import Verdict
 
 @pytest.fixture(scope="module")
 def study():
-    return margin_study(SignalNoiseLaw(60, 24_000, 50.0, 0.1), draws=3, seed=3, search_samples=16, search_draws=2)
+    return margin_study(SignalNoiseLaw(60, 24_000, 50.0, 0.1), draws=5, seed=3, search_samples=16, search_draws=4)
 
 
 @pytest.mark.parametrize("id", CLAIMS)
@@ -29,11 +29,11 @@ def test_cost_table_is_sorted_and_led_by_the_best_pattern(study):
 
 
 def test_below_the_threshold_the_benign_claim_is_outside_its_regime():
-    weak = margin_study(SignalNoiseLaw(24, 9600, 10.0, 0.1), draws=2, search_samples=8, search_draws=1)
+    weak = margin_study(SignalNoiseLaw(24, 9600, 10.0, 0.1), draws=4, search_samples=8, search_draws=4)
     assert set(weak.patterns) == {"XX"}
     result = CLAIMS["T2"].check(weak)
     assert result.verdict == Verdict.OUTSIDE
-    assert result.violated.startswith("needs rho > sqrt(d/|C_k|)")
+    assert result.violated.startswith("needs rho > 1.3 sqrt(d/E|C_k|)")
     for id in ("M4", "M5", "T4", "M13", "M20"):
         assert CLAIMS[id].check(weak).verdict == Verdict.HOLDS, id
 

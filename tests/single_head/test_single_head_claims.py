@@ -137,6 +137,19 @@ def test_outside_the_regime_says_which_condition_in_numbers():
     assert two_step_claims.CLAIMS["C13"].check(clean).verdict in set(Verdict)
 
 
+def test_one_step_is_judged_on_the_draws_with_a_strong_signal_only():
+    """Just above the condition on the law some draws miss b_k > a (1 + eps): they say nothing, and no seed turns the verdict."""
+    near = two_step_study(SignalNoiseLaw(200, 40_000, 25.5, 0.05), 0.025, draws=20, seed=4)
+    level = 0.025 * 40_000 / 800 * (1 + two_step_claims.noise_tolerance(near))
+    strong = int((near.mean_field.b > level).all(1).sum())
+    assert 3 <= strong < 20
+    for id in ("C8b", "C9"):
+        result = two_step_claims.CLAIMS[id].check(near)
+        assert result.verdict == Verdict.HOLDS, result
+        assert result.has_power
+        assert result.evidence.draws == strong
+
+
 def test_noise_tolerance_by_hand(study):
     L = log_term(study)
     assert pytest.approx(10.5966, abs=1e-3) == L

@@ -94,7 +94,7 @@ def mixing_extra(tokens: Tokens, sample: int, weight: float) -> float:
 
 
 def _selections(tokens: Tokens) -> dict:
-    """Patterns, thresholds, phases."""
+    """Patterns, thresholds, and the best pattern on a grid of signal norms."""
     costs = pattern_costs(tokens)
     predicted = predicted_thresholds(tokens)
     measured = []
@@ -110,7 +110,6 @@ def _selections(tokens: Tokens) -> dict:
         at = tokens.with_signal_norm(factor * middle)
         away = np.abs(at.signal_norm / predicted - 1).min() > 0.05
         grid.append([at.signal_norm, *predicted, *map(_code, best_pattern(pattern_costs(at))), float(away)])
-    between = tokens.with_signal_norm(math.sqrt(predicted.prod())) if np.isfinite(predicted).all() else tokens
     return {
         "best": best_pattern(costs),
         "costs": [costs[p] for p in PATTERNS],
@@ -118,6 +117,14 @@ def _selections(tokens: Tokens) -> dict:
         "threshold_measured": measured,
         "threshold_predicted": predicted,
         "grid": grid,
+    }
+
+
+def _between(tokens: Tokens) -> dict:
+    """At the root of the product of both thresholds: the best of nine selections and the formula's; and how far they are apart."""
+    predicted = predicted_thresholds(tokens)
+    between = tokens.with_signal_norm(math.sqrt(predicted.prod())) if np.isfinite(predicted).all() else tokens
+    return {
         "between_best": list(map(_code, best_pattern(pattern_costs(between)))),
         "between_predicted": list(map(_code, predicted_pattern(between))),
         "apart": abs(predicted[0] / predicted[1] - 1) if np.isfinite(predicted).all() else 0.0,
@@ -148,11 +155,13 @@ def _ss(tokens: Tokens, seed: int, flips: bool) -> dict:
     if flips:
         costs = []
         for i in range(tokens.n):
+            if not tokens.clean[i] and (tokens.clean & (tokens.classes == tokens.classes[i])).any():
+                continue  # it would select the signal of clean samples with the other label: no v separates them
             other = selection.copy()
             other[i] = 1 - other[i]
             try:
                 costs.append(selection_margin(tokens, other).norm_squared)
-            except NotSeparable:  # a flipped sample that contradicts the clean ones
+            except NotSeparable:
                 costs.append(math.inf)
         extra = (min(costs) - svm.norm_squared) * tokens.noise_scale
     query, rng, ratios = attention_margin(tokens, selection), stream(seed, "search", 1), []
@@ -283,7 +292,8 @@ def margin_study(
 
     Args:
         law: two tokens; d - 2 >= 2 n keeps every selection that does not contradict itself separable.
-        draws: training sets for the exact SVMs, >= 2. search_draws: for the optimisation over p, >= 1.
+        draws: training sets for the exact SVMs and for four tokens, >= 2; as many more between two thresholds, for only about half of the
+            draws have thresholds that lie apart. search_draws: for the optimisation over p, >= 1.
         radius: |p| / |p_mm| in the search, > 0.
         search_samples: n of the searched sets (>= 6); d/n and the signal norm are kept, so n SNR^2 is.
 
@@ -309,17 +319,20 @@ def margin_study(
         tokens = tokens_of(sample, run)
         part = _selections(tokens) | _ss(tokens, seed + run, run < FLIP_DRAWS) | _attention(tokens, sample, run)
         parts.append(part | _below(tokens_of(low, run), low, run))
+    twice = law.draw(seed, 2 * draws)
+    between = [_between(tokens_of(twice, run)) for run in range(2 * draws)]
     small, small_low = search_law.draw(seed, search_draws), replace(search_law, signal_norm=below.signal_norm)
     small_low = small_low.draw(seed, search_draws)
     searches = [
         _search(tokens_of(small, run), tokens_of(small_low, run), small_low, run, radius, seed)
         for run in range(search_draws)
     ]
-    four = replace(law, n=2 * search_samples, d=2 * small_d, tokens=4).draw(seed, search_draws)
+    four = replace(law, n=2 * search_samples, d=2 * small_d, tokens=4).draw(seed, draws)
+    many = [_many_tokens(four, run) for run in range(draws)]
     for run, found in enumerate(searches):
         one = tokens_of(small, run)
-        found |= _many_tokens(four, run) | _heads(one) | _joint(one)
-    numbers = _stack(parts, skip="best") | _stack(searches)
+        found |= _heads(one) | _joint(one)
+    numbers = _stack(parts, skip="best") | _stack(between) | _stack(many) | _stack(searches)
     return MarginStudy(law, below, search_law, float(radius), [part["best"] for part in parts], numbers)
 
 
