@@ -37,7 +37,7 @@ def _too_small(study: DigitsStudy) -> str:
 
 
 def _needs_reach(study: DigitsStudy) -> str:
-    few = int(_reaches(study).sum()) < _FEWEST
+    few = int(_reaches(study).sum()) < min(_FEWEST, len(study.seeds))
     small = f"needs reach >= {_REACH:g} in {_FEWEST} seeds or more; here fewer have it" if few else ""
     return "; ".join(filter(None, (_too_small(study), small)))
 
