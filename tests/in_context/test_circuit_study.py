@@ -13,7 +13,6 @@ from attnbook.in_context.circuits.study import (
     head_statistics,
     off_diagonal_memory,
     query_weights,
-    two_sample_z,
     without_turning,
 )
 from attnbook.in_context.published import PUBLISHED
@@ -118,12 +117,6 @@ def test_memory_of_the_entries_off_the_diagonal():
         assert off_diagonal_memory(other) == pytest.approx(sign, abs=1e-12)
     silent = replace(history, circuits=Circuits(key_query, 0 * output_value))
     assert math.isnan(off_diagonal_memory(silent))
-
-
-def test_two_sample_z_by_hand():
-    a, b = torch.tensor([1.0, 3.0]), torch.tensor([0.0, 1.0, 2.0])
-    assert two_sample_z(a, b) == pytest.approx(1.0 / math.sqrt(2 / 2 + 1 / 3))
-    assert math.isnan(two_sample_z(a[:1], b))
 
 
 SHORT = Experiment(heads=2, d=3, length=9, batch=16, learning_rate=0.01, steps=60, records=8, runs=3, seed=5)

@@ -27,7 +27,7 @@ from attnlib.in_context.training import History, train
 
 __all__ = [
     "PATTERN_SHARES", "STRONG", "CircuitStudy", "HeadStatistics", "antisymmetric_share",
-    "circuit_study", "gain_of_turning", "head_statistics", "off_diagonal_memory", "query_weights", "two_sample_z",
+    "circuit_study", "gain_of_turning", "head_statistics", "off_diagonal_memory", "query_weights",
     "without_turning",
 ]  # fmt: skip
 
@@ -186,13 +186,6 @@ class CircuitStudy:
             size = numbers.mean_over("omega", numbers.strong)
             found.append(size[~circuits.trapped & ~size.isnan()])
         return found[0], found[1]
-
-
-def two_sample_z(a: torch.Tensor, b: torch.Tensor) -> float:
-    """Difference of two means over its standard error (Welch); nan with fewer than two values on a side."""
-    if min(len(a), len(b)) < 2:
-        return math.nan
-    return ((a.mean() - b.mean()) / (a.var() / len(a) + b.var() / len(b)).sqrt()).item()
 
 
 def circuit_study(experiment: Experiment, *, stored: Mapping[int, History] | None = None) -> CircuitStudy:

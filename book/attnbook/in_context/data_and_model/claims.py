@@ -20,7 +20,7 @@ CLAIMS = ClaimSet("in_context")
 
 
 def _identical(measured: torch.Tensor, predicted: torch.Tensor) -> Evidence:
-    """No bit differs."""
+    """No bit differs: the same arithmetic in two ways, without chance."""
     same = measured == predicted
     shown = "identical" if same.all() else f"{(~same).float().mean().item():.0%} of the numbers differ"
     return Evidence(bool(same.all()), "identical", shown, "algebra: no bit differs", measured.shape[0])
@@ -122,8 +122,8 @@ def dictionary(study: DataStudy, constant: float) -> Evidence:
     "I16",
     "what it costs to learn nothing",
     "the prediction 0 has the risk $d$ in the notebook's convention and 1 in the repository's",
-    wrong=0.95,
-    wrong_text="5 % smaller",
+    wrong=0.9,
+    wrong_text="10 % smaller",
 )
 def zero_predictor(study: DataStudy, constant: float) -> Evidence:
     expected = {"notebook": float(study.law.d), "repository": 1.0}
@@ -134,7 +134,8 @@ def zero_predictor(study: DataStudy, constant: float) -> Evidence:
     "I17",
     "two faint opposite heads are a centred gradient step",
     r"heads $(\omega,\mu)$ and $(-\omega,-\mu)$ with $2\omega\mu=1$ differ from $\frac1L\sum_iy_i\langle x_i-\bar x,x_q\rangle$ by "
-    r"a term of order $\omega^2$ whose constant is known: halving ω divides the distance by four",
+    r"a term of order $\omega^2$ whose constant is known. At the smallest ω of the page, in at least 95 % of batches of prompts, "
+    "halving ω divides the distance by 3.9 to 4.1, and the distance is the formula's to 2 %",
     wrong=0.0,
     wrong_text="the step with x_i, not centred",
     regime="two examples or more",

@@ -7,20 +7,23 @@ notebook, one run for each number of heads; the rest is measured here on stored 
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import torch
+from scipy.special import chdtri
 
 from attnbook.in_context.approximate import one_head_optimum
 from attnbook.in_context.heads_study import ACTIVE, average_circuits, untrapped
 from attnbook.in_context.published import PUBLISHED, PUBLISHED_LOSS, PUBLISHED_STEPS
+from attnbook.in_context.rules import estimate_within, one_more_run, stored_within
 from attnbook.in_context.training.study import (
     TrainingStudy,
     first_below,
 )
 from attnlib.in_context.training import History
 from bookkit.claims import ClaimSet, Source
-from bookkit.rules import Evidence, NothingToMeasure, agrees, both, within
+from bookkit.rules import LEVEL, Evidence, NothingToMeasure, agrees, both, within
 
 __all__ = ["CLAIMS"]
 
@@ -34,7 +37,7 @@ _PACE = ((20_000, 0.17), (50_000, 0.15), (200_000, 0.140))  # step, |omega| of t
 @CLAIMS.claim(
     "I21", "sign matching comes first",
     rf"about {_MATCHED} steps after a random start, long before the loss has settled, $\omega_h$ and $\mu_h$ have one sign in 97 % "
-    r"of the heads (half at the start); after 500 000 steps in all heads with $|\mu_h|\ge0.05$",
+    r"of the heads (half at the start); after 500 000 steps it is so in each head of the stored runs with $|\mu_h|\ge0.05$",
     source=Source.MEASURED, wrong=0.0, wrong_text="at the start already", regime=_STORED,
 )  # fmt: skip
 def sign_matching(study: TrainingStudy, constant: float) -> Evidence:
@@ -45,22 +48,7 @@ def sign_matching(study: TrainingStudy, constant: float) -> Evidence:
     last = torch.cat([((end.omega * end.mu > 0) | (end.mu.abs() < ACTIVE)).double().mean(-1) for end in ends])
     return both(
         agrees(early, 0.97, allowance=0.01, allowance_text="the digits of 97 %"),
-        within(last, low=1.0, quantity="share of heads at the end"),
-    )
-
-
-def _single_run(measured: torch.Tensor, published: float, half_digit: float, name: str) -> Evidence:
-    """A published single run lies within 4 standard deviations of our runs' ends (R,)."""
-    runs, mean, spread = len(measured), measured.mean().item(), measured.std().item()
-    distance = abs(published - mean)
-    allowed = 4 * spread * math.sqrt(1 + 1 / runs) + half_digit
-    return Evidence(
-        distance <= allowed,
-        f"{name} {published:.4g}",
-        f"{mean:.4g}, standard deviation of a run {spread:.2g}",
-        "statistics: |published - mean| <= 4 s.d. of a single run + half a digit",
-        runs,
-        {"published": published, "mean": mean, "standard_deviation": spread},
+        stored_within(last, low=1.0, quantity="share of heads at the end"),
     )
 
 
@@ -74,8 +62,8 @@ def _end(history: History) -> tuple[torch.Tensor, torch.Tensor]:
 
 @CLAIMS.claim(
     "I22", "two heads end where the authors' did",
-    r"$|\omega|=0.1407$, $|\mu|=3.179$ (published, one run, means over the two heads): inside the spread of our runs whose heads "
-    r"cancel; their own ends, averaged over the last records, lie in $0.140\pm0.003$ and $3.18\pm0.06$",
+    r"$|\omega|=0.1407$, $|\mu|=3.179$ (published, one run, means over the two heads) are one more draw from the spread of our stored "
+    r"runs whose heads cancel; the ends of these, averaged over the last records, lie in $0.140\pm0.003$ and $3.18\pm0.06$",
     source=Source.CODE, wrong=1.1, wrong_text="10 % larger", regime=_STORED,
 )  # fmt: skip
 def two_heads_end(study: TrainingStudy, constant: float) -> Evidence:
@@ -83,17 +71,17 @@ def two_heads_end(study: TrainingStudy, constant: float) -> Evidence:
     (omega, mu), (their_omega, their_mu) = _end(history), (np.abs(values).mean() for values in PUBLISHED[2].numbers)
     average = average_circuits(history)[untrapped(history)]
     return both(
-        _single_run(omega, constant * their_omega, 5e-5, "|ω|"),
-        _single_run(mu, constant * their_mu, 5e-5, "|μ|"),
-        within(average.omega.abs(), constant * 0.137, constant * 0.143, quantity="|ω|"),
-        within(average.mu.abs(), constant * 3.12, constant * 3.24, quantity="|μ|"),
+        one_more_run(omega, constant * their_omega, half_digit=5e-5, quantity="|ω|"),
+        one_more_run(mu, constant * their_mu, half_digit=5e-5, quantity="|μ|"),
+        stored_within(average.omega.abs(), constant * 0.137, constant * 0.143, quantity="|ω|"),
+        stored_within(average.mu.abs(), constant * 3.12, constant * 3.24, quantity="|μ|"),
     )
 
 
 @CLAIMS.claim(
     "I23", "one head ends where the authors' did",
-    r"$(\omega,\mu)=-(0.5177,1.5523)$ (published, one run) up to the common sign: inside the spread of our runs; the optimum "
-    r"of the approximate loss, $(1/\sqrt d,\sqrt d/(1+dce))=(0.447,1.669)$, is not",
+    r"$(\omega,\mu)=-(0.5177,1.5523)$ (published, one run) is, up to the common sign, one more draw from the spread of our stored runs, "
+    r"in each of which ω and μ have one sign; the optimum of the approximate loss, $(1/\sqrt d,\sqrt d/(1+dce))=(0.447,1.669)$, is not",
     source=Source.CODE, wrong=0.0, wrong_text="the optimum of the approximate loss", regime=_STORED,
 )  # fmt: skip
 def one_head_end(study: TrainingStudy, constant: float) -> Evidence:
@@ -105,9 +93,9 @@ def one_head_end(study: TrainingStudy, constant: float) -> Evidence:
         expected = optimum.omega, optimum.mu
     same = (history.final.omega * history.final.mu > 0).double()
     return both(
-        _single_run(omega, expected[0], 5e-5, "|ω|"),
-        _single_run(mu, expected[1], 5e-5, "|μ|"),
-        within(same, low=1.0, quantity="share of runs with one sign of ω and μ"),
+        one_more_run(omega, expected[0], half_digit=5e-5, quantity="|ω|"),
+        one_more_run(mu, expected[1], half_digit=5e-5, quantity="|μ|"),
+        stored_within(same, low=1.0, quantity="share of runs with one sign of ω and μ"),
     )
 
 
@@ -128,8 +116,8 @@ def noise_floor(study: TrainingStudy, constant: float) -> Evidence:
 
 @CLAIMS.claim(
     "I25", "fast, then slow",
-    r"two heads that end up cancelling reach a risk of 0.69 (within 4 % of the end) after 1500 to 10 000 of 500 000 steps; the rest of the "
-    r"time $|\omega|$ creeps from 0.17 (20 000) over 0.15 (50 000) to 0.14 (200 000 and later)",
+    r"the stored runs of two heads that end up cancelling reach a risk of 0.69 (within 4 % of the end) after 1000 to 10 000 of 500 000 "
+    r"steps; the rest of the time $|\omega|$ creeps from 0.17 (20 000) over 0.15 (50 000) to 0.14 (200 000 and later)",
     source=Source.MEASURED, wrong=4.0, wrong_text="a pace four times slower", regime=_STORED,
 )  # fmt: skip
 def pace(study: TrainingStudy, constant: float) -> Evidence:
@@ -138,7 +126,7 @@ def pace(study: TrainingStudy, constant: float) -> Evidence:
     reached = first_below(seen.steps, seen.risk[kept], 0.69)
     size = history.omega.abs().mean(-1)[kept]  # (U, K)
     logs = np.log(np.maximum(history.steps, 1))
-    parts = [within(reached, constant * 1500, constant * 10_000, quantity="steps to 0.69")]
+    parts = [stored_within(reached, constant * 1000, constant * 10_000, quantity="steps to 0.69")]
     for step, value in _PACE:
         at = np.array([np.interp(math.log(step / constant), logs, row) for row in size.numpy()])
         parts.append(agrees(torch.from_numpy(at), value, allowance=0.005, allowance_text="half a digit"))
@@ -188,23 +176,30 @@ def published_losses(study: TrainingStudy, constant: float) -> Evidence:
         ours = history.loss[untrapped(history)].mean(0)[at].repeat(2)
         noise = _one_batch(history).mean().item()
         parts.append(_batch_mean(prints.flatten(), constant * ours, noise))
-        # Nine hundred and ninety-nine in a thousand samples of 20 from a normal law scatter by 0.55 to 1.6 of its own.
-        ratio = (prints.flatten() - ours).std() / noise
-        parts.append(within(ratio[None], 0.55, 1.6, quantity="scatter over that of one batch"))
+        parts.append(_scatter((prints.flatten() - ours).std() / noise, len(ours)))
     return both(*parts)
 
 
 def _batch_mean(measured: torch.Tensor, predicted: torch.Tensor, noise: float) -> Evidence:
-    """The mean difference is at most 4 standard errors, with the known noise of one batch."""
-    count = len(measured)
-    gap, error = (measured - predicted).mean().item(), noise / math.sqrt(count)
-    return Evidence(
-        abs(gap) <= 4 * error,
-        f"{predicted.mean().item():.3g}",
-        f"{measured.mean().item():.3g} +- {error:.2g}",
-        "statistics: |mean difference| <= 4 s.e. of single batches",
-        count,
-        {"difference": gap, "standard_error": error},
+    """The mean difference of single batches is zero; their noise is known from many more batches than these."""
+    gap, error = (measured - predicted).mean(), torch.tensor([noise / math.sqrt(len(measured))], dtype=torch.float64)
+    many = 10**6  # steps behind `noise`: Student's t is the normal law's
+    found = estimate_within(gap[None], error, many, 0.0, 0.0, quantity="mean difference", what="mean of single batches")
+    return replace(
+        found,
+        predicted=f"{predicted.mean().item():.3g}",
+        measured=f"{measured.mean().item():.3g} +- {error.item():.2g}",
+        draws=len(measured),
+        numbers={"difference": gap.item(), "standard_error": error.item()},
+    )
+
+
+def _scatter(ratio: torch.Tensor, count: int) -> Evidence:
+    """Standard deviation of `count` batches over the known one: by the chi-squared law, as for normal losses."""
+    low, high = (math.sqrt(chdtri(count - 1, tail) / (count - 1)) for tail in (1 - LEVEL / 2, LEVEL / 2))
+    found = within(ratio[None], low, high, quantity="scatter over that of one batch", share=1)
+    return replace(
+        found, measured=f"{ratio:.3g}", rule="standard deviation of single batches, chi-squared", false_alarm=LEVEL
     )
 
 
