@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
 
 from attnbook.in_context import full_runs
 from attnbook.in_context.reduced import reduced_risk
+from attnbook.in_context.rules import estimate_within, stored_within
 from attnbook.in_context.what_the_heads_compute.linear_attention import (
     linear_risks,
     preconditioner_of,
@@ -37,7 +38,7 @@ from attnlib.in_context.experiment import Experiment
 from attnlib.in_context.law import RegressionLaw
 from attnlib.in_context.training import train
 from bookkit.claims import ClaimSet, Source, Verdict
-from bookkit.rules import Evidence, NothingToMeasure, agrees, both, within
+from bookkit.rules import LEVEL, Evidence, NothingToMeasure, agrees, both, student, within
 
 __all__ = [
     "CLAIMS",
@@ -51,6 +52,7 @@ __all__ = [
 
 CLAIMS = ClaimSet("in_context")
 LIVE_STEPS, LIVE_RUNS = 20_000, 6
+_LINEAR_RUNS = 10  # of linear attention: with five, Student's t leaves room for a step 5 % larger
 _SIGMA2 = (1e-4, 1e-3, 1e-2, 0.1, 0.3, 1.0, 3.0)
 # The newest code of the authors: omega, mu of two heads, sigma^2, prompts behind each printed figure.
 _OMEGA, _MU, _NOISE, _PRINTED_PROMPTS = 0.13, 3.45, 0.1, 50_000
@@ -59,12 +61,13 @@ _OMEGA, _MU, _NOISE, _PRINTED_PROMPTS = 0.13, 3.45, 0.1, 50_000
 def trained_heads(setting: Experiment) -> tuple[Circuits, Experiment, bool]:
     """Heads (R, H, ...) of a setting, the experiment that made them, and whether it is a stored one.
 
-    The authors' setting is stored at full size. Anything else is trained now: `LIVE_RUNS` runs, and where the setting still asks for the
-    full 500 001 steps, `LIVE_STEPS` of them, after which risks change by a per cent or two.
+    The authors' setting is stored at full size, from seed 0: the setting's own seed, runs and records are then without effect. Anything
+    else is trained now: `LIVE_RUNS` runs, and where the setting still asks for the full 500 001 steps, `LIVE_STEPS` of them, after which
+    risks change by a per cent or two.
     """
     if setting.heads in full_runs.HEADS:
         full = full_runs.experiment(setting.heads)
-        if setting.replace(runs=full.runs, records=full.records) == full:
+        if setting.replace(runs=full.runs, records=full.records, seed=full.seed) == full:
             history = full_runs.load(setting.heads)
             return history.final, history.experiment, True
     steps = LIVE_STEPS if setting.steps == Experiment().steps else setting.steps
@@ -99,10 +102,11 @@ class EstimatorStudy:
     experiment: Experiment
     stored: bool  # heads are the stored full-size ones
     heads: LengthStudy  # of all R runs
-    linear: Circuits  # (5, 1, ...): trained linear attention, 1/L form
-    linear_risk: torch.Tensor  # (2, K, 5): raw and 1/L, sampled
+    linear: Circuits  # (10, 1, ...): trained linear attention, 1/L form
+    linear_risk: torch.Tensor  # (2, K, 10): raw and 1/L, sampled
     noise: NoiseScan
     published: Published
+    prompts: int  # held-out, behind every sampled risk
 
     @property
     def opposite(self) -> np.ndarray:
@@ -140,10 +144,10 @@ def estimator_study(
     law = experiment.law
     lengths = sorted({*lengths, law.length})
     heads = length_study(law, circuits, lengths, prompts=prompts, seed=seed)
-    linear = train_linear_attention(law, seed=seed)
+    linear = train_linear_attention(law, seed=seed, runs=_LINEAR_RUNS)
     sampled = torch.stack([linear_risks(linear, law, length, prompts=prompts, seed=seed) for length in lengths], 1)
     noise = _noise_scan(law, prompts, seed)
-    return EstimatorStudy(experiment, stored, heads, linear, sampled, noise, published_figures(seed=seed))
+    return EstimatorStudy(experiment, stored, heads, linear, sampled, noise, published_figures(seed=seed), prompts)
 
 
 def _noise_scan(law: RegressionLaw, prompts: int, seed: int) -> NoiseScan:
@@ -209,7 +213,7 @@ def _not_faint(study: EstimatorStudy) -> str:
     heads = study.heads.circuits[torch.as_tensor(study.kept)]
     sharpest = float((heads.omega.abs() * (heads.mu.abs() > 0.01)).max()) * math.sqrt(study.heads.law.d)
     return _one_sign(study) or (
-        "" if sharpest <= 0.4 else f"needs faint heads, |omega| sqrt d <= 0.4; here {sharpest:.2g}"
+        "" if sharpest <= 0.35 else f"needs faint heads, |omega| sqrt d <= 0.35; here {sharpest:.2g}"
     )
 
 
@@ -225,7 +229,7 @@ def _model(study: EstimatorStudy) -> torch.Tensor:
     "I41",
     "the kernel estimator is the model, up to a part at right angles",
     r"what the entries outside $(\omega_h,\mu_h)$ add to the predictions is uncorrelated with the error of the kernel estimator: they "
-    "raise the risk by its mean square, and that follows from the entries",
+    "raise the risk by its mean square (to 20 %), and that follows from the entries (to 10 %)",
     wrong=2.0,
     wrong_text="twice as much",
     **_BOTH,
@@ -234,18 +238,17 @@ def right_angles(study: EstimatorStudy, constant: float) -> Evidence:
     at, kept, heads = study.trained_at, study.kept, study.heads
     added, shift = heads.off_pattern.risk[at, kept], heads.shift.risk[at, kept]
     entries = off_pattern_parts(heads.circuits, heads.law).sum(-1)[kept]
-    scale = shift.mean().item()
     return both(
-        agrees(added, constant * shift, allowance=0.2 * scale, allowance_text="second order in the scores"),
-        agrees(shift, constant * entries, allowance=0.1 * scale, allowance_text="second order in the scores"),
+        agrees(added / shift, constant, allowance=0.2, allowance_text="second order in the scores"),
+        agrees(shift / entries, constant, allowance=0.1, allowance_text="second order in the scores"),
     )
 
 
 @CLAIMS.claim(
     "I42",
     "the two numbers are a centred step",
-    r"the risk of the kernel estimator at the length of training is that of the centred step of size $\eta=\sum_h\omega_h\mu_h$ with "
-    r"offset $\sum_h\mu_h\,\bar y$, to 1 %",
+    r"for each of the runs the risk of the kernel estimator at the length of training is that of the centred step of size "
+    r"$\eta=\sum_h\omega_h\mu_h$ with offset $\sum_h\mu_h\,\bar y$, to 1 %",
     wrong=0.0,
     wrong_text="the step without centring",
     **_FAINT,
@@ -259,7 +262,7 @@ def centred_step(study: EstimatorStudy, constant: float) -> Evidence:
         else closed_form.gd_risk(heads.law, step)
     )
     ratio = heads.kernel.risk[study.trained_at, kept] / torch.as_tensor(exact)
-    return within(ratio, low=0.99, high=1.01, quantity="ratio of the risks")
+    return stored_within(ratio, low=0.99, high=1.01, quantity="ratio of the risks")
 
 
 @CLAIMS.claim(
@@ -271,14 +274,14 @@ def centred_step(study: EstimatorStudy, constant: float) -> Evidence:
 def which_step(study: EstimatorStudy, constant: float) -> Evidence:
     law = study.heads.law
     exact = closed_form.gd_risk(law, 1.0) if constant else closed_form.debiased_gd_optimal_risk(law)
-    return agrees(_model(study), float(exact), allowance=0.03 * float(exact), allowance_text="3 %", multiple=2.0)
+    return agrees(_model(study), float(exact), allowance=0.03 * float(exact), allowance_text="3 %")
 
 
 @CLAIMS.claim(
     "I44",
     "where the plain step overtakes",
-    r"beyond a length that follows from the weights ($\eta$, $\sum\mu_h$ and the entries outside the pattern) one step with $\eta=1$ has "
-    "less risk than the heads",
+    r"beyond a length that follows from the weights ($\eta$, $\sum\mu_h$ and the entries outside the pattern), to 5 %, one step with "
+    r"$\eta=1$ has less risk than the heads",
     wrong=1.15,
     wrong_text="at a length 15 % larger",
     **_FAINT,
@@ -299,7 +302,7 @@ def overtaking(study: EstimatorStudy, constant: float) -> Evidence:
     predicted = constant * torch.tensor(predicted, dtype=torch.float64)
     if measured.isnan().sum() > len(kept) - 2:
         raise NothingToMeasure("needs two runs whose curves cross between the first and the last length")
-    return agrees(measured, predicted, allowance=0.04 * float(measured.nanmean()), allowance_text="4 %")
+    return agrees(measured, predicted, allowance=0.05 * float(measured.nanmean()), allowance_text="5 %")
 
 
 @CLAIMS.claim(
@@ -316,26 +319,26 @@ def floor(study: EstimatorStudy, constant: float) -> Evidence:
     (first, last), risk = heads.lengths[-2:], heads.kernel.risk[-2:, kept]
     limit = (last * risk[1] - first * risk[0]) / (last - first)
     exact = torch.as_tensor(heads.floor[kept])
-    return agrees(limit, constant * exact, allowance=0.05 * exact.mean().item(), allowance_text="curvature in 1/L")
+    return agrees(limit / exact, constant, allowance=0.05, allowance_text="curvature in 1/L")
 
 
 @CLAIMS.claim(
     "I46",
     "linear attention learns the best step",
-    r"trained by gradient descent, linear attention ends at $\eta^*=1/(1+(d+1+s_2)/L)$",
+    r"trained by gradient descent, linear attention ends on average at $\eta^*=1/(1+(d+1+s_2)/L)$, to 2 %",
     wrong=1.05,
     wrong_text="a step 5 % larger",
 )
 def linear_step(study: EstimatorStudy, constant: float) -> Evidence:
     found = preconditioner_of(study.linear).diagonal(dim1=-2, dim2=-1).mean(-1)
     best = float(closed_form.gd_optimal_step(study.heads.law))
-    return agrees(found, constant * best, allowance=0.01 * best, allowance_text="noise of Adam")
+    return agrees(found, constant * best, allowance=0.02 * best, allowance_text="2 %, noise of Adam")
 
 
 @CLAIMS.claim(
     "I47", "other lengths: softmax before 1/L, 1/L before the raw sum",
-    "a quarter of the length of training and the longest prompts: heads have on average less risk than the best linear attention with "
-    "1/L; the raw sum is worse than no answer at all by a factor of 20 or more",
+    "a quarter of the length of training and the longest prompts: heads have on average at least 1 % less risk than the best linear "
+    "attention with 1/L; on the longest, the raw sum is worse than no answer by a factor of 20 or more after at least 95 % of trainings",
     source=Source.PAPER_SECOND_HAND, wrong=0.8, wrong_text="less by 20 %",
     regime="runs that ended with heads of both signs; prompts ten times as long as in training",
     violation=lambda s: _one_sign(s) or (
@@ -346,14 +349,20 @@ def linear_step(study: EstimatorStudy, constant: float) -> Evidence:
 def other_lengths(study: EstimatorStudy, constant: float) -> Evidence:
     heads, law = study.heads, study.heads.law
     short = int(np.abs(heads.lengths - law.length / 4).argmin())
-    ratios = []
+    ratios, errors = [], []
     for index in (short, len(heads.lengths) - 1):
-        mean, error = study.mean_of("model", index)
         linear = closed_form.linear_attention_risk(law, law.length, normalised=True, length=heads.lengths[index])
-        ratios.append((mean + 2 * error) / float(linear))
+        ratios.append(heads.model.risk[index, study.kept].mean() / float(linear))
+        errors.append(heads.model.error[index, study.kept].max() / float(linear))  # all runs have the same prompts
     blow_up = study.linear_risk[0, -1] / closed_form.zero_risk(law)
     return both(
-        within(torch.tensor(ratios, dtype=torch.float64), high=constant, quantity="risk + 2 s.e. over that of 1/L"),
+        estimate_within(
+            torch.stack(ratios),
+            torch.stack(errors),
+            study.prompts,
+            high=0.99 * constant,
+            quantity="risk over that of 1/L",
+        ),
         within(blow_up, low=20.0, quantity="risk of the raw sum over that of answering 0"),
     )
 
@@ -374,10 +383,12 @@ def bayes_gap(study: EstimatorStudy, constant: float) -> Evidence:
         raise NothingToMeasure("needs noise, and prompts longer than d + 1")
     ratio = _model(study) / study.heads.bayes.risk[study.trained_at, 0]
     gap = torch.as_tensor(noise.step / noise.bayes)
+    error = gap * torch.as_tensor(noise.bayes_error / noise.bayes)
     loud = torch.as_tensor(noise.sigma2 >= 1)
     return both(
         agrees(ratio, constant * (d + 1) * (L - d - 1) / (s2 * (L + d)), allowance=0.03 * ratio.mean().item(), allowance_text="3 %"),
-        within(gap[loud], high=2.0, quantity="ratio at large noise"), within(gap[~loud], low=2.0, quantity="ratio at small noise"),
+        estimate_within(gap[loud], error[loud], study.prompts, high=2.0, quantity="ratio at large noise"),
+        estimate_within(gap[~loud], error[~loud], study.prompts, low=2.0, quantity="ratio at small noise"),
     )  # fmt: skip
 
 
@@ -385,7 +396,7 @@ def bayes_gap(study: EstimatorStudy, constant: float) -> Evidence:
     "I49",
     "the figures of the authors' newest code",
     r"its eight printed errors at $\sigma^2=0.1$ (two heads at four lengths, one head, one step, centred step, ridge) are the exact ones, "
-    "noise of the target included once, within four standard errors of 50 000 prompts",
+    "noise of the target included once, up to the chance of 50 000 prompts each",
     source=Source.CODE,
     wrong=2.0,
     wrong_text="noise of the target twice, as one of its plots has it",
@@ -395,4 +406,7 @@ def printed_figures(study: EstimatorStudy, constant: float) -> Evidence:
     # Printed with three or four digits.
     error = np.hypot(found.error, 0.0003)
     deviation = torch.as_tensor((found.printed - found.exact - (constant - 1) * _NOISE) / error)
-    return within(deviation, low=-4.0, high=4.0, quantity="deviation in standard errors")
+    bound = student(_PRINTED_PROMPTS, LEVEL / len(deviation))
+    judged = within(deviation, low=-bound, high=bound, quantity="deviation in standard errors", share=1)
+    rule = f"each mean of {_PRINTED_PROMPTS} prompts within {bound:.3g} s.e. (Student's t)"
+    return replace(judged, rule=rule, false_alarm=LEVEL)
