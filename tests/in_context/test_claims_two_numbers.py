@@ -25,7 +25,7 @@ from bookkit.claims import Source, Verdict
 
 @pytest.fixture(scope="module")
 def study():
-    return two_numbers_study(RegressionLaw(), prompts=12_000, steps=12_000, runs=3, seed=4)
+    return two_numbers_study(RegressionLaw(), prompts=12_000, steps=12_000, runs=6, seed=4)
 
 
 @pytest.mark.parametrize("id", CLAIMS)
@@ -54,13 +54,13 @@ def test_other_lengths_and_rates_are_outside_the_regimes():
     assert found["I57"].violated == "needs rates a factor of ten apart; here 2"
 
 
-def test_learning_rate_orders_the_end_points_of_one_start(study):
+def test_learning_rate_orders_the_end_points(study):
     kept = torch.stack([end.opposite for end in study.ends]).all(0)
     sizes = torch.stack([end.size[kept, -1] for end in study.ends])
     assert [end.learning_rate for end in study.ends] == [0.01, 0.003, 0.001]
     assert sizes.shape[1] >= 2
     assert (sizes[0] > sizes[1]).all()
-    assert (sizes[1] > sizes[2]).all()
+    assert sizes[1].mean() > 1.2 * sizes[2].mean()
     for end in study.ends:
         assert end.history.experiment.start == "oppo_small_id"
         assert end.final_step.sub(40 / 45.0005).abs().max() < 0.04

@@ -6,15 +6,21 @@ Each judge takes a `TwoNumbersStudy` and a constant (1 is the claim, `wrong` its
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
+from dataclasses import replace
 
 import torch
 
 from attnbook.in_context.approximate import approximate_risk, creep_of_the_pair
-from attnbook.in_context.reduced import mean_and_error
-from attnbook.in_context.two_numbers_per_head.study import FLAT_TO, LAST, TwoNumbersStudy, jitter_price
-from attnlib.in_context.closed_form import debiased_gd_optimal_step, opposite_pair_curvature
+from attnbook.in_context.rules import estimate_within
+from attnbook.in_context.two_numbers_per_head.study import FLAT_TO, LAST, EndPoints, TwoNumbersStudy, jitter_price
+from attnlib.in_context.closed_form import (
+    debiased_gd_optimal_risk,
+    debiased_gd_optimal_step,
+    opposite_pair_curvature,
+)
 from bookkit.claims import ClaimSet, Source, Verdict
-from bookkit.rules import Evidence, NothingToMeasure, agrees, both, within
+from bookkit.rules import Evidence, agrees, both, mean_within, within
 
 __all__ = ["CLAIMS"]
 
@@ -45,16 +51,21 @@ def reduction(study: TwoNumbersStudy, constant: float) -> Evidence:
     "I52",
     "an opposite pair is better than debiased gradient descent",
     r"near $\omega=0$ at the step $L/(L+d+s_2)$ the risk is that of debiased gradient descent minus "
-    r"$4s_\beta^2\frac{d(d+2)(L-1)}{L(L+d+s_2)^2}\,\omega^2$; so some $\omega>0$ is better, by less than 0.1 % for $L=8d$",
+    r"$4s_\beta^2\frac{d(d+2)(L-1)}{L(L+d+s_2)^2}\,\omega^2$; so some $\omega>0$ is better. The best one gains "
+    "a quarter of that term there or more, and for $L=8d$ less than 0.1 % of the risk",
     wrong=6 / 7,
     wrong_text="d + 1 in the place of d + 2 (at d = 5)",
 )
 def finite_omega(study: TwoNumbersStudy, constant: float) -> Evidence:
-    gain, error = mean_and_error(study.gain)
-    predicted = constant * float(opposite_pair_curvature(study.law, debiased_gd_optimal_step(study.law)))
+    law = study.law
+    curvature = float(opposite_pair_curvature(law, debiased_gd_optimal_step(law)))
+    predicted = constant * curvature
+    # A parabola with a positive fourth order gains half of its quadratic term at its minimum.
+    least = 0.25 * abs(curvature) * study.pair.omega**2
+    most = 0.001 * float(debiased_gd_optimal_risk(law)) if law.length == 8 * law.d else None
     return both(
         agrees(study.narrow, predicted, allowance=0.02 * abs(predicted), allowance_text="order omega^4"),
-        within((gain - 4 * error)[None], low=0.0, strict=True, quantity="gain over debiased gradient descent - 4 s.e."),
+        mean_within(study.gain, least, most, quantity="gain over debiased gradient descent"),
     )
 
 
@@ -63,16 +74,24 @@ def finite_omega(study: TwoNumbersStudy, constant: float) -> Evidence:
     "the valley is flat",
     rf"a pair with its best $\mu$ has the same risk within 0.25 % for all $\omega$ from 0.008 to {FLAT_TO} "
     r"(times $\sqrt{5/d}$), a factor of more than ten",
-    wrong=0.1,
-    wrong_text="within 0.025 %",
+    wrong=0.04,
+    wrong_text="within 0.01 %",
     regime="L = 8 d",
     violation=lambda s: "" if s.law.length == 8 * s.law.d else f"needs L = {8 * s.law.d}; here {s.law.length}",
 )
 def flat_valley(study: TwoNumbersStudy, constant: float) -> Evidence:
     valley = study.valley
     flat = valley.omega <= FLAT_TO * math.sqrt(5 / study.law.d) * (1 + 1e-12)
-    share = (valley.lowest / valley.risk)[flat]
-    return within(share[None], high=0.0025 * constant, quantity="excess over the lowest risk, as a share of it")
+    share, error = ((part / valley.risk)[flat] for part in (valley.lowest, valley.lowest_error))
+    worst = f"[{share.min():.4g}, {share.max():.4g}], each +- {error.max():.1g} at most"
+    found = estimate_within(
+        share,
+        error,
+        len(study.pair_risk),
+        high=0.0025 * constant,
+        quantity="excess over the lowest risk, as a share of it",
+    )
+    return replace(found, measured=worst)
 
 
 @CLAIMS.claim(
@@ -89,7 +108,7 @@ def one_over_root_d(study: TwoNumbersStudy, constant: float) -> Evidence:
 @CLAIMS.claim(
     "I55",
     "a trained single head is the exact optimum",
-    r"$|\omega|$ and $|\mu|$ of single heads trained from random starts are those that minimise the exact risk",
+    r"$|\omega|$ and $|\mu|$ of single heads trained from random starts are on average those that minimise the exact risk, to 1.5 %",
     source=Source.MEASURED,
     wrong=0.86,
     wrong_text="1/√d in the place of the best ω (at d = 5, L = 40)",
@@ -118,7 +137,10 @@ def right_step_wrong_level(study: TwoNumbersStudy, constant: float) -> Evidence:
     share = constant * (law.d + law.noise_variance) / (law.d + 1 + law.noise_variance)
     step = torch.tensor([pair.effective_step / float(debiased_gd_optimal_step(law))])
     return both(
-        within(step, low=0.99, high=1.01, quantity="step over L/(L+d+s2)"),
+        replace(
+            within(step, low=0.99, high=1.01, quantity="step over L/(L+d+s2)", share=1),
+            rule="bound on one number, the place of a minimum",
+        ),
         agrees(approximate / study.pair_risk, share, allowance=0.002, allowance_text="order omega^2"),
     )
 
@@ -131,32 +153,31 @@ def _unsettled(study: TwoNumbersStudy) -> str:
     return "" if way >= 9.99 else f"needs smallest rate times steps >= 10; here {way:.3g}"
 
 
-def _untrapped(study: TwoNumbersStudy) -> list[torch.Tensor]:
-    """Sizes of omega at the end, per learning rate: runs that are opposite pairs at every learning rate."""
-    kept = torch.stack([end.opposite for end in study.ends]).all(0)
-    if int(kept.sum()) < 2:
-        raise NothingToMeasure(f"needs two runs that end as opposite pairs; here {int(kept.sum())}")
-    return [end.size[kept][:, -LAST:].mean(1) for end in study.ends]
+def _of_pairs(study: TwoNumbersStudy, values: Callable[[EndPoints], torch.Tensor]) -> torch.Tensor:
+    """(runs, rates): a number of each end, nan where a run is in the same-sign trap at that learning rate."""
+    return torch.stack([values(end).where(end.opposite, math.nan) for end in study.ends], 1)
 
 
 @CLAIMS.claim(
     "I57",
     "the optimiser chooses the place in the valley",
-    r"training stops at an $|\omega|$ that grows with the learning rate: in each run at least 1.2 times as large at the largest "
-    r"rate as at the smallest, and there still at least 1.2 times the best $\omega$",
+    r"training stops at an $|\omega|$ that grows with the learning rate: in at least 95 % of runs it is 1.2 times as large or more at the "
+    r"largest rate as at the smallest, and there still 1.2 times the best $\omega$ or more",
     source=Source.MEASURED,
     wrong=1.9,
     wrong_text="2.28 times",
-    regime="rates a factor of ten apart, smallest rate times steps 10 or more",
+    regime="rates a factor of ten apart, smallest rate times steps 10 or more; runs that end as opposite pairs",
     violation=_unsettled,
 )
 def place_in_the_valley(study: TwoNumbersStudy, constant: float) -> Evidence:
-    sizes = _untrapped(study)
+    sizes = _of_pairs(study, lambda end: end.size[:, -LAST:].mean(1))
     return both(
         within(
-            _rounded(sizes[0] / sizes[-1], 1), low=1.2 * constant, quantity="ratio of |omega|, largest to smallest rate"
+            _rounded(sizes[:, 0] / sizes[:, -1], 1),
+            low=1.2 * constant,
+            quantity="ratio of |omega|, largest to smallest rate",
         ),
-        within(_rounded(sizes[-1] / study.pair.omega, 1), low=1.2 * constant, quantity="|omega| over the best one"),
+        within(_rounded(sizes[:, -1] / study.pair.omega, 1), low=1.2 * constant, quantity="|omega| over the best one"),
     )
 
 
@@ -165,21 +186,23 @@ def place_in_the_valley(study: TwoNumbersStudy, constant: float) -> Evidence:
     "jitter has a price, and small ω pays most",
     r"noise of variance $\tau^2$ on the entries of both $d\times d$ blocks adds "
     r"$2s_\beta^2d^2\frac{(L-1)(L+d+s_2)}{L^2}\,\mu^2\tau^2$ to the risk of a pair: with $\omega\mu$ fixed, $\propto\omega^{-2}$; and the "
-    "mean training loss at the end lies above the exact risk of the two numbers per head, the more the larger the learning rate",
-    wrong=1.3,
-    wrong_text="three tenths more",
-    regime="rates a factor of ten apart, smallest rate times steps 10 or more",
+    "mean training loss at the end lies above the exact risk of the two numbers per head, in at least 95 % of runs, "
+    "and the more the larger the learning rate in at least 80 % (a run that leaves the same-sign trap late still has the "
+    "trap's loss in the mean)",
+    wrong=1.5,
+    wrong_text="half more",
+    regime="rates a factor of ten apart, smallest rate times steps 10 or more; runs that end as opposite pairs",
     violation=_unsettled,
 )
 def price_of_jitter(study: TwoNumbersStudy, constant: float) -> Evidence:
     predicted = constant * jitter_price(study.law)
-    _untrapped(study)
-    kept = torch.stack([end.opposite for end in study.ends]).all(0)
-    floors = torch.stack([end.floor[kept].mean() for end in study.ends])
+    floors = _of_pairs(study, lambda end: end.floor)
     return both(
         agrees(study.jitter, predicted, allowance=0.05 * predicted, allowance_text="order omega^2, tau^2"),
-        within(_rounded(floors[None], 3), low=0.0, strict=True, quantity="mean training loss - exact risk"),
-        within(_rounded((floors[:-1] / floors[1:])[None], 1), low=1.0, quantity="ratio to the next smaller rate"),
+        within(_rounded(floors, 3), low=0.0, strict=True, quantity="mean training loss - exact risk"),
+        within(
+            _rounded(floors[:, :-1] / floors[:, 1:], 1), low=1.0, share=0.8, quantity="ratio to the next smaller rate"
+        ),
     )
 
 
@@ -194,4 +217,5 @@ def price_of_jitter(study: TwoNumbersStudy, constant: float) -> Evidence:
 def endless_creep(study: TwoNumbersStudy, constant: float) -> Evidence:
     late = study.flow.times >= 1e4
     measured = study.flow.omega[late, 0, 0] / creep_of_the_pair(study.law, study.flow.times[late])
-    return within(measured, low=0.99 * constant, high=1.01 * constant, quantity="|omega| over the formula")
+    found = within(measured, low=0.99 * constant, high=1.01 * constant, quantity="|omega| over the formula", share=1)
+    return replace(found, rule="bound at every late time; the flow is deterministic")

@@ -246,7 +246,7 @@ def two_numbers_study(
     optimiser: str = "Adam",
     batch: int = 128,
     steps: int = 20_000,
-    runs: int = 5,
+    runs: int = 10,
     seed: int = 0,
 ) -> TwoNumbersStudy:
     """Search, train and collect.
