@@ -12,8 +12,9 @@ import torch
 from attnbook.in_context.deeper_and_wider.findings import TaskFinding, WiderStudy
 from attnbook.in_context.deeper_and_wider.multi_task import separate_maps, superposed_heads
 from attnbook.in_context.deeper_and_wider.study import DEPTH_NAMES
+from attnbook.in_context.rules import estimate_within, stored_within
 from bookkit.claims import ClaimSet, Source, Verdict
-from bookkit.rules import Evidence, NothingToMeasure, agrees, both, exactly, within
+from bookkit.rules import Evidence, NothingToMeasure, both, exactly, within
 
 __all__ = ["CLAIMS"]
 
@@ -41,7 +42,8 @@ def no_leak(study: WiderStudy, constant: float) -> Evidence:
 @CLAIMS.claim(
     "I72",
     "a second softmax makes attention flat",
-    r"with the authors' two softmaxes the query's weights at a random start are uniform up to a quarter: $0.8\le Lp_i\le1.25$",
+    r"with the authors' two softmaxes the query's weights at a random start are uniform up to a half: $0.8\le Lp_i\le1.5$ in all heads "
+    "and for all of twenty prompts, from at least 95 % of starts",
     source=Source.MEASURED,
     wrong=2.0,
     wrong_text="the same of one softmax",
@@ -49,45 +51,43 @@ def no_leak(study: WiderStudy, constant: float) -> Evidence:
     violation=lambda s: "" if (s.setting.d, s.setting.length) == (5, 40) else "needs d = 5 and L = 40; here others",
 )
 def flat_attention(study: WiderStudy, constant: float) -> Evidence:
-    return within(study.causal.spread["twice" if constant == 1 else "once"], low=0.8, high=1.25, quantity="L p")
+    return within(study.causal.spread["twice" if constant == 1 else "once"], low=0.8, high=1.5, quantity="L p")
 
 
 def _median(values: torch.Tensor, low: float | None, high: float | None, quantity: str) -> Evidence:
     """Bounds on the median over starts, for what training finds from most starts but not from all. values (R,)."""
-    found = within(values.median().reshape(1), low=low, high=high, quantity=quantity)
+    found = stored_within(values.median().reshape(1), low, high, quantity=quantity)
     shown = f"median {values.median():.4g} of {len(values)} starts, {values.min():.4g} to {values.max():.4g}"
-    return replace(found, measured=shown, rule="bound on the median over starts", draws=len(values))
-
-
-def _sampled(
-    value: torch.Tensor, error: torch.Tensor, prompts: int, low: float | None, high: float | None, quantity: str
-) -> Evidence:
-    """Bounds on one number that was averaged over prompts. value and error (1,)."""
-    found = within(value, low=low, high=high, quantity=quantity)
-    shown = f"{value.item():.4g} +- {error.item():.1g}"
-    return replace(found, measured=shown, rule="bound on a mean over prompts", draws=prompts)
+    rule = "bound on the median of the stored starts; the table is fixed, no chance"
+    return replace(found, measured=shown, rule=rule, draws=len(values))
 
 
 @CLAIMS.claim(
     "I73", "a second layer does not help",
-    "without a residual stream, after the same number of steps from the same seeds, every stack of two layers has 1.25 times the risk of "
-    "one layer or more, tied or not, with either mask",
+    "without a residual stream, after the same number of steps from the same seeds, each of the stored stacks of two layers has 1.25 times "
+    "the risk of one layer or more, tied or not, with either mask",
     source=Source.MEASURED, wrong=2.5, wrong_text="3.1 times or more", regime=_TRAINED, violation=_short,
 )  # fmt: skip
 def depth(study: WiderStudy, constant: float) -> Evidence:
     one, *deeper = (risk for risk, _ in study.depth.values())
     ratios = torch.stack([risk / one.median() for risk in deeper], 1)
-    return within(ratios, low=1.25 * constant, quantity="risk of two layers over one")
+    return stored_within(ratios, low=1.25 * constant, quantity="risk of two layers over one")
 
 
 @CLAIMS.claim(
     "I74", "tying the layers changes little",
-    "two layers with tied weights have, on average over starts, the risk of two free ones, within four standard errors",
+    "in the stored trainings two layers with tied weights have, on average over the starts, 0.67 to 1.5 times the risk of two free ones; "
+    "five starts scatter too much to say more",
     source=Source.MEASURED, wrong=0.4, wrong_text="0.4 times that", regime=_TRAINED, violation=_short,
 )  # fmt: skip
 def tying(study: WiderStudy, constant: float) -> Evidence:
     free, tied = (study.depth[name][0] for name in DEPTH_NAMES[1:3])
-    return agrees(tied, constant * free)
+    ratio = tied.mean() / (constant * free.mean())
+    return replace(
+        stored_within(ratio[None], 0.67, 1.5, quantity="mean risk, tied over free"),
+        measured=f"{tied.mean():.4g} over {free.mean():.4g}",
+        draws=len(tied),
+    )
 
 
 def _anisotropic(study: WiderStudy) -> str:
@@ -98,7 +98,7 @@ def _anisotropic(study: WiderStudy) -> str:
     "I75", "the heads learn the preconditioner",
     r"$\sum_h\mu_hM_h^\top$ has, along the eigenvectors of $\Sigma$, the eigenvalues of "
     r"$\Gamma=[\Sigma+\frac{\operatorname{tr}\Sigma+s_2}{L}I]^{-1}$, each within 7 % "
-    "(median over runs; the abstract speaks of a form of preconditioned gradient descent)",
+    "(median of the stored runs; the abstract speaks of a form of preconditioned gradient descent)",
     source=Source.DERIVED, wrong=0.0, wrong_text="the identity instead of Γ",
     regime=_TRAINED, violation=lambda s: _short(s) or _anisotropic(s),
 )  # fmt: skip
@@ -113,7 +113,7 @@ def learned_preconditioner(study: WiderStudy, constant: float) -> Evidence:
 @CLAIMS.claim(
     "I76",
     "and are as good as it",
-    r"the risk on anisotropic covariates is within 5 % of the best centred step with a matrix (median over runs)",
+    r"the risk on anisotropic covariates is within 5 % of the best centred step with a matrix (median of the stored runs)",
     wrong=2.0,
     wrong_text="within 5 % of twice that, about the best step with one number",
     regime=_TRAINED,
@@ -126,7 +126,7 @@ def preconditioned_risk(study: WiderStudy, constant: float) -> Evidence:
 
 @CLAIMS.claim(
     "I77", "each head is a preconditioner by itself",
-    r"every head with $|\mu_h|\ge0.5$ has $M_h\propto\Gamma$ by itself: cosine 0.99 or more "
+    r"in the stored runs every head with $|\mu_h|\ge0.5$ has $M_h\propto\Gamma$ by itself: cosine 0.99 or more "
     "(only the sum over heads is asked for)",
     source=Source.MEASURED, wrong=0.5, wrong_text="a cosine of 0.5 or more", expected=Verdict.FAILS,
     regime=_TRAINED, violation=lambda s: _short(s) or _anisotropic(s),
@@ -135,7 +135,7 @@ def every_head(study: WiderStudy, constant: float) -> Evidence:
     found = study.anisotropic
     active = found.trained.circuits().mu[:, -1].abs() >= 0.5
     cosines = found.head_cosines(found.gamma).masked_fill(~active, float("nan"))
-    return within(cosines, low=0.99 * constant, quantity="cosine")
+    return stored_within(cosines, low=0.99 * constant, quantity="cosine")
 
 
 def _shifted(study: WiderStudy) -> str:
@@ -161,7 +161,7 @@ def debiasing_pays(study: WiderStudy, constant: float) -> Evidence:
     "I79",
     "and the zero sum is given up",
     r"with a mean, $\sum_h\mu_h$ is not zero: heads of small scale want the offset $a$ of the closed form "
-    "(within 10 %, median over runs)",
+    "(within 10 %, median of the stored runs)",
     wrong=0.0,
     wrong_text="a zero sum",
     regime=_TRAINED,
@@ -199,17 +199,17 @@ def _tasks(study: WiderStudy, heads: int) -> TaskFinding:
 
 @CLAIMS.claim(
     "I82", "training finds the superposition",
-    "three trained heads do two tasks with a mean risk within 5 % of separate steps (median over runs)",
-    source=Source.MEASURED, wrong=1.25, wrong_text="within 5 % of 1.25 times that", regime=_TRAINED, violation=_short,
+    "three trained heads do two tasks with a mean risk within 10 % of separate steps (median of the stored runs)",
+    source=Source.MEASURED, wrong=1.25, wrong_text="within 10 % of 1.25 times that", regime=_TRAINED, violation=_short,
 )  # fmt: skip
 def superposition(study: WiderStudy, constant: float) -> Evidence:
     ratio = _tasks(study, 3).risk / (constant * study.task_separate)
-    return _median(ratio, 0.95, 1.05, "risk over separate")
+    return _median(ratio, 0.9, 1.1, "risk over separate")
 
 
 @CLAIMS.claim(
     "I83", "two heads share one matrix",
-    "two trained heads do two tasks with the risk of the best single matrix for both, within 5 % (median over runs)",
+    "two trained heads do two tasks with the risk of the best single matrix for both, within 5 % (median of the stored runs)",
     wrong=0.75, wrong_text="the risk of two separate matrices, 0.75 times as large", regime=_TRAINED, violation=_short,
 )  # fmt: skip
 def one_matrix(study: WiderStudy, constant: float) -> Evidence:
@@ -219,7 +219,7 @@ def one_matrix(study: WiderStudy, constant: float) -> Evidence:
 
 @CLAIMS.claim(
     "I84", "2N heads gain little on N + 1",
-    "the median risk of four heads is below that of three, by less than 5 %",
+    "in the stored runs the median risk of four heads is below that of three, by less than 5 %",
     source=Source.MEASURED, wrong=0.1, wrong_text="by less than half a per cent", regime=_TRAINED, violation=_short,
 )  # fmt: skip
 def split_up(study: WiderStudy, constant: float) -> Evidence:
@@ -229,7 +229,7 @@ def split_up(study: WiderStudy, constant: float) -> Evidence:
 
 @CLAIMS.claim(
     "I85", "the authors' losses on two tasks",
-    "the loss at the end is that of the authors' runs: 0.40 to 0.44 with three heads, 0.35 to 0.44 with four "
+    "the median loss of the stored runs at the end is that of the authors' runs: 0.40 to 0.44 with three heads, 0.35 to 0.44 with four "
     "(published, one batch of 256 each; allowance 0.03)",
     source=Source.CODE, wrong=1.3, wrong_text="1.3 times as large", regime=_TRAINED, violation=_short,
 )  # fmt: skip
@@ -253,8 +253,12 @@ def published_totals(study: WiderStudy, constant: float) -> Evidence:
     found = study.large
     pair, bayes = found.pair + found.sigma2[0], found.bayes + found.sigma2[0]
     return both(
-        _sampled(pair, found.pair_se, found.prompts, 3.444 * constant - 0.003, 3.444 * constant + 0.003, "pair"),
-        _sampled(bayes, found.bayes_se, found.prompts, 3.405 * constant - 0.003, 3.405 * constant + 0.003, "ridge"),
+        estimate_within(
+            pair, found.pair_se, found.prompts, 3.444 * constant - 0.003, 3.444 * constant + 0.003, quantity="pair"
+        ),
+        estimate_within(
+            bayes, found.bayes_se, found.prompts, 3.405 * constant - 0.003, 3.405 * constant + 0.003, quantity="ridge"
+        ),
     )
 
 
@@ -270,7 +274,7 @@ def published_totals(study: WiderStudy, constant: float) -> Evidence:
 )
 def moderate_factor(study: WiderStudy, constant: float) -> Evidence:
     found = study.seed_noise
-    return _sampled(found.factor, found.factor_se, found.prompts, None, 2 * constant, "pair over Bayes")
+    return estimate_within(found.factor, found.factor_se, found.prompts, None, 2 * constant, quantity="pair over Bayes")
 
 
 @CLAIMS.claim(
@@ -290,7 +294,7 @@ def size_of_the_factor(study: WiderStudy, constant: float) -> Evidence:
     predicted = (s.d + 1 + s2) * (law.length - s.d - 1) / ((law.length + s.d + s2) * s2)
     found, scale = study.seed_noise, constant * predicted
     ratio, error = found.factor / scale, found.factor_se / scale
-    return _sampled(ratio, error, found.prompts, 0.97, 1.03, "measured over predicted")
+    return estimate_within(ratio, error, found.prompts, 0.97, 1.03, quantity="measured over predicted")
 
 
 def _formula_applies(study: WiderStudy) -> bool:
