@@ -452,9 +452,9 @@ def test_error_of_one_step_is_the_union_of_half_spaces():
 
 
 def test_benign_cells_vanish_at_n_200_and_return_at_n_800():
-    assert (benign_cells(200, 40000, 0.4, draws=6) == 1).sum() == 0
-    assert (benign_cells(200, 40000, 0.3, draws=6) == 1).sum() > 10
-    assert (benign_cells(800, 640000, 0.4, draws=4) == 1).sum() >= 18
+    assert (benign_cells(200, 40000, 0.4, draws=6).all(-1)).sum() == 0
+    assert (benign_cells(200, 40000, 0.3, draws=6).all(-1)).sum() > 10
+    assert (benign_cells(800, 640000, 0.4, draws=4).all(-1)).sum() >= 18
 
 
 # --- bad input ---------------------------------------------------------------------------------------------------------------

@@ -81,7 +81,7 @@ class FactorStudy:
     spread: dict[
         tuple[float, str], np.ndarray
     ]  # (signal norm, "factors" or "vectors") -> spread over 4 heads, (draws,)
-    divided: dict[str, tuple[int, int]]  # "factors", "vectors" -> classes whose heads divide the labour, all classes
+    divided: dict[str, np.ndarray]  # "factors", "vectors" -> classes whose heads divide the labour, flags (draws, 2)
 
 
 def _enumerations(norms: tuple[float, ...], heads: int, draws: int, seed: int) -> np.ndarray:
@@ -212,16 +212,16 @@ def _spread(path: FactorTrajectory) -> np.ndarray:
     return (both.amax(-1) - both.amin(-1)).amax(0).numpy()
 
 
-def _divided(sample: Sample, path: FactorTrajectory) -> tuple[int, int]:
-    """Classes in which one head gives the signal to the clean and another one to the flipped samples."""
-    weight, count = path.attention_on_signal[-1], 0
+def _divided(sample: Sample, path: FactorTrajectory) -> np.ndarray:
+    """Classes in which one head gives the signal to the clean and another one to the flipped samples: flags (draws, 2)."""
+    weight, found = path.attention_on_signal[-1], []
     for k in (0, 1):
         means = []
         for mask in ((sample.signal_class == k) & ~sample.noisy, (sample.signal_class == k) & sample.noisy):
             means.append((weight * mask[:, None]).sum(-1) / mask.sum(-1)[:, None])
         clean, flipped = (mean > 0.5 for mean in means)
-        count += int(((clean & ~flipped).any(1) & (~clean & flipped).any(1)).sum())
-    return count, 2 * sample.runs
+        found.append((clean & ~flipped).any(1) & (~clean & flipped).any(1))
+    return torch.stack(found, 1).numpy()
 
 
 def factor_study(*, draws: int = 10, steps: int = 500, seed: int = 0) -> FactorStudy:

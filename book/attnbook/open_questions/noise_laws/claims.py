@@ -2,12 +2,14 @@ r"""Claims Q31-Q34 and Q71-Q79: what other noise laws change, after two steps an
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
 
+from attnbook.open_questions.judging import mean_share, per_draw, tensor
 from attnbook.open_questions.noise_laws.covariance import AutoRegressive, Covariance, Spiked
 from attnbook.open_questions.noise_laws.long_runs import (
     CorrelatedFates,
@@ -30,7 +32,17 @@ from attnbook.open_questions.noise_laws.traces import (
 from attnbook.single_head.long_run import Course
 from attnlib import checks
 from bookkit.claims import Check, ClaimSet, Source
-from bookkit.rules import Evidence, NothingToMeasure, agrees, both
+from bookkit.rules import (
+    LEVEL,
+    Evidence,
+    NothingToMeasure,
+    agrees,
+    both,
+    mean_within,
+    statistic_within,
+    student,
+    within,
+)
 
 __all__ = ["CLAIMS", "TARGETS", "NoiseStudy", "noise_study"]
 
@@ -102,19 +114,31 @@ def noise_study(
 # --- two steps: formula against fresh vectors ------------------------------------------------------------------------------
 
 
-def _counted(rows: Sequence[ErrorRow], gaps: Sequence[float], multiple: float = 4.0) -> Evidence:
-    """Formula against counted errors: every gap within `multiple` standard errors of the fresh points."""
-    scores = [abs(gap) / row.standard_error for row, gap in zip(rows, gaps, strict=True)]
+def _counted(rows: Sequence[ErrorRow], gaps: Sequence[float], room: float = 0.0) -> Evidence:
+    """Formula against counted errors: every gap within `room` + t standard errors of the fresh points, LEVEL for all rows together."""
+    widths = [student(row.points, LEVEL / len(rows)) for row in rows]
+    scores = [(abs(gap) - room) / row.standard_error for row, gap in zip(rows, gaps, strict=True)]
     worst = int(np.argmax(scores))
     row, gap = rows[worst], gaps[worst]
     return Evidence(
-        max(scores) <= multiple,
+        all(score <= width for score, width in zip(scores, widths, strict=True)),
         f"{row.sampled_mean + gap:.3g} (worst of {len(rows)} rows)",
         f"{row.sampled_mean:.3g} +- {row.standard_error:.1g}",
-        f"statistics: |formula - share of fresh points| <= {multiple:g} s.e. in every row",
+        f"|formula - share of fresh points| <= {widths[worst]:.3g} s.e. in every row (Student's t)"
+        + (f" + {room:g}" if room else ""),
         len(row.sampled),
         {"largest_score": max(scores), "rows": len(rows)},
+        LEVEL,
     )
+
+
+def _with_points(evidence: Evidence, centre: float, error: float, low: float, high: float) -> Evidence:
+    """The same interval with a second, independent error: that of the fresh points, given the training sets."""
+    whole = math.hypot(evidence.numbers["standard_error"], error)
+    slack = student(evidence.draws) * whole
+    rule = f"{evidence.rule}; s.e. of the fresh points added in squares"
+    shown, numbers = f"{centre:.3g} +- {whole:.1g}", {"measured": centre, "standard_error": whole}
+    return replace(evidence, holds=low - slack <= centre <= high + slack, measured=shown, rule=rule, numbers=numbers)
 
 
 @CLAIMS.claim(
@@ -129,32 +153,30 @@ def _counted(rows: Sequence[ErrorRow], gaps: Sequence[float], multiple: float = 
 def light_tails(study: NoiseStudy, constant: float) -> Evidence:
     rows = [study.rows[name][0] for name in (("Rademacher", "uniform") if constant else ("sparse 1 %",))]
     worst = max(rows, key=lambda row: abs(row.gap))
-    return Evidence(
-        abs(worst.gap) < 0.003, "difference < 0.003", f"{abs(worst.gap):.1g} +- {worst.standard_error:.1g}",
-        "absolute difference of means over draws", len(worst.sampled), {"gap": worst.gap},
-    )  # fmt: skip
+    shown = f"{abs(worst.gap):.1g} +- {worst.standard_error:.1g}"
+    evidence = _counted(rows, [row.gap for row in rows], room=0.003)
+    return replace(evidence, predicted="difference <= 0.003", measured=shown, numbers={"gap": worst.gap})
 
 
 @CLAIMS.claim(
     "Q32",
     "radial t3 breaks the Gaussian formula",
-    r"two steps, $n\,\mathrm{SNR}^2 = 0.5$, tokens multivariate Student t with $\nu = 3$: formula over counted error is $1.75 \pm 0.15$",
+    r"two steps, $n\,\mathrm{SNR}^2 = 0.5$, tokens multivariate Student t with $\nu = 3$: mean formula over mean counted error "
+    r"is $1.75 \pm 0.15$",
     source=Source.MEASURED,
     wrong=0.0,
     wrong_text="the formula averaged over the scale",
 )
 def radial_breaks(study: NoiseStudy, constant: float) -> Evidence:
     row = study.rows["radial t3"][0]
-    formula = (row.white if constant else row.formula).mean().item()
-    ratio, error = formula / row.sampled_mean, row.standard_error / row.sampled_mean * formula / row.sampled_mean
-    return Evidence(
-        1.6 <= ratio <= 1.9,
-        "1.6 .. 1.9",
-        f"{ratio:.2f} +- {error:.1g}",
-        "ratio of means over draws",
-        len(row.sampled),
-        {"ratio": ratio},
+    low, high = 1.6, 1.9
+    formula = row.white if constant else row.formula
+    evidence = statistic_within(
+        lambda a, b: (a.mean() / b.mean()).item(), formula, row.sampled, low=low, high=high, quantity="ratio of means"
     )
+    ratio = evidence.numbers["measured"]
+    evidence = _with_points(evidence, ratio, ratio * row.standard_error / row.sampled_mean, low, high)
+    return replace(evidence, numbers={"ratio": ratio})
 
 
 @CLAIMS.claim(
@@ -196,18 +218,14 @@ def known_covariance(study: NoiseStudy, constant: float) -> Evidence:
 )
 def expansion(study: NoiseStudy, constant: float) -> Evidence:
     rows = [*study.rates["sparse 10 %"], study.rates["sparse 1 %"][-1]]
-    parts = []
+    level, parts = LEVEL / len(rows) / 2, []  # half of it for the draws, half for the fresh points
     for row in rows:
         ratio = (row.truth - row.formula) / row.expansion
+        width = student(row.points, level)
         error = row.standard_error / row.expansion.mean().abs().item()
-        parts.append(
-            agrees(
-                ratio,
-                constant,
-                allowance=4 * error + 0.03,
-                allowance_text="4 s.e. of the fresh points, and third order",
-            )
-        )
+        text = f"{width:.3g} s.e. of the fresh points, and third order"
+        part = agrees(ratio, constant, allowance=width * error + 0.03, allowance_text=text, level=level)
+        parts.append(replace(part, false_alarm=2 * level))
     return both(*parts)
 
 
@@ -223,10 +241,21 @@ def expansion(study: NoiseStudy, constant: float) -> Evidence:
 def slow_rate(study: NoiseStudy, constant: float) -> Evidence:
     rows = study.rates["t3 entries"]
     slope, error = gap_slope(rows)
-    return Evidence(
-        abs(slope + 0.5 * constant) <= 0.15, f"{-0.5 * constant:.2g}", f"{slope:.2f} +- {error:.1g}",
-        "fitted slope within 0.15", len(rows[0].truth), {"slope": slope, "standard_error": error},
-    )  # fmt: skip
+    low, high = -0.5 * constant - 0.15, -0.5 * constant + 0.15
+    gaps = torch.stack([row.truth - row.formula for row in rows], 1)  # (draws, dimensions)
+
+    def of_draws(gaps: torch.Tensor) -> float:
+        means = gaps.mean(0, keepdim=True).T
+        return gap_slope(
+            [
+                replace(row, truth=row.formula.mean() + gap, formula=row.formula.mean())
+                for row, gap in zip(rows, means, strict=True)
+            ]
+        )[0]
+
+    evidence = statistic_within(of_draws, gaps, low=low, high=high, quantity="fitted slope")
+    evidence = _with_points(evidence, slope, error, low, high)
+    return replace(evidence, numbers={"slope": slope, "standard_error": evidence.numbers["standard_error"]})
 
 
 # --- traces and spikes -----------------------------------------------------------------------------------------------------
@@ -246,31 +275,34 @@ def _named(rows: Sequence[TraceRow], name: str) -> TraceRow:
 )
 def autoregressive(study: NoiseStudy, constant: float) -> Evidence:
     row, white = _named(study.small, "AR(1) .5"), _named(study.small, "white")
-    predicted = row.predicted if constant else white.predicted
-    field = agrees(row.log10_error, predicted, allowance=0.1, allowance_text="terms of order √(n tr Σ²)/tr Σ")
-    return replace(field, holds=field.holds and abs(row.log10_error.mean().item() + 2.9) <= 0.3)
+    predicted, text = row.predicted if constant else white.predicted, "terms of order √(n tr Σ²)/tr Σ"
+    field = agrees(row.log10_error, predicted, allowance=0.1, allowance_text=text, level=LEVEL / 2)
+    band = mean_within(row.log10_error, -3.2, -2.6, quantity="mean log₁₀ err", level=LEVEL / 2)
+    return replace(both(field, band), numbers=field.numbers)
 
 
 @CLAIMS.claim(
     "Q75",
     "memorising uses tr Σ, the error uses tr Σ²",
     r"two steps, five covariances, $\beta d/n = 0.2$ and $5$: mean field with $a = \beta\,\mathrm{tr}\,\Sigma/4n$ and fresh covariances "
-    r"proportional to $\mathrm{tr}\,\Sigma^2$ gives $\log_{10}\mathrm{err}$ draw by draw, and $y_i v_1\cdot\xi_i = a$ on average",
+    r"proportional to $\mathrm{tr}\,\Sigma^2$ gives the mean of $\log_{10}\mathrm{err}$ over draws, and $y_i v_1\cdot\xi_i = a$ on average",
     wrong=0.0,
     wrong_text="the two traces exchanged",
 )
 def two_traces(study: NoiseStudy, constant: float) -> Evidence:
-    parts = []
-    for row in (*study.small, *study.large):
-        predicted = row.predicted if constant else row.swapped
-        parts.append(agrees(row.log10_error / predicted, 1.0, allowance=0.05, allowance_text="finite n and d"))
+    rows, parts = (*study.small, *study.large), []
+    level = LEVEL / len(rows) / 2
+    for row in rows:
+        ratio = row.log10_error / (row.predicted if constant else row.swapped)
+        parts.append(agrees(ratio, 1.0, allowance=0.05, allowance_text="finite n and d", level=level))
         trace = row.traces[0] if constant else row.traces[1]
-        parts.append(agrees(row.pull, trace, allowance=0.03, allowance_text="finite d"))
+        parts.append(agrees(row.pull, trace, allowance=0.03, allowance_text="finite d", level=level))
     whole = both(*parts)
     ratios = [part.numbers["measured"] for part in parts[::2]]
-    return Evidence(
-        whole.holds, "exact / predicted = 1 in ten rows", f"{min(ratios):.2f} .. {max(ratios):.2f}",
-        "statistics: 4 s.e. + 0.05 for the ratio, + 0.03 for the pull", whole.draws, {"lowest": min(ratios), "highest": max(ratios)},
+    return replace(
+        whole, predicted="exact / predicted = 1 in ten rows", measured=f"{min(ratios):.2f} .. {max(ratios):.2f}",
+        rule="Student's t per row; + 0.05 for the ratio, + 0.03 for the pull",
+        numbers={"lowest": min(ratios), "highest": max(ratios)},
     )  # fmt: skip
 
 
@@ -283,10 +315,10 @@ def two_traces(study: NoiseStudy, constant: float) -> Evidence:
     wrong_text="(1 + s) instead of (1 + s)²",
 )
 def one_gaussian(study: NoiseStudy, constant: float) -> Evidence:
-    spike = study.spike
-    square = agrees(spike.zeta**2, 1.0)
+    spike, text = study.spike, "overlaps, order √(n/d)"
+    square = agrees(spike.zeta**2, 1.0, level=LEVEL / 2)
     predicted = spike.from_zeta if constant else spike.one_power
-    return both(square, agrees(spike.log10_error, predicted, allowance=0.05, allowance_text="overlaps, order √(n/d)"))
+    return both(square, agrees(spike.log10_error, predicted, allowance=0.05, allowance_text=text, level=LEVEL / 2))
 
 
 # --- long training ---------------------------------------------------------------------------------------------------------
@@ -295,8 +327,8 @@ def one_gaussian(study: NoiseStudy, constant: float) -> Evidence:
 @CLAIMS.claim(
     "Q34",
     "heavy radial tails: the harmonic threshold, away from it",
-    r"$\eta = 0$, $\nu = 3$, $n = 200$, $d = 40000$: at expected $x_h = 1.6$ nearly all classes end on their signal, at $0.8$ none, "
-    r"as the rule $x_h > 1$ says",
+    r"$\eta = 0$, $\nu = 3$, $n = 200$, $d = 40000$: at expected $x_h = 1.6$ and $0.8$ both classes end where the rule "
+    r"$x_h > 1$ says, on their signal at $1.6$ and on their noise at $0.8$, in at least 90 % of the runs",
     wrong=0.0,
     wrong_text="the arithmetic rule ρ²|C| > d",
 )
@@ -304,48 +336,39 @@ def harmonic_threshold(study: NoiseStudy, constant: float) -> Evidence:
     fates = study.radial[3.0]
     far = fates.at(0.8) | fates.at(1.6)
     rule = fates.harmonic if constant else fates.arithmetic
-    right = ((rule > 1) == fates.on_signal)[far]
-    return _share(right, 0.95, "classes right", int(far.sum()))
-
-
-def _share(right: np.ndarray, low: float, what: str, draws: int) -> Evidence:
-    if not right.size:
-        raise NothingToMeasure("needs at least one class to judge; these draws have none")
-    share = float(right.mean())
-    return Evidence(
-        share >= low, f">= {low:g} {what}", f"{int(right.sum())} of {right.size} {what}",
-        "share, no allowance", draws, {"share": share},
-    )  # fmt: skip
+    shares = per_draw([((rule > 1) == fates.on_signal)[far]])
+    evidence = within(shares, low=1.0, quantity="share of a run's classes right", share=0.9)
+    return replace(evidence, numbers={"share": shares.mean().item(), "failures": evidence.numbers["failures"]})
 
 
 @CLAIMS.claim(
     "Q34b",
     "near it, gradient descent is not maximum margin",
-    r"$\nu = 3$, classes with own $x_h$ in $[1.05, 1.3]$, the same draws: the exact SVM puts at least 0.95 of them on their signal, "
-    r"gradient descent at most 0.6, although no label is flipped",
+    r"$\nu = 3$, classes with own $x_h$ in $[1.05, 1.3]$, the same draws: the exact SVM puts a mean share of at least 0.95 on "
+    r"their signal, gradient descent at most 0.6, although no label is flipped",
     source=Source.MEASURED,
     wrong=0.0,
-    wrong_text="equal shares (within 0.1)",
+    wrong_text="the SVM's own choice in place of gradient descent's",
 )
 def heavy_tail_trap(study: NoiseStudy, constant: float) -> Evidence:
     fates = study.radial[3.0]
     near = (fates.harmonic >= 1.05) & (fates.harmonic <= 1.3)
-    svm, descent = int(fates.svm[near].sum()), int(fates.on_signal[near].sum())
-    total = int(near.sum())
-    if not total:
+    if not near.any():
         raise NothingToMeasure("needs a class with x_h in [1.05, 1.3]; these draws have none")
-    holds = (svm >= 0.95 * total and descent <= 0.6 * total) if constant else abs(svm - descent) <= 0.1 * total
-    return Evidence(
-        holds, "SVM >= 0.95, descent <= 0.6", f"of {total} classes: SVM {svm}, descent {descent}",
-        "shares of classes, no allowance", int(near.any(1).sum()), {"svm": svm / total, "descent": descent / total},
-    )  # fmt: skip
+    descent = fates.on_signal if constant else fates.svm
+    parts = (
+        mean_share([fates.svm], 0.95, what="classes, SVM", judged=[near], level=LEVEL / 2),
+        mean_share([descent], high=0.6, what="classes, descent", judged=[near], level=LEVEL / 2),
+    )
+    names = {"svm": parts[0].numbers["share"], "descent": parts[1].numbers["share"]}
+    return replace(both(*parts), draws=int(near.any(1).sum()), numbers=names)
 
 
 @CLAIMS.claim(
     "Q76",
     "lengths alone decide, sample by sample",
     r"$\nu = 3, 5, 10$, $x_h = 0.6 \dots 2$: training a copy with orthogonal noise tokens of the same lengths tells which token each "
-    r"single sample ends on, for at least 96 % of the samples in every cell",
+    r"single sample ends on: for at least 90 % of the samples on average in each of the 24 cells, and for 97 % over all",
     source=Source.MEASURED,
     wrong=0.0,
     wrong_text="the rule x_h > 1, class by class",
@@ -356,15 +379,18 @@ def lengths_decide(study: NoiseStudy, constant: float) -> Evidence:
         for target in np.unique(fates.target):
             at = fates.at(target)
             # A class-level rule can at best be right for the majority it names.
-            rule = (
-                fates.predicted
-                if constant
-                else np.repeat((fates.harmonic > 1).mean(1, keepdims=True) > 0.5, fates.samples.shape[1], 1)
-            )
-            cells.append(float((rule == fates.samples)[at].mean()))
-    return Evidence(
-        min(cells) >= 0.96, ">= 0.96 of the samples in each of the cells", f"worst of {len(cells)} cells {min(cells):.3f}",
-        "share per cell, no allowance", int(fates.at(1.6).sum()), {"worst": min(cells)},
+            majority = (fates.harmonic > 1).mean(1, keepdims=True) > 0.5
+            rule = fates.predicted if constant else np.repeat(majority, fates.samples.shape[1], 1)
+            cells.append(per_draw([(rule == fates.samples)[at]]))
+    half = LEVEL / 2
+    parts = [
+        mean_within(shares, low=0.9, quantity="mean share in each cell", level=half / len(cells)) for shares in cells
+    ]
+    whole = mean_within(torch.cat(cells), low=0.97, quantity="over all cells", level=half)
+    worst = min(parts, key=lambda part: part.numbers["measured"])
+    return replace(
+        both(*parts, whole), measured=f"worst of {len(cells)} cells {worst.measured}; over all {whole.measured}",
+        rule=f"{worst.rule}; {whole.rule}", numbers={"worst": worst.numbers["measured"], "mean": whole.numbers["measured"]},
     )  # fmt: skip
 
 
@@ -380,17 +406,16 @@ def effective_length(study: NoiseStudy, constant: float) -> Evidence:
     parts = []
     for fates in study.correlated.values():
         predicted = fates.effective if constant else fates.trace
-        parts.append(
-            agrees(_t(1 / fates.cost), predicted, allowance=0.03 * predicted, allowance_text="3 %, finite n and d")
-        )
+        room = {"allowance": 0.03 * predicted, "allowance_text": "3 %, finite n and d"}
+        parts.append(agrees(tensor(1 / fates.cost), predicted, **room, level=LEVEL / len(study.correlated)))
     return both(*parts)
 
 
 @CLAIMS.claim(
     "Q77b",
     "and D decides the fates",
-    r"$\eta = 0$: the exact SVM and gradient descent end on the signal iff $\rho^2|C_k| > D$ (classes right: SVM 0.9 everywhere, "
-    r"descent 0.9, and 0.8 under the spike)",
+    r"$\eta = 0$: the exact SVM and gradient descent end on the signal iff $\rho^2|C_k| > D$: a draw's share of classes right, "
+    r"over twelve signal norms, is in at least 95 % of draws 0.85 or more for the SVM and 0.8 or more for descent, 0.7 under the spike",
     source=Source.MEASURED,
     wrong=0.0,
     wrong_text="tr Σ in place of D",
@@ -399,15 +424,18 @@ def effective_length_decides(study: NoiseStudy, constant: float) -> Evidence:
     shares = {}
     for name, fates in study.correlated.items():
         above = fates.x > (fates.effective if constant else fates.trace)
-        shares[name] = (float((fates.svm == above).mean()), float((fates.on_signal == above).mean()))
-    holds = all(
-        svm >= 0.9 and descent >= (0.8 if name == "spike d" else 0.9) for name, (svm, descent) in shares.items()
-    )
-    shown = "; ".join(f"{name}: {svm:.2f}, {descent:.2f}" for name, (svm, descent) in shares.items())
-    draws = len(next(iter(study.correlated.values())).cost)
-    return Evidence(
-        holds, "SVM >= 0.9, descent >= 0.9 (0.8 under the spike)", shown, "shares of classes, no allowance", draws,
-        {f"svm_{name}": svm for name, (svm, _) in shares.items()},
+        draws = len(fates.cost)  # the same draws at every signal norm
+        shares[name] = [
+            tensor((found == above).reshape(-1, draws, 2).mean((0, 2))) for found in (fates.svm, fates.on_signal)
+        ]
+    lows = tensor([low for name in shares for low in (0.85, 0.7 if name == "spike d" else 0.8)])
+    found = torch.stack([part for pair in shares.values() for part in pair], 1)  # (draws, 8)
+    evidence = within(found, low=lows, quantity="share of classes right")
+    means = {name: (svm.mean().item(), descent.mean().item()) for name, (svm, descent) in shares.items()}
+    shown = "; ".join(f"{name}: {svm:.2f}, {descent:.2f}" for name, (svm, descent) in means.items())
+    return replace(
+        evidence, predicted="SVM >= 0.85, descent >= 0.8 (0.7 under the spike)", measured=f"means {shown}; {evidence.measured}",
+        numbers={f"svm_{name}": svm for name, (svm, _) in means.items()},
     )  # fmt: skip
 
 
@@ -415,33 +443,33 @@ def effective_length_decides(study: NoiseStudy, constant: float) -> Evidence:
     "Q78",
     "noise that meets the signals: the late phase stays",
     r"$\xi \sim N(0, I_d)$, $n = 100$, $d = 20000$, $\eta = 0.05$, step 3000: at $\rho = 10$ the same harmful end "
-    r"($\log_{10}\mathrm{err}$ within $0.05$ of projected noise); at $\rho = 30$ still benign, on average with less than half the exponent",
+    r"(mean $\log_{10}\mathrm{err}$ within $0.05$ of projected noise); at $\rho = 30$ still benign, below $10^{-20}$ in at least 95 % of "
+    r"draws, with less than half the mean exponent",
     source=Source.MEASURED,
     wrong=0.0,
     wrong_text="the same agreement after one step",
 )
 def late_phase_stays(study: NoiseStudy, constant: float) -> Evidence:
-    row = -1 if constant else study.avoiding[0].at(1)
-    low = agrees(
-        _t(study.meeting[0].log10_error[row]),
-        _t(study.avoiding[0].log10_error[row]),
-        multiple=0.0,
-        allowance=0.05,
-        allowance_text="log10",
+    row, level = (-1 if constant else study.avoiding[0].at(1)), LEVEL / 3
+    (low_projected, projected), (low_other, other) = (
+        [tensor(course.log10_error) for course in courses] for courses in (study.avoiding, study.meeting)
     )
-    projected, other = (courses[1].log10_error[-1] for courses in (study.avoiding, study.meeting))
-    ratio = float(other.mean() / projected.mean())
-    return replace(
-        low,
-        holds=low.holds and ratio <= 0.5 and other.max() <= -20,
-        predicted=f"{low.predicted} at ρ = 10; ratio of mean exponents at ρ = 30 <= 0.5, every draw <= -20",
-        measured=f"{low.measured}; {ratio:.2f}, {other.max():.0f}",
-        numbers=low.numbers | {"ratio": ratio},
+    gap = mean_within(
+        low_other[row] - low_projected[row], -0.05, 0.05, quantity="mean difference at ρ = 10", level=level
     )
-
-
-def _t(values: np.ndarray) -> torch.Tensor:
-    return torch.as_tensor(np.asarray(values), dtype=torch.float64)
+    ratio = statistic_within(
+        lambda a, b: (a.mean() / b.mean()).item(), other[-1], projected[-1], high=0.5,
+        quantity="ratio of mean exponents at ρ = 30", level=level,
+    )  # fmt: skip
+    benign = within(other[-1], high=-20.0, quantity="log₁₀ err at ρ = 30", level=level)
+    numbers = {
+        "predicted": low_projected[row].mean().item(),
+        "measured": low_other[row].mean().item(),
+        "mean_difference": gap.numbers["measured"],
+        "standard_error_of_difference": gap.numbers["standard_error"],
+        "ratio": ratio.numbers["measured"],
+    }
+    return replace(both(gap, ratio, benign), numbers=numbers)
 
 
 # --- claims C1-C16 under other laws ----------------------------------------------------------------------------------------

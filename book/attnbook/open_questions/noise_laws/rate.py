@@ -34,6 +34,7 @@ class RateRow:
     truth: torch.Tensor  # averaged over the mixing variables; Gaussian given them
     standard_error: float  # of mean(truth - formula)
     expansion: torch.Tensor  # second-order prediction of truth - formula (nan for infinite fourth moments)
+    points: int  # draws of the mixing variables behind truth
 
     @property
     def gap(self) -> float:
@@ -83,7 +84,7 @@ def universality_gaps(
         rows.append(
             RateRow(
                 d, n, formula, formula + difference.mean(0), difference.mean(1).std().item() / math.sqrt(points),
-                _second_order(whole, logit, value, squares.view(d, draws, 3), entries.excess_kurtosis / 3),
+                _second_order(whole, logit, value, squares.view(d, draws, 3), entries.excess_kurtosis / 3), points,
             )
         )  # fmt: skip
     return rows

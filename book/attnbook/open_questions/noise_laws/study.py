@@ -95,6 +95,7 @@ class ErrorRow:
     sampled_mean: float
     standard_error: float  # of sampled_mean, given the training sets
     train_accuracy: torch.Tensor
+    points: int  # fresh points behind sampled_mean
 
     @property
     def gap(self) -> float:
@@ -166,7 +167,7 @@ def _count_errors(group: Sequence[_Trained], entries: Entries, points: int, seed
         rows.append(
             ErrorRow(
                 trained.law, trained.strength, trained.white, trained.formula, sums / points, means.mean().item(),
-                means.std().item() / math.sqrt(points), trained.train_accuracy,
+                means.std().item() / math.sqrt(points), trained.train_accuracy, points,
             )
         )  # fmt: skip
     return rows

@@ -2,12 +2,12 @@ r"""Claims of the page on optimisers: Q15, Q16, Q25-Q30, Q51 and Q52; those of t
 
 from __future__ import annotations
 
-import math
 from dataclasses import replace
 
 import numpy as np
 import torch
 
+from attnbook.open_questions.judging import mean_share, tensor
 from attnbook.open_questions.optimisers.signs import (
     adam_second_step,
     axis_error,
@@ -17,37 +17,29 @@ from attnbook.open_questions.optimisers.signs import (
 )
 from attnbook.open_questions.optimisers.study import OptimiserStudy, SignSteps
 from bookkit.claims import ClaimSet, Source
-from bookkit.rules import Evidence, NothingToMeasure, agrees, both, exactly, within
+from bookkit.rules import (
+    LEVEL,
+    Evidence,
+    NothingToMeasure,
+    agrees,
+    both,
+    exactly,
+    mean_within,
+    median_within,
+    within,
+)
 
-__all__ = ["CLAIMS", "count_of", "tensor"]
+__all__ = ["CLAIMS"]
 
 CLAIMS = ClaimSet("open_questions")
 
 
-def tensor(values: object) -> torch.Tensor:
-    return torch.as_tensor(np.asarray(values), dtype=torch.float64)
-
-
-def count_of(values: object, *, low: int = 0, high: int | None = None, what: str) -> Evidence:
-    """A number of classes, both of every draw, within bounds."""
-    flags = np.asarray(values, dtype=bool)
-    hits, total = int(flags.sum()), flags.size
-    high = total if high is None else high
-    bounds = f">= {low}" if high == total else f"<= {high}" if low == 0 else f"{low} ... {high}"
-    rule = "number of classes, both of every draw; no allowance"
-    return Evidence(
-        low <= hits <= high, f"{bounds} of {total} {what}", f"{hits} of {total}", rule, total // 2, {what: hits}
-    )
-
-
-def _mean_in_band(row: torch.Tensor, low: float, high: float) -> Evidence:
-    """The mean over draws lies in a band; its standard error and the range of the draws are shown."""
-    mean, error = row.mean().item(), row.std().item() / math.sqrt(len(row))
-    shown = f"{mean:.3g} +- {error:.1g} s.e., draws [{row.min():.3g}, {row.max():.3g}]"
-    numbers = {"mean": mean, "standard_error": error}
-    return Evidence(
-        low <= mean <= high, f"mean in [{low:g}, {high:g}]", shown, "mean over draws in a band", len(row), numbers
-    )
+def _mean_in_band(row: torch.Tensor, low: float, high: float, level: float = LEVEL) -> Evidence:
+    """The mean over draws lies in a band; the range of the draws is shown."""
+    evidence = mean_within(row, low, high, level=level)
+    shown = f"{evidence.measured}, draws [{row.min():.3g}, {row.max():.3g}]"
+    numbers = {"mean": evidence.numbers["measured"], "standard_error": evidence.numbers["standard_error"]}
+    return replace(evidence, measured=shown, numbers=numbers)
 
 
 # --- step sizes ------------------------------------------------------------------------------------------------------------
@@ -56,26 +48,26 @@ def _mean_in_band(row: torch.Tensor, low: float, high: float) -> Evidence:
 @CLAIMS.claim(
     "Q15",
     "a large first step traps at high SNR",
-    r"$\eta = 0.2$, $x = 4$, $n = 200$, $d = 40000$: $\beta = 5n/d$ from zero leaves at most 5 of 20 classes on "
-    r"the signal, 500 steps of "
-    r"$n/5d$ first leave all 20 there",
+    r"$\eta = 0.2$, $x = 4$, $n = 200$, $d = 40000$: $\beta = 5n/d$ from zero leaves on average at most 40 % of the "
+    r"classes on the signal, 500 steps of $n/5d$ first leave at least 90 % there",
     source=Source.MEASURED,
     wrong=0.0,
     wrong_text="five full steps first, n/5d afterwards: small steps come too late",
 )
 def step_size_trap(study: OptimiserStudy, constant: float) -> Evidence:
-    on_signal = {name: attention > 0.5 for name, (attention, _) in study.schedules.items()}
+    on_signal = {name: np.asarray(attention > 0.5) for name, (attention, _) in study.schedules.items()}
     small = "n/5d for 500 steps, then full" if constant else "full for 5 steps, then n/5d"
-    plain = count_of(on_signal["constant"], high=5, what="classes on the signal, constant step")
-    return both(plain, count_of(on_signal[small], low=20, what="classes on the signal, small steps first"))
+    return both(
+        mean_share([on_signal["constant"]], high=0.4, what="classes, constant step", level=LEVEL / 2),
+        mean_share([on_signal[small]], 0.9, what="classes, small steps first", level=LEVEL / 2),
+    )
 
 
 @CLAIMS.claim(
     "Q16",
     "small steps stay benign at x = 400",
     r"$\eta = 0.05$, $x = 400$, $n = 200$, $d = 40000$, $\beta = n/20d$: every label is fitted, the clean error is"
-    r" below "
-    r"$10^{-250}$ in the median over 30 draws and below $10^{-100}$ in each",
+    r" below $10^{-200}$ in the median and below $10^{-100}$ in at least 95 % of draws",
     source=Source.MEASURED,
     wrong=4.0,
     wrong_text="steps four times as large, n/5d",
@@ -83,9 +75,9 @@ def step_size_trap(study: OptimiserStudy, constant: float) -> Evidence:
 def small_steps(study: OptimiserStudy, constant: float) -> Evidence:
     outcome = study.strong[round(0.05 * constant, 3)]
     fitted = tensor(np.where(outcome.train_accuracy == 1, outcome.log10_error, 0.0))
-    middle = within(fitted.median().view(1), high=-250.0, quantity="median log₁₀ err")
-    middle = replace(middle, measured=f"median {fitted.median():.4g}", draws=len(fitted))
-    return both(middle, within(fitted, high=-100.0, quantity="log₁₀ err (0 if not interpolating)"))
+    middle = median_within(fitted, high=-200.0, quantity="median log₁₀ err", level=LEVEL / 2)
+    words = "log₁₀ err (0 if not interpolating)"
+    return both(middle, within(fitted, high=-100.0, quantity=words, level=LEVEL / 2))
 
 
 # --- one step of sign descent ----------------------------------------------------------------------------------------------
@@ -121,14 +113,14 @@ def _exponents(s: SignSteps, basis: str) -> tuple[torch.Tensor, torch.Tensor]:
     r"$q = \rho^2(c_1^2+c_2^2)/|\sum_iy_i\xi_i|^2 \approx \tfrac12 n\,\mathrm{SNR}^2(1-2\eta)^2$, for signals in "
     r"random directions: "
     r"$2/\pi$ at low SNR",
-    wrong=1.1,
-    wrong_text="0.70 in place of 2/π",
+    wrong=1.2,
+    wrong_text="0.76 in place of 2/π",
 )
 def two_over_pi(study: OptimiserStudy, constant: float) -> Evidence:
-    parts = []
+    parts, room = [], {"allowance": 0.01, "allowance_text": "fluctuation of V_k, O(1/d)"}
     for s in study.signs.values():
         found, predicted = _exponents(s, "random")
-        parts.append(agrees(found, constant * predicted, allowance=0.01, allowance_text="fluctuation of V_k, O(1/d)"))
+        parts.append(agrees(found, constant * predicted, **room, level=LEVEL / len(study.signs)))
     return both(*parts)
 
 
@@ -137,14 +129,14 @@ def two_over_pi(study: OptimiserStudy, constant: float) -> Evidence:
     "flat signals saturate",
     r"the same for signals with entries $\pm\rho/\sqrt d$: $\frac{e^2/(1-e^2)}{q}$ with $2e^2 = e_+^2 + e_-^2$, "
     r"$e_\pm = \mathrm{erf}\,\frac{\rho(c_1\pm c_2)}{\sqrt{2nd}}$; above the value for random directions",
-    wrong=1.1,
-    wrong_text="10 % more",
+    wrong=1.2,
+    wrong_text="20 % more",
 )
 def two_over_pi_flat(study: OptimiserStudy, constant: float) -> Evidence:
-    parts = []
+    parts, room = [], {"allowance": 0.02, "allowance_text": "leading order in n/d"}
     for s in study.signs.values():
         found, predicted = _exponents(s, "flat")
-        parts.append(agrees(found, constant * predicted, allowance=0.02, allowance_text="leading order in n/d"))
+        parts.append(agrees(found, constant * predicted, **room, level=LEVEL / len(study.signs)))
     return both(*parts)
 
 
@@ -176,7 +168,7 @@ def axis_law(study: OptimiserStudy, constant: float) -> Evidence:
     "Q28",
     "Adam with spread signals is benign above the threshold",
     r"$n\,\mathrm{SNR}^2 \approx 4.5$, signals in random directions, step/10, 120 steps: mean $\log_{10}$ clean "
-    r"error in $[-52, -13]$",
+    r"error in $[-60, -10]$",
     source=Source.MEASURED,
     wrong=0.0,
     wrong_text="Adam with signals on two axes",
@@ -185,7 +177,7 @@ def axis_law(study: OptimiserStudy, constant: float) -> Evidence:
 )
 def adam_spread(study: OptimiserStudy, constant: float) -> Evidence:
     row = study.high["Adam, random, step/10" if constant else "Adam, axis, step/10"]
-    return _mean_in_band(row.end, -52.0, -13.0)
+    return _mean_in_band(row.end, -60.0, -10.0)
 
 
 def _other_law(law, x: float) -> str:
@@ -206,15 +198,16 @@ def _other_law(law, x: float) -> str:
     "mini-batches undo most of the low-SNR harm",
     r"$x = 0.45$, $n = 50$, $d = 5000$, $\eta = 0.1$, batches of 10, $\beta = 5n/d$, 2000 steps: mean $\log_{10}$ "
     r"clean error in "
-    r"$[-4.9, -2.5]$, gradient descent's in $[-0.5, -0.4]$, and the lower one in every draw",
+    r"$[-4.9, -2.5]$, gradient descent's in $[-0.5, -0.4]$, and the lower one in at least 95 % of draws",
     source=Source.MEASURED,
     wrong=0.0,
     wrong_text="full batches",
 )
 def batches_at_low_snr(study: OptimiserStudy, constant: float) -> Evidence:
     gd, sgd = study.many["gradient descent"].end, study.many["batches of 10"].end
-    parts = [_mean_in_band(sgd if constant else gd, -4.9, -2.5), _mean_in_band(gd, -0.5, -0.4)]
-    return both(*parts, within(sgd - gd, high=0.0, quantity="batches minus full batch"))
+    level = LEVEL / 3
+    parts = [_mean_in_band(sgd if constant else gd, -4.9, -2.5, level), _mean_in_band(gd, -0.5, -0.4, level)]
+    return both(*parts, within(sgd - gd, high=0.0, quantity="batches minus full batch", level=level))
 
 
 @CLAIMS.claim(
@@ -222,7 +215,7 @@ def batches_at_low_snr(study: OptimiserStudy, constant: float) -> Evidence:
     "after one epoch attention leans to the signal",
     r"$x = 0.27$, $n = 100$, $d = 20000$, $\eta = 0.1$: mean $p\cdot\mu_k$ after one epoch in batches of 20 with "
     r"$\beta = 10n/d$ is "
-    r"$0.8 \pm 0.2$, and positive for every class; after the one step of a full batch it is 0 exactly",
+    r"$0.8 \pm 0.2$, and positive for both classes of at least 95 % of draws; after the one step of a full batch it is 0 exactly",
     source=Source.MEASURED,
     wrong=0.0,
     wrong_text="full batches, epochs of the same length",
@@ -230,8 +223,8 @@ def batches_at_low_snr(study: OptimiserStudy, constant: float) -> Evidence:
 def leaning(study: OptimiserStudy, constant: float) -> Evidence:
     p = tensor(study.passes["first pass" if constant else "full batch, the same epoch"].p_signal)
     full = exactly(tensor(study.passes["one full step"].p_signal), 0.0, tolerance=1e-300)
-    mean = agrees(p.mean(1), 0.8, allowance=0.2, allowance_text="stated width")
-    return both(mean, within(p, low=0.0, quantity="p.mu_k", strict=True), full)
+    mean = mean_within(p.mean(1), 0.6, 1.0, quantity="mean p.mu_k", level=LEVEL / 2)
+    return both(mean, within(p, low=0.0, quantity="p.mu_k", strict=True, level=LEVEL / 2), full)
 
 
 # --- sign descent along training -------------------------------------------------------------------------------------------
@@ -242,18 +235,18 @@ def leaning(study: OptimiserStudy, constant: float) -> Evidence:
     "the arcsine law of sign descent",
     r"signals in random directions: the clean error along training is that of block-normalised descent with "
     r"$|v|^2$, $|p|^2$, $v\cdot p$ "
-    r"replaced by sums of $\frac2\pi\arcsin\cos\angle(G_s, G_t)$ over past gradients; mean ratio of the "
-    r"$\log_{10}$ errors 1",
+    r"replaced by sums of $\frac2\pi\arcsin\cos\angle(G_s, G_t)$ over past gradients; the mean ratio of the "
+    r"$\log_{10}$ errors over the steps is within 0.15 of 1, below and above the threshold, in at least 80 % of draws (in the others a "
+    r"class next to its own boundary tips to its other side)",
     wrong=0.0,
     wrong_text="the block-normalised errors themselves",
 )
 def arcsine(study: OptimiserStudy, constant: float) -> Evidence:
-    parts = []
-    for track in study.tracks.values():
+    ratios = []
+    for track in study.tracks.values():  # the same draws below the threshold and above it
         predicted = track.predicted.log10_error if constant else track.block_error
-        ratio = (track.log10_error / predicted).mean(0)
-        parts.append(agrees(ratio, 1.0, allowance=0.05, allowance_text="order sqrt(n/d)"))
-    return both(*parts)
+        ratios.append((track.log10_error / predicted).mean(0))
+    return within(torch.stack(ratios, 1), low=0.85, high=1.15, quantity="mean ratio", share=0.8)
 
 
 @CLAIMS.claim(
@@ -261,7 +254,8 @@ def arcsine(study: OptimiserStudy, constant: float) -> Evidence:
     "sign descent trains like block-normalised descent",
     r"signals in random directions, steps of length $\beta E|w|_1$ for $\beta$ per entry: the attention of the "
     r"same samples at the same steps "
-    r"differs by less than 0.03 in the mean over samples, above and below the threshold",
+    r"differs by less than 0.03 in the mean over samples and steps, above and below the threshold, in at least 80 % of draws (in the "
+    r"others a class next to its own boundary tips to its other side)",
     wrong=0.0,
     wrong_text="attention held at one half",
 )
@@ -271,7 +265,8 @@ def trains_alike(study: OptimiserStudy, constant: float) -> Evidence:
         rows = [track.predicted.path.at(step) for step in track.steps]
         other = track.predicted.path.attention_on_signal[rows] if constant else torch.full_like(track.attention, 0.5)
         gaps.append((track.attention - other).abs().mean((0, 2)))
-    return within(torch.cat(gaps), high=0.03, quantity="mean difference of attention")
+    # The same draws below the threshold and above it.
+    return within(torch.stack(gaps, 1), high=0.03, quantity="mean difference of attention", share=0.8)
 
 
 @CLAIMS.claim(

@@ -19,6 +19,7 @@ from attnbook.open_questions.optimisers.compared import (
 from attnbook.open_questions.optimisers.signs import dense_copy, exponent
 from attnbook.open_questions.optimisers.trap_boundaries import pass_threshold, runs_from_anywhere
 from attnbook.open_questions.optimisers.trap_escape import (
+    CANDIDATES,
     Outcome,
     after_first_pass,
     batch_sweep,
@@ -146,6 +147,7 @@ class OptimiserStudy:
     adam_sizes: torch.Tensor  # (R,), median |entry| of Adam's p_2 over the step size
     ends: tuple[np.ndarray, np.ndarray, np.ndarray]  # `runs_from_anywhere`
     candidates: dict[str, Outcome]  # eta = 0.2, x = 1.3
+    batches: dict[str, Outcome]  # the two of them with mini-batches, 40 draws
     same_draws: Fates  # eta = 0.2, x = 1.3, gradient descent for long and the exact SVM
     flow_fates: Outcome  # gradient descent, eta = 0.3, x in [1.3, 3.6]
     block_fates: Outcome  # block-normalised, the same draws
@@ -211,6 +213,10 @@ def optimiser_study(
         signs=signs, sizes={size: sign_steps(replace(signs[4.5].law, n=size), **few) for size in (20, 100)} | {50: signs[4.5]},
         zero_moves=_zero_moves(seed), adam_sizes=_adam_sizes(low), ends=runs_from_anywhere(seed),
         candidates=candidate_fates(**few),
+        batches={
+            name: rule_fates([law_at(1.3, 100, 200_000, 0.2)], *CANDIDATES[name], draws=40, seed=seed)
+            for name in ("batches of 20, n/4d", "batches of 20, 5 n/d")
+        },
         same_draws=class_fates([law_at(1.3, 100, 200_000, 0.2)], start, svm=True, **few),
         flow_fates=rule_fates(window, GRADIENT_DESCENT, 0.25, 1600, draws=5, seed=seed),
         block_fates=rule_fates(window, BLOCK_NORMALISED, 0.25, 800, draws=5, seed=seed),

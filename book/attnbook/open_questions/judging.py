@@ -1,0 +1,59 @@
+"""What the judges of Part IV share: one row is one independent training set; what one training set shows is not independent.
+
+Classes, samples, cells and maps of one training set are averaged to one number of that set, which `bookkit.rules.mean_within` judges.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+import torch
+
+from bookkit.rules import LEVEL, Evidence, mean_within
+
+__all__ = ["mean_share", "per_draw", "tensor"]
+
+
+def tensor(values: object) -> torch.Tensor:
+    """Any array of numbers or flags as a double tensor."""
+    return torch.as_tensor(np.asarray(values, dtype=float))
+
+
+def per_draw(flags: Sequence[np.ndarray], judged: Sequence[np.ndarray] | None = None) -> torch.Tensor:
+    """Share of true flags among the judged ones of every draw, over all arrays together: (draws,), nan where none is judged.
+
+    flags, judged: arrays (draws, ...) with the same draws in all of them; everything is judged when `judged` is left out.
+    Raises ValueError when the numbers of draws differ.
+    """
+    flags = [np.asarray(part, dtype=bool) for part in flags]
+    judged = (
+        [np.ones_like(part) for part in flags] if judged is None else [np.asarray(part, dtype=bool) for part in judged]
+    )
+    if len({len(part) for part in (*flags, *judged)}) != 1:
+        raise ValueError(f"flags, judged: one number of draws; got {[len(part) for part in (*flags, *judged)]}")
+    hits = sum((part & mask).reshape(len(part), -1).sum(1) for part, mask in zip(flags, judged, strict=True))
+    total = sum(mask.reshape(len(mask), -1).sum(1) for mask in judged)
+    return tensor(np.divide(hits, total, out=np.full(len(total), np.nan), where=total > 0))
+
+
+def mean_share(
+    flags: Sequence[np.ndarray],
+    low: float | None = None,
+    high: float | None = None,
+    *,
+    what: str,
+    judged: Sequence[np.ndarray] | None = None,
+    level: float = LEVEL,
+) -> Evidence:
+    """The expected share of true flags in a draw lies in [low, high]: Student's t over the draws. Arguments as in `per_draw`."""
+    shares = per_draw(flags, judged)
+    total = int(sum(np.size(part) for part in flags) if judged is None else sum(np.sum(part) for part in judged))
+    evidence = mean_within(shares, low, high, quantity=f"mean share of {what}", level=level)
+    numbers = {
+        "share": evidence.numbers["measured"],
+        "standard_error": evidence.numbers["standard_error"],
+        "classes": total,
+    }
+    return replace(evidence, measured=f"{evidence.measured} ({total} {what})", numbers=numbers)
