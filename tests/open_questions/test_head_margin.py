@@ -350,7 +350,7 @@ def test_equal_heads_cost_h_times_one_head_at_margin_over_h():
 
 @pytest.fixture(scope="module")
 def study():
-    return head_study(draws=5, seed=2)
+    return head_study(draws=6, seed=2)
 
 
 @pytest.mark.parametrize("id", CLAIMS)

@@ -33,7 +33,7 @@ TARGETS = (0.6, 1.15, 1.6)
 @pytest.fixture(scope="module")
 def radial():
     return {
-        3.0: radial_fates(3.0, (0.8, 1.1, 1.25, 1.6), draws=5, svm=True),
+        3.0: radial_fates(3.0, (0.8, 1.1, 1.25, 1.6), draws=9, svm=True),
         10.0: radial_fates(10.0, TARGETS, n=100, d=20_000, draws=4),
     }
 
@@ -60,9 +60,9 @@ def study(radial, correlated):
     return NoiseStudy(
         strengths=(0.5, 4.5), rows=rows, matrix=claim_matrix(rows, beta),
         rates={
-            "t3 entries": universality_gaps(StudentT(3.0), (500, 1000, 2000), points=2500, draws=6),
-            "sparse 10 %": universality_gaps(Sparse(0.1), (1000, 2000), points=600, draws=6),
-            "sparse 1 %": universality_gaps(Sparse(0.01), (4000,), points=600, draws=4),
+            "t3 entries": universality_gaps(StudentT(3.0), (500, 1000, 2000), points=2500, draws=10),
+            "sparse 10 %": universality_gaps(Sparse(0.1), (1000, 2000), points=600, draws=10),
+            "sparse 1 %": universality_gaps(Sparse(0.01), (4000,), points=600, draws=10),
         },
         small=trace_rows(default_covariances(4000), 60, 4000, 0.2 * 60 / 4000, 1.0, draws=6),
         large=trace_rows(covariances, 30, 2000, 5 * 30 / 2000, 1.0, draws=10),

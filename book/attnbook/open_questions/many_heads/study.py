@@ -49,6 +49,7 @@ class ManyHeadsStudy:
     heads: int
     small: Sample  # for checks of algebra
     window: Window  # rows of WINDOW_ROWS, step sizes of WINDOW_STEPS
+    frozen: Window  # frozen attention at 5 and 8 n/d, 40 draws
     slow: dict[int, list[Course]]  # H -> courses at signal norms 16 and 24
     no_noise: dict[int, Fates]  # H -> fates, eta = 0
     flips: dict[int, Fates]  # H -> fates, eta = 0.2
@@ -86,6 +87,7 @@ def many_heads_study(
         heads=heads,
         small=SignalNoiseLaw(12, 400, 8.0, 0.1).draw(seed, 3, start_vectors=6),
         window=two_step_window(PAPER_SIZE, list(WINDOW_ROWS.values()), WINDOW_STEPS, draws=10, seed=seed),
+        frozen=two_step_window(PAPER_SIZE, [WINDOW_ROWS["frozen"]], (5.0, 8.0), draws=40, seed=seed),
         slow=heads_courses(
             [replace(PAPER_SIZE, signal_norm=norm) for norm in (16.0, 24.0)], (1, 2, 4, 8), 0.025, 2000, draws=10, seed=seed,
             record=[1, 2, 3, 5, 10, 20, 50, 100, 200, 500, 1000, 2000],

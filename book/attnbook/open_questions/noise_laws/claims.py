@@ -132,11 +132,13 @@ def _counted(rows: Sequence[ErrorRow], gaps: Sequence[float], room: float = 0.0)
     )
 
 
-def _with_points(evidence: Evidence, centre: float, error: float, low: float, high: float) -> Evidence:
-    """The same interval with a second, independent error: that of the fresh points, given the training sets."""
-    whole = math.hypot(evidence.numbers["standard_error"], error)
-    slack = student(evidence.draws) * whole
-    rule = f"{evidence.rule}; s.e. of the fresh points added in squares"
+def _with_points(evidence: Evidence, centre: float, error: float, points: int, low: float, high: float) -> Evidence:
+    """The same interval with a second, independent error, that of the fresh points given the training sets: Welch's t."""
+    first = evidence.numbers["standard_error"]
+    whole = math.hypot(first, error)
+    freedom = whole**4 / (first**4 / (evidence.draws - 1) + error**4 / (points - 1))
+    multiple = student(freedom + 1)
+    slack, rule = multiple * whole, f"{multiple:.3g} s.e. of draws and fresh points together (Welch's t)"
     shown, numbers = f"{centre:.3g} +- {whole:.1g}", {"measured": centre, "standard_error": whole}
     return replace(evidence, holds=low - slack <= centre <= high + slack, measured=shown, rule=rule, numbers=numbers)
 
@@ -175,7 +177,7 @@ def radial_breaks(study: NoiseStudy, constant: float) -> Evidence:
         lambda a, b: (a.mean() / b.mean()).item(), formula, row.sampled, low=low, high=high, quantity="ratio of means"
     )
     ratio = evidence.numbers["measured"]
-    evidence = _with_points(evidence, ratio, ratio * row.standard_error / row.sampled_mean, low, high)
+    evidence = _with_points(evidence, ratio, ratio * row.standard_error / row.sampled_mean, row.points, low, high)
     return replace(evidence, numbers={"ratio": ratio})
 
 
@@ -254,7 +256,7 @@ def slow_rate(study: NoiseStudy, constant: float) -> Evidence:
         )[0]
 
     evidence = statistic_within(of_draws, gaps, low=low, high=high, quantity="fitted slope")
-    evidence = _with_points(evidence, slope, error, low, high)
+    evidence = _with_points(evidence, slope, error, rows[0].points, low, high)
     return replace(evidence, numbers={"slope": slope, "standard_error": evidence.numbers["standard_error"]})
 
 
@@ -328,17 +330,17 @@ def one_gaussian(study: NoiseStudy, constant: float) -> Evidence:
     "Q34",
     "heavy radial tails: the harmonic threshold, away from it",
     r"$\eta = 0$, $\nu = 3$, $n = 200$, $d = 40000$: at expected $x_h = 1.6$ and $0.8$ both classes end where the rule "
-    r"$x_h > 1$ says, on their signal at $1.6$ and on their noise at $0.8$, in at least 90 % of the runs",
+    r"$x_h > 1$ says, on their signal at $1.6$ and on their noise at $0.8$, in at least 70 % of the draws of each",
     wrong=0.0,
     wrong_text="the arithmetic rule ρ²|C| > d",
 )
 def harmonic_threshold(study: NoiseStudy, constant: float) -> Evidence:
     fates = study.radial[3.0]
-    far = fates.at(0.8) | fates.at(1.6)
     rule = fates.harmonic if constant else fates.arithmetic
-    shares = per_draw([((rule > 1) == fates.on_signal)[far]])
-    evidence = within(shares, low=1.0, quantity="share of a run's classes right", share=0.9)
-    return replace(evidence, numbers={"share": shares.mean().item(), "failures": evidence.numbers["failures"]})
+    right = [per_draw([((rule > 1) == fates.on_signal)[fates.at(target)]]) for target in (0.8, 1.6)]
+    words = "share of classes right"
+    parts = [within(shares, low=1.0, quantity=words, share=0.7, level=LEVEL / 2) for shares in right]
+    return replace(both(*parts), numbers={"share": torch.cat(right).mean().item()})
 
 
 @CLAIMS.claim(
@@ -442,9 +444,9 @@ def effective_length_decides(study: NoiseStudy, constant: float) -> Evidence:
 @CLAIMS.claim(
     "Q78",
     "noise that meets the signals: the late phase stays",
-    r"$\xi \sim N(0, I_d)$, $n = 100$, $d = 20000$, $\eta = 0.05$, step 3000: at $\rho = 10$ the same harmful end "
-    r"(mean $\log_{10}\mathrm{err}$ within $0.05$ of projected noise); at $\rho = 30$ still benign, below $10^{-20}$ in at least 95 % of "
-    r"draws, with less than half the mean exponent",
+    r"$\xi \sim N(0, I_d)$, $n = 100$, $d = 20000$, $\eta = 0.05$, step 3000, in at least 95 % of draws: at "
+    r"$\rho = 10$ the same harmful end ($\log_{10}\mathrm{err}$ within $0.1$ of projected noise); at $\rho = 30$ still benign, below "
+    r"$10^{-20}$, with at most 60 % of the mean exponent",
     source=Source.MEASURED,
     wrong=0.0,
     wrong_text="the same agreement after one step",
@@ -454,19 +456,18 @@ def late_phase_stays(study: NoiseStudy, constant: float) -> Evidence:
     (low_projected, projected), (low_other, other) = (
         [tensor(course.log10_error) for course in courses] for courses in (study.avoiding, study.meeting)
     )
-    gap = mean_within(
-        low_other[row] - low_projected[row], -0.05, 0.05, quantity="mean difference at ρ = 10", level=level
-    )
+    difference = low_other[row] - low_projected[row]
+    gap = within(difference, low=-0.1, high=0.1, quantity="difference at ρ = 10", level=level)
     ratio = statistic_within(
-        lambda a, b: (a.mean() / b.mean()).item(), other[-1], projected[-1], high=0.5,
+        lambda a, b: (a.mean() / b.mean()).item(), other[-1], projected[-1], high=0.6,
         quantity="ratio of mean exponents at ρ = 30", level=level,
     )  # fmt: skip
     benign = within(other[-1], high=-20.0, quantity="log₁₀ err at ρ = 30", level=level)
     numbers = {
         "predicted": low_projected[row].mean().item(),
         "measured": low_other[row].mean().item(),
-        "mean_difference": gap.numbers["measured"],
-        "standard_error_of_difference": gap.numbers["standard_error"],
+        "mean_difference": difference.mean().item(),
+        "standard_error_of_difference": difference.std().item() / math.sqrt(len(difference)),
         "ratio": ratio.numbers["measured"],
     }
     return replace(both(gap, ratio, benign), numbers=numbers)
@@ -478,8 +479,8 @@ def late_phase_stays(study: NoiseStudy, constant: float) -> Evidence:
 @CLAIMS.claim(
     "Q79",
     "light tails break nothing, radial heavy tails break the mechanism",
-    r"of C1-C16, Rademacher, uniform and $t_{10}$ entries break none (one chance rejection in the 60 judgements allowed); $t_5$ and 10 % "
-    r"sparse entries break C1 only; radial $t_3$ breaks C1, C2, C7, C12, C13, C14, C16; AR(1) breaks C3a; unprojected noise breaks C6",
+    r"of the claims of the page *Two steps*, Rademacher, uniform and $t_{10}$ entries break at most one in all; $t_5$ and 10 % sparse "
+    r"entries break C1; radial $t_3$ breaks C1, C2, C7, C12, C13, C16; AR(1) with $\varphi = 0.9$ breaks C3a; unprojected noise breaks C6",
     source=Source.MEASURED,
     wrong=0.0,
     wrong_text="radial t3 for the light tails",
@@ -487,15 +488,20 @@ def late_phase_stays(study: NoiseStudy, constant: float) -> Evidence:
 def what_breaks(study: NoiseStudy, constant: float) -> Evidence:
     found = {name: broken(study.matrix, name) for name in study.matrix}
     light = ("Rademacher", "uniform", "t10 entries") if constant else ("radial t3",)
-    holds = (
-        sum(len(found[name]) for name in light) <= 1
-        and all(found[name] == {"C1"} for name in ("t5 entries", "sparse 10 %"))
-        and {"C1", "C2", "C7", "C12", "C13", "C14", "C16"} <= found["radial t3"]
-        and all("C3a" in found[name] for name in ("AR(1) .5", "AR(1) .9"))
-        and "C6" in found["not orthogonal"]
-    )
+    named = {
+        "t5 entries": {"C1"},
+        "sparse 10 %": {"C1"},
+        "radial t3": {"C1", "C2", "C7", "C12", "C13", "C16"},
+        "AR(1) .9": {"C3a"},
+        "not orthogonal": {"C6"},
+    }
+    holds = sum(len(found[name]) for name in light) <= 1 and all(ids <= found[name] for name, ids in named.items())
+    # Two chance rejections or more have at most half the probability that one is expected; and a claim that chance rejects for
+    # Gaussian noise is not counted as broken elsewhere.
+    by_chance = sum(check.evidence.false_alarm for name in light for check in study.matrix[name].values()) / 2
+    by_chance += sum(study.matrix["Gaussian"][id].evidence.false_alarm for id in set().union(*named.values()))
     counts = ", ".join(f"{name} {len(found[name])}" for name in ("Rademacher", "t5 entries", "AR(1) .9", "radial t3"))
     return Evidence(
-        holds, "the sets named", f"claims broken: {counts}", "verdicts of the judges of C1-C16",
-        len(study.rows["Gaussian"][0].sampled), {name: len(ids) for name, ids in found.items()},
+        holds, "the sets named", f"claims broken: {counts}", "verdicts of the judges of the page on two steps",
+        len(study.rows["Gaussian"][0].sampled), {name: len(ids) for name, ids in found.items()}, by_chance,
     )  # fmt: skip
