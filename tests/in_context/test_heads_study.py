@@ -71,7 +71,9 @@ def test_two_number_heads_leave_nothing_for_the_second_part() -> None:
 
 
 def test_average_is_of_the_last_records() -> None:
-    history = train(Experiment(heads=2, d=3, length=7, batch=8, steps=30, records=9, runs=2), engine="reference")
+    history = train(
+        Experiment(heads=2, d=3, length=7, batch=8, steps=30, records=9, runs=2), implementation="reference"
+    )
     average = average_circuits(history, 3)
     torch.testing.assert_close(average.mu, history.mu[:, -3:].mean(1))
     torch.testing.assert_close(average.key_query[1], history.circuits.key_query[1, -3:].mean(0))

@@ -173,7 +173,7 @@ def test_rows_come_in_order_with_results_as_record_would_leave_them(declare, job
         {"twice": 2 * x, "none": None, "each": [0.0, 1.0]} for x in range(5)
     ]
     for outcome, attempts in rows:
-        assert (outcome.status, outcome.engine, attempts) == ("done", "batched", 1)
+        assert (outcome.status, outcome.backend, attempts) == ("done", "batched", 1)
         assert (outcome.error, outcome.traceback, outcome.notebook, outcome.memory) == (None, None, None, None)
         assert outcome.versions == versions(("numpy",))
         assert time.strptime(outcome.finished, "%Y-%m-%dT%H:%M:%S+00:00").tm_year >= 2024
