@@ -16,7 +16,8 @@ from attnlib.kernels.heads.arguments import KINDS, Map, Recorded, check
 
 __all__ = ["LOOP", "Recorded", "advance", "implementation_for"]
 
-LOOP = Loop("training of attention heads", compiled=(torch.float64,), triton=())
+LOOP = Loop("training of attention heads")
+_WIDEST = 46_340  # vectors of a basis in the GPU program, which counts a matrix's numbers in 32 bits
 
 
 def advance(
@@ -99,23 +100,29 @@ def advance(
         look_ahead=look_ahead, velocity=velocity, batches=batches, record=record,
     )  # fmt: skip
     threads = torch.get_num_threads() if threads is None else checks.whole_number("threads", threads, at_least=1)
-    chosen = implementation_for(attention_map, gram.device, gram.dtype, implementation=implementation)
+    chosen = implementation_for(attention_map, gram.shape[1], gram.device, gram.dtype, implementation=implementation)
     if chosen == "compiled":
         from attnlib.kernels.heads import compiled
 
         return compiled.advance(call, threads=threads)
+    if chosen == "triton":
+        from attnlib.kernels.heads import gpu
+
+        return gpu.advance(call)
     from attnlib.kernels.heads import reference
 
     return reference.advance(call)
 
 
 def implementation_for(
-    attention_map: Map, device: torch.device, dtype: torch.dtype, *, implementation: str = "auto"
+    attention_map: Map, q: int, device: torch.device, dtype: torch.dtype, *, implementation: str = "auto"
 ) -> str:
-    """The implementation that `advance` takes for a map. Raises ValueError if the one asked for cannot do it."""
-    cannot = {"triton": "there is no GPU program of it; the reference runs on a GPU"}
+    """The implementation that `advance` takes for a map and q vectors. Raises ValueError if the one asked for cannot do it."""
+    cannot = {"triton": f"it holds at most {_WIDEST} vectors, and there are {q}"} if q > _WIDEST else {}
     if attention_map.window is not None:
-        cannot["compiled"] = f"it has no windows, and the map has windows of {attention_map.window}"
+        reason = f"it has no windows, and the map has windows of {attention_map.window}"
+        cannot |= {"compiled": reason, "triton": reason}
     elif attention_map.kind not in KINDS:
-        cannot["compiled"] = f"it has no map {attention_map.kind!r}"
+        reason = f"it has no map {attention_map.kind!r}"
+        cannot |= {"compiled": reason, "triton": reason}
     return choose(LOOP, device, dtype, implementation=implementation, cannot=cannot)
