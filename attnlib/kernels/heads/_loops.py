@@ -313,7 +313,7 @@ def source(j, n, signals):
 
 
 @_elementwise
-def pack(gram, coefficients, velocity, labels, classes, signals, width, matrix, x, start, buffer, signs, held):
+def pack(gram, coefficients, velocity, labels, classes, signals, width, matrix, x, start, scores, buffer, signs, held):
     """A run's numbers into the working memory; what start vectors add to the scores never changes."""
     columns, q = coefficients.shape
     n = labels.shape[0]
@@ -329,7 +329,9 @@ def pack(gram, coefficients, velocity, labels, classes, signals, width, matrix, 
             at, i = c * width + j, source(j, n, signals)
             x[at] = coefficients[c, i] if j < size else 0.0
             buffer[at] = velocity[c, i] if j < size else 0.0
-            start[at] = 0.0
+            start[at] = scores[at] = (
+                0.0  # the scores of a batch leave places as they find them: not as another run left them
+            )
             if j < size:
                 for k in range(size, q):
                     start[at] += coefficients[c, k] * gram[k, i]
@@ -406,8 +408,8 @@ def descend(
     some = places[: batch + signals]
     for r in range(first_run, last_run):
         pack(
-            gram[r], coefficients[r], velocity[r], labels[r], classes[r], signals, width, matrix, x, start, buffer, signs,
-            held,
+            gram[r], coefficients[r], velocity[r], labels[r], classes[r], signals, width, matrix, x, start, scores, buffer,
+            signs, held,
         )  # fmt: skip
         place = 0
         while place < marks.shape[0] and marks[place] < first:
