@@ -5,6 +5,7 @@ import pytest
 import torch
 
 from attnbook.in_context import full_runs
+from attnbook.in_context.closed_form import debiased_gd_optimal_risk
 from attnbook.in_context.heads_study import (
     Ends,
     FreeHeads,
@@ -18,7 +19,6 @@ from attnbook.in_context.heads_study import (
 )
 from attnbook.in_context.reduced import reduced_risk
 from attnlib.in_context.circuits import Circuits, circuits_of, predict, two_number_circuits
-from attnlib.in_context.closed_form import debiased_gd_optimal_risk
 from attnlib.in_context.experiment import Experiment
 from attnlib.in_context.law import RegressionLaw
 from attnlib.in_context.model import initial_weights

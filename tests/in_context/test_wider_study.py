@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import torch
 
+from attnbook.in_context.closed_form import best_preconditioner, preconditioned_gd_risk
 from attnbook.in_context.deeper_and_wider import study as wider_study
 from attnbook.in_context.deeper_and_wider.findings import (
     authors_attention,
@@ -23,7 +24,6 @@ from attnbook.in_context.deeper_and_wider.risk import (
 from attnbook.in_context.deeper_and_wider.stack import predict_stack, stack_of_circuits
 from attnbook.in_context.deeper_and_wider.study import TABLE, Spec, WiderSetting, main, obtain, replay, specs
 from attnbook.in_context.deeper_and_wider.training import train_deep
-from attnlib.in_context.closed_form import best_preconditioner, preconditioned_gd_risk
 from attnlib.in_context.estimators import bayes_risk
 from attnlib.in_context.experiment import Experiment
 from attnlib.in_context.law import RegressionLaw, toeplitz_covariance

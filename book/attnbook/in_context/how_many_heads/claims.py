@@ -9,9 +9,9 @@ from __future__ import annotations
 import numpy as np
 import torch
 
+from attnbook.in_context.closed_form import debiased_gd_optimal_risk
 from attnbook.in_context.heads_study import Ends, HeadsStudy
 from attnbook.in_context.trap_study import TrapRuns, imbalance
-from attnlib.in_context.closed_form import debiased_gd_optimal_risk
 from bookkit.claims import ClaimSet, Evidence, NothingToMeasure, Source, Verdict, agrees, both, within
 
 __all__ = ["CLAIMS"]

@@ -10,9 +10,9 @@ import math
 import torch
 
 from attnbook.in_context.approximate import approximate_risk, creep_of_the_pair
+from attnbook.in_context.closed_form import debiased_gd_optimal_step, opposite_pair_curvature
 from attnbook.in_context.reduced import mean_and_error
 from attnbook.in_context.two_numbers_per_head.study import FLAT_TO, LAST, TwoNumbersStudy, jitter_price
-from attnlib.in_context.closed_form import debiased_gd_optimal_step, opposite_pair_curvature
 from bookkit.claims import ClaimSet, Evidence, NothingToMeasure, Source, Verdict, agrees, both, within
 
 __all__ = ["CLAIMS"]
