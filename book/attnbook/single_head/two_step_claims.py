@@ -11,8 +11,8 @@ import math
 
 import torch
 
+from attnbook.single_head.mean_field import mean_field_log10_error
 from attnbook.single_head.study import TwoStepStudy, log_term
-from attnlib.single_head.mean_field import mean_field_log10_error
 from bookkit.claims import Claim, ClaimSet, Evidence, NothingToMeasure, Source, Verdict, agrees, both, exactly, within
 
 __all__ = ["CLAIMS", "NOTEBOOK_STEP_CLAIM", "noise_tolerance"]
