@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 
 import torch
 
-from attnlib.kernels.heads import advance
+from attnlib.kernels.heads import Call, advance
 from attnlib.single_head import maps
 from benchmarks.registry import Case, Work
 
@@ -58,10 +58,11 @@ def naive_torch(
 
 def _fast(data: list[torch.Tensor], steps: int, rule: Mapping[str, object], implementation: str) -> torch.Tensor:
     gram, state, labels, classes = data
-    advance(
+    call = Call(
         gram, state, labels, classes, heads=state.shape[1] // 2, signals=2, attention_map=maps.SOFTMAX, value_step=_STEP,
-        attention_step=_STEP, factors=torch.ones(steps), threads=1, implementation=implementation, **rule,
+        attention_step=_STEP, factors=torch.ones(steps), **rule,
     )  # fmt: skip
+    advance(call, threads=1, implementation=implementation)
     if state.is_cuda:
         torch.cuda.synchronize()
     return state
@@ -73,7 +74,7 @@ def gate(device: str) -> None:
     for heads in (1, 4):
         data = _data(heads, device, 3)
         want = naive_torch(*data, 30)
-        for form in ("reference",) if device == "cuda" else ("reference", "compiled"):
+        for form in ("reference", "triton" if device == "cuda" else "compiled"):
             found = _fast([part.clone() for part in data], 30, {}, form)
             if not torch.allclose(found, want, rtol=0, atol=1e-13):
                 raise AssertionError(f"{form} leaves the batched loop at H = {heads}: no speed is reported")
@@ -101,7 +102,7 @@ def _work(name: str, steps: int, level: str) -> Work:
 
 
 def cases(device: str) -> tuple[Case, ...]:
-    """Every form on this device, "cpu" or "cuda"; on a GPU the readable form runs, there is no program for it."""
+    """Every form on this device, "cpu" or "cuda"."""
     found, size = [], f"{_RUNS} runs at n = {_SAMPLES}, float64"
     for name, (heads, rule) in _CASES.items():
         what = ", ".join([f"H = {heads}", *(f"{key} {value}" for key, value in rule.items())])
@@ -109,6 +110,11 @@ def cases(device: str) -> tuple[Case, ...]:
             found.append(
                 Case(f"heads-compiled-{name}", f"compiled, one thread, {what}: {_STEPS} steps of {size}",
                      _prepare(name, _STEPS, device, "compiled"), limit=_LIMIT, work=_work(name, _STEPS, "L2"))
+            )  # fmt: skip
+        else:
+            found.append(
+                Case(f"heads-gpu-{name}", f"GPU program, {what}: {_STEPS} steps of {size}",
+                     _prepare(name, _STEPS, device, "triton"), work=_work(name, _STEPS, "L2"))
             )  # fmt: skip
         found.append(
             Case(f"heads-torch-{name}", f"reference: batched torch, {what}: {_FEW} steps of {size}",
@@ -121,9 +127,9 @@ def ratios(median: Mapping[str, float]) -> dict[str, float]:
     """Times of one step of one run, against the batched form; cases that were not run are left out."""
     found = {}
     for name in _CASES:
-        slow, fast = f"heads-torch-{name}", f"heads-compiled-{name}"
-        if slow in median and fast in median:
-            found[f"heads, batched torch / compiled, one run-step, {name}"] = (
-                median[slow] / _FEW / (median[fast] / _STEPS)
-            )
+        for form, words in (("compiled", "compiled"), ("gpu", "GPU program")):
+            slow, fast = f"heads-torch-{name}", f"heads-{form}-{name}"
+            if slow in median and fast in median:
+                share = median[slow] / _FEW / (median[fast] / _STEPS)
+                found[f"heads, batched torch / {words}, one run-step, {name}"] = share
     return found

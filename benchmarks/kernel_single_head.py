@@ -1,4 +1,4 @@
-"""Kernel (a): gradient descent of the single head in Gram coordinates, 64 runs of 200 samples, against batched products."""
+"""Kernel (a): gradient descent of one softmax head in Gram coordinates, 64 runs of 200 samples, against batched products."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from collections.abc import Callable, Mapping
 import numpy as np
 import torch
 
-from attnlib.kernels.single_head import advance
+from attnlib.kernels.heads import Call, advance
+from attnlib.single_head import maps
 from benchmarks.registry import Case, Work
 
 __all__ = ["cases", "ratios"]
@@ -70,10 +71,15 @@ def naive_numpy(
 
 def _fast(data: list[torch.Tensor], steps: int, **chosen) -> torch.Tensor:
     gram, state, labels, classes = data
-    advance(gram, state, labels, classes, steps=steps, value_step=_STEP, attention_step=_STEP, **chosen)
+    rows = state.mT.contiguous()  # v, p
+    call = Call(
+        gram, rows, labels, classes, heads=1, signals=2, attention_map=maps.SOFTMAX, value_step=_STEP,
+        attention_step=_STEP, factors=torch.ones(steps),
+    )  # fmt: skip
+    advance(call, **chosen)
     if state.is_cuda:
         torch.cuda.synchronize()
-    return state
+    return rows.mT
 
 
 @functools.cache

@@ -13,7 +13,8 @@ from bookkit.pages.parameters import parse_parameters
 COLAB_CELL = """import importlib.util
 
 if importlib.util.find_spec("attnlib") is None:
-    %pip install -q --no-deps git+{url}"""
+    %pip install -q --no-deps git+{url}
+    importlib.invalidate_caches()"""
 
 # Kept by one side of the pair only: who ran the cell, and empty lists.
 NOT_PAIRED = {"papermill", "execution"}

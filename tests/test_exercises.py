@@ -19,9 +19,9 @@ from setuptools import find_packages
 from attnbook.answers import __main__ as command
 from attnbook.answers import crossing, exercises
 from attnbook.exercises import TABLE
+from attnbook.single_head.mean_field import mean_field
 from attnlib.exercises import check
 from attnlib.single_head.law import SignalNoiseLaw
-from attnlib.single_head.mean_field import mean_field
 from attnlib.single_head.summary import summarise
 from bookkit.editions.leaks import words
 from bookkit.exercises import checking, table

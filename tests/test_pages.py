@@ -128,7 +128,7 @@ BAD = [
     ("parameters", set_metadata(3, tags=["parameters"]), "tagged: [2, 3]"),
     ("parameters", lambda nb: nb.cells.insert(1, nbformat.v4.new_code_cell("1")), "tagged: [3]"),
     ("parameters", replace_source(2, "n: int = 200", "n = 200"), "line 'n = 200"),
-    ("parameters", replace_source(2, " [>= 1]", ""), "range in brackets"),
+    ("parameters", replace_source(2, " [at least 1]", ""), "range in brackets"),
     ("parameters", replace_source(2, "n: int = 200", "n: int = 0"), "must be an integer >= 1; got 0"),
     ("colab_cell", replace_source(1, ADDRESS, "https://github.com/someone/else"), "must be exactly"),
     ("colab_cell", replace_source(1, "-q ", ""), "must be exactly"),

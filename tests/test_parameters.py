@@ -117,6 +117,7 @@ def test_a_page_needs_exactly_one_parameters_cell(tmp_path: Path) -> None:
     [
         ("0, 0.5", float, [0, 0.25, 0.5], [-1e-9, 0.5000001]),
         (">= 1", int, [1, 10**400], [0, -5]),
+        ("at least 1", int, [1, 10**400], [0, -5]),
         ("> 0", float, [1e-300, 1e300], [0, -1e-300]),
         ("a | b | c", str, ["a", "c"], ["d", "a | b", ""]),
         ("1 | 2 | 4", int, [1, 4], [3, 0]),

@@ -17,12 +17,13 @@ import importlib.util
 
 if importlib.util.find_spec("attnlib") is None:
     %pip install -q --no-deps git+ADDRESS
+    importlib.invalidate_caches()
 ```
 
 ```{code-cell} ipython3
 :tags: [parameters]
 
-n: int = 200  # training samples [>= 1]
+n: int = 200  # training samples [at least 1]
 label_noise: float = 0.05  # probability that a label is flipped, eta [0, 0.5]
 step_size: float = 0.025  # beta of gradient descent [> 0]
 mode: str = "reduced"  # law to draw from [reduced | dense]

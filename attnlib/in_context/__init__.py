@@ -1,7 +1,4 @@
-"""In-context linear regression with multi-head softmax attention (arXiv 2503.12734). Law of prompts, training, circuits, risks.
-
-Risks in closed form are in `closed_form`.
-"""
+"""In-context linear regression with multi-head softmax attention (arXiv 2503.12734). Law of prompts, training, circuits, risks."""
 
 from attnlib.in_context.circuits import Circuits, circuits_of, predict
 from attnlib.in_context.estimators import gradient_step, kernel_estimator, ridge

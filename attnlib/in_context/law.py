@@ -85,8 +85,8 @@ class Prompts:
 class RegressionLaw:
     r"""The data law: every prompt has its own regression vector, L labelled examples and one query.
 
-    $$ \beta \sim N(0, s_\beta^2 I_d), \qquad x_i, x_q \sim N(m, \Sigma), \qquad
-       y_i = \langle x_i, \beta\rangle + \varepsilon_i, \qquad y_q = \langle x_q, \beta\rangle + \varepsilon_q $$
+    $$ \beta \sim N(0, s_\beta^2 I_d), \qquad x_i, x_q \sim N(m, \Sigma), $$
+    $$ y_i = \langle x_i, \beta\rangle + \varepsilon_i, \qquad y_q = \langle x_q, \beta\rangle + \varepsilon_q $$
 
     | convention | $s_\beta$ | sd of $\varepsilon_i$ | sd of $\varepsilon_q$ |
     |---|---|---|---|

@@ -3,7 +3,7 @@
 Each step draws a fresh batch of prompts and takes one step on the four matrices of every head. Gradients go through the merged
 circuits (`circuits`), which is exact; the moments of Adam belong to the four matrices, so the path is that of the model as written.
 
-All engines are forms of `attnlib.kernels.in_context.advance`, and see the same prompts: any prompt of any step is known by its number
+All are forms of `attnlib.kernels.in_context.advance`, and see the same prompts: any prompt of any step is known by its number
 (`attnlib.kernels.prompt_stream`), so a training can be interrupted anywhere and goes on bit for bit.
 """
 
@@ -32,9 +32,8 @@ from attnlib.in_context.experiment import Experiment
 from attnlib.in_context.model import HeadWeights, draw_weights
 from attnlib.kernels import in_context as kernels
 
-__all__ = ["ENGINES", "GRID", "History", "TrainingDiverged", "load_history", "made_with", "train", "train_many"]
+__all__ = ["GRID", "History", "TrainingDiverged", "load_history", "made_with", "train", "train_many"]
 
-ENGINES = ("auto", "compiled", "triton", "reference")
 GRID = 10_000  # steps between two possible ends of a piece of work; fixed, so that sums do not depend on interruptions
 
 
@@ -63,7 +62,7 @@ class History:
     """
 
     experiment: Experiment  # what was trained
-    engine: str  # what did the arithmetic
+    implementation: str  # what did the arithmetic
     steps: Ints  # (K,): recorded steps; step s is the state after s updates
     circuits: Circuits  # leading axes (R, K), float64
     loss: torch.Tensor  # (R, K): mean training loss over the steps since the previous record; nan at the first
@@ -104,7 +103,7 @@ def train(
     experiment: Experiment,
     *,
     dtype: str = "float32",
-    engine: str = "auto",
+    implementation: str = "auto",
     device: str = "cpu",
     progress: bool = False,
     checkpoint: Path | None = None,
@@ -118,7 +117,7 @@ def train(
 
     Circuits and losses are recorded at `experiment.recorded_steps`. A training can be interrupted anywhere and goes on bit for bit.
 
-    | engine | dtype | what it is |
+    | implementation | dtype | what it is |
     |---|---|---|
     | `compiled` | float32 | one loop for data, gradient and update on the CPU (needs numba) |
     | `triton` | float32 | the same as one GPU program for each run (needs a CUDA device and Triton) |
@@ -127,12 +126,12 @@ def train(
     Args:
         experiment: what to train; one layer, one output.
         dtype: of weights and moments, "float32" or "float64" (the reference).
-        engine: "auto" (the fastest that can do it), or one of the table above.
+        implementation: "auto" (the fastest that can do it), or one of the table above.
         device: "cpu", "cuda", "cuda:N" or "auto" (a GPU when there is one). States and records come back to the CPU.
         progress: show a progress bar.
         checkpoint: a .safetensors file. It is written every 10 000 steps and at the end, also when the training is
             interrupted or diverges; if it exists, the training goes on from it and ends as if it had never stopped.
-        threads: threads over runs (compiled engine), None: as many as torch uses; the result does not depend on it.
+        threads: threads over runs (compiled only), None: as many as torch uses; the result does not depend on it.
         watch: called with the number of finished steps before every piece of work (a piece ends at a record or after 10 000
             steps); what it raises interrupts the training.
         about: words that are kept in the checkpoint beside the settings, such as the command that makes it.
@@ -149,7 +148,7 @@ def train(
         the authors' notebook for arXiv 2503.12734.
 
     Example:
-        >>> history = train(Experiment(heads=2, d=3, steps=50, records=4, runs=2), engine="reference")
+        >>> history = train(Experiment(heads=2, d=3, steps=50, records=4, runs=2), implementation="reference")
         >>> history.final.mu.shape
         torch.Size([2, 2])
     """
@@ -162,14 +161,14 @@ def train(
         )
     checks.one_of("dtype", dtype, ("float32", "float64"))
     where = resolve(device)
-    engine = _engine(experiment, checks.one_of("engine", engine, ENGINES), dtype, where)
+    implementation = _chosen(experiment, implementation, dtype, where)
     if threads is not None:
         checks.whole_number("threads", threads, at_least=1)
     file = None if checkpoint is None else Path(checkpoint)
     if file is None or not file.exists():
-        state = _State.start(experiment, dtype, engine)
+        state = _State.start(experiment, dtype, implementation)
     else:
-        state = _State.resume(experiment, dtype, engine, file)
+        state = _State.resume(experiment, dtype, implementation, file)
     state.about = dict(about or {})
     if file is not None and not file.exists():
         write_checkpoint(file, *state.as_checkpoint())  # a file that cannot be written is found now
@@ -245,13 +244,15 @@ def load_history(path: Path) -> History:
     return state.history()
 
 
-def _engine(experiment: Experiment, engine: str, dtype: str, device: torch.device) -> str:
+def _chosen(experiment: Experiment, implementation: str, dtype: str, device: torch.device) -> str:
     try:
         return kernels.implementation_for(
-            experiment.d, experiment.heads, device, getattr(torch, dtype), implementation=engine
+            experiment.d, experiment.heads, device, getattr(torch, dtype), implementation=implementation
         )
     except ValueError as error:
-        raise ValueError(f"engine {engine!r}, dtype {dtype!r}, device {str(device)!r}: {error}") from None
+        raise ValueError(
+            f"implementation {implementation!r}, dtype {dtype!r}, device {str(device)!r}: {error}"
+        ) from None
 
 
 def _experiment_of(settings: dict[str, Any], path: Path) -> Experiment:
@@ -275,12 +276,12 @@ _RECORDS = ("key_query", "output_value", "loss", "loss_se")
 class _State:
     """A training between two pieces of work. `tensors`: the flat state, the records so far, and the sums of the open window."""
 
-    def __init__(self, experiment: Experiment, engine: str, step: int, tensors: Arrays) -> None:
-        self.experiment, self.engine, self.step, self.tensors = experiment, engine, step, tensors
+    def __init__(self, experiment: Experiment, implementation: str, step: int, tensors: Arrays) -> None:
+        self.experiment, self.implementation, self.step, self.tensors = experiment, implementation, step, tensors
         self.about: dict[str, str] = {}
 
     @staticmethod
-    def start(experiment: Experiment, dtype: str, engine: str) -> _State:
+    def start(experiment: Experiment, dtype: str, implementation: str) -> _State:
         e = experiment
         start = draw_weights(e.d, e.heads, e.start, e.seed, e.runs, e.first_run).flat()
         weights = np.ascontiguousarray(start.numpy().astype(dtype))
@@ -294,12 +295,12 @@ class _State:
         tensors["output_value"] = np.full((*lead, e.heads, n), np.nan, dtype=dtype)
         tensors["loss"], tensors["loss_se"] = np.full(lead, np.nan), np.full(lead, np.nan)
         tensors["window"] = np.zeros((e.runs, 3))  # steps, sum and sum of squares of the losses since the last record
-        state = _State(e, engine, 0, tensors)
+        state = _State(e, implementation, 0, tensors)
         state._record()
         return state
 
     @staticmethod
-    def resume(experiment: Experiment, dtype: str, engine: str, path: Path) -> _State:
+    def resume(experiment: Experiment, dtype: str, implementation: str, path: Path) -> _State:
         tensors, settings = read_checkpoint(path)
         found = _experiment_of(settings, path)
         if found != experiment:
@@ -308,7 +309,7 @@ class _State:
             raise CheckpointError(
                 f"checkpoint {path.name!r} belongs to another experiment ({differing}): choose another file"
             )
-        fresh = _State.start(experiment, dtype, engine).tensors
+        fresh = _State.start(experiment, dtype, implementation).tensors
         for name, value in fresh.items():
             have = tensors.get(name)
             if have is None or have.shape != value.shape or have.dtype != value.dtype:
@@ -316,11 +317,12 @@ class _State:
                 raise CheckpointError(
                     f"checkpoint {path.name!r}: {name} must be {value.dtype} {value.shape}; got {got}: was it trained in another dtype?"
                 )
-        if settings["engine"] != engine:
+        if settings["engine"] != implementation:
             raise CheckpointError(
-                f"checkpoint {path.name!r} was trained by the {settings['engine']} engine, this is {engine}: the end would not be identical"
+                f"checkpoint {path.name!r} was trained by the {settings['engine']} implementation, "
+                f"this is {implementation}: the end would not be identical"
             )
-        return _State(experiment, engine, settings["step"], {name: tensors[name].copy() for name in fresh})
+        return _State(experiment, implementation, settings["step"], {name: tensors[name].copy() for name in fresh})
 
     def advance(self, device: torch.device, threads: int | None) -> int:
         """Steps until the next record or the next multiple of 10 000; returns how many. The state changes at the end only."""
@@ -351,7 +353,7 @@ class _State:
             *state, d=e.d, heads=e.heads, length=e.law.length, batch=e.batch, seed=e.seed, streams=e.streams.tolist(),
             first_step=self.step, steps=steps, beta_std=e.law.beta_std, noise_std=e.law.label_noise_std,
             target_noise_std=e.law.target_noise_std, optimiser=e.optimiser, learning_rate=e.learning_rate,
-            betas=e.betas, eps=e.eps, weight_decay=e.weight_decay or 0.0, threads=threads, implementation=self.engine,
+            betas=e.betas, eps=e.eps, weight_decay=e.weight_decay or 0.0, threads=threads, implementation=self.implementation,
         )  # fmt: skip
         for array, tensor in zip(moments.values(), state, strict=True):
             array[...] = tensor.cpu().numpy()  # the same memory on the CPU
@@ -373,7 +375,7 @@ class _State:
         self.tensors = self.tensors | new | {"window": np.zeros_like(self.tensors["window"])}
 
     def as_checkpoint(self) -> tuple[Arrays, dict[str, Any]]:
-        settings = {"experiment": self.experiment.as_record(), "engine": self.engine, "step": self.step}
+        settings = {"experiment": self.experiment.as_record(), "engine": self.implementation, "step": self.step}
         return self.tensors, settings | made_with() | self.about
 
     def history(self) -> History:
@@ -382,5 +384,5 @@ class _State:
         loss, loss_se = (torch.from_numpy(t[name]) for name in ("loss", "loss_se"))
         steps = np.array(self.experiment.recorded_steps)
         return History(
-            self.experiment, self.engine, steps, recorded, loss, loss_se, {name: t[name] for name in _MOMENTS}
+            self.experiment, self.implementation, steps, recorded, loss, loss_se, {name: t[name] for name in _MOMENTS}
         )

@@ -36,8 +36,8 @@ def two_steps(sample: Sample, step_size: float) -> TwoSteps:
 
     $$ v_1 = \tfrac{\beta}{2nT} \sum_i y_i \sum_\tau x_{i\tau}, \quad p_1 = 0, \quad
        g_i = \frac{1}{1 + e^{m_i}}, \; m_i = y_i\, v_1 \cdot \bar x_i, $$
-    $$ v_2 = \tfrac{\beta}{2nT} \sum_i y_i (1 + 2 g_i) \sum_\tau x_{i\tau}, \quad
-       p_2 = \tfrac{\beta}{nT} \sum_i g_i y_i \sum_\tau (v_1 \cdot x_{i\tau} - v_1 \cdot \bar x_i)\, x_{i\tau}. $$
+    $$ v_2 = \tfrac{\beta}{2nT} \sum_i y_i (1 + 2 g_i) \sum_\tau x_{i\tau}, $$
+    $$ p_2 = \tfrac{\beta}{nT} \sum_i g_i y_i \sum_\tau (v_1 \cdot x_{i\tau} - v_1 \cdot \bar x_i)\, x_{i\tau}. $$
 
     For T = 2 the last sum is $\tfrac{\beta}{4n} g_i \gamma_i (u_i - \xi_i)$ with the token preference
     $\gamma_i = y_i v_1 \cdot (u_i - \xi_i)$.

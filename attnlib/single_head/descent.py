@@ -20,7 +20,7 @@ from attnlib.single_head.rules import GRADIENT_DESCENT
 from attnlib.single_head.trainer import HeadsPlan, Start, with_vectors
 from attnlib.single_head.trajectory import Trajectory
 
-__all__ = ["TrainingPlan", "Trajectory", "checked_start", "descend", "gaussian_start", "gradient_descent"]
+__all__ = ["TrainingPlan", "Trajectory", "checked_start", "descend", "gaussian_start", "gradient_descent", "heads_plan"]
 
 
 def gaussian_start(sample: Sample, std: float) -> tuple[torch.Tensor, torch.Tensor]:
@@ -110,10 +110,16 @@ def gradient_descent(
 
 def descend(sample: Sample, plan: TrainingPlan, start: Start | None = None) -> Trajectory:
     """`gradient_descent` for a plan and a start that have been checked."""
+    return with_vectors(heads_plan(sample, plan, start, sample.tokens.dtype)).single()
+
+
+def heads_plan(sample: Sample, plan: TrainingPlan, start: Start | None, dtype: torch.dtype) -> HeadsPlan:
+    """The same training as the general trainer takes it: one softmax head, gradient descent; step sizes in `dtype`."""
     v, p = start if start is not None else checked_start(sample, None)
-    of_v, of_p = (sample.tokens.new_full((sample.runs,), size) for size in (plan.step_size, plan.attention_step))
+    of_v, of_p = (
+        sample.tokens.new_full((sample.runs,), size, dtype=dtype) for size in (plan.step_size, plan.attention_step)
+    )
     ones = torch.ones(plan.steps, dtype=torch.float64)
-    heads = HeadsPlan(
+    return HeadsPlan(
         sample, of_v, of_p, ones, plan.recorded, v.unsqueeze(1), p.unsqueeze(1), SOFTMAX, GRADIENT_DESCENT, 1.0, None
     )
-    return with_vectors(heads).single()

@@ -64,6 +64,8 @@ def _sigmoid(z: float) -> float:
 def flow_rates(state: Sequence[float], x: float, nu: float, attention_rate: float = 1.0) -> list[float]:
     """Right-hand side of the flow: derivatives of (V, t_c, t_n, P, q_c, q_n) in the time tau."""
     V, t_c, t_n, P, q_c, q_n = state
+    # s: weights on the signal; g = sigma(-m): minus the derivative of one sample's loss with respect to its margin m; and
+    # pull = r A, where A is the size of that loss's derivative with respect to the sample's logit P - q.
     s_c, s_n = _sigmoid(P - q_c), _sigmoid(P - q_n)
     g_c = _sigmoid(-(s_c * V + (1 - s_c) * t_c))
     g_n = _sigmoid(s_n * V - (1 - s_n) * t_n)

@@ -2,7 +2,9 @@ r"""The fast twin of `gradient_descent`: the same steps in Gram space, for many 
 
 Every iterate lies in the span of its start, the signals and the noise tokens, $v_t = \sum_a \alpha_a b_a$, and all that training looks at
 are the scores $K\alpha$ with the Gram matrix $K$ of those $n + 2$ (or $n + 4$) vectors. A step is one product of $K$ with two
-columns, $O(n^2)$ whatever the dimension. Source: derived; equality with the readable trainer is a test. Two tokens.
+columns, $O(n^2)$ whatever the dimension. It is the general trainer's Gram method with one softmax head. Two tokens.
+
+Source: derived; equality with the readable trainer is a test.
 """
 
 from __future__ import annotations
@@ -11,11 +13,9 @@ from collections.abc import Iterable
 
 import torch
 
-from attnlib.kernels.batches import in_batches
-from attnlib.kernels.single_head import advance
-from attnlib.single_head.descent import TrainingPlan, Trajectory, checked_start, gradient_descent
+from attnlib.single_head.descent import TrainingPlan, Trajectory, checked_start, gradient_descent, heads_plan
 from attnlib.single_head.law import Sample
-from attnlib.single_head.model import loss
+from attnlib.single_head.trainer import in_gram_space
 
 __all__ = ["gram_descent"]
 
@@ -66,26 +66,4 @@ def gram_descent(
         )
     plan = TrainingPlan(step_size, steps, attention_step_size, record)
     starts = checked_start(sample, start)
-    labels = sample.labels.to(dtype).contiguous()
-    classes = sample.signal_class.contiguous()
-    parts = []
-
-    def work(runs: slice) -> None:
-        spanning = [sample.signals[runs], sample.noise_tokens()[runs, :, 0]]
-        if start is not None:
-            spanning += [vector[runs].unsqueeze(1) for vector in starts]
-        basis = torch.cat(spanning, dim=1).to(torch.float64)
-        coefficients = basis.new_zeros(*basis.shape[:2], 2, dtype=dtype)  # columns: v, p
-        if start is not None:
-            coefficients[:, -2, 0] = coefficients[:, -1, 1] = 1.0
-        seen = advance(
-            (basis @ basis.mT).to(dtype), coefficients, labels[runs], classes[runs], steps=plan.steps,
-            value_step=plan.step_size, attention_step=plan.attention_step, record=plan.recorded,
-        )  # fmt: skip
-        vectors = torch.einsum("rsqc,rqm->csrm", seen.coefficients, basis.to(dtype))
-        parts.append((*vectors, seen.output.transpose(0, 1), seen.attention.transpose(0, 1)))
-
-    held = sample.signals.shape[1] + sample.labels.shape[1] + 2
-    in_batches(work, sample.runs, bytes_per_run=24 * held * held, device=labels.device)
-    v, p, outputs, attention = (torch.cat(part, dim=1) for part in zip(*parts, strict=True))
-    return Trajectory(plan.recorded, v, p, loss(outputs, labels), labels * outputs, attention, sample.noisy)
+    return in_gram_space(heads_plan(sample, plan, starts, torch.float64), dtype).single()

@@ -102,8 +102,8 @@ class Sample:
 class SignalNoiseLaw:
     r"""The data law: a signal token that knows the true label, noise tokens orthogonal to both signals, and flipped labels.
 
-    $$ \tilde y = \pm 1 \text{ with probability } \tfrac12, \quad u = \mu_1 \text{ or } \mu_2 \text{ by } \tilde y, \quad
-       \xi_\tau \sim N\!\left(0,\; I_d - \tfrac{\mu_1\mu_1^\top + \mu_2\mu_2^\top}{\rho^2}\right), \quad
+    $$ \tilde y = \pm 1 \text{ with probability } \tfrac12, \quad u = \mu_1 \text{ or } \mu_2 \text{ by } \tilde y, $$
+    $$ \xi_\tau \sim N\!\left(0,\; I_d - \tfrac{\mu_1\mu_1^\top + \mu_2\mu_2^\top}{\rho^2}\right), \quad
        y = -\tilde y \text{ with probability } \eta, $$
 
     $\mu_1 \perp \mu_2$, $|\mu_k| = \rho$. Arguments outside their range raise ValueError.

@@ -2,7 +2,7 @@ r"""The general trainer: any number of heads, any attention map, any update rule
 
 $$ f(X) = \kappa\sum_h\sum_t w_t(Xp_h)\,v_h\cdot x_t . $$
 
-Two engines make the same steps. *Vectors*: the parameters are vectors in the sample's coordinates; the readable form, for any
+Two methods make the same steps. *Vectors*: the parameters are vectors in the sample's coordinates; the readable form, for any
 number of tokens and every rule. *Gram*: the parameters are combinations of the signals, the noise tokens and the start vectors, and
 all that training looks at are scores, one product with the Gram matrix of those vectors per step; two tokens per sample, rules
 that commute with rotations. Their equality is a test. (They part where a rule normalises a gradient that is nothing but rounding,
@@ -18,14 +18,14 @@ import torch
 
 from attnlib import checks
 from attnlib.kernels.batches import in_batches
-from attnlib.kernels.heads import advance
+from attnlib.kernels.heads import Call, advance
 from attnlib.single_head.law import Sample
 from attnlib.single_head.maps import SOFTMAX, AttentionMap
 from attnlib.single_head.model import evaluate, gradients_at, loss
 from attnlib.single_head.rules import GRADIENT_DESCENT, Rule, batch_orders
 from attnlib.single_head.trajectory import HeadsTrajectory
 
-__all__ = ["HeadsPlan", "Start", "train_heads", "with_vectors"]
+__all__ = ["HeadsPlan", "Start", "in_gram_space", "train_heads", "with_vectors"]
 
 StepSize = float | torch.Tensor
 Start = tuple[torch.Tensor, torch.Tensor]
@@ -52,7 +52,7 @@ def train_heads(
     sample: Sample, step_size: StepSize, steps: int, *, heads: int = 1, attention_step_size: StepSize | None = None,
     attention_map: AttentionMap = SOFTMAX, rule: Rule = GRADIENT_DESCENT, start: Start | None = None,
     shared_values: bool = False, output_scale: float = 1.0, schedule: Callable[[int], float] | None = None,
-    record: Iterable[int] | None = None, engine: str = "auto",
+    record: Iterable[int] | None = None, method: str = "auto",
 ) -> HeadsTrajectory:  # fmt: skip
     r"""Train H heads with one output on every run of `sample`: any attention map, any update rule.
 
@@ -71,7 +71,7 @@ def train_heads(
         output_scale: kappa > 0.
         schedule: step (0, 1, ...) -> factor >= 0 on both step sizes; 1 when left out.
         record: steps to keep, each in 0 ... steps; all of them when left out. The last step is always kept.
-        engine: "gram", "vectors", or "auto": gram where it can.
+        method: "gram", "vectors", or "auto": gram where it can.
 
     Returns:
         parameters, loss, margins and attention of every head at the recorded steps, in the sample's dtype and on its device.
@@ -93,13 +93,13 @@ def train_heads(
         schedule, record,
     )  # fmt: skip
     can = sample.law.tokens == 2 and rule.rotation_invariant and attention_map.window is None
-    checks.one_of("engine", engine, ("auto", "gram", "vectors"))
-    if engine == "gram" and not can:
+    checks.one_of("method", method, ("auto", "gram", "vectors"))
+    if method == "gram" and not can:
         raise ValueError(
-            'engine must be "vectors" or "auto" here; got "gram", which needs two tokens, no windows and a rule that commutes '
+            'method must be "vectors" or "auto" here; got "gram", which needs two tokens, no windows and a rule that commutes '
             f"with rotations: T = {sample.law.tokens}, {attention_map.name}, {rule.name}"
         )
-    return (_in_gram_space if can and engine != "vectors" else with_vectors)(plan)
+    return (in_gram_space if can and method != "vectors" else with_vectors)(plan)
 
 
 def _step_sizes(name: str, value: object, sample: Sample, rule: Rule, *, zero: bool) -> torch.Tensor:
@@ -173,7 +173,7 @@ def _prepared(rule: Rule, gradient: tuple[torch.Tensor, torch.Tensor]) -> tuple[
 
 
 def with_vectors(plan: HeadsPlan) -> HeadsTrajectory:
-    """The readable engine."""
+    """The readable method."""
     sample, rule = plan.sample, plan.rule
     tokens, labels, n = sample.tokens, sample.labels, sample.labels.shape[1]
     attention_map, scale = plan.attention_map, plan.output_scale
@@ -206,10 +206,10 @@ def with_vectors(plan: HeadsPlan) -> HeadsTrajectory:
     return HeadsTrajectory(plan.recorded, vs, ps, losses, margins, attentions, sample.noisy)
 
 
-def _in_gram_space(plan: HeadsPlan) -> HeadsTrajectory:
-    """The fast engine: the same steps on coefficients and scores, in `attnlib.kernels.heads`."""
+def in_gram_space(plan: HeadsPlan, dtype: torch.dtype = torch.float64) -> HeadsTrajectory:
+    """The fast method: the same steps on coefficients and scores, in `attnlib.kernels.heads`, in `dtype` whatever the sample's."""
     sample, rule = plan.sample, plan.rule
-    labels, classes = sample.labels.to(torch.float64).contiguous(), sample.signal_class.contiguous()
+    labels, classes = sample.labels.to(dtype).contiguous(), sample.signal_class.contiguous()
     starts = torch.cat([plan.v, plan.p], dim=1)
     columns = starts.shape[1]
     from_zero = not starts.any()
@@ -218,17 +218,18 @@ def _in_gram_space(plan: HeadsPlan) -> HeadsTrajectory:
     def work(runs: slice) -> None:
         spanning = [sample.signals[runs], sample.noise_tokens()[runs, :, 0]]
         basis = torch.cat(spanning if from_zero else [*spanning, starts[runs]], dim=1).to(torch.float64)
-        coefficients = basis.new_zeros(basis.shape[0], columns, basis.shape[1])
+        coefficients = basis.new_zeros(basis.shape[0], columns, basis.shape[1], dtype=dtype)
         if not from_zero:
-            coefficients[:, :, -columns:] = torch.eye(columns, dtype=basis.dtype, device=basis.device)
-        seen = advance(
-            basis @ basis.mT, coefficients, labels[runs], classes[runs], heads=plan.p.shape[1],
+            coefficients[:, :, -columns:] = torch.eye(columns, dtype=dtype, device=basis.device)
+        call = Call(
+            (basis @ basis.mT).to(dtype), coefficients, labels[runs], classes[runs], heads=plan.p.shape[1],
             signals=sample.signals.shape[1], attention_map=plan.attention_map, value_step=plan.value_step[runs],  # type: ignore[arg-type]
             attention_step=plan.attention_step[runs], factors=plan.factors, output_scale=plan.output_scale,
             prepare=rule.prepare, momentum=rule.momentum, look_ahead=rule.look_ahead,
             batches=None if plan.orders is None else plan.orders[runs], record=plan.recorded,
         )  # fmt: skip
-        vectors = torch.matmul(seen.coefficients, basis)  # (S, R, columns, m)
+        seen = advance(call)
+        vectors = torch.matmul(seen.coefficients, basis.to(dtype))  # (S, R, columns, m)
         values = plan.v.shape[1]
         parts.append((vectors[:, :, :values], vectors[:, :, values:], seen.output, seen.attention))
 

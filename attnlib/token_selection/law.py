@@ -70,8 +70,8 @@ class Sample:
 class TokenLaw:
     r"""The data law: the first token shows the true class, the second a little of the other, some a little of the true one.
 
-    $$ Y^* = \pm1 \text{ with probability } \tfrac12, \qquad Y = -Y^* \text{ with probability } \eta, \qquad
-       x_t = m_t(Y^*) + \varepsilon_t, \quad \varepsilon_t \sim N(0, \sigma_\varepsilon^2 I_d), $$
+    $$ Y^* = \pm1 \text{ with probability } \tfrac12, \qquad Y = -Y^* \text{ with probability } \eta, $$
+    $$ x_t = m_t(Y^*) + \varepsilon_t, \quad \varepsilon_t \sim N(0, \sigma_\varepsilon^2 I_d), $$
 
     | index | mean $m_t(Y^*)$ | role |
     |---|---|---|

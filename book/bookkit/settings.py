@@ -4,6 +4,7 @@
 packages = ["attnlib", "book/attnbook"]      # folders of what the pages import: see `code`
 command = "attnlib"                          # readers type `python -m attnlib rerun ...`; without it, bookkit
 versions = ["attnlib", "numpy", "torch"]     # distributions that decide about numbers; shown and stored
+faces = ["attnlib.single_head"]              # modules whose __all__ is what readers import: see `reference`
 
 exercises = "book/attnbook/exercises/table.json"   # hashes of the accepted answers
 check = "attnlib.exercises"                  # where student notebooks import `check` from
@@ -47,6 +48,7 @@ class Settings:
     packages: tuple[str, ...] = ()
     command: str = "bookkit"
     versions: tuple[str, ...] = ()
+    faces: tuple[str, ...] = ()
     exercises: str = ""
     check: str = ""
     parts: Mapping[str, Part] = field(default_factory=dict)
@@ -85,6 +87,7 @@ def _read(path: Path, stamp: int) -> Settings:
         packages=_names(table, "packages"),
         command=_text(table, "command") or "bookkit",
         versions=_names(table, "versions"),
+        faces=_names(table, "faces"),
         exercises=_text(table, "exercises"),
         check=_text(table, "check"),
         parts={name: _part(name, entry) for name, entry in _table(table, "parts").items()},

@@ -4,7 +4,7 @@ import pytest
 
 from attnbook.explorers import length as source
 from attnbook.explorers.bayes_table import sampled_bayes_risk, sampled_spectrum
-from attnlib.in_context import closed_form
+from attnbook.in_context import closed_form
 from attnlib.in_context.law import RegressionLaw, toeplitz_covariance
 from tests.browser.exploring import Explorer, explored
 

@@ -2,9 +2,8 @@
 
 import pytest
 
-from attnbook.in_context import approximate
+from attnbook.in_context import approximate, closed_form
 from attnbook.in_context.reduced import reduced_risk
-from attnlib.in_context import closed_form
 from attnlib.in_context.law import RegressionLaw
 from tests.browser.exploring import Explorer, explored
 

@@ -8,8 +8,8 @@ import pytest
 import torch
 
 from attnbook.explorers.__main__ import FOLDER
+from attnbook.single_head.mean_field import mean_field, mean_field_log10_error
 from attnlib.single_head.law import SignalNoiseLaw
-from attnlib.single_head.mean_field import mean_field, mean_field_log10_error
 from tests.browser.exploring import Explorer, explored
 
 pytestmark = pytest.mark.browser

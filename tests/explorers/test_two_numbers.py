@@ -11,10 +11,9 @@ import torch
 
 from attnbook.explorers import two_numbers as source
 from attnbook.explorers.bayes_table import sampled_bayes_risk, sampled_spectrum
-from attnbook.in_context import approximate, full_runs
+from attnbook.in_context import approximate, closed_form, full_runs
 from attnbook.in_context.optimum import one_head_optimum, pair_optimum
 from attnbook.in_context.reduced import reduced_moments, reduced_risk
-from attnlib.in_context import closed_form
 from attnlib.in_context.law import RegressionLaw
 from tests.explorers.node import ROOT, evaluate
 

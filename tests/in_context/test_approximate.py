@@ -9,8 +9,7 @@ from scipy.integrate import solve_ivp
 from scipy.linalg import expm
 from scipy.optimize import minimize, minimize_scalar
 
-from attnbook.in_context import approximate
-from attnlib.in_context import closed_form
+from attnbook.in_context import approximate, closed_form
 from attnlib.in_context.law import RegressionLaw, toeplitz_covariance
 
 AUTHORS = RegressionLaw(d=5, length=40, noise_std=0.01)

@@ -16,7 +16,7 @@ from tests.sweeps.page_cells import as_stored, complete, recorded_by_page
 
 PAGE = "in_context/02_training"
 SMALL = {"d": 2, "length": 8, "batch": 16, "steps": 130, "runs": 2, "learning_rate": 0.01}
-# The first three are one training of seven replicas; of the others each has something of its own.
+# The first three are one training of seven runs; of the others each has something of its own.
 POINTS = [
     complete(PAGE, **SMALL | changes)
     for changes in (

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 import torch
 
+from attnbook.in_context import closed_form
 from attnbook.in_context.what_the_heads_compute import claims as module
 from attnbook.in_context.what_the_heads_compute.claims import CLAIMS, estimator_study, published_figures, trained_heads
 from attnbook.in_context.what_the_heads_compute.linear_attention import train_linear_attention
-from attnlib.in_context import closed_form
 from attnlib.in_context.circuits import predict, two_number_circuits
 from attnlib.in_context.experiment import Experiment
 from attnlib.in_context.law import RegressionLaw

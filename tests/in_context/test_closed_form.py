@@ -8,7 +8,7 @@ import pytest
 import torch
 from scipy.optimize import minimize
 
-from attnlib.in_context import closed_form
+from attnbook.in_context import closed_form
 from attnlib.in_context.law import RegressionLaw, toeplitz_covariance
 
 MEAN = (0.8, -0.5, 0.3, 0.0)

@@ -22,7 +22,7 @@ def test_one_layer_is_the_reference_trainer(optimiser, shared_data):
     own = {"betas": (0.8, 0.95), "eps": 1e-3, "weight_decay": 0.1}  # nothing at torch's defaults
     experiment = SMALL.replace(optimiser=optimiser, shared_data=shared_data, convention="repository", **own)
     mine = train_deep(experiment, dtype="float64")
-    theirs = train(experiment, dtype="float64", engine="reference")
+    theirs = train(experiment, dtype="float64", implementation="reference")
     assert np.array_equal(mine.steps, theirs.steps)
     torch.testing.assert_close(mine.layers[0].key_query, theirs.circuits.key_query, rtol=0, atol=1e-10)
     torch.testing.assert_close(mine.layers[0].read_out[..., 0, :], theirs.circuits.output_value, rtol=0, atol=1e-10)

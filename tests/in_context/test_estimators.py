@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from attnlib.in_context import closed_form
+from attnbook.in_context import closed_form
 from attnlib.in_context.circuits import predict, two_number_circuits
 from attnlib.in_context.estimators import (
     bayes_prediction,

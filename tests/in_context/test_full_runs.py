@@ -48,7 +48,7 @@ def test_stored_runs_are_the_authors_setting(heads: int) -> None:
 def test_the_last_record_is_the_stored_state_and_the_first_is_the_start(heads: int) -> None:
     history = load(heads)
     torch.testing.assert_close(history.final.key_query, circuits_of(history.weights).key_query.double())
-    fresh = train(experiment(heads, steps=0), engine="reference")
+    fresh = train(experiment(heads, steps=0), implementation="reference")
     torch.testing.assert_close(history.circuits[:, 0].key_query, fresh.circuits[:, 0].key_query)
 
 
@@ -58,7 +58,9 @@ def test_stored_runs_begin_as_the_readable_trainer_does(heads: int) -> None:
     history = load(heads)
     count = history.at(30) + 1
     steps = int(history.steps[count - 1])
-    short = train(Experiment(heads=heads, runs=2, steps=steps, records=steps + 2), engine="reference", dtype="float64")
+    short = train(
+        Experiment(heads=heads, runs=2, steps=steps, records=steps + 2), implementation="reference", dtype="float64"
+    )
     for k in range(count):
         at = short.at(int(history.steps[k]))
         torch.testing.assert_close(history.mu[:2, k], short.mu[:, at], rtol=0, atol=2e-5)

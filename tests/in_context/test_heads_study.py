@@ -5,6 +5,7 @@ import pytest
 import torch
 
 from attnbook.in_context import full_runs
+from attnbook.in_context.closed_form import debiased_gd_optimal_risk
 from attnbook.in_context.heads_study import (
     Ends,
     FreeHeads,
@@ -18,7 +19,6 @@ from attnbook.in_context.heads_study import (
 )
 from attnbook.in_context.reduced import reduced_risk
 from attnlib.in_context.circuits import Circuits, circuits_of, predict, two_number_circuits
-from attnlib.in_context.closed_form import debiased_gd_optimal_risk
 from attnlib.in_context.experiment import Experiment
 from attnlib.in_context.law import RegressionLaw
 from attnlib.in_context.model import initial_weights
@@ -71,7 +71,9 @@ def test_two_number_heads_leave_nothing_for_the_second_part() -> None:
 
 
 def test_average_is_of_the_last_records() -> None:
-    history = train(Experiment(heads=2, d=3, length=7, batch=8, steps=30, records=9, runs=2), engine="reference")
+    history = train(
+        Experiment(heads=2, d=3, length=7, batch=8, steps=30, records=9, runs=2), implementation="reference"
+    )
     average = average_circuits(history, 3)
     torch.testing.assert_close(average.mu, history.mu[:, -3:].mean(1))
     torch.testing.assert_close(average.key_query[1], history.circuits.key_query[1, -3:].mean(0))

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 import torch
 
+from attnbook.in_context import closed_form
 from attnbook.in_context.what_the_heads_compute import study as module
 from attnbook.in_context.what_the_heads_compute.study import crossing, length_study, off_pattern, off_pattern_parts
-from attnlib.in_context import closed_form
 from attnlib.in_context.circuits import Circuits, attention, predict, two_number_circuits
 from attnlib.in_context.estimators import conditional_risk, kernel_estimator, kernel_weights
 from attnlib.in_context.law import Prompts, RegressionLaw, toeplitz_covariance

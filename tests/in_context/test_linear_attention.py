@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 
+from attnbook.in_context import closed_form
 from attnbook.in_context.what_the_heads_compute.linear_attention import (
     as_raw,
     linear_risks,
@@ -14,7 +15,6 @@ from attnbook.in_context.what_the_heads_compute.linear_attention import (
     predict_linear,
     train_linear_attention,
 )
-from attnlib.in_context import closed_form
 from attnlib.in_context.circuits import Circuits, two_number_circuits
 from attnlib.in_context.estimators import gradient_step, preconditioned_step
 from attnlib.in_context.law import RegressionLaw, toeplitz_covariance

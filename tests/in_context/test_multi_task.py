@@ -5,6 +5,7 @@ import pytest
 import torch
 
 from attnbook.in_context.causal import prompt_tokens
+from attnbook.in_context.closed_form import debiased_gd_optimal_risk
 from attnbook.in_context.deeper_and_wider.multi_task import (
     MultiTaskLaw,
     best_linear_maps,
@@ -15,7 +16,6 @@ from attnbook.in_context.deeper_and_wider.multi_task import (
     superposed_heads,
 )
 from attnbook.in_context.deeper_and_wider.stack import predict_stack, stack_of_circuits
-from attnlib.in_context.closed_form import debiased_gd_optimal_risk
 from attnlib.in_context.law import RegressionLaw
 
 SMALL = MultiTaskLaw(5, ((0, 1, 3), (3, 4), (1,)), length=11, noise_std=0.5)

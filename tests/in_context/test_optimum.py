@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 
+from attnbook.in_context.closed_form import opposite_pair_curvature
 from attnbook.in_context.optimum import (
     _one_of_two_images,
     best_mu,
@@ -16,7 +17,6 @@ from attnbook.in_context.optimum import (
     risk_landscape,
 )
 from attnbook.in_context.reduced import mean_and_error, reduced_moments, reduced_risk, reduced_risk_per_batch
-from attnlib.in_context.closed_form import opposite_pair_curvature
 from attnlib.in_context.law import RegressionLaw
 
 

@@ -15,7 +15,10 @@ from attnlib.in_context.training import TrainingDiverged, load_history, train, t
 from attnlib.kernels import dispatch, prompt_stream
 from attnlib.kernels.dispatch import has_numba
 
-ENGINES = ["reference", pytest.param("compiled", marks=pytest.mark.skipif(not has_numba(), reason="needs numba"))]
+IMPLEMENTATIONS = [
+    "reference",
+    pytest.param("compiled", marks=pytest.mark.skipif(not has_numba(), reason="needs numba")),
+]
 SMALL = Experiment(
     heads=2, d=3, length=7, noise_std=0.1, batch=16, steps=50, records=8, runs=2, seed=3, learning_rate=0.01
 )
@@ -48,13 +51,13 @@ def by_autograd(e: Experiment, dtype: torch.dtype) -> tuple[list[torch.Tensor], 
 
 
 @pytest.mark.parametrize("optimiser", ["SGD", "Adam", "AdamW"])
-@pytest.mark.parametrize(("engine", "dtype", "tolerance"), [("reference", "float64", 1e-10), *(
+@pytest.mark.parametrize(("implementation", "dtype", "tolerance"), [("reference", "float64", 1e-10), *(
     (pytest.param("compiled", "float32", 1e-5, marks=pytest.mark.skipif(not has_numba(), reason="needs numba")),)
 )])  # fmt: skip
-def test_fifty_steps_are_those_of_autograd(optimiser: str, engine: str, dtype: str, tolerance: float) -> None:
+def test_fifty_steps_are_those_of_autograd(optimiser: str, implementation: str, dtype: str, tolerance: float) -> None:
     e = SMALL.replace(optimiser=optimiser, convention="repository", weight_decay=0.05)
     expected, losses = by_autograd(e, torch.float64)
-    history = train(e, dtype=dtype, engine=engine)
+    history = train(e, dtype=dtype, implementation=implementation)
     got = torch.from_numpy(history.state["weights"]).double()
     assert (got - expected).abs().max() < tolerance
     start = initial_weights(e.d, e.heads, seed=e.seed, runs=e.runs).flat()
@@ -67,19 +70,19 @@ def test_fifty_steps_are_those_of_autograd(optimiser: str, engine: str, dtype: s
 @pytest.mark.parametrize("start", ["small_id", "small_id_qk", "oppo_small_id"])
 def test_other_starts_too(start: str) -> None:
     e = SMALL.replace(start=start, runs=1, steps=20)
-    got = torch.from_numpy(train(e, dtype="float64", engine="reference").state["weights"])
+    got = torch.from_numpy(train(e, dtype="float64", implementation="reference").state["weights"])
     assert (got - by_autograd(e, torch.float64)[0]).abs().max() < 1e-10
 
 
 def test_records_are_circuits_of_the_state_at_their_steps() -> None:
-    history = train(SMALL, dtype="float64", engine="reference")
+    history = train(SMALL, dtype="float64", implementation="reference")
     assert history.steps.tolist() == list(SMALL.recorded_steps)
     assert history.steps[0] == 0
     assert history.steps[-1] == SMALL.steps
     first = circuits_of(initial_weights(SMALL.d, 2, seed=SMALL.seed, runs=2))
     torch.testing.assert_close(history.circuits[:, 0].key_query, first.key_query)
     middle = int(history.steps[4])
-    shorter = train(SMALL.replace(steps=middle), dtype="float64", engine="reference")
+    shorter = train(SMALL.replace(steps=middle), dtype="float64", implementation="reference")
     torch.testing.assert_close(history.mu[:, 4], shorter.final.mu, rtol=1e-12, atol=0)
     torch.testing.assert_close(history.final.key_query, circuits_of(history.weights).key_query)
     assert history.at(middle) == 4
@@ -90,7 +93,7 @@ def test_records_are_circuits_of_the_state_at_their_steps() -> None:
 
 def test_standard_error_of_a_window() -> None:
     e = SMALL.replace(steps=40, records=2)
-    history, losses = train(e, dtype="float64", engine="reference"), by_autograd(e, torch.float64)[1]
+    history, losses = train(e, dtype="float64", implementation="reference"), by_autograd(e, torch.float64)[1]
     assert history.steps.tolist() == [0, 40]
     torch.testing.assert_close(history.loss_se[:, -1], losses.std(1) / 40**0.5)
 
@@ -99,11 +102,11 @@ class Stop(Exception):
     pass
 
 
-@pytest.mark.parametrize("engine", ENGINES)
-def test_interrupted_at_a_random_step_it_ends_the_same(engine: str, tmp_path, monkeypatch) -> None:
+@pytest.mark.parametrize("implementation", IMPLEMENTATIONS)
+def test_interrupted_at_a_random_step_it_ends_the_same(implementation: str, tmp_path, monkeypatch) -> None:
     """The interruption comes in the middle of a piece of work, after its arrays were changed."""
     monkeypatch.setattr(training, "GRID", 9)
-    whole = train(SMALL, engine=engine)
+    whole = train(SMALL, implementation=implementation)
     path = tmp_path / "run.safetensors"
     real, pieces = training._State._steps, np.random.default_rng(5).integers(2, 12, 3)
     for count in pieces:
@@ -119,14 +122,14 @@ def test_interrupted_at_a_random_step_it_ends_the_same(engine: str, tmp_path, mo
 
         monkeypatch.setattr(training._State, "_steps", breaks)
         with pytest.raises(Stop):
-            train(SMALL.replace(), engine=engine, checkpoint=path)
+            train(SMALL.replace(), implementation=implementation, checkpoint=path)
         with pytest.raises(CheckpointError, match=r"holds \d+ of 50 steps"):
             load_history(path)
         monkeypatch.setattr(training._State, "_steps", real)
         if count == pieces[-1]:
             break
         path.unlink()
-    resumed = train(SMALL, engine=engine, checkpoint=path)
+    resumed = train(SMALL, implementation=implementation, checkpoint=path)
     for one in (resumed, load_history(path)):
         for name, value in whole.state.items():
             np.testing.assert_array_equal(one.state[name], value)
@@ -136,64 +139,67 @@ def test_interrupted_at_a_random_step_it_ends_the_same(engine: str, tmp_path, mo
     assert sorted(p.name for p in tmp_path.iterdir()) == ["run.json", "run.safetensors"]
 
 
-@pytest.mark.parametrize("engine", ENGINES)
-def test_runs_can_be_cut_anywhere(engine: str) -> None:
+@pytest.mark.parametrize("implementation", IMPLEMENTATIONS)
+def test_runs_can_be_cut_anywhere(implementation: str) -> None:
     e = SMALL.replace(runs=3)
-    together, alone = train(e, engine=engine), train(e.replace(runs=1, first_run=2), engine=engine)
+    together, alone = (
+        train(e, implementation=implementation),
+        train(e.replace(runs=1, first_run=2), implementation=implementation),
+    )
     np.testing.assert_array_equal(together.state["weights"][2:], alone.state["weights"])
     assert (together.loss[0, 1:] - together.loss[2, 1:]).abs().min() > 0
 
 
-@pytest.mark.parametrize("engine", ENGINES)
-def test_shared_data_and_own_rates(engine: str) -> None:
+@pytest.mark.parametrize("implementation", IMPLEMENTATIONS)
+def test_shared_data_and_own_rates(implementation: str) -> None:
     """With one stream and one start the runs differ by their learning rates only; without a rate they would be equal."""
     assert SMALL.replace(runs=3, first_run=4).streams.tolist() == [4, 5, 6]
     assert SMALL.replace(runs=3, first_run=4, shared_data=True).streams.tolist() == [4, 4, 4]
     e = SMALL.replace(runs=2, shared_data=True, learning_rate=(0.01, 0.003))
-    both = train(e, engine=engine)
-    single = train(e.replace(runs=1, learning_rate=0.01), engine=engine)
+    both = train(e, implementation=implementation)
+    single = train(e.replace(runs=1, learning_rate=0.01), implementation=implementation)
     np.testing.assert_allclose(both.state["weights"][0], single.state["weights"][0], rtol=0, atol=1e-6)
-    second = train(e.replace(runs=2, learning_rate=0.003), engine=engine)
+    second = train(e.replace(runs=2, learning_rate=0.003), implementation=implementation)
     np.testing.assert_allclose(both.state["weights"][1], second.state["weights"][1], rtol=0, atol=1e-6)
 
 
 def test_a_watch_is_told_how_far_it_is(monkeypatch) -> None:
     monkeypatch.setattr(training, "GRID", 20)
     seen: list[int] = []
-    train(SMALL, engine="reference", watch=seen.append)
+    train(SMALL, implementation="reference", watch=seen.append)
     assert seen == sorted({*SMALL.recorded_steps, 20, 40} - {SMALL.steps})
 
 
 def test_many_experiments_at_once_are_the_single_ones() -> None:
     experiments = [SMALL.replace(heads=heads, steps=10) for heads in (1, 2, 3)]
-    for e, history in zip(experiments, train_many(experiments, threads=2, engine="reference"), strict=True):
-        np.testing.assert_array_equal(history.state["weights"], train(e, engine="reference").state["weights"])
+    for e, history in zip(experiments, train_many(experiments, threads=2, implementation="reference"), strict=True):
+        np.testing.assert_array_equal(history.state["weights"], train(e, implementation="reference").state["weights"])
 
 
-@pytest.mark.parametrize("engine", ENGINES)
-def test_a_diverging_training_stops_and_keeps_the_last_good_state(engine: str, tmp_path, monkeypatch) -> None:
+@pytest.mark.parametrize("implementation", IMPLEMENTATIONS)
+def test_a_diverging_training_stops_and_keeps_the_last_good_state(implementation: str, tmp_path, monkeypatch) -> None:
     monkeypatch.setattr(training, "GRID", 5)
     wild = SMALL.replace(optimiser="SGD", learning_rate=300.0, runs=2, records=2)
     path = tmp_path / "run.safetensors"
     with pytest.raises(TrainingDiverged, match=r"the loss of run \d at step \d+ is not a finite number") as caught:
-        train(wild, engine=engine, checkpoint=path)
+        train(wild, implementation=implementation, checkpoint=path)
     step = caught.value.step
     assert caught.value.last_good <= step < 50
     with pytest.raises(CheckpointError, match=f"holds {caught.value.last_good} of 50 steps"):
         load_history(path)
     if caught.value.last_good:
-        short = train(wild.replace(steps=caught.value.last_good, records=2), engine=engine)
+        short = train(wild.replace(steps=caught.value.last_good, records=2), implementation=implementation)
         assert np.isfinite(short.state["weights"]).all()
 
 
 def test_checkpoints_that_cannot_be_used(tmp_path) -> None:
     path = tmp_path / "run.safetensors"
-    train(SMALL.replace(steps=5), engine="reference", checkpoint=path)
+    train(SMALL.replace(steps=5), implementation="reference", checkpoint=path)
     content = path.read_bytes()
     with pytest.raises(CheckpointError, match=r"another experiment \(heads: 2 there, 4 here\)"):
-        train(SMALL.replace(steps=5, heads=4), engine="reference", checkpoint=path)
+        train(SMALL.replace(steps=5, heads=4), implementation="reference", checkpoint=path)
     with pytest.raises(CheckpointError, match=r"weights must be float64 .* got float32"):
-        train(SMALL.replace(steps=5), dtype="float64", engine="reference", checkpoint=path)
+        train(SMALL.replace(steps=5), dtype="float64", implementation="reference", checkpoint=path)
     damaged = bytearray(content)
     damaged[-3] ^= 1
     path.write_bytes(damaged)
@@ -212,12 +218,12 @@ def test_checkpoints_that_cannot_be_used(tmp_path) -> None:
         load_history(tmp_path / "none.safetensors")
     for wrong in (tmp_path / "run.pth", tmp_path / "nowhere" / "run.safetensors"):
         with pytest.raises(ValueError, match=r"checkpoint must be a .safetensors file in a folder that exists"):
-            train(SMALL, engine="reference", checkpoint=wrong)
+            train(SMALL, implementation="reference", checkpoint=wrong)
 
 
 def test_a_failed_write_leaves_the_old_checkpoint(tmp_path, monkeypatch) -> None:
     path = tmp_path / "run.safetensors"
-    train(SMALL.replace(steps=5), engine="reference", checkpoint=path)
+    train(SMALL.replace(steps=5), implementation="reference", checkpoint=path)
     before = path.read_bytes()
 
     def fails(*_):
@@ -263,21 +269,22 @@ def test_bad_calls() -> None:
         train(SMALL.replace(layers=2))
     with pytest.raises(ValueError, match="dtype must be one of 'float32', 'float64'"):
         train(SMALL, dtype="float16")
-    with pytest.raises(ValueError, match="engine must be one of"):
-        train(SMALL, engine="fast")
+    with pytest.raises(ValueError, match="implementation must be one of"):
+        train(SMALL, implementation="fast")
     with pytest.raises(
-        ValueError, match=r"engine 'compiled', dtype 'float64', device 'cpu': .* computes in float32, not float64"
+        ValueError,
+        match=r"implementation 'compiled', dtype 'float64', device 'cpu': .* computes in float32, not float64",
     ):
-        train(SMALL, engine="compiled", dtype="float64")
+        train(SMALL, implementation="compiled", dtype="float64")
     with pytest.raises(ValueError, match="threads must be a whole number >= 1"):
         train(SMALL, threads=0)
 
 
-def test_without_numba_the_readable_engine_trains(monkeypatch) -> None:
+def test_without_numba_the_readable_implementation_trains(monkeypatch) -> None:
     monkeypatch.setattr(dispatch, "has_numba", lambda: False)
-    assert train(SMALL.replace(steps=3)).engine == "reference"
+    assert train(SMALL.replace(steps=3)).implementation == "reference"
     with pytest.raises(ValueError, match="numba is not installed"):
-        train(SMALL, engine="compiled")
+        train(SMALL, implementation="compiled")
 
 
 def test_settings_survive_json() -> None:

@@ -37,7 +37,7 @@ SMALL = Experiment(
 
 @pytest.fixture(scope="module")
 def short() -> History:
-    return train(SMALL, dtype="float64", engine="reference")
+    return train(SMALL, dtype="float64", implementation="reference")
 
 
 def test_thinned_keeps_the_ends(short: History) -> None:
@@ -73,12 +73,12 @@ def test_first_below_interpolates_in_log_time() -> None:
 def test_late_loss_is_the_mean_over_steps() -> None:
     """One window of the same steps has the same mean, and the same standard error but for what windows take out."""
     e = SMALL.replace(steps=60, records=12)
-    history = train(e, dtype="float64", engine="reference")
+    history = train(e, dtype="float64", implementation="reference")
     mean, error = mean_late_loss(history, 4)
     start = int(history.steps[-5])
     losses = []
     for run in range(e.runs):
-        each = train(e.replace(runs=1, first_run=run, records=2000), dtype="float64", engine="reference")
+        each = train(e.replace(runs=1, first_run=run, records=2000), dtype="float64", implementation="reference")
         assert each.steps.tolist() == list(range(61))
         losses.append(each.loss[0, start + 1 :])
     losses = torch.stack(losses)
@@ -166,7 +166,7 @@ def test_linear_start_is_for_sgd() -> None:
 def test_an_interruption_comes_when_asked(tmp_path) -> None:
     path = tmp_path / "run.safetensors"
     with pytest.raises(KeyboardInterrupt):
-        train(SMALL, engine="reference", checkpoint=path, watch=interrupt_after(2))
+        train(SMALL, implementation="reference", checkpoint=path, watch=interrupt_after(2))
     assert read_checkpoint(path)[1]["step"] == SMALL.recorded_steps[2]
     found = resume_study(SMALL.replace(runs=1), 3)
     assert found.interrupted_at == found.whole.steps[3]

@@ -78,7 +78,7 @@ def test_ranking_is_the_area_under_the_curve() -> None:
 
 def test_runs_are_those_of_the_trainer() -> None:
     e = TINY["3"].replace(first_run=5, runs=2)
-    found, history = trap_runs(e, engine="reference"), train(e, engine="reference")
+    found, history = trap_runs(e, implementation="reference"), train(e, implementation="reference")
     np.testing.assert_array_equal(found.mu, history.mu.numpy())
     np.testing.assert_array_equal(found.omega, history.omega.numpy())
     np.testing.assert_array_equal(found.loss, history.loss[:, -1].numpy())

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import torch
 
+from attnbook.in_context.closed_form import best_preconditioner, preconditioned_gd_risk
 from attnbook.in_context.deeper_and_wider import study as wider_study
 from attnbook.in_context.deeper_and_wider.findings import (
     authors_attention,
@@ -23,7 +24,6 @@ from attnbook.in_context.deeper_and_wider.risk import (
 from attnbook.in_context.deeper_and_wider.stack import predict_stack, stack_of_circuits
 from attnbook.in_context.deeper_and_wider.study import TABLE, Spec, WiderSetting, main, obtain, replay, specs
 from attnbook.in_context.deeper_and_wider.training import train_deep
-from attnlib.in_context.closed_form import best_preconditioner, preconditioned_gd_risk
 from attnlib.in_context.estimators import bayes_risk
 from attnlib.in_context.experiment import Experiment
 from attnlib.in_context.law import RegressionLaw, toeplitz_covariance
@@ -52,18 +52,27 @@ def table(tmp_path, monkeypatch):
 # Storing
 
 
-def test_stored_and_fresh_are_the_same_training(table):
+def test_stored_and_fresh_are_the_same_training(table, capsys):
     for spec in tiny_specs().values():
-        stored, fresh = obtain(spec, table=table), obtain(spec, table=table.with_name("none.npz"))
+        capsys.readouterr()
+        stored = obtain(spec, table=table)
+        assert capsys.readouterr().err == ""
+        fresh = obtain(spec, table=table.with_name("none.npz"))
+        said = capsys.readouterr().err
+        assert said.startswith(
+            f"none.npz holds no training {spec.name!r} at all, as the file is missing: it is trained now, 12 "
+        )
+        assert f"`python -m attnbook.in_context.deeper_and_wider.study {spec.name}` stores" in said
         assert stored.stored
         assert not fresh.stored
         assert torch.equal(stored.key_query, fresh.key_query)
         assert torch.equal(stored.loss[:, 1:], fresh.loss[:, 1:])
 
 
-def test_a_changed_setting_is_not_taken_from_the_table(table):
+def test_a_changed_setting_is_not_taken_from_the_table(table, capsys):
     spec = tiny_specs()["one"]
     assert not obtain(replace(spec, cooldown=0.25), table=table).stored
+    assert "wider.npz holds no training 'one' of these settings: it is trained now" in capsys.readouterr().err
     assert not obtain(replace(spec, experiment=TINY.replace(noise_std=0.02)), table=table).stored
     assert not obtain(replace(spec, law=SHIFTED.with_length(6)), table=table).stored
 

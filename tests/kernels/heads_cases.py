@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import torch
 
-from attnlib.kernels.heads import Recorded, advance
+from attnlib.kernels.heads import Call, Recorded, advance
 from attnlib.single_head import maps
 
 MAPS = (
@@ -38,9 +38,10 @@ class Heads:
         return self.labels.shape[1]
 
     def run(
-        self, implementation: str, steps: int = 6, *, runs=slice(None), start=None, dtype=torch.float64, batch=None, **chosen
+        self, implementation: str, steps: int = 6, *, runs=slice(None), start=None, dtype=torch.float64, batch=None,
+        device="cpu", **chosen
     ) -> tuple[torch.Tensor, torch.Tensor, Recorded]:  # fmt: skip
-        """(coefficients at the end, velocity at the end, what was recorded)."""
+        """(coefficients at the end, velocity at the end, what was recorded), on the CPU."""
         basis, classes = self.basis[runs].to(dtype), self.classes[runs].contiguous()
         state = (self.start[runs] if start is None else start).to(dtype).clone()
         labels = self.labels[runs].to(dtype).contiguous()
@@ -50,11 +51,15 @@ class Heads:
             "record": range(steps + 1),
             "batches": None if batch is None else self.batches(steps, batch)[runs].contiguous(),
         } | chosen  # fmt: skip
-        seen = advance(
-            basis @ basis.mT, state, labels, classes, heads=self.heads, signals=self.signals,
-            implementation=implementation, **chosen,
-        )  # fmt: skip
-        return state, chosen["velocity"], seen
+        gram, state, labels, classes = (x.to(device) for x in (basis @ basis.mT, state, labels, classes))
+        chosen["velocity"] = chosen["velocity"].to(device)
+        if chosen["batches"] is not None:
+            chosen["batches"] = chosen["batches"].to(device)
+        threads = chosen.pop("threads", None)
+        call = Call(gram, state, labels, classes, heads=self.heads, signals=self.signals, **chosen)
+        seen = advance(call, threads=threads, implementation=implementation)
+        kept = (seen.steps, seen.coefficients.cpu(), seen.output.cpu(), seen.attention.cpu())
+        return state.cpu(), chosen["velocity"].cpu(), Recorded(*kept)
 
     def batches(self, steps: int, size: int) -> torch.Tensor:
         """(R, steps, size): random samples, each at most once in a step."""

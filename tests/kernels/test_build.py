@@ -120,7 +120,7 @@ except ValueError as error:
 def test_numba_is_loaded_only_when_something_is_compiled() -> None:
     code = """
 import sys
-from attnlib.kernels import dispatch, gaussian_tail, heads, in_context, single_head, token_selection
+from attnlib.kernels import dispatch, gaussian_tail, heads, in_context, token_selection
 print(dispatch.has_numba(), "numba" in sys.modules, "triton" in sys.modules)
 """
     assert answer(python(code)) == "True False False"

@@ -1,13 +1,11 @@
-"""The training loop of attention heads: the reference against dense vectors, the compiled form against the reference."""
-
-import math
+"""The training loop of attention heads: the reference against dense vectors, the fast forms against the reference."""
 
 import numpy as np
 import pytest
 import torch
 
 from attnlib.kernels import dispatch
-from attnlib.kernels.heads import advance, implementation_for
+from attnlib.kernels.heads import Call, advance, implementation_for
 from attnlib.single_head import maps
 from tests.kernels.heads_cases import MAPS, RULES, training
 
@@ -15,13 +13,7 @@ FIELDS = ("coefficients", "output", "attention")
 BOTH = ("reference", "compiled")
 
 
-@pytest.fixture(autouse=True)
-def unwritten_memory(monkeypatch):
-    """Memory that nothing was written to holds NaNs: one that is read shows."""
-    real = torch.Tensor.new_empty
-    monkeypatch.setattr(
-        torch.Tensor, "new_empty", lambda self, *size, **options: real(self, *size, **options).fill_(math.nan)
-    )
+pytestmark = pytest.mark.usefixtures("unwritten_memory")
 
 
 def assert_near(one, other, size=1e-12):
@@ -129,6 +121,18 @@ def test_sizes(n, signals, start_vectors):
         assert_near(getattr(got[2], name), getattr(want[2], name))
 
 
+@pytest.mark.parametrize("chosen", [maps.softmax(0.7), maps.ENTMAX15, maps.SIGMOID], ids=str)
+@pytest.mark.parametrize("batch", [None, 4])
+@pytest.mark.parametrize(("n", "heads", "signals"), [(5, 1, 2), (37, 1, 2), (130, 2, 3)])
+def test_float32_follows_the_reference_in_float64(chosen, batch, n, heads, signals):
+    case = training(n, heads, signals=signals, seed=n)
+    run = {"steps": 6, "attention_map": chosen, "batch": batch, "momentum": 0.5}
+    want, got = case.run("reference", **run), case.run("compiled", dtype=torch.float32, **run)
+    for name in FIELDS:
+        assert getattr(got[2], name).dtype == torch.float32
+        assert_near(getattr(got[2], name).double(), getattr(want[2], name), 1e-5)
+
+
 @pytest.mark.parametrize("form", BOTH)
 @pytest.mark.parametrize("rule", RULES)
 @pytest.mark.parametrize("batch", [None, 3, 11])
@@ -174,20 +178,22 @@ def test_threads_and_other_runs_change_nothing(batch):
     assert torch.equal(alone[2].attention, whole[2].attention[:, 3:4])
 
 
-@pytest.mark.parametrize("form", BOTH)
-def test_ends_of_the_numbers(form):
+@pytest.mark.parametrize("form", [*BOTH, "triton"])
+def test_ends_of_the_numbers(form, triton_device):
     """Outputs and logits from far below to far above zero, on an orthonormal basis: each pull near its own value, then none."""
-    t = torch.tensor([-3e4, -800.0, -707.0, -40.0, 0.0, 40.0, 300.0, 707.0, 709.0, 3e4], dtype=torch.float64)
-    gram, one = torch.eye(2, dtype=torch.float64).expand(10, 2, 2).contiguous(), torch.ones(10, 1, dtype=torch.float64)
-    classes = torch.zeros(10, 1, dtype=torch.int64)
+    where = {"dtype": torch.float64, "device": triton_device if form == "triton" else "cpu"}
+    t = torch.tensor([-3e4, -800.0, -707.0, -40.0, 0.0, 40.0, 300.0, 707.0, 709.0, 3e4], **where)
+    gram, one = torch.eye(2, **where).expand(10, 2, 2).contiguous(), torch.ones(10, 1, **where)
+    classes = torch.zeros(10, 1, dtype=torch.int64, device=where["device"])
 
     def moved(value, logit, prepare=""):
         state = torch.stack([torch.stack([value, value]), torch.stack([logit, -logit])]).permute(2, 0, 1).contiguous()
         before = state.clone()
-        seen = advance(
+        call = Call(
             gram, state, one, classes, heads=1, signals=1, attention_map=maps.SOFTMAX, value_step=1.0, attention_step=1.0,
-            factors=torch.ones(1), prepare=prepare, record=[0], implementation=form,
+            factors=torch.ones(1), prepare=prepare, record=[0],
         )  # fmt: skip
+        seen = advance(call, implementation=form)
         assert state.isfinite().all()
         return state - before, seen
 
@@ -197,22 +203,53 @@ def test_ends_of_the_numbers(form):
     torch.testing.assert_close(2 * steps[:, 0, 0], torch.sigmoid(t), rtol=1e-12, atol=1e-307)  # pull 1/2
     steps, _ = moved(t, zero, "joint")
     length = steps.square().sum((1, 2)).sqrt()
-    torch.testing.assert_close(length[:8], torch.ones(8, dtype=torch.float64), rtol=1e-9, atol=0)
+    torch.testing.assert_close(length[:8], torch.ones(8, **where), rtol=1e-9, atol=0)
     assert (length[8:] == 0).all()
 
 
-def test_a_run_that_diverges_is_not_finite_and_leaves_the_others_alone():
+@pytest.mark.parametrize("batch", [None, 3])
+def test_a_run_that_diverges_is_not_finite_and_leaves_the_others_alone(batch):
+    """Runs share their working memory: what a diverged one leaves there must not be read by the next."""
     for chosen in MAPS:
         case = training(7, 2, runs=3)
-        calm = case.run("compiled", 3, attention_map=chosen)
+        run = {"attention_map": chosen, "batch": batch, "record": [3], "threads": 1}
+        calm = case.run("compiled", 3, **run)
         start = case.start.clone()
         start[1] = 1.7e308
         with np.errstate(all="ignore"):
-            wild = case.run("compiled", 3, start=start, attention_map=chosen)
+            wild = case.run("compiled", 3, start=start, **run)
         assert not wild[2].output[:, 1].isfinite().any()
         for r in (0, 2):
             assert torch.equal(wild[0][r], calm[0][r])
             assert torch.equal(wild[2].output[:, r], calm[2].output[:, r])
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("form", BOTH)
+def test_probabilities_are_exact_relative_to_their_value(form, dtype):
+    """Logit gaps and margins over the whole range of the exponential: weights and pulls right in their own digits, not beside 1."""
+    reach = 80.0 if dtype == torch.float32 else 700.0
+    t = torch.linspace(-reach, reach, 41, dtype=torch.float64).to(dtype)
+    gram, one = torch.eye(2, dtype=dtype).expand(41, 2, 2).contiguous(), torch.ones(41, 1, dtype=dtype)
+
+    def moved(value, logit):
+        state = torch.stack([torch.stack([value, value]), torch.stack([logit, -logit])]).permute(2, 0, 1).contiguous()
+        velocity = torch.zeros_like(state)
+        call = Call(
+            gram, state, one, torch.zeros(41, 1, dtype=torch.int64), heads=1, signals=1, attention_map=maps.SOFTMAX,
+            value_step=1.0, attention_step=1.0, factors=torch.ones(1), momentum=0.5, velocity=velocity, record=[0],
+        )  # fmt: skip
+        seen = advance(call, implementation=form)
+        return velocity.double(), seen.attention[0, :, 0, 0].double()  # the velocity of a first step is the gradient
+
+    near = {"rtol": 2e-5 if dtype == torch.float32 else 1e-12, "atol": 0}
+    zero, wide = torch.zeros_like(t), t.double()
+    gradient, attention = moved(zero, t / 2)
+    torch.testing.assert_close(attention, torch.sigmoid(wide), **near)
+    torch.testing.assert_close(-2 * gradient[:, 0, 0], torch.sigmoid(wide), **near)  # the pull at output zero is 1/2
+    torch.testing.assert_close(-2 * gradient[:, 0, 1], torch.sigmoid(-wide), **near)
+    gradient, _ = moved(t, zero)
+    torch.testing.assert_close(-2 * gradient[:, 0, 0], torch.sigmoid(-wide), **near)  # weight 1/2
 
 
 @pytest.mark.parametrize("form", BOTH)
@@ -233,22 +270,25 @@ def test_nothing_to_do(form):
     assert (velocity == 0).all()
 
 
-def test_what_the_compiled_form_cannot_do_goes_to_the_reference():
+def test_what_the_fast_forms_cannot_do_goes_to_the_reference():
     cpu, narrow = torch.device("cpu"), maps.windows(maps.SOFTMAX, 1)
-    assert implementation_for(maps.SOFTMAX, cpu, torch.float64) == "compiled"
-    assert implementation_for(maps.SOFTMAX, cpu, torch.float32) == "reference"
-    assert implementation_for(narrow, cpu, torch.float64) == "reference"
-    assert implementation_for(maps.SOFTMAX, torch.device("cuda"), torch.float64) == "reference"
-    with pytest.raises(ValueError, match="'compiled' cannot be used: it has no windows, and the map has windows of 1"):
-        implementation_for(narrow, cpu, torch.float64, implementation="compiled")
+    for dtype in (torch.float32, torch.float64):
+        assert implementation_for(maps.SOFTMAX, 10, cpu, dtype) == "compiled"
+    assert implementation_for(maps.SOFTMAX, 10, cpu, torch.bfloat16) == "reference"
+    assert implementation_for(narrow, 10, cpu, torch.float64) == "reference"
     other = maps.AttentionMap("cubic", lambda z: z**3, lambda z, w, up: 3 * z**2 * up, lambda T: 0.0, normalised=False)
-    with pytest.raises(ValueError, match="'compiled' cannot be used: it has no map 'cubic'"):
-        implementation_for(other, cpu, torch.float64, implementation="compiled")
-    with pytest.raises(ValueError, match="'triton' cannot be used: there is no GPU program of it"):
-        implementation_for(maps.SOFTMAX, cpu, torch.float64, implementation="triton")
-    with pytest.raises(ValueError, match="it computes in float64, not float32"):
-        training(4).run("compiled", dtype=torch.float32)
-    half = training(4).run("auto", dtype=torch.float32)
-    assert half[2].output.dtype == torch.float32
-    assert_near(half[2].output.double(), training(4).run("compiled")[2].output, 1e-5)
-    assert any(line.startswith("training of attention heads: reference, float32") for line in dispatch.ran())
+    for form in ("compiled", "triton"):
+        with pytest.raises(
+            ValueError, match=f"'{form}' cannot be used: it has no windows, and the map has windows of 1"
+        ):
+            implementation_for(narrow, 10, cpu, torch.float64, implementation=form)
+        with pytest.raises(ValueError, match=f"'{form}' cannot be used: it has no map 'cubic'"):
+            implementation_for(other, 10, cpu, torch.float64, implementation=form)
+    with pytest.raises(ValueError, match=r"triton.*at most 46340 vectors, and there are 46341"):
+        implementation_for(maps.SOFTMAX, 46_341, cpu, torch.float32, implementation="triton")
+    with pytest.raises(ValueError, match="it computes in float32 or float64, not bfloat16"):
+        training(4).run("compiled", dtype=torch.bfloat16)
+    half = training(4).run("auto", dtype=torch.bfloat16)
+    assert half[2].output.dtype == torch.bfloat16
+    assert_near(half[2].output.double(), training(4).run("compiled")[2].output, 0.1)
+    assert any(line.startswith("training of attention heads: reference, bfloat16") for line in dispatch.ran())

@@ -5,10 +5,15 @@ import math
 import pytest
 import torch
 
-from attnlib.kernels.heads import advance
+from attnlib.kernels.heads import Call
+from attnlib.kernels.heads import advance as advance_call
 from attnlib.single_head import maps
 
 EYE = torch.eye(6, dtype=torch.float64)[None]
+
+
+def advance(threads=None, implementation="auto", **arguments):
+    return advance_call(Call(**arguments), threads=threads, implementation=implementation)
 
 
 def call(**changes) -> dict:

@@ -29,7 +29,7 @@ def test_every_implementation_follows_the_readable_trainer(implementation, std):
         torch.testing.assert_close(
             getattr(fast, name), getattr(slow, name), rtol=1e-11, atol=1e-12, msg=f"{name} differs"
         )
-    assert any(line.startswith("gradient descent of the single head") for line in dispatch.ran())
+    assert any(line.startswith("training of attention heads") for line in dispatch.ran())
 
 
 def test_float32_is_near_and_says_so():

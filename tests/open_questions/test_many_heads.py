@@ -211,7 +211,7 @@ def test_numbers_of_a_course_are_those_of_its_runs():
     course = random_heads(laws, 3, 0.6, 1.5, 20, draws=2, seed=4, matched=False)
     sample = laws[1].draw(4, 1, first_run=3, start_vectors=6)
     beta = 1.5 * 24 / 3000
-    path = train_heads(sample, beta, 20, heads=3, start=random_start(sample, 3, 0.6), engine="vectors", record=[0])
+    path = train_heads(sample, beta, 20, heads=3, start=random_start(sample, 3, 0.6), method="vectors", record=[0])
     held = [(sample.signal_class[0] == k) & ~sample.noisy[0] for k in (0, 1)]
     logit = torch.logit(path.attention_on_signal[:, 0])  # (S, H, n)
     clean = ~sample.noisy[0]
@@ -257,7 +257,7 @@ def test_growth_of_differences_is_the_derivative_of_two_heads_on_orthogonal_data
         target, direction = (p, in_p[mode]) if mode < 3 else (v, in_v[mode - 3] / H)
         target[0, 0], target[0, 1] = eps * direction, -eps * direction
         path = train_heads(
-            sample, beta / H, steps, heads=H, attention_step_size=H * beta, start=(v, p), engine="vectors"
+            sample, beta / H, steps, heads=H, attention_step_size=H * beta, start=(v, p), method="vectors"
         )
         logit = torch.logit(path.attention_on_signal[-1, 0][:, clean]).mean(-1)
         slope = (logit[0] - logit[1]).item() / (2 * eps)
@@ -323,11 +323,11 @@ def test_samples_with_several_directions():
     assert torch.equal(law.draw(1, 1, first_run=1).tokens[0], sample.tokens[1])
 
 
-def test_both_engines_take_several_directions():
+def test_both_methods_take_several_directions():
     sample = ManyDirectionsLaw(20, 600, 8.0, 0.1, shares=(0.7, 0.3)).draw(2, 2, start_vectors=6)
     start = random_start(sample, 3, 0.7)
     paths = [
-        train_heads(sample, 0.1, 12, heads=3, start=start, engine=engine, record=[]) for engine in ("gram", "vectors")
+        train_heads(sample, 0.1, 12, heads=3, start=start, method=method, record=[]) for method in ("gram", "vectors")
     ]
     for name in ("v", "p", "attention_on_signal", "margins"):
         torch.testing.assert_close(*(getattr(path, name) for path in paths), rtol=1e-9, atol=1e-12)

@@ -22,12 +22,12 @@ from attnbook.open_questions.noise_laws.study import (
     study_of,
 )
 from attnbook.open_questions.noise_laws.traces import spike_draws, trace_rows, two_level, two_trace_log10_error
+from attnbook.single_head.mean_field import mean_field_log10_error
 from attnbook.single_head.study import two_step_study
 from attnlib.randomness import stream
 from attnlib.single_head.closed_form import two_steps
 from attnlib.single_head.descent import gradient_descent
 from attnlib.single_head.law import SignalNoiseLaw
-from attnlib.single_head.mean_field import mean_field_log10_error
 from attnlib.single_head.model import forward
 from bookkit.claims import Verdict
 

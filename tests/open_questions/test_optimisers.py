@@ -63,7 +63,7 @@ def test_dense_equals_reduced_for_every_rule_that_commutes_with_rotations(rule):
     size = (0.3 if rule.prepare else 3) * matched_step(sample, rule)
     reduced = train_heads(sample, size, 9, rule=rule).single()
     for basis in ("axis", "flat", "random"):
-        dense = train_heads(dense_copy(sample, basis), size, 9, rule=rule, engine="vectors").single()
+        dense = train_heads(dense_copy(sample, basis), size, 9, rule=rule, method="vectors").single()
         torch.testing.assert_close(dense.margins, reduced.margins, rtol=1e-9, atol=1e-9)
         torch.testing.assert_close(dense.attention_on_signal, reduced.attention_on_signal, rtol=1e-9, atol=1e-9)
         error = log10_clean_error(dense.v[-1], dense.p[-1], dense_copy(sample, basis))

@@ -86,7 +86,7 @@ def test_which_rules_commute_with_rotations(rule: Rule) -> None:
     turned = rotate(sample, turn)
     assert turned.coordinates == "dense"
     paths = [
-        train_heads(s, STEP, STEPS, heads=2, rule=rule, start=x, record=[], engine="vectors")
+        train_heads(s, STEP, STEPS, heads=2, rule=rule, start=x, record=[], method="vectors")
         for s, x in ((sample, start), (turned, tuple(y @ turn.mT for y in start)))
     ]
     off = (paths[0].margins - paths[1].margins).abs().max().item()
@@ -125,8 +125,8 @@ def test_one_full_batch_is_gradient_descent() -> None:
 
 def test_a_gradient_of_zero_moves_nothing() -> None:
     sample, _ = sample_and_start()
-    for engine in ("vectors", "gram"):
-        path = train_heads(sample, STEP, 1, rule=rules.BLOCK_NORMALISED, engine=engine)
+    for method in ("vectors", "gram"):
+        path = train_heads(sample, STEP, 1, rule=rules.BLOCK_NORMALISED, method=method)
         assert (path.p == 0).all()
         assert path.v[1].norm(dim=-1).flatten().tolist() == pytest.approx([STEP, STEP], rel=1e-12)
 

@@ -86,7 +86,7 @@ def test_dense_training_equals_reduced_training(rule: Rule, shared: bool) -> Non
         start = x[:, :1] if shared else x[:, :2], x[:, 2:]
         paths.append(train_heads(
             sample, 0.4, 15, heads=2, attention_step_size=0.3, attention_map=maps.softmax(0.8), rule=rule, start=start,
-            shared_values=shared, output_scale=0.6, engine="vectors" if sample is dense else "gram",
+            shared_values=shared, output_scale=0.6, method="vectors" if sample is dense else "gram",
         ))  # fmt: skip
     for name in ("margins", "attention_on_signal", "loss"):
         assert (getattr(paths[0], name) - getattr(paths[1], name)).abs().max() < 1e-10
@@ -96,7 +96,7 @@ def test_dense_training_equals_reduced_training(rule: Rule, shared: bool) -> Non
 
 @pytest.mark.parametrize("chosen", MAPS, ids=str)
 @pytest.mark.parametrize("rule", RULES, ids=str)
-def test_both_engines_make_the_same_steps(chosen: AttentionMap, rule: Rule) -> None:
+def test_both_methods_make_the_same_steps(chosen: AttentionMap, rule: Rule) -> None:
     sample = SignalNoiseLaw(n=9, d=70, signal_norm=4.0, label_noise=0.2).draw(0, 3)
     sizes = torch.tensor([0.1, 0.05, 0.02], dtype=torch.float64)
     for shared in (False, True):
@@ -104,7 +104,7 @@ def test_both_engines_make_the_same_steps(chosen: AttentionMap, rule: Rule) -> N
             "heads": 4, "attention_step_size": 0.03, "attention_map": chosen, "rule": rule, "shared_values": shared,
             "start": start_for(sample, 4, shared), "output_scale": 0.7, "schedule": lambda step: 1 / (1 + step),
         }  # fmt: skip
-        one, two = (train_heads(sample, sizes, 12, engine=engine, **kwargs) for engine in ("gram", "vectors"))
+        one, two = (train_heads(sample, sizes, 12, method=method, **kwargs) for method in ("gram", "vectors"))
         for name in ("v", "p", "margins", "attention_on_signal", "loss"):
             a, b = getattr(one, name), getattr(two, name)
             assert a.shape == b.shape
@@ -115,14 +115,14 @@ def test_both_engines_make_the_same_steps(chosen: AttentionMap, rule: Rule) -> N
 
 
 def test_more_than_two_signals() -> None:
-    """Both engines read any number of signals: three here, of three classes of token, two labels."""
+    """Both methods read any number of signals: three here, of three classes of token, two labels."""
     sample = SignalNoiseLaw(n=8, d=50, signal_norm=3.0).draw(0, 2)
     third = normal(2, 1, sample.tokens.shape[-1], seed=9, size=1.0)
     signals, classes = torch.cat([sample.signals, third], 1), torch.arange(8).expand(2, 8) % 3
     tokens = sample.tokens.clone()
     tokens[:, :, 0] = signals.gather(1, classes.unsqueeze(-1).expand(-1, -1, signals.shape[-1]))
     more = replace(sample, signals=signals, signal_class=classes, tokens=tokens)
-    one, two = (train_heads(more, 0.2, 6, heads=2, start=start_for(more, 2), engine=e) for e in ("gram", "vectors"))
+    one, two = (train_heads(more, 0.2, 6, heads=2, start=start_for(more, 2), method=e) for e in ("gram", "vectors"))
     assert (one.margins - two.margins).abs().max() < 1e-12
     assert (one.v - two.v).abs().max() < 1e-12
 
@@ -139,18 +139,18 @@ def test_one_softmax_head_is_gradient_descent() -> None:
 def test_step_sizes_by_run_schedule_freezing_and_record() -> None:
     sample = LAW.draw(2, 3)
     sizes = torch.tensor([0.1, 0.3, 0.5], dtype=torch.float64)
-    for engine in ("gram", "vectors"):
-        together = train_heads(sample, sizes, 6, attention_step_size=2 * sizes, record=[2], engine=engine)
+    for method in ("gram", "vectors"):
+        together = train_heads(sample, sizes, 6, attention_step_size=2 * sizes, record=[2], method=method)
         assert together.steps == (2, 6)
         for run, size in enumerate(sizes.tolist()):
-            alone = train_heads(sample.run(run), size, 6, attention_step_size=2 * size, engine=engine)
+            alone = train_heads(sample.run(run), size, 6, attention_step_size=2 * size, method=method)
             assert torch.allclose(together.v[:, run], alone.v[[2, 6], 0], atol=1e-13)
-        frozen = train_heads(sample, 0.3, 4, attention_step_size=0, engine=engine)
+        frozen = train_heads(sample, 0.3, 4, attention_step_size=0, method=method)
         assert (frozen.p == 0).all()
         assert frozen.v[-1].norm() > 0.1
-        stopped = train_heads(sample, 0.3, 4, schedule=lambda step: float(step < 2), engine=engine)
+        stopped = train_heads(sample, 0.3, 4, schedule=lambda step: float(step < 2), method=method)
         assert torch.equal(stopped.v[2], stopped.v[4])
-        assert torch.allclose(stopped.v[2], train_heads(sample, 0.3, 2, engine=engine).v[-1], atol=1e-15)
+        assert torch.allclose(stopped.v[2], train_heads(sample, 0.3, 2, method=method).v[-1], atol=1e-15)
 
 
 def test_output_scale_is_the_scale_of_the_output() -> None:
@@ -185,8 +185,8 @@ def test_single_needs_one_head() -> None:
         ({"rule": "Adam"}, "attention_map and rule must come from"),
         ({"attention_map": maps.relu()}, "no derivative at 0, where training starts"),
         ({"attention_map": maps.windows(maps.SOFTMAX, 3)}, "width 3 must divide .* T = 2"),
-        ({"attention_map": maps.windows(maps.SOFTMAX, 2), "engine": "gram"}, 'engine must be "vectors"'),
-        ({"engine": "fast"}, "engine must be one of"),
+        ({"attention_map": maps.windows(maps.SOFTMAX, 2), "method": "gram"}, 'method must be "vectors"'),
+        ({"method": "fast"}, "method must be one of"),
         ({"schedule": lambda step: -1.0}, "schedule must return factors >= 0; got -1.0 at step 0"),
         ({"schedule": lambda step: math.nan}, "schedule must be"),
         ({"start": (torch.zeros(2, 2, 9, dtype=torch.float64),) * 2, "heads": 2, "shared_values": True}, r"start\[0\]"),

@@ -8,10 +8,10 @@ import torch
 
 from attnbook.single_head.assumptions_under_stress.claims import projected_error
 from attnbook.single_head.coordinates import reduce
+from attnbook.single_head.mean_field import mean_field, mean_field_log10_error
 from attnbook.single_head.variants import StressedLaw, mean_field_step, same_noise_pull, stretched
 from attnlib.single_head.descent import gradient_descent
 from attnlib.single_head.law import SignalNoiseLaw
-from attnlib.single_head.mean_field import mean_field, mean_field_log10_error
 from attnlib.single_head.population import (
     clean_error_conditioned,
     clean_error_sampled,

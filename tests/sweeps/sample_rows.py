@@ -46,7 +46,7 @@ def points_of(of: Grid, of_job: Job | None = None) -> list[Point]:
 def done(point: Point, results: Mapping[str, Any], **more: Any) -> Outcome:
     """A point that ran."""
     given = {
-        "engine": "local",
+        "backend": "local",
         "seconds": 1.5,
         "finished": "2026-01-02T03:04:05+00:00",
         "versions": VERSIONS,
@@ -57,7 +57,7 @@ def done(point: Point, results: Mapping[str, Any], **more: Any) -> Outcome:
 
 def failed(point: Point, error: str = "ValueError: no", **more: Any) -> Outcome:
     """A point that ran and failed."""
-    given = {"engine": "local", "seconds": 0.5, "finished": "2026-01-02T03:04:06+00:00", "versions": VERSIONS}
+    given = {"backend": "local", "seconds": 0.5, "finished": "2026-01-02T03:04:06+00:00", "versions": VERSIONS}
     return Outcome(point, "failed", **{**given, "traceback": f"Traceback\n{error}", **more}, error=error)
 
 

@@ -85,7 +85,7 @@ def test_in_threads_of_a_worker_one_page_at_a_time_and_nothing_is_left(sweep: Sw
     assert [word for word, _ in lines] == ["begin", "end"] * 3
     assert all(lines[i][1] == lines[i + 1][1] for i in (0, 2, 4))
     for n, outcome in zip((1, 2, 3), outcomes, strict=True):
-        assert (outcome.point, outcome.status, outcome.engine) == (Point("p", {"n": n}), "done", "dask")
+        assert (outcome.point, outcome.status, outcome.backend) == (Point("p", {"n": n}), "done", "dask")
         assert outcome.results == {"twice": 2 * n, "powers": [n, n * n], "name": "a"}
         assert (outcome.error, outcome.traceback, outcome.notebook) == (None, None, None)
         assert outcome.versions == versions(())

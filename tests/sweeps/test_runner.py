@@ -62,7 +62,7 @@ class Page:
     def __reduce__(self):
         return _same, (id(self),)
 
-    def __call__(self, job: Job, point: Point, engine: str) -> Outcome:
+    def __call__(self, job: Job, point: Point, backend: str) -> Outcome:
         n = point.parameters["n"]
         with self.lock:
             self.calls.append(n)
@@ -70,8 +70,10 @@ class Page:
         if isinstance(what, BaseException):
             raise what
         if what == "fail" or (what == "fail once" and self.calls.count(n) == 1):
-            return Outcome(point, "failed", engine, 0.1, "2026-01-01T00:00:00+00:00", {}, error="broken", traceback="t")
-        return Outcome(point, "done", engine, 0.1, "2026-01-01T00:00:00+00:00", {}, results={"square": n**2})
+            return Outcome(
+                point, "failed", backend, 0.1, "2026-01-01T00:00:00+00:00", {}, error="broken", traceback="t"
+            )
+        return Outcome(point, "done", backend, 0.1, "2026-01-01T00:00:00+00:00", {}, results={"square": n**2})
 
 
 _pages: dict[int, Page] = {}

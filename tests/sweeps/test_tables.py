@@ -108,9 +108,9 @@ def test_table(tmp_path):
     points = points_of(of)
     with SweepFolder.begin(tmp_path / "out", job(), of, points) as folder:
         # Written in another order than asked.
-        folder.write(failed(points[3], "ValueError: no", engine="dask"), 2)
+        folder.write(failed(points[3], "ValueError: no", backend="dask"), 2)
         folder.write(done(points[0], {"accuracy": 1, "omega": [0.5, -0.5], "why": None}), 1)
-        folder.write(done(points[1], {"accuracy": 0.25, "trapped": 3}, engine="batched", memory=None), 1)
+        folder.write(done(points[1], {"accuracy": 0.25, "trapped": 3}, backend="batched", memory=None), 1)
     sweep = open_sweep(tmp_path / "out")
     text = {"dtype": "str"}
     expected = pd.DataFrame(

@@ -153,7 +153,7 @@ def test_the_keys_bias_drops_out_of_the_softmax(kind, folders):
 
 
 @KINDS
-def test_the_fast_engine_trains_as_the_library_does(kind, folders):
+def test_the_fast_trainer_trains_as_the_library_does(kind, folders):
     """Four Adam steps from the same start: the cached layer against backpropagation through the whole backbone."""
     model, inputs, mask = double(kind, folders)
     frozen = hub.frozen_last_layer(model, hub.last_layer_input(model, inputs), mask)

@@ -1,47 +1,25 @@
 r"""Training of attention heads with two tokens per sample, in Gram coordinates: R runs, many steps, any map, several rules.
 
 Source: derived; `attnlib.single_head.trainer` tells how a sample becomes a Gram matrix. `reference` says what is computed, on any
-device; `compiled` is the fast form on the CPU. There is no GPU program: on CUDA the reference runs.
+device; `compiled` (CPU) and `gpu` are the fast forms.
 """
 
 from __future__ import annotations
-
-from collections.abc import Iterable, Sequence
 
 import torch
 
 from attnlib import checks
 from attnlib.kernels.dispatch import Loop, choose
-from attnlib.kernels.heads.arguments import KINDS, Map, Recorded, check
+from attnlib.kernels.heads.arguments import KINDS, Call, Map, Recorded
 
-__all__ = ["LOOP", "Recorded", "advance", "implementation_for"]
+__all__ = ["LOOP", "Call", "Recorded", "advance", "implementation_for"]
 
-LOOP = Loop("training of attention heads", compiled=(torch.float64,), triton=())
+LOOP = Loop("training of attention heads")
+_WIDEST = 46_340  # vectors of a basis in the GPU program, which counts a matrix's numbers in 32 bits
 
 
-def advance(
-    gram: torch.Tensor,
-    coefficients: torch.Tensor,
-    labels: torch.Tensor,
-    classes: torch.Tensor,
-    *,
-    heads: int,
-    signals: int,
-    attention_map: Map,
-    value_step: float | Sequence[float] | torch.Tensor,
-    attention_step: float | Sequence[float] | torch.Tensor,
-    factors: torch.Tensor,
-    output_scale: float = 1.0,
-    prepare: str = "",
-    momentum: float = 0.0,
-    look_ahead: bool = False,
-    velocity: torch.Tensor | None = None,
-    batches: torch.Tensor | None = None,
-    record: Iterable[int] = (),
-    threads: int | None = None,
-    implementation: str = "auto",
-) -> Recorded:
-    r"""Make `len(factors)` steps in every run, in place.
+def advance(call: Call, *, threads: int | None = None, implementation: str = "auto") -> Recorded:
+    r"""Make the steps of a call in every run, in place.
 
     All vectors are combinations of a basis of q vectors with Gram matrix $G$: $v_h = \sum_a \alpha_{ha} b_a$ and
     $p_h = \sum_a \pi_{ha} b_a$. With $s_i$ and $\xi_i$ the places of sample i's signal and noise token, a head sees the values
@@ -59,27 +37,10 @@ def advance(
     that are not finite; nothing is raised.
 
     Args:
-        gram: (R, q, q), symmetric: `signals` signals, n noise tokens, then vectors that are only read (a start's).
-        coefficients: (R, Hv + H, q), the v_h and then the p_h; Hv is H, or 1 when all heads share v. Changed in place.
-        labels: (R, n), +1 or -1, as floats.
-        classes: (R, n) int64, 0 ... `signals` - 1: the signal of each sample.
-        heads, signals: H and K.
-        attention_map: an `attnlib.single_head.maps.AttentionMap`, or anything with its `kind`, `setting`, `window`, `weights`
-            and `pullback`. The compiled form knows the kinds in `arguments.KINDS` by name, without windows.
-        value_step, attention_step: step sizes >= 0, not divided by n: a number, or one per run. With 0 vectors stay.
-        factors: (steps,), a factor on both step sizes for every step.
-        output_scale: kappa.
-        prepare: "" nothing; "joint": the gradient of all vectors together is divided by its length; "blocks": that of the v_h and
-            that of the p_h each. A vector that stays counts too. A gradient of zero stays zero.
-        momentum, look_ahead: torch.optim.SGD's momentum in [0, 1] and nesterov.
-        velocity: (R, Hv + H, q), the momentum's buffers, changed in place; zeros when left out.
-        batches: (R, steps, B) int64, the samples of each step, whose loss is averaged then; None: all of them.
-        record: steps in 0 ... `steps`; the state before a step's update is kept, with `steps` the last one.
+        call: the checked arguments.
         threads: runs are shared out among this many threads on the CPU; None: as many as torch uses.
-        implementation: "auto", or one of `dispatch.IMPLEMENTATIONS`.
-
-    All floating tensors but `factors` have one dtype and device: float64 in the compiled form, any in the reference. A sample with a
-    margin above 708 no longer pulls.
+        implementation: "auto", or one of `dispatch.IMPLEMENTATIONS`. The fast forms compute in float32 or float64, the reference in
+            any dtype. A sample no longer pulls with a margin above 708 (in the compiled form's float32: above 87).
 
     Raises ValueError on a wrong argument before any work.
 
@@ -88,34 +49,39 @@ def advance(
     >>> basis = torch.tensor([[[2.0, 0, 0, 0], [0, 2, 0, 0], [0, 0, 1, 0], [0, 0, 0, 1]]], dtype=torch.float64)
     >>> state = torch.zeros(1, 2, 4, dtype=torch.float64)
     >>> labels, classes = torch.tensor([[1.0, -1.0]], dtype=torch.float64), torch.tensor([[0, 1]])
-    >>> seen = advance(basis @ basis.mT, state, labels, classes, heads=1, signals=2, attention_map=SOFTMAX, value_step=1.0,
-    ...                attention_step=1.0, factors=torch.ones(2), record=[1])
+    >>> call = Call(basis @ basis.mT, state, labels, classes, heads=1, signals=2, attention_map=SOFTMAX, value_step=1.0,
+    ...             attention_step=1.0, factors=torch.ones(2), record=[1])
+    >>> seen = advance(call)
     >>> seen.output.tolist(), seen.attention.tolist()
     ([[[0.3125, -0.3125]]], [[[[0.5, 0.5]]]])
     """
-    call = check(
-        gram, coefficients, labels, classes, heads=heads, signals=signals, attention_map=attention_map, value_step=value_step,
-        attention_step=attention_step, factors=factors, output_scale=output_scale, prepare=prepare, momentum=momentum,
-        look_ahead=look_ahead, velocity=velocity, batches=batches, record=record,
-    )  # fmt: skip
     threads = torch.get_num_threads() if threads is None else checks.whole_number("threads", threads, at_least=1)
-    chosen = implementation_for(attention_map, gram.device, gram.dtype, implementation=implementation)
+    like = call.gram
+    chosen = implementation_for(
+        call.attention_map, like.shape[1], like.device, like.dtype, implementation=implementation
+    )
     if chosen == "compiled":
         from attnlib.kernels.heads import compiled
 
         return compiled.advance(call, threads=threads)
+    if chosen == "triton":
+        from attnlib.kernels.heads import gpu
+
+        return gpu.advance(call)
     from attnlib.kernels.heads import reference
 
     return reference.advance(call)
 
 
 def implementation_for(
-    attention_map: Map, device: torch.device, dtype: torch.dtype, *, implementation: str = "auto"
+    attention_map: Map, q: int, device: torch.device, dtype: torch.dtype, *, implementation: str = "auto"
 ) -> str:
-    """The implementation that `advance` takes for a map. Raises ValueError if the one asked for cannot do it."""
-    cannot = {"triton": "there is no GPU program of it; the reference runs on a GPU"}
+    """The implementation that `advance` takes for a map and q vectors. Raises ValueError if the one asked for cannot do it."""
+    cannot = {"triton": f"it holds at most {_WIDEST} vectors, and there are {q}"} if q > _WIDEST else {}
     if attention_map.window is not None:
-        cannot["compiled"] = f"it has no windows, and the map has windows of {attention_map.window}"
+        reason = f"it has no windows, and the map has windows of {attention_map.window}"
+        cannot |= {"compiled": reason, "triton": reason}
     elif attention_map.kind not in KINDS:
-        cannot["compiled"] = f"it has no map {attention_map.kind!r}"
+        reason = f"it has no map {attention_map.kind!r}"
+        cannot |= {"compiled": reason, "triton": reason}
     return choose(LOOP, device, dtype, implementation=implementation, cannot=cannot)

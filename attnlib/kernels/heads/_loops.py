@@ -1,305 +1,465 @@
-"""Training of attention heads in Gram coordinates, for the CPU: a run's steps are made while its matrix is near. float64.
+"""Training of attention heads in Gram coordinates, for the CPU: a run's steps are made while its matrix is near.
 
-Loaded by `compiled` through `_build`, which keeps the machine code between processes. Rows of the working memory are padded with
-zeros to whole vectors; their order of vectors of the basis is the caller's: signals, noise tokens, start vectors.
+Loaded by `compiled` through `_build`, which keeps the machine code between processes. One source for float32 and float64.
+
+Every table is one-dimensional, row after row, rows of `width` numbers: whole vectors. A row holds one number for each vector
+of the basis, the n noise tokens first, so that a vector of the processor holds samples, then the K signals, then zeros; start
+vectors only add a constant to the scores. The rows of a state are the v_h and then the p_h. Loops over samples run on to
+the end of a vector, over the places of the signals: labels are zero there, and so is what is added.
 """
 
 from __future__ import annotations
 
-import math
-
 from numba import njit
 
-from attnlib.kernels._exponential import exponential
+from attnlib.kernels._simd import fma, sqrt
+from attnlib.kernels._simd import load_ieee as load
+from attnlib.kernels._simd import store_any as store
+from attnlib.kernels._simd_tuples import (
+    choose,
+    decay,
+    everywhere,
+    fma_each,
+    lane_sums,
+    load_as_many,
+    spread,
+    store_each,
+    zero,
+)  # fmt: skip
 
-# Sums along a row may be reordered, products and sums fused; nothing else, so that NaNs stay NaNs.
-_elementwise = njit(fastmath={"contract", "nsz"}, nogil=True, error_model="numpy")
-_reduced = njit(fastmath={"contract", "nsz", "reassoc"}, nogil=True, error_model="numpy")
-
-ROWS = 4  # of the matrix that one pass over a pair of columns takes
 SOFTMAX, SPARSEMAX, ENTMAX15, HARDMAX, LINEARISED, SIGMOID, HALF_PLUS, LINEAR, RELU = range(9)
 BLOCKS = 2  # 0: nothing is done to the gradient, 1: joint
-UNDERFLOW = 708.0  # beyond this margin a sample pulls no more
+
+_jit = njit(nogil=True, error_model="numpy")
+_inline = njit(nogil=True, error_model="numpy", forceinline=True)  # constants among the arguments shape the code
+_elementwise = njit(fastmath={"contract", "nsz"}, nogil=True, error_model="numpy")  # no `nnan`: NaNs stay NaNs
 
 
-@_reduced
-def product(matrix, x, base, out, rows, first, last):
-    """out = base + x matrix at some places, given by a multiple of ROWS rows of the symmetric matrix; columns first ... last - 1."""
-    for j in range(0, rows.shape[0], ROWS):
-        i0, i1, i2, i3 = rows[j], rows[j + 1], rows[j + 2], rows[j + 3]
-        r0, r1, r2, r3 = matrix[i0], matrix[i1], matrix[i2], matrix[i3]
-        for c in range(first, last, 2):
-            d = min(c + 1, last - 1)  # the last of an odd number makes a pair with itself
-            one, two = x[c], x[d]
-            s0 = s1 = s2 = s3 = t0 = t1 = t2 = t3 = 0.0
-            for k in range(x.shape[1]):
-                y, z = one[k], two[k]
-                s0 += r0[k] * y
-                t0 += r0[k] * z
-                s1 += r1[k] * y
-                t1 += r1[k] * z
-                s2 += r2[k] * y
-                t2 += r2[k] * z
-                s3 += r3[k] * y
-                t3 += r3[k] * z
-            out[c, i0], out[c, i1], out[c, i2], out[c, i3] = (
-                base[c, i0] + s0,
-                base[c, i1] + s1,
-                base[c, i2] + s2,
-                base[c, i3] + s3,
-            )
-            out[d, i0], out[d, i1], out[d, i2], out[d, i3] = (
-                base[d, i0] + t0,
-                base[d, i1] + t1,
-                base[d, i2] + t2,
-                base[d, i3] + t3,
-            )
+@_jit
+def _multiply_tile(matrix, at, rows, width, x, one, two, sums, more):
+    """sums + sum_j x[one + j] (row j of the tile), and the same for x[two + j]: the tile is read once for both columns, and
+    all sums stay in registers. A tile is as many vectors of every row as `sums` has, from `at` on."""
+    for j in range(rows):
+        row = load_as_many(sums, matrix, at)
+        sums = fma_each(row, spread(x, one + j), sums)
+        more = fma_each(row, spread(x, two + j), more)
+        at += width
+    return sums, more
 
 
-@_elementwise
-def rows_of(chosen, signals, rows):
-    """Rows of the signals and of the chosen samples' noise tokens, to a multiple of ROWS."""
-    count = signals + chosen.shape[0]
-    end = (count + ROWS - 1) // ROWS * ROWS
-    for k in range(signals):
-        rows[k] = k
-    for j in range(chosen.shape[0]):
-        rows[signals + j] = signals + chosen[j]
-    for j in range(count, end):
-        rows[j] = 0
-    return rows[:end]
+@_jit
+def _tile(matrix, at, rows, width, x, start, out, one, two, like):
+    """Columns `at` ... of two rows of out = start + x G."""
+    sums, more = _multiply_tile(
+        matrix, at, rows, width, x, one, two, load_as_many(like, start, one + at), load_as_many(like, start, two + at)
+    )
+    store_each(out, one + at, sums)
+    store_each(out, two + at, more)
 
 
-@_elementwise
-def forward(kind, setting, scale, heads, signals, scores, classes, chosen, tokens, seen):
-    """Outputs of the chosen samples in seen[0]; from seen[1 + 4 h] on for head h the weight of the signal token, that of the noise
-    token, and for both J'(their values): what a unit of pull turns the logits by."""
-    values = scores.shape[0] - heads
-    count = chosen.shape[0]
-    value, value_noise, score, score_noise = tokens[0], tokens[1], tokens[2], tokens[3]
-    output = seen[0]
-    for j in range(count):
-        output[j] = 0.0
-    for h in range(heads):
-        if h < values:
-            row = scores[h]
-            for j in range(count):
-                value[j], value_noise[j] = row[classes[chosen[j]]], row[signals + chosen[j]]
-        row = scores[values + h]
-        for j in range(count):
-            score[j], score_noise[j] = row[classes[chosen[j]]], row[signals + chosen[j]]
-        weight, weight_noise, turn, turn_noise = seen[1 + 4 * h], seen[2 + 4 * h], seen[3 + 4 * h], seen[4 + 4 * h]
-        if kind == SOFTMAX:
-            cold = 1.0 / setting
-            for j in range(count):
-                gap = cold * (score[j] - score_noise[j])
-                tail = exponential(-abs(gap))
-                large = 1.0 / (1.0 + tail)
-                small = tail * large
-                weight[j] = large if gap >= 0 else small
-                weight_noise[j] = small if gap >= 0 else large
-                turn[j] = cold * large * small
-        elif kind == SPARSEMAX:
-            for j in range(count):
-                gap = score[j] - score_noise[j]
-                weight[j] = min(max(0.5 + 0.5 * gap, 0.0), 1.0)
-                weight_noise[j] = min(max(0.5 - 0.5 * gap, 0.0), 1.0)
-                turn[j] = 0.5 if abs(gap) < 1.0 else 0.0
-        elif kind == ENTMAX15:
-            for j in range(count):
-                gap = score[j] - score_noise[j]
-                inside = abs(gap) < 2.0
-                middle = math.sqrt(max(0.5 - 0.0625 * gap * gap, 0.25))  # of the roots of both weights
-                root, root_noise = middle + 0.25 * gap, middle - 0.25 * gap
-                weight[j] = root * root if inside else (1.0 if gap > 0 else 0.0)
-                weight_noise[j] = root_noise * root_noise if inside else (0.0 if gap > 0 else 1.0)
-                turn[j] = (0.25 - 0.0625 * gap * gap) / middle if inside else 0.0
-        elif kind == HARDMAX:
-            for j in range(count):
-                gap = score[j] - score_noise[j]
-                weight[j] = 1.0 if gap > 0 else (0.5 if gap == 0 else 0.0)
-                weight_noise[j] = 1.0 - weight[j]
-                turn[j] = 0.0
-        elif kind == LINEARISED:
-            for j in range(count):
-                gap = score[j] - score_noise[j]
-                weight[j], weight_noise[j], turn[j] = 0.5 + 0.25 * gap, 0.5 - 0.25 * gap, 0.25
-        else:  # a token's weight depends on its own logit only
-            for both in range(2):
-                logit, own, slope = (score_noise, weight_noise, turn_noise) if both else (score, weight, turn)
-                for j in range(count):
-                    z = logit[j]
-                    if kind == SIGMOID:
-                        tail = exponential(-abs(z))
-                        large = 1.0 / (1.0 + tail)
-                        own[j] = large if z >= 0 else tail * large
-                        slope[j] = large * (tail * large)
-                    elif kind == RELU:
-                        own[j] = 0.0 if z <= 0 else z
-                        slope[j] = 1.0 if z > 0 else (setting if z == 0 else 0.0)
-                    else:
-                        own[j], slope[j] = z + (0.5 if kind == HALF_PLUS else 0.0), 1.0
-        for j in range(count):
-            output[j] += scale * (weight[j] * value[j] + weight_noise[j] * value_noise[j])
-            if kind < SIGMOID:  # the weights' sum is one
-                turn[j] *= value[j] - value_noise[j]
-                turn_noise[j] = -turn[j]
+@_jit
+def product(matrix, rows, width, widest, x, start, out, first, last):
+    """out = start + x G for rows first ... last - 1 of a state, two at a time.
+
+    The columns of G are cut into as few tiles as can be of at most `widest` vectors, as even as can be.
+    """
+    lanes, o = 64 // x.itemsize, zero(x)
+    vectors = width // lanes
+    tiles = (vectors + widest - 1) // widest
+    for c in range(first, last, 2):
+        one, two = c * width, min(c + 1, last - 1) * width  # the last of an odd number makes a pair with itself
+        done = 0
+        for i in range(tiles):
+            size = vectors // tiles + (1 if i < vectors % tiles else 0)
+            at = done * lanes
+            if size == 8:
+                _tile(matrix, at, rows, width, x, start, out, one, two, (o, o, o, o, o, o, o, o))
+            elif size == 7:
+                _tile(matrix, at, rows, width, x, start, out, one, two, (o, o, o, o, o, o, o))
+            elif size == 6:
+                _tile(matrix, at, rows, width, x, start, out, one, two, (o, o, o, o, o, o))
+            elif size == 5:
+                _tile(matrix, at, rows, width, x, start, out, one, two, (o, o, o, o, o))
+            elif size == 4:
+                _tile(matrix, at, rows, width, x, start, out, one, two, (o, o, o, o))
+            elif size == 3:
+                _tile(matrix, at, rows, width, x, start, out, one, two, (o, o, o))
+            elif size == 2:
+                _tile(matrix, at, rows, width, x, start, out, one, two, (o, o))
             else:
-                turn[j] *= value[j]
-                turn_noise[j] *= value_noise[j]
+                _tile(matrix, at, rows, width, x, start, out, one, two, (o,))
+            done += size
 
 
-@_elementwise
-def pulls(output, labels, chosen, factor, pull):
-    """The loss's derivative by each output, times `factor`."""
-    for j in range(chosen.shape[0]):
-        margin = labels[chosen[j]] * output[j]
-        tail = exponential(-abs(margin))
-        share = 1.0 / (1.0 + tail)
-        slope = share * tail if margin >= 0 else share
-        pull[j] = -factor * labels[chosen[j]] * (0.0 if margin > UNDERFLOW else slope)
+@_jit
+def product_at(matrix, places, width, x, start, out, columns):
+    """The scores x G of a few vectors of the basis, given by their places, side by side in the rows of `out`.
+
+    G is symmetric, so that they are products with rows of it, four rows and two columns at a time.
+    """
+    lanes, o, count = 64 // x.itemsize, zero(x), places.shape[0]
+    for t in range(0, count, 4):
+        i, j, k, m = (
+            places[t] * width, places[min(t + 1, count - 1)] * width, places[min(t + 2, count - 1)] * width,
+            places[min(t + 3, count - 1)] * width,
+        )  # fmt: skip
+        for c in range(0, columns, 2):
+            one, two = c * width, min(c + 1, columns - 1) * width
+            sums = more = (o, o, o, o)
+            for p in range(0, width, lanes):
+                rows = (load(matrix, i + p), load(matrix, j + p), load(matrix, k + p), load(matrix, m + p))
+                sums, more = fma_each(rows, load(x, one + p), sums), fma_each(rows, load(x, two + p), more)
+            lane_sums(out, one + t, sums)
+            lane_sums(out, two + t, more)
+    for c in range(columns):
+        for t in range(count):
+            out[c * width + t] += start[c * width + places[t]]
 
 
-@_elementwise
-def collect(heads, signals, classes, chosen, pull, seen, gradient):
-    """Coefficients of the gradient, all columns."""
-    for c in range(gradient.shape[0]):
-        for k in range(gradient.shape[1]):
-            gradient[c, k] = 0.0
-    values = gradient.shape[0] - heads
+@_inline
+def _logistic(z, one):
+    """sigma(z) and 1 - sigma(z), both with all their digits: from e^-|z|."""
+    o = z - z
+    tail = decay(choose(z, o, o - z, z))
+    large = one / (one + tail)
+    small = tail * large
+    return choose(o, z, small, large), choose(o, z, large, small)
+
+
+@_inline
+def _single(kind, setting, z, one):
+    """(w(z), w'(z)) of a map in which a token's weight depends on its own logit only."""
+    o = z - z
+    if kind == SIGMOID:
+        weight, rest = _logistic(z, one)
+        return weight, weight * rest
+    if kind == RELU:
+        return choose(o, z, o, z), choose(z, o, one, choose(o, z, o, setting))
+    if kind == HALF_PLUS:
+        return z + everywhere(z, 0.5), one
+    return z, one
+
+
+@_inline
+def _weigh(kind, setting, value, value_noise, score, score_noise):
+    """(w_s, w_xi, J'(values)_s, J'(values)_xi): the weights of a sample's two tokens, and what a unit of pull turns their logits by.
+
+    Maps whose weights sum to one see the gap z_s - z_xi only, and with w_s = w(gap) the last two are +-w'(gap) (value_s - value_xi).
+    """
+    one, half, o = everywhere(value, 1.0), everywhere(value, 0.5), zero_like(value)
+    if kind >= SIGMOID:
+        weight, slope = _single(kind, setting, score, one)
+        weight_noise, slope_noise = _single(kind, setting, score_noise, one)
+        return weight, weight_noise, slope * value, slope_noise * value_noise
+    gap = score - score_noise
+    if kind == SOFTMAX:  # `setting` is the temperature
+        cold = one / setting
+        weight, weight_noise = _logistic(cold * gap, one)
+        slope = cold * weight * weight_noise
+    elif kind == SPARSEMAX:  # 1/2 + gap/2, between 0 and 1
+        weight, weight_noise = fma(half, gap, half), half - half * gap
+        inside = choose(weight, o, choose(weight_noise, o, one, o), o)
+        weight = choose(weight, one, one, choose(o, weight, o, weight))
+        weight_noise = choose(weight_noise, one, one, choose(o, weight_noise, o, weight_noise))
+        slope = half * inside
+    elif kind == ENTMAX15:  # sqrt(w) = m +- gap/4 with m^2 = 1/2 - gap^2/16, while both are positive: |gap| < 2
+        quarter, two = everywhere(value, 0.25), everywhere(value, 2.0)
+        step = quarter * gap
+        square = half - step * step
+        middle = sqrt(choose(quarter, square, quarter, square))
+        root, root_noise = middle + step, middle - step
+        inside = choose(two, gap, choose(gap, o - two, one, o), o)
+        weight = choose(inside, o, root * root, choose(gap, o, one, choose(o, gap, o, gap)))
+        weight_noise = choose(inside, o, root_noise * root_noise, choose(gap, o, o, choose(o, gap, one, gap)))
+        slope = inside * (quarter - step * step) / middle
+    elif kind == HARDMAX:  # all on the larger logit, shared at a tie; flat
+        weight = choose(gap, o, one, choose(o, gap, o, half))
+        weight_noise, slope = one - weight, o
+    else:  # LINEARISED: 1/2 +- gap/4
+        slope = everywhere(value, 0.25)
+        weight, weight_noise = fma(slope, gap, half), half - slope * gap
+    turn = slope * (value - value_noise)
+    return weight, weight_noise, turn, o - turn
+
+
+@_inline
+def zero_like(vector):
+    return everywhere(vector, 0.0)
+
+
+@_inline
+def _forward(kind, setting, scale, heads, values, signals, scores, count, width, held, seen):
+    lanes, o = 64 // scores.itemsize, zero(scores)
+    number, kappa = everywhere(o, setting), everywhere(o, scale)
+    for b in range(0, count, lanes):
+        output = o
+        for h in range(heads):
+            v_at, p_at, own_at = min(h, values - 1) * width, (values + h) * width, (1 + 4 * h) * width + b
+            value = score = o
+            for k in range(signals):  # of the sample's own signal: the others count zero times
+                own = load(held, k * width + b)
+                value = fma(own, spread(scores, v_at + count + k), value)
+                score = fma(own, spread(scores, p_at + count + k), score)
+            value_noise = load(scores, v_at + b)
+            weight, weight_noise, turn, turn_noise = _weigh(
+                kind, number, value, value_noise, score, load(scores, p_at + b)
+            )
+            output = fma(kappa, fma(weight, value, weight_noise * value_noise), output)
+            store(seen, own_at, weight)
+            store(seen, own_at + width, weight_noise)
+            store(seen, own_at + 2 * width, turn)
+            store(seen, own_at + 3 * width, turn_noise)
+        store(seen, b, output)
+
+
+@_jit
+def forward(kind, setting, scale, heads, values, signals, scores, count, width, held, seen):
+    """Outputs of `count` samples in row 0 of `seen`; from row 1 + 4 h on what `_weigh` finds for head h.
+
+    The commonest training, one softmax head and two signals, is compiled on its own: a third of a small step's time.
+    """
+    if kind == SOFTMAX and heads == 1 and signals == 2:
+        _forward(SOFTMAX, setting, scale, 1, 1, 2, scores, count, width, held, seen)
+    else:
+        _forward(kind, setting, scale, heads, values, signals, scores, count, width, held, seen)
+
+
+@_inline
+def _backward(heads, values, signals, factor, count, width, labels, held, seen, gradient, sums):
+    lanes, o = 64 // seen.itemsize, zero(seen)
+    one, size = everywhere(o, 1.0), everywhere(o, factor)
     for h in range(heads):
-        weight, weight_noise, turn, turn_noise = seen[1 + 4 * h], seen[2 + 4 * h], seen[3 + 4 * h], seen[4 + 4 * h]
-        for_v, for_p = gradient[min(h, values - 1)], gradient[values + h]
-        for j in range(chosen.shape[0]):
-            k, i = classes[chosen[j]], signals + chosen[j]
-            for_v[k] += pull[j] * weight[j]
-            for_v[i] += pull[j] * weight_noise[j]
-            for_p[k] += pull[j] * turn[j]
-            for_p[i] += pull[j] * turn_noise[j]
+        v_at, p_at, own_at = min(h, values - 1) * width, (values + h) * width, (1 + 4 * h) * width
+        more = h >= values  # a shared v gathers the gradients of all heads
+        for k in range(0, signals, 2):  # two signals at a time; the last of an odd number twice
+            other = min(k + 1, signals - 1)
+            for_v = for_p = other_v = other_p = o
+            for b in range(0, count, lanes):
+                if h == 0 and k == 0:
+                    label = load(labels, b)
+                    _, against = _logistic(label * load(seen, b), one)
+                    pull = o - size * label * against
+                    store(seen, b, pull)  # in the place of the output
+                else:
+                    pull = load(seen, b)
+                if k == 0:
+                    on_noise = pull * load(seen, own_at + width + b)
+                    store(gradient, v_at + b, load(gradient, v_at + b) + on_noise if more else on_noise)
+                    store(gradient, p_at + b, pull * load(seen, own_at + 3 * width + b))
+                to_v, to_p = pull * load(seen, own_at + b), pull * load(seen, own_at + 2 * width + b)
+                mine, others = load(held, k * width + b), load(held, other * width + b)
+                for_v, for_p = fma(mine, to_v, for_v), fma(mine, to_p, for_p)
+                other_v, other_p = fma(others, to_v, other_v), fma(others, to_p, other_p)
+            lane_sums(sums, 0, (for_v, for_p, other_v, other_p))
+            at = v_at + count
+            if more:
+                sums[0] += gradient[at + k]
+                sums[2] += gradient[at + other]
+            gradient[at + k], gradient[at + other] = sums[0], sums[2]
+            gradient[p_at + count + k], gradient[p_at + count + other] = sums[1], sums[3]
+
+
+@_jit
+def backward(heads, values, signals, factor, count, width, labels, held, seen, gradient, sums):
+    """Coefficients of the gradient, from what `forward` left in `seen`: with pull_i = -factor y_i sigma(-y_i f_i), f_i the output,
+
+    pull_i w_hi for v_h and pull_i J_hi'(values) for p_h, at the sample's noise token, and summed over its samples at every signal.
+    """
+    if heads == 1 and signals == 2:
+        _backward(1, 1, 2, factor, count, width, labels, held, seen, gradient, sums)
+    else:
+        _backward(heads, values, signals, factor, count, width, labels, held, seen, gradient, sums)
 
 
 @_elementwise
-def shrink(x, first, last):
-    """Rows divided by their largest number: squares of small numbers would vanish."""
-    largest = 0.0
-    for c in range(first, last):
-        for k in range(x.shape[1]):
-            largest = max(largest, abs(x[c, k]))
+def normalise(x, first, last, matrix, rows, width, widest, nothing, other):
+    """Rows of a gradient divided by their common length, the root of sum_c x_c' G x_c; a length of zero stays zero.
+
+    They are divided by their largest number first: squares of small numbers would vanish.
+    """
+    largest = x.dtype.type(0)
+    for k in range(first * width, last * width):
+        largest = max(largest, abs(x[k]))
     if largest > 0:
-        for c in range(first, last):
-            for k in range(x.shape[1]):
-                x[c, k] /= largest
+        for k in range(first * width, last * width):
+            x[k] /= largest
+    product(matrix, rows, width, widest, x, nothing, other, first, last)
+    square = x.dtype.type(0)
+    for k in range(first * width, last * width):
+        square += x[k] * other[k]
+    size = x.dtype.type(0.0 if square <= 0 else 1.0 / square**0.5)
+    for k in range(first * width, last * width):
+        x[k] *= size
+
+
+@_jit
+def move(x, velocity, gradient, first, last, rate, momentum, look_ahead):
+    """One step of torch.optim.SGD of the numbers first ... last - 1."""
+    lanes = 64 // x.itemsize
+    size, share = everywhere(zero(x), rate), everywhere(zero(x), momentum)
+    for k in range(first, last, lanes):
+        slope = load(gradient, k)
+        if momentum != 0:
+            gathered = fma(share, load(velocity, k), slope)
+            store(velocity, k, gathered)
+            slope = fma(share, gathered, slope) if look_ahead else gathered
+        store(x, k, load(x, k) - size * slope)
 
 
 @_elementwise
-def normalise(x, other, first, last):
-    """Rows of x divided by the root of the sum of x_c' other_c; a length of zero stays zero."""
-    square = 0.0
-    for c in range(first, last):
-        for k in range(x.shape[1]):
-            square += x[c, k] * other[c, k]
-    size = 0.0 if square <= 0 else 1.0 / math.sqrt(square)
-    for c in range(first, last):
-        for k in range(x.shape[1]):
-            x[c, k] *= size
+def source(j, n, signals):
+    """The caller's place of the vector that stands at place j here: signals first there, noise tokens first here."""
+    return j + signals if j < n else j - n
 
 
 @_elementwise
-def move(x, velocity, gradient, value_rate, attention_rate, values, momentum, look_ahead):
-    """One step of torch.optim.SGD."""
-    for c in range(x.shape[0]):
-        rate = value_rate if c < values else attention_rate
-        at, buffer, slope = x[c], velocity[c], gradient[c]
-        if momentum == 0:
-            for k in range(at.shape[0]):
-                at[k] -= rate * slope[k]
-        elif look_ahead:
-            for k in range(at.shape[0]):
-                buffer[k] = momentum * buffer[k] + slope[k]
-                at[k] -= rate * (slope[k] + momentum * buffer[k])
-        else:
-            for k in range(at.shape[0]):
-                buffer[k] = momentum * buffer[k] + slope[k]
-                at[k] -= rate * buffer[k]
-
-
-@_elementwise
-def pack(gram, coefficients, velocity, matrix, x, start, buffer, size):
+def pack(gram, coefficients, velocity, labels, classes, signals, width, matrix, x, start, scores, buffer, signs, held):
     """A run's numbers into the working memory; what start vectors add to the scores never changes."""
     columns, q = coefficients.shape
+    n = labels.shape[0]
+    size = n + signals
     for j in range(size):
-        for k in range(size):
-            matrix[j, k] = gram[j, k]
+        row = gram[source(j, n, signals)]
+        for k in range(n):
+            matrix[j * width + k] = row[signals + k]
+        for k in range(n, size):
+            matrix[j * width + k] = row[k - n]
     for c in range(columns):
-        for k in range(size):
-            x[c, k], buffer[c, k], start[c, k] = coefficients[c, k], velocity[c, k], 0.0
-        for j in range(size, q):
-            for k in range(size):
-                start[c, k] += coefficients[c, j] * gram[j, k]
+        for j in range(width):
+            at, i = c * width + j, source(j, n, signals)
+            x[at] = coefficients[c, i] if j < size else 0.0
+            buffer[at] = velocity[c, i] if j < size else 0.0
+            start[at] = scores[at] = (
+                0.0  # the scores of a batch leave places as they find them: not as another run left them
+            )
+            if j < size:
+                for k in range(size, q):
+                    start[at] += coefficients[c, k] * gram[k, i]
+    for j in range(n):
+        signs[j] = labels[j]
+        for k in range(signals):
+            held[k * width + j] = 1.0 if classes[j] == k else 0.0
 
 
 @_elementwise
-def keep(x, size, coefficients, seen, heads, kept, output, attention):
+def unpack(x, n, signals, width, coefficients):
+    """The inverse for the numbers that change."""
+    for c in range(coefficients.shape[0]):
+        for j in range(n + signals):
+            coefficients[c, source(j, n, signals)] = x[c * width + j]
+
+
+@_elementwise
+def keep(x, n, signals, width, coefficients, seen, heads, kept, output, attention):
     """The state of a recorded step, and what was seen there."""
     columns, q = coefficients.shape
+    unpack(x, n, signals, width, kept)
     for c in range(columns):
-        for k in range(q):
-            kept[c, k] = x[c, k] if k < size else coefficients[c, k]
-    for j in range(output.shape[0]):
-        output[j] = seen[0, j]
+        for k in range(n + signals, q):
+            kept[c, k] = coefficients[c, k]
+    for j in range(n):
+        output[j] = seen[j]
         for h in range(heads):
-            attention[h, j] = seen[1 + 4 * h, j]
+            attention[h, j] = seen[(1 + 4 * h) * width + j]
+
+
+@_elementwise
+def choose_samples(chosen, n, signals, width, signs, held, places, some_signs, some_held):
+    """Places, labels and classes of the samples of a batch, side by side, as `forward` and `backward` read them."""
+    count = chosen.shape[0]
+    for t in range(count):
+        places[t] = chosen[t]
+        some_signs[t] = signs[chosen[t]]
+        for k in range(signals):
+            some_held[k * width + t] = held[k * width + chosen[t]]
+    for k in range(signals):
+        places[count + k] = n + k
+
+
+@_elementwise
+def scatter(some, places, columns, width, gradient):
+    """The gradient of a batch, at the places of its samples and of the signals; elsewhere it is zero."""
+    for k in range(columns * width):
+        gradient[k] = 0.0
+    for c in range(columns):
+        for t in range(places.shape[0]):
+            gradient[c * width + places[t]] = some[c * width + t]
 
 
 @njit(nogil=True, error_model="numpy", cache=True)
 def descend(
-    gram, coefficients, velocity, labels, classes, rates, factors, batches, everyone, kind, setting, scale, heads, signals,
-    prepare, momentum, look_ahead, matrix, states, tokens, seen, rows, first_run, last_run, first, last, closing, marks,
-    kept, outputs, attentions,
+    gram, coefficients, velocity, labels, classes, rates, factors, batches, kind, setting, scale, heads, signals,
+    prepare, momentum, look_ahead, widest, width, matrix, states, tables, places, first_run, last_run, first, last,
+    closing, marks, kept, outputs, attentions,
 ):  # fmt: skip
     """Steps first ... last - 1 of some runs; with `closing` the state after them is among the recorded ones."""
     n, columns = labels.shape[1], coefficients.shape[1]
     size, values = signals + n, columns - heads
+    number = matrix.dtype.type
+    batch = batches.shape[2]
+    if batch == 0:
+        batch = n
     x, start, scores, buffer, gradient, other, nothing = (
         states[0], states[1], states[2], states[3], states[4], states[5], states[6]
     )  # fmt: skip
-    all_rows = rows_of(everyone, signals, rows[0])
+    signs, held, some_signs, some_held, seen, sums = (
+        tables[0], tables[1], tables[2], tables[3], tables[4], tables[5]
+    )  # fmt: skip
+    some = places[: batch + signals]
     for r in range(first_run, last_run):
-        pack(gram[r], coefficients[r], velocity[r], matrix, x, start, buffer, size)
+        pack(
+            gram[r], coefficients[r], velocity[r], labels[r], classes[r], signals, width, matrix, x, start, scores, buffer,
+            signs, held,
+        )  # fmt: skip
         place = 0
         while place < marks.shape[0] and marks[place] < first:
             place += 1
         for step in range(first, last + closing):
             recorded = place < marks.shape[0] and marks[place] == step
-            whole = batches.shape[2] in (0, n) or step == last
-            chosen = everyone if whole else batches[r, step]
+            if recorded or batch == n:
+                product(matrix, size, width, widest, x, start, scores, 0, columns)
+                forward(kind, setting, scale, heads, values, signals, scores, n, width, held, seen)
             if recorded:
-                product(matrix, x, start, scores, all_rows, 0, columns)
-                forward(kind, setting, scale, heads, signals, scores, classes[r], everyone, tokens, seen)
-                keep(x, size, coefficients[r], seen, heads, kept[place, r], outputs[place, r], attentions[place, r])
+                keep(
+                    x,
+                    n,
+                    signals,
+                    width,
+                    coefficients[r],
+                    seen,
+                    heads,
+                    kept[place, r],
+                    outputs[place, r],
+                    attentions[place, r],
+                )
                 place += 1
             if step == last:
                 break
-            if not (whole and recorded):
-                product(matrix, x, start, scores, all_rows if whole else rows_of(chosen, signals, rows[1]), 0, columns)
-                forward(kind, setting, scale, heads, signals, scores, classes[r], chosen, tokens, seen)
-            pulls(seen[0], labels[r], chosen, scale / chosen.shape[0], tokens[4])
-            collect(heads, signals, classes[r], chosen, tokens[4], seen, gradient)
+            if batch == n:
+                backward(heads, values, signals, number(scale / n), n, width, signs, held, seen, gradient, sums)
+            else:
+                choose_samples(batches[r, step], n, signals, width, signs, held, some, some_signs, some_held)
+                product_at(matrix, some, width, x, start, scores, columns)
+                forward(kind, setting, scale, heads, values, signals, scores, batch, width, some_held, seen)
+                backward(
+                    heads,
+                    values,
+                    signals,
+                    number(scale / batch),
+                    batch,
+                    width,
+                    some_signs,
+                    some_held,
+                    seen,
+                    other,
+                    sums,
+                )
+                scatter(other, some, columns, width, gradient)
             for block in range(prepare):  # none, all vectors together, or the v_h and the p_h
                 from_, to = block * values, values if prepare == BLOCKS and block == 0 else columns
-                shrink(gradient, from_, to)
-                product(matrix, gradient, nothing, other, all_rows, from_, to)
-                normalise(gradient, other, from_, to)
-            move(
-                x,
-                buffer,
-                gradient,
-                factors[step] * rates[r, 0],
-                factors[step] * rates[r, 1],
-                values,
-                momentum,
-                look_ahead,
-            )
-        for c in range(columns):
-            for k in range(size):
-                coefficients[r, c, k], velocity[r, c, k] = x[c, k], buffer[c, k]
+                normalise(gradient, from_, to, matrix, size, width, widest, nothing, other)
+            value_rate, attention_rate = number(factors[step] * rates[r, 0]), number(factors[step] * rates[r, 1])
+            move(x, buffer, gradient, 0, values * width, value_rate, momentum, look_ahead)
+            move(x, buffer, gradient, values * width, columns * width, attention_rate, momentum, look_ahead)
+        unpack(x, n, signals, width, coefficients[r])
+        unpack(buffer, n, signals, width, velocity[r])

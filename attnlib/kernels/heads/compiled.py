@@ -12,7 +12,9 @@ import threading
 from pathlib import Path
 from types import ModuleType
 
+import numba
 import numpy as np
+from numba.core.codegen import get_host_cpu_features
 
 from attnlib.kernels import _build
 from attnlib.kernels.batches import on_threads, pieces
@@ -31,13 +33,21 @@ def _loops() -> ModuleType:
     return _build.module("heads", Path(__file__).with_name("_loops.py").read_text(encoding="utf-8"))
 
 
-def _memory(call: Call) -> tuple[np.ndarray, ...]:
-    """Working memory of one run: the matrix, rows of a state's length, numbers of samples, and numbers of rows."""
-    width = whole(call.signals + call.n, VECTOR // 8)
-    columns = call.coefficients.shape[1]
-    shapes = ((width, width), (7, columns, width), (5, call.n), (1 + 4 * call.heads, call.n))
-    made = [aligned(int(np.prod(shape)), np.float64).reshape(shape) for shape in shapes]
-    return *made, np.zeros((2, width), dtype=np.int64)
+def _widest() -> int:
+    """Vectors of a product that the processor's registers hold for each of two columns."""
+    features = get_host_cpu_features() if numba.config.CPU_NAME is None else numba.config.CPU_FEATURES or ""
+    return 8 if "+avx512f" in features else 3 if "+avx" in features else 1
+
+
+def _memory(call: Call) -> tuple[int, np.ndarray, np.ndarray, tuple[np.ndarray, ...], np.ndarray]:
+    """Length of a row, and the working memory of one run: the matrix, seven states, tables of samples, places of a batch."""
+    dtype = call.gram.detach().numpy().dtype
+    width = whole(call.signals + call.n, VECTOR // dtype.itemsize)
+    columns, table = call.coefficients.shape[1], call.signals * width
+    states = aligned(7 * columns * width, dtype).reshape(7, -1)
+    sizes = (width, table, width, table, (1 + 4 * call.heads) * width, VECTOR)
+    tables = tuple(aligned(size, dtype) for size in sizes)
+    return width, aligned(width * width, dtype), states, tables, np.zeros(call.n + call.signals, dtype=np.int64)
 
 
 def advance(call: Call, *, threads: int) -> Recorded:
@@ -46,9 +56,10 @@ def advance(call: Call, *, threads: int) -> Recorded:
     tensors = call.gram, call.coefficients, call.velocity, call.labels, call.classes, call.rates, call.factors
     arrays = [tensor.detach().numpy() for tensor in tensors]
     arrays.append(np.zeros((1, 1, 0), np.int64) if call.batches is None else call.batches.numpy())
+    number = arrays[0].dtype.type
     settings = (
-        np.arange(call.n), KINDS.index(call.attention_map.kind), float(call.attention_map.setting), call.output_scale,
-        call.heads, call.signals, PREPARATIONS.index(call.prepare), call.momentum, call.look_ahead,
+        KINDS.index(call.attention_map.kind), number(call.attention_map.setting), number(call.output_scale), call.heads,
+        call.signals, PREPARATIONS.index(call.prepare), number(call.momentum), call.look_ahead, _widest(),
     )  # fmt: skip
     marks = np.array(call.record, dtype=np.int64)
     kept = [tensor.numpy() for tensor in (seen.coefficients, seen.output, seen.attention)]

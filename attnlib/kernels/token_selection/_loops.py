@@ -11,16 +11,16 @@ from numba import njit
 from attnlib.kernels._simd import fma, larger
 from attnlib.kernels._simd import load_ieee as load
 from attnlib.kernels._simd import store_any as store
-from attnlib.kernels.token_selection._vectors import (
+from attnlib.kernels._simd_tuples import (
     choose,
     decay,
     dot4,
-    fma4,
+    fma_each,
     lane_sums,
     load4,
     spread,
     spread4,
-    store4,
+    store_each,
     zero,
 )
 
@@ -80,11 +80,11 @@ def _update_and_multiply(K, S, rows, probes, N, a, b, u, kappa, c, dots, more_do
         f = nothing  # the square on the diagonal serves as columns only
         for p in range(j // lanes * lanes, last, lanes):
             k = load4(K, at_K)
-            s = fma4(bj, load(kappa, p), fma4(aj, load(u, p), load4(S, at)))
-            store4(S, at, s)
+            s = fma_each(bj, load(kappa, p), fma_each(aj, load(u, p), load4(S, at)))
+            store_each(S, at, s)
             store(Kc, p, load(Kc, p) + dot4(cj, k))
             store(Sc, p, load(Sc, p) + dot4(cj, s))
-            d, e = fma4(k, f, d), fma4(s, f, e)
+            d, e = fma_each(k, f, d), fma_each(s, f, e)
             f = load(c, p + lanes)
             at_K += TOKENS * lanes
             at += TOKENS * lanes
@@ -94,8 +94,8 @@ def _update_and_multiply(K, S, rows, probes, N, a, b, u, kappa, c, dots, more_do
             store(Kc, p, load(Kc, p) + dot4(cj, load4(K, at_K)))
             at_K += TOKENS * lanes
         for p in range(last, probes, lanes):
-            s = fma4(bj, load(kappa, p), fma4(aj, load(u, p), load4(S, at)))
-            store4(S, at, s)
+            s = fma_each(bj, load(kappa, p), fma_each(aj, load(u, p), load4(S, at)))
+            store_each(S, at, s)
             store(Sc, p, load(Sc, p) + dot4(cj, s))
             at += TOKENS * lanes
     for p in range(0, last, lanes):
@@ -116,7 +116,7 @@ def _multiply(packed, rows, N, c, dots, out):
         for p in range(j // lanes * lanes, last, lanes):
             k = load4(packed, at)
             store(out, p, load(out, p) + dot4(cj, k))
-            d = fma4(k, f, d)
+            d = fma_each(k, f, d)
             f = load(c, p + lanes)
             at += TOKENS * lanes
         lane_sums(dots, j, d)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import hashlib
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import ModuleType
@@ -22,10 +21,8 @@ _AREAS = 14
 
 @functools.cache
 def _loops() -> ModuleType:
-    """The compiled module; its name depends on all sources that shape its machine code."""
-    here = Path(__file__).parent
-    shape = hashlib.sha256((here / "_vectors.py").read_bytes()).hexdigest()
-    return _build.module("token_selection", (here / "_loops.py").read_text(encoding="utf-8") + f"\n# {shape}\n")
+    """The compiled module."""
+    return _build.module("token_selection", Path(__file__).with_name("_loops.py").read_text(encoding="utf-8"))
 
 
 def _order(call: Call) -> np.ndarray:

@@ -8,9 +8,7 @@ from dataclasses import replace
 import numpy as np
 
 from attnbook.answers import crossing, exercise
-from attnbook.in_context.deeper_and_wider.multi_task import MultiTaskLaw, best_linear_maps
-from attnbook.in_context.optimum import one_head_optimum
-from attnlib.in_context.closed_form import (
+from attnbook.in_context.closed_form import (
     bayes_risk_proportional,
     debiased_gd_optimal_risk,
     debiased_gd_optimal_step,
@@ -18,6 +16,8 @@ from attnlib.in_context.closed_form import (
     gd_optimal_risk,
     gd_risk_proportional,
 )
+from attnbook.in_context.deeper_and_wider.multi_task import MultiTaskLaw, best_linear_maps
+from attnbook.in_context.optimum import one_head_optimum
 from attnlib.in_context.law import RegressionLaw
 
 LAW = RegressionLaw(d=5, length=40, noise_std=0.01)  # of every page but the last

@@ -11,6 +11,7 @@ from attnbook.answers import crossing, exercise
 from attnbook.open_questions.many_heads.margin import class_cost
 from attnbook.single_head.batched import two_steps
 from attnbook.single_head.long_run import law_at
+from attnbook.single_head.mean_field import mean_field
 from attnbook.single_head.phase_theory import lower_snr_limit, preference_spread
 from attnbook.single_head.signal_and_noise.claims import averaging_error
 from attnbook.single_head.variants import StressedLaw
@@ -19,7 +20,6 @@ from attnlib.randomness import stream
 from attnlib.single_head.descent import gradient_descent
 from attnlib.single_head.flow import first_order_threshold
 from attnlib.single_head.law import SignalNoiseLaw
-from attnlib.single_head.mean_field import mean_field
 
 N, D, RHO, ETA, STEP = 200, 40000, 30.0, 0.05, 0.025  # of most pages of this part
 PAGE = {"n": N, "d": D, "signal_norm": RHO, "label_noise": ETA, "step_size": STEP, "steps": 2, "draws": 40, "seed": 0}

@@ -13,7 +13,7 @@ import math
 
 import numpy as np
 
-from attnlib.in_context.closed_form import bayes_risk_proportional
+from attnbook.in_context.closed_form import bayes_risk_proportional
 from attnlib.in_context.law import RegressionLaw
 from attnlib.randomness import stream
 

@@ -28,7 +28,7 @@ def training(points: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
 
     The page records its live training alone: neither the other optimisers nor the held-out risks are computed, so a page that
     fails because another optimiser diverges at this learning rate has results here. Points that differ in `learning_rate` and
-    `runs` only are one training, whose replicas of one run share their prompts: most of the cost of a step.
+    `runs` only are one training, in which run r of each point shares its prompts with run r of the others: most of the cost of a step.
 
     Raises ValueError for what `Experiment` refuses, TrainingDiverged when a loss is not finite, KeyError for a missing
     parameter.
@@ -65,9 +65,9 @@ def _train_together(experiments: Sequence[Experiment]) -> list[tuple[Circuits, t
         ).losses.numpy()  # fmt: skip
         if not np.isfinite(losses).all():
             bad = ~np.isfinite(losses)
-            step, replica = int(bad.any(0).argmax()), int(bad.any(1).argmax())
-            own = np.flatnonzero(owner == owner[replica])
-            raise TrainingDiverged(first + step, replica - int(own[0]), first, experiments[owner[replica]])
+            step, place = int(bad.any(0).argmax()), int(bad.any(1).argmax())
+            own = np.flatnonzero(owner == owner[place])
+            raise TrainingDiverged(first + step, place - int(own[0]), first, experiments[owner[place]])
         if first >= before:
             total += losses.astype(np.float64).sum(1)
     loss = torch.from_numpy(total / (e.steps - before))

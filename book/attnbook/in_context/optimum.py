@@ -17,10 +17,10 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
+from attnbook.in_context.closed_form import debiased_gd_optimal_risk
 from attnbook.in_context.reduced import ReducedMoments, mean_and_error, reduced_moments, reduced_risk
 from attnlib import checks
 from attnlib.arrays import Floats
-from attnlib.in_context.closed_form import debiased_gd_optimal_risk
 from attnlib.in_context.law import RegressionLaw
 
 __all__ = [

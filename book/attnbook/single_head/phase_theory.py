@@ -15,11 +15,11 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
+from attnbook.single_head.mean_field import mean_field
 from attnbook.single_head.phase import PhasePlan
 from attnlib import checks
 from attnlib.randomness import stream
 from attnlib.single_head.law import SignalNoiseLaw
-from attnlib.single_head.mean_field import mean_field
 
 __all__ = [
     "ThresholdFit", "fit_threshold", "lower_snr_limit", "mean_field_readings", "preference_spread", "preference_threshold",

@@ -8,11 +8,11 @@ from dataclasses import dataclass
 import torch
 
 from attnbook.single_head.error_bound import log10_error_bound
+from attnbook.single_head.mean_field import mean_field
 from attnlib import checks
 from attnlib.single_head.closed_form import evaluate_two_steps
 from attnlib.single_head.descent import TrainingPlan, descend
 from attnlib.single_head.law import Sample, SignalNoiseLaw
-from attnlib.single_head.mean_field import mean_field
 from attnlib.single_head.population import clean_error_sampled, log10_error_of_scores, scores_of_fresh_data
 from attnlib.single_head.summary import draws_in_chunks, join, require_two_tokens
 

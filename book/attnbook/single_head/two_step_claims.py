@@ -11,8 +11,8 @@ import math
 
 import torch
 
+from attnbook.single_head.mean_field import mean_field_log10_error
 from attnbook.single_head.study import TwoStepStudy, log_term
-from attnlib.single_head.mean_field import mean_field_log10_error
 from bookkit.claims import Claim, ClaimSet, Source, Verdict
 from bookkit.rules import Evidence, NothingToMeasure, agrees, both, exactly, fewest_draws, within
 

@@ -46,7 +46,7 @@ def renew(
 def _signed(notebook: str, machine: str) -> str:
     """The notebook with the name of the machine that ran it in its metadata: it must be compared on another one."""
     content = nbformat.reads(notebook, as_version=4)
-    content.metadata["stored_on"] = machine  # not below "attnlib", which jupytext would carry into the .md
+    content.metadata["stored_on"] = machine  # not below "bookkit", which jupytext would carry into the .md
     return as_text(content)
 
 

@@ -19,7 +19,16 @@ from nbformat import NotebookNode
 from bookkit.code import NO_CODE, Code
 
 KERNELSPEC = {"display_name": "Python 3", "language": "python", "name": "python3"}
-LANGUAGE_INFO = {"name": "python", "pygments_lexer": "ipython3"}  # without the version: it differs between machines
+# Without the version, which differs between machines. The exporter is for `jupyter nbconvert --to script`.
+LANGUAGE_INFO = {
+    "file_extension": ".py",
+    "name": "python",
+    "nbconvert_exporter": "python",
+    "pygments_lexer": "ipython3",
+}
+# Kept of a page's header, so that `jupytext --sync` finds the same in both files. Of what jupytext notes for itself: some.
+HEADER = ("bookkit", "jupytext")
+JUPYTEXT = ("default_lexer", "formats", "notebook_metadata_filter")
 
 # One thread per kernel, alone or beside others: sums are then added in one order and both give the same digits.
 ONE_THREAD = {name: "1" for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")}
@@ -59,10 +68,11 @@ def read_source(source: str) -> NotebookNode:
     of the others, and with them the diff of the stored notebook, alone.
     """
     notebook = jupytext.reads(source, fmt="md:myst")
-    formats = notebook.metadata.get("jupytext", {}).get("formats")
-    notebook.metadata = nbformat.from_dict({"kernelspec": KERNELSPEC, "language_info": LANGUAGE_INFO})
-    if formats:
-        notebook.metadata["jupytext"] = {"formats": formats}
+    header = {key: notebook.metadata[key] for key in HEADER if key in notebook.metadata}
+    own = header.pop("jupytext", {})
+    if kept := {key: own[key] for key in JUPYTEXT if key in own}:
+        header["jupytext"] = kept
+    notebook.metadata = nbformat.from_dict({"kernelspec": KERNELSPEC, "language_info": LANGUAGE_INFO, **header})
     notebook.nbformat, notebook.nbformat_minor = 4, 5
     seen: dict[str, int] = {}
     for cell in notebook.cells:
@@ -192,7 +202,7 @@ def _describe(error, cell: int | None, trace: str) -> str:
 
 def normalise(notebook: NotebookNode) -> None:
     """Strip, in place, what differs between two equal runs: timestamps, papermill's records, versions, cuts in what was printed."""
-    kept = {key: notebook.metadata[key] for key in ("jupytext",) if key in notebook.metadata}
+    kept = {key: notebook.metadata[key] for key in HEADER if key in notebook.metadata}
     notebook.metadata = nbformat.from_dict({"kernelspec": KERNELSPEC, "language_info": LANGUAGE_INFO, **kept})
     ids: dict[str, int] = {}
     for cell in notebook.cells:

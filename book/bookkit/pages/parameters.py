@@ -2,11 +2,12 @@
 
 The cell holds one literal per line, and is the only place where a parameter is described::
 
-    n: int = 200  # training samples [>= 1]
+    n: int = 200  # training samples [at least 1]
     label_noise: float = 0.05  # probability that a label is flipped, eta [0, 0.5]
     mode: str = "reduced"  # law to draw from [reduced | dense]
 
-Ranges: ``[lo, hi]`` (closed), ``[>= x]``, ``[> x]``, ``[a | b | c]`` (one of); a ``bool`` needs none.
+Ranges: ``[lo, hi]`` (closed), ``[at least x]``, ``[> x]``, ``[a | b | c]`` (one of); a ``bool`` needs none. ``[>= x]`` is read too,
+but papermill's own reader takes no line with a second ``=`` for a parameter.
 """
 
 from __future__ import annotations
@@ -122,14 +123,16 @@ def _parse_line(statement: ast.stmt, comment: str) -> Parameter:
     if not match or not match["help"]:
         raise ValueError("a comment must say what the parameter means")
     if match["range"] is None and kind is not bool:
-        raise ValueError("the comment must end with the range in brackets, as in [0, 0.5], [>= 1], [> 0] or [a | b]")
+        raise ValueError(
+            "the comment must end with the range in brackets, as in [0, 0.5], [at least 1], [> 0] or [a | b]"
+        )
     allowed = None if match["range"] is None else parse_range(match["range"], kind)
     parameter = Parameter(statement.target.id, kind, default, match["help"].rstrip(" ,"), allowed)
     return Parameter(parameter.name, kind, check_value(parameter, default), parameter.help, allowed)
 
 
 def parse_range(text: str, kind: type) -> Range:
-    """``0, 0.5`` | ``>= 1`` | ``> 0`` | ``a | b | c`` -> `Range`. Raises `ValueError` on anything else."""
+    """``0, 0.5`` | ``at least 1`` | ``> 0`` | ``a | b | c`` -> `Range`. Raises `ValueError` on anything else."""
     text = " ".join(text.split())
     if "|" in text:
         choices = tuple(part.strip() for part in text.split("|"))
@@ -138,14 +141,15 @@ def parse_range(text: str, kind: type) -> Range:
         return Range(text, choices=choices if kind is str else tuple(kind(_finite(part)) for part in choices))
     if kind not in (int, float):
         raise ValueError(f"range [{text}] of a {kind.__name__} must list its choices, as in [a | b]")
-    if match := re.fullmatch(r"(>=?)\s*(\S+)", text):
-        return Range(text, low=_finite(match[2]), low_is_open=match[1] == ">")
+    if match := re.fullmatch(r"(at least |>=?) ?(\S+)", text):
+        sign = ">" if match[1] == ">" else ">="
+        return Range(f"{sign} {match[2]}", low=_finite(match[2]), low_is_open=sign == ">")
     if match := re.fullmatch(r"(\S+), (\S+)", text):
         low, high = _finite(match[1]), _finite(match[2])
         if low > high:
             raise ValueError(f"range [{text}] is empty")
         return Range(text, low=low, high=high)
-    raise ValueError(f"range [{text}] is none of [lo, hi], [>= x], [> x], [a | b]")
+    raise ValueError(f"range [{text}] is none of [lo, hi], [at least x], [> x], [a | b]")
 
 
 def _finite(text: str) -> float:

@@ -1,13 +1,12 @@
 """Many points of a page in one process, by the batched function that the page declares.
 
 A kernel for every point costs seconds that the numbers do not need. A page whose named results a package of the book can compute for many
-points at once says so in the header of its .md, in a key of its own that jupytext is told to keep:
+points at once says so in the header of its .md, in a key of its own:
 
     bookkit:
       batched: attnbook.single_head.batched:two_steps
-    jupytext:
-      notebook_metadata_filter: bookkit
 
+jupytext keeps that key where it is told to: `notebook_metadata_filter = "bookkit"` in the book's jupytext.toml, or in the header.
 The function takes complete parameter sets and returns, in the same order, the named results of each: those that the page's
 `record(...)` would leave, with the same numbers.
 """

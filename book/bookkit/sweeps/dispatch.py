@@ -82,7 +82,7 @@ class Course:
 
 
 def drive(
-    client: Client, job: Job, points: Sequence[Point], engine: Literal["local", "dask"], course: Course, keep: Keep
+    client: Client, job: Job, points: Sequence[Point], backend: Literal["local", "dask"], course: Course, keep: Keep
 ) -> None:
     """Hand out the points, one for every worker, and keep the outcomes as they come.
 
@@ -99,7 +99,7 @@ def drive(
         while waiting and len(running) < max(workers, 1):
             point, attempt = waiting.popleft()
             key = f"point-{point.id}-{attempt}-{time.time_ns()}"  # its own: a cluster remembers the failed ones
-            future = client.submit(run_point, job, point, engine, key=key, pure=False)
+            future = client.submit(run_point, job, point, backend, key=key, pure=False)
             running[future] = (point, attempt, time.monotonic())
             future.add_done_callback(finished.put)
         course.running, course.retrying = min(len(running), workers), sum(attempt > 1 for _, attempt in waiting)
@@ -114,7 +114,7 @@ def drive(
             point, attempt, begun = running.pop(future)
             hand_out()  # the worker need not wait while its outcome is fetched and written
             try:
-                outcome = _outcome(client, future, job, point, engine, begun)
+                outcome = _outcome(client, future, job, point, backend, begun)
             except TimeoutError:
                 running[future] = (point, attempt, begun)
                 future.add_done_callback(finished.put)
@@ -132,7 +132,7 @@ def drive(
 
 
 def _outcome(
-    client: Client, future: Future, job: Job, point: Point, engine: Literal["local", "dask"], begun: float
+    client: Client, future: Future, job: Job, point: Point, backend: Literal["local", "dask"], begun: float
 ) -> Outcome:
     """What became of a point. A worker that died under it several times is a failure of the point.
 
@@ -162,7 +162,7 @@ def _outcome(
     trace = "".join(traceback.format_exception(error))
     now = datetime.now(UTC).isoformat(timespec="seconds")
     return Outcome(
-        point, "failed", engine, time.monotonic() - begun, now, versions(job.distributions), error=why, traceback=trace
+        point, "failed", backend, time.monotonic() - begun, now, versions(job.distributions), error=why, traceback=trace
     )
 
 

@@ -131,7 +131,7 @@ class SweepFolder:
             "attempts": attempts,
             "seconds": outcome.seconds,
             "memory": outcome.memory,
-            "engine": outcome.engine,
+            "engine": outcome.backend,
             "finished": outcome.finished,
             "versions": outcome.versions,
             "error": outcome.error,

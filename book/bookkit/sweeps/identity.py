@@ -63,7 +63,7 @@ class Outcome:
 
     point: Point
     status: Literal["done", "failed"]
-    engine: Literal["local", "dask", "batched"]
+    backend: Literal["local", "dask", "batched"]
     seconds: float  # wall time of the attempt
     finished: str  # UTC, ISO 8601, seconds
     versions: dict[str, str]

@@ -29,7 +29,7 @@ NO_RESULTS = "the page recorded no named results: call bookkit.results.record(na
 _one_at_a_time = threading.Lock()  # papermill changes the working directory and the environment of the process
 
 
-def run_point(job: Job, point: Point, engine: Literal["local", "dask"], code: Code | None = None) -> Outcome:
+def run_point(job: Job, point: Point, backend: Literal["local", "dask"], code: Code | None = None) -> Outcome:
     """Run the page of `job` with the parameters of `point` and say what came of it. A failing page is no error.
 
     May be called from any thread; calls in one process wait for each other. `code` is what the page
@@ -46,7 +46,7 @@ def run_point(job: Job, point: Point, engine: Literal["local", "dask"], code: Co
         require_version(job, code)
     finished = datetime.now(UTC).isoformat(timespec="seconds")
     status = "failed" if outcome.get("error") else "done"
-    return Outcome(point, status, engine, seconds, finished, versions(job.distributions), **outcome)
+    return Outcome(point, status, backend, seconds, finished, versions(job.distributions), **outcome)
 
 
 def _attempt(job: Job, point: Point, code: Code) -> dict[str, Any]:

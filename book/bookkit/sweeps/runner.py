@@ -97,8 +97,8 @@ def sweep(
                 connected(cluster, workers, len(ready.todo), course.say, ready.job.packages) as client,
                 _begun(output, ready) as folder,
             ):
-                engine = "local" if cluster is None else "dask"
-                drive(client, ready.job, ready.todo, engine, course, course.keeping(folder.write))
+                backend = "local" if cluster is None else "dask"
+                drive(client, ready.job, ready.todo, backend, course, course.keeping(folder.write))
     return open_sweep(output)
 
 

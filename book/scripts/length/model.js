@@ -1,7 +1,7 @@
 /**
  * Error against the length of the prompt: closed forms for every estimator, for covariates N(0, Sigma) with
  * Sigma_ij = rho^|i-j|, in the units of the notebook convention (entries of beta have variance 1, labels noise d sigma^2).
- * Mirrors attnlib.in_context.closed_form; `bayesSampled` reads the table of attnbook.explorers.length.
+ * Mirrors attnbook.in_context.closed_form; `bayesSampled` reads the table of attnbook.explorers.length.
  *
  * A setting is {d, sigma, rho}. Sigma enters by its eigenvalues alone (`spectrum`), because every matrix here commutes with it.
  */

@@ -1,7 +1,7 @@
 /**
  * Two steps of gradient descent from zero in the limit of orthogonal noise: everything the explorer shows, without a page around it.
  *
- * Mirrors attnlib.single_head.mean_field and attnbook.single_head.phase_theory. Units: a = beta d / 4n (pull of a sample's own noise),
+ * Mirrors attnbook.single_head.mean_field and attnbook.single_head.phase_theory. Units: a = beta d / 4n (pull of a sample's own noise),
  * b_k = beta rho^2 (|C_k| - |N_k|) / 4n (pull of the shared signal), kappa = n SNR^2 (1 - 2 eta) / 2.
  * Arrays of length 2 have the class as their axis. Counts may be fractions: expected counts are.
  */

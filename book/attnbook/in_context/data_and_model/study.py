@@ -267,7 +267,7 @@ def data_study(
     before = initial_weights(
         law.d, heads, experiment.start, seed=experiment.seed, runs=experiment.runs, first_run=experiment.first_run
     )
-    after = train(experiment, dtype="float64", engine="reference").weights
+    after = train(experiment, dtype="float64", implementation="reference").weights
     order = stream(seed, "search").permutation(law.length)
     places = [(step, number) for step in (0, 1, max(2, experiment.steps)) for number in (0, experiment.batch - 1)]
     one_by_one = [training_prompt(experiment, step, number).context for step, number in places]

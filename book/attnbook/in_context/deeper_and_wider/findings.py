@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import torch
 
+from attnbook.in_context import closed_form
 from attnbook.in_context.causal import causal_attention, prompt_tokens
 from attnbook.in_context.deeper_and_wider.multi_task import (
     MultiTaskLaw,
@@ -25,7 +26,6 @@ from attnbook.in_context.deeper_and_wider.stack import predict_stack, stack_of_c
 from attnbook.in_context.deeper_and_wider.study import DEPTH_NAMES, TASK_NAMES, Trained, WiderSetting, obtain, specs
 from attnlib import checks
 from attnlib.attention import attention_weights
-from attnlib.in_context import closed_form
 from attnlib.in_context.circuits import circuits_of
 from attnlib.in_context.estimators import bayes_risk, conditional_risk, kernel_weights
 from attnlib.in_context.law import RegressionLaw

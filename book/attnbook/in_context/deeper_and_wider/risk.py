@@ -14,10 +14,10 @@ import math
 import numpy as np
 import torch
 
+from attnbook.in_context.closed_form import preconditioned_gd_risk
 from attnbook.in_context.deeper_and_wider.multi_task import MultiTaskLaw, centred_linear_answers, linear_risks
 from attnbook.in_context.deeper_and_wider.stack import StackWeights, predict_stack
 from attnlib import checks
-from attnlib.in_context.closed_form import preconditioned_gd_risk
 from attnlib.in_context.law import Prompts, RegressionLaw
 
 __all__ = ["centred_linear_answer", "plain_risk", "risk_beside_linear"]

@@ -153,10 +153,16 @@ def specs(setting: WiderSetting = WiderSetting()) -> dict[str, Spec]:
 
 
 def obtain(spec: Spec, *, progress: bool = False, table: Path = TABLE) -> Trained:
-    """The training of a spec, from the table if it is there, otherwise now (float32, minutes at full size)."""
+    """The training of a spec, from the table if it is there, otherwise now: float32, minutes at full size, announced on stderr."""
     stored = _read(table).get(spec.name)
     if stored is not None and stored["key"] == spec.key:
         return _trained(spec, stored, stored=True)
+    lacks = "of these settings" if table.exists() else "at all, as the file is missing"
+    print(
+        f"{table.name} holds no training {spec.name!r} {lacks}: it is trained now, {spec.experiment.steps} steps, minutes at full "
+        f"size. `python -m attnbook.in_context.deeper_and_wider.study {spec.name}` stores that of the page's settings",
+        file=sys.stderr,
+    )
     return _trained(
         spec, _arrays(train_deep(spec.experiment, spec.law, **_options(spec), progress=progress)), stored=False
     )

@@ -11,10 +11,10 @@ from dataclasses import replace
 import numpy as np
 import torch
 
+from attnbook.in_context.closed_form import debiased_gd_optimal_risk
 from attnbook.in_context.heads_study import Ends, HeadsStudy
 from attnbook.in_context.rules import stored_within
 from attnbook.in_context.trap_study import TrapRuns, imbalance
-from attnlib.in_context.closed_form import debiased_gd_optimal_risk
 from bookkit.claims import ClaimSet, Source, Verdict
 from bookkit.rules import Evidence, NothingToMeasure, agrees, both, share_within, within
 

@@ -12,13 +12,13 @@ from dataclasses import replace
 import torch
 
 from attnbook.in_context.approximate import approximate_risk, creep_of_the_pair
-from attnbook.in_context.rules import estimate_within
-from attnbook.in_context.two_numbers_per_head.study import FLAT_TO, LAST, EndPoints, TwoNumbersStudy, jitter_price
-from attnlib.in_context.closed_form import (
+from attnbook.in_context.closed_form import (
     debiased_gd_optimal_risk,
     debiased_gd_optimal_step,
     opposite_pair_curvature,
 )
+from attnbook.in_context.rules import estimate_within
+from attnbook.in_context.two_numbers_per_head.study import FLAT_TO, LAST, EndPoints, TwoNumbersStudy, jitter_price
 from bookkit.claims import ClaimSet, Source, Verdict
 from bookkit.rules import Evidence, agrees, both, mean_within, within
 

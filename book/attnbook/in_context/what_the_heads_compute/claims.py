@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import torch
 
-from attnbook.in_context import full_runs
+from attnbook.in_context import closed_form, full_runs
 from attnbook.in_context.reduced import reduced_risk
 from attnbook.in_context.rules import estimate_within, stored_within
 from attnbook.in_context.what_the_heads_compute.linear_attention import (
@@ -25,7 +25,6 @@ from attnbook.in_context.what_the_heads_compute.study import (
     off_pattern_parts,
 )
 from attnlib import checks
-from attnlib.in_context import closed_form
 from attnlib.in_context.circuits import Circuits
 from attnlib.in_context.estimators import (
     bayes_prediction,

@@ -14,9 +14,9 @@ from __future__ import annotations
 import numpy as np
 import torch
 
+from attnbook.in_context.closed_form import best_preconditioner, preconditioned_gd_risk
 from attnlib import checks
 from attnlib.in_context.circuits import Circuits
-from attnlib.in_context.closed_form import best_preconditioner, preconditioned_gd_risk
 from attnlib.in_context.estimators import preconditioned_step
 from attnlib.in_context.law import Prompts, RegressionLaw
 from attnlib.randomness import stream

@@ -16,11 +16,11 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
+from attnbook.in_context import closed_form
 from attnbook.in_context.reduced import reduced_risk
 from attnbook.in_context.what_the_heads_compute.linear_attention import preconditioner_of
 from attnlib import checks
 from attnlib.attention import attention_weights
-from attnlib.in_context import closed_form
 from attnlib.in_context.circuits import Circuits
 from attnlib.in_context.estimators import bayes_risk, conditional_risk, kernel_weights
 from attnlib.in_context.law import Prompts, RegressionLaw

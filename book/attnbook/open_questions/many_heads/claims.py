@@ -43,7 +43,7 @@ def _against_one_head(study: ManyHeadsStudy, names: Sequence[str], constant: flo
     found, wanted = [], []
     for name in names:
         variant = VARIANTS[name]
-        path = variant.train(study.small, 0.3, 3, 3, engine="vectors")
+        path = variant.train(study.small, 0.3, 3, 3, method="vectors")
         value, attention = variant.one_head_steps(0.3, 3)
         one = gradient_descent(study.small, value, 3, attention_step_size=constant * attention)
         many = variant.as_one_head(path)
@@ -480,7 +480,7 @@ def not_by_direction(study: ManyHeadsStudy, constant: float) -> Evidence:
 def residue(study: ManyHeadsStudy, constant: float) -> Evidence:
     sample = study.small
     start = random_start(sample, 3, 1.0)
-    path = train_heads(sample, 0.3, 50, heads=3, start=start, record=[], engine="vectors")
+    path = train_heads(sample, 0.3, 50, heads=3, start=start, record=[], method="vectors")
     seen = 2 + sample.law.n  # the coordinates of signals and noise tokens; the start vectors have the others
     parts = zip((path.v[-1], path.p[-1]), start, strict=True)
     return both(*(exactly(end[..., seen:], constant * begin[..., seen:], tolerance=1e-12) for end, begin in parts))

@@ -21,10 +21,11 @@ import torch
 
 from attnbook.single_head.long_run import Course, Fates, course_of_training, stacked
 from attnlib import checks
-from attnlib.kernels.single_head import advance
+from attnlib.kernels.heads import Call, advance
 from attnlib.single_head.closed_form import TwoSteps, two_steps
 from attnlib.single_head.flow import selects_signal
 from attnlib.single_head.law import Sample, SignalNoiseLaw
+from attnlib.single_head.maps import SOFTMAX
 from attnlib.single_head.model import forward
 from attnlib.single_head.population import log10_clean_error
 from attnlib.single_head.trainer import train_heads
@@ -261,17 +262,18 @@ def heads_fates(
 def _run_on_clock(sample: Sample, clock, rate: torch.Tensor, law: SignalNoiseLaw) -> Trajectory:
     """One head per run from zero, steps of the clock for v and `rate` (R,) times as large for p. The end only."""
     basis = torch.cat([sample.signals, sample.noise_tokens()[:, :, 0]], 1)
-    coefficients = basis.new_zeros(*basis.shape[:2], 2)
+    coefficients = basis.new_zeros(basis.shape[0], 2, basis.shape[1])  # v, p
     gram, labels, classes = basis @ basis.mT, sample.labels.contiguous(), sample.signal_class.contiguous()
     for step, steps in clock:
         size = step * law.n / law.d
-        seen = advance(
-            gram, coefficients, labels, classes, steps=steps, value_step=size, attention_step=size * rate, record=[steps]
+        call = Call(
+            gram, coefficients, labels, classes, heads=1, signals=2, attention_map=SOFTMAX, value_step=size,
+            attention_step=size * rate, factors=torch.ones(steps), record=[steps],
         )  # fmt: skip
-    v, p = torch.einsum("rqc,rqm->crm", coefficients, basis)
-    output, attention = seen.output.transpose(0, 1), seen.attention.transpose(0, 1)
-    margins = labels * output
+        seen = advance(call)
+    v, p = (coefficients @ basis).unbind(1)
+    margins = labels * seen.output
     return Trajectory(
         (sum(steps for _, steps in clock),), v[None], p[None], torch.nn.functional.softplus(-margins).mean(-1), margins,
-        attention, sample.noisy,
+        seen.attention[:, :, 0], sample.noisy,
     )  # fmt: skip

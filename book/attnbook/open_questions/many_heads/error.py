@@ -106,46 +106,58 @@ class _Problem:
     residual: torch.Tensor  # (B, H, q')
 
     def margin(self, t: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-        r"""The normalised margin a(t) (B, N), its gradient (B, N, q) and its second derivatives (B, N, q, q), t (B, N, q)."""
+        r"""The normalised margin a(t) (B, N), its gradient (B, N, q) and its second derivatives (B, N, q, q), t (B, N, q).
+
+        $a = f/\rho$ with $f = \sum_h w_hV_h + (1-w_h)B_h\cdot t$, $\rho = |r|$ and $r = \sum_h(1-w_h)R_h$. Every derivative is
+        one with respect to t; in the names below `_i` is one by $t_i$, `_ij` one by $t_i$ and $t_j$.
+        """
         A, B, R = self.loading.unsqueeze(1), self.drift.unsqueeze(1), self.residual.unsqueeze(1)
+        # A weight sees t through z_h = A_h . t alone: dw/dz = -w (1 - w) and d2w/dz2 = w (1 - w) (1 - 2 w).
         w = torch.sigmoid(self.logit.unsqueeze(1) - t @ self.loading.mT)  # (B, N, H)
-        slope = w * (1 - w)  # dw/dz = -slope
+        slope = w * (1 - w)  # -dw/dz
         bend = slope * (1 - 2 * w)  # d2w/dz2
-        noise = t @ self.drift.mT  # (B, N, H)
-        gap = self.value.unsqueeze(1) - noise
-        top = (noise + w * gap).sum(-1)
-        # First and second derivatives in t of the numerator and of the row r(t) = sum_h (1 - w_h) R_h.
-        top1 = ((1 - w).unsqueeze(-1) * B - (slope * gap).unsqueeze(-1) * A).sum(-2)
+        noise = t @ self.drift.mT  # B_h . t, (B, N, H)
+        gap = self.value.unsqueeze(1) - noise  # V_h - B_h . t
+        # The numerator f = sum_h B_h . t + w_h gap_h, differentiated with respect to t:
+        #   df/dt_i       = sum_h (1 - w_h) B_hi - slope_h gap_h A_hi
+        #   d2f/dt_i dt_j = sum_h bend_h gap_h A_hi A_hj + slope_h (A_hi B_hj + B_hi A_hj)
+        f = (noise + w * gap).sum(-1)
+        f_i = ((1 - w).unsqueeze(-1) * B - (slope * gap).unsqueeze(-1) * A).sum(-2)
         mixed = torch.einsum("bnh,bnhi,bnhj->bnij", slope, A.expand_as(A), B)
-        top2 = torch.einsum("bnh,bnhi,bnhj->bnij", bend * gap, A, A) + mixed + mixed.mT
-        row = ((1 - w).unsqueeze(-1) * R).sum(-2)  # (B, N, q')
-        row1 = torch.einsum("bnh,bnhi,bnhk->bnik", slope, A, R)
-        row2 = -torch.einsum("bnh,bnhi,bnhj,bnhk->bnijk", bend, A, A, R)
-        size = row.norm(dim=-1).clamp_min(torch.finfo(t.dtype).tiny)
-        unit = row / size.unsqueeze(-1)
-        size1 = torch.einsum("bnik,bnk->bni", row1, unit)
-        size2 = (
-            torch.einsum("bnijk,bnk->bnij", row2, unit)
-            + torch.einsum("bnik,bnjk->bnij", row1, row1) / size[..., None, None]
+        f_ij = torch.einsum("bnh,bnhi,bnhj->bnij", bend * gap, A, A) + mixed + mixed.mT
+        # The vector r = sum_h (1 - w_h) R_h (q' entries, index k), differentiated with respect to t:
+        #   dr/dt_i = sum_h slope_h A_hi R_h,   d2r/dt_i dt_j = -sum_h bend_h A_hi A_hj R_h
+        r = ((1 - w).unsqueeze(-1) * R).sum(-2)  # (B, N, q')
+        r_i = torch.einsum("bnh,bnhi,bnhk->bnik", slope, A, R)
+        r_ij = -torch.einsum("bnh,bnhi,bnhj,bnhk->bnijk", bend, A, A, R)
+        # The denominator rho = |r| with the unit vector u = r / rho, differentiated with respect to t:
+        #   drho/dt_i = r_i . u,   d2rho/dt_i dt_j = r_ij . u + (r_i . r_j - rho_i rho_j) / rho
+        rho = r.norm(dim=-1).clamp_min(torch.finfo(t.dtype).tiny)
+        u = r / rho.unsqueeze(-1)
+        rho_i = torch.einsum("bnik,bnk->bni", r_i, u)
+        rho_ij = (
+            torch.einsum("bnijk,bnk->bnij", r_ij, u) + torch.einsum("bnik,bnjk->bnij", r_i, r_i) / rho[..., None, None]
         )
-        size2 = size2 - size1.unsqueeze(-1) * size1.unsqueeze(-2) / size[..., None, None]
-        a, s = top / size, size.unsqueeze(-1)
-        a1 = (top1 - a.unsqueeze(-1) * size1) / s
-        a2 = (
-            top2
-            - a[..., None, None] * size2
-            - a1.unsqueeze(-1) * size1.unsqueeze(-2)
-            - size1.unsqueeze(-1) * a1.unsqueeze(-2)
-        )
-        return a, a1, a2 / s.unsqueeze(-1)
+        rho_ij = rho_ij - rho_i.unsqueeze(-1) * rho_i.unsqueeze(-2) / rho[..., None, None]
+        # The quotient: f = a rho, differentiated once and twice with respect to t and solved for the derivatives of a:
+        #   a_i = (f_i - a rho_i) / rho,   a_ij = (f_ij - a rho_ij - a_i rho_j - rho_i a_j) / rho
+        a, scale = f / rho, rho.unsqueeze(-1)
+        a_i = (f_i - a.unsqueeze(-1) * rho_i) / scale
+        a_ij = (
+            f_ij
+            - a[..., None, None] * rho_ij
+            - a_i.unsqueeze(-1) * rho_i.unsqueeze(-2)
+            - rho_i.unsqueeze(-1) * a_i.unsqueeze(-2)
+        ) / scale.unsqueeze(-1)
+        return a, a_i, a_ij
 
     def log_integrand(self, t: torch.Tensor) -> torch.Tensor:
         """log of Phi(-a(t)) exp(-|t|^2/2), (B, N), without the normal density's constant."""
         w = torch.sigmoid(self.logit.unsqueeze(1) - t @ self.loading.mT)
         noise = t @ self.drift.mT
-        top = (noise + w * (self.value.unsqueeze(1) - noise)).sum(-1)
-        size = ((1 - w) @ self.residual).norm(dim=-1).clamp_min(torch.finfo(t.dtype).tiny)
-        return torch.special.log_ndtr(-top / size) - (t * t).sum(-1) / 2
+        f = (noise + w * (self.value.unsqueeze(1) - noise)).sum(-1)
+        rho = ((1 - w) @ self.residual).norm(dim=-1).clamp_min(torch.finfo(t.dtype).tiny)
+        return torch.special.log_ndtr(-f / rho) - (t * t).sum(-1) / 2
 
     def take(self, some: torch.Tensor) -> _Problem:
         """Some of the integrals."""
@@ -164,19 +176,27 @@ class _Problem:
         return points.gather(2, best[..., None, None].expand(-1, -1, 1, points.shape[-1])).squeeze(2)
 
     def curvature(self, t: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """Gradient (B, N, q) and minus the second derivatives (B, N, q, q) of the log integrand."""
-        a, a1, a2 = self.margin(t)
+        r"""Gradient (B, N, q) and minus the second derivatives (B, N, q, q) of the log integrand, with respect to t.
+
+        With the hazard $h(a) = \varphi(a)/\Phi(-a)$, whose derivative by a is $h' = h(h-a) \in (0, 1)$, and
+        $\ell = \log\Phi(-a(t)) - |t|^2/2$:
+        $\partial_i\ell = -h\,a_i - t_i$ and $-\partial_i\partial_j\ell = \delta_{ij} + h'\,a_ia_j + h\,a_{ij}$.
+        """
+        a, a_i, a_ij = self.margin(t)
         hazard = math.sqrt(2 / math.pi) / torch.special.erfcx(a / math.sqrt(2))  # phi(a) / Phi(-a)
+        # Where erfcx overflows, Phi(-a) is 1 and the hazard is the density itself.
         hazard = torch.where(a < -30, torch.exp(-a * a / 2) / math.sqrt(2 * math.pi), hazard)
         grow = (hazard * (hazard - a)).clamp(0.0, 1.0)[..., None, None]
         eye = torch.eye(t.shape[-1], dtype=t.dtype, device=t.device)
-        second = eye + grow * a1.unsqueeze(-1) * a1.unsqueeze(-2) + hazard[..., None, None] * a2
-        return -t - hazard.unsqueeze(-1) * a1, second
+        second = eye + grow * a_i.unsqueeze(-1) * a_i.unsqueeze(-2) + hazard[..., None, None] * a_ij
+        return -t - hazard.unsqueeze(-1) * a_i, second
 
     def ascend(self, t: torch.Tensor, iterations: int = 80) -> torch.Tensor:
         """Damped Newton ascent of every start to a local maximum of the log integrand."""
         height, damping = self.log_integrand(t), torch.ones_like(t[..., 0])
         for _ in range(iterations):
+            # Newton's step S^-1 g for gradient g and S = minus the second derivatives, both with respect to t. In the eigenvectors
+            # of S a negative curvature is turned round (its absolute value is used) and the damping shortens the step.
             gradient, second = self.curvature(t)
             values, vectors = torch.linalg.eigh(second)
             values = values.abs().clamp_min(1e-3) + damping.unsqueeze(-1)
@@ -197,6 +217,8 @@ def _log_integral(problem: _Problem, modes, normals, chi, uniform) -> tuple[torc
     normals (B, N, q), chi-squares and uniforms (B, N) are what is random.
     """
     q = modes.shape[-1]
+    # Around a mode the integrand is a Gaussian whose precision is minus the second derivatives of its log by t (Laplace): its mass
+    # is the height over the root of the determinant.
     values, vectors = torch.linalg.eigh(problem.curvature(modes)[1])
     values = values.clamp_min(0.2)
     mass = problem.log_integrand(modes) - values.log().sum(-1) / 2
@@ -214,7 +236,8 @@ def _log_integral(problem: _Problem, modes, normals, chi, uniform) -> tuple[torc
     shift = normals * ((_FREEDOM / chi).sqrt() * width[which]).unsqueeze(-1)
     frame = root.gather(1, own.unsqueeze(-1).expand(-1, -1, -1, q))
     t = modes.gather(1, own) + (frame @ shift.unsqueeze(-1)).squeeze(-1)
-    # The density of the whole mixture at each sample.
+    # The density of the whole mixture at each sample: of a multivariate Student density with centre m, precision S and width b,
+    # log Gamma((nu + q)/2) - log Gamma(nu/2) - (q/2) log(nu pi) + log|S|/2 - q log b - ((nu + q)/2) log(1 + (t-m)'S(t-m) / (nu b^2)).
     seen = t.unsqueeze(2) - modes.unsqueeze(1)  # (B, N, C, q)
     square = torch.einsum("bnci,bcij,bncj->bnc", seen, precision, seen) / width**2
     constant = math.lgamma((_FREEDOM + q) / 2) - math.lgamma(_FREEDOM / 2) - q / 2 * math.log(_FREEDOM * math.pi)

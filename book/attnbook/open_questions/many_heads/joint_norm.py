@@ -49,6 +49,7 @@ def joint_value(
         alpha = np.full((1, gram.n), np.inf)
     if not np.isfinite(alpha).all():
         return _WALL, np.zeros_like(logits)
+    # With respect to the logits z_h: ds/dz = s (1 - s) for the first term, and d(z'M^-1 z)/dz = 2 M^-1 z for the second.
     slope = margin**2 * norm_gradient(gram, s, alpha)[0] * (s * (1 - s))[0] + 2 * logits @ inverse
     return float(margin**2 * alpha.sum() + (logits @ inverse * logits).sum()), slope
 

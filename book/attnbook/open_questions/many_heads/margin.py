@@ -136,7 +136,11 @@ def soft_ascent(
 
 
 def norm_gradient(gram: SelectionGram, selections: np.ndarray, alpha: np.ndarray | None = None) -> np.ndarray:
-    """d|v|^2 / ds of soft selections (B, H, n), by the envelope theorem; 0 where there is no v. alpha: their multipliers, if known."""
+    r"""Derivative of $|v|^2$ with respect to soft selections s (B, H, n): the formula of `soft_ascent`; 0 where there is no v.
+
+    Only the Gram matrix moves with s, the multipliers at the optimum do not to first order (envelope theorem). alpha: the
+    multipliers, if known.
+    """
     alpha = multipliers(gram.of(selections)) if alpha is None else alpha
     alpha = np.where(np.isfinite(alpha), alpha, 0.0)[:, None, :]
     on_signal, on_noise = selections * alpha, (1 - selections) * alpha

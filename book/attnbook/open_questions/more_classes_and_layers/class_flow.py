@@ -55,6 +55,7 @@ def class_flow_rates(state: np.ndarray, x, nu, classes, rate=1.0) -> np.ndarray:
     total = e_y + e_k + (K - 2) * e_o
     pi_k, pi_o = e_k / total, e_o / total
     miss = pi_k + (K - 2) * pi_o  # 1 - pi_y without cancellation
+    # Derivatives of log pi_y with respect to the logit P - q of a clean and of a flipped sample.
     A_c = s_c * (1 - s_c) * g_c * (V - t)
     A_n = -s_n * (1 - s_n) * (pi_k * (V + T_y - T_k) + (K - 2) * pi_o * (T_y - T_o))
     up = K / (K - 1)

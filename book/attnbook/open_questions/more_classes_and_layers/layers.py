@@ -135,10 +135,14 @@ def layer_gradients(
     mixing = architecture.residual * torch.eye(2, dtype=tokens.dtype, device=tokens.device)
     mixing = mixing + architecture.scale * attention
     values = (mixing @ raw[..., 1:]).squeeze(-1)
+    # e_t = w_t (v . y_t - f): the derivative of f with respect to the logit of token t in the second layer.
     edge = weight * (values - output.unsqueeze(-1))
+    # B'w and B'e, times l': what the gradients with respect to v and p give to each token.
     back = slope[..., None, None] * (mixing.mT @ torch.stack([weight, edge], -1))  # (R, n, token, 2)
     flat = tokens.flatten(1, 2)
     grad = back.flatten(1, 2).mT @ flat
+    # h_ts, the derivative of f with respect to entry (t, s) of the mixing matrix; `centred` takes it through the softmax of row t,
+    # and `pull` is l' D, the derivative of the loss with respect to the first layer's logits.
     push = weight.unsqueeze(-1) * raw[..., 1].unsqueeze(-2) + edge.unsqueeze(-1) * raw[..., 0].unsqueeze(-2)
     centred = push - (attention * push).sum(-1, keepdim=True)
     pull = architecture.scale * slope[..., None, None] * attention * centred  # (R, n, 2, 2)

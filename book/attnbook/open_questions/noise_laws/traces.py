@@ -23,10 +23,10 @@ import torch
 from attnbook.open_questions.noise_laws.covariance import AutoRegressive, Covariance, Diagonal, Spiked
 from attnbook.open_questions.noise_laws.laws import NoiseLaw, log10_error
 from attnbook.open_questions.noise_laws.study import strength_to_norm
+from attnbook.single_head.mean_field import mean_field_log10_error
 from attnlib import checks
 from attnlib.single_head.closed_form import two_steps
 from attnlib.single_head.law import SignalNoiseLaw
-from attnlib.single_head.mean_field import mean_field_log10_error
 
 __all__ = ["SpikeDraws", "TraceRow", "spike_draws", "trace_rows", "two_level", "two_trace_log10_error"]
 

@@ -126,7 +126,12 @@ def _search_space(tokens: Tokens) -> tuple[np.ndarray, np.ndarray]:
 def _log_norm(
     tokens: Tokens, differences: np.ndarray, z: np.ndarray, tolerance: float = 1e-8
 ) -> tuple[float, np.ndarray]:
-    """log |v(s(p))| and its gradient in z: by the envelope theorem d(|v|^2/2)/ds_i = -alpha_i y_i v.(u_i - xi_i)."""
+    r"""log |v(s(p))| and its gradient with respect to z, the coordinates of p.
+
+    The multipliers $\alpha$ of the margin problem do not move to first order (envelope theorem), so $\partial(|v|^2/2)/\partial s_i
+    = -\alpha_iy_i\,v\cdot(u_i-\xi_i)$; then $\partial s_i/\partial z = s_i(1-s_i)D_i$, D_i the difference of sample i's tokens, and
+    $d\log|v| = d(|v|^2/2)/|v|^2$.
+    """
     s = torch.sigmoid(torch.as_tensor(differences @ z)).numpy()
     svm = hard_margin(tokens.mixed(s), tokens.labels, tolerance=tolerance)
     slope = -svm.multipliers * tokens.labels * ((tokens.signal - tokens.noise) @ svm.weights)

@@ -246,7 +246,7 @@ class Finish(nn.Module):
 def frozen_last_layer(
     model: nn.Module, hidden: torch.Tensor, mask: torch.Tensor | None = None, *, batch: int = 512
 ) -> FrozenLastLayer:
-    """The samples `hidden` (N, L, D) = `last_layer_input(...)` as the phase-2 engine takes them; mask (N, L) bool or None.
+    """The samples `hidden` (N, L, D) = `last_layer_input(...)` as the trainer of phase 2 takes them; mask (N, L) bool or None.
 
     Values (N, L, D) are computed here, `batch` samples at a time. `finish` shares the model's weights and is frozen.
     """

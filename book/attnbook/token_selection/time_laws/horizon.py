@@ -67,6 +67,8 @@ def train_flow(
         pull = state.pull()
         c, k, Sc = pull
         pi = state.prompt_norm_squared
+        # Derivatives with respect to the step size at 0: of the scores (`speed`, the largest), and of pi = |p|^2: the first is 2 beta,
+        # half of the second is c'Hc (`curvature`).
         speed = (Sc[:, :N] + pi.unsqueeze(1) * k[:, :N]).abs().amax(1)
         beta = (c * state.scores.flatten(1)).sum(1)
         curvature = (c * Sc[:, :N]).sum(1)

@@ -63,6 +63,8 @@ def mean_field(law: SignalNoiseLaw, step_size: float, clean: torch.Tensor, noisy
     checks.tensor("noisy", noisy, tuple(clean.shape), like=clean)
     a, b = unit * noise2, unit * rho2 * (clean - noisy)
     margin_c, margin_n = (b + a) / 2, (a - b) / 2
+    # g: minus the derivative of a sample's loss with respect to its margin; gamma: the derivative of f_i with respect to the
+    # weight on the signal, times y_i. One step against the loss's gradient with respect to p is unit sum_i g_i gamma_i (u_i - xi_i).
     g_c, g_n = torch.sigmoid(-margin_c), torch.sigmoid(-margin_n)
     gamma_c, gamma_n = b - a, -(b + a)
     p_signal = unit * rho2 * (clean * g_c * gamma_c + noisy * g_n * gamma_n)

@@ -1,4 +1,4 @@
-"""The general trainer on its kernels: every implementation makes the steps of the readable engine, in batches of runs too."""
+"""The general trainer on its kernels: every implementation makes the steps of the readable method, in batches of runs too."""
 
 import math
 from dataclasses import replace
@@ -43,14 +43,14 @@ def assert_same_path(one, other, size: float) -> None:
 
 @pytest.mark.parametrize("chosen", MAPS, ids=str)
 @pytest.mark.parametrize("rule", RULES, ids=str)
-def test_every_implementation_follows_the_readable_engine(chosen, rule):
+def test_every_implementation_follows_the_readable_method(chosen, rule):
     data = sample(2)
     for shared in (False, True):
         run = {
             "attention_map": chosen, "rule": rule, "record": [0, 1, 7, 8], "attention_step_size": 0.05, "output_scale": 0.6,
             "schedule": lambda step: 1 / (1 + step), **starting(data, 3, shared),
         }  # fmt: skip
-        slow = train_heads(data, 0.1, 8, engine="vectors", **run)
+        slow = train_heads(data, 0.1, 8, method="vectors", **run)
         for implementation in ("reference", "compiled"):
             with dispatch.prefer(implementation):
                 assert_same_path(train_heads(data, 0.1, 8, **run), slow, 1e-12)
@@ -90,7 +90,7 @@ def test_more_signals_than_two():
         signals.gather(1, classes.unsqueeze(-1).expand(-1, -1, signals.shape[-1])).unsqueeze(2),
     )
     more = replace(data, signals=signals, signal_class=classes, tokens=tokens)
-    fast, slow = (train_heads(more, 0.05, 20, engine=engine, **starting(more, 2)) for engine in ("gram", "vectors"))
+    fast, slow = (train_heads(more, 0.05, 20, method=method, **starting(more, 2)) for method in ("gram", "vectors"))
     assert_same_path(fast, slow, 1e-12)
 
 
