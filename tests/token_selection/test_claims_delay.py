@@ -55,7 +55,7 @@ def test_the_study_is_what_it_says(study):
     fixed = study.clock["d at fixed variance"].found.settings
     assert len({s.start.weight_scale / s.law.d for s in fixed}) == 1
     assert len({s.start.weight_scale for s in study.clock["d"].found.settings}) == 1
-    assert study.fit_times.shape == (3, 5)
+    assert study.fit_times.shape == (3, 12)
     assert (study.delays.fit < study.delays.select).all()
 
 

@@ -96,6 +96,22 @@ def test_fit_times_are_when_the_last_label_is_fitted():
     assert np.isnan(fit_times(laws, runs=1, seed=4, steps=2)).all()
 
 
+def test_nobody_waits_for_a_label_that_no_attention_fits():
+    # Three tokens: in some training sets all values of a flipped sample have the sign of its true label.
+    law = laws_of_strength(replace(LAW, tokens=3, signal_norm=12.0), [1.0])[0]
+    gram = draw_gram(law, 0, 8)
+    # All attention on one token, each in turn: f is then its value, and every f is a mixture of these.
+    each = torch.stack([gram.head_scores[..., token] * gram.labels.observed > 0 for token in range(law.tokens)])
+    hopeless = (~each.any(0)).any(1).numpy()
+    assert 0 < hopeless.sum() < 8
+    times = fit_times([law], runs=8, seed=0, steps=5000)[0]
+    np.testing.assert_array_equal(np.isnan(times), hopeless)
+    found = delay_times([law], runs=8, seed=0, steps=3000)
+    np.testing.assert_array_equal(found.fit[0], times)
+    assert np.isfinite(found.select).all()
+    assert found.steps[0] < 300  # not 3000: training does not go on for the labels that stay
+
+
 def test_too_few_steps_give_nan():
     short = delay_times(laws_of_strength(LAW, [3.0]), runs=2, seed=0, steps=150)
     assert np.isnan(short.select).all()

@@ -114,7 +114,7 @@ def _delay(
     gram = draw_gram(law, seed, runs, start=start)
     normals, calls = _normals(law, seed, 0, runs), 0
     fit = torch.full((runs,), math.nan, dtype=torch.float64)
-    selected = torch.zeros(runs, dtype=torch.bool)
+    selected, fittable = torch.zeros(runs, dtype=torch.bool), _fittable(gram)
 
     def done(state: Recursion) -> torch.Tensor:
         nonlocal calls, fit, selected
@@ -125,27 +125,34 @@ def _delay(
             seen = _sampled(law, state.direction_on_signals, state.direction_norm_squared, normals)
             selected = selected | (seen >= _AFTER)
         calls += 1
-        return selected & ~fit.isnan()
+        return selected & ~(fit.isnan() & fittable)  # nobody waits for a label that no attention fits
 
     path = train_flow(gram, steps=steps, largest_move=largest_move, record_every=_EVERY, done=done).trajectory
     return fit.numpy(), selection_times(path), path.steps[-1]
 
 
+def _fittable(gram: Gram) -> torch.Tensor:
+    """(R,) bool: every sample has a token whose value agrees with its observed label. Without one no attention fits it."""
+    return ((gram.head_scores * gram.labels.observed[..., None]).amax(-1) > 0).all(-1)
+
+
 def fit_times(laws: Sequence[TokenLaw], *, runs: int, seed: int, steps: int = 2000) -> np.ndarray:
-    """(K, R): time of the flow at which every observed label is fitted for the first time; nan after `steps` steps without.
+    """(K, R): time of the flow at which every observed label is fitted for the first time; nan after `steps` steps without,
+    and for a training set with a label that no attention fits.
 
     Raises ValueError for a bad argument before any work.
     """
     runs, times = checks.whole_number("runs", runs, at_least=1), []
     for law in laws:
         gram = draw_gram(law, seed, runs)
+        hopeless = ~_fittable(gram)
 
-        def done(state: Recursion, gram: Gram = gram) -> torch.Tensor:
-            return (outputs(state.scores, gram.head_scores) * gram.labels.observed > 0).all(-1)
+        def done(state: Recursion, gram: Gram = gram, hopeless: torch.Tensor = hopeless) -> torch.Tensor:
+            return hopeless | (outputs(state.scores, gram.head_scores) * gram.labels.observed > 0).all(-1)
 
         path = train_flow(gram, steps=steps, done=done)
         at = path.trajectory.time.gather(0, path.done.clamp(min=0).unsqueeze(0))[0]
-        times.append(torch.where(path.done < 0, math.nan, at).numpy())
+        times.append(torch.where((path.done < 0) | hopeless, math.nan, at).numpy())
     return np.stack(times)
 
 

@@ -32,6 +32,7 @@ __all__ = ["STRENGTHS", "Axis", "TimeStudy", "time_study"]
 STRENGTHS = (1.0, 1.5, 2.0, 3.0, 4.0, 6.0, 8.0)  # 1 / (n SNR^2) of the delay
 _SHARP = (2.0, 4.0, 8.0)  # the same for the slopes compared with their constant
 _FACTORS = (0.5, 1.0, 2.0, 4.0)
+_FIT_RUNS = 12  # training sets behind the time to fit every label: it hangs on the last label, and varies
 
 
 @dataclass(frozen=True)
@@ -61,7 +62,7 @@ class TimeStudy:
     flow: np.ndarray  # (R,) the same by the flow
     slopes: tuple[tuple[TokenLaw, Delays, DelayFit], ...]  # a stronger signal, other T and label noise
     fit_dimensions: np.ndarray  # (K,) d
-    fit_times: np.ndarray  # (K, R), labels fitted
+    fit_times: np.ndarray  # (K, 12 or more), labels fitted; nan where a label cannot be
     growing: Course  # the benign side at strength 2
     harmed: Course  # a weak signal
 
@@ -106,7 +107,7 @@ def time_study(
         centre, _clock(centre, runs, seed), laws[0], delays, delay_fit(delays.strength, delays.select),
         delay_times(laws_of_strength(weak, [1.0, 2.0]), largest_move=0.025, **common),
         selection_times(train(gram, step, last, record=range(0, last, 4))), flow, tuple(slopes),
-        dims, fit_times([replace(weak, d=int(d)) for d in dims], **common),
+        dims, fit_times([replace(weak, d=int(d)) for d in dims], runs=max(runs, _FIT_RUNS), seed=seed),
         course(laws[STRENGTHS.index(2.0)], np.geomspace(0.01, 1e9, 34), **common),
         course(harmful, np.geomspace(0.01, 1e6, 25), count=8000, **common),
     )  # fmt: skip
