@@ -221,6 +221,7 @@ ROOMS = {
     "bookkit.sphinx": ("book",),
     "bookkit.book": ("book",),
     "bookkit.pdf": ("pdf",),
+    "bookkit.reference": ("book",),
     "bookkit.sweeps": ("sweep",),
     "bookkit.sweeps.figures": ("figures", "sweep"),
 }
