@@ -115,7 +115,7 @@ def check_origin(seed: int, streams: object, first_step: int, steps: int, prompt
         raise ValueError(f"seed must be below 2^64; got {seed}: it is the 64-bit key of the generator")
     ids = np.atleast_1d(np.asarray(streams))
     if ids.ndim != 1 or ids.size == 0 or ids.dtype.kind not in "iu" or ids.min() < 0 or ids.max() >= 2**32:
-        raise ValueError(f"streams must be whole numbers in [0, 2^32), one for each replica; got {streams!r}")
+        raise ValueError(f"streams must be whole numbers in [0, 2^32), one for each run; got {streams!r}")
     checks.whole_number("first_step", first_step, at_least=0)
     checks.whole_number("steps", steps, at_least=0)
     checks.whole_number("prompts", prompts, at_least=1)

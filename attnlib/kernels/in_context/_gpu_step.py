@@ -1,6 +1,6 @@
-"""The GPU program of in-context training: one program a replica, all steps inside, prompts in the lanes of vectors.
+"""The GPU program of in-context training: one program a run, all steps inside, prompts in the lanes of vectors.
 
-A replica's scratch holds rows of 128 lanes, then small matrices:
+A run's scratch holds rows of 128 lanes, then small matrices:
 
 | rows | meaning |
 |---|---|
@@ -141,17 +141,17 @@ def _update(
 
 
 @triton.jit(
-    do_not_specialize=["first_replica", "first_step", "start", "steps", "place", "marks", "row", "batch", "length",
+    do_not_specialize=["first_run", "first_step", "start", "steps", "place", "marks", "row", "batch", "length",
                        "adaptive"]
 )  # fmt: skip
 def train(
     weights, first, second, scratch, keys, streams, rates, keeps, first_scale, second_scale, record, losses, key_query,
-    output_value, first_replica, first_step, start, steps, place, marks, row, batch, length, beta_std, noise_std,
+    output_value, first_run, first_step, start, steps, place, marks, row, batch, length, beta_std, noise_std,
     target_noise_std, decay, less1, b2, less2, eps, adaptive,
     D: tl.constexpr, H: tl.constexpr, ROWS: tl.constexpr, ENTRIES: tl.constexpr, PARAMETERS: tl.constexpr,
     SCRATCH: tl.constexpr,
 ):  # fmt: skip
-    """Steps start, ..., start + steps - 1 of the call that begins at first_step, of replica first_replica + program.
+    """Steps start, ..., start + steps - 1 of the call that begins at first_step, of run first_run + program.
 
     `place`: the first entry of `record` (sorted, absolute; one more at its end that is no step) at or after this start;
     `marks`: their number; `row`: length of a row of `losses`; `first_scale`, `second_scale` (row,): 1/(1 - b1^t) and
@@ -159,16 +159,16 @@ def train(
     """
     N: tl.constexpr = D + 1
     P: tl.constexpr = N * (3 * N + 1)
-    replica = first_replica + tl.program_id(0).to(tl.int64)
+    run = first_run + tl.program_id(0).to(tl.int64)
     scratch += tl.program_id(0).to(tl.int64) * SCRATCH
-    weights += replica * H * P
-    first += replica * H * P
-    second += replica * H * P
-    losses += replica * row
-    key_query += replica * marks * H * N * N
-    output_value += replica * marks * H * N
-    stream = tl.load(streams + replica).to(tl.uint32, bitcast=True)
-    rate, keep = tl.load(rates + replica), tl.load(keeps + replica)
+    weights += run * H * P
+    first += run * H * P
+    second += run * H * P
+    losses += run * row
+    key_query += run * marks * H * N * N
+    output_value += run * marks * H * N
+    stream = tl.load(streams + run).to(tl.uint32, bitcast=True)
+    rate, keep = tl.load(rates + run), tl.load(keeps + run)
     place = place.to(tl.int64)
     for i in range(start, start + steps):
         now = first_step + i

@@ -44,7 +44,7 @@ def gradient(
 
     Args:
         weights: (R, H, 3 n^2 + n).
-        context: (R or 1, B, L, n); an axis of length 1 is shared by all replicas.
+        context: (R or 1, B, L, n); an axis of length 1 is shared by all runs.
         query: (R or 1, B, d).
         target: (R or 1, B).
     """
