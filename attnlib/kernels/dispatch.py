@@ -210,7 +210,7 @@ def ran() -> tuple[str, ...]:
     """A line for every loop that ran in this process, with its implementation, dtype and device, in the order of first use.
 
     Returns:
-        the lines, as in "training of heads: compiled, float32 on cpu".
+        the lines.
 
     Source:
         this book, `book/kernels`.

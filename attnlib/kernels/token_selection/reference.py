@@ -28,8 +28,11 @@ def forces(scores: torch.Tensor, head_scores: torch.Tensor, labels: torch.Tensor
     $$ c_t = -\frac{\partial L}{\partial z_t} = \frac1n\,\sigma(-Yf)\,Y\,s_t(\gamma_t - f) $$
 
     The factor $s_t(\gamma_t-f)$ vanishes both when $s_t\to0$ and when $s_t\to1$: the *vanishing update*. It is computed relative to
-    the token with the largest score, $\gamma_t-f = (\gamma_t-\gamma_*) - \sum_u s_u(\gamma_u-\gamma_*)$, which stays exact to
-    relative rounding when $s_*$ is 1 to sixteen digits; otherwise long runs stall.
+    the token with the largest score,
+
+    $$ \gamma_t-f = (\gamma_t-\gamma_*) - \sum_u s_u(\gamma_u-\gamma_*), $$
+
+    which stays exact to relative rounding when $s_*$ is 1 to sixteen digits; otherwise long runs stall.
 
     Args:
         scores: z, (..., n, T), float.
