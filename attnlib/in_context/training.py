@@ -350,10 +350,11 @@ class _State:
     def _call(self) -> kernels.Call:
         """The whole training, which the kernel checks once."""
         e = self.experiment
+        rates = np.broadcast_to(np.array(e.learning_rate), (e.runs,))
         return kernels.Call(
-            d=e.d, heads=e.heads, length=e.law.length, batch=e.batch, seed=e.seed, streams=e.streams.tolist(), first_step=0,
+            d=e.d, heads=e.heads, length=e.law.length, batch=e.batch, seed=e.seed, streams=e.streams, first_step=0,
             steps=e.steps, beta_std=e.law.beta_std, noise_std=e.law.label_noise_std, target_noise_std=e.law.target_noise_std,
-            optimiser=e.optimiser, learning_rate=e.learning_rate, betas=e.betas, eps=e.eps, weight_decay=e.weight_decay or 0.0,
+            optimiser=e.optimiser, learning_rate=rates, betas=e.betas, eps=e.eps, weight_decay=e.weight_decay or 0.0,
         )  # fmt: skip
 
     def _steps(self, moments: Arrays, steps: int, device: torch.device, threads: int | None) -> Floats:

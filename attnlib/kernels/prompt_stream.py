@@ -23,8 +23,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from attnlib import checks
 
@@ -74,7 +76,7 @@ def layout(d: int, length: int) -> Layout:
     )
 
 
-def philox(key: tuple[int, int], counter: Sequence[np.ndarray]) -> tuple[np.ndarray, ...]:
+def philox(key: tuple[int, int], counter: Sequence[NDArray[Any] | np.uint64]) -> tuple[np.ndarray, ...]:
     """Philox4x32 with ten rounds: four uint32 words for every counter.
 
     Args:
@@ -129,7 +131,14 @@ def check_origin(seed: int, streams: object, first_step: int, steps: int, prompt
 
 
 def words(
-    seed: int, streams: Sequence[int], first_step: int, steps: int, prompts: int, count: int, *, tag: int = TRAINING
+    seed: int,
+    streams: Sequence[int] | NDArray[np.uint32],
+    first_step: int,
+    steps: int,
+    prompts: int,
+    count: int,
+    *,
+    tag: int = TRAINING,
 ) -> np.ndarray:
     """The first `count` random words of every prompt, uint32 (streams, steps, prompts, count).
 
@@ -167,7 +176,14 @@ def normals_of(pairs: np.ndarray) -> np.ndarray:
 
 
 def normals(
-    seed: int, streams: Sequence[int], first_step: int, steps: int, prompts: int, count: int, *, tag: int = TRAINING
+    seed: int,
+    streams: Sequence[int] | NDArray[np.uint32],
+    first_step: int,
+    steps: int,
+    prompts: int,
+    count: int,
+    *,
+    tag: int = TRAINING,
 ) -> np.ndarray:
     """The first `count` standard normals of every prompt, float64 (streams, steps, prompts, count); arguments of `words`."""
     checks.whole_number("count", count, at_least=0)

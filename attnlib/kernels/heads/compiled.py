@@ -53,7 +53,7 @@ def _memory(call: Call) -> tuple[int, np.ndarray, np.ndarray, tuple[np.ndarray, 
 def advance(call: Call, *, threads: int) -> Recorded:
     """See `attnlib.kernels.heads.advance`."""
     loops, seen = _loops(), call.blank()
-    tensors = call.gram, call.coefficients, call.velocity, call.labels, call.classes, call.rates, call.factors
+    tensors = call.gram, call.coefficients, call.buffers, call.labels, call.classes, call.rates, call.factors
     arrays = [tensor.detach().numpy() for tensor in tensors]
     arrays.append(np.zeros((1, 1, 0), np.int64) if call.batches is None else call.batches.numpy())
     number = arrays[0].dtype.type

@@ -23,7 +23,7 @@ def _normalised(gradient: torch.Tensor, gram: torch.Tensor) -> torch.Tensor:
 def advance(call: Call) -> Recorded:
     """See `attnlib.kernels.heads.advance`."""
     seen, marks, n, first = call.blank(), set(call.record), call.n, call.signals
-    state, velocity, labels, chosen = call.coefficients, call.velocity, call.labels, call.attention_map
+    state, velocity, labels, chosen = call.coefficients, call.buffers, call.labels, call.attention_map
     held = torch.nn.functional.one_hot(call.classes, first).to(state)  # (R, n, K)
     at_class = call.classes.unsqueeze(1).expand(-1, state.shape[1], -1)
     sizes = torch.cat(

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import torch
 
 from attnlib import checks
@@ -75,7 +76,7 @@ def warm_up(d: int) -> None:
     n = d + 1
     state = [torch.zeros(1, 1, 3 * n * n + n, dtype=torch.float32) for _ in range(3)]
     call = Call(
-        d=d, heads=1, length=1, batch=1, seed=0, streams=[0], first_step=0, steps=1, beta_std=1.0, noise_std=0.0,
-        target_noise_std=0.0, optimiser="Adam", learning_rate=1e-3,
+        d=d, heads=1, length=1, batch=1, seed=0, streams=np.zeros(1, np.uint32), first_step=0, steps=1, beta_std=1.0, noise_std=0.0,
+        target_noise_std=0.0, optimiser="Adam", learning_rate=np.array([1e-3]),
     )  # fmt: skip
     advance(call, *state)

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from attnlib import checks
+from attnlib.arrays import Floats, Ints
 from attnlib.kernels.calls import changed, settle
 from attnlib.kernels.prompt_stream import check_origin
 
@@ -42,9 +44,9 @@ def _not_negative(name: str, value: object) -> float:
     return number
 
 
-def _rates(value: float | Sequence[float], runs: int) -> np.ndarray:
+def _rates(value: Any, runs: int) -> Floats:
     """One learning rate per run, float64."""
-    rates = list(value) if np.ndim(value) == 1 else [value] * runs
+    rates: list[object] = list(value) if np.ndim(value) == 1 else [value] * runs
     if len(rates) != runs:
         raise ValueError(f"learning_rate must be one number or {runs}, one per run; got {len(rates)}")
     return np.array([checks.positive_number("learning_rate", rate) for rate in rates])
@@ -101,18 +103,18 @@ class Call:
     length: int
     batch: int
     seed: int
-    streams: Sequence[int]
+    streams: NDArray[np.uint32]
     first_step: int
     steps: int
     beta_std: float
     noise_std: float
     target_noise_std: float
     optimiser: str
-    learning_rate: float | Sequence[float]
+    learning_rate: Floats
     betas: tuple[float, float] = (0.9, 0.999)
     eps: float = 1e-8
     weight_decay: float = 0.0
-    record: Iterable[int] = ()
+    record: Ints = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
 
     def __post_init__(self) -> None:
         sizes = {

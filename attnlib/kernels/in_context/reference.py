@@ -15,6 +15,7 @@ import math
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from attnlib.kernels import prompt_stream
 from attnlib.kernels.in_context.arguments import Call, Recorded, circuits, empty_record, factors
@@ -25,7 +26,7 @@ _NORMALS_AT_ONCE = 2_000_000  # 16 MB
 
 
 def prompts(
-    call: Call, first_step: int, steps: int, streams: np.ndarray
+    call: Call, first_step: int, steps: int, streams: NDArray[np.uint32]
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """Context (S, steps, B, L, n), query (S, steps, B, d) and target (S, steps, B) of some steps, float64 on the CPU."""
     place = prompt_stream.layout(call.d, call.length)

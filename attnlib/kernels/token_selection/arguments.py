@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, fields
 
 import torch
@@ -124,7 +124,7 @@ class Call:
     step_size: float | Sequence[float] | torch.Tensor
     steps: int
     trained: str = "both"
-    record: Iterable[int] = ()  # as given; then sorted, each step once
+    record: tuple[int, ...] = ()  # as given; then sorted, each step once
     step_sizes: torch.Tensor = field(init=False)  # (steps,), float64 on the CPU
 
     def __post_init__(self) -> None:
