@@ -88,6 +88,7 @@ def philox(key: tuple[int, int], counter: Sequence[NDArray[Any] | np.uint64]) ->
     c0, c1, c2, c3 = (c.astype(np.uint64) for c in np.broadcast_arrays(*counter))
     for round_ in range(10):
         k0, k1 = (np.uint64((k + round_ * weyl) & 0xFFFFFFFF) for k, weyl in zip(key, _WEYL, strict=True))
+        # 32 x 32 -> 64 bits: high and low words of both products are mixed with the key.
         left, right = _MULTIPLIERS[0] * c0, _MULTIPLIERS[1] * c2
         shift = np.uint64(32)
         c0, c1, c2, c3 = (right >> shift) ^ c1 ^ k0, right & _LOW, (left >> shift) ^ c3 ^ k1, left & _LOW
@@ -165,8 +166,10 @@ def words(
 def normals_of(pairs: np.ndarray) -> np.ndarray:
     """Standard normals, float64, of random words with an even last axis: words (2i, 2i+1) make normals (2i, 2i+1)."""
     first, second = pairs[..., 0::2], pairs[..., 1::2]
+    # u in (0, 1): 31 bits, the lowest set, so that the logarithm is finite.
     uniform = ((first & np.uint32(0x7FFFFFFF)) | np.uint32(1)).astype(np.float64) / 2.0**31
     radius = np.sqrt(-np.log(uniform))
+    # theta uniform on (-pi/4, pi/4)
     angle = (second << np.uint32(2)).view(np.int32) / 2.0**31 * (np.pi / 4)
     cosine, sine = np.cos(angle), np.sin(angle)
     out = np.empty_like(pairs, dtype=np.float64)  # in the memory order of the words

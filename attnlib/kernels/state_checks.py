@@ -30,6 +30,7 @@ def symmetric(gram: torch.Tensor) -> None:
 
     Compares G x with x G for one x: two products with a vector, whatever the number of steps.
     """
+    # Numbers without a pattern that rows of a matrix could share.
     x = torch.arange(1, gram.shape[1] + 1, dtype=gram.dtype, device=gram.device).cos()
     down, across = gram @ x, x @ gram
     if not (down.isfinite().all() and across.isfinite().all()):

@@ -1,6 +1,8 @@
 """The compiled loop against the readable one in float64, step by step, and what it promises beyond it."""
 
 import math
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -8,8 +10,39 @@ import torch
 
 from attnlib.kernels import prompt_stream
 from attnlib.kernels.in_context import compiled, reference
+from attnlib.kernels.in_context._source import source
 from attnlib.kernels.in_context.arguments import Call, circuits
 from tests.kernels.starts import advance, setting, start
+
+
+def _linted(text: str) -> subprocess.CompletedProcess:
+    pytest.importorskip("ruff", reason="ruff is not installed: pip install ruff")
+    # E741: two short names are numpy's types. F401: every header imports the same names, whatever d uses of them.
+    rules = [
+        "--isolated",
+        "--select",
+        "F,E4,E7,E9,PLE",
+        "--ignore",
+        "E741,F401",
+        "--stdin-filename",
+        "generated.py",
+        "-",
+    ]
+    return subprocess.run(
+        [sys.executable, "-m", "ruff", "check", *rules], input=text, capture_output=True, text=True, check=False
+    )
+
+
+@pytest.mark.parametrize("d", [1, 2, 5, 10])
+def test_a_linter_reads_the_generated_source(d: int) -> None:
+    """Names that nobody defines, unused ones, syntax: what ruff finds in files it would find in these strings."""
+    found = _linted(source(d))
+    assert found.returncode == 0, found.stdout
+
+
+def test_the_linter_would_see_a_wrong_name() -> None:
+    found = _linted(source(5).replace("total = total + e", "total = totel + e", 1))
+    assert "totel" in found.stdout
 
 
 def checked(state: list[torch.Tensor], chosen: dict) -> Call:

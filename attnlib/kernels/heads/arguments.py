@@ -184,6 +184,7 @@ class Call:
             raise ValueError("labels must be +1 or -1; got something else")
         if ((classes < 0) | (classes >= signals)).any():
             raise ValueError(f"classes must be in 0 ... {signals - 1}; got something else")
+        # After all cheap checks: it reads every matrix once.
         symmetric(gram)
         momentum = checks.probability("momentum", self.momentum)
         settle(

@@ -97,6 +97,7 @@ def _gradient(weights, scratch, D: tl.constexpr, H: tl.constexpr, ROWS: tl.const
     w = weights + head * P
     query = tl.zeros((ENTRIES,), tl.float32)
     key = tl.zeros((ENTRIES,), tl.float32)
+    # dW_Q = W_K dM / sqrt(n), dW_K = W_Q dM' / sqrt(n), dW_V = W_O' dV: one entry (a, b) of each in a thread.
     for i in range(N):
         query += tl.load(w + N * N + a * N + i) * tl.load(g + (head * N + i) * N + b)
     for k in range(D):
@@ -110,6 +111,7 @@ def _gradient(weights, scratch, D: tl.constexpr, H: tl.constexpr, ROWS: tl.const
     inside = row < H * N
     row = tl.minimum(row, H * N - 1)
     head, a = row // N, row % N
+    # dW_O = W_V dV
     output = tl.zeros((ROWS,), tl.float32)
     for j in range(N):
         output += tl.load(weights + head * P + 2 * N * N + a * N + j) * tl.load(g + (head * N + j) * N + D)
@@ -127,6 +129,7 @@ def _update(
     inside = at < H * N * (3 * N + 1)
     slope = tl.load(scratch + (2 * H * N + D + 2) * LANES + H * N * (2 * N + 1) + at, mask=inside, other=0.0)
     w = tl.load(weights + at, mask=inside, other=0.0)
+    # Adam's and SGD's decay is part of the gradient (`decay`), AdamW's shrinks the weights (`keep`).
     slope += decay * w
     w *= keep
     if adaptive:
@@ -183,6 +186,7 @@ def train(
                 scratch, keys, prompt, now, stream, length, beta_std, noise_std, target_noise_std, D, H
             )
             share = close(scratch, prediction, lost, prompt, batch, D, H)
+            # A sum of powers left the range where it keeps its digits: the prompts are made again, with the maximum subtracted.
             if share == float("inf"):
                 prediction = attend_safely(
                     scratch, keys, prompt, now, stream, length, beta_std, noise_std, target_noise_std, D, H

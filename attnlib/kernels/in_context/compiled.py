@@ -34,6 +34,7 @@ def _scratch(call: Call, runs: int) -> tuple[np.ndarray, tuple[int, ...]]:
     The buffer starts with the lane weights of the last block and with ones. An area may be overrun by a vector.
     """
     blocks = -(-call.batch // _LANES)
+    # A single run uses each block of prompts at once; several runs of one stream read the same blocks in turn.
     held = 1 if runs == 1 else blocks
     n, heads = call.width, call.heads
     state = whole(heads * (3 * n * n + n), _LANES)
