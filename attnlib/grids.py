@@ -11,13 +11,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from attnlib.extras import extra
+
 __all__ = ["progress_bar", "require_writable", "write_arrays", "written_aside"]
 
 
 def progress_bar(wanted: bool, total: int, what: str, *, unit: str = "cell") -> contextlib.AbstractContextManager[Any]:
     """A tqdm bar over `total` cells (or another `unit`) when one is wanted; otherwise a silent stand-in, and nothing is imported."""
     if wanted:
-        from tqdm import tqdm
+        with extra("training"):
+            from tqdm import tqdm
 
         bar: contextlib.AbstractContextManager[Any] = tqdm(total=total, unit=unit, desc=what)
         return bar

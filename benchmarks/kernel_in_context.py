@@ -10,7 +10,7 @@ import torch
 
 from attnlib.kernels import in_context
 from attnlib.kernels.in_context import reference
-from attnlib.kernels.in_context.arguments import check, factors
+from attnlib.kernels.in_context.arguments import factors
 from benchmarks import naive_in_context
 from benchmarks.registry import Case, Work
 
@@ -53,12 +53,11 @@ def gate() -> None:
     for heads in (1, 2, 4, 8):
         state, chosen = _start(heads), _setting(heads, 20)
         model = _naive_model(state[0][0])
-        extra = {"betas": (0.9, 0.999), "eps": 1e-8, "weight_decay": 0.0, "record": ()}
-        call = check(*state, **chosen, **extra)
+        call = in_context.Call(**chosen)
         context, query, target = (part[0].float() for part in reference.prompts(call, 0, 20, call.streams))
         query = torch.nn.functional.pad(query, (0, 1))[:, :, None]
         losses = naive_in_context.train(model, zip(context, query, target, strict=True), _RATE)
-        ours = in_context.advance(*state, **chosen, implementation="compiled")
+        ours = in_context.advance(call, *state, implementation="compiled")
         theirs = [layer.weight.detach() for layer in (model.query, model.key, model.value, model.output)]
         moved = all(
             torch.allclose(mine.ravel(), other.ravel(), rtol=0, atol=2e-5)
@@ -76,7 +75,8 @@ def _kernel(
         state, chosen = _start(heads, replicas), _setting(heads, steps, replicas)
         if not shared:
             chosen["streams"] = range(replicas)
-        return lambda: in_context.advance(*state, **chosen, threads=threads, implementation="compiled")
+        call = in_context.Call(**chosen)
+        return lambda: in_context.advance(call, *state, threads=threads, implementation="compiled")
 
     return prepare
 
@@ -94,8 +94,8 @@ def _naive(heads: int) -> Callable[[], Callable[[], object]]:
 
 def _reference():
     gate()
-    state, chosen = _start(2, dtype=torch.float64), _setting(2, _STEPS["reference"])
-    return lambda: in_context.advance(*state, **chosen, implementation="reference")
+    state, call = _start(2, dtype=torch.float64), in_context.Call(**_setting(2, _STEPS["reference"]))
+    return lambda: in_context.advance(call, *state, implementation="reference")
 
 
 def _operations(heads: int, sharing: int = 1) -> float:

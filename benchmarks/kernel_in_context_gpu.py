@@ -33,11 +33,11 @@ def _start(heads: int, replicas: int, device: str, dtype: torch.dtype = torch.fl
 
 def _train(state: list[torch.Tensor], heads: int, steps: int, implementation: str) -> Recorded:
     """Every replica on prompts of its own."""
-    return in_context.advance(
-        *state, **_SIZE, heads=heads, seed=7, streams=range(len(state[0])), first_step=0, steps=steps, beta_std=1.0,
+    call = in_context.Call(
+        **_SIZE, heads=heads, seed=7, streams=range(len(state[0])), first_step=0, steps=steps, beta_std=1.0,
         noise_std=_SIZE["d"] ** 0.5 * _NOISE, target_noise_std=0.0, optimiser="Adam", learning_rate=_RATE,
-        implementation=implementation,
     )  # fmt: skip
+    return in_context.advance(call, *state, implementation=implementation)
 
 
 @functools.cache

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 import torch
 
 from attnlib.kernels import dispatch
-from attnlib.kernels.token_selection import advance
+from attnlib.kernels.token_selection import Call, advance
 from benchmarks.registry import Case, Work
 
 __all__ = ["cases", "ratios"]
@@ -46,8 +46,8 @@ def gate(implementation: str, dtype: torch.dtype, device: str, coordinates: bool
     """The implementation and the float64 reference agree after 30 steps. Raises AssertionError."""
     ours = _state(2, dtype, device, coordinates)
     truth = [x.double().cpu() for x in ours]
-    advance(*ours, _STEP, 30, implementation=implementation)
-    advance(*truth, _STEP, 30, implementation="reference")
+    advance(Call(*ours, _STEP, 30), implementation=implementation)
+    advance(Call(*truth, _STEP, 30), implementation="reference")
     for x, y in zip(ours[:3], truth[:3], strict=True):
         if (x.double().cpu() - y).abs().max() > _TOLERANCE[dtype] * y.abs().max():
             raise AssertionError(f"{implementation} and reference differ: no speed is reported")
@@ -89,7 +89,7 @@ def _case(
         mine = _state(runs, dtype, device, coordinates)
 
         def call() -> None:
-            advance(*mine, _STEP, steps, implementation=implementation, threads=threads)
+            advance(Call(*mine, _STEP, steps), implementation=implementation, threads=threads)
             if device != "cpu":
                 torch.cuda.synchronize()
 

@@ -5,6 +5,7 @@ import json
 import pytest
 import torch
 
+from attnlib.kernels.calls import changed
 from benchmarks import __main__ as bench
 from benchmarks import kernel_in_context, kernels, sweeps
 from benchmarks.registry import Case, Wing, Work
@@ -51,8 +52,8 @@ def test_a_wrong_kernel_is_not_timed(monkeypatch) -> None:
     kernel_in_context.gate.cache_clear()
     real = kernel_in_context.in_context.advance
 
-    def slightly_wrong(*state, **chosen):
-        return real(*state, **chosen | {"learning_rate": 1.1e-3})
+    def slightly_wrong(call, *state, **chosen):
+        return real(changed(call, learning_rate=1.1 * call.learning_rate), *state, **chosen)
 
     monkeypatch.setattr(kernel_in_context.in_context, "advance", slightly_wrong)
     with pytest.raises(AssertionError, match="no speed is reported"):

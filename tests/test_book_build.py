@@ -231,6 +231,10 @@ def test_leftovers_of_a_killed_build_do_no_harm(root: Path) -> None:
     assert build(root, "--stored") == 0
     assert json.loads((work / "html" / "build.json").read_text())["source"] == "stored"
     assert "stale" not in " ".join(content(work / "html"))
+    # And when another program, as `jupyter-book build .` does, wrote a page into the same folder.
+    write(work / "html" / "notebooks" / "wing" / "01_page.html", "another page")
+    assert build(root, "--stored") == 0
+    assert "number 42" in page_html(root)
 
 
 def test_a_build_killed_while_rendering_is_followed_by_a_whole_one(root: Path) -> None:

@@ -221,6 +221,7 @@ ROOMS = {
     "bookkit.sphinx": ("book",),
     "bookkit.book": ("book",),
     "bookkit.pdf": ("pdf",),
+    "bookkit.reference": ("book",),
     "bookkit.sweeps": ("sweep",),
     "bookkit.sweeps.figures": ("figures", "sweep"),
 }
@@ -236,7 +237,7 @@ def test_each_part_imports_only_what_its_extra_asks_for() -> None:
         extras = ROOMS[room_of(module)]
         if module.startswith("attnlib.kernels."):  # loaded when such a loop is used
             gpu = path.name.startswith(("gpu", "_gpu"))
-            extras = ("gpu",) if gpu else ("kernels",) if path.name.startswith("_") else ()
+            extras = ("gpu",) if gpu else ("kernels",) if path.name.startswith(("_", "compiled")) else ()
         undeclared = imports_at_the_top(path) - set(requirements(*extras))
         assert undeclared == set(), f"{path.relative_to(ROOT)} imports what {extras or 'the core'} does not ask for"
 

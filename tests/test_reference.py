@@ -136,6 +136,7 @@ FAULTS = {
     "no docstring": ('"""Throw it.\n', 'r"""', "dice.throw: needs a docstring that says what it is"),
     "a parameter is missing": ("        times: >= 1.\n", "", "Args must describe die, times, in this order; got die"),
     "a parameter has another name": ("times: >= 1.", "count: >= 1.", "in this order; got die, count"),
+    "a colon": ("$k$ numbers.", "numbers: k of them", "dice.throw: returns must hold no colon; got *numbers* -- k of them"),
     "no errors": ("    Raises:\n        ValueError: times < 1.\n\n", "", "dice.throw: needs the section Raises:"),
     "no source": ("    Source:\n        tradition.\n\n    Example:\n        >>> Die", "    Example:\n        >>> Die",
                   "dice.Die: needs the section Source:"),

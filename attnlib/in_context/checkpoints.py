@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from attnlib.arrays import Arrays
+from attnlib.extras import extra
 from attnlib.grids import written_aside
 
 __all__ = ["VERSION", "CheckpointError", "read_checkpoint", "write_checkpoint"]
@@ -42,7 +43,8 @@ def write_checkpoint(path: Path, tensors: Mapping[str, NDArray[Any]], settings: 
 
     Raises ValueError for another suffix or a folder that does not exist.
     """
-    from safetensors.numpy import save
+    with extra("training"):
+        from safetensors.numpy import save
 
     path = _path(path)
     record = {"kind": _KIND, "version": VERSION, "sha256": _checksum(tensors), **settings}
@@ -55,7 +57,8 @@ def write_checkpoint(path: Path, tensors: Mapping[str, NDArray[Any]], settings: 
 
 def read_checkpoint(path: Path) -> tuple[Arrays, dict[str, Any]]:
     """Tensors and settings of a checkpoint. Raises CheckpointError for one that is damaged, foreign, or of another version."""
-    from safetensors import SafetensorError, safe_open
+    with extra("training"):
+        from safetensors import SafetensorError, safe_open
 
     path = _path(path)
     if not path.is_file():

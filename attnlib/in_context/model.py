@@ -31,7 +31,7 @@ class HeadWeights:
     """The four matrices of H heads in R runs. They act on tokens from the left: the key of z is $W_K z$.
 
     Source:
-        the authors' code for arXiv 2503.12734: every head has the full width n = d + 1, and no biases.
+        the authors' code for arXiv 2503.12734, where every head has the full width n = d + 1 and no biases.
 
     Example:
         >>> heads = initial_weights(d=5, heads=2, seed=0, runs=3)

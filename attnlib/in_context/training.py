@@ -10,6 +10,7 @@ All are forms of `attnlib.kernels.in_context.advance`, and see the same prompts:
 from __future__ import annotations
 
 import datetime
+import functools
 import importlib.metadata
 import importlib.util
 import platform
@@ -345,16 +346,22 @@ class _State:
             self._record()
         return done
 
+    @functools.cached_property
+    def _call(self) -> kernels.Call:
+        """The whole training, which the kernel checks once."""
+        e = self.experiment
+        rates = np.broadcast_to(np.array(e.learning_rate), (e.runs,))
+        return kernels.Call(
+            d=e.d, heads=e.heads, length=e.law.length, batch=e.batch, seed=e.seed, streams=e.streams, first_step=0,
+            steps=e.steps, beta_std=e.law.beta_std, noise_std=e.law.label_noise_std, target_noise_std=e.law.target_noise_std,
+            optimiser=e.optimiser, learning_rate=rates, betas=e.betas, eps=e.eps, weight_decay=e.weight_decay or 0.0,
+        )  # fmt: skip
+
     def _steps(self, moments: Arrays, steps: int, device: torch.device, threads: int | None) -> Floats:
         """Change the arrays of `moments` in place by so many steps; returns the losses (R, steps)."""
-        e = self.experiment
         state = [torch.from_numpy(array).to(device) for array in moments.values()]
-        seen = kernels.advance(
-            *state, d=e.d, heads=e.heads, length=e.law.length, batch=e.batch, seed=e.seed, streams=e.streams.tolist(),
-            first_step=self.step, steps=steps, beta_std=e.law.beta_std, noise_std=e.law.label_noise_std,
-            target_noise_std=e.law.target_noise_std, optimiser=e.optimiser, learning_rate=e.learning_rate,
-            betas=e.betas, eps=e.eps, weight_decay=e.weight_decay or 0.0, threads=threads, implementation=self.implementation,
-        )  # fmt: skip
+        piece = self._call.piece(self.step, steps)
+        seen = kernels.advance(piece, *state, threads=threads, implementation=self.implementation)
         for array, tensor in zip(moments.values(), state, strict=True):
             array[...] = tensor.cpu().numpy()  # the same memory on the CPU
         losses: Floats = seen.losses.cpu().numpy()

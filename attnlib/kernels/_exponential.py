@@ -38,12 +38,14 @@ def exponential(x):
     """e^x, from e^-708 to e^709 and constant beyond; relative error 1e-15 for |x| < 100 (rounding of x beyond). No `reassoc`."""
     x = _SMALLEST if x < _SMALLEST else x
     x = _LARGEST if x > _LARGEST else x
+    # x = k ln 2 + r with |r| <= ln(2)/2; k ln 2 is taken away in two parts, so that r keeps all its digits.
     shifted = x * _LOG2_E + _ROUND
     whole = shifted - _ROUND
     r = (x - whole * _LOG2_HIGH) - whole * _LOG2_LOW
     c0, c1, c2, c3, c4, c5, c6, c7, c8, c9, c10, c11, c12, c13 = _TAYLOR
     r2 = r * r
     r4 = r2 * r2
+    # e^r by Taylor, terms in groups of four that do not wait for each other; then the exponent k into the bits.
     low = (c0 + c1 * r) + (c2 + c3 * r) * r2
     middle = (c4 + c5 * r) + (c6 + c7 * r) * r2
     high = (c8 + c9 * r) + (c10 + c11 * r) * r2 + (c12 + c13 * r) * r4

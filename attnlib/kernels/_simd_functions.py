@@ -74,11 +74,13 @@ class _Write:
         yield
         angle = b.sitofp(b.shl(angle_word, constant(2, VI)), VF)
         yield
+        # u = (1 + g) 2^-k: k from the exponent's bits, 1 + g between sqrt(1/2) and sqrt(2).
         power = self.masked(b.sub(number, constant(0x3F3504F3 + (31 << 23), VI)), 0xFF800000)  # -k 2^23
         yield
         angle = self.times(angle, constant(2.0**-31, VF))
         yield
         rest = self.together(self.floats(b.sub(number, power)), constant(2.0**-31, VF), constant(-1.0, VF))
+        # cos(pi a/4) and sin(pi a/4)/a are polynomials in a^2.
         even = self.times(angle, angle)
         yield
         value = constant(_LOG[-1], VF)
@@ -96,6 +98,7 @@ class _Write:
             cosine = self.together(cosine, even, constant(first, VF))
             sine = self.together(sine, even, constant(second, VF))
             yield
+        # n1 = r (cos - sin), n2 = r (cos + sin), signs by the two top bits.
         middle, half = self.times(radius, cosine), self.times(radius, angle)
         yield
         found = []
@@ -129,6 +132,7 @@ def exp2(context, value):
 
     def build(context, builder, signature, values):
         write, rounder = _Write(builder), constant(12582912.0, VF)
+        # 2^x = 2^k 2^f: adding 1.5 x 2^23 leaves k = round(x) in the low bits.
         shifted = write.plus(values[0], rounder)
         rest = write.minus(values[0], write.minus(shifted, rounder))
         exponent = builder.shl(write.bits(shifted), constant(23, VI))

@@ -11,7 +11,8 @@ Every loop of this package exists up to three times under one signature:
 `choose` takes the fastest that can do the work, so that nobody has to name one. An absent numba, GPU or Triton is no error.
 ATTNLIB_KERNELS=reference (or compiled, triton), or `prefer`, asks for one wherever it can do the work.
 
-What was chosen is said once per loop, device and dtype on the logger `attnlib.kernels` (level INFO), and kept in `ran`.
+What was chosen is said once per loop, device and dtype on the logger `attnlib.kernels` (level INFO), and kept in `ran`. That a loop
+is slow because numba is missing is said at level WARNING, which Python prints unless told otherwise.
 """
 
 from __future__ import annotations
@@ -42,6 +43,7 @@ Example:
     ('reference', 'compiled', 'triton')
 """
 VARIABLE = "ATTNLIB_KERNELS"
+NO_NUMBA = 'numba is not installed: pip install "attnlib[kernels]"'
 
 log = logging.getLogger("attnlib.kernels")
 _preferred: contextvars.ContextVar[str | None] = contextvars.ContextVar("preferred", default=None)
@@ -147,7 +149,7 @@ def _obstacle(
     if implementation == "compiled":
         if device.type != "cpu":
             return f"it runs on the CPU, and the tensors are on {device}"
-        return "" if has_numba() else 'numba is not installed: pip install "attnlib[kernels]"'
+        return "" if has_numba() else NO_NUMBA
     if not has_triton():
         return 'Triton is not installed: pip install "attnlib[gpu]"'
     if device.type != "cuda" and not _interpreting():
@@ -178,28 +180,37 @@ def choose(
     if implementation != "auto":
         if reason := obstacle(implementation):
             raise ValueError(f"{loop.name}: implementation {implementation!r} cannot be used: {reason}")
+        asked: str | None = implementation
         chosen = implementation
     else:
+        asked = _preference()
         fastest = ("triton", "compiled") if device.type == "cuda" else ("compiled",)
-        order = (*filter(None, [_preference()]), *fastest, "reference")
+        order = (*filter(None, [asked]), *fastest, "reference")
         chosen = next(name for name in order if not obstacle(name))
-    _note(loop, chosen, device, dtype, {name: obstacle(name) for name in IMPLEMENTATIONS if obstacle(name)})
+    passed_over = {name: obstacle(name) for name in IMPLEMENTATIONS if obstacle(name)}
+    _note(loop, chosen, device, dtype, passed_over, slow=asked is None and passed_over.get("compiled") == NO_NUMBA)
     return chosen
 
 
-def _note(loop: Loop, chosen: str, device: torch.device, dtype: torch.dtype, passed_over: Mapping[str, str]) -> None:
+def _note(
+    loop: Loop, chosen: str, device: torch.device, dtype: torch.dtype, passed_over: Mapping[str, str], *, slow: bool
+) -> None:
     key = (loop.name, chosen, str(device), str(dtype))
     if key not in _ran:
         _ran[key] = f"{loop.name}: {chosen}, {str(dtype).removeprefix('torch.')} on {device}"
         reasons = "; ".join(f"not {name}: {reason}" for name, reason in passed_over.items())
         log.info("%s%s", _ran[key], f" ({reasons})" if reasons else "")
+        if slow:
+            log.warning(
+                "%s in plain torch, ten to a hundred and fifty times slower than compiled: %s", loop.name, NO_NUMBA
+            )
 
 
 def ran() -> tuple[str, ...]:
     """A line for every loop that ran in this process, with its implementation, dtype and device, in the order of first use.
 
     Returns:
-        the lines, as in "training of heads: compiled, float32 on cpu".
+        the lines.
 
     Source:
         this book, `book/kernels`.

@@ -23,8 +23,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from attnlib import checks
 
@@ -74,7 +76,7 @@ def layout(d: int, length: int) -> Layout:
     )
 
 
-def philox(key: tuple[int, int], counter: Sequence[np.ndarray]) -> tuple[np.ndarray, ...]:
+def philox(key: tuple[int, int], counter: Sequence[NDArray[Any] | np.uint64]) -> tuple[np.ndarray, ...]:
     """Philox4x32 with ten rounds: four uint32 words for every counter.
 
     Args:
@@ -86,6 +88,7 @@ def philox(key: tuple[int, int], counter: Sequence[np.ndarray]) -> tuple[np.ndar
     c0, c1, c2, c3 = (c.astype(np.uint64) for c in np.broadcast_arrays(*counter))
     for round_ in range(10):
         k0, k1 = (np.uint64((k + round_ * weyl) & 0xFFFFFFFF) for k, weyl in zip(key, _WEYL, strict=True))
+        # 32 x 32 -> 64 bits: high and low words of both products are mixed with the key.
         left, right = _MULTIPLIERS[0] * c0, _MULTIPLIERS[1] * c2
         shift = np.uint64(32)
         c0, c1, c2, c3 = (right >> shift) ^ c1 ^ k0, right & _LOW, (left >> shift) ^ c3 ^ k1, left & _LOW
@@ -115,7 +118,7 @@ def check_origin(seed: int, streams: object, first_step: int, steps: int, prompt
         raise ValueError(f"seed must be below 2^64; got {seed}: it is the 64-bit key of the generator")
     ids = np.atleast_1d(np.asarray(streams))
     if ids.ndim != 1 or ids.size == 0 or ids.dtype.kind not in "iu" or ids.min() < 0 or ids.max() >= 2**32:
-        raise ValueError(f"streams must be whole numbers in [0, 2^32), one for each replica; got {streams!r}")
+        raise ValueError(f"streams must be whole numbers in [0, 2^32), one for each run; got {streams!r}")
     checks.whole_number("first_step", first_step, at_least=0)
     checks.whole_number("steps", steps, at_least=0)
     checks.whole_number("prompts", prompts, at_least=1)
@@ -129,7 +132,14 @@ def check_origin(seed: int, streams: object, first_step: int, steps: int, prompt
 
 
 def words(
-    seed: int, streams: Sequence[int], first_step: int, steps: int, prompts: int, count: int, *, tag: int = TRAINING
+    seed: int,
+    streams: Sequence[int] | NDArray[np.uint32],
+    first_step: int,
+    steps: int,
+    prompts: int,
+    count: int,
+    *,
+    tag: int = TRAINING,
 ) -> np.ndarray:
     """The first `count` random words of every prompt, uint32 (streams, steps, prompts, count).
 
@@ -156,8 +166,10 @@ def words(
 def normals_of(pairs: np.ndarray) -> np.ndarray:
     """Standard normals, float64, of random words with an even last axis: words (2i, 2i+1) make normals (2i, 2i+1)."""
     first, second = pairs[..., 0::2], pairs[..., 1::2]
+    # u in (0, 1): 31 bits, the lowest set, so that the logarithm is finite.
     uniform = ((first & np.uint32(0x7FFFFFFF)) | np.uint32(1)).astype(np.float64) / 2.0**31
     radius = np.sqrt(-np.log(uniform))
+    # theta uniform on (-pi/4, pi/4)
     angle = (second << np.uint32(2)).view(np.int32) / 2.0**31 * (np.pi / 4)
     cosine, sine = np.cos(angle), np.sin(angle)
     out = np.empty_like(pairs, dtype=np.float64)  # in the memory order of the words
@@ -167,7 +179,14 @@ def normals_of(pairs: np.ndarray) -> np.ndarray:
 
 
 def normals(
-    seed: int, streams: Sequence[int], first_step: int, steps: int, prompts: int, count: int, *, tag: int = TRAINING
+    seed: int,
+    streams: Sequence[int] | NDArray[np.uint32],
+    first_step: int,
+    steps: int,
+    prompts: int,
+    count: int,
+    *,
+    tag: int = TRAINING,
 ) -> np.ndarray:
     """The first `count` standard normals of every prompt, float64 (streams, steps, prompts, count); arguments of `words`."""
     checks.whole_number("count", count, at_least=0)

@@ -30,6 +30,7 @@ def symmetric(gram: torch.Tensor) -> None:
 
     Compares G x with x G for one x: two products with a vector, whatever the number of steps.
     """
+    # Numbers without a pattern that rows of a matrix could share.
     x = torch.arange(1, gram.shape[1] + 1, dtype=gram.dtype, device=gram.device).cos()
     down, across = gram @ x, x @ gram
     if not (down.isfinite().all() and across.isfinite().all()):
@@ -44,14 +45,14 @@ def rates_of(name: str, value: object, gram: torch.Tensor) -> torch.Tensor:
     runs = gram.shape[0]
     if isinstance(value, torch.Tensor) and value.ndim > 0:
         value = value.tolist()
-    if not isinstance(value, Sequence) or isinstance(value, str):
-        value = [value] * runs
-    if len(value) != runs:
-        raise ValueError(f"{name} must be one number or {runs}, one per run; got {len(value)}")
-    for number in value:
-        if checks.finite_number(name, number) < 0:
+    each = value if isinstance(value, Sequence) and not isinstance(value, str) else [value] * runs
+    if len(each) != runs:
+        raise ValueError(f"{name} must be one number or {runs}, one per run; got {len(each)}")
+    rates = [checks.finite_number(name, number) for number in each]
+    for rate, number in zip(rates, each, strict=True):
+        if rate < 0:
             raise ValueError(f"{name} must be >= 0; got {number!r}")
-    return torch.tensor([float(number) for number in value], dtype=torch.float64)
+    return torch.tensor(rates, dtype=torch.float64)
 
 
 def whole_tensor(name: str, value: object, shape: tuple[int, ...], like: torch.Tensor) -> None:

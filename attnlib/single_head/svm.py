@@ -15,6 +15,7 @@ import numpy as np
 
 from attnlib import checks
 from attnlib.arrays import Floats
+from attnlib.extras import extra
 
 __all__ = ["MaxMargin", "NotConverged", "NotSeparable", "hard_margin"]
 
@@ -111,8 +112,9 @@ def hard_margin(rows: Floats, labels: Floats, *, tolerance: float = 1e-8, max_it
 
 def _solve(quadratic: Floats, linear: Floats, max_iterations: int, *, on_simplex: bool = False) -> Any:
     """min x'Gx/2 + linear'x over x >= 0, and sum x = 1 with `on_simplex`, by clarabel: its solution object."""
-    import clarabel
-    from scipy import sparse
+    with extra("margin"):
+        import clarabel
+        from scipy import sparse
 
     size = len(linear)
     settings = clarabel.DefaultSettings()

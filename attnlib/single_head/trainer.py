@@ -223,7 +223,7 @@ def in_gram_space(plan: HeadsPlan, dtype: torch.dtype = torch.float64) -> HeadsT
             coefficients[:, :, -columns:] = torch.eye(columns, dtype=dtype, device=basis.device)
         call = Call(
             (basis @ basis.mT).to(dtype), coefficients, labels[runs], classes[runs], heads=plan.p.shape[1],
-            signals=sample.signals.shape[1], attention_map=plan.attention_map, value_step=plan.value_step[runs],  # type: ignore[arg-type]
+            signals=sample.signals.shape[1], attention_map=plan.attention_map, value_step=plan.value_step[runs],
             attention_step=plan.attention_step[runs], factors=plan.factors, output_scale=plan.output_scale,
             prepare=rule.prepare, momentum=rule.momentum, look_ahead=rule.look_ahead,
             batches=None if plan.orders is None else plan.orders[runs], record=plan.recorded,

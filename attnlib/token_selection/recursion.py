@@ -113,7 +113,7 @@ class Recursion:
         One call of the loop for every so many rows: all coordinates of a moment are kept until its |v|^2 is known.
         """
         g, state = self.gram, (self._u, self._S, self.prompt_norm_squared)
-        call = token_selection.check(
+        call = token_selection.Call(
             *state, g.kernel, g.head_scores, g.labels.observed, plan.step_sizes, plan.steps, trained=self.trained,
             record=plan.recorded,
         )  # fmt: skip
@@ -122,7 +122,7 @@ class Recursion:
         done = 0
         for first in range(0, len(plan.recorded), _MOMENTS):
             marks = plan.recorded[first : first + _MOMENTS]
-            seen = token_selection.run(call.piece(done, marks))
+            seen = token_selection.advance(call.piece(done, marks))
             done = marks[-1]
             norms = self._norm_squared(seen.values.movedim(0, 1)).mT
             for mark, u, norm, pi in zip(marks, seen.values, norms, seen.prompt_norm_squared, strict=True):

@@ -308,8 +308,9 @@ def selection_path(
 
 
 def existence_window(law: TokenLaw) -> tuple[float, float]:
-    r"""Between which c the direction $p=\mu_++\mu_-+c\,(\sum_{\text{clean}}\varepsilon_1+\sum_{\text{flipped}}\varepsilon_2)$ is benign.
+    r"""Between which strengths c of the noise tokens a constructed direction is benign.
 
+    $$ p=\mu_++\mu_-+c\,\Big(\sum_{\text{clean}}\varepsilon_1+\sum_{\text{flipped}}\varepsilon_2\Big) $$
     $$ \frac{(1-\rho)|\mu|^2}{\sigma_\varepsilon^2d} \;<\; c \;\lesssim\; \frac{|\mu|^2}{\sigma_\varepsilon^2\sqrt{nd}\sqrt{2\log T}} $$
 
     Above the lower end flipped samples are memorised; below the upper one fresh samples still select the relevant token.

@@ -99,7 +99,7 @@ def _make(
     content = tree_hash(work / "source")
     record["content"] = hashlib.sha256(f"{content}{code.hash()}{pins_hash(root)}{settings(root)}".encode()).hexdigest()
     html = work / "html"
-    if _recorded(html, "content") == record["content"]:
+    if _recorded(html, "content") == record["content"] and _recorded(html, "rendered") == _rendered(html):
         print("Nothing changed since the last build: the HTML is kept.")
         _write_record(html, record)
     else:
@@ -295,7 +295,16 @@ def _recorded(html: Path, name: str) -> str | None:
 
 
 def _write_record(html: Path, record: dict) -> None:
-    write_atomically(html / "build.json", json.dumps(record, indent=1, sort_keys=True) + "\n")
+    whole = record | {"rendered": _rendered(html)}
+    write_atomically(html / "build.json", json.dumps(whole, indent=1, sort_keys=True) + "\n")
+
+
+def _rendered(html: Path) -> str:
+    """Hash of all rendered pages: `jupyter-book build .` writes into the same folder, and leaves the record as it is."""
+    digest = hashlib.sha256()
+    for path in sorted(html.rglob("*.html")):
+        digest.update(f"{path.relative_to(html)}\0".encode() + hashlib.sha256(path.read_bytes()).digest())
+    return digest.hexdigest()
 
 
 def _versions(root: Path) -> dict[str, str]:
@@ -332,9 +341,9 @@ def _positive(text: str) -> int:
     return number
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """Entry of `python -m bookkit.book`; returns the exit status."""
-    parser = argparse.ArgumentParser(prog="python -m bookkit.book", description="Build the book's HTML.")
+def main(argv: Sequence[str] | None = None, prog: str = "python -m bookkit.book") -> int:
+    """Entry of `python -m bookkit.book`, and of the commands `book` and `html`; returns the exit status."""
+    parser = argparse.ArgumentParser(prog=prog, description="Build the book's HTML.")
     parser.add_argument("--stored", action="store_true", help="take the stored outputs; execute nothing")
     parser.add_argument("--jobs", type=_positive, default=2, help="pages run at a time (default: 2)")
     parser.add_argument(

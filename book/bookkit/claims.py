@@ -155,12 +155,12 @@ def verdict_table(results: Sequence[Check]) -> None:
     width = max(5, 1 + max(len(result.claim.id) for result in results))
     for result in results:
         record = result.as_record()
-        note = "" if result.as_expected else " (unexpected at the book's defaults)"
+        note = "" if result.as_expected else " (otherwise at the book's defaults)"
         known = " (as expected)" if result.as_expected and result.verdict is not Verdict.HOLDS else ""
         power = "tells it apart" if result.has_power else "not told apart here"
         verdict = f"{record['verdict']}{known}{note}"
         lines.append(
-            f"{record['id']:<{width}}{verdict:<34}{record['title']}: predicted {record['predicted']}; measured {record['measured']}"
+            f"{record['id']:<{width}}{verdict:<33} {record['title']}: predicted {record['predicted']}; measured {record['measured']}"
         )
         if result.violated:
             lines.append(f"{'':<{width}}regime: {result.violated}")

@@ -10,9 +10,10 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import sys
 from collections.abc import Sequence
-from importlib.metadata import EntryPoint, entry_points, packages_distributions
+from importlib.metadata import EntryPoint, entry_points, packages_distributions, version
 from pathlib import Path
 
 from bookkit.pages.catalogue import UserError, find_pages, find_root, resolve_page
@@ -32,6 +33,8 @@ EXTRAS = {
     "replicate": "sweep",
     "register": "book",
 }
+# Modules of Python that Windows lacks.
+POSIX = {"fcntl", "resource"}
 
 
 # Commands whose options are their own modules' business.
@@ -49,6 +52,7 @@ PASSED_ON = {
 def parser() -> argparse.ArgumentParser:
     """All commands and their options."""
     top = Parser(prog=program(), description="Build the book, rerun its pages, read their results.")
+    top.add_argument("--version", action=_Version, nargs=0, help="print the version and stop")
     commands = top.add_subparsers(dest="command", required=True, metavar="COMMAND", parser_class=Parser)
 
     rerun = commands.add_parser("rerun", help="execute a page with other parameters")
@@ -67,10 +71,14 @@ def parser() -> argparse.ArgumentParser:
     )
 
     results = commands.add_parser("results", help="print the named results of an executed notebook as JSON")
-    results.add_argument("notebook", type=Path, metavar="IPYNB")
+    results.add_argument(
+        "notebook", metavar="IPYNB", help="an executed notebook, or the name of a page: its stored outputs"
+    )
 
     claims = commands.add_parser("claims", help="print what became of the claims that an executed notebook checks")
-    claims.add_argument("notebook", type=Path, metavar="IPYNB")
+    claims.add_argument(
+        "notebook", metavar="IPYNB", help="an executed notebook, or the name of a page: its stored outputs"
+    )
     claims.add_argument("ids", nargs="*", metavar="ID", help="these claims only, as in C8")
     claims.add_argument("--json", action="store_true", help="the whole records, as JSON")
 
@@ -87,6 +95,17 @@ def parser() -> argparse.ArgumentParser:
     return top
 
 
+def _distribution() -> str:
+    """The distribution that brought this program."""
+    return next(iter(packages_distributions().get("bookkit", ["bookkit"])))
+
+
+class _Version(argparse.Action):
+    def __call__(self, *_: object) -> None:
+        print(program(), version(_distribution()))
+        raise SystemExit(0)
+
+
 def added() -> dict[str, EntryPoint]:
     """Commands that installed books add: entry points of the group `bookkit.commands`, functions of the arguments after the name."""
     return {entry.name: entry for entry in entry_points(group="bookkit.commands")}
@@ -99,16 +118,25 @@ def main(arguments: Sequence[str] | None = None, name: str = "bookkit") -> int:
     if rest and options.command in COMMANDS and options.command not in PASSED_ON:
         parser().error(f"unknown argument: {' '.join(rest)}")
     try:
-        if options.command in COMMANDS:
-            return COMMANDS[options.command](options, rest)
-        return added()[options.command].load()(rest)
+        done = (
+            COMMANDS[options.command](options, rest)
+            if options.command in COMMANDS
+            else added()[options.command].load()(rest)
+        )
+        sys.stdout.flush()
+        return done
+    except BrokenPipeError:  # whoever reads this, as `head`, has enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
     except UserError as error:
         return _complain(str(error), 2)
     except ModuleNotFoundError as error:
+        if error.name in POSIX:
+            here = "rerun, results, claims and pages work here, and so does `jupyter-book build .`"
+            return _complain(f"{options.command} needs Linux, macOS, or WSL on Windows; {here}", 2)
         if options.command not in EXTRAS or (error.name or "").split(".")[0] == __package__:
             raise
-        (distribution, *_) = packages_distributions().get(__package__, [__package__])
-        install = f"python -m pip install '{distribution}[{EXTRAS[options.command]}]'"
+        install = f"python -m pip install '{_distribution()}[{EXTRAS[options.command]}]'"
         return _complain(f"{options.command} needs {error.name}, which is not installed: {install}", 2)
     except KeyboardInterrupt:
         from bookkit.pages.rerun import INTERRUPTED
@@ -132,17 +160,23 @@ def _rerun(options: argparse.Namespace, rest: list[str]) -> int:
     return 0
 
 
+def _notebook(text: str) -> Path:
+    """What was typed, where it is a file or looks like one; otherwise the stored notebook of the page of that name."""
+    path = Path(text)
+    return path if path.suffix == ".ipynb" or path.is_file() else resolve_page(text, find_root()).stored
+
+
 def _results(options: argparse.Namespace, rest: list[str]) -> int:
     from bookkit.pages.rerun import named_results
 
-    print(json.dumps(named_results(options.notebook), ensure_ascii=False, indent=2))
+    print(json.dumps(named_results(_notebook(options.notebook)), ensure_ascii=False, indent=2))
     return 0
 
 
 def _claims(options: argparse.Namespace, rest: list[str]) -> int:
     from bookkit.ledger.text import as_text, stored_claims
 
-    records = stored_claims(options.notebook, options.ids)
+    records = stored_claims(_notebook(options.notebook), options.ids)
     print(json.dumps(records, ensure_ascii=False, indent=2) if options.json else as_text(records))
     return 0
 
@@ -162,7 +196,8 @@ def _pages(options: argparse.Namespace, rest: list[str]) -> int:
 def _book(options: argparse.Namespace, rest: list[str]) -> int:
     from bookkit.book import main as build
 
-    return build([*(["--stored"] if options.command == "html" else []), *rest]) or 0
+    stored = ["--stored"] if options.command == "html" else []
+    return build([*stored, *rest], prog=f"{program()} {options.command}") or 0
 
 
 def _notebooks(options: argparse.Namespace, rest: list[str]) -> int:

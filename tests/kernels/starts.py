@@ -3,11 +3,14 @@
 import numpy as np
 import torch
 
+from attnlib.kernels import in_context
+from attnlib.kernels.in_context import Call, Recorded
 
-def start(replicas: int, heads: int, d: int, *, run: int = 0, dtype: torch.dtype = torch.float64) -> list[torch.Tensor]:
+
+def start(runs: int, heads: int, d: int, *, run: int = 0, dtype: torch.dtype = torch.float64) -> list[torch.Tensor]:
     """Weights uniform on +-1/sqrt(n), rounded to float32 so that both precisions start at one point, and zero moments."""
     n = d + 1
-    weights = np.random.default_rng(1000 + run).uniform(-1, 1, (replicas, heads, 3 * n * n + n)) / n**0.5
+    weights = np.random.default_rng(1000 + run).uniform(-1, 1, (runs, heads, 3 * n * n + n)) / n**0.5
     weights = torch.from_numpy(weights.astype(np.float32)).to(dtype)
     return [weights, torch.zeros_like(weights), torch.zeros_like(weights)]
 
@@ -19,3 +22,8 @@ def setting(**changes) -> dict:
         "beta_std": 0.8, "noise_std": 0.3, "target_noise_std": 0.1, "optimiser": "Adam", "learning_rate": 1e-3,
     }  # fmt: skip
     return chosen | changes
+
+
+def advance(*state: torch.Tensor, threads: int | None = None, implementation: str = "auto", **chosen) -> Recorded:
+    """The loop on a call made of keyword arguments."""
+    return in_context.advance(Call(**chosen), *state, threads=threads, implementation=implementation)

@@ -3,8 +3,7 @@
 import pytest
 import torch
 
-from attnlib.kernels.in_context import advance
-from tests.kernels.starts import setting, start
+from tests.kernels.starts import advance, setting, start
 
 WRONG = [
     ({"d": 0}, "d must be"),

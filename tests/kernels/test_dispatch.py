@@ -216,3 +216,18 @@ def test_what_is_installed_is_looked_up_without_importing_it(monkeypatch: pytest
     assert not dispatch.has_numba()
     assert not dispatch.has_triton()
     assert asked == [("numba", "llvmlite"), ("triton",)]
+
+
+def test_a_loop_that_is_slow_for_want_of_numba_says_so_at_once(machine, caplog: pytest.LogCaptureFixture):
+    caplog.set_level(logging.WARNING, logger="attnlib.kernels")
+    machine(())
+    choose(LOOP, CPU, torch.float32, implementation="reference")  # as ordered
+    with prefer("reference"):
+        choose(LOOP, CPU, torch.float64)  # as preferred
+    choose(LOOP, CPU, torch.float16)  # no compiled form has this dtype
+    choose(LOOP, GPU, torch.float64)
+    assert caplog.messages == []
+    for _ in range(2):
+        choose(NARROW, CPU, torch.float32)
+    (line,) = caplog.messages
+    assert 'pip install "attnlib[kernels]"' in line

@@ -1,19 +1,52 @@
 """The compiled loop against the readable one in float64, step by step, and what it promises beyond it."""
 
 import math
+import subprocess
+import sys
 
 import numpy as np
 import pytest
 import torch
 
 from attnlib.kernels import prompt_stream
-from attnlib.kernels.in_context import advance, compiled, reference
-from attnlib.kernels.in_context.arguments import Call, check, circuits
-from tests.kernels.starts import setting, start
+from attnlib.kernels.in_context import compiled, reference
+from attnlib.kernels.in_context._source import source
+from attnlib.kernels.in_context.arguments import Call, circuits
+from tests.kernels.starts import advance, setting, start
+
+
+def _linted(text: str) -> subprocess.CompletedProcess:
+    pytest.importorskip("ruff", reason="ruff is not installed: pip install ruff")
+    # E741: two short names are numpy's types. F401: every header imports the same names, whatever d uses of them.
+    rules = [
+        "--isolated",
+        "--select",
+        "F,E4,E7,E9,PLE",
+        "--ignore",
+        "E741,F401",
+        "--stdin-filename",
+        "generated.py",
+        "-",
+    ]
+    return subprocess.run(
+        [sys.executable, "-m", "ruff", "check", *rules], input=text, capture_output=True, text=True, check=False
+    )
+
+
+@pytest.mark.parametrize("d", [1, 2, 5, 10])
+def test_a_linter_reads_the_generated_source(d: int) -> None:
+    """Names that nobody defines, unused ones, syntax: what ruff finds in files it would find in these strings."""
+    found = _linted(source(d))
+    assert found.returncode == 0, found.stdout
+
+
+def test_the_linter_would_see_a_wrong_name() -> None:
+    found = _linted(source(5).replace("total = total + e", "total = totel + e", 1))
+    assert "totel" in found.stdout
 
 
 def checked(state: list[torch.Tensor], chosen: dict) -> Call:
-    return check(*state, **{"betas": (0.9, 0.999), "eps": 1e-8, "weight_decay": 0.0, "record": ()} | chosen)
+    return Call(**chosen)
 
 
 def both(chosen: dict, *, scale: float = 1.0):
@@ -43,7 +76,7 @@ def both(chosen: dict, *, scale: float = 1.0):
 @pytest.mark.parametrize("optimiser", ["SGD", "Adam", "AdamW"])
 def test_fifty_steps_are_those_of_the_reference(size: dict, optimiser: str) -> None:
     chosen = setting(**size, optimiser=optimiser, weight_decay=0.1, first_step=3, record=[3, 20, 53])
-    chosen["learning_rate"] = [2e-3 / (1 + replica) for replica in range(len(size["streams"]))]
+    chosen["learning_rate"] = [2e-3 / (1 + run) for run in range(len(size["streams"]))]
     (exact, expected), (found, seen) = both(chosen)
     for one, other in zip(exact, found, strict=True):
         assert abs(one - other).max() < 1e-5
@@ -84,7 +117,7 @@ def test_large_scores_neither_overflow_nor_lose_the_softmax(scale: float) -> Non
 
 
 def expected_circuits(scale: float) -> torch.Tensor:
-    """M of the first replica's heads."""
+    """M of the first run's heads."""
     weights = start(3, 3, 5)[0][0]
     query, key = (weights[:, i : i + 36].reshape(3, 6, 6) * scale for i in (0, 36))
     return key.swapaxes(1, 2) @ query / math.sqrt(6)
@@ -105,7 +138,7 @@ def test_two_calls_end_where_one_does(streams: list[int]) -> None:
         assert torch.equal(getattr(whole, name), parts), name
 
 
-def test_neither_threads_nor_company_change_a_replica() -> None:
+def test_neither_threads_nor_company_change_a_run() -> None:
     streams, rates = [6, 7, 6, 6, 8], [1e-3, 2e-3, 3e-3, 4e-3, 5e-3]
     base = setting(batch=37, record=[50])
     together, threaded = (start(5, 2, 5, dtype=torch.float32) for _ in range(2))
@@ -117,11 +150,11 @@ def test_neither_threads_nor_company_change_a_replica() -> None:
     assert torch.equal(seen.key_query, again.key_query)
     for one, other in zip(together, threaded, strict=True):
         assert torch.equal(one, other)
-    for replica, (stream, rate) in enumerate(zip(streams, rates, strict=True)):
-        alone = [array[replica : replica + 1].clone() for array in start(5, 2, 5, dtype=torch.float32)]
+    for run, (stream, rate) in enumerate(zip(streams, rates, strict=True)):
+        alone = [array[run : run + 1].clone() for array in start(5, 2, 5, dtype=torch.float32)]
         single = advance(*alone, **(base | {"streams": [stream], "learning_rate": rate}), implementation="compiled")
-        assert torch.equal(alone[0][0], together[0][replica])
-        assert torch.equal(single.losses[0], seen.losses[replica])
+        assert torch.equal(alone[0][0], together[0][run])
+        assert torch.equal(single.losses[0], seen.losses[run])
 
 
 def test_no_steps_change_nothing_and_still_record() -> None:

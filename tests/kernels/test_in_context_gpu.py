@@ -13,9 +13,9 @@ import torch
 from attnlib.in_context.model import STARTS, initial_weights
 from attnlib.kernels import in_context, prompt_stream
 from attnlib.kernels.in_context import reference
-from attnlib.kernels.in_context.arguments import Recorded, check
+from attnlib.kernels.in_context.arguments import Call, Recorded
 from tests.kernels import sm90
-from tests.kernels.starts import setting, start
+from tests.kernels.starts import advance, setting, start
 
 pytest.importorskip("triton", reason="Triton is not installed: pip install 'attnlib[gpu]'")
 
@@ -38,7 +38,7 @@ def train(chosen: dict, device: torch.device, weights: torch.Tensor | None = Non
         state[0] = weights.float()
     state = [part.to(device) for part in state]
     with np.errstate(all="ignore"):  # the interpreter warns where a GPU goes on with inf
-        seen = in_context.advance(*state, **chosen, implementation="triton")
+        seen = advance(*state, **chosen, implementation="triton")
     return [part.cpu() for part in state], Recorded(
         seen.losses.cpu(), seen.steps, seen.key_query.cpu(), seen.output_value.cpu()
     )
@@ -49,7 +49,7 @@ def exact(chosen: dict, weights: torch.Tensor | None = None):
     state = start(len(chosen["streams"]), chosen["heads"], chosen["d"])
     if weights is not None:
         state[0] = weights.float().double()
-    return state, in_context.advance(*state, **chosen, implementation="reference")
+    return state, advance(*state, **chosen, implementation="reference")
 
 
 def assert_close(found, expected, *, weights: float = 1e-6, moments: float = 5e-6) -> None:
@@ -81,7 +81,7 @@ def test_steps_are_those_of_the_reference(optimiser: str, size: dict, triton_dev
     chosen = setting(
         **size, optimiser=optimiser, weight_decay=0.1, first_step=3, steps=3, record=[3, 4, 5, 6], learning_rate=2e-3
     )
-    chosen["learning_rate"] = [2e-3 / (1 + replica) for replica in range(len(size["streams"]))]
+    chosen["learning_rate"] = [2e-3 / (1 + run) for run in range(len(size["streams"]))]
     expected = exact(chosen)
     assert_close(train(chosen, triton_device), expected)
     begin = start(len(size["streams"]), size["heads"], size["d"])[0]
@@ -110,14 +110,14 @@ def test_large_scores_neither_overflow_nor_lose_the_softmax(scale: float, triton
     np.testing.assert_allclose(seen.losses, expected[1].losses, rtol=5e-6)
     for one, other in zip(moments, expected[0][1:], strict=True):
         assert abs(one - other).max() < 1e-5 * abs(other).max()
-    call = check(*start(1, 2, 3), **chosen, betas=(0.9, 0.999), eps=1e-8, weight_decay=0.0)
+    call = Call(**chosen)
     context, query, _ = reference.prompts(call, 0, 1, call.streams)
     scores = torch.einsum("blk,hkj,bj->hbl", context[0, 0], expected[1].key_query[0, 0][..., :3], query[0, 0])
     assert (abs(scores).max() > 56) == (scale > 4), "some of the scales must be beyond 2^80"
 
 
 def room_for_one(empty: Callable[..., torch.Tensor], size: int, *shape: object, **chosen: object) -> torch.Tensor:
-    """torch.empty on a device without room for the scratch of two replicas."""
+    """torch.empty on a device without room for the scratch of two runs."""
     if shape == (2 * size,):
         raise torch.OutOfMemoryError("no room")
     return empty(*shape, **chosen)
@@ -132,7 +132,7 @@ def test_two_calls_pieces_batches_and_sparse_records_change_nothing(
 
     first, seen = train(base | {"steps": 1}, triton_device)
     first = [part.to(triton_device) for part in first]
-    rest = in_context.advance(*first, **(base | {"first_step": 1, "steps": 2, "record": [3]}), implementation="triton")
+    rest = advance(*first, **(base | {"first_step": 1, "steps": 2, "record": [3]}), implementation="triton")
     assert all(torch.equal(one.cpu(), other) for one, other in zip(first, state, strict=True))
     assert torch.equal(torch.cat((seen.losses, rest.losses.cpu()), dim=1), whole.losses)
     assert torch.equal(rest.key_query.cpu(), whole.key_query[:, 3:])
@@ -180,7 +180,7 @@ def test_no_steps_change_nothing_and_still_record(triton_device: torch.device) -
     np.testing.assert_allclose(seen.key_query, exact(chosen)[1].key_query, atol=1e-6)
 
 
-def test_a_replica_that_diverges_has_losses_that_are_not_finite_and_no_influence(triton_device: torch.device) -> None:
+def test_a_run_that_diverges_has_losses_that_are_not_finite_and_no_influence(triton_device: torch.device) -> None:
     chosen = setting(
         d=2,
         heads=1,
@@ -233,7 +233,7 @@ def test_what_a_program_cannot_hold_is_refused_or_left_to_others(triton_device: 
 def test_machine_code_keeps_the_token_loop_in_registers(heads: int, token: int) -> None:
     """At the authors' d = 5: four programs on a processor (128 registers), nothing spilled, no loads that may be stale."""
     floats = "weights first second scratch rates keeps first_scale second_scale losses key_query output_value"
-    numbers = "first_replica first_step start steps place marks row batch length adaptive"
+    numbers = "first_run first_step start steps place marks row batch length adaptive"
     scalars = "beta_std noise_std target_noise_std decay less1 b2 less2 eps"
     signature = (
         dict.fromkeys(floats.split(), "*fp32")

@@ -7,8 +7,7 @@ import pytest
 import torch
 
 from attnlib.kernels import prompt_stream
-from attnlib.kernels.in_context import advance
-from tests.kernels.starts import setting, start
+from tests.kernels.starts import advance, setting, start
 
 OPTIMISERS = {"SGD": torch.optim.SGD, "Adam": torch.optim.Adam, "AdamW": torch.optim.AdamW}
 
@@ -71,24 +70,24 @@ def test_fifty_steps_are_those_of_autograd(optimiser: str, size: dict) -> None:
     state = start(2, size["heads"], size["d"])
     begin = state[0].clone()
     seen = advance(*state, **chosen, implementation="reference")
-    for replica, stream in enumerate(chosen["streams"]):
-        weights, losses = trained_by_torch(begin[replica], stream, chosen)
-        assert abs(state[0][replica] - weights).max() < 1e-10
-        assert abs(seen.losses[replica] - losses).max() < 1e-10
+    for run, stream in enumerate(chosen["streams"]):
+        weights, losses = trained_by_torch(begin[run], stream, chosen)
+        assert abs(state[0][run] - weights).max() < 1e-10
+        assert abs(seen.losses[run] - losses).max() < 1e-10
     assert abs(state[0] - begin).max() > 0.1
 
 
-def test_each_replica_has_its_own_learning_rate() -> None:
+def test_each_run_has_its_own_learning_rate() -> None:
     together = start(2, 1, 2)
     advance(
         *together,
         **setting(d=2, heads=1, streams=[6, 6], learning_rate=[1e-2, 3e-2], steps=5),
         implementation="reference",
     )
-    for replica, rate in enumerate((1e-2, 3e-2)):
-        alone = [array[replica : replica + 1].clone() for array in start(2, 1, 2)]
+    for run, rate in enumerate((1e-2, 3e-2)):
+        alone = [array[run : run + 1].clone() for array in start(2, 1, 2)]
         advance(*alone, **setting(d=2, heads=1, streams=[6], learning_rate=rate, steps=5), implementation="reference")
-        assert abs(alone[0][0] - together[0][replica]).max() < 1e-14
+        assert abs(alone[0][0] - together[0][run]).max() < 1e-14
 
 
 def test_two_calls_end_where_one_does() -> None:
@@ -110,13 +109,13 @@ def test_recorded_circuits_are_those_of_the_weights() -> None:
     assert seen.steps.tolist() == [0, 3]
     assert seen.key_query.shape == (2, 2, 3, 3, 3)
     for place, weights in enumerate((before, state[0])):
-        for replica in range(2):
+        for run in range(2):
             for head in range(3):
-                query, key, value = weights[replica, head, :27].reshape(3, 3, 3)
-                output = weights[replica, head, 27:]
+                query, key, value = weights[run, head, :27].reshape(3, 3, 3)
+                output = weights[run, head, 27:]
                 expected = torch.tensor([[key[:, i] @ query[:, j] / math.sqrt(3) for j in range(3)] for i in range(3)])
-                assert abs(seen.key_query[replica, place, head] - expected).max() < 1e-15
-                assert abs(seen.output_value[replica, place, head] - output @ value).max() < 1e-15
+                assert abs(seen.key_query[run, place, head] - expected).max() < 1e-15
+                assert abs(seen.output_value[run, place, head] - output @ value).max() < 1e-15
 
 
 def test_float32_weights_are_trained_in_float32() -> None:

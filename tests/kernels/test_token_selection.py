@@ -6,12 +6,11 @@ import pytest
 import torch
 
 from attnlib.kernels import dispatch
-from attnlib.kernels.token_selection import advance
 from attnlib.token_selection.gram import draw_gram
 from attnlib.token_selection.law import TokenLaw
 from attnlib.token_selection.recursion import Recursion, train
 from attnlib.token_selection.start import Start
-from tests.kernels.token_selection_starts import agree, copies, dense, state
+from tests.kernels.token_selection_starts import advance, agree, copies, dense, state
 
 TOLERANCE = {torch.float32: 3e-6, torch.float64: 3e-14}
 # n, T, passive rows: below, at and above a vector of 8 or 16 samples; N on both sides of blocks of 4 and of vectors.

@@ -5,8 +5,7 @@ from collections.abc import Callable
 import pytest
 import torch
 
-from attnlib.kernels.token_selection import advance
-from tests.kernels.token_selection_starts import copies, state
+from tests.kernels.token_selection_starts import advance, copies, state
 
 NAMES = ("values", "weighted", "prompt_norm_squared", "kernel", "head_scores", "labels")
 

@@ -6,9 +6,8 @@ import pytest
 import torch
 
 from attnlib.kernels import batches, dispatch
-from attnlib.kernels.token_selection import advance
 from tests.kernels import sm90
-from tests.kernels.token_selection_starts import agree, copies, state
+from tests.kernels.token_selection_starts import advance, agree, copies, state
 
 pytestmark = pytest.mark.skipif(not dispatch.has_triton(), reason="Triton is not installed: pip install 'attnlib[gpu]'")
 TOLERANCE = {torch.float32: 5e-6, torch.float64: 3e-14}

@@ -2,6 +2,9 @@
 
 import torch
 
+from attnlib.kernels import token_selection
+from attnlib.kernels.token_selection import Call, Recorded
+
 
 def dense(
     runs: int, n: int, tokens: int, *, passive: int = 2, d: int = 30, seed: int = 0
@@ -56,3 +59,8 @@ def agree(found: list[torch.Tensor], wanted: list[torch.Tensor], tolerance: floa
         torch.testing.assert_close(
             x.cpu().double(), y.double(), rtol=0, atol=tolerance * (1e-30 + y.abs().max().item())
         )
+
+
+def advance(*arguments, threads: int | None = None, implementation: str = "auto", **chosen) -> Recorded:
+    """The loop on a call made of these arguments."""
+    return token_selection.advance(Call(*arguments, **chosen), threads=threads, implementation=implementation)

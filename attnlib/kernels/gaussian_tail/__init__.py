@@ -86,7 +86,9 @@ def log_error(
     return torch.where(unusable, torch.nan, log_err).to(given["value"].dtype).view(given["value"].shape)
 
 
-def _integrate(chosen: str, level: torch.Tensor, omega: torch.Tensor, slope: torch.Tensor, threads: int):
+def _integrate(
+    chosen: str, level: torch.Tensor, omega: torch.Tensor, slope: torch.Tensor, threads: int
+) -> torch.Tensor:
     if chosen == "compiled":
         from attnlib.kernels.gaussian_tail import compiled
 

@@ -65,6 +65,7 @@ def scaled_tail(z):
 @_inlined
 def tail_parts(x):
     """(w, e, g) with Phi(-x) = w exp(-e), e = max(x, 0)^2/2, and phi(x) = g exp(-e)/sqrt(2 pi)."""
+    # Phi(-x) = erfc(x/sqrt 2)/2 = erfcx(x/sqrt 2) e^(-x^2/2)/2; on the left 1 - Phi(x).
     square = 0.5 * x * x
     half = 0.5 * scaled_tail(abs(x) * _ROOT_HALF)
     falling = exponential(-square)
@@ -96,6 +97,7 @@ def _force(t, level, omega, slope):
     x = grown + slope * t
     w, _, g = tail_parts(x)
     hazard = _DENSITY * g / w if x > _UNDERFLOW else 0.0  # phi(x)/Phi(-x)
+    # x'(t); d/dt log Phi(-x) = -x' h(x) with the hazard h = phi/Phi(-x), and h' = h (h - x).
     rate = slope - omega * grown
     # 0 < hazard (hazard - x) < 1 in exact arithmetic; for large x the difference loses all digits.
     bend = min(max(hazard * (hazard - x), 0.0), 1.0)

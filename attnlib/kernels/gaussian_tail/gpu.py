@@ -79,6 +79,7 @@ def _force(t, level, omega, slope):
     x = grown + slope * t
     w, _, g = _tail_parts(x)
     hazard = tl.where(x > _UNDERFLOW, _DENSITY * g / w, 0.0)
+    # x'(t); d/dt log Phi(-x) = -x' h(x) with the hazard h = phi/Phi(-x), and h' = h (h - x).
     rate = slope - omega * grown
     bend = tl.minimum(tl.maximum(hazard * (hazard - x), 0.0), 1.0)
     return -rate * hazard, omega * omega * grown * hazard + rate * rate * bend
@@ -98,6 +99,7 @@ def _mode(level, omega, slope):
     growth = 2.0
     while tl.max(searching, 0) > 0:
         force, bend = _force(sign * far, level, omega, slope)
+        # The bracket grows by 2, 4, 8, ...: the mode is where sign * force, which falls, meets y.
         beyond = (sign * force > far) & (searching > 0) & (far < _FAR)
         near = tl.where(beyond, far, near)
         y = tl.where(beyond, far, y)
@@ -116,6 +118,7 @@ def _mode(level, omega, slope):
         far = tl.where(low, far, y)
         smooth = (force > 0) & (force < _INFINITE) & (bend < _INFINITE)
         held = tl.where(smooth, force, y)
+        # Newton's step for log(force/y) = 0; halves where it leaves the bracket or does not hurry.
         step = tl.log(held / y) / (tl.where(smooth, bend, 0.0) / held + 1 / y)
         good = smooth & (near <= y + step) & (y + step <= far) & (tl.abs(step) <= 0.5 * before)
         step = tl.where(good, step, 0.5 * (near + far) - y)
@@ -145,6 +148,7 @@ def _judge(here, before, last, value, mass, start, length, tolerance, panel):
     allowed = tolerance * (mass + here)
     some = here > 0
     ratio = tl.where(some, length * (tl.abs(last) + tl.abs(before)) / tl.where(some, allowed, 1.0), 0.0)
+    # The error of a panel falls like length^order: the next length aims just below what is allowed.
     factor = 0.9 * tl.exp(-tl.log(tl.maximum(ratio, 1e-30)) / _ORDER)
     refused = (ratio > 1) & (panel < _PANELS // 2)
     start = tl.where(refused, start, start + length)

@@ -39,6 +39,7 @@ _elementwise = njit(fastmath={"contract", "nsz"}, nogil=True, error_model="numpy
 def _multiply_tile(matrix, at, rows, width, x, one, two, sums, more):
     """sums + sum_j x[one + j] (row j of the tile), and the same for x[two + j]: the tile is read once for both columns, and
     all sums stay in registers. A tile is as many vectors of every row as `sums` has, from `at` on."""
+    # One row of G, two coefficients: 2 x `size` multiply-adds for `size` loads. The sums never leave their registers.
     for j in range(rows):
         row = load_as_many(sums, matrix, at)
         sums = fma_each(row, spread(x, one + j), sums)
@@ -98,6 +99,7 @@ def product_at(matrix, places, width, x, start, out, columns):
     G is symmetric, so that they are products with rows of it, four rows and two columns at a time.
     """
     lanes, o, count = 64 // x.itemsize, zero(x), places.shape[0]
+    # Eight sums in flight hide the time of a multiply-add; the last four places may be one and the same.
     for t in range(0, count, 4):
         i, j, k, m = (
             places[t] * width, places[min(t + 1, count - 1)] * width, places[min(t + 2, count - 1)] * width,
@@ -111,6 +113,7 @@ def product_at(matrix, places, width, x, start, out, columns):
                 sums, more = fma_each(rows, load(x, one + p), sums), fma_each(rows, load(x, two + p), more)
             lane_sums(out, one + t, sums)
             lane_sums(out, two + t, more)
+    # What the start vectors contribute.
     for c in range(columns):
         for t in range(count):
             out[c * width + t] += start[c * width + places[t]]
@@ -121,6 +124,7 @@ def _logistic(z, one):
     """sigma(z) and 1 - sigma(z), both with all their digits: from e^-|z|."""
     o = z - z
     tail = decay(choose(z, o, o - z, z))
+    # e^-|z| never overflows, and one of the two shares is it times the other: no 1 - sigma, which would lose the small one.
     large = one / (one + tail)
     small = tail * large
     return choose(o, z, small, large), choose(o, z, large, small)
@@ -200,10 +204,12 @@ def _forward(kind, setting, scale, heads, values, signals, scores, count, width,
                 own = load(held, k * width + b)
                 value = fma(own, spread(scores, v_at + count + k), value)
                 score = fma(own, spread(scores, p_at + count + k), score)
+            # The noise tokens' scores stand in the samples' order: no gathering.
             value_noise = load(scores, v_at + b)
             weight, weight_noise, turn, turn_noise = _weigh(
                 kind, number, value, value_noise, score, load(scores, p_at + b)
             )
+            # f_i += kappa (w_s value_s + w_xi value_xi)
             output = fma(kappa, fma(weight, value, weight_noise * value_noise), output)
             store(seen, own_at, weight)
             store(seen, own_at + width, weight_noise)
@@ -236,6 +242,7 @@ def _backward(heads, values, signals, factor, count, width, labels, held, seen, 
             for_v = for_p = other_v = other_p = o
             for b in range(0, count, lanes):
                 if h == 0 and k == 0:
+                    # kappa dL/df_i = -(kappa/n) y_i sigma(-y_i f_i)
                     label = load(labels, b)
                     _, against = _logistic(label * load(seen, b), one)
                     pull = o - size * label * against
@@ -243,13 +250,16 @@ def _backward(heads, values, signals, factor, count, width, labels, held, seen, 
                 else:
                     pull = load(seen, b)
                 if k == 0:
+                    # At the noise token, a sample's own: one store. dL/dv: pull w_xi; dL/dp: pull (J' values)_xi.
                     on_noise = pull * load(seen, own_at + width + b)
                     store(gradient, v_at + b, load(gradient, v_at + b) + on_noise if more else on_noise)
                     store(gradient, p_at + b, pull * load(seen, own_at + 3 * width + b))
+                # At the signals, many samples': sums over the vector's lanes, added up after the loop.
                 to_v, to_p = pull * load(seen, own_at + b), pull * load(seen, own_at + 2 * width + b)
                 mine, others = load(held, k * width + b), load(held, other * width + b)
                 for_v, for_p = fma(mine, to_v, for_v), fma(mine, to_p, for_p)
                 other_v, other_p = fma(others, to_v, other_v), fma(others, to_p, other_p)
+            # Four sums over lanes at once: halving four vectors together costs little more than halving one.
             lane_sums(sums, 0, (for_v, for_p, other_v, other_p))
             at = v_at + count
             if more:
@@ -283,6 +293,7 @@ def normalise(x, first, last, matrix, rows, width, widest, nothing, other):
     if largest > 0:
         for k in range(first * width, last * width):
             x[k] /= largest
+    # |sum_a x_a b_a|^2 = x' G x
     product(matrix, rows, width, widest, x, nothing, other, first, last)
     square = x.dtype.type(0)
     for k in range(first * width, last * width):
@@ -414,6 +425,7 @@ def descend(
         place = 0
         while place < marks.shape[0] and marks[place] < first:
             place += 1
+        # Recorded steps need the scores of all samples, whatever the batch.
         for step in range(first, last + closing):
             recorded = place < marks.shape[0] and marks[place] == step
             if recorded or batch == n:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -33,11 +33,20 @@ Tensor = torch.Tensor
 class Map(Protocol):
     """An attention map: which formula, its number, and the formula itself for logits (..., 2)."""
 
-    kind: str
-    setting: float
-    window: int | None
-    weights: Callable[[Tensor], Tensor]
-    pullback: Callable[[Tensor, Tensor, Tensor], Tensor]
+    @property
+    def kind(self) -> str: ...
+
+    @property
+    def setting(self) -> float: ...
+
+    @property
+    def window(self) -> int | None: ...
+
+    @property
+    def weights(self) -> Callable[[Tensor], Tensor]: ...
+
+    @property
+    def pullback(self) -> Callable[[Tensor, Tensor, Tensor], Tensor]: ...
 
 
 @dataclass(frozen=True)
@@ -58,7 +67,8 @@ class Recorded:
 
 
 def _check_map(attention_map: Map) -> None:
-    missing = [name for name in Map.__annotations__ if not hasattr(attention_map, name)]
+    parts = [name for name in vars(Map) if not name.startswith("_")]
+    missing = [name for name in parts if not hasattr(attention_map, name)]
     if missing:
         raise ValueError(
             f"attention_map must be a map of attnlib.single_head.maps, or have all its parts; got {attention_map!r} without "
@@ -117,9 +127,9 @@ class Call:
     prepare: str = ""
     momentum: float = 0.0
     look_ahead: bool = False
-    velocity: Tensor | None = None  # as given; then never None
+    velocity: Tensor | None = None  # as given; then `buffers`
     batches: Tensor | None = None
-    record: Iterable[int] = ()  # as given; then sorted, each step once
+    record: tuple[int, ...] = ()  # as given; then sorted, each step once
     rates: Tensor = field(init=False)  # (R, 2), step sizes of v and p, in the dtype and place of the state
 
     def __post_init__(self) -> None:
@@ -174,6 +184,7 @@ class Call:
             raise ValueError("labels must be +1 or -1; got something else")
         if ((classes < 0) | (classes >= signals)).any():
             raise ValueError(f"classes must be in 0 ... {signals - 1}; got something else")
+        # After all cheap checks: it reads every matrix once.
         symmetric(gram)
         momentum = checks.probability("momentum", self.momentum)
         settle(
@@ -182,6 +193,12 @@ class Call:
             prepare=checks.one_of("prepare", self.prepare, PREPARATIONS), look_ahead=bool(self.look_ahead),
             rates=torch.stack(rates, dim=1).to(gram),
         )  # fmt: skip
+
+    @property
+    def buffers(self) -> Tensor:
+        """(R, Hv + H, q): the momentum's, those that were given or the zeros in their place."""
+        assert self.velocity is not None
+        return self.velocity
 
     @property
     def runs(self) -> int:

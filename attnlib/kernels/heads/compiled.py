@@ -35,6 +35,7 @@ def _loops() -> ModuleType:
 
 def _widest() -> int:
     """Vectors of a product that the processor's registers hold for each of two columns."""
+    # The sums are two of 64 bytes for each: 16 of AVX-512's 32 registers, 12 of AVX's 16 narrower ones, 8 of SSE's 16.
     features = get_host_cpu_features() if numba.config.CPU_NAME is None else numba.config.CPU_FEATURES or ""
     return 8 if "+avx512f" in features else 3 if "+avx" in features else 1
 
@@ -53,7 +54,7 @@ def _memory(call: Call) -> tuple[int, np.ndarray, np.ndarray, tuple[np.ndarray, 
 def advance(call: Call, *, threads: int) -> Recorded:
     """See `attnlib.kernels.heads.advance`."""
     loops, seen = _loops(), call.blank()
-    tensors = call.gram, call.coefficients, call.velocity, call.labels, call.classes, call.rates, call.factors
+    tensors = call.gram, call.coefficients, call.buffers, call.labels, call.classes, call.rates, call.factors
     arrays = [tensor.detach().numpy() for tensor in tensors]
     arrays.append(np.zeros((1, 1, 0), np.int64) if call.batches is None else call.batches.numpy())
     number = arrays[0].dtype.type
@@ -64,6 +65,7 @@ def advance(call: Call, *, threads: int) -> Recorded:
     marks = np.array(call.record, dtype=np.int64)
     kept = [tensor.numpy() for tensor in (seen.coefficients, seen.output, seen.attention)]
     closing = call.steps in call.record
+    # Calls of the machine code are cut to about a tenth of a second: between them Ctrl-C is heard.
     at_once = max(1, _WORK // (call.gram.shape[1] ** 2 * call.coefficients.shape[1]))
     largest = max(1, at_once // max(1, call.steps))
     rounds = -(-call.runs // (threads * largest))  # every thread gets as many runs as the others

@@ -116,6 +116,7 @@ def _product(
             one_sum = tl.zeros((ROWS, COLUMNS), dtype=matrix.dtype.element_ty)
             two_sum = tl.zeros((ROWS, COLUMNS), dtype=matrix.dtype.element_ty)
             across = left + column
+            # A block of 16 x 256 numbers of G, 16 coefficients of each row of x; 32 multiply-adds a thread between its loads.
             for top in range(0, rows, ROWS):
                 down = top + row
                 here = down < rows
@@ -136,6 +137,7 @@ def _normalise(
     They are divided by their largest number first: squares of small numbers would vanish.
     """
     zero = tl.zeros((COLUMNS,), dtype=matrix.dtype.element_ty)
+    # Largest number of all rows, then all rows divided by it.
     most, square = zero, zero
     for at in range(from_ * size, to * size, COLUMNS):
         inside = at + column < to * size
@@ -153,6 +155,7 @@ def _normalise(
         inside = at + column < to * size
         mine = tl.load(x + at + column, mask=inside, other=0.0)
         square += mine * tl.load(other + at + column, mask=inside, other=0.0)
+    # |sum_a x_a b_a|^2 = x' G x; a rounding below zero counts as zero.
     total = tl.sum(square, 0)
     length = tl.where(total > 0, 1.0 / tl.sqrt(tl.where(total > 0, total, 1.0)), 0.0)
     for at in range(from_ * size, to * size, COLUMNS):
@@ -200,6 +203,7 @@ def descend(
                     inside = at + column < columns * q
                     now = tl.load(state + at + column, mask=inside)
                     tl.store(kept + slot * columns * q + at + column, now, mask=inside)
+            # Scores X G of signals and noise tokens, start vectors included in X.
             _product(matrix, stride, state, q, q, 0, columns, scores, size, row, column, ROWS, COLUMNS)
             # Of a batch only the chosen samples pull: kappa/B each, the others 0.
             if batch > 0:
@@ -253,6 +257,7 @@ def descend(
                         _, _, weight, weight_noise, turn, turn_noise = _seen(
                             scores, h, values, size, signals, i, inside, own, KIND, setting
                         )
+                        # (SIGNALS, COLUMNS): which samples have which signal. Rows are summed, in a fixed order.
                         held = (own[None, :] == signal[:, None]) & inside[None, :]
                         for_v += tl.sum(tl.where(held, (pull * weight)[None, :], 0.0), 1)
                         for_p += tl.sum(tl.where(held, (pull * turn)[None, :], 0.0), 1)
@@ -314,7 +319,7 @@ def advance(call: Call) -> Recorded:
         programs = min(held, most)
         scratch = like.new_empty(programs * each)
         matrices = torch.nn.functional.pad(call.gram[part], (0, 16 * sixteens - q)).contiguous()
-        mine = [x[part] for x in (call.coefficients, call.velocity, call.labels, call.classes, call.rates)]
+        mine = [x[part] for x in (call.coefficients, call.buffers, call.labels, call.classes, call.rates)]
         batches = marks if whole else call.batches[part]
         kept = [x.new_empty(x.shape[0], held, *x.shape[2:]) for x in (seen.coefficients, seen.output, seen.attention)]
         waves = -(-held // programs)

@@ -23,7 +23,8 @@ def _normalised(gradient: torch.Tensor, gram: torch.Tensor) -> torch.Tensor:
 def advance(call: Call) -> Recorded:
     """See `attnlib.kernels.heads.advance`."""
     seen, marks, n, first = call.blank(), set(call.record), call.n, call.signals
-    state, velocity, labels, chosen = call.coefficients, call.velocity, call.labels, call.attention_map
+    state, velocity, labels, chosen = call.coefficients, call.buffers, call.labels, call.attention_map
+    # (R, n, K): row i is the unit vector of sample i's signal; a product with it sums over the samples of each signal.
     held = torch.nn.functional.one_hot(call.classes, first).to(state)  # (R, n, K)
     at_class = call.classes.unsqueeze(1).expand(-1, state.shape[1], -1)
     sizes = torch.cat(
@@ -33,9 +34,11 @@ def advance(call: Call) -> Recorded:
     for step in range(call.steps + 1):
         if step == call.steps and step not in marks:
             break
+        # Scores of every vector of the basis, X G: (R, Hv + H, q). A sample looks at its two tokens only.
         scores = state @ call.gram
         pairs = torch.stack([scores.gather(2, at_class), scores[..., first : first + n]], dim=-1)  # (R, Hv + H, n, 2)
         values, logits = pairs[:, : call.values].expand(-1, call.heads, -1, -1), pairs[:, call.values :]
+        # Forward: w_hi = map(logits_hi) and f_i = kappa sum_h w_hi . values_hi.
         weights = chosen.weights(logits)
         output = call.output_scale * (weights * values).sum((1, 3))
         if step in marks:
@@ -43,6 +46,7 @@ def advance(call: Call) -> Recorded:
             place += 1
         if step == call.steps:
             break
+        # kappa dL/df_i = -(kappa/n) y_i sigma(-y_i f_i); of a batch of B samples n/B times as much, and 0 for the others.
         margin = labels * output
         pull = (
             -labels * torch.sigmoid(-margin).masked_fill(margin > UNDERFLOW, 0.0) * (call.output_scale / n)
@@ -50,11 +54,13 @@ def advance(call: Call) -> Recorded:
         if call.batches is not None:
             batch = call.batches[:, step]
             pull = pull * torch.zeros_like(pull).scatter_(1, batch, n / batch.shape[1])
+        # Backward: df/dv_h = kappa sum_t w_t x_t and df/dp_h = kappa sum_t (J' values)_t x_t, as coefficients of the x_t.
         pull = pull[:, None, :, None]
         for_v = pull * weights
         if call.values < call.heads:
             for_v = for_v.sum(1, keepdim=True)
         tokens = torch.cat([for_v, pull * chosen.pullback(logits, weights, values)], dim=1)  # (R, Hv + H, n, 2)
+        # A signal belongs to many samples, a noise token to one; start vectors are no sample's token.
         gradient = torch.zeros_like(state)
         gradient[..., :first] = tokens[..., 0] @ held
         gradient[..., first : first + n] = tokens[..., 1]
@@ -63,6 +69,7 @@ def advance(call: Call) -> Recorded:
         elif call.prepare == "blocks":
             blocks = gradient.split([call.values, call.heads], dim=1)
             gradient = torch.cat([_normalised(block, call.gram) for block in blocks], dim=1)
+        # b <- mu b + g, then x <- x - rate (b, or with look-ahead g + mu b): torch.optim.SGD.
         if call.momentum:
             velocity.mul_(call.momentum).add_(gradient)
             gradient = gradient + call.momentum * velocity if call.look_ahead else velocity

@@ -80,6 +80,7 @@ def _add(z, u, v, totals, means, products, D: tl.constexpr, H: tl.constexpr):
     N: tl.constexpr = D + 1
     new_totals, new_means, new_products = (), (), ()
     for h in tl.static_range(H):
+        # e = 2^(u.z) = e^(z' M z_q); the three sums of the module's first lines.
         e = tl.exp2(_dot(u, z, h * N, N))
         t = e * _dot(v, z, h * N, N)
         new_totals = new_totals + (totals[h] + e,)  # noqa: RUF005
@@ -97,6 +98,7 @@ def _store_means(rows, totals, means, products, v, first, HEADS: tl.constexpr, A
     lost = prediction > 0
     for h in tl.static_range(HEADS):
         lost = lost | (totals[h] < _SMALLEST) | (totals[h] > _LARGEST)
+        # A = sum e z / sum e, V A, and C = sum e (V z) z / sum e - (V A) A.
         share = 1.0 / totals[h]
         own = tl.zeros((LANES,), tl.float32)
         for j in tl.static_range(N):
@@ -146,6 +148,7 @@ def attend_safely(
         for _ in range(length):
             z, state = _token(state, beta, noise_std, D)
             score = _dot(u, z, 0, N)
+            # A larger score than all before: the old sums are relative to the old one, so they shrink by 2^(old - new).
             higher = tl.maximum(top, score)
             kept, e = tl.exp2(top - higher), tl.exp2(score - higher)
             t = e * _dot(v, z, 0, N)
@@ -165,6 +168,7 @@ def close(scratch, prediction, lost, prompt, batch, D: tl.constexpr, H: tl.const
     """The slope of the loss to its row; returns the sum of squared errors, infinite if a lane must be done again."""
     N: tl.constexpr = D + 1
     row = scratch + (2 * H * N + D) * LANES + tl.arange(0, LANES)
+    # g = 2 (yhat - target) / B; lanes beyond the batch have none.
     error = prediction - tl.load(row + LANES)
     live = prompt < batch
     tl.store(row, tl.where(live, error * (2.0 / batch), 0.0))

@@ -58,11 +58,14 @@ def _pair(word, angle_word):
     power = (number - 0x4EB504F3) & 0xFF800000  # -k 2^23: 31 exponents and the bits of sqrt(1/2) less
     rest = (number - power).to(tl.float32, bitcast=True) * _SCALE - 1.0  # both exact
     logarithm = power.to(tl.int32, bitcast=True).to(tl.float32) * -_LN2
+    # r = sqrt(-ln u) with ln u = -k ln 2 + ln(1 + g), ln(1 + g) = -g P(g)
     radius = tl.sqrt(tl.fma(rest, _polynomial(rest, _LOG, 7), logarithm))
+    # theta = pi a/4; cos theta from a^2, sin theta = a S(a^2).
     angle = (angle_word << 2).to(tl.int32, bitcast=True).to(tl.float32) * _SCALE
     even = angle * angle
     middle, half = radius * _polynomial(even, _COS, 3), radius * angle
     sine = _polynomial(even, _SIN, 3)
+    # n1 = r (cos - sin), n2 = r (cos + sin); the two top bits of the word are their signs.
     first = tl.fma(-half, sine, middle).to(tl.uint32, bitcast=True) ^ (angle_word & 0x80000000)
     second = tl.fma(half, sine, middle).to(tl.uint32, bitcast=True) ^ ((angle_word << 1) & 0x80000000)
     return first.to(tl.float32, bitcast=True), second.to(tl.float32, bitcast=True)

@@ -1,6 +1,6 @@
-"""The GPU program of in-context training: one program a replica, all steps inside, prompts in the lanes of vectors.
+"""The GPU program of in-context training: one program a run, all steps inside, prompts in the lanes of vectors.
 
-A replica's scratch holds rows of 128 lanes, then small matrices:
+A run's scratch holds rows of 128 lanes, then small matrices:
 
 | rows | meaning |
 |---|---|
@@ -97,6 +97,7 @@ def _gradient(weights, scratch, D: tl.constexpr, H: tl.constexpr, ROWS: tl.const
     w = weights + head * P
     query = tl.zeros((ENTRIES,), tl.float32)
     key = tl.zeros((ENTRIES,), tl.float32)
+    # dW_Q = W_K dM / sqrt(n), dW_K = W_Q dM' / sqrt(n), dW_V = W_O' dV: one entry (a, b) of each in a thread.
     for i in range(N):
         query += tl.load(w + N * N + a * N + i) * tl.load(g + (head * N + i) * N + b)
     for k in range(D):
@@ -110,6 +111,7 @@ def _gradient(weights, scratch, D: tl.constexpr, H: tl.constexpr, ROWS: tl.const
     inside = row < H * N
     row = tl.minimum(row, H * N - 1)
     head, a = row // N, row % N
+    # dW_O = W_V dV
     output = tl.zeros((ROWS,), tl.float32)
     for j in range(N):
         output += tl.load(weights + head * P + 2 * N * N + a * N + j) * tl.load(g + (head * N + j) * N + D)
@@ -127,6 +129,7 @@ def _update(
     inside = at < H * N * (3 * N + 1)
     slope = tl.load(scratch + (2 * H * N + D + 2) * LANES + H * N * (2 * N + 1) + at, mask=inside, other=0.0)
     w = tl.load(weights + at, mask=inside, other=0.0)
+    # Adam's and SGD's decay is part of the gradient (`decay`), AdamW's shrinks the weights (`keep`).
     slope += decay * w
     w *= keep
     if adaptive:
@@ -141,17 +144,17 @@ def _update(
 
 
 @triton.jit(
-    do_not_specialize=["first_replica", "first_step", "start", "steps", "place", "marks", "row", "batch", "length",
+    do_not_specialize=["first_run", "first_step", "start", "steps", "place", "marks", "row", "batch", "length",
                        "adaptive"]
 )  # fmt: skip
 def train(
     weights, first, second, scratch, keys, streams, rates, keeps, first_scale, second_scale, record, losses, key_query,
-    output_value, first_replica, first_step, start, steps, place, marks, row, batch, length, beta_std, noise_std,
+    output_value, first_run, first_step, start, steps, place, marks, row, batch, length, beta_std, noise_std,
     target_noise_std, decay, less1, b2, less2, eps, adaptive,
     D: tl.constexpr, H: tl.constexpr, ROWS: tl.constexpr, ENTRIES: tl.constexpr, PARAMETERS: tl.constexpr,
     SCRATCH: tl.constexpr,
 ):  # fmt: skip
-    """Steps start, ..., start + steps - 1 of the call that begins at first_step, of replica first_replica + program.
+    """Steps start, ..., start + steps - 1 of the call that begins at first_step, of run first_run + program.
 
     `place`: the first entry of `record` (sorted, absolute; one more at its end that is no step) at or after this start;
     `marks`: their number; `row`: length of a row of `losses`; `first_scale`, `second_scale` (row,): 1/(1 - b1^t) and
@@ -159,16 +162,16 @@ def train(
     """
     N: tl.constexpr = D + 1
     P: tl.constexpr = N * (3 * N + 1)
-    replica = first_replica + tl.program_id(0).to(tl.int64)
+    run = first_run + tl.program_id(0).to(tl.int64)
     scratch += tl.program_id(0).to(tl.int64) * SCRATCH
-    weights += replica * H * P
-    first += replica * H * P
-    second += replica * H * P
-    losses += replica * row
-    key_query += replica * marks * H * N * N
-    output_value += replica * marks * H * N
-    stream = tl.load(streams + replica).to(tl.uint32, bitcast=True)
-    rate, keep = tl.load(rates + replica), tl.load(keeps + replica)
+    weights += run * H * P
+    first += run * H * P
+    second += run * H * P
+    losses += run * row
+    key_query += run * marks * H * N * N
+    output_value += run * marks * H * N
+    stream = tl.load(streams + run).to(tl.uint32, bitcast=True)
+    rate, keep = tl.load(rates + run), tl.load(keeps + run)
     place = place.to(tl.int64)
     for i in range(start, start + steps):
         now = first_step + i
@@ -183,6 +186,7 @@ def train(
                 scratch, keys, prompt, now, stream, length, beta_std, noise_std, target_noise_std, D, H
             )
             share = close(scratch, prediction, lost, prompt, batch, D, H)
+            # A sum of powers left the range where it keeps its digits: the prompts are made again, with the maximum subtracted.
             if share == float("inf"):
                 prediction = attend_safely(
                     scratch, keys, prompt, now, stream, length, beta_std, noise_std, target_noise_std, D, H

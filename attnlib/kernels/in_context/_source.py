@@ -132,12 +132,12 @@ def update(data, w_at, size, slope_at, kind, rate, decay, b1, b2, eps, c1, c2):
 _TRAIN = '''
 @outer
 def train(
-    heads, replicas, data, bits, areas, key_low, key_high, stream, first_step, steps, length, batch, beta_std,
+    heads, runs, data, bits, areas, key_low, key_high, stream, first_step, steps, length, batch, beta_std,
     noise_std, target_noise_std, kind, rates, decay, b1, b2, eps, record, losses, kept,
 ):
-    """All steps of replicas that share one stream. `data` begins with the last block's lane weights, then ones.
+    """All steps of runs that share one stream. `data` begins with the last block's lane weights, then ones.
 
-    The replicas' states lie at the end of `data`. `kept` (R, K, heads P) receives the weights before the recorded steps.
+    The runs' states lie at the end of `data`. `kept` (R, K, heads P) receives the weights before the recorded steps.
     """
     align_stack()
     blocks = (batch + 15) // 16
@@ -146,25 +146,25 @@ def train(
     for i in range(steps):
         step = first_step + i
         if place < record.shape[0] and record[place] == step:
-            for r in range(replicas):
+            for r in range(runs):
                 for j in range(heads * P):
                     kept[r, place, j] = data[state_at + 3 * size * r + j]
             place += 1
         c1 = F(1.0 / (1.0 - b1 ** (step + 1)))
         c2 = F(1.0 / math.sqrt(1.0 - b2 ** (step + 1)))
-        if replicas > 1:  # one replica uses each block at once, in the same place
+        if runs > 1:  # one run uses each block at once, in the same place
             for b in range(blocks):
                 draw(data, z_at + 16 * N * length * b, x_at + 16 * D * b, y_at + 16 * b, key_low, key_high, 16 * b, step,
                      stream, length, beta_std, noise_std, target_noise_std)
-        for r in range(replicas):
+        for r in range(runs):
             w_at = state_at + 3 * size * r
             finite = merge(data, bits, heads, w_at, circuits_at, F({merge_scale}))
             for v in range(heads * N * (D + 1)):
                 store(data, sums_at + 16 * v, splat(F(0.0)))
             squares = splat(F(0.0))
             for b in range(blocks):
-                here = 0 if replicas == 1 else b
-                if replicas == 1:
+                here = 0 if runs == 1 else b
+                if runs == 1:
                     draw(data, z_at, x_at, y_at, key_low, key_high, 16 * b, step, stream, length, beta_std, noise_std,
                          target_noise_std)
                 error = splat(F(0.0)) - load(data, y_at + 16 * here)
@@ -181,7 +181,7 @@ def train(
                 factor_gradient(data, w_at + P * h, sums_at + 16 * N * (D + 1) * h, g_at, slope_at + P * h)
             update(data, w_at, size, slope_at, kind, F(rates[r]), F(decay), F(b1), F(b2), F(eps), c1, c2)
     if place < record.shape[0]:
-        for r in range(replicas):
+        for r in range(runs):
             for j in range(heads * P):
                 kept[r, place, j] = data[state_at + 3 * size * r + j]
 

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from attnlib import checks
+from attnlib.arrays import Floats, Ints
+from attnlib.kernels.calls import changed, settle
 from attnlib.kernels.prompt_stream import check_origin
 
-__all__ = ["OPTIMISERS", "Call", "Recorded", "check", "circuits", "empty_record", "factors"]
+__all__ = ["OPTIMISERS", "Call", "Recorded", "circuits", "empty_record", "factors"]
 
 OPTIMISERS = ("SGD", "Adam", "AdamW")
 
@@ -34,39 +37,6 @@ class Recorded:
     output_value: torch.Tensor
 
 
-@dataclass(frozen=True)
-class Call:
-    """Checked arguments of `advance`, as plain numbers; `streams` uint32 (R,), `learning_rate` float64 (R,), `record` sorted."""
-
-    d: int
-    heads: int
-    length: int
-    batch: int
-    seed: int
-    streams: np.ndarray
-    first_step: int
-    steps: int
-    beta_std: float
-    noise_std: float
-    target_noise_std: float
-    optimiser: str
-    learning_rate: np.ndarray
-    betas: tuple[float, float]
-    eps: float
-    weight_decay: float
-    record: np.ndarray
-
-    @property
-    def width(self) -> int:
-        """n = d + 1, width of a token and of every head."""
-        return self.d + 1
-
-    @property
-    def shared(self) -> bool:
-        """Whether all replicas take their prompts from one stream."""
-        return bool((self.streams == self.streams[0]).all())
-
-
 def _not_negative(name: str, value: object) -> float:
     number = checks.finite_number(name, value)
     if number < 0:
@@ -74,11 +44,11 @@ def _not_negative(name: str, value: object) -> float:
     return number
 
 
-def _rates(value: float | Sequence[float], replicas: int) -> np.ndarray:
-    """One learning rate per replica, float64."""
-    rates = list(value) if np.ndim(value) == 1 else [value] * replicas
-    if len(rates) != replicas:
-        raise ValueError(f"learning_rate must be one number or {replicas}, one per replica; got {len(rates)}")
+def _rates(value: Any, runs: int) -> Floats:
+    """One learning rate per run, float64."""
+    rates: list[object] = list(value) if np.ndim(value) == 1 else [value] * runs
+    if len(rates) != runs:
+        raise ValueError(f"learning_rate must be one number or {runs}, one per run; got {len(rates)}")
     return np.array([checks.positive_number("learning_rate", rate) for rate in rates])
 
 
@@ -90,7 +60,7 @@ def _tensor(name: str, value: object, shape: tuple[int, ...], like: torch.Tensor
         )
     if tuple(value.shape) != shape:
         raise ValueError(
-            f"{name} must have shape {shape} = (replicas, heads, 3 n^2 + n) with n = d + 1; got {tuple(value.shape)}: "
+            f"{name} must have shape {shape} = (runs, heads, 3 n^2 + n) with n = d + 1; got {tuple(value.shape)}: "
             "per head W_Q, W_K, W_V row by row, then W_O"
         )
     if value.dtype != like.dtype or value.device != like.device:
@@ -103,67 +73,96 @@ def _tensor(name: str, value: object, shape: tuple[int, ...], like: torch.Tensor
         raise ValueError(f"{name} must be finite; got nan or inf: go back to the last state whose losses were finite")
 
 
-def check(
-    weights: torch.Tensor,
-    first_moment: torch.Tensor,
-    second_moment: torch.Tensor,
-    *,
-    d: int,
-    heads: int,
-    length: int,
-    batch: int,
-    seed: int,
-    streams: Sequence[int],
-    first_step: int,
-    steps: int,
-    beta_std: float,
-    noise_std: float,
-    target_noise_std: float,
-    optimiser: str,
-    learning_rate: float | Sequence[float],
-    betas: tuple[float, float],
-    eps: float,
-    weight_decay: float,
-    record: Iterable[int],
-) -> Call:
-    """The arguments of `advance` as a `Call`. Raises ValueError that says which one is wrong, before any work."""
-    for name, size in (("d", d), ("heads", heads), ("length", length), ("batch", batch)):
-        checks.whole_number(name, size, at_least=1)
-    seed, ids = check_origin(seed, streams, first_step, steps, batch)
-    n = d + 1
-    shape = (len(ids), heads, 3 * n * n + n)
-    tensors = {"weights": weights, "first_moment": first_moment, "second_moment": second_moment}
-    for name, value in tensors.items():
-        _tensor(name, value, shape, weights)
-    if len({value.data_ptr() for value in tensors.values()}) < 3:
-        raise ValueError("weights, first_moment and second_moment must be three tensors; two of them share memory")
-    checks.one_of("optimiser", optimiser, OPTIMISERS)
-    if np.shape(betas) != (2,) or not all(0 <= checks.finite_number("betas", beta) < 1 for beta in betas):
-        raise ValueError(f"betas must be two numbers in [0, 1); got {betas!r}")
-    marks = sorted({checks.whole_number("record", step, at_least=0) for step in record})
-    if marks and not (first_step <= marks[0] and marks[-1] <= first_step + steps):
-        raise ValueError(
-            f"record must lie in [{first_step}, {first_step + steps}], the steps of this call; got {marks[0]} to {marks[-1]}"
-        )
-    return Call(
-        d=int(d),
-        heads=int(heads),
-        length=int(length),
-        batch=int(batch),
-        seed=seed,
-        streams=ids,
-        first_step=int(first_step),
-        steps=int(steps),
-        beta_std=_not_negative("beta_std", beta_std),
-        noise_std=_not_negative("noise_std", noise_std),
-        target_noise_std=_not_negative("target_noise_std", target_noise_std),
-        optimiser=optimiser,
-        learning_rate=_rates(learning_rate, len(ids)),
-        betas=(float(betas[0]), float(betas[1])),
-        eps=checks.positive_number("eps", eps),
-        weight_decay=_not_negative("weight_decay", weight_decay),
-        record=np.array(marks, dtype=np.int64),
-    )
+@dataclass(frozen=True)
+class Call:
+    """Arguments of `attnlib.kernels.in_context.advance` beside the state that it changes.
+
+    Args:
+        d: dimension of x.
+        heads: number of heads H, each of the full width n.
+        length: context tokens L of a prompt.
+        batch: prompts of a step.
+        seed: key of the random numbers, in [0, 2^64).
+        streams: (R,) whole numbers in [0, 2^32); runs with equal numbers see the same prompts.
+        first_step: updates already made; the data of a step depend on its absolute number.
+        steps: updates to make.
+        beta_std: standard deviation of the entries of beta.
+        noise_std: that of the label noise as used, y_i = <x_i, beta> + noise_std e_i.
+        target_noise_std: that of the target's noise.
+        optimiser: "SGD", "Adam" (decay added to the gradient) or "AdamW" (decay apart), as in torch.optim.
+        learning_rate: one number > 0, or one per run.
+        betas, eps, weight_decay: as in torch.optim.
+        record: absolute steps before whose update the circuits are kept; first_step + steps means after the last one.
+
+    After construction `streams` is uint32 (R,), `learning_rate` float64 (R,), `record` int64, sorted. Raises ValueError on a wrong
+    argument.
+    """
+
+    d: int
+    heads: int
+    length: int
+    batch: int
+    seed: int
+    streams: NDArray[np.uint32]
+    first_step: int
+    steps: int
+    beta_std: float
+    noise_std: float
+    target_noise_std: float
+    optimiser: str
+    learning_rate: Floats
+    betas: tuple[float, float] = (0.9, 0.999)
+    eps: float = 1e-8
+    weight_decay: float = 0.0
+    record: Ints = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
+
+    def __post_init__(self) -> None:
+        sizes = {
+            name: int(checks.whole_number(name, getattr(self, name), at_least=1))
+            for name in ("d", "heads", "length", "batch")
+        }
+        seed, streams = check_origin(self.seed, self.streams, self.first_step, self.steps, self.batch)
+        checks.one_of("optimiser", self.optimiser, OPTIMISERS)
+        if np.shape(self.betas) != (2,) or not all(0 <= checks.finite_number("betas", beta) < 1 for beta in self.betas):
+            raise ValueError(f"betas must be two numbers in [0, 1); got {self.betas!r}")
+        not_negative = {
+            name: _not_negative(name, getattr(self, name))
+            for name in ("beta_std", "noise_std", "target_noise_std", "weight_decay")
+        }
+        marks = sorted({checks.whole_number("record", step, at_least=0) for step in self.record})
+        last = self.first_step + self.steps
+        if marks and not (self.first_step <= marks[0] and marks[-1] <= last):
+            raise ValueError(
+                f"record must lie in [{self.first_step}, {last}], the steps of this call; got {marks[0]} to {marks[-1]}"
+            )
+        settle(
+            self, **sizes, **not_negative, seed=seed, streams=streams, first_step=int(self.first_step), steps=int(self.steps),
+            learning_rate=_rates(self.learning_rate, len(streams)), betas=(float(self.betas[0]), float(self.betas[1])),
+            eps=checks.positive_number("eps", self.eps), record=np.array(marks, dtype=np.int64),
+        )  # fmt: skip
+
+    def piece(self, first_step: int, steps: int) -> Call:
+        """Some of the call's steps, recording nothing: they have been checked with it."""
+        return changed(self, first_step=first_step, steps=steps, record=np.zeros(0, dtype=np.int64))
+
+    def check_state(self, weights: torch.Tensor, first_moment: torch.Tensor, second_moment: torch.Tensor) -> None:
+        """Raises ValueError unless weights and moments are three tensors (R, heads, 3 n^2 + n) that can be changed in place."""
+        n = self.width
+        tensors = {"weights": weights, "first_moment": first_moment, "second_moment": second_moment}
+        for name, value in tensors.items():
+            _tensor(name, value, (len(self.streams), self.heads, 3 * n * n + n), weights)
+        if len({value.data_ptr() for value in tensors.values()}) < 3:
+            raise ValueError("weights, first_moment and second_moment must be three tensors; two of them share memory")
+
+    @property
+    def width(self) -> int:
+        """n = d + 1, width of a token and of every head."""
+        return self.d + 1
+
+    @property
+    def shared(self) -> bool:
+        """Whether all runs take their prompts from one stream."""
+        return bool((self.streams == self.streams[0]).all())
 
 
 def empty_record(call: Call, like: torch.Tensor) -> Recorded:

@@ -28,13 +28,14 @@ def _compiled(d: int) -> ModuleType:
     return _build.module(f"in_context_d{d}", source(d))
 
 
-def _scratch(call: Call, replicas: int) -> tuple[np.ndarray, tuple[int, ...]]:
+def _scratch(call: Call, runs: int) -> tuple[np.ndarray, tuple[int, ...]]:
     """The kernel's buffer, and where its areas begin (the states' before last; last, the size of one of a state's three parts).
 
     The buffer starts with the lane weights of the last block and with ones. An area may be overrun by a vector.
     """
     blocks = -(-call.batch // _LANES)
-    held = 1 if replicas == 1 else blocks
+    # A single run uses each block of prompts at once; several runs of one stream read the same blocks in turn.
+    held = 1 if runs == 1 else blocks
     n, heads = call.width, call.heads
     state = whole(heads * (3 * n * n + n), _LANES)
     sizes = {
@@ -47,7 +48,7 @@ def _scratch(call: Call, replicas: int) -> tuple[np.ndarray, tuple[int, ...]]:
         "circuits": whole(heads * (n * n + n), _LANES) + 2 * _LANES,
         "circuit gradient": whole(2 * n * n + n, _LANES) + 2 * _LANES,
         "gradient": state + 2 * _LANES,
-        "states": 3 * state * replicas + 2 * _LANES,
+        "states": 3 * state * runs + 2 * _LANES,
     }
     ends = np.cumsum([2 * _LANES, *sizes.values()])
     data = aligned(int(ends[-1]), np.float32)
@@ -57,7 +58,7 @@ def _scratch(call: Call, replicas: int) -> tuple[np.ndarray, tuple[int, ...]]:
 
 
 def _groups(call: Call, threads: int) -> list[np.ndarray]:
-    """Replicas that are trained together: those of one stream, cut so that there is work for every thread."""
+    """Runs that are trained together: those of one stream, cut so that there is work for every thread."""
     groups = [np.flatnonzero(call.streams == stream) for stream in np.unique(call.streams)]
     pieces = -(-threads // len(groups))
     return [part for group in groups for part in np.array_split(group, min(pieces, len(group)))]

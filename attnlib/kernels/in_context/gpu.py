@@ -1,4 +1,4 @@
-"""Training of in-context regression on a GPU: `reference.advance` in float32, one program a replica, all steps inside.
+"""Training of in-context regression on a GPU: `reference.advance` in float32, one program a run, all steps inside.
 
 The data are made inside from the counters of `prompt_stream`, so nothing but the weights, their moments and the record
 lies in the device's memory. Programs are launched for a bounded number of steps at a time and waited for, so that a long
@@ -30,7 +30,7 @@ _LANES = _gpu_random.LANES.value
 
 
 def sizes(d: int, heads: int) -> dict[str, int]:
-    """What a program is compiled for; SCRATCH is the number of floats of a replica's scratch (see `_gpu_step`)."""
+    """What a program is compiled for; SCRATCH is the number of floats of a run's scratch (see `_gpu_step`)."""
     n = d + 1
     floats = (2 * heads * n + d + 2) * _LANES + heads * n * (5 * n + 2)
     return {
@@ -67,7 +67,7 @@ def _corrections(call: Call) -> tuple[np.ndarray, np.ndarray]:
 
 
 def advance(call: Call, weights: torch.Tensor, first_moment: torch.Tensor, second_moment: torch.Tensor) -> Recorded:
-    """Train all replicas of `call` for its steps, in place.
+    """Train all runs of `call` for its steps, in place.
 
     Args:
         call: checked arguments; up to 8 heads and d = 7 a program's sums find room in registers.
@@ -76,14 +76,14 @@ def advance(call: Call, weights: torch.Tensor, first_moment: torch.Tensor, secon
     device, heads = weights.device, call.heads
     decoupled = call.optimiser == "AdamW"
     found = empty_record(call, weights)
-    replicas, marks = len(call.streams), len(call.record)
+    runs, marks = len(call.streams), len(call.record)
 
     def single(values: np.ndarray) -> torch.Tensor:
         return torch.from_numpy(np.ascontiguousarray(values, dtype=np.float32)).to(device)
 
     keys, streams = _words([call.seed & 0xFFFFFFFF, call.seed >> 32], device), _words(call.streams, device)
     rates, scales = single(call.learning_rate), [single(values) for values in _corrections(call)]
-    keeps = single(1.0 - call.learning_rate * call.weight_decay if decoupled else np.ones(replicas))
+    keeps = single(1.0 - call.learning_rate * call.weight_decay if decoupled else np.ones(runs))
     record = torch.from_numpy(np.append(call.record, -1)).to(device)
     b1, b2 = call.betas
     floats = {
@@ -101,7 +101,7 @@ def advance(call: Call, weights: torch.Tensor, first_moment: torch.Tensor, secon
             with _on(device):
                 _gpu_step.train[(programs,)](
                     weights, first_moment, second_moment, scratch, keys, streams, rates, keeps, *scales, record,
-                    found.losses, found.key_query, found.output_value, first_replica=part.start,
+                    found.losses, found.key_query, found.output_value, first_run=part.start,
                     first_step=call.first_step, start=start, steps=min(most, call.steps - start),
                     place=int(np.searchsorted(call.record, call.first_step + start)), marks=marks, row=call.steps,
                     batch=call.batch, length=call.length, adaptive=int(call.optimiser != "SGD"), **floats, **shape,
@@ -110,7 +110,7 @@ def advance(call: Call, weights: torch.Tensor, first_moment: torch.Tensor, secon
                 if device.type == "cuda":
                     torch.cuda.current_stream(device).synchronize()
 
-    in_batches(work, replicas, bytes_per_run=4 * size, device=device)
+    in_batches(work, runs, bytes_per_run=4 * size, device=device)
     return found
 
 

@@ -15,6 +15,7 @@ import math
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from attnlib.kernels import prompt_stream
 from attnlib.kernels.in_context.arguments import Call, Recorded, circuits, empty_record, factors
@@ -25,12 +26,13 @@ _NORMALS_AT_ONCE = 2_000_000  # 16 MB
 
 
 def prompts(
-    call: Call, first_step: int, steps: int, streams: np.ndarray
+    call: Call, first_step: int, steps: int, streams: NDArray[np.uint32]
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """Context (S, steps, B, L, n), query (S, steps, B, d) and target (S, steps, B) of some steps, float64 on the CPU."""
     place = prompt_stream.layout(call.d, call.length)
     raw = prompt_stream.normals(call.seed, streams, first_step, steps, call.batch, place.count)
     beta, query, x = call.beta_std * raw[..., place.beta], raw[..., place.query], raw[..., place.x]
+    # y_i = <x_i, beta> + noise, target = <x_q, beta> + noise; the query's own y is 0 and is not stored.
     y = (x @ beta[..., None])[..., 0] + call.noise_std * raw[..., place.label_noise]
     target = (query * beta).sum(-1) + call.target_noise_std * raw[..., place.target_noise]
     context = np.concatenate((x, y[..., None]), axis=-1)
@@ -44,24 +46,29 @@ def gradient(
 
     Args:
         weights: (R, H, 3 n^2 + n).
-        context: (R or 1, B, L, n); an axis of length 1 is shared by all replicas.
+        context: (R or 1, B, L, n); an axis of length 1 is shared by all runs.
         query: (R or 1, B, d).
         target: (R or 1, B).
     """
     n, batch = context.shape[-1], context.shape[-3]
     key_query, output_value = circuits(weights, n)
+    # Scores z_i' M z_q: M z_q first, (R, B, H, n), as the last entry of z_q is 0.
     slope = torch.einsum("rhik,rbk->rbhi", key_query[..., : n - 1], query.expand(len(weights), -1, -1))
     attention = torch.softmax(slope.contiguous() @ context.mT, -1)  # (R, B, H, L)
+    # A = sum_i p_i z_i, and yhat = sum_h V_h . A_h.
     mean = attention @ context  # A, (R, B, H, n)
     heads = (mean * output_value[:, None]).sum(-1)
     error = heads.sum(-1) - target
+    # g = dL/dyhat of each prompt.
     slope_error = (2.0 / batch) * error
+    # C = sum_i p_i (V z_i - V A) z_i: the derivative of V A in M z_q.
     centred = output_value[:, None] @ context.mT - heads[..., None]
     covariance = (attention * centred) @ context  # C
     d_output_value = torch.einsum("rb,rbhn->rhn", slope_error, mean)
     weighted = (query * slope_error[..., None]).expand(len(weights), -1, -1)
     d_key_query = torch.zeros_like(key_query)  # the query's last entry is 0, so M's last column has no gradient
     d_key_query[..., : n - 1] = torch.einsum("rbhi,rbk->rhik", covariance, weighted) / math.sqrt(n)
+    # Chain rule through M = W_K' W_Q / sqrt(n) and V = W_O W_V.
     out = torch.empty_like(weights)
     w_query, w_key, w_value, w_output = factors(weights, n)
     d_query, d_key, d_value, d_output = factors(out, n)
@@ -89,6 +96,7 @@ def _update(
     if call.optimiser == "SGD":
         weights -= rate * slope
         return
+    # m <- m + (1 - b1)(g - m), v <- b2 v + (1 - b2) g^2, w <- w - rate (m/(1 - b1^t)) / (sqrt(v/(1 - b2^t)) + eps)
     b1, b2 = call.betas
     first += (1.0 - b1) * (slope - first)
     second *= b2

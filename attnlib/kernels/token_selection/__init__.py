@@ -2,37 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-
 import torch
 
 from attnlib import checks
 from attnlib.kernels import dispatch
 from attnlib.kernels.token_selection import reference
-from attnlib.kernels.token_selection.arguments import Call, Recorded, check
+from attnlib.kernels.token_selection.arguments import Call, Recorded
 
-__all__ = ["Call", "Recorded", "advance", "check", "run"]
+__all__ = ["Call", "Recorded", "advance"]
 
 _LOOP = dispatch.Loop("token selection")
 _MOST = 2048
 
 
-def advance(
-    values: torch.Tensor,
-    weighted: torch.Tensor,
-    prompt_norm_squared: torch.Tensor,
-    kernel: torch.Tensor,
-    head_scores: torch.Tensor,
-    labels: torch.Tensor,
-    step_size: float | Sequence[float] | torch.Tensor,
-    steps: int,
-    *,
-    trained: str = "both",
-    record: Iterable[int] = (),
-    implementation: str = "auto",
-    threads: int | None = None,
-) -> Recorded:
-    r"""Train R runs for `steps` full-batch steps; `values`, `weighted` and `prompt_norm_squared` change in place.
+def advance(call: Call, *, implementation: str = "auto", threads: int | None = None) -> Recorded:
+    r"""Train R runs for the full-batch steps of a call; its `values`, `weighted` and `prompt_norm_squared` change in place.
 
     A probe is a vector y with its score $u = y^\top v$, $v = W^\top p$, and its row $S = y^\top W^\top WX^\top$. The first N = n T
     probes are the training tokens X, sample by sample (u = z, S = H); then come passive ones, e.g. the unit signals; then, if
@@ -49,32 +33,13 @@ def advance(
     nothing is raised until such a state is passed in again.
 
     Args:
-        values: u, (R, P), with P = rows or, with coordinates, rows + 2 N + 1. float32 or float64 (the reference takes any);
-            all tensors have one dtype and device.
-        weighted: S, (R, P, N). Left as it is when W stays (trained "p"), and not used when p stays ("W").
-        prompt_norm_squared: pi = |p|^2, (R,).
-        kernel: K, (R, rows, N), rows >= N: inner products of the training tokens and the passive rows with the training tokens.
-            Like `weighted` symmetric in its first N rows.
-        head_scores: gamma, (R, n, T).
-        labels: observed labels, +1 or -1, (R, n).
-        step_size: alpha > 0, or one per step, (steps,).
-        steps: >= 0.
-        trained: "both", "p" (W stays) or "W" (p stays).
-        record: moments to keep, as numbers of steps of this call, 0 ... steps (0 is the start).
+        call: the checked arguments.
         implementation: "auto", "reference", "compiled" (CPU) or "triton" (CUDA).
         threads: of the compiled loop, default torch.get_num_threads(); no number depends on it.
 
     Returns the state at the recorded moments. Raises ValueError for a bad argument before any work, MemoryError when a GPU
     cannot hold one run. Source: derived in the theory chapter of Part II.
     """
-    call = check(
-        values, weighted, prompt_norm_squared, kernel, head_scores, labels, step_size, steps, trained=trained, record=record
-    )  # fmt: skip
-    return run(call, implementation=implementation, threads=threads)
-
-
-def run(call: Call, *, implementation: str = "auto", threads: int | None = None) -> Recorded:
-    """What `advance` does with arguments that `check` has seen: for pieces of one training, which need no second look."""
     threads = checks.whole_number("threads", torch.get_num_threads() if threads is None else threads, at_least=1)
     chosen = dispatch.choose(
         _LOOP,

@@ -39,11 +39,13 @@ def _forces(z, gamma, y, scale, n, tokens, spare, c):
     width = -(-n // lanes) * lanes
     nothing, one, share = zero(z), spread(scale, 0), spread(scale, 1)  # the last two: 1 and 1/n
     for b in range(0, n, lanes):
+        # * of each sample: its token with the largest score, and that token's gamma. One lane is one sample.
         largest, top = load(z, b), load(gamma, b)
         for t in range(1, tokens):
             score = load(z, t * n + b)
             top = choose(score, largest, load(gamma, t * n + b), top)
             largest = larger(score, largest)
+        # e_t = e^(z_t - z_*), sum_t e_t, and sum_t e_t (gamma_t - gamma_*) / sum = f - gamma_*.
         total, mean = nothing, nothing
         for t in range(tokens):
             e = decay(load(z, t * n + b) - largest)
@@ -51,6 +53,7 @@ def _forces(z, gamma, y, scale, n, tokens, spare, c):
             mean = fma(e, load(gamma, t * n + b) - top, mean)
             store(spare, t * width + b, e)
         mean = mean / total
+        # sigma(-Y f) from e^-|Y f|, times Y/n and 1/sum e: what all forces of the sample share.
         label = load(y, b)
         margin = nothing - label * (top + mean)
         e = decay(choose(margin, nothing, nothing - margin, margin))
@@ -75,11 +78,13 @@ def _update_and_multiply(K, S, rows, probes, N, a, b, u, kappa, c, dots, more_do
         store(Sc, p, nothing)
     at_K = at = 0
     for j in range(0, N, TOKENS):
+        # Four columns j: a_j, b_j of the pending update and c_j of this step's product.
         aj, bj, cj = spread4(a, j), spread4(b, j), spread4(c, j)
         d = e = (nothing, nothing, nothing, nothing)
         f = nothing  # the square on the diagonal serves as columns only
         for p in range(j // lanes * lanes, last, lanes):
             k = load4(K, at_K)
+            # S += u a' + kappa b', then at once K c and S c; mirrored squares give their part of both products as sums over lanes (d, e).
             s = fma_each(bj, load(kappa, p), fma_each(aj, load(u, p), load4(S, at)))
             store_each(S, at, s)
             store(Kc, p, load(Kc, p) + dot4(cj, k))
@@ -166,6 +171,7 @@ def train(
         else:
             _multiply(K, rows, N, c, dots, Kc)
         _products(c, u, Sc, N, scale, 4)
+        # beta = c'z, curvature = c'Hc
         beta, curvature = scale[4], scale[5]
         if moves_prompt:
             scale[2], scale[3] = alpha, alpha * (pi + alpha * beta)
@@ -177,11 +183,13 @@ def train(
             if probes > rows:
                 for j in range(N):
                     kappa[rows + j] = c[j]
+            # a = alpha k and b = alpha (z + alpha pi k): the next pass over S adds u a' + kappa b', u and kappa as they are now.
             for j in range(N):
                 a[j] = alpha * Kc[j]
                 b[j] = alpha * (u[j] + pi * a[j])
         if moves_prompt:
             pi += alpha * (beta + beta + alpha * curvature)  # a whole number would make it float64
+        # u += alpha S c + alpha (pi + alpha beta) kappa; the u of before is kept for the pending update.
         along, across = spread(scale, 2), spread(scale, 3)
         for p in range(0, probes, lanes):
             before = load(u, p)

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, fields, replace
+from collections.abc import Sequence
+from dataclasses import dataclass, field, fields
 
 import torch
 
 from attnlib import checks
+from attnlib.kernels.calls import changed, settle
 
-__all__ = ["TRAINED", "Call", "Recorded", "check"]
+__all__ = ["TRAINED", "Call", "Recorded"]
 
 TRAINED = ("both", "p", "W")
 _MOST_STEPS = 2**31 - 1
@@ -31,50 +32,6 @@ class Recorded:
     steps: tuple[int, ...]
     values: torch.Tensor
     prompt_norm_squared: torch.Tensor
-
-
-@dataclass(frozen=True)
-class Call:
-    """Checked arguments of `advance`; the first three tensors are the state, changed in place."""
-
-    values: torch.Tensor  # (R, P)
-    weighted: torch.Tensor  # (R, P, N)
-    prompt_norm_squared: torch.Tensor  # (R,)
-    kernel: torch.Tensor  # (R, rows, N)
-    head_scores: torch.Tensor  # (R, n, T)
-    labels: torch.Tensor  # (R, n)
-    step_sizes: torch.Tensor  # (steps,), float64 on the CPU
-    trained: str
-    record: tuple[int, ...]
-
-    @property
-    def runs(self) -> int:
-        return self.values.shape[0]
-
-    @property
-    def steps(self) -> int:
-        return len(self.step_sizes)
-
-    @property
-    def follows_coordinates(self) -> bool:
-        return self.values.shape[1] > self.kernel.shape[1]
-
-    def part(self, runs: slice) -> Call:
-        """The same for some of the runs: views, so that the state still changes in place."""
-        tensors = [f.name for f in fields(self)[:6]]
-        return replace(self, **{name: getattr(self, name)[runs] for name in tensors})
-
-    def piece(self, first: int, record: Sequence[int]) -> Call:
-        """Steps `first` ... record[-1] - 1 of the call, recording these of its steps, which increase."""
-        return replace(self, step_sizes=self.step_sizes[first : record[-1]], record=tuple(m - first for m in record))
-
-    def empty_record(self) -> Recorded:
-        moments = len(self.record)
-        return Recorded(
-            self.record,
-            self.values.new_empty(moments, *self.values.shape),
-            self.prompt_norm_squared.new_empty(moments, self.runs),
-        )
 
 
 def _range(x: torch.Tensor) -> tuple[int, int]:
@@ -137,53 +94,101 @@ def _step_sizes(step_size: float | Sequence[float] | torch.Tensor, steps: int) -
     return sizes
 
 
-def check(
-    values: torch.Tensor,
-    weighted: torch.Tensor,
-    prompt_norm_squared: torch.Tensor,
-    kernel: torch.Tensor,
-    head_scores: torch.Tensor,
-    labels: torch.Tensor,
-    step_size: float | Sequence[float] | torch.Tensor,
-    steps: int,
-    *,
-    trained: str,
-    record: Iterable[int],
-) -> Call:
-    """The arguments of `advance` as a `Call`. Raises ValueError that says which one is wrong, before any work."""
-    runs, n, tokens = checks.tensor("head_scores", head_scores, ("R", "n", "T")).shape
-    for letter, size in (("R", runs), ("n", n), ("T", tokens)):
-        if size < 1:
+@dataclass(frozen=True)
+class Call:
+    """Arguments of `attnlib.kernels.token_selection.advance`, which says what is computed of them.
+
+    Args:
+        values: u, (R, P), with P = rows or, with coordinates, rows + 2 N + 1. float32 or float64 (the reference takes any);
+            all tensors have one dtype and device. Changed in place.
+        weighted: S, (R, P, N). Left as it is when W stays (trained "p"), and not used when p stays ("W"). Changed in place.
+        prompt_norm_squared: pi = |p|^2, (R,). Changed in place.
+        kernel: K, (R, rows, N), rows >= N: inner products of the training tokens and the passive rows with the training tokens.
+            Like `weighted` symmetric in its first N rows.
+        head_scores: gamma, (R, n, T).
+        labels: observed labels, +1 or -1, (R, n).
+        step_size: alpha > 0, or one per step, (steps,).
+        steps: >= 0.
+        trained: "both", "p" (W stays) or "W" (p stays).
+        record: moments to keep, as numbers of steps of this call, 0 ... steps (0 is the start).
+
+    Raises ValueError on a wrong argument.
+    """
+
+    values: torch.Tensor
+    weighted: torch.Tensor
+    prompt_norm_squared: torch.Tensor
+    kernel: torch.Tensor
+    head_scores: torch.Tensor
+    labels: torch.Tensor
+    step_size: float | Sequence[float] | torch.Tensor
+    steps: int
+    trained: str = "both"
+    record: tuple[int, ...] = ()  # as given; then sorted, each step once
+    step_sizes: torch.Tensor = field(init=False)  # (steps,), float64 on the CPU
+
+    def __post_init__(self) -> None:
+        values, weighted, prompt_norm_squared = self.values, self.weighted, self.prompt_norm_squared
+        kernel, head_scores, labels = self.kernel, self.head_scores, self.labels
+        runs, n, tokens = checks.tensor("head_scores", head_scores, ("R", "n", "T")).shape
+        for letter, size in (("R", runs), ("n", n), ("T", tokens)):
+            if size < 1:
+                raise ValueError(
+                    f"head_scores must have shape (R, n, T) with {letter} >= 1; got {tuple(head_scores.shape)}"
+                )
+        like, N = head_scores, n * tokens
+        rows = checks.tensor("kernel", kernel, (runs, "rows", N), like=like).shape[1]
+        if rows < N:
+            raise ValueError(f"kernel must have at least N = n T = {N} rows, the training tokens first; got {rows}")
+        probes = checks.tensor("values", values, (runs, "P"), like=like).shape[1]
+        if probes not in (rows, rows + 2 * N + 1):
             raise ValueError(
-                f"head_scores must have shape (R, n, T) with {letter} >= 1; got {tuple(head_scores.shape)}"
+                f"values must have one row per row of kernel, {rows}, or 2 N + 1 more with coordinates, {rows + 2 * N + 1}; got {probes}"
             )
-    like, N = head_scores, n * tokens
-    rows = checks.tensor("kernel", kernel, (runs, "rows", N), like=like).shape[1]
-    if rows < N:
-        raise ValueError(f"kernel must have at least N = n T = {N} rows, the training tokens first; got {rows}")
-    probes = checks.tensor("values", values, (runs, "P"), like=like).shape[1]
-    if probes not in (rows, rows + 2 * N + 1):
-        raise ValueError(
-            f"values must have one row per row of kernel, {rows}, or 2 N + 1 more with coordinates, {rows + 2 * N + 1}; got {probes}"
+        checks.tensor("weighted", weighted, (runs, probes, N), like=like)
+        checks.tensor("prompt_norm_squared", prompt_norm_squared, (runs,), like=like)
+        checks.tensor("labels", labels, (runs, n), like=like)
+        tensors = {
+            "values": values, "weighted": weighted, "prompt_norm_squared": prompt_norm_squared, "kernel": kernel,
+            "head_scores": head_scores, "labels": labels,
+        }  # fmt: skip
+        _check_place(tensors, ("values", "weighted", "prompt_norm_squared"))
+        _check_finite(tensors)
+        _check_symmetric({"weighted": weighted, "kernel": kernel}, N)
+        if not bool((labels.abs() == 1).all()):
+            raise ValueError("labels must be +1 or -1, the observed labels")
+        if checks.whole_number("steps", self.steps, at_least=0) > _MOST_STEPS:
+            raise ValueError(f"steps must be at most {_MOST_STEPS}; got {self.steps}: call again from where it ended")
+        checks.one_of("trained", self.trained, TRAINED)
+        marks = tuple(sorted({checks.whole_number("record", step, at_least=0) for step in self.record}))
+        if marks and marks[-1] > self.steps:
+            raise ValueError(f"record must hold steps in 0 ... {self.steps}, counted from this call; got {marks[-1]}")
+        fixed = {name: tensors[name].detach().contiguous() for name in ("kernel", "head_scores", "labels")}
+        sizes = _step_sizes(self.step_size, int(self.steps))
+        settle(self, **fixed, step_sizes=sizes, steps=int(self.steps), record=marks)
+
+    @property
+    def runs(self) -> int:
+        return self.values.shape[0]
+
+    @property
+    def follows_coordinates(self) -> bool:
+        return self.values.shape[1] > self.kernel.shape[1]
+
+    def part(self, runs: slice) -> Call:
+        """The same for some of the runs: views, so that the state still changes in place."""
+        tensors = [f.name for f in fields(self)[:6]]
+        return changed(self, **{name: getattr(self, name)[runs] for name in tensors})
+
+    def piece(self, first: int, record: Sequence[int]) -> Call:
+        """Steps `first` ... record[-1] - 1 of the call, recording these of its steps, which increase."""
+        sizes = self.step_sizes[first : record[-1]]
+        return changed(self, step_sizes=sizes, steps=len(sizes), record=tuple(m - first for m in record))
+
+    def empty_record(self) -> Recorded:
+        moments = len(self.record)
+        return Recorded(
+            self.record,
+            self.values.new_empty(moments, *self.values.shape),
+            self.prompt_norm_squared.new_empty(moments, self.runs),
         )
-    checks.tensor("weighted", weighted, (runs, probes, N), like=like)
-    checks.tensor("prompt_norm_squared", prompt_norm_squared, (runs,), like=like)
-    checks.tensor("labels", labels, (runs, n), like=like)
-    tensors = {
-        "values": values, "weighted": weighted, "prompt_norm_squared": prompt_norm_squared, "kernel": kernel,
-        "head_scores": head_scores, "labels": labels,
-    }  # fmt: skip
-    _check_place(tensors, ("values", "weighted", "prompt_norm_squared"))
-    _check_finite(tensors)
-    _check_symmetric({"weighted": weighted, "kernel": kernel}, N)
-    if not bool((labels.abs() == 1).all()):
-        raise ValueError("labels must be +1 or -1, the observed labels")
-    if checks.whole_number("steps", steps, at_least=0) > _MOST_STEPS:
-        raise ValueError(f"steps must be at most {_MOST_STEPS}; got {steps}: call again from where it ended")
-    checks.one_of("trained", trained, TRAINED)
-    marks = tuple(sorted({checks.whole_number("record", step, at_least=0) for step in record}))
-    if marks and marks[-1] > steps:
-        raise ValueError(f"record must hold steps in 0 ... {steps}, counted from this call; got {marks[-1]}")
-    fixed = (x.detach().contiguous() for x in (kernel, head_scores, labels))
-    sizes = _step_sizes(step_size, int(steps))
-    return Call(values, weighted, prompt_norm_squared, *fixed, sizes, trained, marks)

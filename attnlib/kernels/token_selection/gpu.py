@@ -40,6 +40,7 @@ def _forces(values, gamma, share, inside, real, flat, token, BT: tl.constexpr):
     largest = tl.max(z, 1)[:, None]
     first = tl.min(tl.where(z == largest, token, BT), 1)[:, None]
     top = tl.sum(tl.where(token == first, gamma, 0.0), 1)[:, None]
+    # f - gamma_* = sum_t e_t (gamma_t - gamma_*) / sum_t e_t with e_t = e^(z_t - z_*), as in `reference.forces`.
     e = tl.where(inside, tl.exp(z - largest), 0.0)
     gap = tl.where(inside, gamma - top, 0.0)
     total = tl.sum(e, 1)[:, None]
@@ -47,6 +48,7 @@ def _forces(values, gamma, share, inside, real, flat, token, BT: tl.constexpr):
     mean = tl.sum(e * gap, 1)[:, None] / total
     margin = tl.where(share > 0, -(top + mean), top + mean)
     q = tl.exp(-tl.abs(margin))
+    # sigma(-Y f): `margin` is -Y f, and q = e^-|Y f| cannot overflow.
     slope = tl.where(margin > 0, 1.0, q) / (1.0 + q)
     return slope * share / total * e * (gap - mean)
 
@@ -100,9 +102,11 @@ def train_run(
             tl.store(seen_norm + mark * runs + run, pi)
             mark += 1
         alpha = tl.load(sizes + first + step)
+        # (BN, BT): c at every token of every sample, to where all threads find it.
         c = _forces(values, gamma, share, inside, real, flat, token, BT)
         tl.store(c_at + flat, c, mask=inside)
         tl.debug_barrier()
+        # K c and S c: TOKENS rows of both matrices at a time, sums over rows after the loop.
         on_K = tl.zeros([TOKENS, BK], u.dtype)
         on_S = tl.zeros([TOKENS, BS], u.dtype)
         for start in range(0, N, TOKENS):
@@ -125,6 +129,7 @@ def train_run(
         tl.store(z_at + probe, u, mask=probe < N)
         tl.debug_barrier()
         c_probe = tl.load(c_at + probe, mask=probe < N, other=0.0)
+        # beta = c'z; kappa = Kc for tokens and passive rows, c for the first N coordinates, 0 for the rest.
         beta = tl.sum(c_probe * u, 0)
         if WEIGHT:
             own = (probe >= rows) & (probe < rows + N) & held
@@ -134,6 +139,7 @@ def train_run(
         old = u
         old_alpha = alpha
         old_pi = pi
+        # u += alpha S c + alpha (pi + alpha beta) kappa, pi += 2 alpha beta + alpha^2 c'Hc, all from the old values.
         if PROMPT:
             Sc = tl.sum(on_S, 0)
             if WEIGHT:

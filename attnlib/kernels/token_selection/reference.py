@@ -28,8 +28,11 @@ def forces(scores: torch.Tensor, head_scores: torch.Tensor, labels: torch.Tensor
     $$ c_t = -\frac{\partial L}{\partial z_t} = \frac1n\,\sigma(-Yf)\,Y\,s_t(\gamma_t - f) $$
 
     The factor $s_t(\gamma_t-f)$ vanishes both when $s_t\to0$ and when $s_t\to1$: the *vanishing update*. It is computed relative to
-    the token with the largest score, $\gamma_t-f = (\gamma_t-\gamma_*) - \sum_u s_u(\gamma_u-\gamma_*)$, which stays exact to
-    relative rounding when $s_*$ is 1 to sixteen digits; otherwise long runs stall.
+    the token with the largest score,
+
+    $$ \gamma_t-f = (\gamma_t-\gamma_*) - \sum_u s_u(\gamma_u-\gamma_*), $$
+
+    which stays exact to relative rounding when $s_*$ is 1 to sixteen digits; otherwise long runs stall.
 
     Args:
         scores: z, (..., n, T), float.
@@ -50,11 +53,13 @@ def forces(scores: torch.Tensor, head_scores: torch.Tensor, labels: torch.Tensor
         >>> pushed.tolist()  # f = 0, so sigma = s = 1/2
         [[0.25, -0.25]]
     """
+    # s = softmax(z); gamma_t - f = (gamma_t - gamma_*) - sum_u s_u (gamma_u - gamma_*), * the token with the largest score.
     weight = torch.softmax(scores, -1)
     top = head_scores.gather(-1, scores.argmax(-1, keepdim=True))
     gap = head_scores - top
     mean_gap = (weight * gap).sum(-1, keepdim=True)
     y = labels.unsqueeze(-1)
+    # -dL/df = sigma(-Y f) Y/n, f = gamma_* + sum_u s_u (gamma_u - gamma_*)
     slope = torch.sigmoid(-y * (top + mean_gap))
     return slope * (y / scores.shape[-2]) * weight * (gap - mean_gap)
 
@@ -86,12 +91,15 @@ def step(
     N, rows = c.shape[1], k.shape[1]
     alpha = step_size.unsqueeze(-1) if isinstance(step_size, torch.Tensor) else step_size
     z, pi = values[:, :N], prompt_norm_squared.unsqueeze(-1)
+    # kappa = y' G for every probe y, with the token gradient G = X' c: Kc for tokens and passive rows;
+    # c itself for the coordinates a of v, zero for b and q.
     kappa = torch.zeros_like(values)
     kappa[:, :rows] = k
     if values.shape[1] > rows:
         kappa[:, rows : rows + N] = c
     beta = torch.linalg.vecdot(c, z)
     if trained == "both":
+        # S += alpha u k' + alpha kappa (z + alpha pi k)', one product of rank two: (R, P, 2) with (R, 2, N).
         on_training = alpha * k[:, :N]
         left = torch.stack([values, kappa], dim=2)
         right = torch.stack([on_training, alpha * torch.addcmul(z, pi, on_training)], dim=1)
@@ -100,6 +108,7 @@ def step(
     else:
         move = alpha * Sc if trained == "p" else alpha * pi * kappa
     if trained != "W":
+        # p <- p + alpha W G: |p|^2 grows by 2 alpha p'WG + alpha^2 |WG|^2 = 2 alpha c'z + alpha^2 c'Hc.
         prompt_norm_squared += step_size * (2 * beta + step_size * torch.linalg.vecdot(c, Sc[:, :N]))
     values += move
 

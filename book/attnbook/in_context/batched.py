@@ -55,14 +55,15 @@ def _train_together(experiments: Sequence[Experiment]) -> list[tuple[Circuits, t
     rates = np.concatenate([np.full(each.runs, each.learning_rate) for each in experiments])
     owner = np.concatenate([np.full(each.runs, place) for place, each in enumerate(experiments)])
     before, total = e.recorded_steps[-2], np.zeros(len(rates))
+    call = kernels.Call(
+        d=e.d, heads=e.heads, length=e.length, batch=e.batch, seed=e.seed,
+        streams=np.concatenate([each.streams for each in experiments]), first_step=0, steps=e.steps,
+        beta_std=e.law.beta_std, noise_std=e.law.label_noise_std, target_noise_std=e.law.target_noise_std,
+        optimiser=e.optimiser, learning_rate=rates, betas=e.betas, eps=e.eps, weight_decay=e.weight_decay,
+    )  # fmt: skip
     # Sums of losses end where those of `train` do, so that they are added in the same order.
     for first, last in pairwise(sorted({*range(0, e.steps, GRID), before, e.steps})):
-        losses = kernels.advance(
-            *state, d=e.d, heads=e.heads, length=e.length, batch=e.batch, seed=e.seed,
-            streams=np.concatenate([each.streams for each in experiments]), first_step=first, steps=last - first,
-            beta_std=e.law.beta_std, noise_std=e.law.label_noise_std, target_noise_std=e.law.target_noise_std,
-            optimiser=e.optimiser, learning_rate=rates, betas=e.betas, eps=e.eps, weight_decay=e.weight_decay,
-        ).losses.numpy()  # fmt: skip
+        losses = kernels.advance(call.piece(first, last - first), *state).losses.numpy()
         if not np.isfinite(losses).all():
             bad = ~np.isfinite(losses)
             step, place = int(bad.any(0).argmax()), int(bad.any(1).argmax())

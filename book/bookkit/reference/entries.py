@@ -161,15 +161,21 @@ def _lacks(entry: Entry) -> list[str]:
     if not entry.docstring:
         where = "below its assignment" if entry.kind == "data" else "that says what it is"
         return [f"needs a docstring {where}"]
+    body = "\n".join(entry.body)
     sections = set(_SECTION.findall(entry.docstring))
     needed = {"Source", "Example"}
     found = []
     if isinstance(entry.made.node, ast.FunctionDef):
         names = [argument.arg for argument in entry.made.parameters]
         needed |= {"Returns"} | ({"Args", "Raises"} if names else set())
-        told = re.findall(r"^:param \\?\**([\w]+):", "\n".join(entry.body), flags=re.M)
+        told = re.findall(r"^:param \\?\**([\w]+):", body, flags=re.M)
         if "Args" in sections and told != names:
             found.append(f"Args must describe {', '.join(names)}, in this order; got {', '.join(told) or 'none'}")
+    # napoleon takes what stands before a colon for a type.
+    found += [
+        f"{name} must hold no colon; got {text}"
+        for name, text in re.findall(r"^:(returns|Source): (\*.*)$", body, re.M)
+    ]
     found += [f"field {field.name} needs a comment behind it" for field in entry.fields if not field.comment]
     found += [f"{method.kind} {method.name} needs a docstring" for method in entry.methods if not method.docstring]
     lacking = ", ".join(

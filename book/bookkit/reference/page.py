@@ -202,7 +202,7 @@ class Reference(SphinxDirective):
         words = literal.astext()
         if address := known.address(words, face):
             return _reference("py", "obj", address, self.env.docname, literal.deepcopy())
-        page = next((name for name in self.env.found_docs if f"/{name}".endswith(f"/{words}") and "/" in name), None)
+        page = next((n for n in self.env.found_docs if "/" in words and f"/{n}".endswith(f"/{words}")), None)
         return _reference("std", "doc", f"/{page}", self.env.docname, nodes.inline(page, page), False) if page else None
 
 

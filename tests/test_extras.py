@@ -1,0 +1,39 @@
+"""What is missing is named together with the extra that brings it."""
+
+import re
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from attnlib.extras import extra
+from attnlib.in_context.checkpoints import write_checkpoint
+from attnlib.single_head.svm import hard_margin
+from tests.house import PACKAGES
+from tests.test_packaging import EXTRAS
+
+
+def test_a_missing_package_is_named_with_its_extra() -> None:
+    with pytest.raises(
+        ModuleNotFoundError, match=r"no_such_package is not installed: pip install 'attnlib\[some\]'"
+    ) as met:
+        with extra("some"):
+            import no_such_package  # noqa: F401
+    assert met.value.name == "no_such_package"
+
+
+def test_a_checkpoint_and_a_support_vector_machine_say_what_they_need(tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.setitem(sys.modules, "safetensors.numpy", None)
+    with pytest.raises(ModuleNotFoundError, match=r"attnlib\[training\]"):
+        write_checkpoint(tmp_path / "run.safetensors", {}, {})
+    monkeypatch.setitem(sys.modules, "clarabel", None)
+    with pytest.raises(ModuleNotFoundError, match=r"clarabel .*attnlib\[margin\]"):
+        hard_margin(np.eye(2), np.array([1.0, -1.0]))
+
+
+def test_the_extras_that_are_named_exist() -> None:
+    code = "".join(path.read_text(encoding="utf-8") for path in PACKAGES["attnlib"].rglob("*.py"))
+    named = set(re.findall(r"with extra\(\"(\w+)\"\)", code)) | set(re.findall(r"attnlib\[(\w+)\]", code))
+    assert len(named) >= 3
+    assert named <= EXTRAS.keys()
