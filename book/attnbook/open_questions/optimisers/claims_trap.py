@@ -151,8 +151,8 @@ def first_pass_decides(study: OptimiserStudy, constant: float) -> Evidence:
     r"\leftarrow V + \frac{x\theta}m s(g_c - \nu g_n)$, "
     r"$P \leftarrow P + \frac{x\theta}m s(1-s)V(g_c - \nu g_n)$, each class with its own counts ($d = 10^9$, "
     r"$\theta = 50$, $m = 10$)",
-    wrong=1.15,
-    wrong_text="15 % more",
+    wrong=1.2,
+    wrong_text="20 % more",
 )
 def leaning_law(study: OptimiserStudy, constant: float) -> Evidence:
     outcome, theta, batches = study.wide_pass
