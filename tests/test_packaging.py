@@ -222,6 +222,7 @@ ROOMS = {
     "bookkit.book": ("book",),
     "bookkit.pdf": ("pdf",),
     "bookkit.reference": ("book",),
+    "bookkit.replication": ("book",),
     "bookkit.sweeps": ("sweep",),
     "bookkit.sweeps.figures": ("figures", "sweep"),
 }

@@ -30,7 +30,6 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import torch
-from scipy.special import bdtrc, stdtrit
 
 __all__ = [
     "LEDGER",
@@ -87,6 +86,8 @@ def student(draws: float, level: float = LEVEL, *, sides: int = 2) -> float:
     A mean of that many Gaussian draws is further than t standard errors from its expectation with probability `level`: 4.33 for 40
     draws at LEVEL, 6.59 for 10, 15.5 for 5, 6366 for 2.
     """
+    from scipy.special import stdtrit  # as below: whoever only reads the rules needs no scipy
+
     return -float(stdtrit(draws - 1, level / sides))
 
 
@@ -94,6 +95,8 @@ def binomial_tail(draws: int, probability: float, at_least: int) -> float:
     """P(Binomial(draws, probability) >= at_least)."""
     if at_least <= 0 or probability >= 1:
         return 1.0
+    from scipy.special import bdtrc
+
     return float(bdtrc(at_least - 1, draws, probability)) if probability > 0 and at_least <= draws else 0.0
 
 

@@ -39,7 +39,7 @@ FAR = SignalNoiseLaw(80, 16_000, 32.0, 0.05)
 
 @pytest.fixture(scope="module")
 def study():
-    return many_heads_study(FAR, 3, sizes=(0.1, 1.0), steps=1000, draws=5, seed=1)
+    return many_heads_study(FAR, 3, sizes=(0.1, 1.0), steps=1000, draws=8, seed=1)
 
 
 @pytest.mark.parametrize("id", CLAIMS)

@@ -11,7 +11,6 @@ from dataclasses import replace
 
 import numpy as np
 import torch
-from scipy.special import chdtri
 
 from attnbook.in_context.approximate import one_head_optimum
 from attnbook.in_context.heads_study import ACTIVE, average_circuits, untrapped
@@ -196,6 +195,8 @@ def _batch_mean(measured: torch.Tensor, predicted: torch.Tensor, noise: float) -
 
 def _scatter(ratio: torch.Tensor, count: int) -> Evidence:
     """Standard deviation of `count` batches over the known one: by the chi-squared law, as for normal losses."""
+    from scipy.special import chdtri
+
     low, high = (math.sqrt(chdtri(count - 1, tail) / (count - 1)) for tail in (1 - LEVEL / 2, LEVEL / 2))
     found = within(ratio[None], low, high, quantity="scatter over that of one batch", share=1)
     return replace(
