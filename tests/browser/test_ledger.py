@@ -128,10 +128,12 @@ def test_a_permalink_opens_its_claim(browser: Browser, address: str, records: li
             claim.locator("mjx-container").first.wait_for()
             said_here = {
                 term: " ".join(claim.locator(f"dt:text-is('{term}') + dd").inner_text().split())
-                for term in ("Function", "Page", "Link", "Rule")
+                for term in ("Function", "Page", "Link", "Rule", "Registered")
             }
             assert said_here["Page"] == record["page_title"]
-            assert said_here["Rule"].endswith(f"over {record['draws']} draws")
+            chance = f"rejects a true claim with probability at most {record['false_alarm']:.1g}"
+            assert said_here["Rule"].endswith(f"over {record['draws']} draws; {chance}")
+            assert said_here["Registered"].startswith(("20", "again on 20"))
             assert said_here["Function"] == record["function"]
             assert claim.locator("pre").inner_text().split("\n") == record["command"].split(" && ")
             assert claim.locator("a:has(code)").get_attribute("href").startswith("https://github.com/")
