@@ -229,7 +229,8 @@ def in_gram_space(plan: HeadsPlan, dtype: torch.dtype = torch.float64) -> HeadsT
             batches=None if plan.orders is None else plan.orders[runs], record=plan.recorded,
         )  # fmt: skip
         seen = advance(call)
-        vectors = torch.matmul(seen.coefficients, basis.to(dtype))  # (S, R, columns, m)
+        # (S, R, columns, m). One product per run: a broadcast one would copy the basis for each of the S steps.
+        vectors = torch.einsum("srcq,rqm->srcm", seen.coefficients, basis.to(dtype))
         values = plan.v.shape[1]
         parts.append((vectors[:, :, :values], vectors[:, :, values:], seen.output, seen.attention))
 
