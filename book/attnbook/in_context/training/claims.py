@@ -116,7 +116,8 @@ def noise_floor(study: TrainingStudy, constant: float) -> Evidence:
 @CLAIMS.claim(
     "I25", "fast, then slow",
     r"the stored runs of two heads that end up cancelling reach a risk of 0.69 (within 4 % of the end; read off held-out prompts of "
-    r"the page's seed) after 1000 to 15 000 of 500 000 steps; the rest of the time $|\omega|$ creeps from 0.17 (20 000) over 0.15 (50 000) to 0.14 (200 000 and later)",
+    r"the page's seed) after 1000 to 15 000 of 500 000 steps; the rest of the time $|\omega|$ creeps from 0.17 (20 000) "
+    r"over 0.15 (50 000) to 0.14 (200 000 and later)",
     source=Source.MEASURED, wrong=4.0, wrong_text="a pace four times slower", regime=_STORED,
 )  # fmt: skip
 def pace(study: TrainingStudy, constant: float) -> Evidence:
