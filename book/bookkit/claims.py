@@ -89,6 +89,7 @@ class Claim:
 
     `violation(study)` returns the regime's broken condition in numbers, or "". `expected` is the verdict at the defaults of
     the page that checks it: a claim known to be false there is expected to fail, and a book in which it holds is wrong.
+    `box` names the labels of the theory's boxes that it checks, `uses` the ids of other claims without which it would say nothing.
     """
 
     id: str
@@ -102,6 +103,8 @@ class Claim:
     regime: str = ""
     violation: Callable[[Any], str] = lambda study: ""
     expected: Verdict = Verdict.HOLDS
+    box: tuple[str, ...] = ()
+    uses: tuple[str, ...] = ()
 
     def check(self, study: Any) -> Check:
         """Judge the claim and its power twin on the same study."""
