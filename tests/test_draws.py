@@ -4,9 +4,9 @@ import math
 
 import numpy as np
 import pytest
-from scipy.stats import binom, binomtest
+from scipy.stats import binom, binomtest, norm, ttest_1samp
 
-from attnbook.draws import Estimate, median, share
+from attnbook.draws import Estimate, about, mean, median, share
 
 
 @pytest.mark.parametrize("total", [1, 2, 10, 40, 333])
@@ -46,6 +46,25 @@ def test_the_median_is_covered_as_often_as_said(law, truth) -> None:
     assert covered == pytest.approx(1 - 2 * binom.cdf(3, 15, 0.5), abs=0.015)  # 0.9648; the 5th of 15 would give 0.88
 
 
+@pytest.mark.parametrize(("draws", "confidence"), [(2, 0.95), (5, 0.5), (40, 0.999)])
+def test_the_interval_of_a_mean_is_students(draws, confidence) -> None:
+    values = np.random.default_rng(draws).normal(3.0, 2.0, draws)
+    found = mean([*values, math.nan], confidence)  # nothing was measured there
+    wanted = ttest_1samp(values, 0.0).confidence_interval(confidence)
+    assert (found.value, found.low, found.high) == pytest.approx((values.mean(), wanted.low, wanted.high), rel=1e-12)
+
+
+def test_a_known_standard_error_gives_the_normal_interval() -> None:
+    found = about(2.0, 0.5)
+    assert found.value == 2.0
+    assert norm.cdf([(found.low - 2.0) / 0.5, (found.high - 2.0) / 0.5]) == pytest.approx([0.025, 0.975], rel=1e-12)
+
+
+def test_a_mean_of_one_draw_has_no_interval_and_of_none_is_nothing() -> None:
+    assert mean([2.0, math.nan]) == Estimate(2.0, -math.inf, math.inf)
+    assert all(math.isnan(each) for each in mean([math.nan]).named("x").values())
+
+
 def test_ties_and_order_do_not_matter() -> None:
     assert median([0.0] * 9) == Estimate(0.0, 0.0, 0.0)
     assert median([3.0, 1.0, 2.0]).value == 2.0
@@ -68,6 +87,8 @@ def test_an_estimate_prints_and_names_its_ends() -> None:
         (lambda: median([]), r"values must be \(draws,\) with one draw or more; got shape \(0,\)"),
         (lambda: median([[1.0]]), r"got shape \(1, 1\)"),
         (lambda: median([1.0], 1.0), "confidence must be"),
+        (lambda: mean([]), r"values must be \(draws,\) with one draw or more; got shape \(0,\)"),
+        (lambda: mean([1.0], 0.0), "confidence must be"),
         (lambda: share(3, 2), "count must be at most total = 2; got 3"),
         (lambda: share(0, 0), "total must be a whole number >= 1"),
         (lambda: share(-1, 2), "count must be a whole number >= 0"),

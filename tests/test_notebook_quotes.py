@@ -25,9 +25,8 @@ def notebook() -> nbformat.NotebookNode:
         {"image/png": base64.b64encode(PIXEL).decode(), "text/plain": "figure"},
         metadata={"image/png": {"width": 321, "height": 123}},
     )
-    numbers = nbformat.v4.new_output(
-        "display_data", {RESULTS_TYPE: {"error": -80.324, "fits": "all"}, "text/plain": "error"}
-    )
+    results = {"error": -80.324, "error_low": -91.5, "error_high": -72.04, "fits": "all"}
+    numbers = nbformat.v4.new_output("display_data", {RESULTS_TYPE: results, "text/plain": "error"})
     meta = {"mystnb": {"figure": {"name": "fig-dots", "caption": "Dots *everywhere*"}, "image": {"alt": "Blue dots"}}}
     cells = [
         nbformat.v4.new_markdown_cell("# Title"),
@@ -48,7 +47,10 @@ def test_figures_are_found_by_name():
 def test_results_are_formatted():
     assert format_result(notebook(), "error", ".1f") == "-80.3"
     assert format_result(notebook(), "fits", "") == "all"
-    with pytest.raises(LookupError, match="no result called 'loss'; there are error, fits"):
+    assert format_result(notebook(), "error", ".1f", interval=True) == "-80.3 [-91.5, -72.0]"
+    with pytest.raises(LookupError, match="no result called 'fits_low'; there are error"):
+        format_result(notebook(), "fits", "", interval=True)
+    with pytest.raises(LookupError, match="no result called 'loss'; there are error, error_low, error_high, fits"):
         format_result(notebook(), "loss", "")
     with pytest.raises(ValueError, match="format"):
         format_result(notebook(), "fits", ".1f")
@@ -61,10 +63,12 @@ def _book(root: Path, quotation: str) -> Path:
 
 
 def test_quotations_appear_in_the_html(tmp_path: Path):
-    quotation = "Error {named-result}`notebooks/01_a error .1f`.\n\n```{notebook-figure} notebooks/01_a fig-dots\n```"
+    quotation = (
+        "Error {named-result}`notebooks/01_a error .1f interval`.\n\n```{notebook-figure} notebooks/01_a fig-dots\n```"
+    )
     assert book.main(["--stored", "--root", str(_book(tmp_path, quotation))]) == 0
     html = (tmp_path / "_build" / "html" / "book" / "preface.html").read_text()
-    assert '<span class="named-result">−80.3</span>' in html
+    assert '<span class="named-result">−80.3 [−91.5, −72.0]</span>' in html
     assert 'alt="Blue dots"' in html
     assert "Dots <em>everywhere</em>" in html
     pictures = [Image.open(path).convert("RGBA") for path in (tmp_path / "_build" / "html" / "_images").iterdir()]
@@ -72,8 +76,10 @@ def test_quotations_appear_in_the_html(tmp_path: Path):
 
 
 def test_wrong_quotations_stop_the_build(tmp_path: Path, capsys: pytest.CaptureFixture):
-    quotation = "{named-result}`notebooks/01_a loss`\n\n```{notebook-figure} notebooks/01_a fig-lines\n```"
+    results = "{named-result}`notebooks/01_a loss`, {named-result}`notebooks/01_a error .1f range`"
+    quotation = f"{results}\n\n```{{notebook-figure}} notebooks/01_a fig-lines\n```"
     assert book.main(["--stored", "--root", str(_book(tmp_path, quotation))]) != 0
     log = (tmp_path / "_build" / "render.log").read_text()
     assert "no result called 'loss'" in log
+    assert "only the word interval may follow" in log
     assert "no figure called 'fig-lines'" in log

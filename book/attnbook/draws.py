@@ -1,10 +1,11 @@
-r"""What a few independent draws tell about all of them: a median and a share, with intervals that assume nothing about their law.
+r"""What a few independent draws tell about all of them: a median, a share and a mean, with intervals.
 
 A mean of logarithms is no such thing: where one training set in fourteen has an error of $10^{-5000}$ and the others one of $1/4$, the
 mean of ten is $-0.4$ or $-1400$ by the seed. The median and the share of draws below a limit stay where they are.
 
-Both intervals hold for any law of the draws and any number of them: they cover the truth with at least the confidence that they
-name (exactly binomial; ties and few draws make them wider, never narrower).
+The intervals of a median and of a share hold for any law of the draws and any number of them: they cover the truth with at least the
+confidence that they name (exactly binomial; ties and few draws make them wider, never narrower). The interval of a mean is Student's,
+which is exact for Gaussian draws only; where one draw outweighs all others, read the median.
 """
 
 from __future__ import annotations
@@ -18,9 +19,9 @@ from typing import Any
 import numpy as np
 
 from attnlib import checks
-from bookkit.rules import binomial_tail
+from bookkit.rules import binomial_tail, student
 
-__all__ = ["Estimate", "median", "share"]
+__all__ = ["Estimate", "about", "mean", "median", "share"]
 
 
 @dataclass(frozen=True)
@@ -38,6 +39,34 @@ class Estimate:
     def named(self, name: str) -> dict[str, float]:
         """As named results: `name`, `name_low`, `name_high`."""
         return {name: self.value, f"{name}_low": self.low, f"{name}_high": self.high}
+
+
+def about(value: float, standard_error: float) -> Estimate:
+    """A number whose standard error is known otherwise: value +- 1.96 standard errors, 95 % for a Gaussian error."""
+    reach = student(math.inf, 0.05) * standard_error
+    return Estimate(value, value - reach, value + reach)
+
+
+def mean(values: Any, confidence: float = 0.95) -> Estimate:
+    r"""The mean of draws (R,), with Student's interval: mean +- t sd / sqrt(R), t of R - 1 degrees of freedom.
+
+    A draw that is nan had nothing to measure, a training set without flipped labels say, and is left out. One draw that is left has no
+    interval: it is then the whole line. With none left all three numbers are nan.
+
+    Raises ValueError for no draws, another shape, or a confidence outside (0, 1).
+
+    >>> f"{mean([1.0, 2.0, 3.0]):.2f}"
+    '2.00 [-0.48, 4.48]'
+    """
+    draws = np.asarray(values, dtype=np.float64)
+    if draws.ndim != 1 or not draws.size:
+        raise ValueError(f"values must be (draws,) with one draw or more; got shape {draws.shape}")
+    level = 1 - checks.probability("confidence", confidence, open_ends=True)
+    draws = draws[~np.isnan(draws)]
+    if draws.size < 2:
+        return Estimate(float(draws[0]), -math.inf, math.inf) if draws.size else Estimate(math.nan, math.nan, math.nan)
+    middle, reach = float(draws.mean()), student(draws.size, level) * float(draws.std(ddof=1)) / math.sqrt(draws.size)
+    return Estimate(middle, middle - reach, middle + reach)
 
 
 def median(values: Any, confidence: float = 0.95) -> Estimate:

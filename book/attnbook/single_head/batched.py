@@ -8,11 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import torch
 
+from attnbook.draws import mean, share
 from attnbook.single_head.typical_error import typical_error
 from attnlib.randomness import stream
 from attnlib.single_head.descent import gradient_descent
@@ -20,7 +22,7 @@ from attnlib.single_head.law import Sample, SignalNoiseLaw
 from attnlib.single_head.population import FreshScores, log10_error_of_scores, scores_of_fresh_data
 from attnlib.single_head.summary import draws_in_chunks, join
 
-__all__ = ["two_steps"]
+__all__ = ["two_step_results", "two_steps"]
 
 
 def two_steps(points: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
@@ -49,7 +51,8 @@ def two_steps(points: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
         return []
     measured = [join(each) for each in parts]
     errors = log10_error_of_scores(join([each["scores"] for each in measured])).split([p["draws"] for p in points])
-    return [_named(*each) for each in zip(measured, errors, (p["label_noise"] for p in points), strict=True)]
+    noise = (p["label_noise"] for p in points)
+    return [two_step_results(SimpleNamespace(**own), *rest) for own, *rest in zip(measured, errors, noise, strict=True)]
 
 
 def _under(law: SignalNoiseLaw, sample: Sample, uniforms: torch.Tensor) -> Sample:
@@ -78,16 +81,16 @@ def _measured(sample: Sample, step_size: float, steps: int) -> dict[str, torch.T
     }
 
 
-def _named(measured: Mapping[str, torch.Tensor], error: torch.Tensor, label_noise: float) -> dict[str, Any]:
-    """The page's `record(...)`."""
+def two_step_results(measured: Any, error: Any, label_noise: float) -> dict[str, float]:
+    """What the page records of its draws (R,): attributes of `summarise`, and the exact log10 clean errors."""
     return {
-        "train_accuracy_step1": measured["train_accuracy_step1"].mean(),
-        "train_accuracy": measured["train_accuracy"].mean(),
-        "interpolating_fraction": measured["interpolates"].double().mean(),
+        **mean(measured.train_accuracy_step1).named("train_accuracy_step1"),
+        **mean(measured.train_accuracy).named("train_accuracy"),
+        **share(int(measured.interpolates.sum()), len(measured.interpolates)).named("interpolating_fraction"),
         **typical_error(error, label_noise),
-        "log10_clean_error_mean": error.mean(),
-        "log10_clean_error_min": error.min(),
-        "log10_clean_error_max": error.max(),
-        "attention_clean": measured["attention_clean"].nanmean(),
-        "attention_noisy": measured["attention_noisy"].nanmean(),
+        "log10_clean_error_mean": float(error.mean()),
+        "log10_clean_error_min": float(error.min()),
+        "log10_clean_error_max": float(error.max()),
+        **mean(measured.attention_clean).named("attention_clean"),
+        **mean(measured.attention_noisy).named("attention_noisy"),
     }

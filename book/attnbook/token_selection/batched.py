@@ -9,14 +9,15 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from attnbook.draws import mean
 from attnbook.token_selection.dynamics.study import END_COUNT, recorded_steps
 from attnlib.token_selection.gram import Gram, draw_gram, join
 from attnlib.token_selection.law import Labels, TokenLaw
-from attnlib.token_selection.population import population_along
+from attnlib.token_selection.population import Population, population_along
 from attnlib.token_selection.recursion import train
 from attnlib.token_selection.trajectory import Trajectory
 
-__all__ = ["dynamics"]
+__all__ = ["dynamics", "dynamics_results"]
 
 _CHUNK_BYTES = 64 << 20  # inner products held at once
 
@@ -50,7 +51,7 @@ def dynamics(points: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
             path = train(join(grams), step_size, steps, record=recorded_steps(steps))
             first = 0
             for place, gram in zip(together, grams, strict=True):
-                results[place] = _named(_end(path, gram, slice(first, first + gram.runs)))
+                results[place] = _results(_end(path, gram, slice(first, first + gram.runs)))
                 first += gram.runs
     return results
 
@@ -84,16 +85,21 @@ def _end(path: Trajectory, gram: Gram, runs: slice) -> Trajectory:
     return replace(path, **own, **last, labels=labels, head_scores=path.head_scores[runs])
 
 
-def _named(path: Trajectory) -> dict[str, Any]:
-    """The page's `record(...)`."""
+def _results(path: Trajectory) -> dict[str, float]:
     end = population_along(path, count=END_COUNT)
+    return dynamics_results(path, Population(*(value[-1] for value in vars(end).values())))
+
+
+def dynamics_results(path: Trajectory, end: Population) -> dict[str, float]:
+    """What the page records: the last record of a course, and what it does on fresh data then."""
+    clean, noisy = (path.attention_of(kind)[-1] for kind in ("clean", "noisy"))
     return {
-        "train_accuracy": path.train_accuracy()[-1].mean(),
-        "train_accuracy_clean": path.train_accuracy("clean")[-1].mean(),
-        "train_accuracy_noisy": path.train_accuracy("noisy")[-1].mean(),
-        "test_accuracy": end.accuracy.mean(),
-        "test_loss": end.loss.mean(),
-        "attention_clean": path.attention_of("clean")[-1, :, 0].mean(),
-        "attention_noisy": path.attention_of("noisy")[-1, :, 0].mean(),
-        "attention_noisy_confusing": path.attention_of("noisy")[-1, :, 1].mean(),
+        **mean(path.train_accuracy()[-1]).named("train_accuracy"),
+        **mean(path.train_accuracy("clean")[-1]).named("train_accuracy_clean"),
+        **mean(path.train_accuracy("noisy")[-1]).named("train_accuracy_noisy"),
+        **mean(end.accuracy).named("test_accuracy"),
+        **mean(end.loss).named("test_loss"),
+        **mean(clean[:, 0]).named("attention_clean"),
+        **mean(noisy[:, 0]).named("attention_noisy"),
+        **mean(noisy[:, 1]).named("attention_noisy_confusing"),
     }

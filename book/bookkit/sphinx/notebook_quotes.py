@@ -4,6 +4,7 @@
     ```
 
     {named-result}`notebooks/single_head/02_two_steps train_accuracy .2f`
+    {named-result}`notebooks/single_head/02_two_steps train_accuracy .2f interval`     0.98 [0.97, 0.99]: with NAME_low and NAME_high
 
 A figure, result or format that does not exist is a Sphinx warning; the book is built with warnings as errors.
 """
@@ -40,12 +41,17 @@ def find_figure(notebook: nbformat.NotebookNode, name: str) -> tuple[bytes, str,
     raise LookupError(f"no figure called {name!r} with a picture")
 
 
-def format_result(notebook: nbformat.NotebookNode, name: str, spec: str) -> str:
-    """The named result as text. Raises LookupError or ValueError when the name or the format is wrong."""
+def format_result(notebook: nbformat.NotebookNode, name: str, spec: str, *, interval: bool = False) -> str:
+    """The named result as text, with the ends of its interval if these are asked for.
+
+    Raises LookupError or ValueError when the name or the format is wrong, TypeError for a result without a value.
+    """
     results = read_results(notebook)
-    if name not in results:
-        raise LookupError(f"no result called {name!r}; there are {', '.join(results) or 'none'}")
-    return format(results[name], spec)
+    names = [name, f"{name}_low", f"{name}_high"] if interval else [name]
+    if missing := [each for each in names if each not in results]:
+        raise LookupError(f"no result called {missing[0]!r}; there are {', '.join(results) or 'none'}")
+    value, *ends = (format(results[each], spec) for each in names)
+    return f"{value} [{', '.join(ends)}]" if ends else value
 
 
 def page_notebook(env: BuildEnvironment, page: str) -> nbformat.NotebookNode:
@@ -87,12 +93,14 @@ class NotebookFigure(SphinxDirective):
 
 
 class NamedResult(SphinxRole):
-    """A named result of a notebook: page, name and an optional Python format."""
+    """A named result of a notebook: page, name, an optional Python format, and after that the word `interval` if its ends are wanted."""
 
     def run(self) -> tuple[list[nodes.Node], list[nodes.system_message]]:
-        page, name, spec = [*self.text.split(), "", ""][:3]
+        page, name, spec, ends, *more = [*self.text.split(), "", "", ""]
         try:
-            text = format_result(page_notebook(self.env, page), name, spec)
+            if ends not in ("", "interval") or any(more):
+                raise ValueError("after page, name and format only the word interval may follow")
+            text = format_result(page_notebook(self.env, page), name, spec, interval=bool(ends))
         except (OSError, LookupError, ValueError, TypeError) as error:
             logger.warning("named-result %s: %s", self.text, error, location=self.get_location())
             text = "?"
