@@ -77,7 +77,10 @@ def parser() -> argparse.ArgumentParser:
 
     claims = commands.add_parser("claims", help="print what became of the claims that an executed notebook checks")
     claims.add_argument(
-        "notebook", metavar="IPYNB", help="an executed notebook, or the name of a page: its stored outputs"
+        "notebook", metavar="IPYNB", nargs="?", help="an executed notebook, or the name of a page: its stored outputs"
+    )
+    claims.add_argument(
+        "--uses", metavar="NAME", help="instead: all that falls if this claim or box does, the nearest first"
     )
     claims.add_argument("ids", nargs="*", metavar="ID", help="these claims only, as in C8")
     claims.add_argument("--json", action="store_true", help="the whole records, as JSON")
@@ -176,6 +179,13 @@ def _results(options: argparse.Namespace, rest: list[str]) -> int:
 def _claims(options: argparse.Namespace, rest: list[str]) -> int:
     from bookkit.ledger.text import as_text, stored_claims
 
+    if options.uses:
+        from bookkit.map.text import falls
+
+        print(falls(options.uses, find_root()))
+        return 0
+    if options.notebook is None:
+        raise UserError("claims needs an executed notebook or the name of a page, or --uses with a claim or a box")
     records = stored_claims(_notebook(options.notebook), options.ids)
     print(json.dumps(records, ensure_ascii=False, indent=2) if options.json else as_text(records))
     return 0

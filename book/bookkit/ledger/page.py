@@ -40,6 +40,7 @@ from bookkit.ledger.records import (
 )
 from bookkit.ledger.replicated import Standing, standings
 from bookkit.ledger.words import number_lines, rule_words, signs, twin_words, verdict_words
+from bookkit.map.graph import read_map
 from bookkit.sphinx.html_elements import element, tag
 
 logger = logging.getLogger(__name__)
@@ -83,6 +84,7 @@ class Ledger(SphinxDirective):
                 chosen = [r for r in records if (r["wing"], r["source"]) == (wing, source)]
                 groups |= {(wing, source): chosen} if chosen else {}
         self.known = standings()
+        self.map = read_map(Path(self.env.srcdir))
         labels = self.env.get_domain("std").labels
         for record in records:
             labels.setdefault(anchor(record["id"]), (self.env.docname, anchor(record["id"]), record["id"]))
@@ -131,6 +133,8 @@ class Ledger(SphinxDirective):
             for part in (element("br"), text)
         ][1:]
         facts: dict[str, list[nodes.Node | str]] = {
+            "Box": self._boxes(record),
+            "Uses": self._uses(record),
             "Regime": self._regime(record),
             "Predicted": [*self._inline(signs(record["predicted"]))],
             "Measured": [*self._inline(signs(record["measured"]))],
@@ -146,6 +150,23 @@ class Ledger(SphinxDirective):
             if said:
                 listed += [element("dt", name), element("dd", *said)]
         return listed
+
+    def _boxes(self, record: dict) -> list[nodes.Node | str]:
+        """Links to the boxes that the claim checks; a box has its proof below it."""
+        said: list[nodes.Node | str] = []
+        for box in (self.map.boxes[label] for label in self.map.links[record["id"]].box if label in self.map.boxes):
+            address = self.env.app.builder.get_relative_uri(self.env.docname, box.document)
+            said += [", " if said else "", element("a", *self._inline(box.title), href=f"{address}#{box.label}")]
+        return said
+
+    def _uses(self, record: dict) -> list[nodes.Node | str]:
+        said: list[nodes.Node | str] = []
+        for name in self.map.uses(record["id"]):
+            box = self.map.boxes.get(name)
+            start = self.env.app.builder.get_relative_uri(self.env.docname, box.document) if box else ""
+            address = f"{start}#{name}" if box else f"#{anchor(name)}"
+            said += [", " if said else "", element("a", *self._inline(box.title if box else name), href=address)]
+        return said
 
     def _function(self, record: dict) -> tag:
         """The dotted name, with the place of its def for ledger.js: a line of its module, or file#L and line."""

@@ -35,20 +35,23 @@ def strip(records: list[dict], to_ledger: str = "", known: Mapping[str, Standing
     """
     words = "; ".join(filter(None, (counts_sentence(records, "claim checked here"), sentence(records, known or {}))))
     said = element("span", words, class_="page-claims-words")
-    badges = element("ul")
-    for record in records:
-        held = known[record["id"]].held if known and record["id"] in known else ""
-        marks = {
-            "class_": BADGES.get(record["verdict"], "verdict-fails"),
-            "title": f"{record['title']}: {verdict_words(record)}"
-            + (f", as expected at {held} fresh seeds" if held else ""),
-        }
-        words = [nodes.Text(record["id"])]
-        if record["verdict"] != "holds":  # colour and sign are for the eye
-            words.append(element("span", f" {verdict_words(record)}", class_="visually-hidden"))
-        link = {"href": f"{to_ledger}#{anchor(record['id'])}"} if to_ledger else {}
-        badges += element("li", element("a" if to_ledger else "span", *words, **marks, **link))
+    badges = element("ul", *(element("li", badge(record, to_ledger, known)) for record in records))
     return element("div", said, badges, class_="page-claims", role="note", aria_label="Claims checked on this page")
+
+
+def badge(record: dict, to_ledger: str = "", known: Mapping[str, Standing] | None = None) -> nodes.Element:
+    """The id of a claim in the colour of its verdict, a link where there is a ledger."""
+    held = known[record["id"]].held if known and record["id"] in known else ""
+    marks = {
+        "class_": BADGES.get(record["verdict"], "verdict-fails"),
+        "title": f"{record['title']}: {verdict_words(record)}"
+        + (f", as expected at {held} fresh seeds" if held else ""),
+    }
+    words = [nodes.Text(record["id"])]
+    if record["verdict"] != "holds":  # colour and sign are for the eye
+        words.append(element("span", f" {verdict_words(record)}", class_="visually-hidden"))
+    link = {"href": f"{to_ledger}#{anchor(record['id'])}"} if to_ledger else {}
+    return element("a" if to_ledger else "span", *words, **marks, **link)
 
 
 def linked(table: str, known: set[str], to_ledger: str) -> str:

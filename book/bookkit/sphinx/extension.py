@@ -24,6 +24,8 @@ from bookkit.ledger import overview as ledger_overview
 from bookkit.ledger import page as ledger_page
 from bookkit.ledger import page_claims, replicated
 from bookkit.ledger.records import as_published, counted, problems, read_ledger
+from bookkit.map import drawing
+from bookkit.map.graph import read_map
 from bookkit.pages.catalogue import write_atomically
 from bookkit.sphinx import html_elements
 
@@ -55,7 +57,9 @@ def _reread(app: Sphinx, env: BuildEnvironment, added: set, changed: set, remove
 def _check_ledger(app: Sphinx, env: BuildEnvironment) -> None:
     """Once per build, whether or not a page shows the ledger: report what it must not hold."""
     records = read_ledger(Path(app.srcdir))
-    for problem in filter(None, [*problems(records), replicated.level_problem(records)]):
+    for problem in filter(
+        None, [*problems(records), replicated.level_problem(records), *read_map(Path(app.srcdir)).problems()]
+    ):
         logger.warning("ledger: %s", problem, type="attnlib", subtype="ledger")
 
 
@@ -82,7 +86,7 @@ def _drop_thebe(app: Sphinx, pagename: str, templatename: str, context: dict, do
 
 def setup(app: Sphinx) -> dict:
     """Register with Sphinx."""
-    for part in (html_elements, ledger_page, ledger_overview, page_claims, replicated):
+    for part in (html_elements, ledger_page, ledger_overview, page_claims, replicated, drawing):
         part.register(app)
     app.add_role("ledger-counts", LedgerCounts())
     app.connect("env-get-outdated", _reread)

@@ -1,0 +1,104 @@
+"""The boxes of the chapters: definitions, lemmas, theorems, as their Markdown has them.
+
+    :::{prf:theorem} The trap · derived
+    :label: thm-long-trap
+
+    % not checked: a definition of this book
+
+    Statement ...
+    :::
+
+    :::{prf:proof}
+    By {prf:ref}`thm-long-map` ...
+    :::
+
+What follows the dot is the box's tag: where the statement comes from. A proof belongs to the box before it; the boxes that it cites
+are those that the box *uses*: by {prf:ref}, by {eq} for an equation that stands in a box, or by name where a title begins with one, as in
+"C5, attention does not move". The comment says why no claim checks the box.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import cache
+from pathlib import Path
+
+__all__ = ["Box", "read_boxes"]
+
+_FENCE = re.compile(
+    r"^(?P<fence>:{3,})\{prf:(?P<kind>\w+)\} *(?P<title>[^\n]*)\n(?P<body>.*?)^(?P=fence) *$", re.M | re.S
+)
+_LABEL = re.compile(r"^:label: *(\S+)", re.M)
+_REASON = re.compile(r"^% not checked: *(.+?) *$", re.M)
+_CITED = re.compile(r"\{(?:prf:ref|eq)\}`(?:[^`<]*<)?([^`>]+)>?`|\b([A-Z]\d+[a-z]?)\b(?!\))")
+_EQUATION = re.compile(r"^\$\$ \(([\w-]+)\)", re.M)
+_NAME = re.compile(r"([A-Z]\d+[a-z]?),")
+
+
+@dataclass(frozen=True)
+class Box:
+    """One box. `uses`: labels that its proof cites; `unchecked`: why no claim checks it, or empty."""
+
+    label: str
+    kind: str
+    title: str
+    tag: str
+    document: str  # as in book/single_head_theory
+    proved: bool
+    uses: tuple[str, ...]
+    unchecked: str
+
+    @property
+    def derived(self) -> bool:
+        """The tag says that this book proves it."""
+        return self.tag.startswith("derived")
+
+
+def read_boxes(root: Path) -> list[Box]:
+    """The labelled boxes of every chapter of book/, chapter by chapter, in their order."""
+    found = [
+        each
+        for path in sorted((root / "book").glob("*.md"))
+        for each in _written(path, path.relative_to(root).with_suffix("").as_posix(), path.stat().st_mtime_ns)
+    ]
+    homes = {name: each.box.label for each in found for name in each.names}
+    return [replace(each.box, uses=_resolved(each, homes)) for each in found]
+
+
+@dataclass(frozen=True)
+class _Written:
+    """A box as its chapter has it: what others may cite it by, and what its proof cites."""
+
+    box: Box
+    names: tuple[str, ...]
+    cites: tuple[tuple[str, str], ...] = ()  # label of a box or of an equation, or a short name
+
+
+def _resolved(written: _Written, homes: Mapping[str, str]) -> tuple[str, ...]:
+    # An equation outside all boxes, and a short name that no box has, are no boxes; a label that nobody has is a mistake, and stays.
+    cited = [
+        homes.get(label, "" if label.startswith("eq-") else label) if label else homes.get(name, "")
+        for label, name in written.cites
+    ]
+    return tuple(each for each in dict.fromkeys(cited) if each and each != written.box.label)
+
+
+@cache
+def _written(path: Path, document: str, changed: int) -> tuple[_Written, ...]:
+    found: list[_Written] = []
+    for match in _FENCE.finditer(path.read_text(encoding="utf-8")):
+        body = match["body"]
+        if match["kind"] == "proof":
+            if found:
+                box, cites = replace(found[-1].box, proved=True), tuple(_CITED.findall(body))
+                found[-1] = replace(found[-1], box=box, cites=found[-1].cites + cites)
+        elif label := _LABEL.search(body):
+            title, _, mark = (part.strip() for part in match["title"].rpartition("·"))
+            title, mark = (title, mark) if title else (mark, "")
+            reason = _REASON.search(body)
+            box = Box(label[1], match["kind"], title, mark, document, False, (), reason[1] if reason else "")
+            short = _NAME.match(title)
+            found.append(_Written(box, (label[1], *_EQUATION.findall(body), *((short[1],) if short else ()))))
+    return tuple(found)

@@ -1,0 +1,184 @@
+"""The map on a page, and what a box says of its own claims.
+
+    ```{book-map} single_head       a row per box of the part, with the claims that check it, and arcs to what its proof uses
+    ```
+
+Under the title of every box stands one line: the claims that check it, with their verdicts, or why there is none.
+
+A row of the map is some lines high, counted here, so that arcs meet their rows without a script; a phone shows a list in words.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import yaml
+from docutils import nodes
+from sphinx.application import Sphinx
+from sphinx.util import logging
+from sphinx.util.docutils import SphinxDirective
+
+from bookkit.ledger.page_claims import badge
+from bookkit.ledger.records import anchor
+from bookkit.map.boxes import Box
+from bookkit.map.graph import Map, read_map
+from bookkit.sphinx.html_elements import element, tag
+
+logger = logging.getLogger(__name__)
+
+CLAIMS_PER_LINE = 9
+LINE = 2.1  # em; the style sheet has the same number
+
+
+def chapters_of(wing: str, root: Path) -> list[str]:
+    """Documents of book/ that stand in the table of contents beside the notebooks of a part."""
+    contents = yaml.safe_load((root / "_toc.yml").read_text(encoding="utf-8"))
+    for part in contents.get("parts", [contents]):
+        files = [entry["file"] for entry in part.get("chapters", []) if "file" in entry]
+        if any(name.startswith(f"notebooks/{wing}/") for name in files):
+            return [name for name in files if name.startswith("book/")]
+    return []
+
+
+class BookMap(SphinxDirective):
+    """The boxes and claims of one part."""
+
+    required_arguments = 1
+
+    def run(self) -> list[nodes.Node]:
+        """Return a list of rows: chapters, their boxes in order, then pages with the claims that check no box."""
+        root = Path(self.env.srcdir)
+        self.env.metadata[self.env.docname]["reads_ledger"] = True
+        self.map = read_map(root)
+        wing = self.arguments[0]
+        chapters = chapters_of(wing, root)
+        rows = [row for chapter in chapters for row in self._chapter(chapter)]
+        rows += self._others([record for record in self.map.claims.values() if record["wing"] == wing])
+        if not rows:
+            logger.warning("book-map: no box and no claim of part %r", wing, location=self.get_location())
+        return [element("ol", *_with_arcs(rows), class_="book-map")]
+
+    def _chapter(self, chapter: str) -> Iterator[Row]:
+        boxes = [box for box in self.map.boxes.values() if box.document == chapter]
+        if boxes:
+            address = self._address(chapter)
+            title = self.env.titles.get(chapter, nodes.title("", chapter)).astext()
+            yield Row("", [element("a", title, href=address)], [], (), kind="map-chapter")
+        for box in boxes:
+            claims = self.map.checked_by(box.label)
+            own = {record["id"] for record in claims}
+            used = [
+                *box.uses,
+                *(self._home(each) for record in claims for each in self.map.uses(record["id"]) if each not in own),
+            ]
+            link = element("a", *self.parse_inline(box.title)[0], href=f"{self._address(chapter)}#{box.label}")
+            words = [link, element("small", f"{box.kind}, {box.tag}" if box.tag else box.kind)]
+            uses = tuple(each for each in dict.fromkeys(used) if each and each != box.label)
+            yield Row(box.label, words, claims, uses, kind="map-box", why=box.unchecked)
+
+    def _home(self, name: str) -> str:
+        """The box of a name: itself, or the first that the claim checks; empty for a claim without a box."""
+        return name if name in self.map.boxes else next(iter(self.map.links[name].box), "")
+
+    def _others(self, records: list[dict[str, Any]]) -> Iterator[Row]:
+        alone = [record for record in records if not self.map.links[record["id"]].box]
+        if alone:
+            yield Row("", ["Seen in computation: claims that check no box"], [], (), kind="map-chapter")
+        for page in dict.fromkeys(record["page"] for record in alone):
+            here = [record for record in alone if record["page"] == page]
+            yield Row("", [element("a", here[0]["page_title"], href=self._address(page))], here, (), kind="map-box")
+
+    def _address(self, document: str) -> str:
+        return self.env.app.builder.get_relative_uri(self.env.docname, document)
+
+
+class Row:
+    """One row of the map, before its place is known."""
+
+    def __init__(
+        self, label: str, words: list[nodes.Node | str], claims: list[dict[str, Any]], uses: tuple[str, ...], *, kind: str,
+        why: str = "",
+    ) -> None:  # fmt: skip
+        self.label, self.words, self.claims, self.uses, self.kind, self.why = label, words, claims, uses, kind, why
+        self.lines = max(1, -(-len(claims) // CLAIMS_PER_LINE))
+
+
+def _with_arcs(rows: list[Row]) -> Iterator[tag]:
+    tops: dict[str, float] = {}
+    height = 0.0
+    for row in rows:
+        tops[row.label or str(id(row))] = height
+        height += row.lines * LINE
+    names = {row.label: row.words[0].astext() for row in rows if row.label and isinstance(row.words[0], nodes.Node)}
+    for row in rows:
+        parts: list[nodes.Node | str] = [element("span", *row.words, class_="map-title")]
+        known = [label for label in row.uses if label in tops]
+        if row.claims:
+            parts.append(element("span", *(badge(record, LEDGER) for record in row.claims), class_="map-claims"))
+        elif row.why:
+            parts.append(element("span", f"not checked: {row.why}", class_="map-why"))
+        if known:
+            links: list[nodes.Node | str] = []
+            for label in known:
+                links += [", " if links else "uses ", element("a", names[label], href=f"#map-{label}")]
+            parts.append(element("span", *links, class_="map-uses"))
+            here = tops[row.label]
+            parts.append(nodes.raw("", _arcs([tops[label] - here for label in known]), format="html"))
+        marks = {"id": f"map-{row.label}"} if row.label else {}
+        yield element("li", *parts, class_=row.kind, style=f"--lines: {row.lines}", **marks)
+
+
+def _arcs(distances: Iterable[float]) -> str:
+    """Arcs from the middle of a row's first line to lines that are so many em below (above, if negative)."""
+    paths = []
+    for distance in distances:
+        reach, end = 8 + 9 * abs(distance) ** 0.5, 10 * distance
+        paths.append(
+            f'<path d="M0 0C{-reach:.0f} 0 {-reach:.0f} {end:.0f} -3 {end:.0f}"/><path class="head" d="M0 {end:.0f}l-5-2.5v5z"/>'
+        )
+    return f'<svg class="map-arcs" viewBox="0 0 10 10" aria-hidden="true">{"".join(paths)}</svg>'
+
+
+LEDGER = "ledger.html"  # the map stands beside the ledger
+
+
+# --- under a box's title ----------------------------------------------------------------------------------------------------
+
+
+def box_line(box: Box, known: Map, to_ledger: str) -> tag | None:
+    """ "Checked by C8 C8b", or why by none; None for a definition that no claim checks."""
+    claims = known.checked_by(box.label)
+    if claims:
+        return element("p", "Checked by ", *(badge(record, to_ledger) for record in claims), class_="box-claims")
+    return element("p", f"Checked by no claim: {box.unchecked}", class_="box-claims") if box.unchecked else None
+
+
+def show_box_lines(app: Sphinx, doctree: nodes.document, docname: str) -> None:
+    """One line under the title of each labelled box of a chapter."""
+    boxes = [node for node in doctree.findall(nodes.Element) if node.get("realtype") and node.get("label")]
+    if not boxes:
+        return
+    known = read_map(Path(app.srcdir))
+    labels: Mapping[str, tuple] = app.env.get_domain("std").labels
+    ledger = next((labels[name][0] for claim in known.claims if (name := anchor(claim)) in labels), None)
+    to_ledger = app.builder.get_relative_uri(docname, ledger) if ledger else ""
+    for node in boxes:
+        box = known.boxes.get(node["label"])
+        line = box_line(box, known, to_ledger) if box else None
+        if line is not None:
+            node.insert(1, line)
+
+
+def mark_chapters(app: Sphinx, doctree: nodes.document) -> None:
+    """A chapter with boxes is read again on every build: its lines speak of stored checks."""
+    if any(node.get("realtype") and node.get("label") for node in doctree.findall(nodes.Element)):
+        app.env.metadata[app.env.docname]["reads_ledger"] = True
+
+
+def register(app: Sphinx) -> None:
+    """The directive, and the lines."""
+    app.add_directive("book-map", BookMap)
+    app.connect("doctree-read", mark_chapters)
+    app.connect("doctree-resolved", show_box_lines)

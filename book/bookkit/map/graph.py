@@ -1,0 +1,113 @@
+"""The map of a book: its boxes and its claims, which claim checks which box, and who rests on whom.
+
+    x uses y    a claim names y in `uses`, or the proof of box x cites box y
+    x checks y  claim x names box y in `box`
+
+If a claim falls, so do the boxes that it checks, whatever uses it, and so on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from graphlib import CycleError, TopologicalSorter
+from pathlib import Path
+from typing import Any
+
+from bookkit.ledger.records import in_reading_order, read_ledger
+from bookkit.map.boxes import Box, read_boxes
+from bookkit.map.links import Links, links_of
+from bookkit.pages.catalogue import UserError
+
+__all__ = ["Map", "read_map"]
+
+# Of these sources a claim checks a statement of the theory; the others were seen in computation and may stand alone.
+STATED = ("paper", "paper, second-hand", "derived")
+
+
+@dataclass(frozen=True)
+class Map:
+    """Boxes by label and claims (their records) by id, both in reading order, and the links of each claim."""
+
+    boxes: dict[str, Box]
+    claims: dict[str, dict[str, Any]]
+    links: dict[str, Links]
+
+    def checked_by(self, label: str) -> list[dict[str, Any]]:
+        """Records of the claims that check a box."""
+        return [self.claims[claim] for claim, links in self.links.items() if label in links.box]
+
+    def uses(self, name: str) -> tuple[str, ...]:
+        """What a box or a claim uses, directly; names that exist."""
+        found = self.boxes[name].uses if name in self.boxes else self.links[name].uses
+        return tuple(each for each in found if each in self.boxes or each in self.claims)
+
+    def falls_with(self, name: str) -> list[str]:
+        """Labels and ids of all that falls if `name` does, the nearest first. Raises `UserError` for an unknown name."""
+        if name not in self.boxes and name not in self.claims:
+            raise UserError(f"the book has no claim and no box called {name!r}")
+        users: dict[str, list[str]] = {}
+        for each in (*self.boxes, *self.claims):
+            for used in self.uses(each):
+                users.setdefault(used, []).append(each)
+        found: dict[str, None] = {name: None}
+        todo = [name]
+        while todo:
+            each = todo.pop(0)
+            boxes = [label for label in self.links[each].box if label in self.boxes] if each in self.links else []
+            new = [other for other in (*boxes, *users.get(each, [])) if other not in found]
+            found |= dict.fromkeys(new)
+            todo += new
+        return list(found)[1:]
+
+    def problems(self) -> list[str]:
+        """What a map must not hold, in words."""
+        return [*self._unknown(), *self._circle(), *self._alone(), *self._unproved()]
+
+    def _unknown(self) -> Iterable[str]:
+        for claim, links in self.links.items():
+            for label in links.box:
+                if label not in self.boxes:
+                    yield f"claim {claim} checks the box {label!r}, which no chapter has"
+            for used in links.uses:
+                if used not in self.boxes and used not in self.claims:
+                    yield f"claim {claim} uses {used!r}, which is neither a claim nor a box"
+        for box in self.boxes.values():
+            for used in box.uses:
+                if used not in self.boxes:
+                    yield f"the proof of {box.label} ({box.document}) cites {used!r}, which no chapter has"
+
+    def _circle(self) -> Iterable[str]:
+        try:
+            TopologicalSorter({each: self.uses(each) for each in (*self.boxes, *self.claims)}).prepare()
+        except CycleError as error:
+            yield "these use each other in a circle: " + ", ".join(error.args[1])
+
+    def _alone(self) -> Iterable[str]:
+        if not self.boxes:  # a book without theory
+            return
+        checked = {label for links in self.links.values() for label in links.box}
+        for box in self.boxes.values():
+            if box.label not in checked and box.kind != "definition" and not box.unchecked:
+                yield f"no claim checks the box {box.label} ({box.document}): box= of a claim may name it, or '% not checked: why' in it"
+            if box.label in checked and box.unchecked:
+                yield f"the box {box.label} ({box.document}) says that no claim checks it, and one does"
+        for claim, record in self.claims.items():
+            if record["source"] in STATED and not self.links[claim].box:
+                yield f"claim {claim} ({record['page']}) is {record['source']} and names no box"
+
+    def _unproved(self) -> Iterable[str]:
+        for box in self.boxes.values():
+            if box.derived and not box.proved and box.kind not in ("definition", "remark"):
+                yield f"the box {box.label} ({box.document}) is tagged {box.tag!r} and no proof follows it"
+        for claim, record in self.claims.items():
+            known = [self.boxes[label] for label in self.links[claim].box if label in self.boxes]
+            if record["source"] == "derived" and known and not any(box.derived for box in known):
+                yield f"claim {claim} ({record['page']}) is derived, and the boxes that it checks are not"
+
+
+def read_map(root: Path) -> Map:
+    """The map of the book in `root`, from its chapters, its stored notebooks and its judges."""
+    records: Mapping[str, dict[str, Any]] = {record["id"]: record for record in in_reading_order(read_ledger(root))}
+    boxes = {box.label: box for box in read_boxes(root)}
+    return Map(boxes, dict(records), {claim: links_of(record, root) for claim, record in records.items()})

@@ -1,0 +1,39 @@
+"""What falls with a claim or a box, on a terminal: ``python -m bookkit claims --uses C3``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from bookkit.ledger.records import page_name
+from bookkit.ledger.words import verdict_words
+from bookkit.map.graph import Map, read_map
+
+__all__ = ["falls"]
+
+
+def falls(name: str, root: Path) -> str:
+    """One line for `name`, one for each box and claim that rests on it. Raises `UserError` for an unknown name."""
+    known = read_map(root)
+    names = {each.lower(): each for each in (*known.boxes, *known.claims)}
+    name = names.get(name.lower(), name)
+    found = known.falls_with(name)
+    head = f"{_line(known, name)}\n"
+    if not found:
+        return f"{head}nothing rests on it"
+    boxes = sum(each in known.boxes for each in found)
+    return "\n".join(
+        [
+            head,
+            *(f"    {_line(known, each)}" for each in found),
+            "",
+            f"{boxes} boxes and {len(found) - boxes} claims rest on it",
+        ]
+    )
+
+
+def _line(known: Map, name: str) -> str:
+    if name in known.boxes:
+        box = known.boxes[name]
+        return f"{name}  {box.kind} in {box.document}: {box.title}"
+    record = known.claims[name]
+    return f"{name}  {verdict_words(record)}, {page_name(record)}: {record['title']}"
