@@ -3,6 +3,8 @@
     ```{book-map} single_head       a row per box of the part, with the claims that check it, and arcs to what its proof uses
     ```
 
+    {claim}`C8`                     a claim in running text: its id in the colour of its verdict, a link to the ledger
+
 Under the title of every box stands one line: the claims that check it, with their verdicts, or why there is none.
 
 A row of the map is some lines high, counted here, so that arcs meet their rows without a script; a phone shows a list in words.
@@ -18,10 +20,10 @@ import yaml
 from docutils import nodes
 from sphinx.application import Sphinx
 from sphinx.util import logging
-from sphinx.util.docutils import SphinxDirective
+from sphinx.util.docutils import SphinxDirective, SphinxRole
 
 from bookkit.ledger.page_claims import badge
-from bookkit.ledger.records import anchor
+from bookkit.ledger.records import LEDGER, anchor, read_ledger
 from bookkit.map.boxes import Box
 from bookkit.map.graph import Map, read_map
 from bookkit.sphinx.html_elements import element, tag
@@ -58,7 +60,7 @@ class BookMap(SphinxDirective):
         rows += self._others([record for record in self.map.claims.values() if record["wing"] == wing])
         if not rows:
             logger.warning("book-map: no box and no claim of part %r", wing, location=self.get_location())
-        return [element("ol", *_with_arcs(rows), class_="book-map")]
+        return [element("ol", *_with_arcs(rows, self._address(LEDGER)), class_="book-map")]
 
     def _chapter(self, chapter: str) -> Iterator[Row]:
         boxes = [box for box in self.map.boxes.values() if box.document == chapter]
@@ -105,7 +107,7 @@ class Row:
         self.lines = max(1, -(-len(claims) // CLAIMS_PER_LINE))
 
 
-def _with_arcs(rows: list[Row]) -> Iterator[tag]:
+def _with_arcs(rows: list[Row], to_ledger: str) -> Iterator[tag]:
     tops: dict[str, float] = {}
     height = 0.0
     for row in rows:
@@ -116,7 +118,7 @@ def _with_arcs(rows: list[Row]) -> Iterator[tag]:
         parts: list[nodes.Node | str] = [element("span", *row.words, class_="map-title")]
         known = [label for label in row.uses if label in tops]
         if row.claims:
-            parts.append(element("span", *(badge(record, LEDGER) for record in row.claims), class_="map-claims"))
+            parts.append(element("span", *(badge(record, to_ledger) for record in row.claims), class_="map-claims"))
         elif row.why:
             parts.append(element("span", f"not checked: {row.why}", class_="map-why"))
         if known:
@@ -141,7 +143,18 @@ def _arcs(distances: Iterable[float]) -> str:
     return f'<svg class="map-arcs" viewBox="0 0 10 10" aria-hidden="true">{"".join(paths)}</svg>'
 
 
-LEDGER = "ledger.html"  # the map stands beside the ledger
+class ClaimBadge(SphinxRole):
+    """A claim by its id."""
+
+    def run(self) -> tuple[list[nodes.Node], list[nodes.system_message]]:
+        """Return the badge; a warning, and the id alone, for a claim that no page checks."""
+        self.env.metadata[self.env.docname]["reads_ledger"] = True
+        record = next((each for each in read_ledger(Path(self.env.srcdir)) if each["id"] == self.text), None)
+        if record is None:
+            logger.warning("no page checks a claim %r", self.text, location=self.get_location())
+            return [nodes.Text(self.text)], []
+        to_ledger = self.env.app.builder.get_relative_uri(self.env.docname, LEDGER)
+        return [element("span", badge(record, to_ledger), class_="claim-badge")], []
 
 
 # --- under a box's title ----------------------------------------------------------------------------------------------------
@@ -180,5 +193,6 @@ def mark_chapters(app: Sphinx, doctree: nodes.document) -> None:
 def register(app: Sphinx) -> None:
     """The directive, and the lines."""
     app.add_directive("book-map", BookMap)
+    app.add_role("claim", ClaimBadge())
     app.connect("doctree-read", mark_chapters)
     app.connect("doctree-resolved", show_box_lines)
