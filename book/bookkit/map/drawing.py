@@ -12,6 +12,7 @@ A row of the map is some lines high, counted here, so that arcs meet their rows 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -66,7 +67,7 @@ class BookMap(SphinxDirective):
         boxes = [box for box in self.map.boxes.values() if box.document == chapter]
         if boxes:
             address = self._address(chapter)
-            title = self.env.titles.get(chapter, nodes.title("", chapter)).astext()
+            title = _title(Path(self.env.srcdir) / f"{chapter}.md")
             yield Row("", [element("a", title, href=address)], [], (), kind="map-chapter")
         for box in boxes:
             claims = self.map.checked_by(box.label)
@@ -94,6 +95,12 @@ class BookMap(SphinxDirective):
 
     def _address(self, document: str) -> str:
         return self.env.app.builder.get_relative_uri(self.env.docname, document)
+
+
+def _title(chapter: Path) -> str:
+    """The first heading of a chapter; Sphinx may not have read it yet."""
+    found = re.search(r"^# +(.+?)\s*$", chapter.read_text(encoding="utf-8"), flags=re.M)
+    return found[1] if found else chapter.stem
 
 
 class Row:

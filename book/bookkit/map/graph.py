@@ -17,7 +17,7 @@ from typing import Any
 from bookkit.ledger.records import in_reading_order, read_ledger
 from bookkit.map.boxes import Box, read_boxes
 from bookkit.map.links import Links, links_of
-from bookkit.pages.catalogue import UserError
+from bookkit.pages.catalogue import UserError, find_root
 
 __all__ = ["Map", "read_map"]
 
@@ -106,8 +106,9 @@ class Map:
                 yield f"claim {claim} ({record['page']}) is derived, and the boxes that it checks are not"
 
 
-def read_map(root: Path) -> Map:
-    """The map of the book in `root`, from its chapters, its stored notebooks and its judges."""
-    records: Mapping[str, dict[str, Any]] = {record["id"]: record for record in in_reading_order(read_ledger(root))}
-    boxes = {box.label: box for box in read_boxes(root)}
+def read_map(source: Path) -> Map:
+    """The map of a book: its chapters and stored notebooks under `source` (a build's copy, say), its judges where the book is."""
+    records: Mapping[str, dict[str, Any]] = {record["id"]: record for record in in_reading_order(read_ledger(source))}
+    boxes = {box.label: box for box in read_boxes(source)}
+    root = find_root()
     return Map(boxes, dict(records), {claim: links_of(record, root) for claim, record in records.items()})

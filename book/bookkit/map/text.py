@@ -21,14 +21,13 @@ def falls(name: str, root: Path) -> str:
     if not found:
         return f"{head}nothing rests on it"
     boxes = sum(each in known.boxes for each in found)
-    return "\n".join(
-        [
-            head,
-            *(f"    {_line(known, each)}" for each in found),
-            "",
-            f"{boxes} boxes and {len(found) - boxes} claims rest on it",
-        ]
-    )
+    total = f"{_counted(boxes, 'box', 'boxes')} and {_counted(len(found) - boxes, 'claim', 'claims')}"
+    verb = "rests" if len(found) == 1 else "rest"
+    return "\n".join([head, *(f"    {_line(known, each)}" for each in found), "", f"{total} {verb} on it"])
+
+
+def _counted(number: int, one: str, several: str) -> str:
+    return f"{number} {one if number == 1 else several}"
 
 
 def _line(known: Map, name: str) -> str:
