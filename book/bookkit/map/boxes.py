@@ -51,9 +51,14 @@ class Box:
     unchecked: str
 
     @property
+    def source(self) -> str:
+        """The tag's source, without what follows a comma or stands in brackets: derived, paper, authors' code."""
+        return re.split(r"[,;(]", self.tag)[0].strip()
+
+    @property
     def derived(self) -> bool:
         """The tag says that this book proves it."""
-        return self.tag.startswith("derived")
+        return self.source == "derived"
 
 
 def read_boxes(root: Path) -> list[Box]:

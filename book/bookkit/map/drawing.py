@@ -31,7 +31,7 @@ from bookkit.sphinx.html_elements import element, tag
 
 logger = logging.getLogger(__name__)
 
-CLAIMS_PER_LINE = 9
+CLAIMS_PER_LINE = 4  # as many as fit beside a title on a narrow desktop
 LINE = 2.1  # em; the style sheet has the same number
 
 
@@ -79,7 +79,7 @@ class BookMap(SphinxDirective):
             link = element("a", *self.parse_inline(box.title)[0], href=f"{self._address(chapter)}#{box.label}")
             words = [link, element("small", f"{box.kind}, {box.tag}" if box.tag else box.kind)]
             uses = tuple(each for each in dict.fromkeys(used) if each and each != box.label)
-            yield Row(box.label, words, claims, uses, kind="map-box", why=box.unchecked)
+            yield Row(box.label, words, claims, uses, kind="map-box", why=box.unchecked, source=box.source)
 
     def _home(self, name: str) -> str:
         """The box of a name: itself, or the first that the claim checks; empty for a claim without a box."""
@@ -108,9 +108,10 @@ class Row:
 
     def __init__(
         self, label: str, words: list[nodes.Node | str], claims: list[dict[str, Any]], uses: tuple[str, ...], *, kind: str,
-        why: str = "",
+        why: str = "", source: str = "",
     ) -> None:  # fmt: skip
-        self.label, self.words, self.claims, self.uses, self.kind, self.why = label, words, claims, uses, kind, why
+        self.label, self.words, self.claims, self.uses = label, words, claims, uses
+        self.kind, self.why, self.source = kind, why, source
         self.lines = max(1, -(-len(claims) // CLAIMS_PER_LINE))
 
 
@@ -136,6 +137,8 @@ def _with_arcs(rows: list[Row], to_ledger: str) -> Iterator[tag]:
             here = tops[row.label]
             parts.append(nodes.raw("", _arcs([tops[label] - here for label in known]), format="html"))
         marks = {"id": f"map-{row.label}"} if row.label else {}
+        if row.source:
+            marks["data_source"] = row.source
         yield element("li", *parts, class_=row.kind, style=f"--lines: {row.lines}", **marks)
 
 
