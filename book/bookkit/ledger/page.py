@@ -143,6 +143,7 @@ class Ledger(SphinxDirective):
             "Numbers": numbers,
             "Replicated": [*self._inline(signs(standing.replicated_words))],
             "Registered": [*self._inline(standing.registered_words)],
+            "Restated": [*self._inline(signs(standing.restated))],
             "Function": [self._function(record)],
         }
         listed = element("dl")

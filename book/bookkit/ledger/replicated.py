@@ -7,6 +7,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,7 +24,7 @@ from bookkit.replication import counts
 from bookkit.replication.registration import Registered, registered
 from bookkit.rules import LEDGER
 
-__all__ = ["Standing", "level_problem", "register", "sentence", "standings"]
+__all__ = ["Standing", "level_problem", "register", "restated", "sentence", "standings"]
 
 logger = logging.getLogger(__name__)
 
@@ -34,6 +35,7 @@ class Standing:
 
     registered: Registered | None
     counts: counts.Counts | None
+    restated: str = ""  # what the claim said before, and why it says something else now
 
     @property
     def held(self) -> str:
@@ -80,7 +82,20 @@ def standings(root: Path | None = None) -> dict[str, Standing]:
     known, table = registered(root), counts.read(root)
     found = table.claims if table else {}
     current = {c: n for c, n in found.items() if c not in known or known[c].fingerprint == n.fingerprint}
-    return {claim: Standing(known.get(claim), current.get(claim)) for claim in {**known, **found}}
+    said = restated(root)
+    return {
+        claim: Standing(known.get(claim), current.get(claim), said.get(claim, ""))
+        for claim in {**known, **found, **said}
+    }
+
+
+def restated(root: Path) -> dict[str, str]:
+    """By claim: what it said before it was changed, and the reason, as book/restated.json has them. Empty without that file."""
+    path = root / "book" / "restated.json"
+    if not path.is_file():
+        return {}
+    claims = json.loads(path.read_text(encoding="utf-8"))["claims"]
+    return {claim: f"It {said['before'].rstrip('.')}. {said['because']}" for claim, said in claims.items()}
 
 
 def level_problem(records: Iterable[Mapping[str, Any]]) -> str:
