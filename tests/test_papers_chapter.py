@@ -1,0 +1,105 @@
+"""The chapter on what was read of the papers: all their claims stand in it, none that does not exist, and its counts are right."""
+
+import re
+from collections import Counter
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+from bookkit.ledger.records import read_ledger
+from bookkit.map.boxes import read_boxes
+
+ROOT = Path(__file__).parents[1]
+CHAPTER = ROOT / "book" / "papers.md"
+PAPERS = {"A single head": "single_head", "Token selection": "token_selection", "In-context regression": "in_context"}
+THEIRS = {"paper", "paper, second-hand", "authors' code"}
+HEAD = ["no.", "statement", "read in", "verdict"]
+WORDS = ("Setting", "Holds", "Fails", "Outside its regime", "In part", "Not checked")
+
+ROLE = re.compile(r"\{claim\}`([^`]*)`")
+COUNTS = re.compile(
+    r"Of these (\d+) rows, (\d+) are settings\. Of the other (\d+) statements, (\d+) holds?, (\d+) fails?, "
+    r"(\d+) (?:is|are) outside (?:its|their) regime, (\d+) (?:is|are) checked in part and (\d+) (?:is|are) not checked\."
+)
+
+
+@cache
+def ledger() -> dict[str, dict]:
+    return {record["id"]: record for record in read_ledger(ROOT)}
+
+
+def section(title: str) -> str:
+    """The text under a heading of the second level."""
+    return re.search(rf"^## {re.escape(title)}$(.*?)(?=^## |\Z)", CHAPTER.read_text(encoding="utf-8"), re.M | re.S)[1]
+
+
+def rows(title: str) -> list[list[str]]:
+    """The cells of the one table of a section. A formula with a bar in it would show as a cell too many."""
+    lines = [line.strip() for line in section(title).splitlines() if line.lstrip().startswith("|")]
+    cells = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
+    assert cells[0] == HEAD, f"{title}: one table of {HEAD}"
+    return cells[2:]
+
+
+def word(verdict: str) -> str:
+    """The word in bold with which a verdict begins, without its full stop."""
+    found = re.match(r"\*\*([^*]+?)\.?\*\*", verdict)
+    return found[1] if found else ""
+
+
+def whose(verdict: str) -> tuple[list[str], list[str]]:
+    """Ids of the claims before and after the word "ours"."""
+    theirs, *ours = re.split(r"\b[Oo]urs\b", verdict, maxsplit=1)
+    return ROLE.findall(theirs), ROLE.findall("".join(ours))
+
+
+EVERY_ROW = [pytest.param(title, row, id=f"{PAPERS[title]}-{row[0]}") for title in PAPERS for row in rows(title)]
+
+
+def test_every_claim_of_the_papers_stands_in_the_table_of_its_part() -> None:
+    for title, wing in PAPERS.items():
+        wanted = {
+            name for name, record in ledger().items() if (record["wing"], record["source"] in THEIRS) == (wing, True)
+        }
+        standing = {name for row in rows(title) for name in whose(row[3])[0]}
+        assert wanted <= standing, f"{title}: no row for {sorted(wanted - standing)}"
+    assert {record["wing"] for record in ledger().values() if record["source"] in THEIRS} == set(PAPERS.values())
+
+
+def test_every_claim_and_every_box_that_is_named_exists() -> None:
+    text = CHAPTER.read_text(encoding="utf-8")
+    assert sorted(set(ROLE.findall(text)) - set(ledger())) == []
+    assert sorted(set(re.findall(r"\{prf:ref\}`([^`]+)`", text)) - {box.label for box in read_boxes(ROOT)}) == []
+
+
+@pytest.mark.parametrize(("title", "row"), EVERY_ROW)
+def test_a_row(title: str, row: list[str]) -> None:
+    assert len(row) == len(HEAD), f"{len(row)} cells: a bar inside a formula?"
+    assert all(row)
+    assert all(cell.count("$") % 2 == 0 for cell in row)
+    assert word(row[3]) in WORDS
+    assert word(row[3]) != "Not checked" or re.search(r"because|for the same reason", row[3]), "not checked: why?"
+
+
+@pytest.mark.parametrize(("title", "row"), EVERY_ROW)
+def test_the_word_agrees_with_the_claims(title: str, row: list[str]) -> None:
+    """What is derived or measured here stands after "ours", what the papers say before; the word is the ledger's verdict."""
+    theirs, ours = whose(row[3])
+    assert [name for name in theirs if ledger()[name]["source"] not in THEIRS] == [], "these are ours"
+    assert [name for name in ours if ledger()[name]["source"] in THEIRS] == [], "these are theirs"
+    verdicts = {ledger()[name]["verdict"] for name in theirs}
+    allowed = {"Fails": "fails", "Outside its regime": "outside its regime", "Not checked": None}
+    assert verdicts <= {allowed.get(word(row[3]), "holds")}
+    # A row that is checked names a claim or the box that proves it.
+    assert word(row[3]) in ("Setting", "Not checked") or theirs or ours
+
+
+@pytest.mark.parametrize("title", PAPERS)
+def test_the_counts_below_a_table_are_those_of_its_rows(title: str) -> None:
+    table = rows(title)
+    assert [row[0] for row in table] == [str(number) for number in range(1, len(table) + 1)]
+    count = Counter(word(row[3]) for row in table)
+    counts = COUNTS.findall(section(title).replace("\n", " "))
+    wanted = (len(table), count["Setting"], len(table) - count["Setting"], *(count[each] for each in WORDS[1:]))
+    assert counts == [tuple(map(str, wanted))]
