@@ -149,7 +149,7 @@ def deviation_bounds(
         noise_high=a * ((phi + steep_phi * score) * (1 + norm) + apart_v),
         logit=field.p_signal.unsqueeze(-1) + a * psi,
         logit_room=query_room.unsqueeze(-1) + a * (steep_psi * score + top_psi * norm + apart_p),
-        v_norm=a / d * torch.stack([narrow * size(phi - steep_phi * score), spectral * size(top_phi)], 1),
+        v_norm=a / d * torch.stack([narrow * size((phi - steep_phi * score).clamp_min(1)), spectral * size(top_phi)], 1),
         p_norm=a / d * torch.stack([narrow * size((psi.abs() - steep_psi * score).clamp_min(0)), spectral * size(top_psi)], 1),
     )  # fmt: skip
 
