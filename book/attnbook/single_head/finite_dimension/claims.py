@@ -1,4 +1,4 @@
-r"""Claims F1-F15 and T1b of page `08_finite_dimension`: proved bounds for two steps at finite d, and how loose each of them is.
+r"""Claims F1-F16 and T1b of page `08_finite_dimension`: proved bounds for two steps at finite d, and how loose each of them is.
 
 Each judge takes a `FiniteStudy` and a constant that multiplies the formula's own (1 is the claim, `wrong` its negative control).
 """
@@ -202,6 +202,46 @@ def slack_of_dimension(study: FiniteStudy, constant: float) -> Evidence:
 def _far_enough(study: FiniteStudy) -> str:
     n = study.page.sample.law.n
     return "" if n >= 16 else f"needs n >= 16; here {n}"
+
+
+def _margins_from_below(study: FiniteStudy) -> tuple[torch.Tensor, torch.Tensor]:
+    """Least mean-field margin over the bound, (classes,), for all possible label counts; and how far the step condition is met."""
+    bounds = study.possible[False]
+    field, clean, noisy = bounds.field, bounds.clean, bounds.noisy
+    kappa, eta = field.b / field.a, noisy / (clean + noisy)
+    left = (1 - eta) / (1 - 2 * eta)
+    need = torch.log(2 * kappa) + 2.17 * kappa * (kappa - 1) / (kappa + 1) ** 2 * left
+    met = torch.where(noisy > 0, field.a**2 * (1 + kappa) / 2 - need, torch.inf)
+    met = torch.where((kappa >= 1) & (eta < 0.25), met, -torch.inf)
+    bound = field.a * (kappa * (1 - 4 * eta) / (1 - 2 * eta)).clamp_max(2 / 3)
+    margin = torch.minimum(field.margin2_clean, torch.where(noisy > 0, field.margin2_noisy, torch.inf))
+    return (margin / bound).flatten(), met.flatten()
+
+
+def _step_condition(study: FiniteStudy) -> str:
+    room = _margins_from_below(study)[1].min().item()
+    return (
+        ""
+        if room >= 0
+        else f"needs the proposition's conditions for all likely label counts; the step condition misses by {-room:.2g}"
+    )
+
+
+@CLAIMS.claim(
+    "F16",
+    "mean-field margins from below",
+    r"for all label counts that C4 leaves possible at $\delta/2$, the mean-field margins after two steps are at least "
+    r"$a\min\big(\tfrac23, \kappa_k\tfrac{1-4\eta_k}{1-2\eta_k}\big)$, and for some of them at most four times that",
+    wrong=4.0,
+    wrong_text="four times the bound",
+    box=("prop-finite-margin",),
+    uses=("C4", "C14"),
+    regime=r"$\kappa_k \ge 1$, $\eta_k < \tfrac14$ and the step condition",
+    violation=_step_condition,
+)
+def margins_from_below(study: FiniteStudy, constant: float) -> Evidence:
+    least = _margins_from_below(study)[0].min().reshape(1) / constant
+    return within(least, 1.0, 4.0, quantity="least margin / bound", share=1)
 
 
 @CLAIMS.claim(

@@ -109,7 +109,7 @@ class FiniteStudy:
 def finite_study(
     law: SignalNoiseLaw, step_size: float, *, draws: int = 40, seed: int = 0, delta: float = 0.01
 ) -> FiniteStudy:
-    """Everything behind the claims F1-F15 and T1b, at one law and step size."""
+    """Everything behind the claims F1-F16 and T1b, at one law and step size."""
     checks.probability("delta", delta, open_ends=True)
     n, u = law.n, log_term(law.n, delta)
     counts = possible_counts(law, delta / 2)
