@@ -6,7 +6,7 @@ import math
 import numpy as np
 import pytest
 import torch
-from scipy import integrate, stats
+from scipy import integrate, optimize, stats
 
 from attnbook.single_head.finite_dimension.bounds import (
     closed_form_constant,
@@ -348,7 +348,7 @@ def test_lower_bound_on_the_error(along, omega):
     length = math.hypot(along, 0.4)
     rho = correlation(scores)[0, 0].item()
     assert rho == pytest.approx(-along / length)
-    cut = next(t for t in np.linspace(0, 5, 500_001) if t / omega >= math.exp(0.3 - t) * 1.5 / length)
+    cut = optimize.brentq(lambda t: t / omega - math.exp(0.3 - t) * 1.5 / length, 0, 5)
     x = cut / omega
 
     def inside(z):
