@@ -10,6 +10,7 @@ import torch
 from attnbook.answers import crossing, exercise
 from attnbook.open_questions.many_heads.margin import class_cost
 from attnbook.single_head.batched import two_steps
+from attnbook.single_head.finite_dimension.bounds import log_term, smallest_certified_dimension
 from attnbook.single_head.long_run import law_at
 from attnbook.single_head.mean_field import mean_field
 from attnbook.single_head.phase_theory import lower_snr_limit, preference_spread
@@ -186,3 +187,19 @@ def isotropic_factor() -> float:
 def class_probability_of_weakness() -> float:
     strength = N * StressedLaw(N, D, RHO, ETA).snr ** 2 * (1 - 2 * ETA)
     return crossing(lambda share: (1 - share) * strength - 1, 0.5, 1.0)
+
+
+# --- 08 how many dimensions -----------------------------------------------------------------------------------------
+
+
+@exercise(
+    "08-finite-dimension/1", "The dimension, over $n\\log(14n/\\delta)$, that the bounds certify at $n = 400$.", 2
+)
+def certified_dimension() -> float:
+    law = SignalNoiseLaw(400, D, math.sqrt(4.5 * D / 400), ETA)
+    return smallest_certified_dimension(law, 5 * 400 / D) / (400 * log_term(400, 0.01))
+
+
+@exercise("08-finite-dimension/2", "This correlation, $\\varrho$ with its sign.", 2)
+def correlation_of_five() -> float:
+    return crossing(lambda rho: 5 * (1 + rho) - 2, -0.99, 0.99)

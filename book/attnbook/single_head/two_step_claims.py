@@ -11,6 +11,7 @@ import math
 
 import torch
 
+from attnbook.single_head.label_counts import count_widths
 from attnbook.single_head.mean_field import mean_field_log10_error
 from attnbook.single_head.study import TwoStepStudy, log_term
 from bookkit.claims import Claim, ClaimSet, Source, Verdict
@@ -137,16 +138,17 @@ def crude_cross_terms(study: TwoStepStudy, constant: float) -> Evidence:
 @CLAIMS.claim(
     "C4",
     "label counts",
-    r"$\big||C_k| - n(1-\eta)/2\big|$ and $\big||N_k| - n\eta/2\big|$ are at most $\sqrt{n\log(8/\delta)/2}$, "
-    r"with probability at least $1-\delta$ (Hoeffding)",
+    r"with probability at least $1-\delta$ and $x = \log(8/\delta)$, $\big||C_k| - n(1-\eta)/2\big| \le \sqrt{nx/2}$ (Hoeffding) and "
+    r"$\big||N_k| - n\eta/2\big| \le \sqrt{n\eta(1-\eta/2)x} + x/3$ (Bernstein), for both $k$",
     wrong=0.2,
-    wrong_text="0.2 times the bound",
+    wrong_text="0.2 times the bounds",
+    box=("claim-theory-c4",),
 )
 def label_counts(study: TwoStepStudy, constant: float) -> Evidence:
     n, eta = study.law.n, study.law.label_noise
-    gaps = torch.cat([study.clean_counts - n * (1 - eta) / 2, study.noisy_counts - n * eta / 2], dim=1).abs()
-    bound = math.sqrt(n * math.log(8 / study.delta) / 2)
-    return within(gaps.amax(1), high=constant * bound, quantity="largest gap", share=1 - study.delta)
+    clean, noisy = count_widths(n, eta, study.delta)
+    gaps = [(study.clean_counts - n * (1 - eta) / 2).abs() / clean, (study.noisy_counts - n * eta / 2).abs() / noisy]
+    return within(torch.cat(gaps, 1).amax(1), high=constant, quantity="largest gap / bound", share=1 - study.delta)
 
 
 # --- after one step --------------------------------------------------------------------------------------------------------

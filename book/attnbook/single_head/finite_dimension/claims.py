@@ -1,0 +1,438 @@
+r"""Claims F1-F16 and T1b of page `08_finite_dimension`: proved bounds for two steps at finite d, and how loose each of them is.
+
+Each judge takes a `FiniteStudy` and a constant that multiplies the formula's own (1 is the claim, `wrong` its negative control).
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+
+from attnbook.single_head.finite_dimension.bounds import closed_form_constant
+from attnbook.single_head.finite_dimension.near_half import (
+    furthest_from_half,
+    large_step_distance,
+    log10_error_floor,
+    log10_floor_of_exponent,
+    weak_signal_distance,
+)
+from attnbook.single_head.finite_dimension.study import INSIDE, SHORTER, SMALL_STEP, Drawn, FiniteStudy
+from attnlib.single_head.population import FreshScores
+from bookkit.claims import ClaimSet, Source
+from bookkit.rules import Evidence, agrees, both, mean_within, share_within, within
+
+__all__ = ["CLAIMS", "use_of_bounds", "weighted_cross_bound"]
+
+CLAIMS = ClaimSet("single_head")
+_LOG10 = math.log(10.0)
+
+
+def use_of_bounds(own: Drawn) -> dict[str, torch.Tensor]:
+    """How much of its bound each quantity of the theorem uses: the largest |deviation| / bound of a draw, (R,) each."""
+    b, f = own.bounds, own.found
+    t = own.per_sample(b.noise_low), own.per_sample(b.noise_high)
+    middle = b.field.a * own.per_sample(torch.stack([1 + 2 * b.field.slope_clean, 1 + 2 * b.field.slope_noisy], -1))
+    noise = torch.where(f.noise > middle, (f.noise - middle) / (t[1] - middle), (middle - f.noise) / (middle - t[0]))
+    return {
+        "norms": f.norm.abs().amax(1) / b.norm,
+        "scores": f.score.abs().amax(1) / b.score,
+        "mean square": (f.score**2).mean(1).sqrt() / b.rms,
+        "cross terms of v": f.cross_v.abs().amax(1) / b.cross_v,
+        "cross terms of p": f.cross_p.abs().amax(1) / b.cross_p,
+        "V": ((f.value - b.value).abs() / b.value_room).amax(1),
+        "P": ((f.query - b.query).abs() / b.query_room).amax(1),
+        "t": noise.amax(1),
+        "logits": ((f.logit - own.per_sample(b.logit)).abs() / own.per_sample(b.logit_room)).amax(1),
+        "norm of v": torch.maximum(f.v_norm / b.v_norm[:, 1], b.v_norm[:, 0] / f.v_norm),
+        "norm of p": torch.maximum(f.p_norm / b.p_norm[:, 1], b.p_norm[:, 0] / f.p_norm),
+    }
+
+
+def weighted_cross_bound(own: Drawn) -> tuple[torch.Tensor, torch.Tensor]:
+    """The older bound on the two cross terms, over d, (R,) each: Cauchy and Schwarz for what the weights' randomness adds."""
+    law, b, u = own.sample.law, own.bounds, own.log_term
+    field, a, n = b.field, b.field.a, own.sample.law.n
+    steep = a / 4, a + a / 8 * (field.b.abs().amax(1) + a * (1 + b.score))
+    push_clean, push_noisy = field.slope_clean * field.preference_clean, field.slope_noisy * field.preference_noisy
+    tops = (
+        (1 + 2 * torch.maximum(field.slope_clean, field.slope_noisy)).amax(1),
+        torch.maximum(push_clean.abs(), push_noisy.abs()).amax(1),
+    )
+    length, tail = math.sqrt((1 + b.norm) / law.d), math.sqrt(n) + math.sqrt(2 * u)
+    first, second = (
+        length * (top * math.sqrt(2 * n * u) + s * b.score * math.sqrt(n) * tail)
+        for top, s in zip(tops, steep, strict=True)
+    )
+    return first, second
+
+
+# --- the theorem on deviations ---------------------------------------------------------------------------------------------
+
+
+@CLAIMS.claim(
+    "F1",
+    "every deviation from mean field is within its bound",
+    r"given the labels, with probability at least $1-\delta/2$ all of them together: noise norms, $\varepsilon_i$, their mean square, both "
+    r"cross terms, $V_k$, $P_k$, $t_i$, the logits, $|\Pi v_2|$ and $|\Pi p_2|$ are as near to mean field as the theorem says",
+    wrong=0.5,
+    wrong_text="half of each bound",
+    box=("thm-finite-deviations", "lem-leave-one-out"),
+    uses=("C1", "C3a", "C7"),
+)
+def deviations(study: FiniteStudy, constant: float) -> Evidence:
+    used = torch.stack(list(use_of_bounds(study.page).values())).amax(0)
+    return within(used, high=constant, quantity="largest deviation / bound", share=1 - study.page.delta / 2)
+
+
+@CLAIMS.claim(
+    "F2",
+    "leave-one-out bounds are loose by a factor below four",
+    r"the bound on the largest cross term, with weights $1+2g_j$ and with $g_j\gamma_j$, is on average between 1 and 4 times the largest "
+    r"one of a draw, at the page's $n$ and at $4n$ with $d = 20\,n u$",
+    source=Source.MEASURED,
+    wrong=2.0,
+    wrong_text="the Cauchy-Schwarz bound in its place",
+    box=("lem-leave-one-out", "lem-weighted-cross"),
+    uses=("F1",),
+)
+def slack_of_cross_terms(study: FiniteStudy, constant: float) -> Evidence:
+    parts = []
+    for own in (study.page, study.wide):
+        b, f = own.bounds, own.found
+        bounds = (b.cross_v, b.cross_p) if constant == 1.0 else weighted_cross_bound(own)
+        for name, bound, seen in zip("vp", bounds, (f.cross_v, f.cross_p), strict=True):
+            parts.append(
+                mean_within(
+                    bound / seen.abs().amax(1), 1, 4, quantity=f"bound / largest ({name}, n = {own.sample.law.n})"
+                )
+            )
+    return both(*parts)
+
+
+@CLAIMS.claim(
+    "F3",
+    "mean square of the noise scores' deviations",
+    r"$\tfrac1n\sum_i\varepsilon_i^2$ has the law of $(|w|^2/d-1)^2 + |w|^2\chi^2_{n-1}/d^2$ with $w\sim N(0,I_{d-2})$ and an independent "
+    r"$\chi^2_{n-1}$: its mean is exactly $\tfrac2d + (d-2)(n-1)/d^2$",
+    wrong=1.5,
+    wrong_text="1.5 times that",
+    box=("lem-mean-square",),
+    uses=("C7",),
+)
+def mean_square(study: FiniteStudy, constant: float) -> Evidence:
+    law = study.page.sample.law
+    predicted = 2 / law.d + (law.d - 2) * (law.n - 1) / law.d**2
+    return agrees((study.page.found.score**2).mean(1) / predicted, constant)
+
+
+@CLAIMS.claim(
+    "F4",
+    "random weights change the noise score by n/d, not √(n/d)",
+    r"the part of a noise score after two steps that is due to the randomness of the weights $1+2g_j$ has mean "
+    r"$-\tfrac ad\sum_{j\ne i} g_j(1-g_j)$, to leading order: a multiple of $n/d$",
+    source=Source.MEASURED,
+    wrong=0.5,
+    wrong_text="√(n/d) in place of n/d",
+    box=("rem-random-weights",),
+)
+def effect_of_weights(study: FiniteStudy, constant: float) -> Evidence:
+    own = study.page
+    law, found = own.sample.law, own.found
+    steep = own.bounds.field.a * (found.slopes * (1 - found.slopes)).mean(1)
+    predicted = -steep * ((law.n - 1) / law.d) ** constant
+    effect = (found.cross_v - found.frozen_v).mean(1)
+    allowance = math.sqrt((law.n + 1) / law.d)
+    return agrees(effect / predicted, 1.0, allowance=allowance, allowance_text="next order, the root mean square of ε")
+
+
+# --- interpolation ---------------------------------------------------------------------------------------------------------
+
+
+@CLAIMS.claim(
+    "F5",
+    "two steps are proved to fit every label at the page's size",
+    r"for all label counts that C4 leaves possible at $\delta/2$ the bounds alone give $V_k > 0$, $t_i > 0$ and flipped logits below "
+    r"$\log(t_i/V_k)$: with probability at least $1-\delta$ every label is fitted",
+    wrong=2.0,
+    wrong_text="the triangle inequality for the cross terms",
+    box=("thm-finite-certificate",),
+    uses=("F1", "C4", "C14", "C15"),
+)
+def certificate(study: FiniteStudy, constant: float) -> Evidence:
+    bounds = study.possible[constant != 1.0]
+    room = torch.where(bounds.certified, bounds.flipped_room.amin(1), -1.0).amin().reshape(1)
+    room = room.clamp_max(1e9)  # without flipped labels there is nothing to be misfit
+    return within(room, low=0.0, quantity="least room of a flipped logit", strict=True, share=1)
+
+
+@CLAIMS.claim(
+    "F6",
+    "the dimension that the bounds ask for grows like n log(n/δ)",
+    r"the least $d$ that the bounds certify, over $n\log(14n/\delta)$, changes by a factor below 1.5 while $n$ grows 64-fold",
+    source=Source.MEASURED,
+    wrong=2.0,
+    wrong_text="the triangle inequality for the cross terms",
+    box=("thm-finite-certificate", "thm-finite-dimension"),
+)
+def growth_of_dimension(study: FiniteStudy, constant: float) -> Evidence:
+    ratio = [
+        d / (n * math.log(14 * n / study.page.delta))
+        for n, d in zip(study.sizes, study.certified[constant != 1.0], strict=True)
+    ]
+    return within(torch.tensor([max(ratio) / min(ratio)]), high=1.5, quantity="largest / smallest C", share=1)
+
+
+@CLAIMS.claim(
+    "F7",
+    "ten times fewer dimensions than proved are enough",
+    r"in a tenth of the least $d$ that the bounds certify, two steps fit every label with probability at least 95 %: the theorem is "
+    r"loose by a factor of ten or more in $d$",
+    source=Source.MEASURED,
+    wrong=2.0,
+    wrong_text="a hundred times fewer",
+    box=("thm-finite-certificate",),
+    uses=("F6",),
+)
+def slack_of_dimension(study: FiniteStudy, constant: float) -> Evidence:
+    fits = study.shorter[SHORTER[0] if constant == 1.0 else SHORTER[1]]
+    return share_within(int(fits.sum()), len(fits), low=0.95, quantity="share that fits every label")
+
+
+def _far_enough(study: FiniteStudy) -> str:
+    n = study.page.sample.law.n
+    return "" if n >= 16 else f"needs n >= 16; here {n}"
+
+
+def _margins_from_below(study: FiniteStudy) -> tuple[torch.Tensor, torch.Tensor]:
+    """Least mean-field margin over the bound, (classes,), for all possible label counts; and how far the step condition is met."""
+    bounds = study.possible[False]
+    field, clean, noisy = bounds.field, bounds.clean, bounds.noisy
+    kappa, eta = field.b / field.a, noisy / (clean + noisy)
+    left = (1 - eta) / (1 - 2 * eta)
+    need = torch.log(2 * kappa) + 2.17 * kappa * (kappa - 1) / (kappa + 1) ** 2 * left
+    met = torch.where(noisy > 0, field.a**2 * (1 + kappa) / 2 - need, torch.inf)
+    met = torch.where((kappa >= 1) & (eta < 0.25), met, -torch.inf)
+    bound = field.a * (kappa * (1 - 4 * eta) / (1 - 2 * eta)).clamp_max(2 / 3)
+    margin = torch.minimum(field.margin2_clean, torch.where(noisy > 0, field.margin2_noisy, torch.inf))
+    return (margin / bound).flatten(), met.flatten()
+
+
+def _step_condition(study: FiniteStudy) -> str:
+    room = _margins_from_below(study)[1].min().item()
+    return (
+        ""
+        if room >= 0
+        else f"needs the proposition's conditions for all likely label counts; the step condition misses by {-room:.2g}"
+    )
+
+
+@CLAIMS.claim(
+    "F16",
+    "mean-field margins from below",
+    r"for all label counts that C4 leaves possible at $\delta/2$, the mean-field margins after two steps are at least "
+    r"$a\min\big(\tfrac23, \kappa_k\tfrac{1-4\eta_k}{1-2\eta_k}\big)$, and for some of them at most four times that",
+    wrong=4.0,
+    wrong_text="four times the bound",
+    box=("prop-finite-margin",),
+    uses=("C4", "C14"),
+    regime=r"$\kappa_k \ge 1$, $\eta_k < \tfrac14$ and the step condition",
+    violation=_step_condition,
+)
+def margins_from_below(study: FiniteStudy, constant: float) -> Evidence:
+    least = _margins_from_below(study)[0].min().reshape(1) / constant
+    return within(least, 1.0, 4.0, quantity="least margin / bound", share=1)
+
+
+@CLAIMS.claim(
+    "F15",
+    "the closed form's constant K is loose by two or three powers of ten",
+    r"with probability at least $1-\delta/2$ all margins are within $K\sqrt{nu/d}$ of mean field, $K$ the theorem's polynomial in "
+    r"$a$ and $n\,\mathrm{SNR}^2$; on average that is between 1 and 2000 times the largest deviation; at $d = 64\,nu$",
+    wrong=1e-3,
+    wrong_text="a thousandth of K",
+    box=("thm-finite-dimension",),
+    regime=r"$n \ge 16$",
+    violation=_far_enough,
+    uses=("F1",),
+)
+def closed_form(study: FiniteStudy, constant: float) -> Evidence:
+    own = study.far
+    law, field = own.sample.law, own.bounds.field
+    middle = own.per_sample(torch.stack([field.margin2_clean, field.margin2_noisy], -1))
+    bound = constant * closed_form_constant(field.a, law.n * law.snr**2) * math.sqrt(law.n * own.log_term / law.d)
+    ratio = bound / (own.found.margins - middle).abs().amax(1)
+    return both(
+        within(ratio, low=1.0, quantity="bound / largest deviation", share=1 - own.delta / 2),
+        mean_within(ratio, 1, 2000, quantity="its mean"),
+    )
+
+
+@CLAIMS.claim(
+    "T1b",
+    "the two-step theorem inside its own regime",
+    r"at $d = C n^2\log(n/\delta)$ with $C = 1$ and $C = 10$ and $\mathrm{SNR} = \Theta(1/\sqrt n)$, two steps fit every label and "
+    r"the clean error is below $10^{-2}$, in at least 95 % of draws",
+    source=Source.PAPER,
+    wrong=SMALL_STEP,
+    wrong_text="0.4 times the step size",
+    box=("thm-paper-two-steps",),
+    regime=r"$d \ge C n^2\log(n/\delta)$ by construction; the paper's $C$ and $\beta$ are not known to us",
+)
+def published_theorem(study: FiniteStudy, constant: float) -> Evidence:
+    parts = []
+    for c, (fits, error) in zip(INSIDE, study.inside[constant], strict=True):
+        judged = torch.where(fits, error, 0.0)
+        parts.append(within(judged, high=-2.0, quantity=f"log₁₀ err at C = {c} (0 if not interpolating)"))
+    return both(*parts)
+
+
+# --- the error, from both sides --------------------------------------------------------------------------------------------
+
+
+def _total(log10_error: torch.Tensor) -> torch.Tensor:
+    return torch.logsumexp(log10_error * _LOG10, 1) / _LOG10 - math.log10(2)
+
+
+@CLAIMS.claim(
+    "F8",
+    "the proved exponent of the error is right up to a factor",
+    r"on average $-\log\mathrm{err}$ is between 1 and 10 times the exponent that the bounds prove before the noise is drawn",
+    source=Source.MEASURED,
+    wrong=10.0,
+    wrong_text="ten times the proved exponent",
+    box=("thm-finite-certificate",),
+    uses=("F1", "C15"),
+    regime="draws in which the bounds certify $V_k > 0$",
+)
+def slack_of_exponent(study: FiniteStudy, constant: float) -> Evidence:
+    own = study.page
+    return mean_within(
+        _total(own.log10_error) / (constant * _total(own.bounds.log10_error)), 1, 10, quantity="true / proved"
+    )
+
+
+def _floor(scores: FreshScores, correlated: bool) -> torch.Tensor:
+    if correlated:
+        return log10_error_floor(scores)
+    alone = FreshScores(
+        scores.logit, scores.value, scores.omega, torch.zeros_like(scores.along), torch.hypot(scores.along, scores.tau)
+    )
+    return log10_error_floor(alone)
+
+
+@CLAIMS.claim(
+    "F9",
+    "a lower bound on the clean error of any head",
+    r"$\mathrm{err}_k \ge \Phi\big(-(2\sqrt{E_k} + \sqrt{2(1-\varrho_k)/\pi})/\sqrt{1+\varrho_k}\big)$ for every $v$, $p$ with $V_k > 0$; "
+    r"$E_k$ the exponent of C15, $\varrho_k$ the correlation of $p\cdot\xi$ and $-\bar y_k v\cdot\xi$",
+    wrong=2.0,
+    wrong_text="the correlation left out",
+    box=("thm-error-below",),
+    uses=("C15",),
+    regime=r"classes with $V_k > 0$",
+)
+def error_from_below(study: FiniteStudy, constant: float) -> Evidence:
+    own = study.page
+    room = own.log10_error - _floor(own.scores, constant == 1.0)
+    return within(
+        torch.where(own.scores.value > 0, room, torch.nan), low=0.0, quantity="log₁₀ err − log₁₀ floor", share=1
+    )
+
+
+@CLAIMS.claim(
+    "F10",
+    "the lower bound has the exponent of the error",
+    r"on average $-\log$ of the lower bound is between 1 and 1.5 times $-\log\mathrm{err}_k$",
+    source=Source.MEASURED,
+    wrong=1.5,
+    wrong_text="an exponent 1.5 times larger",
+    box=("thm-error-below",),
+    uses=("F9",),
+    regime=r"classes with $V_k > 0$",
+)
+def slack_of_floor(study: FiniteStudy, constant: float) -> Evidence:
+    own = study.page
+    ratio = torch.where(own.scores.value > 0, constant * log10_error_floor(own.scores) / own.log10_error, torch.nan)
+    return mean_within(ratio.nanmean(1), 1, 1.5, quantity="log floor / log err")
+
+
+@CLAIMS.claim(
+    "F11",
+    "both sides of the error before the noise is drawn",
+    r"with probability at least $1-\delta/2$, $\mathrm{err} \ge \tfrac12\Phi(-2\sqrt{E^+} - \sqrt{2/\pi})$, $E^+$ the "
+    r"exponent of C15 at the far ends of the bounds; on average its exponent is between 1 and 5 times the true one, so "
+    r"$-\log\mathrm{err}$ is of order $d/n$ from both sides",
+    wrong=0.2,
+    wrong_text="a fifth of that exponent",
+    box=("cor-error-order",),
+    uses=("F1", "F9"),
+    regime="draws in which the bounds certify $V_k > 0$",
+)
+def error_order(study: FiniteStudy, constant: float) -> Evidence:
+    own = study.page
+    exponent = -own.bounds.log10_bound_low.amin(1) * _LOG10
+    floor = log10_floor_of_exponent(constant * exponent, 0.0) - math.log10(2)
+    error = _total(own.log10_error)
+    return both(
+        within(error - floor, low=0.0, quantity="log₁₀ err − log₁₀ floor", share=1 - own.delta / 2),
+        mean_within(floor / error, 1, 5, quantity="log floor / log err"),
+    )
+
+
+# --- errors near one half --------------------------------------------------------------------------------------------------
+
+
+@CLAIMS.claim(
+    "F12",
+    "how far an error can be from one half",
+    r"$|\mathrm{err}_k - \tfrac12| \le e^{P_k+\omega^2/2}|V_k|/(\sqrt{2\pi}\,\tau)$ for every $v$ and $p$; at "
+    r"$\mathrm{SNR} = 0.1\,(nd)^{-1/4}$, after two steps",
+    wrong=0.9,
+    wrong_text="0.9 times the bound",
+    box=("lem-near-half",),
+)
+def near_half(study: FiniteStudy, constant: float) -> Evidence:
+    own = study.weak
+    ratio = own.distance / furthest_from_half(own.scores)
+    return within(ratio, high=constant, quantity="|err − 1/2| / bound", share=1)
+
+
+@CLAIMS.claim(
+    "F13",
+    "weak signal: the error is proved to be near one half",
+    r"at $\mathrm{SNR} = 0.1\,(nd)^{-1/4}$ the theorem's bound on $|\mathrm{err}_k - \tfrac12|$, of order $\mathrm{SNR}^2\sqrt{nd}$, holds "
+    r"with probability at least $1-\delta/2$, and is on average between 1 and 5 times the truth",
+    wrong=0.1,
+    wrong_text="a tenth of the bound",
+    box=("thm-weak-signal-half",),
+    uses=("F12", "C7"),
+)
+def weak_signal(study: FiniteStudy, constant: float) -> Evidence:
+    own = study.weak
+    ratio = constant * weak_signal_distance(own.sample.law, own.bounds, own.log_term) / own.distance
+    return both(
+        within(ratio, low=1.0, quantity="bound / |err − 1/2|", share=1 - own.delta / 2),
+        mean_within(ratio.nanmean(1), 1, 5, quantity="its mean"),
+    )
+
+
+@CLAIMS.claim(
+    "F14",
+    "large step: the error is proved to be near one half",
+    r"at ten times the page's step size the theorem's bound on $|\mathrm{err}_k - \tfrac12|$ holds in classes with flipped samples, with "
+    r"probability at least $1-\delta/2$, and its logarithm is on average between 0.2 and 1 times that of the truth",
+    wrong=4.0,
+    wrong_text="the fourth power of the bound, as if the pull were twice as strong",
+    box=("thm-large-step-half",),
+    uses=("F12", "C7"),
+    regime=r"classes with flipped samples and $b_k \ge a(1+\varepsilon)$",
+)
+def large_step(study: FiniteStudy, constant: float) -> Evidence:
+    own = study.large
+    bound = constant * torch.log10(large_step_distance(own.sample.law, own.bounds, own.log_term))
+    found = torch.log10(own.distance)
+    return both(
+        within(bound - found, low=0.0, quantity="log₁₀ bound − log₁₀ |err − 1/2|", share=1 - own.delta / 2),
+        mean_within((bound / found).nanmean(1), 0.2, 1, quantity="log bound / log |err − 1/2|"),
+    )

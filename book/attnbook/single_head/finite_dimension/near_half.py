@@ -1,0 +1,114 @@
+r"""Errors from below, and errors near one half: bounds for any head, and what they say after two steps.
+
+Letters of the theory chapter "Two steps in finite dimension". $\omega = |\Pi p|$, $S = |\Pi v|$, and $\varrho_k$ is the correlation of
+$p\cdot\xi$ with $-\bar y_k\,v\cdot\xi$.
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+
+from attnbook.single_head.error_bound import log10_error_bound
+from attnbook.single_head.finite_dimension.bounds import Bounds
+from attnlib.single_head.law import SignalNoiseLaw
+from attnlib.single_head.population import FreshScores
+
+__all__ = [
+    "correlation", "distance_from_half", "furthest_from_half", "large_step_distance", "log10_error_floor",
+    "log10_floor_of_exponent", "weak_signal_distance",
+]  # fmt: skip
+
+_LOG10 = math.log(10.0)
+_ROOT = math.sqrt(2 * math.pi)
+
+
+def correlation(scores: FreshScores) -> torch.Tensor:
+    """rho_k of p . xi and minus the scaled v . xi, (R, 2): its two columns are opposite numbers."""
+    return -scores.along / torch.hypot(scores.along, scores.tau)
+
+
+def log10_floor_of_exponent(exponent: torch.Tensor, correlated: torch.Tensor | float) -> torch.Tensor:
+    r"""$\log_{10}\Phi\big(-(2\sqrt E + \sqrt{2(1-\varrho)/\pi})/\sqrt{1+\varrho}\big)$, where C15 says $e^{-E}$."""
+    rho = torch.as_tensor(correlated, dtype=exponent.dtype)
+    argument = (2 * exponent.sqrt() + torch.sqrt(2 * (1 - rho) / math.pi)) / torch.sqrt(1 + rho)
+    return torch.special.log_ndtr(-argument) / _LOG10
+
+
+def log10_error_floor(scores: FreshScores) -> torch.Tensor:
+    """The floor for a given head, (R, 2): its error is at least this; nan where V_k <= 0."""
+    return log10_floor_of_exponent(-log10_error_bound(scores) * _LOG10, correlation(scores))
+
+
+def distance_from_half(scores: FreshScores, points: int = 20001) -> torch.Tensor:
+    r"""$|\mathrm{err}_k - \tfrac12|$ itself, (R, 2), where $1/2 - \mathrm{err}_k$ is too small for a difference of errors.
+
+    $$ \Big|\int\varphi(z)\,\Big[\Phi\Big(\frac{c_kz + e^{P_k-\omega z}V_k}{\tau}\Big) - \Phi\Big(\frac{c_kz}\tau\Big)\Big]\,dz\Big| $$
+
+    by the trapezoidal rule on [-12, 12]: relative error about $(24\,\omega/\text{points})^2$ and 1e-10, down to 1e-25.
+    """
+    z = torch.linspace(-12, 12, points, dtype=scores.value.dtype).reshape(-1, 1, 1)
+    along = scores.along * z / scores.tau
+    # Beyond 1e6 the normal law is 1: no overflow on the way there.
+    signal = torch.exp((scores.logit - scores.omega * z).clamp_max(300)) * scores.value / scores.tau
+    inside = torch.special.ndtr(along + signal.clamp(-1e6, 1e6)) - torch.special.ndtr(along)
+    return (torch.exp(-(z**2) / 2) * inside).sum(0).abs() * 24 / (points - 1) / _ROOT
+
+
+def furthest_from_half(scores: FreshScores) -> torch.Tensor:
+    r"""What $|\mathrm{err}_k - \tfrac12|$ is at most, (R, 2): $e^{P_k + \omega^2/2}|V_k|/(\sqrt{2\pi}\,\tau)$."""
+    return torch.exp(scores.logit + scores.omega**2 / 2) * scores.value.abs() / (_ROOT * scores.tau)
+
+
+def _spread(law: SignalNoiseLaw, log_term: float) -> tuple[float, float]:
+    """sqrt d + sqrt n + sqrt(2u) and sqrt(d - 2) - sqrt n - sqrt(2u): most and least singular value of the noise."""
+    row = math.sqrt(law.n) + math.sqrt(2 * log_term)
+    return math.sqrt(law.d) + row, math.sqrt(law.d - 2) - row
+
+
+def weak_signal_distance(law: SignalNoiseLaw, bounds: Bounds, log_term: float) -> torch.Tensor:
+    r"""Weak signal, two steps: if $\mathrm{SNR}^2\,||C_k| - |N_k|| \le 1-\varepsilon$, $|\mathrm{err}_k - \tfrac12|$ is at most (R, 2)
+
+    $$ \Phi(-x/\hat\omega) + e^x\,\frac{2}{\sqrt{2\pi}}\,\frac{n_k\,\mathrm{SNR}^2\,d}{\sqrt n\,\sigma_{\min}}, \qquad
+       \hat\omega = a^2\sqrt n\,\sigma_{\max}/d, $$
+
+    at the best $x > 0$ of a grid; nan where the condition fails. $\sigma_{\min}, \sigma_{\max}$: the bounds on the noise's singular values.
+    """
+    most, least = _spread(law, log_term)
+    a, size = bounds.field.a, bounds.clean + bounds.noisy
+    omega = a**2 * math.sqrt(law.n) * most / law.d
+    slope = 2 * size * law.snr**2 * law.d / (math.sqrt(law.n) * least * _ROOT)
+    grid = [omega * 10**k for k in torch.linspace(-1, 1.5, 60).tolist()]
+    best = torch.stack([_normal(-x / omega) + math.exp(min(x, 700)) * slope for x in grid]).amin(0)
+    weak = law.snr**2 * (bounds.clean - bounds.noisy).abs() <= 1 - bounds.score
+    return torch.where(weak.all(1, keepdim=True) & torch.tensor(least > 0), best, torch.nan)
+
+
+def large_step_distance(law: SignalNoiseLaw, bounds: Bounds, log_term: float) -> torch.Tensor:
+    r"""After two steps with $b_k \ge a(1+\varepsilon)$ for both classes, $|\mathrm{err}_k - \tfrac12|$ is at most (R, 2)
+
+    $$ \Phi(-\vartheta\hat p_k/\hat\omega) + e^{-(1-\vartheta)\hat p_k}\,
+       \frac{3}{\sqrt{2\pi}}\,\frac{n_k\,\mathrm{SNR}^2\,d}{\sqrt n\,\sigma_{\min}}, $$
+    $$ \hat p_k = h\big[g_k|N_k|(b_k + a(1-\varepsilon)) - c_a|C_k|\big], \quad g_k = \sigma\big(\tfrac{b_k-a(1+\varepsilon)}2\big), \quad
+       c_a = \tfrac2e e^{-a(1-\varepsilon)/2}, $$
+    $$ \hat\omega = \tfrac ad\,\sigma_{\max}\Big(\sum_k |N_k|(b_k + a(1+\varepsilon))^2 + |C_k|c_a^2\Big)^{1/2}, $$
+
+    at the best $\vartheta$ of 0.05, 0.10, ..., 0.95; nan where a condition fails or $\hat p_k \le 0$: a class needs flipped samples.
+    """
+    most, least = _spread(law, log_term)
+    a, b, eps = bounds.field.a, bounds.field.b, bounds.score
+    c = 2 / math.e * math.exp(-a * (1 - eps) / 2)
+    slope = torch.sigmoid((b - a * (1 + eps)) / 2)
+    pull = a * law.snr**2 * (slope * bounds.noisy * (b + a * (1 - eps)) - c * bounds.clean)
+    weights = bounds.noisy * (b + a * (1 + eps)) ** 2 + bounds.clean * c**2
+    omega = a / law.d * most * weights.sum(1, keepdim=True).sqrt()
+    start = 3 * (bounds.clean + bounds.noisy) * law.snr**2 * law.d / (math.sqrt(law.n) * least * _ROOT)
+    shares = [k / 20 for k in range(1, 20)]
+    best = torch.stack([_normal(-x * pull / omega) + torch.exp(-(1 - x) * pull) * start for x in shares]).amin(0)
+    strong = (b >= a * (1 + eps)).all(1, keepdim=True) & torch.tensor(least > 0 and eps < 1)
+    return torch.where(strong & (pull > 0), best, torch.nan)
+
+
+def _normal(x: torch.Tensor | float) -> torch.Tensor:
+    return torch.special.ndtr(torch.as_tensor(x, dtype=torch.float64))

@@ -1,0 +1,457 @@
+"""Two steps at finite d: every constant of the theorems a second way, and the claims that measure how loose they are."""
+
+import itertools
+import math
+
+import numpy as np
+import pytest
+import torch
+from scipy import integrate, optimize, stats
+
+from attnbook.single_head.finite_dimension.bounds import (
+    closed_form_constant,
+    deviation_bounds,
+    log_term,
+    smallest_certified_dimension,
+)
+from attnbook.single_head.finite_dimension.claims import CLAIMS, use_of_bounds
+from attnbook.single_head.finite_dimension.deviations import two_step_deviations
+from attnbook.single_head.finite_dimension.near_half import (
+    correlation,
+    distance_from_half,
+    furthest_from_half,
+    large_step_distance,
+    log10_error_floor,
+    weak_signal_distance,
+)
+from attnbook.single_head.finite_dimension.study import drawn, finite_study
+from attnbook.single_head.label_counts import count_widths, possible_counts
+from attnbook.single_head.mean_field import mean_field
+from attnlib.single_head.descent import gradient_descent
+from attnlib.single_head.law import SignalNoiseLaw
+from attnlib.single_head.population import FreshScores, log10_error_of_scores
+
+PAPER_SIZE = SignalNoiseLaw(200, 40_000, 30.0, 0.05)
+
+
+def sigma(x: float) -> float:
+    return 1 / (1 + math.exp(-x))
+
+
+def counts(*values: float) -> torch.Tensor:
+    return torch.tensor([values], dtype=torch.float64)
+
+
+# --- claims ----------------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def study():
+    return finite_study(PAPER_SIZE, 0.025, draws=40, seed=21)
+
+
+@pytest.mark.parametrize("id", CLAIMS)
+def test_claims(study, id):
+    result = CLAIMS[id].check(study)
+    assert result.as_expected, (result.verdict, result.evidence)
+    assert result.has_power, result.twin
+
+
+def test_the_numbers_that_the_chapter_states(study):
+    """12 360 sets of counts, an error of at most 10^-3.3, d near 9 n^2 log(n/delta) for the triangle, 5.5 n u without it; 0.2 n/d."""
+    effect = study.page.found.cross_v - study.page.found.frozen_v
+    assert (effect**2).mean(1).sqrt().mean() * 40_000 / 200 == pytest.approx(0.2, abs=0.03)
+    possible = study.possible[False]
+    assert len(possible.clean) == 12360
+    assert possible.certified.all()
+    assert -3.5 < possible.log10_error.max() < -3.3
+    d = {t: smallest_certified_dimension(PAPER_SIZE, 0.025, triangle=t) for t in (False, True)}
+    assert d[True] / (200**2 * math.log(200 / 0.01)) == pytest.approx(9, abs=0.5)
+    assert d[False] / (200 * log_term(200, 0.01)) == pytest.approx(5.5, abs=0.05)
+    margin = 1.25 * torch.minimum(torch.tensor(2 / 3), _margin_factor(possible.clean, possible.noisy, 0.0225)).min()
+    assert 4 * closed_form_constant(1.25, 4.5) ** 2 / margin**2 == pytest.approx(1.4e6, rel=0.03)
+
+
+# --- what is measured ------------------------------------------------------------------------------------------------------
+
+
+def test_deviations_are_what_training_gives():
+    law = SignalNoiseLaw(12, 300, 6.0, 0.25)
+    sample = law.draw(3, 4, coordinates="dense")
+    found = two_step_deviations(sample, 0.2)
+    path = gradient_descent(sample, 0.2, 2)
+    v, p = path.v[-1], path.p[-1]
+    noise, y = sample.noise_tokens()[:, :, 0], sample.labels
+    close = {"rtol": 1e-9, "atol": 1e-10}
+    torch.testing.assert_close(found.margins, path.margins[-1], **close)
+    torch.testing.assert_close(found.noise, y * torch.einsum("rnm,rm->rn", noise, v), **close)
+    own = torch.einsum("rkm,rm->rk", sample.signals, p)
+    torch.testing.assert_close(found.query, own, **close)
+    logit = own.gather(1, sample.signal_class) - torch.einsum("rnm,rm->rn", noise, p)
+    torch.testing.assert_close(found.logit, logit, **close)
+    sign = torch.tensor([1.0, -1.0], dtype=torch.float64)
+    torch.testing.assert_close(found.value, sign * torch.einsum("rkm,rm->rk", sample.signals, v), **close)
+    a = 0.2 * 300 / 48
+    score = y * torch.einsum("rnm,rm->rn", noise, path.v[1]) / a - 1
+    torch.testing.assert_close(found.score, score, **close)
+    for number, (vector, norm) in {"v": (v, found.v_norm), "p": (p, found.p_norm)}.items():
+        flat = (
+            vector - torch.einsum("rk,rkm->rm", torch.einsum("rkm,rm->rk", sample.signals, vector), sample.signals) / 36
+        )
+        torch.testing.assert_close(norm, flat.norm(dim=1), **close), number
+
+
+def test_the_weights_of_the_others_do_not_know_a_left_out_sample():
+    """A new xi_i leaves epsilon_j minus its own term where it was, and moves w_j by at most Lambda |xi_i . xi_j|/d."""
+    rng = np.random.default_rng(5)
+    n, d, i, a, b = 15, 200, 4, 1.3, 2.1
+    y, noise = rng.choice([-1.0, 1.0], n), rng.standard_normal((n, d))
+
+    def scores(rows):
+        gram = rows @ rows.T
+        return y * (gram @ y) / d - 1, gram
+
+    seen, gram = scores(noise)
+    other = noise.copy()
+    other[i] = 3 * rng.standard_normal(d)
+    seen_other, gram_other = scores(other)
+    keep = np.arange(n) != i
+    alone = (seen - y * y[i] * gram[i] / d)[keep]
+    np.testing.assert_allclose(alone, (seen_other - y * y[i] * gram_other[i] / d)[keep], rtol=1e-12)
+
+    def phi(x):
+        return 1 + 2 / (1 + np.exp((b + a * (1 + x)) / 2))
+
+    assert (np.abs(phi(seen[keep]) - phi(alone)) <= a / 4 * np.abs(gram[i][keep]) / d).all()
+
+
+def test_mean_square_of_the_scores():
+    """Raw normal vectors: the mean of sum epsilon^2 / n is 2/d + (d - 2)(n - 1)/d^2 to four standard errors."""
+    rng = np.random.default_rng(0)
+    n, d, draws = 5, 12, 40_000
+    noise, y = rng.standard_normal((draws, n, d - 2)), rng.choice([-1.0, 1.0], (draws, n, 1))
+    total = (y * noise).sum(1, keepdims=True)
+    eps = (y * noise * total).sum(2) / d - 1
+    square = (eps**2).mean(1)
+    mean = 2 / d + (d - 2) * (n - 1) / d**2
+    assert abs(square.mean() - mean) < 4 * square.std() / math.sqrt(draws)
+    w = rng.chisquare(d - 2, draws)  # and its law is the stated one
+    law = (w / d - 1) ** 2 + w * rng.chisquare(n - 1, draws) / d**2
+    assert stats.ks_2samp(square, law).pvalue > 1e-4
+
+
+# --- the bounds, written out again -----------------------------------------------------------------------------------------
+
+
+def written_out(n, d, rho, beta, clean, noisy, delta):
+    """The theorem's bounds for one set of counts in plain numbers, from the display formulas; Lipschitz constants from corners."""
+    a, h, u = beta * d / (4 * n), beta * rho**2 / (4 * n), math.log(14 * n / delta)
+    nu = 2 * math.sqrt(u / d) + 2 * u / d + 2 / d
+    eps = nu + math.sqrt(2 * (n - 1) * (1 + nu) * u / d)
+    tail = math.sqrt(n) + math.sqrt(2 * u)
+    rms = math.sqrt(nu**2 + (1 + nu) * tail**2 / d)
+    most, least = math.sqrt(d) + tail, math.sqrt(d - 2) - tail
+    kinds = {}
+    for k, zeta in itertools.product((0, 1), (1, -1)):
+        b = h * (clean[k] - noisy[k])
+
+        def g(x, b=b, zeta=zeta):
+            return sigma(-(zeta * b + a * (1 + x)) / 2)
+
+        def gamma(x, b=b, zeta=zeta):
+            return zeta * b - a * (1 + x)
+
+        corners = [abs(1 + (1 - g(x)) * gamma(z) / 2) for x in (eps, -eps) for z in (eps, -eps)]
+        steep = a * min(0.25, g(-eps) * (1 - g(eps))), a * g(-eps) * max(corners)
+        top = 1 + 2 * g(0) + steep[0] * eps, g(-eps) * max(abs(gamma(eps)), abs(gamma(-eps)))
+        size = clean[k] if zeta > 0 else noisy[k]
+        kinds[k, zeta] = {
+            "phi": 1 + 2 * g(0),
+            "psi": g(0) * gamma(0),
+            "steep": steep,
+            "top": top,
+            "size": size,
+            "g": g,
+            "gamma": gamma,
+        }
+    chi = [
+        math.sqrt(sum(x["size"] * x["top"][m] ** 2 for x in kinds.values())) * most * math.sqrt(2 * u) / d
+        + max(x["steep"][m] for x in kinds.values() if x["size"]) * (1 + nu) * tail**2 / d
+        for m in (0, 1)
+    ]
+    room = [
+        [
+            h * math.sqrt(n) * rms * math.sqrt(sum(kinds[k, z]["size"] * kinds[k, z]["steep"][m] ** 2 for z in (1, -1)))
+            for k in (0, 1)
+        ]
+        for m in (0, 1)
+    ]
+    return {
+        "a": a,
+        "h": h,
+        "nu": nu,
+        "eps": eps,
+        "rms": rms,
+        "most": most,
+        "least": least,
+        "kinds": kinds,
+        "chi": chi,
+        "room": room,
+    }
+
+
+def test_the_bounds_are_the_theorems_formulas():
+    clean, noisy = (97, 93), (4, 6)
+    b = deviation_bounds(PAPER_SIZE, 0.025, counts(*clean), counts(*noisy))
+    w = written_out(200, 40_000, 30.0, 0.025, clean, noisy, 0.01)
+    a, eps, nu = w["a"], w["eps"], w["nu"]
+    assert (b.norm, b.score, b.rms) == pytest.approx((nu, eps, w["rms"]), rel=1e-12)
+    assert [b.cross_v.item(), b.cross_p.item()] == pytest.approx(w["chi"], rel=1e-12)
+    assert b.value_room[0].tolist() == pytest.approx(w["room"][0], rel=1e-12)
+    assert b.query_room[0].tolist() == pytest.approx(w["room"][1], rel=1e-12)
+    squares = np.zeros((2, 2))
+    for (k, zeta), kind in w["kinds"].items():
+        j = 0 if zeta > 0 else 1
+        (steep_phi, steep_psi), (_, top_psi) = kind["steep"], kind["top"]
+        low = a * ((kind["phi"] - steep_phi * eps) * (1 - nu) - w["chi"][0])
+        high = a * ((kind["phi"] + steep_phi * eps) * (1 + nu) + w["chi"][0])
+        logit = w["room"][1][k] + a * (steep_psi * eps + top_psi * nu + w["chi"][1])
+        found = b.noise_low[0, k, j].item(), b.noise_high[0, k, j].item(), b.logit_room[0, k, j].item()
+        assert found == pytest.approx((low, high, logit), rel=1e-12)
+        squares += kind["size"] * np.array([[max(1, kind["phi"] - steep_phi * eps) ** 2, kind["top"][0] ** 2],
+                                            [max(0, abs(kind["psi"]) - steep_psi * eps) ** 2, top_psi**2]])  # fmt: skip
+    norms = a / 40_000 * np.array([w["least"], w["most"]]) * np.sqrt(squares)
+    np.testing.assert_allclose(torch.cat([b.v_norm, b.p_norm]).numpy(), norms, rtol=1e-12)
+
+
+def test_lipschitz_constants_and_sizes_hold_on_the_interval_and_are_not_wasteful():
+    for beta, clean, noisy in ((0.025, (97, 93), (4, 6)), (0.04, (80, 90), (20, 10)), (0.01, (60, 120), (5, 15))):
+        w = written_out(200, 40_000, 30.0, beta, clean, noisy, 0.01)
+        x = np.linspace(-w["eps"], w["eps"], 2001)
+        for kind in w["kinds"].values():
+            phi = np.array([1 + 2 * kind["g"](t) for t in x])
+            psi = np.array([kind["g"](t) * kind["gamma"](t) for t in x])
+            for values, steep, top in (
+                (phi, kind["steep"][0], kind["top"][0]),
+                (psi, kind["steep"][1], kind["top"][1]),
+            ):
+                slope = np.abs(np.diff(values)).max() / (x[1] - x[0])
+                assert slope <= steep * (1 + 1e-9) <= 2.2 * slope
+                assert np.abs(values).max() <= top * (1 + 1e-9) <= 1.6 * np.abs(values).max()
+
+
+def test_bounds_hold_where_they_are_meant_to_hold():
+    """Other sizes than the page's, a weak and a strong signal, much label noise: 60 draws each, none may leave its bounds."""
+    for n, d, rho, eta, beta in ((40, 4000, 12.0, 0.3, 0.04), (60, 3000, 3.0, 0.1, 0.1), (30, 900, 20.0, 0.1, 0.2)):
+        used = use_of_bounds(drawn(SignalNoiseLaw(n, d, rho, eta), beta, 60, 8, 0.01))
+        assert max(x.max().item() for x in used.values()) <= 1
+
+
+def test_bounds_refuse_normalised_noise():
+    law = SignalNoiseLaw(10, 100, 1.0, normalised_noise=True)
+    with pytest.raises(ValueError, match="variance 1"):
+        deviation_bounds(law, 0.1, counts(5, 5), counts(0, 0))
+
+
+def test_certified_dimension_is_the_least():
+    half = counts(95, 95), counts(5, 5)
+    least = smallest_certified_dimension(PAPER_SIZE, 0.025)
+    for factor, expected in ((1.002, True), (0.997, False)):
+        d = round(factor * least)
+        law = SignalNoiseLaw(200, d, 0.15 * math.sqrt(d), 0.05)
+        assert deviation_bounds(law, 1000 / d, *half).certified.item() is expected
+    with pytest.raises(ValueError, match="some d certifies"):
+        smallest_certified_dimension(PAPER_SIZE, 0.005)
+
+
+# --- the closed form -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("n", [16, 40, 1000, 10**6])
+@pytest.mark.parametrize("stretch", [1, 7, 10**4])
+@pytest.mark.parametrize("delta", [0.999, 1e-2, 1e-9])
+def test_the_numbers_in_the_proof_of_the_closed_form(n, stretch, delta):
+    u = math.log(14 * n / delta)
+    d = math.ceil(16 * n * u * stretch)
+    r = math.sqrt(n * u / d)
+    nu = 2 * math.sqrt(u / d) + 2 * u / d + 2 / d
+    tail = (math.sqrt(n) + math.sqrt(2 * u)) / math.sqrt(d)
+    assert nu <= 0.54 * r
+    assert nu + math.sqrt(2 * (n - 1) * (1 + nu) * u / d) <= 2.05 * r
+    assert tail <= 0.784 * r
+    assert math.sqrt(nu**2 + (1 + nu) * tail**2) <= r
+    assert math.sqrt(n) * (1 + tail) * math.sqrt(2 * u / d) <= 1.7 * r  # per unit of W
+    assert (1 + nu) * tail**2 <= 0.18 * r  # per unit of Lambda
+    assert 2 * (1 + tail) ** 2 < 2.9
+    assert 18 * (1 + tail) ** 2 < 26
+
+
+@pytest.mark.parametrize(("a", "s"), [(1.25, 4.5), (0.5, 3.0), (3.0, 10.0)])
+def test_closed_form_constant_adds_up(a, s):
+    gamma = a * (s + 1.6)
+    steep = a * (1 + gamma / 2)
+    value, noise = a**2 * s / 4, a * (6.8 + 0.6 * a)
+    logit = a * ((s + 2.3) * steep + 2.3 * gamma)
+    assert closed_form_constant(a, s) == pytest.approx(max(value, noise) + (3 * a * s + 3 * a) / 4 * logit, rel=1e-12)
+
+
+def test_closed_form_is_above_the_bounds():
+    """K r is at least what the separate bounds allow for any margin, at d = 16 n u and far beyond."""
+    for factor in (16, 300):
+        d = math.ceil(factor * 200 * log_term(200, 0.01))
+        law, beta = SignalNoiseLaw(200, d, math.sqrt(4.5 * d / 200), 0.05), 1000 / d
+        b = deviation_bounds(law, beta, counts(97, 93), counts(4, 6))
+        r = math.sqrt(200 * log_term(200, 0.01) / d)
+        spread = torch.maximum((b.noise_high - b.noise_low).amax() / 2, b.value_room.max())
+        steepest = (b.value.max() + b.field.v_noise_noisy.max()) / 4
+        assert spread + steepest * b.logit_room.max() <= closed_form_constant(1.25, 4.5) * r
+
+
+def _margin_factor(clean, noisy, snr2):
+    kappa, eta = snr2 * (clean - noisy), noisy / (clean + noisy)
+    return kappa * (1 - 4 * eta) / (1 - 2 * eta)
+
+
+def test_mean_field_margins_from_below():
+    """A grid of counts, signals and steps: wherever the step condition holds, so does the bound; and not far beyond it."""
+    clean = torch.arange(55.0, 125.0, 5, dtype=torch.float64)
+    noisy = torch.arange(1.0, 24.0, 2, dtype=torch.float64)
+    c, m = (x.flatten() for x in torch.meshgrid(clean, noisy, indexing="ij"))
+    met = missed = 0
+    for rho, multiple in itertools.product((22.0, 26.0, 30.0, 40.0, 60.0), (1.0, 2.0, 3.0, 4.0, 5.0, 7.0)):
+        law, beta = SignalNoiseLaw(200, 40_000, rho, 0.1), multiple / 200
+        a, kappa, eta = multiple / 4, law.snr**2 * (c - m), m / (c + m)
+        need = torch.log(2 * kappa) + 2.17 * kappa * (kappa - 1) / (kappa + 1) ** 2 * (1 - eta) / (1 - 2 * eta)
+        good = (kappa >= 1) & (eta < 0.25) & (a**2 * (1 + kappa) / 2 >= need)
+        field = mean_field(law, beta, torch.stack([c, c], 1), torch.stack([m, m], 1))
+        least = torch.minimum(field.margin2_clean, field.margin2_noisy)[:, 0]
+        bound = a * _margin_factor(c, m, law.snr**2).clamp_max(2 / 3)
+        assert (least >= bound)[good].all()
+        met += int(good.sum())
+        missed += int(((least <= 0) & (kappa >= 1) & (eta < 0.25)).sum())
+    assert met > 100
+    assert missed > 100  # the condition is needed: without it margins can be negative
+
+
+# --- errors ----------------------------------------------------------------------------------------------------------------
+
+
+def one_class(logit, value, omega, along, tau) -> FreshScores:
+    return FreshScores(
+        *(counts(x, y) for x, y in ((logit, logit), (value, value), (omega, omega), (along, -along), (tau, tau)))
+    )
+
+
+@pytest.mark.parametrize("along", [-0.3, 0.0, 0.4])
+@pytest.mark.parametrize("omega", [0.1, 0.5])
+def test_lower_bound_on_the_error(along, omega):
+    """Below the probability that both events of C15 happen, by quadrature, and that below the error."""
+    scores = one_class(0.3, 1.5, omega, along, 0.4)
+    length = math.hypot(along, 0.4)
+    rho = correlation(scores)[0, 0].item()
+    assert rho == pytest.approx(-along / length)
+    cut = optimize.brentq(lambda t: t / omega - math.exp(0.3 - t) * 1.5 / length, 0, 5)
+    x = cut / omega
+
+    def inside(z):
+        return stats.norm.pdf(z) * stats.norm.sf((x - rho * z) / math.sqrt(1 - rho**2))
+
+    together = integrate.quad(inside, x, x + 12, epsabs=0)[0]
+    floor = 10 ** log10_error_floor(scores)[0, 0].item()
+    error = 10 ** log10_error_of_scores(scores, per_class=True)[0, 0].item()
+    assert floor <= together <= error
+    if rho >= 0:  # what Jensen costs: little
+        assert math.log(floor) >= 1.3 * math.log(together)
+    again = stats.norm.cdf(-(math.sqrt(2) * x + math.sqrt(2 * (1 - rho) / math.pi)) / math.sqrt(1 + rho))
+    assert floor == pytest.approx(again, rel=1e-3)
+
+
+@pytest.mark.parametrize(
+    "scores", [(0.2, 0.05, 0.3, 0.1, 0.8), (-4.0, 2.0, 0.6, -0.2, 0.5), (0.5, -0.3, 0.2, 0.3, 0.9)]
+)
+def test_distance_from_one_half(scores):
+    fresh = one_class(*scores)
+    error = 10 ** log10_error_of_scores(fresh, per_class=True)
+    torch.testing.assert_close(distance_from_half(fresh), (error - 0.5).abs(), rtol=1e-6, atol=1e-12)
+    logit, value, omega, _, tau = scores
+    bound = math.exp(logit + omega**2 / 2) * abs(value) / (math.sqrt(2 * math.pi) * tau)
+    assert furthest_from_half(fresh)[0, 0].item() == pytest.approx(bound, rel=1e-12)
+    assert (distance_from_half(fresh) <= bound * (1 + 1e-9)).all()
+
+
+def singular_values(n, d, delta):
+    tail = math.sqrt(n) + math.sqrt(2 * math.log(14 * n / delta))
+    return math.sqrt(d) + tail, math.sqrt(d - 2) - tail
+
+
+def test_weak_signal_bound_by_hand():
+    law, beta, clean, noisy = SignalNoiseLaw(200, 40_000, 2.0, 0.05), 0.025, (97, 93), (4, 6)
+    found = weak_signal_distance(law, deviation_bounds(law, beta, counts(*clean), counts(*noisy)), log_term(200, 0.01))
+    most, least = singular_values(200, 40_000, 0.01)
+    omega = 1.25**2 * math.sqrt(200) * most / 40_000
+    for k in (0, 1):
+        slope = 2 / math.sqrt(2 * math.pi) * (clean[k] + noisy[k]) * 1e-4 * 40_000 / (math.sqrt(200) * least)
+        best = min(stats.norm.cdf(-x / omega) + math.exp(x) * slope for x in np.geomspace(omega / 10, 30 * omega, 2000))
+        assert found[0, k].item() == pytest.approx(best, rel=0.01)
+    strong = SignalNoiseLaw(200, 40_000, 30.0, 0.05)
+    bounds = deviation_bounds(strong, beta, counts(*clean), counts(*noisy))
+    assert weak_signal_distance(strong, bounds, log_term(200, 0.01)).isnan().all()
+
+
+def test_large_step_bound_by_hand():
+    beta, clean, noisy = 0.25, (97, 93), (4, 6)
+    bounds = deviation_bounds(PAPER_SIZE, beta, counts(*clean), counts(*noisy))
+    found = large_step_distance(PAPER_SIZE, bounds, log_term(200, 0.01))
+    most, least = singular_values(200, 40_000, 0.01)
+    a, eps = 12.5, bounds.score
+    h = a * 0.0225
+    b = [h * (c - m) for c, m in zip(clean, noisy, strict=True)]
+    quiet = 2 / math.e * math.exp(-a * (1 - eps) / 2)
+    spread = sum(m * (x + a * (1 + eps)) ** 2 + c * quiet**2 for c, m, x in zip(clean, noisy, b, strict=True))
+    omega = a / 40_000 * most * math.sqrt(spread)
+    for k in (0, 1):
+        pull = h * (sigma((b[k] - a * (1 + eps)) / 2) * noisy[k] * (b[k] + a * (1 - eps)) - quiet * clean[k])
+        start = 3 / math.sqrt(2 * math.pi) * (clean[k] + noisy[k]) * 0.0225 * 40_000 / (math.sqrt(200) * least)
+        best = min(
+            stats.norm.cdf(-t * pull / omega) + math.exp(-(1 - t) * pull) * start for t in np.arange(0.05, 0.96, 0.05)
+        )
+        assert found[0, k].item() == pytest.approx(best, rel=1e-9)
+    alone = deviation_bounds(PAPER_SIZE, beta, counts(101, 93), counts(0, 6))
+    assert large_step_distance(PAPER_SIZE, alone, log_term(200, 0.01)).isnan().tolist() == [[True, False]]
+
+
+# --- label counts ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("n", "eta"), [(200, 0.05), (50, 0.3), (1000, 0.01), (20, 0.0)])
+@pytest.mark.parametrize("failure", [0.1, 0.01, 1e-4])
+def test_label_counts_stay_within_c4(n, eta, failure):
+    """Exact binomial tails: each of the eight is at most failure/8, and half the widths would not do for the clean counts."""
+    clean, noisy = count_widths(n, eta, failure)
+    for p, width in (((1 - eta) / 2, clean), (eta / 2, noisy)):
+        law = stats.binom(n, p)
+        assert law.sf(math.floor(n * p + width)) <= failure / 8
+        assert law.cdf(math.ceil(n * p - width) - 1) <= failure / 8
+    law = stats.binom(n, (1 - eta) / 2)
+    assert law.sf(math.floor(n * (1 - eta) / 2 + clean / 2)) > failure / 8
+    assert noisy == pytest.approx(
+        math.sqrt(2 * n * (eta / 2) * (1 - eta / 2) * math.log(8 / failure)) + math.log(8 / failure) / 3
+    )
+
+
+def test_possible_counts_are_all_of_them():
+    law = SignalNoiseLaw(20, 100, 3.0, 0.1)
+    clean, noisy = possible_counts(law, 0.2)
+    c, m = count_widths(20, 0.1, 0.2)
+    expected = {
+        (c1, 20 - c1 - n1 - n2, n1, n2)
+        for c1, n1, n2 in itertools.product(range(21), repeat=3)
+        if abs(c1 - 9) <= c
+        and abs(20 - c1 - n1 - n2 - 9) <= c
+        and abs(n1 - 1) <= m
+        and abs(n2 - 1) <= m
+        and c1 + n1 + n2 <= 20
+    }
+    found = [tuple(int(x) for x in row) for row in torch.cat([clean, noisy], 1)]
+    assert len(found) == len(set(found))
+    assert set(found) == expected
