@@ -13,10 +13,10 @@ from attnbook.token_selection.time_laws.limits import SHARP, gap_differences
 from attnbook.token_selection.time_laws.study import STRENGTHS, Axis, time_study
 from attnlib.token_selection.law import TokenLaw
 from attnlib.token_selection.start import Start
-from attnlib.token_selection.theory import n_d_snr_fourth, selection_time, uniform_attention_accuracy
+from attnlib.token_selection.theory import benign_clock, n_d_snr_fourth, selection_time, uniform_attention_accuracy
 from bookkit.claims import Verdict
 
-IDS = "TS31 TS32 TS33 TS34 TS35 TS35b TS36 TS37 TS38 TS38b TS38c TS38d TS38f TS38g TS38h TS38i TS38e TS39 TS39b".split()
+IDS = "TS31 TS32 TS33 TS34 TS35 TS35b TS36 TS37 TS38 TS38b TS38c TS38d TS38f TS38g TS38h TS38i TS38e TS38j TS39 TS39b".split()
 
 
 @pytest.fixture(scope="module")
@@ -35,7 +35,7 @@ def test_ids_are_those_of_the_ledger():
 
 @pytest.mark.parametrize(
     "name",
-    "TS31 TS32 TS33 TS34 TS35b TS36 TS37 TS38 TS38c TS38d TS38f TS38g TS38h TS38i TS38e TS39b".split(),
+    "TS31 TS32 TS33 TS34 TS35b TS36 TS37 TS38 TS38c TS38d TS38f TS38g TS38h TS38i TS38e TS38j TS39b".split(),
 )
 def test_holds_and_can_tell(study, name):
     check = CLAIMS[name].check(study)
@@ -188,6 +188,19 @@ def test_accuracy_claims_see_their_columns(study):
     assert verdict(replace(study, growing=early), "TS39") is Verdict.FAILS
     flat = np.full_like(study.harmed.error, 1 - uniform_attention_accuracy(study.harmed.law))
     assert verdict(replace(study, harmed=replace(study.harmed, error=flat)), "TS39b") is Verdict.FAILS
+
+
+def test_part_two_looks_at_its_own_time(study):
+    seen = study.growing
+    late = seen.times >= 100 * benign_clock(seen.law, 1.0)
+    assert 0 < late.sum() < len(late) - 1
+    only_late = np.where(late, 1.0, 0.0) * np.ones_like(seen.error)
+    good = replace(seen, noisy_fitted=only_late, clean_fitted=only_late, error=0.5 - 0.499 * only_late)
+    check = CLAIMS["TS38j"].check(replace(study, growing=good))
+    assert check.verdict is Verdict.HOLDS
+    assert check.has_power
+    after = replace(good, error=good.error[:, ::-1])
+    assert verdict(replace(study, growing=after), "TS38j") is Verdict.FAILS
 
 
 def test_a_weak_centre_is_outside_the_regime(study):
