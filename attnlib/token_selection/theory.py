@@ -13,6 +13,7 @@ import math
 import numpy as np
 
 from attnlib import checks
+from attnlib.arrays import Floats
 from attnlib.token_selection.fresh_selection import fresh_attention, fresh_threshold, selection_accuracy
 from attnlib.token_selection.law import TokenLaw
 from attnlib.token_selection.mean_field import CLEAN, MeanField, Moment, flipped_share, mean_field
@@ -179,17 +180,30 @@ def _late_shares(law: TokenLaw) -> tuple[float, float, float]:
     return first, per_gap, selected
 
 
-def _late_noise(law: TokenLaw, per_gap: float, first: float) -> float:
-    """sigma^2 |v|^2 / X^2 on the span of the data when S = per_gap X."""
-    eta = flipped_share(law)
-    share = law.signal_share().sum(-1).numpy()
-    base = -(1 - first * per_gap) / law.tokens - share * per_gap
-    squares = [((base + np.eye(law.tokens)[u]) ** 2).sum() for u in (0, 1)]  # clean select token 0, flipped token 1
-    noise: float = (
-        law.n * ((1 - eta) * squares[0] + eta * squares[1]) / law.d
-        + 2 * (law.noise_std * per_gap / law.signal_norm) ** 2
-    )
-    return noise
+def _late_leads(law: TokenLaw) -> Floats:
+    """(2, T): by how much a late gap (of a clean, a flipped sample; 0 on the token it selected) exceeds the first kind's, which is
+    that of an irrelevant token of a clean sample: log of (force / KKT weight), the same of that token subtracted."""
+    first, per_gap, _ = _late_shares(law)
+    both, h = law.signal_share().numpy(), law.head_norm * law.signal_norm
+    share, value = both.sum(-1), (both[:, 0] - both[:, 1]) / math.sqrt(2)
+    weight = (1 - first * per_gap) / law.tokens + share * per_gap
+    values = np.stack([value, -value])
+    best = values[[0, 1], [0, 1]][:, None]
+    force = (best - values) / (1 + np.exp(h * best))
+    irrelevant = math.sqrt(0.5) / (1 + math.exp(h / math.sqrt(2))) * law.tokens / (1 - first * per_gap)
+    lead: Floats = np.log(np.where(np.eye(2, law.tokens) > 0, 1.0, force / (weight * irrelevant)))
+    return lead
+
+
+def _late_scores(law: TokenLaw, gap: float, leads: Floats | float) -> tuple[float, float]:
+    """Signal score S, and (m + |p|^2) |p|^2 on the span of the data, when late gaps are `gap` + `leads`."""
+    first, per_gap, selected = _late_shares(law)
+    eta, share = flipped_share(law), law.signal_share().sum(-1).numpy()
+    kinds, gaps = np.array([1 - eta, eta]), (gap + leads) * (1 - np.eye(2, law.tokens))
+    score = per_gap / (selected - first / law.tokens) * float(kinds @ (gaps @ (first / law.tokens - share)))
+    own = (gaps.sum(-1, keepdims=True) + first * score) / law.tokens - gaps - share * score
+    squares = law.n * float(kinds @ (own**2).sum(-1)) / (law.noise_std**2 * law.d)
+    return score, squares + 2 * (score / law.signal_norm) ** 2
 
 
 def delay_exponent(law: TokenLaw) -> float:
@@ -210,76 +224,76 @@ def late_discrimination(law: TokenLaw) -> float:
     Before, while $|p|^2\ll\sigma_w^2d$, it is smaller by $\sqrt2$: half of $|v|^2$ lies off the span of the data.
     For small r, $D\approx\tfrac12(\bar a-A_1/T)\sqrt{n\,d\,\mathrm{SNR}^4\;T/(T-1)}$. Source: derived, leading order.
     """
-    first, per_gap, _ = _late_shares(law)
-    return per_gap / math.sqrt(_late_noise(law, per_gap, first))
+    score, in_span = _late_scores(law, 1.0, 0.0)
+    return score / (law.noise_std * math.sqrt(in_span))
 
 
 def selection_time(law: TokenLaw, step_size: float, *, weight_scale: float = 1 / 3) -> tuple[float, float]:
     r"""The delay in closed form: when mean attention of fresh samples on the relevant token reaches one half.
 
     $$ \log\tau_{\mathrm{sel}} = X-\log\frac{T\,\sigma(-h/\sqrt2)}{\sqrt2\,(1-A_1\varsigma)}
-       -\log\frac{\alpha\,\sigma_w^2d\,\sigma_\varepsilon^2d\,h}{n},\qquad \varsigma X = S^*(\sigma_\varepsilon^2|v|^2), $$
+       -\log\frac{\alpha\,(\sigma_w^2d+2|p|^2)\,\sigma_\varepsilon^2d\,h}{n},\qquad \varsigma(X-\Delta) = S^*, $$
 
-    $\varsigma=S/X$ at late times, $S^*$ the `fresh_threshold` for the variance of fresh scores at that time.
+    X the gap of a clean sample over an irrelevant token, $\varsigma=S/X$ at late times, $\Delta$ what the other gaps, which differ by
+    constants, take of the signal score, $S^*$ the `fresh_threshold` for the variance of fresh scores at that time, $|p|^2$ of that time.
 
     Args:
-        law: of the data.
+        law: of the data, 0 < `weak_signal` < 1.
         step_size: $\alpha$ > 0.
         weight_scale: $\sigma_w^2d$ > 0.
 
     Returns:
-        natural logarithm of $\tau_{\mathrm{sel}}$ in steps, and the memorised gap X at that time; (inf, inf) where noise outgrows the
-        signal score, so that one half is never reached.
+        natural logarithm of $\tau_{\mathrm{sel}}$ in steps, and the memorised gap X at that time; (inf, inf) where one half is not
+        reached before fresh scores have a variance of 9: never, or because noise nearly outweighs the signal.
 
     Raises:
-        ValueError: a number outside its range, or weak tokens as strong as the relevant one.
+        ValueError: a number outside its range, weak tokens without signal (flipped samples then have no best token) or as strong as the
+            relevant one, or so large an $n\,\mathrm{SNR}^2$ that late gaps are not all of one size ($A_1\varsigma\ge1$).
 
     Source:
-        derived in `book/token_selection_theory`, leading order in $e^{-X}$, for $p_0=0$.
+        derived in `book/token_selection_theory`, for $p_0=0$: exact in the mean field as $n\,\mathrm{SNR}^2\to0$ at fixed
+        $|p|^2/\sigma_w^2d\to0$; the factor of $|p|^2$ is leading order in 1/X.
 
     Example:
         >>> law = TokenLaw(n=20, d=2000, tokens=8, signal_norm=10.0)
         >>> print(f"{selection_time(law, 5e-3)[0]:.1f}")
-        11.1
+        9.6
     """
     alpha, scale = _speed(step_size, weight_scale, 0.0)
+    checks.positive_number(
+        "weak_signal", law.weak_signal, hint="without signal in x_2 flipped samples have no best token"
+    )
     first, per_gap, _ = _late_shares(law)
     if per_gap <= 0:
         return math.inf, math.inf
-    noise = _late_noise(law, per_gap, first)
+    if first * per_gap >= 1:
+        raise ValueError(
+            f"n SNR^2 must leave A_1 S / X < 1; got {first * per_gap:.3g} at n SNR^2 = {n_snr_squared(law):.3g}"
+        )
+    leads = _late_leads(law)
 
-    def variance(score: float) -> float:
-        in_span = noise * (score / per_gap) ** 2 / law.noise_std**2  # lambda |p|^2
-        prompt = (math.sqrt(scale**2 + 4 * in_span) - scale) / 2  # |p|^2
-        return law.noise_std**2 * (in_span + scale * prompt)
+    def at(gap: float) -> tuple[float, float, float]:  # S, |p|^2, variance of fresh scores
+        score, in_span = _late_scores(law, gap, leads)
+        prompt = (math.sqrt(scale**2 + 4 * in_span) - scale) / 2
+        return score, prompt, law.noise_std**2 * (in_span + scale * prompt)
 
-    def short(score: float) -> bool:
-        return bool(fresh_attention(law, score, score, variance(score))[0] < 0.5)
+    def short(gap: float) -> bool:
+        score, _, variance = at(gap)
+        return bool(fresh_attention(law, score, score, variance)[0] < 0.5)
 
-    low = fresh_threshold(law)
+    low = (fresh_threshold(law) - _late_scores(law, 0.0, leads)[0]) / per_gap
     high = low
     while short(high):  # the first crossing: mean attention may fall again later
-        low, high = high, high + 0.1
-        if variance(high) > _LARGEST_VARIANCE:
+        low, high = high, high + 0.1 / per_gap
+        if at(high)[2] > _LARGEST_VARIANCE:
             return math.inf, math.inf
     for _ in range(40):
         middle = (low + high) / 2
         low, high = (middle, high) if short(middle) else (low, middle)
-    gap = high / per_gap
     h = law.head_norm * law.signal_norm
-    doubt = 1 / (1 + math.exp(h / math.sqrt(2)))
-    rate = (
-        law.tokens
-        * doubt
-        / (math.sqrt(2) * (1 - first * per_gap))
-        * alpha
-        * scale
-        * law.noise_std**2
-        * law.d
-        * h
-        / law.n
-    )
-    return gap - math.log(rate), gap
+    lead = law.tokens / (math.sqrt(2) * (1 + math.exp(h / math.sqrt(2))) * (1 - first * per_gap))
+    speed = alpha * (scale + 2 * at(high)[1]) * law.noise_std**2 * law.d * h / law.n
+    return high - math.log(lead * speed), high
 
 
 def selection_path(

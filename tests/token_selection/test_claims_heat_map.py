@@ -15,7 +15,7 @@ from attnlib.token_selection.theory import fresh_attention, n_d_snr_fourth
 from bookkit.claims import Verdict
 
 LAW = TokenLaw(n=10, d=3, tokens=5, signal_norm=1.0)
-IDS = "TS41 TS42 TS43 TS44 TS45 TS46 TS47 TS48 TS48b TS49".split()
+IDS = "TS41 TS42 TS43 TS44 TS45 TS46 TS46b TS47 TS48 TS48b TS49".split()
 
 
 @pytest.fixture(scope="module")
@@ -132,6 +132,22 @@ def test_time_decides_needs_the_right_sign(study):
     assert verdict(opposite, "TS46") is Verdict.FAILS
     following = changed(study, attention_noisy=np.full(study.found.attention_noisy.shape, 0.9))
     assert verdict(following, "TS46") is Verdict.OUTSIDE
+
+
+def test_a_noisy_head_is_told_from_a_quiet_one(study):
+    """Reach rho |mu| / (sqrt 2 sigma), below 1/2 for the smallest norm and above 1 for the four largest."""
+    reach = 0.1 * study.found.plan.signal_norms / math.sqrt(2)
+    assert (reach <= 0.5).sum() == 1
+    assert (reach >= 1).sum() == 4
+    left = np.full(study.found.attention_noisy.shape, 0.05)
+    noisy = (reach <= 0.5)[None, :, None] * np.ones(left.shape)
+    check = CLAIMS["TS46b"].check(changed(study, attention_noisy=left, noisy_fitted=noisy))
+    assert check.verdict is Verdict.HOLDS
+    assert check.has_power
+    assert verdict(changed(study, attention_noisy=left, noisy_fitted=0.3 * noisy), "TS46b") is Verdict.FAILS
+    # the world of the control: labels fitted where the head is quiet, not where it is noisy
+    other = CLAIMS["TS46b"].check(changed(study, attention_noisy=left, noisy_fitted=1 - noisy))
+    assert (other.evidence.holds, other.twin.holds) == (False, True)
 
 
 def test_harmful_cells_by_hand(study):

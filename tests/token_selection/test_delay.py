@@ -12,7 +12,6 @@ from attnbook.token_selection.time_laws.delay import (
     along_time,
     attention_on_relevant,
     course,
-    delay_fit,
     delay_strength,
     delay_times,
     fit_times,
@@ -139,25 +138,6 @@ def test_along_time_is_linear_in_log_time():
     assert np.isnan(along_time(time, values, np.array([101.0]))).all()
 
 
-def test_fit_of_exact_exponentials():
-    x = np.array([1.0, 2.0, 4.0])
-    times = np.exp(np.stack([3 * x + 1, 5 * x - 2], axis=1))
-    fit = delay_fit(x, times)
-    np.testing.assert_allclose(fit.slopes, [3, 5], rtol=1e-12)
-    np.testing.assert_allclose(fit.intercepts, [1, -2], rtol=1e-11)
-    assert fit.slope == pytest.approx(4)
-    # Student's t with one degree of freedom: 12.706 x (sd sqrt 2) / sqrt 2
-    assert (fit.low, fit.high) == pytest.approx((4 - 12.7062, 4 + 12.7062), abs=1e-3)
-    line = 4 * x - 0.5
-    logs = np.log(times)
-    r2 = 1 - ((logs - line[:, None]) ** 2).sum() / ((logs - logs.mean()) ** 2).sum()
-    assert fit.r2 == pytest.approx(r2, rel=1e-12)
-    assert fit.decades == pytest.approx((9 + 15) / 2 / math.log(10))
-    one = delay_fit(x, np.exp(np.stack([2 * x, 2 * x, np.full(3, np.nan)], axis=1)))
-    assert len(one.slopes) == 2
-    assert one.r2 == pytest.approx(1)
-
-
 @pytest.mark.parametrize(
     ("call", "words"),
     [
@@ -167,8 +147,6 @@ def test_fit_of_exact_exponentials():
         (lambda: delay_times([LAW], runs=1, seed=0, steps=0), "steps must be"),
         (lambda: course(LAW, [1.0, 0.5], runs=1, seed=0), "times must be positive and rising"),
         (lambda: course(LAW, [], runs=1, seed=0), "times must be"),
-        (lambda: delay_fit([1.0, 1.0], np.ones((2, 3))), "two strengths or more"),
-        (lambda: delay_fit([1.0, 2.0], np.full((2, 3), np.nan)), "two complete runs"),
     ],
 )
 def test_bad_arguments(call, words):

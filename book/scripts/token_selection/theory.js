@@ -121,18 +121,43 @@ export function delayExponent(law) {
   return advantage > 0 ? (2 * freshThreshold(law)) / advantage : Infinity;
 }
 
-/** sigma^2 |v|^2 / X^2 on the span of the data: `theory._late_noise`. */
-function lateNoise(law, perGap, first) {
-  const eta = flippedShare(law);
+const selects = (kind, t) => t === kind; // clean samples token 0, flipped ones token 1
+
+/** By how much late gaps exceed that of an irrelevant token of a clean sample, clean and flipped: `theory._late_leads`. */
+function lateLeads(law) {
+  const {first, perGap} = lateShares(law);
+  const {own, other, total} = shares(law);
+  const [h, rest] = [law.head_scale, (1 - first * perGap) / law.tokens];
+  const irrelevant = Math.SQRT1_2 / (1 + Math.exp(h / Math.SQRT2)) / rest;
+  return [1, -1].map((sign, kind) => {
+    const values = own.map((x, t) => (sign * (x - other[t])) / Math.SQRT2);
+    const best = values[kind];
+    return values.map((value, t) => (selects(kind, t) ? 0 : Math.log((best - value) / (1 + Math.exp(h * best)) / ((rest + total[t] * perGap) * irrelevant))));
+  });
+}
+
+/** Signal score, and lambda |p|^2 on the span of the data, at late gaps `gap` + leads: `theory._late_scores`. */
+function lateScores(law, gap, leads) {
+  const {first, perGap, selected} = lateShares(law);
   const {total} = shares(law);
-  const squares = (u) => total.reduce((sum, a, t) => sum + (-(1 - first * perGap) / law.tokens - a * perGap + (t === u ? 1 : 0)) ** 2, 0);
-  return (law.n * ((1 - eta) * squares(0) + eta * squares(1))) / law.d + 2 * ((law.noise_std * perGap) / law.signal_norm) ** 2;
+  const eta = flippedShare(law);
+  const sum = (values) => values.reduce((a, b) => a + b, 0);
+  const gaps = leads.map((lead, kind) => lead.map((x, t) => (selects(kind, t) ? 0 : gap + x)));
+  const mean = (clean, flipped) => (1 - eta) * clean + eta * flipped;
+  const shared = gaps.map((row) => sum(row.map((x, t) => x * (first / law.tokens - total[t]))));
+  const score = (perGap / (selected - first / law.tokens)) * mean(...shared);
+  const squares = gaps.map((row) => {
+    const base = (sum(row) + first * score) / law.tokens;
+    return sum(row.map((x, t) => (base - x - total[t] * score) ** 2));
+  });
+  return [score, (law.n * mean(...squares)) / (law.noise_std ** 2 * law.d) + 2 * (score / law.signal_norm) ** 2];
 }
 
 /** D of a fresh sample long after everything is memorised: `theory.late_discrimination`. */
 export function lateDiscrimination(law) {
-  const {first, perGap} = lateShares(law);
-  return perGap / Math.sqrt(lateNoise(law, perGap, first));
+  const none = [0, 1].map(() => shares(law).total.map(() => 0));
+  const [score, inSpan] = lateScores(law, 1, none);
+  return score / (law.noise_std * Math.sqrt(inSpan));
 }
 
 const LARGEST_VARIANCE = 9;
@@ -141,32 +166,34 @@ const LARGEST_VARIANCE = 9;
 export function selectionTime(law, stepSize, weightScale = 1 / 3) {
   const {first, perGap} = lateShares(law);
   if (!(perGap > 0)) return [Infinity, Infinity];
-  const noise = lateNoise(law, perGap, first);
-  const variance = (score) => {
-    const inSpan = (noise * (score / perGap) ** 2) / law.noise_std ** 2;
+  const leads = lateLeads(law);
+  const at = (gap) => {
+    const [score, inSpan] = lateScores(law, gap, leads);
     const prompt = (Math.sqrt(weightScale ** 2 + 4 * inSpan) - weightScale) / 2;
-    return law.noise_std ** 2 * (inSpan + weightScale * prompt);
+    return {score, prompt, variance: law.noise_std ** 2 * (inSpan + weightScale * prompt)};
   };
-  const missing = (score) => 0.5 - freshAttention(law, score, score, variance(score))[0];
-  let low = freshThreshold(law);
+  const missing = (gap) => {
+    const {score, variance} = at(gap);
+    return 0.5 - freshAttention(law, score, score, variance)[0];
+  };
+  let low = (freshThreshold(law) - lateScores(law, 0, leads)[0]) / perGap;
   let [high, atLow] = [low, 0];
   let atHigh = missing(high);
   while (atHigh > 0) { // the first crossing: mean attention may fall again later
     [low, atLow] = [high, atHigh];
-    high += 0.1;
-    if (variance(high) > LARGEST_VARIANCE) return [Infinity, Infinity];
+    high += 0.1 / perGap;
+    if (at(high).variance > LARGEST_VARIANCE) return [Infinity, Infinity];
     atHigh = missing(high);
   }
   for (let i = 0; i < 60 && high - low > 1e-12 * high; i += 1) { // regula falsi (Illinois)
     const middle = atLow === atHigh ? (low + high) / 2 : low + ((high - low) * atLow) / (atLow - atHigh);
-    const at = missing(middle);
-    if (Math.abs(at) < 1e-14) [low, high] = [middle, middle];
-    else if (at > 0) [low, atLow, atHigh] = [middle, at, atHigh / 2];
-    else [high, atHigh, atLow] = [middle, at, atLow / 2];
+    const left = missing(middle);
+    if (Math.abs(left) < 1e-14) [low, high] = [middle, middle];
+    else if (left > 0) [low, atLow, atHigh] = [middle, left, atHigh / 2];
+    else [high, atHigh, atLow] = [middle, left, atLow / 2];
   }
-  const gap = high / perGap;
   const h = law.head_scale;
   const doubt = 1 / (1 + Math.exp(h / Math.SQRT2));
-  const rate = ((law.tokens * doubt) / (Math.SQRT2 * (1 - first * perGap))) * ((stepSize * weightScale * law.noise_std ** 2 * law.d * h) / law.n);
-  return [gap - Math.log(rate), gap];
+  const speed = (stepSize * (weightScale + 2 * at(high).prompt) * law.noise_std ** 2 * law.d * h) / law.n;
+  return [high - Math.log(((law.tokens * doubt) / (Math.SQRT2 * (1 - first * perGap))) * speed), high];
 }

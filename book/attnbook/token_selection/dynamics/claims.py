@@ -16,7 +16,7 @@ from attnbook.token_selection.dynamics.growth import growth
 from attnbook.token_selection.dynamics.study import LOGGED, DynamicsStudy, is_authors_default
 from attnlib.token_selection.mean_field import FLIPPED, mean_field
 from bookkit.claims import ClaimSet, Source
-from bookkit.rules import LEVEL, Evidence, NothingToMeasure, agrees, both, exactly, mean_within, student, within
+from bookkit.rules import LEVEL, Evidence, NothingToMeasure, agrees, both, exactly, student, within
 
 __all__ = ["CLAIMS", "PUBLISHED_ATTENTION"]
 
@@ -77,17 +77,20 @@ def large_noise_accuracy(study: DynamicsStudy, constant: float) -> Evidence:
 
 @CLAIMS.claim(
     "TS23", "large signal: some flipped labels stay unfitted",
-    "after 1000 steps train accuracy is lower than in the balanced situation by 0.05 or more on average; in at least 95 % of training "
-    "sets every clean sample is fitted, and in as many the fresh error is below $10^{-3}$ (published, one run: 0.8 and 1.0)",
+    "train accuracy 0.8 and test accuracy 1.0 after 1000 steps (published, one run): our mean train accuracy is 0.8 but for two samples "
+    "of that run; in at least 95 % of training sets every clean sample is fitted, and in as many the fresh error is below $10^{-3}$",
     source=Source.CODE, wrong=0.0, wrong_text="the balanced situation instead",
     regime=_DEFAULT, violation=_other_configuration,
 )  # fmt: skip
 def large_signal_accuracy(study: DynamicsStudy, constant: float) -> Evidence:
     here = study.situations["large signal" if constant == 1 else "balanced"]
-    # The situations share their streams, so that their difference is taken run by run.
-    lower = study.balanced.trajectory.train_accuracy()[-1] - here.trajectory.train_accuracy()[-1]
     return both(
-        mean_within(lower, low=0.05, quantity="train accuracy below the balanced one by"),
+        agrees(
+            here.trajectory.train_accuracy()[-1],
+            0.8,
+            allowance=2 / study.law.n,
+            allowance_text="two samples of one run",
+        ),
         within(here.trajectory.train_accuracy("clean")[-1], low=1.0, quantity="clean samples fitted"),
         within(here.end.error, high=1e-3, quantity="fresh error"),
     )

@@ -64,20 +64,21 @@ def upper_line(study: ExistenceStudy, constant: float) -> Evidence:
 @CLAIMS.claim(
     "TS53",
     "the author's three pictures",
-    "train/test accuracy at $c=0.001$: 0.8/1.0; at $0.06$: 1.0/1.0; at $1$: 1.0/0.62 to 0.63 (published, 100 test points)",
+    "train/test accuracy at $c=0.001$: 0.8/1.0; at $0.06$: 1.0/1.0; at $1$: 1.0/0.62 to 0.63 (published, 100 test points): our mean train "
+    "accuracies are these but for two samples, our mean test accuracies to one standard error of 100 points",
     source=Source.CODE,
-    wrong=1.4,
-    wrong_text="accuracies times 1.4",
+    wrong=0.0,
+    wrong_text="chance, 1/2, at c = 1",
     regime="n = 100, d = 10000, T = 8, |μ| = 20, ρ = 0.2, η = 0.2",
     violation=lambda s: "" if s.law == _AUTHORS_LAW else "needs the author's sizes; here others",
 )
 def authors_pictures(study: ExistenceStudy, constant: float) -> Evidence:
     parts = []
-    for k, (on_train, on_test) in enumerate(((0.8, 1.0), (1.0, 1.0), (1.0, 0.625))):
+    for k, (on_train, on_test) in enumerate(((0.8, 1.0), (1.0, 1.0), (1.0, 0.625 if constant else 0.5))):
         parts.append(
             agrees(
                 study.authors.train_argmax[:, k],
-                constant * on_train,
+                on_train,
                 allowance=2 / study.law.n,
                 allowance_text="two samples of one run",
                 level=LEVEL / 6,
@@ -86,9 +87,9 @@ def authors_pictures(study: ExistenceStudy, constant: float) -> Evidence:
         parts.append(
             agrees(
                 study.authors.fresh_argmax[:, k],
-                constant * on_test,
-                allowance=4 * math.sqrt(max(on_test * (1 - on_test), 0.01) / 100),
-                allowance_text="4 s.e. of 100 points",
+                on_test,
+                allowance=math.sqrt(max(on_test * (1 - on_test), 0.01) / 100),
+                allowance_text="one s.e. of 100 points",
                 level=LEVEL / 6,
             )
         )

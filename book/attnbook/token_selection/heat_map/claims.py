@@ -197,20 +197,54 @@ def flipped_follow(study: HeatStudy, constant: float) -> Evidence:
 
 @CLAIMS.claim(
     "TS46",
-    "below it, time decides",
-    r"where flipped samples have left $x_1$ (attention below 0.2), whether their labels are fitted is the mean field's matter of "
-    r"time, a margin that crosses zero at one $d$ for all $|\mu|$: right in 85 % or more of these cells, of those whose margin is not "
-    r"within 0.02 of 0, on average over training sets",
+    "below it, time decides where the head is quiet",
+    r"$\rho|\mu|\ge\sqrt2\,\sigma_\varepsilon$, cells in which flipped samples have left $x_1$ (attention below 0.2): on average over "
+    r"cells and training sets at most a quarter of the flipped labels are fitted where the mean field's margin is below -0.02, three "
+    r"quarters or more where it is above 0.02",
+    source=Source.MEASURED,
     wrong=-1.0,
     wrong_text="the opposite sign",
 )
 def fitted_in_time(study: HeatStudy, constant: float) -> Evidence:
-    found, margin = study.found, study.predicted.margin_noisy[..., None]
-    right = (found.noisy_fitted >= 0.5) == (constant * margin > 0)
-    share = _share_of_cells(right, (np.abs(margin) > 0.02) & (found.attention_noisy < 0.2))
-    if share.isnan().all():
-        raise NothingToMeasure("needs cells in which flipped samples have left x_1")
-    return mean_within(share, low=0.85, quantity="share of cells")
+    margin = constant * study.predicted.margin_noisy
+    quiet = _reach(study) >= 1
+    return both(
+        mean_within(
+            _fitted(study, quiet & (margin < -0.02)), high=0.25, quantity="flipped fitted where margin < -0.02"
+        ),
+        mean_within(_fitted(study, quiet & (margin > 0.02)), low=0.75, quantity="flipped fitted where margin > 0.02"),
+    )
+
+
+@CLAIMS.claim(
+    "TS46b",
+    "where the head is noisy, its noise decides",
+    r"$\rho|\mu|\le\sigma_\varepsilon/\sqrt2$, cells in which flipped samples have left $x_1$ and the mean field, which has no noise on "
+    r"the head's values, leaves their labels unfitted (margin below -0.02): two fifths or more of them are fitted, on average over "
+    r"cells and training sets",
+    source=Source.MEASURED,
+    wrong=2.0,
+    wrong_text="the same at twice that signal norm or more",
+)
+def fitted_by_noise(study: HeatStudy, constant: float) -> Evidence:
+    reach = _reach(study)
+    side = reach <= 0.5 if constant == 1 else reach >= 1
+    return mean_within(
+        _fitted(study, side & (study.predicted.margin_noisy < -0.02)), low=0.4, quantity="flipped fitted"
+    )
+
+
+def _reach(study: HeatStudy) -> np.ndarray:
+    """(rows, columns): value of the confusing token over the standard deviation of the noise on values, rho |mu| / (sqrt 2 sigma)."""
+    return study.found.plan.over_cells(lambda law: law.weak_signal * law.signal_norm / (math.sqrt(2) * law.noise_std))
+
+
+def _fitted(study: HeatStudy, among: np.ndarray) -> torch.Tensor:
+    """(runs,): mean share of flipped labels fitted, over the cells of `among` in which flipped samples have left x_1."""
+    left = among[..., None] & (study.found.attention_noisy < 0.2)
+    if not left.any(axis=(0, 1)).all():
+        raise NothingToMeasure("needs, in every training set, such a cell in which flipped samples have left x_1")
+    return _t((study.found.noisy_fitted * left).sum((0, 1)) / left.sum((0, 1)))
 
 
 def _share_of_cells(right: np.ndarray, among: np.ndarray) -> torch.Tensor:

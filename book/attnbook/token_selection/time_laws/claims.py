@@ -5,7 +5,6 @@ Exponents are means over training sets. Bounds speak of a random training set: e
 
 from __future__ import annotations
 
-import math
 from dataclasses import replace
 from functools import cache
 
@@ -13,14 +12,23 @@ import numpy as np
 import torch
 
 from attnbook.token_selection.time_laws.clock import exponents
-from attnbook.token_selection.time_laws.delay import delay_fit
-from attnbook.token_selection.time_laws.study import TimeStudy
+from attnbook.token_selection.time_laws.delay import Delays
+from attnbook.token_selection.time_laws.limits import (
+    critical_discrimination,
+    exponent_at,
+    gap_differences,
+    local_slopes,
+)
+from attnbook.token_selection.time_laws.rate import distance_bound
+from attnbook.token_selection.time_laws.study import THETA, TimeStudy
 from attnlib.token_selection.law import TokenLaw
 from attnlib.token_selection.theory import (
-    delay_exponent,
+    benign_clock,
+    late_discrimination,
+    n_d_snr_fourth,
     n_snr_squared,
     noisy_drag_threshold,
-    selection_path,
+    selection_time,
     uniform_attention_accuracy,
 )
 from bookkit.claims import ClaimSet, Source, Verdict
@@ -128,25 +136,28 @@ def clock_prompt(study: TimeStudy, constant: float) -> Evidence:
 @CLAIMS.claim(
     "TS36", "not overfitting: what the model is at that time",
     r"at $\tau_{1/2}$, in all settings of the first clock, every clean sample of a training set is fitted, no flipped one is, and the "
-    r"error on fresh data is below 1 %: each in at least 95 % of training sets",
-    source=Source.PAPER, wrong=-1.0, wrong_text="flipped samples fitted too", regime=_STRONG, violation=_weak_centre,
+    r"error on fresh data is below 1 %, all of which holds before training, by the head alone; what training adds is that fresh data give "
+    r"0.4 to 0.6 of their attention to $x_1$: each in at least 95 % of training sets",
+    source=Source.PAPER, wrong=0.0, wrong_text="the attention before training, 1/T", regime=_STRONG, violation=_weak_centre,
+    box=("ts-paper-main", "ts-first-half"), uses=("TS15",),
 )  # fmt: skip
 def not_overfitting(study: TimeStudy, constant: float) -> Evidence:
     found = [axis.found for name, axis in study.clock.items() if name != "prompt_scale"]
-    clean, noisy, error = (
-        _t(np.concatenate([getattr(f, name) for f in found])).T for name in ("clean_fitted", "noisy_fitted", "error")
-    )
-    if constant < 0:
-        noisy = 1 - noisy
+    names = ("clean_fitted", "noisy_fitted", "error", "fresh_attention")
+    clean, noisy, error, attention = (_t(np.concatenate([getattr(f, name) for f in found])).T for name in names)
+    if not constant:
+        attention = torch.full_like(attention, 1 / study.centre.law.tokens)
     parts = (
         within(clean, low=1.0, quantity="clean fitted"),
         within(noisy, high=0.0, quantity="flipped fitted"),
         within(error, high=0.01, quantity="fresh error"),
+        within(attention, 0.4, 0.6, quantity="fresh attention on x_1"),
     )
     worst = error.max().item()
     shown = f"clean >= {clean.min().item():.3g}, flipped <= {noisy.max().item():.3g}, error " + (
         f"<= {worst:.1g}" if worst > 1e-6 else "< 1e-6"
     )
+    shown += f", fresh attention {attention.min().item():.2f} to {attention.max().item():.2f}"
     return replace(both(*parts), measured=f"{shown}, in {clean.numel()} trainings")
 
 
@@ -166,79 +177,157 @@ def overfitting_time(study: TimeStudy, constant: float) -> Evidence:
     return within(slopes, -constant - 0.35, -constant + 0.35, quantity="exponent")
 
 
+@cache
+def _closed_log(law: TokenLaw) -> float:
+    """Logarithm of the closed form's time: a second of work, and several claims and their twins ask for the same ones."""
+    return selection_time(law, 1.0)[0]
+
+
+def _closed(delays: Delays) -> torch.Tensor:
+    return _t([_closed_log(law) for law in delays.laws])
+
+
 @CLAIMS.claim(
     "TS38",
     "the delay is exponential",
-    r"$\log t_{\rm sel}$ is linear in $1/(n\,\mathrm{SNR}^2)$ from 1 to 8: the line of a training set has $R^2 > 0.98$, and it spans 20 "
-    r"decades or more; each in at least 95 % of training sets",
-    source=Source.PAPER,
+    r"at fixed, large $n\,d\,\mathrm{SNR}^4$, $\log t_{\rm sel}$ ($t_{\rm sel}$: mean fresh attention on $x_1$ is one half) is linear in "
+    r"$1/(n\,\mathrm{SNR}^2)$ up to terms that vanish: its slope from 4 to 8 is that from 2 to 4, times 0.95 to 1.12, in at least 95 % of "
+    r"training sets",
     wrong=0.0,
-    wrong_text="a power law, linear in log 1/(n SNR^2)",
+    wrong_text="the same at fixed signal norm, where n d SNR^4 falls on the way",
+    box=("ts-delay",),
 )
 def delay_is_exponential(study: TimeStudy, constant: float) -> Evidence:
-    x = study.delays.strength if constant else np.log(study.delays.strength)
-    fit, logs = delay_fit(x, study.delays.select), np.log(study.delays.select)
-    straight = _t([np.corrcoef(x, own)[0, 1] ** 2 for own in logs.T])
-    evidence = both(
-        within(straight, low=0.98, quantity="R^2"),
-        within(_t(np.ptp(logs, axis=0) / math.log(10)), low=20.0, quantity="decades"),
-    )
-    shown = f"R^2 = {fit.r2:.4f} over {fit.decades:.1f} decades, slope {fit.slope:.2f} [{fit.low:.2f}, {fit.high:.2f}]"
+    slopes = _t(local_slopes(study.sharp[0] if constant else study.delays))
+    evidence = within(slopes[:, 1] / slopes[:, 0], 0.95, 1.12, quantity="ratio of the slopes")
     return replace(
         evidence,
-        predicted="R^2 >= 0.98 and >= 20 decades",
-        measured=f"{evidence.measured}; one line through all: {shown}",
-        numbers={"slope": fit.slope, "low": fit.low, "high": fit.high, "r2": fit.r2, "decades": fit.decades},
+        measured=f"slopes {slopes[:, 0].mean():.3f}, then {slopes[:, 1].mean():.3f}; ratio {evidence.measured}",
     )
 
 
 @CLAIMS.claim(
     "TS38b", "the constant in the exponent is 1",
-    r"$t_{\rm sel} \propto \exp(n^{-1}\mathrm{SNR}^{-2})$, read to the letter: mean slope 1, within 10 %",
-    source=Source.PAPER, wrong=8.0, wrong_text="slope 8, within 10 %", expected=Verdict.FAILS,
+    r"$t_{\rm sel} \propto \exp(n^{-1}\mathrm{SNR}^{-2})$ with no constant in the exponent: mean slope 1, within 10 %. (A reading tried "
+    r"here: $t_{\rm sel}$ is this book's event, and the order in the paper's part 2 may hide a factor.)",
+    source=Source.CONJECTURE, wrong=0.0, wrong_text="the slope of the closed form, within 10 %", expected=Verdict.FAILS,
+    box=("ts-delay",),
 )  # fmt: skip
 def constant_is_one(study: TimeStudy, constant: float) -> Evidence:
-    return agrees(_t(study.fit.slopes), constant, allowance=0.1 * constant, allowance_text="10 %")
+    sharp = study.sharp[0]
+    expected = 1.0 if constant else float(_closed(sharp).diff()[-1]) / np.diff(sharp.strength)[-1]
+    return agrees(_t(local_slopes(sharp)[:, 1]), expected, allowance=0.1 * expected, allowance_text="10 %")
 
 
 @CLAIMS.claim(
     "TS38c",
     "the constant follows T and the label noise",
-    r"at a signal four times as strong the slope is $b = 2S^*/(\bar a - A_1/T)$, near $2T\log(T-1)/(T-1-\eta T)$, within 7 % "
-    r"in at least 95 % of training sets",
-    wrong=1.15,
-    wrong_text="b 15 % larger",
+    r"at fixed, large $n\,d\,\mathrm{SNR}^4$ the slope from 4 to 8 is that of the closed form, within 2 % in at least 95 % of training "
+    r"sets; as $n\,\mathrm{SNR}^2\to0$ it tends to $b = 2S^*/(\bar a - A_1/T)$, near $2T\log(T-1)/(T-1-\eta T)$",
+    wrong=1.05,
+    wrong_text="slopes 5 % larger",
+    box=("ts-delay",),
 )
 def constant_of_theory(study: TimeStudy, constant: float) -> Evidence:
-    ratio = _t(np.stack([fit.slopes / delay_exponent(law) for law, _, fit in study.slopes], axis=1))
-    return within(ratio / constant, 0.93, 1.07, quantity="slope over b")
-
-
-@cache
-def _log_selection_time(law: TokenLaw) -> float:
-    """Logarithm of the mean field's selection time: seconds of work for a law, and a claim and its twin ask for the same ones."""
-    return math.log(selection_path(law, 1.0).time[-1])
+    expected = [float(_closed(d).diff()[-1]) / np.diff(d.strength)[-1] for d in study.sharp]
+    ratio = torch.stack([_t(local_slopes(d)[:, 1]) / e for d, e in zip(study.sharp, expected, strict=True)], 1)
+    return within(ratio / constant, 0.98, 1.02, quantity="slope over the closed form's")
 
 
 @CLAIMS.claim(
     "TS38d",
-    "the mean field gives the delay without a fitted number",
-    r"$\log t_{\rm sel}$ at every strength within 20 % of the mean field's, or 1 where that is more, in at least 95 % of training sets",
-    wrong=1.5,
-    wrong_text="logarithms 50 % larger",
+    "the closed form gives the delay without a fitted number",
+    r"at fixed, large $n\,d\,\mathrm{SNR}^4$, strengths 2, 4 and 8, four pairs of T and $\eta$: $\log t_{\rm sel}$ of a training set is "
+    r"that of the closed form to 0.25, a factor 1.3 in time, in at least 95 % of training sets",
+    wrong=0.0,
+    wrong_text="all late gaps taken equal",
+    box=("ts-delay", "ts-late-gaps"),
 )
 def delay_of_theory(study: TimeStudy, constant: float) -> Evidence:
-    predicted = np.array([_log_selection_time(law) for law in study.delays.laws])
-    logs = np.log(study.delays.select)
-    off = (logs - constant * predicted[:, None]) / np.maximum(0.2 * predicted, 1.0)[:, None]
-    evidence = within(_t(off.T), -1.0, 1.0)
-    worst = np.abs(logs.mean(1) / predicted - 1)[1:].max()
-    return replace(
-        evidence,
-        predicted=f"{predicted[0]:.3g} ... {predicted[-1]:.3g}, to 20 % or 1",
-        measured=f"{logs[0].mean():.3g} ... {logs[-1].mean():.3g}; means off by at most {100 * worst:.2g} % from the second on; "
-        f"inside in {evidence.draws - evidence.numbers['failures']} of {evidence.draws} draws",
+    equal = [(1 - constant) * _t([gap_differences(law) for law in d.laws]) for d in study.sharp]
+    off = [_t(np.log(d.select)) - (_closed(d) - e)[:, None] for d, e in zip(study.sharp, equal, strict=True)]
+    return within(torch.cat(off).T, -0.25, 0.25, quantity="log t_sel less the closed form's")
+
+
+@CLAIMS.claim(
+    "TS38f",
+    "less n d SNR^4, a larger exponent",
+    r"the slope from 4 to 8 at $n\,d\,\mathrm{SNR}^4$ 256 times smaller is larger by $b(q)/b(q')$, $b(q)=2S^*(q)/(\bar a-A_1/T)$, "
+    r"$S^*(q)$ the signal score that outweighs the score noise of fresh data: to 4 % in at least 95 % of training sets",
+    wrong=0.0,
+    wrong_text="the same exponent",
+    box=("ts-delay-finite",),
+)
+def exponent_of_noise(study: TimeStudy, constant: float) -> Evidence:
+    blurred, sharp = study.blurred, study.sharp[0]
+    ratio = _t(local_slopes(blurred)[:, 1] / local_slopes(sharp)[:, 1])
+    low, high = (exponent_at(d.laws[0], n_d_snr_fourth(d.laws[0])) for d in (blurred, sharp))
+    return within(ratio / (low / high if constant else 1.0), 0.96, 1.04, quantity="ratio of slopes over that of b")
+
+
+@CLAIMS.claim(
+    "TS38g",
+    "late gaps are those of the attention-SVM",
+    r"p alone trained to $\theta=\alpha\tau=e^{20}$, $1/(n\,\mathrm{SNR}^2)=2$: the gaps of a training set are "
+    r"$\log\theta+\log(f_j/\beta_j)$ with the dual variables $\beta$ of the hard-margin problem of that set, to a root mean square of "
+    r"0.05, in at least 95 % of training sets",
+    wrong=0.0,
+    wrong_text="all gaps equal to their mean",
+    regime=r"every sample has selected its best token and every $\beta_j>0$",
+    violation=lambda study: "" if study.late.kkt.all() else "needs positive dual variables; here some are not",
+    box=("ts-late-gaps", "ts-svm", "ts-all-support", "ts-late"),
+)
+def gaps_of_the_svm(study: TimeStudy, constant: float) -> Evidence:
+    late = study.late
+    expected = late.predicted if constant else late.gaps.mean(1, keepdim=True)
+    return within((late.gaps - expected).square().mean(1).sqrt(), high=0.05, quantity="r.m.s. over gaps")
+
+
+@CLAIMS.claim(
+    "TS38h",
+    "the delay is finite, or infinite",
+    r"strength 8: with 0.6 of the discrimination at which hard attention selects $x_1$ with probability one half, fresh attention stays "
+    r"below one half up to time $10^{40}$; with more than 1.5 of it $t_{\rm sel}$ is finite: each in at least 95 % of training sets",
+    wrong=0.0,
+    wrong_text="the larger discrimination in both",
+    regime="more than 1.5 times the critical discrimination at the last strength of the delay",
+    violation=lambda study: _undecided(study),
+    box=("ts-delay-finite", "ts-discrimination"),
+)
+def finite_or_infinite(study: TimeStudy, constant: float) -> Evidence:
+    largest = _t(np.nanmax(study.never.attention if constant else study.growing.attention, axis=1))
+    return both(
+        within(largest, high=0.5, quantity="largest fresh attention"),
+        within(_t(np.isfinite(study.delays.select[-1])), low=1.0, quantity="finite"),
     )
+
+
+def _undecided(study: TimeStudy) -> str:
+    law = study.delays.laws[-1]
+    have = late_discrimination(law) / critical_discrimination(law)
+    return "" if have > 1.5 else f"needs 1.5 times the critical discrimination at the last strength; here {have:.3g}"
+
+
+@CLAIMS.claim(
+    "TS38i",
+    "the mean field is right to one over the root of d",
+    r"p alone, $W^\top W=mI$, $n\,\mathrm{SNR}^2=\frac12$, $\theta=4$: the largest distance of a score from the mean field falls like "
+    r"$d^{-1/2}$ over three factors of 4 in d, the exponent to 0.1, and is below the proved bound at failure probability 0.05: each in at "
+    r"least 95 % of training sets",
+    wrong=0.5,
+    wrong_text="d^(-1/4)",
+    box=("ts-rate", "ts-mean-field"),
+)
+def rate_of_the_mean_field(study: TimeStudy, constant: float) -> Evidence:
+    slopes = _t(exponents([law.d for law in study.apart_laws], study.apart.T.numpy()))
+    bounds = _t([distance_bound(law, THETA) for law in study.apart_laws])
+    evidence = both(
+        within(slopes, -0.5 * constant - 0.1, -0.5 * constant + 0.1, quantity="exponent"),
+        within(study.apart / bounds, high=1.0, quantity="distance over bound"),
+    )
+    mean = study.apart.mean(0)
+    shown = f"distances {mean[0]:.2g} ... {mean[-1]:.2g}, bounds {bounds[0]:.1g} ... {bounds[-1]:.1g}"
+    return replace(evidence, measured=f"exponents {slopes.min():.2f} to {slopes.max():.2f}; {shown}")
 
 
 @CLAIMS.claim(
@@ -264,23 +353,45 @@ def flow_is_resolved(study: TimeStudy, constant: float) -> Evidence:
 
 
 @CLAIMS.claim(
+    "TS38j",
+    "part 2 at its own time",
+    r"$1/(n\,\mathrm{SNR}^2)=2$: at 100 times the theorem's time of part 2, taken without hidden constants, every label that the run "
+    r"ever fits is fitted and the error on fresh data is below 1 %: each in at least 95 % of training sets. (Both are so from the "
+    r"moment of fitting on, before any exponential time: TS39.)",
+    source=Source.PAPER,
+    wrong=1e-3,
+    wrong_text="a tenth of that time instead of 100 times",
+    box=("ts-paper-main",),
+)
+def part_two_at_its_time(study: TimeStudy, constant: float) -> Evidence:
+    seen = study.growing
+    at = int(np.searchsorted(seen.times, 100 * constant * benign_clock(seen.law, 1.0)))
+    fitted = [v[:, at] / np.nanmax(v, axis=1) for v in (seen.clean_fitted, seen.noisy_fitted)]
+    return both(
+        within(_t(np.stack(fitted, 1)), low=1.0, quantity="fitted, of the labels ever fitted"),
+        within(_t(seen.error[:, at]), high=0.01, quantity="fresh error"),
+    )
+
+
+@CLAIMS.claim(
     "TS39",
     "accuracy shows no delay",
     r"benign side: when all labels that can be fitted are, the error on fresh data is below $10^{-3}$ already, as it was before training "
     r"($\Phi(-|\mu|/\sigma_\varepsilon\sqrt{2T})$), while fresh attention on $x_1$ is below 0.3: each in at least 95 % of training sets",
-    wrong=1000.0,
-    wrong_text="fresh error above 0.001 x 1000 there",
+    wrong=0.0,
+    wrong_text="the harmful side instead",
+    box=("ts-uniform-accuracy",),
+    uses=("TS15",),
 )
 def accuracy_shows_no_delay(study: TimeStudy, constant: float) -> Evidence:
-    seen = study.growing
+    seen = study.growing if constant else study.harmed
     rows = np.arange(len(seen.error))
     most = [values >= np.nanmax(values, axis=1, keepdims=True) for values in (seen.noisy_fitted, seen.clean_fitted)]
     at = np.argmax(most[0] & most[1], axis=1)  # first moment with every label fitted that the run ever fits
     error, attention = _t(seen.error[rows, at]), _t(seen.attention[rows, at])
-    early = within(error, high=1e-3) if constant == 1 else within(error, low=1e-3 * constant)
     shown = f"error {'< 1e-3' if error.max() < 1e-3 else f'{error.max().item():.2g}'}; attention {attention.mean():.2f}"
     return replace(
-        both(early, within(attention, high=0.3, quantity="attention")),
+        both(within(error, high=1e-3, quantity="fresh error"), within(attention, high=0.3, quantity="attention")),
         predicted="error <= 1e-3 and attention <= 0.3",
         measured=shown + f" +- {attention.std() / len(rows) ** 0.5:.1g}",
     )

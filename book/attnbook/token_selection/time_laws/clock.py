@@ -54,6 +54,7 @@ class HalfTimes:
     clean_fitted: np.ndarray  # (K, R), share of clean training samples with Y f > 0
     noisy_fitted: np.ndarray  # (K, R)
     error: np.ndarray  # (K, R), on fresh data
+    fresh_attention: np.ndarray  # (K, R), mean on x_1
     attention_clean: np.ndarray  # (S, K, R), mean attention on x_1 at step 0, 1, ... until the setting's runs got there
     attention_noisy: np.ndarray  # (S, K, R)
 
@@ -102,16 +103,16 @@ def half_times(settings: Sequence[Setting], *, runs: int, seed: int, limit: int,
     for s in settings:
         parts.append(_until_half(draw_gram(s.law, seed, runs, start=s.start), s.step_size, limit, count))
     longest = max(len(part[-1]) for part in parts)
-    tau, clean, noisy, error = (np.stack([part[i] for part in parts]) for i in range(4))
+    outcomes = [np.stack([part[i] for part in parts]) for i in range(5)]
     padded = [np.pad(p[-1], ((0, longest - len(p[-1])), (0, 0), (0, 0)), constant_values=np.nan) for p in parts]
     history = np.stack(padded, axis=2)  # (S, 2, K, R)
-    return HalfTimes(settings, tau, clean, noisy, error, history[:, 0], history[:, 1])
+    return HalfTimes(settings, *outcomes, history[:, 0], history[:, 1])
 
 
 def _until_half(gram: Gram, step_size: float, limit: int, count: int) -> tuple[np.ndarray, ...]:
-    """tau, clean fitted, noisy fitted, error (each (R,)), and attention of both kinds on x_1 (S, 2, R)."""
+    """tau, clean fitted, noisy fitted, fresh error and attention (each (R,)), and attention of both kinds on x_1 (S, 2, R)."""
     state, runs, labels = Recursion(gram), gram.runs, gram.labels
-    tau, clean, noisy, error = (np.full(runs, np.nan) for _ in range(4))
+    tau, clean, noisy, error, attention = (np.full(runs, np.nan) for _ in range(5))
     history = []
     for step in range(limit + 1):
         on_first = torch.softmax(state.scores, -1)[..., 0]
@@ -127,11 +128,11 @@ def _until_half(gram: Gram, step_size: float, limit: int, count: int) -> tuple[n
                 clean[r], noisy[r] = (share[r].item() for share in shares)
                 rng = stream(gram.seed, "test", gram.first_run + int(r))
                 fresh = population(gram.law, state.direction_on_signals[r], norms[r], count=count, rng=rng)
-                error[r] = fresh.error.item()
+                error[r], attention[r] = fresh.error.item(), fresh.attention[0].item()
         if np.isfinite(tau).all() or step == limit:
             break
         state.advance(step_size)
-    return tau, clean, noisy, error, np.stack(history)
+    return tau, clean, noisy, error, attention, np.stack(history)
 
 
 def exponents(values: Sequence[float], tau: np.ndarray) -> np.ndarray:

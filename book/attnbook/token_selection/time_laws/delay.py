@@ -28,7 +28,7 @@ from attnlib.token_selection.theory import fresh_attention, n_snr_squared
 from attnlib.token_selection.trajectory import Trajectory
 
 __all__ = [
-    "Course", "DelayFit", "Delays", "along_time", "attention_on_relevant", "course", "delay_fit", "delay_strength", "delay_times",
+    "Course", "Delays", "along_time", "attention_on_relevant", "course", "delay_strength", "delay_times",
     "fit_times", "laws_of_strength", "selection_times",
 ]  # fmt: skip
 
@@ -195,47 +195,6 @@ def _selection_time(path: Trajectory, normals: torch.Tensor, run: int) -> float:
         return path.time[row, run].item()  # before the first record: no log time to interpolate in
     earlier, later = path.time[row - 1 : row + 1, run].log().tolist()
     return math.exp(earlier + (later - earlier) * (0.5 - at(row - 1)) / (at(row) - at(row - 1)))
-
-
-@dataclass(frozen=True)
-class DelayFit:
-    """A straight line through log time, run by run."""
-
-    slopes: np.ndarray  # (R,), of each run
-    intercepts: np.ndarray  # (R,)
-    slope: float  # mean of the runs
-    low: float  # 95 % interval for the mean slope, from the runs
-    high: float
-    r2: float  # of one line through all points
-    decades: float  # between the smallest and the largest time of a run, median of the runs
-
-
-def delay_fit(strength: Sequence[float], times: np.ndarray) -> DelayFit:
-    """Least squares of log times on 1/(n SNR^2). The interval is Student's, over the runs' own slopes.
-
-    Args:
-        strength: (K,), two different values at least.
-        times: (K, R), positive. Runs with a nan are left out; two complete runs are needed.
-
-    Raises ValueError for shapes that do not fit and for too few complete runs.
-    """
-    from scipy.stats import t as student
-
-    x, logs = np.asarray(strength, dtype=np.float64), np.log(np.asarray(times, dtype=np.float64))
-    if logs.ndim != 2 or logs.shape[0] != len(x) or np.ptp(x) == 0:
-        raise ValueError(f"times must be (strengths, runs) with two strengths or more; got {logs.shape} and {len(x)}")
-    logs = logs[:, np.isfinite(logs).all(0)]
-    runs = logs.shape[1]
-    if runs < 2:
-        raise ValueError(f"times must hold two complete runs or more; got {runs}: allow more steps")
-    centred = x - x.mean()
-    slopes = centred @ logs / (centred @ centred)
-    intercepts = logs.mean(0) - slopes * x.mean()
-    line = slopes.mean() * x + intercepts.mean()
-    half = student.ppf(0.975, runs - 1) * slopes.std(ddof=1) / math.sqrt(runs)
-    r2 = 1 - ((logs - line[:, None]) ** 2).sum() / ((logs - logs.mean()) ** 2).sum()
-    decades = float(np.median(np.ptp(logs, axis=0)) / math.log(10))
-    return DelayFit(slopes, intercepts, slopes.mean(), slopes.mean() - half, slopes.mean() + half, r2, decades)
 
 
 def along_time(time: torch.Tensor, values: torch.Tensor, grid: np.ndarray) -> np.ndarray:

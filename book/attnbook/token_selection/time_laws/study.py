@@ -12,25 +12,26 @@ import torch
 from attnbook.token_selection.time_laws.clock import HalfTimes, Setting, clock_unit, exponents, half_times, star
 from attnbook.token_selection.time_laws.delay import (
     Course,
-    DelayFit,
     Delays,
     course,
-    delay_fit,
     delay_times,
     fit_times,
     laws_of_strength,
     selection_times,
 )
+from attnbook.token_selection.time_laws.late import LateGaps, late_gaps
+from attnbook.token_selection.time_laws.limits import SHARP, critical_discrimination, discrimination_at, laws_at
+from attnbook.token_selection.time_laws.rate import mean_field_distance
 from attnlib import checks
 from attnlib.token_selection.gram import draw_gram
 from attnlib.token_selection.law import TokenLaw
 from attnlib.token_selection.recursion import train
 from attnlib.token_selection.start import Start
 
-__all__ = ["STRENGTHS", "Axis", "TimeStudy", "time_study"]
+__all__ = ["STRENGTHS", "THETA", "Axis", "TimeStudy", "time_study"]
 
 STRENGTHS = (1.0, 1.5, 2.0, 3.0, 4.0, 6.0, 8.0)  # 1 / (n SNR^2) of the delay
-_SHARP = (2.0, 4.0, 8.0)  # the same for the slopes compared with their constant
+THETA = 4.0  # time at which training p alone is compared with the mean field
 _FACTORS = (0.5, 1.0, 2.0, 4.0)
 _FIT_RUNS = 12  # training sets behind the time to fit every label: it hangs on the last label, and varies
 
@@ -56,11 +57,17 @@ class TimeStudy:
     clock: dict[str, Axis]  # by name; "prompt_scale" starts at p_0 != 0, the others at p_0 = 0
     delay_law: TokenLaw  # at STRENGTHS[0]
     delays: Delays
-    fit: DelayFit
     finer: Delays  # strengths 1 and 2 with half the largest move
     descent: np.ndarray  # (R,) selection time at strength 1/2 by gradient descent with a constant step
     flow: np.ndarray  # (R,) the same by the flow
-    slopes: tuple[tuple[TokenLaw, Delays, DelayFit], ...]  # a stronger signal, other T and label noise
+    sharp: tuple[Delays, ...]  # at SHARP and one large n d SNR^4: the page's law first, then other label noise and T
+    blurred: Delays  # at SHARP and a small n d SNR^4
+    late: LateGaps  # training p alone, far beyond memorisation
+    apart: (
+        torch.Tensor
+    )  # (R, laws): largest distance of a score of training p alone from the mean field, at theta = THETA
+    apart_laws: tuple[TokenLaw, ...]  # n SNR^2 = 1/2, d a factor 4 apart
+    never: Course  # strength 8, discrimination 0.6 of the critical one
     fit_dimensions: np.ndarray  # (K,) d
     fit_times: np.ndarray  # (K, 12 or more), labels fitted; nan where a label cannot be
     growing: Course  # the benign side at strength 2
@@ -80,7 +87,8 @@ def time_study(
 
     Args:
         centre: of the first clock, with a strong signal.
-        delay_norm: signal norm of the delay's laws; their d follows from STRENGTHS. Everything else is the centre's.
+        delay_norm: signal norm of the delay's laws; their d follows from STRENGTHS. Everything else is the centre's. Where
+            n d SNR^4 is held, it is (8 delay_norm / sigma)^2, and (delay_norm / 2 sigma)^2.
         runs: training sets per law, >= 2.
 
     Raises ValueError for a bad argument before any work.
@@ -92,21 +100,26 @@ def time_study(
     laws = laws_of_strength(weak, STRENGTHS)
     close = laws_of_strength(weak, [0.5])
     harmful = replace(centre.law, signal_norm=harmful_norm, d=harmful_d)
-    strong = [replace(weak, signal_norm=4 * delay_norm, label_noise=eta) for eta in (0.0, 0.2, 0.3)]
-    strong.append(replace(weak, signal_norm=4 * delay_norm, tokens=max(4, weak.same_class_tokens + 2)))
+    others = [weak, *(replace(weak, label_noise=eta) for eta in (0.0, 0.3))]
+    others.append(replace(weak, tokens=max(4, weak.same_class_tokens + 2)))
+    strength = (delay_norm / weak.noise_std) ** 2
+    critical = strength * (0.6 * critical_discrimination(weak) / discrimination_at(weak, strength)) ** 2
     delays, flow = delay_times(laws, **common), delay_times(close, **common).select[0]
     step = 0.002 * float(np.median(flow))  # some 500 steps to the slowest run
     gram = draw_gram(close[0], seed, runs)
     last = math.ceil(1.3 * flow.max() / step)
     dims = np.array([laws[0].d * k for k in (1, 4, 16)])
-    slopes = []
-    for law in strong:
-        found = delay_times(laws_of_strength(law, _SHARP), **common)
-        slopes.append((law, found, delay_fit(found.strength, found.select)))
+    apart = laws_of_strength(weak, [2.0])[0]
+    apart_laws = tuple(replace(apart, d=4**k * apart.d, signal_norm=2**k * delay_norm) for k in range(4))
+    sharp = tuple(delay_times(laws_at(law, SHARP, 64 * strength), **common) for law in others)
     return TimeStudy(
-        centre, _clock(centre, runs, seed), laws[0], delays, delay_fit(delays.strength, delays.select),
+        centre, _clock(centre, runs, seed), laws[0], delays,
         delay_times(laws_of_strength(weak, [1.0, 2.0]), largest_move=0.025, **common),
-        selection_times(train(gram, step, last, record=range(0, last, 4))), flow, tuple(slopes),
+        selection_times(train(gram, step, last, record=range(0, last, 4))), flow, sharp,
+        delay_times(laws_at(weak, SHARP, strength / 4), **common),
+        late_gaps(laws_at(weak, (2.0,), 64 * strength)[0], 20.0, **common),
+        torch.stack([mean_field_distance(law, THETA, **common) for law in apart_laws], 1), apart_laws,
+        course(laws_at(weak, (8.0,), critical)[0], np.geomspace(0.01, 1e40, 22), **common),
         dims, fit_times([replace(weak, d=int(d)) for d in dims], runs=max(runs, _FIT_RUNS), seed=seed),
         course(laws[STRENGTHS.index(2.0)], np.geomspace(0.01, 1e9, 34), **common),
         course(harmful, np.geomspace(0.01, 1e6, 25), count=8000, **common),
