@@ -505,3 +505,23 @@ def test_error_bounds_near_the_hard_solution(rho, turn):
         bound = error_near_noise(hard, on_signals, both, 12 * hard.p.norm)
         assert 0.2 < bound <= 10 ** log10_error(sample, v, p)
         assert error_near_noise(hard, on_signals, (0.0, 0.0), 12 * hard.p.norm) == 0
+
+
+@pytest.mark.parametrize(("rho", "seed"), [(60.0, 1), (14.0, 1), (60.0, 4)])
+def test_value_and_turn_of_the_optimum_to_second_order(rho, seed):
+    """delta e^{R/P} tends to e^{-K}, and R^2 (1 - cos) stays bounded: the search against the expansion, at growing R."""
+    _, tokens = draw(10, 10 * 400, rho, 0.2, seed=seed)
+    hard = best_hard(tokens)
+    assert (hard.p.multipliers > 0).all()
+    found = []
+    for size in (4.0, 8.0, 12.0):
+        top = constrained_optimum(tokens, size * hard.p.norm, patterns=(hard.pattern,), random_starts=0)
+        log_delta = math.log(1 - top.value * hard.v.norm)
+        turn = 1 - top.p @ hard.p.weights / np.linalg.norm(top.p) / hard.p.norm
+        found.append((log_delta + size + hard.level, turn * size**2))
+    errors, turns = np.abs(np.array(found)).T
+    assert errors[1] < 0.02
+    assert errors[2] < 0.02
+    assert errors[1] < errors[0]
+    assert turns.max() < 3 * turns.min()
+    assert abs(hard.level) > 2 * errors[1] or hard.pattern == "XX"

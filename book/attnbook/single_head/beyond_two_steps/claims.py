@@ -431,7 +431,7 @@ def small_steps(study: LongStudy, constant: float) -> Evidence:
     source=Source.MEASURED,
     wrong=0.0,
     wrong_text="the same at step 1",
-    box=("thm-margin-soft",),
+    box=("thm-margin-soft", "thm-margin-exact"),
 )
 def margin_creeps(study: LongStudy, constant: float) -> Evidence:
     row = -1 if constant else 0

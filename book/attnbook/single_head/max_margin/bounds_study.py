@@ -99,6 +99,9 @@ def search(name: str, tokens: Tokens, sample: Sample, run: int, radius: float, s
         rows["margin"].append(directional_margin(tokens, top.v, top.p))
         rows["error"].append(log10_error(sample, top.v, top.p, run))
         rows["query"].append(1 - cosines[0])
+        active = (hard.p.multipliers > 0).all() and delta > 0
+        rows["value"].append(math.log(delta) + size if active else math.nan)
+        rows["level"].append(hard.level if active else math.nan)
         speaks = delta < 1 - hard.second
         rows["query_bound"].append(1 - hard.cosine_bound(delta, size * hard.p.norm))
         rows["query_room"].append(cosines[0] - hard.cosine_bound(delta, size * hard.p.norm) if speaks else math.nan)

@@ -5,10 +5,10 @@ $\lambda_i = \alpha_i/\sum\alpha$; $p_{mm} = \sum_i\beta_i\epsilon_i(u_i-\xi_i)$
 $g = \Gamma_2/\Gamma$, $\Gamma_2$ the second best hard margin. For a unit v and |p| <= R with margin $\Gamma(1-\delta)$, $\delta < 1-g$,
 and logits $\ell_i = \epsilon_i\,p\cdot(u_i-\xi_i)$ towards the selected tokens,
 
-$$ \sum_i\lambda_ie^{-\ell_i} \le \frac\delta e,\qquad
-   \cos(p, p_{mm}) \ge \frac PR\Bigl[\log\frac e\delta - \mathrm{KL}(b\,\|\,\lambda)\Bigr],\qquad \cos(v, v_{mm}) \ge 1-\delta . $$
+$$ \sum_i\lambda_ie^{-\ell_i} \le \frac\delta\varrho,\qquad
+   \cos(p, p_{mm}) \ge \frac PR\Bigl[\log\frac\varrho\delta - \mathrm{KL}(b\,\|\,\lambda)\Bigr],\qquad \cos(v, v_{mm}) \ge 1-\delta . $$
 
-e: `Hard.gap`. Source: derived, chapter on the maximum margin.
+$\varrho$: `Hard.gap`. Source: derived, chapter on the maximum margin.
 """
 
 from __future__ import annotations
@@ -73,9 +73,25 @@ class Hard:
         with np.errstate(divide="ignore"):
             return float((query[used] * np.log(query[used] / own[used])).sum())
 
+    @property
+    def level(self) -> float:
+        r"""K with $\delta(R)\,e^{R/P} \to e^{-K}$ for the optimum: $\sum_ib_i\log(B_G/(\Lambda_Gc_i))$, where samples with one signal and
+        one label form a group G with shares $B_G, \Lambda_G$ of the two SVMs' multipliers, and $c_i = 1 - y_iv_{mm}\cdot o_i$.
+
+        Proved where all constraints of the query are active and both SVMs have independent vectors.
+        """
+        own, query = (svm.multipliers / svm.multipliers.sum() for svm in (self.v, self.p))
+        tokens = self.tokens
+        group = np.where(self.selection > 0.5, tokens.classes, 2 + np.arange(tokens.n))
+        shares = np.array([own[group == g].sum() for g in group])
+        queries = np.array([query[group == g].sum() for g in group])
+        others = np.where(self.selection[:, None] > 0.5, tokens.noise, tokens.signal)
+        lead = 1 - tokens.labels * (others @ self.v.weights)
+        return float((query * np.log(queries / (shares * lead))).sum())
+
     def gap(self, delta: float) -> float:
-        r"""$e = \max(1 - g - \delta,\ 1 - \delta - \kappa_+ - X\sqrt{2\delta})$: a unit v with margin $\Gamma(1-\delta)$ gives each token
-        that is not selected at least $e\Gamma$ less than that margin."""
+        r"""$\varrho = \max(1 - g - \delta,\ 1 - \delta - \kappa_+ - X\sqrt{2\delta})$: a unit v with margin $\Gamma(1-\delta)$ gives each
+        token that is not selected at least $\varrho\Gamma$ less than that margin."""
         return max(1 - self.second - delta, 1 - delta - max(self.rival, 0.0) - self.reach * math.sqrt(2 * delta))
 
     def logits(self, p: Floats) -> Floats:
