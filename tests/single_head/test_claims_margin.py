@@ -1,5 +1,7 @@
 """The max-margin claims: expected verdict at the page's defaults, power twins the other way, and what lies outside."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 
@@ -34,8 +36,42 @@ def test_below_the_threshold_the_benign_claim_is_outside_its_regime():
     result = CLAIMS["T2"].check(weak)
     assert result.verdict == Verdict.OUTSIDE
     assert result.violated.startswith("needs rho > 1.3 sqrt(d/E|C_k|)")
-    for id in ("M4", "M5", "T4", "M13", "M20"):
+    for id in ("M3", "M4", "M5", "T4", "M13", "M20", "M24", "M26"):
         assert CLAIMS[id].check(weak).verdict == Verdict.HOLDS, id
+    # In the world of T2's negative control T2's own rule fails, and T4's holds: the law above the threshold is below it here.
+    assert not CLAIMS["T2"].judge(weak, 1.0).holds
+    assert CLAIMS["T4"].judge(weak, 0.0).holds
+
+
+@pytest.mark.parametrize(
+    ("id", "column", "swap"),
+    [("T2", "above", "low"), ("T4", "low", "above"), ("M20", "low", "above"), ("M14", "above_cosine", "above_rival_cosine"),
+     ("M26", "threshold_exact", "threshold_predicted")],
+)  # fmt: skip
+def test_a_negative_control_holds_in_its_own_world(study, id, column, swap):
+    """Data as the control would have them: then the control holds and the claim does not. None is false whatever is measured."""
+    numbers = dict(study.numbers)
+    if id == "M26":
+        numbers["threshold_measured"] = numbers["threshold_predicted"]
+    for name in study.numbers:
+        if name == column or (name.startswith(column + "_") and column in ("above", "low")):
+            other = swap + name[len(column) :] if column in ("above", "low") else swap
+            if other in study.numbers:
+                numbers[name], numbers[other] = study.numbers[other], study.numbers[name]
+    if id == "M26":
+        numbers["threshold_exact"], numbers["threshold_predicted"] = (
+            study["threshold_exact"],
+            study["threshold_predicted"],
+        )
+    swapped = replace(study, numbers=numbers)
+    assert CLAIMS[id].judge(study, 1.0).holds
+    assert CLAIMS[id].judge(swapped, CLAIMS[id].wrong).holds
+    assert not CLAIMS[id].judge(swapped, 1.0).holds
+
+
+def test_the_looser_tanh_of_m13s_control_would_hold_for_a_better_optimum(study):
+    better = dict(study.numbers) | {"above_ratio": torch.full_like(study["above_ratio"], 0.99999995)}
+    assert CLAIMS["M13"].judge(replace(study, numbers=better), CLAIMS["M13"].wrong).holds
 
 
 def test_without_label_noise_claims_about_flips_say_so():

@@ -1,4 +1,5 @@
-r"""Claims M1-M23 of page `04_max_margin`: which selection has the largest margin, its threshold, and what finite norms change.
+r"""Claims M1-M29, T2 and T4 of page `04_max_margin`: which selection has the largest margin, its threshold, and what finite norms
+and finite d change.
 
 Each judge takes a `MarginStudy` and a constant; 1 is the claim, the claim's `wrong` value its power twin.
 """
@@ -11,9 +12,10 @@ from dataclasses import replace
 import torch
 
 from attnbook.single_head.margin import PATTERNS
+from attnbook.single_head.max_margin.bounds_study import FAR
 from attnbook.single_head.max_margin.study import RATIOS, MarginStudy
 from bookkit.claims import ClaimSet, Source
-from bookkit.rules import Evidence, NothingToMeasure, both, exactly, within
+from bookkit.rules import Evidence, NothingToMeasure, agrees, both, exactly, within
 
 __all__ = ["CLAIMS"]
 
@@ -40,6 +42,11 @@ def _near(ratio: torch.Tensor, constant: float, tolerance: float, quantity: str)
     return within(ratio / constant, 1 - tolerance, 1 + tolerance, quantity=quantity)
 
 
+def _sizes(study: MarginStudy) -> torch.Tensor:
+    """|p| / |p_mm| of the three searches."""
+    return torch.tensor([study.radius, *FAR], dtype=torch.float64)
+
+
 def _noise(study: MarginStudy, multiple: float = 4.0) -> float:
     """Relative size of what the orthogonal limit drops: sqrt(n/d) times a constant."""
     return multiple * math.sqrt(study.law.n / study.law.d)
@@ -54,6 +61,7 @@ def _noise(study: MarginStudy, multiple: float = 4.0) -> float:
     r"clean on signal, flipped on noise: $|v|^2 = 2/\rho^2 + 1^\top(YG_{NN}Y)^{-1}1$ if all those multipliers are $\ge 0$, exactly",
     wrong=1.001,
     wrong_text="0.1 % more",
+    box=("thm-margin-decoupling",),
 )
 def decoupled(study: MarginStudy, constant: float) -> Evidence:
     keep = ~study["ss_formula"].isnan()
@@ -66,17 +74,18 @@ def decoupled(study: MarginStudy, constant: float) -> Evidence:
 @CLAIMS.claim(
     "M2",
     "price of the flipped samples, two-sided",
-    r"$|N|/\lambda_{\max} \le |v|^2 - 2/\rho^2 \le |N|/\lambda_{\min}$, eigenvalues of $YG_{NN}Y$ (the lower bound for every data set; "
-    r"the upper one if the multipliers of M1 are $\ge 0$)",
+    r"$|N|/\lambda_{\max} \le |v|^2 - 2/\rho^2 \le |N|/\lambda_{\min}$, eigenvalues of $YG_{NN}Y$: for every data "
+    r"set with flipped samples whose noise tokens are linearly independent",
     wrong=1.2,
     wrong_text="1.2 times both bounds",
     violation=_flips,
+    box=("thm-margin-decoupling",),
 )
 def price_of_flips(study: MarginStudy, constant: float) -> Evidence:
     """Both bounds divided by |N|/lambda_max, up to rounding: with one flipped sample they coincide."""
     some = study["w2_low"] > 0
     low = torch.where(some, study["w2_low"], torch.nan)
-    high = torch.where(study["ss_formula"].isnan(), torch.inf, study["w2_high"]) / low
+    high = study["w2_high"] / low
     return within(
         study["w2"] / low, constant * (1 - 1e-8), constant * (1 + 1e-8) * high, quantity="price λmax/|N|", share=1
     )
@@ -85,14 +94,17 @@ def price_of_flips(study: MarginStudy, constant: float) -> Evidence:
 @CLAIMS.claim(
     "M3",
     "cost of the nine class-level patterns",
-    r"$|v|^2 = \sum_k$ of $1/\rho^2+|N_k|/d$ (S), $n_k/d$ (X), $1/\rho^2+|C_k|/d$ (F), up to a relative $4\sqrt{n/d}$ in at "
-    r"least 95 % of draws",
+    r"$|v|^2 = \sum_k$ of $1/\rho^2+|N_k|/d$ (S), $n_k/d$ (X), $1/\rho^2+|C_k|/d$ (F; one signal costs "
+    r"nothing where nobody selects it), to the width that the laws of $\chi^2$ give: every noise set A costs between "
+    r"$|A|/\chi^2_{d-2}$ and $|A|/\chi^2_{d-1-|A|}$; all nine in at least 95 % of draws",
     wrong=1.3,
     wrong_text="1.3 times the formula",
+    box=("thm-margin-law", "thm-margin-threshold"),
 )
 def nine_costs(study: MarginStudy, constant: float) -> Evidence:
-    ratio = _relative(study["costs"], study["cost_formula"])
-    return _near(ratio, constant, min(_noise(study), 0.25), "exact SVM / formula")
+    ratio = torch.where(study["costs"].isinf(), torch.nan, study["costs"] / study["cost_formula"])
+    low, high = study["cost_bounds"].unbind(-1)
+    return within(ratio / constant, low, high, quantity="exact SVM / formula")
 
 
 @CLAIMS.claim(
@@ -102,6 +114,7 @@ def nine_costs(study: MarginStudy, constant: float) -> Evidence:
     r"right on the whole grid in at least 95 % of draws",
     wrong=1.3,
     wrong_text="threshold 1.3 times larger",
+    box=("thm-margin-threshold", "thm-margin-exact"),
 )
 def best_of_nine(study: MarginStudy, constant: float) -> Evidence:
     norm, thresholds, best, away = (study["grid"][..., i] for i in (slice(0, 1), slice(1, 3), slice(3, 5), 5))
@@ -116,15 +129,15 @@ def best_of_nine(study: MarginStudy, constant: float) -> Evidence:
     "M5",
     "the threshold, measured by bisection",
     r"in at least 95 % of draws the best selection of class $k$ changes at $\rho_k = \sqrt{d/|C_k|}$ (balanced: "
-    r"$n\,\mathrm{SNR}^2 = 2/(1-\eta)$), to a relative $4/\sqrt d$ (2 % at $d = 40000$)",
-    wrong=1.06,
-    wrong_text="threshold 6 % larger",
+    r"$n\,\mathrm{SNR}^2 = 2/(1-\eta)$), to the width of the two-sided bounds at finite $d$ (about 3 % at $d = 40000$)",
+    wrong=1.1,
+    wrong_text="threshold 10 % larger",
+    box=("thm-margin-threshold", "thm-margin-law"),
 )
 def threshold(study: MarginStudy, constant: float) -> Evidence:
-    tolerance = min(4 / math.sqrt(study.law.d), 0.05)
-    return _near(
-        _relative(study["threshold_measured"], study["threshold_predicted"]), constant, tolerance, "measured / formula"
-    )
+    low, high = study["threshold_bounds"].unbind(-1)
+    ratio = _relative(study["threshold_measured"], study["threshold_predicted"]) / constant
+    return within(ratio, low, high, quantity="measured / formula")
 
 
 @CLAIMS.claim(
@@ -134,6 +147,7 @@ def threshold(study: MarginStudy, constant: float) -> Evidence:
     r"and the other its noise, in at least 99 % of such draws",
     wrong=-1.0,
     wrong_text="the other class selects the signal",
+    box=("thm-margin-threshold",),
 )
 def mixed_phase(study: MarginStudy, constant: float) -> Evidence:
     right = (study["between_best"] == constant * study["between_predicted"]).all(1).double()
@@ -149,6 +163,7 @@ def mixed_phase(study: MarginStudy, constant: float) -> Evidence:
     r"in at least 95 % of draws",
     wrong=3.0,
     wrong_text="extra cost above 2/d",
+    box=("thm-margin-mixing",),
 )
 def single_flips(study: MarginStudy, constant: float) -> Evidence:
     extra = study["flip_extra"]  # nan but for the first draws
@@ -162,6 +177,7 @@ def single_flips(study: MarginStudy, constant: float) -> Evidence:
     r"up to a relative $3\sqrt{n/d}$ at seven values of $s$ in at least 95 % of draws",
     wrong=1.3,
     wrong_text="1.3 times the formula",
+    box=("thm-margin-mixing",),
 )
 def mixing_clean(study: MarginStudy, constant: float) -> Evidence:
     ratio = _relative(study["mixing_clean"], study["mixing_clean_formula"])
@@ -176,6 +192,7 @@ def mixing_clean(study: MarginStudy, constant: float) -> Evidence:
     wrong=1.3,
     wrong_text="1.3 times the formula",
     violation=_flips,
+    box=("thm-margin-mixing",),
 )
 def mixing_noisy(study: MarginStudy, constant: float) -> Evidence:
     ratio = _relative(study["mixing_noisy"], study["mixing_noisy_formula"])
@@ -189,6 +206,7 @@ def mixing_noisy(study: MarginStudy, constant: float) -> Evidence:
     r"least the margin of the soft one, exactly",
     wrong=0.4,
     wrong_text="at most 0.4 times the hard margin",
+    box=("thm-margin-soft",),
 )
 def soft_below_hard(study: MarginStudy, constant: float) -> Evidence:
     return within(study["soft_over_hard"], high=constant * (1 + 1e-8), quantity="soft margin / hard margin", share=1)
@@ -204,6 +222,7 @@ def soft_below_hard(study: MarginStudy, constant: float) -> Evidence:
     r"up to a relative $2\sqrt{n/d}$ in at least 95 % of draws",
     wrong=1.3,
     wrong_text="1.3 times the formula",
+    box=("thm-margin-query",),
 )
 def query(study: MarginStudy, constant: float) -> Evidence:
     tolerance = min(_noise(study, 2.0), 0.2)
@@ -216,17 +235,18 @@ def query(study: MarginStudy, constant: float) -> Evidence:
 @CLAIMS.claim(
     "M12",
     "margin of the candidate",
-    r"$(v_{mm}, R\,p_{mm}/|p_{mm}|)$ has margin $\Gamma\tanh(R/2|p_{mm}|)$ if $|v_{mm}\cdot\xi_i| \le 1$ on clean samples and a "
+    r"$(v_{mm}, R\,p_{mm}/|p_{mm}|)$ has margin $\Gamma\tanh(R/2|p_{mm}|)$ if $y_i\,v_{mm}\cdot\xi_i \ge -1$ on clean samples and a "
     r"flipped sample is a support vector of both",
     wrong=1.01,
     wrong_text="1 % more",
     violation=_flips,
+    box=("thm-margin-finite",),
 )
 def candidate(study: MarginStudy, constant: float) -> Evidence:
     measured = study["candidate"]
     keep = ~measured.isnan().any(1)
     if not keep.any():
-        raise NothingToMeasure("needs a draw with |v.xi_i| <= 1 on every clean sample")
+        raise NothingToMeasure("needs a draw with y_i v.xi_i >= -1 on every clean sample")
     return exactly(
         measured[keep], constant * torch.tanh(torch.tensor(RATIOS, dtype=measured.dtype) / 2), tolerance=1e-8
     )
@@ -236,12 +256,13 @@ def candidate(study: MarginStudy, constant: float) -> Evidence:
     "M13",
     "the constrained optimum is caught between two bounds",
     r"the best min-margin over $|v|\le r$, $|p|\le R$ lies between $\tanh(R/2|p_{mm}|)$ and $1$ times that of the best hard "
-    r"selection (SLSQP over p, exact SVM in v, six starts), in at least 95 % of draws",
-    wrong=1.2,
-    wrong_text="lower bound 1.2 times larger",
+    r"selection (SLSQP over p, exact SVM in v; $R/|p_{mm}|$ = 3, 5 and 8), in at least 95 % of draws",
+    wrong=2.0,
+    wrong_text="the lower bound tanh(R/|p_mm|)",
+    box=("thm-margin-finite", "thm-margin-exact"),
 )
 def caught(study: MarginStudy, constant: float) -> Evidence:
-    low = constant * math.tanh(study.radius / 2)
+    low = torch.tanh(constant * _sizes(study) / 2)
     return within(study["above_ratio"], low * (1 - 1e-6), 1 + 1e-8, quantity="optimum / best hard margin")
 
 
@@ -250,13 +271,16 @@ def caught(study: MarginStudy, constant: float) -> Evidence:
     "its direction is caught too",
     r"if in every sample $y_i\,v^*\cdot x$ is larger on the token that the best hard selection takes, and M13's lower bound holds, "
     r"$\cos(v^*, v_{mm}) \ge \tanh(R/2|p_{mm}|)$, for every data set",
-    wrong=1.2,
-    wrong_text="lower bound 1.2 times larger",
+    wrong=0.0,
+    wrong_text="the SVM of the other of SS and XX in place of the best one's",
+    box=("thm-margin-direction",),
+    uses=("M13",),
 )
 def direction(study: MarginStudy, constant: float) -> Evidence:
-    bound = math.tanh(study.radius / 2)
-    cosine = torch.where(study["above_ratio"] >= bound * (1 - 1e-6), study["above_cosine"], torch.nan)
-    return within(cosine, low=constant * bound * (1 - 1e-6), quantity="cos(v*, v_mm)", share=1)
+    bound = torch.tanh(_sizes(study) / 2)
+    cosine = study["above_cosine"] if constant else study["above_rival_cosine"]
+    caught = torch.where(study["above_ratio"] >= bound * (1 - 1e-6), cosine, torch.nan)
+    return within(caught, low=bound.expand_as(caught) * (1 - 1e-6), quantity="cos(v*, v_mm)", share=1)
 
 
 @CLAIMS.claim(
@@ -266,6 +290,7 @@ def direction(study: MarginStudy, constant: float) -> Evidence:
     r"(0 and 1 below), in at least 95 % of draws",
     wrong=0.6,
     wrong_text="upper bound at 0.6",
+    box=("thm-margin-joint",),
 )
 def joint_value(study: MarginStudy, constant: float) -> Evidence:
     return within(study["joint"][..., 0], 0.0, constant, quantity="place of the minimum between its bounds")
@@ -275,9 +300,11 @@ def joint_value(study: MarginStudy, constant: float) -> Evidence:
     "M16",
     "minimum norm hardens attention logarithmically",
     r"$|p|$ grows with $\gamma$ like $|p_{mm}|\,W(2\gamma^2/(|p_{mm}|\Gamma)^2)$, $W$ of Lambert: from one $\gamma$ to the next the growth "
-    r"agrees to 10 % in at least 95 % of draws",
+    r"agrees to 10 % (a figure from computation, no proof gives it) in at least 95 % of draws",
+    source=Source.MEASURED,
     wrong=1.3,
     wrong_text="1.3 times the growth",
+    box=("thm-margin-joint",),
 )
 def joint_growth(study: MarginStudy, constant: float) -> Evidence:
     radius, formula = study["joint"][..., 1].diff(dim=1), study["joint"][..., 2].diff(dim=1)
@@ -289,14 +316,18 @@ def joint_growth(study: MarginStudy, constant: float) -> Evidence:
 
 @CLAIMS.claim(
     "T2", "maximum margin is benign above the threshold",
-    r"for $\mathrm{SNR}=\Omega(1/\sqrt n)$ the max-margin solution fits every label and its clean error is small (here: below $10^{-6}$ "
-    r"for every measured $R$ and in the limit, in at least 95 % of draws)",
-    source=Source.PAPER, wrong=100.0, wrong_text="below $10^{-600}$ everywhere",
+    r"for $\mathrm{SNR}=\Omega(1/\sqrt n)$ the rule $\max_{|v|\le r,|p|\le R}\min_iy_if_i$ fits every label and its clean error is "
+    r"small (here: the optimum found by search at $R/|p_{mm}|$ = 3, 5 and 8, $n = 20$; below $10^{-6}$ in at least 95 % of draws)",
+    source=Source.PAPER, wrong=0.0, wrong_text="the same below the threshold",
     regime=r"the paper's constant is not known; here $\rho > 1.3\sqrt{d/E|C_k|}$", violation=_above,
+    box=("thm-paper-margin", "thm-margin-optimum-error"),
 )  # fmt: skip
 def benign(study: MarginStudy, constant: float) -> Evidence:
-    worst = torch.cat([study["errors"], study["limit_error"][:, None]], dim=1)
-    return within(worst, high=-6 * constant, quantity="log10 clean error")
+    name = "above" if constant else "low"
+    return both(
+        within(study[f"{name}_margin"], low=0.0, strict=True, quantity="smallest margin"),
+        within(study[f"{name}_error"], high=-6.0, quantity="log10 clean error"),
+    )
 
 
 @CLAIMS.claim(
@@ -306,6 +337,7 @@ def benign(study: MarginStudy, constant: float) -> Evidence:
     r"exact error at $R = 10^5|p_{mm}|$ (0.1 % of the exponent, in at least 95 % of draws; the bound for every data set)",
     wrong=1.01,
     wrong_text="exponent 1 % larger",
+    box=("thm-margin-error",),
 )
 def hard_limit(study: MarginStudy, constant: float) -> Evidence:
     return both(
@@ -321,6 +353,7 @@ def hard_limit(study: MarginStudy, constant: float) -> Evidence:
     source=Source.MEASURED,
     wrong=-1.0,
     wrong_text="smaller error",
+    box=("thm-margin-error",),
 )
 def softer(study: MarginStudy, constant: float) -> Evidence:
     return within(constant * study["errors"].diff(dim=1), low=0.0, quantity="step of log10 error")
@@ -329,16 +362,18 @@ def softer(study: MarginStudy, constant: float) -> Evidence:
 @CLAIMS.claim(
     "T4",
     "maximum margin is harmful below the threshold",
-    r"for $\mathrm{SNR}\le c/\sqrt n$ (here half the threshold) it fits every label but its clean error is at least a constant (hard "
-    r"limit: exactly $\tfrac12$)",
+    r"for $\mathrm{SNR}\le c/\sqrt n$ (here half the threshold) the rule of T2 fits every label but its clean error is at least a "
+    r"constant (here: the optimum found by search at $R/|p_{mm}|$ = 5 and 8, $n = 20$; at least 0.4 in at least 95 % of draws)",
     source=Source.PAPER,
-    wrong=0.9,
-    wrong_text="error 0.45",
+    wrong=0.0,
+    wrong_text="the same above the threshold",
+    box=("thm-paper-tight", "thm-margin-optimum-error"),
 )
 def harmful(study: MarginStudy, constant: float) -> Evidence:
+    name = "low" if constant else "above"
     return both(
-        within(study["below_margin"], low=0.0, strict=True, quantity="margin", share=1),
-        exactly(10 ** study["below_error"], 0.5 * constant, tolerance=1e-9),
+        within(study[f"{name}_margin"], low=0.0, strict=True, quantity="smallest margin"),
+        within(10 ** study[f"{name}_error"][:, 1:], low=0.4, quantity="clean error"),
     )
 
 
@@ -349,6 +384,7 @@ def harmful(study: MarginStudy, constant: float) -> Evidence:
     r"(first and last in at least 95 % of draws)",
     wrong=1.3,
     wrong_text="1.3 times the formula",
+    box=("thm-margin-query", "thm-margin-error"),
 )
 def all_noise(study: MarginStudy, constant: float) -> Evidence:
     ratio = _relative(study["below_p"], study["below_p_formula"])
@@ -364,11 +400,128 @@ def all_noise(study: MarginStudy, constant: float) -> Evidence:
     "harmful at finite norms too",
     r"below the threshold the constrained optimum at $R=5|p_{mm}|$ has clean error above $0.4$, in at least 95 % of draws",
     source=Source.MEASURED,
-    wrong=1.26,
-    wrong_text="above 0.504",
+    wrong=0.0,
+    wrong_text="the same above the threshold",
+    box=("thm-margin-optimum-error",),
 )
 def harmful_at_finite_norm(study: MarginStudy, constant: float) -> Evidence:
-    return within(10 ** study["low_errors"][:, 1], low=0.4 * constant, quantity="clean error")
+    errors = study["low_error"] if constant else study["above_error"]
+    return within(10 ** errors[:, 1], low=0.4, quantity="clean error")
+
+
+# --- the optimum itself, and the threshold at finite d ---------------------------------------------------------------------
+
+
+@CLAIMS.claim(
+    "M24",
+    "dual slack: how hard the optimum's attention is",
+    r"if $v$ is a unit vector, $|p|\le R$ and the margin is $\Gamma(1-\delta)$ with $\delta < 1-g$, then $\sum_i\lambda_ie^{-\ell_i} \le "
+    r"\delta/\varrho$ for the logits $\ell_i$ of the selected tokens, $\delta \ge \varrho\,e^{-D-R/|p_{mm}|}$, and $\cos(p,p_{mm}) \ge "
+    r"\frac{|p_{mm}|}R(\log\frac\varrho\delta-D)$, $D = \mathrm{KL}(b\|\lambda)$, for every data set with a unique best hard selection",
+    wrong=0.6,
+    wrong_text="a sum of logits' weights below 0.6 times its bound",
+    box=("thm-margin-converges",),
+)
+def dual_slack(study: MarginStudy, constant: float) -> Evidence:
+    slack, room = (
+        torch.cat([study[f"{name}_{key}"] for name in ("above", "low")], 1) for key in ("slack", "query_room")
+    )
+    return both(
+        within(slack, high=constant * (1 + 1e-6), quantity="sum / bound", share=1),
+        within(room, low=-1e-6, quantity="bound of 1 - cos, minus 1 - cos", share=1),
+    )
+
+
+@CLAIMS.claim(
+    "M25",
+    "the proved rate of the query is not sharp",
+    r"at $R = 8|p_{mm}|$ the turn $1-\cos(p^*,p_{mm})$ of the optimum found by search is at most a tenth of its proved bound, above and "
+    r"below the threshold, in at least 95 % of draws",
+    source=Source.MEASURED,
+    wrong=100.0,
+    wrong_text="at most a thousandth",
+    box=("thm-margin-converges", "thm-margin-second-order"),
+    uses=("M24",),
+)
+def loose_rate(study: MarginStudy, constant: float) -> Evidence:
+    ratio = torch.stack([study[f"{x}_query_bound"][:, -1] / study[f"{x}_query"][:, -1] for x in ("above", "low")], 1)
+    evidence = within(ratio, low=10 * constant, quantity="bound / measured")
+    kept = evidence.draws - int(evidence.numbers["failures"])
+    # The search fixes the turn to a few per cent only: its digits depend on the processor.
+    return replace(evidence, measured=f"inside in {kept} of {evidence.draws} draws", numbers={"inside": kept})
+
+
+@CLAIMS.claim(
+    "M29",
+    "the value of the optimum to second order",
+    r"the optimum's margin is $\Gamma(1-\delta)$ with $\delta\,e^{R/|p_{mm}|} \to e^{-K}$: at $R = 8|p_{mm}|$ it is so to 5 %, above and "
+    r"below the threshold, in at least 95 % of draws in which all constraints of the query are active",
+    wrong=0.0,
+    wrong_text="2, the proved upper bound",
+    box=("thm-margin-second-order",),
+    uses=("M24",),
+)
+def second_order(study: MarginStudy, constant: float) -> Evidence:
+    values, levels = (
+        torch.stack([study[f"{x}_{key}"][:, -1] for x in ("above", "low")], 1) for key in ("value", "level")
+    )
+    limit = -levels if constant else torch.where(levels.isnan(), torch.nan, math.log(2))
+    return within((values - limit).exp(), 0.95, 1.05, quantity="δ over its limit")
+
+
+@CLAIMS.claim(
+    "M26",
+    "the threshold at finite d, exactly",
+    r"class $k$ takes its signal iff $1/\rho^2 < W(I_k\cup B)-W(N_k\cup B)$, $W$ the squared norm of the SVM of noise tokens alone and "
+    r"$B$ the other class's samples on noise: where the best selection changes, found by bisection of the whole SVM",
+    wrong=0.0,
+    wrong_text="the orthogonal limit's threshold, $d/|C_k|$",
+    box=("thm-margin-exact",),
+)
+def exact_at_finite_d(study: MarginStudy, constant: float) -> Evidence:
+    measured, exact = study["threshold_measured"], study["threshold_exact"]
+    keep = ~(measured.isnan() | exact.isnan())
+    if not keep.any():
+        raise NothingToMeasure("needs a class with clean samples")
+    formula = exact if constant else study["threshold_predicted"]
+    return exactly((measured / formula)[keep], 1.0, tolerance=1e-5)
+
+
+@CLAIMS.claim(
+    "M27",
+    "the threshold's shift and spread at finite d",
+    r"$n = 60$, $d = 20n$: $\Delta_k$ has mean $|C_k|(d-3)/((d-3-a)(d-3-a-|C_k|))$, $a = |N_k\cup B|$, and all four $\Delta$ of a draw "
+    r"lie inside the two-sided bounds in at least 95 % of draws",
+    wrong=0.0,
+    wrong_text="the orthogonal limit's mean, $|C_k|/d$",
+    box=("thm-margin-law",),
+    uses=("M26",),
+)
+def shift_of_the_threshold(study: MarginStudy, constant: float) -> Evidence:
+    mean = study["gain_mean"] if constant else torch.ones_like(study["gain_mean"])
+    return both(
+        agrees(study["gain"].mean(1), mean.mean(1)),
+        within(study["gain"], study["gain_low"], study["gain_high"], quantity="saved / (|C_k|/d)"),
+    )
+
+
+@CLAIMS.claim(
+    "M28",
+    "clean error of the optimum, bounded on both sides of the threshold",
+    r"with $h = 1-\cos(p,p_{mm})$: where SS is best the error is at most the mean over classes of "
+    r"$\Phi(-\frac{A_k-\rho P\sqrt{2h}}{\omega+P\sqrt{2h}})$, plus $\Phi(-m)$; where XX is best it is at least $\frac12$ minus the "
+    r"two terms of the theorem. For every pair $(v,p)$",
+    wrong=4.0,
+    wrong_text="4 times the exponent, and a quarter of the distance to one half",
+    box=("thm-margin-optimum-error",),
+    uses=("M24",),
+)
+def optimum_error(study: MarginStudy, constant: float) -> Evidence:
+    low = 0.5 - (0.5 - study["low_error_bound"]) / constant
+    return both(
+        within(study["above_error"], high=study["above_error_bound"] * constant, quantity="log10 err", share=1),
+        within(10 ** study["low_error"] - low, low=-1e-12, quantity="error minus bound", share=1),
+    )
 
 
 # --- more tokens, more heads -----------------------------------------------------------------------------------------------
@@ -377,14 +530,17 @@ def harmful_at_finite_norm(study: MarginStudy, constant: float) -> Evidence:
 @CLAIMS.claim(
     "M21",
     "T tokens: a flipped sample selects one noise token",
-    r"averaging $m$ of its noise tokens costs a flipped sample $m/d$ instead of $1/d$ (T = 4, to 15 %, in at least 95 % of draws)",
+    r"averaging $m$ of its noise tokens costs a flipped sample $m/d$ instead of $1/d$ (T = 4, to the width of the laws of $\chi^2$ "
+    r"in M3, in at least 95 % of draws)",
     wrong=1.4,
     wrong_text="1.4 m/d",
     violation=_flips,
+    box=("thm-margin-more", "thm-margin-law"),
 )
 def one_hot(study: MarginStudy, constant: float) -> Evidence:
     m = torch.arange(1, study["averaged"].shape[1] + 1, dtype=study["averaged"].dtype)
-    return _near(study["averaged"] / m, constant, 0.15, "|w|² d / (m |N|)")
+    low, high = (bound.unsqueeze(1) for bound in study["averaged_bounds"].unbind(1))
+    return within(study["averaged"] / m / constant, low, high, quantity="|w|² d / (m |N|)")
 
 
 @CLAIMS.claim(
@@ -393,6 +549,7 @@ def one_hot(study: MarginStudy, constant: float) -> Evidence:
     r"T = 4, each sample offering its longest noise token: $\rho_k = \sqrt{d/|C_k|}$, to 3 % in at least 95 % of draws",
     wrong=1.08,
     wrong_text="threshold 8 % larger",
+    box=("thm-margin-more",),
 )
 def many_token_threshold(study: MarginStudy, constant: float) -> Evidence:
     tolerance = max(0.03, 3.5 / math.sqrt(2 * study.search_law.d))  # 3 % at the page's defaults
@@ -409,6 +566,7 @@ def many_token_threshold(study: MarginStudy, constant: float) -> Evidence:
     r"the clean samples' selection cost more than the best equal pair in at least 95 % of draws",
     wrong=1.01,
     wrong_text="0.505",
+    box=("thm-margin-more",),
 )
 def two_heads(study: MarginStudy, constant: float) -> Evidence:
     return both(

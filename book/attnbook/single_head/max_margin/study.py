@@ -1,4 +1,4 @@
-"""Every number the claims M1-M23 look at: exact SVMs of many draws, and a search over p on smaller sets of the same shape.
+"""Every number the claims M1-M28 look at: exact SVMs of many draws, and a search over p on smaller sets of the same shape.
 
 Draws are those of `SignalNoiseLaw.draw(seed)`. Changing the signal norm keeps labels and noise: "the same draw" at another SNR.
 """
@@ -29,7 +29,6 @@ from attnbook.single_head.max_margin.attention_margin import (
     attention_margin,
     attention_margin_of_all_tokens,
     closed_form,
-    constrained_optimum,
     directional_margin,
     joint_optimum,
     joint_radius,
@@ -37,12 +36,21 @@ from attnbook.single_head.max_margin.attention_margin import (
     log10_error,
     weight_on_signal,
 )
+from attnbook.single_head.max_margin.bounds_study import (
+    CHANCE,
+    FAR,
+    cost_bounds,
+    crowded,
+    search,
+    threshold_bounds,
+)
+from attnbook.single_head.max_margin.finite_threshold import exact_threshold, noise_cost_bounds
 from attnlib import checks
 from attnlib.randomness import stream
 from attnlib.single_head.law import Sample, SignalNoiseLaw
 from attnlib.single_head.svm import NotSeparable, hard_margin
 
-__all__ = ["RATIOS", "MarginStudy", "margin_study", "mixing_extra", "predicted_mixing"]
+__all__ = ["FAR", "RATIOS", "MarginStudy", "margin_study", "mixing_extra", "predicted_mixing"]
 
 RATIOS = (0.5, 1.0, 3.0, 10.0, 100.0)  # |p| / |p_mm| at which the candidate is measured
 WEIGHTS = (0.02, 0.1, 0.25, 0.5, 0.75, 0.9, 0.98)  # signal weights of the mixed sample
@@ -93,7 +101,7 @@ def mixing_extra(tokens: Tokens, sample: int, weight: float) -> float:
     return selection_margin(tokens, selection).norm_squared - base
 
 
-def _selections(tokens: Tokens) -> dict:
+def _selections(tokens: Tokens, law: SignalNoiseLaw) -> dict:
     """Patterns, thresholds, and the best pattern on a grid of signal norms."""
     costs = pattern_costs(tokens)
     predicted = predicted_thresholds(tokens)
@@ -116,6 +124,11 @@ def _selections(tokens: Tokens) -> dict:
         "cost_formula": [pattern_cost(tokens, p) if math.isfinite(costs[p]) else math.inf for p in PATTERNS],
         "threshold_measured": measured,
         "threshold_predicted": predicted,
+        "threshold_exact": [exact_threshold(tokens, k) if math.isfinite(predicted[k]) else math.nan for k in (0, 1)],
+        "threshold_bounds": [
+            threshold_bounds(tokens, k, law) if math.isfinite(predicted[k]) else (math.nan, math.nan) for k in (0, 1)
+        ],
+        "cost_bounds": cost_bounds(tokens, law),
         "grid": grid,
     }
 
@@ -187,7 +200,7 @@ def _attention(tokens: Tokens, sample: Sample, run: int) -> dict:
     v, p = selection_margin(tokens, selection), attention_margin(tokens, selection)
     form = closed_form(tokens, selection)
     on_signals = sample.signals[run].numpy() @ p.weights
-    reached = (np.abs(tokens.noise[tokens.clean] @ v.weights) <= 1).all()  # condition of the tanh bound
+    reached = ((tokens.labels * (tokens.noise @ v.weights))[tokens.clean] >= -1).all()  # condition of the tanh bound
     limit, bound = limit_error(sample, v.weights, p.weights, run)
     noisy = bool((~tokens.clean).any())
     tanh = [directional_margin(tokens, v.weights, r * p.weights) * v.norm for r in RATIOS]
@@ -209,29 +222,7 @@ def _below(tokens: Tokens, sample: Sample, run: int) -> dict:
         "below_v": np.abs(signals @ v.weights).max(),
         "below_p": signals @ p.weights,
         "below_p_formula": closed_form(tokens, selection).on_signals,
-        "below_error": log10_error(sample, v.weights, 30 * p.weights, run),
-        "below_margin": directional_margin(tokens, v.weights, 30 * p.weights),
     }
-
-
-def _search(above: Tokens, low: Tokens, low_sample: Sample, run: int, radius: float, seed: int) -> dict:
-    """Real optimisation over p above and below the threshold; everything relative to the best hard selection."""
-    found: dict = {}
-    for name, tokens in (("above", above), ("low", low)):
-        best = best_pattern(pattern_costs(tokens))
-        selection = pattern_selection(tokens, best)
-        v, p = selection_margin(tokens, selection), attention_margin(tokens, selection)
-        top = constrained_optimum(tokens, radius * p.norm, seed=seed)
-        value_signal, value_noise = (tokens.labels * (x @ top.v) for x in (tokens.signal, tokens.noise))
-        same = ((value_signal > value_noise) == (selection > 0.5)).all()  # the direction theorem's condition
-        found |= {
-            f"{name}_ratio": top.value * v.norm,
-            f"{name}_cosine": top.v @ v.weights / (np.linalg.norm(top.v) * v.norm) if same else math.nan,
-        }
-        if name == "low":
-            wide = constrained_optimum(tokens, 5 * p.norm, patterns=("XX", "SS"), random_starts=0)
-            found["low_errors"] = [log10_error(low_sample, x.v, x.p, run) for x in (top, wide)]
-    return found
 
 
 def _joint(tokens: Tokens) -> dict:
@@ -258,14 +249,16 @@ def _many_tokens(sample: Sample, run: int) -> dict:
     tokens, noise = tokens_of(sample, run, noise_token="longest"), sample.noise_tokens()[run].numpy()
     selection, extra = pattern_selection(tokens, "SS"), []
     for m in range(1, noise.shape[1] + 1):
-        averaged = replace(tokens, noise=noise[:, :m].mean(1))
+        averaged = replace(tokens, noise=noise[:, :m].mean(1))  # m times closer to zero, squared: W is m times as large
         used = len(np.unique(tokens.classes[tokens.clean]))
         w2 = selection_margin(averaged, selection).norm_squared - used / tokens.signal_norm**2
         extra.append(w2 * tokens.noise_scale / max((~tokens.clean).sum(), 1) if (~tokens.clean).any() else math.nan)
+    size, odds = int((~tokens.clean).sum()), math.log(2 * noise.shape[1] / CHANCE)
+    bounds = [w * sample.law.d / max(size, 1) for w in noise_cost_bounds(size, sample.law.d, odds)]
     ratios = [measured_threshold(tokens, k) / predicted_thresholds(tokens)[k] for k in (0, 1)]
     longest = (sample.noise_tokens()[run].numpy() ** 2).sum(-1).argmax(1) + 1
     query = attention_margin_of_all_tokens(sample, np.where(tokens.clean, 0, longest), run)
-    return {"averaged": extra, "many_threshold": ratios, "many_residual": query.residual}
+    return {"averaged": extra, "averaged_bounds": bounds, "many_threshold": ratios, "many_residual": query.residual}
 
 
 def _heads(tokens: Tokens) -> dict:
@@ -317,14 +310,15 @@ def margin_study(
     parts: list[dict] = []
     for run in range(draws):
         tokens = tokens_of(sample, run)
-        part = _selections(tokens) | _ss(tokens, seed + run, run < FLIP_DRAWS) | _attention(tokens, sample, run)
+        part = _selections(tokens, law) | _ss(tokens, seed + run, run < FLIP_DRAWS) | _attention(tokens, sample, run)
         parts.append(part | _below(tokens_of(low, run), low, run))
     twice = law.draw(seed, 2 * draws)
     between = [_between(tokens_of(twice, run)) for run in range(2 * draws)]
     small, small_low = search_law.draw(seed, search_draws), replace(search_law, signal_norm=below.signal_norm)
     small_low = small_low.draw(seed, search_draws)
     searches = [
-        _search(tokens_of(small, run), tokens_of(small_low, run), small_low, run, radius, seed)
+        search("above", tokens_of(small, run), small, run, radius, seed)
+        | search("low", tokens_of(small_low, run), small_low, run, radius, seed)
         for run in range(search_draws)
     ]
     four = replace(law, n=2 * search_samples, d=2 * small_d, tokens=4).draw(seed, draws)
@@ -333,6 +327,7 @@ def margin_study(
         one = tokens_of(small, run)
         found |= _heads(one) | _joint(one)
     numbers = _stack(parts, skip="best") | _stack(between) | _stack(many) | _stack(searches)
+    numbers |= crowded(max(law.label_noise, 0.1), seed)
     return MarginStudy(law, below, search_law, float(radius), [part["best"] for part in parts], numbers)
 
 

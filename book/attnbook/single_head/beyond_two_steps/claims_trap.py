@@ -1,0 +1,118 @@
+r"""Claims L3, L5, L18-L20: where the flow's boundaries are on the head itself, and the trap at finite d. Study: `boundaries.trap_study`."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import torch
+
+from attnbook.single_head.beyond_two_steps.boundaries import DIMENSIONS, TrapStudy
+from bookkit.claims import ClaimSet, Source
+from bookkit.rules import Evidence, NothingToMeasure, within
+
+__all__ = ["TRAP_CLAIMS"]
+
+TRAP_CLAIMS = ClaimSet("single_head")
+
+
+def _no_chance(right: np.ndarray, what: str) -> Evidence:
+    """Runs without randomness: every one is as predicted."""
+    evidence = within(torch.as_tensor(right, dtype=torch.float64).flatten(), low=1.0, share=1)
+    return replace(
+        evidence, predicted=f"all {right.size} {what}", measured=f"{int(right.sum())} of {right.size}",
+        rule="runs without chance: each of them", numbers={"share": float(right.mean())},
+    )  # fmt: skip
+
+
+@TRAP_CLAIMS.claim(
+    "L3",
+    "the boundary of the flow is the boundary of the trained head",
+    r"on orthogonal noise, with small steps, the head itself ends on the noise at $0.99\,x^*$ and on the signal at $1.01\,x^*$, for $\eta "
+    r"= 0.05, 0.1, 0.2, 0.3$; the solver of the six equations puts $x^*$ at $1.089, 1.208, 1.621, 2.799$",
+    source=Source.MEASURED,
+    wrong=0.0,
+    wrong_text="$x_1$ of the first move in place of $x^*$",
+    box=("thm-long-map", "thm-long-trap"),
+)
+def boundary_of_the_head(study: TrapStudy, constant: float) -> Evidence:
+    fates = study.fates["x*" if constant else "x1"]
+    return _no_chance(fates == np.array([[False], [True]]), "runs end on their side of the boundary")
+
+
+@TRAP_CLAIMS.claim(
+    "L5",
+    "where the first move changes sign",
+    r"the clean logit of the flow first moves up iff $x > x_1 = \frac{\nu + \sqrt{\nu^2 + (1-\nu)^2}}{(1-\nu)^2}$: the trained head on "
+    r"orthogonal noise, at $0.98\,x_1$ and $1.02\,x_1$, $\eta = 0.05, 0.1, 0.2, 0.3$, step $n/1000d$",
+    wrong=0.0,
+    wrong_text="$x^*$ in place of $x_1$",
+    box=("thm-long-first-move",),
+)
+def first_move_changes_sign(study: TrapStudy, constant: float) -> Evidence:
+    moves = study.moves["x1" if constant else "x*"]
+    return _no_chance((moves > 0) == np.array([[False], [True]]), "first moves have the predicted sign")
+
+
+@TRAP_CLAIMS.claim(
+    "L18",
+    "the first move is not the last word",
+    r"half-way between $x^*$ and $x_1$ (geometric mean) the head's attention first moves one way and ends the other way: first "
+    r"towards the noise and then on the signal at $\eta = 0.1, 0.2, 0.3$, the reverse at $\eta = 0.4$ (orthogonal noise, small steps)",
+    source=Source.MEASURED,
+    wrong=0.0,
+    wrong_text="as far from $x^*$ on its other side",
+    box=("thm-long-first-move",),
+    uses=("L3", "L5"),
+)
+def first_is_not_last(study: TrapStudy, constant: float) -> Evidence:
+    move, signal = study.between["between" if constant else "mirrored"]
+    return _no_chance((move > 0) != signal, "runs end against their first move")
+
+
+@TRAP_CLAIMS.claim(
+    "L19",
+    "the trap at finite d",
+    r"Gaussian noise, $\eta = 0.2$, $x$ near $1.25$, $n = 40$, $d = 10^5$ and $10^8$: if a class is at some step in the smaller trap of "
+    r"the theorem, with $z$, $z'$ the largest cross terms of its later steps, its samples satisfy $V \le t_i$, $s_i \le \sigma_c$, "
+    r"$V + t_j \ge 0$, $s_j \le \sigma_n$ from there on, without exception",
+    wrong=0.0,
+    wrong_text="classes with $x$ near 4, to which the theorem does not apply",
+    box=("thm-long-finite-trap",),
+)
+def trap_at_finite_d(study: TrapStudy, constant: float) -> Evidence:
+    if constant:
+        classes = [record for d in DIMENSIONS[1:] for draw in study.trapped[d] for record in draw if record.entry > 0]
+    else:
+        classes = [record for draw in study.free for record in draw]
+    if not classes:
+        raise NothingToMeasure("needs a class of which the theorem speaks")
+    worst = torch.tensor([record.worst for record in classes], dtype=torch.float64)
+    evidence = within(worst, high=1e-12, quantity="largest violation", share=1)
+    kept = int((worst <= 1e-12).sum())
+    return replace(
+        evidence, measured=f"{kept} of {len(classes)} classes without one", numbers={"kept": kept / len(classes)}
+    )
+
+
+@TRAP_CLAIMS.claim(
+    "L20",
+    "how far the theorem on the trap reaches",
+    r"the runs of L19 at $d = 10^8$: in at least 90 % of draws the theorem speaks, before time $\tau = 30$, of each class that ends on "
+    r"the noise",
+    source=Source.MEASURED,
+    wrong=0.0,
+    wrong_text="the same at $d = 1000$",
+    box=("thm-long-finite-trap",),
+    uses=("L19",),
+)
+def reach_of_the_theorem(study: TrapStudy, constant: float) -> Evidence:
+    draws = study.trapped[DIMENSIONS[-1] if constant else DIMENSIONS[0]]
+    lost = [[record.entry > 0 for record in draw if not record.on_signal] for draw in draws]
+    spoken = torch.tensor([float(all(draw)) if draw else float("nan") for draw in lost], dtype=torch.float64)
+    evidence = within(spoken, low=1.0, share=0.9)
+    hits, total = sum(sum(draw) for draw in lost), sum(map(len, lost))
+    return replace(
+        evidence, predicted="all lost classes of a draw, with probability >= 0.9",
+        measured=f"{hits} of {total} lost classes", numbers={"share": hits / max(total, 1), "classes": total},
+    )  # fmt: skip
