@@ -15,9 +15,8 @@ import torch
 
 from attnbook.in_context.circuits.study import CircuitStudy, HeadStatistics, query_weights
 from attnbook.in_context.published import PUBLISHED
-from attnbook.in_context.rules import one_more_run, stored_within
 from bookkit.claims import ClaimSet, Source
-from bookkit.rules import LEVEL, Evidence, NothingToMeasure, both, difference_within
+from bookkit.rules import LEVEL, Evidence, NothingToMeasure, both, difference_within, one_more_run, stored_within
 
 __all__ = ["CLAIMS"]
 

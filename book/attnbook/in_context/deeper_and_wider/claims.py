@@ -12,9 +12,8 @@ import torch
 from attnbook.in_context.deeper_and_wider.findings import TaskFinding, WiderStudy
 from attnbook.in_context.deeper_and_wider.multi_task import separate_maps, superposed_heads
 from attnbook.in_context.deeper_and_wider.study import DEPTH_NAMES
-from attnbook.in_context.rules import estimate_within, stored_within
 from bookkit.claims import ClaimSet, Source, Verdict
-from bookkit.rules import Evidence, NothingToMeasure, both, exactly, within
+from bookkit.rules import Evidence, NothingToMeasure, both, estimate_within, exactly, stored_within, within
 
 __all__ = ["CLAIMS"]
 

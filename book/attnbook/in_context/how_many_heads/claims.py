@@ -13,10 +13,9 @@ import torch
 
 from attnbook.in_context.closed_form import debiased_gd_optimal_risk
 from attnbook.in_context.heads_study import Ends, HeadsStudy
-from attnbook.in_context.rules import stored_within
 from attnbook.in_context.trap_study import TrapRuns, imbalance
 from bookkit.claims import ClaimSet, Source, Verdict
-from bookkit.rules import Evidence, NothingToMeasure, agrees, both, share_within, within
+from bookkit.rules import Evidence, NothingToMeasure, agrees, both, share_within, stored_within, within
 
 __all__ = ["CLAIMS"]
 

@@ -15,14 +15,23 @@ import torch
 from attnbook.in_context.approximate import one_head_optimum
 from attnbook.in_context.heads_study import ACTIVE, average_circuits, untrapped
 from attnbook.in_context.published import PUBLISHED, PUBLISHED_LOSS, PUBLISHED_STEPS
-from attnbook.in_context.rules import estimate_within, one_more_run, stored_within
 from attnbook.in_context.training.study import (
     TrainingStudy,
     first_below,
 )
 from attnlib.in_context.training import History
 from bookkit.claims import ClaimSet, Source
-from bookkit.rules import LEVEL, Evidence, NothingToMeasure, agrees, both, within
+from bookkit.rules import (
+    LEVEL,
+    Evidence,
+    NothingToMeasure,
+    agrees,
+    both,
+    estimate_within,
+    one_more_run,
+    stored_within,
+    within,
+)
 
 __all__ = ["CLAIMS"]
 

@@ -17,10 +17,9 @@ from attnbook.in_context.closed_form import (
     debiased_gd_optimal_step,
     opposite_pair_curvature,
 )
-from attnbook.in_context.rules import estimate_within
 from attnbook.in_context.two_numbers_per_head.study import FLAT_TO, LAST, EndPoints, TwoNumbersStudy, jitter_price
 from bookkit.claims import ClaimSet, Source, Verdict
-from bookkit.rules import Evidence, agrees, both, mean_within, within
+from bookkit.rules import Evidence, agrees, both, estimate_within, mean_within, within
 
 __all__ = ["CLAIMS"]
 

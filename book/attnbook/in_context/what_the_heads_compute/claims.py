@@ -11,7 +11,6 @@ import torch
 
 from attnbook.in_context import closed_form, full_runs
 from attnbook.in_context.reduced import reduced_risk
-from attnbook.in_context.rules import estimate_within, stored_within
 from attnbook.in_context.what_the_heads_compute.linear_attention import (
     linear_risks,
     preconditioner_of,
@@ -37,7 +36,17 @@ from attnlib.in_context.experiment import Experiment
 from attnlib.in_context.law import RegressionLaw
 from attnlib.in_context.training import train
 from bookkit.claims import ClaimSet, Source, Verdict
-from bookkit.rules import LEVEL, Evidence, NothingToMeasure, agrees, both, student, within
+from bookkit.rules import (
+    LEVEL,
+    Evidence,
+    NothingToMeasure,
+    agrees,
+    both,
+    estimate_within,
+    stored_within,
+    student,
+    within,
+)
 
 __all__ = [
     "CLAIMS",
