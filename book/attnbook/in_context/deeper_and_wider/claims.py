@@ -74,17 +74,19 @@ def depth(study: WiderStudy, constant: float) -> Evidence:
 
 
 @CLAIMS.claim(
-    "I74", "tying the layers changes little",
-    "in the stored trainings two layers with tied weights have, on average over the starts, 0.67 to 1.5 times the risk of two free ones; "
-    "five starts scatter too much to say more",
-    source=Source.MEASURED, wrong=0.4, wrong_text="0.4 times that", regime=_TRAINED, violation=_short,
+    "I74", "tied or free: five starts cannot tell",
+    "in the stored trainings the risks of two layers with tied weights and of two free ones overlap: the best of either kind is better than "
+    "the worst of the other, so that no difference is shown",
+    source=Source.MEASURED, wrong=0.0, wrong_text="one layer in the place of the tied ones", regime=_TRAINED, violation=_short,
 )  # fmt: skip
 def tying(study: WiderStudy, constant: float) -> Evidence:
-    free, tied = (study.depth[name][0] for name in DEPTH_NAMES[1:3])
-    ratio = tied.mean() / (constant * free.mean())
+    one, free, tied = (study.depth[name][0] for name in DEPTH_NAMES[:3])
+    if constant != 1:
+        tied = one
+    ends = torch.stack([tied.min() / free.max(), free.min() / tied.max()])
     return replace(
-        stored_within(ratio[None], 0.67, 1.5, quantity="mean risk, tied over free"),
-        measured=f"{tied.mean():.4g} over {free.mean():.4g}",
+        stored_within(ends[None], high=1.0, quantity="best of one kind over worst of the other"),
+        measured=f"{tied.min():.3g} to {tied.max():.3g} and {free.min():.3g} to {free.max():.3g}",
         draws=len(tied),
     )
 
@@ -143,17 +145,24 @@ def _shifted(study: WiderStudy) -> str:
 
 @CLAIMS.claim(
     "I78",
-    "with a mean, debiasing pays",
-    "with covariates of mean $m$ the trained heads have less than 0.6 times the risk of the best plain gradient step "
-    "(exact: at mean zero debiasing costs, by the factor $(L+d+1+s_2)/(L+d+s_2)$)",
-    wrong=0.5,
-    wrong_text="less than 0.3 times",
-    regime=_TRAINED,
-    violation=lambda s: _short(s) or _shifted(s),
+    "with a mean, centring pays against a number and not against a matrix",
+    "with covariates of mean $m$, all entries 0.6, the trained heads have less than 0.6 times the risk of the best plain gradient step with "
+    "one number, and at least 0.5 % more than the best plain step with a matrix, which has to know the mean (medians of the stored runs; by "
+    "the closed forms the best small heads have 2.5 % more there, and 0.8 % less where all entries are 1)",
+    wrong=0.0,
+    wrong_text="the same against the best centred step with a matrix, no offset",
+    regime=_TRAINED + "; mean 0.6",
+    violation=lambda s: _short(s) or ("" if s.setting.mean == 0.6 else f"needs the mean 0.6; here {s.setting.mean:g}"),
+    source=Source.MEASURED,
+    box=("ic-mean", "ic-best-small"),
 )
 def debiasing_pays(study: WiderStudy, constant: float) -> Evidence:
     found = study.mean
-    return _median(found.risk / found.scalar_step, None, 0.6 * constant, "risk over GD's")
+    rival = found.preconditioned if constant == 1 else found.centred
+    return both(
+        _median(found.risk / found.scalar_step, None, 0.6, "risk over the plain number's"),
+        _median(found.risk / rival, 1.005, None, "risk over the matrix's"),
+    )
 
 
 @CLAIMS.claim(

@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import torch
 
@@ -29,6 +30,14 @@ CLAIMS = ClaimSet("in_context")
 def _rounded(values: torch.Tensor, decimals: int) -> torch.Tensor:
     """What is kept of trained numbers: the last digits of a float32 training differ between processors."""
     return values.double().round(decimals=decimals)
+
+
+def _bounded(values: torch.Tensor, decimals: int, **bounds: Any) -> Evidence:
+    """`within` for trained numbers: judged as they are, shown with the decimals that do not differ between processors."""
+    found = within(values, **bounds)
+    shown = {name: round(found.numbers[name], decimals) for name in ("min", "max")}
+    inside = found.measured[found.measured.index(";") :]
+    return replace(found, measured=f"[{shown['min']:g}, {shown['max']:g}]{inside}", numbers=found.numbers | shown)
 
 
 @CLAIMS.claim(
@@ -171,12 +180,10 @@ def _of_pairs(study: TwoNumbersStudy, values: Callable[[EndPoints], torch.Tensor
 def place_in_the_valley(study: TwoNumbersStudy, constant: float) -> Evidence:
     sizes = _of_pairs(study, lambda end: end.size[:, -LAST:].mean(1))
     return both(
-        within(
-            _rounded(sizes[:, 0] / sizes[:, -1], 1),
-            low=1.2 * constant,
-            quantity="ratio of |omega|, largest to smallest rate",
+        _bounded(
+            sizes[:, 0] / sizes[:, -1], 1, low=1.2 * constant, quantity="ratio of |omega|, largest to smallest rate"
         ),
-        within(_rounded(sizes[:, -1] / study.pair.omega, 1), low=1.2 * constant, quantity="|omega| over the best one"),
+        _bounded(sizes[:, -1] / study.pair.omega, 1, low=1.2 * constant, quantity="|omega| over the best one"),
     )
 
 
@@ -198,10 +205,8 @@ def price_of_jitter(study: TwoNumbersStudy, constant: float) -> Evidence:
     floors = _of_pairs(study, lambda end: end.floor)
     return both(
         agrees(study.jitter, predicted, allowance=0.05 * predicted, allowance_text="order omega^2, tau^2"),
-        within(_rounded(floors, 3), low=0.0, strict=True, quantity="mean training loss - exact risk"),
-        within(
-            _rounded(floors[:, :-1] / floors[:, 1:], 1), low=1.0, share=0.85, quantity="ratio to the next smaller rate"
-        ),
+        _bounded(floors, 3, low=0.0, strict=True, quantity="mean training loss - exact risk"),
+        _bounded(floors[:, :-1] / floors[:, 1:], 1, low=1.0, share=0.85, quantity="ratio to the next smaller rate"),
     )
 
 
