@@ -1,4 +1,4 @@
-"""Claims I71-I88: verdicts as expected on other held-out prompts than the page's, power twins, silence elsewhere."""
+"""Claims I71-I89 and I96-I98: verdicts as expected on other held-out prompts than the page's, power twins, silence elsewhere."""
 
 from dataclasses import replace
 
@@ -32,7 +32,7 @@ def test_claims_on_other_prompts(study, id):
 
 
 def test_ids_belong_to_the_page():
-    assert set(CLAIMS) == {f"I{number}" for number in (*range(71, 80), *range(81, 89))}
+    assert set(CLAIMS) == {f"I{number}" for number in (*range(71, 80), *range(81, 90), *range(96, 99))}
 
 
 def test_nothing_is_called_the_papers():
@@ -67,6 +67,8 @@ def test_outside_the_regime(study):
         assert verdict(id, steps=500).violated == "needs 8000 steps or more to speak of an end; here 500"
     assert verdict("I75", rho=0.0).violated == "needs a covariance that is not the identity; here rho = 0"
     assert verdict("I79", mean=0.0).violated == "needs covariates with a mean; here m = 0"
+    assert verdict("I78", mean=1.0).violated == "needs the mean 0.6; here 1"
+    assert verdict("I97", mean=0.0, rho=0.0).violated == "needs a covariance or a mean; here neither"
     assert verdict("I72", length=10).violated == "needs d = 5 and L = 40; here others"
     assert verdict("I88", noise_std=0.5).violated == "needs L > d + 1 and s2 <= 0.01"
     assert verdict("I88", noise_std=0.0).verdict == Verdict.OUTSIDE

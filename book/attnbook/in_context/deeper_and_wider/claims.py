@@ -1,19 +1,32 @@
-r"""Claims I71-I79 and I81-I88: causal layers and stacks, other covariates, several tasks, and the distance from Bayes.
+r"""Claims I71-I79, I81-I89 and I96-I98: causal layers and stacks, other covariates, several tasks, and the distance from Bayes.
 
 Each judge takes a `WiderStudy` and a constant (1 is the claim, `wrong` its power twin). Of the paper only its abstract was read.
 """
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 import torch
 
+from attnbook.in_context.closed_form import bayes_risk_bounds
 from attnbook.in_context.deeper_and_wider.findings import TaskFinding, WiderStudy
 from attnbook.in_context.deeper_and_wider.multi_task import separate_maps, superposed_heads
 from attnbook.in_context.deeper_and_wider.study import DEPTH_NAMES
+from attnlib.in_context.law import RegressionLaw
 from bookkit.claims import ClaimSet, Source, Verdict
-from bookkit.rules import Evidence, NothingToMeasure, both, estimate_within, exactly, stored_within, within
+from bookkit.rules import (
+    Evidence,
+    NothingToMeasure,
+    agrees,
+    both,
+    estimate_within,
+    exactly,
+    mean_within,
+    stored_within,
+    within,
+)
 
 __all__ = ["CLAIMS"]
 
@@ -75,8 +88,8 @@ def depth(study: WiderStudy, constant: float) -> Evidence:
 
 @CLAIMS.claim(
     "I74", "tied or free: five starts cannot tell",
-    "in the stored trainings the risks of two layers with tied weights and of two free ones overlap: the best of either kind is better than "
-    "the worst of the other, so that no difference is shown",
+    "in the stored trainings the risks of two layers with tied weights and of two free ones overlap: the best of either kind is better "
+    "than the worst of the other, so that no difference is shown",
     source=Source.MEASURED, wrong=0.0, wrong_text="one layer in the place of the tied ones", regime=_TRAINED, violation=_short,
 )  # fmt: skip
 def tying(study: WiderStudy, constant: float) -> Evidence:
@@ -146,9 +159,9 @@ def _shifted(study: WiderStudy) -> str:
 @CLAIMS.claim(
     "I78",
     "with a mean, centring pays against a number and not against a matrix",
-    "with covariates of mean $m$, all entries 0.6, the trained heads have less than 0.6 times the risk of the best plain gradient step with "
-    "one number, and at least 0.5 % more than the best plain step with a matrix, which has to know the mean (medians of the stored runs; by "
-    "the closed forms the best small heads have 2.5 % more there, and 0.8 % less where all entries are 1)",
+    "with covariates of mean $m$, all entries 0.6, the trained heads have less than 0.6 times the risk of the best plain gradient step "
+    "with one number, and at least 0.5 % more than the best plain step with a matrix, which has to know the mean (medians of the stored "
+    "runs; by the closed forms the best small heads have 2.5 % more there, and 0.8 % less where all entries are 1)",
     wrong=0.0,
     wrong_text="the same against the best centred step with a matrix, no offset",
     regime=_TRAINED + "; mean 0.6",
@@ -308,3 +321,79 @@ def size_of_the_factor(study: WiderStudy, constant: float) -> Evidence:
 def _formula_applies(study: WiderStudy) -> bool:
     s = study.setting
     return s.length > s.d + 1 and s.d * s.noise_std**2 <= 0.01
+
+
+@CLAIMS.claim(
+    "I89",
+    "ridge lies between two lengths",
+    r"for covariates $N(0,I)$ and every $d$, $L$ and noise the Bayes risk, in units of $s_\beta^2$, lies between $B(L+1)$ and $B(L-1)$, "
+    r"$B(\ell)=\frac12[\sqrt{(\ell-d+s_2)^2+4ds_2}-(\ell-d+s_2)]$ (six pairs of load and noise at $d=6$)",
+    wrong=0.0,
+    wrong_text="between B(L + 2) and B(L)",
+    box=("ic-ridge-between",),
+)
+def ridge_between(study: WiderStudy, constant: float) -> Evidence:
+    found = study.small_loads
+    low, high = found.low, found.high
+    if constant != 1:
+        law = [RegressionLaw(found.d, int(L), s**0.5) for L, s in zip(found.length, found.sigma2, strict=True)]
+        shifted = [bayes_risk_bounds(one, length=one.length + 1) for one in law]
+        low, high = torch.tensor(shifted, dtype=torch.float64).T
+    place, error = (found.bayes - low) / (high - low), found.bayes_se / (high - low)
+    return estimate_within(place, error, found.draws, 0.0, 1.0, quantity="place between the two bounds")
+
+
+@CLAIMS.claim(
+    "I96",
+    "the factor to Bayes at a fixed load",
+    r"the risk of the best centred step over the Bayes risk is $\varrho(\xi,\sigma^2)$ at $\xi=d/L$ of 0.2, 1 and 2 and $\sigma^2$ of 0.1 "
+    "and 1, within 3 % at $d=60$",
+    wrong=0.0,
+    wrong_text="its limit for many examples, 1 + 1/σ²",
+    box=("ic-factor-load", "ic-bayes"),
+    uses=("I89",),
+)
+def factor_at_a_load(study: WiderStudy, constant: float) -> Evidence:
+    found = study.loads
+    ratio = found.factor / (found.limit if constant == 1 else found.many)
+    return estimate_within(
+        ratio, ratio * found.bayes_se / found.bayes, found.draws, 0.97, 1.03, quantity="measured over predicted"
+    )
+
+
+@CLAIMS.claim(
+    "I97",
+    "a pair of finite scale, any covariates",
+    r"for covariates $N(m,\Sigma)$ heads with the blocks $\pm\omega N$ differ in risk from the centred step with the matrix $N^\top$ by "
+    r"$\kappa\omega^2$; $\kappa$ is the formula's, with the page's $\rho$ and mean at $L=10$: positive for $N=0.3\,G$, negative for the "
+    "best matrix $G$",
+    wrong=0.0,
+    wrong_text="the formula for N(0, I), with the best matrix there",
+    regime="covariates that are not N(0, I)",
+    violation=lambda s: "" if s.setting.rho or s.setting.mean else "needs a covariance or a mean; here neither",
+    box=("ic-curvature-any",),
+)
+def finite_scale(study: WiderStudy, constant: float) -> Evidence:
+    found = study.scale
+    short, best = found.predicted if constant == 1 else found.isotropic
+    room = "order omega^4"
+    return both(
+        agrees(found.short, short, allowance=0.02 * abs(short), allowance_text=room),
+        agrees(found.best, best, allowance=0.02 * abs(best), allowance_text=room),
+        mean_within(found.best, high=0.0, quantity="kappa at the best matrix"),
+    )
+
+
+@CLAIMS.claim(
+    "I98",
+    "how flat two softmaxes are",
+    r"with the authors' two softmaxes $\sum_i|p_i-\frac1L|\le\frac{2(e-1)}{L+e-1}$ at the query, whatever the circuits are: random starts, "
+    "and the same with scores a hundred times as large",
+    wrong=0.0,
+    wrong_text="one softmax",
+    box=("ic-exact-facts",),
+)
+def flatness(study: WiderStudy, constant: float) -> Evidence:
+    found = study.causal.unevenness["twice" if constant == 1 else "once"]
+    bound = 2 * (math.e - 1) / (study.setting.length + math.e - 1)
+    return within(found / bound, high=1 + 1e-12, share=1, quantity="sum of |p - 1/L| over its bound")

@@ -78,7 +78,7 @@ def _one_in(outcomes: torch.Tensor, number: float) -> Evidence:
 @CLAIMS.claim(
     "I63", "the same-sign trap",
     "of the stored random starts with two heads one in six ends with both heads of one sign (a share between 1/6.5 and 1/5.5; the test of "
-    "the probability 1/6 alone would accept 27 to 78 of 300)",
+    "the probability 1/6 alone would accept 27 to 77 of 300)",
     source=Source.MEASURED, wrong=7 / 6, wrong_text="one in seven", regime="Adam at the authors' setting, 30 000 steps",
 )  # fmt: skip
 def trap(study: HeadsStudy, constant: float) -> Evidence:
