@@ -143,6 +143,7 @@ def zero_sum(study: CircuitStudy, constant: float) -> Evidence:
     wrong=0.0,
     wrong_text="before training, all heads",
     regime="the stored runs at the authors' setting",
+    box=("ic-start",),
 )
 def signs_match(study: CircuitStudy, constant: float) -> Evidence:
     def share(numbers: HeadStatistics) -> torch.Tensor:
@@ -203,6 +204,7 @@ def _smallest_column(numbers: HeadStatistics) -> torch.Tensor:
     wrong_text="the column before it; the label row",
     regime="no weight decay",
     violation=lambda s: "" if not any(h.experiment.weight_decay for h in s.stored.values()) else "needs weight_decay 0",
+    box=("ic-exact-facts",),
 )
 def untrained_column(study: CircuitStudy, constant: float) -> Evidence:
     column, differing, runs = (-1 if constant == 1 else -2), 0, 0

@@ -46,6 +46,7 @@ def _short(study: WiderStudy) -> str:
     "in a causal layer with one softmax no token's weights change when later tokens do, and none goes to a later token",
     wrong=2.0,
     wrong_text="the authors' layer, whose first token looks at everything",
+    box=("ic-exact-facts",),
 )
 def no_leak(study: WiderStudy, constant: float) -> Evidence:
     return exactly(study.causal.leak["once" if constant == 1 else "twice"], 0.0, tolerance=1e-12)
@@ -114,7 +115,7 @@ def _anisotropic(study: WiderStudy) -> str:
     r"$\Gamma=[\Sigma+\frac{\operatorname{tr}\Sigma+s_2}{L}I]^{-1}$, each within 7 % "
     "(median of the stored runs; the abstract speaks of a form of preconditioned gradient descent)",
     source=Source.DERIVED, wrong=0.0, wrong_text="the identity instead of Γ",
-    regime=_TRAINED, violation=lambda s: _short(s) or _anisotropic(s),
+    regime=_TRAINED, violation=lambda s: _short(s) or _anisotropic(s), box=("ic-step-risk", "ic-small-heads",),
 )  # fmt: skip
 def learned_preconditioner(study: WiderStudy, constant: float) -> Evidence:
     _, gamma, along = study.anisotropic.eigenvalues()
@@ -132,6 +133,7 @@ def learned_preconditioner(study: WiderStudy, constant: float) -> Evidence:
     wrong_text="within 5 % of twice that, about the best step with one number",
     regime=_TRAINED,
     violation=lambda s: _short(s) or _anisotropic(s),
+    box=("ic-step-risk", "ic-small-heads"),
 )
 def preconditioned_risk(study: WiderStudy, constant: float) -> Evidence:
     found = study.anisotropic
@@ -187,6 +189,7 @@ def debiasing_pays(study: WiderStudy, constant: float) -> Evidence:
     wrong_text="a zero sum",
     regime=_TRAINED,
     violation=lambda s: _short(s) or _shifted(s),
+    box=("ic-best-small",),
 )
 def offset(study: WiderStudy, constant: float) -> Evidence:
     found = study.mean
@@ -202,6 +205,7 @@ def offset(study: WiderStudy, constant: float) -> Evidence:
     "in the limit of small scale the risk is that of $N$ separate pairs",
     wrong=2.0,
     wrong_text="N heads, without the one that is subtracted",
+    box=("ic-multi-task",),
 )
 def enough_heads(study: WiderStudy, constant: float) -> Evidence:
     law = study.task_law
@@ -222,6 +226,7 @@ def _tasks(study: WiderStudy, heads: int) -> TaskFinding:
     "I82", "training finds the superposition",
     "three trained heads do two tasks with a mean risk within 10 % of separate steps (median of the stored runs)",
     source=Source.MEASURED, wrong=1.25, wrong_text="within 10 % of 1.25 times that", regime=_TRAINED, violation=_short,
+    box=("ic-multi-task",),
 )  # fmt: skip
 def superposition(study: WiderStudy, constant: float) -> Evidence:
     ratio = _tasks(study, 3).risk / (constant * study.task_separate)
@@ -232,6 +237,7 @@ def superposition(study: WiderStudy, constant: float) -> Evidence:
     "I83", "two heads share one matrix",
     "two trained heads do two tasks with the risk of the best single matrix for both, within 5 % (median of the stored runs)",
     wrong=0.75, wrong_text="the risk of two separate matrices, 0.75 times as large", regime=_TRAINED, violation=_short,
+    box=("ic-multi-task",),
 )  # fmt: skip
 def one_matrix(study: WiderStudy, constant: float) -> Evidence:
     found = _tasks(study, 2)
@@ -242,6 +248,7 @@ def one_matrix(study: WiderStudy, constant: float) -> Evidence:
     "I84", "2N heads gain little on N + 1",
     "in the stored runs the median risk of four heads is below that of three, by less than 5 %",
     source=Source.MEASURED, wrong=0.1, wrong_text="by less than half a per cent", regime=_TRAINED, violation=_short,
+    box=("ic-multi-task",),
 )  # fmt: skip
 def split_up(study: WiderStudy, constant: float) -> Evidence:
     ratio = _tasks(study, 4).risk / _tasks(study, 3).risk.median()
@@ -269,6 +276,7 @@ def authors_losses(study: WiderStudy, constant: float) -> Evidence:
     source=Source.CODE,
     wrong=1.003,
     wrong_text="0.3 % higher",
+    box=("ic-bayes",),
 )
 def published_totals(study: WiderStudy, constant: float) -> Evidence:
     found = study.large
@@ -306,6 +314,7 @@ def moderate_factor(study: WiderStudy, constant: float) -> Evidence:
     wrong_text="15 % larger",
     regime="L > d + 1 and s2 at most 0.01",
     violation=lambda s: "" if _formula_applies(s) else "needs L > d + 1 and s2 <= 0.01",
+    box=("ic-bayes", "ic-isotropic"),
 )
 def size_of_the_factor(study: WiderStudy, constant: float) -> Evidence:
     law, s = study.seed_noise.law, study.setting

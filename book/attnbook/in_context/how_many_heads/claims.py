@@ -42,7 +42,7 @@ def _against(study: HeadsStudy, heads: int) -> torch.Tensor:
     "I61", "two heads beat one",
     "conclusion (b) of the notebook. The risk of a trained head is 2.15 times that of two trained heads that cancel: the ratio of the best "
     "single head (exact risk) to the best centred step",
-    source=Source.CODE, wrong=1.1, wrong_text="a ratio 10 % larger", regime=_STORED,
+    source=Source.CODE, wrong=1.1, wrong_text="a ratio 10 % larger", regime=_STORED, box=("ic-isotropic",),
 )  # fmt: skip
 def two_beat_one(study: HeadsStudy, constant: float) -> Evidence:
     best = study.free.risk_one.mean().item() / float(debiased_gd_optimal_risk(study.stored_law))
@@ -79,7 +79,7 @@ def _one_in(outcomes: torch.Tensor, number: float) -> Evidence:
     "I63", "the same-sign trap",
     "of the stored random starts with two heads one in six ends with both heads of one sign (a share between 1/6.5 and 1/5.5; the test of "
     "the probability 1/6 alone would accept 27 to 77 of 300)",
-    source=Source.MEASURED, wrong=7 / 6, wrong_text="one in seven", regime="Adam at the authors' setting, 30 000 steps",
+    source=Source.MEASURED, wrong=7 / 6, wrong_text="one in seven", regime="Adam at the authors' setting, 30 000 steps", box=("ic-trap",),
 )  # fmt: skip
 def trap(study: HeadsStudy, constant: float) -> Evidence:
     return _one_in(torch.from_numpy(study.table.by_heads[2].trapped).double(), 6 * constant)
@@ -99,6 +99,7 @@ def _signs(runs: TrapRuns, step: int) -> np.ndarray:
     wrong=0.0,
     wrong_text="the signs at the start decide already",
     regime="Adam at the authors' setting, 30 000 steps",
+    box=("ic-trap",),
 )
 def laid_early(study: HeadsStudy, constant: float) -> Evidence:
     runs = study.table.by_heads[2]
@@ -113,7 +114,7 @@ def laid_early(study: HeadsStudy, constant: float) -> Evidence:
 @CLAIMS.claim(
     "I65", "who is caught stays caught",
     "the stored trapped runs are still trapped after 500 000 steps, with a loss 1 to 2 % below that of one head",
-    source=Source.MEASURED, wrong=0.0, wrong_text="a loss of one head to 1/1000", regime=_STORED,
+    source=Source.MEASURED, wrong=0.0, wrong_text="a loss of one head to 1/1000", regime=_STORED, box=("ic-trap",),
 )  # fmt: skip
 def never_leaves(study: HeadsStudy, constant: float) -> Evidence:
     long = study.table.long
@@ -165,7 +166,7 @@ def dummies(study: HeadsStudy, constant: float) -> Evidence:
     "conclusion (c), by what is computed: put together into one positive and one negative head, with the same sums of $\\mu_h$ and of "
     "$\\omega_h\\mu_h$, the stored runs of four and eight heads change their risk by less than 0.1 %,"
     " if none is sharp ($|\\omega_h|>1/2$)",
-    source=Source.DERIVED, wrong=0.0, wrong_text="put together with ω 10 % larger", regime=_STORED,
+    source=Source.DERIVED, wrong=0.0, wrong_text="put together with ω 10 % larger", regime=_STORED, box=("ic-moments",),
 )  # fmt: skip
 def same_as_two(study: HeadsStudy, constant: float) -> Evidence:
     parts = []
@@ -181,7 +182,7 @@ def same_as_two(study: HeadsStudy, constant: float) -> Evidence:
     "I69", "a sharp third head",
     r"three heads can do slightly better than any pair: the best third head is sharp ($|\omega|>1$), faint ($|\mu|<0.1$), and "
     "lowers the risk by about half a per cent",
-    source=Source.DERIVED, wrong=0.0, wrong_text="nothing gained", regime="the authors' data law",
+    source=Source.DERIVED, wrong=0.0, wrong_text="nothing gained", regime="the authors' data law", box=("ic-moments",),
 )  # fmt: skip
 def sharp_third(study: HeadsStudy, constant: float) -> Evidence:
     omega, mu = (torch.tensor(values, dtype=torch.float64) for values in study.free.three)

@@ -236,11 +236,12 @@ def _model(study: EstimatorStudy) -> torch.Tensor:
 @CLAIMS.claim(
     "I41",
     "the kernel estimator is the model, up to a part at right angles",
-    r"what the entries outside $(\omega_h,\mu_h)$ add to the predictions is uncorrelated with the error of the kernel estimator: they "
-    "raise the risk by its mean square (to 20 %), and that follows from the entries (to 10 %)",
+    r"what the entries outside $(\omega_h,\mu_h)$ add to the predictions is uncorrelated with the error of the kernel estimator, up to "
+    r"a term that vanishes at the best step: they raise the risk by its mean square (to 20 %), and that follows from the entries (to 10 %)",
     wrong=2.0,
     wrong_text="twice as much",
     **_BOTH,
+    box=("ic-off-pattern",),
 )
 def right_angles(study: EstimatorStudy, constant: float) -> Evidence:
     at, kept, heads = study.trained_at, study.kept, study.heads
@@ -260,6 +261,7 @@ def right_angles(study: EstimatorStudy, constant: float) -> Evidence:
     wrong=0.0,
     wrong_text="the step without centring",
     **_FAINT,
+    box=("ic-small-heads", "ic-kernel"),
 )
 def centred_step(study: EstimatorStudy, constant: float) -> Evidence:
     heads, kept = study.heads, study.kept
@@ -293,6 +295,7 @@ def which_step(study: EstimatorStudy, constant: float) -> Evidence:
     wrong=1.15,
     wrong_text="at a length 15 % larger",
     **_FAINT,
+    box=("ic-isotropic", "ic-off-pattern"),
 )
 def overtaking(study: EstimatorStudy, constant: float) -> Evidence:
     heads, kept = study.heads, study.kept
@@ -321,6 +324,7 @@ def overtaking(study: EstimatorStudy, constant: float) -> Evidence:
     wrong=1.25,
     wrong_text="a floor 25 % higher",
     **_BOTH,
+    box=("ic-floor",),
 )
 def floor(study: EstimatorStudy, constant: float) -> Evidence:
     heads, kept = study.heads, study.kept
@@ -336,6 +340,7 @@ def floor(study: EstimatorStudy, constant: float) -> Evidence:
     r"trained by gradient descent, linear attention ends on average at $\eta^*=1/(1+(d+1+s_2)/L)$, to 2 %",
     wrong=1.05,
     wrong_text="a step 5 % larger",
+    box=("ic-step-risk", "ic-isotropic"),
 )
 def linear_step(study: EstimatorStudy, constant: float) -> Evidence:
     found = preconditioner_of(study.linear).diagonal(dim1=-2, dim2=-1).mean(-1)
@@ -352,7 +357,7 @@ def linear_step(study: EstimatorStudy, constant: float) -> Evidence:
     violation=lambda s: _one_sign(s) or (
         "" if s.heads.lengths[-1] >= 10 * s.heads.law.length and s.heads.lengths[0] <= s.heads.law.length / 4
         else "needs lengths from a quarter to ten times that of training"
-    ),
+    ), box=("ic-isotropic",),
 )  # fmt: skip
 def other_lengths(study: EstimatorStudy, constant: float) -> Evidence:
     heads, law = study.heads, study.heads.law
@@ -382,7 +387,7 @@ def other_lengths(study: EstimatorStudy, constant: float) -> Evidence:
     wrong=1.5, wrong_text="a ratio 1.5 times as large", regime="runs with heads of both signs; s2 at most 0.01",
     violation=lambda s: _one_sign(s) or (
         "" if s.heads.law.noise_variance <= 0.01 else f"needs s2 <= 0.01; here {s.heads.law.noise_variance:.3g}"
-    ),
+    ), box=("ic-bayes",),
 )  # fmt: skip
 def bayes_gap(study: EstimatorStudy, constant: float) -> Evidence:
     law, noise = study.heads.law, study.noise
