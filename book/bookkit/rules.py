@@ -12,10 +12,13 @@ The width of a rule follows from its level and from the number of draws:
 | a mean over draws is m, or lies in [low, high] | `agrees`, `mean_within` | Student's t with draws - 1 degrees of freedom |
 | two means of separate draws differ by an amount in [low, high] | `difference_within` | Welch's t |
 | a function of means lies in [low, high] | `statistic_within` | jackknife, Student's t |
+| means of which only the standard errors are at hand lie in [low, high] | `estimate_within` | Student's t, the level over their number |
+| a published number is one more draw of ours | `one_more_run` | Student's t of a prediction |
 | a draw lies inside its bounds with probability s or more | `within(share=s)` | the binomial law, exactly |
 | a probability lies in [low, high] | `share_within` | the binomial law, exactly |
 | a median over draws lies in [low, high] | `median_within` | order statistics: the binomial law with 1/2, exactly |
 | an equality or a proved bound, whatever the draw | `exactly`, `within(share=1)` | rounding only; no chance |
+| bounds on the rows of a stored table | `stored_within` | none; the rows are the same at every seed |
 
 A rule never asks that a measurement be *inside*: it asks whether what was measured would be improbable, at LEVEL, if the claim were true.
 So a claim can be true and its rule without power, where draws are few or the claim is weak: its negative control tells, which is
@@ -27,7 +30,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import torch
 
@@ -41,13 +44,16 @@ __all__ = [
     "binomial_tail",
     "both",
     "difference_within",
+    "estimate_within",
     "exactly",
     "fewest_draws",
     "mean_within",
     "median_interval",
     "median_within",
+    "one_more_run",
     "share_within",
     "statistic_within",
+    "stored_within",
     "student",
     "within",
 ]
@@ -192,6 +198,23 @@ def within(
     shown = f"[{numbers['min']:.4g}, {numbers['max']:.4g}]; inside in {draws - failures} of {draws} draws"
     predicted = (f"{quantity} " if quantity else "") + " and ".join(text)
     return Evidence(accepted, predicted, shown, rule, draws, numbers, level if share < 1 else 0.0)
+
+
+def stored_within(
+    values: torch.Tensor,
+    low: torch.Tensor | float | None = None,
+    high: torch.Tensor | float | None = None,
+    *,
+    quantity: str = "",
+    what: str = "stored run",
+) -> Evidence:
+    """Bounds on numbers of a stored table, (rows, ...), nan where there is nothing to say: one row outside rejects.
+
+    The rows were drawn once and are the same at every seed, and the claim speaks of them: no chance. Where held-out draws of the
+    page's seed enter, their error must be many times smaller than the room that the bounds leave.
+    """
+    found = within(values, low, high, quantity=quantity, share=1)
+    return replace(found, rule=f"bound, every {what}; the table is fixed, no chance")
 
 
 def share_within(
@@ -358,6 +381,68 @@ def statistic_within(
     without = [float(statistic(*(sample[row] for sample in samples))) for row in keep]
     pseudo = draws * whole - (draws - 1) * torch.tensor(without, dtype=torch.float64)
     return _interval_rule(whole, _mean(pseudo)[1], draws, draws, low, high, quantity, "jackknife over draws", level)
+
+
+def estimate_within(
+    value: torch.Tensor,
+    error: torch.Tensor,
+    draws: int,
+    low: float | None = None,
+    high: float | None = None,
+    *,
+    quantity: str,
+    what: str = "mean over draws",
+    level: float = LEVEL,
+) -> Evidence:
+    """Bounds on expectations (C,) of which the means over `draws` draws and their standard errors (C,) are known, the draws not.
+
+    Rejects when one mean is further outside than Student's t standard errors; t is that of `level` over C. One-sided bounds are
+    judged with the t of two sides.
+    """
+    multiple = student(draws, level / len(value))
+    slack = multiple * error
+    found = within(
+        value[None],
+        None if low is None else low - slack[None],
+        None if high is None else high + slack[None],
+        share=1,
+    )
+    ends = {name: end for name, end in (("low", low), ("high", high)) if end is not None}
+    bounds = " and ".join(f"{'>=' if name == 'low' else '<='} {end:.4g}" for name, end in ends.items())
+    shown = ", ".join(f"{v:.4g} +- {e:.1g}" for v, e in zip(value.tolist(), error.tolist(), strict=True))
+    return replace(
+        found,
+        predicted=f"{quantity} {bounds}",
+        measured=shown,
+        rule=f"{what}, {multiple:.3g} s.e. (Student's t)",
+        draws=draws,
+        numbers=found.numbers | ends,
+        false_alarm=level,
+    )
+
+
+def one_more_run(
+    measured: torch.Tensor, published: float, *, half_digit: float, quantity: str, level: float = LEVEL
+) -> Evidence:
+    r"""A published run is one more draw of the law of our runs (R,): its distance from their mean, by Student's t.
+
+    For Gaussian runs $(x-\bar m)/(s\sqrt{1+1/R})$ has Student's law with R - 1 degrees of freedom. That is the rule of a mean over
+    runs whose deviations are $\sqrt{R+1}$ times as large. `half_digit`: rounding of the printed number. Raises NothingToMeasure with
+    fewer than two runs.
+    """
+    runs = len(measured)
+    if runs < 2:
+        raise NothingToMeasure(f"needs two runs or more to know their spread; here {runs}")
+    mean, spread = measured.mean(), measured.std()
+    widened = mean + (measured - mean) * math.sqrt(runs + 1)
+    found = agrees(widened, published, allowance=half_digit, level=level)
+    return replace(
+        found,
+        predicted=f"{quantity} {published:.4g}",
+        measured=f"{mean:.4g}, standard deviation of a run {spread:.2g}",
+        rule=f"|published - mean| <= {student(runs, level):.3g} s.d. of a run x sqrt(1 + 1/runs) (Student's t) + half a digit",
+        numbers={"published": published, "mean": mean.item(), "standard_deviation": spread.item()},
+    )
 
 
 # --- together --------------------------------------------------------------------------------------------------------------

@@ -73,3 +73,14 @@ def test_silence_without_a_run_that_cancels(study: HeadsStudy) -> None:
 def test_the_live_share_is_of_the_experiment(study: HeadsStudy) -> None:
     assert study.live.run.tolist() == [1000, 1001, 1002, 1003, 1004]
     assert study.live.share.total == 5
+
+
+def test_the_twin_of_the_trap_holds_in_its_own_world(study: HeadsStudy) -> None:
+    """43 of 300 trapped, one in seven: the control holds there and the claim does not."""
+    mu = np.abs(study.table.by_heads[2].mu).copy()
+    mu[43:, :, 0] = -mu[43:, :, 1]
+    there = dataclasses.replace(study, table=with_runs(study, 2, mu=mu))
+    assert there.table.by_heads[2].trapped.sum() == 43
+    claim = CLAIMS["I63"]
+    assert claim.judge(there, claim.wrong).holds
+    assert not claim.judge(there, 1.0).holds

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from attnbook.in_context.two_numbers_per_head.claims import CLAIMS
+from attnbook.in_context.two_numbers_per_head.claims import CLAIMS, _bounded
 from attnbook.in_context.two_numbers_per_head.study import (
     as_text,
     dense_risk_per_batch,
@@ -147,3 +147,12 @@ def test_bad_arguments_are_named():
         two_numbers_study(law, runs=1)
     with pytest.raises(ValueError, match="length must be a whole number >= 2"):
         two_numbers_study(law.with_length(1))
+
+
+def test_trained_numbers_are_judged_before_they_are_rounded():
+    values = torch.full((9,), 1.16, dtype=torch.float64)  # 1.2 with one decimal
+    found = _bounded(values, 1, low=1.2)
+    assert not found.holds
+    assert found.measured == "[1.2, 1.2]; inside in 0 of 9 draws"
+    assert (found.numbers["min"], found.numbers["failures"]) == (1.2, 9)
+    assert _bounded(values, 1, low=1.15).holds

@@ -1,5 +1,6 @@
-"""Claims I71-I88: verdicts as expected on other held-out prompts than the page's, power twins, silence elsewhere."""
+"""Claims I71-I89 and I96-I98: verdicts as expected on other held-out prompts than the page's, power twins, silence elsewhere."""
 
+import math
 from dataclasses import replace
 
 import pytest
@@ -7,7 +8,7 @@ import torch
 
 from attnbook.in_context.deeper_and_wider.claims import CLAIMS
 from attnbook.in_context.deeper_and_wider.findings import _map_finding, _task_finding, wider_study
-from attnbook.in_context.deeper_and_wider.study import WiderSetting, obtain, specs
+from attnbook.in_context.deeper_and_wider.study import DEPTH_NAMES, WiderSetting, obtain, specs
 from bookkit.claims import Source, Verdict
 
 
@@ -32,7 +33,7 @@ def test_claims_on_other_prompts(study, id):
 
 
 def test_ids_belong_to_the_page():
-    assert set(CLAIMS) == {f"I{number}" for number in (*range(71, 80), *range(81, 89))}
+    assert set(CLAIMS) == {f"I{number}" for number in (*range(71, 80), *range(81, 90), *range(96, 99))}
 
 
 def test_nothing_is_called_the_papers():
@@ -67,6 +68,8 @@ def test_outside_the_regime(study):
         assert verdict(id, steps=500).violated == "needs 8000 steps or more to speak of an end; here 500"
     assert verdict("I75", rho=0.0).violated == "needs a covariance that is not the identity; here rho = 0"
     assert verdict("I79", mean=0.0).violated == "needs covariates with a mean; here m = 0"
+    assert verdict("I78", mean=1.0).violated == "needs the mean 0.6; here 1"
+    assert verdict("I97", mean=0.0, rho=0.0).violated == "needs a covariance or a mean; here neither"
     assert verdict("I72", length=10).violated == "needs d = 5 and L = 40; here others"
     assert verdict("I88", noise_std=0.5).violated == "needs L > d + 1 and s2 <= 0.01"
     assert verdict("I88", noise_std=0.0).verdict == Verdict.OUTSIDE
@@ -76,3 +79,35 @@ def test_formula_of_the_factor_by_hand(study):
     """(d + 1)(L - d - 1) / ((L + d) s2) at d = 5, L = 40, s2 = 5e-4."""
     assert study.seed_noise.factor.item() == pytest.approx(6 * 34 / (45 * 5e-4), rel=0.02)
     assert torch.isfinite(study.seed_noise.factor_se).all()
+
+
+def test_twins_hold_in_their_own_worlds(study):
+    """Tied layers as good as one layer; a plain matrix that is as bad as the best centred one; covariates N(0, I) after all."""
+    worlds = {
+        "I78": replace(study, mean=replace(study.mean, centred=0.9 * study.mean.best)),
+        "I96": replace(study, loads=replace(study.loads, factor=study.loads.many)),
+        "I97": replace(study, scale=replace(study.scale, short=study.scale.short - study.scale.predicted[0] + study.scale.isotropic[0],
+                                            best=study.scale.best - study.scale.predicted[1] + study.scale.isotropic[1])),
+    }  # fmt: skip
+    one = study.depth[DEPTH_NAMES[0]][
+        0
+    ]  # in the place of the free ones: as good as its control, and unlike the tied ones
+    worlds["I74"] = replace(study, depth=study.depth | {DEPTH_NAMES[1]: (one + 0.001, one)})
+    for id, world in worlds.items():
+        assert CLAIMS[id].judge(world, CLAIMS[id].wrong).holds, id
+    for id in ("I74", "I96", "I97"):
+        assert not CLAIMS[id].judge(worlds[id], 1.0).holds, id
+
+
+def test_two_softmaxes_come_near_their_bound(study):
+    """The bound is not loose: scores a hundred times as large reach more than nine tenths of it."""
+    bound = 2 * (math.e - 1) / (40 + math.e - 1)
+    assert 0.9 < study.causal.unevenness["twice"][:, 1].max() / bound <= 1
+
+
+def test_ridge_is_where_the_theorem_says(study):
+    """Moved by the width of the interval, either way, the same draws refute the claim."""
+    found = study.small_loads
+    for sign in (1, -1):
+        moved = replace(found, bayes=found.bayes + sign * (found.high - found.low))
+        assert CLAIMS["I89"].check(replace(study, small_loads=moved)).verdict == Verdict.FAILS

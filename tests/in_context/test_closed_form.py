@@ -120,6 +120,56 @@ def test_proportional_limit_of_ridge(length):
     assert abs(closed_form.bayes_risk_proportional(dataclasses.replace(law, noise_std=1.2)) / exact - 1) > 0.02
 
 
+@pytest.mark.parametrize(
+    ("d", "length", "s2"), [(1, 1, 1.0), (3, 2, 1.0), (5, 5, 0.05), (20, 10, 2.0), (20, 20, 0.2), (8, 64, 8.0)]
+)
+def test_ridge_lies_between_two_lengths(d, length, s2):
+    """For every d and L: the sampled risk of ridge lies between B(L + 1) and B(L - 1), roots of s t^2 + (s + L' - d) t = d times s."""
+    law = RegressionLaw(d=d, length=length, noise_std=math.sqrt(s2 / d))
+    x = np.random.default_rng([d, length]).standard_normal((4000, length, d))
+    values = s2 * np.trace(np.linalg.inv(np.einsum("nli,nlj->nij", x, x) + s2 * np.eye(d)), axis1=1, axis2=2)
+    error = values.std() / math.sqrt(len(values))
+    low, high = closed_form.bayes_risk_bounds(law)
+    for bound, there in ((low, length + 1), (high, length - 1)):
+        roots = np.roots([s2, s2 + there - d, -d])
+        assert bound == pytest.approx(s2 * roots[roots > 0][0])
+    assert low - 4 * error < values.mean() < high + 4 * error
+    assert 0 < high - low < 2
+    # The sizes are told apart: two examples more or less and the bound is on the other side, where it is tight.
+    assert high - low > 10 * error
+
+
+def test_least_squares_is_the_upper_bound_for_little_noise():
+    law = RegressionLaw(d=5, length=40, noise_std=1e-5)
+    assert closed_form.bayes_risk_bounds(law)[1] == pytest.approx(law.noise_variance * 5 / (40 - 6), rel=1e-6)
+
+
+@pytest.mark.parametrize(("xi", "noise"), [(0.2, 3.0), (0.125, 1e-4), (1.0, 0.5), (2.5, 0.1)])
+def test_factor_to_ridge_at_a_fixed_ratio(xi, noise):
+    law = RegressionLaw(d=1000, length=round(1000 / xi), noise_std=math.sqrt(noise))
+    found = closed_form.bayes_factor_proportional(xi, noise)
+    assert found == pytest.approx(closed_form.gd_risk_proportional(law) / closed_form.bayes_risk_proportional(law))
+    assert closed_form.debiased_gd_optimal_risk(law) / found == pytest.approx(
+        np.mean(closed_form.bayes_risk_bounds(law)), rel=2e-3
+    )
+    assert closed_form.ratio_for_factor(found, noise) == pytest.approx(xi)
+
+
+def test_limits_of_the_factor():
+    noise = 0.3
+    assert closed_form.bayes_factor_proportional(1e-9, noise) == pytest.approx(1 + 1 / noise)  # many examples
+    assert closed_form.bayes_factor_proportional(1e9, noise) == pytest.approx(1)  # none to speak of
+    assert closed_form.bayes_factor_proportional(0.2, 1e-9) == pytest.approx(
+        0.8 / 1.2 * 1e9, rel=1e-6
+    )  # no noise, L > d
+    assert closed_form.bayes_factor_proportional(2.0, 1e-12) == pytest.approx(4 / 3)  # no noise, L < d
+    falling = closed_form.bayes_factor_proportional(np.geomspace(1e-3, 1e3, 200), noise)
+    assert (np.diff(falling) < 0).all()
+    assert closed_form.ratio_for_factor(2.0, 0.0) == pytest.approx(math.sqrt(2))
+    assert closed_form.ratio_for_factor(1 + 1 / noise, noise) == pytest.approx(0, abs=1e-12)
+    assert closed_form.ratio_for_factor(9.0, noise) == 0
+
+
 def test_proportional_limit_without_noise():
     law = RegressionLaw(d=4, length=8, noise_std=0.0)
     assert closed_form.bayes_risk_proportional(law, length=[1, 4, 8]) == pytest.approx([3.0, 0.0, 0.0])  # d - L, 0, 0
@@ -176,6 +226,46 @@ def test_curvature_of_the_valley(d, length, noise_std, step):
     predicted = closed_form.opposite_pair_curvature(law, step)
     assert abs(curvature.mean().item() - predicted) < 4 * error
     assert abs(curvature.mean().item() - predicted * (d + 4) / (d + 2)) > 4 * error
+
+
+@pytest.mark.parametrize("name", ["covariance", "mean", "both"])
+@pytest.mark.parametrize("factor", [0.05, 3.0])
+def test_curvature_of_heads_with_any_matrix(name, factor):
+    """The same for covariates N(m, Sigma) and heads +-omega N, N not symmetric: a short step and a long one weigh the terms differently."""
+    law = dataclasses.replace(LAWS[name], length=7)
+    N = np.eye(4) + 0.3 * np.random.default_rng(5).standard_normal((4, 4))
+    step = factor * 4 / np.trace(law.covariance_matrix.numpy() @ N)
+    prompts, s2 = law.draw(100_000, seed=12), law.noise_variance
+    scores = torch.einsum("bld,de,be->bl", prompts.x, torch.as_tensor(N), prompts.query)
+
+    def risk(weights):
+        residual = torch.einsum("bl,bld->bd", weights, prompts.x) - prompts.query
+        return law.beta_std**2 * ((residual**2).sum(-1) + s2 * (weights**2).sum(-1))
+
+    def quotient(omega):
+        pair = step / 2 / omega * (torch.softmax(omega * scores, -1) - torch.softmax(-omega * scores, -1))
+        return (risk(pair) - risk(step * (scores - scores.mean(-1, keepdim=True)) / law.length)) / omega**2
+
+    curvature = (4 * quotient(0.005) - quotient(0.01)) / 3
+    error = curvature.std().item() / math.sqrt(len(curvature))
+    predicted = closed_form.opposite_pair_curvature(law, step, matrix=N)
+    assert abs(curvature.mean().item() - predicted) < 4 * error
+    assert error < 0.05 * abs(predicted)
+    wrong = closed_form.opposite_pair_curvature(law, step, matrix=1.1 * N)
+    assert abs(curvature.mean().item() - wrong) > 4 * error
+
+
+@pytest.mark.parametrize("name", ["notebook", "covariance", "mean", "both"])
+def test_heads_of_finite_scale_beat_the_best_centred_matrix(name):
+    """kappa at the best matrix G is -4 s^2 (L-1)/L^3 E[(x'GSGx)(x'GS^2Gx)], sampled here over x."""
+    law = LAWS[name]
+    G, sigma = closed_form.best_preconditioner(law, centred=True), law.covariance_matrix.numpy()
+    x = law.draw(400_000, seed=3).query.numpy()
+    product = np.einsum("bi,ij,bj->b", x, G @ sigma @ G, x) * np.einsum("bi,ij,bj->b", x, G @ sigma @ sigma @ G, x)
+    predicted = -4 * law.beta_std**2 * (law.length - 1) / law.length**3 * product
+    found = closed_form.opposite_pair_curvature(law, 1.0, matrix=G)
+    assert found < 0
+    assert abs(found - predicted.mean()) < 4 * predicted.std() / math.sqrt(len(predicted))
 
 
 def test_a_pair_of_finite_omega_beats_debiased_gradient_descent():
@@ -410,7 +500,10 @@ def test_one_example():
         ),
         (lambda law: closed_form.bayes_risk_leading_order(law), "covariates of mean zero"),
         (lambda law: closed_form.bayes_risk_proportional(law), r"for covariates N\(0, I\)"),
-        (lambda law: closed_form.opposite_pair_curvature(law, 1.0), r"for covariates N\(0, I\)"),
+        (lambda law: closed_form.opposite_pair_curvature(law, 1.0, matrix=np.eye(3)), r"shape \(4, 4\); got \(3, 3\)"),
+        (lambda law: closed_form.bayes_risk_bounds(law), r"for covariates N\(0, I\)"),
+        (lambda law: closed_form.bayes_factor_proportional(0.0, 1.0), "must be positive; got 0.0 and 1.0"),
+        (lambda law: closed_form.ratio_for_factor(1.0, 1.0), "factor must be above 1"),
         (lambda law: closed_form.gd_risk_proportional(law), r"for covariates N\(0, I\)"),
     ],
 )

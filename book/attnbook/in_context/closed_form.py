@@ -25,10 +25,11 @@ from attnlib.arrays import Floats
 from attnlib.in_context.law import RegressionLaw
 
 __all__ = [
-    "bayes_risk_leading_order", "bayes_risk_lower_bound", "bayes_risk_proportional", "best_centred_heads", "best_preconditioner",
+    "bayes_factor_proportional", "bayes_risk_bounds", "bayes_risk_leading_order", "bayes_risk_lower_bound",
+    "bayes_risk_proportional", "best_centred_heads", "best_preconditioner",
     "debiased_gd_optimal_risk", "debiased_gd_optimal_step", "debiased_gd_risk", "gd_optimal_risk",
     "gd_optimal_step", "gd_risk", "gd_risk_proportional", "linear_attention_risk", "opposite_pair_curvature",
-    "preconditioned_gd_risk", "softmax_floor", "zero_risk",
+    "preconditioned_gd_risk", "ratio_for_factor", "softmax_floor", "zero_risk",
 ]  # fmt: skip
 
 
@@ -166,16 +167,34 @@ def softmax_floor(law: RegressionLaw, effective_step: object, *, offset: object 
     return risk
 
 
-def opposite_pair_curvature(law: RegressionLaw, step: object, *, length: object = None) -> Floats:
-    r"""Coefficient of $\omega^2$ in the exact risk of the heads $(\omega,m)$, $(-\omega,-m)$ with fixed $2\omega m=\eta$ = `step`.
+def opposite_pair_curvature(
+    law: RegressionLaw, step: object, *, matrix: object = None, length: object = None
+) -> Floats:
+    r"""Coefficient of $\omega^2$ in the exact risk of the heads $(\omega N,m)$, $(-\omega N,-m)$ with fixed $2\omega m=\eta$ = `step`.
 
-    $2s_\beta^2\eta\,d(d+2)\tfrac{L-1}{L^2}[1-\tfrac{\eta}{L}(L+d+2+s_2)]$: the order 0 is `debiased_gd_risk`, the next one $\omega^4$.
-    At the best step it is negative: some $\omega>0$ beats debiased gradient descent. Isotropic laws only.
+    For $x\sim N(m,\Sigma)$, any $N$ = `matrix` (d, d; None: the identity), with $T=N^\top\Sigma N$, $S$ the symmetric part of $\Sigma N$,
+    $P=N^\top\Sigma^2N$ and $[A,B]=\mathbb E[x^\top Ax\cdot x^\top Bx]$:
+
+    $$ 2s_\beta^2\eta\tfrac{L-1}{L^2}\bigl\{[T,S]-\tfrac\eta L\bigl((L+2)[T,P]+(\operatorname{tr}\Sigma+s_2)[T,T]\bigr)\bigr\}. $$
+
+    Isotropic, $N=I$: $2s_\beta^2\eta\,d(d+2)\tfrac{L-1}{L^2}[1-\tfrac{\eta}{L}(L+d+2+s_2)]$. The order 0 is `preconditioned_gd_risk` of the
+    centred step $\eta N^\top$, the next one $\omega^4$. At the best centred step or matrix it is negative: some $\omega>0$ is better.
     """
-    _isotropic(law)
     eta, L = _numbers("step", step), _lengths(law, length)
-    bracket = 1 - eta / L * (L + law.d + 2 + law.noise_variance)
-    return 2 * law.beta_std**2 * eta * law.d * (law.d + 2) * (L - 1) / L**2 * bracket
+    N = _numbers("matrix", np.eye(law.d) if matrix is None else matrix)
+    if N.shape != (law.d, law.d):
+        raise ValueError(f"matrix must have shape ({law.d}, {law.d}); got {N.shape}")
+    sigma, m, M = law.covariance_matrix.numpy(), law.mean_vector.numpy(), _second_moment(law)
+    T, P, S = N.T @ sigma @ N, N.T @ sigma @ sigma @ N, (sigma @ N + N.T @ sigma) / 2
+
+    def product(a: Floats, b: Floats) -> float:
+        """E[x'ax x'bx] for x ~ N(m, Sigma) and symmetric a, b."""
+        pairs = np.trace(a @ M) * np.trace(b @ M) + 2 * np.trace(a @ M @ b @ M)
+        return float(pairs - 2 * (m @ a @ m) * (m @ b @ m))
+
+    noise = (L + 2) * product(T, P) + (np.trace(sigma) + law.noise_variance) * product(T, T)
+    curvature: Floats = 2 * law.beta_std**2 * eta * (L - 1) / L**2 * (product(T, S) - eta / L * noise)
+    return curvature
 
 
 # The best possible predictor: ridge with penalty s2
@@ -208,15 +227,52 @@ def bayes_risk_proportional(law: RegressionLaw, *, length: object = None) -> Flo
 
     $$ \tfrac12 s_\beta^2d\,\Bigl[\sqrt{A^2+4\sigma^2}-A\Bigr],\qquad A=\tfrac{1-\xi}{\xi}+\sigma^2. $$
 
-    Source: authors' code (which adds $\sigma^2$, the noise of its target); re-derived from the Marchenko-Pastur law.
+    Source: authors' code (which adds $\sigma^2$, the noise of its target); re-derived, and with an error bound: `bayes_risk_bounds`.
     """
     _isotropic(law)
-    inverse, variance = _lengths(law, length) / law.d, law.noise_std**2
-    A = inverse - 1 + variance
-    root = np.sqrt(A**2 + 4 * variance)
-    # sqrt - A cancels for A > 0, where the noise is small: multiply by sqrt + A.
-    small = 4 * variance / np.where(A > 0, root + A, 1.0)
-    return law.beta_std**2 * law.d * np.where(A > 0, small, root - A)[()] / 2
+    return _ridge_level(law, _lengths(law, length))
+
+
+def bayes_risk_bounds(law: RegressionLaw, *, length: object = None) -> tuple[Floats, Floats]:
+    r"""Two bounds of the Bayes risk that hold for every d, L >= 1 and noise: `bayes_risk_proportional` at L + 1 and at L - 1.
+
+    In units of $s_\beta^2$ they are $B(L\pm1)$, $B(L)=\tfrac12[\sqrt{(L-d+s_2)^2+4ds_2}-(L-d+s_2)]$, and differ by less than 2.
+    Isotropic laws only.
+    """
+    _isotropic(law)
+    L = _lengths(law, length)
+    return _ridge_level(law, L + 1), _ridge_level(law, L - 1)
+
+
+def bayes_factor_proportional(ratio: object, variance: object) -> Floats:
+    r"""Risk of the best centred step over the Bayes risk, $d,L\to\infty$ at $\xi=d/L$ = `ratio` and $\sigma^2$ = `variance`, both > 0.
+
+    $$ \varrho=\frac{(1+\sigma^2)\,[u+\sqrt{u^2+4\xi^2\sigma^2}]}{2\sigma^2\,[1+\xi(1+\sigma^2)]},\qquad u=1-\xi+\xi\sigma^2. $$
+    """
+    xi, noise = _numbers("ratio", ratio), _numbers("variance", variance)
+    if (xi <= 0).any() or (noise <= 0).any():
+        raise ValueError(f"ratio and variance must be positive; got {ratio!r} and {variance!r}")
+    u = 1 - xi + xi * noise
+    root = np.sqrt(u**2 + 4 * xi**2 * noise)
+    both = np.where(
+        u > 0, u + root, 4 * xi**2 * noise / np.where(u > 0, 1.0, root - u)
+    )  # u + root without cancellation
+    factor: Floats = (1 + noise) * both / (2 * noise * (1 + xi * (1 + noise)))
+    return factor
+
+
+def ratio_for_factor(factor: object, variance: object) -> Floats:
+    r"""The least $\xi=d/L$ at which a step has at most `factor` $k>1$ times the Bayes risk, in the same limit.
+
+    $(1+\sigma^2)\,\xi=\dfrac{\sqrt{k(k-1)(1+\sigma^2)}-\sigma^2k(k-1)}{(k-1)(1+\sigma^2k)}$, and 0 where $k\ge1+1/\sigma^2$:
+    at every length.
+    """
+    k, noise = _numbers("factor", factor), _numbers("variance", variance)
+    if (k <= 1).any() or (noise < 0).any():
+        raise ValueError(f"factor must be above 1 and variance 0 or more; got {factor!r} and {variance!r}")
+    scaled = (np.sqrt(k * (k - 1) * (1 + noise)) - noise * k * (k - 1)) / ((k - 1) * (1 + noise * k))
+    least: Floats = np.maximum(scaled, 0.0) / (1 + noise)
+    return least
 
 
 def gd_risk_proportional(law: RegressionLaw, *, length: object = None) -> Floats:
@@ -230,6 +286,16 @@ def gd_risk_proportional(law: RegressionLaw, *, length: object = None) -> Floats
 
 
 # Shared pieces
+
+
+def _ridge_level(law: RegressionLaw, L: Floats) -> Floats:
+    """s_beta^2 B(L), L >= 0: the formula of `bayes_risk_proportional` and of `bayes_risk_bounds`."""
+    s2 = law.noise_variance
+    a = L - law.d + s2
+    root = np.sqrt(a**2 + 4 * law.d * s2)
+    # root - a cancels for a > 0, where the noise is small: multiply by root + a.
+    small = 4 * law.d * s2 / np.where(a > 0, root + a, 1.0)
+    return law.beta_std**2 * np.where(a > 0, small, root - a)[()] / 2
 
 
 def _second_moment(law: RegressionLaw) -> Floats:

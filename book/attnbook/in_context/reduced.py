@@ -30,6 +30,7 @@ from attnlib.randomness import stream
 
 __all__ = [
     "ReducedMoments",
+    "batch_means",
     "mean_and_error",
     "reduced_moments",
     "reduced_risk",
@@ -173,6 +174,25 @@ def reduced_risk_per_batch(
         width = 2 * len(w) * heads * law.length
         parts.append(_batch_means(integrand, law, size, batches, seed, role, len(w), width))
     return (torch.cat(parts, 1) * law.beta_std**2).reshape(batches, *lead)
+
+
+def batch_means(
+    integrand: Callable[[torch.Tensor, torch.Tensor], torch.Tensor],
+    law: RegressionLaw,
+    *,
+    columns: int,
+    width: int,
+    prompts: int = PROMPTS,
+    batches: int = BATCHES,
+    seed: int = 0,
+    role: str = "test",
+) -> torch.Tensor:
+    """Means over (r, g) of any integrand (B,), (B, L) -> (B, columns), per batch: (batches, columns), float64.
+
+    `width`: float64 numbers per prompt in its largest array. The integrand has to use both signs of g itself. Raises ValueError as
+    `reduced_moments`.
+    """
+    return _batch_means(integrand, law, _check(law, prompts, batches, role), batches, seed, role, columns, width)
 
 
 def _finite(name: str, value: object, axes: int | None = None) -> torch.Tensor:

@@ -1,4 +1,4 @@
-r"""Claims I31-I39: the patterns of trained circuits, on every stored run, with the row and the column that pictures tend to leave out.
+r"""Claims I31-I39, I91-I95: the patterns of trained circuits, with the row and the column that pictures leave out, and what holds them.
 
 Each judge takes a `CircuitStudy` and a constant (1 is the claim, `wrong` its power twin). The four patterns are named in the paper's
 abstract; the bounds are what was measured here, at the authors' setting. Runs whose active heads have one sign of $\omega$ (trapped) are
@@ -13,11 +13,28 @@ from dataclasses import replace
 
 import torch
 
-from attnbook.in_context.circuits.study import CircuitStudy, HeadStatistics, query_weights
+from attnbook.in_context.circuits.study import (
+    BesideStudy,
+    CircuitStudy,
+    HeadStatistics,
+    antisymmetric_share,
+    query_weights,
+)
+from attnbook.in_context.off_pattern import KINDS, OffPatternHessian
 from attnbook.in_context.published import PUBLISHED
-from attnbook.in_context.rules import one_more_run, stored_within
 from bookkit.claims import ClaimSet, Source
-from bookkit.rules import LEVEL, Evidence, NothingToMeasure, both, difference_within
+from bookkit.rules import (
+    LEVEL,
+    Evidence,
+    NothingToMeasure,
+    agrees,
+    both,
+    difference_within,
+    exactly,
+    one_more_run,
+    statistic_within,
+    stored_within,
+)
 
 __all__ = ["CLAIMS"]
 
@@ -126,6 +143,7 @@ def zero_sum(study: CircuitStudy, constant: float) -> Evidence:
     wrong=0.0,
     wrong_text="before training, all heads",
     regime="the stored runs at the authors' setting",
+    box=("ic-start",),
 )
 def signs_match(study: CircuitStudy, constant: float) -> Evidence:
     def share(numbers: HeadStatistics) -> torch.Tensor:
@@ -186,6 +204,7 @@ def _smallest_column(numbers: HeadStatistics) -> torch.Tensor:
     wrong_text="the column before it; the label row",
     regime="no weight decay",
     violation=lambda s: "" if not any(h.experiment.weight_decay for h in s.stored.values()) else "needs weight_decay 0",
+    box=("ic-exact-facts",),
 )
 def untrained_column(study: CircuitStudy, constant: float) -> Evidence:
     column, differing, runs = (-1 if constant == 1 else -2), 0, 0
@@ -305,3 +324,121 @@ def _other_setting(study: CircuitStudy) -> str:
     if other:
         return f"needs the stored runs' {', '.join(other)}"
     return "" if 1000 <= mine.steps <= theirs.steps else f"needs 1000 to {theirs.steps} steps; here {mine.steps}"
+
+
+# --- beside the pattern ------------------------------------------------------------------------------------------------------
+
+
+def _beside(study: CircuitStudy) -> BesideStudy:
+    if study.beside is None:
+        raise NothingToMeasure("needs two covariates or more: one has no directions beside the pattern")
+    return study.beside
+
+
+@CLAIMS.claim(
+    "I91",
+    "the pattern is invariant",
+    r"circuits that start with $M_h=\omega_hI$, $V_h=\mu_he_{d+1}$ are still of this form after 40 steps of gradient descent, up to "
+    "rounding, if the mean is over prompts that have the symmetries of the law: all axes in any order and with any signs, the labels "
+    "and the query with either sign",
+    wrong=0.0,
+    wrong_text="prompts with the axes in any order only, no signs",
+    box=("ic-invariant",),
+)
+def invariance(study: CircuitStudy, constant: float) -> Evidence:
+    kept = _beside(study).kept["symmetric prompts" if constant == 1 else "permuted prompts"]
+    return exactly(kept, 0.0, tolerance=1e-10)
+
+
+@CLAIMS.claim(
+    "I92",
+    "small starts find the pattern",
+    r"from opposite heads with random entries of size $\epsilon$, gradient descent has entries of size $\epsilon^{1-\ell_2/\ell_1}$ beside "
+    r"the pattern when the effective step reaches 0.3. $\ell_1$ and $\ell_2$ are the logarithms of the growth per step of the pattern and "
+    r"of label rows with outputs, for many prompts and short steps in the ratio $\sqrt d$ (exponent between $\epsilon=10^{-7}$ and "
+    r"$10^{-10}$, within 0.02)",
+    wrong=2.0,
+    wrong_text="growth in the ratio d",
+    box=("ic-small-start",),
+    uses=("I91",),
+)
+def small_start(study: CircuitStudy, constant: float) -> Evidence:
+    small = _beside(study).small
+    slopes, exponents = (
+        torch.tensor([getattr(start, name) for start in small], dtype=torch.float64) for name in ("slope", "exponent")
+    )
+    return agrees(
+        slopes, 1 - (1 - exponents) ** constant, allowance=0.02, allowance_text="higher powers of the start's size"
+    )
+
+
+@CLAIMS.claim(
+    "I93",
+    "three small matrices give the risk beside the pattern",
+    "small random entries in the blocks, the label rows and the outputs of a pair add to its risk what the quadratic form of the theory "
+    "says, with no first order and no products of two kinds: ratio 1, on prompts with labels",
+    wrong=1.15,
+    wrong_text="15 % more",
+    box=("ic-off-hessian",),
+)
+def second_derivative(study: CircuitStudy, constant: float) -> Evidence:
+    return agrees(_beside(study).added, constant, allowance=0.03, allowance_text="fourth order in the entries")
+
+
+def _least(form: OffPatternHessian, kind: str, **bounds: float) -> Evidence:
+    return statistic_within(form.least(kind), form.per_batch[kind], quantity=f"least eigenvalue, {kind}", **bounds)
+
+
+def _not_the_authors(study: CircuitStudy) -> str:
+    law = study.live.experiment.law
+    return "" if (law.d, law.length) == (5, 40) else f"needs d = 5 and L = 40; here {law.d} and {law.length}"
+
+
+@CLAIMS.claim(
+    "I94",
+    "where training ends, the risk pushes back to the pattern",
+    r"at an opposite pair with $\omega=\pm0.14$ and the best step all three quadratic forms beside the pattern are positive: blocks, label "
+    "rows and outputs return, each at its rate",
+    source=Source.MEASURED,
+    wrong=0.0,
+    wrong_text="two equal heads instead of an opposite pair",
+    regime="d = 5, L = 40, where it was measured",
+    violation=_not_the_authors,
+    box=("ic-off-hessian",),
+    uses=("I93",),
+)
+def pushed_back(study: CircuitStudy, constant: float) -> Evidence:
+    beside = _beside(study)
+    form = beside.pair if constant == 1 else beside.equal
+    return both(*(_least(form, kind, low=0.0) for kind in KINDS))
+
+
+@CLAIMS.claim(
+    "I95",
+    "the trap is a saddle beside the pattern",
+    "two equal heads at the numbers of the best single one, a minimum among two-number heads of the approximate loss, gain by "
+    "antisymmetric entries of opposite signs in the two blocks, and by label rows of opposite signs; in the stored trapped runs what the "
+    "blocks have beside their diagonal is antisymmetric to 80 % of its square or more, with a cosine of -0.8 or less between the two heads",
+    source=Source.MEASURED,
+    wrong=0.0,
+    wrong_text="an opposite pair, and the runs that are not trapped",
+    regime="d = 5, L = 40, where it was measured",
+    violation=_not_the_authors,
+    box=("ic-off-hessian", "ic-trap"),
+    uses=("I93",),
+)
+def trap_is_a_saddle(study: CircuitStudy, constant: float) -> Evidence:
+    beside, stored = _beside(study), study.stored[2].final
+    trapped = study.trapped(2) if constant == 1 else ~study.trapped(2)
+    if not trapped.any():
+        raise NothingToMeasure("needs a stored trapped run; there is none")
+    form = beside.equal if constant == 1 else beside.pair
+    ends = stored[trapped]
+    turns = (ends.covariate_block - ends.covariate_block.mT).flatten(2).double()
+    cosine = (turns[:, 0] * turns[:, 1]).sum(-1) / turns.norm(dim=2).prod(1)
+    return both(
+        _least(form, KINDS[1], high=0.0),
+        _least(form, KINDS[2], high=0.0),
+        stored_within(antisymmetric_share(ends), low=0.8, quantity="antisymmetric share"),
+        stored_within(cosine, high=-0.8, quantity="cosine of the two turns"),
+    )

@@ -33,6 +33,7 @@ def _identical(measured: torch.Tensor, predicted: torch.Tensor) -> Evidence:
     "for every start",
     wrong=0.0,
     wrong_text="without the factor 1/√n",
+    box=("ic-exact-facts",),
 )
 def merged_is_as_written(study: DataStudy, constant: float) -> Evidence:
     parts = []
@@ -55,6 +56,7 @@ def merged_is_as_written(study: DataStudy, constant: float) -> Evidence:
     violation=lambda s: (
         "" if s.experiment.weight_decay == 0 else f"needs weight_decay 0; here {s.experiment.weight_decay:g}"
     ),
+    box=("ic-exact-facts",),
 )
 def untrained_column(study: DataStudy, constant: float) -> Evidence:
     column = -1 if constant == 1 else -2
@@ -71,6 +73,7 @@ def untrained_column(study: DataStudy, constant: float) -> Evidence:
     "predictions of trained heads are the same for the examples in any order, and for any last column of $M_h$",
     wrong=0.0,
     wrong_text="the labels in another order, the covariates not",
+    box=("ic-exact-facts",),
 )
 def order_does_not_matter(study: DataStudy, constant: float) -> Evidence:
     usual = attend(study.after, study.prompts)
@@ -90,6 +93,7 @@ def order_does_not_matter(study: DataStudy, constant: float) -> Evidence:
     rf"$s_\beta^2(|X^\top c-x_q|^2+s_2|c|^2)$, $s_2=d\sigma^2$, prompt by prompt (judged at $\sigma={LOUD:g}$)",
     wrong=0.0,
     wrong_text="σ² in place of s₂ = dσ²",
+    box=("ic-linear-risk",),
 )
 def conditional_mean(study: DataStudy, constant: float) -> Evidence:
     sampled, formula, without_d = study.identity
@@ -105,6 +109,7 @@ def conditional_mean(study: DataStudy, constant: float) -> Evidence:
     wrong_text="factors d^(1/4) and √d",
     regime="d > 1",
     violation=lambda s: "" if s.law.d > 1 else "needs d > 1; with d = 1 the two are the same but for the target",
+    box=("ic-dictionary",),
 )
 def dictionary(study: DataStudy, constant: float) -> Evidence:
     found = study.conventions
@@ -124,6 +129,7 @@ def dictionary(study: DataStudy, constant: float) -> Evidence:
     "the prediction 0 has the risk $d$ in the notebook's convention and 1 in the repository's",
     wrong=0.9,
     wrong_text="10 % smaller",
+    box=("ic-isotropic",),
 )
 def zero_predictor(study: DataStudy, constant: float) -> Evidence:
     expected = {"notebook": float(study.law.d), "repository": 1.0}
@@ -140,6 +146,7 @@ def zero_predictor(study: DataStudy, constant: float) -> Evidence:
     wrong_text="the step with x_i, not centred",
     regime="two examples or more",
     violation=lambda s: "" if s.law.length > 1 else "needs length > 1; one example, centred, is zero",
+    box=("ic-small-heads",),
 )
 def linear_limit(study: DataStudy, constant: float) -> Evidence:
     limit = study.limit
@@ -173,6 +180,7 @@ def prompts_by_number(study: DataStudy, constant: float) -> Evidence:
     "the query-only model predicts",
     wrong=0.0,
     wrong_text="a second softmax, as in the authors' causal layer",
+    box=("ic-exact-facts",),
 )
 def causal_is_query_only(study: DataStudy, constant: float) -> Evidence:
     return exactly(study.causal["once" if constant == 1 else "twice"], attend(study.after, study.prompts))

@@ -5,6 +5,7 @@ All of it is derived in the theory chapter of Part III, unless said.
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -28,12 +29,12 @@ from attnlib import checks
 from attnlib.attention import attention_weights
 from attnlib.in_context.circuits import circuits_of
 from attnlib.in_context.estimators import bayes_risk, conditional_risk, kernel_weights
-from attnlib.in_context.law import RegressionLaw
+from attnlib.in_context.law import RegressionLaw, toeplitz_covariance
 from attnlib.in_context.model import HeadWeights, initial_weights
 
 __all__ = [
-    "CausalFinding", "MapFinding", "NoiseFinding", "TaskFinding", "WiderStudy", "authors_attention", "bayes_factor",
-    "causal_finding", "superposition_cost", "wider_study",
+    "CausalFinding", "LoadFinding", "MapFinding", "NoiseFinding", "ScaleFinding", "TaskFinding", "WiderStudy", "authors_attention",
+    "bayes_factor", "causal_finding", "load_finding", "scale_finding", "superposition_cost", "wider_study",
 ]  # fmt: skip
 
 SCALES = (0.02, 0.05, 0.1, 0.2)
@@ -58,6 +59,9 @@ class CausalFinding:
 
     spread: dict[str, torch.Tensor]  # "once", "twice": (R, 2) least and largest L p at the query
     leak: dict[str, torch.Tensor]  # (R,) largest change of any weight of a token when a later token changes
+    unevenness: dict[
+        str, torch.Tensor
+    ]  # (R, 2) largest sum |p - 1/L| at the query: random start, scores 100 times as large
 
 
 def causal_finding(law: RegressionLaw, heads: int, *, runs: int = 5, seed: int = 0, count: int = 20) -> CausalFinding:
@@ -67,7 +71,7 @@ def causal_finding(law: RegressionLaw, heads: int, *, runs: int = 5, seed: int =
     moved = tokens.clone()
     first = max(1, tokens.shape[-2] - 3)
     moved[:, first:] += 1.0
-    spread, leak = {}, {}
+    spread, leak, unevenness = {}, {}, {}
     for name, rule in (("once", causal_attention), ("twice", authors_attention)):
         before, after = (rule(_scores(weights, z)) for z in (tokens, moved))
         last = law.length * before[..., -1, :-1].flatten(1)
@@ -76,7 +80,11 @@ def causal_finding(law: RegressionLaw, heads: int, *, runs: int = 5, seed: int =
         change = (after - before)[..., :first, :first].abs().flatten(1).amax(1)
         given = before[..., :first, first:].abs().flatten(1).amax(1)
         leak[name] = torch.maximum(change, given)
-    return CausalFinding(spread, leak)
+        far = [
+            (rule(scale * _scores(weights, tokens))[..., -1, :-1] - 1 / law.length).abs().sum(-1) for scale in (1, 100)
+        ]
+        unevenness[name] = torch.stack([part.flatten(1).amax(1) for part in far], 1)
+    return CausalFinding(spread, leak, unevenness)
 
 
 def _scores(heads: HeadWeights, z: torch.Tensor) -> torch.Tensor:
@@ -247,6 +255,72 @@ def bayes_factor(
     return NoiseFinding(np.asarray(sigma2, dtype=np.float64), law, table[0].numpy(), *table[1:], prompts)
 
 
+@dataclass(frozen=True)
+class LoadFinding:
+    """Ridge at C pairs of load d / L and noise, d fixed: Bayes risks in units of s_beta^2 (C,), and what the theory says of them."""
+
+    d: int
+    length: np.ndarray
+    sigma2: np.ndarray
+    bayes: torch.Tensor
+    bayes_se: torch.Tensor
+    low: torch.Tensor  # B(L + 1)
+    high: torch.Tensor  # B(L - 1)
+    factor: torch.Tensor  # exact risk of the best centred step over `bayes`
+    limit: torch.Tensor  # its limit at this load
+    many: torch.Tensor  # its limit for many examples, 1 + 1 / sigma^2
+    draws: int
+
+
+def load_finding(
+    d: int, loads: tuple[float, ...], sigma2: tuple[float, ...], *, draws: int = 400, seed: int = 0
+) -> LoadFinding:
+    """Ridge sampled on `draws` sets of examples for each pair; the query is integrated by hand."""
+    rows = []
+    for number, (load, noise) in enumerate(itertools.product(loads, sigma2)):
+        law = RegressionLaw(d, max(1, round(d / load)), noise**0.5)
+        risks = torch.cat([bayes_risk(law.draw(draws // 10, seed, run=10 * number + k).x, law) for k in range(10)])
+        low, high = closed_form.bayes_risk_bounds(law)
+        limit = closed_form.bayes_factor_proportional(d / law.length, noise)
+        step = closed_form.debiased_gd_optimal_risk(law)
+        mean, error = risks.mean().item(), risks.std().item() / len(risks) ** 0.5
+        rows.append([law.length, noise, mean, error, low, high, step / mean, limit, 1 + 1 / noise])
+    table = torch.tensor(rows, dtype=torch.float64).T
+    return LoadFinding(d, table[0].numpy(), table[1].numpy(), *table[2:], draws)
+
+
+@dataclass(frozen=True)
+class ScaleFinding:
+    """What a pair of finite scale adds to the centred step that it tends to, over omega^2, covariates N(m, Sigma): (batches,) each."""
+
+    short: torch.Tensor  # the best matrix times 0.3
+    best: torch.Tensor  # the best matrix
+    predicted: tuple[float, float]  # kappa for both
+    isotropic: tuple[float, float]  # kappa for N(0, I) and the best step there, as a control
+
+
+def scale_finding(
+    law: RegressionLaw, *, omega: float = 0.02, batches: int = 40, prompts: int = 2500, seed: int = 0
+) -> ScaleFinding:
+    """Heads +-omega N, +-1/(2 omega): conditional risks minus those of the step with the same matrix, on the same prompts."""
+    plain = RegressionLaw(law.d, law.length, law.noise_std, law.convention)
+    measured, predicted, isotropic = [], [], []
+    for factor in (0.3, 1.0):
+        N = factor * closed_form.best_preconditioner(law, centred=True)
+        values = []
+        for run in range(batches):
+            drawn = law.draw(prompts, seed, run=run)
+            scores = torch.einsum("bld,de,be->bl", drawn.x, torch.as_tensor(N), drawn.query)
+            pair = (torch.softmax(omega * scores, -1) - torch.softmax(-omega * scores, -1)) / (2 * omega)
+            step = (scores - scores.mean(-1, keepdim=True)) / law.length
+            values.append((conditional_risk(pair, drawn, law) - conditional_risk(step, drawn, law)).mean() / omega**2)
+        measured.append(torch.stack(values))
+        predicted.append(float(closed_form.opposite_pair_curvature(law, 1.0, matrix=N)))
+        G = factor * closed_form.best_preconditioner(plain, centred=True)
+        isotropic.append(float(closed_form.opposite_pair_curvature(plain, 1.0, matrix=G)))
+    return ScaleFinding(*measured, (predicted[0], predicted[1]), (isotropic[0], isotropic[1]))
+
+
 # Everything
 
 
@@ -276,6 +350,9 @@ class WiderStudy:
     noise: NoiseFinding  # many sigma^2 at d / L = 0.2
     large: NoiseFinding  # d = 100, L = 500, sigma^2 = 3: near the proportional limit
     seed_noise: NoiseFinding  # at the page's own noise
+    small_loads: LoadFinding  # d = 6
+    loads: LoadFinding  # d = 60
+    scale: ScaleFinding  # covariates with the page's rho and mean
 
     @property
     def task_separate(self) -> float:
@@ -305,4 +382,10 @@ def wider_study(setting: WiderSetting, *, prompts: int = 6000, progress: bool = 
         bayes_factor(repository, np.geomspace(1e-4, 30, 12), seed=s.seed),
         bayes_factor(RegressionLaw(100, 500, 0.0, "repository"), np.array([3.0]), omega=0.02, prompts=60, seed=s.seed),
         bayes_factor(law, np.array([s.noise_std**2]), seed=s.seed),
+        load_finding(6, (0.2, 1.0, 3.0), (0.1, 1.0), draws=20_000, seed=s.seed),
+        load_finding(60, (0.2, 1.0, 2.0), (0.1, 1.0), seed=s.seed),
+        scale_finding(
+            RegressionLaw(s.d, 10, s.noise_std, covariance=toeplitz_covariance(s.d, s.rho), mean=(s.mean,) * s.d),
+            seed=s.seed,
+        ),
     )

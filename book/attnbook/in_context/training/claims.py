@@ -15,14 +15,23 @@ import torch
 from attnbook.in_context.approximate import one_head_optimum
 from attnbook.in_context.heads_study import ACTIVE, average_circuits, untrapped
 from attnbook.in_context.published import PUBLISHED, PUBLISHED_LOSS, PUBLISHED_STEPS
-from attnbook.in_context.rules import estimate_within, one_more_run, stored_within
 from attnbook.in_context.training.study import (
     TrainingStudy,
     first_below,
 )
 from attnlib.in_context.training import History
 from bookkit.claims import ClaimSet, Source
-from bookkit.rules import LEVEL, Evidence, NothingToMeasure, agrees, both, within
+from bookkit.rules import (
+    LEVEL,
+    Evidence,
+    NothingToMeasure,
+    agrees,
+    both,
+    estimate_within,
+    one_more_run,
+    stored_within,
+    within,
+)
 
 __all__ = ["CLAIMS"]
 
@@ -37,7 +46,7 @@ _PACE = ((20_000, 0.17), (50_000, 0.15), (200_000, 0.140))  # step, |omega| of t
     "I21", "sign matching comes first",
     rf"about {_MATCHED} steps after a random start, long before the loss has settled, $\omega_h$ and $\mu_h$ have one sign in 97 % "
     r"of the heads (half at the start); after 500 000 steps it is so in each head of the stored runs with $|\mu_h|\ge0.05$",
-    source=Source.MEASURED, wrong=0.0, wrong_text="at the start already", regime=_STORED,
+    source=Source.MEASURED, wrong=0.0, wrong_text="at the start already", regime=_STORED, box=("ic-start",),
 )  # fmt: skip
 def sign_matching(study: TrainingStudy, constant: float) -> Evidence:
     runs = study.starts
@@ -102,7 +111,7 @@ def one_head_end(study: TrainingStudy, constant: float) -> Evidence:
     "I24", "a constant learning rate keeps the loss above its floor",
     "the training loss at the end of the two-head runs is 0.0065 (1 %) above the risk of the circuits without their jitter, and all of "
     "that is jitter: the held-out risk of the circuits as they are equals the training loss",
-    source=Source.MEASURED, wrong=0.0, wrong_text="no excess", regime=_STORED,
+    source=Source.MEASURED, wrong=0.0, wrong_text="no excess", regime=_STORED, box=("ic-noise-price",),
 )  # fmt: skip
 def noise_floor(study: TrainingStudy, constant: float) -> Evidence:
     found = study.late

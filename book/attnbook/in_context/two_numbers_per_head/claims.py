@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import torch
 
@@ -17,10 +18,9 @@ from attnbook.in_context.closed_form import (
     debiased_gd_optimal_step,
     opposite_pair_curvature,
 )
-from attnbook.in_context.rules import estimate_within
 from attnbook.in_context.two_numbers_per_head.study import FLAT_TO, LAST, EndPoints, TwoNumbersStudy, jitter_price
 from bookkit.claims import ClaimSet, Source, Verdict
-from bookkit.rules import Evidence, agrees, both, mean_within, within
+from bookkit.rules import Evidence, agrees, both, estimate_within, mean_within, within
 
 __all__ = ["CLAIMS"]
 
@@ -32,6 +32,14 @@ def _rounded(values: torch.Tensor, decimals: int) -> torch.Tensor:
     return values.double().round(decimals=decimals)
 
 
+def _bounded(values: torch.Tensor, decimals: int, **bounds: Any) -> Evidence:
+    """`within` for trained numbers: judged as they are, shown with the decimals that do not differ between processors."""
+    found = within(values, **bounds)
+    shown = {name: round(found.numbers[name], decimals) for name in ("min", "max")}
+    inside = found.measured[found.measured.index(";") :]
+    return replace(found, measured=f"[{shown['min']:g}, {shown['max']:g}]{inside}", numbers=found.numbers | shown)
+
+
 @CLAIMS.claim(
     "I51",
     "L + 1 normal numbers are the whole prompt",
@@ -40,6 +48,7 @@ def _rounded(values: torch.Tensor, decimals: int) -> torch.Tensor:
     r"with $g_i$ standard normal and $r^2$ chi-squared with $d$ degrees of freedom: four models, against dense prompts",
     wrong=0.0,
     wrong_text="d − 1 + s2 a quarter larger",
+    box=("ic-reduction",),
 )
 def reduction(study: TwoNumbersStudy, constant: float) -> Evidence:
     check = study.reduction
@@ -55,6 +64,7 @@ def reduction(study: TwoNumbersStudy, constant: float) -> Evidence:
     "a quarter of that term there or more, and for $L=8d$ less than 0.1 % of the risk",
     wrong=6 / 7,
     wrong_text="d + 1 in the place of d + 2 (at d = 5)",
+    box=("ic-curvature",),
 )
 def finite_omega(study: TwoNumbersStudy, constant: float) -> Evidence:
     law = study.law
@@ -78,6 +88,7 @@ def finite_omega(study: TwoNumbersStudy, constant: float) -> Evidence:
     wrong_text="within 0.01 %",
     regime="L = 8 d",
     violation=lambda s: "" if s.law.length == 8 * s.law.d else f"needs L = {8 * s.law.d}; here {s.law.length}",
+    box=("ic-curvature",),
 )
 def flat_valley(study: TwoNumbersStudy, constant: float) -> Evidence:
     valley = study.valley
@@ -98,7 +109,7 @@ def flat_valley(study: TwoNumbersStudy, constant: float) -> Evidence:
     "I54", "the best single head has ω = 1/√d",
     r"$\omega=1/\sqrt d$, the optimum of the approximate loss, is the best scale of a single head within 5 %; "
     "the authors' notebook prints it beside its trained heads as a hypothesis",
-    source=Source.CODE, wrong=1.16, wrong_text="1.16/√d", expected=Verdict.FAILS,
+    source=Source.CODE, wrong=1.16, wrong_text="1.16/√d", expected=Verdict.FAILS, box=("ic-one-sign",),
 )  # fmt: skip
 def one_over_root_d(study: TwoNumbersStudy, constant: float) -> Evidence:
     ratio = torch.tensor([one.omega for one in study.one_again]) * math.sqrt(study.law.d)
@@ -112,6 +123,7 @@ def one_over_root_d(study: TwoNumbersStudy, constant: float) -> Evidence:
     source=Source.MEASURED,
     wrong=0.86,
     wrong_text="1/√d in the place of the best ω (at d = 5, L = 40)",
+    box=("ic-reduction",),
 )
 def trained_one_head(study: TwoNumbersStudy, constant: float) -> Evidence:
     omega, mu = (_rounded(part[:, -LAST:, 0].abs().mean(1), 3) for part in (study.one_head.omega, study.one_head.mu))
@@ -130,6 +142,7 @@ def trained_one_head(study: TwoNumbersStudy, constant: float) -> Evidence:
     wrong_text="no error of the level (at d = 5)",
     regime="L = 8 d",
     violation=lambda s: "" if s.law.length == 8 * s.law.d else f"needs L = {8 * s.law.d}; here {s.law.length}",
+    box=("ic-level", "ic-pair", "ic-origin"),
 )
 def right_step_wrong_level(study: TwoNumbersStudy, constant: float) -> Evidence:
     law, pair = study.law, study.pair
@@ -168,16 +181,15 @@ def _of_pairs(study: TwoNumbersStudy, values: Callable[[EndPoints], torch.Tensor
     wrong_text="2.28 times",
     regime="rates a factor of ten apart, smallest rate times steps 10 or more; runs that end as opposite pairs",
     violation=_unsettled,
+    box=("ic-noise-price",),
 )
 def place_in_the_valley(study: TwoNumbersStudy, constant: float) -> Evidence:
     sizes = _of_pairs(study, lambda end: end.size[:, -LAST:].mean(1))
     return both(
-        within(
-            _rounded(sizes[:, 0] / sizes[:, -1], 1),
-            low=1.2 * constant,
-            quantity="ratio of |omega|, largest to smallest rate",
+        _bounded(
+            sizes[:, 0] / sizes[:, -1], 1, low=1.2 * constant, quantity="ratio of |omega|, largest to smallest rate"
         ),
-        within(_rounded(sizes[:, -1] / study.pair.omega, 1), low=1.2 * constant, quantity="|omega| over the best one"),
+        _bounded(sizes[:, -1] / study.pair.omega, 1, low=1.2 * constant, quantity="|omega| over the best one"),
     )
 
 
@@ -193,16 +205,15 @@ def place_in_the_valley(study: TwoNumbersStudy, constant: float) -> Evidence:
     wrong_text="half more",
     regime="rates a factor of ten apart, smallest rate times steps 10 or more; runs that end as opposite pairs",
     violation=_unsettled,
+    box=("ic-noise-price",),
 )
 def price_of_jitter(study: TwoNumbersStudy, constant: float) -> Evidence:
     predicted = constant * jitter_price(study.law)
     floors = _of_pairs(study, lambda end: end.floor)
     return both(
         agrees(study.jitter, predicted, allowance=0.05 * predicted, allowance_text="order omega^2, tau^2"),
-        within(_rounded(floors, 3), low=0.0, strict=True, quantity="mean training loss - exact risk"),
-        within(
-            _rounded(floors[:, :-1] / floors[:, 1:], 1), low=1.0, share=0.85, quantity="ratio to the next smaller rate"
-        ),
+        _bounded(floors, 3, low=0.0, strict=True, quantity="mean training loss - exact risk"),
+        _bounded(floors[:, :-1] / floors[:, 1:], 1, low=1.0, share=0.85, quantity="ratio to the next smaller rate"),
     )
 
 
@@ -213,6 +224,7 @@ def price_of_jitter(study: TwoNumbersStudy, constant: float) -> Evidence:
     r"$|\omega|=(4cd^3t)^{-1/6}$, $c=(1+\sigma^2)/L$",
     wrong=1.05,
     wrong_text="5 % larger",
+    box=("ic-creep",),
 )
 def endless_creep(study: TwoNumbersStudy, constant: float) -> Evidence:
     late = study.flow.times >= 1e4

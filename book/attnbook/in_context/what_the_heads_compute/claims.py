@@ -11,7 +11,6 @@ import torch
 
 from attnbook.in_context import closed_form, full_runs
 from attnbook.in_context.reduced import reduced_risk
-from attnbook.in_context.rules import estimate_within, stored_within
 from attnbook.in_context.what_the_heads_compute.linear_attention import (
     linear_risks,
     preconditioner_of,
@@ -37,7 +36,17 @@ from attnlib.in_context.experiment import Experiment
 from attnlib.in_context.law import RegressionLaw
 from attnlib.in_context.training import train
 from bookkit.claims import ClaimSet, Source, Verdict
-from bookkit.rules import LEVEL, Evidence, NothingToMeasure, agrees, both, student, within
+from bookkit.rules import (
+    LEVEL,
+    Evidence,
+    NothingToMeasure,
+    agrees,
+    both,
+    estimate_within,
+    stored_within,
+    student,
+    within,
+)
 
 __all__ = [
     "CLAIMS",
@@ -227,11 +236,12 @@ def _model(study: EstimatorStudy) -> torch.Tensor:
 @CLAIMS.claim(
     "I41",
     "the kernel estimator is the model, up to a part at right angles",
-    r"what the entries outside $(\omega_h,\mu_h)$ add to the predictions is uncorrelated with the error of the kernel estimator: they "
-    "raise the risk by its mean square (to 20 %), and that follows from the entries (to 10 %)",
+    r"what the entries outside $(\omega_h,\mu_h)$ add to the predictions is uncorrelated with the error of the kernel estimator, up to "
+    r"a term that vanishes at the best step: they raise the risk by its mean square (to 20 %), and that follows from the entries (to 10 %)",
     wrong=2.0,
     wrong_text="twice as much",
     **_BOTH,
+    box=("ic-off-pattern",),
 )
 def right_angles(study: EstimatorStudy, constant: float) -> Evidence:
     at, kept, heads = study.trained_at, study.kept, study.heads
@@ -251,6 +261,7 @@ def right_angles(study: EstimatorStudy, constant: float) -> Evidence:
     wrong=0.0,
     wrong_text="the step without centring",
     **_FAINT,
+    box=("ic-small-heads", "ic-kernel"),
 )
 def centred_step(study: EstimatorStudy, constant: float) -> Evidence:
     heads, kept = study.heads, study.kept
@@ -284,6 +295,7 @@ def which_step(study: EstimatorStudy, constant: float) -> Evidence:
     wrong=1.15,
     wrong_text="at a length 15 % larger",
     **_FAINT,
+    box=("ic-isotropic", "ic-off-pattern"),
 )
 def overtaking(study: EstimatorStudy, constant: float) -> Evidence:
     heads, kept = study.heads, study.kept
@@ -312,6 +324,7 @@ def overtaking(study: EstimatorStudy, constant: float) -> Evidence:
     wrong=1.25,
     wrong_text="a floor 25 % higher",
     **_BOTH,
+    box=("ic-floor",),
 )
 def floor(study: EstimatorStudy, constant: float) -> Evidence:
     heads, kept = study.heads, study.kept
@@ -327,6 +340,7 @@ def floor(study: EstimatorStudy, constant: float) -> Evidence:
     r"trained by gradient descent, linear attention ends on average at $\eta^*=1/(1+(d+1+s_2)/L)$, to 2 %",
     wrong=1.05,
     wrong_text="a step 5 % larger",
+    box=("ic-step-risk", "ic-isotropic"),
 )
 def linear_step(study: EstimatorStudy, constant: float) -> Evidence:
     found = preconditioner_of(study.linear).diagonal(dim1=-2, dim2=-1).mean(-1)
@@ -343,7 +357,7 @@ def linear_step(study: EstimatorStudy, constant: float) -> Evidence:
     violation=lambda s: _one_sign(s) or (
         "" if s.heads.lengths[-1] >= 10 * s.heads.law.length and s.heads.lengths[0] <= s.heads.law.length / 4
         else "needs lengths from a quarter to ten times that of training"
-    ),
+    ), box=("ic-isotropic",),
 )  # fmt: skip
 def other_lengths(study: EstimatorStudy, constant: float) -> Evidence:
     heads, law = study.heads, study.heads.law
@@ -373,7 +387,7 @@ def other_lengths(study: EstimatorStudy, constant: float) -> Evidence:
     wrong=1.5, wrong_text="a ratio 1.5 times as large", regime="runs with heads of both signs; s2 at most 0.01",
     violation=lambda s: _one_sign(s) or (
         "" if s.heads.law.noise_variance <= 0.01 else f"needs s2 <= 0.01; here {s.heads.law.noise_variance:.3g}"
-    ),
+    ), box=("ic-bayes",),
 )  # fmt: skip
 def bayes_gap(study: EstimatorStudy, constant: float) -> Evidence:
     law, noise = study.heads.law, study.noise

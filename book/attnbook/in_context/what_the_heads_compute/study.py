@@ -197,9 +197,10 @@ def off_pattern_parts(circuits: Circuits, law: RegressionLaw) -> torch.Tensor:
     | output | $v=\sum_hv_h$, $t=\sum_hM_h^\top v_h$ | $\lvert v\rvert^2/L+f(1+\tfrac dL)\lvert t\rvert^2+K$ |
 
     with $f=(L-1)/L$, $M_h$ the covariate block, $m_h$ the label row, $v_h$ the first d entries of $V_h$, $\sigma_y^2$ the variance of a
-    label given $\beta$, and $K=s_\beta^2f\,(fd+fs_2+\tfrac2L)\,w\cdot t$ half of what the last two have in common. They are even in the
-    labels, $\Delta$ has (but for $m_hv_h^\top$) no trace, and the law has no direction: so these parts add to the *risk* what they add to
-    the predictions. Isotropic laws. Source: derived in the theory chapter of Part III.
+    label given $\beta$, and $K=s_\beta^2f\,(fd+fs_2+\tfrac2L)\,w\cdot t$ half of what the last two have in common. The last two
+    are even in the labels, and the law has no direction: so these parts add to the *risk* what they add to the predictions, but for
+    $-2s_\beta^2f(1-\eta/\eta^*)\operatorname{tr}\Delta$, which is zero at the best step. Isotropic laws. Source: derived in the theory
+    chapter of Part III.
     """
     _check(circuits, law)
     if not law.isotropic:
