@@ -17,7 +17,7 @@ from attnbook.open_questions.attention_maps.fates import SHARES, equal_to_slower
 from attnbook.open_questions.attention_maps.flow import map_flow
 from attnbook.open_questions.attention_maps.margin import SELECTIONS
 from attnbook.open_questions.attention_maps.study import MARGIN_NORMS, MOVING, MapsStudy
-from attnbook.open_questions.judging import mean_share, per_draw, tensor
+from attnbook.open_questions.judging import mean_share, one_way, per_draw, tensor
 from attnlib.single_head.maps import HALF_PLUS, HARDMAX, LINEAR, SIGMOID, SOFTMAX, relu
 from attnlib.single_head.trainer import train_heads
 from bookkit.claims import ClaimSet, Source
@@ -216,19 +216,14 @@ def mean_field_predicts(study: MapsStudy, constant: float) -> Evidence:
     "Q61",
     "no label noise: one boundary for all maps that compete",
     r"$\eta = 0$, orthogonal noise, any normalised map with $w_u$ nondecreasing in $p\cdot(u-\xi)$ (sparsemax, entmax, temperature, "
-    r"linearised): every step of any size moves the weight of the signal up if $x > 1$ and down if $x < 1$",
+    r"linearised), gradient descent from zero with steps of any size: no step moves the weight of the signal down if $x > 1$ or up if "
+    r"$x < 1$, and the second step moves it to the side named",
     wrong=1.2,
     wrong_text="the boundary at x = 1.2",
 )
 def one_way_for_all(study: MapsStudy, constant: float) -> Evidence:
-    towards = torch.cat([torch.sign(x - constant).unsqueeze(1) * moves for x, moves in study.moves.values()])
-    evidence = within(towards, low=-1e-12, quantity="moves towards the predicted side", share=1)
-    against = int((towards < -1e-12).sum())
-    return replace(
-        evidence,
-        measured=f"{against} of {towards.numel()} moves against it",
-        rule="proved for every step of every sample",
-    )
+    x, moves = (torch.cat(parts) for parts in zip(*study.moves.values(), strict=True))
+    return one_way(x, moves, constant)
 
 
 @CLAIMS.claim(

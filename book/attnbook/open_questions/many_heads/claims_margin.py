@@ -280,8 +280,8 @@ def small_factors(study: HeadStudy, constant: float) -> Evidence:
 @CLAIMS.claim(
     "Q94b",
     "the learned matrix has rank one",
-    r"$W_K W_K^\top - aa^\top$ (in the inner dimension) is conserved by small steps, so the second singular value of $W_K$ stays below "
-    r"$\|W_K W_K^\top - aa^\top\|^{1/2}$ of the start, up to 2 % in at least 95 % of draws, while the first one grows",
+    r"$p = W_K a$, both trained: $W_K^\top W_K - aa^\top$ is conserved by small steps, so the second singular value of $W_K$ stays below "
+    r"$\|W_K^\top W_K - aa^\top\|^{1/2}$ of the start, up to 2 % in at least 95 % of draws, while the first one grows",
     wrong=0.1,
     wrong_text="a tenth of it",
 )

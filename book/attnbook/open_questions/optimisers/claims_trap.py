@@ -5,11 +5,15 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
-import torch
 
-from attnbook.open_questions.judging import mean_share, per_draw, tensor
+from attnbook.open_questions.judging import mean_share, one_way, per_draw, tensor
 from attnbook.open_questions.optimisers.study import MAP_THETAS, MAP_XS, OptimiserStudy
-from attnbook.open_questions.optimisers.trap_boundaries import block_threshold, first_pass, own_block_thresholds
+from attnbook.open_questions.optimisers.trap_boundaries import (
+    block_threshold,
+    entered_and_left,
+    first_pass,
+    own_block_thresholds,
+)
 from attnlib.single_head.flow import own_thresholds
 from bookkit.claims import ClaimSet, Source
 from bookkit.rules import LEVEL, Evidence, agrees, both, exactly, mean_within, share_within, within
@@ -80,7 +84,7 @@ def block_fates(study: OptimiserStudy, constant: float) -> Evidence:
 
 @TRAP_CLAIMS.claim(
     "Q54",
-    "no full-batch rule escapes",
+    "none of six full-batch rules escapes",
     r"$\eta = 0.2$, $x = 1.3$, $n = 100$, $d = 2\cdot10^5$: gradient descent, heavy ball (0.9, 0.99), Nesterov, "
     r"normalised and block-normalised "
     r"descent with small steps each leave on average at most half of the classes on the signal, where the SVM puts at least 80 %",
@@ -188,11 +192,11 @@ def fates_of_batches(study: OptimiserStudy, constant: float) -> Evidence:
 @TRAP_CLAIMS.claim(
     "Q59",
     "both ends hold what they have",
-    r"$\eta = 0$, mean field, any $x$: $\{V \ge t,\ s \ge \frac1{1+x}\}$ is never left and attention rises in it, "
-    r"under descent of every step "
-    r"size and with heavy-ball momentum",
+    r"$\eta = 0$, mean field, any $x$: from a start in $\{V \ge t,\ s \ge \frac1{1+x}\}$ the set is never left and no step lowers "
+    r"attention, under gradient descent of any step size, and with heavy-ball momentum that begins there at rest",
     wrong=0.6,
     wrong_text="the set s >= 0.6/(1 + x)",
+    box=("rem-open-both-ends",),
 )
 def signal_end(study: OptimiserStudy, constant: float) -> Evidence:
     x, attention, ahead = study.ends
@@ -204,21 +208,30 @@ def signal_end(study: OptimiserStudy, constant: float) -> Evidence:
 
 
 @TRAP_CLAIMS.claim(
+    "Q59c",
+    "momentum from outside may leave it again",
+    r"$\eta = 0$, mean field, random starts with $V < t$: of the runs with heavy-ball momentum 0.9 that enter the set of Q59, at least 2 % "
+    r"leave it again",
+    source=Source.MEASURED,
+    wrong=0.0,
+    wrong_text="the same starts without momentum",
+    box=("rem-open-both-ends",),
+)
+def momentum_leaves(study: OptimiserStudy, constant: float) -> Evidence:
+    entered, left = (flags[1 if constant else 0 :: 2] for flags in entered_and_left(*study.from_outside))
+    found = left[entered]  # runs have starts of their own: independent trials
+    return share_within(int(found.sum()), found.size, 0.02, quantity="P(leaves, given that it entered)")
+
+
+@TRAP_CLAIMS.claim(
     "Q59b",
     "no label noise: momentum and normalised steps keep x = 1",
     r"$\eta = 0$, orthogonal noise, from zero: under heavy ball, Nesterov, normalised and block-normalised "
     r"descent, small steps or large, "
-    r"every step moves attention towards the signal if $x > 1$ and away from it if $x < 1$",
+    r"no step moves attention away from the signal if $x > 1$ or towards it if $x < 1$, and the second step moves it to the side named",
     wrong=1.2,
     wrong_text="the boundary at x = 1.2",
+    box=("thm-open-one-threshold",),
 )
-def one_way(study: OptimiserStudy, constant: float) -> Evidence:
-    x, moves = study.zero_moves
-    towards = torch.sign(x - constant).unsqueeze(1) * moves
-    evidence = within(towards, low=-1e-12, quantity="moves towards the predicted side", share=1)
-    against = int((towards < -1e-12).sum())
-    return replace(
-        evidence,
-        measured=f"{against} of {towards.numel()} moves against it",
-        rule="proved for every step of every sample",
-    )
+def momentum_one_way(study: OptimiserStudy, constant: float) -> Evidence:
+    return one_way(*study.zero_moves, constant)
