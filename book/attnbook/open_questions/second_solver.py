@@ -17,9 +17,13 @@ import numpy as np
 from attnbook.open_questions.more_classes_and_layers.class_flow import class_flow_rates
 from bookkit.rules import Evidence
 
-__all__ = ["WEIGHTS", "class_ends_on_signal", "ends_on_signal", "on_both_sides"]
+__all__ = ["WEIGHTS", "class_ends_on_signal", "ends_on_signal", "flow_speed", "on_both_sides"]
 
-_STEP = 0.01  # of the clock log(1 + tau)
+_STEP, _FINE, _LATE = (
+    0.01,
+    0.005,
+    1e8,
+)  # steps of the clock log(1 + tau): the finer ones where a run goes beyond the time `_LATE`
 _START = 1e-4  # time at which block-normalised flow takes over from its first-order solution
 
 Weight = Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]]  # z -> s(z) and its derivative
@@ -62,13 +66,30 @@ WEIGHTS: dict[str, Weight] = {
 def _midpoint(speed: Callable[[np.ndarray], np.ndarray], state: np.ndarray, start: float, time: float) -> np.ndarray:
     """The state at `time`, from `state` at `start`: dy/dz = e^z speed(y), z = log(1 + tau)."""
     first, last = math.log1p(start), math.log1p(time)
-    count = math.ceil((last - first) / _STEP)
+    count = math.ceil((last - first) / (_FINE if time > _LATE else _STEP))
     h = (last - first) / count
     for i in range(count):
         z = first + i * h
         half = state + h / 2 * math.exp(z) * speed(state)
         state = state + h * math.exp(z + h / 2) * speed(half)
     return state
+
+
+def flow_speed(
+    state: np.ndarray, x: np.ndarray, nu: np.ndarray, rate: np.ndarray, weigh: Weight, *, blocks: bool = False
+) -> np.ndarray:
+    """Right-hand side of the flow for `state` (6, ...) = (V, t_c, t_n, P, q_c, q_n); times a step size, one step of gradient descent."""
+    V, t_c, t_n, P, q_c, q_n = state
+    (s_c, turn_c), (s_n, turn_n) = weigh(P - q_c), weigh(P - q_n)
+    g_c = 0.5 * (1 - np.tanh(0.5 * (s_c * V + (1 - s_c) * t_c)))
+    g_n = 0.5 * (1 - np.tanh(0.5 * ((1 - s_n) * t_n - s_n * V)))
+    A_c, A_n = g_c * turn_c * (V - t_c), g_n * turn_n * (V + t_n)
+    values = np.stack([x * (g_c * s_c - nu * g_n * s_n), g_c * (1 - s_c), g_n * (1 - s_n)])
+    logits = np.stack([x * (A_c - nu * A_n), -A_c, A_n])
+    if blocks:  # gradients of v and p have the squared lengths sum over (signal / x, clean, nu flipped)
+        norms = [np.sqrt(move[0] ** 2 / x + move[1] ** 2 + nu * move[2] ** 2) for move in (values, logits)]
+        logits = logits * np.divide(*norms, out=np.zeros_like(x), where=norms[1] > 0)
+    return np.concatenate([values, rate * logits])
 
 
 def ends_on_signal(
@@ -84,17 +105,7 @@ def ends_on_signal(
     nu, weigh = eta / (1 - eta), WEIGHTS[weight]
 
     def speed(state: np.ndarray) -> np.ndarray:
-        V, t_c, t_n, P, q_c, q_n = state
-        (s_c, turn_c), (s_n, turn_n) = weigh(P - q_c), weigh(P - q_n)
-        g_c = 0.5 * (1 - np.tanh(0.5 * (s_c * V + (1 - s_c) * t_c)))
-        g_n = 0.5 * (1 - np.tanh(0.5 * ((1 - s_n) * t_n - s_n * V)))
-        A_c, A_n = g_c * turn_c * (V - t_c), g_n * turn_n * (V + t_n)
-        values = np.stack([x * (g_c * s_c - nu * g_n * s_n), g_c * (1 - s_c), g_n * (1 - s_n)])
-        logits = np.stack([x * (A_c - nu * A_n), -A_c, A_n])
-        if blocks:  # gradients of v and p have the squared lengths sum over (signal / x, clean, nu flipped)
-            norms = [np.sqrt(move[0] ** 2 / x + move[1] ** 2 + nu * move[2] ** 2) for move in (values, logits)]
-            logits = logits * np.divide(*norms, out=np.zeros_like(x), where=norms[1] > 0)
-        return np.concatenate([values, rate * logits])
+        return flow_speed(state, x, nu, rate, weigh, blocks=blocks)
 
     state, start = np.zeros((6, *x.shape)), 0.0
     if blocks:  # p has no gradient at zero: v moves along its first gradient, then p along its own
@@ -105,7 +116,9 @@ def ends_on_signal(
     return end[3] > end[4]
 
 
-def class_ends_on_signal(x: np.ndarray, label_noise: np.ndarray, classes: np.ndarray, *, time: float = 1e5) -> np.ndarray:
+def class_ends_on_signal(
+    x: np.ndarray, label_noise: np.ndarray, classes: np.ndarray, *, time: float = 1e5
+) -> np.ndarray:
     """The same for the flow of K classes with equal step sizes. x, label_noise, classes: arrays of one shape."""
     x, eta, K = np.broadcast_arrays(*(np.asarray(part, dtype=float) for part in (x, label_noise, classes)))
     nu = eta / (1 - eta)

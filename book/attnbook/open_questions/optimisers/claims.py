@@ -90,6 +90,7 @@ def small_steps(study: OptimiserStudy, constant: float) -> Evidence:
     r" = 0.25, 1, 4.5$",
     wrong=1.1,
     wrong_text="10 % more",
+    box=("prop-open-sign",),
 )
 def axis_ratio(study: OptimiserStudy, constant: float) -> Evidence:
     steps = study.signs.values()
@@ -114,6 +115,7 @@ def _exponents(s: SignSteps, basis: str) -> tuple[torch.Tensor, torch.Tensor]:
     r"random directions: below $2/\pi$, and near it at low SNR",
     wrong=1.2,
     wrong_text="0.76 in place of 2/π",
+    box=("prop-open-sign",),
 )
 def two_over_pi(study: OptimiserStudy, constant: float) -> Evidence:
     parts, room = [], {"allowance": 0.01, "allowance_text": "fluctuation of V_k, O(1/d)"}
@@ -130,6 +132,7 @@ def two_over_pi(study: OptimiserStudy, constant: float) -> Evidence:
     r"$e_\pm = \mathrm{erf}\,\frac{\rho(c_1\pm c_2)}{\sqrt{2nd}}$; above the value for random directions",
     wrong=1.2,
     wrong_text="20 % more",
+    box=("prop-open-sign",),
 )
 def two_over_pi_flat(study: OptimiserStudy, constant: float) -> Evidence:
     parts, room = [], {"allowance": 0.02, "allowance_text": "leading order in n/d"}
@@ -147,6 +150,7 @@ def two_over_pi_flat(study: OptimiserStudy, constant: float) -> Evidence:
     r"classes have more clean than flipped samples (Adam: up to its $\epsilon$, $10^{-5}$)",
     wrong=1.01,
     wrong_text="a signal 1 % longer",
+    box=("prop-open-sign",),
 )
 def axis_law(study: OptimiserStudy, constant: float) -> Evidence:
     parts = []
@@ -197,6 +201,7 @@ def _other_law(law, x: float) -> str:
     source=Source.MEASURED,
     wrong=0.0,
     wrong_text="signals in random directions, at all three x",
+    uses=("Q27",),
 )
 def axis_ends_on_noise(study: OptimiserStudy, constant: float) -> Evidence:
     axis, random = (
@@ -238,6 +243,7 @@ def batches_at_low_snr(study: OptimiserStudy, constant: float) -> Evidence:
     source=Source.MEASURED,
     wrong=0.0,
     wrong_text="full batches, epochs of the same length",
+    box=("prop-open-first-pass",),
 )
 def leaning(study: OptimiserStudy, constant: float) -> Evidence:
     p = tensor(study.passes["first pass" if constant else "full batch, the same epoch"].p_signal)
@@ -258,8 +264,14 @@ def leaning(study: OptimiserStudy, constant: float) -> Evidence:
     r"mean ratio of the "
     r"$\log_{10}$ errors over the steps is within 0.15 of 1, below and above the threshold, in at least 80 % of draws (in the others a "
     r"class next to its own boundary tips to its other side)",
+    source=Source.MEASURED,
     wrong=0.0,
     wrong_text="the block-normalised errors themselves",
+    box=("thm-open-arcsine",),
+    uses=(
+        "Q51b",
+        "Q52",
+    ),
 )
 def arcsine(study: OptimiserStudy, constant: float) -> Evidence:
     ratios = []
@@ -277,6 +289,7 @@ def arcsine(study: OptimiserStudy, constant: float) -> Evidence:
     r"$\Pi v\cdot\Pi p/|\Pi v||\Pi p|$ is its prediction, up to $2n/d$",
     wrong=0.0,
     wrong_text="the signals' plane is not taken off: the sum of arcsines alone",
+    box=("thm-open-arcsine",),
 )
 def arcsine_products(study: OptimiserStudy, constant: float) -> Evidence:
     parts, room = [], {"allowance_text": "leading order: 2n/d", "level": LEVEL / 3 / len(study.tracks)}
@@ -301,8 +314,10 @@ def arcsine_products(study: OptimiserStudy, constant: float) -> Evidence:
     r"same samples at the same steps "
     r"differs by less than 0.03 in the mean over samples and steps, above and below the threshold, in at least 80 % of draws (in the "
     r"others a class next to its own boundary tips to its other side)",
+    source=Source.MEASURED,
     wrong=0.0,
     wrong_text="attention held at one half",
+    box=("thm-open-arcsine",),
 )
 def trains_alike(study: OptimiserStudy, constant: float) -> Evidence:
     gaps = []
@@ -321,6 +336,7 @@ def trains_alike(study: OptimiserStudy, constant: float) -> Evidence:
     r"gradient",
     wrong=1.01,
     wrong_text="1 % more",
+    box=("prop-open-sign",),
 )
 def adam_size(study: OptimiserStudy, constant: float) -> Evidence:
     sizes = study.adam_sizes

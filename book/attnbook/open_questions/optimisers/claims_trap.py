@@ -9,14 +9,14 @@ import numpy as np
 from attnbook.open_questions.judging import mean_share, one_way, per_draw, tensor
 from attnbook.open_questions.optimisers.study import MAP_THETAS, MAP_XS, OptimiserStudy
 from attnbook.open_questions.optimisers.trap_boundaries import (
-    block_threshold,
     entered_and_left,
     first_pass,
     own_block_thresholds,
 )
+from attnbook.open_questions.second_solver import ends_on_signal, on_both_sides
 from attnlib.single_head.flow import own_thresholds
 from bookkit.claims import ClaimSet, Source
-from bookkit.rules import LEVEL, Evidence, agrees, both, exactly, mean_within, share_within, within
+from bookkit.rules import LEVEL, Evidence, agrees, both, mean_within, share_within, within
 
 __all__ = ["TRAP_CLAIMS"]
 
@@ -49,15 +49,16 @@ def svm_against_descent(study: OptimiserStudy, constant: float) -> Evidence:
 @TRAP_CLAIMS.claim(
     "Q53",
     "block-normalised flow has a lower boundary",
-    r"$x^*(0.05, 0.1, 0.2, 0.3) = 1.081, 1.188, 1.539, 2.408$ (gradient flow: 1.089, 1.208, 1.621, 2.799), to 0.5 %",
+    r"$x^*(0.05, 0.1, 0.2, 0.3) = 1.081, 1.188, 1.539, 2.408$ (gradient flow: 1.089, 1.208, 1.621, 2.799), to 0.5 %: a second solver ends "
+    r"on the noise below and on the signal above each",
+    source=Source.MEASURED,
     wrong=1.02,
     wrong_text="values 2 % larger",
 )
 def block_boundary(study: OptimiserStudy, constant: float) -> Evidence:
-    found = tensor([block_threshold(eta) for eta in (0.05, 0.1, 0.2, 0.3)])
-    evidence = exactly(found / tensor([1.081, 1.188, 1.539, 2.408]), constant, tolerance=5e-3, draws=1)
-    shown = ", ".join(f"{value:.4g}" for value in found.tolist())
-    return replace(evidence, predicted="1.081, 1.188, 1.539, 2.408", measured=shown, rule="relative deviation <= 0.5 %")
+    etas = np.array([0.05, 0.1, 0.2, 0.3])
+    values = np.array([1.081, 1.188, 1.539, 2.408])
+    return on_both_sides(values, constant, lambda x: ends_on_signal(x, etas, blocks=True))
 
 
 @TRAP_CLAIMS.claim(
@@ -69,6 +70,7 @@ def block_boundary(study: OptimiserStudy, constant: float) -> Evidence:
     source=Source.MEASURED,
     wrong=0.0,
     wrong_text="gradient flow's boundary",
+    uses=("Q53",),
 )
 def block_fates(study: OptimiserStudy, constant: float) -> Evidence:
     fates = study.block_fates
@@ -91,6 +93,7 @@ def block_fates(study: OptimiserStudy, constant: float) -> Evidence:
     source=Source.MEASURED,
     wrong=0.0,
     wrong_text="batches of 20 with 5n/d among the rules",
+    uses=("Q40",),
 )
 def no_escape(study: OptimiserStudy, constant: float) -> Evidence:
     rules = {name: study.candidates[name].on_signal for name in FULL_BATCH}
@@ -116,6 +119,7 @@ def no_escape(study: OptimiserStudy, constant: float) -> Evidence:
     source=Source.MEASURED,
     wrong=0.0,
     wrong_text="the step n/4d",
+    uses=("Q54",),
 )
 def batches_escape(study: OptimiserStudy, constant: float) -> Evidence:
     outcome = study.batches["batches of 20, 5 n/d" if constant else "batches of 20, n/4d"]
@@ -132,6 +136,7 @@ def batches_escape(study: OptimiserStudy, constant: float) -> Evidence:
     source=Source.MEASURED,
     wrong=0.0,
     wrong_text="p kept in both",
+    uses=("Q30",),
 )
 def first_pass_decides(study: OptimiserStudy, constant: float) -> Evidence:
     level, after = LEVEL / 3, study.passes["then gradient descent"].log10_error
@@ -157,6 +162,7 @@ def first_pass_decides(study: OptimiserStudy, constant: float) -> Evidence:
     r"$\theta = 50$, $m = 10$)",
     wrong=1.2,
     wrong_text="20 % more",
+    box=("prop-open-first-pass",),
 )
 def leaning_law(study: OptimiserStudy, constant: float) -> Evidence:
     outcome, theta, batches = study.wide_pass
@@ -177,6 +183,7 @@ def leaning_law(study: OptimiserStudy, constant: float) -> Evidence:
     source=Source.MEASURED,
     wrong=0.0,
     wrong_text="the maximum-margin rule x > 1",
+    uses=("Q57",),
 )
 def fates_of_batches(study: OptimiserStudy, constant: float) -> Evidence:
     parts = []
@@ -215,6 +222,7 @@ def signal_end(study: OptimiserStudy, constant: float) -> Evidence:
     source=Source.MEASURED,
     wrong=0.0,
     wrong_text="the same starts without momentum",
+    uses=("Q59",),
     box=("rem-open-both-ends",),
 )
 def momentum_leaves(study: OptimiserStudy, constant: float) -> Evidence:
