@@ -229,8 +229,8 @@ def mean_field_predicts(study: MapsStudy, constant: float) -> Evidence:
     box=("thm-open-one-threshold",),
 )
 def one_way_for_all(study: MapsStudy, constant: float) -> Evidence:
-    x, moves = (torch.cat(parts) for parts in zip(*study.moves.values(), strict=True))
-    return one_way(x, moves, constant)
+    x, moves, units = (torch.cat(parts) for parts in zip(*study.moves.values(), strict=True))
+    return one_way(x, moves, constant, units)
 
 
 @CLAIMS.claim(

@@ -128,12 +128,12 @@ def thresholds_of_shares(curve: np.ndarray, flipped: np.ndarray) -> np.ndarray:
 def logit_moves(
     attention_map: AttentionMap, xs: Sequence[float], units: Sequence[float], *, n: int = 20, d: int = 4000, steps: int = 40,
     seed: int = 0,
-) -> tuple[torch.Tensor, torch.Tensor]:  # fmt: skip
-    """eta = 0, orthogonal noise: x of every sample's class (K,) and the changes (K, steps) of its weight on the signal.
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:  # fmt: skip
+    """eta = 0, orthogonal noise: x of every sample's class (K,), the changes (K, steps) of its weight on the signal, and its unit (K,).
 
     One training of two draws for every x and step size unit x n / d.
     """
-    own, moves = [], []
+    own, moves, used = [], [], []
     for i, x in enumerate(xs):
         law = SignalNoiseLaw(n, d, (checks.positive_number("x", x) * d / (n / 2)) ** 0.5)
         sample = orthogonal_sample(law, seed + i, 2)
@@ -141,8 +141,9 @@ def logit_moves(
         for unit in units:
             path = train_heads(sample, unit * n / d, steps, attention_map=attention_map)
             own.append(of_class.gather(1, sample.signal_class).flatten())
+            used.append(torch.full_like(own[-1], unit))
             moves.append(path.attention_on_signal[:, :, 0].diff(dim=0).permute(1, 2, 0).flatten(0, 1))
-    return torch.cat(own), torch.cat(moves)
+    return torch.cat(own), torch.cat(moves), torch.cat(used)
 
 
 def equal_to_slower_attention(

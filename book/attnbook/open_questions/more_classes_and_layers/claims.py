@@ -94,7 +94,8 @@ def two_classes(study: ClassesLayersStudy, constant: float) -> Evidence:
     box=("thm-open-classes-trap",),
 )
 def classes_one_way(study: ClassesLayersStudy, constant: float) -> Evidence:
-    return replace(one_way(*study.one_way, constant), numbers={})
+    x, moves, units = study.one_way
+    return replace(one_way(x, moves, constant, units), numbers={})
 
 
 @CLAIMS.claim(
@@ -337,7 +338,8 @@ def no_residual(study: ClassesLayersStudy, constant: float) -> Evidence:
     box=("thm-open-mixed",),
 )
 def mixed_threshold(study: ClassesLayersStudy, constant: float) -> Evidence:
-    return replace(one_way(*study.layers.one_way, constant), numbers={})
+    ratio, moves, units = study.layers.one_way
+    return replace(one_way(ratio, moves, constant, units), numbers={})
 
 
 @CLAIMS.claim(

@@ -89,7 +89,9 @@ class ClassesLayersStudy:
     same_as_two_classes: dict[
         float, torch.Tensor
     ]  # relative deviations (draws,), by the two-class head's step of v over beta
-    one_way: tuple[np.ndarray, np.ndarray]  # own x (samples,), moves of the weight (samples, steps), eta = 0
+    one_way: tuple[
+        np.ndarray, ...
+    ]  # own x (samples,), moves of the weight (samples, steps), steps in units of n/d, eta = 0
     trap: tuple[np.ndarray, np.ndarray]  # states (8, runs, steps + 1) of the flow as a map, and x, nu, K (3, runs)
     cells: dict[tuple[int, float], np.ndarray]  # (n, eta) -> share of benign draws in every cell
     benign: dict[tuple[int, float], np.ndarray]  # (n, eta) -> share of benign cells in every draw
@@ -156,9 +158,9 @@ def _same_as_two_classes(multiple: float, seed: int, draws: int) -> torch.Tensor
     return torch.stack([gap.abs().amax((0, 2)) / size.abs().amax((0, 2)) for gap, size in gaps]).amax(0)
 
 
-def _one_way(seed: int) -> tuple[np.ndarray, np.ndarray]:
-    """No flips, orthogonal noise tokens of squared norm d, K = 4: own x of every sample and the moves of its weight."""
-    xs, moves = [], []
+def _one_way(seed: int) -> tuple[np.ndarray, ...]:
+    """No flips, orthogonal noise tokens of squared norm d, K = 4: own x of every sample, the moves of its weight, its step."""
+    xs, moves, steps = [], [], []
     for i, x in enumerate((0.4, 0.8, 1.25, 3.0)):
         law = ClassesLaw.at(x, 24, 5000, 0.0, 4)
         sample = law.draw(seed + i, 2)
@@ -169,8 +171,9 @@ def _one_way(seed: int) -> tuple[np.ndarray, np.ndarray]:
         for step in (0.25, 5.0, 50.0):
             path = class_gram_descent(sample, step * law.n / law.d, 40)
             xs.append(own.gather(1, sample.classes).flatten())
+            steps.append(np.full(len(xs[-1]), step))
             moves.append(path.attention.diff(dim=0).permute(1, 2, 0).flatten(0, 1))
-    return torch.cat(xs).numpy(), torch.cat(moves).numpy()
+    return torch.cat(xs).numpy(), torch.cat(moves).numpy(), np.concatenate(steps)
 
 
 def _trap_runs(seed: int, count: int = 400, steps: int = 300) -> tuple[np.ndarray, np.ndarray]:
