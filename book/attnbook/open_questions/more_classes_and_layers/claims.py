@@ -297,7 +297,7 @@ def two_layers(study: ClassesLayersStudy, constant: float) -> Evidence:
     r"$0.5$ in at least 95 % of draws, and the mean error exceeds that of frozen W by .001 or more",
     source=Source.MEASURED,
     wrong=0.1,
-    wrong_text="W trained with $10^{-4}\\beta$",
+    wrong_text="W trained with 10⁻⁴β",
     uses=("Q39",),
 )
 def trained_layer(study: ClassesLayersStudy, constant: float) -> Evidence:

@@ -391,7 +391,7 @@ def windows(study: PhaseStudy, constant: float) -> Evidence:
         both(near, shape),
         predicted=near.predicted,
         measured=f"{near.measured}; falling in {int(falls.sum())} and open in {int(opens.sum())} of {len(opens)} draws",
-        rule=near.rule + "; falling and open by exact binomial tests",
+        rule=near.rule + "; falling, open: exact binomial tests",
         numbers=near.numbers,
     )
 
