@@ -14,16 +14,12 @@ from collections.abc import Callable
 
 import numpy as np
 
-from attnbook.open_questions.more_classes_and_layers.class_flow import class_flow_rates
 from bookkit.rules import Evidence
 
-__all__ = ["WEIGHTS", "class_ends_on_signal", "ends_on_signal", "flow_speed", "on_both_sides"]
+__all__ = ["WEIGHTS", "ends_on_signal", "flow_speed", "midpoint", "on_both_sides"]
 
-_STEP, _FINE, _LATE = (
-    0.01,
-    0.005,
-    1e8,
-)  # steps of the clock log(1 + tau): the finer ones where a run goes beyond the time `_LATE`
+_STEP, _FINE = 0.01, 0.005  # of the clock log(1 + tau): the finer ones where a run goes beyond the time `_LATE`
+_LATE = 1e8
 _START = 1e-4  # time at which block-normalised flow takes over from its first-order solution
 
 Weight = Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]]  # z -> s(z) and its derivative
@@ -63,7 +59,7 @@ WEIGHTS: dict[str, Weight] = {
 }
 
 
-def _midpoint(speed: Callable[[np.ndarray], np.ndarray], state: np.ndarray, start: float, time: float) -> np.ndarray:
+def midpoint(speed: Callable[[np.ndarray], np.ndarray], state: np.ndarray, start: float, time: float) -> np.ndarray:
     """The state at `time`, from `state` at `start`: dy/dz = e^z speed(y), z = log(1 + tau)."""
     first, last = math.log1p(start), math.log1p(time)
     count = math.ceil((last - first) / (_FINE if time > _LATE else _STEP))
@@ -112,18 +108,8 @@ def ends_on_signal(
         start = _START
         state[:3] = start / 4 * np.stack([x * (1 - nu), np.ones_like(x), np.ones_like(x)])
         state[3:] = start * speed(state)[3:]
-    end = _midpoint(speed, state, start, time)
+    end = midpoint(speed, state, start, time)
     return end[3] > end[4]
-
-
-def class_ends_on_signal(
-    x: np.ndarray, label_noise: np.ndarray, classes: np.ndarray, *, time: float = 1e5
-) -> np.ndarray:
-    """The same for the flow of K classes with equal step sizes. x, label_noise, classes: arrays of one shape."""
-    x, eta, K = np.broadcast_arrays(*(np.asarray(part, dtype=float) for part in (x, label_noise, classes)))
-    nu = eta / (1 - eta)
-    end = _midpoint(lambda state: class_flow_rates(state, x, nu, K), np.zeros((8, *x.shape)), 0.0, time)
-    return end[5] > end[6]
 
 
 def on_both_sides(

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 
 from attnbook.open_questions.judging import mean_share, one_way, tensor
-from attnbook.open_questions.more_classes_and_layers.class_flow import first_order_class_threshold
+from attnbook.open_questions.more_classes_and_layers.class_flow import class_ends_on_signal, first_order_class_threshold
 from attnbook.open_questions.more_classes_and_layers.layer_error import noise_phase_error
 from attnbook.open_questions.more_classes_and_layers.layers import ARCHITECTURES
 from attnbook.open_questions.more_classes_and_layers.layers_study import NSNR2, layers_law
@@ -17,7 +17,7 @@ from attnbook.open_questions.more_classes_and_layers.study import (
     ClassesLayersStudy,
     trap_exits,
 )
-from attnbook.open_questions.second_solver import class_ends_on_signal, on_both_sides
+from attnbook.open_questions.second_solver import on_both_sides
 from bookkit.claims import ClaimSet, Source
 from bookkit.rules import LEVEL, Evidence, agrees, both, mean_within, within
 
