@@ -60,7 +60,7 @@ def test_sparsemax_fates_follow_sparsemax_and_not_softmax():
 
 @pytest.mark.parametrize("attention_map", [SPARSEMAX, ENTMAX15, LINEARISED, softmax(0.5)], ids=str)
 def test_without_flips_every_step_moves_the_weight_one_way(attention_map):
-    x, moves = logit_moves(attention_map, (0.4, 0.9, 1.1, 3.0), (0.3, 4.0), steps=15, seed=2)
+    x, moves, _ = logit_moves(attention_map, (0.4, 0.9, 1.1, 3.0), (0.3, 4.0), steps=15, seed=2)
     assert x.shape == (4 * 2 * 2 * 20,)
     assert moves.shape == (320, 15)
     assert 0.2 < x.min() < x.max() < 8

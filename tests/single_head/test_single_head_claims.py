@@ -57,6 +57,27 @@ def test_coordinate_claims(coordinates, id):
     assert result.has_power, result.twin
 
 
+@pytest.mark.parametrize("id", two_step_claims.CLAIMS)
+def test_normalised_noise_is_the_same_problem_in_other_units(in_both_units, id):
+    plain, normalised = (two_step_claims.CLAIMS[id].check(own) for own in in_both_units)
+    assert normalised.verdict is plain.verdict
+    assert normalised.twin.holds == plain.twin.holds
+    # C10 and C6 speak of scores, C12 of p . mu: all of them are free of units, so every number is the same.
+    assert normalised.evidence.numbers == pytest.approx(plain.evidence.numbers, rel=1e-6, abs=1e-9)
+
+
+@pytest.fixture(scope="module")
+def in_both_units():
+    n, d, rho, step = 60, 6000, 16.0, 0.05
+    plain = two_step_study(SignalNoiseLaw(n, d, rho, 0.1), step, draws=6, seed=2, test_points=200)
+    law = SignalNoiseLaw(n, d, rho / d**0.5, 0.1, normalised_noise=True)
+    return plain, two_step_study(law, step * d, draws=6, seed=2, test_points=200)
+
+
+def test_coefficients_of_trained_values_are_the_closed_forms(study):
+    torch.testing.assert_close(study.theta2, study.closed["theta2"], rtol=1e-8, atol=0)
+
+
 def test_smaller_step_does_not_interpolate():
     smaller = two_step_study(PAPER_SIZE, 0.01, draws=10)
     result = two_step_claims.NOTEBOOK_STEP_CLAIM.check(smaller)

@@ -11,9 +11,9 @@ from dataclasses import replace
 import numpy as np
 import torch
 
-from bookkit.rules import LEVEL, Evidence, mean_within
+from bookkit.rules import LEVEL, Evidence, both, mean_within, within
 
-__all__ = ["mean_share", "per_draw", "tensor"]
+__all__ = ["mean_share", "one_way", "per_draw", "tensor"]
 
 
 def tensor(values: object) -> torch.Tensor:
@@ -57,3 +57,23 @@ def mean_share(
         "classes": total,
     }
     return replace(evidence, measured=f"{evidence.measured} ({total} {what})", numbers=numbers)
+
+
+def one_way(x: object, moves: object, boundary: float, steps: object = 0.0) -> Evidence:
+    """From zero no step of training moves a sample's weight against the side of its x, and the second step moves it towards that side.
+
+    x: (samples,), rho^2 |C_k| / d of each sample's class over the threshold; moves: (samples, steps), changes of its weight on the
+    signal; steps: size of each one's steps in units of n/d. Towards the signal if x > `boundary`, towards the noise if x < `boundary`;
+    x = 1 is left out. Proved for every sample: a move below -10^-12 rejects, and so does a second move below 10^-9 after a first step of
+    5n/d or less; after a longer one the loss may have no slope left in double precision. Weights that never move are rejected.
+    """
+    x, moves = tensor(x), tensor(moves)
+    learns = (tensor(steps) <= 5).expand_as(x)
+    clear = (x - 1).abs() > 1e-9
+    towards = torch.sign(x - boundary)[clear].unsqueeze(1) * moves[clear]
+    seconds = towards[learns[clear], 1]
+    never = within(towards, low=-1e-12, quantity="moves towards the predicted side", share=1)
+    second = within(seconds, low=1e-9, quantity="second moves", share=1)
+    against, rising = int((towards < -1e-12).sum()), int((seconds >= 1e-9).sum())
+    shown = f"{against} of {towards.numel()} moves against it; second moves of {rising} of {len(seconds)} samples towards it"
+    return replace(both(never, second), measured=shown, numbers=never.numbers)

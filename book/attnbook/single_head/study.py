@@ -55,6 +55,9 @@ class TwoStepStudy:
     p2_noise: torch.Tensor  # (R, n), p_2 . xi_i
     v2_signal: torch.Tensor  # (R, 2), s_k v_2 . mu_k
     v2_noise_norm: torch.Tensor  # (R,), |Pi v_2|
+    theta2: (
+        torch.Tensor
+    )  # (R, n), coefficients of the trained v_2 on y_i xi_i; nan where n > d - 2, which leaves them open
     log10_error2: torch.Tensor  # (R, 2), exact, per class, after two steps
     log10_bound2: torch.Tensor  # (R, 2)
     sampled_noisy_error2: torch.Tensor  # (R,), share of fresh points with noisy labels that are misclassified
@@ -102,6 +105,13 @@ def _deviation(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
     return (a - b).abs().amax(1) / b.abs().amax(1)
 
 
+def _coefficients(sample: Sample, noise: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+    """theta (R, n) of v = sum_k lambda_k mu_k + sum_i theta_i y_i xi_i: noise avoids the signals, so G theta y = (xi_i . v)."""
+    if sample.law.n > sample.law.d - 2:
+        return torch.full_like(sample.labels, torch.nan)
+    return sample.labels * torch.linalg.solve(noise @ noise.mT, torch.einsum("rnm,rm->rn", noise, v))
+
+
 def measure_two_steps(sample: Sample, plan: TrainingPlan, test_points: int) -> dict:
     """The fields of a `TwoStepStudy` (but law, step size, delta and seed) for the runs of one sample; `join` puts parts together.
 
@@ -136,6 +146,7 @@ def measure_two_steps(sample: Sample, plan: TrainingPlan, test_points: int) -> d
         "p2_noise": torch.einsum("rnm,rm->rn", noise, p2),
         "v2_signal": sign * v2_on_signals,
         "v2_noise_norm": v2_noise.norm(dim=-1),
+        "theta2": _coefficients(sample, noise, v2),
         "log10_error2": log10_error_of_scores(scores, per_class=True),
         "log10_bound2": log10_error_bound(scores),
         "sampled_noisy_error2": sampled.value,

@@ -13,11 +13,12 @@ import numpy as np
 import torch
 
 from attnbook.open_questions.attention_maps.courses import MAPS, UNNORMALISED, MapCourse, unnormalised_p2
-from attnbook.open_questions.attention_maps.fates import SHARES, equal_to_slower_attention
+from attnbook.open_questions.attention_maps.fates import equal_to_slower_attention, trap_exits
 from attnbook.open_questions.attention_maps.flow import map_flow
 from attnbook.open_questions.attention_maps.margin import SELECTIONS
 from attnbook.open_questions.attention_maps.study import MARGIN_NORMS, MOVING, MapsStudy
-from attnbook.open_questions.judging import mean_share, per_draw, tensor
+from attnbook.open_questions.judging import mean_share, one_way, per_draw, tensor
+from attnbook.open_questions.second_solver import WEIGHTS, ends_on_signal, on_both_sides
 from attnlib.single_head.maps import HALF_PLUS, HARDMAX, LINEAR, SIGMOID, SOFTMAX, relu
 from attnlib.single_head.trainer import train_heads
 from bookkit.claims import ClaimSet, Source
@@ -49,6 +50,7 @@ _BOUNDARIES = {"softmax at temperature 0.5": 1.571, "sparsemax": 1.504, "entmax-
     r"from zero, $v_1$ and $v_2$ are the same for every normalised map and for every unnormalised one with $\phi(0) = \frac12$",
     wrong=1.0001,
     wrong_text="v_2 larger by 10^-4",
+    box=("thm-open-universality",),
 )
 def universal_values(study: MapsStudy, constant: float) -> Evidence:
     own = study.two["softmax"]
@@ -64,6 +66,7 @@ def universal_values(study: MapsStudy, constant: float) -> Evidence:
     r"$\frac12$), $\sqrt2$ (entmax-1.5), 1 (linearised), $\frac12$ (temperature 2), 0 (hardmax)",
     wrong=1.01,
     wrong_text="factors 1 % larger",
+    box=("thm-open-universality",),
 )
 def slope_alone(study: MapsStudy, constant: float) -> Evidence:
     own = study.two["softmax"][2]
@@ -80,6 +83,7 @@ def slope_alone(study: MapsStudy, constant: float) -> Evidence:
     r"from zero $p_t = 0$ for ever, so hardmax is logistic regression on token means, step by step",
     wrong=0.0,
     wrong_text="softmax in its place",
+    box=("thm-open-universality",),
 )
 def hardmax_is_linear(study: MapsStudy, constant: float) -> Evidence:
     own = HARDMAX if constant else SOFTMAX
@@ -95,6 +99,7 @@ def hardmax_is_linear(study: MapsStudy, constant: float) -> Evidence:
     r"$w = z$ and $w = [z]_+$ from zero: both gradients vanish, nothing moves",
     wrong=0.0,
     wrong_text="w = 1/2 + z",
+    box=("thm-open-universality",),
 )
 def saddle(study: MapsStudy, constant: float) -> Evidence:
     maps = (LINEAR, relu(0.0), relu(1.0)) if constant else (HALF_PLUS,)
@@ -110,6 +115,7 @@ def saddle(study: MapsStudy, constant: float) -> Evidence:
     r"($\phi' = \frac14$) and $\frac12 + z$ ($\phi' = 1$)",
     wrong=1.01,
     wrong_text="a factor 1 % larger",
+    box=("thm-open-universality",),
 )
 def no_competition(study: MapsStudy, constant: float) -> Evidence:
     found = torch.stack([study.two[m.name][2] for m in UNNORMALISED])
@@ -158,7 +164,7 @@ def sigmoid_is_benign(study: MapsStudy, constant: float) -> Evidence:
     "Q22b", "bounded weights recover, unbounded ones drift",
     r"below the threshold, from step 1000 to the end: the exponent of the sigmoid head does not shrink (mean ratio $\ge 1$), that "
     r"of $\frac12 + z$ does (mean ratio $\le 0.97$)",
-    source=Source.MEASURED, wrong=0.0, wrong_text="the two maps exchanged",
+    source=Source.MEASURED, wrong=0.0, wrong_text="the two maps exchanged", uses=("Q22",),
     regime=_LOW, violation=_not_low,
 )  # fmt: skip
 def bounded_recover(study: MapsStudy, constant: float) -> Evidence:
@@ -216,19 +222,15 @@ def mean_field_predicts(study: MapsStudy, constant: float) -> Evidence:
     "Q61",
     "no label noise: one boundary for all maps that compete",
     r"$\eta = 0$, orthogonal noise, any normalised map with $w_u$ nondecreasing in $p\cdot(u-\xi)$ (sparsemax, entmax, temperature, "
-    r"linearised): every step of any size moves the weight of the signal up if $x > 1$ and down if $x < 1$",
+    r"linearised), gradient descent from zero with steps of any size: no step moves the weight of the signal down if $x > 1$ or up if "
+    r"$x < 1$, and the second step moves it to the side named",
     wrong=1.2,
     wrong_text="the boundary at x = 1.2",
+    box=("thm-open-one-threshold",),
 )
 def one_way_for_all(study: MapsStudy, constant: float) -> Evidence:
-    towards = torch.cat([torch.sign(x - constant).unsqueeze(1) * moves for x, moves in study.moves.values()])
-    evidence = within(towards, low=-1e-12, quantity="moves towards the predicted side", share=1)
-    against = int((towards < -1e-12).sum())
-    return replace(
-        evidence,
-        measured=f"{against} of {towards.numel()} moves against it",
-        rule="proved for every step of every sample",
-    )
+    x, moves, units = (torch.cat(parts) for parts in zip(*study.moves.values(), strict=True))
+    return one_way(x, moves, constant, units)
 
 
 @CLAIMS.claim(
@@ -236,8 +238,11 @@ def one_way_for_all(study: MapsStudy, constant: float) -> Evidence:
     "no label noise: fates of three other maps",
     r"$\eta = 0$, $d = 10^6$, sparsemax, entmax-1.5, temperature $\frac12$: in at least 95 % of the runs every class outside 10 % of "
     r"$x = 1$ ends on its signal iff $x > 1$",
+    source=Source.MEASURED,
     wrong=1.5,
     wrong_text="the boundary at x = 1.5",
+    box=("thm-open-one-threshold",),
+    uses=("Q61",),
 )
 def fates_without_noise(study: MapsStudy, constant: float) -> Evidence:
     fates = list(study.fates_without_noise.values())  # the same draws for every map
@@ -248,12 +253,34 @@ def fates_without_noise(study: MapsStudy, constant: float) -> Evidence:
 
 
 @CLAIMS.claim(
+    "Q64b",
+    "the trap holds every competing map with weights in [0, 1]",
+    r"softmax at temperature $\frac12$, 1, 2, sparsemax, entmax-1.5: no step of gradient descent, of any size and for any $\eta$, leaves "
+    r"$\{V \le t_c,\ s_c \le \frac1{1+x},\ s_n \le \frac1{1+\nu x},\ V + t_n \ge 0\}$, and none raises the logit of clean samples there "
+    r"(mean field, random states)",
+    wrong=0.0,
+    wrong_text="linearised softmax, whose weights leave [0, 1]",
+    box=("thm-open-map-trap",),
+)
+def trap_of_maps(study: MapsStudy, constant: float) -> Evidence:
+    names = [name for name in WEIGHTS if name != "linearised softmax"] if constant else ["linearised softmax"]
+    exits, rises = (
+        np.concatenate(part) for part in zip(*(trap_exits(name, study.sample.seed) for name in names), strict=True)
+    )
+    stays = within(tensor(exits), high=0.0, quantity="exits", share=1)
+    falls = within(tensor(rises), high=1e-12, quantity="rise of the clean logit", share=1)
+    shown = f"{int(exits.sum())} exits and {int((rises > 1e-12).sum())} rises in {len(exits)} steps"
+    return replace(both(stays, falls), measured=shown, numbers={})
+
+
+@CLAIMS.claim(
     "Q63",
     "temperature is slower attention",
     r"softmax at temperature $\tau$ with step $\beta$ and softmax with steps $\beta$ for v and $\beta/\tau^2$ for p make the same "
     r"predictions at every step",
     wrong=0.5,
     wrong_text="the step divided by tau",
+    box=("prop-open-temperature",),
 )
 def slower_attention(study: MapsStudy, constant: float) -> Evidence:
     pairs = [
@@ -267,17 +294,16 @@ def slower_attention(study: MapsStudy, constant: float) -> Evidence:
     "Q64",
     "with label noise every map has its own boundary",
     r"$x^*(0.2)$ = 1.504 (sparsemax), 1.571 (temperature $\frac12$), 1.573 (entmax-1.5), 1.621 (softmax), 1.625 (linearised), 1.707 "
-    r"(temperature 2), to 0.5 %",
+    r"(temperature 2), to 0.5 %: a second solver ends on the noise below and on the signal above each",
+    source=Source.MEASURED,
     wrong=1.02,
     wrong_text="values 2 % larger",
 )
 def own_boundaries(study: MapsStudy, constant: float) -> Evidence:
-    own = {name: float(np.interp(0.2, SHARES, study.curves[name])) for name in _BOUNDARIES}
-    found = tensor([own[name] / value for name, value in _BOUNDARIES.items()])
-    evidence = exactly(found, constant, tolerance=5e-3, draws=1)
-    shown = ", ".join(f"{value:.3f}" for value in own.values())
-    predicted = ", ".join(f"{value:.3f}" for value in _BOUNDARIES.values())
-    return replace(evidence, predicted=predicted, measured=shown, rule="relative deviation <= 0.5 %")
+    def ends(x: np.ndarray) -> np.ndarray:  # (2, maps)
+        return np.stack([ends_on_signal(x[:, i], 0.2, weight=name) for i, name in enumerate(_BOUNDARIES)], 1)
+
+    return on_both_sides(np.array(list(_BOUNDARIES.values())), constant, ends)
 
 
 @CLAIMS.claim(
@@ -288,6 +314,7 @@ def own_boundaries(study: MapsStudy, constant: float) -> Evidence:
     source=Source.MEASURED,
     wrong=0.0,
     wrong_text="softmax's boundary for all maps",
+    uses=("Q64",),
 )
 def own_fates(study: MapsStudy, constant: float) -> Evidence:
     right, between = [], []
@@ -319,6 +346,7 @@ def _margin_claim(study: MapsStudy, kind: str, constant: float) -> Evidence:
     r"$n = 100$, $d = 20000$, $\eta = 0.1$), below noise alone at every SNR of at least 95 % of draws",
     wrong=1.1,
     wrong_text="10 % more",
+    box=("prop-open-unnormalised-margin",),
 )
 def free_margin(study: MapsStudy, constant: float) -> Evidence:
     return _margin_claim(study, "free", constant)
@@ -332,6 +360,7 @@ def free_margin(study: MapsStudy, constant: float) -> Evidence:
     r"of draws",
     wrong=1.1,
     wrong_text="10 % more",
+    box=("prop-open-unnormalised-margin",),
 )
 def shared_margin(study: MapsStudy, constant: float) -> Evidence:
     return _margin_claim(study, "shared", constant)
@@ -344,6 +373,7 @@ def shared_margin(study: MapsStudy, constant: float) -> Evidence:
     r"$V^2 = 2(P + e^P - 1)$ (sigmoid) and $V^2 = P + P^2$ ($\frac12 + z$)",
     wrong=1.01,
     wrong_text="a constant 1 % larger",
+    box=("thm-open-unnormalised",),
 )
 def signal_kept(study: MapsStudy, constant: float) -> Evidence:
     x, eta = (
@@ -369,6 +399,7 @@ def signal_kept(study: MapsStudy, constant: float) -> Evidence:
     source=Source.MEASURED,
     wrong=0.0,
     wrong_text="the rule x > 1 for all classes",
+    box=("prop-open-linear-attention",),
 )
 def linear_threshold(study: MapsStudy, constant: float) -> Evidence:
     fates = study.linear_fates
@@ -390,6 +421,7 @@ def linear_threshold(study: MapsStudy, constant: float) -> Evidence:
     "local attention: a window of W sees 1 - 1/W of the signal",
     r"$T = 8$, mean over softmax windows of W tokens: the coefficient of $\mu_k$ in $p_2$ is proportional to $1 - 1/W$ to leading "
     r"order; ratios 0, 0.571, 0.857 to that of $W = 8$",
+    source=Source.MEASURED,
     wrong=2.0,
     wrong_text="proportional to 1 - 1/W²",
 )

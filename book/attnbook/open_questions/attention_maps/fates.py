@@ -17,8 +17,10 @@ import numpy as np
 import torch
 
 from attnbook.open_questions.attention_maps.flow import map_threshold
+from attnbook.open_questions.second_solver import WEIGHTS, flow_speed
 from attnbook.single_head.long_run import Schedule, orthogonal_sample, stacked
 from attnlib import checks
+from attnlib.randomness import stream
 from attnlib.single_head.law import Sample, SignalNoiseLaw
 from attnlib.single_head.maps import LINEAR, SOFTMAX, AttentionMap, softmax
 from attnlib.single_head.trainer import train_heads
@@ -32,6 +34,7 @@ __all__ = [
     "logit_moves",
     "map_fates",
     "thresholds_of_shares",
+    "trap_exits",
 ]
 
 SHARES = np.linspace(0.0, 0.45, 10)  # of flips, where boundaries are computed
@@ -125,12 +128,12 @@ def thresholds_of_shares(curve: np.ndarray, flipped: np.ndarray) -> np.ndarray:
 def logit_moves(
     attention_map: AttentionMap, xs: Sequence[float], units: Sequence[float], *, n: int = 20, d: int = 4000, steps: int = 40,
     seed: int = 0,
-) -> tuple[torch.Tensor, torch.Tensor]:  # fmt: skip
-    """eta = 0, orthogonal noise: x of every sample's class (K,) and the changes (K, steps) of its weight on the signal.
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:  # fmt: skip
+    """eta = 0, orthogonal noise: x of every sample's class (K,), the changes (K, steps) of its weight on the signal, and its unit (K,).
 
     One training of two draws for every x and step size unit x n / d.
     """
-    own, moves = [], []
+    own, moves, used = [], [], []
     for i, x in enumerate(xs):
         law = SignalNoiseLaw(n, d, (checks.positive_number("x", x) * d / (n / 2)) ** 0.5)
         sample = orthogonal_sample(law, seed + i, 2)
@@ -138,8 +141,9 @@ def logit_moves(
         for unit in units:
             path = train_heads(sample, unit * n / d, steps, attention_map=attention_map)
             own.append(of_class.gather(1, sample.signal_class).flatten())
+            used.append(torch.full_like(own[-1], unit))
             moves.append(path.attention_on_signal[:, :, 0].diff(dim=0).permute(1, 2, 0).flatten(0, 1))
-    return torch.cat(own), torch.cat(moves)
+    return torch.cat(own), torch.cat(moves), torch.cat(used)
 
 
 def equal_to_slower_attention(
@@ -155,3 +159,25 @@ def equal_to_slower_attention(
         train_heads(sample, step_size, steps, attention_map=softmax(temperature)).margins,
         train_heads(sample, step_size, steps, attention_map=SOFTMAX, **slow).margins,
     )
+
+
+def trap_exits(weight: str, seed: int, count: int = 20_000) -> tuple[np.ndarray, np.ndarray]:
+    r"""One step of gradient descent from random states in the trap: whether it leaves the set, and the clean logit's rise; (states,) each.
+
+    The set is $\{V \le t_c, s_c \le 1/(1+x), s_n \le 1/(1+\nu x), V + t_n \ge 0\}$. weight: a key of `second_solver.WEIGHTS`; states,
+    x, nu, step sizes and their ratio are drawn at random.
+    """
+    rng, weigh = stream(seed, "start"), WEIGHTS[weight]
+    x, nu = np.exp(rng.uniform(-1.5, 1.5, count)), rng.uniform(0, 1, count)
+    step, rate = np.exp(rng.uniform(-2, 2.5, count)), np.exp(rng.uniform(-1.4, 1.4, count))
+    V, z_c, z_n = rng.normal(0, 2, count), rng.normal(-1.5, 2, count), rng.normal(-1.5, 2, count)
+    state = np.stack([V, V + rng.exponential(1, count), rng.exponential(1, count) - V, np.zeros(count), -z_c, -z_n])
+
+    def inside(state: np.ndarray) -> np.ndarray:
+        V, t_c, t_n, P, q_c, q_n = state
+        low = (weigh(P - q_c)[0] <= 1 / (1 + x) + 1e-12) & (weigh(P - q_n)[0] <= 1 / (1 + nu * x) + 1e-12)
+        return low & (V <= t_c + 1e-12) & (V + t_n >= -1e-12)
+
+    move = step * flow_speed(state, x, nu, rate, weigh)
+    started = inside(state)
+    return (started & ~inside(state + move))[started], (move[3] - move[4])[started]

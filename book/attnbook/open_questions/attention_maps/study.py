@@ -52,7 +52,7 @@ class MapsStudy:
     predicted: dict[str, np.ndarray]  # mean-field log10 error, (recorded steps, norms, draws)
     linear: list[MapCourse]  # linear attention from a start of norm 1e-3, lowest and highest norm
     relu: list[MapCourse]
-    moves: dict[str, tuple[torch.Tensor, torch.Tensor]]  # eta = 0, orthogonal noise
+    moves: dict[str, tuple[torch.Tensor, torch.Tensor, torch.Tensor]]  # eta = 0, orthogonal noise
     fates_without_noise: dict[str, MapFates]
     fates: dict[str, tuple[MapFates, np.ndarray, np.ndarray]]  # eta = 0.3; x* of the map, x* of softmax
     linear_fates: MapFates  # eta = 0.2

@@ -13,6 +13,7 @@ from attnbook.open_questions.judging import mean_share, per_draw, tensor
 from attnbook.open_questions.many_heads.equal_heads import VARIANTS, equal_heads, two_steps_apart, window_edge
 from attnbook.open_questions.many_heads.random_starts import across_directions, random_start
 from attnbook.open_questions.many_heads.study import GROWTH_BINS, PAPER_SIZE, WINDOW_ROWS, ManyHeadsStudy, thresholds
+from attnbook.open_questions.second_solver import ends_on_signal, on_both_sides
 from attnbook.single_head.long_run import Course, Fates
 from attnlib.single_head.descent import gradient_descent
 from attnlib.single_head.flow import first_order_threshold, signal_threshold
@@ -61,6 +62,7 @@ def _against_one_head(study: ManyHeadsStudy, names: Sequence[str], constant: flo
     r"the sum of H heads, all from zero with step $\beta$, is one head with $(\beta_v, \beta_p) = (H\beta, \beta/H)$",
     wrong=2.0,
     wrong_text="attention steps twice as large",
+    box=("thm-open-equal-heads",),
 )
 def one_head(study: ManyHeadsStudy, constant: float) -> Evidence:
     return _against_one_head(study, ["sum"], constant)
@@ -72,6 +74,7 @@ def one_head(study: ManyHeadsStudy, constant: float) -> Evidence:
     r"H heads with one shared v, summed: one head with $(H^2\beta, \beta/H)$",
     wrong=2.0,
     wrong_text="attention steps twice as large",
+    box=("thm-open-equal-heads",),
 )
 def shared_values(study: ManyHeadsStudy, constant: float) -> Evidence:
     return _against_one_head(study, ["shared sum"], constant)
@@ -84,6 +87,7 @@ def shared_values(study: ManyHeadsStudy, constant: float) -> Evidence:
     r"$c = 1/H$ and $H^{-1/2}$",
     wrong=2.0,
     wrong_text="attention steps twice as large",
+    box=("thm-open-equal-heads",),
 )
 def other_variants(study: ManyHeadsStudy, constant: float) -> Evidence:
     return _against_one_head(study, ["mean", "root sum", "shared mean"], constant)
@@ -96,6 +100,7 @@ def other_variants(study: ManyHeadsStudy, constant: float) -> Evidence:
     r"g and $\gamma$ from $v_1$",
     wrong=1.001,
     wrong_text="a beta_p 0.1 % larger",
+    box=("prop-open-two-steps",),
 )
 def closed_form(study: ManyHeadsStudy, constant: float) -> Evidence:
     found = two_steps_apart(study.small, 0.4, constant * 0.07)
@@ -125,6 +130,7 @@ def _fit_in(fits: np.ndarray, low: float | None = None, high: float | None = Non
     source=Source.MEASURED,
     wrong=0.25,
     wrong_text="two heads in place of eight",
+    uses=("Q1",),
 )
 def fits_earlier(study: ManyHeadsStudy, constant: float) -> Evidence:
     return both(
@@ -155,8 +161,10 @@ def frozen_fits(study: ManyHeadsStudy, constant: float) -> Evidence:
     "where the two-step window begins",
     r"the first of the page's step sizes at which a draw fits is the first above the mean-field edge: for at least 80 % of the draws and "
     r"of 1, 2, 4, 8 heads and frozen attention, on average",
+    source=Source.MEASURED,
     wrong=1.5,
     wrong_text="edges half as large again",
+    uses=("Q3",),
 )
 def edges(study: ManyHeadsStudy, constant: float) -> Evidence:
     window, grid = study.window, np.array(study.window.multiples)
@@ -188,6 +196,7 @@ def _mean_error(course: Course, low: float, high: float) -> Evidence:
     source=Source.MEASURED,
     wrong=0.25,
     wrong_text="one head",
+    uses=("Q1",),
 )
 def postponed(study: ManyHeadsStudy, constant: float) -> Evidence:
     return _mean_error(study.slow[round(4 * constant)][0], -4.9, -3.9)
@@ -218,8 +227,14 @@ def _fate_rule(fates: Fates, flow: bool) -> np.ndarray:
     "no label noise: the threshold is x = 1 for any number of heads",
     r"$\eta = 0$, $n = 100$, $d = 10^6$, H = 1, 2, 4 from zero: in at least 95 % of the runs every class outside 5 % of $x = 1$ "
     r"ends on the token that maximum margin selects",
+    source=Source.MEASURED,
     wrong=1.5,
     wrong_text="the boundary at x = 1.5",
+    box=(
+        "thm-open-one-threshold",
+        "thm-open-equal-heads",
+    ),
+    uses=("Q1",),
 )
 def fates_without_noise(study: ManyHeadsStudy, constant: float) -> Evidence:
     fates = study.no_noise.values()  # the same draws for every H
@@ -229,45 +244,42 @@ def fates_without_noise(study: ManyHeadsStudy, constant: float) -> Evidence:
     return replace(evidence, numbers={"share": shares.nanmean().item(), "failures": evidence.numbers["failures"]})
 
 
-def _boundaries(rows: dict[float, Sequence[float]], time: float, constant: float) -> Evidence:
-    """x* at eta = 0.1, 0.2, 0.3 for each ratio r, against the values stated."""
-    found = {r: [signal_threshold(eta, attention_rate=r, time=time) for eta in (0.1, 0.2, 0.3)] for r in rows}
-    ratio = tensor([np.divide(found[r], rows[r]) for r in rows])
-    evidence = exactly(ratio, constant, tolerance=5e-3, draws=1)
-    shown = "; ".join(f"r = {r:g}: " + ", ".join(f"{x:.4g}" for x in found[r]) for r in rows)
-    said = "; ".join(f"r = {r:g}: " + ", ".join(f"{x:.4g}" for x in rows[r]) for r in rows)
-    return replace(evidence, predicted=said, measured=shown, rule="relative deviation <= 0.5 %")
+def _boundaries(rows: dict[float, dict[float, float]], time: float, constant: float) -> Evidence:
+    """Boundaries {r: {eta: x*}}: a second solver, to `time`, ends on the noise just below each and on the signal just above."""
+    cells = [(r, eta, x) for r, row in rows.items() for eta, x in row.items()]
+    rate, eta, values = (np.array(part) for part in zip(*cells, strict=True))
+    return on_both_sides(values, constant, lambda x: ends_on_signal(x, eta, rate=rate, time=time))
 
 
 @CLAIMS.claim(
     "Q12",
     "the boundary of gradient flow at three ratios of step sizes",
     r"$x^*$ at $\eta = 0.1, 0.2, 0.3$: 1.208, 1.621, 2.80 at $r = 1$; 1.224, 1.698, 3.30 at $r = 1/4$; 1.197, 1.571, 2.53 at "
-    r"$r = 4$ ($\tau = 10^7$), to 0.5 %",
+    r"$r = 4$ ($\tau = 10^7$), to 0.5 %: a second solver ends on the noise below and on the signal above each",
+    source=Source.MEASURED,
     wrong=1.02,
     wrong_text="values 2 % larger",
 )
 def boundary_values(study: ManyHeadsStudy, constant: float) -> Evidence:
+    etas = (0.1, 0.2, 0.3)
     rows = {1.0: (1.208, 1.621, 2.80), 1 / 4: (1.224, 1.698, 3.30), 4.0: (1.197, 1.571, 2.533)}
-    return _boundaries(rows, 1e7, constant)
+    return _boundaries({r: dict(zip(etas, row, strict=True)) for r, row in rows.items()}, 1e7, constant)
 
 
 @CLAIMS.claim(
     "Q43",
     "more heads need more signal",
-    r"the flow's boundary rises with the number of heads, $r = 1/H^2$: $x^*(0.2) = 1.621, 1.696, 1.781, 1.852$ and "
-    r"$x^*(0.1) = 1.208, 1.224, 1.241, 1.254$ for H = 1, 2, 4, 8 ($\tau = 10^{30}$)",
+    r"the flow's boundary rises with the number of heads, $r = 1/H^2$: $x^*(0.2) = 1.621, 1.696, 1.781$ and "
+    r"$x^*(0.1) = 1.208, 1.224, 1.241$ for H = 1, 2, 4, to 0.5 %: a second solver ends on the noise below and on the signal above each "
+    r"($\tau = 10^{12}$)",
+    source=Source.MEASURED,
     wrong=1.02,
     wrong_text="values 2 % larger",
+    uses=("Q1",),
 )
 def boundary_rises(study: ManyHeadsStudy, constant: float) -> Evidence:
-    said = {0.1: (1.208, 1.224, 1.241, 1.254), 0.2: (1.621, 1.696, 1.781, 1.852)}
-    found = {eta: [signal_threshold(eta, attention_rate=4.0**-k, time=1e30) for k in range(4)] for eta in said}
-    rising = all((np.diff(row) > 0).all() for row in found.values())
-    evidence = exactly(tensor([np.divide(found[eta], said[eta]) for eta in said]), constant, tolerance=5e-3, draws=1)
-    texts = ["; ".join(", ".join(f"{x:.4g}" for x in rows[eta]) for eta in said) for rows in (said, found)]
-    rule = "rising, relative deviation <= 0.5 %"
-    return replace(evidence, holds=evidence.holds and rising, predicted=texts[0], measured=texts[1], rule=rule)
+    values = {0.1: (1.208, 1.224, 1.241), 0.2: (1.621, 1.696, 1.781)}
+    return _boundaries({4.0**-k: {eta: row[k] for eta, row in values.items()} for k in range(3)}, 1e12, constant)
 
 
 @CLAIMS.claim(
@@ -278,6 +290,7 @@ def boundary_rises(study: ManyHeadsStudy, constant: float) -> Evidence:
     source=Source.MEASURED,
     wrong=0.0,
     wrong_text="the maximum-margin rule x > 1",
+    uses=("Q12",),
 )
 def flow_predicts(study: ManyHeadsStudy, constant: float) -> Evidence:
     return mean_share([_fate_rule(study.flips[1], bool(constant))], 0.95, what="classes")
@@ -290,6 +303,11 @@ def flow_predicts(study: ManyHeadsStudy, constant: float) -> Evidence:
     source=Source.MEASURED,
     wrong=0.0,
     wrong_text="the maximum-margin rule x > 1",
+    box=("thm-open-equal-heads",),
+    uses=(
+        "Q1",
+        "Q43",
+    ),
 )
 def flow_predicts_heads(study: ManyHeadsStudy, constant: float) -> Evidence:
     right = {H: _fate_rule(study.flips[H], bool(constant)) for H in (2, 4)}
@@ -299,16 +317,17 @@ def flow_predicts_heads(study: ManyHeadsStudy, constant: float) -> Evidence:
 @CLAIMS.claim(
     "Q14",
     "first move against final fate",
-    r"$x_1/x^* = 1.025$ at $\eta = 0.05$ and $1.25$ at $0.3$ ($r = 1$), "
-    r"$x_1 = \frac{\nu + \sqrt{\nu^2 + (1-\nu)^2}}{(1-\nu)^2}$ for every $r$",
+    r"$x_1/x^* = 1.025$ at $\eta = 0.05$ and $1.25$ at $0.3$ ($r = 1$), to 1 %, "
+    r"$x_1 = \frac{\nu + \sqrt{\nu^2 + (1-\nu)^2}}{(1-\nu)^2}$: a second solver ends on the noise below and on the signal above",
+    source=Source.MEASURED,
     wrong=1.05,
     wrong_text="ratios 5 % larger",
 )
 def first_order(study: ManyHeadsStudy, constant: float) -> Evidence:
-    found = tensor([first_order_threshold(eta) / signal_threshold(eta) for eta in (0.05, 0.3)])
-    evidence = exactly(found / tensor([1.025, 1.25]), constant, tolerance=1e-2, draws=1)
-    shown = ", ".join(f"{value:.4g}" for value in found.tolist())
-    return replace(evidence, predicted="1.025, 1.25", measured=shown, rule="relative deviation <= 1 %")
+    ratios, etas = constant * np.array([1.025, 1.25]), np.array([0.05, 0.3])
+    values = np.array([first_order_threshold(eta) for eta in etas]) / ratios
+    evidence = on_both_sides(values, 1.0, lambda x: ends_on_signal(x, etas), width=0.01)
+    return replace(evidence, predicted=", ".join(f"x_1 / x* = {ratio:.4g}" for ratio in ratios))
 
 
 # --- random starts ----------------------------------------------------------------------------------------------------------
@@ -346,7 +365,7 @@ def attend_alike(study: ManyHeadsStudy, constant: float) -> Evidence:
     "Q44", "but they have not forgotten their starts",
     r"there, from starts of norm 0.01 to 0.3, the differences between heads' logits at the last step are within a factor 2 of those at the "
     r"start in at least 95 % of draws: neither gone nor grown; weights look alike because they saturate",
-    source=Source.MEASURED, wrong=0.0, wrong_text="differences that vanish (a tenth or less)",
+    source=Source.MEASURED, wrong=0.0, wrong_text="differences that vanish (a tenth or less)", uses=("Q10",),
     regime="$x > 1.5\\,x^*(\\eta)$", violation=_not_far,
 )  # fmt: skip
 def not_forgotten(study: ManyHeadsStudy, constant: float) -> Evidence:
@@ -360,8 +379,11 @@ def not_forgotten(study: ManyHeadsStudy, constant: float) -> Evidence:
     "the growth of differences, to first order",
     r"starts of norm 0.02: the rms growth of the heads' class-mean logit differences over 1000 steps follows the linearised "
     r"mean field within 25 % in each of ten bins of $x/x^*$, 30-fold and more at the threshold",
+    source=Source.MEASURED,
     wrong=0.0,
     wrong_text="no growth anywhere",
+    box=("thm-open-differences",),
+    uses=("Q12",),
 )
 def growth_as_predicted(study: ManyHeadsStudy, constant: float) -> Evidence:
     parts, grown = [], []
@@ -423,6 +445,7 @@ def growth_in_bins(study: ManyHeadsStudy) -> tuple[np.ndarray, np.ndarray, np.nd
     source=Source.MEASURED,
     wrong=0.0,
     wrong_text="near and far exchanged",
+    uses=("Q12",),
 )
 def divided(study: ManyHeadsStudy, constant: float) -> Evidence:
     apart, near, far = _divided(study)
@@ -455,6 +478,8 @@ def divided_classes(study: ManyHeadsStudy) -> tuple[np.ndarray, np.ndarray]:
     source=Source.MEASURED,
     wrong=-0.5,
     wrong_text="half of a perfect division, a cosine of -1/2",
+    box=("thm-open-differences",),
+    uses=("Q12",),
 )
 def not_by_direction(study: ManyHeadsStudy, constant: float) -> Evidence:
     course = study.directions
@@ -476,6 +501,7 @@ def not_by_direction(study: ManyHeadsStudy, constant: float) -> Evidence:
     r"the parts of $v_h^0$ and $p_h^0$ outside the span of the training data never change, whatever H and the step sizes",
     wrong=1.001,
     wrong_text="a part 0.1 % larger",
+    box=("prop-open-span",),
 )
 def residue(study: ManyHeadsStudy, constant: float) -> Evidence:
     sample = study.small

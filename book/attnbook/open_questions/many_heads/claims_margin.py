@@ -51,8 +51,14 @@ def head_study(*, draws: int = 10, seed: int = 0) -> HeadStudy:
     r"below the division threshold of Q49 and 5 % away from $x = 1$, the best class-level patterns of $H$ heads are $H$ times the best one "
     r"of a single head, for at least 95 % of the norms on average: $\sum_h|v_h|^2$ is $\tfrac12$ ($H=2$) and $\tfrac13$ ($H=3$) of it, "
     r"up to 0.2 %, at all norms of at least 95 % of draws",
+    source=Source.MEASURED,
     wrong=1.01,
     wrong_text="1 % larger",
+    box=(
+        "thm-heads-game",
+        "thm-heads-threshold",
+    ),
+    uses=("Q49",),
 )
 def one_over_heads(study: HeadStudy, constant: float) -> Evidence:
     parts, level = [], LEVEL / 4
@@ -73,8 +79,10 @@ def one_over_heads(study: HeadStudy, constant: float) -> Evidence:
     "no split between signal and noise",
     r"one class, 4 clean samples, 1 flipped, $d = 1200$, $\rho = 12 \dots 40$: of all $4^5$ selections of two heads the best one is, at "
     r"every norm of at least 95 % of draws, no split but the one that $x = 1$ predicts",
+    source=Source.MEASURED,
     wrong=0.0,
     wrong_text="the same at rho = 70 and 120",
+    box=("thm-heads-threshold",),
 )
 def no_split(study: HeadStudy, constant: float) -> Evidence:
     rows = study.margin.low[2] if constant else study.margin.high[2][:, 2:]
@@ -96,8 +104,11 @@ def _counted(flags: torch.Tensor, what: str, level: float = LEVEL) -> Evidence:
     r"in the enumerations of Q7 the SVM weights of the best single selection are a saddle point, "
     r"$\max_s q(\alpha^*, s) = q(\alpha^*, s^*)$, on real noise, in at least 95 % of draws: so no number of heads and no soft "
     r"attention gains, and a gradient search over soft selections of 2 and 3 heads does not get below",
+    source=Source.MEASURED,
     wrong=1.001,
     wrong_text="0.1 % below",
+    box=("thm-heads-game",),
+    uses=("Q7",),
 )
 def saddle(study: HeadStudy, constant: float) -> Evidence:
     certified = _counted(tensor(study.margin.low[2][..., 3] < 1e-10), "saddle points", LEVEL / 2)
@@ -119,8 +130,10 @@ def _predicted_division(norms: tuple[float, ...], heads: int, factor: float) -> 
     r"ratio for $H = 2, 3, \infty$ and large $x$) one head gives the signal to the flipped samples and the others to the clean ones, in "
     r"at least 95 % of enumerations on average; the cost is $\frac1{j\rho^2+(H-j)d/|C|} + \frac1{k\rho^2+(H-k)d/|N|}$, up to 5 % on "
     r"average, and at $n = 40$ up to 1 % in at least 95 % of draws",
+    source=Source.MEASURED,
     wrong=2.0,
     wrong_text="a threshold twice as large",
+    box=("thm-heads-threshold",),
 )
 def division(study: HeadStudy, constant: float) -> Evidence:
     parts, level = [], LEVEL / 6
@@ -150,6 +163,7 @@ def division(study: HeadStudy, constant: float) -> Evidence:
     source=Source.MEASURED,
     wrong=0.5,
     wrong_text="half of the classes",
+    uses=("Q49",),
 )
 def not_found(study: HeadStudy, constant: float) -> Evidence:
     wanted = 0 if constant == 1.0 else constant
@@ -169,8 +183,10 @@ def not_found(study: HeadStudy, constant: float) -> Evidence:
     r"three heads of which $j$ give the signal to the clean samples: $|v|^2$ over the better agreement is that of "
     r"$\sum_k \frac1{j\rho^2+(3-j)d/|C_k|} + \frac{|N_k|}{3d}$, within 4 % on real noise ($n = 40$, $d = 8000$) in at least "
     r"95 % of draws",
+    source=Source.MEASURED,
     wrong=1.1,
     wrong_text="10 % more",
+    box=("thm-heads-threshold",),
 )
 def split_cost(study: HeadStudy, constant: float) -> Evidence:
     rows = study.margin.split_ratio
@@ -189,6 +205,7 @@ def split_cost(study: HeadStudy, constant: float) -> Evidence:
     source=Source.CONJECTURE,
     wrong=0.97,
     wrong_text="3 % better",
+    box=("prop-heads-tie",),
 )
 def joint_norm(study: HeadStudy, constant: float) -> Evidence:
     rows, level = study.margin.joint, LEVEL / 2
@@ -204,8 +221,10 @@ def joint_norm(study: HeadStudy, constant: float) -> Evidence:
     "at the very threshold a split does win",
     r"at the norm where one head is indifferent, a split of two heads ties exactly with orthogonal noise, and is better by a relative "
     r"$10^{-9}$ to $10^{-2}$ with Gaussian noise in at least 80 % of draws: the mixed value of a game is at least its pure one",
+    source=Source.MEASURED,
     wrong=0.0,
     wrong_text="a tie with Gaussian noise as well",
+    box=("prop-heads-tie",),
 )
 def tie(study: HeadStudy, constant: float) -> Evidence:
     gaussian, orthogonal = study.margin.ties.T
@@ -227,6 +246,7 @@ def tie(study: HeadStudy, constant: float) -> Evidence:
     r"$(\beta_v, \beta_p) = (|w|^2\beta, |q|^2\beta)$, and $W_K = p\,q^\top/|q|^2$ has rank one",
     wrong=0.0,
     wrong_text="the two factors exchanged",
+    box=("thm-heads-products",),
 )
 def fixed_query(study: HeadStudy, constant: float) -> Evidence:
     p, v = study.factors.reference[(2.5, 5.0) if constant else (5.0, 2.5)]
@@ -242,6 +262,7 @@ def fixed_query(study: HeadStudy, constant: float) -> Evidence:
     r"the sum of gradient norms",
     wrong=0.5,
     wrong_text="grows once as fast",
+    box=("thm-heads-products",),
 )
 def attention_waits(study: HeadStudy, constant: float) -> Evidence:
     slack = []
@@ -262,6 +283,7 @@ def attention_waits(study: HeadStudy, constant: float) -> Evidence:
     source=Source.MEASURED,
     wrong=0.0,
     wrong_text="factors of norm 0.3",
+    uses=("Q93",),
 )
 def small_factors(study: HeadStudy, constant: float) -> Evidence:
     size, part, (high, low) = (0.01 if constant else 0.3), study.factors, study.factors.norms
@@ -280,10 +302,11 @@ def small_factors(study: HeadStudy, constant: float) -> Evidence:
 @CLAIMS.claim(
     "Q94b",
     "the learned matrix has rank one",
-    r"$W_K W_K^\top - aa^\top$ (in the inner dimension) is conserved by small steps, so the second singular value of $W_K$ stays below "
-    r"$\|W_K W_K^\top - aa^\top\|^{1/2}$ of the start, up to 2 % in at least 95 % of draws, while the first one grows",
+    r"$p = W_K a$, both trained: $W_K^\top W_K - aa^\top$ is conserved by small steps, so the second singular value of $W_K$ stays below "
+    r"$\|W_K^\top W_K - aa^\top\|^{1/2}$ of the start, up to 2 % in at least 95 % of draws, while the first one grows",
     wrong=0.1,
     wrong_text="a tenth of it",
+    box=("thm-heads-products",),
 )
 def rank_one(study: HeadStudy, constant: float) -> Evidence:
     ratios = []

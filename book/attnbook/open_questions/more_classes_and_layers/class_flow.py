@@ -20,9 +20,11 @@ import math
 
 import numpy as np
 
+from attnbook.open_questions.second_solver import midpoint
 from attnlib import checks
 
 __all__ = [
+    "class_ends_on_signal",
     "class_flow_rates",
     "class_threshold",
     "class_thresholds",
@@ -99,6 +101,16 @@ def _ends_on_signal(x: np.ndarray, nu: np.ndarray, classes: np.ndarray, rate: fl
         k4 = speed(z + h, state + h * k3)
         state = state + h / 6 * (k1 + 2 * k2 + 2 * k3 + k4)
     return state[5] > state[6]
+
+
+def class_ends_on_signal(
+    x: np.ndarray, label_noise: np.ndarray, classes: np.ndarray, *, time: float = 1e5
+) -> np.ndarray:
+    """Whether the flow from zero with equal step sizes ends on the signal at `time`, by the second solver; arrays of one shape."""
+    x, eta, K = np.broadcast_arrays(*(np.asarray(part, dtype=float) for part in (x, label_noise, classes)))
+    nu = eta / (1 - eta)
+    end = midpoint(lambda state: class_flow_rates(state, x, nu, K), np.zeros((8, *x.shape)), 0.0, time)
+    return end[5] > end[6]
 
 
 def class_thresholds(label_noise: np.ndarray, classes: np.ndarray, *, attention_rate: float = 1.0) -> np.ndarray:

@@ -72,8 +72,8 @@ class LayersStudy:
         torch.Tensor, torch.Tensor, torch.Tensor
     ]  # no residual: moves of p (draws,): frozen W from 0 and at random, trained
     one_way: tuple[
-        np.ndarray, np.ndarray
-    ]  # x / threshold (samples,) and moves of the weight (samples, steps), no flips
+        np.ndarray, ...
+    ]  # x / threshold (samples,), moves of the weight (samples, steps), steps in n/d, no flips
     limits: dict[tuple[str, float], np.ndarray]  # clean error (draws,) of the exact SVM on the tokens Y_xi
 
 
@@ -119,9 +119,9 @@ def _still(seed: int, draws: int) -> tuple[torch.Tensor, torch.Tensor, torch.Ten
     return tuple((path.p - origin).abs().amax((0, 2)) for path, origin in runs)
 
 
-def _one_way(seed: int) -> tuple[np.ndarray, np.ndarray]:
-    """No flips, orthogonal noise: own x over the architecture's threshold, and the moves of the weight on Y_u."""
-    ratios, moves = [], []
+def _one_way(seed: int) -> tuple[np.ndarray, ...]:
+    """No flips, orthogonal noise: own x over the architecture's threshold, the moves of the weight on Y_u, the step."""
+    ratios, moves, steps = [], [], []
     for i, name in enumerate(("residual", "weak mix", "noise sees signal", "signal sees noise")):
         architecture = ARCHITECTURES[name]
         for factor in (0.6, 0.9, 1.12, 1.8):
@@ -132,8 +132,9 @@ def _one_way(seed: int) -> tuple[np.ndarray, np.ndarray]:
             for step in (0.25, 5.0, 50.0):
                 path = train_layers(sample, architecture, step * law.n / law.d, 40)
                 ratios.append(own.gather(1, sample.signal_class).flatten())
+                steps.append(np.full(len(ratios[-1]), step))
                 moves.append(path.weight.diff(dim=0).permute(1, 2, 0).flatten(0, 1))
-    return torch.cat(ratios).numpy(), torch.cat(moves).numpy()
+    return torch.cat(ratios).numpy(), torch.cat(moves).numpy(), np.concatenate(steps)
 
 
 def _limit(name: str, sample: Sample) -> np.ndarray:

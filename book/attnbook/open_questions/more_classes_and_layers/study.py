@@ -5,6 +5,7 @@ Sizes that a page may change are arguments; the rest is written here, the same w
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -62,6 +63,7 @@ class TwoStepRow:
     preference: np.ndarray  # share of clean samples with gamma > 0
     train_accuracy: np.ndarray
     deviation: float  # closed form against the trainer, relative, over all draws
+    without_slopes: float  # least of the same, over x, for v_2 with all probabilities 1/K at the second step: twice v_1
 
 
 @dataclass(frozen=True)
@@ -84,8 +86,12 @@ class ClassesLayersStudy:
     step_trap: dict[
         int, tuple[ClassFates, ClassFates]
     ]  # K -> the same draws, eta = 0.2, x = 4: large steps, small steps first
-    same_as_two_classes: torch.Tensor  # relative deviations (draws,)
-    one_way: tuple[np.ndarray, np.ndarray]  # own x (samples,), moves of the weight (samples, steps), eta = 0
+    same_as_two_classes: dict[
+        float, torch.Tensor
+    ]  # relative deviations (draws,), by the two-class head's step of v over beta
+    one_way: tuple[
+        np.ndarray, ...
+    ]  # own x (samples,), moves of the weight (samples, steps), steps in units of n/d, eta = 0
     trap: tuple[np.ndarray, np.ndarray]  # states (8, runs, steps + 1) of the flow as a map, and x, nu, K (3, runs)
     cells: dict[tuple[int, float], np.ndarray]  # (n, eta) -> share of benign draws in every cell
     benign: dict[tuple[int, float], np.ndarray]  # (n, eta) -> share of benign cells in every draw
@@ -94,16 +100,17 @@ class ClassesLayersStudy:
 
 
 def _two_step_row(n: int, d: int, eta: float, classes: int, draws: int, seed: int) -> TwoStepRow:
-    step, shares, fits, worst = 5 * n / d, [], [], 0.0
+    step, shares, fits, worst, other = 5 * n / d, [], [], 0.0, math.inf
     for x in TWO_STEP_X:
         sample = ClassesLaw.at(x, n, d, eta, classes).draw(seed, draws)
         closed, path = class_two_steps(sample, step), class_descent(sample, step, 2, record=[1])
         pairs = ((closed.v1, path.v[0]), (closed.v2, path.v[1]), (closed.p2, path.p[1]))
         worst = max(worst, *(float((a - b).abs().max() / b.abs().max()) for a, b in pairs))
+        other = min(other, float((2 * closed.v1 - path.v[1]).abs().max() / path.v[1].abs().max()))
         clean = ~sample.noisy
         shares.append(((closed.preference > 0) & clean).sum(-1) / clean.sum(-1))
         fits.append(path.train_accuracy[-1])
-    return TwoStepRow(torch.stack(shares).numpy(), torch.stack(fits).numpy(), worst)
+    return TwoStepRow(torch.stack(shares).numpy(), torch.stack(fits).numpy(), worst, other)
 
 
 def _late_row(n: int, d: int, eta: float, classes: int, steps: int, draws: int, seed: int) -> LateRow:
@@ -141,19 +148,19 @@ def _step_trap(classes: int, seed: int, draws: int) -> tuple[ClassFates, ClassFa
     return plain, warm
 
 
-def _same_as_two_classes(seed: int, draws: int) -> torch.Tensor:
-    """K = 2 with step b against the two-class head with steps (2b, b): largest relative deviation of v_1 - v_2 and p, per draw."""
+def _same_as_two_classes(multiple: float, seed: int, draws: int) -> torch.Tensor:
+    """K = 2 with step b against the two-class head with steps (multiple b, b): largest relative deviation of v_1 - v_2 and p, per draw."""
     old, new = SignalNoiseLaw(30, 3000, 12.0, 0.1), ClassesLaw(30, 3000, 12.0, 0.1, 2)
     one, two = old.draw(seed, draws), new.draw(seed, draws)
-    a = gram_descent(one, 0.08, 60, attention_step_size=0.04)
+    a = gram_descent(one, multiple * 0.04, 60, attention_step_size=0.04)
     b = class_gram_descent(two, 0.04, 60)
     gaps = [(b.v[:, :, 0] - b.v[:, :, 1] - a.v, a.v), (b.p - a.p, a.p)]
     return torch.stack([gap.abs().amax((0, 2)) / size.abs().amax((0, 2)) for gap, size in gaps]).amax(0)
 
 
-def _one_way(seed: int) -> tuple[np.ndarray, np.ndarray]:
-    """No flips, orthogonal noise tokens of squared norm d, K = 4: own x of every sample and the moves of its weight."""
-    xs, moves = [], []
+def _one_way(seed: int) -> tuple[np.ndarray, ...]:
+    """No flips, orthogonal noise tokens of squared norm d, K = 4: own x of every sample, the moves of its weight, its step."""
+    xs, moves, steps = [], [], []
     for i, x in enumerate((0.4, 0.8, 1.25, 3.0)):
         law = ClassesLaw.at(x, 24, 5000, 0.0, 4)
         sample = law.draw(seed + i, 2)
@@ -164,8 +171,9 @@ def _one_way(seed: int) -> tuple[np.ndarray, np.ndarray]:
         for step in (0.25, 5.0, 50.0):
             path = class_gram_descent(sample, step * law.n / law.d, 40)
             xs.append(own.gather(1, sample.classes).flatten())
+            steps.append(np.full(len(xs[-1]), step))
             moves.append(path.attention.diff(dim=0).permute(1, 2, 0).flatten(0, 1))
-    return torch.cat(xs).numpy(), torch.cat(moves).numpy()
+    return torch.cat(xs).numpy(), torch.cat(moves).numpy(), np.concatenate(steps)
 
 
 def _trap_runs(seed: int, count: int = 400, steps: int = 300) -> tuple[np.ndarray, np.ndarray]:
@@ -235,7 +243,7 @@ def classes_layers_study(
         late={K: _late_row(n, d, label_noise, K, steps, draws, seed) for K in CLASSES},
         fates=_fates(seed, max(2, draws // 2)),
         step_trap={K: _step_trap(K, seed, draws) for K in (3, 5)},
-        same_as_two_classes=_same_as_two_classes(seed, draws),
+        same_as_two_classes={multiple: _same_as_two_classes(multiple, seed, draws) for multiple in (2.0, 1.0)},
         one_way=_one_way(seed),
         trap=_trap_runs(seed),
         cells={key: benign.mean(-1) for key, benign in cells.items()},

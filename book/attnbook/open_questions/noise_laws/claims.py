@@ -151,6 +151,7 @@ def _with_points(evidence: Evidence, centre: float, error: float, points: int, l
     source=Source.MEASURED,
     wrong=0.0,
     wrong_text="sparse noise (1 %) instead",
+    box=("thm-open-noise-error",),
 )
 def light_tails(study: NoiseStudy, constant: float) -> Evidence:
     rows = [study.rows[name][0] for name in (("Rademacher", "uniform") if constant else ("sparse 1 %",))]
@@ -168,6 +169,7 @@ def light_tails(study: NoiseStudy, constant: float) -> Evidence:
     source=Source.MEASURED,
     wrong=0.0,
     wrong_text="the formula averaged over the scale",
+    uses=("Q71",),
 )
 def radial_breaks(study: NoiseStudy, constant: float) -> Evidence:
     row = study.rows["radial t3"][0]
@@ -188,6 +190,7 @@ def radial_breaks(study: NoiseStudy, constant: float) -> Evidence:
     r"both signal strengths",
     wrong=0.0,
     wrong_text="R = 1",
+    box=("thm-open-noise-error",),
 )
 def averaged_over_the_scale(study: NoiseStudy, constant: float) -> Evidence:
     rows = [row for name in RADIAL for row in study.rows[name]]
@@ -201,6 +204,7 @@ def averaged_over_the_scale(study: NoiseStudy, constant: float) -> Evidence:
     r"nothing is projected) the integral is the counted error, at both signal strengths",
     wrong=0.0,
     wrong_text="Σ = I",
+    box=("thm-open-noise-error",),
 )
 def known_covariance(study: NoiseStudy, constant: float) -> Evidence:
     rows = [row for name in (*CORRELATED, "not orthogonal") for row in study.rows[name]]
@@ -217,6 +221,7 @@ def known_covariance(study: NoiseStudy, constant: float) -> Evidence:
     r"$\mathrm{Cov}\,S_w = \tfrac13(Ez^4-3)\sum_j(\dots)$; sparse 10 % at $d = 1000, 2000, 4000$ and sparse 1 % at $4000$, $n = d/20$",
     wrong=1.3,
     wrong_text="a gap 1.3 times as large",
+    box=("prop-open-noise-universality",),
 )
 def expansion(study: NoiseStudy, constant: float) -> Evidence:
     rows = [*study.rates["sparse 10 %"], study.rates["sparse 1 %"][-1]]
@@ -239,6 +244,7 @@ def expansion(study: NoiseStudy, constant: float) -> Evidence:
     source=Source.MEASURED,
     wrong=2.0,
     wrong_text="the rate 1/d",
+    uses=("Q73",),
 )
 def slow_rate(study: NoiseStudy, constant: float) -> Evidence:
     rows = study.rates["t3 entries"]
@@ -274,6 +280,8 @@ def _named(rows: Sequence[TraceRow], name: str) -> TraceRow:
     r"$\log_{10}\mathrm{err} = -2.9 \pm 0.3$, as the mean field with $\mathrm{tr}\,\Sigma^2 = 1.67\,d$ says",
     wrong=0.0,
     wrong_text="tr Σ² = d",
+    box=("prop-open-noise-traces",),
+    uses=("Q75",),
 )
 def autoregressive(study: NoiseStudy, constant: float) -> Evidence:
     row, white = _named(study.small, "AR(1) .5"), _named(study.small, "white")
@@ -290,6 +298,7 @@ def autoregressive(study: NoiseStudy, constant: float) -> Evidence:
     r"proportional to $\mathrm{tr}\,\Sigma^2$ gives the mean of $\log_{10}\mathrm{err}$ over draws, and $y_i v_1\cdot\xi_i = a$ on average",
     wrong=0.0,
     wrong_text="the two traces exchanged",
+    box=("prop-open-noise-traces",),
 )
 def two_traces(study: NoiseStudy, constant: float) -> Evidence:
     rows, parts = (*study.small, *study.large), []
@@ -315,6 +324,7 @@ def two_traces(study: NoiseStudy, constant: float) -> Evidence:
     r"\Phi\big(-\rho^2n_k/\sqrt{n(d + (1+s)^2\zeta^2)}\big)$ draw by draw",
     wrong=0.0,
     wrong_text="(1 + s) instead of (1 + s)²",
+    box=("prop-open-noise-spike",),
 )
 def one_gaussian(study: NoiseStudy, constant: float) -> Evidence:
     spike, text = study.spike, "overlaps, order √(n/d)"
@@ -331,8 +341,10 @@ def one_gaussian(study: NoiseStudy, constant: float) -> Evidence:
     "heavy radial tails: the harmonic threshold, away from it",
     r"$\eta = 0$, $\nu = 3$, $n = 200$, $d = 40000$: at expected $x_h = 1.6$ and $0.8$ both classes end where the rule "
     r"$x_h > 1$ says, on their signal at $1.6$ and on their noise at $0.8$, in at least 70 % of the draws of each",
+    source=Source.MEASURED,
     wrong=0.0,
     wrong_text="the arithmetic rule ρ²|C| > d",
+    box=("thm-open-noise-harmonic",),
 )
 def harmonic_threshold(study: NoiseStudy, constant: float) -> Evidence:
     fates = study.radial[3.0]
@@ -351,6 +363,8 @@ def harmonic_threshold(study: NoiseStudy, constant: float) -> Evidence:
     source=Source.MEASURED,
     wrong=0.0,
     wrong_text="the SVM's own choice in place of gradient descent's",
+    box=("thm-open-noise-harmonic",),
+    uses=("Q34",),
 )
 def heavy_tail_trap(study: NoiseStudy, constant: float) -> Evidence:
     fates = study.radial[3.0]
@@ -403,6 +417,7 @@ def lengths_decide(study: NoiseStudy, constant: float) -> Evidence:
     r"trace, and a spike of variance $d$, which doubles $\mathrm{tr}\,\Sigma$ and leaves $D \approx d$",
     wrong=0.0,
     wrong_text="tr Σ",
+    box=("prop-open-noise-effective",),
 )
 def effective_length(study: NoiseStudy, constant: float) -> Evidence:
     parts = []
@@ -421,6 +436,7 @@ def effective_length(study: NoiseStudy, constant: float) -> Evidence:
     source=Source.MEASURED,
     wrong=0.0,
     wrong_text="tr Σ in place of D",
+    uses=("Q77",),
 )
 def effective_length_decides(study: NoiseStudy, constant: float) -> Evidence:
     shares = {}
@@ -484,6 +500,16 @@ def late_phase_stays(study: NoiseStudy, constant: float) -> Evidence:
     source=Source.MEASURED,
     wrong=0.0,
     wrong_text="radial t3 for the light tails",
+    uses=(
+        "C1",
+        "C2",
+        "C3a",
+        "C6",
+        "C7",
+        "C12",
+        "C13",
+        "C16",
+    ),
 )
 def what_breaks(study: NoiseStudy, constant: float) -> Evidence:
     found = {name: broken(study.matrix, name) for name in study.matrix}

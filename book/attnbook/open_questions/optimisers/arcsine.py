@@ -6,9 +6,10 @@ d, with the Gram matrix over d as covariance. A gradient has entries $c_t\cdot z
 $$ E[a\,\mathrm{sign}\,b] = \sqrt{2/\pi}\; E[ab], \qquad E[\mathrm{sign}\,a\,\mathrm{sign}\,b] = \tfrac2\pi\arcsin E[ab], $$
 
 so (i) the scores of all *training* vectors move exactly as under block-normalised descent with steps of length
-$\beta\,E|w|_1 \approx \beta\sqrt{2d/\pi}$, and (ii) the inner products of v and p, which fresh noise sees, are sums of the
-arcsine kernel over pairs of past gradients: sign descent is block-normalised descent with a more noisy test score. Derived;
-leading order in n/d. Stein's lemma extends (i) to any rule that acts entry by entry: its scores move along a linear
+$\beta\,E|w|_1 \approx \beta\sqrt{2d/\pi}$, and (ii) the inner products of v and p in $R^d$ are sums of the arcsine kernel over pairs
+of past gradients. Fresh noise sees them without the signals' plane, which holds $\sum_k(v\cdot\mu_k)(p\cdot\mu_k)/\rho^2$ of
+$v\cdot p$: sign descent is block-normalised descent with a more noisy test score. Derived; leading order in
+n/d. Stein's lemma extends (i) to any rule that acts entry by entry: its scores move along a linear
 combination of past gradients.
 """
 
@@ -28,7 +29,7 @@ from attnlib.single_head.rules import BLOCK_NORMALISED
 from attnlib.single_head.trainer import train_heads
 from attnlib.single_head.trajectory import Trajectory
 
-__all__ = ["SignCourse", "arcsine_kernel", "predicted_sign_descent"]
+__all__ = ["SignCourse", "arcsine_kernel", "off_the_signals", "predicted_sign_descent"]
 
 
 @dataclass(frozen=True)
@@ -37,6 +38,8 @@ class SignCourse:
 
     steps: tuple[int, ...]
     log10_error: torch.Tensor
+    products: torch.Tensor  # (S, R, 2, 2), inner products of v and p in R^d
+    noise_products: torch.Tensor  # (S, R, 2, 2), those that fresh noise sees: of Pi v and Pi p
     path: Trajectory  # every step
 
 
@@ -66,15 +69,21 @@ def predicted_sign_descent(
     held = (
         kernel.cumsum(1).cumsum(3).diagonal(dim1=1, dim2=3)
     )  # (R, 2, 2, steps): inner products of v and p after each step
-    errors = [_error(sample, path.v[t], path.p[t], held[..., t - 1]) for t in record]
-    return SignCourse(record, torch.stack(errors), path)
+    products = torch.stack([held[..., t - 1] for t in record])
+    noise = torch.stack([off_the_signals(sample, path.v[t], path.p[t], products[i]) for i, t in enumerate(record)])
+    errors = [_error(sample, path.v[t], path.p[t], noise[i]) for i, t in enumerate(record)]
+    return SignCourse(record, torch.stack(errors), products, noise, path)
 
 
-def _error(sample: Sample, v: torch.Tensor, p: torch.Tensor, products: torch.Tensor) -> torch.Tensor:
-    """log10 clean error (R,) for scores of v, p on the signals and given inner products (R, 2, 2) of v and p in R^d."""
+def off_the_signals(sample: Sample, v: torch.Tensor, p: torch.Tensor, products: torch.Tensor) -> torch.Tensor:
+    """Inner products (R, 2, 2) of Pi v and Pi p from those of v and p: minus sum_k (v . mu_k)(p . mu_k) / rho^2, orthogonal signals."""
+    scores = torch.stack([torch.einsum("rkm,rm->rk", sample.signals, x) for x in (v, p)], dim=1)  # (R, 2, k)
+    return products - scores @ scores.mT / sample.law.signal_norm**2
+
+
+def _error(sample: Sample, v: torch.Tensor, p: torch.Tensor, noise: torch.Tensor) -> torch.Tensor:
+    """log10 clean error (R,) for scores of v, p on the signals and given inner products (R, 2, 2) of Pi v and Pi p."""
     value, logit = (torch.einsum("rkm,rm->rk", sample.signals, x) for x in (v, p))
-    planes = torch.stack([value, logit], dim=1) / sample.law.signal_norm  # (R, 2, k)
-    noise = products - planes @ planes.mT
     omega = noise[:, 1, 1].clamp_min(1e-300).sqrt()
     along = noise[:, 0, 1] / omega
     tau = (noise[:, 0, 0] - along**2).clamp_min(1e-300).sqrt()

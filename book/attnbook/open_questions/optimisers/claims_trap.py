@@ -5,14 +5,18 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
-import torch
 
-from attnbook.open_questions.judging import mean_share, per_draw, tensor
+from attnbook.open_questions.judging import mean_share, one_way, per_draw, tensor
 from attnbook.open_questions.optimisers.study import MAP_THETAS, MAP_XS, OptimiserStudy
-from attnbook.open_questions.optimisers.trap_boundaries import block_threshold, first_pass, own_block_thresholds
+from attnbook.open_questions.optimisers.trap_boundaries import (
+    entered_and_left,
+    first_pass,
+    own_block_thresholds,
+)
+from attnbook.open_questions.second_solver import ends_on_signal, on_both_sides
 from attnlib.single_head.flow import own_thresholds
 from bookkit.claims import ClaimSet, Source
-from bookkit.rules import LEVEL, Evidence, agrees, both, exactly, mean_within, share_within, within
+from bookkit.rules import LEVEL, Evidence, agrees, both, mean_within, share_within, within
 
 __all__ = ["TRAP_CLAIMS"]
 
@@ -45,15 +49,16 @@ def svm_against_descent(study: OptimiserStudy, constant: float) -> Evidence:
 @TRAP_CLAIMS.claim(
     "Q53",
     "block-normalised flow has a lower boundary",
-    r"$x^*(0.05, 0.1, 0.2, 0.3) = 1.081, 1.188, 1.539, 2.408$ (gradient flow: 1.089, 1.208, 1.621, 2.799), to 0.5 %",
+    r"$x^*(0.05, 0.1, 0.2, 0.3) = 1.081, 1.188, 1.539, 2.408$ (gradient flow: 1.089, 1.208, 1.621, 2.799), to 0.5 %: a second solver ends "
+    r"on the noise below and on the signal above each",
+    source=Source.MEASURED,
     wrong=1.02,
     wrong_text="values 2 % larger",
 )
 def block_boundary(study: OptimiserStudy, constant: float) -> Evidence:
-    found = tensor([block_threshold(eta) for eta in (0.05, 0.1, 0.2, 0.3)])
-    evidence = exactly(found / tensor([1.081, 1.188, 1.539, 2.408]), constant, tolerance=5e-3, draws=1)
-    shown = ", ".join(f"{value:.4g}" for value in found.tolist())
-    return replace(evidence, predicted="1.081, 1.188, 1.539, 2.408", measured=shown, rule="relative deviation <= 0.5 %")
+    etas = np.array([0.05, 0.1, 0.2, 0.3])
+    values = np.array([1.081, 1.188, 1.539, 2.408])
+    return on_both_sides(values, constant, lambda x: ends_on_signal(x, etas, blocks=True))
 
 
 @TRAP_CLAIMS.claim(
@@ -65,6 +70,7 @@ def block_boundary(study: OptimiserStudy, constant: float) -> Evidence:
     source=Source.MEASURED,
     wrong=0.0,
     wrong_text="gradient flow's boundary",
+    uses=("Q53",),
 )
 def block_fates(study: OptimiserStudy, constant: float) -> Evidence:
     fates = study.block_fates
@@ -80,13 +86,14 @@ def block_fates(study: OptimiserStudy, constant: float) -> Evidence:
 
 @TRAP_CLAIMS.claim(
     "Q54",
-    "no full-batch rule escapes",
+    "none of six full-batch rules escapes",
     r"$\eta = 0.2$, $x = 1.3$, $n = 100$, $d = 2\cdot10^5$: gradient descent, heavy ball (0.9, 0.99), Nesterov, "
     r"normalised and block-normalised "
     r"descent with small steps each leave on average at most half of the classes on the signal, where the SVM puts at least 80 %",
     source=Source.MEASURED,
     wrong=0.0,
     wrong_text="batches of 20 with 5n/d among the rules",
+    uses=("Q40",),
 )
 def no_escape(study: OptimiserStudy, constant: float) -> Evidence:
     rules = {name: study.candidates[name].on_signal for name in FULL_BATCH}
@@ -112,6 +119,7 @@ def no_escape(study: OptimiserStudy, constant: float) -> Evidence:
     source=Source.MEASURED,
     wrong=0.0,
     wrong_text="the step n/4d",
+    uses=("Q54",),
 )
 def batches_escape(study: OptimiserStudy, constant: float) -> Evidence:
     outcome = study.batches["batches of 20, 5 n/d" if constant else "batches of 20, n/4d"]
@@ -128,6 +136,7 @@ def batches_escape(study: OptimiserStudy, constant: float) -> Evidence:
     source=Source.MEASURED,
     wrong=0.0,
     wrong_text="p kept in both",
+    uses=("Q30",),
 )
 def first_pass_decides(study: OptimiserStudy, constant: float) -> Evidence:
     level, after = LEVEL / 3, study.passes["then gradient descent"].log10_error
@@ -153,6 +162,7 @@ def first_pass_decides(study: OptimiserStudy, constant: float) -> Evidence:
     r"$\theta = 50$, $m = 10$)",
     wrong=1.2,
     wrong_text="20 % more",
+    box=("prop-open-first-pass",),
 )
 def leaning_law(study: OptimiserStudy, constant: float) -> Evidence:
     outcome, theta, batches = study.wide_pass
@@ -173,6 +183,7 @@ def leaning_law(study: OptimiserStudy, constant: float) -> Evidence:
     source=Source.MEASURED,
     wrong=0.0,
     wrong_text="the maximum-margin rule x > 1",
+    uses=("Q57",),
 )
 def fates_of_batches(study: OptimiserStudy, constant: float) -> Evidence:
     parts = []
@@ -188,11 +199,11 @@ def fates_of_batches(study: OptimiserStudy, constant: float) -> Evidence:
 @TRAP_CLAIMS.claim(
     "Q59",
     "both ends hold what they have",
-    r"$\eta = 0$, mean field, any $x$: $\{V \ge t,\ s \ge \frac1{1+x}\}$ is never left and attention rises in it, "
-    r"under descent of every step "
-    r"size and with heavy-ball momentum",
+    r"$\eta = 0$, mean field, any $x$: from a start in $\{V \ge t,\ s \ge \frac1{1+x}\}$ the set is never left and no step lowers "
+    r"attention, under gradient descent of any step size, and with heavy-ball momentum that begins there at rest",
     wrong=0.6,
     wrong_text="the set s >= 0.6/(1 + x)",
+    box=("rem-open-both-ends",),
 )
 def signal_end(study: OptimiserStudy, constant: float) -> Evidence:
     x, attention, ahead = study.ends
@@ -204,21 +215,31 @@ def signal_end(study: OptimiserStudy, constant: float) -> Evidence:
 
 
 @TRAP_CLAIMS.claim(
+    "Q59c",
+    "momentum from outside may leave it again",
+    r"$\eta = 0$, mean field, random starts with $V < t$: of the runs with heavy-ball momentum 0.9 that enter the set of Q59, at least 2 % "
+    r"leave it again",
+    source=Source.MEASURED,
+    wrong=0.0,
+    wrong_text="the same starts without momentum",
+    uses=("Q59",),
+    box=("rem-open-both-ends",),
+)
+def momentum_leaves(study: OptimiserStudy, constant: float) -> Evidence:
+    entered, left = (flags[1 if constant else 0 :: 2] for flags in entered_and_left(*study.from_outside))
+    found = left[entered]  # runs have starts of their own: independent trials
+    return share_within(int(found.sum()), found.size, 0.02, quantity="P(leaves, given that it entered)")
+
+
+@TRAP_CLAIMS.claim(
     "Q59b",
     "no label noise: momentum and normalised steps keep x = 1",
     r"$\eta = 0$, orthogonal noise, from zero: under heavy ball, Nesterov, normalised and block-normalised "
     r"descent, small steps or large, "
-    r"every step moves attention towards the signal if $x > 1$ and away from it if $x < 1$",
+    r"no step moves attention away from the signal if $x > 1$ or towards it if $x < 1$, and the second step moves it to the side named",
     wrong=1.2,
     wrong_text="the boundary at x = 1.2",
+    box=("thm-open-one-threshold",),
 )
-def one_way(study: OptimiserStudy, constant: float) -> Evidence:
-    x, moves = study.zero_moves
-    towards = torch.sign(x - constant).unsqueeze(1) * moves
-    evidence = within(towards, low=-1e-12, quantity="moves towards the predicted side", share=1)
-    against = int((towards < -1e-12).sum())
-    return replace(
-        evidence,
-        measured=f"{against} of {towards.numel()} moves against it",
-        rule="proved for every step of every sample",
-    )
+def momentum_one_way(study: OptimiserStudy, constant: float) -> Evidence:
+    return one_way(*study.zero_moves, constant)

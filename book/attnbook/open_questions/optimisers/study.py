@@ -8,10 +8,11 @@ from dataclasses import dataclass, replace
 import numpy as np
 import torch
 
-from attnbook.open_questions.optimisers.arcsine import SignCourse, predicted_sign_descent
+from attnbook.open_questions.optimisers.arcsine import SignCourse, off_the_signals, predicted_sign_descent
 from attnbook.open_questions.optimisers.compared import (
     LINE_UP,
     Milestones,
+    class_attention,
     compare_rules,
     matched_step,
     schedule_fates,
@@ -104,6 +105,7 @@ class SignTrack:
     steps: tuple[int, ...]
     log10_error: torch.Tensor  # (S, R), in R^d
     attention: torch.Tensor  # (S, R, n), on the signal, in R^d
+    noise_products: torch.Tensor  # (S, R, 2, 2), inner products of Pi v and Pi p, in R^d
     predicted: SignCourse
     block_error: torch.Tensor  # (S, R), of the block-normalised trajectory itself
     noisy: torch.Tensor  # (R, n)
@@ -123,10 +125,36 @@ def sign_track(sample: Sample, size: float = 0.1, *, steps: tuple[int, ...] = SI
         steps=tuple(steps),
         log10_error=torch.stack([log10_clean_error(v[i], p[i], copy) for i in range(len(steps))]),
         attention=weights,
+        noise_products=torch.stack(
+            [off_the_signals(copy, v[i], p[i], _products(v[i], p[i])) for i in range(len(steps))]
+        ),
         predicted=predicted,
         block_error=torch.stack([log10_clean_error(block.v[t], block.p[t], sample) for t in steps]),
         noisy=sample.noisy,
     )
+
+
+def _products(v: torch.Tensor, p: torch.Tensor) -> torch.Tensor:
+    """Inner products of v and p (R, m), (R, 2, 2)."""
+    pair = torch.stack([v, p], dim=1)
+    return pair @ pair.mT
+
+
+AXIS_XS = (2.0, 5.0, 20.0)
+
+
+def sign_fates(basis: str, *, draws: int = 10, seed: int = 0) -> torch.Tensor:
+    """Attention (x, R, 2) of both classes on the signal after 60 steps of sign descent without flips, n = 20, d = 2000, x in `AXIS_XS`.
+
+    Steps of a tenth of the matched one; basis: of the signals. Every x has the same noise.
+    """
+    found = []
+    for x in AXIS_XS:
+        sample = law_at(x, 20, 2000, 0.0).draw(seed, draws)
+        step = 0.1 * matched_step(sample, SIGN_DESCENT)
+        path = train_heads(dense_copy(sample, basis), step, 60, rule=SIGN_DESCENT, record=[]).single()
+        found.append(class_attention(sample, path.attention_on_signal[-1]))
+    return torch.stack(found)
 
 
 @dataclass(frozen=True)
@@ -141,11 +169,13 @@ class OptimiserStudy:
     tracks: dict[str, SignTrack]  # "low", "high"
     signs: dict[float, SignSteps]  # by n SNR^2
     sizes: dict[int, SignSteps]  # by n, the same signal norm and d
+    sign_ends: dict[str, torch.Tensor]  # `sign_fates` by basis, the same draws
     zero_moves: tuple[
         torch.Tensor, torch.Tensor
     ]  # x (K,), moves (K, steps) of the clean attention, eta = 0, four rules
     adam_sizes: torch.Tensor  # (R,), median |entry| of Adam's p_2 over the step size
     ends: tuple[np.ndarray, np.ndarray, np.ndarray]  # `runs_from_anywhere`
+    from_outside: tuple[np.ndarray, np.ndarray, np.ndarray]  # the same, 4000 starts with V < t
     candidates: dict[str, Outcome]  # eta = 0.2, x = 1.3
     batches: dict[str, Outcome]  # the two of them with mini-batches, 40 draws
     same_draws: Fates  # eta = 0.2, x = 1.3, gradient descent for long and the exact SVM
@@ -211,7 +241,9 @@ def optimiser_study(
         many=compare_rules(fixed.draw(seed, 40), [by_name["gradient descent"], by_name["batches of 10"]]),
         tracks={"low": sign_track(low), "high": sign_track(high)},
         signs=signs, sizes={size: sign_steps(replace(signs[4.5].law, n=size), **few) for size in (20, 100)} | {50: signs[4.5]},
+        sign_ends={basis: sign_fates(basis, **few) for basis in ("axis", "random")},
         zero_moves=_zero_moves(seed), adam_sizes=_adam_sizes(low), ends=runs_from_anywhere(seed),
+        from_outside=runs_from_anywhere(seed, 4000, behind=True),
         candidates=candidate_fates(**few),
         batches={
             name: rule_fates([law_at(1.3, 100, 200_000, 0.2)], *CANDIDATES[name], draws=40, seed=seed)

@@ -13,8 +13,8 @@ $$ V \mathrel{+}= \tfrac{x\theta}{m}\,s\,(g_c - \nu g_n), \quad P \mathrel{+}= \
    t = \theta g(1-s), \quad q_c = -\theta g_c s(1-s)V, \quad q_n = \theta g_n s(1-s) V . $$
 
 *Two ends.* Without flips both $\{V \ge t, s \ge \frac1{1+x}\}$ and $\{V \le t, s \le \frac1{1+x}\}$ are invariant for every x, under
-gradient descent of any step size and under every rule whose steps are non-negative combinations of past and present descent
-directions. Derived (leading order in n/d).
+gradient descent of any step size, and under every rule whose steps are non-negative combinations of past and present descent
+directions if all of these were taken in the set. Derived (leading order in n/d).
 """
 
 from __future__ import annotations
@@ -32,6 +32,7 @@ __all__ = [
     "FirstPass",
     "block_rates",
     "block_threshold",
+    "entered_and_left",
     "first_pass",
     "own_block_thresholds",
     "pass_then_descent",
@@ -114,15 +115,17 @@ def own_block_thresholds(share: np.ndarray) -> np.ndarray:
     return np.where(np.isnan(found), np.inf, found)
 
 
-def runs_from_anywhere(seed: int, count: int = 400, steps: int = 200) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Mean-field descent without flips from random states with V >= t; half the runs with heavy-ball momentum 0.9.
+def runs_from_anywhere(
+    seed: int, count: int = 400, steps: int = 200, *, behind: bool = False
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Mean-field descent without flips from random states with V >= t, or V < t (`behind`); every second run has momentum 0.9.
 
     x is log-uniform in [0.05, 3], the step of every run log-uniform. Returns x (K,), attention s and lead V - t, both (K, steps + 1).
     """
     rng = stream(seed, "start")
     x, size = np.exp(rng.uniform(np.log(0.05), np.log(3), count)), np.exp(rng.uniform(-2, 2.5, count))
     momentum = np.where(np.arange(count) % 2, 0.9, 0.0)
-    lead = rng.exponential(0.2, count)
+    lead = rng.exponential(0.2, count) * (-1 if behind else 1)
     t = rng.normal(0, 2, count)
     weight = rng.uniform(0.02, 0.98, count)
     state = np.stack([t + lead, t, np.log(weight / (1 - weight)), np.zeros(count)])  # V, t, P, q
@@ -138,6 +141,18 @@ def runs_from_anywhere(seed: int, count: int = 400, steps: int = 200) -> tuple[n
         attention.append(_sigmoid(state[2] - state[3]))
         ahead.append(state[0] - state[1])
     return x, np.stack(attention, 1), np.stack(ahead, 1)
+
+
+def entered_and_left(x: np.ndarray, attention: np.ndarray, lead: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Of `runs_from_anywhere`: which runs enter {V >= t, s >= 1/(1 + x)} from outside, and which of all leave it after they were in it.
+
+    Boolean arrays (K,). A run leaves when it is outside by more than 10^-9 in s or in V - t.
+    """
+    low = 1 / (1 + x[:, None])
+    inside = (attention >= low) & (lead >= 0)
+    outside = (attention < low - 1e-9) | (lead < -1e-9)
+    been = np.maximum.accumulate(inside, axis=1)
+    return ~inside[:, 0] & been[:, -1], (been & outside).any(1)
 
 
 # --- mini-batches ----------------------------------------------------------------------------------------------------------

@@ -6,12 +6,18 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
+import torch
 
-from attnbook.single_head.phase import PhaseDiagram, PhasePlan, phase_diagram, phase_plan
-from attnbook.single_head.phase_theory import ThresholdFit, fit_threshold, mean_field_readings, threshold_pseudo_values
+from attnbook.single_head.mean_field import mean_field, mean_field_log10_error
+from attnbook.single_head.phase import PhaseDiagram, phase_diagram, phase_plan
+from attnbook.single_head.phase_theory import ThresholdFit, fit_threshold, threshold_pseudo_values
 from attnlib import checks
+from attnlib.randomness import stream
+from attnlib.single_head.law import SignalNoiseLaw
 
-__all__ = ["HIGH_SNR", "PhaseStudy", "borders", "crossing", "phase_study"]
+__all__ = [
+    "HIGH_SNR", "PhaseStudy", "borders", "crossing", "field_log10_error", "label_counts", "largest_of_normals", "phase_study",
+]  # fmt: skip
 
 _SMALL_ERROR = math.log10(0.5 * math.erfc(math.sqrt(0.5)))  # log10 Phi(-1): what S = 1 gives at typical attention
 HIGH_SNR = (2.12, 5.0, 7.0, 14.0)  # SNR sqrt(n); at n = 200, d = 40000 about rho = 30, 70, 100, 200
@@ -107,36 +113,75 @@ def crossing(x: np.ndarray, values: np.ndarray, *, last: bool = False) -> float:
     return float(np.exp(np.interp(0.0, *zip(*sorted([(left, np.log(x[i])), (right, np.log(x[i + 1]))]), strict=True))))
 
 
-def _fine(plan: PhasePlan, row: int, points: int = 160) -> PhasePlan:
-    """One row of a plan on a finer x axis, in a plan of two equal rows."""
-    x = np.geomspace(plan.x[0], plan.x[-1], points)
-    spread = {
-        k: np.exp(np.interp(np.log(x), np.log(plan.x), np.log(getattr(plan, k)[row])))
-        for k in ("signal_norm", "step_size")
-    }
-    return phase_plan(
-        x, [0.0, 1.0], n=plan.n[row, 0], d=plan.d[row, 0], label_noise=plan.label_noise[row, 0],
-        **{k: v[None, :] for k, v in spread.items()},
-    )  # fmt: skip
+def label_counts(diagram: PhaseDiagram, row: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """|C_k| and |N_k| of every draw in the cells of a row with one n and one label noise, both (draws, 2): those of `phase_diagram`."""
+    n, eta = int(diagram.plan.n[row, 0]), float(diagram.plan.label_noise[row, 0])
+    clean, noisy = torch.zeros(2, diagram.draws, 2, dtype=torch.float64)
+    for draw in range(diagram.draws):
+        classes = stream(diagram.seed, "labels", draw).integers(0, 2, n)
+        flipped = stream(diagram.seed, "flips", draw).random(n) < eta
+        for k in (0, 1):
+            clean[draw, k] = float(((classes == k) & ~flipped).sum())
+            noisy[draw, k] = float(((classes == k) & flipped).sum())
+    return clean, noisy
 
 
-def borders(diagram: PhaseDiagram, row: int, which: str) -> tuple[np.ndarray, float]:
-    """Each draw's own border in a row, (draws,), and the mean-field one. All cells of a draw share its noise, classes and flips.
+def largest_of_normals(count: int) -> float:
+    """The expected largest of `count` independent standard normal numbers; 0 for one of them."""
+    from scipy.special import ndtr
 
-    "fitted": the first x at which the draw interpolates; "strong": the last at which its error is small. 0 or infinite for a draw whose
-    border lies below or above the strip: its rank is known, its value is not. The mean-field border is nan outside the strip.
+    z = np.linspace(-12, 12, 24_001)
+    return float(np.trapezoid(z * count * ndtr(z) ** (count - 1) * np.exp(-(z**2) / 2), z) / math.sqrt(2 * math.pi))
+
+
+def field_log10_error(diagram: PhaseDiagram, row: int) -> np.ndarray:
+    """log10 clean error (columns, draws) of the mean field with each draw's own label counts (C17), in the cells of a row."""
+    counts, plan, rows = label_counts(diagram, row), diagram.plan, []
+    for column in range(len(plan.x)):
+        law = SignalNoiseLaw(int(plan.n[row, column]), int(plan.d[row, column]), float(plan.signal_norm[row, column]))
+        rows.append(mean_field_log10_error(law, float(plan.step_size[row, column]), *counts).numpy())
+    return np.array(rows)
+
+
+def _field_margin(diagram: PhaseDiagram, row: int, shortfall: float) -> np.ndarray:
+    """Least mean-field margin (columns, draws) after two steps, own label counts, noise scores smaller by the share `shortfall`."""
+    (clean, noisy), plan, rows = label_counts(diagram, row), diagram.plan, []
+    for column in range(len(plan.x)):
+        d = max(3, round(plan.d[row, column] * (1 - shortfall)))
+        law = SignalNoiseLaw(int(plan.n[row, column]), d, float(plan.signal_norm[row, column]))
+        field = mean_field(law, float(plan.step_size[row, column]), clean, noisy)
+        flipped = torch.where(noisy > 0, field.margin2_noisy, torch.inf)
+        rows.append(torch.minimum(field.margin2_clean, flipped).amin(1).numpy())
+    return np.array(rows)
+
+
+def borders(diagram: PhaseDiagram, row: int, which: str) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    r"""Each draw's own border in a row, and the two ends between which mean field with its own label counts puts it: (draws,) each.
+
+    "strong": the last x at which the clean error is below $\Phi(-1)$; both ends are that of the mean-field error (C17). "fitted": the
+    first x at which the draw interpolates. A sample's noise score is $a(1+\varepsilon_i)$, $\varepsilon_i$ of standard deviation
+    $\sqrt{(n+1)/d}$, and the last sample to be fitted is one with a small score: the lower end is the border at $\varepsilon_i = 0$, the
+    upper one that at minus the expected largest of $\eta n$ such numbers. All are found on the strip's own grid, in the same way.
+    0 or infinite for a border below or above the strip: its rank is known, its value is not.
     """
-    x, plan = diagram.plan.x, _fine(diagram.plan, row)
-    margin, strength = (reading[0] for reading in mean_field_readings(plan))
+    x, plan = diagram.plan.x, diagram.plan
     if which == "fitted":
-        values, last, predicted = diagram.smallest_margin[row], False, crossing(plan.x, margin)
+        n, d = int(plan.n[row, 0]), int(plan.d[row, 0])
+        flips = max(1, round(n * float(plan.label_noise[row, 0])))
+        shortfall = largest_of_normals(flips) * math.sqrt((n + 1) / d)
+        readings = [diagram.smallest_margin[row], *(_field_margin(diagram, row, share) for share in (0.0, shortfall))]
         outside = {True: 0.0, False: math.inf}  # fitted everywhere: its border lies below
     else:
         # The logarithm of the exponent: errors of a strip span hundreds of decades, and a border is sought between grid points.
-        values = np.log(np.maximum(diagram.log10_error[row] / _SMALL_ERROR, 1e-12))
-        last, predicted = True, crossing(plan.x, strength, last=True)
+        field = field_log10_error(diagram, row)
+        readings = [
+            np.log(np.maximum(error / _SMALL_ERROR, 1e-12)) for error in (diagram.log10_error[row], field, field)
+        ]
         outside = {True: math.inf, False: 0.0}
-    own = [crossing(x, column, last=last) for column in values.T]
-    return np.array(
-        [outside[bool(c[0] > 0)] if math.isnan(b) else b for b, c in zip(own, values.T, strict=True)]
-    ), predicted
+
+    def found(columns: np.ndarray) -> np.ndarray:
+        own = [crossing(x, column, last=which != "fitted") for column in columns.T]
+        return np.array([outside[bool(c[0] > 0)] if math.isnan(b) else b for b, c in zip(own, columns.T, strict=True)])
+
+    own, low, high = (found(reading) for reading in readings)
+    return own, low, high

@@ -1,0 +1,105 @@
+"""The second solver of the boundaries, and the boundaries of the first solvers against the values that the claims quote."""
+
+import numpy as np
+import pytest
+import torch
+
+from attnbook.open_questions.attention_maps.fates import trap_exits
+from attnbook.open_questions.attention_maps.flow import map_rates, map_threshold
+from attnbook.open_questions.more_classes_and_layers.class_flow import class_ends_on_signal, class_thresholds
+from attnbook.open_questions.optimisers.trap_boundaries import block_rates, block_threshold
+from attnbook.open_questions.second_solver import (
+    WEIGHTS,
+    ends_on_signal,
+    flow_speed,
+    on_both_sides,
+)
+from attnlib.single_head.flow import first_order_threshold, signal_threshold
+from attnlib.single_head.maps import ENTMAX15, LINEARISED, SOFTMAX, SPARSEMAX, softmax
+
+MAPS = {
+    "softmax": SOFTMAX, "softmax at temperature 0.5": softmax(0.5), "softmax at temperature 2": softmax(2.0),
+    "linearised softmax": LINEARISED, "sparsemax": SPARSEMAX, "entmax-1.5": ENTMAX15,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", WEIGHTS)
+def test_right_hand_side_is_that_of_the_first_solver(name):
+    rng = np.random.default_rng(0)
+    states, x, nu, rate = (
+        rng.normal(0, 0.7, (6, 50)),
+        rng.uniform(0.3, 3, 50),
+        rng.uniform(0, 1, 50),
+        rng.uniform(0.2, 2, 50),
+    )
+    wanted = map_rates(
+        torch.as_tensor(states.T), *(torch.as_tensor(part) for part in (x, nu)), MAPS[name], torch.as_tensor(rate)
+    )
+    np.testing.assert_allclose(flow_speed(states, x, nu, rate, WEIGHTS[name]), wanted.numpy().T, rtol=1e-10, atol=1e-12)
+
+
+def test_block_normalised_right_hand_side_is_that_of_the_first_solver():
+    state = [0.4, -0.2, 0.3, 0.1, -0.5, 0.2]
+    found = flow_speed(
+        np.array(state)[:, None], np.array([1.7]), np.array([0.3]), np.array([1.0]), WEIGHTS["softmax"], blocks=True
+    )
+    np.testing.assert_allclose(found[:, 0], block_rates(state, 1.7, 0.3), rtol=1e-12)
+
+
+def test_a_value_one_per_cent_off_is_refused_on_its_own_side():
+    def at(factor):
+        return on_both_sides(np.array([1.6212]), factor, lambda x: ends_on_signal(x, np.array([0.2])))
+
+    assert at(1.0).holds
+    high, low = at(1.01), at(0.99)
+    assert not high.holds
+    assert high.measured == "noise just below 0 of 1, signal just above 1"
+    assert not low.holds
+    assert low.measured == "noise just below 1 of 1, signal just above 0"
+
+
+def test_two_of_the_k_classes_are_the_two_class_flow_at_half_the_attention_rate():
+    x = np.array([1.63, 1.68])
+    np.testing.assert_array_equal(class_ends_on_signal(x, 0.2, 2), ends_on_signal(x, 0.2, rate=0.5))
+
+
+def test_linearised_softmax_leaves_the_trap_and_sparsemax_does_not():
+    (left, rise), (stays, falls) = (trap_exits(name, 5, 4000) for name in ("linearised softmax", "sparsemax"))
+    assert left.mean() > 0.02
+    assert not stays.any()
+    assert rise.max() <= 0
+    assert falls.max() <= 0
+    assert len(left) > 1000
+    assert len(stays) > 1000
+
+
+# --- the first solvers, regression ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("rate", "time", "eta", "value"),
+    [(1.0, 1e7, 0.1, 1.208), (1.0, 1e7, 0.3, 2.80), (0.25, 1e7, 0.2, 1.698), (4.0, 1e7, 0.2, 1.571), (4.0, 1e7, 0.3, 2.533),
+     (1 / 4, 1e30, 0.2, 1.696), (1 / 16, 1e30, 0.2, 1.781), (1 / 64, 1e30, 0.2, 1.852), (1 / 64, 1e30, 0.1, 1.254)],
+)  # fmt: skip
+def test_boundaries_of_gradient_flow(rate, time, eta, value):
+    assert signal_threshold(eta, attention_rate=rate, time=time) == pytest.approx(value, rel=2e-3)
+
+
+def test_first_order_boundary_over_that_of_the_flow():
+    for eta, ratio in ((0.05, 1.025), (0.3, 1.25)):
+        assert first_order_threshold(eta) / signal_threshold(eta) == pytest.approx(ratio, rel=5e-3)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"), [("sparsemax", 1.504), ("entmax-1.5", 1.573), ("linearised softmax", 1.625)]
+)
+def test_boundaries_of_the_maps(name, value):
+    assert map_threshold(MAPS[name], torch.tensor([0.2]), highest=16.0, step=0.04).item() == pytest.approx(
+        value, rel=4e-3
+    )
+
+
+def test_boundaries_of_block_normalised_flow_and_of_k_classes():
+    assert [block_threshold(eta) for eta in (0.05, 0.3)] == pytest.approx([1.081, 2.408], rel=2e-3)
+    found = class_thresholds(np.array([0.2, 0.2, 0.4, 0.4]), np.array([3, 10, 3, 2]))
+    np.testing.assert_allclose(found, [1.360, 1.164, 2.932, 28.94], rtol=3e-3)
