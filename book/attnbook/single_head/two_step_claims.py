@@ -81,6 +81,8 @@ _STRONG_SIGNAL = {
     r"$\big||\xi_i|^2/d - 1\big| \le 2\sqrt{L/d} + 2L/d + 2/d$ for all $i$, with probability at least $1-\delta$",
     wrong=0.4,
     wrong_text="0.4 times the bound",
+    box=("claim-theory-c1",),
+    uses=("R2",),
 )
 def noise_norms(study: TwoStepStudy, constant: float) -> Evidence:
     deviation = (study.geometry.norms_squared / _noise_square(study) - 1).abs().amax(1)
@@ -98,7 +100,7 @@ def noise_norms(study: TwoStepStudy, constant: float) -> Evidence:
     wrong=0.5, wrong_text="0.5 times the bound",
     regime=r"the bound of C1 is at most $0.21$",
     violation=lambda s: "" if _norm_tolerance(s) <= 0.21 else f"needs C1's bound <= 0.21; here {_norm_tolerance(s):.3g}",
-)  # fmt: skip
+box=('claim-theory-c2',), uses=('R2',),)  # fmt: skip
 def near_orthogonality(study: TwoStepStudy, constant: float) -> Evidence:
     bound = 1.1 * math.sqrt(2 * study.law.d * math.log(study.law.n**2 / study.delta))
     return within(
@@ -115,6 +117,8 @@ def near_orthogonality(study: TwoStepStudy, constant: float) -> Evidence:
     r"given $\xi_i$, $\sum_{j\ne i} y_i y_j\,\xi_j\cdot\xi_i \sim N(0, (n-1)|\xi_i|^2)$: standardised, its mean square is exactly $1$",
     wrong=1.2,
     wrong_text="variance 1.2 times larger",
+    box=("claim-theory-c3a",),
+    uses=("R2",),
 )
 def cross_terms(study: TwoStepStudy, constant: float) -> Evidence:
     geometry = study.geometry
@@ -130,6 +134,8 @@ def cross_terms(study: TwoStepStudy, constant: float) -> Evidence:
     wrong=20.0,
     wrong_text="the bound 20 d, which does hold",
     expected=Verdict.FAILS,
+    box=("claim-theory-c3b",),
+    uses=("R2",),
 )
 def crude_cross_terms(study: TwoStepStudy, constant: float) -> Evidence:
     return within(
@@ -165,6 +171,7 @@ def label_counts(study: TwoStepStudy, constant: float) -> Evidence:
     r"$p_1 = 0$ exactly, so every weight is exactly $\tfrac12$ (because $v_0 = 0$)",
     wrong=1.001,
     wrong_text="weight 0.5005",
+    box=("claim-theory-c5",),
 )
 def uniform_attention(study: TwoStepStudy, constant: float) -> Evidence:
     weights = study.attention_after_one_step
@@ -177,6 +184,7 @@ def uniform_attention(study: TwoStepStudy, constant: float) -> Evidence:
     r"$y_i v_1\cdot u_i = +b_k$ for clean and $-b_k$ for flipped samples, exactly: no concentration is needed",
     wrong=1.001,
     wrong_text="b larger by 0.1 %",
+    box=("claim-theory-c6",),
 )
 def signal_scores(study: TwoStepStudy, constant: float) -> Evidence:
     b = constant * study.mean_field.b
@@ -190,6 +198,8 @@ def signal_scores(study: TwoStepStudy, constant: float) -> Evidence:
     r"with probability at least $1-2\delta$",
     wrong=0.5,
     wrong_text="0.5 times the bound",
+    box=("claim-theory-c7",),
+    uses=("C1", "C3a"),
 )
 def noise_scores(study: TwoStepStudy, constant: float) -> Evidence:
     deviation = (study.noise_score1 / _scale_a(study) - 1).abs().amax(1)
@@ -202,6 +212,8 @@ def noise_scores(study: TwoStepStudy, constant: float) -> Evidence:
     r"mean margins are $\tfrac12(a + b_k)$ on clean and $\tfrac12(a - b_k)$ on flipped samples (mean field)",
     wrong=1.1,
     wrong_text="a and b larger by 10 %",
+    box=("claim-theory-c8", "prop-mean-field"),
+    uses=("C6", "C7"),
 )
 def margins_after_one_step(study: TwoStepStudy, constant: float) -> Evidence:
     field = study.mean_field
@@ -217,6 +229,8 @@ def margins_after_one_step(study: TwoStepStudy, constant: float) -> Evidence:
     wrong=1.01,
     wrong_text="clean fraction times 1.01",
     **_STRONG_SIGNAL,
+    box=("claim-theory-c8",),
+    uses=("C7",),
 )
 def accuracy_after_one_step(study: TwoStepStudy, constant: float) -> Evidence:
     accuracy, clean = (study.margins1 > 0).double().mean(1), (~study.noisy).double().mean(1)
@@ -232,6 +246,8 @@ def accuracy_after_one_step(study: TwoStepStudy, constant: float) -> Evidence:
     wrong=0.2,
     wrong_text="the cut at 0.1 instead of 0.5",
     **_STRONG_SIGNAL,
+    box=("claim-theory-c9",),
+    uses=("C8b",),
 )
 def loss_slopes(study: TwoStepStudy, constant: float) -> Evidence:
     slopes, cut, share = _strong(study, study.closed["slopes"]), 0.5 * constant, 1 - 2 * study.delta
@@ -246,6 +262,8 @@ def loss_slopes(study: TwoStepStudy, constant: float) -> Evidence:
     r"$\gamma_i = y_i v_1\cdot(u_i-\xi_i)$ has mean $b_k - a$ on clean samples (positive iff $b_k > a$) and $-(b_k+a)$ on flipped ones",
     wrong=1.1,
     wrong_text="a and b larger by 10 %",
+    box=("claim-theory-c10", "prop-mean-field"),
+    uses=("C6", "C7"),
 )
 def token_preference(study: TwoStepStudy, constant: float) -> Evidence:
     field = study.mean_field
@@ -263,6 +281,8 @@ def token_preference(study: TwoStepStudy, constant: float) -> Evidence:
     r"$s_k\lambda_k \in \tfrac{\beta}{4n}\big(|C_k| - 3|N_k|,\; 3|C_k| - |N_k|\big)$, read off the trained $v_2$",
     wrong=0.6,
     wrong_text="upper constant 1.8 instead of 3",
+    box=("claim-theory-c11",),
+    uses=("C11b",),
 )
 def coefficients_of_v(study: TwoStepStudy, constant: float) -> Evidence:
     unit = study.step_size / (4 * study.law.n)
@@ -286,6 +306,7 @@ def coefficients_of_v(study: TwoStepStudy, constant: float) -> Evidence:
     r"and $p_2 = \tfrac{\beta}{4n}\sum g_i\gamma_i(u_i-\xi_i)$",
     wrong=1.001,
     wrong_text="v₂ larger by 0.1 %",
+    box=("thm-closed-forms",),
 )
 def closed_forms(study: TwoStepStudy, constant: float) -> Evidence:
     gaps = torch.stack([study.closed[name] for name in ("v1", "v2", "p2")], dim=1)
@@ -299,6 +320,8 @@ def closed_forms(study: TwoStepStudy, constant: float) -> Evidence:
     r"$\tfrac{\beta\rho^2}{4n}\big(|C_k|g_c(b_k-a) - |N_k|g_n(b_k+a)\big)$",
     wrong=1.2,
     wrong_text="flipped samples pull 1.2 times as strongly",
+    box=("claim-theory-c12", "prop-mean-field"),
+    uses=("C10", "C11b"),
 )
 def direction_of_p(study: TwoStepStudy, constant: float) -> Evidence:
     field, law = study.mean_field, study.law
@@ -314,6 +337,8 @@ def direction_of_p(study: TwoStepStudy, constant: float) -> Evidence:
     r"$p_2\cdot\xi_i \approx -a g_i\gamma_i$: negative on clean samples, positive on flipped ones",
     wrong=1.1,
     wrong_text="1.1 times the mean field",
+    box=("claim-theory-c12", "prop-mean-field"),
+    uses=("C10", "C11b"),
 )
 def p_on_noise(study: TwoStepStudy, constant: float) -> Evidence:
     field = study.mean_field
@@ -328,6 +353,8 @@ def p_on_noise(study: TwoStepStudy, constant: float) -> Evidence:
     r"their own noise (mean field)",
     wrong=1.15,
     wrong_text="1.15 times the mean field",
+    box=("claim-theory-c13", "prop-mean-field"),
+    uses=("C12", "C12b"),
 )
 def attention_after_two_steps(study: TwoStepStudy, constant: float) -> Evidence:
     field = study.mean_field
@@ -341,6 +368,8 @@ def attention_after_two_steps(study: TwoStepStudy, constant: float) -> Evidence:
     r"mean margins are $s V_k + (1-s)t$ on clean and $-sV_k + (1-s)t$ on flipped samples with $t = a(1+2g)$ (mean field)",
     wrong=1.05,
     wrong_text="1.05 times the mean field",
+    box=("claim-theory-c14", "prop-mean-field"),
+    uses=("C11b", "C13"),
 )
 def margins_after_two_steps(study: TwoStepStudy, constant: float) -> Evidence:
     field = study.mean_field
@@ -356,6 +385,8 @@ def margins_after_two_steps(study: TwoStepStudy, constant: float) -> Evidence:
     wrong=4.0,
     wrong_text="the exponent 4 times larger",
     regime=r"classes with $s_k v_2\cdot\mu_k > 0$",
+    box=("claim-theory-c15",),
+    uses=("R3",),
 )
 def error_bound(study: TwoStepStudy, constant: float) -> Evidence:
     room = torch.where(study.v2_signal > 0, study.log10_error2 - constant * study.log10_bound2, torch.nan)
@@ -369,6 +400,8 @@ def error_bound(study: TwoStepStudy, constant: float) -> Evidence:
     r"for every data set",
     wrong=0.1,
     wrong_text="0.9 instead of 9",
+    box=("claim-theory-c15",),
+    uses=("C11",),
 )
 def norm_of_v_noise(study: TwoStepStudy, constant: float) -> Evidence:
     unit = (study.step_size / (4 * study.law.n)) ** 2 * study.law.n
@@ -391,6 +424,8 @@ def norm_of_v_noise(study: TwoStepStudy, constant: float) -> Evidence:
     source=Source.MEASURED,
     wrong=2.0,
     wrong_text="every margin at least its mean-field value instead of 0",
+    box=("claim-theory-c16", "claim-theory-c14"),
+    uses=("C14", "R4"),
 )
 def interpolation(study: TwoStepStudy, constant: float) -> Evidence:
     field = study.mean_field
@@ -406,6 +441,8 @@ def interpolation(study: TwoStepStudy, constant: float) -> Evidence:
     wrong_text="1.2 times that",
     regime=r"$\eta > 0$",
     violation=lambda s: "" if s.law.label_noise > 0 else "needs label noise; here eta = 0",
+    box=("claim-theory-c16",),
+    uses=("R3",),
 )
 def benign(study: TwoStepStudy, constant: float) -> Evidence:
     eta = study.law.label_noise
@@ -419,6 +456,8 @@ def benign(study: TwoStepStudy, constant: float) -> Evidence:
     r"mean-field scores put into the exact integral give $\log_{10}\mathrm{err}$ draw by draw from $|C_k|$ and $|N_k|$ alone",
     wrong=1.1,
     wrong_text="an exponent 1.1 times larger",
+    box=("claim-theory-c17",),
+    uses=("C14", "R3"),
 )
 def error_from_counts(study: TwoStepStudy, constant: float) -> Evidence:
     law = study.law
@@ -449,6 +488,8 @@ def _dimension(study: TwoStepStudy) -> str:
     regime=r"$d \ge C n^2 \log(n/\delta)$, $C$ not known to us (judged with $C = 1$)",
     violation=_dimension,
     expected=Verdict.OUTSIDE,
+    box=("thm-paper-two-steps",),
+    uses=("C16", "R3"),
 )
 def theorem(study: TwoStepStudy, constant: float) -> Evidence:
     error = study.log10_error2.amax(1)
@@ -472,6 +513,7 @@ NOTEBOOK_STEP_CLAIM = Claim(
     wrong=0.8,
     wrong_text="80 % of the labels, which does hold",
     expected=Verdict.FAILS,
+    uses=("R4",),
 )
 
 

@@ -76,6 +76,8 @@ def _largest(name: str, *, all_heads: bool = False) -> Callable[[HeadStatistics]
     wrong=0.0,
     wrong_text="before training",
     regime=_STORED,
+    box=("ic-trained-pattern",),
+    uses=("I11",),
 )
 def diagonal_and_homogeneous(study: CircuitStudy, constant: float) -> Evidence:
     collect = _per_run if constant == 1 else _before
@@ -104,6 +106,8 @@ def diagonal_and_homogeneous(study: CircuitStudy, constant: float) -> Evidence:
     wrong=0.0,
     wrong_text="before training",
     regime=_STORED,
+    box=("ic-trained-pattern",),
+    uses=("I11",),
 )
 def last_entry_only(study: CircuitStudy, constant: float) -> Evidence:
     collect, every = (_per_run, False) if constant == 1 else (_before, True)
@@ -129,6 +133,8 @@ def _balance(numbers: HeadStatistics) -> torch.Tensor:
     wrong=0.0,
     wrong_text="one head",
     regime=_STORED,
+    box=("ic-trained-pattern",),
+    uses=("I32",),
 )
 def zero_sum(study: CircuitStudy, constant: float) -> Evidence:
     balance = _per_run(study, _balance, least=2) if constant == 1 else _balance(study.statistics(1))
@@ -144,6 +150,7 @@ def zero_sum(study: CircuitStudy, constant: float) -> Evidence:
     wrong_text="before training, all heads",
     regime="the stored runs at the authors' setting",
     box=("ic-start",),
+    uses=("I31", "I32"),
 )
 def signs_match(study: CircuitStudy, constant: float) -> Evidence:
     def share(numbers: HeadStatistics) -> torch.Tensor:
@@ -166,6 +173,8 @@ def signs_match(study: CircuitStudy, constant: float) -> Evidence:
     wrong=0.0,
     wrong_text="|μ| in place of |ω|",
     regime=_STORED,
+    box=("ic-trained-pattern",),
+    uses=("I31",),
 )
 def one_scale(study: CircuitStudy, constant: float) -> Evidence:
     def spread(numbers: HeadStatistics) -> torch.Tensor:
@@ -185,6 +194,8 @@ def one_scale(study: CircuitStudy, constant: float) -> Evidence:
     wrong=0.0,
     wrong_text="the last column in the place of the last row",
     regime=_STORED,
+    box=("ic-trained-pattern",),
+    uses=("I11",),
 )
 def label_row(study: CircuitStudy, constant: float) -> Evidence:
     name = "label_row" if constant == 1 else "query_column"
@@ -205,6 +216,7 @@ def _smallest_column(numbers: HeadStatistics) -> torch.Tensor:
     regime="no weight decay",
     violation=lambda s: "" if not any(h.experiment.weight_decay for h in s.stored.values()) else "needs weight_decay 0",
     box=("ic-exact-facts",),
+    uses=("I12",),
 )
 def untrained_column(study: CircuitStudy, constant: float) -> Evidence:
     column, differing, runs = (-1 if constant == 1 else -2), 0, 0
@@ -254,6 +266,7 @@ def _published(study: CircuitStudy, heads: int, constant: float, level: float) -
     source=Source.CODE,
     wrong=1.15,
     wrong_text="printed numbers larger by 15 %",
+    uses=("I31", "I32"),
 )
 def published_circuits(study: CircuitStudy, constant: float) -> Evidence:
     shown = [heads for heads in study.heads if heads in PUBLISHED]
@@ -287,6 +300,7 @@ def _score(found: Evidence) -> float:
     wrong_text="stored values larger by 30 %",
     regime="the stored trainings' setting",
     violation=lambda study: _other_setting(study),
+    uses=("I31",),
 )
 def live_joins_stored(study: CircuitStudy, constant: float) -> Evidence:
     live, stored = study.live_omega()

@@ -11,7 +11,7 @@ import torch
 from attnbook.in_context.data_and_model.study import LOUD, DataStudy, permuted
 from attnlib.in_context.circuits import Circuits, circuits_of, predict
 from attnlib.in_context.model import attend
-from bookkit.claims import ClaimSet
+from bookkit.claims import ClaimSet, Source
 from bookkit.rules import Evidence, agrees, both, exactly, within
 
 __all__ = ["CLAIMS"]
@@ -164,6 +164,7 @@ def linear_limit(study: DataStudy, constant: float) -> Evidence:
     "any prompt of any step by its number",
     "a training prompt made alone from (seed, run, step, number) is, bit by bit, the one in its batch; its numbers have the "
     "moments 0, 1, 0, 3 of a standard normal",
+    source=Source.MEASURED,
     wrong=0.0,
     wrong_text="the batch of the next step",
 )

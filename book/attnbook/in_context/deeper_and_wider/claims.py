@@ -62,6 +62,7 @@ def no_leak(study: WiderStudy, constant: float) -> Evidence:
     wrong_text="the same of one softmax",
     regime="d = 5 and L = 40, where it was measured",
     violation=lambda s: "" if (s.setting.d, s.setting.length) == (5, 40) else "needs d = 5 and L = 40; here others",
+    box=("ic-exact-facts",),
 )
 def flat_attention(study: WiderStudy, constant: float) -> Evidence:
     return within(study.causal.spread["twice" if constant == 1 else "once"], low=0.8, high=1.5, quantity="L p")
@@ -80,7 +81,7 @@ def _median(values: torch.Tensor, low: float | None, high: float | None, quantit
     "without a residual stream, after the same number of steps from the same seeds, each of the stored stacks of two layers has 1.25 times "
     "the risk of one layer or more, tied or not, with either mask",
     source=Source.MEASURED, wrong=2.5, wrong_text="3.1 times or more", regime=_TRAINED, violation=_short,
-)  # fmt: skip
+uses=('I71',),)  # fmt: skip
 def depth(study: WiderStudy, constant: float) -> Evidence:
     one, *deeper = (risk for risk, _ in study.depth.values())
     ratios = torch.stack([risk / one.median() for risk in deeper], 1)
@@ -92,7 +93,7 @@ def depth(study: WiderStudy, constant: float) -> Evidence:
     "in the stored trainings the risks of two layers with tied weights and of two free ones overlap: the best of either kind is better "
     "than the worst of the other, so that no difference is shown",
     source=Source.MEASURED, wrong=0.0, wrong_text="one layer in the place of the tied ones", regime=_TRAINED, violation=_short,
-)  # fmt: skip
+uses=('I73',),)  # fmt: skip
 def tying(study: WiderStudy, constant: float) -> Evidence:
     one, free, tied = (study.depth[name][0] for name in DEPTH_NAMES[:3])
     if constant != 1:
@@ -116,7 +117,7 @@ def _anisotropic(study: WiderStudy) -> str:
     "(median of the stored runs; the abstract speaks of a form of preconditioned gradient descent)",
     source=Source.DERIVED, wrong=0.0, wrong_text="the identity instead of Γ",
     regime=_TRAINED, violation=lambda s: _short(s) or _anisotropic(s), box=("ic-step-risk", "ic-small-heads",),
-)  # fmt: skip
+uses=('I17',),)  # fmt: skip
 def learned_preconditioner(study: WiderStudy, constant: float) -> Evidence:
     _, gamma, along = study.anisotropic.eigenvalues()
     shape = torch.as_tensor(gamma) ** constant
@@ -134,6 +135,7 @@ def learned_preconditioner(study: WiderStudy, constant: float) -> Evidence:
     regime=_TRAINED,
     violation=lambda s: _short(s) or _anisotropic(s),
     box=("ic-step-risk", "ic-small-heads"),
+    uses=("I75",),
 )
 def preconditioned_risk(study: WiderStudy, constant: float) -> Evidence:
     found = study.anisotropic
@@ -146,7 +148,7 @@ def preconditioned_risk(study: WiderStudy, constant: float) -> Evidence:
     "(only the sum over heads is asked for)",
     source=Source.MEASURED, wrong=0.5, wrong_text="a cosine of 0.5 or more", expected=Verdict.FAILS,
     regime=_TRAINED, violation=lambda s: _short(s) or _anisotropic(s),
-)  # fmt: skip
+uses=('I75',),)  # fmt: skip
 def every_head(study: WiderStudy, constant: float) -> Evidence:
     found = study.anisotropic
     active = found.trained.circuits().mu[:, -1].abs() >= 0.5
@@ -190,6 +192,7 @@ def debiasing_pays(study: WiderStudy, constant: float) -> Evidence:
     regime=_TRAINED,
     violation=lambda s: _short(s) or _shifted(s),
     box=("ic-best-small",),
+    uses=("I17",),
 )
 def offset(study: WiderStudy, constant: float) -> Evidence:
     found = study.mean
@@ -206,6 +209,7 @@ def offset(study: WiderStudy, constant: float) -> Evidence:
     wrong=2.0,
     wrong_text="N heads, without the one that is subtracted",
     box=("ic-multi-task",),
+    uses=("I17",),
 )
 def enough_heads(study: WiderStudy, constant: float) -> Evidence:
     law = study.task_law
@@ -227,7 +231,7 @@ def _tasks(study: WiderStudy, heads: int) -> TaskFinding:
     "three trained heads do two tasks with a mean risk within 10 % of separate steps (median of the stored runs)",
     source=Source.MEASURED, wrong=1.25, wrong_text="within 10 % of 1.25 times that", regime=_TRAINED, violation=_short,
     box=("ic-multi-task",),
-)  # fmt: skip
+uses=('I81',),)  # fmt: skip
 def superposition(study: WiderStudy, constant: float) -> Evidence:
     ratio = _tasks(study, 3).risk / (constant * study.task_separate)
     return _median(ratio, 0.9, 1.1, "risk over separate")
@@ -238,7 +242,7 @@ def superposition(study: WiderStudy, constant: float) -> Evidence:
     "two trained heads do two tasks with the risk of the best single matrix for both, within 5 % (median of the stored runs)",
     wrong=0.75, wrong_text="the risk of two separate matrices, 0.75 times as large", regime=_TRAINED, violation=_short,
     box=("ic-multi-task",),
-)  # fmt: skip
+uses=('I81',),)  # fmt: skip
 def one_matrix(study: WiderStudy, constant: float) -> Evidence:
     found = _tasks(study, 2)
     return _median(found.risk / (constant * found.best), 0.95, 1.05, "risk over best")
@@ -249,7 +253,7 @@ def one_matrix(study: WiderStudy, constant: float) -> Evidence:
     "in the stored runs the median risk of four heads is below that of three, by less than 5 %",
     source=Source.MEASURED, wrong=0.1, wrong_text="by less than half a per cent", regime=_TRAINED, violation=_short,
     box=("ic-multi-task",),
-)  # fmt: skip
+uses=('I82',),)  # fmt: skip
 def split_up(study: WiderStudy, constant: float) -> Evidence:
     ratio = _tasks(study, 4).risk / _tasks(study, 3).risk.median()
     return _median(ratio, 1 - 0.05 * constant, 1.0, "four heads over three")
@@ -300,6 +304,7 @@ def published_totals(study: WiderStudy, constant: float) -> Evidence:
     wrong=10_000.0,
     wrong_text="at most twenty thousand times",
     expected=Verdict.FAILS,
+    uses=("I88",),
 )
 def moderate_factor(study: WiderStudy, constant: float) -> Evidence:
     found = study.seed_noise

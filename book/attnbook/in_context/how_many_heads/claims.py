@@ -43,7 +43,7 @@ def _against(study: HeadsStudy, heads: int) -> torch.Tensor:
     "conclusion (b) of the notebook. The risk of a trained head is 2.15 times that of two trained heads that cancel: the ratio of the best "
     "single head (exact risk) to the best centred step",
     source=Source.CODE, wrong=1.1, wrong_text="a ratio 10 % larger", regime=_STORED, box=("ic-isotropic",),
-)  # fmt: skip
+uses=('I51',),)  # fmt: skip
 def two_beat_one(study: HeadsStudy, constant: float) -> Evidence:
     best = study.free.risk_one.mean().item() / float(debiased_gd_optimal_risk(study.stored_law))
     return agrees(
@@ -55,7 +55,7 @@ def two_beat_one(study: HeadsStudy, constant: float) -> Evidence:
     "I62", "more than two heads hardly help",
     "the stored models of four and of eight heads have the risk of two heads that cancel, to 2 %",
     source=Source.MEASURED, wrong=0.05, wrong_text="to 0.1 %", regime=_STORED,
-)  # fmt: skip
+uses=('I33',),)  # fmt: skip
 def more_heads(study: HeadsStudy, constant: float) -> Evidence:
     bound = 0.02 * constant
     return both(
@@ -100,6 +100,7 @@ def _signs(runs: TrapRuns, step: int) -> np.ndarray:
     wrong_text="the signs at the start decide already",
     regime="Adam at the authors' setting, 30 000 steps",
     box=("ic-trap",),
+    uses=("I63",),
 )
 def laid_early(study: HeadsStudy, constant: float) -> Evidence:
     runs = study.table.by_heads[2]
@@ -115,7 +116,7 @@ def laid_early(study: HeadsStudy, constant: float) -> Evidence:
     "I65", "who is caught stays caught",
     "the stored trapped runs are still trapped after 500 000 steps, with a loss 1 to 2 % below that of one head",
     source=Source.MEASURED, wrong=0.0, wrong_text="a loss of one head to 1/1000", regime=_STORED, box=("ic-trap",),
-)  # fmt: skip
+uses=('I63',),)  # fmt: skip
 def never_leaves(study: HeadsStudy, constant: float) -> Evidence:
     long = study.table.long
     if not len(long.run):
@@ -132,7 +133,7 @@ def never_leaves(study: HeadsStudy, constant: float) -> Evidence:
     "I66", "three heads or four are not caught",
     "of 100 stored starts with three heads and 100 with four none ends with one sign; the probability that one does is 4 % at most",
     source=Source.MEASURED, wrong=0.0, wrong_text="two heads instead", regime="Adam at the authors' setting, 20 000 steps",
-)  # fmt: skip
+uses=('I63',),)  # fmt: skip
 def more_heads_escape(study: HeadsStudy, constant: float) -> Evidence:
     parts = []
     for runs in (study.table.by_heads[heads] for heads in ((3, 4) if constant == 1 else (2,))):
@@ -167,7 +168,7 @@ def dummies(study: HeadsStudy, constant: float) -> Evidence:
     "$\\omega_h\\mu_h$, the stored runs of four and eight heads change their risk by less than 0.1 %,"
     " if none is sharp ($|\\omega_h|>1/2$)",
     source=Source.DERIVED, wrong=0.0, wrong_text="put together with ω 10 % larger", regime=_STORED, box=("ic-moments",),
-)  # fmt: skip
+uses=('I17',),)  # fmt: skip
 def same_as_two(study: HeadsStudy, constant: float) -> Evidence:
     parts = []
     for heads in (4, 8):
@@ -183,7 +184,7 @@ def same_as_two(study: HeadsStudy, constant: float) -> Evidence:
     r"three heads can do slightly better than any pair: the best third head is sharp ($|\omega|>1$), faint ($|\mu|<0.1$), and "
     "lowers the risk by about half a per cent",
     source=Source.DERIVED, wrong=0.0, wrong_text="nothing gained", regime="the authors' data law", box=("ic-moments",),
-)  # fmt: skip
+uses=('I51',),)  # fmt: skip
 def sharp_third(study: HeadsStudy, constant: float) -> Evidence:
     omega, mu = (torch.tensor(values, dtype=torch.float64) for values in study.free.three)
     sharp = int(omega.abs().argmax())

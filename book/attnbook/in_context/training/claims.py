@@ -73,7 +73,7 @@ def _end(history: History) -> tuple[torch.Tensor, torch.Tensor]:
     r"$|\omega|=0.1407$, $|\mu|=3.179$ (published, one run, means over the two heads) are one more draw from the spread of our stored "
     r"runs whose heads cancel; the ends of these, averaged over the last records, lie in $0.140\pm0.003$ and $3.18\pm0.06$",
     source=Source.CODE, wrong=1.1, wrong_text="10 % larger", regime=_STORED,
-)  # fmt: skip
+uses=('I33',),)  # fmt: skip
 def two_heads_end(study: TrainingStudy, constant: float) -> Evidence:
     history = study.full[2].history
     (omega, mu), (their_omega, their_mu) = _end(history), (np.abs(values).mean() for values in PUBLISHED[2].numbers)
@@ -112,7 +112,7 @@ def one_head_end(study: TrainingStudy, constant: float) -> Evidence:
     "the training loss at the end of the two-head runs is 0.0065 (1 %) above the risk of the circuits without their jitter, and all of "
     "that is jitter: the held-out risk of the circuits as they are equals the training loss",
     source=Source.MEASURED, wrong=0.0, wrong_text="no excess", regime=_STORED, box=("ic-noise-price",),
-)  # fmt: skip
+uses=('I14',),)  # fmt: skip
 def noise_floor(study: TrainingStudy, constant: float) -> Evidence:
     found = study.late
     draws = 4 * found.draws_se.mean().item()
@@ -128,7 +128,7 @@ def noise_floor(study: TrainingStudy, constant: float) -> Evidence:
     r"the page's seed) after 1000 to 15 000 of 500 000 steps; the rest of the time $|\omega|$ creeps from 0.17 (20 000) "
     r"over 0.15 (50 000) to 0.14 (200 000 and later)",
     source=Source.MEASURED, wrong=4.0, wrong_text="a pace four times slower", regime=_STORED,
-)  # fmt: skip
+uses=('I22',),)  # fmt: skip
 def pace(study: TrainingStudy, constant: float) -> Evidence:
     seen = study.full[2]
     history, kept = seen.history, untrapped(seen.history)
@@ -147,7 +147,7 @@ def pace(study: TrainingStudy, constant: float) -> Evidence:
     "an interrupted training ends the same",
     "resumed from the checkpoint that an interruption left, a training ends bit by bit where it would have: weights, averages of Adam, "
     "all records. The averages are needed for that",
-    source=Source.DERIVED,
+    source=Source.MEASURED,
     wrong=0.0,
     wrong_text="resumed from the weights alone",
 )
@@ -232,7 +232,7 @@ def one_batch(study: TrainingStudy, constant: float) -> Evidence:
     "I29",
     "AdamW without decay is Adam",
     "with weight decay 0, the authors' setting, AdamW makes the steps of Adam",
-    source=Source.DERIVED,
+    source=Source.MEASURED,
     wrong=0.0,
     wrong_text="AdamW with torch's own decay of 0.01",
 )

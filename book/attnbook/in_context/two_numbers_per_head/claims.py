@@ -49,6 +49,7 @@ def _bounded(values: torch.Tensor, decimals: int, **bounds: Any) -> Evidence:
     wrong=0.0,
     wrong_text="d − 1 + s2 a quarter larger",
     box=("ic-reduction",),
+    uses=("I14",),
 )
 def reduction(study: TwoNumbersStudy, constant: float) -> Evidence:
     check = study.reduction
@@ -65,6 +66,7 @@ def reduction(study: TwoNumbersStudy, constant: float) -> Evidence:
     wrong=6 / 7,
     wrong_text="d + 1 in the place of d + 2 (at d = 5)",
     box=("ic-curvature",),
+    uses=("I17", "I51"),
 )
 def finite_omega(study: TwoNumbersStudy, constant: float) -> Evidence:
     law = study.law
@@ -89,6 +91,7 @@ def finite_omega(study: TwoNumbersStudy, constant: float) -> Evidence:
     regime="L = 8 d",
     violation=lambda s: "" if s.law.length == 8 * s.law.d else f"needs L = {8 * s.law.d}; here {s.law.length}",
     box=("ic-curvature",),
+    uses=("I51",),
 )
 def flat_valley(study: TwoNumbersStudy, constant: float) -> Evidence:
     valley = study.valley
@@ -110,7 +113,7 @@ def flat_valley(study: TwoNumbersStudy, constant: float) -> Evidence:
     r"$\omega=1/\sqrt d$, the optimum of the approximate loss, is the best scale of a single head within 5 %; "
     "the authors' notebook prints it beside its trained heads as a hypothesis",
     source=Source.CODE, wrong=1.16, wrong_text="1.16/√d", expected=Verdict.FAILS, box=("ic-one-sign",),
-)  # fmt: skip
+uses=('I51',),)  # fmt: skip
 def one_over_root_d(study: TwoNumbersStudy, constant: float) -> Evidence:
     ratio = torch.tensor([one.omega for one in study.one_again]) * math.sqrt(study.law.d)
     return within(ratio, low=0.95 * constant, high=1.05 * constant, quantity="best omega times root d")
@@ -124,6 +127,7 @@ def one_over_root_d(study: TwoNumbersStudy, constant: float) -> Evidence:
     wrong=0.86,
     wrong_text="1/√d in the place of the best ω (at d = 5, L = 40)",
     box=("ic-reduction",),
+    uses=("I51",),
 )
 def trained_one_head(study: TwoNumbersStudy, constant: float) -> Evidence:
     omega, mu = (_rounded(part[:, -LAST:, 0].abs().mean(1), 3) for part in (study.one_head.omega, study.one_head.mu))
@@ -143,6 +147,7 @@ def trained_one_head(study: TwoNumbersStudy, constant: float) -> Evidence:
     regime="L = 8 d",
     violation=lambda s: "" if s.law.length == 8 * s.law.d else f"needs L = {8 * s.law.d}; here {s.law.length}",
     box=("ic-level", "ic-pair", "ic-origin"),
+    uses=("I51",),
 )
 def right_step_wrong_level(study: TwoNumbersStudy, constant: float) -> Evidence:
     law, pair = study.law, study.pair
@@ -182,6 +187,7 @@ def _of_pairs(study: TwoNumbersStudy, values: Callable[[EndPoints], torch.Tensor
     regime="rates a factor of ten apart, smallest rate times steps 10 or more; runs that end as opposite pairs",
     violation=_unsettled,
     box=("ic-noise-price",),
+    uses=("I51", "I53"),
 )
 def place_in_the_valley(study: TwoNumbersStudy, constant: float) -> Evidence:
     sizes = _of_pairs(study, lambda end: end.size[:, -LAST:].mean(1))
@@ -206,6 +212,7 @@ def place_in_the_valley(study: TwoNumbersStudy, constant: float) -> Evidence:
     regime="rates a factor of ten apart, smallest rate times steps 10 or more; runs that end as opposite pairs",
     violation=_unsettled,
     box=("ic-noise-price",),
+    uses=("I17", "I51"),
 )
 def price_of_jitter(study: TwoNumbersStudy, constant: float) -> Evidence:
     predicted = constant * jitter_price(study.law)

@@ -242,6 +242,7 @@ def _model(study: EstimatorStudy) -> torch.Tensor:
     wrong_text="twice as much",
     **_BOTH,
     box=("ic-off-pattern",),
+    uses=("I14",),
 )
 def right_angles(study: EstimatorStudy, constant: float) -> Evidence:
     at, kept, heads = study.trained_at, study.kept, study.heads
@@ -262,6 +263,7 @@ def right_angles(study: EstimatorStudy, constant: float) -> Evidence:
     wrong_text="the step without centring",
     **_FAINT,
     box=("ic-small-heads", "ic-kernel"),
+    uses=("I17", "I51"),
 )
 def centred_step(study: EstimatorStudy, constant: float) -> Evidence:
     heads, kept = study.heads, study.kept
@@ -280,7 +282,7 @@ def centred_step(study: EstimatorStudy, constant: float) -> Evidence:
     r"several heads are one step of gradient descent with $\eta=1$, the step the notebook compares with: their risks at the length of "
     "training agree to 3 %",
     source=Source.CODE, wrong=0.0, wrong_text="the best centred step instead", expected=Verdict.FAILS, **_BOTH,
-)  # fmt: skip
+uses=('I42',),)  # fmt: skip
 def which_step(study: EstimatorStudy, constant: float) -> Evidence:
     law = study.heads.law
     exact = closed_form.gd_risk(law, 1.0) if constant else closed_form.debiased_gd_optimal_risk(law)
@@ -296,6 +298,7 @@ def which_step(study: EstimatorStudy, constant: float) -> Evidence:
     wrong_text="at a length 15 % larger",
     **_FAINT,
     box=("ic-isotropic", "ic-off-pattern"),
+    uses=("I41", "I42"),
 )
 def overtaking(study: EstimatorStudy, constant: float) -> Evidence:
     heads, kept = study.heads, study.kept
@@ -325,6 +328,7 @@ def overtaking(study: EstimatorStudy, constant: float) -> Evidence:
     wrong_text="a floor 25 % higher",
     **_BOTH,
     box=("ic-floor",),
+    uses=("I51",),
 )
 def floor(study: EstimatorStudy, constant: float) -> Evidence:
     heads, kept = study.heads, study.kept
@@ -358,7 +362,7 @@ def linear_step(study: EstimatorStudy, constant: float) -> Evidence:
         "" if s.heads.lengths[-1] >= 10 * s.heads.law.length and s.heads.lengths[0] <= s.heads.law.length / 4
         else "needs lengths from a quarter to ten times that of training"
     ), box=("ic-isotropic",),
-)  # fmt: skip
+uses=('I45', 'I46'),)  # fmt: skip
 def other_lengths(study: EstimatorStudy, constant: float) -> Evidence:
     heads, law = study.heads, study.heads.law
     short = int(np.abs(heads.lengths - law.length / 4).argmin())
@@ -388,7 +392,7 @@ def other_lengths(study: EstimatorStudy, constant: float) -> Evidence:
     violation=lambda s: _one_sign(s) or (
         "" if s.heads.law.noise_variance <= 0.01 else f"needs s2 <= 0.01; here {s.heads.law.noise_variance:.3g}"
     ), box=("ic-bayes",),
-)  # fmt: skip
+uses=('I42',),)  # fmt: skip
 def bayes_gap(study: EstimatorStudy, constant: float) -> Evidence:
     law, noise = study.heads.law, study.noise
     d, L, s2 = law.d, law.length, law.noise_variance
@@ -413,6 +417,7 @@ def bayes_gap(study: EstimatorStudy, constant: float) -> Evidence:
     source=Source.CODE,
     wrong=2.0,
     wrong_text="noise of the target twice, as one of its plots has it",
+    uses=("I51",),
 )
 def printed_figures(study: EstimatorStudy, constant: float) -> Evidence:
     found = study.published

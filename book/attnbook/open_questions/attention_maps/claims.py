@@ -67,6 +67,7 @@ def universal_values(study: MapsStudy, constant: float) -> Evidence:
     wrong=1.01,
     wrong_text="factors 1 % larger",
     box=("thm-open-universality",),
+    uses=("Q17",),
 )
 def slope_alone(study: MapsStudy, constant: float) -> Evidence:
     own = study.two["softmax"][2]
@@ -84,6 +85,7 @@ def slope_alone(study: MapsStudy, constant: float) -> Evidence:
     wrong=0.0,
     wrong_text="softmax in its place",
     box=("thm-open-universality",),
+    uses=("Q18",),
 )
 def hardmax_is_linear(study: MapsStudy, constant: float) -> Evidence:
     own = HARDMAX if constant else SOFTMAX
@@ -116,6 +118,7 @@ def saddle(study: MapsStudy, constant: float) -> Evidence:
     wrong=1.01,
     wrong_text="a factor 1 % larger",
     box=("thm-open-universality",),
+    uses=("Q17",),
 )
 def no_competition(study: MapsStudy, constant: float) -> Evidence:
     found = torch.stack([study.two[m.name][2] for m in UNNORMALISED])
@@ -182,7 +185,7 @@ def bounded_recover(study: MapsStudy, constant: float) -> Evidence:
     r"95 % of draws; hardmax, which never moves, keeps 90 % of its exponent on average",
     source=Source.MEASURED, wrong=0.0, wrong_text="the same maps after two steps",
     regime=_LOW, violation=_not_low,
-)  # fmt: skip
+uses=('Q19',),)  # fmt: skip
 def all_harmful(study: MapsStudy, constant: float) -> Evidence:
     row, level = (-1 if constant else 1), LEVEL / 2
     ends = tensor([study.at_norm(m.name, study.low).log10_error[row] for m in MOVING]).mT
@@ -202,6 +205,7 @@ def all_harmful(study: MapsStudy, constant: float) -> Evidence:
     source=Source.MEASURED,
     wrong=0.0,
     wrong_text="the predictions of softmax for all maps",
+    box=("thm-long-map",),
 )
 def mean_field_predicts(study: MapsStudy, constant: float) -> Evidence:
     columns = [i for i, norm in enumerate(study.norms) if not 0.7 <= study.x(norm) <= 1.3]
@@ -298,6 +302,7 @@ def slower_attention(study: MapsStudy, constant: float) -> Evidence:
     source=Source.MEASURED,
     wrong=1.02,
     wrong_text="values 2 % larger",
+    uses=("thm-open-map-trap",),
 )
 def own_boundaries(study: MapsStudy, constant: float) -> Evidence:
     def ends(x: np.ndarray) -> np.ndarray:  # (2, maps)
@@ -450,6 +455,7 @@ def window_law(study: MapsStudy, constant: float) -> Evidence:
     source=Source.MEASURED,
     wrong=0.0,
     wrong_text="two tokens per window counted as none",
+    uses=("Q24",),
 )
 def window_harm(study: MapsStudy, constant: float) -> Evidence:
     kept = tensor(study.local.late_error / study.local.early_error)  # (widths, draws)

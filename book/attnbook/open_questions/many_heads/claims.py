@@ -165,6 +165,7 @@ def frozen_fits(study: ManyHeadsStudy, constant: float) -> Evidence:
     wrong=1.5,
     wrong_text="edges half as large again",
     uses=("Q3",),
+    box=("prop-open-two-steps", "prop-mean-field"),
 )
 def edges(study: ManyHeadsStudy, constant: float) -> Evidence:
     window, grid = study.window, np.array(study.window.multiples)
@@ -209,6 +210,7 @@ def postponed(study: ManyHeadsStudy, constant: float) -> Evidence:
     source=Source.MEASURED,
     wrong=4.0,
     wrong_text="four heads",
+    uses=("R3",),
 )
 def spoiled(study: ManyHeadsStudy, constant: float) -> Evidence:
     return _mean_error(study.slow[round(constant)][0], -0.60, -0.56)
@@ -259,6 +261,7 @@ def _boundaries(rows: dict[float, dict[float, float]], time: float, constant: fl
     source=Source.MEASURED,
     wrong=1.02,
     wrong_text="values 2 % larger",
+    uses=("L4", "thm-long-map"),
 )
 def boundary_values(study: ManyHeadsStudy, constant: float) -> Evidence:
     etas = (0.1, 0.2, 0.3)
@@ -291,6 +294,7 @@ def boundary_rises(study: ManyHeadsStudy, constant: float) -> Evidence:
     wrong=0.0,
     wrong_text="the maximum-margin rule x > 1",
     uses=("Q12",),
+    box=("thm-long-gap",),
 )
 def flow_predicts(study: ManyHeadsStudy, constant: float) -> Evidence:
     return mean_share([_fate_rule(study.flips[1], bool(constant))], 0.95, what="classes")
@@ -322,6 +326,8 @@ def flow_predicts_heads(study: ManyHeadsStudy, constant: float) -> Evidence:
     source=Source.MEASURED,
     wrong=1.05,
     wrong_text="ratios 5 % larger",
+    box=("thm-long-first-move",),
+    uses=("Q12",),
 )
 def first_order(study: ManyHeadsStudy, constant: float) -> Evidence:
     ratios, etas = constant * np.array([1.025, 1.25]), np.array([0.05, 0.3])
@@ -349,7 +355,7 @@ def _size(study: ManyHeadsStudy, size: float) -> float:
     r"below 0.02 at step 1000 in at least 90 % of draws, and on average a fifth or more smaller at the end",
     source=Source.MEASURED, wrong=10.0, wrong_text="starts of norm 1",
     regime="$x > 1.5\\,x^*(\\eta)$", violation=_not_far,
-)  # fmt: skip
+uses=('Q12',),)  # fmt: skip
 def attend_alike(study: ManyHeadsStudy, constant: float) -> Evidence:
     course = study.starts[_size(study, 0.1 * constant)]
     early, late = tensor(course.spread_clean[course.at(1000)]), tensor(course.spread_clean[-1])

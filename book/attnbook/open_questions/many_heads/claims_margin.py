@@ -83,6 +83,7 @@ def one_over_heads(study: HeadStudy, constant: float) -> Evidence:
     wrong=0.0,
     wrong_text="the same at rho = 70 and 120",
     box=("thm-heads-threshold",),
+    uses=("M4",),
 )
 def no_split(study: HeadStudy, constant: float) -> Evidence:
     rows = study.margin.low[2] if constant else study.margin.high[2][:, 2:]
@@ -134,6 +135,7 @@ def _predicted_division(norms: tuple[float, ...], heads: int, factor: float) -> 
     wrong=2.0,
     wrong_text="a threshold twice as large",
     box=("thm-heads-threshold",),
+    uses=("M3",),
 )
 def division(study: HeadStudy, constant: float) -> Evidence:
     parts, level = [], LEVEL / 6
@@ -187,6 +189,7 @@ def not_found(study: HeadStudy, constant: float) -> Evidence:
     wrong=1.1,
     wrong_text="10 % more",
     box=("thm-heads-threshold",),
+    uses=("M3",),
 )
 def split_cost(study: HeadStudy, constant: float) -> Evidence:
     rows = study.margin.split_ratio
@@ -206,6 +209,7 @@ def split_cost(study: HeadStudy, constant: float) -> Evidence:
     wrong=0.97,
     wrong_text="3 % better",
     box=("prop-heads-tie",),
+    uses=("M15",),
 )
 def joint_norm(study: HeadStudy, constant: float) -> Evidence:
     rows, level = study.margin.joint, LEVEL / 2
@@ -225,6 +229,7 @@ def joint_norm(study: HeadStudy, constant: float) -> Evidence:
     wrong=0.0,
     wrong_text="a tie with Gaussian noise as well",
     box=("prop-heads-tie",),
+    uses=("M5",),
 )
 def tie(study: HeadStudy, constant: float) -> Evidence:
     gaussian, orthogonal = study.margin.ties.T
@@ -284,6 +289,7 @@ def attention_waits(study: HeadStudy, constant: float) -> Evidence:
     wrong=0.0,
     wrong_text="factors of norm 0.3",
     uses=("Q93",),
+    box=("thm-heads-products",),
 )
 def small_factors(study: HeadStudy, constant: float) -> Evidence:
     size, part, (high, low) = (0.01 if constant else 0.3), study.factors, study.factors.norms
@@ -327,6 +333,7 @@ def rank_one(study: HeadStudy, constant: float) -> Evidence:
     source=Source.MEASURED,
     wrong=0.0,
     wrong_text="the two exchanged",
+    uses=("Q93",),
 )
 def stay_apart(study: HeadStudy, constant: float) -> Evidence:
     names = ("factors", "vectors") if constant else ("vectors", "factors")

@@ -139,6 +139,7 @@ _TABLE = {
     source=Source.MEASURED,
     wrong=1.02,
     wrong_text="values 2 % larger",
+    uses=("Q83",),
 )
 def boundary_values(study: ClassesLayersStudy, constant: float) -> Evidence:
     classes, etas = (np.array(part) for part in zip(*_TABLE, strict=True))
@@ -160,6 +161,7 @@ def boundary_values(study: ClassesLayersStudy, constant: float) -> Evidence:
     wrong=0.0,
     wrong_text="the maximum-margin rule x > 1",
     uses=("Q84",),
+    box=("thm-open-classes-trap",),
 )
 def fates(study: ClassesLayersStudy, constant: float) -> Evidence:
     # Run r of every (K, eta) is made of the same Gaussian numbers: one row.
@@ -176,6 +178,7 @@ def fates(study: ClassesLayersStudy, constant: float) -> Evidence:
     source=Source.MEASURED,
     wrong=2.0,
     wrong_text="the boundary at x = 2",
+    uses=("Q82",),
 )
 def late_fates(study: ClassesLayersStudy, constant: float) -> Evidence:
     fates = [late.fates for late in study.late.values()]
@@ -214,6 +217,7 @@ def step_trap(study: ClassesLayersStudy, constant: float) -> Evidence:
     source=Source.MEASURED,
     wrong=0.0,
     wrong_text="cells counted at eta = 0.45",
+    uses=("R3",),
 )
 def benign_cells(study: ClassesLayersStudy, constant: float) -> Evidence:
     first, middle, last = (
@@ -250,6 +254,7 @@ def cells_return(study: ClassesLayersStudy, constant: float) -> Evidence:
     source=Source.MEASURED,
     wrong=0.0,
     wrong_text="the errors after two steps",
+    uses=("R3",),
 )
 def minority(study: ClassesLayersStudy, constant: float) -> Evidence:
     errors = tensor(study.imbalance[1000 if constant else 2])
@@ -351,6 +356,7 @@ def mixed_threshold(study: ClassesLayersStudy, constant: float) -> Evidence:
     wrong=0.0,
     wrong_text="the two one-way masks exchanged",
     box=("thm-open-mixed",),
+    uses=("Q89",),
 )
 def carrier(study: ClassesLayersStudy, constant: float) -> Evidence:
     keep, lose = ["residual", "strong mix", "noise sees signal"], ["one layer", "signal sees noise"]

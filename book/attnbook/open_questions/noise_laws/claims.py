@@ -152,6 +152,7 @@ def _with_points(evidence: Evidence, centre: float, error: float, points: int, l
     wrong=0.0,
     wrong_text="sparse noise (1 %) instead",
     box=("thm-open-noise-error",),
+    uses=("R3",),
 )
 def light_tails(study: NoiseStudy, constant: float) -> Evidence:
     rows = [study.rows[name][0] for name in (("Rademacher", "uniform") if constant else ("sparse 1 %",))]
@@ -191,6 +192,7 @@ def radial_breaks(study: NoiseStudy, constant: float) -> Evidence:
     wrong=0.0,
     wrong_text="R = 1",
     box=("thm-open-noise-error",),
+    uses=("R3",),
 )
 def averaged_over_the_scale(study: NoiseStudy, constant: float) -> Evidence:
     rows = [row for name in RADIAL for row in study.rows[name]]
@@ -205,6 +207,7 @@ def averaged_over_the_scale(study: NoiseStudy, constant: float) -> Evidence:
     wrong=0.0,
     wrong_text="Σ = I",
     box=("thm-open-noise-error",),
+    uses=("R3",),
 )
 def known_covariance(study: NoiseStudy, constant: float) -> Evidence:
     rows = [row for name in (*CORRELATED, "not orthogonal") for row in study.rows[name]]
@@ -222,6 +225,7 @@ def known_covariance(study: NoiseStudy, constant: float) -> Evidence:
     wrong=1.3,
     wrong_text="a gap 1.3 times as large",
     box=("prop-open-noise-universality",),
+    uses=("R3",),
 )
 def expansion(study: NoiseStudy, constant: float) -> Evidence:
     rows = [*study.rates["sparse 10 %"], study.rates["sparse 1 %"][-1]]
@@ -299,6 +303,7 @@ def autoregressive(study: NoiseStudy, constant: float) -> Evidence:
     wrong=0.0,
     wrong_text="the two traces exchanged",
     box=("prop-open-noise-traces",),
+    uses=("C17", "Q72"),
 )
 def two_traces(study: NoiseStudy, constant: float) -> Evidence:
     rows, parts = (*study.small, *study.large), []
@@ -325,6 +330,7 @@ def two_traces(study: NoiseStudy, constant: float) -> Evidence:
     wrong=0.0,
     wrong_text="(1 + s) instead of (1 + s)²",
     box=("prop-open-noise-spike",),
+    uses=("Q72",),
 )
 def one_gaussian(study: NoiseStudy, constant: float) -> Evidence:
     spike, text = study.spike, "overlaps, order √(n/d)"
@@ -466,6 +472,7 @@ def effective_length_decides(study: NoiseStudy, constant: float) -> Evidence:
     source=Source.MEASURED,
     wrong=0.0,
     wrong_text="the same agreement after one step",
+    uses=("A11", "L11"),
 )
 def late_phase_stays(study: NoiseStudy, constant: float) -> Evidence:
     row, level = (-1 if constant else study.avoiding[0].at(1)), LEVEL / 3

@@ -53,6 +53,7 @@ def _mean_in_band(row: torch.Tensor, low: float, high: float, level: float = LEV
     source=Source.MEASURED,
     wrong=0.0,
     wrong_text="five full steps first, n/5d afterwards: small steps come too late",
+    uses=("L4",),
 )
 def step_size_trap(study: OptimiserStudy, constant: float) -> Evidence:
     on_signal = {name: np.asarray(attention > 0.5) for name, (attention, _) in study.schedules.items()}
@@ -71,6 +72,7 @@ def step_size_trap(study: OptimiserStudy, constant: float) -> Evidence:
     source=Source.MEASURED,
     wrong=4.0,
     wrong_text="steps four times as large, n/5d",
+    uses=("R3",),
 )
 def small_steps(study: OptimiserStudy, constant: float) -> Evidence:
     outcome = study.strong[round(0.05 * constant, 3)]
@@ -133,6 +135,7 @@ def two_over_pi(study: OptimiserStudy, constant: float) -> Evidence:
     wrong=1.2,
     wrong_text="20 % more",
     box=("prop-open-sign",),
+    uses=("Q26",),
 )
 def two_over_pi_flat(study: OptimiserStudy, constant: float) -> Evidence:
     parts, room = [], {"allowance": 0.02, "allowance_text": "leading order in n/d"}
@@ -151,6 +154,7 @@ def two_over_pi_flat(study: OptimiserStudy, constant: float) -> Evidence:
     wrong=1.01,
     wrong_text="a signal 1 % longer",
     box=("prop-open-sign",),
+    uses=("D4", "R6"),
 )
 def axis_law(study: OptimiserStudy, constant: float) -> Evidence:
     parts = []
@@ -177,6 +181,7 @@ def axis_law(study: OptimiserStudy, constant: float) -> Evidence:
     wrong_text="Adam with signals on two axes",
     regime="$x$ within 5 % of 2 at $n = 50$, $d = 5000$, $\\eta = 0.1$",
     violation=lambda study: _other_law(study.high_law, 2.0),
+    uses=("R3", "R6"),
 )
 def adam_spread(study: OptimiserStudy, constant: float) -> Evidence:
     row = study.high["Adam, random, step/10" if constant else "Adam, axis, step/10"]
@@ -226,6 +231,7 @@ def axis_ends_on_noise(study: OptimiserStudy, constant: float) -> Evidence:
     source=Source.MEASURED,
     wrong=0.0,
     wrong_text="full batches",
+    uses=("R3",),
 )
 def batches_at_low_snr(study: OptimiserStudy, constant: float) -> Evidence:
     gd, sgd = study.many["gradient descent"].end, study.many["batches of 10"].end

@@ -32,6 +32,8 @@ FULL_BATCH = ("gradient descent", "heavy ball 0.9", "heavy ball 0.99", "Nesterov
     source=Source.MEASURED,
     wrong=0.0,
     wrong_text="the SVM's own choice in place of gradient descent's",
+    box=("thm-long-gap",),
+    uses=("L3", "M4"),
 )
 def svm_against_descent(study: OptimiserStudy, constant: float) -> Evidence:
     fates = study.same_draws
@@ -54,6 +56,7 @@ def svm_against_descent(study: OptimiserStudy, constant: float) -> Evidence:
     source=Source.MEASURED,
     wrong=1.02,
     wrong_text="values 2 % larger",
+    uses=("thm-long-map",),
 )
 def block_boundary(study: OptimiserStudy, constant: float) -> Evidence:
     etas = np.array([0.05, 0.1, 0.2, 0.3])

@@ -135,7 +135,7 @@ _WINDOW = {
     r"at $d/n^2 = 1/64, \dots, 16$, with $n\,\mathrm{SNR}^2$ and $\beta d/n$ kept, two steps fit every label at every $d$ "
     r"in at least 95 % of draws (at the smallest $d$ a draw may miss a label)",
     source=Source.MEASURED, wrong=_SMALL_STEP, wrong_text="0.4 times the step size", **_WINDOW,
-)  # fmt: skip
+uses=('R4',),)  # fmt: skip
 def interpolates_at_small_d(study: AssumptionStudy, constant: float) -> Evidence:
     fitted = study.interpolates[constant].double()
     return within(fitted, low=1.0, quantity="share of dimensions fitted")
@@ -148,6 +148,8 @@ def interpolates_at_small_d(study: AssumptionStudy, constant: float) -> Evidence
     wrong=0.5,
     wrong_text="the exponent d/n²",
     **_WINDOW,
+    box=("prop-rate",),
+    uses=("R3", "R4"),
 )
 def exponent_scale(study: AssumptionStudy, constant: float) -> Evidence:
     small, double = study.scaled_error
@@ -165,7 +167,7 @@ def exponent_scale(study: AssumptionStudy, constant: float) -> Evidence:
     r"$n\max_{i<j}|\xi_i\cdot\xi_j| \ge \tfrac12\sqrt n\, \max_i |\sum_{j\ne i} y_j\,\xi_j\cdot\xi_i|$ at every $d/n^2$, "
     r"in at least 95 % of draws",
     source=Source.MEASURED, wrong=6.0, wrong_text="too large by 3√n", **_WINDOW,
-)  # fmt: skip
+uses=('C3a', 'C3b'),)  # fmt: skip
 def crude_over_true(study: AssumptionStudy, constant: float) -> Evidence:
     rows = study.stress.rows["dimension"]
     ratio = torch.stack([row.crude_bound / row.cross_term for row in rows], 1) / math.sqrt(study.stress.law.n)
@@ -179,6 +181,8 @@ def crude_over_true(study: AssumptionStudy, constant: float) -> Evidence:
     r"both draws are equally likely, so the mean error is exactly $\tfrac12$",
     wrong=1.001,
     wrong_text="errors that add up to 1.001",
+    box=("prop-other-laws",),
+    uses=("R3",),
 )
 def label_symmetry(study: AssumptionStudy, constant: float) -> Evidence:
     return exactly(study.flipped_error, constant)
@@ -192,7 +196,7 @@ def label_symmetry(study: AssumptionStudy, constant: float) -> Evidence:
     regime=r"that of A1, and $n \ge 200$ and $d \le 300\,n$",
     violation=lambda s: _window(s) or ("" if s.stress.law.n >= 200 and s.stress.law.d <= 300 * s.stress.law.n
     else f"needs n >= 200 and d <= 300 n; here n = {s.stress.law.n}, d/n = {s.stress.law.d / s.stress.law.n:.3g}"),
-)  # fmt: skip
+uses=('R3',),)  # fmt: skip
 def label_noise_at_large_d(study: AssumptionStudy, constant: float) -> Evidence:
     row = study.stress.row("label_noise_large_d" if constant == 1.0 else "label_noise", 0.3)
     return within(row.log10_error, high=-2.0, quantity="log10 error per class", share=0.98)
@@ -220,6 +224,8 @@ _preference_claim(
     r"$\pi_k\, n\,\mathrm{SNR}^2(1-2\eta) > 1$; checked at $\pi = 0.9$",
     "class_probability",
     (0.9,),
+    box=("claim-theory-c10",),
+    uses=("C10",),
 )
 _preference_claim(
     "A7",
@@ -227,6 +233,8 @@ _preference_claim(
     r"$\gamma_k/a = |\mu_k|^2(|C_k|-|N_k|)/d - 1$; checked at $|\mu_2| = |\mu_1|/2$ and $2|\mu_1|$",
     "norm_ratio",
     (0.5, 2.0),
+    box=("prop-other-laws",),
+    uses=("C10",),
 )
 _preference_claim(
     "A8",
@@ -235,6 +243,8 @@ _preference_claim(
     r"$n\,\mathrm{SNR}^2(1-2\eta)(1-c) > 2$; checked at $c = \pm\tfrac12$",
     "cosine",
     (-0.5, 0.5),
+    box=("prop-other-laws",),
+    uses=("C10",),
 )
 
 
@@ -245,6 +255,7 @@ _preference_claim(
     r"$b - a$ for every T; checked at $T = 2, 8, 32$",
     wrong=1.1,
     wrong_text="a preference 1.1 times as large",
+    box=("thm-closed-forms-tokens",),
 )
 def token_preference(study: AssumptionStudy, constant: float) -> Evidence:
     rows = [row for row in study.stress.tokens if row.tokens in (2, 8, 32)]
@@ -259,6 +270,7 @@ def token_preference(study: AssumptionStudy, constant: float) -> Evidence:
     wrong_text="a signal pull 1.1 times as strong",
     regime="label noise",
     violation=lambda s: "" if s.stress.law.label_noise > 0 else "needs label noise; here eta = 0",
+    box=("thm-closed-forms-tokens",),
 )
 def token_margins(study: AssumptionStudy, constant: float) -> Evidence:
     rows = [row for row in study.stress.tokens if row.tokens in (2, 4, 32)]
@@ -278,6 +290,8 @@ def token_margins(study: AssumptionStudy, constant: float) -> Evidence:
     r"covariance of $(v\cdot\xi, p\cdot\xi)$ from the whole of $v$ and $p$ equals the share of misclassified fresh $d$-vectors",
     wrong=_PROJECTED,
     wrong_text="v and p projected off the signals",
+    box=("prop-other-laws",),
+    uses=("R3",),
 )
 def stressed_error(study: AssumptionStudy, constant: float) -> Evidence:
     return agrees(study.counted_error, study.exact_error[constant])
@@ -290,6 +304,8 @@ def stressed_error(study: AssumptionStudy, constant: float) -> Evidence:
     wrong=_PROJECTED,
     wrong_text="the mean field of projected noise",
     **_WINDOW,
+    box=("prop-other-laws",),
+    uses=("A11", "C17"),
 )
 def isotropic_noise(study: AssumptionStudy, constant: float) -> Evidence:
     law = study.stress.law
@@ -307,6 +323,7 @@ def isotropic_noise(study: AssumptionStudy, constant: float) -> Evidence:
     r"noise $N(0, \Pi/d)$, signals of norm $\rho/\sqrt d$ and step size $\beta d$ give the same margins for every data set",
     wrong=1.001,
     wrong_text="margins larger by 0.1 %",
+    box=("rem-normalised-noise",),
 )
 def normalised(study: AssumptionStudy, constant: float) -> Evidence:
     return exactly(study.normalised_margins, constant * study.margins)

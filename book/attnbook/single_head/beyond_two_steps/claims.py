@@ -174,6 +174,7 @@ def _t(values: object) -> torch.Tensor:
     wrong=1.2,
     wrong_text="the boundary at x = 1.2",
     box=("thm-long-no-noise",),
+    uses=("thm-long-map",),
 )
 def one_way(study: LongStudy, constant: float) -> Evidence:
     x, moves = study.zero_moves
@@ -194,6 +195,7 @@ def one_way(study: LongStudy, constant: float) -> Evidence:
     wrong=1.3,
     wrong_text="the boundary at x = 1.3",
     box=("thm-long-no-noise", "thm-margin-threshold"),
+    uses=("L1", "M4", "R4"),
 )
 def fates_without_noise(study: LongStudy, constant: float) -> Evidence:
     fates = study.no_noise
@@ -210,6 +212,7 @@ def fates_without_noise(study: LongStudy, constant: float) -> Evidence:
     wrong=1.9,
     wrong_text="a set 1.9 times wider in s_c",
     box=("thm-long-trap",),
+    uses=("thm-long-map",),
 )
 def trap_is_invariant(study: LongStudy, constant: float) -> Evidence:
     x, nu, states = study.flow_runs
@@ -237,6 +240,7 @@ def _fate_rule(fates: Fates, power: float) -> np.ndarray:
     wrong=0.0,
     wrong_text="the maximum-margin rule x > 1",
     box=("thm-long-map",),
+    uses=("L3", "R4"),
 )
 def flow_predicts(study: LongStudy, constant: float) -> Evidence:
     return _share(_fate_rule(study.fates[10**6], constant), 0.95, "classes")
@@ -250,6 +254,7 @@ def flow_predicts(study: LongStudy, constant: float) -> Evidence:
     wrong=0.0,
     wrong_text="the maximum-margin rule x > 1",
     box=("thm-long-map",),
+    uses=("L3", "R4"),
 )
 def flow_predicts_at_small_d(study: LongStudy, constant: float) -> Evidence:
     return _share(_fate_rule(study.fates[40_000], constant), 0.95, "classes")
@@ -264,6 +269,7 @@ def flow_predicts_at_small_d(study: LongStudy, constant: float) -> Evidence:
     source=Source.MEASURED,
     expected=Verdict.FAILS,
     box=("thm-long-gap",),
+    uses=("M4", "R4"),
 )
 def margin_predicts(study: LongStudy, constant: float) -> Evidence:
     return _share(_fate_rule(study.fates[10**6], 0.0), 0.95 * constant, "classes")
@@ -278,6 +284,7 @@ def margin_predicts(study: LongStudy, constant: float) -> Evidence:
     wrong=0.0,
     wrong_text="one boundary, x = 1, for both",
     box=("thm-long-gap", "thm-margin-threshold"),
+    uses=("L3", "M4"),
 )
 def told_apart(study: LongStudy, constant: float) -> Evidence:
     fates = study.same_draws
@@ -295,6 +302,7 @@ def told_apart(study: LongStudy, constant: float) -> Evidence:
     wrong=0.0,
     wrong_text="the plain run replaced by the warm one",
     box=("thm-long-trap",),
+    uses=("L4",),
 )
 def step_size_trap(study: LongStudy, constant: float) -> Evidence:
     plain = study.plain.on_signal if constant else study.warm.on_signal
@@ -310,6 +318,7 @@ def step_size_trap(study: LongStudy, constant: float) -> Evidence:
     source=Source.MEASURED,
     wrong=0.0,
     wrong_text="the step n/5d, not scaled with the signal",
+    uses=("R3",),
 )
 def no_upper_bound(study: LongStudy, constant: float) -> Evidence:
     fates = study.strong_small if constant else study.strong_large
@@ -352,7 +361,7 @@ def _rows(course: Course, steps: Iterable[int], values: np.ndarray) -> torch.Ten
     r"every label is still fitted: each in at least 95 % of draws",
     source=Source.MEASURED, wrong=0.0, wrong_text="the head with frozen attention",
     regime=_LOW, violation=_not_low,
-)  # fmt: skip
+uses=('R3', 'R4'),)  # fmt: skip
 def harmful_late(study: LongStudy, constant: float) -> Evidence:
     course = study.low if constant else study.frozen_low
     return both(
@@ -369,7 +378,7 @@ def harmful_late(study: LongStudy, constant: float) -> Evidence:
     r"above $0.9$ on clean and below $0.1$ on flipped samples: each in at least 95 % of draws",
     source=Source.MEASURED, wrong=0.0, wrong_text="the same law below the threshold",
     regime=_HIGH, violation=_not_high,
-)  # fmt: skip
+uses=('R3', 'R4'),)  # fmt: skip
 def benign_for_long(study: LongStudy, constant: float) -> Evidence:
     course = study.high if constant else study.low
     return both(
@@ -386,7 +395,7 @@ def benign_for_long(study: LongStudy, constant: float) -> Evidence:
     r"threshold of the full head, in at least 95 % of draws",
     source=Source.MEASURED, wrong=0.0, wrong_text="the full head",
     regime=_LOW, violation=_not_low,
-)  # fmt: skip
+uses=('R3',),)  # fmt: skip
 def frozen_is_safe(study: LongStudy, constant: float) -> Evidence:
     course = study.frozen_low if constant else study.low
     return within(_t(course.log10_error[-1] / course.log10_error[course.at(2)]), low=0.85, quantity="exponent kept")
@@ -397,7 +406,7 @@ def frozen_is_safe(study: LongStudy, constant: float) -> Evidence:
     r"at step 1000 the full head's exponent is at least 1.5 times that of the frozen head, in at least 95 % of draws",
     source=Source.MEASURED, wrong=2.0, wrong_text="the same at step 2",
     regime=_HIGH, violation=_not_high,
-)  # fmt: skip
+uses=('R3',),)  # fmt: skip
 def attention_pays(study: LongStudy, constant: float) -> Evidence:
     row = study.high.at(1000 if constant == 1.0 else 2)
     return within(_t(study.high.log10_error[row] / study.frozen_high.log10_error[row]), low=1.5, quantity="ratio")
@@ -409,7 +418,7 @@ def attention_pays(study: LongStudy, constant: float) -> Evidence:
     r"above the threshold, harmful below: each in at least 95 % of draws",
     source=Source.MEASURED, wrong=2.5, wrong_text="already at step 20",
     regime=_HIGH + " and " + _LOW, violation=lambda s: _not_high(s) or _not_low(s),
-)  # fmt: skip
+uses=('L11', 'L12'),)  # fmt: skip
 def small_steps(study: LongStudy, constant: float) -> Evidence:
     high, step = study.small_high, round(50 / constant)
     accuracy = np.where(
@@ -432,6 +441,7 @@ def small_steps(study: LongStudy, constant: float) -> Evidence:
     wrong=0.0,
     wrong_text="the same at step 1",
     box=("thm-margin-soft", "thm-margin-exact"),
+    uses=("M4", "M10"),
 )
 def margin_creeps(study: LongStudy, constant: float) -> Evidence:
     row = -1 if constant else 0
@@ -443,7 +453,7 @@ def margin_creeps(study: LongStudy, constant: float) -> Evidence:
     r"from $v_0, p_0$ of norm $0.01$ the exponents after 2 and 300 steps are those from zero within 10 %, in at least 95 % of draws",
     source=Source.MEASURED, wrong=100.0, wrong_text="starts of norm 1",
     regime=_HIGH, violation=_not_high,
-)  # fmt: skip
+uses=('R3',),)  # fmt: skip
 def small_starts(study: LongStudy, constant: float) -> Evidence:
     size = min(study.starts, key=lambda s: abs(s - 0.01 * constant))
     ratio = study.starts[size].log10_error / study.starts[0.0].log10_error

@@ -34,6 +34,7 @@ def _no_chance(right: np.ndarray, what: str) -> Evidence:
     wrong=0.0,
     wrong_text="$x_1$ of the first move in place of $x^*$",
     box=("thm-long-map", "thm-long-trap"),
+    uses=("L4", "thm-long-map"),
 )
 def boundary_of_the_head(study: TrapStudy, constant: float) -> Evidence:
     fates = study.fates["x*" if constant else "x1"]
@@ -48,6 +49,7 @@ def boundary_of_the_head(study: TrapStudy, constant: float) -> Evidence:
     wrong=0.0,
     wrong_text="$x^*$ in place of $x_1$",
     box=("thm-long-first-move",),
+    uses=("L3",),
 )
 def first_move_changes_sign(study: TrapStudy, constant: float) -> Evidence:
     moves = study.moves["x1" if constant else "x*"]

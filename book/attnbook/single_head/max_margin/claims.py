@@ -80,6 +80,7 @@ def decoupled(study: MarginStudy, constant: float) -> Evidence:
     wrong_text="1.2 times both bounds",
     violation=_flips,
     box=("thm-margin-decoupling",),
+    uses=("M1",),
 )
 def price_of_flips(study: MarginStudy, constant: float) -> Evidence:
     """Both bounds divided by |N|/lambda_max, up to rounding: with one flipped sample they coincide."""
@@ -115,6 +116,7 @@ def nine_costs(study: MarginStudy, constant: float) -> Evidence:
     wrong=1.3,
     wrong_text="threshold 1.3 times larger",
     box=("thm-margin-threshold", "thm-margin-exact"),
+    uses=("M3",),
 )
 def best_of_nine(study: MarginStudy, constant: float) -> Evidence:
     norm, thresholds, best, away = (study["grid"][..., i] for i in (slice(0, 1), slice(1, 3), slice(3, 5), 5))
@@ -133,6 +135,7 @@ def best_of_nine(study: MarginStudy, constant: float) -> Evidence:
     wrong=1.1,
     wrong_text="threshold 10 % larger",
     box=("thm-margin-threshold", "thm-margin-law"),
+    uses=("M4",),
 )
 def threshold(study: MarginStudy, constant: float) -> Evidence:
     low, high = study["threshold_bounds"].unbind(-1)
@@ -148,6 +151,7 @@ def threshold(study: MarginStudy, constant: float) -> Evidence:
     wrong=-1.0,
     wrong_text="the other class selects the signal",
     box=("thm-margin-threshold",),
+    uses=("M4",),
 )
 def mixed_phase(study: MarginStudy, constant: float) -> Evidence:
     right = (study["between_best"] == constant * study["between_predicted"]).all(1).double()
@@ -164,6 +168,7 @@ def mixed_phase(study: MarginStudy, constant: float) -> Evidence:
     wrong=3.0,
     wrong_text="extra cost above 2/d",
     box=("thm-margin-mixing",),
+    uses=("M1",),
 )
 def single_flips(study: MarginStudy, constant: float) -> Evidence:
     extra = study["flip_extra"]  # nan but for the first draws
@@ -178,6 +183,7 @@ def single_flips(study: MarginStudy, constant: float) -> Evidence:
     wrong=1.3,
     wrong_text="1.3 times the formula",
     box=("thm-margin-mixing",),
+    uses=("M1",),
 )
 def mixing_clean(study: MarginStudy, constant: float) -> Evidence:
     ratio = _relative(study["mixing_clean"], study["mixing_clean_formula"])
@@ -193,6 +199,7 @@ def mixing_clean(study: MarginStudy, constant: float) -> Evidence:
     wrong_text="1.3 times the formula",
     violation=_flips,
     box=("thm-margin-mixing",),
+    uses=("M1",),
 )
 def mixing_noisy(study: MarginStudy, constant: float) -> Evidence:
     ratio = _relative(study["mixing_noisy"], study["mixing_noisy_formula"])
@@ -241,6 +248,7 @@ def query(study: MarginStudy, constant: float) -> Evidence:
     wrong_text="1 % more",
     violation=_flips,
     box=("thm-margin-finite",),
+    uses=("M1",),
 )
 def candidate(study: MarginStudy, constant: float) -> Evidence:
     measured = study["candidate"]
@@ -260,6 +268,7 @@ def candidate(study: MarginStudy, constant: float) -> Evidence:
     wrong=2.0,
     wrong_text="the lower bound tanh(R/|p_mm|)",
     box=("thm-margin-finite", "thm-margin-exact"),
+    uses=("M10", "M12"),
 )
 def caught(study: MarginStudy, constant: float) -> Evidence:
     low = torch.tanh(constant * _sizes(study) / 2)
@@ -291,6 +300,7 @@ def direction(study: MarginStudy, constant: float) -> Evidence:
     wrong=0.6,
     wrong_text="upper bound at 0.6",
     box=("thm-margin-joint",),
+    uses=("M13",),
 )
 def joint_value(study: MarginStudy, constant: float) -> Evidence:
     return within(study["joint"][..., 0], 0.0, constant, quantity="place of the minimum between its bounds")
@@ -305,6 +315,7 @@ def joint_value(study: MarginStudy, constant: float) -> Evidence:
     wrong=1.3,
     wrong_text="1.3 times the growth",
     box=("thm-margin-joint",),
+    uses=("M15",),
 )
 def joint_growth(study: MarginStudy, constant: float) -> Evidence:
     radius, formula = study["joint"][..., 1].diff(dim=1), study["joint"][..., 2].diff(dim=1)
@@ -321,7 +332,7 @@ def joint_growth(study: MarginStudy, constant: float) -> Evidence:
     source=Source.PAPER, wrong=0.0, wrong_text="the same below the threshold",
     regime=r"the paper's constant is not known; here $\rho > 1.3\sqrt{d/E|C_k|}$", violation=_above,
     box=("thm-paper-margin", "thm-margin-optimum-error"),
-)  # fmt: skip
+uses=('M4', 'M17', 'R3'),)  # fmt: skip
 def benign(study: MarginStudy, constant: float) -> Evidence:
     name = "above" if constant else "low"
     return both(
@@ -338,6 +349,7 @@ def benign(study: MarginStudy, constant: float) -> Evidence:
     wrong=1.01,
     wrong_text="exponent 1 % larger",
     box=("thm-margin-error",),
+    uses=("R3",),
 )
 def hard_limit(study: MarginStudy, constant: float) -> Evidence:
     return both(
@@ -354,6 +366,7 @@ def hard_limit(study: MarginStudy, constant: float) -> Evidence:
     wrong=-1.0,
     wrong_text="smaller error",
     box=("thm-margin-error",),
+    uses=("M12", "R3"),
 )
 def softer(study: MarginStudy, constant: float) -> Evidence:
     return within(constant * study["errors"].diff(dim=1), low=0.0, quantity="step of log10 error")
@@ -368,6 +381,7 @@ def softer(study: MarginStudy, constant: float) -> Evidence:
     wrong=0.0,
     wrong_text="the same above the threshold",
     box=("thm-paper-tight", "thm-margin-optimum-error"),
+    uses=("M4", "M17"),
 )
 def harmful(study: MarginStudy, constant: float) -> Evidence:
     name = "low" if constant else "above"
@@ -385,6 +399,7 @@ def harmful(study: MarginStudy, constant: float) -> Evidence:
     wrong=1.3,
     wrong_text="1.3 times the formula",
     box=("thm-margin-query", "thm-margin-error"),
+    uses=("M4", "M11"),
 )
 def all_noise(study: MarginStudy, constant: float) -> Evidence:
     ratio = _relative(study["below_p"], study["below_p_formula"])
@@ -403,6 +418,7 @@ def all_noise(study: MarginStudy, constant: float) -> Evidence:
     wrong=0.0,
     wrong_text="the same above the threshold",
     box=("thm-margin-optimum-error",),
+    uses=("M19", "R3"),
 )
 def harmful_at_finite_norm(study: MarginStudy, constant: float) -> Evidence:
     errors = study["low_error"] if constant else study["above_error"]
@@ -536,6 +552,7 @@ def optimum_error(study: MarginStudy, constant: float) -> Evidence:
     wrong_text="1.4 m/d",
     violation=_flips,
     box=("thm-margin-more", "thm-margin-law"),
+    uses=("M1",),
 )
 def one_hot(study: MarginStudy, constant: float) -> Evidence:
     m = torch.arange(1, study["averaged"].shape[1] + 1, dtype=study["averaged"].dtype)
@@ -550,6 +567,7 @@ def one_hot(study: MarginStudy, constant: float) -> Evidence:
     wrong=1.08,
     wrong_text="threshold 8 % larger",
     box=("thm-margin-more",),
+    uses=("M5", "M21"),
 )
 def many_token_threshold(study: MarginStudy, constant: float) -> Evidence:
     tolerance = max(0.03, 3.5 / math.sqrt(2 * study.search_law.d))  # 3 % at the page's defaults
@@ -567,6 +585,7 @@ def many_token_threshold(study: MarginStudy, constant: float) -> Evidence:
     wrong=1.01,
     wrong_text="0.505",
     box=("thm-margin-more",),
+    uses=("M4",),
 )
 def two_heads(study: MarginStudy, constant: float) -> Evidence:
     return both(

@@ -113,6 +113,7 @@ def _fits(study: PhaseStudy) -> tuple[ThresholdFit, ...]:
     box=("claim-theory-c10",),
     regime="30 draws or more",
     violation=_many_draws,
+    uses=("C10",),
 )
 def preference_location(study: PhaseStudy, constant: float) -> Evidence:
     fits, formula = _fits(study), constant * 2 / (1 - 2 * study.label_noise)
@@ -140,6 +141,7 @@ def preference_location(study: PhaseStudy, constant: float) -> Evidence:
     box=("prop-width",),
     regime="30 draws or more",
     violation=_many_draws,
+    uses=("C10",),
 )
 def transition_width(study: PhaseStudy, constant: float) -> Evidence:
     plan, fits = study.threshold.plan, _fits(study)
@@ -213,6 +215,7 @@ def _kappa_below(study: PhaseStudy, limit: float) -> np.ndarray:
     box=("claim-theory-c8",),
     regime=r"$\eta > 0$; $n/d \le 1/100$",
     violation=lambda s: _need_noise(s) or ("" if 100 * s.n <= s.d else f"needs n/d <= 1/100; here {s.n / s.d:.3g}"),
+    uses=("C8",),
 )
 def one_step_is_enough(study: PhaseStudy, constant: float) -> Evidence:
     cells = study.threshold.train_accuracy_step1[_kappa_below(study, constant / 2)]  # (cells, draws)
@@ -230,6 +233,7 @@ def one_step_is_enough(study: PhaseStudy, constant: float) -> Evidence:
     box=("claim-theory-c12",),
     regime=r"$n/d \le 1/100$",
     violation=lambda s: "" if 100 * s.n <= s.d else f"needs n/d <= 1/100; here {s.n / s.d:.3g}",
+    uses=("C10", "C12"),
 )
 def attention_turns_to_noise(study: PhaseStudy, constant: float) -> Evidence:
     cells = _kappa_below(study, constant / 2)
@@ -249,6 +253,7 @@ def attention_turns_to_noise(study: PhaseStudy, constant: float) -> Evidence:
     box=("prop-lower-limit",),
     regime=r"$\sqrt{n/25d} \le 1/50$",
     violation=lambda s: "" if s.n * 100 <= s.d else f"needs 100 n <= d; here n/d = {s.n / s.d:.3g}",
+    uses=("R3",),
 )
 def lower_limit(study: PhaseStudy, constant: float) -> Evidence:
     strip, parts = study.low, []
@@ -290,6 +295,7 @@ def benign_below(study: PhaseStudy, constant: float) -> Evidence:
     box=("prop-mean-field",),
     regime=r"$0.02 \le \eta \le 0.1$, $\kappa > 1.2$, $n \ge 150$, $d \ge 100 n$",
     violation=lambda s: _few_flips(s) or _need_strong(s) or _orthogonal(s),
+    uses=("C14",),
 )
 def smallest_step(study: PhaseStudy, constant: float) -> Evidence:
     return _between(study, [borders(study.steps, 1, "fitted")], constant, "smallest βd/n")
@@ -358,6 +364,7 @@ def upper_limit(study: PhaseStudy, constant: float) -> Evidence:
     source=Source.MEASURED,
     wrong=-1.0,
     wrong_text="it rises",
+    uses=("R3",),
 )
 def no_upper_limit(study: PhaseStudy, constant: float) -> Evidence:
     change = np.diff(study.high.log10_error[0], axis=0).T  # (draws, grid steps)
@@ -419,6 +426,7 @@ def _page_like(study: PhaseStudy) -> str:
     wrong_text="all margins at least 1",
     regime=r"$3.5 \le \beta d/n \le 8$, $1.2 < \kappa < 3.5$, $\eta \le 0.1$, $n \ge 150$, $d \ge 100n$",
     violation=_page_like,
+    uses=("R4",),
 )
 def small_dimension(study: PhaseStudy, constant: float) -> Evidence:
     margins = study.dimensions.smallest_margin[1:].reshape(-1, study.draws)

@@ -151,6 +151,7 @@ CLAIMS = ClaimSet("single_head")
     r"gradient descent on dense $d$-vectors and on the same data written in the basis of its own span gives the same margins",
     wrong=1.001,
     wrong_text="margins larger by 0.1 %",
+    box=("thm-reduced",),
 )
 def same_data(study: CoordinateStudy, constant: float) -> Evidence:
     return exactly(study.reduced_margins, constant * study.dense_margins)
@@ -166,6 +167,7 @@ def same_data(study: CoordinateStudy, constant: float) -> Evidence:
     r"vectors have equal means (8 vectors in 12 dimensions)",
     wrong=_TWIN,
     wrong_text="13 dimensions instead of 12",
+    box=("thm-bartlett",),
 )
 def gram_law(study: CoordinateStudy, constant: float) -> Evidence:
     bartlett = study.bartlett_gram[constant]
@@ -178,6 +180,7 @@ def gram_law(study: CoordinateStudy, constant: float) -> Evidence:
     r"the one-dimensional integral equals the share of misclassified fresh $d$-vectors, model by model",
     wrong=1.2,
     wrong_text="1.2 times the integral",
+    box=("thm-exact-error",),
 )
 def exact_is_sampled(study: CoordinateStudy, constant: float) -> Evidence:
     return agrees(study.sampled_error, constant * study.exact_error)
@@ -189,6 +192,8 @@ def exact_is_sampled(study: CoordinateStudy, constant: float) -> Evidence:
     r"independent draws of both kinds have equal mean $\log_{10}$ error and equal mean attention on clean and on flipped samples",
     wrong=2.0,
     wrong_text="twice the dimension",
+    box=("thm-reduced",),
+    uses=("R2", "R3"),
 )
 def same_law(study: CoordinateStudy, constant: float) -> Evidence:
     reduced = study.reduced_outcomes[constant]
@@ -202,7 +207,7 @@ def same_law(study: CoordinateStudy, constant: float) -> Evidence:
     regime=r"the two largest dimensions, both at least $100\,n$",
     violation=lambda s: "" if len(s.errors_by_dimension) > 1 and sorted(s.errors_by_dimension)[-2] >= 100 * s.law.n
     else f"needs two dimensions >= 100 n = {100 * s.law.n}; here {sorted(s.errors_by_dimension)[-2:]}",
-)  # fmt: skip
+box=('prop-rate',), uses=('R3', 'R4'),)  # fmt: skip
 def exponent(study: CoordinateStudy, constant: float) -> Evidence:
     small, large = sorted(study.errors_by_dimension)[-2:]
     ratio = study.errors_by_dimension[large] / study.errors_by_dimension[small] / (large / small)
@@ -219,6 +224,7 @@ def exponent(study: CoordinateStudy, constant: float) -> Evidence:
     wrong_text="a tolerance of 10 000 %",
     expected=Verdict.FAILS,
     source=Source.DERIVED,
+    box=("rem-reduced-extensions",),
 )
 def sign_descent(study: CoordinateStudy, constant: float) -> Evidence:
     tolerance = 1e-10 if constant == 1.0 else constant

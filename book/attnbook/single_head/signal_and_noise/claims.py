@@ -96,6 +96,7 @@ CLAIMS = ClaimSet("single_head")
     source=Source.PAPER,
     wrong=0.99,
     wrong_text="1 % of the signal left in the noise",
+    box=("def-data-law",),
 )
 def orthogonal_noise(study: DataStudy, constant: float) -> Evidence:
     return exactly(1.0 - study.overlap, constant)
@@ -107,6 +108,7 @@ def orthogonal_noise(study: DataStudy, constant: float) -> Evidence:
     r"$E|\xi|^2 = d - 2$: the noise norm is $\sqrt d$ up to $O(1/\sqrt d)$, so $\mathrm{SNR} = \rho/\sqrt d$",
     wrong=1.01,
     wrong_text="1 % more",
+    box=("def-data-law", "claim-theory-c1"),
 )
 def noise_energy(study: DataStudy, constant: float) -> Evidence:
     return agrees(study.noise_energy, constant)
@@ -121,6 +123,7 @@ def noise_energy(study: DataStudy, constant: float) -> Evidence:
     wrong_text="twice the rate",
     regime=r"$\eta > 0$",
     violation=lambda s: "" if s.law.label_noise > 0 else "needs label noise; here eta = 0",
+    box=("def-data-law",),
 )
 def flip_rate(study: DataStudy, constant: float) -> Evidence:
     return agrees(study.flip_rate, constant * study.law.label_noise)
@@ -133,6 +136,8 @@ def flip_rate(study: DataStudy, constant: float) -> Evidence:
     r"$s_k v_1\cdot\mu_k = \tfrac{\beta\rho^2}{4n}(|C_k|-|N_k|)$",
     wrong=0.8,
     wrong_text="an argument 0.8 times as large",
+    box=("thm-exact-error", "claim-theory-c6"),
+    uses=("C5", "C6"),
 )
 def averaging(study: DataStudy, constant: float) -> Evidence:
     score = study.step_size * study.law.signal_norm**2 / (4 * study.law.n) * study.clean_minus_noisy
@@ -146,6 +151,7 @@ def averaging(study: DataStudy, constant: float) -> Evidence:
     r"$f(X; v, p)$ is unchanged when the tokens of $X$ are permuted: the signal's position carries no information",
     wrong=0.99,
     wrong_text="an output 1 % smaller",
+    box=("rem-order",),
 )
 def permutation(study: DataStudy, constant: float) -> Evidence:
     return exactly(1.0 - study.permutation_gap, constant)
@@ -157,6 +163,7 @@ def permutation(study: DataStudy, constant: float) -> Evidence:
     r"tokens divided by $\sqrt d$ and step size $\beta d$ give the same margins at every step, with $v$, $p$ multiplied by $\sqrt d$",
     wrong=1.01,
     wrong_text="step size 1.01 beta d",
+    box=("rem-normalised-noise",),
 )
 def normalised_noise(study: DataStudy, constant: float) -> Evidence:
     return exactly(study.margins_normalised[constant], study.margins)

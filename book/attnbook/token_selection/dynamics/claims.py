@@ -41,7 +41,7 @@ def _other_configuration(study: DynamicsStudy) -> str:
     "and the fresh accuracy is 0.996 or more in at least 95 % of training sets",
     source=Source.CODE, wrong=0.8, wrong_text="flipped samples left unfitted",
     regime=_DEFAULT, violation=_other_configuration,
-)  # fmt: skip
+uses=('TS11', 'ts-population'),)  # fmt: skip
 def balanced_accuracy(study: DynamicsStudy, constant: float) -> Evidence:
     here = study.balanced
     return both(
@@ -61,7 +61,7 @@ def balanced_accuracy(study: DynamicsStudy, constant: float) -> Evidence:
     "but for one sample, our mean fresh accuracy the published one to four standard errors of 1000 points",
     source=Source.CODE, wrong=1.1, wrong_text="accuracies 10 % higher",
     regime=_DEFAULT, violation=_other_configuration,
-)  # fmt: skip
+uses=('TS11', 'ts-population'),)  # fmt: skip
 def large_noise_accuracy(study: DynamicsStudy, constant: float) -> Evidence:
     here, published = study.situations["large noise"], 0.867
     return both(
@@ -81,7 +81,7 @@ def large_noise_accuracy(study: DynamicsStudy, constant: float) -> Evidence:
     "of that run; in at least 95 % of training sets every clean sample is fitted, and in as many the fresh error is below $10^{-3}$",
     source=Source.CODE, wrong=0.0, wrong_text="the balanced situation instead",
     regime=_DEFAULT, violation=_other_configuration,
-)  # fmt: skip
+uses=('TS11', 'ts-population'),)  # fmt: skip
 def large_signal_accuracy(study: DynamicsStudy, constant: float) -> Evidence:
     here = study.situations["large signal" if constant == 1 else "balanced"]
     return both(
@@ -103,7 +103,7 @@ def large_signal_accuracy(study: DynamicsStudy, constant: float) -> Evidence:
     "in the spread of our runs, as one more training set would",
     source=Source.CODE, wrong=2.0, wrong_text="our clock running twice as fast",
     regime=_DEFAULT, violation=_other_configuration,
-)  # fmt: skip
+uses=('TS11',),)  # fmt: skip
 def attention_curves(study: DynamicsStudy, constant: float) -> Evidence:
     trajectory = study.balanced.trajectory
     steps = [min(round(constant * step), study.steps) for step in LOGGED]
@@ -137,6 +137,8 @@ def attention_curves(study: DynamicsStudy, constant: float) -> Evidence:
     wrong_text="the gap x itself in place of g(x)",
     regime="the balanced situation at the page's defaults",
     violation=_other_configuration,
+    box=("ts-growth",),
+    uses=("TS11",),
 )
 def growth_is_linear(study: DynamicsStudy, constant: float) -> Evidence:
     lines = study.lines
@@ -153,6 +155,8 @@ def growth_is_linear(study: DynamicsStudy, constant: float) -> Evidence:
     wrong_text="less than 0.1",
     regime="the balanced situation at the page's defaults",
     violation=_other_configuration,
+    box=("ts-speed",),
+    uses=("TS25",),
 )
 def clock_straightens(study: DynamicsStudy, constant: float) -> Evidence:
     lines = study.lines
@@ -166,6 +170,7 @@ def clock_straightens(study: DynamicsStudy, constant: float) -> Evidence:
     r"$\dot x=s(1-s)$, $s=e^x/(e^x+T-1)$, makes $g(x)-g(0)=\tau$ exactly; the growth function reported for the paper has $\log T$",
     wrong=0.0,
     wrong_text="log T in place of log(T − 1)",
+    box=("ts-growth",),
 )
 def competitors(study: DynamicsStudy, constant: float) -> Evidence:
     tokens = study.law.tokens
@@ -202,6 +207,8 @@ def _integrated(tokens: int, until: float = 400.0, steps: int = 40_000) -> tuple
     wrong_text="the gap itself going on in proportion to time",
     regime="the balanced situation at the page's defaults",
     violation=_other_configuration,
+    box=("ts-growth", "ts-speed"),
+    uses=("TS25", "TS26"),
 )
 def second_stage(study: DynamicsStudy, constant: float) -> Evidence:
     lines = study.lines
@@ -225,7 +232,7 @@ def second_stage(study: DynamicsStudy, constant: float) -> Evidence:
     "fresh points none is. With the authors' seed: $0.996=1-4/1000$",
     source=Source.MEASURED, wrong=0.0, wrong_text="no test point of a flipped sample's noise is misclassified",
     regime="fresh error below $10^{-4}$", violation=lambda s: _too_hard(s),
-)  # fmt: skip
+box=('ts-leak',),)  # fmt: skip
 def leak(study: DynamicsStudy, constant: float) -> Evidence:
     tests = study.leaks
     flipped = constant * 2 * study.law.flips_per_class
@@ -256,6 +263,8 @@ def _too_hard(study: DynamicsStudy) -> str:
     wrong_text="the height times 0.7, which is none",
     regime="the authors' configuration",
     violation=_other_configuration,
+    box=("ts-mean-field",),
+    uses=("TS11",),
 )
 def dragged_along(study: DynamicsStudy, constant: float) -> Evidence:
     here = study.balanced

@@ -42,6 +42,7 @@ def _mean_over(ladder, function) -> float:
     r"\Phi\big(\frac{\rho|\mu|}{\sqrt2\sigma_\varepsilon}\big)$: the mean over training sets and over the ladder agrees to 0.01",
     wrong=2.0,
     wrong_text="the line twice as high",
+    box=("ts-window",),
 )
 def lower_line(study: ExistenceStudy, constant: float) -> Evidence:
     predicted = _mean_over(study.ladder, lambda c: memorised_share(study.law, c, lower=constant))
@@ -55,6 +56,7 @@ def lower_line(study: ExistenceStudy, constant: float) -> Evidence:
     r"$|p|^2=2|\mu|^2+c^2n\sigma_\varepsilon^2d$: the mean accuracy over training sets and over the ladder of $c$ agrees to 0.01",
     wrong=4.0,
     wrong_text="c four times as large",
+    box=("ts-window",),
 )
 def upper_line(study: ExistenceStudy, constant: float) -> Evidence:
     predicted = _mean_over(study.ladder, lambda c: constructed_direction_accuracy(study.law, constant * c))
@@ -71,6 +73,7 @@ def upper_line(study: ExistenceStudy, constant: float) -> Evidence:
     wrong_text="chance, 1/2, at c = 1",
     regime="n = 100, d = 10000, T = 8, |μ| = 20, ρ = 0.2, η = 0.2",
     violation=lambda s: "" if s.law == _AUTHORS_LAW else "needs the author's sizes; here others",
+    uses=("TS51", "TS52"),
 )
 def authors_pictures(study: ExistenceStudy, constant: float) -> Evidence:
     parts = []
@@ -104,7 +107,7 @@ def authors_pictures(study: ExistenceStudy, constant: float) -> Evidence:
     "were not read)",
     source=Source.PAPER_SECOND_HAND, wrong=0.0, wrong_text="ten times the middle",
     regime=_WIDE, violation=_narrow,
-)  # fmt: skip
+box=('ts-v1-existence', 'ts-window'), uses=('TS51', 'TS52'),)  # fmt: skip
 def middle_of_the_window(study: ExistenceStudy, constant: float) -> Evidence:
     at = 0 if constant == 1 else 1
     return both(
@@ -119,7 +122,7 @@ def middle_of_the_window(study: ExistenceStudy, constant: float) -> Evidence:
     "more: each of the three in at least 95 % of training sets",
     source=Source.MEASURED, wrong=4.0, wrong_text="a window four times higher",
     regime=_WIDE, violation=_narrow,
-)  # fmt: skip
+box=('ts-v1-convergence',), uses=('TS13', 'TS51', 'TS52'),)  # fmt: skip
 def descent_in_the_window(study: ExistenceStudy, constant: float) -> Evidence:
     lower, upper = existence_window(study.law)
     run = study.descent
@@ -138,6 +141,7 @@ def descent_in_the_window(study: ExistenceStudy, constant: float) -> Evidence:
     source=Source.MEASURED,
     wrong=1.2,
     wrong_text="0.96 or more",
+    uses=("TS13", "TS55"),
 )
 def alignment(study: ExistenceStudy, constant: float) -> Evidence:
     return within(study.descent.alignment[-1], low=0.8 * constant, quantity="cosine")
@@ -152,6 +156,8 @@ def alignment(study: ExistenceStudy, constant: float) -> Evidence:
     source=Source.MEASURED,
     wrong=1.5,
     wrong_text="larger by one half",
+    box=("ts-v1-convergence",),
+    uses=("TS13",),
 )
 def cumulative_movement(study: ExistenceStudy, constant: float) -> Evidence:
     clean, flipped = study.descent.still_to_move
@@ -163,8 +169,10 @@ def cumulative_movement(study: ExistenceStudy, constant: float) -> Evidence:
     "softmax is as good as the largest score",
     "along the ladder, fresh accuracies of the two readouts differ by 0.01 at most, in at least 95 % of training sets: "
     "the scores of the construction are in the hundreds",
+    source=Source.MEASURED,
     wrong=0.02,
     wrong_text="by 0.0002 at most",
+    uses=("TS52",),
 )
 def readouts(study: ExistenceStudy, constant: float) -> Evidence:
     gap = (study.ladder.fresh_softmax - study.ladder.fresh_argmax).abs()

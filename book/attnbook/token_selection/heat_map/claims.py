@@ -112,6 +112,7 @@ def _loss_at(law: TokenLaw, margin_noisy: float) -> float:
     "TS41",
     "a cell does not depend on the map",
     r"a cell of the map, trained in a batch with others, equals the same cell computed alone",
+    source=Source.MEASURED,
     wrong=1.001,
     wrong_text="values 0.1 % larger",
 )
@@ -128,7 +129,7 @@ def same_alone(study: HeatStudy, constant: float) -> Evidence:
     r"authors' setting, $h = |\nu||\mu|$",
     source=Source.CODE, wrong=1.05, wrong_text="a loss 5 % larger", regime=f"$n\\,\\mathrm{{SNR}}^2 > {_FOLLOW:g}$ in that cell",
     violation=lambda study: _strongest(study),
-)  # fmt: skip
+box=('ts-floor',), uses=('TS16', 'TS45'),)  # fmt: skip
 def corner_loss(study: HeatStudy, constant: float) -> Evidence:
     law = study.found.plan.cell(0, -1)
     expected = _loss_at(law, -law.head_norm * law.signal_norm / math.sqrt(2))
@@ -155,7 +156,7 @@ def _memorised(study: HeatStudy) -> str:
     r"largest $|\mu|$ and $d$: mean training loss $(1-\eta)\ell(h/\sqrt2) + \eta\,\ell(\rho h/\sqrt2)$, 0.452 for the authors' setting: "
     r"flipped samples have only their confusing token to select",
     wrong=1.05, wrong_text="a loss 5 % larger", regime="the mean field memorises in that cell", violation=_memorised,
-)  # fmt: skip
+box=('ts-floor',), uses=('TS16',),)  # fmt: skip
 def memorised_loss(study: HeatStudy, constant: float) -> Evidence:
     law = study.found.plan.cell(-1, -1)
     expected = _loss_at(law, law.weak_signal * law.head_norm * law.signal_norm / math.sqrt(2))
@@ -169,6 +170,7 @@ def memorised_loss(study: HeatStudy, constant: float) -> Evidence:
     source=Source.MEASURED,
     wrong=0.0,
     wrong_text="flipped ones too",
+    uses=("TS41",),
 )
 def clean_fitted(study: HeatStudy, constant: float) -> Evidence:
     fitted = study.found.clean_fitted if constant else study.found.noisy_fitted
@@ -183,6 +185,7 @@ def clean_fitted(study: HeatStudy, constant: float) -> Evidence:
     source=Source.MEASURED,
     wrong=0.0,
     wrong_text="all cells of the map",
+    uses=("TS41",),
 )
 def flipped_follow(study: HeatStudy, constant: float) -> Evidence:
     strong = study.found.plan.over_cells(n_snr_squared) > _FOLLOW * constant
@@ -204,6 +207,8 @@ def flipped_follow(study: HeatStudy, constant: float) -> Evidence:
     source=Source.MEASURED,
     wrong=-1.0,
     wrong_text="the opposite sign",
+    box=("ts-mean-field",),
+    uses=("TS41",),
 )
 def fitted_in_time(study: HeatStudy, constant: float) -> Evidence:
     margin = constant * study.predicted.margin_noisy
@@ -259,6 +264,8 @@ def _share_of_cells(right: np.ndarray, among: np.ndarray) -> torch.Tensor:
     r"average over training sets",
     wrong=1.15,
     wrong_text="attention 15 % larger",
+    box=("ts-mean-field", "ts-fresh-attention"),
+    uses=("TS41",),
 )
 def attention_of_theory(study: HeatStudy, constant: float) -> Evidence:
     difference = study.found.attention[..., 0] - constant * study.predicted.attention[..., None]
@@ -276,6 +283,8 @@ def _slopes(study: HeatStudy) -> torch.Tensor:
     wrong=1.5,
     wrong_text="exponent 3, which does hold",
     expected=Verdict.FAILS,
+    box=("ts-delay",),
+    uses=("TS38c",),
 )
 def border_is_one_line(study: HeatStudy, constant: float) -> Evidence:
     return agrees(_slopes(study), 2.0 * constant, allowance=0.3, allowance_text="coarse cells")
@@ -287,6 +296,8 @@ def border_is_one_line(study: HeatStudy, constant: float) -> Evidence:
     r"the mean exponent of $d^* \propto |\mu|^e$ is that of the mean field on the same cells, to 0.15",
     wrong=1.3,
     wrong_text="an exponent 30 % larger",
+    box=("ts-mean-field",),
+    uses=("TS47",),
 )
 def border_of_theory(study: HeatStudy, constant: float) -> Evidence:
     expected = border_exponents(study.found.plan, study.predicted.attention[..., None], 0.5)[0]
@@ -303,6 +314,8 @@ def border_of_theory(study: HeatStudy, constant: float) -> Evidence:
     r"ten or more of these cells in at least 95 % of training sets",
     wrong=5.0,
     wrong_text="limits five times larger",
+    box=("ts-discrimination",),
+    uses=("TS15", "ts-population"),
 )
 def harmful_below(study: HeatStudy, constant: float) -> Evidence:
     phases = study.found.phases()

@@ -117,7 +117,7 @@ def memorises(study: DigitsStudy, constant: float) -> Evidence:
     r"accuracy lost against the twin, as a fraction of copying the noise, $(a_0 - a_\eta)/(\eta\,a_0)$, mean over $n$ and $\eta$, is "
     r"between 0.4 and 1.2 in at least 95 % of seeds",
     source=Source.MEASURED, wrong=0.25, wrong_text="a quarter of that", **_REGIME,
-)  # fmt: skip
+uses=('TS61',),)  # fmt: skip
 def loses(study: DigitsStudy, constant: float) -> Evidence:
     lost = _over_runs(study, "lost_fraction").mean(1)
     return _of_a_seed(lost, "fraction of copying", 0.4 * constant, 1.2 * constant, study)
@@ -127,7 +127,7 @@ def loses(study: DigitsStudy, constant: float) -> Evidence:
     "TS63", "overfitting is benign",
     r"with the noise memorised, less than a quarter of copying is lost in at least 95 % of seeds",
     source=Source.MEASURED, wrong=0.0, wrong_text="the twin against itself", expected=Verdict.FAILS, **_REGIME,
-)  # fmt: skip
+uses=('TS61', 'TS62'),)  # fmt: skip
 def benign(study: DigitsStudy, constant: float) -> Evidence:
     lost = constant * _over_runs(study, "lost_fraction").mean(1)
     return _of_a_seed(lost, "fraction of copying", high=BENIGN_BELOW, study=study)
@@ -138,7 +138,7 @@ def benign(study: DigitsStudy, constant: float) -> Evidence:
     r"test accuracy is highest before half of the memorised labels are memorised, in three quarters or more of the runs of a seed, in at "
     r"least 95 % of seeds: the reverse of the theorem's delay",
     source=Source.MEASURED, wrong=-1.0, wrong_text="the order of the theorem", **_REGIME,
-)  # fmt: skip
+uses=('TS61',),)  # fmt: skip
 def order_of_events(study: DigitsStudy, constant: float) -> Evidence:
     peak, memorised = _over_runs(study, "peak"), _over_runs(study, "memorised_at")
     before = (constant * (memorised - peak) > 0).double().mean(1)
@@ -150,7 +150,7 @@ def order_of_events(study: DigitsStudy, constant: float) -> Evidence:
     r"at the horizon, test accuracy at $\eta \ge 0.2$ is still at least 3 points below the best of the path, mean over the runs of a seed, "
     r"in at least 95 % of seeds",
     source=Source.MEASURED, wrong=0.0, wrong_text="the twin's own path", **_REGIME,
-)  # fmt: skip
+uses=('TS64',),)  # fmt: skip
 def no_recovery(study: DigitsStudy, constant: float) -> Evidence:
     levels = [e for e, eta in enumerate(study.noise_levels) if eta >= 0.2] if constant else [0]
     if not levels:
@@ -164,7 +164,7 @@ def no_recovery(study: DigitsStudy, constant: float) -> Evidence:
     "TS66", "reach bounds what is memorised",
     r"the share of noise memorised is at most the reach of the trained heads, plus 0.2 for the few flipped labels of a run, at every "
     r"number of trained heads, in at least 95 % of seeds",
-    source=Source.DERIVED, wrong=0.5, wrong_text="half the reach", **_HELD,
+    source=Source.MEASURED, wrong=0.5, wrong_text="half the reach", **_HELD,
 )  # fmt: skip
 def reach_bounds(study: DigitsStudy, constant: float) -> Evidence:
     fit = torch.stack([study.held_values("fit_noisy", k)[:, 1, -1] for k in study.free], 1)
@@ -177,7 +177,7 @@ def reach_bounds(study: DigitsStudy, constant: float) -> Evidence:
     r"total variation distance from the twin's attention is larger for flipped than for clean training samples, by 0.01 or more, mean "
     r"over the runs of a seed, in at least 95 % of seeds",
     source=Source.MEASURED, wrong=-1.0, wrong_text="larger for clean samples", **_REGIME,
-)  # fmt: skip
+uses=('TS61',),)  # fmt: skip
 def attention_moves(study: DigitsStudy, constant: float) -> Evidence:
     distance = _over_runs(study, "twin_distance")
     further = constant * (distance[..., 0] - distance[..., 1]).mean(1)
@@ -189,7 +189,7 @@ def attention_moves(study: DigitsStudy, constant: float) -> Evidence:
     r"with two free heads fewer than half of the flipped labels are memorised, and less than a quarter of copying is lost: each in at "
     r"least 95 % of seeds",
     source=Source.MEASURED, wrong=0.0, wrong_text="all heads free", **_HELD,
-)  # fmt: skip
+uses=('TS66',),)  # fmt: skip
 def small_reach(study: DigitsStudy, constant: float) -> Evidence:
     free = _fewest(study) if constant else study.shape.heads
     fit = study.held_values("fit_noisy", free)[:, 1, -1]
@@ -205,7 +205,7 @@ def small_reach(study: DigitsStudy, constant: float) -> Evidence:
     r"at the largest $n$, a new linear head on the frozen features loses a larger fraction of copying than selection, by 0.05 or more, in "
     r"at least 95 % of seeds",
     source=Source.MEASURED, wrong=-1.0, wrong_text="a smaller fraction", **_REGIME,
-)  # fmt: skip
+uses=('TS62',),)  # fmt: skip
 def better_than_linear(study: DigitsStudy, constant: float) -> Evidence:
     n, levels = max(study.sizes), _levels(study)
     eta = torch.tensor(study.noise_levels, dtype=torch.float64)[levels]

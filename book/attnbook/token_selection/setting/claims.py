@@ -31,6 +31,7 @@ def _pairs(study: SettingStudy):
     "from a zero and from a Gaussian prompt",
     wrong=0.0,
     wrong_text="the terms in α² left out",
+    box=("ts-recursion",),
 )
 def three_lines_are_descent(study: SettingStudy, constant: float) -> Evidence:
     return both(
@@ -51,6 +52,8 @@ def three_lines_are_descent(study: SettingStudy, constant: float) -> Evidence:
     r"$v\cdot\mu_\pm$, $|v|^2$ and $|p|^2$ ($v=W^\top p$), computed without vectors, equal those of the dense run at every step",
     wrong=1.001,
     wrong_text="all three larger by 0.1 %",
+    box=("ts-coordinates", "ts-recursion"),
+    uses=("TS11",),
 )
 def fresh_coordinates(study: SettingStudy, constant: float) -> Evidence:
     names = ("direction_on_signals", "direction_norm_squared", "prompt_norm_squared")
@@ -69,6 +72,7 @@ def fresh_coordinates(study: SettingStudy, constant: float) -> Evidence:
     r"only $p$ trained: $z\leftarrow z+\alpha H_0c$; only $W$ trained: $z\leftarrow z+\alpha|p_0|^2Kc$",
     wrong=0.0,
     wrong_text="the two rules exchanged",
+    box=("ts-recursion", "ts-v1-recursion"),
 )
 def one_parameter_fixed(study: SettingStudy, constant: float) -> Evidence:
     order = ("p", "W") if constant == 1 else ("W", "p")
@@ -87,6 +91,7 @@ def one_parameter_fixed(study: SettingStudy, constant: float) -> Evidence:
     "of the page agree",
     wrong=0.0,
     wrong_text="dimension larger by 10 %",
+    box=("ts-gram",),
 )
 def drawn_inner_products(study: SettingStudy, constant: float) -> Evidence:
     sampling = study.sampling
@@ -111,6 +116,7 @@ def drawn_inner_products(study: SettingStudy, constant: float) -> Evidence:
     r"$\Phi\big(|\mu|(1+(k-1)\rho)/(\sigma_\varepsilon\sqrt{2T})\big)$, $k$ the number of weak tokens of the true class",
     wrong=2**0.5,
     wrong_text="argument larger by √2",
+    box=("ts-uniform-accuracy",),
 )
 def uniform_attention(study: SettingStudy, constant: float) -> Evidence:
     laws = [replace(study.law, signal_norm=constant * norm) for norm in study.signal_norms.tolist()]
@@ -127,7 +133,7 @@ def uniform_attention(study: SettingStudy, constant: float) -> Evidence:
     violation=lambda s: ""
     if s.law.head_scale == 1 and s.law.signal_norm >= 5 * s.law.noise_std
     else f"needs head_scale 1 and signal_norm >= 5 noise_std; here {s.law.head_scale:g} and {s.law.signal_norm:g}",
-)  # fmt: skip
+box=('ts-floor',),)  # fmt: skip
 def floor_of_the_loss(study: SettingStudy, constant: float) -> Evidence:
     ratio = study.law.noise_std / study.law.signal_norm
     floor = loss_floor(replace(study.law, head_scale=constant))
@@ -147,6 +153,7 @@ def floor_of_the_loss(study: SettingStudy, constant: float) -> Evidence:
     "up to 600",
     wrong=0.0,
     wrong_text="the plain difference γ − f",
+    box=("ts-arithmetic",),
 )
 def stable_force(study: SettingStudy, constant: float) -> Evidence:
     computed, exact = study.force["stable" if constant == 1 else "naive"]
@@ -160,6 +167,8 @@ def stable_force(study: SettingStudy, constant: float) -> Evidence:
     "when attention on training data is 1 to fifteen digits, in at least 95 % of training sets",
     wrong=0.0,
     wrong_text="the force computed as γ − f",
+    box=("ts-arithmetic", "ts-late"),
+    uses=("TS11", "TS17"),
 )
 def signal_goes_on(study: SettingStudy, constant: float) -> Evidence:
     signal = study.long_runs["stable" if constant == 1 else "naive"].signal_score

@@ -67,7 +67,7 @@ def _exponent(study: TimeStudy, name: str, expected: float, allowance: float) ->
     "TS31", "first clock: step size",
     r"$\tau_{1/2} \propto \alpha^{-1}$",
     source=Source.PAPER, wrong=0.5, wrong_text="exponent -1/2", regime=_STRONG, violation=_weak_centre,
-)  # fmt: skip
+box=('ts-paper-main', 'ts-first-half'), uses=('TS11', 'TS14'),)  # fmt: skip
 def clock_step_size(study: TimeStudy, constant: float) -> Evidence:
     return _exponent(study, "step_size", -1.0 * constant, 0.05)
 
@@ -76,7 +76,7 @@ def clock_step_size(study: TimeStudy, constant: float) -> Evidence:
     "TS32", "first clock: signal norm",
     r"$\tau_{1/2} \propto |\mu|^{-2}$ when $|\nu| = 1/|\mu|$",
     source=Source.PAPER, wrong=1.5, wrong_text="exponent -3", regime=_STRONG, violation=_weak_centre,
-)  # fmt: skip
+box=('ts-paper-main', 'ts-first-half'), uses=('TS11', 'TS14'),)  # fmt: skip
 def clock_signal(study: TimeStudy, constant: float) -> Evidence:
     return _exponent(study, "signal_norm", -2.0 * constant, 0.15)
 
@@ -85,7 +85,7 @@ def clock_signal(study: TimeStudy, constant: float) -> Evidence:
     "TS33", "first clock: variance of the start",
     r"$\tau_{1/2} \propto (\sigma_w^2 d)^{-1}$ from $p_0 = 0$",
     source=Source.PAPER, wrong=0.5, wrong_text="exponent -1/2", regime=_STRONG, violation=_weak_centre,
-)  # fmt: skip
+box=('ts-paper-main', 'ts-first-half'), uses=('TS11', 'TS14'),)  # fmt: skip
 def clock_start(study: TimeStudy, constant: float) -> Evidence:
     return _exponent(study, "weight_scale", -1.0 * constant, 0.05)
 
@@ -94,7 +94,7 @@ def clock_start(study: TimeStudy, constant: float) -> Evidence:
     "TS34", "first clock: dimension",
     r"$\tau_{1/2} \propto d^{-1}$ at fixed $\sigma_w^2$, $d^0$ at fixed $\sigma_w^2 d$",
     source=Source.PAPER, wrong=0.5, wrong_text="exponents -1/2 and +1/2", regime=_STRONG, violation=_weak_centre,
-)  # fmt: skip
+box=('ts-paper-main', 'ts-first-half'), uses=('TS11', 'TS14'),)  # fmt: skip
 def clock_dimension(study: TimeStudy, constant: float) -> Evidence:
     fixed = _exponent(study, "d at fixed variance", -1.0 * constant, 0.15)
     return both(fixed, _exponent(study, "d", 1.0 - constant, 0.15))
@@ -105,7 +105,7 @@ def clock_dimension(study: TimeStudy, constant: float) -> Evidence:
     r"from $p_0 = 0$, $\tau_{1/2}\,\alpha|\nu||\mu|^3 d\sigma_w^2$ of a training set stays within a factor 1.5 over all settings, "
     r"while $\tau_{1/2}$ varies by more than 20: each in at least 95 % of training sets",
     source=Source.MEASURED, wrong=30.0, wrong_text="steps instead of the unit", regime=_STRONG, violation=_weak_centre,
-)  # fmt: skip
+box=('ts-paper-main', 'ts-first-half'), uses=('TS32', 'TS33', 'TS34'),)  # fmt: skip
 def clock_unit_holds(study: TimeStudy, constant: float) -> Evidence:
     found = [axis.found for name, axis in study.clock.items() if name != "prompt_scale"]
     scaled = np.concatenate([f.in_units for f in found])
@@ -124,7 +124,7 @@ def clock_unit_holds(study: TimeStudy, constant: float) -> Evidence:
     r"$\tau_{1/2}\,\alpha|\nu||\mu|^3 (\sigma_w^2 + \sigma_p^2) d$ of a training set stays within a factor 1.7 for "
     r"$\sigma_p^2/\sigma_w^2 = \tfrac14 \dots 16$, in at least 95 % of training sets: the sum, of which the theorem's maximum is the order",
     wrong=0.0, wrong_text="the maximum instead of the sum", regime=_STRONG, violation=_weak_centre,
-)  # fmt: skip
+box=('ts-random-prompt',), uses=('TS35',),)  # fmt: skip
 def clock_prompt(study: TimeStudy, constant: float) -> Evidence:
     found = study.clock["prompt_scale"].found
     scales = np.array([(s.start.weight_scale, s.start.prompt_scale) for s in found.settings])
@@ -171,6 +171,8 @@ def not_overfitting(study: TimeStudy, constant: float) -> Evidence:
     r"exponent is -1 to 0.35 in at least 95 % of the training sets whose labels can all be fitted",
     wrong=0.5,
     wrong_text="exponent -1/2",
+    box=("ts-early", "ts-paper-main"),
+    uses=("TS11", "TS14"),
 )
 def overfitting_time(study: TimeStudy, constant: float) -> Evidence:
     slopes = _t(exponents(study.fit_dimensions, study.fit_times))
@@ -196,6 +198,7 @@ def _closed(delays: Delays) -> torch.Tensor:
     wrong=0.0,
     wrong_text="the same at fixed signal norm, where n d SNR^4 falls on the way",
     box=("ts-delay",),
+    uses=("TS11", "TS14", "TS38e"),
 )
 def delay_is_exponential(study: TimeStudy, constant: float) -> Evidence:
     slopes = _t(local_slopes(study.sharp[0] if constant else study.delays))
@@ -212,7 +215,7 @@ def delay_is_exponential(study: TimeStudy, constant: float) -> Evidence:
     r"here: $t_{\rm sel}$ is this book's event, and the order in the paper's part 2 may hide a factor.)",
     source=Source.CONJECTURE, wrong=0.0, wrong_text="the slope of the closed form, within 10 %", expected=Verdict.FAILS,
     box=("ts-delay",),
-)  # fmt: skip
+uses=('TS38',),)  # fmt: skip
 def constant_is_one(study: TimeStudy, constant: float) -> Evidence:
     sharp = study.sharp[0]
     expected = 1.0 if constant else float(_closed(sharp).diff()[-1]) / np.diff(sharp.strength)[-1]
@@ -227,6 +230,7 @@ def constant_is_one(study: TimeStudy, constant: float) -> Evidence:
     wrong=1.05,
     wrong_text="slopes 5 % larger",
     box=("ts-delay",),
+    uses=("TS38",),
 )
 def constant_of_theory(study: TimeStudy, constant: float) -> Evidence:
     expected = [float(_closed(d).diff()[-1]) / np.diff(d.strength)[-1] for d in study.sharp]
@@ -242,6 +246,7 @@ def constant_of_theory(study: TimeStudy, constant: float) -> Evidence:
     wrong=0.0,
     wrong_text="all late gaps taken equal",
     box=("ts-delay", "ts-late-gaps"),
+    uses=("TS38", "ts-length", "ts-fresh-attention"),
 )
 def delay_of_theory(study: TimeStudy, constant: float) -> Evidence:
     equal = [(1 - constant) * _t([gap_differences(law) for law in d.laws]) for d in study.sharp]
@@ -335,8 +340,10 @@ def rate_of_the_mean_field(study: TimeStudy, constant: float) -> Evidence:
     "the long run follows the flow",
     r"half the largest move changes $t_{\rm sel}$ by less than 5 %, and gradient descent with a constant step gives the flow's "
     r"$t_{\rm sel}$ within 5 %: each in at least 95 % of training sets",
+    source=Source.MEASURED,
     wrong=1.1,
     wrong_text="times 10 % longer",
+    uses=("TS11",),
 )
 def flow_is_resolved(study: TimeStudy, constant: float) -> Evidence:
     rows = [int(np.flatnonzero(np.isclose(study.delays.strength, s, rtol=1e-3))[0]) for s in study.finer.strength]
@@ -404,6 +411,8 @@ def accuracy_shows_no_delay(study: TimeStudy, constant: float) -> Evidence:
     r"risen by 0.05 or more at the end in at least 95 % of training sets",
     wrong=-1.0,
     wrong_text="it has fallen by 0.05",
+    box=("ts-uniform-accuracy", "ts-discrimination"),
+    uses=("TS15", "ts-population"),
 )
 def accuracy_falls(study: TimeStudy, constant: float) -> Evidence:
     harmed = study.harmed
