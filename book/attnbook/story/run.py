@@ -82,10 +82,12 @@ def head(sample: Sample) -> dict[str, Any]:
     errors = torch.stack([log10_clean_error(v, p, sample)[0] for v, p in zip(path.v, path.p, strict=True)])
     angles = torch.rad2deg(torch.acos(pairs))
     return {
-        "n": sample.law.n, "d": sample.law.d, "wrong": int(sample.noisy.sum()), "signal_length": sample.law.signal_norm, "label_noise": sample.law.label_noise,
+        "n": sample.law.n, "d": sample.law.d, "wrong": int(sample.noisy.sum()), "signal_length": sample.law.signal_norm,
+        "label_noise": sample.law.label_noise,
         "step_size": STEP_SIZE, "seed": sample.seed,
         "lengths": _digits(lengths, 4), "of_first_class": "".join(str(int(c == CLASS)) for c in sample.signal_class[0]),
-        "flipped": torch.nonzero(sample.noisy[0])[:, 0].tolist(), "clean_counts": [int(c) for c in clean[0]], "flipped_counts": [int(c) for c in noisy[0]],
+        "flipped": torch.nonzero(sample.noisy[0])[:, 0].tolist(),
+        "clean_counts": [int(c) for c in clean[0]], "flipped_counts": [int(c) for c in noisy[0]],
         "followed": both, "angle_between": _digits(torch.rad2deg(torch.acos(cosine[both[0], both[1]])), 4),
         "angles": [_digits(angles.min(), 4), _digits(angles.max(), 4)],
         "unit_pull": STEP_SIZE * sample.law.signal_norm**2 / (8 * sample.law.n),
@@ -173,7 +175,8 @@ def prompt() -> dict[str, Any]:
     alike, order = torch.einsum("ld,d->l", prompts.x[0], prompts.query[0]).sort()
     plus, minus = (attention_weights(sign * OMEGA * alike) for sign in (1.0, -1.0))
     return {
-        "omega": OMEGA, "alike": _digits(alike, 5), "labels": _digits(prompts.y[0, order], 4), "plus": _digits(plus), "minus": _digits(minus),
+        "omega": OMEGA, "alike": _digits(alike, 5), "labels": _digits(prompts.y[0, order], 4),
+        "plus": _digits(plus), "minus": _digits(minus),
     }  # fmt: skip
 
 

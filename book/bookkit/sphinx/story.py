@@ -10,8 +10,8 @@
     {drawn}`head.margins.1.0 .2f`       a number that is drawn, with a Python format; `power` writes ten to that power, `digits` 40 000
     {glyph}`sample`                     a small sign
 
-Everything lies in book/assets/story/: `run.json` (the numbers), `panel-NAME.svg` and `glyph-NAME.svg` (drawn from them by the same code as the
-live drawing), `story.js`. Still pictures stand in the page itself, so that they take its colours. What is missing is a Sphinx warning.
+Everything lies in book/assets/story/: `run.json` (the numbers), `story.js`, and by the same drawing code `panel-NAME.svg` and
+`glyph-NAME.svg`. Still pictures stand in the page itself, so that they take its colours. What is missing is a Sphinx warning.
 """
 
 import json
