@@ -10,6 +10,7 @@ from playwright.sync_api import Browser, Locator, Page
 
 from tests.browser import looks
 from tests.browser.browsing import DESKTOP, HTML, PHONE, Visit, visited
+from tests.browser.exploring import SETTLED
 from tests.browser.weights import weight
 from tests.explorers.test_story import FOLDER, PANELS, STORED
 
@@ -58,6 +59,7 @@ class Story:
         slider = self.section(panel).locator("input[type=range]").nth(number)
         slider.focus()
         slider.press(key)
+        self.page.evaluate(SETTLED)
         return self.section(panel).locator(".story-said").inner_text()
 
 
@@ -130,6 +132,7 @@ def test_what_the_reader_touches_answers(browser: Browser, address: str) -> None
         box = page.drawing().bounding_box()
         assert box
         page.page.mouse.move(box["x"] + 0.1 * box["width"], box["y"] + 0.7 * box["height"])
+        page.page.evaluate(SETTLED)
         assert "class \u22121" in page.section("sample").locator(".story-said").inner_text()
         page.slide("head", 0, "End")
         assert page.panel == "head"

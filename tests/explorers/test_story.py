@@ -6,6 +6,7 @@ import re
 from dataclasses import replace
 from typing import Any
 
+import nbformat
 import numpy as np
 import pytest
 import torch
@@ -15,6 +16,7 @@ from attnbook.story import run
 from attnlib.in_context.estimators import kernel_weights
 from attnlib.single_head import gradient_descent, two_steps
 from attnlib.single_head.flow import flow_path
+from bookkit.results import read_results
 from tests.explorers.node import ROOT, evaluate
 
 FOLDER = ROOT / "book" / "assets" / "story"
@@ -141,6 +143,11 @@ def test_another_signal_length_is_the_same_draw_with_another_signal() -> None:
     for length, parts in zip(lengths, found, strict=True):
         assert np.add(parts["signal"], parts["noise"]) == pytest.approx(margins(length), rel=1e-4)
     assert margins(border)[1] == pytest.approx(0, abs=1e-4)
+
+
+def test_the_heads_are_as_sharp_as_trained_ones() -> None:
+    page = nbformat.read(ROOT / "notebooks" / "in_context" / "05_two_numbers_per_head.ipynb", as_version=4)
+    assert read_results(page)["omega_end"][-1] == pytest.approx(PROMPT["omega"], abs=0.005)
 
 
 def test_weights_and_race_and_outcome_are_those_of_attnlib() -> None:

@@ -5,7 +5,8 @@ import {arrow, dot, line, path, rect, round, words} from "./scene.js";
 
 const OUTCOMES = ["not fitted", "harmful", "benign"];
 const BOX = {x: 64, y: 178, width: 268, height: 138};
-const [COLUMNS, ROWS] = [36, 20];
+const COLUMNS = 36;
+export const ROWS = 20;
 const SNR = [0.02, 1]; // ends of both axes, logarithmic
 const STEP = [0.2, 40]; // beta d / n
 
@@ -21,14 +22,26 @@ export function outcome(head, {signal, step, flips}) {
   return {word: OUTCOMES[found.phase], error: errorInWords(found.error2.total), log10_error: found.error2.total};
 }
 
-const known = new Map();
+const known = new Map(); // cells by share of wrong labels
+const computed = new Map(); // rows of log10 errors, as far as they are computed
+
+/** The first `count` rows of the map, from below: so that a page may compute it bit by bit before it is looked at. */
+export function prepare(head, flips, count = ROWS) {
+  const key = `${head.n} ${head.d} ${flips}`;
+  const rows = computed.get(key) ?? [];
+  computed.set(key, rows);
+  if (rows.length < count) {
+    const asked = {n: head.n, d: head.d, label_noise: flips, snr: spaced(SNR, COLUMNS), steps: spaced(STEP, ROWS), rows: [rows.length, count], tolerance: 1e-2};
+    rows.push(...diagramRows(asked).error);
+  }
+  return rows;
+}
 
 /** Cells of the diagram at a share of wrong labels: for each kind of outcome one path. */
 function cells(head, flips) {
   const key = `${head.n} ${head.d} ${flips}`;
   if (!known.has(key)) {
-    const [snr, steps] = [spaced(SNR, COLUMNS), spaced(STEP, ROWS)];
-    const {error} = diagramRows({n: head.n, d: head.d, label_noise: flips, snr, steps, tolerance: 1e-2});
+    const error = prepare(head, flips);
     const kinds = {none: "", harmful: "", some: "", more: "", most: ""};
     const [w, h] = [BOX.width / COLUMNS, BOX.height / ROWS];
     error.forEach((row, j) => {
@@ -42,7 +55,6 @@ function cells(head, flips) {
       }
     });
     known.set(key, kinds);
-    if (known.size > 40) known.delete(known.keys().next().value);
   }
   return known.get(key);
 }

@@ -6,6 +6,7 @@
  */
 import {controlsOf} from "./controls.js";
 import {PANELS} from "./panels.js";
+import {ROWS, prepare} from "./fresh.js";
 import {nearest} from "./sample.js";
 import {HEIGHT, WIDTH} from "./scene.js";
 import {Stage} from "./stage.js";
@@ -47,6 +48,16 @@ class Story {
     svg.addEventListener("pointerdown", (event) => this.point(event));
     document.addEventListener("keydown", (event) => this.key(event));
     this.follow();
+    this.prepareMap();
+  }
+
+  /** The map of panel 5 costs a tenth of a second: row by row, while nothing else is to do. */
+  prepareMap(row = 1) {
+    const later = window.requestIdleCallback ?? ((task) => setTimeout(task, 50));
+    later(() => {
+      prepare(this.data.head, this.data.head.label_noise, row);
+      if (row < ROWS) this.prepareMap(row + 1);
+    });
   }
 
   /** A panel with its sliders, which stand in the text. */
@@ -71,7 +82,10 @@ class Story {
         output.textContent = slider.show(value);
         input.setAttribute("aria-valuetext", output.textContent);
         panel.state = {...(panel.state ?? this.first(panel)), [slider.key]: value};
-        this.go(panel, false);
+        this.asked ||= requestAnimationFrame(() => {
+          this.asked = 0;
+          this.go(panel, false);
+        });
       });
       panel.inputs[slider.key] = {input, slider};
     }
