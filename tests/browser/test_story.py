@@ -176,6 +176,26 @@ def test_things_move_from_one_panel_to_the_next_unless_the_reader_wants_no_motio
         assert still <= 3
 
 
+@pytest.mark.parametrize("viewport", [DESKTOP, PHONE], ids=["desktop", "phone"])
+def test_nothing_jumps_when_the_drawing_arrives(browser: Browser, address: str, viewport: dict) -> None:
+    with story(browser, address, viewport) as live:
+        page, held = live.page, []
+        page.route("**/story.js*", lambda route: held.append(route))
+        page.reload(wait_until="commit")
+        page.wait_for_selector(".story-panel", state="attached")
+        page.wait_for_function("document.styleSheets.length > 0")
+        while not held:
+            page.wait_for_timeout(20)
+        before = live.section("sample").locator("h2").bounding_box()
+        held[0].continue_()
+        page.wait_for_function("document.querySelector('.story-stage').dataset.state === 'live'")
+        page.evaluate(SETTLED)
+        after = live.section("sample").locator("h2").bounding_box()
+        assert before
+        assert after
+        assert after["y"] == pytest.approx(before["y"], abs=3)
+
+
 def test_it_works_from_a_disk(browser: Browser) -> None:
     with story(browser, f"file://{HTML}") as page:
         page.press("ArrowRight")
