@@ -99,6 +99,7 @@ times: $(READY)  ## measure how long each page runs: figures say it
 
 scripts: node_modules/.ready  ## build the explorers' scripts from book/scripts/ and make their data (needs Node)
 	$(RUN) -m attnbook.explorers
+	$(RUN) -m attnbook.story
 	node book/scripts/build.mjs
 
 repository: $(READY)  ## change the repository's address everywhere: make repository URL=https://github.com/owner/name

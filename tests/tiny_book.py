@@ -48,7 +48,7 @@ def make_book(root: Path, pages: dict[str, str], prose: dict[str, str]) -> Path:
     """
     for name in ("_config.yml", "pyproject.toml", "requirements.txt"):
         write(root / name, (REPOSITORY / name).read_text(encoding="utf-8").replace(EXERCISES, ""))
-    for name in ("book.css", "explorers.css", "favicon.svg", "ledger.css", "light.js"):
+    for name in ("book.css", "explorers.css", "favicon.svg", "ledger.css", "story.css", "light.js"):
         write(root / "book" / "assets" / name, (REPOSITORY / "book" / "assets" / name).read_text(encoding="utf-8"))
     write(root / "book" / "assets" / "mathjax" / "tex-chtml.js", "// formulas are drawn in the browser tests\n")
     write(root / "book" / "references.bib", "@misc{one, author={A. Author}, title={A title}, year={2020}}\n")

@@ -1,5 +1,6 @@
 /**
- * Bundle explorers: `node book/scripts/build.mjs [NAME ...]` writes book/assets/explorers/NAME.js, all of them without a name.
+ * Bundle explorers: `node book/scripts/build.mjs [NAME ...]` writes book/assets/explorers/NAME.js, all of them without a name. The page that
+ * tells a story is bundled in the same way, into book/assets/story/story.js, and its still pictures are drawn.
  * `--check` writes nothing and fails where a bundle is not what its sources give; `--from VIEW.js --to FILE` bundles a view
  * that lies elsewhere. Needs `npm ci`; readers need none of it.
  *
@@ -12,11 +13,17 @@ import {existsSync, mkdirSync, readdirSync, readFileSync, renameSync, writeFileS
 import {basename, dirname, join, resolve} from "node:path";
 import {fileURLToPath} from "node:url";
 import {build} from "esbuild";
+import {stills} from "./story/stills.js";
 
 const HERE = dirname(fileURLToPath(import.meta.url));
 const ROOT = dirname(dirname(HERE));
-const OUT = join(ROOT, "book", "assets", "explorers");
+const ASSETS = join(ROOT, "book", "assets");
 const LIMIT = 150_000;
+
+/** What is bundled beside the explorers: its entry, where it goes, and whose formulas it shares. */
+const STORY = {entry: "page.js", folder: "story", shares: ["long_run", "two_steps"]};
+const EXPLORER = {entry: "view.js", folder: "explorers", shares: []};
+const kindOf = (name) => (name === "story" ? STORY : EXPLORER);
 
 /** Names of all explorers: folders that hold a view.js. */
 export function names() {
@@ -25,14 +32,17 @@ export function names() {
     .sort();
 }
 
+const known = () => [...names(), "story"];
+
 /** Hash of what makes a bundle: its own sources, the shared module, this file and the pinned packages. */
 export function sourceHash(name) {
-  if (!names().includes(name)) return "none";
+  if (!known().includes(name)) return "none";
   const scripts = (folder) =>
     readdirSync(join(HERE, folder))
       .filter((file) => file.endsWith(".js"))
       .map((file) => `book/scripts/${folder}/${file}`);
-  const paths = ["book/scripts/build.mjs", "package-lock.json", ...scripts("shared"), ...scripts(name)].sort();
+  const folders = ["shared", name, ...kindOf(name).shares];
+  const paths = ["book/scripts/build.mjs", "package-lock.json", ...folders.flatMap(scripts)].sort();
   const hash = createHash("sha256");
   for (const path of paths)
     hash
@@ -43,7 +53,7 @@ export function sourceHash(name) {
 }
 
 /** The bundle's text; `entry` for a view that lies elsewhere (tests). */
-export async function bundle(name, entry = join(HERE, name, "view.js")) {
+export async function bundle(name, entry = join(HERE, name, kindOf(name).entry)) {
   const result = await build({
     entryPoints: [entry],
     absWorkingDir: ROOT,
@@ -64,6 +74,19 @@ export async function bundle(name, entry = join(HERE, name, "view.js")) {
   return result.outputFiles[0].text;
 }
 
+/** Write a file, or with `check` say that it is not `text`; returns 1 for that. */
+function keep(path, text, check, name = "story") {
+  if (check) {
+    if (existsSync(path) && readFileSync(path, "utf8") === text) return 0;
+    console.error(`error: ${basename(path)} is not what its sources give: run node book/scripts/build.mjs ${name}`);
+    return 1;
+  }
+  writeFileSync(`${path}.tmp`, text);
+  renameSync(`${path}.tmp`, path); // a reader sees the old file or the new one
+  console.log(`${path.slice(ROOT.length + 1)}  ${text.length} bytes`);
+  return 0;
+}
+
 async function main(args) {
   if (args[0] === "--from" && args[2] === "--to" && args.length === 4) {
     writeFileSync(args[3], await bundle(basename(args[3], ".js"), resolve(args[1])));
@@ -71,29 +94,22 @@ async function main(args) {
   }
   const check = args.includes("--check");
   const wanted = args.filter((argument) => !argument.startsWith("--"));
-  const unknown = wanted.filter((name) => !names().includes(name));
+  const unknown = wanted.filter((name) => !known().includes(name));
   if (unknown.length) {
-    console.error(`error: no explorer called ${unknown.join(", ")}; there are ${names().join(", ") || "none"}`);
+    console.error(`error: no explorer called ${unknown.join(", ")}; there are ${known().join(", ")}`);
     return 2;
   }
   let status = 0;
-  mkdirSync(OUT, {recursive: true});
-  for (const name of wanted.length ? wanted : names()) {
+  for (const name of wanted.length ? wanted : known()) {
     const text = await bundle(name);
-    const path = join(OUT, `${name}.js`);
+    const folder = join(ASSETS, kindOf(name).folder);
+    const path = join(folder, `${name}.js`);
+    mkdirSync(folder, {recursive: true});
+    if (name === "story") for (const [file, drawn] of Object.entries(stills())) status |= keep(join(folder, file), drawn, check);
     if (text.length > LIMIT) {
       console.error(`error: ${name}.js has ${text.length} bytes; at most ${LIMIT} are allowed`);
       status = 1;
-    } else if (check) {
-      if (!existsSync(path) || readFileSync(path, "utf8") !== text) {
-        console.error(`error: ${name}.js is not what its sources give: run node book/scripts/build.mjs ${name}`);
-        status = 1;
-      }
-    } else {
-      writeFileSync(`${path}.tmp`, text);
-      renameSync(`${path}.tmp`, path); // a reader sees the old file or the new one
-      console.log(`${path.slice(ROOT.length + 1)}  ${text.length} bytes`);
-    }
+    } else status |= keep(path, text, check, name);
   }
   return status;
 }

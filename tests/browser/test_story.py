@@ -1,0 +1,238 @@
+"""The story in pictures, read as a reader does: by keyboard, on a desktop and on a phone, from a disk, without scripts, on paper."""
+
+import json
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+from playwright.sync_api import Browser, Locator, Page
+
+from tests.browser import looks
+from tests.browser.browsing import DESKTOP, HTML, PHONE, Visit, visited
+from tests.browser.exploring import SETTLED
+from tests.browser.weights import weight
+from tests.explorers.test_story import FOLDER, PANELS, STORED
+
+pytestmark = pytest.mark.browser
+
+NAME = "book/story.html"
+# No motion, so that a drawing is what it is going to be; a test of its own looks at motion.
+AT_REST = """() => new Promise(done => {
+  let last = null;
+  const look = () => {
+    const now = [scrollY, document.querySelector(".story-stage").dataset.panel].join();
+    if (now === last) return done();
+    last = now;
+    setTimeout(look, 120);
+  };
+  look();
+})"""
+
+
+class Story:
+    """The open page."""
+
+    def __init__(self, visit: Visit) -> None:
+        self.visit, self.page = visit, visit.page
+        self.stage = self.page.locator(".story-stage")
+
+    @property
+    def panel(self) -> str | None:
+        return self.stage.get_attribute("data-panel")
+
+    def press(self, key: str) -> None:
+        self.page.keyboard.press(key)
+        self.page.evaluate(AT_REST)
+
+    def drawing(self) -> Locator:
+        return self.stage.locator("svg.story-drawing")
+
+    def says(self) -> str:
+        return self.drawing().get_attribute("aria-label") or ""
+
+    def section(self, panel: str) -> Locator:
+        return self.page.locator(f'section:has(> .story-panel[data-panel="{panel}"])')
+
+    def slide(self, panel: str, number: int, key: str) -> str:
+        """Press a key on a slider of a panel; returns what is said below it."""
+        slider = self.section(panel).locator("input[type=range]").nth(number)
+        slider.focus()
+        slider.press(key)
+        self.page.evaluate(SETTLED)
+        return self.section(panel).locator(".story-said").inner_text()
+
+
+@contextmanager
+def story(browser: Browser, address: str, viewport: dict = DESKTOP, scheme: str = "light") -> Iterator[Story]:
+    with visited(browser, address, NAME, viewport, scheme) as visit:
+        visit.page.emulate_media(reduced_motion="reduce", color_scheme=scheme)
+        visit.page.wait_for_function("document.querySelector('.story-stage').dataset.state === 'live'")
+        yield Story(visit)
+
+
+@pytest.mark.parametrize(("viewport", "scheme"), [(DESKTOP, "light"), (PHONE, "dark")], ids=["desktop", "dark phone"])
+def test_keys_go_from_panel_to_panel_and_the_drawing_stays_in_view(
+    browser: Browser, address: str, viewport: dict, scheme: str
+) -> None:
+    with story(browser, address, viewport, scheme) as page:
+        assert page.panel == "sample"
+        seen = [page.panel]
+        for _ in PANELS[1:]:
+            page.press("ArrowRight")
+            seen.append(page.panel)
+            in_view(page, viewport)
+        assert seen == PANELS
+        assert page.stage.get_by_role("button", name="Next panel").is_disabled()
+        page.press("ArrowRight")
+        assert page.panel == "shelves"
+        page.press("ArrowLeft")
+        assert page.panel == "pair"
+        assert page.page.evaluate("document.activeElement.tagName") == "H2"
+        page.stage.get_by_role("button", name="Previous panel").click()
+        page.page.evaluate(AT_REST)
+        assert page.panel == "clock"
+        assert page.visit.errors == []
+        assert page.visit.outside == []
+
+
+def in_view(page: Story, viewport: dict) -> None:
+    drawing, heading = page.drawing().bounding_box(), page.section(page.panel or "").locator("h2").bounding_box()
+    assert drawing
+    assert heading
+    assert drawing["y"] >= 40  # below the bar at the top
+    assert drawing["y"] + drawing["height"] <= viewport["height"]
+    assert heading["y"] + heading["height"] <= viewport["height"]
+    if viewport is PHONE:
+        stage = page.stage.bounding_box()
+        assert stage
+        assert drawing["height"] <= viewport["height"] / 2
+        assert heading["y"] >= stage["y"] + stage["height"], "the drawing hides the heading"
+    else:
+        assert drawing["x"] + drawing["width"] <= heading["x"], "drawing and text lie on each other"
+
+
+def test_the_live_drawing_is_the_still_one(browser: Browser, address: str) -> None:
+    shapes = """svg => [...svg.children].map(n =>
+      [n.tagName, n.getAttribute("d") ?? n.getAttribute("x") ?? n.getAttribute("cx"), n.textContent])"""
+    with story(browser, address) as page:
+        for k, panel in enumerate(PANELS):
+            if k:
+                page.press("ArrowRight")
+            still = page.section(panel).locator(".story-panel svg")
+            assert page.drawing().evaluate(shapes) == still.evaluate(shapes), panel
+            assert page.says() == still.get_attribute("aria-label")
+            assert f'aria-label="{page.says()}"' in (FOLDER / f"panel-{panel}.svg").read_text(encoding="utf-8")
+
+
+def test_what_the_reader_touches_answers(browser: Browser, address: str) -> None:
+    head = STORED["head"]
+    with story(browser, address) as page:
+        assert "Sample 200: " in page.slide("sample", 0, "End")
+        box = page.drawing().bounding_box()
+        assert box
+        page.page.mouse.move(box["x"] + 0.1 * box["width"], box["y"] + 0.7 * box["height"])
+        page.page.evaluate(SETTLED)
+        assert "class \u22121" in page.section("sample").locator(".story-said").inner_text()
+        page.slide("head", 0, "End")
+        assert page.panel == "head"
+        assert "0.98 and 0.02" in page.says()
+        assert "fitted at once" in page.slide("pulls", 0, "Home")
+        said = page.slide("sides", 0, "ArrowRight")
+        assert said.startswith(f"After step 3: {head['fitted'][3]} of 200 labels are fitted")
+        assert "10\u00b9\u2077\u2070" in said
+        assert page.slide("fresh", 0, "Home").startswith("harmful")
+        assert page.slide("fresh", 0, "End").startswith("not fitted") or "not fitted" in page.slide("fresh", 1, "Home")
+        assert "noise wins" in page.slide("race", 0, "Home")
+        assert "signal wins" in page.slide("race", 0, "End")
+        assert "1.6\u00d710\u00b2\u00b3" in page.slide("clock", 0, "End")
+        blunt, sharp = (
+            float(re.findall(r"explains ([\d.]+)", page.slide("pair", 0, key))[0]) for key in ("Home", "End")
+        )
+        assert sharp < 60 < 99.9 < blunt
+        assert page.visit.errors == []
+
+
+def test_things_move_from_one_panel_to_the_next_unless_the_reader_wants_no_motion(browser: Browser, address: str) -> None:  # fmt: skip
+    between = """motion => new Promise(done => {
+      const bar = () => Number([...document.querySelectorAll(".story-drawing rect")][0]?.getAttribute("width"));
+      const seen = new Set();
+      document.querySelector(".story-way[aria-label^=Next]").click();
+      const until = performance.now() + 2500;
+      const look = () => { seen.add(bar()); performance.now() < until ? requestAnimationFrame(look) : done(seen.size) };
+      look();
+    })"""
+    with visited(browser, address, NAME) as visit:
+        page: Page = visit.page
+        page.keyboard.press("ArrowRight")
+        page.wait_for_function("document.querySelector('.story-stage').dataset.panel === 'head'")
+        page.wait_for_timeout(1500)
+        moving = page.evaluate(between)
+        page.emulate_media(reduced_motion="reduce")
+        page.reload()
+        page.wait_for_function("document.querySelector('.story-stage').dataset.state === 'live'")
+        still = page.evaluate(between)
+        assert moving > 3
+        assert still <= 3
+
+
+@pytest.mark.parametrize("viewport", [DESKTOP, PHONE], ids=["desktop", "phone"])
+def test_nothing_jumps_when_the_drawing_arrives(browser: Browser, address: str, viewport: dict) -> None:
+    with story(browser, address, viewport) as live:
+        page, held = live.page, []
+        page.route("**/story.js*", lambda route: held.append(route))
+        page.reload(wait_until="commit")
+        page.wait_for_selector(".story-panel", state="attached")
+        page.wait_for_function("document.styleSheets.length > 0")
+        while not held:
+            page.wait_for_timeout(20)
+        before = live.section("sample").locator("h2").bounding_box()
+        held[0].continue_()
+        page.wait_for_function("document.querySelector('.story-stage').dataset.state === 'live'")
+        page.evaluate(SETTLED)
+        after = live.section("sample").locator("h2").bounding_box()
+        assert before
+        assert after
+        assert after["y"] == pytest.approx(before["y"], abs=3)
+
+
+def test_it_works_from_a_disk(browser: Browser) -> None:
+    with story(browser, f"file://{HTML}") as page:
+        page.press("ArrowRight")
+        assert page.panel == "head"
+        assert page.visit.errors == []
+        assert page.visit.outside == []
+
+
+def test_without_scripts_and_on_paper_every_panel_has_its_still_picture(browser: Browser, address: str) -> None:
+    context = browser.new_context(viewport=PHONE, java_script_enabled=False)
+    page = context.new_page()
+    page.goto(f"{address}/{NAME}")
+    for panel in PANELS:
+        box = page.locator(f'.story-panel[data-panel="{panel}"] svg').bounding_box()
+        assert box
+        assert box["width"] > 300
+        assert box["height"] > 200
+    assert page.locator(".story-stage").bounding_box()["height"] < 5
+    context.close()
+    with story(browser, address) as live:
+        assert not live.page.locator(".story-panel svg").first.is_visible()
+        live.page.emulate_media(media="print")
+        assert all(live.section(panel).locator(".story-panel svg").is_visible() for panel in PANELS)
+        assert not live.stage.is_visible()
+
+
+@pytest.mark.parametrize(("viewport", "scheme"), [(DESKTOP, "light"), (PHONE, "dark")], ids=["desktop", "dark phone"])
+def test_everybody_can_read_it(browser: Browser, address: str, viewport: dict, scheme: str) -> None:
+    with story(browser, address, viewport, scheme) as page:
+        for panel in ("sample", "fresh"):
+            page.slide(panel, 0, "ArrowRight")
+        faults = looks.accessible(page.visit) + looks.readable(page.visit, scheme) + looks.sideways(page.visit)
+        assert faults + looks.loading(page.visit) == []
+
+
+def test_it_weighs_less_than_the_front_page() -> None:
+    (plain, sent), (plain_front, sent_front) = weight(HTML, NAME), weight(HTML, "book/preface.html")
+    assert plain < plain_front
+    assert sent < sent_front
+    assert json.loads((FOLDER / "run.json").read_text(encoding="utf-8")) == STORED
