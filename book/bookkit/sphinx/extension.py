@@ -24,10 +24,9 @@ from bookkit.ledger import overview as ledger_overview
 from bookkit.ledger import page as ledger_page
 from bookkit.ledger import page_claims, replicated
 from bookkit.ledger.records import as_published, counted, problems, read_ledger
-from bookkit.map import drawing
 from bookkit.map.graph import read_map
 from bookkit.pages.catalogue import write_atomically
-from bookkit.sphinx import html_elements
+from bookkit.sphinx import book_map, html_elements
 
 logger = logging.getLogger(__name__)
 
@@ -86,7 +85,7 @@ def _drop_thebe(app: Sphinx, pagename: str, templatename: str, context: dict, do
 
 def setup(app: Sphinx) -> dict:
     """Register with Sphinx."""
-    for part in (html_elements, ledger_page, ledger_overview, page_claims, replicated, drawing):
+    for part in (html_elements, ledger_page, ledger_overview, page_claims, replicated, book_map):
         part.register(app)
     app.add_role("ledger-counts", LedgerCounts())
     app.connect("env-get-outdated", _reread)
