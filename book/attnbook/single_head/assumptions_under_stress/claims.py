@@ -202,18 +202,28 @@ def label_noise_at_large_d(study: AssumptionStudy, constant: float) -> Evidence:
     return within(row.log10_error, high=-2.0, quantity="log10 error per class", share=0.98)
 
 
-def _preference(row: Row, constant: float, classes: tuple[int, ...]) -> Evidence:
+def _preference(row: Row, constant: float) -> Evidence:
     """Mean gamma of clean samples, in units of a, is b_k / a - 1 (less the dimensions that projection takes away)."""
     level = (row.law.d - 2) / row.law.d if row.law.noise_avoids_signals else 1.0
-    return both(*(agrees(row.preference[:, k], constant * row.signal_pull[:, k] - level) for k in classes))
+    return both(*(agrees(row.preference[:, k], constant * row.signal_pull[:, k] - level) for k in (0, 1)))
 
 
-def _preference_claim(id: str, title: str, statement: str, name: str, values: tuple[float, ...], classes=(0, 1)):
+def _preference_claim(
+    id: str,
+    title: str,
+    statement: str,
+    name: str,
+    values: tuple[float, ...],
+    *,
+    box: tuple[str, ...],
+    uses: tuple[str, ...],
+) -> None:
     def judge(study: AssumptionStudy, constant: float) -> Evidence:
-        return both(*(_preference(study.stress.row(name, value), constant, classes) for value in values))
+        return both(*(_preference(study.stress.row(name, value), constant) for value in values))
 
     judge.__qualname__ = f"_preference_claim.{name}"
-    register: Callable = CLAIMS.claim(id, title, statement, wrong=1.1, wrong_text="a signal pull 1.1 times as strong")
+    wrong = "a signal pull 1.1 times as strong"
+    register: Callable = CLAIMS.claim(id, title, statement, wrong=1.1, wrong_text=wrong, box=box, uses=uses)
     register(judge)
 
 
