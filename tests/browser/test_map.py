@@ -8,6 +8,8 @@ from playwright.sync_api import Browser
 
 from tests.browser.browsing import DESKTOP, HTML, PHONE, visited
 
+pytestmark = pytest.mark.browser
+
 MAP = "book/map.html"
 
 
