@@ -124,7 +124,7 @@ PRINTED = {
     "02-dynamics/5": ("10.7", 10.7), "03-time-laws/3": ("0.44", 0.44), "04-heat-map/1": ("0.446", 0.446),
     "04-heat-map/4": ("0.651", 0.651), "05-existence/1": ("2.7", 2.7), "05-existence/2": ("0.61", 0.61),
     "05-existence/3": ("1.13", 1.13), "02-training/1": ("1400", 1400), "04-what-the-heads-compute/3": ("0.723", 0.723),
-    "04-what-the-heads-compute/4": ("0.8", 0.8), "06-how-many-heads/1": ("0.46", 0.46), "07-deeper-and-wider/3": ("0.857", 0.857),
+    "04-what-the-heads-compute/4": ("0.8", 0.8), "06-how-many-heads/1": ("0.40", 0.40), "07-deeper-and-wider/3": ("0.857", 0.857),
     "07-deeper-and-wider/5": ("0.55", 0.55), "01-many-heads/3": ("1.05", 1.05), "04-noise-laws/1": ("6.4", 6.4),
 }  # fmt: skip
 

@@ -89,6 +89,7 @@ BARE = {
         **dict.fromkeys(("benign_share", "harmful_share", "not_overfitting_share"), SHOWN),
         "border_exponent_mean_field": FORMULA,
     },
+    "token_selection/05_existence": {"window_low": FORMULA, "window_high": FORMULA},
     "token_selection/06_real_data": dict.fromkeys(
         ("ag_news_points_lost", "mnist_points_lost", "trec_points_lost"), SHOWN
     ),

@@ -55,7 +55,7 @@ def test_claims_use_claims_that_there_are_and_never_in_a_circle():
     def reached(id: str, above: tuple[str, ...] = ()) -> None:
         assert id not in above
         for used in PART[id].uses if id in PART else ():
-            assert used in PART or re.fullmatch(r"C\d+[ab]?", used)
+            assert used in PART or re.fullmatch(r"[A-Z]+\d+[a-z]?", used)
             reached(used, (*above, id))
 
     for id in PART:

@@ -104,7 +104,7 @@ def sensitivity_to_jitter() -> float:
 
 @exercise("06-how-many-heads/1", "This probability.", 3)
 def probability_of_no_trap() -> float:
-    return (1 - 1 / 7) ** 5
+    return (1 - 1 / 6) ** 5
 
 
 @exercise("07-deeper-and-wider/3", "The entry that only one of the tasks uses.", 3)
