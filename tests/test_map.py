@@ -12,7 +12,7 @@ from bookkit.map.graph import Map, read_map
 from bookkit.map.links import Links, links_of
 from bookkit.pages.catalogue import UserError
 from tests.test_sphinx_extension import record, store
-from tests.tiny_book import make_book, page_text, write
+from tests.tiny_book import REPOSITORY, make_book, page_text, write
 
 THEORY = r"""# Theory
 
@@ -231,6 +231,15 @@ def test_the_built_book_shows_its_map(root: Path) -> None:
     assert '<dt>Box</dt><dd><a href="theory.html#thm-many">Many throws</a></dd>' in ledger
     assert '<dt>Uses</dt><dd><a href="#claim-c1">C1</a>, <a href="theory.html#def-die">A die</a></dd>' in ledger
     assert 'href="ledger.html#claim-c2">C2</a>' in (html / "preface.html").read_text()
+
+
+def test_the_map_of_this_book_has_no_fault(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(REPOSITORY)
+    known = read_map(REPOSITORY)
+    assert known.problems() == []
+    assert len(known.boxes) > 150
+    assert len(known.claims) > 350
+    assert "prop-mean-field" in known.falls_with("thm-closed-forms")
 
 
 def test_a_faulty_map_stops_the_build(root: Path) -> None:

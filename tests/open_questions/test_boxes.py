@@ -51,17 +51,6 @@ def test_every_box_of_part_four_is_checked_by_a_claim():
     assert set(own) - named == {"def-open-heads"}  # a definition says nothing that could fail
 
 
-def test_claims_use_claims_that_there_are_and_never_in_a_circle():
-    def reached(id: str, above: tuple[str, ...] = ()) -> None:
-        assert id not in above
-        for used in PART[id].uses if id in PART else ():
-            assert used in PART or re.fullmatch(r"[A-Z]+\d+[a-z]?", used)
-            reached(used, (*above, id))
-
-    for id in PART:
-        reached(id)
-
-
 def test_a_box_without_a_proof_is_found():
     text = ":::{prf:theorem} A\n:label: a\nx\n:::\n\n:::{prf:theorem} B\n:label: b\nx\n:::\n\n:::{prf:proof}\nx\n:::\n"
     assert boxes(text) == {"a": False, "b": True}
