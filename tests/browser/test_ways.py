@@ -138,6 +138,7 @@ def test_formulas_come_as_one_reads_also_from_disk(browser: Browser) -> None:
     with visited(browser, FROM_DISK, name, PHONE, drawn=False) as visit:
         page = visit.page
         drawn = "document.querySelectorAll('.math:has(mjx-container)').length"
+        page.evaluate("document.querySelector('.math').scrollIntoView()")
         page.wait_for_function(f"{drawn} > 0")
         page.wait_for_function("""[...document.querySelectorAll(".math")].filter(formula => {
             const box = formula.getBoundingClientRect(); return box.bottom > 0 && box.top < innerHeight;
