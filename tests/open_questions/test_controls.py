@@ -6,19 +6,16 @@ import numpy as np
 import pytest
 import torch
 
+from attnbook.open_questions.attention_maps import claims as maps
 from attnbook.open_questions.judging import one_way
+from attnbook.open_questions.many_heads import claims as heads
+from attnbook.open_questions.more_classes_and_layers import claims as classes
 from attnbook.open_questions.more_classes_and_layers.claims import CLAIMS as CLASSES
+from attnbook.open_questions.optimisers import claims_trap
 from attnbook.open_questions.optimisers.claims import CLAIMS as OPTIMISERS
 from attnbook.open_questions.optimisers.claims_trap import TRAP_CLAIMS
-from attnbook.open_questions.second_solver import on_both_sides
-
-
-def worlds(claim, own, other):
-    """In its own world the claim holds and its control fails; in the control's world the other way round."""
-    assert claim.judge(own, 1.0).holds
-    assert not claim.judge(own, claim.wrong).holds
-    assert not claim.judge(other, 1.0).holds
-    assert claim.judge(other, claim.wrong).holds
+from attnbook.open_questions.second_solver import WEIGHTS, on_both_sides
+from tests.worlds import worlds
 
 
 def test_a_boundary_elsewhere():
@@ -88,3 +85,102 @@ def test_sign_descent_on_axes_and_in_random_directions():
     assert not claim.judge(SimpleNamespace(sign_ends={"axis": high, "random": high}), 1.0).holds
     # Random directions that lose the signal at x = 2 only leave the control half true: both parts are needed.
     assert not claim.judge(SimpleNamespace(sign_ends={"axis": low, "random": low}), 1.0).holds
+
+
+@pytest.mark.parametrize(
+    ("module", "id", "solver"),
+    [
+        (heads, "Q12", "ends_on_signal"),
+        (heads, "Q14", "ends_on_signal"),
+        (heads, "Q43", "ends_on_signal"),
+        (claims_trap, "Q53", "ends_on_signal"),
+        (maps, "Q64", "ends_on_signal"),
+        (classes, "Q84", "class_ends_on_signal"),
+    ],
+)
+def test_boundaries_that_a_solver_finds_elsewhere(monkeypatch, module, id, solver):
+    """The solver of the control's world puts each boundary where the control says."""
+    claim = getattr(module, "CLAIMS", {}).get(id) or module.TRAP_CLAIMS[id]
+    asked = []
+    monkeypatch.setattr(
+        module, solver, lambda x, *rest, **options: asked.append(np.array(x)) or np.zeros(x.shape, bool)
+    )
+    claim.judge(None, 1.0)
+    middle = np.concatenate(
+        [x.mean(0).ravel() for x in asked]
+    )  # the claimed values, in the order in which they are asked for
+
+    def found(factor):
+        left = list(middle) * 2
+
+        def ends(x, *rest, **options):
+            own = np.array([left.pop(0) for _ in range(x[0].size)]).reshape(x[0].shape)
+            return x > factor * own
+
+        return ends
+
+    other = 1 / claim.wrong if id == "Q14" else claim.wrong  # Q14 divides x_1 by its ratio
+    for factor, holds in ((1.0, True), (other, False)):
+        monkeypatch.setattr(module, solver, found(factor))
+        assert claim.judge(None, 1.0).holds is holds
+        monkeypatch.setattr(module, solver, found(factor))
+        assert claim.judge(None, claim.wrong).holds is not holds
+
+
+@pytest.mark.parametrize(
+    ("claim", "name"), [(TRAP_CLAIMS["Q59b"], "zero_moves"), (CLASSES["Q82"], "one_way"), (CLASSES["Q89"], "layers")]
+)
+def test_the_other_boundary_without_label_noise(claim, name):
+    x = np.repeat([0.5, 0.9, 1.1, 1.15, 1.5, 1.8], 5)
+
+    def study(boundary):
+        moves = np.outer(np.sign(x - boundary), [0.0, 0.01, 0.02])
+        values = (x, moves) if name == "zero_moves" else (x, moves, np.ones_like(x))
+        return SimpleNamespace(**{name: SimpleNamespace(one_way=values) if name == "layers" else values})
+
+    worlds(claim, study(1.0), study(claim.wrong))
+
+
+def test_maps_with_the_other_boundary_and_a_trap_that_leaks(monkeypatch):
+    x = torch.as_tensor(np.repeat([0.5, 0.9, 1.1, 1.15, 1.5], 5))
+
+    def moves(boundary):
+        per_map = (
+            x,
+            torch.outer(torch.sign(x - boundary), torch.tensor([0.0, 0.01, 0.02]).double()),
+            torch.ones_like(x),
+        )
+        return SimpleNamespace(moves={"softmax": per_map, "sparsemax": per_map})
+
+    worlds(maps.CLAIMS["Q61"], moves(1.0), moves(1.2))
+    claim, study = maps.CLAIMS["Q64b"], SimpleNamespace(sample=SimpleNamespace(seed=0))
+    assert "linearised softmax" in WEIGHTS
+
+    def leaks(names):
+        return lambda name, seed: (np.full(50, float(name in names)), np.full(50, -0.1))
+
+    for names, holds in (
+        (["linearised softmax"], True),
+        ([name for name in WEIGHTS if name != "linearised softmax"], False),
+    ):
+        monkeypatch.setattr(maps, "trap_exits", leaks(names))
+        assert claim.judge(study, 1.0).holds is holds
+        assert claim.judge(study, claim.wrong).holds is not holds
+
+
+def test_a_layer_that_is_trained_with_the_other_step():
+    def study(fast, slow):
+        steps, draws = [0, 300], 40
+
+        def run(error, looks):
+            rises = np.linspace(0.9, 1.1, draws) * error
+            return SimpleNamespace(
+                steps=steps, noise_to_signal=np.full((2, draws), looks), error=np.stack([rises, rises])
+            )
+
+        frozen = SimpleNamespace(log10_error=np.full((2, draws), -2.0), at=steps.index)
+        trained = {("residual", 1e-3, 1.0): run(*fast), ("residual", 1e-4, 1.0): run(*slow)}
+        return SimpleNamespace(layers=SimpleNamespace(trained=trained, frozen={("residual", 1.0): frozen}))
+
+    undone, kept = (0.08, 0.05), (0.01, 0.5)
+    worlds(CLASSES["Q39b"], study(undone, kept), study(kept, undone))
