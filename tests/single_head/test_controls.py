@@ -254,6 +254,12 @@ def test_turns_value_and_threshold_of_the_optimum(rng):
         }
 
     tighter(MARGIN["M28"], error(-30.0, 0.42), error(-90.0, 0.49))
+    # A draw in which another selection is best has no bound, and an error near one quarter says nothing against it.
+    found = error(-30.0, 0.42)
+    found["above_error"][0], found["above_error_bound"] = math.log10(0.25), found["above_error_bound"].clone()
+    assert not MARGIN["M28"].judge(found, 1.0).holds
+    found["above_error_bound"][0] = math.nan
+    assert MARGIN["M28"].judge(found, 1.0).holds
 
 
 # --- finite dimension ---------------------------------------------------------------------------------------------------------

@@ -534,8 +534,11 @@ def shift_of_the_threshold(study: MarginStudy, constant: float) -> Evidence:
 )
 def optimum_error(study: MarginStudy, constant: float) -> Evidence:
     low = 0.5 - (0.5 - study["low_error_bound"]) / constant
+    bound = study["above_error_bound"]  # nan where another selection is best: the theorem does not speak of these draws
     return both(
-        within(study["above_error"], high=study["above_error_bound"] * constant, quantity="log10 err", share=1),
+        within(
+            study["above_error"].where(~bound.isnan(), math.nan), high=bound * constant, quantity="log10 err", share=1
+        ),
         within(10 ** study["low_error"] - low, low=-1e-12, quantity="error minus bound", share=1),
     )
 
