@@ -22,7 +22,9 @@ LECTURE = HTML / "book" / "lecture.html"
 def test_one_sheet_for_each_slide_and_one_for_the_handout(tmp_path: Path) -> None:
     count = slides.make(ROOT, slides.PAGE, tmp_path, HTML)
     page = BeautifulSoup(LECTURE.read_text(encoding="utf-8"), "html.parser")
-    shown, handout = (PdfReader(BytesIO((tmp_path / name).read_bytes())).pages for name in (slides.SLIDES, slides.HANDOUT))
+    shown, handout = (
+        PdfReader(BytesIO((tmp_path / name).read_bytes())).pages for name in (slides.SLIDES, slides.HANDOUT)
+    )
     assert len(shown) == count == len(page.select(".slide")) == 10
     assert len(handout) == 1
     for sheet, slide in zip(shown, page.select(".slide"), strict=True):
