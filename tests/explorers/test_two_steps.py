@@ -301,8 +301,8 @@ def test_words_for_errors_and_warnings():
     calls += [("errorInWords", {"log10_error": one}) for one in (-16.3, -0.301, -1.5, -378.63)]
     fine, coarse, tiny, half, few, least = evaluate("two_steps", calls)
     assert "theorem" not in fine["sentence"]
-    assert "Mean field" not in fine["sentence"]
-    assert "Mean field is rough" in coarse["sentence"]
+    assert "is rough" not in fine["sentence"]
+    assert "The prediction for orthogonal noise is rough here" in coarse["sentence"]
     assert tiny == "1 in 2×10¹⁶ fresh points is wrong"
     assert least == "1 in 4.3×10³⁷⁸ fresh points is wrong"  # more than a floating-point number can hold
     assert half == "50 % of fresh points are wrong"

@@ -88,7 +88,7 @@ function storedInWords(state, data, map) {
   if (state.cells !== "measured") return "";
   if (map) return ` Cells: the majority of ${data.draws} real training sets, and their median error.`;
   const known = data.maps.map(({n, d, label_noise}) => `(${n}, ${number(d)}, ${label_noise})`).join(", ");
-  return ` Cells are mean field: measured ones exist at (<i>n</i>, <i>d</i>, <i>η</i>) = ${known}.`;
+  return ` Cells are predictions for orthogonal noise: measured ones exist at (<i>n</i>, <i>d</i>, <i>η</i>) = ${known}.`;
 }
 
 function showValues(show, state, found, {sets, median, fitting}) {
