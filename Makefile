@@ -26,7 +26,7 @@ ONE_THREAD := OMP_NUM_THREADS=$(THREADS) MKL_NUM_THREADS=$(THREADS) OPENBLAS_NUM
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help ready book html student pdf notebooks test check lint unit nbval processors browser bench lighthouse times scripts repository clean
+.PHONY: help ready book html student pdf slides notebooks test check lint unit nbval processors browser bench lighthouse times scripts repository clean
 
 help:  ## list the commands
 	@echo "Attention, Checked. Commands (JOBS=n sets the number of processes, here $(JOBS); PYTHON=... the Python 3.11+ to use):"
@@ -45,6 +45,9 @@ student: $(READY)  ## render the edition without solutions, with notebooks that 
 
 pdf: $(READY_TEST)  ## the whole book as one PDF (needs Chromium)
 	$(RUN) -m bookkit.pdf.printing
+
+slides: $(READY_TEST)  ## slides and a handout of the lecture of 45 minutes, as PDF (needs Chromium)
+	$(RUN) -m bookkit.pdf.slides
 
 notebooks: $(READY)  ## run every page and renew its stored outputs
 	$(RUN) -m attnlib notebooks

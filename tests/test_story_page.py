@@ -38,7 +38,9 @@ FAULTS = {
 SVG = '<svg viewBox="0 0 9 9"\nrole="img" aria-label="{name}"></svg>\n'
 
 
-def build(root: Path, pages: dict[str, str], *, without: str = "") -> tuple[Path, str]:
+def build(
+    root: Path, pages: dict[str, str], *, without: str = "", extensions: tuple[str, ...] = ("bookkit.sphinx.story",)
+) -> tuple[Path, str]:
     """The pages as HTML; returns the folder and the warnings."""
     assets = {name: SVG.format(name=name) for name in ("panel-one.svg", "glyph-pull.svg")}
     assets["run.json"] = json.dumps({"head": {"many": 40000, "margins": [1.5, -0.614], "error": -185.2}})
@@ -49,7 +51,7 @@ def build(root: Path, pages: dict[str, str], *, without: str = "") -> tuple[Path
     for name, text in pages.items():
         write(root / f"{name}.md", text)
     settings = {
-        "extensions": ["myst_parser", "bookkit.sphinx.story"], "html_static_path": ["book/assets"], "html_theme": "basic",
+        "extensions": ["myst_parser", *extensions], "html_static_path": ["book/assets"], "html_theme": "basic",
         "root_doc": next(iter(pages)),
     }  # fmt: skip
     found = io.StringIO()

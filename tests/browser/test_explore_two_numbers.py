@@ -65,11 +65,17 @@ def test_one_head_by_keyboard_mouse_and_time(browser, address):
         # d and L of no table: the approximate risk, and the sentence says so.
         explorer.choose("landscape", "exact")
         explorer.press_slider("d", "ArrowRight", times=2)
-        assert explorer.setting("law") == "any"
+        assert (explorer.setting("law"), explorer.setting("landscape")) == ("any", "approximate")
         _compare(explorer)
         assert "this is the approximate one" in explorer.sentence()
         explorer.choose("law", "20-40")
         assert (explorer.setting("d"), explorer.setting("length")) == (20, 40)
+        explorer.choose("landscape", "exact")
+        # The second head has numbers of its own only where there are two free heads.
+        for heads, resting in (("one", True), ("pair", True), ("two", False), ("one", True)):
+            explorer.choose("heads", heads)
+            second = explorer.root.locator(":is([data-control=omega2], [data-control=mu2]) input")
+            assert [field.is_disabled() for field in second.all()] == [resting] * 4
         explorer.type("omega1", "1.5")  # tables end at 0.8 there
         assert "ends at |ω| = 0.8" in explorer.sentence()
         explorer.type("omega1", "0.2")

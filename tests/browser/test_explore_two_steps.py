@@ -14,6 +14,11 @@ from tests.browser.exploring import Explorer, explored
 
 pytestmark = pytest.mark.browser
 
+POINT_AND_AXIS = """() => {
+  const plot = document.querySelector(".explorer-plot"), box = plot.querySelector(".explorer-stage canvas").getBoundingClientRect();
+  const point = plot.querySelector(".explorer-marker .dot").getBoundingClientRect();
+  return [(point.left + point.right) / 2, box.left, box.right];
+}"""
 KEYS = ("n", "d", "signal_norm", "label_noise", "step", "first_class_share")
 
 
@@ -94,6 +99,15 @@ def test_every_way_of_moving_the_point_ends_at_attnlibs_numbers(browser, address
         explorer.press_slider("d", "End")
         explorer.press_slider("n", "Home")
         assert _compare(explorer, 1)["d"] == 1e8
+        explorer.reset()
+        explorer.type("d", "1e8")  # the axis grows until the point is inside
+        centre, left, right = explorer.page.evaluate(POINT_AND_AXIS)
+        assert left + 5 < centre < right - 5
+        assert "harmful" in explorer.sentence()
+        explorer.reset()
+        explorer.type("label_noise", "0")
+        assert _compare(explorer)["label_noise"] == 0
+        assert re.search(r"1 in [\d.]+×10[⁰-⁹¹²³]{3} fresh points", explorer.sentence()), explorer.sentence()
         explorer.page.get_by_role("link", name="take the flips away").click()  # an experiment of the page
         assert _compare(explorer, 0) == start | {"label_noise": 0, "step": 30}
         assert explorer.visit.errors == explorer.visit.outside == []

@@ -309,6 +309,21 @@ def test_a_page_opened_from_disk_lives_and_paper_gets_the_still_picture(browser:
         assert explorer.visit.errors == []
 
 
+def test_full_screen_and_back(browser: Browser, site: str) -> None:
+    with explored(browser, site, "sample") as explorer:
+        page, whole = explorer.page, explorer.root.get_by_role("button", name="full screen")
+        before = explorer.line("curve", "two")
+        whole.click()
+        page.wait_for_function("document.fullscreenElement?.dataset.explorer === 'sample'")
+        assert whole.inner_text() == "Leave full screen"
+        drawn = "old => document.querySelector('path[data-key=two]').getAttribute('d') !== old"
+        page.wait_for_function(drawn, arg=before)  # in the larger room
+        whole.click()
+        page.wait_for_function("document.fullscreenElement === null")
+        assert whole.inner_text() == "Full screen"
+        assert explorer.visit.errors == []
+
+
 @pytest.mark.parametrize(("viewport", "scheme"), [(DESKTOP, "light"), (PHONE, "dark")], ids=["desktop", "dark phone"])
 def test_everybody_can_use_it(browser: Browser, site: str, viewport: dict, scheme: str) -> None:
     with explored(browser, site, "sample", viewport, scheme) as explorer:
@@ -334,6 +349,7 @@ def test_everybody_can_use_it(browser: Browser, site: str, viewport: dict, schem
             "rate",
             "Reset",
             "Copy link",
+            "Full screen",
             "Copy command",
         ]
         explorer.page.evaluate("() => { const top = document.querySelector('h1'); top.tabIndex = -1; top.focus() }")

@@ -298,12 +298,13 @@ def test_words_for_errors_and_warnings():
     large = {"n": 30, "d": 1_000_000, "signal_norm": 300.0, "label_noise": 0.1, "step": 4.0, "first_class_share": 0.5}
     rough = large | {"d": 300, "signal_norm": 5.0}
     calls = [("verdict", {"state": large}), ("verdict", {"state": rough})]
-    calls += [("errorInWords", {"log10_error": one}) for one in (-16.3, -0.301, -1.5)]
-    fine, coarse, tiny, half, few = evaluate("two_steps", calls)
+    calls += [("errorInWords", {"log10_error": one}) for one in (-16.3, -0.301, -1.5, -378.63)]
+    fine, coarse, tiny, half, few, least = evaluate("two_steps", calls)
     assert "theorem" not in fine["sentence"]
-    assert "Mean field" not in fine["sentence"]
-    assert "Mean field is rough" in coarse["sentence"]
+    assert "is rough" not in fine["sentence"]
+    assert "The prediction for orthogonal noise is rough here" in coarse["sentence"]
     assert tiny == "1 in 2×10¹⁶ fresh points is wrong"
+    assert least == "1 in 4.3×10³⁷⁸ fresh points is wrong"  # more than a floating-point number can hold
     assert half == "50 % of fresh points are wrong"
     assert few == "3.2 % of fresh points are wrong"
 

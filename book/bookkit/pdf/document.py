@@ -78,7 +78,7 @@ def merged(built: Path, root: Path, fonts: Path, style: Path) -> str:
         content = articles[chapter.key].decode_contents()
         body.append(f'<section class="chapter" id="{chapter.key}">{part}{content}</section>')
     title = html.escape(config["title"])
-    return _DOCUMENT.format(
+    return DOCUMENT.format(
         title=title,
         author=html.escape(config["author"]),
         pages=_running_headers(config["title"], titles),
@@ -274,7 +274,7 @@ def _running_headers(book: str, titles: Mapping[str, str]) -> str:
     )
 
 
-_DOCUMENT = """<!DOCTYPE html>
+DOCUMENT = """<!DOCTYPE html>
 <html lang="en" data-theme="light">
 <head>
 <meta charset="utf-8">

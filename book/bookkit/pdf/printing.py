@@ -93,7 +93,7 @@ def make(root: Path, output: Path, html: Path | None = None) -> int:
     browser = chromium()  # before minutes of work
     if not output.parent.is_dir():
         raise PdfError(f"output folder {output.parent} does not exist: make it first")
-    fonts = _fonts()
+    fonts = text_fonts()
     built = html or build(root, fresh=False).parent
     from bookkit.pdf.document import merged
 
@@ -107,14 +107,14 @@ def make(root: Path, output: Path, html: Path | None = None) -> int:
             document.write_text(merged(built.resolve(), root, fonts, STYLE), encoding="utf-8")
         except (FileNotFoundError, ValueError) as error:
             raise PdfError(str(error)) from None
-        with _opened(document, browser) as page:
+        with opened(document, browser) as page:
             _say(start, "Setting the formulas")
-            _settle(page)
+            settle(page)
             _say(start, "Printing, first to find the page numbers")
-            first = _print(page)
+            first = printed(page)
             page.evaluate(NUMBERS, _page_numbers(first))
             _say(start, "Printing with page numbers")
-            second = _print(page)
+            second = printed(page)
             headings = page.evaluate(HEADINGS)
         whole, pages = _finished(second, headings, root)
         handle, name = tempfile.mkstemp(dir=output.parent, prefix=f".{output.name}.", suffix=".tmp")
@@ -134,7 +134,7 @@ def _say(start: float, what: str) -> None:
     print(f"[{time.perf_counter() - start:5.0f} s] {what}", flush=True)
 
 
-def _fonts() -> Path:
+def text_fonts() -> Path:
     """Text fonts: those that matplotlib brings along, so that the book looks the same on every machine.
 
     Raises PdfError where a package that printing needs is missing.
@@ -152,7 +152,8 @@ def _fonts() -> Path:
 
 
 @contextmanager
-def _opened(document: Path, browser: str) -> Iterator[Page]:
+def opened(document: Path, browser: str) -> Iterator[Page]:
+    """The document in Chromium as paper sees it, offline. Raises PdfError where printing fails."""
     from playwright.sync_api import Error, sync_playwright
 
     arguments = ["--disable-gpu", "--disable-background-networking", "--no-first-run"]
@@ -172,7 +173,7 @@ def _opened(document: Path, browser: str) -> Iterator[Page]:
         raise PdfError(f"Chromium did not print the book: {' '.join(str(error).split())[:300]}") from None
 
 
-def _settle(page: Page) -> None:
+def settle(page: Page) -> None:
     """Wait for formulas, fonts and pictures; fit what is too wide. Raises PdfError for what would be missing on paper."""
     page.wait_for_function("window.formulasDrawn === true")
     page.evaluate("document.fonts.ready.then(() => true)")
@@ -185,7 +186,8 @@ def _settle(page: Page) -> None:
         print(f"warning: wider than the page: {fault}", file=sys.stderr)
 
 
-def _print(page: Page) -> bytes:
+def printed(page: Page) -> bytes:
+    """The open document as a PDF."""
     return page.pdf(prefer_css_page_size=True, print_background=True, tagged=True, outline=True)
 
 

@@ -63,7 +63,9 @@ class Explorer(SphinxDirective):
         except (OSError, LookupError) as error:
             logger.warning("explorer %s: %s", name, error, location=self.get_location())
             return []
-        self.env.metadata[self.env.docname].setdefault("explorers", []).append(name)
+        own = self.env.metadata[self.env.docname]
+        own.setdefault("explorers", []).append(name)
+        own["html_theme.sidebar_secondary.remove"] = True  # the picture takes the room beside the text
         image = nodes.image(uri=kept_image(self.env, "notebook_figures", ".png", png), alt=alt)
         if width:
             image["width"] = f"{width}px"

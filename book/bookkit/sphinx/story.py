@@ -33,7 +33,7 @@ COMING = (
 )
 
 
-def _file(root: str | Path, name: str) -> Path:
+def story_file(root: str | Path, name: str) -> Path:
     """A file of the story. Raises LookupError where there is none."""
     path = Path(root) / "book" / "assets" / FOLDER / name
     if not re.fullmatch(r"[a-z0-9_-]+\.[a-z]+", name) or not path.is_file():
@@ -67,7 +67,7 @@ class Drawn(SphinxRole):
     def run(self) -> tuple[list[nodes.Node], list[nodes.system_message]]:
         name, _, spec = self.text.partition(" ")
         try:
-            path = _file(self.env.srcdir, "run.json")
+            path = story_file(self.env.srcdir, "run.json")
             self.env.note_dependency(str(path))
             found = written(number(json.loads(path.read_text(encoding="utf-8")), name), spec.strip())
         except (LookupError, ValueError) as error:
@@ -81,7 +81,7 @@ class Glyph(SphinxRole):
 
     def run(self) -> tuple[list[nodes.Node], list[nodes.system_message]]:
         try:
-            path = _file(self.env.srcdir, f"glyph-{self.text}.svg")
+            path = story_file(self.env.srcdir, f"glyph-{self.text}.svg")
         except LookupError as error:
             logger.warning("glyph %s: %s", self.text, error.args[0], location=self.get_location())
             return [], []
@@ -98,8 +98,8 @@ class Stage(SphinxDirective):
 
     def run(self) -> list[nodes.Node]:
         try:
-            numbers = _file(self.env.srcdir, "run.json")
-            _file(self.env.srcdir, "story.js")
+            numbers = story_file(self.env.srcdir, "run.json")
+            story_file(self.env.srcdir, "story.js")
         except LookupError as error:
             logger.warning("story-stage: %s", error.args[0], location=self.get_location())
             return []
@@ -124,7 +124,7 @@ class Panel(SphinxDirective):
     def run(self) -> list[nodes.Node]:
         (name,) = self.arguments
         try:
-            path = _file(self.env.srcdir, f"panel-{name}.svg")
+            path = story_file(self.env.srcdir, f"panel-{name}.svg")
         except LookupError as error:
             logger.warning("story-panel %s: %s", name, error.args[0], location=self.get_location())
             return []

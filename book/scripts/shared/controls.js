@@ -8,6 +8,7 @@
  *
  * `step`: what one arrow key adds (default: 1 / 100 of the range; 1 for integers); `count`: positions of a slider on a log
  * scale (default 100); `digits`: significant digits of the slider's values (default 3; a typed value is taken as it is);
+ * `needs: (state) => boolean` says when the control has an effect; elsewhere it rests.
  * `check: (value, state) => sentence or null` refuses more. A value out of range, or no number at all, leaves the last good
  * value in force and is answered by one sentence.
  */
@@ -114,6 +115,10 @@ export function makeControl(control, change, state) {
   return {
     node,
     complain,
+    rest: (resting) => {
+      node.classList.toggle("is-resting", resting);
+      for (const input of node.querySelectorAll("input, button")) input.disabled = resting;
+    },
     show: (value) => {
       complain(null);
       parts.show(value);

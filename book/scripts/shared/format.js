@@ -43,10 +43,10 @@ const trim = (text) => (text.includes(".") ? text.replace(/\.?0+$/, "") : text);
 export const percent = (value, digits = 3) =>
   Number.isFinite(value) ? `${number(100 * value, digits)}\u00a0%` : number(value);
 
-/** Ten to the power of `exponent`, where the number itself may be too small: 3.2\u00d710\u207b\u2074\u2070\u2070. */
+/** Ten to the power of `exponent`, where the number itself may be too small or too large: 3.2\u00d710\u207b\u2074\u2070\u2070. */
 export function powerOfTen(exponent, digits = 2) {
   if (!Number.isFinite(exponent)) return exponent < 0 ? "0" : number(exponent);
-  if (exponent > -4) return number(10 ** exponent, digits);
+  if (exponent > -4 && exponent < 300) return number(10 ** exponent, digits);
   const whole = Math.floor(exponent);
   const mantissa = Number((10 ** (exponent - whole)).toPrecision(digits));
   const [shown, power] = mantissa >= 10 ? [mantissa / 10, whole + 1] : [mantissa, whole];

@@ -131,9 +131,13 @@ export class Plot {
   /** Draw what was asked for. */
   draw() {
     // Measured when the room changes only: a measurement after every change would lay the page out again and again.
-    this.width = this.width || this.stage.clientWidth || 320;
+    if (!this.width) {
+      this.width = this.stage.clientWidth || 320;
+      this.stretch = Number.parseFloat(getComputedStyle(this.node).getPropertyValue("--plot-stretch")) || 1;
+    }
     const {width} = this;
-    const height = this.spec.square ? Math.min(this.spec.height ?? 360, width) : (this.spec.height ?? 280);
+    const asked = (this.spec.height ?? (this.spec.square ? 360 : 280)) * this.stretch;
+    const height = this.spec.square ? Math.min(asked, width) : asked;
     const bar = this.items.heat?.bar;
     this.margin = {
       top: this.axis.y.label ? 26 : 10,

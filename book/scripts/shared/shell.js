@@ -185,6 +185,14 @@ class Explorer {
         ? "Copied: the link opens this picture with these settings."
         : `Copy this link: ${link}`;
     });
+    if (document.fullscreenEnabled) {
+      const whole = button("Full screen", () =>
+        document.fullscreenElement ? document.exitFullscreen() : this.root.requestFullscreen(),
+      );
+      document.addEventListener("fullscreenchange", () => {
+        whole.textContent = document.fullscreenElement === this.root ? "Leave full screen" : "Full screen";
+      });
+    }
     if (this.spec.command) {
       button("Copy command", async () => {
         note.textContent = (await copy(this.command.textContent))
@@ -232,6 +240,7 @@ class Explorer {
   update() {
     const changed = this.changed;
     this.changed = new Set();
+    for (const {key, needs} of this.spec.controls) if (needs) this.controls[key].rest(!needs(this.state));
     this.spec.update({...this.state}, {...this.tools, changed});
     if (this.command) this.command.textContent = this.spec.command({...this.state});
   }

@@ -103,7 +103,7 @@ export function fresh({head, fresh: seen}, setting = ownSetting(head)) {
   marks.push(words("outcome", 350, 300, word, {size: 19, weight: 700}));
   return {
     marks,
-    words: `${word}: ${error} (mean field).`,
+    words: `${word}: ${error} (orthogonal noise).`,
     log10_error,
     says:
       `Above, a fresh sample with weight ${share.toFixed(2)} on the shared arrow, and two bells far to the right of a line at zero: at ${one.distance.toFixed(0)} widths after one step, at ${two.distance.toFixed(0)} after two. ` +

@@ -85,7 +85,7 @@ export function meanField(law, {weight_scale = 1 / 3, horizon, largest_move = 0.
     for (let i = 0; i < 2 * T; i += 1) common += weight[Math.floor(i / T)] * now.slope[i] * share[i % T];
     let moved = 0;
     for (let i = 0; i < 2 * T; i += 1) moved = Math.max(moved, now.root * Math.abs(now.slope[i] + halfR * common * share[i % T]));
-    if (!(moved > 0)) throw new Error(`the forces of the mean field vanish at time ${time}`);
+    if (!(moved > 0)) throw new Error(`the forces for orthogonal noise vanish at time ${time}`);
     const step = Math.min(largest_move / moved, horizon - time);
     const second = rate(shifted(now.slope, step / 2)).slope;
     const third = rate(shifted(second, step / 2)).slope;
@@ -93,7 +93,7 @@ export function meanField(law, {weight_scale = 1 / 3, horizon, largest_move = 0.
     own = own.map((e, i) => e + (step / 6) * (now.slope[i] + 2 * second[i] + 2 * third[i] + fourth[i]));
     time += step;
   }
-  throw new Error(`the mean field is not over after ${at_most} steps`);
+  throw new Error(`the run for orthogonal noise is not over after ${at_most} steps`);
 }
 
 /** Time at which `values` first reaches `level` from below, linearly interpolated; NaN if never. `MeanField.crossing`. */

@@ -58,7 +58,7 @@ export const whiskers = ({mean, error}, where, layout) => layout.columns.filter(
 
 /** The mean field's share of the relevant token, a short line across each mean column. */
 export const fieldLines = (values, layout) => layout.columns.filter(({sample}) => sample === null).map(({kind, from, to}) =>
-  ({key: `field-${kind}`, points: [[from, values[kind]], [to, values[kind]]], colour: "theory", width: 2.2, label: "mean field"}));
+  ({key: `field-${kind}`, points: [[from, values[kind]], [to, values[kind]]], colour: "theory", width: 2.2, label: "orthogonal noise"}));
 
 const held = (value) => Math.min(1, Math.max(0, value));
 

@@ -86,7 +86,7 @@ function showHistory(plot, seen, field, names, clocks) {
   plot.areas(curves.map(({band}) => band));
   plot.lines([
     ...curves.map(({line}) => line),
-    ...(field ? KINDS : []).map(([kind]) => ({key: `field ${kind}`, points: field[kind], colour: "theory", width: 1, dash: true, label: "mean field"})),
+    ...(field ? KINDS : []).map(([kind]) => ({key: `field ${kind}`, points: field[kind], colour: "theory", width: 1, dash: true, label: "orthogonal noise"})),
   ]);
   plot.rules(clocks);
 }
@@ -142,9 +142,9 @@ mount("token_selection", {
     {key: "accuracy", label: "accuracy on fresh data", format: (v) => percent(v, 4)}, {key: "uniform", label: "the same with uniform attention", format: (v) => percent(v, 4)},
     {key: "loss", label: "loss on fresh data"}, {key: "floor", label: "its floor"},
     {key: "heat_map", label: "the heat map’s rule, near time 5"},
-    {key: "half_measured", label: "time of clean attention ½", format: when}, {key: "half_theory", label: "the same by the mean field", format: when},
-    {key: "fit_measured", label: "time of half the wrong labels fitted", format: when}, {key: "fit_theory", label: "the same by the mean field", format: when},
-    {key: "select_measured", label: "time of fresh attention ½", format: when}, {key: "select_theory", label: "the same by the mean field", format: when},
+    {key: "half_measured", label: "time of clean attention ½", format: when}, {key: "half_theory", label: "the same for orthogonal noise", format: when},
+    {key: "fit_measured", label: "time of half the wrong labels fitted", format: when}, {key: "fit_theory", label: "the same for orthogonal noise", format: when},
+    {key: "select_measured", label: "time of fresh attention ½", format: when}, {key: "select_theory", label: "the same for orthogonal noise", format: when},
     {key: "select_closed", label: "the same by the closed form", format: when},
     {key: "power_clock", label: "the theorem’s clock, part 1, no constant", format: when}, {key: "delay_clock", label: "the theorem’s clock, part 2, no constant", format: when},
   ],

@@ -9,6 +9,7 @@ import {compared, inWords} from "./words.js";
 const TIMES = Array.from({length: 65}, (_, i) => 0.01 * 10 ** (i / 8));
 const [INK, PAPER] = ["#222222", "#ffffff"]; // on the map, which looks the same in the light and in the dark
 const SHADES = ramp("blues", [2e-3, 30], {scale: "log"});
+const twoFree = ({heads}) => heads === "two"; // only then has the second head numbers of its own
 const HEADS = [{key: "head1", colour: "noisy", name: "head 1"}, {key: "head2", colour: "noise", name: "head 2"}];
 const OTHER = "any";
 
@@ -26,8 +27,8 @@ const controls = [
   {key: "time", label: "time on the path", kind: "log-range", min: 0.01, max: 1e6, value: 1e6, count: 160, play: {seconds: 7}},
   {key: "omega1", label: "start: <i>ω</i><sub>1</sub>", kind: "range", min: -1.6, max: 1.6, value: -0.9, step: 0.01},
   {key: "mu1", label: "start: <i>μ</i><sub>1</sub>", kind: "range", min: -20, max: 20, value: 1.5, step: 0.05},
-  {key: "omega2", label: "start: <i>ω</i><sub>2</sub>", kind: "range", min: -1.6, max: 1.6, value: 0.05, step: 0.01, help: "Of the second head; an opposite pair has its first head’s, with the other sign."},
-  {key: "mu2", label: "start: <i>μ</i><sub>2</sub>", kind: "range", min: -20, max: 20, value: -0.3, step: 0.05},
+  {key: "omega2", label: "start: <i>ω</i><sub>2</sub>", kind: "range", min: -1.6, max: 1.6, value: 0.05, step: 0.01, needs: twoFree, help: "Of the second head; an opposite pair has its first head’s, with the other sign."},
+  {key: "mu2", label: "start: <i>μ</i><sub>2</sub>", kind: "range", min: -20, max: 20, value: -0.3, step: 0.05, needs: twoFree},
   {key: "compare", label: "path on the other risk, too", kind: "toggle", value: true},
 ];
 
@@ -107,8 +108,9 @@ function lawOf(state, changed, set, data) {
 
 function update(state, {plots, values: show, say, data, set, changed}) {
   const table = lawOf(state, changed, set, data);
+  if (!table && state.landscape === "exact") set({landscape: (state.landscape = "approximate")});
   const {d, length, sigma} = state;
-  const exact = state.landscape === "exact" && Boolean(table);
+  const exact = state.landscape === "exact";
   const name = (isExact) => `${isExact ? "exact" : "approximate"} ${d} ${length} ${sigma}`;
   const {landscape, one, pair} = shownLandscape(name(exact), {table: exact ? table : null, d, length, sigma});
   const start = startOf(state);

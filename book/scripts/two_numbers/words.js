@@ -17,7 +17,7 @@ export function inWords(found) {
     return [`The table of the exact risk ends at |<i>ω</i>| = ${number(landscape.reach, 3)}; the start lies outside. Move it in, or choose the approximate risk.`, {badge: "outside", word: "outside"}];
   }
   const words = [];
-  if (state.landscape === "exact" && !table) words.push("The exact risk is tabulated for the four kinds of prompts in the list; this is the approximate one.");
+  if (!table) words.push("The exact risk is tabulated for the four kinds of prompts in the list; this is the approximate one.");
   const risk = landscape.risk(now.omega, now.mu);
   const {step, offset, risk: like} = compared(found);
   const {imbalance} = summary(now.omega, now.mu);

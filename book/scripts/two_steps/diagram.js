@@ -2,7 +2,8 @@
 import {scaleLinear} from "d3-scale";
 import {BENIGN_BELOW, diagramRows} from "./mean_field.js";
 
-export const N_SNR2 = [0.0072, 450]; // the page's SNR axis at n = 200, as n SNR^2
+const N_SNR2 = [0.0072, 450]; // the page's SNR axis at n = 200, as n SNR^2
+const DECADE = 10; // by which the axis grows when the point lies beyond it
 export const STEPS = [0.1, 60]; // beta d / n
 const COARSE = [24, 18];
 const FINE = [84, 60];
@@ -17,22 +18,31 @@ export function cells([low, high], count) {
   };
 }
 
+/** Ends of the SNR axis, as n SNR^2: the page's, and as many decades more as the point needs. */
+export function ends({n, d, signal_norm}) {
+  let [low, high] = N_SNR2;
+  const own = (n * signal_norm ** 2) / d;
+  while (own < 1.5 * low) low /= DECADE;
+  while (own > high / 1.5) high *= DECADE;
+  return [low, high];
+}
+
 /** Edges of cells around given centres on a log scale. */
 export const edgesOf = (centres) => {
   const inner = centres.slice(1).map((one, i) => Math.sqrt(one * centres[i]));
   return [centres[0] ** 2 / inner[0], ...inner, centres[centres.length - 1] ** 2 / inner[inner.length - 1]];
 };
 
-const THEMES = {
-  light: {unfitted: "#efede2", harmful: "#e8853d", benign: ["#d6e8f5", "#93c1e0", "#4d98ca", "#0072B2", "#064a78"]},
-  dark: {unfitted: "#45443d", harmful: "#b9520a", benign: ["#12354d", "#1b5f8f", "#2f86c2", "#56B4E9", "#b5dcf5"]},
+/** The same on light and on dark paper: "pale" and "the stronger the blue" are words of the text. */
+export const PHASES = {
+  unfitted: "#efede2",
+  harmful: "#e8853d",
+  benign: ["#d6e8f5", "#93c1e0", "#4d98ca", "#0072B2", "#064a78"],
 };
-
-export const theme = () => THEMES[document.documentElement.dataset.theme === "dark" ? "dark" : "light"];
 
 /** Colour of -log10 of the clean error: NaN is not fitted, below 1 harmful, then ever stronger blue on a log scale. */
 export function phaseColours() {
-  const {unfitted, harmful, benign} = theme();
+  const {unfitted, harmful, benign} = PHASES;
   const domain = [-BENIGN_BELOW, 1000];
   const position = scaleLinear()
     .domain(benign.map((_, i) => i / (benign.length - 1)))
@@ -53,9 +63,9 @@ export class DiagramComputer {
     this.timer = 0;
   }
 
-  static grid({n}, [columns, rows]) {
+  static grid(setting, [columns, rows]) {
     const snr = cells(
-      N_SNR2.map((one) => Math.sqrt(one / n)),
+      ends(setting).map((one) => Math.sqrt(one / setting.n)),
       columns,
     );
     return {snr, steps: cells(STEPS, rows)};

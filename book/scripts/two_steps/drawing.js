@@ -1,6 +1,6 @@
 /** Drawing: the diagram with its borders and its point, margins and attention over the steps, samples of a random set. */
 import {powerOfTen, rounded} from "../shared/format.js";
-import {N_SNR2, STEPS, edgesOf, phaseColours, theme} from "./diagram.js";
+import {PHASES, STEPS, edgesOf, phaseColours} from "./diagram.js";
 import {lowerSnrLimit, preferenceThreshold} from "./mean_field.js";
 
 const horizontal = (state, snr) => (state.axis === "snr" ? snr : state.n * snr ** 2);
@@ -54,8 +54,9 @@ export const storedMap = (data, {n, d, label_noise, first_class_share}) =>
     : undefined;
 
 export function drawMap(plot, state, found, diagram, map, data, set) {
-  const {unfitted, harmful, benign} = theme();
-  const ends = N_SNR2.map((one) => horizontal(state, Math.sqrt(one / state.n)));
+  const {unfitted, harmful, benign} = PHASES;
+  const {edges} = diagram.snr;
+  const ends = [edges[0], edges[edges.length - 1]].map((snr) => horizontal(state, snr));
   const measured = state.cells === "measured" && map;
   plot.axes({x: {domain: ends, label: state.axis === "snr" ? "SNR = <i>ρ</i>/√<i>d</i>" : "<i>n</i> SNR²"}});
   drawCells(plot, state, measured ? measuredCells(map, data.steps) : theoryCells(diagram));

@@ -26,7 +26,7 @@ export const controls = [
   },
   {
     key: "first_class_share",
-    label: "share of the flips that fall in class 1",
+    label: "fraction of the flips that fall in class 1",
     kind: "range",
     min: 0,
     max: 1,
@@ -59,7 +59,7 @@ export const controls = [
     label: "cells of the diagram",
     kind: "choice",
     options: [
-      {value: "theory", label: "mean field"},
+      {value: "theory", label: "orthogonal noise"},
       {value: "measured", label: "measured"},
     ],
     value: "theory",

@@ -29,7 +29,7 @@ export class Trainer {
     if (n > LARGEST)
       this.refusal = `Random sets are trained here up to n = ${LARGEST}; the command below trains larger ones.`;
     else if (first_class_share !== 0.5)
-      this.refusal = "Random sets share their flips by chance, so none is trained at a share chosen by hand.";
+      this.refusal = "Random sets divide their flips by chance, so none is trained at a fraction chosen by hand.";
     if (this.refusal) return;
     const sets = [];
     const next = () => {

@@ -2,7 +2,7 @@
 import {mount} from "../shared/shell.js";
 import {number, rounded} from "../shared/format.js";
 import {followTries} from "../shared/tries.js";
-import {DiagramComputer, STEPS} from "./diagram.js";
+import {DiagramComputer, STEPS, ends} from "./diagram.js";
 import {drawMap, drawSteps, storedMap} from "./drawing.js";
 import {point} from "./mean_field.js";
 import {controls, values} from "./settings.js";
@@ -10,6 +10,7 @@ import {Trainer} from "./trainer.js";
 import {benignOf, trainedInWords, verdict} from "./words.js";
 
 let diagram = null;
+let drawnFor = ""; // what the diagram depends on
 
 mount("two_steps", {
   controls,
@@ -57,13 +58,13 @@ mount("two_steps", {
       again();
     });
     plots.map.trainer = new Trainer(again);
-    // The cells are pixels: a change of theme must paint them again.
-    new MutationObserver(again).observe(document.documentElement, {attributes: true, attributeFilter: ["data-theme"]});
   },
   update(state, {plots, values: show, say, data, set, changed}) {
     const found = point(state);
-    if (["n", "d", "label_noise", "first_class_share"].some((key) => changed.has(key)))
-      diagram = plots.map.computer.request(state);
+    const {n, d, label_noise, first_class_share} = state;
+    const asked = JSON.stringify([n, d, label_noise, first_class_share, ends(state)]);
+    if (asked !== drawnFor) diagram = plots.map.computer.request(state);
+    drawnFor = asked;
     if (
       ["n", "d", "signal_norm", "label_noise", "step", "first_class_share", "trained"].some((key) => changed.has(key))
     )
@@ -87,7 +88,7 @@ function storedInWords(state, data, map) {
   if (state.cells !== "measured") return "";
   if (map) return ` Cells: the majority of ${data.draws} real training sets, and their median error.`;
   const known = data.maps.map(({n, d, label_noise}) => `(${n}, ${number(d)}, ${label_noise})`).join(", ");
-  return ` Cells are mean field: measured ones exist at (<i>n</i>, <i>d</i>, <i>η</i>) = ${known}.`;
+  return ` Cells are predictions for orthogonal noise: measured ones exist at (<i>n</i>, <i>d</i>, <i>η</i>) = ${known}.`;
 }
 
 function showValues(show, state, found, {sets, median, fitting}) {

@@ -71,7 +71,7 @@ export function warnings({n, d}) {
     d >= need
       ? ""
       : ` The paper's theorem is silent: with <i>C</i> = 1 it needs <i>d</i> ≥ <i>n</i>² log(<i>n/δ</i>) = ${number(need)}.`;
-  const rough = n / d > ROUGH ? ` Mean field is rough here: <i>n/d</i> = ${number(n / d, 2)}.` : "";
+  const rough = n / d > ROUGH ? ` The prediction for orthogonal noise is rough here: <i>n/d</i> = ${number(n / d, 2)}.` : "";
   return theorem + rough;
 }
 

@@ -1,0 +1,49 @@
+"""Slides and handout printed from the built lecture: one sheet each, titles and formulas on them, the speaker's words not."""
+
+import re
+from io import BytesIO
+from pathlib import Path
+
+import pytest
+from bs4 import BeautifulSoup
+from pypdf import PdfReader
+
+from bookkit.pdf import slides
+from bookkit.pdf.printing import PdfError
+from tests.browser.browsing import HTML
+from tests.browser.test_print import letters
+
+pytestmark = pytest.mark.browser
+
+ROOT = Path(__file__).parents[2]
+LECTURE = HTML / "book" / "lecture.html"
+
+
+def test_one_sheet_for_each_slide_and_one_for_the_handout(tmp_path: Path) -> None:
+    count = slides.make(ROOT, slides.PAGE, tmp_path, HTML)
+    page = BeautifulSoup(LECTURE.read_text(encoding="utf-8"), "html.parser")
+    shown, handout = (
+        PdfReader(BytesIO((tmp_path / name).read_bytes())).pages for name in (slides.SLIDES, slides.HANDOUT)
+    )
+    assert len(shown) == count == len(page.select(".slide")) == 10
+    assert len(handout) == 1
+    for sheet, slide in zip(shown, page.select(".slide"), strict=True):
+        assert float(sheet.mediabox.width) / float(sheet.mediabox.height) == pytest.approx(16 / 9, rel=0.01)
+        text = letters(sheet.extract_text())
+        # Formulas are drawn without text: the words before the first one are compared.
+        title = re.split(r"\\\(", slide.select_one(".slide-title").get_text())[0]
+        assert letters(title) in text
+        assert letters(slide.select_one(".slide-spoken p:nth-of-type(2)").get_text())[:40] not in text
+        assert "\\(" not in text
+
+
+def test_a_slide_that_does_not_fit_is_named_and_nothing_is_written(tmp_path: Path) -> None:
+    whole = LECTURE.read_text(encoding="utf-8")
+    line = BeautifulSoup(whole, "html.parser").select_one(".slide-line").get_text()
+    html = tmp_path / "html"
+    (html / "book").mkdir(parents=True)
+    (html / "_static").symlink_to(HTML / "_static")
+    (html / "book" / "lecture.html").write_text(whole.replace(line, " ".join([line] * 40), 1), encoding="utf-8")
+    with pytest.raises(PdfError, match=r"1 slides hold more than fits, the first is 'Some of the labels"):
+        slides.make(ROOT, slides.PAGE, tmp_path / "out", html)
+    assert list((tmp_path / "out").iterdir()) == []
