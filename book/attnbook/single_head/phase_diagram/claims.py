@@ -377,7 +377,7 @@ def no_upper_limit(study: PhaseStudy, constant: float) -> Evidence:
 
 @CLAIMS.claim(
     "S10",
-    "at each SNR there is a window of benign step sizes",
+    "the window of benign step sizes as the SNR grows",
     r"both ends of the window of benign $\beta d/n$ fall as the SNR grows ($\mathrm{SNR}\sqrt n = 2.1, 5, 7, 14$): their medians are "
     r"those of S7 and S8, and they fall from each SNR to the next in at least 95 % of draws. All four windows are open in at least "
     r"three quarters of draws (at the largest SNR about one in ten is closed)",
