@@ -1,6 +1,6 @@
 r"""Claims L1-L17 without L3 and L5: what long training selects, and what it costs. Proofs of L1 and L4: theory of the long run.
 
-Fixed-size parts (the same whatever the page's parameters): fates of classes, traps, normalised margins. At the page's own law:
+Fixed-size parts (the same whatever the page's parameters): outcomes of classes, traps, normalised margins. At the page's own law:
 trajectories of the full and of the frozen head above and below the threshold.
 """
 
