@@ -1,7 +1,7 @@
 r"""Long training: trajectories on a logarithmic clock, which token each class ends on, and baselines beside the full head.
 
 A class ends *on the signal* when the mean attention of its clean samples on the signal token exceeds one half. Its own coordinates are
-$x = \rho^2|C_k|/d$ and the share of flipped samples among its own. Gradient descent is exact (`gram_descent`), errors are the exact
+$x = \rho^2|C_k|/d$ and the fraction of flipped samples among its own. Gradient descent is exact (`gram_descent`), errors are the exact
 integral, the maximum-margin answer is the exact SVM on the same draws. Everything is seeded; runs of different signal norms train as
 one batch.
 """
@@ -52,7 +52,7 @@ def law_at(x: float, n: int, d: int, label_noise: float) -> SignalNoiseLaw:
 
 
 def small_then_long(n: int, d: int) -> Schedule:
-    """400 steps of n/4d, close to gradient flow while the fate is decided, then 500 steps of 4n/d: tau = 2100 in all."""
+    """400 steps of n/4d, close to gradient flow while the outcome is decided, then 500 steps of 4n/d: tau = 2100 in all."""
     return ((0.25 * n / d, 400), (4 * n / d, 500))
 
 
@@ -87,7 +87,7 @@ def _blocks(samples: Sequence[Sample]) -> list[slice]:
     return [slice(int(end) - sample.runs, int(end)) for sample, end in zip(samples, ends, strict=True)]
 
 
-# --- fates of classes ------------------------------------------------------------------------------------------------------
+# --- outcomes of classes ------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -95,8 +95,8 @@ class Fates:
     """Where R runs with two classes each ended, and what three rules say. Arrays (R, 2) unless noted."""
 
     x: Floats  # rho^2 |C_k| / d with the class's own count
-    flipped: Floats  # its own share of flips, |N_k| / (|C_k| + |N_k|)
-    threshold: Floats  # x* of the class's own share of flips
+    flipped: Floats  # its own fraction of flips, |N_k| / (|C_k| + |N_k|)
+    threshold: Floats  # x* of the class's own fraction of flips
     attention: Floats  # mean attention of its clean samples on the signal, at the end
     log10_error: Floats  # (R,)
     train_accuracy: Floats  # (R,)
@@ -108,13 +108,13 @@ class Fates:
 
     @property
     def predicted_by_flow(self) -> float:
-        """Share of classes whose fate is x > x*."""
+        """Fraction of classes whose outcome is x > x*."""
         share: np.float64 = ((self.x > self.threshold) == self.on_signal).mean()
         return share
 
     @property
     def predicted_by_margin(self) -> float:
-        """Share of classes whose fate is the maximum-margin rule x > 1."""
+        """Fraction of classes whose outcome is the maximum-margin rule x > 1."""
         share: np.float64 = ((self.x > 1) == self.on_signal).mean()
         return share
 

@@ -24,7 +24,7 @@ class Cells:
     smallest_margin: torch.Tensor  # after two steps; positive: every label is fitted
     preference: (
         torch.Tensor
-    )  # share of clean samples that prefer their signal after one step, mean over the two classes
+    )  # fraction of clean samples that prefer their signal after one step, mean over the two classes
     attention_clean: torch.Tensor  # mean weight on the signal after two steps; nan without such samples
     attention_noisy: torch.Tensor
     p_signal: torch.Tensor  # mean of p_2 . mu_k over the two classes

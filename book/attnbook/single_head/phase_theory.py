@@ -109,7 +109,7 @@ def fit_threshold(x, shares, *, resamples: int = 200, seed: int = 0) -> Threshol
     mean = shares.mean(1)
     if (mean[0] - 0.5) * (mean[-1] - 0.5) >= 0:
         return _outside(
-            f"the share goes from {mean[0]:.3g} to {mean[-1]:.3g}: no crossing of 1/2 between {x[0]:.3g} and {x[-1]:.3g}"
+            f"the fraction goes from {mean[0]:.3g} to {mean[-1]:.3g}: no crossing of 1/2 between {x[0]:.3g} and {x[-1]:.3g}"
         )
     falling = mean[-1] < mean[0]
     log_x = np.log(x)

@@ -60,7 +60,7 @@ class TwoStepStudy:
     )  # (R, n), coefficients of the trained v_2 on y_i xi_i; nan where n > d - 2, which leaves them open
     log10_error2: torch.Tensor  # (R, 2), exact, per class, after two steps
     log10_bound2: torch.Tensor  # (R, 2)
-    sampled_noisy_error2: torch.Tensor  # (R,), share of fresh points with noisy labels that are misclassified
+    sampled_noisy_error2: torch.Tensor  # (R,), fraction of fresh points with noisy labels that are misclassified
 
     @property
     def draws(self) -> int:

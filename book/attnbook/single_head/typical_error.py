@@ -1,4 +1,4 @@
-"""Named results of the clean errors of many draws that one rare draw cannot rule: their median, and the share of benign draws.
+"""Named results of the clean errors of many draws that one rare draw cannot rule: their median, and the fraction of benign draws.
 
 The mean of the logarithms is a page's headline only where draws are alike. Next to a border of the phase diagram they are not: there a
 few draws have errors of 10^-1000, most have one of 1/4, and the mean of their logarithms says how many of the few came.
@@ -18,7 +18,7 @@ __all__ = ["benign_share", "typical_error"]
 
 
 def benign_share(log10_error: Any, label_noise: float) -> Estimate:
-    """Share of draws (R,) whose exact clean error is below `label_noise`, eta: the head errs less often than its labels do.
+    """Fraction of draws (R,) whose exact clean error is below `label_noise`, eta: the head errs less often than its labels do.
 
     Whether the head fits its labels does not enter (that is `interpolating_fraction`), nor does the fixed limit of 1/10 by which the phase
     diagrams colour their cells. nan without label noise: no label is wrong, and no error is below 0, so there is nothing to count.

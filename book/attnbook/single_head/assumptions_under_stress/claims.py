@@ -1,4 +1,4 @@
-"""Claims A1-A13: what two steps do when one assumption of the theory is let go. All derived or measured, none from the paper."""
+"""Claims A1-A13: what two steps do when one assumption of the theory is dropped. All derived or measured, none from the paper."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ from bookkit.rules import Evidence, agrees, both, exactly, within
 __all__ = ["CLAIMS", "AssumptionStudy", "assumption_study"]
 
 CLAIMS = ClaimSet("single_head")
-_PROJECTED = 0.0  # power twin of A11 and A12: the formula that projects noise off the signals
-_SMALL_STEP = 0.4  # power twin of A1
+_PROJECTED = 0.0  # negative control of A11 and A12: the formula that projects noise off the signals
+_SMALL_STEP = 0.4  # negative control of A1
 _DENSE_LAW = StressedLaw(
     20, 400, 4.0, 0.1, class_probability=0.7, norm_ratio=1.3, cosine=0.3, noise_avoids_signals=False
 )
@@ -43,7 +43,7 @@ class AssumptionStudy:
     flipped_error: torch.Tensor  # (R,), clean error plus that of the same draw with all labels turned
     counted_error: torch.Tensor  # (R,), dense stressed law, fresh d-vectors
     exact_error: dict[float, torch.Tensor]  # 1: full covariance, 0: projected
-    isotropic_ratio: dict[float, torch.Tensor]  # (R,), log10 error over its mean field, the same keys
+    isotropic_ratio: dict[float, torch.Tensor]  # (R,), log10 error over its prediction, the same keys
     margins: torch.Tensor  # (R, n) after two steps
     normalised_margins: torch.Tensor  # (R, n)
 
@@ -132,8 +132,8 @@ _WINDOW = {
 
 @CLAIMS.claim(
     "A1", "two steps interpolate far below d = n²",
-    r"at $d/n^2 = 1/64, \dots, 16$, with $n\,\mathrm{SNR}^2$ and $\beta d/n$ kept, two steps fit every label at every $d$ "
-    r"in at least 95 % of draws (at the smallest $d$ a draw may miss a label)",
+    r"at $d/n^2 = 1/64, \dots, 16$, with $n\,\mathrm{SNR}^2$ and $\beta d/n$ kept, two steps fit every training label at each of these "
+    r"$d$ in at least 95 % of draws (at the smallest $d$ a draw may leave a label unfitted)",
     source=Source.MEASURED, wrong=_SMALL_STEP, wrong_text="0.4 times the step size", **_WINDOW,
 uses=('R4',),)  # fmt: skip
 def interpolates_at_small_d(study: AssumptionStudy, constant: float) -> Evidence:
@@ -143,8 +143,9 @@ def interpolates_at_small_d(study: AssumptionStudy, constant: float) -> Evidence
 
 @CLAIMS.claim(
     "A2",
-    "the exponent is d/n, not d/n²",
-    r"along $d = n^2$ without label noise, doubling $n$ doubles $\log_{10}$ of the error (an exponent $d/n^2$ would leave it)",
+    "the exponent of the clean error is of order d/n, not d/n²",
+    r"along $d = n^2$ without label noise, $\log_{10}$ of the clean error doubles with $n$, up to its prefactor (with an exponent of "
+    r"order $d/n^2$ it would not change)",
     wrong=0.5,
     wrong_text="the exponent d/n²",
     **_WINDOW,
@@ -163,10 +164,10 @@ def exponent_scale(study: AssumptionStudy, constant: float) -> Evidence:
 
 
 @CLAIMS.claim(
-    "A3", "the crude cross-term bound is too large by √n",
-    r"$n\max_{i<j}|\xi_i\cdot\xi_j| \ge \tfrac12\sqrt n\, \max_i |\sum_{j\ne i} y_j\,\xi_j\cdot\xi_i|$ at every $d/n^2$, "
+    "A3", "the crude bound on the cross terms is too large by a factor of order √n",
+    r"$n\max_{i<j}|\xi_i\cdot\xi_j| \ge \tfrac12\sqrt n\, \max_i |\sum_{j\ne i} y_j\,\xi_j\cdot\xi_i|$ at each $d/n^2$ of A1, "
     r"in at least 95 % of draws",
-    source=Source.MEASURED, wrong=6.0, wrong_text="too large by 3√n", **_WINDOW,
+    source=Source.MEASURED, wrong=6.0, wrong_text="too large by a factor 3√n", **_WINDOW,
 uses=('C3a', 'C3b'),)  # fmt: skip
 def crude_over_true(study: AssumptionStudy, constant: float) -> Evidence:
     rows = study.stress.rows["dimension"]
@@ -176,9 +177,9 @@ def crude_over_true(study: AssumptionStudy, constant: float) -> Evidence:
 
 @CLAIMS.claim(
     "A4",
-    "label symmetry: at η = 1/2 the mean error is 1/2",
-    r"turning all labels of a draw turns $\mathrm{err}$ into $1 - \mathrm{err}$ (it maps $v$ to $-v$ and leaves $p$); at $\eta = 1/2$ "
-    r"both draws are equally likely, so the mean error is exactly $\tfrac12$",
+    "label symmetry: at η = 1/2 the mean clean error is 1/2",
+    r"if all labels of a draw change their sign, the clean error $\mathrm{err}$ becomes $1 - \mathrm{err}$ ($v$ becomes $-v$ and $p$ is "
+    r"the same); at $\eta = 1/2$ both draws are equally likely, so the mean clean error is exactly $\tfrac12$",
     wrong=1.001,
     wrong_text="errors that add up to 1.001",
     box=("prop-other-laws",),
@@ -189,10 +190,10 @@ def label_symmetry(study: AssumptionStudy, constant: float) -> Evidence:
 
 
 @CLAIMS.claim(
-    "A5", "label noise costs dimension, not the conclusion",
-    r"at $\eta = 0.3$ and $100\,d$, with $n\,\mathrm{SNR}^2$ and $\beta d/n$ kept, at least 98 % of draws have an error below "
-    r"$10^{-2}$ in both classes (at $d$ about four in ten have not)",
-    source=Source.MEASURED, wrong=0.0, wrong_text="d itself",
+    "A5", "much label noise needs a larger dimension",
+    r"at $\eta = 0.3$ and in dimension $100\,d$, with $n\,\mathrm{SNR}^2$ and $\beta d/n$ kept, at least 98 % of draws have a clean "
+    r"error below $10^{-2}$ in both classes (in dimension $d$ about four in ten have not)",
+    source=Source.MEASURED, wrong=0.0, wrong_text="dimension d itself",
     regime=r"that of A1, and $n \ge 200$ and $d \le 300\,n$",
     violation=lambda s: _window(s) or ("" if s.stress.law.n >= 200 and s.stress.law.d <= 300 * s.stress.law.n
     else f"needs n >= 200 and d <= 300 n; here n = {s.stress.law.n}, d/n = {s.stress.law.d / s.stress.law.n:.3g}"),
@@ -261,8 +262,8 @@ _preference_claim(
 @CLAIMS.claim(
     "A9",
     "T tokens: the preference threshold does not depend on T",
-    r"at step size $\beta T/2$, so that $a = \beta d/2nT$ (step $\beta$) is kept, clean samples prefer their signal by "
-    r"$b - a$ for every T; checked at $T = 2, 8, 32$",
+    r"at a step size in proportion to the number $T$ of tokens, so that $a = \beta d/2nT$ is kept, the orthogonal-noise prediction of "
+    r"the preference $\gamma$ of clean samples is $b - a$ for each $T$; checked at $T = 2, 8, 32$",
     wrong=1.1,
     wrong_text="a preference 1.1 times as large",
     box=("thm-closed-forms-tokens",),
@@ -275,7 +276,8 @@ def token_preference(study: AssumptionStudy, constant: float) -> Evidence:
 @CLAIMS.claim(
     "A10",
     "T tokens: one step fits flipped labels iff b < (T − 1)a",
-    r"flipped samples have mean margin $\left((T-1)a - b\right)/T$ after one step; checked at $T = 2, 4, 32$",
+    r"after one step the mean margin of flipped samples is $\left((T-1)a - b\right)/T$ (orthogonal-noise prediction); checked at "
+    r"$T = 2, 4, 32$",
     wrong=1.1,
     wrong_text="a signal pull 1.1 times as strong",
     regime="label noise",
@@ -295,9 +297,10 @@ def token_margins(study: AssumptionStudy, constant: float) -> Evidence:
 
 @CLAIMS.claim(
     "A11",
-    "the error formula for stressed laws is the error",
+    "the integral is the clean error for the changed laws as well",
     r"with signals at an angle ($c = 0.3$) and of unequal norm, unequal classes and $\xi \sim N(0, I_d)$, the integral with the "
-    r"covariance of $(v\cdot\xi, p\cdot\xi)$ from the whole of $v$ and $p$ equals the share of misclassified fresh $d$-vectors",
+    r"covariance of $(v\cdot\xi, p\cdot\xi)$ from the whole of $v$ and $p$ is the expected fraction of misclassified fresh samples, "
+    r"drawn as $d$-vectors",
     wrong=_PROJECTED,
     wrong_text="v and p projected off the signals",
     box=("prop-other-laws",),
@@ -309,10 +312,11 @@ def stressed_error(study: AssumptionStudy, constant: float) -> Evidence:
 
 @CLAIMS.claim(
     "A12",
-    "unprojected noise adds the signal part of v to the noise",
-    r"for $\xi \sim N(0, I_d)$ the $\log_{10}$ error is the mean-field one with $|v|^2$ in place of $|\Pi v|^2$",
+    "isotropic noise: the norm of v in place of that of its noise part",
+    r"for $\xi \sim N(0, I_d)$ the $\log_{10}$ clean error is the orthogonal-noise prediction with $|v|^2$ in place of $|\Pi v|^2$, up "
+    r"to a relative $\sqrt{n/d}$",
     wrong=_PROJECTED,
-    wrong_text="the mean field of projected noise",
+    wrong_text="the prediction for projected noise",
     **_WINDOW,
     box=("prop-other-laws",),
     uses=("A11", "C17"),
@@ -329,7 +333,7 @@ def isotropic_noise(study: AssumptionStudy, constant: float) -> Evidence:
 
 @CLAIMS.claim(
     "A13",
-    "normalised noise is the same run",
+    "normalised noise gives the same run",
     r"noise $N(0, \Pi/d)$, signals of norm $\rho/\sqrt d$ and step size $\beta d$ give the same margins for every data set",
     wrong=1.001,
     wrong_text="margins larger by 0.1 %",

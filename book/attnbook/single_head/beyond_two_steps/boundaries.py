@@ -1,4 +1,4 @@
-r"""The flow's boundaries on the head itself: full gradient descent on orthogonal noise, small steps, exact shares of flips.
+r"""The flow's boundaries on the head itself: full gradient descent on orthogonal noise, small steps, exact fractions of flipped samples.
 
 Nothing is shared with the solver of the six equations: the head is trained on n samples, and its own attention is read. Also the runs on
 Gaussian noise by which the theorem on the trap at finite d is judged.
@@ -39,7 +39,7 @@ DIMENSIONS = (10**3, 10**5, 10**8)
 
 
 def balanced_sample(x: float, share: float) -> Sample:
-    r"""One run of two equal classes of 20 samples on orthogonal noise, the same share of each flipped, with $\rho^2|C_k|/d = x$ exactly.
+    r"""One run of two equal classes of 20 samples on orthogonal noise, the same fraction of each flipped, with $\rho^2|C_k|/d = x$ exactly.
 
     Raises ValueError unless 20 times the share is a whole number.
     """

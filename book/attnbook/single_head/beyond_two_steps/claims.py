@@ -1,6 +1,6 @@
-r"""Claims L1-L17 without L3 and L5: what long training selects, and what it costs. Proofs of L1 and L4 in the chapter *In the long run*.
+r"""Claims L1-L17 without L3 and L5: what long training selects, and what it costs. Proofs of L1 and L4: theory of the long run.
 
-Fixed-size parts (the same whatever the page's parameters): fates of classes, traps, normalised margins. At the page's own law:
+Fixed-size parts (the same whatever the page's parameters): outcomes of classes, traps, normalised margins. At the page's own law:
 trajectories of the full and of the frozen head above and below the threshold.
 """
 
@@ -93,7 +93,7 @@ def _flow_runs(seed: int, count: int = 60, steps: int = 300) -> tuple[torch.Tens
 def long_study(
     law: SignalNoiseLaw, low_norm: float, step_size: float, *, steps: int = 3000, draws: int = 5, seed: int = 0
 ) -> LongStudy:
-    """Train and collect. `law` above the threshold, `low_norm` the signal norm of its twin below; steps >= 1000, draws >= 2.
+    """Train and collect. `law` above the threshold, `low_norm` the signal norm of the law below it; steps >= 1000, draws >= 2.
 
     Raises ValueError for a bad argument before any work.
     """
@@ -167,12 +167,11 @@ def _t(values: object) -> torch.Tensor:
 
 @CLAIMS.claim(
     "L1",
-    "no label noise: the clean logit moves one way",
-    r"$\eta = 0$, orthogonal noise: from zero every step, of any size, raises the attention on the signal if "
-    r"$x = \rho^2|C_k|/d > 1$ and lowers "
-    r"it if $x < 1$",
+    "without label noise attention moves in one direction only",
+    r"for $\eta = 0$, orthogonal noise tokens of equal norm and start at zero, no step, of any size, lowers the attention on the signal "
+    r"if $x = \rho^2|C_k|/d > 1$, and no step raises it if $x < 1$",
     wrong=1.2,
-    wrong_text="the boundary at x = 1.2",
+    wrong_text="the threshold at x = 1.2",
     box=("thm-long-no-noise",),
     uses=("thm-long-map",),
 )
@@ -188,12 +187,12 @@ def one_way(study: LongStudy, constant: float) -> Evidence:
 
 @CLAIMS.claim(
     "L2",
-    "no label noise: fates follow x = 1",
-    r"$\eta = 0$, $d = 10^6$: outside 10 % of $x = 1$ both classes of a draw end on the token that maximum margin selects, in at least "
-    r"99 % of draws",
+    "without label noise the outcome of a class changes at x = 1",
+    r"for $\eta = 0$ and $d = 10^6$ the classes of a draw with $|x - 1| > 0.1$ end on the token that maximum margin selects (the signal "
+    r"iff $x > 1$), in at least 99 % of draws",
     source=Source.MEASURED,
     wrong=1.3,
-    wrong_text="the boundary at x = 1.3",
+    wrong_text="the threshold at x = 1.3",
     box=("thm-long-no-noise", "thm-margin-threshold"),
     uses=("L1", "M4", "R4"),
 )
@@ -206,9 +205,8 @@ def fates_without_noise(study: LongStudy, constant: float) -> Evidence:
 @CLAIMS.claim(
     "L4",
     "the trap is never left",
-    r"$\{V \le t_c,\ s_c \le \tfrac1{1+x},\ s_n \le \tfrac1{1+\nu x},\ V + t_n \ge 0\}$ is invariant under "
-    r"gradient descent of every step size "
-    r"(mean field), for every $x > 0$ and $\eta \in [0, \tfrac12]$",
+    r"on orthogonal noise tokens of equal norm the set $\{V \le t_c,\ s_c \le \tfrac1{1+x},\ s_n \le \tfrac1{1+\nu x},\ V + t_n \ge "
+    r"0\}$ is invariant under gradient descent, for every step size, every $x > 0$ and every $\eta \in [0, \tfrac12]$",
     wrong=1.9,
     wrong_text="a set 1.9 times wider in s_c",
     box=("thm-long-trap",),
@@ -233,9 +231,9 @@ def _fate_rule(fates: Fates, power: float) -> np.ndarray:
 
 @CLAIMS.claim(
     "L6",
-    "the flow predicts the fates of gradient descent",
-    r"$\eta = 0.2$, $n = 100$, $d = 10^6$, $x$ geometric in $[0.85, 2.3]$: at least 95 % of classes end on their signal iff "
-    r"$x > x^*$ of their own share of flips",
+    "the flow predicts the outcome of gradient descent",
+    r"for $\eta = 0.2$, $n = 100$, $d = 10^6$ and twelve $x$ spaced geometrically in $[0.85, 2.3]$, at least 95 % of classes end on "
+    r"their signal iff $x > x^*$, with the $x$ and the fraction of flipped samples of the class itself",
     source=Source.MEASURED,
     wrong=0.0,
     wrong_text="the maximum-margin rule x > 1",
@@ -248,8 +246,8 @@ def flow_predicts(study: LongStudy, constant: float) -> Evidence:
 
 @CLAIMS.claim(
     "L6b",
-    "and at d = 40000",
-    r"the same at $d = 40000$",
+    "the flow predicts the outcome also at d = 40000",
+    r"L6 at $d = 40000$ in place of $10^6$",
     source=Source.MEASURED,
     wrong=0.0,
     wrong_text="the maximum-margin rule x > 1",
@@ -262,10 +260,10 @@ def flow_predicts_at_small_d(study: LongStudy, constant: float) -> Evidence:
 
 @CLAIMS.claim(
     "L7",
-    "maximum margin predicts the fates of gradient descent",
-    r"the same classes as L6 ($d = 10^6$): at least 95 % end on their signal iff $x > 1$",
+    "maximum margin predicts the outcome of gradient descent",
+    r"of the classes of L6 at least 95 % end on their signal iff $x > 1$ (they do not)",
     wrong=0.3,
-    wrong_text="30 % of the classes, which does hold",
+    wrong_text="30 % of the classes, which holds",
     source=Source.MEASURED,
     expected=Verdict.FAILS,
     box=("thm-long-gap",),
@@ -277,12 +275,12 @@ def margin_predicts(study: LongStudy, constant: float) -> Evidence:
 
 @CLAIMS.claim(
     "L8",
-    "same draws: exact SVM and gradient descent part ways",
-    r"$\eta = 0.2$, $x = 1.3$, $n = 100$, $d = 2\cdot10^5$: the SVM of the same draws selects the signal iff "
-    r"$x > 1$, gradient descent iff $x > x^*$, each for both classes in at least 95 % of draws",
+    "on the same draws the exact SVM and gradient descent select different tokens",
+    r"for $\eta = 0.2$, $x = 1.3$, $n = 100$, $d = 2\cdot10^5$ the SVM of a draw selects the signal iff "
+    r"$x > 1$, and gradient descent on the same draw ends on it iff $x > x^*$, each for both classes in at least 95 % of draws",
     source=Source.MEASURED,
     wrong=0.0,
-    wrong_text="one boundary, x = 1, for both",
+    wrong_text="the threshold x = 1 for both",
     box=("thm-long-gap", "thm-margin-threshold"),
     uses=("L3", "M4"),
 )
@@ -295,12 +293,12 @@ def told_apart(study: LongStudy, constant: float) -> Evidence:
 
 @CLAIMS.claim(
     "L9",
-    "a large first step traps",
-    r"$\eta = 0.2$, $x = 4$, $n = 200$, $d = 40000$: from zero with $\beta = 5n/d$ at least three quarters of classes "
+    "a large first step leads into the trap",
+    r"at $\eta = 0.2$, $x = 4$, $n = 200$, $d = 40000$, from zero with $\beta = 5n/d$ at least three quarters of classes "
     r"end on noise; after 500 steps of $n/5d$ the same step size keeps both classes on the signal in at least 95 % of draws",
     source=Source.MEASURED,
     wrong=0.0,
-    wrong_text="the plain run replaced by the warm one",
+    wrong_text="the run with small steps first, in place of the plain one",
     box=("thm-long-trap",),
     uses=("L4",),
 )
@@ -312,12 +310,12 @@ def step_size_trap(study: LongStudy, constant: float) -> Evidence:
 
 @CLAIMS.claim(
     "L10",
-    "the upper SNR bound belongs to the step size",
-    r"$\eta = 0.05$, $x = 400$, $n = 100$, $d = 40000$: with $x\,\beta d/n = 2$ every label is fitted and the "
-    r"clean error is below $10^{-150}$, in at least 95 % of draws",
+    "the upper limit of the SNR depends on the step size",
+    r"at $\eta = 0.05$, $x = 400$, $n = 100$, $d = 40000$, with $x\,\beta d/n = 2$, every label is fitted and the "
+    r"clean error is below $10^{-150}$ after 1500 steps, in at least 95 % of draws",
     source=Source.MEASURED,
     wrong=0.0,
-    wrong_text="the step n/5d, not scaled with the signal",
+    wrong_text="the step size n/5d, whatever the signal",
     uses=("R3",),
 )
 def no_upper_bound(study: LongStudy, constant: float) -> Evidence:
@@ -356,9 +354,9 @@ def _rows(course: Course, steps: Iterable[int], values: np.ndarray) -> torch.Ten
 
 
 @CLAIMS.claim(
-    "L11", "low SNR: benign early, harmful late",
-    r"below the threshold the clean error is below $10^{-1.5}$ after one step and above $0.1$ at the end, when "
-    r"every label is still fitted: each in at least 95 % of draws",
+    "L11", "low SNR: benign after one step, harmful after many",
+    r"at the signal norm below the threshold the clean error is below $10^{-1.5}$ after one step and above $0.1$ at the end, where "
+    r"every training label is still fitted: each in at least 95 % of draws",
     source=Source.MEASURED, wrong=0.0, wrong_text="the head with frozen attention",
     regime=_LOW, violation=_not_low,
 uses=('R3', 'R4'),)  # fmt: skip
@@ -372,10 +370,9 @@ def harmful_late(study: LongStudy, constant: float) -> Evidence:
 
 
 @CLAIMS.claim(
-    "L12", "high SNR: benign for all time",
-    r"above the threshold every label is fitted from step 2 on, the error stays below $10^{-20}$ at every "
-    r"recorded step, and attention ends "
-    r"above $0.9$ on clean and below $0.1$ on flipped samples: each in at least 95 % of draws",
+    "L12", "high SNR: benign at each recorded step",
+    r"at the signal norm above the threshold every training label is fitted from step 2 on, the clean error is below $10^{-20}$ at "
+    r"every recorded step, and attention ends above $0.9$ on clean and below $0.1$ on flipped samples: each in at least 95 % of draws",
     source=Source.MEASURED, wrong=0.0, wrong_text="the same law below the threshold",
     regime=_HIGH, violation=_not_high,
 uses=('R3', 'R4'),)  # fmt: skip
@@ -390,9 +387,9 @@ def benign_for_long(study: LongStudy, constant: float) -> Evidence:
 
 
 @CLAIMS.claim(
-    "L13", "frozen attention is safe at low SNR",
-    r"logistic regression on token means keeps at least 85 % of its exponent from step 2 to the end, below the "
-    r"threshold of the full head, in at least 95 % of draws",
+    "L13", "frozen attention stays benign at low SNR",
+    r"at the signal norm below the threshold of the full head, the exponent of the clean error of logistic regression on token means is "
+    r"at the end at least 85 % of that at step 2, in at least 95 % of draws",
     source=Source.MEASURED, wrong=0.0, wrong_text="the full head",
     regime=_LOW, violation=_not_low,
 uses=('R3',),)  # fmt: skip
@@ -402,8 +399,9 @@ def frozen_is_safe(study: LongStudy, constant: float) -> Evidence:
 
 
 @CLAIMS.claim(
-    "L14", "attention pays above the threshold, later",
-    r"at step 1000 the full head's exponent is at least 1.5 times that of the frozen head, in at least 95 % of draws",
+    "L14", "above the threshold attention lowers the clean error, after many steps",
+    r"at step 1000 the exponent of the clean error of the full head is at least 1.5 times that of the frozen head, in at least 95 % of "
+    r"draws",
     source=Source.MEASURED, wrong=2.0, wrong_text="the same at step 2",
     regime=_HIGH, violation=_not_high,
 uses=('R3',),)  # fmt: skip
@@ -413,9 +411,9 @@ def attention_pays(study: LongStudy, constant: float) -> Evidence:
 
 
 @CLAIMS.claim(
-    "L15", "small steps get there as well",
-    r"a 50 times smaller step fits every label between steps 20 and 50 and ends as the large one does: benign "
-    r"above the threshold, harmful below: each in at least 95 % of draws",
+    "L15", "small steps have the same outcome",
+    r"with a step size 50 times smaller every label is fitted at step 50 and not at step 20, and the outcome is that of the large step "
+    r"size: benign above the threshold, harmful below, each in at least 95 % of draws",
     source=Source.MEASURED, wrong=2.5, wrong_text="already at step 20",
     regime=_HIGH + " and " + _LOW, violation=lambda s: _not_high(s) or _not_low(s),
 uses=('L11', 'L12'),)  # fmt: skip
@@ -434,9 +432,10 @@ def small_steps(study: LongStudy, constant: float) -> Evidence:
 
 @CLAIMS.claim(
     "L16",
-    "the normalised margin creeps towards its maximum",
-    r"$n = 40$, $d = 8000$, $\eta = 0.1$, step 10000: $\min_i y_if_i / |v|$ is 70 to 100 % of the best hard "
-    r"selection's in at least 95 % of draws, both where SS is best on average ($\rho = 40$) and where XX is ($\rho = 12$)",
+    "the normalised margin slowly approaches its maximum",
+    r"at $n = 40$, $d = 8000$, $\eta = 0.1$ and step 10000 the normalised margin $\min_i y_if(X_i) / |v|$ is 70 to 100 % of that of the "
+    r"best hard selection in at least 95 % of draws, both where the selection SS is best on average ($\rho = 40$) and where XX is "
+    r"($\rho = 12$)",
     source=Source.MEASURED,
     wrong=0.0,
     wrong_text="the same at step 1",
@@ -449,8 +448,9 @@ def margin_creeps(study: LongStudy, constant: float) -> Evidence:
 
 
 @CLAIMS.claim(
-    "L17", "small Gaussian starts do not matter",
-    r"from $v_0, p_0$ of norm $0.01$ the exponents after 2 and 300 steps are those from zero within 10 %, in at least 95 % of draws",
+    "L17", "small Gaussian starts change little",
+    r"from Gaussian $v_0, p_0$ of norm $0.01$ the exponents of the clean error after 2 and 300 steps are those from zero up to 10 %, in "
+    r"at least 95 % of draws",
     source=Source.MEASURED, wrong=100.0, wrong_text="starts of norm 1",
     regime=_HIGH, violation=_not_high,
 uses=('R3',),)  # fmt: skip

@@ -27,9 +27,9 @@ def _no_chance(right: np.ndarray, what: str) -> Evidence:
 
 @TRAP_CLAIMS.claim(
     "L3",
-    "the boundary of the flow is the boundary of the trained head",
-    r"on orthogonal noise, with small steps, the head itself ends on the noise at $0.99\,x^*$ and on the signal at $1.01\,x^*$, for $\eta "
-    r"= 0.05, 0.1, 0.2, 0.3$; the solver of the six equations puts $x^*$ at $1.089, 1.208, 1.621, 2.799$",
+    "the threshold of the flow is the threshold of the trained head",
+    r"on orthogonal noise tokens of equal norm, with small steps, the head ends on the noise at $0.99\,x^*$ and on the signal at "
+    r"$1.01\,x^*$, for $\eta = 0.05, 0.1, 0.2, 0.3$; the solver of the six equations puts $x^*$ at $1.089, 1.208, 1.621, 2.799$",
     source=Source.MEASURED,
     wrong=0.0,
     wrong_text="$x_1$ of the first move in place of $x^*$",
@@ -43,9 +43,10 @@ def boundary_of_the_head(study: TrapStudy, constant: float) -> Evidence:
 
 @TRAP_CLAIMS.claim(
     "L5",
-    "where the first move changes sign",
-    r"the clean logit of the flow first moves up iff $x > x_1 = \frac{\nu + \sqrt{\nu^2 + (1-\nu)^2}}{(1-\nu)^2}$: the trained head on "
-    r"orthogonal noise, at $0.98\,x_1$ and $1.02\,x_1$, $\eta = 0.05, 0.1, 0.2, 0.3$, step $n/1000d$",
+    "where the first move of attention changes its direction",
+    r"in the flow the attention of clean samples first moves towards the signal iff $x > x_1 = \frac{\nu + \sqrt{\nu^2 + "
+    r"(1-\nu)^2}}{(1-\nu)^2}$, with $\nu = \eta/(1-\eta)$; checked on the trained head with orthogonal noise, at $0.98\,x_1$ and "
+    r"$1.02\,x_1$, $\eta = 0.05, 0.1, 0.2, 0.3$, step $n/1000d$",
     wrong=0.0,
     wrong_text="$x^*$ in place of $x_1$",
     box=("thm-long-first-move",),
@@ -58,9 +59,10 @@ def first_move_changes_sign(study: TrapStudy, constant: float) -> Evidence:
 
 @TRAP_CLAIMS.claim(
     "L18",
-    "the first move is not the last word",
-    r"half-way between $x^*$ and $x_1$ (geometric mean) the head's attention first moves one way and ends the other way: first "
-    r"towards the noise and then on the signal at $\eta = 0.1, 0.2, 0.3$, the reverse at $\eta = 0.4$ (orthogonal noise, small steps)",
+    "the first move does not decide the outcome",
+    r"half-way between $x^*$ and $x_1$ (geometric mean) the attention of the head first moves towards one token and ends on the other: "
+    r"first towards the noise, and in the end on the signal, at $\eta = 0.1, 0.2, 0.3$, the reverse at $\eta = 0.4$ (orthogonal noise, "
+    r"small steps)",
     source=Source.MEASURED,
     wrong=0.0,
     wrong_text="as far from $x^*$ on its other side",
@@ -75,9 +77,9 @@ def first_is_not_last(study: TrapStudy, constant: float) -> Evidence:
 @TRAP_CLAIMS.claim(
     "L19",
     "the trap at finite d",
-    r"Gaussian noise, $\eta = 0.2$, $x$ near $1.25$, $n = 40$, $d = 10^5$ and $10^8$: if a class is at some step in the smaller trap of "
-    r"the theorem, with $z$, $z'$ the largest cross terms of its later steps, its samples satisfy $V \le t_i$, $s_i \le \sigma_c$, "
-    r"$V + t_j \ge 0$, $s_j \le \sigma_n$ from there on, without exception",
+    r"for Gaussian noise, $\eta = 0.2$, $x$ near $1.25$, $n = 40$, $d = 10^5$ and $10^8$: if a class is at some step in the smaller "
+    r"trap of the theorem, with $z$, $z'$ the largest cross terms of its later steps, its clean samples $i$ and flipped samples $j$ "
+    r"satisfy $V \le t_i$, $s_i \le \sigma_c$, $V + t_j \ge 0$, $s_j \le \sigma_n$ from there on, without exception",
     wrong=0.0,
     wrong_text="classes with $x$ near 4, to which the theorem does not apply",
     box=("thm-long-finite-trap",),
@@ -99,9 +101,9 @@ def trap_at_finite_d(study: TrapStudy, constant: float) -> Evidence:
 
 @TRAP_CLAIMS.claim(
     "L20",
-    "how far the theorem on the trap reaches",
-    r"the runs of L19 at $d = 10^8$: in at least 90 % of draws the theorem speaks, before time $\tau = 30$, of each class that ends on "
-    r"the noise",
+    "how often the theorem on the trap applies",
+    r"in the runs of L19 at $d = 10^8$, in at least 90 % of draws each class that ends on the noise is in the smaller trap of the "
+    r"theorem before time $\tau = 30$",
     source=Source.MEASURED,
     wrong=0.0,
     wrong_text="the same at $d = 1000$",

@@ -72,9 +72,10 @@ def weighted_cross_bound(own: Drawn) -> tuple[torch.Tensor, torch.Tensor]:
 
 @CLAIMS.claim(
     "F1",
-    "every deviation from mean field is within its bound",
-    r"given the labels, with probability at least $1-\delta/2$ all of them together: noise norms, $\varepsilon_i$, their mean square, both "
-    r"cross terms, $V_k$, $P_k$, $t_i$, the logits, $|\Pi v_2|$ and $|\Pi p_2|$ are as near to mean field as the theorem says",
+    "the deviations from the orthogonal-noise prediction are within their bounds",
+    r"given the labels, with probability at least $1-\delta/2$, all of the following together are within the bounds of the theorem from "
+    r"their orthogonal-noise predictions: the norms of the noise tokens, $\varepsilon_i$, their mean square, both cross terms, $V_k$, "
+    r"$P_k$, $t_i$, the logits, $|\Pi v_2|$ and $|\Pi p_2|$",
     wrong=0.5,
     wrong_text="half of each bound",
     box=("thm-finite-deviations", "lem-leave-one-out"),
@@ -87,12 +88,12 @@ def deviations(study: FiniteStudy, constant: float) -> Evidence:
 
 @CLAIMS.claim(
     "F2",
-    "leave-one-out bounds are loose by a factor below four",
-    r"the bound on the largest cross term, with weights $1+2g_j$ and with $g_j\gamma_j$, is on average between 1 and 4 times the largest "
-    r"one of a draw, at the page's $n$ and at $4n$ with $d = 20\,n u$",
+    "the leave-one-out bounds are loose by a factor below four",
+    r"the bound on the cross terms, with weights $1+2g_j$ and with $g_j\gamma_j$, is on average between 1 and 4 times the largest "
+    r"cross term of a draw, at the page's $n$ and at $4n$ with $d = 20\,n u$",
     source=Source.MEASURED,
     wrong=2.0,
-    wrong_text="the Cauchy-Schwarz bound in its place",
+    wrong_text="the Cauchy-Schwarz bound in place of it",
     box=("lem-leave-one-out", "lem-weighted-cross"),
     uses=("F1",),
 )
@@ -112,9 +113,9 @@ def slack_of_cross_terms(study: FiniteStudy, constant: float) -> Evidence:
 
 @CLAIMS.claim(
     "F3",
-    "mean square of the noise scores' deviations",
-    r"$\tfrac1n\sum_i\varepsilon_i^2$ has the law of $(|w|^2/d-1)^2 + |w|^2\chi^2_{n-1}/d^2$ with $w\sim N(0,I_{d-2})$ and an independent "
-    r"$\chi^2_{n-1}$: its mean is exactly $\tfrac2d + (d-2)(n-1)/d^2$",
+    "the mean square of the deviations of the noise scores",
+    r"$\tfrac1n\sum_i\varepsilon_i^2$ has the law of $(|w|^2/d-1)^2 + |w|^2\chi^2_{n-1}/d^2$ with $w\sim N(0,I_{d-2})$ and an "
+    r"independent $\chi^2_{n-1}$: its mean is exactly $\tfrac2d + (d-2)(n-1)/d^2$",
     wrong=1.5,
     wrong_text="1.5 times that",
     box=("lem-mean-square",),
@@ -128,8 +129,8 @@ def mean_square(study: FiniteStudy, constant: float) -> Evidence:
 
 @CLAIMS.claim(
     "F4",
-    "random weights change the noise score by n/d, not √(n/d)",
-    r"the part of a noise score after two steps that is due to the randomness of the weights $1+2g_j$ has mean "
+    "random weights change the noise scores by order n/d, not √(n/d)",
+    r"the part of a noise score after two steps that is due to the randomness of the weights $1+2g_j$ has the mean "
     r"$-\tfrac ad\sum_{j\ne i} g_j(1-g_j)$, to leading order: a multiple of $n/d$",
     source=Source.MEASURED,
     wrong=0.5,
@@ -151,9 +152,9 @@ def effect_of_weights(study: FiniteStudy, constant: float) -> Evidence:
 
 @CLAIMS.claim(
     "F5",
-    "two steps are proved to fit every label at the page's size",
-    r"for all label counts that C4 leaves possible at $\delta/2$ the bounds alone give $V_k > 0$, $t_i > 0$ and flipped logits below "
-    r"$\log(t_i/V_k)$: with probability at least $1-\delta$ every label is fitted",
+    "two steps are proved to fit every label at the size of this page",
+    r"for all label counts that C4 leaves possible at $\delta/2$ the bounds of F1 alone give $V_k > 0$, $t_i > 0$ and logits of flipped "
+    r"samples below $\log(t_i/V_k)$: with probability at least $1-\delta$ every training label is fitted",
     wrong=2.0,
     wrong_text="the triangle inequality for the cross terms",
     box=("thm-finite-certificate",),
@@ -169,7 +170,8 @@ def certificate(study: FiniteStudy, constant: float) -> Evidence:
 @CLAIMS.claim(
     "F6",
     "the dimension that the bounds ask for grows like n log(n/δ)",
-    r"the least $d$ that the bounds certify, over $n\log(14n/\delta)$, changes by a factor below 1.5 while $n$ grows 64-fold",
+    r"the least $d$ for which the bounds certify interpolation, over $n\log(14n/\delta)$, changes by a factor below 1.5 while $n$ grows "
+    r"by a factor of 64",
     source=Source.MEASURED,
     wrong=2.0,
     wrong_text="the triangle inequality for the cross terms",
@@ -185,12 +187,12 @@ def growth_of_dimension(study: FiniteStudy, constant: float) -> Evidence:
 
 @CLAIMS.claim(
     "F7",
-    "ten times fewer dimensions than proved are enough",
-    r"in a tenth of the least $d$ that the bounds certify, two steps fit every label with probability at least 95 %: the theorem is "
-    r"loose by a factor of ten or more in $d$",
+    "a tenth of the proved dimension is enough",
+    r"in a tenth of the least $d$ for which the bounds certify interpolation, two steps fit every label with probability at least 95 %: "
+    r"the theorem is loose by a factor of ten or more in $d$",
     source=Source.MEASURED,
     wrong=2.0,
-    wrong_text="a hundred times fewer",
+    wrong_text="a hundredth of it",
     box=("thm-finite-certificate",),
     uses=("F6",),
 )
@@ -229,9 +231,9 @@ def _step_condition(study: FiniteStudy) -> str:
 
 @CLAIMS.claim(
     "F16",
-    "mean-field margins from below",
-    r"for all label counts that C4 leaves possible at $\delta/2$, the mean-field margins after two steps are at least "
-    r"$a\min\big(\tfrac23, \kappa_k\tfrac{1-4\eta_k}{1-2\eta_k}\big)$, and for some of them at most four times that",
+    "a lower bound on the predicted margins",
+    r"for all label counts that C4 leaves possible at $\delta/2$, the orthogonal-noise predictions of the margins after two steps are "
+    r"at least $a\min\big(\tfrac23, \kappa_k\tfrac{1-4\eta_k}{1-2\eta_k}\big)$, and for some of them at most four times that",
     wrong=4.0,
     wrong_text="four times the bound",
     box=("prop-finite-margin",),
@@ -246,9 +248,10 @@ def margins_from_below(study: FiniteStudy, constant: float) -> Evidence:
 
 @CLAIMS.claim(
     "F15",
-    "the closed form's constant K is loose by two or three powers of ten",
-    r"with probability at least $1-\delta/2$ all margins are within $K\sqrt{nu/d}$ of mean field, $K$ the theorem's polynomial in "
-    r"$a$ and $n\,\mathrm{SNR}^2$; on average that is between 1 and 2000 times the largest deviation; at $d = 64\,nu$",
+    "the constant K in closed form is loose by two or three powers of ten",
+    r"with probability at least $1-\delta/2$ all margins are within $K\sqrt{nu/d}$ of their orthogonal-noise predictions, where "
+    r"$u = \log(14n/\delta)$ and $K$ is a polynomial in $a$ and $n\,\mathrm{SNR}^2$ (theorem); on average this bound is between 1 and "
+    r"2000 times the largest deviation; at $d = 64\,nu$",
     wrong=1e-3,
     wrong_text="a thousandth of K",
     box=("thm-finite-dimension",),
@@ -270,9 +273,9 @@ def closed_form(study: FiniteStudy, constant: float) -> Evidence:
 
 @CLAIMS.claim(
     "T1b",
-    "the two-step theorem inside its own regime",
-    r"at $d = C n^2\log(n/\delta)$ with $C = 1$ and $C = 10$ and $\mathrm{SNR} = \Theta(1/\sqrt n)$, two steps fit every label and "
-    r"the clean error is below $10^{-2}$, in at least 95 % of draws",
+    "the theorem on two steps inside its own regime",
+    r"at $d = C n^2\log(n/\delta)$ with $C = 1$ and $C = 10$ and $\mathrm{SNR} = \Theta(1/\sqrt n)$, two steps fit every training label "
+    r"and the clean error is below $10^{-2}$, in at least 95 % of draws",
     source=Source.PAPER,
     wrong=SMALL_STEP,
     wrong_text="0.4 times the step size",
@@ -296,8 +299,8 @@ def _total(log10_error: torch.Tensor) -> torch.Tensor:
 
 @CLAIMS.claim(
     "F8",
-    "the proved exponent of the error is right up to a factor",
-    r"on average $-\log\mathrm{err}$ is between 1 and 10 times the exponent that the bounds prove before the noise is drawn",
+    "the proved exponent of the clean error is right up to a factor",
+    r"on average $-\log\mathrm{err}$ is between 1 and 10 times the exponent that the bounds prove from the label counts alone",
     source=Source.MEASURED,
     wrong=10.0,
     wrong_text="ten times the proved exponent",
@@ -323,9 +326,9 @@ def _floor(scores: FreshScores, correlated: bool) -> torch.Tensor:
 
 @CLAIMS.claim(
     "F9",
-    "a lower bound on the clean error of any head",
-    r"$\mathrm{err}_k \ge \Phi\big(-(2\sqrt{E_k} + \sqrt{2(1-\varrho_k)/\pi})/\sqrt{1+\varrho_k}\big)$ for every $v$, $p$ with $V_k > 0$; "
-    r"$E_k$ the exponent of C15, $\varrho_k$ the correlation of $p\cdot\xi$ and $-\bar y_k v\cdot\xi$",
+    "a lower bound on the clean error of a head",
+    r"$\mathrm{err}_k \ge \Phi\big(-(2\sqrt{E_k} + \sqrt{2(1-\varrho_k)/\pi})/\sqrt{1+\varrho_k}\big)$ for every $v$, $p$ with "
+    r"$V_k > 0$; $E_k$ the exponent of C15, $\varrho_k$ the correlation of $p\cdot\xi$ and $-\bar y_k v\cdot\xi$",
     wrong=2.0,
     wrong_text="the correlation left out",
     box=("thm-error-below",),
@@ -342,11 +345,11 @@ def error_from_below(study: FiniteStudy, constant: float) -> Evidence:
 
 @CLAIMS.claim(
     "F10",
-    "the lower bound has the exponent of the error",
-    r"on average $-\log$ of the lower bound is between 1 and 1.5 times $-\log\mathrm{err}_k$",
+    "the lower bound has nearly the exponent of the clean error",
+    r"on average $-\log$ of the lower bound of F9 is between 1 and 1.5 times $-\log\mathrm{err}_k$",
     source=Source.MEASURED,
     wrong=1.5,
-    wrong_text="an exponent 1.5 times larger",
+    wrong_text="an exponent 1.5 times as large",
     box=("thm-error-below",),
     uses=("F9",),
     regime=r"classes with $V_k > 0$",
@@ -359,9 +362,9 @@ def slack_of_floor(study: FiniteStudy, constant: float) -> Evidence:
 
 @CLAIMS.claim(
     "F11",
-    "both sides of the error before the noise is drawn",
-    r"with probability at least $1-\delta/2$, $\mathrm{err} \ge \tfrac12\Phi(-2\sqrt{E^+} - \sqrt{2/\pi})$, $E^+$ the "
-    r"exponent of C15 at the far ends of the bounds; on average its exponent is between 1 and 5 times the true one, so "
+    "bounds on the clean error from the label counts alone",
+    r"with probability at least $1-\delta/2$, $\mathrm{err} \ge \tfrac12\Phi(-2\sqrt{E^+} - \sqrt{2/\pi})$, $E^+$ the exponent of C15 "
+    r"at the favourable ends of the bounds; on average the exponent of this bound is between 1 and 5 times the true one, so "
     r"$-\log\mathrm{err}$ is of order $d/n$ from both sides",
     wrong=0.2,
     wrong_text="a fifth of that exponent",
@@ -385,9 +388,9 @@ def error_order(study: FiniteStudy, constant: float) -> Evidence:
 
 @CLAIMS.claim(
     "F12",
-    "how far an error can be from one half",
-    r"$|\mathrm{err}_k - \tfrac12| \le e^{P_k+\omega^2/2}|V_k|/(\sqrt{2\pi}\,\tau)$ for every $v$ and $p$; at "
-    r"$\mathrm{SNR} = 0.1\,(nd)^{-1/4}$, after two steps",
+    "how far the clean error can be from one half",
+    r"$|\mathrm{err}_k - \tfrac12| \le e^{P_k+\omega^2/2}|V_k|/(\sqrt{2\pi}\,\tau)$ for every $v$ and $p$, with $\omega = |\Pi p|$ and "
+    r"$\tau > 0$ the standard deviation of $v\cdot\xi$ given $p\cdot\xi$; checked at $\mathrm{SNR} = 0.1\,(nd)^{-1/4}$, after two steps",
     wrong=0.9,
     wrong_text="0.9 times the bound",
     box=("lem-near-half",),
@@ -400,9 +403,9 @@ def near_half(study: FiniteStudy, constant: float) -> Evidence:
 
 @CLAIMS.claim(
     "F13",
-    "weak signal: the error is proved to be near one half",
-    r"at $\mathrm{SNR} = 0.1\,(nd)^{-1/4}$ the theorem's bound on $|\mathrm{err}_k - \tfrac12|$, of order $\mathrm{SNR}^2\sqrt{nd}$, holds "
-    r"with probability at least $1-\delta/2$, and is on average between 1 and 5 times the truth",
+    "weak signal: the clean error is proved to be near one half",
+    r"at $\mathrm{SNR} = 0.1\,(nd)^{-1/4}$ the theorem's bound on $|\mathrm{err}_k - \tfrac12|$, of order $\mathrm{SNR}^2\sqrt{nd}$, "
+    r"holds with probability at least $1-\delta/2$, and is on average between 1 and 5 times the measured value",
     wrong=0.1,
     wrong_text="a tenth of the bound",
     box=("thm-weak-signal-half",),
@@ -419,11 +422,11 @@ def weak_signal(study: FiniteStudy, constant: float) -> Evidence:
 
 @CLAIMS.claim(
     "F14",
-    "large step: the error is proved to be near one half",
+    "large step size: the clean error is proved to be near one half",
     r"at ten times the page's step size the theorem's bound on $|\mathrm{err}_k - \tfrac12|$ holds in classes with flipped samples, with "
-    r"probability at least $1-\delta/2$, and its logarithm is on average between 0.2 and 1 times that of the truth",
+    r"probability at least $1-\delta/2$, and its logarithm is on average between 0.2 and 1 times that of the measured value",
     wrong=4.0,
-    wrong_text="the fourth power of the bound, as if the pull were twice as strong",
+    wrong_text="the fourth power of the bound",
     box=("thm-large-step-half",),
     uses=("F12", "C7"),
     regime=r"classes with flipped samples and $b_k \ge a(1+\varepsilon)$",

@@ -1,7 +1,7 @@
 r"""Claims M1-M29, T2 and T4 of page `04_max_margin`: which selection has the largest margin, its threshold, and what finite norms
 and finite d change.
 
-Each judge takes a `MarginStudy` and a constant; 1 is the claim, the claim's `wrong` value its power twin.
+Each judge takes a `MarginStudy` and a constant; 1 is the claim, the claim's `wrong` value its negative control.
 """
 
 from __future__ import annotations
@@ -57,10 +57,12 @@ def _noise(study: MarginStudy, multiple: float = 4.0) -> float:
 
 @CLAIMS.claim(
     "M1",
-    "the SVM of SS decouples",
-    r"clean on signal, flipped on noise: $|v|^2 = 2/\rho^2 + 1^\top(YG_{NN}Y)^{-1}1$ if all those multipliers are $\ge 0$, exactly",
+    "the SVM of SS splits into signal and noise",
+    r"for the selection SS (clean samples on the signal, flipped ones on their noise) $|v|^2 = 2/\rho^2 + 1^\top(YG_{NN}Y)^{-1}1$, "
+    r"exactly, if all entries of $(YG_{NN}Y)^{-1}1$ are $\ge 0$; $YG_{NN}Y$ is the Gram matrix of the flipped samples' noise tokens "
+    r"times their labels",
     wrong=1.001,
-    wrong_text="0.1 % more",
+    wrong_text="0.1 % larger",
     box=("thm-margin-decoupling",),
 )
 def decoupled(study: MarginStudy, constant: float) -> Evidence:
@@ -73,9 +75,9 @@ def decoupled(study: MarginStudy, constant: float) -> Evidence:
 
 @CLAIMS.claim(
     "M2",
-    "price of the flipped samples, two-sided",
-    r"$|N|/\lambda_{\max} \le |v|^2 - 2/\rho^2 \le |N|/\lambda_{\min}$, eigenvalues of $YG_{NN}Y$: for every data "
-    r"set with flipped samples whose noise tokens are linearly independent",
+    "the cost of the flipped samples, from both sides",
+    r"for SS, $|N|/\lambda_{\max} \le |v|^2 - 2/\rho^2 \le |N|/\lambda_{\min}$ with $|N|$ flipped samples and the extreme eigenvalues "
+    r"of $YG_{NN}Y$ (M1), for every data set with flipped samples whose noise tokens are linearly independent",
     wrong=1.2,
     wrong_text="1.2 times both bounds",
     violation=_flips,
@@ -94,9 +96,9 @@ def price_of_flips(study: MarginStudy, constant: float) -> Evidence:
 
 @CLAIMS.claim(
     "M3",
-    "cost of the nine class-level patterns",
-    r"$|v|^2 = \sum_k$ of $1/\rho^2+|N_k|/d$ (S), $n_k/d$ (X), $1/\rho^2+|C_k|/d$ (F; one signal costs "
-    r"nothing where nobody selects it), to the width that the laws of $\chi^2$ give: every noise set A costs between "
+    "the cost of the nine selections by class",
+    r"$|v|^2$ is the sum over classes of $1/\rho^2+|N_k|/d$ (S), $n_k/d$ (X) or $1/\rho^2+|C_k|/d$ (F; a signal that no sample selects "
+    r"costs nothing), up to the width that the laws of $\chi^2$ give: the noise tokens of a set $A$ of samples cost between "
     r"$|A|/\chi^2_{d-2}$ and $|A|/\chi^2_{d-1-|A|}$; all nine in at least 95 % of draws",
     wrong=1.3,
     wrong_text="1.3 times the formula",
@@ -111,10 +113,10 @@ def nine_costs(study: MarginStudy, constant: float) -> Evidence:
 @CLAIMS.claim(
     "M4",
     "the formula names the best of nine selections",
-    r"class $k$ selects the signal iff $\rho^2 > d/|C_k|$; judged on a grid of $\rho$, where both classes are 5 % away: "
-    r"right on the whole grid in at least 95 % of draws",
+    r"class $k$ selects the signal in its clean samples iff $\rho^2 > d/|C_k|$; judged on a grid of $\rho$, at norms 5 % or more from "
+    r"both thresholds: right on the whole grid in at least 95 % of draws",
     wrong=1.3,
-    wrong_text="threshold 1.3 times larger",
+    wrong_text="a threshold 1.3 times as large",
     box=("thm-margin-threshold", "thm-margin-exact"),
     uses=("M3",),
 )
@@ -131,9 +133,9 @@ def best_of_nine(study: MarginStudy, constant: float) -> Evidence:
     "M5",
     "the threshold, measured by bisection",
     r"in at least 95 % of draws the best selection of class $k$ changes at $\rho_k = \sqrt{d/|C_k|}$ (balanced: "
-    r"$n\,\mathrm{SNR}^2 = 2/(1-\eta)$), to the width of the two-sided bounds at finite $d$ (about 3 % at $d = 40000$)",
+    r"$n\,\mathrm{SNR}^2 = 2/(1-\eta)$), up to the width of the two-sided bounds at finite $d$ (about 3 % at $d = 40000$)",
     wrong=1.1,
-    wrong_text="threshold 10 % larger",
+    wrong_text="a threshold 10 % larger",
     box=("thm-margin-threshold", "thm-margin-law"),
     uses=("M4",),
 )
@@ -145,9 +147,9 @@ def threshold(study: MarginStudy, constant: float) -> Evidence:
 
 @CLAIMS.claim(
     "M6",
-    "a mixed phase between the two thresholds",
-    r"for $\rho_1\rho_2$'s root between thresholds that differ by 4 % or more, the class with more clean samples selects the signal "
-    r"and the other its noise, in at least 99 % of such draws",
+    "a mixed selection between the two thresholds",
+    r"if the thresholds $\rho_1$, $\rho_2$ of the classes differ by 4 % or more, then at $\rho = \sqrt{\rho_1\rho_2}$ the class with "
+    r"more clean samples selects the signal and the other class its noise, in at least 99 % of such draws",
     wrong=-1.0,
     wrong_text="the other class selects the signal",
     box=("thm-margin-threshold",),
@@ -162,11 +164,11 @@ def mixed_phase(study: MarginStudy, constant: float) -> Evidence:
 
 @CLAIMS.claim(
     "M7",
-    "SS is a strict local optimum",
-    r"changing the hard choice of any single sample makes $|v|^2$ larger (or the samples inseparable): the extra cost is positive, "
+    "no single sample can improve SS",
+    r"changing the selected token of any one sample of SS makes $|v|^2$ larger (or the samples inseparable), "
     r"in at least 95 % of draws",
     wrong=3.0,
-    wrong_text="extra cost above 2/d",
+    wrong_text="an extra cost above 2/d",
     box=("thm-margin-mixing",),
     uses=("M1",),
 )
@@ -177,9 +179,9 @@ def single_flips(study: MarginStudy, constant: float) -> Evidence:
 
 @CLAIMS.claim(
     "M8",
-    "mixing one clean sample",
-    r"signal weight $s$ on a clean sample of SS costs $\min_{A\ge1} A^2/\rho^2 + ((1-sA)_+/(1-s))^2/d - 1/\rho^2$, "
-    r"up to a relative $3\sqrt{n/d}$ at seven values of $s$ in at least 95 % of draws",
+    "the cost of mixing in one clean sample",
+    r"weight $s$ on the signal token of one clean sample of SS costs an extra $\min_{A\ge1} A^2/\rho^2 + ((1-sA)_+/(1-s))^2/d - "
+    r"1/\rho^2$, up to a relative $3\sqrt{n/d}$ at seven values of $s$ in at least 95 % of draws",
     wrong=1.3,
     wrong_text="1.3 times the formula",
     box=("thm-margin-mixing",),
@@ -192,9 +194,9 @@ def mixing_clean(study: MarginStudy, constant: float) -> Evidence:
 
 @CLAIMS.claim(
     "M9",
-    "mixing one flipped sample",
-    r"signal weight $s$ on a flipped sample of SS costs $[((1+s)/(1-s))^2 - 1]/d$, up to a relative $3\sqrt{n/d}$ at seven values of $s$ "
-    r"in at least 95 % of draws",
+    "the cost of mixing in one flipped sample",
+    r"weight $s$ on the signal token of one flipped sample of SS costs an extra $[((1+s)/(1-s))^2 - 1]/d$, up to a relative "
+    r"$3\sqrt{n/d}$ at seven values of $s$ in at least 95 % of draws",
     wrong=1.3,
     wrong_text="1.3 times the formula",
     violation=_flips,
@@ -209,8 +211,8 @@ def mixing_noisy(study: MarginStudy, constant: float) -> Evidence:
 @CLAIMS.claim(
     "M10",
     "soft attention never beats the best hard selection",
-    r"for every $p$: let $v$ be its SVM and send each sample to the token with the larger $y_i v\cdot x$; that hard selection has at "
-    r"least the margin of the soft one, exactly",
+    r"for every $p$, let $v$ be the SVM of the attention weights of $p$ and let each sample select the token $x$ with the larger "
+    r"$y_i v\cdot x$; the margin of this hard selection is at least the margin of $p$",
     wrong=0.4,
     wrong_text="at most 0.4 times the hard margin",
     box=("thm-margin-soft",),
@@ -224,9 +226,10 @@ def soft_below_hard(study: MarginStudy, constant: float) -> Evidence:
 
 @CLAIMS.claim(
     "M11",
-    "the query's SVM in closed form",
-    r"$p\cdot\mu_k = \rho^2(|C_k|-|N_k|)/(d+\rho^2n_k)$ and $|p|^2 = \sum_k n_k/d - ((|C_k|-|N_k|)/d)^2/(1/\rho^2+n_k/d)$, "
-    r"up to a relative $2\sqrt{n/d}$ in at least 95 % of draws",
+    "the least query for a hard selection, in closed form",
+    r"for SS the query $p = p_{mm}$ of least norm whose score is larger by 1 or more on each selected token has "
+    r"$p\cdot\mu_k = \rho^2(|C_k|-|N_k|)/(d+\rho^2n_k)$ and $|p|^2 = \sum_k n_k/d - ((|C_k|-|N_k|)/d)^2/(1/\rho^2+n_k/d)$, up to a "
+    r"relative $2\sqrt{n/d}$ in at least 95 % of draws",
     wrong=1.3,
     wrong_text="1.3 times the formula",
     box=("thm-margin-query",),
@@ -241,11 +244,12 @@ def query(study: MarginStudy, constant: float) -> Evidence:
 
 @CLAIMS.claim(
     "M12",
-    "margin of the candidate",
-    r"$(v_{mm}, R\,p_{mm}/|p_{mm}|)$ has margin $\Gamma\tanh(R/2|p_{mm}|)$ if $y_i\,v_{mm}\cdot\xi_i \ge -1$ on clean samples and a "
-    r"flipped sample is a support vector of both",
+    "the margin of the candidate",
+    r"for SS the candidate $(v_{mm}/|v_{mm}|, R\,p_{mm}/|p_{mm}|)$ has margin $\Gamma\tanh(R/2|p_{mm}|)$ if "
+    r"$y_i\,v_{mm}\cdot\xi_i \ge -1$ on clean samples and a flipped sample is a support vector of both $v_{mm}$ and $p_{mm}$; "
+    r"$\Gamma = 1/|v_{mm}|$",
     wrong=1.01,
-    wrong_text="1 % more",
+    wrong_text="1 % larger",
     violation=_flips,
     box=("thm-margin-finite",),
     uses=("M1",),
@@ -262,8 +266,8 @@ def candidate(study: MarginStudy, constant: float) -> Evidence:
 
 @CLAIMS.claim(
     "M13",
-    "the constrained optimum is caught between two bounds",
-    r"the best min-margin over $|v|\le r$, $|p|\le R$ lies between $\tanh(R/2|p_{mm}|)$ and $1$ times that of the best hard "
+    "the constrained optimum lies between two bounds",
+    r"the largest min-margin over $|v|\le r$, $|p|\le R$ lies between $\tanh(R/2|p_{mm}|)$ and $1$ times that of the best hard "
     r"selection (SLSQP over p, exact SVM in v; $R/|p_{mm}|$ = 3, 5 and 8), in at least 95 % of draws",
     wrong=2.0,
     wrong_text="the lower bound tanh(R/|p_mm|)",
@@ -277,9 +281,9 @@ def caught(study: MarginStudy, constant: float) -> Evidence:
 
 @CLAIMS.claim(
     "M14",
-    "its direction is caught too",
-    r"if in every sample $y_i\,v^*\cdot x$ is larger on the token that the best hard selection takes, and M13's lower bound holds, "
-    r"$\cos(v^*, v_{mm}) \ge \tanh(R/2|p_{mm}|)$, for every data set",
+    "the direction of the optimal v",
+    r"for the maximiser $(v^*, p^*)$: if in every sample $y_i\,v^*\cdot x$ is larger on the token that the best hard selection selects, "
+    r"and the lower bound of M13 holds, $\cos(v^*, v_{mm}) \ge \tanh(R/2|p_{mm}|)$, for every data set",
     wrong=0.0,
     wrong_text="the SVM of the other of SS and XX in place of the best one's",
     box=("thm-margin-direction",),
@@ -295,8 +299,8 @@ def direction(study: MarginStudy, constant: float) -> Evidence:
 @CLAIMS.claim(
     "M15",
     "minimum norm: no worse than the candidate",
-    r"$\min |v|^2+|p|^2$ at margin $\gamma$ lies between $(\gamma/\Gamma)^2$ and $\min_R (\gamma/\Gamma\tanh(R/2|p_{mm}|))^2 + R^2$ "
-    r"(0 and 1 below), in at least 95 % of draws",
+    r"the least $|v|^2+|p|^2$ with min-margin $\gamma$ lies between $(\gamma/\Gamma)^2$ and $\min_R (\gamma/\Gamma\tanh(R/2|p_{mm}|))^2 "
+    r"+ R^2$ (set to 0 and 1 for the measurement), in at least 95 % of draws",
     wrong=0.6,
     wrong_text="upper bound at 0.6",
     box=("thm-margin-joint",),
@@ -308,9 +312,10 @@ def joint_value(study: MarginStudy, constant: float) -> Evidence:
 
 @CLAIMS.claim(
     "M16",
-    "minimum norm hardens attention logarithmically",
-    r"$|p|$ grows with $\gamma$ like $|p_{mm}|\,W(2\gamma^2/(|p_{mm}|\Gamma)^2)$, $W$ of Lambert: from one $\gamma$ to the next the growth "
-    r"agrees to 10 % (a figure from computation, no proof gives it) in at least 95 % of draws",
+    "minimum norm: the norm of p grows logarithmically",
+    r"at the minimum of M15 $|p|$ grows with $\gamma$ like $|p_{mm}|\,W(2\gamma^2/(|p_{mm}|\Gamma)^2)$, with Lambert's function $W$: "
+    r"from one $\gamma$ to the next the growth agrees up to 10 % (a number from computation, which no proof gives) in at least 95 % of "
+    r"draws",
     source=Source.MEASURED,
     wrong=1.3,
     wrong_text="1.3 times the growth",
@@ -343,11 +348,12 @@ def benign(study: MarginStudy, constant: float) -> Evidence:
 
 @CLAIMS.claim(
     "M17",
-    "error of the hard limit",
-    r"$R\to\infty$: $\mathrm{err}_k = \int_{A_k}^\infty N(t;0,\omega^2)\Phi(-c_kt/\omega\tau)\,dt \le \Phi(-A_k/\omega)$, against the "
-    r"exact error at $R = 10^5|p_{mm}|$ (0.1 % of the exponent, in at least 95 % of draws; the bound for every data set)",
+    "the clean error in the limit of hard attention",
+    r"for the candidate of SS as $R\to\infty$, $\mathrm{err}_k = \int_{A_k}^\infty N(t;0,\omega^2)\Phi(-c_kt/\omega\tau)\,dt \le "
+    r"\Phi(-A_k/\omega)$, against the exact error at $R = 10^5|p_{mm}|$ (0.1 % of the exponent, in at least 95 % of draws; the bound "
+    r"for every data set); $A_k = p_{mm}\cdot\mu_k$, $\omega$, $\tau$, $c_k$ of the exact integral for the clean error",
     wrong=1.01,
-    wrong_text="exponent 1 % larger",
+    wrong_text="an exponent 1 % larger",
     box=("thm-margin-error",),
     uses=("R3",),
 )
@@ -360,11 +366,11 @@ def hard_limit(study: MarginStudy, constant: float) -> Evidence:
 
 @CLAIMS.claim(
     "M18",
-    "softer attention errs less",
-    r"along the candidate the clean error grows with $R$: each larger $R$ of the page has a larger error, in at least 95 % of draws",
+    "softer attention has a smaller clean error",
+    r"for the candidate of SS the clean error grows with $R$: it is larger at each larger $R$ of the page, in at least 95 % of draws",
     source=Source.MEASURED,
     wrong=-1.0,
-    wrong_text="smaller error",
+    wrong_text="a smaller error at larger R",
     box=("thm-margin-error",),
     uses=("M12", "R3"),
 )
@@ -393,9 +399,9 @@ def harmful(study: MarginStudy, constant: float) -> Evidence:
 
 @CLAIMS.claim(
     "M19",
-    "below the threshold everyone selects noise",
-    r"XX is the best of nine, $v\cdot\mu_k = 0$ exactly, and $p\cdot\mu_k = -\rho^2n_k/(d+\rho^2n_k) < 0$ up to a relative $2\sqrt{n/d}$ "
-    r"(first and last in at least 95 % of draws)",
+    "below the threshold all samples select their noise",
+    r"at half the signal norm of the threshold XX is the best of nine selections, $v\cdot\mu_k = 0$ exactly, and "
+    r"$p\cdot\mu_k = -\rho^2n_k/(d+\rho^2n_k) < 0$ up to a relative $2\sqrt{n/d}$ (first and last in at least 95 % of draws)",
     wrong=1.3,
     wrong_text="1.3 times the formula",
     box=("thm-margin-query", "thm-margin-error"),
@@ -413,7 +419,8 @@ def all_noise(study: MarginStudy, constant: float) -> Evidence:
 @CLAIMS.claim(
     "M20",
     "harmful at finite norms too",
-    r"below the threshold the constrained optimum at $R=5|p_{mm}|$ has clean error above $0.4$, in at least 95 % of draws",
+    r"at half the signal norm of the threshold the constrained optimum at $R=5|p_{mm}|$ has clean error above $0.4$, in at least 95 % "
+    r"of draws",
     source=Source.MEASURED,
     wrong=0.0,
     wrong_text="the same above the threshold",
@@ -430,12 +437,13 @@ def harmful_at_finite_norm(study: MarginStudy, constant: float) -> Evidence:
 
 @CLAIMS.claim(
     "M24",
-    "dual slack: how hard the optimum's attention is",
+    "how near the optimal attention is to a hard selection",
     r"if $v$ is a unit vector, $|p|\le R$ and the margin is $\Gamma(1-\delta)$ with $\delta < 1-g$, then $\sum_i\lambda_ie^{-\ell_i} \le "
     r"\delta/\varrho$ for the logits $\ell_i$ of the selected tokens, $\delta \ge \varrho\,e^{-D-R/|p_{mm}|}$, and $\cos(p,p_{mm}) \ge "
-    r"\frac{|p_{mm}|}R(\log\frac\varrho\delta-D)$, $D = \mathrm{KL}(b\|\lambda)$, for every data set with a unique best hard selection",
+    r"\frac{|p_{mm}|}R(\log\frac\varrho\delta-D)$, $D = \mathrm{KL}(b\|\lambda)$, for every data set with a unique best hard selection; "
+    r"$\lambda$, $b$ are the normalised multipliers of the two SVMs, $g$ and $\varrho$ numbers of the data set (theorem)",
     wrong=0.6,
-    wrong_text="a sum of logits' weights below 0.6 times its bound",
+    wrong_text="the sum below 0.6 times its bound",
     box=("thm-margin-converges",),
 )
 def dual_slack(study: MarginStudy, constant: float) -> Evidence:
@@ -450,9 +458,9 @@ def dual_slack(study: MarginStudy, constant: float) -> Evidence:
 
 @CLAIMS.claim(
     "M25",
-    "the proved rate of the query is not sharp",
-    r"at $R = 8|p_{mm}|$ the turn $1-\cos(p^*,p_{mm})$ of the optimum found by search is at most a tenth of its proved bound, above and "
-    r"below the threshold, in at least 95 % of draws",
+    "the proved rate for the direction of p is not sharp",
+    r"at $R = 8|p_{mm}|$ the distance $1-\cos(p^*,p_{mm})$ of the optimum found by search is at most a tenth of its proved bound, above "
+    r"and below the threshold, in at least 95 % of draws",
     source=Source.MEASURED,
     wrong=100.0,
     wrong_text="at most a thousandth",
@@ -470,10 +478,10 @@ def loose_rate(study: MarginStudy, constant: float) -> Evidence:
 @CLAIMS.claim(
     "M29",
     "the value of the optimum to second order",
-    r"the optimum's margin is $\Gamma(1-\delta)$ with $\delta\,e^{R/|p_{mm}|} \to e^{-K}$: at $R = 8|p_{mm}|$ it is so to 5 %, above and "
-    r"below the threshold, in at least 95 % of draws in which all constraints of the query are active",
+    r"the margin of the optimum is $\Gamma(1-\delta)$ with $\delta\,e^{R/|p_{mm}|} \to e^{-K}$ as $R\to\infty$: at $R = 8|p_{mm}|$ it "
+    r"is so up to 5 %, above and below the threshold, in at least 95 % of draws in which all constraints of the query are active",
     wrong=0.0,
-    wrong_text="2, the proved upper bound",
+    wrong_text="2 instead of $e^{-K}$, the proved upper bound",
     box=("thm-margin-second-order",),
     uses=("M24",),
 )
@@ -488,10 +496,11 @@ def second_order(study: MarginStudy, constant: float) -> Evidence:
 @CLAIMS.claim(
     "M26",
     "the threshold at finite d, exactly",
-    r"class $k$ takes its signal iff $1/\rho^2 < W(I_k\cup B)-W(N_k\cup B)$, $W$ the squared norm of the SVM of noise tokens alone and "
-    r"$B$ the other class's samples on noise: where the best selection changes, found by bisection of the whole SVM",
+    r"if the noise tokens can be separated and class $k$ has clean samples, it selects its signal iff "
+    r"$1/\rho^2 < W(I_k\cup B)-W(N_k\cup B)$, with $W$ the squared norm of the SVM of noise tokens alone and $B$ the samples of the "
+    r"other class that select noise; compared with the norm at which the best selection changes, found by bisection of the whole SVM",
     wrong=0.0,
-    wrong_text="the orthogonal limit's threshold, $d/|C_k|$",
+    wrong_text="the threshold in the limit of orthogonal noise, $\\rho^2 = d/|C_k|$",
     box=("thm-margin-exact",),
 )
 def exact_at_finite_d(study: MarginStudy, constant: float) -> Evidence:
@@ -505,11 +514,12 @@ def exact_at_finite_d(study: MarginStudy, constant: float) -> Evidence:
 
 @CLAIMS.claim(
     "M27",
-    "the threshold's shift and spread at finite d",
-    r"$n = 60$, $d = 20n$: $\Delta_k$ has mean $|C_k|(d-3)/((d-3-a)(d-3-a-|C_k|))$, $a = |N_k\cup B|$, and all four $\Delta$ of a draw "
-    r"lie inside the two-sided bounds in at least 95 % of draws",
+    "shift and spread of the threshold at finite d",
+    r"at $n = 60$, $d = 20n$ the amount $\Delta_k$ by which the signal of class $k$ lowers $|v|^2$ (before its cost $1/\rho^2$) has "
+    r"mean $|C_k|(d-3)/((d-3-a)(d-3-a-|C_k|))$, $a = |N_k\cup B|$, and all four $\Delta$ of a draw lie inside the two-sided bounds in "
+    r"at least 95 % of draws",
     wrong=0.0,
-    wrong_text="the orthogonal limit's mean, $|C_k|/d$",
+    wrong_text="the mean in the limit of orthogonal noise, $|C_k|/d$",
     box=("thm-margin-law",),
     uses=("M26",),
 )
@@ -523,10 +533,10 @@ def shift_of_the_threshold(study: MarginStudy, constant: float) -> Evidence:
 
 @CLAIMS.claim(
     "M28",
-    "clean error of the optimum, bounded on both sides of the threshold",
-    r"with $h = 1-\cos(p,p_{mm})$: where SS is best the error is at most the mean over classes of "
+    "bounds on the clean error of the optimum, above and below the threshold",
+    r"with $h = 1-\cos(p,p_{mm})$: where SS is best the clean error is at most the mean over classes of "
     r"$\Phi(-\frac{A_k-\rho P\sqrt{2h}}{\omega+P\sqrt{2h}})$, plus $\Phi(-m)$; where XX is best it is at least $\frac12$ minus the "
-    r"two terms of the theorem. For every pair $(v,p)$",
+    r"two terms of the theorem, which defines the letters; for every pair $(v,p)$",
     wrong=4.0,
     wrong_text="4 times the exponent, and a quarter of the distance to one half",
     box=("thm-margin-optimum-error",),
@@ -549,8 +559,8 @@ def optimum_error(study: MarginStudy, constant: float) -> Evidence:
 @CLAIMS.claim(
     "M21",
     "T tokens: a flipped sample selects one noise token",
-    r"averaging $m$ of its noise tokens costs a flipped sample $m/d$ instead of $1/d$ (T = 4, to the width of the laws of $\chi^2$ "
-    r"in M3, in at least 95 % of draws)",
+    r"if each flipped sample uses the mean of $m$ of its noise tokens, it costs $m/d$ instead of $1/d$ ($T = 4$ tokens, up to the width "
+    r"of the laws of $\chi^2$ in M3, in at least 95 % of draws)",
     wrong=1.4,
     wrong_text="1.4 m/d",
     violation=_flips,
@@ -566,9 +576,10 @@ def one_hot(study: MarginStudy, constant: float) -> Evidence:
 @CLAIMS.claim(
     "M22",
     "T tokens: the same threshold",
-    r"T = 4, each sample offering its longest noise token: $\rho_k = \sqrt{d/|C_k|}$, to 3 % in at least 95 % of draws",
+    r"with $T = 4$ tokens, if each sample that selects noise selects its noise token of largest norm, $\rho_k = \sqrt{d/|C_k|}$ up to 3 "
+    r"% in at least 95 % of draws",
     wrong=1.08,
-    wrong_text="threshold 8 % larger",
+    wrong_text="a threshold 8 % larger",
     box=("thm-margin-more",),
     uses=("M5", "M21"),
 )
@@ -582,11 +593,11 @@ def many_token_threshold(study: MarginStudy, constant: float) -> Evidence:
 
 @CLAIMS.claim(
     "M23",
-    "two heads: half the norm, the same threshold",
-    r"$|v|^2$ of two heads with one selection is exactly $\tfrac12$ of one head's; heads that split "
-    r"the clean samples' selection cost more than the best equal pair in at least 95 % of draws",
+    "two heads: half the squared norm, the same threshold",
+    r"two heads with the same selection have exactly $\tfrac12$ of the $|v|^2$ of one head; two heads that select different "
+    r"tokens in the clean samples of a class cost more than the best pair with equal selections, in at least 95 % of draws",
     wrong=1.01,
-    wrong_text="0.505",
+    wrong_text="0.505 of it",
     box=("thm-margin-more",),
     uses=("M4",),
 )

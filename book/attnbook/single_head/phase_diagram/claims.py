@@ -1,6 +1,6 @@
 r"""Claims S1-S13 of page `05_phase_diagram`: where two steps fit everything, where they generalise, and how the borders move.
 
-All statements are derived in the theory chapter of Part I (mean field, $d\to\infty$ at fixed label counts) or follow from it; none is
+All statements are derived in the theory chapter of Part I (orthogonal noise, $d\to\infty$ at fixed label counts) or follow from it; none is
 quoted from the paper. Judges look at *strips*: small phase diagrams with more draws than the pictures.
 """
 
@@ -106,8 +106,9 @@ def _fits(study: PhaseStudy) -> tuple[ThresholdFit, ...]:
 
 @CLAIMS.claim(
     "S1",
-    "threshold of token preference",
-    r"half of the clean samples prefer their signal after one step at $n\,\mathrm{SNR}^2 = 2/(1-2\eta)$, for every $n$",
+    "where clean samples begin to prefer their signal",
+    r"after one step from zero, half of the clean samples prefer their signal ($\gamma_i > 0$) at $n\,\mathrm{SNR}^2 = 2/(1-2\eta)$, up "
+    r"to a relative $2/n$, at four values of $n$",
     wrong=1.1,
     wrong_text="1.1 times the formula",
     box=("claim-theory-c10",),
@@ -132,10 +133,9 @@ def preference_location(study: PhaseStudy, constant: float) -> Evidence:
 
 @CLAIMS.claim(
     "S2",
-    "width of the transition",
-    r"in $\log \mathrm{SNR}$ the transition has standard deviation "
-    r"$\tfrac12\big[\tfrac{2-(1-2\eta)^2}{n(1-2\eta)^2} + \tfrac{n+1}{d}\big]^{1/2}$: no free parameter; judged on the mean of the "
-    r"log ratio over four $n$",
+    "the width of this transition",
+    r"in $\log \mathrm{SNR}$ the transition of S1 has standard deviation $\tfrac12\big[\tfrac{2-(1-2\eta)^2}{n(1-2\eta)^2} + "
+    r"\tfrac{n+1}{d}\big]^{1/2}$ to leading order, without a free parameter; judged on the mean of the log ratio over four values of $n$",
     wrong=1.6,
     wrong_text="1.6 times as wide",
     box=("prop-width",),
@@ -162,8 +162,8 @@ def transition_width(study: PhaseStudy, constant: float) -> Evidence:
 
 @CLAIMS.claim(
     "S2b",
-    "finite-size scaling",
-    r"with $d \propto n^2$ the width shrinks like $n^{-1/2}$: the transition becomes a jump",
+    "the width falls with the number of samples",
+    r"along $d \propto n^2$ the width of S2 falls like $n^{-1/2}$, so that the transition becomes a jump as $n\to\infty$",
     wrong=2.0,
     wrong_text="like 1/n",
     box=("prop-width",),
@@ -207,8 +207,8 @@ def _kappa_below(study: PhaseStudy, limit: float) -> np.ndarray:
 @CLAIMS.claim(
     "S3",
     "below κ = 1 one step fits every label",
-    r"for $\kappa = n\,\mathrm{SNR}^2(1-2\eta)/2 \le \tfrac12$ the averaging classifier $v_1$ interpolates in at least 95 % of draws: "
-    r"attention is not needed",
+    r"for $\kappa = n\,\mathrm{SNR}^2(1-2\eta)/2 \le \tfrac12$ the head after one step, the averaging classifier, fits every training "
+    r"label in at least 95 % of draws: attention is not needed",
     source=Source.MEASURED,
     wrong=4.0,
     wrong_text="for κ ≤ 2",
@@ -225,8 +225,8 @@ def one_step_is_enough(study: PhaseStudy, constant: float) -> Evidence:
 @CLAIMS.claim(
     "S4",
     "below κ = 1 attention turns to the noise",
-    r"for $\kappa \le \tfrac12$ preferences are negative: in at least 95 % of draws $p_2\cdot\mu_k < 0$, and clean samples weigh their "
-    r"signal below $\tfrac12$ on average",
+    r"for $\kappa \le \tfrac12$, after two steps, $p_2\cdot\mu_k < 0$ and the mean weight of clean samples on their signal token is "
+    r"below $\tfrac12$, each in at least 95 % of draws",
     source=Source.MEASURED,
     wrong=4.0,
     wrong_text="for κ ≤ 2",
@@ -246,8 +246,9 @@ def attention_turns_to_noise(study: PhaseStudy, constant: float) -> Evidence:
 
 @CLAIMS.claim(
     "S5",
-    "the lower limit of two steps is of order (nd)^(-1/4)",
-    r"at $\mathrm{SNR} = c\,(nd)^{-1/4}$, $\kappa \ll 1$, the clean error is $\Phi(-c^2(1-2\eta)/2)$: far below $1/\sqrt n$ when $d \gg n$",
+    "the lower limit of the SNR is of order (nd)^(−1/4)",
+    r"at $\mathrm{SNR} = c\,(nd)^{-1/4}$ with $\kappa \ll 1$ the clean error after two steps is $\Phi(-c^2(1-2\eta)/2)$ to leading "
+    r"order; for $d \gg n$ this SNR is far below $1/\sqrt n$",
     wrong=1.4,
     wrong_text="the argument 1.4 times larger",
     box=("prop-lower-limit",),
@@ -268,10 +269,10 @@ def lower_limit(study: PhaseStudy, constant: float) -> Evidence:
 
 
 @CLAIMS.claim(
-    "S6", "benign far below the max-margin threshold",
-    r"at $25d$ and $\mathrm{SNR} = 2.5\,(nd)^{-1/4}$, where $n\,\mathrm{SNR}^2$ is far below $2/(1-\eta)$, two steps are benign in "
-    r"at least 95 % of draws: every label is fitted, and the clean error is below $10^{-1.5}$",
-    source=Source.MEASURED, wrong=3.0, wrong_text="a log error three times as low", box=("prop-lower-limit",), uses=("S5",),
+    "S6", "benign far below the maximum-margin threshold",
+    r"in dimension $25d$ and at $\mathrm{SNR} = 2.5\,(25nd)^{-1/4}$, where $n\,\mathrm{SNR}^2$ is far below $2/(1-\eta)$, two steps are "
+    r"benign in at least 95 % of draws: every label is fitted, and the clean error is below $10^{-1.5}$",
+    source=Source.MEASURED, wrong=3.0, wrong_text="a logarithm of the error three times as large", box=("prop-lower-limit",), uses=("S5",),
     regime=r"$n\,\mathrm{SNR}^2 < 1$ there, $\eta \le 0.1$",
     violation=lambda s: "" if 6.25 * (s.n / (25 * s.d)) ** 0.5 < 1 and s.label_noise <= 0.1 else "needs d > 1.6 n and eta <= 0.1",
 )  # fmt: skip
@@ -285,13 +286,13 @@ def benign_below(study: PhaseStudy, constant: float) -> Evidence:
 
 @CLAIMS.claim(
     "S7",
-    "two steps need a step of a few n/d",
-    r"above $\kappa = 1$ flipped labels are fitted once $\beta d/n$ exceeds the zero of the mean-field margin "
-    r"$-s_nV + (1-s_n)t_n$ with the draw's own label counts: in the median over draws the smallest step at which a draw is fitted lies "
-    r"between that zero and the one for noise scores smaller by $e_m\sqrt{(n+1)/d}$, $e_m$ the expected largest of $m = \eta n$ standard "
-    r"normal numbers, up to $2(n+1)/d$",
+    "the smallest step size at which two steps fit the flipped labels",
+    r"above $\kappa = 1$ flipped labels are fitted once $\beta d/n$ exceeds the zero of the predicted margin of flipped samples, "
+    r"$-s_nV + (1-s_n)t_n$ (C14), with the label counts of the draw: in the median over draws the smallest step size at which a draw is "
+    r"fitted lies between that zero and the one for noise scores smaller by $e_m\sqrt{(n+1)/d}$, $e_m$ the expected largest of "
+    r"$m = \eta n$ standard normal numbers, up to $2(n+1)/d$",
     wrong=1.3,
-    wrong_text="1.3 times that step",
+    wrong_text="1.3 times that step size",
     box=("prop-mean-field",),
     regime=r"$0.02 \le \eta \le 0.1$, $\kappa > 1.2$, $n \ge 150$, $d \ge 100 n$",
     violation=lambda s: _few_flips(s) or _need_strong(s) or _orthogonal(s),
@@ -303,12 +304,12 @@ def smallest_step(study: PhaseStudy, constant: float) -> Evidence:
 
 @CLAIMS.claim(
     "S8",
-    "and not too large a step",
-    r"with flipped labels the error leaves the small values as the step grows: the largest step at which the error of a draw is below "
-    r"$\Phi(-1)$ is that of the mean-field error with the draw's own label counts (C17), in the median over draws up to $2(n+1)/d$ "
-    r"(expected counts put it near $S = e^{p_2\cdot\mu}V/|\Pi v_2| = 1$)",
+    "the largest step size at which the clean error is still small",
+    r"with flipped labels the clean error becomes large as the step size grows: the largest step size at which the clean error of a "
+    r"draw is below $\Phi(-1)$ is that of the prediction from the label counts of the draw (C17), in the median over draws up to "
+    r"$2(n+1)/d$ (with expected counts it is near $S = e^{p_2\cdot\mu}V/|\Pi v_2| = 1$)",
     wrong=0.9,
-    wrong_text="0.9 times that step",
+    wrong_text="0.9 times that step size",
     box=("claim-theory-c17",),
     uses=("C17",),
     regime=r"$0.02 \le \eta \le 0.1$, $\kappa > 1.2$, $n \ge 150$, $d \ge 100 n$",
@@ -320,13 +321,13 @@ def largest_step(study: PhaseStudy, constant: float) -> Evidence:
 
 @CLAIMS.claim(
     "S8b",
-    "beyond the window: harmful, but only with flipped labels",
+    "at a large step size: harmful, but only with flipped labels",
     r"at $\beta d/n = 50$ every label is fitted and the clean error is above $0.4$ for $\eta>0$; for $\eta = 0$ it stays below "
-    r"$10^{-10}$: each in at least 95 % of draws. The harm is done class by class: a class without a flipped sample keeps its small error, "
-    r"and such a draw errs on a quarter of fresh data; its probability is at most $2(1-\eta/2)^n$",
+    r"$10^{-10}$: each in at least 95 % of draws. A class without a flipped sample keeps its small error, "
+    r"so that in such a draw the test error is one quarter; the probability of such a draw is at most $2(1-\eta/2)^n$",
     source=Source.MEASURED,
     wrong=0.3,
-    wrong_text="at a third of that step",
+    wrong_text="0.3 times that step size",
     uses=("S8",),
     regime=r"$0.02 \le \eta \le 0.1$, $2(1-\eta/2)^n \le 0.02$, $\kappa > 1.2$, $n \ge 150$, $d \ge 100 n$",
     violation=lambda s: _few_flips(s) or _unflipped(s) or _need_strong(s) or _orthogonal(s),
@@ -342,10 +343,10 @@ def harmful_step(study: PhaseStudy, constant: float) -> Evidence:
 
 @CLAIMS.claim(
     "S9",
-    "upper limit of the SNR",
-    r"at a fixed step the largest SNR at which the error of a draw is below $\Phi(-1)$ is that of the mean-field error with the draw's own "
-    r"label counts (C17), $\eta = 0.02, 0.05, 0.2$, in the median over draws up to $2(n+1)/d$ (expected counts put it near the last root "
-    r"of $S = 1$)",
+    "the upper limit of the SNR at a fixed step size",
+    r"at a fixed step size the largest SNR at which the clean error of a draw is below $\Phi(-1)$ is that of the prediction from the "
+    r"label counts of the draw (C17), for $\eta = 0.02, 0.05, 0.2$, in the median over draws up to $2(n+1)/d$ (with expected counts it "
+    r"is near the largest SNR with $S = 1$)",
     wrong=1.1,
     wrong_text="1.1 times the limit",
     box=("claim-theory-c17",),
@@ -360,7 +361,8 @@ def upper_limit(study: PhaseStudy, constant: float) -> Evidence:
 @CLAIMS.claim(
     "S9b",
     "no upper limit without flipped labels",
-    r"for $\eta = 0$ the clean error only falls as the SNR grows, from $\mathrm{SNR}\sqrt n = 2$ to $20$, in at least 95 % of draws",
+    r"for $\eta = 0$ the clean error falls at each grid step of the SNR from $\mathrm{SNR}\sqrt n = 2$ to $20$, in at least 95 % of "
+    r"draws",
     source=Source.MEASURED,
     wrong=-1.0,
     wrong_text="it rises",
@@ -375,10 +377,10 @@ def no_upper_limit(study: PhaseStudy, constant: float) -> Evidence:
 
 @CLAIMS.claim(
     "S10",
-    "a step tuned to the SNR keeps a window open",
-    r"both ends of the window in $\beta d/n$ fall as the SNR grows ($\mathrm{SNR}\sqrt n = 2.1, 5, 7, 14$): their medians are those "
-    r"of S7 and S8, and they fall from each SNR to the next in at least 95 % of draws. All four windows are open in at "
-    r"least three quarters of draws (at the largest SNR about one in ten is closed)",
+    "the window of benign step sizes as the SNR grows",
+    r"both ends of the window of benign $\beta d/n$ fall as the SNR grows ($\mathrm{SNR}\sqrt n = 2.1, 5, 7, 14$): their medians are "
+    r"those of S7 and S8, and they fall from each SNR to the next in at least 95 % of draws. All four windows are open in at least "
+    r"three quarters of draws (at the largest SNR about one in ten is closed)",
     source=Source.MEASURED,
     wrong=0.8,
     wrong_text="0.8 times both ends",
@@ -419,8 +421,8 @@ def _page_like(study: PhaseStudy) -> str:
 @CLAIMS.claim(
     "S11",
     "two steps interpolate even at d = n²/64",
-    r"at fixed $n\,\mathrm{SNR}^2$ and $\beta d/n$ every label is fitted at every $d \ge n^2/64$ ($n$ and $2n$) in at least 95 % of draws: "
-    r"no $n^2\log n$ is needed",
+    r"at fixed $n\,\mathrm{SNR}^2$ and $\beta d/n$ every training label is fitted at each $d \ge n^2/64$ of the grid (with $n$ and with "
+    r"$2n$ samples) in at least 95 % of draws: no dimension of order $n^2\log n$ is needed",
     source=Source.MEASURED,
     wrong=2.0,
     wrong_text="all margins at least 1",
@@ -435,10 +437,10 @@ def small_dimension(study: PhaseStudy, constant: float) -> Evidence:
 
 @CLAIMS.claim(
     "S12",
-    "the exponent is linear in d",
-    r"at fixed $n$, $n\,\mathrm{SNR}^2$ and $\beta d/n$, $-\log \mathrm{err}$ grows as that of C17 with the draw's own label counts, a "
-    r"constant times $d$ plus $\frac12\log d$: the power of $d$ fitted from $d = n^2/4$ to $16n^2$ is the formula's up to $2(n+1)/d$ at "
-    r"the least $d$",
+    "the exponent of the clean error is linear in d",
+    r"at fixed $n$, $n\,\mathrm{SNR}^2$ and $\beta d/n$, $-\log \mathrm{err}$ grows like the prediction of C17 from the label counts of "
+    r"the draw, a constant times $d$ plus $\frac12\log d$: the power of $d$ fitted from $d = n^2/4$ to $16n^2$ is that of the formula "
+    r"up to $2(n+1)/d$ at the least $d$",
     wrong=0.9,
     wrong_text="0.9 times that power",
     regime=r"$3.5 \le \beta d/n \le 8$, $1.2 < \kappa < 3.5$, $\eta \le 0.1$, $n \ge 150$, $d \ge 100n$",
@@ -457,8 +459,8 @@ def linear_in_d(study: PhaseStudy, constant: float) -> Evidence:
 @CLAIMS.claim(
     "S13",
     "along d = n² the exponent grows like n",
-    r"$-\log\mathrm{err} = \Theta(d/n)$: along $d = n^2$, from $n/2$ to $2n$, its power of $n$ is that of C17 with the draw's own label "
-    r"counts, which tends to 1 as $n$ grows, up to $4/n$; the crude $d/n^2$ would make it constant",
+    r"$-\log\mathrm{err} = \Theta(d/n)$: along $d = n^2$, from $n/2$ to $2n$, its power of $n$ is that of C17 from the label "
+    r"counts of the draw, which tends to 1 as $n$ grows, up to $4/n$; if the exponent were of order $d/n^2$, it would be constant",
     wrong=0.0,
     wrong_text="constant, as d/n² would be",
     regime=r"$3.5 \le \beta d/n \le 8$, $1.2 < \kappa < 3.5$, $\eta \le 0.1$, $n \ge 150$, $d \ge 100n$",

@@ -22,7 +22,7 @@ from bookkit.rules import Evidence, agrees, both, exactly
 
 __all__ = ["CLAIMS", "CoordinateStudy", "coordinate_study", "gram_statistics"]
 
-_TWIN = 1.1  # the dimension of the power twins of R2 and R4, relative
+_TWIN = 1.1  # the dimension of the negative controls of R2 and R4, relative
 
 
 @dataclass(frozen=True)
@@ -148,7 +148,7 @@ CLAIMS = ClaimSet("single_head")
 @CLAIMS.claim(
     "R1",
     "training commutes with rotations",
-    r"gradient descent on dense $d$-vectors and on the same data written in the basis of its own span gives the same margins",
+    r"gradient descent from zero on $d$-vectors and on the same data written in the basis of their own span gives the same margins",
     wrong=1.001,
     wrong_text="margins larger by 0.1 %",
     box=("thm-reduced",),
@@ -162,9 +162,9 @@ def same_data(study: CoordinateStudy, constant: float) -> Evidence:
 
 @CLAIMS.claim(
     "R2",
-    "Bartlett's triangle has the Gram matrix's law",
-    r"mean norm and overlap (both squared) and log determinant of $AA^\top$ (Bartlett) and of the Gram matrix of dense Gaussian "
-    r"vectors have equal means (8 vectors in 12 dimensions)",
+    "Bartlett's triangle has the law of the Gram matrix",
+    r"the mean squared norm, the mean squared inner product and the log determinant of $AA^\top$, with $A$ the triangle of Bartlett's "
+    r"decomposition, and of the Gram matrix of standard normal vectors have equal expectations (8 vectors in 12 dimensions)",
     wrong=_TWIN,
     wrong_text="13 dimensions instead of 12",
     box=("thm-bartlett",),
@@ -176,8 +176,9 @@ def gram_law(study: CoordinateStudy, constant: float) -> Evidence:
 
 @CLAIMS.claim(
     "R3",
-    "the exact error is the error",
-    r"the one-dimensional integral equals the share of misclassified fresh $d$-vectors, model by model",
+    "the integral is the clean error",
+    r"for each trained head the one-dimensional integral for the clean error is the expected fraction of misclassified fresh samples, "
+    r"drawn as $d$-vectors",
     wrong=1.2,
     wrong_text="1.2 times the integral",
     box=("thm-exact-error",),
@@ -188,8 +189,9 @@ def exact_is_sampled(study: CoordinateStudy, constant: float) -> Evidence:
 
 @CLAIMS.claim(
     "R4",
-    "dense and reduced studies agree in law",
-    r"independent draws of both kinds have equal mean $\log_{10}$ error and equal mean attention on clean and on flipped samples",
+    "runs on d-vectors and in reduced coordinates agree in law",
+    r"independent draws of both kinds have the same mean $\log_{10}$ clean error and the same mean attention on clean and on flipped "
+    r"samples",
     wrong=2.0,
     wrong_text="twice the dimension",
     box=("thm-reduced",),
@@ -201,8 +203,9 @@ def same_law(study: CoordinateStudy, constant: float) -> Evidence:
 
 
 @CLAIMS.claim(
-    "R5", "the exponent is proportional to d",
-    r"at fixed $n$, $n\,\mathrm{SNR}^2$ and $\beta d/n$ the $\log_{10}$ error grows like $d$: $\mathrm{err} = e^{-\Theta(d/n)}$",
+    "R5", "the exponent of the clean error is proportional to d",
+    r"at fixed $n$, $n\,\mathrm{SNR}^2$ and $\beta d/n$ the $\log_{10}$ of the clean error grows in proportion to $d$ as $d\to\infty$: "
+    r"$\mathrm{err} = e^{-\Theta(d/n)}$",
     wrong=1.1, wrong_text="10 % faster than d",
     regime=r"the two largest dimensions, both at least $100\,n$",
     violation=lambda s: "" if len(s.errors_by_dimension) > 1 and sorted(s.errors_by_dimension)[-2] >= 100 * s.law.n
@@ -219,7 +222,7 @@ def exponent(study: CoordinateStudy, constant: float) -> Evidence:
 @CLAIMS.claim(
     "R6",
     "sign descent commutes with rotations too",
-    r"sign descent on rotated data gives the same margins (it does not: rules that look at single coordinates need the dense law)",
+    r"sign descent gives the same margins on rotated data (it does not: coordinate-wise rules must be run on $d$-vectors)",
     wrong=100.0,
     wrong_text="a tolerance of 10 000 %",
     expected=Verdict.FAILS,

@@ -31,7 +31,7 @@ class DataStudy:
     clean_minus_noisy: torch.Tensor  # (R, 2), |C_k| - |N_k|
     noise_norm_v1: torch.Tensor  # |Pi v_1|
     one_step_log10_error: torch.Tensor  # (R, 2), exact, per class
-    one_step_sampled: torch.Tensor  # share of fresh points misclassified after one step
+    one_step_sampled: torch.Tensor  # fraction of fresh samples misclassified after one step
     permutation_gap: torch.Tensor  # change of the output under a permutation of the tokens
     margins: torch.Tensor  # (R, n), y f after three steps
     margins_normalised: dict[float, torch.Tensor]  # step-size factor -> (R, n), normalised noise with step size d beta
@@ -91,11 +91,13 @@ CLAIMS = ClaimSet("single_head")
 
 @CLAIMS.claim(
     "D1",
-    "noise is exactly orthogonal to both signals",
-    r"$\xi_{i\tau}\cdot\mu_k = 0$: the covariance projects the signals out (with $\rho^2$, not $\rho$, in its denominator)",
+    "the noise tokens are exactly orthogonal to both signals",
+    r"$\xi_{i}\cdot\mu_k = 0$ for each noise token $\xi_i$ and both signals $\mu_k$: their covariance $I - (\mu_1\mu_1^\top + "
+    r"\mu_2\mu_2^\top)/\rho^2$ "
+    r"has $\rho^2$, not $\rho$, in its denominator",
     source=Source.PAPER,
     wrong=0.99,
-    wrong_text="1 % of the signal left in the noise",
+    wrong_text="1 % of the signal is left in the noise",
     box=("def-data-law",),
 )
 def orthogonal_noise(study: DataStudy, constant: float) -> Evidence:
@@ -104,10 +106,12 @@ def orthogonal_noise(study: DataStudy, constant: float) -> Evidence:
 
 @CLAIMS.claim(
     "D2",
-    "a noise token lives in d - 2 dimensions",
-    r"$E|\xi|^2 = d - 2$: the noise norm is $\sqrt d$ up to $O(1/\sqrt d)$, so $\mathrm{SNR} = \rho/\sqrt d$",
+    "the norm of a noise token",
+    r"a noise token has $d-2$ independent standard normal coordinates, so $E|\xi|^2 = d - 2$: the root mean square of its norm is "
+    r"$\sqrt d$ up to $O(1/\sqrt d)$, and "
+    r"$\mathrm{SNR} = \rho/\sqrt d$",
     wrong=1.01,
-    wrong_text="1 % more",
+    wrong_text="a mean square 1 % larger",
     box=("def-data-law", "claim-theory-c1"),
 )
 def noise_energy(study: DataStudy, constant: float) -> Evidence:
@@ -116,11 +120,11 @@ def noise_energy(study: DataStudy, constant: float) -> Evidence:
 
 @CLAIMS.claim(
     "D3",
-    "labels are flipped at rate eta",
+    "labels are flipped with probability η",
     r"a training label differs from the true one with probability $\eta$, independently of the tokens",
     source=Source.PAPER,
     wrong=2.0,
-    wrong_text="twice the rate",
+    wrong_text="twice the probability",
     regime=r"$\eta > 0$",
     violation=lambda s: "" if s.law.label_noise > 0 else "needs label noise; here eta = 0",
     box=("def-data-law",),
@@ -131,9 +135,10 @@ def flip_rate(study: DataStudy, constant: float) -> Evidence:
 
 @CLAIMS.claim(
     "D4",
-    "the averaging classifier's error",
-    r"after one step $p_1 = 0$ and the clean error of class $k$ is exactly $\Phi(-s_k v_1\cdot\mu_k/|\Pi v_1|)$ with "
-    r"$s_k v_1\cdot\mu_k = \tfrac{\beta\rho^2}{4n}(|C_k|-|N_k|)$",
+    "the clean error of the averaging classifier",
+    r"after one step from zero $p_1 = 0$, and the clean error of class $k$ is exactly $\Phi(-s_k v_1\cdot\mu_k/|\Pi v_1|)$ with "
+    r"$s_k v_1\cdot\mu_k = \tfrac{\beta\rho^2}{4n}(|C_k|-|N_k|)$; $s_1 = 1$, $s_2 = -1$, $C_k$ and $N_k$ are the clean and the flipped "
+    r"samples of the class, $\Pi$ removes the components along the signals",
     wrong=0.8,
     wrong_text="an argument 0.8 times as large",
     box=("thm-exact-error", "claim-theory-c6"),
@@ -148,7 +153,8 @@ def averaging(study: DataStudy, constant: float) -> Evidence:
 @CLAIMS.claim(
     "D5",
     "the order of the tokens does not matter",
-    r"$f(X; v, p)$ is unchanged when the tokens of $X$ are permuted: the signal's position carries no information",
+    r"the output $f(X; v, p)$ does not change when the tokens of $X$ are permuted: the position of the signal token carries no "
+    r"information",
     wrong=0.99,
     wrong_text="an output 1 % smaller",
     box=("rem-order",),
@@ -159,10 +165,11 @@ def permutation(study: DataStudy, constant: float) -> Evidence:
 
 @CLAIMS.claim(
     "D6",
-    "normalised noise is the same run",
-    r"tokens divided by $\sqrt d$ and step size $\beta d$ give the same margins at every step, with $v$, $p$ multiplied by $\sqrt d$",
+    "normalised noise gives the same run",
+    r"if all tokens are divided by $\sqrt d$ and the step size is $\beta d$, the margins are the same at each step, and $v$ and $p$ are "
+    r"multiplied by $\sqrt d$",
     wrong=1.01,
-    wrong_text="step size 1.01 beta d",
+    wrong_text="step size 1.01 βd",
     box=("rem-normalised-noise",),
 )
 def normalised_noise(study: DataStudy, constant: float) -> Evidence:
