@@ -1,7 +1,7 @@
 r"""Exact risks of the predictors that attention heads are compared with, for covariates $N(m,\Sigma)$.
 
 A predictor that is linear in the labels, $\hat y=\sum_ic_iy_i$, has the risk $s_\beta^2\,\mathbb E[|X^\top c-x_q|^2+s_2|c|^2]$. For
-$c_i=x_q^\top\Gamma x_i/L$ and for its centred twin $c_i=x_q^\top\Gamma(x_i-\bar x)/L$ the expectation is a polynomial in Gaussian
+$c_i=x_q^\top\Gamma x_i/L$ and for its centred version $c_i=x_q^\top\Gamma(x_i-\bar x)/L$ the expectation is a polynomial in Gaussian
 moments of order four: with $M=\Sigma+mm^\top$, $f=1$ or $f=(L-1)/L$,
 
 $$ \mathrm{risk}/s_\beta^2=\operatorname{tr}M-2f\operatorname{tr}(M\Gamma A)+f\operatorname{tr}(M\Gamma Q\Gamma^\top),\quad Q=P_0+P_1/L, $$

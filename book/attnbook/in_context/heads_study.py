@@ -155,7 +155,7 @@ class FreeHeads:
 
     @property
     def gain_of_third(self) -> torch.Tensor:
-        """(batches,): by what share of the pair's risk the third head lowers it."""
+        """(batches,): by what fraction of the pair's risk the third head lowers it."""
         return (self.risk_pair - self.risk_three) / self.risk_pair.mean()
 
 

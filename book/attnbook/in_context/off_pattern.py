@@ -39,7 +39,7 @@ KINDS = ("symmetric", "antisymmetric", "label row and output")
 
 @dataclass(frozen=True)
 class OffPatternHessian:
-    """Quadratic forms K of the risk beside the pattern, risk + sum_jk x_j K_jk x_k, once per batch of prompts.
+    """Quadratic forms K of the risk outside the pattern, risk + sum_jk x_j K_jk x_k, once per batch of prompts.
 
     "symmetric": x_h in front of a traceless symmetric E with |E| = 1 in the covariate block of head h; "antisymmetric" likewise;
     "label row and output": x = (v_1 ... v_H, m_1 ... m_H) along one axis of covariates. Kinds and axes do not mix.
@@ -74,7 +74,7 @@ def off_pattern_hessian(
         raise ValueError(
             f"omega and mu must be finite and (heads,) both; got shapes {tuple(w.shape)} and {tuple(m.shape)}"
         )
-    checks.whole_number("d", law.d, at_least=2, hint="one covariate has no directions beside the pattern's")
+    checks.whole_number("d", law.d, at_least=2, hint="one covariate has no directions outside the pattern")
     H = len(w)
 
     def integrand(radius: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
@@ -197,7 +197,7 @@ def descend(
 
 
 def off_pattern_size(circuits: Circuits) -> float:
-    """Norm of all entries beside the pattern that have an effect: the last column of M has none."""
+    """Norm of all entries outside the pattern that have an effect: the last column of M has none."""
     block = circuits.covariate_block - circuits.omega[..., None, None] * torch.eye(circuits.d, dtype=torch.float64)
     parts = (block, circuits.label_row, circuits.output_rest)
     return math.sqrt(sum(float(part.square().sum()) for part in parts))

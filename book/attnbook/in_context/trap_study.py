@@ -5,7 +5,7 @@ are told apart by the imbalance
 
 $$ b = \frac{|\sum_h\mu_h|}{\sum_h|\mu_h|}\in[0,1], $$
 
-near 0 at the first, 1 at the second; a run is *trapped* if $b>0.9$. Every start has its own data: the share of trapped runs is a
+near 0 at the first, 1 at the second; a run is *trapped* if $b>0.9$. Every start has its own data: the fraction of trapped runs is a
 binomial proportion, and its interval is Wilson's. Source: measured here; the same-sign minimum of the approximate loss is derived in
 the theory chapter of Part III.
 
@@ -128,7 +128,7 @@ class TrapRuns:
 
     @property
     def share(self) -> Share:
-        """Share of trapped runs with its 95 % interval."""
+        """Fraction of trapped runs with its 95 % interval."""
         return share(int(self.trapped.sum()), len(self.run))
 
     def at(self, step: int) -> int:

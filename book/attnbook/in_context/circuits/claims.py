@@ -1,6 +1,6 @@
 r"""Claims I31-I39, I91-I95: the patterns of trained circuits, with the row and the column that pictures leave out, and what holds them.
 
-Each judge takes a `CircuitStudy` and a constant (1 is the claim, `wrong` its power twin). The four patterns are named in the paper's
+Each judge takes a `CircuitStudy` and a constant (1 is the claim, `wrong` its negative control). The four patterns are named in the paper's
 abstract; the bounds are what was measured here, at the authors' setting. Runs whose active heads have one sign of $\omega$ (trapped) are
 not judged for patterns: they have another one, and the page shows it.
 """
@@ -70,8 +70,9 @@ def _largest(name: str, *, all_heads: bool = False) -> Callable[[HeadStatistics]
 @CLAIMS.claim(
     "I31",
     "key-query circuits are diagonal and homogeneous",
-    r"in the heads of the stored runs that carry weight ($|\mu|>0.5$) the entries off the diagonal of the $d\times d$ block are 0.025 at "
-    r"most, the standard deviation of the diagonal is 0.02 at most, and 97 % of the block's squared norm lie on it",
+    r"in the strong heads ($|\mu|>0.5$) of the stored runs the entries off the diagonal of the $d\times d$ block "
+    "are 0.025 at most, the standard deviation of the diagonal is 0.02 at most, and 97 % or more of the block's "
+    "squared norm lie on the diagonal",
     source=Source.PAPER,
     wrong=0.0,
     wrong_text="before training",
@@ -99,9 +100,9 @@ def diagonal_and_homogeneous(study: CircuitStudy, constant: float) -> Evidence:
 
 @CLAIMS.claim(
     "I32",
-    "output-value circuits say the label only",
-    r"in the heads of the stored runs that carry weight the entries of $V_{1\dots d}$ are 0.1 at most, and 99 % of the squared norm of "
-    "$V$ lie in its last entry",
+    "output-value circuits keep the label only",
+    r"in the strong heads ($|\mu|>0.5$) of the stored runs the entries of $V_{1\dots d}$ are 0.1 at most, and 99 % "
+    "or more of the squared norm of $V$ lie in its last entry",
     source=Source.PAPER,
     wrong=0.0,
     wrong_text="before training",
@@ -127,7 +128,7 @@ def _balance(numbers: HeadStatistics) -> torch.Tensor:
 
 @CLAIMS.claim(
     "I33",
-    "zero sum",
+    "the μ sum to zero",
     r"in the stored runs with two heads or more $|\sum_h\mu_h|\le0.02\sum_h|\mu_h|$: the mean of the labels cancels",
     source=Source.PAPER,
     wrong=0.0,
@@ -143,9 +144,10 @@ def zero_sum(study: CircuitStudy, constant: float) -> Evidence:
 
 @CLAIMS.claim(
     "I34",
-    "signs match",
-    r"each head of the stored runs with $|\mu|>0.05$ has $\operatorname{sign}\omega=\operatorname{sign}\mu$, in trapped runs too: heads "
-    "that look at what is similar say labels, heads that look at what is opposite say minus labels",
+    "the signs of ω and μ agree",
+    r"each head of the stored runs with $|\mu|>0.05$ has $\operatorname{sign}\omega=\operatorname{sign}\mu$, in "
+    r"trapped runs too: heads that give large weights to examples similar to the query have $\mu>0$, heads that "
+    r"give large weights to opposite examples have $\mu<0$",
     wrong=0.0,
     wrong_text="before training, all heads",
     regime="the stored runs at the authors' setting",
@@ -166,9 +168,9 @@ def signs_match(study: CircuitStudy, constant: float) -> Evidence:
 
 @CLAIMS.claim(
     "I35",
-    "one scale",
-    r"in the stored runs with two heads or more the $|\omega|$ of heads that carry weight are equal: their standard deviation within a run "
-    "is 10 % of their mean at most",
+    "all strong heads of a run have one scale",
+    r"in the stored runs with two heads or more the $|\omega|$ of the strong heads ($|\mu|>0.5$) are nearly equal: "
+    "their standard deviation within a run is 10 % of their mean at most",
     source=Source.MEASURED,
     wrong=0.0,
     wrong_text="|μ| in place of |ω|",
@@ -188,8 +190,9 @@ def one_scale(study: CircuitStudy, constant: float) -> Evidence:
 
 @CLAIMS.claim(
     "I36",
-    "scores do not look at labels",
-    r"the label row $M_{d+1,1\dots d}$ is learned away: in the heads of the stored runs that carry weight its entries are 0.01 at most",
+    "scores do not depend on labels",
+    r"training removes the label row $M_{d+1,1\dots d}$: in the strong heads ($|\mu|>0.5$) of the stored runs its "
+    "entries are 0.01 at most",
     source=Source.MEASURED,
     wrong=0.0,
     wrong_text="the last column in the place of the last row",
@@ -209,8 +212,9 @@ def _smallest_column(numbers: HeadStatistics) -> torch.Tensor:
 @CLAIMS.claim(
     "I37",
     "the column that is never trained",
-    "after half a million steps the last column of every $W_Q$ is its random start, bit by bit; the last column of $M$, made with it, "
-    "is not small: in the heads of the stored runs that carry weight its largest entry is 0.03 or more",
+    "after half a million steps without weight decay the last column of every $W_Q$ equals its random start, bit "
+    r"by bit; the last column of $M$, computed from it, is not small: in the strong heads ($|\mu|>0.5$) of the "
+    "stored runs its largest entry is 0.03 or more",
     wrong=0.0,
     wrong_text="the column before it; the label row",
     regime="no weight decay",
@@ -261,8 +265,9 @@ def _published(study: CircuitStudy, heads: int, constant: float, level: float) -
 @CLAIMS.claim(
     "I38",
     "the authors' circuits are one more draw",
-    r"mean $|\omega|$ of the heads that carry weight and $\sum|\mu_h|$ over the heads of one sign, printed by the authors' notebook for "
-    "one run with 1, 2, 4 and 8 heads, are one more draw from the spread of our stored runs",
+    r"mean $|\omega|$ of the strong heads ($|\mu|>0.5$) and $\sum|\mu_h|$ over the heads of one sign, printed by "
+    "the authors' notebook for one run with 1, 2, 4 and 8 heads, agree with one more draw from the distribution of "
+    "our stored runs",
     source=Source.CODE,
     wrong=1.15,
     wrong_text="printed numbers larger by 15 %",
@@ -292,9 +297,9 @@ def _score(found: Evidence) -> float:
 
 @CLAIMS.claim(
     "I39",
-    "a training of the page's own joins the stored ones",
-    r"at the end of the page's short training, with other seeds, mean $|\omega|$ of the heads that carry weight agrees with that of "
-    "the stored runs at the nearest record",
+    "the page's own training agrees with the stored ones",
+    r"at the end of the page's short training, with other seeds, mean $|\omega|$ of the strong heads ($|\mu|>0.5$) "
+    "agrees with that of the stored runs at the nearest record",
     source=Source.MEASURED,
     wrong=1.3,
     wrong_text="stored values larger by 30 %",
@@ -340,7 +345,7 @@ def _other_setting(study: CircuitStudy) -> str:
     return "" if 1000 <= mine.steps <= theirs.steps else f"needs 1000 to {theirs.steps} steps; here {mine.steps}"
 
 
-# --- beside the pattern ------------------------------------------------------------------------------------------------------
+# --- outside the pattern -----------------------------------------------------------------------------------------------------
 
 
 def _beside(study: CircuitStudy) -> BesideStudy:
@@ -352,9 +357,9 @@ def _beside(study: CircuitStudy) -> BesideStudy:
 @CLAIMS.claim(
     "I91",
     "the pattern is invariant",
-    r"circuits that start with $M_h=\omega_hI$, $V_h=\mu_he_{d+1}$ are still of this form after 40 steps of gradient descent, up to "
-    "rounding, if the mean is over prompts that have the symmetries of the law: all axes in any order and with any signs, the labels "
-    "and the query with either sign",
+    r"circuits that start with $M_h=\omega_hI$, $V_h=\mu_he_{d+1}$ still have this form after 40 steps of gradient "
+    "descent, up to rounding, if the mean is over prompts that have the symmetries of the law: all coordinate axes "
+    "in any order and with any signs, the labels and the query with either sign",
     wrong=0.0,
     wrong_text="prompts with the axes in any order only, no signs",
     box=("ic-invariant",),
@@ -366,11 +371,11 @@ def invariance(study: CircuitStudy, constant: float) -> Evidence:
 
 @CLAIMS.claim(
     "I92",
-    "small starts find the pattern",
-    r"from opposite heads with random entries of size $\epsilon$, gradient descent has entries of size $\epsilon^{1-\ell_2/\ell_1}$ beside "
-    r"the pattern when the effective step reaches 0.3. $\ell_1$ and $\ell_2$ are the logarithms of the growth per step of the pattern and "
-    r"of label rows with outputs, for many prompts and short steps in the ratio $\sqrt d$ (exponent between $\epsilon=10^{-7}$ and "
-    r"$10^{-10}$, within 0.02)",
+    "from small starts the pattern grows fastest",
+    r"from opposite heads with random entries of size $\epsilon$, gradient descent has entries of size "
+    r"$\epsilon^{1-\ell_2/\ell_1}$ outside the pattern when the effective step reaches 0.3. $\ell_1$ and $\ell_2$ "
+    "are the logarithms of the growth per step of the pattern and of label rows with outputs; for many prompts and "
+    r"short steps their ratio is $\sqrt d$ (exponent between $\epsilon=10^{-7}$ and $10^{-10}$, within 0.02)",
     wrong=2.0,
     wrong_text="growth in the ratio d",
     box=("ic-small-start",),
@@ -388,9 +393,9 @@ def small_start(study: CircuitStudy, constant: float) -> Evidence:
 
 @CLAIMS.claim(
     "I93",
-    "three small matrices give the risk beside the pattern",
-    "small random entries in the blocks, the label rows and the outputs of a pair add to its risk what the quadratic form of the theory "
-    "says, with no first order and no products of two kinds: ratio 1, on prompts with labels",
+    "three small matrices give the risk outside the pattern",
+    "small random entries in the blocks, the label rows and the outputs of a pair add to its risk the value of the "
+    "derived quadratic form, with no first order and no products of two kinds: ratio 1, on prompts with labels",
     wrong=1.15,
     wrong_text="15 % more",
     box=("ic-off-hessian",),
@@ -410,9 +415,9 @@ def _not_the_authors(study: CircuitStudy) -> str:
 
 @CLAIMS.claim(
     "I94",
-    "where training ends, the risk pushes back to the pattern",
-    r"at an opposite pair with $\omega=\pm0.14$ and the best step all three quadratic forms beside the pattern are positive: blocks, label "
-    "rows and outputs return, each at its rate",
+    "where training ends, the risk increases away from the pattern",
+    r"at an opposite pair with $\omega=\pm0.14$ and the best step all three quadratic forms of the risk outside the "
+    "pattern are positive: under gradient flow blocks, label rows and outputs return to it, each at its rate",
     source=Source.MEASURED,
     wrong=0.0,
     wrong_text="two equal heads instead of an opposite pair",
@@ -429,10 +434,11 @@ def pushed_back(study: CircuitStudy, constant: float) -> Evidence:
 
 @CLAIMS.claim(
     "I95",
-    "the trap is a saddle beside the pattern",
-    "two equal heads at the numbers of the best single one, a minimum among two-number heads of the approximate loss, gain by "
-    "antisymmetric entries of opposite signs in the two blocks, and by label rows of opposite signs; in the stored trapped runs what the "
-    "blocks have beside their diagonal is antisymmetric to 80 % of its square or more, with a cosine of -0.8 or less between the two heads",
+    "the trap is a saddle of the risk of all circuits",
+    "two equal heads at the numbers of the best single one, a minimum among two-number heads of the approximate "
+    "loss, lower their risk by antisymmetric entries of opposite signs in the two blocks, and by label rows of "
+    "opposite signs; in the stored trapped runs the part of the blocks off their diagonal is antisymmetric to 80 % "
+    "of its square or more, with a cosine of -0.8 or less between the two heads",
     source=Source.MEASURED,
     wrong=0.0,
     wrong_text="an opposite pair, and the runs that are not trapped",

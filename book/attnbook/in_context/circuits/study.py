@@ -50,7 +50,7 @@ _PIECE = 500  # prompts at a time: what keeps a page's memory small
 PATTERN_SHARES = (
     0.99926,
     0.99994,
-)  # printed in the authors' repository: block's share on the diagonal, V's in its last entry
+)  # printed in the authors' repository: block's fraction on the diagonal, V's in its last entry
 
 
 @dataclass(frozen=True)
@@ -160,11 +160,11 @@ def query_weights(history: History) -> tuple[torch.Tensor, torch.Tensor]:
 
 @dataclass(frozen=True)
 class BesideStudy:
-    """What the risk does beside the pattern of two numbers per head."""
+    """What the risk does outside the pattern of two numbers per head."""
 
     kept: dict[
         str, torch.Tensor
-    ]  # "symmetric prompts", "permuted prompts": (draws,) share beside the pattern after descent
+    ]  # "symmetric prompts", "permuted prompts": (draws,) fraction outside the pattern after descent
     small: list[SmallStart]
     pair: OffPatternHessian  # of an opposite pair where training ends
     equal: OffPatternHessian  # of two equal heads at the best single head's numbers
@@ -187,7 +187,7 @@ def beside_study(law: RegressionLaw, *, seed: int = 0) -> BesideStudy | None:
 
 
 def _kept(law: RegressionLaw, seed: int, draws: int = 5, steps: int = 40) -> dict[str, torch.Tensor]:
-    """Share of the circuits' norm that lies beside the pattern, after descent from two-number heads."""
+    """Fraction of the circuits' norm that lies outside the pattern, after descent from two-number heads."""
     found: dict[str, list[float]] = {"symmetric prompts": [], "permuted prompts": []}
     for draw in range(draws):
         generator = torch.Generator().manual_seed(1000 * seed + draw)

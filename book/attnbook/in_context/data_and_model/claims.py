@@ -1,6 +1,6 @@
 r"""Claims I11-I19: what prompts are, what a head can do with them, and what its predictions do not depend on.
 
-Each judge takes a `DataStudy` and a constant (1 is the claim, `wrong` its power twin). None is a theorem of the paper; derivations
+Each judge takes a `DataStudy` and a constant (1 is the claim, `wrong` its negative control). None is a theorem of the paper; derivations
 are in the theory chapter of Part III.
 """
 
@@ -28,9 +28,9 @@ def _identical(measured: torch.Tensor, predicted: torch.Tensor) -> Evidence:
 
 @CLAIMS.claim(
     "I11",
-    "two circuits are the whole head",
-    r"$M_h=W_K^{h\top}W_Q^h/\sqrt n$ and $V_h=W_O^hW_V^h$ give the predictions of the four matrices, before and after training, "
-    "for every start",
+    "a head is determined by its two circuits",
+    r"with $M_h=W_K^{h\top}W_Q^h/\sqrt n$ and $V_h=W_O^hW_V^h$ the predictions are those of the four matrices, "
+    "before and after training, for each of the page's starts",
     wrong=0.0,
     wrong_text="without the factor 1/√n",
     box=("ic-exact-facts",),
@@ -48,8 +48,8 @@ def merged_is_as_written(study: DataStudy, constant: float) -> Evidence:
 @CLAIMS.claim(
     "I12",
     "one column is never trained",
-    r"the last column of every $W_Q^h$ meets the 0 of the query token: its gradient is exactly zero, and after training it is "
-    "its start, bit by bit",
+    "the last column of every $W_Q^h$ multiplies the 0 of the query token: without weight decay its gradient is "
+    "exactly zero, and after training it equals its start, bit by bit",
     wrong=0.0,
     wrong_text="the column before it",
     regime="no weight decay",
@@ -87,10 +87,10 @@ def order_does_not_matter(study: DataStudy, constant: float) -> Evidence:
 
 @CLAIMS.claim(
     "I14",
-    "regression vector and noise can be integrated by hand",
-    r"for weights $c_i$ that do not look at labels, the mean of $(\sum_ic_iy_i-\langle x_q,\beta\rangle)^2$ over $\beta$ and the "
-    r"label noise is "
-    rf"$s_\beta^2(|X^\top c-x_q|^2+s_2|c|^2)$, $s_2=d\sigma^2$, prompt by prompt (judged at $\sigma={LOUD:g}$)",
+    "the mean over regression vector and noise has a closed form",
+    r"for weights $c_i$ that do not depend on labels, the mean of $(\sum_ic_iy_i-\langle x_q,\beta\rangle)^2$ over "
+    r"$\beta$ and the label noise is $s_\beta^2(|X^\top c-x_q|^2+s_2|c|^2)$, $s_2=d\sigma^2$, for each prompt "
+    rf"(judged at $\sigma={LOUD:g}$)",
     wrong=0.0,
     wrong_text="σ² in place of s₂ = dσ²",
     box=("ic-linear-risk",),
@@ -103,8 +103,9 @@ def conditional_mean(study: DataStudy, constant: float) -> Evidence:
 @CLAIMS.claim(
     "I15",
     "a dictionary between two conventions",
-    r"made of the same normal numbers, labels and predictions of two-number heads are $\sqrt d$ times, risks $d$ times larger in "
-    r"the notebook's convention than in the repository's; there the loss is the risk plus $\sigma^2$, in the notebook's the two are equal",
+    r"computed from the same normal numbers, labels and predictions of two-number heads are $\sqrt d$ times as "
+    "large, and risks $d$ times as large, in the notebook's convention as in the repository's; in the repository's "
+    r"convention the loss is the risk plus $\sigma^2$, in the notebook's the two are equal",
     wrong=0.5,
     wrong_text="factors d^(1/4) and √d",
     regime="d > 1",
@@ -125,7 +126,7 @@ def dictionary(study: DataStudy, constant: float) -> Evidence:
 
 @CLAIMS.claim(
     "I16",
-    "what it costs to learn nothing",
+    "the risk of the prediction 0",
     "the prediction 0 has the risk $d$ in the notebook's convention and 1 in the repository's",
     wrong=0.9,
     wrong_text="10 % smaller",
@@ -138,10 +139,11 @@ def zero_predictor(study: DataStudy, constant: float) -> Evidence:
 
 @CLAIMS.claim(
     "I17",
-    "two faint opposite heads are a centred gradient step",
-    r"heads $(\omega,\mu)$ and $(-\omega,-\mu)$ with $2\omega\mu=1$ differ from $\frac1L\sum_iy_i\langle x_i-\bar x,x_q\rangle$ by "
-    r"a term of order $\omega^2$ whose constant is known. At the smallest ω of the page, in at least 95 % of batches of prompts, "
-    "halving ω divides the distance by 3.9 to 4.1, and the distance is the formula's to 2 %",
+    "two opposite heads with small scores compute a centred gradient step",
+    r"the predictions of heads $(\omega,\mu)$ and $(-\omega,-\mu)$ with $2\omega\mu=1$ differ from "
+    r"$\frac1L\sum_iy_i\langle x_i-\bar x,x_q\rangle$ by a term of order $\omega^2$ with a known constant. At the "
+    "smallest ω of the page, in at least 95 % of batches of prompts, halving ω divides the distance by 3.9 to 4.1, "
+    "and the distance is the formula's to 2 %",
     wrong=0.0,
     wrong_text="the step with x_i, not centred",
     regime="two examples or more",
@@ -161,9 +163,9 @@ def linear_limit(study: DataStudy, constant: float) -> Evidence:
 
 @CLAIMS.claim(
     "I18",
-    "any prompt of any step by its number",
-    "a training prompt made alone from (seed, run, step, number) is, bit by bit, the one in its batch; its numbers have the "
-    "moments 0, 1, 0, 3 of a standard normal",
+    "a training prompt is determined by its number",
+    "a training prompt computed alone from (seed, run, step, number) equals, bit by bit, the one in its batch; its "
+    "random numbers have the moments 0, 1, 0, 3 of a standard normal variable",
     source=Source.MEASURED,
     wrong=0.0,
     wrong_text="the batch of the next step",
@@ -176,9 +178,9 @@ def prompts_by_number(study: DataStudy, constant: float) -> Evidence:
 
 @CLAIMS.claim(
     "I19",
-    "a causal layer says the same at the query",
-    "masked so that no token looks at itself or ahead, with *one* softmax, the layer over all tokens writes at the query what "
-    "the query-only model predicts",
+    "a causal layer has the same output at the query",
+    "masked so that each token attends to earlier tokens only, with *one* softmax, the layer over all tokens has "
+    "at the query the output of the query-only model",
     wrong=0.0,
     wrong_text="a second softmax, as in the authors' causal layer",
     box=("ic-exact-facts",),

@@ -1,6 +1,6 @@
 r"""Claims I71-I79, I81-I89 and I96-I98: causal layers and stacks, other covariates, several tasks, and the distance from Bayes.
 
-Each judge takes a `WiderStudy` and a constant (1 is the claim, `wrong` its power twin). Of the paper only its abstract was read.
+Each judge takes a `WiderStudy` and a constant (1 is the claim, `wrong` its negative control). Of the paper only its abstract was read.
 """
 
 from __future__ import annotations
@@ -42,10 +42,11 @@ def _short(study: WiderStudy) -> str:
 
 @CLAIMS.claim(
     "I71",
-    "the future changes nothing",
-    "in a causal layer with one softmax no token's weights change when later tokens do, and none goes to a later token",
+    "later tokens change nothing",
+    "in a causal layer with one softmax no token's weights change when later tokens do, and no token attends to a "
+    "later one",
     wrong=2.0,
-    wrong_text="the authors' layer, whose first token looks at everything",
+    wrong_text="the authors' layer, whose first token attends to all tokens",
     box=("ic-exact-facts",),
 )
 def no_leak(study: WiderStudy, constant: float) -> Evidence:
@@ -55,11 +56,11 @@ def no_leak(study: WiderStudy, constant: float) -> Evidence:
 @CLAIMS.claim(
     "I72",
     "a second softmax makes attention flat",
-    r"with the authors' two softmaxes the query's weights at a random start are uniform up to a half: $0.8\le Lp_i\le1.5$ in all heads "
-    "and for all of twenty prompts, from at least 95 % of starts",
+    r"with the authors' two softmaxes the query's weights at a random start are uniform up to a half: $0.8\le "
+    r"Lp_i\le1.5$ in all heads and for all of twenty prompts, from at least 95 % of starts",
     source=Source.MEASURED,
     wrong=2.0,
-    wrong_text="the same of one softmax",
+    wrong_text="one softmax",
     regime="d = 5 and L = 40, where it was measured",
     violation=lambda s: "" if (s.setting.d, s.setting.length) == (5, 40) else "needs d = 5 and L = 40; here others",
     box=("ic-exact-facts",),
@@ -77,9 +78,9 @@ def _median(values: torch.Tensor, low: float | None, high: float | None, quantit
 
 
 @CLAIMS.claim(
-    "I73", "a second layer does not help",
-    "without a residual stream, after the same number of steps from the same seeds, each of the stored stacks of two layers has 1.25 times "
-    "the risk of one layer or more, tied or not, with either mask",
+    "I73", "a second layer does not lower the risk",
+    "without a residual stream, after the same number of steps from the same seeds, each of the stored stacks of "
+    "two layers has 1.25 times the risk of one layer or more, with tied weights or not, with either mask",
     source=Source.MEASURED, wrong=2.5, wrong_text="3.1 times or more", regime=_TRAINED, violation=_short,
 uses=('I71',),)  # fmt: skip
 def depth(study: WiderStudy, constant: float) -> Evidence:
@@ -89,10 +90,10 @@ def depth(study: WiderStudy, constant: float) -> Evidence:
 
 
 @CLAIMS.claim(
-    "I74", "tied or free: five starts cannot tell",
-    "in the stored trainings the risks of two layers with tied weights and of two free ones overlap: the best of either kind is better "
-    "than the worst of the other, so that no difference is shown",
-    source=Source.MEASURED, wrong=0.0, wrong_text="one layer in the place of the tied ones", regime=_TRAINED, violation=_short,
+    "I74", "tied or free weights: five starts show no difference",
+    "in the stored trainings the ranges of the risk of two layers with tied weights and of two with free weights "
+    "overlap: the best of either kind is better than the worst of the other, so that no difference is shown",
+    source=Source.MEASURED, wrong=0.0, wrong_text="one layer in place of the tied ones", regime=_TRAINED, violation=_short,
 uses=('I73',),)  # fmt: skip
 def tying(study: WiderStudy, constant: float) -> Evidence:
     one, free, tied = (study.depth[name][0] for name in DEPTH_NAMES[:3])
@@ -113,8 +114,8 @@ def _anisotropic(study: WiderStudy) -> str:
 @CLAIMS.claim(
     "I75", "the heads learn the preconditioner",
     r"$\sum_h\mu_hM_h^\top$ has, along the eigenvectors of $\Sigma$, the eigenvalues of "
-    r"$\Gamma=[\Sigma+\frac{\operatorname{tr}\Sigma+s_2}{L}I]^{-1}$, each within 7 % "
-    "(median of the stored runs; the abstract speaks of a form of preconditioned gradient descent)",
+    r"$\Gamma=[\Sigma+\frac{\operatorname{tr}\Sigma+s_2}{L}I]^{-1}$, each within 7 % (median of the stored runs; "
+    "the abstract speaks of a form of preconditioned gradient descent)",
     source=Source.DERIVED, wrong=0.0, wrong_text="the identity instead of Γ",
     regime=_TRAINED, violation=lambda s: _short(s) or _anisotropic(s), box=("ic-step-risk", "ic-small-heads",),
 uses=('I17',),)  # fmt: skip
@@ -128,8 +129,9 @@ def learned_preconditioner(study: WiderStudy, constant: float) -> Evidence:
 
 @CLAIMS.claim(
     "I76",
-    "and are as good as it",
-    r"the risk on anisotropic covariates is within 5 % of the best centred step with a matrix (median of the stored runs)",
+    "the heads reach the risk of the preconditioned step",
+    "the risk on anisotropic covariates is within 5 % of that of the best centred step with a matrix (median of "
+    "the stored runs)",
     wrong=2.0,
     wrong_text="within 5 % of twice that, about the best step with one number",
     regime=_TRAINED,
@@ -144,8 +146,8 @@ def preconditioned_risk(study: WiderStudy, constant: float) -> Evidence:
 
 @CLAIMS.claim(
     "I77", "each head is a preconditioner by itself",
-    r"in the stored runs every head with $|\mu_h|\ge0.5$ has $M_h\propto\Gamma$ by itself: cosine 0.99 or more "
-    "(only the sum over heads is asked for)",
+    r"in the stored runs every head with $|\mu_h|\ge0.5$ has $M_h\propto\Gamma$ by itself: cosine 0.99 or more (the "
+    "risk requires it of the sum over heads only)",
     source=Source.MEASURED, wrong=0.5, wrong_text="a cosine of 0.5 or more", expected=Verdict.FAILS,
     regime=_TRAINED, violation=lambda s: _short(s) or _anisotropic(s),
 uses=('I75',),)  # fmt: skip
@@ -162,12 +164,13 @@ def _shifted(study: WiderStudy) -> str:
 
 @CLAIMS.claim(
     "I78",
-    "with a mean, centring pays against a number and not against a matrix",
-    "with covariates of mean $m$, all entries 0.6, the trained heads have less than 0.6 times the risk of the best plain gradient step "
-    "with one number, and at least 0.5 % more than the best plain step with a matrix, which has to know the mean (medians of the stored "
-    "runs; by the closed forms the best small heads have 2.5 % more there, and 0.8 % less where all entries are 1)",
+    "with a mean, heads are better than a step with a number, not than one with a matrix",
+    "on covariates of mean $m$, all entries 0.6, the risk of the trained heads is less than 0.6 times that of the "
+    "best plain gradient step with one number, and at least 0.5 % above that of the best plain step with a matrix, "
+    "which has to know the mean (medians of the stored runs; by the closed forms the best small heads have 2.5 % "
+    "more there, and 0.8 % less where all entries are 1)",
     wrong=0.0,
-    wrong_text="the same against the best centred step with a matrix, no offset",
+    wrong_text="the same compared with the best centred step with a matrix, no offset",
     regime=_TRAINED + "; mean 0.6",
     violation=lambda s: _short(s) or ("" if s.setting.mean == 0.6 else f"needs the mean 0.6; here {s.setting.mean:g}"),
     source=Source.MEASURED,
@@ -184,9 +187,9 @@ def debiasing_pays(study: WiderStudy, constant: float) -> Evidence:
 
 @CLAIMS.claim(
     "I79",
-    "and the zero sum is given up",
-    r"with a mean, $\sum_h\mu_h$ is not zero: heads of small scale want the offset $a$ of the closed form "
-    "(within 10 %, median of the stored runs)",
+    "with a mean, the μ do not sum to zero",
+    r"on covariates with a mean, $\sum_h\mu_h$ of the trained heads is the offset $a$ that is best for small scores "
+    "by the closed form, not zero (within 10 %, median of the stored runs)",
     wrong=0.0,
     wrong_text="a zero sum",
     regime=_TRAINED,
@@ -203,9 +206,9 @@ def offset(study: WiderStudy, constant: float) -> Evidence:
 
 @CLAIMS.claim(
     "I81",
-    "N + 1 heads hold N tasks",
-    r"there are $N+1$ heads with $\sum_hV_{hk}=0$ for every task and $\sum_hV_{hk}M_h^\top=G_k$, the best matrix of the task alone: "
-    "in the limit of small scale the risk is that of $N$ separate pairs",
+    "N + 1 heads suffice for N tasks",
+    r"there are $N+1$ heads with $\sum_hV_{hk}=0$ for every task and $\sum_hV_{hk}M_h^\top=G_k$, the best matrix of "
+    "the task alone: in the limit of small scores their risk is that of $N$ separate pairs",
     wrong=2.0,
     wrong_text="N heads, without the one that is subtracted",
     box=("ic-multi-task",),
@@ -228,7 +231,8 @@ def _tasks(study: WiderStudy, heads: int) -> TaskFinding:
 
 @CLAIMS.claim(
     "I82", "training finds the superposition",
-    "three trained heads do two tasks with a mean risk within 10 % of separate steps (median of the stored runs)",
+    "three trained heads have on two tasks a mean risk within 10 % of that of separate steps (median of the stored "
+    "runs)",
     source=Source.MEASURED, wrong=1.25, wrong_text="within 10 % of 1.25 times that", regime=_TRAINED, violation=_short,
     box=("ic-multi-task",),
 uses=('I81',),)  # fmt: skip
@@ -238,8 +242,9 @@ def superposition(study: WiderStudy, constant: float) -> Evidence:
 
 
 @CLAIMS.claim(
-    "I83", "two heads share one matrix",
-    "two trained heads do two tasks with the risk of the best single matrix for both, within 5 % (median of the stored runs)",
+    "I83", "two heads use one matrix for both tasks",
+    "two trained heads have on two tasks the risk of the best single matrix for both, within 5 % (median of the "
+    "stored runs)",
     wrong=0.75, wrong_text="the risk of two separate matrices, 0.75 times as large", regime=_TRAINED, violation=_short,
     box=("ic-multi-task",),
 uses=('I81',),)  # fmt: skip
@@ -249,8 +254,8 @@ def one_matrix(study: WiderStudy, constant: float) -> Evidence:
 
 
 @CLAIMS.claim(
-    "I84", "2N heads gain little on N + 1",
-    "in the stored runs the median risk of four heads is below that of three, by less than 5 %",
+    "I84", "2N heads are little better than N + 1",
+    "in the stored runs on two tasks the median risk of four heads is below that of three, by less than 5 %",
     source=Source.MEASURED, wrong=0.1, wrong_text="by less than half a per cent", regime=_TRAINED, violation=_short,
     box=("ic-multi-task",),
 uses=('I82',),)  # fmt: skip
@@ -261,8 +266,8 @@ def split_up(study: WiderStudy, constant: float) -> Evidence:
 
 @CLAIMS.claim(
     "I85", "the authors' losses on two tasks",
-    "the median loss of the stored runs at the end is that of the authors' runs: 0.40 to 0.44 with three heads, 0.35 to 0.44 with four "
-    "(published, one batch of 256 each; allowance 0.03)",
+    "on two tasks the median loss of the stored runs at the end is that of the authors' runs: 0.40 to 0.44 with "
+    "three heads, 0.35 to 0.44 with four (published, one batch of 256 each; allowance 0.03)",
     source=Source.CODE, wrong=1.3, wrong_text="1.3 times as large", regime=_TRAINED, violation=_short,
 )  # fmt: skip
 def authors_losses(study: WiderStudy, constant: float) -> Evidence:
@@ -276,7 +281,8 @@ def authors_losses(study: WiderStudy, constant: float) -> Evidence:
 @CLAIMS.claim(
     "I86",
     "near Bayes at large noise",
-    r"losses at $\sigma^2=3$, $d/L=0.2$: 3.444 for the pair, 3.405 for ridge (proportional limit); measured at $d=100$",
+    r"the losses at $\sigma^2=3$, $d/L=0.2$ are 3.444 for the pair and 3.405 for ridge (proportional limit); "
+    "measured at $d=100$",
     source=Source.CODE,
     wrong=1.003,
     wrong_text="0.3 % higher",
@@ -298,8 +304,8 @@ def published_totals(study: WiderStudy, constant: float) -> Evidence:
 @CLAIMS.claim(
     "I87",
     "the factor to Bayes is moderate",
-    "the pair's risk is at most twice the Bayes risk at the noise of this page (the abstract's words are Bayes-optimal up to a "
-    "proportional factor; the factor depends on the noise)",
+    "the pair's risk is at most twice the Bayes risk at the noise of this page (the abstract's words are "
+    "Bayes-optimal up to a proportional factor; the factor depends on the noise)",
     source=Source.MEASURED,
     wrong=10_000.0,
     wrong_text="at most twenty thousand times",
@@ -313,8 +319,9 @@ def moderate_factor(study: WiderStudy, constant: float) -> Evidence:
 
 @CLAIMS.claim(
     "I88",
-    "how large the factor is",
-    r"at small noise the ratio of the pair's risk to Bayes is $\frac{(d+1+s_2)(L-d-1)}{(L+d+s_2)\,s_2}$, within 3 %",
+    "the size of the factor to Bayes",
+    r"at small noise the ratio of the pair's risk to the Bayes risk is $\frac{(d+1+s_2)(L-d-1)}{(L+d+s_2)\,s_2}$, "
+    "within 3 %",
     wrong=1.15,
     wrong_text="15 % larger",
     regime="L > d + 1 and s2 at most 0.01",
@@ -339,9 +346,10 @@ def _formula_applies(study: WiderStudy) -> bool:
 
 @CLAIMS.claim(
     "I89",
-    "ridge lies between two lengths",
-    r"for covariates $N(0,I)$ and every $d$, $L$ and noise the Bayes risk, in units of $s_\beta^2$, lies between $B(L+1)$ and $B(L-1)$, "
-    r"$B(\ell)=\frac12[\sqrt{(\ell-d+s_2)^2+4ds_2}-(\ell-d+s_2)]$ (six pairs of load and noise at $d=6$)",
+    "the ridge risk lies between its limits at two lengths",
+    r"for covariates $N(0,I)$ and every $d$, $L$ and noise the Bayes risk, in units of $s_\beta^2$, lies between "
+    r"$B(L+1)$ and $B(L-1)$, $B(\ell)=\frac12[\sqrt{(\ell-d+s_2)^2+4ds_2}-(\ell-d+s_2)]$ (six pairs of load $d/L$ "
+    "and noise at $d=6$)",
     wrong=0.0,
     wrong_text="between B(L + 2) and B(L)",
     box=("ic-ridge-between",),
@@ -378,9 +386,9 @@ def factor_at_a_load(study: WiderStudy, constant: float) -> Evidence:
 @CLAIMS.claim(
     "I97",
     "a pair of finite scale, any covariates",
-    r"for covariates $N(m,\Sigma)$ heads with the blocks $\pm\omega N$ differ in risk from the centred step with the matrix $N^\top$ by "
-    r"$\kappa\omega^2$; $\kappa$ is the formula's, with the page's $\rho$ and mean at $L=10$: positive for $N=0.3\,G$, negative for the "
-    "best matrix $G$",
+    r"for covariates $N(m,\Sigma)$ the risk of two opposite heads with the blocks $\pm\omega N$ differs from that "
+    r"of the centred step with the matrix $N^\top$ by $\kappa\omega^2$ to leading order; $\kappa$ is the formula's, "
+    r"with the page's $\rho$ and mean at $L=10$: positive for $N=0.3\,G$, negative for the best matrix $G$",
     wrong=0.0,
     wrong_text="the formula for N(0, I), with the best matrix there",
     regime="covariates that are not N(0, I)",
@@ -401,8 +409,8 @@ def finite_scale(study: WiderStudy, constant: float) -> Evidence:
 @CLAIMS.claim(
     "I98",
     "how flat two softmaxes are",
-    r"with the authors' two softmaxes $\sum_i|p_i-\frac1L|\le\frac{2(e-1)}{L+e-1}$ at the query, whatever the circuits are: random starts, "
-    "and the same with scores a hundred times as large",
+    r"with the authors' two softmaxes $\sum_i|p_i-\frac1L|\le\frac{2(e-1)}{L+e-1}$ at the query, whatever the "
+    "circuits are: random starts, and the same with scores a hundred times as large",
     wrong=0.0,
     wrong_text="one softmax",
     box=("ic-exact-facts",),

@@ -97,7 +97,7 @@ def train_deep(
         law: where prompts come from, of the experiment's d and number of outputs; None: the experiment's own law.
         mask: of the causal layers, "strict" or "inclusive".
         dtype: of weights and gradients, "float32" or "float64". Prompts and records are float64.
-        cooldown: share of the steps, at the end, over which the learning rate falls linearly to 0; 0 is a constant rate.
+        cooldown: fraction of the steps, at the end, over which the learning rate falls linearly to 0; 0 is a constant rate.
         compiled: take float32 prompts from the compiled generator where numba is installed: faster, and 130 MB more memory.
         progress: show a progress bar.
 

@@ -1,7 +1,7 @@
 r"""Claims I61-I69: one head against two, the same-sign trap, dummy heads, and what more than two heads can do.
 
-Each judge takes a `HeadsStudy` and a constant (1 is the claim, `wrong` its power twin). Conclusions of the authors' notebook are judged
-as they stand there; the rest is measured here, on stored runs at the authors' setting, or derived in the theory chapter of Part III.
+Each judge takes a `HeadsStudy` and a constant (1 is the claim, `wrong` its negative control). Conclusions of the authors' notebook are
+judged as they stand there; the rest is measured here, on stored runs at the authors' setting, or derived in the theory chapter of Part III.
 """
 
 from __future__ import annotations
@@ -39,9 +39,9 @@ def _against(study: HeadsStudy, heads: int) -> torch.Tensor:
 
 
 @CLAIMS.claim(
-    "I61", "two heads beat one",
-    "conclusion (b) of the notebook. The risk of a trained head is 2.15 times that of two trained heads that cancel: the ratio of the best "
-    "single head (exact risk) to the best centred step",
+    "I61", "two heads are better than one",
+    "conclusion (b) of the notebook. The risk of a trained head is 2.15 times that of two trained heads that "
+    "cancel: the ratio of the best single head (exact risk) to the best centred step",
     source=Source.CODE, wrong=1.1, wrong_text="a ratio 10 % larger", regime=_STORED, box=("ic-isotropic",),
 uses=('I51',),)  # fmt: skip
 def two_beat_one(study: HeadsStudy, constant: float) -> Evidence:
@@ -52,7 +52,7 @@ def two_beat_one(study: HeadsStudy, constant: float) -> Evidence:
 
 
 @CLAIMS.claim(
-    "I62", "more than two heads hardly help",
+    "I62", "more than two heads hardly lower the risk",
     "the stored models of four and of eight heads have the risk of two heads that cancel, to 2 %",
     source=Source.MEASURED, wrong=0.05, wrong_text="to 0.1 %", regime=_STORED,
 uses=('I33',),)  # fmt: skip
@@ -64,7 +64,7 @@ def more_heads(study: HeadsStudy, constant: float) -> Evidence:
 
 
 def _one_in(outcomes: torch.Tensor, number: float) -> Evidence:
-    """A share of stored starts between 1/(number + 1/2) and 1/(number - 1/2), and a binomial test of the probability 1/number."""
+    """A fraction of stored starts between 1/(number + 1/2) and 1/(number - 1/2), and a binomial test of the probability 1/number."""
     hits, trials = int(outcomes.sum()), len(outcomes)
     stored = stored_within(
         (outcomes.mean())[None], 1 / (number + 0.5), 1 / (number - 0.5), quantity="share", what="stored start"
@@ -77,8 +77,8 @@ def _one_in(outcomes: torch.Tensor, number: float) -> Evidence:
 
 @CLAIMS.claim(
     "I63", "the same-sign trap",
-    "of the stored random starts with two heads one in six ends with both heads of one sign (a share between 1/6.5 and 1/5.5; the test of "
-    "the probability 1/6 alone would accept 27 to 77 of 300)",
+    "of the stored random starts with two heads one in six ends with both heads of the same sign (a fraction "
+    "between 1/6.5 and 1/5.5; the test of the probability 1/6 alone would accept 27 to 77 of 300)",
     source=Source.MEASURED, wrong=7 / 6, wrong_text="one in seven", regime="Adam at the authors' setting, 30 000 steps", box=("ic-trap",),
 )  # fmt: skip
 def trap(study: HeadsStudy, constant: float) -> Evidence:
@@ -92,12 +92,12 @@ def _signs(runs: TrapRuns, step: int) -> np.ndarray:
 
 @CLAIMS.claim(
     "I64",
-    "the trap is laid in the first hundred steps",
-    rf"of 300 stored starts none whose two $\mu_h$ have opposite signs after {_DECIDED} steps is trapped; of the "
-    "others one in three is (a share between 1/3.5 and 1/2.5)",
+    "the first hundred steps decide who can be trapped",
+    rf"of 300 stored starts none whose two $\mu_h$ have opposite signs after {_DECIDED} steps is trapped at the "
+    "end; of the others one in three is (a fraction between 1/3.5 and 1/2.5)",
     source=Source.MEASURED,
     wrong=0.0,
-    wrong_text="the signs at the start decide already",
+    wrong_text="the signs at the start already decide",
     regime="Adam at the authors' setting, 30 000 steps",
     box=("ic-trap",),
     uses=("I63",),
@@ -113,9 +113,9 @@ def laid_early(study: HeadsStudy, constant: float) -> Evidence:
 
 
 @CLAIMS.claim(
-    "I65", "who is caught stays caught",
+    "I65", "trapped runs stay trapped",
     "the stored trapped runs are still trapped after 500 000 steps, with a loss 1 to 2 % below that of one head",
-    source=Source.MEASURED, wrong=0.0, wrong_text="a loss of one head to 1/1000", regime=_STORED, box=("ic-trap",),
+    source=Source.MEASURED, wrong=0.0, wrong_text="the loss of one head to 1/1000", regime=_STORED, box=("ic-trap",),
 uses=('I63',),)  # fmt: skip
 def never_leaves(study: HeadsStudy, constant: float) -> Evidence:
     long = study.table.long
@@ -130,8 +130,9 @@ def never_leaves(study: HeadsStudy, constant: float) -> Evidence:
 
 
 @CLAIMS.claim(
-    "I66", "three heads or four are not caught",
-    "of 100 stored starts with three heads and 100 with four none ends with one sign; the probability that one does is 4 % at most",
+    "I66", "three heads or four do not end trapped",
+    "of 100 stored starts with three heads and 100 with four none ends with heads of one sign; the probability "
+    "that one does is 4 % at most",
     source=Source.MEASURED, wrong=0.0, wrong_text="two heads instead", regime="Adam at the authors' setting, 20 000 steps",
 uses=('I63',),)  # fmt: skip
 def more_heads_escape(study: HeadsStudy, constant: float) -> Evidence:
@@ -154,7 +155,8 @@ def more_heads_escape(study: HeadsStudy, constant: float) -> Evidence:
 
 @CLAIMS.claim(
     "I67", "beyond two heads the rest are dummies",
-    r"conclusion (c) of the notebook, to the letter: in the stored runs with four or eight heads, all but two have $|\mu_h|<0.05$",
+    "conclusion (c) of the notebook, taken literally: in the stored runs with four or eight heads, all but two "
+    r"have $|\mu_h|<0.05$",
     source=Source.CODE, wrong=4.0, wrong_text="all but eight", regime=_STORED, expected=Verdict.FAILS,
 )  # fmt: skip
 def dummies(study: HeadsStudy, constant: float) -> Evidence:
@@ -164,10 +166,10 @@ def dummies(study: HeadsStudy, constant: float) -> Evidence:
 
 @CLAIMS.claim(
     "I68", "heads of one sign act as one",
-    "conclusion (c), by what is computed: put together into one positive and one negative head, with the same sums of $\\mu_h$ and of "
-    "$\\omega_h\\mu_h$, the stored runs of four and eight heads change their risk by less than 0.1 %,"
-    " if none is sharp ($|\\omega_h|>1/2$)",
-    source=Source.DERIVED, wrong=0.0, wrong_text="put together with ω 10 % larger", regime=_STORED, box=("ic-moments",),
+    "conclusion (c), for what the heads compute: if the heads of the stored runs of four and eight heads are "
+    r"replaced by one positive and one negative head, with the same sums of $\mu_h$ and of $\omega_h\mu_h$, the "
+    r"risk changes by less than 0.1 %, in runs without a sharp head ($|\omega_h|>1/2$)",
+    source=Source.DERIVED, wrong=0.0, wrong_text="replaced by heads with ω 10 % larger", regime=_STORED, box=("ic-moments",),
 uses=('I17',),)  # fmt: skip
 def same_as_two(study: HeadsStudy, constant: float) -> Evidence:
     parts = []
@@ -181,8 +183,8 @@ def same_as_two(study: HeadsStudy, constant: float) -> Evidence:
 
 @CLAIMS.claim(
     "I69", "a sharp third head",
-    r"three heads can do slightly better than any pair: the best third head is sharp ($|\omega|>1$), faint ($|\mu|<0.1$), and "
-    "lowers the risk by about half a per cent",
+    r"three heads can have a slightly lower risk than any pair: the best third head is sharp ($|\omega|>1$), its "
+    r"contribution is small ($|\mu|<0.1$), and it lowers the risk by about half a per cent",
     source=Source.DERIVED, wrong=0.0, wrong_text="nothing gained", regime="the authors' data law", box=("ic-moments",),
 uses=('I51',),)  # fmt: skip
 def sharp_third(study: HeadsStudy, constant: float) -> Evidence:

@@ -1,6 +1,6 @@
 r"""Claims I21-I29: the start, the pace, the end and the noise of training, and what a validation on one batch can say.
 
-Each judge takes a `TrainingStudy` and a constant (1 is the claim, `wrong` its power twin). Published numbers come from the authors'
+Each judge takes a `TrainingStudy` and a constant (1 is the claim, `wrong` its negative control). Published numbers come from the authors'
 notebook, one run for each number of heads; the rest is measured here on stored runs of the same setting, or is algebra.
 """
 
@@ -43,10 +43,11 @@ _PACE = ((20_000, 0.17), (50_000, 0.15), (200_000, 0.140))  # step, |omega| of t
 
 
 @CLAIMS.claim(
-    "I21", "sign matching comes first",
-    rf"about {_MATCHED} steps after a random start, long before the loss has settled, $\omega_h$ and $\mu_h$ have one sign in 97 % "
-    r"of the heads (half at the start); after 500 000 steps it is so in each head of the stored runs with $|\mu_h|\ge0.05$",
-    source=Source.MEASURED, wrong=0.0, wrong_text="at the start already", regime=_STORED, box=("ic-start",),
+    "I21", "the signs of ω and μ agree first",
+    rf"about {_MATCHED} steps after a random start, long before the loss has settled, $\omega_h$ and $\mu_h$ have "
+    "the same sign in 97 % of the heads (half at the start); after 500 000 steps they have it in each head of the "
+    r"stored runs with $|\mu_h|\ge0.05$",
+    source=Source.MEASURED, wrong=0.0, wrong_text="already at the start", regime=_STORED, box=("ic-start",),
 )  # fmt: skip
 def sign_matching(study: TrainingStudy, constant: float) -> Evidence:
     runs = study.starts
@@ -70,8 +71,9 @@ def _end(history: History) -> tuple[torch.Tensor, torch.Tensor]:
 
 @CLAIMS.claim(
     "I22", "two heads end where the authors' did",
-    r"$|\omega|=0.1407$, $|\mu|=3.179$ (published, one run, means over the two heads) are one more draw from the spread of our stored "
-    r"runs whose heads cancel; the ends of these, averaged over the last records, lie in $0.140\pm0.003$ and $3.18\pm0.06$",
+    r"$|\omega|=0.1407$, $|\mu|=3.179$ (published, one run, means over the two heads) agree with one more draw from "
+    "the distribution of our stored runs whose heads cancel; the ends of these, averaged over the last records, "
+    r"lie in $0.140\pm0.003$ and $3.18\pm0.06$",
     source=Source.CODE, wrong=1.1, wrong_text="10 % larger", regime=_STORED,
 uses=('I33',),)  # fmt: skip
 def two_heads_end(study: TrainingStudy, constant: float) -> Evidence:
@@ -88,8 +90,9 @@ def two_heads_end(study: TrainingStudy, constant: float) -> Evidence:
 
 @CLAIMS.claim(
     "I23", "one head ends where the authors' did",
-    r"$(\omega,\mu)=-(0.5177,1.5523)$ (published, one run) is, up to the common sign, one more draw from the spread of our stored runs, "
-    r"in each of which ω and μ have one sign; the optimum of the approximate loss, $(1/\sqrt d,\sqrt d/(1+dce))=(0.447,1.669)$, is not",
+    r"$(\omega,\mu)=-(0.5177,1.5523)$ (published, one run) agrees, up to the common sign, with one more draw from "
+    "the distribution of our stored runs, in each of which ω and μ have the same sign; the optimum of the "
+    r"approximate loss, $(1/\sqrt d,\sqrt d/(1+dce))=(0.447,1.669)$ with $c=(1+\sigma^2)/L$, does not",
     source=Source.CODE, wrong=0.0, wrong_text="the optimum of the approximate loss", regime=_STORED,
 )  # fmt: skip
 def one_head_end(study: TrainingStudy, constant: float) -> Evidence:
@@ -108,9 +111,10 @@ def one_head_end(study: TrainingStudy, constant: float) -> Evidence:
 
 
 @CLAIMS.claim(
-    "I24", "a constant learning rate keeps the loss above its floor",
-    "the training loss at the end of the two-head runs is 0.0065 (1 %) above the risk of the circuits without their jitter, and all of "
-    "that is jitter: the held-out risk of the circuits as they are equals the training loss",
+    "I24", "a constant learning rate keeps the loss above the risk without jitter",
+    "at the end of the stored two-head runs the training loss is 0.0065 (1 %) above the risk of the circuits "
+    "without their jitter, the fluctuation of the weights between steps; the jitter explains the whole difference: "
+    "the held-out risk of the circuits as they are equals the training loss",
     source=Source.MEASURED, wrong=0.0, wrong_text="no excess", regime=_STORED, box=("ic-noise-price",),
 uses=('I14',),)  # fmt: skip
 def noise_floor(study: TrainingStudy, constant: float) -> Evidence:
@@ -123,10 +127,10 @@ def noise_floor(study: TrainingStudy, constant: float) -> Evidence:
 
 
 @CLAIMS.claim(
-    "I25", "fast, then slow",
-    r"the stored runs of two heads that end up cancelling reach a risk of 0.69 (within 4 % of the end; read off held-out prompts of "
-    r"the page's seed) after 1000 to 15 000 of 500 000 steps; the rest of the time $|\omega|$ creeps from 0.17 (20 000) "
-    r"over 0.15 (50 000) to 0.14 (200 000 and later)",
+    "I25", "a fast phase, then a slow one",
+    "the stored runs of two heads whose heads cancel at the end reach a risk of 0.69 (within 4 % of the end; "
+    r"measured on held-out prompts of the page's seed) after 1000 to 15 000 of 500 000 steps; afterwards $|\omega|$ "
+    "decreases slowly from 0.17 (20 000) over 0.15 (50 000) to 0.14 (200 000 and later)",
     source=Source.MEASURED, wrong=4.0, wrong_text="a pace four times slower", regime=_STORED,
 uses=('I22',),)  # fmt: skip
 def pace(study: TrainingStudy, constant: float) -> Evidence:
@@ -145,8 +149,8 @@ def pace(study: TrainingStudy, constant: float) -> Evidence:
 @CLAIMS.claim(
     "I26",
     "an interrupted training ends the same",
-    "resumed from the checkpoint that an interruption left, a training ends bit by bit where it would have: weights, averages of Adam, "
-    "all records. The averages are needed for that",
+    "a training that is resumed from the checkpoint of an interruption ends, bit by bit, where it would have ended "
+    "without it: weights, Adam's averages, all records. Adam's averages are needed for this",
     source=Source.MEASURED,
     wrong=0.0,
     wrong_text="resumed from the weights alone",
@@ -173,8 +177,8 @@ def _one_batch(history: History) -> torch.Tensor:
 
 @CLAIMS.claim(
     "I27", "the published losses are ours plus the noise of one batch",
-    "the twenty losses of single batches that the authors print after step 0, for one and for two heads, have the mean of our runs "
-    "and scatter as single batches of 128 do",
+    "the twenty losses of single batches that the authors print after step 0, for one and for two heads, have the "
+    "mean of our runs and vary around it as single batches of 128 do",
     source=Source.CODE, wrong=1.25, wrong_text="losses 25 % higher", regime=_STORED,
 )  # fmt: skip
 def published_losses(study: TrainingStudy, constant: float) -> Evidence:
@@ -215,8 +219,9 @@ def _scatter(ratio: torch.Tensor, count: int) -> Evidence:
 
 
 @CLAIMS.claim(
-    "I28", "what one validation batch says",
-    "one batch of 128 gives the loss of two trained heads to ±0.13, a fifth of it (one standard deviation): 17 000 batches for ±0.001",
+    "I28", "the precision of one validation batch",
+    "the loss of two trained heads on one batch of 128 prompts has a standard deviation of 0.13, a fifth of its "
+    "mean: 17 000 batches are needed for ±0.001",
     source=Source.MEASURED, wrong=0.5, wrong_text="±0.065", regime=_STORED,
 )  # fmt: skip
 def one_batch(study: TrainingStudy, constant: float) -> Evidence:
@@ -231,7 +236,7 @@ def one_batch(study: TrainingStudy, constant: float) -> Evidence:
 @CLAIMS.claim(
     "I29",
     "AdamW without decay is Adam",
-    "with weight decay 0, the authors' setting, AdamW makes the steps of Adam",
+    "with weight decay 0, the authors' setting, the steps of AdamW are those of Adam",
     source=Source.MEASURED,
     wrong=0.0,
     wrong_text="AdamW with torch's own decay of 0.01",

@@ -49,7 +49,7 @@ def thinned(history: History, every: int) -> tuple[np.ndarray, Circuits]:
 
 
 def sign_agreement(history: History) -> torch.Tensor:
-    r"""(R, K): share of heads with $\mathrm{sign}\,\omega_h=\mathrm{sign}\,\mu_h$."""
+    r"""(R, K): fraction of heads with $\mathrm{sign}\,\omega_h=\mathrm{sign}\,\mu_h$."""
     return (history.omega * history.mu > 0).double().mean(-1)
 
 

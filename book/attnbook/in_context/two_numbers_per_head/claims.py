@@ -1,6 +1,6 @@
 r"""Claims I51-I59: heads that are two numbers each, their exact risk, its valley, its optima, and where training stops in it.
 
-Each judge takes a `TwoNumbersStudy` and a constant (1 is the claim, `wrong` its power twin). None is a theorem of the paper.
+Each judge takes a `TwoNumbersStudy` and a constant (1 is the claim, `wrong` its negative control). None is a theorem of the paper.
 """
 
 from __future__ import annotations
@@ -42,10 +42,11 @@ def _bounded(values: torch.Tensor, decimals: int, **bounds: Any) -> Evidence:
 
 @CLAIMS.claim(
     "I51",
-    "L + 1 normal numbers are the whole prompt",
-    r"heads with $M_h=\omega_hI$, $V_h=\mu_he_{d+1}$ have the risk "
-    r"$s_\beta^2\,\mathbb E\big[(r-\sum_ic_ig_i)^2+(d-1+s_2)\sum_ic_i^2\big]$, $c_i=\sum_h\mu_h\mathrm{softmax}_i(\omega_hrg_i)$, "
-    r"with $g_i$ standard normal and $r^2$ chi-squared with $d$ degrees of freedom: four models, against dense prompts",
+    "a prompt reduces to L + 1 random numbers",
+    r"heads with $M_h=\omega_hI$, $V_h=\mu_he_{d+1}$ have the risk $s_\beta^2\,\mathbb "
+    r"E\big[(r-\sum_ic_ig_i)^2+(d-1+s_2)\sum_ic_i^2\big]$, $c_i=\sum_h\mu_h\mathrm{softmax}_i(\omega_hrg_i)$, with "
+    "$g_i$ standard normal and $r^2$ chi-squared with $d$ degrees of freedom: four models, compared with dense "
+    "prompts",
     wrong=0.0,
     wrong_text="d − 1 + s2 a quarter larger",
     box=("ic-reduction",),
@@ -61,10 +62,10 @@ def reduction(study: TwoNumbersStudy, constant: float) -> Evidence:
     "I52",
     "an opposite pair is better than debiased gradient descent",
     r"near $\omega=0$ at the step $L/(L+d+s_2)$ the risk is that of debiased gradient descent minus "
-    r"$4s_\beta^2\frac{d(d+2)(L-1)}{L(L+d+s_2)^2}\,\omega^2$; so some $\omega>0$ is better. The best one gains "
-    "a quarter of that term there or more, and for $L=8d$ less than 0.1 % of the risk",
+    r"$4s_\beta^2\frac{d(d+2)(L-1)}{L(L+d+s_2)^2}\,\omega^2$; so some $\omega>0$ has a lower risk. The best one has "
+    "a risk lower by a quarter of that term there or more, and for $L=8d$ by less than 0.1 % of the risk",
     wrong=6 / 7,
-    wrong_text="d + 1 in the place of d + 2 (at d = 5)",
+    wrong_text="d + 1 in place of d + 2 (at d = 5)",
     box=("ic-curvature",),
     uses=("I17", "I51"),
 )
@@ -84,8 +85,8 @@ def finite_omega(study: TwoNumbersStudy, constant: float) -> Evidence:
 @CLAIMS.claim(
     "I53",
     "the valley is flat",
-    rf"a pair with its best $\mu$ has the same risk within 0.25 % for all $\omega$ from 0.008 to {FLAT_TO} "
-    r"(times $\sqrt{5/d}$), a factor of more than ten",
+    rf"a pair with its best $\mu$ has the same risk within 0.25 % for all $\omega$ from 0.008 to {FLAT_TO} (times "
+    r"$\sqrt{5/d}$), a factor of more than ten",
     wrong=0.04,
     wrong_text="within 0.01 %",
     regime="L = 8 d",
@@ -110,8 +111,8 @@ def flat_valley(study: TwoNumbersStudy, constant: float) -> Evidence:
 
 @CLAIMS.claim(
     "I54", "the best single head has ω = 1/√d",
-    r"$\omega=1/\sqrt d$, the optimum of the approximate loss, is the best scale of a single head within 5 %; "
-    "the authors' notebook prints it beside its trained heads as a hypothesis",
+    r"$\omega=1/\sqrt d$, the optimum of the approximate loss, is the best scale of a single head within 5 %; the "
+    "authors' notebook prints it beside its trained heads as a hypothesis",
     source=Source.CODE, wrong=1.16, wrong_text="1.16/√d", expected=Verdict.FAILS, box=("ic-one-sign",),
 uses=('I51',),)  # fmt: skip
 def one_over_root_d(study: TwoNumbersStudy, constant: float) -> Evidence:
@@ -121,11 +122,12 @@ def one_over_root_d(study: TwoNumbersStudy, constant: float) -> Evidence:
 
 @CLAIMS.claim(
     "I55",
-    "a trained single head is the exact optimum",
-    r"$|\omega|$ and $|\mu|$ of single heads trained from random starts are on average those that minimise the exact risk, to 1.5 %",
+    "a trained single head is at the optimum of the exact risk",
+    r"$|\omega|$ and $|\mu|$ of single heads trained from random starts are on average those that minimise the "
+    "exact risk, to 1.5 %",
     source=Source.MEASURED,
     wrong=0.86,
-    wrong_text="1/√d in the place of the best ω (at d = 5, L = 40)",
+    wrong_text="1/√d in place of the best ω (at d = 5, L = 40)",
     box=("ic-reduction",),
     uses=("I51",),
 )
@@ -139,9 +141,9 @@ def trained_one_head(study: TwoNumbersStudy, constant: float) -> Evidence:
 
 @CLAIMS.claim(
     "I56",
-    "the approximate loss has the right step and the wrong level",
-    r"at the best pair the effective step $2\omega\mu$ is $L/(L+d+s_2)$ within 1 %, and the approximate risk is the exact one "
-    r"times $\frac{d+s_2}{d+1+s_2}$",
+    "the approximate loss has the right best step and a wrong level",
+    r"at the best pair the effective step $2\omega\mu$ is $L/(L+d+s_2)$ within 1 %, and the approximate risk is the "
+    r"exact one times $\frac{d+s_2}{d+1+s_2}$",
     wrong=6 / 5,
     wrong_text="no error of the level (at d = 5)",
     regime="L = 8 d",
@@ -178,9 +180,10 @@ def _of_pairs(study: TwoNumbersStudy, values: Callable[[EndPoints], torch.Tensor
 
 @CLAIMS.claim(
     "I57",
-    "the optimiser chooses the place in the valley",
-    r"training stops at an $|\omega|$ that grows with the learning rate: in at least 95 % of runs it is 1.2 times as large or more at the "
-    r"largest rate as at the smallest, and there still 1.2 times the best $\omega$ or more",
+    "the optimiser determines the place in the valley",
+    r"training stops at an $|\omega|$ that increases with the learning rate: in at least 95 % of runs it is at the "
+    "largest learning rate 1.2 times that at the smallest or more, and at the smallest still 1.2 times the best "
+    r"$\omega$ or more",
     source=Source.MEASURED,
     wrong=1.9,
     wrong_text="2.28 times",
@@ -201,14 +204,14 @@ def place_in_the_valley(study: TwoNumbersStudy, constant: float) -> Evidence:
 
 @CLAIMS.claim(
     "I58",
-    "jitter has a price, and small ω pays most",
-    r"noise of variance $\tau^2$ on the entries of both $d\times d$ blocks adds "
-    r"$2s_\beta^2d^2\frac{(L-1)(L+d+s_2)}{L^2}\,\mu^2\tau^2$ to the risk of a pair: with $\omega\mu$ fixed, $\propto\omega^{-2}$; and the "
-    "mean training loss at the end lies above the exact risk of the two numbers per head, in at least 95 % of runs, "
-    "and the more the larger the learning rate in at least 85 % (a run that leaves the same-sign trap late still has the "
-    "trap's loss in the mean)",
+    "jitter raises the risk, most at small ω",
+    r"jitter, independent noise of variance $\tau^2$ on the entries of both $d\times d$ blocks, adds "
+    r"$2s_\beta^2d^2\frac{(L-1)(L+d+s_2)}{L^2}\,\mu^2\tau^2$ to the risk of a pair: with $\omega\mu$ fixed, "
+    r"$\propto\omega^{-2}$; and the mean training loss at the end lies above the exact risk of the two numbers per "
+    "head, in at least 95 % of runs, and the more the larger the learning rate in at least 85 % (a run that leaves "
+    "the same-sign trap late still has the trap's loss in the mean)",
     wrong=1.5,
-    wrong_text="half more",
+    wrong_text="1.5 times as much",
     regime="rates a factor of ten apart, smallest rate times steps 10 or more; runs that end as opposite pairs",
     violation=_unsettled,
     box=("ic-noise-price",),
@@ -226,9 +229,9 @@ def price_of_jitter(study: TwoNumbersStudy, constant: float) -> Evidence:
 
 @CLAIMS.claim(
     "I59",
-    "the approximate flow never stops",
-    r"the flow on the approximate loss carries an opposite pair down the valley for ever: late on "
-    r"$|\omega|=(4cd^3t)^{-1/6}$, $c=(1+\sigma^2)/L$",
+    "the flow on the approximate loss never stops",
+    "the flow on the approximate loss moves an opposite pair along the valley without end: at late times "
+    r"$|\omega|=(4cd^3t)^{-1/6}$, $c=(1+\sigma^2)/L$, to 1 %",
     wrong=1.05,
     wrong_text="5 % larger",
     box=("ic-creep",),

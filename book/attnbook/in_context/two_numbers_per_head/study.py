@@ -61,7 +61,7 @@ class Reduction:
     mu: torch.Tensor  # (P, H)
     dense: torch.Tensor  # (batches, P): squared error of the model on prompts with labels
     reduced: torch.Tensor  # (batches, P)
-    wrong: torch.Tensor  # (batches, P): the reduction with the share of the orthogonal part a quarter too large
+    wrong: torch.Tensor  # (batches, P): the reduction with the part of the orthogonal part a quarter too large
 
 
 @dataclass(frozen=True)

@@ -235,9 +235,10 @@ def _model(study: EstimatorStudy) -> torch.Tensor:
 
 @CLAIMS.claim(
     "I41",
-    "the kernel estimator is the model, up to a part at right angles",
-    r"what the entries outside $(\omega_h,\mu_h)$ add to the predictions is uncorrelated with the error of the kernel estimator, up to "
-    r"a term that vanishes at the best step: they raise the risk by its mean square (to 20 %), and that follows from the entries (to 10 %)",
+    "the kernel estimator is the model, up to an uncorrelated part",
+    r"the part of the predictions due to the entries outside $(\omega_h,\mu_h)$ is uncorrelated with the error of "
+    "the kernel estimator, up to a term that vanishes at the best step: it raises the risk by its mean square (to "
+    "20 %), and this mean square follows from the entries (to 10 %)",
     wrong=2.0,
     wrong_text="twice as much",
     **_BOTH,
@@ -256,9 +257,9 @@ def right_angles(study: EstimatorStudy, constant: float) -> Evidence:
 
 @CLAIMS.claim(
     "I42",
-    "the two numbers are a centred step",
-    r"for each of the runs the risk of the kernel estimator at the length of training is that of the centred step of size "
-    r"$\eta=\sum_h\omega_h\mu_h$ with offset $\sum_h\mu_h\,\bar y$, to 1 %",
+    "two numbers per head compute a centred step",
+    "for each of the runs the risk of the kernel estimator at the length of training is that of the centred step "
+    r"of size $\eta=\sum_h\omega_h\mu_h$ with offset $\sum_h\mu_h\,\bar y$, to 1 %",
     wrong=0.0,
     wrong_text="the step without centring",
     **_FAINT,
@@ -278,9 +279,9 @@ def centred_step(study: EstimatorStudy, constant: float) -> Evidence:
 
 
 @CLAIMS.claim(
-    "I43", "first conclusion of the authors' notebook, taken at its word",
-    r"several heads are one step of gradient descent with $\eta=1$, the step the notebook compares with: their risks at the length of "
-    "training agree to 3 %",
+    "I43", "first conclusion of the authors' notebook, taken literally",
+    r"several heads are one step of gradient descent with $\eta=1$, the step with which the notebook compares them: "
+    "their risks at the length of training agree to 3 %",
     source=Source.CODE, wrong=0.0, wrong_text="the best centred step instead", expected=Verdict.FAILS, **_BOTH,
 uses=('I42',),)  # fmt: skip
 def which_step(study: EstimatorStudy, constant: float) -> Evidence:
@@ -291,9 +292,9 @@ def which_step(study: EstimatorStudy, constant: float) -> Evidence:
 
 @CLAIMS.claim(
     "I44",
-    "where the plain step overtakes",
-    r"beyond a length that follows from the weights ($\eta$, $\sum\mu_h$ and the entries outside the pattern), to 5 %, one step with "
-    r"$\eta=1$ has less risk than the heads",
+    "where the plain step becomes better",
+    r"beyond a length that follows from the weights ($\eta$, $\sum\mu_h$ and the entries outside the pattern), to 5 "
+    r"%, one plain step with $\eta=1$ has a smaller risk than the heads",
     wrong=1.15,
     wrong_text="at a length 15 % larger",
     **_FAINT,
@@ -321,9 +322,9 @@ def overtaking(study: EstimatorStudy, constant: float) -> Evidence:
 
 @CLAIMS.claim(
     "I45",
-    "the floor",
-    r"on long prompts the risk of the kernel estimator falls to $d(1-\eta)^2$ and no further (in units of $s_\beta^2$), "
-    "as the line through the two longest lengths against $1/L$ shows",
+    "the floor of the risk on long prompts",
+    r"on long prompts the risk of the kernel estimator falls to $d(1-\eta)^2$ and no further (in units of "
+    r"$s_\beta^2$), as the line through the two longest lengths against $1/L$ shows",
     wrong=1.25,
     wrong_text="a floor 25 % higher",
     **_BOTH,
@@ -353,10 +354,11 @@ def linear_step(study: EstimatorStudy, constant: float) -> Evidence:
 
 
 @CLAIMS.claim(
-    "I47", "other lengths: softmax before 1/L, 1/L before the raw sum",
-    "a quarter of the length of training and the longest prompts: heads have on average at least 1 % less risk than the best linear "
-    "attention with 1/L; on the longest, the raw sum is worse than no answer by a factor of 20 or more after at least 95 % of trainings",
-    source=Source.PAPER_SECOND_HAND, wrong=0.8, wrong_text="less by 20 %",
+    "I47", "at other lengths softmax is better than 1/L, and 1/L than the raw sum",
+    "at a quarter of the length of training and on the longest prompts the heads have on average a risk at least 1 "
+    "% below that of the best linear attention with 1/L; on the longest prompts the risk of linear attention with "
+    "a raw sum is 20 times that of the prediction 0 or more after at least 95 % of trainings",
+    source=Source.PAPER_SECOND_HAND, wrong=0.8, wrong_text="a risk 20 % smaller",
     regime="runs that ended with heads of both signs; prompts ten times as long as in training",
     violation=lambda s: _one_sign(s) or (
         "" if s.heads.lengths[-1] >= 10 * s.heads.law.length and s.heads.lengths[0] <= s.heads.law.length / 4
@@ -385,9 +387,9 @@ def other_lengths(study: EstimatorStudy, constant: float) -> Evidence:
 
 
 @CLAIMS.claim(
-    "I48", "how far from Bayes",
-    r"the heads' risk over the Bayes risk is $(d+1)(L-d-1)/(s_2(L+d))$ where noise is small; the best centred step is within a factor of "
-    r"2 of Bayes only from $\sigma^2=1$ on",
+    "I48", "the ratio to the Bayes risk",
+    "at small noise the heads' risk over the Bayes risk is $(d+1)(L-d-1)/(s_2(L+d))$; among the noise levels of "
+    r"the page the best centred step has at most twice the Bayes risk at $\sigma^2\ge1$ and more than twice below",
     wrong=1.5, wrong_text="a ratio 1.5 times as large", regime="runs with heads of both signs; s2 at most 0.01",
     violation=lambda s: _one_sign(s) or (
         "" if s.heads.law.noise_variance <= 0.01 else f"needs s2 <= 0.01; here {s.heads.law.noise_variance:.3g}"
@@ -411,12 +413,12 @@ def bayes_gap(study: EstimatorStudy, constant: float) -> Evidence:
 
 @CLAIMS.claim(
     "I49",
-    "the figures of the authors' newest code",
-    r"its eight printed errors at $\sigma^2=0.1$ (two heads at four lengths, one head, one step, centred step, ridge) are the exact ones, "
-    "noise of the target included once, up to the chance of 50 000 prompts each",
+    "the printed errors of the authors' newest code",
+    r"its eight printed errors at $\sigma^2=0.1$ (two heads at four lengths, one head, one step, centred step, "
+    "ridge) are the exact ones, noise of the target included once, up to the sampling error of 50 000 prompts each",
     source=Source.CODE,
     wrong=2.0,
-    wrong_text="noise of the target twice, as one of its plots has it",
+    wrong_text="noise of the target twice, as in one of its plots",
     uses=("I51",),
 )
 def printed_figures(study: EstimatorStudy, constant: float) -> Evidence:
