@@ -192,7 +192,7 @@ def _mean_error(course: Course, low: float, high: float) -> Evidence:
 
 @CLAIMS.claim(
     "Q8",
-    "below the threshold four heads postpone the harm",
+    "below the threshold four heads postpone the rise of the error",
     r"$n = 200$, $d = 40000$, $\rho = 16$, $\beta = 5n/d$, from zero, step 2000: the mean $\log_{10}$ clean error of 4 heads is "
     r"$-4.4 \pm 0.5$",
     source=Source.MEASURED,
