@@ -354,7 +354,7 @@ def _margin_claim(study: MapsStudy, kind: str, constant: float) -> Evidence:
     r"\sum_k 1/(\rho^2 + d/|C_k|) + |N_k|/d$ (about 0.00416 at $\rho = 10$, $n = 100$, $d = 20000$, $\eta = 0.1$), below that of "
     r"noise alone at every signal norm tried, in at least 95 % of draws",
     wrong=1.1,
-    wrong_text="10 % more",
+    wrong_text="a cost 10 % larger",
     box=("prop-open-unnormalised-margin",),
 )
 def free_margin(study: MapsStudy, constant: float) -> Evidence:
@@ -368,7 +368,7 @@ def free_margin(study: MapsStudy, constant: float) -> Evidence:
     r"orthogonal noise $|v|^2 = \sum_k \frac{n_k}{d} - \frac{((|C_k|-|N_k|)/d)^2}{1/\rho^2 + n_k/d}$ at margin 1, below that of "
     r"noise alone at every signal norm tried, in at least 95 % of draws",
     wrong=1.1,
-    wrong_text="10 % more",
+    wrong_text="a cost 10 % larger",
     box=("prop-open-unnormalised-margin",),
 )
 def shared_margin(study: MapsStudy, constant: float) -> Evidence:

@@ -53,7 +53,7 @@ def head_study(*, draws: int = 10, seed: int = 0) -> HeadStudy:
     r"up to 0.2 %, at all norms of at least 95 % of draws",
     source=Source.MEASURED,
     wrong=1.01,
-    wrong_text="1 % larger",
+    wrong_text="a squared norm 1 % larger",
     box=(
         "thm-heads-game",
         "thm-heads-threshold",
@@ -81,7 +81,7 @@ def one_over_heads(study: HeadStudy, constant: float) -> Evidence:
     r"every norm of at least 95 % of draws, not a split but the same for both heads, the one that the threshold $x = 1$ predicts",
     source=Source.MEASURED,
     wrong=0.0,
-    wrong_text="the same at rho = 70 and 120",
+    wrong_text="signal norms 70 and 120, at which heads do divide",
     box=("thm-heads-threshold",),
     uses=("M4",),
 )
@@ -187,7 +187,7 @@ def not_found(study: HeadStudy, constant: float) -> Evidence:
     r"$d = 8000$) in at least 95 % of draws",
     source=Source.MEASURED,
     wrong=1.1,
-    wrong_text="10 % more",
+    wrong_text="a cost 10 % larger",
     box=("thm-heads-threshold",),
     uses=("M3",),
 )
@@ -207,7 +207,7 @@ def split_cost(study: HeadStudy, constant: float) -> Evidence:
     r"and both heads attend",
     source=Source.CONJECTURE,
     wrong=0.97,
-    wrong_text="3 % better",
+    wrong_text="a cost 3 % smaller",
     box=("prop-heads-tie",),
     uses=("M15",),
 )
@@ -251,7 +251,7 @@ def tie(study: HeadStudy, constant: float) -> Evidence:
     r"$p = W_Kq$, $v = W_V^\top w$ with $q$, $w$ fixed, from zero: $p$ and $v$ are those of one head with "
     r"$(\beta_v, \beta_p) = (|w|^2\beta, |q|^2\beta)$, and $W_K = p\,q^\top/|q|^2$ has rank one",
     wrong=0.0,
-    wrong_text="the two factors exchanged",
+    wrong_text="the two step sizes exchanged",
     box=("thm-heads-products",),
 )
 def fixed_query(study: HeadStudy, constant: float) -> Evidence:
@@ -267,7 +267,7 @@ def fixed_query(study: HeadStudy, constant: float) -> Evidence:
     r"at the start, and the bound is at most $e^5$ away in at least 95 % of draws: $\log|p|$ grows twice as fast as "
     r"the sum of gradient norms",
     wrong=0.5,
-    wrong_text="grows once as fast",
+    wrong_text="a bound in which log |p| grows half as fast",
     box=("thm-heads-products",),
 )
 def attention_waits(study: HeadStudy, constant: float) -> Evidence:
@@ -312,7 +312,7 @@ def small_factors(study: HeadStudy, constant: float) -> Evidence:
     r"$p = W_K a$, both trained: $W_K^\top W_K - aa^\top$ is conserved by small steps, so the second singular value of $W_K$ stays below "
     r"$\|W_K^\top W_K - aa^\top\|^{1/2}$ of the start, up to 2 % in at least 95 % of draws, while the first one grows",
     wrong=0.1,
-    wrong_text="a tenth of it",
+    wrong_text="a tenth of the bound",
     box=("thm-heads-products",),
 )
 def rank_one(study: HeadStudy, constant: float) -> Evidence:
@@ -333,7 +333,7 @@ def rank_one(study: HeadStudy, constant: float) -> Evidence:
     r"average; four heads of plain vectors from the same $p_h$, $v_h$ differ by less than 0.002 on average",
     source=Source.MEASURED,
     wrong=0.0,
-    wrong_text="the two exchanged",
+    wrong_text="factors and vectors exchanged",
     uses=("Q93",),
 )
 def stay_apart(study: HeadStudy, constant: float) -> Evidence:

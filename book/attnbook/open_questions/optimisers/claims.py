@@ -91,7 +91,7 @@ def small_steps(study: OptimiserStudy, constant: float) -> Evidence:
     r"after one step of sign descent $V_k / E\,y_iv_1\cdot\xi_i = \rho\sqrt{\pi n/2}/(d-2)$, at $n\,\mathrm{SNR}^2"
     r" = 0.25, 1, 4.5$",
     wrong=1.1,
-    wrong_text="10 % more",
+    wrong_text="a ratio 10 % larger",
     box=("prop-open-sign",),
 )
 def axis_ratio(study: OptimiserStudy, constant: float) -> Evidence:
@@ -134,7 +134,7 @@ def two_over_pi(study: OptimiserStudy, constant: float) -> Evidence:
     r"$\pm\rho/\sqrt d$, $\frac{e^2/(1-e^2)}{q}$ with $2e^2 = e_+^2 + e_-^2$, $e_\pm = \mathrm{erf}\,\frac{\rho(c_1\pm "
     r"c_2)}{\sqrt{2nd}}$; above the value for random directions",
     wrong=1.2,
-    wrong_text="20 % more",
+    wrong_text="a ratio 20 % larger",
     box=("prop-open-sign",),
     uses=("Q26",),
 )
@@ -153,7 +153,7 @@ def two_over_pi_flat(study: OptimiserStudy, constant: float) -> Evidence:
     r"alike, if both "
     r"classes have more clean than flipped samples (Adam: up to its $\epsilon$, $10^{-5}$)",
     wrong=1.01,
-    wrong_text="a signal 1 % longer",
+    wrong_text="a signal norm 1 % larger",
     box=("prop-open-sign",),
     uses=("D4", "R6"),
 )
@@ -342,7 +342,7 @@ def trains_alike(study: OptimiserStudy, constant: float) -> Evidence:
     r"every entry of $p_2$ under Adam is $\pm\beta\sqrt{1+\beta_2}/(1+\beta_1) = \pm0.744\,\beta$, whatever the "
     r"gradient",
     wrong=1.01,
-    wrong_text="1 % more",
+    wrong_text="a size 1 % larger",
     box=("prop-open-sign",),
 )
 def adam_size(study: OptimiserStudy, constant: float) -> Evidence:

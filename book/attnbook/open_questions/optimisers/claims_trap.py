@@ -138,7 +138,7 @@ def batches_escape(study: OptimiserStudy, constant: float) -> Evidence:
     r"draws",
     source=Source.MEASURED,
     wrong=0.0,
-    wrong_text="p kept in both",
+    wrong_text="p kept after the first epoch in all runs",
     uses=("Q30",),
 )
 def first_pass_decides(study: OptimiserStudy, constant: float) -> Evidence:
@@ -164,7 +164,7 @@ def first_pass_decides(study: OptimiserStudy, constant: float) -> Evidence:
     r"$P \leftarrow P + \frac{x\theta}m s(1-s)V(g_c - \nu g_n)$, each class with its own counts ($d = 10^9$, "
     r"$\theta = 50$, $m = 10$)",
     wrong=1.2,
-    wrong_text="20 % more",
+    wrong_text="scores 20 % larger",
     box=("prop-open-first-pass",),
 )
 def leaning_law(study: OptimiserStudy, constant: float) -> Evidence:
