@@ -22,7 +22,7 @@ def tensor(values: object) -> torch.Tensor:
 
 
 def per_draw(flags: Sequence[np.ndarray], judged: Sequence[np.ndarray] | None = None) -> torch.Tensor:
-    """Share of true flags among the judged ones of every draw, over all arrays together: (draws,), nan where none is judged.
+    """Fraction of true flags among the judged ones of every draw, over all arrays together: (draws,), nan where none is judged.
 
     flags, judged: arrays (draws, ...) with the same draws in all of them; everything is judged when `judged` is left out.
     Raises ValueError when the numbers of draws differ.
@@ -47,10 +47,10 @@ def mean_share(
     judged: Sequence[np.ndarray] | None = None,
     level: float = LEVEL,
 ) -> Evidence:
-    """The expected share of true flags in a draw lies in [low, high]: Student's t over the draws. Arguments as in `per_draw`."""
+    """The expected fraction of true flags in a draw lies in [low, high]: Student's t over the draws. Arguments as in `per_draw`."""
     shares = per_draw(flags, judged)
     total = int(sum(np.size(part) for part in flags) if judged is None else sum(np.sum(part) for part in judged))
-    evidence = mean_within(shares, low, high, quantity=f"mean share of {what}", level=level)
+    evidence = mean_within(shares, low, high, quantity=f"mean fraction of {what}", level=level)
     numbers = {
         "share": evidence.numbers["measured"],
         "standard_error": evidence.numbers["standard_error"],

@@ -70,8 +70,8 @@ def one_head(study: ManyHeadsStudy, constant: float) -> Evidence:
 
 @CLAIMS.claim(
     "Q2",
-    "the same with shared values",
-    r"H heads with one shared v, summed: one head with $(H^2\beta, \beta/H)$",
+    "many heads with shared values, from zero, are one head",
+    r"the sum of H heads with one shared v, all from zero with step $\beta$, is one head with $(\beta_v, \beta_p) = (H^2\beta, \beta/H)$",
     wrong=2.0,
     wrong_text="attention steps twice as large",
     box=("thm-open-equal-heads",),
@@ -82,9 +82,9 @@ def shared_values(study: ManyHeadsStudy, constant: float) -> Evidence:
 
 @CLAIMS.claim(
     "Q41",
-    "means and scaled sums",
-    r"with output scale c: $(c^2H\beta, \beta/H)$, and $(c^2H^2\beta, \beta/H)$ for a shared v; "
-    r"$c = 1/H$ and $H^{-1/2}$",
+    "means and scaled sums of heads",
+    r"c times the sum of H heads, all from zero with step $\beta$, is one head with $(\beta_v, \beta_p) = (c^2H\beta, \beta/H)$, and with "
+    r"$(c^2H^2\beta, \beta/H)$ for a shared v; judged at $c = 1/H$ and $H^{-1/2}$",
     wrong=2.0,
     wrong_text="attention steps twice as large",
     box=("thm-open-equal-heads",),
@@ -96,8 +96,8 @@ def other_variants(study: ManyHeadsStudy, constant: float) -> Evidence:
 @CLAIMS.claim(
     "Q3",
     "two steps with two step sizes",
-    r"$v_2 = \frac{\beta_v}{4n}\sum_i y_i(1+2g_i)(u_i+\xi_i)$, $p_2 = \frac{\beta_p}{4n}\sum_i g_i\gamma_i(u_i-\xi_i)$, "
-    r"g and $\gamma$ from $v_1$",
+    r"from zero, $v_2 = \frac{\beta_v}{4n}\sum_i y_i(1+2g_i)(u_i+\xi_i)$ and $p_2 = \frac{\beta_p}{4n}\sum_i g_i\gamma_i(u_i-\xi_i)$, "
+    r"with the slopes $g_i$ and the preferences $\gamma_i$ taken at $v_1$",
     wrong=1.001,
     wrong_text="a beta_p 0.1 % larger",
     box=("prop-open-two-steps",),
@@ -124,7 +124,7 @@ def _fit_in(fits: np.ndarray, low: float | None = None, high: float | None = Non
 
 @CLAIMS.claim(
     "Q4",
-    "many heads fit earlier",
+    "many heads fit with smaller steps",
     r"$n = 200$, $d = 40000$, $\rho = 30$, $\eta = 0.05$, $\beta = n/d$: after two steps 8 heads fit every label "
     r"in at least 80 % of draws, one head in at most 20 %",
     source=Source.MEASURED,
@@ -143,7 +143,7 @@ def fits_earlier(study: ManyHeadsStudy, constant: float) -> Evidence:
     "Q5",
     "no attention is needed to fit in two steps",
     r"with attention frozen at one half, two steps fit every label in at least 70 % of draws at $\beta = 8n/d$ and in at most 20 % at "
-    r"$5n/d$, on either side of the mean-field edge $5.5n/d$",
+    r"$5n/d$, on either side of the edge $5.5n/d$ of the orthogonal-noise prediction",
     source=Source.MEASURED,
     wrong=5 / 8,
     wrong_text="already at 5n/d",
@@ -159,8 +159,8 @@ def frozen_fits(study: ManyHeadsStudy, constant: float) -> Evidence:
 @CLAIMS.claim(
     "Q96",
     "where the two-step window begins",
-    r"the first of the page's step sizes at which a draw fits is the first above the mean-field edge: for at least 80 % of the draws and "
-    r"of 1, 2, 4, 8 heads and frozen attention, on average",
+    r"the smallest of the page's step sizes at which a draw fits every label in two steps is the smallest above the predicted edge "
+    r"(orthogonal noise), on average for at least 80 % of the pairs of a draw and a model: 1, 2, 4, 8 heads and frozen attention",
     source=Source.MEASURED,
     wrong=1.5,
     wrong_text="edges half as large again",
@@ -192,8 +192,9 @@ def _mean_error(course: Course, low: float, high: float) -> Evidence:
 
 @CLAIMS.claim(
     "Q8",
-    "below the threshold four heads postpone the harm",
-    r"$n = 200$, $d = 40000$, $\rho = 16$, $\beta = 5n/d$, step 2000: mean $\log_{10}$ err of 4 heads is $-4.4 \pm 0.5$",
+    "below the threshold four heads postpone the rise of the error",
+    r"$n = 200$, $d = 40000$, $\rho = 16$, $\beta = 5n/d$, from zero, step 2000: the mean $\log_{10}$ clean error of 4 heads is "
+    r"$-4.4 \pm 0.5$",
     source=Source.MEASURED,
     wrong=0.25,
     wrong_text="one head",
@@ -205,8 +206,9 @@ def postponed(study: ManyHeadsStudy, constant: float) -> Evidence:
 
 @CLAIMS.claim(
     "Q9",
-    "where one head is spoiled",
-    r"the same for one head: $-0.58 \pm 0.02$",
+    "below the threshold one head generalises poorly",
+    r"$n = 200$, $d = 40000$, $\rho = 16$, $\beta = 5n/d$, from zero, step 2000: the mean $\log_{10}$ clean error of one head is "
+    r"$-0.58 \pm 0.02$",
     source=Source.MEASURED,
     wrong=4.0,
     wrong_text="four heads",
@@ -287,7 +289,7 @@ def boundary_rises(study: ManyHeadsStudy, constant: float) -> Evidence:
 
 @CLAIMS.claim(
     "Q13",
-    "the flow predicts the fates of one head",
+    "the flow predicts the outcomes of one head",
     r"$\eta = 0.2$, $n = 100$, $d = 10^6$, $x$ geometric in $[0.9, 2.5]$: at least 95 % of the classes end on their signal iff "
     r"$x > x^*$ of their own flips",
     source=Source.MEASURED,
@@ -302,8 +304,9 @@ def flow_predicts(study: ManyHeadsStudy, constant: float) -> Evidence:
 
 @CLAIMS.claim(
     "Q42",
-    "and the fates of many heads",
-    r"the same for the sum of 2 and of 4 heads, with $x^*$ at $r = 1/H^2$ and the clock's $\tau = 7\cdot10^9$",
+    "the flow predicts the outcomes of two and four heads",
+    r"$\eta = 0.2$, $n = 100$, $d = 10^6$, the sum of $H = 2$ and of $H = 4$ heads from zero: at least 95 % of the classes end on "
+    r"their signal iff $x > x^*$ of their own flips at $r = 1/H^2$ and $\tau = 7\cdot10^9$",
     source=Source.MEASURED,
     wrong=0.0,
     wrong_text="the maximum-margin rule x > 1",
@@ -320,7 +323,7 @@ def flow_predicts_heads(study: ManyHeadsStudy, constant: float) -> Evidence:
 
 @CLAIMS.claim(
     "Q14",
-    "first move against final fate",
+    "the first move and the final outcome have different boundaries",
     r"$x_1/x^* = 1.025$ at $\eta = 0.05$ and $1.25$ at $0.3$ ($r = 1$), to 1 %, "
     r"$x_1 = \frac{\nu + \sqrt{\nu^2 + (1-\nu)^2}}{(1-\nu)^2}$: a second solver ends on the noise below and on the signal above",
     source=Source.MEASURED,
@@ -368,9 +371,9 @@ def attend_alike(study: ManyHeadsStudy, constant: float) -> Evidence:
 
 
 @CLAIMS.claim(
-    "Q44", "but they have not forgotten their starts",
-    r"there, from starts of norm 0.01 to 0.3, the differences between heads' logits at the last step are within a factor 2 of those at the "
-    r"start in at least 95 % of draws: neither gone nor grown; weights look alike because they saturate",
+    "Q44", "far above the threshold the heads' logits keep the differences of their starts",
+    r"from starts of norm 0.01 to 0.3, the differences between heads' logits at the last step are within a factor 2 of those at the "
+    r"start in at least 95 % of draws: they neither vanish nor grow; the weights are alike because they saturate",
     source=Source.MEASURED, wrong=0.0, wrong_text="differences that vanish (a tenth or less)", uses=("Q10",),
     regime="$x > 1.5\\,x^*(\\eta)$", violation=_not_far,
 )  # fmt: skip
@@ -383,8 +386,8 @@ def not_forgotten(study: ManyHeadsStudy, constant: float) -> Evidence:
 @CLAIMS.claim(
     "Q45",
     "the growth of differences, to first order",
-    r"starts of norm 0.02: the rms growth of the heads' class-mean logit differences over 1000 steps follows the linearised "
-    r"mean field within 25 % in each of ten bins of $x/x^*$, 30-fold and more at the threshold",
+    r"starts of norm 0.02: the root mean square growth of the differences between heads' class-mean logits over 1000 steps follows the "
+    r"linearised orthogonal-noise equations within 25 % in each of ten bins of $x/x^*$; at the threshold it is 30-fold or more",
     source=Source.MEASURED,
     wrong=0.0,
     wrong_text="no growth anywhere",
@@ -445,9 +448,9 @@ def growth_in_bins(study: ManyHeadsStudy) -> tuple[np.ndarray, np.ndarray, np.nd
 
 @CLAIMS.claim(
     "Q46",
-    "near the threshold heads divide the work",
-    r"4 heads, starts of norm 0.3, 3000 steps of $n/d$: at least half of the classes with $x$ within 8 % of $x^*$ have two "
-    r"heads whose attention on the signal differs by more than 1/2; at most 5 % of those beyond 35 %",
+    "near the threshold heads divide between signal and noise",
+    r"4 heads, starts of norm 0.3, 3000 steps of $n/d$: on average at least half of the classes with $x$ within 8 % of $x^*$ have two "
+    r"heads whose attention on the signal differs by more than 1/2, and at most 5 % of the classes with $x$ further than 35 % from $x^*$",
     source=Source.MEASURED,
     wrong=0.0,
     wrong_text="near and far exchanged",
@@ -478,7 +481,7 @@ def divided_classes(study: ManyHeadsStudy) -> tuple[np.ndarray, np.ndarray]:
 
 @CLAIMS.claim(
     "Q47",
-    "but not by direction",
+    "heads do not divide by direction",
     r"two directions per class near their threshold, starts of norm 0.3: heads grow apart in each, yet a head that leads in "
     r"one direction of a class neither leads nor trails in the other: mean cosine 0, while differences grow 5-fold or more",
     source=Source.MEASURED,
@@ -503,8 +506,9 @@ def not_by_direction(study: ManyHeadsStudy, constant: float) -> Evidence:
 
 @CLAIMS.claim(
     "Q95",
-    "what the data do not see stays",
-    r"the parts of $v_h^0$ and $p_h^0$ outside the span of the training data never change, whatever H and the step sizes",
+    "what the training tokens do not span stays",
+    r"under gradient descent the components of the starts $v_h^0$ and $p_h^0$ outside the span of the training tokens never change, "
+    r"for any H and any step sizes",
     wrong=1.001,
     wrong_text="a part 0.1 % larger",
     box=("prop-open-span",),

@@ -47,13 +47,13 @@ def head_study(*, draws: int = 10, seed: int = 0) -> HeadStudy:
 
 @CLAIMS.claim(
     "Q6",
-    "H heads: 1/H of the norm",
+    "H heads have 1/H of the squared norm of one",
     r"below the division threshold of Q49 and 5 % away from $x = 1$, the best class-level patterns of $H$ heads are $H$ times the best one "
     r"of a single head, for at least 95 % of the norms on average: $\sum_h|v_h|^2$ is $\tfrac12$ ($H=2$) and $\tfrac13$ ($H=3$) of it, "
     r"up to 0.2 %, at all norms of at least 95 % of draws",
     source=Source.MEASURED,
     wrong=1.01,
-    wrong_text="1 % larger",
+    wrong_text="a squared norm 1 % larger",
     box=(
         "thm-heads-game",
         "thm-heads-threshold",
@@ -76,12 +76,12 @@ def one_over_heads(study: HeadStudy, constant: float) -> Evidence:
 
 @CLAIMS.claim(
     "Q7",
-    "no split between signal and noise",
+    "two heads do not divide between signal and noise",
     r"one class, 4 clean samples, 1 flipped, $d = 1200$, $\rho = 12 \dots 40$: of all $4^5$ selections of two heads the best one is, at "
-    r"every norm of at least 95 % of draws, no split but the one that $x = 1$ predicts",
+    r"every norm of at least 95 % of draws, not a split but the same for both heads, the one that the threshold $x = 1$ predicts",
     source=Source.MEASURED,
     wrong=0.0,
-    wrong_text="the same at rho = 70 and 120",
+    wrong_text="signal norms 70 and 120, at which heads do divide",
     box=("thm-heads-threshold",),
     uses=("M4",),
 )
@@ -101,10 +101,10 @@ def _counted(flags: torch.Tensor, what: str, level: float = LEVEL) -> Evidence:
 
 @CLAIMS.claim(
     "Q48",
-    "a certificate for every number of heads",
+    "one selection for all heads is best, for every number of heads",
     r"in the enumerations of Q7 the SVM weights of the best single selection are a saddle point, "
-    r"$\max_s q(\alpha^*, s) = q(\alpha^*, s^*)$, on real noise, in at least 95 % of draws: so no number of heads and no soft "
-    r"attention gains, and a gradient search over soft selections of 2 and 3 heads does not get below",
+    r"$\max_s q(\alpha^*, s) = q(\alpha^*, s^*)$, with Gaussian noise, in at least 95 % of draws: so more heads or soft "
+    r"attention do not lower the cost, and a gradient search over soft selections of 2 and 3 heads finds nothing better",
     source=Source.MEASURED,
     wrong=1.001,
     wrong_text="0.1 % below",
@@ -126,7 +126,7 @@ def _predicted_division(norms: tuple[float, ...], heads: int, factor: float) -> 
 
 @CLAIMS.claim(
     "Q49",
-    "at high SNR the heads divide: clean samples and flipped ones",
+    "at high SNR heads divide the clean samples from the flipped ones",
     r"with $x = \rho^2|C|/d$, $u = \rho^2|N|/d$: once $\frac1{H-1+1/x} + \frac1{(H-1)/u+1} < \frac{1+u}H$ ($u > 1+\sqrt2$, $2$, golden "
     r"ratio for $H = 2, 3, \infty$ and large $x$) one head gives the signal to the flipped samples and the others to the clean ones, in "
     r"at least 95 % of enumerations on average; the cost is $\frac1{j\rho^2+(H-j)d/|C|} + \frac1{k\rho^2+(H-k)d/|N|}$, up to 5 % on "
@@ -181,13 +181,13 @@ def not_found(study: HeadStudy, constant: float) -> Evidence:
 
 @CLAIMS.claim(
     "Q50",
-    "what a split costs",
-    r"three heads of which $j$ give the signal to the clean samples: $|v|^2$ over the better agreement is that of "
-    r"$\sum_k \frac1{j\rho^2+(3-j)d/|C_k|} + \frac{|N_k|}{3d}$, within 4 % on real noise ($n = 40$, $d = 8000$) in at least "
-    r"95 % of draws",
+    "the cost of a split between signal and noise",
+    r"three heads of which $j$ give the signal to the clean samples: $|v|^2$ over that of the cheaper option in which all heads use "
+    r"the same token is that of $\sum_k \frac1{j\rho^2+(3-j)d/|C_k|} + \frac{|N_k|}{3d}$, within 4 % with Gaussian noise ($n = 40$, "
+    r"$d = 8000$) in at least 95 % of draws",
     source=Source.MEASURED,
     wrong=1.1,
-    wrong_text="10 % more",
+    wrong_text="a cost 10 % larger",
     box=("thm-heads-threshold",),
     uses=("M3",),
 )
@@ -201,13 +201,13 @@ def split_cost(study: HeadStudy, constant: float) -> Evidence:
 
 @CLAIMS.claim(
     "Q50b",
-    "a joint norm uses every head",
+    "the best heads under a joint norm are all in use",
     r"$J_H(\gamma) = \min \sum_h|v_h|^2+|p_h|^2$ at margin $\gamma$: equal heads give $J_H(\gamma) \le H J_1(\gamma/H)$ (derived), so "
     r"$J_H \to 0$ as $H \to \infty$; a search with two heads finds nothing more than 0.5 % better in at least 95 % of draws, "
     r"and both heads attend",
     source=Source.CONJECTURE,
     wrong=0.97,
-    wrong_text="3 % better",
+    wrong_text="a cost 3 % smaller",
     box=("prop-heads-tie",),
     uses=("M15",),
 )
@@ -222,9 +222,10 @@ def joint_norm(study: HeadStudy, constant: float) -> Evidence:
 
 @CLAIMS.claim(
     "Q91",
-    "at the very threshold a split does win",
-    r"at the norm where one head is indifferent, a split of two heads ties exactly with orthogonal noise, and is better by a relative "
-    r"$10^{-9}$ to $10^{-2}$ with Gaussian noise in at least 80 % of draws: the mixed value of a game is at least its pure one",
+    "at the threshold a split is slightly better with Gaussian noise",
+    r"at the signal norm where signal and noise cost one head the same, a split of two heads also costs the same with orthogonal "
+    r"noise, and less by a relative $10^{-9}$ to $10^{-2}$ with Gaussian noise in at least 80 % of draws: the value of a game in "
+    r"mixed strategies is at least that in pure ones",
     source=Source.MEASURED,
     wrong=0.0,
     wrong_text="a tie with Gaussian noise as well",
@@ -250,7 +251,7 @@ def tie(study: HeadStudy, constant: float) -> Evidence:
     r"$p = W_Kq$, $v = W_V^\top w$ with $q$, $w$ fixed, from zero: $p$ and $v$ are those of one head with "
     r"$(\beta_v, \beta_p) = (|w|^2\beta, |q|^2\beta)$, and $W_K = p\,q^\top/|q|^2$ has rank one",
     wrong=0.0,
-    wrong_text="the two factors exchanged",
+    wrong_text="the two step sizes exchanged",
     box=("thm-heads-products",),
 )
 def fixed_query(study: HeadStudy, constant: float) -> Evidence:
@@ -261,12 +262,12 @@ def fixed_query(study: HeadStudy, constant: float) -> Evidence:
 
 @CLAIMS.claim(
     "Q93",
-    "attention of a product waits",
+    "the attention of a product of matrices grows slowly from a small start",
     r"$p = W_K a$, both trained by step $\beta$: $|p_t| \le \tfrac12 E_0 \prod_{s<t}(1+\beta|\nabla_pL_s|)^2$ with $E_0 = |W_K|^2 + |a|^2$ "
     r"at the start, and the bound is at most $e^5$ away in at least 95 % of draws: $\log|p|$ grows twice as fast as "
     r"the sum of gradient norms",
     wrong=0.5,
-    wrong_text="grows once as fast",
+    wrong_text="a bound in which log |p| grows half as fast",
     box=("thm-heads-products",),
 )
 def attention_waits(study: HeadStudy, constant: float) -> Evidence:
@@ -281,10 +282,10 @@ def attention_waits(study: HeadStudy, constant: float) -> Evidence:
 
 @CLAIMS.claim(
     "Q94",
-    "small factors make a linear model for a long time",
-    r"factors of norm 0.01, $n = 100$, $d = 20000$, $\eta = 0.05$: after 500 steps, in at least 95 % of draws, every label is fitted with "
-    r"attention still near one half on clean samples; below the threshold at least 80 % of the linear model's exponent is left, plain $p$, "
-    r"$v$ keep less than 35 %",
+    "from small factors training gives a linear model for a long time",
+    r"factors of norm 0.01, $n = 100$, $d = 20000$, $\eta = 0.05$: after 500 steps, in at least 95 % of draws, every label is "
+    r"fitted with attention still near one half on clean samples; below the threshold $\log_{10}$ clean error is at least 80 % of "
+    r"the linear model's, and with plain $p$, $v$ less than 35 % of it",
     source=Source.MEASURED,
     wrong=0.0,
     wrong_text="factors of norm 0.3",
@@ -307,11 +308,11 @@ def small_factors(study: HeadStudy, constant: float) -> Evidence:
 
 @CLAIMS.claim(
     "Q94b",
-    "the learned matrix has rank one",
+    "the learned matrix is close to rank one",
     r"$p = W_K a$, both trained: $W_K^\top W_K - aa^\top$ is conserved by small steps, so the second singular value of $W_K$ stays below "
     r"$\|W_K^\top W_K - aa^\top\|^{1/2}$ of the start, up to 2 % in at least 95 % of draws, while the first one grows",
     wrong=0.1,
-    wrong_text="a tenth of it",
+    wrong_text="a tenth of the bound",
     box=("thm-heads-products",),
 )
 def rank_one(study: HeadStudy, constant: float) -> Evidence:
@@ -327,12 +328,12 @@ def rank_one(study: HeadStudy, constant: float) -> Evidence:
 
 @CLAIMS.claim(
     "Q94c",
-    "heads of products keep a spread of attention, heads of vectors saturate",
+    "heads of products keep different attention, heads of vectors saturate",
     r"four heads from factors of norm 0.1, step 300: the largest difference of attention between heads is above 0.05 on "
     r"average; four heads of plain vectors from the same $p_h$, $v_h$ differ by less than 0.002 on average",
     source=Source.MEASURED,
     wrong=0.0,
-    wrong_text="the two exchanged",
+    wrong_text="factors and vectors exchanged",
     uses=("Q93",),
 )
 def stay_apart(study: HeadStudy, constant: float) -> Evidence:

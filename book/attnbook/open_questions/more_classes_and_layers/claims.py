@@ -32,7 +32,7 @@ CLAIMS = ClaimSet("open_questions")
 @CLAIMS.claim(
     "Q35",
     "K classes: two steps in closed form",
-    r"$v_c^2$ and $p_2$ of the closed form are those of the trainer, $K = 2, 3, 5, 10$",
+    r"after two steps from zero $v_c$ and $p$ computed by the trainer are those of the closed form, for $K = 2, 3, 5, 10$",
     wrong=0.0,
     wrong_text="the second step taken with the first step's probabilities, 1/K",
     box=("prop-open-classes",),
@@ -48,7 +48,7 @@ def closed_form(study: ClassesLayersStudy, constant: float) -> Evidence:
 @CLAIMS.claim(
     "Q36",
     "K = 5: which samples prefer their signal",
-    r"$K = 5$, $n = 200$, $d = 40000$, $\eta = 0.05$: the mean share of clean samples with $\gamma > 0$ is below .2 at $x = 0.8$, above "
+    r"$K = 5$, $n = 200$, $d = 40000$, $\eta = 0.05$: the mean fraction of clean samples with $\gamma > 0$ is below .2 at $x = 0.8$, above "
     r".8 at $1.25$ and above .98 at $2$, on either side of $\kappa = 1$, which is $x = 1.01$ here",
     source=Source.MEASURED,
     wrong=0.0,
@@ -86,9 +86,9 @@ def two_classes(study: ClassesLayersStudy, constant: float) -> Evidence:
 
 @CLAIMS.claim(
     "Q82",
-    "no label noise: one way for every K",
-    r"$\eta = 0$, orthogonal noise, $K = 4$, gradient descent from zero with steps of any size: no step lowers the weight on the signal of "
-    r"a sample if $x > 1$ or raises it if $x < 1$, and the second step moves it to the side named",
+    "no label noise: attention moves one way for every K",
+    r"$\eta = 0$, orthogonal noise of equal norm, judged at $K = 4$, gradient descent from zero with steps of any size: no step "
+    r"lowers the weight on the signal of a sample if $x > 1$ or raises it if $x < 1$, and the second step moves it to the side named",
     wrong=1.3,
     wrong_text="the boundary at x = 1.3",
     box=("thm-open-classes-trap",),
@@ -100,9 +100,9 @@ def classes_one_way(study: ClassesLayersStudy, constant: float) -> Evidence:
 
 @CLAIMS.claim(
     "Q83",
-    "the trap exists for every K",
-    r"$\{V \le t,\ s_c \le \frac1{1+x},\ s_n \le \frac1{1+c\nu x},\ V+T_y-T_k \ge 0,\ T_y \ge T_o\}$, $c = \frac K{2K-2}$, is never "
-    r"left, whatever the step sizes (mean field)",
+    "there is a trap for every K",
+    r"orthogonal noise of equal norm: gradient descent with any step sizes does not leave the set "
+    r"$\{V \le t,\ s_c \le \frac1{1+x},\ s_n \le \frac1{1+a_K\nu x},\ V+T_y-T_k \ge 0,\ T_y \ge T_o\}$, $a_K = \frac K{2K-2}$",
     wrong=1.9,
     wrong_text="a set 1.9 times wider in s_c",
     box=("thm-open-classes-trap",),
@@ -154,9 +154,9 @@ def boundary_values(study: ClassesLayersStudy, constant: float) -> Evidence:
 
 @CLAIMS.claim(
     "Q85",
-    "the K-class flow predicts the fates of gradient descent",
+    "the K-class flow predicts the outcomes of gradient descent",
     r"$\eta = 0.2$ and $0.4$, $K = 3, 5, 10$, $d = 10^6$, $x/x^*_K$ from 0.75 to 1.4: at least 95 % of the classes end on their signal iff "
-    r"$x > x^*_K$ of their own share of flips",
+    r"$x > x^*_K$ at their own fraction of flips",
     source=Source.MEASURED,
     wrong=0.0,
     wrong_text="the maximum-margin rule x > 1",
@@ -188,7 +188,7 @@ def late_fates(study: ClassesLayersStudy, constant: float) -> Evidence:
 
 @CLAIMS.claim(
     "Q86b",
-    "K classes: large first steps trap as well",
+    "K classes: large first steps lead into the trap",
     r"$\eta = 0.2$, $x = 4$, $n = 100$, $d = 20000$, $K = 3, 5$: with steps of $5n/d$ from zero fewer than half of the classes end on the "
     r"signal; on the same draws after 300 steps of $n/4d$ at least nine of ten, all but those that hold so many flips that their own "
     r"$x < x^*_K$",
@@ -211,8 +211,8 @@ def step_trap(study: ClassesLayersStudy, constant: float) -> Evidence:
 
 @CLAIMS.claim(
     "Q37",
-    "two steps: where label noise closes the benign cells",
-    r"$n = 200$, $d = 40000$, 90 cells ($n\,\mathrm{SNR}^2$ 2..100, $\beta d/n$ 0.5..10): the mean share of the cells that are benign is "
+    "two steps: how many cells are benign under more label noise",
+    r"$n = 200$, $d = 40000$, 90 cells ($n\,\mathrm{SNR}^2$ 2..100, $\beta d/n$ 0.5..10): the mean fraction of benign cells is "
     r"at least .3 at $\eta = 0.35$, at most .3 at $0.4$ and at most .2 at $0.45$",
     source=Source.MEASURED,
     wrong=0.0,
@@ -234,8 +234,8 @@ def benign_cells(study: ClassesLayersStudy, constant: float) -> Evidence:
 
 @CLAIMS.claim(
     "Q88",
-    "and that this is the number of samples, not the noise",
-    r"$n = 800$, $d = n^2$: at $\eta = 0.4$ the mean share of the 90 cells that are benign is at least .4",
+    "with more samples two steps are benign under the same label noise",
+    r"$n = 800$, $d = n^2$: at $\eta = 0.4$ the mean fraction of benign cells among the 90 is at least .4",
     source=Source.MEASURED,
     wrong=0.0,
     wrong_text="the same at n = 200, d = 40000",
@@ -248,7 +248,7 @@ def cells_return(study: ClassesLayersStudy, constant: float) -> Evidence:
 
 @CLAIMS.claim(
     "Q38",
-    "unequal classes: the minority is given up",
+    "unequal classes: the signal of the minority is given up",
     r"80/20, $\rho = 24$ ($x = 2.2$ and $0.55$), $n = 200$, $d = 40000$: after 1000 steps the mean $\log_{10}$ err is below "
     r"$-60$ for the majority, and that of the minority above $-2.5$ in at least 95 % of draws",
     source=Source.MEASURED,
@@ -274,7 +274,7 @@ def _frozen_error(study: ClassesLayersStudy, name: str, nsnr2: float, step: int)
 
 @CLAIMS.claim(
     "Q39",
-    "a residual mixing layer, step 300",
+    "a residual mixing layer has a smaller error at step 300",
     r"$n\,\mathrm{SNR}^2 = 1$, step 300: mean clean error below .03 with the layer (W frozen, or trained with $10^{-4}\beta$, "
     r"$10^{-3}\beta$), above .15 without",
     source=Source.MEASURED,
@@ -297,8 +297,8 @@ def two_layers(study: ClassesLayersStudy, constant: float) -> Evidence:
 
 @CLAIMS.claim(
     "Q39b",
-    "training the first layer undoes part of it",
-    r"$n\,\mathrm{SNR}^2 = 1$, step 300: with W trained ($10^{-3}\beta$) the noise token looks at itself, $A_{\xi u} < 0.1$ instead of "
+    "training the first layer undoes part of the gain",
+    r"$n\,\mathrm{SNR}^2 = 1$, step 300: with W trained ($10^{-3}\beta$) the noise token attends to itself, $A_{\xi u} < 0.1$ instead of "
     r"$0.5$ in at least 95 % of draws, and the mean error exceeds that of frozen W by .001 or more",
     source=Source.MEASURED,
     wrong=0.1,
@@ -349,7 +349,7 @@ def mixed_threshold(study: ClassesLayersStudy, constant: float) -> Evidence:
 
 @CLAIMS.claim(
     "Q89b",
-    "late harm comes from a noise token without signal",
+    "the late error is large where the noise token carries no signal",
     r"$n\,\mathrm{SNR}^2 = 1$, last step, W frozen: mean error below .05 where $Y_\xi$ carries the signal ($c \ge e/3$), above .25 where "
     r"it does not ($c = 0$)",
     source=Source.MEASURED,
@@ -374,7 +374,7 @@ def carrier(study: ClassesLayersStudy, constant: float) -> Evidence:
 
 @CLAIMS.claim(
     "Q89c",
-    "the rescue is not for ever",
+    "the error of the noise phase with a residual layer",
     r"$x < 1$, residual layer, W frozen: the exact SVM on the tokens $Y_\xi$, the noise phase of maximum margin, has clean error "
     r"$\Phi(-z\sqrt{d/n}/\sqrt{(1-\eta)(1-z)^2+\eta(1+z)^2})$, $z = \frac{c^2x'(1-2\eta)}{e^2+c^2x'}$, $x' = \rho^2n/2d$",
     wrong=0.0,

@@ -145,8 +145,8 @@ def _with_points(evidence: Evidence, centre: float, error: float, points: int, l
 
 @CLAIMS.claim(
     "Q31",
-    "Rademacher and uniform noise: the Gaussian formula",
-    r"two steps, $n\,\mathrm{SNR}^2 = 0.5$: the share of misclassified fresh points differs from the exact Gaussian integral by "
+    "the Gaussian error formula holds for Rademacher and uniform noise",
+    r"two steps, $n\,\mathrm{SNR}^2 = 0.5$: the fraction of misclassified fresh samples differs from the exact Gaussian integral by "
     r"less than $0.003$",
     source=Source.MEASURED,
     wrong=0.0,
@@ -164,7 +164,7 @@ def light_tails(study: NoiseStudy, constant: float) -> Evidence:
 
 @CLAIMS.claim(
     "Q32",
-    "radial t3 breaks the Gaussian formula",
+    "the Gaussian error formula fails for radial t3 noise",
     r"two steps, $n\,\mathrm{SNR}^2 = 0.5$, tokens multivariate Student t with $\nu = 3$: mean formula over mean counted error "
     r"is $1.75 \pm 0.15$",
     source=Source.MEASURED,
@@ -186,7 +186,7 @@ def radial_breaks(study: NoiseStudy, constant: float) -> Evidence:
 
 @CLAIMS.claim(
     "Q71",
-    "radial tails: average over the scale",
+    "radial tails: the error is the average over the scale",
     r"for $\xi = R\,\Sigma^{1/2}g$, $g$ Gaussian, the error is $E_R\,\mathrm{err}(R^2 S)$: counted errors agree for $\nu = 3, 5, 10$ at "
     r"both signal strengths",
     wrong=0.0,
@@ -201,7 +201,7 @@ def averaged_over_the_scale(study: NoiseStudy, constant: float) -> Evidence:
 
 @CLAIMS.claim(
     "Q72",
-    "correlated noise: the same integral with Σ",
+    "correlated noise: the error is the same integral with Σ",
     r"AR(1), spiked and unprojected Gaussian noise: with $S_{vv} = \Pi v\cdot\Sigma\,\Pi v$ and so on ($\Pi = I$ where "
     r"nothing is projected) the integral is the counted error, at both signal strengths",
     wrong=0.0,
@@ -242,7 +242,7 @@ def expansion(study: NoiseStudy, constant: float) -> Evidence:
 
 @CLAIMS.claim(
     "Q73b",
-    "infinite fourth moment: a slower rate",
+    "infinite fourth moment: the gap falls more slowly",
     r"Student t entries with $\nu = 3$: the gap falls like $d^{1-\nu/2} = d^{-1/2}$ along $n = d/20$, "
     r"$d = 500 \dots 4000$ (slope within $0.15$)",
     source=Source.MEASURED,
@@ -279,9 +279,9 @@ def _named(rows: Sequence[TraceRow], name: str) -> TraceRow:
 
 @CLAIMS.claim(
     "Q33",
-    "AR(1): the exponent goes with d / tr Σ²",
+    "AR(1): log err is the prediction with tr Σ²",
     r"$\varphi = 0.5$, $n = 60$, $d = 4000$, $\eta = 0$, $n\,\mathrm{SNR}^2 = 1$, $\beta = n/5d$: mean "
-    r"$\log_{10}\mathrm{err} = -2.9 \pm 0.3$, as the mean field with $\mathrm{tr}\,\Sigma^2 = 1.67\,d$ says",
+    r"$\log_{10}\mathrm{err} = -2.9 \pm 0.3$, as the orthogonal-noise prediction with $\mathrm{tr}\,\Sigma^2 = 1.67\,d$ says",
     wrong=0.0,
     wrong_text="tr Σ² = d",
     box=("prop-open-noise-traces",),
@@ -297,9 +297,10 @@ def autoregressive(study: NoiseStudy, constant: float) -> Evidence:
 
 @CLAIMS.claim(
     "Q75",
-    "memorising uses tr Σ, the error uses tr Σ²",
-    r"two steps, five covariances, $\beta d/n = 0.2$ and $5$: mean field with $a = \beta\,\mathrm{tr}\,\Sigma/4n$ and fresh covariances "
-    r"proportional to $\mathrm{tr}\,\Sigma^2$ gives the mean of $\log_{10}\mathrm{err}$ over draws, and $y_i v_1\cdot\xi_i = a$ on average",
+    "training scores depend on tr Σ, the error on tr Σ²",
+    r"two steps, five covariances, $\beta d/n = 0.2$ and $5$: the orthogonal-noise prediction with $a = "
+    r"\beta\,\mathrm{tr}\,\Sigma/4n$ and fresh covariances proportional to $\mathrm{tr}\,\Sigma^2$ gives the mean of "
+    r"$\log_{10}\mathrm{err}$ over draws, and $y_i v_1\cdot\xi_i = a$ on average",
     wrong=0.0,
     wrong_text="the two traces exchanged",
     box=("prop-open-noise-traces",),
@@ -324,7 +325,7 @@ def two_traces(study: NoiseStudy, constant: float) -> Evidence:
 
 @CLAIMS.claim(
     "Q74",
-    "a spike: the spread of the error is one Gaussian",
+    "a spike: the error depends on one Gaussian number",
     r"$\Sigma = I + 200\,ww^\top$: $v\cdot w/\sqrt{n(1+s)} = \zeta \sim N(0,1)$, and $\mathrm{err}_k = "
     r"\Phi\big(-\rho^2n_k/\sqrt{n(d + (1+s)^2\zeta^2)}\big)$ draw by draw",
     wrong=0.0,
@@ -344,7 +345,7 @@ def one_gaussian(study: NoiseStudy, constant: float) -> Evidence:
 
 @CLAIMS.claim(
     "Q34",
-    "heavy radial tails: the harmonic threshold, away from it",
+    "heavy radial tails: the harmonic rule holds away from its threshold",
     r"$\eta = 0$, $\nu = 3$, $n = 200$, $d = 40000$: at expected $x_h = 1.6$ and $0.8$ both classes end where the rule "
     r"$x_h > 1$ says, on their signal at $1.6$ and on their noise at $0.8$, in at least 70 % of the draws of each",
     source=Source.MEASURED,
@@ -363,8 +364,8 @@ def harmonic_threshold(study: NoiseStudy, constant: float) -> Evidence:
 
 @CLAIMS.claim(
     "Q34b",
-    "near it, gradient descent is not maximum margin",
-    r"$\nu = 3$, classes with own $x_h$ in $[1.05, 1.3]$, the same draws: the exact SVM puts a mean share of at least 0.95 on "
+    "near the harmonic threshold gradient descent is not maximum margin",
+    r"$\nu = 3$, classes with own $x_h$ in $[1.05, 1.3]$, the same draws: the exact SVM puts a mean fraction of at least 0.95 of them on "
     r"their signal, gradient descent at most 0.6, although no label is flipped",
     source=Source.MEASURED,
     wrong=0.0,
@@ -388,9 +389,9 @@ def heavy_tail_trap(study: NoiseStudy, constant: float) -> Evidence:
 
 @CLAIMS.claim(
     "Q76",
-    "lengths alone decide, sample by sample",
-    r"$\nu = 3, 5, 10$, $x_h = 0.6 \dots 2$: training a copy with orthogonal noise tokens of the same lengths tells which token each "
-    r"single sample ends on: for at least 90 % of the samples on average in each of the 24 cells, and for 97 % over all",
+    "the norms alone decide the outcome of nearly every sample",
+    r"$\nu = 3, 5, 10$, $x_h = 0.6 \dots 2$: training a copy with orthogonal noise tokens of the same norms predicts which token each "
+    r"single sample ends on: correctly for at least 90 % of the samples on average in each of the 24 cells, and for 97 % over all",
     source=Source.MEASURED,
     wrong=0.0,
     wrong_text="the rule x_h > 1, class by class",
@@ -418,7 +419,7 @@ def lengths_decide(study: NoiseStudy, constant: float) -> Evidence:
 
 @CLAIMS.claim(
     "Q77",
-    "correlated noise: memorising for good costs n/D, not n/tr Σ",
+    "correlated noise: the largest margin on noise alone costs n/D, not n/tr Σ",
     r"the exact SVM on n noise tokens has $|w|^2 = n/D$, $D = \sum_j\lambda_j/(1+n\lambda_j/D)$ (within 3 %): white, AR(1) 0.9, half the "
     r"trace, and a spike of variance $d$, which doubles $\mathrm{tr}\,\Sigma$ and leaves $D \approx d$",
     wrong=0.0,
@@ -436,9 +437,10 @@ def effective_length(study: NoiseStudy, constant: float) -> Evidence:
 
 @CLAIMS.claim(
     "Q77b",
-    "and D decides the fates",
-    r"$\eta = 0$: the exact SVM and gradient descent end on the signal iff $\rho^2|C_k| > D$: a draw's share of classes right, "
-    r"over twelve signal norms, is in at least 95 % of draws 0.85 or more for the SVM and 0.8 or more for descent, 0.7 under the spike",
+    "correlated noise: the effective trace D decides the outcomes",
+    r"$\eta = 0$, the rule is that a class ends on its signal iff $\rho^2|C_k| > D$: over twelve signal norms, the fraction of a "
+    r"draw's classes for which it is right is in at least 95 % of draws 0.85 or more for the exact SVM and 0.8 or more for gradient "
+    r"descent (0.7 under the spike)",
     source=Source.MEASURED,
     wrong=0.0,
     wrong_text="tr Σ in place of D",
@@ -465,10 +467,10 @@ def effective_length_decides(study: NoiseStudy, constant: float) -> Evidence:
 
 @CLAIMS.claim(
     "Q78",
-    "noise that meets the signals: the late phase stays",
+    "noise not orthogonal to the signals: the late phase is the same",
     r"$\xi \sim N(0, I_d)$, $n = 100$, $d = 20000$, $\eta = 0.05$, step 3000, in at least 95 % of draws: at "
-    r"$\rho = 10$ the same harmful end ($\log_{10}\mathrm{err}$ within $0.1$ of projected noise); at $\rho = 30$ still benign, below "
-    r"$10^{-20}$, with at most 60 % of the mean exponent",
+    r"$\rho = 10$ the clean error is as large as with projected noise ($\log_{10}\mathrm{err}$ within $0.1$); at $\rho = 30$ it is below "
+    r"$10^{-20}$, with at most 60 % of the mean exponent of projected noise",
     source=Source.MEASURED,
     wrong=0.0,
     wrong_text="the same agreement after one step",
@@ -501,9 +503,9 @@ def late_phase_stays(study: NoiseStudy, constant: float) -> Evidence:
 
 @CLAIMS.claim(
     "Q79",
-    "light tails break nothing, radial heavy tails break the mechanism",
-    r"of the claims of the page *Two steps*, Rademacher, uniform and $t_{10}$ entries break at most one in all; $t_5$ and 10 % sparse "
-    r"entries break C1; radial $t_3$ breaks C1, C2, C7, C12, C13, C16; AR(1) with $\varphi = 0.9$ breaks C3a; unprojected noise breaks C6",
+    "under light tails the claims on two steps hold, under radial heavy tails the mechanism fails",
+    r"of the claims of the page I.2 at most one in all fails under Rademacher, uniform and $t_{10}$ entries; C1 fails under $t_5$ and 10 % "
+    r"sparse entries; C1, C2, C7, C12, C13, C16 fail under radial $t_3$; C3a under AR(1) with $\varphi = 0.9$; C6 under unprojected noise",
     source=Source.MEASURED,
     wrong=0.0,
     wrong_text="radial t3 for the light tails",

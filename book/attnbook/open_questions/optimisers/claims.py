@@ -47,7 +47,7 @@ def _mean_in_band(row: torch.Tensor, low: float, high: float, level: float = LEV
 
 @CLAIMS.claim(
     "Q15",
-    "a large first step traps at high SNR",
+    "a large first step leads into the trap at high SNR",
     r"$\eta = 0.2$, $x = 4$, $n = 200$, $d = 40000$: $\beta = 5n/d$ from zero leaves on average at most 40 % of the "
     r"classes on the signal, 500 steps of $n/5d$ first leave at least 90 % there",
     source=Source.MEASURED,
@@ -87,11 +87,11 @@ def small_steps(study: OptimiserStudy, constant: float) -> Evidence:
 
 @CLAIMS.claim(
     "Q25",
-    "axis signals: memorisation wins",
+    "signals on axes: after one step of sign descent noise has the larger score",
     r"after one step of sign descent $V_k / E\,y_iv_1\cdot\xi_i = \rho\sqrt{\pi n/2}/(d-2)$, at $n\,\mathrm{SNR}^2"
     r" = 0.25, 1, 4.5$",
     wrong=1.1,
-    wrong_text="10 % more",
+    wrong_text="a ratio 10 % larger",
     box=("prop-open-sign",),
 )
 def axis_ratio(study: OptimiserStudy, constant: float) -> Evidence:
@@ -111,7 +111,7 @@ def _exponents(s: SignSteps, basis: str) -> tuple[torch.Tensor, torch.Tensor]:
 
 @CLAIMS.claim(
     "Q26",
-    "spread signals: a share of gradient descent's exponent, 2/π at low SNR",
+    "signals in random directions: a fraction of gradient descent's exponent, 2/π at low SNR",
     r"after one step the exponent of the clean error over gradient descent's is $\frac{2/\pi}{1+(1-2/\pi)q}$, "
     r"$q = \rho^2(c_1^2+c_2^2)/|\sum_iy_i\xi_i|^2 \approx \tfrac12 n\,\mathrm{SNR}^2(1-2\eta)^2$, for signals in "
     r"random directions: below $2/\pi$, and near it at low SNR",
@@ -129,11 +129,12 @@ def two_over_pi(study: OptimiserStudy, constant: float) -> Evidence:
 
 @CLAIMS.claim(
     "Q26b",
-    "flat signals saturate",
-    r"the same for signals with entries $\pm\rho/\sqrt d$: $\frac{e^2/(1-e^2)}{q}$ with $2e^2 = e_+^2 + e_-^2$, "
-    r"$e_\pm = \mathrm{erf}\,\frac{\rho(c_1\pm c_2)}{\sqrt{2nd}}$; above the value for random directions",
+    "flat signals: the exponent after one step of sign descent",
+    r"after one step of sign descent, the exponent of the clean error over gradient descent's is, for signals with entries "
+    r"$\pm\rho/\sqrt d$, $\frac{e^2/(1-e^2)}{q}$ with $2e^2 = e_+^2 + e_-^2$, $e_\pm = \mathrm{erf}\,\frac{\rho(c_1\pm "
+    r"c_2)}{\sqrt{2nd}}$; above the value for random directions",
     wrong=1.2,
-    wrong_text="20 % more",
+    wrong_text="a ratio 20 % larger",
     box=("prop-open-sign",),
     uses=("Q26",),
 )
@@ -147,12 +148,12 @@ def two_over_pi_flat(study: OptimiserStudy, constant: float) -> Evidence:
 
 @CLAIMS.claim(
     "Q27",
-    "axis signals: the error does not see n",
+    "signals on axes: the error does not depend on n",
     r"after one step of sign descent or Adam the clean error is $\Phi(-\rho/\sqrt{d-2})$, for $n = 20, 50, 100$ "
     r"alike, if both "
     r"classes have more clean than flipped samples (Adam: up to its $\epsilon$, $10^{-5}$)",
     wrong=1.01,
-    wrong_text="a signal 1 % longer",
+    wrong_text="a signal norm 1 % larger",
     box=("prop-open-sign",),
     uses=("D4", "R6"),
 )
@@ -173,7 +174,7 @@ def axis_law(study: OptimiserStudy, constant: float) -> Evidence:
 
 @CLAIMS.claim(
     "Q28",
-    "Adam with spread signals is benign above the threshold",
+    "Adam with signals in random directions has a small error above the threshold",
     r"$n\,\mathrm{SNR}^2 \approx 4.5$, signals in random directions, step/10, 120 steps: mean $\log_{10}$ clean "
     r"error in $[-60, -10]$",
     source=Source.MEASURED,
@@ -200,7 +201,7 @@ def _other_law(law, x: float) -> str:
 
 @CLAIMS.claim(
     "Q27b",
-    "axis signals: a full-batch rule that ends on the noise far above x = 1",
+    "signals on axes: sign descent on full batches ends on the noise far above x = 1",
     r"sign descent without flips, $n = 20$, $d = 2000$, $x = 2, 5, 20$: with signals on two axes all classes of at least 95 % of draws end "
     r"with attention below 0.01 on the signal; with signals in random directions, $x = 5, 20$, the same draws above 0.99",
     source=Source.MEASURED,
@@ -224,7 +225,7 @@ def axis_ends_on_noise(study: OptimiserStudy, constant: float) -> Evidence:
 
 @CLAIMS.claim(
     "Q29",
-    "mini-batches undo most of the low-SNR harm",
+    "mini-batches have a much smaller error at low SNR",
     r"$x = 0.45$, $n = 50$, $d = 5000$, $\eta = 0.1$, batches of 10, $\beta = 5n/d$, 2000 steps: mean $\log_{10}$ "
     r"clean error in "
     r"$[-4.9, -2.5]$, gradient descent's in $[-0.5, -0.4]$, and the lower one in at least 95 % of draws",
@@ -341,7 +342,7 @@ def trains_alike(study: OptimiserStudy, constant: float) -> Evidence:
     r"every entry of $p_2$ under Adam is $\pm\beta\sqrt{1+\beta_2}/(1+\beta_1) = \pm0.744\,\beta$, whatever the "
     r"gradient",
     wrong=1.01,
-    wrong_text="1 % more",
+    wrong_text="a size 1 % larger",
     box=("prop-open-sign",),
 )
 def adam_size(study: OptimiserStudy, constant: float) -> Evidence:

@@ -26,7 +26,7 @@ FULL_BATCH = ("gradient descent", "heavy ball 0.9", "heavy ball 0.99", "Nesterov
 
 @TRAP_CLAIMS.claim(
     "Q40",
-    "same draws, exact SVM against long gradient descent",
+    "in the trap the exact SVM selects the signal and gradient descent does not",
     r"$\eta = 0.2$, $x = 1.3$, $n = 100$, $d = 2\cdot10^5$: the SVM puts on average at least 80 % of the "
     r"classes on the signal; gradient descent, 20000 steps of $4n/d$ after a small-step start, at most half, and at least 30 points fewer",
     source=Source.MEASURED,
@@ -66,10 +66,10 @@ def block_boundary(study: OptimiserStudy, constant: float) -> Evidence:
 
 @TRAP_CLAIMS.claim(
     "Q53b",
-    "and real runs follow it",
-    r"$\eta = 0.3$, $n = 200$, $d = 10^6$, $x$ in $[1.3, 3.6]$, 120 classes: at least 95 % of their fates under "
-    r"block-normalised descent with small steps are $x > x^*$ of its own boundary, and at least 70 % of those between that boundary and "
-    r"gradient flow's",
+    "block-normalised descent follows its own boundary",
+    r"$\eta = 0.3$, $n = 200$, $d = 10^6$, $x$ in $[1.3, 3.6]$, 120 classes, block-normalised descent with small steps: on average "
+    r"at least 95 % of the classes end on their signal iff $x$ is above its own boundary, and at least 70 % of the classes between "
+    r"that boundary and that of gradient flow",
     source=Source.MEASURED,
     wrong=0.0,
     wrong_text="gradient flow's boundary",
@@ -89,7 +89,7 @@ def block_fates(study: OptimiserStudy, constant: float) -> Evidence:
 
 @TRAP_CLAIMS.claim(
     "Q54",
-    "none of six full-batch rules escapes",
+    "none of six full-batch rules leaves the trap",
     r"$\eta = 0.2$, $x = 1.3$, $n = 100$, $d = 2\cdot10^5$: gradient descent, heavy ball (0.9, 0.99), Nesterov, "
     r"normalised and block-normalised "
     r"descent with small steps each leave on average at most half of the classes on the signal, where the SVM puts at least 80 %",
@@ -116,7 +116,7 @@ def no_escape(study: OptimiserStudy, constant: float) -> Evidence:
 
 @TRAP_CLAIMS.claim(
     "Q55",
-    "mini-batches with large steps do escape",
+    "mini-batches with large steps leave the trap",
     r"the same law, batches of 20: with $\beta = 5n/d$ on average at least 70 % of the classes end on the signal, "
     r"in at least 95 % of draws with every label fitted",
     source=Source.MEASURED,
@@ -138,7 +138,7 @@ def batches_escape(study: OptimiserStudy, constant: float) -> Evidence:
     r"draws",
     source=Source.MEASURED,
     wrong=0.0,
-    wrong_text="p kept in both",
+    wrong_text="p kept after the first epoch in all runs",
     uses=("Q30",),
 )
 def first_pass_decides(study: OptimiserStudy, constant: float) -> Evidence:
@@ -158,13 +158,13 @@ def first_pass_decides(study: OptimiserStudy, constant: float) -> Evidence:
 
 @TRAP_CLAIMS.claim(
     "Q57",
-    "how far the first pass leans",
+    "the scores after the first pass are those of the recursion",
     r"$p\cdot\mu_k$ after a first pass in $m$ batches with $\theta = \beta d/B$ is that of the recursion $V "
     r"\leftarrow V + \frac{x\theta}m s(g_c - \nu g_n)$, "
     r"$P \leftarrow P + \frac{x\theta}m s(1-s)V(g_c - \nu g_n)$, each class with its own counts ($d = 10^9$, "
     r"$\theta = 50$, $m = 10$)",
     wrong=1.2,
-    wrong_text="20 % more",
+    wrong_text="scores 20 % larger",
     box=("prop-open-first-pass",),
 )
 def leaning_law(study: OptimiserStudy, constant: float) -> Evidence:
@@ -180,9 +180,8 @@ def leaning_law(study: OptimiserStudy, constant: float) -> Evidence:
 @TRAP_CLAIMS.claim(
     "Q58",
     "mini-batches have no threshold of their own at x = 1",
-    r"batches of 5, $n = 100$, $d = 2\cdot10^5$: the majority fate of the classes at $(x, \theta)$ is that of one "
-    r"mean-field pass followed by "
-    r"full-batch descent, in at least 90 % of 182 cells at $\eta = 0$ and at $\eta = 0.2$",
+    r"batches of 5, $n = 100$, $d = 2\cdot10^5$: in at least 90 % of 182 cells $(x, \theta)$ at $\eta = 0$ and at $\eta = 0.2$, "
+    r"most classes of the cell end as the orthogonal-noise prediction says, one pass followed by full-batch descent",
     source=Source.MEASURED,
     wrong=0.0,
     wrong_text="the maximum-margin rule x > 1",
@@ -201,9 +200,10 @@ def fates_of_batches(study: OptimiserStudy, constant: float) -> Evidence:
 
 @TRAP_CLAIMS.claim(
     "Q59",
-    "both ends hold what they have",
-    r"$\eta = 0$, mean field, any $x$: from a start in $\{V \ge t,\ s \ge \frac1{1+x}\}$ the set is never left and no step lowers "
-    r"attention, under gradient descent of any step size, and with heavy-ball momentum that begins there at rest",
+    "both ends of training lie in invariant sets",
+    r"$\eta = 0$, orthogonal noise of equal norm, every $x$: from a start in $\{V \ge t,\ s \ge \frac1{1+x}\}$ the set is never "
+    r"left and no step lowers attention, under gradient descent of any step size, and with heavy-ball momentum that begins there at "
+    r"rest",
     wrong=0.6,
     wrong_text="the set s >= 0.6/(1 + x)",
     box=("rem-open-both-ends",),
@@ -219,9 +219,9 @@ def signal_end(study: OptimiserStudy, constant: float) -> Evidence:
 
 @TRAP_CLAIMS.claim(
     "Q59c",
-    "momentum from outside may leave it again",
-    r"$\eta = 0$, mean field, random starts with $V < t$: of the runs with heavy-ball momentum 0.9 that enter the set of Q59, at least 2 % "
-    r"leave it again",
+    "heavy ball that enters such a set from outside may leave it again",
+    r"$\eta = 0$, orthogonal noise of equal norm, random starts with $V < t$: of the runs with heavy-ball momentum 0.9 that enter "
+    r"the set of Q59, at least 2 % leave it again",
     source=Source.MEASURED,
     wrong=0.0,
     wrong_text="the same starts without momentum",
