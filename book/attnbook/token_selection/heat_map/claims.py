@@ -36,7 +36,7 @@ class Predicted:
 
 
 def predicted_map(plan: HeatPlan, *, weight_scale: float | None = None) -> Predicted:
-    """The mean field of every cell; a start with p_0 = 0 is assumed. A few milliseconds per cell."""
+    """The orthogonal-noise prediction of every cell; a start with p_0 = 0 is assumed. A few milliseconds per cell."""
     scale = plan.start.weight_scale if weight_scale is None else weight_scale
 
     def cell(law: TokenLaw) -> tuple[float, ...]:
@@ -144,7 +144,7 @@ def _strongest(study: HeatStudy) -> str:
 
 
 def _memorised(study: HeatStudy) -> str:
-    # Judged on the mean field, which has no chance in it: a regime must not depend on the draw.
+    # Judged on the orthogonal-noise prediction, which is not random: a regime must not depend on the draw.
     selects, margin = study.predicted.attention[-1, -1], study.predicted.margin_noisy[-1, -1]
     if selects > 0.9 and margin > 0.02:
         return ""
@@ -246,7 +246,7 @@ def _reach(study: HeatStudy) -> np.ndarray:
 
 
 def _fitted(study: HeatStudy, among: np.ndarray) -> torch.Tensor:
-    """(runs,): mean share of flipped labels fitted, over the cells of `among` in which flipped samples have left x_1."""
+    """(runs,): mean fraction of flipped labels fitted, over the cells of `among` in which flipped samples have left x_1."""
     left = among[..., None] & (study.found.attention_noisy < 0.2)
     if not left.any(axis=(0, 1)).all():
         raise NothingToMeasure("needs, in every training set, such a cell in which flipped samples have left x_1")
@@ -254,7 +254,7 @@ def _fitted(study: HeatStudy, among: np.ndarray) -> torch.Tensor:
 
 
 def _share_of_cells(right: np.ndarray, among: np.ndarray) -> torch.Tensor:
-    """(runs,): share of the cells marked in `among` in which `right` is True, both (rows, columns, runs); nan without such a cell."""
+    """(runs,): fraction of the cells marked in `among` in which `right` is True, both (rows, columns, runs); nan without such a cell."""
     return _t((right & among).sum((0, 1))) / _t(among.sum((0, 1)))
 
 
