@@ -47,7 +47,7 @@ def test_flips_are_set_by_seed_and_run():
 @pytest.mark.parametrize(
     ("levels", "n", "message"),
     [
-        ((0.1, 0.2), 20, "must rise from 0, the twin without noise"),
+        ((0.1, 0.2), 20, "must rise from 0, the clean-label baseline"),
         ((), 20, "must rise from 0"),
         ((0.0, 0.2, 0.1), 20, "must rise from 0"),
         ((0.0, 0.01), 20, r"must each flip more of the n = 20 labels .* which flip \[0, 0\]: raise n"),

@@ -80,7 +80,7 @@ def smallest_ratio() -> float:
     return 1 / width(20.0) ** 2
 
 
-@exercise("05-existence/2", "The share of flipped samples that are fitted with all attention on that token.", 3)
+@exercise("05-existence/2", "The fraction of flipped samples that are fitted with all attention on that token.", 3)
 def confusing_value_is_right() -> float:
     law = TokenLaw(100, 10000, TOKENS, 20.0, weak_signal=0.02)
     value = law.weak_signal * law.signal_norm * law.head_norm / math.sqrt(2)

@@ -1,4 +1,4 @@
-"""Named results of this wing's pages for many parameter sets at once: what `attnlib sweep --batched` calls.
+"""Named results of this part's pages for many parameter sets at once: what `attnlib sweep --batched` calls.
 
 The numbers are the page's: the same streams, the same functions. Only what the page records is computed.
 """

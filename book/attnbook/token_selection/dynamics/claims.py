@@ -1,6 +1,6 @@
 r"""Claims TS21-TS30: the three situations, the growth function, and the leak of the public code.
 
-Each judge takes a `DynamicsStudy` and a constant (1 is the claim, `wrong` its power twin). Published numbers come from single runs
+Each judge takes a `DynamicsStudy` and a constant (1 is the claim, `wrong` its negative control). Published numbers come from single runs
 of the authors' code, some with the leak that TS29 explains; the rest is derived or measured. Bounds speak of a random training set:
 each holds with probability .95 or more.
 """
@@ -36,10 +36,10 @@ def _other_configuration(study: DynamicsStudy) -> str:
 
 
 @CLAIMS.claim(
-    "TS21", "balanced: everything is fitted, fresh data are classified",
-    "train accuracy 1.0 and test accuracy 0.996 after 1000 steps (published, one run): our mean train accuracy is 1 but for one sample, "
-    "and the fresh accuracy is 0.996 or more in at least 95 % of training sets",
-    source=Source.CODE, wrong=0.8, wrong_text="flipped samples left unfitted",
+    "TS21", "balanced situation: all labels are fitted, and fresh data are classified correctly",
+    "the published values after 1000 steps, train accuracy 1.0 and test accuracy 0.996, come from one run; our mean train "
+    "accuracy is 1 up to one sample, and the accuracy on fresh data is 0.996 or more in at least 95 % of training sets",
+    source=Source.CODE, wrong=0.8, wrong_text="flipped labels not fitted",
     regime=_DEFAULT, violation=_other_configuration,
 uses=('TS11', 'ts-population'),)  # fmt: skip
 def balanced_accuracy(study: DynamicsStudy, constant: float) -> Evidence:
@@ -56,9 +56,10 @@ def balanced_accuracy(study: DynamicsStudy, constant: float) -> Evidence:
 
 
 @CLAIMS.claim(
-    "TS22", "large noise: everything is fitted, fresh data suffer",
-    "train accuracy 1.0 and test accuracy 0.867 after 1000 steps (published, one run of 1000 test points): our mean train accuracy is 1 "
-    "but for one sample, our mean fresh accuracy the published one to four standard errors of 1000 points",
+    "TS22", "large noise: nearly all labels are fitted, and the clean error is large",
+    "the published values after 1000 steps, train accuracy 1.0 and test accuracy 0.867, come from one run with 1000 test "
+    "points; our mean train accuracy is 1 up to one sample, and our mean accuracy on fresh data equals the published one "
+    "up to four standard errors of 1000 points",
     source=Source.CODE, wrong=1.1, wrong_text="accuracies 10 % higher",
     regime=_DEFAULT, violation=_other_configuration,
 uses=('TS11', 'ts-population'),)  # fmt: skip
@@ -77,8 +78,9 @@ def large_noise_accuracy(study: DynamicsStudy, constant: float) -> Evidence:
 
 @CLAIMS.claim(
     "TS23", "large signal: some flipped labels stay unfitted",
-    "train accuracy 0.8 and test accuracy 1.0 after 1000 steps (published, one run): our mean train accuracy is 0.8 but for two samples "
-    "of that run; in at least 95 % of training sets every clean sample is fitted, and in as many the fresh error is below $10^{-3}$",
+    "the published values after 1000 steps, train accuracy 0.8 and test accuracy 1.0, come from one run; our mean train "
+    "accuracy is 0.8 up to two samples of that run; in at least 95 % of training sets every clean sample is fitted, and in "
+    "at least 95 % the clean error is below $10^{-3}$",
     source=Source.CODE, wrong=0.0, wrong_text="the balanced situation instead",
     regime=_DEFAULT, violation=_other_configuration,
 uses=('TS11', 'ts-population'),)  # fmt: skip
@@ -97,11 +99,11 @@ def large_signal_accuracy(study: DynamicsStudy, constant: float) -> Evidence:
 
 
 @CLAIMS.claim(
-    "TS24", "the authors' attention curves",
-    "attention on the relevant token (clean, flipped) and the confusing one (flipped) "
-    "at steps 50, 99, 199, 499, 999 of the authors' run lies "
-    "in the spread of our runs, as one more training set would",
-    source=Source.CODE, wrong=2.0, wrong_text="our clock running twice as fast",
+    "TS24", "the authors' attention curves lie in the spread of our runs",
+    "at steps 50, 99, 199, 499 and 999 the attention of the authors' run on the relevant token (clean and flipped samples) "
+    "and on the confusing token (flipped samples) lies within the spread of our runs, as that of one more training set "
+    "would",
+    source=Source.CODE, wrong=2.0, wrong_text="our steps counted twice as fast",
     regime=_DEFAULT, violation=_other_configuration,
 uses=('TS11',),)  # fmt: skip
 def attention_curves(study: DynamicsStudy, constant: float) -> Evidence:
@@ -130,11 +132,11 @@ def attention_curves(study: DynamicsStudy, constant: float) -> Evidence:
 
 @CLAIMS.claim(
     "TS25",
-    "the growth function is a first integral",
-    r"for a clean sample, $g(x(\tau))$ with $g(x)=2x+2\sinh(x-\log(T-1))$ is a straight line in the number of steps: "
-    r"$R^2\ge0.95$ for all of them in at least 95 % of training sets",
+    "the growth function is close to linear in time",
+    r"for a clean sample with gap $x(\tau)$, the growth function $g(x)=2x+2\sinh(x-\log(T-1))$ is close to a straight line "
+    r"in the number of steps: $R^2\ge0.95$ for all clean samples in at least 95 % of training sets",
     wrong=0.0,
-    wrong_text="the gap x itself in place of g(x)",
+    wrong_text="the gap x itself instead of g(x)",
     regime="the balanced situation at the page's defaults",
     violation=_other_configuration,
     box=("ts-growth",),
@@ -148,11 +150,12 @@ def growth_is_linear(study: DynamicsStudy, constant: float) -> Evidence:
 
 @CLAIMS.claim(
     "TS26",
-    "most of the rest is the growth of p",
-    r"against the clock $\int(\sigma_w^2d+|p|^2)\,d\tau$ the departure $1-R^2$ from a straight line (median sample) "
-    r"is less than 0.4 of what it is against steps, in at least 95 % of training sets",
+    "most of the remaining curvature is due to the growth of p",
+    r"against the rescaled time $\int(\sigma_w^2d+|p|^2)\,d\tau$ the departure $1-R^2$ of the growth function from a "
+    r"straight line (median over clean samples) is less than 0.4 times the departure against steps, in at least 95 % of "
+    r"training sets",
     wrong=0.25,
-    wrong_text="less than 0.1",
+    wrong_text="less than 0.1 times",
     regime="the balanced situation at the page's defaults",
     violation=_other_configuration,
     box=("ts-speed",),
@@ -166,10 +169,11 @@ def clock_straightens(study: DynamicsStudy, constant: float) -> Evidence:
 
 @CLAIMS.claim(
     "TS27",
-    "T − 1, not T",
-    r"$\dot x=s(1-s)$, $s=e^x/(e^x+T-1)$, makes $g(x)-g(0)=\tau$ exactly; the growth function reported for the paper has $\log T$",
+    "the growth function contains log(T − 1), not log T",
+    r"the solution of $\dot x=s(1-s)$ with $s=e^x/(e^x+T-1)$ and $x(0)=0$ satisfies $g(x)-g(0)=\tau$ exactly, with "
+    r"$g(x)=2x+2\sinh(x-\log(T-1))$; the growth function reported for the paper has $\log T$",
     wrong=0.0,
-    wrong_text="log T in place of log(T − 1)",
+    wrong_text="log T instead of log(T − 1)",
     box=("ts-growth",),
 )
 def competitors(study: DynamicsStudy, constant: float) -> Evidence:
@@ -201,10 +205,11 @@ def _integrated(tokens: int, until: float = 400.0, steps: int = 40_000) -> tuple
 
 @CLAIMS.claim(
     "TS28",
-    "the second stage is logarithmic",
-    "the mean gap at the end is the one that the first quarter of the run predicts through $g$ and the clock, to 0.2 of about 7",
+    "in the second stage the gap grows logarithmically",
+    "the mean gap of clean samples at the end of the run is the one predicted by the first quarter of the run, through the "
+    "growth function and the rescaled time, up to 0.2; the gap is about 7",
     wrong=0.0,
-    wrong_text="the gap itself going on in proportion to time",
+    wrong_text="the gap itself growing in proportion to time",
     regime="the balanced situation at the page's defaults",
     violation=_other_configuration,
     box=("ts-growth", "ts-speed"),
@@ -226,11 +231,12 @@ def second_stage(study: DynamicsStudy, constant: float) -> Evidence:
 
 
 @CLAIMS.claim(
-    "TS29", "the test set of the public code holds the training noise",
-    "its misclassified test points carry the noise of flipped training samples: at the authors' seed and four others (0, 1, 2, 3; fixed, "
-    "whatever the page's seed is) three quarters of these samples or more are met again, nothing else is misclassified, and among as many "
-    "fresh points none is. With the authors' seed: $0.996=1-4/1000$",
-    source=Source.MEASURED, wrong=0.0, wrong_text="no test point of a flipped sample's noise is misclassified",
+    "TS29", "the test set of the public code contains the noise of the training samples",
+    "the misclassified points of that test set carry the noise of flipped training samples: at the authors' seed and four "
+    "others (0, 1, 2, 3; fixed, whatever the page's seed is) three quarters or more of the flipped training samples "
+    "reappear as misclassified test points, no other point is misclassified, and among as many fresh points none is. At "
+    "the authors' seed $0.996=1-4/1000$",
+    source=Source.MEASURED, wrong=0.0, wrong_text="no test point with the noise of a flipped sample is misclassified",
     regime="fresh error below $10^{-4}$", violation=lambda s: _too_hard(s),
 box=('ts-leak',),)  # fmt: skip
 def leak(study: DynamicsStudy, constant: float) -> Evidence:
@@ -254,13 +260,12 @@ def _too_hard(study: DynamicsStudy) -> str:
 
 @CLAIMS.claim(
     "TS30",
-    "flipped samples are first dragged along",
-    "the attention of flipped samples on the relevant token first rises with that of the clean ones, to the height that "
-    "the mean field (one clean and "
-    "one flipped sample in infinitely many dimensions, with the growth of $p$) predicts, on average to 0.01, then falls below a third of "
-    "$1/T$ in at least 95 % of training sets",
+    "flipped samples first move with the clean samples",
+    r"the attention of flipped samples on the relevant token first rises with that of the clean samples; its height "
+    r"agrees, on average to 0.01, with the orthogonal-noise prediction (one clean and one flipped sample as $d\to\infty$, "
+    r"with the growth of $p$); then it falls below a third of $1/T$ in at least 95 % of training sets",
     wrong=0.7,
-    wrong_text="the height times 0.7, which is none",
+    wrong_text="0.7 times that height, at which it does not rise",
     regime="the authors' configuration",
     violation=_other_configuration,
     box=("ts-mean-field",),

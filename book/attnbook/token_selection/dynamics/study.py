@@ -122,7 +122,7 @@ def growth_lines(trajectory: Trajectory, weight_scale: float) -> GrowthLines:
 
 
 def r_squared(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
-    """Squared correlation along the first axis: share of the variance of y that a straight line in x explains."""
+    """Squared correlation along the first axis: fraction of the variance of y that a straight line in x explains."""
     x, y = x - x.mean(0), y - y.mean(0)
     return (x * y).sum(0) ** 2 / ((x * x).sum(0) * (y * y).sum(0))
 

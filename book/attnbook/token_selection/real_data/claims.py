@@ -99,9 +99,9 @@ def _of_a_seed(
 
 
 @CLAIMS.claim(
-    "TS61", "query and key memorise noise",
-    r"training query and key of one layer reproduces at least 3/4 of the flipped labels, mean over $n \ge 100$ and $\eta \in [0.1, 0.4]$, "
-    r"in at least 95 % of seeds",
+    "TS61", "query and key memorise wrong labels",
+    r"training query and key of one layer reproduces at least 3/4 of the wrong labels, as a mean over $n \ge 100$ and "
+    r"$\eta \in [0.1, 0.4]$, in at least 95 % of seeds",
     source=Source.MEASURED, wrong=0.0, wrong_text="the same network with two free heads", **_REGIME,
 )  # fmt: skip
 def memorises(study: DigitsStudy, constant: float) -> Evidence:
@@ -113,10 +113,11 @@ def memorises(study: DigitsStudy, constant: float) -> Evidence:
 
 
 @CLAIMS.claim(
-    "TS62", "noise costs nearly what copying it costs",
-    r"accuracy lost against the twin, as a fraction of copying the noise, $(a_0 - a_\eta)/(\eta\,a_0)$, mean over $n$ and $\eta$, is "
-    r"between 0.4 and 1.2 in at least 95 % of seeds",
-    source=Source.MEASURED, wrong=0.25, wrong_text="a quarter of that", **_REGIME,
+    "TS62", "wrong labels cost nearly as much accuracy as copying them",
+    r"the accuracy lost against the clean-label baseline, as a fraction of the loss of a network that copies the noise, "
+    r"$(a_0 - a_\eta)/(\eta\,a_0)$, is between 0.4 and 1.2, as a mean over $n \ge 100$ and $\eta\in[0.1,0.4]$, in at least "
+    r"95 % of seeds ($a_\eta$: test accuracy with a fraction $\eta$ of wrong labels)",
+    source=Source.MEASURED, wrong=0.25, wrong_text="a quarter of these bounds", **_REGIME,
 uses=('TS61',),)  # fmt: skip
 def loses(study: DigitsStudy, constant: float) -> Evidence:
     lost = _over_runs(study, "lost_fraction").mean(1)
@@ -125,8 +126,9 @@ def loses(study: DigitsStudy, constant: float) -> Evidence:
 
 @CLAIMS.claim(
     "TS63", "overfitting is benign",
-    r"with the noise memorised, less than a quarter of copying is lost in at least 95 % of seeds",
-    source=Source.MEASURED, wrong=0.0, wrong_text="the twin against itself", expected=Verdict.FAILS, **_REGIME,
+    "with the wrong labels memorised, the mean accuracy lost is less than a quarter of the loss by copying, in at least 95 "
+    "% of seeds",
+    source=Source.MEASURED, wrong=0.0, wrong_text="the baseline compared with itself", expected=Verdict.FAILS, **_REGIME,
 uses=('TS61', 'TS62'),)  # fmt: skip
 def benign(study: DigitsStudy, constant: float) -> Evidence:
     lost = constant * _over_runs(study, "lost_fraction").mean(1)
@@ -134,9 +136,9 @@ def benign(study: DigitsStudy, constant: float) -> Evidence:
 
 
 @CLAIMS.claim(
-    "TS64", "generalisation first, memorisation later",
-    r"test accuracy is highest before half of the memorised labels are memorised, in three quarters or more of the runs of a seed, in at "
-    r"least 95 % of seeds: the reverse of the theorem's delay",
+    "TS64", "generalisation comes first, memorisation later",
+    "test accuracy is highest before half of the finally memorised labels are memorised, in three quarters or more of the "
+    "runs of a seed, in at least 95 % of seeds: the reverse of the order in part 2 of the theorem",
     source=Source.MEASURED, wrong=-1.0, wrong_text="the order of the theorem", **_REGIME,
 uses=('TS61',),)  # fmt: skip
 def order_of_events(study: DigitsStudy, constant: float) -> Evidence:
@@ -146,10 +148,10 @@ def order_of_events(study: DigitsStudy, constant: float) -> Evidence:
 
 
 @CLAIMS.claim(
-    "TS65", "no recovery",
-    r"at the horizon, test accuracy at $\eta \ge 0.2$ is still at least 3 points below the best of the path, mean over the runs of a seed, "
-    r"in at least 95 % of seeds",
-    source=Source.MEASURED, wrong=0.0, wrong_text="the twin's own path", **_REGIME,
+    "TS65", "test accuracy does not recover within the horizon",
+    r"at the horizon, test accuracy at $\eta \ge 0.2$ is still at least 3 percentage points below its largest value along "
+    r"training, as a mean over the runs of a seed, in at least 95 % of seeds",
+    source=Source.MEASURED, wrong=0.0, wrong_text="the same for the clean-label baseline", **_REGIME,
 uses=('TS64',),)  # fmt: skip
 def no_recovery(study: DigitsStudy, constant: float) -> Evidence:
     levels = [e for e, eta in enumerate(study.noise_levels) if eta >= 0.2] if constant else [0]
@@ -161,9 +163,9 @@ def no_recovery(study: DigitsStudy, constant: float) -> Evidence:
 
 
 @CLAIMS.claim(
-    "TS66", "reach bounds what is memorised",
-    r"the share of noise memorised is at most the reach of the trained heads, plus 0.2 for the few flipped labels of a run, at every "
-    r"number of trained heads, in at least 95 % of seeds",
+    "TS66", "reach bounds the fraction of wrong labels that is memorised",
+    "the fraction of wrong labels that is memorised is at most the reach of the trained heads plus 0.2, an allowance for "
+    "the few wrong labels of a run, at every number of trained heads of the page, in at least 95 % of seeds",
     source=Source.MEASURED, wrong=0.5, wrong_text="half the reach", **_HELD,
 )  # fmt: skip
 def reach_bounds(study: DigitsStudy, constant: float) -> Evidence:
@@ -173,10 +175,11 @@ def reach_bounds(study: DigitsStudy, constant: float) -> Evidence:
 
 
 @CLAIMS.claim(
-    "TS67", "noise moves the attention of its own samples most",
-    r"total variation distance from the twin's attention is larger for flipped than for clean training samples, by 0.01 or more, mean "
-    r"over the runs of a seed, in at least 95 % of seeds",
-    source=Source.MEASURED, wrong=-1.0, wrong_text="larger for clean samples", **_REGIME,
+    "TS67", "wrong labels change the attention of their own samples most",
+    "the total variation distance from the attention of the clean-label baseline is larger for training samples with a "
+    "wrong label than for the other training samples, by 0.01 or more, as a mean over the runs of a seed, in at least 95 % "
+    "of seeds",
+    source=Source.MEASURED, wrong=-1.0, wrong_text="larger for the other training samples", **_REGIME,
 uses=('TS61',),)  # fmt: skip
 def attention_moves(study: DigitsStudy, constant: float) -> Evidence:
     distance = _over_runs(study, "twin_distance")
@@ -186,8 +189,8 @@ def attention_moves(study: DigitsStudy, constant: float) -> Evidence:
 
 @CLAIMS.claim(
     "TS68", "small reach: not overfitting",
-    r"with two free heads fewer than half of the flipped labels are memorised, and less than a quarter of copying is lost: each in at "
-    r"least 95 % of seeds",
+    "with two free heads fewer than half of the wrong labels are memorised, and less than a quarter of the loss by copying "
+    "is lost: each in at least 95 % of seeds",
     source=Source.MEASURED, wrong=0.0, wrong_text="all heads free", **_HELD,
 uses=('TS66',),)  # fmt: skip
 def small_reach(study: DigitsStudy, constant: float) -> Evidence:
@@ -201,9 +204,9 @@ def small_reach(study: DigitsStudy, constant: float) -> Evidence:
 
 
 @CLAIMS.claim(
-    "TS69", "selection loses less than a new linear head",
-    r"at the largest $n$, a new linear head on the frozen features loses a larger fraction of copying than selection, by 0.05 or more, in "
-    r"at least 95 % of seeds",
+    "TS69", "selection loses less accuracy than a new linear head",
+    "at the largest $n$, a new linear head on the frozen features loses a larger fraction of the loss by copying than "
+    "selection does, by 0.05 or more, in at least 95 % of seeds",
     source=Source.MEASURED, wrong=-1.0, wrong_text="a smaller fraction", **_REGIME,
 uses=('TS62',),)  # fmt: skip
 def better_than_linear(study: DigitsStudy, constant: float) -> Evidence:

@@ -36,7 +36,7 @@ class DigitsStudy:
     epochs: int
     head_scale: float  # factor on the frozen head's logits
     held_size: int  # n of the runs in `held`
-    held_level: float  # their noise level, beside the twin
+    held_level: float  # their noise level, beside the clean-label baseline
     runs: dict[int, list[NoiseStudy]]
     held: dict[int, list[NoiseStudy]]
     one_token: torch.Tensor  # (seeds,) reach when all heads must attend to one and the same token

@@ -17,15 +17,15 @@ from attnlib.randomness import stream
 
 __all__ = ["BENIGN_BELOW", "FITTED_FROM", "NoiseStudy", "new_linear_head", "noise_study", "verdict", "verdict_range"]
 
-FITTED_FROM = 0.5  # share of flipped labels reproduced from which noise counts as memorised
+FITTED_FROM = 0.5  # fraction of flipped labels reproduced from which noise counts as memorised
 BENIGN_BELOW = 0.25  # accuracy lost, as a fraction of copying, below which it counts as unharmed
 
 
 @dataclass(frozen=True)
 class NoiseStudy:
-    """What one seed gave: E noise levels, the first of them the twin (eta = 0), S recorded steps.
+    """What one seed gave: E noise levels, the first the clean-label baseline (eta = 0), S recorded steps.
 
-    Shares lie in [0, 1]; nan where there is nothing to average (flipped samples of the twin). Third axis "noisy, clean, test":
+    Fractions lie in [0, 1]; nan where there is nothing to average (flipped samples of the baseline). Third axis "noisy, clean, test":
     training samples with a flipped label, the other training samples, test samples.
     """
 
@@ -41,20 +41,22 @@ class NoiseStudy:
     labels: torch.Tensor  # (E, n) labels trained on
     noisy: torch.Tensor  # (E, n) bool, True where the label was flipped; nested in E
     test_accuracy: torch.Tensor  # (E, S) on true test labels
-    fit_noisy: torch.Tensor  # (E, S) share of flipped training labels reproduced
-    fit_clean: torch.Tensor  # (E, S) share of the other training labels reproduced
+    fit_noisy: torch.Tensor  # (E, S) fraction of flipped training labels reproduced
+    fit_clean: torch.Tensor  # (E, S) fraction of the other training labels reproduced
     train_loss: torch.Tensor  # (E, S) mean cross-entropy on the labels trained on
     max_attention: torch.Tensor  # (E, 3) largest attention weight, mean over samples and heads: noisy, clean, test
-    twin_distance: torch.Tensor  # (E, 3) total variation from the twin's attention, the same mean: noisy, clean, test
+    twin_distance: (
+        torch.Tensor
+    )  # (E, 3) total variation from the baseline's attention, the same mean: noisy, clean, test
     head_only: float  # test accuracy with the backbone's own query and key; nan when not given
     reset: float  # test accuracy with fresh query and key, before training
     linear_head: torch.Tensor  # (E,) test accuracy of a new linear head on frozen features; nan without features
-    linear_head_fit: torch.Tensor  # (E,) share of its training labels, flipped ones included, that it reproduces
-    reach: float  # share of test samples that free attention can give a random wrong label; nan when not asked for
+    linear_head_fit: torch.Tensor  # (E,) fraction of its training labels, flipped ones included, that it reproduces
+    reach: float  # fraction of test samples that free attention can give a random wrong label; nan when not asked for
 
     @property
     def lost_fraction(self) -> torch.Tensor:
-        """(E,) accuracy lost against the twin, as a fraction of copying: (acc_0 - acc_eta) / (eta acc_0); nan at eta = 0.
+        """(E,) accuracy lost against the baseline, as a fraction of copying: (acc_0 - acc_eta) / (eta acc_0); nan at eta = 0.
 
         A learner that reproduces the noise on fresh data (right with probability (1 - eta) acc_0) has fraction 1.
         """
@@ -70,9 +72,9 @@ class NoiseStudy:
 
     @property
     def memorised_at(self) -> torch.Tensor:
-        """(E,) index of the first recorded step with at least half of the final share of flipped labels reproduced.
+        """(E,) index of the first recorded step with at least half of the final fraction of flipped labels reproduced.
 
-        For the twin, and where nothing is memorised at the end, S (after the last step).
+        For the baseline, and where nothing is memorised at the end, S (after the last step).
         """
         S = len(self.recorded)
         final = self.fit_noisy[:, -1:]
@@ -84,7 +86,7 @@ class NoiseStudy:
 def verdict(fit: float, lost_fraction: float) -> str:
     """The word for a trained network, from two numbers.
 
-    fit: share of flipped training labels reproduced; lost_fraction: see `NoiseStudy.lost_fraction`.
+    fit: fraction of flipped training labels reproduced; lost_fraction: see `NoiseStudy.lost_fraction`.
 
     fit >= 1/2 (memorised):     "benign" below 1/4 of copying, "tempered" up to copying, "harmful" from there.
     fit < 1/2 (not memorised):  "not overfitting" below 1/4 of copying, else "harm without memorising".
@@ -175,7 +177,7 @@ def noise_study(
         test, test_labels: cache and true labels (M,) of the held-out samples, of the same network.
         n: training samples, at most N; the samples of a smaller n are among those of a larger one.
         classes: number of classes; a flipped label is another class, uniformly.
-        noise_levels: eta, rising from 0 (the twin). Exactly round(eta n) labels are flipped, nested in eta.
+        noise_levels: eta, rising from 0 (the baseline). Exactly round(eta n) labels are flipped, nested in eta.
         seed: samples ("resampling", run 1), flips ("flips", run 1 and, for reach, 2), start ("start", run 1) and minibatch
             order ("batches", run 1) are drawn from its streams.
         step_size: largest Adam step size, after `warmup` linear steps, then linear down to `final_fraction` of it.

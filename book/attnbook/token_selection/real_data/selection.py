@@ -21,10 +21,10 @@ Observed = TypeVar("Observed")
 
 
 def check_noise_levels(noise_levels: Sequence[float], n: int) -> tuple[float, ...]:
-    """The levels as floats. Raises ValueError unless they rise from 0 (the twin), stay at most 1, and each flips a label."""
+    """The levels as floats. Raises ValueError unless they rise from 0 (the baseline), stay at most 1, and each flips a label."""
     levels = tuple(checks.probability("noise_levels", level) for level in noise_levels)
     if not levels or levels[0] != 0 or any(a >= b for a, b in itertools.pairwise(levels)):
-        raise ValueError(f"noise_levels must rise from 0, the twin without noise; got {levels}")
+        raise ValueError(f"noise_levels must rise from 0, the clean-label baseline; got {levels}")
     flips = [round(level * n) for level in levels]
     if any(a == b for a, b in itertools.pairwise(flips)):
         raise ValueError(

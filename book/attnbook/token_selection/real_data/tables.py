@@ -149,7 +149,7 @@ class ResultTable:
         return values.mean(0), values.std(0, ddof=1) if len(values) > 1 else np.full(values.shape[1:], np.nan)
 
     def drop(self, n: int) -> np.ndarray:
-        """Test accuracy of the eta = 0 twin minus that of each level, paired by seed, at the last step: (R, E)."""
+        """Test accuracy of the clean-label baseline (eta = 0) minus that of each level, paired by seed, at the last step: (R, E)."""
         accuracy = self.values("test_accuracy", n)[..., -1]
         return accuracy[:, :1] - accuracy
 

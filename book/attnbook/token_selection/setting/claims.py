@@ -1,6 +1,6 @@
 r"""Claims TS11-TS19: the recursion is gradient descent, inner products can be drawn, and what the fixed head knows at the start.
 
-Each judge takes a `SettingStudy` and a constant (1 is the claim, `wrong` its power twin). None is a lemma of the paper; derivations
+Each judge takes a `SettingStudy` and a constant (1 is the claim, `wrong` its negative control). None is a lemma of the paper; derivations
 are in the theory chapter of Part II.
 """
 
@@ -25,10 +25,11 @@ def _pairs(study: SettingStudy):
 
 @CLAIMS.claim(
     "TS11",
-    "three lines are gradient descent",
-    r"$z\leftarrow z+\alpha Hc+\alpha(\pi+\alpha\beta)Kc$, $H\leftarrow H+\alpha(zk^\top+kz^\top)+\alpha^2\pi kk^\top$, "
-    r"$\pi\leftarrow\pi+2\alpha\beta+\alpha^2c^\top Hc$ gives the scores of gradient descent on $W$ and $p$ exactly, at every step, "
-    "from a zero and from a Gaussian prompt",
+    "the three-line recursion is gradient descent",
+    r"the recursion $z\leftarrow z+\alpha Hc+\alpha(\pi+\alpha\beta)Kc$, $H\leftarrow "
+    r"H+\alpha(zk^\top+kz^\top)+\alpha^2\pi kk^\top$, $\pi\leftarrow\pi+2\alpha\beta+\alpha^2c^\top Hc$, with $K=XX^\top$, "
+    r"$k=Kc$, $\beta=c^\top z$ and $c$ minus the gradient of the loss in the scores $z$, gives the scores of gradient "
+    r"descent on $W$ and $p$ exactly, at every step, from $p_0=0$ and from a Gaussian $p_0$",
     wrong=0.0,
     wrong_text="the terms in α² left out",
     box=("ts-recursion",),
@@ -48,10 +49,11 @@ def three_lines_are_descent(study: SettingStudy, constant: float) -> Evidence:
 
 @CLAIMS.claim(
     "TS12",
-    "what fresh data see needs no vector either",
-    r"$v\cdot\mu_\pm$, $|v|^2$ and $|p|^2$ ($v=W^\top p$), computed without vectors, equal those of the dense run at every step",
+    "the numbers that determine scores on fresh data need no vectors",
+    r"with $v=W^\top p$, the numbers $v\cdot\mu_\pm$, $|v|^2$ and $|p|^2$ that are computed without vectors equal those of "
+    r"training with vectors, at every step",
     wrong=1.001,
-    wrong_text="all three larger by 0.1 %",
+    wrong_text="all three numbers 0.1 % larger",
     box=("ts-coordinates", "ts-recursion"),
     uses=("TS11",),
 )
@@ -68,8 +70,10 @@ def fresh_coordinates(study: SettingStudy, constant: float) -> Evidence:
 
 @CLAIMS.claim(
     "TS13",
-    "with one parameter fixed, one line is enough",
-    r"only $p$ trained: $z\leftarrow z+\alpha H_0c$; only $W$ trained: $z\leftarrow z+\alpha|p_0|^2Kc$",
+    "if one parameter is fixed, one line is enough",
+    r"if only $p$ is trained, the scores of the training tokens obey $z\leftarrow z+\alpha H_0c$; if only $W$ is trained, "
+    r"they obey $z\leftarrow z+\alpha|p_0|^2Kc$ (with $H_0=XW_0^\top W_0X^\top$, $K=XX^\top$, and $c$ minus the gradient "
+    r"of the loss in the scores)",
     wrong=0.0,
     wrong_text="the two rules exchanged",
     box=("ts-recursion", "ts-v1-recursion"),
@@ -87,10 +91,10 @@ def one_parameter_fixed(study: SettingStudy, constant: float) -> Evidence:
 @CLAIMS.claim(
     "TS14",
     "inner products can be drawn in any dimension",
-    r"$K$, $H_0$, $z_0$, $J_0$, … drawn directly have the joint law of those measured on vectors: the means of all statistics "
-    "of the page agree",
+    "for Gaussian token noise and Gaussian $W_0$ and $p_0$, the inner products $K$, $H_0$, $z_0$, $J_0$, … that are drawn "
+    "directly have the same joint law as those computed from vectors: the means of all statistics of the page agree",
     wrong=0.0,
-    wrong_text="dimension larger by 10 %",
+    wrong_text="a dimension 10 % larger",
     box=("ts-gram",),
 )
 def drawn_inner_products(study: SettingStudy, constant: float) -> Evidence:
@@ -111,11 +115,12 @@ def drawn_inner_products(study: SettingStudy, constant: float) -> Evidence:
 
 @CLAIMS.claim(
     "TS15",
-    "the head classifies before anything is learned",
+    "the fixed head classifies before training",
     r"under uniform attention a fresh sample is classified correctly with probability "
-    r"$\Phi\big(|\mu|(1+(k-1)\rho)/(\sigma_\varepsilon\sqrt{2T})\big)$, $k$ the number of weak tokens of the true class",
+    r"$\Phi\big(|\mu|(1+(k-1)\rho)/(\sigma_\varepsilon\sqrt{2T})\big)$, where $k$ is the number of weakly relevant tokens "
+    r"and $\Phi$ the distribution function of the standard normal law",
     wrong=2**0.5,
-    wrong_text="argument larger by √2",
+    wrong_text="argument of Φ larger by the factor √2",
     box=("ts-uniform-accuracy",),
 )
 def uniform_attention(study: SettingStudy, constant: float) -> Evidence:
@@ -125,9 +130,10 @@ def uniform_attention(study: SettingStudy, constant: float) -> Evidence:
 
 
 @CLAIMS.claim(
-    "TS16", "the loss has a floor",
-    r"all attention on the relevant token gives the loss $\log(1+e^{-1/\sqrt2})+\frac12\sigma'(1/\sqrt2)\,\sigma_\varepsilon^2/|\mu|^2$ "
-    r"on fresh data: 0.4008 and the price of the head's noise ($|\nu||\mu|=1$)",
+    "TS16", "the loss has a positive lower limit",
+    r"if all attention is on the relevant token and $|\nu||\mu|=1$, the mean loss on fresh data is "
+    r"$\log(1+e^{-1/\sqrt2})+\frac12\sigma'(1/\sqrt2)\,\sigma_\varepsilon^2/|\mu|^2$: 0.4008 and a second term that is due "
+    r"to the noise of the values ($\sigma(x)=1/(1+e^{-x})$)",
     wrong=2**0.5, wrong_text="margin 1 instead of 1/√2",
     regime=r"$|\nu||\mu|=1$ and $|\mu|\ge 5\sigma_\varepsilon$",
     violation=lambda s: ""
@@ -148,9 +154,9 @@ def floor_of_the_loss(study: SettingStudy, constant: float) -> Evidence:
 
 @CLAIMS.claim(
     "TS17",
-    "the vanishing force keeps its digits",
-    r"$\gamma_t-f$ measured from the token with the largest score gives the force $\sigma(-s)s(1-s)$ to a relative $10^{-12}$ at every gap "
-    "up to 600",
+    "the vanishing force is computed with full relative precision",
+    r"if the values are measured from that of the token with the largest score, the computed force $\sigma(-s)s(1-s)$ on "
+    r"this token has a relative error of at most $10^{-12}$ at every gap up to 600 of the page",
     wrong=0.0,
     wrong_text="the plain difference γ − f",
     box=("ts-arithmetic",),
@@ -162,11 +168,12 @@ def stable_force(study: SettingStudy, constant: float) -> Evidence:
 
 @CLAIMS.claim(
     "TS18",
-    "the signal goes on growing after saturation",
-    rf"at $d={LONG_D:g}$, over a run in which every step moves a score equally far, $v\cdot\mu$ grows by half or more in the second half, "
-    "when attention on training data is 1 to fifteen digits, in at least 95 % of training sets",
+    "the signal score keeps growing after attention has saturated",
+    rf"at $d={LONG_D:g}$, in a run in which every step moves a score equally far, $v\cdot\mu$ with $v=W^\top p$ grows by "
+    rf"half or more in the second half of the run, where attention on training data equals 1 to fifteen digits, in at "
+    rf"least 95 % of training sets",
     wrong=0.0,
-    wrong_text="the force computed as γ − f",
+    wrong_text="the force computed as the plain difference γ − f",
     box=("ts-arithmetic", "ts-late"),
     uses=("TS11", "TS17"),
 )

@@ -107,7 +107,7 @@ class LawComparison:
     law: TokenLaw
     dense: dict[str, torch.Tensor]
     drawn: dict[str, torch.Tensor]
-    drawn_wrong: dict[str, torch.Tensor]  # in a dimension `wrong` times as large: the power twin
+    drawn_wrong: dict[str, torch.Tensor]  # in a dimension `wrong` times as large: the negative control
     wrong: float
 
     @property
@@ -190,7 +190,7 @@ def setting_study(
     """Measure all of the page.
 
     Args:
-        law: the page's law; comparisons with dense training use its dimension `dense_d` twin.
+        law: the page's law; comparisons with dense training use the same law in dimension `dense_d`.
         step_size: alpha at law.d; the dense comparison multiplies it by law.d / dense_d, so that scores move as far.
         dense_d: dimension of the dense comparison.
         steps: of the dense comparison, >= 1.

@@ -1,4 +1,4 @@
-r"""The first clock: how long until clean training samples look at their relevant token, and what the model is then.
+r"""The first time scale: how long until clean training samples attend to their relevant token, and the state of the model then.
 
 $\tau_{1/2}$ is the first step at which the mean attention of the clean training samples on $x_1$ reaches $\tfrac12$, interpolated
 linearly between steps. The theorem (arXiv 2409.17625, poster, part 1) gives its order in units of
@@ -47,11 +47,11 @@ def clock_unit(setting: Setting) -> float:
 
 @dataclass(frozen=True)
 class HalfTimes:
-    """K settings, R runs each; nan where a run did not get there. Shares and error are those of the first step past it."""
+    """K settings, R runs each; nan where a run did not get there. Fractions and error are those of the first step past it."""
 
     settings: tuple[Setting, ...]
     tau: np.ndarray  # (K, R), steps
-    clean_fitted: np.ndarray  # (K, R), share of clean training samples with Y f > 0
+    clean_fitted: np.ndarray  # (K, R), fraction of clean training samples with Y f > 0
     noisy_fitted: np.ndarray  # (K, R)
     error: np.ndarray  # (K, R), on fresh data
     fresh_attention: np.ndarray  # (K, R), mean on x_1

@@ -50,7 +50,7 @@ def local_slopes(delays: Delays) -> np.ndarray:
 
 
 def advantage(law: TokenLaw) -> float:
-    r"""$\bar a-A_1/T$: mean share of the token that training samples select, less the mean share of a token."""
+    r"""$\bar a-A_1/T$: mean signal coefficient of the token that training samples select, less that of a token."""
     eta, rho = flipped_share(law), law.weak_signal
     return 1 - eta + eta * rho - (1 + (1 + law.same_class_tokens) * rho) / law.tokens
 

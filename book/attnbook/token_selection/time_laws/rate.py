@@ -1,4 +1,4 @@
-r"""How far training p alone is from the mean field at a fixed time $\theta$, and the bound on it that holds in every dimension.
+r"""Distance of training p alone from the orthogonal-noise prediction at fixed $\theta$, and the bound on it that holds in every dimension.
 
 $W^\top W=mI$, $p_0=0$, $\frac{dz}{d\theta}=\frac nh\frac K{\sigma_\varepsilon^2d}c$.
 Source: derived in the theory chapter of Part II (`ts-rate`).
@@ -26,7 +26,7 @@ def mean_field_distance(law: TokenLaw, theta: float, *, runs: int, seed: int) ->
     """
     checks.positive_number("theta", theta)
     if not law.balanced:
-        raise ValueError("law must have balanced labels: the mean field stands for them")
+        raise ValueError("law must have balanced labels: the orthogonal-noise prediction is for them")
     gram = draw_gram(law, seed, checks.whole_number("runs", runs, at_least=1))
     own, h, N = law.noise_std**2 * law.d, law.head_norm * law.signal_norm, law.n * law.tokens
     scores, _ = follow(gram, law.n / h / own * gram.kernel[:, :N, :N], math.log(theta), 0.02)

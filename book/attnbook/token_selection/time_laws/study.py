@@ -31,7 +31,7 @@ from attnlib.token_selection.start import Start
 __all__ = ["STRENGTHS", "THETA", "Axis", "TimeStudy", "time_study"]
 
 STRENGTHS = (1.0, 1.5, 2.0, 3.0, 4.0, 6.0, 8.0)  # 1 / (n SNR^2) of the delay
-THETA = 4.0  # time at which training p alone is compared with the mean field
+THETA = 4.0  # time at which training p alone is compared with the orthogonal-noise prediction
 _FACTORS = (0.5, 1.0, 2.0, 4.0)
 _FIT_RUNS = 12  # training sets behind the time to fit every label: it hangs on the last label, and varies
 
@@ -53,7 +53,7 @@ class Axis:
 class TimeStudy:
     """Everything the claims look at."""
 
-    centre: Setting  # of the first clock
+    centre: Setting  # of the first time scale
     clock: dict[str, Axis]  # by name; "prompt_scale" starts at p_0 != 0, the others at p_0 = 0
     delay_law: TokenLaw  # at STRENGTHS[0]
     delays: Delays
@@ -63,9 +63,7 @@ class TimeStudy:
     sharp: tuple[Delays, ...]  # at SHARP and one large n d SNR^4: the page's law first, then other label noise and T
     blurred: Delays  # at SHARP and a small n d SNR^4
     late: LateGaps  # training p alone, far beyond memorisation
-    apart: (
-        torch.Tensor
-    )  # (R, laws): largest distance of a score of training p alone from the mean field, at theta = THETA
+    apart: torch.Tensor  # (R, laws): largest distance of a score of training p alone from the orthogonal-noise prediction, at theta = THETA
     apart_laws: tuple[TokenLaw, ...]  # n SNR^2 = 1/2, d a factor 4 apart
     never: Course  # strength 8, discrimination 0.6 of the critical one
     fit_dimensions: np.ndarray  # (K,) d
@@ -86,7 +84,7 @@ def time_study(
     """Train and collect.
 
     Args:
-        centre: of the first clock, with a strong signal.
+        centre: of the first time scale, with a strong signal.
         delay_norm: signal norm of the delay's laws; their d follows from STRENGTHS. Everything else is the centre's. Where
             n d SNR^4 is held, it is (8 delay_norm / sigma)^2, and (delay_norm / 2 sigma)^2.
         runs: training sets per law, >= 2.
@@ -127,7 +125,7 @@ def time_study(
 
 
 def _clock(centre: Setting, runs: int, seed: int) -> dict[str, Axis]:
-    """Each axis of the first clock; limits are ten times what the centre needs, scaled along with the theorem's unit."""
+    """Each axis of the first time scale; limits are ten times what the centre needs, scaled along with the theorem's unit."""
     around = np.array(_FACTORS)
     axes = star(
         centre,
