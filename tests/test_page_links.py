@@ -23,7 +23,7 @@ every_page = pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 
 LINK = re.compile(r"\[(?P<text>(?:[^\[\]]|\[[^\]]*\])+)\]\((?P<target>[^)\s]+)\)")
 SECTION = "## Where to go from here"
-ITEMS = ("Proofs", "Explorer", "Claims", "Next", "Also")
+ITEMS = ("Proofs", "To try", "Claims", "Next", "Also")
 
 
 def prose(page: Page) -> str:
@@ -84,11 +84,11 @@ def test_what_to_read_before_has_a_link(page: Page) -> None:
 @every_page
 def test_a_page_ends_with_where_to_go(page: Page) -> None:
     items = closing(page).splitlines()
-    assert [re.match(r"- \*\*(\w+)\*\*: ", item)[1] for item in items] == list(ITEMS)  # type: ignore[index]
+    assert [re.match(r"- \*\*([\w ]+)\*\*: ", item)[1] for item in items] == list(ITEMS)  # type: ignore[index]
     found = {name: links(page, item) for name, item in zip(ITEMS, items, strict=True)}
     assert all(found.values()), found
     assert all("theory" in name or "versions" in name for _, name in found["Proofs"])
-    assert [name.rpartition("/")[0] for _, name in found["Explorer"]] == ["book/explorers"]
+    assert [name.rpartition("/")[0] for _, name in found["To try"]] == ["book/explorers"]
     assert [name for _, name in found["Claims"]] == ["book/ledger"]
     # The next page is the next notebook of the table of contents; behind the last one a chapter.
     own = ORDER.index(f"notebooks/{page.name}")
