@@ -41,7 +41,8 @@ def document(page: Page, target: str) -> str | None:
         return found[0]
     if re.match(r"[a-z]+:|#", target):
         return None
-    return normpath(f"notebooks/{PurePosixPath(page.name).parent}/{target.partition('#')[0]}").removesuffix(".ipynb")
+    path = normpath(f"notebooks/{PurePosixPath(page.name).parent}/{target.partition('#')[0]}")
+    return re.sub(r"\.(ipynb|md)$", "", path)
 
 
 def closing(page: Page) -> str:
@@ -67,7 +68,7 @@ def test_links_of_a_page_work_wherever_it_is_read(page: Page) -> None:
         if inside(target, ADDRESS):
             assert target.endswith(".html"), match["target"]
         else:
-            assert target.endswith(".ipynb"), f"{match['target']}: write {ADDRESS}/{name.removesuffix('.md')}.html"
+            assert target.endswith(".ipynb"), f"{match['target']}: write {ADDRESS}/{name}.html"
             assert (page.source.parent / target).is_file(), match["target"]
 
 
