@@ -6,6 +6,7 @@
 PYTHON ?= python3
 JOBS ?= $(shell getconf _NPROCESSORS_ONLN 2>/dev/null || echo 2)
 URL ?=
+BOOK ?=
 SINCE ?=
 ONLY ?=
 PATIENCE ?= 600
@@ -105,9 +106,10 @@ scripts: node_modules/.ready  ## build the explorers' scripts from book/scripts/
 	$(RUN) -m attnbook.story
 	node book/scripts/build.mjs
 
+# BOOK: where the HTML is published, if that is not https://owner.github.io/name.
 repository: $(READY)  ## change the repository's address everywhere: make repository URL=https://github.com/owner/name
 	@test -n "$(URL)" || { echo "error: say which address: make repository URL=https://github.com/owner/name" >&2; exit 2; }
-	$(RUN) -m attnlib repository "$(URL)"
+	$(RUN) -m attnlib repository "$(URL)" $(if $(BOOK),--book "$(BOOK)")
 
 clean:  ## remove what was built, also kept results of pages; the environment stays
 	rm -rf _build .mypy_cache .pytest_cache .ruff_cache

@@ -395,10 +395,10 @@ def test_the_page_on_teaching_names_what_there_is() -> None:
         heading = re.search(r"^# (.+)$", page.source.read_text(encoding="utf-8").partition("---\n\n")[2], re.M)
         titles[heading[1]] = page.name
     stored = table.read(TABLE)[0]
-    rows = re.findall(r"^\| \*(.+?)\* ([\d, ]+?)(?:, for .*?)? \| \d+ \| (.+?) \|$", text, re.M)
+    rows = re.findall(r"^\| \[(.+?)\]\(\S+\) ([\d, ]+?)(?:, for .*?)? \| \d+ \| (.+?) \|$", text, re.M)
     assert len(rows) == 15
     for title, numbers, checked in rows:
-        (page,) = {name for full, name in titles.items() if full.startswith(title) or title in full}
+        page = titles[title]
         given = [f"{table.page_prefix(page)}{number.strip()}" for number in numbers.split(",")]
         known = [name.rpartition("/")[2] for name in given if name in stored]
         assert known == (

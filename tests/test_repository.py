@@ -12,6 +12,7 @@ from bookkit.pages.catalogue import UserError, find_pages
 from bookkit.pages.execution import read_source
 from bookkit.pages.notebooks import renew
 from bookkit.repository import addresses, change, check_url, current_url, replace_address, text_files
+from bookkit.settings import settings
 from tests.tiny_page import ADDRESS, make_book
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -139,6 +140,28 @@ def test_stored_pages_stay_what_make_notebooks_would_write(tmp_path: Path) -> No
     assert ids == [cell["id"] for cell in read_source(page.source.read_text()).cells]
     assert NEW in page.stored.read_text()
     assert renew(root, check=True) == []
+
+
+def test_a_book_published_elsewhere_is_moved_by_the_same_command(tmp_path: Path, monkeypatch, capsys) -> None:
+    root = make_book(tmp_path)
+    was = "https://attention-checked.github.io/attention-checked"
+    (root / "pyproject.toml").write_text(f'{PYPROJECT}[tool.bookkit]\naddress = "{was}"\n')
+    (page,) = find_pages(root)
+    page.source.write_text(f"{page.source.read_text()}\nSee [this]({was}/book/x.html#y), {was}-2 and {was}.\n")
+    renew(root)
+    monkeypatch.chdir(root)
+    assert main(["repository", NEW]) == 0  # the address goes with the repository
+    assert settings(root).address == "https://somebody-else.github.io/a.book"
+    assert main(["repository", NEW, "--book", "https://book.example.org/"]) == 0
+    assert settings(root).address == "https://book.example.org"
+    told = f"See [this](https://book.example.org/book/x.html#y), {was}-2 and https://book.example.org.\n"
+    assert page.source.read_text().endswith(told)
+    assert renew(root, check=True) == []  # stored pages have it too, and the ids that go with it
+    assert capsys.readouterr().out.split().count("pyproject.toml") == 2
+    assert main(["repository", NEW, "--book", "book.example.org"]) == 2
+    assert (
+        "the address of the published book must be https://host/path; got 'book.example.org'" in capsys.readouterr().err
+    )
 
 
 @pytest.mark.parametrize(

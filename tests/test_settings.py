@@ -41,6 +41,7 @@ def test_what_is_said_is_read_and_an_edit_is_seen(tmp_path: Path) -> None:
         ('pakages = ["a"]', r"knows packages, command, .*; got pakages$"),
         ('packages = "a"', r"packages of \[tool.bookkit\] must be a list of names; got 'a'$"),
         ("packages = [1]", r"must be a list of names; got \[1\]$"),
+        ('address = "book.org"', r"address of the published book must be https://host/path; got 'book.org'$"),
         ("command = 3", r"command of \[tool.bookkit\] must be a text; got 3$"),
         ("parts = 3", r"parts of \[tool.bookkit\] must be a table; got 3$"),
         (

@@ -131,6 +131,19 @@
   const dialogs = document.querySelectorAll("#pst-primary-sidebar-modal, #pst-secondary-sidebar-modal, #pst-search-dialog");
   dialogs.forEach((dialog) => dialog.addEventListener("close", () => setTimeout(comeBack))); // after the theme
 
+  // --- menu ---------------------------------------------------------------------------------------------------------
+
+  /** The menu shows where one is: its entry for this page comes into view, unless it is there already. */
+  function showOwnEntry(box) {
+    const entry = [...box.querySelectorAll(".bd-docs-nav .active > a")].pop();
+    if (!entry) return;
+    const [inner, outer] = [entry.getBoundingClientRect(), box.getBoundingClientRect()];
+    if (inner.top < outer.top || inner.bottom > outer.bottom) entry.scrollIntoView({ block: "center" });
+  }
+  const menu = document.querySelector("#pst-primary-sidebar-modal"); // of a phone; the theme moves the side bar into it
+  const opened = () => menu.open && showOwnEntry(menu);
+  if (menu) new MutationObserver(opened).observe(menu, { attributes: true, attributeFilter: ["open"] });
+
   // The text comes first: formulas wait until the page stands.
   if (own.dataset.mathjax !== undefined) {
     if (document.readyState === "complete") drawNearTheView();

@@ -90,6 +90,9 @@ def parser() -> argparse.ArgumentParser:
 
     repository = commands.add_parser("repository", help="change the repository's address everywhere")
     repository.add_argument("url", metavar="URL", help="https://github.com/owner/name")
+    repository.add_argument(
+        "--book", metavar="ADDRESS", help="where the HTML is published, if it is not https://owner.github.io/name"
+    )
 
     for name, what in PASSED_ON.items():
         commands.add_parser(name, help=what, add_help=False)
@@ -241,9 +244,13 @@ def _register(options: argparse.Namespace, rest: list[str]) -> int:
 
 
 def _repository(options: argparse.Namespace, rest: list[str]) -> int:
-    from bookkit.repository import change
+    from bookkit.repository import change, move_book
 
-    for path in change(find_root(), options.url):
+    root = find_root()
+    changed = change(root, options.url)
+    if options.book:
+        changed += move_book(root, options.book)
+    for path in dict.fromkeys(changed):
         print(path)
     return 0
 

@@ -1,7 +1,7 @@
-"""The repository's address: written once, in pyproject.toml, and changed everywhere by one command.
+"""The repository's address and the published book's: written once, in pyproject.toml, and changed everywhere by one command.
 
-Colab's first cell, Colab links, the README and the citation file must hold it as text. `change` rewrites them all,
-and a test finds copies that disagree.
+Colab's first cell, Colab links, the README and the citation file must hold the first as text, links of the pages to chapters the
+second (see `sphinx.public_links`). `change` and `move_book` rewrite them all, and tests find copies that disagree.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from bookkit.pages.catalogue import UserError, find_pages, write_atomically
+from bookkit.settings import check_address, settings
 
 URL = re.compile(r"https://github\.com/(?P<owner>[A-Za-z0-9](?:-?[A-Za-z0-9]){0,38})/(?P<name>[A-Za-z0-9._-]{1,100})")
 # What stands before owner/name in the addresses of a repository: its page, a clone over ssh, Colab, raw files.
@@ -54,6 +55,22 @@ def change(root: Path, url: str) -> list[Path]:
         text = path.read_text(encoding="utf-8")
         moved = replace_address(text, (old["owner"], old["name"]), (new["owner"], new["name"]))
         if moved != text:
+            write_atomically(path, moved)
+            changed.append(path.relative_to(root))
+    _renew_cell_ids(root, changed)
+    return changed
+
+
+def move_book(root: Path, address: str) -> list[Path]:
+    """Make `address` the one under which the HTML is published, in every text file; returns the files rewritten."""
+    old, new = settings(root).address, check_address(address)
+    if not old:
+        raise UserError(f"{root / 'pyproject.toml'} must hold the present address, [tool.bookkit] address")
+    link = re.compile(rf"{re.escape(old)}(?![\w.~-]*[\w~-])")  # a longer name is another place
+    changed = []
+    for path in sorted(text_files(root), key=lambda path: path == root / "pyproject.toml"):
+        text = path.read_text(encoding="utf-8")
+        if (moved := link.sub(new, text)) != text:
             write_atomically(path, moved)
             changed.append(path.relative_to(root))
     _renew_cell_ids(root, changed)

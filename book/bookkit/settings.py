@@ -8,6 +8,7 @@ faces = ["attnlib.single_head"]              # modules whose __all__ is what rea
 
 exercises = "book/attnbook/exercises/table.json"   # hashes of the accepted answers
 check = "attnlib.exercises"                  # where student notebooks import `check` from
+address = "https://owner.github.io/name"     # where the HTML is published: pages link to chapters there, see `sphinx.public_links`
 
 [tool.bookkit.parts]                         # folders of notebooks/ in reading order, with the paper that a part checks
 single_head = { number = "I", title = "A single head", paper = "2410.07746" }
@@ -18,6 +19,7 @@ single_head = { number = "I", title = "A single head", paper = "2410.07746" }
 
 from __future__ import annotations
 
+import re
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
@@ -27,7 +29,7 @@ from typing import Any
 
 from bookkit.pages.catalogue import UserError, find_root, one_line
 
-__all__ = ["Part", "Settings", "settings"]
+__all__ = ["Part", "Settings", "check_address", "settings"]
 
 FILE = "pyproject.toml"
 
@@ -51,6 +53,7 @@ class Settings:
     faces: tuple[str, ...] = ()
     exercises: str = ""
     check: str = ""
+    address: str = ""
     parts: Mapping[str, Part] = field(default_factory=dict)
     kept: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
@@ -90,6 +93,7 @@ def _read(path: Path, stamp: int) -> Settings:
         faces=_names(table, "faces"),
         exercises=_text(table, "exercises"),
         check=_text(table, "check"),
+        address=check_address(address) if (address := _text(table, "address")) else "",
         parts={name: _part(name, entry) for name, entry in _table(table, "parts").items()},
         kept={name: _names(_table(table, "kept"), name) for name in _table(table, "kept")},
     )
@@ -107,6 +111,14 @@ def _text(table: Mapping[str, Any], key: str) -> str:
     if not isinstance(found, str):
         raise _wrong(key, "a text", found)
     return found
+
+
+def check_address(address: str) -> str:
+    """`address` without a final slash. Raises `UserError` unless it is ``https://host`` with or without a path."""
+    plain = address.strip().removesuffix("/")
+    if not re.fullmatch(r"https://[\w.-]+(/[\w.~-]+)*", plain):
+        raise UserError(f"the address of the published book must be https://host/path; got {address!r}")
+    return plain
 
 
 def _table(table: Mapping[str, Any], key: str) -> Mapping[str, Any]:

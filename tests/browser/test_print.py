@@ -82,7 +82,7 @@ def test_the_whole_books_pdf_on_some_pages(tmp_path: Path) -> None:
     catalogue = book.trailer["/Root"]
     assert (catalogue["/Lang"], catalogue["/MarkInfo"]["/Marked"]) == ("en", True)
     pages = [letters(sheet.extract_text()) for sheet in book.pages]
-    header = re.compile(r"^Attention,Checked(?:Howtorunit|Twostepsofgradientdescent)\d+")
+    header = re.compile(r"^Attention,Checked(?:Howtorunit|I\.2Twostepsofgradientdescent)\d+")
     whole = "".join(header.sub("", text) for text in pages)  # a sentence may go on over the page
 
     article = BeautifulSoup((HTML / f"{PAGE}.html").read_text(encoding="utf-8"), "html.parser").select_one(
@@ -99,8 +99,8 @@ def test_the_whole_books_pdf_on_some_pages(tmp_path: Path) -> None:
                 flat.append((entry, depth + 1))
             else:
                 titles[entry.title] = (depth, book.get_destination_page_number(entry))
-    assert titles["Part one"][0] + 1 == titles["Two steps of gradient descent"][0] == titles["Exercises"][0] - 1
-    for title in ("Two steps of gradient descent", "Exercises", "Verdicts"):
+    assert titles["Part one"][0] + 1 == titles["I.2 Two steps of gradient descent"][0] == titles["Exercises"][0] - 1
+    for title in ("I.2 Two steps of gradient descent", "Exercises", "Verdicts"):
         assert letters(title) in pages[titles[title][1]], title
 
     # The contents name the page on which a chapter begins, and that page carries the number.
@@ -108,10 +108,10 @@ def test_the_whole_books_pdf_on_some_pages(tmp_path: Path) -> None:
         " ".join(h.get_text().rstrip("#").split()) for h in article.select("h1, h2, h3") if not h.select(".math")
     }
     assert sections <= set(titles)
-    start = titles["Two steps of gradient descent"][1]
-    assert re.search(rf"Twostepsofgradientdescent{start + 1}(?!\d)", pages[1])
+    start = titles["I.2 Two steps of gradient descent"][1]
+    assert re.search(rf"I\.2Twostepsofgradientdescent{start + 1}(?!\d)", pages[1])
     assert pages[start].startswith(
-        f"Attention,CheckedTwostepsofgradientdescent{start + 1}Partone"
+        f"Attention,CheckedI.2Twostepsofgradientdescent{start + 1}Partone"
     )  # header, number, text
     assert "000" not in pages[1]
 

@@ -54,7 +54,7 @@ def test_keys_reach_everything_on_a_desktop(browser: Browser, address: str) -> N
         page.keyboard.press("Enter")
         assert page.evaluate("location.hash") == "#main-content"
         after = walk(page, lambda stop: stop["name"] == "Color mode")
-        assert not [stop for stop in after if "Theory of the single head" in stop["name"]], "the side bar came again"
+        assert not [stop for stop in after if "Proofs for Part I" in stop["name"]], "the side bar came again"
         # The theme: three states in a ring, the page follows.
         shown = []
         mode = page.evaluate("document.documentElement.dataset.mode")
@@ -82,7 +82,7 @@ def test_keys_reach_everything_on_a_desktop(browser: Browser, address: str) -> N
         assert not page.evaluate("document.activeElement.parentElement.open")
         # The side bar and the page's own contents.
         page.focus("#pst-primary-sidebar a.navbar-brand")
-        walk(page, lambda stop: stop["name"] == "Theory of the single head")
+        walk(page, lambda stop: stop["name"] == "Proofs for Part I: two steps")
         page.focus("#pst-page-toc-nav a")
         page.keyboard.press("Enter")
         assert page.evaluate("location.hash") == "#predict"
@@ -104,6 +104,24 @@ def test_keys_and_menus_on_a_phone(browser: Browser, address: str) -> None:
             page.keyboard.press("Escape")
             page.wait_for_selector(f"{bar}:not([open])", state="attached")
             page.wait_for_function("button => document.activeElement === document.querySelector(button)", arg=button)
+        assert visit.errors == []
+
+
+@pytest.mark.parametrize("name", ["book/bibliography.html", "notebooks/in_context/07_deeper_and_wider.html"])
+def test_the_menu_of_a_phone_opens_where_one_is(browser: Browser, address: str, name: str) -> None:
+    with visited(browser, address, name, {"width": 390, "height": 560}, drawn=False) as visit:
+        page = visit.page
+        page.click(".primary-toggle")
+        page.wait_for_selector("#pst-primary-sidebar-modal[open]")
+        seen = """() => {
+          const menu = document.querySelector("#pst-primary-sidebar-modal"), own = [...menu.querySelectorAll(".active > a")].pop();
+          const box = own.getBoundingClientRect();
+          return {scrolled: menu.scrollTop > 0, inView: box.top >= 0 && box.bottom <= innerHeight, text: own.textContent.trim()};
+        }"""
+        page.wait_for_function(f"({seen})().scrolled")
+        entry = page.evaluate(seen)
+        assert entry["inView"]
+        assert entry["text"] == page.locator("article h1").inner_text().removesuffix("#").strip()
         assert visit.errors == []
 
 

@@ -30,6 +30,7 @@ STYLES = PurePosixPath("_static/styles")
 TAG = re.compile(r"[ \t]*<script\b([^>]*)>(.*?)</script>\n?", re.DOTALL)
 SHEET = re.compile(r'[ \t]*<link\b(?=[^>]*\brel="stylesheet")[^>]*\bhref="([^":?]+)(?:\?[^"]*)?"[^>]*>\n?')
 
+MENU = re.compile(r'<ul class="list-caption">.*?</nav>', re.DOTALL)
 FORMULA = re.compile(r'\bclass="(?:[^"]* )?math(?: [^"]*)?"')
 SOURCE_MAP = re.compile(r"^(?://# sourceMappingURL=.*|/\*# sourceMappingURL=.*\*/)$\n?", re.MULTILINE)
 
@@ -186,6 +187,9 @@ def _mended(page: str) -> str:
     # "Search Ctrl+K", "Show code cell source": who speaks to the computer says what is on the screen, and that is the name.
     page = re.sub(r'(<button class="btn search-button-field[^>]*?) title="Search" aria-label="Search"', r"\1", page)
     page = page.replace('<summary aria-label="Toggle hidden content">', "<summary>")
+    # On a page that stands in no part, such as the first, all parts of the menu would be folded.
+    if (menu := MENU.search(page)) and "<details open" not in menu[0]:
+        page = page[: menu.start()] + menu[0].replace("<details>", '<details open="open">', 1) + page[menu.end() :]
     # What follows the reader's scrolling looks for contents that this theme does not have.
     return page.replace('data-bs-spy="scroll" data-bs-target=".bd-toc-nav" ', "")
 

@@ -1,0 +1,188 @@
+"""Where the pages lead: links that work in the book, on GitHub and in Colab, and a way on from each page."""
+
+import io
+import re
+from pathlib import Path, PurePosixPath
+from posixpath import normpath
+
+import pytest
+from sphinx.application import Sphinx
+from sphinx.util.docutils import docutils_namespace
+
+from bookkit.pages.catalogue import Page, find_pages
+from bookkit.settings import settings
+from bookkit.sphinx.public_links import inside
+from tests.house import ROOT
+from tests.page_checks import toc_files
+from tests.tiny_book import write
+
+PAGES = find_pages(ROOT)
+ADDRESS = settings(ROOT).address
+ORDER = toc_files(ROOT / "_toc.yml")
+every_page = pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+
+LINK = re.compile(r"\[(?P<text>(?:[^\[\]]|\[[^\]]*\])+)\]\((?P<target>[^)\s]+)\)")
+SECTION = "## Where to go from here"
+ITEMS = ("Proofs", "To try", "Claims", "Next", "Also")
+
+
+def prose(page: Page) -> str:
+    return re.sub(r"^```.*?^```$", "", page.source.read_text(encoding="utf-8"), flags=re.M | re.S)
+
+
+def title(document: str) -> str:
+    (first, *_) = re.findall(r"^# (.*)$", (ROOT / f"{document}.md").read_text(encoding="utf-8"), re.M)
+    return first
+
+
+def document(page: Page, target: str) -> str | None:
+    """What a link of a page names, as `_toc.yml` names it; None for another host or a place on the page itself."""
+    if found := inside(target, ADDRESS):
+        return found[0]
+    if re.match(r"[a-z]+:|#", target):
+        return None
+    path = normpath(f"notebooks/{PurePosixPath(page.name).parent}/{target.partition('#')[0]}")
+    return re.sub(r"\.(ipynb|md)$", "", path)
+
+
+def closing(page: Page) -> str:
+    """The last section's list: up to the first empty line behind it."""
+    _, found, rest = prose(page).partition(f"\n{SECTION}\n\n")
+    assert found, f"{page.name} must end with {SECTION}"
+    return rest.partition("\n\n")[0]
+
+
+def links(page: Page, text: str) -> list[tuple[str, str]]:
+    """Text and document of the links that stay in the book."""
+    return [(m["text"], name) for m in LINK.finditer(text) if (name := document(page, m["target"])) is not None]
+
+
+@every_page
+def test_links_of_a_page_work_wherever_it_is_read(page: Page) -> None:
+    """Another page is a file beside it; what is no notebook has the public address: in Colab it is not a neighbour."""
+    for match in LINK.finditer(prose(page)):
+        target = match["target"].partition("#")[0]
+        if (name := document(page, match["target"])) is None:
+            continue
+        assert name in ORDER, f"{match['target']}: no such document"
+        if inside(target, ADDRESS):
+            assert target.endswith(".html"), match["target"]
+        else:
+            assert target.endswith(".ipynb"), f"{match['target']}: write {ADDRESS}/{name}.html"
+            assert (page.source.parent / target).is_file(), match["target"]
+
+
+@every_page
+def test_what_to_read_before_has_a_link(page: Page) -> None:
+    rows = re.findall(r"^\| before you read .*\n\|[-|]+\n((?:\|.*\n)+)", prose(page), re.M)
+    assert len(rows) == 1
+    cells = [row.split("|")[1] for row in rows[0].splitlines()]
+    assert sum(len(links(page, cell)) for cell in cells) >= 1
+    unlinked = [cell for cell in cells if re.search(r"\b(pages?|chapter|notation)\b", cell) and not links(page, cell)]
+    assert unlinked == []
+
+
+@every_page
+def test_a_page_ends_with_where_to_go(page: Page) -> None:
+    items = closing(page).splitlines()
+    assert [re.match(r"- \*\*([\w ]+)\*\*: ", item)[1] for item in items] == list(ITEMS)  # type: ignore[index]
+    found = {name: links(page, item) for name, item in zip(ITEMS, items, strict=True)}
+    assert all(found.values()), found
+    assert all("theory" in name or "versions" in name for _, name in found["Proofs"])
+    assert [name.rpartition("/")[0] for _, name in found["To try"]] == ["book/explorers"]
+    assert [name for _, name in found["Claims"]] == ["book/ledger"]
+    # The next page is the next notebook of the table of contents; behind the last one a chapter.
+    own = ORDER.index(f"notebooks/{page.name}")
+    onward = [name for name in ORDER[own + 1 :] if name.startswith("notebooks/")]
+    assert found["Next"][0][1] == (onward or [found["Next"][0][1]])[0]
+    others = {name for item in found.values() for _, name in item} - {f"notebooks/{page.name}", "book/ledger"}
+    assert len(others) >= 4
+    assert "*What next" not in prose(page)
+
+
+@every_page
+def test_a_link_says_the_title_of_what_it_opens(page: Page) -> None:
+    """In the two places where pages are named one after the other: the table and the last section."""
+    table = "\n".join(line for line in prose(page).splitlines() if line.startswith("| "))
+    for text, name in links(page, table) + links(page, closing(page)):
+        if name.startswith("notebooks/") or name.startswith("book/explorers/"):
+            assert text == title(name)
+
+
+def test_pages_are_numbered_as_they_follow_each_other() -> None:
+    for wing, part in settings(ROOT).parts.items():
+        pages = [name for name in ORDER if name.startswith(f"notebooks/{wing}/")]
+        assert pages == sorted(pages)
+        assert [title(name).split()[0] for name in pages] == [f"{part.number}.{i}" for i in range(1, len(pages) + 1)]
+        # Proofs are where one goes from a page, so they stand behind.
+        proofs = [
+            name
+            for name in ORDER
+            if title(name).startswith(f"Proofs for Part {part.number}")
+            and title(name)[16 + len(part.number) :][:1] in ("", ":")
+        ]
+        assert proofs
+        assert ORDER.index(pages[-1]) < ORDER.index(proofs[0])
+    assert ORDER[:2] == ["book/preface", "book/story"]
+    assert ORDER.index("book/notation") > ORDER.index("notebooks/open_questions/05_more_classes_and_layers")
+
+
+def test_titles_cannot_be_mixed_up() -> None:
+    plain = [
+        re.sub(r"[^a-z]", "", title(name).lower()) for name in ORDER if not name.startswith("book/explorers/index")
+    ]
+    assert len(set(plain)) == len(plain)
+
+
+@pytest.mark.parametrize("name", sorted(name for name in ORDER if re.match(r"book/\w+_(theory|versions)$", name)))
+def test_a_chapter_with_proofs_names_its_pages_at_the_top(name: str) -> None:
+    head = (ROOT / f"{name}.md").read_text(encoding="utf-8").partition("\n## ")[0]
+    named = re.findall(r"\[([^\]]+)\]\(\.\./(notebooks/\w+/\w+)\.ipynb\)", head)
+    assert [text for text, page in named if text == title(page)]
+
+
+# --- the public address
+
+
+@pytest.mark.parametrize(
+    ("link", "found"),
+    [
+        ("https://a.github.io/b/book/one.html#box", ("book/one", "#box")),
+        ("https://a.github.io/b/notebooks/w/01_p.html", ("notebooks/w/01_p", "")),
+        ("https://a.github.io/b", ("index", "")),
+        ("https://a.github.io/b/", ("index", "")),
+        ("https://a.github.io/bb/book/one.html", None),
+        ("https://a.github.io/", None),
+        ("https://github.com/a/b", None),
+        ("book/one.html", None),
+    ],
+)
+def test_a_link_to_the_published_book_is_known(link: str, found: tuple[str, str] | None) -> None:
+    assert inside(link, "https://a.github.io/b") == found
+    assert inside(link, "") is None
+
+
+def test_the_built_book_takes_public_links_for_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write(tmp_path / "pyproject.toml", '[tool.bookkit]\naddress = "https://a.github.io/b"\n')
+    write(tmp_path / "_toc.yml", "")
+    to = "https://a.github.io/b"
+    names = {"box": f"{to}/book/one.html#box", "all": f"{to}/", "no": f"{to}/book/two.html", "else": f"{to}c"}
+    named = ", ".join(f"[{text}]({link})" for text, link in names.items())
+    write(tmp_path / "notebooks" / "w" / "page.md", f"# P\n\n{named}\n")
+    write(tmp_path / "book" / "one.md", "# One\n\n(box)=\n## Box\n")
+    write(tmp_path / "book" / "first.md", "# First\n\n```{toctree}\none\n../notebooks/w/page\n```\n")
+    monkeypatch.chdir(tmp_path)
+    told = io.StringIO()
+    options = {
+        "extensions": ["myst_parser", "bookkit.sphinx.public_links"],
+        "html_theme": "basic",
+        "root_doc": "book/first",
+    }
+    with docutils_namespace():
+        Sphinx(tmp_path, None, tmp_path / "html", tmp_path / "trees", "html", options, None, told).build()
+    page = (tmp_path / "html" / "notebooks" / "w" / "page.html").read_text(encoding="utf-8")
+    assert '<a class="reference internal" href="../../book/one.html#box">box</a>' in page
+    assert '<a class="reference internal" href="../../book/first.html">all</a>' in page
+    assert '<a class="reference external" href="https://a.github.io/bc">else</a>' in page
+    assert "the book has no book/two.html; got https://a.github.io/b/book/two.html" in told.getvalue()
+    assert told.getvalue().count("WARNING") == 1
