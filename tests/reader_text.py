@@ -15,7 +15,7 @@ import yaml
 
 ROOT = Path(__file__).parents[1]
 NOT_PROSE = {"math", "code-cell", "code-block", "code", "literalinclude", "mermaid", "bibliography"}
-SHOWN_OPTIONS = ("caption", "alt", "name-in-words")
+SHOWN_OPTIONS = ("caption", "alt")
 DRAWN = {
     "text",
     "annotate",
@@ -74,11 +74,11 @@ def without_code(markdown: str) -> str:
 
 
 def prose(markdown: str, *, roles: bool = False) -> str:
-    """The words of a Markdown text, with as many lines; with `roles`, code spans, roles and links stay."""
+    """The words of a Markdown text, with as many lines; with `roles`, roles and links stay."""
     text = without_code(markdown)
     for pattern in INLINE[:2] if roles else INLINE:
         text = blanked(text, pattern)
-    return text
+    return INLINE[2].sub(lambda span: span[0] if span[0].startswith("{") else re.sub(r"[^\n]", " ", span[0]), text)
 
 
 def strings(code: str, *, docstrings: bool = False) -> Iterator[Line]:
