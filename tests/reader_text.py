@@ -152,11 +152,8 @@ def javascript(code: str) -> Iterator[Line]:
 def chapters() -> list[Path]:
     """All Markdown that a reader meets outside the pages."""
     book = ROOT / "book"
-    found = [*book.glob("*.md"), *(book / "explorers").glob("*.md"), *(book / "reference").glob("*.md")]
-    return sorted(path for path in found if path.stem != "bibliography") + [
-        ROOT / "README.md",
-        ROOT / "CONTRIBUTING.md",
-    ]
+    found = [path for folder in (book, book / "explorers", book / "reference") for path in sorted(folder.glob("*.md"))]
+    return [*(path for path in found if path.stem != "bibliography"), ROOT / "README.md", ROOT / "CONTRIBUTING.md"]
 
 
 def pages() -> list[Path]:

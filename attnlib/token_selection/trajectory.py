@@ -71,7 +71,7 @@ class Trajectory:
         return self.labels.mean_over(kind, self.attention.movedim(-1, 0)).movedim(0, -1)
 
     def train_accuracy(self, kind: str = "all") -> torch.Tensor:
-        """(S, R): share of "all", "clean" or "noisy" samples with Y f > 0, Y the observed label; nan without any."""
+        """(S, R): fraction of "all", "clean" or "noisy" samples with Y f > 0, Y the observed label; nan without any."""
         checks.one_of("kind", kind, ("all", "clean", "noisy"))
         fitted = (self.outputs * self.labels.observed > 0).double()
         return fitted.mean(-1) if kind == "all" else self.labels.mean_over(kind, fitted)
