@@ -52,24 +52,30 @@ def blanked(text: str, pattern: re.Pattern) -> str:
 
 def without_code(markdown: str) -> str:
     """Markdown without blocks of code; of a directive its title and its text stay, and captions among its options."""
-    kept, code, at_options = [], "", False
+    kept, code, opened, at_options = [], "", [], False
     for line in markdown.split("\n"):
         fence = FENCE.match(line)
+        bare = bool(fence) and not fence["name"] and not fence["rest"].strip()
+        shown = ""
         if code:
-            code = "" if fence and fence["mark"] == code and not fence["name"] else code
-            kept.append("")
+            code = "" if bare and fence["mark"] == code else code
+        elif fence and bare and fence["mark"] in opened:
+            del opened[opened.index(fence["mark"]) :]
+        elif fence and (not fence["name"] or fence["name"] in NOT_PROSE):
+            code = fence["mark"]
         elif fence:
-            name = fence["name"] or ""
-            opens = bool(name or fence["rest"].strip())
-            bare = fence["mark"][0] != ":" and not name
-            code = fence["mark"] if bare or name in NOT_PROSE else ""
-            kept.append(fence["rest"] if opens and not code and not re.search(r"[/_]", fence["rest"]) else "")
-            at_options = opens and not code
+            opened.append(fence["mark"])
+            shown = fence["rest"] if fence["mark"].startswith(":") else ""
+            at_options = True
+            kept.append(shown)
+            continue
         elif at_options and (option := OPTION.match(line)):
             kept.append(option["value"] if option["key"] in SHOWN_OPTIONS else "")
+            continue
         else:
-            at_options = False
-            kept.append(line)
+            shown = line
+        at_options = False
+        kept.append(shown)
     return "\n".join(kept)
 
 

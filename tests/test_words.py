@@ -107,12 +107,20 @@ LEFT_ALONE = [
     "```python\nthe share of clean samples\n```",
     ":::{prf:lemma} Six variables\n:label: mean-field\n:::",
     "(mean-field)=",
+    "```{explorer} long_run\n:figure: fate fig-fates\n```\n:::::{grid}\n::::{card}\n:class: fates\n",
 ]
 
 
 @pytest.mark.parametrize("text", FOUND.replace("\n", " ").split(";"))
 def test_the_search_finds_old_words(text: str) -> None:
     assert len(hits([(1, prose(text))])) == 1
+
+
+def test_text_in_and_after_a_directive_is_read() -> None:
+    directive = "```{explorer} x\n:figure: fate\nthe share of flips\n```\nthe fate of a class"
+    box = ":::{prf:lemma} A fate\n:label: fate\nin mean field\n:::\nwings"
+    found = ["3: the share of flips", "5: the fate of a class", "6: A fate", "8: in mean field", "10: wings"]
+    assert hits(enumerate(prose(f"{directive}\n{box}").split("\n"), 1)) == found
 
 
 @pytest.mark.parametrize("text", LEFT_ALONE)
