@@ -95,7 +95,7 @@ def scores_of_fresh_data(v: torch.Tensor, p: torch.Tensor, sample: Sample) -> Fr
 def log10_clean_error(
     v: torch.Tensor, p: torch.Tensor, sample: Sample, *, per_class: bool = False, chunk: int | None = None
 ) -> torch.Tensor:
-    r"""Exact decimal logarithm of the clean test error, for two tokens: the probability that a fresh point is misclassified.
+    r"""Exact decimal logarithm of the clean error, for two tokens: the test error on fresh samples with unflipped labels.
 
     Given $p\cdot\xi$ the output is Gaussian, so the error of class $k$ is one integral over $z \sim N(0, 1)$:
 

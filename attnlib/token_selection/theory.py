@@ -322,7 +322,7 @@ def selection_path(
 
 
 def existence_window(law: TokenLaw) -> tuple[float, float]:
-    r"""Between which strengths c of the noise tokens a constructed direction is benign.
+    r"""The window of strengths c of the noise tokens in which a constructed direction generalises.
 
     $$ p=\mu_++\mu_-+c\,\Big(\sum_{\text{clean}}\varepsilon_1+\sum_{\text{flipped}}\varepsilon_2\Big) $$
     $$ \frac{(1-\rho)|\mu|^2}{\sigma_\varepsilon^2d} \;<\; c \;\lesssim\; \frac{|\mu|^2}{\sigma_\varepsilon^2\sqrt{nd}\sqrt{2\log T}} $$

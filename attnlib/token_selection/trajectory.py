@@ -17,7 +17,7 @@ __all__ = ["Trajectory", "join_runs"]
 class Trajectory:
     """S recorded moments of R trainings of n samples with T tokens; all tensors float64.
 
-    Fresh data see the model only through v = W^T p: its components along the two unit signals, and its norm.
+    On fresh data the output depends on v = W^T p only through its components along the two unit signals and its norm.
 
     Source:
         this book; made by `train`.
