@@ -5,6 +5,7 @@ their numbers, as far as a file has them: a caption, and a string of code, stand
 """
 
 import ast
+import json
 import re
 from collections.abc import Iterator
 from functools import cache
@@ -173,6 +174,9 @@ def told_to_readers(path: Path) -> Iterator[Line]:
         yield from (
             page_lines(path) if path.is_relative_to(ROOT / "notebooks") else enumerate(prose(text).split("\n"), 1)
         )
+    elif path.suffix == ".json":  # what claims said before
+        said = json.loads(text)["claims"].items()
+        yield from ((number, prose(" | ".join(each.values()))) for number, (_, each) in enumerate(said, 1))
     elif path.suffix == ".py":
         yield from strings(text, docstrings=path.is_relative_to(ROOT / "attnlib"))
     else:

@@ -66,6 +66,7 @@ def hits(lines: Iterable[tuple[int, str]]) -> list[str]:
 GROUPS = {
     "chapters": chapters,
     "pages": pages,
+    "restated": lambda: [ROOT / "book" / "restated.json"],
     "attnbook": lambda: sorted((ROOT / "book" / "attnbook").rglob("*.py")),
     "bookkit": lambda: sorted((ROOT / "book" / "bookkit").rglob("*.py")),
     "attnlib": lambda: sorted((ROOT / "attnlib").rglob("*.py")),
