@@ -5,7 +5,7 @@ said, or linked, what it names.
 """
 
 import re
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from functools import cache
 from pathlib import Path
 
@@ -38,7 +38,7 @@ OLD = {
     "wing": r"(?<!--)\bwings?\b",
     "fate": r"\bfates?\b",
     "share (noun)": rf"\b(?:{_BEFORE})\s+shares?\b(?!\s+(?:the|a|an|one|their|its|with)\b)"
-    r"|\bshares?\s+(?:of|that|is|was|are|above|below|over)\b",
+    r"|\bshares?\s+(?:of|that)\b",
     "spoiled": r"\bspoil(?:s|ed|t|ing)?\b",
     "length (of a vector)": rf"\b(?:squared|unit)[ -]lengths?\b|\blengths? of {_VECTOR}",
     "axis-wise, by axes": r"\baxis-?wise\b|\bby axes\b",
@@ -102,7 +102,7 @@ centring leaves; the head is spoiled; noise of squared length $d$; the length of
 another attention map; the max-margin threshold; a mistake on fresh data
 """
 LEFT_ALONE = [
-    "samples share the signal, the signal that they share, two heads share $v$, all samples of a class share it",
+    "What samples share is short. Samples share the signal, the signal that they share, two heads share $v$",
     "the length of the prompt, an interval of length two, a mistake in a proof, runs may share their prompts",
     "`mean_field`, [a](mean-field.md), {eq}`eq-mean-field`, $\\text{mean field}$, `benchmarks --wing kernels`",
     "```python\nthe share of clean samples\n```",
@@ -178,43 +178,46 @@ def page_of() -> dict[str, str]:
 
 CODE = re.compile(r"\b(?:TS|[A-Z])\d+[a-z]?\b")
 LINKED = re.compile(
-    r"\{claim\}`(?P<a>[^`]+)`|\{prf:ref\}`(?P<b>[A-Z]+\d+[a-z]?) <[^`]*`|\[(?P<c>(?:TS|[A-Z])\d+[a-z]?)\]\([^)]*\)"
-    r"|claim-(?P<d>[a-z]+\d+[a-z]?)\b|\{prf:ref\}`[^`]+` \((?P<e>[A-Z]\d+)\)"
+    r"\{claim\}`(?P<claim>[^`]+)`|\{prf:ref\}`(?P<box>[A-Z]+\d+[a-z]?) <[^`]*`|\[(?P<link>(?:TS|[A-Z])\d+[a-z]?)\]\([^)]*\)"
+    r"|claim-(?P<label>[a-z]+\d+[a-z]?)\b|\{prf:ref\}`[^`]+` \((?P<after>[A-Z]\d+)\)"
 )
 RANGE = re.compile(
-    r"\b(?P<kind>(?:TS|[A-Z]))(?P<first>\d+)[a-z]?(?:\s+to\s+|\s*[-\N{EN DASH}]\s*)(?P=kind)?(?P<last>\d+)[a-z]?\b"
+    r"\b(?P<kind>TS|[A-Z])(?P<first>\d+)[a-z]?(?:\s+to\s+|\s*[-\N{EN DASH}]\s*)(?P=kind)?(?P<last>\d+)[a-z]?\b"
 )
-ANNOUNCED = re.compile(r"\b(?:claims?|lemmas?|statements?|labelled|theorems?|T1)\b[^.;|]*")
-TITLE = re.compile(r"^(?: (?P<code>[A-Z]\d+[a-z]?),)", re.M)
+ANNOUNCED = re.compile(r"\b(?:claims?|lemmas?|statements?|labelled|theorems?)\b[^.;|]*", re.I)
+OF_A_PAGE = re.compile(r"\b((?:TS|[A-Z])\d+[a-z]?) \([^()]*a claim of \[")
+TITLE = re.compile(r"^ ([A-Z]\d+[a-z]?),")
 
 
-def introduced(line: str) -> set[str]:
-    """Numbers of claims that this line links, announces as claims, or has as the title of a box."""
-    names = {(name.upper() if key != "d" else name[:-1].upper() + name[-1] if name[-1].isalpha() else name.upper())
-             if key == "d" else name for found in LINKED.finditer(line) for key, name in found.groupdict().items() if name}  # fmt: skip
+def numbers_in(text: str) -> set[str]:
+    """Numbers of claims in `text`, those between the ends of a range among them."""
+    spans = ((found["kind"], range(int(found["first"]), int(found["last"]) + 1)) for found in RANGE.finditer(text))
+    return set(CODE.findall(text)) | {f"{kind}{number}" for kind, span in spans for number in span}
+
+
+def introduced(line: str, own: Collection[str]) -> set[str]:
+    """Numbers of claims that a line links, announces as claims, or has as a box's title; of the page's own also those in brackets."""
+    names = set(TITLE.findall(line)) | set(OF_A_PAGE.findall(line))
+    for found in LINKED.finditer(line):
+        names |= {name for kind, name in found.groupdict().items() if name and kind != "label"}
+        names |= {re.sub(r"^[a-z]+", lambda kind: kind[0].upper(), found["label"])} if found["label"] else set()
     for part in ANNOUNCED.findall(line):
-        for found in RANGE.finditer(part):
-            names |= {f"{found['kind']}{number}" for number in range(int(found["first"]), int(found["last"]) + 1)}
-        names |= set(CODE.findall(part))
-        for found in re.finditer(r"\b(TS|[A-Z])1,(?: \1\d+,?)* and so on", part):
-            names |= {id for id in page_of() if re.fullmatch(rf"{found[1]}\d+[a-z]?", id)}
-    if title := TITLE.match(line):
-        names.add(title["code"])
-    return names
+        names |= numbers_in(part)
+        for kind in re.findall(r"\b(TS|[A-Z])1,(?: \1\d+,?)* and so on", part):
+            names |= {id for id in page_of() if re.fullmatch(rf"{kind}\d+[a-z]?", id)}
+    for part in re.findall(r"\(([^()]*)\)", line):
+        names |= numbers_in(part) & set(own)
+    return names | set(own if re.search(r"\bcodes such as\b", line, re.I) else ())
 
 
-def unsaid(lines: Iterable[str], known: Iterable[str], own: Iterable[str] = (), table: str = "") -> list[str]:
+def unsaid(lines: Iterable[str], known: Iterable[str], own: Collection[str] = (), table: str = "") -> list[str]:
     """Numbers among `known` that the text uses before it introduces them; a line `table` introduces those of `own`."""
     met: set[str] = set()
     found = []
     for line in lines:
-        if line == table:
-            met |= set(own)
-            continue
-        met |= introduced(line)
-        bare = LINKED.sub(" ", line)
+        met |= set(own) if line == table else introduced(line, own)
         met |= {id for id in known if re.sub(r"[a-z]$", "", id) in met}  # C8b after C8
-        found += [id for id in CODE.findall(bare) if id in known and id not in met]
+        found += [id for id in CODE.findall(LINKED.sub(" ", line)) if id in known and id not in met]
         met |= set(found)  # once for each page
     return found
 
@@ -244,14 +247,21 @@ def test_numbers_of_claims_are_introduced_before_they_are_used(path: Path) -> No
         ("By C8 this holds.", ["C8"]),
         ("By {claim}`C8` this holds, and so by C8b.", []),
         ("Then (C8).\n\nBy {claim}`C8`.", ["C8"]),
-        ("The claims C1 to C9 are checked; C8 holds.", []),
+        ("Claims C1 to C9 are checked; C8 holds.", []),
         ("The claims of that page are M1, M2 and so on.\nBy M24.", []),
         (":::{prf:lemma} C8, margins\nBy C8.", []),
         ("By {prf:ref}`C8 <claim-theory-c8>` and C8.", []),
-        ("As in C8, [C8](ledger.md#claim-c8).", ["C8"]),
+        ("[C8](ledger.md#claim-c8), and as in C8 {ref}`claim-l6b`, L6b.", []),
+        ("The bound of C4 (a claim of [I.2](02_two_steps.ipynb)), and C4.", []),
+        ("Its norm is near one (D2 to D4). By D3.", []),
+        ("The table has D3. Its norm is near one (D3).", ["D3"]),
+        ("Codes such as D1 name the claims of the table. By D5.", []),
         ("an A100 and a vector $C8$", []),
     ],
 )
 def test_the_search_for_numbers_of_claims(text: str, left: list[str]) -> None:
-    lines = prose(text, roles=True).split("\n")
-    assert unsaid(lines, page_of()) == (left if "As in" not in text else [])
+    lines = prose(text, roles=True).split(". ")
+    assert (
+        unsaid([line for part in lines for line in part.split("\n")], page_of(), own=["D1", "D2", "D3", "D4", "D5"])
+        == left
+    )
