@@ -136,7 +136,7 @@ def test_counts_in_prose(asked: str, answer: str) -> None:
     [
         ("all blue", "unknown word 'blue'; there are all, single_head, open_questions, 2410.07746, single_head/01_a"),
         ("all holds fails", "unknown word 'fails'"),  # two numbers at once
-        ("in_context", "no check of wing 'in_context'; wings: open_questions, single_head"),
+        ("in_context", "no check of part 'in_context'; parts: open_questions, single_head"),
         ("2503.12734", "unknown word '2503.12734'"),
     ],
 )
@@ -180,7 +180,7 @@ def test_numbers_are_joined_with_their_errors_part_by_part() -> None:
     assert number_lines(numbers) == [
         "part 1: min −1.5e−07, max 3, failures 0",
         "part 2: predicted 1, measured 1.00097 ± 0.00123, mean difference −0.5 ± 0.25",
-        "part 10: share n/a",
+        "part 10: fraction n/a",
     ]
     assert number_lines({"accuracy": 0.123456789, "standard_error": 1.0}) == ["accuracy 0.123457, standard error 1"]
     assert number_lines({}) == []

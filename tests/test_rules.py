@@ -190,7 +190,7 @@ def test_within_allows_as_many_failures_as_the_share_makes_likely():
     silent[:4] = 1.0
     assert within(silent, high=2.0).draws == 4  # draws with nothing to say are not counted
     assert not within(silent, high=0.5).holds
-    with pytest.raises(NothingToMeasure, match="needs 4 draws or more to refute a share of 95%; here 3"):
+    with pytest.raises(NothingToMeasure, match="needs 4 draws or more to refute a fraction of 95%; here 3"):
         within(torch.ones(3), high=2.0)
     with pytest.raises(NothingToMeasure, match="at least one sample"):
         within(torch.full((3, 2), math.nan), low=0.0)

@@ -205,8 +205,8 @@ def test_what_a_ledger_must_not_hold_stops_the_build(root: Path, capfd: pytest.C
     told = capfd.readouterr().err
     assert "claim C2 (notebooks/single_head/01_a): verdict is 'fails', expected 'holds'" in told
     assert "measured 0.4 +- 0.1" in told
-    assert "ledger: no check of wing 'in_context'; wings: single_head" in told
-    assert "ledger-counts 'in_context holds': no check of wing 'in_context'; wings: single_head" in told
+    assert "ledger: no check of part 'in_context'; parts: single_head" in told
+    assert "ledger-counts 'in_context holds': no check of part 'in_context'; parts: single_head" in told
     assert (
         "ledger-counts 'all blue': unknown word 'blue'; there are all, single_head, 2410.07746, single_head/01_a"
         in told

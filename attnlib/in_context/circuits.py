@@ -25,7 +25,7 @@ __all__ = ["Circuits", "attention", "circuits_of", "imbalance", "merge", "predic
 
 @dataclass(frozen=True)
 class Circuits:
-    r"""Key-query and output-value circuits of H heads: all that a trained model can do. Leading axes are free (records, runs).
+    r"""Key-query and output-value circuits of H heads, which determine all predictions. Leading axes are free (records, runs).
 
     $$ M_h = W_K^{h\top} W_Q^h/\sqrt n \quad(\text{key index first}), \qquad V_h = W_O^h W_V^h $$
 

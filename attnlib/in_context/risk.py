@@ -33,7 +33,7 @@ def risk_of(
 ) -> tuple[torch.Tensor, torch.Tensor]:
     r"""The risk of circuits on fresh prompts, $E(\hat y-\langle x_q,\beta\rangle)^2$, with its standard error.
 
-    Where the weights do not look at labels, $\beta$ and the label noise are integrated by hand: with $c$ what the heads give to each label
+    Where weights do not depend on labels, $\beta$ and the label noise are integrated exactly: with $c$ what the heads give to each label
     and $u$ what they write of the covariates,
 
     $$ E\big[(\hat y-\langle x_q,\beta\rangle)^2\,\big|\,X,x_q\big] = s_\beta^2\big(|X^\top c-x_q|^2+s_2|c|^2\big)+u^2 . $$

@@ -51,7 +51,7 @@ class TrainingDiverged(RuntimeError):
 
 @dataclass(frozen=True)
 class History:
-    """What a training leaves behind: records of R runs at K steps, and the final state.
+    """The result of a training: records of R runs at K steps, and the final state.
 
     Source:
         this book; made by `train`.
@@ -193,7 +193,7 @@ def train(
 def train_many(
     experiments: Sequence[Experiment], *, threads: int = 1, progress: bool = False, **options: Any
 ) -> list[History]:
-    """Train several experiments side by side: other heads, rates, starts, or other parts of the runs axis.
+    """Train several experiments at the same time: other numbers of heads, rates, starts, or other parts of the runs axis.
 
     Experiments of one seed see the same prompts, so that differences between them are paired.
 

@@ -103,7 +103,7 @@ def _interpreting() -> bool:
 
 @contextlib.contextmanager
 def prefer(implementation: str) -> Iterator[None]:
-    """Within the block every loop runs `implementation` wherever it can do the work; stronger than the variable ATTNLIB_KERNELS.
+    """Within the block all loops run `implementation` where it can do the work; this overrides the variable ATTNLIB_KERNELS.
 
     It holds for the thread that enters the block, not for threads started inside; the variable holds for all.
 
@@ -207,7 +207,7 @@ def _note(
 
 
 def ran() -> tuple[str, ...]:
-    """A line for every loop that ran in this process, with its implementation, dtype and device, in the order of first use.
+    """A line for each loop that ran in this process, with its implementation, dtype and device, in the order of first use.
 
     Returns:
         the lines.

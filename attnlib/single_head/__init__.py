@@ -1,6 +1,6 @@
 """One softmax head on the signal-noise law: benign overfitting (arXiv 2410.07746). Law, model, training, exact errors.
 
-Attention maps are in `maps`, update rules in `rules`.
+Softmax and its alternatives are in `maps`, update rules in `rules`.
 """
 
 from attnlib.single_head.closed_form import two_steps

@@ -3,7 +3,7 @@ r"""Gradient descent on a single head: any number of steps, R runs at once.
 $$ v_{t+1} = v_t - \beta \nabla_v L(v_t, p_t), \qquad p_{t+1} = p_t - \beta \nabla_p L(v_t, p_t), $$
 
 both from the same point, from zero or from a Gaussian start. Source: arXiv 2410.07746 (simultaneous steps, v_0 = p_0 = 0).
-`trainer.train_heads` is the same for more heads, other attention maps and other update rules.
+`trainer.train_heads` is the same for more heads, alternatives to softmax and other update rules.
 """
 
 from __future__ import annotations

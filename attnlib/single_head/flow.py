@@ -44,9 +44,7 @@ def _scipy(name: str) -> Any:
     try:
         return __import__(f"scipy.{name}", fromlist=[name])
     except ImportError as error:
-        raise ImportError(
-            "the mean-field flow needs scipy: pip install 'attnlib[book]' or pip install scipy"
-        ) from error
+        raise ImportError("the flow needs scipy: pip install 'attnlib[book]' or pip install scipy") from error
 
 
 def _arguments(x: object, label_noise: object, attention_rate: object) -> tuple[float, float, float]:
@@ -247,8 +245,8 @@ def first_order_threshold(label_noise: float) -> float:
 def own_thresholds(clean: Floats, noisy: Floats, *, attention_rate: float = 1.0) -> Floats:
     """x* of every class from its own counts |C_k|, |N_k| (arrays of one shape): inf where more than 42.5 % are flipped.
 
-    x* is computed on a grid of the flipped share with spacing 0.025 and interpolated (monotone cubic in log x*): error < 0.3 %
-    up to a share of 0.35. Raises ValueError for a class without clean samples.
+    x* is computed on a grid of the flipped fraction with spacing 0.025 and interpolated (monotone cubic in log x*): error < 0.3 %
+    up to a fraction of 0.35. Raises ValueError for a class without clean samples.
     """
     clean, noisy = np.asarray(clean, dtype=float), np.asarray(noisy, dtype=float)
     if clean.shape != noisy.shape or not ((clean > 0).all() and (noisy >= 0).all()):

@@ -30,7 +30,7 @@ def gram_descent(
     record: Iterable[int] | None = None,
     dtype: torch.dtype = torch.float64,
 ) -> Trajectory:
-    r"""The fast twin of `gradient_descent`: the same steps, counted in inner products; for many steps.
+    r"""The same steps as `gradient_descent`, computed with inner products: faster for many steps.
 
     Iterates are combinations $v_t = \sum_a \alpha_a b_a$ of the start, the signals and the noise tokens. With their Gram matrix $K$ a
     step is a product of $K$ with two columns: $O(n^2)$, whatever the dimension.

@@ -30,7 +30,7 @@ _Drawn = tuple[Floats, Floats, Ints, Ints, Bools, Floats]  # tokens, signals, po
 
 @dataclass(frozen=True)
 class Sample:
-    """R training sets. A leading run axis everywhere; labels are +1 or -1 in the tokens' dtype.
+    """R training sets. The first axis of each array is that of the runs; labels are +1 or -1 in the tokens' dtype.
 
     Source:
         this book; the m coordinates of vectors are those of `single_head/03_rotations_are_free`.
@@ -100,7 +100,7 @@ class Sample:
 
 @dataclass(frozen=True)
 class SignalNoiseLaw:
-    r"""The data law: a signal token that knows the true label, noise tokens orthogonal to both signals, and flipped labels.
+    r"""The data law: a signal token that depends on the true label, noise tokens orthogonal to both signals, and flipped labels.
 
     $$ \tilde y = \pm 1 \text{ with probability } \tfrac12, \quad u = \mu_1 \text{ or } \mu_2 \text{ by } \tilde y, $$
     $$ \xi_\tau \sim N\!\left(0,\; I_d - \tfrac{\mu_1\mu_1^\top + \mu_2\mu_2^\top}{\rho^2}\right), \quad

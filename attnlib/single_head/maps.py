@@ -1,4 +1,4 @@
-r"""Attention maps: what turns logits $z \in R^T$ into weights $w \in R^T$, and the transpose of its derivative.
+r"""Softmax and alternatives to it: functions that turn logits $z \in R^T$ into weights $w \in R^T$, and the transpose of its derivative.
 
 | map | $w_t$ | Jacobian |
 |---|---|---|

@@ -95,7 +95,7 @@ def scores_of_fresh_data(v: torch.Tensor, p: torch.Tensor, sample: Sample) -> Fr
 def log10_clean_error(
     v: torch.Tensor, p: torch.Tensor, sample: Sample, *, per_class: bool = False, chunk: int | None = None
 ) -> torch.Tensor:
-    r"""Exact decimal logarithm of the clean test error, for two tokens: the probability that a fresh point is misclassified.
+    r"""Exact decimal logarithm of the clean error, for two tokens: the test error on fresh samples with unflipped labels.
 
     Given $p\cdot\xi$ the output is Gaussian, so the error of class $k$ is one integral over $z \sim N(0, 1)$:
 
@@ -162,7 +162,7 @@ def noisy_error(clean_error: _Error, label_noise: float) -> _Error:
 def clean_error_sampled(
     v: torch.Tensor, p: torch.Tensor, sample: Sample, count: int, *, label_noise: float = 0.0, seed: int | None = None
 ) -> Estimate:
-    r"""Monte Carlo twin of `log10_clean_error`: the share of fresh points that the head misclassifies, for any number of tokens T.
+    r"""The error of `log10_clean_error`, by sampling: the fraction of fresh points that the head misclassifies, for any number of tokens T.
 
     Runs the model on fresh tokens, independently of every formula above. The standard error is that of a proportion,
     $\sqrt{\hat e(1-\hat e)/N}$ for $N$ points.
@@ -172,11 +172,11 @@ def clean_error_sampled(
         p: query (R, m).
         sample: the training sets that v and p come from; fresh points are drawn from its law.
         count: N >= 1, fresh points per run.
-        label_noise: probability that a fresh label is flipped (with it, this is the twin of `noisy_error`).
+        label_noise: probability that a fresh label is flipped (with it, this estimates `noisy_error`).
         seed: of the fresh points, whose stream is never shared with training; the sample's seed when left out.
 
     Returns:
-        the share (a number in [0, 1]) and its standard error for each run, in the dtype of `sample`.
+        the fraction (a number in [0, 1]) and its standard error for each run, in the dtype of `sample`.
 
     Raises:
         ValueError: shapes, count or probability are not as said above.

@@ -24,7 +24,7 @@ _CHUNK_BYTES = 32 << 20  # tokens of one chunk; measured fastest near the size o
 
 @dataclass(frozen=True)
 class Summary:
-    """What became of R draws after the last step of their training. All tensors are (R,).
+    """What is measured on R training sets after the last step of training. All tensors are (R,).
 
     Source:
         this book; made by `summarise`.
@@ -67,7 +67,7 @@ def require_two_tokens(law: SignalNoiseLaw, draws: int) -> None:
 def summarise(
     law: SignalNoiseLaw, step_size: float, *, steps: int = 2, draws: int = 40, seed: int = 0, device: str = "cpu"
 ) -> Summary:
-    """Draw training sets, train each from zero, and measure accuracy, attention and the exact clean error.
+    """Draw training sets, train each from zero, and measure accuracy, attention and the exact clean error (of `log10_clean_error`).
 
     Draw r is the same training set in every call with the same law and seed. Memory does not grow with the number of draws.
 

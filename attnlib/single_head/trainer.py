@@ -1,4 +1,4 @@
-r"""The general trainer: any number of heads, any attention map, any update rule, R runs at once.
+r"""The general trainer: any number of heads, softmax or an alternative to it, any update rule, R runs at once.
 
 $$ f(X) = \kappa\sum_h\sum_t w_t(Xp_h)\,v_h\cdot x_t . $$
 
@@ -54,7 +54,7 @@ def train_heads(
     shared_values: bool = False, output_scale: float = 1.0, schedule: Callable[[int], float] | None = None,
     record: Iterable[int] | None = None, method: str = "auto",
 ) -> HeadsTrajectory:  # fmt: skip
-    r"""Train H heads with one output on every run of `sample`: any attention map, any update rule.
+    r"""Train H heads with one output on every run of `sample`, with softmax or an alternative to it, by any update rule.
 
     $$ f(X) = \kappa\sum_{h=1}^H\sum_t w_t(Xp_h)\,v_h\cdot x_t $$
 

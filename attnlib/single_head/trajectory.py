@@ -29,7 +29,7 @@ class Trajectory:
 
     @property
     def train_accuracy(self) -> torch.Tensor:
-        """(S, R): share of samples with a positive margin (a zero margin is an error)."""
+        """(S, R): fraction of samples with a positive margin (a zero margin is an error)."""
         return (self.margins > 0).to(self.loss.dtype).mean(-1)
 
     @property

@@ -1,7 +1,7 @@
 r"""What a fresh sample attends to: mean attention as a one-dimensional integral, and selection when attention is hard.
 
-The scores of a fresh sample are independent Gaussians, $z_t\sim N(m_t, s^2)$: $m_t$ is its share of the own signal times
-$v\cdot\mu_{Y^*}$ plus its share of the other times $v\cdot\mu_{-Y^*}$, $s^2=\sigma_\varepsilon^2|v|^2$, $v=W^\top p$. Nothing has to be
+The scores of a fresh sample are independent Gaussians, $z_t\sim N(m_t, s^2)$: $m_t$ is its coefficient of the own signal times
+$v\cdot\mu_{Y^*}$ plus that of the other times $v\cdot\mu_{-Y^*}$, $s^2=\sigma_\varepsilon^2|v|^2$, $v=W^\top p$. Nothing has to be
 sampled.
 Source: derived in the theory chapter of Part II. numpy, float64.
 """
@@ -25,7 +25,7 @@ _GUMBEL_STEP = 0.4  # trapezoid of an analytic integrand: error below 1e-9
 def fresh_attention(law: TokenLaw, own_score: float, other_score: float, score_variance: float) -> Floats:
     r"""Mean attention of a fresh sample on every token, exactly, as a one-dimensional integral.
 
-    Scores are independent $N(m_t, s^2)$ with $m_t$ = share of the own signal times $v\cdot\mu_{Y^*}$ plus share of the other
+    Scores are independent $N(m_t, s^2)$ with $m_t$ = coefficient of the own signal times $v\cdot\mu_{Y^*}$ plus that of the other
     times $v\cdot\mu_{-Y^*}$, and $s^2=\sigma_\varepsilon^2|v|^2$. $S(z)_t$ is the probability that $z_t+G_t$ is largest, with independent
     Gumbel variables $G_t$. So
 

@@ -115,7 +115,7 @@ def _measured(sample: Sample, start: Start, r: int) -> Gram:
 
 
 def draw_gram(law: TokenLaw, seed: int, runs: int = 1, *, start: Start | None = None, first_run: int = 0) -> Gram:
-    r"""Draw all that training sees of a training set, inner products, without ever making a d-vector.
+    r"""Draw the inner products of a training set, which are all that training depends on, without making a d-vector.
 
     With the $N = nT$ tokens as the rows of $X$, the unit signals appended ($\tilde X$), $M_0 = W_0^\top W_0$ and $v_0 = W_0^\top p_0$:
 

@@ -68,7 +68,7 @@ class Sample:
 
 @dataclass(frozen=True)
 class TokenLaw:
-    r"""The data law: the first token shows the true class, the second a little of the other, some a little of the true one.
+    r"""The data law: the first token holds the signal of the true class, the second a weak one of the other, some a weak one of the true.
 
     $$ Y^* = \pm1 \text{ with probability } \tfrac12, \qquad Y = -Y^* \text{ with probability } \eta, $$
     $$ x_t = m_t(Y^*) + \varepsilon_t, \quad \varepsilon_t \sim N(0, \sigma_\varepsilon^2 I_d), $$

@@ -2,7 +2,7 @@ r"""Token selection in high dimension: one clean and one flipped sample stand fo
 
 When $d\to\infty$ with n, T and $n\,\mathrm{SNR}^2$ fixed, the noise of different tokens becomes orthogonal and the noise on the
 head's values vanishes. Every clean sample then behaves alike, and so does every flipped one. With $e_t$ the *own-noise score* of
-token t, $a_t$ its total share of signal (1, rho, ..., rho, 0, ...), $y_t$ its value $Y\gamma_t/(|\nu||\mu|)$ and $r = n\,\mathrm{SNR}^2$,
+token t, $a_t$ its coefficient of signal (1, rho, ..., rho, 0, ...), $y_t$ its value $Y\gamma_t/(|\nu||\mu|)$ and $r = n\,\mathrm{SNR}^2$,
 
 $$ z_t = e_t + a_t S, \qquad S = \tfrac r2\sum_{\text{kinds}} w\sum_t a_te_t, \qquad
    \dot e_t = \tfrac{\alpha\sigma_\varepsilon^2d\,|\nu||\mu|}{n}\,\lambda\;\sigma(-Yf)\,s_t\Bigl(y_t-\sum_us_uy_u\Bigr), $$
@@ -37,7 +37,7 @@ CLEAN, FLIPPED = 0, 1
 
 @dataclass(frozen=True)
 class Moment:
-    """The mean field at one time."""
+    """The orthogonal-noise prediction at one time."""
 
     time: float  # in gradient steps, not necessarily whole
     scores: Floats  # (2, T), clean and flipped
@@ -73,7 +73,7 @@ class MeanField:
 
 
 def flipped_share(law: TokenLaw) -> float:
-    """Share of flipped labels: eta, or what balanced labels make of it by rounding down."""
+    """Fraction of flipped labels: eta, or what balanced labels make of it by rounding down."""
     return 2 * law.flips_per_class / law.n if law.balanced else law.label_noise
 
 

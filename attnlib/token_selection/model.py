@@ -18,7 +18,7 @@ __all__ = ["forces", "gradients", "loss", "outputs"]
 
 
 def outputs(scores: torch.Tensor, head_scores: torch.Tensor) -> torch.Tensor:
-    r"""The model's output, read off its scores.
+    r"""The model's output, computed from its scores.
 
     $$ f = \sum_t s_t\gamma_t, \qquad s = \mathrm{softmax}(z) $$
 

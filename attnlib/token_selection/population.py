@@ -178,7 +178,7 @@ def tail_error(
     count: int,
     rng: np.random.Generator,
 ) -> TailError:
-    r"""The error of one model where plain draws of the scores see too few of those that decide it.
+    r"""The test error of one model where plain sampling of the scores draws too few errors.
 
     Half of the draws are plain; in the others one competitor's normal is pushed up and the relevant token's down by
     $\delta/\sqrt2$ each, competitor and $\delta$ uniform over the $T-1$ tokens and the numbers 1.5, 3, ..., 15. The weight of a draw is its

@@ -156,7 +156,7 @@ def train(
     record: Iterable[int] | None = None,
     trained: str = "both",
 ) -> Trajectory:
-    r"""Train W and p of every run by full-batch gradient descent, in inner products: exact, at a cost that does not know the dimension.
+    r"""Train W and p of every run by full-batch gradient descent, in inner products: exact, at a cost independent of the dimension.
 
     With the forces $c$, $k = Kc$, $\beta = c^\top z$ and any probe's score $u$ and row $S$ ($\kappa$ its row of $K$ times $c$):
 

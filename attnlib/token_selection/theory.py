@@ -1,8 +1,8 @@
 r"""Closed forms of Part II: time scales, thresholds and predictions, with their constants where these could be derived.
 
-Notation: $r = n\,\mathrm{SNR}^2$, $\mathrm{SNR} = |\mu|/(\sigma_\varepsilon\sqrt d)$; token t carries the total signal share $a_t$
+Notation: $r = n\,\mathrm{SNR}^2$, $\mathrm{SNR} = |\mu|/(\sigma_\varepsilon\sqrt d)$; token t carries the total signal coefficient $a_t$
 (1 for the relevant token, rho for a weak one, 0 otherwise), $A_1=\sum_ta_t$, $A_2=\sum_ta_t^2$, and $\bar a = 1-\eta+\eta\rho$ is the
-mean share of the token that a training sample ends up selecting (clean: relevant, flipped: confusing). `weight_scale` is
+mean coefficient of the token that a training sample ends up selecting (clean: relevant, flipped: confusing). `weight_scale` is
 $\sigma_w^2d$, `prompt_scale` $\sigma_p^2d$. Derivations: the theory chapter of Part II. Every function takes a `TokenLaw`.
 """
 
@@ -118,7 +118,7 @@ def first_half_constant(law: TokenLaw) -> float:
 
 
 def first_half_time(law: TokenLaw, step_size: float, *, weight_scale: float = 1 / 3, finite_size: bool = True) -> float:
-    """Steps until the mean attention of clean samples on their relevant token is 1/2, by the mean field, for every n SNR^2.
+    """Steps until the mean attention of clean samples on their relevant token is 1/2, for orthogonal noise and every n SNR^2.
 
     Start p_0 = 0. RuntimeError where it never happens. Source: derived, leading order in d; compared with training in the tests.
     """
@@ -170,7 +170,7 @@ def memorisation_exponent(law: TokenLaw) -> float:
 
 
 def _late_shares(law: TokenLaw) -> tuple[float, float, float]:
-    """A_1 = sum a_t, and S / X once every training sample has selected, and the mean share of the selected token."""
+    """A_1 = sum a_t, and S / X once every training sample has selected, and the mean coefficient of the selected token."""
     weak, rho = 1 + law.same_class_tokens, law.weak_signal
     first, second = 1 + weak * rho, 1 + weak * rho**2
     eta = flipped_share(law)
@@ -251,7 +251,7 @@ def selection_time(law: TokenLaw, step_size: float, *, weight_scale: float = 1 /
             relevant one, or so large an $n\,\mathrm{SNR}^2$ that late gaps are not all of one size ($A_1\varsigma\ge1$).
 
     Source:
-        derived in `book/token_selection_theory`, for $p_0=0$: exact in the mean field as $n\,\mathrm{SNR}^2\to0$ at fixed
+        derived in `book/token_selection_theory`, for $p_0=0$: exact for orthogonal noise as $n\,\mathrm{SNR}^2\to0$ at fixed
         $|p|^2/\sigma_w^2d\to0$; the factor of $|p|^2$ is leading order in 1/X.
 
     Example:
@@ -299,7 +299,7 @@ def selection_time(law: TokenLaw, step_size: float, *, weight_scale: float = 1 /
 def selection_path(
     law: TokenLaw, step_size: float, *, weight_scale: float = 1 / 3, finite_size: bool = True
 ) -> MeanField:
-    """Mean field from zero until a fresh sample gives half of its attention to the relevant token; its last time is tau_sel.
+    """Orthogonal noise, from zero until a fresh sample gives half of its attention to the relevant token; its last time is tau_sel.
 
     Start p_0 = 0. Includes the growth of |p| that `selection_time` leaves out. RuntimeError where it never happens.
     """
@@ -322,7 +322,7 @@ def selection_path(
 
 
 def existence_window(law: TokenLaw) -> tuple[float, float]:
-    r"""Between which strengths c of the noise tokens a constructed direction is benign.
+    r"""The window of strengths c of the noise tokens in which a constructed direction generalises.
 
     $$ p=\mu_++\mu_-+c\,\Big(\sum_{\text{clean}}\varepsilon_1+\sum_{\text{flipped}}\varepsilon_2\Big) $$
     $$ \frac{(1-\rho)|\mu|^2}{\sigma_\varepsilon^2d} \;<\; c \;\lesssim\; \frac{|\mu|^2}{\sigma_\varepsilon^2\sqrt{nd}\sqrt{2\log T}} $$

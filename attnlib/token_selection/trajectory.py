@@ -17,7 +17,7 @@ __all__ = ["Trajectory", "join_runs"]
 class Trajectory:
     """S recorded moments of R trainings of n samples with T tokens; all tensors float64.
 
-    Fresh data see the model only through v = W^T p: its components along the two unit signals, and its norm.
+    On fresh data the output depends on v = W^T p only through its components along the two unit signals and its norm.
 
     Source:
         this book; made by `train`.
@@ -71,7 +71,7 @@ class Trajectory:
         return self.labels.mean_over(kind, self.attention.movedim(-1, 0)).movedim(0, -1)
 
     def train_accuracy(self, kind: str = "all") -> torch.Tensor:
-        """(S, R): share of "all", "clean" or "noisy" samples with Y f > 0, Y the observed label; nan without any."""
+        """(S, R): fraction of "all", "clean" or "noisy" samples with Y f > 0, Y the observed label; nan without any."""
         checks.one_of("kind", kind, ("all", "clean", "noisy"))
         fitted = (self.outputs * self.labels.observed > 0).double()
         return fitted.mean(-1) if kind == "all" else self.labels.mean_over(kind, fitted)

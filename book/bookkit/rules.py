@@ -172,7 +172,7 @@ def within(
     draws = int(speaks.sum())
     if draws < fewest_draws(share, level):
         raise NothingToMeasure(
-            f"needs {fewest_draws(share, level)} draws or more to refute a share of {share:.0%}; here {draws}"
+            f"needs {fewest_draws(share, level)} draws or more to refute a fraction of {share:.0%}; here {draws}"
         )
     inside, text = torch.ones_like(values, dtype=torch.bool), []
     numbers = {"min": values[~silent].min().item(), "max": values[~silent].max().item()}
@@ -223,7 +223,7 @@ def share_within(
     low: float | None = None,
     high: float | None = None,
     *,
-    quantity: str = "share",
+    quantity: str = "fraction",
     level: float = LEVEL,
 ) -> Evidence:
     """A probability, counted in independent trials, lies in [low, high].

@@ -31,7 +31,7 @@ Tensor = torch.Tensor
 
 
 class Map(Protocol):
-    """An attention map: which formula, its number, and the formula itself for logits (..., 2)."""
+    """Softmax or an alternative to it: which formula, its number, and the formula itself for logits (..., 2)."""
 
     @property
     def kind(self) -> str: ...

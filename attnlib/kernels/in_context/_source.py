@@ -273,7 +273,7 @@ def _attend(d: int) -> list[str]:
 
 
 def _collect(d: int) -> list[str]:
-    """Add one block's share of dM and dV of one head, lane by lane."""
+    """Add one block's part of dM and dV of one head, lane by lane."""
     n = d + 1
     lines = ["", "", _DECORATOR]
     lines += ["def collect(data, x_at, from_at, sums_at, weighted):", "    align_stack()"]

@@ -23,7 +23,7 @@ Pull = tuple[torch.Tensor, torch.Tensor, torch.Tensor]
 
 
 def forces(scores: torch.Tensor, head_scores: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
-    r"""What gradient descent adds to every score: minus the derivative of the mean logistic loss by it.
+    r"""The force on each score: minus the derivative of the mean logistic loss with respect to it.
 
     $$ c_t = -\frac{\partial L}{\partial z_t} = \frac1n\,\sigma(-Yf)\,Y\,s_t(\gamma_t - f) $$
 

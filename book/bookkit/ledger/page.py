@@ -58,7 +58,7 @@ def records_for(env: BuildEnvironment, wing: str | None, location: Any) -> list[
     found = [record for record in records if record["wing"] == wing]
     if not found:
         known = ", ".join(sorted({record["wing"] for record in records})) or "none"
-        logger.warning("ledger: no check of wing %r; wings: %s", wing, known, location=location)
+        logger.warning("ledger: no check of part %r; parts: %s", wing, known, location=location)
     return found
 
 

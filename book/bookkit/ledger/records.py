@@ -221,7 +221,7 @@ def counts_sentence(records: list[dict], what: str = "claim") -> str:
 def counted(text: str, records: list[dict]) -> str:
     """What `{ledger-counts}` prints: a number alone where one is asked for, else the sentence.
 
-    `text` is a list of words in any order: a place (all, a wing, an arXiv number, a page), a source tag, and claims,
+    `text` is a list of words in any order: a place (all, a part, an arXiv number, a page), a source tag, and claims,
     pages, holds, fails or outside for a number alone. Raises LookupError, with what there is, for anything else.
     """
     words = [word for word in text.strip().split(" ") if word]
@@ -245,7 +245,7 @@ def counted(text: str, records: list[dict]) -> str:
         else:
             if words[0] in settings().parts:  # the one mistake that a book in the making can hold
                 known = ", ".join(sorted({record["wing"] for record in records})) or "none"
-                raise LookupError(f"no check of wing {words[0]!r}; wings: {known}")
+                raise LookupError(f"no check of part {words[0]!r}; parts: {known}")
             known = ", ".join([*places, *SOURCES, *numbers])
             raise LookupError(f"unknown word {words[0]!r}; there are {known}")
     if not ask:

@@ -19,6 +19,7 @@ from sphinx.util import logging
 from sphinx.util.docutils import SphinxRole
 
 from bookkit.ledger.records import page_name, read_ledger
+from bookkit.ledger.words import spoken
 from bookkit.pages.catalogue import find_root
 from bookkit.replication import counts
 from bookkit.replication.registration import Registered, registered
@@ -44,7 +45,7 @@ class Standing:
 
     @property
     def replicated_words(self) -> str:
-        """ "verdict as expected at 20 of 20 fresh seeds, negative control told apart at 20; share 0.97 to 1"."""
+        """ "verdict as expected at 20 of 20 fresh seeds, negative control told apart at 20; fraction 0.97 to 1"."""
         if (found := self.counts) is None:
             return ""
         words = f"verdict as expected at {found.as_expected} of {found.seeds} fresh seeds"
@@ -52,7 +53,7 @@ class Standing:
         words += f", negative control told apart at {found.control_told}"
         if found.low is None or found.high is None:
             return words
-        return f"{words}; {found.number.replace('_', ' ')} {found.low:.4g} to {found.high:.4g}"
+        return f"{words}; {spoken(found.number)} {found.low:.4g} to {found.high:.4g}"
 
     @property
     def registered_words(self) -> str:
@@ -144,7 +145,7 @@ class ReplicationWords(SphinxRole):
 
 def _answer(records: list[dict[str, Any]], ask: str) -> str:
     if not records:
-        raise LookupError("no claim there; places: all, a wing, a page as in single_head/02_two_steps")
+        raise LookupError("no claim there; places: all, a part, a page as in single_head/02_two_steps")
     if ask == "level":
         return f"{LEDGER:g}"
     if ask == "rules":

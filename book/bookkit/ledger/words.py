@@ -63,13 +63,18 @@ _ERRORS = {"measured": "standard_error", "mean": "standard_error", "mean_differe
 _ORDER = ("predicted", "measured", "mean", "mean_difference", "low", "high", "min", "max", "failures")
 
 
+def spoken(name: str) -> str:
+    """The name of a figure as a reader sees it."""
+    return name.replace("share", "fraction").replace("_", " ")
+
+
 def _joined(values: dict[str, str]) -> str:
     rest = dict(values)
     parts = []
     for name in sorted(values, key=lambda name: _ORDER.index(name) if name in _ORDER else len(_ORDER)):
         if name not in rest:
             continue
-        text = f"{name.replace('_', ' ')} {rest.pop(name)}"
+        text = f"{spoken(name)} {rest.pop(name)}"
         error = _ERRORS.get(name)
         if error in rest:
             text += f" ± {rest.pop(error)}"

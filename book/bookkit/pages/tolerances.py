@@ -159,7 +159,7 @@ def too_wide(numbers: Mapping[str, float | int], tolerances: Tolerances) -> Iter
         if known is not None and isinstance(value, float) and not standing(value, known.allowed):
             yield (
                 f"{name} = {value:.6g} has the tolerance {known.allowed:.1g}, wider than half of it: not one digit stands on another "
-                "machine, so it must not be shown; store what is determined (a bound, a share, the logarithm), or nothing"
+                "machine, so it must not be shown; store what is determined (a bound, a fraction, the logarithm), or nothing"
             )
 
 

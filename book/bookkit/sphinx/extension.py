@@ -4,7 +4,7 @@
     the strip under a notebook's title                          see `page_claims`
 
     {ledger-counts}`all`                    "18 claims: 14 hold, 2 fail as expected, ..."
-    {ledger-counts}`single_head derived`    of a wing, an arXiv number or a page; of a source
+    {ledger-counts}`single_head derived`    of a part, an arXiv number or a page; of a source
     {ledger-counts}`all holds`              "14": a number alone; also claims, pages, fails, outside
 
 A verdict that is not the expected one, a power twin that holds (a check that cannot fail), and an id used twice are
