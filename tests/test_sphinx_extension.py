@@ -31,7 +31,7 @@ def record(claim_id: str = "C1", **changes: object) -> dict:
         "verdict": "holds",
         "expected": "holds",
         "violated": "",
-        "power_twin": {"wrong": "one step", "verdict": "fails"},
+        "negative_control": {"wrong": "one step", "verdict": "fails"},
         "function": "attnbook.single_head.two_step_claims.interpolates",
         "numbers": {"accuracy": 0.99},
         **changes,
@@ -95,7 +95,7 @@ def test_the_book_shows_every_claim_and_says_where_each_page_stands(root: Path) 
         expected="fails",
         statement="It is *never* so",
         title="Known to be <false>",
-        power_twin={"wrong": "the bound $10^{-6}$, which does hold", "verdict": "holds"},
+        negative_control={"wrong": "the bound $10^{-6}$, which does hold", "verdict": "holds"},
         source="authors' code",
     )
     outside = record(
@@ -103,8 +103,8 @@ def test_the_book_shows_every_claim_and_says_where_each_page_stands(root: Path) 
     )
     others = [record(k, source=v, wing="in_context") for k, v in {"B2": "conjecture", "B3": "derived"}.items()]
     table = (
-        "<table class='verdict-table'><tbody><tr><th scope='row'>C2</th><td>below $10^{-600}$ &amp; C2</td></tr>"
-        "<tr><th scope='row'>C9</th><td>5 $ or 6 $</td></tr></tbody></table>"
+        "<div class='verdict-table'><details><summary><b>C2</b> <span>below $10^{-600}$ &amp; C2</span></summary><dl></dl></details>"
+        "<details><summary><b>C9</b> <span>5 $ or 6 $</span></summary><dl></dl></details></div>"
     )
     store(root, "single_head/01_a", [record(), fails], table)
     store(root, "in_context/01_b", [outside, *others])
@@ -129,7 +129,7 @@ def test_the_book_shows_every_claim_and_says_where_each_page_stands(root: Path) 
         "Predicted": "1",
         "Measured": "0.99 ± 0.02",
         "Rule": "statistics: 4 s.e., over 16 draws",
-        "Power twin": "one step: fails, told apart",
+        "Negative control": "one step: fails, told apart",
         "Numbers": "accuracy 0.99",
         "Function": "attnbook.single_head.two_step_claims.interpolates",
     }
@@ -142,7 +142,7 @@ def test_the_book_shows_every_claim_and_says_where_each_page_stands(root: Path) 
     assert "<em>never</em>" in shown["claim-c2"]
     assert "<span>Known to be &lt;false&gt;</span>" in shown["claim-c2"]
     assert r"\(10^{-6}\)" in shown["claim-c2"]
-    assert facts_of(shown["claim-c2"])["Power twin"].endswith("which does hold: holds, told apart")
+    assert facts_of(shown["claim-c2"])["Negative control"].endswith("which does hold: holds, told apart")
     assert facts_of(shown["claim-b1"])["Regime"] == "d ≥ 100. Broken here: d = 3 < 100"
     assert "--source: &#x27;authors\\&#x27; code&#x27;; --part: &#x27;Part I&#x27;" in ledger
     pages = re.findall(r'<div class="ledger-page" data-page="([^"]*)"><p[^>]*><a href="([^"]*)">([^<]*)<', ledger)
@@ -175,9 +175,9 @@ def test_the_book_shows_every_claim_and_says_where_each_page_stands(root: Path) 
     assert "2 claims checked here: 1 holds, 1 fails as expected" in strip
     # The ledger that registered the claims first is the one linked.
     assert re.search(r'<a class="verdict-fails" title="[^"]*" href="../../book/ledger.html#claim-c2">C2<span', strip)
-    assert "<th scope='row'><a href='../../book/ledger.html#claim-c2'>C2</a></th>" in own
-    assert "<th scope='row'>C9</th><td>5 $ or 6 $</td>" in own
-    assert r'below <span class="math notranslate nohighlight">\(10^{-600}\)</span> &amp; C2</td>' in own
+    assert "<summary><b><a href='../../book/ledger.html#claim-c2'>C2</a></b>" in own
+    assert "<summary><b>C9</b> <span>5 $ or 6 $</span>" in own
+    assert r'below <span class="math notranslate nohighlight">\(10^{-600}\)</span> &amp; C2</span>' in own
 
     published = json.loads((html / "ledger.json").read_text())
     assert [(r["id"], r["page"]) for r in published] == [

@@ -1,6 +1,6 @@
 r"""Claims C1-C16 of the two-step theory, and what the paper's theorem itself says about the setting of the page.
 
-Each judge takes a `TwoStepStudy` and a constant that multiplies the formula's own (1 is the claim, `wrong` its power twin). All
+Each judge takes a `TwoStepStudy` and a constant that multiplies the formula's own (1 is the claim, `wrong` its negative control). All
 statements but T1 are derived in the theory chapter of Part I; none is a lemma of the paper. Letters as there:
 $a = \beta d/4n$, $b_k = \beta\rho^2(|C_k|-|N_k|)/4n$, $L = \log(2n/\delta)$, $\varepsilon$ the bound of C7.
 """

@@ -7,7 +7,7 @@
     {ledger-counts}`single_head derived`    of a wing, an arXiv number or a page; of a source
     {ledger-counts}`all holds`              "14": a number alone; also claims, pages, fails, outside
 
-A verdict that is not the expected one, a power twin that holds (a check that cannot fail), and an id used twice are
+A verdict that is not the expected one, a negative control that holds (a check that cannot fail), and an id used twice are
 Sphinx warnings; the book is built with warnings as errors.
 """
 

@@ -1,6 +1,6 @@
 r"""Claims I31-I39, I91-I95: the patterns of trained circuits, with the row and the column that pictures leave out, and what holds them.
 
-Each judge takes a `CircuitStudy` and a constant (1 is the claim, `wrong` its power twin). The four patterns are named in the paper's
+Each judge takes a `CircuitStudy` and a constant (1 is the claim, `wrong` its negative control). The four patterns are named in the paper's
 abstract; the bounds are what was measured here, at the authors' setting. Runs whose active heads have one sign of $\omega$ (trapped) are
 not judged for patterns: they have another one, and the page shows it.
 """

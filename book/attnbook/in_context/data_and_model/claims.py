@@ -1,6 +1,6 @@
 r"""Claims I11-I19: what prompts are, what a head can do with them, and what its predictions do not depend on.
 
-Each judge takes a `DataStudy` and a constant (1 is the claim, `wrong` its power twin). None is a theorem of the paper; derivations
+Each judge takes a `DataStudy` and a constant (1 is the claim, `wrong` its negative control). None is a theorem of the paper; derivations
 are in the theory chapter of Part III.
 """
 

@@ -1,7 +1,7 @@
 r"""Claims I61-I69: one head against two, the same-sign trap, dummy heads, and what more than two heads can do.
 
-Each judge takes a `HeadsStudy` and a constant (1 is the claim, `wrong` its power twin). Conclusions of the authors' notebook are judged
-as they stand there; the rest is measured here, on stored runs at the authors' setting, or derived in the theory chapter of Part III.
+Each judge takes a `HeadsStudy` and a constant (1 is the claim, `wrong` its negative control). Conclusions of the authors' notebook are
+judged as they stand there; the rest is measured here, on stored runs at the authors' setting, or derived in the theory chapter of Part III.
 """
 
 from __future__ import annotations

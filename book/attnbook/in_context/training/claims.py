@@ -1,6 +1,6 @@
 r"""Claims I21-I29: the start, the pace, the end and the noise of training, and what a validation on one batch can say.
 
-Each judge takes a `TrainingStudy` and a constant (1 is the claim, `wrong` its power twin). Published numbers come from the authors'
+Each judge takes a `TrainingStudy` and a constant (1 is the claim, `wrong` its negative control). Published numbers come from the authors'
 notebook, one run for each number of heads; the rest is measured here on stored runs of the same setting, or is algebra.
 """
 

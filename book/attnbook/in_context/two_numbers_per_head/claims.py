@@ -1,6 +1,6 @@
 r"""Claims I51-I59: heads that are two numbers each, their exact risk, its valley, its optima, and where training stops in it.
 
-Each judge takes a `TwoNumbersStudy` and a constant (1 is the claim, `wrong` its power twin). None is a theorem of the paper.
+Each judge takes a `TwoNumbersStudy` and a constant (1 is the claim, `wrong` its negative control). None is a theorem of the paper.
 """
 
 from __future__ import annotations

@@ -26,8 +26,8 @@ from bookkit.rules import Evidence, agrees, both, exactly, within
 __all__ = ["CLAIMS", "AssumptionStudy", "assumption_study"]
 
 CLAIMS = ClaimSet("single_head")
-_PROJECTED = 0.0  # power twin of A11 and A12: the formula that projects noise off the signals
-_SMALL_STEP = 0.4  # power twin of A1
+_PROJECTED = 0.0  # negative control of A11 and A12: the formula that projects noise off the signals
+_SMALL_STEP = 0.4  # negative control of A1
 _DENSE_LAW = StressedLaw(
     20, 400, 4.0, 0.1, class_probability=0.7, norm_ratio=1.3, cosine=0.3, noise_avoids_signals=False
 )

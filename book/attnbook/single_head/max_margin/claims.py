@@ -1,7 +1,7 @@
 r"""Claims M1-M29, T2 and T4 of page `04_max_margin`: which selection has the largest margin, its threshold, and what finite norms
 and finite d change.
 
-Each judge takes a `MarginStudy` and a constant; 1 is the claim, the claim's `wrong` value its power twin.
+Each judge takes a `MarginStudy` and a constant; 1 is the claim, the claim's `wrong` value its negative control.
 """
 
 from __future__ import annotations

@@ -22,7 +22,7 @@ from bookkit.rules import Evidence, agrees, both, exactly
 
 __all__ = ["CLAIMS", "CoordinateStudy", "coordinate_study", "gram_statistics"]
 
-_TWIN = 1.1  # the dimension of the power twins of R2 and R4, relative
+_TWIN = 1.1  # the dimension of the negative controls of R2 and R4, relative
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,6 @@
 r"""Claims TS21-TS30: the three situations, the growth function, and the leak of the public code.
 
-Each judge takes a `DynamicsStudy` and a constant (1 is the claim, `wrong` its power twin). Published numbers come from single runs
+Each judge takes a `DynamicsStudy` and a constant (1 is the claim, `wrong` its negative control). Published numbers come from single runs
 of the authors' code, some with the leak that TS29 explains; the rest is derived or measured. Bounds speak of a random training set:
 each holds with probability .95 or more.
 """

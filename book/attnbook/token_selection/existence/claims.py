@@ -1,6 +1,6 @@
 r"""Claims TS51-TS58: the constructed direction of the paper's first version, its window, and gradient descent on p alone.
 
-Each judge takes an `ExistenceStudy` and a constant (1 is the claim, `wrong` its power twin). The first version trains p only; nothing
+Each judge takes an `ExistenceStudy` and a constant (1 is the claim, `wrong` its negative control). The first version trains p only; nothing
 here is about the theorem of the published version. Its own theorems were not read: what is known of them is second-hand.
 Bounds speak of a random training set: each holds with probability .95 or more.
 """

@@ -1,6 +1,6 @@
 r"""Claims TS11-TS19: the recursion is gradient descent, inner products can be drawn, and what the fixed head knows at the start.
 
-Each judge takes a `SettingStudy` and a constant (1 is the claim, `wrong` its power twin). None is a lemma of the paper; derivations
+Each judge takes a `SettingStudy` and a constant (1 is the claim, `wrong` its negative control). None is a lemma of the paper; derivations
 are in the theory chapter of Part II.
 """
 

@@ -107,7 +107,7 @@ class LawComparison:
     law: TokenLaw
     dense: dict[str, torch.Tensor]
     drawn: dict[str, torch.Tensor]
-    drawn_wrong: dict[str, torch.Tensor]  # in a dimension `wrong` times as large: the power twin
+    drawn_wrong: dict[str, torch.Tensor]  # in a dimension `wrong` times as large: the negative control
     wrong: float
 
     @property
