@@ -1,6 +1,6 @@
-"""Results of a page as a table, not as printed lines: `table(rows, columns, caption)`.
+"""Results of a page as a table, not as printed lines: `show_table(rows, columns, caption)`.
 
-    table(
+    show_table(
         [("plain", 0.6674, 0.0002), ("centred", 0.6742, 0.0001)],
         {"step": "", "risk": ".4f", "standard error": ".1g"},
     )
@@ -19,21 +19,22 @@ from typing import Any
 
 from bookkit.ledger.words import signs
 
-__all__ = ["table"]
+__all__ = ["show_table"]
 
 NOTHING = "–"  # in place of nan, which is no number that was measured
-# What is set to the right: a number, perhaps with its error, its sign or unit; an interval; nothing.
-FIGURE = re.compile(r"[-−±+<≤>≥]?\s*[\d.,]+(e[-+−]?\d+)?[⁻⁰¹²³⁴⁵⁶⁷⁸⁹]*( ?%|×)?|\[.*\d.*\]|.*\d ± .*|∞|−∞|–|")
+# What is set to the right: numbers with their errors, ranges, signs and units; nothing else than these.
+FIGURE = re.compile(r"(?:[\d.,−+±\[\]()%*<>≤≥∞–×⁻⁰¹²³⁴⁵⁶⁷⁸⁹ -]|e(?=[-+−\d])|of)*")
 
 
-def table(
+def show_table(
     rows: Iterable[Sequence[Any]] | Mapping[str, Any], columns: Mapping[str, str] | Sequence[str], caption: str = ""
 ) -> None:
     """Show rows as a table. Needs IPython (every notebook has it).
 
     Args:
         rows: one sequence for each row, or a mapping from a row's name to its only value. A cell is a text, a number, None
-            (empty), or a pair (value, error), which is written value ± error. Numbers may be tensors or arrays of one entry.
+            (empty), a pair (value, error), written value ± error, or three (value, low, high), written value [low, high].
+            Numbers may be tensors or arrays of one entry.
         columns: the heads, each with the format of its numbers (`{"risk": ".3f"}`), or the heads alone. A head, a text and
             the caption may hold $formulas$.
         caption: a line above the table.
@@ -43,7 +44,7 @@ def table(
     formats = dict(columns) if isinstance(columns, Mapping) else dict.fromkeys(columns, "")
     listed = list(rows.items()) if isinstance(rows, Mapping) else [tuple(row) for row in rows]
     if not listed:
-        raise ValueError("table needs at least one row; got none")
+        raise ValueError("show_table needs at least one row; got none")
     for number, row in enumerate(listed):
         if len(row) != len(formats):
             raise ValueError(
@@ -62,8 +63,10 @@ def table(
 def written(value: Any, spec: str = "") -> str:
     """A cell as people read it: numbers by `spec`, ± between a value and its error, signs instead of ASCII."""
     if isinstance(value, tuple):
-        middle, error = (written(part, spec) for part in value)
-        return middle if error == NOTHING else f"{middle} ± {error}"
+        middle, *rest = (written(part, spec) for part in value)
+        if len(rest) == 2:
+            return f"{middle} [{rest[0]}, {rest[1]}]"
+        return middle if rest[0] == NOTHING else f"{middle} ± {rest[0]}"
     if hasattr(value, "item"):
         value = value.item()
     if value is None:
@@ -81,7 +84,7 @@ def written(value: Any, spec: str = "") -> str:
 
 
 def _numeric(cells: Sequence[Sequence[str]], column: int) -> bool:
-    return all(FIGURE.fullmatch(row[column]) for row in cells) and any(row[column] for row in cells)
+    return all(FIGURE.fullmatch(row[column]) for row in cells) and any(re.search(r"\d", row[column]) for row in cells)
 
 
 def as_text(cells: Sequence[Sequence[str]], heads: Sequence[str], caption: str = "") -> str:
