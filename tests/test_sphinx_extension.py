@@ -13,6 +13,8 @@ from bookkit.ledger.records import CLAIMS_TYPE
 from bookkit.pages.execution import KERNELSPEC, LANGUAGE_INFO
 from tests.tiny_book import make_book, page_text, write
 
+# One white pixel.
+PIXEL = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAAAAAA6fptVAAAACklEQVR4nGP4DwABAQEAsTj2FAAAAABJRU5ErkJggg=="
 METADATA = {"kernelspec": KERNELSPEC, "language_info": LANGUAGE_INFO}
 
 
@@ -38,11 +40,19 @@ def record(claim_id: str = "C1", **changes: object) -> dict:
     }
 
 
-def store(root: Path, page: str, records: list[dict], table: str = "") -> None:
-    """A stored notebook with the given checks, and the HTML table shown with them."""
+def drawn(name: str, caption: str, *tags: str) -> nbformat.NotebookNode:
+    """A cell that drew a picture."""
+    figure = {"figure": {"name": name, "caption": caption}, "image": {"alt": f"What {name} shows"}}
+    output = nbformat.v4.new_output("display_data", {"image/png": PIXEL, "text/plain": "figure"})
+    return nbformat.v4.new_code_cell("plot()", outputs=[output], metadata={"mystnb": figure, "tags": list(tags)})
+
+
+def store(root: Path, page: str, records: list[dict], table: str = "", *more: nbformat.NotebookNode) -> None:
+    """A stored notebook with the given checks, the HTML table shown with them, and more cells before these."""
     shown = {"text/html": table} if table else {}
     output = nbformat.v4.new_output("display_data", {CLAIMS_TYPE: records, "text/plain": "table", **shown})
-    cells = [nbformat.v4.new_markdown_cell(f"# Title of {page}"), nbformat.v4.new_code_cell("show()", outputs=[output])]
+    title = nbformat.v4.new_markdown_cell(f"# Title of {page}\n\nThe question.\n\n> **Claim.** Something.")
+    cells = [title, *more, nbformat.v4.new_code_cell("show()", outputs=[output])]
     for number, cell in enumerate(cells):
         cell["id"] = f"cell-{number}"
     write(
@@ -106,7 +116,8 @@ def test_the_book_shows_every_claim_and_says_where_each_page_stands(root: Path) 
         "<div class='verdict-table'><details><summary><b>C2</b> <span>below $10^{-600}$ &amp; C2</span></summary><dl></dl></details>"
         "<details><summary><b>C9</b> <span>5 $ or 6 $</span></summary><dl></dl></details></div>"
     )
-    store(root, "single_head/01_a", [record(), fails], table)
+    pictures = (drawn("fig-one", "A first line."), drawn("fig-two", "Of order $(nd)^{-1/4}$.", "lead"))
+    store(root, "single_head/01_a", [record(), fails], table, *pictures)
     store(root, "in_context/01_b", [outside, *others])
     assert book.main(["--stored", "--root", str(root)]) == 0
 
@@ -178,6 +189,21 @@ def test_the_book_shows_every_claim_and_says_where_each_page_stands(root: Path) 
     assert "<summary><b><a href='../../book/ledger.html#claim-c2'>C2</a></b>" in own
     assert "<summary><b>C9</b> <span>5 $ or 6 $</span>" in own
     assert r'below <span class="math notranslate nohighlight">\(10^{-600}\)</span> &amp; C2</span>' in own
+
+    # A formula in a caption is typeset, and the figure of the cell tagged lead stands on the first screen as well, once without a name.
+    formula = r'<span class="math notranslate nohighlight">\((nd)^{-1/4}\)</span>'
+    figures = re.findall(r"<figure.*?</figure>", own, flags=re.DOTALL)
+    assert [("lead-figure" in figure, 'id="fig-two"' in figure, formula in figure) for figure in figures] == [
+        (True, False, True),
+        (False, False, False),
+        (False, True, True),
+    ]
+    assert "Of order" in figures[0]
+    assert '<a href="#fig-two">' in figures[0]
+    assert own.index("The question.") < own.index("lead-figure") < own.index("Something.")
+    assert (
+        "lead-figure" not in (html / "notebooks" / "in_context" / "01_b.html").read_text()
+    )  # a page without a picture
 
     published = json.loads((html / "ledger.json").read_text())
     assert [(r["id"], r["page"]) for r in published] == [
