@@ -66,7 +66,7 @@ def written(value: Any, spec: str = "") -> str:
         middle, *rest = (written(part, spec) for part in value)
         if len(rest) == 2:
             return f"{middle} [{rest[0]}, {rest[1]}]"
-        return middle if rest[0] == NOTHING else f"{middle} ± {rest[0]}"
+        return middle if rest[0] in ("", NOTHING) else f"{middle} ± {rest[0]}"
     if hasattr(value, "item"):
         value = value.item()
     if value is None:
