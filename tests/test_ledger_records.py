@@ -261,7 +261,7 @@ def test_formulas_between_tags_become_elements() -> None:
 
 
 def test_only_verdict_tables_and_known_claims_are_linked() -> None:
-    row = "<details><summary><b>{}</b> <span>title</span></summary><dl><dt>Rule</dt><dd>r</dd></dl></details>"
+    row = "<div><b>{}</b><details><summary><span>title</span></summary><dl><dt>Rule</dt><dd>r</dd></dl></details></div>"
     table = f"<div class='verdict-table'>{row.format('C8')}{row.format('C9')}</div>"
     link = "<b><a href='../ledger.html#claim-c8'>C8</a></b>"
     assert linked(table, {"C8"}, "../ledger.html") == table.replace("<b>C8</b>", link)

@@ -113,8 +113,8 @@ def test_the_book_shows_every_claim_and_says_where_each_page_stands(root: Path) 
     )
     others = [record(k, source=v, wing="in_context") for k, v in {"B2": "conjecture", "B3": "derived"}.items()]
     table = (
-        "<div class='verdict-table'><details><summary><b>C2</b> <span>below $10^{-600}$ &amp; C2</span></summary><dl></dl></details>"
-        "<details><summary><b>C9</b> <span>5 $ or 6 $</span></summary><dl></dl></details></div>"
+        "<div class='verdict-table'><b>C2</b><details><summary><span>below $10^{-600}$ &amp; C2</span></summary><dl></dl></details>"
+        "<b>C9</b><details><summary><span>5 $ or 6 $</span></summary><dl></dl></details></div>"
     )
     pictures = (drawn("fig-one", "A first line."), drawn("fig-two", "Of order $(nd)^{-1/4}$.", "lead"))
     store(root, "single_head/01_a", [record(), fails], table, *pictures)
@@ -186,8 +186,8 @@ def test_the_book_shows_every_claim_and_says_where_each_page_stands(root: Path) 
     assert "2 claims checked here: 1 holds, 1 fails as expected" in strip
     # The ledger that registered the claims first is the one linked.
     assert re.search(r'<a class="verdict-fails" title="[^"]*" href="../../book/ledger.html#claim-c2">C2<span', strip)
-    assert "<summary><b><a href='../../book/ledger.html#claim-c2'>C2</a></b>" in own
-    assert "<summary><b>C9</b> <span>5 $ or 6 $</span>" in own
+    assert "<b><a href='../../book/ledger.html#claim-c2'>C2</a></b><details>" in own
+    assert "<b>C9</b><details><summary><span>5 $ or 6 $</span>" in own
     assert r'below <span class="math notranslate nohighlight">\(10^{-600}\)</span> &amp; C2</span>' in own
 
     # A formula in a caption is typeset, and the figure of the cell tagged lead stands on the first screen as well, once without a name.

@@ -23,7 +23,7 @@ __all__ = ["show_table"]
 
 NOTHING = "–"  # in place of nan, which is no number that was measured
 # What is set to the right: numbers with their errors, ranges, signs and units; nothing else than these.
-FIGURE = re.compile(r"(?:[\d.,−+±\[\]()%*<>≤≥∞–×⁻⁰¹²³⁴⁵⁶⁷⁸⁹ -]|e(?=[-+−\d])|of)*")
+FIGURE = re.compile(r"(?:[\d.,−+±\[\]()%*<>≤≥∞–×⁻⁰¹²³⁴⁵⁶⁷⁸⁹ -]|e(?=[-+−\d])|of|to)*")
 
 
 def show_table(

@@ -1,11 +1,13 @@
 """The closing table of a page: one line for each claim, which opens. Made of records alone (`Check.as_record`).
 
     <div class='verdict-table'>
-    <details><summary><b>C8</b> <span>title</span> <span>measured, in short</span> <span><span class='verdict'>holds</span></span></summary>
-    <dl> prediction, rule, measured in full, source, negative control </dl></details> ...
+    <div class='verdict-row'><b>C8</b><details>
+    <summary><span>title</span> <span>measured, in short</span> <span><span class='verdict'>holds</span></span></summary>
+    <dl> prediction, rule, measured in full, source, negative control </dl></details></div> ...
 
-`<details>` opens without scripts, in the book as in Colab. The book adds what a notebook cannot know: links to the ledger and to the
-boxes of the theory (`bookkit.ledger.page_claims`).
+The id stands beside what opens, for in the book it is a link, and no link may stand inside a `<summary>`. `<details>` opens without
+scripts, in the book as in Colab. The book adds what a notebook cannot know: links to the ledger and to the boxes of the theory
+(`bookkit.ledger.page_claims`).
 """
 
 from __future__ import annotations
@@ -22,6 +24,7 @@ __all__ = ["BADGES", "by_number", "html_table", "shortened", "text_table"]
 BADGES = {"holds": "verdict-holds", "fails": "verdict-fails", "outside its regime": "verdict-outside"}
 ELSEWHERE = "otherwise at the book's defaults"  # a reader who changed parameters may well see another verdict
 NOT_TOLD = "its negative control is not told apart here"
+ROW = "<div class='verdict-row' style='display: flex; gap: 0.6em'>"  # in Colab there is no style sheet
 HINT = "Each line opens: prediction, rule, measurement, source, negative control."
 
 
@@ -77,7 +80,7 @@ def _row(record: Mapping[str, Any]) -> str:
     remarks = [ELSEWHERE] * (record["verdict"] != record["expected"]) + [NOT_TOLD] * (not told_apart(record))
     remark = f" <small>{html.escape('; '.join(remarks))}</small>" if remarks else ""
     summary = (
-        f"<summary><b>{html.escape(record['id'])}</b> <span>{html.escape(record['title'])}</span> "
+        f"<summary><span>{html.escape(record['title'])}</span> "
         f"<span class='verdict-measured'>{html.escape(shortened(record['measured']))}</span> <span>{badge}{remark}</span></summary>"
     )
     facts = {
@@ -89,4 +92,4 @@ def _row(record: Mapping[str, Any]) -> str:
         "Negative control": control_words(dict(record)),
     }
     listed = "".join(f"<dt>{name}</dt><dd>{html.escape(said)}</dd>" for name, said in facts.items() if said)
-    return f"<details>{summary}<dl>{listed}</dl></details>"
+    return f"{ROW}<b>{html.escape(record['id'])}</b><details>{summary}<dl>{listed}</dl></details></div>"

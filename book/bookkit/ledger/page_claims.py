@@ -21,7 +21,7 @@ from bookkit.sphinx.html_elements import element
 from bookkit.verdicts import BADGES
 
 # As `bookkit.verdicts` writes the id of a claim, and what stands after it up to the end of its facts.
-CLAIM = re.compile(r"<summary><b>([^<]+)</b>(.*?)</dl>", re.S)
+CLAIM = re.compile(r"<b>([^<]+)</b>(<details>.*?)</dl>", re.S)
 # Markup with its text between formulas; a formula holds no tag and begins and ends beside a letter, as in Markdown.
 MATHS = re.compile(
     r"(?P<keep><(?:pre|code|script|style)\b.*?</(?:pre|code|script|style)>|<[^>]*>)|\$(?=\S)([^$<>\n]+?)(?<=\S)\$(?!\d)",
@@ -68,7 +68,7 @@ def linked(table: str, known: set[str], to_ledger: str, boxes: Mapping[str, str]
         if claim not in known:
             return match[0]
         box = f"<dt>Box</dt><dd>{boxes[claim]}</dd>" if boxes and boxes.get(claim) else ""
-        return f"<summary><b><a href='{to_ledger}#{anchor(claim)}'>{match[1]}</a></b>{match[2]}{box}</dl>"
+        return f"<b><a href='{to_ledger}#{anchor(claim)}'>{match[1]}</a></b>{match[2]}{box}</dl>"
 
     return CLAIM.sub(link, table)
 
