@@ -9,6 +9,7 @@ from nbformat.v4 import new_code_cell, new_notebook, new_output
 from bookkit import claims
 from bookkit.claims import CLAIMS_TYPE, ClaimSet, Source, Verdict, read_checks
 from bookkit.rules import agrees, exactly
+from bookkit.verdicts import by_number, shortened
 
 
 @pytest.fixture
@@ -27,13 +28,13 @@ def family():
     return family
 
 
-def test_verdicts_twins_and_expectations(family):
+def test_verdicts_controls_and_expectations(family):
     first, second = family.check(torch.ones(3))
     assert (first.verdict, first.has_power, first.as_expected) == (Verdict.HOLDS, True, True)
     assert (second.verdict, second.has_power, second.as_expected) == (Verdict.FAILS, True, True)
     first, second = family.check(2 * torch.ones(3))
     assert (first.verdict, first.as_expected) == (Verdict.FAILS, False)
-    assert not first.has_power  # both the claim and its twin fail: the check says nothing
+    assert not first.has_power  # both the claim and its negative control fail: the check says nothing
     assert (second.verdict, second.as_expected) == (Verdict.HOLDS, False)
     outside = family["X2"].check(-torch.ones(3))
     assert outside.verdict == Verdict.OUTSIDE
@@ -68,10 +69,36 @@ def test_records_survive_json_and_a_notebook(family, capsys):
     records = read_checks(notebook)
     assert [record["id"] for record in records] == ["X1", "X2"]
     assert records[0]["source"] == "paper"
-    assert records[0]["power_twin"] == {"wrong": "1.1", "verdict": "fails"}
+    assert records[0]["negative_control"] == {"wrong": "1.1", "verdict": "fails"}
     assert records[1]["expected"] == "fails"
     assert records[1]["function"].endswith("twos")
-    assert "verdict-fails" in shown["table"]
+    assert "<span class='verdict verdict-fails'>fails as expected</span>" in shown["table"]
+    assert shown["table"].count("<details>") == shown["table"].count("<dt>Negative control</dt><dd>") == 2
+    assert "half of it: holds, told apart" in shown["table"]
     assert "as expected" in shown["text"]
     with pytest.raises(ValueError, match="at least one check"):
         claims.verdict_table([])
+
+
+def test_claims_stand_in_the_order_in_which_people_count():
+    ids = ["Q96", "Q1", "Q41", "C10", "Q2b", "Q2"]
+    assert [record["id"] for record in by_number([{"id": name} for name in ids])] == [
+        "C10",
+        "Q1",
+        "Q2",
+        "Q2b",
+        "Q41",
+        "Q96",
+    ]
+
+
+@pytest.mark.parametrize(("measured", "short"), [
+    ("0.1716 +- 0.004; difference -0.004 +- 0.004", "0.1716 ± 0.004"),
+    ("0.97 +- 0.006; difference 0.003 +- 0.006; [1, 1]; inside in 20 of 20 draws", "0.97 ± 0.006; [1, 1]"),
+    ("a; b; c", "a; b; …"),
+    ("1, 2, 3, 4", "1, 2, …"),
+    ("[1, 2]; [3, 4]", "[1, 2]; [3, 4]"),
+    ("no bit differs", "no bit differs"),
+])  # fmt: skip
+def test_what_was_measured_in_short(measured, short):
+    assert shortened(measured) == short

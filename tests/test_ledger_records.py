@@ -26,7 +26,7 @@ from bookkit.ledger.records import (
     read_page_checks,
     source_line,
 )
-from bookkit.ledger.words import number_lines, signs, twin_words, verdict_words
+from bookkit.ledger.words import control_words, number_lines, signs, verdict_words
 from bookkit.pages.tolerances import Tolerance, Tolerances, path_beside
 from bookkit.settings import settings
 from tests.test_sphinx_extension import record, store
@@ -44,8 +44,14 @@ def on_page(*records: dict, page: str = "notebooks/single_head/01_a") -> list[di
 
 
 def test_expected_verdicts_are_no_problem() -> None:
-    twin_holds = {"wrong": "w", "verdict": "holds"}  # where the claim itself is known to fail, its twin may hold
-    assert problems(on_page(record(), record("C2", verdict="fails", expected="fails", power_twin=twin_holds))) == []
+    control_holds = {
+        "wrong": "w",
+        "verdict": "holds",
+    }  # where the claim itself is known to fail, its negative control may hold
+    assert (
+        problems(on_page(record(), record("C2", verdict="fails", expected="fails", negative_control=control_holds)))
+        == []
+    )
 
 
 @pytest.mark.parametrize("verdict", ["holds", "fails", OUTSIDE])
@@ -57,8 +63,8 @@ def test_any_other_verdict_is_a_problem(verdict: str) -> None:
 
 
 def test_a_check_that_cannot_fail_is_a_problem() -> None:
-    [found] = problems(on_page(record(power_twin={"wrong": "one step", "verdict": "holds"})))
-    assert "power twin (one step) holds too" in found
+    [found] = problems(on_page(record(negative_control={"wrong": "one step", "verdict": "holds"})))
+    assert "negative control (one step) holds too" in found
 
 
 def test_an_id_used_twice_is_a_problem() -> None:
@@ -167,9 +173,9 @@ def test_verdicts_and_twins_in_words() -> None:
     assert verdict_words(record(verdict="fails", expected="fails")) == "fails as expected"
     assert verdict_words(record(verdict=OUTSIDE, expected=OUTSIDE)) == OUTSIDE
     assert verdict_words(record(verdict="holds", expected="fails")) == "holds, against expectation"
-    assert twin_words(record()) == "one step: fails, told apart"
-    same = record(verdict="fails", expected="fails", power_twin={"wrong": "w", "verdict": "fails"})
-    assert twin_words(same) == "w: fails, not told apart here"
+    assert control_words(record()) == "one step: fails, told apart"
+    same = record(verdict="fails", expected="fails", negative_control={"wrong": "w", "verdict": "fails"})
+    assert control_words(same) == "w: fails, not told apart here"
 
 
 def test_numbers_are_joined_with_their_errors_part_by_part() -> None:
@@ -255,14 +261,16 @@ def test_formulas_between_tags_become_elements() -> None:
 
 
 def test_only_verdict_tables_and_known_claims_are_linked() -> None:
-    row = "<tr><th scope='row'>C8</th></tr><tr><th scope='row'>C9</th></tr>"
-    table = f"<table class='verdict-table'>{row}</table>"
-    linked_row = row.replace(">C8<", "><a href='../ledger.html#claim-c8'>C8</a><")
-    assert linked(table, {"C8"}, "../ledger.html") == f"<table class='verdict-table'>{linked_row}</table>"
+    row = "<div><b>{}</b><details><summary><span>title</span></summary><dl><dt>Rule</dt><dd>r</dd></dl></details></div>"
+    table = f"<div class='verdict-table'>{row.format('C8')}{row.format('C9')}</div>"
+    link = "<b><a href='../ledger.html#claim-c8'>C8</a></b>"
+    assert linked(table, {"C8"}, "../ledger.html") == table.replace("<b>C8</b>", link)
+    box = "<dt>Box</dt><dd><a href='t.html#b'>A box</a></dd></dl>"
+    with_box = linked(table, {"C8"}, "../ledger.html", {"C8": "<a href='t.html#b'>A box</a>", "C9": "x"})
+    assert with_box == table.replace("<b>C8</b>", link).replace("</dl>", box, 1)
     assert linked(table, {"C8"}, "") == table
-    assert linked(f"<table class='named-results'>{row}</table>", {"C8"}, "../ledger.html") == (
-        f"<table class='named-results'>{row}</table>"
-    )
+    other = table.replace("verdict-table", "result-table")
+    assert linked(other, {"C8"}, "../ledger.html") == other
 
 
 # --- on a terminal --------------------------------------------------------------------------------------------------
@@ -286,7 +294,7 @@ def test_claims_of_a_notebook_are_printed(notebook: str, capsys: pytest.CaptureF
         "    predicted   1",
         "    measured    0.99 +- 0.02",
         "    rule        statistics: 4 s.e., over 1 draw",
-        "    power twin  one step: fails",
+        "    control     one step: fails",
         "    function    attnbook.single_head.two_step_claims.interpolates",
     ]
     assert main(["claims", notebook]) == 0

@@ -42,7 +42,7 @@ PAGE = (
 )
 RECORD = {
     "id": "D1", "title": "a title", "statement": "a statement", "rule": "a rule", "predicted": "p", "measured": "m", "draws": 12,
-    "expected": "holds", "verdict": "holds", "false_alarm": 1e-4, "power_twin": {"wrong": "half", "verdict": "fails"},
+    "expected": "holds", "verdict": "holds", "false_alarm": 1e-4, "negative_control": {"wrong": "half", "verdict": "fails"},
     "function": "dice.claims.largest", "page": "notebooks/dice/01_mean", "wing": "dice",
     "numbers": {"measured": 3.5, "standard_error": 0.1},
 }  # fmt: skip
@@ -89,7 +89,7 @@ CHANGES = {
     "the rule": ("high=constant * HIGH", "low=constant * HIGH", True),
     "the title": ("a title", "a better title", False),
     "the statement": ("a statement", "a better statement", False),
-    "words of the twin": ("half", "one half", False),
+    "words of the negative control": ("half", "one half", False),
     "a docstring": ("What is measured", "What is found", False),
     "a comment": ("OTHER = 1", "OTHER = 1  # of something else", False),
     "another constant": ("OTHER = 1", "OTHER = 2", False),
@@ -153,14 +153,22 @@ def test_tenth_registration_of_a_day_comes_after_the_second(book: Path) -> None:
 # --- counts -----------------------------------------------------------------------------------------------------------------
 
 
-def _run(verdict: str = "holds", twin: str = "fails", measured: float | None = 3.5, **more: object) -> list[dict]:
+def _run(verdict: str = "holds", control: str = "fails", measured: float | None = 3.5, **more: object) -> list[dict]:
     numbers = {"predicted": 3.5, "measured": measured}
-    return [{**RECORD, "verdict": verdict, "power_twin": {"wrong": "w", "verdict": twin}, "numbers": numbers, **more}]
+    return [
+        {
+            **RECORD,
+            "verdict": verdict,
+            "negative_control": {"wrong": "w", "verdict": control},
+            "numbers": numbers,
+            **more,
+        }
+    ]
 
 
 def test_counts_of_a_claim_at_five_seeds() -> None:
     outside = "outside its regime"
-    runs = [_run(), _run(measured=3.25), _run("fails", "fails"), _run(outside), _run(twin="holds", measured=3.75)]
+    runs = [_run(), _run(measured=3.25), _run("fails", "fails"), _run(outside), _run(control="holds", measured=3.75)]
     found = counts.count(runs, {"D1": "abc"})["D1"]
     assert (found.seeds, found.as_expected, found.outside, found.control_told) == (5, 3, 1, 3)
     assert (found.number, found.low, found.high, found.fingerprint) == ("measured", 3.25, 3.75, "abc")

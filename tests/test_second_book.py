@@ -116,7 +116,7 @@ def test_attnlib_is_not_there(root: Path) -> None:
 
 def test_its_ledger_has_its_claim(root: Path) -> None:
     (claim,) = json.loads((root / "_build" / "html" / "ledger.json").read_text(encoding="utf-8"))
-    assert (claim["id"], claim["verdict"], claim["power_twin"]["verdict"]) == ("D1", "holds", "fails")
+    assert (claim["id"], claim["verdict"], claim["negative_control"]["verdict"]) == ("D1", "holds", "fails")
     assert claim["function"] == "dice.claims.mean_of_a_die"
     assert claim["command"].startswith(".venv/bin/python -m bookkit rerun dice/01_mean -o out.ipynb && ")
     ledger = (root / "_build" / "html" / "book" / "ledger.html").read_text(encoding="utf-8")

@@ -13,6 +13,8 @@ from bookkit.ledger.records import CLAIMS_TYPE
 from bookkit.pages.execution import KERNELSPEC, LANGUAGE_INFO
 from tests.tiny_book import make_book, page_text, write
 
+# One white pixel.
+PIXEL = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAAAAAA6fptVAAAACklEQVR4nGP4DwABAQEAsTj2FAAAAABJRU5ErkJggg=="
 METADATA = {"kernelspec": KERNELSPEC, "language_info": LANGUAGE_INFO}
 
 
@@ -31,18 +33,26 @@ def record(claim_id: str = "C1", **changes: object) -> dict:
         "verdict": "holds",
         "expected": "holds",
         "violated": "",
-        "power_twin": {"wrong": "one step", "verdict": "fails"},
+        "negative_control": {"wrong": "one step", "verdict": "fails"},
         "function": "attnbook.single_head.two_step_claims.interpolates",
         "numbers": {"accuracy": 0.99},
         **changes,
     }
 
 
-def store(root: Path, page: str, records: list[dict], table: str = "") -> None:
-    """A stored notebook with the given checks, and the HTML table shown with them."""
+def drawn(name: str, caption: str, *tags: str) -> nbformat.NotebookNode:
+    """A cell that drew a picture."""
+    figure = {"figure": {"name": name, "caption": caption}, "image": {"alt": f"What {name} shows"}}
+    output = nbformat.v4.new_output("display_data", {"image/png": PIXEL, "text/plain": "figure"})
+    return nbformat.v4.new_code_cell("plot()", outputs=[output], metadata={"mystnb": figure, "tags": list(tags)})
+
+
+def store(root: Path, page: str, records: list[dict], table: str = "", *more: nbformat.NotebookNode) -> None:
+    """A stored notebook with the given checks, the HTML table shown with them, and more cells before these."""
     shown = {"text/html": table} if table else {}
     output = nbformat.v4.new_output("display_data", {CLAIMS_TYPE: records, "text/plain": "table", **shown})
-    cells = [nbformat.v4.new_markdown_cell(f"# Title of {page}"), nbformat.v4.new_code_cell("show()", outputs=[output])]
+    title = nbformat.v4.new_markdown_cell(f"# Title of {page}\n\nThe question.\n\n> **Claim.** Something.")
+    cells = [title, *more, nbformat.v4.new_code_cell("show()", outputs=[output])]
     for number, cell in enumerate(cells):
         cell["id"] = f"cell-{number}"
     write(
@@ -95,7 +105,7 @@ def test_the_book_shows_every_claim_and_says_where_each_page_stands(root: Path) 
         expected="fails",
         statement="It is *never* so",
         title="Known to be <false>",
-        power_twin={"wrong": "the bound $10^{-6}$, which does hold", "verdict": "holds"},
+        negative_control={"wrong": "the bound $10^{-6}$, which does hold", "verdict": "holds"},
         source="authors' code",
     )
     outside = record(
@@ -103,10 +113,11 @@ def test_the_book_shows_every_claim_and_says_where_each_page_stands(root: Path) 
     )
     others = [record(k, source=v, wing="in_context") for k, v in {"B2": "conjecture", "B3": "derived"}.items()]
     table = (
-        "<table class='verdict-table'><tbody><tr><th scope='row'>C2</th><td>below $10^{-600}$ &amp; C2</td></tr>"
-        "<tr><th scope='row'>C9</th><td>5 $ or 6 $</td></tr></tbody></table>"
+        "<div class='verdict-table'><b>C2</b><details><summary><span>below $10^{-600}$ &amp; C2</span></summary><dl></dl></details>"
+        "<b>C9</b><details><summary><span>5 $ or 6 $</span></summary><dl></dl></details></div>"
     )
-    store(root, "single_head/01_a", [record(), fails], table)
+    pictures = (drawn("fig-one", "A first line."), drawn("fig-two", "Of order $(nd)^{-1/4}$.", "lead"))
+    store(root, "single_head/01_a", [record(), fails], table, *pictures)
     store(root, "in_context/01_b", [outside, *others])
     assert book.main(["--stored", "--root", str(root)]) == 0
 
@@ -129,7 +140,7 @@ def test_the_book_shows_every_claim_and_says_where_each_page_stands(root: Path) 
         "Predicted": "1",
         "Measured": "0.99 ± 0.02",
         "Rule": "statistics: 4 s.e., over 16 draws",
-        "Power twin": "one step: fails, told apart",
+        "Negative control": "one step: fails, told apart",
         "Numbers": "accuracy 0.99",
         "Function": "attnbook.single_head.two_step_claims.interpolates",
     }
@@ -142,7 +153,7 @@ def test_the_book_shows_every_claim_and_says_where_each_page_stands(root: Path) 
     assert "<em>never</em>" in shown["claim-c2"]
     assert "<span>Known to be &lt;false&gt;</span>" in shown["claim-c2"]
     assert r"\(10^{-6}\)" in shown["claim-c2"]
-    assert facts_of(shown["claim-c2"])["Power twin"].endswith("which does hold: holds, told apart")
+    assert facts_of(shown["claim-c2"])["Negative control"].endswith("which does hold: holds, told apart")
     assert facts_of(shown["claim-b1"])["Regime"] == "d ≥ 100. Broken here: d = 3 < 100"
     assert "--source: &#x27;authors\\&#x27; code&#x27;; --part: &#x27;Part I&#x27;" in ledger
     pages = re.findall(r'<div class="ledger-page" data-page="([^"]*)"><p[^>]*><a href="([^"]*)">([^<]*)<', ledger)
@@ -175,9 +186,24 @@ def test_the_book_shows_every_claim_and_says_where_each_page_stands(root: Path) 
     assert "2 claims checked here: 1 holds, 1 fails as expected" in strip
     # The ledger that registered the claims first is the one linked.
     assert re.search(r'<a class="verdict-fails" title="[^"]*" href="../../book/ledger.html#claim-c2">C2<span', strip)
-    assert "<th scope='row'><a href='../../book/ledger.html#claim-c2'>C2</a></th>" in own
-    assert "<th scope='row'>C9</th><td>5 $ or 6 $</td>" in own
-    assert r'below <span class="math notranslate nohighlight">\(10^{-600}\)</span> &amp; C2</td>' in own
+    assert "<b><a href='../../book/ledger.html#claim-c2'>C2</a></b><details>" in own
+    assert "<b>C9</b><details><summary><span>5 $ or 6 $</span>" in own
+    assert r'below <span class="math notranslate nohighlight">\(10^{-600}\)</span> &amp; C2</span>' in own
+
+    # A formula in a caption is typeset, and the figure of the cell tagged lead stands on the first screen as well, once without a name.
+    formula = r'<span class="math notranslate nohighlight">\((nd)^{-1/4}\)</span>'
+    figures = re.findall(r"<figure.*?</figure>", own, flags=re.DOTALL)
+    assert [("lead-figure" in figure, 'id="fig-two"' in figure, formula in figure) for figure in figures] == [
+        (True, False, True),
+        (False, False, False),
+        (False, True, True),
+    ]
+    assert "Of order" in figures[0]
+    assert '<a href="#fig-two">' in figures[0]
+    assert own.index("The question.") < own.index("lead-figure") < own.index("Something.")
+    assert (
+        "lead-figure" not in (html / "notebooks" / "in_context" / "01_b.html").read_text()
+    )  # a page without a picture
 
     published = json.loads((html / "ledger.json").read_text())
     assert [(r["id"], r["page"]) for r in published] == [

@@ -1,15 +1,14 @@
 """A claim is an object: a statement, where it comes from, when it should hold, and a judge that measures it.
 
-    claim  --check(study)-->  Check: predicted, measured, verdict, and the verdict of its power twin
+    claim  --check(study)-->  Check: predicted, measured, verdict, and the verdict of its negative control
 
 The judge is a function (study, constant) -> Evidence in which `constant` multiplies the formula's own constant: 1 is the claim,
-the claim's `wrong` value is its *power twin*. A check that cannot tell the two apart has no power, and says so. The judge applies one of
-the rules of `bookkit.rules`, which say how often chance alone would overturn a verdict.
+the claim's `wrong` value is its *negative control*. A check that cannot tell the two apart has no power, and says so. The judge applies
+one of the rules of `bookkit.rules`, which say how often chance alone would overturn a verdict.
 """
 
 from __future__ import annotations
 
-import html
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
@@ -17,6 +16,7 @@ from typing import Any
 
 from bookkit.results import plain, publish, read
 from bookkit.rules import Evidence, NothingToMeasure
+from bookkit.verdicts import by_number, html_table, text_table
 
 __all__ = [
     "CLAIMS_TYPE",
@@ -53,7 +53,7 @@ class Check:
 
     claim: Claim
     evidence: Evidence
-    twin: Evidence
+    control: Evidence
     violated: str  # the regime's condition that is not met, in numbers; empty inside the regime
 
     @property
@@ -64,8 +64,8 @@ class Check:
 
     @property
     def has_power(self) -> bool:
-        """The power twin came out the other way."""
-        return self.twin.holds != self.evidence.holds
+        """The negative control came out the other way."""
+        return self.control.holds != self.evidence.holds
 
     @property
     def as_expected(self) -> bool:
@@ -77,7 +77,7 @@ class Check:
             "id": c.id, "title": c.title, "statement": c.statement, "source": str(c.source), "wing": c.wing, "regime": c.regime,
             "predicted": e.predicted, "measured": e.measured, "rule": e.rule, "draws": e.draws, "false_alarm": e.false_alarm,
             "verdict": str(self.verdict), "expected": str(c.expected), "violated": self.violated,
-            "power_twin": {"wrong": c.wrong_text, "verdict": str(Verdict.HOLDS if self.twin.holds else Verdict.FAILS)},
+            "negative_control": {"wrong": c.wrong_text, "verdict": str(Verdict.HOLDS if self.control.holds else Verdict.FAILS)},
             "function": f"{c.judge.__module__}.{c.judge.__qualname__}",
             "numbers": {name: plain(name, value) for name, value in e.numbers.items()},
         }  # fmt: skip
@@ -107,7 +107,7 @@ class Claim:
     uses: tuple[str, ...] = ()
 
     def check(self, study: Any) -> Check:
-        """Judge the claim and its power twin on the same study."""
+        """Judge the claim and its negative control on the same study."""
         try:
             return Check(self, self.judge(study, 1.0), self.judge(study, self.wrong), self.violation(study))
         except NothingToMeasure as reason:
@@ -134,52 +134,19 @@ class ClaimSet(dict[str, Claim]):
         return register
 
     def check(self, study: Any) -> list[Check]:
-        """Judge every claim and its power twin on one study."""
+        """Judge every claim and its negative control on one study."""
         return [claim.check(study) for claim in self.values()]
 
 
 # --- on a page -------------------------------------------------------------------------------------------------------------
 
-_CLASS = {Verdict.HOLDS: "verdict-holds", Verdict.FAILS: "verdict-fails", Verdict.OUTSIDE: "verdict-outside"}
-
-
-def _typeset(text: str) -> str:
-    """HTML of a plain-text figure: +- and inequalities as the signs people read."""
-    for plain_sign, sign in (("+-", "±"), ("<=", "≤"), (">=", "≥")):
-        text = text.replace(plain_sign, sign)
-    return html.escape(text)
-
 
 def verdict_table(results: Sequence[Check]) -> None:
-    """Show the closing table of a page and leave the checks in the notebook for the ledger."""
+    """Show the closing table of a page, in the order of the ids, and leave the checks in the notebook for the ledger."""
     if not results:
         raise ValueError("verdict_table needs at least one check; got none")
-    lines, rows, labels = [], [], ("predicted", "measured")
-    width = max(5, 1 + max(len(result.claim.id) for result in results))
-    for result in results:
-        record = result.as_record()
-        note = "" if result.as_expected else " (otherwise at the book's defaults)"
-        known = " (as expected)" if result.as_expected and result.verdict is not Verdict.HOLDS else ""
-        power = "tells it apart" if result.has_power else "not told apart here"
-        verdict = f"{record['verdict']}{known}{note}"
-        lines.append(
-            f"{record['id']:<{width}}{verdict:<33} {record['title']}: predicted {record['predicted']}; measured {record['measured']}"
-        )
-        if result.violated:
-            lines.append(f"{'':<{width}}regime: {result.violated}")
-        cells = (record["predicted"], record["measured"] + (f" [{result.violated}]" if result.violated else ""))
-        rows.append(
-            f"<tr><th scope='row'>{record['id']}</th><td>{html.escape(record['title'])}</td>"
-            + "".join(
-                f"<td data-label='{name}'>{_typeset(cell)}</td>" for name, cell in zip(labels, cells, strict=True)
-            )
-            + f"<td><span class='verdict {_CLASS[result.verdict]}'>{html.escape(record['verdict'])}</span>{html.escape(known + note)}</td>"
-            + f"<td data-label='power twin'>{html.escape(record['power_twin']['wrong'])}: {power}</td></tr>"
-        )
-    titles = ("claim", "what it says", "predicted", "measured", "verdict", "power twin")
-    head = "<thead><tr>" + "".join(f"<th scope='col'>{title}</th>" for title in titles) + "</tr></thead>"
-    table = f"<table class='verdict-table'>{head}<tbody>{''.join(rows)}</tbody></table>"
-    publish(CLAIMS_TYPE, [result.as_record() for result in results], "\n".join(lines), table)
+    records = by_number([result.as_record() for result in results])
+    publish(CLAIMS_TYPE, records, text_table(records), html_table(records))
 
 
 def read_checks(notebook: Any) -> list[dict[str, Any]]:

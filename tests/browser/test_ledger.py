@@ -227,13 +227,19 @@ def test_a_page_says_how_its_own_claims_stand(browser: Browser, address: str, re
         signs = {"holds": "verdict-holds", "fails": "verdict-fails", "outside its regime": "verdict-outside"}
         assert badges == [[record["id"], signs[record["verdict"]]] for record in own]
         assert looks.sideways(visit) == []
-        visit.page.locator("table.verdict-table th a", has_text="C8b").click()
+        row = visit.page.locator(".verdict-row:has(> b:text-is('C8b'))")
+        row.locator("summary > span").first.click()  # the line opens, its id leads to the ledger
+        assert row.locator("dt", has_text="Negative control").is_visible()
+        assert looks.sideways(visit) == []
+        row.locator("> b a").click()
         visit.page.locator("#claim-c8b[open]").wait_for()
 
 
 def test_formulas_in_tables_of_outputs_are_drawn(browser: Browser, address: str) -> None:
     with visited(browser, address, "notebooks/single_head/04_max_margin.html", drawn=False) as visit:
-        row = visit.page.locator(".verdict-table tr:has(.math)").first  # raises where no row of this page has a formula
-        row.scroll_into_view_if_needed()
+        row = visit.page.locator(
+            ".verdict-table details:has(.math)"
+        ).first  # raises where no row of this page has a formula
+        row.locator("summary > span").first.click()
         row.locator("mjx-container").first.wait_for()
         assert "$" not in row.inner_text()

@@ -1,4 +1,4 @@
-"""Claims I11-I19: verdicts as expected at another seed than the page's, and power twins that come out the other way."""
+"""Claims I11-I19: verdicts as expected at another seed than the page's, and negative controls that come out the other way."""
 
 import pytest
 
@@ -19,7 +19,7 @@ def study():
 def test_claims_at_the_page_size_at_another_seed(study, id):
     result = CLAIMS[id].check(study)
     assert result.as_expected, (result.verdict, result.evidence)
-    assert result.has_power, result.twin
+    assert result.has_power, result.control
 
 
 def test_ids_belong_to_the_page():
@@ -30,7 +30,7 @@ def test_one_head_and_other_sizes():
     small = Experiment(heads=1, d=3, length=9, noise_std=0.5, batch=25, steps=5, records=2, runs=1, optimiser="SGD")
     for result in CLAIMS.check(data_study(small, count=2000)):
         assert result.as_expected, (result.claim.id, result.evidence)
-        assert result.has_power, (result.claim.id, result.twin)
+        assert result.has_power, (result.claim.id, result.control)
 
 
 def test_weight_decay_moves_the_column():

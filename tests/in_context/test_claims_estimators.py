@@ -1,4 +1,4 @@
-"""Claims I41-I49: verdicts as expected at another seed than the page's, power twins, silence elsewhere; where heads come from."""
+"""Claims I41-I49: verdicts as expected at another seed than the page's, negative controls, silence elsewhere; where heads come from."""
 
 import math
 from functools import partial
@@ -30,7 +30,7 @@ def study():
 def test_claims_at_the_page_size_at_another_seed(study, id) -> None:
     result = CLAIMS[id].check(study)
     assert result.as_expected, (result.verdict, result.evidence)
-    assert result.has_power, result.twin
+    assert result.has_power, result.control
 
 
 def test_ids_belong_to_the_page() -> None:

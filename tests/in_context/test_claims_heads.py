@@ -1,4 +1,4 @@
-"""Claims I61-I69: verdicts as expected at another seed than the page's, power twins, and what breaks them."""
+"""Claims I61-I69: verdicts as expected at another seed than the page's, negative controls, and what breaks them."""
 
 import dataclasses
 
@@ -21,7 +21,7 @@ def study() -> HeadsStudy:
 def test_claims_hold_and_their_twins_do_not(study: HeadsStudy, id: str) -> None:
     result = CLAIMS[id].check(study)
     assert result.as_expected, (result.verdict, result.evidence)
-    assert result.has_power, result.twin
+    assert result.has_power, result.control
 
 
 def test_ids_belong_to_the_page() -> None:

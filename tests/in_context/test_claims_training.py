@@ -1,4 +1,4 @@
-"""Claims I21-I29: verdicts as expected at another seed than the page's, power twins, and what breaks them."""
+"""Claims I21-I29: verdicts as expected at another seed than the page's, negative controls, and what breaks them."""
 
 import dataclasses
 
@@ -22,7 +22,7 @@ def study() -> TrainingStudy:
 def test_claims_hold_and_their_twins_do_not(study: TrainingStudy, id: str) -> None:
     result = CLAIMS[id].check(study)
     assert result.as_expected, (result.verdict, result.evidence)
-    assert result.has_power, result.twin
+    assert result.has_power, result.control
 
 
 def test_ids_belong_to_the_page() -> None:

@@ -1,4 +1,4 @@
-"""Claims I51-I59 at a small size and another seed: verdicts as expected, power twins, regimes; and the pieces of the study."""
+"""Claims I51-I59 at a small size and another seed: verdicts as expected, negative controls, regimes; and the pieces of the study."""
 
 import math
 
@@ -32,7 +32,7 @@ def study():
 def test_claims_at_another_seed(study, id):
     result = CLAIMS[id].check(study)
     assert result.as_expected, (result.verdict, result.evidence)
-    assert result.has_power, result.twin
+    assert result.has_power, result.control
 
 
 def test_ids_belong_to_the_page():

@@ -1,4 +1,4 @@
-"""Claims I71-I89 and I96-I98: verdicts as expected on other held-out prompts than the page's, power twins, silence elsewhere."""
+"""Claims I71-I89 and I96-I98: verdicts as expected on other held-out prompts than the page's, negative controls, silence elsewhere."""
 
 import math
 from dataclasses import replace
@@ -29,7 +29,7 @@ def study():
 def test_claims_on_other_prompts(study, id):
     result = CLAIMS[id].check(study)
     assert result.as_expected, (result.verdict, result.evidence)
-    assert result.has_power, result.twin
+    assert result.has_power, result.control
 
 
 def test_ids_belong_to_the_page():

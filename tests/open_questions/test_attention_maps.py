@@ -38,7 +38,7 @@ def study():
 def test_claims(study, id):
     result = CLAIMS[id].check(study)
     assert result.as_expected, (result.verdict, result.evidence)
-    assert result.has_power, result.twin
+    assert result.has_power, result.control
 
 
 def head(attention_map, tokens, v, p):

@@ -269,12 +269,12 @@ def study():
 def test_claims_on_a_small_study(study, id):
     result = CLAIMS[id].check(study)
     assert result.as_expected, (result.verdict, result.evidence)
-    assert result.has_power, result.twin
+    assert result.has_power, result.control
     assert result.evidence.draws >= 1
 
 
 def test_claims_that_need_more_draws_are_judged_on_numbers(study):
-    """The remaining judges: the power twin goes the other way on a study with each of this one's draws five times."""
+    """The remaining judges: the negative control goes the other way on a study with each of this one's draws five times."""
 
     def five_times(values):  # draws on the first axis
         return np.tile(values, (5,) + (1,) * (np.ndim(values) - 1))
@@ -303,7 +303,7 @@ def test_claims_that_need_more_draws_are_judged_on_numbers(study):
     for wanted in ("Q36", "Q38", "Q39", "Q39b", "Q86", "Q89c"):
         check = CLAIMS[wanted].check(many)
         assert check.verdict is Verdict.HOLDS, (wanted, check.evidence)
-        assert check.has_power, (wanted, check.twin)
+        assert check.has_power, (wanted, check.control)
     assert len(CLAIMS) == 18
 
 

@@ -46,7 +46,7 @@ def study():
 def test_claims(study, id):
     result = CLAIMS[id].check(study)
     assert result.as_expected, (result.verdict, result.evidence)
-    assert result.has_power, result.twin
+    assert result.has_power, result.control
 
 
 def test_near_the_threshold_two_claims_are_outside_their_regime(study):

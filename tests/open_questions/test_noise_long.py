@@ -75,7 +75,7 @@ def study(radial, correlated):
 def test_claims(study, id):
     result = CLAIMS[id].check(study)
     assert result.as_expected, (result.verdict, result.evidence)
-    assert result.has_power, result.twin
+    assert result.has_power, result.control
     assert result.evidence.draws >= 4
 
 

@@ -53,7 +53,7 @@ def test_claims(study, id):
         assert result.violated.startswith("needs x = 2 at (n, d, eta) = (50, 5000, 0.1)")
         return
     assert result.as_expected, (result.verdict, result.evidence)
-    assert result.has_power, result.twin
+    assert result.has_power, result.control
 
 
 @pytest.mark.parametrize("rule", INVARIANT, ids=str)

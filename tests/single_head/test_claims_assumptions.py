@@ -1,4 +1,4 @@
-"""The claims A1-A13 come out as expected, their power twins the other way; the sweep under them says what it measured."""
+"""The claims A1-A13 come out as expected, their negative controls the other way; the sweep under them says what it measured."""
 
 from dataclasses import replace
 
@@ -31,7 +31,7 @@ def study():
 def test_claims(study, id):
     result = CLAIMS[id].check(study)
     assert result.as_expected, (result.verdict, result.evidence)
-    assert result.has_power, result.twin
+    assert result.has_power, result.control
 
 
 def test_rows_are_the_summary_of_the_same_draws():

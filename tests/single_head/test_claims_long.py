@@ -1,4 +1,4 @@
-"""Long training: every claim has its expected verdict and a power twin, and the studies behind them are what they say."""
+"""Long training: every claim has its expected verdict and a negative control, and the studies behind them are what they say."""
 
 import numpy as np
 import pytest
@@ -35,7 +35,7 @@ def study():
 def test_claims(study, id):
     result = CLAIMS[id].check(study)
     assert result.as_expected, (result.verdict, result.evidence)
-    assert result.has_power, result.twin
+    assert result.has_power, result.control
 
 
 def test_the_margin_rule_predicts_under_60_percent_where_the_flow_predicts_95(study):

@@ -1,4 +1,4 @@
-"""The max-margin claims: expected verdict at the page's defaults, power twins the other way, and what lies outside."""
+"""The max-margin claims: expected verdict at the page's defaults, negative controls the other way, and what lies outside."""
 
 from dataclasses import replace
 
@@ -20,7 +20,7 @@ def study():
 def test_margin_claims(study, id):
     result = CLAIMS[id].check(study)
     assert result.as_expected, (result.verdict, result.violated, result.evidence)
-    assert result.has_power, result.twin
+    assert result.has_power, result.control
 
 
 def test_cost_table_is_sorted_and_led_by_the_best_pattern(study):

@@ -1,4 +1,4 @@
-"""Claims S1-S13: expected verdicts at the page's defaults, power twins that fail, and silence outside the grid."""
+"""Claims S1-S13: expected verdicts at the page's defaults, negative controls that fail, and silence outside the grid."""
 
 import dataclasses
 import math
@@ -30,7 +30,7 @@ def study():
 def test_claims_at_the_page_size_at_another_seed(study, id):
     result = CLAIMS[id].check(study)
     assert result.as_expected, (result.verdict, result.evidence)
-    assert result.has_power, result.twin
+    assert result.has_power, result.control
 
 
 def test_table_of_the_dimension_is_the_fact_sheets(study):

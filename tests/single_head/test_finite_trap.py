@@ -30,7 +30,7 @@ def study():
 def test_claims(study, id):
     result = TRAP_CLAIMS[id].check(study)
     assert result.as_expected, (result.verdict, result.violated, result.evidence)
-    assert result.has_power, result.twin
+    assert result.has_power, result.control
 
 
 def test_largest_share_solves_its_equation_and_is_the_mean_fields_without_noise():

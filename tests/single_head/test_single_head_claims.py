@@ -1,4 +1,4 @@
-"""The ledger of Part I: every claim has the verdict the book expects, and every power twin comes out the other way."""
+"""The ledger of Part I: every claim has the verdict the book expects, and every negative control comes out the other way."""
 
 import dataclasses
 
@@ -40,28 +40,28 @@ def data():
 def test_two_step_claims_at_paper_size(study, id):
     result = two_step_claims.CLAIMS[id].check(study)
     assert result.as_expected, (result.verdict, result.evidence)
-    assert result.has_power, result.twin
+    assert result.has_power, result.control
 
 
 @pytest.mark.parametrize("id", claims_data.CLAIMS)
 def test_data_claims(data, id):
     result = claims_data.CLAIMS[id].check(data)
     assert result.as_expected, (result.verdict, result.evidence)
-    assert result.has_power, result.twin
+    assert result.has_power, result.control
 
 
 @pytest.mark.parametrize("id", claims_coordinates.CLAIMS)
 def test_coordinate_claims(coordinates, id):
     result = claims_coordinates.CLAIMS[id].check(coordinates)
     assert result.as_expected, (result.verdict, result.evidence)
-    assert result.has_power, result.twin
+    assert result.has_power, result.control
 
 
 @pytest.mark.parametrize("id", two_step_claims.CLAIMS)
 def test_normalised_noise_is_the_same_problem_in_other_units(in_both_units, id):
     plain, normalised = (two_step_claims.CLAIMS[id].check(own) for own in in_both_units)
     assert normalised.verdict is plain.verdict
-    assert normalised.twin.holds == plain.twin.holds
+    assert normalised.control.holds == plain.control.holds
     # C10 and C6 speak of scores, C12 of p . mu: all of them are free of units, so every number is the same.
     assert normalised.evidence.numbers == pytest.approx(plain.evidence.numbers, rel=1e-6, abs=1e-9)
 

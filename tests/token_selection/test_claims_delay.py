@@ -134,20 +134,20 @@ def test_slopes_and_constants_of_the_closed_form(study):
         study, lambda one: np.exp([selection_time(w, 1.0)[0] - gap_differences(w) for w in one.laws])[:, None] * NOISE
     )
     check = CLAIMS["TS38d"].check(equal)
-    assert (check.evidence.holds, check.twin.holds) == (False, True)
+    assert (check.evidence.holds, check.control.holds) == (False, True)
 
 
 def test_an_exponent_that_ignores_noise_is_found(study):
     same = replace(study.blurred, select=study.sharp[0].select)
     check = CLAIMS["TS38f"].check(replace(study, blurred=same))
-    assert (check.evidence.holds, check.twin.holds) == (False, True)
+    assert (check.evidence.holds, check.control.holds) == (False, True)
 
 
 def test_equal_gaps_are_found(study):
     late = study.late
     flat = replace(late, gaps=late.gaps.mean(1, keepdim=True).expand_as(late.gaps))
     check = CLAIMS["TS38g"].check(replace(study, late=flat))
-    assert (check.evidence.holds, check.twin.holds) == (False, True)
+    assert (check.evidence.holds, check.control.holds) == (False, True)
     negative = replace(late, weights=-late.weights)
     assert verdict(replace(study, late=negative), "TS38g") is Verdict.OUTSIDE
 
@@ -158,7 +158,7 @@ def test_the_power_of_d_and_the_bound_are_seen(study):
         apart = torch.as_tensor(0.05 * (d / d[0]) ** power) * torch.as_tensor(NOISE)[:, None]
         check = CLAIMS["TS38i"].check(replace(study, apart=apart))
         assert check.verdict is expected, power
-        assert check.twin.holds is (power == -0.25)
+        assert check.control.holds is (power == -0.25)
     far = replace(study, apart=1e7 * study.apart)
     assert verdict(far, "TS38i") is Verdict.FAILS
 

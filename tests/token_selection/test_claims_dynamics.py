@@ -1,4 +1,4 @@
-"""Claims TS21-TS30: verdicts as expected at another seed than the page's, power twins, silence elsewhere."""
+"""Claims TS21-TS30: verdicts as expected at another seed than the page's, negative controls, silence elsewhere."""
 
 import pytest
 import torch
@@ -18,7 +18,7 @@ def study():
 def test_claims_at_another_seed(study, id):
     result = CLAIMS[id].check(study)
     assert result.as_expected, (result.verdict, result.evidence)
-    assert result.has_power, result.twin
+    assert result.has_power, result.control
 
 
 def test_ids_belong_to_the_page():

@@ -147,7 +147,7 @@ def test_a_noisy_head_is_told_from_a_quiet_one(study):
     assert verdict(changed(study, attention_noisy=left, noisy_fitted=0.3 * noisy), "TS46b") is Verdict.FAILS
     # the world of the control: labels fitted where the head is quiet, not where it is noisy
     other = CLAIMS["TS46b"].check(changed(study, attention_noisy=left, noisy_fitted=1 - noisy))
-    assert (other.evidence.holds, other.twin.holds) == (False, True)
+    assert (other.evidence.holds, other.control.holds) == (False, True)
 
 
 def test_harmful_cells_by_hand(study):

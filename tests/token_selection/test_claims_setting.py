@@ -19,7 +19,7 @@ def study():
 def test_claims_at_another_seed(study, id):
     result = CLAIMS[id].check(study)
     assert result.as_expected, (result.verdict, result.evidence)
-    assert result.has_power, result.twin
+    assert result.has_power, result.control
 
 
 def test_ids_belong_to_the_page():

@@ -56,7 +56,7 @@ def test_same_law_in_any_dimension(d):
 
 @pytest.mark.parametrize("change", [{"noise_std": 0.75}, {"d": 66}, {"weak_signal": 0.5}])
 def test_another_law_is_told_apart(change):
-    """Power twin: seven percent more noise, ten percent more dimensions, a stronger weak token."""
+    """Negative control: seven percent more noise, ten percent more dimensions, a stronger weak token."""
     law = {
         "n": 3,
         "d": 60,

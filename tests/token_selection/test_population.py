@@ -37,7 +37,7 @@ def test_against_fresh_vectors(second):
         scale = math.hypot(se.item(), theirs.std().item() / 200)
         assert abs(mine - theirs.mean()) < 4 * scale
     assert ours.accuracy == 1 - ours.error
-    # power twin: with v a fifth longer the same comparison fails
+    # negative control: with v a fifth longer the same comparison fails
     longer = population(LAW, 1.2 * v[:2], 1.2**2 * (v @ v), count=40_000, rng=stream(1, "test"))
     assert abs(longer.attention[0] - attention[:, 0].mean()) > 4 * math.hypot(
         longer.attention_se[0], attention[:, 0].std() / 200

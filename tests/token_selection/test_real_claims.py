@@ -19,7 +19,7 @@ def study():
 def test_claims(study, id):
     result = CLAIMS[id].check(study)
     assert result.as_expected, (result.verdict, result.evidence, result.violated)
-    assert result.has_power, result.twin
+    assert result.has_power, result.control
 
 
 def test_ids_are_those_of_page_six():

@@ -92,7 +92,7 @@ def test_dense_descent_takes_autograd_steps_with_variable_step_sizes():
 
 
 def test_a_wrong_recursion_is_told_apart():
-    """Power twin: the new scores instead of the old in the update of H, as if W were updated after p."""
+    """Negative control: the new scores instead of the old in the update of H, as if W were updated after p."""
     gram = gram_of(LAW.draw(3), Start(0.2, 1.5))
     good, bad = Recursion(gram), Recursion(gram)
     for _ in range(20):

@@ -39,13 +39,13 @@ from bookkit.ledger.records import (
     source_line,
 )
 from bookkit.ledger.replicated import Standing, standings
-from bookkit.ledger.words import number_lines, rule_words, signs, twin_words, verdict_words
+from bookkit.ledger.words import control_words, number_lines, rule_words, signs, verdict_words
 from bookkit.map.graph import read_map
 from bookkit.sphinx.html_elements import element, tag
+from bookkit.verdicts import BADGES
 
 logger = logging.getLogger(__name__)
 
-BADGES = {"holds": "verdict-holds", "fails": "verdict-fails", "outside its regime": "verdict-outside"}
 SCRIPT = "ledger.js"
 
 
@@ -139,7 +139,7 @@ class Ledger(SphinxDirective):
             "Predicted": [*self._inline(signs(record["predicted"]))],
             "Measured": [*self._inline(signs(record["measured"]))],
             "Rule": [*self._inline(rule_words(record))],
-            "Power twin": [*self._inline(twin_words(record))] if record.get("power_twin") else [],
+            "Negative control": [*self._inline(control_words(record))] if record.get("negative_control") else [],
             "Numbers": numbers,
             "Replicated": [*self._inline(signs(standing.replicated_words))],
             "Registered": [*self._inline(standing.registered_words)],

@@ -1,4 +1,4 @@
-"""What a notebook's own page says of its claims: a strip under the title, links in its verdict table, formulas in tables.
+"""What a notebook's own page says of its claims: a strip under the title, links in its verdict table, formulas in outputs.
 
 The stored outputs stay as they are; all of this is made when the page is rendered.
 """
@@ -13,14 +13,15 @@ from pathlib import Path
 from docutils import nodes
 from sphinx.application import Sphinx
 
-from bookkit.ledger.page import BADGES
 from bookkit.ledger.records import anchor, counts_sentence, read_page_checks
 from bookkit.ledger.replicated import Standing, sentence, standings
 from bookkit.ledger.words import verdict_words
+from bookkit.map.graph import read_map
 from bookkit.sphinx.html_elements import element
+from bookkit.verdicts import BADGES
 
-# As `bookkit.claims.verdict_table` writes the first cell of a row.
-ROW = re.compile(r"<th scope='row'>([^<]+)</th>")
+# As `bookkit.verdicts` writes the id of a claim, and what stands after it up to the end of its facts.
+CLAIM = re.compile(r"<b>([^<]+)</b>(<details>.*?)</dl>", re.S)
 # Markup with its text between formulas; a formula holds no tag and begins and ends beside a letter, as in Markdown.
 MATHS = re.compile(
     r"(?P<keep><(?:pre|code|script|style)\b.*?</(?:pre|code|script|style)>|<[^>]*>)|\$(?=\S)([^$<>\n]+?)(?<=\S)\$(?!\d)",
@@ -54,8 +55,11 @@ def badge(record: dict, to_ledger: str = "", known: Mapping[str, Standing] | Non
     return element("a" if to_ledger else "span", *words, **marks, **link)
 
 
-def linked(table: str, known: set[str], to_ledger: str) -> str:
-    """A verdict table whose ids are links to the ledger; other tables and unknown ids stay as they are."""
+def linked(table: str, known: set[str], to_ledger: str, boxes: Mapping[str, str] | None = None) -> str:
+    """A verdict table whose ids are links to the ledger, with links to the boxes that each claim checks.
+
+    Other tables and unknown ids stay as they are. `boxes`: of a claim, its boxes as HTML.
+    """
     if "class='verdict-table'" not in table or not to_ledger:
         return table
 
@@ -63,9 +67,10 @@ def linked(table: str, known: set[str], to_ledger: str) -> str:
         claim = html.unescape(match[1])
         if claim not in known:
             return match[0]
-        return f"<th scope='row'><a href='{to_ledger}#{anchor(claim)}'>{match[1]}</a></th>"
+        box = f"<dt>Box</dt><dd>{boxes[claim]}</dd>" if boxes and boxes.get(claim) else ""
+        return f"<b><a href='{to_ledger}#{anchor(claim)}'>{match[1]}</a></b>{match[2]}{box}</dl>"
 
-    return ROW.sub(link, table)
+    return CLAIM.sub(link, table)
 
 
 def with_formulas(text: str) -> str:
@@ -84,7 +89,7 @@ def _tables(doctree: nodes.document) -> list[nodes.raw]:
     return [
         node
         for node in doctree.findall(nodes.raw)
-        if "html" in node.get("format", "").split() and "<table" in node.astext()
+        if "html" in node.get("format", "").split() and ("<table" in node.astext() or "verdict-table" in node.astext())
     ]
 
 
@@ -110,8 +115,22 @@ def show_claims(app: Sphinx, doctree: nodes.document, docname: str) -> None:
     ledger = next((labels[name][0] for record in records if (name := anchor(record["id"])) in labels), None)
     to_ledger = app.builder.get_relative_uri(docname, ledger) if ledger else ""
     section.insert(1, strip(records, to_ledger, standings()))
+    known = {record["id"] for record in records}
+    boxes = _boxes(app, docname, known)
     for node in _tables(doctree):
-        _rewrite(node, linked(node.astext(), {record["id"] for record in records}, to_ledger))
+        _rewrite(node, linked(node.astext(), known, to_ledger, boxes))
+
+
+def _boxes(app: Sphinx, docname: str, claims: set[str]) -> dict[str, str]:
+    """Of each claim, links to the boxes of the theory that it checks; a box has its proof below it."""
+    drawn, found = read_map(Path(app.srcdir)), {}
+    for claim in claims & set(drawn.links):
+        boxes = [drawn.boxes[label] for label in drawn.links[claim].box if label in drawn.boxes]
+        found[claim] = ", ".join(
+            f"<a href='{app.builder.get_relative_uri(docname, box.document)}#{box.label}'>{with_formulas(html.escape(box.title))}</a>"
+            for box in boxes
+        )
+    return found
 
 
 def _rewrite(node: nodes.raw, text: str) -> None:

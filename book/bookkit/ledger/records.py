@@ -190,9 +190,11 @@ def problems(records: list[dict]) -> list[str]:
                 f"{where}: verdict is {record['verdict']!r}, expected {record['expected']!r} "
                 f"[predicted {record['predicted']}; measured {record['measured']}{reason}]"
             )
-        twin = record.get("power_twin")
-        if twin and record["verdict"] == twin["verdict"] == "holds":
-            found.append(f"{where}: the power twin ({twin['wrong']}) holds too: this check would not notice an error")
+        control = record.get("negative_control")
+        if control and record["verdict"] == control["verdict"] == "holds":
+            found.append(
+                f"{where}: the negative control ({control['wrong']}) holds too: this check would not notice an error"
+            )
     pages: dict[str, list[str]] = {}
     for record in records:
         pages.setdefault(anchor(record["id"]), []).append(record["page"])

@@ -45,7 +45,7 @@ def as_text(records: Sequence[dict[str, Any]]) -> str:
 
 
 def _block(record: dict[str, Any]) -> str:
-    twin = record["power_twin"]
+    control = record["negative_control"]
     facts = {
         "statement": record["statement"],
         "regime": record["regime"],
@@ -53,7 +53,7 @@ def _block(record: dict[str, Any]) -> str:
         "predicted": record["predicted"],
         "measured": record["measured"],
         "rule": rule_words(record),
-        "power twin": f"{twin['wrong']}: {twin['verdict']}",
+        "control": f"{control['wrong']}: {control['verdict']}",
         "function": record["function"],
     }
     lines = [f"{record['id']}  {verdict_words(record)}  {record['title']}"]

@@ -1,4 +1,4 @@
-"""What a record of the ledger looks like in words: verdicts, signs, power twins, the figures behind the words."""
+"""What a record of the ledger looks like in words: verdicts, signs, negative controls, the figures behind the words."""
 
 from __future__ import annotations
 
@@ -25,11 +25,16 @@ def signs(text: str) -> str:
     return re.sub(r"(?<![\w)])-(?=\d)", "\N{MINUS SIGN}", text)
 
 
-def twin_words(record: dict) -> str:
+def told_apart(record: dict) -> bool:
+    """Whether the negative control came out otherwise than the claim."""
+    return record["negative_control"]["verdict"] != record["verdict"]
+
+
+def control_words(record: dict) -> str:
     """What was changed, and what came of it."""
-    twin = record["power_twin"]
-    told = "told apart" if twin["verdict"] != record["verdict"] else "not told apart here"
-    return f"{signs(twin['wrong'])}: {twin['verdict']}, {told}"
+    control = record["negative_control"]
+    told = "told apart" if told_apart(record) else "not told apart here"
+    return f"{signs(control['wrong'])}: {control['verdict']}, {told}"
 
 
 def rule_words(record: dict) -> str:

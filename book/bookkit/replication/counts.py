@@ -34,7 +34,7 @@ class Counts:
     seeds: int
     as_expected: int  # verdicts
     outside: int  # of the others: those where the claim was outside its regime
-    control_told: int  # seeds at which the power twin came out the other way
+    control_told: int  # seeds at which the negative control came out the other way
     false_alarm: float  # of its rules, at one seed
     number: str  # the evidence's first number, and its range over the seeds
     low: float | None
@@ -60,7 +60,7 @@ class Tally:
     judged: int  # claims x seeds
     unexpected: int
     expected: float  # at most so many of them by chance, on average, if all claims are true
-    controls_missed: int  # claims x seeds at which the power twin was not told apart
+    controls_missed: int  # claims x seeds at which the negative control was not told apart
 
     @property
     def probability(self) -> float:
@@ -97,7 +97,7 @@ def _count(records: Sequence[Mapping[str, Any]], fingerprint: str) -> Counts:
     first = records[0]
     expected = [record["verdict"] == record["expected"] for record in records]
     outside = [record["verdict"] == "outside its regime" for record in records]
-    told = [record["verdict"] != record["power_twin"]["verdict"] for record in records]
+    told = [record["verdict"] != record["negative_control"]["verdict"] for record in records]
     number, low, high = _range(records)
     return Counts(
         page=first["page"],

@@ -3,8 +3,8 @@
     book/registered/2026-11-22.json    what was registered on that day, and why: new claims, and changed ones once more
 
 What is fixed is what decides the verdict: the judge's code with the constants and helpers of its own module, the wrong constant of its
-power twin, the expected verdict, the condition of its regime, and the page's default parameters. Words are not: a better sentence is no
-other claim. A test compares every judge with what was registered of it last.
+negative control, the expected verdict, the condition of its regime, and the page's default parameters. Words are not: a better sentence
+is no other claim. A test compares every judge with what was registered of it last.
 """
 
 from __future__ import annotations
@@ -185,7 +185,7 @@ def register(records: Iterable[Mapping[str, Any]], root: Path, because: str, tod
             "predicted": record["predicted"],
             "draws": record["draws"],
             "expected": record["expected"],
-            "wrong": record["power_twin"]["wrong"],
+            "wrong": record["negative_control"]["wrong"],
         }
         for record in new
     }

@@ -2,12 +2,13 @@
 
     ```{ledger}, ```{ledger-overview}, ```{ledger-filter}       see `ledger_page`, `ledger_overview`
     the strip under a notebook's title                          see `page_claims`
+    the picture on its first screen                             see `lead_figure`
 
     {ledger-counts}`all`                    "18 claims: 14 hold, 2 fail as expected, ..."
     {ledger-counts}`single_head derived`    of a part, an arXiv number or a page; of a source
     {ledger-counts}`all holds`              "14": a number alone; also claims, pages, fails, outside
 
-A verdict that is not the expected one, a power twin that holds (a check that cannot fail), and an id used twice are
+A verdict that is not the expected one, a negative control that holds (a check that cannot fail), and an id used twice are
 Sphinx warnings; the book is built with warnings as errors.
 """
 
@@ -26,7 +27,7 @@ from bookkit.ledger import page_claims, replicated
 from bookkit.ledger.records import as_published, counted, problems, read_ledger
 from bookkit.map.graph import read_map
 from bookkit.pages.catalogue import write_atomically
-from bookkit.sphinx import book_map, html_elements
+from bookkit.sphinx import book_map, html_elements, lead_figure
 
 logger = logging.getLogger(__name__)
 
@@ -85,7 +86,7 @@ def _drop_thebe(app: Sphinx, pagename: str, templatename: str, context: dict, do
 
 def setup(app: Sphinx) -> dict:
     """Register with Sphinx."""
-    for part in (html_elements, ledger_page, ledger_overview, page_claims, replicated, book_map):
+    for part in (html_elements, ledger_page, ledger_overview, page_claims, replicated, book_map, lead_figure):
         part.register(app)
     app.add_role("ledger-counts", LedgerCounts())
     app.connect("env-get-outdated", _reread)
