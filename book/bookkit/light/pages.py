@@ -51,6 +51,8 @@ USED_BY: dict[str, Callable[[str], bool]] = {
     "togglebutton.js": _toggles,
     "design-tabs.js": _has_class("sd-tab-set"),
     "fontawesome.js": lambda page: False,
+    # It marks the words of the last search on whatever page comes next, and forgets where the reader was on this one.
+    "sphinx_highlight.js": lambda page: "searchtools.js" in page,
     "sphinx-thebe.js": lambda page: False,
 }
 # Inline scripts that only set up one of these.
@@ -176,9 +178,8 @@ class Book:
 
 
 def _settings(script: str) -> str:
-    """documentation_options.js on one line. From a disk no page may read another: search results have no excerpts there."""
-    script = re.sub(r"\s+", " ", script).strip()
-    return script.replace("SHOW_SEARCH_SUMMARY: true", 'SHOW_SEARCH_SUMMARY: location.protocol !== "file:"')
+    """documentation_options.js on one line."""
+    return re.sub(r"\s+", " ", script).strip()
 
 
 def _mended(page: str) -> str:
