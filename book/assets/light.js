@@ -225,6 +225,7 @@
   dialogs.forEach((dialog) => dialog.addEventListener("close", () => setTimeout(comeBack))); // after the theme
 
   followLinks();
+  for (const frame of document.querySelectorAll(".wide-picture")) if (frame.scrollWidth > frame.clientWidth + 1) frame.tabIndex = 0;
 
   // The text comes first: formulas wait until the page stands.
   if (own.dataset.mathjax !== undefined) {

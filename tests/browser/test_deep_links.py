@@ -62,7 +62,8 @@ SETTLED = """async () => {
   for (let still = 0, top = null, frames = 0; still < 3; ) {
     if (++frames > 6000) return {fault: "no rest"};
     await frame();
-    const drawn = [...document.querySelectorAll(".math:not(:has(mjx-container))")].every(formula => !near(formula));
+    const left = [...document.querySelectorAll(".math:not(:has(mjx-container))")];
+    const drawn = left.every(formula => !near(formula) || !formula.checkVisibility());
     const now = node.getBoundingClientRect().top;
     still = drawn && now === top ? still + 1 : 0;
     top = now;
@@ -115,7 +116,7 @@ def test_a_page_that_is_opened_at_a_box_stays_there(plain: Page, address: str, l
     plain.goto("about:blank")
     plain.goto(f"{address}/{link}", wait_until="load")
     assert plain.evaluate(SETTLED) == {"fault": ""}
-    if plain.locator("article .math").count():
+    if "theory" in link:
         assert plain.locator("article mjx-container").count() > 3, (
             "no formula was drawn: nothing could have moved the box"
         )
