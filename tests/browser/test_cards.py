@@ -53,7 +53,8 @@ def test_pointer_keyboard_and_escape_from_a_disk(browser: Browser, scheme: str) 
                 "words => document.querySelector('#hover-card').innerText.includes(words)", arg=words
             )
         page.evaluate("""() => [...document.querySelectorAll("article p > span.math")]
-          .find(m => (m.dataset.tex ?? m.textContent) === "\\\\(\\\\rho\\\\)" || (m.dataset.tex ?? m.textContent) === "\\\\(\\\\eta\\\\)").classList.add("wanted")""")
+          .find(m => ["\\\\(\\\\rho\\\\)", "\\\\(\\\\eta\\\\)"].includes(m.dataset.tex ?? m.textContent))
+          .classList.add("wanted")""")
         page.locator(".wanted").hover()
         page.wait_for_function("document.querySelector('#hover-card').innerText.match(/probability|\\u03bc|mu|𝜇/)")
         assert (visit.errors, visit.outside) == ([], [])

@@ -54,10 +54,10 @@ PLAIN = """addEventListener("DOMContentLoaded", () => {
 })"""
 
 # Waits until all formulas around the view are drawn and what the address names stands still; says where it stands.
-SETTLED = """async () => {
+SETTLED = """async (name) => {
   const frame = () => new Promise(requestAnimationFrame);
   const near = (node) => { const b = node.getBoundingClientRect(); return b.bottom > -650 && b.top < innerHeight + 650 && b.height > 0; };
-  const node = document.getElementById(decodeURIComponent(location.hash.slice(1)));
+  const node = document.getElementById(name ?? decodeURIComponent(location.hash.slice(1)));
   if (!node) return {fault: "nothing has this name"};
   for (let still = 0, top = null, frames = 0; still < 3; ) {
     if (++frames > 6000) return {fault: "no rest"};
@@ -71,9 +71,11 @@ SETTLED = """async () => {
   const bar = Math.max(0, ...[...document.querySelectorAll(".bd-header, .bd-header-article")].map(b => b.getBoundingClientRect())
     .filter(b => b.top <= 0).map(b => b.bottom));
   const box = node.getBoundingClientRect(), end = scrollY + innerHeight > document.documentElement.scrollHeight - 3;
-  if (!node.checkVisibility()) return {fault: "not shown"};
+  // A still picture that a drawing replaces is hidden together with the link to itself.
+  if (!node.checkVisibility()) return {fault: node.matches("figure:has(.headerlink)") ? "" : "not shown"};
   if (box.top < bar - 1) return {fault: `${Math.round(bar - box.top)} px above the view`};
-  if (box.top > (end ? innerHeight - 20 : bar + 60)) return {fault: `${Math.round(box.top - bar)} px below the top`};
+  const room = parseFloat(getComputedStyle(node).scrollMarginTop); // of a page whose drawing stays in view
+  if (box.top > (end ? innerHeight - 20 : bar + 60 + room)) return {fault: `${Math.round(box.top - bar)} px below the top`};
   return {fault: ""};
 }"""
 FOLLOWED = f"""async fragments => {{
@@ -81,7 +83,7 @@ FOLLOWED = f"""async fragments => {{
   for (const fragment of fragments) {{
     location.hash = fragment;
     await new Promise(done => setTimeout(done, 5)); // the address is told to scripts
-    const found = await settled();
+    const found = await settled(fragment); // explorers put their own state into the address
     if (found.fault) faults[fragment] = found.fault;
   }}
   return faults;
