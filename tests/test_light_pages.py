@@ -230,7 +230,8 @@ def test_scripts_only_where_they_are_used(html: Path) -> None:
     assert "togglebuttonSelector" not in head(html, "book/preface.html")
     search = head(html, "search.html")
     assert search.index("searchtools.js") < search.index("language_data.js") < search.index("searchindex.js")
-    assert 'SHOW_SEARCH_SUMMARY: location.protocol !== "file:"' in search
+    assert "sphinx_highlight.js" in search  # its marks are used by excerpts; on other pages words keep their looks
+    assert "sphinx_highlight.js" not in head(html, "book/preface.html")
 
 
 def test_pictures_of_the_book(html: Path) -> None:

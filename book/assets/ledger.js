@@ -82,6 +82,7 @@
       const section = group.closest("section");
       section.classList.toggle("ledger-none", !section.querySelector(".ledger-group:not([hidden])"));
     }
+    if (overview) overview.classList.toggle("chosen", shown.size < claims.length);
     for (const square of squares()) square.classList.toggle("dim", !shown.has(byId.get(square.hash.slice(1))));
     for (const kind of kinds) {
       const others = claims.filter((claim) => meets(claim, state, kind));

@@ -2,6 +2,8 @@
  *
  * - formulas are drawn by MathJax when they come near the view, a few at a time; MathJax itself is fetched for the
  *   first of them, so a page without formulas never asks for it. Until then, and without scripts, the TeX is shown;
+ * - a link that leads into a page ends at what it names, and the way back ends where the reader was, whatever formulas
+ *   and scripts put in above later; the reader who scrolls is free at once;
  * - who presses a button or closes a dialog by keyboard is where he was before;
  * - what a script of a page puts in later: `await window.typeset(element)`;
  * - paper wants everything: `await window.drawWholePage()` draws all formulas and loads all pictures, and is called by
@@ -47,9 +49,13 @@
       if (await start()) {
         while (waiting.size) {
           const some = [...waiting].slice(0, hurried ? Infinity : AT_ONCE);
-          some.forEach((formula) => waiting.delete(formula));
+          for (const formula of some) {
+            waiting.delete(formula);
+            if (formula.textContent.length <= 40) formula.dataset.tex = formula.textContent; // read by cards.js
+          }
           await window.MathJax.typesetPromise(some);
           reachable(some);
+          keep();
           if (!hurried) await idle();
         }
       }
@@ -59,8 +65,13 @@
     return drawing;
   }
 
-  /** A formula wider than its box scrolls in itself, or in its paragraph: the keyboard must reach what scrolls. */
+  const SMALLEST = 0.7; // of the size of the text, to which a formula on its own line is made smaller where it is too wide
+
+  /** A formula that is wider still scrolls in itself, or in its paragraph: the keyboard must reach what scrolls. */
   function reachable(formulas) {
+    const displayed = formulas.map((formula) => formula.querySelector('mjx-container[display="true"]')).filter((box) => box);
+    const fits = displayed.map((box) => [box, box.clientWidth / box.scrollWidth]);
+    for (const [box, part] of fits) if (part > SMALLEST && part < 0.999) box.style.fontSize = `${Math.floor(parseFloat(box.style.fontSize || "100") * part)}%`;
     const boxes = new Set(formulas.flatMap((formula) => [formula.querySelector("mjx-container"), formula.closest("p, dd")]));
     boxes.delete(null);
     const wide = [...boxes].filter((box) => box.scrollWidth > box.clientWidth + 1 && getComputedStyle(box).overflowX === "auto");
@@ -93,6 +104,88 @@
   }
 
   window.typeset = drawAll;
+
+  // --- places -------------------------------------------------------------------------------------------------------
+
+  let held = null; // {element, top}: where a link led, kept at its place until the reader moves
+  let stood = [0, 0]; // when it was last put there: how far the page was scrolled, and where in the page it was
+
+  const BLOCKS = "article :is(h1, h2, h3, p, li, dt, pre, tr, figcaption, summary)";
+
+  /** Find what the address names, or, on the way back, the block where the reader was; open what hides it, and go there. */
+  function arrive(anew) {
+    clearTimeout(resting); // that was another place
+    const back = anew ? null : history.state?.place;
+    const named = back ? document.querySelectorAll(BLOCKS)[back[0]] : document.getElementById(fragment());
+    if (!named) return release();
+    for (let fold = named; (fold = fold.parentElement?.closest("details:not([open])")); ) fold.open = true;
+    held = { element: named, top: back ? back[1] : null };
+    document.documentElement.style.overflowAnchor = "none"; // the browser's own way of keeping the place, in some
+    keep();
+  }
+
+  function fragment() {
+    try {
+      return decodeURIComponent(location.hash.slice(1));
+    } catch (error) {
+      return ""; // not every % stands for a letter
+    }
+  }
+
+  function keep() {
+    if (!held) return;
+    if (held.top === null) held.element.scrollIntoView({ block: "start", behavior: "instant" });
+    else window.scrollBy({ top: held.element.getBoundingClientRect().top - held.top, behavior: "instant" });
+    stood = [window.scrollY, inPage()];
+  }
+
+  const inPage = () => window.scrollY + held.element.getBoundingClientRect().top;
+
+  /** A scroll that neither this script nor a change of the page above made is the reader's. */
+  function scrolled() {
+    if (!held) return;
+    const most = document.documentElement.scrollHeight - window.innerHeight;
+    const moved = Math.abs(window.scrollY - stood[0]) > 2 && window.scrollY < most - 2;
+    if (Math.abs(inPage() - stood[1]) > 1) keep();
+    else if (moved) release();
+  }
+
+  function release() {
+    held = null;
+    document.documentElement.style.overflowAnchor = "";
+  }
+
+  /** Write down which block stands first in the view and how high: the page's height will be another one next time. */
+  function remember() {
+    const blocks = [...document.querySelectorAll(BLOCKS)];
+    const first = blocks.findIndex((block) => block.checkVisibility?.() !== false && block.getBoundingClientRect().bottom > 64);
+    if (first < 0) return;
+    try {
+      history.scrollRestoration = "manual"; // the browser knows pixels only
+      history.replaceState({ ...history.state, place: [first, Math.round(blocks[first].getBoundingClientRect().top)] }, "");
+    } catch (error) {
+      // Some browsers count how often this is done, or refuse on pages read from disk.
+    }
+  }
+
+  let resting = 0; // runs while the page is scrolled
+
+  function followLinks() {
+    for (const name of ["wheel", "touchmove", "pointerdown", "keydown"]) window.addEventListener(name, release, { passive: true });
+    window.addEventListener("pagehide", remember);
+    window.addEventListener("scroll", () => {
+      scrolled();
+      clearTimeout(resting);
+      resting = setTimeout(remember, 200);
+    });
+    window.addEventListener("popstate", () => setTimeout(() => arrive(false))); // a link followed within the page, or the way back
+    document.addEventListener("click", (event) => {
+      const link = event.target.closest?.("a[href*='#']");
+      if (link && link.href === location.href) setTimeout(() => arrive(true)); // no change of address: the browser says nothing
+    });
+    if (window.ResizeObserver) new ResizeObserver(keep).observe(document.querySelector("article") ?? document.body);
+    arrive(false);
+  }
 
   // --- paper --------------------------------------------------------------------------------------------------------
 
@@ -143,6 +236,9 @@
   const menu = document.querySelector("#pst-primary-sidebar-modal"); // of a phone; the theme moves the side bar into it
   const opened = () => menu.open && showOwnEntry(menu);
   if (menu) new MutationObserver(opened).observe(menu, { attributes: true, attributeFilter: ["open"] });
+
+  followLinks();
+  for (const frame of document.querySelectorAll(".wide-picture")) if (frame.scrollWidth > frame.clientWidth + 1) frame.tabIndex = 0;
 
   // The text comes first: formulas wait until the page stands.
   if (own.dataset.mathjax !== undefined) {

@@ -52,6 +52,8 @@ USED_BY: dict[str, Callable[[str], bool]] = {
     "togglebutton.js": _toggles,
     "design-tabs.js": _has_class("sd-tab-set"),
     "fontawesome.js": lambda page: False,
+    # It marks the words of the last search on whatever page comes next, and forgets where the reader was on this one.
+    "sphinx_highlight.js": lambda page: "searchtools.js" in page,
     "sphinx-thebe.js": lambda page: False,
 }
 # Inline scripts that only set up one of these.
@@ -76,7 +78,7 @@ class Book:
         settings = _settings(options.read_text(encoding="utf-8")) if options.is_file() else ""
         light = {}
         for name, page in self.pages.items():
-            light[name] = _mended(self._scripts(name, place_pictures(page, pictures), settings))
+            light[name] = _mended(_framed(self._scripts(name, place_pictures(page, pictures), settings)))
         words = self._words(light)
         for name, page in light.items():
             page = self._styles(name, page, words)
@@ -177,9 +179,31 @@ class Book:
 
 
 def _settings(script: str) -> str:
-    """documentation_options.js on one line. From a disk no page may read another: search results have no excerpts there."""
-    script = re.sub(r"\s+", " ", script).strip()
-    return script.replace("SHOW_SEARCH_SUMMARY: true", 'SHOW_SEARCH_SUMMARY: location.protocol !== "file:"')
+    """documentation_options.js on one line."""
+    return re.sub(r"\s+", " ", script).strip()
+
+
+WIDE = re.compile(r'(?<!class="wide-picture">)<img\b(?=[^>]*_images/)[^>]*\bwidth="(\d+)" height="(\d+)"[^>]*>')
+FIGURE = re.compile(r"<figure\b([^>]*)>(?=((?:(?!</figure>).)*))", re.DOTALL)
+SHADE = re.compile(r"\b(black|white|pale|paler|dark|darker|light|lighter)\b", re.IGNORECASE)
+
+
+def _framed(page: str) -> str:
+    """Figures as style sheets need them: what is wide scrolls on a phone; whose caption names a shade keeps it in the dark."""
+
+    def framed(match: re.Match) -> str:
+        width, height = int(match[1]), int(match[2])
+        wide = width >= 640 and width >= 2 * height
+        return f'<span class="wide-picture">{match[0]}</span>' if wide else match[0]
+
+    def marked(match: re.Match) -> str:
+        caption = re.sub(r"<[^>]*>", " ", match[2].partition("<figcaption")[2])
+        if not SHADE.search(caption) or "as-printed" in match[1]:
+            return match[0]
+        classes = re.sub(r'class="', 'class="as-printed ', match[1], count=1)
+        return f"<figure{classes}>" if classes != match[1] else f'<figure class="as-printed"{match[1]}>'
+
+    return FIGURE.sub(marked, WIDE.sub(framed, page))
 
 
 def _mended(page: str) -> str:

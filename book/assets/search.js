@@ -1,0 +1,37 @@
+/* Search, on the search page only, before Sphinx's own script: pages that treat what is asked come first, and pages read from a disk
+ * have excerpts.
+ *
+ * bookkit/sphinx/search.py writes what both need: `window.bookSubjects` = {document: {word or pair of words: weight}} in
+ * search_subjects.js, on the page; `window.bookTexts` = {document: text} in search_texts.js, asked for from a disk only.
+ */
+(() => {
+  "use strict";
+  const own = document.currentScript.src;
+  const words = (new URLSearchParams(location.search).get("q") ?? "").toLowerCase().match(/[\p{L}\p{N}]+/gu) ?? [];
+  const asked = [...words, ...words.slice(1).map((word, place) => `${words[place]} ${word}`)];
+
+  // Sphinx gives 15 to a word in a title and 5 to a word in the text, however often it stands there.
+  window.Scorer = {
+    score: ([name, , , , score]) => score + asked.reduce((sum, term) => sum + (window.bookSubjects?.[name]?.[term] ?? 0), 0),
+    objNameMatch: 11, objPartialMatch: 6, objPrio: { 0: 15, 1: 5, 2: -5 }, objPrioDefault: 0,
+    title: 15, partialTitle: 7, term: 5, partialTerm: 2,
+  };
+
+  if (location.protocol !== "file:") return;
+  let texts = null;
+  const load = () => (texts ??= new Promise((done) => {
+    const script = document.createElement("script");
+    script.src = new URL("search_texts.js", own).href;
+    script.onload = () => done(window.bookTexts);
+    script.onerror = () => done({});
+    document.head.append(script);
+  }));
+  // No page from a disk may read another: Sphinx's script gets the text from here.
+  window.fetch = async (address) => {
+    const name = new URL(address, location.href).href.slice(new URL("..", own).href.length).replace(/\.html$/, "");
+    const main = document.createElement("div");
+    main.setAttribute("role", "main");
+    main.textContent = (await load())[name] ?? "";
+    return { text: async () => main.outerHTML };
+  };
+})();

@@ -1,0 +1,155 @@
+"""Hover cards: what a claim, a theorem or a symbol says, shown beside the link. All cards of a book lie in one script file.
+
+`_static/cards_data.js` is made from the built pages; book/assets/cards.js, on every page, asks for it when the first link is
+pointed at, and shows the cards. Without scripts the links are links.
+
+    window.bookCards = {links: {"book/ledger.html#claim-c8": HTML, ...}, symbols: {"single_head": {"\\\\rho": HTML}, "": {...}}}
+
+A symbol has a card where the notation's table of its part gives it one meaning; `""` holds the symbols of every part. A citation
+needs no card of its own: its link says in its title what it leads to.
+"""
+
+import html as escaping
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from sphinx.application import Sphinx
+
+from bookkit.ledger.page import BADGES
+from bookkit.ledger.page_claims import with_formulas
+from bookkit.ledger.words import verdict_words
+from bookkit.pages.catalogue import write_atomically
+from bookkit.settings import settings
+
+DATA = "_static/cards_data.js"
+NOTATION = "book/notation.html"
+MEASURED = 140  # letters
+
+BOX = re.compile(
+    r'<div class="proof (?P<kind>\w+) admonition" id="(?P<label>[^"]+)">\s*<p class="admonition-title">(?P<title>.*?)</p>.*?'
+    r'<section class="[\w-]+-content"[^>]*>\s*(?P<text>(?:<p>.*?</p>\s*)?(?:<div class="math[^>]*>.*?</div>)?)',
+    re.DOTALL,
+)
+SECTION = re.compile(r"<h2>(?P<title>.*?)<a class=\"headerlink\"", re.DOTALL)
+ROW = re.compile(r"<tr[^>]*>(.*?)</tr>", re.DOTALL)
+CELL = re.compile(r"<t[hd][^>]*>(.*?)</t[hd]>", re.DOTALL)
+FORMULA = re.compile(r'<span class="math[^>]*>\\\((.*?)\\\)</span>', re.DOTALL)
+KEPT = ("p", "em", "strong", "code", "div")
+
+
+def bare(markup: str) -> str:
+    """The markup without links, names and pictures: text, emphasis and formulas, once more on another page."""
+    markup = re.sub(r'<span class="eqno">.*?</span>(?=\\\[)', "", markup, flags=re.DOTALL)
+    closing: list[str] = []  # what ends the spans that are open: nothing, where the span itself was left out
+    kept = []
+    for part in re.split(r"(<[^>]*>)", markup):
+        name = part.strip("</>").split(" ")[0]
+        if part == "</span>":
+            part = closing.pop() if closing else ""
+        elif name in ("span", "div") and not part.startswith("</"):
+            formula = 'class="math' in part
+            closing += ["</span>" if formula else ""] if name == "span" else []
+            part = f'<{name} class="math">' if formula else ""
+        elif part.startswith("<") and name not in KEPT:
+            part = ""
+        kept.append(part)
+    return " ".join("".join(kept).split())
+
+
+def _formulas(text: str) -> str:
+    return with_formulas(escaping.escape(text)).replace('"math notranslate nohighlight"', '"math"')
+
+
+def claim_card(record: dict[str, Any]) -> str:
+    """Id, title, verdict, statement, and what was measured, in a line."""
+    measured = record["measured"]
+    if len(measured) > MEASURED:
+        measured = measured[:MEASURED].rsplit(" ", 1)[0] + " ..."
+    statement = re.sub(r"[`*]|\{[\w:-]+\}", "", record["statement"])
+    return (
+        f'<p class="card-title">{escaping.escape(record["id"])}: {_formulas(record["title"])} '
+        f'<span class="verdict {BADGES.get(record["verdict"], "verdict-fails")}">{verdict_words(record)}</span></p>'
+        f"<p>{_formulas(statement)}</p>"
+        f'<p class="card-measured">Measured: {escaping.escape(measured)}</p>'
+    )
+
+
+def boxes(page: str) -> Iterator[tuple[str, str]]:
+    """(label, card) of every labelled box of a page: its title and the first paragraph with its formula."""
+    for found in BOX.finditer(page):
+        yield found["label"], f'<p class="card-title">{bare(found["title"])}</p>{bare(found["text"])}'
+
+
+def _names(formula: str) -> list[str]:
+    """The symbols that a cell `a=...` or `\\mu_1,\\mu_2` explains, as they are written alone."""
+    left = re.split(r"(?<![<>\\])=", escaping.unescape(formula))[0]
+    return [
+        name.replace(" ", "")
+        for name in (left.split(",") if not re.search(r"[(\[{]", left) else [left])
+        if name.strip()
+    ]
+
+
+def symbols(page: str) -> dict[str, dict[str, str]]:
+    """Part -> symbol -> card, from the tables of the notation: those whose part gives them one meaning."""
+    parts = {part.title: wing for wing, part in settings().parts.items()}
+    found: dict[str, dict[str, set[str]]] = {}
+    sections = re.split(r"(?=<h2>)", page)
+    for section in sections:
+        title = SECTION.search(section)
+        if title is None or "different meaning" in title["title"]:
+            continue
+        words = re.sub("<[^>]*>", "", title["title"])
+        wing = next((folder for name, folder in parts.items() if name in words), "")
+        for table in re.findall(r"<table.*?</table>", section, flags=re.DOTALL):
+            head, *rows = [CELL.findall(row) for row in ROW.findall(table)]
+            names = [re.sub("<[^>]*>", "", cell).strip() for cell in head]
+            if not {"meaning", "axis"} & set(names):
+                continue
+            column = next(place for place, name in enumerate(names) if name in ("meaning", "axis"))
+            for cells in rows:
+                for formula in FORMULA.findall(cells[0]):
+                    for name in _names(formula):
+                        found.setdefault(wing, {}).setdefault(name, set()).add(_symbol_card(formula, cells[column]))
+    return {
+        wing: {name: next(iter(cards)) for name, cards in table.items() if len(cards) == 1}
+        for wing, table in found.items()
+    }
+
+
+def _symbol_card(formula: str, meaning: str) -> str:
+    return f'<p><span class="math">\\({formula}\\)</span>: {bare(re.sub("</?p>", "", meaning))}</p>'
+
+
+def cards(html: Path) -> dict[str, Any]:
+    """All cards of the built book in the folder `html`."""
+    links: dict[str, str] = {}
+    if (html / "ledger.json").is_file():
+        for record in json.loads((html / "ledger.json").read_text(encoding="utf-8")):
+            links[record["permalink"]] = claim_card(record)
+    for path in sorted(html.glob("book/*.html")):
+        name = path.relative_to(html).as_posix()
+        links |= {f"{name}#{label}": card for label, card in boxes(path.read_text(encoding="utf-8"))}
+    known = symbols((html / NOTATION).read_text(encoding="utf-8")) if (html / NOTATION).is_file() else {}
+    return {"links": links, "symbols": known}
+
+
+def write(html: Path) -> None:
+    """Write the script file with all cards."""
+    text = json.dumps(cards(html), ensure_ascii=False, sort_keys=True, indent=0)
+    write_atomically(html / DATA, f"window.bookCards = {text};\n")
+
+
+def _write(app: Sphinx, exception: Exception | None) -> None:
+    if exception is None and app.builder.name == "html":
+        write(Path(app.outdir))
+
+
+def setup(app: Sphinx) -> dict:
+    """Register with Sphinx."""
+    app.add_js_file("cards.js", loading_method="defer")
+    app.connect("build-finished", _write, priority=800)  # the ledger is written; `light.pages` comes after
+    return {"version": "1", "parallel_read_safe": True, "parallel_write_safe": True}

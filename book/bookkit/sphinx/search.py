@@ -1,0 +1,85 @@
+"""What the search page knows of the pages: what each is about, and, for a book read from a disk, its text.
+
+`_static/search_subjects.js`: for each page its most telling words and pairs of words, with a weight: those that stand on it often and
+on other pages seldom. Sphinx's own score knows only whether a word is there. `_static/search_texts.js`: the texts, for excerpts; a
+page on a disk may not read another. Both are used by book/assets/search.js.
+"""
+
+import html as escaping
+import json
+import math
+import re
+from collections import Counter
+from collections.abc import Mapping
+from itertools import pairwise
+from pathlib import Path
+
+from sphinx.application import Sphinx
+
+from bookkit.pages.catalogue import write_atomically
+
+SUBJECTS = "_static/search_subjects.js"
+TEXTS = "_static/search_texts.js"
+KEPT = 120  # words and pairs of a page
+STRONGEST = 30  # the weight of the most telling one; Sphinx gives 15 to a word in a title
+ARTICLE = re.compile(r'<article class="bd-article"[^>]*>(.*?)</article>', re.DOTALL)
+LEFT_OUT = re.compile(
+    r"<(script|style|svg|details class=\"provenance\")\b.*?</(script|style|svg|details)>|<[^>]*>", re.DOTALL
+)
+
+
+def text_of(page: str) -> str:
+    """The words of a page's article, without code of scripts and links to headings."""
+    found = ARTICLE.search(page)
+    text = re.sub(r'<a class="headerlink".*?</a>', "", found[1], flags=re.DOTALL) if found else ""
+    return " ".join(escaping.unescape(LEFT_OUT.sub(" ", text)).split())
+
+
+def subjects(texts: Mapping[str, str]) -> dict[str, dict[str, int]]:
+    """Page -> word or pair -> weight, 1 to `STRONGEST`."""
+    counted = {name: _terms(text) for name, text in texts.items()}
+    pages = Counter(term for counts in counted.values() for term in counts)
+    found = {}
+    for name, counts in counted.items():
+        total = math.sqrt(sum(counts.values()) or 1)
+        weights = {
+            term: count / total * math.log(len(texts) / pages[term]) for term, count in counts.items() if count > 1
+        }
+        best = sorted(weights.items(), key=lambda item: (-item[1], item[0]))[:KEPT]
+        top = best[0][1] if best and best[0][1] > 0 else 1.0
+        found[name] = {term: round(STRONGEST * weight / top) for term, weight in best if STRONGEST * weight / top >= 1}
+    return found
+
+
+def _terms(text: str) -> Counter:
+    words = re.findall(r"[^\W\d_]{2,}", text.lower())
+    return Counter([*words, *(f"{one} {other}" for one, other in pairwise(words))])
+
+
+def write(html: Path) -> None:
+    """Write both files from the built pages in the folder `html`."""
+    texts = {}
+    for path in sorted(html.rglob("*.html")):
+        name = path.relative_to(html)
+        if not name.parts[0].startswith("_") and (text := text_of(path.read_text(encoding="utf-8"))):
+            texts[name.with_suffix("").as_posix()] = text
+    for file, variable, data in ((SUBJECTS, "bookSubjects", subjects(texts)), (TEXTS, "bookTexts", texts)):
+        write_atomically(html / file, f"window.{variable} = {json.dumps(data, ensure_ascii=False, sort_keys=True)};\n")
+
+
+def _write(app: Sphinx, exception: Exception | None) -> None:
+    if exception is None and app.builder.name == "html":
+        write(Path(app.outdir))
+
+
+def _load(app: Sphinx, pagename: str, templatename: str, context: dict, doctree: object) -> None:
+    if pagename == "search":
+        for file in (SUBJECTS, "search.js"):
+            app.add_js_file(file.removeprefix("_static/"), loading_method="defer")
+
+
+def setup(app: Sphinx) -> dict:
+    """Register with Sphinx."""
+    app.connect("html-page-context", _load)
+    app.connect("build-finished", _write, priority=800)  # before `light.pages` removes what nothing names
+    return {"version": "1", "parallel_read_safe": True, "parallel_write_safe": True}

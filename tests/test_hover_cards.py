@@ -1,0 +1,102 @@
+"""What hover cards say, and what search knows of pages: read off small pages as Sphinx writes them."""
+
+import json
+from pathlib import Path
+
+from bookkit.light.pages import _framed
+from bookkit.sphinx import hover_cards, search
+
+BOX = r"""<div class="proof theorem admonition" id="thm-trap">
+<p class="admonition-title"><span class="caption-number">Theorem 3 </span> (The trap · derived)</p>
+<p class="box-claims">Checked by <a href="ledger.html#claim-c8">C8</a></p><section class="theorem-content" id="proof-content">
+<p>If <span class="math notranslate nohighlight">\(a&lt;b\)</span>, then,
+by <a class="reference" href="#x"><span class="std">(4)</span></a>,</p>
+<div class="math notranslate nohighlight" id="equation-eq-x">
+<span class="eqno">(4)<a class="headerlink" href="#equation-eq-x">#</a></span>\[
+x=1.
+\]</div>
+<p>Nothing else.</p>
+</section></div>"""
+NOTATION = r"""<section id="a"><h2>A single head<a class="headerlink" href="#a">#</a></h2>
+<table><thead><tr><th>symbol</th><th>meaning</th></tr></thead>
+<tr><td><p><span class="math x">\(\mu_1,\mu_2\)</span></p></td><td><p>the two signals</p></td></tr>
+<tr><td><p><span class="math x">\(\kappa=n\,\mathrm{SNR}^2\)</span></p></td><td><p>a ratio</p></td></tr>
+<tr><td><p><span class="math x">\(\tau\)</span></p></td><td><p>one thing</p></td></tr>
+<tr><td><p><span class="math x">\(\tau\)</span></p></td><td><p>and another</p></td></tr></table></section>
+<section id="b"><span id="c"></span><h2>Token selection<a class="headerlink" href="#b">#</a></h2>
+<table><thead><tr><th>symbol</th><th>meaning</th></tr></thead>
+<tr><td><p><span class="math x">\(\kappa\)</span></p></td><td><p>a slope</p></td></tr></table></section>
+<section id="d"><h2>The same letter, different meaning<a class="headerlink" href="#d">#</a></h2>
+<table><thead><tr><th>letter</th><th>meaning</th></tr></thead>
+<tr><td><p><span class="math x">\(g\)</span></p></td><td><p>many</p></td></tr></table></section>"""
+RECORD = {
+    "id": "C8", "title": "margins after $t$ steps", "verdict": "fails", "expected": "fails", "violated": "",
+    "statement": "the *mean* is $a<b$", "measured": "1 " * 200, "permalink": "book/ledger.html#claim-c8",
+}  # fmt: skip
+
+
+def test_a_box_is_its_title_and_its_first_paragraph_with_the_formula() -> None:
+    ((label, card),) = hover_cards.boxes(BOX)
+    assert label == "thm-trap"
+    assert card == (
+        '<p class="card-title">Theorem 3 (The trap · derived)</p>'
+        r'<p>If <span class="math">\(a&lt;b\)</span>, then, by (4),</p> <div class="math"> \[ x=1. \]</div>'
+    )
+
+
+def test_a_claim_is_title_verdict_statement_and_one_line_of_what_was_measured() -> None:
+    card = hover_cards.claim_card(RECORD)
+    assert r'C8: margins after <span class="math">\(t\)</span> steps <span class="verdict verdict-fails">' in card
+    assert r'<p>the mean is <span class="math">\(a&lt;b\)</span></p>' in card
+    assert card.endswith("...</p>")
+    assert len(card) < 500
+
+
+def test_a_symbol_has_a_card_where_its_part_gives_it_one_meaning() -> None:
+    found = hover_cards.symbols(NOTATION)
+    assert set(found["single_head"]) == {r"\mu_1", r"\mu_2", r"\kappa"}  # \tau has two meanings
+    assert found["single_head"][r"\kappa"].endswith(": a ratio</p>")
+    assert found["token_selection"][r"\kappa"].endswith(": a slope</p>")
+    assert not any("g" in table for table in found.values())
+
+
+def test_all_cards_are_one_script_without_requests(tmp_path: Path) -> None:
+    (tmp_path / "book").mkdir()
+    (tmp_path / "_static").mkdir()
+    (tmp_path / "ledger.json").write_text(json.dumps([RECORD]), encoding="utf-8")
+    (tmp_path / "book" / "theory.html").write_text(BOX, encoding="utf-8")
+    hover_cards.write(tmp_path)
+    text = (tmp_path / hover_cards.DATA).read_text(encoding="utf-8")
+    data = json.loads(text.removeprefix("window.bookCards = ").removesuffix(";\n"))
+    assert set(data["links"]) == {"book/ledger.html#claim-c8", "book/theory.html#thm-trap"}
+    assert "fetch(" not in (Path(__file__).parents[1] / "book" / "assets" / "cards.js").read_text(encoding="utf-8")
+
+
+def test_a_page_is_about_what_it_says_often_and_others_seldom() -> None:
+    texts = {
+        "one": "sign gradient and sign gradient of the head",
+        "two": "the gradient of the head and the head",
+        "three": "the head",
+    }
+    found = search.subjects(texts)
+    assert found["one"]["sign gradient"] == search.STRONGEST
+    assert "sign gradient" not in found["two"]
+    assert "head" not in found["two"]  # every page has it
+
+
+def test_excerpts_are_the_article_without_scripts_and_marks() -> None:
+    heading = '<h1>A &amp; B<a class="headerlink" href="#a">#</a></h1>'
+    page = f'<nav>menu</nav><article class="bd-article">{heading}<script>no</script><p>text</p></article>'
+    assert search.text_of(page) == "A & B text"
+
+
+def test_wide_figures_scroll_and_shades_stay() -> None:
+    wide = '<img src="../_images/a.webp" width="900" height="300" />'
+    figure = f'<figure class="align-default" id="f">{wide}<figcaption><p>Black, the path.</p></figcaption></figure>'
+    other = '<figure id="g"><img src="../_images/b.webp" width="600" height="400" /><figcaption>Blue, a line.</figcaption></figure>'
+    page = _framed(figure + other)
+    assert f'<span class="wide-picture">{wide}</span>' in page
+    assert page.count("wide-picture") == 1
+    assert '<figure class="as-printed align-default" id="f">' in page
+    assert page.count("as-printed") == 1
+    assert _framed(page) == page
