@@ -80,16 +80,23 @@ def without_code(markdown: str) -> str:
     return "\n".join(kept)
 
 
+DRAWING = re.compile(r"<(?:path|rect|circle|line)\b[^>]*>")  # what a drawing says in coordinates; its words stay
+
+
 def prose(markdown: str, *, roles: bool = False) -> str:
     """The words of a Markdown text, with as many lines; with `roles`, roles and links stay."""
-    text = without_code(markdown)
+    text = blanked(without_code(markdown), DRAWING)
     for pattern in INLINE[:2] if roles else INLINE:
         text = blanked(text, pattern)
     return INLINE[2].sub(lambda span: span[0] if span[0].startswith("{") else re.sub(r"[^\n]", " ", span[0]), text)
 
 
-def strings(code: str, *, docstrings: bool = False) -> Iterator[Line]:
-    """String constants that can be words: those with a space, and labels of figures."""
+def strings(code: str, *, docstrings: bool = False, registered: bool = False) -> Iterator[Line]:
+    """String constants that can be words: those with a space, and labels of figures.
+
+    registered: leave out the bodies of functions. Those of a module of claims are registered as they stand, words included, and a
+    better word there would make another claim of each.
+    """
     try:
         tree = ast.parse(re.sub(r"(?m)^(\s*)[%!].*$", r"\1pass", code))
     except SyntaxError as error:  # a page that no kernel could run
@@ -111,6 +118,9 @@ def strings(code: str, *, docstrings: bool = False) -> Iterator[Line]:
         ]
         for leaf in ast.walk(value)
     }
+    if registered:
+        bodies = (node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef))
+        told |= {id(leaf) for node in bodies for line in node.body for leaf in ast.walk(line)}
     for node in ast.walk(tree):
         if isinstance(node, ast.Constant) and isinstance(node.value, str):
             if id(node) in told and not docstrings:
@@ -178,7 +188,8 @@ def told_to_readers(path: Path) -> Iterator[Line]:
         said = json.loads(text)["claims"].items()
         yield from ((number, prose(" | ".join(each.values()))) for number, (_, each) in enumerate(said, 1))
     elif path.suffix == ".py":
-        yield from strings(text, docstrings=path.is_relative_to(ROOT / "attnlib"))
+        of_claims = path.stem.startswith("claims") or path.stem.endswith("claims")
+        yield from strings(text, docstrings=path.is_relative_to(ROOT / "attnlib"), registered=of_claims)
     else:
         yield from javascript(text)
 

@@ -36,7 +36,7 @@ def conditional_label() -> float:
 
 @exercise(
     "01-data-and-model/5",
-    "The size of its entries after the page's 2000 steps, as a share of that at the start.",
+    "The size of its entries after the page's 2000 steps, as a fraction of that at the start.",
     3,
 )
 def decay_of_the_column() -> float:

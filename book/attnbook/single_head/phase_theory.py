@@ -104,7 +104,7 @@ def fit_threshold(x, shares, *, resamples: int = 200, seed: int = 0) -> Threshol
     if shares.ndim != 2 or len(shares) != len(x) or shares.shape[1] < 2:
         raise ValueError(f"shares must be (points, draws) = ({len(x)}, 2 or more); got {shares.shape}")
     if not ((shares >= 0) & (shares <= 1)).all():
-        raise ValueError("shares must lie in [0, 1]; got others or nan: leave out points without a share")
+        raise ValueError("shares must lie in [0, 1]; got others or nan: leave out points without a fraction")
     checks.whole_number("resamples", resamples, at_least=20)
     mean = shares.mean(1)
     if (mean[0] - 0.5) * (mean[-1] - 0.5) >= 0:

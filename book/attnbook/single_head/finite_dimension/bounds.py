@@ -172,7 +172,9 @@ def smallest_certified_dimension(
 
     low, high = math.log(law.n), math.log(1e13)
     if not enough(round(math.exp(high))):
-        raise ValueError(f"law must be one that some d certifies; got {law!r}: a mean-field margin is not positive")
+        raise ValueError(
+            f"law must be one that some d certifies; got {law!r}: a margin predicted for orthogonal noise is not positive"
+        )
     while high - low > 1e-3:
         middle = (low + high) / 2
         low, high = (low, middle) if enough(round(math.exp(middle))) else (middle, high)
