@@ -11,7 +11,8 @@ import pytest
 from bookkit.ledger.records import read_ledger
 from bookkit.ledger.replicated import Standing, level_problem, sentence, standings
 from bookkit.pages.catalogue import UserError
-from bookkit.replication import counts, registration
+from bookkit.parser import program
+from bookkit.replication import command, counts, registration
 from bookkit.replication.registration import fingerprint, register, registered, unregistered
 from bookkit.replication.seeds import release, rule, seeds
 from bookkit.rules import LEDGER, LEVEL
@@ -254,3 +255,23 @@ def test_the_rules_of_all_claims_together_keep_the_level() -> None:
 def test_every_claim_is_registered_as_it_stands() -> None:
     changed = [record["id"] for record in unregistered(read_ledger(ROOT), ROOT)]
     assert changed == [], "python -m attnlib register --because '...'"
+
+
+def test_the_table_tells_a_command_for_any_machine() -> None:
+    given = [
+        "two_steps",
+        "--write",
+        "--first",
+        "20",
+        "-o",
+        "/somewhere/runs",
+        "--workers",
+        "7",
+        "--cluster",
+        "tcp://a:1",
+    ]
+    told = command._said(command.parser().parse_args(given))
+    assert told == f"{program()} replicate --seeds 20 --first 20 --write two_steps"
+    assert command._said(command.parser().parse_args(["--seeds", "3", "--series", "2026-W47"])) == (
+        f"{program()} replicate --seeds 3 --series 2026-W47 --write"
+    )

@@ -58,7 +58,6 @@ def parser() -> argparse.ArgumentParser:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run `replicate`; its exit code: 0, or 1 where a page did not run or chance does not explain the unexpected verdicts."""
-    arguments = list(sys.argv[1:] if arguments is None else arguments)
     options = parser().parse_args(arguments)
     root = find_root()
     name = release(root)
@@ -84,7 +83,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"{program()}: error: {failed} runs failed; the same command tries them again", file=sys.stderr)
         return 1
     if options.write:
-        _write(root, found, rule(name, options.series), options, arguments)
+        _write(root, found, rule(name, options.series), options)
     return 0 if total.at_level else 1
 
 
@@ -143,12 +142,18 @@ def _require_registered(names: Sequence[str], root: Path) -> None:
         )
 
 
-def _write(
-    root: Path, found: dict[str, counts.Counts], text: str, options: argparse.Namespace, arguments: list[str]
-) -> None:
+def _said(options: argparse.Namespace) -> str:
+    """The command that makes the same table anywhere: without what says how and where it was run."""
+    words = ["--seeds", str(options.seeds)]
+    words += ["--first", str(options.first)] if options.first else []
+    words += ["--series", options.series] if options.series else []
+    return f"{program()} replicate {shlex.join([*words, '--write', *options.pages])}"
+
+
+def _write(root: Path, found: dict[str, counts.Counts], text: str, options: argparse.Namespace) -> None:
     """The table, with the claims of other pages as they were there, if their seeds were the same."""
     before = counts.read(root)
-    command = f"{program()} replicate {shlex.join(arguments)}"
+    command = _said(options)
     day = datetime.now(UTC).date().isoformat()
     if before and (before.rule, before.first) == (text, options.first) and options.pages:
         found = {**before.claims, **found}
