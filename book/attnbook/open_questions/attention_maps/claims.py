@@ -432,8 +432,8 @@ def linear_threshold(study: MapsStudy, constant: float) -> Evidence:
     r"$T = 8$, mean over softmax windows of W tokens: the coefficient of $\mu_k$ in $p_2$ is proportional to $1 - 1/W$ to leading "
     r"order; ratios 0, 0.571, 0.857 to that of $W = 8$",
     source=Source.MEASURED,
-    wrong=2.0,
-    wrong_text="proportional to 1 - 1/W²",
+    wrong=20.0,
+    wrong_text="the same for each window of two tokens or more",
 )
 def window_law(study: MapsStudy, constant: float) -> Evidence:
     local = study.local

@@ -132,8 +132,8 @@ def _predicted_division(norms: tuple[float, ...], heads: int, factor: float) -> 
     r"at least 95 % of enumerations on average; the cost is $\frac1{j\rho^2+(H-j)d/|C|} + \frac1{k\rho^2+(H-k)d/|N|}$, up to 5 % on "
     r"average, and at $n = 40$ up to 1 % in at least 95 % of draws",
     source=Source.MEASURED,
-    wrong=2.0,
-    wrong_text="a threshold twice as large",
+    wrong=0.5,
+    wrong_text="a threshold half as large",
     box=("thm-heads-threshold",),
     uses=("M3",),
 )
