@@ -68,7 +68,7 @@ def test_functions_that_are_imported_exist() -> None:
 
 
 def test_the_pages_that_are_named_declare_a_batched_function_and_no_others() -> None:
-    (sentence,) = re.findall(r"^Three pages do: (.*?)\. Limits", CHAPTER, re.DOTALL | re.MULTILINE)
+    (sentence,) = re.findall(r"^Three pages declare one: (.*?)\. Limits", CHAPTER, re.DOTALL | re.MULTILINE)
     named = re.findall(r"notebooks/(\w+/\w+)\.ipynb", sentence)
     declaring = [
         page.name
