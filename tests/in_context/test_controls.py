@@ -23,7 +23,12 @@ def beside(**found):
 def test_prompts_that_keep_the_pattern_and_that_do_not():
     kept, left = torch.full((4, 9), 1e-13, dtype=torch.float64), torch.full((4, 9), 0.02, dtype=torch.float64)
     names = ("symmetric prompts", "permuted prompts")
-    worlds(CIRCUITS["I91"], *(beside(kept=dict(zip(names, two, strict=True))) for two in ((kept, left), (left, kept))))
+    assert (
+        worlds(
+            CIRCUITS["I91"], *(beside(kept=dict(zip(names, two, strict=True))) for two in ((kept, left), (left, kept)))
+        )
+        == []
+    )
 
 
 def test_growth_from_small_starts_in_another_ratio():
@@ -34,12 +39,12 @@ def test_growth_from_small_starts_in_another_ratio():
         slopes = 1 - (1 - exponents) ** power + 1e-3 * rng.standard_normal(30)
         return beside(small=[Study(slope=s, exponent=e) for s, e in zip(slopes, exponents, strict=True)])
 
-    worlds(CIRCUITS["I92"], study(1.0), study(2.0))
+    assert worlds(CIRCUITS["I92"], study(1.0), study(2.0)) == []
 
 
 def test_a_larger_second_derivative():
     noise = 0.01 * torch.as_tensor(np.random.default_rng(6).standard_normal(30))
-    worlds(CIRCUITS["I93"], beside(added=1 + noise), beside(added=1.15 + noise))
+    assert worlds(CIRCUITS["I93"], beside(added=1 + noise), beside(added=1.15 + noise)) == []
 
 
 def hessian(least):
@@ -54,12 +59,15 @@ def hessian(least):
 
 
 def test_forms_that_push_back_and_that_do_not():
-    worlds(
-        CIRCUITS["I94"],
-        *(
-            beside(pair=pair, equal=equal)
-            for pair, equal in ((hessian(0.4), hessian(-0.4)), (hessian(-0.4), hessian(0.4)))
-        ),
+    assert (
+        worlds(
+            CIRCUITS["I94"],
+            *(
+                beside(pair=pair, equal=equal)
+                for pair, equal in ((hessian(0.4), hessian(-0.4)), (hessian(-0.4), hessian(0.4)))
+            ),
+        )
+        == []
     )
 
 
@@ -91,7 +99,7 @@ def test_a_saddle_at_the_other_place():
         )
 
     down, up = hessian(-0.4), hessian(0.4)
-    worlds(CIRCUITS["I95"], study(True, up, down), study(False, down, up))
+    assert worlds(CIRCUITS["I95"], study(True, up, down), study(False, down, up)) == []
 
 
 def test_flatness_of_one_softmax_and_of_two():
@@ -102,7 +110,7 @@ def test_flatness_of_one_softmax_and_of_two():
     def study(twice, once):
         return Study(causal=Study(unevenness={"twice": twice, "once": once}), setting=Study(length=length))
 
-    worlds(WIDER["I98"], study(small, large), study(large, small))
+    assert worlds(WIDER["I98"], study(small, large), study(large, small)) == []
 
 
 @pytest.mark.parametrize("seed", [0, 1])
@@ -119,4 +127,4 @@ def test_a_higher_price_of_jitter(seed):
         ]
         return Study(law=law, jitter=jitter, ends=ends)
 
-    worlds(two_numbers.CLAIMS["I58"], study(1.0), study(1.5))
+    assert worlds(two_numbers.CLAIMS["I58"], study(1.0), study(1.5)) == []

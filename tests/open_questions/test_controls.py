@@ -34,14 +34,17 @@ def test_two_steps_of_k_classes_without_slopes():
         row = SimpleNamespace(deviation=right, without_slopes=without)
         return SimpleNamespace(two_steps={K: row for K in (2, 3, 5, 10)}, draws=4)
 
-    worlds(CLASSES["Q35"], study(1e-15, 0.2), study(0.2, 1e-15))
+    assert worlds(CLASSES["Q35"], study(1e-15, 0.2), study(0.2, 1e-15)) == []
 
 
 def test_two_classes_with_equal_steps():
     same, apart = torch.full((4,), 1e-14), torch.full((4,), 0.3)
-    worlds(
-        CLASSES["Q81"],
-        *(SimpleNamespace(same_as_two_classes={2.0: a, 1.0: b}) for a, b in ((same, apart), (apart, same))),
+    assert (
+        worlds(
+            CLASSES["Q81"],
+            *(SimpleNamespace(same_as_two_classes={2.0: a, 1.0: b}) for a, b in ((same, apart), (apart, same))),
+        )
+        == []
     )
 
 
@@ -60,7 +63,7 @@ def test_inner_products_with_and_without_the_plane(seed):
         )
         return SimpleNamespace(tracks={"low": track, "high": track}, low_law=SimpleNamespace(n=50, d=5000))
 
-    worlds(OPTIMISERS["Q51b"], study(base), study(base + plane))
+    assert worlds(OPTIMISERS["Q51b"], study(base), study(base + plane)) == []
 
 
 def test_runs_that_leave_the_set_with_and_without_momentum():
@@ -73,7 +76,7 @@ def test_runs_that_leave_the_set_with_and_without_momentum():
         left[offset::40, 2] = -1.0
         return SimpleNamespace(from_outside=(x, attention, left))
 
-    worlds(TRAP_CLAIMS["Q59c"], study(1), study(0))
+    assert worlds(TRAP_CLAIMS["Q59c"], study(1), study(0)) == []
 
 
 def test_sign_descent_on_axes_and_in_random_directions():
@@ -138,7 +141,7 @@ def test_the_other_boundary_without_label_noise(claim, name):
         values = (x, moves) if name == "zero_moves" else (x, moves, np.ones_like(x))
         return SimpleNamespace(**{name: SimpleNamespace(one_way=values) if name == "layers" else values})
 
-    worlds(claim, study(1.0), study(claim.wrong))
+    assert worlds(claim, study(1.0), study(claim.wrong)) == []
 
 
 def test_maps_with_the_other_boundary_and_a_trap_that_leaks(monkeypatch):
@@ -152,7 +155,7 @@ def test_maps_with_the_other_boundary_and_a_trap_that_leaks(monkeypatch):
         )
         return SimpleNamespace(moves={"softmax": per_map, "sparsemax": per_map})
 
-    worlds(maps.CLAIMS["Q61"], moves(1.0), moves(1.2))
+    assert worlds(maps.CLAIMS["Q61"], moves(1.0), moves(1.2)) == []
     claim, study = maps.CLAIMS["Q64b"], SimpleNamespace(sample=SimpleNamespace(seed=0))
     assert "linearised softmax" in WEIGHTS
 
@@ -183,4 +186,4 @@ def test_a_layer_that_is_trained_with_the_other_step():
         return SimpleNamespace(layers=SimpleNamespace(trained=trained, frozen={("residual", 1.0): frozen}))
 
     undone, kept = (0.08, 0.05), (0.01, 0.5)
-    worlds(CLASSES["Q39b"], study(undone, kept), study(kept, undone))
+    assert worlds(CLASSES["Q39b"], study(undone, kept), study(kept, undone)) == []

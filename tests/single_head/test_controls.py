@@ -52,16 +52,16 @@ def test_bounds_on_the_noise(rng):
     ratio = math.log(2 * LAW.n / study.delta) / LAW.d
     bound = 2 * math.sqrt(ratio) + 2 * ratio + 2 / LAW.d
     norms = [two_steps(norms_squared=LAW.d * (1 + use * bound * torch.ones(DRAWS, LAW.n))) for use in (0.7, 0.3)]
-    tighter(TWO_STEPS["C1"], *norms)
+    assert tighter(TWO_STEPS["C1"], *norms) == []
     overlap = 1.1 * math.sqrt(2 * LAW.d * math.log(LAW.n**2 / study.delta)) / math.sqrt(LAW.d)
     largest = [two_steps(largest_overlap=torch.full((DRAWS,), use * overlap * math.sqrt(LAW.d))) for use in (0.8, 0.4)]
-    tighter(TWO_STEPS["C2"], *largest)
+    assert tighter(TWO_STEPS["C2"], *largest) == []
     scale = study.step_size * LAW.d / (4 * LAW.n)
     scores = [
         two_steps(noise_score1=scale * (1 + use * noise_tolerance(study) * torch.ones(DRAWS, LAW.n)))
         for use in (0.8, 0.4)
     ]
-    tighter(TWO_STEPS["C7"], *scores)
+    assert tighter(TWO_STEPS["C7"], *scores) == []
 
 
 def test_cross_terms_of_another_variance(rng):
@@ -72,7 +72,7 @@ def test_cross_terms_of_another_variance(rng):
             norms_squared=torch.full((DRAWS, LAW.n), float(LAW.d)),
         )
 
-    worlds(TWO_STEPS["C3a"], study(1.0), study(1.2))
+    assert worlds(TWO_STEPS["C3a"], study(1.0), study(1.2)) == []
 
 
 def test_the_crude_bound_fails_and_twenty_times_it_holds():
@@ -93,7 +93,7 @@ def test_label_counts_nearer_to_their_means():
             clean_counts=n * (1 - eta) / 2 + use * clean * one, noisy_counts=n * eta / 2 - use * noisy * one
         )
 
-    tighter(TWO_STEPS["C4"], study(0.6), study(0.1))
+    assert tighter(TWO_STEPS["C4"], study(0.6), study(0.1)) == []
 
 
 def test_coefficients_below_a_smaller_constant():
@@ -106,7 +106,7 @@ def test_coefficients_below_a_smaller_constant():
             clean_counts=clean, noisy_counts=noisy,
         )  # fmt: skip
 
-    tighter(TWO_STEPS["C11"], study(0.9), study(0.5))
+    assert tighter(TWO_STEPS["C11"], study(0.9), study(0.5)) == []
 
 
 def test_a_smaller_norm_of_the_weights():
@@ -116,7 +116,7 @@ def test_a_smaller_norm_of_the_weights():
     def study(value):  # |Pi v|^2 in units of the smallest allowed one times 1/0.8
         return two_steps(v2_noise_norm=torch.full((DRAWS,), math.sqrt(value * unit * LAW.d)), eigenvalues=eigenvalues)
 
-    tighter(TWO_STEPS["C15b"], study(60.0), study(5.0))
+    assert tighter(TWO_STEPS["C15b"], study(60.0), study(5.0)) == []
 
 
 # --- assumptions under stress -------------------------------------------------------------------------------------------------
@@ -131,7 +131,7 @@ def test_a_stronger_signal_pull(id, rng):
         row = Study(law=Study(d=LAW.d, noise_avoids_signals=False), preference=preference, signal_pull=pull)
         return Study(stress=Study(row=lambda name, value: row))
 
-    worlds(STRESS[id], study(1.0), study(1.1))
+    assert worlds(STRESS[id], study(1.0), study(1.1)) == []
 
 
 # --- beyond two steps ---------------------------------------------------------------------------------------------------------
@@ -139,22 +139,31 @@ def test_a_stronger_signal_pull(id, rng):
 
 def test_boundaries_at_the_other_place():
     sides, neither = np.array([[False] * 4, [True] * 4]), np.array([[True] * 4, [True] * 4])
-    worlds(
-        TRAP_CLAIMS["L3"],
-        *(Study(fates=dict(zip(("x*", "x1"), two, strict=True))) for two in ((sides, neither), (neither, sides))),
+    assert (
+        worlds(
+            TRAP_CLAIMS["L3"],
+            *(Study(fates=dict(zip(("x*", "x1"), two, strict=True))) for two in ((sides, neither), (neither, sides))),
+        )
+        == []
     )
     up, all_up = np.where(sides, 1e-3, -1e-3), np.full((2, 4), 1e-3)
-    worlds(
-        TRAP_CLAIMS["L5"],
-        *(Study(moves=dict(zip(("x1", "x*"), two, strict=True))) for two in ((up, all_up), (all_up, up))),
+    assert (
+        worlds(
+            TRAP_CLAIMS["L5"],
+            *(Study(moves=dict(zip(("x1", "x*"), two, strict=True))) for two in ((up, all_up), (all_up, up))),
+        )
+        == []
     )
     against, along = (np.array([1e-3] * 3), np.array([False] * 3)), (np.array([1e-3] * 3), np.array([True] * 3))
-    worlds(
-        TRAP_CLAIMS["L18"],
-        *(
-            Study(between=dict(zip(("between", "mirrored"), two, strict=True)))
-            for two in ((against, along), (along, against))
-        ),
+    assert (
+        worlds(
+            TRAP_CLAIMS["L18"],
+            *(
+                Study(between=dict(zip(("between", "mirrored"), two, strict=True)))
+                for two in ((against, along), (along, against))
+            ),
+        )
+        == []
     )
 
 
@@ -167,16 +176,19 @@ def test_classes_that_leave_the_trap_and_that_stay():
     def study(trapped, free):
         return Study(trapped=dict.fromkeys(DIMENSIONS, trapped), free=free)
 
-    worlds(TRAP_CLAIMS["L19"], study(kept, left), study(left, kept))
+    assert worlds(TRAP_CLAIMS["L19"], study(kept, left), study(left, kept)) == []
 
 
 def test_the_reach_of_the_theorem_at_other_dimensions():
     reached, missed = ([[Study(entry=entry, on_signal=False)] * 2] * 60 for entry in (7, 0))
     large, small = DIMENSIONS[-1], DIMENSIONS[0]
-    worlds(
-        TRAP_CLAIMS["L20"],
-        Study(trapped={large: reached, small: missed}),
-        Study(trapped={large: missed, small: reached}),
+    assert (
+        worlds(
+            TRAP_CLAIMS["L20"],
+            Study(trapped={large: reached, small: missed}),
+            Study(trapped={large: missed, small: reached}),
+        )
+        == []
     )
 
 
@@ -206,7 +218,7 @@ def test_windows_at_other_steps_and_another_power(monkeypatch, rng):
         errors = -(sizes[:, None, None] ** power) * noise
         return Study(n=200, dimensions=Study(plan=Study(x=np.array([1.0]), y=sizes), log10_error=errors))
 
-    worlds(PHASE["S13"], along(1.0), along(0.0))
+    assert worlds(PHASE["S13"], along(1.0), along(0.0)) == []
 
 
 # --- maximum margin -----------------------------------------------------------------------------------------------------------
@@ -219,7 +231,7 @@ def test_turns_value_and_threshold_of_the_optimum(rng):
             f"{x}_{key}": value for x in ("above", "low") for key, value in (("query_bound", bound), ("query", found))
         }
 
-    tighter(MARGIN["M25"], turn(80.0), turn(4000.0))
+    assert tighter(MARGIN["M25"], turn(80.0), turn(4000.0)) == []
     levels = torch.full((DRAWS, 3), -1.7)
 
     def second(value):
@@ -229,7 +241,7 @@ def test_turns_value_and_threshold_of_the_optimum(rng):
             for key, v in (("value", value * torch.ones(DRAWS, 3)), ("level", levels))
         }
 
-    worlds(MARGIN["M29"], second(1.7), second(math.log(2)))
+    assert worlds(MARGIN["M29"], second(1.7), second(math.log(2))) == []
     mean = torch.full((DRAWS, 4), 1.15)
 
     def gain(middle):
@@ -241,7 +253,7 @@ def test_turns_value_and_threshold_of_the_optimum(rng):
             "gain_high": 1.6 * torch.ones(DRAWS, 4),
         }
 
-    worlds(MARGIN["M27"], gain(1.15), gain(1.0))
+    assert worlds(MARGIN["M27"], gain(1.15), gain(1.0)) == []
     bounds = {
         "above_error_bound": torch.full((DRAWS,), -20.0),
         "low_error_bound": torch.full((DRAWS,), 0.4, dtype=torch.float64),
@@ -253,7 +265,7 @@ def test_turns_value_and_threshold_of_the_optimum(rng):
             "low_error": torch.full((DRAWS,), low).double().log10(),
         }
 
-    tighter(MARGIN["M28"], error(-30.0, 0.42), error(-90.0, 0.49))
+    assert tighter(MARGIN["M28"], error(-30.0, 0.42), error(-90.0, 0.49)) == []
     # A draw in which another selection is best has no bound, and an error near one quarter says nothing against it.
     found = error(-30.0, 0.42)
     found["above_error"][0], found["above_error_bound"] = math.log10(0.25), found["above_error_bound"].clone()
@@ -270,7 +282,7 @@ def test_deviations_within_half_their_bounds(monkeypatch):
         return Study(page=Study(delta=0.05, use=torch.full((DRAWS,), use)))
 
     monkeypatch.setattr(finite, "use_of_bounds", lambda own: {"norms": 0.5 * own.use, "logits": own.use})
-    tighter(FINITE["F1"], study(0.8), study(0.4))
+    assert tighter(FINITE["F1"], study(0.8), study(0.4)) == []
 
 
 def test_the_older_bound_on_cross_terms(monkeypatch):
@@ -294,7 +306,7 @@ def test_noise_scores_of_another_size_and_weights_of_another_effect(rng):
         score = math.sqrt(factor * scale) * torch.as_tensor(rng.standard_normal((DRAWS, LAW.n)))
         return Study(page=Study(sample=Study(law=LAW), found=Study(score=score)))
 
-    worlds(FINITE["F3"], study(1.0), study(1.5))
+    assert worlds(FINITE["F3"], study(1.0), study(1.5)) == []
     slopes = torch.full((DRAWS, LAW.n), 0.3)
 
     def effect(power):
@@ -303,23 +315,33 @@ def test_noise_scores_of_another_size_and_weights_of_another_effect(rng):
         found = Study(slopes=slopes, cross_v=cross, frozen_v=torch.zeros(DRAWS, LAW.n))
         return Study(page=Study(sample=Study(law=LAW), found=found, bounds=Study(field=Study(a=2.0))))
 
-    worlds(FINITE["F4"], effect(1.0), effect(0.5))
+    assert worlds(FINITE["F4"], effect(1.0), effect(0.5)) == []
 
 
 def test_certificates_and_the_dimensions_they_ask_for():
     sure = Study(certified=torch.tensor([True, True]), flipped_room=torch.tensor([[0.2, 0.3], [0.1, 0.4]]))
     unsure = Study(certified=torch.tensor([True, False]), flipped_room=torch.tensor([[0.2, 0.3], [0.1, 0.4]]))
-    worlds(FINITE["F5"], Study(possible=(sure, unsure)), Study(possible=(unsure, sure)))
+    assert worlds(FINITE["F5"], Study(possible=(sure, unsure)), Study(possible=(unsure, sure))) == []
     sizes = (50, 200, 800)
     linear = [5.5 * n * math.log(14 * n / 0.05) for n in sizes]
     square = [0.1 * n * n for n in sizes]
-    worlds(
-        FINITE["F6"],
-        *(Study(sizes=sizes, page=Study(delta=0.05), certified=two) for two in ((linear, square), (square, linear))),
+    assert (
+        worlds(
+            FINITE["F6"],
+            *(
+                Study(sizes=sizes, page=Study(delta=0.05), certified=two)
+                for two in ((linear, square), (square, linear))
+            ),
+        )
+        == []
     )
     fits, misses = torch.ones(DRAWS, dtype=torch.bool), torch.arange(DRAWS) % 2 == 0
-    worlds(
-        FINITE["F7"], *(Study(shorter=dict(zip(SHORTER, two, strict=True))) for two in ((fits, misses), (misses, fits)))
+    assert (
+        worlds(
+            FINITE["F7"],
+            *(Study(shorter=dict(zip(SHORTER, two, strict=True))) for two in ((fits, misses), (misses, fits))),
+        )
+        == []
     )
 
 
@@ -328,7 +350,7 @@ def test_exponents_of_the_error(rng, monkeypatch):
         found = torch.stack([spread(rng, -300.0)] * 2, 1)
         return Study(page=Study(log10_error=found, bounds=Study(log10_error=found * proved)))
 
-    worlds(FINITE["F8"], study(0.25), study(0.05))
+    assert worlds(FINITE["F8"], study(0.25), study(0.05)) == []
     scores = Study(value=torch.ones(DRAWS, 2))
 
     def floor(ratio):
@@ -367,14 +389,17 @@ def test_both_sides_of_the_error_before_the_noise():
         error = log10_floor_of_exponent(torch.tensor(exponent), 0.0).double() / slack + noise * torch.ones(DRAWS, 2)
         return Study(page=Study(bounds=Study(log10_bound_low=low), log10_error=error, delta=0.05))
 
-    worlds(FINITE["F11"], study(900.0, 3.0), study(900.0, 20.0))
+    assert worlds(FINITE["F11"], study(900.0, 3.0), study(900.0, 20.0)) == []
 
 
 def test_distances_from_one_half(monkeypatch):
     monkeypatch.setattr(finite, "furthest_from_half", lambda scores: 0.01 * torch.ones(DRAWS, 2))
-    tighter(
-        FINITE["F12"],
-        *(Study(weak=Study(scores=None, distance=use * torch.full((DRAWS, 2), 0.01))) for use in (0.95, 0.5)),
+    assert (
+        tighter(
+            FINITE["F12"],
+            *(Study(weak=Study(scores=None, distance=use * torch.full((DRAWS, 2), 0.01))) for use in (0.95, 0.5)),
+        )
+        == []
     )
     spread_out = (1 + 0.01 * torch.arange(DRAWS).double().reshape(-1, 1) / DRAWS) * torch.ones(DRAWS, 2)
     monkeypatch.setattr(finite, "weak_signal_distance", lambda law, bounds, log_term: 0.01 * spread_out)
@@ -385,7 +410,7 @@ def test_distances_from_one_half(monkeypatch):
         )
         return Study(weak=own)
 
-    worlds(FINITE["F13"], weak(2.0), weak(20.0))
+    assert worlds(FINITE["F13"], weak(2.0), weak(20.0)) == []
     monkeypatch.setattr(finite, "large_step_distance", lambda law, bounds, log_term: 1e-3 * spread_out)
 
     def large(power):
@@ -398,7 +423,7 @@ def test_distances_from_one_half(monkeypatch):
         )
         return Study(large=own)
 
-    worlds(FINITE["F14"], large(3.0), large(9.0))
+    assert worlds(FINITE["F14"], large(3.0), large(9.0)) == []
 
 
 def test_constants_of_the_closed_form_and_margins(monkeypatch, rng):
@@ -415,12 +440,15 @@ def test_constants_of_the_closed_form_and_margins(monkeypatch, rng):
         )  # fmt: skip
         return Study(far=own)
 
-    worlds(FINITE["F15"], far(300.0), far(30_000.0))
+    assert worlds(FINITE["F15"], far(300.0), far(30_000.0)) == []
     monkeypatch.setattr(finite, "_margins_from_below", lambda study: (torch.tensor([study.ratio, 9.0]), None))
-    worlds(FINITE["F16"], Study(ratio=1.4), Study(ratio=6.0))
+    assert worlds(FINITE["F16"], Study(ratio=1.4), Study(ratio=6.0)) == []
 
 
 def test_the_published_theorem_at_the_smaller_step():
     fine = [(torch.ones(DRAWS, dtype=torch.bool), torch.full((DRAWS,), -4.0))] * len(INSIDE)
     poor = [(torch.zeros(DRAWS, dtype=torch.bool), torch.full((DRAWS,), -4.0))] * len(INSIDE)
-    worlds(FINITE["T1b"], Study(inside={1.0: fine, SMALL_STEP: poor}), Study(inside={1.0: poor, SMALL_STEP: fine}))
+    assert (
+        worlds(FINITE["T1b"], Study(inside={1.0: fine, SMALL_STEP: poor}), Study(inside={1.0: poor, SMALL_STEP: fine}))
+        == []
+    )
