@@ -86,8 +86,9 @@ def test_a_page_is_about_what_it_says_often_and_others_seldom() -> None:
 
 def test_excerpts_are_the_article_without_scripts_and_marks() -> None:
     heading = '<h1>A &amp; B<a class="headerlink" href="#a">#</a></h1>'
-    page = f'<nav>menu</nav><article class="bd-article">{heading}<script>no</script><p>text</p></article>'
-    assert search.text_of(page) == "A & B text"
+    badges = '<div class="page-claims"><span>2 claims</span><ul><li><a class="verdict-holds" href="#c">C1</a></li></ul></div>'
+    page = f'<nav>menu</nav><article class="bd-article">{heading}{badges}<script>no</script><ul><li>text</li></ul></article>'
+    assert search.text_of(page) == "A & B 2 claims text"
 
 
 def test_wide_figures_scroll_and_shades_stay() -> None:

@@ -1,8 +1,8 @@
-/* Search, on the search page only, before Sphinx's own script: pages that treat what is asked come first, and pages read from a disk
- * have excerpts.
+/* Search, on the search page only, before Sphinx's own script: pages that treat what is asked come first, and excerpts come from
+ * one file, also from a disk.
  *
  * bookkit/sphinx/search.py writes what both need: `window.bookSubjects` = {document: {word or pair of words: weight}} in
- * search_subjects.js, on the page; `window.bookTexts` = {document: text} in search_texts.js, asked for from a disk only.
+ * search_subjects.js, on the page; `window.bookTexts` = {document: text} in search_texts.js, asked for by the first result.
  */
 (() => {
   "use strict";
@@ -17,7 +17,6 @@
     title: 15, partialTitle: 7, term: 5, partialTerm: 2,
   };
 
-  if (location.protocol !== "file:") return;
   let texts = null;
   const load = () => (texts ??= new Promise((done) => {
     const script = document.createElement("script");
@@ -26,7 +25,7 @@
     script.onerror = () => done({});
     document.head.append(script);
   }));
-  // No page from a disk may read another: Sphinx's script gets the text from here.
+  // Sphinx's script would read each page that it found, and no page from a disk may: it gets the text from here.
   window.fetch = async (address) => {
     const name = new URL(address, location.href).href.slice(new URL("..", own).href.length).replace(/\.html$/, "");
     const main = document.createElement("div");

@@ -1,8 +1,8 @@
-"""What the search page knows of the pages: what each is about, and, for a book read from a disk, its text.
+"""What the search page knows of the pages: what each is about, and its text.
 
 `_static/search_subjects.js`: for each page its most telling words and pairs of words, with a weight: those that stand on it often and
 on other pages seldom. Sphinx's own score knows only whether a word is there. `_static/search_texts.js`: the texts, for excerpts; a
-page on a disk may not read another. Both are used by book/assets/search.js.
+page on a disk may not read another, and one file is less to fetch than forty pages. Both are used by book/assets/search.js.
 """
 
 import html as escaping
@@ -24,7 +24,10 @@ KEPT = 120  # words and pairs of a page
 STRONGEST = 30  # the weight of the most telling one; Sphinx gives 15 to a word in a title
 ARTICLE = re.compile(r'<article class="bd-article"[^>]*>(.*?)</article>', re.DOTALL)
 LEFT_OUT = re.compile(
-    r"<(script|style|svg|details class=\"provenance\")\b.*?</(script|style|svg|details)>|<[^>]*>", re.DOTALL
+    r"<(script|style|svg|details class=\"provenance\")\b.*?</(script|style|svg|details)>"
+    r"|(?<=</span>)<ul>(?:<li><a class=\"verdict-.*?</li>\s*)+</ul>"  # a badge for each claim of the page
+    r"|<[^>]*>",
+    re.DOTALL,
 )
 
 
