@@ -113,9 +113,7 @@
   const BLOCKS = "article :is(h1, h2, h3, p, li, dt, pre, tr, figcaption, summary)";
 
   /** Find what the address names, or, on the way back, the block where the reader was; open what hides it, and go there. */
-  function arrive(anew) {
-    clearTimeout(resting); // that was another place
-    const back = anew ? null : history.state?.place;
+  function arrive(back) {
     const named = back ? document.querySelectorAll(BLOCKS)[back[0]] : document.getElementById(fragment());
     if (!named) return release();
     for (let fold = named; (fold = fold.parentElement?.closest("details:not([open])")); ) fold.open = true;
@@ -176,15 +174,19 @@
     window.addEventListener("scroll", () => {
       scrolled();
       clearTimeout(resting);
-      resting = setTimeout(remember, 200);
+      const here = location.href; // which may be another one before the browser says so
+      resting = setTimeout(() => here === location.href && remember(), 200);
     });
-    window.addEventListener("popstate", () => setTimeout(() => arrive(false))); // a link followed within the page, or the way back
+    window.addEventListener("popstate", ({ state }) => { // a link followed within the page, or the way back
+      clearTimeout(resting); // that was another place
+      setTimeout(() => arrive(state?.place));
+    });
     document.addEventListener("click", (event) => {
       const link = event.target.closest?.("a[href*='#']");
-      if (link && link.href === location.href) setTimeout(() => arrive(true)); // no change of address: the browser says nothing
+      if (link && link.href === location.href) setTimeout(arrive); // no change of address: the browser says nothing
     });
     if (window.ResizeObserver) new ResizeObserver(keep).observe(document.querySelector("article") ?? document.body);
-    arrive(false);
+    arrive(history.state?.place);
   }
 
   // --- paper --------------------------------------------------------------------------------------------------------
