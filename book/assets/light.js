@@ -139,11 +139,13 @@
 
   const inPage = () => window.scrollY + held.element.getBoundingClientRect().top;
 
-  /** A scroll that neither this script nor a change of the page above made is the reader's. */
+  const OWN = 24; // px: a browser may go to the place once more by itself, and a few pixels beside
+
+  /** A scroll that neither this script nor the browser nor a change of the page above made is the reader's. */
   function scrolled() {
     if (!held) return;
     const most = document.documentElement.scrollHeight - window.innerHeight;
-    const moved = Math.abs(window.scrollY - stood[0]) > 2 && window.scrollY < most - 2;
+    const moved = Math.abs(window.scrollY - stood[0]) > OWN && window.scrollY < most - 2;
     if (Math.abs(inPage() - stood[1]) > 1) keep();
     else if (moved) release();
   }

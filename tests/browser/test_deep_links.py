@@ -14,6 +14,7 @@ pytestmark = pytest.mark.browser
 
 THEORY = "book/in_context_theory.html"
 TRAP = f"{THEORY}#ic-trap"
+ONE_IN = 10  # rows of the ledger that are gone to; that each exists is seen by the test of internal links
 
 
 def targets() -> dict[str, list[str]]:
@@ -29,7 +30,10 @@ def targets() -> dict[str, list[str]]:
     for page, fragments in named.items():
         text = (HTML / page).read_text(encoding="utf-8")
         places = {match[1]: match.start() for match in re.finditer(r'\bid="([^"]+)"', text)}
-        found[page] = sorted(fragments, key=lambda fragment: -places.get(fragment, -1))
+        names = sorted(fragments, key=lambda fragment: -places.get(fragment, -1))
+        rows = [name for name in names if name.startswith("claim-")]  # some 400, made by one template
+        left_out = set(rows) - set(rows[::ONE_IN]) - {name for name in rows if name not in places}
+        found[page] = [name for name in names if name not in left_out]
     return found
 
 
