@@ -61,16 +61,16 @@ PLAIN = """addEventListener("DOMContentLoaded", () => {
 SETTLED = """async (name) => {
   const frame = () => new Promise(requestAnimationFrame);
   const near = (node) => { const b = node.getBoundingClientRect(); return b.bottom > -650 && b.top < innerHeight + 650 && b.height > 0; };
+  const left = () => [...document.querySelectorAll(".math:not(:has(mjx-container))")];
   const node = document.getElementById(name ?? decodeURIComponent(location.hash.slice(1)));
   if (!node) return {fault: "nothing has this name"};
   for (let still = 0, top = null, frames = 0; still < 3; ) {
     if (++frames > 6000) return {fault: "no rest"};
     await frame();
-    const left = [...document.querySelectorAll(".math:not(:has(mjx-container))")];
-    const drawn = left.every(formula => !near(formula) || !formula.checkVisibility());
     const now = node.getBoundingClientRect().top;
-    still = drawn && now === top ? still + 1 : 0;
+    still = now === top ? still + 1 : 0;
     top = now;
+    if (still === 3 && left().some(formula => near(formula) && formula.checkVisibility())) still = 0;
   }
   const bar = Math.max(0, ...[...document.querySelectorAll(".bd-header, .bd-header-article")].map(b => b.getBoundingClientRect())
     .filter(b => b.top <= 0).map(b => b.bottom));

@@ -227,7 +227,7 @@ def test_a_page_says_how_its_own_claims_stand(browser: Browser, address: str, re
         signs = {"holds": "verdict-holds", "fails": "verdict-fails", "outside its regime": "verdict-outside"}
         assert badges == [[record["id"], signs[record["verdict"]]] for record in own]
         assert looks.sideways(visit) == []
-        row = visit.page.locator(".verdict-row:has(> b:text-is('C8b'))")
+        row = visit.page.locator(".verdict-row:has(> b > a:text-is('C8b'))")
         row.locator("summary > span").first.click()  # the line opens, its id leads to the ledger
         assert row.locator("dt", has_text="Negative control").is_visible()
         assert looks.sideways(visit) == []

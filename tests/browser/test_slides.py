@@ -1,6 +1,7 @@
 """Slides and handout printed from the built lecture: one sheet each, titles and formulas on them, the speaker's words not."""
 
 import re
+from concurrent.futures import ThreadPoolExecutor
 from io import BytesIO
 from pathlib import Path
 
@@ -19,8 +20,14 @@ ROOT = Path(__file__).parents[2]
 LECTURE = HTML / "book" / "lecture.html"
 
 
+def made(folder: Path, html: Path) -> int:
+    """Print in a thread of its own: the browser of the other tests runs in this one, and Playwright allows one in each."""
+    with ThreadPoolExecutor(1) as threads:
+        return threads.submit(slides.make, ROOT, slides.PAGE, folder, html).result()
+
+
 def test_one_sheet_for_each_slide_and_one_for_the_handout(tmp_path: Path) -> None:
-    count = slides.make(ROOT, slides.PAGE, tmp_path, HTML)
+    count = made(tmp_path, HTML)
     page = BeautifulSoup(LECTURE.read_text(encoding="utf-8"), "html.parser")
     shown, handout = (
         PdfReader(BytesIO((tmp_path / name).read_bytes())).pages for name in (slides.SLIDES, slides.HANDOUT)
@@ -45,5 +52,5 @@ def test_a_slide_that_does_not_fit_is_named_and_nothing_is_written(tmp_path: Pat
     (html / "_static").symlink_to(HTML / "_static")
     (html / "book" / "lecture.html").write_text(whole.replace(line, " ".join([line] * 40), 1), encoding="utf-8")
     with pytest.raises(PdfError, match=r"1 slides hold more than fits, the first is 'Some of the labels"):
-        slides.make(ROOT, slides.PAGE, tmp_path / "out", html)
+        made(tmp_path / "out", html)
     assert list((tmp_path / "out").iterdir()) == []

@@ -85,7 +85,7 @@ def test_keys_reach_everything_on_a_desktop(browser: Browser, address: str) -> N
         walk(page, lambda stop: stop["name"] == "Proofs for Part I: two steps")
         page.focus("#pst-page-toc-nav a")
         page.keyboard.press("Enter")
-        assert page.evaluate("location.hash") == "#predict"
+        assert page.evaluate("location.hash") == "#setting"
         assert visit.errors == []
 
 

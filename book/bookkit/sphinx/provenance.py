@@ -108,7 +108,8 @@ class summary(nodes.TextElement):
 
 def _folded(of: str, *children: nodes.Node) -> details:
     # Screen readers list such lines one after another: each says whose it is (unseen, see book.css).
-    hidden = nodes.inline("", f": {of}", classes=["provenance-of"])
+    words = re.sub(r"[\\${}]", "", of)  # of a formula what can be read aloud
+    hidden = nodes.inline("", f": {words}", classes=["provenance-of"])
     return details("", summary("", "", nodes.Text(TITLE), hidden), *children, classes=["provenance"])
 
 
