@@ -15,7 +15,7 @@
 (() => {
   "use strict";
   const own = document.currentScript;
-  const AHEAD = "700px"; // how far below the view a formula is drawn
+  const AHEAD = "700px"; // how far from the view a formula is drawn
   const AT_ONCE = 12; // formulas drawn without a pause: some 50 ms on a slow phone
 
   const idle = () => new Promise((done) => (window.requestIdleCallback ? requestIdleCallback(done, { timeout: 500 }) : setTimeout(done, 20)));
@@ -98,7 +98,7 @@
         }
         if (waiting.size) draw();
       },
-      { rootMargin: `${AHEAD} 0px` },
+      { rootMargin: AHEAD, scrollMargin: AHEAD }, // also of boxes that scroll in themselves
     );
     formulasIn(document).forEach((formula) => observer.observe(formula));
   }
