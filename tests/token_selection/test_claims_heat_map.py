@@ -144,7 +144,7 @@ def test_a_noisy_head_is_told_from_a_quiet_one(study):
     check = CLAIMS["TS46b"].check(changed(study, attention_noisy=left, noisy_fitted=noisy))
     assert check.verdict is Verdict.HOLDS
     assert check.has_power
-    assert verdict(changed(study, attention_noisy=left, noisy_fitted=0.3 * noisy), "TS46b") is Verdict.FAILS
+    assert verdict(changed(study, attention_noisy=left, noisy_fitted=0.45 * noisy), "TS46b") is Verdict.FAILS
     # the world of the control: labels fitted where the head is quiet, not where it is noisy
     other = CLAIMS["TS46b"].check(changed(study, attention_noisy=left, noisy_fitted=1 - noisy))
     assert (other.evidence.holds, other.control.holds) == (False, True)

@@ -357,16 +357,16 @@ def _beside(study: CircuitStudy) -> BesideStudy:
 @CLAIMS.claim(
     "I91",
     "the pattern is invariant",
-    r"circuits that start with $M_h=\omega_hI$, $V_h=\mu_he_{d+1}$ still have this form after 40 steps of gradient "
-    "descent, up to rounding, if the mean is over prompts that have the symmetries of the law: all coordinate axes "
-    "in any order and with any signs, the labels and the query with either sign",
+    r"at random circuits $M_h=\omega_hI$, $V_h=\mu_he_{d+1}$ the gradient of the risk has this form too, up to rounding, "
+    "if the mean is over prompts that have the symmetries of the law: all coordinate axes in any order and with any "
+    "signs, the labels and the query with either sign",
     wrong=0.0,
     wrong_text="prompts with the axes in any order only, no signs",
     box=("ic-invariant",),
 )
 def invariance(study: CircuitStudy, constant: float) -> Evidence:
-    kept = _beside(study).kept["symmetric prompts" if constant == 1 else "permuted prompts"]
-    return exactly(kept, 0.0, tolerance=1e-10)
+    outside = _beside(study).kept["symmetric prompts" if constant == 1 else "permuted prompts"]
+    return exactly(outside, 0.0, tolerance=1e-10)
 
 
 @CLAIMS.claim(

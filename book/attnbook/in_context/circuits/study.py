@@ -23,11 +23,11 @@ from attnbook.in_context.off_pattern import (
     KINDS,
     OffPatternHessian,
     SmallStart,
-    descend,
     off_pattern_hessian,
     off_pattern_size,
     orbit,
     pattern_size,
+    risk_gradient,
     small_starts,
 )
 from attnbook.in_context.optimum import one_head_optimum
@@ -164,7 +164,7 @@ class BesideStudy:
 
     kept: dict[
         str, torch.Tensor
-    ]  # "symmetric prompts", "permuted prompts": (draws,) fraction outside the pattern after descent
+    ]  # "symmetric prompts", "permuted prompts": (draws,) part of the gradient outside the pattern
     small: list[SmallStart]
     pair: OffPatternHessian  # of an opposite pair where training ends
     equal: OffPatternHessian  # of two equal heads at the best single head's numbers
@@ -186,16 +186,19 @@ def beside_study(law: RegressionLaw, *, seed: int = 0) -> BesideStudy | None:
     )
 
 
-def _kept(law: RegressionLaw, seed: int, draws: int = 5, steps: int = 40) -> dict[str, torch.Tensor]:
-    """Fraction of the circuits' norm that lies outside the pattern, after descent from two-number heads."""
+def _kept(law: RegressionLaw, seed: int, draws: int = 40) -> dict[str, torch.Tensor]:
+    """Norm of the gradient's entries outside the pattern over that of those inside, at random two-number heads.
+
+    One gradient at each: along steps of descent that diverges, rounding outside the pattern would grow as well.
+    """
     found: dict[str, list[float]] = {"symmetric prompts": [], "permuted prompts": []}
     for draw in range(draws):
         generator = torch.Generator().manual_seed(1000 * seed + draw)
-        numbers = 0.5 * torch.randn(2, 2, generator=generator, dtype=torch.float64)
-        start, drawn = two_number_circuits(numbers[0], numbers[1], law.d), law.draw(2, seed, run=draw)
+        omega, mu = 0.5 * torch.randn(2, 2, generator=generator, dtype=torch.float64)
+        here, drawn = two_number_circuits(omega, mu, law.d), law.draw(2, seed, run=draw)
         for name, flips in (("symmetric prompts", True), ("permuted prompts", False)):
-            end, _ = descend(start, orbit(drawn, flips=flips), steps=steps, rate=0.05)
-            found[name].append(off_pattern_size(end) / pattern_size(end))
+            slope = risk_gradient(here, orbit(drawn, flips=flips))
+            found[name].append(off_pattern_size(slope) / pattern_size(slope))
     return {name: torch.tensor(rows, dtype=torch.float64) for name, rows in found.items()}
 
 
