@@ -151,7 +151,8 @@ def two_over_pi_flat(study: OptimiserStudy, constant: float) -> Evidence:
     "signals on axes: the error does not depend on n",
     r"after one step of sign descent or Adam the clean error is $\Phi(-\rho/\sqrt{d-2})$, for $n = 20, 50, 100$ "
     r"alike, if both "
-    r"classes have more clean than flipped samples (Adam: up to its $\epsilon$, $10^{-5}$)",
+    r"classes have more clean than flipped samples (Adam: to $10^{-4}$, since a coordinate with a gradient as small as its "
+    r"$\epsilon$ takes less than a whole step and changes the logarithm by about $1/2d$)",
     wrong=1.01,
     wrong_text="a signal norm 1 % larger",
     box=("prop-open-sign",),
@@ -159,7 +160,7 @@ def two_over_pi_flat(study: OptimiserStudy, constant: float) -> Evidence:
 )
 def axis_law(study: OptimiserStudy, constant: float) -> Evidence:
     parts = []
-    for name, tolerance in (("sign descent", 1e-9), ("Adam", 1e-5)):
+    for name, tolerance in (("sign descent", 1e-9), ("Adam", 1e-4)):
         gaps = []
         for s in study.sizes.values():
             usable = (s.differences > 0).all(1)
