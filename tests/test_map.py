@@ -194,6 +194,12 @@ CIRCLE = "these use each other in a circle: "
             lambda known: change(known, thm_many={"proved": False}),
             [f"the box thm-many {WHERE} is tagged 'derived, leading order' and no proof follows it"],
         ),
+        # A remark needs a proof only where a derived claim leans on it.
+        (
+            lambda known: change(known, thm_many={"proved": False, "kind": "remark"}),
+            [f"the box thm-many {WHERE} is tagged 'derived, leading order' and no proof follows it"],
+        ),
+        (lambda known: change(known, cor_cheat={"proved": False, "kind": "remark"}), []),
         (lambda known: linked(known, "C1", Links(("lem-throw", "def-die"))), []),
         (
             lambda known: change(known, lem_throw={"tag": "paper"}),

@@ -79,17 +79,6 @@ def test_runs_that_leave_the_set_with_and_without_momentum():
     assert worlds(TRAP_CLAIMS["Q59c"], study(1), study(0)) == []
 
 
-def test_sign_descent_on_axes_and_in_random_directions():
-    low, high = torch.full((3, 10, 2), 1e-5), torch.full((3, 10, 2), 1 - 1e-5)
-    claim = OPTIMISERS["Q27b"]
-    axes = SimpleNamespace(sign_ends={"axis": low, "random": high})
-    assert claim.judge(axes, 1.0).holds
-    assert not claim.judge(axes, claim.wrong).holds
-    assert not claim.judge(SimpleNamespace(sign_ends={"axis": high, "random": high}), 1.0).holds
-    # Random directions that lose the signal at x = 2 only leave the control half true: both parts are needed.
-    assert not claim.judge(SimpleNamespace(sign_ends={"axis": low, "random": low}), 1.0).holds
-
-
 @pytest.mark.parametrize(
     ("module", "id", "solver"),
     [

@@ -24,7 +24,7 @@ from attnbook.single_head.finite_dimension.near_half import (
     log10_error_floor,
     weak_signal_distance,
 )
-from attnbook.single_head.finite_dimension.study import drawn, finite_study
+from attnbook.single_head.finite_dimension.study import at_dimension, drawn, finite_study
 from attnbook.single_head.label_counts import count_widths, possible_counts
 from attnbook.single_head.mean_field import mean_field
 from attnlib.single_head.descent import gradient_descent
@@ -58,7 +58,7 @@ def test_claims(study, id):
 
 
 def test_the_numbers_that_the_chapter_states(study):
-    """12 360 sets of counts, an error of at most 10^-3.3, d near 9 n^2 log(n/delta) for the triangle, 5.5 n u without it; 0.2 n/d."""
+    """12 360 sets of counts, an error of at most 10^-3.3; least d for all of them and at expected counts; 0.2 n/d."""
     effect = study.page.found.cross_v - study.page.found.frozen_v
     assert (effect**2).mean(1).sqrt().mean() * 40_000 / 200 == pytest.approx(0.2, abs=0.03)
     possible = study.possible[False]
@@ -68,6 +68,14 @@ def test_the_numbers_that_the_chapter_states(study):
     d = {t: smallest_certified_dimension(PAPER_SIZE, 0.025, triangle=t) for t in (False, True)}
     assert d[True] / (200**2 * math.log(200 / 0.01)) == pytest.approx(9, abs=0.5)
     assert d[False] / (200 * log_term(200, 0.01)) == pytest.approx(5.5, abs=0.05)
+    for multiple, unit, triangle in (
+        (8.57, 200 * log_term(200, 0.01), False),
+        (13.6, 200**2 * math.log(200 / 0.01), True),
+    ):
+        for factor, certified in ((0.98, False), (1.02, True)):
+            law, step = at_dimension(PAPER_SIZE, 0.025, factor * multiple * unit)
+            counts = possible_counts(law, 0.005)
+            assert deviation_bounds(law, step, *counts, triangle=triangle).certified.all().item() is certified
     margin = 1.25 * torch.minimum(torch.tensor(2 / 3), _margin_factor(possible.clean, possible.noisy, 0.0225)).min()
     assert 4 * closed_form_constant(1.25, 4.5) ** 2 / margin**2 == pytest.approx(1.4e6, rel=0.03)
 

@@ -97,8 +97,16 @@ class Map:
                 yield f"claim {claim} ({record['page']}) is {record['source']} and names no box"
 
     def _unproved(self) -> Iterable[str]:
+        # A remark may go without a proof as long as no derived claim leans on it.
+        leaned_on = {
+            label
+            for claim, record in self.claims.items()
+            if record["source"] == "derived"
+            for label in self.links[claim].box
+        }
         for box in self.boxes.values():
-            if box.derived and not box.proved and box.kind not in ("definition", "remark"):
+            free = box.kind == "definition" or (box.kind == "remark" and box.label not in leaned_on)
+            if box.derived and not box.proved and not free:
                 yield f"the box {box.label} ({box.document}) is tagged {box.tag!r} and no proof follows it"
         for claim, record in self.claims.items():
             known = [self.boxes[label] for label in self.links[claim].box if label in self.boxes]

@@ -149,12 +149,12 @@ def _kept(course: MapCourse, since: int = 2) -> torch.Tensor:
     "Q22", "low SNR, long training: sigmoid stays benign, softmax does not",
     r"below the threshold the sigmoid head ends with mean $\log_{10}$ clean error below $-1.7$; in at least 95 % of draws its error is "
     r"below $0.1$, that of the softmax head above $0.1$, and both fit every label",
-    source=Source.MEASURED, wrong=0.0, wrong_text="softmax in the place of sigmoid",
+    source=Source.MEASURED, wrong=0.0, wrong_text="softmax and sigmoid exchanged",
     regime=_LOW, violation=_not_low,
 )  # fmt: skip
 def sigmoid_is_benign(study: MapsStudy, constant: float) -> Evidence:
-    own = study.at_norm("sigmoid" if constant else "softmax", study.low)
-    other, level = study.at_norm("softmax", study.low), LEVEL / 4
+    names, level = ("sigmoid", "softmax") if constant else ("softmax", "sigmoid"), LEVEL / 4
+    own, other = (study.at_norm(name, study.low) for name in names)
     fitted = np.minimum(own.train_accuracy[-1], other.train_accuracy[-1])
     return both(
         within(tensor(own.log10_error[-1]), high=-1.0, quantity="log₁₀ err, sigmoid", level=level),
@@ -459,13 +459,13 @@ def window_law(study: MapsStudy, constant: float) -> Evidence:
     r"of its value at step 2 with $W = 1$ (no attention), and loses a third of it or more with $W = 2, 4, 8$",
     source=Source.MEASURED,
     wrong=0.0,
-    wrong_text="windows of one token counted among the larger ones",
+    wrong_text="windows of one token and larger ones exchanged",
     uses=("Q24",),
 )
 def window_harm(study: MapsStudy, constant: float) -> Evidence:
     kept = tensor(study.local.late_error / study.local.early_error)  # (widths, draws)
-    rest = kept[1:].mT if constant else kept[:1].mT
+    narrow, wide = (kept[:1].mT, kept[1:].mT) if constant else (kept[1:].mT, kept[:1].mT)
     return both(
-        within(kept[0], low=0.85, quantity="exponent kept, W = 1", level=LEVEL / 2),
-        within(rest, high=0.67, quantity="exponent kept, W > 1", level=LEVEL / 2),
+        within(narrow, low=0.85, quantity="exponent kept, W = 1", level=LEVEL / 2),
+        within(wide, high=0.67, quantity="exponent kept, W > 1", level=LEVEL / 2),
     )

@@ -176,7 +176,8 @@ def not_found(study: HeadStudy, constant: float) -> Evidence:
     evidence, flags = both(*parts.values()), study.factors.divided
     shown = ", ".join(f"{int(part.sum())} of {part.size} ({name})" for name, part in flags.items())
     numbers = {name: part.numbers["share"] for name, part in parts.items()}
-    return replace(evidence, predicted=f"{wanted:g} of all", measured=shown, numbers=numbers)
+    predicted = "at most 5 % of the classes" if constant == 1.0 else f"{wanted:g} of all"
+    return replace(evidence, predicted=predicted, measured=shown, numbers=numbers)
 
 
 @CLAIMS.claim(

@@ -194,13 +194,14 @@ def late_fates(study: ClassesLayersStudy, constant: float) -> Evidence:
     r"$x < x^*_K$",
     source=Source.MEASURED,
     wrong=0.0,
-    wrong_text="the plain runs replaced by the warm ones",
+    wrong_text="the two ways to start exchanged",
     uses=("Q84",),
 )
 def step_trap(study: ClassesLayersStudy, constant: float) -> Evidence:
-    plain, warm = ([pair[i].on_signal for pair in study.step_trap.values()] for i in (0, 1))
+    order = (0, 1) if constant else (1, 0)
+    plain, warm = ([pair[i].on_signal for pair in study.step_trap.values()] for i in order)
     parts = (
-        mean_share(plain if constant else warm, high=0.5, what="classes, large steps", level=LEVEL / 2),
+        mean_share(plain, high=0.5, what="classes, large steps", level=LEVEL / 2),
         mean_share(warm, 0.9, what="classes, small steps first", level=LEVEL / 2),
     )
     return replace(both(*parts), numbers={"plain": parts[0].numbers["share"], "warm": parts[1].numbers["share"]})

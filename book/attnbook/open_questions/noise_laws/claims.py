@@ -369,7 +369,7 @@ def harmonic_threshold(study: NoiseStudy, constant: float) -> Evidence:
     r"their signal, gradient descent at most 0.6, although no label is flipped",
     source=Source.MEASURED,
     wrong=0.0,
-    wrong_text="the SVM's own choice in place of gradient descent's",
+    wrong_text="SVM and gradient descent exchanged",
     box=("thm-open-noise-harmonic",),
     uses=("Q34",),
 )
@@ -378,9 +378,9 @@ def heavy_tail_trap(study: NoiseStudy, constant: float) -> Evidence:
     near = (fates.harmonic >= 1.05) & (fates.harmonic <= 1.3)
     if not near.any():
         raise NothingToMeasure("needs a class with x_h in [1.05, 1.3]; these draws have none")
-    descent = fates.on_signal if constant else fates.svm
+    svm, descent = (fates.svm, fates.on_signal) if constant else (fates.on_signal, fates.svm)
     parts = (
-        mean_share([fates.svm], 0.95, what="classes, SVM", judged=[near], level=LEVEL / 2),
+        mean_share([svm], 0.95, what="classes, SVM", judged=[near], level=LEVEL / 2),
         mean_share([descent], high=0.6, what="classes, descent", judged=[near], level=LEVEL / 2),
     )
     names = {"svm": parts[0].numbers["share"], "descent": parts[1].numbers["share"]}

@@ -80,7 +80,7 @@ def drawn(law: SignalNoiseLaw, step_size: float, draws: int, seed: int, delta: f
 def certified_dimensions(
     law: SignalNoiseLaw, step_size: float, sizes: list[int], delta: float
 ) -> dict[bool, list[float]]:
-    """Least d that the bounds certify for each n; key True: cross terms bounded by the triangle inequality."""
+    """Least d that the bounds certify at expected label counts for each n; key True: cross terms bounded by the triangle inequality."""
     settings = [at_dimension(law, step_size, law.d, n=n) for n in sizes]
     return {
         triangle: [smallest_certified_dimension(own, beta, delta=delta, triangle=triangle) for own, beta in settings]

@@ -60,7 +60,7 @@ def _noise(study: MarginStudy, multiple: float = 4.0) -> float:
     "the SVM of SS splits into signal and noise",
     r"for the selection SS (clean samples on the signal, flipped ones on their noise) $|v|^2 = 2/\rho^2 + 1^\top(YG_{NN}Y)^{-1}1$, "
     r"exactly, if all entries of $(YG_{NN}Y)^{-1}1$ are $\ge 0$; $YG_{NN}Y$ is the Gram matrix of the flipped samples' noise tokens "
-    r"times their labels",
+    r"times their labels; both classes have clean samples",
     wrong=1.001,
     wrong_text="0.1 % larger",
     box=("thm-margin-decoupling",),
@@ -77,7 +77,7 @@ def decoupled(study: MarginStudy, constant: float) -> Evidence:
     "M2",
     "the cost of the flipped samples, from both sides",
     r"for SS, $|N|/\lambda_{\max} \le |v|^2 - 2/\rho^2 \le |N|/\lambda_{\min}$ with $|N|$ flipped samples and the extreme eigenvalues "
-    r"of $YG_{NN}Y$ (M1), for every data set with flipped samples whose noise tokens are linearly independent",
+    r"of $YG_{NN}Y$ (M1), for every data set with clean samples in both classes and flipped samples whose noise tokens are linearly independent",
     wrong=1.2,
     wrong_text="1.2 times both bounds",
     violation=_flips,

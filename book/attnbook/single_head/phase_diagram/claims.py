@@ -291,6 +291,7 @@ def benign_below(study: PhaseStudy, constant: float) -> Evidence:
     r"$-s_nV + (1-s_n)t_n$ (C14), with the label counts of the draw: in the median over draws the smallest step size at which a draw is "
     r"fitted lies between that zero and the one for noise scores smaller by $e_m\sqrt{(n+1)/d}$, $e_m$ the expected largest of "
     r"$m = \eta n$ standard normal numbers, up to $2(n+1)/d$",
+    source=Source.MEASURED,
     wrong=1.3,
     wrong_text="1.3 times that step size",
     box=("prop-mean-field",),
