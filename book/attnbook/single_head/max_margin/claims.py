@@ -77,7 +77,8 @@ def decoupled(study: MarginStudy, constant: float) -> Evidence:
     "M2",
     "the cost of the flipped samples, from both sides",
     r"for SS, $|N|/\lambda_{\max} \le |v|^2 - 2/\rho^2 \le |N|/\lambda_{\min}$ with $|N|$ flipped samples and the extreme eigenvalues "
-    r"of $YG_{NN}Y$ (M1), for every data set with clean samples in both classes and flipped samples whose noise tokens are linearly independent",
+    r"of $YG_{NN}Y$ (M1), for every data set with clean samples in both classes "
+    r"and flipped samples whose noise tokens are linearly independent",
     wrong=1.2,
     wrong_text="1.2 times both bounds",
     violation=_flips,
