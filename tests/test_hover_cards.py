@@ -3,6 +3,8 @@
 import json
 from pathlib import Path
 
+import pytest
+
 from bookkit.light.pages import _framed
 from bookkit.sphinx import hover_cards, search
 
@@ -101,3 +103,12 @@ def test_wide_figures_scroll_and_shades_stay() -> None:
     assert '<figure class="as-printed align-default" id="f">' in page
     assert page.count("as-printed") == 1
     assert _framed(page) == page
+
+
+@pytest.mark.parametrize(
+    ("width", "height", "scrolls"),
+    [(892, 480, True), (848, 600, True), (820, 420, False), (640, 320, True), (640, 400, False)],
+)
+def test_several_panels_scroll_on_a_phone(width: int, height: int, scrolls: bool) -> None:
+    picture = f'<img src="../_images/a.webp" width="{width}" height="{height}" />'
+    assert ("wide-picture" in _framed(picture)) is scrolls

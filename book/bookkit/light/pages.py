@@ -193,7 +193,7 @@ def _framed(page: str) -> str:
 
     def framed(match: re.Match) -> str:
         width, height = int(match[1]), int(match[2])
-        wide = width >= 640 and width >= 2 * height
+        wide = width >= 840 or (width >= 640 and width >= 2 * height)  # several panels: 6 px letters otherwise
         return f'<span class="wide-picture">{match[0]}</span>' if wide else match[0]
 
     def marked(match: re.Match) -> str:
