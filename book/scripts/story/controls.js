@@ -48,7 +48,7 @@ export function controlsOf(name, {head, long, thresholds, clock, prompt}) {
         invitation: "Walk over the map.",
         sliders: [
           {key: "signal", label: "length of the shared arrow", ...log(4, 200, own.signal, plain(2))},
-          {key: "step", label: "length of the step", ...log(0.2, 40, own.step, plain(2))},
+          {key: "step", label: "step size, in units of n/d", ...log(0.2, 40, own.step, plain(2))},
           {key: "flips", label: "fraction of wrong labels", ...linear(0, 0.3, 0.01, own.flips, plain(2))},
         ],
         said: (_, drawn) => drawn.words,

@@ -93,7 +93,7 @@ export function fresh({head, fresh: seen}, setting = ownSetting(head)) {
   const y = BOX.y + BOX.height * (1 - place(STEP, setting.step));
   marks.push(dot("point", x, y, 8, {fill: "ink", stroke: "paper", width: 2.5}));
   marks.push(words("xaxis", BOX.x + BOX.width / 2, BOX.y + BOX.height + 22, "longer shared arrow \u2192", {anchor: "middle", fill: "quiet"}));
-  marks.push({...words("yaxis", 0, 0, "longer step \u2192", {anchor: "middle", fill: "quiet"})});
+  marks.push({...words("yaxis", 0, 0, "larger step size \u2192", {anchor: "middle", fill: "quiet"})});
   marks[marks.length - 1].at.transform = `translate(46 ${BOX.y + BOX.height / 2}) rotate(-90)`;
   const {word, error, log10_error} = outcome(head, setting);
   const swatches = [["clean", "benign", 0.85], ["noisy", "harmful", 0.85], ["rule", "not fitted", 1]];
@@ -107,6 +107,6 @@ export function fresh({head, fresh: seen}, setting = ownSetting(head)) {
     log10_error,
     says:
       `Above, a fresh sample with weight ${share.toFixed(2)} on the shared arrow, and two bells far to the right of a line at zero: at ${one.distance.toFixed(0)} widths after one step, at ${two.distance.toFixed(0)} after two. ` +
-      `Below, a map of three outcomes over the length of the shared arrow and of the step; the point lies where the outcome is ${word}.`,
+      `Below, a map of three outcomes over the length of the shared arrow and the step size; the point lies where the outcome is ${word}.`,
   };
 }

@@ -15,9 +15,9 @@ from bookkit.figures import COLOURS, PHASES, SHADES
 __all__ = ["PHASE_COLOURS", "draw_level", "draw_line", "draw_phases", "phase_legend"]
 
 PHASE_COLOURS = {  # in the order of `PhaseDiagram.phase`
-    "not all labels fitted": PHASES["nothing"],
-    "all fitted, harmful": PHASES["harmful"],
-    "all fitted, benign": PHASES["benign"],
+    "not every label fitted": PHASES["nothing"],
+    "fitted, harmful": PHASES["harmful"],
+    "fitted, benign": PHASES["benign"],
 }
 _LEVELS = (-1000.0, -300.0, -100.0, -30.0, -10.0, -3.0)
 
