@@ -3,6 +3,7 @@
 import itertools
 import math
 
+import mpmath
 import numpy as np
 import pytest
 import torch
@@ -385,6 +386,29 @@ def test_distance_from_one_half(scores):
     bound = math.exp(logit + omega**2 / 2) * abs(value) / (math.sqrt(2 * math.pi) * tau)
     assert furthest_from_half(fresh)[0, 0].item() == pytest.approx(bound, rel=1e-12)
     assert (distance_from_half(fresh) <= bound * (1 + 1e-9)).all()
+
+
+@pytest.mark.parametrize(
+    "scores",
+    [
+        (-20.0, 1.0, 2.0, -1.0, 3.0),
+        (-25.0, 0.3, 1.5, -3.0, 2.0),
+        (-60.0, 0.2, 1.2, -3.0, 0.7),
+        (-90.0, -2.0, 4.0, 0.8, 0.5),
+    ],
+)
+def test_tiny_distance_from_one_half_in_ninety_digits(scores):
+    """Each of these integrands is lost in the rounding of Phi where the normal law has its weight."""
+    logit, value, omega, along, tau = scores
+    with mpmath.workdps(90):
+
+        def integrand(z):
+            step = mpmath.exp(logit - omega * z) * value / tau
+            return mpmath.npdf(z) * (mpmath.ncdf(along * z / tau + step) - mpmath.ncdf(along * z / tau))
+
+        expected = float(abs(mpmath.quad(integrand, list(range(-20, 21)))))
+    assert expected < 2e-9
+    assert distance_from_half(one_class(*scores))[0, 0].item() == pytest.approx(expected, rel=1e-9, abs=0)
 
 
 def singular_values(n, d, delta):
