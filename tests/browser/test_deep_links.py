@@ -128,11 +128,22 @@ def test_a_page_that_is_opened_at_a_box_stays_there(plain: Page, address: str, l
         )
 
 
-def over_the_text(page: Page) -> None:
-    """Put the mouse where its wheel moves the page: on a desktop the left of the window is the menu, which scrolls alone."""
+def turned(page: Page, by: int) -> int:
+    """Turn the wheel until the page has moved down by as many pixels; say where it stood before.
+
+    On a desktop the left of the window is the menu, which scrolls alone: the mouse is put over the text. A turn that falls
+    together with the drawing of a formula can be lost, as it can for a reader, who turns once more.
+    """
     size = page.viewport_size
     assert size is not None
     page.mouse.move(0.6 * size["width"], 0.5 * size["height"])
+    before = int(page.evaluate("scrollY"))
+    for _ in range(20):
+        page.mouse.wheel(0, by + 50)
+        page.wait_for_timeout(1000)
+        if page.evaluate("scrollY") > before + by:
+            return before
+    raise AssertionError(f"20 turns of the wheel moved the page by {page.evaluate('scrollY') - before} px")
 
 
 # The first block in view, as light.js writes it down; nothing while the page is not at rest.
@@ -148,10 +159,7 @@ def test_the_way_back_ends_where_the_reader_was(plain: Page, address: str) -> No
     plain.goto("about:blank")
     plain.goto(f"{address}/{TRAP}", wait_until="load")
     plain.evaluate(SETTLED)
-    at_first = plain.evaluate("scrollY")
-    over_the_text(plain)
-    plain.mouse.wheel(0, 650)
-    plain.wait_for_function("before => scrollY > before + 600", arg=at_first)
+    turned(plain, by=600)
     plain.evaluate(SETTLED)
     plain.evaluate("scrollBy(0, 1)")
     there = plain.wait_for_function(WRITTEN).json_value()
@@ -169,13 +177,7 @@ def test_the_reader_who_scrolls_is_free(plain: Page, address: str) -> None:
     plain.goto("about:blank")
     plain.goto(f"{address}/{TRAP}", wait_until="load")
     plain.evaluate(SETTLED)
-    before = plain.evaluate("scrollY")
-    over_the_text(plain)
-    for _ in range(20):  # a browser under load can lose a turn of the wheel
-        plain.mouse.wheel(0, 400)
-        plain.wait_for_timeout(1000)
-        if plain.evaluate("scrollY") > before + 300:
-            break
+    before = turned(plain, by=300)
     plain.evaluate("document.querySelector('article').style.paddingTop = '7px'")  # the page changes its height
     plain.evaluate("() => new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done)))")
     assert plain.evaluate("scrollY") > before + 300
