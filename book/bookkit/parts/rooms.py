@@ -84,18 +84,14 @@ def _settings(text: str, words: Words) -> str:
     def put(text: str, what: str, pattern: str, add: str) -> str:
         return _put(text, "pyproject.toml", name, what, pattern, add)
 
-    def of_rule(title: str) -> str:
-        return rf'^name = "{re.escape(title)}"\ntype = "\w+"\n'
-
     entry = f'{name} = {{ number = "{words["number"]}", title = "{words["title"]}" }}\n'
     text = put(text, "[tool.bookkit.parts]", r"^\[tool\.bookkit\.parts\]\n(?P<here>(?:\w+ = \{.*?\}\n)+)", entry)
     text = put(text, "the list faces", r"^faces = \[(?P<here>[^\]]*?)\]", f', "attnlib.{name}"')
-    wings = of_rule("wings do not import each other") + r"modules = \[(?P<here>[^\]]*?)\]"
-    text = put(text, "the rule on wings", wings, f', "attnlib.{name}"')
-    below = of_rule("kernels lie below the wings") + r'layers = \["(?P<here>[^"]*)"'
-    text = put(text, "the rule on kernels", below, f" : attnlib.{name}")
-    standing = of_rule("parts of the book stand on the first, answers and explorers on all of them")
-    standing += r'layers = \[\n *"[^"]*",\n *"(?P<here>[^"]*)",\n'
+    beside = r'^modules = \[(?P<here>"attnlib\.[^\]\n]*)\]'
+    text = put(text, "the rule that parts of the library do not import each other", beside, f', "attnlib.{name}"')
+    above = r'^layers = \["(?P<here>attnlib\.[^"]*)"'
+    text = put(text, "the rule that kernels lie below", above, f" : attnlib.{name}")
+    standing = r'^layers = \[\n *"attnbook[^"]*",\n *"(?P<here>attnbook[^"]*)",\n'
     return put(text, "the rule on parts", standing, f" : attnbook.{name}")
 
 
