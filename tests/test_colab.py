@@ -1,7 +1,7 @@
 """A page opened in Colab works: alone in an empty folder, with Colab's packages, `attnlib` fetched by the page itself.
 
-The first page of each wing and of the reruns is installed for in a fresh environment and runs to its end (Part IV needs no other
-packages). All pages begin with the same text, so one more environment, into which that text has installed, serves the others,
+The first page of each part with a paper and of the reruns is installed for in a fresh environment and runs to its end (other parts
+need no other packages). All pages begin with the same text, so one more environment, into which that text has installed, serves the others,
 whose code `make nbval` runs in full with the book's own packages: the first cell runs there, and then the imports of all of them.
 The weekly workflow runs all pages to their ends in Colab's own image. Packages as in Colab's machines of August 2026. Torch is
 the release that the book pins, where Colab holds 2.11.0.
@@ -29,6 +29,7 @@ from bookkit.pages.execution import ONE_THREAD
 from bookkit.pages.stored_outputs import compare_outputs
 from bookkit.pages.tolerances import read as tolerances_of
 from bookkit.repository import current_url
+from bookkit.settings import settings
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = find_pages(ROOT)
@@ -56,9 +57,9 @@ PINS = {
 def runs_to_its_end(page) -> bool:
     if "COLAB_PYTHON" in os.environ:
         return True
-    return page.source.parent.name != "open_questions" and page.name == min(
-        other.name for other in PAGES if other.source.parent == page.source.parent
-    )
+    part = settings(ROOT).parts.get(page.source.parent.name)
+    first = min(other.name for other in PAGES if other.source.parent == page.source.parent)
+    return page.name == first and (part is None or bool(part.paper))
 
 
 def by_name(pages) -> dict:

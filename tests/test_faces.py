@@ -7,7 +7,10 @@ from types import ModuleType
 
 import pytest
 
-FACES = ["attnlib.single_head", "attnlib.token_selection", "attnlib.in_context", "attnlib.kernels"]
+from bookkit.settings import settings
+from tests.house import ROOT
+
+FACES = settings(ROOT).faces
 
 
 @pytest.mark.parametrize("name", FACES)

@@ -4,12 +4,16 @@ import re
 import shutil
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
 
 from bookkit.code import Code, code_of
+from bookkit.settings import settings
 from tests.house import PACKAGES, ROOT, files, module_name
+
+STANDING = "parts of the book stand on the first, answers and explorers on all of them"
 
 
 def loaded(code: str, cwd: Path = ROOT) -> list[str]:
@@ -60,6 +64,21 @@ def test_a_kept_number_is_named_by_the_mathematics_and_not_by_the_press(tmp_path
     study = tmp_path / "attnbook" / "single_head" / "study.py"
     study.write_text(study.read_text(encoding="utf-8").replace("0", "1", 1), encoding="utf-8")
     assert copies.hash() != second
+
+
+def test_the_rules_of_import_know_every_part_and_every_folder_of_a_page() -> None:
+    """import-linter takes no patterns that would do, so the lists stand in pyproject.toml; a name that is missing is found here."""
+    tables = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["importlinter"]["contracts"]
+    rules = {table["name"]: table for table in tables}
+    parts = set(settings(ROOT).parts)
+    wings = {f"attnlib.{part}" for part in parts if (PACKAGES["attnlib"] / part).is_dir()}
+    assert set(rules["wings do not import each other"]["modules"]) == wings
+    assert set(rules["kernels lie below the wings"]["layers"][0].split(" : ")) == wings
+    layered = {name for layer in rules[STANDING]["layers"] for name in layer.split(" : ")}
+    assert {f"attnbook.{part}" for part in parts} <= layered
+    folders = {path.parent for path in files("attnbook") if path.parents[2] == PACKAGES["attnbook"]}
+    pages = {f"attnbook.{path.parent.name}.{path.name}" for path in folders if path.parent.name in parts}
+    assert set(rules["folders of pages do not import each other"]["modules"]) == pages
 
 
 # A line, where it is added, and the rule that it breaks.

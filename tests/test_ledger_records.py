@@ -29,6 +29,7 @@ from bookkit.ledger.records import (
 from bookkit.ledger.words import control_words, number_lines, signs, verdict_words
 from bookkit.pages.tolerances import Tolerance, Tolerances, path_beside
 from bookkit.settings import settings
+from bookkit.sphinx.each_part import written_out
 from tests.test_sphinx_extension import record, store
 from tests.tiny_book import write
 
@@ -80,13 +81,19 @@ def test_names_are_those_of_the_claims_and_of_the_bibliography() -> None:
     assert CLAIMS_TYPE == claims.CLAIMS_TYPE
     assert set(SOURCES) == {str(source) for source in claims.Source}
     assert set(VERDICTS) == {str(verdict) for verdict in claims.Verdict}
+    # The papers as the ledger cites them, part by part, by the bibliography's names.
     entries = dict(re.findall(r"@\w+\{(\w+),.*?arXiv:([\d.]+)", (ROOT / "book/references.bib").read_text(), re.DOTALL))
-    # The papers in the order in which the ledger cites them, part by part.
-    cited = re.findall(
-        r"\{cite:[pt]\}`(magen2024benign|sakamoto2025benign|he2025context)`", (ROOT / "book/ledger.md").read_text()
-    )
-    assert [entries[key] for key in cited] == [part.paper for part in settings(ROOT).parts.values() if part.paper]
-    assert [(ROOT / "notebooks" / wing).is_dir() for wing in settings(ROOT).parts] == [True] * 4
+    parts = settings(ROOT).parts
+    ledger = written_out((ROOT / "book" / "ledger.md").read_text(encoding="utf-8"), ROOT, ROOT)
+    cited = re.findall(r"The paper is \{cite:t\}`(\w+)`, \[arXiv ([\d.]+)\]", ledger)
+    assert [entries[key] for key, _ in cited] == [paper for _, paper in cited]
+    assert [paper for _, paper in cited] == [part.paper for part in parts.values() if part.paper]
+    assert re.findall(r"^:wing: (\w+)$", ledger, re.M) == list(parts)
+    chart = written_out((ROOT / "book" / "map.md").read_text(encoding="utf-8"), ROOT, ROOT)
+    assert re.findall(r"^## Part (\w+): .*\n\n```\{book-map\} (\w+)$", chart, re.M) == [
+        (part.number, wing) for wing, part in parts.items()
+    ]
+    assert all((ROOT / "notebooks" / wing).is_dir() for wing in parts)
 
 
 # --- counts ---------------------------------------------------------------------------------------------------------

@@ -215,6 +215,7 @@ ROOMS = {
     "bookkit": (),
     "bookkit.figures": ("figures",),
     "bookkit.pages": ("rerun",),
+    "bookkit.parts": ("book",),
     "bookkit.repository": ("rerun",),
     "bookkit.editions": ("book",),
     "bookkit.ledger": ("book",),

@@ -9,10 +9,11 @@ import pytest
 
 from bookkit.ledger.records import read_ledger
 from bookkit.map.boxes import read_boxes
+from bookkit.settings import settings
 
 ROOT = Path(__file__).parents[1]
 CHAPTER = ROOT / "book" / "papers.md"
-PAPERS = {"A single head": "single_head", "Token selection": "token_selection", "In-context regression": "in_context"}
+PAPERS = {part.title: wing for wing, part in settings(ROOT).parts.items() if part.paper}
 THEIRS = {"paper", "paper, second-hand", "authors' code"}
 HEAD = ["no.", "statement", "read in", "verdict"]
 WORDS = ("Setting", "Holds", "Fails", "Outside its regime", "In part", "Not checked")

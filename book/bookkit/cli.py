@@ -32,6 +32,7 @@ EXTRAS = {
     "sweep": "sweep",
     "replicate": "sweep",
     "register": "book",
+    "new-part": "book",
 }
 # Modules of Python that Windows lacks.
 POSIX = {"fcntl", "resource"}
@@ -41,6 +42,7 @@ POSIX = {"fcntl", "resource"}
 PASSED_ON = {
     "book": "execute the pages and build the HTML",
     "html": "build the HTML from stored outputs",
+    "new-part": "write the furniture of a new part",
     "notebooks": "execute the pages and renew their stored outputs",
     "register": "fix the claims' judges and thresholds before they are judged at fresh seeds",
     "replicate": "judge every claim at fresh seeds, drawn by a public rule",
@@ -243,6 +245,12 @@ def _register(options: argparse.Namespace, rest: list[str]) -> int:
     return register(rest)
 
 
+def _new_part(options: argparse.Namespace, rest: list[str]) -> int:
+    from bookkit.parts.command import main as new_part
+
+    return new_part(rest)
+
+
 def _repository(options: argparse.Namespace, rest: list[str]) -> int:
     from bookkit.repository import change, move_book
 
@@ -267,5 +275,6 @@ COMMANDS = {
     "sweep": _sweep,
     "replicate": _replicate,
     "register": _register,
+    "new-part": _new_part,
     "repository": _repository,
 }

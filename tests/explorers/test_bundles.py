@@ -12,6 +12,7 @@ import pytest
 
 from attnbook.explorers import __main__ as writer
 from tests.explorers.node import ROOT, need_node
+from tests.page_checks import toc_files
 
 ASSETS = ROOT / "book" / "assets" / "explorers"
 NAMES = sorted(path.parent.name for path in (ROOT / "book" / "scripts").glob("*/view.js"))
@@ -34,9 +35,12 @@ def source_hash(name: str, root: Path = ROOT) -> str:
     return sha256(b"".join(p.encode() + b"\0" + (root / p).read_bytes() + b"\0" for p in paths)).hexdigest()[:16]
 
 
-def test_there_are_five_explorers_each_with_its_page() -> None:
-    assert NAMES == ["length", "long_run", "token_selection", "two_numbers", "two_steps"]
+def test_every_explorer_has_its_bundle_its_page_and_its_row_in_the_list() -> None:
+    pages = [path.rpartition("/")[2] for path in toc_files(ROOT / "_toc.yml") if path.startswith("book/explorers/")]
+    assert NAMES == sorted(set(pages) - {"index"})
     assert sorted(path.stem for path in ASSETS.glob("*.js")) == NAMES
+    listed = (ROOT / "book" / "explorers" / "index.md").read_text(encoding="utf-8")
+    assert re.findall(r"^\| \[.*?\]\((\w+)\.md\)", listed, re.M) == [name for name in pages if name != "index"]
     for name in NAMES:
         page = (ROOT / "book" / "explorers" / f"{name}.md").read_text(encoding="utf-8")
         assert re.findall(r"^```\{explorer\} (\w+)$", page, re.M) == [name]

@@ -14,10 +14,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from importlib import import_module
+from pkgutil import iter_modules
 
 from bookkit.exercises.table import COST, Entry, entry
-
-WINGS = ("single_head", "token_selection", "in_context", "open_questions", "reruns")
 
 
 @dataclass(frozen=True)
@@ -59,8 +58,9 @@ def exercise(
 
 def exercises() -> dict[str, Exercise]:
     """All exercises that can be checked, by name."""
-    for wing in WINGS:
-        import_module(f"{__name__}.{wing}")
+    for module in iter_modules(__path__, f"{__name__}."):
+        if not module.name.endswith("__main__"):
+            import_module(module.name)
     return dict(sorted(_FOUND.items()))
 
 
