@@ -84,6 +84,10 @@ def imports(path: Path, text: str, known: Mapping[str, Path], settings: Iterable
             beside = _dotted(path.parent / node.value.removesuffix(".py")) if node.value.isprintable() else ""
             names |= {node.value, f"{node.value}.__main__", beside} & set(known)
             names |= set(settings) if node.value == "_config.yml" else set()
+        elif (
+            isinstance(node, ast.Name) and node.id == "__path__"
+        ):  # a package that looks into its own folder imports all of it
+            names |= {name for name, other in known.items() if other.parent == path.parent}
     found = {known[name] for full in names for name in _with_parents(full) if name in known}
     if path.parts[0] == "tests":
         found |= {folder / "conftest.py" for folder in path.parents}
