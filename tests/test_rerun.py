@@ -200,6 +200,23 @@ def test_a_page_that_fails_names_page_cell_and_error_and_leaves_the_old_output(b
     assert snapshot(book) == before
 
 
+def test_what_a_kernel_says_past_the_page_is_not_for_the_reader_unless_it_dies(book) -> None:
+    # ipykernel keeps the process's own stderr in this attribute; at its end it sometimes reports a closed socket there.
+    past = "import os, sys\nos.write(sys.stderr._original_stdstream_copy, b'a remark of the kernel\\n')\n"
+    make_book(book, text=PAGE.replace("record(flipped", past + "record(flipped"))
+    done = run(["rerun", "tiny", "-o", "out.ipynb"], book)
+    assert done.returncode == 0, done.stderr
+    assert "remark" not in done.stdout + done.stderr
+
+    make_book(book, text=PAGE.replace("record(flipped", past + "os._exit(3)\nrecord(flipped"))
+    done = run(["rerun", "tiny", "-o", "dead.ipynb"], book)
+    assert done.returncode == 1
+    message = done.stderr[done.stderr.index("attnlib: error:") :]
+    assert "the kernel died while the page ran" in message
+    assert "a remark of the kernel" in message
+    assert not Path("dead.ipynb").exists()
+
+
 def test_an_interrupted_rerun_leaves_nothing(book) -> None:
     make_book(book, text=PAGE.replace("record(flipped", f"{SLOW}\nrecord(flipped"))
     before = snapshot(book)

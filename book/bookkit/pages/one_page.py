@@ -142,7 +142,7 @@ def run_in_folder(
                     cwd=str(_fresh(folder / "work")),
                     progress_bar=False,
                     shutdown_kernel="immediate",  # asked politely, a kernel now and then takes 4 s to go
-                    kernel_manager_class=_kernel_manager(folder, log, on_start),
+                    kernel_manager_class=private_kernel_manager(folder, log, on_start),
                 )
                 break
             except PapermillExecutionError as error:
@@ -296,7 +296,7 @@ def _kernel_environment(code: Code, folder: Path, environment: Mapping[str, str]
                 os.environ[name] = value
 
 
-def _kernel_manager(folder: Path, log: Path, on_start: Callable[[int], None]) -> type:
+def private_kernel_manager(folder: Path, log: Path, on_start: Callable[[int], None] = lambda pid: None) -> type:
     """A kernel manager whose kernels write to `log` what goes past the page: they call their ordinary end an error."""
     from jupyter_client.manager import AsyncKernelManager
 

@@ -13,6 +13,7 @@ import os
 import re
 import signal
 import sys
+import tempfile
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -132,22 +133,30 @@ def run_page(page: Page, values: dict[str, Any]) -> NotebookNode:
     from papermill.exceptions import PapermillExecutionError
 
     from bookkit.pages.execution import read_source
+    from bookkit.pages.one_page import private_kernel_manager
 
     logging.getLogger("papermill").setLevel(logging.ERROR)  # its remarks on parameters: they are checked already
     notebook = read_source(page.source.read_text(encoding="utf-8"))
-    try:
-        # Nothing is written while the page runs (output None): a killed run leaves no file at all.
-        with interruptible():
-            executed = papermill.execute_notebook(
-                notebook, None, parameters=values, kernel_name="python3", progress_bar={"desc": page.name}
-            )
-    except PapermillExecutionError as error:
-        if error.ename == "KeyboardInterrupt":
-            raise KeyboardInterrupt from error
-        # Papermill puts a cell of its own before those that can fail; the reader counts the page's.
-        raise RunError(_failure(page, error, error.exec_count - bool(values))) from error
-    except DeadKernelError as error:
-        raise RunError(f"page {page.name}: the kernel died while the page ran ({one_line(error)})") from error
+    with tempfile.TemporaryDirectory(prefix="rerun-") as folder:
+        log = (
+            Path(folder) / "kernel.log"
+        )  # a kernel now and then calls its ordinary end an error, and not into the page
+        try:
+            # Nothing is written while the page runs (output None): a killed run leaves no file at all.
+            with interruptible():
+                executed = papermill.execute_notebook(
+                    notebook, None, parameters=values, kernel_name="python3", progress_bar={"desc": page.name},
+                    kernel_manager_class=private_kernel_manager(Path(folder), log),
+                )  # fmt: skip
+        except PapermillExecutionError as error:
+            if error.ename == "KeyboardInterrupt":
+                raise KeyboardInterrupt from error
+            # Papermill puts a cell of its own before those that can fail; the reader counts the page's.
+            raise RunError(_failure(page, error, error.exec_count - bool(values))) from error
+        except DeadKernelError as error:
+            last = log.read_text(errors="replace").strip().rpartition("\n")[2]
+            why = f"{one_line(error)} {one_line(last)}".strip()
+            raise RunError(f"page {page.name}: the kernel died while the page ran ({why})") from error
     executed.metadata.papermill |= {"input_path": f"{page.name}.md", "output_path": None}
     return executed
 
