@@ -1,0 +1,6 @@
+"""A staircase of plateaus: a score gap between two tokens, and the mean attention of a softmax over them."""
+
+from attnlib.staircase.law import GapLaw
+from attnlib.staircase.model import mean_attention, mean_attention_sampled
+
+__all__ = ["GapLaw", "mean_attention", "mean_attention_sampled"]

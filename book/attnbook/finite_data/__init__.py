@@ -1,0 +1,1 @@
+"""Part V: finite data in context."""

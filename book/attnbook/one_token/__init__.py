@@ -1,0 +1,1 @@
+"""Part VII: one token matters."""

@@ -1,0 +1,1 @@
+"""Part VI: a staircase of plateaus."""
