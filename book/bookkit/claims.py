@@ -42,6 +42,7 @@ class Source(StrEnum):
     PAPER = "paper"
     PAPER_SECOND_HAND = "paper, second-hand"
     CODE = "authors' code"
+    CERTIFIED = "certified"
     DERIVED = "derived"
     MEASURED = "measured"
     CONJECTURE = "conjecture"

@@ -1,0 +1,1 @@
+"""Part VIII: certified numbers."""

@@ -1,0 +1,19 @@
+"""From a certificate to the evidence of a claim. Chance has no part in it."""
+
+from __future__ import annotations
+
+from attnbook.certified.certificate import Certificate
+from bookkit.rules import Evidence, NothingToMeasure
+
+__all__ = ["RULE", "evidence"]
+
+RULE = "ball arithmetic: rounding controlled, no chance"
+
+
+def evidence(certificate: Certificate) -> Evidence:
+    """The claim holds where the certificate proves it. Raises `NothingToMeasure` where it is undecided."""
+    if certificate.proved is None:
+        raise NothingToMeasure(f"undecided at {certificate.bits} bits: {certificate.statement}")
+    enclosed = f"[{certificate.low}, {certificate.high}]" if certificate.low else certificate.verdict
+    numbers = {"low": float(certificate.low), "high": float(certificate.high)} if certificate.low else {}
+    return Evidence(certificate.proved, certificate.statement, enclosed, RULE, 1, numbers)
