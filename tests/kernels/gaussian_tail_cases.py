@@ -109,6 +109,12 @@ def sweep(count: int, seed: int = 0) -> list[torch.Tensor]:
     return [torch.as_tensor(x) for x in drawn]
 
 
+# Two walls that nearly meet, where rounding is loud at the walls and not at the mode; log err by ball arithmetic (page VIII.1).
+MEETING_WALLS = (
+    ((-3.7041934346001133, 0.13596493449358646, 8.302318361909489, 0.07554575490413849, 1.8045163904437623e-10), -9.982421808252071),
+    ((-6.026908583239407, 4.898637635941917, 5.202481648759262, 0.16715804303396958, 2.608360263432951e-10), -9.404317929071158),
+)  # fmt: skip
+
 _HALF, _NONE, _NAN = math.log(0.5), -math.inf, math.nan
 _INF = math.inf
 # (head, log err, why)

@@ -38,6 +38,7 @@ _LOG_NORMALISER = 0.5 * math.log(2 * math.pi)
 _FURTHEST = 1e100  # where erfcx is evaluated at most; beyond, its logarithm does not count beside z^2
 _UNDERFLOW = -37.0  # below it phi(x) is taken as 0
 _FAR = 1e307  # no mode is sought beyond
+_UNSEEN = -100.0  # e^-100 of the peak: rounding there does not count
 _LAST, _LAST_BUT_ONE = TAILS[1].copy(), TAILS[0].copy()
 _ORDER = PANEL - 2
 # The factor for the length by the binary exponent of (rough / allowed), from _LOWEST on; a margin of a tenth.
@@ -158,6 +159,16 @@ def _peak(t, level, omega, slope):
 
 
 @_called
+def _rounding_at(t, level, omega, slope, peak):
+    """What rounding makes of the integrand there, over its peak: near a wall it is much more than at the mode."""
+    grown = exponential(level - omega * t)
+    x = grown + slope * t
+    share = -0.5 * x * x - 0.5 * t * t - peak
+    of_x = grown * (1 + abs(level) + abs(omega * t)) + abs(slope * t)
+    return 16 * _EPSILON * _DENSITY * exponential(share) * of_x if share > _UNSEEN else 0.0
+
+
+@_called
 def log_mass(level, omega, slope, t, values, count):
     """log E Phi(-(exp(level - omega t) + slope t)) and the panels of each side added to `count` (2,).
 
@@ -172,6 +183,7 @@ def log_mass(level, omega, slope, t, values, count):
     tolerance = max(TOLERANCE, 16 * _EPSILON * rounding)
     mass = 0.0
     left_start = right_start = 0.0
+    left_noise = right_noise = 16 * _EPSILON * rounding
     left = right = FIRST_LENGTH / math.sqrt(curvature)
     for panel in range(PANELS):
         for i in range(PANEL):
@@ -184,8 +196,10 @@ def log_mass(level, omega, slope, t, values, count):
             values[i] = w * exponential(-e - 0.5 * t[i] * t[i] - peak)
         if left > 0:
             count[0] += 1
-            here, fine, factor = _judge(values, 0, left, mass, tolerance, panel)
+            noise = _rounding_at(t[PANEL - 1], level, omega, slope, peak)
+            here, fine, factor = _judge(values, 0, left, mass, tolerance, max(left_noise, noise), panel)
             if fine:
+                left_noise = noise
                 mass += here
                 left_start += left
                 if values[PANEL - 1] < OUT_OF_SIGHT or left_start > LONGEST:
@@ -193,8 +207,10 @@ def log_mass(level, omega, slope, t, values, count):
             left *= factor
         if right > 0:
             count[1] += 1
-            here, fine, factor = _judge(values, PANEL, right, mass, tolerance, panel)
+            noise = _rounding_at(t[2 * PANEL - 1], level, omega, slope, peak)
+            here, fine, factor = _judge(values, PANEL, right, mass, tolerance, max(right_noise, noise), panel)
             if fine:
+                right_noise = noise
                 mass += here
                 right_start += right
                 if values[2 * PANEL - 1] < OUT_OF_SIGHT or right_start > LONGEST:
@@ -206,11 +222,11 @@ def log_mass(level, omega, slope, t, values, count):
 
 
 @_inlined
-def _judge(values, first, length, mass, tolerance, panel):
+def _judge(values, first, length, mass, tolerance, noise, panel):
     """Integral over a panel, whether it may be added, and the factor for the length of the next."""
     here = 0.5 * length * _weighted(WEIGHTS, values, first)
     rough = length * (abs(_weighted(_LAST, values, first)) + abs(_weighted(_LAST_BUT_ONE, values, first)))
-    ratio = rough / (tolerance * (mass + here)) if here > 0 else 0.0
+    ratio = rough / (tolerance * (mass + here) + length * noise) if here > 0 else 0.0
     exponent = (bits_of(ratio) >> 52) - 1023
     factor = _FACTORS[min(max(exponent - _LOWEST, 0), _FACTORS.size - 1)]
     if ratio > 1 and panel < PANELS // 2:

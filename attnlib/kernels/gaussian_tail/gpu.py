@@ -44,6 +44,7 @@ _UNDERFLOW = tl.constexpr(-37.0)
 _SMALLEST, _GREATEST = tl.constexpr(-708.0), tl.constexpr(709.0)
 _INFINITE = tl.constexpr(math.inf)
 _FAR = tl.constexpr(1e307)
+_UNSEEN = tl.constexpr(-100.0)  # e^-100 of the peak: rounding there does not count
 
 
 @triton.jit
@@ -141,11 +142,21 @@ def _integrand(t, level, omega, slope, peak):
 
 
 @triton.jit
-def _judge(here, before, last, value, mass, start, length, tolerance, panel):
+def _rounding_at(t, level, omega, slope, peak):
+    """What rounding makes of the integrand there, over its peak: near a wall it is much more than at the mode."""
+    grown = _exponential(level - omega * t)
+    x = grown + slope * t
+    share = -0.5 * x * x - 0.5 * t * t - peak
+    of_x = grown * (1 + tl.abs(level) + tl.abs(omega * t)) + tl.abs(slope * t)
+    return tl.where(share > _UNSEEN, _ROUNDING * _DENSITY * _exponential(share) * of_x, 0.0)
+
+
+@triton.jit
+def _judge(here, before, last, value, mass, start, length, tolerance, noise, panel):
     """What a panel adds to the mass, where its side goes on, and how long the next panel is: 0 where the side ends."""
     running = length > 0
     here = 0.5 * length * here
-    allowed = tolerance * (mass + here)
+    allowed = tolerance * (mass + here) + length * noise
     some = here > 0
     ratio = tl.where(some, length * (tl.abs(last) + tl.abs(before)) / tl.where(some, allowed, 1.0), 0.0)
     # The error of a panel falls like length^order: the next length aims just below what is allowed.
@@ -177,11 +188,14 @@ def _errors(level_at, omega_at, slope_at, table_at, peak_at, mass_at, count, LAN
     w, e, g = _tail_parts(x)
     peak = tl.log(w) - e - 0.5 * centre * centre
     size = grown * (1 + tl.abs(level) + tl.abs(omega * centre)) + tl.abs(slope * centre)
-    tolerance = tl.maximum(_ROUNDING * (1 - peak + _DENSITY * g / w * size), _TOLERANCE)
+    rounding = _ROUNDING * (1 - peak + _DENSITY * g / w * size)
+    tolerance = tl.maximum(rounding, _TOLERANCE)
     zero = level * 0.0
     mass = zero
     left_start = zero
     right_start = zero
+    left_noise = rounding
+    right_noise = rounding
     left = tl.where(inside & (peak > -_INFINITE), _FIRST_LENGTH / tl.sqrt(curvature), zero)
     right = left
     panel = 0
@@ -207,12 +221,20 @@ def _errors(level_at, omega_at, slope_at, table_at, peak_at, mass_at, count, LAN
             right_before += row_before * right_value
             left_last += row_last * left_value
             right_last += row_last * right_value
+        started = left_start
+        noise = _rounding_at(centre - (left_start + left), level, omega, slope, peak)
+        worse = tl.maximum(left_noise, noise)
         mass, left_start, left = _judge(
-            left_here, left_before, left_last, left_value, mass, left_start, left, tolerance, panel
+            left_here, left_before, left_last, left_value, mass, left_start, left, tolerance, worse, panel
         )
+        left_noise = tl.where(left_start > started, noise, left_noise)
+        started = right_start
+        noise = _rounding_at(centre + (right_start + right), level, omega, slope, peak)
+        worse = tl.maximum(right_noise, noise)
         mass, right_start, right = _judge(
-            right_here, right_before, right_last, right_value, mass, right_start, right, tolerance, panel
+            right_here, right_before, right_last, right_value, mass, right_start, right, tolerance, worse, panel
         )
+        right_noise = tl.where(right_start > started, noise, right_noise)
         panel += 1
     tl.store(mass_at + lane, mass, mask=inside)
     tl.store(peak_at + lane, peak, mask=inside)

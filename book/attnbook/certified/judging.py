@@ -16,4 +16,5 @@ def evidence(certificate: Certificate) -> Evidence:
         raise NothingToMeasure(f"undecided at {certificate.bits} bits: {certificate.statement}")
     enclosed = f"[{certificate.low}, {certificate.high}]" if certificate.low else certificate.verdict
     numbers = {"low": float(certificate.low), "high": float(certificate.high)} if certificate.low else {}
+    numbers |= {"bits": certificate.bits} if certificate.bits else {}
     return Evidence(certificate.proved, certificate.statement, enclosed, RULE, 1, numbers)

@@ -30,6 +30,7 @@ SOURCES = {
     "paper": "Said by a paper",
     "paper, second-hand": "Said of a paper",
     "authors' code": "Read off the authors' code",
+    "certified": "Certified",
     "derived": "Derived",
     "measured": "Measured",
     "conjecture": "Conjectures",

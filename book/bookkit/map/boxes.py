@@ -57,8 +57,13 @@ class Box:
 
     @property
     def derived(self) -> bool:
-        """The tag says that this book proves it."""
+        """The tag says that this book proves it on paper."""
         return self.source == "derived"
+
+    @property
+    def ours(self) -> bool:
+        """The tag says that this book proves it, on paper or with a certified computation."""
+        return self.source in ("derived", "certified")
 
 
 def read_boxes(root: Path) -> list[Box]:

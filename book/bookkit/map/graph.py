@@ -22,7 +22,9 @@ from bookkit.pages.catalogue import UserError, find_root
 __all__ = ["Map", "read_map"]
 
 # Of these sources a claim checks a statement of the theory; the others were seen in computation and may stand alone.
-STATED = ("paper", "paper, second-hand", "derived")
+STATED = ("paper", "paper, second-hand", "certified", "derived")
+# Of these this book has a proof, the second with a computation in it whose rounding is controlled.
+PROVED = ("derived", "certified")
 
 
 @dataclass(frozen=True)
@@ -97,21 +99,21 @@ class Map:
                 yield f"claim {claim} ({record['page']}) is {record['source']} and names no box"
 
     def _unproved(self) -> Iterable[str]:
-        # A remark may go without a proof as long as no derived claim leans on it.
+        # A remark may go without a proof as long as no derived or certified claim leans on it.
         leaned_on = {
             label
             for claim, record in self.claims.items()
-            if record["source"] == "derived"
+            if record["source"] in PROVED
             for label in self.links[claim].box
         }
         for box in self.boxes.values():
             free = box.kind == "definition" or (box.kind == "remark" and box.label not in leaned_on)
-            if box.derived and not box.proved and not free:
+            if box.ours and not box.proved and not free:
                 yield f"the box {box.label} ({box.document}) is tagged {box.tag!r} and no proof follows it"
         for claim, record in self.claims.items():
             known = [self.boxes[label] for label in self.links[claim].box if label in self.boxes]
-            if record["source"] == "derived" and known and not any(box.derived for box in known):
-                yield f"claim {claim} ({record['page']}) is derived, and the boxes that it checks are not"
+            if record["source"] in PROVED and known and not any(box.ours for box in known):
+                yield f"claim {claim} ({record['page']}) is {record['source']}, and the boxes that it checks are not"
 
 
 def read_map(source: Path) -> Map:

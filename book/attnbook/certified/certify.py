@@ -1,0 +1,110 @@
+"""The command `attnlib certify`: prove certified claims again.
+
+attnlib certify V1 V4      these claims
+attnlib certify --all      all of them
+attnlib certify --list     their numbers and titles
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cache
+from importlib import import_module
+from typing import Any
+
+from attnbook.certified.certificate import NeedsFlint, precision
+from bookkit.claims import Check, Claim, ClaimSet, Verdict
+from bookkit.pages.catalogue import UserError
+
+__all__ = ["SUBJECTS", "Subject", "certified", "main", "prove", "report"]
+
+
+@dataclass(frozen=True)
+class Subject:
+    """A set of certified claims and the function that makes what their judges take, at the sizes of the page."""
+
+    module: str
+    claims: str
+    study: str
+
+    def load(self) -> tuple[ClaimSet, Callable[[], Any]]:
+        """The claims and the maker of their study."""
+        home = import_module(f"attnbook.certified.{self.module}")
+        maker = import_module(f"attnbook.certified.{self.study.partition(':')[0]}")
+        return getattr(home, self.claims), getattr(maker, self.study.partition(":")[2])
+
+
+SUBJECTS = (Subject("claims_error", "ERROR_CLAIMS", "error_study:ErrorStudy"),)
+
+
+@cache
+def certified() -> dict[str, tuple[Claim, Callable[[], Any]]]:
+    """Every certified claim by its number, with the maker of its study, which makes it once."""
+    found: dict[str, tuple[Claim, Callable[[], Any]]] = {}
+    for subject in SUBJECTS:
+        claims, make = subject.load()
+        made = cache(make)
+        found |= {id: (claim, made) for id, claim in claims.items()}
+    return found
+
+
+def prove(id: str) -> tuple[Check, float]:
+    """The claim's verdict and that of its negative control, and the seconds it took. Raises `UserError` for another claim."""
+    known = certified()
+    if id not in known:
+        raise UserError(f"{id} is no certified claim; certified are {', '.join(known)}")
+    claim, make = known[id]
+    start = time.perf_counter()
+    return claim.check(make()), time.perf_counter() - start
+
+
+def report(check: Check, seconds: float) -> str:
+    """What a reader of the terminal sees of one claim."""
+    claim, found = check.claim, check.evidence
+    word = "undecided" if check.violated else "proved" if check.verdict is Verdict.HOLDS else "refuted"
+    control = "undecided" if check.violated else "refuted" if not check.control.holds else "proved too"
+    lines = [f"{claim.id}  {word}: {claim.title}", f"    {claim.statement}"]
+    lines += [f"    {check.violated}"] if check.violated else []
+    lines += [f"    enclosure: {found.measured}"] if found.numbers.get("low") is not None else []
+    bits = found.numbers.get("bits")
+    lines.append(f"    {f'{bits:.0f} bits, ' if bits else ''}{seconds:.1f} s")
+    lines.append(f"    negative control ({claim.wrong_text}): {control}")
+    return "\n".join(lines)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Prove the claims that are named; 0 where all are proved and their negative controls are not, 1 otherwise, 2 for a wrong call."""
+    parser = argparse.ArgumentParser(prog="attnlib certify", description="Prove certified claims again.")
+    parser.add_argument("ids", nargs="*", metavar="ID", help="claims, as in V1")
+    parser.add_argument("--all", action="store_true", help="every certified claim")
+    parser.add_argument("--list", action="store_true", help="say which there are")
+    options = parser.parse_args(arguments)
+    try:
+        if options.list:
+            print("\n".join(f"{id:<5} {claim.title}" for id, (claim, _) in certified().items()))
+            return 0
+        ids = list(certified()) if options.all else options.ids
+        if not ids:
+            raise UserError("name a claim, as in V1, or --all, or --list")
+        unknown = [id for id in ids if id not in certified()]
+        if unknown:
+            prove(unknown[0])
+        with precision(64):  # says at once what is missing
+            pass
+        good = True
+        for id in ids:
+            check, seconds = prove(id)
+            print(report(check, seconds), flush=True)
+            good &= check.verdict is Verdict.HOLDS and check.has_power
+        return 0 if good else 1
+    except (UserError, NeedsFlint) as error:
+        print(f"attnlib certify: error: {error}", file=sys.stderr)
+        return 2
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
