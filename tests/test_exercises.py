@@ -172,6 +172,7 @@ def test_answers_by_formulas_of_their_own(answers) -> None:
         "03-attention-maps/4": sqrt(20000 / 45), "04-noise-laws/2": 3 / 5, "04-noise-laws/3": 1999 * 100 / 99 - 100,
         "05-more-classes-and-layers/1": positive_root((1 - mu) ** 2, -3 * mu, -1), "05-more-classes-and-layers/2": 7 / 8,
         "06-real-data/3": (0.95 - 0.74) / (0.2 * 0.95), "01-one-run-many-runs/3": 0.025 * (30 / 50) ** 2,
+        "01-certified/1": math.exp(math.lgamma(81) - 40 * math.log(2) - math.lgamma(41) - 80 * math.log(12)),
     }  # fmt: skip
     for name, value in expected.items():
         assert answers[name] == pytest.approx(value, rel=1e-6), name

@@ -156,6 +156,10 @@ def linked(known: Map, claim: str, links: Links) -> Map:
     return replace(known, links={**known.links, claim: links})
 
 
+def certified(known: Map, claim: str = "C2") -> Map:
+    return replace(known, claims={**known.claims, claim: {**known.claims[claim], "source": "certified"}})
+
+
 WHERE = "(book/theory)"
 PAGE = "(notebooks/single_head/01_a)"
 CIRCLE = "these use each other in a circle: "
@@ -204,6 +208,16 @@ CIRCLE = "these use each other in a circle: "
         (
             lambda known: change(known, lem_throw={"tag": "paper"}),
             [f"claim C1 {PAGE} is derived, and the boxes that it checks are not"],
+        ),
+        # What is proved with a computation is proved: it needs its proof on paper, and carries derived claims.
+        (lambda known: change(known, lem_throw={"tag": "certified"}), []),
+        (
+            lambda known: change(known, lem_throw={"tag": "certified", "proved": False}),
+            [f"the box lem-throw {WHERE} is tagged 'certified' and no proof follows it"],
+        ),
+        (
+            lambda known: certified(linked(known, "C2", Links((), ("C1",)))),
+            [f"no claim checks the box thm-many {WHERE}: ", f"claim C2 {PAGE} is certified and names no box"],
         ),
     ],
 )

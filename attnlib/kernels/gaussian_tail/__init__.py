@@ -53,8 +53,8 @@ def log_error(
 
     Special cases: an output of exactly zero is half an error, so a head that says nothing (V = c = tau = 0) has log 1/2. tau = 0
     makes the integrand a step: tau counts as at least 1e-9 times the standard deviation of its numerator, and an error that only this
-    makes possible is 0 (-inf). That changes log err by about 1e-12, but where two walls nearly meet it can change it altogether. logit and V may be infinite. Entries with a NaN, or with another infinite number, are NaN, and change
-    no other entry.
+    makes possible is 0 (-inf). That changes log err by about 1e-12, but where two walls nearly meet it can change it altogether.
+    logit and V may be infinite. Entries with a NaN, or with another infinite number, are NaN, and change no other entry.
 
     Raises ValueError, before any work, for tensors that do not match, negative omega or tau, threads < 1, or an implementation that
     cannot be used. Source: `attnlib.single_head.population`.

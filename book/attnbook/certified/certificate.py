@@ -97,7 +97,9 @@ def bounds(value: arb, digits: int = 6) -> tuple[str, str]:
     """
     if not value.is_finite():
         raise ValueError(f"value must be a finite ball; got {value}")
-    return _rounded(_exact(value.lower()), digits, up=False), _rounded(_exact(value.upper()), digits, up=True)
+    with precision(64 + 4 * digits):
+        low, high = _exact(value.lower()), _exact(value.upper())
+    return _rounded(low, digits, up=False), _rounded(high, digits, up=True)
 
 
 def _exact(end: arb) -> Fraction:

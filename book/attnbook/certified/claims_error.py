@@ -19,8 +19,8 @@ _SINGLE = tuple(family for family in hard_heads.FAMILIES if family != "tie")
 @ERROR_CLAIMS.claim(
     "V1",
     "clean errors from one half to below $10^{-16000}$",
-    r"$\log_{10}$ of the error of five heads, whose numbers are on the page, is $-0.301030458$, $-1.968471246$, $-80.89230280$, $-4243.674021$ "
-    r"and $-16206.52031$, each to all digits shown",
+    r"$\log_{10}$ of the error of five heads, whose numbers are on the page, is $-0.301030458$, $-1.968471246$, "
+    r"$-80.89230280$, $-4243.674021$ and $-16206.52031$, each to all digits shown",
     source=Source.CERTIFIED,
     wrong=next_digit(LADDER[-1][1]),
     wrong_text="the last digit of the last number is off by one",
@@ -55,8 +55,8 @@ def float_path_at_this_seed(study: ErrorStudy, constant: float) -> Evidence:
 @ERROR_CLAIMS.claim(
     "V3",
     "the float path on the 10 000 heads of the table",
-    r"the same for the 10 000 stored heads of these five families (2000 of each, fixed seed): the largest distance is at most "
-    r"$2\cdot10^{-12}\max(1,|\log\mathrm{err}|)$ where the table was made; the farthest head of each family is proved again on the page, with the bound $10^{-11}$",
+    r"the same for the 10 000 stored heads of these five families (2000 of each, fixed seed): where the table was made the distance is "
+    r"at most $3\cdot10^{-12}\max(1,|\log\mathrm{err}|)$; the farthest head of each family is proved again here, with the bound $10^{-11}$",
     source=Source.CERTIFIED,
     wrong=1e-4,
     wrong_text="bounds ten thousand times smaller",
@@ -65,7 +65,7 @@ def float_path_at_this_seed(study: ErrorStudy, constant: float) -> Evidence:
 def float_path_of_the_table(study: ErrorStudy, constant: float) -> Evidence:
     table = hard_heads.stored()
     again = hard_heads.compare([hard_heads.Head(*table[family]["where"]) for family in _SINGLE])
-    stored = max(table[family]["largest"] for family in _SINGLE) <= 2e-12 * constant
+    stored = max(table[family]["largest"] for family in _SINGLE) <= 3e-12 * constant
     found = _all_within(again, CLOSE * constant, f"{sum(table[family]['heads'] for family in _SINGLE)} heads")
     return evidence(Certificate(found.predicted, stored and found.holds, bits=BITS[0]))
 
@@ -91,8 +91,8 @@ def digits_are_lost(study: ErrorStudy, constant: float) -> Evidence:
 @ERROR_CLAIMS.claim(
     "V5",
     "and what it returns there is exact for a head next to the given one",
-    r"for each such head the float64 result is within $10^{-12}\max(1,|\log\mathrm{err}|)$ of $\log\mathrm{err}$, or it is the exact logarithm for a head "
-    r"whose c differs by at most $1024\cdot2^{-52}$ of itself",
+    r"for each such head the float64 result is within $10^{-12}\max(1,|\log\mathrm{err}|)$ of $\log\mathrm{err}$, or it is the exact "
+    r"logarithm for a head whose c differs by at most $1024\cdot2^{-52}$ of itself",
     source=Source.CERTIFIED,
     wrong=0.0,
     wrong_text="c not moved at all",
@@ -130,8 +130,8 @@ def widened(study: ErrorStudy, constant: float) -> Evidence:
 @ERROR_CLAIMS.claim(
     "V7",
     "two integrators enclose the same numbers",
-    r"for sixteen heads with errors down to $10^{-4243}$ or less the enclosure by Taylor panels and that by Arb's own integrator overlap, and both are narrower "
-    r"than $10^{-9}\max(1,|\log\mathrm{err}|)$",
+    r"for sixteen heads with errors down to $10^{-4243}$ or less the enclosure by Taylor panels and that by Arb's own integrator "
+    r"overlap, and both are narrower than $10^{-9}\max(1,|\log\mathrm{err}|)$",
     source=Source.CERTIFIED,
     wrong=1 + 1e-6,
     wrong_text="one of them multiplied by $1+10^{-6}$",
@@ -147,8 +147,8 @@ def two_integrators(study: ErrorStudy, constant: float) -> Evidence:
 @ERROR_CLAIMS.claim(
     "V8",
     "the clean errors of trained heads",
-    r"at the law of page I.2 ($n=200$, $d=40\,000$, $\rho=30$, $\eta=.05$) the float64 value of $\log_{10}$ of the clean error after two steps differs "
-    r"from the exact one for these parameters by at most $10^{-13}$ of itself, for each training set drawn",
+    r"at the law of page I.2 ($n=200$, $d=40\,000$, $\rho=30$, $\eta=.05$) the float64 value of $\log_{10}$ of the clean error after two "
+    r"steps differs from the exact one for these parameters by at most $10^{-13}$ of itself, for each training set drawn",
     source=Source.CERTIFIED,
     wrong=1e-5,
     wrong_text="at most $10^{-18}$ of itself",

@@ -9,7 +9,7 @@ from functools import cached_property
 from typing import Any
 
 from attnbook.certified import hard_heads
-from attnbook.certified.certificate import ball
+from attnbook.certified.certificate import ball, precision
 from attnbook.certified.clean_error import Enclosed, Head, enclose
 from attnbook.certified.hard_heads import Compared, backward_ulps, compare, draw
 from attnbook.certified.second_integral import by_arb_integral
@@ -82,7 +82,8 @@ class ErrorStudy:
 
 def log10_of(natural: Any) -> Any:
     """log10 from log, as balls."""
-    return natural / ball(1).const_log10()
+    with precision(256):
+        return natural / ball(1).const_log10()
 
 
 def printed(values: Sequence[Any], texts: Sequence[str], constant: float = 1.0) -> bool | None:
