@@ -1,4 +1,4 @@
-r"""Claims V25-V37: constants of Parts I and II that the book prints. The negative control of each is another last digit.
+r"""Claims V25-V34: constants of Parts I and II that the book prints. The negative control of each is another last digit.
 
 A judge takes a `ConstantsStudy`. The constant is 1 for the claim; 2 moves the last printed digit by one.
 """
@@ -16,7 +16,7 @@ from attnbook.certified.constants_two_steps import TwoSteps
 from attnbook.certified.judging import evidence
 from attnbook.certified.printed import every, holds, moved, rounds_to
 from bookkit.claims import ClaimSet, Source
-from bookkit.rules import Evidence
+from bookkit.rules import Evidence, both
 
 if TYPE_CHECKING:
     from flint import arb
@@ -58,8 +58,18 @@ def _said(printed: str, constant: float) -> str:
 
 def _last_digit(id: str, title: str, statement: str, **names: tuple[str, ...]):  # type: ignore[no-untyped-def]
     return CLAIMS.claim(
-        id, title, statement, source=Source.CERTIFIED, wrong=2.0, wrong_text="the last printed digit increased by one", **names
+        id,
+        title,
+        statement,
+        source=Source.CERTIFIED,
+        wrong=2.0,
+        wrong_text="the last printed digit increased by one",
+        **names,
     )
+
+
+def _together(*parts: Certificate) -> Evidence:
+    return both(*map(evidence, parts))
 
 
 # Part II
@@ -67,13 +77,16 @@ def _last_digit(id: str, title: str, statement: str, **names: tuple[str, ...]): 
 
 @_last_digit(
     "V25",
-    "the signal score at one half",
-    r"at $T=8$, $\rho=0.1$ the root of $e^S=T-3+2e^{\rho S}$ is $S^*=2.0075$",
-    box=("thm-cert-newton", "ts-first-half"),
-    uses=("TS38d",),
+    "the signal score at one half, and the exponent of the delay",
+    r"at $T=8$, $\eta=0.2$, $\rho=0.1$ the root of $e^S=T-3+2e^{\rho S}$ is $S^*=2.0075$, and $b=2S^*/(\bar a-A_1/T)=5.99$",
+    box=("thm-cert-newton", "ts-delay"),
+    uses=("TS38",),
 )
 def signal_score(study: ConstantsStudy, constant: float) -> Evidence:
-    return evidence(_printed(study, constant, "S*", lambda law: law.signal_score, "2.0075"))
+    return _together(
+        _printed(study, constant, "S*", lambda law: law.signal_score, "2.0075"),
+        _printed(study, constant, "b", lambda law: law.delay_exponent, "5.99"),
+    )
 
 
 @_last_digit(
@@ -89,62 +102,43 @@ def first_half(study: ConstantsStudy, constant: float) -> Evidence:
 
 @_last_digit(
     "V27",
-    "the exponent of late memorisation",
-    r"at $T=8$, $h=1$: $\kappa=0.06408$ for $\eta=0.1$ and $0.018$ for $\eta=0.2$",
-    box=("ts-end",),
+    "closed forms of Part II, to their last printed digit",
+    r"at $T=8$, $h=1$: the floor of the loss is $0.4008$; the exponent of late memorisation is $\kappa=0.06408$ for $\eta=0.1$ and "
+    r"$0.018$ for $\eta=0.2$; flipped samples first move with the clean ones above $r_0=4.55$ ($\eta=0.2$, $\rho=0.1$)",
+    box=("ts-floor", "ts-end", "ts-early"),
+    uses=("TS16",),
 )
-def memory_exponent(study: ConstantsStudy, constant: float) -> Evidence:
-    parts = [
-        _printed(study, constant, "kappa", lambda law: law.memory_exponent, said, flipped=flipped)
-        for flipped, said in (("0.1", "0.06408"), ("0.2", "0.018"))
-    ]
-    return evidence(every("; ".join(part.statement for part in parts), parts))
+def closed_forms(study: ConstantsStudy, constant: float) -> Evidence:
+    return _together(
+        _printed(study, constant, "floor", lambda law: law.floor, "0.4008"),
+        _printed(study, constant, "kappa(0.1)", lambda law: law.memory_exponent, "0.06408", flipped="0.1"),
+        _printed(study, constant, "kappa(0.2)", lambda law: law.memory_exponent, "0.018", flipped="0.2"),
+        _printed(study, constant, "r_0", lambda law: law.drag, "4.55"),
+    )
 
 
 @_last_digit(
     "V28",
-    "the exponent of the delay",
-    r"at $T=8$, $\eta=0.2$, $\rho=0.1$: $b=2S^*/(\bar a-A_1/T)=5.99$",
-    box=("ts-delay",),
-    uses=("TS38", "V25"),
-)
-def delay_exponent(study: ConstantsStudy, constant: float) -> Evidence:
-    return evidence(_printed(study, constant, "b", lambda law: law.delay_exponent, "5.99"))
-
-
-@_last_digit(
-    "V29",
-    "when flipped samples first move with the clean ones",
-    r"at $T=8$, $\eta=0.2$, $\rho=0.1$, $h=1$: $r_0=4.55$",
-    box=("ts-early",),
-)
-def drag(study: ConstantsStudy, constant: float) -> Evidence:
-    return evidence(_printed(study, constant, "r_0", lambda law: law.drag, "4.55"))
-
-
-@_last_digit(
-    "V30",
     "where the delay becomes finite",
     r"at $T=8$, $\eta=0.2$, $\rho=0.1$: hard attention of a fresh sample selects $x_1$ with probability one half at $D_c=1.38$, and "
-    r"$q_c=14.9$; the enclosure holds both",
+    r"$q_c=14.9$",
     box=("ts-delay-finite",),
     uses=("TS38h",),
 )
 def critical(study: ConstantsStudy, constant: float) -> Evidence:
-    parts = [
+    return _together(
         _printed(study, constant, "D_c", lambda law: law.critical, "1.38"),
         _printed(study, constant, "q_c", lambda law: law.critical_strength, "14.9"),
-    ]
-    return evidence(every("; ".join(part.statement for part in parts), parts))
+    )
 
 
 @_last_digit(
-    "V31",
+    "V29",
     "at a fixed signal norm the delay becomes infinite",
-    r"at $T=8$, $\eta=0.2$, $\rho=0.1$, $\|\mu\|=20$ the late discrimination $D$ is above $D_c$ at $1/(n\,\mathrm{SNR}^2)=25.5$, below it at "
-    r"$26.5$, and below on all of $[26.5,27.5]$; the enclosure is that of $D$ at 26",
+    r"at $T=8$, $\eta=0.2$, $\rho=0.1$, $\|\mu\|=20$ the late discrimination $D$ is above $D_c$ at $1/(n\,\mathrm{SNR}^2)=25.5$ and "
+    r"below it at $26.5$; the enclosure is that of $D$ at 26",
     box=("ts-discrimination", "ts-delay-finite"),
-    uses=("TS38h", "V30"),
+    uses=("TS38h", "V28"),
 )
 def infinite(study: ConstantsStudy, constant: float) -> Evidence:
     said = round(constant) + 25
@@ -160,25 +154,16 @@ def infinite(study: ConstantsStudy, constant: float) -> Evidence:
         return False if away else None
 
     statement = f"D crosses D_c where 1/(n SNR^2) is {said}, rounded"
-    return evidence(holds(statement, question, lambda: replace(study.selection).discrimination("20", ball(26)), digits=7))
-
-
-@_last_digit(
-    "V32",
-    "the floor of the loss",
-    r"$\log(1+e^{-h/\sqrt2})=0.4008$ at $h=1$",
-    box=("ts-floor",),
-    uses=("TS16",),
-)
-def floor(study: ConstantsStudy, constant: float) -> Evidence:
-    return evidence(_printed(study, constant, "floor", lambda law: law.floor, "0.4008"))
+    return evidence(
+        holds(statement, question, lambda: replace(study.selection).discrimination("20", ball(26)), digits=7)
+    )
 
 
 # Part I
 
 
 @_last_digit(
-    "V33",
+    "V30",
     "the table of first moves",
     r"all eleven values of $x_1(\eta)$ in the table of the chapter on long training are correctly rounded, from $\eta=0$ to $0.45$; the "
     "enclosure holds all of them",
@@ -194,10 +179,10 @@ def first_moves(study: ConstantsStudy, constant: float) -> Evidence:
 
 
 @CLAIMS.claim(
-    "V34",
+    "V31",
     "benign overfitting after two steps is a theorem at the size of page I.2",
-    r"at $n=200$, $d=40000$, $\rho=30$, $\eta=0.05$, $\beta=0.025$, $\delta=0.01$ all conditions of the certificate hold for all 12 360 sets of "
-    r"label counts that C4 allows: the least of their rooms is above zero, and the enclosure is that room",
+    r"at $n=200$, $d=40000$, $\rho=30$, $\eta=0.05$, $\beta=0.025$, $\delta=0.01$ all conditions of the certificate hold for all 12 360 "
+    r"sets of label counts that C4 allows: the least of their rooms is above zero, and the enclosure is that room",
     source=Source.CERTIFIED,
     wrong=2.0,
     wrong_text=r"the same $n\,\mathrm{SNR}^2$ and $\beta d/n$ at $d=21\,481$",
@@ -217,26 +202,26 @@ def _room(law: TwoSteps, statement: str) -> Certificate:
 
 
 @_last_digit(
-    "V35",
+    "V32",
     "the proved bound on the clean error",
-    r"at the size of V34 the largest $e^{-E_k^-}$ over all counts is $10^{-3.38}$; the enclosure is its decimal logarithm",
+    r"at the size of V31 the largest $e^{-E_k^-}$ over all counts is $10^{-3.38}$; the enclosure is its decimal logarithm",
     box=("thm-finite-certificate",),
-    uses=("V34", "F5"),
+    uses=("V31", "F5"),
 )
 def error(study: ConstantsStudy, constant: float) -> Evidence:
     return evidence(rounds_to("log10 of the bound", lambda: study.two_steps.log10_error, _said("-3.38", constant)))
 
 
 @CLAIMS.claim(
-    "V36",
+    "V33",
     "the least dimension that the certificate admits",
-    r"at $n=200$, $n\,\mathrm{SNR}^2=4.5$, $\beta d/4n=1.25$, $\eta=0.05$, $\delta=0.01$ the conditions hold at $d=21\,482$ and fail at $d=21\,481$; "
-    r"the enclosure is the least room at the first",
+    r"at $n=200$, $n\,\mathrm{SNR}^2=4.5$, $\beta d/4n=1.25$, $\eta=0.05$, $\delta=0.01$ the conditions of V31 hold at $d=21\,482$ and "
+    r"fail at $d=21\,481$; the enclosure is the least room at the first",
     source=Source.CERTIFIED,
     wrong=0.0,
     wrong_text="one dimension less",
     box=("thm-finite-certificate",),
-    uses=("F6", "V34"),
+    uses=("F6", "V31"),
 )
 def least_dimension(study: ConstantsStudy, constant: float) -> Evidence:
     first, last = (study.before, study.edge) if constant else (study.before, study.before)
@@ -246,7 +231,7 @@ def least_dimension(study: ConstantsStudy, constant: float) -> Evidence:
 
 
 @_last_digit(
-    "V37",
+    "V34",
     "the constant of the theorem in closed form",
     r"at the parameters of page I.2 the conditions hold for all counts that C4 allows, and $C=4K^2/m_0^2=1.4\cdot10^6$",
     box=("thm-finite-dimension",),

@@ -35,7 +35,8 @@ def _named(draws: tuple[Nine, ...], name: str) -> bool | None:
     "V10",
     "who wins, proved draw by draw",
     r"10 % above both thresholds $\sqrt{d/|C_k|}$ SS has the largest margin of all hard selections, 10 % below both XX has, in each of "
-    r"the draws of this page ($n = 40$, $d = 8000$, $\eta = 0.2$); the enclosure is the smallest relative lead in $|v|^2$",
+    r"the draws ($n = 40$, $d = 8000$, $\eta = 0.2$, in each class at least twice as many clean samples as flipped ones); the enclosure "
+    r"is the smallest relative lead in $|v|^2$",
     source=Source.CERTIFIED,
     wrong=1.3,
     wrong_text="thresholds 1.3 times as large",
@@ -86,14 +87,16 @@ def thresholds(study: MarginStudy, constant: float) -> Evidence:
         ratios.append(Fraction(norm) / Fraction(limit))
     edge = Fraction(1, 10**8)
     low, high = bounds(fraction(min(ratios) * (1 - edge)), 7)[0], bounds(fraction(max(ratios) * (1 + edge)), 7)[1]
-    return evidence(Certificate(f"the change lies within 1e-9 of the float, {len(answers)} thresholds", _all(answers), low, high))
+    return evidence(
+        Certificate(f"the change lies within 1e-9 of the float, {len(answers)} thresholds", _all(answers), low, high)
+    )
 
 
 @CLAIMS.claim(
     "V13",
     "the float solver's costs are right to ten digits",
-    r"each $|v|^2$ of the solver for the class-level patterns of these draws differs from the true one by a relative $10^{-10}$ or less; the "
-    r"proof uses whole numbers only and not the solver's own optimality conditions",
+    r"each $|v|^2$ of the solver for the class-level patterns of the draws of V10 differs from the true one by a relative $10^{-10}$ or "
+    r"less; the proof uses whole numbers only and not the solver's own optimality conditions",
     source=Source.CERTIFIED,
     wrong=1e-6,
     wrong_text="a true cost that is $10^{-6}$ larger",

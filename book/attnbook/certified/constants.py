@@ -1,7 +1,7 @@
 r"""Constants of Part II, and of the flow of Part I, as balls: functions at the present precision.
 
-All letters are those of the chapter "Proofs for Part II": tokens T, the flipped fraction $\eta$, the weak signal $\rho$, $h=|\nu||\mu|$; one
-token of each kind ($k_\rho=1$), so that the coefficients are $a=(1,\rho,\rho,0,\dots)$ and the values
+All letters are those of the chapter "Proofs for Part II": tokens T, the flipped fraction $\eta$, the weak signal $\rho$,
+$h=|\nu||\mu|$; one token of each kind ($k_\rho=1$), so that the coefficients are $a=(1,\rho,\rho,0,\dots)$ and the values
 $y=(1,-\rho,\rho,0,\dots)/\sqrt2$. Numbers of a law are decimals, such as "0.2", and stand for exactly that decimal.
 """
 
@@ -74,7 +74,9 @@ class Selection:
             total = strong + 2 * weak + (self.tokens - 3)
             first, second = strong / total, weak / total  # attention on x_1, and on each weak token
             mean = first / root2  # the values of x_2 and x_3 cancel
-            growth = first * (1 / root2 - mean) - 2 * rho * second * mean  # sum of a_t s_t (y_t - mean); x_2 and x_3 together
+            growth = (
+                first * (1 / root2 - mean) - 2 * rho * second * mean
+            )  # sum of a_t s_t (y_t - mean); x_2 and x_3 together
             force = (1 - eta) / (1 + (h * mean).exp()) - eta / (1 + (-h * mean).exp())
             return 2 * end / (force * growth)
 
@@ -141,7 +143,7 @@ class Selection:
         return 4 * (self.tokens - 1) * self.critical**2 / self.advantage**2 / self.tokens
 
     def discrimination(self, signal_norm: str, inverse: arb) -> arb:
-        r"""D at $\sigma_\varepsilon=1$, $|\mu|$ and $r=1/$`inverse`, all gaps 1: $D=|\mu|\varsigma/\sqrt{r\sum w\sum_te_t^2+2\varsigma^2}$."""
+        r"""$D=|\mu|\varsigma/\sqrt{r\sum w\sum_te_t^2+2\varsigma^2}$, all gaps 1, at $\sigma_\varepsilon=1$ and $r=1/$`inverse`."""
         r, T, rho = 1 / inverse, self.tokens, self.rho
         first, second = 1 + 2 * rho, 1 + 2 * rho**2
         score = r / 2 * self.advantage / (1 + r / 2 * (second - first**2 / T))

@@ -127,7 +127,9 @@ class TwoSteps:
         turn = _largest([abs(1 + (1 - g) * lead / 2) for g in (high, low) for lead in leads])
         phi, psi = 1 + 2 * middle, middle * (sign * b - a)
         steep_phi, steep_psi = a * _least([ball("0.25"), high * (1 - low)]), a * high * turn
-        return _Kind(count, phi, psi, steep_phi, steep_psi, phi + steep_phi * e, high * _largest([abs(x) for x in leads]))
+        return _Kind(
+            count, phi, psi, steep_phi, steep_psi, phi + steep_phi * e, high * _largest([abs(x) for x in leads])
+        )
 
     @cached_property
     def _joined(self) -> list[tuple[_Class, arb, arb, arb, arb]]:
@@ -184,7 +186,9 @@ class TwoSteps:
         margins = []
         for clean, noisy in {counts for pair in self.counts for counts in pair}:
             kappa, eta = self.h * (clean - noisy) / a, ball(noisy) / (clean + noisy)
-            needed = (2 * kappa).log() + ball("2.17") * kappa * (kappa - 1) / (kappa + 1) ** 2 * (1 - eta) / (1 - 2 * eta)
+            needed = (2 * kappa).log() + ball("2.17") * kappa * (kappa - 1) / (kappa + 1) ** 2 * (1 - eta) / (
+                1 - 2 * eta
+            )
             if not (kappa >= 1 and 4 * eta < 1 and (noisy == 0 or a**2 * (1 + kappa) / 2 >= needed)):
                 raise ArithmeticError(f"the conditions are not proved at |C_k| = {clean}, |N_k| = {noisy}")
             margins.append(a * _least([ball(2) / 3, kappa * (1 - 4 * eta) / (1 - 2 * eta)]))
@@ -206,7 +210,7 @@ def _exponent(query: arb, value: arb, v_norm: arb, p_norm: arb) -> arb:
     low, high, omega = 0.0, 1e3, float(p_norm.mid())
     for _ in range(60):  # a guess
         cut = (low + high) / 2
-        low, high = (cut, high) if cut > 0 and math.log(cut / omega) < ratio - cut or cut == 0 else (low, cut)
+        low, high = (cut, high) if (cut > 0 and math.log(cut / omega) < ratio - cut) or cut == 0 else (low, cut)
     left, right = arb(low) * (1 - arb("1e-9")), arb(high) * (1 + arb("1e-9"))
     short, beyond = (cut / p_norm - (query - cut).exp() * value / v_norm for cut in (left, right))
     if not (short < 0 < beyond):

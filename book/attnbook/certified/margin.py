@@ -5,8 +5,8 @@ For any weights $\alpha\ge0$, not all zero, with $w=\sum\alpha_iy_ir_i$ and $\mu
 
 $$ \frac{(\sum\alpha_i)^2}{|w|^2}\ \le\ \min\{|v|^2:\ y_iv\cdot r_i\ge1\}\ \le\ \frac{|w|^2}{\mu^2} . $$
 
-(Left: $\sum\alpha_i\le\sum\alpha_iy_iv\cdot r_i=v\cdot w\le|v||w|$. Right: $w/\mu$ is admissible.) Multipliers of the float solver make both ends
-agree to 13 digits or so; that they are right is not assumed. No ball is needed: all numbers are fractions.
+(Left: $\sum\alpha_i\le\sum\alpha_iy_iv\cdot r_i=v\cdot w\le|v||w|$. Right: $w/\mu$ is admissible.) Multipliers of the float solver make
+both ends agree to 13 digits or so; that they are right is not assumed. No ball is needed: all numbers are fractions.
 """
 
 from __future__ import annotations
@@ -45,7 +45,10 @@ def _whole(numbers: Floats) -> tuple[list[list[int]], int]:
     """Whole numbers and a shift e: number = whole / 2^e, exactly."""
     mantissa, exponent = np.frexp(numbers)
     shift = 53 - int(exponent[numbers != 0].min(initial=0))
-    whole = [[int(m) << int(e) for m, e in zip(*row, strict=True)] for row in zip((mantissa * 2.0**53).astype(object), exponent + shift - 53, strict=True)]
+    whole = [
+        [int(m) << int(e) for m, e in zip(*row, strict=True)]
+        for row in zip((mantissa * 2.0**53).astype(object), exponent + shift - 53, strict=True)
+    ]
     return whole, shift
 
 
@@ -175,46 +178,68 @@ class MarginStudy:
     above: tuple[Nine, ...]  # signal norm 10 % above both thresholds of the formula rho_k = sqrt(d / |C_k|)
     below: tuple[Nine, ...]  # 10 % below both
     thresholds: tuple[tuple[Tokens, int, float], ...]  # draw, class, exact threshold in floats
-    small: tuple[tuple[str, str], ...]  # the pattern that the thresholds predict, and the best of all 2^n selections as a pattern
+    small: tuple[
+        tuple[str, str], ...
+    ]  # the pattern that the thresholds predict, and the best of all 2^n selections as a pattern
 
 
-def make_margin_study(*, seed: int, n: int = 40, d: int = 8000, label_noise: float = 0.2, draws: int = 16, small_n: int = 7) -> MarginStudy:
+def make_margin_study(
+    *, seed: int, n: int = 40, d: int = 8000, label_noise: float = 0.2, draws: int = 16, small_n: int = 7
+) -> MarginStudy:
     """Draw, and prove who wins. ValueError for an argument out of its range.
 
     Args:
-        n, d, label_noise: of the law; `draws` training sets on each side of the thresholds.
+        n, d, label_noise: of the law; `draws` training sets on each side of the thresholds, of those with twice as many clean samples
+            as flipped ones in each class.
         small_n: size of four further sets, of which all 2^n selections are compared.
     """
     checks.whole_number("draws", draws, at_least=1)
     checks.whole_number("small_n", small_n, at_least=2)
     law = SignalNoiseLaw(n, d, 1.0, label_noise)
-    sample, sides = law.draw(seed, 2 * draws), ([], [])  # type: ignore[var-annotated]
-    for run in range(2 * draws):
-        tokens = tokens_of(sample, run)
+    above, below = [], []
+    for run, tokens in enumerate(_usable(law, seed, 2 * draws)):
         limits = predicted_thresholds(tokens)
-        norm = 0.9 * limits.min() if run % 2 else 1.1 * limits[np.isfinite(limits)].max()
-        sides[run % 2].append(nine(tokens.with_signal_norm(norm)))
-    return MarginStudy(law, tuple(sides[0]), tuple(sides[1]), _thresholds(seed), _small(seed, small_n))
+        if run % 2 == 0:
+            above.append(nine(tokens.with_signal_norm(1.1 * limits.max())))
+        else:
+            below.append(nine(tokens.with_signal_norm(0.9 * limits.min())))
+    return MarginStudy(law, tuple(above), tuple(below), _thresholds(seed), _small(seed, small_n))
+
+
+def _usable(law: SignalNoiseLaw, seed: int, wanted: int) -> list[Tokens]:
+    """The first training sets with at least one flipped sample, and in each class twice as many clean samples as flipped ones."""
+    sample = law.draw(seed, 8 * wanted)
+    found = []
+    for run in range(8 * wanted):
+        tokens = tokens_of(sample, run)
+        clean, flipped = tokens.counts()
+        if flipped.any() and (clean > 0).all() and (clean >= 2 * flipped).all():
+            found.append(tokens)
+    if len(found) < wanted:
+        raise ValueError(
+            f"n and label_noise must leave twice as many clean as flipped samples in each class; got {law.n} and {law.label_noise}"
+        )
+    return found[:wanted]
 
 
 def _thresholds(seed: int, each: int = 4) -> tuple[tuple[Tokens, int, float], ...]:
     found = []
     for n, d, eta in SIZES:
         sample = SignalNoiseLaw(n, d, math.sqrt(d / n), eta).draw(seed, 8 * each)
-        usable = [tokens for tokens in (tokens_of(sample, run) for run in range(8 * each)) if tokens.counts()[0].min() > 0]
+        usable = [
+            tokens for tokens in (tokens_of(sample, run) for run in range(8 * each)) if tokens.counts()[0].min() > 0
+        ]
         found += [(tokens, k, exact_threshold(tokens, k)) for tokens in usable[:each] for k in (0, 1)]
     return tuple(found)
 
 
 def _small(seed: int, n: int) -> tuple[tuple[str, str], ...]:
-    sample, found = SignalNoiseLaw(n, 40 * n, 1.0, 0.2).draw(seed, 60), []
-    for run in range(60):
-        tokens = tokens_of(sample, run)
-        if tokens.counts()[0].min() > 0 and tokens.counts()[1].max() > 0 and len(found) < 4:
-            thresholds = [exact_threshold(tokens, k) for k in (0, 1)]
-            above = len(found) % 2 == 0
-            at = tokens.with_signal_norm(1.1 * max(thresholds) if above else 0.9 * min(thresholds))
-            best = best_of_all(at)
-            names = [pattern for pattern in PATTERNS if tuple(pattern_selection(at, pattern)) == best]
-            found.append(("SS" if above else "XX", names[0] if names else "none of nine"))
+    found = []
+    for run, tokens in enumerate(_usable(SignalNoiseLaw(n, 40 * n, 1.0, 0.2), seed, 4)):
+        thresholds = [exact_threshold(tokens, k) for k in (0, 1)]
+        above = run % 2 == 0
+        at = tokens.with_signal_norm(1.1 * max(thresholds) if above else 0.9 * min(thresholds))
+        best = best_of_all(at)
+        names = [pattern for pattern in PATTERNS if tuple(pattern_selection(at, pattern)) == best]
+        found.append(("SS" if above else "XX", names[0] if names else "none of nine"))
     return tuple(found)

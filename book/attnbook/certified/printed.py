@@ -1,7 +1,7 @@
 r"""A printed number and the ball of the number that it stands for: is it rounded correctly, to its last digit?
 
-    rounds_to("C", ball, "128.0")    proved: |C - 128.0| < 0.05; refuted: the same with another last digit
-    moved("128.0", 1)                "128.1"
+rounds_to("C", ball, "128.0")    proved: |C - 128.0| < 0.05; refuted: the same with another last digit
+moved("128.0", 1)                "128.1"
 """
 
 from __future__ import annotations
@@ -54,7 +54,9 @@ def rounds_to(name: str, value: Callable[[], arb], printed: str) -> Certificate:
     return _certificate(f"{name} = {printed}, rounded", answer, found["ball"], bits, len(number.as_tuple().digits) + 5)
 
 
-def holds(statement: str, question: Callable[[], bool | None], value: Callable[[], arb], digits: int = 8) -> Certificate:
+def holds(
+    statement: str, question: Callable[[], bool | None], value: Callable[[], arb], digits: int = 8
+) -> Certificate:
     """A statement that balls decide, and the enclosure of the number that it is about."""
     answer, bits = decided(lambda bits: question())
     with precision(bits):

@@ -93,7 +93,9 @@ class TwoExamples:
         z = ball(_END) + 1
         rest = 2 * (1 + self.nu) * (z**3 + 3 * z**2 + 6 * z + 6) * (-ball(_END)).exp()
         tolerance = arb(2) ** (6 - self.bits)
-        value = acb.integral(integrand, 0, _END, abs_tol=tolerance, rel_tol=tolerance).real + rest * arb(0).union(arb(1))
+        value = acb.integral(integrand, 0, _END, abs_tol=tolerance, rel_tol=tolerance).real + rest * arb(0).union(
+            arb(1)
+        )
         if kind in ("B", "dB"):
             value /= arb(2).sqrt()
         self._kept[key] = value
@@ -121,13 +123,17 @@ class TwoExamples:
 
     def slope(self, a: arb) -> arb:
         """A positive multiple of the derivative of the gain: $2B'(A+c)-BA'$."""
-        return 2 * self._integral("dB", a) * (self._integral("A", a) + self.extra) - self._integral("B", a) * self._integral("dA", a)
+        return 2 * self._integral("dB", a) * (self._integral("A", a) + self.extra) - self._integral(
+            "B", a
+        ) * self._integral("dA", a)
 
     def _slope_bounds(self, p: arb, q: arb) -> tuple[arb, arb]:
         r"""Below and above `slope` on [p, q]: A and B increase in a, B' falls, and so does $1-T^2$."""
         low = 2 * self._integral("dB", q) * (self._integral("A", p) + self.extra)
         high = 2 * self._integral("dB", p) * (self._integral("A", q) + self.extra)
-        return low - self._integral("B", q) * self._integral("dA", q, p), high - self._integral("B", p) * self._integral("dA", p, q)
+        return low - self._integral("B", q) * self._integral("dA", q, p), high - self._integral(
+            "B", p
+        ) * self._integral("dA", p, q)
 
     def slope_sign(self, p: arb, q: arb) -> int:
         """1 or -1 where `slope` has this sign on all of [p, q], else 0."""

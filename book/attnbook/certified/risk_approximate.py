@@ -1,9 +1,9 @@
 r"""Part III, approximate loss $\tilde L(\omega,\mu)=1+\sigma^2-2\mu^\top\omega+\mu^\top A\mu$: its critical points with one sign, by balls.
 
 `krawczyk` proves that a box holds one critical point and no more; `positive_definite` that the loss is strictly convex on it. For two
-heads of one sign the loss does not change when $\mu_1+\mu_2$ is divided in another way, so that no critical point is alone: the box is in
-$(\omega_1,\omega_2,\mu_1+\mu_2)$, and the fraction $q=\mu_1/(\mu_1+\mu_2)$ is a ball. The boxes of all q together are a neighbourhood of the
-whole line of trapped states.
+heads of one sign the loss does not change when $\mu_1+\mu_2$ is divided in another way, so that no critical point is alone: the box is
+in $(\omega_1,\omega_2,\mu_1+\mu_2)$, and the fraction $q=\mu_1/(\mu_1+\mu_2)$ is a ball. The boxes of all q together are a neighbourhood
+of the whole line of trapped states.
 """
 
 from __future__ import annotations
@@ -37,7 +37,14 @@ class Approximate:
 
     def loss(self, omega: Sequence[arb], mu: Sequence[arb]) -> arb:
         moment = sum((w * m for w, m in zip(omega, mu, strict=True)), ball(0))
-        overlap = sum((m * n * (self.d * w * v).exp() for w, m in zip(omega, mu, strict=True) for v, n in zip(omega, mu, strict=True)), ball(0))
+        overlap = sum(
+            (
+                m * n * (self.d * w * v).exp()
+                for w, m in zip(omega, mu, strict=True)
+                for v, n in zip(omega, mu, strict=True)
+            ),
+            ball(0),
+        )
         return 1 + ball(self.noise) ** 2 - 2 * moment + moment**2 + self.c * overlap
 
     def derivatives(self, omega: Sequence[arb], mu: Sequence[arb]) -> tuple[list[arb], list[list[arb]]]:
@@ -54,7 +61,9 @@ class Approximate:
         for i in H:
             for j in H:
                 same = int(i == j)
-                hessian[i][j] = mu[i] * mu[j] * (1 + d * E[i][j] * (1 + d * omega[i] * omega[j])) + same * d**2 * mu[i] * second[i]
+                hessian[i][j] = (
+                    mu[i] * mu[j] * (1 + d * E[i][j] * (1 + d * omega[i] * omega[j])) + same * d**2 * mu[i] * second[i]
+                )
                 mixed = omega[i] * mu[j] * (1 + d * E[i][j]) + same * (moment + d * first[i])
                 hessian[n + i][j] = hessian[j][n + i] = mixed
                 hessian[n + i][n + j] = omega[i] * omega[j] + E[i][j]
