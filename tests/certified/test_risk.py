@@ -15,6 +15,7 @@ from attnbook.certified.certificate import ball, precision
 from attnbook.certified.claims_risk import RiskStudy
 from attnbook.certified.risk import Regression, TwoExamples, debiased_risk, kappa
 from attnbook.certified.risk_approximate import Approximate, krawczyk, positive_definite
+from attnbook.certified.risk_figure import draw_least_risks
 from attnbook.in_context.approximate import approximate_hessian, approximate_loss, same_sign_point
 from attnbook.in_context.closed_form import (
     bayes_risk_bounds,
@@ -159,3 +160,16 @@ def test_every_claim_holds_and_every_control_is_refuted() -> None:
         assert check.as_expected, check.claim.id
         assert not check.control.holds, check.claim.id
         assert check.control.rule == check.evidence.rule
+
+
+def test_the_figure_has_its_minima_where_they_are_proved() -> None:
+    import matplotlib.pyplot as plt
+
+    figure, axes = plt.subplots()
+    draw_least_risks(axes, RiskStudy())
+    curves = {line.get_label(): line for line in axes.lines}
+    for label, place in (("a pair", 0.56), ("one head", 3.53)):
+        x, y = (np.asarray(values) for values in curves[label].get_data())
+        assert abs(math.log(x[y.argmin()] / place)) < 0.08
+    assert curves["best debiased step"].get_ydata()[0] == pytest.approx(4 * 5.0004 / 6.0004, rel=1e-12)
+    plt.close(figure)

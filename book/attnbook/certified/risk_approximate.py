@@ -23,6 +23,9 @@ if TYPE_CHECKING:
 __all__ = ["Approximate", "krawczyk", "positive_definite"]
 
 
+_EDGE = 1e-12  # so that the floats at the ends hold the decimals between them
+
+
 @dataclass(frozen=True)
 class Approximate:
     """The loss of heads with two numbers each, at d, L and a decimal sigma; repository units."""
@@ -97,7 +100,7 @@ class Approximate:
         from flint import arb
 
         trap, room = self.trap(), ball(radius) * arb(0, 1)
-        box, edges = [x + room for x in trap], np.linspace(float(low), float(high), pieces + 1)
+        box, edges = [x + room for x in trap], np.linspace(float(low) - _EDGE, float(high) + _EDGE, pieces + 1)
         for first, last in itertools.pairwise(edges):
             share = ball(float(first)).union(ball(float(last)))
             if positive_definite(self.slice(share)(box)[1]) is not True:
