@@ -164,7 +164,7 @@ def test_each_first_move_by_itself(flipped: str, said: str) -> None:
 
 
 def test_every_claim_holds_and_every_other_last_digit_is_refuted(study: ConstantsStudy) -> None:
-    checks = claims_constants.CLAIMS.check(study)
+    checks = claims_constants.CONSTANT_CLAIMS.check(study)
     assert [check.claim.id for check in checks] == [f"V{i}" for i in range(25, 35)]
     for check in checks:
         assert check.as_expected, check.claim.id

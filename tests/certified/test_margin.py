@@ -110,7 +110,7 @@ def test_sizes_are_checked_first(name: str) -> None:
 
 
 def test_every_claim_holds_and_every_control_is_refuted(study: MarginStudy) -> None:
-    checks = claims_margin.CLAIMS.check(study)
+    checks = claims_margin.MARGIN_CLAIMS.check(study)
     assert [check.claim.id for check in checks] == ["V10", "V11", "V12", "V13"]
     for check in checks:
         assert check.as_expected, check.claim.id

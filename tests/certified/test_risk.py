@@ -154,7 +154,7 @@ def test_krawczyk_finds_a_zero_and_does_not_invent_one() -> None:
 
 
 def test_every_claim_holds_and_every_control_is_refuted() -> None:
-    checks = claims_risk.CLAIMS.check(RiskStudy())
+    checks = claims_risk.RISK_CLAIMS.check(RiskStudy())
     assert [check.claim.id for check in checks] == [f"V{i}" for i in range(15, 23)]
     for check in checks:
         assert check.as_expected, check.claim.id

@@ -21,9 +21,9 @@ from bookkit.rules import Evidence, both
 if TYPE_CHECKING:
     from flint import arb
 
-__all__ = ["CLAIMS", "FIRST_MOVES", "ConstantsStudy"]
+__all__ = ["CONSTANT_CLAIMS", "FIRST_MOVES", "ConstantsStudy"]
 
-CLAIMS = ClaimSet("certified.constants")
+CONSTANT_CLAIMS = ClaimSet("certified")
 _PIECES = 64  # of an interval on which a function is bounded
 FIRST_MOVES = {
     "0": "1.000", "0.02": "1.042", "0.05": "1.116", "0.1": "1.274", "0.15": "1.502", "0.2": "1.850", "0.25": "2.427", "0.3": "3.500",
@@ -57,7 +57,7 @@ def _said(printed: str, constant: float) -> str:
 
 
 def _last_digit(id: str, title: str, statement: str, **names: tuple[str, ...]):  # type: ignore[no-untyped-def]
-    return CLAIMS.claim(
+    return CONSTANT_CLAIMS.claim(
         id,
         title,
         statement,
@@ -178,7 +178,7 @@ def first_moves(study: ConstantsStudy, constant: float) -> Evidence:
     return evidence(every("the eleven values of x_1, rounded", parts))
 
 
-@CLAIMS.claim(
+@CONSTANT_CLAIMS.claim(
     "V31",
     "benign overfitting after two steps is a theorem at the size of page I.2",
     r"at $n=200$, $d=40000$, $\rho=30$, $\eta=0.05$, $\beta=0.025$, $\delta=0.01$ all conditions of the certificate hold for all 12 360 "
@@ -186,7 +186,7 @@ def first_moves(study: ConstantsStudy, constant: float) -> Evidence:
     source=Source.CERTIFIED,
     wrong=2.0,
     wrong_text=r"the same $n\,\mathrm{SNR}^2$ and $\beta d/n$ at $d=21\,481$",
-    box=("thm-finite-certificate",),
+    box=("thm-cert-two-steps", "thm-finite-certificate"),
     uses=("F5",),
 )
 def two_steps(study: ConstantsStudy, constant: float) -> Evidence:
@@ -205,14 +205,14 @@ def _room(law: TwoSteps, statement: str) -> Certificate:
     "V32",
     "the proved bound on the clean error",
     r"at the size of V31 the largest $e^{-E_k^-}$ over all counts is $10^{-3.38}$; the enclosure is its decimal logarithm",
-    box=("thm-finite-certificate",),
+    box=("thm-cert-two-steps", "thm-finite-certificate"),
     uses=("V31", "F5"),
 )
 def error(study: ConstantsStudy, constant: float) -> Evidence:
     return evidence(rounds_to("log10 of the bound", lambda: study.two_steps.log10_error, _said("-3.38", constant)))
 
 
-@CLAIMS.claim(
+@CONSTANT_CLAIMS.claim(
     "V33",
     "the least dimension that the certificate admits",
     r"at $n=200$, $n\,\mathrm{SNR}^2=4.5$, $\beta d/4n=1.25$, $\eta=0.05$, $\delta=0.01$ the conditions of V31 hold at $d=21\,482$ and "
@@ -220,7 +220,7 @@ def error(study: ConstantsStudy, constant: float) -> Evidence:
     source=Source.CERTIFIED,
     wrong=0.0,
     wrong_text="one dimension less",
-    box=("thm-finite-certificate",),
+    box=("thm-cert-two-steps", "thm-finite-certificate"),
     uses=("F6", "V31"),
 )
 def least_dimension(study: ConstantsStudy, constant: float) -> Evidence:

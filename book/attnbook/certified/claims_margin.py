@@ -11,9 +11,9 @@ from attnbook.certified.printed import fraction
 from bookkit.claims import ClaimSet, Source
 from bookkit.rules import Evidence
 
-__all__ = ["CLAIMS"]
+__all__ = ["MARGIN_CLAIMS"]
 
-CLAIMS = ClaimSet("certified.margin")
+MARGIN_CLAIMS = ClaimSet("certified")
 _ENOUGH = 1e-10  # of a solver's cost, relative
 
 
@@ -31,7 +31,7 @@ def _named(draws: tuple[Nine, ...], name: str) -> bool | None:
     return _all([None if draw.best is None else draw.best == name for draw in draws])
 
 
-@CLAIMS.claim(
+@MARGIN_CLAIMS.claim(
     "V10",
     "who wins, proved draw by draw",
     r"10 % above both thresholds $\sqrt{d/|C_k|}$ SS has the largest margin of all hard selections, 10 % below both XX has, in each of "
@@ -50,7 +50,7 @@ def who_wins(study: MarginStudy, constant: float) -> Evidence:
     return evidence(Certificate(statement, proved, *_lead(study.above + study.below)))
 
 
-@CLAIMS.claim(
+@MARGIN_CLAIMS.claim(
     "V11",
     "all hard selections, one by one",
     r"at $n = 7$ the best of all $2^7$ hard selections, each with bounds of its own, is SS 10 % above both exact thresholds and XX "
@@ -67,7 +67,7 @@ def one_by_one(study: MarginStudy, constant: float) -> Evidence:
     return evidence(Certificate(f"the best of all is the predicted one in {len(answers)} draws", all(answers)))
 
 
-@CLAIMS.claim(
+@MARGIN_CLAIMS.claim(
     "V12",
     "the threshold at finite d, to nine digits",
     r"with $W$ of noise tokens alone, class $k$ takes its noise at $\rho_k(1-10^{-9})$ and its signal at $\rho_k(1+10^{-9})$, $\rho_k$ the "
@@ -92,7 +92,7 @@ def thresholds(study: MarginStudy, constant: float) -> Evidence:
     )
 
 
-@CLAIMS.claim(
+@MARGIN_CLAIMS.claim(
     "V13",
     "the float solver's costs are right to ten digits",
     r"each $|v|^2$ of the solver for the class-level patterns of the draws of V10 differs from the true one by a relative $10^{-10}$ or "

@@ -17,9 +17,9 @@ from bookkit.rules import Evidence, both
 if TYPE_CHECKING:
     from flint import arb
 
-__all__ = ["CLAIMS", "RiskStudy"]
+__all__ = ["RISK_CLAIMS", "RiskStudy"]
 
-CLAIMS = ClaimSet("certified.risk")
+RISK_CLAIMS = ClaimSet("certified")
 _LAST = "the last printed digit increased by one"
 
 
@@ -37,7 +37,7 @@ def _said(printed: str, constant: float) -> str:
     return moved(printed, round(constant) - 1)
 
 
-@CLAIMS.claim(
+@RISK_CLAIMS.claim(
     "V15",
     "a pair of small scale beats every debiased step at the authors' law",
     r"at $d=5$, $L=40$, $\sigma=0.01$ the risk of a pair with the effective step of the best debiased step is, for small scales, its risk "
@@ -62,21 +62,21 @@ def _scale(found: TwoExamples, low: str, constant: float, what: str) -> Evidence
     )
 
 
-@CLAIMS.claim(
+@RISK_CLAIMS.claim(
     "V16",
     "the best pair on two examples",
     r"at $d=4$, $L=2$, $\sigma=0.01$ the exact risk has its minimum over all pairs at $|\omega|$ in $[0.559,0.560]$, and only there",
     source=Source.CERTIFIED,
     wrong=2.0,
     wrong_text=_LAST,
-    box=("thm-cert-two-examples", "thm-cert-best-scale"),
+    box=("thm-cert-least-risks", "thm-cert-two-examples", "thm-cert-best-scale"),
     uses=("I52",),
 )
 def best_pair(study: RiskStudy, constant: float) -> Evidence:
     return _scale(study.pair, "0.559", constant, "a pair")
 
 
-@CLAIMS.claim(
+@RISK_CLAIMS.claim(
     "V17",
     "the best single head on two examples",
     r"at $d=4$, $L=2$, $\sigma=0.01$ the exact risk has its minimum over all single heads at $|\omega|$ in $[3.527,3.528]$, and only "
@@ -84,14 +84,14 @@ def best_pair(study: RiskStudy, constant: float) -> Evidence:
     source=Source.CERTIFIED,
     wrong=2.0,
     wrong_text=_LAST,
-    box=("thm-cert-two-examples", "thm-cert-best-scale"),
+    box=("thm-cert-least-risks", "thm-cert-two-examples", "thm-cert-best-scale"),
     uses=("I54", "I55"),
 )
 def best_head(study: RiskStudy, constant: float) -> Evidence:
     return _scale(study.head, "3.527", constant, "one head")
 
 
-@CLAIMS.claim(
+@RISK_CLAIMS.claim(
     "V18",
     "one head, a debiased step, a pair: the order of the least risks",
     r"at $d=4$, $L=2$, $\sigma=0.01$ the least risks are $3.7085$ with one head, $3.3334$ with a debiased step and $3.2733$ with a pair, "
@@ -99,7 +99,7 @@ def best_head(study: RiskStudy, constant: float) -> Evidence:
     source=Source.CERTIFIED,
     wrong=2.0,
     wrong_text="the last printed digits increased by one",
-    box=("thm-cert-two-examples", "thm-cert-best-scale", "ic-isotropic"),
+    box=("thm-cert-least-risks", "thm-cert-two-examples", "thm-cert-best-scale", "ic-isotropic"),
     uses=("I61", "V16", "V17"),
 )
 def order_of_risks(study: RiskStudy, constant: float) -> Evidence:
@@ -111,7 +111,7 @@ def order_of_risks(study: RiskStudy, constant: float) -> Evidence:
     return both(*(evidence(rounds_to(name, value, _said(said, constant))) for name, value, said in values))
 
 
-@CLAIMS.claim(
+@RISK_CLAIMS.claim(
     "V19",
     "the best single head of the approximate loss",
     r"at $d=5$, $L=40$, $\sigma=0.01$ the approximate loss of one head has exactly one critical point within $0.005$ of the formula in "
@@ -142,7 +142,7 @@ def one_head(study: RiskStudy, constant: float) -> Evidence:
     )
 
 
-@CLAIMS.claim(
+@RISK_CLAIMS.claim(
     "V20",
     "the trap is a strict local minimum, with a size",
     r"at $d=5$, $L=40$, $\sigma=0.01$ and for each fraction $q=\mu_1/(\mu_1+\mu_2)$ in $[0.1,0.9]$ the approximate loss of two heads is "
@@ -151,7 +151,7 @@ def one_head(study: RiskStudy, constant: float) -> Evidence:
     source=Source.CERTIFIED,
     wrong=-1.0,
     wrong_text=r"fractions in $[1.1,1.9]$, where $\mu_2$ has the other sign",
-    box=("thm-cert-trap", "ic-trap"),
+    box=("thm-cert-trapped", "thm-cert-trap", "ic-trap"),
     uses=("I63",),
 )
 def trap(study: RiskStudy, constant: float) -> Evidence:
@@ -164,7 +164,7 @@ def trap(study: RiskStudy, constant: float) -> Evidence:
     )
 
 
-@CLAIMS.claim(
+@RISK_CLAIMS.claim(
     "V21",
     "the curvature of the trap",
     r"at $d=5$, $L=40$, $\sigma=0.01$ the eigenvalues of the Hessian of the approximate loss at two equal heads are $0$, $0.318$, "
@@ -185,7 +185,7 @@ def eigenvalues(study: RiskStudy, constant: float) -> Evidence:
     )
 
 
-@CLAIMS.claim(
+@RISK_CLAIMS.claim(
     "V22",
     "how far the best debiased step is from Bayes",
     r"at $d=5$, $L=40$, $\sigma=0.01$ the Bayes risk lies between $6.94\cdot10^{-5}$ and $7.353\cdot10^{-5}$, and the least risk of a "

@@ -184,7 +184,7 @@ class MarginStudy:
 
 
 def make_margin_study(
-    *, seed: int, n: int = 40, d: int = 8000, label_noise: float = 0.2, draws: int = 16, small_n: int = 7
+    *, seed: int = 0, n: int = 40, d: int = 8000, label_noise: float = 0.2, draws: int = 16, small_n: int = 7
 ) -> MarginStudy:
     """Draw, and prove who wins. ValueError for an argument out of its range.
 
