@@ -1,4 +1,4 @@
-r"""Claims V15-V22: strict statements of Part III. A judge takes a `RiskStudy`."""
+r"""Claims V15-V23: strict statements of Part III. A judge takes a `RiskStudy`."""
 
 from __future__ import annotations
 
@@ -31,6 +31,7 @@ class RiskStudy:
     approximate: Approximate = field(default_factory=Approximate)
     pair: TwoExamples = field(default_factory=TwoExamples)
     head: TwoExamples = field(default_factory=lambda: TwoExamples(heads=1))
+    noises: tuple[TwoExamples, ...] = field(default_factory=lambda: (TwoExamples("0"), TwoExamples("1")))  # pairs
 
 
 def _said(printed: str, constant: float) -> str:
@@ -205,3 +206,29 @@ def bayes_factor(study: RiskStudy, constant: float) -> Evidence:
         ("largest factor", lambda: fraction(step) / law.bayes(law.length + 1), "9601"),
     ]
     return both(*(evidence(rounds_to(name, value, _said(said, constant))) for name, value, said in values))
+
+
+@RISK_CLAIMS.claim(
+    "V23",
+    "one finite pair beats every debiased step at all noise levels up to the signal's",
+    r"at $d=4$, $L=2$ and for every $\sigma\in[0,1]$ the pair with $\omega=0.25$ and its best output has a smaller exact risk than every "
+    r"debiased step; the two enclosures are of the difference at $\sigma=0$ and $\sigma=1$",
+    source=Source.CERTIFIED,
+    wrong=10.0,
+    wrong_text=r"$\omega=2.5$",
+    box=("thm-cert-noise", "thm-cert-two-examples"),
+    uses=("I52", "V18"),
+)
+def all_noises(study: RiskStudy, constant: float) -> Evidence:
+    scale = str(0.25 * constant)
+
+    def ahead(found: TwoExamples) -> Evidence:
+        def value() -> arb:
+            return fraction(debiased_risk(found.law)) - found.risk(scale)
+
+        def question() -> bool | None:
+            return True if value() > 0 else False if value() < 0 else None
+
+        return evidence(holds(f"omega = {scale} is ahead at sigma = {found.law.noise}", question, value, digits=6))
+
+    return both(*map(ahead, study.noises))
