@@ -1,0 +1,252 @@
+r"""Claims V40-V54: the boundary of the mean-field flow between two decimals. A judge takes a `BoundaryStudy`; no float decides."""
+
+from __future__ import annotations
+
+from attnbook.certified.boundary import BoundaryStudy, bracket, ends, returns, shifted
+from attnbook.certified.judging import evidence
+from bookkit.claims import ClaimSet, Source
+from bookkit.rules import Evidence
+
+__all__ = ["CLAIMS"]
+
+CLAIMS = ClaimSet("certified.boundary")
+
+
+def _lower(study: BoundaryStudy, label_noise: str, constant: float) -> Evidence:
+    """At the lower end the flow ends on the noise; the constant 2 moves the last digit by one."""
+    return evidence(ends(label_noise, shifted(study.brackets[label_noise][0], constant - 1), "noise"))
+
+
+def _upper(study: BoundaryStudy, label_noise: str, constant: float) -> Evidence:
+    """At the upper end the flow ends on the signal; the constant 0 moves the last digit by one."""
+    return evidence(ends(label_noise, shifted(study.brackets[label_noise][1], constant - 1), "signal"))
+
+
+def _between(ends_of: tuple[str, str], label_noise: str, constant: float, rate: str = "1") -> Evidence:
+    low, high = (shifted(end, constant - 1) for end in ends_of)
+    return evidence(bracket(label_noise, low, high, rate))
+
+
+@CLAIMS.claim(
+    "V40",
+    "lost just below the boundary, at label noise 0.05",
+    r"at $\eta = 0.05$, $x = 1.0890$ (and $r = 1$) the flow from zero enters the trap, and the attention of clean samples on the signal "
+    r"tends to 0; the enclosure is this attention on entry",
+    source=Source.CERTIFIED,
+    wrong=2.0,
+    wrong_text="the same at $x = 1.0891$",
+    box=("thm-cert-boundary", "thm-long-trap"),
+    uses=("L4", "L3"),
+)
+def lost_at_five_per_cent(study: BoundaryStudy, constant: float) -> Evidence:
+    return _lower(study, "0.05", constant)
+
+
+@CLAIMS.claim(
+    "V41",
+    "lost just below the boundary, at label noise 0.1",
+    r"at $\eta = 0.1$, $x = 1.2077$ (and $r = 1$) the flow from zero enters the trap, and the attention of clean samples on the signal "
+    r"tends to 0; the enclosure is this attention on entry",
+    source=Source.CERTIFIED,
+    wrong=2.0,
+    wrong_text="the same at $x = 1.2078$",
+    box=("thm-cert-boundary", "thm-long-trap"),
+    uses=("L4", "L3"),
+)
+def lost_at_ten_per_cent(study: BoundaryStudy, constant: float) -> Evidence:
+    return _lower(study, "0.1", constant)
+
+
+@CLAIMS.claim(
+    "V42",
+    "lost just below the boundary, at label noise 0.2",
+    r"at $\eta = 0.2$, $x = 1.6211$ (and $r = 1$) the flow from zero enters the trap, and the attention of clean samples on the signal "
+    r"tends to 0; the enclosure is this attention on entry",
+    source=Source.CERTIFIED,
+    wrong=2.0,
+    wrong_text="the same at $x = 1.6212$",
+    box=("thm-cert-boundary", "thm-long-trap"),
+    uses=("L4", "L3"),
+)
+def lost_at_twenty_per_cent(study: BoundaryStudy, constant: float) -> Evidence:
+    return _lower(study, "0.2", constant)
+
+
+@CLAIMS.claim(
+    "V43",
+    "lost just below the boundary, at label noise 0.3",
+    r"at $\eta = 0.3$, $x = 2.7988$ (and $r = 1$) the flow from zero enters the trap, and the attention of clean samples on the signal "
+    r"tends to 0; the enclosure is this attention on entry",
+    source=Source.CERTIFIED,
+    wrong=2.0,
+    wrong_text="the same at $x = 2.7989$",
+    box=("thm-cert-boundary", "thm-long-trap"),
+    uses=("L4", "L3"),
+)
+def lost_at_thirty_per_cent(study: BoundaryStudy, constant: float) -> Evidence:
+    return _lower(study, "0.3", constant)
+
+
+@CLAIMS.claim(
+    "V44",
+    "kept just above the boundary, at label noise 0.05",
+    r"at $\eta = 0.05$, $x = 1.0891$ (and $r = 1$) the flow from zero enters the signal set: attention on the signal tends to 1 for "
+    r"clean and to 0 for flipped samples; the enclosure is that of clean samples on entry",
+    source=Source.CERTIFIED,
+    wrong=0.0,
+    wrong_text="the same at $x = 1.0890$",
+    box=("thm-cert-boundary", "thm-cert-signal-set"),
+    uses=("L3",),
+)
+def kept_at_five_per_cent(study: BoundaryStudy, constant: float) -> Evidence:
+    return _upper(study, "0.05", constant)
+
+
+@CLAIMS.claim(
+    "V45",
+    "kept just above the boundary, at label noise 0.1",
+    r"at $\eta = 0.1$, $x = 1.2078$ (and $r = 1$) the flow from zero enters the signal set: attention on the signal tends to 1 for "
+    r"clean and to 0 for flipped samples; the enclosure is that of clean samples on entry",
+    source=Source.CERTIFIED,
+    wrong=0.0,
+    wrong_text="the same at $x = 1.2077$",
+    box=("thm-cert-boundary", "thm-cert-signal-set"),
+    uses=("L3",),
+)
+def kept_at_ten_per_cent(study: BoundaryStudy, constant: float) -> Evidence:
+    return _upper(study, "0.1", constant)
+
+
+@CLAIMS.claim(
+    "V46",
+    "kept just above the boundary, at label noise 0.2",
+    r"at $\eta = 0.2$, $x = 1.6212$ (and $r = 1$) the flow from zero enters the signal set: attention on the signal tends to 1 for "
+    r"clean and to 0 for flipped samples; the enclosure is that of clean samples on entry",
+    source=Source.CERTIFIED,
+    wrong=0.0,
+    wrong_text="the same at $x = 1.6211$",
+    box=("thm-cert-boundary", "thm-cert-signal-set"),
+    uses=("L3",),
+)
+def kept_at_twenty_per_cent(study: BoundaryStudy, constant: float) -> Evidence:
+    return _upper(study, "0.2", constant)
+
+
+@CLAIMS.claim(
+    "V47",
+    "kept just above the boundary, at label noise 0.3",
+    r"at $\eta = 0.3$, $x = 2.7989$ (and $r = 1$) the flow from zero enters the signal set: attention on the signal tends to 1 for "
+    r"clean and to 0 for flipped samples; the enclosure is that of clean samples on entry",
+    source=Source.CERTIFIED,
+    wrong=0.0,
+    wrong_text="the same at $x = 2.7988$",
+    box=("thm-cert-boundary", "thm-cert-signal-set"),
+    uses=("L3",),
+)
+def kept_at_thirty_per_cent(study: BoundaryStudy, constant: float) -> Evidence:
+    return _upper(study, "0.3", constant)
+
+
+@CLAIMS.claim(
+    "V48",
+    "a boundary to four decimals, at label noise 0.05",
+    r"at $\eta = 0.05$ (and $r = 1$) the flow from zero ends on the noise at $x = 1.0890$ and on the signal at $x = 1.0891$; a boundary "
+    r"point of the set of lost $x$ lies between",
+    source=Source.CERTIFIED,
+    wrong=2.0,
+    wrong_text="both last digits are larger by one",
+    box=("thm-cert-boundary",),
+    uses=("L3", "L18"),
+)
+def boundary_at_five_per_cent(study: BoundaryStudy, constant: float) -> Evidence:
+    return _between(study.brackets["0.05"], "0.05", constant)
+
+
+@CLAIMS.claim(
+    "V49",
+    "a boundary to four decimals, at label noise 0.1",
+    r"at $\eta = 0.1$ (and $r = 1$) the flow from zero ends on the noise at $x = 1.2077$ and on the signal at $x = 1.2078$; a boundary "
+    r"point of the set of lost $x$ lies between",
+    source=Source.CERTIFIED,
+    wrong=2.0,
+    wrong_text="both last digits are larger by one",
+    box=("thm-cert-boundary",),
+    uses=("L3", "L18"),
+)
+def boundary_at_ten_per_cent(study: BoundaryStudy, constant: float) -> Evidence:
+    return _between(study.brackets["0.1"], "0.1", constant)
+
+
+@CLAIMS.claim(
+    "V50",
+    "a boundary to four decimals, at label noise 0.2",
+    r"at $\eta = 0.2$ (and $r = 1$) the flow from zero ends on the noise at $x = 1.6211$ and on the signal at $x = 1.6212$; a boundary "
+    r"point of the set of lost $x$ lies between",
+    source=Source.CERTIFIED,
+    wrong=2.0,
+    wrong_text="both last digits are larger by one",
+    box=("thm-cert-boundary",),
+    uses=("L3", "L18", "Q12"),
+)
+def boundary_at_twenty_per_cent(study: BoundaryStudy, constant: float) -> Evidence:
+    return _between(study.brackets["0.2"], "0.2", constant)
+
+
+@CLAIMS.claim(
+    "V51",
+    "a boundary to four decimals, at label noise 0.3",
+    r"at $\eta = 0.3$ (and $r = 1$) the flow from zero ends on the noise at $x = 2.7988$ and on the signal at $x = 2.7989$; a boundary "
+    r"point of the set of lost $x$ lies between",
+    source=Source.CERTIFIED,
+    wrong=2.0,
+    wrong_text="both last digits are larger by one",
+    box=("thm-cert-boundary",),
+    uses=("L3", "L18"),
+)
+def boundary_at_thirty_per_cent(study: BoundaryStudy, constant: float) -> Evidence:
+    return _between(study.brackets["0.3"], "0.3", constant)
+
+
+@CLAIMS.claim(
+    "V52",
+    "faster attention narrows the trap",
+    r"at $\eta = 0.2$ and $r = 4$ the flow from zero ends on the noise at $x = 1.5706$ and on the signal at $x = 1.5707$, both "
+    r"below the boundary for $r = 1$ that lies in $[1.6211, 1.6212]$",
+    source=Source.CERTIFIED,
+    wrong=2.0,
+    wrong_text="both last digits are larger by one",
+    box=("thm-cert-boundary",),
+    uses=("V50",),
+)
+def boundary_of_fast_attention(study: BoundaryStudy, constant: float) -> Evidence:
+    return _between(study.other_rates["4"], "0.2", constant, "4")
+
+
+@CLAIMS.claim(
+    "V53",
+    "slower attention widens the trap",
+    r"at $\eta = 0.2$ and $r = \tfrac14$ the flow from zero ends on the noise at $x = 1.6962$ and on the signal at $x = 1.6963$, both "
+    r"above the boundary for $r = 1$ that lies in $[1.6211, 1.6212]$",
+    source=Source.CERTIFIED,
+    wrong=2.0,
+    wrong_text="both last digits are larger by one",
+    box=("thm-cert-boundary",),
+    uses=("V50",),
+)
+def boundary_of_slow_attention(study: BoundaryStudy, constant: float) -> Evidence:
+    return _between(study.other_rates["0.25"], "0.2", constant, "0.25")
+
+
+@CLAIMS.claim(
+    "V54",
+    "the first move does not decide: a proved example",
+    r"at $\eta = 0.2$, $x = 1.7$ the clean logit first falls ($x < x_1$, the enclosure is $x_1$), is below zero at some time, and the flow "
+    r"ends on the signal",
+    source=Source.CERTIFIED,
+    wrong=1.12,
+    wrong_text="$x = 1.904$, above $x_1$",
+    box=("thm-cert-boundary", "thm-long-first-move"),
+    uses=("L18", "L5"),
+)
+def falls_and_returns(study: BoundaryStudy, constant: float) -> Evidence:
+    return evidence(returns("0.2", f"{1.7 * constant:.3f}"))
