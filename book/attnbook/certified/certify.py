@@ -38,7 +38,13 @@ class Subject:
         return getattr(home, self.claims), getattr(maker, self.study.partition(":")[2])
 
 
-SUBJECTS = (Subject("claims_error", "ERROR_CLAIMS", "error_study:ErrorStudy"),)
+SUBJECTS = (
+    Subject("claims_error", "ERROR_CLAIMS", "error_study:ErrorStudy"),
+    Subject("claims_margin", "MARGIN_CLAIMS", "margin:make_margin_study"),
+    Subject("claims_risk", "RISK_CLAIMS", "claims_risk:RiskStudy"),
+    Subject("claims_constants", "CONSTANT_CLAIMS", "claims_constants:ConstantsStudy"),
+    Subject("claims_boundary", "CLAIMS", "boundary:make_boundary"),
+)
 
 
 @cache

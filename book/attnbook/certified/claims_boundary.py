@@ -9,7 +9,7 @@ from bookkit.rules import Evidence
 
 __all__ = ["CLAIMS"]
 
-CLAIMS = ClaimSet("certified.boundary")
+CLAIMS = ClaimSet("certified")
 
 
 def _lower(study: BoundaryStudy, label_noise: str, constant: float) -> Evidence:

@@ -74,16 +74,16 @@ def float_path_of_the_table(study: ErrorStudy, constant: float) -> Evidence:
     "V4",
     "where two walls nearly meet, the float path loses digits",
     r"among the heads drawn at the page's seed whose numerator $e^{a-\omega t}V+ct$ has a least value near zero there is one whose float64 "
-    r"logarithm is more than $10^{-10}\max(1,|\log\mathrm{err}|)$ away from $\log\mathrm{err}$",
+    r"logarithm is more than $10^{-11}\max(1,|\log\mathrm{err}|)$ away from $\log\mathrm{err}$",
     source=Source.CERTIFIED,
-    wrong=1e7,
+    wrong=1e8,
     wrong_text="more than $10^{-3}$ away",
     box=("thm-cert-error",),
 )
 def digits_are_lost(study: ErrorStudy, constant: float) -> Evidence:
     farthest = max(each.at_least for each in study.compared["tie"])
     nearest = max(each.distance for each in study.compared["tie"])
-    threshold = 1e-10 * constant
+    threshold = 1e-11 * constant
     proved = True if farthest > threshold else False if nearest <= threshold else None
     return evidence(Certificate(f"one head of {study.heads} beyond {threshold:.0e}", proved, bits=BITS[0]))
 
