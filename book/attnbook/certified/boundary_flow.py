@@ -114,11 +114,11 @@ def logarithmic_norm(matrix: Sequence[Sequence[arb]]) -> float:
     rows = []
     for i, row in enumerate(matrix):
         others = sum((abs(row[j]) * WEIGHTS[j] for j in range(5) if j != i), flint.arb(0))
-        rows.append(_above(row[i] + others / WEIGHTS[i]))
+        rows.append(above(row[i] + others / WEIGHTS[i]))
     return max(rows)
 
 
-def _above(value: arb) -> float:
+def above(value: arb) -> float:
     """A float at or above all numbers of the ball. Raises NoStep for a ball that is not finite."""
     if not value.is_finite():
         raise NoStep("an enclosure is not finite")
@@ -177,7 +177,7 @@ def taylor(state: Sequence[arb], model: Model, order: int = ORDER) -> list[list[
     return path
 
 
-def _at(coefficients: Sequence[arb], time: arb) -> arb:
+def at(coefficients: Sequence[arb], time: arb) -> arb:
     total = coefficients[-1]
     for coefficient in reversed(coefficients[:-1]):
         total = total * time + coefficient
@@ -192,7 +192,7 @@ def step(centre: Sequence[arb], radius: float, model: Model, length: float) -> t
     span = arb(length / 2, length / 2)
     coefficients = taylor(centre, model)
     polynomial = [row[:ORDER] for row in coefficients]
-    along = [_at(row, span) for row in polynomial]
+    along = [at(row, span) for row in polynomial]
     slack = _SLACK
     for _ in range(
         8
@@ -205,15 +205,15 @@ def step(centre: Sequence[arb], radius: float, model: Model, length: float) -> t
         slack *= 8
     else:
         raise NoStep(f"no box holds the path over a step of {length}")
-    ends = [_at(row, time) + rest for row, rest in zip(polynomial, tail, strict=True)]
+    ends = [at(row, time) + rest for row, rest in zip(polynomial, tail, strict=True)]
     around = [value + arb(0, 2 * radius * weight) for value, weight in zip(box, WEIGHTS, strict=True)]
     mu = logarithmic_norm(jacobian(around, model))
-    factor = _above((arb(mu) * time).exp())
+    factor = above((arb(mu) * time).exp())
     if factor >= 2:
         raise NoStep(f"the radius could double within a step of {length}")
     middle = [value.mid() for value in ends]
-    error = max(_above(arb(value.rad()) / weight) for value, weight in zip(ends, WEIGHTS, strict=True))
-    return middle, _above(arb(radius) * factor + arb(error)), mu
+    error = max(above(arb(value.rad()) / weight) for value, weight in zip(ends, WEIGHTS, strict=True))
+    return middle, above(arb(radius) * factor + arb(error)), mu
 
 
 def flow_tube(

@@ -1,8 +1,9 @@
-r"""Claims V40-V54: the boundary of the mean-field flow between two decimals. A judge takes a `BoundaryStudy`; no float decides."""
+r"""Claims V40-V59: the boundary of the mean-field flow between two decimals. A judge takes a `BoundaryStudy`; no float decides."""
 
 from __future__ import annotations
 
 from attnbook.certified.boundary import BoundaryStudy, bracket, ends, returns, shifted
+from attnbook.certified.boundary_range import by_table
 from attnbook.certified.judging import evidence
 from bookkit.claims import ClaimSet, Source
 from bookkit.rules import Evidence
@@ -250,3 +251,87 @@ def boundary_of_slow_attention(study: BoundaryStudy, constant: float) -> Evidenc
 )
 def falls_and_returns(study: BoundaryStudy, constant: float) -> Evidence:
     return evidence(returns("0.2", f"{1.7 * constant:.3f}"))
+
+
+@CLAIMS.claim(
+    "V55",
+    "lost from one to the boundary, at label noise 0.05",
+    r"at $\eta = 0.05$ (and $r = 1$) the flow from zero ends on the noise for each $x$ in $[1, 1.0890]$: proved for all $x$ of each cell "
+    r"of a stored table, and on this page again at one $x$ that is drawn with its seed",
+    source=Source.CERTIFIED,
+    wrong=0.0,
+    wrong_text="the flow ends on the signal there",
+    box=("thm-cert-range", "thm-long-trap"),
+    uses=("L4", "V40"),
+)
+def all_lost_at_five_per_cent(study: BoundaryStudy, constant: float) -> Evidence:
+    return evidence(
+        by_table("0.05", "1", study.brackets["0.05"][0], "noise", study.seed, "noise" if constant else "signal")
+    )
+
+
+@CLAIMS.claim(
+    "V56",
+    "lost from one to the boundary, at label noise 0.1",
+    r"at $\eta = 0.1$ (and $r = 1$) the flow from zero ends on the noise for each $x$ in $[1, 1.2077]$: proved for all $x$ of each cell "
+    r"of a stored table, and on this page again at one $x$ that is drawn with its seed",
+    source=Source.CERTIFIED,
+    wrong=0.0,
+    wrong_text="the flow ends on the signal there",
+    box=("thm-cert-range", "thm-long-trap"),
+    uses=("L4", "V41"),
+)
+def all_lost_at_ten_per_cent(study: BoundaryStudy, constant: float) -> Evidence:
+    return evidence(
+        by_table("0.1", "1", study.brackets["0.1"][0], "noise", study.seed, "noise" if constant else "signal")
+    )
+
+
+@CLAIMS.claim(
+    "V57",
+    "lost from one to the boundary, at label noise 0.2",
+    r"at $\eta = 0.2$ (and $r = 1$) the flow from zero ends on the noise for each $x$ in $[1, 1.6211]$: proved for all $x$ of each cell "
+    r"of a stored table, and on this page again at one $x$ that is drawn with its seed",
+    source=Source.CERTIFIED,
+    wrong=0.0,
+    wrong_text="the flow ends on the signal there",
+    box=("thm-cert-range", "thm-long-trap"),
+    uses=("L4", "V42"),
+)
+def all_lost_at_twenty_per_cent(study: BoundaryStudy, constant: float) -> Evidence:
+    return evidence(
+        by_table("0.2", "1", study.brackets["0.2"][0], "noise", study.seed, "noise" if constant else "signal")
+    )
+
+
+@CLAIMS.claim(
+    "V58",
+    "lost from one to the boundary, at label noise 0.3",
+    r"at $\eta = 0.3$ (and $r = 1$) the flow from zero ends on the noise for each $x$ in $[1, 2.7988]$: proved for all $x$ of each cell "
+    r"of a stored table, and on this page again at one $x$ that is drawn with its seed",
+    source=Source.CERTIFIED,
+    wrong=0.0,
+    wrong_text="the flow ends on the signal there",
+    box=("thm-cert-range", "thm-long-trap"),
+    uses=("L4", "V43"),
+)
+def all_lost_at_thirty_per_cent(study: BoundaryStudy, constant: float) -> Evidence:
+    return evidence(
+        by_table("0.3", "1", study.brackets["0.3"][0], "noise", study.seed, "noise" if constant else "signal")
+    )
+
+
+@CLAIMS.claim(
+    "V59",
+    "kept on a whole range above the boundary, at label noise 0.2",
+    r"at $\eta = 0.2$ (and $r = 1$) the flow from zero ends on the signal for each $x$ in $[1.63, 2.5]$: proved for all $x$ of each cell "
+    r"of a stored table, and on this page again at one $x$ that is drawn with its seed; with V57, no boundary up to 2.5 lies outside "
+    r"$(1.6211, 1.63)$",
+    source=Source.CERTIFIED,
+    wrong=0.0,
+    wrong_text="the flow ends on the noise there",
+    box=("thm-cert-range", "thm-cert-signal-set"),
+    uses=("V46", "V57"),
+)
+def all_kept_at_twenty_per_cent(study: BoundaryStudy, constant: float) -> Evidence:
+    return evidence(by_table("0.2", *study.kept["0.2"], "signal", study.seed, "signal" if constant else "noise"))

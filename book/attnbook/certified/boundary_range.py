@@ -1,0 +1,252 @@
+r"""All x of an interval at once: the flow from zero as a polynomial in x with a proved error.
+
+On an interval x = x0 + delta xi, -1 <= xi <= 1, the state at the time T lies within R (norm of `boundary_flow`) of p(xi), five
+polynomials of degree D with exact coefficients. One step computes the Taylor polynomial in time of p(xi) as a power series in xi; the
+coefficient of degree D + 1 over the box -1 <= xi <= 1 bounds what is cut off, and the logarithmic norm carries R along as for one x.
+Where the error of a step is too large the interval is halved, with the polynomials that are known so far.
+
+python -m attnbook.certified.boundary_range 0.2 signal 1.63 2.50 proves one side cell by cell (minutes) and writes `TABLE`.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from decimal import Decimal
+from itertools import pairwise
+from pathlib import Path
+from time import perf_counter
+from typing import TYPE_CHECKING
+
+from attnbook.certified.boundary import SETS, ends
+from attnbook.certified.boundary_flow import STEP, WEIGHTS, Model, NoStep, above, at, jacobian, logarithmic_norm, taylor
+from attnbook.certified.boundary_sets import in_signal_set, in_trap
+from attnbook.certified.certificate import Certificate, _flint, ball, precision
+from attnlib.randomness import stream
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from flint import arb
+
+__all__ = ["Family", "Piece", "by_table", "cells", "covered", "drawn", "follow", "range_ends", "stored"]
+
+TABLE = Path(__file__).parent / "tables" / "boundary_cells.json"
+DEGREE = 8  # in x
+ORDER = 16  # in time
+ERROR = 1e-13  # of a step; above it the interval is halved
+WIDEST = 1e-3  # radius above which halving the interval of x does not help
+SMALLEST = 2.0**-30  # half-width of an interval below which nothing is halved
+LONGEST = 60.0
+
+
+@dataclass(frozen=True)
+class Family:
+    """The paths of all x in [x0 - delta, x0 + delta] at one time."""
+
+    x0: arb
+    delta: arb
+    coefficients: list[list[arb]]
+    radius: float = 0.0
+    time: float = 0.0
+
+    def model(self, nu: arb) -> Model:
+        arb = _flint().arb
+        return Model(self.x0 + arb(0, 1) * self.delta, nu, arb(1))
+
+    def state(self) -> tuple[arb, ...]:
+        """Balls that hold the state of each x."""
+        arb = _flint().arb
+        pairs = zip(self.coefficients, WEIGHTS, strict=True)
+        return tuple(at(row, arb(0, 1)) + arb(0, self.radius * weight) for row, weight in pairs)
+
+    def halves(self) -> list[Family]:
+        arb = _flint().arb
+        half, found = self.delta / 2, []
+        for sign in (-1, 1):
+            rows = [_moved(row, arb(sign) / 2, arb(1) / 2) for row in self.coefficients]
+            error = max(
+                above(sum((arb(c.rad()) for c in row), arb(0)) / w) for row, w in zip(rows, WEIGHTS, strict=True)
+            )
+            middle = [[c.mid() for c in row] for row in rows]
+            found.append(Family(self.x0 + sign * half, half, middle, above(arb(self.radius) + error), self.time))
+        return found
+
+
+@dataclass(frozen=True)
+class Piece:
+    """An interval of x, where all its paths were caught and when; `where` is None if they were not."""
+
+    low: str
+    high: str
+    where: str | None
+    time: float
+
+
+def _moved(row: Sequence[arb], shift: arb, scale: arb) -> list[arb]:
+    """Coefficients of p(shift + scale xi)."""
+    flint = _flint()
+    with _terms(len(row)):
+        moved = at([flint.arb_series([c]) for c in row], flint.arb_series([shift, scale]))
+        return [moved[k] for k in range(len(row))]
+
+
+@contextmanager
+def _terms(count: int) -> Iterator[None]:
+    """Power series keep this many terms inside."""
+    flint = _flint()
+    before = flint.ctx.cap
+    flint.ctx.cap = count
+    try:
+        yield
+    finally:
+        flint.ctx.cap = before
+
+
+def _advanced(family: Family, nu: arb, length: float) -> tuple[Family, float]:
+    """The family after a step, and the error of the step. Raises `NoStep`."""
+    flint = _flint()
+    arb, series = flint.arb, flint.arb_series
+    time, span, unit = arb(length), arb(length / 2, length / 2), arb(0, 1)
+    whole = family.model(nu)
+    with _terms(DEGREE + 1):
+        model = replace(whole, x=series([family.x0, family.delta]))
+        middle = [at(row, time) for row in taylor([series(row) for row in family.coefficients], model, ORDER - 1)]
+        middle = [[value[k] for k in range(DEGREE + 1)] for value in middle]
+    with _terms(DEGREE + 2):
+        model = replace(whole, x=series([whole.x, family.delta]))
+        start = [at([series([c]) for c in row], series([unit, arb(1)])) for row in family.coefficients]
+        around = taylor(start, model, ORDER - 1)
+        cut = [at(row, time)[DEGREE + 1] for row in around]
+        along = [at([value[0] for value in row], span) for row in around]
+    slack = STEP**4
+    for _ in range(8):
+        box = [value + arb(0, slack) for value in along]
+        tail = [row[ORDER] * time**ORDER for row in taylor(box, whole, ORDER)]
+        if all(
+            outer.contains_interior(value + unit * abs(rest))
+            for outer, value, rest in zip(box, along, tail, strict=True)
+        ):
+            break
+        slack *= 8
+    else:
+        raise NoStep("no box holds the paths")
+    wide = [value + arb(0, 2 * family.radius * weight) for value, weight in zip(box, WEIGHTS, strict=True)]
+    factor = above((arb(logarithmic_norm(jacobian(wide, whole))) * time).exp())
+    if factor >= 2:
+        raise NoStep("the radius could double")
+    errors = [
+        above((sum((arb(c.rad()) for c in row), arb(0)) + abs(beyond) + abs(rest)) / weight)
+        for row, beyond, rest, weight in zip(middle, cut, tail, WEIGHTS, strict=True)
+    ]
+    exact = [[c.mid() for c in row] for row in middle]
+    radius = above(arb(family.radius) * factor + arb(max(errors)))
+    return Family(family.x0, family.delta, exact, radius, family.time + length), max(errors)
+
+
+def _piece(family: Family, where: str | None) -> Piece:
+    low, high = (float((family.x0 + sign * family.delta).mid()) for sign in (-1, 1))
+    return Piece(f"{low:.9g}", f"{high:.9g}", where, family.time)
+
+
+def follow(label_noise: str, low: str, high: str, *, bits: int = 96, length: float = STEP) -> list[Piece]:
+    """Follow the flow from zero for all x in [low, high]; the pieces cover the interval, in ascending order."""
+    with precision(bits):
+        arb = _flint().arb
+        eta = ball(label_noise)
+        nu = eta / (1 - eta)
+        start = Family(
+            (ball(low) + ball(high)) / 2, (ball(high) - ball(low)) / 2, [[arb(0)] * (DEGREE + 1) for _ in range(5)]
+        )
+        todo, pieces = [start], []
+        while todo:
+            family = todo.pop()
+            state, model = family.state(), family.model(nu)
+            if in_trap(state, model):
+                pieces.append(_piece(family, "noise"))
+            elif any(in_signal_set(state, model, numbers) for numbers in SETS):
+                pieces.append(_piece(family, "signal"))
+            elif family.time >= LONGEST:
+                pieces.append(_piece(family, None))
+            else:
+                try:
+                    ahead, error = _advanced(family, nu, length)
+                except NoStep:
+                    error = float("inf")
+                if error <= ERROR:
+                    todo.append(ahead)
+                elif family.radius < WIDEST and float(family.delta) > SMALLEST:
+                    todo += reversed(family.halves())
+                else:
+                    pieces.append(_piece(family, None))
+        return pieces
+
+
+def range_ends(label_noise: str, low: str, high: str, on: str) -> Certificate:
+    """Whether the flow ends on `on` for each x in [low, high]: False if it is proved to end elsewhere for some of them."""
+    found = {piece.where for piece in follow(label_noise, low, high)}
+    proved = False if found - {on, None} else True if found == {on} else None
+    return Certificate(f"eta = {label_noise}, each x in [{low}, {high}]: ends on the {on}", proved, low, high, 96)
+
+
+def covered(ends_of_cells: Sequence[str], low: str, high: str) -> bool:
+    """Whether neighbouring cells with these ends cover [low, high]."""
+    numbers = [Decimal(end) for end in ends_of_cells]
+    return len(numbers) > 1 and min(numbers) <= Decimal(low) and max(numbers) >= Decimal(high)
+
+
+def drawn(low: str, high: str, seed: int) -> str:
+    """A decimal of four digits in [low, high], drawn with the seed."""
+    first, last = (int(Decimal(end).scaleb(4)) for end in (low, high))
+    return str(Decimal(int(stream(seed, "search").integers(first, last + 1))).scaleb(-4))
+
+
+def by_table(label_noise: str, low: str, high: str, on: str, seed: int, asked: str = "") -> Certificate:
+    """Each x of [low, high] ends on `on`: proved cell by cell by the command of this module, and again here at one x that is drawn.
+
+    asked: the end that is asked for at the drawn x; another one than `on` is the negative control.
+    """
+    point = ends(label_noise, drawn(low, high, seed), asked or on)
+    table = covered(stored().get(f"{label_noise} {on}", []), low, high)
+    proved = point.proved if table or point.proved is False else None
+    return Certificate(
+        f"eta = {label_noise}, each x in [{low}, {high}]: ends on the {asked or on}", proved, low, high, point.bits
+    )
+
+
+def cells(start: str, end: str, growth: float = 1.25) -> list[str]:
+    """Decimals from start to end, in cells that grow by a factor; the first cell is one unit of start's last digit."""
+    low, high = Decimal(start), Decimal(end)
+    unit, sign = Decimal(1).scaleb(int(low.as_tuple().exponent)), 1 if high > low else -1
+    points, width = [low], 1.0
+    while sign * (high - points[-1]) > round(width) * unit:
+        points.append(points[-1] + sign * round(width) * unit)
+        width *= growth
+    return [str(point) for point in (*points, high)]
+
+
+def main(label_noise: str, on: str, start: str, end: str, growth: str = "1.25") -> None:
+    """Prove cell by cell and write the cells of this side to the table; stops at the first cell that is not proved."""
+    proved = [start]
+    for near, far in pairwise(cells(start, end, float(growth))):
+        low, high = sorted((near, far), key=Decimal)
+        clock = perf_counter()
+        certificate = range_ends(label_noise, low, high, on)
+        print(certificate.statement, certificate.verdict, f"{perf_counter() - clock:.1f} s", flush=True)
+        if not certificate.proved:
+            break
+        proved.append(far)
+        TABLE.parent.mkdir(exist_ok=True)
+        TABLE.write_text(json.dumps({**stored(), f"{label_noise} {on}": proved}, indent=1) + "\n")
+
+
+def stored() -> dict[str, list[str]]:
+    """The table: by "eta end", the ends of neighbouring cells of x, each of which was proved by the command of this module."""
+    return json.loads(TABLE.read_text()) if TABLE.exists() else {}
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
