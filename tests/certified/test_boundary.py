@@ -206,6 +206,41 @@ def test_the_signal_set_is_not_left(x: str, nu: str, numbers: SignalSet, face: s
             assert min(slopes[3:]) > 0
 
 
+def test_the_inequalities_of_the_signal_set_in_floats() -> None:
+    """Once more from the theorem's text, with other numbers on each place and r = 0.6."""
+    x, nu, r, oc, on, low, high, gap_c, gap_n, V, t_n = (
+        1.7,
+        0.3,
+        0.6,
+        0.4,
+        0.5,
+        0.8 * 1.7,
+        1.4 * 1.7,
+        7.0,
+        31.0,
+        6.0,
+        4.0,
+    )
+    u, s = _smaller_root(oc, gap_c), _smaller_root(on, gap_n)
+    assert u * (1 - u) * gap_c == pytest.approx(oc)
+    e_c, e_n = 1 / (1 + math.exp(V - oc / (1 - u))), 1 / (1 + math.exp(t_n - on / (1 - s)))
+    k = s + r * oc * on
+    up_c = r * ((1 + x) * oc - x * nu * high * on)
+    up_n = r * ((1 + x * nu) * low * on - x * oc)
+    expected = [
+        (1 - 2 * u) * up_c - x / gap_c,
+        (1 - 2 * s) * up_n - (x + high) / gap_n,
+        (1 - e_n) * (high * (1 - s) ** 2 - x * k) - (x + r * (1 + x) * oc**2),
+        (1 - e_c) * (x * (1 - u) ** 2 - x * nu * low * k) - low * (1 + r * (1 + x * nu) * on**2),
+        x * (1 - u) - u - x * nu * high * s,
+        x - 1,
+    ]
+    with precision(80):
+        model = Model(arb("1.7"), arb("0.3"), arb("0.6"))
+        found = signal_room(SignalSet("0.4", "0.5", "0.8", "1.4"), model, arb(7), arb(31), arb(6), arb(4))
+        np.testing.assert_allclose([float(value) for value in found], expected, rtol=1e-9)
+
+
 @pytest.mark.parametrize("place", range(4))
 def test_a_signal_set_with_a_wrong_number_is_not_proved(place: int) -> None:
     wrong = {
@@ -237,7 +272,7 @@ def test_claims_hold_and_a_wrong_digit_is_refuted() -> None:
         for id, claim in CLAIMS.items()
         if not any(f"= {value}$" in claim.statement for value in ("0.05", "0.1", r"\tfrac14"))
     ]
-    assert len(quick) == 8
+    assert len(quick) == 11
     for check in (CLAIMS[id].check(study) for id in quick):
         assert check.as_expected, check.claim.id
         assert not check.control.holds

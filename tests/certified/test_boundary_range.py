@@ -54,15 +54,15 @@ def test_a_range_that_is_cut_short_is_undecided(monkeypatch: pytest.MonkeyPatch)
 
 
 def test_cells_grow_and_leave_no_gap() -> None:
-    found = cells("1.63", "2.50")
+    found = cells("1.63", "1.96")
     assert found[:4] == ["1.63", "1.64", "1.65", "1.67"]
-    assert found[-1] == "2.50"
+    assert found[-1] == "1.96"
     assert all(Decimal(low) < Decimal(high) for low, high in pairwise(found))
     down = cells("1.6211", "1.0000", 3)
     assert down[:3] == ["1.6211", "1.6210", "1.6207"]
     assert all(Decimal(low) > Decimal(high) for low, high in pairwise(down))
-    assert covered(found, "1.63", "2.5")
-    assert not covered(found, "1.62", "2.5")
+    assert covered(found, "1.63", "1.96")
+    assert not covered(found, "1.62", "1.9")
     assert not covered([], "1", "2")
 
 
@@ -89,7 +89,7 @@ def test_cells_of_the_table_are_proved_again() -> None:
     for label_noise in BRACKETS:
         far, near = sorted(table[f"{label_noise} noise"][-2:], key=Decimal)
         assert range_ends(label_noise, far, near, "noise").proved is True
-    assert range_ends("0.2", "1.999", "2.001", "signal").proved is True
+    assert range_ends("0.2", "1.8", "1.801", "signal").proved is True
 
 
 def test_without_the_table_a_range_is_undecided(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -48,7 +48,7 @@ def log_error(
 
     Returns a tensor like `value`. Everything is computed in float64, whatever the dtype. Relative error of err about 1e-12, or
     what rounding the integrand's logarithm leaves of it (relative error about 1e-15 of log err, say, at log err = -1e10). Where the
-    numerator's least value is nearly zero, so that two walls nearly meet, up to seven digits are lost: the result is then that of a c which
+    numerator's least value is nearly zero, so that two walls nearly meet, up to nine digits are lost: the result is then that of a c which
     differs in the last digits. Proved for 12 000 hard heads on the page VIII.1.
 
     Special cases: an output of exactly zero is half an error, so a head that says nothing (V = c = tau = 0) has log 1/2. tau = 0

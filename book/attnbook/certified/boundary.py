@@ -39,7 +39,7 @@ BRACKETS = {
     "0.3": ("2.7988", "2.7989"),
 }
 OTHER_RATES = {"4": ("1.5706", "1.5707"), "0.25": ("1.6962", "1.6963")}  # at label noise 0.2
-KEPT = {"0.2": ("1.6300", "2.5000")}
+KEPT = {"0.2": ("1.6300", "1.9600")}
 TRIES = ((128, STEP), (192, STEP / 4))  # bits and length of a step
 SETS = (  # numbers of the signal set: the first one in which the flow is caught proves
     SignalSet("0.2", "0.43", "0.7", "1.3"),

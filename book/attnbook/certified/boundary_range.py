@@ -5,7 +5,7 @@ polynomials of degree D with exact coefficients. One step computes the Taylor po
 coefficient of degree D + 1 over the box -1 <= xi <= 1 bounds what is cut off, and the logarithmic norm carries R along as for one x.
 Where the error of a step is too large the interval is halved, with the polynomials that are known so far.
 
-python -m attnbook.certified.boundary_range 0.2 signal 1.63 2.50 proves one side cell by cell (minutes) and writes `TABLE`.
+python -m attnbook.certified.boundary_range 0.2 signal 1.63 1.96 proves one side cell by cell (minutes) and writes `TABLE`.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ __all__ = ["Family", "Piece", "by_table", "cells", "covered", "drawn", "follow",
 TABLE = Path(__file__).parent / "tables" / "boundary_cells.json"
 DEGREE = 8  # in x
 ORDER = 16  # in time
-ERROR = 1e-13  # of a step; above it the interval is halved
+ERROR = 1e-14  # of a step; above it the interval is halved
 WIDEST = 1e-3  # radius above which halving the interval of x does not help
 SMALLEST = 2.0**-30  # half-width of an interval below which nothing is halved
 LONGEST = 60.0
