@@ -143,7 +143,7 @@ def test_families_are_what_they_are_called() -> None:
     def columns(family: str) -> np.ndarray:
         return np.array([list(vars(head).values()) for head in draw(family, 300, seed=4)])
 
-    a, V, omega, c, tau = columns("tie").T
+    a, V, omega, c, _ = columns("tie").T
     least = c * (1 + a + np.log(V * omega / c)) / omega
     assert (abs(least) <= 0.11 * c).all()
     assert np.median(abs(least) / c) < 1e-5
