@@ -11,7 +11,7 @@ import pytest
 
 from bookkit.pages.catalogue import UserError
 from bookkit.parts import rooms, writing
-from bookkit.parts.command import main, roman, words_of
+from bookkit.parts.command import LONGEST, main, roman, words_of
 from bookkit.parts.words import filled, of_part
 from bookkit.settings import Part, settings
 from bookkit.sphinx.each_part import written_out
@@ -263,6 +263,14 @@ def test_every_template_is_used_and_its_words_are_known(small: Path) -> None:
         assert len(texts) == len(rooms.FILES) + len(rooms.LISTS) + explorer * (len(rooms.EXPLORER) + 1)
         number = roman(len(settings(ROOT).parts) + 1)
         assert (words["number"], words["title"], words["label"]) == (number, "Spare room", "spare-room")
+
+
+def test_lines_of_code_stay_within_the_width_whatever_the_name(small: Path) -> None:
+    title = ("A long title of a part " * 3)[: 2 * LONGEST].strip()
+    texts = rooms.texts_of(small, words_of(small, "n" * LONGEST, title, None), explorer=True)
+    code = {path: text for path, text in texts.items() if path.suffix == ".py"}
+    assert len(code) > 8
+    assert max(len(line) for text in code.values() for line in text.splitlines()) <= 140
 
 
 def test_letters_of_claims_do_not_meet(small: Path) -> None:

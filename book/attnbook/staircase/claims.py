@@ -1,4 +1,7 @@
-"""Claims P1 and so on: a staircase of plateaus. Each judge takes a `Study` and a constant (1 is the claim, `wrong` its negative control)."""
+"""Claims P1 and so on: a staircase of plateaus.
+
+Each judge takes a `Study` and a constant (1 is the claim, `wrong` its negative control).
+"""
 
 from __future__ import annotations
 
