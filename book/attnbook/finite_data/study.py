@@ -1,29 +1,275 @@
-"""What the page of finite data in context draws and measures."""
+"""What the page of finite data in context draws and measures: ladders of sizes, tasks without prompts, predictors, softmax heads."""
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 
-from attnlib.finite_data import GapLaw, mean_attention_sampled
+from attnbook.finite_data.softmax import SoftmaxRow, softmax_rows
+from attnlib import checks
+from attnlib.finite_data import (
+    TaskLaw,
+    best_attention,
+    exact_error,
+    extrapolate,
+    fit_attention,
+    fit_step,
+    ridge_estimate,
+    sampled_error,
+    task_estimate,
+)
+from attnlib.finite_data.predictors import estimate_error
+from attnlib.randomness import stream
 
-__all__ = ["GAPS", "Study", "make_study"]
+__all__ = [
+    "CURVE", "LARGE", "PEAK", "TASK_COUNTS", "TASK_SHARES", "Curve", "Ladder", "OneTask", "Peak", "Plain", "Study",
+    "Unlimited", "make_study",
+]  # fmt: skip
 
-GAPS = (0.5, 1.0, 2.0, 4.0, 8.0)  # of the figure
+CURVE = (0.25, 0.4, 0.5, 0.7, 0.85, 1.0, 1.2, 1.5, 2.0, 3.0)  # tau of the first figure
+LARGE = 64  # d where no prompts are fitted
+LENGTHS = (25, 100)  # alpha of the transition
+TASK_SHARES = (0.125, 0.25, 0.5, 0.75, 1.0, 1.5, 2.0, 4.0)  # kappa of the second figure
+PEAK = (8, 12, 16)  # d at which prompts and entries are equally many
+TASK_COUNTS = (1, 2, 3, 5, 10, 20)  # of the softmax heads
+_FIRST = 10_000  # runs of different measurements are numbered apart, so that they share no draw
+
+
+@dataclass(frozen=True)
+class Ladder:
+    """Errors of fitted linear attention at several d: R independent rows; an entry is the mean of as many draws as `each` says."""
+
+    tau: float
+    kappa: float
+    sizes: tuple[int, ...]
+    each: tuple[int, ...]
+    fresh: torch.Tensor  # (R, sizes)
+    seen: torch.Tensor  # (R, sizes)
+
+    def limit(self, tasks: str) -> torch.Tensor:
+        """(R,): the extrapolated errors on "fresh" or "seen" tasks."""
+        return extrapolate(self.sizes, getattr(self, tasks))
+
+
+@dataclass(frozen=True)
+class Curve:
+    """Errors at one d over `CURVE`: least squares of minimum norm, and ridge; on fresh tasks, with the fitted step beside it."""
+
+    d: int
+    kappa: float
+    plain: torch.Tensor  # (R, CURVE)
+    seen: torch.Tensor  # (R, CURVE)
+    ridge: torch.Tensor  # (R, CURVE)
+
+
+@dataclass(frozen=True)
+class Peak:
+    """Errors on fresh tasks at n = d (d + 1), one column for each d of `PEAK`."""
+
+    plain: torch.Tensor  # (R, PEAK)
+    ridge: torch.Tensor  # (R, PEAK)
+
+
+@dataclass(frozen=True)
+class Plain:
+    """A random Gamma: its exact errors and those counted on whole prompts, on fresh and on seen tasks."""
+
+    exact: torch.Tensor  # (R, 2)
+    counted: torch.Tensor  # (R, 2)
+    corner: torch.Tensor  # (R,): mean square of the last column, the factor of E h_{d+1}^2 in the error
+    moment: float  # (1 + 2/l)(1 + rho)^2, that mean square of h_{d+1}
+
+
+@dataclass(frozen=True)
+class Unlimited:
+    """The best linear attention of k tasks, without a prompt being drawn: at d = `LARGE`, and at the sizes of `ladder`."""
+
+    ladder: Ladder  # tau is infinite
+    fresh: torch.Tensor  # (R, TASK_SHARES)
+    seen: torch.Tensor  # (R, TASK_SHARES)
+    long: torch.Tensor  # (R, 3, 2): excess over rho on fresh tasks, at kappa = 1/2, 1, 2 and alpha of `LENGTHS`
+
+
+@dataclass(frozen=True)
+class OneTask:
+    """Pretraining on prompts of one task: the fitted step of the pattern, and all of Gamma, both on fresh tasks."""
+
+    law: TaskLaw
+    prompts: int
+    step: torch.Tensor  # (R,)
+    pattern: torch.Tensor  # (R,): error of that step
+    full: torch.Tensor  # (R,): error of all of Gamma, fitted to the same prompts
 
 
 @dataclass(frozen=True)
 class Study:
-    """R independent sets of samples: at the page's law, and at each of `GAPS`."""
+    law: TaskLaw  # alpha, noise and the d of the predictors
+    ladders: tuple[Ladder, ...]  # tau < 1, tau > 1
+    curve: Curve
+    peak: Peak
+    plain: Plain
+    unlimited: Unlimited
+    one_task: OneTask
+    predictors: torch.Tensor  # (R, 2, TASK_SHARES): error on fresh and on seen tasks of the posterior mean over k tasks
+    ridge: torch.Tensor  # (R, 3): ridge regression at three d
+    ridge_sizes: tuple[int, ...]
+    softmax: tuple[SoftmaxRow, ...]
 
-    law: GapLaw
-    attention: torch.Tensor  # (R,), mean attention of each set
-    ladder: torch.Tensor  # (R, len(GAPS)), the same at other gaps
+    @property
+    def ridge_limit(self) -> torch.Tensor:
+        """(R,): the error of ridge regression, extrapolated."""
+        return extrapolate(self.ridge_sizes, self.ridge)
+
+    def at_kappa(self, values: torch.Tensor) -> torch.Tensor:
+        """(R,): the column of values (R, TASK_SHARES) whose kappa is nearest to the page's."""
+        nearest = min(range(len(TASK_SHARES)), key=lambda i: abs(TASK_SHARES[i] - self.ladders[0].kappa))
+        return values[:, nearest]
+
+    @property
+    def heads(self) -> dict[int, SoftmaxRow]:
+        """Softmax heads by their number of tasks."""
+        return {row.tasks: row for row in self.softmax}
 
 
-def make_study(largest_gap: float, *, samples: int, draws: int, seed: int) -> Study:
-    """Draw and run. ValueError for an argument out of its range."""
-    law = GapLaw(largest_gap)
-    of_gaps = [mean_attention_sampled(GapLaw(gap), seed, runs=draws, samples=samples) for gap in GAPS]
-    return Study(law, mean_attention_sampled(law, seed, runs=draws, samples=samples), torch.stack(of_gaps, dim=1))
+def _law(alpha: float, kappa: float, noise: float, d: int) -> TaskLaw:
+    return TaskLaw(d, max(1, round(alpha * d)), max(1, round(kappa * d)), noise)
+
+
+def measure_ladder(
+    tau: float, alpha: float, kappa: float, noise: float, *, sizes: tuple[int, ...], each: tuple[int, ...], draws: int, seed: int
+) -> Ladder:
+    """R rows of a ladder. The number of prompts is tau d (d + 1): the limit is that of tau d^2, and the term in 1/d is smaller."""
+    columns = []
+    for place, (d, count) in enumerate(zip(sizes, each, strict=True)):
+        law = _law(alpha, kappa, noise, d)
+        data = law.draw(round(tau * law.features), seed, runs=draws * count, first_run=(1 + place) * _FIRST)
+        gamma = fit_attention(data)
+        pair = exact_error(gamma, law), exact_error(gamma, law, data.task_vectors)
+        columns.append([error.reshape(draws, count).mean(1) for error in pair])
+    fresh, seen = (torch.stack(column, dim=1) for column in zip(*columns, strict=True))
+    return Ladder(tau, kappa, sizes, each, fresh, seen)
+
+
+def measure_curve(alpha: float, kappa: float, noise: float, penalty: float, *, d: int, draws: int, seed: int) -> Curve:
+    """Errors at one d over tau; the draws of one tau are not those of another."""
+    law, columns = _law(alpha, kappa, noise, d), []
+    for place, tau in enumerate(CURVE):
+        data = law.draw(round(tau * law.features), seed, runs=draws, first_run=(10 + place) * _FIRST)
+        plain, ridge = fit_attention(data), fit_attention(data, penalty=penalty)
+        columns.append((exact_error(plain, law), exact_error(plain, law, data.task_vectors), exact_error(ridge, law)))
+    return Curve(d, kappa, *(torch.stack(column, dim=1) for column in zip(*columns, strict=True)))
+
+
+def measure_peak(alpha: float, kappa: float, noise: float, penalty: float, *, draws: int, seed: int) -> Peak:
+    """As many prompts as entries of Gamma."""
+    columns = []
+    for place, d in enumerate(PEAK):
+        law = _law(alpha, kappa, noise, d)
+        data = law.draw(law.features, seed, runs=draws, first_run=(30 + place) * _FIRST)
+        columns.append([exact_error(fit_attention(data, penalty=used), law) for used in (0.0, penalty)])
+    return Peak(*(torch.stack(column, dim=1) for column in zip(*columns, strict=True)))
+
+
+def measure_plain(alpha: float, kappa: float, noise: float, *, d: int, prompts: int, draws: int, seed: int) -> Plain:
+    """A Gamma that nobody fitted: a fitted one plus random entries, and 2 in the last column, so that each entry matters."""
+    law = _law(alpha, kappa, noise, d)
+    data = law.draw(2 * law.features, seed, runs=draws, first_run=40 * _FIRST)
+    starts = [stream(seed, "start", 50 * _FIRST + run).standard_normal((d, d + 1)) for run in range(draws)]
+    gamma = fit_attention(data) + torch.as_tensor(np.stack(starts))
+    gamma[..., -1] = 2.0
+    known = data.task_vectors
+    counted = [sampled_error(gamma, law, prompts, seed + i, task_vectors=t)[0] for i, t in enumerate((None, known))]
+    exact = [exact_error(gamma, law, t) for t in (None, known)]
+    corner = gamma[..., -1].square().mean(-1)
+    return Plain(torch.stack(exact, dim=1), torch.stack(counted, dim=1), corner, (1 + 2 / law.length) * law.label_variance**2)
+
+
+def measure_one_task(alpha: float, noise: float, *, d: int, draws: int, seed: int) -> OneTask:
+    """Twenty times as many prompts as entries of Gamma, all of one task."""
+    law = TaskLaw(d, max(1, round(alpha * d)), 1, noise)
+    data = law.draw(20 * law.features, seed, runs=draws, first_run=95 * _FIRST)
+    step = fit_step(data)
+    pattern = torch.nn.functional.pad(step[:, None, None] * torch.eye(d, dtype=torch.float64), (0, 1))
+    return OneTask(law, 20 * law.features, step, exact_error(pattern, law), exact_error(fit_attention(data), law))
+
+
+def measure_unlimited(alpha: float, share: float, noise: float, *, draws: int, seed: int) -> Unlimited:
+    """Tasks are drawn, prompts are not: moments are exact. `share` is the kappa of the ladder."""
+    rungs = []
+    for place, d in enumerate((16, 32, 64)):
+        law = _law(alpha, share, noise, d)
+        known = law.draw_tasks(seed, runs=4 * draws, first_run=(50 + place) * _FIRST)
+        gamma = best_attention(law, known)
+        rungs.append([e.reshape(draws, 4).mean(1) for e in (exact_error(gamma, law), exact_error(gamma, law, known))])
+    pair = (torch.stack(column, dim=1) for column in zip(*rungs, strict=True))
+    ladder = Ladder(math.inf, share, (16, 32, 64), (4, 4, 4), *pair)
+    columns = []
+    for place, kappa in enumerate(TASK_SHARES):
+        law = _law(alpha, kappa, noise, LARGE)
+        known = law.draw_tasks(seed, runs=draws, first_run=(60 + place) * _FIRST)
+        gamma = best_attention(law, known)
+        columns.append((exact_error(gamma, law), exact_error(gamma, law, known)))
+    fresh, seen = (torch.stack(column, dim=1) for column in zip(*columns, strict=True))
+    long = []
+    for place, kappa in enumerate((0.5, 1.0, 2.0)):
+        laws = [_law(length, kappa, noise, LARGE) for length in LENGTHS]
+        known = laws[0].draw_tasks(seed, runs=draws, first_run=(70 + place) * _FIRST)
+        long.append(torch.stack([exact_error(best_attention(law, known), law) - noise for law in laws], dim=1))
+    return Unlimited(ladder, fresh, seen, torch.stack(long, dim=1))
+
+
+def measure_predictors(alpha: float, noise: float, *, d: int, prompts: int, draws: int, seed: int) -> torch.Tensor:
+    """(R, 2, TASK_SHARES): the memorising predictor on fresh and on seen tasks."""
+    columns = []
+    for place, kappa in enumerate(TASK_SHARES):
+        law, first = _law(alpha, kappa, noise, d), (80 + place) * _FIRST
+        known = law.draw_tasks(seed, runs=draws, first_run=first)
+        pair = []
+        for tasks in (None, known):
+            drawn = law.draw_prompts(prompts, seed, runs=draws, first_run=first, task_vectors=tasks)
+            pair.append(estimate_error(task_estimate(drawn, known, noise), drawn, noise))
+        columns.append(torch.stack(pair, dim=1))
+    return torch.stack(columns, dim=2)
+
+
+def measure_ridge(alpha: float, noise: float, *, sizes: tuple[int, ...], prompts: int, draws: int, seed: int) -> torch.Tensor:
+    """(R, sizes): ridge regression on the examples of fresh tasks."""
+    columns = []
+    for place, d in enumerate(sizes):
+        law = _law(alpha, 1.0, noise, d)
+        drawn = law.draw_prompts(prompts * sizes[-1] // d, seed, runs=draws, first_run=(90 + place) * _FIRST)
+        columns.append(estimate_error(ridge_estimate(drawn, noise), drawn, noise))
+    return torch.stack(columns, dim=1)
+
+
+def make_study(
+    alpha: float, kappa: float, noise: float, *, draws: int, steps: int, penalty: float, softmax_draws: int, seed: int
+) -> Study:
+    """Draw, fit and train everything that the page shows. ValueError for an argument out of its range."""
+    checks.positive_number("alpha", alpha)
+    checks.positive_number("kappa", kappa)
+    checks.positive_number("noise", noise, hint="the posterior over known tasks needs noise")
+    checks.whole_number("draws", draws, at_least=2)
+    ladders = (
+        measure_ladder(0.5, alpha, kappa, noise, sizes=(16, 24, 32, 48), each=(50, 16, 8, 2), draws=draws, seed=seed),
+        measure_ladder(2.0, alpha, kappa, noise, sizes=(12, 16, 24, 32), each=(50, 30, 8, 2), draws=draws, seed=seed),
+    )  # fmt: skip
+    ridge_sizes = (8, 16, 32)
+    return Study(
+        law=_law(alpha, kappa, noise, 16),
+        ladders=ladders,
+        curve=measure_curve(alpha, kappa, noise, penalty, d=16, draws=draws, seed=seed),
+        peak=measure_peak(alpha, kappa, noise, penalty, draws=2 * draws, seed=seed),
+        plain=measure_plain(alpha, kappa, noise, d=6, prompts=20_000, draws=draws, seed=seed),
+        unlimited=measure_unlimited(alpha, kappa, noise, draws=draws, seed=seed),
+        one_task=measure_one_task(alpha, noise, d=16, draws=draws, seed=seed),
+        predictors=measure_predictors(alpha, noise, d=32, prompts=100, draws=draws, seed=seed),
+        ridge=measure_ridge(alpha, noise, sizes=ridge_sizes, prompts=400, draws=draws, seed=seed),
+        ridge_sizes=ridge_sizes,
+        softmax=softmax_rows(
+            TASK_COUNTS, d=5, length=20, noise=noise, draws=softmax_draws, steps=steps, prompts=2000, seed=seed
+        ),
+    )
