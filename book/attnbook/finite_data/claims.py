@@ -163,7 +163,7 @@ def memorising(study: Study, constant: float) -> Evidence:
     regime=r"$d=16$, $n=20\,d(d+1)$",
     wrong=0.909,
     wrong_text=r"the step without label noise, $q=1/\alpha$",
-    box=("thm-finite-data-pattern",),
+    box=("thm-finite-data-pattern", "prop-finite-data-summary"),
     uses=("E1",),
 )
 def pattern_of_one_task(study: Study, constant: float) -> Evidence:
