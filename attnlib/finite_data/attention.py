@@ -168,7 +168,8 @@ def best_attention(law: TaskLaw, task_vectors: torch.Tensor | None = None) -> to
          [0.    0.714 0.   ]]
     """
     cross, square = _moments(law, task_vectors)
-    return torch.linalg.solve(square, cross.mT).mT
+    solution: torch.Tensor = torch.linalg.solve(square, cross.mT)
+    return solution.mT
 
 
 def sampled_error(

@@ -214,5 +214,6 @@ def _runs(runs: int, first_run: int) -> range:
 
 def _sphere(random: np.random.Generator, shape: tuple[int, int]) -> Floats:
     """Rows uniform on the sphere of radius sqrt(d)."""
-    rows = random.standard_normal(shape)
-    return rows * (math.sqrt(shape[1]) / np.linalg.norm(rows, axis=-1, keepdims=True))
+    rows: Floats = random.standard_normal(shape)
+    rows *= math.sqrt(shape[1]) / np.linalg.norm(rows, axis=-1, keepdims=True)
+    return rows

@@ -14,7 +14,15 @@ import torch
 
 from attnlib import checks
 
-__all__ = ["extrapolate", "limit_error", "many_prompts_error", "pattern_error", "prompt_cost", "ridge_error", "stieltjes"]
+__all__ = [
+    "extrapolate",
+    "limit_error",
+    "many_prompts_error",
+    "pattern_error",
+    "prompt_cost",
+    "ridge_error",
+    "stieltjes",
+]
 
 
 def stieltjes(q: float, kappa: float) -> float:
@@ -246,7 +254,8 @@ def extrapolate(sizes: Sequence[float], values: torch.Tensor) -> torch.Tensor:
     checks.tensor("values", values, ("R", len(sizes)))
     d = torch.as_tensor(sizes, dtype=values.dtype)
     powers = torch.stack([torch.ones_like(d), 1 / d, 1 / d**2], dim=1)
-    return values @ torch.linalg.pinv(d[:, None] * powers)[0].mul(d)
+    weights: torch.Tensor = torch.linalg.pinv(d[:, None] * powers)[0].mul(d)
+    return values @ weights
 
 
 def _ratio(alpha: float, noise: float) -> float:

@@ -43,7 +43,8 @@ def exact_errors(study: Study, constant: float) -> Evidence:
 @CLAIMS.claim(
     "E2",
     "the limit for few prompts",
-    r"at $\tau=\frac12$ the errors of least squares on fresh and on seen tasks, extrapolated to $d=\infty$, are those of the formula for $\tau<1$",
+    r"at $\tau=\frac12$ the errors of least squares on fresh and on seen tasks, extrapolated to $d=\infty$, are those of the "
+    r"formula for $\tau<1$",
     source=Source.CODE,
     wrong=math.inf,
     wrong_text=r"the formula for a new task in each prompt, $\kappa=\infty$",
@@ -127,7 +128,8 @@ def peak(study: Study, constant: float) -> Evidence:
 @CLAIMS.claim(
     "E7",
     "ridge regression on the prompt",
-    r"the error of ridge regression on the examples of a prompt, extrapolated to $d=\infty$, is $\rho+\frac\rho\alpha M_\alpha(\frac\rho\alpha)$",
+    r"the error of ridge regression on the examples of a prompt, extrapolated to $d=\infty$, is $\rho+\frac\rho\alpha "
+    r"M_\alpha(\frac\rho\alpha)$",
     wrong=1.5,
     wrong_text="noise of half as much variance again",
     box=("prop-finite-data-ridge",),
@@ -139,7 +141,8 @@ def ridge(study: Study, constant: float) -> Evidence:
 @CLAIMS.claim(
     "E8",
     "the memorising predictor answers with a wrong task",
-    r"the posterior mean over $k$ known tasks has an error on fresh tasks between $1+\rho$, that of predicting zero, and $2+\rho$, that of an "
+    r"the posterior mean over $k$ known tasks has an error on fresh tasks between $1+\rho$, that of predicting zero, and "
+    r"$2+\rho$, that of an "
     r"independent task; the best linear attention of $k$ tasks stays below $1+\rho$",
     regime=r"$d=32$ and $64$, the page's $\alpha$, $\rho$ and $\kappa$",
     wrong=2.0,
@@ -150,7 +153,9 @@ def ridge(study: Study, constant: float) -> Evidence:
 def memorising(study: Study, constant: float) -> Evidence:
     zero = study.law.label_variance
     return both(
-        mean_within(study.at_kappa(study.predictors[:, 0]), low=constant * zero, high=1 + zero, quantity="posterior mean"),
+        mean_within(
+            study.at_kappa(study.predictors[:, 0]), low=constant * zero, high=1 + zero, quantity="posterior mean"
+        ),
         mean_within(study.at_kappa(study.unlimited.fresh), high=zero, quantity="linear attention"),
     )
 
@@ -176,7 +181,8 @@ def pattern_of_one_task(study: Study, constant: float) -> Evidence:
 @CLAIMS.claim(
     "E10",
     "no linear attention undercuts the pattern on fresh tasks",
-    r"every linear attention that the page fits, and the best one for each number of tasks, has an error on fresh tasks of at least $1+\rho-1/(1+\frac1l+q)$, that of the best step, "
+    r"every linear attention that the page fits, and the best one for each number of tasks, has an error on fresh tasks of "
+    r"at least $1+\rho-1/(1+\frac1l+q)$, that of the best step, "
     r"however many tasks and prompts it has seen",
     wrong=1.1,
     wrong_text="a bound that is ten per cent higher",
@@ -196,7 +202,8 @@ def no_better(study: Study, constant: float) -> Evidence:
 @CLAIMS.claim(
     "E11",
     "the opposite pair survives, its pattern does not",
-    r"two softmax heads that start opposite stay opposite at each $k$ (an imbalance below $\frac12$); but less than half of the squared norm of "
+    r"two softmax heads that start opposite stay opposite at each $k$ (an imbalance below $\frac12$); but less than half of "
+    r"the squared norm of "
     r"their key-query circuits is in the pattern $\omega I$ at $k=2$ tasks, and more than half at $k=20$",
     source=Source.MEASURED,
     regime=r"$d=5$, $l=20$, the page's noise and steps",
@@ -217,8 +224,10 @@ def pair_and_pattern(study: Study, constant: float) -> Evidence:
 @CLAIMS.claim(
     "E12",
     "softmax heads memorise more, and the transition is steeper",
-    r"at $k=2$ and $3$ tasks in $d=5$ dimensions trained softmax heads are at least as good on the seen tasks as the best linear attention; on "
-    r"fresh tasks their error, in units of that of linear attention, is at least 1.5 times what it is at $k=20$ (geometric mean over draws)",
+    r"at $k=2$ and $3$ tasks in $d=5$ dimensions trained softmax heads are at least as good on the seen tasks as the best "
+    r"linear attention; on "
+    r"fresh tasks their error, in units of that of linear attention, is at least 1.5 times what it is at $k=20$ (geometric "
+    r"mean over draws)",
     source=Source.MEASURED,
     regime=r"$d=5$, $l=20$, the page's noise and steps",
     wrong=4.0,

@@ -48,7 +48,7 @@ def draw_ladders(study: Study) -> None:
     for ax, ladder in zip(axes, study.ladders, strict=True):
         _draw_ladder(ax, ladder, study)
     axes[0].set_ylabel("error")
-    axes[1].legend(loc="upper left")
+    axes[0].legend(loc="lower right")
 
 
 def _draw_ladder(ax: Any, ladder: Ladder, study: Study) -> None:
@@ -70,7 +70,7 @@ def draw_transition(study: Study) -> None:
         limits = [many_prompts_error(law.alpha, kappa, law.noise, tasks) for kappa in grid]
         theory(ax, grid, limits, colour=colour, label=f"linear attention, limit, {tasks} tasks")
         values = (study.unlimited.fresh, study.unlimited.seen)[place]
-        measured(ax, TASK_SHARES, values, colour=colour, label=f"measured, $d={LARGE}$")
+        measured(ax, TASK_SHARES, values, colour=colour, label=f"measured at $d={LARGE}$, {tasks} tasks")
         label = "posterior mean over the $k$ tasks" if tasks == "fresh" else None
         measured(ax, TASK_SHARES, study.predictors[:, place], colour=colour, fmt="D", mfc="none", label=label)
     ends = [grid[0], grid[-1]]
@@ -101,7 +101,9 @@ def draw_softmax(study: Study) -> None:
             centre, error = logs.mean(0).exp(), logs.std(0) / math.sqrt(len(logs))
             bars = np.stack([centre * (1 - torch.exp(-2 * error)), centre * (torch.exp(2 * error) - 1)])
             style = {} if name == "fresh" else {"mfc": "none"}
-            measured(left, counts, centre, error=bars, colour=colour, fmt="o-", lw=0.8, label=f"{model}, {label}", **style)
+            measured(
+                left, counts, centre, error=bars, colour=colour, fmt="o-", lw=0.8, label=f"{model}, {label}", **style
+            )
     left.set(xscale="log", yscale="log", xlabel="tasks $k$", ylabel="error")
     left.set_yticks([0.2, 0.5, 1, 2, 5], ["0.2", "0.5", "1", "2", "5"])
     pattern = torch.stack([row.pattern for row in study.softmax], dim=1)
@@ -114,7 +116,7 @@ def draw_softmax(study: Study) -> None:
         ax.minorticks_off()
         ax.axvline(5, color=COLOURS["bound"], lw=0.8)
     left.legend(loc="upper right", fontsize=8.5)
-    right.legend(loc="center right")
+    right.legend(loc="upper left")
 
 
 def _medians(ax: Any, values: torch.Tensor, colour: str, **style: Any) -> None:

@@ -1,6 +1,6 @@
 r"""Two softmax heads trained on prompts of k tasks, and the best linear attention for the same tasks.
 
-The heads are those of Part III with their matrices merged: $M_h$ is $(d+1)\times d$ (its last column meets a zero), $V_h$ has $d+1$ entries,
+The heads are those of Part III with their matrices merged: $M_h$ is $(d+1)\times d$ (a last column meets a zero), $V_h$ has $d+1$ entries,
 
 $$ \hat y=\sum_hV_h\cdot\sum_iz_i\,\mathrm{softmax}_i(z_i^\top M_hx_q),\qquad z_i=(\sqrt d\,x_i,y_i). $$
 
@@ -71,9 +71,7 @@ def softmax_rows(
     rows = []
     for place, (law, tasks) in enumerate(zip(laws, known, strict=True)):
         mine = circuits[place * draws : (place + 1) * draws]
-        seen, fresh = (
-            _error(mine, law, prompts, seed, place * draws, task_vectors=chosen) for chosen in (tasks, None)
-        )
+        seen, fresh = (_error(mine, law, prompts, seed, place * draws, task_vectors=chosen) for chosen in (tasks, None))
         best = best_attention(law, tasks)
         exact = exact_error(best, law, tasks), exact_error(best, law)
         rows.append(SoftmaxRow(law.tasks or 0, mine, seen, fresh, *exact))

@@ -139,7 +139,15 @@ def _law(alpha: float, kappa: float, noise: float, d: int) -> TaskLaw:
 
 
 def measure_ladder(
-    tau: float, alpha: float, kappa: float, noise: float, *, sizes: tuple[int, ...], each: tuple[int, ...], draws: int, seed: int
+    tau: float,
+    alpha: float,
+    kappa: float,
+    noise: float,
+    *,
+    sizes: tuple[int, ...],
+    each: tuple[int, ...],
+    draws: int,
+    seed: int,
 ) -> Ladder:
     """R rows of a ladder. The number of prompts is tau d (d + 1): the limit is that of tau d^2, and the term in 1/d is smaller."""
     columns = []
@@ -184,7 +192,9 @@ def measure_plain(alpha: float, kappa: float, noise: float, *, d: int, prompts: 
     counted = [sampled_error(gamma, law, prompts, seed + i, task_vectors=t)[0] for i, t in enumerate((None, known))]
     exact = [exact_error(gamma, law, t) for t in (None, known)]
     corner = gamma[..., -1].square().mean(-1)
-    return Plain(torch.stack(exact, dim=1), torch.stack(counted, dim=1), corner, (1 + 2 / law.length) * law.label_variance**2)
+    return Plain(
+        torch.stack(exact, dim=1), torch.stack(counted, dim=1), corner, (1 + 2 / law.length) * law.label_variance**2
+    )
 
 
 def measure_one_task(alpha: float, noise: float, *, d: int, draws: int, seed: int) -> OneTask:
@@ -235,7 +245,9 @@ def measure_predictors(alpha: float, noise: float, *, d: int, prompts: int, draw
     return torch.stack(columns, dim=2)
 
 
-def measure_ridge(alpha: float, noise: float, *, sizes: tuple[int, ...], prompts: int, draws: int, seed: int) -> torch.Tensor:
+def measure_ridge(
+    alpha: float, noise: float, *, sizes: tuple[int, ...], prompts: int, draws: int, seed: int
+) -> torch.Tensor:
     """(R, sizes): ridge regression on the examples of fresh tasks."""
     columns = []
     for place, d in enumerate(sizes):
