@@ -6,7 +6,7 @@ import math
 
 import torch
 
-from attnbook.finite_data.study import LARGE, Ladder, Study
+from attnbook.finite_data.study import CURVE, LARGE, Ladder, Study
 from attnlib.finite_data import limit_error, many_prompts_error, pattern_error, ridge_error
 from bookkit.claims import ClaimSet, Source
 from bookkit.rules import Evidence, agrees, both, mean_within, median_within, statistic_within, within
@@ -117,11 +117,11 @@ def transition(study: Study, constant: float) -> Evidence:
     uses=("E1",),
 )
 def peak(study: Study, constant: float) -> Evidence:
-    plain = study.peak.plain if constant else study.peak.ridge
-    zero = study.law.label_variance
+    curve, zero, at = study.curve, study.law.label_variance, CURVE.index(1.0)
+    plain = curve.plain if constant else curve.ridge
     return both(
-        median_within(plain[:, -1], low=10 * zero, quantity="median without penalty"),
-        median_within(study.peak.ridge[:, -1], high=3 * zero, quantity="median with penalty"),
+        median_within(plain[:, at], low=10 * zero, quantity="median without penalty"),
+        median_within(curve.ridge[:, at], high=3 * zero, quantity="median with penalty"),
     )
 
 
@@ -191,7 +191,8 @@ def pattern_of_one_task(study: Study, constant: float) -> Evidence:
 )
 def no_better(study: Study, constant: float) -> Evidence:
     law = study.law
-    fits = torch.cat([study.curve.plain, study.curve.ridge], dim=1)
+    away = torch.tensor(CURVE) != 1.0  # at the peak the errors are large
+    fits = torch.cat([study.curve.plain[:, away], study.curve.ridge], dim=1)
     found = ((fits, law.length), (study.unlimited.fresh, round(law.alpha * LARGE)))
     return both(*(
         within(values, low=constant * pattern_error(law.alpha, law.noise, length), quantity="error on fresh tasks", share=1)

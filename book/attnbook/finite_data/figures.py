@@ -21,7 +21,7 @@ _TASKS = {"fresh": "noisy", "seen": "clean"}  # colours
 
 def draw_descent(study: Study) -> None:
     """Error against tau: limits, medians at one d, extrapolations, and ridge fits."""
-    law, kappa = study.law, study.curve.kappa
+    law, kappa = study.law, study.law.kappa
     _, ax = plt.subplots()
     for tasks, values in (("fresh", study.curve.plain), ("seen", study.curve.seen)):
         colour = _TASKS[tasks]
@@ -29,7 +29,7 @@ def draw_descent(study: Study) -> None:
             limits = [limit_error(tau, law.alpha, kappa, law.noise, tasks) for tau in side]
             label = f"limit, {tasks} tasks" if side[0] < 1 else None
             theory(ax, side, limits, colour=colour, label=label)
-        _medians(ax, values, colour, label=f"$d={study.curve.d}$, {tasks} tasks")
+        _medians(ax, values, colour, label=f"$d={law.d}$, {tasks} tasks")
         for ladder in study.ladders:
             found = ladder.limit(tasks)
             style = {"markersize": 7, "markeredgecolor": COLOURS["theory"]}

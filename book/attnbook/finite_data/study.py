@@ -25,27 +25,25 @@ from attnlib.finite_data.predictors import estimate_error
 from attnlib.randomness import stream
 
 __all__ = [
-    "CURVE", "LARGE", "PEAK", "TASK_COUNTS", "TASK_SHARES", "Curve", "Ladder", "OneTask", "Peak", "Plain", "Study",
-    "Unlimited", "make_study",
+    "CURVE", "LARGE", "TASK_COUNTS", "TASK_SHARES", "Curve", "Ladder", "OneTask", "Plain", "Study", "Unlimited",
+    "make_study",
 ]  # fmt: skip
 
 CURVE = (0.25, 0.4, 0.5, 0.7, 0.85, 1.0, 1.2, 1.5, 2.0, 3.0)  # tau of the first figure
 LARGE = 64  # d where no prompts are fitted
 LENGTHS = (25, 100)  # alpha of the transition
 TASK_SHARES = (0.125, 0.25, 0.5, 0.75, 1.0, 1.5, 2.0, 4.0)  # kappa of the second figure
-PEAK = (8, 12, 16)  # d at which prompts and entries are equally many
 TASK_COUNTS = (1, 2, 3, 5, 10, 20)  # of the softmax heads
 _FIRST = 10_000  # runs of different measurements are numbered apart, so that they share no draw
 
 
 @dataclass(frozen=True)
 class Ladder:
-    """Errors of fitted linear attention at several d: R independent rows; an entry is the mean of as many draws as `each` says."""
+    """Errors of fitted linear attention at several d: R independent rows; an entry is the mean of several draws."""
 
     tau: float
     kappa: float
     sizes: tuple[int, ...]
-    each: tuple[int, ...]
     fresh: torch.Tensor  # (R, sizes)
     seen: torch.Tensor  # (R, sizes)
 
@@ -56,21 +54,12 @@ class Ladder:
 
 @dataclass(frozen=True)
 class Curve:
-    """Errors at one d over `CURVE`: least squares of minimum norm, and ridge; on fresh tasks, with the fitted step beside it."""
+    """Errors at one d over `CURVE`, (R, CURVE): least squares of minimum norm on fresh and on seen tasks, and ridge on fresh ones."""
 
-    d: int
-    kappa: float
-    plain: torch.Tensor  # (R, CURVE)
-    seen: torch.Tensor  # (R, CURVE)
-    ridge: torch.Tensor  # (R, CURVE)
-
-
-@dataclass(frozen=True)
-class Peak:
-    """Errors on fresh tasks at n = d (d + 1), one column for each d of `PEAK`."""
-
-    plain: torch.Tensor  # (R, PEAK)
-    ridge: torch.Tensor  # (R, PEAK)
+    law: TaskLaw
+    plain: torch.Tensor
+    seen: torch.Tensor
+    ridge: torch.Tensor
 
 
 @dataclass(frozen=True)
@@ -106,10 +95,8 @@ class OneTask:
 
 @dataclass(frozen=True)
 class Study:
-    law: TaskLaw  # alpha, noise and the d of the predictors
     ladders: tuple[Ladder, ...]  # tau < 1, tau > 1
     curve: Curve
-    peak: Peak
     plain: Plain
     unlimited: Unlimited
     one_task: OneTask
@@ -117,6 +104,11 @@ class Study:
     ridge: torch.Tensor  # (R, 3): ridge regression at three d
     ridge_sizes: tuple[int, ...]
     softmax: tuple[SoftmaxRow, ...]
+
+    @property
+    def law(self) -> TaskLaw:
+        """That of the curve: alpha, kappa and noise of the page."""
+        return self.curve.law
 
     @property
     def ridge_limit(self) -> torch.Tensor:
@@ -132,6 +124,12 @@ class Study:
     def heads(self) -> dict[int, SoftmaxRow]:
         """Softmax heads by their number of tasks."""
         return {row.tasks: row for row in self.softmax}
+
+
+def _pair(gamma: torch.Tensor, law: TaskLaw, known: torch.Tensor, each: int = 1) -> torch.Tensor:
+    """(2, R): exact errors on fresh and on the known tasks, means over `each` draws."""
+    pair = torch.stack([exact_error(gamma, law), exact_error(gamma, law, known)])
+    return pair.reshape(2, -1, each).mean(-1)
 
 
 def _law(alpha: float, kappa: float, noise: float, d: int) -> TaskLaw:
@@ -154,11 +152,8 @@ def measure_ladder(
     for place, (d, count) in enumerate(zip(sizes, each, strict=True)):
         law = _law(alpha, kappa, noise, d)
         data = law.draw(round(tau * law.features), seed, runs=draws * count, first_run=(1 + place) * _FIRST)
-        gamma = fit_attention(data)
-        pair = exact_error(gamma, law), exact_error(gamma, law, data.task_vectors)
-        columns.append([error.reshape(draws, count).mean(1) for error in pair])
-    fresh, seen = (torch.stack(column, dim=1) for column in zip(*columns, strict=True))
-    return Ladder(tau, kappa, sizes, each, fresh, seen)
+        columns.append(_pair(fit_attention(data), law, data.task_vectors, count))
+    return Ladder(tau, kappa, sizes, *torch.stack(columns, dim=-1))
 
 
 def measure_curve(alpha: float, kappa: float, noise: float, penalty: float, *, d: int, draws: int, seed: int) -> Curve:
@@ -166,19 +161,9 @@ def measure_curve(alpha: float, kappa: float, noise: float, penalty: float, *, d
     law, columns = _law(alpha, kappa, noise, d), []
     for place, tau in enumerate(CURVE):
         data = law.draw(round(tau * law.features), seed, runs=draws, first_run=(10 + place) * _FIRST)
-        plain, ridge = fit_attention(data), fit_attention(data, penalty=penalty)
-        columns.append((exact_error(plain, law), exact_error(plain, law, data.task_vectors), exact_error(ridge, law)))
-    return Curve(d, kappa, *(torch.stack(column, dim=1) for column in zip(*columns, strict=True)))
-
-
-def measure_peak(alpha: float, kappa: float, noise: float, penalty: float, *, draws: int, seed: int) -> Peak:
-    """As many prompts as entries of Gamma."""
-    columns = []
-    for place, d in enumerate(PEAK):
-        law = _law(alpha, kappa, noise, d)
-        data = law.draw(law.features, seed, runs=draws, first_run=(30 + place) * _FIRST)
-        columns.append([exact_error(fit_attention(data, penalty=used), law) for used in (0.0, penalty)])
-    return Peak(*(torch.stack(column, dim=1) for column in zip(*columns, strict=True)))
+        ridge = exact_error(fit_attention(data, penalty=penalty), law)
+        columns.append(torch.stack([*_pair(fit_attention(data), law, data.task_vectors), ridge]))
+    return Curve(law, *torch.stack(columns, dim=-1))
 
 
 def measure_plain(alpha: float, kappa: float, noise: float, *, d: int, prompts: int, draws: int, seed: int) -> Plain:
@@ -212,23 +197,19 @@ def measure_unlimited(alpha: float, share: float, noise: float, *, draws: int, s
     for place, d in enumerate((16, 32, 64)):
         law = _law(alpha, share, noise, d)
         known = law.draw_tasks(seed, runs=4 * draws, first_run=(50 + place) * _FIRST)
-        gamma = best_attention(law, known)
-        rungs.append([e.reshape(draws, 4).mean(1) for e in (exact_error(gamma, law), exact_error(gamma, law, known))])
-    pair = (torch.stack(column, dim=1) for column in zip(*rungs, strict=True))
-    ladder = Ladder(math.inf, share, (16, 32, 64), (4, 4, 4), *pair)
+        rungs.append(_pair(best_attention(law, known), law, known, 4))
+    ladder = Ladder(math.inf, share, (16, 32, 64), *torch.stack(rungs, dim=-1))
     columns = []
     for place, kappa in enumerate(TASK_SHARES):
         law = _law(alpha, kappa, noise, LARGE)
         known = law.draw_tasks(seed, runs=draws, first_run=(60 + place) * _FIRST)
-        gamma = best_attention(law, known)
-        columns.append((exact_error(gamma, law), exact_error(gamma, law, known)))
-    fresh, seen = (torch.stack(column, dim=1) for column in zip(*columns, strict=True))
+        columns.append(_pair(best_attention(law, known), law, known))
     long = []
     for place, kappa in enumerate((0.5, 1.0, 2.0)):
         laws = [_law(length, kappa, noise, LARGE) for length in LENGTHS]
         known = laws[0].draw_tasks(seed, runs=draws, first_run=(70 + place) * _FIRST)
         long.append(torch.stack([exact_error(best_attention(law, known), law) - noise for law in laws], dim=1))
-    return Unlimited(ladder, fresh, seen, torch.stack(long, dim=1))
+    return Unlimited(ladder, *torch.stack(columns, dim=-1), torch.stack(long, dim=1))
 
 
 def measure_predictors(alpha: float, noise: float, *, d: int, prompts: int, draws: int, seed: int) -> torch.Tensor:
@@ -271,10 +252,8 @@ def make_study(
     )  # fmt: skip
     ridge_sizes = (8, 16, 32)
     return Study(
-        law=_law(alpha, kappa, noise, 16),
         ladders=ladders,
         curve=measure_curve(alpha, kappa, noise, penalty, d=16, draws=draws, seed=seed),
-        peak=measure_peak(alpha, kappa, noise, penalty, draws=2 * draws, seed=seed),
         plain=measure_plain(alpha, kappa, noise, d=6, prompts=20_000, draws=draws, seed=seed),
         unlimited=measure_unlimited(alpha, kappa, noise, draws=draws, seed=seed),
         one_task=measure_one_task(alpha, noise, d=16, draws=draws, seed=seed),
