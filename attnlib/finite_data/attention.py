@@ -1,12 +1,4 @@
-r"""Reduced linear attention $\hat y=\langle\Gamma,x\,h^\top\rangle=x^\top\Gamma h$: fitted exactly, and its exact errors.
-
-With $s=1+\rho$, $R$ the mean of $ww^\top$ and $\bar w$ that of $w$ over the tasks in question,
-
-$$ E\,[h w^\top] = A=\begin{pmatrix}R\\ s\,\bar w^\top\end{pmatrix},\qquad
-   E\,[hh^\top] = B=\begin{pmatrix}\frac{ds}l I+(1+\frac1l)R & (1+\frac2l)s\,\bar w\\ \cdot & (1+\frac2l)s^2\end{pmatrix}, $$
-
-and the error of any $\Gamma$ is $1+\rho+\frac1d\mathrm{tr}(\Gamma B\Gamma^\top)-\frac2d\mathrm{tr}(\Gamma A)$. Nothing is approximated.
-"""
+r"""Reduced linear attention $\hat y=\langle\Gamma,x\,h^\top\rangle=x^\top\Gamma h$: fitted exactly, and its exact errors (derived in the chapter)."""
 
 from __future__ import annotations
 
@@ -70,26 +62,9 @@ def _by_entries(query: torch.Tensor, summary: torch.Tensor, target: torch.Tensor
 
 
 def fit_step(data: PretrainingSet) -> torch.Tensor:
-    r"""The one number $\eta$ of the pattern $\Gamma=(\eta I,0)$, one step of gradient descent, fitted by least squares.
+    r"""The one number $\eta$, (R,), of the pattern $\Gamma=(\eta I,0)$ of Part III, one step of gradient descent, by least squares.
 
     $$ \eta=\frac{\sum_ay_a\,x_a^\top h_a}{\sum_a(x_a^\top h_a)^2}\qquad\text{(the last entry of }h_a\text{ left out)} $$
-
-    Args:
-        data: R pretraining sets.
-
-    Returns:
-        $\eta$, (R,).
-
-    Raises:
-        AttributeError: data is no `PretrainingSet`.
-
-    Source:
-        this book: the pattern is that of the trained heads of Part III.
-
-    Example:
-        >>> data = TaskLaw(d=4, length=8, tasks=1, noise=0.1).draw(40, seed=0, runs=2)
-        >>> fit_step(data).shape
-        torch.Size([2])
     """
     feature = (data.query * data.summary[..., :-1]).sum(-1)
     return (feature * data.target).sum(-1) / feature.square().sum(-1)
@@ -175,29 +150,10 @@ def best_attention(law: TaskLaw, task_vectors: torch.Tensor | None = None) -> to
 def sampled_error(
     gamma: torch.Tensor, law: TaskLaw, prompts: int, seed: int, *, task_vectors: torch.Tensor | None = None
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """The error of linear attention counted on whole prompts: every example is drawn, and the head reads them.
+    """The error of linear attention (R, d, d+1) counted on whole prompts, which the head reads: means and standard errors, (R,) each.
 
-    Args:
-        gamma: (R, d, d+1).
-        law: to draw from.
-        prompts: how many for each run, >= 2.
-        seed: of the streams (seed, "test", run).
-        task_vectors: (R, k, d); None: fresh tasks.
-
-    Returns:
-        means and their standard errors, both (R,).
-
-    Raises:
-        ValueError: an argument out of its range.
-
-    Source:
-        the model itself; it has no line in common with `exact_error`.
-
-    Example:
-        >>> law = TaskLaw(d=4, length=8, tasks=3, noise=0.1)
-        >>> mean, error = sampled_error(torch.zeros(2, 4, 5, dtype=torch.float64), law, 1000, seed=0)
-        >>> bool((abs(mean - 1.1) < 5 * error).all())
-        True
+    Tasks are fresh, or those given, (R, k, d); prompts, two or more, are those of the streams (seed, "test", run). ValueError otherwise.
+    It has no line in common with `exact_error`.
     """
     checks.whole_number("prompts", prompts, at_least=2)
     drawn = law.draw_prompts(prompts, seed, runs=gamma.shape[0], task_vectors=task_vectors)

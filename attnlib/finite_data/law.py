@@ -1,13 +1,10 @@
-r"""The data law: prompts of linear regression whose regression vectors are a few fixed tasks, and what linear attention sees of them.
+r"""The data law: prompts of linear regression from a few fixed tasks, and the summary $h$ that linear attention sees of them.
 
-Linear attention sees a prompt through the query $x$ and one vector $h$ of $d+1$ numbers. Given the task $w$, the law of $h$ depends on
-$d+2$ numbers only, whatever the length of the prompt; so $h$ is drawn directly (derived in the theory chapter of Part V). Whole
-prompts are drawn as well, for predictors that need them and as a second way.
+Given the task, $h$ needs $d+2$ random numbers whatever the length (derived in the chapter), so it is drawn directly, or from whole prompts.
 """
 
 from __future__ import annotations
 
-import dataclasses
 import math
 from dataclasses import dataclass
 
@@ -27,13 +24,7 @@ class PretrainingSet:
 
     $$ h=\Big(\frac dl\sum_{i\le l}y_ix_i,\ \frac1l\sum_{i\le l}y_i^2\Big),\qquad H_Z=x\,h^\top $$
 
-    Source:
-        the features are the authors' code for arXiv 2405.11751; made by `TaskLaw.draw`.
-
-    Example:
-        >>> data = TaskLaw(d=4, length=8, tasks=3, noise=0.1).draw(20, seed=0, runs=2)
-        >>> data.query.shape, data.summary.shape, data.task_vectors.shape
-        (torch.Size([2, 20, 4]), torch.Size([2, 20, 5]), torch.Size([2, 3, 4]))
+    Source: the features are the authors' code for arXiv 2405.11751; made by `TaskLaw.draw`.
     """
 
     task_vectors: torch.Tensor  # (R, k, d): the tasks w, each of norm sqrt(d)
@@ -44,16 +35,7 @@ class PretrainingSet:
 
 @dataclass(frozen=True)
 class TaskPrompts:
-    r"""R sets of n whole prompts: the examples $(x_i,y_i)$, the query and its label.
-
-    Source:
-        made by `TaskLaw.draw_prompts`.
-
-    Example:
-        >>> law = TaskLaw(d=4, length=8, tasks=3, noise=0.1)
-        >>> law.draw_prompts(20, seed=0, runs=2).x.shape
-        torch.Size([2, 20, 8, 4])
-    """
+    """R sets of n whole prompts, made by `TaskLaw.draw_prompts`."""
 
     x: torch.Tensor  # (R, n, l, d): covariates of the examples
     y: torch.Tensor  # (R, n, l): their labels
@@ -113,10 +95,6 @@ class TaskLaw:
         """d (d + 1), the number of entries of Gamma."""
         return self.d * (self.d + 1)
 
-    def fresh(self) -> TaskLaw:
-        """The same law with a new task in each prompt."""
-        return dataclasses.replace(self, tasks=None)
-
     def draw_tasks(self, seed: int, *, runs: int, first_run: int = 0) -> torch.Tensor:
         """The tasks of R runs, (R, k, d), from the streams (seed, "signals", run). A law without a number of tasks raises ValueError."""
         if self.tasks is None:
@@ -127,7 +105,11 @@ class TaskLaw:
 
     def draw(self, prompts: int, seed: int, *, runs: int, first_run: int = 0) -> PretrainingSet:
         """R pretraining sets of n prompts, drawn by their summaries. ValueError for a number out of range, or more tasks than prompts."""
-        self._enough(prompts)
+        checks.whole_number("prompts", prompts, at_least=1)
+        if prompts < (self.tasks or 1):
+            raise ValueError(
+                f"prompts must be at least the number of tasks, {self.tasks}; got {prompts}: some would have none"
+            )
         sets = [self._summaries(prompts, seed, run) for run in _runs(runs, first_run)]
         return PretrainingSet(*(torch.as_tensor(np.stack(parts)) for parts in zip(*sets, strict=True)))
 
@@ -155,13 +137,6 @@ class TaskLaw:
             sets.append((x[:, :-1], y[:, :-1], x[:, -1], y[:, -1], task))
         return TaskPrompts(*(torch.as_tensor(np.stack(parts)) for parts in zip(*sets, strict=True)))
 
-    def _enough(self, prompts: int) -> None:
-        checks.whole_number("prompts", prompts, at_least=1)
-        if self.tasks is not None and self.tasks > prompts:
-            raise ValueError(
-                f"prompts must be at least the number of tasks, {self.tasks}; got {prompts}: most tasks would have no prompt"
-            )
-
     def _summaries(self, n: int, seed: int, run: int) -> tuple[Floats, Floats, Floats, Floats]:
         random, d, variance = stream(seed, "noise", run), self.d, self.label_variance
         if self.tasks is None:
@@ -182,25 +157,7 @@ class TaskLaw:
 
 
 def summary_of(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
-    r"""What linear attention sees of the examples of a prompt: $h=(\frac dl\sum y_ix_i,\frac1l\sum y_i^2)$.
-
-    Args:
-        x: covariates, (..., l, d).
-        y: labels, (..., l).
-
-    Returns:
-        h, (..., d+1).
-
-    Raises:
-        RuntimeError: x and y of different lengths (from torch).
-
-    Source:
-        the authors' code for arXiv 2405.11751.
-
-    Example:
-        >>> summary_of(torch.eye(2), torch.tensor([1.0, 2.0]))
-        tensor([1.0000, 2.0000, 2.5000])
-    """
+    r"""What linear attention sees of examples x (..., l, d), y (..., l): $h=(\frac dl\sum y_ix_i,\frac1l\sum y_i^2)$, (..., d+1)."""
     length, d = x.shape[-2:]
     products = torch.einsum("...ld,...l->...d", x, y)
     return torch.cat([d / length * products, y.square().mean(-1, keepdim=True)], dim=-1)

@@ -1,9 +1,4 @@
-r"""Limits $d\to\infty$ at fixed $\alpha=l/d$, $\kappa=k/d$, $\tau=n/d^2$, and the extrapolation of measurements to them.
-
-With $q=(1+\rho)/\alpha$ and the Stieltjes transform of Marchenko and Pastur's law for k tasks in d dimensions,
-
-$$ M_\kappa(q)=\lim\frac1d\mathrm{tr}\Big(\frac1kW^\top W+qI\Big)^{-1}=\frac2{q+1-\frac1\kappa+\sqrt{(q+1-\frac1\kappa)^2+4q/\kappa}} . $$
-"""
+r"""Limits $d\to\infty$ at fixed $\alpha=l/d$, $\kappa=k/d$, $\tau=n/d^2$, and extrapolation to them; $q=(1+\rho)/\alpha$."""
 
 from __future__ import annotations
 
@@ -26,28 +21,11 @@ __all__ = [
 
 
 def stieltjes(q: float, kappa: float) -> float:
-    r"""$M_\kappa(q)$, the limit of the mean of $1/(\text{eigenvalue}+q)$ for the second moments of k random tasks.
+    r"""$M_\kappa(q)$, the mean of $1/(\text{eigenvalue}+q)$ for the second moments of many random tasks; q > 0, kappa > 0 or infinite.
 
-    $$ M_\kappa(q)=\frac2{q+1-\frac1\kappa+\sqrt{(q+1-\frac1\kappa)^2+4q/\kappa}} $$
+    $$ M_\kappa(q)=\lim\frac1d\mathrm{tr}\Big(\frac1kW^\top W+qI\Big)^{-1}=\frac2{q+1-\frac1\kappa+\sqrt{(q+1-\frac1\kappa)^2+4q/\kappa}} $$
 
-    Where $q+1<1/\kappa$ the denominator is a difference; it is then computed as a quotient, which loses no digits.
-
-    Args:
-        q: > 0.
-        kappa: > 0, may be infinite.
-
-    Returns:
-        a number > 0.
-
-    Raises:
-        ValueError: an argument out of its range.
-
-    Source:
-        the authors' code for arXiv 2405.11751; the law of Marchenko and Pastur.
-
-    Example:
-        >>> round(stieltjes(1.1, 2.0), 4), stieltjes(1.0, math.inf)
-        (0.5289, 0.5)
+    Where $q+1<1/\kappa$ the denominator is a difference; it is then computed as a quotient, which loses no digits. Source: authors' code.
     """
     checks.positive_number("q", q)
     share = _inverse("kappa", kappa)
@@ -57,28 +35,9 @@ def stieltjes(q: float, kappa: float) -> float:
 
 
 def many_prompts_error(alpha: float, kappa: float, noise: float, tasks: str = "fresh") -> float:
-    r"""The limit $\tau\to\infty$: the error of the linear attention that is best for k tasks, on fresh tasks or on the k tasks.
+    r"""The limit $\tau\to\infty$: the error of the linear attention that is best for k tasks, on "fresh" or "seen" tasks. Derived.
 
     $$ e_\infty^{\text{fresh}}=\rho+q-2q^2m+(1+q)\,q^2|m'|,\qquad e_\infty^{\text{seen}}=\rho+q-q^2m, \qquad m=M_\kappa(q) $$
-
-    Args:
-        alpha: l/d > 0.
-        kappa: k/d > 0, may be infinite.
-        noise: rho >= 0.
-        tasks: "fresh" or "seen".
-
-    Returns:
-        the error, between rho and a number that exceeds 1 + rho where few tasks mislead.
-
-    Raises:
-        ValueError: an argument out of its range.
-
-    Source:
-        derived in `book/finite_data_theory`.
-
-    Example:
-        >>> round(many_prompts_error(1.0, 2.0, 0.1), 4), round(many_prompts_error(1.0, 2.0, 0.1, "seen"), 4)
-        (0.699, 0.5601)
     """
     q, share = _ratio(alpha, noise), _inverse("kappa", kappa)
     m = stieltjes(q, kappa)
@@ -89,30 +48,9 @@ def many_prompts_error(alpha: float, kappa: float, noise: float, tasks: str = "f
 
 
 def prompt_cost(alpha: float, kappa: float, noise: float, tasks: str = "fresh") -> float:
-    r"""What finitely many prompts cost: for $\tau>1$ the limit is $e_\infty+C/(\tau-1)$ with this $C$.
+    r"""What finitely many prompts cost, the residue of the pole at $\tau=1$; on "fresh" or "seen" tasks. From the authors' formula.
 
     $$ C^{\text{fresh}}=(1+q)\,m\,(\rho+q-q^2m),\qquad C^{\text{seen}}=\rho+q-q^2m $$
-
-    $C$ is also the residue of the pole at $\tau=1$, from both sides.
-
-    Args:
-        alpha: l/d > 0.
-        kappa: k/d > 0, may be infinite.
-        noise: rho >= 0.
-        tasks: "fresh" or "seen".
-
-    Returns:
-        a number > 0.
-
-    Raises:
-        ValueError: an argument out of its range.
-
-    Source:
-        derived in `book/finite_data_theory` from the formula of the authors' code; the law of least squares with Gaussian features.
-
-    Example:
-        >>> round(prompt_cost(1.0, 2.0, 0.1), 4)
-        0.622
     """
     seen = many_prompts_error(alpha, kappa, noise, "seen")
     if tasks == "seen":
@@ -129,10 +67,10 @@ def limit_error(tau: float, alpha: float, kappa: float, noise: float, tasks: str
 
     $$ e^{\text{fresh}}=\frac{\tau(1+q)}{1-\tau}\Big[1-\tau(1-\mu)^2-\mu\frac{q-\rho}q\Big]-2\tau(1-\mu)+1+\rho ; $$
 
-    for $\tau>1$ it is $e_\infty+C/(\tau-1)$ (`many_prompts_error`, `prompt_cost`).
+    for $\tau>1$ it is $e_\infty+C/(\tau-1)$ with $C$ and $e_\infty$ of the chapter.
 
     Args:
-        tau: n/d^2 > 0.
+        tau: n/d^2 > 0; infinite for unlimited prompts.
         alpha: l/d > 0.
         kappa: k/d > 0, may be infinite.
         noise: rho >= 0.
@@ -151,6 +89,8 @@ def limit_error(tau: float, alpha: float, kappa: float, noise: float, tasks: str
         >>> round(limit_error(0.5, 1.0, 2.0, 0.1), 4), limit_error(1.0, 1.0, 2.0, 0.1)
         (1.4875, inf)
     """
+    if tau == math.inf:
+        return many_prompts_error(alpha, kappa, noise, tasks)
     checks.positive_number("tau", tau)
     checks.one_of("tasks", tasks, ("fresh", "seen"))
     q, share = _ratio(alpha, noise), _inverse("kappa", kappa)
@@ -170,53 +110,12 @@ def limit_error(tau: float, alpha: float, kappa: float, noise: float, tasks: str
 
 
 def pattern_error(alpha: float, noise: float, length: float = math.inf) -> float:
-    r"""The error of the best $\Gamma=(\eta I,0)$, which no linear attention undercuts on fresh tasks. At finite length it is exact.
-
-    $$ 1+\rho-\eta,\qquad \eta=\frac1{1+\frac1l+q} $$
-
-    Args:
-        alpha: l/d > 0.
-        noise: rho >= 0.
-        length: l; infinite: the limit.
-
-    Returns:
-        the error; 1 + rho minus it is the step $\eta$ itself.
-
-    Raises:
-        ValueError: an argument out of its range.
-
-    Source:
-        derived in `book/finite_data_theory`.
-
-    Example:
-        >>> round(pattern_error(1.0, 0.1), 4)
-        0.6238
-    """
+    r"""$1+\rho-1/(1+\frac1l+q)$, the error on fresh tasks of the best $\Gamma=(\eta I,0)$, which no $\Gamma$ undercuts."""
     return 1 + noise - 1 / (1 + _inverse("length", length) + _ratio(alpha, noise))
 
 
 def ridge_error(alpha: float, noise: float) -> float:
-    r"""The limit of the error of ridge regression on the prompt alone: the best predictor where tasks are Gaussian and new.
-
-    $$ \rho+\frac\rho\alpha\,M_\alpha\Big(\frac\rho\alpha\Big) $$
-
-    Args:
-        alpha: l/d > 0.
-        noise: rho > 0.
-
-    Returns:
-        the error.
-
-    Raises:
-        ValueError: an argument out of its range.
-
-    Source:
-        derived in `book/finite_data_theory`.
-
-    Example:
-        >>> round(ridge_error(1.0, 0.1), 4)
-        0.3702
-    """
+    r"""$\rho+\frac\rho\alpha M_\alpha(\frac\rho\alpha)$, the limit of the error of ridge regression on the prompt alone; noise rho > 0."""
     ratio = checks.positive_number("noise", noise) / checks.positive_number("alpha", alpha)
     return noise + ratio * stieltjes(ratio, alpha)
 

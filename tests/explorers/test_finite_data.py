@@ -5,8 +5,14 @@ import itertools
 import numpy as np
 import pytest
 
-from attnlib.finite_data import limit_error, many_prompts_error, pattern_error, prompt_cost, ridge_error
-from attnlib.finite_data.limits import stieltjes
+from attnlib.finite_data.limits import (
+    limit_error,
+    many_prompts_error,
+    pattern_error,
+    prompt_cost,
+    ridge_error,
+    stieltjes,
+)
 from tests.explorers.node import evaluate
 
 RANDOM = np.random.default_rng(5)

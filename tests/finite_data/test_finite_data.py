@@ -7,27 +7,20 @@ import pytest
 import torch
 
 from attnlib.finite_data import (
-    PretrainingSet,
     TaskLaw,
     best_attention,
     exact_error,
     extrapolate,
     fit_attention,
-    fit_step,
     limit_error,
-    many_prompts_error,
-    pattern_error,
-    prompt_cost,
-    ridge_error,
-    ridge_estimate,
-    sampled_error,
-    task_estimate,
 )
-from attnlib.finite_data.law import summary_of
-from attnlib.finite_data.limits import stieltjes
-from attnlib.finite_data.predictors import estimate_error
+from attnlib.finite_data.attention import fit_step, sampled_error
+from attnlib.finite_data.law import PretrainingSet, summary_of
+from attnlib.finite_data.limits import many_prompts_error, pattern_error, prompt_cost, ridge_error, stieltjes
+from attnlib.finite_data.predictors import estimate_error, ridge_estimate, task_estimate
 
 LAW = TaskLaw(d=5, length=8, tasks=3, noise=0.3)
+NEW = TaskLaw(d=5, length=8, tasks=None, noise=0.3)
 
 
 # --- law ------------------------------------------------------------------------------------------------------------
@@ -63,7 +56,7 @@ def test_tasks_are_on_the_sphere_shared_by_prompts_and_runs_are_separate() -> No
     torch.testing.assert_close(data.task_vectors, LAW.draw_tasks(1, runs=3))
     torch.testing.assert_close(LAW.draw(200, 1, runs=1, first_run=2).summary[0], data.summary[2])
     assert not torch.equal(data.query[0], data.query[1])
-    assert LAW.fresh().draw(7, 1, runs=2).task_vectors.shape == (2, 7, 5)
+    assert NEW.draw(7, 1, runs=2).task_vectors.shape == (2, 7, 5)
     quiet = TaskLaw(d=5, length=8, tasks=3, noise=0.0).draw(200, 1, runs=1)
     products = torch.einsum("nd,kd->nk", quiet.query[0], quiet.task_vectors[0])
     gaps = (products - quiet.target[0][:, None]).abs()
@@ -273,7 +266,7 @@ def test_sizes_that_fit_nothing() -> None:
     with pytest.raises(ValueError, match="prompts must be at least the number of tasks, 3; got 2"):
         LAW.draw(2, 0, runs=1)
     with pytest.raises(ValueError, match="got None: a new task in each prompt"):
-        LAW.fresh().draw_tasks(0, runs=1)
+        NEW.draw_tasks(0, runs=1)
     with pytest.raises(ValueError, match="penalty must be >= 0; got -1"):
         fit_attention(LAW.draw(5, 0, runs=1), penalty=-1)
     with pytest.raises(ValueError, match="gamma must have shape"):

@@ -8,7 +8,7 @@ import torch
 
 from attnbook.finite_data.claims import CLAIMS
 from attnbook.finite_data.softmax import HEADS, softmax_rows, train_heads
-from attnbook.finite_data.study import TASK_SHARES, Study, make_study, measure_ladder
+from attnbook.finite_data.study import TASK_SHARES, Measurer, Study, make_study
 from attnlib.finite_data import TaskLaw, exact_error, fit_attention
 from attnlib.in_context import Circuits, Prompts, predict
 from attnlib.randomness import stream
@@ -16,7 +16,7 @@ from attnlib.randomness import stream
 
 @pytest.fixture(scope="module")
 def study() -> Study:
-    return make_study(1.0, 0.5, 0.1, draws=14, steps=300, penalty=0.05, softmax_draws=7, seed=3)
+    return make_study(1.0, 0.5, 0.1, draws=16, steps=300, penalty=0.05, softmax_draws=7, seed=3)
 
 
 def test_the_claims_hold_and_their_controls_do_not(study: Study) -> None:
@@ -28,16 +28,17 @@ def test_the_claims_hold_and_their_controls_do_not(study: Study) -> None:
 
 def test_measurements_share_no_draw_and_have_their_shapes(study: Study) -> None:
     few, many = study.ladders
-    assert few.fresh.shape == many.seen.shape == (14, 4)
-    assert study.unlimited.fresh.shape == (14, len(TASK_SHARES))
-    columns = torch.cat([few.fresh, many.fresh, study.unlimited.ladder.fresh], dim=1)
+    assert few.fresh.shape == many.seen.shape == (16, 4)
+    assert study.shares.shape == (2, 16, len(TASK_SHARES))
+    assert study.long.shape == (16, 2, 3)
+    columns = torch.cat([few.fresh, many.fresh, study.unlimited.fresh], dim=1)
     between = torch.corrcoef(columns.T).fill_diagonal_(0).abs()
     assert between.max() < 0.9  # the same draw at two sizes would give 1
     assert study.law.d == 16
 
 
 def test_a_rung_is_a_mean_over_draws_of_fits_at_one_size() -> None:
-    ladder = measure_ladder(0.5, 1.0, 0.5, 0.1, sizes=(4, 6, 8), each=(2, 3, 1), draws=3, seed=4)
+    ladder = Measurer(1.0, 0.1, draws=3, seed=4).ladder(0.5, 0.5, (4, 6, 8), (2, 3, 1))
     law = TaskLaw(6, 6, 3, 0.1)
     data = law.draw(21, 4, runs=9, first_run=20_000)
     expected = exact_error(fit_attention(data), law).reshape(3, 3).mean(1)

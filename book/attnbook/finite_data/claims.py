@@ -7,7 +7,7 @@ import math
 import torch
 
 from attnbook.finite_data.study import CURVE, LARGE, Ladder, Study
-from attnlib.finite_data import limit_error, many_prompts_error, pattern_error, ridge_error
+from attnlib.finite_data.limits import limit_error, pattern_error, ridge_error
 from bookkit.claims import ClaimSet, Source
 from bookkit.rules import Evidence, agrees, both, mean_within, median_within, statistic_within, within
 
@@ -18,11 +18,8 @@ CLAIMS = ClaimSet("finite_data")
 
 def _limits(study: Study, ladder: Ladder, kappa: float) -> Evidence:
     alpha, noise = study.law.alpha, study.law.noise
-    if math.isinf(ladder.tau):
-        values = [many_prompts_error(alpha, kappa, noise, tasks) for tasks in ("fresh", "seen")]
-    else:
-        values = [limit_error(ladder.tau, alpha, kappa, noise, tasks) for tasks in ("fresh", "seen")]
-    return both(*(agrees(ladder.limit(tasks), value) for tasks, value in zip(("fresh", "seen"), values, strict=True)))
+    pairs = ((ladder.limit(tasks), limit_error(ladder.tau, alpha, kappa, noise, tasks)) for tasks in ("fresh", "seen"))
+    return both(*(agrees(*pair) for pair in pairs))
 
 
 @CLAIMS.claim(
@@ -35,9 +32,8 @@ def _limits(study: Study, ladder: Ladder, kappa: float) -> Evidence:
     box=("prop-finite-data-moments",),
 )
 def exact_errors(study: Study, constant: float) -> Evidence:
-    plain = study.plain
-    shift = (constant - 1) * plain.moment * plain.corner
-    return both(*(agrees(plain.counted[:, i], plain.exact[:, i] + shift) for i in (0, 1)))
+    predicted = study.plain.exact + (constant - 1) * study.plain.moment * study.plain.corner[:, None]
+    return both(*(agrees(study.plain.counted[:, i], predicted[:, i]) for i in (0, 1)))
 
 
 @CLAIMS.claim(
@@ -79,7 +75,7 @@ def many_prompts(study: Study, constant: float) -> Evidence:
     uses=("E1",),
 )
 def unlimited_prompts(study: Study, constant: float) -> Evidence:
-    return _limits(study, study.unlimited.ladder, study.unlimited.ladder.kappa * constant)
+    return _limits(study, study.unlimited, study.unlimited.kappa * constant)
 
 
 @CLAIMS.claim(
@@ -98,10 +94,9 @@ def transition(study: Study, constant: float) -> Evidence:
         short, long = pairs.mean(0).tolist()
         return math.log(short / long) / math.log(4)
 
-    long = study.unlimited.long
     wanted = (0.0, 0.5 * constant, 1.0)
     return both(*(
-        statistic_within(exponent, long[:, i], low=w - 0.1, high=w + 0.1, quantity="exponent") for i, w in enumerate(wanted)
+        statistic_within(exponent, study.long[..., i], low=w - 0.1, high=w + 0.1, quantity="exponent") for i, w in enumerate(wanted)
     ))  # fmt: skip
 
 
@@ -117,11 +112,11 @@ def transition(study: Study, constant: float) -> Evidence:
     uses=("E1",),
 )
 def peak(study: Study, constant: float) -> Evidence:
-    curve, zero, at = study.curve, study.law.label_variance, CURVE.index(1.0)
-    plain = curve.plain if constant else curve.ridge
+    plain, _, ridge = study.curve[..., CURVE.index(1.0)]
+    zero = study.law.label_variance
     return both(
-        median_within(plain[:, at], low=10 * zero, quantity="median without penalty"),
-        median_within(curve.ridge[:, at], high=3 * zero, quantity="median with penalty"),
+        median_within(plain if constant else ridge, low=10 * zero, quantity="median without penalty"),
+        median_within(ridge, high=3 * zero, quantity="median with penalty"),
     )
 
 
@@ -141,9 +136,8 @@ def ridge(study: Study, constant: float) -> Evidence:
 @CLAIMS.claim(
     "E8",
     "the memorising predictor answers with a wrong task",
-    r"the posterior mean over $k$ known tasks has an error on fresh tasks between $1+\rho$, that of predicting zero, and "
-    r"$2+\rho$, that of an "
-    r"independent task; the best linear attention of $k$ tasks stays below $1+\rho$",
+    r"the posterior mean over $k$ known tasks errs on fresh tasks by more than $1+\rho$, as predicting zero does, and by less than "
+    r"$2+\rho$, as an independent task does; the best linear attention of $k$ tasks stays below $1+\rho$",
     regime=r"$d=32$ and $64$, the page's $\alpha$, $\rho$ and $\kappa$",
     wrong=2.0,
     wrong_text="twice the error of predicting zero, or more",
@@ -153,10 +147,8 @@ def ridge(study: Study, constant: float) -> Evidence:
 def memorising(study: Study, constant: float) -> Evidence:
     zero = study.law.label_variance
     return both(
-        mean_within(
-            study.at_kappa(study.predictors[:, 0]), low=constant * zero, high=1 + zero, quantity="posterior mean"
-        ),
-        mean_within(study.at_kappa(study.unlimited.fresh), high=zero, quantity="linear attention"),
+        mean_within(study.at_kappa(study.predictors[0]), low=constant * zero, high=1 + zero, quantity="posterior mean"),
+        mean_within(study.at_kappa(study.shares[0]), high=zero, quantity="linear attention"),
     )
 
 
@@ -173,17 +165,15 @@ def memorising(study: Study, constant: float) -> Evidence:
 )
 def pattern_of_one_task(study: Study, constant: float) -> Evidence:
     one = study.one_task
-    x = constant * one.law.label_variance / one.law.alpha
-    step = 1 / (1 + 1 / one.law.length + x)
+    step = 1 / (1 + 1 / one.law.length + constant * one.law.label_variance / one.law.alpha)
     return both(agrees(one.step, step), mean_within(one.full, low=one.law.label_variance, quantity="all of Gamma"))
 
 
 @CLAIMS.claim(
     "E10",
     "no linear attention undercuts the pattern on fresh tasks",
-    r"every linear attention that the page fits, and the best one for each number of tasks, has an error on fresh tasks of "
-    r"at least $1+\rho-1/(1+\frac1l+q)$, that of the best step, "
-    r"however many tasks and prompts it has seen",
+    r"every linear attention that the page fits, and the best one for each number of tasks, has on fresh tasks at least the error of the "
+    r"best step, $1+\rho-1/(1+\frac1l+q)$",
     wrong=1.1,
     wrong_text="a bound that is ten per cent higher",
     box=("thm-finite-data-pattern",),
@@ -192,8 +182,8 @@ def pattern_of_one_task(study: Study, constant: float) -> Evidence:
 def no_better(study: Study, constant: float) -> Evidence:
     law = study.law
     away = torch.tensor(CURVE) != 1.0  # at the peak the errors are large
-    fits = torch.cat([study.curve.plain[:, away], study.curve.ridge], dim=1)
-    found = ((fits, law.length), (study.unlimited.fresh, round(law.alpha * LARGE)))
+    fits = torch.cat([study.curve[0][:, away], study.curve[2]], dim=1)
+    found = ((fits, law.length), (study.shares[0], round(law.alpha * LARGE)))
     return both(*(
         within(values, low=constant * pattern_error(law.alpha, law.noise, length), quantity="error on fresh tasks", share=1)
         for values, length in found
@@ -203,9 +193,8 @@ def no_better(study: Study, constant: float) -> Evidence:
 @CLAIMS.claim(
     "E11",
     "the opposite pair survives, its pattern does not",
-    r"two softmax heads that start opposite stay opposite at each $k$ (an imbalance below $\frac12$); but less than half of "
-    r"the squared norm of "
-    r"their key-query circuits is in the pattern $\omega I$ at $k=2$ tasks, and more than half at $k=20$",
+    r"two softmax heads that start opposite stay opposite at each $k$ (an imbalance below $\frac12$); but less than half of the squared "
+    r"norm of their key-query circuits is in the pattern $\omega I$ at $k=2$ tasks, and more than half at $k=20$",
     source=Source.MEASURED,
     regime=r"$d=5$, $l=20$, the page's noise and steps",
     wrong=2.0,
@@ -214,7 +203,7 @@ def no_better(study: Study, constant: float) -> Evidence:
 )
 def pair_and_pattern(study: Study, constant: float) -> Evidence:
     heads = study.heads
-    imbalance = torch.cat([row.imbalance for row in study.softmax])
+    imbalance = torch.cat([row.imbalance for row in heads.values()])
     return both(
         mean_within(imbalance, high=0.5, quantity="imbalance"),
         mean_within(heads[2].pattern, high=0.5, quantity="pattern at k = 2"),
@@ -225,10 +214,8 @@ def pair_and_pattern(study: Study, constant: float) -> Evidence:
 @CLAIMS.claim(
     "E12",
     "softmax heads memorise more, and the transition is steeper",
-    r"at $k=2$ and $3$ tasks in $d=5$ dimensions trained softmax heads are at least as good on the seen tasks as the best "
-    r"linear attention; on "
-    r"fresh tasks their error, in units of that of linear attention, is at least 1.5 times what it is at $k=20$ (geometric "
-    r"mean over draws)",
+    r"at $k=2$ and $3$ tasks trained softmax heads are at least as good on the seen tasks as the best linear attention; on fresh "
+    r"tasks their error, over that of linear attention, is at least 1.5 times what it is at $k=20$ (geometric mean over draws)",
     source=Source.MEASURED,
     regime=r"$d=5$, $l=20$, the page's noise and steps",
     wrong=4.0,

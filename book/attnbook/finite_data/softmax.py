@@ -66,21 +66,20 @@ def softmax_rows(
     checks.whole_number("steps", steps, at_least=1)
     laws = [TaskLaw(d, length, k, noise) for k in counts]
     known = [law.draw_tasks(seed, runs=draws, first_run=place * draws) for place, law in enumerate(laws)]
-    padded = torch.stack([task for tasks in known for task in _repeated(tasks, max(counts))])
+    padded = torch.cat([torch.nn.functional.pad(tasks, (0, 0, 0, max(counts) - tasks.shape[1])) for tasks in known])
     circuits = train_heads(padded, [k for k in counts for _ in range(draws)], laws[0], steps=steps, seed=seed)
-    rows = []
+    rows, unit = [], math.sqrt(d)
     for place, (law, tasks) in enumerate(zip(laws, known, strict=True)):
         mine = circuits[place * draws : (place + 1) * draws]
-        seen, fresh = (_error(mine, law, prompts, seed, place * draws, task_vectors=chosen) for chosen in (tasks, None))
+        same, errors = {"runs": draws, "first_run": place * draws}, []
+        for chosen in (tasks, None):
+            drawn = law.draw_prompts(prompts, seed, **same, task_vectors=chosen)
+            given = Prompts(unit * drawn.x, drawn.y, unit * drawn.query, drawn.target, drawn.task / unit)
+            errors.append((predict(mine, given) - drawn.target).square().mean(-1))
         best = best_attention(law, tasks)
         exact = exact_error(best, law, tasks), exact_error(best, law)
-        rows.append(SoftmaxRow(law.tasks or 0, mine, seen, fresh, *exact))
+        rows.append(SoftmaxRow(law.tasks or 0, mine, *errors, *exact))
     return tuple(rows)
-
-
-def _repeated(tasks: torch.Tensor, rows: int) -> torch.Tensor:
-    """(R, k, d) padded to `rows` tasks; the copies are never picked."""
-    return torch.nn.functional.pad(tasks, (0, 0, 0, rows - tasks.shape[1]))
 
 
 def train_heads(known: torch.Tensor, counts: list[int], law: TaskLaw, *, steps: int, seed: int) -> Circuits:
@@ -124,14 +123,3 @@ def _batches(
     normal[..., d] = np.einsum("rsbld,rsbd->rsbl", x, task) + math.sqrt(law.noise) * normal[..., d]
     tokens = torch.as_tensor(normal)
     return [(tokens[:, s, :, :length], tokens[:, s, :, length, :d], tokens[:, s, :, length, d]) for s in range(steps)]
-
-
-def _error(
-    circuits: Circuits, law: TaskLaw, prompts: int, seed: int, first_run: int, *, task_vectors: torch.Tensor | None
-) -> torch.Tensor:
-    """Mean squared error (R,) on whole prompts; `predict` is that of Part III."""
-    runs = circuits.mu.shape[0]
-    drawn = law.draw_prompts(prompts, seed, runs=runs, first_run=first_run, task_vectors=task_vectors)
-    unit = math.sqrt(law.d)
-    given = Prompts(unit * drawn.x, drawn.y, unit * drawn.query, drawn.target, drawn.task / unit)
-    return (predict(circuits, given) - drawn.target).square().mean(-1)
