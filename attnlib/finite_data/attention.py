@@ -1,4 +1,4 @@
-r"""Reduced linear attention $\hat y=\langle\Gamma,x\,h^\top\rangle=x^\top\Gamma h$: fitted exactly, and its exact errors (derived in the chapter)."""
+r"""Reduced linear attention $\hat y=x^\top\Gamma h$: fitted exactly, and its exact errors (derived in the theory chapter)."""
 
 from __future__ import annotations
 

@@ -112,8 +112,7 @@ def transition(study: Study, constant: float) -> Evidence:
     uses=("E1",),
 )
 def peak(study: Study, constant: float) -> Evidence:
-    plain, _, ridge = study.curve[..., CURVE.index(1.0)]
-    zero = study.law.label_variance
+    (plain, _, ridge), zero = study.curve[..., CURVE.index(1.0)], study.law.label_variance
     return both(
         median_within(plain if constant else ridge, low=10 * zero, quantity="median without penalty"),
         median_within(ridge, high=3 * zero, quantity="median with penalty"),
@@ -180,10 +179,8 @@ def pattern_of_one_task(study: Study, constant: float) -> Evidence:
     uses=("E1",),
 )
 def no_better(study: Study, constant: float) -> Evidence:
-    law = study.law
-    away = torch.tensor(CURVE) != 1.0  # at the peak the errors are large
-    fits = torch.cat([study.curve[0][:, away], study.curve[2]], dim=1)
-    found = ((fits, law.length), (study.shares[0], round(law.alpha * LARGE)))
+    law, away = study.law, torch.tensor(CURVE) != 1.0  # at the peak the errors are large
+    found = ((study.curve[0][:, away], law.length), (study.shares[0], round(law.alpha * LARGE)))
     return both(*(
         within(values, low=constant * pattern_error(law.alpha, law.noise, length), quantity="error on fresh tasks", share=1)
         for values, length in found
@@ -202,8 +199,7 @@ def no_better(study: Study, constant: float) -> Evidence:
     box=("prop-finite-data-softmax",),
 )
 def pair_and_pattern(study: Study, constant: float) -> Evidence:
-    heads = study.heads
-    imbalance = torch.cat([row.imbalance for row in heads.values()])
+    heads, imbalance = study.heads, torch.cat([row.imbalance for row in study.heads.values()])
     return both(
         mean_within(imbalance, high=0.5, quantity="imbalance"),
         mean_within(heads[2].pattern, high=0.5, quantity="pattern at k = 2"),
@@ -224,8 +220,7 @@ def pair_and_pattern(study: Study, constant: float) -> Evidence:
     uses=("E4", "E11"),
 )
 def steeper(study: Study, constant: float) -> Evidence:
-    heads = study.heads
-    few = [heads[k] for k in (2, 3)]
+    heads, few = study.heads, [study.heads[k] for k in (2, 3)]
     excess = torch.cat([row.seen - row.linear_seen for row in few])
     ratio = torch.stack([row.log_ratio for row in few]).mean(0) - heads[20].log_ratio
     return both(
