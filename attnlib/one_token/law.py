@@ -31,9 +31,9 @@ class OneTokenLaw:
     $$ x_i = \sqrt\nu\,1[i=\varepsilon]\,k^* + z_i, \qquad y = v^*\!\cdot x_\varepsilon, \qquad z_i\sim N(0,I_d), \qquad k^*\perp v^*. $$
 
     The position $\varepsilon$ is uniform, and $k^*$, $v^*$ are unit vectors. Only the scores $\chi_i=k^*\!\cdot x_i$ and the values
-    $\tau_i=v^*\!\cdot x_i$ matter for heads along $k^*$ and $v^*$, so the law draws these two numbers. With `label_noise` $\eta$ the label has the
-    wrong sign with probability $\eta$. Fewer than two tokens, a strength that is not a finite number above 0, or an $\eta$ outside
-    $[0,\frac12]$ raise ValueError.
+    $\tau_i=v^*\!\cdot x_i$ matter for heads along $k^*$ and $v^*$, so the law draws these two numbers. With `label_noise` $\eta$ the
+    label has the wrong sign with probability $\eta$. Fewer than two tokens, a strength that is not a finite
+    number above 0, or an $\eta$ outside $[0,\frac12]$ raise ValueError.
 
     Source:
         the setting is that of two papers, by their abstracts and by the authors' code of the older one; flipped labels are ours.

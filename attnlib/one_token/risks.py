@@ -1,7 +1,8 @@
 r"""Exact risks of heads that know the directions $k^*$ and $v^*$, for labels without flips.
 
-The Bayes risk is the probability that the largest of L sums (score plus Gumbel noise) is not that of the hidden token. All sums below have
-positive terms only and are convolutions of smooth functions on uniform grids, so a risk of $10^{-80}$ has as many digits as one of one half.
+The Bayes risk is the probability that the largest of L sums (score plus Gumbel noise) is not that of the hidden token. All sums below
+have positive terms only and are convolutions of smooth functions on uniform grids, so a risk of $10^{-80}$ has as many digits as one of
+one half.
 """
 
 from __future__ import annotations
@@ -145,8 +146,10 @@ def erf_risk(law: OneTokenLaw, scale: float) -> float:
 def risk_bounds(law: OneTokenLaw, *, own_score: bool = False) -> tuple[float, float]:
     r"""Bounds of the Bayes risk, or with `own_score` of the best risk of own-score weights, that hold for all $L$ and $\nu$.
 
-    $$ \frac{e^{-\nu/4}}{2\sqrt{1+\nu/2}} \le R_{\mathrm{Bayes}} \le (L-1)\,e^{-\nu/4}\min\Bigl(\tfrac12,\sqrt{\tfrac{\pi}{4\nu}}\Bigr), \qquad
-       \frac{e^{-\ell^2/(8+2\nu)}}{2\sqrt{1+\nu/4}} \le \frac{R_{\mathrm{own}}}{\sqrt{L-1}\,e^{-\nu/8}} \le \min\Bigl(\tfrac12,\sqrt{\tfrac{\pi}{2\nu}}\Bigr), $$
+    $$ \frac{e^{-\nu/4}}{2\sqrt{1+\nu/2}} \le R_{\mathrm{Bayes}}
+       \le (L-1)\,e^{-\nu/4}\min\Bigl(\tfrac12,\sqrt{\tfrac{\pi}{4\nu}}\Bigr), \qquad
+       \frac{e^{-\ell^2/(8+2\nu)}}{2\sqrt{1+\nu/4}} \le \frac{R_{\mathrm{own}}}{\sqrt{L-1}\,e^{-\nu/8}}
+       \le \min\Bigl(\tfrac12,\sqrt{\tfrac{\pi}{2\nu}}\Bigr), $$
 
     with $\ell=\log(L-1)$.
 
@@ -214,15 +217,16 @@ def _grids(strength: float) -> tuple[float, Floats, Floats, Floats]:
     root = math.sqrt(strength)
     if root < 0.5:  # the Gaussian is narrower than the grid: Gauss-Hermite nodes instead of a convolution
         nodes, weights = np.polynomial.hermite_e.hermegauss(40)
-        step, nodes, weights = _STEP / 2, root * nodes, weights / math.sqrt(2 * math.pi)
-        u = np.arange(-14, 60, step)
-        smooth = [f(u[:, None] - shift - nodes) @ weights for f, shift in _gumbel(strength)]
+        step = _STEP / 2
+        u: Floats = np.arange(-14, 60, step, dtype=np.float64)[:, None] - root * nodes
+        smooth = [f(u - shift) @ weights / math.sqrt(2 * math.pi) for f, shift in _gumbel(strength)]
     else:
         step = min(_STEP, 0.4 * root)
         low, high = math.floor((-root / 2 - 10) * root / step), math.ceil((root + 10) * root / step)
-        kernel = step / root * np.exp(-((np.arange(low, high + 1) * step / root) ** 2) / 2) / math.sqrt(2 * math.pi)
+        at = step / root * np.arange(low, high + 1, dtype=np.float64)
+        kernel: Floats = step / root * np.exp(-at * at / 2) / math.sqrt(2 * math.pi)
         first, count = -10 * root - 8, math.ceil((strength + 21 * root + 53) / step)
-        x = first + step * np.arange(-high, count - low)
+        x: Floats = first + step * np.arange(-high, count - low, dtype=np.float64)
         smooth = [np.convolve(f(x - shift), kernel, mode="valid") for f, shift in _gumbel(strength)]
     density, above, below = smooth
     with np.errstate(divide="ignore"):

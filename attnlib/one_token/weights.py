@@ -72,7 +72,8 @@ def sigmoid_weights(scores: torch.Tensor, law: OneTokenLaw, *, bias: float = 1.0
 def linear_weights(scores: torch.Tensor, law: OneTokenLaw, *, centred: bool = False) -> torch.Tensor:
     r"""The best weights $b+c\chi_i$, or the best weights $b+c(\chi_i-\bar\chi)$ with the mean score $\bar\chi$ of the sample.
 
-    $$ b=\frac{R}{L-1},\quad c=\frac{\sqrt\nu R}{L},\quad R=\frac{L(L-1)}{L^2+\nu(L-1)}; \qquad\text{centred}\quad b=\frac1L,\quad c=\frac{\sqrt\nu}{L+\nu}. $$
+    $$ b=\frac{R}{L-1},\quad c=\frac{\sqrt\nu R}{L},\quad R=\frac{L(L-1)}{L^2+\nu(L-1)};
+       \qquad\text{centred}\quad b=\frac1L,\quad c=\frac{\sqrt\nu}{L+\nu}. $$
 
     Args:
         scores: $\chi$, the tokens on the last axis.

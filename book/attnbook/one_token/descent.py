@@ -1,7 +1,7 @@
 r"""Heads trained by gradient descent on finitely many samples, with flipped labels: many strengths and kinds of weights at once.
 
-Tokens have $d$ coordinates, of which the first is along $k^*$ and the second along $v^*$. A head has $f=\sum_iw_i\,v\cdot x_i$ with the scores
-$\chi_i=k\cdot x_i$ and the weights
+Tokens have $d$ coordinates, of which the first is along $k^*$ and the second along $v^*$. A head has $f=\sum_iw_i\,v\cdot x_i$ with the
+scores $\chi_i=k\cdot x_i$ and the weights
 
     softmax   w = softmax(chi)      sigmoid   w_i = sigmoid(chi_i + b)      linear   w_i = chi_i + b
 

@@ -68,7 +68,9 @@ def draw_training(axes: Any, study: Study) -> None:
         for place, kind in enumerate(KINDS):
             moved = np.array(SIZES) * 1.03 ** (place - 1)
             measured(ax, moved, best[:, place], colour=HUES[kind], label=kind)
-        ax.set(xlabel="training samples $n$", xscale="log", ylim=(0.3, 1.02), title=rf"$\nu={TRAINED_STRENGTHS[index]:g}$")
+        ax.set(
+            xlabel="training samples $n$", xscale="log", ylim=(0.3, 1.02), title=rf"$\nu={TRAINED_STRENGTHS[index]:g}$"
+        )
         ax.set_xticks(SIZES, labels=[str(size) for size in SIZES])
         ax.minorticks_off()
     axes[0].set_ylabel("clean risk, best stopping")
@@ -86,8 +88,13 @@ def lead(study: Study, size: int, index: int) -> tuple[str, float]:
 
 def draw_phases(axes: Any, study: Study) -> None:
     """Which head is ahead, by strength and number of training samples; each cell shows its paired t."""
-    colours = {"none": PHASES["nothing"], "softmax": PHASES["benign"], "sigmoid": PHASES["memory"], "linear": PHASES["harmful"]}  # fmt: skip
-    for row, nu in enumerate(TRAINED_STRENGTHS):
+    colours = {
+        "none": PHASES["nothing"],
+        "softmax": PHASES["benign"],
+        "sigmoid": PHASES["memory"],
+        "linear": PHASES["harmful"],
+    }
+    for row in range(len(TRAINED_STRENGTHS)):
         for column, size in enumerate(SIZES):
             kind, ratio = lead(study, size, row)
             axes.add_patch(_cell(column, row, colours[kind]))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -18,14 +19,23 @@ from attnlib.one_token import (
     softmax_weights,
 )
 
-__all__ = ["LADDER", "NAMES", "RECORD", "SIZES", "STRENGTHS", "TRAINED_STRENGTHS", "Study", "flipped_labels", "make_study", "sampled"]  # fmt: skip
+__all__ = [
+    "LADDER",
+    "RECORD",
+    "SIZES",
+    "STRENGTHS",
+    "TRAINED_STRENGTHS",
+    "Study",
+    "flipped_labels",
+    "make_study",
+    "sampled",
+]
 
 LADDER = (2, 8, 64)  # numbers of tokens
 STRENGTHS = (1.0, 4.0, 9.0, 16.0, 25.0)  # of the first figure
 SIZES = (40, 80, 160, 320, 640)  # training samples
 TRAINED_STRENGTHS = (4.0, 16.0, 64.0)
 RECORD = (5, 10, 20, 40, 80, 160, 320)  # steps at which a trained head is tested
-NAMES = ("softmax", "sigmoid", "linear", "centred linear", "erf")
 
 
 @dataclass(frozen=True)
@@ -42,7 +52,7 @@ class Study:
 
 
 def sampled(law: OneTokenLaw, seed: int, *, runs: int, samples: int) -> dict[str, torch.Tensor]:
-    """Mean squared error of the five heads on R sets, and of softmax at twice its slope and the sigmoid at half its bias."""
+    """Mean squared error of the five heads on R sets, and of softmax at half its slope and the sigmoid at half its bias."""
     scale, sample = best_erf_scale(law), law.draw(seed, runs=runs, samples=samples)
     return {
         "softmax": risk_sampled(lambda scores: softmax_weights(scores, law), sample),
@@ -50,7 +60,7 @@ def sampled(law: OneTokenLaw, seed: int, *, runs: int, samples: int) -> dict[str
         "linear": risk_sampled(lambda scores: linear_weights(scores, law), sample),
         "centred linear": risk_sampled(lambda scores: linear_weights(scores, law, centred=True), sample),
         "erf": risk_sampled(lambda scores: erf_weights(scores, law, scale=scale), sample),
-        "softmax at twice the slope": risk_sampled(lambda scores: softmax_weights(scores, law, slope=2.0), sample),
+        "softmax at half the slope": risk_sampled(lambda scores: softmax_weights(scores, law, slope=0.5), sample),
         "sigmoid at half the bias": risk_sampled(lambda scores: sigmoid_weights(scores, law, bias=0.5), sample),
     }
 
@@ -66,7 +76,15 @@ def flipped_labels(law: OneTokenLaw, seed: int, *, runs: int, samples: int) -> d
 
 
 def make_study(
-    tokens: int, strength: float, *, label_noise: float, samples: int, draws: int, coordinates: int, seed: int
+    tokens: int,
+    strength: float,
+    *,
+    label_noise: float,
+    samples: int,
+    draws: int,
+    coordinates: int,
+    seed: int,
+    sizes: Sequence[int] = SIZES,
 ) -> Study:
     """Draw, run and train. ValueError for an argument out of its range."""
     law = OneTokenLaw(tokens, strength, label_noise)
@@ -79,6 +97,6 @@ def make_study(
         ladder={value: sampled(OneTokenLaw(tokens, value), seed, **size) for value in STRENGTHS},
         flipped=flipped_labels(law, seed, **size),
         label_noise=label_noise,
-        trained={number: train(seed, samples=number, noise=(label_noise,), **train_all) for number in SIZES},
+        trained={number: train(seed, samples=number, noise=(label_noise,), **train_all) for number in sizes},
         clean=train(seed, samples=160, noise=(0.0,), **train_all),
     )
