@@ -29,14 +29,14 @@ SIGNIFICANCE = 0.01  # level of the paired test in the phase diagram
 
 def draw_risks(axes: Any, study: Study) -> None:
     """Exact risks of four heads against the strength, at the page's number of tokens, and the measured ones."""
-    grid = np.linspace(0.3, 30, 60)
+    grid = np.linspace(0.3, 26, 60)
     for name, hue in HUES.items():
         line = [FORMULAS[name](OneTokenLaw(study.law.tokens, nu)) for nu in grid]
         theory(axes, grid, line, colour=hue, label="softmax = Bayes" if name == "softmax" else name)
         measured(axes, STRENGTHS, torch.stack([row[name] for row in study.ladder.values()], 1), colour=hue)
     axes.axvline(2 * math.log(study.law.tokens), color=COLOURS["bound"], linestyle=":", label=r"$2\log L$")
-    axes.set(xlabel=r"strength $\nu$", ylabel="risk", yscale="log", ylim=(1e-3, 1.3))
-    axes.legend(loc="lower left")
+    axes.set(xlabel=r"strength $\nu$", ylabel="risk", yscale="log", ylim=(2e-3, 1.3))
+    axes.legend(loc="lower left", bbox_to_anchor=(0.2, 0))
 
 
 def draw_threshold(axes: Any) -> None:
@@ -53,7 +53,7 @@ def draw_threshold(axes: Any) -> None:
     left.axvline(1.0, color=COLOURS["bound"], linewidth=0.8)
     left.set(xlabel=r"$\nu\,/\,2\log L$", ylabel="risk")
     left.legend(loc="lower left", fontsize=8)
-    powers = np.array([0.301, 0.5, 0.7, 1, 1.5, 2, 3, 4, 6, 8, 12, 16])
+    powers = np.log10([2, 3, 4, 6, 10, 20, 50, 100, 300, 1e3, 1e4, 1e6, 1e8, 1e12, 1e16])
     ratios = [strength_ratio(round(10**power)) for power in powers]
     theory(right, powers, ratios)
     for level, style in ((1.0, "--"), (2.0, "--")):
@@ -64,10 +64,12 @@ def draw_threshold(axes: Any) -> None:
 def draw_training(axes: Any, study: Study) -> None:
     """Best-stopped clean risk of trained heads against the number of training samples."""
     for ax, index in zip(axes, (0, len(TRAINED_STRENGTHS) - 1), strict=True):
-        best = torch.stack([study.trained[size].best()[:, 0, :, index] for size in SIZES], -1)
+        best = [study.trained[size].best()[:, 0, :, index] for size in SIZES]
+        mean = torch.stack([found.mean(0) for found in best])
+        error = torch.stack([2 * found.std(0) / len(found) ** 0.5 for found in best])
         for place, kind in enumerate(KINDS):
             moved = np.array(SIZES) * 1.03 ** (place - 1)
-            measured(ax, moved, best[:, place], colour=HUES[kind], label=kind)
+            measured(ax, moved, mean[:, place], error=error[:, place], colour=HUES[kind], label=kind)
         ax.set(
             xlabel="training samples $n$", xscale="log", ylim=(0.3, 1.02), title=rf"$\nu={TRAINED_STRENGTHS[index]:g}$"
         )

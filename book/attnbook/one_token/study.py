@@ -32,7 +32,7 @@ __all__ = [
 ]
 
 LADDER = (2, 8, 64)  # numbers of tokens
-STRENGTHS = (1.0, 4.0, 9.0, 16.0, 25.0)  # of the first figure
+STRENGTHS = (1.0, 4.0, 8.0, 12.0, 18.0)  # of the first figure
 SIZES = (40, 80, 160, 320, 640)  # training samples
 TRAINED_STRENGTHS = (4.0, 16.0, 64.0)
 RECORD = (5, 10, 20, 40, 80, 160, 320)  # steps at which a trained head is tested
@@ -47,8 +47,9 @@ class Study:
     ladder: dict[float, dict[str, torch.Tensor]]  # the same by strength, at the page's number of tokens
     flipped: dict[str, torch.Tensor]  # rescaled heads against flipped labels, at the page's law
     label_noise: float
-    trained: dict[int, Trained]  # by number of training samples, with flipped labels
+    trained: dict[int, Trained]  # by number of training samples, with flipped labels; 160/n times R sets of n < 160
     clean: Trained  # without flipped labels, at 160 samples
+    few: Trained  # 16 R sets of 40 samples with flipped labels, at the strongest mark only
 
 
 def sampled(law: OneTokenLaw, seed: int, *, runs: int, samples: int) -> dict[str, torch.Tensor]:
@@ -90,13 +91,18 @@ def make_study(
     law = OneTokenLaw(tokens, strength, label_noise)
     checks.whole_number("draws", draws, at_least=2)
     size = {"runs": draws, "samples": samples}
-    train_all = {"coordinates": coordinates, "tokens": 4, "strengths": TRAINED_STRENGTHS, "draws": draws, "record": RECORD}  # fmt: skip
+    each = {"coordinates": coordinates, "tokens": 4, "record": RECORD}
+    train_all = each | {"strengths": TRAINED_STRENGTHS}
     return Study(
         law,
         heads={number: sampled(OneTokenLaw(number, strength), seed, **size) for number in LADDER},
         ladder={value: sampled(OneTokenLaw(tokens, value), seed, **size) for value in STRENGTHS},
         flipped=flipped_labels(law, seed, **size),
         label_noise=label_noise,
-        trained={number: train(seed, samples=number, noise=(label_noise,), **train_all) for number in sizes},
-        clean=train(seed, samples=160, noise=(0.0,), **train_all),
+        trained={
+            number: train(seed, samples=number, noise=(label_noise,), draws=draws * max(1, 160 // number), **train_all)
+            for number in sizes
+        },
+        clean=train(seed, samples=160, noise=(0.0,), draws=draws, **train_all),
+        few=train(seed, samples=40, noise=(label_noise,), draws=16 * draws, strengths=TRAINED_STRENGTHS[-1:], **each),
     )
