@@ -16,7 +16,18 @@ __all__ = ["OneTokenLaw", "Sample"]
 
 @dataclass(frozen=True)
 class Sample:
-    """Samples of `OneTokenLaw`: R independent sets of n samples with L tokens each."""
+    r"""Samples of `OneTokenLaw`: R independent sets of n samples with L tokens each.
+
+    $$ \chi_i = k^*\!\cdot x_i, \qquad \tau_i = v^*\!\cdot x_i, \qquad y = \tau_\varepsilon . $$
+
+    Source:
+        this book.
+
+    Example:
+        >>> sample = OneTokenLaw(tokens=2, strength=6.0).draw(seed=0, runs=1, samples=3)
+        >>> torch.equal(sample.labels, sample.target)  # no flips
+        True
+    """
 
     scores: torch.Tensor  # (R, n, L), the tokens' components along k*
     values: torch.Tensor  # (R, n, L), the tokens' components along v*

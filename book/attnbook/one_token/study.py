@@ -33,7 +33,7 @@ __all__ = [
 
 LADDER = (2, 8, 64)  # numbers of tokens
 STRENGTHS = (1.0, 4.0, 8.0, 12.0, 18.0)  # of the first figure
-SIZES = (40, 80, 160, 320, 640)  # training samples
+SIZES = (40, 160, 320, 640)  # training samples
 TRAINED_STRENGTHS = (4.0, 16.0, 64.0)
 RECORD = (5, 10, 20, 40, 80, 160, 320)  # steps at which a trained head is tested
 
@@ -49,7 +49,7 @@ class Study:
     label_noise: float
     trained: dict[int, Trained]  # by number of training samples, with flipped labels; 160/n times R sets of n < 160
     clean: Trained  # without flipped labels, at 160 samples
-    few: Trained  # 16 R sets of 40 samples with flipped labels, at the strongest mark only
+    few: Trained  # 12 R sets of 40 samples with flipped labels, at the strongest mark only
 
 
 def sampled(law: OneTokenLaw, seed: int, *, runs: int, samples: int) -> dict[str, torch.Tensor]:
@@ -104,5 +104,5 @@ def make_study(
             for number in sizes
         },
         clean=train(seed, samples=160, noise=(0.0,), draws=draws, **train_all),
-        few=train(seed, samples=40, noise=(label_noise,), draws=16 * draws, strengths=TRAINED_STRENGTHS[-1:], **each),
+        few=train(seed, samples=40, noise=(label_noise,), draws=12 * draws, strengths=TRAINED_STRENGTHS[-1:], **each),
     )
