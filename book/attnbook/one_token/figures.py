@@ -100,7 +100,7 @@ def draw_phases(axes: Any, study: Study) -> None:
         for column, size in enumerate(SIZES):
             kind, ratio = lead(study, size, row)
             axes.add_patch(_cell(column, row, colours[kind]))
-            axes.text(column, row, f"{kind}\n$t={ratio:.1f}$", ha="center", va="center", fontsize=9)
+            axes.text(column, row, f"{kind}\n$t={ratio:.2f}$", ha="center", va="center", fontsize=9)
     axes.set(xlim=(-0.5, len(SIZES) - 0.5), ylim=(-0.5, len(TRAINED_STRENGTHS) - 0.5))
     axes.set_xticks(range(len(SIZES)), labels=[str(size) for size in SIZES])
     axes.set_yticks(range(len(TRAINED_STRENGTHS)), labels=[f"{nu:g}" for nu in TRAINED_STRENGTHS])
