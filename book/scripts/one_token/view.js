@@ -71,8 +71,8 @@ mount("one_token", {
       x: {label: "strength <i>ν</i>", domain: [0, HIGH]}, y: {label: "risk", scale: "log", domain: [FLOOR, 1.2]},
     },
     {
-      key: "weights", title: "Weights of one draw, the hidden token first", label: "weights of the tokens of one draw", height: 240, wide: true,
-      x: {label: "token", domain: [0.4, 8.6]}, y: {label: "weight", domain: [-0.3, 1.1]},
+      key: "weights", title: "Weights of one draw", label: "weights of the tokens of one draw", height: 300,
+      x: {label: "token (1: hidden)", domain: [0.4, 8.6]}, y: {label: "weight", domain: [-0.3, 1.1]},
     },
   ],
   values: [
