@@ -43,14 +43,14 @@ class Trained:
         return self.risks.min(-1).values
 
 
-def step_size(strength: float, kind: str) -> float:
+def step_size(strength: float, kind: str, rate: float) -> float:
     """The step size of a head: smaller for strong signals, and an eighth for linear weights, which diverge at larger ones."""
-    return 0.2 / (1 + strength / 5) / (8 if kind == "linear" else 1)
+    return rate / (1 + strength / 5) / (8 if kind == "linear" else 1)
 
 
 def train(
     seed: int, *, samples: int, coordinates: int, tokens: int, strengths: Sequence[float], noise: Sequence[float],
-    draws: int, record: Sequence[int],
+    draws: int, record: Sequence[int], rate: float = 0.2,
 ) -> Trained:  # fmt: skip
     """Train all kinds of heads on R training sets. ValueError for sizes below their least values."""
     for name, value, least in (("samples", samples, 1), ("coordinates", coordinates, 2), ("tokens", tokens, 2)):
@@ -63,7 +63,7 @@ def train(
     heads = [(eta, kind, nu) for kind in KINDS for eta in noise for nu in strengths]  # one kind is one slice
     signs = torch.stack([1 - 2.0 * (chance < eta) for eta, _, _ in heads], -1)
     root = torch.tensor([math.sqrt(nu) for _, _, nu in heads], dtype=x.dtype)
-    rates = torch.tensor([step_size(nu, kind) for _, kind, nu in heads], dtype=x.dtype)
+    rates = torch.tensor([step_size(nu, kind, rate) for _, kind, nu in heads], dtype=x.dtype)
     labels = signs * x[:, :, 0, 1, None]  # the hidden token stands first: no head looks at the order
     flat = x.flatten(1, 2)
     k, v = x.new_zeros((draws, coordinates, len(heads))), x.new_zeros((draws, coordinates, len(heads)))

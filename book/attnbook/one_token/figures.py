@@ -90,6 +90,8 @@ def lead(study: Study, size: int, index: int) -> tuple[str, float]:
 
 def draw_phases(axes: Any, study: Study) -> None:
     """Which head is ahead, by strength and number of training samples; each cell shows its paired t."""
+    from matplotlib.patches import Rectangle  # figures are an extra
+
     colours = {
         "none": PHASES["nothing"],
         "softmax": PHASES["benign"],
@@ -99,16 +101,11 @@ def draw_phases(axes: Any, study: Study) -> None:
     for row in range(len(TRAINED_STRENGTHS)):
         for column, size in enumerate(SIZES):
             kind, ratio = lead(study, size, row)
-            axes.add_patch(_cell(column, row, colours[kind]))
+            corner = (column - 0.5, row - 0.5)
+            axes.add_patch(Rectangle(corner, 1, 1, facecolor=colours[kind], edgecolor=SHADES["paper"], linewidth=1.5))
             axes.text(column, row, f"{kind}\n$t={ratio:.2f}$", ha="center", va="center", fontsize=9)
     axes.set(xlim=(-0.5, len(SIZES) - 0.5), ylim=(-0.5, len(TRAINED_STRENGTHS) - 0.5))
     axes.set_xticks(range(len(SIZES)), labels=[str(size) for size in SIZES])
     axes.set_yticks(range(len(TRAINED_STRENGTHS)), labels=[f"{nu:g}" for nu in TRAINED_STRENGTHS])
     axes.set(xlabel="training samples $n$", ylabel=r"strength $\nu$")
     axes.grid(visible=False)
-
-
-def _cell(column: int, row: int, colour: str) -> Any:
-    from matplotlib.patches import Rectangle
-
-    return Rectangle((column - 0.5, row - 0.5), 1, 1, facecolor=colour, edgecolor=SHADES["paper"], linewidth=1.5)

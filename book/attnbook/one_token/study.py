@@ -10,32 +10,15 @@ import torch
 from attnbook.one_token.descent import Trained, train
 from attnbook.one_token.exact import best_erf_scale
 from attnlib import checks
-from attnlib.one_token import (
-    OneTokenLaw,
-    erf_weights,
-    linear_weights,
-    risk_sampled,
-    sigmoid_weights,
-    softmax_weights,
-)
+from attnlib.one_token import OneTokenLaw, erf_weights, linear_weights, risk_sampled, sigmoid_weights, softmax_weights
 
-__all__ = [
-    "LADDER",
-    "RECORD",
-    "SIZES",
-    "STRENGTHS",
-    "TRAINED_STRENGTHS",
-    "Study",
-    "flipped_labels",
-    "make_study",
-    "sampled",
-]
+__all__ = ["LADDER", "RECORD", "SIZES", "STRENGTHS", "TRAINED_STRENGTHS", "Study", "make_study", "sampled"]
 
 LADDER = (2, 8, 64)  # numbers of tokens
 STRENGTHS = (1.0, 4.0, 8.0, 12.0, 18.0)  # of the first figure
-SIZES = (40, 160, 320, 640)  # training samples
+SIZES = (40, 160, 640)  # training samples
 TRAINED_STRENGTHS = (4.0, 16.0, 64.0)
-RECORD = (5, 10, 20, 40, 80, 160, 320)  # steps at which a trained head is tested
+RECORD = (10, 20, 40, 80, 160, 320, 640)  # steps at which a trained head is tested
 
 
 @dataclass(frozen=True)
@@ -47,9 +30,8 @@ class Study:
     ladder: dict[float, dict[str, torch.Tensor]]  # the same by strength, at the page's number of tokens
     flipped: dict[str, torch.Tensor]  # rescaled heads against flipped labels, at the page's law
     label_noise: float
-    trained: dict[int, Trained]  # by number of training samples, with flipped labels; 160/n times R sets of n < 160
+    trained: dict[int, Trained]  # by number n of training samples, with flipped labels; 12 R sets if n < 100
     clean: Trained  # without flipped labels, at 160 samples
-    few: Trained  # 12 R sets of 40 samples with flipped labels, at the strongest mark only
 
 
 def sampled(law: OneTokenLaw, seed: int, *, runs: int, samples: int) -> dict[str, torch.Tensor]:
@@ -91,8 +73,7 @@ def make_study(
     law = OneTokenLaw(tokens, strength, label_noise)
     checks.whole_number("draws", draws, at_least=2)
     size = {"runs": draws, "samples": samples}
-    each = {"coordinates": coordinates, "tokens": 4, "record": RECORD}
-    train_all = each | {"strengths": TRAINED_STRENGTHS}
+    train_all = {"coordinates": coordinates, "tokens": 4, "strengths": TRAINED_STRENGTHS, "record": RECORD}
     return Study(
         law,
         heads={number: sampled(OneTokenLaw(number, strength), seed, **size) for number in LADDER},
@@ -100,9 +81,10 @@ def make_study(
         flipped=flipped_labels(law, seed, **size),
         label_noise=label_noise,
         trained={
-            number: train(seed, samples=number, noise=(label_noise,), draws=draws * max(1, 160 // number), **train_all)
+            number: train(
+                seed, samples=number, noise=(label_noise,), draws=draws * (12 if number < 100 else 1), **train_all
+            )
             for number in sizes
         },
-        clean=train(seed, samples=160, noise=(0.0,), draws=draws, **train_all),
-        few=train(seed, samples=40, noise=(label_noise,), draws=12 * draws, strengths=TRAINED_STRENGTHS[-1:], **each),
+        clean=train(seed, samples=160, noise=(0.0,), draws=draws, rate=0.1, **train_all),
     )
