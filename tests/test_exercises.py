@@ -175,6 +175,7 @@ def test_answers_by_formulas_of_their_own(answers) -> None:
         "05-more-classes-and-layers/1": positive_root((1 - mu) ** 2, -3 * mu, -1), "05-more-classes-and-layers/2": 7 / 8,
         "06-real-data/3": (0.95 - 0.74) / (0.2 * 0.95), "01-one-run-many-runs/3": 0.025 * (30 / 50) ** 2,
         "01-finite-data/2": 0.2 + 0.75,
+        "01-one-token/1": 2 * math.log(999),
     }  # fmt: skip
     for name, value in expected.items():
         assert answers[name] == pytest.approx(value, rel=1e-6), name
@@ -212,6 +213,11 @@ def test_answers_by_another_program(answers) -> None:
     frame = __import__("attnbook.reruns.stored_sweeps", fromlist=["stored_table"]).stored_table("one_run_many_runs")
     spread = frame[frame.signal_norm == 30.0].log10_clean_error_mean.std(ddof=1)
     assert answers["01-one-run-many-runs/1"] == pytest.approx(spread, rel=1e-9)
+    # Two tokens: E sigmoid(-nu - sqrt(2 nu) z) by Gauss-Hermite quadrature is one tenth at the answer.
+    nodes, weights = np.polynomial.hermite_e.hermegauss(120)
+    nu = answers["01-one-token/2"]
+    logistic = 1 / (1 + np.exp(nu + math.sqrt(2 * nu) * nodes))
+    assert (weights @ logistic) / math.sqrt(2 * math.pi) == pytest.approx(0.1, rel=1e-8)
 
 
 def test_every_answer_was_found_a_second_way() -> None:
