@@ -136,7 +136,7 @@ def make_study(dimension: int, length: int, heads: int, size: float, *, draws: i
     law = SpectrumLaw(authors_spectrum(dimension), length)
     flat = SpectrumLaw((1 / dimension,) * dimension, length)
     start = small_heads(seed, heads=heads, dimension=dimension, size=size, runs=draws)
-    main, equal = linear_study(law, start, 100 / size), linear_study(flat, start, 60 / size)
+    main, equal = linear_study(law, start, 140 / size), linear_study(flat, start, 60 / size)
 
     matrix = torch.diag(torch.as_tensor(law.eigenvalues() / law.second_moment()))
     matrix = matrix + 0.5 * torch.ones_like(matrix)
