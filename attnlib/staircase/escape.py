@@ -8,6 +8,7 @@ $\tau$ of $1/\sqrt F$. A head whose value falls to zero first turns there and co
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -17,14 +18,14 @@ from attnlib import checks
 from attnlib.arrays import Bools, Floats
 from attnlib.staircase.law import Heads, SpectrumLaw
 
-__all__ = ["balanced_time", "escape_time", "predicted_drops"]
+__all__ = ["escape_time", "predicted_drops"]
 
 _PANELS = 2.0 ** (-0.5 * np.arange(97)[::-1])  # ends of panels in z = sqrt(x / length); the first one begins at 0
 _NODES, _WEIGHTS = np.polynomial.legendre.leggauss(8)
 _EDGES = np.concatenate([[0.0], _PANELS])
 _Z = (_EDGES[:-1, None] + np.diff(_EDGES)[:, None] * (1 + _NODES) / 2).ravel()
 _W = (np.diff(_EDGES)[:, None] * _WEIGHTS / 2).ravel()
-_HALVINGS = 70
+_MID_DROP = 1.2533912  # 1/x - the integral of t/(1 - t^3) from 0 to x, at (1 - x^3)^2 = 1/2
 
 
 def _time(base: Floats, grows: Floats, decays: Floats, g: Floats, length: Floats) -> Floats:
@@ -37,6 +38,15 @@ def _time(base: Floats, grows: Floats, decays: Floats, g: Floats, length: Floats
             square += 0.5 * (grows[..., i, None] * np.expm1(power) + decays[..., i, None] * np.expm1(-power))
     # At x near 0 rounding may give a square below 0; those nodes have no weight to speak of.
     return np.asarray((2 * length[..., None] * _Z * _W / np.sqrt(np.maximum(square, 1e-300))).sum(-1))
+
+
+def _bisect(low: Floats, high: Floats, above: Callable[[Floats], Bools], halvings: int = 70) -> Floats:
+    """Where a condition that is first false and then true begins to be true."""
+    for _ in range(halvings):
+        middle = (low + high) / 2
+        right = above(middle)
+        low, high = np.where(right, low, middle), np.where(right, middle, high)
+    return (low + high) / 2
 
 
 @dataclass(frozen=True)
@@ -55,13 +65,13 @@ class _Clock:
 
     def time(self, way: Floats) -> Floats:
         """At a distance `way` from the start, along the path."""
-        r2, s2 = self.r**2 * np.exp(2 * self.g * self.turn[..., None]), self.s**2 * np.exp(-2 * self.g * self.turn[..., None])
-        bounces = self.bounces[..., None]
-        before = way < self.turn
-        back = _time(self.base, s2, r2, self.g, np.where(before, self.turn - way, self.turn))
-        whole = _time(self.base, s2, r2, self.g, self.turn)
-        after = _time(self.base, np.where(bounces, s2, r2), np.where(bounces, r2, s2), self.g, np.maximum(way - self.turn, 0))
-        return np.where(before, whole - back, whole + after)
+        growth = np.exp(2 * self.g * self.turn[..., None])
+        back = (self.s**2 / growth, self.r**2 * growth)
+        bounces, before = self.bounces[..., None], way < self.turn
+        ahead = (np.where(bounces, back[0], back[1]), np.where(bounces, back[1], back[0]))
+        whole = _time(self.base, *back, self.g, self.turn)
+        rest = _time(self.base, *back, self.g, np.maximum(self.turn - way, 0))
+        return np.where(before, whole - rest, whole + _time(self.base, *ahead, self.g, np.maximum(way - self.turn, 0)))
 
     def state(self, way: Floats) -> tuple[Floats, Floats, Floats]:
         """v, k, q there."""
@@ -87,20 +97,15 @@ def _clock(v: Floats, k: Floats, q: Floats, g: Floats) -> _Clock:
         t = 2 * ga * tau[..., None]
         return np.asarray(value**2 + 0.5 * (r2 * np.expm1(t) + s2 * np.expm1(-t)).sum(-1))
 
-    def bisect(low: Floats, high: Floats, above: object) -> Floats:
-        for _ in range(_HALVINGS):
-            middle = (low + high) / 2
-            right = above(middle)  # type: ignore[operator]
-            low, high = np.where(right, low, middle), np.where(right, middle, high)
-        return (low + high) / 2
-
     zero, far = np.zeros_like(value), np.full_like(value, 300 / ga.max())
-    lowest = np.where(slope(zero) >= 0, 0.0, bisect(zero, far, lambda tau: slope(tau) >= 0))
+    lowest = np.where(slope(zero) >= 0, 0.0, _bisect(zero, far, lambda tau: slope(tau) >= 0))
     bounces = (square(lowest) <= 0) & (lowest > 0)
-    root = bisect(zero, lowest, lambda tau: square(tau) <= 0)
+    root = _bisect(zero, lowest, lambda tau: square(tau) <= 0)
     turn = np.where(bounces, root, lowest)
     base = np.where(bounces, 0.0, square(turn))
-    growing = np.where(bounces[..., None], s2 * np.exp(-2 * ga * turn[..., None]), r2 * np.exp(2 * ga * turn[..., None]))
+    growing = np.where(
+        bounces[..., None], s2 * np.exp(-2 * ga * turn[..., None]), r2 * np.exp(2 * ga * turn[..., None])
+    )
     size = value**2 + (r2 + s2).sum(-1)
     length = ((40 + 0.5 * np.log1p(size[..., None] / np.maximum(growing, 1e-300))) / ga).min(-1)
     return _Clock(sign, value, r, s, g, turn, bounces, base, length)
@@ -116,7 +121,8 @@ def _rates(rates: object, D: int) -> Floats:
 def escape_time(start: Heads, rates: object) -> torch.Tensor:
     r"""Time in which a small head becomes infinite under the flow of small weights, $G=\mathrm{diag}(g)$.
 
-    $$ t=\int_0^\infty\frac{d\tau}{\sqrt{F(\tau)}},\qquad F(\tau)=v^2+\tfrac12\sum_i\bigl[r_i^2(e^{2g_i\tau}-1)+s_i^2(e^{-2g_i\tau}-1)\bigr], $$
+    $$ t=\int_0^\infty\frac{d\tau}{\sqrt{F(\tau)}},\qquad
+       F(\tau)=v^2+\tfrac12\sum_i\bigl[r_i^2(e^{2g_i\tau}-1)+s_i^2(e^{-2g_i\tau}-1)\bigr], $$
 
     for $v\ge0$, $r=(k+q)/\sqrt2$ and $s=(k-q)/\sqrt2$, if $F$ has no root; if it has one, the time to the root and from there to
     $\tau=-\infty$. A start that is $c$ times as large needs $1/c$ of the time.
@@ -146,62 +152,8 @@ def escape_time(start: Heads, rates: object) -> torch.Tensor:
 
 def _at(clock: _Clock, time: Floats) -> tuple[Floats, Floats, Floats]:
     """The heads at a time before their escape."""
-    low, high = np.zeros_like(clock.value), clock.turn + clock.length
-    for _ in range(45):
-        middle = (low + high) / 2
-        late = clock.time(middle) > time
-        low, high = np.where(late, low, middle), np.where(late, middle, high)
-    return clock.state(low)
-
-
-def _rise(x: float | Floats) -> float | Floats:
-    """The integral of t / (1 - t^3) from 0 to x."""
-    edge = -math.atan(1 / math.sqrt(3)) / math.sqrt(3)
-    return (  # type: ignore[no-any-return]
-        -np.log1p(-x) / 3 + np.log1p(x + x**2) / 6 - np.arctan((2 * x + 1) / math.sqrt(3)) / math.sqrt(3) - edge
-    )
-
-
-def balanced_time(law: SpectrumLaw, direction: int, start: float, end: float) -> float:
-    r"""Time in which a balanced head $v=k_i=q_i=u$ on the $i$-th eigenvector goes from one $u$ to another.
-
-    $$ \dot u=\lambda_i^2u^2\Bigl(1-\frac{u^3}{a_i}\Bigr),\qquad a_i=\frac{\lambda_i}{c_i},\qquad
-       \lambda_i^2\,t=\Bigl[-\frac1u+a_i^{-1/3}R\bigl(a_i^{-1/3}u\bigr)\Bigr]_{\text{start}}^{\text{end}},\qquad R(x)=\int_0^x\frac{\theta\,d\theta}{1-\theta^3}. $$
-
-    Args:
-        law: of the prompts, in D dimensions.
-        direction: i, in 1 ... D.
-        start: u at time 0, above 0.
-        end: u at the end, from `start` to below $a_i^{1/3}$.
-
-    Returns:
-        the time.
-
-    Raises:
-        ValueError: an argument out of its range.
-
-    Source:
-        derived; the paper, by its abstract, reduces the dynamics to scalar equations too.
-
-    Example:
-        >>> round(balanced_time(SpectrumLaw((0.5, 0.5), length=20), 1, 0.01, 0.02), 2)
-        200.0
-    """
-    if checks.whole_number("direction", direction, at_least=1) > law.dimension:
-        raise ValueError(f"direction must be at most {law.dimension}; got {direction}")
-    eigenvalue = law.spectrum[direction - 1]
-    last = (eigenvalue / law.second_moment()[direction - 1]) ** (1 / 3)
-    checks.positive_number("start", start)
-    if not start <= checks.positive_number("end", end) < last:
-        raise ValueError(f"end must be from start = {start!r} to below {last:.6g}, where the head stops; got {end!r}")
-    spent = 1 / start - 1 / end + (float(_rise(end / last)) - float(_rise(start / last))) / last
-    return spent / eigenvalue**2
-
-
-def _mid_drop() -> float:
-    """(R(x) - 1/x) at the x at which half of a step of the loss is done, (1 - x^3)^2 = 1/2."""
-    x = (1 - math.sqrt(0.5)) ** (1 / 3)
-    return float(_rise(x)) - 1 / x
+    way = _bisect(np.zeros_like(clock.value), clock.turn + clock.length, lambda at: clock.time(at) > time, 45)
+    return clock.state(way)
 
 
 def predicted_drops(law: SpectrumLaw, start: Heads, drops: int | None = None) -> torch.Tensor:
@@ -244,7 +196,7 @@ def predicted_drops(law: SpectrumLaw, start: Heads, drops: int | None = None) ->
         first = times.argmin(1)
         wait = times[row, first]
         total = total + wait
-        found.append(total + _mid_drop() / (eigenvalues[m] ** 2 * scale[m]))
+        found.append(total - _MID_DROP / (eigenvalues[m] ** 2 * scale[m]))
         learned[row, first] = True
         v, k, q = _at(clock, np.where(learned, 0.0, wait[:, None]))
         v[learned], k[learned], q[learned] = 1.0, 1.0, 1.0  # they play no role any more

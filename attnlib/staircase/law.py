@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 import torch
@@ -13,26 +14,7 @@ from attnlib import checks
 from attnlib.arrays import Floats
 from attnlib.randomness import stream
 
-__all__ = ["Heads", "Prompts", "SpectrumLaw", "small_heads"]
-
-
-@dataclass(frozen=True)
-class Prompts:
-    """P prompts for each of R runs, in float64. The query has no label; `target` is what should be predicted.
-
-    Source:
-        this book.
-
-    Example:
-        >>> prompts = SpectrumLaw((0.5, 0.3, 0.2), length=7).draw(0, runs=2, prompts=5)
-        >>> prompts.examples.shape, prompts.labels.shape
-        (torch.Size([2, 5, 7, 3]), torch.Size([2, 5, 7]))
-    """
-
-    examples: torch.Tensor  # (R, P, N, D)
-    labels: torch.Tensor  # (R, P, N)
-    queries: torch.Tensor  # (R, P, D)
-    target: torch.Tensor  # (R, P), w . x_q
+__all__ = ["Heads", "SpectrumLaw", "small_heads"]
 
 
 @dataclass(frozen=True)
@@ -64,7 +46,7 @@ class SpectrumLaw:
         if not isinstance(self.spectrum, Sequence) or not len(self.spectrum):
             raise ValueError(f"spectrum must be a sequence of one eigenvalue or more; got {self.spectrum!r}")
         values = tuple(checks.positive_number("each eigenvalue of spectrum", value) for value in self.spectrum)
-        if any(later > earlier for earlier, later in zip(values, values[1:], strict=False)):
+        if any(later > earlier for earlier, later in pairwise(values)):
             raise ValueError(f"spectrum must not increase; got {self.spectrum!r}: sort it, largest first")
         object.__setattr__(self, "spectrum", values)
         checks.whole_number("length", self.length, at_least=1)
@@ -86,28 +68,14 @@ class SpectrumLaw:
         return np.array(self.spectrum)
 
     def second_moment(self) -> Floats:
-        r"""Diagonal (D,) of $E\,bb^\top$ for $b=\frac1N\sum_iy_ix_i$: $c_j=(1+\frac1N)\lambda_j^2+\frac{\mathrm{tr}\,\Lambda+\sigma^2}N\lambda_j$."""
+        r"""$c_j=(1+\frac1N)\lambda_j^2+\frac{\mathrm{tr}\,\Lambda+\sigma^2}N\lambda_j$, (D,): second moments of $b=\frac1N\sum_iy_ix_i$."""
         values = self.eigenvalues()
         return np.asarray((1 + 1 / self.length) * values**2 + (self.trace + self.noise) / self.length * values)
-
-    def draw(self, seed: int, *, runs: int, prompts: int) -> Prompts:
-        """P prompts for each of R runs. Sizes below 1 raise ValueError."""
-        checks.whole_number("runs", runs, at_least=1)
-        checks.whole_number("prompts", prompts, at_least=1)
-        spread, size = np.sqrt(self.eigenvalues()), (prompts, self.length, self.dimension)
-        drawn = []
-        for run in range(runs):
-            tokens, labels = stream(seed, "test", run), stream(seed, "labels", run)
-            x, x_q = tokens.standard_normal(size) * spread, tokens.standard_normal(size[::2]) * spread
-            w = labels.standard_normal(size[::2])
-            y = np.einsum("pnd,pd->pn", x, w) + math.sqrt(self.noise) * labels.standard_normal(size[:2])
-            drawn.append((x, y, x_q, (w * x_q).sum(-1)))
-        return Prompts(*(torch.as_tensor(np.stack(column)) for column in zip(*drawn, strict=True)))
 
 
 @dataclass(frozen=True)
 class Heads:
-    r"""H rank-one heads for each of R runs: $\hat y=\sum_hv_h\,(k_h\cdot b)(q_h\cdot x_q)$ with $b=\frac1N\sum_iy_ix_i$, or their softmax form.
+    r"""H rank-one heads for each of R runs: $\hat y=\sum_hv_h\,(k_h\cdot b)(q_h\cdot x_q)$ with $b=\frac1N\sum_iy_ix_i$.
 
     Shapes that do not fit together raise ValueError.
 

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import math
+
+import numpy as np
 import torch
 
 from attnlib import checks
+from attnlib.randomness import stream
 from attnlib.staircase.law import SpectrumLaw
 
 __all__ = ["loss_sampled", "plateau_levels", "population_loss"]
@@ -68,9 +72,17 @@ def loss_sampled(law: SpectrumLaw, matrix: torch.Tensor, seed: int, *, runs: int
         torch.Size([3])
     """
     checks.tensor("matrix", matrix, (law.dimension, law.dimension))
-    drawn = law.draw(seed, runs=runs, prompts=prompts)
-    scores = torch.einsum("rpnd,de,rpe->rpn", drawn.examples, matrix, drawn.queries)
-    return (((scores * drawn.labels).mean(-1) - drawn.target) ** 2).mean(-1)
+    checks.whole_number("runs", runs, at_least=1)
+    checks.whole_number("prompts", prompts, at_least=1)
+    A, spread, size, found = matrix.numpy(), np.sqrt(law.eigenvalues()), (prompts, law.length, law.dimension), []
+    for run in range(runs):
+        tokens, labels = stream(seed, "test", run), stream(seed, "labels", run)
+        x, x_q = tokens.standard_normal(size) * spread, tokens.standard_normal(size[::2]) * spread
+        w = labels.standard_normal(size[::2])
+        y = np.einsum("pnd,pd->pn", x, w) + math.sqrt(law.noise) * labels.standard_normal(size[:2])
+        scores = np.einsum("pnd,pd->pn", x, x_q @ A.T)
+        found.append((((scores * y).mean(-1) - (w * x_q).sum(-1)) ** 2).mean())
+    return torch.tensor(found, dtype=torch.float64)
 
 
 def plateau_levels(law: SpectrumLaw) -> torch.Tensor:

@@ -1,4 +1,4 @@
-"""Claims P1 and so on: a staircase of plateaus. Each judge takes a `Study` and a constant (1 is the claim, `wrong` its negative control)."""
+"""Claims P1 and so on. Each judge takes a `Study` and a constant (1 is the claim, `wrong` its negative control)."""
 
 from __future__ import annotations
 
@@ -21,7 +21,9 @@ LINEAR = "linear attention, rank-one heads, gradient flow on the exact loss from
 @CLAIMS.claim(
     "P1",
     "the loss by Gaussian moments",
-    r"the loss of linear attention with the matrix $A$ is $\mathrm{tr}\,\Lambda-2\sum_i\lambda_i^2A_{ii}+\sum_{ij}c_i\lambda_jA_{ij}^2$ with $c_i=(1+\frac1N)\lambda_i^2+\frac{\mathrm{tr}\,\Lambda+\sigma^2}N\lambda_i$",
+    r"the loss of linear attention with the matrix $A$ is "
+    r"$\mathrm{tr}\,\Lambda-2\sum_i\lambda_i^2A_{ii}+\sum_{ij}c_i\lambda_jA_{ij}^2$ with "
+    r"$c_i=(1+\frac1N)\lambda_i^2+\frac{\mathrm{tr}\,\Lambda+\sigma^2}N\lambda_i$",
     wrong=1.2,
     wrong_text="a loss that is a fifth larger",
     box=("prop-staircase-loss",),
@@ -33,7 +35,8 @@ def loss_by_moments(study: Study, constant: float) -> Evidence:
 @CLAIMS.claim(
     "P2",
     "a level is the best loss of its rank",
-    r"the least loss of a matrix of rank $m$ is $L_m=\mathrm{tr}\,\Lambda-\sum_{i\le m}\lambda_i/(1+(1+\mathrm{tr}\,\Lambda/\lambda_i)/N)$, for $m=1,\dots,D-1$",
+    r"the least loss of a matrix of rank $m$ is $L_m=\mathrm{tr}\,\Lambda-\sum_{i\le "
+    r"m}\lambda_i/(1+(1+\mathrm{tr}\,\Lambda/\lambda_i)/N)$, for $m=1,\dots,D-1$",
     wrong=1.01,
     wrong_text="steps that are one per cent higher",
     box=("prop-staircase-levels",),
@@ -47,7 +50,8 @@ def best_of_a_rank(study: Study, constant: float) -> Evidence:
 @CLAIMS.claim(
     "P3",
     "heights of the plateaus",
-    r"where the loss falls most slowly between two drops it is $L_m$, in the median over starts up to half a per cent, on each plateau $m=1,\dots,D-1$",
+    r"where the loss falls most slowly between two drops it is $L_m$, in the median over starts up to half a per cent,"
+    r" on each plateau $m=1,\dots,D-1$",
     source=Source.CODE,
     regime=LINEAR,
     wrong=1.03,
@@ -87,7 +91,8 @@ def _ratio(found: Linear, constant: float) -> torch.Tensor:
 @CLAIMS.claim(
     "P5",
     "lengths of the plateaus",
-    "the time of the first drop is the predicted one up to one per cent in the mean, and that of each later drop up to ten per cent in the median, computed from the start alone",
+    "the time of the first drop is the predicted one up to one per cent in the mean, and that of each later drop up "
+    "to ten per cent in the median, computed from the start alone",
     regime=LINEAR,
     wrong=1.25,
     wrong_text="times that are a quarter longer",
@@ -102,7 +107,9 @@ def lengths(study: Study, constant: float) -> Evidence:
 @CLAIMS.claim(
     "P6",
     "separate: a power of the start; merged: its logarithm",
-    r"a start half as large doubles the time to the first drop for separate keys and queries (exponent within 0.05 of 1); for merged ones a start a tenth as large adds $\ln10/(\sum_i\lambda_i^4)^{1/2}$ to the time of each drop, and the times between drops stay as they are",
+    r"a start half as large doubles the time to the first drop for separate keys and queries (exponent within 0.05 of "
+    r"1); for merged ones a start a tenth as large adds $\ln10/(\sum_i\lambda_i^4)^{1/2}$ to the time of each drop, "
+    r"and the times between drops stay as they are",
     regime=LINEAR,
     wrong=1.1,
     wrong_text="an exponent, and a logarithm, that are ten per cent larger",
@@ -111,7 +118,11 @@ def lengths(study: Study, constant: float) -> Evidence:
 def scaling(study: Study, constant: float) -> Evidence:
     exponent = (study.first[:, 2] / study.first[:, 1]).log2() / constant
     values = torch.as_tensor(study.main.law.eigenvalues())
-    added = (study.merged[:, 2] - study.merged[:, 1]) * (values**4).sum().sqrt() / math.log(MERGED_SIZES[1] / MERGED_SIZES[2])
+    added = (
+        (study.merged[:, 2] - study.merged[:, 1])
+        * (values**4).sum().sqrt()
+        / math.log(MERGED_SIZES[1] / MERGED_SIZES[2])
+    )
     return both(
         mean_within(exponent, 0.95, 1.05, quantity="exponent"),
         *(mean_within(column / constant, 0.99, 1.01, quantity="added time / formula") for column in added.T),
@@ -121,7 +132,8 @@ def scaling(study: Study, constant: float) -> Evidence:
 @CLAIMS.claim(
     "P7",
     "how well the first head is aligned",
-    r"at the first drop the fraction of $|A|^2$ outside $A_{11}$ falls as the power $2(1-\lambda_2^2/\lambda_1^2)$ of the size of the start, up to 0.1",
+    r"at the first drop the fraction of $|A|^2$ outside $A_{11}$ falls as the power $2(1-\lambda_2^2/\lambda_1^2)$ of "
+    r"the size of the start, up to 0.1",
     regime=LINEAR,
     wrong=0.0,
     wrong_text="a fraction that does not depend on the size of the start",
@@ -137,7 +149,9 @@ def aligned(study: Study, constant: float) -> Evidence:
 @CLAIMS.claim(
     "P8",
     "one head for each direction",
-    r"of the terms $v_hk_{hi}q_{hi}$ of which $A_{ii}$ is the sum, the largest one has at least 0.9 of their absolute sum in the mean, for $i=1,\dots,D-1$: heads take different directions, while the heads of Part IV learn all directions together",
+    r"of the terms $v_hk_{hi}q_{hi}$ of which $A_{ii}$ is the sum, the largest one has at least 0.9 of their absolute "
+    r"sum in the mean, for $i=1,\dots,D-1$: heads take different directions, while the heads of Part IV learn all "
+    r"directions together",
     source=Source.MEASURED,
     regime=LINEAR,
     wrong=2.0,
@@ -155,7 +169,9 @@ def one_head_each(study: Study, constant: float) -> Evidence:
 @CLAIMS.claim(
     "P9",
     "equal eigenvalues: as many drops",
-    "for equal eigenvalues, the covariates of Part III, the loss still falls in D drops of equal height: the median height of each plateau is its level up to two per cent, and the median time of each drop is the predicted one up to three per cent",
+    "for equal eigenvalues, the covariates of Part III, the loss still falls in D drops of equal height: the median "
+    "height of each plateau is its level up to two per cent, and the median time of each drop is the predicted one up"
+    " to three per cent",
     regime=LINEAR,
     wrong=1.15,
     wrong_text="steps and times that are fifteen per cent larger",
@@ -175,7 +191,8 @@ def equal_eigenvalues(study: Study, constant: float) -> Evidence:
 @CLAIMS.claim(
     "P10",
     "softmax heads have the same plateaus",
-    r"the mean height of each plateau of six softmax heads lies between $L_m$ for $N-1$ examples and ten per cent above it if the eigenvalues are distinct, and within ten per cent of it if they are equal",
+    r"the mean height of each plateau of six softmax heads lies between $L_m$ for $N-1$ examples and ten per cent "
+    r"above it if the eigenvalues are distinct, and within ten per cent of it if they are equal",
     source=Source.MEASURED,
     regime="rank-one heads, D = 3, gradient descent on a fixed set of prompts from Gaussian starts of size 0.03",
     wrong=1.25,
@@ -195,7 +212,8 @@ def softmax_heights(study: Study, constant: float) -> Evidence:
 @CLAIMS.claim(
     "P11",
     "values of small softmax heads first sum to zero",
-    r"from small weights the sum of the values of $H$ softmax heads decays at the rate $H\,\mathrm{tr}\,\Lambda/N$, before a direction is learned",
+    r"from small weights the sum of the values of $H$ softmax heads decays at the rate $H\,\mathrm{tr}\,\Lambda/N$, "
+    r"before a direction is learned",
     regime="weights of size 0.0001, gradient descent",
     wrong=1 / SOFTMAX_HEADS,
     wrong_text=r"the rate of one head, $\mathrm{tr}\,\Lambda/N$",
@@ -213,7 +231,8 @@ def values_sum_to_zero(study: Study, constant: float) -> Evidence:
 @CLAIMS.claim(
     "P12",
     "one softmax head waits longer than two opposite ones",
-    r"half the start $u$ multiplies the waiting time of one softmax head by four and that of two opposite ones by two (powers 2 and 1, up to 0.2 and 0.1), as their escape times $\mathrm{tr}\,\Lambda/(2Ng^2u^2)$ and $\pi/(2gu)$ say",
+    r"half the start $u$ multiplies the waiting time of one softmax head by four and that of two opposite ones by two "
+    r"(powers 2 and 1, up to 0.2 and 0.1), as their escape times $\mathrm{tr}\,\Lambda/(2Ng^2u^2)$ and $\pi/(2gu)$ say",
     regime=r"$v=0$, keys and queries of size 0.05 and 0.025 on the first eigenvector, N = 10",
     wrong=0.5,
     wrong_text="half the powers: that of linear attention for one head",

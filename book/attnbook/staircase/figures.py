@@ -29,7 +29,9 @@ def draw_losses(figure: Any, study: Study) -> None:
         _levels(axes, study.main.levels, "levels $L_m$, formula")
         for run in range(min(_SHOWN, len(path.loss))):
             label = "loss, one start each" if run == 0 else None
-            axes.plot(path.times[1:], path.loss[run, 1:], color=COLOURS["measured"], linewidth=1.4, zorder=2, label=label)
+            axes.plot(
+                path.times[1:], path.loss[run, 1:], color=COLOURS["measured"], linewidth=1.4, zorder=2, label=label
+            )
         axes.set(xscale="log", xlabel="time $t$", title=title)
     left.set(ylabel="loss", ylim=(0, 1.08))
     left.set_xlim(left=20)

@@ -28,7 +28,10 @@ def crossing_times(path: Path, levels: torch.Tensor) -> torch.Tensor:
 def plateau_heights(path: Path, crossings: torch.Tensor) -> torch.Tensor:
     """Loss where it falls most slowly between two crossings, or after the last one that there is, (R, M - 1); nan where there is none."""
     fall = -(path.loss[:, 2:] - path.loss[:, :-2]) / (path.times[2:] - path.times[:-2])
-    times, heights = path.times[1:-1], torch.full((len(path.loss), crossings.shape[1] - 1), torch.nan, dtype=torch.float64)
+    times, heights = (
+        path.times[1:-1],
+        torch.full((len(path.loss), crossings.shape[1] - 1), torch.nan, dtype=torch.float64),
+    )
     for run, marks in enumerate(crossings):
         for m in range(heights.shape[1]):
             between = (times > marks[m]) & ~(times >= marks[m + 1])
@@ -46,6 +49,6 @@ def alignment(path: Path, times: torch.Tensor) -> torch.Tensor:
 
 
 def largest_part(heads: Heads, directions: int) -> torch.Tensor:
-    r"""Of the terms $v_hk_{hi}q_{hi}$ that make up $A_{ii}$, the fraction that the largest one has of their absolute sum, (R, directions)."""
+    r"""Of the terms $v_hk_{hi}q_{hi}$ that make up $A_{ii}$, the fraction of their absolute sum in the largest one, (R, directions)."""
     terms = (heads.value[..., None] * heads.key * heads.query)[..., :directions].abs()
     return terms.max(1).values / terms.sum(1)

@@ -9,6 +9,7 @@ import torch
 
 from attnbook.staircase.best_fit import best_losses
 from attnbook.staircase.measure import alignment, crossing_times, plateau_heights
+from attnbook.staircase.merged import train_merged
 from attnlib import checks
 from attnlib.staircase import (
     Heads,
@@ -18,12 +19,26 @@ from attnlib.staircase import (
     plateau_levels,
     predicted_drops,
     small_heads,
-    train_merged,
     train_separate,
     train_softmax,
 )
 
-__all__ = ["ALIGNED_SIZES", "MERGED_SIZES", "SOFTMAX_HEADS", "SUM_STEP", "Linear", "Softmax", "Study", "authors_spectrum", "linear_study", "make_study", "opposite_times", "pair_time", "single_time", "softmax_study"]
+__all__ = [
+    "ALIGNED_SIZES",
+    "MERGED_SIZES",
+    "SOFTMAX_HEADS",
+    "SUM_STEP",
+    "Linear",
+    "Softmax",
+    "Study",
+    "authors_spectrum",
+    "linear_study",
+    "make_study",
+    "opposite_times",
+    "pair_time",
+    "single_time",
+    "softmax_study",
+]
 
 MERGED_SIZES = (1e-2, 1e-3, 1e-4)
 SOFTMAX_HEADS = 6
@@ -128,7 +143,9 @@ class Study:
     pair: torch.Tensor  # (R, 2), the same for two opposite heads
 
 
-def make_study(dimension: int, length: int, heads: int, size: float, *, draws: int, softmax_draws: int, prompts: int, seed: int) -> Study:
+def make_study(
+    dimension: int, length: int, heads: int, size: float, *, draws: int, softmax_draws: int, prompts: int, seed: int
+) -> Study:
     """Train everything. ValueError for an argument out of its range."""
     checks.whole_number("dimension", dimension, at_least=2)
     checks.whole_number("heads", heads, at_least=dimension)
@@ -153,8 +170,9 @@ def make_study(dimension: int, length: int, heads: int, size: float, *, draws: i
 
     small = SpectrumLaw(authors_spectrum(3), length)
     softmax = softmax_study(small, size=0.03, time=450.0, draws=softmax_draws, prompts=prompts, seed=seed)
-    flat = SpectrumLaw((1 / 3,) * 3, length)
-    softmax_equal = softmax_study(flat, size=0.03, time=360.0, draws=softmax_draws, prompts=prompts, seed=seed)
+    softmax_equal = softmax_study(
+        SpectrumLaw((1 / 3,) * 3, length), size=0.03, time=360.0, draws=softmax_draws, prompts=prompts, seed=seed
+    )
     tiny = small_heads(seed, heads=SOFTMAX_HEADS, dimension=3, size=1e-4, runs=softmax_draws)
     sums_time = 10.0
     _, values = train_softmax(small, tiny, seed, sums_time, prompts=prompts, step=SUM_STEP)
@@ -162,5 +180,8 @@ def make_study(dimension: int, length: int, heads: int, size: float, *, draws: i
 
     few = SpectrumLaw(authors_spectrum(3), SHORT_LENGTH)
     single, pair = (opposite_times(few, number, draws=softmax_draws, seed=seed) for number in (1, 2))
-    return Study(main, equal, sampled, matrix, best_losses(law, seed, starts=5), sizes, first, early, off, merged, merged_paths[0], softmax, softmax_equal, sums, sums_time,
-                 few, single, pair)  # fmt: skip
+    best = best_losses(law, seed, starts=5)
+    return Study(
+        main, equal, sampled, matrix, best, sizes, first, early, off, merged, merged_paths[0],
+        softmax, softmax_equal, sums, sums_time, few, single, pair,
+    )  # fmt: skip
