@@ -76,8 +76,7 @@ def train_softmax(
 
     Example:
         >>> law = SpectrumLaw((0.5, 0.3), length=6)
-        >>> start = small_heads(0, heads=3, dimension=2, size=0.1, runs=2)
-        >>> path, values = train_softmax(law, start, 0, 10.0, prompts=20)
+        >>> path, values = train_softmax(law, small_heads(0, heads=3, dimension=2, size=0.1, runs=2), 0, 10.0, prompts=20)
         >>> path.loss.shape, values.shape
         (torch.Size([2, 11]), torch.Size([2, 11, 3]))
     """
