@@ -35,7 +35,7 @@ def draw_losses(figure: Any, study: Study) -> None:
         axes.set(xscale="log", xlabel="time $t$", title=title)
     left.set(ylabel="loss", ylim=(0, 1.08))
     left.set_xlim(left=20)
-    left.legend(loc="lower left")
+    right.legend(loc=(0.02, 0.39))
 
 
 def draw_times(axes: Any, found: Linear) -> None:
@@ -48,8 +48,10 @@ def draw_times(axes: Any, found: Linear) -> None:
     axes.legend(loc="upper left")
 
 
-def draw_directions(axes: Any, found: Linear, run: int) -> None:
-    """Diagonal entries of A over time, in units of their final values, and the predicted times of the drops."""
+def draw_directions(axes: Any, found: Linear) -> None:
+    """Diagonal entries of A over time, in units of their final values, and the predicted times, for the start of median error."""
+    error = (found.crossings / found.predicted).nan_to_num(2.0).log().abs().max(1).values
+    run = int(error.argsort()[len(error) // 2])
     last = np.array(found.law.eigenvalues() / found.law.second_moment())
     for i, (scale, at) in enumerate(zip(last, found.predicted[run].tolist(), strict=True)):
         hue = COLOURS[_HUES[i % 6]]
@@ -69,4 +71,4 @@ def draw_softmax(figure: Any, pair: tuple[Softmax, Softmax]) -> None:
             axes.plot(found.path.times, found.path.loss[run], color=COLOURS["measured"], linewidth=1.4, label=label)
         axes.set(xlabel="time $t$", title=title)
     panels[0].set(ylabel="loss", ylim=(0, 1.08))
-    panels[0].legend(loc="lower left")
+    panels[0].legend(loc=(0.02, 0.7))
