@@ -128,6 +128,7 @@ PRINTED = {
     "04-what-the-heads-compute/4": ("0.8", 0.8), "06-how-many-heads/1": ("0.40", 0.40), "07-deeper-and-wider/3": ("0.857", 0.857),
     "07-deeper-and-wider/5": ("0.55", 0.55), "01-many-heads/3": ("1.05", 1.05), "04-noise-laws/1": ("6.4", 6.4),
     "01-finite-data/1": ("7.16", 7.16), "01-finite-data/2": ("0.95", 0.95), "01-finite-data/3": ("0.270", 0.270),
+    "01-staircase/1": ("0.467", 0.467), "01-staircase/2": ("306.5", 306.5), "01-staircase/3": ("64", 64),
 }  # fmt: skip
 
 
@@ -176,6 +177,7 @@ def test_answers_by_formulas_of_their_own(answers) -> None:
         "06-real-data/3": (0.95 - 0.74) / (0.2 * 0.95), "01-one-run-many-runs/3": 0.025 * (30 / 50) ** 2,
         "01-finite-data/2": 0.2 + 0.75,
         "01-one-token/1": 2 * math.log(999),
+        "01-staircase/1": 7 / 15, "01-staircase/3": 8**2,
     }  # fmt: skip
     for name, value in expected.items():
         assert answers[name] == pytest.approx(value, rel=1e-6), name
