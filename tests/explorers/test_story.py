@@ -252,7 +252,7 @@ def test_the_picture_of_all_models_has_a_row_for_each_and_words_in_their_place()
         left = float(x) - (half if anchor == "middle" else 0)
         assert int(size) >= 15
         assert left >= 0, words
-        assert left + 2 * half <= 500, words
+        assert left + 2 * half <= 480, words
         assert 12 < float(y) < height - 8
 
 

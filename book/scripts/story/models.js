@@ -36,11 +36,11 @@ const WEIGHTS = {
 const noises = (count) => ["signal", ...Array(count - 1).fill("noise")];
 
 export const MODELS = [
-  {title: "Part I, single head: two tokens, a fixed data set", tokens: "pair", weights: "parts", fills: noises(2), values: "learned", output: "sign"},
-  {title: "Part II, token selection: many tokens, a fixed data set", tokens: "eight", weights: "parts", fills: noises(8), values: "given", output: "sign"},
-  {title: "Part III, regression: pairs and a question, fresh data", tokens: "prompt", weights: "parts", fills: Array(5).fill("bound"), values: "learned", output: "number"},
-  {title: "Part V, finite data: a fixed set of prompts and of tasks", tokens: "prompt", weights: "products", values: "learned", output: "number"},
-  {title: "Part VI, staircase: keys and queries apart, fresh data", tokens: "prompt", weights: "products", values: "learned", output: "number"},
+  {title: "Part I, single head: two tokens, fixed data", tokens: "pair", weights: "parts", fills: noises(2), values: "learned", output: "sign"},
+  {title: "Part II, token selection: many tokens, fixed data", tokens: "eight", weights: "parts", fills: noises(8), values: "given", output: "sign"},
+  {title: "Part III, regression: pairs, a question, fresh data", tokens: "prompt", weights: "parts", fills: Array(5).fill("bound"), values: "learned", output: "number"},
+  {title: "Part V, finite data: few prompts, few tasks", tokens: "prompt", weights: "products", values: "learned", output: "number"},
+  {title: "Part VI, staircase: keys apart from queries", tokens: "prompt", weights: "products", values: "learned", output: "number"},
   {title: "Part VII, one token: many tokens, one of them marked", tokens: "eight", first: 4, weights: "parts", fills: noises(8), values: "learned", output: "number"},
 ];
 
