@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from typing import Any
 
-import matplotlib.pyplot as plt
 import numpy as np
 import torch
 
@@ -21,6 +20,8 @@ TASKS = {"fresh": "noisy", "seen": "clean"}  # colours
 
 def draw_descent(study: Study) -> None:
     """Error against tau: limits, medians at one d, extrapolations, and ridge fits."""
+    import matplotlib.pyplot as plt  # as below: whoever imports this module need not draw
+
     law, kappa = study.law, study.law.kappa
     _, ax = plt.subplots()
     for tasks, values in zip(TASKS, study.curve, strict=False):
@@ -42,6 +43,8 @@ def draw_descent(study: Study) -> None:
 
 def draw_transition(study: Study) -> None:
     """Error against kappa with unlimited prompts, and the predictors beside it."""
+    import matplotlib.pyplot as plt
+
     law = study.law
     grid = np.geomspace(TASK_SHARES[0], TASK_SHARES[-1], 120)
     _, ax = plt.subplots(figsize=(7.4, 4.1))
