@@ -9,6 +9,7 @@ import sys
 import tomllib
 from decimal import Decimal
 from fractions import Fraction
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -126,6 +127,8 @@ PRINTED = {
     "05-existence/3": ("1.13", 1.13), "02-training/1": ("1400", 1400), "04-what-the-heads-compute/3": ("0.723", 0.723),
     "04-what-the-heads-compute/4": ("0.8", 0.8), "06-how-many-heads/1": ("0.40", 0.40), "07-deeper-and-wider/3": ("0.857", 0.857),
     "07-deeper-and-wider/5": ("0.55", 0.55), "01-many-heads/3": ("1.05", 1.05), "04-noise-laws/1": ("6.4", 6.4),
+    "01-finite-data/1": ("7.16", 7.16), "01-finite-data/2": ("0.95", 0.95), "01-finite-data/3": ("0.270", 0.270),
+    "01-staircase/1": ("0.467", 0.467), "01-staircase/2": ("306.5", 306.5), "01-staircase/3": ("64", 64),
 }  # fmt: skip
 
 
@@ -172,10 +175,21 @@ def test_answers_by_formulas_of_their_own(answers) -> None:
         "03-attention-maps/4": sqrt(20000 / 45), "04-noise-laws/2": 3 / 5, "04-noise-laws/3": 1999 * 100 / 99 - 100,
         "05-more-classes-and-layers/1": positive_root((1 - mu) ** 2, -3 * mu, -1), "05-more-classes-and-layers/2": 7 / 8,
         "06-real-data/3": (0.95 - 0.74) / (0.2 * 0.95), "01-one-run-many-runs/3": 0.025 * (30 / 50) ** 2,
+        "01-finite-data/2": 0.2 + 0.75,
+        "01-one-token/1": 2 * math.log(999),
+        "01-staircase/1": 7 / 15, "01-staircase/3": 8**2,
         "01-certified/1": math.exp(math.lgamma(81) - 40 * math.log(2) - math.lgamma(41) - 80 * math.log(12)),
     }  # fmt: skip
     for name, value in expected.items():
         assert answers[name] == pytest.approx(value, rel=1e-6), name
+
+
+def mean_over_spectrum(ratio: float, function) -> float:
+    """Mean of a function over Marchenko and Pastur's law, ratio < 1, by the Chebyshev rule of the second kind."""
+    nodes = np.cos(np.pi * np.arange(1, 401) / 401)
+    spectrum = 1 + ratio + 2 * np.sqrt(ratio) * nodes
+    weights = (1 - nodes**2) / spectrum
+    return float((weights * function(spectrum)).sum() / weights.sum())
 
 
 def test_answers_by_another_program(answers) -> None:
@@ -183,6 +197,14 @@ def test_answers_by_another_program(answers) -> None:
     assert answers["02-two-steps/4"] == pytest.approx(
         summarise(law, 0.025, draws=40, seed=0).log10_clean_error.mean().item(), rel=1e-9
     )
+    # The spectrum of many tasks, and of the examples of a long prompt, by quadrature of Marchenko and Pastur's density.
+    trace = partial(mean_over_spectrum, 0.5)  # 1 / kappa
+    resolvent, square = trace(lambda s: 1 / (s + 1.1)), trace(lambda s: 1 / (s + 1.1) ** 2)
+    seen = 0.1 + 1.1 - 1.1**2 * resolvent
+    end = seen - 1.1**2 * resolvent + 2.1 * 1.1**2 * square
+    assert answers["01-finite-data/1"] == pytest.approx(1 + 2.1 * resolvent * seen / (0.8 - end), rel=1e-6)
+    ridge = 0.1 + 0.1 * mean_over_spectrum(0.5, lambda s: 1 / (2 * s + 0.1))  # alpha = 2
+    assert answers["01-finite-data/3"] == pytest.approx(1.1 - 1 / 1.55 - ridge, rel=1e-6)
     # In a billion dimensions attention is that of the mean field; 20 draws of counts are averaged over by their mean.
     counts = torch.full((1, 2), 100.0, dtype=torch.float64)
     limit = (
@@ -194,6 +216,11 @@ def test_answers_by_another_program(answers) -> None:
     frame = __import__("attnbook.reruns.stored_sweeps", fromlist=["stored_table"]).stored_table("one_run_many_runs")
     spread = frame[frame.signal_norm == 30.0].log10_clean_error_mean.std(ddof=1)
     assert answers["01-one-run-many-runs/1"] == pytest.approx(spread, rel=1e-9)
+    # Two tokens: E sigmoid(-nu - sqrt(2 nu) z) by Gauss-Hermite quadrature is one tenth at the answer.
+    nodes, weights = np.polynomial.hermite_e.hermegauss(120)
+    nu = answers["01-one-token/2"]
+    logistic = 1 / (1 + np.exp(nu + math.sqrt(2 * nu) * nodes))
+    assert (weights @ logistic) / math.sqrt(2 * math.pi) == pytest.approx(0.1, rel=1e-8)
 
 
 def test_every_answer_was_found_a_second_way() -> None:

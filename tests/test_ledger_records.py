@@ -82,7 +82,8 @@ def test_names_are_those_of_the_claims_and_of_the_bibliography() -> None:
     assert set(SOURCES) == {str(source) for source in claims.Source}
     assert set(VERDICTS) == {str(verdict) for verdict in claims.Verdict}
     # The papers as the ledger cites them, part by part, by the bibliography's names.
-    entries = dict(re.findall(r"@\w+\{(\w+),.*?arXiv:([\d.]+)", (ROOT / "book/references.bib").read_text(), re.DOTALL))
+    each = re.split(r"\n(?=@)", (ROOT / "book/references.bib").read_text(encoding="utf-8"))
+    entries = dict(found for one in each for found in re.findall(r"@\w+\{(\w+),.*?arXiv:([\d.]+)", one, re.DOTALL))
     parts = settings(ROOT).parts
     ledger = written_out((ROOT / "book" / "ledger.md").read_text(encoding="utf-8"), ROOT, ROOT)
     cited = re.findall(r"The paper is \{cite:t\}`(\w+)`, \[arXiv ([\d.]+)\]", ledger)

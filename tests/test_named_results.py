@@ -32,6 +32,7 @@ BARE = {
         **dict.fromkeys(("fates_by_flow", "fates_by_margin"), SHOWN),
         **dict.fromkeys(("x_star_3_classes", "x_star_10_classes"), FORMULA),
     },
+    "one_token/01_one_token": {"strength_ratio_100_tokens": FORMULA},
     "reruns/01_one_run_many_runs": dict.fromkeys(
         (
             *(

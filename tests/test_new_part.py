@@ -11,7 +11,7 @@ import pytest
 
 from bookkit.pages.catalogue import UserError
 from bookkit.parts import rooms, writing
-from bookkit.parts.command import main, roman, words_of
+from bookkit.parts.command import LONGEST, main, roman, words_of
 from bookkit.parts.words import filled, of_part
 from bookkit.settings import Part, settings
 from bookkit.sphinx.each_part import written_out
@@ -81,6 +81,7 @@ OF_THE_BOOK = [
     "test_replication.py::test_every_claim_is_registered_as_it_stands",
     "test_replication.py::test_the_rules_of_all_claims_together_keep_the_level",
     "test_rules_in_the_ledger.py",
+    "test_settings.py::test_this_book",
     "test_wings.py::test_ids_are_unique_and_sources_are_tags",
     "test_words.py::test_no_old_word_is_left",
 ]
@@ -100,6 +101,7 @@ def test_a_part_from_an_empty_name_passes_the_checks_and_is_built_into_the_book(
     if NODE:
         (book / "node_modules").symlink_to(ROOT / "node_modules")
         run(book, "node", "book/scripts/build.mjs", NAME)
+    run(book, python, "-m", "attnbook.answers")
     run(book, python, "-m", "attnlib", "notebooks", page)
     run(book, python, "-m", "attnlib", "stability", page, "--write")
     run(book, python, "-m", "attnlib", "register", "--because", "a part from an empty name")
@@ -263,11 +265,29 @@ def test_every_template_is_used_and_its_words_are_known(small: Path) -> None:
         assert (words["number"], words["title"], words["label"]) == (number, "Spare room", "spare-room")
 
 
+def test_lines_of_code_stay_within_the_width_whatever_the_name(small: Path) -> None:
+    title = ("A long title of a part " * 3)[: 2 * LONGEST].strip()
+    texts = rooms.texts_of(small, words_of(small, "n" * LONGEST, title, None), explorer=True)
+    code = {path: text for path, text in texts.items() if path.suffix == ".py"}
+    assert len(code) > 8
+    assert max(len(line) for text in code.values() for line in text.splitlines()) <= 140
+
+
 def test_letters_of_claims_do_not_meet(small: Path) -> None:
     assert words_of(small, NAME, None, None)["letter"] == "S"  # that letter is free on the first pages
     assert words_of(small, "idle", None, None)["letter"] == "L"  # I and D have claims there
     assert words_of(small, "id", None, None)["letter"] == "U"
     assert words_of(small, NAME, None, "Z")["letter"] == "Z"
+
+
+def test_a_claim_whose_page_was_not_run_yet_has_its_letter(tmp_path: Path) -> None:
+    book = lists(tmp_path)
+    write(
+        book / "book" / "attnbook" / "tool" / "claims_more.py", '@CLAIMS.claim(\n    "L7",\n    "an idle claim",\n)\n'
+    )
+    assert words_of(book, "idle", None, None)["letter"] == "E"  # and L no longer
+    with pytest.raises(UserError, match=r"--letter must be a capital that no claim has, so none of .*L"):
+        words_of(book, NAME, None, "L")
 
 
 def test_numbers_of_parts_are_roman() -> None:
@@ -295,7 +315,10 @@ def test_a_passage_is_written_once_for_each_part(tmp_path: Path) -> None:
     with pytest.raises(LookupError, match="no word <<name>>"):
         written_out(text.replace("folder", "name"), tmp_path, tmp_path)
     lonely = Part("I", "One", "2001.00002")
-    assert (
-        of_part("one", lonely, tmp_path / "none.bib")["paper"]
-        == "The paper is [arXiv 2001.00002](https://arxiv.org/abs/2001.00002)."
+    alone = "The paper is [arXiv 2001.00002](https://arxiv.org/abs/2001.00002)."
+    assert of_part("one", lonely, tmp_path / "none.bib")["paper"] == alone
+    two = Part("I", "One", "2001.00002", ("2001.00001",))
+    second = (
+        "Statements of {cite:t}`right`, [arXiv 2001.00001](https://arxiv.org/abs/2001.00001) are checked beside it."
     )
+    assert of_part("one", two, tmp_path / "book" / "references.bib")["paper"] == f"{alone} {second}"

@@ -6,6 +6,7 @@ import pytest
 
 from bookkit.code import code_of
 from bookkit.pages.catalogue import UserError
+from bookkit.parts.command import roman
 from bookkit.settings import Part, Settings, settings
 from tests.house import ROOT
 from tests.tiny_book import write
@@ -31,6 +32,8 @@ def test_what_is_said_is_read_and_an_edit_is_seen(tmp_path: Path) -> None:
     )
     assert (found.packages, found.program) == (("code/mine",), "python -m mine")
     assert found.parts == {"a": Part("I", "First")}
+    second = told(tmp_path, f"[tool.bookkit.parts]\n{PART[:-2]}, paper = '1', also = ['2', '3'] }}")
+    assert second.parts["a"] == Part("I", "First", "1", ("2", "3"))
     assert found.kept == {"a/01_b": ("mine.long",)}
     assert told(tmp_path, 'command = "other"').program == "python -m other"
 
@@ -47,6 +50,10 @@ def test_what_is_said_is_read_and_an_edit_is_seen(tmp_path: Path) -> None:
         (
             '[tool.bookkit.parts]\na = { number = "I" }',
             r"parts.a of \[tool.bookkit\] must be a table of number, title and",
+        ),
+        (
+            '[tool.bookkit.parts]\na = { number = "I", title = "First", also = "2001.00001" }',
+            r"also of \[tool.bookkit\] must be a list of names; got '2001.00001'$",
         ),
         ('[tool.bookkit.kept]\n"a/01_b" = "x"', r"a/01_b of \[tool.bookkit\] must be a list of names"),
         ("packages = [", r"^pyproject.toml cannot be read: "),
@@ -67,6 +74,8 @@ def test_a_package_that_is_nowhere_is_named(tmp_path: Path) -> None:
 def test_this_book() -> None:
     own = settings(ROOT)
     assert own.command == "attnlib"
-    assert [part.number for part in own.parts.values()] == ["I", "II", "III", "IV"]
+    numbers = [part.number for part in own.parts.values()]
+    assert numbers[:4] == ["I", "II", "III", "IV"]
+    assert numbers == [roman(place) for place in range(1, len(numbers) + 1)]
     assert (ROOT / own.exercises).is_file()
     assert all((ROOT / name / "__init__.py").is_file() for name in own.packages)

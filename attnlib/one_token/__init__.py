@@ -1,6 +1,21 @@
-"""One token matters: a score gap between two tokens, and the mean attention of a softmax over them."""
+"""One token matters: single-location regression, its exact risks for five kinds of weights, and the sampled model beside them."""
 
-from attnlib.one_token.law import GapLaw
-from attnlib.one_token.model import mean_attention, mean_attention_sampled
+from attnlib.one_token.law import OneTokenLaw, Sample
+from attnlib.one_token.risks import bayes_risk, concave_floor, erf_risk, linear_risk, own_score_risk, risk_bounds
+from attnlib.one_token.weights import erf_weights, linear_weights, risk_sampled, sigmoid_weights, softmax_weights
 
-__all__ = ["GapLaw", "mean_attention", "mean_attention_sampled"]
+__all__ = [
+    "OneTokenLaw",
+    "Sample",
+    "bayes_risk",
+    "concave_floor",
+    "erf_risk",
+    "erf_weights",
+    "linear_risk",
+    "linear_weights",
+    "own_score_risk",
+    "risk_bounds",
+    "risk_sampled",
+    "sigmoid_weights",
+    "softmax_weights",
+]

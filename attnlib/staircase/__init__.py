@@ -1,6 +1,21 @@
-"""A staircase of plateaus: a score gap between two tokens, and the mean attention of a softmax over them."""
+"""A staircase of plateaus: attention trained from small weights on regression prompts whose covariates have a spectrum."""
 
-from attnlib.staircase.law import GapLaw
-from attnlib.staircase.model import mean_attention, mean_attention_sampled
+from attnlib.staircase.escape import escape_time, predicted_drops
+from attnlib.staircase.flow import Path, train_separate
+from attnlib.staircase.law import Heads, SpectrumLaw, small_heads
+from attnlib.staircase.loss import loss_sampled, plateau_levels, population_loss
+from attnlib.staircase.softmax import train_softmax
 
-__all__ = ["GapLaw", "mean_attention", "mean_attention_sampled"]
+__all__ = [
+    "Heads",
+    "Path",
+    "SpectrumLaw",
+    "escape_time",
+    "loss_sampled",
+    "plateau_levels",
+    "population_loss",
+    "predicted_drops",
+    "small_heads",
+    "train_separate",
+    "train_softmax",
+]

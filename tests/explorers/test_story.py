@@ -17,6 +17,7 @@ from attnlib.in_context.estimators import kernel_weights
 from attnlib.single_head import gradient_descent, two_steps
 from attnlib.single_head.flow import flow_path
 from bookkit.results import read_results
+from bookkit.settings import settings
 from tests.explorers.node import ROOT, evaluate
 
 FOLDER = ROOT / "book" / "assets" / "story"
@@ -228,12 +229,31 @@ def test_the_drawn_lengths_are_the_numbers() -> None:
 def test_still_pictures_and_signs_lie_there() -> None:
     there = sorted(path.name for path in FOLDER.glob("*.svg"))
     signs = ["head", "pair", "pull", "race", "sample"]
-    assert there == sorted([*(f"panel-{name}.svg" for name in PANELS), *(f"glyph-{name}.svg" for name in signs)])
+    stills = [*PANELS, "models"]  # the last stands in "One picture of six models"
+    assert there == sorted([*(f"panel-{name}.svg" for name in stills), *(f"glyph-{name}.svg" for name in signs)])
     for name in there:
         text = (FOLDER / name).read_text(encoding="utf-8")
         assert 'role="img" aria-label="' in text
         assert "NaN" not in text
         assert len(text) < 20_000
+
+
+def test_the_picture_of_all_models_has_a_row_for_each_and_words_in_their_place() -> None:
+    text = (FOLDER / "panel-models.svg").read_text(encoding="utf-8")
+    places = re.findall(
+        r'<text x="([\d.]+)" y="([\d.]+)"[^>]*font-size="(\d+)"[^>]*text-anchor="(\w+)"[^>]*>([^<]*)<', text
+    )
+    height = float(re.search(r'viewBox="0 0 480 ([\d.]+)"', text)[1])
+    titles = [words for *_, words in places if words.startswith("Part ")]
+    parts = [part.number for name, part in settings(ROOT).parts.items() if part.paper]
+    assert [title.split(",")[0] for title in titles] == [f"Part {number}" for number in parts]
+    for x, y, size, anchor, words in places:
+        half = 0.3 * float(size) * len(words)  # letters are about 0.6 of their size wide, bold ones included
+        left = float(x) - (half if anchor == "middle" else 0)
+        assert int(size) >= 15
+        assert left >= 0, words
+        assert left + 2 * half <= 480, words
+        assert 12 < float(y) < height - 8
 
 
 def test_a_motion_starts_at_the_old_place_and_ends_at_the_new() -> None:

@@ -1,4 +1,4 @@
-"""One token matters: the formula a second way, the model against it, the claim and its negative control, and refused input."""
+"""One token matters: law, sampled heads, training, claims and their negative controls, and refused input."""
 
 import math
 
@@ -6,55 +6,204 @@ import numpy as np
 import pytest
 import torch
 
+from attnbook.one_token import descent
 from attnbook.one_token.claims import CLAIMS
-from attnbook.one_token.study import GAPS, make_study
-from attnlib.one_token import GapLaw, mean_attention, mean_attention_sampled
+from attnbook.one_token.descent import KINDS, train
+from attnbook.one_token.exact import best_erf_scale
+from attnbook.one_token.figures import lead
+from attnbook.one_token.study import LADDER, SIZES, STRENGTHS, TRAINED_STRENGTHS, Study, make_study, sampled
+from attnlib.one_token import (
+    OneTokenLaw,
+    bayes_risk,
+    erf_risk,
+    erf_weights,
+    risk_sampled,
+    sigmoid_weights,
+    softmax_weights,
+)
+
+# --- law and sampled heads -------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("a", [1e-6, 0.5, 4.0, 30.0, 1e4])
-def test_the_formula_is_an_integral(a: float) -> None:
-    """By Gauss-Legendre quadrature on panels, which ends where the attention is one to rounding."""
-    nodes, weights = np.polynomial.legendre.leggauss(20)
-    edges = np.linspace(0, min(a, 40.0), 41)
-    half = np.diff(edges)[:, None] / 2
-    gaps = edges[:-1, None] + half * (1 + nodes)
-    integral = (half * weights / (1 + np.exp(-gaps))).sum() + max(a - 40.0, 0.0)
-    assert mean_attention(GapLaw(a)) == pytest.approx(integral / a, rel=1e-13)
+def test_the_law_draws_what_it_says() -> None:
+    law = OneTokenLaw(tokens=3, strength=9.0, label_noise=0.2)
+    sample = law.draw(5, runs=4, samples=5000)
+    assert sample.scores.shape == sample.values.shape == (4, 5000, 3)
+    assert sample.scores.dtype == torch.float64
+    # The target is one of the values, and its token's score is larger by three on average.
+    match = sample.values == sample.target[..., None]
+    assert (match.sum(-1) == 1).all()
+    assert sample.scores[match].mean().item() == pytest.approx(3.0, abs=4 / 20000**0.5)
+    assert sample.scores[~match].mean().item() == pytest.approx(0.0, abs=4 / 40000**0.5)
+    assert sample.scores[~match].var().item() == pytest.approx(1.0, abs=4 * (2 / 40000) ** 0.5)
+    where = match.double().mean((0, 1))
+    assert (where - 1 / 3).abs().max() < 4 * (2 / 9 / 20000) ** 0.5
+    flipped = sample.labels == -sample.target
+    assert (flipped | (sample.labels == sample.target)).all()
+    assert flipped.double().mean().item() == pytest.approx(0.2, abs=4 * (0.16 / 20000) ** 0.5)
+    assert not torch.equal(sample.scores[0], sample.scores[1])
 
 
-def test_the_ends() -> None:
-    assert mean_attention(GapLaw(1e-9)) == pytest.approx(0.5, abs=1e-9)
-    assert mean_attention(GapLaw(1e6)) == pytest.approx(1 - math.log(2) / 1e6, rel=1e-15)
+def test_runs_do_not_depend_on_their_number() -> None:
+    law = OneTokenLaw(4, 2.0, 0.3)
+    few, many = law.draw(1, runs=2, samples=7), law.draw(1, runs=5, samples=7)
+    for name in ("scores", "values", "target", "labels"):
+        assert torch.equal(getattr(few, name), getattr(many, name)[:2])
 
 
-def test_samples_are_gaps_and_runs_are_separate() -> None:
-    law = GapLaw(3.0)
-    scores = law.draw(5, runs=3, samples=400)
-    assert scores.shape == (3, 400, 2)
-    assert scores.dtype == torch.float64
-    assert (scores[..., 1] == 0).all()
-    assert 0 <= scores.min() <= scores.max() <= 3
-    assert not torch.equal(scores[0], scores[1])
-    by_hand = (1 / (1 + torch.exp(-scores[..., 0]))).mean(1)
-    torch.testing.assert_close(mean_attention_sampled(law, 5, runs=3, samples=400), by_hand)
+def test_a_sampled_risk_by_hand() -> None:
+    law = OneTokenLaw(5, 3.0)
+    sample = law.draw(2, runs=2, samples=6)
+    found = risk_sampled(lambda scores: erf_weights(scores, law, scale=0.4), sample)
+    for run in range(2):
+        errors = []
+        for i in range(6):
+            answer = sum(
+                math.erf(0.4 * chi) * tau
+                for chi, tau in zip(sample.scores[run, i].tolist(), sample.values[run, i].tolist(), strict=True)
+            )
+            errors.append((answer - sample.labels[run, i].item()) ** 2)
+        assert found[run].item() == pytest.approx(np.mean(errors), rel=1e-12)
+
+
+def test_weights_by_hand() -> None:
+    law, scores = OneTokenLaw(3, 4.0), torch.tensor([1.0, 0.5, -0.2], dtype=torch.float64)
+    powers = np.exp(2 * scores.numpy())
+    np.testing.assert_allclose(softmax_weights(scores, law).numpy(), powers / powers.sum(), rtol=1e-13)
+    np.testing.assert_allclose(
+        softmax_weights(scores, law, slope=0.5).numpy(), np.sqrt(powers) / np.sqrt(powers).sum(), rtol=1e-13
+    )
+    odds = powers * math.exp(-2) / 2
+    np.testing.assert_allclose(sigmoid_weights(scores, law).numpy(), odds / (1 + odds), rtol=1e-13)
+
+
+# --- training --------------------------------------------------------------------------------------------------------------
+
+
+def test_written_gradients_are_autograds() -> None:
+    rng = torch.Generator().manual_seed(0)
+    draws, samples, tokens, d, heads = 2, 5, 3, 4, 6
+    normal = lambda *shape: torch.randn(*shape, generator=rng, dtype=torch.float64)  # noqa: E731
+    x, labels = normal(draws, samples, tokens, d), normal(draws, samples, heads)
+    k, v, bias = (normal(*shape).requires_grad_() for shape in ((draws, d, heads), (draws, d, heads), (draws, heads)))
+    root = torch.linspace(0.5, 3, heads, dtype=torch.float64)
+    loss = torch.zeros((), dtype=torch.float64)
+    for h in range(heads):
+        marked = x.clone()
+        marked[:, :, 0, 0] += root[h]
+        scores, values = (torch.einsum("rnld,rd->rnl", marked, p[..., h]) for p in (k, v))
+        shifted = scores + bias[:, None, None, h]
+        weights = (scores.softmax(-1), shifted.sigmoid(), shifted)[h // 2]
+        loss = loss + ((weights * values).sum(-1) - labels[..., h]).square().mean(1).sum()
+    loss.backward()
+    written = descent._gradients(x.flatten(1, 2), labels, k.detach(), v.detach(), bias.detach(), root, tokens)
+    torch.testing.assert_close(written[0], k.grad)
+    torch.testing.assert_close(written[1], v.grad)
+    torch.testing.assert_close(written[2][:, 2:], bias.grad[:, 2:])
+    assert (written[2][:, :2] == 0).all()  # softmax has no bias
+
+
+def test_the_clean_risk_of_known_vectors_is_exact() -> None:
+    """With k = sqrt(nu) k* and v = v*, the risk after the best rescaling is 1 - corr^2 = the Bayes risk for softmax."""
+    tokens, draws, nu = 5, 30, 6.0
+    root = torch.full((3,), math.sqrt(nu), dtype=torch.float64)
+    k, v = torch.zeros(draws, 4, 3, dtype=torch.float64), torch.zeros(draws, 4, 3, dtype=torch.float64)
+    k[:, 0], v[:, 1] = math.sqrt(nu), 1.0
+    bias = torch.tensor([0.0, -nu / 2 - math.log(tokens - 1), 0.0], dtype=torch.float64).repeat(draws, 1)
+    fresh = torch.as_tensor(np.random.default_rng(1).standard_normal((draws, 2000, tokens, 4)))
+    found = descent._clean_risk(k, v, bias, root, fresh)
+    law = OneTokenLaw(tokens, nu)
+    assert abs(found[:, 0].mean() - bayes_risk(law)) < 4.5 * found[:, 0].std() / draws**0.5
+    # A part of k and v across the two directions: the fourth number of a token is used for what of v is not along k.
+    k[:, 2], v[:, 2], v[:, 3] = 0.5, 0.3, 0.4
+    scores = fresh[..., 0] * math.sqrt(nu) + fresh[..., 2] * 0.5
+    scores[:, :, 0] += nu
+    values = fresh[..., 1] + 0.3 * fresh[..., 2] + 0.4 * fresh[..., 3]
+    output, target = (scores.softmax(-1) * values).sum(-1), fresh[:, :, 0, 1]
+    by_hand = 1 - (output * target).sum(1) ** 2 / (output.square().sum(1) * target.square().sum(1))
+    torch.testing.assert_close(descent._clean_risk(k, v, bias, root, fresh)[:, 0], by_hand)
+
+
+def test_training_is_the_same_alone_and_together() -> None:
+    size = {"samples": 12, "coordinates": 3, "tokens": 3, "record": (2, 6)}
+    together = train(4, strengths=(2.0, 9.0), noise=(0.0, 0.3), draws=3, **size)
+    alone = train(4, strengths=(9.0,), noise=(0.3,), draws=2, **size)
+    assert together.risks.shape == (3, 2, len(KINDS), 2, 2)
+    torch.testing.assert_close(together.risks[:2, 1:, :, 1:], alone.risks)
+    assert (together.best() <= together.at(2)).all()
+    assert ((together.risks >= 0) & (together.risks <= 1)).all()
+
+
+def test_with_much_clean_data_softmax_is_near_the_bayes_risk() -> None:
+    found = train(1, samples=1500, coordinates=4, tokens=3, strengths=(6.0,), noise=(0.0,), draws=3, record=(400,))
+    risk = bayes_risk(OneTokenLaw(3, 6.0))
+    assert risk - 0.03 < found.at(400)[:, 0, 0, 0].mean() < risk + 0.04
+
+
+# --- claims ----------------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_the_claim_holds_and_its_negative_control_does_not(seed: int) -> None:
-    study = make_study(4.0, samples=2000, draws=12, seed=seed)
-    assert study.ladder.shape == (12, len(GAPS))
-    (check,) = CLAIMS.check(study)
-    assert check.as_expected
-    assert not check.control.holds
+def test_the_claims_come_out_as_expected_and_their_negative_controls_do_not(seed: int) -> None:
+    study = make_study(
+        8, 8.0, label_noise=0.4, samples=2000, draws=20, coordinates=16, seed=seed, sizes=(SIZES[0], SIZES[-1])
+    )
+    assert isinstance(study, Study)
+    assert set(study.heads) == set(LADDER)
+    assert set(study.ladder) == set(STRENGTHS)
+    for check in CLAIMS.check(study):
+        assert check.as_expected, check.claim.id
+        assert check.has_power, check.claim.id
+    assert lead(study, SIZES[-1], TRAINED_STRENGTHS.index(4.0))[0] == "softmax"
+    assert lead(study, SIZES[0], TRAINED_STRENGTHS.index(64.0))[0] == "linear"
 
 
-@pytest.mark.parametrize("gap", [0.0, -1.0, math.inf, math.nan, "wide"])
-def test_a_gap_that_is_no_size_is_refused(gap: object) -> None:
-    with pytest.raises(ValueError, match="largest_gap must be a finite number > 0; got"):
-        GapLaw(gap)  # type: ignore[arg-type]
+def test_sampled_heads_are_those_of_the_exact_risks() -> None:
+    law = OneTokenLaw(6, 5.0)
+    found = sampled(law, 3, runs=12, samples=2000)
+    wanted = {"softmax": bayes_risk(law), "erf": erf_risk(law, best_erf_scale(law))}
+    for name, risk in wanted.items():
+        assert abs(found[name].mean() - risk) < 5.5 * found[name].std() / 12**0.5
+    assert (found["softmax at half the slope"] - found["softmax"]).mean() > 0.01
 
 
-@pytest.mark.parametrize("sizes", [{"runs": 0, "samples": 1}, {"runs": 1, "samples": 0}])
-def test_empty_draws_are_refused(sizes: dict[str, int]) -> None:
-    with pytest.raises(ValueError, match="must be a whole number >= 1; got 0"):
-        GapLaw(1.0).draw(0, **sizes)
+# --- refused input ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ({"tokens": 1, "strength": 1.0}, "tokens must be a whole number >= 2; got 1"),
+        ({"tokens": 2.5, "strength": 1.0}, "tokens must be a whole number >= 2; got 2.5"),
+        ({"tokens": 2, "strength": 0.0}, "strength must be a finite number > 0; got 0.0"),
+        ({"tokens": 2, "strength": math.inf}, "strength must be a finite number > 0; got inf"),
+        ({"tokens": 2, "strength": 1.0, "label_noise": 0.6}, r"label_noise must be in \[0, 0.5\]; got 0.6"),
+    ],
+)
+def test_a_law_out_of_range_is_refused(arguments: dict[str, float], words: str) -> None:
+    with pytest.raises(ValueError, match=words):
+        OneTokenLaw(**arguments)  # type: ignore[arg-type]
+
+
+def test_other_bad_input_is_refused() -> None:
+    law = OneTokenLaw(2, 1.0)
+    with pytest.raises(ValueError, match="runs must be a whole number >= 1; got 0"):
+        law.draw(0, runs=0, samples=1)
+    with pytest.raises(ValueError, match="samples must be a whole number >= 1; got 0"):
+        law.draw(0, runs=1, samples=0)
+    with pytest.raises(ValueError, match="strength must be at most 2000 here; got 3000"):
+        bayes_risk(OneTokenLaw(2, 3000.0))
+    with pytest.raises(ValueError, match="scale must be a finite number > 0; got -1"):
+        erf_risk(law, -1)
+    with pytest.raises(ValueError, match="slope must be a finite number; got nan"):
+        softmax_weights(torch.zeros(1, 2), law, slope=math.nan)
+    with pytest.raises(ValueError, match="bias must be a finite number; got inf"):
+        sigmoid_weights(torch.zeros(1, 2), law, bias=math.inf)
+    with pytest.raises(ValueError, match=r"weights must return the shape of the scores, \(1, 3, 2\); got \(1, 3\)"):
+        risk_sampled(lambda scores: scores[..., 0], law.draw(0, runs=1, samples=3))
+    size = {"strengths": (1.0,), "noise": (0.0,), "draws": 1, "record": (1,)}
+    for name in ("samples", "coordinates", "tokens"):
+        with pytest.raises(ValueError, match=f"{name} must be a whole number"):
+            train(0, **({"samples": 3, "coordinates": 3, "tokens": 3} | {name: 0}), **size)
+    with pytest.raises(ValueError, match="draws must be a whole number >= 2; got 1"):
+        make_study(2, 1.0, label_noise=0.0, samples=1, draws=1, coordinates=2, seed=0)

@@ -1,60 +1,328 @@
-"""A staircase of plateaus: the formula a second way, the model against it, the claim and its negative control, and refused input."""
+"""A staircase of plateaus: formulas a second way, training against other solvers, claims and negative controls, refused input."""
 
 import math
+from collections.abc import Callable
 
 import numpy as np
 import pytest
 import torch
+from scipy.integrate import quad, solve_ivp
 
+from attnbook.staircase.best_fit import best_losses
 from attnbook.staircase.claims import CLAIMS
-from attnbook.staircase.study import GAPS, make_study
-from attnlib.staircase import GapLaw, mean_attention, mean_attention_sampled
+from attnbook.staircase.measure import alignment, crossing_times, largest_part, plateau_heights
+from attnbook.staircase.merged import train_merged
+from attnbook.staircase.study import Study, authors_spectrum, make_study, pair_time, single_time
+from attnlib.staircase import (
+    Heads,
+    Path,
+    SpectrumLaw,
+    escape_time,
+    loss_sampled,
+    plateau_levels,
+    population_loss,
+    predicted_drops,
+    small_heads,
+    train_separate,
+    train_softmax,
+)
+from attnlib.staircase.softmax import _contexts, _gradient
+
+LAW = SpectrumLaw((0.7, 0.4, 0.3), length=7, noise=0.2)
+QUIET = SpectrumLaw((0.7, 0.4, 0.3), length=7)
 
 
-@pytest.mark.parametrize("a", [1e-6, 0.5, 4.0, 30.0, 1e4])
-def test_the_formula_is_an_integral(a: float) -> None:
-    """By Gauss-Legendre quadrature on panels, which ends where the attention is one to rounding."""
-    nodes, weights = np.polynomial.legendre.leggauss(20)
-    edges = np.linspace(0, min(a, 40.0), 41)
-    half = np.diff(edges)[:, None] / 2
-    gaps = edges[:-1, None] + half * (1 + nodes)
-    integral = (half * weights / (1 + np.exp(-gaps))).sum() + max(a - 40.0, 0.0)
-    assert mean_attention(GapLaw(a)) == pytest.approx(integral / a, rel=1e-13)
+def matrix(seed: int, *shape: int) -> torch.Tensor:
+    return torch.as_tensor(np.random.default_rng(seed).standard_normal(shape))
 
 
-def test_the_ends() -> None:
-    assert mean_attention(GapLaw(1e-9)) == pytest.approx(0.5, abs=1e-9)
-    assert mean_attention(GapLaw(1e6)) == pytest.approx(1 - math.log(2) / 1e6, rel=1e-15)
+def heads_of(runs: int, heads: int, dimension: int, size: float, seed: int = 0) -> Heads:
+    return Heads(
+        size * matrix(seed, runs, heads),
+        size * matrix(seed + 1, runs, heads, dimension),
+        size * matrix(seed + 2, runs, heads, dimension),
+    )
 
 
-def test_samples_are_gaps_and_runs_are_separate() -> None:
-    law = GapLaw(3.0)
-    scores = law.draw(5, runs=3, samples=400)
-    assert scores.shape == (3, 400, 2)
-    assert scores.dtype == torch.float64
-    assert (scores[..., 1] == 0).all()
-    assert 0 <= scores.min() <= scores.max() <= 3
-    assert not torch.equal(scores[0], scores[1])
-    by_hand = (1 / (1 + torch.exp(-scores[..., 0]))).mean(1)
-    torch.testing.assert_close(mean_attention_sampled(law, 5, runs=3, samples=400), by_hand)
+# --- the loss --------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("seed", range(3))
-def test_the_claim_holds_and_its_negative_control_does_not(seed: int) -> None:
-    study = make_study(4.0, samples=2000, draws=12, seed=seed)
-    assert study.ladder.shape == (12, len(GAPS))
-    (check,) = CLAIMS.check(study)
-    assert check.as_expected
-    assert not check.control.holds
+def test_the_loss_agrees_with_prompts() -> None:
+    """Not symmetric, with noise, and three sizes that differ: each term of the formula counts."""
+    A = 0.8 * torch.eye(3, dtype=torch.float64) + 0.4 * matrix(3, 3, 3)
+    sampled = loss_sampled(LAW, A, 4, runs=40, prompts=20_000)
+    error = sampled.std().item() / math.sqrt(40)
+    exact = population_loss(LAW, A).item()
+    assert error < 0.01 * exact
+    assert sampled.mean().item() == pytest.approx(exact, abs=4 * error)
 
 
-@pytest.mark.parametrize("gap", [0.0, -1.0, math.inf, math.nan, "wide"])
-def test_a_gap_that_is_no_size_is_refused(gap: object) -> None:
-    with pytest.raises(ValueError, match="largest_gap must be a finite number > 0; got"):
-        GapLaw(gap)  # type: ignore[arg-type]
+def test_levels_are_best_losses_and_those_of_the_authors() -> None:
+    torch.testing.assert_close(best_losses(LAW, 1, starts=2), plateau_levels(LAW)[1:-1].expand(2, 2), rtol=1e-9, atol=0)
+    best = torch.diag(torch.as_tensor(LAW.eigenvalues() / LAW.second_moment()))
+    assert population_loss(LAW, best).item() == pytest.approx(plateau_levels(LAW)[-1].item(), rel=1e-14)
+    # By hand: 2/3 and 1/3 with ten examples.
+    hand = [1.0, 1 - (2 / 3) / 1.25, 1 - (2 / 3) / 1.25 - (1 / 3) / 1.4]
+    assert plateau_levels(SpectrumLaw((2 / 3, 1 / 3), 10)).tolist() == pytest.approx(hand, rel=1e-15)
+    assert authors_spectrum(4) == pytest.approx((0.4, 0.3, 0.2, 0.1))
 
 
-@pytest.mark.parametrize("sizes", [{"runs": 0, "samples": 1}, {"runs": 1, "samples": 0}])
-def test_empty_draws_are_refused(sizes: dict[str, int]) -> None:
-    with pytest.raises(ValueError, match="must be a whole number >= 1; got 0"):
-        GapLaw(1.0).draw(0, **sizes)
+# --- flows -----------------------------------------------------------------------------------------------------------------
+
+
+def pull(A: np.ndarray) -> np.ndarray:
+    """-1/2 of the gradient of the loss, by automatic differentiation."""
+    at = torch.as_tensor(A).clone().requires_grad_()
+    population_loss(LAW, at).backward()
+    return -0.5 * at.grad.numpy()
+
+
+def test_separate_training_is_gradient_flow() -> None:
+    start = heads_of(2, 2, 3, 0.5)
+    path = train_separate(LAW, start, 6.0, every=1.5, step=0.05)
+
+    def velocity(_: float, state: np.ndarray) -> np.ndarray:
+        v, k, q = state[:2], state[2:8].reshape(2, 3), state[8:].reshape(2, 3)
+        G = pull(np.einsum("h,hi,hj->ij", v, k, q))
+        return np.concatenate(
+            [np.einsum("hi,ij,hj->h", k, G, q), (v[:, None] * (q @ G.T)).ravel(), (v[:, None] * (k @ G)).ravel()]
+        )
+
+    for run in range(2):
+        state = np.concatenate([part[run].ravel() for part in start.arrays()])
+        end = solve_ivp(velocity, (0, 6), state, rtol=1e-10, atol=1e-12).y[:, -1]
+        got = np.concatenate([part[run].ravel() for part in path.heads.arrays()])
+        np.testing.assert_allclose(got, end, atol=1e-6)
+    torch.testing.assert_close(path.loss[:, -1], population_loss(LAW, path.heads.matrix()))
+    assert path.times.tolist() == [0, 1.5, 3, 4.5, 6]
+
+
+def test_merged_training_is_gradient_flow() -> None:
+    path = train_merged(LAW, 3, 8.0, heads=2, size=0.2, runs=2, every=4.0, step=0.05)
+
+    def velocity(_: float, state: np.ndarray) -> np.ndarray:
+        v, U = state[:2], state[2:].reshape(2, 3, 3)
+        G = pull(np.einsum("h,hij->ij", v, U))
+        return np.concatenate([(U * G).sum((1, 2)), (v[:, None, None] * G).ravel()])
+
+    from attnlib.randomness import stream
+
+    drawn = 0.2 * stream(3, "start", 1).standard_normal((2, 10))
+    end = solve_ivp(velocity, (0, 8), np.concatenate([drawn[:, 0], drawn[:, 1:].ravel()]), rtol=1e-10, atol=1e-12).y[
+        :, -1
+    ]
+    np.testing.assert_allclose(
+        path.matrix[1, -1].numpy(), np.einsum("h,hij->ij", end[:2], end[2:].reshape(2, 3, 3)), atol=1e-6
+    )
+
+
+def test_fewer_heads_than_dimensions_stop_at_their_level() -> None:
+    law = SpectrumLaw((0.7, 0.4, 0.3), 7)
+    path = train_separate(law, heads_of(3, 2, 3, 0.2), 800.0, every=100.0, step=0.2)
+    torch.testing.assert_close(path.loss[:, -1], plateau_levels(law)[2].expand(3), rtol=1e-4, atol=0)
+
+
+@pytest.mark.parametrize(("i", "j"), [(0, 1), (1, 0), (2, 0), (1, 2)])
+def test_a_head_on_a_smaller_eigenvector_turns(i: int, j: int) -> None:
+    c, values = LAW.second_moment(), LAW.eigenvalues()
+    u = (values[j] / c[j]) ** (1 / 3)
+
+    def velocity(entries: np.ndarray) -> np.ndarray:
+        k, q = np.zeros(3), np.zeros(3)
+        k[j] = q[j] = u
+        k[i], q[i] = entries
+        G = pull(u * np.outer(k, q))
+        return np.array([(u * G @ q)[i], (u * G.T @ k)[i]])
+
+    step = 1e-5
+    slope = np.array([(velocity(e) - velocity(-e)) / (2 * step) for e in step * np.eye(2)])
+    assert (np.linalg.eigvals(slope).real.max() > 0) == (values[i] > values[j])
+
+
+# --- escape ----------------------------------------------------------------------------------------------------------------
+
+
+def test_escape_times_by_another_solver() -> None:
+    """Sixteen random heads, of both signs, some of which turn; integrated until 1/v is small, and the rest by its leading term."""
+    g, start = np.array([0.5, 0.2, 0.0]), heads_of(4, 4, 3, 0.3, seed=5)
+    times = escape_time(start, g)
+    turned = 0
+    for run in range(4):
+        for h in range(4):
+            v, k, q = (part[run, h] for part in start.arrays())
+
+            def velocity(_: float, state: np.ndarray) -> np.ndarray:
+                v, k, q = state[0], state[1:4], state[4:]
+                return np.concatenate([[k @ (g * q)], v * g * q, v * g * k])
+
+            def far(_: float, state: np.ndarray) -> float:
+                return abs(state[0]) - 1e5
+
+            far.terminal = True
+            found = solve_ivp(velocity, (0, 1e4), np.concatenate([[v], k, q]), rtol=1e-10, atol=1e-13, events=far)
+            turned += found.y[0, 0] * found.y[0, -1] < 0
+            assert times[run, h].item() == pytest.approx(found.t[-1] + 1 / (g[0] * 1e5), rel=1e-5)
+    assert turned > 0
+    torch.testing.assert_close(escape_time(start.scaled(0.01), g), 100 * times)
+
+
+def test_a_balanced_head() -> None:
+    """Its escape time, and that half of the step of the loss is done earlier by a number that quadrature gives too."""
+    a, c, u = 0.7 / LAW.second_moment()[0], 0.49, 0.001
+    one = torch.zeros(1, 1, 3, dtype=torch.float64)
+    one[..., 0] = u
+    start = Heads(one[..., 0], one, one)
+    assert escape_time(start, LAW.eigenvalues() ** 2).item() == pytest.approx(1 / (c * u), rel=1e-9)
+    half = (a * (1 - math.sqrt(0.5))) ** (1 / 3)
+    by_quadrature = quad(lambda w: 1 / (c * w**2 * (1 - w**3 / a)), u, half, epsabs=1e-9)[0]
+    assert predicted_drops(LAW, start, 1).item() == pytest.approx(by_quadrature, rel=1e-6)
+
+
+@pytest.mark.parametrize("spectrum", [(0.6, 0.4), (0.5, 0.5), (0.4, 0.4, 0.2)])
+def test_drops_are_predicted(spectrum: tuple[float, ...]) -> None:
+    law, D = SpectrumLaw(spectrum, 20), len(spectrum)
+    start = small_heads(1, heads=4, dimension=D, size=0.004, runs=7)
+    predicted = predicted_drops(law, start, 2)
+    path = train_separate(law, start, 1.1 * predicted.max().item(), every=2.0, step=1.0)
+    ratio = crossing_times(path, plateau_levels(law))[:, :2] / predicted
+    assert abs(ratio[:, 0] - 1).max() < 0.01
+    assert abs(ratio[:, 1].nanmedian() - 1) < 0.02
+
+
+# --- softmax ---------------------------------------------------------------------------------------------------------------
+
+
+def test_softmax_gradients_by_automatic_differentiation() -> None:
+    x, x_q = _contexts(LAW, 1, 2, 9)
+    spread = torch.as_tensor(x_q) @ torch.as_tensor(x_q).transpose(1, 2) / 9
+    torch.testing.assert_close(spread, torch.diag(torch.as_tensor(LAW.eigenvalues())).expand(2, 3, 3))
+    start = heads_of(2, 4, 3, 0.7)
+    v, k, q = (part.clone().requires_grad_() for part in (start.value, start.key, start.query))
+    loss = torch.zeros(2, dtype=torch.float64)
+    for side in (1, -1):
+        scores = (
+            torch.einsum("rhd,rndp->rhnp", k, torch.as_tensor(x))
+            * side
+            * torch.einsum("rhd,rdp->rhp", q, torch.as_tensor(x_q))[:, :, None]
+        )
+        a = (v[:, :, None, None] * torch.softmax(scores, 2)).sum(1)
+        error = side * torch.as_tensor(x_q) - torch.einsum("rnp,rndp->rdp", a, torch.as_tensor(x))
+        loss = loss + 0.5 * (error**2).sum(1).mean(-1)
+    loss.sum().backward()
+    found = _gradient(x, x_q, *start.arrays())
+    for got, wanted in zip(found, (loss, -v.grad / 2, -k.grad / 2, -q.grad / 2), strict=True):
+        np.testing.assert_allclose(got, wanted.detach().numpy(), atol=1e-13)
+
+
+def test_at_infinite_length_softmax_heads_are_linear() -> None:
+    law, heads = SpectrumLaw((0.7, 0.3), 20_000), heads_of(1, 3, 2, 0.7)
+    limit = torch.diag(torch.as_tensor(law.eigenvalues())) @ heads.matrix()[0]
+    rest = torch.eye(2, dtype=torch.float64) - limit
+    x, x_q = _contexts(law, 2, 1, 12)
+    by_limit = ((rest @ torch.as_tensor(x_q[0])) ** 2).sum(0).mean().item()
+    assert _gradient(x, x_q, *heads.arrays())[0].item() == pytest.approx(by_limit, rel=0.03)
+
+
+def test_what_softmax_training_keeps() -> None:
+    start = heads_of(2, 3, 3, 0.1)
+    path, values = train_softmax(QUIET, start, 0, 4.0, prompts=30, step=0.01, every=100)
+
+    def difference(heads: Heads) -> torch.Tensor:
+        return (heads.key**2 - heads.query**2).sum(-1)
+
+    torch.testing.assert_close(difference(path.heads), difference(start), atol=1e-5, rtol=0)
+    assert values.shape == (2, 5, 3)
+    assert torch.equal(values[:, 0], start.value)
+
+
+def test_waiting_times_of_small_softmax_heads_by_their_equations() -> None:
+    law, size = SpectrumLaw((0.5, 0.3), 10), 0.004
+    g = 0.9 * 0.25
+
+    def one(_: float, s: np.ndarray) -> list[float]:
+        return [g * s[1] ** 2 - 0.08 * s[0], g * s[0] * s[1]]
+
+    def two(_: float, s: np.ndarray) -> list[float]:
+        return [g * s[1] ** 2, g * s[0] * s[1]]
+
+    def far(_: float, s: np.ndarray) -> float:
+        return s[1] - 1e3
+
+    far.terminal = True
+    for velocity, formula, within in ((one, single_time, 0.02), (two, pair_time, 1e-4)):
+        end = solve_ivp(velocity, (0, 1e6), [0.0, size], rtol=1e-9, atol=1e-14, events=far).t[-1]
+        assert formula(law, size) == pytest.approx(end, rel=within)
+
+
+# --- what is read off a curve ----------------------------------------------------------------------------------------------
+
+
+def test_crossings_and_heights_of_a_drawn_curve() -> None:
+    times = torch.arange(9, dtype=torch.float64)
+    loss = torch.tensor(
+        [[4, 3.9, 3.8, 2.1, 2.05, 2.0, 0.4, 0.1, 0.1], [4, 4, 4, 3.5, 2, 2, 2, 2, 2]], dtype=torch.float64
+    )
+    path = Path(times, loss, torch.eye(2, dtype=torch.float64).expand(2, 9, 2, 2))
+    crossings = crossing_times(path, torch.tensor([4.0, 2.0, 0.0]))
+    assert crossings[0].tolist() == pytest.approx([2 + 0.8 / 1.7, 5 + 1 / 1.6])
+    assert crossings[1, 0].item() == pytest.approx(3 + 0.5 / 1.5)
+    assert crossings[1, 1].isnan()
+    assert plateau_heights(path, crossings).ravel().tolist() == [2.05, 2.0]
+    assert alignment(path, crossings[:, 0]).tolist() == [[0.5, 0.5]] * 2
+
+
+def test_the_largest_part() -> None:
+    value = torch.tensor([[1.0, -2.0]], dtype=torch.float64)
+    key = torch.tensor([[[3.0, 1.0], [1.0, 0.0]]], dtype=torch.float64)
+    assert largest_part(Heads(value, key, key), 2).tolist() == [[9 / 11, 1.0]]
+
+
+# --- claims ----------------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module", params=[11, 12])
+def study(request: pytest.FixtureRequest) -> Study:
+    return make_study(3, 31, 6, 0.02, draws=15, softmax_draws=8, prompts=60, seed=request.param)
+
+
+def test_claims_hold_and_their_negative_controls_do_not(study: Study) -> None:
+    unexpected = [check.claim.id for check in CLAIMS.check(study) if not check.as_expected or check.control.holds]
+    assert unexpected == []
+    assert len(CLAIMS) == 12
+
+
+# --- refused input ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: SpectrumLaw((), 5), "spectrum must be a sequence of one eigenvalue or more"),
+        (lambda: SpectrumLaw(0.5, 5), "spectrum must be a sequence"),
+        (lambda: SpectrumLaw((0.3, 0.5), 5), "spectrum must not increase; got .*sort it"),
+        (lambda: SpectrumLaw((0.3, -0.1), 5), "each eigenvalue of spectrum must be a finite number > 0; got -0.1"),
+        (lambda: SpectrumLaw((0.3,), 0), "length must be a whole number >= 1"),
+        (lambda: SpectrumLaw((0.3,), 5, -1.0), "noise must be a variance >= 0"),
+        (lambda: loss_sampled(LAW, torch.eye(3, dtype=torch.float64), 0, runs=0, prompts=1), "runs must be"),
+        (lambda: population_loss(LAW, torch.eye(2)), r"matrix must be a torch tensor of shape \(\.\.\., 3, 3\); got \(2, 2\)"),
+        (lambda: small_heads(0, heads=1, dimension=2, size=0.0, runs=1), "size must be a finite number > 0"),
+        (lambda: Heads(matrix(0, 2, 3), matrix(0, 2, 4, 3), matrix(0, 2, 4, 3)), "key must have shape"),
+        (lambda: train_separate(LAW, heads_of(1, 2, 2, 0.1), 1.0, every=0.5), "start.key must have shape"),
+        (lambda: train_separate(LAW, heads_of(1, 2, 3, 0.1), 1.0, every=0.3, step=0.2), "every must be a multiple of step"),
+        (lambda: escape_time(heads_of(1, 2, 3, 0.1), [0.1, -0.2, 0.0]), "rates must be 3 finite numbers >= 0"),
+        (lambda: escape_time(heads_of(1, 2, 3, 0.1), [0.0, 0.0, 0.0]), "one of them above 0"),
+        (lambda: predicted_drops(LAW, heads_of(1, 2, 3, 0.1), 3), r"drops must be at most min\(D, H\) = 2; got 3"),
+        (lambda: train_softmax(LAW, heads_of(1, 2, 3, 0.1), 0, 1.0, prompts=5), "law must have noise 0"),
+        (lambda: train_softmax(QUIET, heads_of(1, 2, 3, 0.1), 0, 1.0, prompts=2), "prompts must be a whole number >= 3"),
+        (lambda: train_softmax(QUIET, heads_of(1, 2, 2, 0.1), 0, 1.0, prompts=5), "start.key must have shape"),
+        (lambda: make_study(4, 31, 3, 0.1, draws=2, softmax_draws=2, prompts=20, seed=0), "heads must be a whole number >= 4"),
+    ],
+)  # fmt: skip
+def test_bad_input_is_refused(call: Callable[[], object], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        call()
+
+
+def test_a_step_that_is_too_large_is_refused() -> None:
+    with pytest.raises(ValueError, match="step must be smaller"), np.errstate(all="ignore"):
+        train_softmax(QUIET, heads_of(1, 2, 3, 3.0), 0, 1e6, prompts=5, step=1e4)

@@ -1,29 +1,211 @@
-"""What the page of finite data in context draws and measures."""
+"""What the page of finite data in context draws and measures: ladders of sizes, tasks without prompts, predictors, softmax heads."""
 
 from __future__ import annotations
 
+import math
+from collections.abc import Iterable
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 
-from attnlib.finite_data import GapLaw, mean_attention_sampled
+from attnbook.finite_data.softmax import SoftmaxRow, softmax_rows
+from attnlib import checks
+from attnlib.finite_data import TaskLaw, best_attention, exact_error, extrapolate, fit_attention
+from attnlib.finite_data.attention import fit_step, sampled_error
+from attnlib.finite_data.predictors import estimate_error, ridge_estimate, task_estimate
+from attnlib.randomness import stream
 
-__all__ = ["GAPS", "Study", "make_study"]
+__all__ = [
+    "CURVE",
+    "LARGE",
+    "TASK_COUNTS",
+    "TASK_SHARES",
+    "Ladder",
+    "Measurer",
+    "OneTask",
+    "Plain",
+    "Study",
+    "make_study",
+]
 
-GAPS = (0.5, 1.0, 2.0, 4.0, 8.0)  # of the figure
+CURVE = (0.25, 0.4, 0.5, 0.7, 0.85, 1.0, 1.2, 1.5, 2.0, 3.0)  # tau of the first figure
+LARGE = 64  # d where no prompts are fitted
+LENGTHS = (25, 100)  # alpha of the transition
+TASK_SHARES = (0.125, 0.25, 0.5, 0.75, 1.0, 1.5, 2.0, 4.0)  # kappa of the second figure
+TASK_COUNTS = (1, 2, 3, 5, 10, 20)  # of the softmax heads
+RIDGE_SIZES = (8, 16, 32)
+_FIRST = 10_000  # runs of different measurements are numbered apart, so that they share no draw
+
+
+@dataclass(frozen=True)
+class Ladder:
+    """Errors of fitted linear attention at several d: R independent rows; an entry is the mean of several draws."""
+
+    tau: float
+    kappa: float
+    sizes: tuple[int, ...]
+    fresh: torch.Tensor  # (R, sizes)
+    seen: torch.Tensor  # (R, sizes)
+
+    def limit(self, tasks: str) -> torch.Tensor:
+        """(R,): the extrapolated errors on "fresh" or "seen" tasks."""
+        return extrapolate(self.sizes, getattr(self, tasks))
+
+
+@dataclass(frozen=True)
+class Plain:
+    """A Gamma that nobody fitted: exact errors and those counted on whole prompts, on fresh and on seen tasks, (R, 2) each."""
+
+    exact: torch.Tensor
+    counted: torch.Tensor
+    corner: torch.Tensor  # (R,): mean square of the last column, the factor of E h_{d+1}^2 in the error
+    moment: float  # (1 + 2/l)(1 + rho)^2, that mean square of h_{d+1}
+
+
+@dataclass(frozen=True)
+class OneTask:
+    """Pretraining on prompts of one task: the fitted step of the pattern, and errors on fresh tasks, (R,) each."""
+
+    law: TaskLaw
+    prompts: int
+    step: torch.Tensor
+    pattern: torch.Tensor  # error of that step
+    full: torch.Tensor  # error of all of Gamma, fitted to the same prompts
 
 
 @dataclass(frozen=True)
 class Study:
-    """R independent sets of samples: at the page's law, and at each of `GAPS`."""
+    law: TaskLaw  # of the curve: the page's alpha, kappa and noise
+    ladders: tuple[Ladder, ...]  # tau < 1, tau > 1
+    curve: torch.Tensor  # (3, R, CURVE): least squares on fresh and on seen tasks, ridge on fresh ones
+    plain: Plain
+    unlimited: Ladder  # the best linear attention of k tasks: tau is infinite
+    shares: torch.Tensor  # (2, R, TASK_SHARES): its errors at d = `LARGE`, on fresh and on seen tasks
+    long: torch.Tensor  # (R, LENGTHS, 3): its excess over rho on fresh tasks there, at kappa = 1/2, 1, 2
+    one_task: OneTask
+    predictors: torch.Tensor  # (2, R, TASK_SHARES): the posterior mean over k tasks, on fresh and on seen tasks
+    ridge: torch.Tensor  # (R, RIDGE_SIZES)
+    heads: dict[int, SoftmaxRow]  # by their number of tasks
 
-    law: GapLaw
-    attention: torch.Tensor  # (R,), mean attention of each set
-    ladder: torch.Tensor  # (R, len(GAPS)), the same at other gaps
+    @property
+    def ridge_limit(self) -> torch.Tensor:
+        """(R,): the error of ridge regression, extrapolated."""
+        return extrapolate(RIDGE_SIZES, self.ridge)
+
+    def at_kappa(self, values: torch.Tensor) -> torch.Tensor:
+        """(R,): the column of values (R, TASK_SHARES) whose kappa is nearest to the page's."""
+        return values[:, min(range(len(TASK_SHARES)), key=lambda i: abs(TASK_SHARES[i] - self.ladders[0].kappa))]
 
 
-def make_study(largest_gap: float, *, samples: int, draws: int, seed: int) -> Study:
-    """Draw and run. ValueError for an argument out of its range."""
-    law = GapLaw(largest_gap)
-    of_gaps = [mean_attention_sampled(GapLaw(gap), seed, runs=draws, samples=samples) for gap in GAPS]
-    return Study(law, mean_attention_sampled(law, seed, runs=draws, samples=samples), torch.stack(of_gaps, dim=1))
+@dataclass(frozen=True)
+class Measurer:
+    """What all measurements share: alpha and noise of the prompts, R draws, the seed."""
+
+    alpha: float
+    noise: float
+    draws: int
+    seed: int
+
+    def law(self, kappa: float, d: int, alpha: float | None = None) -> TaskLaw:
+        return TaskLaw(d, max(1, round((alpha or self.alpha) * d)), max(1, round(kappa * d)), self.noise)
+
+    def pair(self, gamma: torch.Tensor, law: TaskLaw, known: torch.Tensor) -> torch.Tensor:
+        """(2, R): exact errors on fresh and on the known tasks; of more than R draws, means over as many as there are for a row."""
+        pair = torch.stack([exact_error(gamma, law), exact_error(gamma, law, known)])
+        return pair.reshape(2, self.draws, -1).mean(-1)
+
+    def ladder(self, tau: float, kappa: float, sizes: tuple[int, ...], each: tuple[int, ...]) -> Ladder:
+        """The number of prompts is tau d (d + 1): the limit is that of tau d^2, and the term in 1/d is smaller."""
+        columns = []
+        for place, (law, count) in enumerate(zip((self.law(kappa, d) for d in sizes), each, strict=True)):
+            data = law.draw(
+                round(tau * law.features), self.seed, runs=self.draws * count, first_run=(1 + place) * _FIRST
+            )
+            columns.append(self.pair(fit_attention(data), law, data.task_vectors))
+        return Ladder(tau, kappa, sizes, *torch.stack(columns, dim=-1))
+
+    def curve(self, law: TaskLaw, penalty: float) -> torch.Tensor:
+        columns = []
+        for place, tau in enumerate(CURVE):
+            first = (10 + place) * _FIRST
+            data = law.draw(round(tau * law.features), self.seed, runs=self.draws, first_run=first)
+            ridge = exact_error(fit_attention(data, penalty=penalty), law)
+            columns.append(torch.stack([*self.pair(fit_attention(data), law, data.task_vectors), ridge]))
+        return torch.stack(columns, dim=-1)
+
+    def plain(self, law: TaskLaw, prompts: int) -> Plain:
+        """Fitted, plus random entries, and 2 in the last column, so that each entry matters."""
+        data, runs = law.draw(2 * law.features, self.seed, runs=self.draws, first_run=40 * _FIRST), range(self.draws)
+        starts = [stream(self.seed, "start", 50 * _FIRST + r).standard_normal((law.d, law.d + 1)) for r in runs]
+        gamma = fit_attention(data) + torch.as_tensor(np.stack(starts))
+        gamma[..., -1] = 2.0
+        both = enumerate((None, data.task_vectors))
+        counted = [sampled_error(gamma, law, prompts, self.seed + i, task_vectors=known)[0] for i, known in both]
+        exact, corner = self.pair(gamma, law, data.task_vectors).T, gamma[..., -1].square().mean(-1)
+        return Plain(exact, torch.stack(counted, dim=1), corner, (1 + 2 / law.length) * law.label_variance**2)
+
+    def one_task(self, d: int) -> OneTask:
+        """Twenty times as many prompts as entries of Gamma, all of one task."""
+        law = self.law(1 / d, d)
+        data = law.draw(20 * law.features, self.seed, runs=self.draws, first_run=95 * _FIRST)
+        step = fit_step(data)
+        pattern = torch.nn.functional.pad(step[:, None, None] * torch.eye(d, dtype=torch.float64), (0, 1))
+        errors = [exact_error(gamma, law) for gamma in (pattern, fit_attention(data))]
+        return OneTask(law, 20 * law.features, step, *errors)
+
+    def unlimited(self, laws: Iterable[TaskLaw], first: int, each: int = 1) -> torch.Tensor:
+        """(2, R, laws): errors of the best Gamma of k tasks. Tasks are drawn, prompts are not: moments are exact."""
+        columns = []
+        for place, law in enumerate(laws):
+            known = law.draw_tasks(self.seed, runs=each * self.draws, first_run=(first + place) * _FIRST)
+            columns.append(self.pair(best_attention(law, known), law, known))
+        return torch.stack(columns, dim=-1)
+
+    def predictors(self, d: int, prompts: int) -> torch.Tensor:
+        columns = []
+        for place, law in enumerate(self.law(kappa, d) for kappa in TASK_SHARES):
+            same = {"runs": self.draws, "first_run": (80 + place) * _FIRST}
+            known, pair = law.draw_tasks(self.seed, **same), []
+            for tasks in (None, known):
+                drawn = law.draw_prompts(prompts, self.seed, **same, task_vectors=tasks)
+                pair.append(estimate_error(task_estimate(drawn, known, self.noise), drawn, self.noise))
+            columns.append(torch.stack(pair))
+        return torch.stack(columns, dim=-1)
+
+    def ridge(self, prompts: int) -> torch.Tensor:
+        columns = []
+        for place, d in enumerate(RIDGE_SIZES):
+            count, first = prompts * RIDGE_SIZES[-1] // d, (90 + place) * _FIRST
+            drawn = self.law(1.0, d).draw_prompts(count, self.seed, runs=self.draws, first_run=first)
+            columns.append(estimate_error(ridge_estimate(drawn, self.noise), drawn, self.noise))
+        return torch.stack(columns, dim=1)
+
+
+def make_study(
+    alpha: float, kappa: float, noise: float, *, draws: int, steps: int, penalty: float, softmax_draws: int, seed: int
+) -> Study:
+    """Draw, fit and train everything that the page shows. ValueError for an argument out of its range."""
+    checks.positive_number("alpha", alpha)
+    checks.positive_number("kappa", kappa)
+    checks.positive_number("noise", noise, hint="the posterior over known tasks needs noise")
+    checks.whole_number("draws", draws, at_least=2)
+    here, sizes = Measurer(alpha, noise, draws, seed), (16, 32, 64)
+    long = [here.unlimited([here.law(k, LARGE, far) for k in (0.5, 1.0, 2.0)], 70)[0] - noise for far in LENGTHS]
+    softmax = {"d": 5, "length": 20, "draws": softmax_draws, "steps": steps, "prompts": 2000}
+    return Study(
+        law=here.law(kappa, 16),
+        ladders=(
+            here.ladder(0.5, kappa, (16, 24, 32, 48), (50, 16, 8, 2)),
+            here.ladder(2.0, kappa, (12, 16, 24, 32), (50, 30, 8, 2)),
+        ),
+        curve=here.curve(here.law(kappa, 16), penalty),
+        plain=here.plain(here.law(kappa, 6), 20_000),
+        unlimited=Ladder(math.inf, kappa, sizes, *here.unlimited([here.law(kappa, d) for d in sizes], 50, 4)),
+        shares=here.unlimited([here.law(share, LARGE) for share in TASK_SHARES], 60),
+        long=torch.stack(long, dim=1),
+        one_task=here.one_task(16),
+        predictors=here.predictors(32, 100),
+        ridge=here.ridge(400),
+        heads={row.tasks: row for row in softmax_rows(TASK_COUNTS, noise=noise, seed=seed, **softmax)},
+    )

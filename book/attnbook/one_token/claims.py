@@ -1,24 +1,294 @@
-"""Claims K1 and so on: one token matters. Each judge takes a `Study` and a constant (1 is the claim, `wrong` its negative control)."""
+"""Claims K1 to K12: one token matters. Each judge takes a `Study` and a constant (1 is the claim, `wrong` its negative control)."""
 
 from __future__ import annotations
 
-from attnbook.one_token.study import Study
-from attnlib.one_token import mean_attention
-from bookkit.claims import ClaimSet
-from bookkit.rules import Evidence, agrees
+import itertools
+import math
+from collections.abc import Callable
 
-__all__ = ["CLAIMS"]
+import numpy as np
+import torch
+
+from attnbook.one_token.descent import KINDS
+from attnbook.one_token.exact import best_erf_scale, profile, strength_ratio, window_law
+from attnbook.one_token.study import LADDER, RECORD, Study
+from attnlib.one_token import OneTokenLaw, bayes_risk, concave_floor, erf_risk, linear_risk, own_score_risk, risk_bounds
+from bookkit.claims import ClaimSet, Source, Verdict
+from bookkit.rules import LEVEL, Evidence, agrees, both, exactly, mean_within, within
+
+__all__ = ["CLAIMS", "MANY_TOKENS", "WINDOW"]
 
 CLAIMS = ClaimSet("one_token")
+
+WINDOW = (10**4, 10**8, 10**16, 10**32, 10**64, 10**128)  # numbers of tokens at the threshold
+MANY_TOKENS = (2, 4, 16, 100, 10**4, 10**8, 10**16)
+_GRID = (0.01, 0.5, 2.0, 8.0, 30.0, 100.0, 400.0, 1000.0)
+
+
+def _vector(values: list[float]) -> torch.Tensor:
+    return torch.tensor(values, dtype=torch.float64)
+
+
+def _at_ladder(study: Study, kind: str, formula: Callable[[OneTokenLaw], float]) -> Evidence:
+    laws = {tokens: OneTokenLaw(tokens, study.law.strength) for tokens in LADDER}
+    level = LEVEL / len(laws)
+    return both(*(agrees(study.heads[number][kind], formula(law), level=level) for number, law in laws.items()))
+
+
+# --- three kinds of weights ------------------------------------------------------------------------------------------------
 
 
 @CLAIMS.claim(
     "K1",
-    "the mean attention of a uniform gap",
-    r"if the score gap of two tokens is uniform on $[0,a]$, the mean attention on the first is $\frac1a\log\frac{1+e^a}2$",
-    wrong=1.05,
-    wrong_text="a mean that is five per cent larger",
-    box=("prop-one-token-mean",),
+    "softmax reaches the Bayes risk, linear attention does not",
+    r"at the slope $\sqrt\nu$ the mean squared error of softmax attention is the Bayes risk, for $L = 2, 8, 64$; the best weights that are "
+    r"linear in the scores, centred or not, have a risk that is larger by at least $0.05$ there ($\nu = 8$)",
+    source=Source.PAPER,
+    wrong=0.5,
+    wrong_text="half the slope",
+    box=("prop-one-token-bayes", "prop-one-token-paper"),
 )
-def mean_of_a_uniform_gap(study: Study, constant: float) -> Evidence:
-    return agrees(study.attention, constant * mean_attention(study.law))
+def softmax_is_bayes(study: Study, constant: float) -> Evidence:
+    kind = "softmax" if constant == 1 else "softmax at half the slope"
+    laws = [OneTokenLaw(tokens, study.law.strength) for tokens in LADDER]
+    level = LEVEL / 2 / len(laws)
+    parts = [agrees(study.heads[law.tokens][kind], bayes_risk(law), level=level) for law in laws]
+    gaps = [study.heads[law.tokens]["centred linear"] - study.heads[law.tokens]["softmax"] for law in laws]
+    return both(*parts, *(mean_within(gap, low=0.05, quantity="linear - softmax", level=level) for gap in gaps))
+
+
+@CLAIMS.claim(
+    "K2",
+    "the best weights of a token's own score are a sigmoid",
+    r"the sigmoid with slope $\sqrt\nu$ and bias $-\frac\nu2-\log(L-1)$ has the risk $E\,\sigma(\log(L-1)-\frac\nu2-\sqrt\nu z)$, the "
+    r"smallest one of weights $g(\chi_i)$, at $L = 2, 8, 64$; half the bias has another one",
+    wrong=0.5,
+    wrong_text="half the bias",
+    box=("prop-one-token-own",),
+)
+def sigmoid_is_best(study: Study, constant: float) -> Evidence:
+    return _at_ladder(study, "sigmoid" if constant == 1 else "sigmoid at half the bias", own_score_risk)
+
+
+@CLAIMS.claim(
+    "K3",
+    "competition is worth twice the strength with two tokens, exactly, and less with more tokens",
+    r"for $L = 2$ the Bayes risk at $\nu$ is the best risk of own-score weights at $2\nu$, and the same holds for linear weights with and "
+    r"without centred scores, at eight strengths from $0.01$ to $1000$; for a risk of $0.1$ own-score weights need $2.00, 1.66, 1.42, "
+    r"1.30, 1.17, 1.09, 1.05$ times the strength of softmax at $L = 2, 4, 16, 10^2, 10^4, 10^8, 10^{16}$, computed from the exact risks",
+    wrong=0.5,
+    wrong_text="the same strength for two tokens, and twice the strength for more",
+    box=("prop-one-token-two",),
+)
+def worth_of_competition(study: Study, constant: float) -> Evidence:
+    one, double = ([OneTokenLaw(2, c * nu) for nu in _GRID] for c in (1.0, 2 * constant))
+    equal = [bayes_risk(a) / own_score_risk(b) for a, b in zip(one, double, strict=True)]
+    equal += [linear_risk(a, centred=True) / linear_risk(b) for a, b in zip(one, double, strict=True)]
+    found = _vector([strength_ratio(tokens) for tokens in MANY_TOKENS])[:, None]
+    stated = (
+        _vector([2.0, 1.66, 1.42, 1.30, 1.17, 1.09, 1.05])[:, None] if constant == 1 else torch.full_like(found, 2.0)
+    )
+    more = within(found, low=stated - 0.006, high=stated + 0.006, quantity="ratio of strengths", share=1)
+    return both(exactly(_vector(equal), 1.0, tolerance=1e-9), more)
+
+
+@CLAIMS.claim(
+    "K4",
+    "for fixed L the risks fall like exp(-ν/4) and exp(-ν/8)",
+    r"for $\nu$ from $0.01$ to $1000$ and $L$ from 2 to $10^6$ the Bayes risk lies between $e^{-\nu/4}/(2\sqrt{1+\nu/2})$ and "
+    r"$(L-1)e^{-\nu/4}\min(\frac12,\sqrt{\pi/4\nu})$, and the best risk of own-score weights between two bounds of order "
+    r"$\sqrt{L-1}\,e^{-\nu/8}/\sqrt\nu$",
+    wrong=0.5,
+    wrong_text="half the exponents",
+    box=("thm-one-token-exponents",),
+    uses=("K1", "K2"),
+)
+def exponents(study: Study, constant: float) -> Evidence:
+    positions = []
+    for own, formula, rate in ((False, bayes_risk, 0.25), (True, own_score_risk, 0.125)):
+        for law in (OneTokenLaw(tokens, nu) for tokens in (2, 8, 64, 10**6) for nu in _GRID):
+            low, high = (math.log(bound) for bound in risk_bounds(law, own_score=own))
+            moved = math.log(formula(law)) - (1 - constant) * rate * law.strength
+            positions.append((moved - low) / (high - low))
+    return within(_vector(positions)[:, None], low=-1e-9, high=1 + 1e-9, quantity="place between log bounds", share=1)
+
+
+@CLAIMS.claim(
+    "K5",
+    "both risks have the threshold ν = 2 log L",
+    r"at $\nu = 2\log L + 2x\sqrt{2\log L}$ with $x = -1, 0, 1$ the Bayes risk and the best risk of own-score weights are within "
+    r"$0.3/\sqrt{\log L}$ of $\Phi(-x)$, for $L = 10^4$ to $10^{128}$",
+    wrong=2.0,
+    wrong_text="the threshold 4 log L",
+    box=("thm-one-token-threshold",),
+    uses=("K1", "K2"),
+)
+def threshold(study: Study, constant: float) -> Evidence:
+    offsets = _vector([-1.0, 0.0, 1.0])
+    rows = []
+    for tokens in WINDOW:
+        laws = [window_law(tokens, x, constant) for x in offsets.tolist()]
+        for formula in (bayes_risk, own_score_risk):
+            distance = (_vector([formula(law) for law in laws]) - profile(offsets)).abs().max()
+            rows.append(distance * math.sqrt(math.log(tokens)))
+    return within(torch.stack(rows)[:, None], high=0.3, quantity="distance times √log L", share=1)
+
+
+# --- linear weights and erf ------------------------------------------------------------------------------------------------
+
+
+@CLAIMS.claim(
+    "K6",
+    "the best linear heads in closed form",
+    r"the best weights $b+c\chi_i$ have the risk $L(L-1)/(L^2+\nu(L-1))$, and with centred scores $(L-1)/(L+\nu)$: measured at "
+    r"$L = 2, 8, 64$",
+    wrong=0.0,
+    wrong_text="the two formulas exchanged",
+    box=("prop-one-token-linear",),
+)
+def linear_heads(study: Study, constant: float) -> Evidence:
+    plain = _at_ladder(study, "linear", lambda law: linear_risk(law, centred=not constant))
+    return both(plain, _at_ladder(study, "centred linear", lambda law: linear_risk(law, centred=bool(constant))))
+
+
+@CLAIMS.claim(
+    "K7",
+    "the rate L/((L-1)ν) of linear attention",
+    r"as $\nu\to\infty$, $\nu$ times the risk of the best linear head tends to $L/(L-1)$, at $L = 3, 8, 64$ (it tends to $L$ for weights "
+    r"$b+c\chi_i$, and to $L-1$ for centred scores)",
+    source=Source.PAPER_SECOND_HAND,
+    wrong=0.0,
+    wrong_text="the limits derived here, L and L - 1",
+    expected=Verdict.FAILS,
+    box=("prop-one-token-linear",),
+    uses=("K6",),
+)
+def second_hand_rate(study: Study, constant: float) -> Evidence:
+    found, stated = [], []
+    for tokens in (3, 8, 64):
+        law = OneTokenLaw(tokens, 1e9)
+        found += [law.strength * linear_risk(law), law.strength * linear_risk(law, centred=True)]
+        stated += [tokens / (tokens - 1)] * 2 if constant else [tokens, tokens - 1]
+    return exactly(_vector(found), _vector(stated), tolerance=1e-6)
+
+
+@CLAIMS.claim(
+    "K8",
+    "the closed form of the erf head, and the constant that the code leaves out",
+    r"with $k=k^*$ and $v=v^*$ the mean squared error of the erf head is the closed form of the authors' code plus "
+    r"$(L-1)\frac2\pi\arcsin\frac{2\lambda^2}{1+2\lambda^2}$, at the best scale $\lambda$ and $L = 2, 8, 64$",
+    source=Source.CODE,
+    wrong=0.0,
+    wrong_text="the closed form of the code alone",
+    box=("prop-one-token-erf",),
+)
+def erf_head(study: Study, constant: float) -> Evidence:
+    def formula(law: OneTokenLaw) -> float:
+        scale = best_erf_scale(law)
+        others = (law.tokens - 1) * 2 / math.pi * math.asin(2 * scale**2 / (1 + 2 * scale**2))
+        return erf_risk(law, scale) - (1 - constant) * others
+
+    return _at_ladder(study, "erf", formula)
+
+
+@CLAIMS.claim(
+    "K9",
+    "without a bias the risk falls like 1/ν only, and erf is worse than linear",
+    r"weights $g(\chi_i)$ with an odd, nondecreasing $g$ that is concave on $[0,\infty)$ have a risk of order $(L-1)/\nu$ at least: "
+    r"checked for erf at 30 scales and for linear $g$, $\nu = 1$ to $1000$, $L = 2, 8, 64$. The best erf head is worse there than the "
+    r"best linear head with a bias",
+    wrong=0.0,
+    wrong_text="the sigmoid with its bias in place of erf",
+    box=("thm-one-token-floor",),
+    uses=("K6", "K8"),
+)
+def bias_decides(study: Study, constant: float) -> Evidence:
+    above, worse = [], []
+    for law in (OneTokenLaw(tokens, nu) for tokens in LADDER for nu in (1.0, 4.0, 16.0, 64.0, 256.0, 1000.0)):
+        heads = [erf_risk(law, scale) for scale in np.geomspace(0.01, 3, 30)] if constant else [own_score_risk(law)]
+        heads.append(law.tokens / (law.tokens + law.strength))
+        above.append(min(heads) / concave_floor(law))
+        best = erf_risk(law, best_erf_scale(law)) if constant else own_score_risk(law)
+        worse.append(best / linear_risk(law))
+    parts = (
+        within(_vector(above)[:, None], low=1.0, quantity="risk over its floor", share=1),
+        within(_vector(worse)[:, None], low=1.0, quantity="erf over linear", share=1),
+    )
+    return both(*parts)
+
+
+# --- flipped labels --------------------------------------------------------------------------------------------------------
+
+
+@CLAIMS.claim(
+    "K10",
+    "with unlimited data flipped labels do not change the order of heads",
+    r"if labels are flipped with probability $\eta$, the best multiple of a head is $1-2\eta$ times the best one, and its mean squared "
+    r"error against the flipped labels is $1-(1-2\eta)^2(1-R)$, where $R$ is its risk without flips: softmax, sigmoid, linear at "
+    r"$\eta = 0.4$, one by one and as differences on the same samples",
+    wrong=0.5,
+    wrong_text="1 - η in place of 1 - 2η",
+    box=("prop-one-token-flips",),
+    uses=("K1", "K2", "K6"),
+)
+def flips_keep_the_order(study: Study, constant: float) -> Evidence:
+    factor = (1 - 2 * constant * study.label_noise) ** 2
+    level = LEVEL / 5
+    risks = {"softmax": bayes_risk(study.law), "sigmoid": own_score_risk(study.law), "linear": linear_risk(study.law)}
+    found = study.flipped
+    return both(
+        *(agrees(found[name], 1 - factor * (1 - risk), level=level) for name, risk in risks.items()),
+        *(
+            agrees(found[worse] - found[better], factor * (risks[worse] - risks[better]), level=level)
+            for better, worse in itertools.pairwise(risks)
+        ),
+    )
+
+
+@CLAIMS.claim(
+    "K11",
+    "with flipped labels and 640 samples softmax stays ahead of the sigmoid",
+    r"heads trained by gradient descent on 640 samples of 4 tokens in 16 dimensions, $\eta = 0.4$, $\nu = 4, 16, 64$: if each is "
+    r"stopped at its best recorded step, the mean clean risk of softmax is smaller than that of the sigmoid by at least $0.02$, and at "
+    r"$\nu = 4, 16$ not larger than that of linear weights; at the last step, 640, it is not larger than that of the sigmoid",
+    source=Source.MEASURED,
+    wrong=-1.0,
+    wrong_text="softmax and sigmoid exchanged",
+    uses=("K10", "Q22"),
+)
+def softmax_stays_ahead(study: Study, constant: float) -> Evidence:
+    trained = study.trained[max(study.trained)]
+    best, last = trained.best()[:, 0], trained.at(max(RECORD))[:, 0]
+    softmax, sigmoid, linear = (best[:, KINDS.index(kind)] for kind in ("softmax", "sigmoid", "linear"))
+    late = last[:, KINDS.index("sigmoid")] - last[:, KINDS.index("softmax")]
+    level = LEVEL / 8
+    return both(
+        *(
+            mean_within(gap, 0.02, quantity="sigmoid - softmax", level=level)
+            for gap in constant * (sigmoid - softmax).T
+        ),
+        *(mean_within(gap, 0.0, quantity="linear - softmax", level=level) for gap in (linear - softmax).T[:-1]),
+        *(mean_within(gap, 0.0, quantity="the same at the end", level=level) for gap in constant * late.T),
+    )
+
+
+@CLAIMS.claim(
+    "K12",
+    "with flipped labels, few samples and a strong mark linear weights are ahead of softmax",
+    r"the same training on 40 samples, $\eta = 0.4$ and $\nu = 64$, best stopping: the mean clean risk of linear weights, which do not "
+    r"compete, is smaller than that of softmax; without flips, on 160 samples, softmax is ahead of both others by at least $0.05$",
+    source=Source.MEASURED,
+    wrong=-1.0,
+    wrong_text="softmax and linear weights exchanged",
+    uses=("K11", "Q22"),
+)
+def linear_ahead(study: Study, constant: float) -> Evidence:
+    softmax, sigmoid, linear = (KINDS.index(kind) for kind in ("softmax", "sigmoid", "linear"))
+    few, clean = (trained.best()[:, 0, :, -1] for trained in (study.trained[min(study.trained)], study.clean))
+    lead = constant * (few[:, softmax] - few[:, linear])
+    level = LEVEL / 3
+    return both(
+        mean_within(lead, 0.0, quantity="softmax - linear, flips", level=level),
+        mean_within(clean[:, sigmoid] - clean[:, softmax], 0.05, quantity="sigmoid - softmax, no flips", level=level),
+        mean_within(clean[:, linear] - clean[:, softmax], 0.05, quantity="linear - softmax, no flips", level=level),
+    )

@@ -69,7 +69,7 @@ def words_of(root: Path, name: str, title: str | None, letter: str | None, *, ex
         raise UserError(f"--title must begin with a capital and hold letters, digits, spaces, commas; got {title!r}")
     if title in {part.title for part in parts.values()}:
         raise UserError(f"--title must be new; got {title!r} again")
-    letter = _letter(letter, name, {record["id"] for record in read_ledger(root)})
+    letter = _letter(letter, name, {record["id"] for record in read_ledger(root)} | ids_in_code(root))
     low = title[0].lower() + title[1:]
     shown, shown_title = (name, f"Explorer: {low}") if explorer else _first_explorer(root)
     return {
@@ -92,6 +92,12 @@ def _letter(given: str | None, name: str, ids: Iterable[str]) -> str:
             f"--letter must be a capital that no claim has, so none of {', '.join(sorted(used))}; got {given!r}"
         )
     return given
+
+
+def ids_in_code(root: Path) -> set[str]:
+    """Ids of the claims that the book's packages declare: those of a part whose page has not been run are in no ledger yet."""
+    modules = [path for package in settings(root).packages for path in (root / package).rglob("claims*.py")]
+    return {id for path in modules for id in re.findall(r'\.claim\(\s*"(\w+)"', path.read_text(encoding="utf-8"))}
 
 
 def _last_part(root: Path, parts: Iterable[str]) -> str:
@@ -131,6 +137,7 @@ def next_steps(words: dict[str, str], *, explorer: bool) -> str:
     bundle = [f"npm ci && node book/scripts/build.mjs {words['name']}"] if explorer else []
     steps = [
         *bundle,
+        "python -m attnbook.answers",
         f"{words['program']} notebooks {page}",
         f"{words['program']} stability {page} --write",
         f'{words["program"]} register --because "claims of Part {words["number"]}"',

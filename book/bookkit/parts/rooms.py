@@ -26,6 +26,7 @@ FILES = {
     "book/attnbook/<<name>>/__init__.py": "own_init",
     "book/attnbook/<<name>>/study.py": "own_study",
     "book/attnbook/<<name>>/claims.py": "own_claims",
+    "book/attnbook/answers/<<name>>.py": "answers",
     "book/<<name>>_theory.md": "theory",
     "book/reference/<<name>>.md": "reference",
     "notebooks/<<name>>/01_<<name>>.md": "page",

@@ -29,8 +29,13 @@ def of_part(folder: str, part: Part, bibliography: Path) -> dict[str, str]:
 def _paper(part: Part, bibliography: Path) -> str:
     if not part.paper:
         return "This part checks no paper."
-    address = f"https://arxiv.org/abs/{part.paper}"
     entries = re.split(r"\n(?=@)", bibliography.read_text(encoding="utf-8")) if bibliography.is_file() else []
+    others = "".join(f" Statements of {_cited(number, entries)} are checked beside it." for number in part.also)
+    return f"The paper is {_cited(part.paper, entries)}.{others}"
+
+
+def _cited(number: str, entries: list[str]) -> str:
+    address = f"https://arxiv.org/abs/{number}"
     keys = [found[1] for entry in entries if address in entry and (found := re.match(r"\s*@\w+\{(\w+),", entry))]
     cited = f"{{cite:t}}`{keys[0]}`, " if keys else ""
-    return f"The paper is {cited}[arXiv {part.paper}]({address})."
+    return f"{cited}[arXiv {number}]({address})"

@@ -3,6 +3,7 @@ import {readFileSync} from "node:fs";
 import {dirname, join} from "node:path";
 import {fileURLToPath} from "node:url";
 import {glyph, names} from "./glyphs.js";
+import {models} from "./models.js";
 import {PANELS} from "./panels.js";
 import {toSvg} from "./scene.js";
 
@@ -15,5 +16,7 @@ export function stills() {
     const {marks, says} = draw(data);
     return [`panel-${name}.svg`, toSvg(marks, says)];
   });
+  const {marks, says, height} = models();
+  panels.push(["panel-models.svg", toSvg(marks, says, {height})]);
   return Object.fromEntries([...panels, ...names.map((name) => [`glyph-${name}.svg`, glyph(name)])]);
 }

@@ -1,0 +1,54 @@
+"""What is read off the loss curve of a training: when each step is half done, and how high the loss is between two steps."""
+
+from __future__ import annotations
+
+import torch
+
+from attnlib.staircase import Heads, Path
+
+__all__ = ["alignment", "crossing_times", "largest_part", "plateau_heights"]
+
+
+def crossing_times(path: Path, levels: torch.Tensor) -> torch.Tensor:
+    """When the loss passes the middle between levels m - 1 and m, (R, M) for M + 1 levels; nan where it never does.
+
+    Times between records are interpolated linearly.
+    """
+    found = []
+    for middle in (levels[1:] + levels[:-1]) / 2:
+        below = path.loss < middle
+        last = below.int().argmax(1).clamp(min=1)
+        row = torch.arange(len(last))
+        high, low = path.loss[row, last - 1], path.loss[row, last]
+        time = path.times[last - 1] + (high - middle) / (high - low) * (path.times[last] - path.times[last - 1])
+        found.append(torch.where(below.any(1), time, torch.nan))
+    return torch.stack(found, dim=1)
+
+
+def plateau_heights(path: Path, crossings: torch.Tensor) -> torch.Tensor:
+    """Loss where it falls most slowly between two crossings, or after the last one that there is, (R, M - 1); nan where there is none."""
+    fall = -(path.loss[:, 2:] - path.loss[:, :-2]) / (path.times[2:] - path.times[:-2])
+    times, heights = (
+        path.times[1:-1],
+        torch.full((len(path.loss), crossings.shape[1] - 1), torch.nan, dtype=torch.float64),
+    )
+    for run, marks in enumerate(crossings):
+        for m in range(heights.shape[1]):
+            between = (times > marks[m]) & ~(times >= marks[m + 1])
+            if between.any():
+                slowest = torch.where(between, fall[run], torch.inf).argmin()
+                heights[run, m] = path.loss[run, slowest + 1]
+    return heights
+
+
+def alignment(path: Path, times: torch.Tensor) -> torch.Tensor:
+    r"""Fractions $A_{ii}^2/\sum_{jk}A_{jk}^2$ of the learned matrix at one time for each run, (R, D); `times` is (R,)."""
+    at = torch.searchsorted(path.times, times.nan_to_num(0.0)).clamp(max=len(path.times) - 1)
+    square = path.matrix[torch.arange(len(at)), at] ** 2
+    return torch.diagonal(square, dim1=-2, dim2=-1) / square.sum((-2, -1))[:, None]
+
+
+def largest_part(heads: Heads, directions: int) -> torch.Tensor:
+    r"""Of the terms $v_hk_{hi}q_{hi}$ that make up $A_{ii}$, the fraction of their absolute sum in the largest one, (R, directions)."""
+    terms = (heads.value[..., None] * heads.key * heads.query)[..., :directions].abs()
+    return terms.max(1).values / terms.sum(1)

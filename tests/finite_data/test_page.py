@@ -1,0 +1,129 @@
+"""What the page of finite data in context measures: its softmax heads a second way, its study, its claims and their controls."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+
+from attnbook.finite_data.claims import CLAIMS
+from attnbook.finite_data.softmax import HEADS, softmax_rows, train_heads
+from attnbook.finite_data.study import TASK_SHARES, Measurer, Study, make_study
+from attnlib.finite_data import TaskLaw, exact_error, fit_attention
+from attnlib.in_context import Circuits, Prompts, predict
+from attnlib.randomness import stream
+
+
+@pytest.fixture(scope="module")
+def study() -> Study:
+    return make_study(1.0, 0.5, 0.1, draws=16, steps=300, penalty=0.05, softmax_draws=7, seed=3)
+
+
+def test_the_claims_hold_and_their_controls_do_not(study: Study) -> None:
+    checks = CLAIMS.check(study)
+    assert [check.claim.id for check in checks] == [f"E{i}" for i in range(1, 13)]
+    assert {check.claim.id: check.evidence.measured for check in checks if not check.as_expected} == {}
+    assert {check.claim.id: check.control.measured for check in checks if check.control.holds} == {}
+
+
+def test_measurements_share_no_draw_and_have_their_shapes(study: Study) -> None:
+    few, many = study.ladders
+    assert few.fresh.shape == many.seen.shape == (16, 4)
+    assert study.shares.shape == (2, 16, len(TASK_SHARES))
+    assert study.long.shape == (16, 2, 3)
+    columns = torch.cat([few.fresh, many.fresh, study.unlimited.fresh], dim=1)
+    between = torch.corrcoef(columns.T).fill_diagonal_(0).abs()
+    assert between.max() < 0.9  # the same draw at two sizes would give 1
+    assert study.law.d == 16
+
+
+def test_a_rung_is_a_mean_over_draws_of_fits_at_one_size() -> None:
+    ladder = Measurer(1.0, 0.1, draws=3, seed=4).ladder(0.5, 0.5, (4, 6, 8), (2, 3, 1))
+    law = TaskLaw(6, 6, 3, 0.1)
+    data = law.draw(21, 4, runs=9, first_run=20_000)
+    expected = exact_error(fit_attention(data), law).reshape(3, 3).mean(1)
+    torch.testing.assert_close(ladder.fresh[:, 1], expected)
+    assert ladder.limit("seen").shape == (3,)
+
+
+# --- softmax heads --------------------------------------------------------------------------------------------------
+
+
+def test_an_opposite_pair_with_small_scores_is_linear_attention() -> None:
+    """Up to third order in the scores, with centred features: the proposition of the chapter."""
+    law = TaskLaw(d=4, length=9, tasks=2, noise=0.2)
+    drawn = law.draw_prompts(50, 1, runs=1)
+    random = np.random.default_rng(3)
+    key, scale = torch.as_tensor(random.standard_normal((5, 4))), 1e-4
+    pad = torch.nn.functional.pad(scale * key, (0, 1))
+    value = torch.tensor([0, 0, 0, 0, 0.7], dtype=torch.float64)
+    circuits = Circuits(torch.stack([pad, -pad]), torch.stack([value, -value]))
+    x, y, query = 2 * drawn.x[0], drawn.y[0], 2 * drawn.query[0]
+    found = predict(circuits, Prompts(x, y, query, drawn.target[0], drawn.task[0] / 2))
+    tokens = torch.cat([x, y[..., None]], dim=-1)
+    covariance = torch.einsum("nl,nli->ni", y - y.mean(1, keepdim=True), tokens) / 9
+    expected = 2 * 0.7 * scale * ((covariance @ key) * query).sum(-1)
+    torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-12)
+
+
+def test_a_step_of_training_is_adams_on_the_loss_of_part_threes_predictions() -> None:
+    """The first step of Adam moves each entry by the rate, against the sign of the gradient of the loss, computed here by `predict`."""
+    law = TaskLaw(d=3, length=6, tasks=2, noise=0.1)
+    known = law.draw_tasks(2, runs=2)
+    after = train_heads(known, [2, 1], law, steps=1, seed=5)
+    for run in range(2):
+        start = torch.as_tensor(0.02 * stream(5, "start", run).standard_normal((HEADS, 4, 4)))
+        sign = torch.tensor([1.0, -1.0], dtype=torch.float64)[:, None, None]
+        key = start[..., :3] + 0.1 * sign * torch.nn.functional.pad(torch.eye(3, dtype=torch.float64), (0, 0, 0, 1))
+        value = start[..., 3] + 0.5 * sign[:, 0] * torch.tensor([0, 0, 0, 1.0], dtype=torch.float64)
+        key.requires_grad_()
+        value.requires_grad_()
+        random = stream(5, "batches", run)
+        picks = random.integers(0, 2 - run, (1, 64))[0]
+        normal = torch.as_tensor(random.standard_normal((1, 64, 7, 4))[0])
+        task = known[run][torch.as_tensor(picks)] / math.sqrt(3)
+        x = normal[..., :3]
+        y = torch.einsum("bli,bi->bl", x, task) + math.sqrt(0.1) * normal[..., 3]
+        circuits = Circuits(torch.nn.functional.pad(key, (0, 1)), value)
+        given = Prompts(x[:, :6], y[:, :6], x[:, 6], y[:, 6], task)
+        (predict(circuits, given) - y[:, 6]).square().mean().backward()
+        assert key.grad is not None
+        assert value.grad is not None
+        torch.testing.assert_close(
+            after.key_query[run][..., :3], key.detach() - 0.03 * key.grad.sign(), rtol=0, atol=1e-6
+        )
+        torch.testing.assert_close(
+            after.output_value[run], value.detach() - 0.03 * value.grad.sign(), rtol=0, atol=1e-6
+        )
+
+
+def test_rows_of_softmax_heads() -> None:
+    rows = softmax_rows((1, 4), d=3, length=6, noise=0.1, draws=2, steps=5, prompts=500, seed=1)
+    assert [row.tasks for row in rows] == [1, 4]
+    for row in rows:
+        assert row.seen.shape == row.linear_fresh.shape == row.pattern.shape == (2,)
+        assert (row.linear_seen < row.linear_fresh).all()
+    omega = torch.tensor([[0.5, -0.5]], dtype=torch.float64)
+    eye = torch.diag(torch.tensor([1.0, 1, 1, 0], dtype=torch.float64))
+    spike = torch.zeros(4, 4, dtype=torch.float64)
+    spike[3, 1] = 0.5 * math.sqrt(3)  # as much norm as the pattern
+    circuits = Circuits(omega[..., None, None] * eye + spike, torch.ones(1, 2, 4, dtype=torch.float64))
+    one = type(rows[0])(1, circuits, *(rows[0].seen for _ in range(4)))
+    assert one.pattern.item() == pytest.approx(0.5)
+    assert one.imbalance.item() == pytest.approx(1.0)
+    assert one.log_ratio.abs().max() == 0
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"draws": 1}, "draws must be a whole number >= 2; got 1"),
+        ({"noise": 0.0}, "noise must be a finite number > 0; got 0.0"),
+        ({"alpha": -1.0}, "alpha must be a finite number > 0; got -1.0"),
+        ({"kappa": 0.0}, "kappa must be a finite number > 0; got 0.0"),
+    ],
+)
+def test_studies_of_nothing_are_refused_before_any_work(change: dict, words: str) -> None:
+    settings = {"alpha": 1.0, "kappa": 0.5, "noise": 0.1, "draws": 2} | change
+    with pytest.raises(ValueError, match=words):
+        make_study(**settings, steps=1, penalty=0.1, softmax_draws=2, seed=0)
