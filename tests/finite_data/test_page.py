@@ -2,14 +2,16 @@
 
 import math
 
+import matplotlib.pyplot as plt
 import numpy as np
 import pytest
 import torch
 
 from attnbook.finite_data.claims import CLAIMS
+from attnbook.finite_data.figures import draw_descent, draw_transition
 from attnbook.finite_data.softmax import HEADS, softmax_rows, train_heads
 from attnbook.finite_data.study import TASK_SHARES, Measurer, Study, make_study
-from attnlib.finite_data import TaskLaw, exact_error, fit_attention
+from attnlib.finite_data import TaskLaw, exact_error, fit_attention, limit_error
 from attnlib.in_context import Circuits, Prompts, predict
 from attnlib.randomness import stream
 
@@ -127,3 +129,24 @@ def test_studies_of_nothing_are_refused_before_any_work(change: dict, words: str
     settings = {"alpha": 1.0, "kappa": 0.5, "noise": 0.1, "draws": 2} | change
     with pytest.raises(ValueError, match=words):
         make_study(**settings, steps=1, penalty=0.1, softmax_draws=2, seed=0)
+
+
+def test_the_figures_show_the_limits_as_lines_and_the_measurements_as_points(study: Study) -> None:
+    """Lines a second way: the limit of unlimited prompts, and where the curve of many prompts must be at tau = 2."""
+    draw_descent(study)
+    (axes,) = plt.gcf().axes
+    curves = [line.get_xydata() for line in axes.lines if len(line.get_xydata()) == 160]
+    assert len(curves) == 2
+    for curve, tasks in zip(curves, ("fresh", "seen"), strict=True):
+        at_two = np.interp(2.0, curve[:, 0], curve[:, 1])
+        assert at_two == pytest.approx(limit_error(2.0, 1.0, 0.5, 0.1, tasks), rel=1e-3)
+    assert axes.get_yscale() == "log"
+    draw_transition(study)
+    (axes,) = plt.gcf().axes
+    levels = {
+        line.get_ydata()[0] for line in axes.lines if len(set(line.get_ydata())) == 1 and len(line.get_ydata()) == 2
+    }
+    assert any(level == pytest.approx(1.1 - 1 / (1 + 1.1)) for level in levels)  # the best step as l grows
+    points = {tuple(np.round(line.get_ydata(), 9)) for line in axes.lines if len(line.get_ydata()) == len(TASK_SHARES)}
+    assert tuple(np.round(study.shares[0].mean(0).numpy(), 9)) in points
+    plt.close("all")

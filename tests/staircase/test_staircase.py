@@ -6,10 +6,12 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 import torch
+from matplotlib.figure import Figure
 from scipy.integrate import quad, solve_ivp
 
 from attnbook.staircase.best_fit import best_losses
 from attnbook.staircase.claims import CLAIMS
+from attnbook.staircase.figures import draw_directions, draw_losses, draw_softmax, draw_times
 from attnbook.staircase.measure import alignment, crossing_times, largest_part, plateau_heights
 from attnbook.staircase.merged import train_merged
 from attnbook.staircase.study import Study, authors_spectrum, make_study, pair_time, single_time
@@ -326,3 +328,27 @@ def test_bad_input_is_refused(call: Callable[[], object], message: str) -> None:
 def test_a_step_that_is_too_large_is_refused() -> None:
     with pytest.raises(ValueError, match="step must be smaller"), np.errstate(all="ignore"):
         train_softmax(QUIET, heads_of(1, 2, 3, 3.0), 0, 1e6, prompts=5, step=1e4)
+
+
+def test_the_figures_show_levels_losses_and_times_of_the_study(study: Study) -> None:
+    figure = Figure()
+    draw_losses(figure, study)
+    left, right = figure.axes
+    for axes, path in ((left, study.main.path), (right, study.merged_path)):
+        flat = [line.get_ydata()[0] for line in axes.lines if len(line.get_ydata()) == 2]
+        np.testing.assert_allclose(flat, study.main.levels)
+        np.testing.assert_allclose(axes.lines[len(flat)].get_ydata(), path.loss[0, 1:])
+    axes = Figure().subplots()
+    draw_times(axes, study.main)
+    (start, end) = axes.lines[0].get_xydata()
+    assert start[0] == start[1] < study.main.predicted.min()
+    assert end[0] == end[1] > study.main.predicted.max()
+    np.testing.assert_allclose(axes.lines[1].get_ydata(), study.main.crossings[:, 0])
+    axes = Figure().subplots()
+    draw_directions(axes, study.main)
+    final = [line.get_ydata()[-1] for line in axes.lines if len(line.get_ydata()) > 2]
+    assert len(final) == 3
+    np.testing.assert_allclose(final[0], 1, atol=0.05)  # the first direction is learned at the end
+    figure = Figure()
+    draw_softmax(figure, (study.softmax, study.softmax_equal))
+    np.testing.assert_allclose(figure.axes[0].lines[0].get_ydata()[0], study.softmax.levels[0])
