@@ -1,13 +1,16 @@
 """What `make bench` measures: cases that are told apart, gates that let nothing wrong be timed, ratios of rates."""
 
 import json
+from dataclasses import replace
 
 import pytest
 import torch
 
+from attnbook.certified.certify import certified
+from attnbook.certified.certify import prove as prove_again
 from attnlib.kernels.calls import changed
 from benchmarks import __main__ as bench
-from benchmarks import kernel_in_context, kernels, sweeps
+from benchmarks import certificates, kernel_in_context, kernels, sweeps
 from benchmarks.registry import Case, Wing, Work
 
 LEVELS = ("", "L1", "L2", "L3", "memory")
@@ -104,3 +107,17 @@ def test_a_sweep_is_compared_with_its_points_on_two_cores() -> None:
 def test_names_of_devices_in_files() -> None:
     assert bench._slug("NVIDIA H200") == "nvidia-h200"
     assert bench._slug("cpu") == "cpu"
+
+
+def test_each_certified_claim_is_a_case_and_one_without_power_stops_the_bench(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert {case.name for case in certificates.CASES} == set(certified())
+    case = next(case for case in certificates.CASES if case.name == "V26")
+    case.prepare()()
+
+    def without_power(id: str):
+        check, seconds = prove_again(id)
+        return replace(check, control=check.evidence), seconds  # the control holds too
+
+    monkeypatch.setattr(certificates, "prove", without_power)
+    with pytest.raises(AssertionError, match="V26 is not proved"):
+        case.prepare()()
