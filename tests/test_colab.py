@@ -81,11 +81,13 @@ def installation(notebook):
 
 
 def installation_and_imports(pages):
-    """The first code cell, which all pages share, and a cell for each page with the imports of its others."""
+    """The first code cell, which all pages share, and a cell for each page: what its others install, and their imports."""
     cells = [first_code(read(pages[0].stored))]
     for page in pages:
         _, *others = (cell for cell in read(page.stored).cells if cell.cell_type == "code")
-        lines = [ast.unparse(node) for cell in others for node in imports(cell.source)]
+        own = [line.strip() for cell in others for line in cell.source.splitlines()]
+        lines = [line for line in own if line.startswith("%pip install ")]  # what Colab does not have
+        lines += [ast.unparse(node) for cell in others for node in imports(cell.source)]
         assert "from attnlib" in "\n".join(lines)
         cells.append(nbformat.v4.new_code_cell("\n".join([f"# {page.name}", *lines])))
     return nbformat.v4.new_notebook(cells=cells, metadata=read(pages[0].stored).metadata)
