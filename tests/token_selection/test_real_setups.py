@@ -11,7 +11,8 @@ from torch import nn
 
 from attnbook.token_selection.real_data import hub, pretrained
 from attnbook.token_selection.real_data.loaders import DATA_SETS, RealData, Split, load
-from attnbook.token_selection.real_data.setups import PLANS, parts_of, prepare, split_indices, train_head
+from attnbook.token_selection.real_data.plans import PLANS
+from attnbook.token_selection.real_data.setups import parts_of, prepare, split_indices, train_head
 from tests.token_selection.tiny_models import WORDS, save_tiny_bert, save_tiny_vit
 
 

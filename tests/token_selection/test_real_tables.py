@@ -14,7 +14,7 @@ import torch
 from attnbook.token_selection.real_data import remake, setups, tables
 from attnbook.token_selection.real_data.experiment import NoiseStudy
 from attnbook.token_selection.real_data.loaders import DATA_SETS
-from attnbook.token_selection.real_data.setups import PLANS
+from attnbook.token_selection.real_data.plans import PLANS
 from attnbook.token_selection.real_data.tables import (
     PUBLISHED,
     TABLES,

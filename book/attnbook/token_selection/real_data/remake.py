@@ -20,7 +20,8 @@ import torch
 
 from attnbook.token_selection.real_data.formats import FormatError
 from attnbook.token_selection.real_data.loaders import DATA_SETS, DataSetNotFound
-from attnbook.token_selection.real_data.setups import PLANS, Plan, Setup, prepare
+from attnbook.token_selection.real_data.plans import PLANS, Plan
+from attnbook.token_selection.real_data.setups import Rows, Setup, prepare
 from attnbook.token_selection.real_data.tables import (
     TABLES,
     add_cell,
@@ -46,7 +47,7 @@ def _versions(pretrained: bool) -> dict[str, str]:
     return found
 
 
-def settings_of(name: str, plan: Plan, backbone: Mapping[str, Any]) -> dict[str, Any]:
+def settings_of(name: str, plan: Plan, backbone: Mapping[str, Any], rows: Rows | None = None) -> dict[str, Any]:
     """What a stored table says about how it was measured: plain values, no paths."""
     phase2 = {
         "trained": "query weight and bias and key weight of the last layer, from normal weights of s.d. 0.02, bias zero",
@@ -56,8 +57,10 @@ def settings_of(name: str, plan: Plan, backbone: Mapping[str, Any]) -> dict[str,
         "batch": {str(n): batch or "all" for n, batch in plan.batch.items()},
     }
     parts = {"phase 1": plan.phase1, "pool": plan.pool, "test": plan.test or "the official test split"}
-    if plan.test_split and plan.test is not None:
+    if plan.test_split and (plan.test is not None or plan.balanced):
         parts["test_split"] = plan.test_split
+    if plan.balanced:
+        parts["balanced"] = "equally many samples of each class"
     pretrained = "weights_sha256" in backbone
     return {
         "command": f"python -m attnbook.token_selection.real_data.remake {name}"
@@ -66,6 +69,7 @@ def settings_of(name: str, plan: Plan, backbone: Mapping[str, Any]) -> dict[str,
         "versions": _versions(pretrained),
         "data": DATA_SETS[plan.data or name].hub or "scikit-learn's digits",
         "official_split": plan.official,
+        **({"rows": rows.counts, "sha256": rows.files, "tested": rows.tested} if rows else {}),
         "parts": parts,
         "backbone": dict(backbone),
         "phase1": {"optimiser": "AdamW", "step_size": plan.head_step_size, "epochs": plan.epochs, "batch": 64},
@@ -134,13 +138,14 @@ def remake(
                 ),
             )
         setup = prepared[1]
-        settings = settings_of(name, plan, setup.backbone)
+        settings = settings_of(name, plan, setup.backbone, setup.rows)
         if done is not None:  # before the work, not after it
             old = {"settings": done.settings, "noise_levels": done.noise_levels}
             check_settings(old, {"settings": settings, "noise_levels": NOISE_LEVELS}, folder / f"{name}.json")
         begin = time.process_time()
         study = _study(setup, plan, n, seed)
-        add_cell(name, settings, NOISE_LEVELS, cell_record(study, seconds=time.process_time() - begin), folder)
+        record = cell_record(study, seconds=time.process_time() - begin) | {"rows_sha256": setup.rows.drawn}
+        add_cell(name, settings, NOISE_LEVELS, record, folder)
     return folder / f"{name}.json"
 
 
