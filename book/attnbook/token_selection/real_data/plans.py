@@ -19,7 +19,8 @@ class Plan:
     `RandomFeatures`, whose tokens the small ViT then takes instead of pixels; epochs and step size of phase 1. For texts: the number of
     positions `max_length`,
     whether [CLS] is position 0, and whether the head has BERT's pooler (a dense tanh layer, trained with it).
-    data: name of the data set where the plan has a name of its own.
+    data: name of the data set where the plan has a name of its own. median_margin: the frozen head's logits are multiplied by one
+    number, so that the median margin of the pool is this (0: as phase 1 left them). seeds: how many are stored.
     """
 
     kind: str
@@ -35,6 +36,8 @@ class Plan:
     shape: Mapping[str, int] = field(default_factory=dict)
     random_features: Mapping[str, float] = field(default_factory=dict)
     balanced: bool = False
+    median_margin: float = 0.0
+    seeds: int = 5
     max_length: int = 0
     special_tokens: bool = True
     epochs: int = 30
@@ -119,7 +122,7 @@ PLANS["cifar10"] = replace(
 )
 _MEDICAL = replace(
     PLANS["mnist"], official="train", phase1=1200, pool=200, test=None, test_split="test", balanced=True, epochs=30,
-    sizes=(20, 200), steps={20: 600, 200: 600}, batch={20: None, 200: None},
+    sizes=(20, 200), steps={20: 600, 200: 600}, batch={20: None, 200: None}, seeds=20,
 )  # fmt: skip
 PLANS["pneumonia_mnist"] = _MEDICAL
 PLANS["breast_mnist"] = replace(_MEDICAL, phase1=500, test_split="val+test")
@@ -165,3 +168,11 @@ for _name in ("ag_news", "trec"):
         batch={20: None, 200: 32},
         recorded=_SMALL_STEP,
     )
+# The same networks with equally confident heads: how much of the differences between the sets is the head's margin.
+for _name in ("digits", "mnist", "cifar10", "pneumonia_mnist", "breast_mnist"):
+    for _backbone in ("", "_random_features"):
+        PLANS[f"{_name}{_backbone}_equal_margin"] = replace(
+            PLANS[f"{_name}{_backbone}"], data=_name, sizes=(200,), median_margin=1.0
+        )
+for _name in ("ag_news", "trec"):
+    PLANS[f"{_name}_equal_margin"] = replace(PLANS[_name], data=_name, sizes=(200,), median_margin=1.0)

@@ -18,6 +18,8 @@ from typing import Any
 
 import torch
 
+from attnbook.token_selection.real_data.digits import scale_head
+from attnbook.token_selection.real_data.effective import head_margin
 from attnbook.token_selection.real_data.formats import FormatError
 from attnbook.token_selection.real_data.loaders import DATA_SETS, DataSetNotFound
 from attnbook.token_selection.real_data.plans import PLANS, Plan
@@ -72,7 +74,8 @@ def settings_of(name: str, plan: Plan, backbone: Mapping[str, Any], rows: Rows |
         **({"rows": rows.counts, "sha256": rows.files, "tested": rows.tested} if rows else {}),
         "parts": parts,
         "backbone": dict(backbone),
-        "phase1": {"optimiser": "AdamW", "step_size": plan.head_step_size, "epochs": plan.epochs, "batch": 64},
+        "phase1": {"optimiser": "AdamW", "step_size": plan.head_step_size, "epochs": plan.epochs, "batch": 64}
+        | ({"median_margin": plan.median_margin} if plan.median_margin else {}),
         "phase2": phase2,
         "max_length": plan.max_length or None,
     }
@@ -94,7 +97,7 @@ def _study(setup: Setup, plan: Plan, n: int, seed: int) -> Any:
 def remake(
     name: str,
     *,
-    seeds: Sequence[int] = (0, 1, 2, 3, 4),
+    seeds: Sequence[int] | None = None,
     sizes: Sequence[int] | None = None,
     encoder: str | Path | None = None,
     encoder_name: str = "",
@@ -106,10 +109,12 @@ def remake(
 ) -> Path:
     """Run every (seed, n) cell of a data set that is not stored yet, and return the table's path.
 
-    folder: where the table is written; None: inside the package. encoder, encoder_name, cache: see `prepare`.
+    seeds: None takes those of the plan. folder: where the table is written; None: inside the package. encoder, encoder_name,
+    cache: see `prepare`.
     Raises ValueError for an n that the plan has no horizon for, or a stored table with other settings.
     """
     plan = plan or PLANS[name]
+    seeds = range(plan.seeds) if seeds is None else seeds
     sizes = tuple(sizes or plan.sizes)
     for n in sizes:
         if n not in plan.steps or n > plan.pool:
@@ -124,19 +129,24 @@ def remake(
     for seed, n in progress_bar(todo, name, progress):
         if prepared is None or prepared[0] != seed:
             prepared = None  # frees the last seed's caches first
-            prepared = (
+            found = prepare(
+                name,
                 seed,
-                prepare(
-                    name,
-                    seed,
-                    plan=plan,
-                    source=source,
-                    encoder=encoder,
-                    encoder_name=encoder_name,
-                    cache=cache,
-                    progress=progress,
-                ),
+                plan=plan,
+                source=source,
+                encoder=encoder,
+                encoder_name=encoder_name,
+                cache=cache,
+                progress=progress,
             )
+            if plan.median_margin:
+                margin = head_margin(found)
+                if margin <= 0:
+                    raise ValueError(
+                        f"the head's median margin must be positive to be scaled; seed {seed} has {margin:.3g}"
+                    )
+                found = scale_head(found, plan.median_margin / margin)
+            prepared = seed, found
         setup = prepared[1]
         settings = settings_of(name, plan, setup.backbone, setup.rows)
         if done is not None:  # before the work, not after it
@@ -153,7 +163,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """The command line. Exit codes: 0 done, 2 the request cannot be carried out (one line says why), 130 interrupted."""
     parser = argparse.ArgumentParser(prog="python -m attnbook.token_selection.real_data.remake", description=__doc__)
     parser.add_argument("name", choices=tuple(PLANS), metavar="SET", help=", ".join(PLANS))
-    parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2, 3, 4], metavar="SEED")
+    parser.add_argument("--seeds", type=int, nargs="+", metavar="SEED", help="default: those of the set's plan")
     parser.add_argument("--n", type=int, nargs="+", dest="sizes", metavar="N", help="default: all of the set's sizes")
     parser.add_argument("--encoder", metavar="FOLDER", help="folder or hub name of a pretrained ViT or BERT-like model")
     parser.add_argument("--encoder-name", default="", metavar="NAME", help="what the table calls it")
