@@ -1,4 +1,4 @@
-r"""A frozen network in the terms of Part II: signal, noise and dimension of its relevant tokens, margin and class overlap of its head.
+r"""A frozen network in the terms of Part II: signal, noise and dimension of its relevant tokens, confidence and class overlap of its head.
 
     relevant token of a sample    the position that gives the largest margin of the true label if every head attends to it alone
     x_i                           that token at the entrance of the last layer: scores are linear in it
@@ -52,7 +52,7 @@ _NEIGHBOURS = 5
 class Effective:
     """One frozen network (one seed of a plan). See the module's text.
 
-    margin: see `head_margin`.
+    confidence: see `head_confidence`.
     overlap: fraction of test samples whose five nearest pool samples, in the head's input, vote for another class.
     head_only: test accuracy under the query and key of phase 1.
     """
@@ -60,7 +60,7 @@ class Effective:
     signal: float  # |mu|^2
     noise: float  # sigma^2 d
     dimension: float  # d
-    margin: float
+    confidence: float
     overlap: float
     head_only: float
 
@@ -114,10 +114,13 @@ def signal_and_noise(x: torch.Tensor, labels: torch.Tensor) -> tuple[float, floa
 
 
 @torch.no_grad()
-def head_margin(setup: Setup) -> float:
-    """Median over the pool of the true label's logit minus the largest other, under the query and key of phase 1."""
-    logits = setup.pool.logits(setup.own).reshape(len(setup.pool), -1)
-    return _margins(logits, setup.pool_labels).double().median().item()
+def head_confidence(setup: Setup) -> float:
+    """Median over the pool of the largest logit minus the second largest, under the query and key of phase 1: no label enters.
+
+    To change the answer of the median sample, attention must move the difference of two logits by this much.
+    """
+    first, second = setup.pool.logits(setup.own).reshape(len(setup.pool), -1).topk(2).values.unbind(-1)
+    return (first - second).double().median().item()
 
 
 @torch.no_grad()
@@ -130,7 +133,7 @@ def describe(setup: Setup) -> Effective:
     known, asked = (part.flatten(1).numpy() for part in setup.features)
     neighbours = KNeighborsClassifier(_NEIGHBOURS).fit(known, setup.pool_labels.numpy())
     overlap = 1 - neighbours.score(asked, setup.test_labels.numpy())
-    return Effective(signal, noise, dimension, head_margin(setup), overlap, setup.head_only)
+    return Effective(signal, noise, dimension, head_confidence(setup), overlap, setup.head_only)
 
 
 def read_effective(path: str | Path = STORED) -> dict[str, dict[int, Effective]]:

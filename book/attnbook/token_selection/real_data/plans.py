@@ -19,8 +19,8 @@ class Plan:
     `RandomFeatures`, whose tokens the small ViT then takes instead of pixels; epochs and step size of phase 1. For texts: the number of
     positions `max_length`,
     whether [CLS] is position 0, and whether the head has BERT's pooler (a dense tanh layer, trained with it).
-    data: name of the data set where the plan has a name of its own. median_margin: the frozen head's logits are multiplied by one
-    number, so that the median margin of the pool is this (0: as phase 1 left them). seeds: how many are stored.
+    data: name of the data set where the plan has a name of its own. confidence: the frozen head's logits are multiplied by
+    one number, so that `effective.head_confidence` is this (0: as phase 1 left them). seeds: how many are stored.
     """
 
     kind: str
@@ -36,7 +36,7 @@ class Plan:
     shape: Mapping[str, int] = field(default_factory=dict)
     random_features: Mapping[str, float] = field(default_factory=dict)
     balanced: bool = False
-    median_margin: float = 0.0
+    confidence: float = 0.0
     seeds: int = 5
     max_length: int = 0
     special_tokens: bool = True
@@ -168,11 +168,11 @@ for _name in ("ag_news", "trec"):
         batch={20: None, 200: 32},
         recorded=_SMALL_STEP,
     )
-# The same networks with equally confident heads: how much of the differences between the sets is the head's margin.
+# The same networks with equally confident heads: how much of the differences between the sets is the head's confidence.
 for _name in ("digits", "mnist", "cifar10", "pneumonia_mnist", "breast_mnist"):
     for _backbone in ("", "_random_features"):
-        PLANS[f"{_name}{_backbone}_equal_margin"] = replace(
-            PLANS[f"{_name}{_backbone}"], data=_name, sizes=(200,), median_margin=1.0
+        PLANS[f"{_name}{_backbone}_equal_confidence"] = replace(
+            PLANS[f"{_name}{_backbone}"], data=_name, sizes=(200,), confidence=1.0
         )
 for _name in ("ag_news", "trec"):
-    PLANS[f"{_name}_equal_margin"] = replace(PLANS[_name], data=_name, sizes=(200,), median_margin=1.0)
+    PLANS[f"{_name}_equal_confidence"] = replace(PLANS[_name], data=_name, sizes=(200,), confidence=1.0)

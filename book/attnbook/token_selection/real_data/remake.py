@@ -19,7 +19,7 @@ from typing import Any
 import torch
 
 from attnbook.token_selection.real_data.digits import scale_head
-from attnbook.token_selection.real_data.effective import head_margin
+from attnbook.token_selection.real_data.effective import head_confidence
 from attnbook.token_selection.real_data.formats import FormatError
 from attnbook.token_selection.real_data.loaders import DATA_SETS, DataSetNotFound
 from attnbook.token_selection.real_data.plans import PLANS, Plan
@@ -75,7 +75,7 @@ def settings_of(name: str, plan: Plan, backbone: Mapping[str, Any], rows: Rows |
         "parts": parts,
         "backbone": dict(backbone),
         "phase1": {"optimiser": "AdamW", "step_size": plan.head_step_size, "epochs": plan.epochs, "batch": 64}
-        | ({"median_margin": plan.median_margin} if plan.median_margin else {}),
+        | ({"confidence": plan.confidence} if plan.confidence else {}),
         "phase2": phase2,
         "max_length": plan.max_length or None,
     }
@@ -139,13 +139,8 @@ def remake(
                 cache=cache,
                 progress=progress,
             )
-            if plan.median_margin:
-                margin = head_margin(found)
-                if margin <= 0:
-                    raise ValueError(
-                        f"the head's median margin must be positive to be scaled; seed {seed} has {margin:.3g}"
-                    )
-                found = scale_head(found, plan.median_margin / margin)
+            if plan.confidence:
+                found = scale_head(found, plan.confidence / head_confidence(found))
             prepared = seed, found
         setup = prepared[1]
         settings = settings_of(name, plan, setup.backbone, setup.rows)
