@@ -37,7 +37,7 @@ __all__ = [
     "STORED",
     "Effective",
     "describe",
-    "head_margin",
+    "head_confidence",
     "main",
     "read_effective",
     "relevant_tokens",
