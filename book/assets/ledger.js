@@ -161,7 +161,7 @@
     }
     wordsOf(claim);
     claim.node.open = true;
-    claim.node.scrollIntoView({block: "start", behavior: "instant"});
+    claim.node.scrollIntoView();
     claim.node.querySelector("summary").focus({preventScroll: true});
   }
 

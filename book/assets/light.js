@@ -132,20 +132,18 @@
 
   function keep() {
     if (!held) return;
-    if (held.top === null) held.element.scrollIntoView({ block: "start", behavior: "instant" });
-    else window.scrollBy({ top: held.element.getBoundingClientRect().top - held.top, behavior: "instant" });
+    if (held.top === null) held.element.scrollIntoView();
+    else window.scrollBy(0, held.element.getBoundingClientRect().top - held.top);
     stood = [window.scrollY, inPage()];
   }
 
   const inPage = () => window.scrollY + held.element.getBoundingClientRect().top;
 
-  const OWN = 24; // px: a browser may go to the place once more by itself, and a few pixels beside
-
-  /** A scroll that neither this script nor the browser nor a change of the page above made is the reader's. */
+  /** A scroll that neither this script nor a change of the page above made is the reader's. */
   function scrolled() {
     if (!held) return;
     const most = document.documentElement.scrollHeight - window.innerHeight;
-    const moved = Math.abs(window.scrollY - stood[0]) > OWN && window.scrollY < most - 2;
+    const moved = Math.abs(window.scrollY - stood[0]) > 2 && window.scrollY < most - 2;
     if (Math.abs(inPage() - stood[1]) > 1) keep();
     else if (moved) release();
   }

@@ -181,7 +181,7 @@ class Explorer:
                 """rect => {
               const svg = rect.ownerSVGElement, inner = svg.querySelector("g");
               const move = inner.transform.baseVal.getItem(0).matrix;
-              svg.scrollIntoView({block: "center", behavior: "instant"});
+              svg.scrollIntoView({block: "center"});
               const now = svg.getBoundingClientRect();
               return [now.x + move.e, now.y + move.f, rect.width.baseVal.value - 2, rect.height.baseVal.value - 2];
             }"""
@@ -193,8 +193,7 @@ class Explorer:
 
     @staticmethod
     def _show(place: Locator) -> None:
-        """Bring into view at once: the theme scrolls smoothly, and the mouse would arrive before the page."""
-        place.evaluate("node => node.scrollIntoView({block: 'center', behavior: 'instant'})")
+        place.evaluate("node => node.scrollIntoView({block: 'center'})")
 
     def _middle(self, marker: Locator) -> tuple[float, float]:
         self._show(marker)

@@ -196,7 +196,7 @@ def test_without_scripts_all_is_listed_and_links_open(browser: Browser, address:
     assert page.locator("details.claim > summary:visible").count() == len(records)
     assert page.locator("#claim-c8 dl").is_visible()  # opened by its link alone
     assert not page.locator("#claim-c9 dl").is_visible()
-    while page.locator("#claim-c8").bounding_box()["y"] >= 200:  # the theme scrolls smoothly
+    while page.locator("#claim-c8").bounding_box()["y"] >= 200:  # the browser goes there with its next frame
         page.wait_for_timeout(50)
     assert page.locator("#claim-c8").bounding_box()["y"] >= 0
     heads = page.locator(".ledger-head:visible").all_inner_texts()
