@@ -31,7 +31,7 @@ from attnbook.token_selection.real_data.loaders import DataSetNotFound
 from attnbook.token_selection.real_data.plans import PLANS
 from attnbook.token_selection.real_data.setups import Setup, prepare
 from attnlib import checks
-from attnlib.grids import written_aside
+from attnlib.grids import require_writable, written_aside
 
 __all__ = [
     "STORED",
@@ -137,11 +137,18 @@ def describe(setup: Setup) -> Effective:
 
 
 def read_effective(path: str | Path = STORED) -> dict[str, dict[int, Effective]]:
-    """Plan -> seed -> what was stored of its frozen network. Raises FileNotFoundError where nothing is stored."""
-    document = json.loads(Path(path).read_text(encoding="utf-8"))
-    return {
-        name: {int(seed): Effective(**record) for seed, record in seeds.items()} for name, seeds in document.items()
-    }
+    """Plan -> seed -> what was stored of its frozen network. Raises FileNotFoundError where nothing is stored.
+
+    Raises ValueError for a file that holds anything else.
+    """
+    text = Path(path).read_text(encoding="utf-8")
+    try:
+        return {
+            name: {int(seed): Effective(**record) for seed, record in seeds.items()}
+            for name, seeds in json.loads(text).items()
+        }
+    except (ValueError, TypeError, AttributeError) as error:
+        raise ValueError(f"{path} is not a file of this module ({error}): delete it, or name another") from error
 
 
 def _store(name: str, seed: int, found: Effective, path: Path) -> None:
@@ -167,6 +174,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     torch.set_num_threads(1)
     try:
+        require_writable(options.out)
         done = read_effective(options.out) if options.out.is_file() else {}
         for name in options.names:
             for seed in options.seeds or range(PLANS[name].seeds):

@@ -12,7 +12,6 @@ import gzip
 import io
 import math
 import pickle
-import zipfile
 import zlib
 from pathlib import Path
 
@@ -163,20 +162,22 @@ def read_medmnist(
     Raises FormatError for missing entries, other shapes, or a label outside 0..classes-1.
     """
     path = Path(path)
-    arrays = {}
+    raw, arrays = path.read_bytes(), {}
     try:
-        with open(path, "rb") as file, np.load(file, allow_pickle=False) as archive:
+        with np.load(io.BytesIO(raw), allow_pickle=False) as archive:
             for split in splits:
                 arrays[split] = archive[f"{split}_images"], archive[f"{split}_labels"]
     except KeyError as error:
         raise FormatError(path, f"no entry {error.args[0]}", "is it a MedMNIST file?") from error
-    except (ValueError, EOFError, zipfile.BadZipFile, zlib.error) as error:
+    except Exception as error:  # a damaged archive raises almost anything
         raise FormatError(path, f"not an npz file of plain arrays ({error})") from error
     result = {}
     for split, (images, labels) in arrays.items():
-        if images.dtype != np.uint8 or images.ndim not in (3, 4):
+        if images.dtype != np.uint8 or images.ndim not in (3, 4) or images.shape[3:] not in ((), (3,)):
             raise FormatError(
-                path, f"{split}_images is {images.dtype} {images.shape}, not uint8 (N, H, W)", "wrong file?"
+                path,
+                f"{split}_images is {images.dtype} {images.shape}, not uint8 (N, H, W) or (N, H, W, 3)",
+                "wrong file?",
             )
         if labels.shape not in ((len(images), 1), (len(images),)):
             raise FormatError(path, f"{split}_labels has shape {labels.shape}, not ({len(images)}, 1)", "wrong file?")

@@ -65,11 +65,13 @@ class RealData:
         return len(self.class_names)
 
     def split(self, name: str) -> Split:
-        """One official split, or several joined: "val+test". Raises KeyError that says which were found."""
+        """One official split, or several joined: "val+test". Raises DataSetNotFound that says which were found."""
         names = name.split("+")
         for one in names:
             if one not in self.splits:
-                raise KeyError(f"{self.name} from {self.source} has no split {one!r}: found {', '.join(self.splits)}")
+                raise DataSetNotFound(
+                    f"{self.name} from {self.source} has no split {one!r}: found {', '.join(self.splits)}"
+                )
         found = [self.splits[one] for one in names]
         if len(found) == 1:
             return found[0]
@@ -145,6 +147,8 @@ def _cifar10(folder: Path) -> Found:
     if path := _first(folder, "cifar10.npz", "cifar10_part.npz"):
         arrays = formats.read_medmnist(path, classes=10, splits=("train", "test"))
         for split, (images, labels) in arrays.items():
+            if images.ndim == 3:
+                raise formats.FormatError(path, f"{split}_images is grey, {images.shape}", "wrong file?")
             yield split, images.transpose(0, 3, 1, 2), labels, [path]
 
 
