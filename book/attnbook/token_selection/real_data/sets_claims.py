@@ -11,8 +11,9 @@ from collections.abc import Callable, Iterable
 import numpy as np
 import torch
 
+from attnbook import draws
 from attnbook.token_selection.real_data.experiment import BENIGN_BELOW, FITTED_FROM
-from attnbook.token_selection.real_data.sets_study import SETS, SetsStudy, interval, published_fraction
+from attnbook.token_selection.real_data.sets_study import SETS, SetsStudy, published_fraction
 from bookkit.claims import ClaimSet, Source, Verdict
 from bookkit.rules import Evidence, NothingToMeasure, both, stored_within
 
@@ -25,7 +26,8 @@ _POSTER = ("mnist", "cifar10", "pneumonia_mnist", "breast_mnist", "ag_news", "tr
 
 def _ends(rows: Iterable[np.ndarray]) -> torch.Tensor:
     """(rows, 2): ends of the 95 % interval of the mean of each row's seeds."""
-    return torch.tensor([interval(values)[1:] for values in rows], dtype=torch.float64)
+    found = [draws.mean(values) for values in rows]
+    return torch.tensor([(one.low, one.high) for one in found], dtype=torch.float64)
 
 
 def _stored(values: torch.Tensor, quantity: str, low: float | None = None, high: float | None = None) -> Evidence:
@@ -144,7 +146,8 @@ def confidence(study: SetsStudy, constant: float) -> Evidence:
 )  # fmt: skip
 def published(study: SetsStudy, constant: float) -> Evidence:
     def ends(*sets: str) -> torch.Tensor:
-        return constant * torch.tensor([published_fraction(data, _LARGE)[1:] for data in sets], dtype=torch.float64)
+        found = [published_fraction(data, _LARGE) for data in sets]
+        return constant * torch.tensor([(one.low, one.high) for one in found if one], dtype=torch.float64)
 
     least, most = torch.tensor([[0.25], [0.5], [0.5]]).double(), torch.tensor([[0.25], [0.25], [0.5]]).double()
     return both(

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
-
+from attnbook.draws import Estimate, mean
 from attnbook.token_selection.real_data.experiment import BENIGN_BELOW, FITTED_FROM
-from attnbook.token_selection.real_data.sets_study import SETS, Network, SetsStudy, interval, published_fraction
+from attnbook.token_selection.real_data.sets_study import SETS, SetsStudy, published_fraction
 from bookkit.figures import COLOURS, measured
 
 __all__ = ["BACKBONE_COLOURS", "draw_costs", "draw_places", "draw_scaled_heads"]
@@ -17,10 +16,9 @@ _SHIFT = {"small ViT": 0.14, "random features": -0.14, "MiniLM": 0.14}
 _MARKS = dict(zip(SETS, "osD^vP*", strict=True))
 
 
-def _across(axes: Any, mean: float, low: float, high: float, y: float, colour: str, **style: Any) -> None:
-    axes.errorbar(
-        mean, y, xerr=[[mean - low], [high - mean]], color=COLOURS[colour], capsize=2.5, elinewidth=1.2, **style
-    )
+def _across(axes: Any, found: Estimate, y: float, colour: str, **style: Any) -> None:
+    ends = [[found.value - found.low], [found.high - found.value]]
+    axes.errorbar(found.value, y, xerr=ends, color=COLOURS[colour], capsize=2.5, elinewidth=1.2, **style)
 
 
 def draw_costs(axes: Any, study: SetsStudy, n: int) -> None:
@@ -35,11 +33,11 @@ def draw_costs(axes: Any, study: SetsStudy, n: int) -> None:
         y = len(names) - 1 - names.index(data) + _SHIFT[backbone]
         memorised = network.fit(n).mean() >= FITTED_FROM
         style = {"fmt": "o", "markerfacecolor": None if memorised else "white"}
-        _across(axes, *interval(network.lost(n)), y, BACKBONE_COLOURS[backbone], **style)
+        _across(axes, mean(network.lost(n)), y, BACKBONE_COLOURS[backbone], **style)
     for data in names:
         if found := published_fraction(data, n):
             y = len(names) - 1 - names.index(data)
-            _across(axes, *found, y, "bound", fmt="s", markersize=4, markerfacecolor="white")
+            _across(axes, found, y, "bound", fmt="s", markersize=4, markerfacecolor="white")
     for border in (BENIGN_BELOW, 1):
         axes.axvline(border, color=COLOURS["theory"], linestyle=":", linewidth=1)
     axes.set_yticks(range(len(names)), [SETS[name] for name in reversed(names)])
@@ -51,12 +49,12 @@ def draw_places(axes: Any, study: SetsStudy) -> None:
     """Each frozen network at (|mu| / sigma, d) of its relevant tokens, with 95 % intervals over seeds. Axes are the caller's."""
     for (data, backbone), network in study.networks.items():
         norm = network.statistic("snr") * network.statistic("dimension") ** 0.5
-        (x, *ends), (y, *others) = interval(norm), interval(network.statistic("dimension"))
+        x, y = mean(norm), mean(network.statistic("dimension"))
         axes.errorbar(
-            x,
-            y,
-            xerr=np.abs(np.array(ends) - x)[:, None],
-            yerr=np.abs(np.array(others) - y)[:, None],
+            x.value,
+            y.value,
+            xerr=[[x.value - x.low], [x.high - x.value]],
+            yerr=[[y.value - y.low], [y.high - y.value]],
             color=COLOURS[BACKBONE_COLOURS[backbone]],
             fmt=_MARKS[data],
             markersize=7,
@@ -72,19 +70,16 @@ def draw_scaled_heads(axes: Any, study: SetsStudy) -> None:
         if key not in study.equal:
             continue
         colour, mark = BACKBONE_COLOURS[network.backbone], _MARKS[network.data]
-        before, after = interval(network.lost(study.n)), interval(study.lost_at_equal_confidence(key))
+        before, after = mean(network.lost(study.n)), mean(study.lost_at_equal_confidence(key))
         confidence = network.statistic("confidence").mean()
-        axes.plot([confidence, 1], [before[0], after[0]], color=COLOURS[colour], linewidth=0.8, alpha=0.6)
-        _point(axes, confidence, before, colour, network, fmt=mark)
-        _point(axes, 1.0, after, colour, None, fmt=mark, markerfacecolor="white")
+        axes.plot([confidence, 1], [before.value, after.value], color=COLOURS[colour], linewidth=0.8, alpha=0.6)
+        _point(axes, confidence, before, colour, fmt=mark, label=network.label)
+        _point(axes, 1.0, after, colour, fmt=mark, markerfacecolor="white")
     for border in (BENIGN_BELOW, 1):
         axes.axhline(border, color=COLOURS["theory"], linestyle=":", linewidth=1)
     axes.set(xscale="log", xlabel="confidence of the frozen head", ylabel="fraction of copying")
 
 
-def _point(
-    axes: Any, x: float, found: tuple[float, float, float], colour: str, network: Network | None, **style: Any
-) -> None:
-    mean, low, high = found
-    label = {"label": network.label} if network else {}
-    measured(axes, [x], [mean], error=[[mean - low], [high - mean]], colour=colour, markersize=6, **label, **style)
+def _point(axes: Any, x: float, found: Estimate, colour: str, **style: Any) -> None:
+    ends = [[found.value - found.low], [found.high - found.value]]
+    measured(axes, [x], [found.value], error=ends, colour=colour, markersize=6, **style)

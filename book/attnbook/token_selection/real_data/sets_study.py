@@ -19,14 +19,15 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
-from scipy.stats import t as student_t
 
+from attnbook.draws import Estimate
 from attnbook.token_selection.real_data.effective import Effective, read_effective
 from attnbook.token_selection.real_data.loaders import DATA_SETS
 from attnbook.token_selection.real_data.plans import PLANS
 from attnbook.token_selection.real_data.tables import PUBLISHED, ResultTable, read_table, stored_tables
+from bookkit.rules import student
 
-__all__ = ["BACKBONES", "SETS", "Network", "SetsStudy", "copying_loss", "interval", "published_fraction", "sets_study"]
+__all__ = ["BACKBONES", "SETS", "Network", "SetsStudy", "copying_loss", "published_fraction", "sets_study"]
 
 SETS = {
     "digits": "digits",
@@ -48,16 +49,7 @@ def copying_loss(accuracy: np.ndarray | float, classes: int) -> np.ndarray | flo
     return accuracy - (1 - accuracy) / (classes - 1)
 
 
-def interval(values: np.ndarray, level: float = 0.95) -> tuple[float, float, float]:
-    """Mean and ends of the Student interval of a mean of independent values (R,), R >= 2."""
-    values = np.asarray(values, dtype=float)
-    if values.ndim != 1 or len(values) < 2:
-        raise ValueError(f"values must be two numbers or more, one per seed; got shape {values.shape}")
-    half = student_t.ppf((1 + level) / 2, len(values) - 1) * values.std(ddof=1) / len(values) ** 0.5
-    return values.mean(), values.mean() - half, values.mean() + half
-
-
-def published_fraction(name: str, n: int, eta: float = 0.2) -> tuple[float, float, float] | None:
+def published_fraction(name: str, n: int, eta: float = 0.2) -> Estimate | None:
     """F of the authors' runs at one noise level and its 95 % interval; None where none is known.
 
     Means and standard deviations of three seeds, taken as independent; Student's t with two degrees of freedom, which is cautious
@@ -68,8 +60,9 @@ def published_fraction(name: str, n: int, eta: float = 0.2) -> tuple[float, floa
         return None
     (clean, spread), (noisy, noisy_spread) = row[0.0, n], row[eta, n]
     unit = 100 * eta * copying_loss(clean / 100, classes)
-    lost, half = (clean - noisy) / unit, student_t.ppf(0.975, 2) * float(np.hypot(spread, noisy_spread)) / 3**0.5 / unit
-    return lost, lost - half, lost + half
+    error = float(np.hypot(spread, noisy_spread)) / 3**0.5 / unit
+    lost, reach = (clean - noisy) / unit, student(3, 0.05) * error
+    return Estimate(lost, lost - reach, lost + reach)
 
 
 @dataclass(frozen=True)
