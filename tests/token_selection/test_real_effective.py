@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from attnbook.token_selection.real_data import effective, setups
+from attnbook.token_selection.real_data import effective, hub_data, setups
 from attnbook.token_selection.real_data.digits import scale_head
 from attnbook.token_selection.real_data.effective import (
     STORED,
@@ -23,6 +23,7 @@ from attnbook.token_selection.real_data.effective import (
 )
 from attnbook.token_selection.real_data.plans import PLANS
 from attnbook.token_selection.real_data.setups import prepare
+from attnbook.token_selection.real_data.tables import read_table, stored_tables
 from attnlib.token_selection.law import TokenLaw
 from tests.token_selection.test_real_frozen import random_layer, some_weights
 
@@ -216,15 +217,31 @@ def test_a_description_by_hand(setup):
     assert len(chosen) == 61 + 47
     expected = signal_and_noise(torch.stack(chosen), torch.stack(labels))
     np.testing.assert_allclose((found.signal, found.noise, found.dimension), expected, rtol=1e-6)
+    assert found.overlap == pytest.approx(wrong_votes(setup, 5) / 47, abs=1e-12)
+    assert found.head_only == setup.head_only
+    assert found.confidence == head_confidence(setup)
+
+
+def wrong_votes(setup, neighbours):
     known, asked = (part.double().numpy() for part in setup.features)
     wrong = 0
     for row, label in zip(asked, setup.test_labels.tolist(), strict=True):
-        nearest = np.argsort(((known - row) ** 2).sum(1))[:5]
+        nearest = np.argsort(((known - row) ** 2).sum(1))[:neighbours]
         wrong += np.bincount(setup.pool_labels.numpy()[nearest]).argmax() != label
-    assert found.overlap == pytest.approx(wrong / 47, abs=1e-12)
-    assert 0 < wrong < 47
-    assert found.head_only == setup.head_only
-    assert found.confidence == head_confidence(setup)
+    return int(wrong)
+
+
+def test_the_overlap_is_the_vote_of_five(setup):
+    # Features of two dimensions whose classes overlap, so that another number of neighbours is another number of errors.
+    generator = torch.Generator().manual_seed(0)
+    parts = tuple(
+        torch.stack([labels % 4, labels // 4], 1) + 0.35 * torch.randn(len(labels), 2, generator=generator)
+        for labels in (setup.pool_labels, setup.test_labels)
+    )
+    other = dataclasses.replace(setup, features=parts)
+    votes = [wrong_votes(other, k) for k in (3, 4, 5, 6, 7)]
+    assert votes[2] not in votes[:2] + votes[3:]
+    assert describe(other).overlap == pytest.approx(votes[2] / 47, abs=1e-12)
 
 
 def test_nothing_of_phase_2_enters_a_description(setup, monkeypatch):
@@ -328,7 +345,11 @@ def test_the_command_line(tmp_path, monkeypatch, capsys, threads):
 )
 def test_requests_that_cannot_be_carried_out(arguments, message, tmp_path, monkeypatch, capsys, threads):
     monkeypatch.setenv("ATTNLIB_DATA", str(tmp_path / "nothing"))
-    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+
+    def no_network(recipe):
+        raise hub_data.HubError(f"{recipe.hub} could not be loaded")
+
+    monkeypatch.setattr(hub_data, "fetch", no_network)
     assert main([*arguments, "--out", str(tmp_path / "effective.json")]) == 2
     error = capsys.readouterr().err
     assert message in error
@@ -359,3 +380,14 @@ def test_the_stored_networks_are_those_of_plans():
             assert 0 <= one.overlap <= 1
             assert 0 < one.head_only <= 1
     assert json.loads(STORED.read_text(encoding="utf-8"))
+
+
+def test_the_stored_networks_are_those_of_the_tables():
+    # Both train phase 1 anew: the accuracy under phase 1's attention must come out alike, seed by seed.
+    found, compared = read_effective(), 0
+    for name in sorted(found.keys() & set(stored_tables())):
+        for cell in read_table(name).cells:
+            if cell.seed in found[name]:
+                assert found[name][cell.seed].head_only == pytest.approx(float(cell.values["head_only"]), abs=1.1e-5)
+                compared += 1
+    assert compared
