@@ -86,7 +86,8 @@ def _margins(logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
 
 
 def signal_and_noise(x: torch.Tensor, labels: torch.Tensor) -> tuple[float, float, float]:
-    """(|mu|^2, sigma^2 d, d) of tokens x (N, D) with labels (N,) int64; float64. Without bias for Gaussian noise.
+    """(|mu|^2, sigma^2 d, d) of tokens x (N, D) with labels (N,) int64; float64. For Gaussian noise |mu|^2, tr S, (tr S)^2
+    and tr S^2 are without bias; their quotient d is so to leading order.
 
     With N - K degrees of freedom, S the pooled covariance within K classes and n_k samples of class k:
     |m_j - m_k|^2 exceeds its true value by tr S (1/n_j + 1/n_k), tr S^2 by ((tr S)^2 + tr S^2) / (N - K) up to one order more.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 __all__ = ["PLANS", "Plan"]
 
@@ -17,9 +18,8 @@ class Plan:
     class that has too few are repeated (test None: as many as the smallest class allows). steps: horizon by n; batch: minibatch
     by n (None full). `shape` of the small ViT (empty: a pretrained one is needed); `random_features`: settings of
     `RandomFeatures`, whose tokens the small ViT then takes instead of pixels; epochs and step size of phase 1. For texts: the number of
-    positions `max_length`,
-    whether [CLS] is position 0, and whether the head has BERT's pooler (a dense tanh layer, trained with it).
-    data: name of the data set where the plan has a name of its own. confidence: the frozen head's logits are multiplied by
+    positions `max_length`, whether [CLS] is position 0, and whether the head has BERT's pooler (a dense tanh layer, trained with
+    it). data: name of the data set where the plan has a name of its own. confidence: the frozen head's logits are multiplied by
     one number, so that `effective.head_confidence` is this (0: as phase 1 left them). seeds: how many are stored.
     """
 
@@ -34,7 +34,7 @@ class Plan:
     batch: Mapping[int, int | None]
     recorded: tuple[int, ...] = (0, 5, 10, 20, 30, 50, 100, 200, 400)
     shape: Mapping[str, int] = field(default_factory=dict)
-    random_features: Mapping[str, float] = field(default_factory=dict)
+    random_features: Mapping[str, Any] = field(default_factory=dict)
     balanced: bool = False
     confidence: float = 0.0
     seeds: int = 5
@@ -172,7 +172,7 @@ for _name in ("ag_news", "trec"):
 for _name in ("digits", "mnist", "cifar10", "pneumonia_mnist", "breast_mnist"):
     for _backbone in ("", "_random_features"):
         PLANS[f"{_name}{_backbone}_equal_confidence"] = replace(
-            PLANS[f"{_name}{_backbone}"], data=_name, sizes=(200,), confidence=1.0
+            PLANS[f"{_name}{_backbone}"], data=_name, sizes=(200,), confidence=1.0, seeds=5
         )
 for _name in ("ag_news", "trec"):
     PLANS[f"{_name}_equal_confidence"] = replace(PLANS[_name], data=_name, sizes=(200,), confidence=1.0)

@@ -13,7 +13,7 @@ import torch
 from torch import nn
 
 from attnbook.token_selection.real_data import hub
-from attnbook.token_selection.real_data.frozen import FrozenLastLayer
+from attnbook.token_selection.real_data.frozen import FrozenLastLayer, QueryKey
 from attnbook.token_selection.real_data.loaders import RealData
 from attnbook.token_selection.real_data.plans import Plan
 from attnbook.token_selection.real_data.setups import Rows, Setup, accuracy, parts_of, train_head
@@ -118,6 +118,6 @@ def pretrained_setup(
         accuracy(head(test_features), test_labels),
         (pool_features, test_features),
         {"what": what, **describe_encoder(folder)},
-        own,
+        QueryKey(*(part.unsqueeze(0) for part in own.tensors())),
         Rows.of(data, plan, seed),
     )

@@ -3,7 +3,7 @@ r"""A fixed backbone that learns nothing from labels: random Fourier features of
     window w (k x k pixels, all channels), contrast-normalised, whitened: z = PCA(w)
     feature  phi_j(z) = sqrt(2/F) cos(omega_j . z + b_j),  omega_j ~ N(0, 2 gamma I), b_j uniform,  so that
              E phi(z) . phi(z') = exp(-gamma |z - z'|^2)
-    token    x_l = mean of phi over the windows whose centre lies in cell l
+    token    x_l = mean of phi over the windows whose centre lies in cell l (on a border: the cell to the left, or above)
 
 The whitening is that of windows of the pictures given to `fit` (no labels). Whitening and features are scikit-learn's `PCA` and
 `RBFSampler`; random Fourier features: Rahimi and Recht, 2007.
@@ -93,7 +93,9 @@ class RandomFeatures:
         return self
 
     def transform(self, images: np.ndarray) -> torch.Tensor:
-        """Tokens (N, cells, F), float32, of images (N, C, H, W); cells row by row."""
+        """Tokens (N, cells, F), float32, of images (N, C, H, W); cells row by row. Raises ValueError before `fit`."""
+        if not hasattr(self, "sampler"):
+            raise ValueError("transform needs the whitening and the frequencies: call fit(images) first")
         images = self._checked(images)
         found = []
         for part in np.array_split(images, max(1, -(-len(images) // _AT_ONCE))):

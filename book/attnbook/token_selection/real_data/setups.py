@@ -140,6 +140,11 @@ def _balanced_parts(data: RealData, plan: Plan, seed: int) -> tuple[np.ndarray, 
     if not plan.test_split:
         raise ValueError("test_split must name a split where a plan is balanced; got none")
     rows = _by_class(data.split(plan.official).y, data.classes, stream(seed, "resampling", 0))
+    for part in ("phase1", "pool", "test"):
+        if (getattr(plan, part) or 0) % data.classes:
+            raise ValueError(
+                f"{part} must be a multiple of {data.classes}, the number of classes; got {getattr(plan, part)}"
+            )
     share, each = plan.pool // data.classes, plan.phase1 // data.classes
     if share >= min(map(len, rows)):
         raise ValueError(f"pool must leave rows of each class for phase 1; got {plan.pool} of {[*map(len, rows)]} rows")
@@ -162,6 +167,8 @@ def _small_vit_setup(data: RealData, plan: Plan, seed: int) -> Setup:
     shape = ViTShape(classes=data.classes, **plan.shape)
     phase1, pool, (held_split, held) = parts_of(data, plan, seed)
     pixels = {split: data.pixels(split) for split in (plan.official, held_split)}
+    if not plan.random_features and pixels[held_split].shape[1] != shape.channels:
+        raise ValueError(f"channels must be {pixels[held_split].shape[1]} for {data.name}; got {shape.channels}")
     if plan.random_features:
         fixed = RandomFeatures(shape.image, shape.patch, seed=seed, **plan.random_features)
         fixed.fit(pixels[plan.official][np.unique(phase1)])
