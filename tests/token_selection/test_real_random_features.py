@@ -142,6 +142,11 @@ def test_sizes_that_do_not_fit_are_refused_at_once(change, message):
         RandomFeatures(**({"image": 8, "cell": 4, "window": 4, "stride": 2} | change))
 
 
+def test_tokens_before_the_fit_are_refused():
+    with pytest.raises(ValueError, match=r"call fit\(images\) first"):
+        RandomFeatures(8, 4, window=3).transform(np.zeros((2, 1, 8, 8), np.float32))
+
+
 def test_pictures_of_another_size_are_refused():
     fixed = RandomFeatures(8, 4, features=3, window=4)
     for wrong in (np.zeros((5, 1, 8, 7)), np.zeros((5, 1, 9, 9)), np.zeros((5, 8, 8))):

@@ -94,9 +94,9 @@ class RandomFeatures:
 
     def transform(self, images: np.ndarray) -> torch.Tensor:
         """Tokens (N, cells, F), float32, of images (N, C, H, W); cells row by row. Raises ValueError before `fit`."""
+        images = self._checked(images)
         if not hasattr(self, "sampler"):
             raise ValueError("transform needs the whitening and the frequencies: call fit(images) first")
-        images = self._checked(images)
         found = []
         for part in np.array_split(images, max(1, -(-len(images) // _AT_ONCE))):
             windows = self._windows(part)
