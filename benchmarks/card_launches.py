@@ -103,9 +103,10 @@ def _without_card(compiling: bool) -> Iterator[None]:
     import triton
     from triton.runtime.jit import JITFunction
 
-    from tests.pretend_card import pretended
+    from tests.pretend_card import pretended, refuse_cpu_pointers
 
     def stop(program: Any, *arguments: Any, grid: Any, warmup: bool, **options: Any) -> None:
+        refuse_cpu_pointers(arguments)
         if compiling:
             made = run(program, *arguments, grid=grid, warmup=True, **options)
             if "cubin" not in made.asm:

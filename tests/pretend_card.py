@@ -1,9 +1,9 @@
 """A card that is only pretended: tensors that say "cuda" and whose numbers lie on the CPU, for tests of code that takes a device.
 
 Every operation on them is computed on the CPU, in the same precision. What a real card refuses is refused here too: an operation on
-tensors of both devices (a CPU tensor without axes may take part, and CPU indices of a tensor on the card), and `.numpy()` of a tensor
-on the card. So a forgotten `.cpu()` or `device=` is found without a card. What is not found: rounding that differs on the card, its
-memory, its speed, what its compiler makes of a program, and races between its threads.
+tensors of both devices (a CPU tensor without axes may take part, and CPU indices of a tensor on the card), `.numpy()` of a tensor on
+the card, and a Triton program with tensors of both. So a forgotten `.cpu()` or `device=` is found without a card. What is not found:
+rounding that differs on the card, its memory, its speed, what its compiler makes of a program, and races between its threads.
 
 Triton programs run in the interpreter where it is on (TRITON_INTERPRET=1, see `conftest.py`). `pytest -p tests.pretend_card ...` has the
 card there for a whole process.
@@ -12,8 +12,10 @@ card there for a whole process.
 from __future__ import annotations
 
 import contextlib
+import importlib.util
+import os
 import types
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import pytest
@@ -22,7 +24,7 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._device import _device_constructors
 from torch.utils._pytree import tree_flatten, tree_map
 
-__all__ = ["DEVICE", "NAME", "PROCESSORS", "pretended"]
+__all__ = ["DEVICE", "NAME", "PROCESSORS", "pretended", "refuse_cpu_pointers"]
 
 DEVICE, CPU = torch.device("cuda", 0), torch.device("cpu")
 NAME, PROCESSORS = "a pretended card", 132
@@ -120,6 +122,29 @@ def _refuse_both_devices(func: Callable, args: tuple, tensors: list[torch.Tensor
         raise RuntimeError(words)
 
 
+def refuse_cpu_pointers(arguments: Iterable[object]) -> None:
+    """Raises ValueError as Triton does on a real card when a program is given a tensor on the CPU."""
+    for place, value in enumerate(arguments):
+        if isinstance(value, torch.Tensor) and not isinstance(value, _OnCard):
+            raise ValueError(f"Pointer argument (at {place}) cannot be accessed from Triton (cpu tensor?)")
+
+
+def _interpreted_launch() -> tuple[type, Callable] | None:
+    """The interpreter's launcher, and what it is to do with a program's arguments on a card; None where programs are not interpreted."""
+    if os.environ.get("TRITON_INTERPRET") != "1" or importlib.util.find_spec("triton") is None:
+        return None
+    from triton.runtime.interpreter import GridExecutor
+
+    launch = GridExecutor.__call__
+
+    def checked(self: Any, *arguments: Any, **options: Any) -> Any:
+        if any(isinstance(x, _OnCard) for x in arguments):
+            refuse_cpu_pointers(arguments)
+        return launch(self, *arguments, **options)
+
+    return GridExecutor, checked
+
+
 def _cuda() -> dict[str, object]:
     """What attnlib asks of `torch.cuda`."""
     return {
@@ -146,6 +171,8 @@ def pretended() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         for name, value in _cuda().items():
             patch.setattr(torch.cuda, name, value)
+        if interpreted := _interpreted_launch():
+            patch.setattr(interpreted[0], "__call__", interpreted[1])
         with _Card():
             yield
 

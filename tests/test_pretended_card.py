@@ -189,6 +189,16 @@ def test_gpu_programs_are_chosen_and_give_the_numbers_of_the_cpu(name: str) -> N
         torch.testing.assert_close(one, other, rtol=close, atol=close, equal_nan=True)
 
 
+@pytest.mark.skipif(not has_triton(), reason="Triton is not installed: pip install 'attnlib[gpu]'")
+@pytest.mark.skipif(torch.cuda.is_available(), reason="a GPU is here, and Triton itself refuses")
+def test_a_program_with_a_tensor_left_on_the_cpu_is_refused(monkeypatch) -> None:
+    from attnlib.kernels.gaussian_tail import gpu
+
+    monkeypatch.setattr(gpu, "_table", lambda device: torch.zeros(4, 16, dtype=torch.float64))
+    with pretended(), pytest.raises(ValueError, match=r"at 3\) cannot be accessed from Triton"):
+        gpu.log_mass(*torch.ones(3, 5, dtype=torch.float64, device="cuda"))
+
+
 # --- tests of the GPU programs ----------------------------------------------------------------------------------------
 
 # One or two quick ones of every loop. All of them: TRITON_INTERPRET=1 pytest -p tests.pretend_card tests/kernels/test_*_gpu.py
