@@ -132,6 +132,19 @@ def test_many_operations_on_few_bytes_are_limited_by_the_peak(tmp_path: Path):
     assert (limit.by, limit.rate) == ("multiply-adds", pytest.approx(ROOFS["float64"] / 1e9))
 
 
+def test_a_computed_ceiling_is_the_limit_where_there_are_no_probes(tmp_path: Path):
+    """52 % of the lower of two: 0.26 M of 0.5 M units a second."""
+    content = without("peak", "read", "naive")
+    case = next(case for case in content["cases"] if case["case"] == "single_head-float32")
+    case |= {"median_s": 2.0, "ceilings": {"instructions": 1e6, "second cache": 5e5}}
+    case["work"]["units"] = 520_000
+    found = results(tmp_path, content)
+    limited = found.limit(row(found, "single_head-float32"))
+    assert (limited.rate, limited.by) == (5e5, "second cache (computed)")
+    assert row(found, "single_head-float32").rate / limited.rate == pytest.approx(0.52)
+    assert found.limit(row(found, "single_head-float64")) is None
+
+
 def test_two_threads_are_held_against_the_roofs_of_two(tmp_path: Path):
     found = results(tmp_path)
     assert found.limit(row(found, "single_head-float32-2threads")).rate == pytest.approx(2 * ROOFS["L2"] / 160e3)
@@ -295,6 +308,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, str
     write_sample(folder)
     write_sample(folder, "gaps-cpu-2026-02-03.json", without("token_selection", "naive-token", "read-L2"))
     gpu = without("in-context", "naive", "token", "gaussian", "peak", "read") | {"device": "A made-up GPU"}
+    next(case for case in gpu["cases"] if case["case"] == "single_head-float64")["ceilings"] = {"instructions": 1e6}
     write_sample(folder, "both-cpu-2026-02-03.json")
     write_sample(folder, "both-a-made-up-gpu-2026-02-01.json", gpu)
     pages = {name: PAGE.replace("GROUP", name) for name in ("kernels", "absent", "gaps")}
@@ -378,6 +392,7 @@ def test_a_gpu_has_a_table_of_its_own(whole):
     assert "Measured on 2026-02-03: A made-up processor, CPU, python" in text
     assert "On a GPU" not in text
     assert f"600 k ± 2.0% – {NOT_MEASURED} –" in " ".join(table_rows(html))
+    assert "310 k ± 2.0% – 1 M instructions (computed) 31%" in " ".join(table_rows(html))
 
 
 def test_a_broken_file_and_a_wrong_format_stop_the_build(tmp_path: Path):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import threading
 from collections.abc import Callable, Iterator, Sequence
@@ -11,7 +12,7 @@ import torch
 
 from attnlib import checks
 
-__all__ = ["fitting", "in_batches", "on_threads", "pieces"]
+__all__ = ["fitting", "in_batches", "on_device", "on_threads", "pieces"]
 
 _SHARE = 0.8  # of the free memory that one batch may take
 _CPU_BYTES = 1 << 30  # a batch of the reference on the CPU: larger ones gain nothing
@@ -27,6 +28,11 @@ def free_bytes(device: torch.device) -> int:
     return _CPU_BYTES
 
 
+def on_device(device: torch.device) -> contextlib.AbstractContextManager[object]:
+    """Inside, `device` is the current one: GPU programs are launched there, and must be where their tensors are."""
+    return torch.cuda.device(device) if device.type == "cuda" else contextlib.nullcontext()
+
+
 def fitting(runs: int, bytes_per_run: int, device: torch.device) -> int:
     """How many of `runs` runs fit at once, at least one."""
     checks.whole_number("runs", runs, at_least=1)
@@ -37,7 +43,7 @@ def fitting(runs: int, bytes_per_run: int, device: torch.device) -> int:
 def in_batches(
     work: Callable[[slice], None], runs: int, *, bytes_per_run: int, device: torch.device, largest: int | None = None
 ) -> None:
-    """Call `work` on consecutive slices of range(runs).
+    """Call `work` on consecutive slices of range(runs), with `device` as the current one.
 
     Args:
         work: does one slice. It must take all the memory it needs before it changes anything: when the device has too
@@ -58,7 +64,8 @@ def in_batches(
         part = slice(done, min(done + size, runs))
         held = part.stop - part.start
         try:
-            work(part)
+            with on_device(device):
+                work(part)
         except torch.OutOfMemoryError as error:
             if held == 1:
                 raise MemoryError(

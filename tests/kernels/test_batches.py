@@ -1,5 +1,6 @@
 """Batches fit the memory; one that does not after all is halved, and every run is done exactly once."""
 
+import contextlib
 import logging
 import weakref
 
@@ -21,6 +22,7 @@ def memory(monkeypatch: pytest.MonkeyPatch):
         monkeypatch.setattr(torch.cuda, "memory_reserved", lambda device=None: 0)
         monkeypatch.setattr(torch.cuda, "memory_allocated", lambda device=None: 0)
         monkeypatch.setattr(torch.cuda, "empty_cache", lambda: emptied.append(1))
+        monkeypatch.setattr(torch.cuda, "device", contextlib.nullcontext)
         return emptied
 
     return make
@@ -48,6 +50,26 @@ def test_as_many_runs_as_fit_and_at_least_one(memory, runs, each, expected):
     memory(1000)
     assert free_bytes(GPU) == 800
     assert fitting(runs, each, GPU) == expected
+
+
+def test_programs_are_launched_on_the_device_of_the_tensors(memory, monkeypatch):
+    """With two cards the current one is the first, whatever the tensors are on."""
+    memory(1000)
+    current = []
+
+    @contextlib.contextmanager
+    def device(which):
+        current.append(which)
+        yield
+        current.pop()
+
+    monkeypatch.setattr(torch.cuda, "device", device)
+    seen = []
+    second = torch.device("cuda", 1)
+    in_batches(lambda part: seen.append([*current]), 3, bytes_per_run=500, device=second)
+    assert seen == [[second]] * 3
+    in_batches(lambda part: seen.append([*current]), 1, bytes_per_run=500, device=CPU)
+    assert seen[-1] == current == []
 
 
 def test_on_the_cpu_a_batch_takes_a_gigabyte():

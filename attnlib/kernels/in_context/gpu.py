@@ -10,14 +10,13 @@ before it is used.
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Sequence
 
 import numpy as np
 import torch
 import triton
 
-from attnlib.kernels.batches import in_batches
+from attnlib.kernels.batches import in_batches, on_device
 from attnlib.kernels.in_context import _gpu_random, _gpu_step
 from attnlib.kernels.in_context.arguments import Call, Recorded, empty_record
 from attnlib.kernels.prompt_stream import check_origin, normals_per_prompt
@@ -52,11 +51,6 @@ def registers(d: int, heads: int) -> int:
 def _words(values: Sequence[int] | np.ndarray, device: torch.device) -> torch.Tensor:
     """Numbers below 2^32 as the int32 with the same bits."""
     return torch.from_numpy(np.array(values, dtype=np.uint32).view(np.int32)).to(device)
-
-
-def _on(device: torch.device) -> contextlib.AbstractContextManager:
-    """Programs are launched on the current device, which must be that of the tensors."""
-    return torch.cuda.device(device) if device.type == "cuda" else contextlib.nullcontext()
 
 
 def _corrections(call: Call) -> tuple[np.ndarray, np.ndarray]:
@@ -98,17 +92,16 @@ def advance(call: Call, weights: torch.Tensor, first_moment: torch.Tensor, secon
         scratch = torch.empty(programs * size, dtype=torch.float32, device=device)
         most = max(1, min(_MOST_OF_ONE, _MOST_OF_ALL // programs) // blocks)
         for start in range(0, max(1, call.steps), most):
-            with _on(device):
-                _gpu_step.train[(programs,)](
-                    weights, first_moment, second_moment, scratch, keys, streams, rates, keeps, *scales, record,
-                    found.losses, found.key_query, found.output_value, first_run=part.start,
-                    first_step=call.first_step, start=start, steps=min(most, call.steps - start),
-                    place=int(np.searchsorted(call.record, call.first_step + start)), marks=marks, row=call.steps,
-                    batch=call.batch, length=call.length, adaptive=int(call.optimiser != "SGD"), **floats, **shape,
-                    num_warps=4, maxnreg=registers(call.d, heads), enable_fp_fusion=True,
-                )  # fmt: skip
-                if device.type == "cuda":
-                    torch.cuda.current_stream(device).synchronize()
+            _gpu_step.train[(programs,)](
+                weights, first_moment, second_moment, scratch, keys, streams, rates, keeps, *scales, record,
+                found.losses, found.key_query, found.output_value, first_run=part.start,
+                first_step=call.first_step, start=start, steps=min(most, call.steps - start),
+                place=int(np.searchsorted(call.record, call.first_step + start)), marks=marks, row=call.steps,
+                batch=call.batch, length=call.length, adaptive=int(call.optimiser != "SGD"), **floats, **shape,
+                num_warps=4, maxnreg=registers(call.d, heads), enable_fp_fusion=True,
+            )  # fmt: skip
+            if device.type == "cuda":
+                torch.cuda.current_stream(device).synchronize()
 
     in_batches(work, runs, bytes_per_run=4 * size, device=device)
     return found
@@ -136,7 +129,7 @@ def draws(
     words = torch.empty(shape, dtype=torch.int32, device=device)
     found = torch.empty(shape, dtype=torch.float32, device=device)
     if found.numel():
-        with _on(device):
+        with on_device(device):
             _gpu_random.fill[(len(ids) * steps, triton.cdiv(prompts, _LANES))](
                 words, found, _words([seed & 0xFFFFFFFF, seed >> 32], device), _words(ids, device), first_step, steps,
                 prompts, count // 2, num_warps=4, enable_fp_fusion=True,

@@ -83,45 +83,48 @@ class Table(SphinxDirective):
     def run(self) -> list[nodes.Node]:
         wanted = [self.options["kernel"]] if "kernel" in self.options else list(KERNELS)
         found = _newest(self.env, self.arguments[0], self.get_location())
-        made: list[nodes.Node] = [self._table(results, wanted) for results in found.values()]
+        made: list[nodes.Node] = [table(results, wanted) for results in found.values()]
         if "cpu" not in found:
             made.append(_missing("On a CPU"))
         if not set(found) - {"cpu"}:
             made.append(_missing("On a GPU"))
         return made
 
-    def _table(self, results: Results, wanted: Sequence[str]) -> nodes.table:
-        group = nodes.tgroup(cols=len(COLUMNS))
-        group += [nodes.colspec(colwidth=width) for width in COLUMNS.values()]
-        group += nodes.thead("", nodes.row("", *[_entry(name) for name in COLUMNS]))
-        body = nodes.tbody()
-        for kernel in wanted:
-            rows = results.of_kernel(kernel)
-            units = " and ".join(dict.fromkeys(f"{row.unit}s" for row in rows))
-            title = f"{KERNELS[kernel]}: {f'{units} per second' if rows else NOT_MEASURED}"
-            heading = nodes.entry("", nodes.paragraph("", "", nodes.strong(title, title)), morecols=len(COLUMNS) - 1)
-            body += nodes.row("", heading)
-            body += [nodes.row("", *self._cells(results, row)) for row in rows]
-        group += body
-        caption = f"Measured on {_where(results)}. ± is the interquartile range."
-        return nodes.table("", nodes.title(caption, caption), group, classes=["benchmark", "colwidths-given"])
 
-    def _cells(self, results: Results, row: Row) -> list[nodes.entry]:
-        baseline, limit = results.baseline(row), results.limit(row)
-        size = thousands(row.bytes)
-        parts = [row.dtype, f"{row.threads} thread{'s' if row.threads > 1 else ''}"]
-        if row.operations:
-            crossed = f", {size}{'B' if size[-1].isalpha() else ' B'} from {row.level}" if row.bytes else ""
-            parts.append(f"{thousands(row.operations)} operations{crossed}")
-        ratio = thousands(row.rate / baseline.rate) if baseline else "–"
-        bound = thousands(limit.rate) if limit else NOT_MEASURED if row.operations or row.bytes else "–"
-        return [
-            _entry(row.what, " · ".join(parts)),
-            _entry(thousands(row.rate), f"± {row.spread:.1%}"),
-            _entry(ratio),
-            _entry(bound, *([limit.by.removeprefix("reads ")] if limit else [])),
-            _entry(_share(row.rate / limit.rate) if limit else "–"),
-        ]
+def table(results: Results, wanted: Sequence[str]) -> nodes.table:
+    """The cases of these loops, a row each: rate, ratio to the naive form, limit, share of it."""
+    group = nodes.tgroup(cols=len(COLUMNS))
+    group += [nodes.colspec(colwidth=width) for width in COLUMNS.values()]
+    group += nodes.thead("", nodes.row("", *[_entry(name) for name in COLUMNS]))
+    body = nodes.tbody()
+    for kernel in wanted:
+        rows = results.of_kernel(kernel)
+        units = " and ".join(dict.fromkeys(f"{row.unit}s" for row in rows))
+        title = f"{KERNELS[kernel]}: {f'{units} per second' if rows else NOT_MEASURED}"
+        heading = nodes.entry("", nodes.paragraph("", "", nodes.strong(title, title)), morecols=len(COLUMNS) - 1)
+        body += nodes.row("", heading)
+        body += [nodes.row("", *_cells(results, row)) for row in rows]
+    group += body
+    caption = f"Measured on {_where(results)}. ± is the interquartile range."
+    return nodes.table("", nodes.title(caption, caption), group, classes=["benchmark", "colwidths-given"])
+
+
+def _cells(results: Results, row: Row) -> list[nodes.entry]:
+    baseline, limit = results.baseline(row), results.limit(row)
+    size = thousands(row.bytes)
+    parts = [row.dtype, f"{row.threads} thread{'s' if row.threads > 1 else ''}"]
+    if row.operations:
+        crossed = f", {size}{'B' if size[-1].isalpha() else ' B'} from {row.level}" if row.bytes else ""
+        parts.append(f"{thousands(row.operations)} operations{crossed}")
+    ratio = thousands(row.rate / baseline.rate) if baseline else "–"
+    bound = thousands(limit.rate) if limit else NOT_MEASURED if row.operations or row.bytes else "–"
+    return [
+        _entry(row.what, " · ".join(parts)),
+        _entry(thousands(row.rate), f"± {row.spread:.1%}"),
+        _entry(ratio),
+        _entry(bound, *([limit.by.removeprefix("reads ")] if limit else [])),
+        _entry(_share(row.rate / limit.rate) if limit else "–"),
+    ]
 
 
 def _share(share: float) -> str:

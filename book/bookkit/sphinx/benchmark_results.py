@@ -2,7 +2,8 @@
 
 The limit of a case is the lower of two: the processor's peak of multiply-adds over the operations of one unit, and the
 bandwidth of the memory that its bytes cross over the bytes of one unit. Both roofs are probes of the same run, with the
-same number of threads (cases without a kernel, see benchmarks/machine.py).
+same number of threads (cases without a kernel, see benchmarks/machine.py). A GPU has no such probes: there the limit is the lowest
+of the case's computed ceilings (benchmarks/ceilings.py).
 """
 
 from __future__ import annotations
@@ -10,7 +11,8 @@ from __future__ import annotations
 import json
 import math
 import re
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 
 __all__ = ["KERNELS", "NOT_MEASURED", "Limit", "Results", "Row", "newest", "thousands"]
@@ -39,6 +41,7 @@ class Row:
         operations, bytes, level: of one unit, and the memory whose border the bytes cross.
         dtype, threads: as in the registry.
         kernel: key of `KERNELS`; empty for a probe of the machine.
+        ceilings: computed units per second that it cannot pass, by what sets them.
     """
 
     case: str
@@ -52,6 +55,7 @@ class Row:
     dtype: str
     kernel: str
     threads: int
+    ceilings: Mapping[str, float] = field(default_factory=dict)
 
     @property
     def words(self) -> set[str]:
@@ -76,7 +80,7 @@ class Row:
 
 @dataclass(frozen=True)
 class Limit:
-    """The rate that a case cannot pass, and what sets it: "multiply-adds", or reads from a memory."""
+    """The rate that a case cannot pass, and what sets it: "multiply-adds", reads from a memory, or a computed ceiling."""
 
     rate: float
     by: str
@@ -102,7 +106,11 @@ class Results:
         return None
 
     def limit(self, row: Row) -> Limit | None:
-        """The lowest of the roofs over this row that were measured; None if none was."""
+        """The lowest of the roofs over this row that were measured, or of its computed ceilings; None if there is none."""
+        if row.ceilings:
+            return min(
+                (Limit(rate, f"{by} (computed)") for by, rate in row.ceilings.items()), key=lambda limit: limit.rate
+            )
         found = []
         peak, bandwidth = self.roof(row.dtype, row.threads), self.roof(row.level, row.threads)
         if row.operations and peak:
@@ -161,6 +169,7 @@ def _row(case: dict) -> Row:
         spread=float(case["iqr_s"]) / median,
         threads=int(case.get("threads", 1)),
         kernel=kernel,
+        ceilings={by: float(rate) for by, rate in (case.get("ceilings") or {}).items()},
         **{name: work[name] for name in ("unit", "operations", "bytes", "level", "dtype")},
     )
 

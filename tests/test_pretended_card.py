@@ -1,0 +1,322 @@
+"""With a card present pages compute what they compute without one, and functions that are asked for the card can work there.
+
+Without a card this is proved as far as it goes: pages never ask for the card, and run to their stored numbers where torch says that
+there is one; on a pretended card (`tests/pretend_card.py`) every function that takes a device gives the CPU's numbers, and the tests of
+the GPU programs pass. Not proved: the rounding of a real card, its memory, races.
+"""
+
+import ast
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import nbformat
+import numpy as np
+import pytest
+import torch
+from nbclient import NotebookClient
+
+from attnlib import in_context, single_head, token_selection
+from attnlib.device import report, resolve
+from attnlib.kernels.dispatch import has_triton, prefer, ran
+from attnlib.single_head.maps import SPARSEMAX
+from attnlib.single_head.rules import nesterov
+from bookkit.pages.execution import ONE_THREAD
+from bookkit.pages.stored_outputs import compare_outputs
+from bookkit.pages.tolerances import read as tolerances_of
+from tests.pretend_card import NAME, pretended
+
+ROOT = Path(__file__).resolve().parents[1]
+
+
+@pytest.fixture
+def card():
+    with pretended():
+        yield
+
+
+# --- the pretended card -----------------------------------------------------------------------------------------------
+
+
+def test_tensors_are_where_they_are_asked_to_be(card) -> None:
+    x = torch.zeros(2, 3, dtype=torch.float64, device="cuda")
+    for y in (
+        x + 1, x[0], x.mT, torch.zeros_like(x), x.new_empty(4), x.new_tensor([1.0]), x.cpu().to("cuda"), x.cpu().cuda(), x.sum(),
+        torch.as_tensor(np.ones(2), device="cuda"), torch.tensor([1.0], device="cuda"), torch.ones(3).to(x), x.to(torch.float32),
+        torch.cat([x, x]), torch.where(x > 0, x, 1.0), x.max(1).values,
+    ):  # fmt: skip
+        assert y.device == torch.device("cuda", 0)
+        assert y.is_cuda
+    for y in (
+        x.cpu(),
+        x.to("cpu"),
+        x.to(device="cpu", dtype=torch.float32),
+        torch.zeros(2),
+        torch.ones(2).to(torch.ones(1)),
+    ):
+        assert (y.device.type, type(y)) == ("cpu", torch.Tensor)
+    with torch.device("cuda"):
+        assert torch.nn.Linear(2, 2)(torch.randn(1, 2)).is_cuda
+    assert resolve("auto") == torch.device("cuda")
+    assert report("cuda") == NAME
+
+
+def test_a_copy_on_the_other_device_is_a_copy(card) -> None:
+    x = torch.zeros(3, device="cuda")
+    there, back = x.cpu(), x.cpu().to("cuda")
+    x[1] = 2
+    x += 1
+    assert (x.tolist(), there.tolist(), back.tolist()) == ([1, 3, 1], [0, 0, 0], [0, 0, 0])
+    there.copy_(x)
+    assert there.tolist() == [1, 3, 1]
+    y = torch.ones(2, device="cuda", requires_grad=True)
+    y.square().sum().backward()
+    assert y.grad.is_cuda
+    assert y.grad.tolist() == [2, 2]
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        lambda x: x + torch.ones(3),
+        lambda x: torch.ones(3) * x.sum(),
+        lambda x: x.add_(torch.ones(3)),
+        lambda x: torch.cat([x, torch.ones(1)]),
+        lambda x: torch.stack([x[0], torch.tensor(1.0)]),
+        lambda x: torch.ones(3)[x.long()],
+        lambda x: torch.equal(x, x.cpu()),
+        lambda x: torch.einsum("i,i->", x, torch.ones(3)),
+        lambda x: x.__setitem__(torch.tensor([0, 1]), torch.ones(2)),
+    ],
+)
+def test_both_devices_in_one_operation_are_refused(card, wrong: Callable) -> None:
+    with pytest.raises(RuntimeError, match=r"same device"):
+        wrong(torch.zeros(3, device="cuda"))
+
+
+@pytest.mark.parametrize("wrong", [lambda x: x.numpy(), np.asarray, np.log])
+def test_numpy_does_not_read_from_the_card(card, wrong: Callable) -> None:
+    with pytest.raises(TypeError, match=r"Tensor.cpu\(\) first"):
+        wrong(torch.ones(3, device="cuda"))
+
+
+def test_without_it_nothing_is_changed() -> None:
+    before = torch.cuda.is_available
+    with pretended():
+        pass
+    assert torch.cuda.is_available is before
+    assert torch.ones(1).add(1).numpy() == 2
+
+
+# --- functions that take a device -------------------------------------------------------------------------------------
+
+_LAW = single_head.SignalNoiseLaw(n=12, d=400, signal_norm=8.0, label_noise=0.2)
+_TOKENS = token_selection.TokenLaw(n=6, d=120, tokens=4, signal_norm=8.0, label_noise=0.34)
+_STUDY = in_context.Experiment(heads=2, d=3, length=5, batch=8, optimiser="Adam", learning_rate=1e-2, steps=4, runs=2)
+
+
+def _descent(device: str):
+    sample = _LAW.draw(seed=0, runs=3, device=device)
+    path = single_head.gradient_descent(sample, 0.05, 3)
+    v, p = path.v[-1], path.p[-1]
+    sampled = single_head.clean_error_sampled(v, p, sample, count=200, seed=1)
+    return [path.loss, path.attention_clean, v, single_head.log10_clean_error(v, p, sample), sampled.value]
+
+
+def _gram(device: str):
+    path = single_head.gram_descent(_LAW.draw(seed=0, runs=3, device=device), 0.05, 5, record=[1, 5])
+    return [path.loss, path.train_accuracy, path.attention_noisy]
+
+
+def _heads(device: str):
+    sample = _LAW.draw(seed=0, runs=2, device=device)
+    options = {"heads": 2, "attention_map": SPARSEMAX, "rule": nesterov(0.9), "record": [1, 4]}
+    path = single_head.train_heads(sample, 0.05, 4, **options)
+    return [path.loss, path.train_accuracy, path.attention_clean]
+
+
+def _two_steps(device: str):
+    made = single_head.summarise(_LAW, 0.05, draws=3, device=device)
+    return [made.log10_clean_error, made.train_accuracy, made.attention_clean]
+
+
+def _selection(device: str):
+    sample = _TOKENS.draw(seed=0, runs=2, device=device)
+    path = token_selection.train(token_selection.gram_of(sample, token_selection.CODE_START), 5e-2, 6, record=[0, 3, 6])
+    return [path.loss, path.attention, token_selection.population_along(path, rows=[-1], count=200).attention]
+
+
+def _training(device: str):
+    made = in_context.train(_STUDY, device=device)
+    return [made.loss, made.omega, made.final.key_query, *in_context.risk_of(made.final, _STUDY.law, prompts=200)]
+
+
+WORK = {work.__name__: work for work in (_descent, _gram, _heads, _two_steps, _selection, _training)}
+
+
+def on_cpu(found: list) -> list[torch.Tensor]:
+    return [torch.as_tensor(x.cpu() if isinstance(x, torch.Tensor) else x) for x in found]
+
+
+@pytest.mark.parametrize("name", WORK)
+def test_readable_loops_give_the_bits_of_the_cpu(name: str) -> None:
+    """No tensor was left on the CPU, and none was drawn on the card: random streams are numpy's."""
+    with prefer("reference"):
+        wanted = WORK[name]("cpu")
+        with pretended():
+            found = WORK[name]("cuda")
+            told = ran()
+            found = on_cpu(found)
+    for one, other in zip(found, on_cpu(wanted), strict=True):
+        torch.testing.assert_close(one, other, rtol=0, atol=0, equal_nan=True)
+    assert name in ("_descent", "_two_steps") or any("reference, float" in line and "on cuda" in line for line in told)
+
+
+@pytest.mark.skipif(not has_triton(), reason="Triton is not installed: pip install 'attnlib[gpu]'")
+@pytest.mark.skipif(torch.cuda.is_available(), reason="a GPU is here, and its programs are compiled, not interpreted")
+@pytest.mark.parametrize("name", [name for name in WORK if name not in ("_descent", "_two_steps")])
+def test_gpu_programs_are_chosen_and_give_the_numbers_of_the_cpu(name: str) -> None:
+    """The tolerance of float64, and in in-context training that of float32."""
+    wanted = on_cpu(WORK[name]("cpu"))
+    with pretended():
+        found = on_cpu(WORK[name]("cuda"))
+        assert any("triton" in line and "cuda" in line for line in ran())
+    close = 2e-4 if name == "_training" else 1e-10
+    for one, other in zip(found, wanted, strict=True):
+        torch.testing.assert_close(one, other, rtol=close, atol=close, equal_nan=True)
+
+
+@pytest.mark.skipif(not has_triton(), reason="Triton is not installed: pip install 'attnlib[gpu]'")
+@pytest.mark.skipif(torch.cuda.is_available(), reason="a GPU is here, and Triton itself refuses")
+def test_a_program_with_a_tensor_left_on_the_cpu_is_refused(monkeypatch) -> None:
+    from attnlib.kernels.gaussian_tail import gpu
+
+    monkeypatch.setattr(gpu, "_table", lambda device: torch.zeros(4, 16, dtype=torch.float64))
+    with pretended(), pytest.raises(ValueError, match=r"at 3\) cannot be accessed from Triton"):
+        gpu.log_mass(*torch.ones(3, 5, dtype=torch.float64, device="cuda"))
+
+
+# --- tests of the GPU programs ----------------------------------------------------------------------------------------
+
+# One or two quick ones of every loop. All of them: TRITON_INTERPRET=1 pytest -p tests.pretend_card tests/kernels/test_*_gpu.py
+_QUICK = (
+    "tests/kernels/test_heads_gpu.py::test_float32",
+    "tests/kernels/test_heads.py::test_ends_of_the_numbers[triton]",
+    "tests/kernels/test_token_selection_gpu.py::test_nothing_to_do",
+    "tests/kernels/test_token_selection_gpu.py::test_scores_of_any_size",
+    "tests/kernels/test_in_context_gpu.py::test_words_are_those_of_the_definition_and_normals_too[2-3-3]",
+    "tests/kernels/test_in_context_gpu.py::test_steps_are_those_of_the_reference[SGD-size5]",
+    "tests/kernels/test_gaussian_tail_gpu.py::test_thirty_digits_special_cases_and_the_reference",
+    "tests/test_device.py",
+)
+
+
+@pytest.mark.skipif(not has_triton(), reason="Triton is not installed: pip install 'attnlib[gpu]'")
+@pytest.mark.skipif(torch.cuda.is_available(), reason="a GPU is here: the tests themselves run on it")
+def test_tests_of_gpu_programs_can_run_on_a_card() -> None:
+    """A tensor that a test forgets to bring back, or to send, would fail on the first card."""
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "tests.pretend_card", "-p", "no:cacheprovider", *_QUICK]
+    environment = {
+        **os.environ,
+        "TRITON_INTERPRET": "1",
+        "PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "book")]),
+    }
+    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout[-4000:]
+    assert "1 skipped" in done.stdout  # the test that there is no card
+
+
+# --- pages ------------------------------------------------------------------------------------------------------------
+
+# What a page's kernel runs first: torch says that there is a card, and whoever goes there falls.
+STARTUP = """
+import torch
+
+torch.cuda.is_available = lambda: True
+torch.cuda.device_count = lambda: 1
+
+def _asked_for(*_):
+    raise AssertionError("this page asked for the card")
+
+torch.cuda._lazy_init = _asked_for
+"""
+
+
+def execute(cells: list, folder: Path, monkeypatch: pytest.MonkeyPatch):
+    startup = folder / "ipython" / "profile_default" / "startup"
+    startup.mkdir(parents=True)
+    (startup / "00-card.py").write_text(STARTUP)
+    monkeypatch.setenv("IPYTHONDIR", str(folder / "ipython"))
+    book = nbformat.v4.new_notebook(cells=cells)
+    client = NotebookClient(book, timeout=1200, resources={"metadata": {"path": str(folder)}})
+    return client.execute(env={**os.environ, **ONE_THREAD})
+
+
+def test_a_cell_that_goes_to_the_card_is_heard(tmp_path: Path, monkeypatch) -> None:
+    lines = ["import torch", "from attnlib.device import resolve", "torch.zeros(3, device=resolve('auto'))"]
+    with pytest.raises(Exception, match="this page asked for the card"):
+        execute([nbformat.v4.new_code_cell("\n".join(lines))], tmp_path, monkeypatch)
+
+
+@pytest.mark.parametrize("name", ["single_head/02_two_steps", "token_selection/02_dynamics", "in_context/03_circuits"])
+def test_a_page_computes_on_the_cpu_where_there_is_a_card(name: str, tmp_path: Path, monkeypatch) -> None:
+    path = ROOT / "notebooks" / f"{name}.ipynb"
+    stored = nbformat.read(path, as_version=4)
+    shutil.copy(path, tmp_path)
+    fresh = execute(nbformat.read(path, as_version=4).cells, tmp_path, monkeypatch)
+    pairs = [(old, new) for old, new in zip(stored.cells, fresh.cells, strict=True) if old.cell_type == "code"]
+    different = {
+        count: found
+        for count, (old, new) in enumerate(pairs, start=1)
+        if "nbval-ignore-output" not in old.metadata.get("tags", [])
+        if (found := compare_outputs(old.outputs, new.outputs, tolerances_of(path), count))
+    }
+    assert different == {}
+
+
+def _code() -> dict[str, ast.Module]:
+    """Python of attnlib and attnbook, and of the cells of all pages without IPython's own lines."""
+    files = [*(ROOT / "attnlib").rglob("*.py"), *(ROOT / "book" / "attnbook").rglob("*.py")]
+    found = {str(path.relative_to(ROOT)): path.read_text(encoding="utf-8") for path in files}
+    for path in (ROOT / "notebooks").rglob("[!.]*.ipynb"):
+        cells = [cell.source for cell in nbformat.read(path, as_version=4).cells if cell.cell_type == "code"]
+        lines = [line for cell in cells for line in cell.splitlines()]
+        found[path.name] = "\n".join(_of_python(line) for line in lines)
+    return {name: ast.parse(text) for name, text in found.items()}
+
+
+def _of_python(line: str) -> str:
+    """A line of a cell; what only IPython understands ("%pip ...") does nothing, at its place."""
+    start = len(line) - len(line.lstrip())
+    return line[:start] + "pass" if line[start : start + 1] in ("%", "!") else line
+
+
+def devices_asked_for(tree: ast.Module) -> list[str]:
+    """Every device that code names where none is "cpu": as an argument, a default, an attribute of torch."""
+    found = []
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call):
+            found += [
+                f"device={k.value.value}"
+                for k in node.keywords
+                if k.arg == "device" and isinstance(k.value, ast.Constant)
+            ]
+            called = node.func.attr if isinstance(node.func, ast.Attribute) else ""
+            found += [called] if called in ("cuda", "set_default_device", "set_default_tensor_type") else []
+        elif isinstance(node, ast.FunctionDef):
+            names = [*node.args.posonlyargs, *node.args.args]
+            pairs = [*zip(names[len(names) - len(node.args.defaults) :], node.args.defaults, strict=True)]
+            pairs += [*zip(node.args.kwonlyargs, node.args.kw_defaults, strict=True)]
+            found += [f"device={d.value}" for a, d in pairs if a.arg == "device" and isinstance(d, ast.Constant)]
+    return [text for text in found if text != "device=cpu"]
+
+
+def test_nobody_goes_to_the_card_unasked() -> None:
+    code = _code()
+    assert sum(name.endswith(".ipynb") for name in code) > 25
+    assert {name: found for name, tree in code.items() if (found := devices_asked_for(tree))} == {}
+    planted = "def f(x, *, device='auto'):\n    return x.cuda() + g(device='cuda') + h(device='cpu')"
+    assert devices_asked_for(ast.parse(planted)) == ["device=auto", "cuda", "device=cuda"]
