@@ -172,7 +172,7 @@ for _name in ("ag_news", "trec"):
 for _name in ("digits", "mnist", "cifar10", "pneumonia_mnist", "breast_mnist"):
     for _backbone in ("", "_random_features"):
         PLANS[f"{_name}{_backbone}_equal_confidence"] = replace(
-            PLANS[f"{_name}{_backbone}"], data=_name, sizes=(200,), confidence=1.0, seeds=5
+            PLANS[f"{_name}{_backbone}"], data=_name, sizes=(200,), confidence=1.0
         )
 for _name in ("ag_news", "trec"):
     PLANS[f"{_name}_equal_confidence"] = replace(PLANS[_name], data=_name, sizes=(200,), confidence=1.0)

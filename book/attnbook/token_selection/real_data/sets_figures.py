@@ -9,7 +9,7 @@ from attnbook.token_selection.real_data.experiment import BENIGN_BELOW, FITTED_F
 from attnbook.token_selection.real_data.sets_study import SETS, SetsStudy, published_fraction
 from bookkit.figures import COLOURS, measured
 
-__all__ = ["BACKBONE_COLOURS", "draw_costs", "draw_places", "draw_scaled_heads"]
+__all__ = ["BACKBONE_COLOURS", "draw_costs", "draw_places", "draw_reasons", "draw_scaled_heads"]
 
 BACKBONE_COLOURS = {"small ViT": "clean", "random features": "noise", "MiniLM": "signal"}
 _SHIFT = {"small ViT": 0.14, "random features": -0.14, "MiniLM": 0.14}
@@ -78,6 +78,28 @@ def draw_scaled_heads(axes: Any, study: SetsStudy) -> None:
     for border in (BENIGN_BELOW, 1):
         axes.axhline(border, color=COLOURS["theory"], linestyle=":", linewidth=1)
     axes.set(xscale="log", xlabel="confidence of the frozen head", ylabel="fraction of copying")
+
+
+def draw_reasons(axes: Any, study: SetsStudy, what: str) -> None:
+    """F with the head scaled to confidence 1 against a statistic of the frozen network, with 95 % intervals over seeds."""
+    for key, network in study.networks.items():
+        if key not in study.equal:
+            continue
+        x, y = mean(network.statistic(what)), mean(study.lost_at_equal_confidence(key))
+        axes.errorbar(
+            x.value,
+            y.value,
+            xerr=[[x.value - x.low], [x.high - x.value]],
+            yerr=[[y.value - y.low], [y.high - y.value]],
+            color=COLOURS[BACKBONE_COLOURS[network.backbone]],
+            fmt=_MARKS[network.data],
+            markerfacecolor="white",
+            markersize=6,
+            elinewidth=1.2,
+            label=network.label,
+        )
+    for border in (BENIGN_BELOW, 1):
+        axes.axhline(border, color=COLOURS["theory"], linestyle=":", linewidth=1)
 
 
 def _point(axes: Any, x: float, found: Estimate, colour: str, **style: Any) -> None:
