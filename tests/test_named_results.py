@@ -91,9 +91,6 @@ BARE = {
         "border_exponent_mean_field": FORMULA,
     },
     "token_selection/05_existence": {"window_low": FORMULA, "window_high": FORMULA},
-    "token_selection/06_real_data": dict.fromkeys(
-        ("ag_news_points_lost", "mnist_points_lost", "trec_points_lost"), SHOWN
-    ),
 }
 
 

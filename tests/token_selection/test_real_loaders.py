@@ -1,6 +1,7 @@
 """Tiny files in the formats in which the six data sets are published, sound and damaged, and the order of the sources."""
 
 import gzip
+import hashlib
 import io
 import pickle
 import struct
@@ -60,7 +61,7 @@ def test_mnist_from_idx_files(folder, packed):
     assert pixels.dtype == np.float32
     assert pixels.shape == (5, 1, 28, 28)
     np.testing.assert_allclose(pixels[1, 0, 4, 7], x[1, 4, 7] / 255, rtol=1e-6)
-    with pytest.raises(KeyError, match="has no split 'train': found test"):
+    with pytest.raises(DataSetNotFound, match="has no split 'train': found test"):
         data.split("train")
 
 
@@ -248,8 +249,14 @@ def test_medmnist_class_names_are_not_exchanged():
     [
         ({"test_labels": None}, "no entry test_labels"),
         ({"val_labels": np.array([[0], [2]])}, r"label 2 in row 2 is outside 0\.\.1"),
-        ({"val_labels": np.array([0, 1])}, r"val_labels has shape \(2,\), not \(2, 1\)"),
+        ({"val_labels": np.array([[0, 1]])}, r"val_labels has shape \(1, 2\), not \(2, 1\)"),
+        ({"val_labels": np.array([[[0]], [[1]]])}, r"val_labels has shape \(2, 1, 1\)"),
+        ({"val_labels": np.array(1)}, r"val_labels has shape \(\)"),
+        ({"test_labels": np.array([0, 1])}, r"test_labels has shape \(2,\), not \(3, 1\)"),
+        ({"test_labels": np.array([0, 1, 2])}, r"label 2 in row 3 is outside 0\.\.1"),
         ({"train_images": np.zeros((4, 28, 28))}, "train_images is float64"),
+        ({"train_images": images(4, 784)}, r"train_images is uint8 \(4, 784\), not uint8 \(N, H, W\)"),
+        ({"train_images": images(4, 3, 28, 28)}, r"is uint8 \(4, 3, 28, 28\), not uint8 \(N, H, W\) or \(N, H, W, 3\)"),
         ({"train_images": np.array([{"a": 1}] * 4, dtype=object)}, "not an npz file of plain arrays"),
     ],
 )
@@ -266,6 +273,164 @@ def test_truncated_medmnist(tmp_path):
         path.write_bytes(content)
         with pytest.raises(FormatError, match="not an npz file"):
             formats.read_medmnist(path, classes=2)
+
+
+def test_labels_may_be_flat(tmp_path):
+    content, arrays = medmnist()
+    (tmp_path / "column.npz").write_bytes(content)
+    flat = {name: array.reshape(-1) for name, array in arrays.items() if name.endswith("labels")}
+    (tmp_path / "flat.npz").write_bytes(medmnist(**(arrays | flat))[0])
+    column, row = (formats.read_medmnist(tmp_path / name, classes=2) for name in ("column.npz", "flat.npz"))
+    assert list(row) == ["train", "val", "test"]
+    for split, (x, y) in row.items():
+        np.testing.assert_array_equal(x, column[split][0])
+        assert y.tolist() == column[split][1].tolist() == [0, 1, 0, 1][: len(x)]
+        assert (y.shape, y.dtype) == ((len(x),), np.int64)
+    only = formats.read_medmnist(tmp_path / "flat.npz", classes=2, splits=("test", "train"))
+    assert list(only) == ["test", "train"]
+
+
+def test_a_damaged_npz_is_always_called_damaged(tmp_path):
+    # Byte by byte: whatever is wrong inside, the error is the one that names the file. (Most changes are found by the checksums.)
+    small = {f"{split}_images": images(2, 3, 3) for split in ("train", "val", "test")}
+    content, _ = medmnist((2, 2, 2), **small)
+    path, refused = tmp_path / "breastmnist.npz", []
+    for position in range(0, len(content), 5):
+        damaged = bytearray(content)
+        damaged[position] ^= 1 + position % 255
+        path.write_bytes(damaged)
+        try:
+            formats.read_medmnist(path, classes=2)
+        except FormatError as error:
+            refused.append(str(error))
+    assert len(refused) > len(content) / 5 / 2
+    assert all(error.startswith(f"{path}: ") for error in refused)
+    single = io.BytesIO()
+    np.save(single, images(2, 3))
+    path.write_bytes(single.getvalue())  # an .npy file under the name of an .npz
+    with pytest.raises(FormatError, match="not an npz file"):
+        formats.read_medmnist(path, classes=2)
+
+
+def sha256(content):
+    return hashlib.sha256(content).hexdigest()
+
+
+@pytest.mark.parametrize(("name", "file"), [("pneumonia_mnist", "pneumoniamnist"), ("breast_mnist", "breastmnist")])
+def test_the_medical_sets_may_share_a_folder_and_their_own_comes_first(folder, name, file):
+    shared, own = medmnist((2, 3, 4)), medmnist((5, 1, 2))
+    folder("medmnist", **{f"{file}_dot_npz": shared[0]})
+    data = load(name)
+    assert {split: len(part) for split, part in data.splits.items()} == {"train": 2, "val": 3, "test": 4}
+    np.testing.assert_array_equal(data.split("test").x, shared[1]["test_images"][:, None])
+    assert data.split("test").files == {f"{file}.npz": sha256(shared[0])}
+    folder(name)  # an empty folder of its own hides nothing
+    assert len(load(name).split("test")) == 4
+    folder(name, **{f"{file}_dot_npz": own[0]})
+    data = load(name)
+    assert {split: len(part) for split, part in data.splits.items()} == {"train": 5, "val": 1, "test": 2}
+    assert data.split("train").files == {f"{file}.npz": sha256(own[0])}
+    other = {"pneumonia_mnist": "breast_mnist", "breast_mnist": "pneumonia_mnist"}[name]
+    with pytest.raises(DataSetNotFound, match="medmnist holds none of the files"):
+        load(other, "folder")  # each reads the file of its own name
+    (folder(name) / f"{file}.npz").write_bytes(b"damaged")
+    with pytest.raises(FormatError, match=f"{name}/{file}.npz"):
+        load(name)  # and a damaged file of its own is not replaced by the shared one
+
+
+def test_splits_are_joined_in_the_order_asked_for(folder):
+    content, arrays = medmnist((4, 2, 3), val_labels=np.array([1, 1]), test_labels=np.array([0, 0, 1]))
+    folder("breast_mnist", breastmnist_dot_npz=content)
+    data = load("breast_mnist")
+    for name, order in (("val+test", ("val", "test")), ("test+train+val", ("test", "train", "val"))):
+        joined = data.split(name)
+        expected = np.concatenate([arrays[f"{part}_images"] for part in order])[:, None]
+        np.testing.assert_array_equal(joined.x, expected)
+        assert joined.y.tolist() == [y for part in order for y in arrays[f"{part}_labels"].reshape(-1).tolist()]
+        assert len(joined) == len(expected)
+        np.testing.assert_array_equal(data.pixels(name), expected.astype(np.float32) / 255)
+        assert joined.files == {"breastmnist.npz": sha256(content)}
+    assert data.split("val") is data.splits["val"]
+    with pytest.raises(
+        DataSetNotFound, match=r"breast_mnist from folder .* has no split 'dev': found train, val, test"
+    ):
+        data.split("val+dev")
+
+
+def test_joined_texts_and_their_files(folder):
+    train, test = TREC, b"HUM:ind Who ?"
+    folder("trec", train_5500_dot_label=train, TREC_10_dot_label=test)
+    data = load("trec")
+    assert data.split("train").files == {"train_5500.label": sha256(train)}
+    assert data.split("test").files == {"TREC_10.label": sha256(test)}
+    joined = data.split("test+train")
+    assert joined.x == ("Who ?", *data.split("train").x)
+    assert joined.y.tolist() == [3, *data.split("train").y.tolist()]
+    assert joined.files == data.split("test").files | data.split("train").files
+
+
+def test_every_file_that_was_read_has_its_sha256(folder):
+    x, y = images(5, 28, 28), np.arange(5, dtype=np.uint8)
+    place = folder("mnist")
+    written = {"t10k-images-idx3-ubyte.gz": gzip.compress(idx(x)), "t10k-labels-idx1-ubyte": idx(y)}
+    for name, content in written.items():
+        (place / name).write_bytes(content)
+    assert load("mnist").split("test").files == {name: sha256(content) for name, content in written.items()}
+    colours, place = images(5, 3, 32, 32), folder("cifar10")
+    batches = {"data_batch_1.bin": colours[:2], "data_batch_3.bin": colours[2:4], "test_batch.bin": colours[4:]}
+    for name, part in batches.items():
+        (place / name).write_bytes(cifar_binary(part, range(len(part))))
+    data = load("cifar10")
+    assert data.split("train").files == {
+        name: sha256((place / name).read_bytes()) for name in ("data_batch_1.bin", "data_batch_3.bin")
+    }
+    assert list(data.split("test").files) == ["test_batch.bin"]
+    assert load("digits").split("all").files == {}
+
+
+def cifar_npz(**changes):
+    arrays = {"train_images": images(3, 32, 32, 3), "train_labels": np.array([9, 0, 4])}
+    arrays |= {"test_images": images(2, 32, 32, 3), "test_labels": np.array([7, 7])} | changes
+    buffer = io.BytesIO()
+    np.savez_compressed(buffer, **arrays)
+    return buffer.getvalue(), arrays
+
+
+@pytest.mark.parametrize("file", ["cifar10.npz", "cifar10_part.npz"])
+def test_cifar10_npz_is_read_channel_first_in_red_green_blue(folder, file):
+    content, arrays = cifar_npz()
+    place = folder("cifar10")
+    (place / file).write_bytes(content)
+    data = load("cifar10")
+    assert {name: split.x.shape for name, split in data.splits.items()} == {
+        "train": (3, 3, 32, 32),
+        "test": (2, 3, 32, 32),
+    }
+    for channel in range(3):
+        for row, column in ((0, 0), (5, 30), (31, 2)):
+            assert data.split("train").x[1, channel, row, column] == arrays["train_images"][1, row, column, channel]
+    assert data.split("train").y.tolist() == [9, 0, 4]
+    assert data.split("test").files == {file: sha256(content)}
+    # The official batches, which hold the three planes in this order, say the same, and come first.
+    (place / "test_batch.bin").write_bytes(cifar_binary(arrays["test_images"].transpose(0, 3, 1, 2), [7, 7]))
+    official = load("cifar10")
+    assert list(official.splits) == ["test"]
+    np.testing.assert_array_equal(official.split("test").x, data.split("test").x)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"train_images": images(3, 32, 32)}, r"train_images is grey, \(3, 32, 32\)"),
+        ({"train_images": images(3, 3, 32, 32)}, r"\(3, 3, 32, 32\), not uint8"),
+        ({"test_labels": np.array([7, 10])}, r"label 10 in row 2 is outside 0\.\.9"),
+        ({"test_labels": np.array([7])}, r"test_labels has shape \(1,\), not \(2, 1\)"),
+    ],
+)
+def test_another_cifar10_npz_is_refused(folder, changes, message):
+    folder("cifar10", cifar10_dot_npz=cifar_npz(**changes)[0])
+    with pytest.raises(FormatError, match=message):
+        load("cifar10")
 
 
 # --- AG-news -------------------------------------------------------------------------------------------------------------
@@ -391,11 +556,17 @@ def test_an_error_says_what_was_tried_in_order_and_what_to_do(name, tmp_path, mo
     assert "attnlib[real]" in text
 
     monkeypatch.setenv("ATTNLIB_DATA", str(tmp_path))
-    with pytest.raises(DataSetNotFound, match=f"{tmp_path / name} is not there"):
+    own, shared = tmp_path / name, DATA_SETS[name].shared
+    absent = f"{own} and {tmp_path / shared} are not there" if shared else f"{own} is not there"
+    with pytest.raises(DataSetNotFound, match=absent):
         load(name, "folder")
-    (tmp_path / name).mkdir()
-    with pytest.raises(DataSetNotFound, match=f"{tmp_path / name} holds none of the files"):
+    own.mkdir()
+    with pytest.raises(DataSetNotFound, match=f"folder: {own} holds none of the files"):
         load(name, "folder")
+    if shared:
+        (tmp_path / shared).mkdir()
+        with pytest.raises(DataSetNotFound, match=f"{own} and {tmp_path / shared} hold none of the files"):
+            load(name, "folder")
     assert len(no_hub) == 1  # "folder" alone never asks the hub
 
 

@@ -1,6 +1,8 @@
 """From a data set to the caches of the noise study: who is used for what, on the small ViT and on pretrained stand-ins."""
 
 import dataclasses
+import hashlib
+import io
 import struct
 
 import numpy as np
@@ -9,9 +11,12 @@ import torch
 import transformers
 from torch import nn
 
-from attnbook.token_selection.real_data import hub, pretrained
-from attnbook.token_selection.real_data.loaders import DATA_SETS, RealData, Split, load
-from attnbook.token_selection.real_data.setups import PLANS, parts_of, prepare, split_indices, train_head
+from attnbook.token_selection.real_data import hub, pretrained, setups
+from attnbook.token_selection.real_data.loaders import DATA_SETS, DataSetNotFound, RealData, Split, load
+from attnbook.token_selection.real_data.plans import PLANS
+from attnbook.token_selection.real_data.random_features import RandomFeatures
+from attnbook.token_selection.real_data.setups import Rows, parts_of, prepare, split_indices, train_head
+from attnbook.token_selection.real_data.vit import ViTShape, train_vit
 from tests.token_selection.tiny_models import WORDS, save_tiny_bert, save_tiny_vit
 
 
@@ -140,6 +145,22 @@ def test_every_set_of_the_paper_has_a_plan():
         assert bool(plan.max_length) == (plan.kind == "text")
 
 
+def test_plans_of_one_set_use_the_same_samples():
+    for name, plan in PLANS.items():
+        base = PLANS[plan.data or name]
+        if "_pretrained" in name:
+            continue
+        for field in ("official", "phase1", "pool", "test", "test_split", "balanced", "kind"):
+            assert getattr(plan, field) == getattr(base, field), (name, field)
+        assert (plan.confidence > 0) == name.endswith("_equal_confidence")
+        assert bool(plan.random_features) == ("_random_features" in name)
+        if plan.random_features:
+            shape = ViTShape(classes=2, **plan.shape)
+            assert (shape.layers, shape.features) == (1, plan.random_features["features"])
+            assert shape.sample == (shape.patches, 256)
+            RandomFeatures(shape.image, shape.patch, **plan.random_features)  # every cell has its windows
+
+
 def two_splits(train=50, test=30):
     rng = np.random.default_rng(0)
     split = {
@@ -150,7 +171,7 @@ def two_splits(train=50, test=30):
 
 
 def test_a_test_split_of_its_own_is_kept_apart():
-    plan = dataclasses.replace(PLANS["breast_mnist"], phase1=20, pool=25, test=12)
+    plan = dataclasses.replace(PLANS["breast_mnist_pretrained"], phase1=20, pool=25, test=12)
     phase1, pool, (split, rows) = parts_of(two_splits(), plan, seed=0)
     assert (len(phase1), len(pool), len(set(phase1.tolist()) | set(pool.tolist()))) == (20, 25, 45)
     assert split == "test"
@@ -164,9 +185,192 @@ def test_a_test_split_of_its_own_is_kept_apart():
         parts_of(two_splits(), dataclasses.replace(plan, pool=31), seed=0)
 
 
+# --- Balanced parts -------------------------------------------------------------------------------------------------------
+
+COUNTS = {"train": (11, 40), "val": (3, 9), "test": (5, 12)}  # of each class
+
+
+def uneven(width=28, channels=1, counts=COUNTS):
+    """Pictures of two classes of very different size; class 1 is brighter at the top."""
+    rng, splits = np.random.default_rng(1), {}
+    for name, sizes in counts.items():
+        y = rng.permutation(np.repeat(np.arange(len(sizes)), sizes))
+        x = rng.integers(0, 156, (len(y), channels, width, width), dtype=np.uint8)
+        x[y == 1, :, : width // 2] += 90
+        splits[name] = Split(x, y, {f"{name}.npz": hashlib.sha256(x.tobytes()).hexdigest()})
+    return RealData("breast_mnist", "image", splits, ("malignant", "normal or benign"), 255, "made here")
+
+
+BALANCED = dataclasses.replace(PLANS["breast_mnist"], phase1=30, pool=12, test=None, sizes=(10,))
+
+
+def test_balanced_parts_are_balanced_and_only_phase_1_repeats():
+    data = uneven()
+    train, joined = data.split("train").y, data.split("val+test").y
+    for seed in range(4):
+        phase1, pool, (split, test) = parts_of(data, BALANCED, seed)
+        assert split == "val+test"
+        for rows, y, each in ((phase1, train, 15), (pool, train, 6), (test, joined, 8)):
+            assert np.bincount(y[rows]).tolist() == [each, each]
+            assert (np.diff(rows) >= 0).all()
+        assert not set(phase1.tolist()) & set(pool.tolist())
+        assert len(set(pool.tolist())) == 12
+        assert len(set(test.tolist())) == 16
+        # The five rows of class 0 that the pool leaves are each used three times, the larger class is not repeated.
+        own, times = np.unique(phase1[train[phase1] == 0], return_counts=True)
+        assert times.tolist() == [3] * 5
+        assert set(own.tolist()) | set(pool[train[pool] == 0].tolist()) == set(np.flatnonzero(train == 0).tolist())
+        assert len(set(phase1[train[phase1] == 1].tolist())) == 15
+        # All of the smallest class of the joined test set, 3 + 5; of the other class some from either split.
+        assert test[joined[test] == 0].tolist() == np.flatnonzero(joined == 0).tolist()
+        assert test.max() >= 12
+    fewer = parts_of(data, dataclasses.replace(BALANCED, test=10), 0)[2][1]
+    assert np.bincount(joined[fewer]).tolist() == [5, 5]
+    uneven_times = parts_of(data, dataclasses.replace(BALANCED, phase1=26), 0)[0]
+    times = np.unique(uneven_times[train[uneven_times] == 0], return_counts=True)[1]
+    assert sorted(times.tolist()) == [2, 2, 3, 3, 3]
+
+
+def test_balanced_parts_are_drawn_from_the_seed_and_from_the_whole_split():
+    data = uneven()
+    drawn = [parts_of(data, BALANCED, seed) for seed in range(30)]
+    again = parts_of(data, BALANCED, 3)
+    assert all(np.array_equal(a, b) for a, b in zip(again[:2], drawn[3][:2], strict=True))
+    assert np.array_equal(again[2][1], drawn[3][2][1])
+    assert len({parts[1].tobytes() for parts in drawn}) == 30
+    assert len({parts[2][1].tobytes() for parts in drawn}) > 20
+    assert set(np.concatenate([parts[1] for parts in drawn]).tolist()) == set(range(51))
+    assert set(np.concatenate([parts[2][1] for parts in drawn]).tolist()) == set(range(29))
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"test_split": ""}, "test_split must name a split where a plan is balanced"),
+        ({"pool": 22}, r"pool must leave rows of each class for phase 1; got 22 of \[11, 40\] rows"),
+        ({"pool": 24}, "pool must leave rows of each class"),
+        ({"test": 18}, "test must be at most 16, balanced; got 18"),
+    ],
+)
+def test_balanced_parts_that_do_not_fit(change, message):
+    with pytest.raises(ValueError, match=message):
+        parts_of(uneven(), dataclasses.replace(BALANCED, **change), 0)
+    assert len(parts_of(uneven(), dataclasses.replace(BALANCED, pool=20, test=16), 0)[2][1]) == 16
+
+
+def test_a_test_split_that_was_not_found_is_named():
+    data = uneven()
+    for plan in (BALANCED, dataclasses.replace(BALANCED, balanced=False, phase1=10)):
+        with pytest.raises(DataSetNotFound, match="has no split 'dev': found train, val, test"):
+            parts_of(data, dataclasses.replace(plan, test_split="test+dev"), 0)
+
+
+@pytest.mark.parametrize("balanced", [True, False])
+def test_the_digest_is_that_of_the_rows_and_changes_with_the_seed(balanced):
+    data, plan = uneven(), dataclasses.replace(BALANCED, balanced=balanced)
+    rows = [Rows.of(data, plan, seed) for seed in range(3)]
+    phase1, pool, (_, test) = parts_of(data, plan, 1)
+    packed = b"".join(struct.pack("<q", row) for part in (phase1, pool, test) for row in part)
+    assert rows[1].drawn == hashlib.sha256(packed).hexdigest()
+    assert len({one.drawn for one in rows}) == 3
+    assert rows[1].tested == (16 if balanced else 29)
+    assert rows[1].counts == {"train": 51, "val": 12, "test": 17}
+    assert rows[1].files == {
+        f"{name}.npz": hashlib.sha256(split.x.tobytes()).hexdigest() for name, split in data.splits.items()
+    }
+    assert Rows.of(data, plan, 1) == rows[1]
+
+
+# --- The small ViT's setups, on pixels and on random features -------------------------------------------------------------
+
+
+@pytest.mark.parametrize("channels", [1, 3])
+def test_a_setup_on_random_features_is_the_network_itself(channels, monkeypatch):
+    data = uneven(channels=channels)
+    monkeypatch.setattr(setups, "load", lambda name, source: data)
+    name = "breast_mnist_random_features"
+    fixed = {**PLANS[name].random_features, "features": 9}
+    shape = {**PLANS[name].shape, "features": 9, "width": 12, "heads": 3, "hidden": 10, "channels": channels}
+    plan = dataclasses.replace(PLANS[name], phase1=30, pool=12, test=None, epochs=2, shape=shape, random_features=fixed)
+    setup = prepare(name, 1, plan=plan)
+    phase1, pool, (held, test) = parts_of(data, plan, 1)
+    # The whitening sees every row of phase 1 once, and no other picture.
+    pixels = {split: data.split(split).x.astype(np.float32) / 255 for split in ("train", held)}
+    features = RandomFeatures(28, 7, features=9, window=6, stride=2, gamma=0.5, seed=1)
+    features.fit(pixels["train"][sorted(set(phase1.tolist()))])
+    tokens = [
+        features.transform(pixels[split][rows]) for split, rows in (("train", phase1), ("train", pool), (held, test))
+    ]
+    assert tokens[0].shape == (30, 16, 9)
+    labels = torch.from_numpy(data.split("train").y[phase1])
+    model = train_vit(tokens[0], labels, ViTShape(classes=2, **shape), seed=1, epochs=2, step_size=plan.head_step_size)
+    with torch.no_grad():
+        for layer, own, features in zip((setup.pool, setup.test), tokens[1:], setup.features, strict=True):
+            logits = model(own)
+            torch.testing.assert_close(layer.logits(setup.own)[0], logits, rtol=0, atol=2e-5)
+            torch.testing.assert_close(layer.finish.head(features), logits, rtol=0, atol=2e-5)
+        assert setup.head_only == (model(tokens[2]).argmax(-1) == setup.test_labels).double().mean().item()
+    np.testing.assert_array_equal(setup.pool_labels.numpy(), data.split("train").y[pool])
+    np.testing.assert_array_equal(setup.test_labels.numpy(), data.split(held).y[test])
+    assert setup.rows == Rows.of(data, plan, 1)
+    assert setup.backbone["features"] == 9
+    assert setup.backbone["window"] == 6
+    assert "random Fourier features" in setup.backbone["what"]
+
+
+def test_a_setup_in_colour_takes_the_test_set_from_its_own_split(monkeypatch):
+    data = uneven(width=8, channels=3)
+    monkeypatch.setattr(setups, "load", lambda name, source: data)
+    shape = {"image": 8, "patch": 4, "width": 12, "heads": 3, "layers": 2, "hidden": 10, "channels": 3}
+    plan = dataclasses.replace(BALANCED, shape=shape, epochs=2)
+    setup = prepare("breast_mnist", 0, plan=plan)
+    phase1, pool, (held, test) = parts_of(data, plan, 0)
+    colour = {split: torch.from_numpy(data.split(split).x).float() / 255 for split in ("train", held)}
+    model = train_vit(
+        colour["train"][phase1],
+        torch.from_numpy(data.split("train").y[phase1]),
+        ViTShape(classes=2, **shape),
+        seed=0,
+        epochs=2,
+        step_size=plan.head_step_size,
+    )
+    with torch.no_grad():
+        torch.testing.assert_close(setup.pool.logits(setup.own)[0], model(colour["train"][pool]), rtol=0, atol=2e-5)
+        torch.testing.assert_close(setup.test.logits(setup.own)[0], model(colour[held][test]), rtol=0, atol=2e-5)
+    assert setup.backbone["what"].startswith("small pre-norm vision transformer")
+
+
+def test_the_own_query_and_key_of_a_pretrained_model_give_its_features(vit):
+    plan = dataclasses.replace(PLANS["breast_mnist_pretrained"], phase1=20, pool=25, test=12, epochs=3)
+    setup = pretrained.pretrained_setup(two_splits(), plan, 0, vit)
+    expected = setup.test.finish.head(setup.features[1])
+    torch.testing.assert_close(setup.test.logits(setup.own).reshape(12, 2), expected, rtol=0, atol=1e-5)
+    assert setup.rows == Rows.of(two_splits(), plan, 0)
+    assert setup.rows.tested == 12
+
+
+@pytest.mark.parametrize("file", ["breastmnist.npz"])
+def test_a_medical_set_goes_from_its_file_to_a_setup(file, tmp_path, monkeypatch):
+    data, arrays = uneven(), {}
+    for name, split in data.splits.items():
+        arrays |= {f"{name}_images": split.x[:, 0], f"{name}_labels": split.y[:, None].astype(np.uint8)}
+    buffer = io.BytesIO()
+    np.savez(buffer, **arrays)
+    (tmp_path / "medmnist").mkdir()
+    (tmp_path / "medmnist" / file).write_bytes(buffer.getvalue())
+    monkeypatch.setenv("ATTNLIB_DATA", str(tmp_path))
+    setup = prepare("breast_mnist", 2, plan=dataclasses.replace(BALANCED, epochs=1))
+    assert setup.rows.files == {file: hashlib.sha256(buffer.getvalue()).hexdigest()}
+    assert setup.rows.drawn == Rows.of(data, BALANCED, 2).drawn
+    assert setup.pool.tokens.shape == (12, 17, 64)
+
+
+# --- Pretrained vision transformers ---------------------------------------------------------------------------------------
+
+
 def test_an_image_setup_on_a_pretrained_vit_equals_the_library(vit):
     data = two_splits()
-    plan = dataclasses.replace(PLANS["breast_mnist"], phase1=20, pool=25, test=12, epochs=3)
+    plan = dataclasses.replace(PLANS["breast_mnist_pretrained"], phase1=20, pool=25, test=12, epochs=3)
     setup = pretrained.pretrained_setup(data, plan, 0, vit)
     assert (len(setup.pool), len(setup.test), setup.classes) == (25, 12, 2)
     assert setup.backbone["what"] == "frozen vision transformer; head on position 0 trained in phase 1"
@@ -188,7 +392,9 @@ def test_an_image_setup_on_a_pretrained_vit_equals_the_library(vit):
 
 
 def test_the_fresh_classifier_is_drawn_from_the_seed(vit):
-    plan = dataclasses.replace(PLANS["breast_mnist"], phase1=20, pool=20, test=2, epochs=1, head_step_size=1e-12)
+    plan = dataclasses.replace(
+        PLANS["breast_mnist_pretrained"], phase1=20, pool=20, test=2, epochs=1, head_step_size=1e-12
+    )
     state = torch.random.get_rng_state()
     heads = [pretrained.pretrained_setup(two_splits(), plan, seed, vit).test.finish.head.weight for seed in (0, 0, 1)]
     assert torch.equal(heads[0], heads[1])
@@ -205,7 +411,9 @@ def test_colour_and_grey_images_keep_their_pixels(vit):
     torch.testing.assert_close(grey, expected[:, :1].expand(-1, 3, -1, -1), rtol=0, atol=1e-5)
 
 
-@pytest.mark.parametrize("name", ["cifar10", "pneumonia_mnist", "breast_mnist", "ag_news"])
+@pytest.mark.parametrize(
+    "name", ["cifar10_pretrained", "pneumonia_mnist_pretrained", "breast_mnist_pretrained", "ag_news"]
+)
 def test_sets_that_need_a_pretrained_model_name_the_papers(name):
     with pytest.raises(ValueError, match=f"encoder must be given for {name}.*{hub.BACKBONES[PLANS[name].kind]}"):
         prepare(name, 0)

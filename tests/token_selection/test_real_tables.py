@@ -1,6 +1,7 @@
 """Stored tables: what is written is what was measured, nothing is lost or mixed; remaking goes on where it stopped."""
 
 import dataclasses
+import hashlib
 import json
 import math
 import os
@@ -11,10 +12,10 @@ import numpy as np
 import pytest
 import torch
 
-from attnbook.token_selection.real_data import remake, setups, tables
+from attnbook.token_selection.real_data import effective, remake, setups, tables
 from attnbook.token_selection.real_data.experiment import NoiseStudy
-from attnbook.token_selection.real_data.loaders import DATA_SETS
-from attnbook.token_selection.real_data.setups import PLANS
+from attnbook.token_selection.real_data.loaders import DATA_SETS, load
+from attnbook.token_selection.real_data.plans import PLANS
 from attnbook.token_selection.real_data.tables import (
     PUBLISHED,
     TABLES,
@@ -157,9 +158,20 @@ def test_damaged_tables_are_refused(tmp_path):
 # --- The tables that come with the package -------------------------------------------------------------------------------
 
 
-def test_the_three_sets_are_stored():
-    assert set(stored_tables()) >= {"mnist", "trec", "ag_news"}
-    assert set(stored_tables()) <= set(PLANS)
+FINISHED = [
+    f"{name}{end}"
+    for name in ("digits", "mnist", "ag_news", "trec")
+    for end in ("", "_linear_head", "_gentle_head", "_small_step")
+    if not end or name in ("ag_news", "trec")
+]
+
+
+def test_the_finished_tables_are_stored_and_whole():
+    assert set(FINISHED) <= set(stored_tables()) <= set(PLANS)
+    for name in FINISHED:
+        table, plan = read_table(name), PLANS[name]
+        cells = {(cell.n, cell.seed) for cell in table.cells}
+        assert cells == {(n, seed) for n in plan.sizes for seed in range(plan.seeds)}, name
     for name in ("mnist", "trec", "ag_news"):
         assert read_table(name).sizes == (20, 200, 1000)
 
@@ -168,9 +180,11 @@ def test_the_three_sets_are_stored():
 def test_a_stored_table_is_whole_and_says_how_it_was_made(name):
     table = read_table(name)
     assert table.noise_levels == (0.0, 0.1, 0.2, 0.4)
-    assert table.sizes == PLANS[name].sizes
+    assert table.cells
+    assert set(table.sizes) <= set(PLANS[name].sizes)
     for n in table.sizes:
-        assert len(table.seeds(n)) == len(set(table.seeds(n))) >= 5
+        assert len(table.seeds(n)) == len(set(table.seeds(n)))
+        assert set(table.seeds(n)) <= set(range(PLANS[name].seeds))
         for what, axes in tables._AXES.items():
             values = table.values(what, n)
             known = values[:, 1:] if what == "fit_noisy" else values[..., 1:] if axes == "E3" else values
@@ -187,7 +201,7 @@ def test_a_stored_table_is_whole_and_says_how_it_was_made(name):
         for level, eta in enumerate(table.noise_levels[1:], start=1):
             flipped = fit[:, level] * round(eta * n)
             assert np.abs(flipped - flipped.round()).max() < 0.51e-5 * round(eta * n) + 1e-9
-        tested = table.settings["parts"]["test"]
+        tested = table.settings.get("tested") or table.settings["parts"]["test"]
         tested = 500 if tested == "the official test split" else tested  # TREC's
         counted = accuracy * tested
         assert np.abs(counted - counted.round()).max() < 0.51e-5 * tested + 1e-9
@@ -200,11 +214,60 @@ def test_a_stored_table_is_whole_and_says_how_it_was_made(name):
     assert settings["data"] in (DATA_SETS[plan.data or name].hub, "scikit-learn's digits")
     assert settings["phase2"]["step_size"] == plan.step_size
     assert {int(n): steps for n, steps in settings["phase2"]["steps"].items()} == dict(plan.steps)
-    assert {(cell.n, cell.recorded[-1]) for cell in table.cells} == set(plan.steps.items())
+    assert {(cell.n, cell.recorded[-1]) for cell in table.cells} == {(n, plan.steps[n]) for n in table.sizes}
+    assert settings["official_split"] == plan.official
+    assert settings["phase1"].get("confidence", 0) == plan.confidence
+    assert (settings["phase1"]["epochs"], settings["phase1"]["step_size"]) == (plan.epochs, plan.head_step_size)
+    parts = settings["parts"]
+    assert (parts["phase 1"], parts["pool"]) == (plan.phase1, plan.pool)
+    assert ("balanced" in parts) == plan.balanced
+    for key, value in {**plan.shape, **plan.random_features}.items():
+        assert settings["backbone"][key] == value
     assert settings["versions"]["torch"]
     if plan.kind == "text":
         assert re.fullmatch("[0-9a-f]{64}", settings["backbone"]["weights_sha256"])
         assert settings["backbone"]["layers"] == 6
+
+
+MEASURED_WITH_ROWS = [name for name in stored_tables() if "rows" in read_table(name).settings]
+
+
+def digests(name):
+    """Seed -> sha256 of its rows, of a stored table; every n of a seed has the same."""
+    found = {}
+    for cell in json.loads((TABLES / f"{name}.json").read_text(encoding="utf-8"))["cells"]:
+        assert re.fullmatch("[0-9a-f]{64}", cell["rows_sha256"])
+        assert found.setdefault(cell["seed"], cell["rows_sha256"]) == cell["rows_sha256"]
+    return found
+
+
+@pytest.mark.parametrize("name", MEASURED_WITH_ROWS)
+def test_a_table_says_which_samples_it_used(name):
+    settings, plan, own = read_table(name).settings, PLANS[name], digests(name)
+    assert len(set(own.values())) == len(own)  # every seed drew others
+    rows, tested = settings["rows"], settings["tested"]
+    assert rows[plan.official] >= plan.phase1 + plan.pool or plan.balanced
+    held = sum(rows[split] for split in (plan.test_split or plan.official).split("+"))
+    assert 0 < tested <= held
+    assert tested == (plan.test or (tested if plan.balanced else held))
+    assert bool(settings["sha256"]) == (settings["data"] != "scikit-learn's digits")
+    assert all(re.fullmatch("[0-9a-f]{64}", digest) for digest in settings["sha256"].values())
+    base = plan.data or name
+    if base in MEASURED_WITH_ROWS:  # the same samples of the same files, on every backbone and under every head
+        others = digests(base)
+        assert all(others[seed] == digest for seed, digest in own.items() if seed in others)
+        assert read_table(base).settings["sha256"] == settings["sha256"]
+
+
+@pytest.mark.parametrize("name", [name for name in stored_tables() if name.endswith("_equal_confidence")])
+def test_a_factor_on_the_head_changes_no_prediction_of_phase_1(name):
+    base = name.removesuffix("_equal_confidence")
+    if base not in stored_tables():
+        pytest.skip(f"{base} is not stored yet")
+    known = {cell.seed: cell.values["head_only"] for cell in read_table(base).cells}
+    for cell in read_table(name).cells:
+        if cell.seed in known:
+            assert cell.values["head_only"] == pytest.approx(known[cell.seed], abs=1e-9)
 
 
 def test_published_numbers_are_those_of_the_six_sets():
@@ -316,3 +379,106 @@ def test_requests_that_cannot_be_carried_out(arguments, message, tmp_path, capsy
     assert message in error
     assert error.splitlines()[-1].startswith("remake: error: ")
     assert not list(tmp_path.iterdir())
+
+
+def test_the_seeds_are_those_of_the_plan(tiny, tmp_path, monkeypatch):
+    monkeypatch.setitem(remake.PLANS, "digits", dataclasses.replace(tiny, seeds=2, sizes=(10,)))
+    assert remake.main(["digits", "--out", str(tmp_path)]) == 0
+    assert read_table("digits", tmp_path).seeds(10) == (0, 1)
+    assert remake.main(["digits", "--seeds", "3", "--out", str(tmp_path)]) == 0
+    assert read_table("digits", tmp_path).seeds(10) == (0, 1, 3)
+
+
+def test_a_head_is_scaled_to_the_plans_confidence_and_predicts_as_before(tiny, tmp_path, monkeypatch):
+    name = "digits_equal_confidence"
+    plan = dataclasses.replace(tiny, data="digits", sizes=(10,), confidence=1.7)
+    monkeypatch.setitem(remake.PLANS, name, plan)
+    real, seen = remake._study, []
+
+    def spy(setup, *arguments):
+        seen.append(setup)
+        return real(setup, *arguments)
+
+    monkeypatch.setattr(remake, "_study", spy)
+    remake.remake(name, seeds=[1], folder=tmp_path)
+    for scaled in seen:
+        before = setups.prepare("digits", 1, plan=tiny)
+        assert effective.head_confidence(scaled) == pytest.approx(1.7, rel=1e-5)
+        assert effective.head_confidence(before) != pytest.approx(1.7, rel=1e-2)
+        factor = 1.7 / effective.head_confidence(before)
+        for part in ("pool", "test"):
+            logits = getattr(before, part).logits(before.own)
+            torch.testing.assert_close(getattr(scaled, part).logits(scaled.own), factor * logits, rtol=1e-4, atol=1e-5)
+        assert scaled.head_only == before.head_only
+        assert scaled.rows == before.rows
+    assert len(seen) == 1
+    assert read_table(name, tmp_path).settings["phase1"]["confidence"] == 1.7
+    # Without it, the settings of a table do not speak of confidence: those stored before can still be added to.
+    assert "confidence" not in remake.settings_of("digits", tiny, {})["phase1"]
+    [cell] = json.loads((tmp_path / f"{name}.json").read_text())["cells"][:1]
+    assert cell["rows_sha256"] == seen[0].rows.drawn
+
+
+def breast(folder, counts, seed=0):
+    """breastmnist.npz of noise, and its sha256."""
+    rng, arrays = np.random.default_rng(seed), {}
+    for split, sizes in counts.items():
+        labels = rng.permutation(np.repeat([0, 1], sizes)).astype(np.uint8)
+        arrays |= {f"{split}_labels": labels[:, None]}
+        arrays |= {f"{split}_images": rng.integers(0, 256, (len(labels), 28, 28), dtype=np.uint8)}
+    (folder / "medmnist").mkdir(exist_ok=True)
+    path = folder / "medmnist" / "breastmnist.npz"
+    np.savez(path, **arrays)
+    return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+def test_a_table_of_balanced_parts_says_which_rows_of_which_file(tmp_path, monkeypatch, capsys):
+    name, counts = "breast_mnist", {"train": (12, 30), "val": (2, 5), "test": (3, 8)}
+    digest = breast(tmp_path, counts)
+    monkeypatch.setenv("ATTNLIB_DATA", str(tmp_path))
+    plan = dataclasses.replace(
+        PLANS[name], phase1=20, pool=14, sizes=(8,), steps={8: 2}, batch={8: None}, recorded=(0,), epochs=1, seeds=2
+    )
+    monkeypatch.setitem(remake.PLANS, name, plan)
+    path = remake.remake(name, folder=tmp_path / "out")
+    document = json.loads(path.read_text())
+    settings = document["settings"]
+    assert settings["rows"] == {"train": 42, "val": 7, "test": 11}
+    assert settings["sha256"] == {"breastmnist.npz": digest}
+    assert settings["tested"] == 2 * (2 + 3)  # all of the smaller class, and as many of the other
+    assert settings["parts"] == {
+        "phase 1": 20,
+        "pool": 14,
+        "test": "the official test split",
+        "test_split": "val+test",
+        "balanced": "equally many samples of each class",
+    }
+    data = load(name)
+    drawn = [setups.Rows.of(data, plan, seed).drawn for seed in (0, 1)]
+    assert [cell["rows_sha256"] for cell in document["cells"]] == drawn
+    assert str(tmp_path) not in path.read_text()
+    for cell in read_table(name, tmp_path / "out").cells:
+        counted = cell.values["test_accuracy"] * 10
+        np.testing.assert_allclose(counted, counted.round(), atol=1e-4)
+    # Other files are other settings, and are refused before the work.
+    assert breast(tmp_path, counts, seed=1) != digest
+    monkeypatch.setattr(setups, "noise_study", lambda *a, **k: pytest.fail("trained before the check"))
+    with pytest.raises(ValueError, match=r"measured with other settings \(sha256\)"):
+        remake.remake(name, seeds=[2], folder=tmp_path / "out")
+
+
+def test_a_missing_split_is_a_request_that_cannot_be_carried_out(tmp_path, monkeypatch, capsys):
+    (tmp_path / "trec").mkdir()
+    (tmp_path / "trec" / "train_5500.label").write_text("HUM:ind Who ?\n" * 30)
+    monkeypatch.setenv("ATTNLIB_DATA", str(tmp_path))
+    shape = dict(PLANS["mnist"].shape)  # any small one: the samples are divided first
+    plan = dataclasses.replace(
+        PLANS["trec"], phase1=10, pool=10, sizes=(5,), steps={5: 1}, batch={5: None}, shape=shape
+    )
+    monkeypatch.setitem(remake.PLANS, "trec", plan)
+    threads = torch.get_num_threads()
+    assert remake.main(["trec", "--seeds", "0", "--out", str(tmp_path / "out")]) == 2
+    torch.set_num_threads(threads)
+    assert (
+        "remake: error: trec from folder of published files has no split 'test': found train" in capsys.readouterr().err
+    )

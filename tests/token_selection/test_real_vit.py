@@ -128,6 +128,91 @@ def test_a_late_cls_is_not_seen_by_lower_layers():
     assert torch.equal(model.last_input(images)[:, 1:], before)
 
 
+# --- Pictures in colour, and tokens of a fixed backbone -------------------------------------------------------------------
+
+COLOUR = replace(SHAPE, image=6, channels=3)
+
+
+def patches_by_hand(picture, patch):
+    """(C, H, W) to (patches, C patch^2): channel by channel, row by row, patches row by row."""
+    channels, height, width = picture.shape
+    return torch.tensor(
+        [
+            [picture[c, top + i, left + j].item() for c in range(channels) for i in range(patch) for j in range(patch)]
+            for top in range(0, height, patch)
+            for left in range(0, width, patch)
+        ]
+    )
+
+
+@pytest.mark.parametrize("patch", [2, 3])
+def test_a_colour_token_is_a_patch_cut_by_hand(patch):
+    shape = replace(COLOUR, patch=patch)
+    images = torch.rand(4, 3, 6, 6, generator=torch.Generator().manual_seed(0))
+    model = SmallViT(shape, seed=0)
+    assert model.embed.weight.shape == (8, 3 * patch**2)
+    expected = torch.stack([patches_by_hand(picture, patch) for picture in images])
+    assert torch.equal(model._tokens(images), expected)
+    embedded = expected @ model.embed.weight.T + model.embed.bias + model.positions
+    first = SmallViT(replace(shape, layers=1), seed=0)  # the entrance of the last layer is that of the first
+    first.load_state_dict(model.state_dict(), strict=False)
+    torch.testing.assert_close(first.last_input(images)[:, 1:], embedded, rtol=0, atol=1e-6)
+
+
+def test_one_channel_is_cut_as_it_always_was():
+    images = torch.rand(5, 6, 6, generator=torch.Generator().manual_seed(1))
+    shape = replace(SHAPE, image=6)
+    model = SmallViT(shape, seed=0)
+    by_torch = functional.unfold(images[:, None], 2, stride=2).transpose(1, 2)
+    assert torch.equal(model._tokens(images), by_torch)
+    assert torch.equal(model._tokens(images)[3], patches_by_hand(images[3, None], 2))
+    # A grey picture with two empty channels beside it, and the same weights for its own channel, is the same network.
+    colour = SmallViT(COLOUR, seed=0)
+    colour.load_state_dict(model.state_dict() | {"embed.weight": torch.zeros(8, 12)})
+    for channel in range(3):
+        colour.embed.weight.data.zero_()
+        colour.embed.weight.data[:, 4 * channel : 4 * channel + 4] = model.embed.weight
+        pictures = torch.rand(5, 3, 6, 6, generator=torch.Generator().manual_seed(2))
+        pictures[:, channel] = images
+        torch.testing.assert_close(colour(pictures), model(images), rtol=0, atol=1e-5)
+
+
+def test_tokens_of_a_fixed_backbone_are_taken_as_they_are():
+    shape = replace(SHAPE, image=6, features=7)
+    tokens = torch.randn(5, 9, 7, generator=torch.Generator().manual_seed(3))
+    model = SmallViT(shape, seed=0)
+    assert torch.equal(model._tokens(tokens), tokens)
+    first = SmallViT(replace(shape, layers=1), seed=0)
+    expected = torch.einsum("nlf,df->nld", tokens, first.embed.weight) + first.positions
+    torch.testing.assert_close(first.last_input(tokens)[:, 1:], expected, rtol=0, atol=1e-5)
+    # Pixels handed over as tokens give the network of pixels.
+    pixels = SmallViT(replace(SHAPE, image=6), seed=4)
+    same = SmallViT(replace(SHAPE, image=6, features=4), seed=4)
+    images = torch.rand(5, 6, 6, generator=torch.Generator().manual_seed(4))
+    assert torch.equal(same(pixels._tokens(images)), pixels(images))
+
+
+@pytest.mark.parametrize(
+    ("change", "sample"),
+    [
+        ({}, (6, 6)),
+        ({"channels": 3}, (3, 6, 6)),
+        ({"features": 7}, (9, 7)),
+        ({"features": 7, "channels": 3, "patch": 3}, (4, 7)),
+    ],
+)
+def test_the_shape_of_a_sample_is_what_is_taken_and_nothing_else(change, sample):
+    shape = replace(SHAPE, image=6, **change)
+    assert shape.sample == sample
+    labels = torch.arange(8) % 3
+    model = train_vit(torch.zeros(8, *sample), labels, shape, epochs=1, batch=4)
+    assert model(torch.zeros(2, *sample)).shape == (2, 3)
+    assert len(model.freeze(torch.zeros(2, *sample))) == 2
+    for wrong in {(6, 6), (3, 6, 6), (1, 6, 6), (6, 6, 3), (9, 7), (7, 9), (4, 7)} - {sample}:
+        with pytest.raises(ValueError, match="images must have shape"):
+            train_vit(torch.zeros(8, *wrong), labels, shape, epochs=1, batch=4)
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [
@@ -135,6 +220,8 @@ def test_a_late_cls_is_not_seen_by_lower_layers():
         ({"heads": 3}, "heads must divide width; got 3 heads and width 8"),
         ({"layers": 0}, "layers must be a whole number >= 1"),
         ({"classes": 1}, "classes must be a whole number >= 2"),
+        ({"channels": 0}, "channels must be a whole number >= 1"),
+        ({"features": -1}, "features must be a whole number >= 0"),
     ],
 )
 def test_bad_shapes(change, message):

@@ -101,3 +101,14 @@ def fraction_of_copying() -> float:
     clean, noisy, eta = 0.95, 0.74, 0.2
     # The scale on which never harmed is 0 and copying, right with probability (1 - eta) clean, is 1.
     return float(np.interp(-noisy, [-clean, -(1 - eta) * clean, -(1 - 2 * eta) * clean], [0, 1, 2]))
+
+
+@exercise(
+    "07-seven-data-sets/1",
+    "The fraction of copying of the published numbers for BreastMNIST at $n = 200$: 78.4 % without noise, 76.3 % at $\\eta = 0.2$.",
+    3,
+)
+def published_fraction_of_two_classes() -> float:
+    clean, noisy, eta = 0.784, 0.763, 0.2
+    copied = (1 - eta) * clean + eta * (1 - clean)  # with two classes a wrong answer that is replaced becomes right
+    return (clean - noisy) / (clean - copied)

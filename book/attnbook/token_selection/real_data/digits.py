@@ -13,8 +13,9 @@ from dataclasses import asdict, dataclass, replace
 import torch
 
 from attnbook.token_selection.real_data.experiment import NoiseStudy
+from attnbook.token_selection.real_data.plans import PLANS
 from attnbook.token_selection.real_data.reach import free_heads, reachable_by_one_token, wrong_labels
-from attnbook.token_selection.real_data.setups import PLANS, Setup, prepare
+from attnbook.token_selection.real_data.setups import Setup, prepare
 from attnbook.token_selection.real_data.vit import ViTShape
 from attnlib import checks
 
@@ -79,7 +80,7 @@ def one_thread() -> Iterator[None]:
 @torch.no_grad()
 def hold_heads(setup: Setup, free: int) -> Setup:
     """The same setup with all but the first `free` heads held at the attention that phase 1 gave them."""
-    own = setup.pool.finish.own_selection()
+    own = setup.own
     pool, test = (free_heads(part, part.attention(own)[0], free) for part in (setup.pool, setup.test))
     return replace(setup, pool=pool, test=test)
 

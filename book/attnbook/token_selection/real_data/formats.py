@@ -12,7 +12,6 @@ import gzip
 import io
 import math
 import pickle
-import zipfile
 import zlib
 from pathlib import Path
 
@@ -153,31 +152,36 @@ def read_cifar10_python(path: str | Path) -> tuple[np.ndarray, np.ndarray]:
     return data.reshape(-1, 3, 32, 32), labels_within(path, labels, 10)
 
 
-def read_medmnist(path: str | Path, *, classes: int) -> dict[str, tuple[np.ndarray, np.ndarray]]:
-    """A MedMNIST .npz file: {"train", "val", "test"} -> images uint8 (N, H, W) or (N, H, W, 3), labels int64 (N,).
+def read_medmnist(
+    path: str | Path, *, classes: int, splits: tuple[str, ...] = ("train", "val", "test")
+) -> dict[str, tuple[np.ndarray, np.ndarray]]:
+    """A MedMNIST .npz file, or another of its form: splits -> images uint8 (N, H, W) or (N, H, W, 3), labels int64 (N,).
 
-    Format: `{split}_images` and `{split}_labels`, labels of shape (N, 1). Read with allow_pickle=False.
+    Format: `{split}_images` and `{split}_labels`, labels of shape (N, 1), or (N,) in copies that were saved anew. Read with
+    allow_pickle=False.
     Raises FormatError for missing entries, other shapes, or a label outside 0..classes-1.
     """
     path = Path(path)
-    splits = {}
+    raw, arrays = path.read_bytes(), {}
     try:
-        with open(path, "rb") as file, np.load(file, allow_pickle=False) as archive:
-            for split in ("train", "val", "test"):
-                splits[split] = archive[f"{split}_images"], archive[f"{split}_labels"]
+        with np.load(io.BytesIO(raw), allow_pickle=False) as archive:
+            for split in splits:
+                arrays[split] = archive[f"{split}_images"], archive[f"{split}_labels"]
     except KeyError as error:
         raise FormatError(path, f"no entry {error.args[0]}", "is it a MedMNIST file?") from error
-    except (ValueError, EOFError, zipfile.BadZipFile, zlib.error) as error:
+    except Exception as error:  # a damaged archive raises almost anything
         raise FormatError(path, f"not an npz file of plain arrays ({error})") from error
     result = {}
-    for split, (images, labels) in splits.items():
-        if images.dtype != np.uint8 or images.ndim not in (3, 4):
+    for split, (images, labels) in arrays.items():
+        if images.dtype != np.uint8 or images.ndim not in (3, 4) or images.shape[3:] not in ((), (3,)):
             raise FormatError(
-                path, f"{split}_images is {images.dtype} {images.shape}, not uint8 (N, H, W)", "wrong file?"
+                path,
+                f"{split}_images is {images.dtype} {images.shape}, not uint8 (N, H, W) or (N, H, W, 3)",
+                "wrong file?",
             )
-        if labels.shape != (len(images), 1):
+        if labels.shape not in ((len(images), 1), (len(images),)):
             raise FormatError(path, f"{split}_labels has shape {labels.shape}, not ({len(images)}, 1)", "wrong file?")
-        result[split] = images, labels_within(path, labels[:, 0], classes)
+        result[split] = images, labels_within(path, labels.reshape(-1), classes)
     return result
 
 

@@ -7,9 +7,10 @@ never replaced by another one, and a file that is there but damaged is an error,
 
 from __future__ import annotations
 
+import hashlib
 import os
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -30,10 +31,14 @@ class DataSetNotFound(LookupError):
 
 @dataclass(frozen=True)
 class Split:
-    """One official split: x is uint8 images (N, C, H, W) or N texts; y is int64 (N,), counted from 0."""
+    """One official split: x is uint8 images (N, C, H, W) or N texts; y is int64 (N,), counted from 0.
+
+    files: name and sha256 of each file it was read from; empty where there was none.
+    """
 
     x: np.ndarray | tuple[str, ...]
     y: np.ndarray
+    files: Mapping[str, str] = field(default_factory=dict)
 
     def __len__(self) -> int:
         return len(self.y)
@@ -60,10 +65,20 @@ class RealData:
         return len(self.class_names)
 
     def split(self, name: str) -> Split:
-        """One official split. Raises KeyError that says which were found."""
-        if name not in self.splits:
-            raise KeyError(f"{self.name} from {self.source} has no split {name!r}: found {', '.join(self.splits)}")
-        return self.splits[name]
+        """One official split, or several joined: "val+test". Raises DataSetNotFound that says which were found."""
+        names = name.split("+")
+        for one in names:
+            if one not in self.splits:
+                raise DataSetNotFound(
+                    f"{self.name} from {self.source} has no split {one!r}: found {', '.join(self.splits)}"
+                )
+        found = [self.splits[one] for one in names]
+        if len(found) == 1:
+            return found[0]
+        texts = self.kind == "text"
+        x = tuple(text for part in found for text in part.x) if texts else np.concatenate([part.x for part in found])
+        files = {file: digest for part in found for file, digest in part.files.items()}
+        return Split(x, np.concatenate([part.y for part in found]), files)
 
     def pixels(self, name: str) -> np.ndarray:
         """Images of a split as float32 (N, C, H, W) in [0, 1]. Raises ValueError for a data set of texts."""
@@ -72,27 +87,32 @@ class RealData:
         return self.split(name).x.astype(np.float32) / self.white
 
 
+Found = Iterator[tuple[str, Any, np.ndarray, list[Path]]]
+
+
 @dataclass(frozen=True)
 class Recipe:
-    """How one data set is found. `folder` reads the published files; the hub's columns are tried in the order given."""
+    """How one data set is found. `folder` reads the published files: split, x, y, paths. The hub's columns are tried in the order
+    given. `shared`: a second folder of $ATTNLIB_DATA, which holds the files of several sets."""
 
     kind: str
     class_names: tuple[str, ...]
     white: int | None = None
     files: str = ""  # what the folder must hold, for the error
-    folder: Callable[[Path], Iterator[tuple[str, Any, np.ndarray]]] | None = None
+    folder: Callable[[Path], Found] | None = None
     hub: str | None = None  # as the authors name it where they use the set
     configuration: str | None = None
     inputs: tuple[str, ...] = ("image", "img", "text")
     labels: tuple[str, ...] = ("label", "coarse_label")
     built_in: Callable[[], tuple[np.ndarray, np.ndarray]] | None = None
+    shared: str = ""
 
 
 def _first(folder: Path, *names: str) -> Path | None:
     return next((folder / name for name in names if (folder / name).is_file()), None)
 
 
-def _mnist(folder: Path) -> Iterator[tuple[str, Any, np.ndarray]]:
+def _mnist(folder: Path) -> Found:
     for split, prefix in (("train", "train"), ("test", "t10k")):
         names = [f"{prefix}-{what}" for what in ("images-idx3-ubyte", "labels-idx1-ubyte")]
         found = [_first(folder, f"{name}.gz", name) for name in names]
@@ -104,10 +124,10 @@ def _mnist(folder: Path) -> Iterator[tuple[str, Any, np.ndarray]]:
         images, labels = formats.read_idx(found[0], dimensions=3), formats.read_idx(found[1], dimensions=1)
         if len(images) != len(labels):
             raise formats.FormatError(found[1], f"{len(labels)} labels for {len(images)} images", "mixed files?")
-        yield split, images[:, None], formats.labels_within(found[1], labels, 10)
+        yield split, images[:, None], formats.labels_within(found[1], labels, 10), found
 
 
-def _cifar10(folder: Path) -> Iterator[tuple[str, Any, np.ndarray]]:
+def _cifar10(folder: Path) -> Found:
     for sub, end, read in (
         ("cifar-10-batches-bin", ".bin", formats.read_cifar10_binary),
         ("cifar-10-batches-py", "", formats.read_cifar10_python),
@@ -120,30 +140,37 @@ def _cifar10(folder: Path) -> Iterator[tuple[str, Any, np.ndarray]]:
             for split, paths in groups.items():
                 if paths:
                     batches = [read(path) for path in paths]
-                    yield split, np.concatenate([x for x, _ in batches]), np.concatenate([y for _, y in batches])
+                    x, y = (np.concatenate(column) for column in zip(*batches, strict=True))
+                    yield split, x, y, paths
             if any(groups.values()):
                 return
+    if path := _first(folder, "cifar10.npz", "cifar10_part.npz"):
+        arrays = formats.read_medmnist(path, classes=10, splits=("train", "test"))
+        for split, (images, labels) in arrays.items():
+            if images.ndim == 3:
+                raise formats.FormatError(path, f"{split}_images is grey, {images.shape}", "wrong file?")
+            yield split, images.transpose(0, 3, 1, 2), labels, [path]
 
 
-def _medmnist(name: str) -> Callable[[Path], Iterator[tuple[str, Any, np.ndarray]]]:
-    def read(folder: Path) -> Iterator[tuple[str, Any, np.ndarray]]:
+def _medmnist(name: str) -> Callable[[Path], Found]:
+    def read(folder: Path) -> Found:
         path = _first(folder, f"{name}.npz")
         for split, (images, labels) in (formats.read_medmnist(path, classes=2) if path else {}).items():
-            yield split, images[:, None] if images.ndim == 3 else images.transpose(0, 3, 1, 2), labels
+            yield split, images[:, None] if images.ndim == 3 else images.transpose(0, 3, 1, 2), labels, [path]
 
     return read
 
 
-def _ag_news(folder: Path) -> Iterator[tuple[str, Any, np.ndarray]]:
+def _ag_news(folder: Path) -> Found:
     for split in ("train", "test"):
         if path := _first(folder, f"{split}.csv"):
-            yield split, *formats.read_ag_news(path)
+            yield split, *formats.read_ag_news(path), [path]
 
 
-def _trec(folder: Path) -> Iterator[tuple[str, Any, np.ndarray]]:
+def _trec(folder: Path) -> Found:
     for split, name in (("train", "train_5500.label"), ("test", "TREC_10.label")):
         if path := _first(folder, name):
-            yield split, *formats.read_trec(path)[:2]
+            yield split, *formats.read_trec(path)[:2], [path]
 
 
 def _digits() -> tuple[np.ndarray, np.ndarray]:
@@ -164,7 +191,7 @@ DATA_SETS = {
         "image",
         formats.CIFAR10_CLASSES,
         255,
-        "data_batch_1.bin .. 5 and test_batch.bin (or the python version), also inside cifar-10-batches-bin",
+        "data_batch_1.bin .. 5 and test_batch.bin (or the python version), also inside cifar-10-batches-bin, or cifar10.npz",
         _cifar10,
         "uoft-cs/cifar10",
     ),
@@ -176,6 +203,7 @@ DATA_SETS = {
         _medmnist("pneumoniamnist"),
         "albertvillanova/medmnist-v2",
         "pneumoniamnist",
+        shared="medmnist",
     ),
     "breast_mnist": Recipe(
         "image",
@@ -185,6 +213,7 @@ DATA_SETS = {
         _medmnist("breastmnist"),
         "albertvillanova/medmnist-v2",
         "breastmnist",
+        shared="medmnist",
     ),
     "ag_news": Recipe(
         "text", formats.AG_NEWS_CLASSES, None, "train.csv, test.csv or both", _ag_news, "fancyzhx/ag_news"
@@ -193,6 +222,14 @@ DATA_SETS = {
         "text", formats.TREC_CLASSES, None, "train_5500.label, TREC_10.label or both", _trec, "CogComp/trec"
     ),
 }
+
+
+def _sha256(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+def _listed(places: list[Path], one: str, several: str) -> str:
+    return f"{' and '.join(map(str, places))} {one if len(places) == 1 else several}"
 
 
 def _load_built_in(name: str, recipe: Recipe) -> RealData:
@@ -211,12 +248,16 @@ def _load_folder(name: str, recipe: Recipe) -> RealData:
     root = os.environ.get("ATTNLIB_DATA")
     if not root:
         raise DataSetNotFound("folder: the environment variable ATTNLIB_DATA is not set")
-    place = Path(root).expanduser() / name
-    if not place.is_dir():
-        raise DataSetNotFound(f"folder: {place} is not there (ATTNLIB_DATA={root})")
-    splits = {split: Split(x, y) for split, x, y in recipe.folder(place)}
+    places = [Path(root).expanduser() / folder for folder in (name, recipe.shared) if folder]
+    there = [place for place in places if place.is_dir()]
+    if not there:
+        raise DataSetNotFound(f"folder: {_listed(places, 'is', 'are')} not there (ATTNLIB_DATA={root})")
+    splits: dict[str, Split] = {}
+    for place in there:
+        for split, x, y, paths in recipe.folder(place) if not splits else ():
+            splits[split] = Split(x, y, {path.name: _sha256(path) for path in paths})
     if not splits:
-        raise DataSetNotFound(f"folder: {place} holds none of the files")
+        raise DataSetNotFound(f"folder: {_listed(there, 'holds', 'hold')} none of the files")
     return RealData(name, recipe.kind, splits, recipe.class_names, recipe.white, "folder of published files")
 
 

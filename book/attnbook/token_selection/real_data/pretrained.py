@@ -13,9 +13,10 @@ import torch
 from torch import nn
 
 from attnbook.token_selection.real_data import hub
-from attnbook.token_selection.real_data.frozen import FrozenLastLayer
+from attnbook.token_selection.real_data.frozen import FrozenLastLayer, QueryKey
 from attnbook.token_selection.real_data.loaders import RealData
-from attnbook.token_selection.real_data.setups import Plan, Setup, accuracy, parts_of, train_head
+from attnbook.token_selection.real_data.plans import Plan
+from attnbook.token_selection.real_data.setups import Rows, Setup, accuracy, parts_of, train_head
 from attnbook.token_selection.real_data.text_encoder import describe_encoder, encode_texts
 from attnlib.randomness import stream
 
@@ -117,4 +118,6 @@ def pretrained_setup(
         accuracy(head(test_features), test_labels),
         (pool_features, test_features),
         {"what": what, **describe_encoder(folder)},
+        QueryKey(*(part.unsqueeze(0) for part in own.tensors())),
+        Rows.of(data, plan, seed),
     )

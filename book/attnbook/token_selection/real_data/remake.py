@@ -18,9 +18,12 @@ from typing import Any
 
 import torch
 
+from attnbook.token_selection.real_data.digits import scale_head
+from attnbook.token_selection.real_data.effective import head_confidence
 from attnbook.token_selection.real_data.formats import FormatError
 from attnbook.token_selection.real_data.loaders import DATA_SETS, DataSetNotFound
-from attnbook.token_selection.real_data.setups import PLANS, Plan, Setup, prepare
+from attnbook.token_selection.real_data.plans import PLANS, Plan
+from attnbook.token_selection.real_data.setups import Rows, Setup, prepare
 from attnbook.token_selection.real_data.tables import (
     TABLES,
     add_cell,
@@ -46,7 +49,7 @@ def _versions(pretrained: bool) -> dict[str, str]:
     return found
 
 
-def settings_of(name: str, plan: Plan, backbone: Mapping[str, Any]) -> dict[str, Any]:
+def settings_of(name: str, plan: Plan, backbone: Mapping[str, Any], rows: Rows | None = None) -> dict[str, Any]:
     """What a stored table says about how it was measured: plain values, no paths."""
     phase2 = {
         "trained": "query weight and bias and key weight of the last layer, from normal weights of s.d. 0.02, bias zero",
@@ -56,8 +59,10 @@ def settings_of(name: str, plan: Plan, backbone: Mapping[str, Any]) -> dict[str,
         "batch": {str(n): batch or "all" for n, batch in plan.batch.items()},
     }
     parts = {"phase 1": plan.phase1, "pool": plan.pool, "test": plan.test or "the official test split"}
-    if plan.test_split and plan.test is not None:
+    if plan.test_split and (plan.test is not None or plan.balanced):
         parts["test_split"] = plan.test_split
+    if plan.balanced:
+        parts["balanced"] = "equally many samples of each class"
     pretrained = "weights_sha256" in backbone
     return {
         "command": f"python -m attnbook.token_selection.real_data.remake {name}"
@@ -66,9 +71,11 @@ def settings_of(name: str, plan: Plan, backbone: Mapping[str, Any]) -> dict[str,
         "versions": _versions(pretrained),
         "data": DATA_SETS[plan.data or name].hub or "scikit-learn's digits",
         "official_split": plan.official,
+        **({"rows": rows.counts, "sha256": rows.files, "tested": rows.tested} if rows else {}),
         "parts": parts,
         "backbone": dict(backbone),
-        "phase1": {"optimiser": "AdamW", "step_size": plan.head_step_size, "epochs": plan.epochs, "batch": 64},
+        "phase1": {"optimiser": "AdamW", "step_size": plan.head_step_size, "epochs": plan.epochs, "batch": 64}
+        | ({"confidence": plan.confidence} if plan.confidence else {}),
         "phase2": phase2,
         "max_length": plan.max_length or None,
     }
@@ -90,7 +97,7 @@ def _study(setup: Setup, plan: Plan, n: int, seed: int) -> Any:
 def remake(
     name: str,
     *,
-    seeds: Sequence[int] = (0, 1, 2, 3, 4),
+    seeds: Sequence[int] | None = None,
     sizes: Sequence[int] | None = None,
     encoder: str | Path | None = None,
     encoder_name: str = "",
@@ -102,10 +109,12 @@ def remake(
 ) -> Path:
     """Run every (seed, n) cell of a data set that is not stored yet, and return the table's path.
 
-    folder: where the table is written; None: inside the package. encoder, encoder_name, cache: see `prepare`.
+    seeds: None takes those of the plan. folder: where the table is written; None: inside the package. encoder, encoder_name,
+    cache: see `prepare`.
     Raises ValueError for an n that the plan has no horizon for, or a stored table with other settings.
     """
     plan = plan or PLANS[name]
+    seeds = range(plan.seeds) if seeds is None else seeds
     sizes = tuple(sizes or plan.sizes)
     for n in sizes:
         if n not in plan.steps or n > plan.pool:
@@ -120,27 +129,28 @@ def remake(
     for seed, n in progress_bar(todo, name, progress):
         if prepared is None or prepared[0] != seed:
             prepared = None  # frees the last seed's caches first
-            prepared = (
+            found = prepare(
+                name,
                 seed,
-                prepare(
-                    name,
-                    seed,
-                    plan=plan,
-                    source=source,
-                    encoder=encoder,
-                    encoder_name=encoder_name,
-                    cache=cache,
-                    progress=progress,
-                ),
+                plan=plan,
+                source=source,
+                encoder=encoder,
+                encoder_name=encoder_name,
+                cache=cache,
+                progress=progress,
             )
+            if plan.confidence:
+                found = scale_head(found, plan.confidence / head_confidence(found))
+            prepared = seed, found
         setup = prepared[1]
-        settings = settings_of(name, plan, setup.backbone)
+        settings = settings_of(name, plan, setup.backbone, setup.rows)
         if done is not None:  # before the work, not after it
             old = {"settings": done.settings, "noise_levels": done.noise_levels}
             check_settings(old, {"settings": settings, "noise_levels": NOISE_LEVELS}, folder / f"{name}.json")
         begin = time.process_time()
         study = _study(setup, plan, n, seed)
-        add_cell(name, settings, NOISE_LEVELS, cell_record(study, seconds=time.process_time() - begin), folder)
+        record = cell_record(study, seconds=time.process_time() - begin) | {"rows_sha256": setup.rows.drawn}
+        add_cell(name, settings, NOISE_LEVELS, record, folder)
     return folder / f"{name}.json"
 
 
@@ -148,7 +158,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """The command line. Exit codes: 0 done, 2 the request cannot be carried out (one line says why), 130 interrupted."""
     parser = argparse.ArgumentParser(prog="python -m attnbook.token_selection.real_data.remake", description=__doc__)
     parser.add_argument("name", choices=tuple(PLANS), metavar="SET", help=", ".join(PLANS))
-    parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2, 3, 4], metavar="SEED")
+    parser.add_argument("--seeds", type=int, nargs="+", metavar="SEED", help="default: those of the set's plan")
     parser.add_argument("--n", type=int, nargs="+", dest="sizes", metavar="N", help="default: all of the set's sizes")
     parser.add_argument("--encoder", metavar="FOLDER", help="folder or hub name of a pretrained ViT or BERT-like model")
     parser.add_argument("--encoder-name", default="", metavar="NAME", help="what the table calls it")

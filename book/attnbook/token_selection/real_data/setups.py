@@ -1,13 +1,15 @@
 """From a data set to the two caches of the noise study: who is used for what, which backbone, how its head is trained.
 
 Every seed draws its own disjoint parts: phase 1 (clean labels), the pool from which phase 2 takes its n samples, and the test
-set. MNIST and AG-news are split from one official file, whatever is there; TREC keeps its official test set.
+set. MNIST and AG-news are split from one official file, whatever is there; TREC, CIFAR-10 and the medical sets keep their official
+test sets.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -17,136 +19,33 @@ from torch import nn
 from torch.nn import functional
 
 from attnbook.token_selection.real_data.experiment import NoiseStudy, noise_study
-from attnbook.token_selection.real_data.frozen import FrozenLastLayer
+from attnbook.token_selection.real_data.frozen import FrozenLastLayer, QueryKey
 from attnbook.token_selection.real_data.loaders import RealData, load
+from attnbook.token_selection.real_data.plans import PLANS, Plan
+from attnbook.token_selection.real_data.random_features import RandomFeatures
 from attnbook.token_selection.real_data.vit import ViTShape, train_vit
 from attnlib import checks
 from attnlib.randomness import stream
 
-__all__ = ["PLANS", "Plan", "Setup", "accuracy", "parts_of", "prepare", "split_indices", "train_head"]
+__all__ = ["Rows", "Setup", "accuracy", "parts_of", "prepare", "split_indices", "train_head"]
 
 
 @dataclass(frozen=True)
-class Plan:
-    """Sizes and settings of one data set's experiment. A stored table holds them, so they are plain values.
+class Rows:
+    """Which samples a seed uses: counts of the splits, sha256 of the files they were read from, and of the row numbers drawn."""
 
-    phase1, pool, test: number of samples of each part, all of the split `official` unless `test_split` names another for the
-    test set (test None: all of that one). steps: horizon by n; batch: minibatch by n (None full). `shape` of the small ViT
-    (empty: a pretrained one is needed); epochs and step size of phase 1. For texts: the number of positions `max_length`,
-    whether [CLS] is position 0, and whether the head has BERT's pooler (a dense tanh layer, trained with it).
-    data: name of the data set where the plan has a name of its own.
-    """
+    counts: dict[str, int]
+    files: dict[str, str]
+    tested: int  # samples of the test set
+    drawn: str  # sha256 of the row numbers, int64: phase 1, pool, test
 
-    kind: str
-    official: str
-    phase1: int
-    pool: int
-    test: int | None
-    sizes: tuple[int, ...]
-    step_size: float
-    steps: Mapping[int, int]
-    batch: Mapping[int, int | None]
-    recorded: tuple[int, ...] = (0, 5, 10, 20, 30, 50, 100, 200, 400)
-    shape: Mapping[str, int] = field(default_factory=dict)
-    max_length: int = 0
-    special_tokens: bool = True
-    epochs: int = 30
-    head_step_size: float = 2e-3
-    pooler: bool = True
-    test_split: str = ""
-    data: str = ""
-
-
-_DIGITS_SHAPE = {"image": 8, "patch": 2, "width": 64, "heads": 16, "layers": 2, "hidden": 128}
-_MNIST_SHAPE = {"image": 28, "patch": 7, "width": 64, "heads": 8, "layers": 2, "hidden": 128}
-
-_TEXT_STEPS, _TEXT_BATCH = {20: 600, 200: 600, 1000: 700}, {20: None, 200: 32, 1000: 32}
-_SMALL_STEP = (0, 10, 20, 50, 100, 200, 400, 800, 1500)
-
-PLANS = {
-    "digits": Plan(
-        kind="image",
-        official="all",
-        phase1=1000,
-        pool=297,
-        test=500,
-        sizes=(20, 100, 200),
-        step_size=5e-3,
-        steps={20: 600, 100: 600, 200: 600},
-        batch={20: None, 100: None, 200: None},
-        shape=_DIGITS_SHAPE,
-    ),
-    "mnist": Plan(
-        kind="image",
-        official="test",
-        phase1=6000,
-        pool=1500,
-        test=2500,
-        sizes=(20, 200, 1000),
-        step_size=5e-3,
-        steps={20: 600, 200: 600, 1000: 600},
-        batch={20: None, 200: None, 1000: 128},
-        shape=_MNIST_SHAPE,
-        epochs=12,
-    ),
-    "ag_news": Plan(
-        kind="text",
-        official="test",
-        phase1=3000,
-        pool=1500,
-        test=2000,
-        sizes=(20, 200, 1000),
-        step_size=1e-3,
-        steps=_TEXT_STEPS,
-        batch=_TEXT_BATCH,
-        max_length=48,
-        head_step_size=1e-3,
-    ),
-    "trec": Plan(
-        kind="text",
-        official="train",
-        phase1=3000,
-        pool=1500,
-        test=None,
-        test_split="test",
-        sizes=(20, 200, 1000),
-        step_size=1e-3,
-        steps=_TEXT_STEPS,
-        batch=_TEXT_BATCH,
-        max_length=32,
-        head_step_size=1e-3,
-    ),
-}
-# Phase 1 as large as the authors'; test sets cut to what fits in memory (a ViT-B image is 0.6 MB at the last layer, twice).
-_VIT = Plan(
-    kind="image",
-    official="train",
-    phase1=10_000,
-    pool=1000,
-    test=1000,
-    test_split="test",
-    sizes=(20, 200, 1000),
-    step_size=1e-3,
-    steps=_TEXT_STEPS,
-    batch=_TEXT_BATCH,
-    head_step_size=1e-3,
-)
-PLANS["cifar10"] = _VIT
-PLANS["pneumonia_mnist"] = replace(_VIT, phase1=3000, test=None)
-PLANS["breast_mnist"] = replace(_VIT, phase1=200, pool=300, test=None, sizes=(20, 200))
-# The same samples with a tenth of the step, and with a linear head: how much of the harm is the optimiser's or the head's.
-for _name in ("ag_news", "trec"):
-    PLANS[f"{_name}_linear_head"] = replace(PLANS[_name], data=_name, pooler=False)
-    PLANS[f"{_name}_gentle_head"] = replace(PLANS[_name], data=_name, epochs=15, head_step_size=1e-4)
-    PLANS[f"{_name}_small_step"] = replace(
-        PLANS[_name],
-        data=_name,
-        sizes=(20, 200),
-        step_size=1e-4,
-        steps={20: 1500, 200: 2000},
-        batch={20: None, 200: 32},
-        recorded=_SMALL_STEP,
-    )
+    @classmethod
+    def of(cls, data: RealData, plan: Plan, seed: int) -> Rows:
+        """Of one seed of a plan; see `parts_of`."""
+        phase1, pool, (_, test) = parts_of(data, plan, seed)
+        drawn = hashlib.sha256(b"".join(part.astype("<i8").tobytes() for part in (phase1, pool, test))).hexdigest()
+        files = {name: digest for split in data.splits.values() for name, digest in split.files.items()}
+        return cls({name: len(split) for name, split in data.splits.items()}, files, len(test), drawn)
 
 
 @dataclass(frozen=True)
@@ -161,6 +60,8 @@ class Setup:
     head_only: float
     features: tuple[torch.Tensor, torch.Tensor]  # input of the head (ViT) or of the pooler (BERT): pool, test
     backbone: dict[str, Any]  # what a stored table says of it
+    own: QueryKey  # the query and key that phase 1 left in the last layer, one run
+    rows: Rows
 
     def study(self, n: int, noise_levels: Sequence[float], **settings: Any) -> NoiseStudy:
         """`noise_study` of n samples of the pool; `settings` are its keyword arguments."""
@@ -211,6 +112,8 @@ def train_head(
 
 def parts_of(data: RealData, plan: Plan, seed: int) -> tuple[np.ndarray, np.ndarray, tuple[str, np.ndarray]]:
     """Rows of phase 1 and pool in the split `official`, and (split, rows) of the test set, all drawn with this seed."""
+    if plan.balanced:
+        return _balanced_parts(data, plan, seed)
     count = len(data.split(plan.official))
     if not plan.test_split:
         if plan.test is None:
@@ -227,6 +130,33 @@ def parts_of(data: RealData, plan: Plan, seed: int) -> tuple[np.ndarray, np.ndar
     return phase1, pool, (plan.test_split, test)
 
 
+def _by_class(labels: np.ndarray, classes: int, draws: np.random.Generator) -> list[np.ndarray]:
+    """Rows of each class, in random order."""
+    return [draws.permutation(np.flatnonzero(labels == c)) for c in range(classes)]
+
+
+def _balanced_parts(data: RealData, plan: Plan, seed: int) -> tuple[np.ndarray, np.ndarray, tuple[str, np.ndarray]]:
+    """As `parts_of`, with equally many samples of each class in every part; phase 1 repeats rows where a class has too few."""
+    if not plan.test_split:
+        raise ValueError("test_split must name a split where a plan is balanced; got none")
+    rows = _by_class(data.split(plan.official).y, data.classes, stream(seed, "resampling", 0))
+    for part in ("phase1", "pool", "test"):
+        if (getattr(plan, part) or 0) % data.classes:
+            raise ValueError(
+                f"{part} must be a multiple of {data.classes}, the number of classes; got {getattr(plan, part)}"
+            )
+    share, each = plan.pool // data.classes, plan.phase1 // data.classes
+    if share >= min(map(len, rows)):
+        raise ValueError(f"pool must leave rows of each class for phase 1; got {plan.pool} of {[*map(len, rows)]} rows")
+    pool = np.sort(np.concatenate([own[:share] for own in rows]))
+    phase1 = np.sort(np.concatenate([np.resize(own[share:], each) for own in rows]))
+    held = _by_class(data.split(plan.test_split).y, data.classes, stream(seed, "resampling", 2))
+    most = min(map(len, held)) if plan.test is None else plan.test // data.classes
+    if most > min(map(len, held)):
+        raise ValueError(f"test must be at most {len(held) * min(map(len, held))}, balanced; got {plan.test}")
+    return phase1, pool, (plan.test_split, np.sort(np.concatenate([own[:most] for own in held])))
+
+
 def accuracy(logits: torch.Tensor, labels: torch.Tensor) -> float:
     """Share of samples whose largest logit is their label."""
     return (logits.argmax(-1) == labels).double().mean().item()
@@ -234,27 +164,42 @@ def accuracy(logits: torch.Tensor, labels: torch.Tensor) -> float:
 
 @torch.no_grad()
 def _small_vit_setup(data: RealData, plan: Plan, seed: int) -> Setup:
-    images = torch.from_numpy(data.pixels(plan.official)[:, 0])
-    labels = torch.from_numpy(data.split(plan.official).y)
-    *rows, (split, held) = parts_of(data, plan, seed)
-    if split != plan.official:
-        raise ValueError(f"test_split must be empty for a small ViT; got {plan.test_split!r}: divide one split")
-    phase1, pool, test = (torch.from_numpy(part) for part in (*rows, held))
     shape = ViTShape(classes=data.classes, **plan.shape)
+    phase1, pool, (held_split, held) = parts_of(data, plan, seed)
+    pixels = {split: data.pixels(split) for split in (plan.official, held_split)}
+    if not plan.random_features and pixels[held_split].shape[1] != shape.channels:
+        raise ValueError(f"channels must be {pixels[held_split].shape[1]} for {data.name}; got {shape.channels}")
+    if plan.random_features:
+        fixed = RandomFeatures(shape.image, shape.patch, seed=seed, **plan.random_features)
+        fixed.fit(pixels[plan.official][np.unique(phase1)])
+
+    def part(split: str, rows: np.ndarray) -> tuple[torch.Tensor, torch.Tensor]:
+        chosen, labels = pixels[split][rows], torch.from_numpy(data.split(split).y[rows])
+        if plan.random_features:
+            return fixed.transform(chosen), labels
+        return torch.from_numpy(chosen[:, 0] if shape.channels == 1 else chosen), labels
+
     with torch.enable_grad():
         model = train_vit(
-            images[phase1], labels[phase1], shape, seed=seed, epochs=plan.epochs, step_size=plan.head_step_size
+            *part(plan.official, phase1), shape, seed=seed, epochs=plan.epochs, step_size=plan.head_step_size
         )
-    features = model.features(images[pool]), model.features(images[test])
+    (pool_input, pool_labels), (test_input, test_labels) = part(plan.official, pool), part(held_split, held)
+    features = model.features(pool_input), model.features(test_input)
+    pool_layer = model.freeze(pool_input)
+    what = "small pre-norm vision transformer, trained in phase 1"
+    if plan.random_features:
+        what = "random Fourier features of windows, fixed, and one pre-norm transformer layer, trained in phase 1"
     return Setup(
-        model.freeze(images[pool]),
-        labels[pool],
-        model.freeze(images[test]),
-        labels[test],
+        pool_layer,
+        pool_labels,
+        model.freeze(test_input),
+        test_labels,
         data.classes,
-        accuracy(model.head(features[1]), labels[test]),
+        accuracy(model.head(features[1]), test_labels),
         features,
-        {"what": "small pre-norm vision transformer, trained in phase 1", **plan.shape},
+        {"what": what, **plan.shape, **plan.random_features},
+        pool_layer.finish.own_selection(),
+        Rows.of(data, plan, seed),
     )
 
 

@@ -1,6 +1,6 @@
 """A small pre-norm vision transformer, trained on the page (phase 1), and its last layer as a `FrozenLastLayer` (phase 2).
 
-patches (+ learned positions), CLS token -> layers of x + attention(norm(x)), x + feed-forward(norm(x)) -> norm, head on CLS.
+patches or fixed tokens (+ positions), CLS token -> layers of x + attention(norm(x)), x + feed-forward(norm(x)) -> norm, head on CLS.
 In the last layer only the CLS row is computed: no other row is ever read. dtype float32.
 """
 
@@ -24,8 +24,10 @@ __all__ = ["SmallViT", "ViTShape", "check_labels", "train_vit"]
 class ViTShape:
     """Sizes of a `SmallViT`. `image` and `patch` in pixels, `width` D, `hidden` width of the feed-forward block.
 
-    `late_cls`: the CLS token enters only at the last layer, so that its query is one vector for all samples and a score is
-    x^T W p, the form of the theory. Raises ValueError when patch does not divide image or heads do not divide width.
+    `channels`: of a picture. `features`: width of a token that a fixed backbone made, one per patch (`random_features`); 0: the
+    tokens are the pixels of the patches. `late_cls`: the CLS token enters only at the last layer, so that its query is one vector
+    for all samples and a score is x^T W p, the form of the theory; with one layer it always does.
+    Raises ValueError when patch does not divide image or heads do not divide width.
     """
 
     image: int = 8
@@ -36,14 +38,28 @@ class ViTShape:
     hidden: int = 128
     classes: int = 10
     late_cls: bool = False
+    channels: int = 1
+    features: int = 0
 
     def __post_init__(self) -> None:
-        for name in ("image", "patch", "width", "heads", "layers", "hidden", "classes"):
+        for name in ("image", "patch", "width", "heads", "layers", "hidden", "classes", "channels"):
             checks.whole_number(name, getattr(self, name), at_least=2 if name == "classes" else 1)
+        checks.whole_number("features", self.features, at_least=0)
         if self.image % self.patch:
             raise ValueError(f"patch must divide image; got patch {self.patch} and image {self.image}")
         if self.width % self.heads:
             raise ValueError(f"heads must divide width; got {self.heads} heads and width {self.width}")
+
+    @property
+    def patches(self) -> int:
+        return (self.image // self.patch) ** 2
+
+    @property
+    def sample(self) -> tuple[int, ...]:
+        """Shape of one input: a picture of one channel, a picture of several, or the tokens of a fixed backbone."""
+        if self.features:
+            return self.patches, self.features
+        return (self.image, self.image) if self.channels == 1 else (self.channels, self.image, self.image)
 
 
 class _Layer(nn.Module):
@@ -89,18 +105,18 @@ class _Finish(nn.Module):
 
 class SmallViT(nn.Module):
     """See the module's text. Weights are uniform on +-1/sqrt(fan-in), embeddings normal with standard deviation 0.2, biases
-    zero, all drawn from stream(seed, "start", run). Input: images (N, image, image), pixels in [0, 1]."""
+    zero, all drawn from stream(seed, "start", run). Input: (N, *shape.sample): images (N, image, image), or (N, channels, image,
+    image), pixels in [0, 1]; or the tokens of a fixed backbone, (N, patches, features)."""
 
     def __init__(self, shape: ViTShape, *, seed: int = 0, run: int = 0) -> None:
         super().__init__()
         self.shape = shape
-        patches = (shape.image // shape.patch) ** 2
         with torch.random.fork_rng(
             devices=[]
         ):  # torch draws weights that are replaced below: leave its global state alone
-            self.embed = nn.Linear(shape.patch**2, shape.width)
+            self.embed = nn.Linear(shape.features or shape.channels * shape.patch**2, shape.width)
             self.cls = nn.Parameter(torch.empty(1, 1, shape.width))
-            self.positions = nn.Parameter(torch.empty(1, patches, shape.width))
+            self.positions = nn.Parameter(torch.empty(1, shape.patches, shape.width))
             self.stack = nn.ModuleList(_Layer(shape) for _ in range(shape.layers))
             self.norm = nn.LayerNorm(shape.width)
             self.head = nn.Linear(shape.width, shape.classes)
@@ -119,11 +135,17 @@ class SmallViT(nn.Module):
             )
             parameter.data.copy_(torch.from_numpy(drawn))
 
+    def _tokens(self, images: torch.Tensor) -> torch.Tensor:
+        """What is embedded: (N, patches, channels patch^2), or the fixed tokens as they are."""
+        if self.shape.features:
+            return images
+        patch, pictures = self.shape.patch, images.unsqueeze(1) if self.shape.channels == 1 else images
+        grid = pictures.unfold(2, patch, patch).unfold(3, patch, patch)  # (N, C, rows, columns, patch, patch)
+        return grid.permute(0, 2, 3, 1, 4, 5).flatten(3).flatten(1, 2)
+
     def last_input(self, images: torch.Tensor) -> torch.Tensor:
         """Residual stream at the entrance of the last layer: (N, 1 + patches, D), CLS first."""
-        patch = self.shape.patch
-        x = images.unfold(1, patch, patch).unfold(2, patch, patch).flatten(3).flatten(1, 2)
-        x = self.embed(x) + self.positions
+        x = self.embed(self._tokens(images)) + self.positions
         cls = self.cls.expand(len(x), -1, -1)
         if not self.shape.late_cls:
             x = torch.cat([cls, x], 1)
@@ -162,10 +184,10 @@ def train_vit(
 ) -> SmallViT:
     """Phase 1: AdamW on clean labels, one-cycle step size, minibatches in the order of stream(seed, "batches", run).
 
-    images: (N, image, image) float32 in [0, 1]; labels: (N,) int64. Each epoch has N // batch steps (the rest is left out), at
+    images: (N, *shape.sample) float32, see `SmallViT`; labels: (N,) int64. Each epoch has N // batch steps (the rest is left out), at
     least one. Returns the model with frozen parameters. Raises ValueError for images of another size or labels out of range.
     """
-    checks.tensor("images", images, ("N", shape.image, shape.image))
+    checks.tensor("images", images, ("N", *shape.sample))
     checks.whole_number("epochs", epochs, at_least=1)
     checks.whole_number("batch", batch, at_least=1)
     checks.positive_number("step_size", step_size)

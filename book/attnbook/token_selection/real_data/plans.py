@@ -1,0 +1,178 @@
+"""The experiments: sizes of the parts, backbone, optimiser and horizon of each data set, by name."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+__all__ = ["PLANS", "Plan"]
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Sizes and settings of one data set's experiment. A stored table holds them, so they are plain values.
+
+    phase1, pool, test: number of samples of each part, all of the split `official` unless `test_split` names another for the
+    test set (test None: all of that one). `balanced`: every part has equally many samples of each class; in phase 1 those of a
+    class that has too few are repeated (test None: as many as the smallest class allows). steps: horizon by n; batch: minibatch
+    by n (None full). `shape` of the small ViT (empty: a pretrained one is needed); `random_features`: settings of
+    `RandomFeatures`, whose tokens the small ViT then takes instead of pixels; epochs and step size of phase 1. For texts: the number of
+    positions `max_length`, whether [CLS] is position 0, and whether the head has BERT's pooler (a dense tanh layer, trained with
+    it). data: name of the data set where the plan has a name of its own. confidence: the frozen head's logits are multiplied by
+    one number, so that `effective.head_confidence` is this (0: as phase 1 left them). seeds: how many are stored.
+    """
+
+    kind: str
+    official: str
+    phase1: int
+    pool: int
+    test: int | None
+    sizes: tuple[int, ...]
+    step_size: float
+    steps: Mapping[int, int]
+    batch: Mapping[int, int | None]
+    recorded: tuple[int, ...] = (0, 5, 10, 20, 30, 50, 100, 200, 400)
+    shape: Mapping[str, int] = field(default_factory=dict)
+    random_features: Mapping[str, Any] = field(default_factory=dict)
+    balanced: bool = False
+    confidence: float = 0.0
+    seeds: int = 5
+    max_length: int = 0
+    special_tokens: bool = True
+    epochs: int = 30
+    head_step_size: float = 2e-3
+    pooler: bool = True
+    test_split: str = ""
+    data: str = ""
+
+
+_DIGITS_SHAPE = {"image": 8, "patch": 2, "width": 64, "heads": 16, "layers": 2, "hidden": 128}
+_MNIST_SHAPE = {"image": 28, "patch": 7, "width": 64, "heads": 8, "layers": 2, "hidden": 128}
+
+_TEXT_STEPS, _TEXT_BATCH = {20: 600, 200: 600, 1000: 700}, {20: None, 200: 32, 1000: 32}
+_SMALL_STEP = (0, 10, 20, 50, 100, 200, 400, 800, 1500)
+
+PLANS = {
+    "digits": Plan(
+        kind="image",
+        official="all",
+        phase1=1000,
+        pool=297,
+        test=500,
+        sizes=(20, 100, 200),
+        step_size=5e-3,
+        steps={20: 600, 100: 600, 200: 600},
+        batch={20: None, 100: None, 200: None},
+        shape=_DIGITS_SHAPE,
+    ),
+    "mnist": Plan(
+        kind="image",
+        official="test",
+        phase1=6000,
+        pool=1500,
+        test=2500,
+        sizes=(20, 200, 1000),
+        step_size=5e-3,
+        steps={20: 600, 200: 600, 1000: 600},
+        batch={20: None, 200: None, 1000: 128},
+        shape=_MNIST_SHAPE,
+        epochs=12,
+    ),
+    "ag_news": Plan(
+        kind="text",
+        official="test",
+        phase1=3000,
+        pool=1500,
+        test=2000,
+        sizes=(20, 200, 1000),
+        step_size=1e-3,
+        steps=_TEXT_STEPS,
+        batch=_TEXT_BATCH,
+        max_length=48,
+        head_step_size=1e-3,
+    ),
+    "trec": Plan(
+        kind="text",
+        official="train",
+        phase1=3000,
+        pool=1500,
+        test=None,
+        test_split="test",
+        sizes=(20, 200, 1000),
+        step_size=1e-3,
+        steps=_TEXT_STEPS,
+        batch=_TEXT_BATCH,
+        max_length=32,
+        head_step_size=1e-3,
+    ),
+}
+# Pictures in colour, and pictures of two classes of very different size (the sets' own numbers: pneumonia 1214 and 3494, breast 147
+# and 399 in the official training split): there every part is balanced, and the test set holds all of the smaller class.
+_CIFAR_SHAPE = {"image": 32, "patch": 4, "width": 64, "heads": 8, "layers": 2, "hidden": 128, "channels": 3}
+PLANS["cifar10"] = replace(
+    PLANS["mnist"],
+    official="train",
+    phase1=3000,
+    pool=1500,
+    test=None,
+    test_split="test",
+    shape=_CIFAR_SHAPE,
+    epochs=40,
+)
+_MEDICAL = replace(
+    PLANS["mnist"], official="train", phase1=1200, pool=200, test=None, test_split="test", balanced=True, epochs=30,
+    sizes=(20, 200), steps={20: 600, 200: 600}, batch={20: None, 200: None}, seeds=20,
+)  # fmt: skip
+PLANS["pneumonia_mnist"] = _MEDICAL
+PLANS["breast_mnist"] = replace(_MEDICAL, phase1=500, test_split="val+test")
+# The same samples on a backbone that is not trained: one layer on random features of small windows.
+_FEATURES = {"features": 256, "window": 6, "stride": 2, "gamma": 0.5}
+for _name, _patch, _channels in (
+    ("digits", 2, 1), ("mnist", 7, 1), ("cifar10", 8, 3), ("pneumonia_mnist", 7, 1), ("breast_mnist", 7, 1)
+):  # fmt: skip
+    PLANS[f"{_name}_random_features"] = replace(
+        PLANS[_name],
+        data=_name,
+        shape={**PLANS[_name].shape, "patch": _patch, "layers": 1, "features": _FEATURES["features"]},
+        random_features=_FEATURES | ({"window": 3, "stride": 1} if _name == "digits" else {}),
+    )
+# A pretrained ViT, phase 1 as large as the authors'; test sets cut to what fits in memory (a ViT-B image is 0.6 MB at the last layer,
+# twice).
+_VIT = Plan(
+    kind="image",
+    official="train",
+    phase1=10_000,
+    pool=1000,
+    test=1000,
+    test_split="test",
+    sizes=(20, 200, 1000),
+    step_size=1e-3,
+    steps=_TEXT_STEPS,
+    batch=_TEXT_BATCH,
+    head_step_size=1e-3,
+)
+PLANS["cifar10_pretrained"] = replace(_VIT, data="cifar10")
+PLANS["pneumonia_mnist_pretrained"] = replace(_VIT, data="pneumonia_mnist", phase1=3000, test=None)
+PLANS["breast_mnist_pretrained"] = replace(_VIT, data="breast_mnist", phase1=200, pool=300, test=None, sizes=(20, 200))
+# The same samples with a tenth of the step, and with a linear head: how much of the harm is the optimiser's or the head's.
+for _name in ("ag_news", "trec"):
+    PLANS[f"{_name}_linear_head"] = replace(PLANS[_name], data=_name, pooler=False)
+    PLANS[f"{_name}_gentle_head"] = replace(PLANS[_name], data=_name, epochs=15, head_step_size=1e-4)
+    PLANS[f"{_name}_small_step"] = replace(
+        PLANS[_name],
+        data=_name,
+        sizes=(20, 200),
+        step_size=1e-4,
+        steps={20: 1500, 200: 2000},
+        batch={20: None, 200: 32},
+        recorded=_SMALL_STEP,
+    )
+# The same networks with equally confident heads: how much of the differences between the sets is the head's confidence.
+for _name in ("digits", "mnist", "cifar10", "pneumonia_mnist", "breast_mnist"):
+    for _backbone in ("", "_random_features"):
+        PLANS[f"{_name}{_backbone}_equal_confidence"] = replace(
+            PLANS[f"{_name}{_backbone}"], data=_name, sizes=(200,), confidence=1.0
+        )
+for _name in ("ag_news", "trec"):
+    PLANS[f"{_name}_equal_confidence"] = replace(PLANS[_name], data=_name, sizes=(200,), confidence=1.0)

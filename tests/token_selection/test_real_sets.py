@@ -1,0 +1,172 @@
+"""Seven data sets side by side: the unit of harm a second way, fractions by loops over the stored files, claims, pictures."""
+
+import json
+from dataclasses import replace
+
+import matplotlib.pyplot as plt
+import numpy as np
+import pytest
+
+from attnbook.token_selection.real_data import sets_study as module
+from attnbook.token_selection.real_data.effective import read_effective
+from attnbook.token_selection.real_data.loaders import DATA_SETS
+from attnbook.token_selection.real_data.plans import PLANS
+from attnbook.token_selection.real_data.sets_claims import CLAIMS
+from attnbook.token_selection.real_data.sets_figures import draw_costs, draw_places, draw_reasons
+from attnbook.token_selection.real_data.sets_study import SETS, copying_loss, published_fraction, sets_study
+from attnbook.token_selection.real_data.tables import TABLES
+from bookkit.claims import Verdict
+
+
+@pytest.fixture(scope="module")
+def study():
+    return sets_study()
+
+
+@pytest.mark.parametrize(("classes", "accuracy"), [(2, 0.8), (4, 0.85), (10, 0.3)])
+def test_a_network_that_copies_the_noise_loses_the_unit(classes, accuracy):
+    eta, rng = 0.3, np.random.default_rng(0)
+    truth = rng.integers(classes, size=400_000)
+    wrong = (truth + rng.integers(1, classes, truth.size)) % classes
+    answer = np.where(rng.random(truth.size) < accuracy, truth, wrong)
+    copied = np.where(rng.random(truth.size) < eta, (answer + rng.integers(1, classes, truth.size)) % classes, answer)
+    lost = (answer == truth).mean() - (copied == truth).mean()
+    assert lost == pytest.approx(eta * copying_loss(accuracy, classes), abs=4 * (0.5 / truth.size) ** 0.5)
+    assert copying_loss(1 / classes, classes) == pytest.approx(0)
+
+
+def test_every_set_and_backbone_is_there(study):
+    pictures = [name for name in SETS if DATA_SETS[name].kind == "image"]
+    assert set(study.networks) == {(d, b) for d in pictures for b in ("small ViT", "random features")} | {
+        ("ag_news", "MiniLM"), ("trec", "MiniLM")
+    }  # fmt: skip
+    assert set(study.equal) == set(study.networks)
+    assert study.pictures == tuple(pictures)
+    for network in study.networks.values():
+        assert all(len(network.table.seeds(n)) >= 5 for n in network.table.sizes), network.label
+        assert len(network.frozen) >= 5
+        assert network.table.noise_levels == (0.0, 0.1, 0.2, 0.4)
+        assert {20, 200} <= set(network.table.sizes)
+    for data in ("mnist", "cifar10"):
+        assert all(1000 in study.networks[data, b].table.sizes for b in ("small ViT", "random features"))
+
+
+@pytest.mark.parametrize("name", ["cifar10_random_features", "trec", "breast_mnist"])
+def test_fraction_and_fit_are_those_of_the_file(study, name):
+    data = PLANS[name].data or name
+    network = next(n for n in study.networks.values() if n.table.name == name)
+    cells = [cell for cell in json.loads((TABLES / f"{name}.json").read_text())["cells"] if cell["n"] == 200]
+    classes = len(DATA_SETS[data].class_names)
+    for cell, fraction, fit in zip(cells, network.lost(200), network.fit(200), strict=True):
+        final = [path[-1] for path in cell["test_accuracy"]]
+        above_chance = final[0] - (1 - final[0]) / (classes - 1)
+        lost = sum(final[0] - accuracy for accuracy in final[1:])
+        assert fraction == pytest.approx(lost / (0.7 * above_chance))
+        memorised = [
+            round(eta * 200) * path[-1] for eta, path in zip((0.1, 0.2, 0.4), cell["fit_noisy"][1:], strict=True)
+        ]
+        assert fit == pytest.approx(sum(memorised) / 140)
+
+
+def test_published_fractions_by_hand():
+    assert published_fraction("digits", 200) is None
+    assert published_fraction("breast_mnist", 1000) is None
+    found = published_fraction("ag_news", 200)  # 85.9 +- 0.5 and 77.8 +- 0.6, four classes, three seeds
+    unit = 0.2 * (85.9 - 14.1 / 3)
+    assert found.value == pytest.approx(8.1 / unit)
+    assert found.high - found.value == pytest.approx(4.302653 * ((0.25 + 0.36) / 3) ** 0.5 / unit, rel=1e-6)
+    assert found.value - found.low == pytest.approx(found.high - found.value)
+
+
+def test_statistics_are_the_stored_ones(study):
+    stored = read_effective()["cifar10"]
+    network = study.networks["cifar10", "small ViT"]
+    assert network.statistic("dimension").tolist() == [stored[seed].dimension for seed in sorted(stored)]
+    assert network.statistic("snr")[0] == pytest.approx((stored[0].signal / stored[0].noise) ** 0.5)
+
+
+@pytest.mark.parametrize("id", CLAIMS)
+def test_claims(study, id):
+    result = CLAIMS[id].check(study)
+    assert result.as_expected, (result.verdict, result.evidence, result.violated)
+    assert result.has_power, result.control
+
+
+def test_ids_are_those_of_page_seven():
+    assert list(CLAIMS) == [f"TS{number}" for number in range(71, 71 + len(CLAIMS))]
+    assert CLAIMS.wing == "token_selection"
+
+
+def with_accuracy(study, key, final):
+    """The study with the last accuracies of one network replaced by `final`, by noise level; seeds differ by 0.001."""
+    network = study.networks[key]
+    cells = []
+    for cell in network.table.cells:
+        accuracy = np.repeat(np.array(final)[:, None], len(cell.recorded), 1) + 0.001 * cell.seed
+        cells.append(replace(cell, values={**cell.values, "test_accuracy": accuracy}))
+    made = replace(network, table=replace(network.table, cells=tuple(cells)))
+    return replace(study, networks={**study.networks, key: made})
+
+
+def test_a_benign_set_would_pass_and_an_undecided_one_is_not_judged(study):
+    key = "ag_news", "MiniLM"
+    benign = with_accuracy(study, key, (0.85, 0.85, 0.85, 0.84))
+    assert CLAIMS["TS75"].check(benign).verdict == Verdict.HOLDS
+    assert CLAIMS["TS75"].check(study).verdict == Verdict.FAILS
+    undecided = with_accuracy(study, key, (0.85, 0.85, 0.85, 0.84))
+    cells = tuple(
+        replace(
+            cell,
+            values={
+                **cell.values,
+                "test_accuracy": cell.values["test_accuracy"] - 0.4 * (cell.seed % 2) * np.eye(4)[3][:, None],
+            },
+        )
+        for cell in undecided.networks[key].table.cells
+    )
+    network = undecided.networks[key]
+    undecided = replace(
+        undecided, networks={**undecided.networks, key: replace(network, table=replace(network.table, cells=cells))}
+    )
+    assert CLAIMS["TS75"].check(undecided).verdict == Verdict.OUTSIDE
+
+
+def test_the_other_claims_fall_with_their_numbers(study):
+    cheap = with_accuracy(study, ("digits", "small ViT"), (0.95, 0.94, 0.94, 0.93))
+    assert not CLAIMS["TS77"].judge(cheap, 1.0).holds
+    flat = study
+    for data in study.pictures:
+        flat = with_accuracy(flat, (data, "random features"), (0.9, 0.9, 0.9, 0.9))
+    assert not CLAIMS["TS78"].judge(flat, 1.0).holds
+    assert not CLAIMS["TS79"].judge(flat, 1.0).holds
+
+
+def test_a_size_that_not_every_set_has_is_refused():
+    with pytest.raises(ValueError, match=r"n must be a size that every set has; .* got 1000"):
+        sets_study(1000)
+
+
+def test_without_tables_the_error_says_how_to_make_them(monkeypatch):
+    monkeypatch.setattr(module, "stored_tables", lambda: ())
+    with pytest.raises(FileNotFoundError, match=r"no stored table of digits, mnist, .*remake"):
+        sets_study()
+
+
+def test_pictures_show_every_network(study):
+    figure, (costs, large, places, reasons) = plt.subplots(1, 4)
+    draw_costs(costs, study, 200)
+    shown = [container for container in costs.containers if container.lines[0].get_marker() == "o"]
+    assert len(shown) == len(study.networks)
+    wanted = sorted(network.lost(200).mean() for network in study.networks.values())
+    assert sorted(float(container.lines[0].get_xdata()[0]) for container in shown) == pytest.approx(wanted)
+    assert len([c for c in costs.containers if c.lines[0].get_marker() == "s"]) == 6  # the published ones
+    draw_costs(large, study, 1000)
+    assert (
+        len([c for c in large.containers if c.lines[0].get_marker() == "o"]) == 6
+    )  # MNIST and CIFAR-10 twice, two sets of texts
+    draw_places(places, study)
+    norm = [n.statistic("snr") * n.statistic("dimension") ** 0.5 for n in study.networks.values()]
+    assert [float(c.lines[0].get_xdata()[0]) for c in places.containers] == pytest.approx([one.mean() for one in norm])
+    draw_reasons(reasons, study, "overlap")
+    assert len(reasons.containers) == len(study.networks)
+    plt.close(figure)
