@@ -106,9 +106,9 @@ def few_numbers(study: SetsStudy, constant: float) -> Evidence:
 
 @CLAIMS.claim(
     "TS80", "Part II's orders place each of these networks at \"not overfitting\"",
-    r"with $\mathrm{SNR}$ and $d$ of the relevant tokens, estimated from the frozen network, $\mathrm{SNR}\sqrt n>1$ at $n=200$, and "
-    r"$d<n$, for each network: by the orders of the theorem wrong labels would not be fitted, while they are (TS77), and the theorem's "
-    r"assumption of a large $d$ is not met",
+    r"with $\mathrm{SNR}$ and $d$ of the relevant tokens, estimated from the frozen network, $\mathrm{SNR}\sqrt n>1$ at $n=200$ for each "
+    r"network: by the orders of the paper wrong labels would not be fitted, while they are (TS77); and $d<n$, where its two borders "
+    r"$d^{-1/4}$ and $n^{-1/2}$ leave room for a benign phase only if $d>n^2$",
     source=Source.MEASURED, wrong=0.02, wrong_text="a fiftieth of the SNR", uses=("TS77",),
 )  # fmt: skip
 def placed(study: SetsStudy, constant: float) -> Evidence:
@@ -135,8 +135,8 @@ def confidence(study: SetsStudy, constant: float) -> Evidence:
 
 @CLAIMS.claim(
     "TS82", "by the published numbers noise is cheap on some sets and not on others",
-    r"by the authors' own numbers, second-hand, at $n=1000$, $\eta=0.2$, and the borders of this book: on CIFAR-10 and PneumoniaMNIST less than a "
-    "quarter of the loss by copying is lost, on MNIST a quarter to a half, on AG-news and TREC more than a half: 95 % intervals",
+    r"by the authors' own numbers, second-hand, at $n=1000$, $\eta=0.2$, and the borders of this book: on CIFAR-10 and PneumoniaMNIST "
+    "less than a quarter of the loss by copying is lost, on MNIST a quarter to a half, on AG-news and TREC more than a half: 95 % intervals",
     source=Source.MEASURED, wrong=0.0, wrong_text="no loss at all on any set", uses=("TS71", "TS75", "TS76"),
 )  # fmt: skip
 def published(study: SetsStudy, constant: float) -> Evidence:
