@@ -315,7 +315,7 @@ def test_full_screen_and_back(browser: Browser, site: str) -> None:
         before = explorer.line("curve", "two")
         whole.click()
         page.wait_for_function("document.fullscreenElement?.dataset.explorer === 'sample'")
-        explorer.root.get_by_role("button", name="Leave full screen").wait_for()  # the button hears of it a moment later
+        explorer.root.get_by_role("button", name="Leave full screen").wait_for()  # a moment later
         drawn = "old => document.querySelector('path[data-key=two]').getAttribute('d') !== old"
         page.wait_for_function(drawn, arg=before)  # in the larger room
         whole.click()

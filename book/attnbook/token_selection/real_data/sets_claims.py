@@ -136,7 +136,7 @@ def confidence(study: SetsStudy, constant: float) -> Evidence:
 @CLAIMS.claim(
     "TS82", "by the published numbers noise is cheap on some sets and not on others",
     r"by the authors' own numbers, second-hand, at $n=1000$, $\eta=0.2$, and the borders of this book: on CIFAR-10 and PneumoniaMNIST "
-    "less than a quarter of the loss by copying is lost, on MNIST a quarter to a half, on AG-news and TREC more than a half: 95 % intervals",
+    "less than a quarter of the loss by copying is lost, on MNIST a quarter to a half, on AG-news and TREC more: 95 % intervals",
     source=Source.MEASURED, wrong=0.0, wrong_text="no loss at all on any set", uses=("TS71", "TS75", "TS76"),
 )  # fmt: skip
 def published(study: SetsStudy, constant: float) -> Evidence:
