@@ -23,7 +23,6 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import torch
-from sklearn.neighbors import KNeighborsClassifier
 
 from attnbook.token_selection.real_data.formats import FormatError
 from attnbook.token_selection.real_data.frozen import FrozenLastLayer
@@ -127,6 +126,8 @@ def head_confidence(setup: Setup) -> float:
 @torch.no_grad()
 def describe(setup: Setup) -> Effective:
     """The frozen network of a setup, measured on pool and test samples; nothing of phase 2 enters."""
+    from sklearn.neighbors import KNeighborsClassifier  # an extra; a page that reads stored numbers needs none
+
     parts = ((setup.pool, setup.pool_labels), (setup.test, setup.test_labels))
     chosen = [layer.tokens[torch.arange(len(layer)), relevant_tokens(layer, labels)] for layer, labels in parts]
     labels = torch.cat([setup.pool_labels, setup.test_labels])

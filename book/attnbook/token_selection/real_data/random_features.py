@@ -13,8 +13,6 @@ from __future__ import annotations
 
 import numpy as np
 import torch
-from sklearn.decomposition import PCA
-from sklearn.kernel_approximation import RBFSampler
 
 from attnlib import checks
 from attnlib.randomness import stream
@@ -79,6 +77,9 @@ class RandomFeatures:
 
     def fit(self, images: np.ndarray) -> RandomFeatures:
         """Whitening from the windows of images (N, C, H, W), pixels in [0, 1], and the random frequencies. Returns self."""
+        from sklearn.decomposition import PCA  # as in the loader of digits: an extra
+        from sklearn.kernel_approximation import RBFSampler
+
         images = self._checked(images)
         draws = stream(self.seed, "start", 3)
         some = np.sort(draws.permutation(len(images))[:2000])
