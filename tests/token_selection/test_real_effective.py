@@ -10,19 +10,17 @@ import pytest
 import torch
 
 from attnbook.token_selection.real_data import effective, hub_data, setups
-from attnbook.token_selection.real_data.digits import scale_head
 from attnbook.token_selection.real_data.effective import (
     STORED,
     Effective,
     describe,
-    head_confidence,
     main,
     read_effective,
     relevant_tokens,
     signal_and_noise,
 )
 from attnbook.token_selection.real_data.plans import PLANS
-from attnbook.token_selection.real_data.setups import prepare
+from attnbook.token_selection.real_data.setups import head_confidence, prepare, scale_head
 from attnbook.token_selection.real_data.tables import read_table, stored_tables
 from attnlib.token_selection.law import TokenLaw
 from tests.token_selection.test_real_frozen import random_layer, some_weights

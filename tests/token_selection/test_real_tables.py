@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import torch
 
-from attnbook.token_selection.real_data import effective, remake, setups, tables
+from attnbook.token_selection.real_data import remake, setups, tables
 from attnbook.token_selection.real_data.experiment import NoiseStudy
 from attnbook.token_selection.real_data.loaders import DATA_SETS, load
 from attnbook.token_selection.real_data.plans import PLANS
@@ -403,9 +403,9 @@ def test_a_head_is_scaled_to_the_plans_confidence_and_predicts_as_before(tiny, t
     remake.remake(name, seeds=[1], folder=tmp_path)
     for scaled in seen:
         before = setups.prepare("digits", 1, plan=tiny)
-        assert effective.head_confidence(scaled) == pytest.approx(1.7, rel=1e-5)
-        assert effective.head_confidence(before) != pytest.approx(1.7, rel=1e-2)
-        factor = 1.7 / effective.head_confidence(before)
+        assert setups.head_confidence(scaled) == pytest.approx(1.7, rel=1e-5)
+        assert setups.head_confidence(before) != pytest.approx(1.7, rel=1e-2)
+        factor = 1.7 / setups.head_confidence(before)
         for part in ("pool", "test"):
             logits = getattr(before, part).logits(before.own)
             torch.testing.assert_close(getattr(scaled, part).logits(scaled.own), factor * logits, rtol=1e-4, atol=1e-5)
@@ -414,7 +414,7 @@ def test_a_head_is_scaled_to_the_plans_confidence_and_predicts_as_before(tiny, t
     assert len(seen) == 1
     assert read_table(name, tmp_path).settings["phase1"]["confidence"] == 1.7
     # Without it, the settings of a table do not speak of confidence: those stored before can still be added to.
-    assert "confidence" not in remake.settings_of("digits", tiny, {})["phase1"]
+    assert "confidence" not in remake.settings_of("digits", tiny, {}, seen[0].rows)["phase1"]
     [cell] = json.loads((tmp_path / f"{name}.json").read_text())["cells"][:1]
     assert cell["rows_sha256"] == seen[0].rows.drawn
 

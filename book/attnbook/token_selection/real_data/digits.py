@@ -15,11 +15,11 @@ import torch
 from attnbook.token_selection.real_data.experiment import NoiseStudy
 from attnbook.token_selection.real_data.plans import PLANS
 from attnbook.token_selection.real_data.reach import free_heads, reachable_by_one_token, wrong_labels
-from attnbook.token_selection.real_data.setups import Setup, prepare
+from attnbook.token_selection.real_data.setups import Setup, prepare, scale_head
 from attnbook.token_selection.real_data.vit import ViTShape
 from attnlib import checks
 
-__all__ = ["DigitsStudy", "digits_study", "hold_heads", "one_thread", "scale_head"]
+__all__ = ["DigitsStudy", "digits_study", "hold_heads", "one_thread"]
 
 _REACH_SAMPLES = 300
 
@@ -82,19 +82,6 @@ def hold_heads(setup: Setup, free: int) -> Setup:
     """The same setup with all but the first `free` heads held at the attention that phase 1 gave them."""
     own = setup.own
     pool, test = (free_heads(part, part.attention(own)[0], free) for part in (setup.pool, setup.test))
-    return replace(setup, pool=pool, test=test)
-
-
-def scale_head(setup: Setup, factor: float) -> Setup:
-    """The same setup with the frozen head's logits multiplied by `factor` > 0: no prediction changes, its confidence does.
-
-    The new `finish` has no `own_selection`: hold heads first.
-    """
-    checks.positive_number("factor", factor)
-    pool, test = (
-        replace(part, finish=lambda attended, residual, finish=part.finish: factor * finish(attended, residual))
-        for part in (setup.pool, setup.test)
-    )
     return replace(setup, pool=pool, test=test)
 
 

@@ -28,7 +28,7 @@ from attnbook.token_selection.real_data.formats import FormatError
 from attnbook.token_selection.real_data.frozen import FrozenLastLayer
 from attnbook.token_selection.real_data.loaders import DataSetNotFound
 from attnbook.token_selection.real_data.plans import PLANS
-from attnbook.token_selection.real_data.setups import Setup, prepare
+from attnbook.token_selection.real_data.setups import Setup, head_confidence, prepare
 from attnlib import checks
 from attnlib.grids import require_writable, written_aside
 
@@ -36,7 +36,6 @@ __all__ = [
     "STORED",
     "Effective",
     "describe",
-    "head_confidence",
     "main",
     "read_effective",
     "relevant_tokens",
@@ -51,7 +50,7 @@ _NEIGHBOURS = 5
 class Effective:
     """One frozen network (one seed of a plan). See the module's text.
 
-    confidence: see `head_confidence`.
+    confidence: see `setups.head_confidence`.
     overlap: fraction of test samples whose five nearest pool samples, in the head's input, vote for another class.
     head_only: test accuracy under the query and key of phase 1.
     """
@@ -111,16 +110,6 @@ def signal_and_noise(x: torch.Tensor, labels: torch.Tensor) -> tuple[float, floa
     first, second = torch.triu_indices(len(groups), len(groups), 1)
     distances = (means[first] - means[second]).square().sum(1) - trace * (1 / sizes[first] + 1 / sizes[second])
     return distances.mean().item() / 2, trace.item(), (trace_squared / square).item()
-
-
-@torch.no_grad()
-def head_confidence(setup: Setup) -> float:
-    """Median over the pool of the largest logit minus the second largest, under the query and key of phase 1: no label enters.
-
-    To change the answer of the median sample, attention must move the difference of two logits by this much.
-    """
-    first, second = setup.pool.logits(setup.own).reshape(len(setup.pool), -1).topk(2).values.unbind(-1)
-    return (first - second).double().median().item()
 
 
 @torch.no_grad()

@@ -20,7 +20,7 @@ class Plan:
     `RandomFeatures`, whose tokens the small ViT then takes instead of pixels; epochs and step size of phase 1. For texts: the number of
     positions `max_length`, whether [CLS] is position 0, and whether the head has BERT's pooler (a dense tanh layer, trained with
     it). data: name of the data set where the plan has a name of its own. confidence: the frozen head's logits are multiplied by
-    one number, so that `effective.head_confidence` is this (0: as phase 1 left them). seeds: how many are stored.
+    one number, so that `setups.head_confidence` is this (0: as phase 1 left them). seeds: how many are stored.
     """
 
     kind: str
@@ -128,13 +128,12 @@ PLANS["pneumonia_mnist"] = _MEDICAL
 PLANS["breast_mnist"] = replace(_MEDICAL, phase1=500, test_split="val+test")
 # The same samples on a backbone that is not trained: one layer on random features of small windows.
 _FEATURES = {"features": 256, "window": 6, "stride": 2, "gamma": 0.5}
-for _name, _patch, _channels in (
-    ("digits", 2, 1), ("mnist", 7, 1), ("cifar10", 8, 3), ("pneumonia_mnist", 7, 1), ("breast_mnist", 7, 1)
-):  # fmt: skip
+_CELLS = {"digits": 2, "mnist": 7, "cifar10": 8, "pneumonia_mnist": 7, "breast_mnist": 7}  # widths, in pixels
+for _name, _cell in _CELLS.items():
     PLANS[f"{_name}_random_features"] = replace(
         PLANS[_name],
         data=_name,
-        shape={**PLANS[_name].shape, "patch": _patch, "layers": 1, "features": _FEATURES["features"]},
+        shape={**PLANS[_name].shape, "patch": _cell, "layers": 1, "features": _FEATURES["features"]},
         random_features=_FEATURES | ({"window": 3, "stride": 1} if _name == "digits" else {}),
     )
 # A pretrained ViT, phase 1 as large as the authors'; test sets cut to what fits in memory (a ViT-B image is 0.6 MB at the last layer,
@@ -169,10 +168,7 @@ for _name in ("ag_news", "trec"):
         recorded=_SMALL_STEP,
     )
 # The same networks with equally confident heads: how much of the differences between the sets is the head's confidence.
-for _name in ("digits", "mnist", "cifar10", "pneumonia_mnist", "breast_mnist"):
-    for _backbone in ("", "_random_features"):
-        PLANS[f"{_name}{_backbone}_equal_confidence"] = replace(
-            PLANS[f"{_name}{_backbone}"], data=_name, sizes=(200,), confidence=1.0
-        )
-for _name in ("ag_news", "trec"):
-    PLANS[f"{_name}_equal_confidence"] = replace(PLANS[_name], data=_name, sizes=(200,), confidence=1.0)
+for _name in (*_CELLS, *(f"{name}_random_features" for name in _CELLS), "ag_news", "trec"):
+    PLANS[f"{_name}_equal_confidence"] = replace(
+        PLANS[_name], data=PLANS[_name].data or _name, sizes=(200,), confidence=1.0
+    )

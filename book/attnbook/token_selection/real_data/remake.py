@@ -18,8 +18,6 @@ from typing import Any
 
 import torch
 
-from attnbook.token_selection.real_data.digits import scale_head
-from attnbook.token_selection.real_data.effective import head_confidence
 from attnbook.token_selection.real_data.formats import FormatError
 from attnbook.token_selection.real_data.loaders import DATA_SETS, DataSetNotFound
 from attnbook.token_selection.real_data.plans import PLANS, Plan
@@ -49,7 +47,7 @@ def _versions(pretrained: bool) -> dict[str, str]:
     return found
 
 
-def settings_of(name: str, plan: Plan, backbone: Mapping[str, Any], rows: Rows | None = None) -> dict[str, Any]:
+def settings_of(name: str, plan: Plan, backbone: Mapping[str, Any], rows: Rows) -> dict[str, Any]:
     """What a stored table says about how it was measured: plain values, no paths."""
     phase2 = {
         "trained": "query weight and bias and key weight of the last layer, from normal weights of s.d. 0.02, bias zero",
@@ -71,7 +69,9 @@ def settings_of(name: str, plan: Plan, backbone: Mapping[str, Any], rows: Rows |
         "versions": _versions(pretrained),
         "data": DATA_SETS[plan.data or name].hub or "scikit-learn's digits",
         "official_split": plan.official,
-        **({"rows": rows.counts, "sha256": rows.files, "tested": rows.tested} if rows else {}),
+        "rows": rows.counts,
+        "sha256": rows.files,
+        "tested": rows.tested,
         "parts": parts,
         "backbone": dict(backbone),
         "phase1": {"optimiser": "AdamW", "step_size": plan.head_step_size, "epochs": plan.epochs, "batch": 64}
@@ -129,7 +129,7 @@ def remake(
     for seed, n in progress_bar(todo, name, progress):
         if prepared is None or prepared[0] != seed:
             prepared = None  # frees the last seed's caches first
-            found = prepare(
+            made = prepare(
                 name,
                 seed,
                 plan=plan,
@@ -139,9 +139,7 @@ def remake(
                 cache=cache,
                 progress=progress,
             )
-            if plan.confidence:
-                found = scale_head(found, plan.confidence / head_confidence(found))
-            prepared = seed, found
+            prepared = seed, made
         setup = prepared[1]
         settings = settings_of(name, plan, setup.backbone, setup.rows)
         if done is not None:  # before the work, not after it

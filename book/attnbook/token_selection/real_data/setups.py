@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +27,17 @@ from attnbook.token_selection.real_data.vit import ViTShape, train_vit
 from attnlib import checks
 from attnlib.randomness import stream
 
-__all__ = ["Rows", "Setup", "accuracy", "parts_of", "prepare", "split_indices", "train_head"]
+__all__ = [
+    "Rows",
+    "Setup",
+    "accuracy",
+    "head_confidence",
+    "parts_of",
+    "prepare",
+    "scale_head",
+    "split_indices",
+    "train_head",
+]
 
 
 @dataclass(frozen=True)
@@ -203,6 +213,29 @@ def _small_vit_setup(data: RealData, plan: Plan, seed: int) -> Setup:
     )
 
 
+@torch.no_grad()
+def head_confidence(setup: Setup) -> float:
+    """Median over the pool of the largest logit minus the second largest, under the query and key of phase 1: no label enters.
+
+    To change the answer of the median sample, attention must move the difference of two logits by this much.
+    """
+    first, second = setup.pool.logits(setup.own).reshape(len(setup.pool), -1).topk(2).values.unbind(-1)
+    return (first - second).double().median().item()
+
+
+def scale_head(setup: Setup, factor: float) -> Setup:
+    """The same setup with the frozen head's logits multiplied by `factor` > 0: no prediction changes, its confidence does.
+
+    The new `finish` has no `own_selection`: hold heads first.
+    """
+    checks.positive_number("factor", factor)
+    pool, test = (
+        replace(part, finish=lambda attended, residual, finish=part.finish: factor * finish(attended, residual))
+        for part in (setup.pool, setup.test)
+    )
+    return replace(setup, pool=pool, test=test)
+
+
 def prepare(
     name: str,
     seed: int,
@@ -214,7 +247,7 @@ def prepare(
     cache: str | Path | None = None,
     progress: bool = False,
 ) -> Setup:
-    """Load a data set, divide it, train phase 1, and cache the last layer's input for pool and test.
+    """Load a data set, divide it, train phase 1, cache the last layer's input for pool and test, and scale the head by the plan.
 
     name: a key of `PLANS`. encoder: folder or hub name of a pretrained ViT or BERT-like model, needed for texts and for images
     whose plan has no small ViT, used for any set it is given for. encoder_name: what a stored table calls it. cache: folder
@@ -230,7 +263,9 @@ def prepare(
         )
     data = load(plan.data or name, source)
     if encoder is None:
-        return _small_vit_setup(data, plan, seed)
-    from attnbook.token_selection.real_data.pretrained import pretrained_setup
+        made = _small_vit_setup(data, plan, seed)
+    else:
+        from attnbook.token_selection.real_data.pretrained import pretrained_setup
 
-    return pretrained_setup(data, plan, seed, encoder, encoder_name=encoder_name, cache=cache, progress=progress)
+        made = pretrained_setup(data, plan, seed, encoder, encoder_name=encoder_name, cache=cache, progress=progress)
+    return scale_head(made, plan.confidence / head_confidence(made)) if plan.confidence else made
