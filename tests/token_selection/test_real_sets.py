@@ -1,9 +1,12 @@
 """Seven data sets side by side: the unit of harm a second way, fractions by loops over the stored files, claims, pictures."""
 
 import json
+import re
 from dataclasses import replace
+from pathlib import Path
 
 import matplotlib.pyplot as plt
+import nbformat
 import numpy as np
 import pytest
 
@@ -13,9 +16,17 @@ from attnbook.token_selection.real_data.loaders import DATA_SETS
 from attnbook.token_selection.real_data.plans import PLANS
 from attnbook.token_selection.real_data.sets_claims import CLAIMS
 from attnbook.token_selection.real_data.sets_figures import draw_costs, draw_places, draw_reasons
-from attnbook.token_selection.real_data.sets_study import SETS, copying_loss, published_fraction, sets_study
-from attnbook.token_selection.real_data.tables import TABLES
+from attnbook.token_selection.real_data.sets_study import (
+    SETS,
+    copying_loss,
+    fraction_of,
+    published_fraction,
+    sets_study,
+)
+from attnbook.token_selection.real_data.tables import TABLES, read_table
 from bookkit.claims import Verdict
+
+PAGE = Path(__file__).parents[2] / "notebooks" / "token_selection" / "07_seven_data_sets.ipynb"
 
 
 @pytest.fixture(scope="module")
@@ -40,10 +51,12 @@ def test_every_set_and_backbone_is_there(study):
     assert set(study.networks) == {(d, b) for d in pictures for b in ("small ViT", "random features")} | {
         ("ag_news", "MiniLM"), ("trec", "MiniLM")
     }  # fmt: skip
-    assert set(study.equal) == set(study.networks)
+    assert all(network.scaled.settings["phase1"]["confidence"] == 1 for network in study.networks.values())
     assert study.pictures == tuple(pictures)
     for network in study.networks.values():
-        assert all(len(network.table.seeds(n)) >= 5 for n in network.table.sizes), network.label
+        for table in (network.table, network.scaled):  # seeds are paired by their place
+            assert all(table.seeds(n) == tuple(range(len(table.seeds(n)))) for n in table.sizes), network.label
+            assert all(len(table.seeds(n)) >= 5 for n in table.sizes), network.label
         assert len(network.frozen) >= 5
         assert network.table.noise_levels == (0.0, 0.1, 0.2, 0.4)
         assert {20, 200} <= set(network.table.sizes)
@@ -141,14 +154,57 @@ def test_the_other_claims_fall_with_their_numbers(study):
     assert not CLAIMS["TS79"].judge(flat, 1.0).holds
 
 
-def test_a_size_that_not_every_set_has_is_refused():
-    with pytest.raises(ValueError, match=r"n must be a size that every set has; .* got 1000"):
-        sets_study(1000)
+def test_differences_are_paired_by_seed(study):
+    vit, random = (study.networks["breast_mnist", b] for b in ("small ViT", "random features"))
+    assert len(study.difference("breast_mnist")) == 20
+    np.testing.assert_allclose(study.difference("breast_mnist"), random.lost() - vit.lost())
+    both = study.difference("breast_mnist", "digits")
+    assert len(both) == 5
+    digits = study.networks["digits", "random features"].lost() - study.networks["digits", "small ViT"].lost()
+    np.testing.assert_allclose(both, (digits + (random.lost() - vit.lost())[:5]) / 2)
+    change = [network.lost_when_scaled()[3] - network.lost()[3] for network in study.networks.values()]
+    assert study.change()[3] == pytest.approx(sum(change) / 12)
 
 
-def test_without_tables_the_error_says_how_to_make_them(monkeypatch):
-    monkeypatch.setattr(module, "stored_tables", lambda: ())
-    with pytest.raises(FileNotFoundError, match=r"no stored table of digits, mnist, .*remake"):
+def test_a_linear_head_and_a_variant_have_the_same_fraction(study):
+    network = study.networks["ag_news", "MiniLM"]
+    [cell] = [cell for cell in network.table.cells if (cell.n, cell.seed) == (200, 2)]
+    accuracy = cell.values["linear_head"]
+    unit = accuracy[0] - (1 - accuracy[0]) / 3
+    assert network.lost_by_linear_head()[2] == pytest.approx((3 * accuracy[0] - accuracy[1:].sum()) / (0.7 * unit))
+    variant = read_table("ag_news_gentle_head")
+    final = variant.values("test_accuracy", 20)[1, :, -1]
+    unit = final[0] - (1 - final[0]) / 3
+    assert fraction_of(variant, 20)[1] == pytest.approx((3 * final[0] - final[1:].sum()) / (0.7 * unit))
+
+
+def test_numbers_of_the_text_are_those_of_the_tables():
+    """Each number with an interval in the prose of the page stands in an output of the page; so do the correlations."""
+    notebook = nbformat.read(PAGE, as_version=4)
+    told = "\n".join(
+        output.get("text", "") + output.get("data", {}).get("text/plain", "")
+        for cell in notebook.cells
+        if cell.cell_type == "code"
+        for output in cell.outputs
+    ).replace("\N{MINUS SIGN}", "-")
+    prose = "\n".join(cell.source for cell in notebook.cells if cell.cell_type == "markdown")
+    pairs = re.findall(r"\$(-?\d+\.\d+)\\pm(\d+\.\d+)\$", prose)
+    assert len(pairs) > 15
+    # A fall is a change with the other sign.
+    missing = [pair for pair in pairs if not re.search(rf"(?<![\d.])-?{re.escape(' ± '.join(pair).lstrip('-'))}", told)]
+    assert missing == []
+    correlations = [
+        row.split()[-3:] for row in told.splitlines() if row.split()[:1] in (["confidence"], ["overlap"], ["snr"])
+    ]
+    assert {"-0.41", "0.56", "-0.67", "0.15"} <= {value for row in correlations for value in row}
+    assert all(f"${value}$" in prose for value in ("-0.41", "0.56", "-0.67", "0.15"))
+
+
+@pytest.mark.parametrize("name", ["digits", "trec_equal_confidence", "cifar10_random_features"])
+def test_a_missing_table_is_named_with_the_command_that_makes_it(monkeypatch, name):
+    rest = tuple(stored for stored in module.stored_tables() if stored != name)
+    monkeypatch.setattr(module, "stored_tables", lambda: rest)
+    with pytest.raises(FileNotFoundError, match=f"no stored table of {name}: .*real_data[.]remake {name}$"):
         sets_study()
 
 

@@ -14,9 +14,8 @@ u is the accuracy above chance, 1 for a perfect classifier and 0 for a guess. Th
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from functools import cached_property
 
 import numpy as np
 
@@ -27,7 +26,17 @@ from attnbook.token_selection.real_data.plans import PLANS
 from attnbook.token_selection.real_data.tables import PUBLISHED, ResultTable, read_table, stored_tables
 from bookkit.rules import student
 
-__all__ = ["BACKBONES", "SETS", "Network", "SetsStudy", "copying_loss", "published_fraction", "sets_study"]
+__all__ = [
+    "BACKBONES",
+    "SETS",
+    "N",
+    "Network",
+    "SetsStudy",
+    "copying_loss",
+    "fraction_of",
+    "published_fraction",
+    "sets_study",
+]
 
 SETS = {
     "digits": "digits",
@@ -38,10 +47,8 @@ SETS = {
     "ag_news": "AG-news",
     "trec": "TREC",
 }
-BACKBONES = {
-    "": "small ViT",
-    "_random_features": "random features",
-}  # by the end of a table's name; texts have MiniLM only
+BACKBONES = {"": "small ViT", "_random_features": "random features"}  # by the end of a table's name; texts have MiniLM
+N = 200  # the size at which networks are compared: every set has it
 
 
 def copying_loss(accuracy: np.ndarray | float, classes: int) -> np.ndarray | float:
@@ -67,79 +74,100 @@ def published_fraction(name: str, n: int, eta: float = 0.2) -> Estimate | None:
 
 @dataclass(frozen=True)
 class Network:
-    """A data set on a backbone: its table and, seed by seed, what its frozen network is."""
+    """A data set on a backbone: its table, that with the head scaled to confidence 1, and, by seed, what its frozen network is."""
 
     data: str
     backbone: str
     table: ResultTable
+    scaled: ResultTable
     frozen: tuple[Effective, ...]
-
-    @property
-    def classes(self) -> int:
-        return len(DATA_SETS[self.data].class_names)
 
     @property
     def label(self) -> str:
         return f"{SETS[self.data]}, {self.backbone}"
 
-    def lost(self, n: int) -> np.ndarray:
+    def lost(self, n: int = N) -> np.ndarray:
         """F by seed, (R,). See the module's text."""
-        return _lost(self.table, n, self.classes)
+        return fraction_of(self.table, n)
 
-    def fit(self, n: int) -> np.ndarray:
+    def fit(self, n: int = N) -> np.ndarray:
         """Fraction of all wrong labels of a seed that is memorised, over eta > 0: (R,)."""
-        eta = np.array(self.table.noise_levels)[1:]
-        return self.table.values("fit_noisy", n)[:, 1:, -1] @ eta / eta.sum()
+        return _fit(self.table, n)
+
+    def lost_by_linear_head(self, n: int = N) -> np.ndarray:
+        """F of a new linear head on the frozen features, trained on the same labels: (R,)."""
+        return _fraction(self.table.values("linear_head", n), self.table)
+
+    def lost_when_scaled(self) -> np.ndarray:
+        """F at n = N with the head scaled to confidence 1: (R,)."""
+        return fraction_of(self.scaled, N)
+
+    def fit_when_scaled(self) -> np.ndarray:
+        """As `fit` at n = N, with the head scaled to confidence 1: (R,)."""
+        return _fit(self.scaled, N)
 
     def statistic(self, what: str) -> np.ndarray:
         """One number of the frozen network by seed: a field of `Effective`, or "snr"."""
         return np.array([getattr(one, what) for one in self.frozen])
 
 
-def _lost(table: ResultTable, n: int, classes: int) -> np.ndarray:
+def _fraction(accuracy: np.ndarray, table: ResultTable) -> np.ndarray:
+    """F of accuracies (R, E), the first without noise."""
+    classes = len(DATA_SETS[PLANS[table.name].data or table.name].class_names)
+    lost = (accuracy[:, :1] - accuracy[:, 1:]).sum(1)
+    return lost / (sum(table.noise_levels) * copying_loss(accuracy[:, 0], classes))
+
+
+def _fit(table: ResultTable, n: int) -> np.ndarray:
     eta = np.array(table.noise_levels)[1:]
-    baseline = table.values("test_accuracy", n)[:, 0, -1]
-    return table.drop(n)[:, 1:].sum(1) / (eta.sum() * copying_loss(baseline, classes))
+    return table.values("fit_noisy", n)[:, 1:, -1] @ eta / eta.sum()
 
 
 @dataclass(frozen=True)
 class SetsStudy:
-    """What the page shows. networks: by (data set, backbone); equal: tables with heads scaled to one confidence, by the same key."""
+    """What the page shows: the networks by (data set, backbone)."""
 
     networks: Mapping[tuple[str, str], Network]
-    equal: Mapping[tuple[str, str], ResultTable]
-    n: int  # the size at which the networks are compared: every set has it
 
-    def lost_at_equal_confidence(self, key: tuple[str, str]) -> np.ndarray:
-        """F by seed with the scaled head, (R,)."""
-        return _lost(self.equal[key], self.n, self.networks[key].classes)
-
-    @cached_property
+    @property
     def pictures(self) -> tuple[str, ...]:
         """Data sets that have both backbones."""
-        return tuple(d for d in SETS if all((d, b) in self.networks for b in BACKBONES.values()))
+        return tuple(data for data, backbone in self.networks if backbone == BACKBONES[""])
+
+    def difference(self, *sets: str) -> np.ndarray:
+        """F on random features minus F on the small ViT, mean over these sets, by the seeds that all of them have: (R,)."""
+        return _mean_difference(
+            (self.networks[data, "random features"].lost(), self.networks[data, "small ViT"].lost()) for data in sets
+        )
+
+    def change(self) -> np.ndarray:
+        """F with scaled heads minus F as phase 1 left them, mean over all networks, by the seeds that all of them have: (R,)."""
+        return _mean_difference((network.lost_when_scaled(), network.lost()) for network in self.networks.values())
 
 
-def sets_study(n: int = 200) -> SetsStudy:
-    """Read the stored tables. n: the size at which networks are compared.
+def _mean_difference(pairs: Iterable[tuple[np.ndarray, np.ndarray]]) -> np.ndarray:
+    """Mean over pairs of first minus second, seed by seed. Seeds count from 0 in every table."""
+    found = list(pairs)
+    seeds = min(len(values) for pair in found for values in pair)
+    return np.mean([first[:seeds] - second[:seeds] for first, second in found], 0)
 
-    Raises ValueError when a network has no seeds at n; FileNotFoundError when the package came without its tables.
-    """
-    stored, effective = set(stored_tables()), read_effective()
-    networks, equal = {}, {}
-    for data in SETS:
-        for end, backbone in BACKBONES.items():
-            name, text = data + end, DATA_SETS[data].kind == "text"
-            if name not in stored:
-                continue
-            table = read_table(name)
-            if n not in table.sizes:
-                raise ValueError(f"n must be a size that every set has; {name} has {table.sizes}, got {n}")
-            key = data, "MiniLM" if text else backbone
-            networks[key] = Network(*key, table, tuple(effective[name].values()))
-            if f"{name}_equal_confidence" in stored:
-                equal[key] = read_table(f"{name}_equal_confidence")
-    missing = [name for name in PLANS if name in DATA_SETS and not any(key[0] == name for key in networks)]
-    if missing:
-        raise FileNotFoundError(f"no stored table of {', '.join(missing)}: make them with attnbook...real_data.remake")
-    return SetsStudy(networks, equal, n)
+
+def fraction_of(table: ResultTable, n: int) -> np.ndarray:
+    """F by seed of any stored table, (R,). See the module's text."""
+    return _fraction(table.values("test_accuracy", n)[..., -1], table)
+
+
+def sets_study() -> SetsStudy:
+    """Read the stored tables. Raises FileNotFoundError, with the names, when the package came without one of them."""
+    stored, effective, networks = set(stored_tables()), read_effective(), {}
+    kinds = {data: ("",) if DATA_SETS[data].kind == "text" else tuple(BACKBONES) for data in SETS}
+    names = {(data, end): data + end for data, ends in kinds.items() for end in ends}
+    needed = [name + end for name in names.values() for end in ("", "_equal_confidence")]
+    if missing := [name for name in needed if name not in stored]:
+        command = f"python -m attnbook.token_selection.real_data.remake {missing[0]}"
+        raise FileNotFoundError(f"no stored table of {', '.join(missing)}: make the first with {command}")
+    for (data, end), name in names.items():
+        key = data, BACKBONES[end] if len(kinds[data]) > 1 else "MiniLM"
+        tables = read_table(name), read_table(f"{name}_equal_confidence")
+        networks[key] = Network(*key, *tables, tuple(effective[name].values()))
+    return SetsStudy(networks)
