@@ -14,9 +14,10 @@ import torch
 
 from attnlib.kernels.dispatch import has_triton
 from benchmarks import card, card_launches, kernels
-from benchmarks.card import Failed, Step, judge_pages, judge_sanitizer, judge_tests, run_all, run_steps
+from benchmarks.card import judge_pages, judge_sanitizer, judge_tests, run_all
 from benchmarks.ceilings import _INSTRUCTIONS, CHIP, ceilings, holds_for, reached
 from benchmarks.registry import Wing
+from benchmarks.steps import TOTAL, Failed, Step, run_steps
 from bookkit.sphinx.benchmark_results import newest
 from tests.pretend_card import NAME, PROCESSORS, pretended
 
@@ -216,7 +217,7 @@ def test_cells_must_have_been_compared(tmp_path: Path) -> None:
 
 def test_the_budgets_fit_in_ten_minutes_and_what_is_named_exists() -> None:
     for steps in (card.card_steps(), card.dry_steps()):
-        assert sum(one.budget for one in steps) <= card.TOTAL == 600
+        assert sum(one.budget for one in steps) <= TOTAL == 600
         assert len({one.name for one in steps}) == len(steps)
         for place, one in enumerate(steps):
             assert set(one.after) <= {other.name for other in steps[:place]}
