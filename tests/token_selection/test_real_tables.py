@@ -1,7 +1,6 @@
-"""Stored tables: what is written is what was measured, nothing is lost or mixed; remaking goes on where it stopped."""
+"""Stored tables: what is written is what was measured, nothing is lost or mixed."""
 
 import dataclasses
-import hashlib
 import json
 import math
 import os
@@ -12,9 +11,9 @@ import numpy as np
 import pytest
 import torch
 
-from attnbook.token_selection.real_data import remake, setups, tables
+from attnbook.token_selection.real_data import tables
 from attnbook.token_selection.real_data.experiment import NoiseStudy
-from attnbook.token_selection.real_data.loaders import DATA_SETS, load
+from attnbook.token_selection.real_data.loaders import DATA_SETS
 from attnbook.token_selection.real_data.plans import PLANS
 from attnbook.token_selection.real_data.tables import (
     PUBLISHED,
@@ -158,21 +157,13 @@ def test_damaged_tables_are_refused(tmp_path):
 # --- The tables that come with the package -------------------------------------------------------------------------------
 
 
-FINISHED = [
-    f"{name}{end}"
-    for name in ("digits", "mnist", "ag_news", "trec")
-    for end in ("", "_linear_head", "_gentle_head", "_small_step")
-    if not end or name in ("ag_news", "trec")
-]
-
-
-def test_the_finished_tables_are_stored_and_whole():
-    assert set(FINISHED) <= set(stored_tables()) <= set(PLANS)
-    for name in FINISHED:
+def test_every_plan_but_those_of_a_pretrained_vit_has_a_whole_table():
+    assert set(stored_tables()) == {name for name in PLANS if not name.endswith("_pretrained")}
+    for name in stored_tables():
         table, plan = read_table(name), PLANS[name]
         cells = {(cell.n, cell.seed) for cell in table.cells}
         assert cells == {(n, seed) for n in plan.sizes for seed in range(plan.seeds)}, name
-    for name in ("mnist", "trec", "ag_news"):
+    for name in ("mnist", "cifar10", "trec", "ag_news"):
         assert read_table(name).sizes == (20, 200, 1000)
 
 
@@ -262,8 +253,6 @@ def test_a_table_says_which_samples_it_used(name):
 @pytest.mark.parametrize("name", [name for name in stored_tables() if name.endswith("_equal_confidence")])
 def test_a_factor_on_the_head_changes_no_prediction_of_phase_1(name):
     base = name.removesuffix("_equal_confidence")
-    if base not in stored_tables():
-        pytest.skip(f"{base} is not stored yet")
     known = {cell.seed: cell.values["head_only"] for cell in read_table(base).cells}
     for cell in read_table(name).cells:
         if cell.seed in known:
@@ -276,209 +265,3 @@ def test_published_numbers_are_those_of_the_six_sets():
     assert PUBLISHED["breast_mnist"].keys() == {None, (0.0, 20), (0.0, 200), (0.2, 20), (0.2, 200)}
     for rows in PUBLISHED.values():
         assert all(50 < mean < 100 for mean, _ in rows.values())
-
-
-# --- Remaking ------------------------------------------------------------------------------------------------------------
-
-
-@pytest.fixture
-def tiny(monkeypatch):
-    plan = dataclasses.replace(
-        PLANS["digits"],
-        phase1=128,
-        pool=40,
-        test=50,
-        sizes=(10, 20),
-        steps={10: 12, 20: 15},
-        batch={10: None, 20: 8},
-        recorded=(0, 5, 14),
-        epochs=2,
-    )
-    monkeypatch.setitem(remake.PLANS, "digits", plan)
-    threads = torch.get_num_threads()
-    yield plan
-    torch.set_num_threads(threads)
-
-
-def cells(folder):
-    """The stored cells without their timings."""
-    found = json.loads((folder / "digits.json").read_text())["cells"]
-    return [{key: value for key, value in cell.items() if key != "seconds"} for cell in found]
-
-
-def test_an_interrupted_run_keeps_its_cells_and_goes_on(tiny, tmp_path, monkeypatch, capsys):
-    assert remake.main(["digits", "--seeds", "0", "1", "--out", str(tmp_path / "whole")]) == 0
-    printed = capsys.readouterr().out
-    assert re.search(r"digits n=10 \(2 seeds\), eta \(0\.0, 0\.1, 0\.2, 0\.4\): +\d+\.\d \+- \d+\.\d", printed)
-    assert [(cell["n"], cell["seed"]) for cell in cells(tmp_path / "whole")] == [(10, 0), (10, 1), (20, 0), (20, 1)]
-    assert [cell["recorded"] for cell in cells(tmp_path / "whole")[1:3]] == [[0, 5, 12], [0, 5, 14, 15]]
-
-    real, ran = setups.noise_study, []
-
-    def third_is_interrupted(*arguments, **options):
-        ran.append((options["seed"], options["n"]))
-        if len(ran) == 3:
-            raise KeyboardInterrupt
-        return real(*arguments, **options)
-
-    monkeypatch.setattr(setups, "noise_study", third_is_interrupted)
-    assert remake.main(["digits", "--seeds", "0", "1", "--out", str(tmp_path / "parts")]) == 130
-    assert "the same command goes on from there" in capsys.readouterr().err
-    assert len(cells(tmp_path / "parts")) == 2
-    assert remake.main(["digits", "--seeds", "0", "1", "--out", str(tmp_path / "parts")]) == 0
-    assert ran == [(0, 10), (0, 20), (1, 10), (1, 10), (1, 20)]
-    assert cells(tmp_path / "parts") == cells(tmp_path / "whole")
-    capsys.readouterr()
-    assert remake.main(["digits", "--seeds", "0", "1", "--out", str(tmp_path / "parts")]) == 0  # nothing left to do
-    assert len(ran) == 5
-
-
-def test_the_study_is_run_with_the_plans_settings(tiny, tmp_path, monkeypatch):
-    real, seen = setups.noise_study, []
-
-    def spy(*arguments, **options):
-        seen.append(options)
-        return real(*arguments, **options)
-
-    monkeypatch.setattr(setups, "noise_study", spy)
-    path = remake.remake("digits", seeds=[4], folder=tmp_path)
-    assert path == tmp_path / "digits.json"
-    kept = [
-        {key: options[key] for key in ("n", "batch", "steps", "seed", "step_size", "noise_levels")} for options in seen
-    ]
-    common = {"seed": 4, "step_size": 5e-3, "noise_levels": (0.0, 0.1, 0.2, 0.4)}
-    assert kept == [{"n": 10, "batch": None, "steps": 12, **common}, {"n": 20, "batch": 8, "steps": 15, **common}]
-    settings = read_table("digits", tmp_path).settings
-    assert settings["phase2"]["batch"] == {"10": "all", "20": 8}
-    assert settings["parts"] == {"phase 1": 128, "pool": 40, "test": 50}
-
-
-def test_other_settings_are_refused_before_the_work(tiny, tmp_path, monkeypatch, capsys):
-    assert remake.main(["digits", "--seeds", "0", "--n", "10", "--out", str(tmp_path)]) == 0
-    monkeypatch.setitem(remake.PLANS, "digits", dataclasses.replace(tiny, step_size=1e-3))
-    monkeypatch.setattr(setups, "noise_study", lambda *a, **k: pytest.fail("trained before the check"))
-    assert remake.main(["digits", "--seeds", "0", "1", "--out", str(tmp_path)]) == 2
-    assert "measured with other settings (phase2)" in capsys.readouterr().err
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["trec"], "encoder must be given for trec"),
-        (["digits", "--n", "30"], "n must be one of 20, 100, 200 for digits; got 30"),
-        (["mnist", "--source", "built-in"], "data set mnist was not found. Tried built-in"),
-        (["digits", "--source", "disk"], "source must be one of"),
-        (["digits", "--seeds", "-1"], "seed must be a whole number >= 0"),
-    ],
-)
-def test_requests_that_cannot_be_carried_out(arguments, message, tmp_path, capsys):
-    threads = torch.get_num_threads()
-    assert remake.main([*arguments, "--out", str(tmp_path)]) == 2
-    torch.set_num_threads(threads)
-    error = capsys.readouterr().err
-    assert message in error
-    assert error.splitlines()[-1].startswith("remake: error: ")
-    assert not list(tmp_path.iterdir())
-
-
-def test_the_seeds_are_those_of_the_plan(tiny, tmp_path, monkeypatch):
-    monkeypatch.setitem(remake.PLANS, "digits", dataclasses.replace(tiny, seeds=2, sizes=(10,)))
-    assert remake.main(["digits", "--out", str(tmp_path)]) == 0
-    assert read_table("digits", tmp_path).seeds(10) == (0, 1)
-    assert remake.main(["digits", "--seeds", "3", "--out", str(tmp_path)]) == 0
-    assert read_table("digits", tmp_path).seeds(10) == (0, 1, 3)
-
-
-def test_a_head_is_scaled_to_the_plans_confidence_and_predicts_as_before(tiny, tmp_path, monkeypatch):
-    name = "digits_equal_confidence"
-    plan = dataclasses.replace(tiny, data="digits", sizes=(10,), confidence=1.7)
-    monkeypatch.setitem(remake.PLANS, name, plan)
-    real, seen = remake._study, []
-
-    def spy(setup, *arguments):
-        seen.append(setup)
-        return real(setup, *arguments)
-
-    monkeypatch.setattr(remake, "_study", spy)
-    remake.remake(name, seeds=[1], folder=tmp_path)
-    for scaled in seen:
-        before = setups.prepare("digits", 1, plan=tiny)
-        assert setups.head_confidence(scaled) == pytest.approx(1.7, rel=1e-5)
-        assert setups.head_confidence(before) != pytest.approx(1.7, rel=1e-2)
-        factor = 1.7 / setups.head_confidence(before)
-        for part in ("pool", "test"):
-            logits = getattr(before, part).logits(before.own)
-            torch.testing.assert_close(getattr(scaled, part).logits(scaled.own), factor * logits, rtol=1e-4, atol=1e-5)
-        assert scaled.head_only == before.head_only
-        assert scaled.rows == before.rows
-    assert len(seen) == 1
-    assert read_table(name, tmp_path).settings["phase1"]["confidence"] == 1.7
-    # Without it, the settings of a table do not speak of confidence: those stored before can still be added to.
-    assert "confidence" not in remake.settings_of("digits", tiny, {}, seen[0].rows)["phase1"]
-    [cell] = json.loads((tmp_path / f"{name}.json").read_text())["cells"][:1]
-    assert cell["rows_sha256"] == seen[0].rows.drawn
-
-
-def breast(folder, counts, seed=0):
-    """breastmnist.npz of noise, and its sha256."""
-    rng, arrays = np.random.default_rng(seed), {}
-    for split, sizes in counts.items():
-        labels = rng.permutation(np.repeat([0, 1], sizes)).astype(np.uint8)
-        arrays |= {f"{split}_labels": labels[:, None]}
-        arrays |= {f"{split}_images": rng.integers(0, 256, (len(labels), 28, 28), dtype=np.uint8)}
-    (folder / "medmnist").mkdir(exist_ok=True)
-    path = folder / "medmnist" / "breastmnist.npz"
-    np.savez(path, **arrays)
-    return hashlib.sha256(path.read_bytes()).hexdigest()
-
-
-def test_a_table_of_balanced_parts_says_which_rows_of_which_file(tmp_path, monkeypatch, capsys):
-    name, counts = "breast_mnist", {"train": (12, 30), "val": (2, 5), "test": (3, 8)}
-    digest = breast(tmp_path, counts)
-    monkeypatch.setenv("ATTNLIB_DATA", str(tmp_path))
-    plan = dataclasses.replace(
-        PLANS[name], phase1=20, pool=14, sizes=(8,), steps={8: 2}, batch={8: None}, recorded=(0,), epochs=1, seeds=2
-    )
-    monkeypatch.setitem(remake.PLANS, name, plan)
-    path = remake.remake(name, folder=tmp_path / "out")
-    document = json.loads(path.read_text())
-    settings = document["settings"]
-    assert settings["rows"] == {"train": 42, "val": 7, "test": 11}
-    assert settings["sha256"] == {"breastmnist.npz": digest}
-    assert settings["tested"] == 2 * (2 + 3)  # all of the smaller class, and as many of the other
-    assert settings["parts"] == {
-        "phase 1": 20,
-        "pool": 14,
-        "test": "the official test split",
-        "test_split": "val+test",
-        "balanced": "equally many samples of each class",
-    }
-    data = load(name)
-    drawn = [setups.Rows.of(data, plan, seed).drawn for seed in (0, 1)]
-    assert [cell["rows_sha256"] for cell in document["cells"]] == drawn
-    assert str(tmp_path) not in path.read_text()
-    for cell in read_table(name, tmp_path / "out").cells:
-        counted = cell.values["test_accuracy"] * 10
-        np.testing.assert_allclose(counted, counted.round(), atol=1e-4)
-    # Other files are other settings, and are refused before the work.
-    assert breast(tmp_path, counts, seed=1) != digest
-    monkeypatch.setattr(setups, "noise_study", lambda *a, **k: pytest.fail("trained before the check"))
-    with pytest.raises(ValueError, match=r"measured with other settings \(sha256\)"):
-        remake.remake(name, seeds=[2], folder=tmp_path / "out")
-
-
-def test_a_missing_split_is_a_request_that_cannot_be_carried_out(tmp_path, monkeypatch, capsys):
-    (tmp_path / "trec").mkdir()
-    (tmp_path / "trec" / "train_5500.label").write_text("HUM:ind Who ?\n" * 30)
-    monkeypatch.setenv("ATTNLIB_DATA", str(tmp_path))
-    shape = dict(PLANS["mnist"].shape)  # any small one: the samples are divided first
-    plan = dataclasses.replace(
-        PLANS["trec"], phase1=10, pool=10, sizes=(5,), steps={5: 1}, batch={5: None}, shape=shape
-    )
-    monkeypatch.setitem(remake.PLANS, "trec", plan)
-    threads = torch.get_num_threads()
-    assert remake.main(["trec", "--seeds", "0", "--out", str(tmp_path / "out")]) == 2
-    torch.set_num_threads(threads)
-    assert (
-        "remake: error: trec from folder of published files has no split 'test': found train" in capsys.readouterr().err
-    )
