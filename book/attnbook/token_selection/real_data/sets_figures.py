@@ -24,7 +24,8 @@ def _point(axes: Any, x: Estimate | float, y: Estimate | float, colour: str, **s
         values.append(one.value if isinstance(one, Estimate) else one)
         if isinstance(one, Estimate):
             bars[name] = [[one.value - one.low], [one.high - one.value]]
-    axes.errorbar(*values, **bars, color=COLOURS[colour], capsize=2.5, elinewidth=1.2, **style)
+    caps = 2.5 if len(bars) == 1 else 0
+    axes.errorbar(*values, **bars, color=COLOURS[colour], capsize=caps, elinewidth=1.2, **style)
 
 
 def _network(axes: Any, network: Network, x: Estimate | float, y: Estimate | float, **style: Any) -> None:
