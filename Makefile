@@ -5,8 +5,6 @@
 
 PYTHON ?= python3
 JOBS ?= $(shell getconf _NPROCESSORS_ONLN 2>/dev/null || echo 2)
-URL ?=
-BOOK ?=
 SINCE ?=
 ONLY ?=
 PATIENCE ?= 600
@@ -27,7 +25,7 @@ ONE_THREAD := OMP_NUM_THREADS=$(THREADS) MKL_NUM_THREADS=$(THREADS) OPENBLAS_NUM
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help ready book html student pdf slides notebooks test check lint unit nbval processors browser bench lighthouse times scripts repository clean
+.PHONY: help ready book html student pdf slides notebooks test check lint unit nbval processors browser bench times scripts clean
 
 help:  ## list the commands
 	@echo "Attention, Checked. Commands (JOBS=n sets the number of processes, here $(JOBS); PYTHON=... the Python 3.11+ to use):"
@@ -90,13 +88,8 @@ processors: $(READY_TEST) $(PACKAGES)  ## unit tests and pages as other processo
 browser: $(READY_TEST) $(PACKAGES)  ## look at the built pages in headless Chromium
 	$(RUN) -m pytest tests/browser -m browser -n $(JOBS)
 
-bench: $(READY_TEST)  ## measure speed and memory against the naive implementation, and the pages on a phone
+bench: $(READY_TEST)  ## measure speed and memory against the naive implementation
 	$(RUN) -m benchmarks
-	$(MAKE) html
-	$(MAKE) lighthouse
-
-lighthouse: $(READY_TEST) $(PACKAGES)  ## measure how fast the built pages are on a phone (needs Chromium and Node)
-	$(RUN) -m benchmarks.lighthouse
 
 times: $(READY)  ## measure how long each page runs: figures say it
 	$(RUN) -m bookkit.pages.times
@@ -105,11 +98,6 @@ scripts: node_modules/.ready  ## build the explorers' scripts from book/scripts/
 	$(RUN) -m attnbook.explorers
 	$(RUN) -m attnbook.story
 	node book/scripts/build.mjs
-
-# BOOK: where the HTML is published, if that is not https://owner.github.io/name.
-repository: $(READY)  ## change the repository's address everywhere: make repository URL=https://github.com/owner/name
-	@test -n "$(URL)" || { echo "error: say which address: make repository URL=https://github.com/owner/name" >&2; exit 2; }
-	$(RUN) -m attnlib repository "$(URL)" $(if $(BOOK),--book "$(BOOK)")
 
 clean:  ## remove what was built, also kept results of pages; the environment stays
 	rm -rf _build .mypy_cache .pytest_cache .ruff_cache

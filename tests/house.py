@@ -1,8 +1,10 @@
 """Where the code of the repository lies: three packages, two of them below book/."""
 
+import tomllib
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
+REPOSITORY = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["urls"]["Repository"]
 PACKAGES = {"attnlib": ROOT / "attnlib", "attnbook": ROOT / "book" / "attnbook", "bookkit": ROOT / "book" / "bookkit"}
 
 

@@ -28,8 +28,8 @@ from bookkit.pages.catalogue import find_pages
 from bookkit.pages.execution import ONE_THREAD
 from bookkit.pages.stored_outputs import compare_outputs
 from bookkit.pages.tolerances import read as tolerances_of
-from bookkit.repository import current_url
 from bookkit.settings import settings
+from tests.house import REPOSITORY
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = find_pages(ROOT)
@@ -171,7 +171,7 @@ def kernel_environment(tmp_path: Path, clone: Path) -> dict[str, str]:
         "PIP_DISABLE_PIP_VERSION_CHECK": "1",
         "GIT_CONFIG_COUNT": "1",
         "GIT_CONFIG_KEY_0": f"url.{clone.as_uri()}.insteadOf",
-        "GIT_CONFIG_VALUE_0": current_url(ROOT),
+        "GIT_CONFIG_VALUE_0": REPOSITORY,
     }
 
 

@@ -215,8 +215,6 @@ ROOMS = {
     "bookkit": (),
     "bookkit.figures": ("figures",),
     "bookkit.pages": ("rerun",),
-    "bookkit.parts": ("book",),
-    "bookkit.repository": ("rerun",),
     "bookkit.editions": ("book",),
     "bookkit.ledger": ("book",),
     "bookkit.light": ("book",),

@@ -10,8 +10,8 @@ from nbformat.v4 import new_output
 
 from bookkit.pages.catalogue import Page, find_pages
 from bookkit.pages.notebooks import renew
-from bookkit.repository import current_url
 from tests import page_checks
+from tests.house import REPOSITORY
 from tests.tiny_page import ADDRESS, PAGE, make_book
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -50,7 +50,7 @@ def test_page_is_as_a_page_must_be(page: Page, name: str) -> None:
 
 @every_page
 def test_first_cell_holds_the_address_of_this_repository(page: Page) -> None:
-    assert page_checks.colab_cell(stored(page), current_url(ROOT)) == []
+    assert page_checks.colab_cell(stored(page), REPOSITORY) == []
 
 
 @every_page

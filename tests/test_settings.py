@@ -6,8 +6,8 @@ import pytest
 
 from bookkit.code import code_of
 from bookkit.pages.catalogue import UserError
-from bookkit.parts.command import roman
 from bookkit.settings import Part, Settings, settings
+from bookkit.sphinx.each_part import filled, of_part, written_out
 from tests.house import ROOT
 from tests.tiny_book import write
 
@@ -76,6 +76,38 @@ def test_this_book() -> None:
     assert own.command == "attnlib"
     numbers = [part.number for part in own.parts.values()]
     assert numbers[:4] == ["I", "II", "III", "IV"]
-    assert numbers == [roman(place) for place in range(1, len(numbers) + 1)]
+    assert numbers == "I II III IV V VI VII VIII IX X XI XII".split()[: len(numbers)]
     assert (ROOT / own.exercises).is_file()
     assert all((ROOT / name / "__init__.py").is_file() for name in own.packages)
+
+
+def test_words_are_put_in_and_unknown_ones_are_told() -> None:
+    assert filled("<<a>> $<<b>>$ << c", {"a": "1", "b": "2"}) == "1 $2$ << c"
+    with pytest.raises(LookupError, match="no word <<c>>; there are a, b"):
+        filled("<<c>>", {"a": "1", "b": "2"})
+
+
+def test_a_passage_is_written_once_for_each_part(tmp_path: Path) -> None:
+    write(tmp_path / "pyproject.toml", "[tool.bookkit.parts]\n" + "\n".join(
+        f'{name} = {{ number = "{number}", title = "{title}"{paper} }}'
+        for name, number, title, paper in (("one", "I", "One thing", ', paper = "2001.00001"'), ("two", "II", "Another", ""))
+    ))  # fmt: skip
+    write(
+        tmp_path / "book" / "references.bib",
+        "@a{wrong, url={x}}\n@b{right,\n url = {https://arxiv.org/abs/2001.00001}}\n",
+    )
+    text = "# A\n\n::::{each-part}\n## Part <<number>>: <<title>>\n\n```{x} <<folder>>\n```\n<<paper>>\n::::\n\nEnd.\n"
+    expected = "# A\n\n"
+    expected += "## Part I: one thing\n\n```{x} one\n```\nThe paper is {cite:t}`right`, [arXiv 2001.00001](https://arxiv.org/abs/2001.00001).\n\n"
+    expected += "## Part II: another\n\n```{x} two\n```\nThis part checks no paper.\n\nEnd.\n"
+    assert written_out(text, tmp_path, tmp_path) == expected
+    with pytest.raises(LookupError, match="no word <<name>>"):
+        written_out(text.replace("folder", "name"), tmp_path, tmp_path)
+    lonely = Part("I", "One", "2001.00002")
+    alone = "The paper is [arXiv 2001.00002](https://arxiv.org/abs/2001.00002)."
+    assert of_part("one", lonely, tmp_path / "none.bib")["paper"] == alone
+    two = Part("I", "One", "2001.00002", ("2001.00001",))
+    second = (
+        "Statements of {cite:t}`right`, [arXiv 2001.00001](https://arxiv.org/abs/2001.00001) are checked beside it."
+    )
+    assert of_part("one", two, tmp_path / "book" / "references.bib")["paper"] == f"{alone} {second}"

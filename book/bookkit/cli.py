@@ -32,7 +32,6 @@ EXTRAS = {
     "sweep": "sweep",
     "replicate": "sweep",
     "register": "book",
-    "new-part": "book",
 }
 # Modules of Python that Windows lacks.
 POSIX = {"fcntl", "resource"}
@@ -42,7 +41,6 @@ POSIX = {"fcntl", "resource"}
 PASSED_ON = {
     "book": "execute the pages and build the HTML",
     "html": "build the HTML from stored outputs",
-    "new-part": "write the furniture of a new part",
     "notebooks": "execute the pages and renew their stored outputs",
     "register": "fix the claims' judges and thresholds before they are judged at fresh seeds",
     "replicate": "judge every claim at fresh seeds, drawn by a public rule",
@@ -89,12 +87,6 @@ def parser() -> argparse.ArgumentParser:
 
     pages = commands.add_parser("pages", help="list the pages and their parameters")
     pages.add_argument("page", nargs="?", metavar="PAGE", help="one page only")
-
-    repository = commands.add_parser("repository", help="change the repository's address everywhere")
-    repository.add_argument("url", metavar="URL", help="https://github.com/owner/name")
-    repository.add_argument(
-        "--book", metavar="ADDRESS", help="where the HTML is published, if it is not https://owner.github.io/name"
-    )
 
     for name, what in PASSED_ON.items():
         commands.add_parser(name, help=what, add_help=False)
@@ -245,24 +237,6 @@ def _register(options: argparse.Namespace, rest: list[str]) -> int:
     return register(rest)
 
 
-def _new_part(options: argparse.Namespace, rest: list[str]) -> int:
-    from bookkit.parts.command import main as new_part
-
-    return new_part(rest)
-
-
-def _repository(options: argparse.Namespace, rest: list[str]) -> int:
-    from bookkit.repository import change, move_book
-
-    root = find_root()
-    changed = change(root, options.url)
-    if options.book:
-        changed += move_book(root, options.book)
-    for path in dict.fromkeys(changed):
-        print(path)
-    return 0
-
-
 COMMANDS = {
     "rerun": _rerun,
     "results": _results,
@@ -275,6 +249,4 @@ COMMANDS = {
     "sweep": _sweep,
     "replicate": _replicate,
     "register": _register,
-    "new-part": _new_part,
-    "repository": _repository,
 }

@@ -2,7 +2,7 @@
 
 A page is also read in Colab and on GitHub, where a chapter's file is no readable neighbour. So it names chapters by the public address,
 `[the proof](https://owner.github.io/name/book/theory.html#thm-one)`, and other pages as files, `[next](02_page.ipynb)`. The address is
-`address` in `[tool.bookkit]`; `make repository` changes it everywhere. Here the built book takes such a link for its own: it works
+`address` in `[tool.bookkit]`. Here the built book takes such a link for its own: it works
 from disk and without a network. A file that the book does not have is a Sphinx warning; fragments are tested on the built pages.
 """
 
