@@ -71,7 +71,7 @@ def test_the_rules_of_import_know_every_part_and_every_folder_of_a_page() -> Non
     tables = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["importlinter"]["contracts"]
     rules = {table["name"]: table for table in tables}
     parts = set(settings(ROOT).parts)
-    wings = {f"attnlib.{part}" for part in parts if (PACKAGES["attnlib"] / part).is_dir()}
+    wings = {f"attnlib.{part}" for part in parts if (PACKAGES["attnlib"] / part / "__init__.py").is_file()}
     assert set(rules["wings do not import each other"]["modules"]) == wings
     assert set(rules["kernels lie below the wings"]["layers"][0].split(" : ")) == wings
     layered = {name for layer in rules[STANDING]["layers"] for name in layer.split(" : ")}

@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from attnlib.finite_data.limits import limit_error, many_prompts_error, pattern_error, prompt_cost, ridge_error
+from attnbook.finite_data.limits import limit_error, many_prompts_error, pattern_error, prompt_cost, ridge_error
 from tests.browser.exploring import Explorer, explored
 
 pytestmark = pytest.mark.browser

@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from attnlib.one_token import OneTokenLaw, bayes_risk, linear_risk, own_score_risk
+from attnbook.one_token import OneTokenLaw, bayes_risk, linear_risk, own_score_risk
 from tests.browser.exploring import Explorer, explored
 
 pytestmark = pytest.mark.browser

@@ -5,7 +5,7 @@ import itertools
 import numpy as np
 import pytest
 
-from attnlib.finite_data.limits import (
+from attnbook.finite_data.limits import (
     limit_error,
     many_prompts_error,
     pattern_error,

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from attnlib.one_token import (
+from attnbook.one_token import (
     OneTokenLaw,
     bayes_risk,
     linear_risk,

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from attnlib.finite_data import (
+from attnbook.finite_data import (
     TaskLaw,
     best_attention,
     exact_error,
@@ -14,10 +14,10 @@ from attnlib.finite_data import (
     fit_attention,
     limit_error,
 )
-from attnlib.finite_data.attention import fit_step, sampled_error
-from attnlib.finite_data.law import PretrainingSet, summary_of
-from attnlib.finite_data.limits import many_prompts_error, pattern_error, prompt_cost, ridge_error, stieltjes
-from attnlib.finite_data.predictors import estimate_error, ridge_estimate, task_estimate
+from attnbook.finite_data.attention import fit_step, sampled_error
+from attnbook.finite_data.law import PretrainingSet, summary_of
+from attnbook.finite_data.limits import many_prompts_error, pattern_error, prompt_cost, ridge_error, stieltjes
+from attnbook.finite_data.predictors import estimate_error, ridge_estimate, task_estimate
 
 LAW = TaskLaw(d=5, length=8, tasks=3, noise=0.3)
 NEW = TaskLaw(d=5, length=8, tasks=None, noise=0.3)

@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 import torch
 
+from attnbook.finite_data import TaskLaw, exact_error, fit_attention, limit_error
 from attnbook.finite_data.claims import CLAIMS
 from attnbook.finite_data.figures import draw_descent, draw_transition
 from attnbook.finite_data.softmax import HEADS, softmax_rows, train_heads
 from attnbook.finite_data.study import TASK_SHARES, Measurer, Study, make_study
-from attnlib.finite_data import TaskLaw, exact_error, fit_attention, limit_error
 from attnlib.in_context import Circuits, Prompts, predict
 from attnlib.randomness import stream
 

@@ -6,21 +6,21 @@ import numpy as np
 import pytest
 import torch
 
-from attnbook.one_token import descent
-from attnbook.one_token.claims import CLAIMS
-from attnbook.one_token.descent import KINDS, train
-from attnbook.one_token.exact import best_erf_scale
-from attnbook.one_token.figures import lead
-from attnbook.one_token.study import LADDER, SIZES, STRENGTHS, TRAINED_STRENGTHS, Study, make_study, sampled
-from attnlib.one_token import (
+from attnbook.one_token import (
     OneTokenLaw,
     bayes_risk,
+    descent,
     erf_risk,
     erf_weights,
     risk_sampled,
     sigmoid_weights,
     softmax_weights,
 )
+from attnbook.one_token.claims import CLAIMS
+from attnbook.one_token.descent import KINDS, train
+from attnbook.one_token.exact import best_erf_scale
+from attnbook.one_token.figures import lead
+from attnbook.one_token.study import LADDER, SIZES, STRENGTHS, TRAINED_STRENGTHS, Study, make_study, sampled
 
 # --- law and sampled heads -------------------------------------------------------------------------------------------------
 

@@ -8,8 +8,7 @@ import pytest
 import torch
 from scipy import integrate, optimize, special, stats
 
-from attnbook.one_token.exact import best_erf_scale, profile, strength_for, strength_ratio, window_law
-from attnlib.one_token import (
+from attnbook.one_token import (
     OneTokenLaw,
     bayes_risk,
     concave_floor,
@@ -20,6 +19,7 @@ from attnlib.one_token import (
     risk_bounds,
     sigmoid_weights,
 )
+from attnbook.one_token.exact import best_erf_scale, profile, strength_for, strength_ratio, window_law
 
 
 def laplace_form(tokens: int, strength: float) -> float:

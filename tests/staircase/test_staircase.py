@@ -9,13 +9,7 @@ import torch
 from matplotlib.figure import Figure
 from scipy.integrate import quad, solve_ivp
 
-from attnbook.staircase.best_fit import best_losses
-from attnbook.staircase.claims import CLAIMS
-from attnbook.staircase.figures import draw_directions, draw_losses, draw_softmax, draw_times
-from attnbook.staircase.measure import alignment, crossing_times, largest_part, plateau_heights
-from attnbook.staircase.merged import train_merged
-from attnbook.staircase.study import Study, authors_spectrum, make_study, pair_time, single_time
-from attnlib.staircase import (
+from attnbook.staircase import (
     Heads,
     Path,
     SpectrumLaw,
@@ -28,7 +22,13 @@ from attnlib.staircase import (
     train_separate,
     train_softmax,
 )
-from attnlib.staircase.softmax import _contexts, _gradient
+from attnbook.staircase.best_fit import best_losses
+from attnbook.staircase.claims import CLAIMS
+from attnbook.staircase.figures import draw_directions, draw_losses, draw_softmax, draw_times
+from attnbook.staircase.measure import alignment, crossing_times, largest_part, plateau_heights
+from attnbook.staircase.merged import train_merged
+from attnbook.staircase.softmax import _contexts, _gradient
+from attnbook.staircase.study import Study, authors_spectrum, make_study, pair_time, single_time
 
 LAW = SpectrumLaw((0.7, 0.4, 0.3), length=7, noise=0.2)
 QUIET = SpectrumLaw((0.7, 0.4, 0.3), length=7)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from attnbook.answers import crossing, exercise
-from attnlib.finite_data.limits import limit_error, many_prompts_error, pattern_error, ridge_error
+from attnbook.finite_data.limits import limit_error, many_prompts_error, pattern_error, ridge_error
 
 
 @exercise("01-finite-data/1", "This $\\tau$.", 3)

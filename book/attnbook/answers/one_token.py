@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from attnbook.answers import crossing, exercise
-from attnlib.one_token import OneTokenLaw, bayes_risk, own_score_risk
+from attnbook.one_token import OneTokenLaw, bayes_risk, own_score_risk
 
 
 @exercise("01-one-token/1", "This strength for 1000 tokens.", 3)

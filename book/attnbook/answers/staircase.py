@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from attnbook.answers import exercise
-from attnlib.staircase import SpectrumLaw, plateau_levels
+from attnbook.staircase import SpectrumLaw, plateau_levels
 
 
 @exercise("01-staircase/1", "The height of the first plateau for these eigenvalues and $N=10$.", 3)

@@ -6,8 +6,8 @@ import math
 
 import torch
 
+from attnbook.finite_data.limits import limit_error, pattern_error, ridge_error
 from attnbook.finite_data.study import CURVE, LARGE, Ladder, Study
-from attnlib.finite_data.limits import limit_error, pattern_error, ridge_error
 from bookkit.claims import ClaimSet, Source
 from bookkit.rules import Evidence, agrees, both, mean_within, median_within, statistic_within, within
 

@@ -9,8 +9,8 @@ import numpy as np
 import torch
 
 from attnbook import draws as estimate
+from attnbook.finite_data.limits import limit_error, pattern_error, ridge_error
 from attnbook.finite_data.study import CURVE, LARGE, TASK_SHARES, Study
-from attnlib.finite_data.limits import limit_error, pattern_error, ridge_error
 from bookkit.figures import COLOURS, measured, theory
 
 __all__ = ["TASKS", "draw_descent", "draw_limit", "draw_transition"]

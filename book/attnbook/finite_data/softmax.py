@@ -16,8 +16,8 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
+from attnbook.finite_data import TaskLaw, best_attention, exact_error
 from attnlib import checks
-from attnlib.finite_data import TaskLaw, best_attention, exact_error
 from attnlib.in_context import Circuits, Prompts, predict
 from attnlib.randomness import stream
 

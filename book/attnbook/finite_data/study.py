@@ -9,11 +9,11 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
+from attnbook.finite_data import TaskLaw, best_attention, exact_error, extrapolate, fit_attention
+from attnbook.finite_data.attention import fit_step, sampled_error
+from attnbook.finite_data.predictors import estimate_error, ridge_estimate, task_estimate
 from attnbook.finite_data.softmax import SoftmaxRow, softmax_rows
 from attnlib import checks
-from attnlib.finite_data import TaskLaw, best_attention, exact_error, extrapolate, fit_attention
-from attnlib.finite_data.attention import fit_step, sampled_error
-from attnlib.finite_data.predictors import estimate_error, ridge_estimate, task_estimate
 from attnlib.randomness import stream
 
 __all__ = [

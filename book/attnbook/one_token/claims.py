@@ -9,10 +9,18 @@ from collections.abc import Callable
 import numpy as np
 import torch
 
+from attnbook.one_token import (
+    OneTokenLaw,
+    bayes_risk,
+    concave_floor,
+    erf_risk,
+    linear_risk,
+    own_score_risk,
+    risk_bounds,
+)
 from attnbook.one_token.descent import KINDS
 from attnbook.one_token.exact import best_erf_scale, profile, strength_ratio, window_law
 from attnbook.one_token.study import LADDER, RECORD, Study
-from attnlib.one_token import OneTokenLaw, bayes_risk, concave_floor, erf_risk, linear_risk, own_score_risk, risk_bounds
 from bookkit.claims import ClaimSet, Source, Verdict
 from bookkit.rules import LEVEL, Evidence, agrees, both, exactly, mean_within, within
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import torch
 
-from attnlib.one_token import OneTokenLaw, bayes_risk, erf_risk, own_score_risk
+from attnbook.one_token import OneTokenLaw, bayes_risk, erf_risk, own_score_risk
 
 __all__ = ["best_erf_scale", "profile", "strength_for", "strength_ratio", "window_law"]
 

@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 import torch
 
+from attnbook.one_token import OneTokenLaw, bayes_risk, erf_risk, linear_risk, own_score_risk
 from attnbook.one_token.descent import KINDS
 from attnbook.one_token.exact import best_erf_scale, strength_ratio
 from attnbook.one_token.study import SIZES, STRENGTHS, TRAINED_STRENGTHS, Study
-from attnlib.one_token import OneTokenLaw, bayes_risk, erf_risk, linear_risk, own_score_risk
 from bookkit.figures import COLOURS, PHASES, SHADES, measured, theory
 from bookkit.rules import student
 

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 import torch
 
+from attnbook.one_token import OneTokenLaw, erf_weights, linear_weights, risk_sampled, sigmoid_weights, softmax_weights
 from attnbook.one_token.descent import Trained, train
 from attnbook.one_token.exact import best_erf_scale
 from attnlib import checks
-from attnlib.one_token import OneTokenLaw, erf_weights, linear_weights, risk_sampled, sigmoid_weights, softmax_weights
 
 __all__ = ["LADDER", "RECORD", "SIZES", "STRENGTHS", "TRAINED_STRENGTHS", "Study", "make_study", "sampled"]
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import torch
 
+from attnbook.staircase import SpectrumLaw, population_loss
 from attnlib.randomness import stream
-from attnlib.staircase import SpectrumLaw, population_loss
 
 __all__ = ["best_losses"]
 

@@ -6,9 +6,9 @@ import math
 
 import torch
 
+from attnbook.staircase import plateau_levels, population_loss
 from attnbook.staircase.measure import largest_part
 from attnbook.staircase.study import MERGED_SIZES, SOFTMAX_HEADS, SUM_STEP, Linear, Study
-from attnlib.staircase import plateau_levels, population_loss
 from bookkit.claims import ClaimSet, Source
 from bookkit.rules import Evidence, agrees, both, exactly, mean_within, median_within
 

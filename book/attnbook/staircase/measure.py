@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from attnlib.staircase import Heads, Path
+from attnbook.staircase import Heads, Path
 
 __all__ = ["alignment", "crossing_times", "largest_part", "plateau_heights"]
 

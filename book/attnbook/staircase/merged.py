@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 
+from attnbook.staircase import Path, SpectrumLaw
+from attnbook.staircase.flow import State, follow, pull_of
 from attnlib import checks
 from attnlib.arrays import Floats
 from attnlib.randomness import stream
-from attnlib.staircase import Path, SpectrumLaw
-from attnlib.staircase.flow import State, follow, pull_of
 
 __all__ = ["train_merged"]
 

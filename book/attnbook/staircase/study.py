@@ -7,11 +7,7 @@ from dataclasses import dataclass
 
 import torch
 
-from attnbook.staircase.best_fit import best_losses
-from attnbook.staircase.measure import alignment, crossing_times, plateau_heights
-from attnbook.staircase.merged import train_merged
-from attnlib import checks
-from attnlib.staircase import (
+from attnbook.staircase import (
     Heads,
     Path,
     SpectrumLaw,
@@ -22,6 +18,10 @@ from attnlib.staircase import (
     train_separate,
     train_softmax,
 )
+from attnbook.staircase.best_fit import best_losses
+from attnbook.staircase.measure import alignment, crossing_times, plateau_heights
+from attnbook.staircase.merged import train_merged
+from attnlib import checks
 
 __all__ = [
     "ALIGNED_SIZES",

@@ -51,9 +51,11 @@ class Faces:
         code = code_of(root)
         self.sources = Sources.of(code)
         self.faces = {face: exported(self.sources, face) for face in settings(root).faces}
-        library = {face.partition(".")[0] for face in self.faces}
-        reach = Reach(self.sources, library, code.names)
         every = [entry.made for entries in self.faces.values() for entry in entries]
+        records = in_reading_order(read_ledger(source))
+        judging = {record["function"].partition(".")[0] for record in records}
+        library = {made.name for name in code.names if name not in judging for made in self.sources.modules(name)}
+        reach = Reach(self.sources, library | {made.module for made in every}, code.names)
         inner = Counter(made for entry in every if (made := core(self.sources, entry)))
         # An inner function that several public ones hand their arguments to is none of them.
         self._cores = {
@@ -62,7 +64,7 @@ class Faces:
         self.pages = {name: reach.used(page) for name, page in _pages(source)}
         self.claims: list[tuple[dict, set[Definition]]] = []
         known: dict[str, set[Definition]] = {}
-        for record in in_reading_order(read_ledger(source)):
+        for record in records:
             judge = record["function"]
             if judge not in known:
                 made = self.sources.find(judge)

@@ -8,7 +8,8 @@ not count. An object that decorates functions, such as a set of claims, mentions
 *Claims.* A claim checks a name if its judge leads to it in the same way, or a function leads to it that makes what the
 judge is given: one whose return type names the type of an argument of the judge.
 
-The library that the name belongs to is not followed: what it calls inside is its own affair. A public function that checks
+The library, which is every package without judges and the modules in which public names are defined, is not followed: what it calls
+inside is its own affair. A public function that checks
 its arguments and hands them to another one of its module is that one, too (`core`).
 """
 
@@ -94,7 +95,8 @@ class Reach:
     @cached_property
     def _own(self) -> list[Module]:
         """Modules of the book's packages, those of the library left out."""
-        return [made for name in self._packages if name not in self._library for made in self._sources.modules(name)]
+        every = (made for name in self._packages for made in self._sources.modules(name))
+        return [made for made in every if made.name not in self._library]
 
     def _reached(self, start: Iterable[Definition]) -> set[Definition]:
         """Definitions of the library to which those of the book lead."""
@@ -104,8 +106,8 @@ class Reach:
             current = waiting.pop()
             if current not in found:
                 found.add(current)
-                waiting += () if current.package in self._library else self._next(current)
-        return {made for made in found if made.package in self._library}
+                waiting += () if current.module in self._library else self._next(current)
+        return {made for made in found if made.module in self._library}
 
     def _next(self, made: Definition) -> set[Definition]:
         if made not in self._mentioned:

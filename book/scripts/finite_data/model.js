@@ -1,4 +1,4 @@
-/** Limits of the error of linear attention on prompts of few tasks. Mirrors attnlib.finite_data.limits. */
+/** Limits of the error of linear attention on prompts of few tasks. Mirrors attnbook.finite_data.limits. */
 
 /** Stieltjes transform of Marchenko and Pastur's law; attnlib: stieltjes. */
 export function stieltjes(q, kappa) {

@@ -1,4 +1,4 @@
-/** Risks of four heads on single-location regression, and their weights. Mirrors attnlib.one_token. */
+/** Risks of four heads on single-location regression, and their weights. Mirrors attnbook.one_token. */
 
 const STEP = 0.2; // of the grid of Gumbel variables
 

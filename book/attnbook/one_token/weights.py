@@ -7,8 +7,8 @@ from collections.abc import Callable
 
 import torch
 
+from attnbook.one_token.law import OneTokenLaw, Sample
 from attnlib import attention, checks
-from attnlib.one_token.law import OneTokenLaw, Sample
 
 __all__ = ["erf_weights", "linear_weights", "risk_sampled", "sigmoid_weights", "softmax_weights"]
 

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import torch
 
+from attnbook.finite_data.law import TaskPrompts
 from attnlib import checks
-from attnlib.finite_data.law import TaskPrompts
 
 __all__ = ["estimate_error", "ridge_estimate", "task_estimate"]
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 import torch
 
+from attnbook.staircase.flow import Path
+from attnbook.staircase.law import Heads, SpectrumLaw
 from attnlib import checks
 from attnlib.arrays import Floats
 from attnlib.randomness import stream
-from attnlib.staircase.flow import Path
-from attnlib.staircase.law import Heads, SpectrumLaw
 
 __all__ = ["train_softmax"]
 

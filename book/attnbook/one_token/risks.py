@@ -14,9 +14,9 @@ from functools import lru_cache
 import numpy as np
 import torch
 
+from attnbook.one_token.law import OneTokenLaw
 from attnlib import checks
 from attnlib.arrays import Floats
-from attnlib.one_token.law import OneTokenLaw
 
 __all__ = ["bayes_risk", "concave_floor", "erf_risk", "linear_risk", "own_score_risk", "risk_bounds"]
 

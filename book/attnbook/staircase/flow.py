@@ -8,10 +8,10 @@ from dataclasses import dataclass, replace
 import numpy as np
 import torch
 
+from attnbook.staircase.law import Heads, SpectrumLaw
+from attnbook.staircase.loss import population_loss
 from attnlib import checks
 from attnlib.arrays import Floats
-from attnlib.staircase.law import Heads, SpectrumLaw
-from attnlib.staircase.loss import population_loss
 
 __all__ = ["Path", "State", "follow", "pull_of", "train_separate"]
 

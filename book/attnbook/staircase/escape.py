@@ -14,9 +14,9 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
+from attnbook.staircase.law import Heads, SpectrumLaw
 from attnlib import checks
 from attnlib.arrays import Bools, Floats
-from attnlib.staircase.law import Heads, SpectrumLaw
 
 __all__ = ["escape_time", "predicted_drops"]
 

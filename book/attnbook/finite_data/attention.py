@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import torch
 
+from attnbook.finite_data.law import PretrainingSet, TaskLaw, summary_of
 from attnlib import checks
-from attnlib.finite_data.law import PretrainingSet, TaskLaw, summary_of
 
 __all__ = ["best_attention", "exact_error", "fit_attention", "fit_step", "sampled_error"]
 

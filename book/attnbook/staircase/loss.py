@@ -7,9 +7,9 @@ import math
 import numpy as np
 import torch
 
+from attnbook.staircase.law import SpectrumLaw
 from attnlib import checks
 from attnlib.randomness import stream
-from attnlib.staircase.law import SpectrumLaw
 
 __all__ = ["loss_sampled", "plateau_levels", "population_loss"]
 
