@@ -215,11 +215,10 @@ def write_environment(folder: Path) -> None:
 
 def draw_made_up(folder: Path) -> None:
     """Figures that are made up, 52 % of every ceiling, written as measured ones are and drawn with the chapter's code; printed."""
+    from attnbook.extensions.benchmarks import newest, table
     from benchmarks import kernels
     from benchmarks.__main__ import row_of
     from benchmarks.ceilings import ceilings
-    from bookkit.sphinx.benchmark_figures import table
-    from bookkit.sphinx.benchmark_results import KERNELS, newest
 
     wing, rows = kernels.wing("cuda"), []
     for case in wing.cases:
@@ -231,7 +230,7 @@ def draw_made_up(folder: Path) -> None:
         "cases": rows, "ratios": wing.ratios({row["case"]: row["median_s"] for row in rows}), "steps": [],
     }  # fmt: skip
     _write_result(result, folder / "made-up" / "kernels-a-made-up-card-2000-01-01.json")
-    print(table(newest(folder / "made-up", "kernels")["a-made-up-card"], list(KERNELS)).astext())
+    print(table(newest(folder / "made-up", "kernels")["a-made-up-card"]))
 
 
 # --- the command ------------------------------------------------------------------------------------------------------

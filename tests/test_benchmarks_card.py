@@ -12,13 +12,13 @@ from pathlib import Path
 import pytest
 import torch
 
+from attnbook.extensions.benchmarks import limit, newest
 from attnlib.kernels.dispatch import has_triton
 from benchmarks import card, card_launches, kernels
 from benchmarks.card import judge_pages, judge_sanitizer, judge_tests, run_all
 from benchmarks.ceilings import _INSTRUCTIONS, CHIP, ceilings, holds_for, reached
 from benchmarks.registry import Wing
 from benchmarks.steps import TOTAL, Failed, Step, run_steps
-from bookkit.sphinx.benchmark_results import newest
 from tests.pretend_card import NAME, PROCESSORS, pretended
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -286,8 +286,8 @@ def test_files_of_a_card_hold_its_name_and_the_ceilings(tmp_path: Path, monkeypa
     assert (found["device"], found["compute capability"], found["multiprocessors"]) == (NAME, "9.0", PROCESSORS)
     assert card._timings(tmp_path, "") == {"cases": 1, "of them with a ceiling": 1}
     (made,) = newest(tmp_path / "timings", "kernels").values()
-    assert made.device == NAME
-    assert made.limit(made.rows[0]).rate == pytest.approx(26.4e6)
+    assert made["device"] == NAME
+    assert limit(made, made["cases"][0])[0] == pytest.approx(26.4e6)
     assert "of the ceiling by instructions" in capsys.readouterr().out
 
 

@@ -212,6 +212,7 @@ def test_import_is_light(module: str) -> None:
 ROOMS = {
     "attnlib": (),
     "attnbook": (),
+    "attnbook.extensions": ("book",),
     "bookkit": (),
     "bookkit.figures": ("figures",),
     "bookkit.pages": ("rerun",),

@@ -194,7 +194,7 @@ def _stage(root: Path, source: Path, notebooks: dict[str, str]) -> None:
             shutil.copytree(root / name, source / name, ignore=_not_read)
         else:
             shutil.copy(root / name, source / name)
-    # Drawn by benchmark_figures; a book may have none.
+    # What the book shows of its measurements; it may have none.
     for path in sorted((root / "benchmarks" / "results").glob("*.json")):
         (source / "benchmarks" / "results").mkdir(parents=True, exist_ok=True)
         shutil.copy(path, source / "benchmarks" / "results" / path.name)

@@ -1,8 +1,8 @@
 """Under every figure, folded: how it was made. Command, parameters, what is left to chance, time.
 
-The line is added to each figure that comes from a notebook, in the notebook's own page and where prose quotes it, and to
-the pictures of `make bench`. Nothing of it is typed: parameters are read from the cell tagged `parameters`, the cell is
-found by the figure's name, seconds come from the build that ran the page or from `page_times`.
+The line is added to each figure that comes from a notebook, in the notebook's own page and where prose quotes it. Nothing of it
+is typed: parameters are read from the cell tagged `parameters`, the cell is found by the figure's name, seconds come from the
+build that ran the page or from `page_times`.
 
 A directive of another module asks for the line by `figure["notebook"] = "single_head/02_two_steps fig-two-steps-margins"`.
 """
@@ -25,7 +25,6 @@ from sphinx.util import logging
 from bookkit.pages.parameters import Parameter, parameter_cells, parse_parameters
 from bookkit.pages.times import PageTime, page_times
 from bookkit.settings import settings
-from bookkit.sphinx.benchmark_figures import Roofline
 from bookkit.sphinx.notebook_quotes import NotebookFigure
 
 logger = logging.getLogger(__name__)
@@ -167,20 +166,6 @@ def _first_words(figure: nodes.figure) -> str:
     return re.split(r"(?<=[a-z])[.:;,]\s", caption, maxsplit=1)[0][:80]
 
 
-def benchmark_nodes(group: str, figure: nodes.figure) -> details:
-    """The folded line of a picture of `make bench`; machine, date and versions stand in its caption."""
-    command = f"{PYTHON} benchmarks --wing {group}"
-    return _folded(
-        _first_words(figure),
-        _sentence("Drawn at every build from the newest file of measurements. To measure again, on your machine:"),
-        _command(command),
-        _sentence(
-            "Each case is repeated for a set time and its median is shown. The file holds repetitions, median and spread "
-            "of each case, with machine, date and versions."
-        ),
-    )
-
-
 # --- Sphinx ---------------------------------------------------------------------------------------------------------
 
 
@@ -194,17 +179,6 @@ class QuotedFigure(NotebookFigure):
         return made
 
 
-class QuotedRoofline(Roofline):
-    """`benchmark-roofline`, saying where it comes from."""
-
-    def run(self) -> list[nodes.Node]:
-        made = super().run()
-        for figure in made:
-            if isinstance(figure, nodes.figure):
-                figure["benchmark"] = self.arguments[0]
-        return made
-
-
 class AddProvenance(SphinxPostTransform):
     """Put the folded line after each figure that was computed."""
 
@@ -214,9 +188,7 @@ class AddProvenance(SphinxPostTransform):
         """Raise a Sphinx warning for a figure whose page or name is wrong."""
         docname = self.env.docname
         for figure in list(self.document.findall(nodes.figure)):
-            if group := figure.get("benchmark"):
-                made = benchmark_nodes(group, figure)
-            elif given := figure.get("notebook") or _own(docname, figure):
+            if given := figure.get("notebook") or _own(docname, figure):
                 page, _, name = given.partition(" ")
                 try:
                     made = notebook_nodes(provenance(Path(self.env.srcdir), page, name), figure, name, docname)
@@ -263,10 +235,9 @@ def _close_summary(translator, node: summary) -> None:
 
 
 def setup(app: Sphinx) -> dict:
-    """Register with Sphinx, after `notebook_quotes` and `benchmark_figures`, whose directives are made to tell more."""
+    """Register with Sphinx, after `notebook_quotes`, whose directive is made to tell more."""
     app.setup_extension("bookkit.sphinx.style_page")
     app.add_directive("notebook-figure", QuotedFigure, override=True)
-    app.add_directive("benchmark-roofline", QuotedRoofline, override=True)
     app.add_node(details, html=(_open_details, _close_details))
     app.add_node(summary, html=(_open_summary, _close_summary))
     app.add_post_transform(AddProvenance)

@@ -1,0 +1,1 @@
+"""What this book adds to Sphinx: the figures of `make bench`, and the story in pictures."""
