@@ -1,11 +1,12 @@
-"""Packages that not everybody has: an error that names the extra to install."""
+"""Packages that not everybody has: an error that names the extra to install, and a progress bar where one is wanted."""
 
 from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
+from typing import Any
 
-__all__ = ["extra"]
+__all__ = ["extra", "progress_bar"]
 
 
 @contextlib.contextmanager
@@ -16,3 +17,19 @@ def extra(name: str) -> Iterator[None]:
     except ModuleNotFoundError as error:
         says = f"{error.name} is not installed: pip install 'attnlib[{name}]'"
         raise ModuleNotFoundError(says, name=error.name) from None
+
+
+def progress_bar(wanted: bool, total: int, what: str, *, unit: str = "cell") -> contextlib.AbstractContextManager[Any]:
+    """A tqdm bar over `total` cells (or another `unit`) when one is wanted; otherwise a silent stand-in, and nothing is imported."""
+    if wanted:
+        with extra("training"):
+            from tqdm import tqdm
+
+        bar: contextlib.AbstractContextManager[Any] = tqdm(total=total, unit=unit, desc=what)
+        return bar
+    return contextlib.nullcontext(_Silent())
+
+
+class _Silent:
+    def update(self, _: int = 1) -> None:
+        """As tqdm's."""

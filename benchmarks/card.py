@@ -24,8 +24,8 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from xml.etree import ElementTree
 
-from attnlib.grids import written_aside
 from benchmarks.steps import ROOT, Failed, Step, last_words, run_steps
+from bookkit.files import written_aside
 
 __all__ = ["PAGES", "TESTS", "card_steps", "dry_steps", "run_all"]
 

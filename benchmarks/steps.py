@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from attnlib.grids import written_aside
+from bookkit.files import written_aside
 
 __all__ = ["ROOT", "TOTAL", "Failed", "Step", "last_words", "run_steps"]
 

@@ -19,9 +19,8 @@ from setuptools import find_packages
 
 from attnbook.answers import __main__ as command
 from attnbook.answers import crossing, exercises
-from attnbook.exercises import TABLE
+from attnbook.exercises import TABLE, check
 from attnbook.single_head.mean_field import mean_field
-from attnlib.exercises import check
 from attnlib.single_head.law import SignalNoiseLaw
 from attnlib.single_head.summary import summarise
 from bookkit.editions.leaks import words
@@ -377,7 +376,7 @@ class Refuse:
         if name.partition(".")[0] not in sys.stdlib_module_names | ours or name.startswith("attnbook.answers"):
             raise ModuleNotFoundError(name)
 sys.meta_path.insert(0, Refuse())
-from attnlib.exercises import check
+from attnbook.exercises import check
 print(check("02-two-steps/2", 21.1), check("02-two-steps/2", None))
 """
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False)

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from attnlib.extras import extra
+from attnlib.extras import extra, progress_bar
 from attnlib.in_context.checkpoints import write_checkpoint
 from attnlib.single_head.svm import hard_margin
 from tests.house import PACKAGES
@@ -37,3 +37,17 @@ def test_the_extras_that_are_named_exist() -> None:
     named = set(re.findall(r"with extra\(\"(\w+)\"\)", code)) | set(re.findall(r"attnlib\[(\w+)\]", code))
     assert len(named) >= 3
     assert named <= EXTRAS.keys()
+
+
+def test_no_bar_imports_nothing(monkeypatch, capsys):
+    monkeypatch.setitem(sys.modules, "tqdm", None)  # importing it would fail
+    with progress_bar(False, 3, "map") as bar:
+        bar.update(2)
+    assert capsys.readouterr() == ("", "")
+
+
+def test_a_bar_counts_cells(capsys):
+    with progress_bar(True, 3, "map") as bar:
+        bar.update(2)
+        assert bar.n == 2
+    assert "map:" in capsys.readouterr().err

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,6 @@ from numpy.typing import NDArray
 
 from attnlib.arrays import Arrays
 from attnlib.extras import extra
-from attnlib.grids import written_aside
 
 __all__ = ["VERSION", "CheckpointError", "read_checkpoint", "write_checkpoint"]
 
@@ -49,10 +49,17 @@ def write_checkpoint(path: Path, tensors: Mapping[str, NDArray[Any]], settings: 
     path = _path(path)
     record = {"kind": _KIND, "version": VERSION, "sha256": _checksum(tensors), **settings}
     arrays = {name: np.ascontiguousarray(value) for name, value in tensors.items()}
-    with written_aside(path) as temporary:
-        temporary.write_bytes(save(arrays, {"settings": json.dumps(record, sort_keys=True)}))
-    with written_aside(path.with_suffix(".json")) as temporary:
-        temporary.write_text(json.dumps(record, indent=2, sort_keys=True) + "\n", encoding="utf-8")
+    _write_whole(path, save(arrays, {"settings": json.dumps(record, sort_keys=True)}))
+    _write_whole(path.with_suffix(".json"), (json.dumps(record, indent=2, sort_keys=True) + "\n").encode())
+
+
+def _write_whole(path: Path, content: bytes) -> None:
+    temporary = path.with_name(f"{path.name}.{os.getpid()}.part")
+    try:
+        temporary.write_bytes(content)
+        os.replace(temporary, path)
+    finally:
+        temporary.unlink(missing_ok=True)
 
 
 def read_checkpoint(path: Path) -> tuple[Arrays, dict[str, Any]]:

@@ -26,7 +26,7 @@ import torch
 from attnlib import checks
 from attnlib.arrays import Arrays, Floats, Ints
 from attnlib.device import resolve
-from attnlib.grids import progress_bar
+from attnlib.extras import progress_bar
 from attnlib.in_context.checkpoints import CheckpointError, read_checkpoint, write_checkpoint
 from attnlib.in_context.circuits import Circuits, circuits_of
 from attnlib.in_context.experiment import Experiment

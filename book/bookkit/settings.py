@@ -7,7 +7,7 @@ versions = ["attnlib", "numpy", "torch"]     # distributions that decide about n
 faces = ["attnlib.single_head"]              # modules whose __all__ is what readers import: see `reference`
 
 exercises = "book/attnbook/exercises/table.json"   # hashes of the accepted answers
-check = "attnlib.exercises"                  # where student notebooks import `check` from
+check = "attnbook.exercises"                 # where student notebooks import `check` from
 address = "https://owner.github.io/name"     # where the HTML is published: pages link to chapters there, see `sphinx.public_links`
 
 [tool.bookkit.parts]                         # folders of notebooks/ in reading order, with the paper that a part checks

@@ -229,7 +229,7 @@ def test_a_failed_write_leaves_the_old_checkpoint(tmp_path, monkeypatch) -> None
     def fails(*_):
         raise OSError("disk full")
 
-    monkeypatch.setattr("attnlib.grids.os.replace", fails)
+    monkeypatch.setattr("attnlib.in_context.checkpoints.os.replace", fails)
     with pytest.raises(OSError, match="disk full"):
         write_checkpoint(path, {"a": np.zeros(2)}, {})
     assert path.read_bytes() == before

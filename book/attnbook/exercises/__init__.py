@@ -1,7 +1,7 @@
 """The exercises of this book: `check("02-two-steps/2", answer)` says right or not yet, and does not know the answer.
 
 The table of hashes is made by `python -m attnbook.answers`, which is part of the repository and not of the installed package.
-Student notebooks import `check` from `attnlib.exercises`, which leads here.
+Student notebooks hold `from attnbook.exercises import check`.
 """
 
 from pathlib import Path

@@ -24,7 +24,7 @@ from pathlib import Path
 
 from attnlib import checks
 from attnlib.device import resolve
-from attnlib.grids import progress_bar
+from attnlib.extras import progress_bar
 from attnlib.in_context.experiment import Experiment
 from attnlib.in_context.training import History, TrainingDiverged, load_history, train
 

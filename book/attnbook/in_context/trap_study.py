@@ -28,8 +28,9 @@ from statistics import NormalDist
 import numpy as np
 import torch
 
+from attnbook.files import require_writable, write_arrays
 from attnlib import checks
-from attnlib.grids import progress_bar, require_writable, write_arrays
+from attnlib.extras import progress_bar
 from attnlib.in_context import circuits
 from attnlib.in_context.experiment import Experiment
 from attnlib.in_context.training import History, made_with, train

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from attnlib.grids import written_aside
+from bookkit.files import written_aside
 
 if TYPE_CHECKING:
     import pandas

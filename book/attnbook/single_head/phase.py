@@ -20,10 +20,11 @@ from pathlib import Path
 import numpy as np
 import torch
 
+from attnbook.files import write_arrays
 from attnbook.single_head.phase_cells import two_step_cells
 from attnlib import checks
+from attnlib.extras import progress_bar
 from attnlib.gaussian import bartlett_rows
-from attnlib.grids import progress_bar, write_arrays
 from attnlib.randomness import stream
 from attnlib.single_head.law import SignalNoiseLaw
 from attnlib.single_head.population import FreshScores, log10_error_of_scores

@@ -28,12 +28,12 @@ from typing import Any
 import numpy as np
 import torch
 
+from attnbook.files import require_writable, write_arrays
 from attnbook.in_context.causal import LayerWeights
 from attnbook.in_context.deeper_and_wider.multi_task import MultiTaskLaw
 from attnbook.in_context.deeper_and_wider.stack import StackWeights
 from attnbook.in_context.deeper_and_wider.training import DeepHistory, train_deep
 from attnlib import checks
-from attnlib.grids import require_writable, write_arrays
 from attnlib.in_context.circuits import Circuits
 from attnlib.in_context.experiment import Experiment
 from attnlib.in_context.law import RegressionLaw, toeplitz_covariance

@@ -27,7 +27,7 @@ from attnbook.in_context.deeper_and_wider.stack import (
     stack_circuits,
 )
 from attnlib import checks
-from attnlib.grids import progress_bar
+from attnlib.extras import progress_bar
 from attnlib.in_context.experiment import Experiment
 from attnlib.in_context.training import TrainingDiverged
 from attnlib.kernels import prompt_stream

@@ -19,8 +19,9 @@ from pathlib import Path
 
 import numpy as np
 
+from attnbook.files import require_writable, write_arrays
 from attnlib import checks
-from attnlib.grids import progress_bar, require_writable, write_arrays
+from attnlib.extras import progress_bar
 from attnlib.randomness import stream
 from attnlib.token_selection.gram import draw_gram, join
 from attnlib.token_selection.law import TokenLaw

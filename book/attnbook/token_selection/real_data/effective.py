@@ -24,13 +24,14 @@ from pathlib import Path
 
 import torch
 
+from attnbook.files import require_writable
 from attnbook.token_selection.real_data.formats import FormatError
 from attnbook.token_selection.real_data.frozen import FrozenLastLayer
 from attnbook.token_selection.real_data.loaders import DataSetNotFound
 from attnbook.token_selection.real_data.plans import PLANS
 from attnbook.token_selection.real_data.setups import Setup, head_confidence, prepare
 from attnlib import checks
-from attnlib.grids import require_writable, written_aside
+from bookkit.files import written_aside
 
 __all__ = [
     "STORED",

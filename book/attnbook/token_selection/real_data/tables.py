@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from attnlib import checks
-from attnlib.grids import written_aside
+from bookkit.files import written_aside
 
 __all__ = [
     "PUBLISHED",

@@ -1,11 +1,9 @@
-"""Files of long computations are whole or not there; a bar is only there when it is wanted."""
-
-import sys
+"""Files of long computations are whole or not there."""
 
 import numpy as np
 import pytest
 
-from attnlib.grids import progress_bar, require_writable, write_arrays
+from attnbook.files import require_writable, write_arrays
 
 
 def test_arrays_come_back_under_exactly_this_name(tmp_path):
@@ -54,17 +52,3 @@ def test_places_that_cannot_be_written(tmp_path, monkeypatch):
     monkeypatch.setattr("pathlib.Path.touch", refuse)
     with pytest.raises(ValueError, match=r"can be written; got 'x.npz' \(Permission denied\)"):
         require_writable(tmp_path / "x.npz")
-
-
-def test_no_bar_imports_nothing(monkeypatch, capsys):
-    monkeypatch.setitem(sys.modules, "tqdm", None)  # importing it would fail
-    with progress_bar(False, 3, "map") as bar:
-        bar.update(2)
-    assert capsys.readouterr() == ("", "")
-
-
-def test_a_bar_counts_cells(capsys):
-    with progress_bar(True, 3, "map") as bar:
-        bar.update(2)
-        assert bar.n == 2
-    assert "map:" in capsys.readouterr().err
