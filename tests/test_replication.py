@@ -1,7 +1,6 @@
 """Registration and replication without a book's pages: seeds by a public rule, fingerprints, counts, the committed table."""
 
 import hashlib
-import json
 import math
 from datetime import date
 from pathlib import Path
@@ -35,7 +34,7 @@ def _largest(many):
 @CLAIMS.claim("D1", "a title", "a statement", wrong=0.5, wrong_text="half")
 def largest(many, constant):
     """What is measured."""
-    return within(_largest(many), high=constant * HIGH)
+    return within(_largest(many), high=constant * HIGH, quantity="largest throw")
 '''
 PAGE = (
     ":tags: [parameters]\n\ncount: int = 400  # throws [>= 2]\nseed: int = 0  # of the throws [>= 0]",
@@ -91,6 +90,9 @@ CHANGES = {
     "the title": ("a title", "a better title", False),
     "the statement": ("a statement", "a better statement", False),
     "words of the negative control": ("half", "one half", False),
+    "what it checks": ('wrong_text="half"', 'wrong_text="half", box=("a-box",)', False),
+    "words that its rule says": ("largest throw", "the largest throw", False),
+    "a key": ("many.amax(1)", 'many["amax"]', True),
     "a docstring": ("What is measured", "What is found", False),
     "a comment": ("OTHER = 1", "OTHER = 1  # of something else", False),
     "another constant": ("OTHER = 1", "OTHER = 2", False),
@@ -124,31 +126,39 @@ def test_claims_are_registered_once_and_again_with_a_reason(book: Path) -> None:
     assert unregistered([RECORD], book) == [RECORD]
     with pytest.raises(UserError, match="because"):
         register([RECORD], book, " ", day)
-    path, new = register([RECORD], book, "first", day)
-    assert (path.name, new) == ("2026-11-22.json", ["D1"])
-    assert register([RECORD], book, "first", day)[1] == []
-    entry = json.loads(path.read_text(encoding="utf-8"))["claims"]["D1"]
-    assert (entry["rule"], entry["predicted"], entry["wrong"], entry["draws"]) == ("a rule", "p", "half", 12)
+    (book / "book").mkdir()
+    assert register([RECORD], book, "first", day) == ["D1"]
+    assert register([RECORD], book, "first", day) == []
     claims = book / "code" / "dice" / "claims.py"
     text = claims.read_text(encoding="utf-8").replace("6.5", "6.25")
     claims.unlink()
     write(claims, text)
     assert unregistered([RECORD], book) == [RECORD]
-    second, _ = register([RECORD], book, "a sharper bound", day)
-    assert second.name == "2026-11-22-2.json"
+    other = {**RECORD, "id": "D10"}
+    assert register([RECORD], book, "a sharper bound", day) == ["D1"]
+    assert register([RECORD, other], book, "a sharper bound", day) == [
+        "D10"
+    ]  # one reason of one day is one registration
     found = registered(book)["D1"]
     assert (found.day, found.times, found.because) == ("2026-11-22", 2, "a sharper bound")
-    assert register([RECORD], book, "again", later)[1] == []
-    write(book / registration.FOLDER / "2026-11-29.json", "{}")
-    with pytest.raises(UserError, match="no registration"):
+    assert register([RECORD], book, "again", later) == []
+    lines = (book / registration.FILE).read_text(encoding="utf-8").splitlines()
+    assert lines[2:5] == [' "because": {', '  "2026-11-22": "first",', '  "2026-11-22-2": "a sharper bound"']
+    assert lines[7:-2] == [
+        f'  "D1": ["{fingerprint(RECORD, book)}", "2026-11-22", "2026-11-22-2"],',
+        f'  "D10": ["{fingerprint(other, book)}", "2026-11-22-2"]',
+    ]
+
+
+@pytest.mark.parametrize(
+    "content",
+    ["{}", "[]", "no JSON", '{"format": 1, "because": {}, "claims": {}}',
+     '{"format": 2, "because": {}, "claims": {"D1": ["abc", "2026-11-22"]}}'],
+)  # fmt: skip
+def test_a_file_that_is_no_registration_is_refused(book: Path, content: str) -> None:
+    write(book / registration.FILE, content)
+    with pytest.raises(UserError, match="is no registration"):
         registered(book)
-
-
-def test_tenth_registration_of_a_day_comes_after_the_second(book: Path) -> None:
-    for number in ["", *(f"-{n}" for n in range(2, 12))]:
-        entry = {"format": 1, "because": number, "claims": {"D1": {"fingerprint": number or "0"}}}
-        write(book / registration.FOLDER / f"2026-11-22{number}.json", json.dumps(entry))
-    assert registered(book)["D1"].fingerprint == "-11"
 
 
 # --- counts -----------------------------------------------------------------------------------------------------------------
@@ -219,6 +229,7 @@ def test_the_table_comes_back_as_it_was_written(book: Path) -> None:
 
 
 def test_counts_of_a_claim_that_changed_since_are_not_shown(book: Path) -> None:
+    (book / "book").mkdir()
     register([RECORD], book, "first", date(2026, 11, 22))
     claims = counts.count([_run(), _run("fails")], {"D1": fingerprint(RECORD, book)})
     counts.written(book, counts.Replication("", 0, "2026-11-23", "", claims))

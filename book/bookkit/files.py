@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
-__all__ = ["written_aside"]
+__all__ = ["one_line_each", "written_aside"]
 
 
 @contextlib.contextmanager
@@ -19,3 +21,15 @@ def written_aside(path: Path) -> Iterator[Path]:
         os.replace(temporary, path)
     finally:
         temporary.unlink(missing_ok=True)
+
+
+def one_line_each(content: Mapping[str, Any]) -> str:
+    """JSON in which every entry of an inner table has a line of its own, so that histories and merges are of entries."""
+
+    def said(value: Any, depth: int) -> str:
+        if depth == 2 or not isinstance(value, Mapping):
+            return json.dumps(value, ensure_ascii=False)
+        rows = (f"{' ' * (depth + 1)}{json.dumps(key)}: {said(each, depth + 1)}" for key, each in value.items())
+        return "{\n" + ",\n".join(rows) + f"\n{' ' * depth}}}"
+
+    return said(content, 0) + "\n"

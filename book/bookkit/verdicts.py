@@ -19,7 +19,7 @@ from typing import Any
 
 from bookkit.ledger.words import control_words, rule_words, signs, told_apart, verdict_words
 
-__all__ = ["BADGES", "by_number", "html_table", "shortened", "text_table"]
+__all__ = ["BADGES", "as_counted", "by_number", "html_table", "shortened", "text_table"]
 
 BADGES = {"holds": "verdict-holds", "fails": "verdict-fails", "outside its regime": "verdict-outside"}
 ELSEWHERE = "otherwise at the book's defaults"  # a reader who changed parameters may well see another verdict
@@ -30,10 +30,12 @@ HINT = "Each line opens: prediction, rule, measurement, source, negative control
 
 def by_number(records: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
     """The records in the order of their ids, as people count: Q2, Q2b, Q10."""
-    return sorted(
-        records,
-        key=lambda r: [(int(part), "") if part.isdigit() else (-1, part) for part in re.findall(r"\d+|\D+", r["id"])],
-    )
+    return sorted(records, key=lambda record: as_counted(record["id"]))
+
+
+def as_counted(claim_id: str) -> list[tuple[int, str]]:
+    """The id as a key for sorting."""
+    return [(int(part), "") if part.isdigit() else (-1, part) for part in re.findall(r"\d+|\D+", claim_id)]
 
 
 def shortened(measured: str) -> str:

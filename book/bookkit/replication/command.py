@@ -179,6 +179,8 @@ def register(arguments: Sequence[str] | None = None) -> int:
         new = registration.unregistered(records, root)
         print("\n".join(f"{record['id']} ({record['page']})" for record in new) or "all claims are registered")
         return 1 if new else 0
-    path, new = registration.register(records, root, options.because, datetime.now(UTC).date())
-    print(f"{path}: {len(new)} claims" if new else "all claims are registered as they stand; nothing written")
+    new = registration.register(records, root, options.because, datetime.now(UTC).date())
+    print(
+        f"{registration.FILE}: {len(new)} claims" if new else "all claims are registered as they stand; nothing written"
+    )
     return 0

@@ -15,7 +15,7 @@ from typing import Any
 
 from scipy.special import pdtrc
 
-from bookkit.files import written_aside
+from bookkit.files import one_line_each, written_aside
 from bookkit.pages.catalogue import UserError, one_line
 from bookkit.rules import LEDGER
 
@@ -157,12 +157,6 @@ def read(root: Path) -> Replication | None:
 
 def written(root: Path, found: Replication) -> Path:
     """Write the table, one line per claim."""
-    content = asdict(found)
-    claims = content.pop("claims")
-    head = json.dumps({"format": FORMAT, **content}, ensure_ascii=False, indent=1)[:-2]
-    rows = ",\n".join(
-        f"  {json.dumps(claim)}: {json.dumps(entry, ensure_ascii=False)}" for claim, entry in claims.items()
-    )
     with written_aside(root / FILE) as temporary:
-        temporary.write_text(f'{head},\n "claims": {{\n{rows}\n }}\n}}\n', encoding="utf-8")
+        temporary.write_text(one_line_each({"format": FORMAT, **asdict(found)}), encoding="utf-8")
     return root / FILE

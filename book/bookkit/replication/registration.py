@@ -1,10 +1,11 @@
 """Registration: a claim's judge, threshold and sizes are written down, with the date, before they are judged at fresh seeds.
 
-    book/registered/2026-11-22.json    what was registered on that day, and why: new claims, and changed ones once more
+    book/registered.json    one line a claim: its fingerprint, and when it was registered; above them why, one line a registration
 
-What is fixed is what decides the verdict: the judge's code with the constants and helpers of its own module, the wrong constant of its
-negative control, the expected verdict, the condition of its regime, and the page's default parameters. Words are not: a better sentence
-is no other claim. A test compares every judge with what was registered of it last.
+A fingerprint reads what decides the verdict: the code of the judge with the constants and helpers of its own module that it names, the
+wrong constant of its negative control, the expected verdict, the condition of its regime, and the page's default parameters. Words are
+left out (docstrings, comments, types, layout, and every string that holds a space): a better sentence is no other claim. A test
+compares every judge with what was registered of it last.
 """
 
 from __future__ import annotations
@@ -12,31 +13,34 @@ from __future__ import annotations
 import ast
 import hashlib
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import date
 from functools import cache
+from itertools import count
 from pathlib import Path
 from typing import Any
 
-from bookkit.files import written_aside
+from bookkit.files import one_line_each, written_aside
 from bookkit.ledger.records import page_name, source_line
 from bookkit.pages.catalogue import Page, UserError, one_line
 from bookkit.pages.parameters import page_parameters
+from bookkit.verdicts import as_counted
 
-__all__ = ["FOLDER", "Registered", "fingerprint", "register", "registered", "unregistered"]
+__all__ = ["FILE", "Registered", "fingerprint", "register", "registered", "unregistered"]
 
-FOLDER = "book/registered"
-FORMAT = 1
-# Of the decorator that makes a judge a claim: what decides. Its other arguments are words.
+FILE = "book/registered.json"
+FORMAT = 2
+# Where a claim is registered with its set, by a decorator or a call that names its id: what decides, and what does not.
 DECIDING = ("wrong", "expected", "violation")
+WORDS = ("title", "statement", "words", "regime", "wrong_text", "source", "box", "uses")
 # Fields of syntax trees that differ between versions of Python, or say nothing about what is computed.
 UNREAD = {"type_params", "type_comment", "kind", "returns", "annotation", "ctx"}
 
 
 @dataclass(frozen=True)
 class Registered:
-    """What was registered of a claim last: its fingerprint, the day, how often before, and the reason of a change."""
+    """What was registered of a claim last: its fingerprint, the day, how often it was registered, and the reason of a change."""
 
     fingerprint: str
     day: str
@@ -55,9 +59,11 @@ def fingerprint(record: Mapping[str, Any], root: Path) -> str:
     """
     found = source_line(record["function"], root)
     if found:
-        tree = _module(root / found[0])
-        judge = _definition(tree, found[1])
-        decides: Any = [record["function"].rpartition(".")[2], *map(_shape, _reached(tree, judge, record["id"]))]
+        path = root / found[0]
+        tree = _parsed(path, path.stat().st_mtime_ns)
+        judge = next(n for n in ast.walk(tree) if isinstance(n, ast.FunctionDef) and n.lineno == found[1])
+        shapes = [_shape(node, record["id"]) for node in _reached(tree, judge, record["id"])]
+        decides: list[Any] = [record["function"].rpartition(".")[2], *shapes]
     else:
         decides = [record["statement"], record["rule"]]
     source = root / "notebooks" / f"{page_name(record)}.md"
@@ -77,31 +83,22 @@ def _parsed(path: Path, changed: int) -> ast.Module:
     return ast.parse(path.read_text(encoding="utf-8"))
 
 
-def _module(path: Path) -> ast.Module:
-    return _parsed(path, path.stat().st_mtime_ns)
-
-
-def _definition(tree: ast.Module, line: int) -> ast.FunctionDef:
-    return next(n for n in ast.walk(tree) if isinstance(n, ast.FunctionDef) and n.lineno == line)
-
-
 def _reached(tree: ast.Module, judge: ast.FunctionDef, claim: str) -> list[ast.AST]:
     """The judge, and every definition of its module that it names, or that one of those names; in the order of the module.
 
     A judge made by another function is told from its sisters by the statement of the module that holds the claim's id.
     """
     named = {name: node for node in tree.body for name in _names_of(node)}
-    judges = {id(node) for node in tree.body if isinstance(node, ast.FunctionDef) and node.decorator_list}
+    makers = [n for n in tree.body if isinstance(n, ast.Expr | ast.For | ast.Assign) and _holds(n, claim)]
     found: dict[int, ast.AST] = {}
-    makers = [n for n in tree.body if isinstance(n, ast.Expr | ast.For) and _holds(n, claim)]
     todo: list[ast.AST] = [judge, *makers]
     while todo:
         node = todo.pop()
         found[id(node)] = node
         for name in ast.walk(node):
             other = named.get(name.id) if isinstance(name, ast.Name) else None
-            # One judge may call another; the set of claims itself, named by every decorator, says nothing.
-            if other is not None and id(other) not in found and (id(other) in judges or not _is_claim_set(other)):
+            # The set of claims itself, named by every decorator, says nothing.
+            if other is not None and id(other) not in found and not _is_claim_set(other):
                 todo.append(other)
     return sorted(found.values(), key=lambda node: node.lineno)  # type: ignore[attr-defined]
 
@@ -123,10 +120,12 @@ def _is_claim_set(node: ast.AST) -> bool:
     return isinstance(called, ast.Name) and called.id == "ClaimSet"
 
 
-def _shape(node: Any) -> Any:
-    """A syntax tree as lists, without places, words of claims, docstrings, and what differs between versions of Python."""
+def _shape(node: Any, claim: str) -> Any:
+    """A syntax tree as lists, without places, words, and what differs between versions of Python."""
     if isinstance(node, list):
-        return [_shape(item) for item in node]
+        return [_shape(item, claim) for item in node]
+    if isinstance(node, ast.Constant) and isinstance(node.value, str) and " " in node.value:
+        return "words"
     if not isinstance(node, ast.AST):
         return repr(node)
     fields = {name: value for name, value in ast.iter_fields(node) if name not in UNREAD and value not in (None, [])}
@@ -134,7 +133,14 @@ def _shape(node: Any) -> Any:
         fields["decorator_list"] = [_deciding(each) for each in node.decorator_list]
         if ast.get_docstring(node) is not None:
             fields["body"] = node.body[1:]
-    return [type(node).__name__, *([name, _shape(value)] for name, value in sorted(fields.items()))]
+    if (
+        isinstance(node, ast.Call)
+        and node.args
+        and isinstance(node.args[0], ast.Constant)
+        and node.args[0].value == claim
+    ):
+        fields["keywords"] = [word for word in node.keywords if word.arg not in WORDS]
+    return [type(node).__name__, *([name, _shape(value, claim)] for name, value in sorted(fields.items()))]
 
 
 def _deciding(decorator: ast.expr) -> ast.expr:
@@ -148,13 +154,10 @@ def _deciding(decorator: ast.expr) -> ast.expr:
 
 def registered(root: Path) -> dict[str, Registered]:
     """By claim, what was registered last. Raises `UserError` for a file that is none of ours."""
-    found: dict[str, Registered] = {}
-    for path in sorted((root / FOLDER).glob("*.json"), key=_order):
-        content = _read(path)
-        for claim, entry in content["claims"].items():
-            times = found[claim].times + 1 if claim in found else 1
-            found[claim] = Registered(entry["fingerprint"], path.stem[:10], times, content["because"])
-    return found
+    because, claims = _read(root)
+    return {
+        claim: Registered(mark, days[-1][:10], len(days), because[days[-1]]) for claim, (mark, *days) in claims.items()
+    }
 
 
 def unregistered(records: Iterable[Mapping[str, Any]], root: Path) -> list[Mapping[str, Any]]:
@@ -163,54 +166,48 @@ def unregistered(records: Iterable[Mapping[str, Any]], root: Path) -> list[Mappi
     return [r for r in records if r["id"] not in known or known[r["id"]].fingerprint != fingerprint(r, root)]
 
 
-def register(records: Iterable[Mapping[str, Any]], root: Path, because: str, today: date) -> tuple[Path, list[str]]:
-    """Register every claim that is not, with the reason; the file of the day, and the claims' ids. Writes nothing where all are.
+def register(records: Iterable[Mapping[str, Any]], root: Path, why: str, today: date) -> list[str]:
+    """Register every claim that is not, with the reason; their ids. Writes nothing where all are.
 
-    One file holds what was registered for one reason; a second one of the day is named 2026-11-22-2. Raises `UserError` without a
-    reason.
+    What is registered on one day for one reason is one registration; a second one of the day is named 2026-11-22-2. Raises
+    `UserError` without a reason.
     """
-    if not because.strip():
+    if not (why := why.strip()):
         raise UserError('because must say why claims are registered, or again; as in --because "first registration"')
+    because, claims = _read(root)
     new = unregistered(records, root)
-    folder = root / FOLDER
-    path = _free(folder, today)
-    if not new:
-        return path, []
-    claims = {
-        record["id"]: {
-            "page": page_name(record),
-            "fingerprint": fingerprint(record, root),
-            "statement": record["statement"],
-            "rule": record["rule"],
-            "predicted": record["predicted"],
-            "draws": record["draws"],
-            "expected": record["expected"],
-            "wrong": record["negative_control"]["wrong"],
-        }
-        for record in new
-    }
-    folder.mkdir(parents=True, exist_ok=True)
-    content = {"format": FORMAT, "because": because.strip(), "claims": claims}
-    with written_aside(path) as temporary:
-        temporary.write_text(json.dumps(content, ensure_ascii=False, indent=1) + "\n", encoding="utf-8")
-    return path, list(claims)
+    if new:
+        name = next(name for name in _free(today) if because.setdefault(name, why) == why)
+        for record in new:
+            _, *days = claims.get(record["id"], [""])
+            claims[record["id"]] = [fingerprint(record, root), *days, name]
+        _write(root, because, claims)
+    return [record["id"] for record in new]
 
 
-def _order(path: Path) -> tuple[str, int]:
-    return path.stem[:10], int(path.stem[11:] or 1)
+def _free(today: date) -> Iterator[str]:
+    """2026-11-22, 2026-11-22-2, ..."""
+    yield str(today)
+    yield from (f"{today}-{number}" for number in count(2))
 
 
-def _free(folder: Path, today: date) -> Path:
-    """2026-11-22.json, or the next free one of that day."""
-    names = (f"{today}.json", *(f"{today}-{number}.json" for number in range(2, 100)))
-    return next(path for name in names if not (path := folder / name).exists())
-
-
-def _read(path: Path) -> dict[str, Any]:
+def _read(root: Path) -> tuple[dict[str, str], dict[str, list[str]]]:
+    """The reasons by registration; by claim, its fingerprint and its registrations."""
+    path = root / FILE
+    if not path.is_file():
+        return {}, {}
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
-        if content["format"] != FORMAT or not isinstance(content["claims"], dict):
-            raise ValueError(f"format {content['format']}")
-    except (KeyError, TypeError, ValueError) as error:
-        raise UserError(f"{path.name} in {FOLDER} is no registration: {one_line(error)}") from None
-    return content
+        if content["format"] != FORMAT or not all(
+            days[-1] in content["because"] for days in content["claims"].values()
+        ):
+            raise ValueError("another format, or a registration without its reason")
+        return content["because"], content["claims"]
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        raise UserError(f"{FILE} is no registration: {one_line(error)}") from None
+
+
+def _write(root: Path, because: dict[str, str], claims: dict[str, list[str]]) -> None:
+    ordered = {claim: claims[claim] for claim in sorted(claims, key=as_counted)}
+    with written_aside(root / FILE) as temporary:
+        temporary.write_text(one_line_each({"format": FORMAT, "because": because, "claims": ordered}), encoding="utf-8")
