@@ -7,17 +7,24 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import nbformat
 import papermill
+import psutil
 import pytest
 
 from bookkit.cli import main
 from tests.refusals import refused, snapshot
 from tests.tiny_page import PAGE, make_book
 
-SLOW = "import pathlib, time\n\npathlib.Path('started').touch()\ntime.sleep(6000)"
+SLOW = """import os, pathlib, time
+
+pathlib.Path("pid").write_text(str(os.getpid()))
+pathlib.Path("pid").rename("started")
+while True:
+    time.sleep(6000)"""
 
 
 @pytest.fixture
@@ -220,9 +227,16 @@ def test_what_a_kernel_says_past_the_page_is_not_for_the_reader_unless_it_dies(b
     assert not Path("dead.ipynb").exists()
 
 
-def test_an_interrupted_rerun_leaves_nothing(book) -> None:
-    make_book(book, text=PAGE.replace("record(flipped", f"{SLOW}\nrecord(flipped"))
-    before = snapshot(book)
+STUBBORN = "import os, signal\n\nsignal.signal(signal.SIGINT, lambda *_: {})\n"
+
+
+@pytest.mark.parametrize(
+    "before", ["", STUBBORN.format("os._exit(3)"), STUBBORN.format("None")], ids=["plain", "dies", "deaf"]
+)
+def test_an_interrupted_rerun_leaves_nothing(book, before: str) -> None:
+    """Whatever the kernel does with an interrupt: it ends its cell, dies of it, or does not hear it."""
+    make_book(book, text=PAGE.replace("record(flipped", f"{before}{SLOW}\nrecord(flipped"))
+    files = snapshot(book)
     process = subprocess.Popen(
         [sys.executable, "-m", "attnlib", "rerun", "tiny", "-o", "out.ipynb"],
         cwd=book, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True,
@@ -238,24 +252,9 @@ def test_an_interrupted_rerun_leaves_nothing(book) -> None:
             os.killpg(process.pid, signal.SIGKILL)
     assert process.returncode == 130
     assert err.splitlines()[-1] == "attnlib: error: interrupted; nothing was written"
-    assert snapshot(book) == before | {"started": b""}
-
-
-def test_an_interrupt_that_is_swallowed_still_ends_the_run() -> None:
-    """An event loop can lose a KeyboardInterrupt; then the process leaves by itself."""
-    code = (
-        "import os, signal, time\n"
-        "from bookkit.pages.rerun import interruptible\n"
-        "with interruptible(patience=0.2):\n"
-        "    try:\n"
-        "        os.kill(os.getpid(), signal.SIGINT)\n"
-        "        time.sleep(6000)\n"
-        "    except KeyboardInterrupt:\n"
-        "        time.sleep(6000)\n"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
-    assert done.returncode == 130
-    assert done.stderr.splitlines()[-1] == "bookkit: error: interrupted; nothing was written"
+    assert snapshot(book) == files | {"started": (book / "started").read_bytes()}
+    with suppress(psutil.NoSuchProcess):
+        assert psutil.Process(int((book / "started").read_text())).status() == psutil.STATUS_ZOMBIE
 
 
 # --- results and pages

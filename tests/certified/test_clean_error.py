@@ -113,9 +113,19 @@ def test_rows_of_the_table_are_made_again(family: str) -> None:
     assert row["heads"] == 2000
     assert row["unexplained"] == 0 if family == "tie" else row["largest"] < 3e-12
     drawn = draw(family, 2000)
-    assert head in drawn
+    # Heads pass through powers and logarithms, whose last bits differ between processors.
+    assert min(max(_apart(head, other)) for other in drawn) < 1e-9
     fresh = compare(drawn[:6])
-    assert [c.log10_error for c in fresh] == pytest.approx([p[0] for p in row["points"][:6]], rel=1e-9, abs=1e-300)
+    # What is lost where two walls meet: a last bit of c moves the error by 1e-8 of itself.
+    near = 1e-6 if family == "tie" else 1e-9
+    assert [c.log10_error for c in fresh] == pytest.approx([p[0] for p in row["points"][:6]], rel=near, abs=1e-300)
+
+
+def _apart(head: Head, other: Head) -> list[float]:
+    return [
+        abs(mine - theirs) / max(abs(mine), 1e-300)
+        for mine, theirs in zip(vars(head).values(), vars(other).values(), strict=True)
+    ]
 
 
 def test_the_table_says_what_the_page_says() -> None:

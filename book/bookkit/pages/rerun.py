@@ -15,10 +15,11 @@ import signal
 import sys
 import tempfile
 import threading
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from bookkit.pages.catalogue import Page, UserError, find_pages, one_line, resolve_page, write_atomically
 from bookkit.pages.parameters import check_parameters, number_from_text, page_parameters, value_from_text
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from nbformat import NotebookNode
 
 
+T = TypeVar("T")
 INTERRUPTED = "interrupted; nothing was written"
 _EXPONENT = re.compile(r"[-+]?\d+(\.\d*)?[eE][-+]?\d+$")
 
@@ -141,16 +143,25 @@ def run_page(page: Page, values: dict[str, Any]) -> NotebookNode:
         log = (
             Path(folder) / "kernel.log"
         )  # a kernel now and then calls its ordinary end an error, and not into the page
-        try:
+        kernels: list[int] = []
+        manager = private_kernel_manager(Path(folder), log, kernels.append)
+
+        def execute() -> NotebookNode:
             # Nothing is written while the page runs (output None): a killed run leaves no file at all.
-            with interruptible():
-                executed = papermill.execute_notebook(
-                    notebook, None, parameters=values, kernel_name="python3", progress_bar={"desc": page.name},
-                    kernel_manager_class=private_kernel_manager(Path(folder), log),
-                )  # fmt: skip
+            return papermill.execute_notebook(
+                notebook, None, parameters=values, kernel_name="python3", progress_bar={"desc": page.name},
+                kernel_manager_class=manager,
+            )  # fmt: skip
+
+        def stop() -> None:
+            print(file=sys.stderr)  # the bar stands in this line
+            for pid in kernels:
+                with suppress(ProcessLookupError):
+                    os.killpg(pid, signal.SIGKILL)  # a kernel has a session of its own
+
+        try:
+            executed = interruptible(execute, stop)
         except PapermillExecutionError as error:
-            if error.ename == "KeyboardInterrupt":
-                raise KeyboardInterrupt from error
             # Papermill puts a cell of its own before those that can fail; the reader counts the page's.
             raise RunError(_failure(page, error, error.exec_count - bool(values))) from error
         except DeadKernelError as error:
@@ -161,35 +172,28 @@ def run_page(page: Page, values: dict[str, Any]) -> NotebookNode:
     return executed
 
 
-@contextmanager
-def interruptible(patience: float = 5.0) -> Iterator[None]:
-    """Ctrl-C ends what runs inside: by KeyboardInterrupt, or by leaving the process when that is lost on its way.
+def interruptible(work: Callable[[], T], on_interrupt: Callable[[], None] = lambda: None) -> T:
+    """`work()`, ended by Ctrl-C at once: it runs in a thread of its own, and this one only waits.
 
-    The event loop below papermill can swallow an interrupt that comes at a bad moment, and then waits for a cell that may run for
-    hours. The kernel notices that its parent is gone and ends too; nothing has been written yet.
+    nbclient takes the interrupt for itself where it can, in the main thread: it then stops its kernel, which may answer first, may
+    be found dead first, or may keep it waiting; and an event loop can lose an interrupt. In another thread it cannot.
     """
     if threading.current_thread() is not threading.main_thread():  # only the main thread gets signals
-        yield
-        return
-    timers: list[threading.Timer] = []
+        return work()
+    done: Future[T] = Future()
 
-    def leave() -> None:
-        print(f"\n{program()}: error: {INTERRUPTED}", file=sys.stderr, flush=True)
-        os._exit(130)
+    def run() -> None:
+        try:
+            done.set_result(work())
+        except BaseException as error:  # to be raised by whoever waits
+            done.set_exception(error)
 
-    def on_interrupt(number: int, frame: object) -> None:
-        timers.append(threading.Timer(patience, leave))
-        timers[-1].daemon = True
-        timers[-1].start()
-        raise KeyboardInterrupt
-
-    before = signal.signal(signal.SIGINT, on_interrupt)
+    threading.Thread(target=run, daemon=True).start()
     try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, before)
-        for timer in timers:
-            timer.cancel()
+        return done.result()
+    except KeyboardInterrupt:
+        on_interrupt()
+        raise
 
 
 def _failure(page: Page, error: Any, cell: int) -> str:
