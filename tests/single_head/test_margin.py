@@ -107,8 +107,9 @@ def test_contradictions_are_not_separable():
 
 def test_a_solver_that_stops_early_is_an_error():
     _, tokens = draw()
+    few = np.random.default_rng(0).standard_normal((30, 3))  # few of the samples are support vectors
     with pytest.raises(NotConverged, match="MaxIterations"):
-        hard_margin(tokens.noise, tokens.labels, max_iterations=1)
+        hard_margin(few, np.sign(few[:, 0]), max_iterations=1)
     with pytest.raises(NotConverged, match="KKT"):
         hard_margin(tokens.noise, tokens.labels, tolerance=1e-30)
 
