@@ -8,11 +8,10 @@ import numpy as np
 import torch
 
 from attnbook.single_head.phase import phase_diagram, phase_plan
-from attnlib.single_head.descent import gradient_descent
-from attnlib.single_head.gram import gram_descent
 from attnlib.single_head.law import Sample, SignalNoiseLaw
 from attnlib.single_head.population import log10_clean_error
 from attnlib.single_head.summary import summarise
+from attnlib.single_head.training import gradient_descent, gram_descent
 from benchmarks import dense_single_head as dense_reference
 from benchmarks.registry import Case, Wing
 

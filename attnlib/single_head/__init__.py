@@ -4,15 +4,13 @@ Softmax and its alternatives are in `maps`, update rules in `rules`.
 """
 
 from attnlib.single_head.closed_form import two_steps
-from attnlib.single_head.descent import gradient_descent
 from attnlib.single_head.flow import flow_path
-from attnlib.single_head.gram import gram_descent
 from attnlib.single_head.law import Sample, SignalNoiseLaw
 from attnlib.single_head.model import forward, gradients
 from attnlib.single_head.population import clean_error_sampled, log10_clean_error
 from attnlib.single_head.summary import Summary, summarise
 from attnlib.single_head.svm import hard_margin
-from attnlib.single_head.trainer import train_heads
+from attnlib.single_head.training import gradient_descent, gram_descent, train_heads
 
 __all__ = [
     "Sample",

@@ -13,9 +13,9 @@ from typing import Any
 import torch
 
 from attnlib import checks
-from attnlib.single_head.descent import TrainingPlan, descend
 from attnlib.single_head.law import Sample, SignalNoiseLaw
 from attnlib.single_head.population import log10_clean_error
+from attnlib.single_head.training import gradient_descent
 
 __all__ = ["Summary", "draws_in_chunks", "join", "require_two_tokens", "summarise"]
 
@@ -94,12 +94,11 @@ def summarise(
         True
     """
     require_two_tokens(law, draws)
-    if steps == 0:
-        raise ValueError("steps must be a whole number >= 1; got 0: nothing is trained")
-    plan = TrainingPlan(step_size, steps, record=(1, steps))
+    checks.positive_number("step_size", step_size)
+    checks.whole_number("steps", steps, at_least=1, hint="nothing is trained" if steps == 0 else "")
     parts = []
     for sample in draws_in_chunks(law, seed, draws, device):
-        path = descend(sample, plan)
+        path = gradient_descent(sample, step_size, steps, record=(1, steps))
         parts.append(
             Summary(
                 train_accuracy_step1=path.train_accuracy[0],

@@ -5,9 +5,8 @@ import pytest
 import torch
 
 from attnlib.kernels import batches, dispatch
-from attnlib.single_head.descent import gaussian_start, gradient_descent
-from attnlib.single_head.gram import gram_descent
 from attnlib.single_head.law import SignalNoiseLaw
+from attnlib.single_head.training import gaussian_start, gradient_descent, gram_descent
 
 FIELDS = ("v", "p", "loss", "margins", "attention_on_signal")
 

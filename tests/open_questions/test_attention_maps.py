@@ -22,7 +22,7 @@ from attnbook.open_questions.attention_maps.error import log10_map_error
 from attnbook.open_questions.attention_maps.study import maps_study
 from attnlib.single_head.law import SignalNoiseLaw
 from attnlib.single_head.maps import HALF_PLUS, LINEAR, SIGMOID, SOFTMAX, SPARSEMAX, relu, softmax, windows
-from attnlib.single_head.trainer import train_heads
+from attnlib.single_head.training import train_heads
 from bookkit.claims import Verdict
 
 LAW = SignalNoiseLaw(100, 20_000, 30.0, 0.05)

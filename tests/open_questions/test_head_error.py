@@ -15,11 +15,9 @@ from attnbook.open_questions.many_heads.error import (
 )
 from attnbook.open_questions.many_heads.law import ManyDirectionsLaw
 from attnbook.open_questions.many_heads.random_starts import random_start
-from attnlib.single_head.descent import gradient_descent
-from attnlib.single_head.gram import gram_descent
 from attnlib.single_head.law import SignalNoiseLaw
 from attnlib.single_head.population import clean_error_sampled, log10_clean_error
-from attnlib.single_head.trainer import train_heads
+from attnlib.single_head.training import gradient_descent, gram_descent, train_heads
 
 
 @pytest.fixture(scope="module")

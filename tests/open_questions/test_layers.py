@@ -26,9 +26,9 @@ from attnbook.open_questions.more_classes_and_layers.layers_study import layers_
 from attnbook.open_questions.more_classes_and_layers.study import ClassesLayersStudy, classes_layers_study
 from attnbook.single_head.coordinates import reduce, rotate
 from attnbook.single_head.long_run import orthogonal_sample
-from attnlib.single_head.descent import gaussian_start, gradient_descent
 from attnlib.single_head.law import SignalNoiseLaw
 from attnlib.single_head.population import log10_clean_error
+from attnlib.single_head.training import gaussian_start, gradient_descent
 from bookkit.claims import Verdict
 
 F64 = torch.float64

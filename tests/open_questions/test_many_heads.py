@@ -27,11 +27,10 @@ from attnbook.open_questions.many_heads.random_starts import (
 )
 from attnbook.open_questions.many_heads.study import many_heads_study, thresholds
 from attnbook.single_head.long_run import law_at, orthogonal_sample
-from attnlib.single_head.descent import gradient_descent
 from attnlib.single_head.flow import selects_signal, signal_threshold
 from attnlib.single_head.law import SignalNoiseLaw
 from attnlib.single_head.population import log10_clean_error
-from attnlib.single_head.trainer import train_heads
+from attnlib.single_head.training import gradient_descent, train_heads
 from bookkit.claims import Verdict
 
 FAR = SignalNoiseLaw(80, 16_000, 32.0, 0.05)

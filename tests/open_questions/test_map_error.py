@@ -32,7 +32,7 @@ from attnlib.single_head.population import (
     log10_clean_error,
     log10_error_of_scores,
 )
-from attnlib.single_head.trainer import train_heads
+from attnlib.single_head.training import train_heads
 
 F64 = torch.float64
 ALL = (SOFTMAX, softmax(0.5), SPARSEMAX, ENTMAX15, LINEARISED, HARDMAX, SIGMOID, HALF_PLUS, LINEAR, relu(0.0))

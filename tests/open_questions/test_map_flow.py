@@ -20,7 +20,7 @@ from attnlib.single_head.maps import (
     SPARSEMAX,
     softmax,
 )
-from attnlib.single_head.trainer import train_heads
+from attnlib.single_head.training import train_heads
 
 F64 = torch.float64
 MAPS = (softmax(0.5), SPARSEMAX, ENTMAX15, LINEARISED, SIGMOID, HALF_PLUS)

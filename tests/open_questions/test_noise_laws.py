@@ -20,9 +20,9 @@ from attnbook.open_questions.noise_laws.laws import (
 from attnbook.open_questions.noise_laws.parts import Entries, Rademacher, RadialT, Sparse, StudentT, Uniform
 from attnbook.single_head.coordinates import reduce
 from attnlib.single_head.closed_form import two_steps
-from attnlib.single_head.descent import gradient_descent
 from attnlib.single_head.law import SignalNoiseLaw
 from attnlib.single_head.population import clean_error_sampled, log10_clean_error
+from attnlib.single_head.training import gradient_descent
 
 SIZE = {"n": 12, "d": 30, "signal_norm": 3.0, "label_noise": 0.2}
 RNG = np.random.default_rng(5)

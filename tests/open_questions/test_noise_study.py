@@ -26,9 +26,9 @@ from attnbook.single_head.mean_field import mean_field_log10_error
 from attnbook.single_head.study import two_step_study
 from attnlib.randomness import stream
 from attnlib.single_head.closed_form import two_steps
-from attnlib.single_head.descent import gradient_descent
 from attnlib.single_head.law import SignalNoiseLaw
 from attnlib.single_head.model import forward
+from attnlib.single_head.training import gradient_descent
 from bookkit.claims import Verdict
 
 SMALL = (30, 240, 0.1, 5 * 30 / 240)

@@ -22,7 +22,7 @@ from attnbook.open_questions.optimisers.signs import (
 from attnlib.single_head.law import SignalNoiseLaw
 from attnlib.single_head.population import clean_error_sampled, log10_clean_error
 from attnlib.single_head.rules import SIGN_DESCENT, adam
-from attnlib.single_head.trainer import train_heads
+from attnlib.single_head.training import train_heads
 
 LAW = SignalNoiseLaw(7, 60, 4.0, 0.2)
 

@@ -32,7 +32,7 @@ from attnlib.single_head.rules import (
     nesterov,
     stochastic,
 )
-from attnlib.single_head.trainer import train_heads
+from attnlib.single_head.training import train_heads
 from bookkit.claims import Verdict
 
 LAW = SignalNoiseLaw(12, 90, 7.0, 0.1)

@@ -15,10 +15,9 @@ from attnbook.open_questions.many_heads.query_key_value import (
     gaussian_factors,
     train_factors,
 )
-from attnlib.single_head.descent import gaussian_start, gradient_descent
-from attnlib.single_head.gram import gram_descent
 from attnlib.single_head.law import SignalNoiseLaw
 from attnlib.single_head.model import loss
+from attnlib.single_head.training import gaussian_start, gradient_descent, gram_descent
 
 R, N, T, D, H, K = 2, 9, 3, 31, 4, 5
 

@@ -15,8 +15,8 @@ from attnbook.single_head.assumptions_under_stress.study import (
     stress_study,
 )
 from attnbook.single_head.variants import StressedLaw
-from attnlib.single_head.descent import gradient_descent
 from attnlib.single_head.summary import summarise
+from attnlib.single_head.training import gradient_descent
 from bookkit.claims import Verdict
 
 PAPER = StressedLaw(200, 40_000, 30.0, 0.05)

@@ -16,10 +16,10 @@ from attnbook.single_head.long_run import (
     started_at_random,
     train,
 )
-from attnlib.single_head.descent import gradient_descent
 from attnlib.single_head.flow import signal_threshold
 from attnlib.single_head.law import SignalNoiseLaw
 from attnlib.single_head.population import log10_clean_error
+from attnlib.single_head.training import gradient_descent
 from bookkit.claims import Verdict
 
 LAW = SignalNoiseLaw(100, 20_000, 30.0, 0.05)

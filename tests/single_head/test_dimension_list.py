@@ -2,9 +2,9 @@
 
 import pytest
 
-from attnlib.single_head.gram import gram_descent
 from attnlib.single_head.law import SignalNoiseLaw
 from attnlib.single_head.population import log10_clean_error
+from attnlib.single_head.training import gram_descent
 
 
 @pytest.mark.parametrize(

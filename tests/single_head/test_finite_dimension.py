@@ -28,9 +28,9 @@ from attnbook.single_head.finite_dimension.near_half import (
 from attnbook.single_head.finite_dimension.study import at_dimension, drawn, finite_study
 from attnbook.single_head.label_counts import count_widths, possible_counts
 from attnbook.single_head.mean_field import mean_field
-from attnlib.single_head.descent import gradient_descent
 from attnlib.single_head.law import SignalNoiseLaw
 from attnlib.single_head.population import FreshScores, log10_error_of_scores
+from attnlib.single_head.training import gradient_descent
 
 PAPER_SIZE = SignalNoiseLaw(200, 40_000, 30.0, 0.05)
 

@@ -19,8 +19,8 @@ from attnlib.single_head.flow import (
     selects_signal,
     signal_threshold,
 )
-from attnlib.single_head.gram import gram_descent
 from attnlib.single_head.law import SignalNoiseLaw
+from attnlib.single_head.training import gram_descent
 
 
 @pytest.mark.parametrize(("rho", "step", "rate"), [(20.0, 0.3, 1.0), (35.0, 5.0, 1.0), (12.0, 2.0, 0.25)])

@@ -3,9 +3,8 @@
 import pytest
 import torch
 
-from attnlib.single_head.descent import gaussian_start, gradient_descent
-from attnlib.single_head.gram import gram_descent
 from attnlib.single_head.law import SignalNoiseLaw
+from attnlib.single_head.training import gaussian_start, gradient_descent, gram_descent
 
 
 @pytest.mark.parametrize("coordinates", ["reduced", "dense"])

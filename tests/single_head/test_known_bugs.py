@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 import torch
 
-from attnlib.single_head.descent import gradient_descent
 from attnlib.single_head.law import SignalNoiseLaw
 from attnlib.single_head.population import clean_error_sampled
+from attnlib.single_head.training import gradient_descent
 
 
 @pytest.fixture

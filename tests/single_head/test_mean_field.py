@@ -9,9 +9,9 @@ import torch
 from attnbook.single_head.mean_field import mean_field, mean_field_log10_error
 from attnbook.single_head.variants import StressedLaw
 from attnlib.single_head.closed_form import two_steps
-from attnlib.single_head.descent import gradient_descent
 from attnlib.single_head.law import SignalNoiseLaw
 from attnlib.single_head.population import log10_clean_error
+from attnlib.single_head.training import gradient_descent
 
 
 def _orthogonal_sample(n, d, rho, eta, seed):

@@ -66,7 +66,7 @@ def test_every_cell_equals_summarise(name):
 
 def test_preference_and_signal_score_of_p_from_the_dense_vectors():
     """gamma_i and p_2 . mu_k by gradient descent on one draw with d-vectors; the batched cells from the same vectors."""
-    from attnlib.single_head.descent import gradient_descent
+    from attnlib.single_head.training import gradient_descent
 
     law = SignalNoiseLaw(31, 400, 9.0, 0.2)
     sample = law.draw(1, 1, coordinates="dense")

@@ -9,7 +9,6 @@ import pytest
 import torch
 
 from attnbook.single_head.error_bound import log10_error_bound
-from attnlib.single_head.descent import gradient_descent
 from attnlib.single_head.law import SignalNoiseLaw
 from attnlib.single_head.population import (
     clean_error_conditioned,
@@ -18,6 +17,7 @@ from attnlib.single_head.population import (
     noisy_error,
     scores_of_fresh_data,
 )
+from attnlib.single_head.training import gradient_descent
 
 
 def _trained(n, d, rho, eta, step_size, seed=0, runs=1, steps=2, **kwargs):

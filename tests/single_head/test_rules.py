@@ -11,7 +11,7 @@ from attnlib.randomness import stream
 from attnlib.single_head import rules
 from attnlib.single_head.law import Sample, SignalNoiseLaw
 from attnlib.single_head.rules import Rule
-from attnlib.single_head.trainer import train_heads
+from attnlib.single_head.training import train_heads
 
 LAW = SignalNoiseLaw(n=6, d=15, signal_norm=3.0, label_noise=0.3)
 STEP, ATTENTION_STEP, STEPS = 0.3, 0.2, 5

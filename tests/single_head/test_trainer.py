@@ -9,12 +9,11 @@ import torch
 
 from attnbook.single_head.coordinates import reduce
 from attnlib.single_head import maps, rules
-from attnlib.single_head.descent import gradient_descent
 from attnlib.single_head.law import Sample, SignalNoiseLaw
 from attnlib.single_head.maps import AttentionMap
 from attnlib.single_head.model import forward, gradients, loss
 from attnlib.single_head.rules import Rule
-from attnlib.single_head.trainer import train_heads
+from attnlib.single_head.training import gradient_descent, train_heads
 
 LAW = SignalNoiseLaw(n=7, d=40, signal_norm=3.0, label_noise=0.3)
 MAPS = [

@@ -9,9 +9,8 @@ import torch
 
 from attnlib.kernels import batches, dispatch
 from attnlib.single_head import maps, rules
-from attnlib.single_head.gram import gram_descent
 from attnlib.single_head.law import Sample, SignalNoiseLaw
-from attnlib.single_head.trainer import train_heads
+from attnlib.single_head.training import gram_descent, train_heads
 
 FIELDS = ("v", "p", "loss", "margins", "attention_on_signal")
 MAPS = (

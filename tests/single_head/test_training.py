@@ -6,9 +6,9 @@ import torch
 
 from attnbook.single_head.coordinates import reduce, rotate
 from attnlib.single_head.closed_form import two_steps
-from attnlib.single_head.descent import gaussian_start, gradient_descent
 from attnlib.single_head.law import SignalNoiseLaw
 from attnlib.single_head.model import forward, gradients, loss
+from attnlib.single_head.training import gaussian_start, gradient_descent
 
 LAW = SignalNoiseLaw(n=11, d=60, signal_norm=4.0, label_noise=0.3, tokens=3)
 

@@ -10,7 +10,6 @@ from attnbook.single_head.assumptions_under_stress.claims import projected_error
 from attnbook.single_head.coordinates import reduce
 from attnbook.single_head.mean_field import mean_field, mean_field_log10_error
 from attnbook.single_head.variants import StressedLaw, mean_field_step, same_noise_pull, stretched
-from attnlib.single_head.descent import gradient_descent
 from attnlib.single_head.law import SignalNoiseLaw
 from attnlib.single_head.population import (
     clean_error_conditioned,
@@ -18,6 +17,7 @@ from attnlib.single_head.population import (
     log10_clean_error,
     scores_of_fresh_data,
 )
+from attnlib.single_head.training import gradient_descent
 
 BASE = StressedLaw(25, 300, 4.0, 0.1)
 VARIANTS = {

@@ -1,6 +1,6 @@
 r"""Training of attention heads with two tokens per sample, in Gram coordinates: R runs, many steps, any map, several rules.
 
-Source: derived; `attnlib.single_head.trainer` tells how a sample becomes a Gram matrix. `reference` says what is computed, on any
+Source: derived; `attnlib.single_head.training` tells how a sample becomes a Gram matrix. `reference` says what is computed, on any
 device; `compiled` (CPU) and `gpu` are the fast forms.
 """
 

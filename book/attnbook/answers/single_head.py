@@ -18,9 +18,9 @@ from attnbook.single_head.signal_and_noise.claims import averaging_error
 from attnbook.single_head.variants import StressedLaw
 from attnlib.gaussian import bartlett_rows
 from attnlib.randomness import stream
-from attnlib.single_head.descent import gradient_descent
 from attnlib.single_head.flow import first_order_threshold
 from attnlib.single_head.law import SignalNoiseLaw
+from attnlib.single_head.training import gradient_descent
 
 N, D, RHO, ETA, STEP = 200, 40000, 30.0, 0.05, 0.025  # of most pages of this part
 PAGE = {"n": N, "d": D, "signal_norm": RHO, "label_noise": ETA, "step_size": STEP, "steps": 2, "draws": 40, "seed": 0}

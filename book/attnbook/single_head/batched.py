@@ -17,10 +17,10 @@ import torch
 from attnbook.draws import mean, share
 from attnbook.single_head.typical_error import typical_error
 from attnlib.randomness import stream
-from attnlib.single_head.descent import gradient_descent
 from attnlib.single_head.law import Sample, SignalNoiseLaw
 from attnlib.single_head.population import FreshScores, log10_error_of_scores, scores_of_fresh_data
 from attnlib.single_head.summary import draws_in_chunks, join
+from attnlib.single_head.training import gradient_descent
 
 __all__ = ["two_step_results", "two_steps"]
 

@@ -20,11 +20,10 @@ from attnbook.single_head.margin import best_pattern, pattern_costs, selection_m
 from attnbook.single_head.margin import pattern_selection as _selection
 from attnlib import checks
 from attnlib.arrays import Bools, Floats, Ints
-from attnlib.single_head.descent import Trajectory, gaussian_start
 from attnlib.single_head.flow import own_thresholds
-from attnlib.single_head.gram import gram_descent
 from attnlib.single_head.law import Sample, SignalNoiseLaw
 from attnlib.single_head.population import log10_clean_error
+from attnlib.single_head.training import Trajectory, gaussian_start, gram_descent
 
 __all__ = [
     "Course",

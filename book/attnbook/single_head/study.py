@@ -11,10 +11,10 @@ from attnbook.single_head.error_bound import log10_error_bound
 from attnbook.single_head.mean_field import mean_field
 from attnlib import checks
 from attnlib.single_head.closed_form import evaluate_two_steps
-from attnlib.single_head.descent import TrainingPlan, descend
 from attnlib.single_head.law import Sample, SignalNoiseLaw
 from attnlib.single_head.population import clean_error_sampled, log10_error_of_scores, scores_of_fresh_data
 from attnlib.single_head.summary import draws_in_chunks, join, require_two_tokens
+from attnlib.single_head.training import gradient_descent
 
 __all__ = ["Geometry", "TwoStepStudy", "log_term", "measure_two_steps", "two_step_study"]
 
@@ -112,14 +112,11 @@ def _coefficients(sample: Sample, noise: torch.Tensor, v: torch.Tensor) -> torch
     return sample.labels * torch.linalg.solve(noise @ noise.mT, torch.einsum("rnm,rm->rn", noise, v))
 
 
-def measure_two_steps(sample: Sample, plan: TrainingPlan, test_points: int) -> dict:
-    """The fields of a `TwoStepStudy` (but law, step size, delta and seed) for the runs of one sample; `join` puts parts together.
-
-    plan: of two steps, all recorded.
-    """
-    path = descend(sample, plan)
+def measure_two_steps(sample: Sample, step_size: float, test_points: int) -> dict:
+    """The fields of a `TwoStepStudy` (but law, step size, delta and seed) for the runs of one sample; `join` puts parts together."""
+    path = gradient_descent(sample, step_size, 2)
     (_, v1, v2), (_, p1, p2) = path.v, path.p
-    closed = evaluate_two_steps(sample, plan.step_size)
+    closed = evaluate_two_steps(sample, step_size)
     noise = sample.noise_tokens()[:, :, 0]
     signal = torch.take_along_dim(sample.signals, sample.signal_class.unsqueeze(-1), dim=1)
     clean_counts, noisy_counts = sample.counts()
@@ -169,7 +166,7 @@ def two_step_study(
     Raises ValueError for a bad argument before any work.
     """
     require_two_tokens(law, draws)
-    plan = TrainingPlan(step_size, 2)
+    step_size = checks.positive_number("step_size", step_size)
     if (
         law.signal_norms[0] != law.signal_norms[1]
         or law.cosine
@@ -182,9 +179,9 @@ def two_step_study(
     checks.probability("delta", delta, open_ends=True)
     checks.whole_number("test_points", test_points, at_least=1)
     joined = join(
-        [measure_two_steps(sample, plan, test_points) for sample in draws_in_chunks(law, seed, draws, device)]
+        [measure_two_steps(sample, step_size, test_points) for sample in draws_in_chunks(law, seed, draws, device)]
     )
-    return TwoStepStudy(law=law, step_size=plan.step_size, delta=delta, seed=seed, **joined)
+    return TwoStepStudy(law=law, step_size=step_size, delta=delta, seed=seed, **joined)
 
 
 def log_term(study: TwoStepStudy) -> float:

@@ -20,7 +20,7 @@ from attnbook.open_questions.attention_maps.study import MARGIN_NORMS, MOVING, M
 from attnbook.open_questions.judging import mean_share, one_way, per_draw, tensor
 from attnbook.open_questions.second_solver import WEIGHTS, ends_on_signal, on_both_sides
 from attnlib.single_head.maps import HALF_PLUS, HARDMAX, LINEAR, SIGMOID, SOFTMAX, relu
-from attnlib.single_head.trainer import train_heads
+from attnlib.single_head.training import train_heads
 from bookkit.claims import ClaimSet, Source
 from bookkit.rules import (
     LEVEL,

@@ -33,7 +33,7 @@ from attnlib.single_head.maps import (
     softmax,
     windows,
 )
-from attnlib.single_head.trainer import train_heads
+from attnlib.single_head.training import train_heads
 
 __all__ = [
     "MAPS",

@@ -23,7 +23,7 @@ from attnlib import checks
 from attnlib.randomness import stream
 from attnlib.single_head.law import Sample, SignalNoiseLaw
 from attnlib.single_head.maps import LINEAR, SOFTMAX, AttentionMap, softmax
-from attnlib.single_head.trainer import train_heads
+from attnlib.single_head.training import train_heads
 
 __all__ = [
     "SHARES",

@@ -15,9 +15,8 @@ from attnbook.open_questions.many_heads.random_starts import across_directions, 
 from attnbook.open_questions.many_heads.study import GROWTH_BINS, PAPER_SIZE, WINDOW_ROWS, ManyHeadsStudy, thresholds
 from attnbook.open_questions.second_solver import ends_on_signal, on_both_sides
 from attnbook.single_head.long_run import Course, Fates
-from attnlib.single_head.descent import gradient_descent
 from attnlib.single_head.flow import first_order_threshold, signal_threshold
-from attnlib.single_head.trainer import train_heads
+from attnlib.single_head.training import gradient_descent, train_heads
 from bookkit.claims import ClaimSet, Source
 from bookkit.rules import (
     LEVEL,

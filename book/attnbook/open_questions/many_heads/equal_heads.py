@@ -28,8 +28,7 @@ from attnlib.single_head.law import Sample, SignalNoiseLaw
 from attnlib.single_head.maps import SOFTMAX
 from attnlib.single_head.model import forward
 from attnlib.single_head.population import log10_clean_error
-from attnlib.single_head.trainer import train_heads
-from attnlib.single_head.trajectory import HeadsTrajectory, Trajectory
+from attnlib.single_head.training import Trajectory, train_heads
 
 __all__ = [
     "VARIANTS",
@@ -62,14 +61,14 @@ class Variant:
         scale = self.output_scale(heads)
         return scale**2 * heads ** (2 if self.shared_values else 1) * step_size, step_size / heads
 
-    def train(self, sample: Sample, step_size: float, steps: int, heads: int, **options) -> HeadsTrajectory:
+    def train(self, sample: Sample, step_size: float, steps: int, heads: int, **options) -> Trajectory:
         """H heads from zero, by the general trainer."""
         return train_heads(
             sample, step_size, steps, heads=heads, shared_values=self.shared_values,
             output_scale=self.output_scale(heads), **options,
         )  # fmt: skip
 
-    def as_one_head(self, path: HeadsTrajectory) -> Trajectory:
+    def as_one_head(self, path: Trajectory) -> Trajectory:
         """The one head of equal heads: effective values V = c sum_h v_h (the shared v counts H times), p and attention of head 1."""
         heads = path.p.shape[2]
         values = self.output_scale(heads) * path.v.expand_as(path.p).sum(2)
@@ -90,7 +89,7 @@ VARIANTS: dict[str, Variant] = {
 }
 
 
-def equal_heads(path: HeadsTrajectory) -> float:
+def equal_heads(path: Trajectory) -> float:
     """Largest difference between two heads' parameters over the largest parameter: 0 to rounding from zero."""
     parts = [(x - x[:, :, :1]).abs().max() / x.abs().max() for x in (path.v, path.p)]
     return max(part.item() for part in parts)

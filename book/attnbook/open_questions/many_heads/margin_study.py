@@ -33,9 +33,9 @@ from attnbook.open_questions.many_heads.query_key_value import (
 from attnbook.single_head.margin import predicted_thresholds, tokens_of
 from attnlib import checks
 from attnlib.randomness import stream
-from attnlib.single_head.gram import gram_descent
 from attnlib.single_head.law import Sample, SignalNoiseLaw
 from attnlib.single_head.population import log10_clean_error
+from attnlib.single_head.training import gram_descent
 
 __all__ = ["HEADS", "LOW_NORMS", "SIZES", "FactorStudy", "HeadMarginStudy", "factor_study", "head_margin_study"]
 

@@ -22,7 +22,7 @@ from attnlib import checks
 from attnlib.randomness import stream
 from attnlib.single_head.law import Sample
 from attnlib.single_head.model import gradients, loss
-from attnlib.single_head.trajectory import HeadsTrajectory
+from attnlib.single_head.training import Trajectory
 
 __all__ = [
     "FactorTrajectory",
@@ -125,7 +125,7 @@ def _chain(at: Factors, grad_p: torch.Tensor, grad_v: torch.Tensor) -> Factors:
 
 
 @dataclass(frozen=True)
-class FactorTrajectory(HeadsTrajectory):
+class FactorTrajectory(Trajectory):
     """Heads, and what their factors did. `drive` is the sum of log(1 + beta |grad_p L|) over the steps before."""
 
     drive: torch.Tensor  # (S, R, H)

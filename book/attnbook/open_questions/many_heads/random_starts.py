@@ -26,7 +26,7 @@ from attnbook.open_questions.many_heads.error import log10_head_error
 from attnbook.single_head.long_run import stacked
 from attnlib import checks
 from attnlib.single_head.law import Sample, SignalNoiseLaw
-from attnlib.single_head.trainer import train_heads
+from attnlib.single_head.training import train_heads
 
 __all__ = [
     "Divided",

@@ -25,9 +25,9 @@ from attnbook.single_head.phase import phase_diagram, phase_plan
 from attnbook.single_head.variants import StressedLaw
 from attnlib import checks
 from attnlib.randomness import stream
-from attnlib.single_head.gram import gram_descent
 from attnlib.single_head.law import SignalNoiseLaw
 from attnlib.single_head.population import log10_clean_error
+from attnlib.single_head.training import gram_descent
 
 __all__ = [
     "CELL_NSNR2",

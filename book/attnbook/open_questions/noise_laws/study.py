@@ -34,7 +34,6 @@ from attnbook.single_head.two_step_claims import CLAIMS as TWO_STEP_CLAIMS
 from attnlib import checks
 from attnlib.randomness import stream
 from attnlib.single_head.closed_form import two_steps
-from attnlib.single_head.descent import TrainingPlan
 from attnlib.single_head.population import log10_clean_error, noisy_error
 from bookkit.claims import Check, Verdict
 
@@ -206,7 +205,7 @@ def study_of(row: ErrorRow, step_size: float, seed: int, *, delta: float = 0.01)
     The error on noisy labels is the row's share of misclassified fresh points, its labels flipped with probability eta.
     """
     draws, law = len(row.sampled), row.law
-    found = measure_two_steps(law.draw(seed, draws, coordinates="dense"), TrainingPlan(step_size, 2), 1)
+    found = measure_two_steps(law.draw(seed, draws, coordinates="dense"), step_size, 1)
     found["sampled_noisy_error2"] = noisy_error(row.sampled, law.label_noise)
     return TwoStepStudy(law=law, step_size=step_size, delta=delta, seed=seed, **found)
 

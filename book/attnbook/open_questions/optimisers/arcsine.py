@@ -26,8 +26,7 @@ from attnlib import checks
 from attnlib.single_head.law import Sample
 from attnlib.single_head.population import FreshScores, log10_error_of_scores
 from attnlib.single_head.rules import BLOCK_NORMALISED
-from attnlib.single_head.trainer import train_heads
-from attnlib.single_head.trajectory import Trajectory
+from attnlib.single_head.training import Trajectory, train_heads
 
 __all__ = ["SignCourse", "arcsine_kernel", "off_the_signals", "predicted_sign_descent"]
 

@@ -31,8 +31,7 @@ from attnlib.single_head.rules import (
     nesterov,
     stochastic,
 )
-from attnlib.single_head.trainer import train_heads
-from attnlib.single_head.trajectory import Trajectory
+from attnlib.single_head.training import Trajectory, train_heads
 
 __all__ = ["LINE_UP", "Entry", "Milestones", "class_attention", "compare_rules", "matched_step", "milestones"]
 

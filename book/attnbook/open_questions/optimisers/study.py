@@ -42,7 +42,7 @@ from attnlib.single_head.rules import (
     nesterov,
     stochastic,
 )
-from attnlib.single_head.trainer import train_heads
+from attnlib.single_head.training import train_heads
 
 __all__ = [
     "MAP_THETAS",

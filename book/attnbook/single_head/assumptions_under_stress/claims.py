@@ -11,7 +11,6 @@ import torch
 from attnbook.single_head.assumptions_under_stress.study import Row, StressStudy, measure
 from attnbook.single_head.variants import StressedLaw, mean_field_step, stretched
 from attnlib import checks
-from attnlib.single_head.descent import gradient_descent
 from attnlib.single_head.law import Sample, SignalNoiseLaw
 from attnlib.single_head.population import (
     FreshScores,
@@ -20,6 +19,7 @@ from attnlib.single_head.population import (
     log10_error_of_scores,
     scores_of_fresh_data,
 )
+from attnlib.single_head.training import gradient_descent
 from bookkit.claims import ClaimSet, Source
 from bookkit.rules import Evidence, agrees, both, exactly, within
 

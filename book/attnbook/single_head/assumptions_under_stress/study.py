@@ -11,9 +11,9 @@ import torch
 from attnbook.single_head.variants import StressedLaw, mean_field_step, same_noise_pull, stretched
 from attnlib import checks
 from attnlib.single_head.closed_form import two_steps
-from attnlib.single_head.descent import gradient_descent
 from attnlib.single_head.law import Sample, SignalNoiseLaw
 from attnlib.single_head.population import clean_error_conditioned, log10_clean_error
+from attnlib.single_head.training import gradient_descent
 
 __all__ = ["Row", "StressStudy", "TokenRow", "benign", "holds_over", "measure", "measure_tokens", "stress_study"]
 

@@ -17,8 +17,8 @@ from attnbook.single_head.beyond_two_steps.finite_trap import TrapRecord, class_
 from attnbook.single_head.long_run import law_at, orthogonal_sample, stacked, train
 from attnlib import checks
 from attnlib.single_head.flow import first_order_threshold, signal_threshold
-from attnlib.single_head.gram import gram_descent
 from attnlib.single_head.law import Sample, SignalNoiseLaw
+from attnlib.single_head.training import gram_descent
 
 __all__ = ["SHARES", "TrapStudy", "balanced_sample", "ends_on_signal", "first_move", "trap_study"]
 

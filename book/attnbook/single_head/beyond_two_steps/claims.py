@@ -27,8 +27,8 @@ from attnbook.single_head.long_run import (
 from attnlib import checks
 from attnlib.randomness import stream
 from attnlib.single_head.flow import flow_step, signal_threshold
-from attnlib.single_head.gram import gram_descent
 from attnlib.single_head.law import SignalNoiseLaw
+from attnlib.single_head.training import gram_descent
 from bookkit.claims import ClaimSet, Source, Verdict
 from bookkit.rules import Evidence, both, mean_within, within
 

@@ -22,8 +22,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from attnlib.arrays import Bools, Floats
-from attnlib.single_head.gram import gram_descent
 from attnlib.single_head.law import Sample
+from attnlib.single_head.training import gram_descent
 
 __all__ = ["ClassScores", "TrapRecord", "class_scores", "largest_share", "trap_record"]
 

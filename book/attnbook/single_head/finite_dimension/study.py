@@ -17,10 +17,10 @@ from attnbook.single_head.finite_dimension.deviations import Deviations, two_ste
 from attnbook.single_head.finite_dimension.near_half import distance_from_half
 from attnbook.single_head.label_counts import possible_counts
 from attnlib import checks
-from attnlib.single_head.descent import gradient_descent
 from attnlib.single_head.law import Sample, SignalNoiseLaw
 from attnlib.single_head.population import FreshScores, log10_error_of_scores, scores_of_fresh_data
 from attnlib.single_head.summary import summarise
+from attnlib.single_head.training import gradient_descent
 
 __all__ = ["Drawn", "FiniteStudy", "at_dimension", "certified_dimensions", "drawn", "finite_study"]
 

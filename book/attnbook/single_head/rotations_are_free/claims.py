@@ -12,11 +12,11 @@ from attnbook.single_head.coordinates import reduce, rotate
 from attnlib import checks
 from attnlib.gaussian import bartlett_rows
 from attnlib.randomness import stream
-from attnlib.single_head.descent import gradient_descent
 from attnlib.single_head.law import Sample, SignalNoiseLaw
 from attnlib.single_head.model import forward, gradients
 from attnlib.single_head.population import clean_error_sampled, log10_clean_error
 from attnlib.single_head.summary import summarise
+from attnlib.single_head.training import gradient_descent
 from bookkit.claims import ClaimSet, Source, Verdict
 from bookkit.rules import Evidence, agrees, both, exactly
 

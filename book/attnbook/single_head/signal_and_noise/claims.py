@@ -9,10 +9,10 @@ from dataclasses import dataclass
 import torch
 
 from attnlib import checks
-from attnlib.single_head.descent import gradient_descent
 from attnlib.single_head.law import Sample, SignalNoiseLaw
 from attnlib.single_head.model import forward
 from attnlib.single_head.population import clean_error_sampled, log10_clean_error
+from attnlib.single_head.training import gradient_descent
 from bookkit.claims import ClaimSet, Source
 from bookkit.rules import Evidence, agrees, exactly
 

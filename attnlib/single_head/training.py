@@ -1,0 +1,418 @@
+r"""Training of heads: one softmax head by gradient descent, or H heads with any map, by any update rule; R runs at once.
+
+$$ f(X) = \kappa\sum_h\sum_t w_t(Xp_h)\,v_h\cdot x_t, \qquad
+   v_{t+1} = v_t - \beta \nabla_v L(v_t, p_t), \quad p_{t+1} = p_t - \beta \nabla_p L(v_t, p_t) . $$
+
+There is one training, behind three names: `train_heads` takes everything, `gradient_descent` and `gram_descent` are one softmax head.
+Two methods make the same steps. *Vectors*: the parameters are vectors in the sample's coordinates; the readable form, for any number
+of tokens and every rule. *Gram*: every iterate lies in the span of its start, the signals and the noise tokens,
+$v_t = \sum_a \alpha_a b_a$, and all that training looks at are the scores $K\alpha$ with the Gram matrix $K$ of those vectors, so a step
+costs $O(n^2)$ whatever the dimension; two tokens per sample, rules that commute with rotations. Their equality is a test. (They part
+where a rule normalises a gradient that is nothing but rounding, as p's is once attention is saturated.)
+
+Source: arXiv 2410.07746 (one head, simultaneous steps, v_0 = p_0 = 0); the rest is derived.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+import torch
+
+from attnlib import checks
+from attnlib.kernels.batches import in_batches
+from attnlib.kernels.heads import Call, advance
+from attnlib.single_head.law import Sample
+from attnlib.single_head.maps import SOFTMAX, AttentionMap
+from attnlib.single_head.model import evaluate, gradients_at, loss
+from attnlib.single_head.rules import GRADIENT_DESCENT, Rule, batch_orders
+
+__all__ = ["Start", "Trajectory", "gaussian_start", "gradient_descent", "gram_descent", "train_heads"]
+
+StepSize = float | torch.Tensor
+Start = tuple[torch.Tensor, torch.Tensor]
+
+
+@dataclass(frozen=True)
+class Trajectory:
+    """What training did at the recorded steps S (axis 0). `v[-1]`, `p[-1]` belong to the last step.
+
+    Of H heads `v` is (S, R, Hv, m) with Hv = H or 1 (shared), `p` (S, R, H, m), `attention_on_signal` (S, R, H, n).
+    """
+
+    steps: tuple[int, ...]
+    v: torch.Tensor  # (S, R, m)
+    p: torch.Tensor  # (S, R, m)
+    loss: torch.Tensor  # (S, R)
+    margins: torch.Tensor  # (S, R, n), y_i f_i with the observed labels
+    attention_on_signal: torch.Tensor  # (S, R, n)
+    noisy: torch.Tensor  # (R, n) bool
+
+    def at(self, step: int) -> int:
+        """Row of a recorded step. Raises ValueError when it was not recorded."""
+        if step not in self.steps:
+            raise ValueError(f"step must be one of the recorded steps; got {step!r}: pass record=[..., {step!r}]")
+        return self.steps.index(step)
+
+    @property
+    def train_accuracy(self) -> torch.Tensor:
+        """(S, R): fraction of samples with a positive margin (a zero margin is an error)."""
+        return (self.margins > 0).to(self.loss.dtype).mean(-1)
+
+    @property
+    def interpolates(self) -> torch.Tensor:
+        """(S, R) bool: every observed label is fitted."""
+        return (self.margins > 0).all(-1)
+
+    @property
+    def attention_clean(self) -> torch.Tensor:
+        """(S, R), or (S, R, H): mean attention on the signal over samples with their true label (nan without any)."""
+        return self._mean_where(~self.noisy)
+
+    @property
+    def attention_noisy(self) -> torch.Tensor:
+        """(S, R), or (S, R, H): mean attention on the signal over samples with a flipped label (nan without any)."""
+        return self._mean_where(self.noisy)
+
+    def _mean_where(self, mask: torch.Tensor) -> torch.Tensor:
+        mask = mask.unsqueeze(-2) if self.attention_on_signal.ndim == 4 else mask
+        return (self.attention_on_signal * mask).sum(-1) / mask.sum(-1)
+
+    def single(self) -> Trajectory:
+        """The trajectory of the only head. Raises ValueError when there are more."""
+        heads = self.p.shape[2]
+        if heads != 1:
+            raise ValueError(f"heads must be 1 for a single trajectory; got {heads}: read v, p and attention by head")
+        v, p, attention = self.v[:, :, 0], self.p[:, :, 0], self.attention_on_signal[:, :, 0]
+        return Trajectory(self.steps, v, p, self.loss, self.margins, attention, self.noisy)
+
+
+# --- what readers call ------------------------------------------------------------------------------------------------
+
+
+def gaussian_start(sample: Sample, std: float) -> Start:
+    """v_0 and p_0 with independent N(0, std^2) entries in R^d, as (R, m) in the sample's coordinates.
+
+    Needs a sample drawn with `start_vectors=2`. Raises ValueError otherwise.
+    """
+    if sample.start_directions.shape[1] < 2:
+        raise ValueError("sample must hold two start directions; got fewer: draw it with start_vectors=2")
+    std = checks.positive_number("std", std)
+    return std * sample.start_directions[:, 0], std * sample.start_directions[:, 1]
+
+
+def gradient_descent(
+    sample: Sample,
+    step_size: float,
+    steps: int,
+    *,
+    attention_step_size: float | None = None,
+    start: Start | None = None,
+    record: Iterable[int] | None = None,
+) -> Trajectory:
+    r"""Train one head on every run of `sample` by full-batch gradient descent, and record what it does.
+
+    $$ v_{t+1} = v_t - \beta \nabla_v L(v_t, p_t), \qquad p_{t+1} = p_t - \beta \nabla_p L(v_t, p_t) $$
+
+    Args:
+        sample: R training sets, any number of tokens.
+        step_size: beta > 0.
+        steps: number of updates >= 0.
+        attention_step_size: beta for p when it differs; 0 freezes attention where it starts (the linear model on mean tokens).
+        start: (v_0, p_0), both (R, m); zero when left out. They are not changed in place.
+        record: steps to keep, each in 0 ... steps; all of them when left out. The last step is always kept.
+
+    Returns:
+        parameters, loss, margins and attention at the recorded steps, in the sample's dtype and on its device.
+
+    Raises:
+        ValueError: a bad argument, before any work.
+
+    Source:
+        arXiv 2410.07746 (both parameters move at once, from zero).
+
+    Example:
+        >>> sample = SignalNoiseLaw(n=200, d=40_000, signal_norm=30.0, label_noise=0.05).draw(seed=0, runs=3)
+        >>> gradient_descent(sample, step_size=0.025, steps=2).train_accuracy[-1].tolist()
+        [1.0, 1.0, 1.0]
+    """
+    start = _one_head(sample, start)
+    return train_heads(
+        sample, step_size, steps, attention_step_size=attention_step_size, start=start, record=record, method="vectors"
+    ).single()
+
+
+def gram_descent(
+    sample: Sample,
+    step_size: float,
+    steps: int,
+    *,
+    attention_step_size: float | None = None,
+    start: Start | None = None,
+    record: Iterable[int] | None = None,
+    dtype: torch.dtype = torch.float64,
+) -> Trajectory:
+    r"""The same steps as `gradient_descent`, computed with inner products: faster for many steps.
+
+    Iterates are combinations $v_t = \sum_a \alpha_a b_a$ of the start, the signals and the noise tokens. With their Gram matrix $K$ a
+    step is a product of $K$ with two columns: $O(n^2)$, whatever the dimension.
+
+    Args:
+        sample: R training sets. Those of more than two tokens are trained as `gradient_descent` does.
+        step_size: beta > 0.
+        steps: number of updates >= 0.
+        attention_step_size: beta for p when it differs; 0 freezes attention.
+        start: (v_0, p_0), both (R, m); zero when left out.
+        record: steps to keep, each in 0 ... steps; all of them when left out. The last step is always kept.
+        dtype: float64, or float32: about twice as fast, for runs that need no more than six digits. The sample's dtype does not matter.
+
+    Returns:
+        the same as `gradient_descent`, in `dtype`, on the sample's device.
+
+    Raises:
+        ValueError: a bad argument, before any work.
+
+    Source:
+        derived in `book/single_head_theory`; equality with `gradient_descent` is a test.
+
+    Example:
+        >>> sample = SignalNoiseLaw(n=50, d=10_000, signal_norm=30.0).draw(seed=0)
+        >>> gram_descent(sample, 0.01, 1000, record=[10, 100]).steps
+        (10, 100, 1000)
+    """
+    if dtype not in (torch.float32, torch.float64):
+        raise ValueError(f"dtype must be torch.float32 or torch.float64; got {dtype!r}")
+    start = _one_head(sample, start)
+    plan = _checked(sample, step_size, steps, attention_step_size=attention_step_size, start=start, record=record)
+    return (_with_vectors(plan) if sample.law.tokens != 2 else _in_gram_space(plan, dtype)).single()
+
+
+def train_heads(
+    sample: Sample, step_size: StepSize, steps: int, *, heads: int = 1, attention_step_size: StepSize | None = None,
+    attention_map: AttentionMap = SOFTMAX, rule: Rule = GRADIENT_DESCENT, start: Start | None = None,
+    shared_values: bool = False, output_scale: float = 1.0, schedule: Callable[[int], float] | None = None,
+    record: Iterable[int] | None = None, method: str = "auto",
+) -> Trajectory:  # fmt: skip
+    r"""Train H heads with one output on every run of `sample`, with softmax or an alternative to it, by any update rule.
+
+    $$ f(X) = \kappa\sum_{h=1}^H\sum_t w_t(Xp_h)\,v_h\cdot x_t $$
+
+    Args:
+        sample: R training sets.
+        step_size: beta > 0, a number or (R,) one per run (a number for Adam).
+        steps: number of updates >= 0.
+        heads: H >= 1.
+        attention_step_size: beta for the p_h when it differs, likewise; 0 freezes attention where it starts.
+        attention_map: one of `attnlib.single_head.maps`.
+        rule: one of `attnlib.single_head.rules`.
+        start: (v_0 (R, Hv, m), p_0 (R, H, m)), Hv = 1 with `shared_values`, else H; zero when left out. Not changed in place.
+        shared_values: all heads have the same v.
+        output_scale: kappa > 0.
+        schedule: step (0, 1, ...) -> factor >= 0 on both step sizes; 1 when left out.
+        record: steps to keep, each in 0 ... steps; all of them when left out. The last step is always kept.
+        method: "gram", "vectors", or "auto": gram where it can.
+
+    Returns:
+        parameters, loss, margins and attention of every head at the recorded steps, in the sample's dtype and on its device.
+
+    Raises:
+        ValueError: a bad argument, before any work: among them a rule that does not commute with rotations on a sample in reduced
+            coordinates, and a map without a derivative at 0 where training starts there.
+
+    Source:
+        derived in `book/open_questions_theory`; for one softmax head this is `gradient_descent`.
+
+    Example:
+        >>> sample = SignalNoiseLaw(n=50, d=10_000, signal_norm=30.0).draw(seed=0, runs=2)
+        >>> train_heads(sample, 0.01, 20, heads=4).attention_clean[-1].shape
+        torch.Size([2, 4])
+    """
+    plan = _checked(
+        sample, step_size, steps, heads=heads, attention_step_size=attention_step_size, attention_map=attention_map, rule=rule,
+        start=start, shared_values=shared_values, output_scale=output_scale, schedule=schedule, record=record,
+    )  # fmt: skip
+    can = sample.law.tokens == 2 and rule.rotation_invariant and attention_map.window is None
+    checks.one_of("method", method, ("auto", "gram", "vectors"))
+    if method == "gram" and not can:
+        raise ValueError(
+            'method must be "vectors" or "auto" here; got "gram", which needs two tokens, no windows and a rule that commutes '
+            f"with rotations: T = {sample.law.tokens}, {attention_map.name}, {rule.name}"
+        )
+    return (_in_gram_space if can and method != "vectors" else _with_vectors)(plan)
+
+
+# --- the arguments, checked -------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _Plan:
+    """The arguments of a training. Step sizes are (R,), in float64."""
+
+    sample: Sample
+    value_step: torch.Tensor
+    attention_step: torch.Tensor
+    factors: torch.Tensor  # (steps,), of both step sizes
+    recorded: tuple[int, ...]
+    v: torch.Tensor  # (R, Hv, m)
+    p: torch.Tensor  # (R, H, m)
+    attention_map: AttentionMap
+    rule: Rule
+    output_scale: float
+    orders: torch.Tensor | None  # (R, steps, B)
+
+
+def _one_head(sample: Sample, start: Start | None) -> Start | None:
+    """A start (v_0, p_0) of one head, both (R, m), as one of H = 1 heads."""
+    if start is None:
+        return None
+    shape = (sample.runs, sample.tokens.shape[-1])
+    v, p = (checks.tensor(f"start[{k}]", part, shape, like=sample.tokens) for k, part in enumerate(start))
+    return v.unsqueeze(1), p.unsqueeze(1)
+
+
+def _step_sizes(name: str, value: object, sample: Sample, rule: Rule, *, zero: bool) -> torch.Tensor:
+    """(R,) tensor of step sizes."""
+    runs, like = sample.runs, sample.tokens
+    hint = "or 0 to freeze it" if zero else ""
+    if not isinstance(value, torch.Tensor):
+        if not (zero and value == 0):
+            value = checks.positive_number(name, value, hint=hint)
+        return like.new_full((runs,), float(value), dtype=torch.float64)
+    checks.tensor(name, value, (runs,), like=like)
+    if not (torch.isfinite(value).all() and ((value >= 0) if zero else (value > 0)).all()):
+        raise ValueError(f"{name} must be finite and {'>= 0' if zero else '> 0'} in every run; got {value.tolist()}")
+    if not rule.scales and len(set(value.tolist())) > 1:
+        raise ValueError(
+            f"{name} must be one number with rule {rule.name!r}; got one per run: train the runs in groups"
+        )
+    return value.to(torch.float64)
+
+
+def _checked(
+    sample: Sample, step_size: object, steps: int, *, heads: int = 1, attention_step_size: object = None,
+    attention_map: AttentionMap = SOFTMAX, rule: Rule = GRADIENT_DESCENT, start: Start | None = None, shared_values: bool = False,
+    output_scale: float = 1.0, schedule: Callable[[int], float] | None = None, record: Iterable[int] | None = None,
+) -> _Plan:  # fmt: skip
+    heads = checks.whole_number("heads", heads, at_least=1)
+    steps = checks.whole_number("steps", steps, at_least=0)
+    if not isinstance(attention_map, AttentionMap) or not isinstance(rule, Rule):
+        raise ValueError("attention_map and rule must come from attnlib.single_head.maps and .rules; got others")
+    value_step = _step_sizes("step_size", step_size, sample, rule, zero=False)
+    attention_step = value_step
+    if attention_step_size is not None:
+        attention_step = _step_sizes("attention_step_size", attention_step_size, sample, rule, zero=True)
+    output_scale = checks.positive_number("output_scale", output_scale)
+    attention_map.check_tokens(sample.law.tokens)
+    n, m = sample.tokens.shape[1], sample.tokens.shape[-1]
+    rule.check(n, sample.coordinates)
+    recorded = checks.recorded_steps(record, steps)
+    shapes = (sample.runs, 1 if shared_values else heads, m), (sample.runs, heads, m)
+    v, p = start if start is not None else (sample.tokens.new_zeros(shapes[0]), sample.tokens.new_zeros(shapes[1]))
+    checks.tensor("start[0]", v, shapes[0], like=sample.tokens)
+    checks.tensor("start[1]", p, shapes[1], like=sample.tokens)
+    if not attention_map.differentiable_at_zero and (p == 0).all(-1).any() and attention_step.any():
+        raise ValueError(
+            f"attention_map {attention_map.name!r} has no derivative at 0, where training starts; choose one "
+            "(relu(derivative_at_zero=...)), give a start, or freeze attention (attention_step_size=0)"
+        )
+    factors = [1.0 if schedule is None else schedule(step) for step in range(steps)]
+    for step, factor in enumerate(factors):
+        if checks.finite_number("schedule", factor, hint=f"at step {step}") < 0:
+            raise ValueError(f"schedule must return factors >= 0; got {factor!r} at step {step}")
+    orders = batch_orders(rule, n, steps, sample.seed, range(sample.first_run, sample.first_run + sample.runs))
+    return _Plan(
+        sample, value_step, attention_step, torch.tensor(factors, dtype=torch.float64), recorded, v, p, attention_map, rule,
+        output_scale, None if orders is None else torch.as_tensor(orders, device=sample.tokens.device),
+    )  # fmt: skip
+
+
+# --- the steps --------------------------------------------------------------------------------------------------------
+
+
+def _with_vectors(plan: _Plan) -> Trajectory:
+    """The readable method: parameters are vectors, and a step is the model, its gradient, and the rule."""
+    sample, rule, attention_map, scale = plan.sample, plan.rule, plan.attention_map, plan.output_scale
+    tokens, labels, n = sample.tokens, sample.labels, sample.labels.shape[1]
+    parameters = [plan.v.clone(), plan.p.clone()]
+    sizes = [size.to(tokens.dtype).view(-1, 1, 1) for size in (plan.value_step, plan.attention_step)]
+    optimiser = rule.optimiser(parameters)
+    kept, rows = set(plan.recorded), []
+    for step in range(len(plan.factors) + 1):
+        # What the heads compute on the training set, where they are now.
+        v, p = parameters
+        out = evaluate(tokens, v, p, attention_map=attention_map, output_scale=scale)
+        if step in kept:
+            attention = sample.at_signal(out.attention.movedim(1, 0)).movedim(0, 1)
+            rows.append((v.clone(), p.clone(), loss(out.output, labels), labels * out.output, attention))
+        if step == len(plan.factors):
+            break
+        # A mini-batch is the full sum with weight n/B on its B samples and 0 on the others.
+        weights = None
+        if plan.orders is not None and rule.batch is not None:
+            weights = torch.zeros_like(labels).scatter_(1, plan.orders[:, step], n / rule.batch)
+        # Gradients of the mean loss, both at the same point; then what the rule makes of them (length one, signs).
+        raw = gradients_at(out, tokens, labels, v, p, weights=weights, attention_map=attention_map, output_scale=scale)
+        gradient = _prepared(rule, raw)
+        factor = plan.factors[step].item()
+        # The step: plain descent here; momentum and Adam are torch's, with step sizes in the gradient where they commute.
+        if optimiser is None:
+            parameters = [x - factor * size * g for x, size, g in zip(parameters, sizes, gradient, strict=True)]
+            continue
+        for group, x, size, g in zip(optimiser.param_groups, parameters, sizes, gradient, strict=True):
+            x.grad = size * g if rule.scales else g
+            group["lr"] = factor if rule.scales else factor * size[0].item()
+        optimiser.step()
+    vs, ps, losses, margins, attentions = (torch.stack(part) for part in zip(*rows, strict=True))
+    return Trajectory(plan.recorded, vs, ps, losses, margins, attentions, sample.noisy)
+
+
+def _prepared(rule: Rule, gradient: tuple[torch.Tensor, torch.Tensor]) -> tuple[torch.Tensor, torch.Tensor]:
+    """What the rule does to both gradients before stepping; a gradient of zero stays zero."""
+    if rule.prepare == "sign":
+        return gradient[0].sign(), gradient[1].sign()
+    if rule.prepare:
+        of_v, of_p = (part.square().sum((1, 2), keepdim=True) for part in gradient)
+        if rule.prepare == "joint":
+            of_v = of_p = of_v + of_p
+        lengths = of_v.sqrt(), of_p.sqrt()
+        in_v, in_p = (part / torch.where(x > 0, x, 1.0) for part, x in zip(gradient, lengths, strict=True))
+        return in_v, in_p
+    return gradient
+
+
+def _in_gram_space(plan: _Plan, dtype: torch.dtype = torch.float64) -> Trajectory:
+    """The fast method: the same steps on coefficients and scores, in `attnlib.kernels.heads`, in `dtype` whatever the sample's."""
+    sample, rule = plan.sample, plan.rule
+    labels, classes = sample.labels.to(dtype).contiguous(), sample.signal_class.contiguous()
+    starts = torch.cat([plan.v, plan.p], dim=1)
+    columns = starts.shape[1]
+    from_zero = not starts.any()
+    parts = []
+
+    def work(runs: slice) -> None:
+        # The vectors that span every iterate: two signals, n noise tokens, and the start where it is not zero.
+        spanning = [sample.signals[runs], sample.noise_tokens()[runs, :, 0]]
+        basis = torch.cat(spanning if from_zero else [*spanning, starts[runs]], dim=1).to(torch.float64)
+        # Coefficients of each head's v and p in that basis: zero, or one of the start vectors each.
+        coefficients = basis.new_zeros(basis.shape[0], columns, basis.shape[1], dtype=dtype)
+        if not from_zero:
+            coefficients[:, :, -columns:] = torch.eye(columns, dtype=dtype, device=basis.device)
+        # All steps on the Gram matrix.
+        call = Call(
+            (basis @ basis.mT).to(dtype), coefficients, labels[runs], classes[runs], heads=plan.p.shape[1],
+            signals=sample.signals.shape[1], attention_map=plan.attention_map, value_step=plan.value_step[runs],
+            attention_step=plan.attention_step[runs], factors=plan.factors, output_scale=plan.output_scale,
+            prepare=rule.prepare, momentum=rule.momentum, look_ahead=rule.look_ahead,
+            batches=None if plan.orders is None else plan.orders[runs], record=plan.recorded,
+        )  # fmt: skip
+        seen = advance(call)
+        # Back to vectors, (S, R, columns, m). One product per run: a broadcast one would copy the basis for each of the S steps.
+        vectors = torch.einsum("srcq,rqm->srcm", seen.coefficients, basis.to(dtype))
+        values = plan.v.shape[1]
+        parts.append((vectors[:, :, :values], vectors[:, :, values:], seen.output, seen.attention))
+
+    held = sample.signals.shape[1] + labels.shape[1] + starts.shape[1]
+    in_batches(work, sample.runs, bytes_per_run=24 * held * held, device=labels.device)
+    v, p, outputs, attention = (torch.cat(part, dim=1) for part in zip(*parts, strict=True))
+    return Trajectory(plan.recorded, v, p, loss(outputs, labels), labels * outputs, attention, sample.noisy)
