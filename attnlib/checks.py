@@ -44,6 +44,8 @@ def recorded_steps(record: Iterable[int] | None, steps: int) -> tuple[int, ...]:
 
 def _number(value: object) -> float:
     """`value` as a float; nan where it is no number (a bool and a text are none)."""
+    if type(value) is float:  # most calls; asking for a protocol takes microseconds
+        return value
     if isinstance(value, bool) or not isinstance(value, SupportsFloat | SupportsIndex):
         return math.nan
     try:

@@ -13,6 +13,7 @@ $x = \rho^2|C_k|/d$, $\nu = |N_k|/|C_k| = \eta/(1-\eta)$, $r$ the ratio of the t
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -217,19 +218,25 @@ def signal_threshold(
 
     Bisection on x to the relative `tolerance`. At eta = 0 the boundary is 1 exactly (proved) and nothing is computed.
     """
-    _arguments(1.0, label_noise, attention_rate)
-    tolerance = checks.positive_number("tolerance", tolerance)
-    if label_noise == 0:
+    eta = checks.probability("label_noise", label_noise, high=0.5)
+    _, _, rate = _arguments(1.0, eta, attention_rate)
+    time, tolerance = checks.positive_number("time", time), checks.positive_number("tolerance", tolerance)
+    return _bisected(eta, rate, time, tolerance)
+
+
+@functools.cache  # the studies ask for the same grid of label noise again and again
+def _bisected(eta: float, rate: float, time: float, tolerance: float) -> float:
+    if eta == 0:
         return 1.0
-    low, high = 1.0, 2 * first_order_threshold(label_noise) if label_noise < 0.5 else _HIGHEST
+    low, high = 1.0, 2 * first_order_threshold(eta) if eta < 0.5 else _HIGHEST
     high = min(high, _HIGHEST)
-    if not selects_signal(high, label_noise, attention_rate=attention_rate, time=time):
-        if high == _HIGHEST or not selects_signal(_HIGHEST, label_noise, attention_rate=attention_rate, time=time):
+    if not selects_signal(high, eta, attention_rate=rate, time=time):
+        if high == _HIGHEST or not selects_signal(_HIGHEST, eta, attention_rate=rate, time=time):
             return math.inf
         low, high = high, _HIGHEST
     while high > low * (1 + tolerance):
         middle = math.sqrt(low * high)
-        if selects_signal(middle, label_noise, attention_rate=attention_rate, time=time):
+        if selects_signal(middle, eta, attention_rate=rate, time=time):
             high = middle
         else:
             low = middle

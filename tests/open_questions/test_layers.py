@@ -1,6 +1,7 @@
 """Two layers: gradients, equivariance, what W = 0 means, thresholds of mixed tokens, errors, and the study behind the page."""
 
 import dataclasses
+import itertools
 import math
 
 import numpy as np
@@ -169,12 +170,10 @@ def test_without_residual_p_rests_while_w_does():
 @pytest.mark.parametrize("steps", [0, 35])
 def test_frozen_runs_in_gram_space_are_the_readable_ones(steps):
     laws = [SignalNoiseLaw(8, 90, norm, 0.2) for norm in (4.0, 9.0)]
-    jobs = [
-        (ARCHITECTURES[k], law.draw(5, r))
-        for k, law, r in zip(("signal sees noise", "weak mix"), laws, (2, 3), strict=True)
-    ]
-    fast = train_frozen(jobs, 0.3, steps, record=[0])
-    for i, (architecture, sample) in enumerate(jobs):
+    architectures = [ARCHITECTURES[name] for name in ("signal sees noise", "weak mix", "no residual")]
+    samples = [law.draw(5, runs) for law, runs in zip(laws, (2, 3), strict=True)]
+    fast = train_frozen(architectures, samples, 0.3, steps, record=[0])
+    for i, (architecture, sample) in enumerate(itertools.product(architectures, samples)):
         slow = train_layers(sample, architecture, 0.3, steps, record=[0])
         for name in ("v", "p", "margins", "weight"):
             close(getattr(fast, name)[i], getattr(slow, name), 1e-10)
@@ -333,8 +332,9 @@ def test_the_study_is_what_it_says(study):
         (lambda: train_layers(SMALL.draw(0), ARCHITECTURES["residual"], 0.1, 3, mixing_step_size=-1.0), "mixing_step_size must be"),
         (lambda: train_layers(SMALL.draw(0), ARCHITECTURES["residual"], 0.1, 3, record=[4]), "record must hold steps in 0 ... 3"),
         (lambda: train_layers(SignalNoiseLaw(5, 50, 3.0, tokens=3).draw(0), ARCHITECTURES["residual"], 0.1, 3), "tokens must be 2"),
-        (lambda: train_frozen([], 0.1, 3, record=[]), "jobs must be"),
-        (lambda: train_frozen([(ARCHITECTURES["residual"], SMALL.draw(0))], 0.1, 3, record=[9]), "record must hold"),
+        (lambda: train_frozen([], [SMALL.draw(0)], 0.1, 3, record=[]), "architectures must be"),
+        (lambda: train_frozen([ARCHITECTURES["residual"]], [], 0.1, 3, record=[]), "samples must be"),
+        (lambda: train_frozen([ARCHITECTURES["residual"]], [SMALL.draw(0)], 0.1, 3, record=[9]), "record must hold"),
         (lambda: layer_outputs(torch.zeros(1, 3, 2, 4), *[torch.zeros(1, 4)] * 2, torch.zeros(1, 4, 5), ARCHITECTURES["residual"]),
          "W must have shape"),
         (lambda: log10_error_of_mixed_tokens(torch.zeros(1, 17, dtype=F64), torch.zeros(1, 17, dtype=F64),

@@ -16,6 +16,7 @@ K = 2 is the two-class flow at twice the value step. Derived on page 05; a step 
 
 from __future__ import annotations
 
+import functools
 import math
 
 import numpy as np
@@ -164,10 +165,17 @@ def own_class_thresholds(clean: np.ndarray, noisy: np.ndarray, classes: int) -> 
         raise ValueError("clean and noisy must be counts >= 0 of one shape; got others")
     with np.errstate(invalid="ignore"):
         share = np.where(clean > 0, noisy / (clean + noisy), np.nan)
+    grid, values = _on_a_grid(classes)
+    found = np.exp(np.interp(share, grid, values))
+    return np.where(share > grid[-1] + 1e-12, np.inf, found)
+
+
+@functools.cache
+def _on_a_grid(classes: int) -> tuple[np.ndarray, np.ndarray]:
+    """Shares of flips at which a boundary is known, and log x*_K there."""
     limit = 1 - 1 / classes - 0.01
-    grid = np.arange(0.0, min(np.nanmax(share, initial=0.0) + 0.05, limit), 0.05)
+    grid = np.arange(0.0, limit, 0.05)
     grid = np.append(grid, min(grid[-1] + 0.05, limit))
     values = np.log(class_thresholds(grid, np.full(grid.shape, classes)))
     known = np.isfinite(values)
-    found = np.exp(np.interp(share, grid[known], values[known]))
-    return np.where(share > grid[known][-1] + 1e-12, np.inf, found)
+    return grid[known], values[known]

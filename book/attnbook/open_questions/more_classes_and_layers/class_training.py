@@ -114,28 +114,29 @@ def class_gram_descent(
 def _advance(sample: ClassSample, runs: slice, beta, rate, steps, recorded, factor) -> tuple[torch.Tensor, ...]:
     noise, labels = sample.noise[runs], sample.labels[runs]
     n, K = sample.law.n, sample.law.classes
-    gram, members, hot = noise @ noise.mT, sample.members[runs], one_hot(labels, K)
-    holders, rho2 = members.mT.contiguous(), (sample.signals[runs] ** 2).sum(-1, keepdim=True)  # (R, n, K), (R, K, 1)
-    # Columns 0 ... K-1 belong to the value vectors, the last one to p.
-    on_signals = gram.new_zeros(len(gram), K, K + 1)
-    on_noise = gram.new_zeros(len(gram), n, K + 1)
-    rates = gram.new_tensor([beta] * K + [rate]) / n
+    gram, members, hot = noise @ noise.mT, sample.members[runs], one_hot(labels, K).mT.contiguous()
+    holders, rho2 = members.mT.contiguous(), (sample.signals[runs] ** 2).sum(-1).unsqueeze(1)  # (R, n, K), (R, 1, K)
+    # Rows 0 ... K-1 belong to the value vectors, the last one to p: classes before samples, so that sums over classes are fast.
+    on_signals = gram.new_zeros(len(gram), K + 1, K)
+    on_noise = gram.new_zeros(len(gram), K + 1, n)
+    rates = gram.new_tensor([beta] * K + [rate]).unsqueeze(-1) / n
     rows = []
     for step in range(steps + 1):
-        at_signal, at_noise = holders @ (rho2 * on_signals), gram @ on_noise
+        at_signal, at_noise = (on_signals * rho2) @ members, on_noise @ gram
         gap = at_signal - at_noise
-        weight = torch.sigmoid(gap[..., -1:])
-        output = torch.addcmul(at_noise, weight, gap)[..., :K]
+        weight = torch.sigmoid(gap[:, K:])
+        output = torch.addcmul(at_noise, weight, gap)[:, :K]
         if step in recorded:
-            vectors = on_signals.mT @ sample.signals[runs] + on_noise.mT @ noise
-            rows.append((vectors[:, :K], vectors[:, K], class_margins(output, labels), weight[..., 0].clone()))
+            vectors = on_signals @ sample.signals[runs] + on_noise @ noise
+            margins = class_margins(output.mT, labels)
+            rows.append((vectors[:, :K], vectors[:, K], margins, weight[:, 0].clone()))
         if step == steps:
             break
-        residual = hot - torch.softmax(output, -1)
-        pull = weight * (1 - weight) * (residual * gap[..., :K]).sum(-1, keepdim=True)
+        residual = hot - torch.softmax(output, 1)
+        pull = weight * (1 - weight) * (residual * gap[:, :K]).sum(1, keepdim=True)
         scale = rates * factor(step)
-        on_signals += scale * (members @ torch.cat([residual * weight, pull], -1))
-        on_noise += scale * torch.cat([residual * (1 - weight), -pull], -1)
+        on_signals += scale * (torch.cat([residual * weight, pull], 1) @ holders)
+        on_noise += scale * torch.cat([residual * (1 - weight), -pull], 1)
     return tuple(map(torch.stack, zip(*rows, strict=True)))
 
 

@@ -95,6 +95,14 @@ def signal_first(sample: Sample) -> torch.Tensor:
     return sample.tokens.gather(2, index.expand_as(sample.tokens))
 
 
+def _check_shapes(tokens, v, p, W) -> None:
+    checks.tensor("tokens", tokens, ("R", "n", 2, "m"))
+    runs, _, _, m = tokens.shape
+    checks.tensor("v", v, (runs, m), like=tokens)
+    checks.tensor("p", p, (runs, m), like=tokens)
+    checks.tensor("W", W, (runs, m, m), like=tokens)
+
+
 def layer_outputs(
     tokens: torch.Tensor, v: torch.Tensor, p: torch.Tensor, W: torch.Tensor, architecture: Architecture
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
@@ -102,18 +110,26 @@ def layer_outputs(
 
     tokens: (R, n, 2, m), signal first; v, p: (R, m); W: (R, m, m). Raises ValueError on bad shapes.
     """
-    checks.tensor("tokens", tokens, ("R", "n", 2, "m"))
-    runs, _, _, m = tokens.shape
-    checks.tensor("v", v, (runs, m), like=tokens)
-    checks.tensor("p", p, (runs, m), like=tokens)
-    checks.tensor("W", W, (runs, m, m), like=tokens)
-    scores = (tokens.flatten(1, 2) @ W).view_as(tokens) @ tokens.mT
+    _check_shapes(tokens, v, p, W)
+    output, weight, attention, _, _ = _forward(tokens, v, p, W, architecture)
+    return output, weight, attention
+
+
+def _forward(tokens, v, p, W, architecture: Architecture) -> tuple[torch.Tensor, ...]:
+    """f, weight on Y_u, A, and the numbers (p . x, v . x) of the tokens x = u, xi and of y = Y_u, Y_xi, both (R, n, 2, 2)."""
+    flat = tokens.flatten(1, 2)
+    scores = (flat @ W).view_as(tokens) @ tokens.mT
     blocked = ~torch.tensor(architecture.allowed, device=tokens.device)
-    attention = torch.softmax(scores.masked_fill(blocked, -torch.inf), -1)
-    both = tokens @ torch.stack([p, v], -1).unsqueeze(1)  # (R, n, 2, 2): p . x and v . x
-    both = architecture.residual * both + architecture.scale * (attention @ both)
-    weight = torch.softmax(both[..., 0], -1)
-    return (weight * both[..., 1]).sum(-1), weight[..., 0], attention
+    # Two tokens: a softmax is a sigmoid of the difference.
+    scores = scores.masked_fill(blocked, -torch.inf)
+    on_first = torch.sigmoid(scores[..., 0] - scores[..., 1])
+    attention = torch.stack([on_first, 1 - on_first], -1)
+    raw = (flat @ torch.stack([p, v], -1)).view(*tokens.shape[:-1], 2)
+    mixed = architecture.residual * raw + architecture.scale * torch.lerp(
+        raw[..., 1:, :], raw[..., :1, :], on_first.unsqueeze(-1)
+    )
+    weight = torch.sigmoid(mixed[..., 0, 0] - mixed[..., 1, 0])
+    return torch.lerp(mixed[..., 1, 1], mixed[..., 0, 1], weight), weight, attention, raw, mixed
 
 
 def layer_gradients(
@@ -127,16 +143,15 @@ def layer_gradients(
     $\nabla_W = \sum \ell' X^\top D X$ with $D_{ts} = \alpha A_{ts}(h_{ts} - \sum_{s'}A_{ts'}h_{ts'})$,
     $h_{ts} = w_t\,v\cdot x_s + e_t\,p\cdot x_s$.
     """
-    output, first, attention = layer_outputs(tokens, v, p, W, architecture)
-    checks.tensor("labels", labels, tuple(output.shape), like=tokens)
+    _check_shapes(tokens, v, p, W)
+    checks.tensor("labels", labels, tuple(tokens.shape[:2]), like=tokens)
+    output, first, attention, raw, mixed = _forward(tokens, v, p, W, architecture)
     slope = pulls(output, labels)
     weight = torch.stack([first, 1 - first], -1)
-    raw = tokens @ torch.stack([p, v], -1).unsqueeze(1)
     mixing = architecture.residual * torch.eye(2, dtype=tokens.dtype, device=tokens.device)
     mixing = mixing + architecture.scale * attention
-    values = (mixing @ raw[..., 1:]).squeeze(-1)
     # e_t = w_t (v . y_t - f): the derivative of f with respect to the logit of token t in the second layer.
-    edge = weight * (values - output.unsqueeze(-1))
+    edge = weight * (mixed[..., 1] - output.unsqueeze(-1))
     # B'w and B'e, times l': what the gradients with respect to v and p give to each token.
     back = slope[..., None, None] * (mixing.mT @ torch.stack([weight, edge], -1))  # (R, n, token, 2)
     flat = tokens.flatten(1, 2)

@@ -80,7 +80,9 @@ class LayersStudy:
 def _frozen(samples: dict[float, Sample], steps: int, record: list[int]) -> dict[tuple[str, float], FrozenRun]:
     keys = [(name, q) for name in FROZEN for q in samples]
     jobs = [(ARCHITECTURES[name], samples[q]) for name, q in keys]
-    path = train_frozen(jobs, _UNIT * _N / _D, steps, record=record)
+    path = train_frozen(
+        [ARCHITECTURES[name] for name in FROZEN], list(samples.values()), _UNIT * _N / _D, steps, record=record
+    )
     found = {}
     for i, (key, (architecture, sample)) in enumerate(zip(keys, jobs, strict=True)):
         pairs = zip(path.v[i], path.p[i], strict=True)

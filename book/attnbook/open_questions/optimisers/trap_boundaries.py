@@ -19,6 +19,7 @@ directions if all of these were taken in the set. Derived (leading order in n/d)
 
 from __future__ import annotations
 
+import functools
 import math
 from dataclasses import dataclass
 
@@ -90,6 +91,11 @@ def block_threshold(label_noise: float, *, time: float = 1e5, tolerance: float =
     """
     eta = checks.probability("label_noise", label_noise, high=0.5)
     time, tolerance = checks.positive_number("time", time), checks.positive_number("tolerance", tolerance)
+    return _bisected(eta, time, tolerance)
+
+
+@functools.cache  # the same twelve shares serve every claim
+def _bisected(eta: float, time: float, tolerance: float) -> float:
     if eta == 0:
         return 1.0
     nu = eta / (1 - eta)
