@@ -1,8 +1,8 @@
 r"""Long training of the second layer while the first one rests at W = 0: many runs and architectures at once, in Gram space.
 
 The second layer reads $Y_u = au + b\xi$ and $Y_\xi = cu + e\xi$: four numbers per architecture. Iterates lie in the span of signals
-and noise tokens, so a step is one product of the n x n Gram matrix of the noise with two columns per architecture. Fast twin of `layers.train_layers`
-with W frozen; equality is a test.
+and noise tokens, so a step is one product of the n x n Gram matrix of the noise with two columns per architecture. Fast twin of
+`layers.train_layers` with W frozen; equality is a test.
 """
 
 from __future__ import annotations
