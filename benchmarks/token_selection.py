@@ -8,10 +8,9 @@ import numpy as np
 
 from attnbook.token_selection.heat_map.study import heat_map, heat_plan
 from attnlib.token_selection.gram import draw_gram, gram_of
-from attnlib.token_selection.law import TokenLaw
+from attnlib.token_selection.law import CODE_START, TokenLaw
 from attnlib.token_selection.population import population_along
-from attnlib.token_selection.recursion import train
-from attnlib.token_selection.start import CODE_START
+from attnlib.token_selection.training import train
 from benchmarks import dense_token_selection
 from benchmarks.registry import Case, Wing
 

@@ -23,8 +23,7 @@ from attnlib import checks
 from attnlib.arrays import Arrays
 from attnlib.gaussian import bartlett_rows
 from attnlib.randomness import stream
-from attnlib.token_selection.law import Labels, Sample, TokenLaw
-from attnlib.token_selection.start import Start
+from attnlib.token_selection.law import Labels, Sample, Start, TokenLaw
 
 __all__ = ["Gram", "draw_gram", "gram_of"]
 

@@ -21,7 +21,7 @@ import torch
 from attnlib import checks
 from attnlib.randomness import stream
 from attnlib.token_selection.law import TokenLaw
-from attnlib.token_selection.trajectory import Trajectory
+from attnlib.token_selection.training import Trajectory
 
 __all__ = ["Population", "TailError", "population", "population_along", "tail_error"]
 

@@ -7,9 +7,8 @@ import torch
 
 from attnlib.kernels import dispatch
 from attnlib.token_selection.gram import draw_gram
-from attnlib.token_selection.law import TokenLaw
-from attnlib.token_selection.recursion import Recursion, train
-from attnlib.token_selection.start import Start
+from attnlib.token_selection.law import Start, TokenLaw
+from attnlib.token_selection.training import Recursion, train
 from tests.kernels.token_selection_starts import advance, agree, copies, dense, state
 
 TOLERANCE = {torch.float32: 3e-6, torch.float64: 3e-14}
@@ -191,7 +190,7 @@ def test_training_of_the_wing_in_every_implementation(trained: str) -> None:
     for implementation in ("reference", *(["compiled"] if dispatch.has_numba() else [])):
         with dispatch.prefer(implementation):
             paths.append(train(gram, sizes, 300, trained=trained))
-    by_hand = Recursion(gram, trains_weight=trained != "p", trains_prompt=trained != "W")
+    by_hand = Recursion(gram, trained=trained)
     for size in sizes:
         by_hand.advance(size)
     names = ("time", "scores", "direction_on_signals", "direction_norm_squared", "prompt_norm_squared")

@@ -11,8 +11,7 @@ from attnbook.token_selection.time_laws.claims import CLAIMS
 from attnbook.token_selection.time_laws.clock import Setting, exponents
 from attnbook.token_selection.time_laws.limits import SHARP, gap_differences
 from attnbook.token_selection.time_laws.study import STRENGTHS, Axis, time_study
-from attnlib.token_selection.law import TokenLaw
-from attnlib.token_selection.start import Start
+from attnlib.token_selection.law import Start, TokenLaw
 from attnlib.token_selection.theory import benign_clock, n_d_snr_fourth, selection_time, uniform_attention_accuracy
 from bookkit.claims import Verdict
 

@@ -8,10 +8,9 @@ import torch
 
 from attnbook.token_selection.time_laws.clock import Setting, clock_unit, exponents, half_times, star
 from attnlib.token_selection.gram import draw_gram
-from attnlib.token_selection.law import TokenLaw
+from attnlib.token_selection.law import Start, TokenLaw
 from attnlib.token_selection.population import population_along
-from attnlib.token_selection.recursion import train
-from attnlib.token_selection.start import Start
+from attnlib.token_selection.training import train
 
 LAW = TokenLaw(n=10, d=300, tokens=5, signal_norm=40.0, label_noise=0.2)
 SETTING = Setting(LAW, Start(weight_scale=0.4, prompt_scale=0.01), 2e-3)

@@ -19,10 +19,9 @@ from attnbook.token_selection.time_laws.delay import (
     selection_times,
 )
 from attnlib.token_selection.gram import draw_gram
-from attnlib.token_selection.law import TokenLaw
+from attnlib.token_selection.law import Start, TokenLaw
 from attnlib.token_selection.population import population_along
-from attnlib.token_selection.recursion import train
-from attnlib.token_selection.start import Start
+from attnlib.token_selection.training import train
 
 LAW = TokenLaw(n=10, d=4000, tokens=5, signal_norm=20.0)
 

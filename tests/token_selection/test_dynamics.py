@@ -16,7 +16,7 @@ from attnbook.token_selection.dynamics.study import (
 )
 from attnlib.token_selection.gram import draw_gram
 from attnlib.token_selection.law import TokenLaw
-from attnlib.token_selection.recursion import train
+from attnlib.token_selection.training import train
 
 LAW = TokenLaw(6, 300, 5, 9.0, label_noise=1 / 3)
 

@@ -14,8 +14,7 @@ from attnbook.token_selection.existence.study import (
     train_prompt,
 )
 from attnlib.token_selection.gram import draw_gram, gram_of
-from attnlib.token_selection.law import TokenLaw
-from attnlib.token_selection.start import Start
+from attnlib.token_selection.law import Start, TokenLaw
 
 LAW = TokenLaw(6, 60, 5, 5.0, weak_signal=0.3, noise_std=1.3, label_noise=1 / 3)
 

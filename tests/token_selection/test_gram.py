@@ -8,9 +8,8 @@ import pytest
 import torch
 
 from attnlib.token_selection.gram import draw_gram, gram_of
-from attnlib.token_selection.law import TokenLaw
-from attnlib.token_selection.recursion import train
-from attnlib.token_selection.start import CODE_START, Start
+from attnlib.token_selection.law import CODE_START, Start, TokenLaw
+from attnlib.token_selection.training import train
 
 START = Start(0.6, 1.1)
 RUNS = 1500

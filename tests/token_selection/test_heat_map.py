@@ -15,10 +15,9 @@ import attnlib
 from attnbook.token_selection.heat_map import study as module
 from attnbook.token_selection.heat_map.study import PHASES, HeatMap, heat_map, heat_plan, read_map, write_map
 from attnlib.token_selection.gram import draw_gram
-from attnlib.token_selection.law import TokenLaw
+from attnlib.token_selection.law import Start, TokenLaw
 from attnlib.token_selection.population import population_along
-from attnlib.token_selection.recursion import train
-from attnlib.token_selection.start import Start
+from attnlib.token_selection.training import train
 
 LAW = TokenLaw(n=10, d=7, tokens=4, signal_norm=1.0, weak_signal=0.2, noise_std=0.9, same_class_tokens=1)
 NAMES = (*module._OUTCOMES, "attention")

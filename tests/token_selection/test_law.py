@@ -5,8 +5,7 @@ import math
 import pytest
 import torch
 
-from attnlib.token_selection.law import TokenLaw
-from attnlib.token_selection.start import CODE_START, Start
+from attnlib.token_selection.law import CODE_START, Start, TokenLaw
 
 LAW = TokenLaw(n=10, d=40, tokens=6, signal_norm=7.0, weak_signal=0.3, noise_std=0.5, same_class_tokens=2)
 

@@ -6,8 +6,7 @@ import torch
 
 from attnbook.token_selection.dynamics.official import leaked_sample, leaked_test
 from attnbook.token_selection.setting.descent import gradient_descent
-from attnlib.token_selection.law import TokenLaw
-from attnlib.token_selection.start import CODE_START
+from attnlib.token_selection.law import CODE_START, TokenLaw
 
 LAW = TokenLaw(6, 40, 5, 4.0, weak_signal=0.3, noise_std=1.5, label_noise=1 / 3)
 

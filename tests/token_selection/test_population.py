@@ -7,11 +7,10 @@ import torch
 
 from attnlib.randomness import stream
 from attnlib.token_selection.gram import draw_gram, gram_of
-from attnlib.token_selection.law import TokenLaw
+from attnlib.token_selection.law import Start, TokenLaw
 from attnlib.token_selection.model import outputs
 from attnlib.token_selection.population import population, population_along, tail_error
-from attnlib.token_selection.recursion import train
-from attnlib.token_selection.start import Start
+from attnlib.token_selection.training import train
 
 LAW = TokenLaw(n=20, d=100, tokens=6, signal_norm=3.0, weak_signal=0.3, noise_std=1.3, label_noise=0.2)
 

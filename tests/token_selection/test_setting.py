@@ -9,10 +9,9 @@ from attnbook.token_selection.setting.descent import gradient_descent
 from attnbook.token_selection.setting.study import compare_sampling, setting_study, uniform_accuracy_measured
 from attnbook.token_selection.setting.three_lines import force_at_gap, long_run, naive_forces, one_line, three_lines
 from attnlib.token_selection.gram import draw_gram, gram_of
-from attnlib.token_selection.law import TokenLaw
+from attnlib.token_selection.law import Start, TokenLaw
 from attnlib.token_selection.model import forces
-from attnlib.token_selection.recursion import train
-from attnlib.token_selection.start import Start
+from attnlib.token_selection.training import train
 
 LAW = TokenLaw(4, 31, 5, 5.0, label_noise=0.5)
 START = Start(prompt_scale=0.7)

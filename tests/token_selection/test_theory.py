@@ -13,7 +13,7 @@ from attnlib.token_selection.fresh_selection import fresh_attention, fresh_thres
 from attnlib.token_selection.gram import draw_gram
 from attnlib.token_selection.law import TokenLaw
 from attnlib.token_selection.mean_field import CLEAN, FLIPPED, flipped_share, mean_field
-from attnlib.token_selection.recursion import train
+from attnlib.token_selection.training import train
 
 
 def law(**changes) -> TokenLaw:

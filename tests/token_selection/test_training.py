@@ -8,10 +8,9 @@ import torch
 from attnbook.token_selection.setting.descent import gradient_descent
 from attnbook.token_selection.time_laws.horizon import train_flow
 from attnlib.token_selection.gram import draw_gram, gram_of
-from attnlib.token_selection.law import TokenLaw
+from attnlib.token_selection.law import CODE_START, Start, TokenLaw
 from attnlib.token_selection.model import forces, gradients, loss, outputs
-from attnlib.token_selection.recursion import Recursion, train
-from attnlib.token_selection.start import CODE_START, Start
+from attnlib.token_selection.training import Recursion, train
 
 LAW = TokenLaw(n=10, d=121, tokens=5, signal_norm=6.0, weak_signal=0.2)
 READOUTS = ("scores", "direction_on_signals", "direction_norm_squared", "prompt_norm_squared", "time")

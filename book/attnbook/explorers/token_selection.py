@@ -22,9 +22,8 @@ from attnlib.token_selection.gram import draw_gram
 from attnlib.token_selection.law import TokenLaw
 from attnlib.token_selection.model import outputs
 from attnlib.token_selection.population import population
-from attnlib.token_selection.recursion import Recursion
 from attnlib.token_selection.theory import uniform_attention_accuracy
-from attnlib.token_selection.trajectory import Trajectory
+from attnlib.token_selection.training import Recursion, Trajectory
 
 __all__ = [
     "CURVES",

@@ -14,8 +14,7 @@ from attnbook.token_selection.dynamics.study import END_COUNT, recorded_steps
 from attnlib.token_selection.gram import Gram, draw_gram, join
 from attnlib.token_selection.law import Labels, TokenLaw
 from attnlib.token_selection.population import Population, population_along
-from attnlib.token_selection.recursion import train
-from attnlib.token_selection.trajectory import Trajectory
+from attnlib.token_selection.training import Trajectory, train
 
 __all__ = ["dynamics", "dynamics_results"]
 

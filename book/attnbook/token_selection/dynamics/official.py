@@ -18,11 +18,9 @@ import torch
 
 from attnlib import checks
 from attnlib.token_selection.gram import gram_of
-from attnlib.token_selection.law import Labels, Sample, TokenLaw
+from attnlib.token_selection.law import CODE_START, Labels, Sample, Start, TokenLaw
 from attnlib.token_selection.population import population_along
-from attnlib.token_selection.recursion import Recursion
-from attnlib.token_selection.start import CODE_START, Start
-from attnlib.token_selection.trajectory import Trajectory
+from attnlib.token_selection.training import Recursion, Trajectory
 
 __all__ = ["LARGEST_D", "LeakedTest", "leaked_sample", "leaked_test"]
 

@@ -18,11 +18,9 @@ from attnbook.token_selection.dynamics.growth import growth, inverse_growth
 from attnbook.token_selection.dynamics.official import LeakedTest, leaked_test
 from attnlib import checks
 from attnlib.token_selection.gram import draw_gram
-from attnlib.token_selection.law import TokenLaw
+from attnlib.token_selection.law import Start, TokenLaw
 from attnlib.token_selection.population import Population, population_along
-from attnlib.token_selection.recursion import train
-from attnlib.token_selection.start import Start
-from attnlib.token_selection.trajectory import Trajectory
+from attnlib.token_selection.training import Trajectory, train
 
 __all__ = [
     "END_COUNT", "LOGGED", "SITUATIONS", "DynamicsStudy", "GrowthLines", "Situation", "dynamics_study", "growth_lines",

@@ -22,12 +22,11 @@ import torch
 from attnlib import checks
 from attnlib.randomness import stream
 from attnlib.token_selection.gram import Gram, draw_gram
-from attnlib.token_selection.law import TokenLaw
+from attnlib.token_selection.law import Start, TokenLaw
 from attnlib.token_selection.model import outputs
 from attnlib.token_selection.population import population, population_along
-from attnlib.token_selection.recursion import Recursion
-from attnlib.token_selection.start import Start
 from attnlib.token_selection.theory import existence_window
+from attnlib.token_selection.training import Recursion
 
 __all__ = [
     "AUTHORS_STRENGTHS",
@@ -192,7 +191,7 @@ def train_prompt(gram: Gram, step_size: float, steps: int, *, moments: int = 21,
     checks.whole_number("steps", steps, at_least=1)
     checks.whole_number("moments", moments, at_least=2)
     gram = identity_start(gram)
-    state, kept = Recursion(gram, trains_weight=False), {round(steps * j / (moments - 1)) for j in range(moments)}
+    state, kept = Recursion(gram, trained="p"), {round(steps * j / (moments - 1)) for j in range(moments)}
     rows, strength, alignment = [], [], []
     sums = torch.zeros(2, gram.runs, dtype=torch.float64)
     for step in range(steps + 1):

@@ -24,11 +24,9 @@ from attnlib import checks
 from attnlib.extras import progress_bar
 from attnlib.randomness import stream
 from attnlib.token_selection.gram import draw_gram, join
-from attnlib.token_selection.law import TokenLaw
-from attnlib.token_selection.plan import plan_of
+from attnlib.token_selection.law import Start, TokenLaw
 from attnlib.token_selection.population import population
-from attnlib.token_selection.recursion import train
-from attnlib.token_selection.start import Start
+from attnlib.token_selection.training import checked_steps, train
 
 __all__ = ["PHASES", "HeatMap", "HeatPlan", "heat_map", "heat_plan", "read_map", "write_map"]
 
@@ -96,7 +94,7 @@ def heat_plan(
         raise ValueError(f"signal_norms must be > 0; got {norms.tolist()}")
     if not isinstance(law, TokenLaw):
         raise ValueError(f"law must be a TokenLaw; got {type(law).__name__}")
-    plan_of(step_size, steps)
+    checked_steps(step_size, steps)
     if checks.whole_number("count", count, at_least=4) % 2:
         raise ValueError(f"count must be even, half of each class; got {count}: use {count + 1}")
     return HeatPlan(

@@ -12,11 +12,9 @@ from collections.abc import Iterable, Sequence
 
 import torch
 
-from attnlib.token_selection.law import Labels, Sample
+from attnlib.token_selection.law import Labels, Sample, Start
 from attnlib.token_selection.model import gradients
-from attnlib.token_selection.plan import plan_of
-from attnlib.token_selection.start import Start
-from attnlib.token_selection.trajectory import Trajectory, join_runs
+from attnlib.token_selection.training import Trajectory, checked_steps, join_runs
 
 __all__ = ["gradient_descent"]
 
@@ -42,28 +40,28 @@ def gradient_descent(
 
     Returns a `Trajectory`. Raises ValueError for a bad argument before any work.
     """
-    plan = plan_of(step_size, steps, record, trained)
-    return join_runs([_one(sample, start, plan, r) for r in range(sample.runs)])
+    sizes, recorded = checked_steps(step_size, steps, record, trained)
+    return join_runs([_one(sample, start, sizes, recorded, trained, r) for r in range(sample.runs)])
 
 
-def _one(sample: Sample, start: Start, plan, r: int) -> Trajectory:
+def _one(sample: Sample, start: Start, sizes, recorded, trained: str, r: int) -> Trajectory:
     tokens, labels = sample.tokens[r], sample.labels.observed[r]
     weight, prompt = (x.to(tokens.device) for x in start.draw(sample.law.d, sample.seed, sample.first_run + r))
     time, rows = 0.0, []
-    for step in range(plan.steps + 1):
+    for step in range(len(sizes) + 1):
         on_weight, on_prompt, scores = gradients(tokens, labels, sample.head, weight, prompt)
-        if step in plan.kept:
+        if step in recorded:
             v = weight.mT @ prompt
             rows.append((tokens.new_tensor(time), scores, v[:2], v @ v, prompt @ prompt))
-        if step == plan.steps:
+        if step == len(sizes):
             break
-        alpha = plan.step_sizes[step]
-        if plan.trains_weight:
+        alpha = sizes[step]
+        if trained != "p":
             weight = weight + alpha * on_weight
-        if plan.trains_prompt:
+        if trained != "W":
             prompt = prompt + alpha * on_prompt
         time += alpha
     kept = [torch.stack(column).unsqueeze(1) for column in zip(*rows, strict=True)]
     one = Labels(sample.labels.true[r : r + 1], sample.labels.observed[r : r + 1])
     head_scores = (tokens @ sample.head).unsqueeze(0)
-    return Trajectory(sample.law, sample.seed, sample.first_run + r, one, head_scores, plan.recorded, *kept)
+    return Trajectory(sample.law, sample.seed, sample.first_run + r, one, head_scores, recorded, *kept)

@@ -22,11 +22,9 @@ from attnbook.token_selection.setting.three_lines import (
 )
 from attnlib import checks
 from attnlib.token_selection.gram import Gram, draw_gram, gram_of
-from attnlib.token_selection.law import TokenLaw
+from attnlib.token_selection.law import Start, TokenLaw
 from attnlib.token_selection.model import forces
-from attnlib.token_selection.recursion import train
-from attnlib.token_selection.start import Start
-from attnlib.token_selection.trajectory import Trajectory
+from attnlib.token_selection.training import Trajectory, train
 
 __all__ = [
     "LONG_D",

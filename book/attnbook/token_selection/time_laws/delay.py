@@ -19,13 +19,11 @@ from attnbook.token_selection.time_laws.horizon import train_flow
 from attnlib import checks
 from attnlib.randomness import stream
 from attnlib.token_selection.gram import Gram, draw_gram
-from attnlib.token_selection.law import TokenLaw
+from attnlib.token_selection.law import Start, TokenLaw
 from attnlib.token_selection.model import outputs
 from attnlib.token_selection.population import population
-from attnlib.token_selection.recursion import Recursion
-from attnlib.token_selection.start import Start
 from attnlib.token_selection.theory import fresh_attention, n_snr_squared
-from attnlib.token_selection.trajectory import Trajectory
+from attnlib.token_selection.training import Recursion, Trajectory
 
 __all__ = [
     "Course", "Delays", "along_time", "attention_on_relevant", "course", "delay_strength", "delay_times",

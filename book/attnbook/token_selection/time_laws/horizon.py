@@ -13,8 +13,7 @@ import torch
 
 from attnlib import checks
 from attnlib.token_selection.gram import Gram, check_gram
-from attnlib.token_selection.recursion import Recursion
-from attnlib.token_selection.trajectory import Trajectory
+from attnlib.token_selection.training import Recursion, Trajectory
 
 __all__ = ["FlowPath", "train_flow"]
 

@@ -24,9 +24,8 @@ from attnbook.token_selection.time_laws.limits import SHARP, critical_discrimina
 from attnbook.token_selection.time_laws.rate import mean_field_distance
 from attnlib import checks
 from attnlib.token_selection.gram import draw_gram
-from attnlib.token_selection.law import TokenLaw
-from attnlib.token_selection.recursion import train
-from attnlib.token_selection.start import Start
+from attnlib.token_selection.law import Start, TokenLaw
+from attnlib.token_selection.training import train
 
 __all__ = ["STRENGTHS", "THETA", "Axis", "TimeStudy", "time_study"]
 

@@ -1,4 +1,4 @@
-r"""Gradient descent without vectors: the same steps as `descent`, at a cost per step of $O((nT)^2)$ in any dimension.
+r"""Training: gradient descent without vectors, exact, at a cost per step of $O((nT)^2)$ in any dimension.
 
 Let a *probe* be any vector $y$, and keep for every probe its score $u = y^\top v$ with $v=W^\top p$ and its row
 $S = y^\top W^\top W X^\top$; let $\kappa = y^\top G$ with $G = X^\top c$. Then, with $k = Kc$ on the training rows and
@@ -19,17 +19,19 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, fields
 
 import torch
 
+from attnlib import checks
 from attnlib.kernels import token_selection
 from attnlib.kernels.batches import in_batches
 from attnlib.kernels.token_selection import reference
 from attnlib.token_selection.gram import Gram, check_gram
-from attnlib.token_selection.plan import TrainingPlan, plan_of
-from attnlib.token_selection.trajectory import Trajectory, join_runs
+from attnlib.token_selection.law import Labels, TokenLaw
+from attnlib.token_selection.model import loss, outputs
 
-__all__ = ["Pull", "Recursion", "Snapshot", "train"]
+__all__ = ["Pull", "Recursion", "Snapshot", "Trajectory", "checked_steps", "join_runs", "train"]
 
 Pull = tuple[torch.Tensor, torch.Tensor, torch.Tensor]  # c, Kc, Sc
 Snapshot = tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]  # as `Recursion.snapshot` says
@@ -39,12 +41,87 @@ _MOMENTS = 256  # recorded moments of one call of the loop
 _COPIES = 3  # of a run's state: itself, the packed one of a GPU program, temporary ones
 
 
+@dataclass(frozen=True)
+class Trajectory:
+    """S recorded moments of R trainings of n samples with T tokens; all tensors float64.
+
+    On fresh data the output depends on v = W^T p only through its components along the two unit signals and its norm.
+
+    Source:
+        this book; made by `train`.
+
+    Example:
+        >>> gram = draw_gram(TokenLaw(n=10, d=500, tokens=4, signal_norm=10.0), seed=0, runs=2)
+        >>> train(gram, step_size=0.01, steps=5).attention_of("noisy").shape
+        torch.Size([6, 2, 4])
+    """
+
+    law: TokenLaw  # of the training data
+    seed: int  # of the random streams
+    first_run: int  # number of the first of the R runs
+    labels: Labels  # (R, n)
+    head_scores: torch.Tensor  # (R, n, T), gamma
+    steps: tuple[int, ...]  # (S,)
+    time: torch.Tensor  # (S, R), sum of the step sizes so far
+    scores: torch.Tensor  # (S, R, n, T), z
+    direction_on_signals: torch.Tensor  # (S, R, 2), v . mu_+ / |mu| and v . mu_- / |mu|
+    direction_norm_squared: torch.Tensor  # (S, R), |v|^2
+    prompt_norm_squared: torch.Tensor  # (S, R), |p|^2
+
+    @property
+    def runs(self) -> int:
+        """R, the number of trainings."""
+        return self.scores.shape[1]
+
+    def at(self, step: int) -> int:
+        """Row of a recorded step. Raises ValueError when it was not recorded."""
+        if step not in self.steps:
+            raise ValueError(f"step must be one of the recorded steps; got {step!r}: pass record=[..., {step!r}]")
+        return self.steps.index(step)
+
+    @property
+    def attention(self) -> torch.Tensor:
+        """(S, R, n, T): softmax weights of every training token."""
+        return torch.softmax(self.scores, -1)
+
+    @property
+    def outputs(self) -> torch.Tensor:
+        """(S, R, n): f of every training sample."""
+        return outputs(self.scores, self.head_scores)
+
+    @property
+    def loss(self) -> torch.Tensor:
+        """(S, R): training loss, mean of log(1 + exp(-Y f))."""
+        return loss(self.outputs, self.labels.observed)
+
+    def attention_of(self, kind: str) -> torch.Tensor:
+        """(S, R, T): mean attention of the "clean" or "noisy" training samples on each token; nan without any."""
+        return self.labels.mean_over(kind, self.attention.movedim(-1, 0)).movedim(0, -1)
+
+    def train_accuracy(self, kind: str = "all") -> torch.Tensor:
+        """(S, R): fraction of "all", "clean" or "noisy" samples with Y f > 0, Y the observed label; nan without any."""
+        checks.one_of("kind", kind, ("all", "clean", "noisy"))
+        fitted = (self.outputs * self.labels.observed > 0).double()
+        return fitted.mean(-1) if kind == "all" else self.labels.mean_over(kind, fitted)
+
+
+_PER_RUN = {"time": 1, "scores": 1, "direction_on_signals": 1, "direction_norm_squared": 1, "prompt_norm_squared": 1,
+            "head_scores": 0}  # fmt: skip
+
+
+def join_runs(parts: list[Trajectory]) -> Trajectory:
+    """Trajectories of one law and the same recorded steps, as one with all their runs."""
+    own = {f.name: getattr(parts[0], f.name) for f in fields(Trajectory)}
+    joined = {name: torch.cat([getattr(p, name) for p in parts], dim=axis) for name, axis in _PER_RUN.items()}
+    labels = Labels(*(torch.cat([getattr(p.labels, k) for p in parts]) for k in ("true", "observed")))
+    return Trajectory(**own | joined | {"labels": labels})
+
+
 class Recursion:
     """R trainings in lockstep, advanced one step at a time. Holds (2 + 3 N + 1) N numbers per run."""
 
-    def __init__(self, gram: Gram, *, trains_weight: bool = True, trains_prompt: bool = True) -> None:
-        self.gram = check_gram(gram)
-        self.trained = {(True, True): "both", (False, True): "p", (True, False): "W"}[trains_weight, trains_prompt]
+    def __init__(self, gram: Gram, *, trained: str = "both") -> None:
+        self.gram, self.trained = check_gram(gram), trained
         runs, rows, N = gram.kernel.shape
         self._N, self._rows = N, rows
         new = gram.kernel.new_zeros
@@ -107,21 +184,21 @@ class Recursion:
         reference.step(*state, self.pull() if pull is None else pull, step_size, self.trained)
         self.time = self.time + step_size
 
-    def run(self, plan: TrainingPlan) -> list[Snapshot]:
-        """All steps of a plan in the fastest way here; a row like `snapshot` for every recorded step.
+    def run(self, step_sizes: Sequence[float], recorded: tuple[int, ...]) -> list[Snapshot]:
+        """All steps in the fastest way here; a row like `snapshot` for every recorded step.
 
         One call of the loop for every so many rows: all coordinates of a moment are kept until its |v|^2 is known.
         """
         g, state = self.gram, (self._u, self._S, self.prompt_norm_squared)
         call = token_selection.Call(
-            *state, g.kernel, g.head_scores, g.labels.observed, plan.step_sizes, plan.steps, trained=self.trained,
-            record=plan.recorded,
+            *state, g.kernel, g.head_scores, g.labels.observed, step_sizes, len(step_sizes), trained=self.trained,
+            record=recorded,
         )  # fmt: skip
-        times = list(itertools.accumulate(plan.step_sizes, lambda time, size: time + size, initial=self.time))
+        times = list(itertools.accumulate(step_sizes, lambda time, size: time + size, initial=self.time))
         rows: list[Snapshot] = []
         done = 0
-        for first in range(0, len(plan.recorded), _MOMENTS):
-            marks = plan.recorded[first : first + _MOMENTS]
+        for first in range(0, len(recorded), _MOMENTS):
+            marks = recorded[first : first + _MOMENTS]
             seen = token_selection.advance(call.piece(done, marks))
             done = marks[-1]
             norms = self._norm_squared(seen.values.movedim(0, 1)).mT
@@ -185,12 +262,17 @@ def train(
         >>> train(gram, step_size=0.01, steps=100, record=[10]).steps
         (10, 100)
     """
-    plan = plan_of(step_size, steps, record, trained)
+    sizes, recorded = checked_steps(step_size, steps, record, trained)
     gram = check_gram(gram)
     numbers = gram.kernel.shape[2] * (gram.kernel.shape[1] + 2 * gram.kernel.shape[2] + 1)
     parts: list[Trajectory] = []
+
+    def work(runs: slice) -> None:
+        state = Recursion(gram.part(runs.start, runs.stop), trained=trained)
+        parts.append(state.trajectory(recorded, state.run(sizes, recorded)))
+
     in_batches(
-        lambda runs: parts.append(_train(gram.part(runs.start, runs.stop), plan)),
+        work,
         gram.runs,
         bytes_per_run=_COPIES * numbers * gram.kernel.element_size(),
         device=gram.kernel.device,
@@ -199,6 +281,16 @@ def train(
     return join_runs(parts)
 
 
-def _train(gram: Gram, plan: TrainingPlan) -> Trajectory:
-    state = Recursion(gram, trains_weight=plan.trains_weight, trains_prompt=plan.trains_prompt)
-    return state.trajectory(plan.recorded, state.run(plan))
+def checked_steps(
+    step_size: float | Sequence[float], steps: int, record: Iterable[int] | None = None, trained: str = "both"
+) -> tuple[tuple[float, ...], tuple[int, ...]]:
+    """Size of each step, and the steps to keep. Raises ValueError for a bad argument of a training."""
+    steps = checks.whole_number("steps", steps, at_least=0)
+    checks.one_of("trained", trained, ("both", "p", "W"))
+    if isinstance(step_size, Sequence):
+        sizes = tuple(checks.positive_number("step_size", size) for size in step_size)
+        if len(sizes) != steps:
+            raise ValueError(f"step_size must be a number or one per step ({steps}); got {len(sizes)} of them")
+    else:
+        sizes = (checks.positive_number("step_size", step_size),) * steps
+    return sizes, checks.recorded_steps(record, steps)
