@@ -25,7 +25,7 @@ ONE_THREAD := OMP_NUM_THREADS=$(THREADS) MKL_NUM_THREADS=$(THREADS) OPENBLAS_NUM
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help ready book html student pdf slides notebooks test check lint unit nbval processors browser bench times scripts clean
+.PHONY: help ready book html student pdf slides notebooks test check lint unit weekly nbval processors browser bench times scripts clean
 
 help:  ## list the commands
 	@echo "Attention, Checked. Commands (JOBS=n sets the number of processes, here $(JOBS); PYTHON=... the Python 3.11+ to use):"
@@ -75,7 +75,10 @@ check: $(READY_TEST)  ## a minute, while you work: lint, and the fast unit tests
 # One worker more than processes: many tests wait for a kernel, a scheduler or Sphinx. `tests.quick` notes what each takes, for
 # `make check`.
 unit: $(READY_TEST) $(PACKAGES)  ## unit tests
-	$(ONE_THREAD) $(RUN) -m pytest tests -m "not browser" -n $$(($(JOBS) + 1)) --dist worksteal --durations 20 -p tests.quick
+	$(ONE_THREAD) $(RUN) -m pytest tests -m "not browser and not weekly" -n $$(($(JOBS) + 1)) --dist worksteal --durations 20 -p tests.quick
+
+weekly: $(READY_TEST) $(PACKAGES)  ## unit tests that are slow and guard what seldom changes
+	$(ONE_THREAD) $(RUN) -m pytest tests -m weekly -n $(JOBS) --dist worksteal --durations 20
 
 # One page stays on one worker (loadscope): its cells share a kernel. PATIENCE: seconds for a cell.
 nbval: $(READY_TEST)  ## run every page and compare with its stored outputs

@@ -168,7 +168,18 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(*tests, sep="\n")
     if options.list or not tests:
         return 0
-    command = [sys.executable, "-m", "pytest", "-p", "tests.quick", "-q", "-m", "not browser", "--maxfail", "5"]
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-p",
+        "tests.quick",
+        "-q",
+        "-m",
+        "not browser and not weekly",
+        "--maxfail",
+        "5",
+    ]
     command += ["-n", str(options.jobs), "--dist", "loadfile", "--no-loadscope-reorder"]  # one file after the other
     command += ["--timeout", str(LIMIT), "--budget", str(options.seconds)]
     return subprocess.run([*command, *map(str, tests)], cwd=root, check=False).returncode

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from attnbook.certified import boundary, boundary_flow, boundary_sets
-from attnbook.certified.boundary import BRACKETS, bracket, end_of_flow, ends, make_boundary, returns, shifted
+from attnbook.certified.boundary import BRACKETS, bracket, end_of_flow, ends, returns, shifted
 from attnbook.certified.boundary_flow import (
     Model,
     NoStep,
@@ -21,7 +21,6 @@ from attnbook.certified.boundary_flow import (
 )
 from attnbook.certified.boundary_sets import SignalSet, in_signal_set, in_trap, signal_room
 from attnbook.certified.certificate import precision
-from attnbook.certified.claims_boundary import CLAIMS
 from attnlib.single_head import flow
 
 flint = pytest.importorskip("flint")
@@ -263,27 +262,6 @@ def test_where_the_flow_is_caught_is_where_the_solver_of_part_one_ends() -> None
         end = end_of_flow("0.2", x)
         assert (end.where == "signal") is flow.selects_signal(float(x), 0.2)
     assert end_of_flow("0.2", "1.4").tube.time < 15  # type: ignore[union-attr]
-
-
-def test_claims_hold_and_a_wrong_digit_is_refuted() -> None:
-    study = make_boundary()
-    quick = [
-        id
-        for id, claim in CLAIMS.items()
-        if not any(f"= {value}$" in claim.statement for value in ("0.05", "0.1", r"\tfrac14"))
-    ]
-    assert len(quick) == 11
-    for check in (CLAIMS[id].check(study) for id in quick):
-        assert check.as_expected, check.claim.id
-        assert not check.control.holds
-        assert check.control.rule == check.evidence.rule  # refuted, not undecided
-    assert flow.signal_threshold(0.2) == pytest.approx(1.62115, rel=3e-4)
-    wide = bracket("0.2", "1.4", "1.9")
-    assert (wide.proved, wide.low, wide.high) == (True, "1.4", "1.9")
-    assert bracket("0.2", "1.9", "2.1").proved is False
-    assert ends("0.2", "1.9", "noise").proved is False
-    assert returns("0.2", "1.4").proved is False
-    assert float(returns("0.2", "1.9").low) < flow.first_order_threshold(0.2) < float(returns("0.2", "1.9").high)
 
 
 def test_a_path_that_is_not_caught_is_undecided(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,6 +15,7 @@ flint = pytest.importorskip("flint")
 arb = flint.arb
 
 
+@pytest.mark.weekly
 def test_the_polynomials_hold_the_path_of_each_x() -> None:
     """After 24 steps the whole family and single paths, computed without polynomials, agree to within their radii."""
     with precision(96):
@@ -39,6 +40,7 @@ def test_the_polynomials_hold_the_path_of_each_x() -> None:
                     assert abs(at(row, shift) - value) < 1e-10
 
 
+@pytest.mark.weekly
 def test_a_range_is_proved_and_its_contrary_refuted() -> None:
     pieces = follow("0.1", "1.02", "1.1")
     assert {piece.where for piece in pieces} == {"noise"}
@@ -48,11 +50,13 @@ def test_a_range_is_proved_and_its_contrary_refuted() -> None:
     assert range_ends("0.1", "1.02", "1.04", "signal").proved is False
 
 
+@pytest.mark.weekly
 def test_a_range_that_is_cut_short_is_undecided(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(boundary_range, "LONGEST", 0.25)
     assert range_ends("0.2", "1.6", "1.65", "noise").proved is None
 
 
+@pytest.mark.weekly
 def test_cells_grow_and_leave_no_gap() -> None:
     found = cells("1.63", "1.96")
     assert found[:4] == ["1.63", "1.64", "1.65", "1.67"]
@@ -66,12 +70,14 @@ def test_cells_grow_and_leave_no_gap() -> None:
     assert not covered([], "1", "2")
 
 
+@pytest.mark.weekly
 def test_an_x_is_drawn_within_its_range() -> None:
     several = [Decimal(drawn("1.63", "1.6305", seed)) for seed in range(40)]
     assert (min(several), max(several)) == (Decimal("1.6300"), Decimal("1.6305"))
     assert len(set(several)) == 6
 
 
+@pytest.mark.weekly
 def test_the_table_covers_what_the_claims_say() -> None:
     table = stored()
     for label_noise, (low, _) in BRACKETS.items():
@@ -83,6 +89,7 @@ def test_the_table_covers_what_the_claims_say() -> None:
         assert all(step > 0 for step in steps) or all(step < 0 for step in steps)
 
 
+@pytest.mark.weekly
 def test_cells_of_the_table_are_proved_again() -> None:
     """The last cell of each lost side, and a piece of the first kept cell."""
     table = stored()
@@ -92,6 +99,7 @@ def test_cells_of_the_table_are_proved_again() -> None:
     assert range_ends("0.2", "1.8", "1.801", "signal").proved is True
 
 
+@pytest.mark.weekly
 def test_without_the_table_a_range_is_undecided(monkeypatch: pytest.MonkeyPatch) -> None:
     assert by_table("0.1", "1", "1.2", "noise", 3).proved is True
     assert by_table("0.1", "1", "1.2", "noise", 3, "signal").proved is False

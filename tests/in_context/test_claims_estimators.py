@@ -26,13 +26,6 @@ def study():
     return estimator_study(Experiment(), LENGTHS, prompts=1500, seed=3)
 
 
-@pytest.mark.parametrize("id", CLAIMS)
-def test_claims_at_the_page_size_at_another_seed(study, id) -> None:
-    result = CLAIMS[id].check(study)
-    assert result.as_expected, (result.verdict, result.evidence)
-    assert result.has_power, result.control
-
-
 def test_ids_belong_to_the_page() -> None:
     assert set(CLAIMS) == {f"I{number}" for number in range(41, 50)}
 

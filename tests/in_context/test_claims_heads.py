@@ -17,13 +17,6 @@ def study() -> HeadsStudy:
     return heads_study(Experiment(steps=20, runs=5, records=5, seed=3, first_run=1000))
 
 
-@pytest.mark.parametrize("id", CLAIMS)
-def test_claims_hold_and_their_twins_do_not(study: HeadsStudy, id: str) -> None:
-    result = CLAIMS[id].check(study)
-    assert result.as_expected, (result.verdict, result.evidence)
-    assert result.has_power, result.control
-
-
 def test_ids_belong_to_the_page() -> None:
     assert set(CLAIMS) == {f"I{number}" for number in range(61, 70)}
 
@@ -46,6 +39,7 @@ def with_runs(study: HeadsStudy, heads: int, **changes) -> object:
     return dataclasses.replace(study.table, by_heads=study.table.by_heads | {heads: runs})
 
 
+@pytest.mark.weekly
 def test_other_measurements_break_the_claims(study: HeadsStudy) -> None:
     one, eight = study.ends[1], study.ends[8]
     assert verdict(study, "I61", ends=with_ends(study, 1, risk=1.03 * one.risk)) == Verdict.FAILS
@@ -65,16 +59,19 @@ def test_other_measurements_break_the_claims(study: HeadsStudy) -> None:
     assert verdict(study, "I69", free=free) == Verdict.FAILS
 
 
+@pytest.mark.weekly
 def test_silence_without_a_run_that_cancels(study: HeadsStudy) -> None:
     none = with_ends(study, 2, kept=torch.zeros(len(study.ends[2].kept), dtype=torch.bool))
     assert verdict(study, "I62", ends=none) == Verdict.OUTSIDE
 
 
+@pytest.mark.weekly
 def test_the_live_share_is_of_the_experiment(study: HeadsStudy) -> None:
     assert study.live.run.tolist() == [1000, 1001, 1002, 1003, 1004]
     assert study.live.share.total == 5
 
 
+@pytest.mark.weekly
 def test_the_twin_of_the_trap_holds_in_its_own_world(study: HeadsStudy) -> None:
     """43 of 300 trapped, one in seven: the control holds there and the claim does not."""
     mu = np.abs(study.table.by_heads[2].mu).copy()

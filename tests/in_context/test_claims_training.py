@@ -18,13 +18,6 @@ def study() -> TrainingStudy:
     return training_study(E)
 
 
-@pytest.mark.parametrize("id", CLAIMS)
-def test_claims_hold_and_their_twins_do_not(study: TrainingStudy, id: str) -> None:
-    result = CLAIMS[id].check(study)
-    assert result.as_expected, (result.verdict, result.evidence)
-    assert result.has_power, result.control
-
-
 def test_ids_belong_to_the_page() -> None:
     assert set(CLAIMS) == {f"I{number}" for number in range(21, 30)}
 

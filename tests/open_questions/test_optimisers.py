@@ -6,8 +6,6 @@ import numpy as np
 import pytest
 import torch
 
-from attnbook.open_questions.optimisers.claims import CLAIMS
-from attnbook.open_questions.optimisers.claims_trap import TRAP_CLAIMS
 from attnbook.open_questions.optimisers.compared import (
     LINE_UP,
     Entry,
@@ -37,23 +35,6 @@ from bookkit.claims import Verdict
 
 LAW = SignalNoiseLaw(12, 90, 7.0, 0.1)
 INVARIANT = (GRADIENT_DESCENT, heavy_ball(0.8), nesterov(0.7), NORMALISED, BLOCK_NORMALISED, stochastic(4))
-
-
-@pytest.fixture(scope="module")
-def study():
-    # A smaller comparison of rules than the page's; all other parts are the page's own.
-    return optimiser_study(40, 2000, 0.1, 0.45, 2.0, draws=6, seed=1)
-
-
-@pytest.mark.parametrize("id", [*CLAIMS, *TRAP_CLAIMS])
-def test_claims(study, id):
-    result = (CLAIMS | TRAP_CLAIMS)[id].check(study)
-    if id == "Q28":
-        assert result.verdict is Verdict.OUTSIDE
-        assert result.violated.startswith("needs x = 2 at (n, d, eta) = (50, 5000, 0.1)")
-        return
-    assert result.as_expected, (result.verdict, result.evidence)
-    assert result.has_power, result.control
 
 
 @pytest.mark.parametrize("rule", INVARIANT, ids=str)

@@ -1,4 +1,4 @@
-"""The max-margin claims: expected verdict at the page's defaults, negative controls the other way, and what lies outside."""
+"""The max-margin claims: worlds in which a negative control holds and its claim does not, and what lies outside."""
 
 from dataclasses import replace
 
@@ -13,14 +13,7 @@ from bookkit.claims import Verdict
 
 @pytest.fixture(scope="module")
 def study():
-    return margin_study(SignalNoiseLaw(60, 24_000, 50.0, 0.1), draws=5, seed=3, search_samples=16, search_draws=4)
-
-
-@pytest.mark.parametrize("id", CLAIMS)
-def test_margin_claims(study, id):
-    result = CLAIMS[id].check(study)
-    assert result.as_expected, (result.verdict, result.violated, result.evidence)
-    assert result.has_power, result.control
+    return margin_study(SignalNoiseLaw(24, 9600, 50.0, 0.1), draws=4, seed=3, search_samples=8, search_draws=2)
 
 
 def test_cost_table_is_sorted_and_led_by_the_best_pattern(study):

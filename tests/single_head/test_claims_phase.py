@@ -26,13 +26,7 @@ def study():
     return phase_study(200, 40_000, 30.0, 0.05, 0.025, draws=30, seed=3)
 
 
-@pytest.mark.parametrize("id", CLAIMS)
-def test_claims_at_the_page_size_at_another_seed(study, id):
-    result = CLAIMS[id].check(study)
-    assert result.as_expected, (result.verdict, result.evidence)
-    assert result.has_power, result.control
-
-
+@pytest.mark.weekly
 def test_table_of_the_dimension_is_the_fact_sheets(study):
     """log10 error per d / n^2 at n = 200: the mean over draws that the two-step page also shows, linear in d."""
     error = study.dimensions.log10_error[1].mean(-1)
@@ -42,6 +36,7 @@ def test_table_of_the_dimension_is_the_fact_sheets(study):
     assert np.ptp(error[4:] / crude[4:]) < 0.1 * abs(error[4:] / crude[4:]).max()
 
 
+@pytest.mark.weekly
 def test_small_sets_do_not_always_interpolate_at_the_smallest_dimension(study):
     """n = 100, d = n^2/64: some draws miss a label; n = 200 and 400: none does."""
     smallest = study.dimensions.interpolates[:, 0].mean(-1)
@@ -88,6 +83,7 @@ def test_a_border_two_per_cent_beside_its_prediction_is_refused():
     assert not judge(1.25, 1.0, 1.2)
 
 
+@pytest.mark.weekly
 def test_counts_of_a_row_are_those_of_the_drawn_samples(study):
     clean, noisy = label_counts(study.high, 4)
     law = SignalNoiseLaw(200, 40_000, 30.0, 0.2)
@@ -103,6 +99,7 @@ def test_expected_largest_of_normals():
     assert largest_of_normals(3) == pytest.approx(1.5 * math.pi**-0.5, rel=1e-9)
 
 
+@pytest.mark.weekly
 def test_borders_of_draws_off_the_strip_keep_their_rank(study):
     """Of 30 own borders the median is the border at which half of the draws are fitted, to one grid step."""
     own, *predicted = borders(study.steps, 1, "fitted")
@@ -116,6 +113,7 @@ def test_borders_of_draws_off_the_strip_keep_their_rank(study):
     np.testing.assert_array_equal(borders(always, 1, "fitted")[1:], predicted)
 
 
+@pytest.mark.weekly
 def test_pseudo_values_have_the_standard_error_of_resampled_draws(study):
     for fit, pseudo in zip(study.fits, study.pseudo_values, strict=True):
         location, width = pseudo.std(0, ddof=1) / len(pseudo) ** 0.5

@@ -11,26 +11,12 @@ from attnbook.single_head.beyond_two_steps.boundaries import (
     balanced_sample,
     ends_on_signal,
     first_move,
-    trap_study,
 )
-from attnbook.single_head.beyond_two_steps.claims_trap import TRAP_CLAIMS
 from attnbook.single_head.beyond_two_steps.finite_trap import class_scores, largest_share, trap_record
 from attnbook.single_head.long_run import law_at, orthogonal_sample
 from attnlib.single_head.flow import flow_step, signal_threshold
 from attnlib.single_head.law import SignalNoiseLaw
 from attnlib.single_head.training import gradient_descent
-
-
-@pytest.fixture(scope="module")
-def study():
-    return trap_study(seed=5)
-
-
-@pytest.mark.parametrize("id", TRAP_CLAIMS)
-def test_claims(study, id):
-    result = TRAP_CLAIMS[id].check(study)
-    assert result.as_expected, (result.verdict, result.violated, result.evidence)
-    assert result.has_power, result.control
 
 
 def test_largest_share_solves_its_equation_and_is_the_mean_fields_without_noise():

@@ -1,4 +1,4 @@
-"""The ledger of Part I: every claim has the verdict the book expects, and every negative control comes out the other way."""
+"""The claims of Part I: units, regimes, and the studies that they look at. Its pages judge them."""
 
 import dataclasses
 
@@ -6,10 +6,8 @@ import pytest
 import torch
 
 from attnbook.single_head import two_step_claims
-from attnbook.single_head.rotations_are_free import claims as claims_coordinates
 from attnbook.single_head.rotations_are_free.claims import coordinate_study
-from attnbook.single_head.signal_and_noise import claims as claims_data
-from attnbook.single_head.signal_and_noise.claims import averaging_error, data_study
+from attnbook.single_head.signal_and_noise.claims import averaging_error
 from attnbook.single_head.study import log_term, two_step_study
 from attnbook.single_head.variants import StressedLaw
 from attnlib.single_head.law import SignalNoiseLaw
@@ -22,39 +20,7 @@ PAPER_SIZE = SignalNoiseLaw(200, 40_000, 30.0, 0.05)
 
 @pytest.fixture(scope="module")
 def study():
-    return two_step_study(PAPER_SIZE, 0.025, draws=40, seed=0)
-
-
-@pytest.fixture(scope="module")
-def coordinates():
-    law = SignalNoiseLaw(40, 2000, 7.0, 0.1)
-    return coordinate_study(law, 0.1, draws=40, dimensions=(10**4, 10**6, 10**9))
-
-
-@pytest.fixture(scope="module")
-def data():
-    return data_study(SignalNoiseLaw(200, 40_000, 10.0, 0.05), 0.025)
-
-
-@pytest.mark.parametrize("id", two_step_claims.CLAIMS)
-def test_two_step_claims_at_paper_size(study, id):
-    result = two_step_claims.CLAIMS[id].check(study)
-    assert result.as_expected, (result.verdict, result.evidence)
-    assert result.has_power, result.control
-
-
-@pytest.mark.parametrize("id", claims_data.CLAIMS)
-def test_data_claims(data, id):
-    result = claims_data.CLAIMS[id].check(data)
-    assert result.as_expected, (result.verdict, result.evidence)
-    assert result.has_power, result.control
-
-
-@pytest.mark.parametrize("id", claims_coordinates.CLAIMS)
-def test_coordinate_claims(coordinates, id):
-    result = claims_coordinates.CLAIMS[id].check(coordinates)
-    assert result.as_expected, (result.verdict, result.evidence)
-    assert result.has_power, result.control
+    return two_step_study(PAPER_SIZE, 0.025, draws=8, seed=0)
 
 
 @pytest.mark.parametrize("id", two_step_claims.CLAIMS)
@@ -123,11 +89,11 @@ def test_the_spread_over_draws_is_the_number_of_flipped_labels():
 
 
 def test_study_and_summary_see_the_same_draws(study):
-    summary = summarise(PAPER_SIZE, 0.025, draws=40, seed=0)
+    summary = summarise(PAPER_SIZE, 0.025, draws=8, seed=0)
     fitted = (study.margins2 > 0).double().mean(1)
     torch.testing.assert_close(summary.train_accuracy, fitted)
-    sample = PAPER_SIZE.draw(0, 1, first_run=33)
-    assert summary.flipped[33] == sample.noisy.sum()
+    sample = PAPER_SIZE.draw(0, 1, first_run=5)
+    assert summary.flipped[5] == sample.noisy.sum()
     mean = torch.logsumexp(study.log10_error2 * 2.302585092994046, 1) / 2.302585092994046 - 0.3010299956639812
     torch.testing.assert_close(summary.log10_clean_error, mean, rtol=1e-9, atol=1e-9)
 

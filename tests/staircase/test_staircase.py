@@ -23,7 +23,6 @@ from attnbook.staircase import (
     train_softmax,
 )
 from attnbook.staircase.best_fit import best_losses
-from attnbook.staircase.claims import CLAIMS
 from attnbook.staircase.figures import draw_directions, draw_losses, draw_softmax, draw_times
 from attnbook.staircase.measure import alignment, crossing_times, largest_part, plateau_heights
 from attnbook.staircase.merged import train_merged
@@ -282,15 +281,9 @@ def test_the_largest_part() -> None:
 # --- claims ----------------------------------------------------------------------------------------------------------------
 
 
-@pytest.fixture(scope="module", params=[11, 12])
-def study(request: pytest.FixtureRequest) -> Study:
-    return make_study(3, 31, 6, 0.02, draws=15, softmax_draws=8, prompts=60, seed=request.param)
-
-
-def test_claims_hold_and_their_negative_controls_do_not(study: Study) -> None:
-    unexpected = [check.claim.id for check in CLAIMS.check(study) if not check.as_expected or check.control.holds]
-    assert unexpected == []
-    assert len(CLAIMS) == 12
+@pytest.fixture(scope="module")
+def study() -> Study:
+    return make_study(3, 31, 4, 0.02, draws=2, softmax_draws=2, prompts=20, seed=11)
 
 
 # --- refused input ---------------------------------------------------------------------------------------------------------

@@ -98,13 +98,6 @@ def test_statistics_are_the_stored_ones(study):
     assert network.statistic("snr")[0] == pytest.approx((stored[0].signal / stored[0].noise) ** 0.5)
 
 
-@pytest.mark.parametrize("id", CLAIMS)
-def test_claims(study, id):
-    result = CLAIMS[id].check(study)
-    assert result.as_expected, (result.verdict, result.evidence, result.violated)
-    assert result.has_power, result.control
-
-
 def test_ids_are_those_of_page_seven():
     assert list(CLAIMS) == [f"TS{number}" for number in range(71, 71 + len(CLAIMS))]
     assert CLAIMS.wing == "token_selection"
