@@ -17,14 +17,14 @@ from attnlib.randomness import stream
 
 @pytest.fixture(scope="module")
 def study() -> Study:
-    return make_study(1.0, 0.5, 0.1, draws=4, steps=20, penalty=0.05, softmax_draws=2, seed=3)
+    return make_study(1.0, 0.5, 0.1, draws=10, steps=20, penalty=0.05, softmax_draws=2, seed=3)
 
 
 def test_measurements_share_no_draw_and_have_their_shapes(study: Study) -> None:
     few, many = study.ladders
-    assert few.fresh.shape == many.seen.shape == (16, 4)
-    assert study.shares.shape == (2, 16, len(TASK_SHARES))
-    assert study.long.shape == (16, 2, 3)
+    assert few.fresh.shape == many.seen.shape == (10, 4)
+    assert study.shares.shape == (2, 10, len(TASK_SHARES))
+    assert study.long.shape == (10, 2, 3)
     columns = torch.cat([few.fresh, many.fresh, study.unlimited.fresh], dim=1)
     between = torch.corrcoef(columns.T).fill_diagonal_(0).abs()
     assert between.max() < 0.9  # the same draw at two sizes would give 1

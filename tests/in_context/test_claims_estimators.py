@@ -36,6 +36,7 @@ def test_nothing_is_called_the_papers_theorem() -> None:
     assert {id for id, claim in CLAIMS.items() if claim.expected == Verdict.FAILS} == {"I43"}
 
 
+@pytest.mark.weekly
 def test_the_study_keeps_runs_with_heads_of_both_signs(study) -> None:
     """By hand: product of the two signs of mu."""
     mu = study.heads.circuits.mu
@@ -50,6 +51,7 @@ def test_the_study_keeps_runs_with_heads_of_both_signs(study) -> None:
     assert study.heads.lengths[study.trained_at] == 40
 
 
+@pytest.mark.weekly
 def test_the_models_risk_is_that_of_the_stored_heads(study) -> None:
     """An independent plain mean of squared errors, 30 000 prompts, within 5 standard errors for every run."""
     prompts = RegressionLaw().draw(30_000, 77)
@@ -59,6 +61,7 @@ def test_the_models_risk_is_that_of_the_stored_heads(study) -> None:
     assert (gap < 5 * allowed).all()
 
 
+@pytest.mark.weekly
 def test_noise_scan_is_in_the_laws_units(study) -> None:
     scan = study.noise
     at = int(np.argmin(abs(scan.sigma2 - 1e-4)))
@@ -88,6 +91,7 @@ def quick(monkeypatch, study) -> None:
     monkeypatch.setattr(module, "published_figures", lambda **_: study.published)
 
 
+@pytest.mark.weekly
 @pytest.mark.usefixtures("quick")
 def test_one_head_and_short_ladders_are_outside_the_regime() -> None:
     one = estimator_study(Experiment(heads=1), (10,), prompts=100)
@@ -138,6 +142,7 @@ def test_a_study_refuses_before_any_work(monkeypatch) -> None:
         estimator_study(Experiment(), prompts=10)
 
 
+@pytest.mark.weekly
 @pytest.mark.usefixtures("quick")
 def test_a_law_without_noise_has_no_ratio_to_bayes() -> None:
     law = RegressionLaw(2, 8, 0.0)

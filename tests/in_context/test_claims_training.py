@@ -41,6 +41,7 @@ def verdict(study: TrainingStudy, id: str, **changes) -> Verdict:
     return CLAIMS[id].check(dataclasses.replace(study, **changes)).verdict
 
 
+@pytest.mark.weekly
 def test_other_measurements_break_the_claims(study: TrainingStudy) -> None:
     one, two = study.full[1], study.full[2]
     assert verdict(study, "I22", full={1: one, 2: scaled(two, mu=1.03)}) == Verdict.FAILS
@@ -57,6 +58,7 @@ def test_other_measurements_break_the_claims(study: TrainingStudy) -> None:
     assert verdict(study, "I26", resumed=swapped) == Verdict.FAILS
 
 
+@pytest.mark.weekly
 def test_silence_where_there_is_nothing_to_say(study: TrainingStudy) -> None:
     whole = dataclasses.replace(study.resumed, interrupted_at=0)
     assert verdict(study, "I26", resumed=whole) == Verdict.OUTSIDE

@@ -31,7 +31,7 @@ PAPER_SIZE = SignalNoiseLaw(200, 40_000, 30.0, 0.05)
 
 @pytest.fixture(scope="module")
 def study():
-    return maps_study(LAW, (10.0, 30.0), 0.025, steps=1000, draws=2, seed=1)
+    return maps_study(LAW, (10.0, 30.0), 0.025, steps=2000, draws=4, seed=1)
 
 
 def head(attention_map, tokens, v, p):
@@ -177,6 +177,7 @@ def test_window_one_is_the_linear_model_and_window_all_is_softmax():
     torch.testing.assert_close(whole.p, soft.p, rtol=1e-12, atol=1e-15)
 
 
+@pytest.mark.weekly
 def test_relu_leaves_samples_behind(study):
     for course in study.relu:
         assert course.train_accuracy[-1].mean() < 0.9
@@ -192,6 +193,7 @@ def test_slopes_order_the_maps():
     assert len({m.name for m in MAPS}) == len(MAPS) == 9
 
 
+@pytest.mark.weekly
 def test_outside_the_regime(study):
     strong = dataclasses.replace(study, norms=(25.0, 30.0))
     assert CLAIMS["Q22"].check(strong).verdict is Verdict.OUTSIDE

@@ -54,7 +54,7 @@ def correlated():
 @pytest.fixture(scope="module")
 def study(radial):
     """The parts of the page's study that the tests below look at."""
-    rows = error_rows(100, 2000, 0.1, 0.25, draws=10, points=8000)
+    rows = error_rows(60, 1000, 0.1, 0.25, draws=10, points=2000)
     return NoiseStudy(
         strengths=(0.5, 4.5), rows=rows, matrix=claim_matrix(rows, 0.25), rates={}, small=[], large=[], spike=None,
         radial=radial, correlated={}, avoiding=[], meeting=[],

@@ -13,9 +13,10 @@ from bookkit.claims import Verdict
 
 @pytest.fixture(scope="module")
 def study():
-    return margin_study(SignalNoiseLaw(24, 9600, 50.0, 0.1), draws=4, seed=3, search_samples=8, search_draws=2)
+    return margin_study(SignalNoiseLaw(60, 24_000, 50.0, 0.1), draws=5, seed=3, search_samples=16, search_draws=4)
 
 
+@pytest.mark.weekly
 def test_cost_table_is_sorted_and_led_by_the_best_pattern(study):
     table = cost_table(study)
     assert [row[1] for row in table] == sorted(row[1] for row in table)
@@ -23,6 +24,7 @@ def test_cost_table_is_sorted_and_led_by_the_best_pattern(study):
     assert len(table) == 9
 
 
+@pytest.mark.weekly
 def test_below_the_threshold_the_benign_claim_is_outside_its_regime():
     weak = margin_study(SignalNoiseLaw(24, 9600, 10.0, 0.1), draws=4, search_samples=8, search_draws=4)
     assert set(weak.patterns) == {"XX"}
@@ -36,6 +38,7 @@ def test_below_the_threshold_the_benign_claim_is_outside_its_regime():
     assert CLAIMS["T4"].judge(weak, 0.0).holds
 
 
+@pytest.mark.weekly
 @pytest.mark.parametrize(
     ("id", "column", "swap"),
     [("T2", "above", "low"), ("T4", "low", "above"), ("M20", "low", "above"), ("M14", "above_cosine", "above_rival_cosine"),
@@ -62,6 +65,7 @@ def test_a_negative_control_holds_in_its_own_world(study, id, column, swap):
     assert not CLAIMS[id].judge(swapped, 1.0).holds
 
 
+@pytest.mark.weekly
 def test_the_looser_tanh_of_m13s_control_would_hold_for_a_better_optimum(study):
     better = dict(study.numbers) | {"above_ratio": torch.full_like(study["above_ratio"], 0.99999995)}
     assert CLAIMS["M13"].judge(replace(study, numbers=better), CLAIMS["M13"].wrong).holds
