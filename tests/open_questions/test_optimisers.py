@@ -31,7 +31,6 @@ from attnlib.single_head.rules import (
     stochastic,
 )
 from attnlib.single_head.training import train_heads
-from bookkit.claims import Verdict
 
 LAW = SignalNoiseLaw(12, 90, 7.0, 0.1)
 INVARIANT = (GRADIENT_DESCENT, heavy_ball(0.8), nesterov(0.7), NORMALISED, BLOCK_NORMALISED, stochastic(4))
