@@ -1,5 +1,6 @@
 """The noise study and the digits study: every statistic a second way, verdict words by their rule, errors before work."""
 
+import math
 from dataclasses import replace
 
 import pytest
@@ -230,6 +231,30 @@ def test_digits_study_is_repeatable_bit_by_bit(tiny):
         assert torch.equal(again.values("train_loss", n), tiny.values("train_loss", n))
     assert torch.equal(again.held_values("train_loss", 1), tiny.held_values("train_loss", 1))
     assert not torch.equal(tiny.runs[10][0].test_accuracy, tiny.runs[10][1].test_accuracy)
+
+
+def test_stored_runs_stand_for_the_trained_ones_at_the_same_settings_only(tiny, tmp_path, monkeypatch):
+    monkeypatch.setattr(digits, "STORED", tmp_path / "kept.npz")
+    digits.store(
+        replace(tiny, runs={n: [replace(r, reset=0.25) for r in tiny.runs[n]] for n in tiny.sizes}), digits.STORED
+    )
+    read = digits_study(SHAPE, **TINY)
+    assert read.trained == 1
+    assert [run.reset for run in read.runs[20]] == [tiny.runs[20][0].reset, 0.25]
+    assert read.drift == 0
+    for name in ("train_loss", "twin_distance", "fit_noisy"):
+        torch.testing.assert_close(read.values(name, 10), tiny.values(name, 10), rtol=0, atol=0, equal_nan=True)
+    assert digits_study(SHAPE, **TINY, read=False).trained == 2
+    other = digits_study(SHAPE, **(TINY | {"steps": 13}))
+    assert other.trained == 2
+    assert math.isnan(other.drift)
+
+
+def test_a_run_that_left_its_stored_row_is_seen(tiny, tmp_path, monkeypatch):
+    monkeypatch.setattr(digits, "STORED", tmp_path / "kept.npz")
+    moved = replace(tiny.runs[10][0], test_accuracy=tiny.runs[10][0].test_accuracy + 0.125)
+    digits.store(replace(tiny, runs=tiny.runs | {10: [moved, tiny.runs[10][1]]}), digits.STORED)
+    assert digits_study(SHAPE, **TINY).drift == pytest.approx(0.125)
 
 
 def test_held_heads_start_from_the_backbone_itself():

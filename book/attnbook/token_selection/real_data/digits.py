@@ -1,15 +1,21 @@
 """The laptop experiment: scikit-learn's 8 x 8 digits, a small vision transformer trained on the page, several seeds.
 
 Nothing is downloaded. Every seed has its own split, backbone, samples, flips and start; runs are repeatable on one machine
-because they use one thread.
+because they use one thread. A seed takes about a quarter of a minute, so `tables/digits_study.npz` keeps those of the page:
+``python -m attnbook.token_selection.real_data.digits`` makes it again.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import json
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, fields, replace
+from functools import cache
+from pathlib import Path
+from typing import Any
 
+import numpy as np
 import torch
 
 from attnbook.token_selection.real_data.experiment import NoiseStudy
@@ -18,9 +24,11 @@ from attnbook.token_selection.real_data.reach import free_heads, reachable_by_on
 from attnbook.token_selection.real_data.setups import Setup, prepare, scale_head
 from attnbook.token_selection.real_data.vit import ViTShape
 from attnlib import checks
+from bookkit.files import written_aside
 
 __all__ = ["DigitsStudy", "digits_study", "hold_heads", "one_thread"]
 
+STORED = Path(__file__).parent / "tables" / "digits_study.npz"
 _REACH_SAMPLES = 300
 
 
@@ -41,6 +49,9 @@ class DigitsStudy:
     runs: dict[int, list[NoiseStudy]]
     held: dict[int, list[NoiseStudy]]
     one_token: torch.Tensor  # (seeds,) reach when all heads must attend to one and the same token
+    settings: dict[str, Any]  # all of them, by which stored runs are known
+    trained: int  # so many of the seeds, from the first, were trained here; the others were read from the stored runs
+    drift: float  # largest difference of a final test accuracy between a run trained here and its stored row; nan: none
 
     def values(self, what: str, n: int) -> torch.Tensor:
         """A quantity of `NoiseStudy`, seeds first, at one n: (seeds, ...)."""
@@ -100,6 +111,8 @@ def digits_study(
     held_size: int = 100,
     held_level: float = 0.2,
     parts: tuple[int, int, int] = (1000, 297, 500),
+    live: int = 1,
+    read: bool = True,
 ) -> DigitsStudy:
     """Train a backbone per seed, then query and key of its last layer at every n and eta, then with fewer free heads.
 
@@ -111,6 +124,8 @@ def digits_study(
         free: numbers of trained heads for the runs at n = `held_size`, eta = `held_level`; those not below the backbone's
             number of heads are left out.
         parts: sizes of phase 1, phase-2 pool and test, disjoint.
+        live: so many seeds, from the first, are trained here even where their runs are stored, and compared with them.
+        read: False trains every seed here.
 
     Uses one thread of torch. Raises ValueError for sizes that do not fit, before any training.
     """
@@ -127,31 +142,18 @@ def digits_study(
             f"held_size and held_level must be among the sizes {tuple(sizes)} and noise levels {tuple(noise_levels)}; "
             f"got {held_size} and {held_level}"
         )
-    plan = replace(
-        PLANS["digits"], phase1=parts[0], pool=parts[1], test=parts[2], epochs=epochs, shape=_plan_shape(shape)
-    )
-    free = sorted({k for k in free if k < shape.heads})
-    runs: dict[int, list[NoiseStudy]] = {n: [] for n in sizes}
-    held: dict[int, list[NoiseStudy]] = {k: [] for k in free}
-    one_token = []
     every = tuple(range(seed, seed + seeds))
+    settings = {
+        "shape": _plan_shape(shape), "sizes": list(sizes), "noise_levels": list(noise_levels), "steps": steps,
+        "step_size": step_size, "epochs": epochs, "head_scale": head_scale,
+        "free": sorted({k for k in free if k < shape.heads}), "held_size": held_size, "held_level": held_level,
+        "parts": list(parts),
+    }  # fmt: skip
+    kept = _stored(settings, STORED) if read and STORED.is_file() else {}
+    here = [s for i, s in enumerate(every) if s not in kept or i < live]
     with one_thread():
-        for s in every:
-            setup = prepare("digits", s, plan=plan)
-            fewer = {k: hold_heads(setup, k) for k in free}
-            setup = scale_head(setup, head_scale)
-            common = {"seed": s, "steps": steps, "step_size": step_size}
-            first = setup.study(sizes[0], noise_levels, reach_samples=_REACH_SAMPLES, **common)
-            runs[sizes[0]].append(first)
-            looked_at = slice(0, _REACH_SAMPLES)
-            targets = wrong_labels(setup.test_labels[looked_at], setup.classes, seed=s, run=2)
-            one_token.append(reachable_by_one_token(setup.test.subset(looked_at), targets).double().mean())
-            for n in sizes[1:]:
-                later = setup.study(n, noise_levels, reach_samples=0, **common)
-                runs[n].append(replace(later, reach=first.reach))  # the same network and test samples
-            for k in free:
-                part = replace(scale_head(fewer[k], head_scale), features=None)
-                held[k].append(part.study(held_size, (0.0, held_level), reach_samples=_REACH_SAMPLES, **common))
+        found = kept | {s: _train_seed(s, settings) for s in here}
+    drift = [found[s].distance(kept[s]) for s in here if s in kept]
     return DigitsStudy(
         shape=shape,
         seeds=every,
@@ -163,11 +165,111 @@ def digits_study(
         head_scale=head_scale,
         held_size=held_size,
         held_level=held_level,
-        runs=runs,
-        held=held,
-        one_token=torch.stack(one_token),
+        runs={n: [found[s].runs[n] for s in every] for n in sizes},
+        held={k: [found[s].held[k] for s in every] for k in settings["free"]},
+        one_token=torch.tensor([found[s].one_token for s in every], dtype=torch.float64),
+        settings=settings,
+        trained=len(here),
+        drift=max(drift, default=float("nan")),
     )
+
+
+@dataclass(frozen=True)
+class _Seed:
+    """What one seed gave: a study for each n, one for each number of free heads, and the reach of one token."""
+
+    runs: dict[int, NoiseStudy]
+    held: dict[int, NoiseStudy]
+    one_token: float
+
+    def distance(self, other: _Seed) -> float:
+        """The largest difference of a final test accuracy."""
+        pairs = [(self.runs[n], other.runs[n]) for n in self.runs] + [(self.held[k], other.held[k]) for k in self.held]
+        return max(float((a.test_accuracy - b.test_accuracy)[:, -1].abs().max()) for a, b in pairs)
+
+
+def _train_seed(seed: int, settings: Mapping[str, Any]) -> _Seed:
+    phase1, pool, test = settings["parts"]
+    plan = replace(
+        PLANS["digits"], phase1=phase1, pool=pool, test=test, epochs=settings["epochs"], shape=settings["shape"]
+    )
+    levels, level, scale = settings["noise_levels"], settings["held_level"], settings["head_scale"]
+    setup = prepare("digits", seed, plan=plan)
+    fewer = {k: scale_head(hold_heads(setup, k), scale) for k in settings["free"]}
+    setup = scale_head(setup, scale)
+    common = {"seed": seed, "steps": settings["steps"], "step_size": settings["step_size"]}
+    smallest, *larger = settings["sizes"]
+    runs = {smallest: setup.study(smallest, levels, reach_samples=_REACH_SAMPLES, **common)}
+    looked_at = slice(0, _REACH_SAMPLES)
+    targets = wrong_labels(setup.test_labels[looked_at], setup.classes, seed=seed, run=2)
+    one_token = reachable_by_one_token(setup.test.subset(looked_at), targets).double().mean()
+    for n in larger:  # the same network and test samples: reach is what it was
+        runs[n] = replace(setup.study(n, levels, reach_samples=0, **common), reach=runs[smallest].reach)
+    held = {
+        k: replace(part, features=None).study(
+            settings["held_size"], (0.0, level), reach_samples=_REACH_SAMPLES, **common
+        )
+        for k, part in fewer.items()
+    }
+    return _Seed(runs, held, float(one_token))
+
+
+# --- stored runs ----------------------------------------------------------------------------------------------------------
+
+
+@cache
+def _table(path: Path) -> dict[str, np.ndarray]:
+    with np.load(path, allow_pickle=False) as stored:
+        return dict(stored)
+
+
+def _stored(settings: dict[str, Any], path: Path) -> dict[int, _Seed]:
+    """The stored runs by seed; none where they were made with other settings."""
+    table = _table(path)
+    if str(table["settings"]) != json.dumps(settings):
+        return {}
+    return {
+        seed: _Seed(
+            {n: _unpacked(table, f"{seed}/n/{n}/") for n in settings["sizes"]},
+            {k: _unpacked(table, f"{seed}/free/{k}/") for k in settings["free"]},
+            float(table[f"{seed}/one_token"]),
+        )
+        for seed in table["seeds"].tolist()
+    }
+
+
+def _packed(study: NoiseStudy, prefix: str) -> dict[str, np.ndarray]:
+    values = {field.name: getattr(study, field.name) for field in fields(study)}
+    return {prefix + name: np.asarray(value) for name, value in values.items() if value is not None}
+
+
+def _unpacked(table: Mapping[str, np.ndarray], prefix: str) -> NoiseStudy:
+    found: dict[str, Any] = {}
+    for field in fields(NoiseStudy):
+        value = table.get(prefix + field.name)
+        if value is None or field.type == "torch.Tensor":
+            found[field.name] = None if value is None else torch.from_numpy(value)
+        else:
+            found[field.name] = tuple(value.tolist()) if value.ndim else value.item()
+    return NoiseStudy(**found)
+
+
+def store(study: DigitsStudy, path: Path) -> None:
+    """Keep a study's runs, written aside and renamed."""
+    table: dict[str, Any] = {"settings": np.array(json.dumps(study.settings)), "seeds": np.array(study.seeds)}
+    for i, seed in enumerate(study.seeds):
+        table[f"{seed}/one_token"] = study.one_token[i].numpy()
+        for n in study.sizes:
+            table |= _packed(study.runs[n][i], f"{seed}/n/{n}/")
+        for k in study.held:
+            table |= _packed(study.held[k][i], f"{seed}/free/{k}/")
+    with written_aside(path) as aside, aside.open("wb") as file:
+        np.savez_compressed(file, **table)
 
 
 def _plan_shape(shape: ViTShape) -> dict[str, int]:
     return {name: value for name, value in asdict(shape).items() if name != "classes"}
+
+
+if __name__ == "__main__":
+    store(digits_study(read=False), STORED)
