@@ -176,7 +176,7 @@ class Recursion:
     def pull(self) -> Pull:
         """c, Kc and Sc at the current point: (R, N), (R, N + 2), (R, 2 + 3 N + 1)."""
         g = self.gram
-        return reference.pull(self._u, self._S, g.kernel, g.head_scores, g.labels.observed)
+        return reference.pull(self._u, self._S, g.kernel, g.head_scores, g.labels.observed, self.trained)
 
     def advance(self, step_size: torch.Tensor | float, pull: Pull | None = None) -> None:
         """One step of gradient descent; `step_size` may differ from run to run, (R,)."""

@@ -70,11 +70,19 @@ def pull(
     kernel: torch.Tensor,
     head_scores: torch.Tensor,
     labels: torch.Tensor,
+    trained: str = "both",
 ) -> Pull:
-    """c, Kc and Sc at the current point: (R, N), (R, rows), (R, P)."""
+    """c, Kc and Sc at the current point: (R, N), (R, rows), (R, P). With p alone trained nothing needs Kc: it is left zero."""
     scores = values[:, : kernel.shape[2]].view(head_scores.shape)
     c = forces(scores, head_scores, labels).flatten(1)
     column = c.unsqueeze(-1)
+    if trained == "p":
+        # W stays: so do the rows of S, and those of the coordinates of v are 0, the identity and 0.
+        (runs, rows, N), Sc = kernel.shape, torch.zeros_like(values)
+        Sc[:, :rows] = torch.bmm(weighted[:, :rows], column).squeeze(-1)
+        if values.shape[1] > rows:
+            Sc[:, rows + N : rows + 2 * N] = c
+        return c, c.new_zeros(runs, rows), Sc
     return c, torch.bmm(kernel, column).squeeze(-1), torch.bmm(weighted, column).squeeze(-1)
 
 
@@ -122,6 +130,6 @@ def advance(call: Call) -> Recorded:
             if (row := kept.get(done)) is not None:
                 recorded.values[row], recorded.prompt_norm_squared[row] = call.values, call.prompt_norm_squared
             if alpha is not None:
-                pulled = pull(call.values, call.weighted, call.kernel, call.head_scores, call.labels)
+                pulled = pull(call.values, call.weighted, call.kernel, call.head_scores, call.labels, call.trained)
                 step(*state, pulled, alpha, call.trained)
     return recorded
