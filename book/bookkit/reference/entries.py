@@ -13,25 +13,26 @@ comment behind each.
 from __future__ import annotations
 
 import ast
+import importlib
 import inspect
 import re
-from collections.abc import Sequence
+import textwrap
 from dataclasses import dataclass
+from functools import cached_property, lru_cache
+from typing import Any
 
 from sphinx.ext.napoleon import Config, GoogleDocstring
+from sphinx.pycode import ModuleAnalyzer
 
-from bookkit.reference.sources import Definition, Module, Sources
-
-__all__ = ["Entry", "Field", "Method", "anchor", "exported", "fields_in", "fields_of", "problems"]
+__all__ = ["Entry", "Field", "Method", "anchor", "exported", "fields_in", "fields_of"]
 
 _CONFIG = Config(napoleon_use_rtype=False, napoleon_custom_sections=[("Source", "returns_style")])
 _EXAMPLE = re.compile(r"^Example:\n((?:[ \t]+.*\n?|\n)+)", flags=re.M)
-_SECTION = re.compile(r"^(Args|Returns|Raises|Source|Example):$", flags=re.M)
 
 
 @dataclass(frozen=True)
 class Field:
-    """An annotated name in the body of a class. `default` begins with =, where there is one."""
+    """An annotated name in the body of a class, with the comment behind it. `default` begins with =, where there is one."""
 
     name: str
     type: str
@@ -41,31 +42,48 @@ class Field:
 
 @dataclass(frozen=True)
 class Method:
-    """A public method or property of a class."""
+    """A public method, property or classmethod of a class."""
 
     name: str
+    kind: str
     signature: str
     docstring: str
-    kind: str  # "method", "property" or "classmethod"
 
 
 @dataclass(frozen=True)
 class Entry:
-    """A name of a face and the definition that it stands for. `kind` is "function", "class" or "data"."""
+    """What a face calls `name`. `kind` is "function", "class" or "data"."""
 
     face: str
     name: str
-    made: Definition
-    kind: str
-    docstring: str
-    signature: str
-    fields: tuple[Field, ...] = ()
-    methods: tuple[Method, ...] = ()
+    thing: Any
 
     @property
-    def anchor(self) -> str:
-        """Permanent name of the entry on its page: two_steps -> two-steps."""
-        return anchor(self.name)
+    def kind(self) -> str:
+        return "class" if inspect.isclass(self.thing) else "function" if callable(self.thing) else "data"
+
+    @property
+    def module(self) -> Any:
+        """Where the words of its signature mean something."""
+        return importlib.import_module(self.face if self.kind == "data" else self.thing.__module__)
+
+    @cached_property
+    def docstring(self) -> str:
+        return _below(self.face, self.name) if self.kind == "data" else _doc(self.thing)
+
+    @property
+    def signature(self) -> str:
+        """As it stands in the source: `train(gram: Gram, steps: int=100) -> Trajectory`; of data, its value."""
+        if self.kind == "data":
+            return f"{self.name} = {self.thing!r}"
+        if self.kind == "class":
+            return f"{self.name}({', '.join(f'{field.name}{field.default}' for field in self.fields)})"
+        return f"{self.name}{_given(_node(self.thing))}"
+
+    @property
+    def returned(self) -> str:
+        """The type that a function returns, in words."""
+        return self.signature.rpartition(" -> ")[2] if self.kind == "function" else ""
 
     @property
     def example(self) -> str:
@@ -78,9 +96,30 @@ class Entry:
         """The docstring without its example: Markdown with field lists, as napoleon writes them."""
         return fields_of(_EXAMPLE.sub("", self.docstring + "\n"))
 
+    @property
+    def fields(self) -> tuple[Field, ...]:
+        return fields_in(self.thing)
+
+    @property
+    def methods(self) -> tuple[Method, ...]:
+        found = []
+        for part in _node(self.thing).body if self.kind == "class" else ():
+            if isinstance(part, ast.FunctionDef) and not part.name.startswith("_"):
+                marks = {ast.unparse(mark).rpartition(".")[2] for mark in part.decorator_list}
+                kind = (
+                    "property"
+                    if marks & {"property", "cached_property"}
+                    else "classmethod"
+                    if "classmethod" in marks
+                    else "method"
+                )
+                part.args.args = part.args.args[1:]  # self
+                found.append(Method(part.name, kind, _given(part), ast.get_docstring(part) or ""))
+        return tuple(found)
+
 
 def anchor(*names: str) -> str:
-    """Of an entry, or of a method in its class: SignalNoiseLaw, draw -> signalnoiselaw-draw."""
+    """Permanent name of an entry, or of a method in its class: SignalNoiseLaw, draw -> signalnoiselaw-draw."""
     return "-".join(names).lower().replace("_", "-")
 
 
@@ -89,96 +128,54 @@ def fields_of(docstring: str) -> list[str]:
     return GoogleDocstring(docstring, _CONFIG).lines()
 
 
-def exported(sources: Sources, face: str) -> list[Entry]:
+def exported(face: str) -> list[Entry]:
     """The entries of `face`, in the order of its `__all__`. Raises LookupError for a name that means nothing there."""
-    module = sources.module(face)
-    if module is None or "__all__" not in module.definitions:
-        raise LookupError(f"a face must be a module of the book's packages with an __all__; got {face}")
-    names = ast.literal_eval(module.definitions["__all__"].node.value)
-    return [_entry(sources, module, name) for name in names]
+    module = importlib.import_module(face)
+    if not hasattr(module, "__all__"):
+        raise LookupError(f"a face must be a module with an __all__; got {face}")
+    if missing := [name for name in module.__all__ if not hasattr(module, name)]:
+        raise LookupError(f"{face} exports {missing[0]}, which is defined nowhere in it")
+    return [Entry(face, name, getattr(module, name)) for name in module.__all__]
 
 
-def _entry(sources: Sources, face: Module, name: str) -> Entry:
-    made = sources.resolve(face, name)
-    if not isinstance(made, Definition):
-        raise LookupError(f"{face.name} exports {name}, which is defined nowhere in it")
-    module, node = sources.module(made.module), made.node
-    if isinstance(node, ast.ClassDef):
-        fields = fields_in(module, node)
-        given = ", ".join(f"{field.name}{field.default}" for field in fields)
-        return Entry(face.name, name, made, "class", _doc(node), f"{name}({given})", fields, _methods(node))
-    if isinstance(node, ast.FunctionDef):
-        return Entry(face.name, name, made, "function", _doc(node), f"{name}{_signature(node)}")
-    value = ast.unparse(node.value) if node.value else ""
-    return Entry(face.name, name, made, "data", _doc_after(module, node), f"{name} = {value}")
+@lru_cache(maxsize=256)
+def _source(thing: Any) -> str:
+    return textwrap.dedent(inspect.getsource(thing))
 
 
-def _doc(node: ast.FunctionDef | ast.ClassDef) -> str:
-    return ast.get_docstring(node) or ""
+def _node(thing: Any) -> Any:
+    return ast.parse(_source(thing)).body[0]
 
 
-def _doc_after(module: Module, node: ast.stmt) -> str:
-    """The text that stands below an assignment."""
-    after = next((other for other in module.tree.body if other.lineno > node.end_lineno), None)
-    value = getattr(after, "value", None) if isinstance(after, ast.Expr) else None
-    return inspect.cleandoc(value.value) if isinstance(value, ast.Constant) and isinstance(value.value, str) else ""
+def _given(node: ast.FunctionDef) -> str:
+    return f"({ast.unparse(node.args)})" + (f" -> {ast.unparse(node.returns)}" if node.returns else "")
 
 
-def _signature(node: ast.FunctionDef, *, method: bool = False) -> str:
-    given = ast.unparse(node.args)
-    if method:
-        given = given.partition(", ")[2] if ", " in given else ""
-    return f"({given})" + (f" -> {ast.unparse(node.returns)}" if node.returns else "")
+def _doc(thing: Any) -> str:
+    """Its own words, not those that Python writes for a dataclass."""
+    return ast.get_docstring(_node(thing)) or ""
 
 
-def fields_in(module: Module, node: ast.stmt) -> tuple[Field, ...]:
+def _below(module: str, name: str) -> str:
+    """The text that stands below the assignment of `name`, in this module or in the one that it is imported from."""
+    analyzer = ModuleAnalyzer.for_module(module)
+    if found := analyzer.find_attr_docs().get(("", name)):
+        return "\n".join(found).strip()
+    for node in ast.walk(ast.parse(analyzer.code)):
+        for alias in node.names if isinstance(node, ast.ImportFrom) and node.module else ():
+            if (alias.asname or alias.name) == name:
+                return _below(node.module, alias.name)
+    return ""
+
+
+def fields_in(thing: Any) -> tuple[Field, ...]:
     """The public fields of a dataclass; none of anything else."""
-    return tuple(
-        Field(part.target.id, ast.unparse(part.annotation), f"={ast.unparse(part.value)}" if part.value else "", module.after(part))
-        for part in (node.body if isinstance(node, ast.ClassDef) else ())
-        if isinstance(part, ast.AnnAssign) and isinstance(part.target, ast.Name)
-        and not part.target.id.startswith("_") and not ast.unparse(part.annotation).startswith("ClassVar")
-    )  # fmt: skip
-
-
-def _methods(node: ast.ClassDef) -> tuple[Method, ...]:
-    found = []
-    for part in node.body:
-        if isinstance(part, ast.FunctionDef) and not part.name.startswith("_"):
-            marks = {ast.unparse(mark).rpartition(".")[2] for mark in part.decorator_list}
-            kind = "property" if marks & {"property", "cached_property"} else "method"
-            kind = "classmethod" if "classmethod" in marks else kind
-            found.append(Method(part.name, _signature(part, method=True), _doc(part), kind))
+    if not inspect.isclass(thing) or not hasattr(thing, "__dataclass_fields__"):
+        return ()
+    lines, found = _source(thing).splitlines(), []
+    for part in _node(thing).body:
+        if isinstance(part, ast.AnnAssign) and isinstance(part.target, ast.Name) and not part.target.id.startswith("_"):
+            type_, value = ast.unparse(part.annotation), f"={ast.unparse(part.value)}" if part.value else ""
+            after = lines[part.end_lineno - 1].encode()[part.end_col_offset :].decode().partition("#")[2].strip()
+            found += [] if type_.startswith("ClassVar") else [Field(part.target.id, type_, value, after)]
     return tuple(found)
-
-
-def problems(entries: Sequence[Entry]) -> list[str]:
-    """What entries lack, a sentence each: sections, parameters, comments of fields, docstrings of methods."""
-    return [f"{entry.face}.{entry.name}: {lack}" for entry in entries for lack in _lacks(entry)]
-
-
-def _lacks(entry: Entry) -> list[str]:
-    if not entry.docstring:
-        where = "below its assignment" if entry.kind == "data" else "that says what it is"
-        return [f"needs a docstring {where}"]
-    body = "\n".join(entry.body)
-    sections = set(_SECTION.findall(entry.docstring))
-    needed = {"Source", "Example"}
-    found = []
-    if isinstance(entry.made.node, ast.FunctionDef):
-        names = [argument.arg for argument in entry.made.parameters]
-        needed |= {"Returns"} | ({"Args", "Raises"} if names else set())
-        told = re.findall(r"^:param \\?\**([\w]+):", body, flags=re.M)
-        if "Args" in sections and told != names:
-            found.append(f"Args must describe {', '.join(names)}, in this order; got {', '.join(told) or 'none'}")
-    # napoleon takes what stands before a colon for a type.
-    found += [
-        f"{name} must hold no colon; got {text}"
-        for name, text in re.findall(r"^:(returns|Source): (\*.*)$", body, re.M)
-    ]
-    found += [f"field {field.name} needs a comment behind it" for field in entry.fields if not field.comment]
-    found += [f"{method.kind} {method.name} needs a docstring" for method in entry.methods if not method.docstring]
-    lacking = ", ".join(
-        f"{name}:" for name in ("Args", "Returns", "Raises", "Source", "Example") if name in needed - sections
-    )
-    return [*found, *([f"needs the section {lacking}"] if lacking else [])]

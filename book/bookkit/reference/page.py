@@ -6,19 +6,21 @@
     {api}`attnlib.single_head.two_steps`    a link to the entry of a name, or of a method of a class
 
 Sections have permanent names: `reference/single_head.html#two-steps`. Signatures are those of Sphinx' Python domain, sections
-of docstrings are read by napoleon. A name that lacks something (`entries.problems`), a face that no page shows, a link to
-what is not public: each is a Sphinx warning, and the book is built with warnings as errors.
+of docstrings are read by napoleon. A link to what is not public is a Sphinx warning, and the book is built with warnings as
+errors. The faces are imported; what an entry lacks is told by the tests.
 """
 
 from __future__ import annotations
 
-import ast
+import contextlib
+import importlib
 import json
 import re
 from collections import Counter
-from collections.abc import Iterable, Sequence
-from functools import lru_cache
+from collections.abc import Iterable, Iterator, Sequence
+from functools import cached_property, lru_cache
 from pathlib import Path
+from typing import Any
 
 from docutils import nodes
 from docutils.statemachine import StringList
@@ -32,9 +34,8 @@ from bookkit.code import code_of
 from bookkit.ledger.records import anchor as claim_anchor
 from bookkit.ledger.records import in_reading_order, read_ledger
 from bookkit.pages.catalogue import UserError, find_root
-from bookkit.reference.entries import Entry, Field, anchor, exported, fields_in, fields_of, problems
-from bookkit.reference.reach import Reach, core, page_module
-from bookkit.reference.sources import Definition, Module, Sources
+from bookkit.reference.entries import Entry, Field, anchor, exported, fields_in, fields_of
+from bookkit.reference.reach import Reach, core
 from bookkit.settings import settings
 from bookkit.sphinx.html_elements import element
 
@@ -49,72 +50,82 @@ class Faces:
 
     def __init__(self, root: Path, source: Path) -> None:
         code = code_of(root)
-        self.sources = Sources.of(code)
-        self.faces = {face: exported(self.sources, face) for face in settings(root).faces}
-        every = [entry.made for entries in self.faces.values() for entry in entries]
+        self.faces = {face: exported(face) for face in settings(root).faces}
         records = in_reading_order(read_ledger(source))
         judging = {record["function"].partition(".")[0] for record in records}
-        library = {made.name for name in code.names if name not in judging for made in self.sources.modules(name)}
-        reach = Reach(self.sources, library | {made.module for made in every}, code.names)
-        inner = Counter(made for entry in every if (made := core(self.sources, entry)))
+        every = [entry for entries in self.faces.values() for entry in entries]
+        public = {entry.module.__name__ for entry in every}
+        reach = Reach(code.names, lambda name: name in public or name.partition(".")[0] not in judging)
+        self._pages = {name: reach.used(cells) for name, cells in _pages(source)}
+        judges = {name: _found(name) for name in dict.fromkeys(record["function"] for record in records)}
+        checked = {name: reach.checked(judge) for name, judge in judges.items()}
+        self._claims = [(record, checked[record["function"]]) for record in records]
+        things = {id(entry.thing) for entry in every}
+        inner = {id(entry.thing): id(made) for entry in every if (made := core(entry.thing))}
+        shared = Counter(inner.values())
         # An inner function that several public ones hand their arguments to is none of them.
-        self._cores = {
-            entry: made for entry in every if inner[made := core(self.sources, entry)] == 1 and made not in every
+        self._meant = {
+            thing: {thing, inner[thing]}
+            if thing in inner and shared[inner[thing]] == 1 and inner[thing] not in things
+            else {thing}
+            for thing in things
         }
-        self.pages = {name: reach.used(page) for name, page in _pages(source)}
-        self.claims: list[tuple[dict, set[Definition]]] = []
-        known: dict[str, set[Definition]] = {}
-        for record in records:
-            judge = record["function"]
-            if judge not in known:
-                made = self.sources.find(judge)
-                known[judge] = reach.checked(made) if made else set()
-            self.claims.append((record, known[judge]))
 
     def using(self, entry: Entry) -> list[str]:
         """Pages that use a name."""
-        return [name for name, used in self.pages.items() if self._meant(entry) & used]
+        return [name for name, used in self._pages.items() if self._meant[id(entry.thing)] & used]
 
     def checking(self, entry: Entry) -> list[dict]:
         """Records of the claims that check it."""
-        return [record for record, checked in self.claims if self._meant(entry) & checked]
-
-    def _meant(self, entry: Entry) -> set[Definition]:
-        return {entry.made, self._cores.get(entry.made, entry.made)}
+        return [record for record, checked in self._claims if self._meant[id(entry.thing)] & checked]
 
     def type_address(self, entry: Entry, words: str) -> str:
         """`face.Class` that a type in the signature of `entry` means; empty for what is not public."""
-        head, *rest = words.split(".")
-        found = self.sources.resolve(self.sources.module(entry.made.module), head)
-        for word in rest:
-            found = self.sources.resolve(found, word) if isinstance(found, Module) else None
-        for entries in self.faces.values():
-            for other in entries:
-                if other.made == found:
-                    return f"{other.face}.{other.name}"
-        return ""
+        found: Any = entry.module
+        for word in words.split("."):
+            found = getattr(found, word, None)
+        same = (
+            other
+            for entries in self.faces.values()
+            for other in entries
+            if other.kind != "data" and other.thing is found
+        )
+        return next((f"{other.face}.{other.name}" for other in same), "")
 
     def address(self, words: str, face: str = "") -> str:
         """`face.name` or `face.Class.method` that is meant by `words` in a text about `face`; empty if none is."""
-        found = [
-            f"{entry.face}.{entry.name}{rest}"
-            for entries in self.faces.values()
-            for entry in entries
-            for rest in ("", *(f".{method.name}" for method in entry.methods))
-            if words in (f"{entry.name}{rest}", f"{entry.face}.{entry.name}{rest}")
-        ]
+        found = self._addresses.get(words, [])
         own = [name for name in found if name.startswith(f"{face}.")]
         return own[0] if face and own else found[0] if len(found) == 1 else ""
 
+    @cached_property
+    def _addresses(self) -> dict[str, list[str]]:
+        found: dict[str, list[str]] = {}
+        for entry in (entry for entries in self.faces.values() for entry in entries):
+            for rest in ("", *(f".{method.name}" for method in entry.methods)):
+                whole = f"{entry.face}.{entry.name}{rest}"
+                found.setdefault(whole, []).append(whole)
+                found.setdefault(f"{entry.name}{rest}", []).append(whole)
+        return found
 
-def _pages(source: Path):
-    paths = sorted((source / "notebooks").rglob("*.ipynb"))
-    for path in paths:
+
+def _found(dotted: str) -> Any:
+    """The thing at the top of a module in which `package.module.name.inner` lies."""
+    words = dotted.split(".")
+    for cut in range(len(words) - 1, 0, -1):
+        with contextlib.suppress(ModuleNotFoundError):
+            return getattr(importlib.import_module(".".join(words[:cut])), words[cut], None)
+    return None
+
+
+def _pages(source: Path) -> Iterator[tuple[str, list[str]]]:
+    """Name and code cells of each page."""
+    for path in sorted((source / "notebooks").rglob("*.ipynb")):
         inside = path.relative_to(source)
         if not any(part.startswith(".") for part in inside.parts):
             cells = json.loads(path.read_text(encoding="utf-8"))["cells"]
             code = ["".join(cell["source"]) for cell in cells if cell["cell_type"] == "code"]
-            yield inside.with_suffix("").as_posix(), page_module(inside.with_suffix("").as_posix(), code)
+            yield inside.with_suffix("").as_posix(), code
 
 
 @lru_cache(maxsize=1)  # one process of Sphinx renders one book
@@ -137,30 +148,23 @@ class Reference(SphinxDirective):
         face = self.arguments[0]
         try:
             known = faces_of(self.env)
-        except (LookupError, UserError) as error:
+            if face not in known.faces:
+                raise LookupError(f"faces of [tool.bookkit] are {', '.join(known.faces) or 'none'}; got {face}")
+        except (LookupError, ImportError, UserError) as error:
             logger.warning("reference: %s", error, location=self.get_location())
             return []
-        if face not in known.faces:
-            there = ", ".join(known.faces) or "none"
-            logger.warning(
-                "reference: faces of [tool.bookkit] are %s; got %s", there, face, location=self.get_location()
-            )
-            return []
-        self.env.metadata[self.env.docname]["reference"] = face
         entries = known.faces[face]
-        for problem in problems(entries):
-            logger.warning("reference: %s", problem, location=self.get_location())
         glance = "\n".join(f"- {{api}}`{face}.{e.name}`: {_first_sentence(e.docstring)}" for e in entries)
         return [*self._markdown(glance, known, face), *(self._section(known, entry) for entry in entries)]
 
     def _section(self, known: Faces, entry: Entry) -> nodes.section:
         title = nodes.title("", "", nodes.literal(entry.name, entry.name))
-        section = nodes.section("", title, ids=[entry.anchor], names=[entry.anchor])
+        section = nodes.section("", title, ids=[anchor(entry.name)], names=[anchor(entry.name)])
         text = _described(known, entry)
         section += self._markdown(text, known, entry.face)
         _link_types(known, entry, section)
         domain = self.env.get_domain("py")
-        domain.note_object(f"{entry.face}.{entry.name}", entry.kind, entry.anchor, location=section)
+        domain.note_object(f"{entry.face}.{entry.name}", entry.kind, anchor(entry.name), location=section)
         described = list(section.findall(addnodes.desc))
         for method, made in zip(entry.methods, described[1:], strict=True):
             name = anchor(entry.name, method.name)
@@ -239,25 +243,21 @@ def _described(known: Faces, entry: Entry) -> str:
     """MyST of an entry: its signature, its docstring, its fields and methods."""
     body = [*_arxiv(entry.body), ""]
     told = [":Fields:", *_listed(entry.fields)] if entry.fields else []
-    if given := _given_back(known, entry):
-        name, fields = given
-        told = [f":Fields of {name}:", *_listed(fields)]
+    if not known.address(entry.returned, entry.face):
+        fields = fields_in(getattr(entry.module, entry.returned, None))  # of a class which is no entry itself
+        told = [f":Fields of {entry.returned}:", *_listed(fields)] if fields else told
     after = next(number for number, line in enumerate([*body, ":Source:"]) if re.match(":(raises|Source)", line))
     body[after:after] = [*told, ""] if told else []
-    body += _code_block(entry.example)
+    body += ["```{code-block} pycon", entry.example, "```", ""] if entry.example else []
     for method in entry.methods:
-        kind = "property" if method.kind == "property" else "method"
-        signature = method.name if kind == "property" else f"{method.name}{method.signature}"
-        options = [":no-contents-entry:", *([":classmethod:"] if method.kind == "classmethod" else [])]
-        if kind == "property":
-            options += [f":type: {returned}"] if (returned := method.signature.partition(" -> ")[2]) else []
+        options, signature, kind = [":no-contents-entry:"], f"{method.name}{method.signature}", "method"
+        if method.kind == "property":
+            options += [f":type: {type_}"] if (type_ := method.signature.partition(" -> ")[2]) else []
+            signature, kind = method.name, "property"
+        options += [":classmethod:"] if method.kind == "classmethod" else []
         body += _directive(f"py:{kind}", signature, options, fields_of(method.docstring), _FENCE[:-1])
-    kind = {"function": "py:function", "class": "py:class", "data": "py:data"}[entry.kind]
-    signature, options = entry.signature, []
-    if entry.kind == "data":
-        signature, _, value = signature.partition(" = ")
-        options.append(f":value: {value}")
-    return "\n".join(_directive(kind, signature, options, body, _FENCE))
+    signature, _, value = entry.signature.partition(" = ") if entry.kind == "data" else (entry.signature, "", "")
+    return "\n".join(_directive(f"py:{entry.kind}", signature, [f":value: {value}"] if value else [], body, _FENCE))
 
 
 def _directive(kind: str, signature: str, options: Iterable[str], body: Iterable[str], fence: str) -> list[str]:
@@ -266,20 +266,6 @@ def _directive(kind: str, signature: str, options: Iterable[str], body: Iterable
 
 def _listed(fields: Iterable[Field]) -> list[str]:
     return [f"  - **{f.name}** (`{f.type}`){f': {f.comment}' if f.comment else ''}" for f in fields]
-
-
-def _given_back(known: Faces, entry: Entry) -> tuple[str, tuple[Field, ...]] | None:
-    """Name and fields of what a function returns, where that is a class which is no entry itself."""
-    returned = getattr(entry.made.node, "returns", None)
-    if not isinstance(returned, ast.Name) or known.address(returned.id, entry.face):
-        return None
-    found = known.sources.resolve(known.sources.module(entry.made.module), returned.id)
-    fields = fields_in(known.sources.module(found.module), found.node) if isinstance(found, Definition) else ()
-    return (returned.id, fields) if fields else None
-
-
-def _code_block(example: str) -> list[str]:
-    return ["```{code-block} pycon", example, "```", ""] if example else []
 
 
 def _arxiv(lines: Iterable[str]) -> list[str]:
@@ -304,17 +290,9 @@ class Api(SphinxRole):
         return [_reference("py", "obj", address, self.env.docname, nodes.literal(shown, shown))], []
 
 
-def _every_face_is_shown(app: Sphinx, env: BuildEnvironment) -> None:
-    shown = {data["reference"] for data in env.metadata.values() if "reference" in data}
-    for face in settings().faces if shown else ():
-        if face not in shown:
-            logger.warning("reference: no page shows the face %s", face)
-
-
 def setup(app: Sphinx) -> dict:
     """Register with Sphinx."""
     app.setup_extension("bookkit.sphinx.extension")  # labels of the claims, HTML elements
     app.add_directive("reference", Reference)
     app.add_role("api", Api())
-    app.connect("env-updated", _every_face_is_shown)
     return {"version": "1", "parallel_read_safe": True, "parallel_write_safe": True}

@@ -1,156 +1,174 @@
-"""Who uses a public name, and which claims check it: two rules, read off the text of pages and packages.
+"""Who uses a public name, and which claims check it.
 
-*Mentions.* A definition mentions what its body names, under whatever name it was imported; annotations and decorators do
-not count. An object that decorates functions, such as a set of claims, mentions those functions.
+*Mentions.* A function mentions what its code names, under whatever name it was imported; a class what its methods name; a set of
+claims its judges. Annotations and decorators do not count.
 
-*Pages.* A page uses a name if its code cells mention it, or lead to a definition of the book's own packages that does.
+*Pages.* A page uses a name if its code cells mention it, or lead to a definition of the book's packages that does.
 
 *Claims.* A claim checks a name if its judge leads to it in the same way, or a function leads to it that makes what the
 judge is given: one whose return type names the type of an argument of the judge.
 
-The library, which is every package without judges and the modules in which public names are defined, is not followed: what it calls
-inside is its own affair. A public function that checks
-its arguments and hands them to another one of its module is that one, too (`core`).
+The library, which is every package without judges and the modules of public names, is not followed: what it calls inside is its
+own affair. A public function that checks its arguments and hands them to another one of its module is that one, too (`core`).
 """
 
 from __future__ import annotations
 
 import ast
+import builtins
+import inspect
 import re
+import sys
+import textwrap
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
-from functools import cached_property
+from collections.abc import Callable, Iterable, Iterator
+from types import CodeType, ModuleType
+from typing import Any
 
-from bookkit.reference.sources import Definition, Module, Sources
-
-__all__ = ["Reach", "core", "page_module"]
+__all__ = ["Reach", "core"]
 
 _SHELL = re.compile(r"^(\s*)[%!].*$", flags=re.M)  # lines for IPython
-
-
-def page_module(name: str, cells: Iterable[str]) -> Module:
-    """The code cells of a page as one module."""
-    return Module(name, "\n".join(_SHELL.sub(r"\1pass", cell) for cell in cells))
-
-
-def core(sources: Sources, made: Definition) -> Definition | None:
-    """The function of the same module that a function calls at its end with its own first argument; None if there is none."""
-    last = made.node.body[-1] if isinstance(made.node, ast.FunctionDef) else None
-    call = last.value if isinstance(last, ast.Return) else None
-    if not (isinstance(call, ast.Call) and isinstance(call.func, ast.Name) and call.args and made.parameters):
-        return None
-    given, found = call.args[0], sources.module(made.module).definitions.get(call.func.id)
-    handed_on = isinstance(given, ast.Name) and given.id == made.parameters[0].arg
-    return found if handed_on and found and isinstance(found.node, ast.FunctionDef) else None
+_SIMPLE = (bool, int, float, str, bytes, type(None))
 
 
 class Reach:
-    """The two rules, for the packages of one book."""
+    """The rules, for the packages of one book.
 
-    def __init__(self, sources: Sources, library: Iterable[str], packages: Iterable[str]) -> None:
-        self._sources = sources
-        self._library = set(library)
+    Args:
+        packages: their names.
+        library: whether a module, by its name, belongs to what is not followed.
+    """
+
+    def __init__(self, packages: Iterable[str], library: Callable[[str], bool]) -> None:
         self._packages = tuple(packages)
-        self._mentioned: dict[Definition, set[Definition]] = {}
+        self._library = library
+        self._next: dict[int, list[Any]] = {}
+        self._kept: list[Any] = []  # what `_next` knows by its id stays alive
 
-    def used(self, page: Module) -> set[Definition]:
-        """What a page uses of the library."""
-        self._sources.add(page)
-        return self._reached(self._mentions(page, page.tree))
+    def used(self, cells: Iterable[str]) -> set[int]:
+        """Ids of what the code cells of a page lead to."""
+        text = "\n".join(_SHELL.sub(r"\1pass", cell) for cell in cells)
+        code = compile(text, "<page>", "exec", dont_inherit=True, flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
+        return self._reached(self._mentions(code, _imported(text, self._packages)))
 
-    def checked(self, judge: Definition) -> set[Definition]:
-        """What a claim checks of the library, by its judge."""
-        return self._reached([judge, *self._makers_for(judge)])
+    def checked(self, judge: Any) -> set[int]:
+        """Ids of what a judge leads to, and what the makers of its arguments do."""
+        given = [
+            kind for name, words in _annotations(judge).items() if name != "return" for kind in _kinds(judge, words)
+        ]
+        return self._reached([judge, *(maker for kind in given for maker in self._makers().get(id(kind), ()))])
 
-    def _makers_for(self, judge: Definition) -> Iterator[Definition]:
-        module = self._sources.module(judge.module)
-        for argument in judge.parameters:
-            for given in self._mentions(module, argument.annotation) if argument.annotation else ():
-                yield from self._makers.get(given, ())
-
-    @cached_property
-    def _makers(self) -> dict[Definition, list[Definition]]:
-        """Class -> functions of the book whose return type names it."""
+    def _makers(self) -> dict[int, list[Any]]:
+        """Class -> functions of the book, as far as it is loaded, whose return type names it."""
         found = defaultdict(list)
-        for module in self._own:
-            for made in module.definitions.values():
-                if isinstance(made.node, ast.FunctionDef) and made.node.returns is not None:
-                    for kind in self._mentions(module, made.node.returns):
-                        found[kind].append(made)
+        for name, module in list(sys.modules.items()):
+            if self._ours(name) and not self._library(name):
+                for made in vars(module).values():
+                    if inspect.isfunction(made) and made.__module__ == name:
+                        for kind in _kinds(made, _annotations(made).get("return", "")):
+                            found[id(kind)].append(made)
         return found
 
-    @cached_property
-    def _registered(self) -> dict[Definition, list[Definition]]:
-        """Object -> the functions that it decorates."""
-        found = defaultdict(list)
-        for module in self._own:
-            for made in module.definitions.values():
-                for decorator in getattr(made.node, "decorator_list", ()):
-                    root = next((part.id for part in ast.walk(decorator) if isinstance(part, ast.Name)), "")
-                    holder = self._sources.resolve(module, root)
-                    if isinstance(holder, Definition) and not isinstance(holder.node, ast.FunctionDef):
-                        found[holder].append(made)
-        return found
+    def _ours(self, module: str | None) -> bool:
+        return (module or "").partition(".")[0] in self._packages
 
-    @cached_property
-    def _own(self) -> list[Module]:
-        """Modules of the book's packages, those of the library left out."""
-        every = (made for name in self._packages for made in self._sources.modules(name))
-        return [made for made in every if made.name not in self._library]
-
-    def _reached(self, start: Iterable[Definition]) -> set[Definition]:
-        """Definitions of the library to which those of the book lead."""
-        found: set[Definition] = set()
+    def _reached(self, start: Iterable[Any]) -> set[int]:
+        found: set[int] = set()
         waiting = list(start)
         while waiting:
             current = waiting.pop()
-            if current not in found:
-                found.add(current)
-                waiting += () if current.module in self._library else self._next(current)
-        return {made for made in found if made.module in self._library}
+            if id(current) not in found:
+                found.add(id(current))
+                waiting += self._of(current)
+        return found
 
-    def _next(self, made: Definition) -> set[Definition]:
-        if made not in self._mentioned:
-            module = self._sources.module(made.module)
-            self._mentioned[made] = self._mentions(module, made.node) | set(self._registered.get(made, ()))
-        return self._mentioned[made]
+    def _of(self, thing: Any) -> list[Any]:
+        """What a thing mentions, among what belongs to the book."""
+        if id(thing) not in self._next:
+            self._kept.append(thing)
+            self._next[id(thing)] = [part for part in self._parts(thing) if not isinstance(part, _SIMPLE)]
+        return self._next[id(thing)]
 
-    def _mentions(self, module: Module, node: ast.AST) -> set[Definition]:
-        """What `node` names in `module`, whatever the module's own names for it are."""
-        text = node.value if isinstance(node, ast.Constant) and isinstance(node.value, str) else None
-        if text is not None:  # an annotation in quotation marks
-            node = ast.parse(text, mode="eval")
-        own = _bound(node) if isinstance(node, ast.FunctionDef) else set()
-        found = {self._meaning(module, part) for part in _code(node) if _root(part) not in own}
-        return {meaning for meaning in found if isinstance(meaning, Definition)}
+    def _parts(self, thing: Any) -> Iterator[Any]:
+        plain = inspect.unwrap(getattr(thing, "py_func", thing)) if callable(thing) else thing
+        if inspect.isfunction(plain) or inspect.isclass(plain):
+            if self._ours(plain.__module__) and not self._library(plain.__module__):
+                yield from self._inside(plain)
+        elif isinstance(plain, dict | list | tuple):
+            yield from plain.values() if isinstance(plain, dict) else plain
+        elif judge := getattr(plain, "judge", None):  # a claim in a set of claims
+            yield judge
+        else:
+            yield type(plain)
 
-    def _meaning(self, module: Module, node: ast.AST) -> Definition | Module | None:
-        if isinstance(node, ast.Name):
-            return self._sources.resolve(module, node.id)
-        if isinstance(node, ast.Attribute):
-            holder = self._meaning(module, node.value)
-            return self._sources.resolve(holder, node.attr) if isinstance(holder, Module) else None
+    def _inside(self, plain: Any) -> Iterator[Any]:
+        if inspect.isfunction(plain):
+            yield from self._mentions(plain.__code__, plain.__globals__)
+            yield from (*(plain.__defaults__ or ()), *(plain.__kwdefaults__ or {}).values())
+            yield from (value for value in inspect.getclosurevars(plain).nonlocals.values() if value is not plain)
+        else:
+            for part in vars(plain).values():
+                yield (
+                    getattr(part, "fget", None)
+                    or getattr(part, "func", None)
+                    or getattr(part, "__func__", None)
+                    or part
+                )
+
+    def _mentions(self, code: CodeType, names: dict[str, Any]) -> Iterator[Any]:
+        words = list(code.co_names)
+        modules = [sys.modules[word] for word in words if self._ours(word) and word in sys.modules]  # imports inside
+        modules += [
+            value for word in words if isinstance(value := names.get(word), ModuleType) and self._ours(value.__name__)
+        ]
+        for word in words:
+            for value in (names.get(word), *(vars(module).get(word) for module in modules)):
+                if value is not None and not isinstance(value, (ModuleType, *_SIMPLE)):
+                    yield value
+        for part in code.co_consts:
+            if isinstance(part, CodeType):
+                yield from self._mentions(part, names)
+
+
+def _imported(text: str, packages: tuple[str, ...]) -> dict[str, Any]:
+    """What the import statements of a page bring of the book's packages, by the page's names."""
+    found: dict[str, Any] = {}
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.Import | ast.ImportFrom):
+            named = [node.module or ""] if isinstance(node, ast.ImportFrom) else [alias.name for alias in node.names]
+            if {name.partition(".")[0] for name in named} & set(packages):
+                exec(compile(ast.Module([node], []), "<page>", "exec"), found)  # the pages are the book's own code
+    return found
+
+
+def core(made: Any) -> Any:
+    """The function of its module that a function calls at its end with its own first argument; None if there is none."""
+    if not inspect.isfunction(made):
         return None
+    node = ast.parse(textwrap.dedent(inspect.getsource(made))).body[0]
+    call = getattr(node.body[-1], "value", None)
+    first = next(iter(inspect.signature(made).parameters), None)
+    if isinstance(call, ast.Call) and isinstance(call.func, ast.Name) and call.args:
+        found = made.__globals__.get(call.func.id)
+        if getattr(call.args[0], "id", "") == first and getattr(found, "__module__", "") == made.__module__:
+            return found
+    return None
 
 
-def _root(node: ast.AST) -> str:
-    while isinstance(node, ast.Attribute):
-        node = node.value
-    return node.id if isinstance(node, ast.Name) else ""
+def _annotations(made: Any) -> dict[str, str]:
+    given = getattr(made, "__annotations__", {})
+    return {
+        name: words if isinstance(words, str) else getattr(words, "__name__", str(words))
+        for name, words in given.items()
+    }
 
 
-def _bound(node: ast.FunctionDef) -> set[str]:
-    """Names that a function gives to its arguments and variables: they hide those of the module."""
-    stored = {part.id for part in ast.walk(node) if isinstance(part, ast.Name) and isinstance(part.ctx, ast.Store)}
-    return stored | {part.arg for part in ast.walk(node) if isinstance(part, ast.arg)}
-
-
-def _code(node: ast.AST) -> Iterator[ast.AST]:
-    """`node` and what lies in it, without annotations and decorators."""
-    yield node
-    left_out = {"annotation", "returns", "decorator_list"}
-    for name, value in ast.iter_fields(node):
-        if name not in left_out:
-            for child in value if isinstance(value, list) else [value]:
-                if isinstance(child, ast.AST):
-                    yield from _code(child)
+def _kinds(made: Any, words: str) -> Iterator[type]:
+    """Classes that an annotation names where it stands."""
+    for word in re.findall(r"[A-Za-z_][\w.]*", words):
+        first, *rest = word.split(".")
+        value = made.__globals__.get(first)
+        for name in rest:
+            value = getattr(value, name, None)
+        if inspect.isclass(value) and value.__module__ not in (builtins.__name__, "torch", "numpy"):
+            yield value
