@@ -91,11 +91,10 @@ def prose(markdown: str, *, roles: bool = False) -> str:
     return INLINE[2].sub(lambda span: span[0] if span[0].startswith("{") else re.sub(r"[^\n]", " ", span[0]), text)
 
 
-def strings(code: str, *, docstrings: bool = False, registered: bool = False) -> Iterator[Line]:
+def strings(code: str, *, docstrings: bool = False, judged: bool = False) -> Iterator[Line]:
     """String constants that can be words: those with a space, and labels of figures.
 
-    registered: leave out the bodies of functions. Those of a module of claims are registered as they stand, words included, and a
-    better word there would make another claim of each.
+    judged: of a module of claims, the docstrings of judges, which say the claims, and nothing else inside functions.
     """
     try:
         tree = ast.parse(re.sub(r"(?m)^(\s*)[%!].*$", r"\1pass", code))
@@ -118,9 +117,10 @@ def strings(code: str, *, docstrings: bool = False, registered: bool = False) ->
         ]
         for leaf in ast.walk(value)
     }
-    if registered:
-        bodies = (node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef))
-        told |= {id(leaf) for node in bodies for line in node.body for leaf in ast.walk(line)}
+    if judged:
+        functions = [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)]
+        told |= {id(leaf) for node in functions for line in node.body for leaf in ast.walk(line)}
+        told -= {id(leaf) for node in functions if node.decorator_list for leaf in ast.walk(node.body[0])}
     for node in ast.walk(tree):
         if isinstance(node, ast.Constant) and isinstance(node.value, str):
             if id(node) in told and not docstrings:
@@ -189,7 +189,7 @@ def told_to_readers(path: Path) -> Iterator[Line]:
         yield from ((number, prose(" | ".join(each.values()))) for number, (_, each) in enumerate(said, 1))
     elif path.suffix == ".py":
         of_claims = path.stem.startswith("claims") or path.stem.endswith("claims")
-        yield from strings(text, docstrings=path.is_relative_to(ROOT / "attnlib"), registered=of_claims)
+        yield from strings(text, docstrings=path.is_relative_to(ROOT / "attnlib"), judged=of_claims)
     else:
         yield from javascript(text)
 

@@ -12,17 +12,29 @@ from bookkit.rules import agrees, exactly
 from bookkit.verdicts import by_number, shortened
 
 
+def _not_positive(study):
+    return "" if (study > 0).all() else f"needs x > 0; here {study.min():.1f}"
+
+
 @pytest.fixture
 def family():
     family = ClaimSet("test wing")
 
-    @family.claim("X1", "ones", "$x = 1$", source=Source.PAPER, wrong=1.1, wrong_text="1.1")
+    @family.claim("X1", wrong=1.1, source=Source.PAPER)
     def ones(study, constant):
+        """ones
+        $x = 1$
+        wrong: 1.1"""
         return exactly(study, constant * torch.ones_like(study))
 
-    @family.claim("X2", "twos", "$x = 2$", wrong=0.5, wrong_text="half of it", expected=Verdict.FAILS,
-                  regime="$x > 0$", violation=lambda s: "" if (s > 0).all() else f"needs x > 0; here {s.min():.1f}")  # fmt: skip
+    @family.claim("X2", wrong=0.5, expected=Verdict.FAILS, box="a-box", uses="X1 b-box", violation=_not_positive)
     def twos(study, constant):
+        r"""twos
+        $x = 2$, in a statement that is longer
+        than a line: a regime is not said in it
+        regime: $x > 0$,
+        strictly
+        wrong: half of it"""
         return exactly(study, 2 * constant * torch.ones_like(study))
 
     return family
@@ -42,7 +54,7 @@ def test_verdicts_controls_and_expectations(family):
 
 
 def test_nothing_to_measure_is_outside_not_a_crash(family):
-    family.claim("X3", "mean", "", wrong=2.0, wrong_text="2")(lambda study, constant: agrees(study, constant))
+    family.claim("X3", "mean\nthe mean is 1\nwrong: 2", wrong=2.0)(lambda study, constant: agrees(study, constant))
     result = family["X3"].check(torch.ones(1))
     assert result.verdict == Verdict.OUTSIDE
     assert "two draws or more" in result.violated
@@ -50,7 +62,32 @@ def test_nothing_to_measure_is_outside_not_a_crash(family):
 
 def test_ids_are_used_once(family):
     with pytest.raises(ValueError, match="'X1' twice"):
-        family.claim("X1", "again", "", wrong=1.0, wrong_text="")(lambda s, c: None)
+        family.claim("X1", "again\nx\nwrong: y", wrong=1.0)(lambda s, c: None)
+
+
+def test_a_docstring_says_title_statement_regime_and_control(family):
+    twos = family["X2"]
+    assert (twos.title, twos.regime, twos.wrong_text) == ("twos", "$x > 0$, strictly", "half of it")
+    assert twos.statement == "$x = 2$, in a statement that is longer than a line: a regime is not said in it"
+    assert (twos.box, twos.uses, twos.source) == (("a-box",), ("X1", "b-box"), Source.DERIVED)
+    many = family.claim("X3", "made for many\nso\nwrong: otherwise", wrong=2.0, regime="shared")(lambda s, c: None)
+    assert many.__doc__ is None
+    assert (family["X3"].title, family["X3"].statement, family["X3"].regime) == ("made for many", "so", "shared")
+
+
+@pytest.mark.parametrize(
+    ("words", "missing"),
+    [
+        ("", "title"),
+        ("a title\nwrong: w", "statement"),
+        ("a title\na statement", "wrong"),
+        ("a title\ns\nwrong: ", "wrong"),
+    ],
+)
+def test_words_that_lack_a_line_are_refused(family, words, missing):
+    with pytest.raises(ValueError, match=f"docstring of the judge of X9 must hold .*; got no {missing}"):
+        family.claim("X9", words, wrong=1.0)(lambda s, c: None)
+    assert "X9" not in family
 
 
 def test_records_survive_json_and_a_notebook(family, capsys):

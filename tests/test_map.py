@@ -61,15 +61,15 @@ C1 and {prf:ref}`thm-many`. The constant (A9) is no box.
 :::
 """
 JUDGES = """
-@CLAIMS.claim("C1", "a title", "a statement", box=("lem-throw",))
+@CLAIMS.claim("C1", box="lem-throw")
 def one(study, constant): ...
 
-@CLAIMS.claim("C2", "another", "another", box=("thm-many",), uses=("C1", "def-die"))
+@CLAIMS.claim("C2", box="thm-many", uses="C1 def-die")
 def many(study, constant): ...
 
-made = maker("C3", uses=("C2",))
+made = maker("C3", uses="C2")
 
-@CLAIMS.claim("C4", "a fourth", "a fourth", source=Source.MEASURED)
+@CLAIMS.claim("C4", source=Source.MEASURED)
 def seen(study, constant): ...
 """
 FUNCTIONS = {"C1": "one", "C2": "many", "C3": "seen", "C4": "seen"}
@@ -115,8 +115,10 @@ def test_links_are_read_off_the_judges(root: Path) -> None:
         "C4": Links(),
     }
     assert links_of(record("C9", function="somewhere.else"), root) == Links()
-    write(root / "book" / "attnbook" / "throws" / "claims.py", JUDGES.replace('("lem-throw",)', '"lem-throw"'))
-    with pytest.raises(UserError, match=r"claims\.py: box and uses of claim C1 must be tuples of strings, written out"):
+    write(root / "book" / "attnbook" / "throws" / "claims.py", JUDGES.replace('"lem-throw"', '("lem-throw",)'))
+    with pytest.raises(
+        UserError, match=r"claims\.py: box and uses of claim C1 must be names between spaces, written out"
+    ):
         links_of(records()[0], root)
 
 

@@ -31,9 +31,12 @@ OTHER = 1
 def _largest(many):
     return many.amax(1)
 
-@CLAIMS.claim("D1", "a title", "a statement", wrong=0.5, wrong_text="half")
+@CLAIMS.claim("D1", wrong=0.5)
 def largest(many, constant):
-    """What is measured."""
+    """a title
+    a statement
+    wrong: half"""
+    # A comment.
     return within(_largest(many), high=constant * HIGH, quantity="largest throw")
 '''
 PAGE = (
@@ -90,11 +93,11 @@ CHANGES = {
     "the title": ("a title", "a better title", False),
     "the statement": ("a statement", "a better statement", False),
     "words of the negative control": ("half", "one half", False),
-    "what it checks": ('wrong_text="half"', 'wrong_text="half", box=("a-box",)', False),
+    "what it checks": ("wrong=0.5", 'wrong=0.5, box="a-box", uses="D0"', False),
+    "the order of facts": ("wrong=0.5", 'source="measured", wrong=0.5', False),
     "words that its rule says": ("largest throw", "the largest throw", False),
     "a key": ("many.amax(1)", 'many["amax"]', True),
-    "a docstring": ("What is measured", "What is found", False),
-    "a comment": ("OTHER = 1", "OTHER = 1  # of something else", False),
+    "a comment": ("A comment", "Another comment", False),
     "another constant": ("OTHER = 1", "OTHER = 2", False),
     "the layout": ("within(_largest(many), high", "within(\n        _largest(many),\n        high", False),
 }

@@ -17,17 +17,20 @@ import numpy as np
 def throws(count, seed):
     return np.random.default_rng(seed).integers(1, 7, size=count)
 """
-CLAIMS = """
+CLAIMS = '''
 import torch
 from bookkit.claims import ClaimSet
 from bookkit.rules import agrees
 
 CLAIMS = ClaimSet("dice")
 
-@CLAIMS.claim("D1", "the mean is 7/2", r"$E X = 7/2$", wrong=1.1, wrong_text="a mean of 3.85")
+@CLAIMS.claim("D1", wrong=1.1)
 def mean_of_a_die(many, constant):
+    """the mean is 7/2
+    $E X = 7/2$
+    wrong: a mean of 3.85"""
     return agrees(many.double().mean(1), constant * 3.5)
-"""
+'''
 MEAN = (
     ":tags: [parameters]\n\ncount: int = 400  # throws of each run [>= 2]\nseed: int = 0  # of the throws [>= 0]",
     "import torch\nfrom bookkit.results import record\nfrom dice import throws\nfrom dice.claims import CLAIMS\n\n"

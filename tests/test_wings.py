@@ -9,8 +9,11 @@ import numpy as np
 import pytest
 import torch
 
-from bookkit.claims import Claim, ClaimSet, Source
-from tests.house import PACKAGES, files, module_name
+from bookkit.claims import Check, Claim, ClaimSet, Source
+from bookkit.ledger.records import read_ledger
+from bookkit.map.links import Links, links_of
+from bookkit.rules import Evidence
+from tests.house import PACKAGES, ROOT, files, module_name
 
 
 def claims_of(path: Path) -> list[Claim]:
@@ -30,6 +33,21 @@ def test_ids_are_unique_and_sources_are_tags() -> None:
             assert claim.wing == path.relative_to(PACKAGES["attnbook"]).parts[0]
     assert {f"C{k}" for k in range(4, 17)} <= set(found)
     assert len(found) > 100
+
+
+def test_stored_records_say_what_the_claims_say() -> None:
+    """All that a page stores of a claim but its evidence; and its links, which builds read off the text of the module."""
+    found = {c.id: c for path in PACKAGES["attnbook"].rglob("*claims*.py") for c in claims_of(path)}
+    nothing = Evidence(True, "", "", "", 0)
+    records = read_ledger(ROOT)
+    assert sorted(record["id"] for record in records) == sorted(found)
+    for record in records:
+        claim = found[record["id"]]
+        said = Check(claim, nothing, nothing, "").as_record()
+        for key in ("title", "statement", "source", "wing", "regime", "expected", "function"):
+            assert record[key] == said[key], f"{claim.id}: {key}"
+        assert record["negative_control"]["wrong"] == claim.wrong_text, claim.id
+        assert links_of(record, ROOT) == Links(claim.box, claim.uses), claim.id
 
 
 def with_examples() -> list[str]:

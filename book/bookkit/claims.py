@@ -9,6 +9,7 @@ one of the rules of `bookkit.rules`, which say how often chance alone would over
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
@@ -29,6 +30,7 @@ __all__ = [
     "verdict_table",
 ]
 
+Judge = Callable[[Any, float], Evidence]
 CLAIMS_TYPE = "application/vnd.attnlib.claims+json"
 
 
@@ -98,7 +100,7 @@ class Claim:
     statement: str  # Markdown with $LaTeX$
     source: Source
     wing: str
-    judge: Callable[[Any, float], Evidence]
+    judge: Judge
     wrong: float
     wrong_text: str
     regime: str = ""
@@ -123,13 +125,55 @@ class ClaimSet(dict[str, Claim]):
         super().__init__()
         self.wing = wing
 
-    def claim(self, id: str, title: str, statement: str, *, source: Source = Source.DERIVED, **kwargs: Any):
-        """Decorator: the function below is the judge. Keyword arguments are `Claim`'s. Raises ValueError for an id in use."""
+    def claim(
+        self,
+        id: str,
+        words: str = "",
+        *,
+        wrong: float,
+        source: Source = Source.DERIVED,
+        regime: str = "",
+        box: str = "",
+        uses: str = "",
+        **more: Any,
+    ) -> Callable[[Judge], Judge]:
+        r"""Decorator: the function below is the judge, and its docstring says the claim. Facts for programs stand in the decorator.
 
-        def register(judge: Callable[[Any, float], Evidence]) -> Callable[[Any, float], Evidence]:
+            @CLAIMS.claim("C1", wrong=0.4, box="claim-theory-c1", uses="R2")
+            def noise_norms(study: TwoStepStudy, constant: float) -> Evidence:
+                r'''the norms of the noise tokens concentrate
+                $||\xi_i|^2/d - 1| \le 2\sqrt{L/d} + 2L/d + 2/d$ for all $i$, with probability at least $1-\delta$
+                regime: $d \ge L$
+                wrong: 0.4 times the bound'''
+                return within(...)
+
+        The first line is the title; what follows is the statement, up to the regime (where there is one) and what the negative control
+        changes. `words` says the same for a judge that is made for several claims; `regime` one that several claims share. box, uses:
+        names between spaces. more: `violation` and `expected`. Raises ValueError for an id in use, and for words that lack a line.
+        """
+
+        def register(judge: Judge) -> Judge:
             if id in self:
                 raise ValueError(f"claim id must be new; got {id!r} twice: ids are permanent names in the ledger")
-            self[id] = Claim(id, title, statement, source, self.wing, judge, **kwargs)
+            said = _said(words or judge.__doc__ or "")
+            if missing := [item for item in ("title", "statement", "wrong") if not said[item]]:
+                raise ValueError(
+                    f"docstring of the judge of {id} must hold a title, a statement and a line 'wrong: ...'; got no {missing[0]}"
+                )
+            self[id] = Claim(
+                id,
+                said["title"],
+                said["statement"],
+                source,
+                self.wing,
+                judge,
+                wrong,
+                said["wrong"],
+                regime=regime or said["regime"],
+                box=tuple(box.split()),
+                uses=tuple(uses.split()),
+                **more,
+            )
             return judge
 
         return register
@@ -137,6 +181,17 @@ class ClaimSet(dict[str, Claim]):
     def check(self, study: Any) -> list[Check]:
         """Judge every claim and its negative control on one study."""
         return [claim.check(study) for claim in self.values()]
+
+
+def _said(words: str) -> dict[str, str]:
+    """The lines of a docstring by what they say; those that are wrapped are one."""
+    title, _, rest = inspect.cleandoc(words).partition("\n")
+    said, item = {"title": title, "statement": "", "regime": "", "wrong": ""}, "statement"
+    for line in map(str.strip, rest.splitlines()):
+        name, colon, text = line.partition(": ")
+        item, line = (name, text) if colon and name in ("regime", "wrong") else (item, line)
+        said[item] = f"{said[item]} {line}".strip()
+    return said
 
 
 # --- on a page -------------------------------------------------------------------------------------------------------------

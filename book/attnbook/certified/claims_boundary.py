@@ -28,310 +28,190 @@ def _between(ends_of: tuple[str, str], label_noise: str, constant: float, rate: 
     return evidence(bracket(label_noise, low, high, rate))
 
 
-@CLAIMS.claim(
-    "V40",
-    "lost just below the boundary, at label noise 0.05",
-    r"at $\eta = 0.05$, $x = 1.0890$ (and $r = 1$) the flow from zero enters the trap, and the attention of clean samples on the signal "
-    r"tends to 0; the enclosure is this attention on entry",
-    source=Source.CERTIFIED,
-    wrong=2.0,
-    wrong_text="the same at $x = 1.0891$",
-    box=("thm-cert-boundary", "thm-long-trap"),
-    uses=("L4", "L3"),
-)
+@CLAIMS.claim("V40", wrong=2.0, source=Source.CERTIFIED, box="thm-cert-boundary thm-long-trap", uses="L4 L3")
 def lost_at_five_per_cent(study: BoundaryStudy, constant: float) -> Evidence:
+    r"""lost just below the boundary, at label noise 0.05
+    at $\eta = 0.05$, $x = 1.0890$ (and $r = 1$) the flow from zero enters the trap, and the attention of clean samples on the signal tends
+    to 0; the enclosure is this attention on entry
+    wrong: the same at $x = 1.0891$"""
     return _lower(study, "0.05", constant)
 
 
-@CLAIMS.claim(
-    "V41",
-    "lost just below the boundary, at label noise 0.1",
-    r"at $\eta = 0.1$, $x = 1.2077$ (and $r = 1$) the flow from zero enters the trap, and the attention of clean samples on the signal "
-    r"tends to 0; the enclosure is this attention on entry",
-    source=Source.CERTIFIED,
-    wrong=2.0,
-    wrong_text="the same at $x = 1.2078$",
-    box=("thm-cert-boundary", "thm-long-trap"),
-    uses=("L4", "L3"),
-)
+@CLAIMS.claim("V41", wrong=2.0, source=Source.CERTIFIED, box="thm-cert-boundary thm-long-trap", uses="L4 L3")
 def lost_at_ten_per_cent(study: BoundaryStudy, constant: float) -> Evidence:
+    r"""lost just below the boundary, at label noise 0.1
+    at $\eta = 0.1$, $x = 1.2077$ (and $r = 1$) the flow from zero enters the trap, and the attention of clean samples on the signal tends
+    to 0; the enclosure is this attention on entry
+    wrong: the same at $x = 1.2078$"""
     return _lower(study, "0.1", constant)
 
 
-@CLAIMS.claim(
-    "V42",
-    "lost just below the boundary, at label noise 0.2",
-    r"at $\eta = 0.2$, $x = 1.6211$ (and $r = 1$) the flow from zero enters the trap, and the attention of clean samples on the signal "
-    r"tends to 0; the enclosure is this attention on entry",
-    source=Source.CERTIFIED,
-    wrong=2.0,
-    wrong_text="the same at $x = 1.6212$",
-    box=("thm-cert-boundary", "thm-long-trap"),
-    uses=("L4", "L3"),
-)
+@CLAIMS.claim("V42", wrong=2.0, source=Source.CERTIFIED, box="thm-cert-boundary thm-long-trap", uses="L4 L3")
 def lost_at_twenty_per_cent(study: BoundaryStudy, constant: float) -> Evidence:
+    r"""lost just below the boundary, at label noise 0.2
+    at $\eta = 0.2$, $x = 1.6211$ (and $r = 1$) the flow from zero enters the trap, and the attention of clean samples on the signal tends
+    to 0; the enclosure is this attention on entry
+    wrong: the same at $x = 1.6212$"""
     return _lower(study, "0.2", constant)
 
 
-@CLAIMS.claim(
-    "V43",
-    "lost just below the boundary, at label noise 0.3",
-    r"at $\eta = 0.3$, $x = 2.7988$ (and $r = 1$) the flow from zero enters the trap, and the attention of clean samples on the signal "
-    r"tends to 0; the enclosure is this attention on entry",
-    source=Source.CERTIFIED,
-    wrong=2.0,
-    wrong_text="the same at $x = 2.7989$",
-    box=("thm-cert-boundary", "thm-long-trap"),
-    uses=("L4", "L3"),
-)
+@CLAIMS.claim("V43", wrong=2.0, source=Source.CERTIFIED, box="thm-cert-boundary thm-long-trap", uses="L4 L3")
 def lost_at_thirty_per_cent(study: BoundaryStudy, constant: float) -> Evidence:
+    r"""lost just below the boundary, at label noise 0.3
+    at $\eta = 0.3$, $x = 2.7988$ (and $r = 1$) the flow from zero enters the trap, and the attention of clean samples on the signal tends
+    to 0; the enclosure is this attention on entry
+    wrong: the same at $x = 2.7989$"""
     return _lower(study, "0.3", constant)
 
 
-@CLAIMS.claim(
-    "V44",
-    "kept just above the boundary, at label noise 0.05",
-    r"at $\eta = 0.05$, $x = 1.0891$ (and $r = 1$) the flow from zero enters the signal set: attention on the signal tends to 1 for "
-    r"clean and to 0 for flipped samples; the enclosure is that of clean samples on entry",
-    source=Source.CERTIFIED,
-    wrong=0.0,
-    wrong_text="the same at $x = 1.0890$",
-    box=("thm-cert-boundary", "thm-cert-signal-set"),
-    uses=("L3",),
-)
+@CLAIMS.claim("V44", wrong=0.0, source=Source.CERTIFIED, box="thm-cert-boundary thm-cert-signal-set", uses="L3")
 def kept_at_five_per_cent(study: BoundaryStudy, constant: float) -> Evidence:
+    r"""kept just above the boundary, at label noise 0.05
+    at $\eta = 0.05$, $x = 1.0891$ (and $r = 1$) the flow from zero enters the signal set: attention on the signal tends to 1 for clean and
+    to 0 for flipped samples; the enclosure is that of clean samples on entry
+    wrong: the same at $x = 1.0890$"""
     return _upper(study, "0.05", constant)
 
 
-@CLAIMS.claim(
-    "V45",
-    "kept just above the boundary, at label noise 0.1",
-    r"at $\eta = 0.1$, $x = 1.2078$ (and $r = 1$) the flow from zero enters the signal set: attention on the signal tends to 1 for "
-    r"clean and to 0 for flipped samples; the enclosure is that of clean samples on entry",
-    source=Source.CERTIFIED,
-    wrong=0.0,
-    wrong_text="the same at $x = 1.2077$",
-    box=("thm-cert-boundary", "thm-cert-signal-set"),
-    uses=("L3",),
-)
+@CLAIMS.claim("V45", wrong=0.0, source=Source.CERTIFIED, box="thm-cert-boundary thm-cert-signal-set", uses="L3")
 def kept_at_ten_per_cent(study: BoundaryStudy, constant: float) -> Evidence:
+    r"""kept just above the boundary, at label noise 0.1
+    at $\eta = 0.1$, $x = 1.2078$ (and $r = 1$) the flow from zero enters the signal set: attention on the signal tends to 1 for clean and
+    to 0 for flipped samples; the enclosure is that of clean samples on entry
+    wrong: the same at $x = 1.2077$"""
     return _upper(study, "0.1", constant)
 
 
-@CLAIMS.claim(
-    "V46",
-    "kept just above the boundary, at label noise 0.2",
-    r"at $\eta = 0.2$, $x = 1.6212$ (and $r = 1$) the flow from zero enters the signal set: attention on the signal tends to 1 for "
-    r"clean and to 0 for flipped samples; the enclosure is that of clean samples on entry",
-    source=Source.CERTIFIED,
-    wrong=0.0,
-    wrong_text="the same at $x = 1.6211$",
-    box=("thm-cert-boundary", "thm-cert-signal-set"),
-    uses=("L3",),
-)
+@CLAIMS.claim("V46", wrong=0.0, source=Source.CERTIFIED, box="thm-cert-boundary thm-cert-signal-set", uses="L3")
 def kept_at_twenty_per_cent(study: BoundaryStudy, constant: float) -> Evidence:
+    r"""kept just above the boundary, at label noise 0.2
+    at $\eta = 0.2$, $x = 1.6212$ (and $r = 1$) the flow from zero enters the signal set: attention on the signal tends to 1 for clean and
+    to 0 for flipped samples; the enclosure is that of clean samples on entry
+    wrong: the same at $x = 1.6211$"""
     return _upper(study, "0.2", constant)
 
 
-@CLAIMS.claim(
-    "V47",
-    "kept just above the boundary, at label noise 0.3",
-    r"at $\eta = 0.3$, $x = 2.7989$ (and $r = 1$) the flow from zero enters the signal set: attention on the signal tends to 1 for "
-    r"clean and to 0 for flipped samples; the enclosure is that of clean samples on entry",
-    source=Source.CERTIFIED,
-    wrong=0.0,
-    wrong_text="the same at $x = 2.7988$",
-    box=("thm-cert-boundary", "thm-cert-signal-set"),
-    uses=("L3",),
-)
+@CLAIMS.claim("V47", wrong=0.0, source=Source.CERTIFIED, box="thm-cert-boundary thm-cert-signal-set", uses="L3")
 def kept_at_thirty_per_cent(study: BoundaryStudy, constant: float) -> Evidence:
+    r"""kept just above the boundary, at label noise 0.3
+    at $\eta = 0.3$, $x = 2.7989$ (and $r = 1$) the flow from zero enters the signal set: attention on the signal tends to 1 for clean and
+    to 0 for flipped samples; the enclosure is that of clean samples on entry
+    wrong: the same at $x = 2.7988$"""
     return _upper(study, "0.3", constant)
 
 
-@CLAIMS.claim(
-    "V48",
-    "a boundary to four decimals, at label noise 0.05",
-    r"at $\eta = 0.05$ (and $r = 1$) the flow from zero ends on the noise at $x = 1.0890$ and on the signal at $x = 1.0891$; a boundary "
-    r"point of the set of lost $x$ lies between",
-    source=Source.CERTIFIED,
-    wrong=2.0,
-    wrong_text="both last digits are larger by one",
-    box=("thm-cert-boundary",),
-    uses=("L3", "L18"),
-)
+@CLAIMS.claim("V48", wrong=2.0, source=Source.CERTIFIED, box="thm-cert-boundary", uses="L3 L18")
 def boundary_at_five_per_cent(study: BoundaryStudy, constant: float) -> Evidence:
+    r"""a boundary to four decimals, at label noise 0.05
+    at $\eta = 0.05$ (and $r = 1$) the flow from zero ends on the noise at $x = 1.0890$ and on the signal at $x = 1.0891$; a boundary point
+    of the set of lost $x$ lies between
+    wrong: both last digits are larger by one"""
     return _between(study.brackets["0.05"], "0.05", constant)
 
 
-@CLAIMS.claim(
-    "V49",
-    "a boundary to four decimals, at label noise 0.1",
-    r"at $\eta = 0.1$ (and $r = 1$) the flow from zero ends on the noise at $x = 1.2077$ and on the signal at $x = 1.2078$; a boundary "
-    r"point of the set of lost $x$ lies between",
-    source=Source.CERTIFIED,
-    wrong=2.0,
-    wrong_text="both last digits are larger by one",
-    box=("thm-cert-boundary",),
-    uses=("L3", "L18"),
-)
+@CLAIMS.claim("V49", wrong=2.0, source=Source.CERTIFIED, box="thm-cert-boundary", uses="L3 L18")
 def boundary_at_ten_per_cent(study: BoundaryStudy, constant: float) -> Evidence:
+    r"""a boundary to four decimals, at label noise 0.1
+    at $\eta = 0.1$ (and $r = 1$) the flow from zero ends on the noise at $x = 1.2077$ and on the signal at $x = 1.2078$; a boundary point
+    of the set of lost $x$ lies between
+    wrong: both last digits are larger by one"""
     return _between(study.brackets["0.1"], "0.1", constant)
 
 
-@CLAIMS.claim(
-    "V50",
-    "a boundary to four decimals, at label noise 0.2",
-    r"at $\eta = 0.2$ (and $r = 1$) the flow from zero ends on the noise at $x = 1.6211$ and on the signal at $x = 1.6212$; a boundary "
-    r"point of the set of lost $x$ lies between",
-    source=Source.CERTIFIED,
-    wrong=2.0,
-    wrong_text="both last digits are larger by one",
-    box=("thm-cert-boundary",),
-    uses=("L3", "L18", "Q12"),
-)
+@CLAIMS.claim("V50", wrong=2.0, source=Source.CERTIFIED, box="thm-cert-boundary", uses="L3 L18 Q12")
 def boundary_at_twenty_per_cent(study: BoundaryStudy, constant: float) -> Evidence:
+    r"""a boundary to four decimals, at label noise 0.2
+    at $\eta = 0.2$ (and $r = 1$) the flow from zero ends on the noise at $x = 1.6211$ and on the signal at $x = 1.6212$; a boundary point
+    of the set of lost $x$ lies between
+    wrong: both last digits are larger by one"""
     return _between(study.brackets["0.2"], "0.2", constant)
 
 
-@CLAIMS.claim(
-    "V51",
-    "a boundary to four decimals, at label noise 0.3",
-    r"at $\eta = 0.3$ (and $r = 1$) the flow from zero ends on the noise at $x = 2.7988$ and on the signal at $x = 2.7989$; a boundary "
-    r"point of the set of lost $x$ lies between",
-    source=Source.CERTIFIED,
-    wrong=2.0,
-    wrong_text="both last digits are larger by one",
-    box=("thm-cert-boundary",),
-    uses=("L3", "L18"),
-)
+@CLAIMS.claim("V51", wrong=2.0, source=Source.CERTIFIED, box="thm-cert-boundary", uses="L3 L18")
 def boundary_at_thirty_per_cent(study: BoundaryStudy, constant: float) -> Evidence:
+    r"""a boundary to four decimals, at label noise 0.3
+    at $\eta = 0.3$ (and $r = 1$) the flow from zero ends on the noise at $x = 2.7988$ and on the signal at $x = 2.7989$; a boundary point
+    of the set of lost $x$ lies between
+    wrong: both last digits are larger by one"""
     return _between(study.brackets["0.3"], "0.3", constant)
 
 
-@CLAIMS.claim(
-    "V52",
-    "faster attention narrows the trap",
-    r"at $\eta = 0.2$ and $r = 4$ the flow from zero ends on the noise at $x = 1.5706$ and on the signal at $x = 1.5707$, both "
-    r"below the boundary for $r = 1$ that lies in $[1.6211, 1.6212]$",
-    source=Source.CERTIFIED,
-    wrong=2.0,
-    wrong_text="both last digits are larger by one",
-    box=("thm-cert-boundary",),
-    uses=("V50",),
-)
+@CLAIMS.claim("V52", wrong=2.0, source=Source.CERTIFIED, box="thm-cert-boundary", uses="V50")
 def boundary_of_fast_attention(study: BoundaryStudy, constant: float) -> Evidence:
+    r"""faster attention narrows the trap
+    at $\eta = 0.2$ and $r = 4$ the flow from zero ends on the noise at $x = 1.5706$ and on the signal at $x = 1.5707$, both below the
+    boundary for $r = 1$ that lies in $[1.6211, 1.6212]$
+    wrong: both last digits are larger by one"""
     return _between(study.other_rates["4"], "0.2", constant, "4")
 
 
-@CLAIMS.claim(
-    "V53",
-    "slower attention widens the trap",
-    r"at $\eta = 0.2$ and $r = \tfrac14$ the flow from zero ends on the noise at $x = 1.6962$ and on the signal at $x = 1.6963$, both "
-    r"above the boundary for $r = 1$ that lies in $[1.6211, 1.6212]$",
-    source=Source.CERTIFIED,
-    wrong=2.0,
-    wrong_text="both last digits are larger by one",
-    box=("thm-cert-boundary",),
-    uses=("V50",),
-)
+@CLAIMS.claim("V53", wrong=2.0, source=Source.CERTIFIED, box="thm-cert-boundary", uses="V50")
 def boundary_of_slow_attention(study: BoundaryStudy, constant: float) -> Evidence:
+    r"""slower attention widens the trap
+    at $\eta = 0.2$ and $r = \tfrac14$ the flow from zero ends on the noise at $x = 1.6962$ and on the signal at $x = 1.6963$, both above
+    the boundary for $r = 1$ that lies in $[1.6211, 1.6212]$
+    wrong: both last digits are larger by one"""
     return _between(study.other_rates["0.25"], "0.2", constant, "0.25")
 
 
-@CLAIMS.claim(
-    "V54",
-    "the first move does not decide: a proved example",
-    r"at $\eta = 0.2$, $x = 1.7$ the clean logit first falls ($x < x_1$, the enclosure is $x_1$), is below zero at some time, and the flow "
-    r"ends on the signal",
-    source=Source.CERTIFIED,
-    wrong=1.12,
-    wrong_text="$x = 1.904$, above $x_1$",
-    box=("thm-cert-boundary", "thm-long-first-move"),
-    uses=("L18", "L5"),
-)
+@CLAIMS.claim("V54", wrong=1.12, source=Source.CERTIFIED, box="thm-cert-boundary thm-long-first-move", uses="L18 L5")
 def falls_and_returns(study: BoundaryStudy, constant: float) -> Evidence:
+    r"""the first move does not decide: a proved example
+    at $\eta = 0.2$, $x = 1.7$ the clean logit first falls ($x < x_1$, the enclosure is $x_1$), is below zero at some time, and the flow
+    ends on the signal
+    wrong: $x = 1.904$, above $x_1$"""
     return evidence(returns("0.2", f"{1.7 * constant:.3f}"))
 
 
-@CLAIMS.claim(
-    "V55",
-    "lost from one to the boundary, at label noise 0.05",
-    r"at $\eta = 0.05$ (and $r = 1$) the flow from zero ends on the noise for each $x$ in $[1, 1.0890]$: proved for all $x$ of each cell "
-    r"of a stored table, and on this page again at one $x$ that is drawn with its seed",
-    source=Source.CERTIFIED,
-    wrong=0.0,
-    wrong_text="the flow ends on the signal there",
-    box=("thm-cert-range", "thm-long-trap"),
-    uses=("L4", "V40"),
-)
+@CLAIMS.claim("V55", wrong=0.0, source=Source.CERTIFIED, box="thm-cert-range thm-long-trap", uses="L4 V40")
 def all_lost_at_five_per_cent(study: BoundaryStudy, constant: float) -> Evidence:
+    r"""lost from one to the boundary, at label noise 0.05
+    at $\eta = 0.05$ (and $r = 1$) the flow from zero ends on the noise for each $x$ in $[1, 1.0890]$: proved for all $x$ of each cell of a
+    stored table, and on this page again at one $x$ that is drawn with its seed
+    wrong: the flow ends on the signal there"""
     return evidence(
         by_table("0.05", "1", study.brackets["0.05"][0], "noise", study.seed, "noise" if constant else "signal")
     )
 
 
-@CLAIMS.claim(
-    "V56",
-    "lost from one to the boundary, at label noise 0.1",
-    r"at $\eta = 0.1$ (and $r = 1$) the flow from zero ends on the noise for each $x$ in $[1, 1.2077]$: proved for all $x$ of each cell "
-    r"of a stored table, and on this page again at one $x$ that is drawn with its seed",
-    source=Source.CERTIFIED,
-    wrong=0.0,
-    wrong_text="the flow ends on the signal there",
-    box=("thm-cert-range", "thm-long-trap"),
-    uses=("L4", "V41"),
-)
+@CLAIMS.claim("V56", wrong=0.0, source=Source.CERTIFIED, box="thm-cert-range thm-long-trap", uses="L4 V41")
 def all_lost_at_ten_per_cent(study: BoundaryStudy, constant: float) -> Evidence:
+    r"""lost from one to the boundary, at label noise 0.1
+    at $\eta = 0.1$ (and $r = 1$) the flow from zero ends on the noise for each $x$ in $[1, 1.2077]$: proved for all $x$ of each cell of a
+    stored table, and on this page again at one $x$ that is drawn with its seed
+    wrong: the flow ends on the signal there"""
     return evidence(
         by_table("0.1", "1", study.brackets["0.1"][0], "noise", study.seed, "noise" if constant else "signal")
     )
 
 
-@CLAIMS.claim(
-    "V57",
-    "lost from one to the boundary, at label noise 0.2",
-    r"at $\eta = 0.2$ (and $r = 1$) the flow from zero ends on the noise for each $x$ in $[1, 1.6211]$: proved for all $x$ of each cell "
-    r"of a stored table, and on this page again at one $x$ that is drawn with its seed",
-    source=Source.CERTIFIED,
-    wrong=0.0,
-    wrong_text="the flow ends on the signal there",
-    box=("thm-cert-range", "thm-long-trap"),
-    uses=("L4", "V42"),
-)
+@CLAIMS.claim("V57", wrong=0.0, source=Source.CERTIFIED, box="thm-cert-range thm-long-trap", uses="L4 V42")
 def all_lost_at_twenty_per_cent(study: BoundaryStudy, constant: float) -> Evidence:
+    r"""lost from one to the boundary, at label noise 0.2
+    at $\eta = 0.2$ (and $r = 1$) the flow from zero ends on the noise for each $x$ in $[1, 1.6211]$: proved for all $x$ of each cell of a
+    stored table, and on this page again at one $x$ that is drawn with its seed
+    wrong: the flow ends on the signal there"""
     return evidence(
         by_table("0.2", "1", study.brackets["0.2"][0], "noise", study.seed, "noise" if constant else "signal")
     )
 
 
-@CLAIMS.claim(
-    "V58",
-    "lost from one to the boundary, at label noise 0.3",
-    r"at $\eta = 0.3$ (and $r = 1$) the flow from zero ends on the noise for each $x$ in $[1, 2.7988]$: proved for all $x$ of each cell "
-    r"of a stored table, and on this page again at one $x$ that is drawn with its seed",
-    source=Source.CERTIFIED,
-    wrong=0.0,
-    wrong_text="the flow ends on the signal there",
-    box=("thm-cert-range", "thm-long-trap"),
-    uses=("L4", "V43"),
-)
+@CLAIMS.claim("V58", wrong=0.0, source=Source.CERTIFIED, box="thm-cert-range thm-long-trap", uses="L4 V43")
 def all_lost_at_thirty_per_cent(study: BoundaryStudy, constant: float) -> Evidence:
+    r"""lost from one to the boundary, at label noise 0.3
+    at $\eta = 0.3$ (and $r = 1$) the flow from zero ends on the noise for each $x$ in $[1, 2.7988]$: proved for all $x$ of each cell of a
+    stored table, and on this page again at one $x$ that is drawn with its seed
+    wrong: the flow ends on the signal there"""
     return evidence(
         by_table("0.3", "1", study.brackets["0.3"][0], "noise", study.seed, "noise" if constant else "signal")
     )
 
 
-@CLAIMS.claim(
-    "V59",
-    "kept on a whole range above the boundary, at label noise 0.2",
-    r"at $\eta = 0.2$ (and $r = 1$) the flow from zero ends on the signal for each $x$ in $[1.63, 1.96]$: proved for all $x$ of each cell "
-    r"of a stored table, and on this page again at one $x$ that is drawn with its seed; with V57, no boundary up to 1.96 lies outside "
-    r"$(1.6211, 1.63)$",
-    source=Source.CERTIFIED,
-    wrong=0.0,
-    wrong_text="the flow ends on the noise there",
-    box=("thm-cert-range", "thm-cert-signal-set"),
-    uses=("V46", "V57"),
-)
+@CLAIMS.claim("V59", wrong=0.0, source=Source.CERTIFIED, box="thm-cert-range thm-cert-signal-set", uses="V46 V57")
 def all_kept_at_twenty_per_cent(study: BoundaryStudy, constant: float) -> Evidence:
+    r"""kept on a whole range above the boundary, at label noise 0.2
+    at $\eta = 0.2$ (and $r = 1$) the flow from zero ends on the signal for each $x$ in $[1.63, 1.96]$: proved for all $x$ of each cell of a
+    stored table, and on this page again at one $x$ that is drawn with its seed; with V57, no boundary up to 1.96 lies outside $(1.6211,
+    1.63)$
+    wrong: the flow ends on the noise there"""
     return evidence(by_table("0.2", *study.kept["0.2"], "signal", study.seed, "signal" if constant else "noise"))

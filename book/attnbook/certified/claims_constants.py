@@ -56,18 +56,6 @@ def _said(printed: str, constant: float) -> str:
     return moved(printed, round(constant) - 1)
 
 
-def _last_digit(id: str, title: str, statement: str, **names: tuple[str, ...]):  # type: ignore[no-untyped-def]
-    return CONSTANT_CLAIMS.claim(
-        id,
-        title,
-        statement,
-        source=Source.CERTIFIED,
-        wrong=2.0,
-        wrong_text="the last printed digit increased by one",
-        **names,
-    )
-
-
 def _together(*parts: Certificate) -> Evidence:
     return both(*map(evidence, parts))
 
@@ -75,40 +63,31 @@ def _together(*parts: Certificate) -> Evidence:
 # Part II
 
 
-@_last_digit(
-    "V25",
-    "the signal score at one half, and the exponent of the delay",
-    r"at $T=8$, $\eta=0.2$, $\rho=0.1$ the root of $e^S=T-3+2e^{\rho S}$ is $S^*=2.0075$, and $b=2S^*/(\bar a-A_1/T)=5.99$",
-    box=("thm-cert-newton", "ts-delay"),
-    uses=("TS38",),
-)
+@CONSTANT_CLAIMS.claim("V25", wrong=2.0, source=Source.CERTIFIED, box="thm-cert-newton ts-delay", uses="TS38")
 def signal_score(study: ConstantsStudy, constant: float) -> Evidence:
+    r"""the signal score at one half, and the exponent of the delay
+    at $T=8$, $\eta=0.2$, $\rho=0.1$ the root of $e^S=T-3+2e^{\rho S}$ is $S^*=2.0075$, and $b=2S^*/(\bar a-A_1/T)=5.99$
+    wrong: the last printed digit increased by one"""
     return _together(
         _printed(study, constant, "S*", lambda law: law.signal_score, "2.0075"),
         _printed(study, constant, "b", lambda law: law.delay_exponent, "5.99"),
     )
 
 
-@_last_digit(
-    "V26",
-    "the constant of the first time scale",
-    r"at $T=8$, $\eta=0.2$, $\rho=0.1$, $h=1$: $\mathcal C=128.03$",
-    box=("ts-first-half",),
-    uses=("TS32", "V25"),
-)
+@CONSTANT_CLAIMS.claim("V26", wrong=2.0, source=Source.CERTIFIED, box="ts-first-half", uses="TS32 V25")
 def first_half(study: ConstantsStudy, constant: float) -> Evidence:
+    r"""the constant of the first time scale
+    at $T=8$, $\eta=0.2$, $\rho=0.1$, $h=1$: $\mathcal C=128.03$
+    wrong: the last printed digit increased by one"""
     return evidence(_printed(study, constant, "C", lambda law: law.first_half, "128.03"))
 
 
-@_last_digit(
-    "V27",
-    "closed forms of Part II, to their last printed digit",
-    r"at $T=8$, $h=1$: the floor of the loss is $0.4008$; the exponent of late memorisation is $\kappa=0.06408$ for $\eta=0.1$ and "
-    r"$0.018$ for $\eta=0.2$; flipped samples first move with the clean ones above $r_0=4.55$ ($\eta=0.2$, $\rho=0.1$)",
-    box=("ts-floor", "ts-end", "ts-early"),
-    uses=("TS16",),
-)
+@CONSTANT_CLAIMS.claim("V27", wrong=2.0, source=Source.CERTIFIED, box="ts-floor ts-end ts-early", uses="TS16")
 def closed_forms(study: ConstantsStudy, constant: float) -> Evidence:
+    r"""closed forms of Part II, to their last printed digit
+    at $T=8$, $h=1$: the floor of the loss is $0.4008$; the exponent of late memorisation is $\kappa=0.06408$ for $\eta=0.1$ and $0.018$ for
+    $\eta=0.2$; flipped samples first move with the clean ones above $r_0=4.55$ ($\eta=0.2$, $\rho=0.1$)
+    wrong: the last printed digit increased by one"""
     return _together(
         _printed(study, constant, "floor", lambda law: law.floor, "0.4008"),
         _printed(study, constant, "kappa(0.1)", lambda law: law.memory_exponent, "0.06408", flipped="0.1"),
@@ -117,30 +96,25 @@ def closed_forms(study: ConstantsStudy, constant: float) -> Evidence:
     )
 
 
-@_last_digit(
-    "V28",
-    "where the delay becomes finite",
-    r"at $T=8$, $\eta=0.2$, $\rho=0.1$: hard attention of a fresh sample selects $x_1$ with probability one half at $D_c=1.38$, and "
-    r"$q_c=14.9$",
-    box=("ts-delay-finite",),
-    uses=("TS38h",),
-)
+@CONSTANT_CLAIMS.claim("V28", wrong=2.0, source=Source.CERTIFIED, box="ts-delay-finite", uses="TS38h")
 def critical(study: ConstantsStudy, constant: float) -> Evidence:
+    r"""where the delay becomes finite
+    at $T=8$, $\eta=0.2$, $\rho=0.1$: hard attention of a fresh sample selects $x_1$ with probability one half at $D_c=1.38$, and $q_c=14.9$
+    wrong: the last printed digit increased by one"""
     return _together(
         _printed(study, constant, "D_c", lambda law: law.critical, "1.38"),
         _printed(study, constant, "q_c", lambda law: law.critical_strength, "14.9"),
     )
 
 
-@_last_digit(
-    "V29",
-    "at a fixed signal norm the delay becomes infinite",
-    r"at $T=8$, $\eta=0.2$, $\rho=0.1$, $\|\mu\|=20$ the late discrimination $D$ is above $D_c$ at $1/(n\,\mathrm{SNR}^2)=25.5$ and "
-    r"below it at $26.5$; the enclosure is that of $D$ at 26",
-    box=("ts-discrimination", "ts-delay-finite"),
-    uses=("TS38h", "V28"),
+@CONSTANT_CLAIMS.claim(
+    "V29", wrong=2.0, source=Source.CERTIFIED, box="ts-discrimination ts-delay-finite", uses="TS38h V28"
 )
 def infinite(study: ConstantsStudy, constant: float) -> Evidence:
+    r"""at a fixed signal norm the delay becomes infinite
+    at $T=8$, $\eta=0.2$, $\rho=0.1$, $\|\mu\|=20$ the late discrimination $D$ is above $D_c$ at $1/(n\,\mathrm{SNR}^2)=25.5$ and below it
+    at $26.5$; the enclosure is that of $D$ at 26
+    wrong: the last printed digit increased by one"""
     said = round(constant) + 25
 
     def question() -> bool | None:
@@ -162,15 +136,12 @@ def infinite(study: ConstantsStudy, constant: float) -> Evidence:
 # Part I
 
 
-@_last_digit(
-    "V30",
-    "the table of first moves",
-    r"all eleven values of $x_1(\eta)$ in the table of the chapter on long training are correctly rounded, from $\eta=0$ to $0.45$; the "
-    "enclosure holds all of them",
-    box=("thm-long-first-move",),
-    uses=("L5",),
-)
+@CONSTANT_CLAIMS.claim("V30", wrong=2.0, source=Source.CERTIFIED, box="thm-long-first-move", uses="L5")
 def first_moves(study: ConstantsStudy, constant: float) -> Evidence:
+    r"""the table of first moves
+    all eleven values of $x_1(\eta)$ in the table of the chapter on long training are correctly rounded, from $\eta=0$ to $0.45$; the
+    enclosure holds all of them
+    wrong: the last printed digit increased by one"""
     parts = [
         rounds_to(f"x_1({flipped})", lambda eta=flipped: first_move(eta), _said(said, constant))  # type: ignore[misc]
         for flipped, said in FIRST_MOVES.items()
@@ -179,17 +150,13 @@ def first_moves(study: ConstantsStudy, constant: float) -> Evidence:
 
 
 @CONSTANT_CLAIMS.claim(
-    "V31",
-    "benign overfitting after two steps is a theorem at the size of page I.2",
-    r"at $n=200$, $d=40000$, $\rho=30$, $\eta=0.05$, $\beta=0.025$, $\delta=0.01$ all conditions of the certificate hold for all 12 360 "
-    r"sets of label counts that C4 allows: the least of their rooms is above zero, and the enclosure is that room",
-    source=Source.CERTIFIED,
-    wrong=2.0,
-    wrong_text=r"the same $n\,\mathrm{SNR}^2$ and $\beta d/n$ at $d=21\,481$",
-    box=("thm-cert-two-steps", "thm-finite-certificate"),
-    uses=("F5",),
+    "V31", wrong=2.0, source=Source.CERTIFIED, box="thm-cert-two-steps thm-finite-certificate", uses="F5"
 )
 def two_steps(study: ConstantsStudy, constant: float) -> Evidence:
+    r"""benign overfitting after two steps is a theorem at the size of page I.2
+    at $n=200$, $d=40000$, $\rho=30$, $\eta=0.05$, $\beta=0.025$, $\delta=0.01$ all conditions of the certificate hold for all 12 360 sets
+    of label counts that C4 allows: the least of their rooms is above zero, and the enclosure is that room
+    wrong: the same $n\,\mathrm{SNR}^2$ and $\beta d/n$ at $d=21\,481$"""
     law = study.two_steps if constant == 1.0 else study.before
     return evidence(_room(law, f"the least room of {law.sets} sets of counts at d = {law.d} is above zero"))
 
@@ -201,43 +168,36 @@ def _room(law: TwoSteps, statement: str) -> Certificate:
     return holds(statement, question, lambda: law.room)
 
 
-@_last_digit(
-    "V32",
-    "the proved bound on the clean error",
-    r"at the size of V31 the largest $e^{-E_k^-}$ over all counts is $10^{-3.38}$; the enclosure is its decimal logarithm",
-    box=("thm-cert-two-steps", "thm-finite-certificate"),
-    uses=("V31", "F5"),
+@CONSTANT_CLAIMS.claim(
+    "V32", wrong=2.0, source=Source.CERTIFIED, box="thm-cert-two-steps thm-finite-certificate", uses="V31 F5"
 )
 def error(study: ConstantsStudy, constant: float) -> Evidence:
+    """the proved bound on the clean error
+    at the size of V31 the largest $e^{-E_k^-}$ over all counts is $10^{-3.38}$; the enclosure is its decimal logarithm
+    wrong: the last printed digit increased by one"""
     return evidence(rounds_to("log10 of the bound", lambda: study.two_steps.log10_error, _said("-3.38", constant)))
 
 
 @CONSTANT_CLAIMS.claim(
-    "V33",
-    "the least dimension that the certificate admits",
-    r"at $n=200$, $n\,\mathrm{SNR}^2=4.5$, $\beta d/4n=1.25$, $\eta=0.05$, $\delta=0.01$ the conditions of V31 hold at $d=21\,482$ and "
-    r"fail at $d=21\,481$; the enclosure is the least room at the first",
-    source=Source.CERTIFIED,
-    wrong=0.0,
-    wrong_text="one dimension less",
-    box=("thm-cert-two-steps", "thm-finite-certificate"),
-    uses=("F6", "V31"),
+    "V33", wrong=0.0, source=Source.CERTIFIED, box="thm-cert-two-steps thm-finite-certificate", uses="F6 V31"
 )
 def least_dimension(study: ConstantsStudy, constant: float) -> Evidence:
+    r"""the least dimension that the certificate admits
+    at $n=200$, $n\,\mathrm{SNR}^2=4.5$, $\beta d/4n=1.25$, $\eta=0.05$, $\delta=0.01$ the conditions of V31 hold at $d=21\,482$ and fail at
+    $d=21\,481$; the enclosure is the least room at the first
+    wrong: one dimension less"""
     first, last = (study.before, study.edge) if constant else (study.before, study.before)
     lower, upper = (_room(law, f"d = {law.d}") for law in (first, last))
     proved = None if None in (lower.proved, upper.proved) else upper.proved and (last is first or not lower.proved)
     return evidence(replace(upper, statement=f"the conditions hold at d = {last.d} and fail below", proved=proved))
 
 
-@_last_digit(
-    "V34",
-    "the constant of the theorem in closed form",
-    r"at the parameters of page I.2 the conditions hold for all counts that C4 allows, and $C=4K^2/m_0^2=1.4\cdot10^6$",
-    box=("thm-finite-dimension",),
-    uses=("F15",),
-)
+@CONSTANT_CLAIMS.claim("V34", wrong=2.0, source=Source.CERTIFIED, box="thm-finite-dimension", uses="F15")
 def closed_form(study: ConstantsStudy, constant: float) -> Evidence:
+    r"""the constant of the theorem in closed form
+    at the parameters of page I.2 the conditions hold for all counts that C4 allows, and $C=4K^2/m_0^2=1.4\cdot10^6$
+    wrong: the last printed digit increased by one"""
+
     def value() -> arb:
         return replace(study.two_steps).closed_form / 10**6
 

@@ -17,17 +17,13 @@ _SINGLE = tuple(family for family in hard_heads.FAMILIES if family != "tie")
 
 
 @ERROR_CLAIMS.claim(
-    "V1",
-    "clean errors from one half to below $10^{-16000}$",
-    r"$\log_{10}$ of the error of five heads, whose numbers are on the page, is $-0.301030458$, $-1.968471246$, "
-    r"$-80.89230280$, $-4243.674021$ and $-16206.52031$, each to all digits shown",
-    source=Source.CERTIFIED,
-    wrong=next_digit(LADDER[-1][1]),
-    wrong_text="the last digit of the last number is off by one",
-    box=("thm-cert-error",),
-    uses=("thm-exact-error",),
+    "V1", wrong=next_digit(LADDER[-1][1]), source=Source.CERTIFIED, box="thm-cert-error", uses="thm-exact-error"
 )
 def five_errors(study: ErrorStudy, constant: float) -> Evidence:
+    r"""clean errors from one half to below $10^{-16000}$
+    $\log_{10}$ of the error of five heads, whose numbers are on the page, is $-0.301030458$, $-1.968471246$, $-80.89230280$, $-4243.674021$
+    and $-16206.52031$, each to all digits shown
+    wrong: the last digit of the last number is off by one"""
     with precision(BITS[1]):
         values = [log10_of(found.log_error) for found in study.ladder]
         proved = printed(values[:-1], [text for _, text in LADDER[:-1]])
@@ -37,32 +33,22 @@ def five_errors(study: ErrorStudy, constant: float) -> Evidence:
     return evidence(Certificate("five decimals, the last one enclosed", answer, low, high, study.ladder[-1].bits))
 
 
-@ERROR_CLAIMS.claim(
-    "V2",
-    "the float path on steep, wide, deep and mirrored heads, drawn at the page's seed",
-    r"for heads of the five families without walls that nearly meet, drawn at the page's seed, the compiled float64 path is at most "
-    r"$10^{-11}\max(1,|\log\mathrm{err}|)$ from $\log\mathrm{err}$",
-    source=Source.CERTIFIED,
-    wrong=1e-5,
-    wrong_text="a bound of $10^{-16}$",
-    box=("thm-cert-error",),
-)
+@ERROR_CLAIMS.claim("V2", wrong=1e-5, source=Source.CERTIFIED, box="thm-cert-error")
 def float_path_at_this_seed(study: ErrorStudy, constant: float) -> Evidence:
+    r"""the float path on steep, wide, deep and mirrored heads, drawn at the page's seed
+    for heads of the five families without walls that nearly meet, drawn at the page's seed, the compiled float64 path is at most
+    $10^{-11}\max(1,|\log\mathrm{err}|)$ from $\log\mathrm{err}$
+    wrong: a bound of $10^{-16}$"""
     heads = [each for family in _SINGLE for each in study.compared[family]]
     return _all_within(heads, CLOSE * constant, f"{len(heads)} heads, bound {CLOSE * constant:.0e}")
 
 
-@ERROR_CLAIMS.claim(
-    "V3",
-    "the float path on the 10 000 heads of the table",
-    r"the same for the 10 000 stored heads of these five families (2000 of each, fixed seed): where the table was made the distance is "
-    r"at most $3\cdot10^{-12}\max(1,|\log\mathrm{err}|)$; the farthest head of each family is proved again here, with the bound $10^{-11}$",
-    source=Source.CERTIFIED,
-    wrong=1e-4,
-    wrong_text="bounds ten thousand times smaller",
-    box=("thm-cert-error",),
-)
+@ERROR_CLAIMS.claim("V3", wrong=1e-4, source=Source.CERTIFIED, box="thm-cert-error")
 def float_path_of_the_table(study: ErrorStudy, constant: float) -> Evidence:
+    r"""the float path on the 10 000 heads of the table
+    the same for the 10 000 stored heads of these five families (2000 of each, fixed seed): where the table was made the distance is at most
+    $3\cdot10^{-12}\max(1,|\log\mathrm{err}|)$; the farthest head of each family is proved again here, with the bound $10^{-11}$
+    wrong: bounds ten thousand times smaller"""
     table = hard_heads.stored()
     again = hard_heads.compare([hard_heads.Head(*table[family]["where"]) for family in _SINGLE])
     stored = max(table[family]["largest"] for family in _SINGLE) <= 3e-12 * constant
@@ -70,17 +56,12 @@ def float_path_of_the_table(study: ErrorStudy, constant: float) -> Evidence:
     return evidence(Certificate(found.predicted, stored and found.holds, bits=BITS[0]))
 
 
-@ERROR_CLAIMS.claim(
-    "V4",
-    "where two walls nearly meet, the float path loses digits",
-    r"among the heads drawn at the page's seed whose numerator $e^{a-\omega t}V+ct$ has a least value near zero there is one whose float64 "
-    r"logarithm is more than $10^{-11}\max(1,|\log\mathrm{err}|)$ away from $\log\mathrm{err}$",
-    source=Source.CERTIFIED,
-    wrong=1e8,
-    wrong_text="more than $10^{-3}$ away",
-    box=("thm-cert-error",),
-)
+@ERROR_CLAIMS.claim("V4", wrong=1e8, source=Source.CERTIFIED, box="thm-cert-error")
 def digits_are_lost(study: ErrorStudy, constant: float) -> Evidence:
+    r"""where two walls nearly meet, the float path loses digits
+    among the heads drawn at the page's seed whose numerator $e^{a-\omega t}V+ct$ has a least value near zero there is one whose float64
+    logarithm is more than $10^{-11}\max(1,|\log\mathrm{err}|)$ away from $\log\mathrm{err}$
+    wrong: more than $10^{-3}$ away"""
     farthest = max(each.at_least for each in study.compared["tie"])
     nearest = max(each.distance for each in study.compared["tie"])
     threshold = 1e-11 * constant
@@ -88,34 +69,24 @@ def digits_are_lost(study: ErrorStudy, constant: float) -> Evidence:
     return evidence(Certificate(f"one head of {study.heads} beyond {threshold:.0e}", proved, bits=BITS[0]))
 
 
-@ERROR_CLAIMS.claim(
-    "V5",
-    "and what it returns there is exact for a head next to the given one",
-    r"for each such head the float64 result is within $10^{-12}\max(1,|\log\mathrm{err}|)$ of $\log\mathrm{err}$, or it is the exact "
-    r"logarithm for a head whose c differs by at most $1024\cdot2^{-52}$ of itself",
-    source=Source.CERTIFIED,
-    wrong=0.0,
-    wrong_text="c not moved at all",
-    box=("prop-cert-backward",),
-)
+@ERROR_CLAIMS.claim("V5", wrong=0.0, source=Source.CERTIFIED, box="prop-cert-backward")
 def exact_for_a_neighbour(study: ErrorStudy, constant: float) -> Evidence:
+    r"""and what it returns there is exact for a head next to the given one
+    for each such head the float64 result is within $10^{-12}\max(1,|\log\mathrm{err}|)$ of $\log\mathrm{err}$, or it is the exact logarithm
+    for a head whose c differs by at most $1024\cdot2^{-52}$ of itself
+    wrong: c not moved at all"""
     largest = max((move for move in study.moves if move is not None), default=0)
     proved = True if None not in study.moves and largest <= 1024 * constant else False
     text = f"{study.heads} heads, c moved by at most {1024 * constant:.0f} units of 2^-52"
     return evidence(Certificate(text, proved, bits=BITS[0]))
 
 
-@ERROR_CLAIMS.claim(
-    "V6",
-    "a deviation that the float path widens",
-    r"for $a=0$, $V=\omega=1$, $c=2.7182818284$, $\tau=10^{-12}$ the error is $10^{-766.5426069}$, to all digits shown; the float64 path, "
-    r"which counts $\tau$ as at least $10^{-9}\sqrt{c^2+\tau^2}$, returns an error above $10^{-6}$",
-    source=Source.CERTIFIED,
-    wrong=next_digit(MEETING[1]),
-    wrong_text="the last digit of the exponent is off by one",
-    box=("thm-cert-error",),
-)
+@ERROR_CLAIMS.claim("V6", wrong=next_digit(MEETING[1]), source=Source.CERTIFIED, box="thm-cert-error")
 def widened(study: ErrorStudy, constant: float) -> Evidence:
+    r"""a deviation that the float path widens
+    for $a=0$, $V=\omega=1$, $c=2.7182818284$, $\tau=10^{-12}$ the error is $10^{-766.5426069}$, to all digits shown; the float64 path,
+    which counts $\tau$ as at least $10^{-9}\sqrt{c^2+\tau^2}$, returns an error above $10^{-6}$
+    wrong: the last digit of the exponent is off by one"""
     found, by_float = study.meeting
     with precision(BITS[1]):
         value = log10_of(found.log_error)
@@ -127,35 +98,24 @@ def widened(study: ErrorStudy, constant: float) -> Evidence:
     )
 
 
-@ERROR_CLAIMS.claim(
-    "V7",
-    "two integrators enclose the same numbers",
-    r"for sixteen heads with errors down to $10^{-4243}$ or less the enclosure by Taylor panels and that by Arb's own integrator "
-    r"overlap, and both are narrower than $10^{-9}\max(1,|\log\mathrm{err}|)$",
-    source=Source.CERTIFIED,
-    wrong=1 + 1e-6,
-    wrong_text="one of them multiplied by $1+10^{-6}$",
-    box=("thm-cert-error",),
-)
+@ERROR_CLAIMS.claim("V7", wrong=1 + 1e-6, source=Source.CERTIFIED, box="thm-cert-error")
 def two_integrators(study: ErrorStudy, constant: float) -> Evidence:
+    r"""two integrators enclose the same numbers
+    for sixteen heads with errors down to $10^{-4243}$ or less the enclosure by Taylor panels and that by Arb's own integrator overlap, and
+    both are narrower than $10^{-9}\max(1,|\log\mathrm{err}|)$
+    wrong: one of them multiplied by $1+10^{-6}$"""
     with precision(BITS[0]):
         narrow = all(float(x.rad()) <= 1e-9 * max(1.0, float(x.abs_lower())) for pair in study.twice for x in pair)
         meet = all((constant * one).overlaps(other) for one, other in study.twice)
     return evidence(Certificate(f"{len(study.twice)} pairs of balls overlap", narrow and meet, bits=BITS[0]))
 
 
-@ERROR_CLAIMS.claim(
-    "V8",
-    "the clean errors of trained heads",
-    r"at the law of page I.2 ($n=200$, $d=40\,000$, $\rho=30$, $\eta=.05$) the float64 value of $\log_{10}$ of the clean error after two "
-    r"steps differs from the exact one for these parameters by at most $10^{-13}$ of itself, for each training set drawn",
-    source=Source.CERTIFIED,
-    wrong=1e-5,
-    wrong_text="at most $10^{-18}$ of itself",
-    box=("thm-cert-error",),
-    uses=("thm-exact-error",),
-)
+@ERROR_CLAIMS.claim("V8", wrong=1e-5, source=Source.CERTIFIED, box="thm-cert-error", uses="thm-exact-error")
 def trained(study: ErrorStudy, constant: float) -> Evidence:
+    r"""the clean errors of trained heads
+    at the law of page I.2 ($n=200$, $d=40\,000$, $\rho=30$, $\eta=.05$) the float64 value of $\log_{10}$ of the clean error after two steps
+    differs from the exact one for these parameters by at most $10^{-13}$ of itself, for each training set drawn
+    wrong: at most $10^{-18}$ of itself"""
     bound = 1e-13 * constant
     text = f"{study.trained} training sets, bound {bound:.0e}"
     return evidence(Certificate(text, max(study.trained_distances) <= bound, bits=BITS[0]))

@@ -32,54 +32,38 @@ def _named(draws: tuple[Nine, ...], name: str) -> bool | None:
 
 
 @MARGIN_CLAIMS.claim(
-    "V10",
-    "who wins, proved draw by draw",
-    r"10 % above both thresholds $\sqrt{d/|C_k|}$ SS has the largest margin of all hard selections, 10 % below both XX has, in each of "
-    r"the draws ($n = 40$, $d = 8000$, $\eta = 0.2$, in each class at least twice as many clean samples as flipped ones); the enclosure "
-    r"is the smallest relative lead in $|v|^2$",
-    source=Source.CERTIFIED,
-    wrong=1.3,
-    wrong_text="thresholds 1.3 times as large",
-    box=("thm-cert-margin", "thm-margin-exact", "thm-margin-threshold"),
-    uses=("M4", "M5"),
+    "V10", wrong=1.3, source=Source.CERTIFIED, box="thm-cert-margin thm-margin-exact thm-margin-threshold", uses="M4 M5"
 )
 def who_wins(study: MarginStudy, constant: float) -> Evidence:
+    r"""who wins, proved draw by draw
+    10 % above both thresholds $\sqrt{d/|C_k|}$ SS has the largest margin of all hard selections, 10 % below both XX has, in each of the
+    draws ($n = 40$, $d = 8000$, $\eta = 0.2$, in each class at least twice as many clean samples as flipped ones); the enclosure is the
+    smallest relative lead in $|v|^2$
+    wrong: thresholds 1.3 times as large"""
     above = "SS" if constant < 1.1 else "XX"
     proved = _all([_named(study.above, above), _named(study.below, "XX")])
     statement = f"SS above and XX below, in {len(study.above)} + {len(study.below)} draws"
     return evidence(Certificate(statement, proved, *_lead(study.above + study.below)))
 
 
-@MARGIN_CLAIMS.claim(
-    "V11",
-    "all hard selections, one by one",
-    r"at $n = 7$ the best of all $2^7$ hard selections, each with bounds of its own, is SS 10 % above both exact thresholds and XX "
-    r"10 % below both: no selection beside the class-level patterns is better",
-    source=Source.CERTIFIED,
-    wrong=0.0,
-    wrong_text="SS and XX exchanged",
-    box=("thm-cert-margin", "thm-margin-exact"),
-    uses=("M26",),
-)
+@MARGIN_CLAIMS.claim("V11", wrong=0.0, source=Source.CERTIFIED, box="thm-cert-margin thm-margin-exact", uses="M26")
 def one_by_one(study: MarginStudy, constant: float) -> Evidence:
+    """all hard selections, one by one
+    at $n = 7$ the best of all $2^7$ hard selections, each with bounds of its own, is SS 10 % above both exact thresholds and XX 10 % below
+    both: no selection beside the class-level patterns is better
+    wrong: SS and XX exchanged"""
     other = {"SS": "XX", "XX": "SS"}
     answers = [best == (predicted if constant else other[predicted]) for predicted, best in study.small]
     return evidence(Certificate(f"the best of all is the predicted one in {len(answers)} draws", all(answers)))
 
 
-@MARGIN_CLAIMS.claim(
-    "V12",
-    "the threshold at finite d, to nine digits",
-    r"with $W$ of noise tokens alone, class $k$ takes its noise at $\rho_k(1-10^{-9})$ and its signal at $\rho_k(1+10^{-9})$, $\rho_k$ the "
-    r"float threshold of that draw: at $(n,d,\eta) = (10,100,0.1)$, $(20,400,0.2)$, $(40,800,0.3)$, four draws and both classes each; "
-    r"the enclosure is that of $\rho_k\sqrt{|C_k|/d}$ over all of them",
-    source=Source.CERTIFIED,
-    wrong=0.0,
-    wrong_text=r"the threshold of orthogonal noise, $\sqrt{d/|C_k|}$",
-    box=("thm-cert-margin", "thm-margin-exact"),
-    uses=("M26", "M27"),
-)
+@MARGIN_CLAIMS.claim("V12", wrong=0.0, source=Source.CERTIFIED, box="thm-cert-margin thm-margin-exact", uses="M26 M27")
 def thresholds(study: MarginStudy, constant: float) -> Evidence:
+    r"""the threshold at finite d, to nine digits
+    with $W$ of noise tokens alone, class $k$ takes its noise at $\rho_k(1-10^{-9})$ and its signal at $\rho_k(1+10^{-9})$, $\rho_k$ the
+    float threshold of that draw: at $(n,d,\eta) = (10,100,0.1)$, $(20,400,0.2)$, $(40,800,0.3)$, four draws and both classes each; the
+    enclosure is that of $\rho_k\sqrt{|C_k|/d}$ over all of them
+    wrong: the threshold of orthogonal noise, $\sqrt{d/|C_k|}$"""
     answers, ratios = [], []
     for tokens, k, norm in study.thresholds:
         limit = float((tokens.noise_scale / tokens.counts()[0][k]) ** 0.5)
@@ -92,18 +76,12 @@ def thresholds(study: MarginStudy, constant: float) -> Evidence:
     )
 
 
-@MARGIN_CLAIMS.claim(
-    "V13",
-    "the float solver's costs are right to ten digits",
-    r"each $|v|^2$ of the solver for the class-level patterns of the draws of V10 differs from the true one by a relative $10^{-10}$ or "
-    r"less; the proof uses whole numbers only and not the solver's own optimality conditions",
-    source=Source.CERTIFIED,
-    wrong=1e-6,
-    wrong_text="a true cost that is $10^{-6}$ larger",
-    box=("thm-cert-margin",),
-    uses=("M1",),
-)
+@MARGIN_CLAIMS.claim("V13", wrong=1e-6, source=Source.CERTIFIED, box="thm-cert-margin", uses="M1")
 def solver(study: MarginStudy, constant: float) -> Evidence:
+    """the float solver's costs are right to ten digits
+    each $|v|^2$ of the solver for the class-level patterns of the draws of V10 differs from the true one by a relative $10^{-10}$ or less;
+    the proof uses whole numbers only and not the solver's own optimality conditions
+    wrong: a true cost that is $10^{-6}$ larger"""
     shift = 0 if constant == 1.0 else Fraction(constant)
     answers: list[bool | None] = []
     for draw in study.above + study.below:

@@ -38,18 +38,12 @@ def _said(printed: str, constant: float) -> str:
     return moved(printed, round(constant) - 1)
 
 
-@RISK_CLAIMS.claim(
-    "V15",
-    "a pair of small scale beats every debiased step at the authors' law",
-    r"at $d=5$, $L=40$, $\sigma=0.01$ the risk of a pair with the effective step of the best debiased step is, for small scales, its risk "
-    r"plus $\kappa\omega^2$ with $\kappa=-0.0674$, a negative number",
-    source=Source.CERTIFIED,
-    wrong=2.0,
-    wrong_text=_LAST,
-    box=("ic-curvature",),
-    uses=("I52",),
-)
+@RISK_CLAIMS.claim("V15", wrong=2.0, source=Source.CERTIFIED, box="ic-curvature", uses="I52")
 def curvature(study: RiskStudy, constant: float) -> Evidence:
+    r"""a pair of small scale beats every debiased step at the authors' law
+    at $d=5$, $L=40$, $\sigma=0.01$ the risk of a pair with the effective step of the best debiased step is, for small scales, its risk plus
+    $\kappa\omega^2$ with $\kappa=-0.0674$, a negative number
+    wrong: the last printed digit increased by one"""
     return evidence(rounds_to("kappa", lambda: fraction(kappa(study.law)), _said("-0.0674", constant)))
 
 
@@ -65,45 +59,45 @@ def _scale(found: TwoExamples, low: str, constant: float, what: str) -> Evidence
 
 @RISK_CLAIMS.claim(
     "V16",
-    "the best pair on two examples",
-    r"at $d=4$, $L=2$, $\sigma=0.01$ the exact risk has its minimum over all pairs at $|\omega|$ in $[0.559,0.560]$, and only there",
-    source=Source.CERTIFIED,
     wrong=2.0,
-    wrong_text=_LAST,
-    box=("thm-cert-least-risks", "thm-cert-two-examples", "thm-cert-best-scale"),
-    uses=("I52",),
+    source=Source.CERTIFIED,
+    box="thm-cert-least-risks thm-cert-two-examples thm-cert-best-scale",
+    uses="I52",
 )
 def best_pair(study: RiskStudy, constant: float) -> Evidence:
+    r"""the best pair on two examples
+    at $d=4$, $L=2$, $\sigma=0.01$ the exact risk has its minimum over all pairs at $|\omega|$ in $[0.559,0.560]$, and only there
+    wrong: the last printed digit increased by one"""
     return _scale(study.pair, "0.559", constant, "a pair")
 
 
 @RISK_CLAIMS.claim(
     "V17",
-    "the best single head on two examples",
-    r"at $d=4$, $L=2$, $\sigma=0.01$ the exact risk has its minimum over all single heads at $|\omega|$ in $[3.527,3.528]$, and only "
-    r"there: seven times the $1/\sqrt d$ of the approximate loss",
-    source=Source.CERTIFIED,
     wrong=2.0,
-    wrong_text=_LAST,
-    box=("thm-cert-least-risks", "thm-cert-two-examples", "thm-cert-best-scale"),
-    uses=("I54", "I55"),
+    source=Source.CERTIFIED,
+    box="thm-cert-least-risks thm-cert-two-examples thm-cert-best-scale",
+    uses="I54 I55",
 )
 def best_head(study: RiskStudy, constant: float) -> Evidence:
+    r"""the best single head on two examples
+    at $d=4$, $L=2$, $\sigma=0.01$ the exact risk has its minimum over all single heads at $|\omega|$ in $[3.527,3.528]$, and only there:
+    seven times the $1/\sqrt d$ of the approximate loss
+    wrong: the last printed digit increased by one"""
     return _scale(study.head, "3.527", constant, "one head")
 
 
 @RISK_CLAIMS.claim(
     "V18",
-    "one head, a debiased step, a pair: the order of the least risks",
-    r"at $d=4$, $L=2$, $\sigma=0.01$ the least risks are $3.7085$ with one head, $3.3334$ with a debiased step and $3.2733$ with a pair, "
-    "each correctly rounded",
-    source=Source.CERTIFIED,
     wrong=2.0,
-    wrong_text="the last printed digits increased by one",
-    box=("thm-cert-least-risks", "thm-cert-two-examples", "thm-cert-best-scale", "ic-isotropic"),
-    uses=("I61", "V16", "V17"),
+    source=Source.CERTIFIED,
+    box="thm-cert-least-risks thm-cert-two-examples thm-cert-best-scale ic-isotropic",
+    uses="I61 V16 V17",
 )
 def order_of_risks(study: RiskStudy, constant: float) -> Evidence:
+    r"""one head, a debiased step, a pair: the order of the least risks
+    at $d=4$, $L=2$, $\sigma=0.01$ the least risks are $3.7085$ with one head, $3.3334$ with a debiased step and $3.2733$ with a pair, each
+    correctly rounded
+    wrong: the last printed digits increased by one"""
     values: list[tuple[str, Callable[[], arb], str]] = [
         ("one head", lambda: study.head.least_risk("3.527", "3.528"), "3.7085"),
         ("debiased step", lambda: fraction(debiased_risk(study.pair.law)), "3.3334"),
@@ -112,18 +106,12 @@ def order_of_risks(study: RiskStudy, constant: float) -> Evidence:
     return both(*(evidence(rounds_to(name, value, _said(said, constant))) for name, value, said in values))
 
 
-@RISK_CLAIMS.claim(
-    "V19",
-    "the best single head of the approximate loss",
-    r"at $d=5$, $L=40$, $\sigma=0.01$ the approximate loss of one head has exactly one critical point within $0.005$ of the formula in "
-    r"each of $\omega$ and $\mu$ (Krawczyk's test), with the loss $0.25373$",
-    source=Source.CERTIFIED,
-    wrong=2.0,
-    wrong_text=_LAST,
-    box=("thm-cert-krawczyk", "ic-one-sign"),
-    uses=("I54",),
-)
+@RISK_CLAIMS.claim("V19", wrong=2.0, source=Source.CERTIFIED, box="thm-cert-krawczyk ic-one-sign", uses="I54")
 def one_head(study: RiskStudy, constant: float) -> Evidence:
+    r"""the best single head of the approximate loss
+    at $d=5$, $L=40$, $\sigma=0.01$ the approximate loss of one head has exactly one critical point within $0.005$ of the formula in each of
+    $\omega$ and $\mu$ (Krawczyk's test), with the loss $0.25373$
+    wrong: the last printed digit increased by one"""
     loss = study.approximate
 
     def derivatives(point: list[arb]) -> tuple[list[arb], list[list[arb]]]:
@@ -143,19 +131,13 @@ def one_head(study: RiskStudy, constant: float) -> Evidence:
     )
 
 
-@RISK_CLAIMS.claim(
-    "V20",
-    "the trap is a strict local minimum, with a size",
-    r"at $d=5$, $L=40$, $\sigma=0.01$ and for each fraction $q=\mu_1/(\mu_1+\mu_2)$ in $[0.1,0.9]$ the approximate loss of two heads is "
-    r"strictly convex in $(\omega_1,\omega_2,\mu_1+\mu_2)$ within $0.005$ of the trap in each: the trap is the only critical point "
-    "there, and the minimum",
-    source=Source.CERTIFIED,
-    wrong=-1.0,
-    wrong_text=r"fractions in $[1.1,1.9]$, where $\mu_2$ has the other sign",
-    box=("thm-cert-trapped", "thm-cert-trap", "ic-trap"),
-    uses=("I63",),
-)
+@RISK_CLAIMS.claim("V20", wrong=-1.0, source=Source.CERTIFIED, box="thm-cert-trapped thm-cert-trap ic-trap", uses="I63")
 def trap(study: RiskStudy, constant: float) -> Evidence:
+    r"""the trap is a strict local minimum, with a size
+    at $d=5$, $L=40$, $\sigma=0.01$ and for each fraction $q=\mu_1/(\mu_1+\mu_2)$ in $[0.1,0.9]$ the approximate loss of two heads is
+    strictly convex in $(\omega_1,\omega_2,\mu_1+\mu_2)$ within $0.005$ of the trap in each: the trap is the only critical point there, and
+    the minimum
+    wrong: fractions in $[1.1,1.9]$, where $\mu_2$ has the other sign"""
     shares = ("0.1", "0.9") if constant == 1.0 else ("1.1", "1.9")
     statement = f"convex within 0.005 of the trap for q in [{shares[0]}, {shares[1]}]"
     return evidence(
@@ -165,18 +147,12 @@ def trap(study: RiskStudy, constant: float) -> Evidence:
     )
 
 
-@RISK_CLAIMS.claim(
-    "V21",
-    "the curvature of the trap",
-    r"at $d=5$, $L=40$, $\sigma=0.01$ the eigenvalues of the Hessian of the approximate loss at two equal heads are $0$, $0.318$, "
-    "$0.947$ and $6.379$",
-    source=Source.CERTIFIED,
-    wrong=2.0,
-    wrong_text="the last printed digits increased by one",
-    box=("ic-trap",),
-    uses=("I63", "V20"),
-)
+@RISK_CLAIMS.claim("V21", wrong=2.0, source=Source.CERTIFIED, box="ic-trap", uses="I63 V20")
 def eigenvalues(study: RiskStudy, constant: float) -> Evidence:
+    r"""the curvature of the trap
+    at $d=5$, $L=40$, $\sigma=0.01$ the eigenvalues of the Hessian of the approximate loss at two equal heads are $0$, $0.318$, $0.947$ and
+    $6.379$
+    wrong: the last printed digits increased by one"""
     loss = study.approximate
     return both(
         *(
@@ -186,18 +162,12 @@ def eigenvalues(study: RiskStudy, constant: float) -> Evidence:
     )
 
 
-@RISK_CLAIMS.claim(
-    "V22",
-    "how far the best debiased step is from Bayes",
-    r"at $d=5$, $L=40$, $\sigma=0.01$ the Bayes risk lies between $6.94\cdot10^{-5}$ and $7.353\cdot10^{-5}$, and the least risk of a "
-    "debiased step is between 9067 and 9601 times as large",
-    source=Source.CERTIFIED,
-    wrong=2.0,
-    wrong_text="the last printed digits increased by one",
-    box=("ic-ridge-between", "ic-factor-load"),
-    uses=("I89",),
-)
+@RISK_CLAIMS.claim("V22", wrong=2.0, source=Source.CERTIFIED, box="ic-ridge-between ic-factor-load", uses="I89")
 def bayes_factor(study: RiskStudy, constant: float) -> Evidence:
+    r"""how far the best debiased step is from Bayes
+    at $d=5$, $L=40$, $\sigma=0.01$ the Bayes risk lies between $6.94\cdot10^{-5}$ and $7.353\cdot10^{-5}$, and the least risk of a debiased
+    step is between 9067 and 9601 times as large
+    wrong: the last printed digits increased by one"""
     law, step = study.law, debiased_risk(study.law)
     values: list[tuple[str, Callable[[], arb], str]] = [
         ("10^5 B(L+1)", lambda: law.bayes(law.length + 1) * 10**5, "6.94"),
@@ -209,17 +179,13 @@ def bayes_factor(study: RiskStudy, constant: float) -> Evidence:
 
 
 @RISK_CLAIMS.claim(
-    "V23",
-    "one finite pair beats every debiased step at all noise levels up to the signal's",
-    r"at $d=4$, $L=2$ and for every $\sigma\in[0,1]$ the pair with $\omega=0.25$ and its best output has a smaller exact risk than every "
-    r"debiased step; the two enclosures are of the difference at $\sigma=0$ and $\sigma=1$",
-    source=Source.CERTIFIED,
-    wrong=10.0,
-    wrong_text=r"$\omega=2.5$",
-    box=("thm-cert-noise", "thm-cert-two-examples"),
-    uses=("I52", "V18"),
+    "V23", wrong=10.0, source=Source.CERTIFIED, box="thm-cert-noise thm-cert-two-examples", uses="I52 V18"
 )
 def all_noises(study: RiskStudy, constant: float) -> Evidence:
+    r"""one finite pair beats every debiased step at all noise levels up to the signal's
+    at $d=4$, $L=2$ and for every $\sigma\in[0,1]$ the pair with $\omega=0.25$ and its best output has a smaller exact risk than every
+    debiased step; the two enclosures are of the difference at $\sigma=0$ and $\sigma=1$
+    wrong: $\omega=2.5$"""
     scale = str(0.25 * constant)
 
     def ahead(found: TwoExamples) -> Evidence:

@@ -14,7 +14,7 @@ import torch
 from attnbook.single_head.label_counts import count_widths
 from attnbook.single_head.mean_field import mean_field_log10_error
 from attnbook.single_head.study import TwoStepStudy, log_term
-from bookkit.claims import Claim, ClaimSet, Source, Verdict
+from bookkit.claims import ClaimSet, Source, Verdict
 from bookkit.rules import Evidence, NothingToMeasure, agrees, both, exactly, fewest_draws, within
 
 __all__ = ["CLAIMS", "NOTEBOOK_STEP_CLAIM", "noise_tolerance"]
@@ -75,34 +75,31 @@ _STRONG_SIGNAL = {
 # --- geometry of the noise -------------------------------------------------------------------------------------------------
 
 
-@CLAIMS.claim(
-    "C1",
-    "the norms of the noise tokens concentrate",
-    r"$\big||\xi_i|^2/d - 1\big| \le 2\sqrt{L/d} + 2L/d + 2/d$ for all $i$, with probability at least $1-\delta$, "
-    r"where $L = \log(2n/\delta)$",
-    wrong=0.4,
-    wrong_text="0.4 times the bound",
-    box=("claim-theory-c1",),
-    uses=("R2",),
-)
+@CLAIMS.claim("C1", wrong=0.4, box="claim-theory-c1", uses="R2")
 def noise_norms(study: TwoStepStudy, constant: float) -> Evidence:
+    r"""the norms of the noise tokens concentrate
+    $\big||\xi_i|^2/d - 1\big| \le 2\sqrt{L/d} + 2L/d + 2/d$ for all $i$, with probability at least $1-\delta$, where $L = \log(2n/\delta)$
+    wrong: 0.4 times the bound"""
     deviation = (study.geometry.norms_squared / _noise_square(study) - 1).abs().amax(1)
     return within(
-        deviation,
-        high=constant * _norm_tolerance(study),
-        quantity="max | |ξ|²/d − 1 |",
-        share=1 - study.delta,
+        deviation, high=constant * _norm_tolerance(study), quantity="max | |ξ|²/d − 1 |", share=1 - study.delta
     )
 
 
 @CLAIMS.claim(
-    "C2", "noise tokens are nearly orthogonal",
-    r"$|\xi_i\cdot\xi_j| \le 1.1\sqrt{2 d\,\log(n^2/\delta)}$ for all $i<j$, with probability at least $1-\delta$",
-    wrong=0.5, wrong_text="0.5 times the bound",
-    regime=r"the bound of C1 is at most $0.21$",
-    violation=lambda s: "" if _norm_tolerance(s) <= 0.21 else f"needs C1's bound <= 0.21; here {_norm_tolerance(s):.3g}",
-box=('claim-theory-c2',), uses=('R2',),)  # fmt: skip
+    "C2",
+    wrong=0.5,
+    box="claim-theory-c2",
+    uses="R2",
+    violation=lambda s: (
+        "" if _norm_tolerance(s) <= 0.21 else f"needs C1's bound <= 0.21; here {_norm_tolerance(s):.3g}"
+    ),
+)
 def near_orthogonality(study: TwoStepStudy, constant: float) -> Evidence:
+    r"""noise tokens are nearly orthogonal
+    $|\xi_i\cdot\xi_j| \le 1.1\sqrt{2 d\,\log(n^2/\delta)}$ for all $i<j$, with probability at least $1-\delta$
+    regime: the bound of C1 is at most $0.21$
+    wrong: 0.5 times the bound"""
     bound = 1.1 * math.sqrt(2 * study.law.d * math.log(study.law.n**2 / study.delta))
     return within(
         study.geometry.largest_overlap * math.sqrt(study.law.d) / _noise_square(study),
@@ -112,34 +109,23 @@ def near_orthogonality(study: TwoStepStudy, constant: float) -> Evidence:
     )
 
 
-@CLAIMS.claim(
-    "C3a",
-    "cross terms are Gaussian with variance (n−1)|ξ|²",
-    r"given $\xi_i$ and the labels, $\sum_{j\ne i} y_i y_j\,\xi_j\cdot\xi_i \sim N(0, (n-1)|\xi_i|^2)$: its standardised mean square is "
-    r"exactly $1$",
-    wrong=1.2,
-    wrong_text="variance 1.2 times larger",
-    box=("claim-theory-c3a",),
-    uses=("R2",),
-)
+@CLAIMS.claim("C3a", wrong=1.2, box="claim-theory-c3a", uses="R2")
 def cross_terms(study: TwoStepStudy, constant: float) -> Evidence:
+    r"""cross terms are Gaussian with variance (n−1)|ξ|²
+    given $\xi_i$ and the labels, $\sum_{j\ne i} y_i y_j\,\xi_j\cdot\xi_i \sim N(0, (n-1)|\xi_i|^2)$: its standardised mean square is
+    exactly $1$
+    wrong: variance 1.2 times larger"""
     geometry = study.geometry
     square = geometry.cross_terms**2 / ((study.law.n - 1) * geometry.norms_squared * study.law.noise_std**2)
     return agrees(square.mean(1), constant)
 
 
-@CLAIMS.claim(
-    "C3b",
-    "the crude cross-term bound is below d",
-    r"$n \max_{i<j} |\xi_i\cdot\xi_j| < d$ in at least 95 % of draws; a proof needs this if it bounds the cross term of C3a by the "
-    r"number of its summands times the largest of them, and it holds from $d$ of order $n^2\log n$ on",
-    wrong=20.0,
-    wrong_text="the bound 20 d, which holds",
-    expected=Verdict.FAILS,
-    box=("claim-theory-c3b",),
-    uses=("R2",),
-)
+@CLAIMS.claim("C3b", wrong=20.0, box="claim-theory-c3b", uses="R2", expected=Verdict.FAILS)
 def crude_cross_terms(study: TwoStepStudy, constant: float) -> Evidence:
+    r"""the crude cross-term bound is below d
+    $n \max_{i<j} |\xi_i\cdot\xi_j| < d$ in at least 95 % of draws; a proof needs this if it bounds the cross term of C3a by the number of
+    its summands times the largest of them, and it holds from $d$ of order $n^2\log n$ on
+    wrong: the bound 20 d, which holds"""
     return within(
         study.law.n * study.geometry.largest_overlap / _noise_square(study),
         high=constant,
@@ -148,16 +134,12 @@ def crude_cross_terms(study: TwoStepStudy, constant: float) -> Evidence:
     )
 
 
-@CLAIMS.claim(
-    "C4",
-    "the counts of clean and flipped samples",
-    r"with probability at least $1-\delta$ and $x = \log(8/\delta)$, $\big||C_k| - n(1-\eta)/2\big| \le \sqrt{nx/2}$ (Hoeffding) and "
-    r"$\big||N_k| - n\eta/2\big| \le \sqrt{n\eta(1-\eta/2)x} + x/3$ (Bernstein), for both $k$",
-    wrong=0.2,
-    wrong_text="0.2 times the bounds",
-    box=("claim-theory-c4",),
-)
+@CLAIMS.claim("C4", wrong=0.2, box="claim-theory-c4")
 def label_counts(study: TwoStepStudy, constant: float) -> Evidence:
+    r"""the counts of clean and flipped samples
+    with probability at least $1-\delta$ and $x = \log(8/\delta)$, $\big||C_k| - n(1-\eta)/2\big| \le \sqrt{nx/2}$ (Hoeffding) and
+    $\big||N_k| - n\eta/2\big| \le \sqrt{n\eta(1-\eta/2)x} + x/3$ (Bernstein), for both $k$
+    wrong: 0.2 times the bounds"""
     n, eta = study.law.n, study.law.label_noise
     clean, noisy = count_widths(n, eta, study.delta)
     gaps = [(study.clean_counts - n * (1 - eta) / 2).abs() / clean, (study.noisy_counts - n * eta / 2).abs() / noisy]
@@ -167,109 +149,74 @@ def label_counts(study: TwoStepStudy, constant: float) -> Evidence:
 # --- after one step --------------------------------------------------------------------------------------------------------
 
 
-@CLAIMS.claim(
-    "C5",
-    "attention is uniform after one step",
-    r"$p_1 = 0$ exactly, so every weight is exactly $\tfrac12$ (because $v_0 = 0$; start at zero)",
-    wrong=1.001,
-    wrong_text="weight 0.5005",
-    box=("claim-theory-c5",),
-)
+@CLAIMS.claim("C5", wrong=1.001, box="claim-theory-c5")
 def uniform_attention(study: TwoStepStudy, constant: float) -> Evidence:
+    r"""attention is uniform after one step
+    $p_1 = 0$ exactly, so every weight is exactly $\tfrac12$ (because $v_0 = 0$; start at zero)
+    wrong: weight 0.5005"""
     weights = study.attention_after_one_step
     return both(exactly(study.p_after_one_step, 0.0), exactly(weights, constant * 0.5))
 
 
-@CLAIMS.claim(
-    "C6",
-    "signal scores after one step",
-    r"$y_i v_1\cdot u_i = +b_k$ for the clean and $-b_k$ for the flipped samples of class $k$, exactly, for noise orthogonal to the "
-    r"signals, with $b_k = \beta\rho^2(|C_k|-|N_k|)/4n$",
-    wrong=1.001,
-    wrong_text="b larger by 0.1 %",
-    box=("claim-theory-c6",),
-)
+@CLAIMS.claim("C6", wrong=1.001, box="claim-theory-c6")
 def signal_scores(study: TwoStepStudy, constant: float) -> Evidence:
+    r"""signal scores after one step
+    $y_i v_1\cdot u_i = +b_k$ for the clean and $-b_k$ for the flipped samples of class $k$, exactly, for noise orthogonal to the signals,
+    with $b_k = \beta\rho^2(|C_k|-|N_k|)/4n$
+    wrong: b larger by 0.1 %"""
     b = constant * study.mean_field.b
     return exactly(study.signal_score1, study.per_sample(b, -b))
 
 
-@CLAIMS.claim(
-    "C7",
-    "noise scores after one step",
-    r"$y_i v_1\cdot\xi_i = a(1+\varepsilon_i)$ with $a = \beta d/4n$ and, with probability at least $1-2\delta$, "
-    r"$|\varepsilon_i| \le \varepsilon$ for all $i$, where $\varepsilon$ is the sum of the bounds of C1 and C3a over $d$",
-    wrong=0.5,
-    wrong_text="0.5 times the bound",
-    box=("claim-theory-c7",),
-    uses=("C1", "C3a"),
-)
+@CLAIMS.claim("C7", wrong=0.5, box="claim-theory-c7", uses="C1 C3a")
 def noise_scores(study: TwoStepStudy, constant: float) -> Evidence:
+    r"""noise scores after one step
+    $y_i v_1\cdot\xi_i = a(1+\varepsilon_i)$ with $a = \beta d/4n$ and, with probability at least $1-2\delta$, $|\varepsilon_i| \le
+    \varepsilon$ for all $i$, where $\varepsilon$ is the sum of the bounds of C1 and C3a over $d$
+    wrong: 0.5 times the bound"""
     deviation = (study.noise_score1 / _scale_a(study) - 1).abs().amax(1)
     return within(deviation, high=constant * noise_tolerance(study), quantity="max |εᵢ|", share=1 - 2 * study.delta)
 
 
-@CLAIMS.claim(
-    "C8",
-    "margins after one step",
-    r"the mean margins are $\tfrac12(a + b_k)$ on clean and $\tfrac12(a - b_k)$ on flipped samples (orthogonal-noise prediction)",
-    wrong=1.1,
-    wrong_text="a and b larger by 10 %",
-    box=("claim-theory-c8", "prop-mean-field"),
-    uses=("C6", "C7"),
-)
+@CLAIMS.claim("C8", wrong=1.1, box="claim-theory-c8 prop-mean-field", uses="C6 C7")
 def margins_after_one_step(study: TwoStepStudy, constant: float) -> Evidence:
+    r"""margins after one step
+    the mean margins are $\tfrac12(a + b_k)$ on clean and $\tfrac12(a - b_k)$ on flipped samples (orthogonal-noise prediction)
+    wrong: a and b larger by 10 %"""
     field = study.mean_field
     predicted = constant * study.per_sample(field.margin1_clean, field.margin1_noisy)
     return _both_kinds(study, study.margins1, predicted)
 
 
-@CLAIMS.claim(
-    "C8b",
-    "one step fits exactly the clean samples",
-    r"in a draw with $b_k > a(1+\varepsilon)$ for both classes, with probability at least $1-2\delta$ (C7): every clean margin is "
-    r"positive and every flipped one negative, so the training accuracy is the fraction of clean samples",
-    wrong=1.01,
-    wrong_text="1.01 times the fraction of clean samples",
-    **_STRONG_SIGNAL,
-    box=("claim-theory-c8",),
-    uses=("C7",),
-)
+@CLAIMS.claim("C8b", wrong=1.01, box="claim-theory-c8", uses="C7", **_STRONG_SIGNAL)
 def accuracy_after_one_step(study: TwoStepStudy, constant: float) -> Evidence:
+    r"""one step fits exactly the clean samples
+    in a draw with $b_k > a(1+\varepsilon)$ for both classes, with probability at least $1-2\delta$ (C7): every clean margin is positive and
+    every flipped one negative, so the training accuracy is the fraction of clean samples
+    wrong: 1.01 times the fraction of clean samples"""
     accuracy, clean = (study.margins1 > 0).double().mean(1), (~study.noisy).double().mean(1)
     gap = _strong(study, accuracy - constant * clean)
     return within(gap, -1e-10, 1e-10, quantity="train accuracy − clean fraction", share=1 - 2 * study.delta)
 
 
-@CLAIMS.claim(
-    "C9",
-    "slopes of the loss",
-    r"the slope $g_i = 1/(1+e^{m_i})$ of the loss at the margin $m_i$ of step 1 is below $\tfrac12$ on clean and above $\tfrac12$ on "
-    r"flipped samples, in a draw with $b_k > a(1+\varepsilon)$ for both classes, with probability at least $1-2\delta$ (C7)",
-    wrong=0.2,
-    wrong_text="the limit 0.1 instead of 0.5",
-    **_STRONG_SIGNAL,
-    box=("claim-theory-c9",),
-    uses=("C8b",),
-)
+@CLAIMS.claim("C9", wrong=0.2, box="claim-theory-c9", uses="C8b", **_STRONG_SIGNAL)
 def loss_slopes(study: TwoStepStudy, constant: float) -> Evidence:
+    r"""slopes of the loss
+    the slope $g_i = 1/(1+e^{m_i})$ of the loss at the margin $m_i$ of step 1 is below $\tfrac12$ on clean and above $\tfrac12$ on flipped
+    samples, in a draw with $b_k > a(1+\varepsilon)$ for both classes, with probability at least $1-2\delta$ (C7)
+    wrong: the limit 0.1 instead of 0.5"""
     slopes, cut, share = _strong(study, study.closed["slopes"]), 0.5 * constant, 1 - 2 * study.delta
     sides = {"clean": {"high": cut, "quantity": "clean"}, "noisy": {"low": cut, "quantity": "flipped"}}
     kinds = _kinds(study, fewest_draws(share))
     return both(*(within(study.only(kind, slopes), **sides[kind], strict=True, share=share) for kind in kinds))
 
 
-@CLAIMS.claim(
-    "C10",
-    "which token a sample prefers",
-    r"$\gamma_i = y_i v_1\cdot(u_i-\xi_i)$, positive where the signal token has the larger score, has mean $b_k - a$ on clean samples "
-    r"(positive iff $b_k > a$) and $-(b_k+a)$ on flipped ones (orthogonal-noise prediction)",
-    wrong=1.1,
-    wrong_text="a and b larger by 10 %",
-    box=("claim-theory-c10", "prop-mean-field"),
-    uses=("C6", "C7"),
-)
+@CLAIMS.claim("C10", wrong=1.1, box="claim-theory-c10 prop-mean-field", uses="C6 C7")
 def token_preference(study: TwoStepStudy, constant: float) -> Evidence:
+    r"""which token a sample prefers
+    $\gamma_i = y_i v_1\cdot(u_i-\xi_i)$, positive where the signal token has the larger score, has mean $b_k - a$ on clean samples
+    (positive iff $b_k > a$) and $-(b_k+a)$ on flipped ones (orthogonal-noise prediction)
+    wrong: a and b larger by 10 %"""
     field = study.mean_field
     predicted = constant * study.per_sample(field.preference_clean, field.preference_noisy)
     return _both_kinds(study, study.closed["preference"], predicted)
@@ -282,18 +229,13 @@ def token_preference(study: TwoStepStudy, constant: float) -> Evidence:
 ROUNDED = 1e-9
 
 
-@CLAIMS.claim(
-    "C11",
-    "coefficients of v₂",
-    r"for every data set and two steps from zero, $v_2 = \lambda_1\mu_1 + \lambda_2\mu_2 + \sum_i y_i\theta_i\xi_i$ has "
-    r"$\theta_i \in \tfrac{\beta}{4n}(1, 3)$ and, where class $k$ has samples, $s_k\lambda_k \in \tfrac{\beta}{4n}\big(|C_k| - "
-    r"3|N_k|,\; 3|C_k| - |N_k|\big)$ ($s_1 = 1$, $s_2 = -1$); read off the trained $v_2$",
-    wrong=0.6,
-    wrong_text="upper constant 1.8 instead of 3",
-    box=("claim-theory-c11",),
-    uses=("C11b",),
-)
+@CLAIMS.claim("C11", wrong=0.6, box="claim-theory-c11", uses="C11b")
 def coefficients_of_v(study: TwoStepStudy, constant: float) -> Evidence:
+    r"""coefficients of v₂
+    for every data set and two steps from zero, $v_2 = \lambda_1\mu_1 + \lambda_2\mu_2 + \sum_i y_i\theta_i\xi_i$ has $\theta_i \in
+    \tfrac{\beta}{4n}(1, 3)$ and, where class $k$ has samples, $s_k\lambda_k \in \tfrac{\beta}{4n}\big(|C_k| - 3|N_k|,\; 3|C_k| -
+    |N_k|\big)$ ($s_1 = 1$, $s_2 = -1$); read off the trained $v_2$
+    wrong: upper constant 1.8 instead of 3"""
     unit = study.step_size / (4 * study.law.n)
     clean, noisy = study.clean_counts, study.noisy_counts
     return both(
@@ -307,32 +249,22 @@ def coefficients_of_v(study: TwoStepStudy, constant: float) -> Evidence:
     )
 
 
-@CLAIMS.claim(
-    "C11b",
-    "closed forms of v₁, v₂ and p₂",
-    r"two steps of gradient descent from zero give $v_1 = \tfrac{\beta}{4n}\sum y_i(u_i+\xi_i)$, $v_2 = \tfrac{\beta}{4n}\sum "
-    r"y_i(1+2g_i)(u_i+\xi_i)$ and $p_2 = \tfrac{\beta}{4n}\sum g_i\gamma_i(u_i-\xi_i)$",
-    wrong=1.001,
-    wrong_text="v₂ larger by 0.1 %",
-    box=("thm-closed-forms",),
-)
+@CLAIMS.claim("C11b", wrong=1.001, box="thm-closed-forms")
 def closed_forms(study: TwoStepStudy, constant: float) -> Evidence:
+    r"""closed forms of v₁, v₂ and p₂
+    two steps of gradient descent from zero give $v_1 = \tfrac{\beta}{4n}\sum y_i(u_i+\xi_i)$, $v_2 = \tfrac{\beta}{4n}\sum
+    y_i(1+2g_i)(u_i+\xi_i)$ and $p_2 = \tfrac{\beta}{4n}\sum g_i\gamma_i(u_i-\xi_i)$
+    wrong: v₂ larger by 0.1 %"""
     gaps = torch.stack([study.closed[name] for name in ("v1", "v2", "p2")], dim=1)
     return exactly(gaps + (constant - 1.0), 0.0)
 
 
-@CLAIMS.claim(
-    "C12",
-    "the component of p₂ along each signal",
-    r"$p_2\cdot\mu_k = \tfrac{\beta\rho^2}{4n}\sum_i g_i\gamma_i$ over the samples of class $k$; the orthogonal-noise prediction is "
-    r"$\tfrac{\beta\rho^2}{4n}\big(|C_k|g_c(b_k-a) - |N_k|g_n(b_k+a)\big)$, with $g_c$ and $g_n$ the slopes on clean and on flipped "
-    r"samples",
-    wrong=1.2,
-    wrong_text="the term of the flipped samples 1.2 times as large",
-    box=("claim-theory-c12", "prop-mean-field"),
-    uses=("C10", "C11b"),
-)
+@CLAIMS.claim("C12", wrong=1.2, box="claim-theory-c12 prop-mean-field", uses="C10 C11b")
 def direction_of_p(study: TwoStepStudy, constant: float) -> Evidence:
+    r"""the component of p₂ along each signal
+    $p_2\cdot\mu_k = \tfrac{\beta\rho^2}{4n}\sum_i g_i\gamma_i$ over the samples of class $k$; the orthogonal-noise prediction is
+    $\tfrac{\beta\rho^2}{4n}\big(|C_k|g_c(b_k-a) - |N_k|g_n(b_k+a)\big)$, with $g_c$ and $g_n$ the slopes on clean and on flipped samples
+    wrong: the term of the flipped samples 1.2 times as large"""
     field, law = study.mean_field, study.law
     # The clean and the flipped term nearly cancel, and the label counts move both: a negative control of both would be lost in that spread.
     unit = study.step_size * law.signal_norm**2 / (4 * law.n)
@@ -340,106 +272,70 @@ def direction_of_p(study: TwoStepStudy, constant: float) -> Evidence:
     return agrees(study.p2_signal.mean(1), (field.p_signal + (constant - 1) * flipped).mean(1), **_finite_d(study))
 
 
-@CLAIMS.claim(
-    "C12b",
-    "the scores of p₂ on the noise tokens",
-    r"$p_2\cdot\xi_i$ is on average $-a g_i\gamma_i$ (orthogonal-noise prediction): negative on clean samples if $b_k > a$, positive "
-    r"on flipped ones",
-    wrong=1.1,
-    wrong_text="1.1 times the prediction",
-    box=("claim-theory-c12", "prop-mean-field"),
-    uses=("C10", "C11b"),
-)
+@CLAIMS.claim("C12b", wrong=1.1, box="claim-theory-c12 prop-mean-field", uses="C10 C11b")
 def p_on_noise(study: TwoStepStudy, constant: float) -> Evidence:
+    r"""the scores of p₂ on the noise tokens
+    $p_2\cdot\xi_i$ is on average $-a g_i\gamma_i$ (orthogonal-noise prediction): negative on clean samples if $b_k > a$, positive on
+    flipped ones
+    wrong: 1.1 times the prediction"""
     field = study.mean_field
     predicted = constant * study.per_sample(field.p_noise_clean, field.p_noise_noisy)
     return _both_kinds(study, study.p2_noise, predicted)
 
 
-@CLAIMS.claim(
-    "C13",
-    "attention after two steps",
-    r"the mean weight on the signal token is $\sigma\big(p_2\cdot\mu_k + a g_i\gamma_i\big)$ on clean and on flipped samples "
-    r"(orthogonal-noise prediction)",
-    wrong=1.15,
-    wrong_text="1.15 times the prediction",
-    box=("claim-theory-c13", "prop-mean-field"),
-    uses=("C12", "C12b"),
-)
+@CLAIMS.claim("C13", wrong=1.15, box="claim-theory-c13 prop-mean-field", uses="C12 C12b")
 def attention_after_two_steps(study: TwoStepStudy, constant: float) -> Evidence:
+    r"""attention after two steps
+    the mean weight on the signal token is $\sigma\big(p_2\cdot\mu_k + a g_i\gamma_i\big)$ on clean and on flipped samples (orthogonal-noise
+    prediction)
+    wrong: 1.15 times the prediction"""
     field = study.mean_field
     predicted = constant * study.per_sample(field.attention_clean, field.attention_noisy)
     return _both_kinds(study, study.attention2, predicted)
 
 
-@CLAIMS.claim(
-    "C14",
-    "margins after two steps",
-    r"the mean margins are $s V_k + (1-s)t$ on clean and $-sV_k + (1-s)t$ on flipped samples, with $V_k = s_kv_2\cdot\mu_k$, "
-    r"$t = a(1+2g)$ and $s$ the weight of C13 (orthogonal-noise prediction)",
-    wrong=1.05,
-    wrong_text="1.05 times the prediction",
-    box=("claim-theory-c14", "prop-mean-field"),
-    uses=("C11b", "C13"),
-)
+@CLAIMS.claim("C14", wrong=1.05, box="claim-theory-c14 prop-mean-field", uses="C11b C13")
 def margins_after_two_steps(study: TwoStepStudy, constant: float) -> Evidence:
+    r"""margins after two steps
+    the mean margins are $s V_k + (1-s)t$ on clean and $-sV_k + (1-s)t$ on flipped samples, with $V_k = s_kv_2\cdot\mu_k$, $t = a(1+2g)$ and
+    $s$ the weight of C13 (orthogonal-noise prediction)
+    wrong: 1.05 times the prediction"""
     field = study.mean_field
     predicted = constant * study.per_sample(field.margin2_clean, field.margin2_noisy)
     return _both_kinds(study, study.margins2, predicted)
 
 
-@CLAIMS.claim(
-    "C15",
-    "bound on the clean error",
-    r"$\mathrm{err}_k \le \tfrac12 e^{-T^2/2|\Pi p|^2} + \tfrac12\exp\!\big(-e^{2(p\cdot\mu_k - T)}(v\cdot\mu_k)^2/2|\Pi v|^2\big)$ "
-    r"for every class $k$ and every $v$, $p$ with $s_kv\cdot\mu_k > 0$ and every $T>0$ (proved); checked at the $T$ at which both "
-    r"exponents are equal",
-    wrong=4.0,
-    wrong_text="the exponent 4 times larger",
-    regime=r"classes with $s_k v_2\cdot\mu_k > 0$",
-    box=("claim-theory-c15",),
-    uses=("R3",),
-)
+@CLAIMS.claim("C15", wrong=4.0, box="claim-theory-c15", uses="R3")
 def error_bound(study: TwoStepStudy, constant: float) -> Evidence:
+    r"""bound on the clean error
+    $\mathrm{err}_k \le \tfrac12 e^{-T^2/2|\Pi p|^2} + \tfrac12\exp\!\big(-e^{2(p\cdot\mu_k - T)}(v\cdot\mu_k)^2/2|\Pi v|^2\big)$ for every
+    class $k$ and every $v$, $p$ with $s_kv\cdot\mu_k > 0$ and every $T>0$ (proved); checked at the $T$ at which both exponents are equal
+    regime: classes with $s_k v_2\cdot\mu_k > 0$
+    wrong: the exponent 4 times larger"""
     room = torch.where(study.v2_signal > 0, study.log10_error2 - constant * study.log10_bound2, torch.nan)
     return within(room, high=0.0, quantity="log₁₀ err − log₁₀ bound", share=1)
 
 
-@CLAIMS.claim(
-    "C15b",
-    "the norm of the noise part of v₂",
-    r"$|\Pi v_2|^2 \in \big(\tfrac{\beta}{4n}\big)^2 n\,[\lambda_{\min}(G),\, 9\lambda_{\max}(G)]$ with $G$ the Gram matrix of the noise "
-    r"tokens, for every data set and two steps from zero",
-    wrong=0.1,
-    wrong_text="0.9 instead of 9",
-    box=("claim-theory-c15",),
-    uses=("C11",),
-)
+@CLAIMS.claim("C15b", wrong=0.1, box="claim-theory-c15", uses="C11")
 def norm_of_v_noise(study: TwoStepStudy, constant: float) -> Evidence:
+    r"""the norm of the noise part of v₂
+    $|\Pi v_2|^2 \in \big(\tfrac{\beta}{4n}\big)^2 n\,[\lambda_{\min}(G),\, 9\lambda_{\max}(G)]$ with $G$ the Gram matrix of the noise
+    tokens, for every data set and two steps from zero
+    wrong: 0.9 instead of 9"""
     unit = (study.step_size / (4 * study.law.n)) ** 2 * study.law.n
     smallest, largest = study.geometry.eigenvalues.T
     scale = _noise_square(study)
     square = study.v2_noise_norm**2 / unit / scale
     return within(
-        square,
-        low=smallest / scale,
-        high=constant * 9 * largest / scale,
-        quantity="|Πv₂|², scaled,",
-        share=1,
+        square, low=smallest / scale, high=constant * 9 * largest / scale, quantity="|Πv₂|², scaled,", share=1
     )
 
 
-@CLAIMS.claim(
-    "C16",
-    "two steps interpolate",
-    r"after two steps every training label is fitted, also the flipped ones, in at least 95 % of draws",
-    source=Source.MEASURED,
-    wrong=2.0,
-    wrong_text="every margin at least its orthogonal-noise prediction instead of 0",
-    box=("claim-theory-c16", "claim-theory-c14"),
-    uses=("C14", "R4"),
-)
+@CLAIMS.claim("C16", wrong=2.0, source=Source.MEASURED, box="claim-theory-c16 claim-theory-c14", uses="C14 R4")
 def interpolation(study: TwoStepStudy, constant: float) -> Evidence:
+    """two steps interpolate
+    after two steps every training label is fitted, also the flipped ones, in at least 95 % of draws
+    wrong: every margin at least its orthogonal-noise prediction instead of 0"""
     field = study.mean_field
     floor = 0.0 if constant == 1.0 else study.per_sample(field.margin2_clean, field.margin2_noisy)
     return within(study.margins2, low=floor, quantity="margins", strict=True)
@@ -447,33 +343,28 @@ def interpolation(study: TwoStepStudy, constant: float) -> Evidence:
 
 @CLAIMS.claim(
     "C16b",
-    "the test error on fresh samples with flipped labels",
-    r"on fresh samples whose labels are flipped with probability $\eta$ the test error is $\eta + (1-2\eta)\,\mathrm{err}$, with "
-    r"$\mathrm{err}$ the exact clean error",
     wrong=1.2,
-    wrong_text="1.2 times that",
-    regime=r"$\eta > 0$",
+    box="claim-theory-c16",
+    uses="R3",
     violation=lambda s: "" if s.law.label_noise > 0 else "needs label noise; here eta = 0",
-    box=("claim-theory-c16",),
-    uses=("R3",),
 )
 def benign(study: TwoStepStudy, constant: float) -> Evidence:
+    r"""the test error on fresh samples with flipped labels
+    on fresh samples whose labels are flipped with probability $\eta$ the test error is $\eta + (1-2\eta)\,\mathrm{err}$, with
+    $\mathrm{err}$ the exact clean error
+    regime: $\eta > 0$
+    wrong: 1.2 times that"""
     eta = study.law.label_noise
     error = torch.pow(10.0, study.log10_error2).mean(1)
     return agrees(study.sampled_noisy_error2, constant * (eta + (1 - 2 * eta) * error))
 
 
-@CLAIMS.claim(
-    "C17",
-    "the clean error from the label counts",
-    r"the orthogonal-noise predictions of the scores, inserted into the exact integral, give the mean of $\log_{10}\mathrm{err}$ over "
-    r"draws from $\beta$, $\rho$, $n$, $d$ and the counts $|C_k|$, $|N_k|$ of each draw alone, up to a relative $(n+1)/d$",
-    wrong=1.1,
-    wrong_text="an exponent 1.1 times larger",
-    box=("claim-theory-c17",),
-    uses=("C14", "R3"),
-)
+@CLAIMS.claim("C17", wrong=1.1, box="claim-theory-c17", uses="C14 R3")
 def error_from_counts(study: TwoStepStudy, constant: float) -> Evidence:
+    r"""the clean error from the label counts
+    the orthogonal-noise predictions of the scores, inserted into the exact integral, give the mean of $\log_{10}\mathrm{err}$ over draws
+    from $\beta$, $\rho$, $n$, $d$ and the counts $|C_k|$, $|N_k|$ of each draw alone, up to a relative $(n+1)/d$
+    wrong: an exponent 1.1 times larger"""
     law = study.law
     predicted = mean_field_log10_error(law, study.step_size, study.clean_counts, study.noisy_counts)
     exact = torch.logsumexp(study.log10_error2 * math.log(10), 1) / math.log(10) - math.log10(2)
@@ -493,42 +384,38 @@ def _dimension(study: TwoStepStudy) -> str:
 
 @CLAIMS.claim(
     "T1",
-    "the two-step theorem",
-    r"after two steps at $\mathrm{SNR} = \Theta(1/\sqrt n)$ the head interpolates (it fits every training label) and its clean error is "
-    r"small (here: both classes below $10^{-2}$, in at least 95 % of draws)",
-    source=Source.PAPER,
     wrong=0.0,
-    wrong_text="after one step in place of two",
-    regime=r"$d \ge C n^2 \log(n/\delta)$, $C$ not known to us (judged with $C = 1$)",
+    source=Source.PAPER,
+    box="thm-paper-two-steps",
+    uses="C16 R3",
     violation=_dimension,
     expected=Verdict.OUTSIDE,
-    box=("thm-paper-two-steps",),
-    uses=("C16", "R3"),
 )
 def theorem(study: TwoStepStudy, constant: float) -> Evidence:
+    r"""the two-step theorem
+    after two steps at $\mathrm{SNR} = \Theta(1/\sqrt n)$ the head interpolates (it fits every training label) and its clean error is small
+    (here: both classes below $10^{-2}$, in at least 95 % of draws)
+    regime: $d \ge C n^2 \log(n/\delta)$, $C$ not known to us (judged with $C = 1$)
+    wrong: after one step in place of two"""
     error = study.log10_error2.amax(1)
     fitted = ((study.margins2 if constant else study.margins1) > 0).all(1)
     return within(torch.where(fitted, error, 0.0), high=-2.0, quantity="log₁₀ err (0 if not interpolating)")
 
 
+_SMALLER_STEP = ClaimSet("single_head")
+
+
+@_SMALLER_STEP.claim("N1", wrong=0.8, source=Source.MEASURED, uses="R4", expected=Verdict.FAILS)
 def fitted_share(study: TwoStepStudy, constant: float) -> Evidence:
+    r"""two steps interpolate at a smaller step, β = 2n/d
+    with $\beta d/n = 2$ ($\beta = 0.01$ at $n=200$, $d=40000$, the value to which a notebook on this paper, not its authors', falls back)
+    two steps fit every training label in at least 95 % of draws
+    wrong: 80 % of the labels, which holds"""
     accuracy = (study.margins2 > 0).double().mean(1)
     return within(accuracy, low=constant, quantity="train accuracy after two steps")
 
 
-NOTEBOOK_STEP_CLAIM = Claim(
-    "N1",
-    "two steps interpolate at a smaller step, β = 2n/d",
-    r"with $\beta d/n = 2$ ($\beta = 0.01$ at $n=200$, $d=40000$, the value to which a notebook on this paper, not its authors', falls "
-    r"back) two steps fit every training label in at least 95 % of draws",
-    Source.MEASURED,
-    "single_head",
-    fitted_share,
-    wrong=0.8,
-    wrong_text="80 % of the labels, which holds",
-    expected=Verdict.FAILS,
-    uses=("R4",),
-)
+NOTEBOOK_STEP_CLAIM = _SMALLER_STEP["N1"]
 
 
 def _finite_d(study: TwoStepStudy) -> dict:

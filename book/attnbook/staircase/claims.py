@@ -18,63 +18,44 @@ CLAIMS = ClaimSet("staircase")
 LINEAR = "linear attention, rank-one heads, gradient flow on the exact loss from Gaussian starts of the page's size"
 
 
-@CLAIMS.claim(
-    "P1",
-    "the loss by Gaussian moments",
-    r"the loss of linear attention with the matrix $A$ is "
-    r"$\mathrm{tr}\,\Lambda-2\sum_i\lambda_i^2A_{ii}+\sum_{ij}c_i\lambda_jA_{ij}^2$ with "
-    r"$c_i=(1+\frac1N)\lambda_i^2+\frac{\mathrm{tr}\,\Lambda+\sigma^2}N\lambda_i$",
-    wrong=1.2,
-    wrong_text="a loss that is a fifth larger",
-    box=("prop-staircase-loss",),
-)
+@CLAIMS.claim("P1", wrong=1.2, box="prop-staircase-loss")
 def loss_by_moments(study: Study, constant: float) -> Evidence:
+    r"""the loss by Gaussian moments
+    the loss of linear attention with the matrix $A$ is $\mathrm{tr}\,\Lambda-2\sum_i\lambda_i^2A_{ii}+\sum_{ij}c_i\lambda_jA_{ij}^2$ with
+    $c_i=(1+\frac1N)\lambda_i^2+\frac{\mathrm{tr}\,\Lambda+\sigma^2}N\lambda_i$
+    wrong: a loss that is a fifth larger"""
     return agrees(study.sampled, constant * population_loss(study.main.law, study.matrix).item())
 
 
-@CLAIMS.claim(
-    "P2",
-    "a level is the best loss of its rank",
-    r"the least loss of a matrix of rank $m$ is $L_m=\mathrm{tr}\,\Lambda-\sum_{i\le "
-    r"m}\lambda_i/(1+(1+\mathrm{tr}\,\Lambda/\lambda_i)/N)$, for $m=1,\dots,D-1$",
-    wrong=1.01,
-    wrong_text="steps that are one per cent higher",
-    box=("prop-staircase-levels",),
-)
+@CLAIMS.claim("P2", wrong=1.01, box="prop-staircase-levels")
 def best_of_a_rank(study: Study, constant: float) -> Evidence:
+    r"""a level is the best loss of its rank
+    the least loss of a matrix of rank $m$ is $L_m=\mathrm{tr}\,\Lambda-\sum_{i\le m}\lambda_i/(1+(1+\mathrm{tr}\,\Lambda/\lambda_i)/N)$,
+    for $m=1,\dots,D-1$
+    wrong: steps that are one per cent higher"""
     levels = plateau_levels(study.main.law)
     steps = levels[0] - constant * (levels[0] - levels[1:-1])
     return exactly(study.best, steps.expand_as(study.best), tolerance=1e-8)
 
 
-@CLAIMS.claim(
-    "P3",
-    "heights of the plateaus",
-    r"where the loss falls most slowly between two drops it is $L_m$, in the median over starts up to half a per cent,"
-    r" on each plateau $m=1,\dots,D-1$",
-    source=Source.CODE,
-    regime=LINEAR,
-    wrong=1.03,
-    wrong_text="steps that are three per cent higher",
-    box=("prop-staircase-levels", "rem-staircase-code"),
-)
+@CLAIMS.claim("P3", wrong=1.03, source=Source.CODE, box="prop-staircase-levels rem-staircase-code", regime=LINEAR)
 def heights(study: Study, constant: float) -> Evidence:
+    r"""heights of the plateaus
+    where the loss falls most slowly between two drops it is $L_m$, in the median over starts up to half a per cent, on each plateau
+    $m=1,\dots,D-1$
+    wrong: steps that are three per cent higher"""
     levels = study.main.levels
     predicted = levels[0] - constant * (levels[0] - levels[1:-1])
     ratio = study.main.heights / predicted
     return both(*(median_within(column, 0.995, 1.005, quantity="median of height / level") for column in ratio.T))
 
 
-@CLAIMS.claim(
-    "P4",
-    "what training conserves",
-    r"for each linear head $v^2-|k|^2$ and $|k|^2-|q|^2$ are the same at the end of training as at its start",
-    regime="gradient flow, integrated by Runge-Kutta steps whose error is below the tolerance",
-    wrong=1.05,
-    wrong_text=r"$v^2-1.05\,|k|^2$ and $|k|^2-1.05\,|q|^2$",
-    box=("prop-staircase-conserved",),
-)
+@CLAIMS.claim("P4", wrong=1.05, box="prop-staircase-conserved")
 def conserved(study: Study, constant: float) -> Evidence:
+    r"""what training conserves
+    for each linear head $v^2-|k|^2$ and $|k|^2-|q|^2$ are the same at the end of training as at its start
+    regime: gradient flow, integrated by Runge-Kutta steps whose error is below the tolerance
+    wrong: $v^2-1.05\,|k|^2$ and $|k|^2-1.05\,|q|^2$"""
     ends = []
     for heads in (study.main.path.heads, study.main.start):
         assert heads is not None
@@ -88,34 +69,23 @@ def _ratio(found: Linear, constant: float) -> torch.Tensor:
     return (found.crossings / found.predicted).nan_to_num(2.0) / constant
 
 
-@CLAIMS.claim(
-    "P5",
-    "lengths of the plateaus",
-    "the time of the first drop is the predicted one up to one per cent in the mean, and that of each later drop up "
-    "to ten per cent in the median, computed from the start alone",
-    regime=LINEAR,
-    wrong=1.25,
-    wrong_text="times that are a quarter longer",
-    box=("thm-staircase-escape",),
-)
+@CLAIMS.claim("P5", wrong=1.25, box="thm-staircase-escape", regime=LINEAR)
 def lengths(study: Study, constant: float) -> Evidence:
+    """lengths of the plateaus
+    the time of the first drop is the predicted one up to one per cent in the mean, and that of each later drop up to ten per cent in the
+    median, computed from the start alone
+    wrong: times that are a quarter longer"""
     ratio = _ratio(study.main, constant)
     later = (median_within(column, 0.9, 1.1, quantity="median of measured / predicted") for column in ratio.T[1:])
     return both(mean_within(ratio[:, 0], 0.99, 1.01, quantity="mean of measured / predicted"), *later)
 
 
-@CLAIMS.claim(
-    "P6",
-    "separate: a power of the start; merged: its logarithm",
-    r"a start half as large doubles the time to the first drop for separate keys and queries (exponent within 0.05 of "
-    r"1); for merged ones a start a tenth as large adds $\ln10/(\sum_i\lambda_i^4)^{1/2}$ to the time of each drop, "
-    r"and the times between drops stay as they are",
-    regime=LINEAR,
-    wrong=1.1,
-    wrong_text="an exponent, and a logarithm, that are ten per cent larger",
-    box=("thm-staircase-escape", "prop-staircase-merged"),
-)
+@CLAIMS.claim("P6", wrong=1.1, box="thm-staircase-escape prop-staircase-merged", regime=LINEAR)
 def scaling(study: Study, constant: float) -> Evidence:
+    r"""separate: a power of the start; merged: its logarithm
+    a start half as large doubles the time to the first drop for separate keys and queries (exponent within 0.05 of 1); for merged ones a
+    start a tenth as large adds $\ln10/(\sum_i\lambda_i^4)^{1/2}$ to the time of each drop, and the times between drops stay as they are
+    wrong: an exponent, and a logarithm, that are ten per cent larger"""
     exponent = (study.first[:, 2] / study.first[:, 1]).log2() / constant
     values = torch.as_tensor(study.main.law.eigenvalues())
     added = (
@@ -129,56 +99,36 @@ def scaling(study: Study, constant: float) -> Evidence:
     )
 
 
-@CLAIMS.claim(
-    "P7",
-    "how well the first head is aligned",
-    r"at the first drop the fraction of $|A|^2$ outside $A_{11}$ falls as the power $2(1-\lambda_2^2/\lambda_1^2)$ of "
-    r"the size of the start, up to 0.1",
-    regime=LINEAR,
-    wrong=0.0,
-    wrong_text="a fraction that does not depend on the size of the start",
-    box=("prop-staircase-alignment",),
-)
+@CLAIMS.claim("P7", wrong=0.0, box="prop-staircase-alignment", regime=LINEAR)
 def aligned(study: Study, constant: float) -> Evidence:
+    r"""how well the first head is aligned
+    at the first drop the fraction of $|A|^2$ outside $A_{11}$ falls as the power $2(1-\lambda_2^2/\lambda_1^2)$ of the size of the start,
+    up to 0.1
+    wrong: a fraction that does not depend on the size of the start"""
     first, second = study.main.law.spectrum[:2]
     predicted = constant * 2 * (1 - (second / first) ** 2)
     power = (study.off[:, 1] / study.off[:, 2]).log2()
     return mean_within(power, predicted - 0.1, predicted + 0.1, quantity="power")
 
 
-@CLAIMS.claim(
-    "P8",
-    "one head for each direction",
-    r"of the terms $v_hk_{hi}q_{hi}$ of which $A_{ii}$ is the sum, the largest one has at least 0.9 of their absolute "
-    r"sum in the mean, for $i=1,\dots,D-1$: heads take different directions, while the heads of Part IV learn all "
-    r"directions together",
-    source=Source.MEASURED,
-    regime=LINEAR,
-    wrong=2.0,
-    wrong_text="two heads that have equal parts",
-    box=("rem-staircase-heads",),
-    uses=("Q47",),
-)
+@CLAIMS.claim("P8", wrong=2.0, source=Source.MEASURED, box="rem-staircase-heads", uses="Q47", regime=LINEAR)
 def one_head_each(study: Study, constant: float) -> Evidence:
+    r"""one head for each direction
+    of the terms $v_hk_{hi}q_{hi}$ of which $A_{ii}$ is the sum, the largest one has at least 0.9 of their absolute sum in the mean, for
+    $i=1,\dots,D-1$: heads take different directions, while the heads of Part IV learn all directions together
+    wrong: two heads that have equal parts"""
     heads = study.main.path.heads
     assert heads is not None
     part = largest_part(heads, study.main.law.dimension - 1) / constant
     return both(*(mean_within(column, 0.9, quantity="largest part") for column in part.T))
 
 
-@CLAIMS.claim(
-    "P9",
-    "equal eigenvalues: as many drops",
-    "for equal eigenvalues, the covariates of Part III, the loss still falls in D drops of equal height: the median "
-    "height of each plateau is its level up to two per cent, and the median time of each drop is the predicted one up"
-    " to three per cent",
-    regime=LINEAR,
-    wrong=1.15,
-    wrong_text="steps and times that are fifteen per cent larger",
-    box=("cor-staircase-equal",),
-    uses=("P3", "P5"),
-)
+@CLAIMS.claim("P9", wrong=1.15, box="cor-staircase-equal", uses="P3 P5", regime=LINEAR)
 def equal_eigenvalues(study: Study, constant: float) -> Evidence:
+    """equal eigenvalues: as many drops
+    for equal eigenvalues, the covariates of Part III, the loss still falls in D drops of equal height: the median height of each plateau is
+    its level up to two per cent, and the median time of each drop is the predicted one up to three per cent
+    wrong: steps and times that are fifteen per cent larger"""
     found = study.equal
     predicted = found.levels[0] - constant * (found.levels[0] - found.levels[1:-1])
     ratio, times = found.heights / predicted, _ratio(found, constant)
@@ -188,19 +138,13 @@ def equal_eigenvalues(study: Study, constant: float) -> Evidence:
     )
 
 
-@CLAIMS.claim(
-    "P10",
-    "softmax heads have the same plateaus",
-    r"the mean height of each plateau of six softmax heads lies between $L_m$ for $N-1$ examples and ten per cent "
-    r"above it if the eigenvalues are distinct, and within ten per cent of it if they are equal",
-    source=Source.MEASURED,
-    regime="rank-one heads, D = 3, gradient descent on a fixed set of prompts from Gaussian starts of size 0.03",
-    wrong=1.25,
-    wrong_text="steps that are a quarter higher",
-    box=("rem-staircase-softmax",),
-    uses=("P3",),
-)
+@CLAIMS.claim("P10", wrong=1.25, source=Source.MEASURED, box="rem-staircase-softmax", uses="P3")
 def softmax_heights(study: Study, constant: float) -> Evidence:
+    """softmax heads have the same plateaus
+    the mean height of each plateau of six softmax heads lies between $L_m$ for $N-1$ examples and ten per cent above it if the eigenvalues
+    are distinct, and within ten per cent of it if they are equal
+    regime: rank-one heads, D = 3, gradient descent on a fixed set of prompts from Gaussian starts of size 0.03
+    wrong: steps that are a quarter higher"""
     found = []
     for softmax, low in ((study.softmax, 1.0), (study.softmax_equal, 0.9)):
         predicted = softmax.levels[0] - constant * (softmax.levels[0] - softmax.levels[1:-1])
@@ -209,17 +153,13 @@ def softmax_heights(study: Study, constant: float) -> Evidence:
     return both(*found)
 
 
-@CLAIMS.claim(
-    "P11",
-    "values of small softmax heads first sum to zero",
-    r"from small weights the sum of the values of $H$ softmax heads decays at the rate $H\,\mathrm{tr}\,\Lambda/N$, "
-    r"before a direction is learned",
-    regime="weights of size 0.0001, gradient descent",
-    wrong=1 / SOFTMAX_HEADS,
-    wrong_text=r"the rate of one head, $\mathrm{tr}\,\Lambda/N$",
-    box=("prop-staircase-softmax",),
-)
+@CLAIMS.claim("P11", wrong=1 / SOFTMAX_HEADS, box="prop-staircase-softmax")
 def values_sum_to_zero(study: Study, constant: float) -> Evidence:
+    r"""values of small softmax heads first sum to zero
+    from small weights the sum of the values of $H$ softmax heads decays at the rate $H\,\mathrm{tr}\,\Lambda/N$, before a direction is
+    learned
+    regime: weights of size 0.0001, gradient descent
+    wrong: the rate of one head, $\mathrm{tr}\,\Lambda/N$"""
     law, steps = study.softmax.law, study.sums_time / SUM_STEP
     rate = constant * SOFTMAX_HEADS * law.trace / law.length
     measured = -(study.sums[:, 1] / study.sums[:, 0]).abs().log() / study.sums_time
@@ -228,18 +168,13 @@ def values_sum_to_zero(study: Study, constant: float) -> Evidence:
                   allowance_text="two per cent for the higher orders in the weights")  # fmt: skip
 
 
-@CLAIMS.claim(
-    "P12",
-    "one softmax head waits longer than two opposite ones",
-    r"half the start $u$ multiplies the waiting time of one softmax head by four and that of two opposite ones by two "
-    r"(powers 2 and 1, up to 0.2 and 0.1), as their escape times $\mathrm{tr}\,\Lambda/(2Ng^2u^2)$ and $\pi/(2gu)$ say",
-    regime=r"$v=0$, keys and queries of size 0.05 and 0.025 on the first eigenvector, N = 10",
-    wrong=0.5,
-    wrong_text="half the powers: that of linear attention for one head",
-    box=("prop-staircase-softmax",),
-    uses=("P11",),
-)
+@CLAIMS.claim("P12", wrong=0.5, box="prop-staircase-softmax", uses="P11")
 def one_or_two(study: Study, constant: float) -> Evidence:
+    r"""one softmax head waits longer than two opposite ones
+    half the start $u$ multiplies the waiting time of one softmax head by four and that of two opposite ones by two (powers 2 and 1, up to
+    0.2 and 0.1), as their escape times $\mathrm{tr}\,\Lambda/(2Ng^2u^2)$ and $\pi/(2gu)$ say
+    regime: $v=0$, keys and queries of size 0.05 and 0.025 on the first eigenvector, N = 10
+    wrong: half the powers: that of linear attention for one head"""
     one, two = ((times[:, 1] / times[:, 0]).log2() for times in (study.single, study.pair))
     return both(
         mean_within(one, 2 * constant - 0.2, 2 * constant + 0.2, quantity="power, one head"),

@@ -1,6 +1,6 @@
 """What a claim says of the theory: the boxes that it checks, and what it uses. Read off the text of the judge's module.
 
-    @CLAIMS.claim("C8", ..., box=("claim-theory-c8",), uses=("C5",))
+    @CLAIMS.claim("C8", wrong=1.1, box="claim-theory-c8 prop-mean-field", uses="C6 C7")
 
 Importing the judges would import all that they need; a build of the book needs none of it.
 """
@@ -31,7 +31,7 @@ class Links:
 def links_of(record: Mapping[str, Any], root: Path) -> Links:
     """The links of a claim, from its stored record. None of both where its judge stands in no module of the book.
 
-    Raises `UserError` where `box` or `uses` is written as anything but strings.
+    Raises `UserError` where `box` or `uses` is computed.
     """
     found = source_line(record["function"], root)
     if not found:
@@ -58,6 +58,6 @@ def _names(path: Path, claim: str, value: ast.expr) -> tuple[str, ...]:
         names = ast.literal_eval(value)
     except ValueError:
         names = None
-    if not isinstance(names, tuple) or not all(isinstance(name, str) for name in names):
-        raise UserError(f"{path.name}: box and uses of claim {claim} must be tuples of strings, written out")
-    return names
+    if not isinstance(names, str):
+        raise UserError(f"{path.name}: box and uses of claim {claim} must be names between spaces, written out")
+    return tuple(names.split())

@@ -124,7 +124,8 @@ def _shape(node: Any, claim: str) -> Any:
     """A syntax tree as lists, without places, words, and what differs between versions of Python."""
     if isinstance(node, list):
         return [_shape(item, claim) for item in node]
-    if isinstance(node, ast.Constant) and isinstance(node.value, str) and " " in node.value:
+    parts = node.values if isinstance(node, ast.JoinedStr) else [node]
+    if any(isinstance(part, ast.Constant) and isinstance(part.value, str) and " " in part.value for part in parts):
         return "words"
     if not isinstance(node, ast.AST):
         return repr(node)
@@ -146,7 +147,8 @@ def _shape(node: Any, claim: str) -> Any:
 def _deciding(decorator: ast.expr) -> ast.expr:
     if not isinstance(decorator, ast.Call):
         return decorator
-    return ast.Call(decorator.func, [], [word for word in decorator.keywords if word.arg in DECIDING])
+    words = {word.arg: word for word in decorator.keywords}
+    return ast.Call(decorator.func, [], [words[name] for name in DECIDING if name in words])
 
 
 # --- what was registered ------------------------------------------------------------------------------------------------------

@@ -67,20 +67,12 @@ def _largest(name: str, *, all_heads: bool = False) -> Callable[[HeadStatistics]
     return value
 
 
-@CLAIMS.claim(
-    "I31",
-    "key-query circuits are diagonal and homogeneous",
-    r"in the strong heads ($|\mu|>0.5$) of the stored runs the entries off the diagonal of the $d\times d$ block "
-    "are 0.025 at most, the standard deviation of the diagonal is 0.02 at most, and 97 % or more of the block's "
-    "squared norm lie on the diagonal",
-    source=Source.PAPER,
-    wrong=0.0,
-    wrong_text="before training",
-    regime=_STORED,
-    box=("ic-trained-pattern",),
-    uses=("I11",),
-)
+@CLAIMS.claim("I31", wrong=0.0, source=Source.PAPER, box="ic-trained-pattern", uses="I11", regime=_STORED)
 def diagonal_and_homogeneous(study: CircuitStudy, constant: float) -> Evidence:
+    r"""key-query circuits are diagonal and homogeneous
+    in the strong heads ($|\mu|>0.5$) of the stored runs the entries off the diagonal of the $d\times d$ block are 0.025 at most, the
+    standard deviation of the diagonal is 0.02 at most, and 97 % or more of the block's squared norm lie on the diagonal
+    wrong: before training"""
     collect = _per_run if constant == 1 else _before
     every = constant != 1
 
@@ -98,19 +90,12 @@ def diagonal_and_homogeneous(study: CircuitStudy, constant: float) -> Evidence:
     )
 
 
-@CLAIMS.claim(
-    "I32",
-    "output-value circuits keep the label only",
-    r"in the strong heads ($|\mu|>0.5$) of the stored runs the entries of $V_{1\dots d}$ are 0.1 at most, and 99 % "
-    "or more of the squared norm of $V$ lie in its last entry",
-    source=Source.PAPER,
-    wrong=0.0,
-    wrong_text="before training",
-    regime=_STORED,
-    box=("ic-trained-pattern",),
-    uses=("I11",),
-)
+@CLAIMS.claim("I32", wrong=0.0, source=Source.PAPER, box="ic-trained-pattern", uses="I11", regime=_STORED)
 def last_entry_only(study: CircuitStudy, constant: float) -> Evidence:
+    r"""output-value circuits keep the label only
+    in the strong heads ($|\mu|>0.5$) of the stored runs the entries of $V_{1\dots d}$ are 0.1 at most, and 99 % or more of the squared norm
+    of $V$ lie in its last entry
+    wrong: before training"""
     collect, every = (_per_run, False) if constant == 1 else (_before, True)
 
     def least_share(numbers: HeadStatistics) -> torch.Tensor:
@@ -126,35 +111,23 @@ def _balance(numbers: HeadStatistics) -> torch.Tensor:
     return numbers.mu.sum(-1).abs() / numbers.mu.abs().sum(-1)
 
 
-@CLAIMS.claim(
-    "I33",
-    "the μ sum to zero",
-    r"in the stored runs with two heads or more $|\sum_h\mu_h|\le0.02\sum_h|\mu_h|$: the mean of the labels cancels",
-    source=Source.PAPER,
-    wrong=0.0,
-    wrong_text="one head",
-    regime=_STORED,
-    box=("ic-trained-pattern",),
-    uses=("I32",),
-)
+@CLAIMS.claim("I33", wrong=0.0, source=Source.PAPER, box="ic-trained-pattern", uses="I32", regime=_STORED)
 def zero_sum(study: CircuitStudy, constant: float) -> Evidence:
+    r"""the μ sum to zero
+    in the stored runs with two heads or more $|\sum_h\mu_h|\le0.02\sum_h|\mu_h|$: the mean of the labels cancels
+    wrong: one head"""
     balance = _per_run(study, _balance, least=2) if constant == 1 else _balance(study.statistics(1))
     return stored_within(balance, high=0.02, quantity="imbalance")
 
 
-@CLAIMS.claim(
-    "I34",
-    "the signs of ω and μ agree",
-    r"each head of the stored runs with $|\mu|>0.05$ has $\operatorname{sign}\omega=\operatorname{sign}\mu$, in "
-    r"trapped runs too: heads that give large weights to examples similar to the query have $\mu>0$, heads that "
-    r"give large weights to opposite examples have $\mu<0$",
-    wrong=0.0,
-    wrong_text="before training, all heads",
-    regime="the stored runs at the authors' setting",
-    box=("ic-start",),
-    uses=("I31", "I32"),
-)
+@CLAIMS.claim("I34", wrong=0.0, box="ic-start", uses="I31 I32")
 def signs_match(study: CircuitStudy, constant: float) -> Evidence:
+    r"""the signs of ω and μ agree
+    each head of the stored runs with $|\mu|>0.05$ has $\operatorname{sign}\omega=\operatorname{sign}\mu$, in trapped runs too: heads that
+    give large weights to examples similar to the query have $\mu>0$, heads that give large weights to opposite examples have $\mu<0$
+    regime: the stored runs at the authors' setting
+    wrong: before training, all heads"""
+
     def share(numbers: HeadStatistics) -> torch.Tensor:
         mask = numbers.active if constant == 1 else torch.ones_like(numbers.active)
         return ((numbers.omega * numbers.mu > 0) & mask).sum(-1) / mask.sum(-1)
@@ -166,19 +139,13 @@ def signs_match(study: CircuitStudy, constant: float) -> Evidence:
     )
 
 
-@CLAIMS.claim(
-    "I35",
-    "all strong heads of a run have one scale",
-    r"in the stored runs with two heads or more the $|\omega|$ of the strong heads ($|\mu|>0.5$) are nearly equal: "
-    "their standard deviation within a run is 10 % of their mean at most",
-    source=Source.MEASURED,
-    wrong=0.0,
-    wrong_text="|μ| in place of |ω|",
-    regime=_STORED,
-    box=("ic-trained-pattern",),
-    uses=("I31",),
-)
+@CLAIMS.claim("I35", wrong=0.0, source=Source.MEASURED, box="ic-trained-pattern", uses="I31", regime=_STORED)
 def one_scale(study: CircuitStudy, constant: float) -> Evidence:
+    r"""all strong heads of a run have one scale
+    in the stored runs with two heads or more the $|\omega|$ of the strong heads ($|\mu|>0.5$) are nearly equal: their standard deviation
+    within a run is 10 % of their mean at most
+    wrong: |μ| in place of |ω|"""
+
     def spread(numbers: HeadStatistics) -> torch.Tensor:
         values = (numbers.omega if constant == 1 else numbers.mu).abs()
         count = numbers.strong.sum(-1, keepdim=True)
@@ -188,19 +155,11 @@ def one_scale(study: CircuitStudy, constant: float) -> Evidence:
     return stored_within(_per_run(study, spread, least=2), high=0.1, quantity="s.d. / mean")
 
 
-@CLAIMS.claim(
-    "I36",
-    "scores do not depend on labels",
-    r"training removes the label row $M_{d+1,1\dots d}$: in the strong heads ($|\mu|>0.5$) of the stored runs its "
-    "entries are 0.01 at most",
-    source=Source.MEASURED,
-    wrong=0.0,
-    wrong_text="the last column in the place of the last row",
-    regime=_STORED,
-    box=("ic-trained-pattern",),
-    uses=("I11",),
-)
+@CLAIMS.claim("I36", wrong=0.0, source=Source.MEASURED, box="ic-trained-pattern", uses="I11", regime=_STORED)
 def label_row(study: CircuitStudy, constant: float) -> Evidence:
+    r"""scores do not depend on labels
+    training removes the label row $M_{d+1,1\dots d}$: in the strong heads ($|\mu|>0.5$) of the stored runs its entries are 0.01 at most
+    wrong: the last column in the place of the last row"""
     name = "label_row" if constant == 1 else "query_column"
     return stored_within(_per_run(study, _largest(name)), high=0.01, quantity="largest entry")
 
@@ -211,18 +170,17 @@ def _smallest_column(numbers: HeadStatistics) -> torch.Tensor:
 
 @CLAIMS.claim(
     "I37",
-    "the column that is never trained",
-    "after half a million steps without weight decay the last column of every $W_Q$ equals its random start, bit "
-    r"by bit; the last column of $M$, computed from it, is not small: in the strong heads ($|\mu|>0.5$) of the "
-    "stored runs its largest entry is 0.03 or more",
     wrong=0.0,
-    wrong_text="the column before it; the label row",
-    regime="no weight decay",
+    box="ic-exact-facts",
+    uses="I12",
     violation=lambda s: "" if not any(h.experiment.weight_decay for h in s.stored.values()) else "needs weight_decay 0",
-    box=("ic-exact-facts",),
-    uses=("I12",),
 )
 def untrained_column(study: CircuitStudy, constant: float) -> Evidence:
+    r"""the column that is never trained
+    after half a million steps without weight decay the last column of every $W_Q$ equals its random start, bit by bit; the last column of
+    $M$, computed from it, is not small: in the strong heads ($|\mu|>0.5$) of the stored runs its largest entry is 0.03 or more
+    regime: no weight decay
+    wrong: the column before it; the label row"""
     column, differing, runs = (-1 if constant == 1 else -2), 0, 0
     for heads in study.heads:
         start, end = query_weights(study.stored[heads])
@@ -262,18 +220,12 @@ def _published(study: CircuitStudy, heads: int, constant: float, level: float) -
     }
 
 
-@CLAIMS.claim(
-    "I38",
-    "the authors' circuits are one more draw",
-    r"mean $|\omega|$ of the strong heads ($|\mu|>0.5$) and $\sum|\mu_h|$ over the heads of one sign, printed by "
-    "the authors' notebook for one run with 1, 2, 4 and 8 heads, agree with one more draw from the distribution of "
-    "our stored runs",
-    source=Source.CODE,
-    wrong=1.15,
-    wrong_text="printed numbers larger by 15 %",
-    uses=("I31", "I32"),
-)
+@CLAIMS.claim("I38", wrong=1.15, source=Source.CODE, uses="I31 I32")
 def published_circuits(study: CircuitStudy, constant: float) -> Evidence:
+    r"""the authors' circuits are one more draw
+    mean $|\omega|$ of the strong heads ($|\mu|>0.5$) and $\sum|\mu_h|$ over the heads of one sign, printed by the authors' notebook for one
+    run with 1, 2, 4 and 8 heads, agree with one more draw from the distribution of our stored runs
+    wrong: printed numbers larger by 15 %"""
     shown = [heads for heads in study.heads if heads in PUBLISHED]
     parts = {}
     for heads in shown:
@@ -295,19 +247,13 @@ def _score(found: Evidence) -> float:
     return (numbers["published"] - numbers["mean"]) / (numbers["standard_deviation"] * math.sqrt(1 + 1 / found.draws))
 
 
-@CLAIMS.claim(
-    "I39",
-    "the page's own training agrees with the stored ones",
-    r"at the end of the page's short training, with other seeds, mean $|\omega|$ of the strong heads ($|\mu|>0.5$) "
-    "agrees with that of the stored runs at the nearest record",
-    source=Source.MEASURED,
-    wrong=1.3,
-    wrong_text="stored values larger by 30 %",
-    regime="the stored trainings' setting",
-    violation=lambda study: _other_setting(study),
-    uses=("I31",),
-)
+@CLAIMS.claim("I39", wrong=1.3, source=Source.MEASURED, uses="I31", violation=lambda study: _other_setting(study))
 def live_joins_stored(study: CircuitStudy, constant: float) -> Evidence:
+    r"""the page's own training agrees with the stored ones
+    at the end of the page's short training, with other seeds, mean $|\omega|$ of the strong heads ($|\mu|>0.5$) agrees with that of the
+    stored runs at the nearest record
+    regime: the stored trainings' setting
+    wrong: stored values larger by 30 %"""
     live, stored = study.live_omega()
     if min(len(live), len(stored)) < 2:
         raise NothingToMeasure(f"needs two runs on each side that are not trapped; here {len(live)} and {len(stored)}")
@@ -354,34 +300,25 @@ def _beside(study: CircuitStudy) -> BesideStudy:
     return study.beside
 
 
-@CLAIMS.claim(
-    "I91",
-    "the pattern is invariant",
-    r"at random circuits $M_h=\omega_hI$, $V_h=\mu_he_{d+1}$ the gradient of the risk has this form too, up to rounding, "
-    "if the mean is over prompts that have the symmetries of the law: all coordinate axes in any order and with any "
-    "signs, the labels and the query with either sign",
-    wrong=0.0,
-    wrong_text="prompts with the axes in any order only, no signs",
-    box=("ic-invariant",),
-)
+@CLAIMS.claim("I91", wrong=0.0, box="ic-invariant")
 def invariance(study: CircuitStudy, constant: float) -> Evidence:
+    r"""the pattern is invariant
+    at random circuits $M_h=\omega_hI$, $V_h=\mu_he_{d+1}$ the gradient of the risk has this form too, up to rounding, if the mean is over
+    prompts that have the symmetries of the law: all coordinate axes in any order and with any signs, the labels and the query with either
+    sign
+    wrong: prompts with the axes in any order only, no signs"""
     outside = _beside(study).kept["symmetric prompts" if constant == 1 else "permuted prompts"]
     return exactly(outside, 0.0, tolerance=1e-10)
 
 
-@CLAIMS.claim(
-    "I92",
-    "from small starts the pattern grows fastest",
-    r"from opposite heads with random entries of size $\epsilon$, gradient descent has entries of size "
-    r"$\epsilon^{1-\ell_2/\ell_1}$ outside the pattern when the effective step reaches 0.3. $\ell_1$ and $\ell_2$ "
-    "are the logarithms of the growth per step of the pattern and of label rows with outputs; for many prompts and "
-    r"short steps their ratio is $\sqrt d$ (exponent between $\epsilon=10^{-7}$ and $10^{-10}$, within 0.02)",
-    wrong=2.0,
-    wrong_text="growth in the ratio d",
-    box=("ic-small-start",),
-    uses=("I91",),
-)
+@CLAIMS.claim("I92", wrong=2.0, box="ic-small-start", uses="I91")
 def small_start(study: CircuitStudy, constant: float) -> Evidence:
+    r"""from small starts the pattern grows fastest
+    from opposite heads with random entries of size $\epsilon$, gradient descent has entries of size $\epsilon^{1-\ell_2/\ell_1}$ outside
+    the pattern when the effective step reaches 0.3. $\ell_1$ and $\ell_2$ are the logarithms of the growth per step of the pattern and of
+    label rows with outputs; for many prompts and short steps their ratio is $\sqrt d$ (exponent between $\epsilon=10^{-7}$ and $10^{-10}$,
+    within 0.02)
+    wrong: growth in the ratio d"""
     small = _beside(study).small
     slopes, exponents = (
         torch.tensor([getattr(start, name) for start in small], dtype=torch.float64) for name in ("slope", "exponent")
@@ -391,16 +328,12 @@ def small_start(study: CircuitStudy, constant: float) -> Evidence:
     )
 
 
-@CLAIMS.claim(
-    "I93",
-    "three small matrices give the risk outside the pattern",
-    "small random entries in the blocks, the label rows and the outputs of a pair add to its risk the value of the "
-    "derived quadratic form, with no first order and no products of two kinds: ratio 1, on prompts with labels",
-    wrong=1.15,
-    wrong_text="15 % more",
-    box=("ic-off-hessian",),
-)
+@CLAIMS.claim("I93", wrong=1.15, box="ic-off-hessian")
 def second_derivative(study: CircuitStudy, constant: float) -> Evidence:
+    """three small matrices give the risk outside the pattern
+    small random entries in the blocks, the label rows and the outputs of a pair add to its risk the value of the derived quadratic form,
+    with no first order and no products of two kinds: ratio 1, on prompts with labels
+    wrong: 15 % more"""
     return agrees(_beside(study).added, constant, allowance=0.03, allowance_text="fourth order in the entries")
 
 
@@ -413,41 +346,28 @@ def _not_the_authors(study: CircuitStudy) -> str:
     return "" if (law.d, law.length) == (5, 40) else f"needs d = 5 and L = 40; here {law.d} and {law.length}"
 
 
-@CLAIMS.claim(
-    "I94",
-    "where training ends, the risk increases away from the pattern",
-    r"at an opposite pair with $\omega=\pm0.14$ and the best step all three quadratic forms of the risk outside the "
-    "pattern are positive: under gradient flow blocks, label rows and outputs return to it, each at its rate",
-    source=Source.MEASURED,
-    wrong=0.0,
-    wrong_text="two equal heads instead of an opposite pair",
-    regime="d = 5, L = 40, where it was measured",
-    violation=_not_the_authors,
-    box=("ic-off-hessian",),
-    uses=("I93",),
-)
+@CLAIMS.claim("I94", wrong=0.0, source=Source.MEASURED, box="ic-off-hessian", uses="I93", violation=_not_the_authors)
 def pushed_back(study: CircuitStudy, constant: float) -> Evidence:
+    r"""where training ends, the risk increases away from the pattern
+    at an opposite pair with $\omega=\pm0.14$ and the best step all three quadratic forms of the risk outside the pattern are positive:
+    under gradient flow blocks, label rows and outputs return to it, each at its rate
+    regime: d = 5, L = 40, where it was measured
+    wrong: two equal heads instead of an opposite pair"""
     beside = _beside(study)
     form = beside.pair if constant == 1 else beside.equal
     return both(*(_least(form, kind, low=0.0) for kind in KINDS))
 
 
 @CLAIMS.claim(
-    "I95",
-    "the trap is a saddle of the risk of all circuits",
-    "two equal heads at the numbers of the best single one, a minimum among two-number heads of the approximate "
-    "loss, lower their risk by antisymmetric entries of opposite signs in the two blocks, and by label rows of "
-    "opposite signs; in the stored trapped runs the part of the blocks off their diagonal is antisymmetric to 80 % "
-    "of its square or more, with a cosine of -0.8 or less between the two heads",
-    source=Source.MEASURED,
-    wrong=0.0,
-    wrong_text="an opposite pair, and the runs that are not trapped",
-    regime="d = 5, L = 40, where it was measured",
-    violation=_not_the_authors,
-    box=("ic-off-hessian", "ic-trap"),
-    uses=("I93",),
+    "I95", wrong=0.0, source=Source.MEASURED, box="ic-off-hessian ic-trap", uses="I93", violation=_not_the_authors
 )
 def trap_is_a_saddle(study: CircuitStudy, constant: float) -> Evidence:
+    """the trap is a saddle of the risk of all circuits
+    two equal heads at the numbers of the best single one, a minimum among two-number heads of the approximate loss, lower their risk by
+    antisymmetric entries of opposite signs in the two blocks, and by label rows of opposite signs; in the stored trapped runs the part of
+    the blocks off their diagonal is antisymmetric to 80 % of its square or more, with a cosine of -0.8 or less between the two heads
+    regime: d = 5, L = 40, where it was measured
+    wrong: an opposite pair, and the runs that are not trapped"""
     beside, stored = _beside(study), study.stored[2].final
     trapped = study.trapped(2) if constant == 1 else ~study.trapped(2)
     if not trapped.any():

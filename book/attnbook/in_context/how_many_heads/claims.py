@@ -38,28 +38,26 @@ def _against(study: HeadsStudy, heads: int) -> torch.Tensor:
     return _kept(study.ends[heads]) / _kept(study.ends[2]).mean()
 
 
-@CLAIMS.claim(
-    "I61", "two heads are better than one",
-    "conclusion (b) of the notebook. The risk of a trained head is 2.15 times that of two trained heads that "
-    "cancel: the ratio of the best single head (exact risk) to the best centred step",
-    source=Source.CODE, wrong=1.1, wrong_text="a ratio 10 % larger", regime=_STORED, box=("ic-isotropic",),
-uses=('I51',),)  # fmt: skip
+@CLAIMS.claim("I61", wrong=1.1, source=Source.CODE, box="ic-isotropic", uses="I51", regime=_STORED)
 def two_beat_one(study: HeadsStudy, constant: float) -> Evidence:
+    """two heads are better than one
+    conclusion (b) of the notebook. The risk of a trained head is 2.15 times that of two trained heads that cancel: the ratio of the best
+    single head (exact risk) to the best centred step
+    wrong: a ratio 10 % larger"""
     best = study.free.risk_one.mean().item() / float(debiased_gd_optimal_risk(study.stored_law))
     return agrees(
         _against(study, 1), constant * best, allowance=0.02, allowance_text="trained heads are not the best ones"
     )
 
 
-@CLAIMS.claim(
-    "I62", "more than two heads hardly lower the risk",
-    "the stored models of four and of eight heads have the risk of two heads that cancel, to 2 %",
-    source=Source.MEASURED, wrong=0.05, wrong_text="to 0.1 %", regime=_STORED,
-uses=('I33',),)  # fmt: skip
+@CLAIMS.claim("I62", wrong=0.05, source=Source.MEASURED, uses="I33", regime=_STORED)
 def more_heads(study: HeadsStudy, constant: float) -> Evidence:
+    """more than two heads hardly lower the risk
+    the stored models of four and of eight heads have the risk of two heads that cancel, to 2 %
+    wrong: to 0.1 %"""
     bound = 0.02 * constant
     return both(
-        *(stored_within(_against(study, heads), 1 - bound, 1 + bound, quantity="ratio of risks") for heads in (4, 8)),
+        *(stored_within(_against(study, heads), 1 - bound, 1 + bound, quantity="ratio of risks") for heads in (4, 8))
     )
 
 
@@ -75,13 +73,13 @@ def _one_in(outcomes: torch.Tensor, number: float) -> Evidence:
     )
 
 
-@CLAIMS.claim(
-    "I63", "the same-sign trap",
-    "of the stored random starts with two heads one in six ends with both heads of the same sign (a fraction "
-    "between 1/6.5 and 1/5.5; the test of the probability 1/6 alone would accept 27 to 77 of 300)",
-    source=Source.MEASURED, wrong=7 / 6, wrong_text="one in seven", regime="Adam at the authors' setting, 30 000 steps", box=("ic-trap",),
-)  # fmt: skip
+@CLAIMS.claim("I63", wrong=7 / 6, source=Source.MEASURED, box="ic-trap")
 def trap(study: HeadsStudy, constant: float) -> Evidence:
+    """the same-sign trap
+    of the stored random starts with two heads one in six ends with both heads of the same sign (a fraction between 1/6.5 and 1/5.5; the
+    test of the probability 1/6 alone would accept 27 to 77 of 300)
+    regime: Adam at the authors' setting, 30 000 steps
+    wrong: one in seven"""
     return _one_in(torch.from_numpy(study.table.by_heads[2].trapped).double(), 6 * constant)
 
 
@@ -92,15 +90,15 @@ def _signs(runs: TrapRuns, step: int) -> np.ndarray:
 
 @CLAIMS.claim(
     "I64",
-    "the first hundred steps decide who can be trapped",
-    rf"of 300 stored starts none whose two $\mu_h$ have opposite signs after {_DECIDED} steps is trapped at the "
-    "end; of the others one in three is (a fraction between 1/3.5 and 1/2.5)",
-    source=Source.MEASURED,
+    rf"""the first hundred steps decide who can be trapped
+    of 300 stored starts none whose two $\mu_h$ have opposite signs after {_DECIDED} steps is trapped at the end; of the others one in three
+    is (a fraction between 1/3.5 and 1/2.5)
+    regime: Adam at the authors' setting, 30 000 steps
+    wrong: the signs at the start already decide""",
     wrong=0.0,
-    wrong_text="the signs at the start already decide",
-    regime="Adam at the authors' setting, 30 000 steps",
-    box=("ic-trap",),
-    uses=("I63",),
+    source=Source.MEASURED,
+    box="ic-trap",
+    uses="I63",
 )
 def laid_early(study: HeadsStudy, constant: float) -> Evidence:
     runs = study.table.by_heads[2]
@@ -112,12 +110,11 @@ def laid_early(study: HeadsStudy, constant: float) -> Evidence:
     )
 
 
-@CLAIMS.claim(
-    "I65", "trapped runs stay trapped",
-    "the stored trapped runs are still trapped after 500 000 steps, with a loss 1 to 2 % below that of one head",
-    source=Source.MEASURED, wrong=0.0, wrong_text="the loss of one head to 1/1000", regime=_STORED, box=("ic-trap",),
-uses=('I63',),)  # fmt: skip
+@CLAIMS.claim("I65", wrong=0.0, source=Source.MEASURED, box="ic-trap", uses="I63", regime=_STORED)
 def never_leaves(study: HeadsStudy, constant: float) -> Evidence:
+    """trapped runs stay trapped
+    the stored trapped runs are still trapped after 500 000 steps, with a loss 1 to 2 % below that of one head
+    wrong: the loss of one head to 1/1000"""
     long = study.table.long
     if not len(long.run):
         raise NothingToMeasure("needs a trapped run; there is none")
@@ -129,13 +126,12 @@ def never_leaves(study: HeadsStudy, constant: float) -> Evidence:
     )
 
 
-@CLAIMS.claim(
-    "I66", "three heads or four do not end trapped",
-    "of 100 stored starts with three heads and 100 with four none ends with heads of one sign; the probability "
-    "that one does is 4 % at most",
-    source=Source.MEASURED, wrong=0.0, wrong_text="two heads instead", regime="Adam at the authors' setting, 20 000 steps",
-uses=('I63',),)  # fmt: skip
+@CLAIMS.claim("I66", wrong=0.0, source=Source.MEASURED, uses="I63")
 def more_heads_escape(study: HeadsStudy, constant: float) -> Evidence:
+    """three heads or four do not end trapped
+    of 100 stored starts with three heads and 100 with four none ends with heads of one sign; the probability that one does is 4 % at most
+    regime: Adam at the authors' setting, 20 000 steps
+    wrong: two heads instead"""
     parts = []
     for runs in (study.table.by_heads[heads] for heads in ((3, 4) if constant == 1 else (2,))):
         found = runs.share
@@ -153,25 +149,22 @@ def more_heads_escape(study: HeadsStudy, constant: float) -> Evidence:
     return both(*parts)
 
 
-@CLAIMS.claim(
-    "I67", "beyond two heads the rest are dummies",
-    "conclusion (c) of the notebook, taken literally: in the stored runs with four or eight heads, all but two "
-    r"have $|\mu_h|<0.05$",
-    source=Source.CODE, wrong=4.0, wrong_text="all but eight", regime=_STORED, expected=Verdict.FAILS,
-)  # fmt: skip
+@CLAIMS.claim("I67", wrong=4.0, source=Source.CODE, regime=_STORED, expected=Verdict.FAILS)
 def dummies(study: HeadsStudy, constant: float) -> Evidence:
+    r"""beyond two heads the rest are dummies
+    conclusion (c) of the notebook, taken literally: in the stored runs with four or eight heads, all but two have $|\mu_h|<0.05$
+    wrong: all but eight"""
     active = [study.ends[heads].active.double() for heads in (4, 8)]
     return both(*(stored_within(count, high=2 * constant, quantity="active heads") for count in active))
 
 
-@CLAIMS.claim(
-    "I68", "heads of one sign act as one",
-    "conclusion (c), for what the heads compute: if the heads of the stored runs of four and eight heads are "
-    r"replaced by one positive and one negative head, with the same sums of $\mu_h$ and of $\omega_h\mu_h$, the "
-    r"risk changes by less than 0.1 %, in runs without a sharp head ($|\omega_h|>1/2$)",
-    source=Source.DERIVED, wrong=0.0, wrong_text="replaced by heads with ω 10 % larger", regime=_STORED, box=("ic-moments",),
-uses=('I17',),)  # fmt: skip
+@CLAIMS.claim("I68", wrong=0.0, source=Source.DERIVED, box="ic-moments", uses="I17", regime=_STORED)
 def same_as_two(study: HeadsStudy, constant: float) -> Evidence:
+    r"""heads of one sign act as one
+    conclusion (c), for what the heads compute: if the heads of the stored runs of four and eight heads are replaced by one positive and one
+    negative head, with the same sums of $\mu_h$ and of $\omega_h\mu_h$, the risk changes by less than 0.1 %, in runs without a sharp head
+    ($|\omega_h|>1/2$)
+    wrong: replaced by heads with ω 10 % larger"""
     parts = []
     for heads in (4, 8):
         ends = study.ends[heads]
@@ -181,13 +174,13 @@ def same_as_two(study: HeadsStudy, constant: float) -> Evidence:
     return both(*parts)
 
 
-@CLAIMS.claim(
-    "I69", "a sharp third head",
-    r"three heads can have a slightly lower risk than any pair: the best third head is sharp ($|\omega|>1$), its "
-    r"contribution is small ($|\mu|<0.1$), and it lowers the risk by about half a per cent",
-    source=Source.DERIVED, wrong=0.0, wrong_text="nothing gained", regime="the authors' data law", box=("ic-moments",),
-uses=('I51',),)  # fmt: skip
+@CLAIMS.claim("I69", wrong=0.0, source=Source.DERIVED, box="ic-moments", uses="I51")
 def sharp_third(study: HeadsStudy, constant: float) -> Evidence:
+    r"""a sharp third head
+    three heads can have a slightly lower risk than any pair: the best third head is sharp ($|\omega|>1$), its contribution is small
+    ($|\mu|<0.1$), and it lowers the risk by about half a per cent
+    regime: the authors' data law
+    wrong: nothing gained"""
     omega, mu = (torch.tensor(values, dtype=torch.float64) for values in study.free.three)
     sharp = int(omega.abs().argmax())
     return both(

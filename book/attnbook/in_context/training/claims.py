@@ -15,10 +15,7 @@ import torch
 from attnbook.in_context.approximate import one_head_optimum
 from attnbook.in_context.heads_study import ACTIVE, average_circuits, untrapped
 from attnbook.in_context.published import PUBLISHED, PUBLISHED_LOSS, PUBLISHED_STEPS
-from attnbook.in_context.training.study import (
-    TrainingStudy,
-    first_below,
-)
+from attnbook.in_context.training.study import TrainingStudy, first_below
 from attnlib.in_context.training import History
 from bookkit.claims import ClaimSet, Source
 from bookkit.rules import (
@@ -43,12 +40,16 @@ _PACE = ((20_000, 0.17), (50_000, 0.15), (200_000, 0.140))  # step, |omega| of t
 
 
 @CLAIMS.claim(
-    "I21", "the signs of ω and μ agree first",
-    rf"about {_MATCHED} steps after a random start, long before the loss has settled, $\omega_h$ and $\mu_h$ have "
-    "the same sign in 97 % of the heads (half at the start); after 500 000 steps they have it in each head of the "
-    r"stored runs with $|\mu_h|\ge0.05$",
-    source=Source.MEASURED, wrong=0.0, wrong_text="already at the start", regime=_STORED, box=("ic-start",),
-)  # fmt: skip
+    "I21",
+    rf"""the signs of ω and μ agree first
+    about {_MATCHED} steps after a random start, long before the loss has settled, $\omega_h$ and $\mu_h$ have the same sign in 97 % of the
+    heads (half at the start); after 500 000 steps they have it in each head of the stored runs with $|\mu_h|\ge0.05$
+    wrong: already at the start""",
+    wrong=0.0,
+    source=Source.MEASURED,
+    box="ic-start",
+    regime=_STORED,
+)
 def sign_matching(study: TrainingStudy, constant: float) -> Evidence:
     runs = study.starts
     matched = torch.from_numpy(runs.omega * runs.mu > 0).double()  # (R, K, H)
@@ -69,14 +70,12 @@ def _end(history: History) -> tuple[torch.Tensor, torch.Tensor]:
     return history.final.omega.abs().mean(-1)[kept], history.final.mu.abs().mean(-1)[kept]
 
 
-@CLAIMS.claim(
-    "I22", "two heads end where the authors' did",
-    r"$|\omega|=0.1407$, $|\mu|=3.179$ (published, one run, means over the two heads) agree with one more draw from "
-    "the distribution of our stored runs whose heads cancel; the ends of these, averaged over the last records, "
-    r"lie in $0.140\pm0.003$ and $3.18\pm0.06$",
-    source=Source.CODE, wrong=1.1, wrong_text="10 % larger", regime=_STORED,
-uses=('I33',),)  # fmt: skip
+@CLAIMS.claim("I22", wrong=1.1, source=Source.CODE, uses="I33", regime=_STORED)
 def two_heads_end(study: TrainingStudy, constant: float) -> Evidence:
+    r"""two heads end where the authors' did
+    $|\omega|=0.1407$, $|\mu|=3.179$ (published, one run, means over the two heads) agree with one more draw from the distribution of our
+    stored runs whose heads cancel; the ends of these, averaged over the last records, lie in $0.140\pm0.003$ and $3.18\pm0.06$
+    wrong: 10 % larger"""
     history = study.full[2].history
     (omega, mu), (their_omega, their_mu) = _end(history), (np.abs(values).mean() for values in PUBLISHED[2].numbers)
     average = average_circuits(history)[untrapped(history)]
@@ -88,14 +87,13 @@ def two_heads_end(study: TrainingStudy, constant: float) -> Evidence:
     )
 
 
-@CLAIMS.claim(
-    "I23", "one head ends where the authors' did",
-    r"$(\omega,\mu)=-(0.5177,1.5523)$ (published, one run) agrees, up to the common sign, with one more draw from "
-    "the distribution of our stored runs, in each of which ω and μ have the same sign; the optimum of the "
-    r"approximate loss, $(1/\sqrt d,\sqrt d/(1+dce))=(0.447,1.669)$ with $c=(1+\sigma^2)/L$, does not",
-    source=Source.CODE, wrong=0.0, wrong_text="the optimum of the approximate loss", regime=_STORED,
-)  # fmt: skip
+@CLAIMS.claim("I23", wrong=0.0, source=Source.CODE, regime=_STORED)
 def one_head_end(study: TrainingStudy, constant: float) -> Evidence:
+    r"""one head ends where the authors' did
+    $(\omega,\mu)=-(0.5177,1.5523)$ (published, one run) agrees, up to the common sign, with one more draw from the distribution of our
+    stored runs, in each of which ω and μ have the same sign; the optimum of the approximate loss, $(1/\sqrt d,\sqrt
+    d/(1+dce))=(0.447,1.669)$ with $c=(1+\sigma^2)/L$, does not
+    wrong: the optimum of the approximate loss"""
     history = study.full[1].history
     omega, mu = _end(history)
     expected = tuple(-values[0] for values in PUBLISHED[1].numbers)
@@ -110,14 +108,13 @@ def one_head_end(study: TrainingStudy, constant: float) -> Evidence:
     )
 
 
-@CLAIMS.claim(
-    "I24", "a constant learning rate keeps the loss above the risk without jitter",
-    "at the end of the stored two-head runs the training loss is 0.0065 (1 %) above the risk of the circuits "
-    "without their jitter, the fluctuation of the weights between steps; the jitter explains the whole difference: "
-    "the held-out risk of the circuits as they are equals the training loss",
-    source=Source.MEASURED, wrong=0.0, wrong_text="no excess", regime=_STORED, box=("ic-noise-price",),
-uses=('I14',),)  # fmt: skip
+@CLAIMS.claim("I24", wrong=0.0, source=Source.MEASURED, box="ic-noise-price", uses="I14", regime=_STORED)
 def noise_floor(study: TrainingStudy, constant: float) -> Evidence:
+    """a constant learning rate keeps the loss above the risk without jitter
+    at the end of the stored two-head runs the training loss is 0.0065 (1 %) above the risk of the circuits without their jitter, the
+    fluctuation of the weights between steps; the jitter explains the whole difference: the held-out risk of the circuits as they are equals
+    the training loss
+    wrong: no excess"""
     found = study.late
     draws = 4 * found.draws_se.mean().item()
     return both(
@@ -126,14 +123,13 @@ def noise_floor(study: TrainingStudy, constant: float) -> Evidence:
     )
 
 
-@CLAIMS.claim(
-    "I25", "a fast phase, then a slow one",
-    "the stored runs of two heads whose heads cancel at the end reach a risk of 0.69 (within 4 % of the end; "
-    r"measured on held-out prompts of the page's seed) after 1000 to 15 000 of 500 000 steps; afterwards $|\omega|$ "
-    "decreases slowly from 0.17 (20 000) over 0.15 (50 000) to 0.14 (200 000 and later)",
-    source=Source.MEASURED, wrong=4.0, wrong_text="a pace four times slower", regime=_STORED,
-uses=('I22',),)  # fmt: skip
+@CLAIMS.claim("I25", wrong=4.0, source=Source.MEASURED, uses="I22", regime=_STORED)
 def pace(study: TrainingStudy, constant: float) -> Evidence:
+    r"""a fast phase, then a slow one
+    the stored runs of two heads whose heads cancel at the end reach a risk of 0.69 (within 4 % of the end; measured on held-out prompts of
+    the page's seed) after 1000 to 15 000 of 500 000 steps; afterwards $|\omega|$ decreases slowly from 0.17 (20 000) over 0.15 (50 000) to
+    0.14 (200 000 and later)
+    wrong: a pace four times slower"""
     seen = study.full[2]
     history, kept = seen.history, untrapped(seen.history)
     reached = first_below(seen.steps, seen.risk[kept], 0.69)
@@ -146,16 +142,12 @@ def pace(study: TrainingStudy, constant: float) -> Evidence:
     return both(*parts)
 
 
-@CLAIMS.claim(
-    "I26",
-    "an interrupted training ends the same",
-    "a training that is resumed from the checkpoint of an interruption ends, bit by bit, where it would have ended "
-    "without it: weights, Adam's averages, all records. Adam's averages are needed for this",
-    source=Source.MEASURED,
-    wrong=0.0,
-    wrong_text="resumed from the weights alone",
-)
+@CLAIMS.claim("I26", wrong=0.0, source=Source.MEASURED)
 def resumes(study: TrainingStudy, constant: float) -> Evidence:
+    """an interrupted training ends the same
+    a training that is resumed from the checkpoint of an interruption ends, bit by bit, where it would have ended without it: weights,
+    Adam's averages, all records. Adam's averages are needed for this
+    wrong: resumed from the weights alone"""
     found = study.resumed
     if found.interrupted_at in (0, found.whole.experiment.steps):
         raise NothingToMeasure("needs an interruption inside the training; this one is too short")
@@ -175,13 +167,12 @@ def _one_batch(history: History) -> torch.Tensor:
     return history.loss_se[untrapped(history), -1] * math.sqrt(count)
 
 
-@CLAIMS.claim(
-    "I27", "the published losses are ours plus the noise of one batch",
-    "the twenty losses of single batches that the authors print after step 0, for one and for two heads, have the "
-    "mean of our runs and vary around it as single batches of 128 do",
-    source=Source.CODE, wrong=1.25, wrong_text="losses 25 % higher", regime=_STORED,
-)  # fmt: skip
+@CLAIMS.claim("I27", wrong=1.25, source=Source.CODE, regime=_STORED)
 def published_losses(study: TrainingStudy, constant: float) -> Evidence:
+    """the published losses are ours plus the noise of one batch
+    the twenty losses of single batches that the authors print after step 0, for one and for two heads, have the mean of our runs and vary
+    around it as single batches of 128 do
+    wrong: losses 25 % higher"""
     parts = []
     for heads in (1, 2):
         history, prints = study.full[heads].history, _prints(heads)
@@ -218,13 +209,12 @@ def _scatter(ratio: torch.Tensor, count: int) -> Evidence:
     )
 
 
-@CLAIMS.claim(
-    "I28", "the precision of one validation batch",
-    "the loss of two trained heads on one batch of 128 prompts has a standard deviation of 0.13, a fifth of its "
-    "mean: 17 000 batches are needed for ±0.001",
-    source=Source.MEASURED, wrong=0.5, wrong_text="±0.065", regime=_STORED,
-)  # fmt: skip
+@CLAIMS.claim("I28", wrong=0.5, source=Source.MEASURED, regime=_STORED)
 def one_batch(study: TrainingStudy, constant: float) -> Evidence:
+    """the precision of one validation batch
+    the loss of two trained heads on one batch of 128 prompts has a standard deviation of 0.13, a fifth of its mean: 17 000 batches are
+    needed for ±0.001
+    wrong: ±0.065"""
     groups = study.validations[: len(study.validations) // 10 * 10].reshape(10, -1)
     expected = constant * 0.13
     return both(
@@ -233,15 +223,11 @@ def one_batch(study: TrainingStudy, constant: float) -> Evidence:
     )
 
 
-@CLAIMS.claim(
-    "I29",
-    "AdamW without decay is Adam",
-    "with weight decay 0, the authors' setting, the steps of AdamW are those of Adam",
-    source=Source.MEASURED,
-    wrong=0.0,
-    wrong_text="AdamW with torch's own decay of 0.01",
-)
+@CLAIMS.claim("I29", wrong=0.0, source=Source.MEASURED)
 def adamw_is_adam(study: TrainingStudy, constant: float) -> Evidence:
+    """AdamW without decay is Adam
+    with weight decay 0, the authors' setting, the steps of AdamW are those of Adam
+    wrong: AdamW with torch's own decay of 0.01"""
     adam, without, decayed = (torch.from_numpy(history.state["weights"]).double() for history in study.decays)
     distance = ((without if constant == 1 else decayed) - adam).abs().max().item()
     shown = "equal to 1e-06" if distance <= 1e-6 else f"apart by {distance:.1g}"

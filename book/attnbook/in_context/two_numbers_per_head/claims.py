@@ -13,11 +13,7 @@ from typing import Any
 import torch
 
 from attnbook.in_context.approximate import approximate_risk, creep_of_the_pair
-from attnbook.in_context.closed_form import (
-    debiased_gd_optimal_risk,
-    debiased_gd_optimal_step,
-    opposite_pair_curvature,
-)
+from attnbook.in_context.closed_form import debiased_gd_optimal_risk, debiased_gd_optimal_step, opposite_pair_curvature
 from attnbook.in_context.two_numbers_per_head.study import FLAT_TO, LAST, EndPoints, TwoNumbersStudy, jitter_price
 from bookkit.claims import ClaimSet, Source, Verdict
 from bookkit.rules import Evidence, agrees, both, estimate_within, mean_within, within
@@ -40,36 +36,25 @@ def _bounded(values: torch.Tensor, decimals: int, **bounds: Any) -> Evidence:
     return replace(found, measured=f"[{shown['min']:g}, {shown['max']:g}]{inside}", numbers=found.numbers | shown)
 
 
-@CLAIMS.claim(
-    "I51",
-    "a prompt reduces to L + 1 random numbers",
-    r"heads with $M_h=\omega_hI$, $V_h=\mu_he_{d+1}$ have the risk $s_\beta^2\,\mathbb "
-    r"E\big[(r-\sum_ic_ig_i)^2+(d-1+s_2)\sum_ic_i^2\big]$, $c_i=\sum_h\mu_h\mathrm{softmax}_i(\omega_hrg_i)$, with "
-    "$g_i$ standard normal and $r^2$ chi-squared with $d$ degrees of freedom: four models, compared with dense "
-    "prompts",
-    wrong=0.0,
-    wrong_text="d − 1 + s2 a quarter larger",
-    box=("ic-reduction",),
-    uses=("I14",),
-)
+@CLAIMS.claim("I51", wrong=0.0, box="ic-reduction", uses="I14")
 def reduction(study: TwoNumbersStudy, constant: float) -> Evidence:
+    r"""a prompt reduces to L + 1 random numbers
+    heads with $M_h=\omega_hI$, $V_h=\mu_he_{d+1}$ have the risk $s_\beta^2\,\mathbb E\big[(r-\sum_ic_ig_i)^2+(d-1+s_2)\sum_ic_i^2\big]$,
+    $c_i=\sum_h\mu_h\mathrm{softmax}_i(\omega_hrg_i)$, with $g_i$ standard normal and $r^2$ chi-squared with $d$ degrees of freedom: four
+    models, compared with dense prompts
+    wrong: d − 1 + s2 a quarter larger"""
     check = study.reduction
     predicted = check.reduced if constant == 1 else check.wrong
     return both(*(agrees(check.dense[:, k], predicted[:, k]) for k in range(check.dense.shape[1])))
 
 
-@CLAIMS.claim(
-    "I52",
-    "an opposite pair is better than debiased gradient descent",
-    r"near $\omega=0$ at the step $L/(L+d+s_2)$ the risk is that of debiased gradient descent minus "
-    r"$4s_\beta^2\frac{d(d+2)(L-1)}{L(L+d+s_2)^2}\,\omega^2$; so some $\omega>0$ has a lower risk. The best one has "
-    "a risk lower by a quarter of that term there or more, and for $L=8d$ by less than 0.1 % of the risk",
-    wrong=6 / 7,
-    wrong_text="d + 1 in place of d + 2 (at d = 5)",
-    box=("ic-curvature",),
-    uses=("I17", "I51"),
-)
+@CLAIMS.claim("I52", wrong=6 / 7, box="ic-curvature", uses="I17 I51")
 def finite_omega(study: TwoNumbersStudy, constant: float) -> Evidence:
+    r"""an opposite pair is better than debiased gradient descent
+    near $\omega=0$ at the step $L/(L+d+s_2)$ the risk is that of debiased gradient descent minus
+    $4s_\beta^2\frac{d(d+2)(L-1)}{L(L+d+s_2)^2}\,\omega^2$; so some $\omega>0$ has a lower risk. The best one has a risk lower by a quarter
+    of that term there or more, and for $L=8d$ by less than 0.1 % of the risk
+    wrong: d + 1 in place of d + 2 (at d = 5)"""
     law = study.law
     curvature = float(opposite_pair_curvature(law, debiased_gd_optimal_step(law)))
     predicted = constant * curvature
@@ -84,15 +69,15 @@ def finite_omega(study: TwoNumbersStudy, constant: float) -> Evidence:
 
 @CLAIMS.claim(
     "I53",
-    "the valley is flat",
-    rf"a pair with its best $\mu$ has the same risk within 0.25 % for all $\omega$ from 0.008 to {FLAT_TO} (times "
-    r"$\sqrt{5/d}$), a factor of more than ten",
+    rf"""the valley is flat
+    a pair with its best $\mu$ has the same risk within 0.25 % for all $\omega$ from 0.008 to {FLAT_TO} (times $\sqrt{{5/d}}$), a factor of
+    more than ten
+    regime: L = 8 d
+    wrong: within 0.01 %""",
     wrong=0.04,
-    wrong_text="within 0.01 %",
-    regime="L = 8 d",
+    box="ic-curvature",
+    uses="I51",
     violation=lambda s: "" if s.law.length == 8 * s.law.d else f"needs L = {8 * s.law.d}; here {s.law.length}",
-    box=("ic-curvature",),
-    uses=("I51",),
 )
 def flat_valley(study: TwoNumbersStudy, constant: float) -> Evidence:
     valley = study.valley
@@ -109,29 +94,21 @@ def flat_valley(study: TwoNumbersStudy, constant: float) -> Evidence:
     return replace(found, measured=worst)
 
 
-@CLAIMS.claim(
-    "I54", "the best single head has ω = 1/√d",
-    r"$\omega=1/\sqrt d$, the optimum of the approximate loss, is the best scale of a single head within 5 %; the "
-    "authors' notebook prints it beside its trained heads as a hypothesis",
-    source=Source.CODE, wrong=1.16, wrong_text="1.16/√d", expected=Verdict.FAILS, box=("ic-one-sign",),
-uses=('I51',),)  # fmt: skip
+@CLAIMS.claim("I54", wrong=1.16, source=Source.CODE, box="ic-one-sign", uses="I51", expected=Verdict.FAILS)
 def one_over_root_d(study: TwoNumbersStudy, constant: float) -> Evidence:
+    r"""the best single head has ω = 1/√d
+    $\omega=1/\sqrt d$, the optimum of the approximate loss, is the best scale of a single head within 5 %; the authors' notebook prints it
+    beside its trained heads as a hypothesis
+    wrong: 1.16/√d"""
     ratio = torch.tensor([one.omega for one in study.one_again]) * math.sqrt(study.law.d)
     return within(ratio, low=0.95 * constant, high=1.05 * constant, quantity="best omega times root d")
 
 
-@CLAIMS.claim(
-    "I55",
-    "a trained single head is at the optimum of the exact risk",
-    r"$|\omega|$ and $|\mu|$ of single heads trained from random starts are on average those that minimise the "
-    "exact risk, to 1.5 %",
-    source=Source.MEASURED,
-    wrong=0.86,
-    wrong_text="1/√d in place of the best ω (at d = 5, L = 40)",
-    box=("ic-reduction",),
-    uses=("I51",),
-)
+@CLAIMS.claim("I55", wrong=0.86, source=Source.MEASURED, box="ic-reduction", uses="I51")
 def trained_one_head(study: TwoNumbersStudy, constant: float) -> Evidence:
+    r"""a trained single head is at the optimum of the exact risk
+    $|\omega|$ and $|\mu|$ of single heads trained from random starts are on average those that minimise the exact risk, to 1.5 %
+    wrong: 1/√d in place of the best ω (at d = 5, L = 40)"""
     omega, mu = (_rounded(part[:, -LAST:, 0].abs().mean(1), 3) for part in (study.one_head.omega, study.one_head.mu))
     return both(
         agrees(omega, constant * study.one.omega, allowance=0.015 * study.one.omega, allowance_text="1.5 %, optimiser's noise"),
@@ -141,17 +118,17 @@ def trained_one_head(study: TwoNumbersStudy, constant: float) -> Evidence:
 
 @CLAIMS.claim(
     "I56",
-    "the approximate loss has the right best step and a wrong level",
-    r"at the best pair the effective step $2\omega\mu$ is $L/(L+d+s_2)$ within 1 %, and the approximate risk is the "
-    r"exact one times $\frac{d+s_2}{d+1+s_2}$",
     wrong=6 / 5,
-    wrong_text="no error of the level (at d = 5)",
-    regime="L = 8 d",
+    box="ic-level ic-pair ic-origin",
+    uses="I51",
     violation=lambda s: "" if s.law.length == 8 * s.law.d else f"needs L = {8 * s.law.d}; here {s.law.length}",
-    box=("ic-level", "ic-pair", "ic-origin"),
-    uses=("I51",),
 )
 def right_step_wrong_level(study: TwoNumbersStudy, constant: float) -> Evidence:
+    r"""the approximate loss has the right best step and a wrong level
+    at the best pair the effective step $2\omega\mu$ is $L/(L+d+s_2)$ within 1 %, and the approximate risk is the exact one times
+    $\frac{d+s_2}{d+1+s_2}$
+    regime: L = 8 d
+    wrong: no error of the level (at d = 5)"""
     law, pair = study.law, study.pair
     approximate = approximate_risk(law, [pair.omega, -pair.omega], [pair.mu, -pair.mu])
     share = constant * (law.d + law.noise_variance) / (law.d + 1 + law.noise_variance)
@@ -178,21 +155,13 @@ def _of_pairs(study: TwoNumbersStudy, values: Callable[[EndPoints], torch.Tensor
     return torch.stack([values(end).where(end.opposite, math.nan) for end in study.ends], 1)
 
 
-@CLAIMS.claim(
-    "I57",
-    "the optimiser determines the place in the valley",
-    r"training stops at an $|\omega|$ that increases with the learning rate: in at least 95 % of runs it is at the "
-    "largest learning rate 1.2 times that at the smallest or more, and at the smallest still 1.2 times the best "
-    r"$\omega$ or more",
-    source=Source.MEASURED,
-    wrong=1.9,
-    wrong_text="2.28 times",
-    regime="rates a factor of ten apart, smallest rate times steps 10 or more; runs that end as opposite pairs",
-    violation=_unsettled,
-    box=("ic-noise-price",),
-    uses=("I51", "I53"),
-)
+@CLAIMS.claim("I57", wrong=1.9, source=Source.MEASURED, box="ic-noise-price", uses="I51 I53", violation=_unsettled)
 def place_in_the_valley(study: TwoNumbersStudy, constant: float) -> Evidence:
+    r"""the optimiser determines the place in the valley
+    training stops at an $|\omega|$ that increases with the learning rate: in at least 95 % of runs it is at the largest learning rate 1.2
+    times that at the smallest or more, and at the smallest still 1.2 times the best $\omega$ or more
+    regime: rates a factor of ten apart, smallest rate times steps 10 or more; runs that end as opposite pairs
+    wrong: 2.28 times"""
     sizes = _of_pairs(study, lambda end: end.size[:, -LAST:].mean(1))
     return both(
         _bounded(
@@ -202,22 +171,15 @@ def place_in_the_valley(study: TwoNumbersStudy, constant: float) -> Evidence:
     )
 
 
-@CLAIMS.claim(
-    "I58",
-    "jitter raises the risk, most at small ω",
-    r"jitter, independent noise of variance $\tau^2$ on the entries of both $d\times d$ blocks, adds "
-    r"$2s_\beta^2d^2\frac{(L-1)(L+d+s_2)}{L^2}\,\mu^2\tau^2$ to the risk of a pair: with $\omega\mu$ fixed, "
-    r"$\propto\omega^{-2}$; and the mean training loss at the end lies above the exact risk of the two numbers per "
-    "head, in at least 95 % of runs, and the more the larger the learning rate in at least 85 % (a run that leaves "
-    "the same-sign trap late still has the trap's loss in the mean)",
-    wrong=1.5,
-    wrong_text="1.5 times as much",
-    regime="rates a factor of ten apart, smallest rate times steps 10 or more; runs that end as opposite pairs",
-    violation=_unsettled,
-    box=("ic-noise-price",),
-    uses=("I17", "I51"),
-)
+@CLAIMS.claim("I58", wrong=1.5, box="ic-noise-price", uses="I17 I51", violation=_unsettled)
 def price_of_jitter(study: TwoNumbersStudy, constant: float) -> Evidence:
+    r"""jitter raises the risk, most at small ω
+    jitter, independent noise of variance $\tau^2$ on the entries of both $d\times d$ blocks, adds
+    $2s_\beta^2d^2\frac{(L-1)(L+d+s_2)}{L^2}\,\mu^2\tau^2$ to the risk of a pair: with $\omega\mu$ fixed, $\propto\omega^{-2}$; and the mean
+    training loss at the end lies above the exact risk of the two numbers per head, in at least 95 % of runs, and the more the larger the
+    learning rate in at least 85 % (a run that leaves the same-sign trap late still has the trap's loss in the mean)
+    regime: rates a factor of ten apart, smallest rate times steps 10 or more; runs that end as opposite pairs
+    wrong: 1.5 times as much"""
     predicted = constant * jitter_price(study.law)
     floors = _of_pairs(study, lambda end: end.floor)
     return both(
@@ -227,16 +189,12 @@ def price_of_jitter(study: TwoNumbersStudy, constant: float) -> Evidence:
     )
 
 
-@CLAIMS.claim(
-    "I59",
-    "the flow on the approximate loss never stops",
-    "the flow on the approximate loss moves an opposite pair along the valley without end: at late times "
-    r"$|\omega|=(4cd^3t)^{-1/6}$, $c=(1+\sigma^2)/L$, to 1 %",
-    wrong=1.05,
-    wrong_text="5 % larger",
-    box=("ic-creep",),
-)
+@CLAIMS.claim("I59", wrong=1.05, box="ic-creep")
 def endless_creep(study: TwoNumbersStudy, constant: float) -> Evidence:
+    r"""the flow on the approximate loss never stops
+    the flow on the approximate loss moves an opposite pair along the valley without end: at late times $|\omega|=(4cd^3t)^{-1/6}$,
+    $c=(1+\sigma^2)/L$, to 1 %
+    wrong: 5 % larger"""
     late = study.flow.times >= 1e4
     measured = study.flow.omega[late, 0, 0] / creep_of_the_pair(study.law, study.flow.times[late])
     found = within(measured, low=0.99 * constant, high=1.01 * constant, quantity="|omega| over the formula", share=1)

@@ -25,13 +25,7 @@ from attnbook.in_context.what_the_heads_compute.study import (
 )
 from attnlib import checks
 from attnlib.in_context.circuits import Circuits
-from attnlib.in_context.estimators import (
-    bayes_prediction,
-    bayes_risk,
-    debiased_step,
-    gradient_step,
-    kernel_estimator,
-)
+from attnlib.in_context.estimators import bayes_prediction, bayes_risk, debiased_step, gradient_step, kernel_estimator
 from attnlib.in_context.experiment import Experiment
 from attnlib.in_context.law import RegressionLaw
 from attnlib.in_context.training import train
@@ -233,19 +227,13 @@ def _model(study: EstimatorStudy) -> torch.Tensor:
     return study.heads.model.risk[study.trained_at, study.kept]
 
 
-@CLAIMS.claim(
-    "I41",
-    "the kernel estimator is the model, up to an uncorrelated part",
-    r"the part of the predictions due to the entries outside $(\omega_h,\mu_h)$ is uncorrelated with the error of "
-    "the kernel estimator, up to a term that vanishes at the best step: it raises the risk by its mean square (to "
-    "20 %), and this mean square follows from the entries (to 10 %)",
-    wrong=2.0,
-    wrong_text="twice as much",
-    **_BOTH,
-    box=("ic-off-pattern",),
-    uses=("I14",),
-)
+@CLAIMS.claim("I41", wrong=2.0, box="ic-off-pattern", uses="I14", **_BOTH)
 def right_angles(study: EstimatorStudy, constant: float) -> Evidence:
+    r"""the kernel estimator is the model, up to an uncorrelated part
+    the part of the predictions due to the entries outside $(\omega_h,\mu_h)$ is uncorrelated with the error of the kernel estimator, up to
+    a term that vanishes at the best step: it raises the risk by its mean square (to 20 %), and this mean square follows from the entries
+    (to 10 %)
+    wrong: twice as much"""
     at, kept, heads = study.trained_at, study.kept, study.heads
     added, shift = heads.off_pattern.risk[at, kept], heads.shift.risk[at, kept]
     entries = off_pattern_parts(heads.circuits, heads.law).sum(-1)[kept]
@@ -255,18 +243,12 @@ def right_angles(study: EstimatorStudy, constant: float) -> Evidence:
     )
 
 
-@CLAIMS.claim(
-    "I42",
-    "two numbers per head compute a centred step",
-    "for each of the runs the risk of the kernel estimator at the length of training is that of the centred step "
-    r"of size $\eta=\sum_h\omega_h\mu_h$ with offset $\sum_h\mu_h\,\bar y$, to 1 %",
-    wrong=0.0,
-    wrong_text="the step without centring",
-    **_FAINT,
-    box=("ic-small-heads", "ic-kernel"),
-    uses=("I17", "I51"),
-)
+@CLAIMS.claim("I42", wrong=0.0, box="ic-small-heads ic-kernel", uses="I17 I51", **_FAINT)
 def centred_step(study: EstimatorStudy, constant: float) -> Evidence:
+    r"""two numbers per head compute a centred step
+    for each of the runs the risk of the kernel estimator at the length of training is that of the centred step of size
+    $\eta=\sum_h\omega_h\mu_h$ with offset $\sum_h\mu_h\,\bar y$, to 1 %
+    wrong: the step without centring"""
     heads, kept = study.heads, study.kept
     step, offset = heads.circuits.effective_step[kept].numpy(), heads.circuits.mu.sum(-1)[kept].numpy()
     exact = (
@@ -278,30 +260,23 @@ def centred_step(study: EstimatorStudy, constant: float) -> Evidence:
     return stored_within(ratio, low=0.99, high=1.01, quantity="ratio of the risks")
 
 
-@CLAIMS.claim(
-    "I43", "first conclusion of the authors' notebook, taken literally",
-    r"several heads are one step of gradient descent with $\eta=1$, the step with which the notebook compares them: "
-    "their risks at the length of training agree to 3 %",
-    source=Source.CODE, wrong=0.0, wrong_text="the best centred step instead", expected=Verdict.FAILS, **_BOTH,
-uses=('I42',),)  # fmt: skip
+@CLAIMS.claim("I43", wrong=0.0, source=Source.CODE, uses="I42", expected=Verdict.FAILS, **_BOTH)
 def which_step(study: EstimatorStudy, constant: float) -> Evidence:
+    r"""first conclusion of the authors' notebook, taken literally
+    several heads are one step of gradient descent with $\eta=1$, the step with which the notebook compares them: their risks at the length
+    of training agree to 3 %
+    wrong: the best centred step instead"""
     law = study.heads.law
     exact = closed_form.gd_risk(law, 1.0) if constant else closed_form.debiased_gd_optimal_risk(law)
     return agrees(_model(study), float(exact), allowance=0.03 * float(exact), allowance_text="3 %")
 
 
-@CLAIMS.claim(
-    "I44",
-    "where the plain step becomes better",
-    r"beyond a length that follows from the weights ($\eta$, $\sum\mu_h$ and the entries outside the pattern), to 5 "
-    r"%, one plain step with $\eta=1$ has a smaller risk than the heads",
-    wrong=1.15,
-    wrong_text="at a length 15 % larger",
-    **_FAINT,
-    box=("ic-isotropic", "ic-off-pattern"),
-    uses=("I41", "I42"),
-)
+@CLAIMS.claim("I44", wrong=1.15, box="ic-isotropic ic-off-pattern", uses="I41 I42", **_FAINT)
 def overtaking(study: EstimatorStudy, constant: float) -> Evidence:
+    r"""where the plain step becomes better
+    beyond a length that follows from the weights ($\eta$, $\sum\mu_h$ and the entries outside the pattern), to 5 %, one plain step with
+    $\eta=1$ has a smaller risk than the heads
+    wrong: at a length 15 % larger"""
     heads, kept = study.heads, study.kept
     grid = np.unique(np.geomspace(heads.lengths[0], heads.lengths[-1], 200).astype(int))
     one = closed_form.gd_risk(heads.law, 1.0, length=grid)
@@ -320,18 +295,12 @@ def overtaking(study: EstimatorStudy, constant: float) -> Evidence:
     return agrees(measured, predicted, allowance=0.05 * float(measured.nanmean()), allowance_text="5 %")
 
 
-@CLAIMS.claim(
-    "I45",
-    "the floor of the risk on long prompts",
-    r"on long prompts the risk of the kernel estimator falls to $d(1-\eta)^2$ and no further (in units of "
-    r"$s_\beta^2$), as the line through the two longest lengths against $1/L$ shows",
-    wrong=1.25,
-    wrong_text="a floor 25 % higher",
-    **_BOTH,
-    box=("ic-floor",),
-    uses=("I51",),
-)
+@CLAIMS.claim("I45", wrong=1.25, box="ic-floor", uses="I51", **_BOTH)
 def floor(study: EstimatorStudy, constant: float) -> Evidence:
+    r"""the floor of the risk on long prompts
+    on long prompts the risk of the kernel estimator falls to $d(1-\eta)^2$ and no further (in units of $s_\beta^2$), as the line through
+    the two longest lengths against $1/L$ shows
+    wrong: a floor 25 % higher"""
     heads, kept = study.heads, study.kept
     (first, last), risk = heads.lengths[-2:], heads.kernel.risk[-2:, kept]
     limit = (last * risk[1] - first * risk[0]) / (last - first)
@@ -339,33 +308,38 @@ def floor(study: EstimatorStudy, constant: float) -> Evidence:
     return agrees(limit / exact, constant, allowance=0.05, allowance_text="curvature in 1/L")
 
 
-@CLAIMS.claim(
-    "I46",
-    "linear attention learns the best step",
-    r"trained by gradient descent, linear attention ends on average at $\eta^*=1/(1+(d+1+s_2)/L)$, to 2 %",
-    wrong=1.05,
-    wrong_text="a step 5 % larger",
-    box=("ic-step-risk", "ic-isotropic"),
-)
+@CLAIMS.claim("I46", wrong=1.05, box="ic-step-risk ic-isotropic")
 def linear_step(study: EstimatorStudy, constant: float) -> Evidence:
+    r"""linear attention learns the best step
+    trained by gradient descent, linear attention ends on average at $\eta^*=1/(1+(d+1+s_2)/L)$, to 2 %
+    wrong: a step 5 % larger"""
     found = preconditioner_of(study.linear).diagonal(dim1=-2, dim2=-1).mean(-1)
     best = float(closed_form.gd_optimal_step(study.heads.law))
     return agrees(found, constant * best, allowance=0.02 * best, allowance_text="2 %, noise of Adam")
 
 
 @CLAIMS.claim(
-    "I47", "at other lengths softmax is better than 1/L, and 1/L than the raw sum",
-    "at a quarter of the length of training and on the longest prompts the heads have on average a risk at least 1 "
-    "% below that of the best linear attention with 1/L; on the longest prompts the risk of linear attention with "
-    "a raw sum is 20 times that of the prediction 0 or more after at least 95 % of trainings",
-    source=Source.PAPER_SECOND_HAND, wrong=0.8, wrong_text="a risk 20 % smaller",
-    regime="runs that ended with heads of both signs; prompts ten times as long as in training",
-    violation=lambda s: _one_sign(s) or (
-        "" if s.heads.lengths[-1] >= 10 * s.heads.law.length and s.heads.lengths[0] <= s.heads.law.length / 4
-        else "needs lengths from a quarter to ten times that of training"
-    ), box=("ic-isotropic",),
-uses=('I45', 'I46'),)  # fmt: skip
+    "I47",
+    wrong=0.8,
+    source=Source.PAPER_SECOND_HAND,
+    box="ic-isotropic",
+    uses="I45 I46",
+    violation=lambda s: (
+        _one_sign(s)
+        or (
+            ""
+            if s.heads.lengths[-1] >= 10 * s.heads.law.length and s.heads.lengths[0] <= s.heads.law.length / 4
+            else "needs lengths from a quarter to ten times that of training"
+        )
+    ),
+)
 def other_lengths(study: EstimatorStudy, constant: float) -> Evidence:
+    """at other lengths softmax is better than 1/L, and 1/L than the raw sum
+    at a quarter of the length of training and on the longest prompts the heads have on average a risk at least 1 % below that of the best
+    linear attention with 1/L; on the longest prompts the risk of linear attention with a raw sum is 20 times that of the prediction 0 or
+    more after at least 95 % of trainings
+    regime: runs that ended with heads of both signs; prompts ten times as long as in training
+    wrong: a risk 20 % smaller"""
     heads, law = study.heads, study.heads.law
     short = int(np.abs(heads.lengths - law.length / 4).argmin())
     ratios, errors = [], []
@@ -387,15 +361,21 @@ def other_lengths(study: EstimatorStudy, constant: float) -> Evidence:
 
 
 @CLAIMS.claim(
-    "I48", "the ratio to the Bayes risk",
-    "at small noise the heads' risk over the Bayes risk is $(d+1)(L-d-1)/(s_2(L+d))$; among the noise levels of "
-    r"the page the best centred step has at most twice the Bayes risk at $\sigma^2\ge1$ and more than twice below",
-    wrong=1.5, wrong_text="a ratio 1.5 times as large", regime="runs with heads of both signs; s2 at most 0.01",
-    violation=lambda s: _one_sign(s) or (
-        "" if s.heads.law.noise_variance <= 0.01 else f"needs s2 <= 0.01; here {s.heads.law.noise_variance:.3g}"
-    ), box=("ic-bayes",),
-uses=('I42',),)  # fmt: skip
+    "I48",
+    wrong=1.5,
+    box="ic-bayes",
+    uses="I42",
+    violation=lambda s: (
+        _one_sign(s)
+        or ("" if s.heads.law.noise_variance <= 0.01 else f"needs s2 <= 0.01; here {s.heads.law.noise_variance:.3g}")
+    ),
+)
 def bayes_gap(study: EstimatorStudy, constant: float) -> Evidence:
+    r"""the ratio to the Bayes risk
+    at small noise the heads' risk over the Bayes risk is $(d+1)(L-d-1)/(s_2(L+d))$; among the noise levels of the page the best centred
+    step has at most twice the Bayes risk at $\sigma^2\ge1$ and more than twice below
+    regime: runs with heads of both signs; s2 at most 0.01
+    wrong: a ratio 1.5 times as large"""
     law, noise = study.heads.law, study.noise
     d, L, s2 = law.d, law.length, law.noise_variance
     if s2 == 0 or L <= d + 1:
@@ -411,17 +391,12 @@ def bayes_gap(study: EstimatorStudy, constant: float) -> Evidence:
     )  # fmt: skip
 
 
-@CLAIMS.claim(
-    "I49",
-    "the printed errors of the authors' newest code",
-    r"its eight printed errors at $\sigma^2=0.1$ (two heads at four lengths, one head, one step, centred step, "
-    "ridge) are the exact ones, noise of the target included once, up to the sampling error of 50 000 prompts each",
-    source=Source.CODE,
-    wrong=2.0,
-    wrong_text="noise of the target twice, as in one of its plots",
-    uses=("I51",),
-)
+@CLAIMS.claim("I49", wrong=2.0, source=Source.CODE, uses="I51")
 def printed_figures(study: EstimatorStudy, constant: float) -> Evidence:
+    r"""the printed errors of the authors' newest code
+    its eight printed errors at $\sigma^2=0.1$ (two heads at four lengths, one head, one step, centred step, ridge) are the exact ones,
+    noise of the target included once, up to the sampling error of 50 000 prompts each
+    wrong: noise of the target twice, as in one of its plots"""
     found = study.published
     # Printed with three or four digits.
     error = np.hypot(found.error, 0.0003)

@@ -44,33 +44,24 @@ _BOUNDARIES = {"softmax at temperature 0.5": 1.571, "sparsemax": 1.504, "entmax-
 # --- two steps -------------------------------------------------------------------------------------------------------------
 
 
-@CLAIMS.claim(
-    "Q17",
-    "two steps: v does not depend on the weight function",
-    r"from zero with two tokens, $v_1$ and $v_2$ are the same for the normalised weight functions of the page, which treat tokens "
-    r"alike, and for the unnormalised ones with $\phi(0) = \frac12$",
-    wrong=1.0001,
-    wrong_text="v_2 larger by 10^-4",
-    box=("thm-open-universality",),
-)
+@CLAIMS.claim("Q17", wrong=1.0001, box="thm-open-universality")
 def universal_values(study: MapsStudy, constant: float) -> Evidence:
+    r"""two steps: v does not depend on the weight function
+    from zero with two tokens, $v_1$ and $v_2$ are the same for the normalised weight functions of the page, which treat tokens alike, and
+    for the unnormalised ones with $\phi(0) = \frac12$
+    wrong: v_2 larger by 10^-4"""
     own = study.two["softmax"]
     found = torch.stack([torch.stack(study.two[m.name][:2]) for m in MAPS])
     scale = found.new_tensor([1.0, constant]).view(2, 1, 1)
     return exactly(found, torch.stack(own[:2]) * scale, tolerance=1e-12, draws=study.sample.runs)
 
 
-@CLAIMS.claim(
-    "Q18",
-    "two steps: p depends on one number of the weight function",
-    r"from zero with two tokens, $p_2 = \frac{c}{c_{\mathrm{softmax}}}\,p_2^{\mathrm{softmax}}$ with the slope c of the weight function at "
-    r"zero: factors 2 (sparsemax, temperature $\frac12$), $\sqrt2$ (entmax-1.5), 1 (linearised), $\frac12$ (temperature 2), 0 (hardmax)",
-    wrong=1.01,
-    wrong_text="factors 1 % larger",
-    box=("thm-open-universality",),
-    uses=("Q17",),
-)
+@CLAIMS.claim("Q18", wrong=1.01, box="thm-open-universality", uses="Q17")
 def slope_alone(study: MapsStudy, constant: float) -> Evidence:
+    r"""two steps: p depends on one number of the weight function
+    from zero with two tokens, $p_2 = \frac{c}{c_{\mathrm{softmax}}}\,p_2^{\mathrm{softmax}}$ with the slope c of the weight function at
+    zero: factors 2 (sparsemax, temperature $\frac12$), $\sqrt2$ (entmax-1.5), 1 (linearised), $\frac12$ (temperature 2), 0 (hardmax)
+    wrong: factors 1 % larger"""
     own = study.two["softmax"][2]
     factors = {"sparsemax": 2.0, "softmax at temperature 0.5": 2.0, "entmax-1.5": math.sqrt(2), "linearised softmax": 1.0,
                "softmax at temperature 2": 0.5, "hardmax": 0.0}  # fmt: skip
@@ -79,16 +70,11 @@ def slope_alone(study: MapsStudy, constant: float) -> Evidence:
     return exactly(found, predicted, tolerance=1e-12, draws=study.sample.runs)
 
 
-@CLAIMS.claim(
-    "Q19",
-    "hardmax is the linear model",
-    r"with hardmax from zero, $p_t = 0$ after every step $t$, so the head is logistic regression on token means, step by step",
-    wrong=0.0,
-    wrong_text="softmax in its place",
-    box=("thm-open-universality",),
-    uses=("Q18",),
-)
+@CLAIMS.claim("Q19", wrong=0.0, box="thm-open-universality", uses="Q18")
 def hardmax_is_linear(study: MapsStudy, constant: float) -> Evidence:
+    """hardmax is the linear model
+    with hardmax from zero, $p_t = 0$ after every step $t$, so the head is logistic regression on token means, step by step
+    wrong: softmax in its place"""
     own = HARDMAX if constant else SOFTMAX
     path = train_heads(study.sample, study.step_size, 20, attention_map=own, record=[1, 20])
     frozen = train_heads(study.sample, study.step_size, 20, attention_step_size=0.0, record=[1, 20])
@@ -96,32 +82,23 @@ def hardmax_is_linear(study: MapsStudy, constant: float) -> Evidence:
     return both(exactly(path.v, frozen.v, tolerance=1e-12, draws=study.sample.runs), stays)
 
 
-@CLAIMS.claim(
-    "Q20",
-    "linear attention does not start from zero",
-    r"with the weights $w = z$ and $w = \max(z, 0)$ both gradients vanish at zero, so nothing moves from there",
-    wrong=0.0,
-    wrong_text="w = 1/2 + z",
-    box=("thm-open-universality",),
-)
+@CLAIMS.claim("Q20", wrong=0.0, box="thm-open-universality")
 def saddle(study: MapsStudy, constant: float) -> Evidence:
+    r"""linear attention does not start from zero
+    with the weights $w = z$ and $w = \max(z, 0)$ both gradients vanish at zero, so nothing moves from there
+    wrong: w = 1/2 + z"""
     maps = (LINEAR, relu(0.0), relu(1.0)) if constant else (HALF_PLUS,)
     paths = [train_heads(study.sample, study.step_size, 20, attention_map=m, record=[1, 20]) for m in maps]
     largest = torch.stack([torch.maximum(p.v.abs().amax((0, 2, 3)), p.p.abs().amax((0, 2, 3))) for p in paths], 1)
     return within(largest, high=0.0, quantity="largest parameter", share=1)
 
 
-@CLAIMS.claim(
-    "Q21",
-    "unnormalised weights: p_2 without competition",
-    r"from zero, $p_2 = \frac{\beta\phi'(0)}{n}\sum_i g_iy_i[(v_1\cdot u_i)u_i + (v_1\cdot\xi_i)\xi_i]$ for the weights $\phi(z)$ = "
-    r"sigmoid ($\phi'(0) = \frac14$) and $\frac12 + z$ ($\phi'(0) = 1$)",
-    wrong=1.01,
-    wrong_text="a factor 1 % larger",
-    box=("thm-open-universality",),
-    uses=("Q17",),
-)
+@CLAIMS.claim("Q21", wrong=1.01, box="thm-open-universality", uses="Q17")
 def no_competition(study: MapsStudy, constant: float) -> Evidence:
+    r"""unnormalised weights: p_2 without competition
+    from zero, $p_2 = \frac{\beta\phi'(0)}{n}\sum_i g_iy_i[(v_1\cdot u_i)u_i + (v_1\cdot\xi_i)\xi_i]$ for the weights $\phi(z)$ = sigmoid
+    ($\phi'(0) = \frac14$) and $\frac12 + z$ ($\phi'(0) = 1$)
+    wrong: a factor 1 % larger"""
     found = torch.stack([study.two[m.name][2] for m in UNNORMALISED])
     predicted = [unnormalised_p2(study.sample, study.step_size, constant * m.slope(2)) for m in UNNORMALISED]
     return exactly(found, torch.stack(predicted), tolerance=1e-12, draws=study.sample.runs)
@@ -145,14 +122,12 @@ def _kept(course: MapCourse, since: int = 2) -> torch.Tensor:
     return tensor(course.log10_error[-1] / course.log10_error[course.at(since)])
 
 
-@CLAIMS.claim(
-    "Q22", "low SNR, long training: sigmoid stays benign, softmax does not",
-    r"below the threshold the sigmoid head ends with mean $\log_{10}$ clean error below $-1.7$; in at least 95 % of draws its error is "
-    r"below $0.1$, that of the softmax head above $0.1$, and both fit every label",
-    source=Source.MEASURED, wrong=0.0, wrong_text="softmax and sigmoid exchanged",
-    regime=_LOW, violation=_not_low,
-)  # fmt: skip
+@CLAIMS.claim("Q22", wrong=0.0, source=Source.MEASURED, regime=_LOW, violation=_not_low)
 def sigmoid_is_benign(study: MapsStudy, constant: float) -> Evidence:
+    r"""low SNR, long training: sigmoid stays benign, softmax does not
+    below the threshold the sigmoid head ends with mean $\log_{10}$ clean error below $-1.7$; in at least 95 % of draws its error is below
+    $0.1$, that of the softmax head above $0.1$, and both fit every label
+    wrong: softmax and sigmoid exchanged"""
     names, level = ("sigmoid", "softmax") if constant else ("softmax", "sigmoid"), LEVEL / 4
     own, other = (study.at_norm(name, study.low) for name in names)
     fitted = np.minimum(own.train_accuracy[-1], other.train_accuracy[-1])
@@ -164,14 +139,12 @@ def sigmoid_is_benign(study: MapsStudy, constant: float) -> Evidence:
     )
 
 
-@CLAIMS.claim(
-    "Q22b", "below the threshold the late error does not rise with the sigmoid and rises with 1/2 + z",
-    r"below the threshold, from step 1000 to the end: $|\log_{10}|$ of the clean error does not shrink with the sigmoid (mean ratio "
-    r"$\ge 1$), and with $\frac12 + z$ it does (mean ratio $\le 0.97$)",
-    source=Source.MEASURED, wrong=0.0, wrong_text="the two maps exchanged", uses=("Q22",),
-    regime=_LOW, violation=_not_low,
-)  # fmt: skip
+@CLAIMS.claim("Q22b", wrong=0.0, source=Source.MEASURED, uses="Q22", regime=_LOW, violation=_not_low)
 def bounded_recover(study: MapsStudy, constant: float) -> Evidence:
+    r"""below the threshold the late error does not rise with the sigmoid and rises with 1/2 + z
+    below the threshold, from step 1000 to the end: $|\log_{10}|$ of the clean error does not shrink with the sigmoid (mean ratio $\ge 1$),
+    and with $\frac12 + z$ it does (mean ratio $\le 0.97$)
+    wrong: the two maps exchanged"""
     names = ("sigmoid", "half plus") if constant else ("half plus", "sigmoid")
     bounded, unbounded = (_kept(study.at_norm(name, study.low), 1000) for name in names)
     return both(
@@ -180,14 +153,12 @@ def bounded_recover(study: MapsStudy, constant: float) -> Evidence:
     )
 
 
-@CLAIMS.claim(
-    "Q22c", "below the threshold six competing weight functions generalise poorly in long training",
-    r"softmax at three temperatures, sparsemax, entmax, linearised softmax: the clean error is above $0.1$ at the end in at least "
-    r"95 % of draws; with hardmax, whose attention never moves, $\log_{10}$ clean error keeps 90 % of its early value on average",
-    source=Source.MEASURED, wrong=0.0, wrong_text="the same maps after two steps",
-    regime=_LOW, violation=_not_low,
-uses=('Q19',),)  # fmt: skip
+@CLAIMS.claim("Q22c", wrong=0.0, source=Source.MEASURED, uses="Q19", regime=_LOW, violation=_not_low)
 def all_harmful(study: MapsStudy, constant: float) -> Evidence:
+    r"""below the threshold six competing weight functions generalise poorly in long training
+    softmax at three temperatures, sparsemax, entmax, linearised softmax: the clean error is above $0.1$ at the end in at least 95 % of
+    draws; with hardmax, whose attention never moves, $\log_{10}$ clean error keeps 90 % of its early value on average
+    wrong: the same maps after two steps"""
     row, level = (-1 if constant else 1), LEVEL / 2
     ends = tensor([study.at_norm(m.name, study.low).log10_error[row] for m in MOVING]).mT
     kept = _kept(study.at_norm("hardmax", study.low))
@@ -197,18 +168,13 @@ def all_harmful(study: MapsStudy, constant: float) -> Evidence:
     )
 
 
-@CLAIMS.claim(
-    "Q69",
-    "six numbers per class predict the error of nine weight functions",
-    r"gradient descent with orthogonal noise, six variables per class, each draw's own counts and no fitted number, gives the "
-    r"$\log_{10}$ clean error of a draw within 20 % (or 0.1) for on average at least 95 % of the values over nine weight functions, "
-    r"all recorded steps and the signal norms away from the threshold ($x < 0.7$ or $x > 1.3$)",
-    source=Source.MEASURED,
-    wrong=0.0,
-    wrong_text="the predictions of softmax for all maps",
-    box=("thm-long-map",),
-)
+@CLAIMS.claim("Q69", wrong=0.0, source=Source.MEASURED, box="thm-long-map")
 def mean_field_predicts(study: MapsStudy, constant: float) -> Evidence:
+    r"""six numbers per class predict the error of nine weight functions
+    gradient descent with orthogonal noise, six variables per class, each draw's own counts and no fitted number, gives the $\log_{10}$
+    clean error of a draw within 20 % (or 0.1) for on average at least 95 % of the values over nine weight functions, all recorded steps and
+    the signal norms away from the threshold ($x < 0.7$ or $x > 1.3$)
+    wrong: the predictions of softmax for all maps"""
     columns = [i for i, norm in enumerate(study.norms) if not 0.7 <= study.x(norm) <= 1.3]
     if not columns:
         raise NothingToMeasure("needs a signal norm with x < 0.7 or x > 1.3; all are in between")
@@ -223,34 +189,23 @@ def mean_field_predicts(study: MapsStudy, constant: float) -> Evidence:
 # --- thresholds ------------------------------------------------------------------------------------------------------------
 
 
-@CLAIMS.claim(
-    "Q61",
-    "no label noise: one boundary for competing weight functions",
-    r"$\eta = 0$, orthogonal noise of equal norm, every normalised weight function that treats two tokens alike, with $w_u$ "
-    r"nondecreasing in $p\cdot(u-\xi)$ and a positive slope at zero (judged: sparsemax, entmax, temperature, linearised), gradient "
-    r"descent from zero with steps of any size: no step lowers the weight of the signal if $x > 1$ or raises it if $x < 1$, and the "
-    r"second step moves it to the side named",
-    wrong=1.2,
-    wrong_text="the boundary at x = 1.2",
-    box=("thm-open-one-threshold",),
-)
+@CLAIMS.claim("Q61", wrong=1.2, box="thm-open-one-threshold")
 def one_way_for_all(study: MapsStudy, constant: float) -> Evidence:
+    r"""no label noise: one boundary for competing weight functions
+    $\eta = 0$, orthogonal noise of equal norm, every normalised weight function that treats two tokens alike, with $w_u$ nondecreasing in
+    $p\cdot(u-\xi)$ and a positive slope at zero (judged: sparsemax, entmax, temperature, linearised), gradient descent from zero with steps
+    of any size: no step lowers the weight of the signal if $x > 1$ or raises it if $x < 1$, and the second step moves it to the side named
+    wrong: the boundary at x = 1.2"""
     x, moves, units = (torch.cat(parts) for parts in zip(*study.moves.values(), strict=True))
     return one_way(x, moves, constant, units)
 
 
-@CLAIMS.claim(
-    "Q62",
-    "no label noise: outcomes of three other weight functions",
-    r"$\eta = 0$, $d = 10^6$, sparsemax, entmax-1.5, temperature $\frac12$: in at least 95 % of the runs every class outside 10 % of "
-    r"$x = 1$ ends on its signal iff $x > 1$",
-    source=Source.MEASURED,
-    wrong=1.5,
-    wrong_text="the boundary at x = 1.5",
-    box=("thm-open-one-threshold",),
-    uses=("Q61",),
-)
+@CLAIMS.claim("Q62", wrong=1.5, source=Source.MEASURED, box="thm-open-one-threshold", uses="Q61")
 def fates_without_noise(study: MapsStudy, constant: float) -> Evidence:
+    r"""no label noise: outcomes of three other weight functions
+    $\eta = 0$, $d = 10^6$, sparsemax, entmax-1.5, temperature $\frac12$: in at least 95 % of the runs every class outside 10 % of $x = 1$
+    ends on its signal iff $x > 1$
+    wrong: the boundary at x = 1.5"""
     fates = list(study.fates_without_noise.values())  # the same draws for every map
     right = [(f.x > constant) == f.on_signal for f in fates]
     shares = per_draw(right, [np.abs(f.x - 1) > 0.1 for f in fates])
@@ -258,17 +213,13 @@ def fates_without_noise(study: MapsStudy, constant: float) -> Evidence:
     return replace(evidence, numbers={"share": shares.nanmean().item(), "failures": evidence.numbers["failures"]})
 
 
-@CLAIMS.claim(
-    "Q64b",
-    "competing weight functions with values in [0, 1] do not leave the trap",
-    r"softmax at temperature $\frac12$, 1, 2, sparsemax, entmax-1.5: no step of gradient descent, of any size and for any $\eta$, leaves "
-    r"$\{V \le t_c,\ s_c \le \frac1{1+x},\ s_n \le \frac1{1+\nu x},\ V + t_n \ge 0\}$, and none raises the logit of clean samples there "
-    r"(equations for orthogonal noise, random states)",
-    wrong=0.0,
-    wrong_text="linearised softmax, whose weights leave [0, 1]",
-    box=("thm-open-map-trap",),
-)
+@CLAIMS.claim("Q64b", wrong=0.0, box="thm-open-map-trap")
 def trap_of_maps(study: MapsStudy, constant: float) -> Evidence:
+    r"""competing weight functions with values in [0, 1] do not leave the trap
+    softmax at temperature $\frac12$, 1, 2, sparsemax, entmax-1.5: no step of gradient descent, of any size and for any $\eta$, leaves $\{V
+    \le t_c,\ s_c \le \frac1{1+x},\ s_n \le \frac1{1+\nu x},\ V + t_n \ge 0\}$, and none raises the logit of clean samples there (equations
+    for orthogonal noise, random states)
+    wrong: linearised softmax, whose weights leave [0, 1]"""
     names = [name for name in WEIGHTS if name != "linearised softmax"] if constant else ["linearised softmax"]
     exits, rises = (
         np.concatenate(part) for part in zip(*(trap_exits(name, study.sample.seed) for name in names), strict=True)
@@ -279,16 +230,12 @@ def trap_of_maps(study: MapsStudy, constant: float) -> Evidence:
     return replace(both(stays, falls), measured=shown, numbers={})
 
 
-@CLAIMS.claim(
-    "Q63",
-    "temperature is slower attention",
-    r"softmax at temperature $\tau$ with step $\beta$ and softmax with steps $\beta$ for v and $\beta/\tau^2$ for p make the same "
-    r"predictions at every step",
-    wrong=0.5,
-    wrong_text="the step divided by tau",
-    box=("prop-open-temperature",),
-)
+@CLAIMS.claim("Q63", wrong=0.5, box="prop-open-temperature")
 def slower_attention(study: MapsStudy, constant: float) -> Evidence:
+    r"""temperature is slower attention
+    softmax at temperature $\tau$ with step $\beta$ and softmax with steps $\beta$ for v and $\beta/\tau^2$ for p make the same predictions
+    at every step
+    wrong: the step divided by tau"""
     pairs = [
         equal_to_slower_attention(study.sample, study.step_size, 30, tau, power=2 * constant) for tau in (0.5, 3.0)
     ]
@@ -296,35 +243,25 @@ def slower_attention(study: MapsStudy, constant: float) -> Evidence:
     return exactly(found, predicted, tolerance=1e-9)
 
 
-@CLAIMS.claim(
-    "Q64",
-    "with label noise each of six weight functions has its own boundary",
-    r"$x^*(0.2)$ = 1.504 (sparsemax), 1.571 (temperature $\frac12$), 1.573 (entmax-1.5), 1.621 (softmax), 1.625 (linearised), 1.707 "
-    r"(temperature 2), to 0.5 %: a second solver ends on the noise below and on the signal above each",
-    source=Source.MEASURED,
-    wrong=1.02,
-    wrong_text="values 2 % larger",
-    uses=("thm-open-map-trap",),
-)
+@CLAIMS.claim("Q64", wrong=1.02, source=Source.MEASURED, uses="thm-open-map-trap")
 def own_boundaries(study: MapsStudy, constant: float) -> Evidence:
+    r"""with label noise each of six weight functions has its own boundary
+    $x^*(0.2)$ = 1.504 (sparsemax), 1.571 (temperature $\frac12$), 1.573 (entmax-1.5), 1.621 (softmax), 1.625 (linearised), 1.707
+    (temperature 2), to 0.5 %: a second solver ends on the noise below and on the signal above each
+    wrong: values 2 % larger"""
+
     def ends(x: np.ndarray) -> np.ndarray:  # (2, maps)
         return np.stack([ends_on_signal(x[:, i], 0.2, weight=name) for i, name in enumerate(_BOUNDARIES)], 1)
 
     return on_both_sides(np.array(list(_BOUNDARIES.values())), constant, ends)
 
 
-@CLAIMS.claim(
-    "Q65",
-    "gradient descent follows the boundary of its weight function",
-    r"$\eta = 0.3$, $n = 100$, $d = 10^6$, sparsemax, entmax-1.5, temperature $\frac12$: of the classes whose x lies between the "
-    r"boundary of their weight function and that of softmax, more than 1 % from either, at least 80 % end as the former predicts, "
-    r"on average",
-    source=Source.MEASURED,
-    wrong=0.0,
-    wrong_text="softmax's boundary for all maps",
-    uses=("Q64",),
-)
+@CLAIMS.claim("Q65", wrong=0.0, source=Source.MEASURED, uses="Q64")
 def own_fates(study: MapsStudy, constant: float) -> Evidence:
+    r"""gradient descent follows the boundary of its weight function
+    $\eta = 0.3$, $n = 100$, $d = 10^6$, sparsemax, entmax-1.5, temperature $\frac12$: of the classes whose x lies between the boundary of
+    their weight function and that of softmax, more than 1 % from either, at least 80 % end as the former predicts, on average
+    wrong: softmax's boundary for all maps"""
     right, between = [], []
     for fates, own, softmaxes in study.fates.values():  # the same draws for every map
         low, high = np.minimum(own, softmaxes), np.maximum(own, softmaxes)
@@ -347,44 +284,32 @@ def _margin_claim(study: MapsStudy, kind: str, constant: float) -> Evidence:
     )
 
 
-@CLAIMS.claim(
-    "Q23",
-    "weights that need not compete: no maximum-margin threshold",
-    r"weights in $\{0,1\}^2$ chosen freely for every sample: the least $|v|^2$ at margin 1 is, for orthogonal noise, $|v|^2 = "
-    r"\sum_k 1/(\rho^2 + d/|C_k|) + |N_k|/d$ (about 0.00416 at $\rho = 10$, $n = 100$, $d = 20000$, $\eta = 0.1$), below that of "
-    r"noise alone at every signal norm tried, in at least 95 % of draws",
-    wrong=1.1,
-    wrong_text="a cost 10 % larger",
-    box=("prop-open-unnormalised-margin",),
-)
+@CLAIMS.claim("Q23", wrong=1.1, box="prop-open-unnormalised-margin")
 def free_margin(study: MapsStudy, constant: float) -> Evidence:
+    r"""weights that need not compete: no maximum-margin threshold
+    weights in $\{0,1\}^2$ chosen freely for every sample: the least $|v|^2$ at margin 1 is, for orthogonal noise, $|v|^2 = \sum_k 1/(\rho^2
+    + d/|C_k|) + |N_k|/d$ (about 0.00416 at $\rho = 10$, $n = 100$, $d = 20000$, $\eta = 0.1$), below that of noise alone at every signal
+    norm tried, in at least 95 % of draws
+    wrong: a cost 10 % larger"""
     return _margin_claim(study, "free", constant)
 
 
-@CLAIMS.claim(
-    "Q66",
-    "the margin that unnormalised attention attains has no threshold",
-    r"the weight $\phi(p\cdot\mu_k)$ is one number for clean and flipped samples, so the best selection is $u + \xi$ for all: for "
-    r"orthogonal noise $|v|^2 = \sum_k \frac{n_k}{d} - \frac{((|C_k|-|N_k|)/d)^2}{1/\rho^2 + n_k/d}$ at margin 1, below that of "
-    r"noise alone at every signal norm tried, in at least 95 % of draws",
-    wrong=1.1,
-    wrong_text="a cost 10 % larger",
-    box=("prop-open-unnormalised-margin",),
-)
+@CLAIMS.claim("Q66", wrong=1.1, box="prop-open-unnormalised-margin")
 def shared_margin(study: MapsStudy, constant: float) -> Evidence:
+    r"""the margin that unnormalised attention attains has no threshold
+    the weight $\phi(p\cdot\mu_k)$ is one number for clean and flipped samples, so the best selection is $u + \xi$ for all: for orthogonal
+    noise $|v|^2 = \sum_k \frac{n_k}{d} - \frac{((|C_k|-|N_k|)/d)^2}{1/\rho^2 + n_k/d}$ at margin 1, below that of noise alone at every
+    signal norm tried, in at least 95 % of draws
+    wrong: a cost 10 % larger"""
     return _margin_claim(study, "shared", constant)
 
 
-@CLAIMS.claim(
-    "Q67",
-    "unnormalised weight functions keep the signal along the flow",
-    r"gradient flow from zero, orthogonal noise of equal norm, every $\eta < \frac12$ and every $x$: $V > 0$ at all times $\tau > 0$, and "
-    r"$V^2 = 2(P + e^P - 1)$ (sigmoid), $V^2 = P + P^2$ ($\frac12 + z$)",
-    wrong=1.01,
-    wrong_text="a constant 1 % larger",
-    box=("thm-open-unnormalised",),
-)
+@CLAIMS.claim("Q67", wrong=1.01, box="thm-open-unnormalised")
 def signal_kept(study: MapsStudy, constant: float) -> Evidence:
+    r"""unnormalised weight functions keep the signal along the flow
+    gradient flow from zero, orthogonal noise of equal norm, every $\eta < \frac12$ and every $x$: $V > 0$ at all times $\tau > 0$, and $V^2
+    = 2(P + e^P - 1)$ (sigmoid), $V^2 = P + P^2$ ($\frac12 + z$)
+    wrong: a constant 1 % larger"""
     x, eta = (
         part.flatten()
         for part in torch.meshgrid(tensor([0.05, 0.24, 1.0, 4.0]), tensor([0.05, 0.2, 0.4]), indexing="ij")
@@ -400,18 +325,13 @@ def signal_kept(study: MapsStudy, constant: float) -> Evidence:
     return both(conserved, within(torch.stack(least, 1), low=0.0, strict=True, quantity="V", share=1))
 
 
-@CLAIMS.claim(
-    "Q68",
-    "linear attention from a tiny random start has a threshold",
-    r"$w = p\cdot x$, start of norm $10^{-8}$, $\eta = 0.2$, $d = 10^6$: of the classes further than 20 % from the threshold, on "
-    r"average at least 95 % have their clean margins from their signal iff $\rho^2(|C_k| - |N_k|) > d$, and this rule is right for "
-    r"at least 80 % of those for which the rule $x > 1$ says the contrary",
-    source=Source.MEASURED,
-    wrong=0.0,
-    wrong_text="the rule x > 1 for all classes",
-    box=("prop-open-linear-attention",),
-)
+@CLAIMS.claim("Q68", wrong=0.0, source=Source.MEASURED, box="prop-open-linear-attention")
 def linear_threshold(study: MapsStudy, constant: float) -> Evidence:
+    r"""linear attention from a tiny random start has a threshold
+    $w = p\cdot x$, start of norm $10^{-8}$, $\eta = 0.2$, $d = 10^6$: of the classes further than 20 % from the threshold, on average at
+    least 95 % have their clean margins from their signal iff $\rho^2(|C_k| - |N_k|) > d$, and this rule is right for at least 80 % of those
+    for which the rule $x > 1$ says the contrary
+    wrong: the rule x > 1 for all classes"""
     fates = study.linear_fates
     far = np.abs(np.log(fates.net)) > math.log(1.2)
     right = ((fates.net if constant else fates.x) > 1) == fates.on_signal
@@ -426,16 +346,12 @@ def linear_threshold(study: MapsStudy, constant: float) -> Evidence:
 # --- local attention -------------------------------------------------------------------------------------------------------
 
 
-@CLAIMS.claim(
-    "Q24",
-    "local attention: with windows of W the signal in p_2 is proportional to 1 - 1/W",
-    r"$T = 8$, mean over softmax windows of W tokens: the coefficient of $\mu_k$ in $p_2$ is proportional to $1 - 1/W$ to leading "
-    r"order; ratios 0, 0.571, 0.857 to that of $W = 8$",
-    source=Source.MEASURED,
-    wrong=20.0,
-    wrong_text="the same for each window of two tokens or more",
-)
+@CLAIMS.claim("Q24", wrong=20.0, source=Source.MEASURED)
 def window_law(study: MapsStudy, constant: float) -> Evidence:
+    r"""local attention: with windows of W the signal in p_2 is proportional to 1 - 1/W
+    $T = 8$, mean over softmax windows of W tokens: the coefficient of $\mu_k$ in $p_2$ is proportional to $1 - 1/W$ to leading order;
+    ratios 0, 0.571, 0.857 to that of $W = 8$
+    wrong: the same for each window of two tokens or more"""
     local = study.local
     signal = tensor(local.signal_in_p2).mT  # (draws, widths)
     predicted = 1 - tensor(local.widths) ** -constant
@@ -452,17 +368,12 @@ def window_law(study: MapsStudy, constant: float) -> Evidence:
     return replace(both(*parts), predicted=said, measured=shown, rule=f"ratios of means within 0.03; {parts[0].rule}")
 
 
-@CLAIMS.claim(
-    "Q24b",
-    "local attention with windows above one token generalises poorly in long training",
-    r"$T = 8$, $n = 60$, $d = 12000$, $\rho = 16$, step 100: in at least 95 % of draws $\log_{10}$ clean error keeps at least 85 % "
-    r"of its value at step 2 with $W = 1$ (no attention), and loses a third of it or more with $W = 2, 4, 8$",
-    source=Source.MEASURED,
-    wrong=0.0,
-    wrong_text="windows of one token and larger ones exchanged",
-    uses=("Q24",),
-)
+@CLAIMS.claim("Q24b", wrong=0.0, source=Source.MEASURED, uses="Q24")
 def window_harm(study: MapsStudy, constant: float) -> Evidence:
+    r"""local attention with windows above one token generalises poorly in long training
+    $T = 8$, $n = 60$, $d = 12000$, $\rho = 16$, step 100: in at least 95 % of draws $\log_{10}$ clean error keeps at least 85 % of its
+    value at step 2 with $W = 1$ (no attention), and loses a third of it or more with $W = 2, 4, 8$
+    wrong: windows of one token and larger ones exchanged"""
     kept = tensor(study.local.late_error / study.local.early_error)  # (widths, draws)
     narrow, wide = (kept[:1].mT, kept[1:].mT) if constant else (kept[1:].mT, kept[:1].mT)
     return both(

@@ -45,22 +45,13 @@ def head_study(*, draws: int = 10, seed: int = 0) -> HeadStudy:
     return HeadStudy(head_margin_study(draws=draws, seed=seed), factor_study(draws=draws, seed=seed))
 
 
-@CLAIMS.claim(
-    "Q6",
-    "H heads have 1/H of the squared norm of one",
-    r"below the division threshold of Q49 and 5 % away from $x = 1$, the best class-level patterns of $H$ heads are $H$ times the best one "
-    r"of a single head, for at least 95 % of the norms on average: $\sum_h|v_h|^2$ is $\tfrac12$ ($H=2$) and $\tfrac13$ ($H=3$) of it, "
-    r"up to 0.2 %, at all norms of at least 95 % of draws",
-    source=Source.MEASURED,
-    wrong=1.01,
-    wrong_text="a squared norm 1 % larger",
-    box=(
-        "thm-heads-game",
-        "thm-heads-threshold",
-    ),
-    uses=("Q49",),
-)
+@CLAIMS.claim("Q6", wrong=1.01, source=Source.MEASURED, box="thm-heads-game thm-heads-threshold", uses="Q49")
 def one_over_heads(study: HeadStudy, constant: float) -> Evidence:
+    r"""H heads have 1/H of the squared norm of one
+    below the division threshold of Q49 and 5 % away from $x = 1$, the best class-level patterns of $H$ heads are $H$ times the best one of
+    a single head, for at least 95 % of the norms on average: $\sum_h|v_h|^2$ is $\tfrac12$ ($H=2$) and $\tfrac13$ ($H=3$) of it, up to 0.2
+    %, at all norms of at least 95 % of draws
+    wrong: a squared norm 1 % larger"""
     parts, level = [], LEVEL / 4
     for heads in HEADS:
         rows = study.margin.classes[heads]
@@ -74,18 +65,12 @@ def one_over_heads(study: HeadStudy, constant: float) -> Evidence:
     return both(*parts)
 
 
-@CLAIMS.claim(
-    "Q7",
-    "two heads do not divide between signal and noise",
-    r"one class, 4 clean samples, 1 flipped, $d = 1200$, $\rho = 12 \dots 40$: of all $4^5$ selections of two heads the best one is, at "
-    r"every norm of at least 95 % of draws, not a split but the same for both heads, the one that the threshold $x = 1$ predicts",
-    source=Source.MEASURED,
-    wrong=0.0,
-    wrong_text="signal norms 70 and 120, at which heads do divide",
-    box=("thm-heads-threshold",),
-    uses=("M4",),
-)
+@CLAIMS.claim("Q7", wrong=0.0, source=Source.MEASURED, box="thm-heads-threshold", uses="M4")
 def no_split(study: HeadStudy, constant: float) -> Evidence:
+    r"""two heads do not divide between signal and noise
+    one class, 4 clean samples, 1 flipped, $d = 1200$, $\rho = 12 \dots 40$: of all $4^5$ selections of two heads the best one is, at every
+    norm of at least 95 % of draws, not a split but the same for both heads, the one that the threshold $x = 1$ predicts
+    wrong: signal norms 70 and 120, at which heads do divide"""
     rows = study.margin.low[2] if constant else study.margin.high[2][:, 2:]
     found = tensor(np.stack([rows[..., 0] == 0, rows[..., 1] == 1], -1))
     return _counted(found, "enumerations without a split; as predicted")
@@ -99,19 +84,13 @@ def _counted(flags: torch.Tensor, what: str, level: float = LEVEL) -> Evidence:
     return replace(evidence, predicted=f"all of a draw: {what}", measured=shown, numbers={"count": hits, "of": total})
 
 
-@CLAIMS.claim(
-    "Q48",
-    "one selection for all heads is best, for every number of heads",
-    r"in the enumerations of Q7 the SVM weights of the best single selection are a saddle point, "
-    r"$\max_s q(\alpha^*, s) = q(\alpha^*, s^*)$, with Gaussian noise, in at least 95 % of draws: so more heads or soft "
-    r"attention do not lower the cost, and a gradient search over soft selections of 2 and 3 heads finds nothing better",
-    source=Source.MEASURED,
-    wrong=1.001,
-    wrong_text="0.1 % below",
-    box=("thm-heads-game",),
-    uses=("Q7",),
-)
+@CLAIMS.claim("Q48", wrong=1.001, source=Source.MEASURED, box="thm-heads-game", uses="Q7")
 def saddle(study: HeadStudy, constant: float) -> Evidence:
+    r"""one selection for all heads is best, for every number of heads
+    in the enumerations of Q7 the SVM weights of the best single selection are a saddle point, $\max_s q(\alpha^*, s) = q(\alpha^*, s^*)$,
+    with Gaussian noise, in at least 95 % of draws: so more heads or soft attention do not lower the cost, and a gradient search over soft
+    selections of 2 and 3 heads finds nothing better
+    wrong: 0.1 % below"""
     certified = _counted(tensor(study.margin.low[2][..., 3] < 1e-10), "saddle points", LEVEL / 2)
     soft = study.margin.soft
     search = within(tensor(soft), low=constant - 1e-9, quantity="least soft |v|² / best hard", level=LEVEL / 2)
@@ -124,20 +103,14 @@ def _predicted_division(norms: tuple[float, ...], heads: int, factor: float) -> 
     return x > factor * division_threshold(FLIPPED / CLEAN, heads)
 
 
-@CLAIMS.claim(
-    "Q49",
-    "at high SNR heads divide the clean samples from the flipped ones",
-    r"with $x = \rho^2|C|/d$, $u = \rho^2|N|/d$: once $\frac1{H-1+1/x} + \frac1{(H-1)/u+1} < \frac{1+u}H$ ($u > 1+\sqrt2$, $2$, golden "
-    r"ratio for $H = 2, 3, \infty$ and large $x$) one head gives the signal to the flipped samples and the others to the clean ones, in "
-    r"at least 95 % of enumerations on average; the cost is $\frac1{j\rho^2+(H-j)d/|C|} + \frac1{k\rho^2+(H-k)d/|N|}$, up to 5 % on "
-    r"average, and at $n = 40$ up to 1 % in at least 95 % of draws",
-    source=Source.MEASURED,
-    wrong=0.5,
-    wrong_text="a threshold half as large",
-    box=("thm-heads-threshold",),
-    uses=("M3",),
-)
+@CLAIMS.claim("Q49", wrong=0.5, source=Source.MEASURED, box="thm-heads-threshold", uses="M3")
 def division(study: HeadStudy, constant: float) -> Evidence:
+    r"""at high SNR heads divide the clean samples from the flipped ones
+    with $x = \rho^2|C|/d$, $u = \rho^2|N|/d$: once $\frac1{H-1+1/x} + \frac1{(H-1)/u+1} < \frac{1+u}H$ ($u > 1+\sqrt2$, $2$, golden ratio
+    for $H = 2, 3, \infty$ and large $x$) one head gives the signal to the flipped samples and the others to the clean ones, in at least 95
+    % of enumerations on average; the cost is $\frac1{j\rho^2+(H-j)d/|C|} + \frac1{k\rho^2+(H-k)d/|N|}$, up to 5 % on average, and at $n =
+    40$ up to 1 % in at least 95 % of draws
+    wrong: a threshold half as large"""
     parts, level = [], LEVEL / 6
     for heads in HEADS:
         seen = np.concatenate([study.margin.low[heads][..., 0], study.margin.high[heads][..., 0]], 1).astype(bool)
@@ -157,17 +130,12 @@ def division(study: HeadStudy, constant: float) -> Evidence:
     return replace(both(*parts), predicted="threshold and cost by formula", measured=shown)
 
 
-@CLAIMS.claim(
-    "Q49b",
-    "gradient descent does not find the division",
-    r"$n = 40$, $d = 8000$, $\eta = 0.2$, $\rho = 120$ ($u \approx 7$), two heads from random starts, factors of norm 0.1 and vectors "
-    r"with the same start: at most 5 % of the classes divide on average, although maximum margin divides nearly all",
-    source=Source.MEASURED,
-    wrong=0.5,
-    wrong_text="half of the classes",
-    uses=("Q49",),
-)
+@CLAIMS.claim("Q49b", wrong=0.5, source=Source.MEASURED, uses="Q49")
 def not_found(study: HeadStudy, constant: float) -> Evidence:
+    r"""gradient descent does not find the division
+    $n = 40$, $d = 8000$, $\eta = 0.2$, $\rho = 120$ ($u \approx 7$), two heads from random starts, factors of norm 0.1 and vectors with the
+    same start: at most 5 % of the classes divide on average, although maximum margin divides nearly all
+    wrong: half of the classes"""
     wanted = 0 if constant == 1.0 else constant
     parts = {
         name: mean_share([flags], wanted - 0.05, wanted + 0.05, what=f"classes divided, {name}", level=LEVEL / 2)
@@ -180,19 +148,13 @@ def not_found(study: HeadStudy, constant: float) -> Evidence:
     return replace(evidence, predicted=predicted, measured=shown, numbers=numbers)
 
 
-@CLAIMS.claim(
-    "Q50",
-    "the cost of a split between signal and noise",
-    r"three heads of which $j$ give the signal to the clean samples: $|v|^2$ over that of the cheaper option in which all heads use "
-    r"the same token is that of $\sum_k \frac1{j\rho^2+(3-j)d/|C_k|} + \frac{|N_k|}{3d}$, within 4 % with Gaussian noise ($n = 40$, "
-    r"$d = 8000$) in at least 95 % of draws",
-    source=Source.MEASURED,
-    wrong=1.1,
-    wrong_text="a cost 10 % larger",
-    box=("thm-heads-threshold",),
-    uses=("M3",),
-)
+@CLAIMS.claim("Q50", wrong=1.1, source=Source.MEASURED, box="thm-heads-threshold", uses="M3")
 def split_cost(study: HeadStudy, constant: float) -> Evidence:
+    r"""the cost of a split between signal and noise
+    three heads of which $j$ give the signal to the clean samples: $|v|^2$ over that of the cheaper option in which all heads use the same
+    token is that of $\sum_k \frac1{j\rho^2+(3-j)d/|C_k|} + \frac{|N_k|}{3d}$, within 4 % with Gaussian noise ($n = 40$, $d = 8000$) in at
+    least 95 % of draws
+    wrong: a cost 10 % larger"""
     rows = study.margin.split_ratio
     evidence = within(tensor(rows[..., 0] / (constant * rows[..., 1])), low=0.96, high=1.04, quantity="exact / formula")
     worst = np.abs(rows[..., 0] / rows[..., 1] - 1).max()
@@ -200,19 +162,12 @@ def split_cost(study: HeadStudy, constant: float) -> Evidence:
     return replace(evidence, measured=shown)
 
 
-@CLAIMS.claim(
-    "Q50b",
-    "the best heads under a joint norm are all in use",
-    r"$J_H(\gamma) = \min \sum_h|v_h|^2+|p_h|^2$ at margin $\gamma$: equal heads give $J_H(\gamma) \le H J_1(\gamma/H)$ (derived), so "
-    r"$J_H \to 0$ as $H \to \infty$; a search with two heads finds nothing more than 0.5 % better in at least 95 % of draws, "
-    r"and both heads attend",
-    source=Source.CONJECTURE,
-    wrong=0.97,
-    wrong_text="a cost 3 % smaller",
-    box=("prop-heads-tie",),
-    uses=("M15",),
-)
+@CLAIMS.claim("Q50b", wrong=0.97, source=Source.CONJECTURE, box="prop-heads-tie", uses="M15")
 def joint_norm(study: HeadStudy, constant: float) -> Evidence:
+    r"""the best heads under a joint norm are all in use
+    $J_H(\gamma) = \min \sum_h|v_h|^2+|p_h|^2$ at margin $\gamma$: equal heads give $J_H(\gamma) \le H J_1(\gamma/H)$ (derived), so $J_H \to
+    0$ as $H \to \infty$; a search with two heads finds nothing more than 0.5 % better in at least 95 % of draws, and both heads attend
+    wrong: a cost 3 % smaller"""
     rows, level = study.margin.joint, LEVEL / 2
     found = tensor(rows[..., 0])
     ratio = within(found, low=0.995 * constant, high=1.005 * constant, quantity="J₂(γ) / 2 J₁(γ/2)", level=level)
@@ -221,19 +176,13 @@ def joint_norm(study: HeadStudy, constant: float) -> Evidence:
     return both(*(replace(part, measured=words) for part, words in zip((ratio, used), shown, strict=True)))
 
 
-@CLAIMS.claim(
-    "Q91",
-    "at the threshold a split is slightly better with Gaussian noise",
-    r"at the signal norm where signal and noise cost one head the same, a split of two heads also costs the same with orthogonal "
-    r"noise, and less by a relative $10^{-9}$ to $10^{-2}$ with Gaussian noise in at least 80 % of draws: the value of a game in "
-    r"mixed strategies is at least that in pure ones",
-    source=Source.MEASURED,
-    wrong=0.0,
-    wrong_text="a tie with Gaussian noise as well",
-    box=("prop-heads-tie",),
-    uses=("M5",),
-)
+@CLAIMS.claim("Q91", wrong=0.0, source=Source.MEASURED, box="prop-heads-tie", uses="M5")
 def tie(study: HeadStudy, constant: float) -> Evidence:
+    """at the threshold a split is slightly better with Gaussian noise
+    at the signal norm where signal and noise cost one head the same, a split of two heads also costs the same with orthogonal noise, and
+    less by a relative $10^{-9}$ to $10^{-2}$ with Gaussian noise in at least 80 % of draws: the value of a game in mixed strategies is at
+    least that in pure ones
+    wrong: a tie with Gaussian noise as well"""
     gaussian, orthogonal = study.margin.ties.T
     gain = -gaussian if constant else -orthogonal
     exact = exactly(tensor(1 + orthogonal), 1.0, tolerance=1e-9)
@@ -246,32 +195,23 @@ def tie(study: HeadStudy, constant: float) -> Evidence:
 # --- products of matrices --------------------------------------------------------------------------------------------------
 
 
-@CLAIMS.claim(
-    "Q92",
-    "fixed query and output: one head with other step sizes",
-    r"$p = W_Kq$, $v = W_V^\top w$ with $q$, $w$ fixed, from zero: $p$ and $v$ are those of one head with "
-    r"$(\beta_v, \beta_p) = (|w|^2\beta, |q|^2\beta)$, and $W_K = p\,q^\top/|q|^2$ has rank one",
-    wrong=0.0,
-    wrong_text="the two step sizes exchanged",
-    box=("thm-heads-products",),
-)
+@CLAIMS.claim("Q92", wrong=0.0, box="thm-heads-products")
 def fixed_query(study: HeadStudy, constant: float) -> Evidence:
+    r"""fixed query and output: one head with other step sizes
+    $p = W_Kq$, $v = W_V^\top w$ with $q$, $w$ fixed, from zero: $p$ and $v$ are those of one head with $(\beta_v, \beta_p) = (|w|^2\beta,
+    |q|^2\beta)$, and $W_K = p\,q^\top/|q|^2$ has rank one
+    wrong: the two step sizes exchanged"""
     p, v = study.factors.reference[(2.5, 5.0) if constant else (5.0, 2.5)]
     found = study.factors.fixed
     return both(exactly(found[0], p, draws=p.shape[1]), exactly(found[1], v, draws=p.shape[1]))
 
 
-@CLAIMS.claim(
-    "Q93",
-    "the attention of a product of matrices grows slowly from a small start",
-    r"$p = W_K a$, both trained by step $\beta$: $|p_t| \le \tfrac12 E_0 \prod_{s<t}(1+\beta|\nabla_pL_s|)^2$ with $E_0 = |W_K|^2 + |a|^2$ "
-    r"at the start, and the bound is at most $e^5$ away in at least 95 % of draws: $\log|p|$ grows twice as fast as "
-    r"the sum of gradient norms",
-    wrong=0.5,
-    wrong_text="a bound in which log |p| grows half as fast",
-    box=("thm-heads-products",),
-)
+@CLAIMS.claim("Q93", wrong=0.5, box="thm-heads-products")
 def attention_waits(study: HeadStudy, constant: float) -> Evidence:
+    r"""the attention of a product of matrices grows slowly from a small start
+    $p = W_K a$, both trained by step $\beta$: $|p_t| \le \tfrac12 E_0 \prod_{s<t}(1+\beta|\nabla_pL_s|)^2$ with $E_0 = |W_K|^2 + |a|^2$ at
+    the start, and the bound is at most $e^5$ away in at least 95 % of draws: $\log|p|$ grows twice as fast as the sum of gradient norms
+    wrong: a bound in which log |p| grows half as fast"""
     slack = []
     for path in study.factors.runs.values():
         bound = torch.log(path.attention_size[:1] / 2) + 2 * constant * path.drive
@@ -281,19 +221,13 @@ def attention_waits(study: HeadStudy, constant: float) -> Evidence:
     return both(proved, within(slack, high=5.0, quantity="log of bound / |p|"))
 
 
-@CLAIMS.claim(
-    "Q94",
-    "from small factors training gives a linear model for a long time",
-    r"factors of norm 0.01, $n = 100$, $d = 20000$, $\eta = 0.05$: after 500 steps, in at least 95 % of draws, every label is "
-    r"fitted with attention still near one half on clean samples; below the threshold $\log_{10}$ clean error is at least 80 % of "
-    r"the linear model's, and with plain $p$, $v$ less than 35 % of it",
-    source=Source.MEASURED,
-    wrong=0.0,
-    wrong_text="factors of norm 0.3",
-    uses=("Q93",),
-    box=("thm-heads-products",),
-)
+@CLAIMS.claim("Q94", wrong=0.0, source=Source.MEASURED, box="thm-heads-products", uses="Q93")
 def small_factors(study: HeadStudy, constant: float) -> Evidence:
+    r"""from small factors training gives a linear model for a long time
+    factors of norm 0.01, $n = 100$, $d = 20000$, $\eta = 0.05$: after 500 steps, in at least 95 % of draws, every label is fitted with
+    attention still near one half on clean samples; below the threshold $\log_{10}$ clean error is at least 80 % of the linear model's, and
+    with plain $p$, $v$ less than 35 % of it
+    wrong: factors of norm 0.3"""
     size, part, (high, low) = (0.01 if constant else 0.3), study.factors, study.factors.norms
     clean = torch.stack([part.runs[norm, size].attention_clean[-1, :, 0] for norm in (high, low)], 1)
     fitted = torch.stack([part.runs[norm, size].train_accuracy[-1] for norm in (high, low)], 1)
@@ -307,16 +241,12 @@ def small_factors(study: HeadStudy, constant: float) -> Evidence:
     )
 
 
-@CLAIMS.claim(
-    "Q94b",
-    "the learned matrix is close to rank one",
-    r"$p = W_K a$, both trained: $W_K^\top W_K - aa^\top$ is conserved by small steps, so the second singular value of $W_K$ stays below "
-    r"$\|W_K^\top W_K - aa^\top\|^{1/2}$ of the start, up to 2 % in at least 95 % of draws, while the first one grows",
-    wrong=0.1,
-    wrong_text="a tenth of the bound",
-    box=("thm-heads-products",),
-)
+@CLAIMS.claim("Q94b", wrong=0.1, box="thm-heads-products")
 def rank_one(study: HeadStudy, constant: float) -> Evidence:
+    r"""the learned matrix is close to rank one
+    $p = W_K a$, both trained: $W_K^\top W_K - aa^\top$ is conserved by small steps, so the second singular value of $W_K$ stays below
+    $\|W_K^\top W_K - aa^\top\|^{1/2}$ of the start, up to 2 % in at least 95 % of draws, while the first one grows
+    wrong: a tenth of the bound"""
     ratios = []
     for (_, size), path in study.factors.runs.items():
         if size < 1:  # at norm 1 the first steps are not small
@@ -327,17 +257,12 @@ def rank_one(study: HeadStudy, constant: float) -> Evidence:
     return replace(evidence, measured=evidence.measured + shown)
 
 
-@CLAIMS.claim(
-    "Q94c",
-    "heads of products keep different attention, heads of vectors saturate",
-    r"four heads from factors of norm 0.1, step 300: the largest difference of attention between heads is above 0.05 on "
-    r"average; four heads of plain vectors from the same $p_h$, $v_h$ differ by less than 0.002 on average",
-    source=Source.MEASURED,
-    wrong=0.0,
-    wrong_text="factors and vectors exchanged",
-    uses=("Q93",),
-)
+@CLAIMS.claim("Q94c", wrong=0.0, source=Source.MEASURED, uses="Q93")
 def stay_apart(study: HeadStudy, constant: float) -> Evidence:
+    """heads of products keep different attention, heads of vectors saturate
+    four heads from factors of norm 0.1, step 300: the largest difference of attention between heads is above 0.05 on average; four heads of
+    plain vectors from the same $p_h$, $v_h$ differ by less than 0.002 on average
+    wrong: factors and vectors exchanged"""
     names = ("factors", "vectors") if constant else ("vectors", "factors")
     apart, together = (  # the same draws at both norms
         tensor(np.mean([study.factors.spread[norm, name] for norm in study.factors.norms], 0)) for name in names

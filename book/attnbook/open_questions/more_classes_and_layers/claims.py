@@ -12,11 +12,7 @@ from attnbook.open_questions.more_classes_and_layers.class_flow import class_end
 from attnbook.open_questions.more_classes_and_layers.layer_error import noise_phase_error
 from attnbook.open_questions.more_classes_and_layers.layers import ARCHITECTURES
 from attnbook.open_questions.more_classes_and_layers.layers_study import NSNR2, layers_law
-from attnbook.open_questions.more_classes_and_layers.study import (
-    CLASSES,
-    ClassesLayersStudy,
-    trap_exits,
-)
+from attnbook.open_questions.more_classes_and_layers.study import CLASSES, ClassesLayersStudy, trap_exits
 from attnbook.open_questions.second_solver import on_both_sides
 from bookkit.claims import ClaimSet, Source
 from bookkit.rules import LEVEL, Evidence, agrees, both, mean_within, within
@@ -29,15 +25,11 @@ CLAIMS = ClaimSet("open_questions")
 # --- K classes -------------------------------------------------------------------------------------------------------------
 
 
-@CLAIMS.claim(
-    "Q35",
-    "K classes: two steps in closed form",
-    r"after two steps from zero $v_c$ and $p$ computed by the trainer are those of the closed form, for $K = 2, 3, 5, 10$",
-    wrong=0.0,
-    wrong_text="the second step taken with the first step's probabilities, 1/K",
-    box=("prop-open-classes",),
-)
+@CLAIMS.claim("Q35", wrong=0.0, box="prop-open-classes")
 def closed_form(study: ClassesLayersStudy, constant: float) -> Evidence:
+    """K classes: two steps in closed form
+    after two steps from zero $v_c$ and $p$ computed by the trainer are those of the closed form, for $K = 2, 3, 5, 10$
+    wrong: the second step taken with the first step's probabilities, 1/K"""
     rows = [study.two_steps[K] for K in CLASSES]
     worst = tensor([row.deviation if constant else row.without_slopes for row in rows])
     evidence = within(worst, high=1e-12, quantity="relative deviation", share=1)
@@ -45,18 +37,12 @@ def closed_form(study: ClassesLayersStudy, constant: float) -> Evidence:
     return replace(evidence, measured=shown, rule="algebra: four K, three x, every draw", draws=study.draws, numbers={})
 
 
-@CLAIMS.claim(
-    "Q36",
-    "K = 5: which samples prefer their signal",
-    r"$K = 5$, $n = 200$, $d = 40000$, $\eta = 0.05$: the mean fraction of clean samples with $\gamma > 0$ is below .2 at $x = 0.8$, above "
-    r".8 at $1.25$ and above .98 at $2$, on either side of $\kappa = 1$, which is $x = 1.01$ here",
-    source=Source.MEASURED,
-    wrong=0.0,
-    wrong_text="x = 0.8 and x = 1.25 exchanged",
-    box=("prop-open-classes",),
-    uses=("Q35",),
-)
+@CLAIMS.claim("Q36", wrong=0.0, source=Source.MEASURED, box="prop-open-classes", uses="Q35")
 def preference(study: ClassesLayersStudy, constant: float) -> Evidence:
+    r"""K = 5: which samples prefer their signal
+    $K = 5$, $n = 200$, $d = 40000$, $\eta = 0.05$: the mean fraction of clean samples with $\gamma > 0$ is below .2 at $x = 0.8$, above .8
+    at $1.25$ and above .98 at $2$, on either side of $\kappa = 1$, which is $x = 1.01$ here
+    wrong: x = 0.8 and x = 1.25 exchanged"""
     low, middle, high = tensor(study.two_steps[5].preference)
     if not constant:
         low, middle = middle, low
@@ -69,45 +55,33 @@ def preference(study: ClassesLayersStudy, constant: float) -> Evidence:
     return replace(both(*parts), numbers=numbers)
 
 
-@CLAIMS.claim(
-    "Q81",
-    "K = 2 is the two-class head",
-    r"$v_1 - v_2$ and $p$ with step $\beta$ are $v$ and $p$ of the two-class head with $(\beta_v, \beta_p) = (2\beta, \beta)$, 60 steps",
-    wrong=0.5,
-    wrong_text="the two-class head with the steps (β, β)",
-    box=("prop-open-classes",),
-)
+@CLAIMS.claim("Q81", wrong=0.5, box="prop-open-classes")
 def two_classes(study: ClassesLayersStudy, constant: float) -> Evidence:
+    r"""K = 2 is the two-class head
+    $v_1 - v_2$ and $p$ with step $\beta$ are $v$ and $p$ of the two-class head with $(\beta_v, \beta_p) = (2\beta, \beta)$, 60 steps
+    wrong: the two-class head with the steps (β, β)"""
     deviation = study.same_as_two_classes[2 * constant]
     evidence = within(deviation, high=1e-10, quantity="relative deviation", share=1)
     shown = "below 1e-10 in every draw" if evidence.holds else "above 1e-10"
     return replace(evidence, measured=shown, rule="algebra, every draw", numbers={})
 
 
-@CLAIMS.claim(
-    "Q82",
-    "no label noise: attention moves one way for every K",
-    r"$\eta = 0$, orthogonal noise of equal norm, judged at $K = 4$, gradient descent from zero with steps of any size: no step "
-    r"lowers the weight on the signal of a sample if $x > 1$ or raises it if $x < 1$, and the second step moves it to the side named",
-    wrong=1.3,
-    wrong_text="the boundary at x = 1.3",
-    box=("thm-open-classes-trap",),
-)
+@CLAIMS.claim("Q82", wrong=1.3, box="thm-open-classes-trap")
 def classes_one_way(study: ClassesLayersStudy, constant: float) -> Evidence:
+    r"""no label noise: attention moves one way for every K
+    $\eta = 0$, orthogonal noise of equal norm, judged at $K = 4$, gradient descent from zero with steps of any size: no step lowers the
+    weight on the signal of a sample if $x > 1$ or raises it if $x < 1$, and the second step moves it to the side named
+    wrong: the boundary at x = 1.3"""
     x, moves, units = study.one_way
     return replace(one_way(x, moves, constant, units), numbers={})
 
 
-@CLAIMS.claim(
-    "Q83",
-    "there is a trap for every K",
-    r"orthogonal noise of equal norm: gradient descent with any step sizes does not leave the set "
-    r"$\{V \le t,\ s_c \le \frac1{1+x},\ s_n \le \frac1{1+a_K\nu x},\ V+T_y-T_k \ge 0,\ T_y \ge T_o\}$, $a_K = \frac K{2K-2}$",
-    wrong=1.9,
-    wrong_text="a set 1.9 times wider in s_c",
-    box=("thm-open-classes-trap",),
-)
+@CLAIMS.claim("Q83", wrong=1.9, box="thm-open-classes-trap")
 def trap(study: ClassesLayersStudy, constant: float) -> Evidence:
+    r"""there is a trap for every K
+    orthogonal noise of equal norm: gradient descent with any step sizes does not leave the set $\{V \le t,\ s_c \le \frac1{1+x},\ s_n \le
+    \frac1{1+a_K\nu x},\ V+T_y-T_k \ge 0,\ T_y \ge T_o\}$, $a_K = \frac K{2K-2}$
+    wrong: a set 1.9 times wider in s_c"""
     exits, ends = trap_exits(study.trap, constant)
     runs = study.trap[1].shape[1]
     shown = f"{exits} exits in {runs} runs; {ends} with x > 1 end inside"
@@ -129,19 +103,14 @@ _TABLE = {
 }
 
 
-@CLAIMS.claim(
-    "Q84",
-    "more classes, a smaller trap",
-    r"equal step sizes: $x^*_K(0.2) = 1.657, 1.360, 1.233, 1.164$ for $K = 2, 3, 5, 10$; $x^*_K(0.4) = 2.932, 1.881, 1.530$ for "
-    r"$K = 3, 5, 10$, to 0.5 %: a second solver ends on the noise below and on the signal above each. These seven lie below the "
-    r"root $x_1$ of $(1-\mu)^2x^2 - K\mu x - 1$, $\mu = \frac{\eta}{(1-\eta)(K-1)}$; with more flips $x^*_K$ may lie above it: "
-    r"28.9 against 12.7 at $K = 2$, $\eta = 0.4$, 7.21 against 5.28 at $K = 5$, $\eta = 0.6$",
-    source=Source.MEASURED,
-    wrong=1.02,
-    wrong_text="values 2 % larger",
-    uses=("Q83",),
-)
+@CLAIMS.claim("Q84", wrong=1.02, source=Source.MEASURED, uses="Q83")
 def boundary_values(study: ClassesLayersStudy, constant: float) -> Evidence:
+    r"""more classes, a smaller trap
+    equal step sizes: $x^*_K(0.2) = 1.657, 1.360, 1.233, 1.164$ for $K = 2, 3, 5, 10$; $x^*_K(0.4) = 2.932, 1.881, 1.530$ for $K = 3, 5,
+    10$, to 0.5 %: a second solver ends on the noise below and on the signal above each. These seven lie below the root $x_1$ of
+    $(1-\mu)^2x^2 - K\mu x - 1$, $\mu = \frac{\eta}{(1-\eta)(K-1)}$; with more flips $x^*_K$ may lie above it: 28.9 against 12.7 at $K = 2$,
+    $\eta = 0.4$, 7.21 against 5.28 at $K = 5$, $\eta = 0.6$
+    wrong: values 2 % larger"""
     classes, etas = (np.array(part) for part in zip(*_TABLE, strict=True))
     values = np.array(list(_TABLE.values()))
     first = np.array([first_order_class_threshold(eta, int(K)) for K, eta in _TABLE])
@@ -152,52 +121,36 @@ def boundary_values(study: ClassesLayersStudy, constant: float) -> Evidence:
     return replace(evidence, holds=evidence.holds and bool(placed))
 
 
-@CLAIMS.claim(
-    "Q85",
-    "the K-class flow predicts the outcomes of gradient descent",
-    r"$\eta = 0.2$ and $0.4$, $K = 3, 5, 10$, $d = 10^6$, $x/x^*_K$ from 0.75 to 1.4: at least 95 % of the classes end on their signal iff "
-    r"$x > x^*_K$ at their own fraction of flips",
-    source=Source.MEASURED,
-    wrong=0.0,
-    wrong_text="the maximum-margin rule x > 1",
-    uses=("Q84",),
-    box=("thm-open-classes-trap",),
-)
+@CLAIMS.claim("Q85", wrong=0.0, source=Source.MEASURED, box="thm-open-classes-trap", uses="Q84")
 def fates(study: ClassesLayersStudy, constant: float) -> Evidence:
+    r"""the K-class flow predicts the outcomes of gradient descent
+    $\eta = 0.2$ and $0.4$, $K = 3, 5, 10$, $d = 10^6$, $x/x^*_K$ from 0.75 to 1.4: at least 95 % of the classes end on their signal iff $x
+    > x^*_K$ at their own fraction of flips
+    wrong: the maximum-margin rule x > 1"""
     # Run r of every (K, eta) is made of the same Gaussian numbers: one row.
     found = study.fates.values()
     right = [(fate.x > fate.threshold**constant) == fate.on_signal for fate in found]
     return mean_share(right, 0.95, what="classes", judged=[fate.x > 0 for fate in found])
 
 
-@CLAIMS.claim(
-    "Q86",
-    "little label noise: the maximum-margin rule nearly suffices",
-    r"$\eta = 0.05$, $x = 0.5 \dots 3$, $K = 2, 3, 5, 10$, a thousand steps of $5n/d$: at least 90 % of the classes end on the signal "
-    r"iff $x > 1$",
-    source=Source.MEASURED,
-    wrong=2.0,
-    wrong_text="the boundary at x = 2",
-    uses=("Q82",),
-)
+@CLAIMS.claim("Q86", wrong=2.0, source=Source.MEASURED, uses="Q82")
 def late_fates(study: ClassesLayersStudy, constant: float) -> Evidence:
+    r"""little label noise: the maximum-margin rule nearly suffices
+    $\eta = 0.05$, $x = 0.5 \dots 3$, $K = 2, 3, 5, 10$, a thousand steps of $5n/d$: at least 90 % of the classes end on the signal iff $x >
+    1$
+    wrong: the boundary at x = 2"""
     fates = [late.fates for late in study.late.values()]
     right = [(fate.x > constant) == fate.on_signal for fate in fates]
     return mean_share(right, 0.9, what="classes", judged=[fate.x > 0 for fate in fates])
 
 
-@CLAIMS.claim(
-    "Q86b",
-    "K classes: large first steps lead into the trap",
-    r"$\eta = 0.2$, $x = 4$, $n = 100$, $d = 20000$, $K = 3, 5$: with steps of $5n/d$ from zero fewer than half of the classes end on the "
-    r"signal; on the same draws after 300 steps of $n/4d$ at least nine of ten, all but those that hold so many flips that their own "
-    r"$x < x^*_K$",
-    source=Source.MEASURED,
-    wrong=0.0,
-    wrong_text="the two ways to start exchanged",
-    uses=("Q84",),
-)
+@CLAIMS.claim("Q86b", wrong=0.0, source=Source.MEASURED, uses="Q84")
 def step_trap(study: ClassesLayersStudy, constant: float) -> Evidence:
+    r"""K classes: large first steps lead into the trap
+    $\eta = 0.2$, $x = 4$, $n = 100$, $d = 20000$, $K = 3, 5$: with steps of $5n/d$ from zero fewer than half of the classes end on the
+    signal; on the same draws after 300 steps of $n/4d$ at least nine of ten, all but those that hold so many flips that their own $x <
+    x^*_K$
+    wrong: the two ways to start exchanged"""
     order = (0, 1) if constant else (1, 0)
     plain, warm = ([pair[i].on_signal for pair in study.step_trap.values()] for i in order)
     parts = (
@@ -210,17 +163,12 @@ def step_trap(study: ClassesLayersStudy, constant: float) -> Evidence:
 # --- two steps: label noise and unequal classes -------------------------------------------------------------------------------
 
 
-@CLAIMS.claim(
-    "Q37",
-    "two steps: how many cells are benign under more label noise",
-    r"$n = 200$, $d = 40000$, 90 cells ($n\,\mathrm{SNR}^2$ 2..100, $\beta d/n$ 0.5..10): the mean fraction of benign cells is "
-    r"at least .3 at $\eta = 0.35$, at most .3 at $0.4$ and at most .2 at $0.45$",
-    source=Source.MEASURED,
-    wrong=0.0,
-    wrong_text="cells counted at eta = 0.45",
-    uses=("R3",),
-)
+@CLAIMS.claim("Q37", wrong=0.0, source=Source.MEASURED, uses="R3")
 def benign_cells(study: ClassesLayersStudy, constant: float) -> Evidence:
+    r"""two steps: how many cells are benign under more label noise
+    $n = 200$, $d = 40000$, 90 cells ($n\,\mathrm{SNR}^2$ 2..100, $\beta d/n$ 0.5..10): the mean fraction of benign cells is at least .3 at
+    $\eta = 0.35$, at most .3 at $0.4$ and at most .2 at $0.45$
+    wrong: cells counted at eta = 0.45"""
     first, middle, last = (
         tensor(study.benign[200, eta]) for eta in ((0.35, 0.4, 0.45) if constant else (0.45, 0.4, 0.45))
     )
@@ -233,31 +181,21 @@ def benign_cells(study: ClassesLayersStudy, constant: float) -> Evidence:
     return replace(both(*parts), numbers=numbers)
 
 
-@CLAIMS.claim(
-    "Q88",
-    "with more samples two steps are benign under the same label noise",
-    r"$n = 800$, $d = n^2$: at $\eta = 0.4$ the mean fraction of benign cells among the 90 is at least .4",
-    source=Source.MEASURED,
-    wrong=0.0,
-    wrong_text="the same at n = 200, d = 40000",
-    uses=("Q37",),
-)
+@CLAIMS.claim("Q88", wrong=0.0, source=Source.MEASURED, uses="Q37")
 def cells_return(study: ClassesLayersStudy, constant: float) -> Evidence:
+    r"""with more samples two steps are benign under the same label noise
+    $n = 800$, $d = n^2$: at $\eta = 0.4$ the mean fraction of benign cells among the 90 is at least .4
+    wrong: the same at n = 200, d = 40000"""
     evidence = mean_within(tensor(study.benign[800 if constant else 200, 0.4]), low=0.4, quantity="mean share of cells")
     return replace(evidence, numbers={"cells": evidence.numbers["measured"]})
 
 
-@CLAIMS.claim(
-    "Q38",
-    "unequal classes: the signal of the minority is given up",
-    r"80/20, $\rho = 24$ ($x = 2.2$ and $0.55$), $n = 200$, $d = 40000$: after 1000 steps the mean $\log_{10}$ err is below "
-    r"$-60$ for the majority, and that of the minority above $-2.5$ in at least 95 % of draws",
-    source=Source.MEASURED,
-    wrong=0.0,
-    wrong_text="the errors after two steps",
-    uses=("R3",),
-)
+@CLAIMS.claim("Q38", wrong=0.0, source=Source.MEASURED, uses="R3")
 def minority(study: ClassesLayersStudy, constant: float) -> Evidence:
+    r"""unequal classes: the signal of the minority is given up
+    80/20, $\rho = 24$ ($x = 2.2$ and $0.55$), $n = 200$, $d = 40000$: after 1000 steps the mean $\log_{10}$ err is below $-60$ for the
+    majority, and that of the minority above $-2.5$ in at least 95 % of draws
+    wrong: the errors after two steps"""
     errors = tensor(study.imbalance[1000 if constant else 2])
     return both(
         mean_within(errors[:, 0], high=-60.0, quantity="mean, majority", level=LEVEL / 2),
@@ -273,16 +211,12 @@ def _frozen_error(study: ClassesLayersStudy, name: str, nsnr2: float, step: int)
     return tensor(10.0 ** run.log10_error[run.at(step)])
 
 
-@CLAIMS.claim(
-    "Q39",
-    "a residual mixing layer has a smaller error at step 300",
-    r"$n\,\mathrm{SNR}^2 = 1$, step 300: mean clean error below .03 with the layer (W frozen, or trained with $10^{-4}\beta$, "
-    r"$10^{-3}\beta$), above .15 without",
-    source=Source.MEASURED,
-    wrong=0.0,
-    wrong_text="the residual taken away from the noise token",
-)
+@CLAIMS.claim("Q39", wrong=0.0, source=Source.MEASURED)
 def two_layers(study: ClassesLayersStudy, constant: float) -> Evidence:
+    r"""a residual mixing layer has a smaller error at step 300
+    $n\,\mathrm{SNR}^2 = 1$, step 300: mean clean error below .03 with the layer (W frozen, or trained with $10^{-4}\beta$, $10^{-3}\beta$),
+    above .15 without
+    wrong: the residual taken away from the noise token"""
     errors = {"frozen": _frozen_error(study, "residual" if constant else "signal sees noise", 1.0, 300)}
     for ratio in (1e-4, 1e-3):
         run = study.layers.trained["residual", ratio, 1.0]
@@ -296,17 +230,12 @@ def two_layers(study: ClassesLayersStudy, constant: float) -> Evidence:
     return replace(both(*parts.values()), numbers={name: part.numbers["measured"] for name, part in parts.items()})
 
 
-@CLAIMS.claim(
-    "Q39b",
-    "training the first layer undoes part of the gain",
-    r"$n\,\mathrm{SNR}^2 = 1$, step 300: with W trained ($10^{-3}\beta$) the noise token attends to itself, $A_{\xi u} < 0.1$ instead of "
-    r"$0.5$ in at least 95 % of draws, and the mean error exceeds that of frozen W by .001 or more",
-    source=Source.MEASURED,
-    wrong=0.1,
-    wrong_text="W trained with 10⁻⁴β",
-    uses=("Q39",),
-)
+@CLAIMS.claim("Q39b", wrong=0.1, source=Source.MEASURED, uses="Q39")
 def trained_layer(study: ClassesLayersStudy, constant: float) -> Evidence:
+    r"""training the first layer undoes part of the gain
+    $n\,\mathrm{SNR}^2 = 1$, step 300: with W trained ($10^{-3}\beta$) the noise token attends to itself, $A_{\xi u} < 0.1$ instead of $0.5$
+    in at least 95 % of draws, and the mean error exceeds that of frozen W by .001 or more
+    wrong: W trained with 10⁻⁴β"""
     run = study.layers.trained["residual", 1e-3 if constant == 1 else 1e-4, 1.0]
     row = run.steps.index(300)
     looks, frozen = tensor(run.noise_to_signal[row]), _frozen_error(study, "residual", 1.0, 300)
@@ -317,49 +246,35 @@ def trained_layer(study: ClassesLayersStudy, constant: float) -> Evidence:
     )
 
 
-@CLAIMS.claim(
-    "Q87",
-    "without the residual p is frozen exactly as long as W is",
-    r"$Y = AX$ at $W = 0$: both tokens are the mean, so p stays where it starts (from zero and at random), exactly; with W trained "
-    r"p moves, in at least 95 % of draws by $10^{-4}$ or more",
-    wrong=0.0,
-    wrong_text="the run with W trained",
-    box=("rem-open-layer-at-zero",),
-)
+@CLAIMS.claim("Q87", wrong=0.0, box="rem-open-layer-at-zero")
 def no_residual(study: ClassesLayersStudy, constant: float) -> Evidence:
+    """without the residual p is frozen exactly as long as W is
+    $Y = AX$ at $W = 0$: both tokens are the mean, so p stays where it starts (from zero and at random), exactly; with W trained p moves, in
+    at least 95 % of draws by $10^{-4}$ or more
+    wrong: the run with W trained"""
     zero, random, trained = study.layers.still
     kept = torch.maximum(zero, random) if constant else trained
     still = within(kept, high=1e-15, quantity="move of p, W frozen", share=1)
     return both(still, within(trained, low=1e-4, quantity="W trained"))
 
 
-@CLAIMS.claim(
-    "Q89",
-    "two layers: the threshold of mixed tokens",
-    r"$Y_u = au + b\xi$, $Y_\xi = cu + e\xi$, $a > c$, $e > b$, $\eta = 0$, orthogonal noise, gradient descent from zero: no step lowers "
-    r"the weight on $Y_u$ if $x > x_\mathrm{mix} = \frac{e^2-b^2}{a^2-c^2}$ or raises it if $x < x_\mathrm{mix}$, and the second step "
-    r"moves it to the side named (four architectures: 1, 1, 3/5, 5/3)",
-    wrong=1.3,
-    wrong_text="a threshold 1.3 times as large",
-    box=("thm-open-mixed",),
-)
+@CLAIMS.claim("Q89", wrong=1.3, box="thm-open-mixed")
 def mixed_threshold(study: ClassesLayersStudy, constant: float) -> Evidence:
+    r"""two layers: the threshold of mixed tokens
+    $Y_u = au + b\xi$, $Y_\xi = cu + e\xi$, $a > c$, $e > b$, $\eta = 0$, orthogonal noise, gradient descent from zero: no step lowers the
+    weight on $Y_u$ if $x > x_\mathrm{mix} = \frac{e^2-b^2}{a^2-c^2}$ or raises it if $x < x_\mathrm{mix}$, and the second step moves it to
+    the side named (four architectures: 1, 1, 3/5, 5/3)
+    wrong: a threshold 1.3 times as large"""
     ratio, moves, units = study.layers.one_way
     return replace(one_way(ratio, moves, constant, units), numbers={})
 
 
-@CLAIMS.claim(
-    "Q89b",
-    "the late error is large where the noise token carries no signal",
-    r"$n\,\mathrm{SNR}^2 = 1$, last step, W frozen: mean error below .05 where $Y_\xi$ carries the signal ($c \ge e/3$), above .25 where "
-    r"it does not ($c = 0$)",
-    source=Source.MEASURED,
-    wrong=0.0,
-    wrong_text="the two one-way masks exchanged",
-    box=("thm-open-mixed",),
-    uses=("Q89",),
-)
+@CLAIMS.claim("Q89b", wrong=0.0, source=Source.MEASURED, box="thm-open-mixed", uses="Q89")
 def carrier(study: ClassesLayersStudy, constant: float) -> Evidence:
+    r"""the late error is large where the noise token carries no signal
+    $n\,\mathrm{SNR}^2 = 1$, last step, W frozen: mean error below .05 where $Y_\xi$ carries the signal ($c \ge e/3$), above .25 where it
+    does not ($c = 0$)
+    wrong: the two one-way masks exchanged"""
     keep, lose = ["residual", "strong mix", "noise sees signal"], ["one layer", "signal sees noise"]
     if not constant:
         keep[-1], lose[-1] = lose[-1], keep[-1]
@@ -373,16 +288,12 @@ def carrier(study: ClassesLayersStudy, constant: float) -> Evidence:
     return replace(both(*parts), numbers=numbers)
 
 
-@CLAIMS.claim(
-    "Q89c",
-    "the error of the noise phase with a residual layer",
-    r"$x < 1$, residual layer, W frozen: the exact SVM on the tokens $Y_\xi$, the noise phase of maximum margin, has clean error "
-    r"$\Phi(-z\sqrt{d/n}/\sqrt{(1-\eta)(1-z)^2+\eta(1+z)^2})$, $z = \frac{c^2x'(1-2\eta)}{e^2+c^2x'}$, $x' = \rho^2n/2d$",
-    wrong=0.0,
-    wrong_text="1/2, the value of one layer",
-    box=("thm-open-mixed",),
-)
+@CLAIMS.claim("Q89c", wrong=0.0, box="thm-open-mixed")
 def limits(study: ClassesLayersStudy, constant: float) -> Evidence:
+    r"""the error of the noise phase with a residual layer
+    $x < 1$, residual layer, W frozen: the exact SVM on the tokens $Y_\xi$, the noise phase of maximum margin, has clean error
+    $\Phi(-z\sqrt{d/n}/\sqrt{(1-\eta)(1-z)^2+\eta(1+z)^2})$, $z = \frac{c^2x'(1-2\eta)}{e^2+c^2x'}$, $x' = \rho^2n/2d$
+    wrong: 1/2, the value of one layer"""
     parts = []
     for nsnr2 in NSNR2[:2]:
         values = tensor(study.layers.limits["residual", nsnr2])

@@ -143,18 +143,12 @@ def _with_points(evidence: Evidence, centre: float, error: float, points: int, l
     return replace(evidence, holds=low - slack <= centre <= high + slack, measured=shown, rule=rule, numbers=numbers)
 
 
-@CLAIMS.claim(
-    "Q31",
-    "the Gaussian error formula holds for Rademacher and uniform noise",
-    r"two steps, $n\,\mathrm{SNR}^2 = 0.5$: the fraction of misclassified fresh samples differs from the exact Gaussian integral by "
-    r"less than $0.003$",
-    source=Source.MEASURED,
-    wrong=0.0,
-    wrong_text="sparse noise (1 %) instead",
-    box=("thm-open-noise-error",),
-    uses=("R3",),
-)
+@CLAIMS.claim("Q31", wrong=0.0, source=Source.MEASURED, box="thm-open-noise-error", uses="R3")
 def light_tails(study: NoiseStudy, constant: float) -> Evidence:
+    r"""the Gaussian error formula holds for Rademacher and uniform noise
+    two steps, $n\,\mathrm{SNR}^2 = 0.5$: the fraction of misclassified fresh samples differs from the exact Gaussian integral by less than
+    $0.003$
+    wrong: sparse noise (1 %) instead"""
     rows = [study.rows[name][0] for name in (("Rademacher", "uniform") if constant else ("sparse 1 %",))]
     worst = max(rows, key=lambda row: abs(row.gap))
     shown = f"{abs(worst.gap):.1g} +- {worst.standard_error:.1g}"
@@ -162,17 +156,12 @@ def light_tails(study: NoiseStudy, constant: float) -> Evidence:
     return replace(evidence, predicted="difference <= 0.003", measured=shown, numbers={"gap": worst.gap})
 
 
-@CLAIMS.claim(
-    "Q32",
-    "the Gaussian error formula fails for radial t3 noise",
-    r"two steps, $n\,\mathrm{SNR}^2 = 0.5$, tokens multivariate Student t with $\nu = 3$: mean formula over mean counted error "
-    r"is $1.75 \pm 0.15$",
-    source=Source.MEASURED,
-    wrong=0.0,
-    wrong_text="the formula averaged over the scale",
-    uses=("Q71",),
-)
+@CLAIMS.claim("Q32", wrong=0.0, source=Source.MEASURED, uses="Q71")
 def radial_breaks(study: NoiseStudy, constant: float) -> Evidence:
+    r"""the Gaussian error formula fails for radial t3 noise
+    two steps, $n\,\mathrm{SNR}^2 = 0.5$, tokens multivariate Student t with $\nu = 3$: mean formula over mean counted error is $1.75 \pm
+    0.15$
+    wrong: the formula averaged over the scale"""
     row = study.rows["radial t3"][0]
     low, high = 1.6, 1.9
     formula = row.white if constant else row.formula
@@ -184,32 +173,22 @@ def radial_breaks(study: NoiseStudy, constant: float) -> Evidence:
     return replace(evidence, numbers={"ratio": ratio})
 
 
-@CLAIMS.claim(
-    "Q71",
-    "radial tails: the error is the average over the scale",
-    r"for $\xi = R\,\Sigma^{1/2}g$, $g$ Gaussian, the error is $E_R\,\mathrm{err}(R^2 S)$: counted errors agree for $\nu = 3, 5, 10$ at "
-    r"both signal strengths",
-    wrong=0.0,
-    wrong_text="R = 1",
-    box=("thm-open-noise-error",),
-    uses=("R3",),
-)
+@CLAIMS.claim("Q71", wrong=0.0, box="thm-open-noise-error", uses="R3")
 def averaged_over_the_scale(study: NoiseStudy, constant: float) -> Evidence:
+    r"""radial tails: the error is the average over the scale
+    for $\xi = R\,\Sigma^{1/2}g$, $g$ Gaussian, the error is $E_R\,\mathrm{err}(R^2 S)$: counted errors agree for $\nu = 3, 5, 10$ at both
+    signal strengths
+    wrong: R = 1"""
     rows = [row for name in RADIAL for row in study.rows[name]]
     return _counted(rows, [row.gap if constant else row.white_gap for row in rows])
 
 
-@CLAIMS.claim(
-    "Q72",
-    "correlated noise: the error is the same integral with Σ",
-    r"AR(1), spiked and unprojected Gaussian noise: with $S_{vv} = \Pi v\cdot\Sigma\,\Pi v$ and so on ($\Pi = I$ where "
-    r"nothing is projected) the integral is the counted error, at both signal strengths",
-    wrong=0.0,
-    wrong_text="Σ = I",
-    box=("thm-open-noise-error",),
-    uses=("R3",),
-)
+@CLAIMS.claim("Q72", wrong=0.0, box="thm-open-noise-error", uses="R3")
 def known_covariance(study: NoiseStudy, constant: float) -> Evidence:
+    r"""correlated noise: the error is the same integral with Σ
+    AR(1), spiked and unprojected Gaussian noise: with $S_{vv} = \Pi v\cdot\Sigma\,\Pi v$ and so on ($\Pi = I$ where nothing is projected)
+    the integral is the counted error, at both signal strengths
+    wrong: Σ = I"""
     rows = [row for name in (*CORRELATED, "not orthogonal") for row in study.rows[name]]
     return _counted(rows, [row.gap if constant else row.white_gap for row in rows])
 
@@ -217,17 +196,12 @@ def known_covariance(study: NoiseStudy, constant: float) -> Evidence:
 # --- universality and its rate ---------------------------------------------------------------------------------------------
 
 
-@CLAIMS.claim(
-    "Q73",
-    "finite fourth moment: the gap is of order 1/d, with its constant",
-    r"entries $z_j = \sqrt{w_j}g_j$: truth minus formula is $\tfrac12\mathrm{tr}(H\,\mathrm{Cov}\,S_w)$ to leading order, "
-    r"$\mathrm{Cov}\,S_w = \tfrac13(Ez^4-3)\sum_j(\dots)$; sparse 10 % at $d = 1000, 2000, 4000$ and sparse 1 % at $4000$, $n = d/20$",
-    wrong=1.3,
-    wrong_text="a gap 1.3 times as large",
-    box=("prop-open-noise-universality",),
-    uses=("R3",),
-)
+@CLAIMS.claim("Q73", wrong=1.3, box="prop-open-noise-universality", uses="R3")
 def expansion(study: NoiseStudy, constant: float) -> Evidence:
+    r"""finite fourth moment: the gap is of order 1/d, with its constant
+    entries $z_j = \sqrt{w_j}g_j$: truth minus formula is $\tfrac12\mathrm{tr}(H\,\mathrm{Cov}\,S_w)$ to leading order, $\mathrm{Cov}\,S_w =
+    \tfrac13(Ez^4-3)\sum_j(\dots)$; sparse 10 % at $d = 1000, 2000, 4000$ and sparse 1 % at $4000$, $n = d/20$
+    wrong: a gap 1.3 times as large"""
     rows = [*study.rates["sparse 10 %"], study.rates["sparse 1 %"][-1]]
     level, parts = LEVEL / len(rows) / 2, []  # half of it for the draws, half for the fresh points
     for row in rows:
@@ -240,17 +214,12 @@ def expansion(study: NoiseStudy, constant: float) -> Evidence:
     return both(*parts)
 
 
-@CLAIMS.claim(
-    "Q73b",
-    "infinite fourth moment: the gap falls more slowly",
-    r"Student t entries with $\nu = 3$: the gap falls like $d^{1-\nu/2} = d^{-1/2}$ along $n = d/20$, "
-    r"$d = 500 \dots 4000$ (slope within $0.15$)",
-    source=Source.MEASURED,
-    wrong=2.0,
-    wrong_text="the rate 1/d",
-    uses=("Q73",),
-)
+@CLAIMS.claim("Q73b", wrong=2.0, source=Source.MEASURED, uses="Q73")
 def slow_rate(study: NoiseStudy, constant: float) -> Evidence:
+    r"""infinite fourth moment: the gap falls more slowly
+    Student t entries with $\nu = 3$: the gap falls like $d^{1-\nu/2} = d^{-1/2}$ along $n = d/20$, $d = 500 \dots 4000$ (slope within
+    $0.15$)
+    wrong: the rate 1/d"""
     rows = study.rates["t3 entries"]
     slope, error = gap_slope(rows)
     low, high = -0.5 * constant - 0.15, -0.5 * constant + 0.15
@@ -277,17 +246,12 @@ def _named(rows: Sequence[TraceRow], name: str) -> TraceRow:
     return next(row for row in rows if row.name == name)
 
 
-@CLAIMS.claim(
-    "Q33",
-    "AR(1): log err is the prediction with tr Σ²",
-    r"$\varphi = 0.5$, $n = 60$, $d = 4000$, $\eta = 0$, $n\,\mathrm{SNR}^2 = 1$, $\beta = n/5d$: mean "
-    r"$\log_{10}\mathrm{err} = -2.9 \pm 0.3$, as the orthogonal-noise prediction with $\mathrm{tr}\,\Sigma^2 = 1.67\,d$ says",
-    wrong=0.0,
-    wrong_text="tr Σ² = d",
-    box=("prop-open-noise-traces",),
-    uses=("Q75",),
-)
+@CLAIMS.claim("Q33", wrong=0.0, box="prop-open-noise-traces", uses="Q75")
 def autoregressive(study: NoiseStudy, constant: float) -> Evidence:
+    r"""AR(1): log err is the prediction with tr Σ²
+    $\varphi = 0.5$, $n = 60$, $d = 4000$, $\eta = 0$, $n\,\mathrm{SNR}^2 = 1$, $\beta = n/5d$: mean $\log_{10}\mathrm{err} = -2.9 \pm 0.3$,
+    as the orthogonal-noise prediction with $\mathrm{tr}\,\Sigma^2 = 1.67\,d$ says
+    wrong: tr Σ² = d"""
     row, white = _named(study.small, "AR(1) .5"), _named(study.small, "white")
     predicted, text = row.predicted if constant else white.predicted, "terms of order √(n tr Σ²)/tr Σ"
     field = agrees(row.log10_error, predicted, allowance=0.1, allowance_text=text, level=LEVEL / 2)
@@ -295,18 +259,13 @@ def autoregressive(study: NoiseStudy, constant: float) -> Evidence:
     return replace(both(field, band), numbers=field.numbers)
 
 
-@CLAIMS.claim(
-    "Q75",
-    "training scores depend on tr Σ, the error on tr Σ²",
-    r"two steps, five covariances, $\beta d/n = 0.2$ and $5$: the orthogonal-noise prediction with $a = "
-    r"\beta\,\mathrm{tr}\,\Sigma/4n$ and fresh covariances proportional to $\mathrm{tr}\,\Sigma^2$ gives the mean of "
-    r"$\log_{10}\mathrm{err}$ over draws, and $y_i v_1\cdot\xi_i = a$ on average",
-    wrong=0.0,
-    wrong_text="the two traces exchanged",
-    box=("prop-open-noise-traces",),
-    uses=("C17", "Q72"),
-)
+@CLAIMS.claim("Q75", wrong=0.0, box="prop-open-noise-traces", uses="C17 Q72")
 def two_traces(study: NoiseStudy, constant: float) -> Evidence:
+    r"""training scores depend on tr Σ, the error on tr Σ²
+    two steps, five covariances, $\beta d/n = 0.2$ and $5$: the orthogonal-noise prediction with $a = \beta\,\mathrm{tr}\,\Sigma/4n$ and
+    fresh covariances proportional to $\mathrm{tr}\,\Sigma^2$ gives the mean of $\log_{10}\mathrm{err}$ over draws, and $y_i v_1\cdot\xi_i =
+    a$ on average
+    wrong: the two traces exchanged"""
     rows, parts = (*study.small, *study.large), []
     level = LEVEL / len(rows) / 2
     for row in rows:
@@ -323,17 +282,12 @@ def two_traces(study: NoiseStudy, constant: float) -> Evidence:
     )  # fmt: skip
 
 
-@CLAIMS.claim(
-    "Q74",
-    "a spike: the error depends on one Gaussian number",
-    r"$\Sigma = I + 200\,ww^\top$: $v\cdot w/\sqrt{n(1+s)} = \zeta \sim N(0,1)$, and $\mathrm{err}_k = "
-    r"\Phi\big(-\rho^2n_k/\sqrt{n(d + (1+s)^2\zeta^2)}\big)$ draw by draw",
-    wrong=0.0,
-    wrong_text="(1 + s) instead of (1 + s)²",
-    box=("prop-open-noise-spike",),
-    uses=("Q72",),
-)
+@CLAIMS.claim("Q74", wrong=0.0, box="prop-open-noise-spike", uses="Q72")
 def one_gaussian(study: NoiseStudy, constant: float) -> Evidence:
+    r"""a spike: the error depends on one Gaussian number
+    $\Sigma = I + 200\,ww^\top$: $v\cdot w/\sqrt{n(1+s)} = \zeta \sim N(0,1)$, and $\mathrm{err}_k = \Phi\big(-\rho^2n_k/\sqrt{n(d +
+    (1+s)^2\zeta^2)}\big)$ draw by draw
+    wrong: (1 + s) instead of (1 + s)²"""
     spike, text = study.spike, "overlaps, order √(n/d)"
     square = agrees(spike.zeta**2, 1.0, level=LEVEL / 2)
     predicted = spike.from_zeta if constant else spike.one_power
@@ -343,17 +297,12 @@ def one_gaussian(study: NoiseStudy, constant: float) -> Evidence:
 # --- long training ---------------------------------------------------------------------------------------------------------
 
 
-@CLAIMS.claim(
-    "Q34",
-    "heavy radial tails: the harmonic rule holds away from its threshold",
-    r"$\eta = 0$, $\nu = 3$, $n = 200$, $d = 40000$: at expected $x_h = 1.6$ and $0.8$ both classes end where the rule "
-    r"$x_h > 1$ says, on their signal at $1.6$ and on their noise at $0.8$, in at least 70 % of the draws of each",
-    source=Source.MEASURED,
-    wrong=0.0,
-    wrong_text="the arithmetic rule ρ²|C| > d",
-    box=("thm-open-noise-harmonic",),
-)
+@CLAIMS.claim("Q34", wrong=0.0, source=Source.MEASURED, box="thm-open-noise-harmonic")
 def harmonic_threshold(study: NoiseStudy, constant: float) -> Evidence:
+    r"""heavy radial tails: the harmonic rule holds away from its threshold
+    $\eta = 0$, $\nu = 3$, $n = 200$, $d = 40000$: at expected $x_h = 1.6$ and $0.8$ both classes end where the rule $x_h > 1$ says, on
+    their signal at $1.6$ and on their noise at $0.8$, in at least 70 % of the draws of each
+    wrong: the arithmetic rule ρ²|C| > d"""
     fates = study.radial[3.0]
     rule = fates.harmonic if constant else fates.arithmetic
     right = [per_draw([((rule > 1) == fates.on_signal)[fates.at(target)]]) for target in (0.8, 1.6)]
@@ -362,18 +311,12 @@ def harmonic_threshold(study: NoiseStudy, constant: float) -> Evidence:
     return replace(both(*parts), numbers={"share": torch.cat(right).mean().item()})
 
 
-@CLAIMS.claim(
-    "Q34b",
-    "near the harmonic threshold gradient descent is not maximum margin",
-    r"$\nu = 3$, classes with own $x_h$ in $[1.05, 1.3]$, the same draws: the exact SVM puts a mean fraction of at least 0.95 of them on "
-    r"their signal, gradient descent at most 0.6, although no label is flipped",
-    source=Source.MEASURED,
-    wrong=0.0,
-    wrong_text="SVM and gradient descent exchanged",
-    box=("thm-open-noise-harmonic",),
-    uses=("Q34",),
-)
+@CLAIMS.claim("Q34b", wrong=0.0, source=Source.MEASURED, box="thm-open-noise-harmonic", uses="Q34")
 def heavy_tail_trap(study: NoiseStudy, constant: float) -> Evidence:
+    r"""near the harmonic threshold gradient descent is not maximum margin
+    $\nu = 3$, classes with own $x_h$ in $[1.05, 1.3]$, the same draws: the exact SVM puts a mean fraction of at least 0.95 of them on their
+    signal, gradient descent at most 0.6, although no label is flipped
+    wrong: SVM and gradient descent exchanged"""
     fates = study.radial[3.0]
     near = (fates.harmonic >= 1.05) & (fates.harmonic <= 1.3)
     if not near.any():
@@ -387,16 +330,12 @@ def heavy_tail_trap(study: NoiseStudy, constant: float) -> Evidence:
     return replace(both(*parts), draws=int(near.any(1).sum()), numbers=names)
 
 
-@CLAIMS.claim(
-    "Q76",
-    "the norms alone decide the outcome of nearly every sample",
-    r"$\nu = 3, 5, 10$, $x_h = 0.6 \dots 2$: training a copy with orthogonal noise tokens of the same norms predicts which token each "
-    r"single sample ends on: correctly for at least 90 % of the samples on average in each of the 24 cells, and for 97 % over all",
-    source=Source.MEASURED,
-    wrong=0.0,
-    wrong_text="the rule x_h > 1, class by class",
-)
+@CLAIMS.claim("Q76", wrong=0.0, source=Source.MEASURED)
 def lengths_decide(study: NoiseStudy, constant: float) -> Evidence:
+    r"""the norms alone decide the outcome of nearly every sample
+    $\nu = 3, 5, 10$, $x_h = 0.6 \dots 2$: training a copy with orthogonal noise tokens of the same norms predicts which token each single
+    sample ends on: correctly for at least 90 % of the samples on average in each of the 24 cells, and for 97 % over all
+    wrong: the rule x_h > 1, class by class"""
     cells = []
     for fates in study.radial.values():
         for target in np.unique(fates.target):
@@ -417,16 +356,12 @@ def lengths_decide(study: NoiseStudy, constant: float) -> Evidence:
     )  # fmt: skip
 
 
-@CLAIMS.claim(
-    "Q77",
-    "correlated noise: the largest margin on noise alone costs n/D, not n/tr Σ",
-    r"the exact SVM on n noise tokens has $|w|^2 = n/D$, $D = \sum_j\lambda_j/(1+n\lambda_j/D)$ (within 3 %): white, AR(1) 0.9, half the "
-    r"trace, and a spike of variance $d$, which doubles $\mathrm{tr}\,\Sigma$ and leaves $D \approx d$",
-    wrong=0.0,
-    wrong_text="tr Σ",
-    box=("prop-open-noise-effective",),
-)
+@CLAIMS.claim("Q77", wrong=0.0, box="prop-open-noise-effective")
 def effective_length(study: NoiseStudy, constant: float) -> Evidence:
+    r"""correlated noise: the largest margin on noise alone costs n/D, not n/tr Σ
+    the exact SVM on n noise tokens has $|w|^2 = n/D$, $D = \sum_j\lambda_j/(1+n\lambda_j/D)$ (within 3 %): white, AR(1) 0.9, half the
+    trace, and a spike of variance $d$, which doubles $\mathrm{tr}\,\Sigma$ and leaves $D \approx d$
+    wrong: tr Σ"""
     parts = []
     for fates in study.correlated.values():
         predicted = fates.effective if constant else fates.trace
@@ -435,18 +370,13 @@ def effective_length(study: NoiseStudy, constant: float) -> Evidence:
     return both(*parts)
 
 
-@CLAIMS.claim(
-    "Q77b",
-    "correlated noise: the effective trace D decides the outcomes",
-    r"$\eta = 0$, the rule is that a class ends on its signal iff $\rho^2|C_k| > D$: over twelve signal norms, the fraction of a "
-    r"draw's classes for which it is right is in at least 95 % of draws 0.85 or more for the exact SVM and 0.8 or more for gradient "
-    r"descent (0.7 under the spike)",
-    source=Source.MEASURED,
-    wrong=0.0,
-    wrong_text="tr Σ in place of D",
-    uses=("Q77",),
-)
+@CLAIMS.claim("Q77b", wrong=0.0, source=Source.MEASURED, uses="Q77")
 def effective_length_decides(study: NoiseStudy, constant: float) -> Evidence:
+    r"""correlated noise: the effective trace D decides the outcomes
+    $\eta = 0$, the rule is that a class ends on its signal iff $\rho^2|C_k| > D$: over twelve signal norms, the fraction of a draw's
+    classes for which it is right is in at least 95 % of draws 0.85 or more for the exact SVM and 0.8 or more for gradient descent (0.7
+    under the spike)
+    wrong: tr Σ in place of D"""
     shares = {}
     for name, fates in study.correlated.items():
         above = fates.x > (fates.effective if constant else fates.trace)
@@ -465,18 +395,13 @@ def effective_length_decides(study: NoiseStudy, constant: float) -> Evidence:
     )  # fmt: skip
 
 
-@CLAIMS.claim(
-    "Q78",
-    "noise not orthogonal to the signals: the late phase is the same",
-    r"$\xi \sim N(0, I_d)$, $n = 100$, $d = 20000$, $\eta = 0.05$, step 3000, in at least 95 % of draws: at "
-    r"$\rho = 10$ the clean error is as large as with projected noise ($\log_{10}\mathrm{err}$ within $0.1$); at $\rho = 30$ it is below "
-    r"$10^{-20}$, with at most 60 % of the mean exponent of projected noise",
-    source=Source.MEASURED,
-    wrong=0.0,
-    wrong_text="the same agreement after one step",
-    uses=("A11", "L11"),
-)
+@CLAIMS.claim("Q78", wrong=0.0, source=Source.MEASURED, uses="A11 L11")
 def late_phase_stays(study: NoiseStudy, constant: float) -> Evidence:
+    r"""noise not orthogonal to the signals: the late phase is the same
+    $\xi \sim N(0, I_d)$, $n = 100$, $d = 20000$, $\eta = 0.05$, step 3000, in at least 95 % of draws: at $\rho = 10$ the clean error is as
+    large as with projected noise ($\log_{10}\mathrm{err}$ within $0.1$); at $\rho = 30$ it is below $10^{-20}$, with at most 60 % of the
+    mean exponent of projected noise
+    wrong: the same agreement after one step"""
     row, level = (-1 if constant else study.avoiding[0].at(1)), LEVEL / 3
     (low_projected, projected), (low_other, other) = (
         [tensor(course.log10_error) for course in courses] for courses in (study.avoiding, study.meeting)
@@ -501,24 +426,12 @@ def late_phase_stays(study: NoiseStudy, constant: float) -> Evidence:
 # --- claims C1-C16 under other laws ----------------------------------------------------------------------------------------
 
 
-@CLAIMS.claim(
-    "Q79",
-    "under light tails the claims on two steps hold, under radial heavy tails the mechanism fails",
-    r"of the claims of the page I.2 at most one in all fails under Rademacher, uniform and $t_{10}$ entries; C1 fails under $t_5$ and 10 % "
-    r"sparse entries; C1, C2, C7, C16 fail under radial $t_3$; C3a under AR(1) with $\varphi = 0.9$; C6 under unprojected noise",
-    source=Source.MEASURED,
-    wrong=0.0,
-    wrong_text="radial t3 for the light tails",
-    uses=(
-        "C1",
-        "C2",
-        "C3a",
-        "C6",
-        "C7",
-        "C16",
-    ),
-)
+@CLAIMS.claim("Q79", wrong=0.0, source=Source.MEASURED, uses="C1 C2 C3a C6 C7 C16")
 def what_breaks(study: NoiseStudy, constant: float) -> Evidence:
+    r"""under light tails the claims on two steps hold, under radial heavy tails the mechanism fails
+    of the claims of the page I.2 at most one in all fails under Rademacher, uniform and $t_{10}$ entries; C1 fails under $t_5$ and 10 %
+    sparse entries; C1, C2, C7, C16 fail under radial $t_3$; C3a under AR(1) with $\varphi = 0.9$; C6 under unprojected noise
+    wrong: radial t3 for the light tails"""
     found = {name: broken(study.matrix, name) for name in study.matrix}
     light = ("Rademacher", "uniform", "t10 entries") if constant else ("radial t3",)
     named = {

@@ -17,17 +17,7 @@ from attnbook.open_questions.optimisers.signs import (
 )
 from attnbook.open_questions.optimisers.study import OptimiserStudy, SignSteps
 from bookkit.claims import ClaimSet, Source
-from bookkit.rules import (
-    LEVEL,
-    Evidence,
-    NothingToMeasure,
-    agrees,
-    both,
-    exactly,
-    mean_within,
-    median_within,
-    within,
-)
+from bookkit.rules import LEVEL, Evidence, NothingToMeasure, agrees, both, exactly, mean_within, median_within, within
 
 __all__ = ["CLAIMS"]
 
@@ -45,17 +35,12 @@ def _mean_in_band(row: torch.Tensor, low: float, high: float, level: float = LEV
 # --- step sizes ------------------------------------------------------------------------------------------------------------
 
 
-@CLAIMS.claim(
-    "Q15",
-    "a large first step leads into the trap at high SNR",
-    r"$\eta = 0.2$, $x = 4$, $n = 200$, $d = 40000$: $\beta = 5n/d$ from zero leaves on average at most 40 % of the "
-    r"classes on the signal, 500 steps of $n/5d$ first leave at least 90 % there",
-    source=Source.MEASURED,
-    wrong=0.0,
-    wrong_text="five full steps first, n/5d afterwards: small steps come too late",
-    uses=("L4",),
-)
+@CLAIMS.claim("Q15", wrong=0.0, source=Source.MEASURED, uses="L4")
 def step_size_trap(study: OptimiserStudy, constant: float) -> Evidence:
+    r"""a large first step leads into the trap at high SNR
+    $\eta = 0.2$, $x = 4$, $n = 200$, $d = 40000$: $\beta = 5n/d$ from zero leaves on average at most 40 % of the classes on the signal, 500
+    steps of $n/5d$ first leave at least 90 % there
+    wrong: five full steps first, n/5d afterwards: small steps come too late"""
     on_signal = {name: np.asarray(attention > 0.5) for name, (attention, _) in study.schedules.items()}
     small = "n/5d for 500 steps, then full" if constant else "full for 5 steps, then n/5d"
     return both(
@@ -64,17 +49,12 @@ def step_size_trap(study: OptimiserStudy, constant: float) -> Evidence:
     )
 
 
-@CLAIMS.claim(
-    "Q16",
-    "small steps stay benign at x = 400",
-    r"$\eta = 0.05$, $x = 400$, $n = 200$, $d = 40000$, $\beta = n/20d$: every label is fitted, the clean error is"
-    r" below $10^{-200}$ in the median and below $10^{-100}$ in at least 95 % of draws",
-    source=Source.MEASURED,
-    wrong=4.0,
-    wrong_text="steps four times as large, n/5d",
-    uses=("R3",),
-)
+@CLAIMS.claim("Q16", wrong=4.0, source=Source.MEASURED, uses="R3")
 def small_steps(study: OptimiserStudy, constant: float) -> Evidence:
+    r"""small steps stay benign at x = 400
+    $\eta = 0.05$, $x = 400$, $n = 200$, $d = 40000$, $\beta = n/20d$: every label is fitted, the clean error is below $10^{-200}$ in the
+    median and below $10^{-100}$ in at least 95 % of draws
+    wrong: steps four times as large, n/5d"""
     outcome = study.strong[round(0.05 * constant, 3)]
     fitted = tensor(np.where(outcome.train_accuracy == 1, outcome.log10_error, 0.0))
     middle = median_within(fitted, high=-200.0, quantity="median log₁₀ err", level=LEVEL / 2)
@@ -85,16 +65,11 @@ def small_steps(study: OptimiserStudy, constant: float) -> Evidence:
 # --- one step of sign descent ----------------------------------------------------------------------------------------------
 
 
-@CLAIMS.claim(
-    "Q25",
-    "signals on axes: after one step of sign descent noise has the larger score",
-    r"after one step of sign descent $V_k / E\,y_iv_1\cdot\xi_i = \rho\sqrt{\pi n/2}/(d-2)$, at $n\,\mathrm{SNR}^2"
-    r" = 0.25, 1, 4.5$",
-    wrong=1.1,
-    wrong_text="a ratio 10 % larger",
-    box=("prop-open-sign",),
-)
+@CLAIMS.claim("Q25", wrong=1.1, box="prop-open-sign")
 def axis_ratio(study: OptimiserStudy, constant: float) -> Evidence:
+    r"""signals on axes: after one step of sign descent noise has the larger score
+    after one step of sign descent $V_k / E\,y_iv_1\cdot\xi_i = \rho\sqrt{\pi n/2}/(d-2)$, at $n\,\mathrm{SNR}^2 = 0.25, 1, 4.5$
+    wrong: a ratio 10 % larger"""
     steps = study.signs.values()
     predicted = tensor([axis_memory_ratio(s.law.signal_norm, s.law.n, s.law.d) for s in steps])
     found = torch.stack([s.memory_ratio["axis"] for s in steps], dim=1) / (constant * predicted)
@@ -109,17 +84,13 @@ def _exponents(s: SignSteps, basis: str) -> tuple[torch.Tensor, torch.Tensor]:
     return s.exponents[basis] / s.gd_exponent, exponent_ratio_flat(s.differences, law.signal_norm, law.n, law.d)
 
 
-@CLAIMS.claim(
-    "Q26",
-    "signals in random directions: a fraction of gradient descent's exponent, 2/π at low SNR",
-    r"after one step the exponent of the clean error over gradient descent's is $\frac{2/\pi}{1+(1-2/\pi)q}$, "
-    r"$q = \rho^2(c_1^2+c_2^2)/|\sum_iy_i\xi_i|^2 \approx \tfrac12 n\,\mathrm{SNR}^2(1-2\eta)^2$, for signals in "
-    r"random directions: below $2/\pi$, and near it at low SNR",
-    wrong=1.2,
-    wrong_text="0.76 in place of 2/π",
-    box=("prop-open-sign",),
-)
+@CLAIMS.claim("Q26", wrong=1.2, box="prop-open-sign")
 def two_over_pi(study: OptimiserStudy, constant: float) -> Evidence:
+    r"""signals in random directions: a fraction of gradient descent's exponent, 2/π at low SNR
+    after one step the exponent of the clean error over gradient descent's is $\frac{2/\pi}{1+(1-2/\pi)q}$, $q =
+    \rho^2(c_1^2+c_2^2)/|\sum_iy_i\xi_i|^2 \approx \tfrac12 n\,\mathrm{SNR}^2(1-2\eta)^2$, for signals in random directions: below $2/\pi$,
+    and near it at low SNR
+    wrong: 0.76 in place of 2/π"""
     parts, room = [], {"allowance": 0.01, "allowance_text": "fluctuation of V_k, O(1/d)"}
     for s in study.signs.values():
         found, predicted = _exponents(s, "random")
@@ -127,18 +98,13 @@ def two_over_pi(study: OptimiserStudy, constant: float) -> Evidence:
     return both(*parts)
 
 
-@CLAIMS.claim(
-    "Q26b",
-    "flat signals: the exponent after one step of sign descent",
-    r"after one step of sign descent, the exponent of the clean error over gradient descent's is, for signals with entries "
-    r"$\pm\rho/\sqrt d$, $\frac{e^2/(1-e^2)}{q}$ with $2e^2 = e_+^2 + e_-^2$, $e_\pm = \mathrm{erf}\,\frac{\rho(c_1\pm "
-    r"c_2)}{\sqrt{2nd}}$; above the value for random directions",
-    wrong=1.2,
-    wrong_text="a ratio 20 % larger",
-    box=("prop-open-sign",),
-    uses=("Q26",),
-)
+@CLAIMS.claim("Q26b", wrong=1.2, box="prop-open-sign", uses="Q26")
 def two_over_pi_flat(study: OptimiserStudy, constant: float) -> Evidence:
+    r"""flat signals: the exponent after one step of sign descent
+    after one step of sign descent, the exponent of the clean error over gradient descent's is, for signals with entries $\pm\rho/\sqrt d$,
+    $\frac{e^2/(1-e^2)}{q}$ with $2e^2 = e_+^2 + e_-^2$, $e_\pm = \mathrm{erf}\,\frac{\rho(c_1\pm c_2)}{\sqrt{2nd}}$; above the value for
+    random directions
+    wrong: a ratio 20 % larger"""
     parts, room = [], {"allowance": 0.02, "allowance_text": "leading order in n/d"}
     for s in study.signs.values():
         found, predicted = _exponents(s, "flat")
@@ -146,19 +112,13 @@ def two_over_pi_flat(study: OptimiserStudy, constant: float) -> Evidence:
     return both(*parts)
 
 
-@CLAIMS.claim(
-    "Q27",
-    "signals on axes: the error does not depend on n",
-    r"after one step of sign descent or Adam the clean error is $\Phi(-\rho/\sqrt{d-2})$, for $n = 20, 50, 100$ "
-    r"alike, if both "
-    r"classes have more clean than flipped samples (Adam: to $10^{-4}$, since a coordinate with a gradient as small as its "
-    r"$\epsilon$ takes less than a whole step and changes the logarithm by about $1/2d$)",
-    wrong=1.01,
-    wrong_text="a signal norm 1 % larger",
-    box=("prop-open-sign",),
-    uses=("D4", "R6"),
-)
+@CLAIMS.claim("Q27", wrong=1.01, box="prop-open-sign", uses="D4 R6")
 def axis_law(study: OptimiserStudy, constant: float) -> Evidence:
+    r"""signals on axes: the error does not depend on n
+    after one step of sign descent or Adam the clean error is $\Phi(-\rho/\sqrt{d-2})$, for $n = 20, 50, 100$ alike, if both classes have
+    more clean than flipped samples (Adam: to $10^{-4}$, since a coordinate with a gradient as small as its $\epsilon$ takes less than a
+    whole step and changes the logarithm by about $1/2d$)
+    wrong: a signal norm 1 % larger"""
     parts = []
     for name, tolerance in (("sign descent", 1e-9), ("Adam", 1e-4)):
         gaps = []
@@ -174,18 +134,13 @@ def axis_law(study: OptimiserStudy, constant: float) -> Evidence:
 
 
 @CLAIMS.claim(
-    "Q28",
-    "Adam with signals in random directions has a small error above the threshold",
-    r"$n\,\mathrm{SNR}^2 \approx 4.5$, signals in random directions, step/10, 120 steps: mean $\log_{10}$ clean "
-    r"error in $[-60, -10]$",
-    source=Source.MEASURED,
-    wrong=0.0,
-    wrong_text="Adam with signals on two axes",
-    regime="$x$ within 5 % of 2 at $n = 50$, $d = 5000$, $\\eta = 0.1$",
-    violation=lambda study: _other_law(study.high_law, 2.0),
-    uses=("R3", "R6"),
+    "Q28", wrong=0.0, source=Source.MEASURED, uses="R3 R6", violation=lambda study: _other_law(study.high_law, 2.0)
 )
 def adam_spread(study: OptimiserStudy, constant: float) -> Evidence:
+    r"""Adam with signals in random directions has a small error above the threshold
+    $n\,\mathrm{SNR}^2 \approx 4.5$, signals in random directions, step/10, 120 steps: mean $\log_{10}$ clean error in $[-60, -10]$
+    regime: $x$ within 5 % of 2 at $n = 50$, $d = 5000$, $\eta = 0.1$
+    wrong: Adam with signals on two axes"""
     row = study.high["Adam, random, step/10" if constant else "Adam, axis, step/10"]
     return _mean_in_band(row.end, -60.0, -10.0)
 
@@ -200,17 +155,12 @@ def _other_law(law, x: float) -> str:
     )
 
 
-@CLAIMS.claim(
-    "Q27b",
-    "signals on axes: sign descent on full batches ends on the noise far above x = 1",
-    r"sign descent without flips, $n = 20$, $d = 2000$, $x = 2, 5, 20$: with signals on two axes all classes of at least 95 % of draws end "
-    r"with attention below 0.01 on the signal; with signals in random directions, $x = 5, 20$, the same draws above 0.99",
-    source=Source.MEASURED,
-    wrong=0.0,
-    wrong_text="the two bases exchanged",
-    uses=("Q27",),
-)
+@CLAIMS.claim("Q27b", wrong=0.0, source=Source.MEASURED, uses="Q27")
 def axis_ends_on_noise(study: OptimiserStudy, constant: float) -> Evidence:
+    """signals on axes: sign descent on full batches ends on the noise far above x = 1
+    sign descent without flips, $n = 20$, $d = 2000$, $x = 2, 5, 20$: with signals on two axes all classes of at least 95 % of draws end
+    with attention below 0.01 on the signal; with signals in random directions, $x = 5, 20$, the same draws above 0.99
+    wrong: the two bases exchanged"""
     axis, random = (
         study.sign_ends[basis].movedim(1, 0).flatten(1) for basis in ("axis", "random")
     )  # (draws, x and class)
@@ -225,18 +175,12 @@ def axis_ends_on_noise(study: OptimiserStudy, constant: float) -> Evidence:
 # --- mini-batches ----------------------------------------------------------------------------------------------------------
 
 
-@CLAIMS.claim(
-    "Q29",
-    "mini-batches have a much smaller error at low SNR",
-    r"$x = 0.45$, $n = 50$, $d = 5000$, $\eta = 0.1$, batches of 10, $\beta = 5n/d$, 2000 steps: mean $\log_{10}$ "
-    r"clean error in "
-    r"$[-4.9, -2.5]$, gradient descent's in $[-0.5, -0.4]$, and the lower one in at least 95 % of draws",
-    source=Source.MEASURED,
-    wrong=0.0,
-    wrong_text="mini-batches and full batches exchanged",
-    uses=("R3",),
-)
+@CLAIMS.claim("Q29", wrong=0.0, source=Source.MEASURED, uses="R3")
 def batches_at_low_snr(study: OptimiserStudy, constant: float) -> Evidence:
+    r"""mini-batches have a much smaller error at low SNR
+    $x = 0.45$, $n = 50$, $d = 5000$, $\eta = 0.1$, batches of 10, $\beta = 5n/d$, 2000 steps: mean $\log_{10}$ clean error in $[-4.9,
+    -2.5]$, gradient descent's in $[-0.5, -0.4]$, and the lower one in at least 95 % of draws
+    wrong: mini-batches and full batches exchanged"""
     gd, sgd = study.many["gradient descent"].end, study.many["batches of 10"].end
     if not constant:
         gd, sgd = sgd, gd
@@ -245,18 +189,12 @@ def batches_at_low_snr(study: OptimiserStudy, constant: float) -> Evidence:
     return both(*parts, within(sgd - gd, high=0.0, quantity="batches minus full batch", level=level))
 
 
-@CLAIMS.claim(
-    "Q30",
-    "after one epoch attention leans to the signal",
-    r"$x = 0.27$, $n = 100$, $d = 20000$, $\eta = 0.1$: mean $p\cdot\mu_k$ after one epoch in batches of 20 with "
-    r"$\beta = 10n/d$ is "
-    r"$0.8 \pm 0.2$, and positive for both classes of at least 95 % of draws; after the one step of a full batch it is 0 exactly",
-    source=Source.MEASURED,
-    wrong=0.0,
-    wrong_text="full batches, epochs of the same length",
-    box=("prop-open-first-pass",),
-)
+@CLAIMS.claim("Q30", wrong=0.0, source=Source.MEASURED, box="prop-open-first-pass")
 def leaning(study: OptimiserStudy, constant: float) -> Evidence:
+    r"""after one epoch attention leans to the signal
+    $x = 0.27$, $n = 100$, $d = 20000$, $\eta = 0.1$: mean $p\cdot\mu_k$ after one epoch in batches of 20 with $\beta = 10n/d$ is $0.8 \pm
+    0.2$, and positive for both classes of at least 95 % of draws; after the one step of a full batch it is 0 exactly
+    wrong: full batches, epochs of the same length"""
     p = tensor(study.passes["first pass" if constant else "full batch, the same epoch"].p_signal)
     full = exactly(tensor(study.passes["one full step"].p_signal), 0.0, tolerance=1e-300)
     mean = mean_within(p.mean(1), 0.6, 1.0, quantity="mean p.mu_k", level=LEVEL / 2)
@@ -266,25 +204,14 @@ def leaning(study: OptimiserStudy, constant: float) -> Evidence:
 # --- sign descent along training -------------------------------------------------------------------------------------------
 
 
-@CLAIMS.claim(
-    "Q51",
-    "the arcsine law of sign descent",
-    r"signals in random directions: the clean error along training is that of block-normalised descent with "
-    r"$\Pi v\cdot\Pi v$, $\Pi v\cdot\Pi p$, $\Pi p\cdot\Pi p$ "
-    r"replaced by sums of $\frac2\pi\arcsin\cos\angle(G_s, G_t)$ over past gradients, less the part in the signals' plane; the "
-    r"mean ratio of the "
-    r"$\log_{10}$ errors over the steps is within 0.15 of 1, below and above the threshold, in at least 80 % of draws (in the others a "
-    r"class next to its own boundary tips to its other side)",
-    source=Source.MEASURED,
-    wrong=0.0,
-    wrong_text="the block-normalised errors themselves",
-    box=("thm-open-arcsine",),
-    uses=(
-        "Q51b",
-        "Q52",
-    ),
-)
+@CLAIMS.claim("Q51", wrong=0.0, source=Source.MEASURED, box="thm-open-arcsine", uses="Q51b Q52")
 def arcsine(study: OptimiserStudy, constant: float) -> Evidence:
+    r"""the arcsine law of sign descent
+    signals in random directions: the clean error along training is that of block-normalised descent with $\Pi v\cdot\Pi v$, $\Pi v\cdot\Pi
+    p$, $\Pi p\cdot\Pi p$ replaced by sums of $\frac2\pi\arcsin\cos\angle(G_s, G_t)$ over past gradients, less the part in the signals'
+    plane; the mean ratio of the $\log_{10}$ errors over the steps is within 0.15 of 1, below and above the threshold, in at least 80 % of
+    draws (in the others a class next to its own boundary tips to its other side)
+    wrong: the block-normalised errors themselves"""
     ratios = []
     for track in study.tracks.values():  # the same draws below the threshold and above it
         predicted = track.predicted.log10_error if constant else track.block_error
@@ -292,17 +219,13 @@ def arcsine(study: OptimiserStudy, constant: float) -> Evidence:
     return within(torch.stack(ratios, 1), low=0.85, high=1.15, quantity="mean ratio", share=0.8)
 
 
-@CLAIMS.claim(
-    "Q51b",
-    "what fresh noise sees of sign descent",
-    r"signals in random directions, below and above the threshold, averaged over the steps from the second on: $\Pi v\cdot\Pi v$ and "
-    r"$\Pi p\cdot\Pi p$ over $d\beta^2\sum_{s,t}\frac2\pi\arcsin\cos\angle(G_s, G_t) - \sum_k(\cdot)(\cdot)/\rho^2$ are 1, and "
-    r"$\Pi v\cdot\Pi p/|\Pi v||\Pi p|$ is its prediction, up to $2n/d$",
-    wrong=0.0,
-    wrong_text="the signals' plane is not taken off: the sum of arcsines alone",
-    box=("thm-open-arcsine",),
-)
+@CLAIMS.claim("Q51b", wrong=0.0, box="thm-open-arcsine")
 def arcsine_products(study: OptimiserStudy, constant: float) -> Evidence:
+    r"""what fresh noise sees of sign descent
+    signals in random directions, below and above the threshold, averaged over the steps from the second on: $\Pi v\cdot\Pi v$ and $\Pi
+    p\cdot\Pi p$ over $d\beta^2\sum_{s,t}\frac2\pi\arcsin\cos\angle(G_s, G_t) - \sum_k(\cdot)(\cdot)/\rho^2$ are 1, and $\Pi v\cdot\Pi
+    p/|\Pi v||\Pi p|$ is its prediction, up to $2n/d$
+    wrong: the signals' plane is not taken off: the sum of arcsines alone"""
     parts, room = [], {"allowance_text": "leading order: 2n/d", "level": LEVEL / 3 / len(study.tracks)}
     for track in study.tracks.values():
         allowance = 2 * study.low_law.n / study.low_law.d
@@ -318,19 +241,13 @@ def arcsine_products(study: OptimiserStudy, constant: float) -> Evidence:
     return both(*parts)
 
 
-@CLAIMS.claim(
-    "Q52",
-    "sign descent trains like block-normalised descent",
-    r"signals in random directions, steps of length $\beta E|w|_1$ for $\beta$ per entry: the attention of the "
-    r"same samples at the same steps "
-    r"differs by less than 0.03 in the mean over samples and steps, above and below the threshold, in at least 80 % of draws (in the "
-    r"others a class next to its own boundary tips to its other side)",
-    source=Source.MEASURED,
-    wrong=0.0,
-    wrong_text="attention held at one half",
-    box=("thm-open-arcsine",),
-)
+@CLAIMS.claim("Q52", wrong=0.0, source=Source.MEASURED, box="thm-open-arcsine")
 def trains_alike(study: OptimiserStudy, constant: float) -> Evidence:
+    r"""sign descent trains like block-normalised descent
+    signals in random directions, steps of length $\beta E|w|_1$ for $\beta$ per entry: the attention of the same samples at the same steps
+    differs by less than 0.03 in the mean over samples and steps, above and below the threshold, in at least 80 % of draws (in the others a
+    class next to its own boundary tips to its other side)
+    wrong: attention held at one half"""
     gaps = []
     for track in study.tracks.values():
         rows = [track.predicted.path.at(step) for step in track.steps]
@@ -340,15 +257,10 @@ def trains_alike(study: OptimiserStudy, constant: float) -> Evidence:
     return within(torch.stack(gaps, 1), high=0.03, quantity="mean difference of attention", share=0.8)
 
 
-@CLAIMS.claim(
-    "Q52b",
-    "Adam's second step in p has one size",
-    r"every entry of $p_2$ under Adam is $\pm\beta\sqrt{1+\beta_2}/(1+\beta_1) = \pm0.744\,\beta$, whatever the "
-    r"gradient",
-    wrong=1.01,
-    wrong_text="a size 1 % larger",
-    box=("prop-open-sign",),
-)
+@CLAIMS.claim("Q52b", wrong=1.01, box="prop-open-sign")
 def adam_size(study: OptimiserStudy, constant: float) -> Evidence:
+    r"""Adam's second step in p has one size
+    every entry of $p_2$ under Adam is $\pm\beta\sqrt{1+\beta_2}/(1+\beta_1) = \pm0.744\,\beta$, whatever the gradient
+    wrong: a size 1 % larger"""
     sizes = study.adam_sizes
     return exactly(sizes, constant * adam_second_step(), tolerance=1e-3)

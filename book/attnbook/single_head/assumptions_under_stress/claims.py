@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import torch
@@ -130,29 +129,22 @@ _WINDOW = {
 }
 
 
-@CLAIMS.claim(
-    "A1", "two steps interpolate far below d = n²",
-    r"at $d/n^2 = 1/64, \dots, 16$, with $n\,\mathrm{SNR}^2$ and $\beta d/n$ kept, two steps fit every training label at each of these "
-    r"$d$ in at least 95 % of draws (at the smallest $d$ a draw may leave a label unfitted)",
-    source=Source.MEASURED, wrong=_SMALL_STEP, wrong_text="0.4 times the step size", **_WINDOW,
-uses=('R4',),)  # fmt: skip
+@CLAIMS.claim("A1", wrong=_SMALL_STEP, source=Source.MEASURED, uses="R4", **_WINDOW)
 def interpolates_at_small_d(study: AssumptionStudy, constant: float) -> Evidence:
+    r"""two steps interpolate far below d = n²
+    at $d/n^2 = 1/64, \dots, 16$, with $n\,\mathrm{SNR}^2$ and $\beta d/n$ kept, two steps fit every training label at each of these $d$ in
+    at least 95 % of draws (at the smallest $d$ a draw may leave a label unfitted)
+    wrong: 0.4 times the step size"""
     fitted = study.interpolates[constant].double()
     return within(fitted, low=1.0, quantity="share of dimensions fitted")
 
 
-@CLAIMS.claim(
-    "A2",
-    "the exponent of the clean error is of order d/n, not d/n²",
-    r"along $d = n^2$ without label noise, $\log_{10}$ of the clean error doubles with $n$, up to its prefactor (with an exponent of "
-    r"order $d/n^2$ it would not change)",
-    wrong=0.5,
-    wrong_text="the exponent d/n²",
-    **_WINDOW,
-    box=("prop-rate",),
-    uses=("R3", "R4"),
-)
+@CLAIMS.claim("A2", wrong=0.5, box="prop-rate", uses="R3 R4", **_WINDOW)
 def exponent_scale(study: AssumptionStudy, constant: float) -> Evidence:
+    r"""the exponent of the clean error is of order d/n, not d/n²
+    along $d = n^2$ without label noise, $\log_{10}$ of the clean error doubles with $n$, up to its prefactor (with an exponent of order
+    $d/n^2$ it would not change)
+    wrong: the exponent d/n²"""
     small, double = study.scaled_error
     allowance = 2 * math.log10(study.stress.law.n) / small.mean().abs().item()
     return agrees(
@@ -163,42 +155,46 @@ def exponent_scale(study: AssumptionStudy, constant: float) -> Evidence:
     )
 
 
-@CLAIMS.claim(
-    "A3", "the crude bound on the cross terms is too large by a factor of order √n",
-    r"$n\max_{i<j}|\xi_i\cdot\xi_j| \ge \tfrac12\sqrt n\, \max_i |\sum_{j\ne i} y_j\,\xi_j\cdot\xi_i|$ at each $d/n^2$ of A1, "
-    r"in at least 95 % of draws",
-    source=Source.MEASURED, wrong=6.0, wrong_text="too large by a factor 3√n", **_WINDOW,
-uses=('C3a', 'C3b'),)  # fmt: skip
+@CLAIMS.claim("A3", wrong=6.0, source=Source.MEASURED, uses="C3a C3b", **_WINDOW)
 def crude_over_true(study: AssumptionStudy, constant: float) -> Evidence:
+    r"""the crude bound on the cross terms is too large by a factor of order √n
+    $n\max_{i<j}|\xi_i\cdot\xi_j| \ge \tfrac12\sqrt n\, \max_i |\sum_{j\ne i} y_j\,\xi_j\cdot\xi_i|$ at each $d/n^2$ of A1, in at least 95 %
+    of draws
+    wrong: too large by a factor 3√n"""
     rows = study.stress.rows["dimension"]
     ratio = torch.stack([row.crude_bound / row.cross_term for row in rows], 1) / math.sqrt(study.stress.law.n)
     return within(ratio, low=constant * 0.5, quantity="crude / (true √n)")
 
 
-@CLAIMS.claim(
-    "A4",
-    "label symmetry: at η = 1/2 the mean clean error is 1/2",
-    r"if all labels of a draw change their sign, the clean error $\mathrm{err}$ becomes $1 - \mathrm{err}$ ($v$ becomes $-v$ and $p$ is "
-    r"the same); at $\eta = 1/2$ both draws are equally likely, so the mean clean error is exactly $\tfrac12$",
-    wrong=1.001,
-    wrong_text="errors that add up to 1.001",
-    box=("prop-other-laws",),
-    uses=("R3",),
-)
+@CLAIMS.claim("A4", wrong=1.001, box="prop-other-laws", uses="R3")
 def label_symmetry(study: AssumptionStudy, constant: float) -> Evidence:
+    r"""label symmetry: at η = 1/2 the mean clean error is 1/2
+    if all labels of a draw change their sign, the clean error $\mathrm{err}$ becomes $1 - \mathrm{err}$ ($v$ becomes $-v$ and $p$ is the
+    same); at $\eta = 1/2$ both draws are equally likely, so the mean clean error is exactly $\tfrac12$
+    wrong: errors that add up to 1.001"""
     return exactly(study.flipped_error, constant)
 
 
 @CLAIMS.claim(
-    "A5", "much label noise needs a larger dimension",
-    r"at $\eta = 0.3$ and in dimension $100\,d$, with $n\,\mathrm{SNR}^2$ and $\beta d/n$ kept, at least 98 % of draws have a clean "
-    r"error below $10^{-2}$ in both classes (in dimension $d$ about four in ten have not)",
-    source=Source.MEASURED, wrong=0.0, wrong_text="dimension d itself",
-    regime=r"that of A1, and $n \ge 200$ and $d \le 300\,n$",
-    violation=lambda s: _window(s) or ("" if s.stress.law.n >= 200 and s.stress.law.d <= 300 * s.stress.law.n
-    else f"needs n >= 200 and d <= 300 n; here n = {s.stress.law.n}, d/n = {s.stress.law.d / s.stress.law.n:.3g}"),
-uses=('R3',),)  # fmt: skip
+    "A5",
+    wrong=0.0,
+    source=Source.MEASURED,
+    uses="R3",
+    violation=lambda s: (
+        _window(s)
+        or (
+            ""
+            if s.stress.law.n >= 200 and s.stress.law.d <= 300 * s.stress.law.n
+            else f"needs n >= 200 and d <= 300 n; here n = {s.stress.law.n}, d/n = {s.stress.law.d / s.stress.law.n:.3g}"
+        )
+    ),
+)
 def label_noise_at_large_d(study: AssumptionStudy, constant: float) -> Evidence:
+    r"""much label noise needs a larger dimension
+    at $\eta = 0.3$ and in dimension $100\,d$, with $n\,\mathrm{SNR}^2$ and $\beta d/n$ kept, at least 98 % of draws have a clean error
+    below $10^{-2}$ in both classes (in dimension $d$ about four in ten have not)
+    regime: that of A1, and $n \ge 200$ and $d \le 300\,n$
+    wrong: dimension d itself"""
     row = study.stress.row("label_noise_large_d" if constant == 1.0 else "label_noise", 0.3)
     return within(row.log10_error, high=-2.0, quantity="log10 error per class", share=0.98)
 
@@ -209,82 +205,67 @@ def _preference(row: Row, constant: float) -> Evidence:
     return both(*(agrees(row.preference[:, k], constant * row.signal_pull[:, k] - level) for k in (0, 1)))
 
 
-def _preference_claim(
-    id: str,
-    title: str,
-    statement: str,
-    name: str,
-    values: tuple[float, ...],
-    *,
-    box: tuple[str, ...],
-    uses: tuple[str, ...],
-) -> None:
+def _preference_claim(id: str, words: str, name: str, values: tuple[float, ...], *, box: str, uses: str) -> None:
     def judge(study: AssumptionStudy, constant: float) -> Evidence:
         return both(*(_preference(study.stress.row(name, value), constant) for value in values))
 
     judge.__qualname__ = f"_preference_claim.{name}"
-    wrong = "a signal pull 1.1 times as strong"
-    register: Callable = CLAIMS.claim(id, title, statement, wrong=1.1, wrong_text=wrong, box=box, uses=uses)
-    register(judge)
+    CLAIMS.claim(id, f"{words}\nwrong: a signal pull 1.1 times as strong", wrong=1.1, box=box, uses=uses)(judge)
 
 
 _preference_claim(
     "A6",
-    "unequal classes: each class has its own threshold",
-    r"clean samples of class $k$ prefer their signal by $\gamma_k/a = n\,\mathrm{SNR}^2(|C_k|-|N_k|)/n - 1$: positive on average iff "
-    r"$\pi_k\, n\,\mathrm{SNR}^2(1-2\eta) > 1$; checked at $\pi = 0.9$",
+    r"""unequal classes: each class has its own threshold
+    clean samples of class $k$ prefer their signal by $\gamma_k/a = n\,\mathrm{SNR}^2(|C_k|-|N_k|)/n - 1$: positive on average iff
+    $\pi_k\, n\,\mathrm{SNR}^2(1-2\eta) > 1$; checked at $\pi = 0.9$""",
     "class_probability",
     (0.9,),
-    box=("claim-theory-c10",),
-    uses=("C10",),
+    box="claim-theory-c10",
+    uses="C10",
 )
 _preference_claim(
     "A7",
-    "unequal norms: each signal has its own SNR",
-    r"$\gamma_k/a = |\mu_k|^2(|C_k|-|N_k|)/d - 1$; checked at $|\mu_2| = |\mu_1|/2$ and $2|\mu_1|$",
+    r"""unequal norms: each signal has its own SNR
+    $\gamma_k/a = |\mu_k|^2(|C_k|-|N_k|)/d - 1$; checked at $|\mu_2| = |\mu_1|/2$ and $2|\mu_1|$""",
     "norm_ratio",
     (0.5, 2.0),
-    box=("prop-other-laws",),
-    uses=("C10",),
+    box="prop-other-laws",
+    uses="C10",
 )
 _preference_claim(
     "A8",
-    "an angle between the signals: κ becomes κ(1 − cos)",
-    r"$\gamma_1/a = \rho^2\left(D_1 - cD_2\right)/d - 1$ with $D_k = |C_k|-|N_k|$: the threshold is "
-    r"$n\,\mathrm{SNR}^2(1-2\eta)(1-c) > 2$; checked at $c = \pm\tfrac12$",
+    r"""an angle between the signals: κ becomes κ(1 − cos)
+    $\gamma_1/a = \rho^2\left(D_1 - cD_2\right)/d - 1$ with $D_k = |C_k|-|N_k|$: the threshold is
+    $n\,\mathrm{SNR}^2(1-2\eta)(1-c) > 2$; checked at $c = \pm\tfrac12$""",
     "cosine",
     (-0.5, 0.5),
-    box=("prop-other-laws",),
-    uses=("C10",),
+    box="prop-other-laws",
+    uses="C10",
 )
 
 
-@CLAIMS.claim(
-    "A9",
-    "T tokens: the preference threshold does not depend on T",
-    r"at a step size in proportion to the number $T$ of tokens, so that $a = \beta d/2nT$ is kept, the orthogonal-noise prediction of "
-    r"the preference $\gamma$ of clean samples is $b - a$ for each $T$; checked at $T = 2, 8, 32$",
-    wrong=1.1,
-    wrong_text="a preference 1.1 times as large",
-    box=("thm-closed-forms-tokens",),
-)
+@CLAIMS.claim("A9", wrong=1.1, box="thm-closed-forms-tokens")
 def token_preference(study: AssumptionStudy, constant: float) -> Evidence:
+    r"""T tokens: the preference threshold does not depend on T
+    at a step size in proportion to the number $T$ of tokens, so that $a = \beta d/2nT$ is kept, the orthogonal-noise prediction of the
+    preference $\gamma$ of clean samples is $b - a$ for each $T$; checked at $T = 2, 8, 32$
+    wrong: a preference 1.1 times as large"""
     rows = [row for row in study.stress.tokens if row.tokens in (2, 8, 32)]
     return both(*(agrees(row.preference, constant * row.predicted_preference) for row in rows))
 
 
 @CLAIMS.claim(
     "A10",
-    "T tokens: one step fits flipped labels iff b < (T − 1)a",
-    r"after one step the mean margin of flipped samples is $\left((T-1)a - b\right)/T$ (orthogonal-noise prediction); checked at "
-    r"$T = 2, 4, 32$",
     wrong=1.1,
-    wrong_text="a signal pull 1.1 times as strong",
-    regime="label noise",
+    box="thm-closed-forms-tokens",
     violation=lambda s: "" if s.stress.law.label_noise > 0 else "needs label noise; here eta = 0",
-    box=("thm-closed-forms-tokens",),
 )
 def token_margins(study: AssumptionStudy, constant: float) -> Evidence:
+    r"""T tokens: one step fits flipped labels iff b < (T − 1)a
+    after one step the mean margin of flipped samples is $\left((T-1)a - b\right)/T$ (orthogonal-noise prediction); checked at $T = 2, 4,
+    32$
+    regime: label noise
+    wrong: a signal pull 1.1 times as strong"""
     rows = [row for row in study.stress.tokens if row.tokens in (2, 4, 32)]
     small = study.stress.law.d // 20
     level = (small - 2) / small
@@ -295,33 +276,21 @@ def token_margins(study: AssumptionStudy, constant: float) -> Evidence:
     return both(*parts)
 
 
-@CLAIMS.claim(
-    "A11",
-    "the integral is the clean error for the changed laws as well",
-    r"with signals at an angle ($c = 0.3$) and of unequal norm, unequal classes and $\xi \sim N(0, I_d)$, the integral with the "
-    r"covariance of $(v\cdot\xi, p\cdot\xi)$ from the whole of $v$ and $p$ is the expected fraction of misclassified fresh samples, "
-    r"drawn as $d$-vectors",
-    wrong=_PROJECTED,
-    wrong_text="v and p projected off the signals",
-    box=("prop-other-laws",),
-    uses=("R3",),
-)
+@CLAIMS.claim("A11", wrong=_PROJECTED, box="prop-other-laws", uses="R3")
 def stressed_error(study: AssumptionStudy, constant: float) -> Evidence:
+    r"""the integral is the clean error for the changed laws as well
+    with signals at an angle ($c = 0.3$) and of unequal norm, unequal classes and $\xi \sim N(0, I_d)$, the integral with the covariance of
+    $(v\cdot\xi, p\cdot\xi)$ from the whole of $v$ and $p$ is the expected fraction of misclassified fresh samples, drawn as $d$-vectors
+    wrong: v and p projected off the signals"""
     return agrees(study.counted_error, study.exact_error[constant])
 
 
-@CLAIMS.claim(
-    "A12",
-    "isotropic noise: the norm of v in place of that of its noise part",
-    r"for $\xi \sim N(0, I_d)$ the $\log_{10}$ clean error is the orthogonal-noise prediction with $|v|^2$ in place of $|\Pi v|^2$, up "
-    r"to a relative $\sqrt{n/d}$",
-    wrong=_PROJECTED,
-    wrong_text="the prediction for projected noise",
-    **_WINDOW,
-    box=("prop-other-laws",),
-    uses=("A11", "C17"),
-)
+@CLAIMS.claim("A12", wrong=_PROJECTED, box="prop-other-laws", uses="A11 C17", **_WINDOW)
 def isotropic_noise(study: AssumptionStudy, constant: float) -> Evidence:
+    r"""isotropic noise: the norm of v in place of that of its noise part
+    for $\xi \sim N(0, I_d)$ the $\log_{10}$ clean error is the orthogonal-noise prediction with $|v|^2$ in place of $|\Pi v|^2$, up to a
+    relative $\sqrt{n/d}$
+    wrong: the prediction for projected noise"""
     law = study.stress.law
     return agrees(
         study.isotropic_ratio[constant],
@@ -331,13 +300,9 @@ def isotropic_noise(study: AssumptionStudy, constant: float) -> Evidence:
     )
 
 
-@CLAIMS.claim(
-    "A13",
-    "normalised noise gives the same run",
-    r"noise $N(0, \Pi/d)$, signals of norm $\rho/\sqrt d$ and step size $\beta d$ give the same margins for every data set",
-    wrong=1.001,
-    wrong_text="margins larger by 0.1 %",
-    box=("rem-normalised-noise",),
-)
+@CLAIMS.claim("A13", wrong=1.001, box="rem-normalised-noise")
 def normalised(study: AssumptionStudy, constant: float) -> Evidence:
+    r"""normalised noise gives the same run
+    noise $N(0, \Pi/d)$, signals of norm $\rho/\sqrt d$ and step size $\beta d$ give the same margins for every data set
+    wrong: margins larger by 0.1 %"""
     return exactly(study.normalised_margins, constant * study.margins)

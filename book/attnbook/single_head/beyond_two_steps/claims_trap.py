@@ -25,66 +25,44 @@ def _no_chance(right: np.ndarray, what: str) -> Evidence:
     )  # fmt: skip
 
 
-@TRAP_CLAIMS.claim(
-    "L3",
-    "the threshold of the flow is the threshold of the trained head",
-    r"on orthogonal noise tokens of equal norm, with small steps, the head ends on the noise at $0.99\,x^*$ and on the signal at "
-    r"$1.01\,x^*$, for $\eta = 0.05, 0.1, 0.2, 0.3$, with $x^*$ from the solver of the six equations",
-    source=Source.MEASURED,
-    wrong=0.0,
-    wrong_text="$x_1$ of the first move in place of $x^*$",
-    box=("thm-long-map", "thm-long-trap"),
-    uses=("L4", "thm-long-map"),
-)
+@TRAP_CLAIMS.claim("L3", wrong=0.0, source=Source.MEASURED, box="thm-long-map thm-long-trap", uses="L4 thm-long-map")
 def boundary_of_the_head(study: TrapStudy, constant: float) -> Evidence:
+    r"""the threshold of the flow is the threshold of the trained head
+    on orthogonal noise tokens of equal norm, with small steps, the head ends on the noise at $0.99\,x^*$ and on the signal at $1.01\,x^*$,
+    for $\eta = 0.05, 0.1, 0.2, 0.3$, with $x^*$ from the solver of the six equations
+    wrong: $x_1$ of the first move in place of $x^*$"""
     fates = study.fates["x*" if constant else "x1"]
     return _no_chance(fates == np.array([[False], [True]]), "runs end on their side of the boundary")
 
 
-@TRAP_CLAIMS.claim(
-    "L5",
-    "where the first move of attention changes its direction",
-    r"in the flow the attention of clean samples first moves towards the signal iff $x > x_1 = \frac{\nu + \sqrt{\nu^2 + "
-    r"(1-\nu)^2}}{(1-\nu)^2}$, with $\nu = \eta/(1-\eta)$; checked on the trained head with orthogonal noise, at $0.98\,x_1$ and "
-    r"$1.02\,x_1$, $\eta = 0.05, 0.1, 0.2, 0.3$, step $n/1000d$",
-    wrong=0.0,
-    wrong_text="$x^*$ in place of $x_1$",
-    box=("thm-long-first-move",),
-    uses=("thm-long-map",),
-)
+@TRAP_CLAIMS.claim("L5", wrong=0.0, box="thm-long-first-move", uses="thm-long-map")
 def first_move_changes_sign(study: TrapStudy, constant: float) -> Evidence:
+    r"""where the first move of attention changes its direction
+    in the flow the attention of clean samples first moves towards the signal iff $x > x_1 = \frac{\nu + \sqrt{\nu^2 +
+    (1-\nu)^2}}{(1-\nu)^2}$, with $\nu = \eta/(1-\eta)$; checked on the trained head with orthogonal noise, at $0.98\,x_1$ and $1.02\,x_1$,
+    $\eta = 0.05, 0.1, 0.2, 0.3$, step $n/1000d$
+    wrong: $x^*$ in place of $x_1$"""
     moves = study.moves["x1" if constant else "x*"]
     return _no_chance((moves > 0) == np.array([[False], [True]]), "first moves have the predicted sign")
 
 
-@TRAP_CLAIMS.claim(
-    "L18",
-    "the first move does not decide the outcome",
-    r"half-way between $x^*$ and $x_1$ (geometric mean) the attention of the head first moves towards one token and ends on the other: "
-    r"first towards the noise, and in the end on the signal, at $\eta = 0.1, 0.2, 0.3$, the reverse at $\eta = 0.4$ (orthogonal noise, "
-    r"small steps)",
-    source=Source.MEASURED,
-    wrong=0.0,
-    wrong_text="as far from $x^*$ on its other side",
-    box=("thm-long-first-move",),
-    uses=("L3", "L5"),
-)
+@TRAP_CLAIMS.claim("L18", wrong=0.0, source=Source.MEASURED, box="thm-long-first-move", uses="L3 L5")
 def first_is_not_last(study: TrapStudy, constant: float) -> Evidence:
+    r"""the first move does not decide the outcome
+    half-way between $x^*$ and $x_1$ (geometric mean) the attention of the head first moves towards one token and ends on the other: first
+    towards the noise, and in the end on the signal, at $\eta = 0.1, 0.2, 0.3$, the reverse at $\eta = 0.4$ (orthogonal noise, small steps)
+    wrong: as far from $x^*$ on its other side"""
     move, signal = study.between["between" if constant else "mirrored"]
     return _no_chance((move > 0) != signal, "runs end against their first move")
 
 
-@TRAP_CLAIMS.claim(
-    "L19",
-    "the trap at finite d",
-    r"for Gaussian noise, $\eta = 0.2$, $x$ near $1.25$, $n = 40$, $d = 10^5$ and $10^8$: if a class is at some step in the smaller "
-    r"trap of the theorem, with $z$, $z'$ the largest cross terms of its later steps, its clean samples $i$ and flipped samples $j$ "
-    r"satisfy $V \le t_i$, $s_i \le \sigma_c$, $V + t_j \ge 0$, $s_j \le \sigma_n$ from there on, without exception",
-    wrong=0.0,
-    wrong_text="classes with $x$ near 4, to which the theorem does not apply",
-    box=("thm-long-finite-trap",),
-)
+@TRAP_CLAIMS.claim("L19", wrong=0.0, box="thm-long-finite-trap")
 def trap_at_finite_d(study: TrapStudy, constant: float) -> Evidence:
+    r"""the trap at finite d
+    for Gaussian noise, $\eta = 0.2$, $x$ near $1.25$, $n = 40$, $d = 10^5$ and $10^8$: if a class is at some step in the smaller trap of
+    the theorem, with $z$, $z'$ the largest cross terms of its later steps, its clean samples $i$ and flipped samples $j$ satisfy $V \le
+    t_i$, $s_i \le \sigma_c$, $V + t_j \ge 0$, $s_j \le \sigma_n$ from there on, without exception
+    wrong: classes with $x$ near 4, to which the theorem does not apply"""
     if constant:
         classes = [record for d in DIMENSIONS[1:] for draw in study.trapped[d] for record in draw if record.entry > 0]
     else:
@@ -99,18 +77,12 @@ def trap_at_finite_d(study: TrapStudy, constant: float) -> Evidence:
     )
 
 
-@TRAP_CLAIMS.claim(
-    "L20",
-    "how often the theorem on the trap applies",
-    r"in the runs of L19 at $d = 10^8$, in at least 90 % of draws each class that ends on the noise is in the smaller trap of the "
-    r"theorem before time $\tau = 30$",
-    source=Source.MEASURED,
-    wrong=0.0,
-    wrong_text="the same at $d = 1000$",
-    box=("thm-long-finite-trap",),
-    uses=("L19",),
-)
+@TRAP_CLAIMS.claim("L20", wrong=0.0, source=Source.MEASURED, box="thm-long-finite-trap", uses="L19")
 def reach_of_the_theorem(study: TrapStudy, constant: float) -> Evidence:
+    r"""how often the theorem on the trap applies
+    in the runs of L19 at $d = 10^8$, in at least 90 % of draws each class that ends on the noise is in the smaller trap of the theorem
+    before time $\tau = 30$
+    wrong: the same at $d = 1000$"""
     draws = study.trapped[DIMENSIONS[-1] if constant else DIMENSIONS[0]]
     lost = [[record.entry > 0 for record in draw if not record.on_signal] for draw in draws]
     spoken = torch.tensor([float(all(draw)) if draw else float("nan") for draw in lost], dtype=torch.float64)
@@ -122,18 +94,12 @@ def reach_of_the_theorem(study: TrapStudy, constant: float) -> Evidence:
     )  # fmt: skip
 
 
-@TRAP_CLAIMS.claim(
-    "L21",
-    "how loose the bounds on the cross terms are",
-    r"in the runs of L19 at $d = 10^8$, up to time $\tau = 250$, the theorem's bounds are between 50 and 1000 times the largest cross term "
-    r"of $v$ and between $10^4$ and $10^6$ times that of $p$, in at least 90 % of draws (classes in the smaller trap)",
-    source=Source.MEASURED,
-    wrong=0.01,
-    wrong_text="a hundredth of the bounds",
-    box=("thm-long-finite-trap",),
-    uses=("L19",),
-)
+@TRAP_CLAIMS.claim("L21", wrong=0.01, source=Source.MEASURED, box="thm-long-finite-trap", uses="L19")
 def looseness_of_the_theorem(study: TrapStudy, constant: float) -> Evidence:
+    r"""how loose the bounds on the cross terms are
+    in the runs of L19 at $d = 10^8$, up to time $\tau = 250$, the theorem's bounds are between 50 and 1000 times the largest cross term of
+    $v$ and between $10^4$ and $10^6$ times that of $p$, in at least 90 % of draws (classes in the smaller trap)
+    wrong: a hundredth of the bounds"""
     draws = [[r.looseness for r in draw if r.entry > 0] for draw in study.trapped[DIMENSIONS[-1]]]
     found = constant * torch.tensor(
         [[(min(column), max(column)) for column in zip(*draw, strict=True)] for draw in draws if draw],

@@ -70,34 +70,23 @@ def weighted_cross_bound(own: Drawn) -> tuple[torch.Tensor, torch.Tensor]:
 # --- the theorem on deviations ---------------------------------------------------------------------------------------------
 
 
-@CLAIMS.claim(
-    "F1",
-    "the deviations from the orthogonal-noise prediction are within their bounds",
-    r"given the labels, with probability at least $1-\delta/2$, all of the following together are within the bounds of the theorem from "
-    r"their orthogonal-noise predictions: the norms of the noise tokens, $\varepsilon_i$, their mean square, both cross terms, $V_k$, "
-    r"$P_k$, $t_i$, the logits, $|\Pi v_2|$ and $|\Pi p_2|$",
-    wrong=0.5,
-    wrong_text="half of each bound",
-    box=("thm-finite-deviations", "lem-leave-one-out"),
-    uses=("C1", "C3a", "C7"),
-)
+@CLAIMS.claim("F1", wrong=0.5, box="thm-finite-deviations lem-leave-one-out", uses="C1 C3a C7")
 def deviations(study: FiniteStudy, constant: float) -> Evidence:
+    r"""the deviations from the orthogonal-noise prediction are within their bounds
+    given the labels, with probability at least $1-\delta/2$, all of the following together are within the bounds of the theorem from their
+    orthogonal-noise predictions: the norms of the noise tokens, $\varepsilon_i$, their mean square, both cross terms, $V_k$, $P_k$, $t_i$,
+    the logits, $|\Pi v_2|$ and $|\Pi p_2|$
+    wrong: half of each bound"""
     used = torch.stack(list(use_of_bounds(study.page).values())).amax(0)
     return within(used, high=constant, quantity="largest deviation / bound", share=1 - study.page.delta / 2)
 
 
-@CLAIMS.claim(
-    "F2",
-    "the leave-one-out bounds are loose by a factor below four",
-    r"the bound on the cross terms, with weights $1+2g_j$ and with $g_j\gamma_j$, is on average between 1 and 4 times the largest "
-    r"cross term of a draw, at the page's $n$ and at $4n$ with $d = 20\,n u$",
-    source=Source.MEASURED,
-    wrong=2.0,
-    wrong_text="the Cauchy-Schwarz bound in place of it",
-    box=("lem-leave-one-out", "lem-weighted-cross"),
-    uses=("F1",),
-)
+@CLAIMS.claim("F2", wrong=2.0, source=Source.MEASURED, box="lem-leave-one-out lem-weighted-cross", uses="F1")
 def slack_of_cross_terms(study: FiniteStudy, constant: float) -> Evidence:
+    r"""the leave-one-out bounds are loose by a factor below four
+    the bound on the cross terms, with weights $1+2g_j$ and with $g_j\gamma_j$, is on average between 1 and 4 times the largest cross term
+    of a draw, at the page's $n$ and at $4n$ with $d = 20\,n u$
+    wrong: the Cauchy-Schwarz bound in place of it"""
     parts = []
     for own in (study.page, study.wide):
         b, f = own.bounds, own.found
@@ -111,33 +100,23 @@ def slack_of_cross_terms(study: FiniteStudy, constant: float) -> Evidence:
     return both(*parts)
 
 
-@CLAIMS.claim(
-    "F3",
-    "the mean square of the deviations of the noise scores",
-    r"$\tfrac1n\sum_i\varepsilon_i^2$ has the law of $(|w|^2/d-1)^2 + |w|^2\chi^2_{n-1}/d^2$ with $w\sim N(0,I_{d-2})$ and an "
-    r"independent $\chi^2_{n-1}$: its mean is exactly $\tfrac2d + (d-2)(n-1)/d^2$",
-    wrong=1.5,
-    wrong_text="1.5 times that",
-    box=("lem-mean-square",),
-    uses=("C7",),
-)
+@CLAIMS.claim("F3", wrong=1.5, box="lem-mean-square", uses="C7")
 def mean_square(study: FiniteStudy, constant: float) -> Evidence:
+    r"""the mean square of the deviations of the noise scores
+    $\tfrac1n\sum_i\varepsilon_i^2$ has the law of $(|w|^2/d-1)^2 + |w|^2\chi^2_{n-1}/d^2$ with $w\sim N(0,I_{d-2})$ and an independent
+    $\chi^2_{n-1}$: its mean is exactly $\tfrac2d + (d-2)(n-1)/d^2$
+    wrong: 1.5 times that"""
     law = study.page.sample.law
     predicted = 2 / law.d + (law.d - 2) * (law.n - 1) / law.d**2
     return agrees((study.page.found.score**2).mean(1) / predicted, constant)
 
 
-@CLAIMS.claim(
-    "F4",
-    "random weights change the noise scores by order n/d, not √(n/d)",
-    r"the part of a noise score after two steps that is due to the randomness of the weights $1+2g_j$ has the mean "
-    r"$-\tfrac ad\sum_{j\ne i} g_j(1-g_j)$, to leading order: a multiple of $n/d$",
-    source=Source.MEASURED,
-    wrong=0.5,
-    wrong_text="√(n/d) in place of n/d",
-    box=("rem-random-weights",),
-)
+@CLAIMS.claim("F4", wrong=0.5, source=Source.MEASURED, box="rem-random-weights")
 def effect_of_weights(study: FiniteStudy, constant: float) -> Evidence:
+    r"""random weights change the noise scores by order n/d, not √(n/d)
+    the part of a noise score after two steps that is due to the randomness of the weights $1+2g_j$ has the mean $-\tfrac ad\sum_{j\ne i}
+    g_j(1-g_j)$, to leading order: a multiple of $n/d$
+    wrong: √(n/d) in place of n/d"""
     own = study.page
     law, found = own.sample.law, own.found
     steep = own.bounds.field.a * (found.slopes * (1 - found.slopes)).mean(1)
@@ -150,34 +129,24 @@ def effect_of_weights(study: FiniteStudy, constant: float) -> Evidence:
 # --- interpolation ---------------------------------------------------------------------------------------------------------
 
 
-@CLAIMS.claim(
-    "F5",
-    "two steps are proved to fit every label at the size of this page",
-    r"for all label counts that C4 leaves possible at $\delta/2$ the bounds of F1 alone give $V_k > 0$, $t_i > 0$ and logits of flipped "
-    r"samples below $\log(t_i/V_k)$: with probability at least $1-\delta$ every training label is fitted",
-    wrong=2.0,
-    wrong_text="the triangle inequality for the cross terms",
-    box=("thm-finite-certificate",),
-    uses=("F1", "C4", "C14", "C15"),
-)
+@CLAIMS.claim("F5", wrong=2.0, box="thm-finite-certificate", uses="F1 C4 C14 C15")
 def certificate(study: FiniteStudy, constant: float) -> Evidence:
+    r"""two steps are proved to fit every label at the size of this page
+    for all label counts that C4 leaves possible at $\delta/2$ the bounds of F1 alone give $V_k > 0$, $t_i > 0$ and logits of flipped
+    samples below $\log(t_i/V_k)$: with probability at least $1-\delta$ every training label is fitted
+    wrong: the triangle inequality for the cross terms"""
     bounds = study.possible[constant != 1.0]
     room = torch.where(bounds.certified, bounds.flipped_room.amin(1), -1.0).amin().reshape(1)
     room = room.clamp_max(1e9)  # without flipped labels there is nothing to be misfit
     return within(room, low=0.0, quantity="least room of a flipped logit", strict=True, share=1)
 
 
-@CLAIMS.claim(
-    "F6",
-    "the dimension that the bounds ask for grows like n log(n/δ)",
-    r"the least $d$ for which the bounds certify interpolation at expected label counts, over $n\log(14n/\delta)$, changes by a factor "
-    r"below 1.5 while $n$ grows by a factor of 64",
-    source=Source.MEASURED,
-    wrong=2.0,
-    wrong_text="the triangle inequality for the cross terms",
-    box=("thm-finite-certificate", "thm-finite-dimension"),
-)
+@CLAIMS.claim("F6", wrong=2.0, source=Source.MEASURED, box="thm-finite-certificate thm-finite-dimension")
 def growth_of_dimension(study: FiniteStudy, constant: float) -> Evidence:
+    r"""the dimension that the bounds ask for grows like n log(n/δ)
+    the least $d$ for which the bounds certify interpolation at expected label counts, over $n\log(14n/\delta)$, changes by a factor below
+    1.5 while $n$ grows by a factor of 64
+    wrong: the triangle inequality for the cross terms"""
     ratio = [
         d / (n * math.log(14 * n / study.page.delta))
         for n, d in zip(study.sizes, study.certified[constant != 1.0], strict=True)
@@ -185,18 +154,12 @@ def growth_of_dimension(study: FiniteStudy, constant: float) -> Evidence:
     return within(torch.tensor([max(ratio) / min(ratio)]), high=1.5, quantity="largest / smallest C", share=1)
 
 
-@CLAIMS.claim(
-    "F7",
-    "a tenth of the proved dimension is enough",
-    r"in a tenth of the least $d$ for which the bounds certify interpolation at expected label counts, two steps fit every label with "
-    r"probability at least 95 %: the theorem is loose by a factor of ten or more in $d$",
-    source=Source.MEASURED,
-    wrong=2.0,
-    wrong_text="a hundredth of it",
-    box=("thm-finite-certificate",),
-    uses=("F6",),
-)
+@CLAIMS.claim("F7", wrong=2.0, source=Source.MEASURED, box="thm-finite-certificate", uses="F6")
 def slack_of_dimension(study: FiniteStudy, constant: float) -> Evidence:
+    """a tenth of the proved dimension is enough
+    in a tenth of the least $d$ for which the bounds certify interpolation at expected label counts, two steps fit every label with
+    probability at least 95 %: the theorem is loose by a factor of ten or more in $d$
+    wrong: a hundredth of it"""
     fits = study.shorter[SHORTER[0] if constant == 1.0 else SHORTER[1]]
     return share_within(int(fits.sum()), len(fits), low=0.95, quantity="share that fits every label")
 
@@ -230,38 +193,26 @@ def _step_condition(study: FiniteStudy) -> str:
 
 
 @CLAIMS.claim(
-    "F16",
-    "a lower bound on the predicted margins",
-    r"for all label counts that C4 leaves possible at $\delta/2$, the orthogonal-noise predictions of the margins after two steps are "
-    r"at least $a\min\big(\tfrac23, \kappa_k\tfrac{1-4\eta_k}{1-2\eta_k}\big)$, and for some of them at most four times that",
-    source=Source.MEASURED,
-    wrong=4.0,
-    wrong_text="four times the bound",
-    box=("prop-finite-margin",),
-    uses=("C4", "C14"),
-    regime=r"$\kappa_k \ge 1$, $\eta_k < \tfrac14$ and the step condition",
-    violation=_step_condition,
+    "F16", wrong=4.0, source=Source.MEASURED, box="prop-finite-margin", uses="C4 C14", violation=_step_condition
 )
 def margins_from_below(study: FiniteStudy, constant: float) -> Evidence:
+    r"""a lower bound on the predicted margins
+    for all label counts that C4 leaves possible at $\delta/2$, the orthogonal-noise predictions of the margins after two steps are at least
+    $a\min\big(\tfrac23, \kappa_k\tfrac{1-4\eta_k}{1-2\eta_k}\big)$, and for some of them at most four times that
+    regime: $\kappa_k \ge 1$, $\eta_k < \tfrac14$ and the step condition
+    wrong: four times the bound"""
     least = _margins_from_below(study)[0].min().reshape(1) / constant
     return within(least, 1.0, 4.0, quantity="least margin / bound", share=1)
 
 
-@CLAIMS.claim(
-    "F15",
-    "the constant K in closed form is loose by two or three powers of ten",
-    r"with probability at least $1-\delta/2$ all margins are within $K\sqrt{nu/d}$ of their orthogonal-noise predictions, where "
-    r"$u = \log(14n/\delta)$ and $K$ is a polynomial in $a$ and $n\,\mathrm{SNR}^2$ (theorem); on average this bound is between 1 and "
-    r"2000 times the largest deviation; at $d = 64\,nu$",
-    source=Source.MEASURED,
-    wrong=1e-3,
-    wrong_text="a thousandth of K",
-    box=("thm-finite-dimension",),
-    regime=r"$n \ge 16$",
-    violation=_far_enough,
-    uses=("F1",),
-)
+@CLAIMS.claim("F15", wrong=1e-3, source=Source.MEASURED, box="thm-finite-dimension", uses="F1", violation=_far_enough)
 def closed_form(study: FiniteStudy, constant: float) -> Evidence:
+    r"""the constant K in closed form is loose by two or three powers of ten
+    with probability at least $1-\delta/2$ all margins are within $K\sqrt{nu/d}$ of their orthogonal-noise predictions, where $u =
+    \log(14n/\delta)$ and $K$ is a polynomial in $a$ and $n\,\mathrm{SNR}^2$ (theorem); on average this bound is between 1 and 2000 times
+    the largest deviation; at $d = 64\,nu$
+    regime: $n \ge 16$
+    wrong: a thousandth of K"""
     own = study.far
     law, field = own.sample.law, own.bounds.field
     middle = own.per_sample(torch.stack([field.margin2_clean, field.margin2_noisy], -1))
@@ -273,18 +224,13 @@ def closed_form(study: FiniteStudy, constant: float) -> Evidence:
     )
 
 
-@CLAIMS.claim(
-    "T1b",
-    "the theorem on two steps inside its own regime",
-    r"at $d = C n^2\log(n/\delta)$ with $C = 1$ and $C = 10$ and $\mathrm{SNR} = \Theta(1/\sqrt n)$, two steps fit every training label "
-    r"and the clean error is below $10^{-2}$, in at least 95 % of draws",
-    source=Source.PAPER,
-    wrong=SMALL_STEP,
-    wrong_text="0.4 times the step size",
-    box=("thm-paper-two-steps",),
-    regime=r"$d \ge C n^2\log(n/\delta)$ by construction; the paper's $C$ and $\beta$ are not known to us",
-)
+@CLAIMS.claim("T1b", wrong=SMALL_STEP, source=Source.PAPER, box="thm-paper-two-steps")
 def published_theorem(study: FiniteStudy, constant: float) -> Evidence:
+    r"""the theorem on two steps inside its own regime
+    at $d = C n^2\log(n/\delta)$ with $C = 1$ and $C = 10$ and $\mathrm{SNR} = \Theta(1/\sqrt n)$, two steps fit every training label and
+    the clean error is below $10^{-2}$, in at least 95 % of draws
+    regime: $d \ge C n^2\log(n/\delta)$ by construction; the paper's $C$ and $\beta$ are not known to us
+    wrong: 0.4 times the step size"""
     parts = []
     for c, (fits, error) in zip(INSIDE, study.inside[constant], strict=True):
         judged = torch.where(fits, error, 0.0)
@@ -299,18 +245,12 @@ def _total(log10_error: torch.Tensor) -> torch.Tensor:
     return torch.logsumexp(log10_error * _LOG10, 1) / _LOG10 - math.log10(2)
 
 
-@CLAIMS.claim(
-    "F8",
-    "the proved exponent of the clean error is right up to a factor",
-    r"on average $-\log\mathrm{err}$ is between 1 and 10 times the exponent that the bounds prove from the label counts alone",
-    source=Source.MEASURED,
-    wrong=10.0,
-    wrong_text="ten times the proved exponent",
-    box=("thm-finite-certificate",),
-    uses=("F1", "C15"),
-    regime="draws in which the bounds certify $V_k > 0$",
-)
+@CLAIMS.claim("F8", wrong=10.0, source=Source.MEASURED, box="thm-finite-certificate", uses="F1 C15")
 def slack_of_exponent(study: FiniteStudy, constant: float) -> Evidence:
+    r"""the proved exponent of the clean error is right up to a factor
+    on average $-\log\mathrm{err}$ is between 1 and 10 times the exponent that the bounds prove from the label counts alone
+    regime: draws in which the bounds certify $V_k > 0$
+    wrong: ten times the proved exponent"""
     own = study.page
     return mean_within(
         _total(own.log10_error) / (constant * _total(own.bounds.log10_error)), 1, 10, quantity="true / proved"
@@ -326,18 +266,13 @@ def _floor(scores: FreshScores, correlated: bool) -> torch.Tensor:
     return log10_error_floor(alone)
 
 
-@CLAIMS.claim(
-    "F9",
-    "a lower bound on the clean error of a head",
-    r"$\mathrm{err}_k \ge \Phi\big(-(2\sqrt{E_k} + \sqrt{2(1-\varrho_k)/\pi})/\sqrt{1+\varrho_k}\big)$ for every $v$, $p$ with "
-    r"$V_k > 0$; $E_k$ the exponent of C15, $\varrho_k$ the correlation of $p\cdot\xi$ and $-\bar y_k v\cdot\xi$",
-    wrong=2.0,
-    wrong_text="the correlation left out",
-    box=("thm-error-below",),
-    uses=("C15",),
-    regime=r"classes with $V_k > 0$",
-)
+@CLAIMS.claim("F9", wrong=2.0, box="thm-error-below", uses="C15")
 def error_from_below(study: FiniteStudy, constant: float) -> Evidence:
+    r"""a lower bound on the clean error of a head
+    $\mathrm{err}_k \ge \Phi\big(-(2\sqrt{E_k} + \sqrt{2(1-\varrho_k)/\pi})/\sqrt{1+\varrho_k}\big)$ for every $v$, $p$ with $V_k > 0$;
+    $E_k$ the exponent of C15, $\varrho_k$ the correlation of $p\cdot\xi$ and $-\bar y_k v\cdot\xi$
+    regime: classes with $V_k > 0$
+    wrong: the correlation left out"""
     own = study.page
     room = own.log10_error - _floor(own.scores, constant == 1.0)
     return within(
@@ -345,37 +280,25 @@ def error_from_below(study: FiniteStudy, constant: float) -> Evidence:
     )
 
 
-@CLAIMS.claim(
-    "F10",
-    "the lower bound has nearly the exponent of the clean error",
-    r"on average $-\log$ of the lower bound of F9 is between 1 and 1.5 times $-\log\mathrm{err}_k$",
-    source=Source.MEASURED,
-    wrong=1.5,
-    wrong_text="an exponent 1.5 times as large",
-    box=("thm-error-below",),
-    uses=("F9",),
-    regime=r"classes with $V_k > 0$",
-)
+@CLAIMS.claim("F10", wrong=1.5, source=Source.MEASURED, box="thm-error-below", uses="F9")
 def slack_of_floor(study: FiniteStudy, constant: float) -> Evidence:
+    r"""the lower bound has nearly the exponent of the clean error
+    on average $-\log$ of the lower bound of F9 is between 1 and 1.5 times $-\log\mathrm{err}_k$
+    regime: classes with $V_k > 0$
+    wrong: an exponent 1.5 times as large"""
     own = study.page
     ratio = torch.where(own.scores.value > 0, constant * log10_error_floor(own.scores) / own.log10_error, torch.nan)
     return mean_within(ratio.nanmean(1), 1, 1.5, quantity="log floor / log err")
 
 
-@CLAIMS.claim(
-    "F11",
-    "bounds on the clean error from the label counts alone",
-    r"with probability at least $1-\delta/2$, $\mathrm{err} \ge \tfrac12\Phi(-2\sqrt{E^+} - \sqrt{2/\pi})$, $E^+$ the exponent of C15 "
-    r"at the favourable ends of the bounds; on average the exponent of this bound is between 1 and 5 times the true one, so "
-    r"$-\log\mathrm{err}$ is of order $d/n$ from both sides",
-    source=Source.MEASURED,
-    wrong=0.2,
-    wrong_text="a fifth of that exponent",
-    box=("cor-error-order",),
-    uses=("F1", "F9"),
-    regime="draws in which the bounds certify $V_k > 0$",
-)
+@CLAIMS.claim("F11", wrong=0.2, source=Source.MEASURED, box="cor-error-order", uses="F1 F9")
 def error_order(study: FiniteStudy, constant: float) -> Evidence:
+    r"""bounds on the clean error from the label counts alone
+    with probability at least $1-\delta/2$, $\mathrm{err} \ge \tfrac12\Phi(-2\sqrt{E^+} - \sqrt{2/\pi})$, $E^+$ the exponent of C15 at the
+    favourable ends of the bounds; on average the exponent of this bound is between 1 and 5 times the true one, so $-\log\mathrm{err}$ is of
+    order $d/n$ from both sides
+    regime: draws in which the bounds certify $V_k > 0$
+    wrong: a fifth of that exponent"""
     own = study.page
     exponent = -own.bounds.log10_bound_low.amin(1) * _LOG10
     floor = log10_floor_of_exponent(constant * exponent, 0.0) - math.log10(2)
@@ -389,33 +312,23 @@ def error_order(study: FiniteStudy, constant: float) -> Evidence:
 # --- errors near one half --------------------------------------------------------------------------------------------------
 
 
-@CLAIMS.claim(
-    "F12",
-    "how far the clean error can be from one half",
-    r"$|\mathrm{err}_k - \tfrac12| \le e^{P_k+\omega^2/2}|V_k|/(\sqrt{2\pi}\,\tau)$ for every $v$ and $p$, with $\omega = |\Pi p|$ and "
-    r"$\tau > 0$ the standard deviation of $v\cdot\xi$ given $p\cdot\xi$; checked at $\mathrm{SNR} = 0.1\,(nd)^{-1/4}$, after two steps",
-    wrong=0.9,
-    wrong_text="0.9 times the bound",
-    box=("lem-near-half",),
-)
+@CLAIMS.claim("F12", wrong=0.9, box="lem-near-half")
 def near_half(study: FiniteStudy, constant: float) -> Evidence:
+    r"""how far the clean error can be from one half
+    $|\mathrm{err}_k - \tfrac12| \le e^{P_k+\omega^2/2}|V_k|/(\sqrt{2\pi}\,\tau)$ for every $v$ and $p$, with $\omega = |\Pi p|$ and $\tau >
+    0$ the standard deviation of $v\cdot\xi$ given $p\cdot\xi$; checked at $\mathrm{SNR} = 0.1\,(nd)^{-1/4}$, after two steps
+    wrong: 0.9 times the bound"""
     own = study.weak
     ratio = own.distance / furthest_from_half(own.scores)
     return within(ratio, high=constant, quantity="|err − 1/2| / bound", share=1)
 
 
-@CLAIMS.claim(
-    "F13",
-    "weak signal: the clean error is proved to be near one half",
-    r"at $\mathrm{SNR} = 0.1\,(nd)^{-1/4}$ the theorem's bound on $|\mathrm{err}_k - \tfrac12|$, of order $\mathrm{SNR}^2\sqrt{nd}$, "
-    r"holds with probability at least $1-\delta/2$, and is on average between 1 and 5 times the measured value",
-    source=Source.MEASURED,
-    wrong=0.1,
-    wrong_text="a tenth of the bound",
-    box=("thm-weak-signal-half",),
-    uses=("F12", "C7"),
-)
+@CLAIMS.claim("F13", wrong=0.1, source=Source.MEASURED, box="thm-weak-signal-half", uses="F12 C7")
 def weak_signal(study: FiniteStudy, constant: float) -> Evidence:
+    r"""weak signal: the clean error is proved to be near one half
+    at $\mathrm{SNR} = 0.1\,(nd)^{-1/4}$ the theorem's bound on $|\mathrm{err}_k - \tfrac12|$, of order $\mathrm{SNR}^2\sqrt{nd}$, holds
+    with probability at least $1-\delta/2$, and is on average between 1 and 5 times the measured value
+    wrong: a tenth of the bound"""
     own = study.weak
     ratio = constant * weak_signal_distance(own.sample.law, own.bounds, own.log_term) / own.distance
     return both(
@@ -424,19 +337,13 @@ def weak_signal(study: FiniteStudy, constant: float) -> Evidence:
     )
 
 
-@CLAIMS.claim(
-    "F14",
-    "large step size: the clean error is proved to be near one half",
-    r"at ten times the page's step size the theorem's bound on $|\mathrm{err}_k - \tfrac12|$ holds in classes with flipped samples, with "
-    r"probability at least $1-\delta/2$, and its logarithm is on average between 0.2 and 1 times that of the measured value",
-    source=Source.MEASURED,
-    wrong=4.0,
-    wrong_text="the fourth power of the bound",
-    box=("thm-large-step-half",),
-    uses=("F12", "C7"),
-    regime=r"classes with flipped samples and $b_k \ge a(1+\varepsilon)$",
-)
+@CLAIMS.claim("F14", wrong=4.0, source=Source.MEASURED, box="thm-large-step-half", uses="F12 C7")
 def large_step(study: FiniteStudy, constant: float) -> Evidence:
+    r"""large step size: the clean error is proved to be near one half
+    at ten times the page's step size the theorem's bound on $|\mathrm{err}_k - \tfrac12|$ holds in classes with flipped samples, with
+    probability at least $1-\delta/2$, and its logarithm is on average between 0.2 and 1 times that of the measured value
+    regime: classes with flipped samples and $b_k \ge a(1+\varepsilon)$
+    wrong: the fourth power of the bound"""
     own = study.large
     bound = constant * torch.log10(large_step_distance(own.sample.law, own.bounds, own.log_term))
     found = torch.log10(own.distance)

@@ -55,17 +55,13 @@ def _noise(study: MarginStudy, multiple: float = 4.0) -> float:
 # --- selections ------------------------------------------------------------------------------------------------------------
 
 
-@CLAIMS.claim(
-    "M1",
-    "the SVM of SS splits into signal and noise",
-    r"for the selection SS (clean samples on the signal, flipped ones on their noise) $|v|^2 = 2/\rho^2 + 1^\top(YG_{NN}Y)^{-1}1$, "
-    r"exactly, if all entries of $(YG_{NN}Y)^{-1}1$ are $\ge 0$; $YG_{NN}Y$ is the Gram matrix of the flipped samples' noise tokens "
-    r"times their labels; both classes have clean samples",
-    wrong=1.001,
-    wrong_text="0.1 % larger",
-    box=("thm-margin-decoupling",),
-)
+@CLAIMS.claim("M1", wrong=1.001, box="thm-margin-decoupling")
 def decoupled(study: MarginStudy, constant: float) -> Evidence:
+    r"""the SVM of SS splits into signal and noise
+    for the selection SS (clean samples on the signal, flipped ones on their noise) $|v|^2 = 2/\rho^2 + 1^\top(YG_{NN}Y)^{-1}1$, exactly, if
+    all entries of $(YG_{NN}Y)^{-1}1$ are $\ge 0$; $YG_{NN}Y$ is the Gram matrix of the flipped samples' noise tokens times their labels;
+    both classes have clean samples
+    wrong: 0.1 % larger"""
     keep = ~study["ss_formula"].isnan()
     if not keep.any():
         raise NothingToMeasure("needs a draw in which every flipped sample is a support vector")
@@ -73,20 +69,13 @@ def decoupled(study: MarginStudy, constant: float) -> Evidence:
     return both(exactly(_relative(study["ss"], study["ss_formula"])[keep], constant, tolerance=1e-8), accurate)
 
 
-@CLAIMS.claim(
-    "M2",
-    "the cost of the flipped samples, from both sides",
-    r"for SS, $|N|/\lambda_{\max} \le |v|^2 - 2/\rho^2 \le |N|/\lambda_{\min}$ with $|N|$ flipped samples and the extreme eigenvalues "
-    r"of $YG_{NN}Y$ (M1), for every data set with clean samples in both classes "
-    r"and flipped samples whose noise tokens are linearly independent",
-    wrong=1.2,
-    wrong_text="1.2 times both bounds",
-    violation=_flips,
-    box=("thm-margin-decoupling",),
-    uses=("M1",),
-)
+@CLAIMS.claim("M2", wrong=1.2, box="thm-margin-decoupling", uses="M1", violation=_flips)
 def price_of_flips(study: MarginStudy, constant: float) -> Evidence:
-    """Both bounds divided by |N|/lambda_max, up to rounding: with one flipped sample they coincide."""
+    r"""the cost of the flipped samples, from both sides
+    for SS, $|N|/\lambda_{\max} \le |v|^2 - 2/\rho^2 \le |N|/\lambda_{\min}$ with $|N|$ flipped samples and the extreme eigenvalues of
+    $YG_{NN}Y$ (M1), for every data set with clean samples in both classes and flipped samples whose noise tokens are linearly independent
+    wrong: 1.2 times both bounds"""
+    # Both bounds divided by |N|/lambda_max, up to rounding: with one flipped sample they coincide.
     some = study["w2_low"] > 0
     low = torch.where(some, study["w2_low"], torch.nan)
     high = study["w2_high"] / low
@@ -95,33 +84,24 @@ def price_of_flips(study: MarginStudy, constant: float) -> Evidence:
     )
 
 
-@CLAIMS.claim(
-    "M3",
-    "the cost of the nine selections by class",
-    r"$|v|^2$ is the sum over classes of $1/\rho^2+|N_k|/d$ (S), $n_k/d$ (X) or $1/\rho^2+|C_k|/d$ (F; a signal that no sample selects "
-    r"costs nothing), up to the width that the laws of $\chi^2$ give: the noise tokens of a set $A$ of samples cost between "
-    r"$|A|/\chi^2_{d-2}$ and $|A|/\chi^2_{d-1-|A|}$; all nine in at least 95 % of draws",
-    wrong=1.3,
-    wrong_text="1.3 times the formula",
-    box=("thm-margin-law", "thm-margin-threshold"),
-)
+@CLAIMS.claim("M3", wrong=1.3, box="thm-margin-law thm-margin-threshold")
 def nine_costs(study: MarginStudy, constant: float) -> Evidence:
+    r"""the cost of the nine selections by class
+    $|v|^2$ is the sum over classes of $1/\rho^2+|N_k|/d$ (S), $n_k/d$ (X) or $1/\rho^2+|C_k|/d$ (F; a signal that no sample selects costs
+    nothing), up to the width that the laws of $\chi^2$ give: the noise tokens of a set $A$ of samples cost between $|A|/\chi^2_{d-2}$ and
+    $|A|/\chi^2_{d-1-|A|}$; all nine in at least 95 % of draws
+    wrong: 1.3 times the formula"""
     ratio = torch.where(study["costs"].isinf(), torch.nan, study["costs"] / study["cost_formula"])
     low, high = study["cost_bounds"].unbind(-1)
     return within(ratio / constant, low, high, quantity="exact SVM / formula")
 
 
-@CLAIMS.claim(
-    "M4",
-    "the formula names the best of nine selections",
-    r"class $k$ selects the signal in its clean samples iff $\rho^2 > d/|C_k|$; judged on a grid of $\rho$, at norms 5 % or more from "
-    r"both thresholds: right on the whole grid in at least 95 % of draws",
-    wrong=1.3,
-    wrong_text="a threshold 1.3 times as large",
-    box=("thm-margin-threshold", "thm-margin-exact"),
-    uses=("M3",),
-)
+@CLAIMS.claim("M4", wrong=1.3, box="thm-margin-threshold thm-margin-exact", uses="M3")
 def best_of_nine(study: MarginStudy, constant: float) -> Evidence:
+    r"""the formula names the best of nine selections
+    class $k$ selects the signal in its clean samples iff $\rho^2 > d/|C_k|$; judged on a grid of $\rho$, at norms 5 % or more from both
+    thresholds: right on the whole grid in at least 95 % of draws
+    wrong: a threshold 1.3 times as large"""
     norm, thresholds, best, away = (study["grid"][..., i] for i in (slice(0, 1), slice(1, 3), slice(3, 5), 5))
     right = (torch.where(norm > constant * thresholds, 1.0, -1.0) == best).all(-1)
     judged = torch.where(away > 0, right.to(norm.dtype), torch.nan)
@@ -130,112 +110,77 @@ def best_of_nine(study: MarginStudy, constant: float) -> Evidence:
     return replace(evidence, predicted="every instance of a draw", measured=f"{count}, {evidence.measured}")
 
 
-@CLAIMS.claim(
-    "M5",
-    "the threshold, measured by bisection",
-    r"in at least 95 % of draws the best selection of class $k$ changes at $\rho_k = \sqrt{d/|C_k|}$ (balanced: "
-    r"$n\,\mathrm{SNR}^2 = 2/(1-\eta)$), up to the width of the two-sided bounds at finite $d$ (about 3 % at $d = 40000$)",
-    wrong=1.1,
-    wrong_text="a threshold 10 % larger",
-    box=("thm-margin-threshold", "thm-margin-law"),
-    uses=("M4",),
-)
+@CLAIMS.claim("M5", wrong=1.1, box="thm-margin-threshold thm-margin-law", uses="M4")
 def threshold(study: MarginStudy, constant: float) -> Evidence:
+    r"""the threshold, measured by bisection
+    in at least 95 % of draws the best selection of class $k$ changes at $\rho_k = \sqrt{d/|C_k|}$ (balanced: $n\,\mathrm{SNR}^2 =
+    2/(1-\eta)$), up to the width of the two-sided bounds at finite $d$ (about 3 % at $d = 40000$)
+    wrong: a threshold 10 % larger"""
     low, high = study["threshold_bounds"].unbind(-1)
     ratio = _relative(study["threshold_measured"], study["threshold_predicted"]) / constant
     return within(ratio, low, high, quantity="measured / formula")
 
 
-@CLAIMS.claim(
-    "M6",
-    "a mixed selection between the two thresholds",
-    r"if the thresholds $\rho_1$, $\rho_2$ of the classes differ by 4 % or more, then at $\rho = \sqrt{\rho_1\rho_2}$ the class with "
-    r"more clean samples selects the signal and the other class its noise, in at least 99 % of such draws",
-    wrong=-1.0,
-    wrong_text="the other class selects the signal",
-    box=("thm-margin-threshold",),
-    uses=("M4",),
-)
+@CLAIMS.claim("M6", wrong=-1.0, box="thm-margin-threshold", uses="M4")
 def mixed_phase(study: MarginStudy, constant: float) -> Evidence:
+    r"""a mixed selection between the two thresholds
+    if the thresholds $\rho_1$, $\rho_2$ of the classes differ by 4 % or more, then at $\rho = \sqrt{\rho_1\rho_2}$ the class with more
+    clean samples selects the signal and the other class its noise, in at least 99 % of such draws
+    wrong: the other class selects the signal"""
     right = (study["between_best"] == constant * study["between_predicted"]).all(1).double()
     return within(
         torch.where(study["apart"] > 0.04, right, torch.nan), low=1.0, quantity="as predicted (1 = yes)", share=0.99
     )
 
 
-@CLAIMS.claim(
-    "M7",
-    "no single sample can improve SS",
-    r"changing the selected token of any one sample of SS makes $|v|^2$ larger (or the samples inseparable), "
-    r"in at least 95 % of draws",
-    wrong=3.0,
-    wrong_text="an extra cost above 2/d",
-    box=("thm-margin-mixing",),
-    uses=("M1",),
-)
+@CLAIMS.claim("M7", wrong=3.0, box="thm-margin-mixing", uses="M1")
 def single_flips(study: MarginStudy, constant: float) -> Evidence:
+    """no single sample can improve SS
+    changing the selected token of any one sample of SS makes $|v|^2$ larger (or the samples inseparable), in at least 95 % of draws
+    wrong: an extra cost above 2/d"""
     extra = study["flip_extra"]  # nan but for the first draws
     return within(extra, low=constant - 1, quantity="smallest extra cost × d", strict=True)
 
 
-@CLAIMS.claim(
-    "M8",
-    "the cost of mixing in one clean sample",
-    r"weight $s$ on the signal token of one clean sample of SS costs an extra $\min_{A\ge1} A^2/\rho^2 + ((1-sA)_+/(1-s))^2/d - "
-    r"1/\rho^2$, up to a relative $3\sqrt{n/d}$ at seven values of $s$ in at least 95 % of draws",
-    wrong=1.3,
-    wrong_text="1.3 times the formula",
-    box=("thm-margin-mixing",),
-    uses=("M1",),
-)
+@CLAIMS.claim("M8", wrong=1.3, box="thm-margin-mixing", uses="M1")
 def mixing_clean(study: MarginStudy, constant: float) -> Evidence:
+    r"""the cost of mixing in one clean sample
+    weight $s$ on the signal token of one clean sample of SS costs an extra $\min_{A\ge1} A^2/\rho^2 + ((1-sA)_+/(1-s))^2/d - 1/\rho^2$, up
+    to a relative $3\sqrt{n/d}$ at seven values of $s$ in at least 95 % of draws
+    wrong: 1.3 times the formula"""
     ratio = _relative(study["mixing_clean"], study["mixing_clean_formula"])
     return _near(ratio, constant, min(_noise(study, 3.0), 0.2), "extra / formula")
 
 
-@CLAIMS.claim(
-    "M9",
-    "the cost of mixing in one flipped sample",
-    r"weight $s$ on the signal token of one flipped sample of SS costs an extra $[((1+s)/(1-s))^2 - 1]/d$, up to a relative "
-    r"$3\sqrt{n/d}$ at seven values of $s$ in at least 95 % of draws",
-    wrong=1.3,
-    wrong_text="1.3 times the formula",
-    violation=_flips,
-    box=("thm-margin-mixing",),
-    uses=("M1",),
-)
+@CLAIMS.claim("M9", wrong=1.3, box="thm-margin-mixing", uses="M1", violation=_flips)
 def mixing_noisy(study: MarginStudy, constant: float) -> Evidence:
+    r"""the cost of mixing in one flipped sample
+    weight $s$ on the signal token of one flipped sample of SS costs an extra $[((1+s)/(1-s))^2 - 1]/d$, up to a relative $3\sqrt{n/d}$ at
+    seven values of $s$ in at least 95 % of draws
+    wrong: 1.3 times the formula"""
     ratio = _relative(study["mixing_noisy"], study["mixing_noisy_formula"])
     return _near(ratio, constant, min(_noise(study, 3.0), 0.2), "extra / formula")
 
 
-@CLAIMS.claim(
-    "M10",
-    "soft attention never beats the best hard selection",
-    r"for every $p$, let $v$ be the SVM of the attention weights of $p$ and let each sample select the token $x$ with the larger "
-    r"$y_i v\cdot x$; the margin of this hard selection is at least the margin of $p$",
-    wrong=0.4,
-    wrong_text="at most 0.4 times the hard margin",
-    box=("thm-margin-soft",),
-)
+@CLAIMS.claim("M10", wrong=0.4, box="thm-margin-soft")
 def soft_below_hard(study: MarginStudy, constant: float) -> Evidence:
+    r"""soft attention never beats the best hard selection
+    for every $p$, let $v$ be the SVM of the attention weights of $p$ and let each sample select the token $x$ with the larger $y_i v\cdot
+    x$; the margin of this hard selection is at least the margin of $p$
+    wrong: at most 0.4 times the hard margin"""
     return within(study["soft_over_hard"], high=constant * (1 + 1e-8), quantity="soft margin / hard margin", share=1)
 
 
 # --- the query and finite norms --------------------------------------------------------------------------------------------
 
 
-@CLAIMS.claim(
-    "M11",
-    "the least query for a hard selection, in closed form",
-    r"for SS the query $p = p_{mm}$ of least norm whose score is larger by 1 or more on each selected token has "
-    r"$p\cdot\mu_k = \rho^2(|C_k|-|N_k|)/(d+\rho^2n_k)$ and $|p|^2 = \sum_k n_k/d - ((|C_k|-|N_k|)/d)^2/(1/\rho^2+n_k/d)$, up to a "
-    r"relative $2\sqrt{n/d}$ in at least 95 % of draws",
-    wrong=1.3,
-    wrong_text="1.3 times the formula",
-    box=("thm-margin-query",),
-)
+@CLAIMS.claim("M11", wrong=1.3, box="thm-margin-query")
 def query(study: MarginStudy, constant: float) -> Evidence:
+    r"""the least query for a hard selection, in closed form
+    for SS the query $p = p_{mm}$ of least norm whose score is larger by 1 or more on each selected token has $p\cdot\mu_k =
+    \rho^2(|C_k|-|N_k|)/(d+\rho^2n_k)$ and $|p|^2 = \sum_k n_k/d - ((|C_k|-|N_k|)/d)^2/(1/\rho^2+n_k/d)$, up to a relative $2\sqrt{n/d}$ in
+    at least 95 % of draws
+    wrong: 1.3 times the formula"""
     tolerance = min(_noise(study, 2.0), 0.2)
     return both(
         _near(_relative(study["query_signal"], study["query_signal_formula"]), constant, tolerance, "p·μ / formula"),
@@ -243,19 +188,12 @@ def query(study: MarginStudy, constant: float) -> Evidence:
     )
 
 
-@CLAIMS.claim(
-    "M12",
-    "the margin of the candidate",
-    r"for SS the candidate $(v_{mm}/|v_{mm}|, R\,p_{mm}/|p_{mm}|)$ has margin $\Gamma\tanh(R/2|p_{mm}|)$ if "
-    r"$y_i\,v_{mm}\cdot\xi_i \ge -1$ on clean samples and a flipped sample is a support vector of both $v_{mm}$ and $p_{mm}$; "
-    r"$\Gamma = 1/|v_{mm}|$",
-    wrong=1.01,
-    wrong_text="1 % larger",
-    violation=_flips,
-    box=("thm-margin-finite",),
-    uses=("M1",),
-)
+@CLAIMS.claim("M12", wrong=1.01, box="thm-margin-finite", uses="M1", violation=_flips)
 def candidate(study: MarginStudy, constant: float) -> Evidence:
+    r"""the margin of the candidate
+    for SS the candidate $(v_{mm}/|v_{mm}|, R\,p_{mm}/|p_{mm}|)$ has margin $\Gamma\tanh(R/2|p_{mm}|)$ if $y_i\,v_{mm}\cdot\xi_i \ge -1$ on
+    clean samples and a flipped sample is a support vector of both $v_{mm}$ and $p_{mm}$; $\Gamma = 1/|v_{mm}|$
+    wrong: 1 % larger"""
     measured = study["candidate"]
     keep = ~measured.isnan().any(1)
     if not keep.any():
@@ -265,65 +203,43 @@ def candidate(study: MarginStudy, constant: float) -> Evidence:
     )
 
 
-@CLAIMS.claim(
-    "M13",
-    "the constrained optimum lies between two bounds",
-    r"the largest min-margin over $|v|\le r$, $|p|\le R$ lies between $\tanh(R/2|p_{mm}|)$ and $1$ times that of the best hard "
-    r"selection (SLSQP over p, exact SVM in v; $R/|p_{mm}|$ = 3, 5 and 8), in at least 95 % of draws",
-    wrong=2.0,
-    wrong_text="the lower bound tanh(R/|p_mm|)",
-    box=("thm-margin-finite", "thm-margin-exact"),
-    uses=("M10", "M12"),
-)
+@CLAIMS.claim("M13", wrong=2.0, box="thm-margin-finite thm-margin-exact", uses="M10 M12")
 def caught(study: MarginStudy, constant: float) -> Evidence:
+    r"""the constrained optimum lies between two bounds
+    the largest min-margin over $|v|\le r$, $|p|\le R$ lies between $\tanh(R/2|p_{mm}|)$ and $1$ times that of the best hard selection
+    (SLSQP over p, exact SVM in v; $R/|p_{mm}|$ = 3, 5 and 8), in at least 95 % of draws
+    wrong: the lower bound tanh(R/|p_mm|)"""
     low = torch.tanh(constant * _sizes(study) / 2)
     return within(study["above_ratio"], low * (1 - 1e-6), 1 + 1e-8, quantity="optimum / best hard margin")
 
 
-@CLAIMS.claim(
-    "M14",
-    "the direction of the optimal v",
-    r"for the maximiser $(v^*, p^*)$: if in every sample $y_i\,v^*\cdot x$ is larger on the token that the best hard selection selects, "
-    r"and the lower bound of M13 holds, $\cos(v^*, v_{mm}) \ge \tanh(R/2|p_{mm}|)$, for every data set",
-    wrong=0.0,
-    wrong_text="the SVM of the other of SS and XX in place of the best one's",
-    box=("thm-margin-direction",),
-    uses=("M13",),
-)
+@CLAIMS.claim("M14", wrong=0.0, box="thm-margin-direction", uses="M13")
 def direction(study: MarginStudy, constant: float) -> Evidence:
+    r"""the direction of the optimal v
+    for the maximiser $(v^*, p^*)$: if in every sample $y_i\,v^*\cdot x$ is larger on the token that the best hard selection selects, and
+    the lower bound of M13 holds, $\cos(v^*, v_{mm}) \ge \tanh(R/2|p_{mm}|)$, for every data set
+    wrong: the SVM of the other of SS and XX in place of the best one's"""
     bound = torch.tanh(_sizes(study) / 2)
     cosine = study["above_cosine"] if constant else study["above_rival_cosine"]
     caught = torch.where(study["above_ratio"] >= bound * (1 - 1e-6), cosine, torch.nan)
     return within(caught, low=bound.expand_as(caught) * (1 - 1e-6), quantity="cos(v*, v_mm)", share=1)
 
 
-@CLAIMS.claim(
-    "M15",
-    "minimum norm: no worse than the candidate",
-    r"the least $|v|^2+|p|^2$ with min-margin $\gamma$ lies between $(\gamma/\Gamma)^2$ and $\min_R (\gamma/\Gamma\tanh(R/2|p_{mm}|))^2 "
-    r"+ R^2$ (set to 0 and 1 for the measurement), in at least 95 % of draws",
-    wrong=0.6,
-    wrong_text="upper bound at 0.6",
-    box=("thm-margin-joint",),
-    uses=("M13",),
-)
+@CLAIMS.claim("M15", wrong=0.6, box="thm-margin-joint", uses="M13")
 def joint_value(study: MarginStudy, constant: float) -> Evidence:
+    r"""minimum norm: no worse than the candidate
+    the least $|v|^2+|p|^2$ with min-margin $\gamma$ lies between $(\gamma/\Gamma)^2$ and $\min_R (\gamma/\Gamma\tanh(R/2|p_{mm}|))^2 + R^2$
+    (set to 0 and 1 for the measurement), in at least 95 % of draws
+    wrong: upper bound at 0.6"""
     return within(study["joint"][..., 0], 0.0, constant, quantity="place of the minimum between its bounds")
 
 
-@CLAIMS.claim(
-    "M16",
-    "minimum norm: the norm of p grows logarithmically",
-    r"at the minimum of M15 $|p|$ grows with $\gamma$ like $|p_{mm}|\,W(2\gamma^2/(|p_{mm}|\Gamma)^2)$, with Lambert's function $W$: "
-    r"from one $\gamma$ to the next the growth agrees up to 10 % (a number from computation, which no proof gives) in at least 95 % of "
-    r"draws",
-    source=Source.MEASURED,
-    wrong=1.3,
-    wrong_text="1.3 times the growth",
-    box=("thm-margin-joint",),
-    uses=("M15",),
-)
+@CLAIMS.claim("M16", wrong=1.3, source=Source.MEASURED, box="thm-margin-joint", uses="M15")
 def joint_growth(study: MarginStudy, constant: float) -> Evidence:
+    r"""minimum norm: the norm of p grows logarithmically
+    at the minimum of M15 $|p|$ grows with $\gamma$ like $|p_{mm}|\,W(2\gamma^2/(|p_{mm}|\Gamma)^2)$, with Lambert's function $W$: from one
+    $\gamma$ to the next the growth agrees up to 10 % (a number from computation, which no proof gives) in at least 95 % of draws
+    wrong: 1.3 times the growth"""
     radius, formula = study["joint"][..., 1].diff(dim=1), study["joint"][..., 2].diff(dim=1)
     return _near(radius / formula, constant, 0.1, "growth / formula")
 
@@ -332,14 +248,19 @@ def joint_growth(study: MarginStudy, constant: float) -> Evidence:
 
 
 @CLAIMS.claim(
-    "T2", "maximum margin is benign above the threshold",
-    r"for $\mathrm{SNR}=\Omega(1/\sqrt n)$ the rule $\max_{|v|\le r,|p|\le R}\min_iy_if_i$ fits every label and its clean error is "
-    r"small (here: the optimum found by search at $R/|p_{mm}|$ = 3, 5 and 8, $n = 20$; below $10^{-6}$ in at least 95 % of draws)",
-    source=Source.PAPER, wrong=0.0, wrong_text="the same below the threshold",
-    regime=r"the paper's constant is not known; here $\rho > 1.3\sqrt{d/E|C_k|}$", violation=_above,
-    box=("thm-paper-margin", "thm-margin-optimum-error"),
-uses=('M4', 'M17', 'R3'),)  # fmt: skip
+    "T2",
+    wrong=0.0,
+    source=Source.PAPER,
+    box="thm-paper-margin thm-margin-optimum-error",
+    uses="M4 M17 R3",
+    violation=_above,
+)
 def benign(study: MarginStudy, constant: float) -> Evidence:
+    r"""maximum margin is benign above the threshold
+    for $\mathrm{SNR}=\Omega(1/\sqrt n)$ the rule $\max_{|v|\le r,|p|\le R}\min_iy_if_i$ fits every label and its clean error is small
+    (here: the optimum found by search at $R/|p_{mm}|$ = 3, 5 and 8, $n = 20$; below $10^{-6}$ in at least 95 % of draws)
+    regime: the paper's constant is not known; here $\rho > 1.3\sqrt{d/E|C_k|}$
+    wrong: the same below the threshold"""
     name = "above" if constant else "low"
     return both(
         within(study[f"{name}_margin"], low=0.0, strict=True, quantity="smallest margin"),
@@ -347,50 +268,33 @@ def benign(study: MarginStudy, constant: float) -> Evidence:
     )
 
 
-@CLAIMS.claim(
-    "M17",
-    "the clean error in the limit of hard attention",
-    r"for the candidate of SS as $R\to\infty$, $\mathrm{err}_k = \int_{A_k}^\infty N(t;0,\omega^2)\Phi(-c_kt/\omega\tau)\,dt \le "
-    r"\Phi(-A_k/\omega)$, against the exact error at $R = 10^5|p_{mm}|$ (0.1 % of the exponent, in at least 95 % of draws; the bound "
-    r"for every data set); $A_k = p_{mm}\cdot\mu_k$, $\omega$, $\tau$, $c_k$ of the exact integral for the clean error",
-    wrong=1.01,
-    wrong_text="an exponent 1 % larger",
-    box=("thm-margin-error",),
-    uses=("R3",),
-)
+@CLAIMS.claim("M17", wrong=1.01, box="thm-margin-error", uses="R3")
 def hard_limit(study: MarginStudy, constant: float) -> Evidence:
+    r"""the clean error in the limit of hard attention
+    for the candidate of SS as $R\to\infty$, $\mathrm{err}_k = \int_{A_k}^\infty N(t;0,\omega^2)\Phi(-c_kt/\omega\tau)\,dt \le
+    \Phi(-A_k/\omega)$, against the exact error at $R = 10^5|p_{mm}|$ (0.1 % of the exponent, in at least 95 % of draws; the bound for every
+    data set); $A_k = p_{mm}\cdot\mu_k$, $\omega$, $\tau$, $c_k$ of the exact integral for the clean error
+    wrong: an exponent 1 % larger"""
     return both(
         _near(_relative(study["far_error"], study["limit_error"]), constant, 1e-3, "exponent / limit"),
         within(study["limit_error"] - study["limit_bound"], high=1e-5, quantity="log10 limit/bound", share=1),
     )
 
 
-@CLAIMS.claim(
-    "M18",
-    "softer attention has a smaller clean error",
-    r"for the candidate of SS the clean error grows with $R$: it is larger at each larger $R$ of the page, in at least 95 % of draws",
-    source=Source.MEASURED,
-    wrong=-1.0,
-    wrong_text="a smaller error at larger R",
-    box=("thm-margin-error",),
-    uses=("M12", "R3"),
-)
+@CLAIMS.claim("M18", wrong=-1.0, source=Source.MEASURED, box="thm-margin-error", uses="M12 R3")
 def softer(study: MarginStudy, constant: float) -> Evidence:
+    """softer attention has a smaller clean error
+    for the candidate of SS the clean error grows with $R$: it is larger at each larger $R$ of the page, in at least 95 % of draws
+    wrong: a smaller error at larger R"""
     return within(constant * study["errors"].diff(dim=1), low=0.0, quantity="step of log10 error")
 
 
-@CLAIMS.claim(
-    "T4",
-    "maximum margin is harmful below the threshold",
-    r"for $\mathrm{SNR}\le c/\sqrt n$ (here half the threshold) the rule of T2 fits every label but its clean error is at least a "
-    r"constant (here: the optimum found by search at $R/|p_{mm}|$ = 5 and 8, $n = 20$; at least 0.4 in at least 95 % of draws)",
-    source=Source.PAPER,
-    wrong=0.0,
-    wrong_text="the same above the threshold",
-    box=("thm-paper-tight", "thm-margin-optimum-error"),
-    uses=("M4", "M17"),
-)
+@CLAIMS.claim("T4", wrong=0.0, source=Source.PAPER, box="thm-paper-tight thm-margin-optimum-error", uses="M4 M17")
 def harmful(study: MarginStudy, constant: float) -> Evidence:
+    r"""maximum margin is harmful below the threshold
+    for $\mathrm{SNR}\le c/\sqrt n$ (here half the threshold) the rule of T2 fits every label but its clean error is at least a constant
+    (here: the optimum found by search at $R/|p_{mm}|$ = 5 and 8, $n = 20$; at least 0.4 in at least 95 % of draws)
+    wrong: the same above the threshold"""
     name = "low" if constant else "above"
     return both(
         within(study[f"{name}_margin"], low=0.0, strict=True, quantity="smallest margin"),
@@ -398,17 +302,12 @@ def harmful(study: MarginStudy, constant: float) -> Evidence:
     )
 
 
-@CLAIMS.claim(
-    "M19",
-    "below the threshold all samples select their noise",
-    r"at half the signal norm of the threshold XX is the best of nine selections, $v\cdot\mu_k = 0$ exactly, and "
-    r"$p\cdot\mu_k = -\rho^2n_k/(d+\rho^2n_k) < 0$ up to a relative $2\sqrt{n/d}$ (first and last in at least 95 % of draws)",
-    wrong=1.3,
-    wrong_text="1.3 times the formula",
-    box=("thm-margin-query", "thm-margin-error"),
-    uses=("M4", "M11"),
-)
+@CLAIMS.claim("M19", wrong=1.3, box="thm-margin-query thm-margin-error", uses="M4 M11")
 def all_noise(study: MarginStudy, constant: float) -> Evidence:
+    r"""below the threshold all samples select their noise
+    at half the signal norm of the threshold XX is the best of nine selections, $v\cdot\mu_k = 0$ exactly, and $p\cdot\mu_k =
+    -\rho^2n_k/(d+\rho^2n_k) < 0$ up to a relative $2\sqrt{n/d}$ (first and last in at least 95 % of draws)
+    wrong: 1.3 times the formula"""
     ratio = _relative(study["below_p"], study["below_p_formula"])
     return both(
         _near(ratio, constant, min(_noise(study, 2.0), 0.2), "p·μ / formula"),
@@ -417,18 +316,11 @@ def all_noise(study: MarginStudy, constant: float) -> Evidence:
     )
 
 
-@CLAIMS.claim(
-    "M20",
-    "harmful at finite norms too",
-    r"at half the signal norm of the threshold the constrained optimum at $R=5|p_{mm}|$ has clean error above $0.4$, in at least 95 % "
-    r"of draws",
-    source=Source.MEASURED,
-    wrong=0.0,
-    wrong_text="the same above the threshold",
-    box=("thm-margin-optimum-error",),
-    uses=("M19", "R3"),
-)
+@CLAIMS.claim("M20", wrong=0.0, source=Source.MEASURED, box="thm-margin-optimum-error", uses="M19 R3")
 def harmful_at_finite_norm(study: MarginStudy, constant: float) -> Evidence:
+    """harmful at finite norms too
+    at half the signal norm of the threshold the constrained optimum at $R=5|p_{mm}|$ has clean error above $0.4$, in at least 95 % of draws
+    wrong: the same above the threshold"""
     errors = study["low_error"] if constant else study["above_error"]
     return within(10 ** errors[:, 1], low=0.4, quantity="clean error")
 
@@ -436,18 +328,14 @@ def harmful_at_finite_norm(study: MarginStudy, constant: float) -> Evidence:
 # --- the optimum itself, and the threshold at finite d ---------------------------------------------------------------------
 
 
-@CLAIMS.claim(
-    "M24",
-    "how near the optimal attention is to a hard selection",
-    r"if $v$ is a unit vector, $|p|\le R$ and the margin is $\Gamma(1-\delta)$ with $\delta < 1-g$, then $\sum_i\lambda_ie^{-\ell_i} \le "
-    r"\delta/\varrho$ for the logits $\ell_i$ of the selected tokens, $\delta \ge \varrho\,e^{-D-R/|p_{mm}|}$, and $\cos(p,p_{mm}) \ge "
-    r"\frac{|p_{mm}|}R(\log\frac\varrho\delta-D)$, $D = \mathrm{KL}(b\|\lambda)$, for every data set with a unique best hard selection; "
-    r"$\lambda$, $b$ are the normalised multipliers of the two SVMs, $g$ and $\varrho$ numbers of the data set (theorem)",
-    wrong=0.6,
-    wrong_text="the sum below 0.6 times its bound",
-    box=("thm-margin-converges",),
-)
+@CLAIMS.claim("M24", wrong=0.6, box="thm-margin-converges")
 def dual_slack(study: MarginStudy, constant: float) -> Evidence:
+    r"""how near the optimal attention is to a hard selection
+    if $v$ is a unit vector, $|p|\le R$ and the margin is $\Gamma(1-\delta)$ with $\delta < 1-g$, then $\sum_i\lambda_ie^{-\ell_i} \le
+    \delta/\varrho$ for the logits $\ell_i$ of the selected tokens, $\delta \ge \varrho\,e^{-D-R/|p_{mm}|}$, and $\cos(p,p_{mm}) \ge
+    \frac{|p_{mm}|}R(\log\frac\varrho\delta-D)$, $D = \mathrm{KL}(b\|\lambda)$, for every data set with a unique best hard selection;
+    $\lambda$, $b$ are the normalised multipliers of the two SVMs, $g$ and $\varrho$ numbers of the data set (theorem)
+    wrong: the sum below 0.6 times its bound"""
     slack, room = (
         torch.cat([study[f"{name}_{key}"] for name in ("above", "low")], 1) for key in ("slack", "query_room")
     )
@@ -458,17 +346,13 @@ def dual_slack(study: MarginStudy, constant: float) -> Evidence:
 
 
 @CLAIMS.claim(
-    "M25",
-    "the proved rate for the direction of p is not sharp",
-    r"at $R = 8|p_{mm}|$ the distance $1-\cos(p^*,p_{mm})$ of the optimum found by search is at most a tenth of its proved bound, above "
-    r"and below the threshold, in at least 95 % of draws",
-    source=Source.MEASURED,
-    wrong=100.0,
-    wrong_text="at most a thousandth",
-    box=("thm-margin-converges", "thm-margin-second-order"),
-    uses=("M24",),
+    "M25", wrong=100.0, source=Source.MEASURED, box="thm-margin-converges thm-margin-second-order", uses="M24"
 )
 def loose_rate(study: MarginStudy, constant: float) -> Evidence:
+    r"""the proved rate for the direction of p is not sharp
+    at $R = 8|p_{mm}|$ the distance $1-\cos(p^*,p_{mm})$ of the optimum found by search is at most a tenth of its proved bound, above and
+    below the threshold, in at least 95 % of draws
+    wrong: at most a thousandth"""
     ratio = torch.stack([study[f"{x}_query_bound"][:, -1] / study[f"{x}_query"][:, -1] for x in ("above", "low")], 1)
     evidence = within(ratio, low=10 * constant, quantity="bound / measured")
     kept = evidence.draws - int(evidence.numbers["failures"])
@@ -476,17 +360,12 @@ def loose_rate(study: MarginStudy, constant: float) -> Evidence:
     return replace(evidence, measured=f"inside in {kept} of {evidence.draws} draws", numbers={"inside": kept})
 
 
-@CLAIMS.claim(
-    "M29",
-    "the value of the optimum to second order",
-    r"the margin of the optimum is $\Gamma(1-\delta)$ with $\delta\,e^{R/|p_{mm}|} \to e^{-K}$ as $R\to\infty$: at $R = 8|p_{mm}|$ it "
-    r"is so up to 5 %, above and below the threshold, in at least 95 % of draws in which all constraints of the query are active",
-    wrong=0.0,
-    wrong_text="2 instead of $e^{-K}$, the proved upper bound",
-    box=("thm-margin-second-order",),
-    uses=("M24",),
-)
+@CLAIMS.claim("M29", wrong=0.0, box="thm-margin-second-order", uses="M24")
 def second_order(study: MarginStudy, constant: float) -> Evidence:
+    r"""the value of the optimum to second order
+    the margin of the optimum is $\Gamma(1-\delta)$ with $\delta\,e^{R/|p_{mm}|} \to e^{-K}$ as $R\to\infty$: at $R = 8|p_{mm}|$ it is so up
+    to 5 %, above and below the threshold, in at least 95 % of draws in which all constraints of the query are active
+    wrong: 2 instead of $e^{-K}$, the proved upper bound"""
     values, levels = (
         torch.stack([study[f"{x}_{key}"][:, -1] for x in ("above", "low")], 1) for key in ("value", "level")
     )
@@ -494,17 +373,13 @@ def second_order(study: MarginStudy, constant: float) -> Evidence:
     return within((values - limit).exp(), 0.95, 1.05, quantity="δ over its limit")
 
 
-@CLAIMS.claim(
-    "M26",
-    "the threshold at finite d, exactly",
-    r"if the noise tokens can be separated and class $k$ has clean samples, it selects its signal iff "
-    r"$1/\rho^2 < W(I_k\cup B)-W(N_k\cup B)$, with $W$ the squared norm of the SVM of noise tokens alone and $B$ the samples of the "
-    r"other class that select noise; compared with the norm at which the best selection changes, found by bisection of the whole SVM",
-    wrong=0.0,
-    wrong_text="the threshold in the limit of orthogonal noise, $\\rho^2 = d/|C_k|$",
-    box=("thm-margin-exact",),
-)
+@CLAIMS.claim("M26", wrong=0.0, box="thm-margin-exact")
 def exact_at_finite_d(study: MarginStudy, constant: float) -> Evidence:
+    r"""the threshold at finite d, exactly
+    if the noise tokens can be separated and class $k$ has clean samples, it selects its signal iff $1/\rho^2 < W(I_k\cup B)-W(N_k\cup B)$,
+    with $W$ the squared norm of the SVM of noise tokens alone and $B$ the samples of the other class that select noise; compared with the
+    norm at which the best selection changes, found by bisection of the whole SVM
+    wrong: the threshold in the limit of orthogonal noise, $\rho^2 = d/|C_k|$"""
     measured, exact = study["threshold_measured"], study["threshold_exact"]
     keep = ~(measured.isnan() | exact.isnan())
     if not keep.any():
@@ -513,18 +388,13 @@ def exact_at_finite_d(study: MarginStudy, constant: float) -> Evidence:
     return exactly((measured / formula)[keep], 1.0, tolerance=1e-5)
 
 
-@CLAIMS.claim(
-    "M27",
-    "shift and spread of the threshold at finite d",
-    r"at $n = 60$, $d = 20n$ the amount $\Delta_k$ by which the signal of class $k$ lowers $|v|^2$ (before its cost $1/\rho^2$) has "
-    r"mean $|C_k|(d-3)/((d-3-a)(d-3-a-|C_k|))$, $a = |N_k\cup B|$, and all four $\Delta$ of a draw lie inside the two-sided bounds in "
-    r"at least 95 % of draws",
-    wrong=0.0,
-    wrong_text="the mean in the limit of orthogonal noise, $|C_k|/d$",
-    box=("thm-margin-law",),
-    uses=("M26",),
-)
+@CLAIMS.claim("M27", wrong=0.0, box="thm-margin-law", uses="M26")
 def shift_of_the_threshold(study: MarginStudy, constant: float) -> Evidence:
+    r"""shift and spread of the threshold at finite d
+    at $n = 60$, $d = 20n$ the amount $\Delta_k$ by which the signal of class $k$ lowers $|v|^2$ (before its cost $1/\rho^2$) has mean
+    $|C_k|(d-3)/((d-3-a)(d-3-a-|C_k|))$, $a = |N_k\cup B|$, and all four $\Delta$ of a draw lie inside the two-sided bounds in at least 95 %
+    of draws
+    wrong: the mean in the limit of orthogonal noise, $|C_k|/d$"""
     mean = study["gain_mean"] if constant else torch.ones_like(study["gain_mean"])
     return both(
         agrees(study["gain"].mean(1), mean.mean(1)),
@@ -532,18 +402,13 @@ def shift_of_the_threshold(study: MarginStudy, constant: float) -> Evidence:
     )
 
 
-@CLAIMS.claim(
-    "M28",
-    "bounds on the clean error of the optimum, above and below the threshold",
-    r"with $h = 1-\cos(p,p_{mm})$: where SS is best the clean error is at most the mean over classes of "
-    r"$\Phi(-\frac{A_k-\rho P\sqrt{2h}}{\omega+P\sqrt{2h}})$, plus $\Phi(-m)$; where XX is best it is at least $\frac12$ minus the "
-    r"two terms of the theorem, which defines the letters; for every pair $(v,p)$",
-    wrong=4.0,
-    wrong_text="4 times the exponent, and a quarter of the distance to one half",
-    box=("thm-margin-optimum-error",),
-    uses=("M24",),
-)
+@CLAIMS.claim("M28", wrong=4.0, box="thm-margin-optimum-error", uses="M24")
 def optimum_error(study: MarginStudy, constant: float) -> Evidence:
+    r"""bounds on the clean error of the optimum, above and below the threshold
+    with $h = 1-\cos(p,p_{mm})$: where SS is best the clean error is at most the mean over classes of $\Phi(-\frac{A_k-\rho
+    P\sqrt{2h}}{\omega+P\sqrt{2h}})$, plus $\Phi(-m)$; where XX is best it is at least $\frac12$ minus the two terms of the theorem, which
+    defines the letters; for every pair $(v,p)$
+    wrong: 4 times the exponent, and a quarter of the distance to one half"""
     low = 0.5 - (0.5 - study["low_error_bound"]) / constant
     bound = study["above_error_bound"]  # nan where another selection is best: the theorem does not speak of these draws
     return both(
@@ -557,34 +422,23 @@ def optimum_error(study: MarginStudy, constant: float) -> Evidence:
 # --- more tokens, more heads -----------------------------------------------------------------------------------------------
 
 
-@CLAIMS.claim(
-    "M21",
-    "T tokens: a flipped sample selects one noise token",
-    r"if each flipped sample uses the mean of $m$ of its noise tokens, it costs $m/d$ instead of $1/d$ ($T = 4$ tokens, up to the width "
-    r"of the laws of $\chi^2$ in M3, in at least 95 % of draws)",
-    wrong=1.4,
-    wrong_text="1.4 m/d",
-    violation=_flips,
-    box=("thm-margin-more", "thm-margin-law"),
-    uses=("M1",),
-)
+@CLAIMS.claim("M21", wrong=1.4, box="thm-margin-more thm-margin-law", uses="M1", violation=_flips)
 def one_hot(study: MarginStudy, constant: float) -> Evidence:
+    r"""T tokens: a flipped sample selects one noise token
+    if each flipped sample uses the mean of $m$ of its noise tokens, it costs $m/d$ instead of $1/d$ ($T = 4$ tokens, up to the width of the
+    laws of $\chi^2$ in M3, in at least 95 % of draws)
+    wrong: 1.4 m/d"""
     m = torch.arange(1, study["averaged"].shape[1] + 1, dtype=study["averaged"].dtype)
     low, high = (bound.unsqueeze(1) for bound in study["averaged_bounds"].unbind(1))
     return within(study["averaged"] / m / constant, low, high, quantity="|w|² d / (m |N|)")
 
 
-@CLAIMS.claim(
-    "M22",
-    "T tokens: the same threshold",
-    r"with $T = 4$ tokens, if each sample that selects noise selects its noise token of largest norm, $\rho_k = \sqrt{d/|C_k|}$ up to 3 "
-    r"% in at least 95 % of draws",
-    wrong=1.08,
-    wrong_text="a threshold 8 % larger",
-    box=("thm-margin-more",),
-    uses=("M5", "M21"),
-)
+@CLAIMS.claim("M22", wrong=1.08, box="thm-margin-more", uses="M5 M21")
 def many_token_threshold(study: MarginStudy, constant: float) -> Evidence:
+    r"""T tokens: the same threshold
+    with $T = 4$ tokens, if each sample that selects noise selects its noise token of largest norm, $\rho_k = \sqrt{d/|C_k|}$ up to 3 % in
+    at least 95 % of draws
+    wrong: a threshold 8 % larger"""
     tolerance = max(0.03, 3.5 / math.sqrt(2 * study.search_law.d))  # 3 % at the page's defaults
     return both(
         _near(study["many_threshold"], constant, tolerance, "measured / formula"),
@@ -592,17 +446,12 @@ def many_token_threshold(study: MarginStudy, constant: float) -> Evidence:
     )
 
 
-@CLAIMS.claim(
-    "M23",
-    "two heads: half the squared norm, the same threshold",
-    r"two heads with the same selection have exactly $\tfrac12$ of the $|v|^2$ of one head; two heads that select different "
-    r"tokens in the clean samples of a class cost more than the best pair with equal selections, in at least 95 % of draws",
-    wrong=1.01,
-    wrong_text="0.505 of it",
-    box=("thm-margin-more",),
-    uses=("M4",),
-)
+@CLAIMS.claim("M23", wrong=1.01, box="thm-margin-more", uses="M4")
 def two_heads(study: MarginStudy, constant: float) -> Evidence:
+    r"""two heads: half the squared norm, the same threshold
+    two heads with the same selection have exactly $\tfrac12$ of the $|v|^2$ of one head; two heads that select different tokens in the
+    clean samples of a class cost more than the best pair with equal selections, in at least 95 % of draws
+    wrong: 0.505 of it"""
     return both(
         exactly(study["heads_equal"], 0.5 * constant, tolerance=1e-7),
         within(study["heads_split"], low=1.0, strict=True, quantity="best split / best equal"),

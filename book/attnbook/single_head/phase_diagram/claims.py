@@ -15,16 +15,7 @@ import torch
 from attnbook.single_head.phase_diagram.strips import HIGH_SNR, PhaseStudy, borders, field_log10_error
 from attnbook.single_head.phase_theory import ThresholdFit, preference_spread
 from bookkit.claims import ClaimSet, Source
-from bookkit.rules import (
-    LEVEL,
-    Evidence,
-    NothingToMeasure,
-    agrees,
-    both,
-    mean_within,
-    median_within,
-    within,
-)
+from bookkit.rules import LEVEL, Evidence, NothingToMeasure, agrees, both, mean_within, median_within, within
 
 __all__ = ["CLAIMS"]
 
@@ -104,19 +95,13 @@ def _fits(study: PhaseStudy) -> tuple[ThresholdFit, ...]:
 # --- the lower threshold -----------------------------------------------------------------------------------------------------
 
 
-@CLAIMS.claim(
-    "S1",
-    "where clean samples begin to prefer their signal",
-    r"after one step from zero, half of the clean samples prefer their signal ($\gamma_i > 0$) at $n\,\mathrm{SNR}^2 = 2/(1-2\eta)$, up "
-    r"to a relative $2/n$, at four values of $n$",
-    wrong=1.1,
-    wrong_text="1.1 times the formula",
-    box=("claim-theory-c10",),
-    regime="30 draws or more",
-    violation=_many_draws,
-    uses=("C10",),
-)
+@CLAIMS.claim("S1", wrong=1.1, box="claim-theory-c10", uses="C10", violation=_many_draws)
 def preference_location(study: PhaseStudy, constant: float) -> Evidence:
+    r"""where clean samples begin to prefer their signal
+    after one step from zero, half of the clean samples prefer their signal ($\gamma_i > 0$) at $n\,\mathrm{SNR}^2 = 2/(1-2\eta)$, up to a
+    relative $2/n$, at four values of $n$
+    regime: 30 draws or more
+    wrong: 1.1 times the formula"""
     fits, formula = _fits(study), constant * 2 / (1 - 2 * study.label_noise)
     sizes = study.threshold.plan.y
     gaps = torch.as_tensor(study.pseudo_values[..., 0]) - math.log(formula)
@@ -131,19 +116,13 @@ def preference_location(study: PhaseStudy, constant: float) -> Evidence:
     )
 
 
-@CLAIMS.claim(
-    "S2",
-    "the width of this transition",
-    r"in $\log \mathrm{SNR}$ the transition of S1 has standard deviation $\tfrac12\big[\tfrac{2-(1-2\eta)^2}{n(1-2\eta)^2} + "
-    r"\tfrac{n+1}{d}\big]^{1/2}$ to leading order, without a free parameter; judged on the mean of the log ratio over four values of $n$",
-    wrong=1.6,
-    wrong_text="1.6 times as wide",
-    box=("prop-width",),
-    regime="30 draws or more",
-    violation=_many_draws,
-    uses=("C10",),
-)
+@CLAIMS.claim("S2", wrong=1.6, box="prop-width", uses="C10", violation=_many_draws)
 def transition_width(study: PhaseStudy, constant: float) -> Evidence:
+    r"""the width of this transition
+    in $\log \mathrm{SNR}$ the transition of S1 has standard deviation $\tfrac12\big[\tfrac{2-(1-2\eta)^2}{n(1-2\eta)^2} +
+    \tfrac{n+1}{d}\big]^{1/2}$ to leading order, without a free parameter; judged on the mean of the log ratio over four values of $n$
+    regime: 30 draws or more
+    wrong: 1.6 times as wide"""
     plan, fits = study.threshold.plan, _fits(study)
     formula = [
         constant * preference_spread(n, d, study.label_noise) for n, d in zip(plan.n[:, 0], plan.d[:, 0], strict=True)
@@ -160,18 +139,12 @@ def transition_width(study: PhaseStudy, constant: float) -> Evidence:
     )
 
 
-@CLAIMS.claim(
-    "S2b",
-    "the width falls with the number of samples",
-    r"along $d \propto n^2$ the width of S2 falls like $n^{-1/2}$, so that the transition becomes a jump as $n\to\infty$",
-    wrong=2.0,
-    wrong_text="like 1/n",
-    box=("prop-width",),
-    uses=("S2",),
-    regime="30 draws or more",
-    violation=_many_draws,
-)
+@CLAIMS.claim("S2b", wrong=2.0, box="prop-width", uses="S2", violation=_many_draws)
 def width_scaling(study: PhaseStudy, constant: float) -> Evidence:
+    r"""the width falls with the number of samples
+    along $d \propto n^2$ the width of S2 falls like $n^{-1/2}$, so that the transition becomes a jump as $n\to\infty$
+    regime: 30 draws or more
+    wrong: like 1/n"""
     _fits(study)
     slopes = torch.as_tensor(_slope(study.threshold.plan.y, study.pseudo_values[..., 1]))
     evidence = mean_within(slopes, -constant / 2 - 0.05, -constant / 2 + 0.05)
@@ -206,36 +179,36 @@ def _kappa_below(study: PhaseStudy, limit: float) -> np.ndarray:
 
 @CLAIMS.claim(
     "S3",
-    "below κ = 1 one step fits every label",
-    r"for $\kappa = n\,\mathrm{SNR}^2(1-2\eta)/2 \le \tfrac12$ the head after one step, the averaging classifier, fits every training "
-    r"label in at least 95 % of draws: attention is not needed",
-    source=Source.MEASURED,
     wrong=4.0,
-    wrong_text="for κ ≤ 2",
-    box=("claim-theory-c8",),
-    regime=r"$\eta > 0$; $n/d \le 1/100$",
+    source=Source.MEASURED,
+    box="claim-theory-c8",
+    uses="C8",
     violation=lambda s: _need_noise(s) or ("" if 100 * s.n <= s.d else f"needs n/d <= 1/100; here {s.n / s.d:.3g}"),
-    uses=("C8",),
 )
 def one_step_is_enough(study: PhaseStudy, constant: float) -> Evidence:
+    r"""below κ = 1 one step fits every label
+    for $\kappa = n\,\mathrm{SNR}^2(1-2\eta)/2 \le \tfrac12$ the head after one step, the averaging classifier, fits every training label in
+    at least 95 % of draws: attention is not needed
+    regime: $\eta > 0$; $n/d \le 1/100$
+    wrong: for κ ≤ 2"""
     cells = study.threshold.train_accuracy_step1[_kappa_below(study, constant / 2)]  # (cells, draws)
     return within(torch.as_tensor(cells.T), low=1.0, quantity="train accuracy after one step")
 
 
 @CLAIMS.claim(
     "S4",
-    "below κ = 1 attention turns to the noise",
-    r"for $\kappa \le \tfrac12$, after two steps, $p_2\cdot\mu_k < 0$ and the mean weight of clean samples on their signal token is "
-    r"below $\tfrac12$, each in at least 95 % of draws",
-    source=Source.MEASURED,
     wrong=4.0,
-    wrong_text="for κ ≤ 2",
-    box=("claim-theory-c12",),
-    regime=r"$n/d \le 1/100$",
+    source=Source.MEASURED,
+    box="claim-theory-c12",
+    uses="C10 C12",
     violation=lambda s: "" if 100 * s.n <= s.d else f"needs n/d <= 1/100; here {s.n / s.d:.3g}",
-    uses=("C10", "C12"),
 )
 def attention_turns_to_noise(study: PhaseStudy, constant: float) -> Evidence:
+    r"""below κ = 1 attention turns to the noise
+    for $\kappa \le \tfrac12$, after two steps, $p_2\cdot\mu_k < 0$ and the mean weight of clean samples on their signal token is below
+    $\tfrac12$, each in at least 95 % of draws
+    regime: $n/d \le 1/100$
+    wrong: for κ ≤ 2"""
     cells = _kappa_below(study, constant / 2)
     parts = (
         (study.threshold.p_signal, 0.0, "p₂·μ"),
@@ -246,17 +219,17 @@ def attention_turns_to_noise(study: PhaseStudy, constant: float) -> Evidence:
 
 @CLAIMS.claim(
     "S5",
-    "the lower limit of the SNR is of order (nd)^(−1/4)",
-    r"at $\mathrm{SNR} = c\,(nd)^{-1/4}$ with $\kappa \ll 1$ the clean error after two steps is $\Phi(-c^2(1-2\eta)/2)$ to leading "
-    r"order; for $d \gg n$ this SNR is far below $1/\sqrt n$",
     wrong=1.4,
-    wrong_text="the argument 1.4 times larger",
-    box=("prop-lower-limit",),
-    regime=r"$\sqrt{n/25d} \le 1/50$",
+    box="prop-lower-limit",
+    uses="R3",
     violation=lambda s: "" if s.n * 100 <= s.d else f"needs 100 n <= d; here n/d = {s.n / s.d:.3g}",
-    uses=("R3",),
 )
 def lower_limit(study: PhaseStudy, constant: float) -> Evidence:
+    r"""the lower limit of the SNR is of order (nd)^(−1/4)
+    at $\mathrm{SNR} = c\,(nd)^{-1/4}$ with $\kappa \ll 1$ the clean error after two steps is $\Phi(-c^2(1-2\eta)/2)$ to leading order; for
+    $d \gg n$ this SNR is far below $1/\sqrt n$
+    regime: $\sqrt{n/25d} \le 1/50$
+    wrong: the argument 1.4 times larger"""
     strip, parts = study.low, []
     for column, c in enumerate(strip.plan.x[1:5], start=1):
         argument = c**2 * (1 - 2 * study.label_noise) / 2
@@ -269,14 +242,21 @@ def lower_limit(study: PhaseStudy, constant: float) -> Evidence:
 
 
 @CLAIMS.claim(
-    "S6", "benign far below the maximum-margin threshold",
-    r"in dimension $25d$ and at $\mathrm{SNR} = 2.5\,(25nd)^{-1/4}$, where $n\,\mathrm{SNR}^2$ is far below $2/(1-\eta)$, two steps are "
-    r"benign in at least 95 % of draws: every label is fitted, and the clean error is below $10^{-1.5}$",
-    source=Source.MEASURED, wrong=3.0, wrong_text="a logarithm of the error three times as large", box=("prop-lower-limit",), uses=("S5",),
-    regime=r"$n\,\mathrm{SNR}^2 < 1$ there, $\eta \le 0.1$",
-    violation=lambda s: "" if 6.25 * (s.n / (25 * s.d)) ** 0.5 < 1 and s.label_noise <= 0.1 else "needs d > 1.6 n and eta <= 0.1",
-)  # fmt: skip
+    "S6",
+    wrong=3.0,
+    source=Source.MEASURED,
+    box="prop-lower-limit",
+    uses="S5",
+    violation=lambda s: (
+        "" if 6.25 * (s.n / (25 * s.d)) ** 0.5 < 1 and s.label_noise <= 0.1 else "needs d > 1.6 n and eta <= 0.1"
+    ),
+)
 def benign_below(study: PhaseStudy, constant: float) -> Evidence:
+    r"""benign far below the maximum-margin threshold
+    in dimension $25d$ and at $\mathrm{SNR} = 2.5\,(25nd)^{-1/4}$, where $n\,\mathrm{SNR}^2$ is far below $2/(1-\eta)$, two steps are benign
+    in at least 95 % of draws: every label is fitted, and the clean error is below $10^{-1.5}$
+    regime: $n\,\mathrm{SNR}^2 < 1$ there, $\eta \le 0.1$
+    wrong: a logarithm of the error three times as large"""
     error = np.where(study.low.interpolates[1, -1], study.low.log10_error[1, -1], 0.0)
     return within(torch.as_tensor(error), high=-1.5 * constant, quantity="log₁₀ err (0 if not interpolating)")
 
@@ -286,54 +266,54 @@ def benign_below(study: PhaseStudy, constant: float) -> Evidence:
 
 @CLAIMS.claim(
     "S7",
-    "the smallest step size at which two steps fit the flipped labels",
-    r"above $\kappa = 1$ flipped labels are fitted once $\beta d/n$ exceeds the zero of the predicted margin of flipped samples, "
-    r"$-s_nV + (1-s_n)t_n$ (C14), with the label counts of the draw: in the median over draws the smallest step size at which a draw is "
-    r"fitted lies between that zero and the one for noise scores smaller by $e_m\sqrt{(n+1)/d}$, $e_m$ the expected largest of "
-    r"$m = \eta n$ standard normal numbers, up to $2(n+1)/d$",
-    source=Source.MEASURED,
     wrong=1.3,
-    wrong_text="1.3 times that step size",
-    box=("prop-mean-field",),
-    regime=r"$0.02 \le \eta \le 0.1$, $\kappa > 1.2$, $n \ge 150$, $d \ge 100 n$",
+    source=Source.MEASURED,
+    box="prop-mean-field",
+    uses="C14",
     violation=lambda s: _few_flips(s) or _need_strong(s) or _orthogonal(s),
-    uses=("C14",),
 )
 def smallest_step(study: PhaseStudy, constant: float) -> Evidence:
+    r"""the smallest step size at which two steps fit the flipped labels
+    above $\kappa = 1$ flipped labels are fitted once $\beta d/n$ exceeds the zero of the predicted margin of flipped samples, $-s_nV +
+    (1-s_n)t_n$ (C14), with the label counts of the draw: in the median over draws the smallest step size at which a draw is fitted lies
+    between that zero and the one for noise scores smaller by $e_m\sqrt{(n+1)/d}$, $e_m$ the expected largest of $m = \eta n$ standard
+    normal numbers, up to $2(n+1)/d$
+    regime: $0.02 \le \eta \le 0.1$, $\kappa > 1.2$, $n \ge 150$, $d \ge 100 n$
+    wrong: 1.3 times that step size"""
     return _between(study, [borders(study.steps, 1, "fitted")], constant, "smallest βd/n")
 
 
 @CLAIMS.claim(
     "S8",
-    "the largest step size at which the clean error is still small",
-    r"with flipped labels the clean error becomes large as the step size grows: the largest step size at which the clean error of a "
-    r"draw is below $\Phi(-1)$ is that of the prediction from the label counts of the draw (C17), in the median over draws up to "
-    r"$2(n+1)/d$ (with expected counts it is near $S = e^{p_2\cdot\mu}V/|\Pi v_2| = 1$)",
     wrong=0.9,
-    wrong_text="0.9 times that step size",
-    box=("claim-theory-c17",),
-    uses=("C17",),
-    regime=r"$0.02 \le \eta \le 0.1$, $\kappa > 1.2$, $n \ge 150$, $d \ge 100 n$",
+    box="claim-theory-c17",
+    uses="C17",
     violation=lambda s: _few_flips(s) or _need_strong(s) or _orthogonal(s),
 )
 def largest_step(study: PhaseStudy, constant: float) -> Evidence:
+    r"""the largest step size at which the clean error is still small
+    with flipped labels the clean error becomes large as the step size grows: the largest step size at which the clean error of a draw is
+    below $\Phi(-1)$ is that of the prediction from the label counts of the draw (C17), in the median over draws up to $2(n+1)/d$ (with
+    expected counts it is near $S = e^{p_2\cdot\mu}V/|\Pi v_2| = 1$)
+    regime: $0.02 \le \eta \le 0.1$, $\kappa > 1.2$, $n \ge 150$, $d \ge 100 n$
+    wrong: 0.9 times that step size"""
     return _between(study, [borders(study.steps, 1, "strong")], constant, "largest βd/n")
 
 
 @CLAIMS.claim(
     "S8b",
-    "at a large step size: harmful, but only with flipped labels",
-    r"at $\beta d/n = 50$ every label is fitted and the clean error is above $0.4$ for $\eta>0$; for $\eta = 0$ it stays below "
-    r"$10^{-10}$: each in at least 95 % of draws. A class without a flipped sample keeps its small error, "
-    r"so that in such a draw the test error is one quarter; the probability of such a draw is at most $2(1-\eta/2)^n$",
-    source=Source.MEASURED,
     wrong=0.3,
-    wrong_text="0.3 times that step size",
-    uses=("S8",),
-    regime=r"$0.02 \le \eta \le 0.1$, $2(1-\eta/2)^n \le 0.02$, $\kappa > 1.2$, $n \ge 150$, $d \ge 100 n$",
+    source=Source.MEASURED,
+    uses="S8",
     violation=lambda s: _few_flips(s) or _unflipped(s) or _need_strong(s) or _orthogonal(s),
 )
 def harmful_step(study: PhaseStudy, constant: float) -> Evidence:
+    r"""at a large step size: harmful, but only with flipped labels
+    at $\beta d/n = 50$ every label is fitted and the clean error is above $0.4$ for $\eta>0$; for $\eta = 0$ it stays below $10^{-10}$:
+    each in at least 95 % of draws. A class without a flipped sample keeps its small error, so that in such a draw the test error is one
+    quarter; the probability of such a draw is at most $2(1-\eta/2)^n$
+    regime: $0.02 \le \eta \le 0.1$, $2(1-\eta/2)^n \le 0.02$, $\kappa > 1.2$, $n \ge 150$, $d \ge 100 n$
+    wrong: 0.3 times that step size"""
     column = int(np.abs(np.log(study.steps.plan.x / (50 * constant))).argmin())
     with_noise = np.where(study.steps.interpolates[1, column], study.steps.log10_error[1, column], -math.inf)
     return both(
@@ -342,34 +322,22 @@ def harmful_step(study: PhaseStudy, constant: float) -> Evidence:
     )
 
 
-@CLAIMS.claim(
-    "S9",
-    "the upper limit of the SNR at a fixed step size",
-    r"at a fixed step size the largest SNR at which the clean error of a draw is below $\Phi(-1)$ is that of the prediction from the "
-    r"label counts of the draw (C17), for $\eta = 0.02, 0.05, 0.2$, in the median over draws up to $2(n+1)/d$ (with expected counts it "
-    r"is near the largest SNR with $S = 1$)",
-    wrong=1.1,
-    wrong_text="1.1 times the limit",
-    box=("claim-theory-c17",),
-    uses=("C17",),
-    regime=r"$n \ge 150$, $d \ge 100 n$",
-    violation=_orthogonal,
-)
+@CLAIMS.claim("S9", wrong=1.1, box="claim-theory-c17", uses="C17", violation=_orthogonal)
 def upper_limit(study: PhaseStudy, constant: float) -> Evidence:
+    r"""the upper limit of the SNR at a fixed step size
+    at a fixed step size the largest SNR at which the clean error of a draw is below $\Phi(-1)$ is that of the prediction from the label
+    counts of the draw (C17), for $\eta = 0.02, 0.05, 0.2$, in the median over draws up to $2(n+1)/d$ (with expected counts it is near the
+    largest SNR with $S = 1$)
+    regime: $n \ge 150$, $d \ge 100 n$
+    wrong: 1.1 times the limit"""
     return _between(study, [borders(study.high, row, "strong") for row in (2, 3, 4)], constant, "largest SNR √n")
 
 
-@CLAIMS.claim(
-    "S9b",
-    "no upper limit without flipped labels",
-    r"for $\eta = 0$ the clean error falls at each grid step of the SNR from $\mathrm{SNR}\sqrt n = 2$ to $20$, in at least 95 % of "
-    r"draws",
-    source=Source.MEASURED,
-    wrong=-1.0,
-    wrong_text="it rises",
-    uses=("R3",),
-)
+@CLAIMS.claim("S9b", wrong=-1.0, source=Source.MEASURED, uses="R3")
 def no_upper_limit(study: PhaseStudy, constant: float) -> Evidence:
+    r"""no upper limit without flipped labels
+    for $\eta = 0$ the clean error falls at each grid step of the SNR from $\mathrm{SNR}\sqrt n = 2$ to $20$, in at least 95 % of draws
+    wrong: it rises"""
     change = np.diff(study.high.log10_error[0], axis=0).T  # (draws, grid steps)
     return within(
         torch.as_tensor(constant * change), high=0.0, quantity="change of log₁₀ err per grid step", strict=True
@@ -378,19 +346,19 @@ def no_upper_limit(study: PhaseStudy, constant: float) -> Evidence:
 
 @CLAIMS.claim(
     "S10",
-    "the window of benign step sizes as the SNR grows",
-    r"both ends of the window of benign $\beta d/n$ fall as the SNR grows ($\mathrm{SNR}\sqrt n = 2.1, 5, 7, 14$): their medians are "
-    r"those of S7 and S8, and they fall from each SNR to the next in at least 95 % of draws. All four windows are open in at least "
-    r"three quarters of draws (at the largest SNR about one in ten is closed)",
-    source=Source.MEASURED,
     wrong=0.8,
-    wrong_text="0.8 times both ends",
-    box=("prop-mean-field", "claim-theory-c17"),
-    uses=("S7", "S8"),
-    regime=r"$\eta \le 0.1$, $n \ge 150$, $d \ge 100 n$",
+    source=Source.MEASURED,
+    box="prop-mean-field claim-theory-c17",
+    uses="S7 S8",
     violation=lambda s: _orthogonal(s) or ("" if s.label_noise <= 0.1 else f"needs eta <= 0.1; here {s.label_noise:g}"),
 )
 def windows(study: PhaseStudy, constant: float) -> Evidence:
+    r"""the window of benign step sizes as the SNR grows
+    both ends of the window of benign $\beta d/n$ fall as the SNR grows ($\mathrm{SNR}\sqrt n = 2.1, 5, 7, 14$): their medians are those of
+    S7 and S8, and they fall from each SNR to the next in at least 95 % of draws. All four windows are open in at least three quarters of
+    draws (at the largest SNR about one in ten is closed)
+    regime: $\eta \le 0.1$, $n \ge 150$, $d \ge 100 n$
+    wrong: 0.8 times both ends"""
     rows = range(len(HIGH_SNR))
     found = [borders(study.windows, row, which) for row in rows for which in ("fitted", "strong")]
     near = _between(study, found, constant, "ends of βd/n")
@@ -419,37 +387,25 @@ def _page_like(study: PhaseStudy) -> str:
     return _orthogonal(study)
 
 
-@CLAIMS.claim(
-    "S11",
-    "two steps interpolate even at d = n²/64",
-    r"at fixed $n\,\mathrm{SNR}^2$ and $\beta d/n$ every training label is fitted at each $d \ge n^2/64$ of the grid (with $n$ and with "
-    r"$2n$ samples) in at least 95 % of draws: no dimension of order $n^2\log n$ is needed",
-    source=Source.MEASURED,
-    wrong=2.0,
-    wrong_text="all margins at least 1",
-    regime=r"$3.5 \le \beta d/n \le 8$, $1.2 < \kappa < 3.5$, $\eta \le 0.1$, $n \ge 150$, $d \ge 100n$",
-    violation=_page_like,
-    uses=("R4",),
-)
+@CLAIMS.claim("S11", wrong=2.0, source=Source.MEASURED, uses="R4", violation=_page_like)
 def small_dimension(study: PhaseStudy, constant: float) -> Evidence:
+    r"""two steps interpolate even at d = n²/64
+    at fixed $n\,\mathrm{SNR}^2$ and $\beta d/n$ every training label is fitted at each $d \ge n^2/64$ of the grid (with $n$ and with $2n$
+    samples) in at least 95 % of draws: no dimension of order $n^2\log n$ is needed
+    regime: $3.5 \le \beta d/n \le 8$, $1.2 < \kappa < 3.5$, $\eta \le 0.1$, $n \ge 150$, $d \ge 100n$
+    wrong: all margins at least 1"""
     margins = study.dimensions.smallest_margin[1:].reshape(-1, study.draws)
     return within(torch.as_tensor(margins.T), low=constant - 1.0, quantity="smallest margin", strict=True)
 
 
-@CLAIMS.claim(
-    "S12",
-    "the exponent of the clean error is linear in d",
-    r"at fixed $n$, $n\,\mathrm{SNR}^2$ and $\beta d/n$, $-\log \mathrm{err}$ grows like the prediction of C17 from the label counts of "
-    r"the draw, a constant times $d$ plus $\frac12\log d$: the power of $d$ fitted from $d = n^2/4$ to $16n^2$ is that of the formula "
-    r"up to $2(n+1)/d$ at the least $d$",
-    wrong=0.9,
-    wrong_text="0.9 times that power",
-    regime=r"$3.5 \le \beta d/n \le 8$, $1.2 < \kappa < 3.5$, $\eta \le 0.1$, $n \ge 150$, $d \ge 100n$",
-    violation=_page_like,
-    box=("prop-rate", "claim-theory-c17"),
-    uses=("C17",),
-)
+@CLAIMS.claim("S12", wrong=0.9, box="prop-rate claim-theory-c17", uses="C17", violation=_page_like)
 def linear_in_d(study: PhaseStudy, constant: float) -> Evidence:
+    r"""the exponent of the clean error is linear in d
+    at fixed $n$, $n\,\mathrm{SNR}^2$ and $\beta d/n$, $-\log \mathrm{err}$ grows like the prediction of C17 from the label counts of the
+    draw, a constant times $d$ plus $\frac12\log d$: the power of $d$ fitted from $d = n^2/4$ to $16n^2$ is that of the formula up to
+    $2(n+1)/d$ at the least $d$
+    regime: $3.5 \le \beta d/n \le 8$, $1.2 < \kappa < 3.5$, $\eta \le 0.1$, $n \ge 150$, $d \ge 100n$
+    wrong: 0.9 times that power"""
     x, least = study.dimensions.plan.x[3:], int(study.dimensions.plan.d[1, 3])
     exponents = [study.dimensions.log10_error[1, 3:], field_log10_error(study.dimensions, 1)[3:]]  # (points, draws)
     found, predicted = (torch.as_tensor(_slope(x, np.log(-values))) for values in exponents)
@@ -457,19 +413,13 @@ def linear_in_d(study: PhaseStudy, constant: float) -> Evidence:
     return agrees(found, constant * predicted, allowance=allowance, allowance_text="2(n + 1)/d at the least d")
 
 
-@CLAIMS.claim(
-    "S13",
-    "along d = n² the exponent grows like n",
-    r"$-\log\mathrm{err} = \Theta(d/n)$: along $d = n^2$, from $n/2$ to $2n$, its power of $n$ is that of C17 from the label "
-    r"counts of the draw, which tends to 1 as $n$ grows, up to $4/n$; if the exponent were of order $d/n^2$, it would be constant",
-    wrong=0.0,
-    wrong_text="constant, as d/n² would be",
-    regime=r"$3.5 \le \beta d/n \le 8$, $1.2 < \kappa < 3.5$, $\eta \le 0.1$, $n \ge 150$, $d \ge 100n$",
-    violation=_page_like,
-    box=("prop-rate", "claim-theory-c17"),
-    uses=("C17",),
-)
+@CLAIMS.claim("S13", wrong=0.0, box="prop-rate claim-theory-c17", uses="C17", violation=_page_like)
 def exponent_along_parabola(study: PhaseStudy, constant: float) -> Evidence:
+    r"""along d = n² the exponent grows like n
+    $-\log\mathrm{err} = \Theta(d/n)$: along $d = n^2$, from $n/2$ to $2n$, its power of $n$ is that of C17 from the label counts of the
+    draw, which tends to 1 as $n$ grows, up to $4/n$; if the exponent were of order $d/n^2$, it would be constant
+    regime: $3.5 \le \beta d/n \le 8$, $1.2 < \kappa < 3.5$, $\eta \le 0.1$, $n \ge 150$, $d \ge 100n$
+    wrong: constant, as d/n² would be"""
     plan = study.dimensions.plan
     column = int(np.flatnonzero(plan.x == 1.0)[0])
     field = np.stack([field_log10_error(study.dimensions, row)[column] for row in range(len(plan.y))])

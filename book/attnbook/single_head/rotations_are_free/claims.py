@@ -145,73 +145,62 @@ def coordinate_study(
 CLAIMS = ClaimSet("single_head")
 
 
-@CLAIMS.claim(
-    "R1",
-    "training commutes with rotations",
-    r"gradient descent from zero on $d$-vectors and on the same data written in the basis of their own span gives the same margins",
-    wrong=1.001,
-    wrong_text="margins larger by 0.1 %",
-    box=("thm-reduced",),
-)
+@CLAIMS.claim("R1", wrong=1.001, box="thm-reduced")
 def same_data(study: CoordinateStudy, constant: float) -> Evidence:
+    """training commutes with rotations
+    gradient descent from zero on $d$-vectors and on the same data written in the basis of their own span gives the same margins
+    wrong: margins larger by 0.1 %"""
     return exactly(study.reduced_margins, constant * study.dense_margins)
 
 
 # R2 and R4 compare independent samples of equal size: differences of unrelated draws have the right standard error.
 
 
-@CLAIMS.claim(
-    "R2",
-    "Bartlett's triangle has the law of the Gram matrix",
-    r"the mean squared norm, the mean squared inner product and the log determinant of $AA^\top$, with $A$ the triangle of Bartlett's "
-    r"decomposition, and of the Gram matrix of standard normal vectors have equal expectations (8 vectors in 12 dimensions)",
-    wrong=_TWIN,
-    wrong_text="13 dimensions instead of 12",
-    box=("thm-bartlett",),
-)
+@CLAIMS.claim("R2", wrong=_TWIN, box="thm-bartlett")
 def gram_law(study: CoordinateStudy, constant: float) -> Evidence:
+    r"""Bartlett's triangle has the law of the Gram matrix
+    the mean squared norm, the mean squared inner product and the log determinant of $AA^\top$, with $A$ the triangle of Bartlett's
+    decomposition, and of the Gram matrix of standard normal vectors have equal expectations (8 vectors in 12 dimensions)
+    wrong: 13 dimensions instead of 12"""
     bartlett = study.bartlett_gram[constant]
     return both(*(agrees(bartlett[:, i], study.dense_gram[:, i]) for i in range(3)))
 
 
-@CLAIMS.claim(
-    "R3",
-    "the integral is the clean error",
-    r"for each trained head the one-dimensional integral for the clean error is the expected fraction of misclassified fresh samples, "
-    r"drawn as $d$-vectors",
-    wrong=1.2,
-    wrong_text="1.2 times the integral",
-    box=("thm-exact-error",),
-)
+@CLAIMS.claim("R3", wrong=1.2, box="thm-exact-error")
 def exact_is_sampled(study: CoordinateStudy, constant: float) -> Evidence:
+    """the integral is the clean error
+    for each trained head the one-dimensional integral for the clean error is the expected fraction of misclassified fresh samples, drawn as
+    $d$-vectors
+    wrong: 1.2 times the integral"""
     return agrees(study.sampled_error, constant * study.exact_error)
 
 
-@CLAIMS.claim(
-    "R4",
-    "runs on d-vectors and in reduced coordinates agree in law",
-    r"independent draws of both kinds have the same mean $\log_{10}$ clean error and the same mean attention on clean and on flipped "
-    r"samples",
-    wrong=2.0,
-    wrong_text="twice the dimension",
-    box=("thm-reduced",),
-    uses=("R2", "R3"),
-)
+@CLAIMS.claim("R4", wrong=2.0, box="thm-reduced", uses="R2 R3")
 def same_law(study: CoordinateStudy, constant: float) -> Evidence:
+    r"""runs on d-vectors and in reduced coordinates agree in law
+    independent draws of both kinds have the same mean $\log_{10}$ clean error and the same mean attention on clean and on flipped samples
+    wrong: twice the dimension"""
     reduced = study.reduced_outcomes[constant]
     return both(*(agrees(reduced[:, i], study.dense_outcomes[:, i]) for i in range(3)))
 
 
 @CLAIMS.claim(
-    "R5", "the exponent of the clean error is proportional to d",
-    r"at fixed $n$, $n\,\mathrm{SNR}^2$ and $\beta d/n$ the $\log_{10}$ of the clean error grows in proportion to $d$ as $d\to\infty$: "
-    r"$\mathrm{err} = e^{-\Theta(d/n)}$",
-    wrong=1.1, wrong_text="10 % faster than d",
-    regime=r"the two largest dimensions, both at least $100\,n$",
-    violation=lambda s: "" if len(s.errors_by_dimension) > 1 and sorted(s.errors_by_dimension)[-2] >= 100 * s.law.n
-    else f"needs two dimensions >= 100 n = {100 * s.law.n}; here {sorted(s.errors_by_dimension)[-2:]}",
-box=('prop-rate',), uses=('R3', 'R4'),)  # fmt: skip
+    "R5",
+    wrong=1.1,
+    box="prop-rate",
+    uses="R3 R4",
+    violation=lambda s: (
+        ""
+        if len(s.errors_by_dimension) > 1 and sorted(s.errors_by_dimension)[-2] >= 100 * s.law.n
+        else f"needs two dimensions >= 100 n = {100 * s.law.n}; here {sorted(s.errors_by_dimension)[-2:]}"
+    ),
+)
 def exponent(study: CoordinateStudy, constant: float) -> Evidence:
+    r"""the exponent of the clean error is proportional to d
+    at fixed $n$, $n\,\mathrm{SNR}^2$ and $\beta d/n$ the $\log_{10}$ of the clean error grows in proportion to $d$ as $d\to\infty$:
+    $\mathrm{err} = e^{-\Theta(d/n)}$
+    regime: the two largest dimensions, both at least $100\,n$
+    wrong: 10 % faster than d"""
     small, large = sorted(study.errors_by_dimension)[-2:]
     ratio = study.errors_by_dimension[large] / study.errors_by_dimension[small] / (large / small)
     prefactor = math.log10(small / study.law.n) / study.errors_by_dimension[small].mean().abs().item()
@@ -219,16 +208,10 @@ def exponent(study: CoordinateStudy, constant: float) -> Evidence:
     return agrees(ratio, constant, **allowance)
 
 
-@CLAIMS.claim(
-    "R6",
-    "sign descent commutes with rotations too",
-    r"sign descent gives the same margins on rotated data (it does not: coordinate-wise rules must be run on $d$-vectors)",
-    wrong=100.0,
-    wrong_text="a tolerance of 10 000 %",
-    expected=Verdict.FAILS,
-    source=Source.DERIVED,
-    box=("rem-reduced-extensions",),
-)
+@CLAIMS.claim("R6", wrong=100.0, source=Source.DERIVED, box="rem-reduced-extensions", expected=Verdict.FAILS)
 def sign_descent(study: CoordinateStudy, constant: float) -> Evidence:
+    """sign descent commutes with rotations too
+    sign descent gives the same margins on rotated data (it does not: coordinate-wise rules must be run on $d$-vectors)
+    wrong: a tolerance of 10 000 %"""
     tolerance = 1e-10 if constant == 1.0 else constant
     return exactly(study.sign_margins_rotated, study.sign_margins, tolerance=tolerance)

@@ -89,88 +89,63 @@ def data_study(
 CLAIMS = ClaimSet("single_head")
 
 
-@CLAIMS.claim(
-    "D1",
-    "the noise tokens are exactly orthogonal to both signals",
-    r"$\xi_{i}\cdot\mu_k = 0$ for each noise token $\xi_i$ and both signals $\mu_k$: their covariance $I - (\mu_1\mu_1^\top + "
-    r"\mu_2\mu_2^\top)/\rho^2$ "
-    r"has $\rho^2$, not $\rho$, in its denominator",
-    source=Source.PAPER,
-    wrong=0.99,
-    wrong_text="1 % of the signal is left in the noise",
-    box=("def-data-law",),
-)
+@CLAIMS.claim("D1", wrong=0.99, source=Source.PAPER, box="def-data-law")
 def orthogonal_noise(study: DataStudy, constant: float) -> Evidence:
+    r"""the noise tokens are exactly orthogonal to both signals
+    $\xi_{i}\cdot\mu_k = 0$ for each noise token $\xi_i$ and both signals $\mu_k$: their covariance $I - (\mu_1\mu_1^\top +
+    \mu_2\mu_2^\top)/\rho^2$ has $\rho^2$, not $\rho$, in its denominator
+    wrong: 1 % of the signal is left in the noise"""
     return exactly(1.0 - study.overlap, constant)
 
 
-@CLAIMS.claim(
-    "D2",
-    "the norm of a noise token",
-    r"a noise token has $d-2$ independent standard normal coordinates, so $E|\xi|^2 = d - 2$: the root mean square of its norm is "
-    r"$\sqrt d$ up to $O(1/\sqrt d)$, and "
-    r"$\mathrm{SNR} = \rho/\sqrt d$",
-    wrong=1.01,
-    wrong_text="a mean square 1 % larger",
-    box=("def-data-law", "claim-theory-c1"),
-)
+@CLAIMS.claim("D2", wrong=1.01, box="def-data-law claim-theory-c1")
 def noise_energy(study: DataStudy, constant: float) -> Evidence:
+    r"""the norm of a noise token
+    a noise token has $d-2$ independent standard normal coordinates, so $E|\xi|^2 = d - 2$: the root mean square of its norm is $\sqrt d$ up
+    to $O(1/\sqrt d)$, and $\mathrm{SNR} = \rho/\sqrt d$
+    wrong: a mean square 1 % larger"""
     return agrees(study.noise_energy, constant)
 
 
 @CLAIMS.claim(
     "D3",
-    "labels are flipped with probability η",
-    r"a training label differs from the true one with probability $\eta$, independently of the tokens",
-    source=Source.PAPER,
     wrong=2.0,
-    wrong_text="twice the probability",
-    regime=r"$\eta > 0$",
+    source=Source.PAPER,
+    box="def-data-law",
     violation=lambda s: "" if s.law.label_noise > 0 else "needs label noise; here eta = 0",
-    box=("def-data-law",),
 )
 def flip_rate(study: DataStudy, constant: float) -> Evidence:
+    r"""labels are flipped with probability η
+    a training label differs from the true one with probability $\eta$, independently of the tokens
+    regime: $\eta > 0$
+    wrong: twice the probability"""
     return agrees(study.flip_rate, constant * study.law.label_noise)
 
 
-@CLAIMS.claim(
-    "D4",
-    "the clean error of the averaging classifier",
-    r"after one step from zero $p_1 = 0$, and the clean error of class $k$ is exactly $\Phi(-s_k v_1\cdot\mu_k/|\Pi v_1|)$ with "
-    r"$s_k v_1\cdot\mu_k = \tfrac{\beta\rho^2}{4n}(|C_k|-|N_k|)$; $s_1 = 1$, $s_2 = -1$, $C_k$ and $N_k$ are the clean and the flipped "
-    r"samples of the class, $\Pi$ removes the components along the signals",
-    wrong=0.8,
-    wrong_text="an argument 0.8 times as large",
-    box=("thm-exact-error", "claim-theory-c6"),
-    uses=("C5", "C6"),
-)
+@CLAIMS.claim("D4", wrong=0.8, box="thm-exact-error claim-theory-c6", uses="C5 C6")
 def averaging(study: DataStudy, constant: float) -> Evidence:
+    r"""the clean error of the averaging classifier
+    after one step from zero $p_1 = 0$, and the clean error of class $k$ is exactly $\Phi(-s_k v_1\cdot\mu_k/|\Pi v_1|)$ with $s_k
+    v_1\cdot\mu_k = \tfrac{\beta\rho^2}{4n}(|C_k|-|N_k|)$; $s_1 = 1$, $s_2 = -1$, $C_k$ and $N_k$ are the clean and the flipped samples of
+    the class, $\Pi$ removes the components along the signals
+    wrong: an argument 0.8 times as large"""
     score = study.step_size * study.law.signal_norm**2 / (4 * study.law.n) * study.clean_minus_noisy
     argument = -constant * score / study.noise_norm_v1.unsqueeze(1)
     return agrees(study.one_step_sampled, torch.special.ndtr(argument).mean(1))
 
 
-@CLAIMS.claim(
-    "D5",
-    "the order of the tokens does not matter",
-    r"the output $f(X; v, p)$ does not change when the tokens of $X$ are permuted: the position of the signal token carries no "
-    r"information",
-    wrong=0.99,
-    wrong_text="an output 1 % smaller",
-    box=("rem-order",),
-)
+@CLAIMS.claim("D5", wrong=0.99, box="rem-order")
 def permutation(study: DataStudy, constant: float) -> Evidence:
+    """the order of the tokens does not matter
+    the output $f(X; v, p)$ does not change when the tokens of $X$ are permuted: the position of the signal token carries no information
+    wrong: an output 1 % smaller"""
     return exactly(1.0 - study.permutation_gap, constant)
 
 
-@CLAIMS.claim(
-    "D6",
-    "normalised noise gives the same run",
-    r"if all tokens are divided by $\sqrt d$ and the step size is $\beta d$, the margins are the same at each step, and $v$ and $p$ are "
-    r"multiplied by $\sqrt d$",
-    wrong=1.01,
-    wrong_text="step size 1.01 βd",
-    box=("rem-normalised-noise",),
-)
+@CLAIMS.claim("D6", wrong=1.01, box="rem-normalised-noise")
 def normalised_noise(study: DataStudy, constant: float) -> Evidence:
+    r"""normalised noise gives the same run
+    if all tokens are divided by $\sqrt d$ and the step size is $\beta d$, the margins are the same at each step, and $v$ and $p$ are
+    multiplied by $\sqrt d$
+    wrong: step size 1.01 βd"""
     return exactly(study.margins_normalised[constant], study.margins)

@@ -36,13 +36,13 @@ def _other_configuration(study: DynamicsStudy) -> str:
 
 
 @CLAIMS.claim(
-    "TS21", "balanced situation: all labels are fitted, and fresh data are classified correctly",
-    "the published values after 1000 steps, train accuracy 1.0 and test accuracy 0.996, come from one run; our mean train "
-    "accuracy is 1 up to one sample, and the accuracy on fresh data is 0.996 or more in at least 95 % of training sets",
-    source=Source.CODE, wrong=0.8, wrong_text="flipped labels not fitted",
-    regime=_DEFAULT, violation=_other_configuration,
-uses=('TS11', 'ts-population'),)  # fmt: skip
+    "TS21", wrong=0.8, source=Source.CODE, uses="TS11 ts-population", regime=_DEFAULT, violation=_other_configuration
+)
 def balanced_accuracy(study: DynamicsStudy, constant: float) -> Evidence:
+    """balanced situation: all labels are fitted, and fresh data are classified correctly
+    the published values after 1000 steps, train accuracy 1.0 and test accuracy 0.996, come from one run; our mean train accuracy is 1 up to
+    one sample, and the accuracy on fresh data is 0.996 or more in at least 95 % of training sets
+    wrong: flipped labels not fitted"""
     here = study.balanced
     return both(
         agrees(
@@ -56,14 +56,14 @@ def balanced_accuracy(study: DynamicsStudy, constant: float) -> Evidence:
 
 
 @CLAIMS.claim(
-    "TS22", "large noise: nearly all labels are fitted, and the clean error is large",
-    "the published values after 1000 steps, train accuracy 1.0 and test accuracy 0.867, come from one run with 1000 test "
-    "points; our mean train accuracy is 1 up to one sample, and our mean accuracy on fresh data equals the published one "
-    "up to four standard errors of 1000 points",
-    source=Source.CODE, wrong=1.1, wrong_text="accuracies 10 % higher",
-    regime=_DEFAULT, violation=_other_configuration,
-uses=('TS11', 'ts-population'),)  # fmt: skip
+    "TS22", wrong=1.1, source=Source.CODE, uses="TS11 ts-population", regime=_DEFAULT, violation=_other_configuration
+)
 def large_noise_accuracy(study: DynamicsStudy, constant: float) -> Evidence:
+    """large noise: nearly all labels are fitted, and the clean error is large
+    the published values after 1000 steps, train accuracy 1.0 and test accuracy 0.867, come from one run with 1000 test points; our mean
+    train accuracy is 1 up to one sample, and our mean accuracy on fresh data equals the published one up to four standard errors of 1000
+    points
+    wrong: accuracies 10 % higher"""
     here, published = study.situations["large noise"], 0.867
     return both(
         agrees(
@@ -77,14 +77,14 @@ def large_noise_accuracy(study: DynamicsStudy, constant: float) -> Evidence:
 
 
 @CLAIMS.claim(
-    "TS23", "large signal: some flipped labels stay unfitted",
-    "the published values after 1000 steps, train accuracy 0.8 and test accuracy 1.0, come from one run; our mean train "
-    "accuracy is 0.8 up to two samples of that run; in at least 95 % of training sets every clean sample is fitted, and in "
-    "at least 95 % the clean error is below $10^{-3}$",
-    source=Source.CODE, wrong=0.0, wrong_text="the balanced situation instead",
-    regime=_DEFAULT, violation=_other_configuration,
-uses=('TS11', 'ts-population'),)  # fmt: skip
+    "TS23", wrong=0.0, source=Source.CODE, uses="TS11 ts-population", regime=_DEFAULT, violation=_other_configuration
+)
 def large_signal_accuracy(study: DynamicsStudy, constant: float) -> Evidence:
+    """large signal: some flipped labels stay unfitted
+    the published values after 1000 steps, train accuracy 0.8 and test accuracy 1.0, come from one run; our mean train accuracy is 0.8 up to
+    two samples of that run; in at least 95 % of training sets every clean sample is fitted, and in at least 95 % the clean error is below
+    $10^{-3}$
+    wrong: the balanced situation instead"""
     here = study.situations["large signal" if constant == 1 else "balanced"]
     return both(
         agrees(
@@ -98,15 +98,12 @@ def large_signal_accuracy(study: DynamicsStudy, constant: float) -> Evidence:
     )
 
 
-@CLAIMS.claim(
-    "TS24", "the authors' attention curves lie in the spread of our runs",
-    "at steps 50, 99, 199, 499 and 999 the attention of the authors' run on the relevant token (clean and flipped samples) "
-    "and on the confusing token (flipped samples) lies within the spread of our runs, as that of one more training set "
-    "would",
-    source=Source.CODE, wrong=2.0, wrong_text="our steps counted twice as fast",
-    regime=_DEFAULT, violation=_other_configuration,
-uses=('TS11',),)  # fmt: skip
+@CLAIMS.claim("TS24", wrong=2.0, source=Source.CODE, uses="TS11", regime=_DEFAULT, violation=_other_configuration)
 def attention_curves(study: DynamicsStudy, constant: float) -> Evidence:
+    """the authors' attention curves lie in the spread of our runs
+    at steps 50, 99, 199, 499 and 999 the attention of the authors' run on the relevant token (clean and flipped samples) and on the
+    confusing token (flipped samples) lies within the spread of our runs, as that of one more training set would
+    wrong: our steps counted twice as fast"""
     trajectory = study.balanced.trajectory
     steps = [min(round(constant * step), study.steps) for step in LOGGED]
     if not set(steps) <= set(trajectory.steps):
@@ -130,53 +127,36 @@ def attention_curves(study: DynamicsStudy, constant: float) -> Evidence:
     )
 
 
-@CLAIMS.claim(
-    "TS25",
-    "the growth function is close to linear in time",
-    r"for a clean sample with gap $x(\tau)$, the growth function $g(x)=2x+2\sinh(x-\log(T-1))$ is close to a straight line "
-    r"in the number of steps: $R^2\ge0.95$ for all clean samples in at least 95 % of training sets",
-    wrong=0.0,
-    wrong_text="the gap x itself instead of g(x)",
-    regime="the balanced situation at the page's defaults",
-    violation=_other_configuration,
-    box=("ts-growth",),
-    uses=("TS11",),
-)
+@CLAIMS.claim("TS25", wrong=0.0, box="ts-growth", uses="TS11", violation=_other_configuration)
 def growth_is_linear(study: DynamicsStudy, constant: float) -> Evidence:
+    r"""the growth function is close to linear in time
+    for a clean sample with gap $x(\tau)$, the growth function $g(x)=2x+2\sinh(x-\log(T-1))$ is close to a straight line in the number of
+    steps: $R^2\ge0.95$ for all clean samples in at least 95 % of training sets
+    regime: the balanced situation at the page's defaults
+    wrong: the gap x itself instead of g(x)"""
     lines = study.lines
     values = lines.growth if constant == 1 else lines.gap
     return within(lines.straightness(values, lines.steps), low=0.95, quantity="R²")
 
 
-@CLAIMS.claim(
-    "TS26",
-    "most of the remaining curvature is due to the growth of p",
-    r"against the rescaled time $\int(\sigma_w^2d+|p|^2)\,d\tau$ the departure $1-R^2$ of the growth function from a "
-    r"straight line (median over clean samples) is less than 0.4 times the departure against steps, in at least 95 % of "
-    r"training sets",
-    wrong=0.25,
-    wrong_text="less than 0.1 times",
-    regime="the balanced situation at the page's defaults",
-    violation=_other_configuration,
-    box=("ts-speed",),
-    uses=("TS25",),
-)
+@CLAIMS.claim("TS26", wrong=0.25, box="ts-speed", uses="TS25", violation=_other_configuration)
 def clock_straightens(study: DynamicsStudy, constant: float) -> Evidence:
+    r"""most of the remaining curvature is due to the growth of p
+    against the rescaled time $\int(\sigma_w^2d+|p|^2)\,d\tau$ the departure $1-R^2$ of the growth function from a straight line (median
+    over clean samples) is less than 0.4 times the departure against steps, in at least 95 % of training sets
+    regime: the balanced situation at the page's defaults
+    wrong: less than 0.1 times"""
     lines = study.lines
     rest = [1 - lines.straightness(lines.growth, clock).nanmedian(1).values for clock in (lines.clock, lines.steps)]
     return within(rest[0] / rest[1], high=0.4 * constant, quantity="ratio of 1 − R²")
 
 
-@CLAIMS.claim(
-    "TS27",
-    "the growth function contains log(T − 1), not log T",
-    r"the solution of $\dot x=s(1-s)$ with $s=e^x/(e^x+T-1)$ and $x(0)=0$ satisfies $g(x)-g(0)=\tau$ exactly, with "
-    r"$g(x)=2x+2\sinh(x-\log(T-1))$; the growth function reported for the paper has $\log T$",
-    wrong=0.0,
-    wrong_text="log T instead of log(T − 1)",
-    box=("ts-growth",),
-)
+@CLAIMS.claim("TS27", wrong=0.0, box="ts-growth")
 def competitors(study: DynamicsStudy, constant: float) -> Evidence:
+    r"""the growth function contains log(T − 1), not log T
+    the solution of $\dot x=s(1-s)$ with $s=e^x/(e^x+T-1)$ and $x(0)=0$ satisfies $g(x)-g(0)=\tau$ exactly, with
+    $g(x)=2x+2\sinh(x-\log(T-1))$; the growth function reported for the paper has $\log T$
+    wrong: log T instead of log(T − 1)"""
     tokens = study.law.tokens
     times, gaps = _integrated(tokens)
     counted = tokens if constant == 1 else tokens + 1
@@ -203,19 +183,13 @@ def _integrated(tokens: int, until: float = 400.0, steps: int = 40_000) -> tuple
     return times, gaps
 
 
-@CLAIMS.claim(
-    "TS28",
-    "in the second stage the gap grows logarithmically",
-    "the mean gap of clean samples at the end of the run is the one predicted by the first quarter of the run, through the "
-    "growth function and the rescaled time, up to 0.2; the gap is about 7",
-    wrong=0.0,
-    wrong_text="the gap itself growing in proportion to time",
-    regime="the balanced situation at the page's defaults",
-    violation=_other_configuration,
-    box=("ts-growth", "ts-speed"),
-    uses=("TS25", "TS26"),
-)
+@CLAIMS.claim("TS28", wrong=0.0, box="ts-growth ts-speed", uses="TS25 TS26", violation=_other_configuration)
 def second_stage(study: DynamicsStudy, constant: float) -> Evidence:
+    """in the second stage the gap grows logarithmically
+    the mean gap of clean samples at the end of the run is the one predicted by the first quarter of the run, through the growth function
+    and the rescaled time, up to 0.2; the gap is about 7
+    regime: the balanced situation at the page's defaults
+    wrong: the gap itself growing in proportion to time"""
     lines = study.lines
     quarter = len(lines.gap) // 4
     predicted = lines.predicted_end(lines.clock)
@@ -230,16 +204,14 @@ def second_stage(study: DynamicsStudy, constant: float) -> Evidence:
     )
 
 
-@CLAIMS.claim(
-    "TS29", "the test set of the public code contains the noise of the training samples",
-    "the misclassified points of that test set carry the noise of flipped training samples: at the authors' seed and four "
-    "others (0, 1, 2, 3; fixed, whatever the page's seed is) three quarters or more of the flipped training samples "
-    "reappear as misclassified test points, no other point is misclassified, and among as many fresh points none is. At "
-    "the authors' seed $0.996=1-4/1000$",
-    source=Source.MEASURED, wrong=0.0, wrong_text="no test point with the noise of a flipped sample is misclassified",
-    regime="fresh error below $10^{-4}$", violation=lambda s: _too_hard(s),
-box=('ts-leak',),)  # fmt: skip
+@CLAIMS.claim("TS29", wrong=0.0, source=Source.MEASURED, box="ts-leak", violation=lambda s: _too_hard(s))
 def leak(study: DynamicsStudy, constant: float) -> Evidence:
+    """the test set of the public code contains the noise of the training samples
+    the misclassified points of that test set carry the noise of flipped training samples: at the authors' seed and four others (0, 1, 2, 3;
+    fixed, whatever the page's seed is) three quarters or more of the flipped training samples reappear as misclassified test points, no
+    other point is misclassified, and among as many fresh points none is. At the authors' seed $0.996=1-4/1000$
+    regime: fresh error below $10^{-4}$
+    wrong: no test point with the noise of a flipped sample is misclassified"""
     tests = study.leaks
     flipped = constant * 2 * study.law.flips_per_class
     met = torch.tensor([float(len(set(test.wrong) & set(test.flipped))) for test in tests], dtype=torch.float64)
@@ -258,20 +230,14 @@ def _too_hard(study: DynamicsStudy) -> str:
     return "" if worst < 1e-4 else f"needs fresh error < 1e-4; here {worst:.2g}"
 
 
-@CLAIMS.claim(
-    "TS30",
-    "flipped samples first move with the clean samples",
-    r"the attention of flipped samples on the relevant token first rises with that of the clean samples; its height "
-    r"agrees, on average to 0.01, with the orthogonal-noise prediction (one clean and one flipped sample as $d\to\infty$, "
-    r"with the growth of $p$); then it falls below a third of $1/T$ in at least 95 % of training sets",
-    wrong=0.7,
-    wrong_text="0.7 times that height, at which it does not rise",
-    regime="the authors' configuration",
-    violation=_other_configuration,
-    box=("ts-mean-field",),
-    uses=("TS11",),
-)
+@CLAIMS.claim("TS30", wrong=0.7, box="ts-mean-field", uses="TS11", violation=_other_configuration)
 def dragged_along(study: DynamicsStudy, constant: float) -> Evidence:
+    r"""flipped samples first move with the clean samples
+    the attention of flipped samples on the relevant token first rises with that of the clean samples; its height agrees, on average to
+    0.01, with the orthogonal-noise prediction (one clean and one flipped sample as $d\to\infty$, with the growth of $p$); then it falls
+    below a third of $1/T$ in at least 95 % of training sets
+    regime: the authors' configuration
+    wrong: 0.7 times that height, at which it does not rise"""
     here = study.balanced
     weight = here.trajectory.attention_of("noisy")[..., 0]
     path = mean_field(here.law, study.step_size, weight_scale=here.start.weight_scale, horizon=float(study.steps))

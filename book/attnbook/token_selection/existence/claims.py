@@ -34,53 +34,42 @@ def _mean_over(ladder, function) -> float:
     return sum(map(function, ladder.strengths.tolist())) / len(ladder.strengths)
 
 
-@CLAIMS.claim(
-    "TS51",
-    "the lower end of the window: memorisation",
-    r"to leading order in $d$, flipped training samples are fitted if $c\,\sigma_\varepsilon^2d>(1-\rho)|\mu|^2$, and "
-    r"along the page's values of $c$ they are fitted with probability "
-    r"$\Phi\big(\frac{c\sigma_\varepsilon^2d-(1-\rho)|\mu|^2}{\sigma_\varepsilon\sqrt{2(c^2n\sigma_\varepsilon^2d+2|\mu|^2)}}\big)"
-    r"\Phi\big(\frac{\rho|\mu|}{\sqrt2\sigma_\varepsilon}\big)$: "
-    r"the mean over training sets and over these $c$ agrees to 0.01",
-    wrong=2.0,
-    wrong_text="a lower end twice as large",
-    box=("ts-window",),
-)
+@CLAIMS.claim("TS51", wrong=2.0, box="ts-window")
 def lower_line(study: ExistenceStudy, constant: float) -> Evidence:
+    r"""the lower end of the window: memorisation
+    to leading order in $d$, flipped training samples are fitted if $c\,\sigma_\varepsilon^2d>(1-\rho)|\mu|^2$, and along the page's values
+    of $c$ they are fitted with probability
+    $\Phi\big(\frac{c\sigma_\varepsilon^2d-(1-\rho)|\mu|^2}{\sigma_\varepsilon\sqrt{2(c^2n\sigma_\varepsilon^2d+2|\mu|^2)}}\big)\Phi\big(\frac{\rho|\mu|}{\sqrt2\sigma_\varepsilon}\big)$:
+    the mean over training sets and over these $c$ agrees to 0.01
+    wrong: a lower end twice as large"""
     predicted = _mean_over(study.ladder, lambda c: memorised_share(study.law, c, lower=constant))
     return agrees(study.ladder.noisy_argmax.mean(1), predicted, allowance=0.01, allowance_text="leading order in d")
 
 
-@CLAIMS.claim(
-    "TS52",
-    "the upper end of the window: harm",
-    r"to leading order in $d$, a fresh sample selects its token by scores with the law "
-    r"$N(a_t|\mu|^2,\sigma_\varepsilon^2|p|^2)$, with signal coefficients $a_t=1,\rho,\rho,0,\dots$ and "
-    r"$|p|^2=2|\mu|^2+c^2n\sigma_\varepsilon^2d$: the mean accuracy over training sets and over the page's values of $c$ "
-    r"agrees to 0.01",
-    wrong=4.0,
-    wrong_text="c four times as large",
-    box=("ts-window",),
-)
+@CLAIMS.claim("TS52", wrong=4.0, box="ts-window")
 def upper_line(study: ExistenceStudy, constant: float) -> Evidence:
+    r"""the upper end of the window: harm
+    to leading order in $d$, a fresh sample selects its token by scores with the law $N(a_t|\mu|^2,\sigma_\varepsilon^2|p|^2)$, with signal
+    coefficients $a_t=1,\rho,\rho,0,\dots$ and $|p|^2=2|\mu|^2+c^2n\sigma_\varepsilon^2d$: the mean accuracy over training sets and over the
+    page's values of $c$ agrees to 0.01
+    wrong: c four times as large"""
     predicted = _mean_over(study.ladder, lambda c: constructed_direction_accuracy(study.law, constant * c))
     return agrees(study.ladder.fresh_argmax.mean(1), predicted, allowance=0.01, allowance_text="leading order in d")
 
 
 @CLAIMS.claim(
     "TS53",
-    "the three panels of the author's figure",
-    "the published train and test accuracies (100 test points) are 0.8 and 1.0 at $c=0.001$, 1.0 and 1.0 at $c=0.06$, 1.0 "
-    "and 0.62 to 0.63 at $c=1$; our mean train accuracies equal these up to two samples, our mean test accuracies up to "
-    "one standard error of 100 points",
-    source=Source.CODE,
     wrong=0.0,
-    wrong_text="test accuracy 1/2 at c = 1",
-    regime="n = 100, d = 10000, T = 8, |μ| = 20, ρ = 0.2, η = 0.2",
+    source=Source.CODE,
+    uses="TS51 TS52",
     violation=lambda s: "" if s.law == _AUTHORS_LAW else "needs the author's sizes; here others",
-    uses=("TS51", "TS52"),
 )
 def authors_pictures(study: ExistenceStudy, constant: float) -> Evidence:
+    """the three panels of the author's figure
+    the published train and test accuracies (100 test points) are 0.8 and 1.0 at $c=0.001$, 1.0 and 1.0 at $c=0.06$, 1.0 and 0.62 to 0.63 at
+    $c=1$; our mean train accuracies equal these up to two samples, our mean test accuracies up to one standard error of 100 points
+    regime: n = 100, d = 10000, T = 8, |μ| = 20, ρ = 0.2, η = 0.2
+    wrong: test accuracy 1/2 at c = 1"""
     parts = []
     for k, (on_train, on_test) in enumerate(((0.8, 1.0), (1.0, 1.0), (1.0, 0.625 if constant else 0.5))):
         parts.append(
@@ -105,15 +94,21 @@ def authors_pictures(study: ExistenceStudy, constant: float) -> Evidence:
 
 
 @CLAIMS.claim(
-    "TS54", "a prompt that fits all labels and generalises exists",
-    r"at the geometric mean of the two ends of the window "
-    r"$\big[(1-\rho)|\mu|^2/\sigma_\varepsilon^2d,\;|\mu|^2/(\sigma_\varepsilon^2\sqrt{nd}\sqrt{2\log T})\big]$ the train "
-    r"accuracy and the accuracy on fresh data are 0.97 or more, each in at least 95 % of training sets (Theorem 4.1 of the "
-    r"paper's first version says that such a $p$ exists; its constants were not read)",
-    source=Source.PAPER_SECOND_HAND, wrong=0.0, wrong_text="ten times that mean",
-    regime=_WIDE, violation=_narrow,
-box=('ts-v1-existence', 'ts-window'), uses=('TS51', 'TS52'),)  # fmt: skip
+    "TS54",
+    wrong=0.0,
+    source=Source.PAPER_SECOND_HAND,
+    box="ts-v1-existence ts-window",
+    uses="TS51 TS52",
+    regime=_WIDE,
+    violation=_narrow,
+)
 def middle_of_the_window(study: ExistenceStudy, constant: float) -> Evidence:
+    r"""a prompt that fits all labels and generalises exists
+    at the geometric mean of the two ends of the window
+    $\big[(1-\rho)|\mu|^2/\sigma_\varepsilon^2d,\;|\mu|^2/(\sigma_\varepsilon^2\sqrt{nd}\sqrt{2\log T})\big]$ the train accuracy and the
+    accuracy on fresh data are 0.97 or more, each in at least 95 % of training sets (Theorem 4.1 of the paper's first version says that such
+    a $p$ exists; its constants were not read)
+    wrong: ten times that mean"""
     at = 0 if constant == 1 else 1
     return both(
         within(study.middle.train_argmax[:, at], low=0.97, quantity="train accuracy"),
@@ -122,13 +117,19 @@ def middle_of_the_window(study: ExistenceStudy, constant: float) -> Evidence:
 
 
 @CLAIMS.claim(
-    "TS55", "gradient descent on p alone ends in the window",
-    "at the end of training the strength $c$ lies in the window, at least 0.98 of the labels are fitted, and the accuracy "
-    "on fresh data is 0.99 or more: each of the three in at least 95 % of training sets",
-    source=Source.MEASURED, wrong=4.0, wrong_text="a window four times higher",
-    regime=_WIDE, violation=_narrow,
-box=('ts-v1-convergence',), uses=('TS13', 'TS51', 'TS52'),)  # fmt: skip
+    "TS55",
+    wrong=4.0,
+    source=Source.MEASURED,
+    box="ts-v1-convergence",
+    uses="TS13 TS51 TS52",
+    regime=_WIDE,
+    violation=_narrow,
+)
 def descent_in_the_window(study: ExistenceStudy, constant: float) -> Evidence:
+    """gradient descent on p alone ends in the window
+    at the end of training the strength $c$ lies in the window, at least 0.98 of the labels are fitted, and the accuracy on fresh data is
+    0.99 or more: each of the three in at least 95 % of training sets
+    wrong: a window four times higher"""
     lower, upper = existence_window(study.law)
     run = study.descent
     return both(
@@ -138,48 +139,31 @@ def descent_in_the_window(study: ExistenceStudy, constant: float) -> Evidence:
     )
 
 
-@CLAIMS.claim(
-    "TS56",
-    "gradient descent on p ends near the construction",
-    "the cosine between the $p$ that gradient descent finds and the constructed $p$ of the same strength is 0.8 or more in "
-    "at least 95 % of training sets",
-    source=Source.MEASURED,
-    wrong=1.2,
-    wrong_text="a cosine of 0.96 or more",
-    uses=("TS13", "TS55"),
-)
+@CLAIMS.claim("TS56", wrong=1.2, source=Source.MEASURED, uses="TS13 TS55")
 def alignment(study: ExistenceStudy, constant: float) -> Evidence:
+    """gradient descent on p ends near the construction
+    the cosine between the $p$ that gradient descent finds and the constructed $p$ of the same strength is 0.8 or more in at least 95 % of
+    training sets
+    wrong: a cosine of 0.96 or more"""
     return within(study.descent.alignment[-1], low=0.8 * constant, quantity="cosine")
 
 
-@CLAIMS.claim(
-    "TS57",
-    "the attention of clean samples changes for longer",
-    r"the sum $\sum_\tau s_1(1-s_1)$ over training, with $s_1$ the attention on the relevant token, is larger for clean "
-    r"samples than for flipped ones by 5 % or more, in at least 95 % of training sets (Theorem 4.2 of the paper's first "
-    r"version is reported to rest on this comparison; its constants were not read, so only the order is judged)",
-    source=Source.MEASURED,
-    wrong=1.5,
-    wrong_text="larger by one half or more",
-    box=("ts-v1-convergence",),
-    uses=("TS13",),
-)
+@CLAIMS.claim("TS57", wrong=1.5, source=Source.MEASURED, box="ts-v1-convergence", uses="TS13")
 def cumulative_movement(study: ExistenceStudy, constant: float) -> Evidence:
+    r"""the attention of clean samples changes for longer
+    the sum $\sum_\tau s_1(1-s_1)$ over training, with $s_1$ the attention on the relevant token, is larger for clean samples than for
+    flipped ones by 5 % or more, in at least 95 % of training sets (Theorem 4.2 of the paper's first version is reported to rest on this
+    comparison; its constants were not read, so only the order is judged)
+    wrong: larger by one half or more"""
     clean, flipped = study.descent.still_to_move
     return within(clean / flipped, low=1.05 * constant, quantity="ratio")
 
 
-@CLAIMS.claim(
-    "TS58",
-    "softmax and the largest score give nearly the same accuracy",
-    "along the page's values of $c$ the accuracies on fresh data of the softmax readout and of the readout of the token "
-    "with the largest score differ by at most 0.01, in at least 95 % of training sets: the scores of the construction are "
-    "in the hundreds",
-    source=Source.MEASURED,
-    wrong=0.02,
-    wrong_text="a difference of at most 0.0002",
-    uses=("TS52",),
-)
+@CLAIMS.claim("TS58", wrong=0.02, source=Source.MEASURED, uses="TS52")
 def readouts(study: ExistenceStudy, constant: float) -> Evidence:
+    """softmax and the largest score give nearly the same accuracy
+    along the page's values of $c$ the accuracies on fresh data of the softmax readout and of the readout of the token with the largest
+    score differ by at most 0.01, in at least 95 % of training sets: the scores of the construction are in the hundreds
+    wrong: a difference of at most 0.0002"""
     gap = (study.ladder.fresh_softmax - study.ladder.fresh_argmax).abs()
     return within(gap.amax(1), high=0.01 * constant, quantity="largest difference")

@@ -108,15 +108,11 @@ def _loss_at(law: TokenLaw, margin_noisy: float) -> float:
     return (1 - eta) * math.log1p(math.exp(-full)) + eta * math.log1p(math.exp(-margin_noisy))
 
 
-@CLAIMS.claim(
-    "TS41",
-    "a cell does not depend on the map",
-    "a cell of the map that is trained in a batch with others equals the same cell computed alone",
-    source=Source.MEASURED,
-    wrong=1.001,
-    wrong_text="values 0.1 % larger",
-)
+@CLAIMS.claim("TS41", wrong=1.001, source=Source.MEASURED)
 def same_alone(study: HeatStudy, constant: float) -> Evidence:
+    """a cell does not depend on the map
+    a cell of the map that is trained in a batch with others equals the same cell computed alone
+    wrong: values 0.1 % larger"""
     names = ("train_loss", "loss", "attention_clean", "attention_noisy")
     inside = [getattr(study.found, name)[i, j] for i, j, _ in study.alone for name in names]
     outside = [getattr(one, name)[0, 0] for _, _, one in study.alone for name in names]
@@ -124,13 +120,19 @@ def same_alone(study: HeatStudy, constant: float) -> Evidence:
 
 
 @CLAIMS.claim(
-    "TS42", "strong signal: labels of flipped samples are not fitted",
-    r"in the cell with the largest $n\,\mathrm{SNR}^2$ of the map the mean training loss is $(1-\eta)\ell(h/\sqrt2) + "
-    r"\eta\,\ell(-h/\sqrt2)$, with $\ell(x)=\log(1+e^{-x})$ and $h = |\nu||\mu|$; for the authors' setting this is 0.542",
-    source=Source.CODE, wrong=1.05, wrong_text="a loss 5 % larger", regime=f"$n\\,\\mathrm{{SNR}}^2 > {_FOLLOW:g}$ in that cell",
+    "TS42",
+    wrong=1.05,
+    source=Source.CODE,
+    box="ts-floor",
+    uses="TS16 TS45",
+    regime=f"$n\\,\\mathrm{{SNR}}^2 > {_FOLLOW:g}$ in that cell",
     violation=lambda study: _strongest(study),
-box=('ts-floor',), uses=('TS16', 'TS45'),)  # fmt: skip
+)
 def corner_loss(study: HeatStudy, constant: float) -> Evidence:
+    r"""strong signal: labels of flipped samples are not fitted
+    in the cell with the largest $n\,\mathrm{SNR}^2$ of the map the mean training loss is $(1-\eta)\ell(h/\sqrt2) + \eta\,\ell(-h/\sqrt2)$,
+    with $\ell(x)=\log(1+e^{-x})$ and $h = |\nu||\mu|$; for the authors' setting this is 0.542
+    wrong: a loss 5 % larger"""
     law = study.found.plan.cell(0, -1)
     expected = _loss_at(law, -law.head_norm * law.signal_norm / math.sqrt(2))
     return agrees(
@@ -151,42 +153,37 @@ def _memorised(study: HeatStudy) -> str:
     return f"needs a mean field that selects and memorises in the upper right cell; here attention {selects:.2g}, margin {margin:.2g}"
 
 
-@CLAIMS.claim(
-    "TS43", "training loss if flipped samples select their confusing token",
-    r"in the cell with the largest $|\mu|$ and $d$ the mean training loss is $(1-\eta)\ell(h/\sqrt2) + \eta\,\ell(\rho "
-    r"h/\sqrt2)$, with $\ell(x)=\log(1+e^{-x})$ and $h = |\nu||\mu|$; for the authors' setting this is 0.452. Without "
-    r"noise on the values, the confusing token is the only one that agrees with a flipped label",
-    wrong=1.05, wrong_text="a loss 5 % larger", regime="the orthogonal-noise prediction memorises in that cell", violation=_memorised,
-box=('ts-floor',), uses=('TS16',),)  # fmt: skip
+@CLAIMS.claim("TS43", wrong=1.05, box="ts-floor", uses="TS16", violation=_memorised)
 def memorised_loss(study: HeatStudy, constant: float) -> Evidence:
+    r"""training loss if flipped samples select their confusing token
+    in the cell with the largest $|\mu|$ and $d$ the mean training loss is $(1-\eta)\ell(h/\sqrt2) + \eta\,\ell(\rho h/\sqrt2)$, with
+    $\ell(x)=\log(1+e^{-x})$ and $h = |\nu||\mu|$; for the authors' setting this is 0.452. Without noise on the values, the confusing token
+    is the only one that agrees with a flipped label
+    regime: the orthogonal-noise prediction memorises in that cell
+    wrong: a loss 5 % larger"""
     law = study.found.plan.cell(-1, -1)
     expected = _loss_at(law, law.weak_signal * law.head_norm * law.signal_norm / math.sqrt(2))
     return agrees(_t(study.found.train_loss[-1, -1]), constant * expected, allowance=5e-3, allowance_text="finite time")
 
 
-@CLAIMS.claim(
-    "TS44",
-    "clean samples are fitted",
-    r"in at least 90 % of training sets every clean sample is fitted in every cell",
-    source=Source.MEASURED,
-    wrong=0.0,
-    wrong_text="flipped samples fitted too",
-    uses=("TS41",),
-)
+@CLAIMS.claim("TS44", wrong=0.0, source=Source.MEASURED, uses="TS41")
 def clean_fitted(study: HeatStudy, constant: float) -> Evidence:
+    """clean samples are fitted
+    in at least 90 % of training sets every clean sample is fitted in every cell
+    wrong: flipped samples fitted too"""
     fitted = study.found.clean_fitted if constant else study.found.noisy_fitted
     return within(_t(np.moveaxis(fitted, -1, 0)).flatten(1), low=1.0, quantity="share fitted", share=0.9)
 
 
 @CLAIMS.claim(
     "TS45",
-    "for n SNR^2 of some hundreds and more, flipped samples attend to their relevant token",
-    rf"for $n\,\mathrm{{SNR}}^2 > {_FOLLOW:g}$, on average over cells and training sets, at most 2 % of the flipped labels "
-    rf"are fitted, and flipped samples give 0.8 or more of their attention to $x_1$",
-    source=Source.MEASURED,
+    rf"""for n SNR^2 of some hundreds and more, flipped samples attend to their relevant token
+    for $n\,\mathrm{{SNR}}^2 > {_FOLLOW:g}$, on average over cells and training sets, at most 2 % of the flipped labels are fitted, and
+    flipped samples give 0.8 or more of their attention to $x_1$
+    wrong: all cells of the map""",
     wrong=0.0,
-    wrong_text="all cells of the map",
-    uses=("TS41",),
+    source=Source.MEASURED,
+    uses="TS41",
 )
 def flipped_follow(study: HeatStudy, constant: float) -> Evidence:
     strong = study.found.plan.over_cells(n_snr_squared) > _FOLLOW * constant
@@ -199,19 +196,13 @@ def flipped_follow(study: HeatStudy, constant: float) -> Evidence:
     )
 
 
-@CLAIMS.claim(
-    "TS46",
-    "with small value noise, the orthogonal-noise prediction tells which flipped labels are fitted",
-    r"in cells with $\rho|\mu|\ge\sqrt2\,\sigma_\varepsilon$ in which flipped samples have left $x_1$ (attention below "
-    r"0.2), on average over cells and training sets, at most a quarter of the flipped labels are fitted where the "
-    r"predicted margin is below -0.02, and three quarters or more where it is above 0.02",
-    source=Source.MEASURED,
-    wrong=-1.0,
-    wrong_text="the opposite sign",
-    box=("ts-mean-field",),
-    uses=("TS41",),
-)
+@CLAIMS.claim("TS46", wrong=-1.0, source=Source.MEASURED, box="ts-mean-field", uses="TS41")
 def fitted_in_time(study: HeatStudy, constant: float) -> Evidence:
+    r"""with small value noise, the orthogonal-noise prediction tells which flipped labels are fitted
+    in cells with $\rho|\mu|\ge\sqrt2\,\sigma_\varepsilon$ in which flipped samples have left $x_1$ (attention below 0.2), on average over
+    cells and training sets, at most a quarter of the flipped labels are fitted where the predicted margin is below -0.02, and three
+    quarters or more where it is above 0.02
+    wrong: the opposite sign"""
     margin = constant * study.predicted.margin_noisy
     quiet = _reach(study) >= 1
     return both(
@@ -222,17 +213,13 @@ def fitted_in_time(study: HeatStudy, constant: float) -> Evidence:
     )
 
 
-@CLAIMS.claim(
-    "TS46b",
-    "with large value noise, more flipped labels are fitted than predicted",
-    r"in cells with $\rho|\mu|\le\sigma_\varepsilon/\sqrt2$ in which flipped samples have left $x_1$ (attention below 0.2) "
-    r"and the orthogonal-noise prediction, which has no noise on the values, leaves their labels unfitted (margin below "
-    r"-0.02), half or more of these labels are fitted, on average over cells and training sets",
-    source=Source.MEASURED,
-    wrong=2.0,
-    wrong_text="the same for ρ|μ| ≥ √2 σ_ε",
-)
+@CLAIMS.claim("TS46b", wrong=2.0, source=Source.MEASURED)
 def fitted_by_noise(study: HeatStudy, constant: float) -> Evidence:
+    r"""with large value noise, more flipped labels are fitted than predicted
+    in cells with $\rho|\mu|\le\sigma_\varepsilon/\sqrt2$ in which flipped samples have left $x_1$ (attention below 0.2) and the
+    orthogonal-noise prediction, which has no noise on the values, leaves their labels unfitted (margin below -0.02), half or more of these
+    labels are fitted, on average over cells and training sets
+    wrong: the same for ρ|μ| ≥ √2 σ_ε"""
     reach = _reach(study)
     side = reach <= 0.5 if constant == 1 else reach >= 1
     return mean_within(
@@ -258,17 +245,12 @@ def _share_of_cells(right: np.ndarray, among: np.ndarray) -> torch.Tensor:
     return _t((right & among).sum((0, 1))) / _t(among.sum((0, 1)))
 
 
-@CLAIMS.claim(
-    "TS47",
-    "the orthogonal-noise prediction gives the map of attention on fresh data",
-    "the mean attention of fresh samples on $x_1$ in a training set differs from the orthogonal-noise prediction by 0.04 "
-    "or less (root mean square over cells), on average over training sets",
-    wrong=1.15,
-    wrong_text="attention 15 % larger",
-    box=("ts-mean-field", "ts-fresh-attention"),
-    uses=("TS41",),
-)
+@CLAIMS.claim("TS47", wrong=1.15, box="ts-mean-field ts-fresh-attention", uses="TS41")
 def attention_of_theory(study: HeatStudy, constant: float) -> Evidence:
+    """the orthogonal-noise prediction gives the map of attention on fresh data
+    the mean attention of fresh samples on $x_1$ in a training set differs from the orthogonal-noise prediction by 0.04 or less (root mean
+    square over cells), on average over training sets
+    wrong: attention 15 % larger"""
     difference = study.found.attention[..., 0] - constant * study.predicted.attention[..., None]
     return mean_within(_t(np.sqrt((difference**2).mean((0, 1)))), high=0.04, quantity="r.m.s. over cells")
 
@@ -277,51 +259,34 @@ def _slopes(study: HeatStudy) -> torch.Tensor:
     return _t(border_exponents(study.found.plan, study.found.attention[..., 0], 0.5))
 
 
-@CLAIMS.claim(
-    "TS48",
-    "the border of selection is a line n SNR^2 = const",
-    r"if the exponential delay is taken at a fixed time and logarithms are dropped, the dimension up to which fresh "
-    r"samples select $x_1$ grows like $|\mu|^2$",
-    wrong=1.5,
-    wrong_text="exponent 3, which does hold",
-    expected=Verdict.FAILS,
-    box=("ts-delay",),
-    uses=("TS38c",),
-)
+@CLAIMS.claim("TS48", wrong=1.5, box="ts-delay", uses="TS38c", expected=Verdict.FAILS)
 def border_is_one_line(study: HeatStudy, constant: float) -> Evidence:
+    r"""the border of selection is a line n SNR^2 = const
+    if the exponential delay is taken at a fixed time and logarithms are dropped, the dimension up to which fresh samples select $x_1$ grows
+    like $|\mu|^2$
+    wrong: exponent 3, which does hold"""
     return agrees(_slopes(study), 2.0 * constant, allowance=0.3, allowance_text="coarse cells")
 
 
-@CLAIMS.claim(
-    "TS48b",
-    "the orthogonal-noise prediction gives this border",
-    r"the mean exponent $e$ of the border $d^* \propto |\mu|^e$, at which the attention of fresh samples on $x_1$ is one "
-    r"half, is that of the orthogonal-noise prediction on the same cells, up to 0.15",
-    wrong=1.3,
-    wrong_text="an exponent 30 % larger",
-    box=("ts-mean-field",),
-    uses=("TS47",),
-)
+@CLAIMS.claim("TS48b", wrong=1.3, box="ts-mean-field", uses="TS47")
 def border_of_theory(study: HeatStudy, constant: float) -> Evidence:
+    r"""the orthogonal-noise prediction gives this border
+    the mean exponent $e$ of the border $d^* \propto |\mu|^e$, at which the attention of fresh samples on $x_1$ is one half, is that of the
+    orthogonal-noise prediction on the same cells, up to 0.15
+    wrong: an exponent 30 % larger"""
     expected = border_exponents(study.found.plan, study.predicted.attention[..., None], 0.5)[0]
     if math.isnan(expected):
         raise NothingToMeasure("needs three rows in which the mean field crosses one half")
     return agrees(_slopes(study), constant * expected, allowance=0.15, allowance_text="leading order in d")
 
 
-@CLAIMS.claim(
-    "TS49",
-    "harmful below n d SNR^4 of some tens",
-    r"after 1000 steps of size 0.005, of the cells that fit their flipped labels and do not select $x_1$ on fresh data, "
-    r"those with $n\,d\,\mathrm{SNR}^4 < 10$ are harmful (clean error above that of uniform attention) and those with "
-    r"$n\,d\,\mathrm{SNR}^4 > 100$ are not: this holds for nine tenths of these cells or more, in at least 95 % of "
-    r"training sets",
-    wrong=5.0,
-    wrong_text="limits five times larger",
-    box=("ts-discrimination",),
-    uses=("TS15", "ts-population"),
-)
+@CLAIMS.claim("TS49", wrong=5.0, box="ts-discrimination", uses="TS15 ts-population")
 def harmful_below(study: HeatStudy, constant: float) -> Evidence:
+    r"""harmful below n d SNR^4 of some tens
+    after 1000 steps of size 0.005, of the cells that fit their flipped labels and do not select $x_1$ on fresh data, those with
+    $n\,d\,\mathrm{SNR}^4 < 10$ are harmful (clean error above that of uniform attention) and those with $n\,d\,\mathrm{SNR}^4 > 100$ are
+    not: this holds for nine tenths of these cells or more, in at least 95 % of training sets
+    wrong: limits five times larger"""
     phases = study.found.phases()
     harmful = phases == PHASES.index("harmful")
     undecided = harmful | (phases == PHASES.index("selection still to come"))

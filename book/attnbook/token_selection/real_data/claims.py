@@ -98,13 +98,12 @@ def _of_a_seed(
     return replace(evidence, measured=shown, rule=rule, numbers={})
 
 
-@CLAIMS.claim(
-    "TS61", "query and key memorise wrong labels",
-    r"training query and key of one layer reproduces at least 3/4 of the wrong labels, as a mean over $n \ge 100$ and "
-    r"$\eta \in [0.1, 0.4]$, in at least 95 % of seeds",
-    source=Source.MEASURED, wrong=0.0, wrong_text="the same network with two free heads", **_REGIME,
-)  # fmt: skip
+@CLAIMS.claim("TS61", wrong=0.0, source=Source.MEASURED, **_REGIME)
 def memorises(study: DigitsStudy, constant: float) -> Evidence:
+    r"""query and key memorise wrong labels
+    training query and key of one layer reproduces at least 3/4 of the wrong labels, as a mean over $n \ge 100$ and $\eta \in [0.1, 0.4]$,
+    in at least 95 % of seeds
+    wrong: the same network with two free heads"""
     if constant:
         fit = _over_runs(study, "fit_noisy")[..., -1].mean(1)
     else:
@@ -112,48 +111,43 @@ def memorises(study: DigitsStudy, constant: float) -> Evidence:
     return _of_a_seed(fit, "fit of noise", low=0.75, study=study)
 
 
-@CLAIMS.claim(
-    "TS62", "wrong labels cost nearly as much accuracy as copying them",
-    r"the accuracy lost against the clean-label baseline, as a fraction of the loss of a network that copies the noise, "
-    r"$(a_0 - a_\eta)/(\eta\,a_0)$, is between 0.4 and 1.2, as a mean over $n \ge 100$ and $\eta\in[0.1,0.4]$, in at least "
-    r"95 % of seeds ($a_\eta$: test accuracy with a fraction $\eta$ of wrong labels)",
-    source=Source.MEASURED, wrong=0.25, wrong_text="a quarter of these bounds", **_REGIME,
-uses=('TS61',),)  # fmt: skip
+@CLAIMS.claim("TS62", wrong=0.25, source=Source.MEASURED, uses="TS61", **_REGIME)
 def loses(study: DigitsStudy, constant: float) -> Evidence:
+    r"""wrong labels cost nearly as much accuracy as copying them
+    the accuracy lost against the clean-label baseline, as a fraction of the loss of a network that copies the noise, $(a_0 -
+    a_\eta)/(\eta\,a_0)$, is between 0.4 and 1.2, as a mean over $n \ge 100$ and $\eta\in[0.1,0.4]$, in at least 95 % of seeds ($a_\eta$:
+    test accuracy with a fraction $\eta$ of wrong labels)
+    wrong: a quarter of these bounds"""
     lost = _over_runs(study, "lost_fraction").mean(1)
     return _of_a_seed(lost, "fraction of copying", 0.4 * constant, 1.2 * constant, study)
 
 
-@CLAIMS.claim(
-    "TS63", "overfitting is benign",
-    "with the wrong labels memorised, the mean accuracy lost is less than a quarter of the loss by copying, in at least 95 "
-    "% of seeds",
-    source=Source.MEASURED, wrong=0.0, wrong_text="the baseline compared with itself", expected=Verdict.FAILS, **_REGIME,
-uses=('TS61', 'TS62'),)  # fmt: skip
+@CLAIMS.claim("TS63", wrong=0.0, source=Source.MEASURED, uses="TS61 TS62", expected=Verdict.FAILS, **_REGIME)
 def benign(study: DigitsStudy, constant: float) -> Evidence:
+    """overfitting is benign
+    with the wrong labels memorised, the mean accuracy lost is less than a quarter of the loss by copying, in at least 95 % of seeds
+    wrong: the baseline compared with itself"""
     lost = constant * _over_runs(study, "lost_fraction").mean(1)
     return _of_a_seed(lost, "fraction of copying", high=BENIGN_BELOW, study=study)
 
 
-@CLAIMS.claim(
-    "TS64", "generalisation comes first, memorisation later",
-    "test accuracy is highest before half of the finally memorised labels are memorised, in three quarters or more of the "
-    "runs of a seed, in at least 95 % of seeds: the reverse of the order in part 2 of the theorem",
-    source=Source.MEASURED, wrong=-1.0, wrong_text="the order of the theorem", **_REGIME,
-uses=('TS61',),)  # fmt: skip
+@CLAIMS.claim("TS64", wrong=-1.0, source=Source.MEASURED, uses="TS61", **_REGIME)
 def order_of_events(study: DigitsStudy, constant: float) -> Evidence:
+    """generalisation comes first, memorisation later
+    test accuracy is highest before half of the finally memorised labels are memorised, in three quarters or more of the runs of a seed, in
+    at least 95 % of seeds: the reverse of the order in part 2 of the theorem
+    wrong: the order of the theorem"""
     peak, memorised = _over_runs(study, "peak"), _over_runs(study, "memorised_at")
     before = (constant * (memorised - peak) > 0).double().mean(1)
     return _of_a_seed(before, "share of runs with the peak before memorisation", low=0.75, study=study)
 
 
-@CLAIMS.claim(
-    "TS65", "test accuracy does not recover within the horizon",
-    r"at the horizon, test accuracy at $\eta \ge 0.2$ is still at least 3 percentage points below its largest value along "
-    r"training, as a mean over the runs of a seed, in at least 95 % of seeds",
-    source=Source.MEASURED, wrong=0.0, wrong_text="the same for the clean-label baseline", **_REGIME,
-uses=('TS64',),)  # fmt: skip
+@CLAIMS.claim("TS65", wrong=0.0, source=Source.MEASURED, uses="TS64", **_REGIME)
 def no_recovery(study: DigitsStudy, constant: float) -> Evidence:
+    r"""test accuracy does not recover within the horizon
+    at the horizon, test accuracy at $\eta \ge 0.2$ is still at least 3 percentage points below its largest value along training, as a mean
+    over the runs of a seed, in at least 95 % of seeds
+    wrong: the same for the clean-label baseline"""
     levels = [e for e, eta in enumerate(study.noise_levels) if eta >= 0.2] if constant else [0]
     if not levels:
         raise NothingToMeasure("needs eta >= 0.2")
@@ -162,54 +156,48 @@ def no_recovery(study: DigitsStudy, constant: float) -> Evidence:
     return _of_a_seed(below, "accuracy below the peak", low=0.03, study=study)
 
 
-@CLAIMS.claim(
-    "TS66", "reach bounds the fraction of wrong labels that is memorised",
-    "the fraction of wrong labels that is memorised is at most the reach of the trained heads plus 0.2, an allowance for "
-    "the few wrong labels of a run, at every number of trained heads of the page, in at least 95 % of seeds",
-    source=Source.MEASURED, wrong=0.5, wrong_text="half the reach", **_HELD,
-)  # fmt: skip
+@CLAIMS.claim("TS66", wrong=0.5, source=Source.MEASURED, **_HELD)
 def reach_bounds(study: DigitsStudy, constant: float) -> Evidence:
+    """reach bounds the fraction of wrong labels that is memorised
+    the fraction of wrong labels that is memorised is at most the reach of the trained heads plus 0.2, an allowance for the few wrong labels
+    of a run, at every number of trained heads of the page, in at least 95 % of seeds
+    wrong: half the reach"""
     fit = torch.stack([study.held_values("fit_noisy", k)[:, 1, -1] for k in study.free], 1)
     reach = torch.stack([study.held_values("reach", k) for k in study.free], 1)
     return _of_a_seed((fit - constant * reach).amax(1), "largest fit - reach", high=0.2)
 
 
-@CLAIMS.claim(
-    "TS67", "wrong labels change the attention of their own samples most",
-    "the total variation distance from the attention of the clean-label baseline is larger for training samples with a "
-    "wrong label than for the other training samples, by 0.01 or more, as a mean over the runs of a seed, in at least 95 % "
-    "of seeds",
-    source=Source.MEASURED, wrong=-1.0, wrong_text="larger for the other training samples", **_REGIME,
-uses=('TS61',),)  # fmt: skip
+@CLAIMS.claim("TS67", wrong=-1.0, source=Source.MEASURED, uses="TS61", **_REGIME)
 def attention_moves(study: DigitsStudy, constant: float) -> Evidence:
+    """wrong labels change the attention of their own samples most
+    the total variation distance from the attention of the clean-label baseline is larger for training samples with a wrong label than for
+    the other training samples, by 0.01 or more, as a mean over the runs of a seed, in at least 95 % of seeds
+    wrong: larger for the other training samples"""
     distance = _over_runs(study, "twin_distance")
     further = constant * (distance[..., 0] - distance[..., 1]).mean(1)
     return _of_a_seed(further, "flipped above clean", low=0.01, study=study)
 
 
-@CLAIMS.claim(
-    "TS68", "small reach: not overfitting",
-    "with two free heads fewer than half of the wrong labels are memorised, and less than a quarter of the loss by copying "
-    "is lost: each in at least 95 % of seeds",
-    source=Source.MEASURED, wrong=0.0, wrong_text="all heads free", **_HELD,
-uses=('TS66',),)  # fmt: skip
+@CLAIMS.claim("TS68", wrong=0.0, source=Source.MEASURED, uses="TS66", **_HELD)
 def small_reach(study: DigitsStudy, constant: float) -> Evidence:
+    """small reach: not overfitting
+    with two free heads fewer than half of the wrong labels are memorised, and less than a quarter of the loss by copying is lost: each in
+    at least 95 % of seeds
+    wrong: all heads free"""
     free = _fewest(study) if constant else study.shape.heads
     fit = study.held_values("fit_noisy", free)[:, 1, -1]
     lost = study.held_values("lost_fraction", free)[:, 1]
     return both(
-        _of_a_seed(fit, "fit of noise", high=FITTED_FROM),
-        _of_a_seed(lost, "fraction of copying", high=BENIGN_BELOW),
+        _of_a_seed(fit, "fit of noise", high=FITTED_FROM), _of_a_seed(lost, "fraction of copying", high=BENIGN_BELOW)
     )
 
 
-@CLAIMS.claim(
-    "TS69", "selection loses less accuracy than a new linear head",
-    "at the largest $n$, a new linear head on the frozen features loses a larger fraction of the loss by copying than "
-    "selection does, by 0.05 or more, in at least 95 % of seeds",
-    source=Source.MEASURED, wrong=-1.0, wrong_text="a smaller fraction", **_REGIME,
-uses=('TS62',),)  # fmt: skip
+@CLAIMS.claim("TS69", wrong=-1.0, source=Source.MEASURED, uses="TS62", **_REGIME)
 def better_than_linear(study: DigitsStudy, constant: float) -> Evidence:
+    """selection loses less accuracy than a new linear head
+    at the largest $n$, a new linear head on the frozen features loses a larger fraction of the loss by copying than selection does, by 0.05
+    or more, in at least 95 % of seeds
+    wrong: a smaller fraction"""
     n, levels = max(study.sizes), _levels(study)
     eta = torch.tensor(study.noise_levels, dtype=torch.float64)[levels]
     accuracy = study.values("linear_head", n)

@@ -54,47 +54,43 @@ def _benign(data: str) -> Callable[[SetsStudy, float], Evidence]:
 for _number, _data in enumerate(_POSTER, start=71):
     CLAIMS.claim(
         f"TS{_number}",
-        f"{SETS[_data]}: overfitting is benign",
-        f"on {SETS[_data]} at $n = 200$ and $\\eta\\in[0.1,0.4]$, less than a quarter of the loss by copying is lost, on each backbone of "
-        "this book on which at least half of the wrong labels are memorised",
-        source=Source.MEASURED,
-        regime="the poster speaks of pretrained ViT-B and BERT-base; judged here on this book's small backbones",
+        rf"""{SETS[_data]}: overfitting is benign
+        on {SETS[_data]} at $n = 200$ and $\eta\in[0.1,0.4]$, less than a quarter of the loss by copying is lost, on each backbone of this
+        book on which at least half of the wrong labels are memorised
+        regime: the poster speaks of pretrained ViT-B and BERT-base; judged here on this book's small backbones
+        wrong: the baseline compared with itself""",
         wrong=0.0,
-        wrong_text="the baseline compared with itself",
+        source=Source.MEASURED,
         expected=Verdict.FAILS,
     )(_benign(_data))
 
 
-@CLAIMS.claim(
-    "TS77", "seven sets: wrong labels cost more than a quarter of copying",
-    "on each of seven data sets and each backbone, at $n = 200$, the 95 % interval of the fraction of copying lies above 0.25",
-    source=Source.MEASURED, wrong=0.25, wrong_text="a quarter of the fractions", uses=("TS62",),
-)  # fmt: skip
+@CLAIMS.claim("TS77", wrong=0.25, source=Source.MEASURED, uses="TS62")
 def at_a_cost(study: SetsStudy, constant: float) -> Evidence:
+    """seven sets: wrong labels cost more than a quarter of copying
+    on each of seven data sets and each backbone, at $n = 200$, the 95 % interval of the fraction of copying lies above 0.25
+    wrong: a quarter of the fractions"""
     lost = _ends(network.lost() for network in study.networks.values())
     return _stored(constant * lost[:, :1], "fraction of copying", low=BENIGN_BELOW)
 
 
-@CLAIMS.claim(
-    "TS78", "a backbone that learned nothing loses more",
-    "on digits, MNIST, CIFAR-10 and PneumoniaMNIST together, at $n = 200$, selection on random features loses a larger fraction of "
-    "copying than selection on a small vision transformer: the 95 % interval of the mean difference over seeds lies above 0",
-    source=Source.MEASURED, wrong=-1.0, wrong_text="the difference the other way round",
-    uses=("TS77",),
-)  # fmt: skip
+@CLAIMS.claim("TS78", wrong=-1.0, source=Source.MEASURED, uses="TS77")
 def random_features_lose_more(study: SetsStudy, constant: float) -> Evidence:
+    """a backbone that learned nothing loses more
+    on digits, MNIST, CIFAR-10 and PneumoniaMNIST together, at $n = 200$, selection on random features loses a larger fraction of copying
+    than selection on a small vision transformer: the 95 % interval of the mean difference over seeds lies above 0
+    wrong: the difference the other way round"""
     difference = study.difference("digits", "mnist", "cifar10", "pneumonia_mnist")
     return _stored(constant * _ends([difference])[:, :1], "mean difference", low=0.0)
 
 
-@CLAIMS.claim(
-    "TS79", "a selection with fewer numbers than samples does not memorise, and still loses",
-    "on random features the query is one vector for all samples, and a layer of 8 heads and width 64 has 512 numbers that enter its "
-    "scores; at $n = 1000$ on MNIST and CIFAR-10 fewer than a quarter of the wrong labels are memorised, and still more than a tenth of "
-    "the loss by copying is lost: 95 % intervals",
-    source=Source.MEASURED, wrong=0.0, wrong_text="the same at $n = 200$", uses=("TS78",),
-)  # fmt: skip
+@CLAIMS.claim("TS79", wrong=0.0, source=Source.MEASURED, uses="TS78")
 def few_numbers(study: SetsStudy, constant: float) -> Evidence:
+    """a selection with fewer numbers than samples does not memorise, and still loses
+    on random features the query is one vector for all samples, and a layer of 8 heads and width 64 has 512 numbers that enter its scores;
+    at $n = 1000$ on MNIST and CIFAR-10 fewer than a quarter of the wrong labels are memorised, and still more than a tenth of the loss by
+    copying is lost: 95 % intervals
+    wrong: the same at $n = 200$"""
     n = _LARGE if constant else N
     networks = [study.networks[data, "random features"] for data in ("mnist", "cifar10")]
     return both(
@@ -103,14 +99,13 @@ def few_numbers(study: SetsStudy, constant: float) -> Evidence:
     )
 
 
-@CLAIMS.claim(
-    "TS80", "Part II's orders place each of these networks at \"not overfitting\"",
-    r"with $\mathrm{SNR}$ and $d$ of the relevant tokens, estimated from the frozen network, $\mathrm{SNR}\sqrt n>1$ at $n=200$ for each "
-    r"network: by the orders of the paper wrong labels would not be fitted, while they are (TS77); and $d<n$, where its two borders "
-    r"$d^{-1/4}$ and $n^{-1/2}$ leave room for a benign phase only if $d>n^2$",
-    source=Source.MEASURED, wrong=0.02, wrong_text="a fiftieth of the SNR", uses=("TS77",),
-)  # fmt: skip
+@CLAIMS.claim("TS80", wrong=0.02, source=Source.MEASURED, uses="TS77")
 def placed(study: SetsStudy, constant: float) -> Evidence:
+    r"""Part II's orders place each of these networks at "not overfitting"
+    with $\mathrm{SNR}$ and $d$ of the relevant tokens, estimated from the frozen network, $\mathrm{SNR}\sqrt n>1$ at $n=200$ for each
+    network: by the orders of the paper wrong labels would not be fitted, while they are (TS77); and $d<n$, where its two borders $d^{-1/4}$
+    and $n^{-1/2}$ leave room for a benign phase only if $d>n^2$
+    wrong: a fiftieth of the SNR"""
     networks = study.networks.values()
     snr = constant * _ends(network.statistic("snr") for network in networks)
     return both(
@@ -119,23 +114,22 @@ def placed(study: SetsStudy, constant: float) -> Evidence:
     )
 
 
-@CLAIMS.claim(
-    "TS81", "a less confident head loses less",
-    "with the frozen head's logits multiplied by one number, so that its median confidence is 1, the fraction of copying at $n = 200$ is "
-    "smaller, on average over the networks: the 95 % interval of the mean change over seeds lies below -0.1",
-    source=Source.MEASURED, wrong=-1.0, wrong_text="larger", uses=("TS77",),
-)  # fmt: skip
+@CLAIMS.claim("TS81", wrong=-1.0, source=Source.MEASURED, uses="TS77")
 def confidence(study: SetsStudy, constant: float) -> Evidence:
+    """a less confident head loses less
+    with the frozen head's logits multiplied by one number, so that its median confidence is 1, the fraction of copying at $n = 200$ is
+    smaller, on average over the networks: the 95 % interval of the mean change over seeds lies below -0.1
+    wrong: larger"""
     return _stored(constant * _ends([study.change()])[:, 1:], "mean change", high=-0.1)
 
 
-@CLAIMS.claim(
-    "TS82", "by the published numbers noise is cheap on some sets and not on others",
-    r"by the authors' own numbers, second-hand, at $n=1000$, $\eta=0.2$, and the borders of this book: on CIFAR-10 and PneumoniaMNIST "
-    "less than a quarter of the loss by copying is lost, on MNIST a quarter to a half, on AG-news and TREC more: 95 % intervals",
-    source=Source.MEASURED, wrong=0.0, wrong_text="no loss at all on any set", uses=("TS71", "TS75", "TS76"),
-)  # fmt: skip
+@CLAIMS.claim("TS82", wrong=0.0, source=Source.MEASURED, uses="TS71 TS75 TS76")
 def published(study: SetsStudy, constant: float) -> Evidence:
+    r"""by the published numbers noise is cheap on some sets and not on others
+    by the authors' own numbers, second-hand, at $n=1000$, $\eta=0.2$, and the borders of this book: on CIFAR-10 and PneumoniaMNIST less
+    than a quarter of the loss by copying is lost, on MNIST a quarter to a half, on AG-news and TREC more: 95 % intervals
+    wrong: no loss at all on any set"""
+
     def ends(*sets: str) -> torch.Tensor:
         found = [published_fraction(data, _LARGE) for data in sets]
         return constant * torch.tensor([(one.low, one.high) for one in found if one], dtype=torch.float64)

@@ -23,18 +23,13 @@ def _pairs(study: SettingStudy):
     return (study.zero_prompt, study.gaussian_prompt)
 
 
-@CLAIMS.claim(
-    "TS11",
-    "the three-line recursion is gradient descent",
-    r"the recursion $z\leftarrow z+\alpha Hc+\alpha(\pi+\alpha\beta)Kc$, $H\leftarrow "
-    r"H+\alpha(zk^\top+kz^\top)+\alpha^2\pi kk^\top$, $\pi\leftarrow\pi+2\alpha\beta+\alpha^2c^\top Hc$, with $K=XX^\top$, "
-    r"$k=Kc$, $\beta=c^\top z$ and $c$ minus the gradient of the loss in the scores $z$, gives the scores of gradient "
-    r"descent on $W$ and $p$ exactly, at every step, from $p_0=0$ and from a Gaussian $p_0$",
-    wrong=0.0,
-    wrong_text="the terms in α² left out",
-    box=("ts-recursion",),
-)
+@CLAIMS.claim("TS11", wrong=0.0, box="ts-recursion")
 def three_lines_are_descent(study: SettingStudy, constant: float) -> Evidence:
+    r"""the three-line recursion is gradient descent
+    the recursion $z\leftarrow z+\alpha Hc+\alpha(\pi+\alpha\beta)Kc$, $H\leftarrow H+\alpha(zk^\top+kz^\top)+\alpha^2\pi kk^\top$,
+    $\pi\leftarrow\pi+2\alpha\beta+\alpha^2c^\top Hc$, with $K=XX^\top$, $k=Kc$, $\beta=c^\top z$ and $c$ minus the gradient of the loss in
+    the scores $z$, gives the scores of gradient descent on $W$ and $p$ exactly, at every step, from $p_0=0$ and from a Gaussian $p_0$
+    wrong: the terms in α² left out"""
     return both(
         *(
             exactly(
@@ -47,17 +42,12 @@ def three_lines_are_descent(study: SettingStudy, constant: float) -> Evidence:
     )
 
 
-@CLAIMS.claim(
-    "TS12",
-    "the numbers that determine scores on fresh data need no vectors",
-    r"with $v=W^\top p$, the numbers $v\cdot\mu_\pm$, $|v|^2$ and $|p|^2$ that are computed without vectors equal those of "
-    r"training with vectors, at every step",
-    wrong=1.001,
-    wrong_text="all three numbers 0.1 % larger",
-    box=("ts-coordinates", "ts-recursion"),
-    uses=("TS11",),
-)
+@CLAIMS.claim("TS12", wrong=1.001, box="ts-coordinates ts-recursion", uses="TS11")
 def fresh_coordinates(study: SettingStudy, constant: float) -> Evidence:
+    r"""the numbers that determine scores on fresh data need no vectors
+    with $v=W^\top p$, the numbers $v\cdot\mu_\pm$, $|v|^2$ and $|p|^2$ that are computed without vectors equal those of training with
+    vectors, at every step
+    wrong: all three numbers 0.1 % larger"""
     names = ("direction_on_signals", "direction_norm_squared", "prompt_norm_squared")
     return both(
         *(
@@ -68,17 +58,12 @@ def fresh_coordinates(study: SettingStudy, constant: float) -> Evidence:
     )
 
 
-@CLAIMS.claim(
-    "TS13",
-    "if one parameter is fixed, one line is enough",
-    r"if only $p$ is trained, the scores of the training tokens obey $z\leftarrow z+\alpha H_0c$; if only $W$ is trained, "
-    r"they obey $z\leftarrow z+\alpha|p_0|^2Kc$ (with $H_0=XW_0^\top W_0X^\top$, $K=XX^\top$, and $c$ minus the gradient "
-    r"of the loss in the scores)",
-    wrong=0.0,
-    wrong_text="the two rules exchanged",
-    box=("ts-recursion", "ts-v1-recursion"),
-)
+@CLAIMS.claim("TS13", wrong=0.0, box="ts-recursion ts-v1-recursion")
 def one_parameter_fixed(study: SettingStudy, constant: float) -> Evidence:
+    r"""if one parameter is fixed, one line is enough
+    if only $p$ is trained, the scores of the training tokens obey $z\leftarrow z+\alpha H_0c$; if only $W$ is trained, they obey
+    $z\leftarrow z+\alpha|p_0|^2Kc$ (with $H_0=XW_0^\top W_0X^\top$, $K=XX^\top$, and $c$ minus the gradient of the loss in the scores)
+    wrong: the two rules exchanged"""
     order = ("p", "W") if constant == 1 else ("W", "p")
     return both(
         *(
@@ -88,16 +73,12 @@ def one_parameter_fixed(study: SettingStudy, constant: float) -> Evidence:
     )
 
 
-@CLAIMS.claim(
-    "TS14",
-    "inner products can be drawn in any dimension",
-    "for Gaussian token noise and Gaussian $W_0$ and $p_0$, the inner products $K$, $H_0$, $z_0$, $J_0$, … that are drawn "
-    "directly have the same joint law as those computed from vectors: the means of all statistics of the page agree",
-    wrong=0.0,
-    wrong_text="a dimension 10 % larger",
-    box=("ts-gram",),
-)
+@CLAIMS.claim("TS14", wrong=0.0, box="ts-gram")
 def drawn_inner_products(study: SettingStudy, constant: float) -> Evidence:
+    """inner products can be drawn in any dimension
+    for Gaussian token noise and Gaussian $W_0$ and $p_0$, the inner products $K$, $H_0$, $z_0$, $J_0$, … that are drawn directly have the
+    same joint law as those computed from vectors: the means of all statistics of the page agree
+    wrong: a dimension 10 % larger"""
     sampling = study.sampling
     drawn = sampling.drawn if constant == 1 else sampling.drawn_wrong
     each = LEVEL / len(drawn)  # so that all statistics together keep the level of one rule
@@ -113,34 +94,35 @@ def drawn_inner_products(study: SettingStudy, constant: float) -> Evidence:
     )
 
 
-@CLAIMS.claim(
-    "TS15",
-    "the fixed head classifies before training",
-    r"under uniform attention a fresh sample is classified correctly with probability "
-    r"$\Phi\big(|\mu|(1+(k-1)\rho)/(\sigma_\varepsilon\sqrt{2T})\big)$, where $k$ is the number of weakly relevant tokens "
-    r"and $\Phi$ the distribution function of the standard normal law",
-    wrong=2**0.5,
-    wrong_text="argument of Φ larger by the factor √2",
-    box=("ts-uniform-accuracy",),
-)
+@CLAIMS.claim("TS15", wrong=2**0.5, box="ts-uniform-accuracy")
 def uniform_attention(study: SettingStudy, constant: float) -> Evidence:
+    r"""the fixed head classifies before training
+    under uniform attention a fresh sample is classified correctly with probability
+    $\Phi\big(|\mu|(1+(k-1)\rho)/(\sigma_\varepsilon\sqrt{2T})\big)$, where $k$ is the number of weakly relevant tokens and $\Phi$ the
+    distribution function of the standard normal law
+    wrong: argument of Φ larger by the factor √2"""
     laws = [replace(study.law, signal_norm=constant * norm) for norm in study.signal_norms.tolist()]
     predicted = sum(map(uniform_attention_accuracy, laws)) / len(laws)
     return agrees(study.uniform_accuracy.mean(1), predicted)
 
 
 @CLAIMS.claim(
-    "TS16", "the loss has a positive lower limit",
-    r"if all attention is on the relevant token and $|\nu||\mu|=1$, the mean loss on fresh data is "
-    r"$\log(1+e^{-1/\sqrt2})+\frac12\sigma'(1/\sqrt2)\,\sigma_\varepsilon^2/|\mu|^2$: 0.4008 and a second term that is due "
-    r"to the noise of the values ($\sigma(x)=1/(1+e^{-x})$)",
-    wrong=2**0.5, wrong_text="margin 1 instead of 1/√2",
-    regime=r"$|\nu||\mu|=1$ and $|\mu|\ge 5\sigma_\varepsilon$",
-    violation=lambda s: ""
-    if s.law.head_scale == 1 and s.law.signal_norm >= 5 * s.law.noise_std
-    else f"needs head_scale 1 and signal_norm >= 5 noise_std; here {s.law.head_scale:g} and {s.law.signal_norm:g}",
-box=('ts-floor',),)  # fmt: skip
+    "TS16",
+    wrong=2**0.5,
+    box="ts-floor",
+    violation=lambda s: (
+        ""
+        if s.law.head_scale == 1 and s.law.signal_norm >= 5 * s.law.noise_std
+        else f"needs head_scale 1 and signal_norm >= 5 noise_std; here {s.law.head_scale:g} and {s.law.signal_norm:g}"
+    ),
+)
 def floor_of_the_loss(study: SettingStudy, constant: float) -> Evidence:
+    r"""the loss has a positive lower limit
+    if all attention is on the relevant token and $|\nu||\mu|=1$, the mean loss on fresh data is
+    $\log(1+e^{-1/\sqrt2})+\frac12\sigma'(1/\sqrt2)\,\sigma_\varepsilon^2/|\mu|^2$: 0.4008 and a second term that is due to the noise of the
+    values ($\sigma(x)=1/(1+e^{-x})$)
+    regime: $|\nu||\mu|=1$ and $|\mu|\ge 5\sigma_\varepsilon$
+    wrong: margin 1 instead of 1/√2"""
     ratio = study.law.noise_std / study.law.signal_norm
     floor = loss_floor(replace(study.law, head_scale=constant))
     slope = -math.expm1(-floor)  # 1 - e^{-loss} is the logistic function of minus the margin
@@ -152,30 +134,25 @@ def floor_of_the_loss(study: SettingStudy, constant: float) -> Evidence:
     )
 
 
-@CLAIMS.claim(
-    "TS17",
-    "the vanishing force is computed with full relative precision",
-    r"if the values are measured from that of the token with the largest score, the computed force $\sigma(-s)s(1-s)$ on "
-    r"this token has a relative error of at most $10^{-12}$ at every gap up to 600 of the page",
-    wrong=0.0,
-    wrong_text="the plain difference γ − f",
-    box=("ts-arithmetic",),
-)
+@CLAIMS.claim("TS17", wrong=0.0, box="ts-arithmetic")
 def stable_force(study: SettingStudy, constant: float) -> Evidence:
+    r"""the vanishing force is computed with full relative precision
+    if the values are measured from that of the token with the largest score, the computed force $\sigma(-s)s(1-s)$ on this token has a
+    relative error of at most $10^{-12}$ at every gap up to 600 of the page
+    wrong: the plain difference γ − f"""
     computed, exact = study.force["stable" if constant == 1 else "naive"]
     return exactly(computed / exact, 1.0, tolerance=1e-12, draws=len(study.gaps))
 
 
 @CLAIMS.claim(
     "TS18",
-    "the signal score keeps growing after attention has saturated",
-    rf"at $d={LONG_D:g}$, in a run in which every step moves a score equally far, $v\cdot\mu$ with $v=W^\top p$ grows by "
-    rf"half or more in the second half of the run, where attention on training data equals 1 to fifteen digits, in at "
-    rf"least 95 % of training sets",
+    rf"""the signal score keeps growing after attention has saturated
+    at $d={LONG_D:g}$, in a run in which every step moves a score equally far, $v\cdot\mu$ with $v=W^\top p$ grows by half or more in the
+    second half of the run, where attention on training data equals 1 to fifteen digits, in at least 95 % of training sets
+    wrong: the force computed as the plain difference γ − f""",
     wrong=0.0,
-    wrong_text="the force computed as the plain difference γ − f",
-    box=("ts-arithmetic", "ts-late"),
-    uses=("TS11", "TS17"),
+    box="ts-arithmetic ts-late",
+    uses="TS11 TS17",
 )
 def signal_goes_on(study: SettingStudy, constant: float) -> Evidence:
     signal = study.long_runs["stable" if constant == 1 else "naive"].signal_score
