@@ -25,7 +25,7 @@ Say *this*.
 OPTIONS = ":title: A title with $x$\n:minutes: 4\n:line: A line"
 
 
-def lecture(tmp_path: Path, picture: str = "one", options: str = OPTIONS) -> tuple[BeautifulSoup, str]:
+def lecture(tmp_path: Path, picture: str = "story/panel-one.svg", options: str = OPTIONS) -> tuple[BeautifulSoup, str]:
     page = {"lecture": PAGE.format(picture=picture, options=options)}
     folder, warnings = build(tmp_path, page, extensions=("sphinx.ext.mathjax", "bookkit.sphinx.slides"))
     return BeautifulSoup((folder / "lecture.html").read_text(encoding="utf-8"), "html.parser"), warnings
@@ -51,7 +51,7 @@ def test_a_slide_without_a_picture(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        ({"picture": "two"}, "slide two: no file panel-two.svg in book/assets/story"),
+        ({"picture": "story/two.svg"}, "slide: no picture story/two.svg in book/assets"),
         ({"options": ":title: A title\n:line: A line"}, "slide: option minutes is missing"),
         ({"options": ":title: A title\n:minutes: -1\n:line: A line"}, "Invalid option value"),
     ],

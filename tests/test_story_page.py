@@ -39,7 +39,11 @@ SVG = '<svg viewBox="0 0 9 9"\nrole="img" aria-label="{name}"></svg>\n'
 
 
 def build(
-    root: Path, pages: dict[str, str], *, without: str = "", extensions: tuple[str, ...] = ("bookkit.sphinx.story",)
+    root: Path,
+    pages: dict[str, str],
+    *,
+    without: str = "",
+    extensions: tuple[str, ...] = ("attnbook.extensions.story",),
 ) -> tuple[Path, str]:
     """The pages as HTML; returns the folder and the warnings."""
     assets = {name: SVG.format(name=name) for name in ("panel-one.svg", "glyph-pull.svg")}

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
+from bookkit import DISTRIBUTION
 from bookkit.results import plain, publish, read
 from bookkit.rules import Evidence, NothingToMeasure
 from bookkit.verdicts import by_number, html_table, text_table
@@ -31,7 +32,7 @@ __all__ = [
 ]
 
 Judge = Callable[[Any, float], Evidence]
-CLAIMS_TYPE = "application/vnd.attnlib.claims+json"
+CLAIMS_TYPE = f"application/vnd.{DISTRIBUTION}.claims+json"
 
 
 class Verdict(StrEnum):

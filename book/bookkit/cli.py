@@ -13,9 +13,10 @@ import json
 import os
 import sys
 from collections.abc import Sequence
-from importlib.metadata import EntryPoint, entry_points, packages_distributions, version
+from importlib.metadata import EntryPoint, entry_points, version
 from pathlib import Path
 
+from bookkit import DISTRIBUTION
 from bookkit.pages.catalogue import UserError, find_pages, find_root, resolve_page
 from bookkit.parser import Parser, call_it, program
 
@@ -95,14 +96,9 @@ def parser() -> argparse.ArgumentParser:
     return top
 
 
-def _distribution() -> str:
-    """The distribution that brought this program."""
-    return next(iter(packages_distributions().get("bookkit", ["bookkit"])))
-
-
 class _Version(argparse.Action):
     def __call__(self, *_: object) -> None:
-        print(program(), version(_distribution()))
+        print(program(), version(DISTRIBUTION))
         raise SystemExit(0)
 
 
@@ -136,7 +132,7 @@ def main(arguments: Sequence[str] | None = None, name: str = "bookkit") -> int:
             return _complain(f"{options.command} needs Linux, macOS, or WSL on Windows; {here}", 2)
         if options.command not in EXTRAS or (error.name or "").split(".")[0] == __package__:
             raise
-        install = f"python -m pip install '{_distribution()}[{EXTRAS[options.command]}]'"
+        install = f"python -m pip install '{DISTRIBUTION}[{EXTRAS[options.command]}]'"
         return _complain(f"{options.command} needs {error.name}, which is not installed: {install}", 2)
     except KeyboardInterrupt:
         from bookkit.pages.rerun import INTERRUPTED

@@ -10,9 +10,11 @@ import html
 import math
 from typing import Any
 
+from bookkit import DISTRIBUTION
+
 __all__ = ["RESULTS_TYPE", "plain", "publish", "read", "read_results", "record"]
 
-RESULTS_TYPE = "application/vnd.attnlib.results+json"
+RESULTS_TYPE = f"application/vnd.{DISTRIBUTION}.results+json"
 
 
 def plain(name: str, value: Any) -> Any:

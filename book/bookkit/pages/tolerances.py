@@ -23,6 +23,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from bookkit import DISTRIBUTION
 from bookkit.pages.catalogue import UserError
 from bookkit.results import RESULTS_TYPE
 
@@ -39,7 +40,7 @@ __all__ = [
     "standing",
 ]
 
-CLAIMS_TYPE = "application/vnd.attnlib.claims+json"  # of `bookkit.claims`; a test holds the two together
+CLAIMS_TYPE = f"application/vnd.{DISTRIBUTION}.claims+json"  # of `bookkit.claims`; a test holds the two together
 EPSILON = 2.0**-52
 FLOOR = 1e-12  # two numbers below this are equal: rounding noise around zero
 LEAST = 1e-9  # relative; sums of a few million terms, on machines that were not tried

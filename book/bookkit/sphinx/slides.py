@@ -1,15 +1,16 @@
 """A lecture on a page: each slide beside what is said to it. `bookkit.pdf.slides` prints the slides, and the handout, from the built page.
 
-    ```{slide} head
+    ```{slide} story/panel-head.svg
     :title: Before training, the head looks at both tokens alike
     :minutes: 4
     :line: All scores are zero, so both weights are $\tfrac12$.
     What the speaker says, draws and asks.
     ```
 
-The argument is a panel of the story (book/assets/story/panel-NAME.svg), or nothing. Title and line are on the slide, the text is not.
+The argument is a picture below book/assets, an SVG, or nothing. Title and line are on the slide, the text is not.
 """
 
+from pathlib import Path
 from typing import ClassVar
 
 from docutils import nodes
@@ -17,8 +18,6 @@ from docutils.parsers.rst import directives
 from sphinx.application import Sphinx
 from sphinx.util import logging
 from sphinx.util.docutils import SphinxDirective
-
-from bookkit.sphinx.story import story_file
 
 logger = logging.getLogger(__name__)
 
@@ -41,10 +40,9 @@ class Slide(SphinxDirective):
         shown = nodes.container(classes=["slide-shown"])
         shown += self._said("title")
         for name in self.arguments:
-            try:
-                path = story_file(self.env.srcdir, f"panel-{name}.svg")
-            except LookupError as error:
-                logger.warning("slide %s: %s", name, error.args[0], location=self.get_location())
+            path = Path(self.env.srcdir) / "book" / "assets" / name
+            if path.suffix != ".svg" or not path.is_file():
+                logger.warning("slide: no picture %s in book/assets", name, location=self.get_location())
                 return []
             self.env.note_dependency(str(path))
             shown += nodes.raw(
