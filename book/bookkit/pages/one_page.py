@@ -8,7 +8,7 @@ import os
 import re
 import sys
 import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -110,12 +110,12 @@ def run_in_folder(
     parameters: Mapping[str, object] | None,
     page: str,
     code: Code,
-    on_start: Callable[[int], None] = lambda pid: None,
     environment: Mapping[str, str] | None = None,
+    time_limit: int | None = None,
 ) -> NotebookNode:
     """What `run_source` and a sweep share: run a page with a kernel that keeps everything of its own in `folder`.
 
-    `folder` is empty and the caller's to remove; `on_start` gets the process id of the kernel as soon as it has one.
+    `folder` is empty and the caller's to remove; `time_limit`: seconds for each cell (default: no limit).
     The environment and the working directory of this process change meanwhile: one page at a time in a process.
 
     Raises `PageError`, with the executed part of the notebook, when a cell fails and when the kernel dies.
@@ -142,7 +142,8 @@ def run_in_folder(
                     cwd=str(_fresh(folder / "work")),
                     progress_bar=False,
                     shutdown_kernel="immediate",  # asked politely, a kernel now and then takes 4 s to go
-                    kernel_manager_class=private_kernel_manager(folder, log, on_start),
+                    kernel_manager_class=private_kernel_manager(folder, log),
+                    execution_timeout=time_limit,
                 )
                 break
             except PapermillExecutionError as error:
@@ -296,7 +297,7 @@ def _kernel_environment(code: Code, folder: Path, environment: Mapping[str, str]
                 os.environ[name] = value
 
 
-def private_kernel_manager(folder: Path, log: Path, on_start: Callable[[int], None] = lambda pid: None) -> type:
+def private_kernel_manager(folder: Path, log: Path) -> type:
     """A kernel manager whose kernels write to `log` what goes past the page: they call their ordinary end an error."""
     from jupyter_client.manager import AsyncKernelManager
 
@@ -308,7 +309,6 @@ def private_kernel_manager(folder: Path, log: Path, on_start: Callable[[int], No
         async def _async_start_kernel(self, **options: object) -> None:
             with log.open("ab") as file:
                 await super()._async_start_kernel(stdout=file, stderr=file, **options)
-            on_start(self.provisioner.pid)
 
         start_kernel = _async_start_kernel
 

@@ -6,19 +6,15 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from bookkit.sweeps.folder import open_sweep
-    from bookkit.sweeps.runner import plan, sweep
+    from bookkit.sweeps.run import plan, sweep
 
 __all__ = ["open_sweep", "plan", "sweep"]
 
 
 def __getattr__(name: str) -> Any:
-    """The functions, imported when they are first asked for: pages import neighbours of theirs where no Dask is."""
-    if name == "open_sweep":
-        from bookkit.sweeps.folder import open_sweep
+    """The functions, imported when they are first asked for: pages import neighbours of theirs where no joblib is."""
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from bookkit.sweeps import folder, run
 
-        return open_sweep
-    if name in ("plan", "sweep"):
-        from bookkit.sweeps import runner
-
-        return getattr(runner, name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(folder if name == "open_sweep" else run, name)

@@ -1,18 +1,18 @@
-"""The command `sweep`: options read and checked, then `runner.sweep`, a bar while it runs, a summary at the end."""
+"""The command `sweep`: options read and checked, then `run.sweep` with a bar, a summary at the end."""
 
 from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from bookkit.pages.catalogue import UserError, find_root, resolve_page
 from bookkit.pages.rerun import RunError, typed_assignments
 from bookkit.parser import Parser, program
 from bookkit.sweeps import open_sweep, plan, sweep
-from bookkit.sweeps.bar import Bar
-from bookkit.sweeps.report import plan_text, summary
+from bookkit.sweeps.folder import Sweep
 
 EXAMPLES = """\
 examples:
@@ -24,6 +24,7 @@ examples:
 
 Stop it whenever you like; the same command goes on with what is missing.
 """
+SHOWN = 5  # failures, and points of a plan, that are written out
 
 
 def parser() -> argparse.ArgumentParser:
@@ -35,28 +36,18 @@ def parser() -> argparse.ArgumentParser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     top.add_argument("page", metavar="PAGE", nargs="?", help="as in rerun")
-    top.add_argument("grid", metavar="GRID", nargs="?", type=Path, help="YAML: product, zip, points, seeds, fixed")
+    top.add_argument("grid", metavar="GRID", nargs="?", type=Path, help="YAML: product, zip, seeds, fixed")
     top.add_argument("-o", dest="output", metavar="FOLDER", type=Path, help="where rows and tables go; made if missing")
-    top.add_argument(
-        "-p",
-        dest="assignments",
-        nargs=2,
-        action="append",
-        default=[],
-        metavar=("NAME", "VALUE"),
-        help="fixed everywhere",
-    )
-    top.add_argument("--workers", metavar="N", type=int, help="processes (default: one per core), or SLURM jobs")
-    top.add_argument("--cluster", metavar="WHERE", help="address of a Dask scheduler, its .json file, or slurm")
+    of_point = {"dest": "assignments", "nargs": 2, "action": "append", "default": [], "metavar": ("NAME", "VALUE")}
+    top.add_argument("-p", help="fixed everywhere", **of_point)
+    top.add_argument("--workers", metavar="N", type=int, help="processes (default: one per core)")
+    top.add_argument("--cluster", metavar="WHERE", help="address of a Dask scheduler, or its .json file")
     top.add_argument("--batched", action="store_true", help="by the page's batched function, in this process")
+    kinds = ("none", "failed", "all")
     top.add_argument(
-        "--notebooks",
-        choices=("none", "failed", "all"),
-        default="failed",
-        help="executed notebooks to keep (default: failed)",
+        "--notebooks", choices=kinds, default="failed", help="executed notebooks to keep (default: failed)"
     )
-    top.add_argument("--time-limit", metavar="TIME", type=_time, help="for a point: 90s, 10m, 2h")
-    top.add_argument("--memory-limit", metavar="SIZE", type=_bytes, help="for a point: 500MB, 4GB")
+    top.add_argument("--time-limit", metavar="SECONDS", type=int, help="for each cell of a page")
     top.add_argument("--retry-failed", action="store_true", help="run points again that failed in an earlier call")
     top.add_argument("--dry-run", action="store_true", help="say what would run; write nothing")
     top.add_argument("--status", metavar="FOLDER", type=Path, help="what there is in a folder; runs nothing")
@@ -64,7 +55,7 @@ def parser() -> argparse.ArgumentParser:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command; returns its exit code: 0, or 1 where a point failed or the cluster was lost."""
+    """Run the command; returns its exit code: 0, or 1 where a point failed or workers were lost."""
     options = parser().parse_intermixed_args(arguments)
     if options.status is not None:
         if options.page is not None:
@@ -75,62 +66,57 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if given is None:
             parser().error(f"{name} is missing: {program()} sweep PAGE GRID -o FOLDER")
     root = find_root()
-    fixed = typed_assignments(resolve_page(options.page, root), options.assignments)
-    request = {"page": options.page, "grid": options.grid, "output": options.output, "fixed": fixed, "root": root}
+    asked = {name: getattr(options, name) for name in ("page", "grid", "output", "batched", "retry_failed")}
+    asked |= {"fixed": typed_assignments(resolve_page(options.page, root), options.assignments), "root": root}
     if options.dry_run:
-        print(plan_text(plan(**request, retry_failed=options.retry_failed)))
+        ready = plan(**asked)
+        print(_counts(ready.asked))
+        print(f"to run: {len(ready.todo)}")
+        print(*(f"  {_setting(ready.asked, each)}" for each in list(ready.todo.values())[:SHOWN]), sep="\n")
+        print("nothing was run or written")
         return 0
-    bar = Bar()
+    how = {name: getattr(options, name) for name in ("cluster", "workers", "notebooks", "time_limit")}
     try:
-        with bar:  # closed before anything else is said
-            found = sweep(
-                **request,
-                cluster=options.cluster,
-                workers=options.workers,
-                batched=options.batched,
-                notebooks=options.notebooks,
-                time_limit=options.time_limit,
-                memory_limit=options.memory_limit,
-                retry_failed=options.retry_failed,
-                progress=bar,
-            )
+        found = sweep(**asked, **how, progress=True)
     except RunError as error:
         print(f"{program()}: error: {error}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
-        print(f"{program()}: error: interrupted; {bar.left}", file=sys.stderr)
+        print(
+            f"{program()}: error: interrupted; rows are safe, the same command runs the other points", file=sys.stderr
+        )
         return 130
     print(summary(found))
     print(f"\ntable: {options.output / 'results.parquet'}   array: {options.output / 'results.nc'}")
     return 1 if found.status.failed or found.status.missing else 0
 
 
-def _quantity(what: str, example: str, read: Callable[[str], float]) -> Callable[[str], float]:
-    """An argparse type that leaves the reading of units to `read`, and says what was expected."""
-
-    def convert(text: str) -> float:
-        try:
-            value = read(text)
-        except (ValueError, KeyError, TypeError):
-            value = 0
-        if not value > 0 or value == float("inf"):
-            raise argparse.ArgumentTypeError(f"expected {what} such as {example}; got {text!r}")
-        return value
-
-    return convert
-
-
-def _read_time(text: str) -> float:
-    from dask.utils import parse_timedelta
-
-    return float(parse_timedelta(text))
-
-
-def _read_bytes(text: str) -> int:
-    from dask.utils import parse_bytes
-
-    return int(parse_bytes(text))
+def summary(sweep: Sweep) -> str:
+    """What there is in a sweep's folder: counts, times, the spread of every named result, failures."""
+    lines, table = [_counts(sweep)], sweep.table
+    if sweep.damaged:
+        lines.append(f"damaged rows, which count as missing: {', '.join(sweep.damaged)}")
+    if sweep.status.done:
+        seconds = table["run_seconds"]
+        lines.append(f"per point: median {seconds.median():.3g} s, longest {seconds.max():.3g} s")
+        numbers = table.drop(columns=[*sweep.grid.base]).select_dtypes("number").drop(columns="run_seconds")
+        if len(numbers.columns):
+            spread = numbers.astype(float).agg(["mean", "min", "max", "count"]).T
+            lines += ["", spread.to_string(float_format="{:.5g}".format)]
+    failed = [row for row in sweep.rows.values() if row["status"] == "failed"]
+    if failed:
+        lines += ["", "failed:"]
+        lines += [f"  {_setting(sweep, row['parameters'])}: {row['error']}" for row in failed[:SHOWN]]
+        lines += [f"  and {len(failed) - SHOWN} more: column run_error of the table"] if len(failed) > SHOWN else []
+    return "\n".join(lines)
 
 
-_time = _quantity("a time", "90s, 10m or 2h", _read_time)
-_bytes = _quantity("a size", "500MB or 4GB", _read_bytes)
+def _counts(sweep: Sweep) -> str:
+    shape = " x ".join(f"{len(axis)} {axis.name}" for axis in sweep.grid.axes)
+    status = sweep.status
+    return f"{sweep.page}: {status.total} points ({shape}), {status.done} done, {status.failed} failed, {status.missing} missing"
+
+
+def _setting(sweep: Sweep, parameters: Mapping[str, Any]) -> str:
+    """The parameters that tell a point from the others: ``signal_norm=30.0, seed=4``."""
+    return ", ".join(f"{name}={parameters[name]!r}" for name in sweep.grid.varying)

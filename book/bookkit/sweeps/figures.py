@@ -7,8 +7,6 @@ are nan; they count neither in a mean nor in its error.
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -24,15 +22,9 @@ _LINE_COLOURS = ("measured", "noisy", "signal", "clean", "noise", "bound")
 
 
 def lines(
-    array: xarray.Dataset,
-    result: str,
-    over: str,
-    *,
-    by: str | None = None,
-    repeat: str | None = "seed",
-    ax: Any = None,
+    array: xarray.Dataset, result: str, over: str, *, by: str | None = None, repeat: str | None = "seed", ax: Any = None,
     **style: Any,
-) -> Any:
+) -> Any:  # fmt: skip
     """A result against one coordinate: means over the repeats as points, +- 2 standard errors as bars, one line per value of `by`.
 
     Args:
@@ -47,27 +39,25 @@ def lines(
     Returns the axes. Raises ValueError for a name that is not there (with the nearest that are), a result that is not numeric or has no
     value at all, and an axis of the sweep that is neither drawn nor averaged nor selected.
     """
-    across = _axis(array, over)
-    apart = None if by is None else _axis(array, by)
-    if apart is not None and len(apart) > len(_LINE_COLOURS):
+    mean, error = _mean(array, result, [over] if by is None else [by, over], repeat)
+    if by is not None and mean.sizes[by] > len(_LINE_COLOURS):
         raise ValueError(
-            f"by must have at most {len(_LINE_COLOURS)} values, which colours can tell apart; {by} has {len(apart)}: "
-            "select some, or use heat_map"
+            f"by must have at most {len(_LINE_COLOURS)} values, which colours can tell apart; {by} has {mean.sizes[by]}"
         )
-    drawn = [across] if apart is None else [apart, across]
-    mean, error = _mean(array, result, drawn, repeat)
     ax = _axes(ax)
-    if apart is None:
-        mean, error = mean[None], error[None]
-    names = [None] if apart is None else apart.texts()
-    for colour, name, centre, spread in zip(_LINE_COLOURS, names, mean, error, strict=False):
-        there = np.isfinite(centre)
-        chosen = {"colour": colour, "fmt": "o-", "linewidth": 0.9, "label": name} | style
-        measured(ax, across.values[there], centre[there], error=2 * spread[there], **chosen)
-    ax.set(xlabel=across.title, ylabel=_title(array[result]))
-    if across.logarithmic:
+    for number in range(1 if by is None else mean.sizes[by]):
+        name, centre, spread = None, mean, error
+        if by is not None:
+            centre, spread = mean.isel({by: number}), error.isel({by: number})
+            value = centre[by].item()
+            name = f"{by} = {value:g}" if isinstance(value, int | float) else f"{by} = {value}"
+        there = np.isfinite(centre.values)
+        chosen = {"colour": _LINE_COLOURS[number], "fmt": "o-", "linewidth": 0.9, "label": name} | style
+        measured(ax, centre[over].values[there], centre.values[there], error=2 * spread.values[there], **chosen)
+    ax.set(xlabel=_title(array[over]), ylabel=_title(array[result]))
+    if _is_logarithmic(mean[over].values):
         ax.set_xscale("log")
-    if apart is not None:
+    if by is not None:
         ax.legend()
     return ax
 
@@ -80,28 +70,21 @@ def heat_map(
     Cells end halfway to their neighbours, on a logarithmic axis at the geometric mean. `style` goes to matplotlib's `pcolormesh`; the
     other arguments and the errors are as for `lines`. Returns the axes, which have a colour bar.
     """
-    across, up = _axis(array, x), _axis(array, y)
-    mean, _ = _mean(array, result, [up, across], repeat)
-    from matplotlib.collections import PolyCollection
+    from matplotlib.patches import Rectangle
 
+    mean = _mean(array, result, [y, x], repeat)[0]
     ax = _axes(ax)
     ax.grid(False)
-    for axis, shown in ((ax.xaxis, across), (ax.yaxis, up)):
-        if shown.is_named:
-            axis.update_units(list(shown.values))
-    left, low = across.edges(), up.edges()
-    mesh = ax.pcolormesh(left, low, np.ma.masked_invalid(mean), **style)
-    missing = [
-        [(left[j], low[i]), (left[j + 1], low[i]), (left[j + 1], low[i + 1]), (left[j], low[i + 1])]
-        for i, j in zip(*np.nonzero(np.isnan(mean)), strict=True)
-    ]
-    if missing:
-        hatched = {"facecolors": SHADES["paper"], "edgecolors": COLOURS["bound"], "linewidths": 0, "hatch": "////"}
-        ax.add_collection(PolyCollection(missing, label="missing", **hatched))
-    ax.set(xlabel=across.title, ylabel=up.title)
-    if across.logarithmic:
+    left, low = _edges(mean[x].values), _edges(mean[y].values)
+    mesh = ax.pcolormesh(left, low, np.ma.masked_invalid(mean.values), **style)
+    for i, j in zip(*np.nonzero(np.isnan(mean.values)), strict=True):
+        size = left[j + 1] - left[j], low[i + 1] - low[i]
+        look = {"facecolor": SHADES["paper"], "edgecolor": COLOURS["bound"], "linewidth": 0, "hatch": "////"}
+        ax.add_patch(Rectangle((left[j], low[i]), *size, label="missing", **look))
+    ax.set(xlabel=_title(array[x]), ylabel=_title(array[y]))
+    if _is_logarithmic(mean[x].values):
         ax.set_xscale("log")
-    if up.logarithmic:
+    if _is_logarithmic(mean[y].values):
         ax.set_yscale("log")
     ax.set(xlim=(left[0], left[-1]), ylim=(low[0], low[-1]))
     ax.figure.colorbar(mesh, ax=ax, label=_title(array[result]))
@@ -118,19 +101,16 @@ def beside(
     when `at` is a pair and the axes have no map, or the other way round.
     """
     from matplotlib.collections import QuadMesh
+    from matplotlib.patheffects import withStroke
 
     meshes = [drawn for drawn in ax.collections if isinstance(drawn, QuadMesh)]
-    pair = isinstance(at, Iterable) and not isinstance(at, str)
-    if pair != bool(meshes):
+    if (np.ndim(at) == 1) != bool(meshes):
         wanted, given = ("a pair (x, y)", "a heat map") if meshes else ("one number", "lines")
         raise ValueError(f"at must be {wanted} on axes of {given}; got {at!r}")
     if not meshes:
-        bar = None if error is None else [2 * error]
         style = {"fmt": "*", "markersize": 13, "zorder": 4, "label": label, "markeredgecolor": COLOURS["theory"]}
-        return measured(ax, [at], [value], error=np.nan if bar is None else bar, colour=colour, **style)
+        return measured(ax, [at], [value], error=np.nan if error is None else [2 * error], colour=colour, **style)
     x, y = at
-    from matplotlib.patheffects import withStroke
-
     inside, rim = meshes[-1].to_rgba(float(value)), {"markeredgecolor": COLOURS[colour], "markeredgewidth": 1.4}
     style = {"marker": "*", "markersize": 15, "linestyle": "none", "zorder": 4, "label": label, **rim}
     halo = [withStroke(linewidth=3.4, foreground=SHADES["paper"])]  # seen on every colour of a map
@@ -138,128 +118,70 @@ def beside(
     return star
 
 
-# --- what the array says ----------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class _Axis:
-    """One drawn axis: the dimension it runs along, its values in rising order (texts stay as they come), where they are in the array."""
-
-    name: str
-    dimension: str
-    title: str
-    values: np.ndarray
-    order: np.ndarray
-
-    def __len__(self) -> int:
-        return len(self.values)
-
-    @property
-    def is_named(self) -> bool:
-        """Values are texts, not numbers."""
-        return self.values.dtype.kind == "U"
-
-    @property
-    def logarithmic(self) -> bool:
-        """Three positive values or more whose logarithms are more evenly spaced than they are themselves."""
-        if self.is_named or len(self) < 3 or self.values[0] <= 0:
-            return False
-        uneven = [np.std(steps) / np.mean(steps) for steps in (np.diff(self.values), np.diff(np.log(self.values)))]
-        return uneven[1] < uneven[0]
-
-    def texts(self) -> list[str]:
-        return [f"{self.name} = {value if self.is_named else format(value, 'g')}" for value in self.values]
-
-    def edges(self) -> np.ndarray:
-        """Borders of cells around the values, one more than there are."""
-        points = np.arange(len(self), dtype=np.float64) if self.is_named else self.values
-        points = np.log(points) if self.logarithmic else points
-        if len(points) == 1:
-            return points[0] + np.array([-0.5, 0.5])
-        middle = (points[:-1] + points[1:]) / 2
-        ends = np.concatenate([[2 * points[0] - middle[0]], middle, [2 * points[-1] - middle[-1]]])
-        return np.exp(ends) if self.logarithmic else ends
-
-
-def _axis(array: xarray.Dataset, name: str) -> _Axis:
-    """The coordinate `name`, which must run along one dimension and have a value of its own at each place."""
-    _known("coordinate", name, [*array.dims, *array.coords])
-    coordinate = array[name]
-    if coordinate.ndim != 1:
-        places = "is fixed" if coordinate.ndim == 0 else f"runs along {', '.join(map(str, coordinate.dims))}"
-        raise ValueError(f"coordinate {name} must run along one axis of the sweep to be drawn against; it {places}")
-    values = coordinate.values
-    if values.dtype.kind in "iuf":
-        values = values.astype(np.float64)
-        order = np.argsort(values)
-    else:  # texts and truth values are names: drawn side by side, in the order of the sweep
-        values, order = values.astype(str), np.arange(len(values))
-    if len(np.unique(values)) < len(values) or (values.dtype.kind == "f" and not np.isfinite(values).all()):
-        (along,) = coordinate.dims
-        raise ValueError(
-            f"coordinate {name} must have a value of its own at each place of axis {along}, and it repeats some or lacks some: "
-            f"draw over another coordinate of {along}, or select"
-        )
-    return _Axis(name, coordinate.dims[0], _title(coordinate), values[order], order)
-
-
-def _mean(array: xarray.Dataset, result: str, drawn: list[_Axis], repeat: str | None) -> tuple[np.ndarray, np.ndarray]:
-    """Mean and standard error over `repeat` with axes as `drawn`: nan where nothing is known, an error of nan for fewer than two."""
+def _mean(
+    array: xarray.Dataset, result: str, drawn: list[str], repeat: str | None
+) -> tuple[xarray.DataArray, xarray.DataArray]:
+    """Mean and standard error over `repeat`, dimensions named and ordered as `drawn`, numbers rising; nan where nothing is known."""
     _known("result", result, list(array.data_vars))
     values = array[result]
     if values.dtype.kind not in "biuf":
         raise ValueError(f"result {result} must be numbers to be drawn; it holds {values.dtype}")
-    shown = [axis.dimension for axis in drawn]
-    if len(set(shown)) < len(shown):
-        names = " and ".join(axis.name for axis in drawn)
-        raise ValueError(
-            f"{names} must be on two axes of the sweep; both run along {shown[0]}, on which they move together"
-        )
-    averaged = _repeats(array, repeat)
-    if averaged in shown:
-        raise ValueError(f"repeat must be an axis that is not drawn; got {repeat!r}, which runs along {averaged}")
-    if absent := [dimension for dimension in shown if dimension not in values.dims]:
-        raise ValueError(
-            f"result {result} must vary along {absent[0]} to be drawn over it; it has {', '.join(values.dims)}"
-        )
-    values = values.squeeze([d for d in values.dims if d not in [*shown, averaged] and values.sizes[d] == 1], drop=True)
-    if left := [str(dimension) for dimension in values.dims if dimension not in [*shown, averaged]]:
+    values = values.astype(float)
+    if repeat == "seed" and repeat not in array.coords and repeat not in array.dims:
+        repeat = None
+    for name in [*drawn, *([repeat] if repeat else [])]:
+        _known("coordinate", name, [*array.dims, *array.coords])
+        if name not in values.dims:  # a parameter that moves with others: along their axis
+            if array[name].ndim != 1 or array[name].dims[0] not in values.dims:
+                raise ValueError(
+                    f"coordinate {name} must run along an axis of {result} of its own; the axes are {', '.join(values.dims)}"
+                )
+            values = values.swap_dims({array[name].dims[0]: name})
+    for name in drawn:
+        if len(np.unique(values[name])) < values.sizes[name]:
+            raise ValueError(
+                f"coordinate {name} must have a value of its own at each place, and it repeats some: select, or draw over another"
+            )
+        values = values.sortby(name) if values[name].dtype.kind in "iuf" else values
+    others = [name for name in values.dims if name not in [*drawn, repeat]]
+    values = values.squeeze([name for name in others if values.sizes[name] == 1])
+    if left := [name for name in others if name in values.dims]:
         raise ValueError(
             f"axes of the sweep must be drawn, averaged over or selected; left over: {', '.join(left)}: "
             f"select one value, as in array.sel({left[0]}=...) or array.isel({left[0]}=0)"
         )
-    if averaged not in values.dims:
-        values = values.expand_dims("one repeat")
-        averaged = "one repeat"
-    data = values.transpose(averaged, *shown).values.astype(np.float64)
-    for place, axis in enumerate(drawn, start=1):
-        data = data.take(axis.order, axis=place)
-    return _statistics(result, data)
-
-
-def _statistics(result: str, data: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Over the first axis, nan left out. Counted by hand: numpy warns where a cell has no value."""
-    there = np.isfinite(data)
-    if not there.any():
+    if not values.notnull().any():
         raise ValueError(f"result {result} must have a value at some point of the sweep; all are missing")
-    count = there.sum(0)
-    mean = np.where(count > 0, np.where(there, data, 0).sum(0) / np.maximum(count, 1), np.nan)
-    squares = np.where(there, (data - mean) ** 2, 0).sum(0)
-    return mean, np.where(count > 1, np.sqrt(squares / np.maximum(count - 1, 1) / np.maximum(count, 1)), np.nan)
+    averaged = [repeat] if repeat else []
+    count = values.count(averaged) if repeat else values.notnull()
+    mean = values.sum(averaged) / count.where(count > 0)
+    variance = ((values - mean) ** 2).sum(averaged) / (count - 1).where(count > 1)
+    return mean.transpose(*drawn), ((variance / count.where(count > 0)) ** 0.5).transpose(*drawn)
 
 
-def _repeats(array: xarray.Dataset, repeat: str | None) -> str | None:
-    """The dimension to average over: that of `repeat`. None when there is none, or only one seed."""
-    if repeat is None or (repeat == "seed" and repeat not in array.coords and repeat not in array.dims):
-        return None
-    _known("repeat", repeat, [*array.dims, *array.coords])
-    return array[repeat].dims[0] if array[repeat].ndim else None
+def _is_logarithmic(values: np.ndarray) -> bool:
+    """Three positive numbers or more whose logarithms are more evenly spaced than they are themselves."""
+    if values.dtype.kind not in "iuf" or len(values) < 3 or values[0] <= 0:
+        return False
+    plain, logarithms = (np.std(steps) / np.mean(steps) for steps in (np.diff(values), np.diff(np.log(values))))
+    return bool(logarithms < plain)
+
+
+def _edges(values: np.ndarray) -> np.ndarray:
+    """Borders of cells around the values, one more than there are."""
+    if values.dtype.kind not in "iuf":
+        raise ValueError(f"coordinates of a heat map must be numbers; got {values.dtype}")
+    points = np.log(values) if (logarithmic := _is_logarithmic(values)) else values.astype(float)
+    if len(points) == 1:
+        return points[0] + np.array([-0.5, 0.5])
+    middle = (points[:-1] + points[1:]) / 2
+    ends = np.concatenate([[2 * points[0] - middle[0]], middle, [2 * points[-1] - middle[-1]]])
+    return np.exp(ends) if logarithmic else ends
 
 
 def _known(what: str, name: str, names: list[Any]) -> None:
-    names = sorted({str(known) for known in names})
     if name not in names:
-        near = difflib.get_close_matches(str(name), names, n=3) or names
+        near = difflib.get_close_matches(str(name), sorted(map(str, names)), n=3) or sorted(map(str, names))
         raise ValueError(f"{what} must be one that the array has; got {name!r}: nearest are {', '.join(near)}")
 
 

@@ -1,279 +1,248 @@
 """The folder of a sweep: one small file per finished point, written whole or not at all, and the tables made of them.
 
-    sweep.json        page, hashes, versions, the grid asked last and every point ever asked, in order
-    rows/ID.json      what became of a point; a file that is not a whole row counts as missing, and its point runs again
+    sweep.json        page, hashes and the grid asked last
+    rows/ID.json      what became of a point; ID is the hash of page, code and parameters
     notebooks/ID.ipynb
     results.parquet   the table, renewed when a sweep ends
-    results.nc        the labelled array of the last grid (netCDF-4)
+    results.nc        the labelled array (netCDF-4)
     .lock             held while a sweep writes; the system lets go of it when the process ends, however it ends
 
-Everything is written under another name (`*.part`) and renamed, so a reader needs no lock. Rows of another page, page version or
-package version never meet in one folder.
+Everything is written under another name (`*.part`) and renamed, and a row carries a checksum over its content: a row that is
+damaged, or that stands under another name than its own, counts as missing and is said to.
 """
 
 from __future__ import annotations
 
-import contextlib
-import errno
 import fcntl
+import hashlib
 import json
 import os
-import re
-import tempfile
-import time
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from bookkit.files import written_aside
 from bookkit.pages.catalogue import UserError
-from bookkit.pages.parameters import parameter_cells, parse_parameters
-from bookkit.results import plain
-from bookkit.sweeps.identity import Job, Outcome, Point, versions
-from bookkit.sweeps.reading import (
-    FORMAT,
-    LOCK,
-    NOTEBOOKS,
-    ROWS,
-    SWEEP,
-    Status,
-    Sweep,
-    elsewhere,
-    is_locked,
-    open_sweep,
-    read_content,
-    read_rows,
-    told,
-)
+from bookkit.sweeps.grid import Grid
 
 if TYPE_CHECKING:
-    from bookkit.sweeps.grid import Grid
+    import pandas
+    import xarray
 
-__all__ = ["Status", "Sweep", "SweepFolder", "open_sweep"]
+__all__ = ["Status", "Sweep", "locked", "open_sweep", "require_folder", "write_row"]
 
-TABLE, ARRAY = "results.parquet", "results.nc"
-
-
-# --- writing --------------------------------------------------------------------------------------------------------
+FORMAT = 2
+SWEEP, ROWS, NOTEBOOKS, LOCK = "sweep.json", "rows", "notebooks", ".lock"
 
 
-class SweepFolder:
-    """A sweep's folder while its lock is held: made by `begin`, filled by `write`, closed by `publish`."""
+class Status(NamedTuple):
+    """How many points the grid has, and what became of them."""
 
-    def __init__(self, path: Path, points: Sequence[Point]) -> None:
-        self.path = path
-        self._points = {point.id: point.parameters for point in points}
+    total: int
+    done: int
+    failed: int
+    missing: int
 
-    @staticmethod
-    def check(path: Path, job: Job) -> None:
-        """Whether a sweep of `job` can be written to `path`; makes nothing.
 
-        Raises `UserError` when the parent is missing, when `path` is a file, a folder of something else, a sweep of another page or
-        version, or one that cannot be read, when it cannot be written, and when another sweep writes there now.
-        """
-        with told(path):
-            if not path.parent.is_dir():
-                raise UserError(f"output {path} must lie in a folder that exists: make {path.parent} first")
-            if not os.path.lexists(path):
-                _require_writable(path.parent)
-                return
-            if not path.is_dir():
-                raise UserError(f"output must be a folder; {path} is a file: give another name, {elsewhere(path)}")
-            if content := read_content(path):
-                _require_same(path, content, job)
-            elif found := _strange(path):
-                raise UserError(f"output {path} holds {found} and is no sweep: give a new folder, {elsewhere(path)}")
-            for folder in (path, path / ROWS, path / NOTEBOOKS):
-                if folder.is_dir():
-                    _require_writable(folder)
-            if is_locked(path):
-                raise _in_use(path)
+@dataclass(frozen=True)
+class Sweep:
+    """A page at the points of a grid, and the rows of those that are finished, as they were when they were first looked at."""
 
-    @classmethod
-    @contextmanager
-    def begin(cls, path: Path, job: Job, grid: Grid, points: Sequence[Point]) -> Iterator[SweepFolder]:
-        """Make the folder or join the sweep in it, and hold its lock: points asked before stay, new ones are added.
+    path: Path
+    page: str  # as in single_head/02_two_steps
+    page_hash: str
+    package_hash: str
+    grid: Grid
+    help: dict[str, str]  # what the page says of its parameters
 
-        What killed writes left behind is removed. Raises `UserError` as `check` does, and when the disk is full; a folder that was
-        made for this is gone again then.
-        """
-        cls.check(path, job)
-        with told(path):
-            made = not path.exists()
-            path.mkdir(exist_ok=True)
-            lock = (path / LOCK).open("a")
-        with lock:
-            _take(lock, path)
-            try:
-                with told(path):
-                    folder = cls(path, _prepare(path, job, grid, points))
-            except BaseException:
-                _unmake(path, made)
-                raise
-            yield folder
-
-    def write(self, outcome: Outcome, attempts: int) -> None:
-        """Keep an outcome as the row of its point, and its notebook; in the place of an earlier one, if there is one.
-
-        Raises `UserError` when the disk is full or cannot be written, `ValueError` for a point that was not asked and for results
-        that are not plain (`bookkit.results.plain`).
-        """
-        point = outcome.point
-        if point.id not in self._points:
-            raise ValueError(f"point must be one of those the sweep began with; got {point.id}")
-        results = outcome.results
-        row = {
-            "id": point.id,
-            "status": outcome.status,
-            "parameters": point.parameters,
-            "results": None if results is None else {name: plain(name, value) for name, value in results.items()},
-            "attempts": attempts,
-            "seconds": outcome.seconds,
-            "memory": outcome.memory,
-            "engine": outcome.backend,
-            "finished": outcome.finished,
-            "versions": outcome.versions,
-            "error": outcome.error,
-            "traceback": outcome.traceback,
+    @cached_property
+    def points(self) -> dict[str, dict[str, Any]]:
+        """Parameters of every point of the grid, by the sixteen digits that name it: a hash of page, code and parameters."""
+        return {
+            _hash([self.page_hash, self.package_hash, parameters])[:16]: parameters
+            for parameters in self.grid.parameters
         }
-        notebook = self.path / NOTEBOOKS / f"{point.id}.ipynb"
-        with told(self.path):
-            if outcome.notebook is not None:
-                _write(notebook, outcome.notebook)
-            _write(self.path / ROWS / f"{point.id}.json", json.dumps(row, ensure_ascii=False, allow_nan=False))
-            if outcome.notebook is None:
-                notebook.unlink(missing_ok=True)  # of an earlier attempt: it is not the one of this row
 
+    @cached_property
     def rows(self) -> dict[str, dict[str, Any]]:
-        """All whole rows on disk by id, in the order of the points."""
-        with told(self.path):
-            return read_rows(self.path, self._points)
+        """The rows of finished and failed points, in the order of the grid."""
+        names = {path.stem for path in (self.path / ROWS).glob("*.json")}
+        found = {id_: _read(self.path / ROWS / f"{id_}.json") for id_ in self.points if id_ in names}
+        self.damaged.extend(id_ for id_, row in found.items() if row is None or row["id"] != id_)
+        return {id_: row for id_, row in found.items() if row is not None and id_ not in self.damaged}
 
-    def publish(self) -> None:
-        """Write the table and the labelled array of all rows. Raises `UserError` when the disk is full; old ones stay whole."""
+    @cached_property
+    def damaged(self) -> list[str]:
+        """Rows that are there but not whole, or not of their point: they count as missing. Filled when `rows` are read."""
+        return []
+
+    @cached_property
+    def table(self) -> pandas.DataFrame:
+        """One line per finished or failed point: parameters, named results, and the record of the run (`run_...`)."""
         from bookkit.sweeps import tables
 
-        sweep = open_sweep(self.path)
-        if sweep.rows:
-            with told(self.path):
-                # Made in memory, so that a full disk is met by a plain write and not inside the libraries.
-                for name, content in ((TABLE, tables.parquet(sweep.table)), (ARRAY, tables.netcdf(sweep.array))):
-                    _write(self.path / name, content)
+        return tables.table(self)
+
+    @cached_property
+    def array(self) -> xarray.Dataset:
+        """The named results over the axes of the grid; what is missing is NaN."""
+        from bookkit.sweeps import tables
+
+        return tables.array(self)
+
+    @property
+    def status(self) -> Status:
+        """Counts over the points of the grid."""
+        done = sum(row["status"] == "done" for row in self.rows.values())
+        return Status(len(self.points), done, len(self.rows) - done, len(self.points) - len(self.rows))
 
 
-def _prepare(path: Path, job: Job, grid: Grid, points: Sequence[Point]) -> list[Point]:
-    """Under the lock: make what is missing, remove leftovers, write sweep.json; all points asked up to now."""
-    if before := read_content(path):
-        _require_same(path, before, job)  # again: it may have been made since
-    asked = {point["id"]: point["parameters"] for point in (before or {}).get("points", [])}
-    asked |= {point.id: point.parameters for point in points}
-    for folder in (path, path / ROWS, path / NOTEBOOKS):
-        folder.mkdir(exist_ok=True)
-        for left in folder.glob("*.part"):
-            left.unlink(missing_ok=True)
-    content = {
-        "format": FORMAT,
-        "page": job.page,
-        "page_hash": job.page_hash,
-        "package_hash": job.package_hash,
-        "versions": versions(job.distributions),
-        "help": _parameter_help(job.source),
-        "grid": grid.as_json(),
-        "points": [{"id": id_, "parameters": parameters} for id_, parameters in asked.items()],
-    }
-    # To the disk before any row: without it the rows could not be told from those of another version.
-    _write(path / SWEEP, json.dumps(content, ensure_ascii=False, allow_nan=False), durable=True)
-    return [Point(id_, parameters) for id_, parameters in asked.items()]
+def open_sweep(path: Path | str) -> Sweep:
+    """Read the sweep in a folder, also while it runs. Raises `UserError` when there is none or it cannot be read."""
+    path = Path(path)
+    if not path.is_dir():
+        raise UserError(f"sweep folder {path} does not exist: give the folder named by -o when the sweep was started")
+    if not (path / SWEEP).is_file():
+        raise UserError(f"folder {path} holds no sweep ({SWEEP} is missing): give the folder named by -o")
+    stored = _read(path / SWEEP)
+    if stored is None or stored.get("format") != FORMAT:
+        why = "it is damaged" if stored is None else f"format {stored.get('format')!r}, this version reads {FORMAT}"
+        raise UserError(f"{path / SWEEP} cannot be read ({why}): give a new folder, {_elsewhere(path)}")
+    names = ("page", "page_hash", "package_hash", "help")
+    return Sweep(path, grid=Grid.from_json(stored["grid"]), **{name: stored[name] for name in names})
 
 
-def _parameter_help(source: str) -> dict[str, str]:
-    """What the page says about its parameters, for the labels of the array; nothing where it cannot be read."""
-    from bookkit.pages.execution import read_source  # a third of a second that reading need not spend
-
-    try:
-        (cell,) = parameter_cells(read_source(source))
-        return {parameter.name: parameter.help for parameter in parse_parameters(cell.source)}
-    except ValueError:
-        return {}
-
-
-def _unmake(path: Path, made: bool) -> None:
-    """Remove what `begin` made where there is no sweep yet; never a file of somebody."""
-    if (path / SWEEP).exists():
+def require_folder(asked: Sweep) -> None:
+    """Raise `UserError` where the folder of a sweep cannot take it: it is a file, or holds something else. Makes nothing."""
+    path = asked.path
+    if path.exists() and not path.is_dir():
+        raise UserError(f"output {path} is a file: give a folder, {_elsewhere(path)}")
+    if not path.exists():
+        if not path.absolute().parent.is_dir():
+            raise UserError(f"output {path} must lie in a folder that exists: make {path.parent} first")
         return
-    with contextlib.suppress(OSError):
-        for folder in (path / ROWS, path / NOTEBOOKS):
-            if folder.is_dir():
-                folder.rmdir()
-        (path / LOCK).unlink(missing_ok=True)
-        if made:
-            path.rmdir()
-
-
-def _write(path: Path, content: str | bytes, *, durable: bool = False) -> None:
-    # "replace": error texts can hold halves of surrogate pairs, which no file format takes.
-    data = content.encode("utf-8", "replace") if isinstance(content, str) else content
-    with written_aside(path) as temporary, temporary.open("wb") as file:
-        file.write(data)
-        if durable:
-            file.flush()
-            os.fsync(file.fileno())
-
-
-# --- refusals -------------------------------------------------------------------------------------------------------
-
-
-def _require_same(path: Path, content: Mapping[str, Any], job: Job) -> None:
-    """Raises `UserError` when the sweep in `path` is of another page, page version or code version; says which."""
-    if content["page"] != job.page:
-        what = f"of page {content['page']}, not {job.page}"
-    else:
-        changed = {"the page": "page_hash", "the code": "package_hash"}
-        other = {name: key for name, key in changed.items() if content[key] != getattr(job, key)}
-        if not other:
-            return
-        shown = [f"{name} ({content[key][:8]}, now {getattr(job, key)[:8]})" for name, key in other.items()]
+    if not (path / SWEEP).exists():
+        # A sweep that was killed at its very start leaves its lock and half a sweep.json.
+        if strange := [each.name for each in path.iterdir() if each.name != LOCK and each.suffix != ".part"]:
+            raise UserError(
+                f"output {path} holds {min(strange)} and is no sweep: give a new folder, {_elsewhere(path)}"
+            )
+        return
+    there = open_sweep(path)
+    what = f"of page {there.page}, not {asked.page}" if there.page != asked.page else ""
+    other = {"the page": (there.page_hash, asked.page_hash), "the code": (there.package_hash, asked.package_hash)}
+    if not what and (changed := {name: pair for name, pair in other.items() if pair[0] != pair[1]}):
+        shown = [f"{name} ({before[:8]}, now {now[:8]})" for name, (before, now) in changed.items()]
         what = f"with another version of {' and of '.join(shown)}"
-    raise UserError(f"output {path} holds a sweep {what}: give a new folder, {elsewhere(path)}")
+    if what:
+        raise UserError(f"output {path} holds a sweep {what}: give a new folder, {_elsewhere(path)}")
 
 
-def _strange(path: Path) -> str | None:
-    """A name in `path` that a sweep killed at its very start does not leave."""
-    for entry in sorted(path.iterdir()):
-        if entry.name in (ROWS, NOTEBOOKS) and entry.is_dir() and not any(entry.iterdir()):
-            continue
-        if entry.name != LOCK and not re.fullmatch(rf"{re.escape(SWEEP)}\.\d+\.part", entry.name):
-            return entry.name
-    return None
+@contextmanager
+def locked(asked: Sweep) -> Iterator[Path]:
+    """Make the folder, or join the sweep in it, and hold its lock: rows are written inside, tables made on every way out.
 
+    Gives the whole path: a page that runs in a thread of this process changes the working directory meanwhile.
 
-def _require_writable(folder: Path) -> None:
-    if not os.access(folder, os.W_OK | os.X_OK):
-        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(folder))
-    with tempfile.TemporaryFile(dir=folder):  # says what access() cannot: a read-only or a full disk
-        pass
-
-
-# --- the lock -------------------------------------------------------------------------------------------------------
-
-
-def _in_use(path: Path) -> UserError:
-    return UserError(
-        f"output {path} is in use by another sweep: wait for it to end, or give another, {elsewhere(path)}"
-    )
-
-
-def _take(lock: IO[str], path: Path) -> None:
-    """Raises `UserError` when another process holds it, or the file system has no locks."""
-    for _ in range(5):
+    Raises `UserError` as `require_folder` does, when another sweep writes there, and when the disk is full or read-only.
+    """
+    path = asked.path.absolute()
+    with told(path):
+        path.mkdir(exist_ok=True)
+        lock = (path / LOCK).open("a")
+    with lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            return
         except BlockingIOError:
-            time.sleep(0.05)  # `running` of a reader holds it for a moment
-        except OSError as error:
             raise UserError(
-                f"output {path} cannot be locked ({error.strerror}): give a folder on another disk"
-            ) from error
-    raise _in_use(path)
+                f"output {path} is in use by another sweep: wait for it to end, or give another, {_elsewhere(path)}"
+            ) from None
+        require_folder(asked)  # again: it may have been made since
+        with told(path):
+            for left in (*path.glob("*.part"), *path.glob("*/*.part")):
+                left.unlink(missing_ok=True)
+            own = {name: getattr(asked, name) for name in ("page", "page_hash", "package_hash", "help")}
+            _write(path / SWEEP, {"format": FORMAT, **own, "grid": asked.grid.as_json()})
+            for name in (ROWS, NOTEBOOKS):
+                (path / name).mkdir(exist_ok=True)
+        try:
+            yield path
+        except BaseException:
+            with suppress(UserError):  # what stopped the sweep is the better news
+                _publish(path)
+            raise
+        _publish(path)
+
+
+def write_row(path: Path, row: dict[str, Any], notebook: str | None) -> None:
+    """Keep what became of a point, and its notebook, in the place of what was there. Raises `UserError` for a full disk."""
+    kept = path / NOTEBOOKS / f"{row['id']}.ipynb"
+    with told(path):
+        if notebook is None:
+            kept.unlink(missing_ok=True)  # of an earlier attempt: it is not the one of this row
+        else:
+            with written_aside(kept) as temporary:
+                temporary.write_text(notebook, encoding="utf-8", errors="replace")
+        _write(path / ROWS / f"{row['id']}.json", row)
+
+
+def _publish(path: Path) -> None:
+    """The table and the array of all rows, as files."""
+    found = open_sweep(path)
+    if found.rows:
+        with told(path):
+            with written_aside(path / "results.parquet") as temporary:
+                found.table.to_parquet(temporary, engine="pyarrow", index=False)
+            with written_aside(path / "results.nc") as temporary:
+                found.array.to_netcdf(temporary, engine="h5netcdf")
+
+
+# --- files with a checksum ----------------------------------------------------------------------------------------------
+
+
+def _hash(content: Any) -> str:
+    """SHA-256 of the JSON text of `content`, names sorted."""
+    return hashlib.sha256(json.dumps(content, sort_keys=True, allow_nan=False).encode()).hexdigest()
+
+
+def _write(path: Path, content: Mapping[str, Any]) -> None:
+    with written_aside(path) as temporary, temporary.open("w", encoding="ascii") as file:
+        json.dump({**content, "checksum": _hash(content)}, file, allow_nan=False)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def _read(path: Path) -> dict[str, Any] | None:
+    """What `_write` wrote, or None: not there, cut off, changed, or something else."""
+    try:
+        content = json.loads(path.read_bytes())
+        return content if content.pop("checksum") == _hash(content) else None
+    except (OSError, ValueError, RecursionError, AttributeError, KeyError, TypeError):
+        return None
+
+
+# --- words of refusals --------------------------------------------------------------------------------------------------
+
+
+def _elsewhere(path: Path) -> str:
+    """A folder name that nobody has, as the option that asks for it."""
+    base, number = path.absolute() if path.name in ("", "..") else path, 2
+    while os.path.lexists(base.with_name(f"{base.name}-{number}")):
+        number += 1
+    return f"as in -o {base.with_name(f'{base.name}-{number}')}"
+
+
+@contextmanager
+def told(path: Path) -> Iterator[None]:
+    """An error of the disk inside becomes one line: what happened, what is safe, what to do."""
+    try:
+        yield
+    except OSError as error:
+        safe = len(list((path / ROWS).glob("*.json")))
+        raise UserError(
+            f"sweep folder {path} cannot be written ({error.strerror or error}); rows safe in it: {safe}; mend this (free space, "
+            f"or permission) and give the same command again, or another folder, {_elsewhere(path)}"
+        ) from error

@@ -9,49 +9,42 @@
     zip:                          # lists or ranges of one length, moved together: one axis
       d: [1000, 10000]
       step_size: [1.0, 0.1]
-    points:                       # a list of settings: one axis
-      - {optimiser: SGD, learning_rate: 0.01}
-      - {optimiser: Adam, learning_rate: 0.001}
     seeds: 5                      # 0 to 4; or {first: 10, count: 5}; or a list. One axis, the fastest
     fixed: {draws: 10}
 
-Values are checked where they stand, once each, so a large grid costs no more than its points.
+Everything wrong is a `UserError` of one line: where, what was expected, what came, what to do.
 """
 
 from __future__ import annotations
 
+import decimal
+import difflib
 import itertools
 import math
+import reprlib
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from bookkit.pages.catalogue import Page, UserError
-from bookkit.pages.parameters import page_parameters
+from bookkit.pages.parameters import Parameter, check_value, page_parameters
 from bookkit.pages.rerun import read_parameter_file
-from bookkit.sweeps.grid_values import (
-    LARGEST,
-    Values,
-    as_list,
-    check_count,
-    check_mapping,
-    check_name,
-    listing,
-    said_of,
-    shown,
-)
 
 __all__ = ["Axis", "Grid", "make_grid", "read_grid"]
 
-SECTIONS = ("product", "zip", "points", "seeds", "fixed")
+SECTIONS = ("product", "zip", "seeds", "fixed")
+LARGEST = 1_000_000  # points of a grid, values of an axis; beyond, a typing error is more likely than a wish
+RANGE = "{log: [1, 100], count: 5} or {linear: [0, 1], count: 5}"
 
 
 @dataclass(frozen=True)
 class Axis:
     """One direction of a grid. `values[i]` holds a value for each of `parameters`: several where they move together."""
 
-    name: str  # of the parameters, joined by "+"; "point" for a list of settings
+    name: str  # of the parameters, joined by "+"
     parameters: tuple[str, ...]
     values: tuple[tuple[Any, ...], ...]
 
@@ -61,11 +54,10 @@ class Axis:
 
 @dataclass(frozen=True)
 class Grid:
-    """A checked grid. `parameters` has every point, all parameters of the page each, the last axis fastest; no two are equal."""
+    """A checked grid: its axes, and one value of every parameter of the page, which the axes override."""
 
     axes: tuple[Axis, ...]
-    fixed: dict[str, Any]
-    parameters: tuple[dict[str, Any], ...]
+    base: dict[str, Any]
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -77,155 +69,225 @@ class Grid:
         """Names of the parameters that are not the same at all points, axis by axis."""
         return tuple(name for axis in self.axes for name in axis.parameters)
 
+    @cached_property
+    def parameters(self) -> tuple[dict[str, Any], ...]:
+        """Every point, all parameters of the page each, in the page's order, the last axis fastest; no two are equal."""
+        return tuple(
+            {**self.base, **dict(zip(self.varying, itertools.chain.from_iterable(values), strict=True))}
+            for values in itertools.product(*(axis.values for axis in self.axes))
+        )
+
     def as_json(self) -> dict[str, Any]:
-        """What `from_json` makes the grid from again: axes and the first point, not every point."""
-        axes = [
-            {"name": axis.name, "parameters": list(axis.parameters), "values": [list(v) for v in axis.values]}
-            for axis in self.axes
-        ]
-        return {"axes": axes, "fixed": dict(self.fixed), "first": dict(self.parameters[0])}
+        """What `from_json` makes the grid from again."""
+        return {"axes": [[axis.name, axis.parameters, axis.values] for axis in self.axes], "base": self.base}
 
     @classmethod
     def from_json(cls, stored: Mapping[str, Any]) -> Grid:
-        """The grid that `as_json` was taken of. Raises `ValueError` for anything else."""
-        try:
-            axes = tuple(
-                Axis(axis["name"], tuple(axis["parameters"]), tuple(tuple(v) for v in axis["values"]))
-                for axis in stored["axes"]
-            )
-            return cls(axes, dict(stored["fixed"]), _points(axes, stored["first"]))
-        except (KeyError, TypeError, AttributeError) as error:
-            raise ValueError(f"not a grid as `Grid.as_json` writes it: {type(error).__name__}: {error}") from error
+        """The grid that `as_json` was taken of."""
+        axes = (Axis(name, tuple(names), tuple(map(tuple, values))) for name, names, values in stored["axes"])
+        return cls(tuple(axes), dict(stored["base"]))
 
 
 def read_grid(path: Path, page: Page, fixed: Mapping[str, Any] | None = None) -> Grid:
     """The grid in a YAML file; see `make_grid`. Raises `UserError`, also for a file that cannot be read or is not YAML."""
     content = read_parameter_file(Path(path), "grid file", "product: {n: [50, 100]}")
-    return _make_grid(content, page, fixed, f"grid file {path}")
+    return make_grid(content, page, fixed, what=f"grid file {path}")
 
 
-def make_grid(content: Mapping[str, Any], page: Page, fixed: Mapping[str, Any] | None = None) -> Grid:
+def make_grid(
+    content: Mapping[str, Any], page: Page, fixed: Mapping[str, Any] | None = None, *, what: str = "grid"
+) -> Grid:
     """The grid that a mapping in the form above describes, checked against the parameters that `page` declares.
 
     `fixed` are values given beside it (on the command line, say); they override the grid's own `fixed`.
 
-    Raises `UserError`, one line: where, what was expected, what came, what to do.
+    Raises `UserError`.
     """
-    return _make_grid(content, page, fixed, "grid")
-
-
-def _make_grid(content: Any, page: Page, fixed: Mapping[str, Any] | None, what: str) -> Grid:
-    reader = _Sections(page.name, {parameter.name: parameter for parameter in page_parameters(page)})
-    with said_of("fixed on the command line or in the call"):
+    reader = _Reader(page)
+    with _said_of("fixed on the command line or in the call"):
         beside = reader.setting(fixed or {})
-    with said_of(what):
+    with _said_of(what):
         sections = reader.sections(content)
         axes: list[Axis] = []
         owners: dict[str, str] = {}
         for section in SECTIONS[:-1]:
-            with said_of(section):
+            with _said_of(section):
                 found = list(getattr(reader, section)(sections[section])) if section in sections else []
             for name in (name for axis in found for name in axis.parameters):
                 if name in owners:
                     raise UserError(f"parameter {name} is varied by {owners[name]} and by {section}: keep one")
                 owners[name] = section
             axes += found
-        with said_of("fixed"):
+        with _said_of("fixed"):
             held = reader.setting(sections.get("fixed", {}))
         for given, where in ((held, "under fixed"), (beside, "fixed on the command line or in the call")):
             if taken := [name for name in given if name in owners]:
                 raise UserError(f"parameter {taken[0]} is {where}, and varied by {owners[taken[0]]}: leave one out")
         if not axes:
-            raise UserError("an empty grid: give at least one of product, zip, points and seeds")
-        lengths = [len(axis) for axis in axes]
-        if math.prod(lengths) > LARGEST:
-            shape = " x ".join(str(length) for length in lengths)
-            raise UserError(
-                f"{shape} = {math.prod(lengths)} points, more than {LARGEST}: make it smaller or several grids"
-            )
-    held |= beside
+            raise UserError("an empty grid: give at least one of product, zip and seeds")
+        if (points := math.prod(map(len, axes))) > LARGEST:
+            shape = " x ".join(str(len(axis)) for axis in axes)
+            raise UserError(f"{shape} = {points} points, more than {LARGEST}: make it smaller or several grids")
     defaults = {name: parameter.default for name, parameter in reader.known.items()}
-    return Grid(tuple(axes), held, _points(axes, defaults | held))
+    return Grid(tuple(axes), defaults | held | beside)
 
 
-def _points(axes: Iterable[Axis], base: Mapping[str, Any]) -> tuple[dict[str, Any], ...]:
-    """Every combination of the axes' values put into `base`, whose order of names is kept."""
-    names = [name for axis in axes for name in axis.parameters]
-    return tuple(
-        {**base, **dict(zip(names, itertools.chain.from_iterable(values), strict=True))}
-        for values in itertools.product(*(axis.values for axis in axes))
-    )
-
-
-class _Sections(Values):
+class _Reader:
     """Reads the sections of a grid for one page: a method each, all raise `UserError`."""
+
+    def __init__(self, page: Page) -> None:
+        self.page, self.known = page.name, {parameter.name: parameter for parameter in page_parameters(page)}
 
     def sections(self, content: Any) -> Mapping[str, Any]:
         if not isinstance(content, Mapping):
-            raise UserError(f"must be a mapping with some of {', '.join(SECTIONS)}; got {shown(content)}")
+            raise UserError(f"must be a mapping with some of {', '.join(SECTIONS)}; got {_shown(content)}")
         for name, section in content.items():
             if name in self.known and name not in SECTIONS:
                 raise UserError(f"parameter {name} stands outside a section: indent it under product, zip or fixed")
-            check_name(name, SECTIONS, "section", "a grid takes")
+            _check_name(name, SECTIONS, "section", "a grid takes")
             if section is None or (hasattr(section, "__len__") and not len(section)):
                 raise UserError(f"section {name} is empty: fill it or leave it out")
         return content
 
     def product(self, section: Any) -> Iterator[Axis]:
-        for name, given in check_mapping(section, "n: [50, 100]").items():
-            values = self.values(name, given)
-            yield _axis(name, (name,), [(value,) for value in values], ranged=isinstance(given, Mapping))
+        for name, given in _check_mapping(section, "n: [50, 100]").items():
+            yield _axis((name,), [(value,) for value in self.values(name, given)], isinstance(given, Mapping))
 
     def zip(self, section: Any) -> Iterator[Axis]:
-        columns = {n: self.values(n, given) for n, given in check_mapping(section, "d: [1000, 2000]").items()}
+        columns = {n: self.values(n, given) for n, given in _check_mapping(section, "d: [1000, 2000]").items()}
         if len(columns) < 2:
             raise UserError(f"moves several parameters together; got only {next(iter(columns))}: put it under product")
         if len({len(column) for column in columns.values()}) > 1:
             lengths = ", ".join(f"{name} has {len(column)}" for name, column in columns.items())
             raise UserError(f"lists must have one length; {lengths} values")
         ranged = any(isinstance(given, Mapping) for given in section.values())
-        yield _axis("+".join(columns), tuple(columns), list(zip(*columns.values(), strict=True)), ranged=ranged)
-
-    def points(self, section: Any) -> Iterator[Axis]:
-        settings = as_list(section)
-        if settings is None:
-            raise UserError(f"must be a list of settings, as in `- {{n: 50, d: 1000}}`; got {shown(section)}")
-        values = []
-        for number, setting in enumerate(settings, start=1):
-            with said_of(f"entry {number}"):
-                if not (isinstance(setting, Mapping) and setting):
-                    raise UserError(f"must be a setting such as {{n: 50, d: 1000}}; got {shown(setting)}")
-                checked = self.setting(setting)
-                if set(setting) != set(settings[0]):
-                    raise UserError(f"must set what entry 1 sets, {listing(settings[0])}; it sets {listing(setting)}")
-                values.append(tuple(checked[name] for name in settings[0]))
-        names = tuple(settings[0])
-        yield _axis("+".join(names) if "point" in self.known else "point", names, values)
+        yield _axis(tuple(columns), list(zip(*columns.values(), strict=True)), ranged)
 
     def seeds(self, section: Any) -> Iterator[Axis]:
         if "seed" not in self.known:
-            raise UserError(f"page {self.page} has no parameter 'seed'; it takes: {listing(self.known)}")
+            raise UserError(f"page {self.page} has no parameter 'seed'; it takes: {', '.join(self.known) or 'nothing'}")
         if isinstance(section, Mapping):
             for name in section:
-                check_name(name, ("first", "count"), "key", "seeds take")
+                _check_name(name, ("first", "count"), "key", "seeds take")
             if "count" not in section:
-                raise UserError(f"need a count, as in {{first: 10, count: 5}}; got {shown(section)}")
+                raise UserError(f"need a count, as in {{first: 10, count: 5}}; got {_shown(section)}")
             first = self.value("seed", section.get("first", 0))
-            seeds = range(first, first + check_count(section["count"], 1))
-        elif (listed := as_list(section)) is not None:
+            seeds: Iterable[Any] = range(first, first + _check_count(section["count"], 1))
+        elif (listed := _as_list(section)) is not None:
             seeds = listed
         else:
-            seeds = range(check_count(section, 1))
-        yield _axis("seed", ("seed",), [(self.value("seed", seed),) for seed in seeds])
+            seeds = range(_check_count(section, 1))
+        yield _axis(("seed",), [(self.value("seed", seed),) for seed in seeds])
+
+    def setting(self, section: Any) -> dict[str, Any]:
+        """A mapping of parameters to one value each."""
+        return {name: self.value(name, value) for name, value in _check_mapping(section, "n: 200").items()}
+
+    def value(self, name: Any, value: Any) -> Any:
+        """One value of the parameter `name`, of the type that the page declares."""
+        parameter = self.parameter(name)
+        if isinstance(value, Mapping) or _as_list(value) is not None:
+            raise UserError(
+                f"parameter {name} takes one value here; got {_shown(value)}: a list or range goes under product or zip"
+            )
+        value = check_value(parameter, value.item() if hasattr(value, "item") else value)
+        return value + 0.0 if isinstance(value, float) else value  # -0.0 and 0.0 are one setting, and one identity
+
+    def parameter(self, name: Any) -> Parameter:
+        _check_name(name, self.known, "parameter", f"page {self.page} takes")
+        return self.known[name]
+
+    def values(self, name: Any, given: Any) -> list[Any]:
+        """All values of a list or a range."""
+        if isinstance(given, Mapping):
+            parameter = self.parameter(name)
+            with _said_of(name):
+                return self.range(parameter, given)
+        if (listed := _as_list(given)) is None:
+            self.value(name, given)  # a wrong name or type is the better thing to say
+            raise UserError(f"{name} needs a list or a range; got {_shown(given)}: a single value goes under fixed")
+        if not listed:
+            raise UserError(f"{name} has an empty list: give it values or leave it out")
+        return [self.value(name, value) for value in listed]
+
+    def range(self, parameter: Parameter, given: Mapping[str, Any]) -> list[Any]:
+        """Values from one end to the other, in decimal arithmetic: 0.15 and not 0.15000000000000002, on every machine."""
+        for key in given:
+            _check_name(key, ("linear", "log", "count"), "key", "a range takes")
+        if parameter.type not in (int, float):
+            raise UserError(f"takes no range, being {parameter.expectation}: list its values")
+        kinds = [kind for kind in ("linear", "log") if kind in given]
+        if len(kinds) != 1 or "count" not in given:
+            raise UserError(f"a range is {RANGE}; got {_shown(dict(given))}")
+        ends = _as_list(given[kinds[0]])
+        if ends is None or len(ends) != 2:
+            raise UserError(f"{kinds[0]} needs two ends, as in {RANGE}; got {_shown(given[kinds[0]])}")
+        low, high = (self.value(parameter.name, end) for end in ends)
+        count = _check_count(given["count"], 2)
+        if kinds == ["log"] and min(low, high) <= 0:
+            raise UserError(f"both ends of a log range must be above 0; got {_shown(ends)}: use linear")
+        with decimal.localcontext(prec=40):
+            first, last = decimal.Decimal(str(low)), decimal.Decimal(str(high))
+            shares = [decimal.Decimal(i) / (count - 1) for i in range(1, count - 1)]
+            inner = [first * (last / first) ** t if kinds == ["log"] else first + (last - first) * t for t in shares]
+            numbers = [round(number) if parameter.type is int else float(number) for number in inner]
+        return [self.value(parameter.name, number) for number in (low, *numbers, high)]
 
 
-def _axis(name: str, parameters: tuple[str, ...], values: list[tuple[Any, ...]], *, ranged: bool = False) -> Axis:
+def _axis(parameters: tuple[str, ...], values: list[tuple[Any, ...]], ranged: bool = False) -> Axis:
     """An axis on which no setting comes twice."""
     seen: set[tuple[Any, ...]] = set()
     for setting in values:
         if setting in seen:
-            twice = ", ".join(f"{name} = {shown(value)}" for name, value in zip(parameters, setting, strict=True))
+            twice = ", ".join(f"{name} = {_shown(value)}" for name, value in zip(parameters, setting, strict=True))
             advice = "take a smaller count, or list the values (integers are rounded)" if ranged else "keep one"
             raise UserError(f"{twice} comes twice: {advice}")
         seen.add(setting)
-    return Axis(name, parameters, tuple(values))
+    return Axis("+".join(parameters), parameters, tuple(values))
+
+
+@contextmanager
+def _said_of(what: str) -> Iterator[None]:
+    """Put `what` before the message of a `UserError` raised inside."""
+    try:
+        yield
+    except UserError as error:
+        raise UserError(f"{what}: {error}") from None
+
+
+def _check_name(name: Any, known: Iterable[str], what: str, takes: str) -> None:
+    if name not in (known := list(known)):
+        close = difflib.get_close_matches(str(name), known, n=1)
+        hint = f"did you mean {close[0]!r}? " if close else ""
+        raise UserError(f"unknown {what} {_shown(name)}; {hint}{takes}: {', '.join(known) or 'none'}")
+
+
+def _check_mapping(section: Any, example: str) -> Mapping[str, Any]:
+    if not isinstance(section, Mapping):
+        raise UserError(f"must be lines such as `{example}`; got {_shown(section)}")
+    return section
+
+
+def _as_list(given: Any) -> list[Any] | None:
+    """A list, tuple, range or array as a list; None for anything else."""
+    if hasattr(given, "tolist"):
+        given = given.tolist()
+    if not isinstance(given, list | tuple | range):
+        return None
+    if len(given) > LARGEST:
+        raise UserError(f"a list of {len(given)} values, more than {LARGEST}")
+    return list(given)
+
+
+def _check_count(given: Any, least: int) -> int:
+    if isinstance(given, bool) or not isinstance(given, int) or not least <= given <= LARGEST:
+        raise UserError(f"the count must be an integer from {least} to {LARGEST}; got {_shown(given)}")
+    return given
+
+
+def _shown(value: Any) -> str:
+    """A value as it stands in a message: short, on one line."""
+    try:
+        return " ".join(reprlib.repr(value).split())
+    except ValueError:  # Python refuses to write out integers of more than some thousand digits
+        return f"a {type(value).__name__} too long to show"

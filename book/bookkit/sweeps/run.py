@@ -1,0 +1,282 @@
+"""A sweep: what is asked for is checked, what is missing is run, every row is written the moment it is there.
+
+joblib hands out the points: to processes of this machine, or to the workers of a Dask cluster. The command alone writes.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import sys
+import threading
+import time
+import warnings
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, closing, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import joblib
+from joblib.externals.loky.process_executor import BrokenProcessPool
+from joblib.parallel import get_active_backend
+from tqdm import tqdm
+
+from bookkit.code import code_of
+from bookkit.pages.catalogue import UserError, find_root, one_line, resolve_page
+from bookkit.pages.parameters import page_parameters
+from bookkit.pages.rerun import RunError
+from bookkit.settings import settings
+from bookkit.sweeps.folder import Sweep, locked, open_sweep, require_folder, write_row
+from bookkit.sweeps.grid import make_grid, read_grid
+from bookkit.sweeps.points import Job, Row, batched_function, records_results, run_batched, run_point
+
+__all__ = ["Plan", "plan", "sweep"]
+
+SAFE = "all rows so far are safe: give the same command again"
+CONNECT, FIRST_WORKER = 10, 60  # seconds in which a scheduler must answer, and may be without a worker
+AHEAD = 1000  # points that a cluster holds at a time: it may grow while it works
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What a sweep would do: the sweep as asked, with the rows that are there, and the points that would run."""
+
+    job: Job
+    asked: Sweep
+    todo: dict[str, dict[str, Any]]
+
+
+def sweep(
+    page: str,
+    grid: Path | str | Mapping[str, Any],
+    output: Path | str,
+    *,
+    fixed: Mapping[str, Any] | None = None,
+    cluster: str | Path | None = None,
+    workers: int | None = None,
+    batched: bool = False,
+    notebooks: Literal["none", "failed", "all"] = "failed",
+    time_limit: int | None = None,
+    retry_failed: bool = False,
+    progress: bool = False,
+    root: Path | None = None,
+) -> Sweep:
+    """Run `page` at every point of `grid` that has no row in the folder `output` yet, and return what is there then.
+
+    Args:
+        page: as the command `rerun` takes it.
+        grid: a YAML file, or the mapping it would hold.
+        output: folder of the sweep; made where there is none, gone on with where there is one.
+        fixed: parameters that have one value everywhere; override those of the grid's `fixed`.
+        cluster: address of a Dask scheduler, or its scheduler file. Left out: processes of this machine, or the cluster of
+            `joblib.parallel_config(backend="dask")` around the call.
+        workers: local processes (default: one per core).
+        batched: by the page's batched function, in this process, where the page declares one.
+        notebooks: which executed notebooks are kept.
+        time_limit: seconds for each cell of the page.
+        retry_failed: run points again that failed in an earlier call.
+        progress: show a bar on stderr.
+        root: folder of the book (default: the nearest at or above here).
+
+    Raises `UserError`, before anything runs, for whatever is wrong with the request; later for a full disk and for a
+    package that changes on the way. Raises `RunError` when workers or the cluster are lost. However it ends, rows are never
+    lost, and the same call goes on with what is missing.
+    """
+    _check_options(cluster, workers, batched, notebooks, time_limit)
+    ready = plan(
+        page, grid, output, fixed=fixed, batched=batched, retry_failed=retry_failed, root=root,
+        notebooks=notebooks, time_limit=time_limit,
+    )  # fmt: skip
+    asked, todo = ready.asked, ready.todo
+    if asked.damaged:
+        print(
+            f"{len(asked.damaged)} rows in {asked.path} are damaged ({asked.damaged[0]}.json): run again",
+            file=sys.stderr,
+        )
+    with ExitStack() as stack:
+        if batched or not todo:
+            made = run_batched(ready.job, todo)
+        else:  # where points run is known before a folder is made
+            made = _kernels(ready.job, todo, *stack.enter_context(_parallel(ready.job, cluster, workers, len(todo))))
+        path = stack.enter_context(locked(asked))
+        bar = tqdm(total=len(asked.points), initial=len(asked.points) - len(todo), unit="point", disable=not progress)
+        stack.enter_context(bar)
+        stack.enter_context(warnings.catch_warnings())
+        warnings.filterwarnings("ignore", "[0-9]+ tasks which were", UserWarning)  # joblib, of a sweep that ends early
+        stack.enter_context(closing(made))
+        failed = 0
+        for row, notebook in made:
+            write_row(path, row, notebook)
+            failed += row["status"] == "failed"
+            bar.set_postfix(failed=failed, refresh=False)
+            bar.update()
+    return open_sweep(asked.path)
+
+
+def plan(
+    page: str,
+    grid: Path | str | Mapping[str, Any],
+    output: Path | str,
+    *,
+    fixed: Mapping[str, Any] | None = None,
+    batched: bool = False,
+    retry_failed: bool = False,
+    root: Path | None = None,
+    **of_job: Any,
+) -> Plan:
+    """What `sweep` would do with the same arguments. Nothing is run or written. Raises `UserError` as `sweep` does."""
+    root = root or find_root()
+    found, code = resolve_page(page, root), code_of(root)
+    source = found.source.read_text(encoding="utf-8")
+    made = make_grid(grid, found, fixed) if isinstance(grid, Mapping) else read_grid(Path(grid), found, fixed)
+    if not records_results(source):
+        raise UserError(f"page {found.name} records no named results: a sweep would have nothing to collect")
+    if batched and batched_function(source, code.names) is None:
+        raise UserError(f"page {found.name} declares no batched function: leave out batched")
+    job = Job(found.name, source, code.hash(), code.names, (*settings(root).versions, "papermill"), **of_job)
+    meanings = {parameter.name: parameter.help for parameter in page_parameters(found)}
+    asked = Sweep(Path(output), job.page, job.page_hash, job.package_hash, made, meanings)
+    require_folder(asked)
+    kept = {id_ for id_, row in asked.rows.items() if row["status"] == "done" or not retry_failed}
+    return Plan(job, asked, {id_: each for id_, each in asked.points.items() if id_ not in kept})
+
+
+def _check_options(
+    cluster: str | Path | None, workers: int | None, batched: bool, notebooks: str, time_limit: int | None
+) -> None:
+    if notebooks not in ("none", "failed", "all"):
+        raise UserError(f"notebooks must be none, failed or all; got {notebooks!r}")
+    for name, value in (("workers", workers), ("time_limit", time_limit)):
+        if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < 1):
+            raise UserError(f"{name} must be a whole number >= 1; got {value!r}")
+    if batched:
+        given = {"cluster": cluster, "workers": workers, "time_limit": time_limit}
+        if senseless := [name for name, value in given.items() if value is not None]:
+            raise UserError(f"batched runs in this process, all points at once: leave out {' and '.join(senseless)}")
+        if notebooks == "all":
+            raise UserError("batched executes no notebooks: leave out notebooks='all'")
+    if workers is not None and cluster is not None:
+        raise UserError(f"workers={workers} is for local processes: cluster {cluster} has its own workers")
+
+
+# --- where points run -----------------------------------------------------------------------------------------------------
+
+
+def _kernels(
+    job: Job, todo: Mapping[str, Mapping[str, Any]], parallel: joblib.Parallel, engine: str
+) -> Iterator[tuple[Row, str | None]]:
+    """Rows and notebooks of points as they come, by a kernel each. Raises `RunError` when workers or the cluster are lost."""
+    missing = dict(todo)
+    try:
+        for found in parallel(joblib.delayed(run_point)(job, *point, engine) for point in todo.items()):
+            if isinstance(found, BaseException):
+                _require_a_point_failed(found)
+                continue
+            missing.pop(found[0]["id"])
+            yield found
+    except BrokenProcessPool as error:
+        raise RunError(f"a worker process died (out of memory?); {SAFE}") from error
+    for id_, parameters in missing.items():
+        text = "the worker processes died under this point again and again (out of memory?)"
+        yield job.row(id_, parameters, engine, 0.0, error=text, traceback=text), None
+
+
+@contextmanager
+def _parallel(
+    job: Job, cluster: str | Path | None, workers: int | None, at_most: int
+) -> Iterator[tuple[joblib.Parallel, str]]:
+    """joblib's `Parallel` for the points of a sweep, and the word for where they run."""
+    active, _ = get_active_backend()
+    common = {"return_as": "generator_unordered", "batch_size": 1}
+    with ExitStack() as stack:
+        client = stack.enter_context(_client(cluster)) if cluster is not None else getattr(active, "client", None)
+        if client is not None:
+            _require_workers(client, job)
+            yield joblib.Parallel(n_jobs=-1, backend=_dask(client), pre_dispatch=AHEAD, **common), "dask"
+            return
+        if getattr(active, "uses_threads", False):
+            raise UserError("a page needs a process of its own: joblib's backend must be loky or dask, and no threads")
+        number = max(1, min(workers or joblib.cpu_count(), at_most))
+        # Of one worker joblib makes none and would run pages in this process; of two, one gets nothing to do.
+        own = {"initializer": _end_with, "initargs": (os.getpid(),)}
+        yield joblib.Parallel(n_jobs=max(2, number), backend="loky", pre_dispatch=number, **common, **own), "local"
+
+
+def _end_with(parent: int) -> None:
+    """In a worker: end as soon as the command is gone, and with this process its kernel, which looks for its parent too."""
+
+    def watch() -> None:
+        while os.getppid() == parent:
+            time.sleep(0.5)
+        os._exit(1)
+
+    threading.Thread(target=watch, daemon=True).start()
+
+
+def _client(cluster: str | Path) -> Any:
+    """A client of the scheduler at an address, or that a scheduler file names. Raises `UserError` when none answers."""
+    from distributed import Client
+
+    for name in ("distributed", "distributed.client"):  # a lost connection is told in one line, not in its log
+        logging.getLogger(name).setLevel(logging.CRITICAL)
+    address: Any = str(cluster)
+    if address.endswith(".json"):
+        try:  # Dask itself would wait for the file to appear
+            address = json.loads(Path(address).read_text(encoding="utf-8"))["address"]
+        except OSError as error:
+            raise UserError(f"scheduler file {cluster} cannot be read: {error.strerror}") from error
+        except (ValueError, KeyError, TypeError) as error:
+            raise UserError(
+                f"scheduler file {cluster} is not one: `dask scheduler --scheduler-file` writes it"
+            ) from error
+    if not isinstance(address, str) or ":" not in address:
+        raise UserError(
+            f"cluster must be an address (tcp://127.0.0.1:8786) or a scheduler file (.json); got {address!r}"
+        )
+    try:
+        return Client(address, set_as_default=False, timeout=CONNECT)
+    except (OSError, ValueError) as error:  # ValueError: an address that is none
+        raise UserError(
+            f"cluster {cluster} does not answer ({one_line(error, 120)}): is its scheduler running?"
+        ) from error
+
+
+def _require_workers(client: Any, job: Job) -> None:
+    """Wait for a first worker. Raises `UserError` when none comes, or one has other packages than the sweep, or none."""
+    try:
+        client.wait_for_workers(1, timeout=FIRST_WORKER)
+    except TimeoutError:
+        raise UserError(
+            f"the cluster has had no worker for {FIRST_WORKER} s: dask worker ADDRESS --nthreads 1"
+        ) from None
+    for address, error in sorted(client.run(job.require_version, on_error="return").items()):
+        if error is not None:
+            raise UserError(
+                f"worker {address} cannot run points ({one_line(error)}): install the very packages of this command there"
+            )
+
+
+def _dask(client: Any) -> Any:
+    """joblib's Dask backend, which would wait forever for a task whose workers died: here its error is handed on as a result."""
+    from joblib._dask import DaskDistributedBackend
+
+    class Backend(DaskDistributedBackend):
+        def submit(self, func: Any, callback: Any = None) -> Any:
+            future = super().submit(func, callback)
+            future.add_done_callback(lambda done: done.exception() and callback(done.exception()))
+            return future
+
+        def retrieve_result_callback(self, out: Any) -> Any:
+            return [out] if isinstance(out, BaseException) else super().retrieve_result_callback(out)
+
+    return Backend(client=client)
+
+
+def _require_a_point_failed(error: BaseException) -> None:
+    """Pass where workers died under a point, which then has no row; raise where the cluster is lost."""
+    from distributed import KilledWorker
+
+    if not isinstance(error, KilledWorker):
+        raise RunError(f"the connection to the scheduler was lost; {SAFE}") from error
