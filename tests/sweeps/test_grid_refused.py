@@ -1,158 +1,121 @@
 """Grids that are refused: one line each, before anything starts."""
 
-import multiprocessing.process
-import subprocess
-import sys
 import tracemalloc
 from pathlib import Path
 
 import pytest
 
-from bookkit.cli import main
-from bookkit.pages.catalogue import Page, UserError, resolve_page
+from bookkit.pages.catalogue import UserError, resolve_page
 from bookkit.pages.rerun import read_parameter_file
 from bookkit.sweeps import grid as grid_module
-from bookkit.sweeps import runner
 from bookkit.sweeps.grid import make_grid, read_grid
-from tests.sweeps.test_grid import HEADS, SEED
-from tests.tiny_page import PAGE, make_book
+from tests.sweeps.test_grid import page  # noqa: F401 -- a fixture
+from tests.tiny_page import make_book
 
-
-@pytest.fixture(scope="module")
-def page(tmp_path_factory) -> Page:
-    """The tiny page with two more parameters: n, label_noise, step_size, mode, heads, seed, verbose."""
-    text = PAGE.replace("verbose: bool", HEADS + SEED + "verbose: bool")
-    return resolve_page("tiny", make_book(tmp_path_factory.mktemp("book"), text=text))
-
-
-@pytest.fixture(scope="module")
-def seedless(tmp_path_factory) -> Page:
-    return resolve_page("tiny", make_book(tmp_path_factory.mktemp("book")))
-
-
-# --- what is refused
-
-REFUSED = [
-    ("nothing in it", "", ["must hold a mapping", "product: {n: [50, 100]}", "it holds nothing"]),
-    ("a list", "- n\n- 3\n", ["must hold a mapping", "it holds a list"]),
-    ("not YAML", "product: {n: [1, 2", ["is not YAML", "while parsing"]),
-    ("not text", b"\xff\xfe\x00n", ["is not UTF-8 text"]),
-    ("too deep", "[" * 1500, ["is not YAML", "recursion"]),
-    ("impossible date", "seeds: 2026-99-99", ["is not YAML", "month must be in 1..12"]),
-    ("key twice", "product:\n  n: [1]\n  n: [2]\n", ["gives 'n' twice, again in line 3: keep one"]),
-    ("section twice", "seeds: 2\nseeds: 3\n", ["gives 'seeds' twice, again in line 2"]),
-    ("no axis", "fixed: {n: 3}", ["an empty grid: give at least one of product, zip, points and seeds"]),
-    ("empty mapping", "{}", ["an empty grid"]),
-    ("unknown section", "prodct: {n: [1]}", ["unknown section 'prodct'; did you mean 'product'?", "zip, points"]),
-    ("parameter file", "n: 200", ["parameter n stands outside a section: indent it under product, zip or fixed"]),
-    ("null product", "product:", ["section product is empty: fill it or leave it out"]),
-    ("null zip", "zip:\nseeds: 2", ["section zip is empty"]),
-    ("null points", "points: ~", ["section points is empty"]),
-    ("null seeds", "seeds:", ["section seeds is empty"]),
-    ("null fixed", "seeds: 2\nfixed:", ["section fixed is empty"]),
-    ("empty product", "product: {}", ["section product is empty"]),
-    ("no points", "points: []", ["section points is empty"]),
-    ("list as product", "product: [n, 3]", ["product: must be lines such as `n: [50, 100]`; got ['n', 3]"]),
-    ("unknown parameter", "product: {step_sise: [1]}", ["product: unknown parameter 'step_sise'", "mean 'step_size'?"]),
-    ("number as a name", "product: {3: [1]}", ["unknown parameter 3;", "page wing/01_tiny takes: n, label_noise"]),
-    ("unknown in zip", "zip: {n: [1], m: [2]}", ["zip: unknown parameter 'm'"]),
-    ("unknown in points", "points: [{m: 2}]", ["points: entry 1: unknown parameter 'm'"]),
-    ("unknown in fixed", "seeds: 2\nfixed: {m: 2}", ["fixed: unknown parameter 'm'"]),
-    ("unknown with a range", "product: {m: {log: [1, 2], count: 2}}", ["unknown parameter 'm'"]),
-    ("scalar in product", "product: {n: 200}", ["n needs a list or a range; got 200: a single value goes under fixed"]),
-    ("bad scalar", "product: {n: ten}", ["parameter n must be an integer >= 1; got 'ten'"]),
-    ("null values", "product: {n: }", ["parameter n must be an integer >= 1; got None"]),
-    ("empty list", "product: {n: []}", ["n has an empty list: give it values or leave it out"]),
-    ("nested list", "product: {n: [1, [2, 3]]}", ["parameter n takes one value here; got [2, 3]"]),
-    (
-        "list in fixed",
+REFUSED = {
+    "nothing in it": ("", ["must hold a mapping", "product: {n: [50, 100]}", "it holds nothing"]),
+    "a list": ("- n\n- 3\n", ["must hold a mapping", "it holds a list"]),
+    "not YAML": ("product: {n: [1, 2", ["is not YAML", "while parsing"]),
+    "not text": (b"\xff\xfe\x00n", ["is not UTF-8 text"]),
+    "too deep": (
+        "[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[",
+        ["is not YAML", "recursion"],
+    ),
+    "impossible date": ("seeds: 2026-99-99", ["is not YAML", "month must be in 1..12"]),
+    "key twice": ("product:\n  n: [1]\n  n: [2]\n", ["gives 'n' twice, again in line 3: keep one"]),
+    "section twice": ("seeds: 2\nseeds: 3\n", ["gives 'seeds' twice, again in line 2"]),
+    "no axis": ("fixed: {n: 3}", ["an empty grid: give at least one of product, zip and seeds"]),
+    "empty mapping": ("{}", ["an empty grid"]),
+    "unknown section": ("prodct: {n: [1]}", ["unknown section 'prodct'; did you mean 'product'?", "zip, seeds"]),
+    "parameter file": ("n: 200", ["parameter n stands outside a section: indent it under product, zip or fixed"]),
+    "null product": ("product:", ["section product is empty: fill it or leave it out"]),
+    "null zip": ("zip:\nseeds: 2", ["section zip is empty"]),
+    "null seeds": ("seeds:", ["section seeds is empty"]),
+    "null fixed": ("seeds: 2\nfixed:", ["section fixed is empty"]),
+    "empty product": ("product: {}", ["section product is empty"]),
+    "list as product": ("product: [n, 3]", ["product: must be lines such as `n: [50, 100]`; got ['n', 3]"]),
+    "unknown parameter": ("product: {step_sise: [1]}", ["product: unknown parameter 'step_sise'", "mean 'step_size'?"]),
+    "number as a name": ("product: {3: [1]}", ["unknown parameter 3;", "page wing/01_tiny takes: n, label_noise"]),
+    "unknown in zip": ("zip: {n: [1], m: [2]}", ["zip: unknown parameter 'm'"]),
+    "unknown in fixed": ("seeds: 2\nfixed: {m: 2}", ["fixed: unknown parameter 'm'"]),
+    "unknown with a range": ("product: {m: {log: [1, 2], count: 2}}", ["unknown parameter 'm'"]),
+    "scalar in product": ("product: {n: 200}", ["n needs a list or a range; got 200: a single value goes under fixed"]),
+    "bad scalar": ("product: {n: ten}", ["parameter n must be an integer >= 1; got 'ten'"]),
+    "null values": ("product: {n: }", ["parameter n must be an integer >= 1; got None"]),
+    "empty list": ("product: {n: []}", ["n has an empty list: give it values or leave it out"]),
+    "nested list": ("product: {n: [1, [2, 3]]}", ["parameter n takes one value here; got [2, 3]"]),
+    "list in fixed": (
         "seeds: 2\nfixed: {n: [1, 2]}",
         ["fixed: parameter n takes one value here", "under product or zip"],
     ),
-    ("range in points", "points: [{n: {log: [1, 2], count: 2}}]", ["parameter n takes one value here; got {'count'"]),
-    ("wrong type", "product: {n: [1, '2']}", ["product: parameter n must be an integer >= 1; got '2'"]),
-    ("float for integer", "product: {n: [1, 2.0]}", ["parameter n must be an integer >= 1; got 2.0: write 2"]),
-    ("bool for number", "product: {n: [1, yes]}", ["parameter n must be an integer >= 1; got True"]),
-    ("number for bool", "product: {verbose: [0, 1]}", ["parameter verbose must be true or false; got 0"]),
-    ("no such choice", "product: {mode: [dense, sparse]}", ["must be one of reduced | dense; got 'sparse'"]),
-    ("out of range", "product: {label_noise: [0.1, 0.7]}", ["label_noise must be a number in [0, 0.5]; got 0.7"]),
-    ("out of range in zip", "zip: {n: [1, 0], heads: [1, 2]}", ["zip: parameter n must be an integer >= 1; got 0"]),
-    ("out of range in fixed", "seeds: 2\nfixed: {n: 0}", ["fixed: parameter n must be an integer >= 1; got 0"]),
-    ("not a number", "product: {step_size: [.nan]}", ["must be a number > 0; got nan, which is not finite"]),
-    ("infinite", "product: {step_size: [1e999]}", ["must be a number > 0; got inf, which is not finite"]),
-    ("infinite end", "product: {step_size: {log: [1, .inf], count: 3}}", ["step_size: parameter", "is not finite"]),
-    ("repeated", "product: {n: [50, 100, 50]}", ["product: n = 50 comes twice: keep one"]),
-    ("repeated, otherwise written", "product: {step_size: [1, 1e0, 2]}", ["step_size = 1.0 comes twice"]),
-    ("repeated in zip", "zip: {n: [5, 6, 5], heads: [1, 1, 1]}", ["zip: n = 5, heads = 1 comes twice: keep one"]),
-    ("repeated point", "points: [{n: 1, heads: 2}, {heads: 2, n: 1}]", ["points: n = 1, heads = 2 comes twice"]),
-    ("repeated by rounding", "product: {n: {log: [1, 10], count: 20}}", ["n = 1 comes twice: take a smaller count"]),
-    ("equal ends", "product: {n: {linear: [3, 3], count: 2}}", ["n = 3 comes twice"]),
-    ("repeated seed", "seeds: [1, 2, 1]", ["seeds: seed = 1 comes twice: keep one"]),
-    ("two sections", "product: {n: [1]}\nzip: {n: [1], heads: [1]}", ["parameter n is varied by product and by zip"]),
-    ("zip and points", "zip: {n: [1], heads: [1]}\npoints: [{n: 1}]", ["n is varied by zip and by points: keep one"]),
-    ("seeds twice", "product: {seed: [1, 2]}\nseeds: 3", ["parameter seed is varied by product and by seeds"]),
-    (
-        "fixed and varied",
+    "wrong type": ("product: {n: [1, '2']}", ["product: parameter n must be an integer >= 1; got '2'"]),
+    "float for integer": ("product: {n: [1, 2.0]}", ["parameter n must be an integer >= 1; got 2.0: write 2"]),
+    "bool for number": ("product: {n: [1, yes]}", ["parameter n must be an integer >= 1; got True"]),
+    "number for bool": ("product: {verbose: [0, 1]}", ["parameter verbose must be true or false; got 0"]),
+    "no such choice": ("product: {mode: [dense, sparse]}", ["must be one of reduced | dense; got 'sparse'"]),
+    "out of range": ("product: {label_noise: [0.1, 0.7]}", ["label_noise must be a number in [0, 0.5]; got 0.7"]),
+    "out of range in zip": ("zip: {n: [1, 0], heads: [1, 2]}", ["zip: parameter n must be an integer >= 1; got 0"]),
+    "out of range in fixed": ("seeds: 2\nfixed: {n: 0}", ["fixed: parameter n must be an integer >= 1; got 0"]),
+    "not a number": ("product: {step_size: [.nan]}", ["must be a number > 0; got nan, which is not finite"]),
+    "infinite": ("product: {step_size: [1e999]}", ["must be a number > 0; got inf, which is not finite"]),
+    "infinite end": ("product: {step_size: {log: [1, .inf], count: 3}}", ["step_size: parameter", "is not finite"]),
+    "repeated": ("product: {n: [50, 100, 50]}", ["product: n = 50 comes twice: keep one"]),
+    "repeated, otherwise written": ("product: {step_size: [1, 1e0, 2]}", ["step_size = 1.0 comes twice"]),
+    "repeated in zip": ("zip: {n: [5, 6, 5], heads: [1, 1, 1]}", ["zip: n = 5, heads = 1 comes twice: keep one"]),
+    "repeated by rounding": ("product: {n: {log: [1, 10], count: 20}}", ["n = 1 comes twice: take a smaller count"]),
+    "equal ends": ("product: {n: {linear: [3, 3], count: 2}}", ["n = 3 comes twice"]),
+    "repeated seed": ("seeds: [1, 2, 1]", ["seeds: seed = 1 comes twice: keep one"]),
+    "two sections": ("product: {n: [1]}\nzip: {n: [1], heads: [1]}", ["parameter n is varied by product and by zip"]),
+    "seeds twice": ("product: {seed: [1, 2]}\nseeds: 3", ["parameter seed is varied by product and by seeds"]),
+    "fixed and varied": (
         "product: {n: [1]}\nfixed: {n: 3}",
         ["n is under fixed, and varied by product: leave one out"],
     ),
-    ("seed fixed and varied", "seeds: 3\nfixed: {seed: 1}", ["seed is under fixed, and varied by seeds"]),
-    ("lengths differ", "zip: {n: [1, 2], heads: [1, 2, 4]}", ["zip: lists must have one length; n has 2, heads has 3"]),
-    ("zip of one", "zip: {n: [1, 2]}", ["zip: moves several parameters together; got only n: put it under product"]),
-    ("scalar in zip", "zip: {n: 3, heads: [1]}", ["zip: n needs a list or a range; got 3"]),
-    ("log and linear", "product: {n: {log: [1, 2], linear: [1, 2], count: 2}}", ["n: a range is {log", "got {"]),
-    ("neither", "product: {n: {count: 2}}", ["n: a range is {log: [1, 100], count: 5} or {linear"]),
-    ("no count", "product: {n: {log: [1, 9]}}", ["n: a range is", "got {'log': [1, 9]}"]),
-    ("unknown key", "product: {n: {lgo: [1, 9], count: 2}}", ["n: unknown key 'lgo'; did you mean 'log'?", "count"]),
-    ("empty range", "product: {n: {}}", ["n: a range is", "got {}"]),
-    (
-        "log from zero",
+    "seed fixed and varied": ("seeds: 3\nfixed: {seed: 1}", ["seed is under fixed, and varied by seeds"]),
+    "lengths differ": ("zip: {n: [1, 2], heads: [1, 2, 4]}", ["zip: lists must have one length; n has 2, heads has 3"]),
+    "zip of one": ("zip: {n: [1, 2]}", ["zip: moves several parameters together; got only n: put it under product"]),
+    "scalar in zip": ("zip: {n: 3, heads: [1]}", ["zip: n needs a list or a range; got 3"]),
+    "log and linear": ("product: {n: {log: [1, 2], linear: [1, 2], count: 2}}", ["n: a range is {log", "got {"]),
+    "neither": ("product: {n: {count: 2}}", ["n: a range is {log: [1, 100], count: 5} or {linear"]),
+    "no count": ("product: {n: {log: [1, 9]}}", ["n: a range is", "got {'log': [1, 9]}"]),
+    "unknown key": ("product: {n: {lgo: [1, 9], count: 2}}", ["n: unknown key 'lgo'; did you mean 'log'?", "count"]),
+    "empty range": ("product: {n: {}}", ["n: a range is", "got {}"]),
+    "log from zero": (
         "product: {label_noise: {log: [0, 0.5], count: 3}}",
         ["ends of a log range must be above 0", "[0"],
     ),
-    ("log from below", "product: {step_size: {log: [-1, 1], count: 3}}", ["step_size must be a number > 0; got -1"]),
-    ("one end", "product: {n: {log: [9], count: 3}}", ["n: log needs two ends, as in {log: [1, 100]", "got [9]"]),
-    ("three ends", "product: {n: {linear: [1, 5, 9], count: 3}}", ["n: linear needs two ends"]),
-    ("end is text", "product: {n: {linear: [1, nine], count: 3}}", ["parameter n must be an integer >= 1; got 'nine'"]),
-    ("end is a fraction", "product: {n: {linear: [1, 9.5], count: 3}}", ["must be an integer >= 1; got 9.5"]),
-    ("end out of range", "product: {label_noise: {linear: [0, 1], count: 3}}", ["in [0, 0.5]; got 1"]),
-    ("between choices", "product: {heads: {linear: [1, 8], count: 8}}", ["heads must be one of 1 | 2 | 4 | 8; got 3"]),
-    ("range of words", "product: {mode: {linear: [1, 2], count: 2}}", ["mode: takes no range, being one of reduced"]),
-    ("range of truths", "product: {verbose: {log: [1, 2], count: 2}}", ["verbose: takes no range", "list its values"]),
-    ("count of one", "product: {n: {log: [1, 9], count: 1}}", ["count must be an integer from 2 to 1000000; got 1"]),
-    ("negative count", "product: {n: {log: [1, 9], count: -3}}", ["count must be an integer from 2", "got -3"]),
-    ("fraction count", "product: {n: {log: [1, 9], count: 2.5}}", ["count must be an integer from 2", "got 2.5"]),
-    ("true count", "product: {n: {log: [1, 9], count: true}}", ["count must be an integer from 2", "got True"]),
-    ("absurd count", "product: {step_size: {log: [1, 9], count: 1e12}}", ["from 2 to 1000000; got 1000000000000"]),
-    ("no seeds", "seeds: 0", ["seeds: the count must be an integer from 1 to 1000000; got 0"]),
-    ("negative seeds", "seeds: -2", ["the count must be an integer from 1", "got -2"]),
-    ("true seeds", "seeds: true", ["the count must be an integer from 1", "got True"]),
-    ("fraction of seeds", "seeds: 2.5", ["the count must be an integer from 1", "got 2.5"]),
-    ("seeds in words", "seeds: five", ["the count must be an integer from 1", "got 'five'"]),
-    ("absurd seeds", "seeds: 1e9", ["the count must be an integer from 1 to 1000000; got 1000000000"]),
-    (
-        "seeds without count",
+    "log from below": ("product: {step_size: {log: [-1, 1], count: 3}}", ["step_size must be a number > 0; got -1"]),
+    "one end": ("product: {n: {log: [9], count: 3}}", ["n: log needs two ends, as in {log: [1, 100]", "got [9]"]),
+    "three ends": ("product: {n: {linear: [1, 5, 9], count: 3}}", ["n: linear needs two ends"]),
+    "end is text": ("product: {n: {linear: [1, nine], count: 3}}", ["parameter n must be an integer >= 1; got 'nine'"]),
+    "end is a fraction": ("product: {n: {linear: [1, 9.5], count: 3}}", ["must be an integer >= 1; got 9.5"]),
+    "end out of range": ("product: {label_noise: {linear: [0, 1], count: 3}}", ["in [0, 0.5]; got 1"]),
+    "between choices": ("product: {heads: {linear: [1, 8], count: 8}}", ["heads must be one of 1 | 2 | 4 | 8; got 3"]),
+    "range of words": ("product: {mode: {linear: [1, 2], count: 2}}", ["mode: takes no range, being one of reduced"]),
+    "range of truths": ("product: {verbose: {log: [1, 2], count: 2}}", ["verbose: takes no range", "list its values"]),
+    "count of one": ("product: {n: {log: [1, 9], count: 1}}", ["count must be an integer from 2 to 1000000; got 1"]),
+    "negative count": ("product: {n: {log: [1, 9], count: -3}}", ["count must be an integer from 2", "got -3"]),
+    "fraction count": ("product: {n: {log: [1, 9], count: 2.5}}", ["count must be an integer from 2", "got 2.5"]),
+    "true count": ("product: {n: {log: [1, 9], count: true}}", ["count must be an integer from 2", "got True"]),
+    "absurd count": ("product: {step_size: {log: [1, 9], count: 1e12}}", ["from 2 to 1000000; got 1000000000000"]),
+    "no seeds": ("seeds: 0", ["seeds: the count must be an integer from 1 to 1000000; got 0"]),
+    "negative seeds": ("seeds: -2", ["the count must be an integer from 1", "got -2"]),
+    "true seeds": ("seeds: true", ["the count must be an integer from 1", "got True"]),
+    "fraction of seeds": ("seeds: 2.5", ["the count must be an integer from 1", "got 2.5"]),
+    "seeds in words": ("seeds: five", ["the count must be an integer from 1", "got 'five'"]),
+    "absurd seeds": ("seeds: 1e9", ["the count must be an integer from 1 to 1000000; got 1000000000"]),
+    "seeds without count": (
         "seeds: {first: 3}",
         ["seeds: need a count, as in {first: 10, count: 5}; got {'first': 3}"],
     ),
-    ("seeds with a step", "seeds: {frist: 3, count: 2}", ["seeds: unknown key 'frist'; did you mean 'first'?"]),
-    ("negative first", "seeds: {first: -1, count: 2}", ["parameter seed must be an integer >= 0; got -1"]),
-    ("bad seed", "seeds: [1, -2]", ["parameter seed must be an integer >= 0; got -2"]),
-    ("points as mapping", "points: {n: 3}", ["points: must be a list of settings, as in `- {n: 50", "got {'n': 3}"]),
-    (
-        "points of numbers",
-        "points: [{n: 3}, 4]",
-        ["points: entry 2: must be a setting such as {n: 50, d: 1000}; got 4"],
-    ),
-    ("empty point", "points: [{n: 3}, {}]", ["points: entry 2: must be a setting", "got {}"]),
-    ("other names", "points: [{n: 3}, {heads: 4}]", ["entry 2: must set what entry 1 sets, n; it sets heads"]),
-    ("fewer names", "points: [{n: 3, heads: 1}, {n: 4}]", ["entry 2: must set what entry 1 sets, n, heads; it sets n"]),
-    (
-        "absurd product",
+    "seeds with a step": ("seeds: {frist: 3, count: 2}", ["seeds: unknown key 'frist'; did you mean 'first'?"]),
+    "negative first": ("seeds: {first: -1, count: 2}", ["parameter seed must be an integer >= 0; got -1"]),
+    "bad seed": ("seeds: [1, -2]", ["parameter seed must be an integer >= 0; got -2"]),
+    "absurd product": (
         "product:\n  n: {linear: [1, 100000], count: 100000}\n  step_size: {log: [1, 2], count: 10}\nseeds: 1000",
         ["100000 x 10 x 1000 = 1000000000 points, more than 1000000: make it smaller or several grids"],
     ),
-]
+}
 
 
 def refused(call, parts: list[str]) -> None:
@@ -166,65 +129,57 @@ def refused(call, parts: list[str]) -> None:
         assert part in message
 
 
-@pytest.mark.parametrize(("content", "parts"), [case[1:] for case in REFUSED], ids=[case[0] for case in REFUSED])
-def test_a_malformed_grid_is_one_line(tmp_path, page, monkeypatch, content: str | bytes, parts: list[str]) -> None:
+@pytest.mark.parametrize("what", REFUSED)
+def test_a_malformed_grid_is_one_line(tmp_path, page, monkeypatch, what) -> None:  # noqa: F811
+    content, parts = REFUSED[what]
     monkeypatch.chdir(tmp_path)
     Path("grid.yml").write_bytes(content if isinstance(content, bytes) else content.encode())
     refused(lambda: read_grid(Path("grid.yml"), page), ["grid file grid.yml", *parts])
     assert [path.name for path in tmp_path.iterdir()] == ["grid.yml"]
 
 
-def test_no_two_rows_of_the_table_are_one(page) -> None:
-    assert len({content for _, content, _ in REFUSED}) == len(REFUSED) >= 25
-    assert len({name for name, _, _ in REFUSED}) == len(REFUSED)
-
-
 @pytest.mark.parametrize(("name", "what"), [("away.yml", "No such file or directory"), (".", "Is a directory")])
-def test_a_grid_that_cannot_be_read_is_one_line(page, tmp_path, monkeypatch, name: str, what: str) -> None:
+def test_a_grid_that_cannot_be_read_is_one_line(page, tmp_path, monkeypatch, name: str, what: str) -> None:  # noqa: F811
     monkeypatch.chdir(tmp_path)
     refused(lambda: read_grid(Path(name), page), [f"grid file {name} cannot be read: {what}"])
 
 
-MAPPINGS = [
-    ("no mapping", [1, 2], {}, ["grid: must be a mapping with some of product, zip, points, seeds, fixed; got [1, 2]"]),
-    ("text", "seeds: 2", {}, ["grid: must be a mapping", "got 'seeds: 2'"]),
-    ("endless integer", {"seeds": 10**5000}, {}, ["seeds: the count must be an integer", "too long to show"]),
-    ("endless value", {"product": {"n": [10**5000]}}, {}, ["too long to show, which is too large"]),
-    ("endless list", {"product": {"n": range(1, 10**9)}}, {}, ["a list of 999999999 values, more than 1000000"]),
-    ("line breaks", {"product": {"mode": ["a\nb"]}}, {}, ["must be one of reduced | dense"]),
-    (
-        "fixed on the command line and varied",
+MAPPINGS = {
+    "no mapping": ([1, 2], {}, ["grid: must be a mapping with some of product, zip, seeds, fixed; got [1, 2]"]),
+    "text": ("seeds: 2", {}, ["grid: must be a mapping", "got 'seeds: 2'"]),
+    "endless integer": ({"seeds": 10**5000}, {}, ["seeds: the count must be an integer", "too long to show"]),
+    "endless value": ({"product": {"n": [10**5000]}}, {}, ["too long to show, which is too large"]),
+    "endless list": ({"product": {"n": range(1, 1000000000)}}, {}, ["a list of 999999999 values, more than 1000000"]),
+    "line breaks": ({"product": {"mode": ["a\nb"]}}, {}, ["must be one of reduced | dense"]),
+    "fixed on the command line and varied": (
         {"product": {"n": [1, 2]}},
         {"n": 3},
         ["parameter n is fixed on the command line or in the call, and varied by product: leave one out"],
     ),
-    (
-        "seed on the command line",
+    "seed on the command line": (
         {"seeds": 2},
         {"seed": 3},
         ["parameter seed is fixed on the command line", "by seeds"],
     ),
-    ("bad fixed", {"seeds": 2}, {"n": 0}, ["fixed on the command line or in the call: parameter n must be", "got 0"]),
-    ("unknown fixed", {"seeds": 2}, {"m": 0}, ["fixed on the command line or in the call: unknown parameter 'm'"]),
-    ("bad, though overridden", {"seeds": 2, "fixed": {"n": 0}}, {"n": 3}, ["grid: fixed: parameter n must be"]),
-]
+    "bad fixed": ({"seeds": 2}, {"n": 0}, ["fixed on the command line or in the call: parameter n must be", "got 0"]),
+    "unknown fixed": ({"seeds": 2}, {"m": 0}, ["fixed on the command line or in the call: unknown parameter 'm'"]),
+    "bad, though overridden": ({"seeds": 2, "fixed": {"n": 0}}, {"n": 3}, ["grid: fixed: parameter n must be"]),
+}
 
 
-@pytest.mark.parametrize(
-    ("content", "fixed", "parts"), [case[1:] for case in MAPPINGS], ids=[case[0] for case in MAPPINGS]
-)
-def test_a_malformed_mapping_is_one_line(page, content, fixed: dict, parts: list[str]) -> None:
+@pytest.mark.parametrize("what", MAPPINGS)
+def test_a_malformed_mapping_is_one_line(page, what) -> None:  # noqa: F811
+    content, fixed, parts = MAPPINGS[what]
     refused(lambda: make_grid(content, page, fixed), parts)
 
 
-def test_seeds_need_a_parameter_seed(seedless) -> None:
-    for given in (3, [1, 2], {"count": 2}):
-        refused(
-            lambda given=given: make_grid({"seeds": given}, seedless), ["page wing/01_tiny has no parameter 'seed'"]
-        )
+@pytest.mark.parametrize("given", [3, [1, 2], {"count": 2}])
+def test_seeds_need_a_parameter_seed(tmp_path, given) -> None:
+    seedless = resolve_page("tiny", make_book(tmp_path))
+    refused(lambda: make_grid({"seeds": given}, seedless), ["page wing/01_tiny has no parameter 'seed'"])
 
 
-def test_a_size_is_refused_before_it_is_built(page) -> None:
+def test_a_size_is_refused_before_it_is_built(page) -> None:  # noqa: F811
     content = {"product": {"n": range(1, 1001), "step_size": {"log": [1, 9], "count": 1000}}, "seeds": 1000}
     tracemalloc.start()
     try:
@@ -234,74 +189,20 @@ def test_a_size_is_refused_before_it_is_built(page) -> None:
         tracemalloc.stop()
 
 
-def test_the_last_size_that_is_allowed(page, monkeypatch) -> None:
+def test_the_last_size_that_is_allowed(page, monkeypatch) -> None:  # noqa: F811
     monkeypatch.setattr(grid_module, "LARGEST", 12)
     assert len(make_grid({"product": {"n": [1, 2, 3]}, "seeds": 4}, page).parameters) == 12
     refused(lambda: make_grid({"product": {"n": [1, 2, 3]}, "seeds": 5}, page), ["3 x 5 = 15 points, more than 12"])
 
 
-def test_reading_a_grid_brings_nothing_that_could_start_a_kernel() -> None:
-    code = (
-        "import sys, bookkit.sweeps.grid; print([m for m in ('papermill', 'distributed', 'torch') if m in sys.modules])"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout == "[]\n"
-
-
-@pytest.fixture
-def started(monkeypatch) -> list[str]:
-    """What a sweep would start: workers are replaced by this list, and no process can begin."""
-    calls: list[str] = []
-
-    def refuse(what: str):
-        def call(*arguments, **options):
-            calls.append(what)
-            raise KeyboardInterrupt
-
-        return call
-
-    monkeypatch.setattr(runner, "connected", refuse("workers"))
-    monkeypatch.setattr(runner, "run_batched", refuse("batched"))
-    monkeypatch.setattr(subprocess, "Popen", refuse("a process"))
-    monkeypatch.setattr(multiprocessing.process.BaseProcess, "start", refuse("a process"))
-    return calls
-
-
-@pytest.mark.parametrize(("option", "cases"), [([], REFUSED), (["--dry-run"], REFUSED[::10])], ids=["run", "dry run"])
-def test_of_all_these_grids_the_command_starts_none_and_leaves_nothing(
-    page, tmp_path, monkeypatch, started, capsys, option, cases
-) -> None:
-    (tmp_path / "book").symlink_to(page.source.parents[2])
-    monkeypatch.chdir(tmp_path / "book")
-    for name, content, parts in cases:
-        path = tmp_path / "grid.yml"
-        path.write_bytes(content if isinstance(content, bytes) else content.encode())
-        assert main(["sweep", "tiny", str(path), "-o", str(tmp_path / "out"), *option]) == 2, name
-        out, err = capsys.readouterr()
-        assert (out, err.count("\n"), err[:16]) == ("", 1, "bookkit: error: "), name
-        assert all(part in err for part in parts), name
-        assert sorted(p.name for p in tmp_path.iterdir()) == ["book", "grid.yml"], name
-    assert started == []
-
-
-def test_the_watch_sees_a_good_grid(page, tmp_path, monkeypatch, started) -> None:
-    """Without this, "starts none" above could pass because the watch is broken."""
-    monkeypatch.chdir(page.source.parents[2])
-    (tmp_path / "grid.yml").write_text("product: {n: [1, 2]}")
-    assert main(["sweep", "tiny", str(tmp_path / "grid.yml"), "-o", str(tmp_path / "out")]) == 130
-    assert started == ["workers"]
-
-
 # --- parameter files share the reader
 
 
-def test_a_key_given_twice_is_refused_in_parameter_files_too(tmp_path, monkeypatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    path = Path("params.yml")
-    path.write_text("n: 1\nmode: dense\nn: 2\n")
-    refused(lambda: read_parameter_file(path), ["parameter file params.yml gives 'n' twice, again in line 3: keep one"])
-    path.write_text("'n': 1\nn: 2\n")
-    refused(lambda: read_parameter_file(path), ["gives 'n' twice, again in line 2"])
+def test_a_key_given_twice_is_refused_in_parameter_files_too(tmp_path) -> None:
+    path = tmp_path / "params.yml"
+    for text, says in (("n: 1\nm: 3\nn: 2\n", "'n' twice, again in line 3: keep one"), ("'n': 1\nn: 2\n", "in line 2")):
+        path.write_text(text)
+        refused(lambda: read_parameter_file(path), [says])
 
 
 def test_mappings_may_still_share_and_override(tmp_path) -> None:

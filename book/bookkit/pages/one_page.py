@@ -8,7 +8,7 @@ import os
 import re
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -297,7 +297,7 @@ def _kernel_environment(code: Code, folder: Path, environment: Mapping[str, str]
                 os.environ[name] = value
 
 
-def private_kernel_manager(folder: Path, log: Path) -> type:
+def private_kernel_manager(folder: Path, log: Path, on_start: Callable[[int], None] = lambda pid: None) -> type:
     """A kernel manager whose kernels write to `log` what goes past the page: they call their ordinary end an error."""
     from jupyter_client.manager import AsyncKernelManager
 
@@ -309,6 +309,7 @@ def private_kernel_manager(folder: Path, log: Path) -> type:
         async def _async_start_kernel(self, **options: object) -> None:
             with log.open("ab") as file:
                 await super()._async_start_kernel(stdout=file, stderr=file, **options)
+            on_start(self.provisioner.pid)
 
         start_kernel = _async_start_kernel
 

@@ -21,7 +21,7 @@ from bookkit.replication import counts, registration
 from bookkit.replication.seeds import release, rule, seeds
 
 if TYPE_CHECKING:
-    from bookkit.sweeps.reading import Sweep
+    from bookkit.sweeps.folder import Sweep
 
 __all__ = ["main", "register", "replicate"]
 
@@ -49,8 +49,8 @@ def parser() -> argparse.ArgumentParser:
     top.add_argument("--seeds", metavar="N", type=int, default=20, help="how many (default: 20)")
     top.add_argument("--first", metavar="K", type=int, default=0, help="number of the first one (default: 0)")
     top.add_argument("--series", metavar="WORD", default="", help="another series of seeds")
-    top.add_argument("--workers", metavar="N", type=int, help="processes (default: one per core), or SLURM jobs")
-    top.add_argument("--cluster", metavar="WHERE", help="address of a Dask scheduler, its .json file, or slurm")
+    top.add_argument("--workers", metavar="N", type=int, help="processes (default: one per core)")
+    top.add_argument("--cluster", metavar="WHERE", help="address of a Dask scheduler, or its .json file")
     top.add_argument("-o", dest="output", metavar="FOLDER", type=Path, help=f"where runs are kept (default: {BUILT})")
     top.add_argument("--write", action="store_true", help=f"write the table {counts.FILE}")
     return top
@@ -98,13 +98,11 @@ def replicate(
 ) -> Sweep:
     """Run `page` at the seeds as a sweep in `output`, with a bar; what was run before is kept."""
     from bookkit.sweeps import sweep
-    from bookkit.sweeps.bar import Bar
 
-    with Bar() as bar:
-        return sweep(
-            page.name, {"seeds": list(chosen)}, output, workers=workers, cluster=cluster, notebooks="all",
-            retry_failed=True, progress=bar, root=root,
-        )  # fmt: skip
+    return sweep(
+        page.name, {"seeds": list(chosen)}, output, workers=workers, cluster=cluster, notebooks="all",
+        retry_failed=True, progress=True, root=root,
+    )  # fmt: skip
 
 
 def _page(

@@ -49,11 +49,11 @@ def lines(
         name, centre, spread = None, mean, error
         if by is not None:
             centre, spread = mean.isel({by: number}), error.isel({by: number})
-            value = centre[by].item()
-            name = f"{by} = {value:g}" if isinstance(value, int | float) else f"{by} = {value}"
+            name = f"{by} = {format(centre[by].item(), 'g') if _are_numbers(mean[by]) else centre[by].item()}"
         there = np.isfinite(centre.values)
+        across = centre[over].values if _are_numbers(mean[over]) else centre[over].values.astype(str)
         chosen = {"colour": _LINE_COLOURS[number], "fmt": "o-", "linewidth": 0.9, "label": name} | style
-        measured(ax, centre[over].values[there], centre.values[there], error=2 * spread.values[there], **chosen)
+        measured(ax, across[there], centre.values[there], error=2 * spread.values[there], **chosen)
     ax.set(xlabel=_title(array[over]), ylabel=_title(array[result]))
     if _is_logarithmic(mean[over].values):
         ax.set_xscale("log")
@@ -70,17 +70,20 @@ def heat_map(
     Cells end halfway to their neighbours, on a logarithmic axis at the geometric mean. `style` goes to matplotlib's `pcolormesh`; the
     other arguments and the errors are as for `lines`. Returns the axes, which have a colour bar.
     """
-    from matplotlib.patches import Rectangle
+    from matplotlib.collections import PolyCollection
 
     mean = _mean(array, result, [y, x], repeat)[0]
     ax = _axes(ax)
     ax.grid(False)
     left, low = _edges(mean[x].values), _edges(mean[y].values)
     mesh = ax.pcolormesh(left, low, np.ma.masked_invalid(mean.values), **style)
-    for i, j in zip(*np.nonzero(np.isnan(mean.values)), strict=True):
-        size = left[j + 1] - left[j], low[i + 1] - low[i]
-        look = {"facecolor": SHADES["paper"], "edgecolor": COLOURS["bound"], "linewidth": 0, "hatch": "////"}
-        ax.add_patch(Rectangle((left[j], low[i]), *size, label="missing", **look))
+    missing = [
+        [(left[j], low[i]), (left[j + 1], low[i]), (left[j + 1], low[i + 1]), (left[j], low[i + 1])]
+        for i, j in zip(*np.nonzero(np.isnan(mean.values)), strict=True)
+    ]
+    if missing:
+        hatched = {"facecolors": SHADES["paper"], "edgecolors": COLOURS["bound"], "linewidths": 0, "hatch": "////"}
+        ax.add_collection(PolyCollection(missing, label="missing", **hatched))
     ax.set(xlabel=_title(array[x]), ylabel=_title(array[y]))
     if _is_logarithmic(mean[x].values):
         ax.set_xscale("log")
@@ -127,10 +130,14 @@ def _mean(
     if values.dtype.kind not in "biuf":
         raise ValueError(f"result {result} must be numbers to be drawn; it holds {values.dtype}")
     values = values.astype(float)
-    if repeat == "seed" and repeat not in array.coords and repeat not in array.dims:
+    if repeat == "seed" and (repeat not in array.coords or array[repeat].ndim == 0):
         repeat = None
+    if len(set(drawn)) < len(drawn):
+        raise ValueError(f"{' and '.join(drawn)} must be on two axes of the sweep")
+    if repeat in drawn:
+        raise ValueError(f"repeat must be an axis that is not drawn; got {repeat!r}")
     for name in [*drawn, *([repeat] if repeat else [])]:
-        _known("coordinate", name, [*array.dims, *array.coords])
+        _known("repeat" if name == repeat else "coordinate", name, [*array.dims, *array.coords])
         if name not in values.dims:  # a parameter that moves with others: along their axis
             if array[name].ndim != 1 or array[name].dims[0] not in values.dims:
                 raise ValueError(
@@ -142,7 +149,7 @@ def _mean(
             raise ValueError(
                 f"coordinate {name} must have a value of its own at each place, and it repeats some: select, or draw over another"
             )
-        values = values.sortby(name) if values[name].dtype.kind in "iuf" else values
+        values = values.sortby(name) if _are_numbers(values[name]) else values
     others = [name for name in values.dims if name not in [*drawn, repeat]]
     values = values.squeeze([name for name in others if values.sizes[name] == 1])
     if left := [name for name in others if name in values.dims]:
@@ -157,6 +164,10 @@ def _mean(
     mean = values.sum(averaged) / count.where(count > 0)
     variance = ((values - mean) ** 2).sum(averaged) / (count - 1).where(count > 1)
     return mean.transpose(*drawn), ((variance / count.where(count > 0)) ** 0.5).transpose(*drawn)
+
+
+def _are_numbers(values: xarray.DataArray) -> bool:
+    return values.dtype.kind in "iuf"
 
 
 def _is_logarithmic(values: np.ndarray) -> bool:
@@ -181,7 +192,8 @@ def _edges(values: np.ndarray) -> np.ndarray:
 
 def _known(what: str, name: str, names: list[Any]) -> None:
     if name not in names:
-        near = difflib.get_close_matches(str(name), sorted(map(str, names)), n=3) or sorted(map(str, names))
+        names = sorted({str(each) for each in names})
+        near = difflib.get_close_matches(str(name), names, n=3) or names
         raise ValueError(f"{what} must be one that the array has; got {name!r}: nearest are {', '.join(near)}")
 
 

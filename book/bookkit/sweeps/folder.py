@@ -67,17 +67,21 @@ class Sweep:
         }
 
     @cached_property
-    def rows(self) -> dict[str, dict[str, Any]]:
-        """The rows of finished and failed points, in the order of the grid."""
+    def _found(self) -> dict[str, dict[str, Any] | None]:
+        """What stands under the names of points: a whole row of that very point, or None."""
         names = {path.stem for path in (self.path / ROWS).glob("*.json")}
         found = {id_: _read(self.path / ROWS / f"{id_}.json") for id_ in self.points if id_ in names}
-        self.damaged.extend(id_ for id_, row in found.items() if row is None or row["id"] != id_)
-        return {id_: row for id_, row in found.items() if row is not None and id_ not in self.damaged}
+        return {id_: row if row is not None and row["id"] == id_ else None for id_, row in found.items()}
 
     @cached_property
+    def rows(self) -> dict[str, dict[str, Any]]:
+        """The rows of finished and failed points, in the order of the grid."""
+        return {id_: row for id_, row in self._found.items() if row is not None}
+
+    @property
     def damaged(self) -> list[str]:
-        """Rows that are there but not whole, or not of their point: they count as missing. Filled when `rows` are read."""
-        return []
+        """Points whose row is there but not whole, or another's: they count as missing."""
+        return [id_ for id_, row in self._found.items() if row is None]
 
     @cached_property
     def table(self) -> pandas.DataFrame:

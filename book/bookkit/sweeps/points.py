@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import importlib
 import platform
@@ -17,6 +18,8 @@ from functools import cached_property
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any, Literal
+
+from jupyter_core.utils import ensure_event_loop
 
 from bookkit.code import imported
 from bookkit.pages.catalogue import UserError, one_line
@@ -109,10 +112,19 @@ def run_point(job: Job, id_: str, parameters: Mapping[str, Any], engine: str = "
         except Exception as error:  # results of another form, a full disk: the points after this one are worth trying
             found = {"error": f"{type(error).__name__}: {error}", "traceback": traceback.format_exc()}
         seconds = time.monotonic() - start
+        _close_event_loop()
         job.require_version()
     row = job.row(id_, parameters, engine, seconds, **found)
     keep = job.notebooks == "all" or (job.notebooks == "failed" and row["status"] == "failed")
     return row, as_text(notebook) if keep and notebook is not None else None
+
+
+def _close_event_loop() -> None:
+    """The loop that papermill leaves open in this thread, with its sockets."""
+    loop = ensure_event_loop()
+    if not loop.is_running():
+        loop.close()
+        asyncio.set_event_loop(None)
 
 
 def records_results(source: str) -> bool:

@@ -259,10 +259,15 @@ def _require_workers(client: Any, job: Job) -> None:
 
 
 def _dask(client: Any) -> Any:
-    """joblib's Dask backend, which would wait forever for a task whose workers died: here its error is handed on as a result."""
+    """joblib's Dask backend, but for two things: it would wait forever for a task whose workers died, whose error is handed on as
+    a result here; and with one worker joblib would run the points in this process.
+    """
     from joblib._dask import DaskDistributedBackend
 
     class Backend(DaskDistributedBackend):
+        def effective_n_jobs(self, n_jobs: int) -> int:
+            return max(2, super().effective_n_jobs(n_jobs))
+
         def submit(self, func: Any, callback: Any = None) -> Any:
             future = super().submit(func, callback)
             future.add_done_callback(lambda done: done.exception() and callback(done.exception()))
