@@ -27,20 +27,18 @@ from torch.utils.benchmark import Measurement, TaskSpec, Timer
 
 from attnlib.device import report, resolve
 from attnlib.kernels.dispatch import has_triton
-from benchmarks import card, certificates, kernels, single_head, sweeps, token_selection
+from benchmarks import card, certificates, kernels, single_head, token_selection
 from benchmarks.ceilings import ceilings, holds_for, reached
 from benchmarks.registry import Case, Wing
 
-NAMES = ("single_head", "token_selection", "kernels", "sweeps", "certificates")
+NAMES = ("single_head", "token_selection", "kernels", "certificates")
 
 
 def _wings(device: str) -> dict[str, Wing]:
     on_gpu = {"kernels": kernels.wing(device)}
     if device == "cuda":
         return on_gpu
-    return {
-        wing.name: wing for wing in (single_head.WING, token_selection.WING, sweeps.WING, certificates.WING)
-    } | on_gpu
+    return {wing.name: wing for wing in (single_head.WING, token_selection.WING, certificates.WING)} | on_gpu
 
 
 def _memory(wing: Wing, case: Case) -> float:

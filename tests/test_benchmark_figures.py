@@ -60,7 +60,7 @@ def test_the_newest_file_of_each_device_is_taken(tmp_path: Path) -> None:
 def test_the_results_in_the_repository_can_be_read() -> None:
     folder = ROOT / "benchmarks" / "results"
     groups = {path.name.split("-")[0] for path in folder.glob("*.json")} - {"pages"}  # `make times`: another form
-    assert {"kernels", "sweeps"} <= groups
+    assert {"kernels", "certificates"} <= groups
     assert all(newest(folder, group) for group in groups)
 
 

@@ -10,7 +10,7 @@ from attnbook.certified.certify import certified
 from attnbook.certified.certify import prove as prove_again
 from attnlib.kernels.calls import changed
 from benchmarks import __main__ as bench
-from benchmarks import certificates, kernel_in_context, kernels, sweeps
+from benchmarks import certificates, kernel_in_context, kernels
 from benchmarks.registry import Case, Wing, Work
 
 LEVELS = ("", "L1", "L2", "L3", "memory")
@@ -91,17 +91,6 @@ def test_a_case_of_minutes_is_called_as_often_as_it_says(monkeypatch) -> None:
     result = bench._measure(Wing("toys", (case,), lambda median: {}), 0.01, "cpu")
     assert len(calls) == 2
     assert result["cases"][0]["median_s"] > 0
-
-
-def test_a_sweep_is_compared_with_its_points_on_two_cores() -> None:
-    """200 points of 2 s are 200 s on two cores; 64 batched points in 3.2 s are 50 ms each."""
-    median = {case.name: 1.0 for case in sweeps.CASES}
-    median |= {"page-alone": 2.0, "point": 2.1, "points-200": 220.0, "dynamics kernel": 5.0, "dynamics batched": 3.2}
-    found = sweeps.WING.ratios(median)
-    assert found["a point / kernel and page alone"] == pytest.approx(1.05)
-    assert found["200 points / ideal on two cores"] == pytest.approx(1.1)
-    assert found["dynamics: kernel per point / batched"] == pytest.approx(100)
-    assert found["seconds to open 10000 rows"] == 1.0
 
 
 def test_names_of_devices_in_files() -> None:

@@ -158,7 +158,6 @@ def test_no_page_and_nothing_that_builds_the_book_imports_what_only_its_proof_ne
     assert found == gpu | {
         "book/bookkit/pdf/printing.py": ["playwright", "pypdf"],
         "book/bookkit/pdf/slides.py": ["pypdf"],
-        "book/bookkit/sweeps/slurm.py": ["dask-jobqueue"],
         "book/attnbook/token_selection/real_data/hub.py": ["transformers"],
         "book/attnbook/token_selection/real_data/hub_data.py": ["datasets"],
     }

@@ -300,7 +300,9 @@ def test_both_pictures_refuse_what_is_missing(array, axes) -> None:
     with pytest.raises(ValueError, match=r"result error must have a value at some point of the sweep; all are missing"):
         heat_map(array.where(array["error"] > 99)[["error"]], "error", "signal_norm", "step_size", ax=axes)
     array["share"] = ("step_size", [0.1, 0.2, 0.3])
-    with pytest.raises(ValueError, match=r"share must vary along signal_norm .* it has step_size"):
+    with pytest.raises(
+        ValueError, match=r"signal_norm must run along an axis of share of its own; the axes are step_size"
+    ):
         lines(array, "share", "signal_norm", ax=axes)
     many = xarray.Dataset({"error": (("n", "d"), np.ones((7, 2)))}, {"n": range(7), "d": [1, 2]})
     with pytest.raises(ValueError, match=r"by must have at most 6 values, .* n has 7"):

@@ -19,8 +19,6 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any, Literal
 
-from jupyter_core.utils import ensure_event_loop
-
 from bookkit.code import imported
 from bookkit.pages.catalogue import UserError, one_line
 from bookkit.pages.one_page import PageError, as_text, read_source, run_in_folder
@@ -121,6 +119,8 @@ def run_point(job: Job, id_: str, parameters: Mapping[str, Any], engine: str = "
 
 def _close_event_loop() -> None:
     """The loop that papermill leaves open in this thread, with its sockets."""
+    from jupyter_core.utils import ensure_event_loop
+
     loop = ensure_event_loop()
     if not loop.is_running():
         loop.close()
