@@ -65,6 +65,7 @@ def make(tmp_path, monkeypatch):
         book = CountingBook(tmp_path / "book", squares, page)
         for name in [name for name in sys.modules if name.split(".")[0] == "counted"]:
             monkeypatch.delitem(sys.modules, name)
+        monkeypatch.setattr(sys, "dont_write_bytecode", True)
         monkeypatch.syspath_prepend(book.root)
         monkeypatch.setenv("SWEEP_LOG", str(book.log))
         monkeypatch.setenv("PYTHONPATH", str(book.root))
