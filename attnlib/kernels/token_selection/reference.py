@@ -13,6 +13,8 @@ chapter of Part II.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
 
 from attnlib.kernels.token_selection.arguments import Call, Recorded
@@ -93,8 +95,12 @@ def step(
     pulled: Pull,
     step_size: torch.Tensor | float,
     trained: str = "both",
+    update: Callable[[torch.Tensor, torch.Tensor], object] | None = None,
 ) -> None:
-    """One step in place, from what `pull` returned; `step_size` may differ from run to run, (R,)."""
+    """One step in place, from what `pull` returned; `step_size` may differ from run to run, (R,).
+
+    `update` is called with the factors (R, P, 2) and (R, 2, N) of what S grows by, instead of adding it to `weighted`.
+    """
     c, k, Sc = pulled
     N, rows = c.shape[1], k.shape[1]
     alpha = step_size.unsqueeze(-1) if isinstance(step_size, torch.Tensor) else step_size
@@ -111,7 +117,7 @@ def step(
         on_training = alpha * k[:, :N]
         left = torch.stack([values, kappa], dim=2)
         right = torch.stack([on_training, alpha * torch.addcmul(z, pi, on_training)], dim=1)
-        weighted.baddbmm_(left, right)
+        (update or weighted.baddbmm_)(left, right)
         move = torch.addcmul(alpha * Sc, alpha * (pi + alpha * beta.unsqueeze(-1)), kappa)
     else:
         move = alpha * Sc if trained == "p" else alpha * pi * kappa

@@ -30,7 +30,8 @@ __all__ = [
     "fit_times", "laws_of_strength", "selection_times",
 ]  # fmt: skip
 
-_EVERY = 4  # fresh attention is looked at every so many steps, and interpolated in log time between
+_EVERY = 4  # the state is kept every so many steps; fresh attention is interpolated in log time between
+_LOOK = 16  # steps after which a coarse look says whether a run may end
 _COUNT = (
     400  # fresh points of that look, which only brackets the crossing; the crossing itself is found with the exact mean
 )
@@ -119,7 +120,7 @@ def _delay(
         if fit.isnan().any():
             fitted = (outputs(state.scores, gram.head_scores) * gram.labels.observed > 0).all(-1)
             fit = torch.where(fit.isnan() & fitted, state.time, fit)
-        if calls % _EVERY == 0:
+        if calls % _LOOK == 0:
             seen = _sampled(law, state.direction_on_signals, state.direction_norm_squared, normals)
             selected = selected | (seen >= _AFTER)
         calls += 1

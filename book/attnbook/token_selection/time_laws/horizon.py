@@ -8,14 +8,67 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
 
 import torch
 
 from attnlib import checks
+from attnlib.kernels.dispatch import has_numba
+from attnlib.kernels.token_selection import reference
+from attnlib.kernels.token_selection.reference import Pull, forces
 from attnlib.token_selection.gram import Gram, check_gram
 from attnlib.token_selection.training import Recursion, Trajectory
 
 __all__ = ["FlowPath", "train_flow"]
+
+
+def _add_and_multiply(S, left, right, c, out):
+    """S += left right, and out = S c of the new S: each row is read and written once."""
+    for r in range(S.shape[0]):
+        a, b, weights = right[r, 0], right[r, 1], c[r]
+        for p in range(S.shape[1]):
+            row, u, kappa, total = S[r, p], left[r, p, 0], left[r, p, 1], 0.0
+            for j in range(len(row)):
+                value = row[j] + (u * a[j] + kappa * b[j])
+                row[j] = value
+                total += value * weights[j]
+            out[r, p] = total
+
+
+@cache
+def _compiled() -> Callable[..., None]:
+    from numba import njit
+
+    fast = {"contract", "reassoc", "nsz", "arcp"}  # sums in any order, so that the inner loop runs over vectors
+    return njit(cache=True, nogil=True, error_model="numpy", fastmath=fast)(_add_and_multiply)
+
+
+class _Flow(Recursion):
+    """The recursion whose update of S, its largest matrix, waits for the product of the next step."""
+
+    def __init__(self, gram: Gram) -> None:
+        super().__init__(gram)
+        self._waiting: tuple[torch.Tensor, torch.Tensor] | None = None
+
+    def pull(self) -> Pull:
+        if self._waiting is None:
+            return super().pull()
+        g, (left, right) = self.gram, self._waiting
+        if not has_numba() or self._S.device.type != "cpu":
+            self._S.baddbmm_(left, right)
+            return super().pull()
+        c = forces(self.scores, g.head_scores, g.labels.observed).flatten(1)
+        Sc = torch.empty_like(self._u)
+        _compiled()(*(x.numpy() for x in (self._S, left, right, c, Sc)))
+        return c, torch.bmm(g.kernel, c.unsqueeze(-1)).squeeze(-1), Sc
+
+    def advance(self, step_size: torch.Tensor | float, pull: Pull | None = None) -> None:
+        def wait(*factors: torch.Tensor) -> None:
+            self._waiting = factors
+
+        state = self._u, self._S, self.prompt_norm_squared
+        reference.step(*state, self.pull() if pull is None else pull, step_size, self.trained, wait)
+        self.time = self.time + step_size
 
 
 @dataclass(frozen=True)
@@ -26,6 +79,7 @@ class FlowPath:
     done: torch.Tensor  # (R,), long
 
 
+@torch.inference_mode()  # no bookkeeping for autograd: a fifth of a small step's time
 def train_flow(
     gram: Gram,
     *,
@@ -50,7 +104,7 @@ def train_flow(
     checks.whole_number("steps", steps, at_least=1)
     checks.whole_number("record_every", record_every, at_least=1)
     delta = checks.positive_number("largest_move", largest_move)
-    state = Recursion(gram)
+    state = _Flow(gram)
     N, scale = gram.kernel.shape[2], gram.start.weight_scale
     first = torch.full((gram.runs,), -1, device=gram.kernel.device)
     rows, kept = [], []
