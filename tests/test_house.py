@@ -85,7 +85,7 @@ def test_the_rules_of_import_know_every_part_and_every_folder_of_a_page() -> Non
 BREACHES = {
     "attnlib/gaussian.py": ("import bookkit.results", "attnlib and bookkit know neither"),
     "attnlib/checks.py": ("import attnlib.single_head.law", "kernels lie below the wings"),
-    "attnlib/token_selection/plan.py": ("import attnlib.in_context.law", "wings do not import each other"),
+    "attnlib/token_selection/gram.py": ("import attnlib.in_context.law", "wings do not import each other"),
     "book/bookkit/results.py": ("import attnlib.checks", "bookkit knows no book"),
     "book/attnbook/single_head/phase.py": (
         "import attnbook.open_questions.optimisers.signs",

@@ -131,9 +131,11 @@ def draw_weights(d: int, heads: int, start: str, seed: int, runs: int, first_run
     each = [
         stream(seed, "start", run).uniform(-1, 1, heads * (3 * n * n + n)) for run in range(first_run, first_run + runs)
     ]
+    # All four matrices from one stream per run, in [-1/sqrt(n), 1/sqrt(n)]; W_O is divided by sqrt(H) too.
     free = torch.as_tensor(np.stack(each)).reshape(runs, heads, -1) / math.sqrt(n)
     query, key, value = free[..., : 3 * n * n].unflatten(-1, (3, n, n)).unbind(2)
     out = free[..., 3 * n * n :] / math.sqrt(heads)
+    # Small starts put multiples of the identity in place of W_Q and W_K (and W_V), with opposite signs where asked.
     if start != "random":
         small = _SMALL[start] * torch.eye(n, dtype=torch.float64).expand(runs, heads, n, n)
         sign = torch.ones(heads, dtype=torch.float64)
@@ -154,7 +156,9 @@ def attend(heads: HeadWeights, prompts: Prompts) -> torch.Tensor:
     def project(matrix: torch.Tensor, tokens: torch.Tensor) -> torch.Tensor:
         return torch.einsum("rhij,rbtj->rhbti", matrix, tokens.expand(heads.runs, *tokens.shape[1:]))
 
+    # Tokens z = (x, y); the query token has y = 0.
     keys, values, queries = project(heads.key, z), project(heads.value, z), project(heads.query, z_q)
+    # softmax(<query, key> / sqrt(n)), the mixture of values, and the output matrix, summed over heads.
     scores = attention_logits(keys.unsqueeze(-3), queries.squeeze(-2)).squeeze(-2)
     mixed = attention_output(attention_weights(scores / math.sqrt(heads.d + 1)), values)
     return torch.einsum("rhi,rhbi->rb", heads.output, mixed)

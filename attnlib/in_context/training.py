@@ -161,10 +161,12 @@ def train(
             "use attnbook.in_context.deeper_and_wider.training"
         )
     checks.one_of("dtype", dtype, ("float32", "float64"))
+    # Who computes, and where; all checks are done before any work.
     where = resolve(device)
     implementation = _chosen(experiment, implementation, dtype, where)
     if threads is not None:
         checks.whole_number("threads", threads, at_least=1)
+    # A new training, or the one that the file holds.
     file = None if checkpoint is None else Path(checkpoint)
     if file is None or not file.exists():
         state = _State.start(experiment, dtype, implementation)
@@ -176,6 +178,7 @@ def train(
     with progress_bar(progress, experiment.steps, f"{experiment.heads} heads", unit="step") as bar:
         bar.update(state.step)
         try:
+            # Pieces of work; every 10 000 steps, at the end, and whatever happens, the state goes to the file.
             while state.step < experiment.steps:
                 if watch is not None:
                     watch(state.step)
@@ -330,12 +333,14 @@ class _State:
         e = self.experiment
         records = np.array(e.recorded_steps)
         target = min(int(records[records > self.step][0]), (self.step // GRID + 1) * GRID)
+        # Weights and the optimiser's moments are stepped in copies.
         moments = {name: self.tensors[name].copy() for name in _MOMENTS}
         losses = self._steps(moments, target - self.step, device, threads)
         if not np.isfinite(losses).all():
             bad = ~np.isfinite(losses)
             first = int(bad.any(0).argmax())
             raise TrainingDiverged(self.step + first, e.first_run + int(bad[:, first].argmax()), self.step, e)
+        # Steps, sum and sum of squares of the losses: their mean until the next record, and its standard error.
         losses = losses.astype(np.float64)
         window = np.stack([np.full(e.runs, losses.shape[1]), losses.sum(1), np.square(losses).sum(1)], axis=1)
         done = target - self.step
@@ -369,6 +374,7 @@ class _State:
 
     def _record(self) -> None:
         index = self.experiment.recorded_steps.index(self.step)
+        # Circuits of the weights at this step, and the mean loss since the last record.
         now = circuits_of(HeadWeights.from_flat(torch.from_numpy(self.tensors["weights"])))
         new = {name: self.tensors[name].copy() for name in _RECORDS}
         new["key_query"][:, index], new["output_value"][:, index] = now.key_query.numpy(), now.output_value.numpy()

@@ -86,10 +86,12 @@ def evaluate(
     # All scores in one pass over the tokens, which are what memory bandwidth is spent on.
     columns = torch.cat([p.view(runs, -1, m), v.view(runs, -1, m)], dim=1).mT.contiguous()
     scores = torch.matmul(tokens.flatten(1, 2), columns).unflatten(1, (n, T)).movedim(-1, 1)  # (R, H + Hv, n, T)
+    # Logits x_t . p_h, then token values v_h . x_t.
     count = heads[0] if heads else 1
     logits, values = scores[:, :count], scores[:, count:]
     if not heads:
         logits, values = logits[:, 0], values[:, 0]
+    # Weights over the tokens of a sample; the output is the weighted mean of the values, summed over heads.
     attention = attention_map.weights(logits)
     output = (attention * values).sum(-1)
     if heads:
@@ -115,12 +117,15 @@ def output_gradients(
     $\partial L/\partial v_h = \sum_{i,t} a_{iht} x_{it}$ with $a = \kappa\,\ell'_i\, w$, and $\partial L/\partial p_h = \sum_{i,t}
     b_{iht} x_{it}$ with $b = \kappa\,\ell'_i\, J^\top (v\cdot x)$; `pull` is $\ell'$ (R, n).
     """
+    # kappa l'_i, one number per sample, for every head and token.
     if output_scale != 1:
         pull = output_scale * pull
     pull = (pull if out.attention.ndim == 3 else pull.unsqueeze(1)).unsqueeze(-1)
+    # In v: the weights themselves; a shared v collects them from all heads.
     for_v = pull * out.attention
     if for_v.ndim == 4 and out.values.shape[1] != for_v.shape[1]:
         for_v = for_v.sum(1, keepdim=True)
+    # In p: through the map, J' (v . x); for softmax s_t (v . x_t - f).
     values = out.values.expand_as(out.attention)
     return for_v, pull * attention_map.pullback(out.logits, out.attention, values)
 
@@ -173,9 +178,11 @@ def gradients_at(
     attention_map: AttentionMap = SOFTMAX, output_scale: float = 1.0, weights: torch.Tensor | None = None,
 ) -> tuple[torch.Tensor, torch.Tensor]:  # fmt: skip
     """The gradients in v and p of `gradients`, from what the heads compute there: `out`, as `evaluate` gives it. No checks."""
+    # How much the loss asks of each output; a mini-batch gives its samples more weight and the others none.
     pull = pulls(out.output, labels)
     if weights is not None:
         pull = weights * pull
+    # What each token weighs in the two gradients, (R, H, n T); then one product with all tokens.
     parts = [
         part.flatten(2) if p.ndim == 3 else part.flatten(1).unsqueeze(1)
         for part in output_gradients(pull, out, attention_map, output_scale)

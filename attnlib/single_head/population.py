@@ -73,6 +73,7 @@ def _check_parameters(v: torch.Tensor, p: torch.Tensor, sample: Sample) -> None:
 def scores_of_fresh_data(v: torch.Tensor, p: torch.Tensor, sample: Sample) -> FreshScores:
     """Law of the fresh scores for parameters v, p (R, m) trained on `sample`. Raises ValueError on bad shapes."""
     _check_parameters(v, p, sample)
+    # Signal part: both parameters along the two signals. Noise part: what is left off the directions that noise avoids.
     units = sample.avoided
     std = sample.law.noise_std
     v_signal, p_signal = (torch.einsum("rkm,rm->rk", sample.signals, x) for x in (v, p))
@@ -84,6 +85,7 @@ def scores_of_fresh_data(v: torch.Tensor, p: torch.Tensor, sample: Sample) -> Fr
     direction = p_noise / largest.clamp_min(torch.finfo(v.dtype).tiny)
     length = direction.norm(dim=-1, keepdim=True)
     omega, direction = largest * length, direction / length.clamp_min(0.5)  # length >= 1, or 0 where p = 0
+    # v . xi splits into its part along p . xi, of slope c, and an independent rest.
     along = (v_noise * direction).sum(-1, keepdim=True)
     # The residual's norm, not sqrt(S_vv - c^2): no cancellation, never negative.
     tau = (v_noise - along * direction).norm(dim=-1, keepdim=True)
@@ -146,6 +148,7 @@ def log10_error_of_scores(
     runs = len(scores.value)
     chunk = max(runs, 1) if chunk is None else checks.whole_number("chunk", chunk, at_least=1)
     pieces = [gaussian_tail.log_error(*(x[i : i + chunk] for x in parts)) for i in range(0, runs, chunk)]
+    # One natural logarithm per class; then the mean over the classes, still in logarithms.
     log_error = torch.cat(pieces) if pieces else scores.value
     if not per_class:
         weights = log_error.new_tensor([class_probability, 1 - class_probability])
@@ -198,11 +201,13 @@ def clean_error_sampled(
     for r in range(sample.runs):
         one, wrong = sample.run(r), 0.0
         points, flips = (stream(seed, role, one.first_run) for role in ("test", "test flips"))
+        # Fresh points in blocks, so that memory does not grow with their number.
         for first in range(0, count, block):
             size = min(block, count - first)
             tokens, labels = sample.law.fresh_block(one, size, points)
             flipped = torch.as_tensor(flips.random(size) < label_noise, device=labels.device)
             output = torch.where(flipped, -labels, labels) * evaluate(tokens, v[r : r + 1], p[r : r + 1]).output
+            # An output of exactly zero is half an error.
             wrong += (output < 0).sum().item() + 0.5 * (output == 0).sum().item()
         shares.append(wrong / count)
     value = torch.tensor(shares, dtype=v.dtype, device=v.device)
@@ -227,9 +232,11 @@ def clean_error_conditioned(
     drawn = np.stack([stream(seed, "test", run).standard_normal((count, sample.law.tokens - 1)) for run in runs])
     fresh = torch.as_tensor(drawn, dtype=v.dtype, device=v.device)  # (R, count, T-1)
     logits = s.omega[:, :1, None] * fresh  # (R, count, T-1)
+    # Softmax weights up to a common factor, which the quotient below does not see: scaled so that nothing overflows.
     shift = torch.maximum(logits.amax(-1, keepdim=True), s.logit.amax(-1)[:, None, None])
     weight = torch.exp(logits - shift)
     signal = torch.exp(s.logit[:, None, :] - shift) * s.value[:, None, :]
+    # Mean and deviation of f given the attention; its tail is the error.
     drift = s.along[:, None, :] * (weight * fresh).sum(-1, keepdim=True)
     spread = s.tau[:, None, :] * weight.norm(dim=-1, keepdim=True)
     tail = torch.special.ndtr(-(signal + drift) / spread.clamp_min(torch.finfo(v.dtype).tiny))

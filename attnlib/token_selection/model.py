@@ -65,6 +65,8 @@ def gradients(
     checks.tensor("head", head, (d,), like=tokens)
     checks.tensor("weight", weight, (d, d), like=tokens)
     checks.tensor("prompt", prompt, (d,), like=tokens)
+    # z = X W^T p. Then G = sum c x, the force on each score times its token.
     scores = tokens @ (weight.mT @ prompt)
     pull = torch.einsum("nt,ntd->d", forces(scores, tokens @ head, labels), tokens)
+    # Ascent directions: p G^T for W, W G for p.
     return torch.outer(prompt, pull), weight @ pull, scores

@@ -86,6 +86,7 @@ def _one_model(
     law: TokenLaw, v: torch.Tensor, norm_squared: torch.Tensor, normals: torch.Tensor
 ) -> tuple[torch.Tensor, ...]:
     count = normals.shape[0]
+    # Scores are drawn; given them f is Gaussian, and the error is its tail. The last normal is that of f, for the loss.
     s, mean, spread, true = _given_scores(law, v, norm_squared, normals[:, :-1])
     log_error = torch.special.log_ndtr(-true * mean / spread)
     losses = torch.nn.functional.softplus(-true * (mean + spread * normals[:, -1]))
@@ -101,11 +102,14 @@ def _given_scores(
     """Attention (count, T), mean and standard deviation of f given the scores, and true labels, for normals g (count, T)."""
     count, sigma = g.shape[0], law.noise_std
     true = 1.0 - 2.0 * (torch.arange(count, device=v.device) % 2).double()
+    # What each token adds to its score and to its value on average.
     means = law.means(true[:2])  # (2, T, 2), the two classes alternate
     nu = law.head_coordinates().to(v.device)
     norm = norm_squared.sqrt()
+    # Noise enters scores along v; the head sees the same noise through the component of nu along v, and the rest apart.
     along = (v @ nu) / norm if norm > 0 else torch.zeros_like(norm)  # component of nu along v
     rest = (law.head_norm**2 - along**2).clamp(min=0).sqrt()
+    # Attention, then mean and deviation of f = sum s_t (nu . x_t) given the scores.
     s = torch.softmax((means @ v).repeat(count // 2, 1) + sigma * norm * g, -1)
     mean = (s * ((means @ nu).repeat(count // 2, 1) + sigma * along * g)).sum(-1)
     return s, mean, sigma * rest * s.square().sum(-1).sqrt(), true
@@ -211,6 +215,7 @@ def tail_error(
         )
     T = law.tokens
     g = torch.as_tensor(rng.standard_normal((count, T)), device=direction_on_signals.device)
+    # Half of the draws are pushed towards an error: one competitor up, the relevant token down.
     pushed = torch.arange(count, device=g.device) % 4 >= 2  # both classes alternate among them
     competitor = torch.as_tensor(rng.integers(1, T, count), device=g.device)
     shifts = torch.tensor(_SHIFTS, dtype=g.dtype, device=g.device)
@@ -218,13 +223,13 @@ def tail_error(
     g[torch.arange(count), competitor] += delta
     g[:, 0] -= delta
     gap = (g[:, 1:] - g[:, :1]) / math.sqrt(2)
-    push = (
-        gap.unsqueeze(-1) * shifts - shifts**2 / 2
-    )  # log of the pushed density over the plain one, (count, T - 1, shifts)
+    # Log of each pushed density over the plain one, (count, T - 1, shifts), and of plain plus the mean of the pushed ones.
+    push = gap.unsqueeze(-1) * shifts - shifts**2 / 2
     mixture = torch.logaddexp(
         torch.zeros_like(gap[:, 0]), torch.logsumexp(push.flatten(1), 1) - math.log(push[0].numel())
     )
     _, mean, spread, true = _given_scores(law, direction_on_signals, direction_norm_squared, g)
+    # Error given the scores, times plain density over mixture.
     log_values = torch.special.log_ndtr(-true * mean / spread) - (mixture - math.log(2))
     log_mean = torch.logsumexp(log_values, 0) - math.log(count)
     relative = torch.exp(log_values - log_mean).std() / math.sqrt(count)

@@ -125,8 +125,10 @@ class Recursion:
         runs, rows, N = gram.kernel.shape
         self._N, self._rows = N, rows
         new = gram.kernel.new_zeros
+        # Probes: N training tokens, 2 unit signals, then the coordinates a (N), b (N) and q of v. u holds their scores ...
         self._u = new(runs, rows + 2 * N + 1)
         self._u[:, :rows], self._u[:, -1] = gram.scores, 1.0
+        # ... and S their rows of W^T W X^T: H_0 for tokens and signals, 0 for a, the unit matrix for b, 0 for q.
         self._S = new(runs, rows + 2 * N + 1, N)
         self._S[:, :rows] = gram.weighted
         self._S[:, rows + N : rows + 2 * N].diagonal(dim1=1, dim2=2).fill_(1.0)
@@ -197,6 +199,7 @@ class Recursion:
         times = list(itertools.accumulate(step_sizes, lambda time, size: time + size, initial=self.time))
         rows: list[Snapshot] = []
         done = 0
+        # From record to record; each moment keeps the scores of all probes, and |v|^2 from its coordinates.
         for first in range(0, len(recorded), _MOMENTS):
             marks = recorded[first : first + _MOMENTS]
             seen = token_selection.advance(call.piece(done, marks))

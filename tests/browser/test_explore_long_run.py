@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from attnlib.single_head.flow import first_order_threshold, flow_path, signal_threshold
+from attnbook.single_head.flow import first_order_threshold, flow_path, signal_threshold
 from tests.browser.exploring import Explorer, explored
 
 pytestmark = pytest.mark.browser

@@ -6,7 +6,7 @@ import pytest
 from playwright.sync_api import Browser
 
 from attnbook.explorers import token_selection as player
-from attnlib.token_selection import theory
+from attnbook.token_selection import theory
 from tests.browser.browsing import DESKTOP, PHONE
 from tests.browser.exploring import explored
 from tests.explorers.node import evaluate

@@ -21,7 +21,7 @@ from attnbook.certified.boundary_flow import (
 )
 from attnbook.certified.boundary_sets import SignalSet, in_signal_set, in_trap, signal_room
 from attnbook.certified.certificate import precision
-from attnlib.single_head import flow
+from attnbook.single_head import flow
 
 flint = pytest.importorskip("flint")
 arb = flint.arb

@@ -19,9 +19,9 @@ from attnbook.certified.constants_two_steps import TwoSteps
 from attnbook.certified.printed import moved, rounds_to
 from attnbook.single_head.finite_dimension.bounds import closed_form_constant, deviation_bounds
 from attnbook.single_head.label_counts import possible_counts
+from attnbook.token_selection import theory
 from attnbook.token_selection.time_laws.limits import critical_discrimination
 from attnlib.single_head.law import SignalNoiseLaw
-from attnlib.token_selection import theory
 from attnlib.token_selection.law import TokenLaw
 
 

@@ -19,8 +19,8 @@ from attnbook.certified.margin import (
     threshold_proved,
 )
 from attnbook.single_head.margin import measured_threshold, selection_margin, tokens_of
+from attnbook.single_head.svm import NotSeparable
 from attnlib.single_head.law import SignalNoiseLaw
-from attnlib.single_head.svm import NotSeparable
 
 
 @pytest.fixture(scope="module")

@@ -10,7 +10,7 @@ from scipy.integrate import solve_ivp
 
 from attnbook.explorers import long_run
 from attnbook.explorers.__main__ import FOLDER, script
-from attnlib.single_head.flow import (
+from attnbook.single_head.flow import (
     first_order_threshold,
     flow_path,
     flow_rates,

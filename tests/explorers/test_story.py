@@ -11,11 +11,11 @@ import numpy as np
 import pytest
 import torch
 
+from attnbook.single_head.flow import flow_path
 from attnbook.single_head.mean_field import mean_field_log10_error
 from attnbook.story import run
 from attnlib.in_context.estimators import kernel_weights
 from attnlib.single_head import gradient_descent, two_steps
-from attnlib.single_head.flow import flow_path
 from bookkit.results import read_results
 from bookkit.settings import settings
 from tests.explorers.node import ROOT, evaluate

@@ -12,13 +12,13 @@ import pytest
 
 from attnbook.explorers import packing
 from attnbook.explorers import token_selection as player
+from attnbook.token_selection import theory
+from attnbook.token_selection.fresh_selection import fresh_attention, fresh_threshold
 from attnbook.token_selection.heat_map.figure import PHASE_COLOURS
 from attnbook.token_selection.heat_map.study import PHASES
+from attnbook.token_selection.mean_field import FLIPPED, flipped_share, mean_field
 from attnbook.token_selection.time_laws.delay import course
-from attnlib.token_selection import theory
-from attnlib.token_selection.fresh_selection import fresh_attention, fresh_threshold
 from attnlib.token_selection.law import TokenLaw
-from attnlib.token_selection.mean_field import FLIPPED, flipped_share, mean_field
 from tests.explorers.node import ROOT, evaluate
 
 DATA = Path(ROOT, "book/assets/explorers/data/token_selection.js")

@@ -32,11 +32,11 @@ from attnbook.open_questions.more_classes_and_layers.classes import (
     stacked,
 )
 from attnbook.open_questions.more_classes_and_layers.study import benign_cells
+from attnbook.single_head.flow import first_order_threshold, signal_threshold
+from attnbook.single_head.svm import hard_margin
 from attnlib.single_head.closed_form import two_steps
-from attnlib.single_head.flow import first_order_threshold, signal_threshold
 from attnlib.single_head.law import SignalNoiseLaw
 from attnlib.single_head.population import log10_clean_error
-from attnlib.single_head.svm import hard_margin
 from attnlib.single_head.training import gradient_descent
 
 F64 = torch.float64

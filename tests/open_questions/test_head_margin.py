@@ -33,9 +33,9 @@ from attnbook.open_questions.many_heads.margin import (
     tie_norm,
 )
 from attnbook.single_head.margin import pattern_costs, tokens_of
+from attnbook.single_head.svm import NotSeparable, hard_margin
 from attnbook.single_head.variants import StressedLaw
 from attnlib.single_head.law import SignalNoiseLaw
-from attnlib.single_head.svm import NotSeparable, hard_margin
 
 GOLDEN = (1 + math.sqrt(5)) / 2
 

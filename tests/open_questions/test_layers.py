@@ -245,7 +245,7 @@ def test_sampling_uses_fresh_points_and_w():
 
 
 def test_noise_phase_error_is_that_of_the_maximum_margin_head_on_orthogonal_noise():
-    from attnlib.single_head.svm import hard_margin
+    from attnbook.single_head.svm import hard_margin
 
     n, d, eta = 20, 5000, 0.1
     architecture = Architecture("any", 0.7, 0.8)

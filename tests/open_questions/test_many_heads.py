@@ -26,8 +26,8 @@ from attnbook.open_questions.many_heads.random_starts import (
     random_start,
 )
 from attnbook.open_questions.many_heads.study import many_heads_study, thresholds
+from attnbook.single_head.flow import selects_signal, signal_threshold
 from attnbook.single_head.long_run import law_at, orthogonal_sample
-from attnlib.single_head.flow import selects_signal, signal_threshold
 from attnlib.single_head.law import SignalNoiseLaw
 from attnlib.single_head.population import log10_clean_error
 from attnlib.single_head.training import gradient_descent, train_heads

@@ -13,8 +13,8 @@ from attnbook.open_questions.attention_maps.fates import (
     map_fates,
     thresholds_of_shares,
 )
+from attnbook.single_head.flow import own_thresholds
 from attnbook.single_head.long_run import class_fates, law_at, small_then_long
-from attnlib.single_head.flow import own_thresholds
 from attnlib.single_head.law import SignalNoiseLaw
 from attnlib.single_head.maps import ENTMAX15, LINEARISED, SIGMOID, SOFTMAX, SPARSEMAX, softmax
 

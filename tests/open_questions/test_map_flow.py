@@ -7,8 +7,8 @@ import torch
 
 from attnbook.open_questions.attention_maps.error import log10_map_error
 from attnbook.open_questions.attention_maps.flow import map_descent, map_flow, map_rates, map_threshold
+from attnbook.single_head.flow import flow_path, flow_rates, flow_step, in_trap, signal_threshold
 from attnbook.single_head.long_run import orthogonal_sample
-from attnlib.single_head.flow import flow_path, flow_rates, flow_step, in_trap, signal_threshold
 from attnlib.single_head.law import SignalNoiseLaw
 from attnlib.single_head.maps import (
     ENTMAX15,

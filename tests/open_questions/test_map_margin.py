@@ -16,8 +16,8 @@ from attnbook.open_questions.attention_maps.margin import (
 )
 from attnbook.single_head.long_run import orthogonal_sample
 from attnbook.single_head.margin import tokens_of
+from attnbook.single_head.svm import NotSeparable, hard_margin
 from attnlib.single_head.law import SignalNoiseLaw
-from attnlib.single_head.svm import NotSeparable, hard_margin
 
 
 def orthogonal(n=16, d=600, norm=9.0, eta=0.2, seed=3):

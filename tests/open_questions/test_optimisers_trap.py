@@ -16,7 +16,7 @@ from attnbook.open_questions.optimisers.trap_boundaries import (
     pass_threshold,
     runs_from_anywhere,
 )
-from attnlib.single_head.flow import flow_rates, signal_threshold
+from attnbook.single_head.flow import flow_rates, signal_threshold
 
 X, ETA, BATCHES = 0.7, 0.25, 3  # per batch and class: three clean samples, one flipped
 PER = 4

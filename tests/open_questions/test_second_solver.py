@@ -14,7 +14,7 @@ from attnbook.open_questions.second_solver import (
     flow_speed,
     on_both_sides,
 )
-from attnlib.single_head.flow import first_order_threshold, signal_threshold
+from attnbook.single_head.flow import first_order_threshold, signal_threshold
 from attnlib.single_head.maps import ENTMAX15, LINEARISED, SOFTMAX, SPARSEMAX, softmax
 
 MAPS = {

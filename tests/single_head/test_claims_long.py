@@ -5,6 +5,7 @@ import pytest
 import torch
 
 from attnbook.single_head.beyond_two_steps.claims import CLAIMS, long_study
+from attnbook.single_head.flow import signal_threshold
 from attnbook.single_head.long_run import (
     class_fates,
     course_of_training,
@@ -16,7 +17,6 @@ from attnbook.single_head.long_run import (
     started_at_random,
     train,
 )
-from attnlib.single_head.flow import signal_threshold
 from attnlib.single_head.law import SignalNoiseLaw
 from attnlib.single_head.population import log10_clean_error
 from attnlib.single_head.training import gradient_descent

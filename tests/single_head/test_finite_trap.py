@@ -13,8 +13,8 @@ from attnbook.single_head.beyond_two_steps.boundaries import (
     first_move,
 )
 from attnbook.single_head.beyond_two_steps.finite_trap import class_scores, largest_share, trap_record
+from attnbook.single_head.flow import flow_step, signal_threshold
 from attnbook.single_head.long_run import law_at, orthogonal_sample
-from attnlib.single_head.flow import flow_step, signal_threshold
 from attnlib.single_head.law import SignalNoiseLaw
 from attnlib.single_head.training import gradient_descent
 

@@ -7,9 +7,8 @@ import numpy as np
 import pytest
 import torch
 
-from attnbook.single_head.long_run import orthogonal_sample
-from attnlib.single_head import flow
-from attnlib.single_head.flow import (
+from attnbook.single_head import flow
+from attnbook.single_head.flow import (
     first_order_threshold,
     flow_path,
     flow_rates,
@@ -19,6 +18,7 @@ from attnlib.single_head.flow import (
     selects_signal,
     signal_threshold,
 )
+from attnbook.single_head.long_run import orthogonal_sample
 from attnlib.single_head.law import SignalNoiseLaw
 from attnlib.single_head.training import gram_descent
 

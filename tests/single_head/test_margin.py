@@ -48,8 +48,8 @@ from attnbook.single_head.max_margin.optimum_limit import (
     second_best_cost,
 )
 from attnbook.single_head.max_margin.study import mixing_extra, predicted_mixing
+from attnbook.single_head.svm import NotConverged, NotSeparable, hard_margin
 from attnlib.single_head.law import SignalNoiseLaw
-from attnlib.single_head.svm import NotConverged, NotSeparable, hard_margin
 
 
 def draw(n=24, d=6000, signal_norm=40.0, label_noise=0.15, seed=0, run=0):

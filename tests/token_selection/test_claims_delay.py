@@ -7,12 +7,12 @@ import numpy as np
 import pytest
 import torch
 
+from attnbook.token_selection.theory import benign_clock, n_d_snr_fourth, selection_time, uniform_attention_accuracy
 from attnbook.token_selection.time_laws.claims import CLAIMS
 from attnbook.token_selection.time_laws.clock import Setting, exponents
 from attnbook.token_selection.time_laws.limits import SHARP, gap_differences
 from attnbook.token_selection.time_laws.study import STRENGTHS, Axis, time_study
 from attnlib.token_selection.law import Start, TokenLaw
-from attnlib.token_selection.theory import benign_clock, n_d_snr_fourth, selection_time, uniform_attention_accuracy
 from bookkit.claims import Verdict
 
 IDS = "TS31 TS32 TS33 TS34 TS35 TS35b TS36 TS37 TS38 TS38b TS38c TS38d TS38f TS38g TS38h TS38i TS38e TS38j TS39 TS39b".split()

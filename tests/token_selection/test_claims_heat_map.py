@@ -8,9 +8,9 @@ import pytest
 
 from attnbook.token_selection.heat_map.claims import CLAIMS, border_exponents, heat_study, predicted_map
 from attnbook.token_selection.heat_map.study import HeatMap, heat_map, heat_plan
+from attnbook.token_selection.mean_field import mean_field
+from attnbook.token_selection.theory import fresh_attention, n_d_snr_fourth
 from attnlib.token_selection.law import Start, TokenLaw
-from attnlib.token_selection.mean_field import mean_field
-from attnlib.token_selection.theory import fresh_attention, n_d_snr_fourth
 from bookkit.claims import Verdict
 
 LAW = TokenLaw(n=10, d=3, tokens=5, signal_norm=1.0)

@@ -6,6 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from attnbook.token_selection import theory
 from attnbook.token_selection.time_laws.limits import (
     critical_discrimination,
     discrimination_at,
@@ -14,7 +15,6 @@ from attnbook.token_selection.time_laws.limits import (
     last_strength,
     laws_at,
 )
-from attnlib.token_selection import theory
 from attnlib.token_selection.law import TokenLaw
 
 LAW = TokenLaw(n=20, d=2000, tokens=8, signal_norm=20.0)

@@ -6,10 +6,10 @@ from dataclasses import replace
 import pytest
 import torch
 
+from attnbook.token_selection.mean_field import mean_field
 from attnbook.token_selection.time_laws.rate import distance_bound, mean_field_distance
 from attnlib.token_selection.gram import draw_gram
 from attnlib.token_selection.law import TokenLaw
-from attnlib.token_selection.mean_field import mean_field
 from attnlib.token_selection.model import forces
 
 LAW = TokenLaw(n=10, d=2000, tokens=5, signal_norm=10.0)

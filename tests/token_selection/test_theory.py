@@ -6,13 +6,18 @@ import numpy as np
 import pytest
 import torch
 
+from attnbook.token_selection import theory
 from attnbook.token_selection.dynamics.growth import growth
+from attnbook.token_selection.fresh_selection import (
+    fresh_attention,
+    fresh_threshold,
+    hard_selection,
+    selection_accuracy,
+)
+from attnbook.token_selection.mean_field import CLEAN, FLIPPED, flipped_share, mean_field
 from attnbook.token_selection.time_laws.horizon import train_flow
-from attnlib.token_selection import theory
-from attnlib.token_selection.fresh_selection import fresh_attention, fresh_threshold, hard_selection, selection_accuracy
 from attnlib.token_selection.gram import draw_gram
 from attnlib.token_selection.law import TokenLaw
-from attnlib.token_selection.mean_field import CLEAN, FLIPPED, flipped_share, mean_field
 from attnlib.token_selection.training import train
 
 

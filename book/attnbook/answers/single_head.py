@@ -11,6 +11,7 @@ from attnbook.answers import crossing, exercise
 from attnbook.open_questions.many_heads.margin import class_cost
 from attnbook.single_head.batched import two_steps
 from attnbook.single_head.finite_dimension.bounds import log_term, smallest_certified_dimension
+from attnbook.single_head.flow import first_order_threshold
 from attnbook.single_head.long_run import law_at
 from attnbook.single_head.mean_field import mean_field
 from attnbook.single_head.phase_theory import lower_snr_limit, preference_spread
@@ -18,7 +19,6 @@ from attnbook.single_head.signal_and_noise.claims import averaging_error
 from attnbook.single_head.variants import StressedLaw
 from attnlib.gaussian import bartlett_rows
 from attnlib.randomness import stream
-from attnlib.single_head.flow import first_order_threshold
 from attnlib.single_head.law import SignalNoiseLaw
 from attnlib.single_head.training import gradient_descent
 

@@ -9,8 +9,8 @@ from numpy.polynomial.hermite_e import hermegauss
 
 from attnbook.answers import crossing, exercise
 from attnbook.token_selection.dynamics.growth import growth
+from attnbook.token_selection.theory import delay_exponent, existence_window, loss_floor, uniform_attention_accuracy
 from attnlib.token_selection.law import TokenLaw
-from attnlib.token_selection.theory import delay_exponent, existence_window, loss_floor, uniform_attention_accuracy
 
 TOKENS = 8  # on every page of this part
 

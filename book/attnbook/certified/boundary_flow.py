@@ -1,7 +1,7 @@
 r"""The mean-field flow of Part I with every error enclosed: five variables, a clock without stiffness, a proved Taylor step.
 
 Let $a=P-q_c$ and $b=P-q_n$ be the logits of the clean and of the flipped samples, $s_c=\sigma(a)$, $s_n=\sigma(b)$,
-$m_c=s_cV+(1-s_c)t_c$, $m_n=-s_nV+(1-s_n)t_n$. The flow of `attnlib.single_head.flow` depends on P, q_c, q_n through a and b only.
+$m_c=s_cV+(1-s_c)t_c$, $m_n=-s_nV+(1-s_n)t_n$. The flow of `attnbook.single_head.flow` depends on P, q_c, q_n through a and b only.
 In the time T with $dT=g_c\,d\tau$, where $g_c=\sigma(-m_c)$, and with $\gamma=g_n/g_c=(1+e^{m_c})/(1+e^{m_n})$,
 
 $$ V'=x(s_c-\nu\gamma s_n),\quad t_c'=1-s_c,\quad t_n'=\gamma(1-s_n),\quad

@@ -20,10 +20,10 @@ import numpy as np
 
 from attnbook.single_head.margin import PATTERNS, Tokens, pattern_selection, predicted_thresholds, tokens_of
 from attnbook.single_head.max_margin.finite_threshold import exact_threshold
+from attnbook.single_head.svm import hard_margin
 from attnlib import checks
 from attnlib.arrays import Bools, Floats
 from attnlib.single_head.law import SignalNoiseLaw
-from attnlib.single_head.svm import hard_margin
 
 __all__ = [
     "SIZES",

@@ -10,8 +10,8 @@ import math
 
 import numpy as np
 
+from attnbook.single_head.flow import signal_threshold
 from attnbook.single_head.long_run import Fates, class_fates, law_at, small_then_long
-from attnlib.single_head.flow import signal_threshold
 
 __all__ = ["LABEL_NOISES", "RATES", "boundary", "data", "trained"]
 

@@ -15,6 +15,7 @@ import torch
 
 from attnbook.explorers.packing import RESOLUTION, pack
 from attnbook.token_selection.heat_map.study import PHASES, phases
+from attnbook.token_selection.theory import uniform_attention_accuracy
 from attnbook.token_selection.time_laws.delay import along_time, selection_times
 from attnbook.token_selection.time_laws.horizon import train_flow
 from attnlib.randomness import stream
@@ -22,7 +23,6 @@ from attnlib.token_selection.gram import draw_gram
 from attnlib.token_selection.law import TokenLaw
 from attnlib.token_selection.model import outputs
 from attnlib.token_selection.population import population
-from attnlib.token_selection.theory import uniform_attention_accuracy
 from attnlib.token_selection.training import Recursion, Trajectory
 
 __all__ = [

@@ -1,6 +1,6 @@
 r"""On which side of a number a class of the flow ends: a second solver for the boundaries $x^*$ that the claims of Part IV quote.
 
-The boundaries come from solvers of their own: SciPy's LSODA (`attnlib.single_head.flow`, `trap_boundaries`) and classical Runge-Kutta
+The boundaries come from solvers of their own: SciPy's LSODA (`attnbook.single_head.flow`, `trap_boundaries`) and classical Runge-Kutta
 (`attention_maps.flow`, `class_flow`), with bisection. Here the flow of one class is written down anew for any two-token weight $s(z)$
 and goes by midpoint steps on the clock $\log(1+\tau)$, many settings at once. A value $x^*$ is confirmed to a width $\delta$ when the
 class ends on the noise at $(1-\delta)x^*$ and on the signal at $(1+\delta)x^*$. Only the K-class flow shares its right-hand side with

@@ -16,11 +16,11 @@ from typing import Any
 import numpy as np
 import torch
 
+from attnbook.single_head.flow import own_thresholds
 from attnbook.single_head.margin import best_pattern, pattern_costs, selection_margin, tokens_of
 from attnbook.single_head.margin import pattern_selection as _selection
 from attnlib import checks
 from attnlib.arrays import Bools, Floats, Ints
-from attnlib.single_head.flow import own_thresholds
 from attnlib.single_head.law import Sample, SignalNoiseLaw
 from attnlib.single_head.population import log10_clean_error
 from attnlib.single_head.training import Trajectory, gaussian_start, gram_descent

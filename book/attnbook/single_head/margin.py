@@ -5,7 +5,7 @@ A selection replaces each sample by one vector $r_i = s_i u_i + (1-s_i)\xi_i$, $
 $$ \Gamma(s) = \max_{|v|\le1} \min_i y_i\, v\cdot r_i = \frac1{|v(s)|}, \qquad
    v(s) = \arg\min |v|^2 \;\text{ s.t. }\; y_i\, v\cdot r_i \ge 1 . $$
 
-Solved exactly by `attnlib.single_head.svm`; needs scipy and clarabel (extra `margin`).
+Solved exactly by `attnbook.single_head.svm`; needs scipy and clarabel (extra `margin`).
 
 Class-level patterns, one letter per class: `S` clean samples select the signal and flipped ones their noise; `X` all select
 noise; `F` the flipped choice (clean: noise, flipped: signal). Source of all formulas: derived, chapter on the maximum margin.
@@ -19,10 +19,10 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from attnbook.single_head.svm import MaxMargin, NotSeparable, hard_margin
 from attnlib import checks
 from attnlib.arrays import Bools, Floats, Ints
 from attnlib.single_head.law import Sample
-from attnlib.single_head.svm import MaxMargin, NotSeparable, hard_margin
 
 __all__ = [
     "PATTERNS",

@@ -12,14 +12,14 @@ from typing import Any
 
 import torch
 
+from attnbook.single_head.flow import signal_threshold
+from attnbook.token_selection.fresh_selection import fresh_attention
+from attnbook.token_selection.theory import n_snr_squared, selection_path
 from attnlib.attention import attention_weights
 from attnlib.in_context.law import RegressionLaw
 from attnlib.single_head import Sample, SignalNoiseLaw, gradient_descent, gram_descent, log10_clean_error
-from attnlib.single_head.flow import signal_threshold
 from attnlib.single_head.population import scores_of_fresh_data
-from attnlib.token_selection.fresh_selection import fresh_attention
 from attnlib.token_selection.law import TokenLaw
-from attnlib.token_selection.theory import n_snr_squared, selection_path
 
 __all__ = [
     "LAW",

@@ -1,7 +1,7 @@
 /**
  * The long run in six variables: gradient flow of one class when the noise tokens are orthogonal and of equal norm.
  *
- * Mirrors attnlib.single_head.flow. State (V, t_c, t_n, P, q_c, q_n), suffix c, n: clean, flipped; s = sigma(P - q);
+ * Mirrors attnbook.single_head.flow. State (V, t_c, t_n, P, q_c, q_n), suffix c, n: clean, flipped; s = sigma(P - q);
  * x = rho^2 |C_k| / d, nu = eta / (1 - eta), r the ratio of the two step sizes, time tau = beta t d / n:
  *
  *     V' = x (g_c s_c - nu g_n s_n),  t_c' = g_c (1 - s_c),  t_n' = g_n (1 - s_n),

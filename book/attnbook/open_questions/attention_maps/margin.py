@@ -22,7 +22,7 @@ import itertools
 import numpy as np
 
 from attnbook.single_head.margin import Tokens
-from attnlib.single_head.svm import NotSeparable, hard_margin
+from attnbook.single_head.svm import NotSeparable, hard_margin
 
 __all__ = ["SELECTIONS", "best_of_all", "product_costs", "selected", "unnormalised_cost", "unnormalised_svm"]
 

@@ -14,8 +14,8 @@ from attnbook.open_questions.many_heads.equal_heads import VARIANTS, equal_heads
 from attnbook.open_questions.many_heads.random_starts import across_directions, random_start
 from attnbook.open_questions.many_heads.study import GROWTH_BINS, PAPER_SIZE, WINDOW_ROWS, ManyHeadsStudy, thresholds
 from attnbook.open_questions.second_solver import ends_on_signal, on_both_sides
+from attnbook.single_head.flow import first_order_threshold, signal_threshold
 from attnbook.single_head.long_run import Course, Fates
-from attnlib.single_head.flow import first_order_threshold, signal_threshold
 from attnlib.single_head.training import gradient_descent, train_heads
 from bookkit.claims import ClaimSet, Source
 from bookkit.rules import LEVEL, Evidence, agrees, both, exactly, mean_within, share_within, statistic_within, within

@@ -19,11 +19,11 @@ from dataclasses import dataclass, replace
 import numpy as np
 import torch
 
+from attnbook.single_head.flow import selects_signal
 from attnbook.single_head.long_run import Course, Fates, course_of_training, stacked
 from attnlib import checks
 from attnlib.kernels.heads import Call, advance
 from attnlib.single_head.closed_form import TwoSteps, two_steps
-from attnlib.single_head.flow import selects_signal
 from attnlib.single_head.law import Sample, SignalNoiseLaw
 from attnlib.single_head.maps import SOFTMAX
 from attnlib.single_head.model import forward

@@ -14,10 +14,10 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from attnbook.single_head.margin import Tokens
+from attnbook.single_head.svm import NotSeparable, hard_margin
 from attnlib import checks
 from attnlib.gaussian import bartlett_rows
 from attnlib.randomness import stream
-from attnlib.single_head.svm import NotSeparable, hard_margin
 
 __all__ = ["SelectionGram", "head_norms", "minimum_norms", "multipliers", "one_class", "selection_gram"]
 

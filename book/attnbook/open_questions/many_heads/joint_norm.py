@@ -14,9 +14,9 @@ import numpy as np
 
 from attnbook.open_questions.many_heads.gram import SelectionGram, multipliers
 from attnbook.open_questions.many_heads.margin import norm_gradient
+from attnbook.single_head.svm import NotConverged, NotSeparable, hard_margin
 from attnlib import checks
 from attnlib.randomness import stream
-from attnlib.single_head.svm import NotConverged, NotSeparable, hard_margin
 
 __all__ = ["attention_norm", "joint_cost", "joint_value"]
 

@@ -27,8 +27,8 @@ from attnbook.open_questions.many_heads.gram import (
     selection_gram,
 )
 from attnbook.single_head.margin import PATTERNS, Tokens, pattern_selection
+from attnbook.single_head.svm import NotConverged, NotSeparable
 from attnlib import checks
-from attnlib.single_head.svm import NotConverged, NotSeparable
 
 __all__ = [
     "Best",

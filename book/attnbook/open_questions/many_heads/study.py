@@ -20,9 +20,9 @@ from attnbook.open_questions.many_heads.equal_heads import (
 )
 from attnbook.open_questions.many_heads.law import ManyDirectionsLaw
 from attnbook.open_questions.many_heads.random_starts import HeadsCourse, difference_growth, random_heads
+from attnbook.single_head.flow import own_thresholds
 from attnbook.single_head.long_run import Course, Fates, law_at, log_steps
 from attnlib import checks
-from attnlib.single_head.flow import own_thresholds
 from attnlib.single_head.law import Sample, SignalNoiseLaw
 
 __all__ = [

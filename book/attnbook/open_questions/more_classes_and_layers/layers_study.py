@@ -15,10 +15,10 @@ from attnbook.open_questions.more_classes_and_layers.layer_error import (
 from attnbook.open_questions.more_classes_and_layers.layers import ARCHITECTURES, signal_first, train_layers
 from attnbook.open_questions.more_classes_and_layers.layers_frozen import train_frozen
 from attnbook.single_head.long_run import orthogonal_sample
+from attnbook.single_head.svm import hard_margin
 from attnlib import checks
 from attnlib.single_head.law import Sample, SignalNoiseLaw
 from attnlib.single_head.population import scores_of_fresh_data
-from attnlib.single_head.svm import hard_margin
 from attnlib.single_head.training import gaussian_start
 
 __all__ = ["FROZEN", "NSNR2", "TRAINED", "FrozenRun", "LayersStudy", "TrainedRun", "layers_law", "layers_study"]

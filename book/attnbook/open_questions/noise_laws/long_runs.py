@@ -27,9 +27,9 @@ from attnbook.open_questions.noise_laws.laws import NoiseLaw, effective_trace
 from attnbook.open_questions.noise_laws.parts import RadialT
 from attnbook.single_head.coordinates import reduce
 from attnbook.single_head.long_run import Course, course_of_training, law_at, small_then_long, stacked, train
+from attnbook.single_head.svm import hard_margin
 from attnlib import checks
 from attnlib.single_head.law import Sample, SignalNoiseLaw
-from attnlib.single_head.svm import hard_margin
 
 __all__ = [
     "CorrelatedFates", "RadialFates", "correlated_fates", "late_phase", "norms_only", "radial_fates",

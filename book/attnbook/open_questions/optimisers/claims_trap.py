@@ -10,7 +10,7 @@ from attnbook.open_questions.judging import mean_share, one_way, per_draw, tenso
 from attnbook.open_questions.optimisers.study import MAP_THETAS, MAP_XS, OptimiserStudy
 from attnbook.open_questions.optimisers.trap_boundaries import entered_and_left, first_pass, own_block_thresholds
 from attnbook.open_questions.second_solver import ends_on_signal, on_both_sides
-from attnlib.single_head.flow import own_thresholds
+from attnbook.single_head.flow import own_thresholds
 from bookkit.claims import ClaimSet, Source
 from bookkit.rules import LEVEL, Evidence, agrees, both, mean_within, share_within, within
 

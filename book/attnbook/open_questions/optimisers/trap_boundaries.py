@@ -1,4 +1,4 @@
-r"""Which end a class is driven to, by update rule: mean-field systems in the variables of `attnlib.single_head.flow`.
+r"""Which end a class is driven to, by update rule: mean-field systems in the variables of `attnbook.single_head.flow`.
 
 *Block-normalised flow.* v and p move at the same speed, so p follows its gradient $r = |\nabla_v|/|\nabla_p|$ times as fast as in
 gradient flow; with orthogonal noise, one class and $x = \rho^2|C_k|/d$,
@@ -25,9 +25,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from attnbook.single_head.flow import first_order_threshold, flow_rates, in_trap
 from attnlib import checks
 from attnlib.randomness import stream
-from attnlib.single_head.flow import first_order_threshold, flow_rates, in_trap
 
 __all__ = [
     "FirstPass",

@@ -14,9 +14,9 @@ import numpy as np
 import torch
 
 from attnbook.single_head.beyond_two_steps.finite_trap import TrapRecord, class_scores, trap_record
+from attnbook.single_head.flow import first_order_threshold, signal_threshold
 from attnbook.single_head.long_run import law_at, orthogonal_sample, stacked, train
 from attnlib import checks
-from attnlib.single_head.flow import first_order_threshold, signal_threshold
 from attnlib.single_head.law import Sample, SignalNoiseLaw
 from attnlib.single_head.training import gram_descent
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import torch
 
+from attnbook.single_head.flow import flow_step, signal_threshold
 from attnbook.single_head.long_run import (
     Course,
     Fates,
@@ -26,7 +27,6 @@ from attnbook.single_head.long_run import (
 )
 from attnlib import checks
 from attnlib.randomness import stream
-from attnlib.single_head.flow import flow_step, signal_threshold
 from attnlib.single_head.law import SignalNoiseLaw
 from attnlib.single_head.training import gram_descent
 from bookkit.claims import ClaimSet, Source, Verdict

@@ -22,11 +22,11 @@ from attnbook.single_head.margin import (
     pattern_selection,
     selection_margin,
 )
+from attnbook.single_head.svm import MaxMargin, NotConverged, NotSeparable, hard_margin
 from attnlib import checks
 from attnlib.randomness import stream
 from attnlib.single_head.law import Sample
 from attnlib.single_head.population import FreshScores, log10_clean_error, scores_of_fresh_data
-from attnlib.single_head.svm import MaxMargin, NotConverged, NotSeparable, hard_margin
 
 __all__ = [
     "ClosedForm",

@@ -13,9 +13,9 @@ from __future__ import annotations
 import math
 
 from attnbook.single_head.margin import Tokens
+from attnbook.single_head.svm import hard_margin
 from attnlib import checks
 from attnlib.arrays import Bools
-from attnlib.single_head.svm import hard_margin
 
 __all__ = [
     "chi_square_bounds",

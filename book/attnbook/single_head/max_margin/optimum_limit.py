@@ -27,8 +27,8 @@ from attnbook.single_head.margin import (
     selection_margin,
 )
 from attnbook.single_head.max_margin.attention_margin import attention_margin
+from attnbook.single_head.svm import MaxMargin, NotSeparable
 from attnlib.arrays import Floats
-from attnlib.single_head.svm import MaxMargin, NotSeparable
 
 __all__ = ["Hard", "best_hard", "error_near_noise", "log10_error_near_signal", "second_best_cost"]
 

@@ -45,10 +45,10 @@ from attnbook.single_head.max_margin.bounds_study import (
     threshold_bounds,
 )
 from attnbook.single_head.max_margin.finite_threshold import exact_threshold, noise_cost_bounds
+from attnbook.single_head.svm import NotSeparable, hard_margin
 from attnlib import checks
 from attnlib.randomness import stream
 from attnlib.single_head.law import Sample, SignalNoiseLaw
-from attnlib.single_head.svm import NotSeparable, hard_margin
 
 __all__ = ["FAR", "RATIOS", "MarginStudy", "margin_study", "mixing_extra", "predicted_mixing"]
 

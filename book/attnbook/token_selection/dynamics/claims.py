@@ -14,7 +14,7 @@ import torch
 
 from attnbook.token_selection.dynamics.growth import growth
 from attnbook.token_selection.dynamics.study import LOGGED, DynamicsStudy, is_authors_default
-from attnlib.token_selection.mean_field import FLIPPED, mean_field
+from attnbook.token_selection.mean_field import FLIPPED, mean_field
 from bookkit.claims import ClaimSet, Source
 from bookkit.rules import LEVEL, Evidence, NothingToMeasure, agrees, both, exactly, student, within
 

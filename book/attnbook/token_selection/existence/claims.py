@@ -10,8 +10,8 @@ from __future__ import annotations
 import math
 
 from attnbook.token_selection.existence.study import ExistenceStudy, memorised_share
+from attnbook.token_selection.theory import constructed_direction_accuracy, existence_window
 from attnlib.token_selection.law import TokenLaw
-from attnlib.token_selection.theory import constructed_direction_accuracy, existence_window
 from bookkit.claims import ClaimSet, Source
 from bookkit.rules import LEVEL, Evidence, agrees, both, within
 

@@ -19,13 +19,13 @@ from dataclasses import dataclass, fields, replace
 import numpy as np
 import torch
 
+from attnbook.token_selection.theory import existence_window
 from attnlib import checks
 from attnlib.randomness import stream
 from attnlib.token_selection.gram import Gram, draw_gram
 from attnlib.token_selection.law import Start, TokenLaw
 from attnlib.token_selection.model import outputs
 from attnlib.token_selection.population import population, population_along
-from attnlib.token_selection.theory import existence_window
 from attnlib.token_selection.training import Recursion
 
 __all__ = [

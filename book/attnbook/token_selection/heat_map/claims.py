@@ -13,9 +13,9 @@ import numpy as np
 import torch
 
 from attnbook.token_selection.heat_map.study import PHASES, HeatMap, HeatPlan, heat_map, heat_plan
+from attnbook.token_selection.mean_field import CLEAN, FLIPPED, mean_field
+from attnbook.token_selection.theory import fresh_attention, n_d_snr_fourth, n_snr_squared
 from attnlib.token_selection.law import TokenLaw
-from attnlib.token_selection.mean_field import CLEAN, FLIPPED, mean_field
-from attnlib.token_selection.theory import fresh_attention, n_d_snr_fourth, n_snr_squared
 from bookkit.claims import ClaimSet, Source, Verdict
 from bookkit.rules import Evidence, NothingToMeasure, agrees, both, exactly, mean_within, within
 

@@ -10,7 +10,7 @@ import math
 from dataclasses import replace
 
 from attnbook.token_selection.setting.study import LONG_D, SettingStudy
-from attnlib.token_selection.theory import loss_floor, uniform_attention_accuracy
+from attnbook.token_selection.theory import loss_floor, uniform_attention_accuracy
 from bookkit.claims import ClaimSet
 from bookkit.rules import LEVEL, Evidence, agrees, both, difference_within, exactly, student, within
 

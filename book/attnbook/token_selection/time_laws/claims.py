@@ -11,6 +11,15 @@ from functools import cache
 import numpy as np
 import torch
 
+from attnbook.token_selection.theory import (
+    benign_clock,
+    late_discrimination,
+    n_d_snr_fourth,
+    n_snr_squared,
+    noisy_drag_threshold,
+    selection_time,
+    uniform_attention_accuracy,
+)
 from attnbook.token_selection.time_laws.clock import exponents
 from attnbook.token_selection.time_laws.delay import Delays
 from attnbook.token_selection.time_laws.limits import (
@@ -22,15 +31,6 @@ from attnbook.token_selection.time_laws.limits import (
 from attnbook.token_selection.time_laws.rate import distance_bound
 from attnbook.token_selection.time_laws.study import THETA, TimeStudy
 from attnlib.token_selection.law import TokenLaw
-from attnlib.token_selection.theory import (
-    benign_clock,
-    late_discrimination,
-    n_d_snr_fourth,
-    n_snr_squared,
-    noisy_drag_threshold,
-    selection_time,
-    uniform_attention_accuracy,
-)
 from bookkit.claims import ClaimSet, Source, Verdict
 from bookkit.rules import Evidence, agrees, both, within
 

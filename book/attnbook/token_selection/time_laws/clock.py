@@ -14,13 +14,13 @@ from dataclasses import dataclass, replace
 import numpy as np
 import torch
 
+from attnbook.token_selection.theory import not_overfitting_clock
 from attnlib import checks
 from attnlib.randomness import stream
 from attnlib.token_selection.gram import Gram, draw_gram
 from attnlib.token_selection.law import Start, TokenLaw
 from attnlib.token_selection.model import outputs
 from attnlib.token_selection.population import population
-from attnlib.token_selection.theory import not_overfitting_clock
 from attnlib.token_selection.training import Recursion
 
 __all__ = ["HalfTimes", "Setting", "clock_unit", "exponents", "half_times", "star"]

@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import torch
 
+from attnbook.token_selection.theory import fresh_attention, n_snr_squared
 from attnbook.token_selection.time_laws.horizon import train_flow
 from attnlib import checks
 from attnlib.randomness import stream
@@ -22,7 +23,6 @@ from attnlib.token_selection.gram import Gram, draw_gram
 from attnlib.token_selection.law import Start, TokenLaw
 from attnlib.token_selection.model import outputs
 from attnlib.token_selection.population import population
-from attnlib.token_selection.theory import fresh_attention, n_snr_squared
 from attnlib.token_selection.training import Recursion, Trajectory
 
 __all__ = [

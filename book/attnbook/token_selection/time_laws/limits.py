@@ -12,12 +12,12 @@ from dataclasses import replace
 
 import numpy as np
 
+from attnbook.token_selection.fresh_selection import fresh_attention, fresh_threshold, hard_selection
+from attnbook.token_selection.mean_field import flipped_share
+from attnbook.token_selection.theory import late_discrimination
 from attnbook.token_selection.time_laws.delay import Delays
 from attnlib import checks
-from attnlib.token_selection.fresh_selection import fresh_attention, fresh_threshold, hard_selection
 from attnlib.token_selection.law import TokenLaw
-from attnlib.token_selection.mean_field import flipped_share
-from attnlib.token_selection.theory import late_discrimination
 
 __all__ = [
     "SHARP",

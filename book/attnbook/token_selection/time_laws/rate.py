@@ -10,11 +10,11 @@ import math
 
 import torch
 
+from attnbook.token_selection.mean_field import mean_field
 from attnbook.token_selection.time_laws.late import follow
 from attnlib import checks
 from attnlib.token_selection.gram import draw_gram
 from attnlib.token_selection.law import TokenLaw
-from attnlib.token_selection.mean_field import mean_field
 
 __all__ = ["distance_bound", "mean_field_distance"]
 

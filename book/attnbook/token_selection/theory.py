@@ -12,11 +12,11 @@ import math
 
 import numpy as np
 
+from attnbook.token_selection.fresh_selection import fresh_attention, fresh_threshold, selection_accuracy
+from attnbook.token_selection.mean_field import CLEAN, MeanField, Moment, flipped_share, mean_field
 from attnlib import checks
 from attnlib.arrays import Floats
-from attnlib.token_selection.fresh_selection import fresh_attention, fresh_threshold, selection_accuracy
 from attnlib.token_selection.law import TokenLaw
-from attnlib.token_selection.mean_field import CLEAN, MeanField, Moment, flipped_share, mean_field
 
 __all__ = [
     "benign_clock", "constructed_direction_accuracy", "delay_exponent", "existence_window", "first_half_constant",
