@@ -29,7 +29,7 @@ def test_a_checkpoint_and_a_support_vector_machine_say_what_they_need(tmp_path: 
         write_checkpoint(tmp_path / "run.safetensors", {}, {})
     monkeypatch.setitem(sys.modules, "clarabel", None)
     with pytest.raises(ModuleNotFoundError, match=r"clarabel .*attnlib\[margin\]"):
-        hard_margin(np.array([[1.0, 0.0], [3.0, 1.0]]), np.ones(2))  # the second is no support vector: a case for the solver
+        hard_margin(np.ones((2, 1)), np.array([1.0, -1.0]))  # a contradiction: no answer without the solver
 
 
 def test_the_extras_that_are_named_exist() -> None:
