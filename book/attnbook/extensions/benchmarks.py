@@ -30,6 +30,7 @@ from sphinx.util import logging
 from sphinx.util.docutils import SphinxDirective, SphinxRole
 
 from bookkit.sphinx.notebook_quotes import kept_image
+from bookkit.sphinx.provenance import command, folded, sentence
 
 __all__ = ["NOT_MEASURED", "baseline", "figure", "limit", "newest", "quoted", "rate", "table", "thousands"]
 
@@ -262,9 +263,16 @@ class BenchmarkFigure(SphinxDirective):
         if found is None:
             return self.parse_text_to_nodes(f"*The figure of the CPU: {NOT_MEASURED}.*")
         image = nodes.image(uri=kept_image(self.env, "benchmark_figures", ".svg", figure(found)), alt=describe(found))
-        again = f"Measured on {where(found)}, by `make bench`: the median of repeated runs of each case."
-        text = " ".join([*self.content, again])
-        return [nodes.figure("", image, nodes.caption(text, "", *self.parse_inline(text)[0]), align="center")]
+        text = " ".join([*self.content, f"Measured on {where(found)}."])
+        caption = nodes.caption(text, "", *self.parse_inline(text)[0])
+        made = sentence(
+            "Drawn at every build from the newest file: the median of repeated runs of each case. To measure again:"
+        )
+        again = command(f".venv/bin/python -m benchmarks --wing {self.arguments[0]}")
+        return [
+            nodes.figure("", image, caption, align="center"),
+            folded(self.content[0].partition(".")[0], made, again),
+        ]
 
 
 class BenchmarkTable(SphinxDirective):
@@ -295,6 +303,7 @@ class BenchmarkRatio(SphinxRole):
 
 def setup(app: Sphinx) -> dict:
     """Register with Sphinx."""
+    app.setup_extension("bookkit.sphinx.provenance")
     app.add_directive("benchmark-figure", BenchmarkFigure)
     app.add_directive("benchmark-table", BenchmarkTable)
     app.add_role("benchmark-ratio", BenchmarkRatio())

@@ -254,11 +254,7 @@ def _contents(listed: list[Chapter], titles: Mapping[str, str]) -> str:
     for chapter in listed:
         if chapter.part:
             lines.append(f'<p class="contents-part">{html.escape(chapter.part)}</p>')
-        # The number is found when the pages are: as wide from the start as it will be.
-        lines.append(
-            f'<p class="contents-line"><a href="#{chapter.key}"><span>{html.escape(titles[chapter.key])}</span>'
-            f'<span class="dots"></span><span class="number" data-chapter="{chapter.key}">000</span></a></p>'
-        )
+        lines.append(f'<p class="contents-line"><a href="#{chapter.key}">{html.escape(titles[chapter.key])}</a></p>')
     return f'<nav class="contents" id="contents"><p class="contents-title">Contents</p>{"".join(lines)}</nav>'
 
 

@@ -4,14 +4,12 @@
     python -m bookkit.pdf.printing --html _build/html      from a book that is built already, whatever ran its pages
     python -m bookkit.pdf.printing -o mine.pdf             to another file
 
-The document is printed twice: page numbers of the contents are read from the first print. Nothing is fetched, and the
-file appears under its name only when it is whole.
+Chromium writes the bookmarks and the tags. Nothing is fetched, and the file appears under its name only when it is whole.
 """
 
 from __future__ import annotations
 
 import argparse
-import logging
 import os
 import shutil
 import sys
@@ -19,19 +17,15 @@ import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import yaml
-
 from bookkit.book import BuildError, build
+from bookkit.files import written_aside
 from bookkit.pages.catalogue import UserError, find_root
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page
-    from pypdf import PdfWriter
-    from pypdf.generic import DictionaryObject
 
 STYLE = Path(__file__).with_name("pdf.css")
 WIDTH = 650  # CSS pixels of a line: A4 less the margins of pdf.css
@@ -66,11 +60,6 @@ TOO_WIDE = """() => [...document.querySelectorAll('.chapter :is(table, img, pre,
   .map(n => `${n.tagName} ${Math.round(n.getBoundingClientRect().right)}: ${n.textContent.trim().slice(0, 60)}`)"""
 NOT_DRAWN = """() => [...document.querySelectorAll('.math')].filter(n => !n.querySelector('mjx-container')).map(n => n.textContent)
   .concat([...document.querySelectorAll('mjx-merror')].map(n => n.textContent))"""
-# Formulas are drawn without text: a heading with one keeps what Chromium made of it.
-HEADINGS = """[...document.querySelectorAll('h1, h2, h3, h4, h5, h6')]
-  .map(n => n.querySelector('mjx-container') ? '' : n.textContent.replace(/\\s+/g, ' ').trim())"""
-NUMBERS = """numbers => { for (const node of document.querySelectorAll('[data-chapter]'))
-  node.textContent = numbers[node.dataset.chapter] ?? '' }"""
 
 
 class PdfError(Exception):
@@ -85,8 +74,8 @@ def chromium() -> str:
     raise PdfError(NO_CHROMIUM)
 
 
-def make(root: Path, output: Path, html: Path | None = None) -> int:
-    """Print the book in `root` to `output` and return the number of its pages.
+def make(root: Path, output: Path, html: Path | None = None) -> None:
+    """Print the book in `root` to `output`.
 
     `html`: a built book; None builds one from the stored outputs. Raises `PdfError` and `book.BuildError`.
     """
@@ -110,24 +99,11 @@ def make(root: Path, output: Path, html: Path | None = None) -> int:
         with opened(document, browser) as page:
             _say(start, "Setting the formulas")
             settle(page)
-            _say(start, "Printing, first to find the page numbers")
-            first = printed(page)
-            page.evaluate(NUMBERS, _page_numbers(first))
-            _say(start, "Printing with page numbers")
-            second = printed(page)
-            headings = page.evaluate(HEADINGS)
-        whole, pages = _finished(second, headings, root)
-        handle, name = tempfile.mkstemp(dir=output.parent, prefix=f".{output.name}.", suffix=".tmp")
-        try:
-            with os.fdopen(handle, "wb") as file:
-                file.write(whole)
-            os.chmod(name, 0o644)
-            os.replace(name, output)
-        except BaseException:
-            Path(name).unlink(missing_ok=True)
-            raise
-    _say(start, f"Written: {output} ({pages} pages, {len(whole) / 1e6:.1f} MB)")
-    return pages
+            _say(start, "Printing")
+            whole = printed(page)
+        with written_aside(output) as temporary:
+            temporary.write_bytes(whole)
+    _say(start, f"Written: {output} ({len(whole) / 1e6:.1f} MB)")
 
 
 def _say(start: float, what: str) -> None:
@@ -142,7 +118,6 @@ def text_fonts() -> Path:
     try:
         import matplotlib
         import playwright  # noqa: F401 (needed later: said at the start)
-        import pypdf  # noqa: F401
     except ImportError as error:
         raise PdfError(NO_PACKAGE.format(error.name)) from None
     return Path(matplotlib.get_data_path()) / "fonts" / "ttf"
@@ -189,55 +164,6 @@ def settle(page: Page) -> None:
 def printed(page: Page) -> bytes:
     """The open document as a PDF."""
     return page.pdf(prefer_css_page_size=True, print_background=True, tagged=True, outline=True)
-
-
-# --- the file ---------------------------------------------------------------------------------------------------------
-
-
-def _page_numbers(printed: bytes) -> dict[str, str]:
-    """Chapter key -> number of its first page, counted from 1 with the cover."""
-    from pypdf import PdfReader
-
-    reader = PdfReader(BytesIO(printed))
-    return {
-        name.lstrip("/"): str(reader.get_destination_page_number(place) + 1)
-        for name, place in reader.named_destinations.items()
-    }
-
-
-def _finished(printed: bytes, headings: Sequence[str], root: Path) -> tuple[bytes, int]:
-    """The file with what Chromium leaves out: author, subject, language, and a window that opens with the bookmarks."""
-    from pypdf import PdfReader, PdfWriter
-    from pypdf.generic import BooleanObject, NameObject, TextStringObject
-
-    config = yaml.safe_load((root / "_config.yml").read_text(encoding="utf-8"))
-    logging.getLogger("pypdf").setLevel(logging.ERROR)  # it remarks that Chromium counts objects in another way
-    writer = PdfWriter(clone_from=PdfReader(BytesIO(printed)))
-    writer.add_metadata(
-        {"/Title": config["title"], "/Author": config["author"], "/Subject": "Softmax attention: theory, checked"}
-    )
-    # Chromium says a heading again for each of its lines. In order, bookmarks are the headings.
-    bookmarks = list(_bookmarks(writer))
-    if len(bookmarks) == len(headings):
-        for bookmark, title in zip(bookmarks, headings, strict=True):
-            if title:
-                bookmark[NameObject("/Title")] = TextStringObject(title)
-    writer.root_object[NameObject("/Lang")] = TextStringObject("en")
-    writer.root_object[NameObject("/PageMode")] = NameObject("/UseOutlines")
-    writer.create_viewer_preferences()[NameObject("/DisplayDocTitle")] = BooleanObject(True)
-    whole = BytesIO()
-    writer.write(whole)
-    return whole.getvalue(), len(writer.pages)
-
-
-def _bookmarks(writer: PdfWriter) -> Iterator[DictionaryObject]:
-    """All entries of the outline, in the order of the book."""
-    outline = writer.root_object.get("/Outlines")
-    waiting = [outline.get_object()["/First"]] if outline is not None and "/First" in outline.get_object() else []
-    while waiting:
-        entry = waiting.pop().get_object()
-        yield entry
-        waiting += [entry[link] for link in ("/Next", "/First") if link in entry]  # what is below it comes next
 
 
 # --- command line -----------------------------------------------------------------------------------------------------

@@ -11,10 +11,10 @@ the handout one of A4; more is refused.
 from __future__ import annotations
 
 import argparse
+import re
 import sys
 import tempfile
 from collections.abc import Sequence
-from io import BytesIO
 from pathlib import Path
 
 from bs4 import BeautifulSoup, Tag
@@ -103,8 +103,6 @@ def _handout(section: Tag) -> str:
 
 
 def _print(text: str, output: Path, browser: str, *, sheets: int) -> None:
-    from pypdf import PdfReader
-
     with tempfile.TemporaryDirectory(prefix="slides-") as folder:
         document = Path(folder) / "document.html"
         document.write_text(text, encoding="utf-8")
@@ -115,7 +113,7 @@ def _print(text: str, output: Path, browser: str, *, sheets: int) -> None:
                     f"{len(cut)} slides hold more than fits, the first is {cut[0]!r}: make its title or line shorter"
                 )
             whole = printed(page)
-    if (found := len(PdfReader(BytesIO(whole)).pages)) != sheets:
+    if (found := len(re.findall(rb"/Type\s*/Page\b", whole))) != sheets:
         raise PdfError(f"{output.name} has {found} sheets, not {sheets}: make its text shorter")
     with written_aside(output) as temporary:
         temporary.write_bytes(whole)

@@ -105,18 +105,19 @@ class summary(nodes.TextElement):
     """Its title, all that is seen of it at first."""
 
 
-def _folded(of: str, *children: nodes.Node) -> details:
+def folded(of: str, *children: nodes.Node) -> details:
+    """The folded line of the figure whose caption begins with `of`."""
     # Screen readers list such lines one after another: each says whose it is (unseen, see book.css).
     words = re.sub(r"[\\${}]", "", of)  # of a formula what can be read aloud
     hidden = nodes.inline("", f": {words}", classes=["provenance-of"])
     return details("", summary("", "", nodes.Text(TITLE), hidden), *children, classes=["provenance"])
 
 
-def _command(line: str) -> nodes.literal_block:
+def command(line: str) -> nodes.literal_block:
     return nodes.literal_block(line, line, language="bash")
 
 
-def _sentence(*parts: str | nodes.Node) -> nodes.paragraph:
+def sentence(*parts: str | nodes.Node) -> nodes.paragraph:
     children = [nodes.Text(part) if isinstance(part, str) else part for part in parts]
     return nodes.paragraph("", "", *children)
 
@@ -137,20 +138,20 @@ def notebook_nodes(made: Provenance, figure: nodes.figure, name: str, docname: s
             refwarn=True,
             refdoc=docname,
         )
-    parts = [_sentence(where, link, ". To run the page again, on your machine:"), _command(made.command)]
+    parts = [sentence(where, link, ". To run the page again, on your machine:"), command(made.command)]
     if made.parameters:
-        parts.append(_sentence("Parameters, to be changed by -p NAME VALUE: ", *_listed(made.parameters)))
+        parts.append(sentence("Parameters, to be changed by -p NAME VALUE: ", *_listed(made.parameters)))
     random = chance(made.parameters)
     if random:
-        parts.append(_sentence(f"Random: {'; '.join(random)}."))
+        parts.append(sentence(f"Random: {'; '.join(random)}."))
         parts[-1]["classes"].append("provenance-random")
     if made.stored:
-        parts.append(_sentence("Some results of the page come from long runs that are stored. To make those again:"))
-        parts.append(_command("\n".join(made.stored)))
-    parts.append(_sentence(f"Time of the whole page: {made.time.sentence if made.time else 'not measured yet'}."))
-    folded = _folded(_first_words(figure), *parts)
-    folded["figure"] = name
-    return folded
+        parts.append(sentence("Some results of the page come from long runs that are stored. To make those again:"))
+        parts.append(command("\n".join(made.stored)))
+    parts.append(sentence(f"Time of the whole page: {made.time.sentence if made.time else 'not measured yet'}."))
+    made_line = folded(_first_words(figure), *parts)
+    made_line["figure"] = name
+    return made_line
 
 
 def _listed(parameters: Sequence[Parameter]) -> Iterator[nodes.Node]:
