@@ -5,6 +5,7 @@ import fcntl
 import json
 import os
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 
 import pandas as pd
@@ -186,6 +187,21 @@ def test_a_folder_that_cannot_take_the_sweep_is_refused_and_left_alone(book, wha
         assert snapshot(book.root) == before
 
 
+def test_a_sweep_that_appears_after_the_check_is_not_mixed_with(book, monkeypatch) -> None:
+    asked = plan("counting", {"product": {"n": [1]}}, "out").asked
+    changed("page_hash", "c" * 64)(book)
+    before = snapshot(book.out)
+    with pytest.raises(UserError, match="another version of the page"), folders.locked(asked):
+        raise AssertionError("two versions in one folder")
+    assert snapshot(book.out) == before
+
+
+def test_a_point_is_its_page_its_code_and_its_parameters(book) -> None:
+    asked = plan("counting", {"product": {"n": [1, 2]}}, "out").asked
+    others = [asked, replace(asked, page_hash="c"), replace(asked, package_hash="c")]
+    assert len({id_ for each in others for id_ in each.points}) == 6
+
+
 def test_an_edited_package_or_page_is_another_version(book) -> None:
     run([1])
     (book.root / "counted" / "squares.py").write_text(SQUARES.replace("** 2", "** 3"))
@@ -209,12 +225,12 @@ def test_the_offered_name_is_free_and_a_missing_parent_is_refused(book) -> None:
 def test_a_full_or_read_only_disk_is_one_line_and_keeps_what_is_there(book, monkeypatch, name, number) -> None:
     run([1, 2])
     before = snapshot(book.out)
-    replace = os.replace
+    rename = os.replace
 
     def full(source, target):
         if name in (Path(target).name, Path(target).parent.name):
             raise OSError(number, os.strerror(number))
-        replace(source, target)
+        rename(source, target)
 
     monkeypatch.setattr(os, "replace", full)
     refused(

@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 
 import pytest
+from threadpoolctl import threadpool_limits
 
 from bookkit.code import code_of
 from bookkit.pages.catalogue import UserError
@@ -145,7 +146,8 @@ def test_a_function_may_not_change_what_a_row_says(job) -> None:
 def test_everything_runs_on_one_thread(job) -> None:
     text = "from threadpoolctl import threadpool_info\n\ndef squares(points):\n"
     text += "    return [{'x': max([p['num_threads'] for p in threadpool_info()], default=1)} for _ in points]"
-    assert rows(job(squares=text), [1])[0]["results"] == {"x": 1}
+    with threadpool_limits(2):  # a test run may have one thread to begin with
+        assert rows(job(squares=text), [1])[0]["results"] == {"x": 1}
 
 
 @pytest.mark.parametrize(

@@ -86,7 +86,26 @@ def stand_in(job: Job, id_: str, parameters: dict, engine: str) -> tuple[dict, N
     """A page that squares; at n = 3 the worker process dies."""
     if parameters["n"] == 3:
         os._exit(1)
-    return job.row(id_, parameters, engine, 0.0, results={"square": parameters["n"] ** 2}), None
+    return job.row(id_, parameters, engine, 0.0, results={"square": parameters["n"] ** 2, "digits": []}), None
+
+
+def test_a_worker_ends_with_its_command_and_takes_the_folder_of_its_point_along(tmp_path) -> None:
+    """The child holds the pipe of stdout that `run` reads to its end: it returns when the child is gone."""
+    code = (
+        "import os, sys, time\nfrom bookkit.sweeps import points\nparent = os.getpid()\nif os.fork() == 0:\n"
+        "    points._folders.add(sys.argv[1])\n    points.end_with(parent)\n    time.sleep(1800)"
+    )
+    (tmp_path / "point" / "work").mkdir(parents=True)
+    subprocess.run([sys.executable, "-c", code, str(tmp_path / "point")], capture_output=True, check=True)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_finished_sweep_of_a_page_without_batched_function_needs_no_worker(make, monkeypatch) -> None:  # noqa: F811
+    make(page=PAGE.replace("bookkit:\n  batched: counted.squares:squares\n", ""))
+    monkeypatch.setattr(run, "run_point", stand_in)
+    first = sweep("counting", {"product": {"n": [1, 2]}}, "out", workers=2)
+    monkeypatch.setattr(run, "_parallel", None)
+    assert equal(sweep("counting", {"product": {"n": [1, 2]}}, "out").table, first.table)
 
 
 def test_a_local_worker_that_dies_ends_the_sweep_with_all_rows_safe(book, monkeypatch) -> None:
@@ -195,6 +214,7 @@ def test_dry_run_summary_and_status(book, capsys) -> None:
     assert lines[0] == "wing/01_counting: 3 points (3 n), 2 done, 1 failed, 0 missing"
     assert next(line for line in lines if line.startswith("square")).split() == ["square", "2", "0", "4", "2"]
     assert lines[-1] == "  n=1: ValueError: one is broken"
+    assert "run_" not in status
     assert main([*asked, "--dry-run", "--retry-failed"]) == 0
     assert "to run: 1\n  n=1\n" in capsys.readouterr().out
 

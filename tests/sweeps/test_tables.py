@@ -48,9 +48,9 @@ def test_a_column_has_the_type_of_all_its_values_in_the_file_too(of, what) -> No
 
 
 def test_names_that_are_taken_get_another(of) -> None:
-    table = of({1: {"n": 5.0, "result_n": 6.0, "run_seconds": 7.0, "free": 8.0}}).table
+    table = of({1: {"result_n": 6.0, "n": 5.0, "run_seconds": 7.0, "free": 8.0}}).table
     assert table["n"].tolist() == [1]
-    assert [table[name][0] for name in ("result_n", "result_result_n", "result_run_seconds", "free")] == [5, 6, 7, 8]
+    assert [table[name][0] for name in ("result_result_n", "result_n", "result_run_seconds", "free")] == [5, 6, 7, 8]
 
 
 def test_the_record_of_the_run(of) -> None:

@@ -99,7 +99,8 @@ def summary(sweep: Sweep) -> str:
     if sweep.status.done:
         seconds = table["run_seconds"]
         lines.append(f"per point: median {seconds.median():.3g} s, longest {seconds.max():.3g} s")
-        numbers = table.drop(columns=[*sweep.grid.base]).select_dtypes("number").drop(columns="run_seconds")
+        own = [name for name in table if name not in sweep.grid.base and not name.startswith("run_")]
+        numbers = table[own].select_dtypes("number")
         if len(numbers.columns):
             spread = numbers.astype(float).agg(["mean", "min", "max", "count"]).T
             lines += ["", spread.to_string(float_format="{:.5g}".format)]

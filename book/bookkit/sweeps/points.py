@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import importlib
+import os
 import platform
 import re
+import shutil
 import tempfile
 import threading
 import time
@@ -24,12 +26,13 @@ from bookkit.pages.catalogue import UserError, one_line
 from bookkit.pages.one_page import PageError, as_text, read_source, run_in_folder
 from bookkit.results import plain, read_results
 
-__all__ = ["Job", "OtherVersion", "batched_function", "records_results", "run_batched", "run_point"]
+__all__ = ["Job", "OtherVersion", "batched_function", "end_with", "records_results", "run_batched", "run_point"]
 
 NO_RESULTS = "the page recorded no named results: call bookkit.results.record(name=value) in one of its cells"
 FIRST, LARGEST, SECONDS = 8, 4096, 4.0  # points of the first batch, and of any; seconds from which batches do not grow
 
 Row = dict[str, Any]
+_folders: set[str] = set()  # of the point that runs
 _one_at_a_time = threading.Lock()  # papermill changes the working directory and the environment of the process
 
 
@@ -100,6 +103,7 @@ def run_point(job: Job, id_: str, parameters: Mapping[str, Any], engine: str = "
         start = time.monotonic()
         try:
             with tempfile.TemporaryDirectory(prefix="point-", ignore_cleanup_errors=True) as name:
+                _folders.add(name)
                 where = (Path(name), job.source, parameters, job.page, imported(job.packages))
                 notebook = run_in_folder(*where, time_limit=job.time_limit)
             results = {key: plain(key, value) for key, value in read_results(notebook).items()}
@@ -110,11 +114,25 @@ def run_point(job: Job, id_: str, parameters: Mapping[str, Any], engine: str = "
         except Exception as error:  # results of another form, a full disk: the points after this one are worth trying
             found = {"error": f"{type(error).__name__}: {error}", "traceback": traceback.format_exc()}
         seconds = time.monotonic() - start
+        _folders.clear()
         _close_event_loop()
         job.require_version()
     row = job.row(id_, parameters, engine, seconds, **found)
     keep = job.notebooks == "all" or (job.notebooks == "failed" and row["status"] == "failed")
     return row, as_text(notebook) if keep and notebook is not None else None
+
+
+def end_with(parent: int) -> None:
+    """In a worker process: end as soon as the command is gone, and with this process its kernel, which looks for its parent too."""
+
+    def watch() -> None:
+        while os.getppid() == parent:
+            time.sleep(0.5)
+        for folder in list(_folders):
+            shutil.rmtree(folder, ignore_errors=True)
+        os._exit(1)
+
+    threading.Thread(target=watch, daemon=True).start()
 
 
 def _close_event_loop() -> None:

@@ -9,8 +9,6 @@ import json
 import logging
 import os
 import sys
-import threading
-import time
 import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, closing, contextmanager
@@ -30,7 +28,7 @@ from bookkit.pages.rerun import RunError
 from bookkit.settings import settings
 from bookkit.sweeps.folder import Sweep, locked, open_sweep, require_folder, write_row
 from bookkit.sweeps.grid import make_grid, read_grid
-from bookkit.sweeps.points import Job, Row, batched_function, records_results, run_batched, run_point
+from bookkit.sweeps.points import Job, Row, batched_function, end_with, records_results, run_batched, run_point
 
 __all__ = ["Plan", "plan", "sweep"]
 
@@ -96,10 +94,11 @@ def sweep(
             file=sys.stderr,
         )
     with ExitStack() as stack:
-        if batched or not todo:
+        if batched:
             made = run_batched(ready.job, todo)
         else:  # where points run is known before a folder is made
-            made = _kernels(ready.job, todo, *stack.enter_context(_parallel(ready.job, cluster, workers, len(todo))))
+            where = stack.enter_context(_parallel(ready.job, cluster, workers, len(todo))) if todo else (None, "")
+            made = _kernels(ready.job, todo, *where)
         path = stack.enter_context(locked(asked))
         bar = tqdm(total=len(asked.points), initial=len(asked.points) - len(todo), unit="point", disable=not progress)
         stack.enter_context(bar)
@@ -165,10 +164,12 @@ def _check_options(
 
 
 def _kernels(
-    job: Job, todo: Mapping[str, Mapping[str, Any]], parallel: joblib.Parallel, engine: str
+    job: Job, todo: Mapping[str, Mapping[str, Any]], parallel: joblib.Parallel | None, engine: str
 ) -> Iterator[tuple[Row, str | None]]:
     """Rows and notebooks of points as they come, by a kernel each. Raises `RunError` when workers or the cluster are lost."""
     missing = dict(todo)
+    if parallel is None:
+        return
     try:
         for found in parallel(joblib.delayed(run_point)(job, *point, engine) for point in todo.items()):
             if isinstance(found, BaseException):
@@ -200,19 +201,8 @@ def _parallel(
             raise UserError("a page needs a process of its own: joblib's backend must be loky or dask, and no threads")
         number = max(1, min(workers or joblib.cpu_count(), at_most))
         # Of one worker joblib makes none and would run pages in this process; of two, one gets nothing to do.
-        own = {"initializer": _end_with, "initargs": (os.getpid(),)}
+        own = {"initializer": end_with, "initargs": (os.getpid(),)}
         yield joblib.Parallel(n_jobs=max(2, number), backend="loky", pre_dispatch=number, **common, **own), "local"
-
-
-def _end_with(parent: int) -> None:
-    """In a worker: end as soon as the command is gone, and with this process its kernel, which looks for its parent too."""
-
-    def watch() -> None:
-        while os.getppid() == parent:
-            time.sleep(0.5)
-        os._exit(1)
-
-    threading.Thread(target=watch, daemon=True).start()
 
 
 def _client(cluster: str | Path) -> Any:

@@ -31,10 +31,13 @@ def table(sweep: Sweep) -> pd.DataFrame:
     rows = list(sweep.rows.values())
     columns = {name: [row["parameters"][name] for row in rows] for name in sweep.grid.base}
     columns |= _results(sweep, rows)
-    columns |= {f"run_{name}": [row[name] for row in rows] for name in RUN}
-    columns |= {f"run_{name}": [getattr(sweep, name)] * len(rows) for name in ("page", "page_hash", "package_hash")}
-    columns |= {f"run_{name}": [row["versions"].get(name) for row in rows] for name in _versions(rows)}
-    return pd.DataFrame({name: _column(values) for name, values in columns.items()})
+    run = {name: [row[name] for row in rows] for name in RUN}
+    run |= {name: [getattr(sweep, name)] * len(rows) for name in ("page", "page_hash", "package_hash")}
+    run |= {name: [row["versions"].get(name) for row in rows] for name in _versions(rows)}
+    texts = {
+        f"run_{name}": pd.Series(values, dtype=float if name == "seconds" else "str") for name, values in run.items()
+    }
+    return pd.DataFrame({name: _column(values) for name, values in columns.items()} | texts)
 
 
 def _versions(rows: Iterable[Mapping[str, Any]]) -> list[str]:
