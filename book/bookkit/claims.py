@@ -120,11 +120,11 @@ class Claim:
 
 
 class ClaimSet(dict[str, Claim]):
-    """The claims of one subject, by id, in the order in which they were written down."""
+    """The claims of one subject, by id, in the order in which they were written down; `source` is that of claims that name none."""
 
-    def __init__(self, wing: str) -> None:
+    def __init__(self, wing: str, source: Source = Source.DERIVED) -> None:
         super().__init__()
-        self.wing = wing
+        self.wing, self.source = wing, source
 
     def claim(
         self,
@@ -132,7 +132,7 @@ class ClaimSet(dict[str, Claim]):
         words: str = "",
         *,
         wrong: float,
-        source: Source = Source.DERIVED,
+        source: Source | None = None,
         regime: str = "",
         box: str = "",
         uses: str = "",
@@ -165,7 +165,7 @@ class ClaimSet(dict[str, Claim]):
                 id,
                 said["title"],
                 said["statement"],
-                source,
+                source or self.source,
                 self.wing,
                 judge,
                 wrong,

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 __all__ = ["CONSTANT_CLAIMS", "FIRST_MOVES", "ConstantsStudy"]
 
-CONSTANT_CLAIMS = ClaimSet("certified")
+CONSTANT_CLAIMS = ClaimSet("certified", Source.CERTIFIED)
 _PIECES = 64  # of an interval on which a function is bounded
 FIRST_MOVES = {
     "0": "1.000", "0.02": "1.042", "0.05": "1.116", "0.1": "1.274", "0.15": "1.502", "0.2": "1.850", "0.25": "2.427", "0.3": "3.500",
@@ -63,7 +63,7 @@ def _together(*parts: Certificate) -> Evidence:
 # Part II
 
 
-@CONSTANT_CLAIMS.claim("V25", wrong=2.0, source=Source.CERTIFIED, box="thm-cert-newton ts-delay", uses="TS38")
+@CONSTANT_CLAIMS.claim("V25", wrong=2.0, box="thm-cert-newton ts-delay", uses="TS38")
 def signal_score(study: ConstantsStudy, constant: float) -> Evidence:
     r"""the signal score at one half, and the exponent of the delay
     at $T=8$, $\eta=0.2$, $\rho=0.1$ the root of $e^S=T-3+2e^{\rho S}$ is $S^*=2.0075$, and $b=2S^*/(\bar a-A_1/T)=5.99$
@@ -74,7 +74,7 @@ def signal_score(study: ConstantsStudy, constant: float) -> Evidence:
     )
 
 
-@CONSTANT_CLAIMS.claim("V26", wrong=2.0, source=Source.CERTIFIED, box="ts-first-half", uses="TS32 V25")
+@CONSTANT_CLAIMS.claim("V26", wrong=2.0, box="ts-first-half", uses="TS32 V25")
 def first_half(study: ConstantsStudy, constant: float) -> Evidence:
     r"""the constant of the first time scale
     at $T=8$, $\eta=0.2$, $\rho=0.1$, $h=1$: $\mathcal C=128.03$
@@ -82,7 +82,7 @@ def first_half(study: ConstantsStudy, constant: float) -> Evidence:
     return evidence(_printed(study, constant, "C", lambda law: law.first_half, "128.03"))
 
 
-@CONSTANT_CLAIMS.claim("V27", wrong=2.0, source=Source.CERTIFIED, box="ts-floor ts-end ts-early", uses="TS16")
+@CONSTANT_CLAIMS.claim("V27", wrong=2.0, box="ts-floor ts-end ts-early", uses="TS16")
 def closed_forms(study: ConstantsStudy, constant: float) -> Evidence:
     r"""closed forms of Part II, to their last printed digit
     at $T=8$, $h=1$: the floor of the loss is $0.4008$; the exponent of late memorisation is $\kappa=0.06408$ for $\eta=0.1$ and $0.018$ for
@@ -96,7 +96,7 @@ def closed_forms(study: ConstantsStudy, constant: float) -> Evidence:
     )
 
 
-@CONSTANT_CLAIMS.claim("V28", wrong=2.0, source=Source.CERTIFIED, box="ts-delay-finite", uses="TS38h")
+@CONSTANT_CLAIMS.claim("V28", wrong=2.0, box="ts-delay-finite", uses="TS38h")
 def critical(study: ConstantsStudy, constant: float) -> Evidence:
     r"""where the delay becomes finite
     at $T=8$, $\eta=0.2$, $\rho=0.1$: hard attention of a fresh sample selects $x_1$ with probability one half at $D_c=1.38$, and $q_c=14.9$
@@ -107,9 +107,7 @@ def critical(study: ConstantsStudy, constant: float) -> Evidence:
     )
 
 
-@CONSTANT_CLAIMS.claim(
-    "V29", wrong=2.0, source=Source.CERTIFIED, box="ts-discrimination ts-delay-finite", uses="TS38h V28"
-)
+@CONSTANT_CLAIMS.claim("V29", wrong=2.0, box="ts-discrimination ts-delay-finite", uses="TS38h V28")
 def infinite(study: ConstantsStudy, constant: float) -> Evidence:
     r"""at a fixed signal norm the delay becomes infinite
     at $T=8$, $\eta=0.2$, $\rho=0.1$, $\|\mu\|=20$ the late discrimination $D$ is above $D_c$ at $1/(n\,\mathrm{SNR}^2)=25.5$ and below it
@@ -136,7 +134,7 @@ def infinite(study: ConstantsStudy, constant: float) -> Evidence:
 # Part I
 
 
-@CONSTANT_CLAIMS.claim("V30", wrong=2.0, source=Source.CERTIFIED, box="thm-long-first-move", uses="L5")
+@CONSTANT_CLAIMS.claim("V30", wrong=2.0, box="thm-long-first-move", uses="L5")
 def first_moves(study: ConstantsStudy, constant: float) -> Evidence:
     r"""the table of first moves
     all eleven values of $x_1(\eta)$ in the table of the chapter on long training are correctly rounded, from $\eta=0$ to $0.45$; the
@@ -149,9 +147,7 @@ def first_moves(study: ConstantsStudy, constant: float) -> Evidence:
     return evidence(every("the eleven values of x_1, rounded", parts))
 
 
-@CONSTANT_CLAIMS.claim(
-    "V31", wrong=2.0, source=Source.CERTIFIED, box="thm-cert-two-steps thm-finite-certificate", uses="F5"
-)
+@CONSTANT_CLAIMS.claim("V31", wrong=2.0, box="thm-cert-two-steps thm-finite-certificate", uses="F5")
 def two_steps(study: ConstantsStudy, constant: float) -> Evidence:
     r"""benign overfitting after two steps is a theorem at the size of page I.2
     at $n=200$, $d=40000$, $\rho=30$, $\eta=0.05$, $\beta=0.025$, $\delta=0.01$ all conditions of the certificate hold for all 12 360 sets
@@ -168,9 +164,7 @@ def _room(law: TwoSteps, statement: str) -> Certificate:
     return holds(statement, question, lambda: law.room)
 
 
-@CONSTANT_CLAIMS.claim(
-    "V32", wrong=2.0, source=Source.CERTIFIED, box="thm-cert-two-steps thm-finite-certificate", uses="V31 F5"
-)
+@CONSTANT_CLAIMS.claim("V32", wrong=2.0, box="thm-cert-two-steps thm-finite-certificate", uses="V31 F5")
 def error(study: ConstantsStudy, constant: float) -> Evidence:
     """the proved bound on the clean error
     at the size of V31 the largest $e^{-E_k^-}$ over all counts is $10^{-3.38}$; the enclosure is its decimal logarithm
@@ -178,9 +172,7 @@ def error(study: ConstantsStudy, constant: float) -> Evidence:
     return evidence(rounds_to("log10 of the bound", lambda: study.two_steps.log10_error, _said("-3.38", constant)))
 
 
-@CONSTANT_CLAIMS.claim(
-    "V33", wrong=0.0, source=Source.CERTIFIED, box="thm-cert-two-steps thm-finite-certificate", uses="F6 V31"
-)
+@CONSTANT_CLAIMS.claim("V33", wrong=0.0, box="thm-cert-two-steps thm-finite-certificate", uses="F6 V31")
 def least_dimension(study: ConstantsStudy, constant: float) -> Evidence:
     r"""the least dimension that the certificate admits
     at $n=200$, $n\,\mathrm{SNR}^2=4.5$, $\beta d/4n=1.25$, $\eta=0.05$, $\delta=0.01$ the conditions of V31 hold at $d=21\,482$ and fail at
@@ -192,7 +184,7 @@ def least_dimension(study: ConstantsStudy, constant: float) -> Evidence:
     return evidence(replace(upper, statement=f"the conditions hold at d = {last.d} and fail below", proved=proved))
 
 
-@CONSTANT_CLAIMS.claim("V34", wrong=2.0, source=Source.CERTIFIED, box="thm-finite-dimension", uses="F15")
+@CONSTANT_CLAIMS.claim("V34", wrong=2.0, box="thm-finite-dimension", uses="F15")
 def closed_form(study: ConstantsStudy, constant: float) -> Evidence:
     r"""the constant of the theorem in closed form
     at the parameters of page I.2 the conditions hold for all counts that C4 allows, and $C=4K^2/m_0^2=1.4\cdot10^6$

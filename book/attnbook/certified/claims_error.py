@@ -11,14 +11,12 @@ from bookkit.rules import Evidence
 
 __all__ = ["ERROR_CLAIMS"]
 
-ERROR_CLAIMS = ClaimSet("certified")
+ERROR_CLAIMS = ClaimSet("certified", Source.CERTIFIED)
 CLOSE = 1e-11  # distance of the float path from the exact logarithm, away from walls that nearly meet
 _SINGLE = tuple(family for family in hard_heads.FAMILIES if family != "tie")
 
 
-@ERROR_CLAIMS.claim(
-    "V1", wrong=next_digit(LADDER[-1][1]), source=Source.CERTIFIED, box="thm-cert-error", uses="thm-exact-error"
-)
+@ERROR_CLAIMS.claim("V1", wrong=next_digit(LADDER[-1][1]), box="thm-cert-error", uses="thm-exact-error")
 def five_errors(study: ErrorStudy, constant: float) -> Evidence:
     r"""clean errors from one half to below $10^{-16000}$
     $\log_{10}$ of the error of five heads, whose numbers are on the page, is $-0.301030458$, $-1.968471246$, $-80.89230280$, $-4243.674021$
@@ -33,7 +31,7 @@ def five_errors(study: ErrorStudy, constant: float) -> Evidence:
     return evidence(Certificate("five decimals, the last one enclosed", answer, low, high, study.ladder[-1].bits))
 
 
-@ERROR_CLAIMS.claim("V2", wrong=1e-5, source=Source.CERTIFIED, box="thm-cert-error")
+@ERROR_CLAIMS.claim("V2", wrong=1e-5, box="thm-cert-error")
 def float_path_at_this_seed(study: ErrorStudy, constant: float) -> Evidence:
     r"""the float path on steep, wide, deep and mirrored heads, drawn at the page's seed
     for heads of the five families without walls that nearly meet, drawn at the page's seed, the compiled float64 path is at most
@@ -43,7 +41,7 @@ def float_path_at_this_seed(study: ErrorStudy, constant: float) -> Evidence:
     return _all_within(heads, CLOSE * constant, f"{len(heads)} heads, bound {CLOSE * constant:.0e}")
 
 
-@ERROR_CLAIMS.claim("V3", wrong=1e-4, source=Source.CERTIFIED, box="thm-cert-error")
+@ERROR_CLAIMS.claim("V3", wrong=1e-4, box="thm-cert-error")
 def float_path_of_the_table(study: ErrorStudy, constant: float) -> Evidence:
     r"""the float path on the 10 000 heads of the table
     the same for the 10 000 stored heads of these five families (2000 of each, fixed seed): where the table was made the distance is at most
@@ -56,7 +54,7 @@ def float_path_of_the_table(study: ErrorStudy, constant: float) -> Evidence:
     return evidence(Certificate(found.predicted, stored and found.holds, bits=BITS[0]))
 
 
-@ERROR_CLAIMS.claim("V4", wrong=1e8, source=Source.CERTIFIED, box="thm-cert-error")
+@ERROR_CLAIMS.claim("V4", wrong=1e8, box="thm-cert-error")
 def digits_are_lost(study: ErrorStudy, constant: float) -> Evidence:
     r"""where two walls nearly meet, the float path loses digits
     among the heads drawn at the page's seed whose numerator $e^{a-\omega t}V+ct$ has a least value near zero there is one whose float64
@@ -69,7 +67,7 @@ def digits_are_lost(study: ErrorStudy, constant: float) -> Evidence:
     return evidence(Certificate(f"one head of {study.heads} beyond {threshold:.0e}", proved, bits=BITS[0]))
 
 
-@ERROR_CLAIMS.claim("V5", wrong=0.0, source=Source.CERTIFIED, box="prop-cert-backward")
+@ERROR_CLAIMS.claim("V5", wrong=0.0, box="prop-cert-backward")
 def exact_for_a_neighbour(study: ErrorStudy, constant: float) -> Evidence:
     r"""and what it returns there is exact for a head next to the given one
     for each such head the float64 result is within $10^{-12}\max(1,|\log\mathrm{err}|)$ of $\log\mathrm{err}$, or it is the exact logarithm
@@ -81,7 +79,7 @@ def exact_for_a_neighbour(study: ErrorStudy, constant: float) -> Evidence:
     return evidence(Certificate(text, proved, bits=BITS[0]))
 
 
-@ERROR_CLAIMS.claim("V6", wrong=next_digit(MEETING[1]), source=Source.CERTIFIED, box="thm-cert-error")
+@ERROR_CLAIMS.claim("V6", wrong=next_digit(MEETING[1]), box="thm-cert-error")
 def widened(study: ErrorStudy, constant: float) -> Evidence:
     r"""a deviation that the float path widens
     for $a=0$, $V=\omega=1$, $c=2.7182818284$, $\tau=10^{-12}$ the error is $10^{-766.5426069}$, to all digits shown; the float64 path,
@@ -98,7 +96,7 @@ def widened(study: ErrorStudy, constant: float) -> Evidence:
     )
 
 
-@ERROR_CLAIMS.claim("V7", wrong=1 + 1e-6, source=Source.CERTIFIED, box="thm-cert-error")
+@ERROR_CLAIMS.claim("V7", wrong=1 + 1e-6, box="thm-cert-error")
 def two_integrators(study: ErrorStudy, constant: float) -> Evidence:
     r"""two integrators enclose the same numbers
     for sixteen heads with errors down to $10^{-4243}$ or less the enclosure by Taylor panels and that by Arb's own integrator overlap, and
@@ -110,7 +108,7 @@ def two_integrators(study: ErrorStudy, constant: float) -> Evidence:
     return evidence(Certificate(f"{len(study.twice)} pairs of balls overlap", narrow and meet, bits=BITS[0]))
 
 
-@ERROR_CLAIMS.claim("V8", wrong=1e-5, source=Source.CERTIFIED, box="thm-cert-error", uses="thm-exact-error")
+@ERROR_CLAIMS.claim("V8", wrong=1e-5, box="thm-cert-error", uses="thm-exact-error")
 def trained(study: ErrorStudy, constant: float) -> Evidence:
     r"""the clean errors of trained heads
     at the law of page I.2 ($n=200$, $d=40\,000$, $\rho=30$, $\eta=.05$) the float64 value of $\log_{10}$ of the clean error after two steps

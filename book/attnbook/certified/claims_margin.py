@@ -13,7 +13,7 @@ from bookkit.rules import Evidence
 
 __all__ = ["MARGIN_CLAIMS"]
 
-MARGIN_CLAIMS = ClaimSet("certified")
+MARGIN_CLAIMS = ClaimSet("certified", Source.CERTIFIED)
 _ENOUGH = 1e-10  # of a solver's cost, relative
 
 
@@ -31,9 +31,7 @@ def _named(draws: tuple[Nine, ...], name: str) -> bool | None:
     return _all([None if draw.best is None else draw.best == name for draw in draws])
 
 
-@MARGIN_CLAIMS.claim(
-    "V10", wrong=1.3, source=Source.CERTIFIED, box="thm-cert-margin thm-margin-exact thm-margin-threshold", uses="M4 M5"
-)
+@MARGIN_CLAIMS.claim("V10", wrong=1.3, box="thm-cert-margin thm-margin-exact thm-margin-threshold", uses="M4 M5")
 def who_wins(study: MarginStudy, constant: float) -> Evidence:
     r"""who wins, proved draw by draw
     10 % above both thresholds $\sqrt{d/|C_k|}$ SS has the largest margin of all hard selections, 10 % below both XX has, in each of the
@@ -46,7 +44,7 @@ def who_wins(study: MarginStudy, constant: float) -> Evidence:
     return evidence(Certificate(statement, proved, *_lead(study.above + study.below)))
 
 
-@MARGIN_CLAIMS.claim("V11", wrong=0.0, source=Source.CERTIFIED, box="thm-cert-margin thm-margin-exact", uses="M26")
+@MARGIN_CLAIMS.claim("V11", wrong=0.0, box="thm-cert-margin thm-margin-exact", uses="M26")
 def one_by_one(study: MarginStudy, constant: float) -> Evidence:
     """all hard selections, one by one
     at $n = 7$ the best of all $2^7$ hard selections, each with bounds of its own, is SS 10 % above both exact thresholds and XX 10 % below
@@ -57,7 +55,7 @@ def one_by_one(study: MarginStudy, constant: float) -> Evidence:
     return evidence(Certificate(f"the best of all is the predicted one in {len(answers)} draws", all(answers)))
 
 
-@MARGIN_CLAIMS.claim("V12", wrong=0.0, source=Source.CERTIFIED, box="thm-cert-margin thm-margin-exact", uses="M26 M27")
+@MARGIN_CLAIMS.claim("V12", wrong=0.0, box="thm-cert-margin thm-margin-exact", uses="M26 M27")
 def thresholds(study: MarginStudy, constant: float) -> Evidence:
     r"""the threshold at finite d, to nine digits
     with $W$ of noise tokens alone, class $k$ takes its noise at $\rho_k(1-10^{-9})$ and its signal at $\rho_k(1+10^{-9})$, $\rho_k$ the
@@ -76,7 +74,7 @@ def thresholds(study: MarginStudy, constant: float) -> Evidence:
     )
 
 
-@MARGIN_CLAIMS.claim("V13", wrong=1e-6, source=Source.CERTIFIED, box="thm-cert-margin", uses="M1")
+@MARGIN_CLAIMS.claim("V13", wrong=1e-6, box="thm-cert-margin", uses="M1")
 def solver(study: MarginStudy, constant: float) -> Evidence:
     """the float solver's costs are right to ten digits
     each $|v|^2$ of the solver for the class-level patterns of the draws of V10 differs from the true one by a relative $10^{-10}$ or less;

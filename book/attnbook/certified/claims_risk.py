@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 __all__ = ["RISK_CLAIMS", "RiskStudy"]
 
-RISK_CLAIMS = ClaimSet("certified")
+RISK_CLAIMS = ClaimSet("certified", Source.CERTIFIED)
 _LAST = "the last printed digit increased by one"
 
 
@@ -38,7 +38,7 @@ def _said(printed: str, constant: float) -> str:
     return moved(printed, round(constant) - 1)
 
 
-@RISK_CLAIMS.claim("V15", wrong=2.0, source=Source.CERTIFIED, box="ic-curvature", uses="I52")
+@RISK_CLAIMS.claim("V15", wrong=2.0, box="ic-curvature", uses="I52")
 def curvature(study: RiskStudy, constant: float) -> Evidence:
     r"""a pair of small scale beats every debiased step at the authors' law
     at $d=5$, $L=40$, $\sigma=0.01$ the risk of a pair with the effective step of the best debiased step is, for small scales, its risk plus
@@ -57,13 +57,7 @@ def _scale(found: TwoExamples, low: str, constant: float, what: str) -> Evidence
     )
 
 
-@RISK_CLAIMS.claim(
-    "V16",
-    wrong=2.0,
-    source=Source.CERTIFIED,
-    box="thm-cert-least-risks thm-cert-two-examples thm-cert-best-scale",
-    uses="I52",
-)
+@RISK_CLAIMS.claim("V16", wrong=2.0, box="thm-cert-least-risks thm-cert-two-examples thm-cert-best-scale", uses="I52")
 def best_pair(study: RiskStudy, constant: float) -> Evidence:
     r"""the best pair on two examples
     at $d=4$, $L=2$, $\sigma=0.01$ the exact risk has its minimum over all pairs at $|\omega|$ in $[0.559,0.560]$, and only there
@@ -72,11 +66,7 @@ def best_pair(study: RiskStudy, constant: float) -> Evidence:
 
 
 @RISK_CLAIMS.claim(
-    "V17",
-    wrong=2.0,
-    source=Source.CERTIFIED,
-    box="thm-cert-least-risks thm-cert-two-examples thm-cert-best-scale",
-    uses="I54 I55",
+    "V17", wrong=2.0, box="thm-cert-least-risks thm-cert-two-examples thm-cert-best-scale", uses="I54 I55"
 )
 def best_head(study: RiskStudy, constant: float) -> Evidence:
     r"""the best single head on two examples
@@ -89,7 +79,6 @@ def best_head(study: RiskStudy, constant: float) -> Evidence:
 @RISK_CLAIMS.claim(
     "V18",
     wrong=2.0,
-    source=Source.CERTIFIED,
     box="thm-cert-least-risks thm-cert-two-examples thm-cert-best-scale ic-isotropic",
     uses="I61 V16 V17",
 )
@@ -106,7 +95,7 @@ def order_of_risks(study: RiskStudy, constant: float) -> Evidence:
     return both(*(evidence(rounds_to(name, value, _said(said, constant))) for name, value, said in values))
 
 
-@RISK_CLAIMS.claim("V19", wrong=2.0, source=Source.CERTIFIED, box="thm-cert-krawczyk ic-one-sign", uses="I54")
+@RISK_CLAIMS.claim("V19", wrong=2.0, box="thm-cert-krawczyk ic-one-sign", uses="I54")
 def one_head(study: RiskStudy, constant: float) -> Evidence:
     r"""the best single head of the approximate loss
     at $d=5$, $L=40$, $\sigma=0.01$ the approximate loss of one head has exactly one critical point within $0.005$ of the formula in each of
@@ -131,7 +120,7 @@ def one_head(study: RiskStudy, constant: float) -> Evidence:
     )
 
 
-@RISK_CLAIMS.claim("V20", wrong=-1.0, source=Source.CERTIFIED, box="thm-cert-trapped thm-cert-trap ic-trap", uses="I63")
+@RISK_CLAIMS.claim("V20", wrong=-1.0, box="thm-cert-trapped thm-cert-trap ic-trap", uses="I63")
 def trap(study: RiskStudy, constant: float) -> Evidence:
     r"""the trap is a strict local minimum, with a size
     at $d=5$, $L=40$, $\sigma=0.01$ and for each fraction $q=\mu_1/(\mu_1+\mu_2)$ in $[0.1,0.9]$ the approximate loss of two heads is
@@ -147,7 +136,7 @@ def trap(study: RiskStudy, constant: float) -> Evidence:
     )
 
 
-@RISK_CLAIMS.claim("V21", wrong=2.0, source=Source.CERTIFIED, box="ic-trap", uses="I63 V20")
+@RISK_CLAIMS.claim("V21", wrong=2.0, box="ic-trap", uses="I63 V20")
 def eigenvalues(study: RiskStudy, constant: float) -> Evidence:
     r"""the curvature of the trap
     at $d=5$, $L=40$, $\sigma=0.01$ the eigenvalues of the Hessian of the approximate loss at two equal heads are $0$, $0.318$, $0.947$ and
@@ -162,7 +151,7 @@ def eigenvalues(study: RiskStudy, constant: float) -> Evidence:
     )
 
 
-@RISK_CLAIMS.claim("V22", wrong=2.0, source=Source.CERTIFIED, box="ic-ridge-between ic-factor-load", uses="I89")
+@RISK_CLAIMS.claim("V22", wrong=2.0, box="ic-ridge-between ic-factor-load", uses="I89")
 def bayes_factor(study: RiskStudy, constant: float) -> Evidence:
     r"""how far the best debiased step is from Bayes
     at $d=5$, $L=40$, $\sigma=0.01$ the Bayes risk lies between $6.94\cdot10^{-5}$ and $7.353\cdot10^{-5}$, and the least risk of a debiased
@@ -178,9 +167,7 @@ def bayes_factor(study: RiskStudy, constant: float) -> Evidence:
     return both(*(evidence(rounds_to(name, value, _said(said, constant))) for name, value, said in values))
 
 
-@RISK_CLAIMS.claim(
-    "V23", wrong=10.0, source=Source.CERTIFIED, box="thm-cert-noise thm-cert-two-examples", uses="I52 V18"
-)
+@RISK_CLAIMS.claim("V23", wrong=10.0, box="thm-cert-noise thm-cert-two-examples", uses="I52 V18")
 def all_noises(study: RiskStudy, constant: float) -> Evidence:
     r"""one finite pair beats every debiased step at all noise levels up to the signal's
     at $d=4$, $L=2$ and for every $\sigma\in[0,1]$ the pair with $\omega=0.25$ and its best output has a smaller exact risk than every

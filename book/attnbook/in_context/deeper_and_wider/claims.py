@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from typing import Any
 
 import torch
 
@@ -38,6 +39,9 @@ _TRAINED = "training long enough: the page's default number of steps"
 def _short(study: WiderStudy) -> str:
     steps = study.setting.steps
     return "" if steps >= 8000 else f"needs 8000 steps or more to speak of an end; here {steps}"
+
+
+_LONG: dict[str, Any] = {"regime": _TRAINED, "violation": _short}
 
 
 @CLAIMS.claim("I71", wrong=2.0, box="ic-exact-facts")
@@ -72,7 +76,7 @@ def _median(values: torch.Tensor, low: float | None, high: float | None, quantit
     return replace(found, measured=shown, rule=rule, draws=len(values))
 
 
-@CLAIMS.claim("I73", wrong=2.5, source=Source.MEASURED, uses="I71", regime=_TRAINED, violation=_short)
+@CLAIMS.claim("I73", wrong=2.5, source=Source.MEASURED, uses="I71", **_LONG)
 def depth(study: WiderStudy, constant: float) -> Evidence:
     """a second layer does not lower the risk
     without a residual stream, after the same number of steps from the same seeds, each of the stored stacks of two layers has 1.25 times
@@ -83,7 +87,7 @@ def depth(study: WiderStudy, constant: float) -> Evidence:
     return stored_within(ratios, low=1.25 * constant, quantity="risk of two layers over one")
 
 
-@CLAIMS.claim("I74", wrong=0.0, source=Source.MEASURED, uses="I73", regime=_TRAINED, violation=_short)
+@CLAIMS.claim("I74", wrong=0.0, source=Source.MEASURED, uses="I73", **_LONG)
 def tying(study: WiderStudy, constant: float) -> Evidence:
     """tied or free weights: five starts show no difference
     in the stored trainings the ranges of the risk of two layers with tied weights and of two with free weights overlap: the best of either
@@ -104,15 +108,10 @@ def _anisotropic(study: WiderStudy) -> str:
     return "" if study.setting.rho else "needs a covariance that is not the identity; here rho = 0"
 
 
-@CLAIMS.claim(
-    "I75",
-    wrong=0.0,
-    source=Source.DERIVED,
-    box="ic-step-risk ic-small-heads",
-    uses="I17",
-    regime=_TRAINED,
-    violation=lambda s: _short(s) or _anisotropic(s),
-)
+_LONG_ISOTROPIC: dict[str, Any] = {"regime": _TRAINED, "violation": lambda s: _short(s) or _anisotropic(s)}
+
+
+@CLAIMS.claim("I75", wrong=0.0, source=Source.DERIVED, box="ic-step-risk ic-small-heads", uses="I17", **_LONG_ISOTROPIC)
 def learned_preconditioner(study: WiderStudy, constant: float) -> Evidence:
     r"""the heads learn the preconditioner
     $\sum_h\mu_hM_h^\top$ has, along the eigenvectors of $\Sigma$, the eigenvalues of
@@ -126,14 +125,7 @@ def learned_preconditioner(study: WiderStudy, constant: float) -> Evidence:
     return _median((ratio - 1).abs().amax(1), None, 0.07, "largest relative deviation")
 
 
-@CLAIMS.claim(
-    "I76",
-    wrong=2.0,
-    box="ic-step-risk ic-small-heads",
-    uses="I75",
-    regime=_TRAINED,
-    violation=lambda s: _short(s) or _anisotropic(s),
-)
+@CLAIMS.claim("I76", wrong=2.0, box="ic-step-risk ic-small-heads", uses="I75", **_LONG_ISOTROPIC)
 def preconditioned_risk(study: WiderStudy, constant: float) -> Evidence:
     """the heads reach the risk of the preconditioned step
     the risk on anisotropic covariates is within 5 % of that of the best centred step with a matrix (median of the stored runs)
@@ -142,15 +134,7 @@ def preconditioned_risk(study: WiderStudy, constant: float) -> Evidence:
     return _median(found.risk / (constant * found.best), 0.95, 1.05, "risk over best")
 
 
-@CLAIMS.claim(
-    "I77",
-    wrong=0.5,
-    source=Source.MEASURED,
-    uses="I75",
-    regime=_TRAINED,
-    violation=lambda s: _short(s) or _anisotropic(s),
-    expected=Verdict.FAILS,
-)
+@CLAIMS.claim("I77", wrong=0.5, source=Source.MEASURED, uses="I75", **_LONG_ISOTROPIC, expected=Verdict.FAILS)
 def every_head(study: WiderStudy, constant: float) -> Evidence:
     r"""each head is a preconditioner by itself
     in the stored runs every head with $|\mu_h|\ge0.5$ has $M_h\propto\Gamma$ by itself: cosine 0.99 or more (the risk requires it of the
@@ -222,9 +206,7 @@ def _tasks(study: WiderStudy, heads: int) -> TaskFinding:
     return next(found for found in study.tasks if found.heads == heads)
 
 
-@CLAIMS.claim(
-    "I82", wrong=1.25, source=Source.MEASURED, box="ic-multi-task", uses="I81", regime=_TRAINED, violation=_short
-)
+@CLAIMS.claim("I82", wrong=1.25, source=Source.MEASURED, box="ic-multi-task", uses="I81", **_LONG)
 def superposition(study: WiderStudy, constant: float) -> Evidence:
     """training finds the superposition
     three trained heads have on two tasks a mean risk within 10 % of that of separate steps (median of the stored runs)
@@ -233,7 +215,7 @@ def superposition(study: WiderStudy, constant: float) -> Evidence:
     return _median(ratio, 0.9, 1.1, "risk over separate")
 
 
-@CLAIMS.claim("I83", wrong=0.75, box="ic-multi-task", uses="I81", regime=_TRAINED, violation=_short)
+@CLAIMS.claim("I83", wrong=0.75, box="ic-multi-task", uses="I81", **_LONG)
 def one_matrix(study: WiderStudy, constant: float) -> Evidence:
     """two heads use one matrix for both tasks
     two trained heads have on two tasks the risk of the best single matrix for both, within 5 % (median of the stored runs)
@@ -242,9 +224,7 @@ def one_matrix(study: WiderStudy, constant: float) -> Evidence:
     return _median(found.risk / (constant * found.best), 0.95, 1.05, "risk over best")
 
 
-@CLAIMS.claim(
-    "I84", wrong=0.1, source=Source.MEASURED, box="ic-multi-task", uses="I82", regime=_TRAINED, violation=_short
-)
+@CLAIMS.claim("I84", wrong=0.1, source=Source.MEASURED, box="ic-multi-task", uses="I82", **_LONG)
 def split_up(study: WiderStudy, constant: float) -> Evidence:
     """2N heads are little better than N + 1
     in the stored runs on two tasks the median risk of four heads is below that of three, by less than 5 %
@@ -253,7 +233,7 @@ def split_up(study: WiderStudy, constant: float) -> Evidence:
     return _median(ratio, 1 - 0.05 * constant, 1.0, "four heads over three")
 
 
-@CLAIMS.claim("I85", wrong=1.3, source=Source.CODE, regime=_TRAINED, violation=_short)
+@CLAIMS.claim("I85", wrong=1.3, source=Source.CODE, **_LONG)
 def authors_losses(study: WiderStudy, constant: float) -> Evidence:
     """the authors' losses on two tasks
     on two tasks the median loss of the stored runs at the end is that of the authors' runs: 0.40 to 0.44 with three heads, 0.35 to 0.44

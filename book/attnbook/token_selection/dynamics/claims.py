@@ -22,7 +22,6 @@ __all__ = ["CLAIMS", "PUBLISHED_ATTENTION"]
 
 CLAIMS = ClaimSet("token_selection")
 
-_DEFAULT = "the authors' configuration, of which the number is published"
 # The authors' default run at `LOGGED` steps: attention of clean samples on token 0, of flipped ones on tokens 0 and 1.
 PUBLISHED_ATTENTION = (
     (0.269, 0.633, 0.921, 0.984, 0.995),
@@ -35,9 +34,10 @@ def _other_configuration(study: DynamicsStudy) -> str:
     return "" if is_authors_default(study) else "needs the authors' configuration; here another one"
 
 
-@CLAIMS.claim(
-    "TS21", wrong=0.8, source=Source.CODE, uses="TS11 ts-population", regime=_DEFAULT, violation=_other_configuration
-)
+_DEFAULT = {"regime": "the authors' configuration, of which the number is published", "violation": _other_configuration}
+
+
+@CLAIMS.claim("TS21", wrong=0.8, source=Source.CODE, uses="TS11 ts-population", **_DEFAULT)
 def balanced_accuracy(study: DynamicsStudy, constant: float) -> Evidence:
     """balanced situation: all labels are fitted, and fresh data are classified correctly
     the published values after 1000 steps, train accuracy 1.0 and test accuracy 0.996, come from one run; our mean train accuracy is 1 up to
@@ -55,9 +55,7 @@ def balanced_accuracy(study: DynamicsStudy, constant: float) -> Evidence:
     )
 
 
-@CLAIMS.claim(
-    "TS22", wrong=1.1, source=Source.CODE, uses="TS11 ts-population", regime=_DEFAULT, violation=_other_configuration
-)
+@CLAIMS.claim("TS22", wrong=1.1, source=Source.CODE, uses="TS11 ts-population", **_DEFAULT)
 def large_noise_accuracy(study: DynamicsStudy, constant: float) -> Evidence:
     """large noise: nearly all labels are fitted, and the clean error is large
     the published values after 1000 steps, train accuracy 1.0 and test accuracy 0.867, come from one run with 1000 test points; our mean
@@ -76,9 +74,7 @@ def large_noise_accuracy(study: DynamicsStudy, constant: float) -> Evidence:
     )  # fmt: skip
 
 
-@CLAIMS.claim(
-    "TS23", wrong=0.0, source=Source.CODE, uses="TS11 ts-population", regime=_DEFAULT, violation=_other_configuration
-)
+@CLAIMS.claim("TS23", wrong=0.0, source=Source.CODE, uses="TS11 ts-population", **_DEFAULT)
 def large_signal_accuracy(study: DynamicsStudy, constant: float) -> Evidence:
     """large signal: some flipped labels stay unfitted
     the published values after 1000 steps, train accuracy 0.8 and test accuracy 1.0, come from one run; our mean train accuracy is 0.8 up to
@@ -98,7 +94,7 @@ def large_signal_accuracy(study: DynamicsStudy, constant: float) -> Evidence:
     )
 
 
-@CLAIMS.claim("TS24", wrong=2.0, source=Source.CODE, uses="TS11", regime=_DEFAULT, violation=_other_configuration)
+@CLAIMS.claim("TS24", wrong=2.0, source=Source.CODE, uses="TS11", **_DEFAULT)
 def attention_curves(study: DynamicsStudy, constant: float) -> Evidence:
     """the authors' attention curves lie in the spread of our runs
     at steps 50, 99, 199, 499 and 999 the attention of the authors' run on the relevant token (clean and flipped samples) and on the

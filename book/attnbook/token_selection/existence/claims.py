@@ -27,7 +27,7 @@ def _narrow(study: ExistenceStudy) -> str:
     return "" if upper >= 4 * lower else f"needs upper >= 4 lower; here the window is [{lower:.3g}, {upper:.3g}]"
 
 
-_WIDE = "a window at least a factor 4 wide"
+_WIDE = {"regime": "a window at least a factor 4 wide", "violation": _narrow}
 
 
 def _mean_over(ladder, function) -> float:
@@ -94,13 +94,7 @@ def authors_pictures(study: ExistenceStudy, constant: float) -> Evidence:
 
 
 @CLAIMS.claim(
-    "TS54",
-    wrong=0.0,
-    source=Source.PAPER_SECOND_HAND,
-    box="ts-v1-existence ts-window",
-    uses="TS51 TS52",
-    regime=_WIDE,
-    violation=_narrow,
+    "TS54", wrong=0.0, source=Source.PAPER_SECOND_HAND, box="ts-v1-existence ts-window", uses="TS51 TS52", **_WIDE
 )
 def middle_of_the_window(study: ExistenceStudy, constant: float) -> Evidence:
     r"""a prompt that fits all labels and generalises exists
@@ -116,15 +110,7 @@ def middle_of_the_window(study: ExistenceStudy, constant: float) -> Evidence:
     )
 
 
-@CLAIMS.claim(
-    "TS55",
-    wrong=4.0,
-    source=Source.MEASURED,
-    box="ts-v1-convergence",
-    uses="TS13 TS51 TS52",
-    regime=_WIDE,
-    violation=_narrow,
-)
+@CLAIMS.claim("TS55", wrong=4.0, source=Source.MEASURED, box="ts-v1-convergence", uses="TS13 TS51 TS52", **_WIDE)
 def descent_in_the_window(study: ExistenceStudy, constant: float) -> Evidence:
     """gradient descent on p alone ends in the window
     at the end of training the strength $c$ lies in the window, at least 0.98 of the labels are fitted, and the accuracy on fresh data is

@@ -18,7 +18,7 @@ from bookkit.rules import Evidence, NothingToMeasure, both, fewest_draws, within
 
 __all__ = ["CLAIMS"]
 
-CLAIMS = ClaimSet("token_selection")
+CLAIMS = ClaimSet("token_selection", Source.MEASURED)
 _FEWEST = fewest_draws(0.95)  # seeds
 _REACH = 0.9  # of a seed's backbone, for its runs to count
 
@@ -98,7 +98,7 @@ def _of_a_seed(
     return replace(evidence, measured=shown, rule=rule, numbers={})
 
 
-@CLAIMS.claim("TS61", wrong=0.0, source=Source.MEASURED, **_REGIME)
+@CLAIMS.claim("TS61", wrong=0.0, **_REGIME)
 def memorises(study: DigitsStudy, constant: float) -> Evidence:
     r"""query and key memorise wrong labels
     training query and key of one layer reproduces at least 3/4 of the wrong labels, as a mean over $n \ge 100$ and $\eta \in [0.1, 0.4]$,
@@ -111,7 +111,7 @@ def memorises(study: DigitsStudy, constant: float) -> Evidence:
     return _of_a_seed(fit, "fit of noise", low=0.75, study=study)
 
 
-@CLAIMS.claim("TS62", wrong=0.25, source=Source.MEASURED, uses="TS61", **_REGIME)
+@CLAIMS.claim("TS62", wrong=0.25, uses="TS61", **_REGIME)
 def loses(study: DigitsStudy, constant: float) -> Evidence:
     r"""wrong labels cost nearly as much accuracy as copying them
     the accuracy lost against the clean-label baseline, as a fraction of the loss of a network that copies the noise, $(a_0 -
@@ -122,7 +122,7 @@ def loses(study: DigitsStudy, constant: float) -> Evidence:
     return _of_a_seed(lost, "fraction of copying", 0.4 * constant, 1.2 * constant, study)
 
 
-@CLAIMS.claim("TS63", wrong=0.0, source=Source.MEASURED, uses="TS61 TS62", expected=Verdict.FAILS, **_REGIME)
+@CLAIMS.claim("TS63", wrong=0.0, uses="TS61 TS62", expected=Verdict.FAILS, **_REGIME)
 def benign(study: DigitsStudy, constant: float) -> Evidence:
     """overfitting is benign
     with the wrong labels memorised, the mean accuracy lost is less than a quarter of the loss by copying, in at least 95 % of seeds
@@ -131,7 +131,7 @@ def benign(study: DigitsStudy, constant: float) -> Evidence:
     return _of_a_seed(lost, "fraction of copying", high=BENIGN_BELOW, study=study)
 
 
-@CLAIMS.claim("TS64", wrong=-1.0, source=Source.MEASURED, uses="TS61", **_REGIME)
+@CLAIMS.claim("TS64", wrong=-1.0, uses="TS61", **_REGIME)
 def order_of_events(study: DigitsStudy, constant: float) -> Evidence:
     """generalisation comes first, memorisation later
     test accuracy is highest before half of the finally memorised labels are memorised, in three quarters or more of the runs of a seed, in
@@ -142,7 +142,7 @@ def order_of_events(study: DigitsStudy, constant: float) -> Evidence:
     return _of_a_seed(before, "share of runs with the peak before memorisation", low=0.75, study=study)
 
 
-@CLAIMS.claim("TS65", wrong=0.0, source=Source.MEASURED, uses="TS64", **_REGIME)
+@CLAIMS.claim("TS65", wrong=0.0, uses="TS64", **_REGIME)
 def no_recovery(study: DigitsStudy, constant: float) -> Evidence:
     r"""test accuracy does not recover within the horizon
     at the horizon, test accuracy at $\eta \ge 0.2$ is still at least 3 percentage points below its largest value along training, as a mean
@@ -156,7 +156,7 @@ def no_recovery(study: DigitsStudy, constant: float) -> Evidence:
     return _of_a_seed(below, "accuracy below the peak", low=0.03, study=study)
 
 
-@CLAIMS.claim("TS66", wrong=0.5, source=Source.MEASURED, **_HELD)
+@CLAIMS.claim("TS66", wrong=0.5, **_HELD)
 def reach_bounds(study: DigitsStudy, constant: float) -> Evidence:
     """reach bounds the fraction of wrong labels that is memorised
     the fraction of wrong labels that is memorised is at most the reach of the trained heads plus 0.2, an allowance for the few wrong labels
@@ -167,7 +167,7 @@ def reach_bounds(study: DigitsStudy, constant: float) -> Evidence:
     return _of_a_seed((fit - constant * reach).amax(1), "largest fit - reach", high=0.2)
 
 
-@CLAIMS.claim("TS67", wrong=-1.0, source=Source.MEASURED, uses="TS61", **_REGIME)
+@CLAIMS.claim("TS67", wrong=-1.0, uses="TS61", **_REGIME)
 def attention_moves(study: DigitsStudy, constant: float) -> Evidence:
     """wrong labels change the attention of their own samples most
     the total variation distance from the attention of the clean-label baseline is larger for training samples with a wrong label than for
@@ -178,7 +178,7 @@ def attention_moves(study: DigitsStudy, constant: float) -> Evidence:
     return _of_a_seed(further, "flipped above clean", low=0.01, study=study)
 
 
-@CLAIMS.claim("TS68", wrong=0.0, source=Source.MEASURED, uses="TS66", **_HELD)
+@CLAIMS.claim("TS68", wrong=0.0, uses="TS66", **_HELD)
 def small_reach(study: DigitsStudy, constant: float) -> Evidence:
     """small reach: not overfitting
     with two free heads fewer than half of the wrong labels are memorised, and less than a quarter of the loss by copying is lost: each in
@@ -192,7 +192,7 @@ def small_reach(study: DigitsStudy, constant: float) -> Evidence:
     )
 
 
-@CLAIMS.claim("TS69", wrong=-1.0, source=Source.MEASURED, uses="TS62", **_REGIME)
+@CLAIMS.claim("TS69", wrong=-1.0, uses="TS62", **_REGIME)
 def better_than_linear(study: DigitsStudy, constant: float) -> Evidence:
     """selection loses less accuracy than a new linear head
     at the largest $n$, a new linear head on the frozen features loses a larger fraction of the loss by copying than selection does, by 0.05

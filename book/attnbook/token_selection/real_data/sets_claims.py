@@ -22,7 +22,7 @@ from bookkit.rules import Evidence, NothingToMeasure, both, stored_within
 
 __all__ = ["CLAIMS"]
 
-CLAIMS = ClaimSet("token_selection")
+CLAIMS = ClaimSet("token_selection", Source.MEASURED)
 _LARGE = 1000
 _POSTER = ("mnist", "cifar10", "pneumonia_mnist", "breast_mnist", "ag_news", "trec")
 
@@ -60,12 +60,11 @@ for _number, _data in enumerate(_POSTER, start=71):
         regime: the poster speaks of pretrained ViT-B and BERT-base; judged here on this book's small backbones
         wrong: the baseline compared with itself""",
         wrong=0.0,
-        source=Source.MEASURED,
         expected=Verdict.FAILS,
     )(_benign(_data))
 
 
-@CLAIMS.claim("TS77", wrong=0.25, source=Source.MEASURED, uses="TS62")
+@CLAIMS.claim("TS77", wrong=0.25, uses="TS62")
 def at_a_cost(study: SetsStudy, constant: float) -> Evidence:
     """seven sets: wrong labels cost more than a quarter of copying
     on each of seven data sets and each backbone, at $n = 200$, the 95 % interval of the fraction of copying lies above 0.25
@@ -74,7 +73,7 @@ def at_a_cost(study: SetsStudy, constant: float) -> Evidence:
     return _stored(constant * lost[:, :1], "fraction of copying", low=BENIGN_BELOW)
 
 
-@CLAIMS.claim("TS78", wrong=-1.0, source=Source.MEASURED, uses="TS77")
+@CLAIMS.claim("TS78", wrong=-1.0, uses="TS77")
 def random_features_lose_more(study: SetsStudy, constant: float) -> Evidence:
     """a backbone that learned nothing loses more
     on digits, MNIST, CIFAR-10 and PneumoniaMNIST together, at $n = 200$, selection on random features loses a larger fraction of copying
@@ -84,7 +83,7 @@ def random_features_lose_more(study: SetsStudy, constant: float) -> Evidence:
     return _stored(constant * _ends([difference])[:, :1], "mean difference", low=0.0)
 
 
-@CLAIMS.claim("TS79", wrong=0.0, source=Source.MEASURED, uses="TS78")
+@CLAIMS.claim("TS79", wrong=0.0, uses="TS78")
 def few_numbers(study: SetsStudy, constant: float) -> Evidence:
     """a selection with fewer numbers than samples does not memorise, and still loses
     on random features the query is one vector for all samples, and a layer of 8 heads and width 64 has 512 numbers that enter its scores;
@@ -99,7 +98,7 @@ def few_numbers(study: SetsStudy, constant: float) -> Evidence:
     )
 
 
-@CLAIMS.claim("TS80", wrong=0.02, source=Source.MEASURED, uses="TS77")
+@CLAIMS.claim("TS80", wrong=0.02, uses="TS77")
 def placed(study: SetsStudy, constant: float) -> Evidence:
     r"""Part II's orders place each of these networks at "not overfitting"
     with $\mathrm{SNR}$ and $d$ of the relevant tokens, estimated from the frozen network, $\mathrm{SNR}\sqrt n>1$ at $n=200$ for each
@@ -114,7 +113,7 @@ def placed(study: SetsStudy, constant: float) -> Evidence:
     )
 
 
-@CLAIMS.claim("TS81", wrong=-1.0, source=Source.MEASURED, uses="TS77")
+@CLAIMS.claim("TS81", wrong=-1.0, uses="TS77")
 def confidence(study: SetsStudy, constant: float) -> Evidence:
     """a less confident head loses less
     with the frozen head's logits multiplied by one number, so that its median confidence is 1, the fraction of copying at $n = 200$ is
@@ -123,7 +122,7 @@ def confidence(study: SetsStudy, constant: float) -> Evidence:
     return _stored(constant * _ends([study.change()])[:, 1:], "mean change", high=-0.1)
 
 
-@CLAIMS.claim("TS82", wrong=0.0, source=Source.MEASURED, uses="TS71 TS75 TS76")
+@CLAIMS.claim("TS82", wrong=0.0, uses="TS71 TS75 TS76")
 def published(study: SetsStudy, constant: float) -> Evidence:
     r"""by the published numbers noise is cheap on some sets and not on others
     by the authors' own numbers, second-hand, at $n=1000$, $\eta=0.2$, and the borders of this book: on CIFAR-10 and PneumoniaMNIST less

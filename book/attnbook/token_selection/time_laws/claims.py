@@ -48,7 +48,10 @@ def _weak_centre(study: TimeStudy) -> str:
     return "" if have >= need else f"needs n SNR^2 >= {need:.3g} at the strong signal; here {have:.3g}"
 
 
-_STRONG = "$n\\,\\mathrm{SNR}^2$ at least four times the drag threshold of flipped samples, at the strong signal"
+_STRONG = {
+    "regime": "$n\\,\\mathrm{SNR}^2$ at least four times the drag threshold of flipped samples, at the strong signal",
+    "violation": _weak_centre,
+}
 
 
 # --- the first time scale ----------------------------------------------------------------------------------------------------
@@ -63,15 +66,7 @@ def _exponent(study: TimeStudy, name: str, expected: float, allowance: float) ->
     )
 
 
-@CLAIMS.claim(
-    "TS31",
-    wrong=0.5,
-    source=Source.PAPER,
-    box="ts-paper-main ts-first-half",
-    uses="TS11 TS14",
-    regime=_STRONG,
-    violation=_weak_centre,
-)
+@CLAIMS.claim("TS31", wrong=0.5, source=Source.PAPER, box="ts-paper-main ts-first-half", uses="TS11 TS14", **_STRONG)
 def clock_step_size(study: TimeStudy, constant: float) -> Evidence:
     r"""first time scale: step size
     the number of steps $\tau_{1/2}$ until clean training samples give half of their attention to $x_1$ is proportional to $\alpha^{-1}$
@@ -79,15 +74,7 @@ def clock_step_size(study: TimeStudy, constant: float) -> Evidence:
     return _exponent(study, "step_size", -1.0 * constant, 0.05)
 
 
-@CLAIMS.claim(
-    "TS32",
-    wrong=1.5,
-    source=Source.PAPER,
-    box="ts-paper-main ts-first-half",
-    uses="TS11 TS14",
-    regime=_STRONG,
-    violation=_weak_centre,
-)
+@CLAIMS.claim("TS32", wrong=1.5, source=Source.PAPER, box="ts-paper-main ts-first-half", uses="TS11 TS14", **_STRONG)
 def clock_signal(study: TimeStudy, constant: float) -> Evidence:
     r"""first time scale: signal norm
     the $\tau_{1/2}$ of TS31 is proportional to $|\mu|^{-2}$ when $|\nu| = 1/|\mu|$
@@ -95,15 +82,7 @@ def clock_signal(study: TimeStudy, constant: float) -> Evidence:
     return _exponent(study, "signal_norm", -2.0 * constant, 0.15)
 
 
-@CLAIMS.claim(
-    "TS33",
-    wrong=0.5,
-    source=Source.PAPER,
-    box="ts-paper-main ts-first-half",
-    uses="TS11 TS14",
-    regime=_STRONG,
-    violation=_weak_centre,
-)
+@CLAIMS.claim("TS33", wrong=0.5, source=Source.PAPER, box="ts-paper-main ts-first-half", uses="TS11 TS14", **_STRONG)
 def clock_start(study: TimeStudy, constant: float) -> Evidence:
     r"""first time scale: variance of the start
     from $p_0 = 0$, the $\tau_{1/2}$ of TS31 is proportional to $(\sigma_w^2 d)^{-1}$
@@ -111,15 +90,7 @@ def clock_start(study: TimeStudy, constant: float) -> Evidence:
     return _exponent(study, "weight_scale", -1.0 * constant, 0.05)
 
 
-@CLAIMS.claim(
-    "TS34",
-    wrong=0.5,
-    source=Source.PAPER,
-    box="ts-paper-main ts-first-half",
-    uses="TS11 TS14",
-    regime=_STRONG,
-    violation=_weak_centre,
-)
+@CLAIMS.claim("TS34", wrong=0.5, source=Source.PAPER, box="ts-paper-main ts-first-half", uses="TS11 TS14", **_STRONG)
 def clock_dimension(study: TimeStudy, constant: float) -> Evidence:
     r"""first time scale: dimension
     the $\tau_{1/2}$ of TS31 is proportional to $d^{-1}$ at fixed $\sigma_w^2$, and does not depend on $d$ at fixed $\sigma_w^2 d$
@@ -129,13 +100,7 @@ def clock_dimension(study: TimeStudy, constant: float) -> Evidence:
 
 
 @CLAIMS.claim(
-    "TS35",
-    wrong=0.0,
-    source=Source.MEASURED,
-    box="ts-paper-main ts-first-half",
-    uses="TS32 TS33 TS34",
-    regime=_STRONG,
-    violation=_weak_centre,
+    "TS35", wrong=0.0, source=Source.MEASURED, box="ts-paper-main ts-first-half", uses="TS32 TS33 TS34", **_STRONG
 )
 def clock_unit_holds(study: TimeStudy, constant: float) -> Evidence:
     r"""first time scale: one unit for all settings
@@ -155,7 +120,7 @@ def clock_unit_holds(study: TimeStudy, constant: float) -> Evidence:
     )
 
 
-@CLAIMS.claim("TS35b", wrong=0.0, box="ts-random-prompt", uses="TS35", regime=_STRONG, violation=_weak_centre)
+@CLAIMS.claim("TS35b", wrong=0.0, box="ts-random-prompt", uses="TS35", **_STRONG)
 def clock_prompt(study: TimeStudy, constant: float) -> Evidence:
     r"""first time scale: with a Gaussian start of p the variances add up
     for $\sigma_p^2/\sigma_w^2 = \tfrac14 \dots 16$ the product $\tau_{1/2}\,\alpha|\nu||\mu|^3 (\sigma_w^2 + \sigma_p^2) d$ of a training
@@ -169,15 +134,7 @@ def clock_prompt(study: TimeStudy, constant: float) -> Evidence:
     return within(_t(scaled.max(0) / scaled.min(0)), high=1.7, quantity="largest over smallest, in units")
 
 
-@CLAIMS.claim(
-    "TS36",
-    wrong=0.0,
-    source=Source.PAPER,
-    box="ts-paper-main ts-first-half",
-    uses="TS15",
-    regime=_STRONG,
-    violation=_weak_centre,
-)
+@CLAIMS.claim("TS36", wrong=0.0, source=Source.PAPER, box="ts-paper-main ts-first-half", uses="TS15", **_STRONG)
 def not_overfitting(study: TimeStudy, constant: float) -> Evidence:
     r"""not overfitting: the state of the model at the first time scale
     at the time $\tau_{1/2}$ of TS31, in all settings of the page with $p_0=0$, every clean sample of a training set is fitted, no flipped
