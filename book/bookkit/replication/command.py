@@ -8,7 +8,6 @@ import sys
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import nbformat
 
@@ -20,10 +19,7 @@ from bookkit.parser import Parser, program
 from bookkit.replication import counts, registration
 from bookkit.replication.seeds import release, rule, seeds
 
-if TYPE_CHECKING:
-    from bookkit.sweeps.folder import Sweep
-
-__all__ = ["main", "register", "replicate"]
+__all__ = ["main", "register"]
 
 BUILT = "_build/replication"
 EXAMPLES = """\
@@ -87,28 +83,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return 0 if total.at_level else 1
 
 
-def replicate(
-    page: Page,
-    chosen: Sequence[int],
-    output: Path,
-    root: Path,
-    *,
-    workers: int | None = None,
-    cluster: str | None = None,
-) -> Sweep:
-    """Run `page` at the seeds as a sweep in `output`, with a bar; what was run before is kept."""
-    from bookkit.sweeps import sweep
-
-    return sweep(
-        page.name, {"seeds": list(chosen)}, output, workers=workers, cluster=cluster, notebooks="all",
-        retry_failed=True, progress=True, root=root,
-    )  # fmt: skip
-
-
 def _page(
     page: Page, chosen: Sequence[int], options: argparse.Namespace, root: Path
 ) -> tuple[dict[str, counts.Counts], int]:
-    """The counts of one page, and how many of its runs failed. A page without claims or without a seed has none."""
+    """The counts of one page, run at the seeds as a sweep, and how many of its runs failed; what was run before is kept.
+
+    A page without claims or without a seed has no counts.
+    """
+    from bookkit.sweeps import sweep
+
     records = [{**record, "page": page.name} for record in checks_of(nbformat.read(page.stored, as_version=4))]
     if not records or not any(parameter.name == "seed" for parameter in page_parameters(page)):
         return {}, 0
@@ -116,18 +99,15 @@ def _page(
     folder = (options.output or root / BUILT) / code_of(root).hash()[:12] / page.name.replace("/", "-")
     folder.parent.mkdir(parents=True, exist_ok=True)
     print(page.name, file=sys.stderr)
-    done = replicate(page, chosen, folder, root, workers=options.workers, cluster=options.cluster)
-    wanted = {row["parameters"]["seed"]: row for row in done.rows.values() if row["status"] == "done"}
-    missing = [seed for seed in chosen if seed not in wanted]
-    runs = []
-    for seed in chosen:
-        if seed not in missing:
-            notebook = nbformat.read(folder / "notebooks" / f"{wanted[seed]['id']}.ipynb", as_version=4)
-            runs.append([{**record, "page": page.name} for record in checks_of(notebook)])
-    marks = {
-        record["id"]: registration.fingerprint({**record, "page": f"notebooks/{page.name}"}, root) for record in records
-    }
-    return counts.count(runs, marks), len(missing)
+    done = sweep(
+        page.name, {"seeds": list(chosen)}, folder, workers=options.workers, cluster=options.cluster, notebooks="all",
+        retry_failed=True, progress=True, root=root,
+    )  # fmt: skip
+    ids = {row["parameters"]["seed"]: row["id"] for row in done.rows.values() if row["status"] == "done"}
+    kept = [folder / "notebooks" / f"{ids[seed]}.ipynb" for seed in chosen if seed in ids]
+    runs = [[{**r, "page": page.name} for r in checks_of(nbformat.read(path, as_version=4))] for path in kept]
+    marks = {r["id"]: registration.fingerprint({**r, "page": f"notebooks/{page.name}"}, root) for r in records}
+    return counts.count(runs, marks), len(chosen) - len(kept)
 
 
 def _require_registered(names: Sequence[str], root: Path) -> None:

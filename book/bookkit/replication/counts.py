@@ -94,18 +94,15 @@ def count(runs: Sequence[Iterable[Mapping[str, Any]]], fingerprints: Mapping[str
 
 
 def _count(records: Sequence[Mapping[str, Any]], fingerprint: str) -> Counts:
-    first = records[0]
-    expected = [record["verdict"] == record["expected"] for record in records]
-    outside = [record["verdict"] == "outside its regime" for record in records]
-    told = [record["verdict"] != record["negative_control"]["verdict"] for record in records]
+    other = [record["verdict"] for record in records if record["verdict"] != record["expected"]]
     number, low, high = _range(records)
     return Counts(
-        page=first["page"],
+        page=records[0]["page"],
         fingerprint=fingerprint,
         seeds=len(records),
-        as_expected=sum(expected),
-        outside=sum(out and not right for out, right in zip(outside, expected, strict=True)),
-        control_told=sum(told),
+        as_expected=len(records) - len(other),
+        outside=other.count("outside its regime"),
+        control_told=sum(record["verdict"] != record["negative_control"]["verdict"] for record in records),
         false_alarm=max(record["false_alarm"] for record in records),
         number=number,
         low=low,
