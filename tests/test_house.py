@@ -1,5 +1,7 @@
 """The plan of the house: what is loaded with what, what a kept number is named by, and that the rules of import can be broken."""
 
+import ast
+import graphlib
 import re
 import shutil
 import subprocess
@@ -79,6 +81,26 @@ def test_the_rules_of_import_know_every_part_and_every_folder_of_a_page() -> Non
     folders = {path.parent for path in files("attnbook") if path.parents[2] == PACKAGES["attnbook"]}
     pages = {f"attnbook.{path.parent.name}.{path.name}" for path in folders if path.parent.name in parts}
     assert set(rules["folders of pages do not import each other"]["modules"]) == pages
+
+
+def imported(path: Path) -> set[str]:
+    """Our modules that a file imports, inside functions too."""
+    found = set()
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            found |= {f"{node.module}.{alias.name}" for alias in node.names} | {node.module or ""}
+    return found
+
+
+@pytest.mark.parametrize("package", ["attnlib", "attnbook"])
+def test_no_module_leads_back_to_itself(package: str) -> None:
+    """Not by imports inside functions either: two modules that need each other are one. A face is what its package shows."""
+    modules = {module_name(path): path for path in files(package) if path.name != "__init__.py"}
+    graph = {name: imported(path) & set(modules) for name, path in modules.items()}
+    assert sum(map(len, graph.values())) > len(modules) / 2
+    graphlib.TopologicalSorter(graph).prepare()  # raises CycleError, which names the circle
 
 
 # A line, where it is added, and the rule that it breaks.

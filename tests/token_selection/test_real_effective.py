@@ -20,7 +20,8 @@ from attnbook.token_selection.real_data.effective import (
     signal_and_noise,
 )
 from attnbook.token_selection.real_data.plans import PLANS
-from attnbook.token_selection.real_data.setups import head_confidence, prepare, scale_head
+from attnbook.token_selection.real_data.preparing import prepare
+from attnbook.token_selection.real_data.setups import head_confidence, scale_head
 from attnbook.token_selection.real_data.tables import read_table, stored_tables
 from attnlib.token_selection.law import TokenLaw
 from tests.token_selection.test_real_frozen import random_layer, some_weights

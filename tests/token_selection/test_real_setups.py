@@ -11,11 +11,12 @@ import torch
 import transformers
 from torch import nn
 
-from attnbook.token_selection.real_data import hub, pretrained, setups
+from attnbook.token_selection.real_data import hub, preparing, pretrained
 from attnbook.token_selection.real_data.loaders import DATA_SETS, DataSetNotFound, RealData, Split, load
 from attnbook.token_selection.real_data.plans import PLANS
+from attnbook.token_selection.real_data.preparing import prepare
 from attnbook.token_selection.real_data.random_features import RandomFeatures
-from attnbook.token_selection.real_data.setups import Rows, parts_of, prepare, split_indices, train_head
+from attnbook.token_selection.real_data.setups import Rows, parts_of, split_indices, train_head
 from attnbook.token_selection.real_data.vit import ViTShape, train_vit
 from tests.token_selection.tiny_models import WORDS, save_tiny_bert, save_tiny_vit
 
@@ -287,7 +288,7 @@ def test_the_digest_is_that_of_the_rows_and_changes_with_the_seed(balanced):
 @pytest.mark.parametrize("channels", [1, 3])
 def test_a_setup_on_random_features_is_the_network_itself(channels, monkeypatch):
     data = uneven(channels=channels)
-    monkeypatch.setattr(setups, "load", lambda name, source: data)
+    monkeypatch.setattr(preparing, "load", lambda name, source: data)
     name = "breast_mnist_random_features"
     fixed = {**PLANS[name].random_features, "features": 9}
     shape = {**PLANS[name].shape, "features": 9, "width": 12, "heads": 3, "hidden": 10, "channels": channels}
@@ -320,7 +321,7 @@ def test_a_setup_on_random_features_is_the_network_itself(channels, monkeypatch)
 
 def test_a_setup_in_colour_takes_the_test_set_from_its_own_split(monkeypatch):
     data = uneven(width=8, channels=3)
-    monkeypatch.setattr(setups, "load", lambda name, source: data)
+    monkeypatch.setattr(preparing, "load", lambda name, source: data)
     shape = {"image": 8, "patch": 4, "width": 12, "heads": 3, "layers": 2, "hidden": 10, "channels": 3}
     plan = dataclasses.replace(BALANCED, shape=shape, epochs=2)
     setup = prepare("breast_mnist", 0, plan=plan)

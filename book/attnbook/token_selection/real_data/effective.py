@@ -29,7 +29,8 @@ from attnbook.token_selection.real_data.formats import FormatError
 from attnbook.token_selection.real_data.frozen import FrozenLastLayer
 from attnbook.token_selection.real_data.loaders import DataSetNotFound
 from attnbook.token_selection.real_data.plans import PLANS
-from attnbook.token_selection.real_data.setups import Setup, head_confidence, prepare
+from attnbook.token_selection.real_data.preparing import prepare
+from attnbook.token_selection.real_data.setups import Setup, head_confidence
 from attnlib import checks
 from bookkit.files import written_aside
 

@@ -7,12 +7,11 @@ parquet (revision refs/convert/parquet) is tried next; where it is missing, the 
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
-if TYPE_CHECKING:
-    from attnbook.token_selection.real_data.loaders import Recipe
+from attnbook.token_selection.real_data.recipes import Recipe
 
 __all__ = ["PARQUET_REVISION", "SPLITS", "HubError", "arrays", "fetch"]
 

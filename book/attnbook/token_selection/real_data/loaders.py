@@ -9,17 +9,17 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
-from attnbook.token_selection.real_data import formats
+from attnbook.token_selection.real_data import formats, hub_data
+from attnbook.token_selection.real_data.recipes import Found, Recipe
 from attnlib import checks
 
-__all__ = ["DATA_SETS", "SOURCES", "DataSetNotFound", "RealData", "Recipe", "Split", "load"]
+__all__ = ["DATA_SETS", "SOURCES", "DataSetNotFound", "RealData", "Split", "load"]
 
 SOURCES = ("auto", "built-in", "folder", "hub")
 _INSTALL = "python -m pip install 'attnlib[real]'"
@@ -85,27 +85,6 @@ class RealData:
         if self.white is None:
             raise ValueError(f"pixels needs a data set of images; got {self.name}, a data set of texts")
         return self.split(name).x.astype(np.float32) / self.white
-
-
-Found = Iterator[tuple[str, Any, np.ndarray, list[Path]]]
-
-
-@dataclass(frozen=True)
-class Recipe:
-    """How one data set is found. `folder` reads the published files: split, x, y, paths. The hub's columns are tried in the order
-    given. `shared`: a second folder of $ATTNLIB_DATA, which holds the files of several sets."""
-
-    kind: str
-    class_names: tuple[str, ...]
-    white: int | None = None
-    files: str = ""  # what the folder must hold, for the error
-    folder: Callable[[Path], Found] | None = None
-    hub: str | None = None  # as the authors name it where they use the set
-    configuration: str | None = None
-    inputs: tuple[str, ...] = ("image", "img", "text")
-    labels: tuple[str, ...] = ("label", "coarse_label")
-    built_in: Callable[[], tuple[np.ndarray, np.ndarray]] | None = None
-    shared: str = ""
 
 
 def _first(folder: Path, *names: str) -> Path | None:
@@ -264,8 +243,6 @@ def _load_folder(name: str, recipe: Recipe) -> RealData:
 def _load_hub(name: str, recipe: Recipe) -> RealData:
     if recipe.hub is None:
         raise DataSetNotFound("hub: not fetched from there")
-    from attnbook.token_selection.real_data import hub_data
-
     try:
         found = hub_data.fetch(recipe)
     except hub_data.HubError as error:

@@ -75,7 +75,7 @@ def pretrained_setup(
     cache: str | Path | None = None,
     progress: bool = False,
 ) -> Setup:
-    """`Setup` of one seed on a pretrained model (folder or hub name); arguments as in `setups.prepare`."""
+    """`Setup` of one seed on a pretrained model (folder or hub name); arguments as in `preparing.prepare`."""
     folder = hub.local_copy(encoder)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(int(stream(seed, "start", 2).integers(2**31)))  # the fresh classifier's weights

@@ -21,7 +21,8 @@ import torch
 from attnbook.token_selection.real_data.formats import FormatError
 from attnbook.token_selection.real_data.loaders import DATA_SETS, DataSetNotFound
 from attnbook.token_selection.real_data.plans import PLANS, Plan
-from attnbook.token_selection.real_data.setups import Rows, Setup, prepare
+from attnbook.token_selection.real_data.preparing import prepare
+from attnbook.token_selection.real_data.setups import Rows, Setup
 from attnbook.token_selection.real_data.tables import (
     TABLES,
     add_cell,

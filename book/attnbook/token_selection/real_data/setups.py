@@ -10,7 +10,6 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -20,8 +19,8 @@ from torch.nn import functional
 
 from attnbook.token_selection.real_data.experiment import NoiseStudy, noise_study
 from attnbook.token_selection.real_data.frozen import FrozenLastLayer, QueryKey
-from attnbook.token_selection.real_data.loaders import RealData, load
-from attnbook.token_selection.real_data.plans import PLANS, Plan
+from attnbook.token_selection.real_data.loaders import RealData
+from attnbook.token_selection.real_data.plans import Plan
 from attnbook.token_selection.real_data.random_features import RandomFeatures
 from attnbook.token_selection.real_data.vit import ViTShape, train_vit
 from attnlib import checks
@@ -33,8 +32,8 @@ __all__ = [
     "accuracy",
     "head_confidence",
     "parts_of",
-    "prepare",
     "scale_head",
+    "small_vit_setup",
     "split_indices",
     "train_head",
 ]
@@ -173,7 +172,7 @@ def accuracy(logits: torch.Tensor, labels: torch.Tensor) -> float:
 
 
 @torch.no_grad()
-def _small_vit_setup(data: RealData, plan: Plan, seed: int) -> Setup:
+def small_vit_setup(data: RealData, plan: Plan, seed: int) -> Setup:
     shape = ViTShape(classes=data.classes, **plan.shape)
     phase1, pool, (held_split, held) = parts_of(data, plan, seed)
     pixels = {split: data.pixels(split) for split in (plan.official, held_split)}
@@ -234,38 +233,3 @@ def scale_head(setup: Setup, factor: float) -> Setup:
         for part in (setup.pool, setup.test)
     )
     return replace(setup, pool=pool, test=test)
-
-
-def prepare(
-    name: str,
-    seed: int,
-    *,
-    plan: Plan | None = None,
-    source: str = "auto",
-    encoder: str | Path | None = None,
-    encoder_name: str = "",
-    cache: str | Path | None = None,
-    progress: bool = False,
-) -> Setup:
-    """Load a data set, divide it, train phase 1, cache the last layer's input for pool and test, and scale the head by the plan.
-
-    name: a key of `PLANS`. encoder: folder or hub name of a pretrained ViT or BERT-like model, needed for texts and for images
-    whose plan has no small ViT, used for any set it is given for. encoder_name: what a stored table calls it. cache: folder
-    for encoded texts. Raises what `load` raises, ValueError when the parts do not fit or an encoder is needed and missing.
-    """
-    plan = plan or PLANS[checks.one_of("name", name, tuple(PLANS))]
-    if encoder is None and not plan.shape:
-        from attnbook.token_selection.real_data.hub import BACKBONES
-
-        raise ValueError(
-            f"encoder must be given for {name}: the folder of a pretrained model, or its name on the hub (the paper's is "
-            f"{BACKBONES[plan.kind]!r})"
-        )
-    data = load(plan.data or name, source)
-    if encoder is None:
-        made = _small_vit_setup(data, plan, seed)
-    else:
-        from attnbook.token_selection.real_data.pretrained import pretrained_setup
-
-        made = pretrained_setup(data, plan, seed, encoder, encoder_name=encoder_name, cache=cache, progress=progress)
-    return scale_head(made, plan.confidence / head_confidence(made)) if plan.confidence else made

@@ -1,0 +1,45 @@
+"""`prepare`: a data set by name, made ready for the noise study on the backbone of its plan or on a pretrained model."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from attnbook.token_selection.real_data.hub import BACKBONES
+from attnbook.token_selection.real_data.loaders import load
+from attnbook.token_selection.real_data.plans import PLANS, Plan
+from attnbook.token_selection.real_data.pretrained import pretrained_setup
+from attnbook.token_selection.real_data.setups import Setup, head_confidence, scale_head, small_vit_setup
+from attnlib import checks
+
+__all__ = ["prepare"]
+
+
+def prepare(
+    name: str,
+    seed: int,
+    *,
+    plan: Plan | None = None,
+    source: str = "auto",
+    encoder: str | Path | None = None,
+    encoder_name: str = "",
+    cache: str | Path | None = None,
+    progress: bool = False,
+) -> Setup:
+    """Load a data set, divide it, train phase 1, cache the last layer's input for pool and test, and scale the head by the plan.
+
+    name: a key of `PLANS`. encoder: folder or hub name of a pretrained ViT or BERT-like model, needed for texts and for images
+    whose plan has no small ViT, used for any set it is given for. encoder_name: what a stored table calls it. cache: folder
+    for encoded texts. Raises what `load` raises, ValueError when the parts do not fit or an encoder is needed and missing.
+    """
+    plan = plan or PLANS[checks.one_of("name", name, tuple(PLANS))]
+    if encoder is None and not plan.shape:
+        raise ValueError(
+            f"encoder must be given for {name}: the folder of a pretrained model, or its name on the hub (the paper's is "
+            f"{BACKBONES[plan.kind]!r})"
+        )
+    data = load(plan.data or name, source)
+    if encoder is None:
+        made = small_vit_setup(data, plan, seed)
+    else:
+        made = pretrained_setup(data, plan, seed, encoder, encoder_name=encoder_name, cache=cache, progress=progress)
+    return scale_head(made, plan.confidence / head_confidence(made)) if plan.confidence else made
