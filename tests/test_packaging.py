@@ -156,7 +156,7 @@ def test_no_page_and_nothing_that_builds_the_book_imports_what_only_its_proof_ne
             found[path.relative_to(ROOT).as_posix()] = sorted(imported)
     gpu = {name: ["triton"] for name in found if re.fullmatch(r"attnlib/kernels/\w+/_?gpu\w*\.py", name)}
     assert found == gpu | {
-        "book/bookkit/pdf/printing.py": ["playwright"],
+        "book/bookkit/pdf/printing.py": ["playwright", "pypdf"],
         "book/attnbook/token_selection/real_data/hub.py": ["transformers"],
         "book/attnbook/token_selection/real_data/hub_data.py": ["datasets"],
     }

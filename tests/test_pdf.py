@@ -147,11 +147,11 @@ def test_a_missing_folder_is_refused_before_any_work(
     assert "none does not exist: make it first" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("package", ["playwright", "pypdf"])
 def test_a_missing_package_is_told_before_any_work(
-    root: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
+    package: str, root: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
 ) -> None:
-    """A reader's environment has none."""
-    package = "playwright"
+    """A reader's environment has neither."""
     monkeypatch.setattr(pdf, "chromium", lambda: "chromium")
     monkeypatch.setitem(sys.modules, package, None)  # its import fails
     assert pdf.main(["--root", str(root), "-o", str(root / "book.pdf")]) == 1

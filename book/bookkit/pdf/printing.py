@@ -4,19 +4,22 @@
     python -m bookkit.pdf.printing --html _build/html      from a book that is built already, whatever ran its pages
     python -m bookkit.pdf.printing -o mine.pdf             to another file
 
-Chromium writes the bookmarks and the tags. Nothing is fetched, and the file appears under its name only when it is whole.
+Chromium writes bookmarks and tags. Nothing is fetched, and the file appears under its name only when it is whole.
 """
 
 from __future__ import annotations
 
 import argparse
+import logging
 import os
+import re
 import shutil
 import sys
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -100,7 +103,7 @@ def make(root: Path, output: Path, html: Path | None = None) -> None:
             _say(start, "Setting the formulas")
             settle(page)
             _say(start, "Printing")
-            whole = printed(page)
+            whole = finished(printed(page))
         with written_aside(output) as temporary:
             temporary.write_bytes(whole)
     _say(start, f"Written: {output} ({len(whole) / 1e6:.1f} MB)")
@@ -118,6 +121,7 @@ def text_fonts() -> Path:
     try:
         import matplotlib
         import playwright  # noqa: F401 (needed later: said at the start)
+        import pypdf  # noqa: F401
     except ImportError as error:
         raise PdfError(NO_PACKAGE.format(error.name)) from None
     return Path(matplotlib.get_data_path()) / "fonts" / "ttf"
@@ -164,6 +168,25 @@ def settle(page: Page) -> None:
 def printed(page: Page) -> bytes:
     """The open document as a PDF."""
     return page.pdf(prefer_css_page_size=True, print_background=True, tagged=True, outline=True)
+
+
+def finished(printed: bytes) -> bytes:
+    """The file with bookmarks that say each heading once (Chromium says it again for each of its lines), open beside the text."""
+    from pypdf import PdfReader, PdfWriter
+    from pypdf.generic import NameObject, TextStringObject
+
+    logging.getLogger("pypdf").setLevel(logging.ERROR)  # it remarks that Chromium counts objects in another way
+    writer = PdfWriter(clone_from=PdfReader(BytesIO(printed)))
+    waiting = [writer.root_object["/Outlines"]["/First"]] if "/Outlines" in writer.root_object else []
+    while waiting:
+        entry = waiting.pop().get_object()
+        if again := re.fullmatch(r"(.{3,}?)\1+", entry["/Title"]):
+            entry[NameObject("/Title")] = TextStringObject(again[1])
+        waiting += [entry[link] for link in ("/Next", "/First") if link in entry]
+    writer.root_object[NameObject("/PageMode")] = NameObject("/UseOutlines")
+    whole = BytesIO()
+    writer.write(whole)
+    return whole.getvalue()
 
 
 # --- command line -----------------------------------------------------------------------------------------------------
