@@ -1,8 +1,6 @@
 """`make bench`: time every case, measure peak memory in a process of its own, print a table, keep dated JSON.
 
 On the CPU torch uses one core; a case that uses more says so. With `--device cuda` the hot loops run on the GPU.
-`--device cuda --all` proves and measures on a machine with a card all that there is, within ten minutes; with `--dry-run` it goes as
-far as one gets without a card.
 """
 
 from __future__ import annotations
@@ -26,9 +24,7 @@ import torch
 from torch.utils.benchmark import Measurement, TaskSpec, Timer
 
 from attnlib.device import report, resolve
-from attnlib.kernels.dispatch import has_triton
-from benchmarks import card, certificates, kernels, single_head, token_selection
-from benchmarks.ceilings import ceilings, holds_for, reached
+from benchmarks import certificates, kernels, single_head, token_selection
 from benchmarks.registry import Case, Wing
 
 NAMES = ("single_head", "token_selection", "kernels", "certificates")
@@ -77,20 +73,16 @@ def _versions() -> dict[str, str]:
     return {name: importlib.metadata.version(name) for name in names if importlib.util.find_spec(name) is not None}
 
 
-def row_of(case: Case, median: float, spread: float, repeats: int, *, bounded: bool) -> dict:
-    """A case's row of the JSON: times in seconds; if `bounded`, a GPU program's ceilings and the fractions of them that it reaches."""
+def row_of(case: Case, median: float, spread: float, repeats: int) -> dict:
+    """A case's row of the JSON: times in seconds."""
     return {
         "case": case.name, "what": case.what, "median_s": median, "iqr_s": spread, "repeats": repeats,
         "limit_s": case.limit, "threads": case.threads, "work": case.work and dataclasses.asdict(case.work),
-        "ceilings": ceilings(case) if bounded else {}, "reached": reached(case, median) if bounded else {},
     }  # fmt: skip
 
 
 def _measure(wing: Wing, seconds: float, device: str) -> dict:
-    rows, bounded = [], False
-    if device == "cuda":
-        made = torch.cuda.get_device_properties(resolve(device))
-        bounded = holds_for(made.multi_processor_count, (made.major, made.minor))
+    rows = []
     for case in wing.cases:
         call = case.prepare()
         if case.repeats is None:
@@ -99,7 +91,7 @@ def _measure(wing: Wing, seconds: float, device: str) -> dict:
         else:
             once = timeit.repeat(call, number=1, repeat=case.repeats)  # torch's Timer warms up whatever it is told
             times = Measurement(1, once, TaskSpec("call()", ""))
-        row = row_of(case, times.median, times.iqr, len(times.times), bounded=bounded)
+        row = row_of(case, times.median, times.iqr, len(times.times))
         row["peak_memory_mb"] = round(_memory(wing, case), 1) if device == "cpu" else None
         rows.append(row)
         verdict = ""
@@ -107,7 +99,6 @@ def _measure(wing: Wing, seconds: float, device: str) -> dict:
             verdict = ("  within" if times.median <= case.limit else "  OVER") + f" {case.limit:g} s"
         if case.work is not None:
             verdict += f"  {case.work.units / times.median:.4g} {case.work.unit}s/s"
-        verdict += "".join(f"  {share:.0%} of the ceiling by {name}" for name, share in row["reached"].items())
         memory = "" if row["peak_memory_mb"] is None else f"  {row['peak_memory_mb']:7.1f} MB"
         print(f"{case.name:<28}{times.median * 1e3:10.2f} ms  +- {times.iqr * 1e3:.2f}{memory}{verdict}", flush=True)
     ratios = wing.ratios({row["case"]: row["median_s"] for row in rows})
@@ -125,36 +116,18 @@ def _slug(device: str) -> str:
     return re.sub(r"[^a-z0-9]+", "-", device.lower()).strip("-")
 
 
-def _check(parser: argparse.ArgumentParser, options: argparse.Namespace) -> None:
-    """Ends the process with status 2 and one sentence where the options do not fit each other or this machine."""
-    if options.all and options.device != "cuda":
-        parser.error("--all is everything that a card can prove and measure: add --device cuda")
-    if options.all and options.wing is not None:
-        parser.error("--all has steps of its own: leave out --wing")
-    if options.dry_run and not options.all:
-        parser.error("--dry-run tries --all without a card: add --all")
-    if options.dry_run and not has_triton():
-        parser.error('--dry-run compiles the GPU programs, and Triton is not installed: pip install "attnlib[gpu]"')
-    if not options.dry_run:
-        try:
-            resolve(options.device)
-        except ValueError as error:
-            parser.error(f"{error}; --device cuda --all --dry-run goes as far as one gets without one")
-
-
 def main() -> int:
     parser = argparse.ArgumentParser(prog="benchmarks", description=__doc__)
     parser.add_argument("--seconds", type=float, default=2.0, help="time spent on each case (default 2)")
     parser.add_argument("--output", type=Path, default=Path(__file__).parent / "results", help="folder for the JSON")
     parser.add_argument("--wing", choices=NAMES, help="only this part (default: all)")
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu", help="where (default cpu)")
-    parser.add_argument("--all", action="store_true", help="with --device cuda: tests, race check, timings, pages")
-    parser.add_argument("--dry-run", action="store_true", help="with --all: without a card, up to the first launch")
     parser.add_argument("--memory-of", help=argparse.SUPPRESS)
     options = parser.parse_args()
-    _check(parser, options)
-    if options.all:
-        return card.run_all(options.output, dry=options.dry_run)
+    try:
+        resolve(options.device)
+    except ValueError as error:
+        parser.error(str(error))
     torch.set_num_threads(1)
     wings = _wings(options.device)
     if options.wing is not None and options.wing not in wings:

@@ -16,7 +16,7 @@ __all__ = ["cases", "ratios"]
 
 _SAMPLES, _TOKENS, _D, _STEP = 20, 8, 400, 5e-3
 _N = _SAMPLES * _TOKENS
-_STEPS = {"compiled": 1000, "triton": 5000, "cpu": 20, "cuda": 100}  # the last two: of the torch form
+_RUNS, _STEPS, _FEW = 64, 1000, 20  # the last: steps of the torch form
 _TOLERANCE = {torch.float32: 1e-5, torch.float64: 1e-12}
 
 
@@ -90,8 +90,6 @@ def _case(
 
         def call() -> None:
             advance(Call(*mine, _STEP, steps), implementation=implementation, threads=threads)
-            if device != "cpu":
-                torch.cuda.synchronize()
 
         return call
 
@@ -100,20 +98,21 @@ def _case(
 
 
 def cases(device: str) -> tuple[Case, ...]:
-    """On "cpu" the compiled loop, on "cuda" the GPU program, each beside the torch form on the same device."""
-    fast, usable = ("compiled", dispatch.has_numba()) if device == "cpu" else ("triton", dispatch.has_triton())
-    runs, steps, slow = (64, _STEPS[fast], _STEPS["cpu"]) if device == "cpu" else (1056, _STEPS[fast], _STEPS["cuda"])
+    """The compiled loop beside the torch form, on the CPU. There is no GPU program."""
+    if device != "cpu":
+        return ()
     made = []
     for dtype, coordinates in itertools.product((torch.float32, torch.float64), (False, True)):
         kind, options = _kind(dtype, coordinates), {"device": device, "coordinates": coordinates}
-        size = f"{runs} runs, n T = {_N}, {str(dtype).removeprefix('torch.')}{', coordinates of v too' if coordinates else ''}"
-        if usable:
-            made.append(_case(f"{fast}-{kind}", f"{steps} steps of {size}", fast, dtype, runs, steps, **options))
-        if usable and device == "cpu":
-            name = f"{fast}-{kind}-2"
-            made.append(_case(name, "the same in two threads", fast, dtype, runs, steps, threads=2, **options))
-        what = f"{slow} steps, batched torch"
-        made.append(_case(f"torch-{kind}", what, "reference", dtype, runs, slow, **options))
+        size = f"{_RUNS} runs, n T = {_N}, {str(dtype).removeprefix('torch.')}{', coordinates of v too' if coordinates else ''}"
+        if dispatch.has_numba():
+            made.append(
+                _case(f"compiled-{kind}", f"{_STEPS} steps of {size}", "compiled", dtype, _RUNS, _STEPS, **options)
+            )
+            words = "the same in two threads"
+            made.append(_case(f"compiled-{kind}-2", words, "compiled", dtype, _RUNS, _STEPS, threads=2, **options))
+        what = f"{_FEW} steps, batched torch"
+        made.append(_case(f"torch-{kind}", what, "reference", dtype, _RUNS, _FEW, **options))
     return tuple(made)
 
 
@@ -122,14 +121,13 @@ def _kind(dtype: torch.dtype, coordinates: bool) -> str:
 
 
 def ratios(median: Mapping[str, float]) -> dict[str, float]:
-    """Run-steps per second of the fast form over those of the torch form, and of two threads over one."""
+    """Run-steps per second of the compiled form over those of the torch form, and of two threads over one."""
     found = {}
-    for fast, device in (("compiled", "cpu"), ("triton", "cuda")):
-        for kind in (_kind(*x) for x in itertools.product((torch.float32, torch.float64), (False, True))):
-            one, naive = (median.get(f"token-selection-{name}-{kind}") for name in (fast, "torch"))
-            two = median.get(f"token-selection-{fast}-{kind}-2")
-            if one and naive:
-                found[f"{fast} / batched torch, token selection, {kind}"] = naive / one * _STEPS[fast] / _STEPS[device]
-            if one and two:
-                found[f"two threads / one, token selection, {kind}"] = one / two
+    for kind in (_kind(*x) for x in itertools.product((torch.float32, torch.float64), (False, True))):
+        one, naive, two = (median.get(f"token-selection-{name}-{kind}{more}") for name, more in
+                           (("compiled", ""), ("torch", ""), ("compiled", "-2")))  # fmt: skip
+        if one and naive:
+            found[f"compiled / batched torch, token selection, {kind}"] = naive / one * _STEPS / _FEW
+        if one and two:
+            found[f"two threads / one, token selection, {kind}"] = one / two
     return found

@@ -90,10 +90,6 @@ def test_the_limit_is_the_lower_of_the_two_roofs(tmp_path: Path) -> None:
     assert limit(found, row(found, "in-context-h2")) == pytest.approx((ROOFS["float32"] / 1.8e6, "multiply-adds"))
     few = results(tmp_path / "few", without("read-L2"))
     assert limit(few, row(few, "single_head-float32")) is None  # the roof that may be the lower one is not known
-    content = sample()
-    row(content, "single_head-float32")["ceilings"] = {"bytes": 3e6, "instructions": 1e6}
-    card = results(tmp_path / "card", content)
-    assert limit(card, row(card, "single_head-float32")) == (1e6, "instructions (computed)")
 
 
 def test_the_baseline_is_of_the_same_loop_unit_and_precision_with_the_nearest_name(tmp_path: Path) -> None:

@@ -1,12 +1,14 @@
 """Which implementation of a hot loop runs: the readable one, the compiled one, or the one for GPUs.
 
-Every loop of this package exists up to three times under one signature:
+Every loop of this package exists two or three times under one signature:
 
 | implementation | what it is | runs on |
 |---|---|---|
 | `reference` | readable torch, the definition the others are tested against | every device and dtype |
 | `compiled` | one numba function for all steps of a run (extra `kernels`) | the CPU |
 | `triton` | one GPU program for all steps of a run (extra `gpu`) | CUDA; Triton's interpreter in tests |
+
+GPU programs exist for the two models whose training is long: heads and in-context regression.
 
 `choose` takes the fastest that can do the work, so that nobody has to name one. An absent numba, GPU or Triton is no error.
 ATTNLIB_KERNELS=reference (or compiled, triton), or `prefer`, asks for one wherever it can do the work.
@@ -144,6 +146,8 @@ def _obstacle(
     if reason := cannot.get(implementation):
         return reason
     dtypes = loop.compiled if implementation == "compiled" else loop.triton
+    if not dtypes:
+        return "this loop has no GPU program: on a GPU its readable form runs"
     if dtype not in dtypes:
         return f"it computes in {' or '.join(str(d).removeprefix('torch.') for d in dtypes)}, not {str(dtype).removeprefix('torch.')}"
     if implementation == "compiled":

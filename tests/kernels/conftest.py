@@ -1,7 +1,6 @@
 """Where Triton programs are tested: compiled on a GPU, interpreted on the CPU."""
 
 import math
-import os
 
 import pytest
 import torch
@@ -11,15 +10,6 @@ import torch
 def triton_device() -> torch.device:
     """The GPU if there is one, else the CPU with Triton's interpreter (tests/conftest.py)."""
     return torch.device("cuda" if torch.cuda.is_available() else "cpu")
-
-
-@pytest.fixture(autouse=True)
-def _how_programs_ran(request: pytest.FixtureRequest) -> None:
-    """The report of a run says of each test whether its programs were compiled; benchmarks/card.py reads it."""
-    if "triton_device" in request.fixturenames:
-        on_card = request.getfixturevalue("triton_device").type == "cuda"
-        interpreted = os.environ.get("TRITON_INTERPRET") == "1" or not on_card
-        request.node.user_properties.append(("triton", "interpreted" if interpreted else "compiled"))
 
 
 @pytest.fixture

@@ -231,3 +231,10 @@ def test_a_loop_that_is_slow_for_want_of_numba_says_so_at_once(machine, caplog: 
         choose(NARROW, CPU, torch.float32)
     (line,) = caplog.messages
     assert 'pip install "attnlib[kernels]"' in line
+
+
+def test_a_loop_without_a_gpu_program_runs_its_readable_form_there(machine):
+    machine(ALL)
+    assert choose(Loop("short", triton=()), GPU, torch.float64) == "reference"
+    with pytest.raises(ValueError, match="short: implementation 'triton' cannot be used: this loop has no GPU program"):
+        choose(Loop("short", triton=()), GPU, torch.float64, implementation="triton")

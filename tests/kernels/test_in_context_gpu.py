@@ -14,7 +14,6 @@ from attnlib.in_context.model import STARTS, initial_weights
 from attnlib.kernels import in_context, prompt_stream
 from attnlib.kernels.in_context import reference
 from attnlib.kernels.in_context.arguments import Call, Recorded
-from tests.kernels import sm90
 from tests.kernels.starts import advance, setting, start
 
 pytest.importorskip("triton", reason="Triton is not installed: pip install 'attnlib[gpu]'")
@@ -227,36 +226,3 @@ def test_what_a_program_cannot_hold_is_refused_or_left_to_others(triton_device: 
         assert in_context.implementation_for(d, heads, *where) != "triton"
         with pytest.raises(ValueError, match="'triton' cannot be used"):
             in_context.implementation_for(d, heads, *where, implementation="triton")
-
-
-@pytest.mark.parametrize(("heads", "token"), [(1, 200), (2, 230)])
-def test_machine_code_keeps_the_token_loop_in_registers(heads: int, token: int) -> None:
-    """At the authors' d = 5: four programs on a processor (128 registers), nothing spilled, no loads that may be stale."""
-    floats = "weights first second scratch rates keeps first_scale second_scale losses key_query output_value"
-    numbers = "first_run first_step start steps place marks row batch length adaptive"
-    scalars = "beta_std noise_std target_noise_std decay less1 b2 less2 eps"
-    signature = (
-        dict.fromkeys(floats.split(), "*fp32")
-        | {"keys": "*i32", "streams": "*i32", "record": "*i64"}
-        | dict.fromkeys(numbers.split(), "i32")
-        | dict.fromkeys(scalars.split(), "fp32")
-    )
-    program = sm90.compiled(
-        "attnlib.kernels.in_context._gpu_step", "train", signature, gpu.sizes(5, heads), num_warps=4, maxnreg=128
-    )
-    assert gpu.registers(5, heads) == 128
-    assert program.registers <= 128
-    assert program.local_loads == program.local_stores == 0
-    assert "ld.global.nc" not in program.ptx
-    fast, safe = program.inner  # the tokens of all heads; the tokens of one head when scores are large
-    assert fast.opcodes["MUFU"] == 3 + heads  # three roots, and a power of two for each head
-    assert fast.instructions < token
-    assert fast.opcodes["LDG"] == fast.opcodes["BAR"] == safe.opcodes["LDG"] == 0
-
-
-def test_machine_code_of_the_random_numbers_alone() -> None:
-    pointers = {"words": "*i32", "normals": "*fp32", "keys": "*i32", "streams": "*i32"}
-    numbers = dict.fromkeys(("first_step", "steps", "prompts", "pairs"), "i32")
-    program = sm90.compiled("attnlib.kernels.in_context._gpu_random", "fill", pointers | numbers, {}, num_warps=4)
-    assert program.local_loads == program.local_stores == 0
-    assert program.opcodes["MUFU"] < 10  # a root, and the divisions of whole numbers: no library sine

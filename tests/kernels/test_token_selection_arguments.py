@@ -100,13 +100,3 @@ def test_a_wrong_setting_is_named(change: dict, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         advance(*made, **({"step_size": 0.1, "steps": 5} | change))
     assert all(torch.equal(x, y) for x, y in zip(made, before, strict=True))
-
-
-def test_a_size_that_no_program_holds() -> None:
-    """Asked for by name it is refused with the reason; left to the dispatch another implementation does it."""
-    made = state(1, 1, 1025, passive=0, coordinates=True, dtype=torch.float32)
-    with pytest.raises(ValueError, match="a program holds 2048 probes"):
-        advance(*made, 0.1, 1, implementation="triton")
-    before = made[0].clone()
-    advance(*made, 0.1, 1)
-    assert not torch.equal(made[0], before)

@@ -23,7 +23,7 @@ from attnlib.kernels.dispatch import Loop, choose
 
 __all__ = ["log_error"]
 
-_LOOP = Loop("population error", compiled=(torch.float64,), triton=(torch.float64,))
+_LOOP = Loop("population error", compiled=(torch.float64,), triton=())
 _NARROWEST = 1e-9  # tau relative to the std of V's noise; moves log err by about 1e-12 where no two walls nearly meet
 _NEVER = -1e12  # log of an error that only the width put in for tau = 0 makes
 _LARGEST_LEVEL = 1e300
@@ -44,7 +44,7 @@ def log_error(
     Args:
         logit, value (V), omega, along (c), tau: floating tensors of one shape, dtype and device; omega, tau >= 0.
         threads: of the compiled form, which gives the same bits for any number; None for torch's number of threads.
-        implementation: "auto", "reference", "compiled" or "triton" (see `attnlib.kernels.dispatch`).
+        implementation: "auto", "reference" (any device) or "compiled" (CPU; see `attnlib.kernels.dispatch`).
 
     Returns a tensor like `value`. Everything is computed in float64, whatever the dtype. Relative error of err about 1e-12, or
     what rounding the integrand's logarithm leaves of it (relative error about 1e-15 of log err, say, at log err = -1e10). Where the
@@ -95,10 +95,6 @@ def _integrate(
         from attnlib.kernels.gaussian_tail import compiled
 
         return compiled.log_mass(level, omega, slope, threads)
-    if chosen == "triton":
-        from attnlib.kernels.gaussian_tail import gpu
-
-        return gpu.log_mass(level, omega, slope)
     from attnlib.kernels.gaussian_tail import reference
 
     return reference.log_mass(level, omega, slope)

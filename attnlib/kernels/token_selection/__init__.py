@@ -11,8 +11,7 @@ from attnlib.kernels.token_selection.arguments import Call, Recorded
 
 __all__ = ["Call", "Recorded", "advance"]
 
-_LOOP = dispatch.Loop("token selection")
-_MOST = 2048
+_LOOP = dispatch.Loop("token selection", triton=())
 
 
 def advance(call: Call, *, implementation: str = "auto", threads: int | None = None) -> Recorded:
@@ -34,38 +33,16 @@ def advance(call: Call, *, implementation: str = "auto", threads: int | None = N
 
     Args:
         call: the checked arguments.
-        implementation: "auto", "reference", "compiled" (CPU) or "triton" (CUDA).
+        implementation: "auto", "reference" (any device) or "compiled" (CPU).
         threads: of the compiled loop, default torch.get_num_threads(); no number depends on it.
 
-    Returns the state at the recorded moments. Raises ValueError for a bad argument before any work, MemoryError when a GPU
-    cannot hold one run. Source: derived in the theory chapter of Part II.
+    Returns the state at the recorded moments. Raises ValueError for a bad argument before any work.
+    Source: derived in the theory chapter of Part II.
     """
     threads = checks.whole_number("threads", torch.get_num_threads() if threads is None else threads, at_least=1)
-    chosen = dispatch.choose(
-        _LOOP,
-        call.values.device,
-        call.values.dtype,
-        implementation=implementation,
-        cannot=_too_large_for_programs(call),
-    )
+    chosen = dispatch.choose(_LOOP, call.values.device, call.values.dtype, implementation=implementation)
     if chosen == "compiled":
         from attnlib.kernels.token_selection import compiled
 
         return compiled.advance(call, threads)
-    if chosen == "triton":
-        from attnlib.kernels.token_selection import gpu
-
-        return gpu.advance(call)
     return reference.advance(call)
-
-
-def _too_large_for_programs(call: Call) -> dict[str, str]:
-    """Sizes that one GPU program cannot hold in its registers."""
-    _, n, tokens = call.head_scores.shape
-    probes, padded = call.values.shape[1], (1 << (n - 1).bit_length()) * (1 << (tokens - 1).bit_length())
-    if probes <= _MOST and padded <= _MOST:
-        return {}
-    return {
-        "triton": f"a program holds {_MOST} probes, and n T up to {_MOST} with both rounded up to powers of two; "
-        f"these are {probes} and {padded}"
-    }

@@ -13,7 +13,7 @@ What nobody has measured yet is no error: the page says so. A file that cannot b
 
 The limit of a case is the lowest of what it cannot pass: the peak of multiply-adds over the operations of one unit, and the
 bandwidth of the memory that its bytes cross over the bytes of one unit, both measured in the same run with as many threads (cases
-without a loop, benchmarks/machine.py). A GPU has computed ceilings instead (benchmarks/ceilings.py).
+without a loop, benchmarks/machine.py).
 """
 
 from __future__ import annotations
@@ -101,8 +101,6 @@ def roof(found: dict, of: str, threads: int = 1) -> float | None:
 
 def limit(found: dict, case: dict) -> tuple[float, str] | None:
     """The lowest rate that this case cannot pass, and what sets it; None where that was not measured."""
-    if case.get("ceilings"):
-        return min((value, f"{by} (computed)") for by, value in case["ceilings"].items())
     peak, bandwidth = (roof(found, case[of], case["threads"]) for of in ("dtype", "level"))
     limits = [(peak / case["operations"], "multiply-adds")] if case["operations"] and peak else []
     if case["bytes"]:
