@@ -84,19 +84,19 @@ def test_written_gradients_are_autograds() -> None:
     rng = torch.Generator().manual_seed(0)
     draws, samples, tokens, d, heads = 2, 5, 3, 4, 6
     normal = lambda *shape: torch.randn(*shape, generator=rng, dtype=torch.float64)  # noqa: E731
-    x, labels = normal(draws, samples, tokens, d), normal(draws, samples, heads)
-    k, v, bias = (normal(*shape).requires_grad_() for shape in ((draws, d, heads), (draws, d, heads), (draws, heads)))
+    x, labels = normal(draws, samples, tokens, d), normal(draws, heads, samples)
+    k, v, bias = (normal(*shape).requires_grad_() for shape in ((draws, heads, d), (draws, heads, d), (draws, heads)))
     root = torch.linspace(0.5, 3, heads, dtype=torch.float64)
     loss = torch.zeros((), dtype=torch.float64)
     for h in range(heads):
         marked = x.clone()
         marked[:, :, 0, 0] += root[h]
-        scores, values = (torch.einsum("rnld,rd->rnl", marked, p[..., h]) for p in (k, v))
+        scores, values = (torch.einsum("rnld,rd->rnl", marked, p[:, h]) for p in (k, v))
         shifted = scores + bias[:, None, None, h]
         weights = (scores.softmax(-1), shifted.sigmoid(), shifted)[h // 2]
-        loss = loss + ((weights * values).sum(-1) - labels[..., h]).square().mean(1).sum()
+        loss = loss + ((weights * values).sum(-1) - labels[:, h]).square().mean(1).sum()
     loss.backward()
-    written = descent._gradients(x.flatten(1, 2), labels, k.detach(), v.detach(), bias.detach(), root, tokens)
+    written = descent._gradients(x.permute(0, 3, 2, 1), labels, k.detach(), v.detach(), bias.detach(), root)
     torch.testing.assert_close(written[0], k.grad)
     torch.testing.assert_close(written[1], v.grad)
     torch.testing.assert_close(written[2][:, 2:], bias.grad[:, 2:])
@@ -107,21 +107,22 @@ def test_the_clean_risk_of_known_vectors_is_exact() -> None:
     """With k = sqrt(nu) k* and v = v*, the risk after the best rescaling is 1 - corr^2 = the Bayes risk for softmax."""
     tokens, draws, nu = 5, 30, 6.0
     root = torch.full((3,), math.sqrt(nu), dtype=torch.float64)
-    k, v = torch.zeros(draws, 4, 3, dtype=torch.float64), torch.zeros(draws, 4, 3, dtype=torch.float64)
-    k[:, 0], v[:, 1] = math.sqrt(nu), 1.0
+    k, v = torch.zeros(draws, 3, 4, dtype=torch.float64), torch.zeros(draws, 3, 4, dtype=torch.float64)
+    k[..., 0], v[..., 1] = math.sqrt(nu), 1.0
     bias = torch.tensor([0.0, -nu / 2 - math.log(tokens - 1), 0.0], dtype=torch.float64).repeat(draws, 1)
     fresh = torch.as_tensor(np.random.default_rng(1).standard_normal((draws, 2000, tokens, 4)))
-    found = descent._clean_risk(k, v, bias, root, fresh)
+    samples_last = fresh.permute(0, 3, 2, 1)
+    found = descent._clean_risk(k, v, bias, root, samples_last)
     law = OneTokenLaw(tokens, nu)
     assert abs(found[:, 0].mean() - bayes_risk(law)) < 4.5 * found[:, 0].std() / draws**0.5
     # A part of k and v across the two directions: the fourth number of a token is used for what of v is not along k.
-    k[:, 2], v[:, 2], v[:, 3] = 0.5, 0.3, 0.4
+    k[..., 2], v[..., 2], v[..., 3] = 0.5, 0.3, 0.4
     scores = fresh[..., 0] * math.sqrt(nu) + fresh[..., 2] * 0.5
     scores[:, :, 0] += nu
     values = fresh[..., 1] + 0.3 * fresh[..., 2] + 0.4 * fresh[..., 3]
     output, target = (scores.softmax(-1) * values).sum(-1), fresh[:, :, 0, 1]
     by_hand = 1 - (output * target).sum(1) ** 2 / (output.square().sum(1) * target.square().sum(1))
-    torch.testing.assert_close(descent._clean_risk(k, v, bias, root, fresh)[:, 0], by_hand)
+    torch.testing.assert_close(descent._clean_risk(k, v, bias, root, samples_last)[:, 0], by_hand)
 
 
 def test_training_is_the_same_alone_and_together() -> None:

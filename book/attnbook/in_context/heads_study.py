@@ -55,7 +55,14 @@ def sharp_risk(
 
     Raises ValueError for a law that is not isotropic with zero mean or circuits of another dimension.
     """
-    plain, plain_error = _two_number_risk(circuits.omega, circuits.mu, law, prompts=reduced_prompts, seed=seed)
+    plain = _two_number_risk(circuits.omega, circuits.mu, law, prompts=reduced_prompts, seed=seed)
+    return _with_the_rest(plain, circuits, law, prompts, seed)
+
+
+def _with_the_rest(
+    plain: tuple[torch.Tensor, torch.Tensor], circuits: Circuits, law: RegressionLaw, prompts: int, seed: int
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Risk and error of the two-number heads `plain`, and what the circuits' other entries add."""
     drawn, lead = law.draw(prompts, seed), circuits.omega.shape[:-1]
     means, spreads = [], []
     flat = Circuits(circuits.key_query.flatten(0, -4), circuits.output_value.flatten(0, -3)) if lead else circuits[None]
@@ -66,7 +73,7 @@ def sharp_risk(
         means.append(rest.mean())
         spreads.append(rest.var() / prompts)
     rest, spread = (torch.stack(values).reshape(lead) for values in (means, spreads))
-    return plain + rest, (plain_error.square() + spread).sqrt()
+    return plain[0] + rest, (plain[1].square() + spread).sqrt()
 
 
 def _two_number_risk(
@@ -131,12 +138,12 @@ def ends_of(history: History, *, prompts: int = 2000, reduced_prompts: int = 800
     """Judge the averaged ends of a training."""
     circuits, law = average_circuits(history), history.experiment.law
     omega, mu = circuits.omega, circuits.mu
-    risk, error = sharp_risk(circuits, law, prompts=prompts, reduced_prompts=reduced_prompts, seed=seed)
     draws = {"prompts": reduced_prompts, "seed": seed}
+    plain = _two_number_risk(omega, mu, law, **draws)
+    risk, error = _with_the_rest(plain, circuits, law, prompts, seed)
     two_omega, two_mu = merged_pair(omega, mu)
-    each = [(omega, mu), (two_omega, two_mu), (1.1 * two_omega, two_mu)]
-    plain, merged, off = (_two_number_risk(*numbers, law, **draws)[0] for numbers in each)
-    return Ends(history.experiment.heads, omega, mu, risk, error, plain, merged, off, untrapped(history))
+    merged, off = (_two_number_risk(factor * two_omega, two_mu, law, **draws)[0] for factor in (1.0, 1.1))
+    return Ends(history.experiment.heads, omega, mu, risk, error, plain[0], merged, off, untrapped(history))
 
 
 # --- heads free to choose ----------------------------------------------------------------------------------------------------

@@ -61,55 +61,58 @@ def train(
     chance = torch.as_tensor(np.stack([stream(seed, "flips", run).random(samples) for run in runs]))
     fresh = torch.as_tensor(np.stack([stream(seed, "test", run).standard_normal((TEST, tokens, 4)) for run in runs]))
     heads = [(eta, kind, nu) for kind in KINDS for eta in noise for nu in strengths]  # one kind is one slice
-    signs = torch.stack([1 - 2.0 * (chance < eta) for eta, _, _ in heads], -1)
+    signs = torch.stack([1 - 2.0 * (chance < eta) for eta, _, _ in heads], 1)
     root = torch.tensor([math.sqrt(nu) for _, _, nu in heads], dtype=x.dtype)
     rates = torch.tensor([step_size(nu, kind, rate) for _, kind, nu in heads], dtype=x.dtype)
-    labels = signs * x[:, :, 0, 1, None]  # the hidden token stands first: no head looks at the order
-    flat = x.flatten(1, 2)
-    k, v = x.new_zeros((draws, coordinates, len(heads))), x.new_zeros((draws, coordinates, len(heads)))
+    labels = signs * x[:, None, :, 0, 1]  # (R, heads, n); the hidden token stands first: no head looks at the order
+    # Samples last: then every sum over tokens, and every kind of head, is a run of whole rows.
+    x, fresh = (part.permute(0, 3, 2, 1).contiguous() for part in (x, fresh))  # (R, d, L, n)
+    k, v = (x.new_zeros((draws, len(heads), coordinates)) for _ in range(2))
     start = {"softmax": 0.0, "sigmoid": -math.log(tokens - 1), "linear": 1 / tokens}
     bias = torch.tensor([start[kind] for _, kind, _ in heads], dtype=x.dtype).repeat(draws, 1)
     kept = []
     for step in range(max(record) + 1):
         if step in record:
             kept.append(_clean_risk(k, v, bias, root, fresh))
-        gradients = _gradients(flat, labels, k, v, bias, root, tokens)
-        k, v, bias = (old - rates * gradient for old, gradient in zip((k, v, bias), gradients, strict=True))
+        if step < max(record):
+            of_k, of_v, of_bias = _gradients(x, labels, k, v, bias, root)
+            k, v, bias = k - rates[:, None] * of_k, v - rates[:, None] * of_v, bias - rates * of_bias
     risks = torch.stack(kept, -1).nan_to_num(nan=1.0)
     risks = risks.reshape(draws, len(KINDS), len(noise), len(strengths), len(kept)).transpose(1, 2)
     return Trained(risks, tuple(sorted(record)))
 
 
 def _weights(scores: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
-    """(R, n, L, heads): weights of heads that are ordered by kind, thirds of the last axis."""
-    soft, sigmoid, linear = scores.chunk(len(KINDS), -1)
-    _, of_sigmoid, of_linear = bias[:, None, None].chunk(len(KINDS), -1)
-    return torch.cat([soft.softmax(2), torch.sigmoid(sigmoid + of_sigmoid), linear + of_linear], -1)
+    """(R, heads, L, n): weights of heads that are ordered by kind, thirds of the second axis."""
+    soft, sigmoid, linear = scores.chunk(len(KINDS), 1)
+    _, of_sigmoid, of_linear = bias[:, :, None, None].chunk(len(KINDS), 1)
+    return torch.cat([soft.softmax(2), torch.sigmoid(sigmoid + of_sigmoid), linear + of_linear], 1)
 
 
 def _gradients(
-    flat: torch.Tensor, labels: torch.Tensor, k: torch.Tensor, v: torch.Tensor, bias: torch.Tensor, root: torch.Tensor, tokens: int
-) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:  # fmt: skip
-    """Gradients of the mean squared error in k, v and the bias, (R, d, heads) twice and (R, heads)."""
-    draws, samples, heads = labels.shape
-    product = (flat @ torch.cat([k, v], -1)).reshape(draws, samples, tokens, 2 * heads)
-    scores, values = product[..., :heads], product[..., heads:]
-    scores[:, :, 0] += (root * k[:, 0])[:, None]
-    values[:, :, 0] += (root * v[:, 0])[:, None]
+    x: torch.Tensor, labels: torch.Tensor, k: torch.Tensor, v: torch.Tensor, bias: torch.Tensor, root: torch.Tensor
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Gradients of the mean squared error in k, v and the bias, (R, heads, d) twice and (R, heads)."""
+    draws, heads, samples = labels.shape
+    tokens, flat = x.shape[2], x.flatten(2)
+    product = (torch.cat([k, v], 1) @ flat).reshape(draws, 2 * heads, tokens, samples)
+    scores, values = product[:, :heads], product[:, heads:]
+    scores[:, :, 0] += (root * k[..., 0])[..., None]
+    values[:, :, 0] += (root * v[..., 0])[..., None]
     weights = _weights(scores, bias)
     output = (weights * values).sum(2, keepdim=True)
     residual = (2 / samples) * (output - labels[:, :, None])
-    to_value = residual * weights
-    soft, sigmoid, _ = weights.chunk(len(KINDS), -1)
-    slopes = torch.cat([soft, sigmoid * (1 - sigmoid), torch.ones_like(soft)], -1)
     third = heads // len(KINDS)
-    values[..., :third] -= output[..., :third]  # the softmax slope in matrix form
-    to_score = residual * slopes * values
-    back = flat.transpose(1, 2) @ torch.cat([to_score, to_value], -1).flatten(1, 2)
-    of_k, of_v = back[..., :heads], back[..., heads:]
-    of_k[:, 0] += root * to_score[:, :, 0].sum(1)
-    of_v[:, 0] += root * to_value[:, :, 0].sum(1)
-    of_bias = to_score.sum((1, 2))
+    values[:, :third] -= output[:, :third]  # the softmax slope in matrix form
+    slopes = weights.clone()
+    slopes[:, third : 2 * third] *= 1 - weights[:, third : 2 * third]
+    slopes[:, 2 * third :] = 1.0
+    to_score, to_value = residual * slopes * values, residual * weights
+    back = torch.cat([to_score, to_value], 1).flatten(2) @ flat.mT
+    of_k, of_v = back[:, :heads], back[:, heads:]
+    of_k[..., 0] += root * to_score[:, :, 0].sum(-1)
+    of_v[..., 0] += root * to_value[:, :, 0].sum(-1)
+    of_bias = to_score.sum((2, 3))
     of_bias[:, :third] = 0.0
     return of_k, of_v, of_bias
 
@@ -118,15 +121,17 @@ def _clean_risk(
     k: torch.Tensor, v: torch.Tensor, bias: torch.Tensor, root: torch.Tensor, fresh: torch.Tensor
 ) -> torch.Tensor:
     """(R, heads): 1 - corr^2 on fresh samples, drawn in four numbers per token: along k*, v*, and the rests of k and v."""
-    rest_k, rest_v = k[:, 2:], v[:, 2:]
-    norm = rest_k.norm(dim=1).clamp_min(1e-300)
-    along = (rest_k * rest_v).sum(1) / norm
-    across = (rest_v.square().sum(1) - along**2).clamp_min(0.0).sqrt()
-    zero = torch.zeros_like(norm)
-    scores = fresh @ torch.stack([k[:, 0], k[:, 1], norm, zero], 1)[:, None]
-    values = fresh @ torch.stack([v[:, 0], v[:, 1], along, across], 1)[:, None]
-    scores[:, :, 0] += (root * k[:, 0])[:, None]
-    values[:, :, 0] += (root * v[:, 0])[:, None]
+    rest_k, rest_v = k[..., 2:], v[..., 2:]
+    norm = rest_k.norm(dim=-1).clamp_min(1e-300)
+    along = (rest_k * rest_v).sum(-1) / norm
+    across = (rest_v.square().sum(-1) - along**2).clamp_min(0.0).sqrt()
+    rows = (
+        torch.stack([k[..., 0], k[..., 1], norm, torch.zeros_like(norm)], -1),
+        torch.stack([v[..., 0], v[..., 1], along, across], -1),
+    )
+    scores, values = ((row @ fresh.flatten(2)).unflatten(2, fresh.shape[2:]) for row in rows)
+    scores[:, :, 0] += (root * k[..., 0])[..., None]
+    values[:, :, 0] += (root * v[..., 0])[..., None]
     output = (_weights(scores, bias) * values).sum(2)
-    target = fresh[:, :, 0, 1, None]
-    return 1 - (output * target).sum(1) ** 2 / (output.square().sum(1) * target.square().sum(1)).clamp_min(1e-300)
+    target = fresh[:, None, 1, 0]  # (R, 1, TEST)
+    return 1 - (output * target).sum(-1) ** 2 / (output.square().sum(-1) * target.square().sum(-1)).clamp_min(1e-300)

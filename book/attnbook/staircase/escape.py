@@ -7,6 +7,7 @@ $\tau$ of $1/\sqrt F$. A head whose value falls to zero first turns there and co
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -34,8 +35,9 @@ def _time(base: Floats, grows: Floats, decays: Floats, g: Floats, length: Floats
     square = base[..., None] * np.ones_like(x)
     for i, rate in enumerate(g):
         if rate:
-            power = np.minimum(2 * rate * x, 600.0)  # beyond it the integrand is zero
-            square += 0.5 * (grows[..., i, None] * np.expm1(power) + decays[..., i, None] * np.expm1(-power))
+            more = np.expm1(np.minimum(2 * rate * x, 600.0))  # beyond it the integrand is zero
+            less = -more / (1 + more)  # the same of minus the exponent
+            square += 0.5 * (grows[..., i, None] * more + decays[..., i, None] * less)
     # At x near 0 rounding may give a square below 0; those nodes have no weight to speak of.
     return np.asarray((2 * length[..., None] * _Z * _W / np.sqrt(np.maximum(square, 1e-300))).sum(-1))
 
@@ -63,13 +65,21 @@ class _Clock:
     base: Floats  # F at the turn
     length: Floats  # of tau after the turn, until the rest of the time is negligible
 
+    @functools.cached_property
+    def _back(self) -> tuple[Floats, Floats]:
+        """Squares of s and r at the turn: what grows and what decays on the way back from it."""
+        growth = np.exp(2 * self.g * self.turn[..., None])
+        return self.s**2 / growth, self.r**2 * growth
+
+    @functools.cached_property
+    def _to_turn(self) -> Floats:
+        """Time from the start to the turn."""
+        return _time(self.base, *self._back, self.g, self.turn)
+
     def time(self, way: Floats) -> Floats:
         """At a distance `way` from the start, along the path."""
-        growth = np.exp(2 * self.g * self.turn[..., None])
-        back = (self.s**2 / growth, self.r**2 * growth)
-        bounces, before = self.bounces[..., None], way < self.turn
+        bounces, before, back, whole = self.bounces[..., None], way < self.turn, self._back, self._to_turn
         ahead = (np.where(bounces, back[0], back[1]), np.where(bounces, back[1], back[0]))
-        whole = _time(self.base, *back, self.g, self.turn)
         rest = _time(self.base, *back, self.g, np.maximum(self.turn - way, 0))
         return np.where(before, whole - rest, whole + _time(self.base, *ahead, self.g, np.maximum(way - self.turn, 0)))
 

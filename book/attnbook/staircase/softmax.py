@@ -13,6 +13,8 @@ from attnlib.randomness import stream
 
 __all__ = ["train_softmax"]
 
+_AT_ONCE = 6  # runs
+
 
 def _contexts(law: SpectrumLaw, seed: int, runs: int, prompts: int) -> tuple[Floats, Floats]:
     r"""Examples (R, N, D, P) and queries (R, D, P); the queries of a run have second moments $\Lambda$ exactly. The prompts are last."""
@@ -27,7 +29,14 @@ def _contexts(law: SpectrumLaw, seed: int, runs: int, prompts: int) -> tuple[Flo
     return np.stack(examples), np.stack(queries)
 
 
-def _gradient(x: Floats, x_q: Floats, v: Floats, k: Floats, q: Floats) -> tuple[Floats, ...]:
+def _gradient(*arrays: Floats) -> tuple[Floats, ...]:
+    """`_gradient_of` x, x_q, v, k, q, a few runs at a time: their weights stay in the cache of a core."""
+    blocks = [slice(first, first + _AT_ONCE) for first in range(0, len(arrays[0]), _AT_ONCE)]
+    parts = [_gradient_of(*(array[block] for array in arrays)) for block in blocks]
+    return tuple(map(np.concatenate, zip(*parts, strict=True)))
+
+
+def _gradient_of(x: Floats, x_q: Floats, v: Floats, k: Floats, q: Floats) -> tuple[Floats, ...]:
     """Loss (R,) over the prompts and their mirrored queries, and half of its gradients with respect to v, k and q."""
     along = np.einsum("rhd,rndp->rhnp", k, x)
     z = np.matmul(q, x_q)  # (R, H, P)
@@ -35,14 +44,15 @@ def _gradient(x: Floats, x_q: Floats, v: Floats, k: Floats, q: Floats) -> tuple[
     loss = np.zeros(len(v))
     slopes = [np.zeros_like(v), np.zeros_like(k), np.zeros_like(q)]
     for weights, side in ((grown, 1.0), (1 / grown, -1.0)):
-        p = weights / weights.sum(2, keepdims=True)
-        means = np.einsum("rhnp,rndp->rhdp", p, x)
+        total = weights.sum(2)[:, :, None]  # of the softmax; dividing means by it spares dividing every weight
+        means = np.einsum("rhnp,rndp->rhdp", weights, x) / total
         error = side * x_q - np.einsum("rh,rhdp->rdp", v, means)
         loss += (error**2).sum(1).mean(-1)
         inner = np.einsum("rhdp,rdp->rhp", means, error)
-        seen = np.einsum("rndp,rdp->rnp", x, error)[:, None] - inner[:, :, None]
         slopes[0] += inner.mean(-1)
-        pulled = np.einsum("rhnp,rndp->rhdp", p * seen, x)
+        # The covariance of x and x . error under the weights of a head.
+        seen = x * np.einsum("rndp,rdp->rnp", x, error)[:, :, None]
+        pulled = np.einsum("rhnp,rndp->rhdp", weights, seen) / total - inner[:, :, None] * means
         slopes[1] += side * v[..., None] * np.einsum("rhp,rhdp->rhd", z, pulled) / x.shape[-1]
         slopes[2] += side * v[..., None] * np.matmul((k[..., None] * pulled).sum(2), x_q.swapaxes(1, 2)) / x.shape[-1]
     return (loss / 2, *(slope / 2 for slope in slopes))

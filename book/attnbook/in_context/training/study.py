@@ -214,9 +214,8 @@ def watch(history: History, *, every: int = 1, prompts: int = 1000, seed: int = 
     steps, circuits = thinned(history, every)
     parts = []  # a few models at a time: little memory
     for first in range(0, history.experiment.runs, 4):
-        each = [circuits[first : first + 4, k] for k in range(len(steps))]
-        found = [risk_of(one, history.experiment.law, prompts=prompts, seed=seed) for one in each]
-        parts.append([torch.stack(values, 1) for values in zip(*found, strict=True)])
+        some = circuits[first : first + 4, : len(steps)]
+        parts.append(risk_of(some, history.experiment.law, prompts=prompts, seed=seed))
     return Watched(history, steps, *(torch.cat(values) for values in zip(*parts, strict=True)))
 
 

@@ -17,7 +17,11 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from attnbook.open_questions.attention_maps.error import log10_map_error, map_error_conditioned
+from attnbook.open_questions.attention_maps.error import (
+    log10_map_error,
+    log10_map_errors,
+    map_error_conditioned,
+)
 from attnbook.single_head.long_run import Course, stacked
 from attnlib import checks
 from attnlib.single_head.law import Sample, SignalNoiseLaw
@@ -143,12 +147,10 @@ def map_courses(
     value = torch.einsum("rkm,srm->srk", batch.signals, path.v) * path.v.new_tensor([1.0, -1.0])
     for i, sample in enumerate(samples):
         block = slice(i * draws, (i + 1) * draws)
-        errors = [
-            log10_map_error(v[block], p[block], sample, attention_map) for v, p in zip(path.v, path.p, strict=True)
-        ]
+        errors = log10_map_errors(path.v[:, block], path.p[:, block], sample, attention_map)
         kept = (path.train_accuracy, path.attention_clean, path.attention_noisy, value)
         kept = (part[:, block].numpy() for part in kept)
-        courses.append(MapCourse(np.array(path.steps), torch.stack(errors).numpy(), *kept))
+        courses.append(MapCourse(np.array(path.steps), errors.numpy(), *kept))
     return courses
 
 

@@ -25,7 +25,13 @@ from attnlib.single_head.maps import AttentionMap
 from attnlib.single_head.model import forward
 from attnlib.single_head.population import Estimate, FreshScores, scores_of_fresh_data
 
-__all__ = ["log10_map_error", "log10_map_error_of_scores", "map_error_conditioned", "map_error_sampled"]
+__all__ = [
+    "log10_map_error",
+    "log10_map_error_of_scores",
+    "log10_map_errors",
+    "map_error_conditioned",
+    "map_error_sampled",
+]
 
 Tensor = torch.Tensor
 
@@ -47,9 +53,17 @@ def log10_map_error(
     v, p: (R, m) in the coordinates of `sample`, the training set they come from. Relative error of the error itself about 1e-10.
     Raises ValueError for T > 2 (use `map_error_conditioned`) and for shapes that do not fit.
     """
+    return log10_map_errors(v[None], p[None], sample, attention_map, per_class=per_class)[0]
+
+
+def log10_map_errors(
+    v: Tensor, p: Tensor, sample: Sample, attention_map: AttentionMap, *, per_class: bool = False
+) -> Tensor:
+    """The same at S moments of a training at once, which is faster: v, p (S, R, m), the result (S, R) or (S, R, 2)."""
     if sample.law.tokens != 2:
         raise ValueError(f"tokens must be 2 for the exact error; got {sample.law.tokens}: use map_error_conditioned")
-    scores = scores_of_fresh_data(v, p, sample)
+    each = [scores_of_fresh_data(*head, sample) for head in zip(v, p, strict=True)]
+    scores = FreshScores(*(torch.stack(parts) for parts in zip(*(vars(one).values() for one in each), strict=True)))
     return log10_map_error_of_scores(
         scores, attention_map, per_class=per_class, class_probability=sample.law.class_probability
     )

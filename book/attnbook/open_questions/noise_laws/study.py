@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -34,6 +34,7 @@ from attnbook.single_head.two_step_claims import CLAIMS as TWO_STEP_CLAIMS
 from attnlib import checks
 from attnlib.randomness import stream
 from attnlib.single_head.closed_form import two_steps
+from attnlib.single_head.law import Sample
 from attnlib.single_head.population import log10_clean_error, noisy_error
 from bookkit.claims import Check, Verdict
 
@@ -122,8 +123,15 @@ class _Trained:
     train_accuracy: torch.Tensor
 
 
-def _train(name: str, strength: float, law: NoiseLaw, step_size: float, draws: int, seed: int) -> _Trained:
-    sample = law.draw(seed, draws, coordinates="dense")
+def _with_law(sample: Sample, law: NoiseLaw) -> Sample:
+    """The same draws under a law that differs in the signal norm only."""
+    ratio = law.signal_norm / sample.law.signal_norm
+    tokens, runs = sample.tokens.clone(), torch.arange(sample.runs).unsqueeze(1)
+    tokens[runs, torch.arange(law.n), sample.signal_position] *= ratio
+    return replace(sample, law=law, tokens=tokens, signals=ratio * sample.signals)
+
+
+def _train(name: str, strength: float, sample: Sample, step_size: float) -> _Trained:
     steps = two_steps(sample, step_size)
     v, p = steps.v2, steps.p2
     scores = scores_at_scale_one(v, p, sample)
@@ -131,7 +139,7 @@ def _train(name: str, strength: float, law: NoiseLaw, step_size: float, draws: i
     weight = torch.softmax(scored[..., 1], -1)
     fitted = sample.labels * (weight * scored[..., 0]).sum(-1) > 0
     return _Trained(
-        name, strength, law, scores.logit, scores.value, seen_by_noise(v, sample), seen_by_noise(p, sample),
+        name, strength, sample.law, scores.logit, scores.value, seen_by_noise(v, sample), seen_by_noise(p, sample),
         white=10 ** log10_clean_error(v, p, sample), formula=10 ** log10_error(v, p, sample),
         train_accuracy=fitted.double().mean(-1),
     )  # fmt: skip
@@ -187,7 +195,9 @@ def error_rows(
     laws = {(name, s): law_named(name, n, d, s, label_noise) for name in names for s in strengths}
     groups: dict[str, list[_Trained]] = {}
     for (name, strength), law in laws.items():
-        trained = _train(name, strength, law, step_size, draws, seed)
+        if strength == strengths[0]:
+            drawn = law.draw(seed, draws, coordinates="dense")  # once for every strength: noise costs the most
+        trained = _train(name, strength, _with_law(drawn, law), step_size)
         groups.setdefault(repr(law.entries) if not law.entries.gaussian else "normal", []).append(trained)
     found: dict[str, list[ErrorRow]] = {name: [] for name in names}
     for group in groups.values():
