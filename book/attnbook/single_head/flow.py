@@ -60,16 +60,23 @@ def _sigmoid(z: float) -> float:
     return (1.0 if z >= 0 else tail) / (1.0 + tail)
 
 
+def _both_sigmoids(z: float) -> tuple[float, float]:
+    """sigma(z) and sigma(-z), both without cancellation, from one exponential."""
+    tail = math.exp(-abs(z))
+    large, small = 1.0 / (1.0 + tail), tail / (1.0 + tail)
+    return (large, small) if z >= 0 else (small, large)
+
+
 def flow_rates(state: Sequence[float], x: float, nu: float, attention_rate: float = 1.0) -> list[float]:
     """Right-hand side of the flow: derivatives of (V, t_c, t_n, P, q_c, q_n) in the time tau."""
     V, t_c, t_n, P, q_c, q_n = state
     # s: weights on the signal; g = sigma(-m): minus the derivative of one sample's loss with respect to its margin m; and
     # pull = r A, where A is the size of that loss's derivative with respect to the sample's logit P - q.
-    s_c, s_n = _sigmoid(P - q_c), _sigmoid(P - q_n)
+    (s_c, rest_c), (s_n, rest_n) = _both_sigmoids(P - q_c), _both_sigmoids(P - q_n)
     g_c = _sigmoid(-(s_c * V + (1 - s_c) * t_c))
     g_n = _sigmoid(s_n * V - (1 - s_n) * t_n)
-    pull_c = attention_rate * g_c * s_c * _sigmoid(q_c - P) * (V - t_c)
-    pull_n = attention_rate * g_n * s_n * _sigmoid(q_n - P) * (V + t_n)
+    pull_c = attention_rate * g_c * s_c * rest_c * (V - t_c)
+    pull_n = attention_rate * g_n * s_n * rest_n * (V + t_n)
     return [
         x * (g_c * s_c - nu * g_n * s_n), g_c * (1 - s_c), g_n * (1 - s_n),
         x * (pull_c - nu * pull_n), -pull_c, pull_n,
