@@ -87,7 +87,7 @@ nbval: $(READY_TEST)  ## run every page and compare with its stored outputs
 # ONLY: the machines' names, unless it is to be all of them.
 processors: $(READY_TEST) $(PACKAGES)  ## unit tests and pages as other processors would run them (an hour)
 	$(RUN) -m bookkit.pages.processors $(if $(ONLY),--only $(ONLY)) -- $(MAKE) unit nbval
-	@# And with exp, log and erf off by a relative 2^-40: more than any two processors differ.
+	@# And with exp, log and erf off by a relative 2^-46: more than any two processors differ.
 	PYTEST_ADDOPTS="-p tests.shaken" $(MAKE) unit
 
 browser: $(READY_TEST) $(PACKAGES)  ## look at the built pages in headless Chromium

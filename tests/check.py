@@ -2,9 +2,10 @@
 
     python -m tests.check [--since COMMIT] [--jobs N] [--seconds S] [--list]
 
-A test file is reached when it imports a changed module, itself or through others, or when it names a changed file that
-is no module (or a folder around it). Files that import it directly run first. Slow tests are left out, and what has not
-begun in time: see `tests.quick`. Pages and browser tests are never run here. So green means "go on", not "proven".
+A test file is reached when it imports a changed module, itself or through others, or when it, or such a module, names a
+changed file that is no module; a changed page reaches the tests of all pages. Files that import it directly run first.
+Slow tests are left out, and what has not begun in time: see `tests.quick`.
+Pages and browser tests are never run here. So green means "go on", not "proven".
 """
 
 import argparse
@@ -82,7 +83,9 @@ def imports(path: Path, text: str, known: Mapping[str, Path], settings: Iterable
             names |= {str(node.module), *(f"{node.module}.{alias.name}" for alias in node.names)}
         elif isinstance(node, ast.Constant) and isinstance(node.value, str):
             beside = _dotted(path.parent / node.value.removesuffix(".py")) if node.value.isprintable() else ""
-            names |= {node.value, f"{node.value}.__main__", beside} & set(known)
+            names |= {node.value, beside} & set(known)
+            if path.parts[0] in ("tests", "benchmarks"):  # elsewhere "attnlib" is a word
+                names |= {f"{node.value}.__main__"} & set(known)
             names |= set(settings) if node.value == "_config.yml" else set()
         elif (
             isinstance(node, ast.Name) and node.id == "__path__"
@@ -109,9 +112,16 @@ def _with_parents(name: str) -> list[str]:
     return [".".join(parts[: i + 1]) for i in range(len(parts))]
 
 
-def names_it(text: str, path: Path) -> bool:
-    """Whether a module with this `text` has to do with the file `path`: its name stands there, or that of a folder."""
-    return path.name in text or any(f'"{folder}"' in text for folder in path.parts[:-1])
+def names_it(reader: Path, text: str, path: Path) -> bool:
+    """Whether the module `reader` with this `text` has to do with the file `path`, which is no module: its name stands there.
+
+    A file beside modules is a table that one of them reads. Any other is read by tests alone, as far as a change goes: all of the
+    book would follow from pyproject.toml. A test of all pages, which names their folder, reads each.
+    """
+    if any(path.is_relative_to(folder) for folder in CODE):
+        return path.name in text
+    is_page = path.suffix in (".md", ".ipynb") and len(path.parts) > 1
+    return reader.name.startswith("test_") and (path.name in text or (is_page and f'"{path.parts[0]}"' in text))
 
 
 def reached_tests(root: Path, changed: Iterable[Path]) -> list[Path]:
@@ -125,7 +135,9 @@ def reached_tests(root: Path, changed: Iterable[Path]) -> list[Path]:
             importers.setdefault(other, set()).add(path)
     for path in changed:
         if path not in modules_there and path not in importers:  # data, prose, a script; not a module that is gone
-            importers[path] = {other for other in modules_there if names_it((root / other).read_text("utf-8"), path)}
+            importers[path] = {
+                other for other in modules_there if names_it(other, (root / other).read_text("utf-8"), path)
+            }
     steps = {path: 0 for path in changed}
     waiting = deque(steps)
     while waiting:

@@ -31,6 +31,8 @@ from bookkit.pages.tolerances import read as tolerances_of
 from bookkit.settings import settings
 from tests.house import REPOSITORY
 
+pytestmark = pytest.mark.weekly
+
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = find_pages(ROOT)
 PYTHON = os.environ.get("COLAB_PYTHON", sys.executable)

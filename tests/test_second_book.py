@@ -11,6 +11,8 @@ import pytest
 from tests.house import PACKAGES
 from tests.tiny_book import page_text, write
 
+pytestmark = pytest.mark.weekly
+
 DICE = """
 import numpy as np
 

@@ -1,6 +1,7 @@
 """One token matters: law, sampled heads, training, and refused input."""
 
 import math
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -18,8 +19,10 @@ from attnbook.one_token import (
     sigmoid_weights,
     softmax_weights,
 )
+from attnbook.one_token.claims import CLAIMS
 from attnbook.one_token.descent import KINDS, train
 from attnbook.one_token.exact import best_erf_scale, strength_ratio
+from attnbook.one_token.figures import lead
 from attnbook.one_token.study import make_study, sampled
 
 # --- law and sampled heads -------------------------------------------------------------------------------------------------
@@ -151,6 +154,28 @@ def test_sampled_heads_are_those_of_the_exact_risks() -> None:
     for name, risk in wanted.items():
         assert abs(found[name].mean() - risk) < 5.5 * found[name].std() / 12**0.5
     assert (found["softmax at half the slope"] - found["softmax"]).mean() > 0.01
+
+
+def test_ids_are_those_of_the_ledger() -> None:
+    assert list(CLAIMS) == [f"K{number}" for number in range(1, 13)]
+
+
+def test_who_leads_is_judged_pair_by_pair() -> None:
+    """Softmax ahead of all others by 0.1 +- 0.01 in each of 12 draws; then by as much with a noise ten times as large."""
+    noise = torch.as_tensor(np.random.default_rng(0).normal(0.0, 1.0, 12))
+    risks = torch.full((12, 1, len(KINDS), 1), 0.9, dtype=torch.float64)
+
+    def study(spread: float) -> SimpleNamespace:
+        here = risks.clone()
+        here[:, 0, KINDS.index("softmax"), 0] = 0.8 + spread * noise
+        here[:, 0, -1, 0] = 0.95
+        return SimpleNamespace(trained={7: SimpleNamespace(best=lambda: here)})
+
+    kind, score = lead(study(0.01), 7, 0)
+    mean, spread = (-(0.01 * noise - 0.1)).mean().item(), 0.01 * noise.std().item()
+    assert kind == "softmax"
+    assert score == pytest.approx(mean / spread * 12**0.5)
+    assert lead(study(1.0), 7, 0)[0] == "none"
 
 
 def test_own_scores_need_more_strength_for_a_risk_of_a_tenth() -> None:

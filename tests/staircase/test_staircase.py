@@ -23,6 +23,7 @@ from attnbook.staircase import (
     train_softmax,
 )
 from attnbook.staircase.best_fit import best_losses
+from attnbook.staircase.claims import CLAIMS
 from attnbook.staircase.figures import draw_directions, draw_losses, draw_softmax, draw_times
 from attnbook.staircase.measure import alignment, crossing_times, largest_part, plateau_heights
 from attnbook.staircase.merged import train_merged
@@ -284,6 +285,10 @@ def test_the_largest_part() -> None:
 @pytest.fixture(scope="module")
 def study() -> Study:
     return make_study(3, 31, 4, 0.02, draws=2, softmax_draws=2, prompts=20, seed=11)
+
+
+def test_ids_are_those_of_the_ledger() -> None:
+    assert list(CLAIMS) == [f"P{number}" for number in range(1, 13)]
 
 
 # --- refused input ---------------------------------------------------------------------------------------------------------

@@ -59,7 +59,8 @@ def log_steps(steps: int, per_decade: int = 8) -> list[int]:
     """Steps to record for a logarithmic axis: 1, 2, 3, ..., about `per_decade` per factor of ten, up to `steps`."""
     checks.whole_number("steps", steps, at_least=1)
     checks.whole_number("per_decade", per_decade, at_least=1)
-    grid = np.geomspace(1, steps, math.ceil(per_decade * math.log10(steps)) + 1)
+    # Less a little: log10 of a power of ten may be a whole number and a last bit.
+    grid = np.geomspace(1, steps, math.ceil(per_decade * math.log10(steps) - 1e-9) + 1)
     return sorted({round(step) for step in grid} | {min(2, steps), min(3, steps)})
 
 
