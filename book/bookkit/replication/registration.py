@@ -4,8 +4,8 @@
 
 A fingerprint reads what decides the verdict: the code of the judge with the constants and helpers of its own module that it names, the
 wrong constant of its negative control, the expected verdict, the condition of its regime, and the page's default parameters. Words are
-left out (docstrings, comments, types, layout, and every string that holds a space): a better sentence is no other claim. A test
-compares every judge with what was registered of it last.
+left out (docstrings, comments, types, layout, and what the rules are told to say): a better sentence is no other claim. A test compares
+every judge with what was registered of it last.
 """
 
 from __future__ import annotations
@@ -34,6 +34,8 @@ FORMAT = 2
 # Where a claim is registered with its set, by a decorator or a call that names its id: what decides, and what does not.
 DECIDING = ("wrong", "expected", "violation")
 WORDS = ("title", "statement", "words", "regime", "wrong_text", "source", "box", "uses")
+# Keywords of the rules and of `Evidence` whose strings are words.
+SAID = ("quantity", "what", "allowance_text", "predicted", "measured", "rule")
 # Fields of syntax trees that differ between versions of Python, or say nothing about what is computed.
 UNREAD = {"type_params", "type_comment", "kind", "returns", "annotation", "ctx"}
 
@@ -120,13 +122,13 @@ def _is_claim_set(node: ast.AST) -> bool:
     return isinstance(called, ast.Name) and called.id == "ClaimSet"
 
 
-def _shape(node: Any, claim: str) -> Any:
+def _shape(node: Any, claim: str, said: bool = False) -> Any:
     """A syntax tree as lists, without places, words, and what differs between versions of Python."""
     if isinstance(node, list):
-        return [_shape(item, claim) for item in node]
-    parts = node.values if isinstance(node, ast.JoinedStr) else [node]
-    if any(isinstance(part, ast.Constant) and isinstance(part.value, str) and " " in part.value for part in parts):
+        return [_shape(item, claim, said) for item in node]
+    if said and isinstance(node, ast.Constant) and isinstance(node.value, str):
         return "words"
+    said = said or (isinstance(node, ast.keyword) and node.arg in SAID)
     if not isinstance(node, ast.AST):
         return repr(node)
     fields = {name: value for name, value in ast.iter_fields(node) if name not in UNREAD and value not in (None, [])}
@@ -141,7 +143,7 @@ def _shape(node: Any, claim: str) -> Any:
         and node.args[0].value == claim
     ):
         fields["keywords"] = [word for word in node.keywords if word.arg not in WORDS]
-    return [type(node).__name__, *([name, _shape(value, claim)] for name, value in sorted(fields.items()))]
+    return [type(node).__name__, *([name, _shape(value, claim, said)] for name, value in sorted(fields.items()))]
 
 
 def _deciding(decorator: ast.expr) -> ast.expr:
