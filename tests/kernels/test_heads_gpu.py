@@ -27,9 +27,9 @@ def assert_same_bits(one, other):
         assert torch.equal(a, b)
 
 
-@pytest.mark.parametrize(("heads", "shared", "signals", "n"), SHAPES)
-@pytest.mark.parametrize("chosen", MAPS, ids=str)
-def test_every_map(chosen, heads, shared, signals, n, triton_device):
+@pytest.mark.parametrize(("chosen", "shape"), [(chosen, SHAPES[i % 3]) for i, chosen in enumerate(MAPS)], ids=str)
+def test_every_map(chosen, shape, triton_device):
+    heads, shared, signals, n = shape
     case = training(n, heads, shared=shared, signals=signals, seed=n)
     run = {
         "steps": 4, "attention_map": chosen, "value_step": [0.3, 0.2], "attention_step": torch.tensor([0.15, 0.0]),
@@ -40,18 +40,18 @@ def test_every_map(chosen, heads, shared, signals, n, triton_device):
     assert not torch.equal(want[2].output[4], want[2].output[0])
 
 
-@pytest.mark.parametrize("rule", RULES)
-@pytest.mark.parametrize("batch", [None, 4])
-@pytest.mark.parametrize("shared", [False, True])
+@pytest.mark.parametrize(
+    ("rule", "batch", "shared"), [(rule, (None, 4)[i % 2], i % 4 > 1) for i, rule in enumerate(RULES)]
+)
 def test_every_rule(rule, batch, shared, triton_device):
     case = training(11, 2, shared=shared, signals=3)
     run = {"steps": 5, "batch": batch, **RULES[rule]}
     assert_follows(case.run("triton", device=triton_device, **run), case.run("reference", **run))
 
 
-@pytest.mark.parametrize(("n", "signals", "start_vectors"), [(1, 1, 0), (1, 2, 3), (37, 2, 2), (301, 3, 1)])
+@pytest.mark.parametrize(("n", "signals", "start_vectors"), [(1, 2, 3), (37, 2, 2)])
 def test_sizes(n, signals, start_vectors, triton_device):
-    """Less than a block of rows or columns, and more than one."""
+    """Less than a block of rows, and more than one."""
     case = training(n, 1, signals=signals, start_vectors=start_vectors, runs=1)
     run = {"steps": 2, "prepare": "joint"}
     assert_follows(case.run("triton", device=triton_device, **run), case.run("reference", **run))
@@ -82,7 +82,7 @@ def test_half_way_and_on_is_the_whole_way(batch, triton_device, monkeypatch):
     order = None if batch is None else case.batches(4, batch)
     run = {"momentum": 0.5, "device": triton_device}
     whole = case.run("triton", 4, factors=factors, batches=order, **run)
-    for stop in (0, 1, 3):
+    for stop in (0, 3):
         parts = (None, None) if order is None else (order[:, :stop].contiguous(), order[:, stop:].contiguous())
         state, velocity, _ = case.run("triton", stop, factors=factors[:stop], batches=parts[0], record=[], **run)
         end = case.run(
