@@ -102,22 +102,6 @@ def test_missing_points_count_neither_in_the_mean_nor_in_the_error(array, axes) 
     assert math.isnan(line[30.0][1])
 
 
-def test_order_of_the_sweep_does_not_matter(array, axes) -> None:
-    lines(array.isel(step_size=0, signal_norm=[3, 1, 0, 2]), "error", "signal_norm", ax=axes)
-    (line,) = drawn_lines(axes)
-    means = array["error"].isel(step_size=0).mean("seed").values
-    assert line == {norm: (pytest.approx(mean), line[norm][1]) for norm, mean in zip(NORMS, means, strict=True)}
-    assert list(line) == sorted(line)
-
-
-def test_truth_values_become_shares(array, axes) -> None:
-    lines(array.isel(step_size=0), "fits", "signal_norm", ax=axes)
-    (line,) = drawn_lines(axes)
-    shares = array["fits"].isel(step_size=0).values.mean(1)
-    assert 0 < shares[1] < 1
-    assert [height for height, _ in line.values()] == pytest.approx(shares)
-
-
 def test_a_sweep_without_seeds_has_no_bars_and_another_axis_can_be_averaged(array, axes) -> None:
     lines(array.isel(seed=2, step_size=0), "error", "signal_norm", ax=axes)
     lines(array.isel(seed=2), "error", "signal_norm", repeat="step_size", ax=axes)

@@ -1,6 +1,5 @@
 """Grids of a sweep: what they hold, derived a second way."""
 
-import itertools
 import json
 from pathlib import Path
 
@@ -190,10 +189,3 @@ def test_any_grid_is_the_product_of_its_axes_in_order_without_repeats_and_surviv
         assert check_parameters(page, grid.parameters[-1]) == grid.parameters[-1]
         shapes.add(grid.shape)
     assert len(shapes) > 20
-
-
-def test_all_combinations_without_the_module(page) -> None:
-    """Row-major order once more, from itertools and nothing of ours."""
-    grid = make_grid({"product": {"n": [5, 6], "heads": [1, 4]}, "seeds": [9, 8]}, page)
-    found = [(point["n"], point["heads"], point["seed"]) for point in grid.parameters]
-    assert found == list(itertools.product([5, 6], [1, 4], [9, 8]))
