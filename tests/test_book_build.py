@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from bookkit import book
-from bookkit.pages.execution import as_text, run_source
+from bookkit.pages.one_page import as_text, run_source
 from tests.tiny_book import make_book, page_text, write
 
 PROSE = {

@@ -25,7 +25,7 @@ import pytest
 from nbclient import NotebookClient
 
 from bookkit.pages.catalogue import find_pages
-from bookkit.pages.execution import ONE_THREAD
+from bookkit.pages.one_page import ONE_THREAD
 from bookkit.pages.stored_outputs import compare_outputs
 from bookkit.pages.tolerances import read as tolerances_of
 from bookkit.settings import settings

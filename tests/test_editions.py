@@ -18,7 +18,7 @@ from bookkit.editions.leaks import Removed, find_leaks, words
 from bookkit.editions.student import EditionError, split, student_notebook, without_outputs, without_solutions
 from bookkit.exercises import table
 from bookkit.pages.catalogue import find_pages
-from bookkit.pages.execution import as_text, run_source
+from bookkit.pages.one_page import as_text, run_source
 from tests.tiny_book import HEADER, make_book, write
 
 ROOT = Path(__file__).resolve().parents[1]

@@ -15,15 +15,8 @@ import papermill
 import pytest
 
 from bookkit.code import Code, code_of, tree_hash
-from bookkit.pages.execution import (
-    PageError,
-    PagesFailed,
-    as_text,
-    execute_pages,
-    pins_hash,
-    read_source,
-    run_source,
-)
+from bookkit.pages.execution import PagesFailed, execute_pages, pins_hash
+from bookkit.pages.one_page import PageError, as_text, read_source, run_source
 from tests.house import ROOT
 from tests.tiny_book import make_package, page_text, write
 

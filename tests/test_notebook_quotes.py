@@ -9,7 +9,7 @@ import pytest
 from PIL import Image
 
 from bookkit import book
-from bookkit.pages.execution import KERNELSPEC, LANGUAGE_INFO
+from bookkit.pages.one_page import KERNELSPEC, LANGUAGE_INFO
 from bookkit.results import RESULTS_TYPE
 from bookkit.sphinx.notebook_quotes import find_figure, format_result
 from tests.tiny_book import make_book, page_text, write

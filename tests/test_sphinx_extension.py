@@ -10,7 +10,7 @@ import pytest
 
 from bookkit import book
 from bookkit.ledger.records import CLAIMS_TYPE
-from bookkit.pages.execution import KERNELSPEC, LANGUAGE_INFO
+from bookkit.pages.one_page import KERNELSPEC, LANGUAGE_INFO
 from tests.tiny_book import make_book, page_text, write
 
 # One white pixel.

@@ -18,32 +18,11 @@ from pathlib import Path
 import joblib
 from tqdm import tqdm
 
-from bookkit.code import NO_CODE, Code, code_of
+from bookkit.code import Code, code_of
 from bookkit.pages.catalogue import find_root
-from bookkit.pages.one_page import (
-    KERNELSPEC,
-    LANGUAGE_INFO,
-    ONE_THREAD,
-    PageError,
-    as_text,
-    read_source,
-    run_source,
-)
+from bookkit.pages.one_page import PageError, as_text, run_source
 
-__all__ = [
-    "KERNELSPEC",
-    "LANGUAGE_INFO",
-    "ONE_THREAD",
-    "PageError",
-    "PageResult",
-    "PagesFailed",
-    "as_text",
-    "execute_page",
-    "execute_pages",
-    "pins_hash",
-    "read_source",
-    "run_source",
-]
+__all__ = ["PageResult", "PagesFailed", "execute_pages", "pins_hash"]
 
 CACHE_LIMIT = "1G"  # an edit of the code makes every entry stale; the oldest go first
 
@@ -74,22 +53,6 @@ def pins_hash(root: Path) -> str:
 
 
 # --- many pages -------------------------------------------------------------------------------------------------------
-
-
-def execute_page(
-    source: str,
-    parameters: Mapping[str, object] | None,
-    code_hash: str,
-    pins_hash: str,
-    page: str = "page",
-    code: Code = NO_CODE,
-    environment: Mapping[str, str] | None = None,
-) -> str:
-    """The executed notebook of a page as JSON text. The two hashes only name what the result depends on.
-
-    Raises `PageError`: see `run_source`.
-    """
-    return as_text(run_source(source, parameters, page, code, environment))
 
 
 def execute_pages(
@@ -162,9 +125,9 @@ def execute_pages(
 def _timed_page(
     source: str, parameters: dict, code_hash: str, pins_hash: str, page: str, code: Code, environment: dict
 ) -> tuple[str, float, str]:
-    """What the cache keeps: notebook text, seconds, and a checksum of both (see `_recall`)."""
+    """What the cache keeps: notebook text, seconds, and a checksum of both (see `_recall`). The two hashes only name it."""
     start = time.perf_counter()
-    text = execute_page(source, parameters, code_hash, pins_hash, page, code, environment)
+    text = as_text(run_source(source, parameters, page, code, environment))
     seconds = time.perf_counter() - start
     return text, seconds, _checksum(text, seconds)
 

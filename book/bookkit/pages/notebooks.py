@@ -16,7 +16,8 @@ from pathlib import Path
 import nbformat
 
 from bookkit.pages.catalogue import UserError, find_pages, find_root, resolve_page, write_atomically
-from bookkit.pages.execution import PagesFailed, as_text, execute_pages
+from bookkit.pages.execution import PagesFailed, execute_pages
+from bookkit.pages.one_page import as_text
 from bookkit.pages.processors import storing
 from bookkit.parser import program
 

@@ -134,8 +134,7 @@ def run_page(page: Page, values: dict[str, Any]) -> NotebookNode:
     from nbclient.exceptions import DeadKernelError
     from papermill.exceptions import PapermillExecutionError
 
-    from bookkit.pages.execution import read_source
-    from bookkit.pages.one_page import private_kernel_manager
+    from bookkit.pages.one_page import private_kernel_manager, read_source
 
     logging.getLogger("papermill").setLevel(logging.ERROR)  # its remarks on parameters: they are checked already
     notebook = read_source(page.source.read_text(encoding="utf-8"))
