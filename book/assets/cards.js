@@ -50,10 +50,10 @@
     return formula && article.contains(formula) && symbolOf(formula) ? formula : null;
   }
 
-  /** The TeX of a short formula without its spaces. light.js keeps it when it draws the formula. */
+  /** The TeX of a short formula without its spaces. */
   function symbolOf(formula) {
-    const tex = formula.dataset.tex ?? formula.textContent;
-    return tex.length <= LONGEST ? tex.replace(/^\\\(|\\\)$|\s/g, "") : "";
+    const tex = formula.dataset.tex ?? "";
+    return tex.length <= LONGEST ? tex.replace(/\s/g, "") : "";
   }
 
   /** The card of a candidate, as HTML; nothing where the book has none. */
@@ -107,8 +107,6 @@
     node.setAttribute("aria-describedby", card.id);
     card.hidden = false;
     place();
-    await window.typeset?.(card);
-    if (of === node) place();
     return true;
   }
 

@@ -99,14 +99,6 @@ def launched() -> Iterator[Browser]:
         browser.close()
 
 
-# Pages draw formulas and load pictures when they come near the view; `drawWholePage` of book/assets/light.js does it at once.
-DRAWN = """async () => {
-  await window.drawWholePage?.();
-  await window.MathJax?.startup?.promise;
-  await document.fonts.ready;
-}"""
-
-
 PATIENCE = 300_000  # ms. A guard against what never comes, on a machine however busy; no test measures speed by it.
 
 
@@ -119,19 +111,9 @@ class Visit:
 
 @contextmanager
 def visited(
-    browser: Browser,
-    address: str,
-    name: str,
-    viewport: dict = DESKTOP,
-    scheme: str = "light",
-    *,
-    drawn: bool = True,
+    browser: Browser, address: str, name: str, viewport: dict = DESKTOP, scheme: str = "light"
 ) -> Iterator[Visit]:
-    """Open page `name`. Requests to other hosts are recorded and cut.
-
-    `drawn`: wait until all formulas are drawn and all pictures are there, also those far below the view; otherwise the
-    page is as a reader finds it when its files have arrived. `address` may be `file://` and a folder.
-    """
+    """Open page `name`. Requests to other hosts are recorded and cut. `address` may be `file://` and a folder."""
     context = browser.new_context(viewport=viewport, color_scheme=scheme)
     context.set_default_timeout(PATIENCE)
     page = context.new_page()
@@ -151,16 +133,14 @@ def visited(
     page.on("pageerror", lambda error: errors.append(str(error)))
     try:
         page.goto(f"{address}/{name}", wait_until="load")
-        if drawn:
-            page.evaluate(DRAWN)
+        page.evaluate("document.fonts.ready.then(() => true)")
         yield Visit(page, outside, errors)
     finally:
         context.close()
 
 
 def turned(visit: Visit, viewport: dict, scheme: str) -> None:
-    """Look at a page that is open in another window and another colour scheme; waits until it has followed."""
+    """Look at an open page in another window and another colour scheme; waits until it has followed."""
     visit.page.set_viewport_size(viewport)
     visit.page.emulate_media(color_scheme=scheme)
     visit.page.wait_for_function("scheme => document.documentElement.dataset.theme === scheme", arg=scheme)
-    visit.page.evaluate(DRAWN)

@@ -1,4 +1,4 @@
-"""What a notebook's own page says of its claims: a strip under the title, links in its verdict table, formulas in outputs.
+"""What a notebook's own page says of its claims: a strip under the title, and links in its verdict table.
 
 The stored outputs stay as they are; all of this is made when the page is rendered.
 """
@@ -13,6 +13,7 @@ from pathlib import Path
 from docutils import nodes
 from sphinx.application import Sphinx
 
+from bookkit.formulas.drawing import with_formulas
 from bookkit.ledger.records import anchor, counts_sentence, read_page_checks
 from bookkit.ledger.replicated import Standing, sentence, standings
 from bookkit.ledger.words import verdict_words
@@ -22,11 +23,6 @@ from bookkit.verdicts import BADGES
 
 # As `bookkit.verdicts` writes the id of a claim, and what stands after it up to the end of its facts.
 CLAIM = re.compile(r"<b>([^<]+)</b>(<details>.*?)</dl>", re.S)
-# Markup with its text between formulas; a formula holds no tag and begins and ends beside a letter, as in Markdown.
-MATHS = re.compile(
-    r"(?P<keep><(?:pre|code|script|style)\b.*?</(?:pre|code|script|style)>|<[^>]*>)|\$(?=\S)([^$<>\n]+?)(?<=\S)\$(?!\d)",
-    re.S,
-)
 
 
 def strip(records: list[dict], to_ledger: str = "", known: Mapping[str, Standing] | None = None) -> nodes.Element:
@@ -73,15 +69,6 @@ def linked(table: str, known: set[str], to_ledger: str, boxes: Mapping[str, str]
     return CLAIM.sub(link, table)
 
 
-def with_formulas(text: str) -> str:
-    """HTML in which `$x$` between tags has become the element that MathJax typesets."""
-
-    def put(match: re.Match) -> str:
-        return match["keep"] or f'<span class="math notranslate nohighlight">\\({match[2]}\\)</span>'
-
-    return MATHS.sub(put, text) if "$" in text else text
-
-
 # --- Sphinx ---------------------------------------------------------------------------------------------------------
 
 
@@ -91,15 +78,6 @@ def _tables(doctree: nodes.document) -> list[nodes.raw]:
         for node in doctree.findall(nodes.raw)
         if "html" in node.get("format", "").split() and ("<table" in node.astext() or "verdict-table" in node.astext())
     ]
-
-
-def typeset_tables(app: Sphinx, doctree: nodes.document) -> None:
-    """Formulas in the HTML tables of outputs; MathJax is then loaded, whatever else the page holds."""
-    for node in _tables(doctree):
-        made = with_formulas(node.astext())
-        if made != node.astext():
-            _rewrite(node, made)
-            app.env.get_domain("math").data["has_equations"][app.env.docname] = True
 
 
 def show_claims(app: Sphinx, doctree: nodes.document, docname: str) -> None:
@@ -140,6 +118,5 @@ def _rewrite(node: nodes.raw, text: str) -> None:
 
 
 def register(app: Sphinx) -> None:
-    """Connect both steps: formulas while pages are read, links when the ledger's place is known."""
-    app.connect("doctree-read", typeset_tables)
+    """Connect: links are made when the ledger's place is known."""
     app.connect("doctree-resolved", show_claims)

@@ -1,11 +1,8 @@
-"""Light pages: what a reader downloads, made small after Sphinx has written the pages. Nothing on them changes.
+"""Light pages: what Sphinx and the theme write, mended after the pages are written. What is read on them does not change.
 
-* styles: one sheet, without the rules that can apply nowhere (`light_styles`); icons as masks in it, so that the theme's
-  icon script (1.5 MB) goes;
-* pictures: the same pixels as lossless WebP, their place kept free, fetched when they come near (`light_pictures`);
-* scripts: none waits on the way to the text, and each page has those it uses;
-* formulas: MathJax is started by `book/assets/light.js` when the first one comes near, and only where there are any;
-* files of the theme that no page refers to any more are removed.
+* pictures: the same pixels as lossless WebP, their place kept free, fetched when they come near (`bookkit.light.pictures`);
+* scripts: none waits on the way to the text, each page has those it uses, and the theme's icons (1.5 MB of script) are masks in icons.css;
+* figures: what is wide scrolls in itself on a phone.
 
 Works on the built files, whoever wrote them, and a second time on pages that are light already.
 """
@@ -13,26 +10,16 @@ Works on the built files, whoever wrote them, and a second time on pages that ar
 import re
 from collections.abc import Callable
 from pathlib import Path, PurePosixPath
-from posixpath import normpath, relpath
 
 from sphinx.application import Sphinx
 from sphinx.util import logging
 
 from bookkit.light.pictures import lightened, place_pictures
-from bookkit.light.styles import MENDED, icon_styles, merged, stamped, words_of
 
 logger = logging.getLogger(__name__)
 
-OWN_SCRIPT = "_static/light.js"
-MATHJAX = "_static/mathjax/"
-ICON_SCRIPT = "_static/scripts/fontawesome.js"
-STYLES = PurePosixPath("_static/styles")
 TAG = re.compile(r"[ \t]*<script\b([^>]*)>(.*?)</script>\n?", re.DOTALL)
-SHEET = re.compile(r'[ \t]*<link\b(?=[^>]*\brel="stylesheet")[^>]*\bhref="([^":?]+)(?:\?[^"]*)?"[^>]*>\n?')
-
 MENU = re.compile(r'<ul class="list-caption">.*?</nav>', re.DOTALL)
-FORMULA = re.compile(r'\bclass="(?:[^"]* )?math(?: [^"]*)?"')
-SOURCE_MAP = re.compile(r"^(?://# sourceMappingURL=.*|/\*# sourceMappingURL=.*\*/)$\n?", re.MULTILINE)
 
 
 def _has_class(*names: str) -> Callable[[str], bool]:
@@ -63,124 +50,49 @@ SETTINGS = {
 }
 
 
-class Book:
-    """The built book in the folder `html`, and what its pages share."""
+def lighten(html: Path, cache: Path | None = None) -> None:
+    """Rewrite all pages of the built book in the folder `html`. Raises ValueError in words for what is no picture.
 
-    def __init__(self, html: Path, cache: Path | None = None) -> None:
-        self.html, self.cache = html.resolve(), cache
-        found = sorted(path for path in html.rglob("*.html") if path.relative_to(html).parts[0] != "_static")
-        self.pages = {path.relative_to(html).as_posix(): path.read_text(encoding="utf-8") for path in found}
-
-    def lighten(self) -> None:
-        """Rewrite all pages and remove what none of them needs any more. Raises ValueError in words."""
-        pictures = lightened(self.html / "_images", self.cache) if (self.html / "_images").is_dir() else {}
-        options = self.html / "_static" / "documentation_options.js"
-        settings = _settings(options.read_text(encoding="utf-8")) if options.is_file() else ""
-        light = {}
-        for name, page in self.pages.items():
-            light[name] = _mended(_framed(self._scripts(name, place_pictures(page, pictures), settings)))
-        words = self._words(light)
-        for name, page in light.items():
-            page = self._styles(name, page, words)
-            if page != self.pages[name]:
-                (self.html / name).write_text(page, encoding="utf-8")
-            self.pages[name] = page
-
-    # --- scripts ----------------------------------------------------------------------------------------------------
-
-    def _scripts(self, name: str, page: str, settings: str) -> str:
-        """The page with the scripts it uses; files wait for the text, what is written in the page itself runs at once."""
-        page = re.sub(r'[ \t]*<link rel="preload" as="script"[^>]*>\n?', "", page)
-        unused = {file for file, used in USED_BY.items() if not used(page)}
-
-        def kept(match: re.Match) -> str:
-            attributes, body = match[1], match[2]
-            source = re.search(r'\bsrc="([^"?]+)([^"]*)"', attributes)
-            if source is None:
-                gone = any(file in unused and setting.search(body) for file, setting in SETTINGS.items())
-                return "" if gone or "x-thebe" in attributes else match[0]
-            path = self._path(name, source[1])
-            if path is None:
-                return match[0]
-            if PurePosixPath(path).name in unused:
-                return ""
-            if path == "_static/documentation_options.js" and settings:
-                return f"    <script>{settings}</script>\n"  # later inline scripts write into it
-            if path.startswith(MATHJAX):
-                if not FORMULA.search(page):
-                    return ""
-                own = relpath(OWN_SCRIPT, PurePosixPath(name).parent)
-                return f'    <script defer src="{own}" data-mathjax="{source[1]}"></script>\n'
-            if re.search(r"\b(defer|async|type=\"module\")", attributes):
-                return match[0]
-            return match[0].replace("<script", "<script defer", 1)
-
-        page = TAG.sub(kept, page)
-        if OWN_SCRIPT not in page and "<head>" in page:
-            if not (self.html / OWN_SCRIPT).is_file():
-                raise ValueError(f"{OWN_SCRIPT} is missing: it is book/assets/light.js of the book")
-            own = relpath(OWN_SCRIPT, PurePosixPath(name).parent)
-            page = page.replace("</head>", f'    <script defer src="{own}"></script>\n  </head>', 1)
-        return page
-
-    def _path(self, name: str, address: str) -> str | None:
-        """Where a relative address on page `name` leads, below the book's folder; None for another host."""
-        if re.match(r"(?:[a-z][a-z+.-]*:|//)", address, re.IGNORECASE):
-            return None
-        return normpath(f"{PurePosixPath(name).parent}/{address}")
-
-    # --- styles -----------------------------------------------------------------------------------------------------
-
-    def _words(self, pages: dict[str, str]) -> frozenset[str]:
-        """Names that a rule may be about: classes and ids of the pages, and every word of a script they load."""
-        texts, scripts = [], set()
-        for name, page in pages.items():
-            texts += [
-                found for pair in re.findall(r'\b(?:class|id)=(?:"([^"]*)"|\'([^\']*)\')', page) for found in pair
-            ]
-            texts += re.findall(r"--[\w-]+", page)  # properties read by a style attribute
-            for attributes, body in TAG.findall(page):
-                source = re.search(r'\bsrc="([^"?]+)', attributes)
-                texts.append(body)
-                if source and (path := self._path(name, source[1])):
-                    scripts.add(self.html / path)
-        return words_of([*texts, *(path.read_text(encoding="utf-8") for path in sorted(scripts) if path.is_file())])
-
-    def _styles(self, name: str, page: str, words: frozenset[str]) -> str:
-        """The page with one style sheet for all it had; pages with the same list share it."""
-        found = [(match, self._path(name, match[1])) for match in SHEET.finditer(page)]
-        sheets = [path for match, path in found if path and (self.html / path).is_file() and "media=" not in match[0]]
-        if len(sheets) < 2:
-            return page
-        target = self._merged(tuple(sheets), words)
-        link = f'    <link rel="stylesheet" href="{relpath(target, PurePosixPath(name).parent)}" />\n'
-
-        def replaced(match: re.Match) -> str:
-            nonlocal link
-            if self._path(name, match[1]) not in sheets:
-                return match[0]
-            text, link = link, ""
-            return text
-
-        return SHEET.sub(replaced, page)
-
-    def _merged(self, sheets: tuple[str, ...], words: frozenset[str]) -> str:
-        made = self.__dict__.setdefault("_made", {})
-        if sheets not in made:
-            css = merged([self.html / sheet for sheet in sheets], STYLES / "book.css", self.html, words)
-            icons = self.html / ICON_SCRIPT
-            if icons.is_file():
-                css += icon_styles(icons.read_text(encoding="utf-8"), words)
-            css += MENDED
-            path = STYLES / stamped(css)
-            (self.html / path).write_text(css, encoding="utf-8")
-            made[sheets] = path.as_posix()
-        return made[sheets]
+    `cache`: a folder that keeps pictures as WebP by the hash of their PNG.
+    """
+    pictures = lightened(html / "_images", cache) if (html / "_images").is_dir() else {}
+    options = html / "_static" / "documentation_options.js"
+    settings = re.sub(r"\s+", " ", options.read_text(encoding="utf-8")).strip() if options.is_file() else ""
+    for path in sorted(html.rglob("*.html")):
+        if path.relative_to(html).parts[0] == "_static":
+            continue
+        page = path.read_text(encoding="utf-8")
+        light = _mended(_framed(scripts(place_pictures(page, pictures), settings)))
+        if light != page:
+            path.write_text(light, encoding="utf-8")
 
 
-def _settings(script: str) -> str:
-    """documentation_options.js on one line."""
-    return re.sub(r"\s+", " ", script).strip()
+def scripts(page: str, settings: str = "") -> str:
+    """The page with the scripts it uses; files wait for the text, what is written in the page itself runs at once.
+
+    `settings`: documentation_options.js on one line, into which inline scripts write.
+    """
+    page = re.sub(r'[ \t]*<link rel="preload" as="(?:script|font)"[^>]*>\n?', "", page)
+    unused = {file for file, used in USED_BY.items() if not used(page)}
+
+    def kept(match: re.Match) -> str:
+        attributes, body = match[1], match[2]
+        source = re.search(r'\bsrc="([^"?]+)([^"]*)"', attributes)
+        if source is None:
+            gone = any(file in unused and setting.search(body) for file, setting in SETTINGS.items())
+            return "" if gone or "x-thebe" in attributes else match[0]
+        if re.match(r"(?:[a-z][a-z+.-]*:|//)", source[1], re.IGNORECASE):
+            return match[0]
+        name = PurePosixPath(source[1]).name
+        if name in unused:
+            return ""
+        if name == "documentation_options.js" and settings:
+            return f"    <script>{settings}</script>\n"
+        if re.search(r"\b(defer|async|type=\"module\")", attributes):
+            return match[0]
+        return match[0].replace("<script", "<script defer", 1)
+
+    return TAG.sub(kept, page)
 
 
 WIDE = re.compile(r'(?<!class="wide-picture">)<img\b(?=[^>]*_images/)[^>]*\bwidth="(\d+)" height="(\d+)"[^>]*>')
@@ -218,55 +130,20 @@ def _mended(page: str) -> str:
     return page.replace('data-bs-spy="scroll" data-bs-target=".bd-toc-nav" ', "")
 
 
-def remove_unused(html: Path, pages: dict[str, str], own: set[str]) -> list[str]:
-    """Remove theme files that neither a page nor what it loads names; return their paths. `own`: the book's, which stay."""
-    static = html / "_static"
-    files = {path.relative_to(static).as_posix(): path for path in static.rglob("*") if path.is_file()}
-    theirs = {name: path for name, path in files.items() if name not in own}
-    texts = {name: path.read_text("utf-8") for name, path in theirs.items() if path.suffix in (".css", ".js")}
-    for name, text in texts.items():  # source maps go: the last line must not ask for them
-        texts[name] = SOURCE_MAP.sub("", text)
-        if texts[name] != text:
-            theirs[name].write_text(texts[name], encoding="utf-8")
-    # What pages name, what that names, and so on.
-    used: set[str] = set()
-    addresses = [found for page in pages.values() for found in re.findall(r'\b(?:src|href|data-\w+)="([^"]+)"', page)]
-    naming = "\n".join([*set(addresses), *(files[name].read_text("utf-8") for name in own if name.endswith(".js"))])
-    while True:
-        named = set(re.findall(r"[\w.-]*\w", naming))
-        new = {name for name in theirs.keys() - used if Path(name).name in named}
-        if not new:
-            break
-        used |= new
-        naming = "\n".join(texts.get(name, "") for name in new)
-    for name in theirs.keys() - used:
-        theirs[name].unlink()
-    for folder in sorted(static.rglob("*"), reverse=True):
-        if folder.is_dir() and not any(folder.iterdir()):
-            folder.rmdir()
-    return sorted(theirs.keys() - used)
-
-
 def _lighten(app: Sphinx, exception: Exception | None) -> None:
     if exception is not None or app.builder.name != "html":
         return
-    source, html = Path(app.srcdir), Path(app.outdir)
+    source = Path(app.srcdir)
     # Where the book is built from a staged copy, the folder beside it lasts longer than one build.
     cache = source.parent / "cache" / "pictures" if source.parent.name == "_build" else None
-    book = Book(html, cache)
     try:
-        book.lighten()
+        lighten(Path(app.outdir), cache)
     except ValueError as error:
         logger.warning("light pages: %s", error, type="attnlib", subtype="light")
-        return
-    assets = source / "book" / "assets"
-    own = {path.relative_to(assets).as_posix() for path in assets.rglob("*") if path.is_file()}
-    # Own style sheets are in the merged one.
-    own = {name for name in own if not name.endswith(".css") and (html / "_static" / name).is_file()}
-    remove_unused(html, book.pages, own)
 
 
 def setup(app: Sphinx) -> dict:
     """Register with Sphinx."""
+    app.add_js_file("light.js", loading_method="defer")
     app.connect("build-finished", _lighten, priority=900)  # when everybody has written
     return {"version": "1", "parallel_read_safe": True, "parallel_write_safe": True}

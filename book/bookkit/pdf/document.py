@@ -19,6 +19,9 @@ import yaml
 from bs4 import BeautifulSoup, Tag
 from pygments.formatters import HtmlFormatter
 
+from bookkit.formulas.drawing import element
+from bookkit.formulas.drawing import style as formula_style
+
 SUBTITLE = "The theory of softmax attention, formula beside measurement"
 COLUMNS = ("Claim", "Statement", "Predicted; measured", "Verdict")
 BADGES = {"holds": "holds", "fails": "fails", "outside its regime": "outside"}
@@ -85,7 +88,7 @@ def merged(built: Path, root: Path, fonts: Path, style: Path) -> str:
         fonts=fonts.as_uri(),
         style=style.read_text(encoding="utf-8"),
         code=HtmlFormatter(style=CODE_STYLE).get_style_defs(".highlight"),
-        mathjax=(built / "_static" / "mathjax" / "tex-chtml.js").resolve().as_uri(),
+        formulas=formula_style(built / "_static" / "formulas"),
         body="\n".join(body),
     )
 
@@ -225,7 +228,7 @@ def _markdown(text: str) -> str:
     for position, piece in enumerate(pieces):
         safe = html.escape(piece, quote=False)
         if position % 2:
-            pieces[position] = f'<span class="math notranslate nohighlight">\\({safe}\\)</span>'
+            pieces[position] = element(piece)
         else:
             for sign, written in (("±", "+-"), ("≤", "&lt;="), ("≥", "&gt;=")):
                 safe = safe.replace(written, sign)
@@ -283,24 +286,13 @@ DOCUMENT = """<!DOCTYPE html>
 @font-face {{ font-family: Book; font-weight: bold; font-style: italic; src: url("{fonts}/STIXGeneralBolIta.ttf"); }}
 @font-face {{ font-family: BookCode; src: url("{fonts}/DejaVuSansMono.ttf"); }}
 @font-face {{ font-family: BookCode; font-weight: bold; src: url("{fonts}/DejaVuSansMono-Bold.ttf"); }}
+{formulas}
 {code}
 {style}
 {pages}
 </style>
-<script>
-window.MathJax = {{
-  options: {{ processHtmlClass: "tex2jax_process|mathjax_process|math|output_area", enableAssistiveMml: false }},
-  startup: {{
-    ready() {{
-      MathJax.startup.defaultReady();
-      MathJax.startup.promise.then(() => {{ window.formulasDrawn = true; }});
-    }}
-  }}
-}};
-</script>
-<script defer src="{mathjax}"></script>
 </head>
-<body class="tex2jax_ignore">
+<body>
 {body}
 </body>
 </html>

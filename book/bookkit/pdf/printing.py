@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 STYLE = Path(__file__).with_name("pdf.css")
 WIDTH = 650  # CSS pixels of a line: A4 less the margins of pdf.css
-PATIENCE = 20 * 60 * 1000  # milliseconds for the formulas of the book, on a slow machine
+PATIENCE = 20 * 60 * 1000  # milliseconds for the whole book, on a slow machine
 NO_CHROMIUM = (
     "the PDF is printed by Chromium, and there is none: `sudo apt-get install chromium` "
     "(or chromium-browser, google-chrome), then again"
@@ -44,9 +44,10 @@ NO_PACKAGE = (
 # What is wider than the page is made smaller, never cut. Formulas by their font, tables whole.
 FIT = """() => {
   let fitted = 0;
-  for (const node of document.querySelectorAll('mjx-container')) {
-    const inner = node.querySelector('mjx-math'); if (!inner) continue;
-    const block = node.closest('p, td, th, dd, li, div, figcaption') ?? node.parentElement;
+  for (const node of document.querySelectorAll('math')) {
+    const block = node.closest('.formula, p, td, th, dd, li, div, figcaption') ?? node.parentElement;
+    // What fills its line says by what it holds how wide it is.
+    const inner = node.matches('.tml-display') ? node.firstElementChild : node;
     const wide = Math.max(inner.getBoundingClientRect().width, node.scrollWidth), r = block.getBoundingClientRect().width;
     const own = parseFloat(getComputedStyle(node).fontSize);
     if (r > 0 && wide > r + 0.5) { node.style.fontSize = `${own * r / wide * 0.985}px`; fitted += 1; }
@@ -58,11 +59,10 @@ FIT = """() => {
   }
   return fitted;
 }"""
-TOO_WIDE = """() => [...document.querySelectorAll('.chapter :is(table, img, pre, mjx-container[display])')]
+TOO_WIDE = """() => [...document.querySelectorAll('.chapter :is(table, img, pre, math)')]
   .filter(n => n.getBoundingClientRect().right > document.body.getBoundingClientRect().right + 2)
   .map(n => `${n.tagName} ${Math.round(n.getBoundingClientRect().right)}: ${n.textContent.trim().slice(0, 60)}`)"""
-NOT_DRAWN = """() => [...document.querySelectorAll('.math')].filter(n => !n.querySelector('mjx-container')).map(n => n.textContent)
-  .concat([...document.querySelectorAll('mjx-merror')].map(n => n.textContent))"""
+NOT_DRAWN = "() => [...document.querySelectorAll('.math')].filter(n => !n.querySelector('math')).map(n => n.textContent)"
 
 
 class PdfError(Exception):
@@ -100,7 +100,7 @@ def make(root: Path, output: Path, html: Path | None = None) -> None:
         except (FileNotFoundError, ValueError) as error:
             raise PdfError(str(error)) from None
         with opened(document, browser) as page:
-            _say(start, "Setting the formulas")
+            _say(start, "Fitting what is too wide")
             settle(page)
             _say(start, "Printing")
             whole = finished(printed(page))
@@ -153,8 +153,7 @@ def opened(document: Path, browser: str) -> Iterator[Page]:
 
 
 def settle(page: Page) -> None:
-    """Wait for formulas, fonts and pictures; fit what is too wide. Raises PdfError for what would be missing on paper."""
-    page.wait_for_function("window.formulasDrawn === true")
+    """Wait for fonts and pictures; fit what is too wide. Raises PdfError for what would be missing on paper."""
     page.evaluate("document.fonts.ready.then(() => true)")
     if broken := page.evaluate("[...document.images].filter(i => !(i.complete && i.naturalWidth)).map(i => i.src)"):
         raise PdfError(f"{len(broken)} pictures are missing, the first is {broken[0]}: build the book again")

@@ -21,6 +21,7 @@ from bs4 import BeautifulSoup, Tag
 
 from bookkit.book import BuildError, build
 from bookkit.files import written_aside
+from bookkit.formulas.drawing import style
 from bookkit.pages.catalogue import UserError, find_root
 from bookkit.pdf.document import DOCUMENT
 from bookkit.pdf.printing import PdfError, chromium, opened, printed, settle, text_fonts
@@ -45,7 +46,7 @@ h1 { font-size: 17pt; margin: 0 0 3mm; } h2 { font-size: 12pt; margin: 3.5mm 0 1
 ul, ol { margin: 0 0 1.6mm; padding-left: 5mm; } table { border-collapse: collapse; width: 100%; margin-bottom: 2mm; }
 td, th { text-align: left; vertical-align: top; padding: 0.7mm 3mm 0.7mm 0; border-bottom: 0.4pt solid #d3d8df; }
 a { color: #0b4f80; text-decoration: none; } svg { max-width: 100%; height: auto; }
-.story-panel svg { display: block; width: 7.4cm; margin: 0 auto; } mjx-container[display] { margin: 1mm 0 !important; }""",
+.story-panel svg { display: block; width: 7.4cm; margin: 0 auto; } .formula { display: block; margin: 1mm 0; }""",
 }
 
 CUT = """[...document.querySelectorAll('.sheet')].filter(sheet => sheet.scrollHeight > sheet.clientHeight + 1)
@@ -69,7 +70,7 @@ def make(root: Path, page: str, folder: Path, html: Path | None = None) -> int:
     for name, body in bodies.items():
         text = DOCUMENT.format(
             title=_title(soup), author="", pages="", fonts=fonts.as_uri(), style=SHEETS[name], code="",
-            mathjax=(built / "_static" / "mathjax" / "tex-chtml.js").as_uri(), body=body,
+            formulas=style(built / "_static" / "formulas"), body=body,
         )  # fmt: skip
         _print(text, folder / name, browser, sheets=len(shown) if name == SLIDES else 1)
     return len(shown)

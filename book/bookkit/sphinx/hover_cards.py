@@ -17,12 +17,15 @@ from pathlib import Path
 from typing import Any
 
 from sphinx.application import Sphinx
+from sphinx.util import logging
 
+from bookkit.formulas.drawing import FormulaError, element, with_formulas
 from bookkit.ledger.page import BADGES
-from bookkit.ledger.page_claims import with_formulas
 from bookkit.ledger.words import verdict_words
 from bookkit.pages.catalogue import write_atomically
 from bookkit.settings import settings
+
+logger = logging.getLogger(__name__)
 
 DATA = "_static/cards_data.js"
 NOTATION = "book/notation.html"
@@ -36,16 +39,16 @@ BOX = re.compile(
 SECTION = re.compile(r"<h2>(?P<title>.*?)<a class=\"headerlink\"", re.DOTALL)
 ROW = re.compile(r"<tr[^>]*>(.*?)</tr>", re.DOTALL)
 CELL = re.compile(r"<t[hd][^>]*>(.*?)</t[hd]>", re.DOTALL)
-FORMULA = re.compile(r'<span class="math[^>]*>\\\((.*?)\\\)</span>', re.DOTALL)
+FORMULA = re.compile(r'<span class="math[^>]*data-tex="([^"]*)"')
 KEPT = ("p", "em", "strong", "code", "div")
 
 
 def bare(markup: str) -> str:
     """The markup without links, names and pictures: text, emphasis and formulas, once more on another page."""
-    markup = re.sub(r'<span class="eqno">.*?</span>(?=\\\[)', "", markup, flags=re.DOTALL)
+    markup = re.sub(r'<span class="eqno">.*?</span>(?=<span class="formula")', "", markup, flags=re.DOTALL)
     closing: list[str] = []  # what ends the spans that are open: nothing, where the span itself was left out
     kept = []
-    for part in re.split(r"(<[^>]*>)", markup):
+    for part in re.split(r"(<math\b.*?</math>|<[^>]*>)", markup, flags=re.DOTALL):
         name = part.strip("</>").split(" ")[0]
         if part == "</span>":
             part = closing.pop() if closing else ""
@@ -53,14 +56,19 @@ def bare(markup: str) -> str:
             formula = 'class="math' in part
             closing += ["</span>" if formula else ""] if name == "span" else []
             part = f'<{name} class="math">' if formula else ""
-        elif part.startswith("<") and name not in KEPT:
+        elif part.startswith("<") and name not in KEPT and not part.startswith("<math"):
             part = ""
         kept.append(part)
     return " ".join("".join(kept).split())
 
 
 def _formulas(text: str) -> str:
-    return with_formulas(escaping.escape(text)).replace('"math notranslate nohighlight"', '"math"')
+    return bare_formulas(with_formulas(escaping.escape(text)))
+
+
+def bare_formulas(markup: str) -> str:
+    """Formulas without their TeX: nobody asks a card for a card."""
+    return re.sub(r'<span class="math[^>]*>', '<span class="math">', markup)
 
 
 def claim_card(record: dict[str, Any]) -> str:
@@ -68,7 +76,8 @@ def claim_card(record: dict[str, Any]) -> str:
     measured = record["measured"]
     if len(measured) > MEASURED:
         measured = measured[:MEASURED].rsplit(" ", 1)[0] + " ..."
-    statement = re.sub(r"[`*]|\{[\w:-]+\}", "", record["statement"])
+    # Without Markdown's signs, but for those of formulas.
+    statement = re.sub(r"(\$[^$\n]+\$)|[`*]|\{[\w:-]+\}", lambda found: found[1] or "", record["statement"])
     return (
         f'<p class="card-title">{escaping.escape(record["id"])}: {_formulas(record["title"])} '
         f'<span class="verdict {BADGES.get(record["verdict"], "verdict-fails")}">{verdict_words(record)}</span></p>'
@@ -121,7 +130,7 @@ def symbols(page: str) -> dict[str, dict[str, str]]:
 
 
 def _symbol_card(formula: str, meaning: str) -> str:
-    return f'<p><span class="math">\\({formula}\\)</span>: {bare(re.sub("</?p>", "", meaning))}</p>'
+    return f"<p>{bare_formulas(element(escaping.unescape(formula)))}: {bare(re.sub('</?p>', '', meaning))}</p>"
 
 
 def cards(html: Path) -> dict[str, Any]:
@@ -145,7 +154,10 @@ def write(html: Path) -> None:
 
 def _write(app: Sphinx, exception: Exception | None) -> None:
     if exception is None and app.builder.name == "html":
-        write(Path(app.outdir))
+        try:
+            write(Path(app.outdir))
+        except FormulaError as error:
+            logger.warning("hover cards: %s", error, type="attnlib", subtype="formula")
 
 
 def setup(app: Sphinx) -> dict:

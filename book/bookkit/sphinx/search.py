@@ -35,6 +35,7 @@ def text_of(page: str) -> str:
     """The words of a page's article, without code of scripts and links to headings."""
     found = ARTICLE.search(page)
     text = re.sub(r'<a class="headerlink".*?</a>', "", found[1], flags=re.DOTALL) if found else ""
+    text = re.sub(r"<math\b.*?</math>", lambda formula: re.sub(r"<[^>]*>", "", formula[0]), text, flags=re.DOTALL)
     return " ".join(escaping.unescape(LEFT_OUT.sub(" ", text)).split())
 
 

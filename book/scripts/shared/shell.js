@@ -234,7 +234,9 @@ class Explorer {
   }
 
   later() {
-    if (!this.frame) this.frame = requestAnimationFrame(() => this.render());
+    if (this.frame) return;
+    delete this.root.dataset.drawn;
+    this.frame = requestAnimationFrame(() => this.render());
   }
 
   update() {

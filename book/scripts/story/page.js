@@ -37,9 +37,11 @@ class Story {
     // Where a panel's heading comes to rest under a drawing that lies above it.
     new ResizeObserver(() => root.parentNode.style.setProperty("--story-room", `${root.offsetHeight}px`)).observe(root);
     const look = () => {
+      delete root.dataset.drawn;
       this.waiting ||= requestAnimationFrame(() => {
         this.waiting = 0;
         this.follow();
+        this.rest();
       });
     };
     window.addEventListener("scroll", look, {passive: true});
@@ -48,6 +50,7 @@ class Story {
     svg.addEventListener("pointerdown", (event) => this.point(event));
     document.addEventListener("keydown", (event) => this.key(event));
     this.follow();
+    this.rest();
     this.prepareMap();
   }
 
@@ -82,9 +85,11 @@ class Story {
         output.textContent = slider.show(value);
         input.setAttribute("aria-valuetext", output.textContent);
         panel.state = {...(panel.state ?? this.first(panel)), [slider.key]: value};
+        delete this.root.dataset.drawn;
         this.asked ||= requestAnimationFrame(() => {
           this.asked = 0;
           this.go(panel, false);
+          this.rest();
         });
       });
       panel.inputs[slider.key] = {input, slider};
@@ -92,6 +97,11 @@ class Story {
     panel.said = element("p", "story-said", box);
     panel.said.setAttribute("role", "status");
     return panel;
+  }
+
+  /** Say on the page that all that was asked for is drawn. */
+  rest() {
+    if (!this.waiting && !this.asked) this.root.dataset.drawn = "";
   }
 
   first({controls}) {

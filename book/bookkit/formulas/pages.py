@@ -1,0 +1,79 @@
+"""Formulas on pages: Sphinx's own place for a renderer of mathematics, taken by `drawing`.
+
+Numbers of equations and links to them are Sphinx's. A formula that cannot be drawn is a Sphinx warning with page and line; the book is
+built with warnings as errors.
+"""
+
+import html
+
+from docutils import nodes
+from sphinx.application import Sphinx
+from sphinx.util import logging
+from sphinx.util.math import get_node_equation_number
+from sphinx.writers.html5 import HTML5Translator
+
+from bookkit.formulas.drawing import CLASSES, FormulaError, mathml, with_formulas
+
+logger = logging.getLogger(__name__)
+
+STYLE = "formulas/formulas.css"  # in book/assets
+
+
+def drawn(tex: str, location: object, display: bool = False) -> str:
+    """MathML, or the TeX as it stands after a warning that says where."""
+    try:
+        return mathml(tex, display)
+    except FormulaError as error:
+        logger.warning("%s", error, location=location, type="attnlib", subtype="formula")
+        return html.escape(tex)
+
+
+def draw_tables(app: Sphinx, doctree: nodes.document) -> None:
+    """Formulas in the HTML of outputs: tables, and what a page says of its claims."""
+    for node in doctree.findall(nodes.raw):
+        text = node.astext()
+        if "html" not in node.get("format", "").split() or ("<table" not in text and "verdict-table" not in text):
+            continue
+        try:
+            made = with_formulas(text)
+        except FormulaError as error:
+            logger.warning("in the HTML of an output, %s", error, location=node, type="attnlib", subtype="formula")
+            continue
+        node.rawsource = made
+        node.children = [nodes.Text(made)]
+        node.setup_child(node.children[0])
+
+
+def whole(tex: str) -> str:
+    """The TeX of a block as one formula: blank lines part equations, as in Sphinx."""
+    parts = [part for part in tex.split("\n\n") if part.strip()]
+    parts = [rf"\begin{{split}}{part}\end{{split}}" if r"\\" in part else part for part in parts]
+    lines = r"\\".join(parts)
+    return lines if len(parts) == 1 else rf"\begin{{aligned}}{lines}\end{{aligned}}"
+
+
+def _visit_inline(self: HTML5Translator, node: nodes.math) -> None:
+    tex = node.astext()
+    self.body.append(self.starttag(node, "span", "", CLASS=CLASSES, **{"data-tex": " ".join(tex.split())}))
+    self.body.append(f"{drawn(tex, node)}</span>")
+    raise nodes.SkipNode
+
+
+def _visit_block(self: HTML5Translator, node: nodes.math_block) -> None:
+    tex = node.astext() if node["nowrap"] else whole(node.astext())
+    self.body.append(self.starttag(node, "div", CLASS=CLASSES, **{"data-tex": " ".join(tex.split())}))
+    if node["number"]:
+        self.body.append(f'<span class="eqno">({get_node_equation_number(self, node)})')
+        self.add_permalink_ref(node, "Link to this equation")
+        self.body.append("</span>")
+    # What is wider than the page scrolls in itself, its number does not.
+    self.body.append(f'<span class="formula">{drawn(tex, node, display=True)}</span></div>\n')
+    raise nodes.SkipNode
+
+
+def setup(app: Sphinx) -> dict:
+    """Register with Sphinx."""
+    app.add_html_math_renderer("book", inline_renderers=(_visit_inline, None), block_renderers=(_visit_block, None))
+    app.add_css_file(STYLE)
+    app.connect("doctree-read", draw_tables)
+    return {"version": "1", "parallel_read_safe": True, "parallel_write_safe": True}
