@@ -5,35 +5,34 @@ from pathlib import Path
 
 import pytest
 
+from bookkit.formulas.drawing import mathml
 from bookkit.light.pages import _framed
 from bookkit.sphinx import hover_cards, search
 
 BOX = r"""<div class="proof theorem admonition" id="thm-trap">
 <p class="admonition-title"><span class="caption-number">Theorem 3 </span> (The trap · derived)</p>
 <p class="box-claims">Checked by <a href="ledger.html#claim-c8">C8</a></p><section class="theorem-content" id="proof-content">
-<p>If <span class="math notranslate nohighlight">\(a&lt;b\)</span>, then,
+<p>If <span class="math notranslate nohighlight" data-tex="a&lt;b"><math><mi>a</mi></math></span>, then,
 by <a class="reference" href="#x"><span class="std">(4)</span></a>,</p>
 <div class="math notranslate nohighlight" id="equation-eq-x">
-<span class="eqno">(4)<a class="headerlink" href="#equation-eq-x">#</a></span>\[
-x=1.
-\]</div>
+<span class="eqno">(4)<a class="headerlink" href="#equation-eq-x">#</a></span><span class="formula"><math><mi>x</mi></math></span></div>
 <p>Nothing else.</p>
 </section></div>"""
 NOTATION = r"""<section id="a"><h2>A single head<a class="headerlink" href="#a">#</a></h2>
 <table><thead><tr><th>symbol</th><th>meaning</th></tr></thead>
-<tr><td><p><span class="math x">\(\mu_1,\mu_2\)</span></p></td><td><p>the two signals</p></td></tr>
-<tr><td><p><span class="math x">\(\kappa=n\,\mathrm{SNR}^2\)</span></p></td><td><p>a ratio</p></td></tr>
-<tr><td><p><span class="math x">\(\tau\)</span></p></td><td><p>one thing</p></td></tr>
-<tr><td><p><span class="math x">\(\tau\)</span></p></td><td><p>and another</p></td></tr></table></section>
+<tr><td><p><span class="math x" data-tex="\mu_1,\mu_2"><math></math></span></p></td><td><p>the two signals</p></td></tr>
+<tr><td><p><span class="math x" data-tex="\kappa=n\,\mathrm{SNR}^2"><math></math></span></p></td><td><p>a ratio</p></td></tr>
+<tr><td><p><span class="math x" data-tex="\tau"><math></math></span></p></td><td><p>one thing</p></td></tr>
+<tr><td><p><span class="math x" data-tex="\tau"><math></math></span></p></td><td><p>and another</p></td></tr></table></section>
 <section id="b"><span id="c"></span><h2>Token selection<a class="headerlink" href="#b">#</a></h2>
 <table><thead><tr><th>symbol</th><th>meaning</th></tr></thead>
-<tr><td><p><span class="math x">\(\kappa\)</span></p></td><td><p>a slope</p></td></tr></table></section>
+<tr><td><p><span class="math x" data-tex="\kappa"><math></math></span></p></td><td><p>a slope</p></td></tr></table></section>
 <section id="d"><h2>The same letter, different meaning<a class="headerlink" href="#d">#</a></h2>
 <table><thead><tr><th>letter</th><th>meaning</th></tr></thead>
-<tr><td><p><span class="math x">\(g\)</span></p></td><td><p>many</p></td></tr></table></section>"""
+<tr><td><p><span class="math x" data-tex="g"><math></math></span></p></td><td><p>many</p></td></tr></table></section>"""
 RECORD = {
     "id": "C8", "title": "margins after $t$ steps", "verdict": "fails", "expected": "fails", "violated": "",
-    "statement": "the *mean* is $a<b$", "measured": "1 " * 200, "permalink": "book/ledger.html#claim-c8",
+    "statement": "the *mean* is $a_{n}<b$ {cite:t}`it`", "measured": "1 " * 200, "permalink": "book/ledger.html#claim-c8",
 }  # fmt: skip
 
 
@@ -42,16 +41,19 @@ def test_a_box_is_its_title_and_its_first_paragraph_with_the_formula() -> None:
     assert label == "thm-trap"
     assert card == (
         '<p class="card-title">Theorem 3 (The trap · derived)</p>'
-        r'<p>If <span class="math">\(a&lt;b\)</span>, then, by (4),</p> <div class="math"> \[ x=1. \]</div>'
+        '<p>If <span class="math"><math><mi>a</mi></math></span>, then, by (4),</p> <div class="math"> <math><mi>x</mi></math></div>'
     )
 
 
 def test_a_claim_is_title_verdict_statement_and_one_line_of_what_was_measured() -> None:
     card = hover_cards.claim_card(RECORD)
-    assert r'C8: margins after <span class="math">\(t\)</span> steps <span class="verdict verdict-fails">' in card
-    assert r'<p>the mean is <span class="math">\(a&lt;b\)</span></p>' in card
+    assert (
+        f'C8: margins after <span class="math">{mathml("t")}</span> steps <span class="verdict verdict-fails">' in card
+    )
+    assert f'<p>the mean is <span class="math">{mathml("a_{n}<b")}</span> it</p>' in card
     assert card.endswith("...</p>")
-    assert len(card) < 500
+    assert len(card) < 800
+    assert "data-tex" not in card
 
 
 def test_a_symbol_has_a_card_where_its_part_gives_it_one_meaning() -> None:
@@ -91,6 +93,8 @@ def test_excerpts_are_the_article_without_scripts_and_marks() -> None:
     badges = '<div class="page-claims"><span>2 claims</span><ul><li><a class="verdict-holds" href="#c">C1</a></li></ul></div>'
     page = f'<nav>menu</nav><article class="bd-article">{heading}{badges}<script>no</script><ul><li>text</li></ul></article>'
     assert search.text_of(page) == "A & B 2 claims text"
+    formula = "<math><msup><mi>x</mi><mn>2</mn></msup></math>"
+    assert search.text_of(f'<article class="bd-article"><p>so {formula} is</p></article>') == "so x2 is"
 
 
 def test_wide_figures_scroll_and_shades_stay() -> None:

@@ -10,7 +10,7 @@ from nbformat.v4 import new_code_cell, new_notebook, new_output
 
 from bookkit import claims
 from bookkit.cli import main
-from bookkit.ledger.page_claims import linked, with_formulas
+from bookkit.ledger.page_claims import linked
 from bookkit.ledger.records import (
     CLAIMS_TYPE,
     SOURCES,
@@ -249,23 +249,6 @@ def test_a_published_record_keeps_all_and_finds_its_way_back() -> None:
     assert made["permalink"] == "book/ledger.html#claim-b-3-1"
     assert made["command"].endswith("attnlib claims out.ipynb 'B 3.1'")
     assert made["paper"] is None
-
-
-# --- tables of outputs ----------------------------------------------------------------------------------------------
-
-
-def test_formulas_between_tags_become_elements() -> None:
-    maths = '<span class="math notranslate nohighlight">\\({}\\)</span>'
-    assert with_formulas("<td title='$a$'>$10^{-6}$ and $x$</td>") == (
-        f"<td title='$a$'>{maths.format('10^{-6}')} and {maths.format('x')}</td>"
-    )
-    for text in (
-        "<td>5 $ or 6 $</td>",
-        "<td><code>$x$</code> $5</td>",
-        "<pre>$a$\n$b$</pre>",
-        "<td>US$1 and US$2</td>",
-    ):
-        assert with_formulas(text) == text
 
 
 def test_only_verdict_tables_and_known_claims_are_linked() -> None:

@@ -1,16 +1,16 @@
-"""What a reader downloads is small, and what he sees is what was there before: pixels, rules, icons, scripts in order."""
+"""What a reader downloads is small, and what he sees is what was there before: pixels, and scripts in order."""
 
 import re
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 
 import numpy as np
 import pytest
 from PIL import Image
 
 from bookkit import book
-from bookkit.light.pages import Book, remove_unused
+from bookkit.formulas.drawing import mathml
+from bookkit.light.pages import lighten
 from bookkit.light.pictures import Picture, lightened, place_pictures
-from bookkit.light.styles import icon_styles, merged, words_of
 from tests.tiny_book import make_book, write
 
 # --- pictures -------------------------------------------------------------------------------------------------------
@@ -87,84 +87,6 @@ def test_a_first_picture_far_down_is_not_in_a_hurry() -> None:
     assert far.endswith('width="20" height="10" decoding="async">')
 
 
-# --- styles ---------------------------------------------------------------------------------------------------------
-
-SHEETS = {
-    "a/base.css": "@charset 'utf-8';\n.used, .unused { color: red }\n/* a remark */\n.unused:hover { top: 0 }",
-    "a/theme.css": """@import "base.css";
-/*! A licence */
-:root { --read: var(--through); --through: 1px; --unread: var(--only-there); --only-there: 2px; --named: 3px }
-p:not(.gone) { width: var(--read) }
-.used > :is(.gone, .also-gone) { height: 0 }
-#there a, #gone a { content: "a, .b  {c}; /*d*/" }
-@media print { .unused { left: 0 } }
-@media (max-width: 9px) { .made-by-script { left: 1px } .unused { left: 0 } }
-@font-face { font-family: "Font Awesome 6 Free"; src: url(icons.woff2) }
-@keyframes turn { from { top: 0 } }""",
-    "b.css": 'i { background: url("pictures/x.png") } b { background: url(y.png) } u { background: url(data:image/x;base64,AA==) }',
-}
-
-
-def sheets(root: Path, *names: str) -> list[Path]:
-    for name, text in SHEETS.items():
-        write(root / name, text)
-    return [root / name for name in names]
-
-
-def test_merged_sheet_has_every_rule_that_can_apply_in_order(tmp_path: Path) -> None:
-    words = words_of(["used there", "el.className = 'made-by-script'; get('--named')"])
-    css = merged(sheets(tmp_path, "a/theme.css", "b.css"), PurePosixPath("a/deep/book.css"), tmp_path, words)
-    assert css.splitlines() == [
-        ".used{color:red;}",
-        "/*! A licence */",
-        ":root{--read:var(--through);--through:1px;--named:3px;}",
-        "p:not(.gone){width:var(--read);}",
-        ".used > :is(.gone,.also-gone){height:0;}",
-        '#there a{content:"a, .b  {c}; /*d*/";}',
-        "@media (max-width:9px){.made-by-script{left:1px;}}",
-        "@keyframes turn{from{top:0}}",
-        'i{background:url("../../pictures/x.png");}',
-        'b{background:url("../../y.png");}',
-        "u{background:url(data:image/x;base64,AA==);}",
-    ]
-
-
-def test_an_import_that_cannot_be_merged_is_told(tmp_path: Path) -> None:
-    path = write(tmp_path / "c.css", '@import url("https://example.org/x.css");')
-    with pytest.raises(ValueError, match=r"c\.css has an import that cannot be merged.*example\.org"):
-        merged([path], PurePosixPath("book.css"), tmp_path, frozenset())
-
-
-def icon_script() -> str:
-    """Icons in the form of the theme's fontawesome.js: a block per style, its name behind it."""
-    far = '{file:[384,512,[128196],"f15b","M1z"],sun:[512,512,[],"f185","M2z"]};a((function(){d("far",p),d("fa-regular",p)}))'
-    fas = (
-        '{file:[400,512,[128196],"f15b","M3z"],"magnifying-glass":[512,480,[128269,"search"],"f002","M4z"],'
-        'bars:[448,512,["navicon"],"f0c9","M5z"],toad:[1,2,[],"f0",["M6z","M7z"]]};a((function(){d("fas",p),d("fa-solid",p)}))'
-    )
-    return f"var p={far};var p={fas}"
-
-
-def test_icons_named_are_drawn_and_no_other() -> None:
-    css = icon_styles(icon_script(), words_of(["fa-solid fa-search", "fas fa-file"]))
-    drawn = dict(re.findall(r'^([^{]+)\{--icon:url\("data:image/svg\+xml,([^"]+)"\)\}$', css, re.MULTILINE))
-    svg = "%3Csvg xmlns='http://www.w3.org/2000/svg' viewBox='0 0 {} {}'%3E%3Cpath d='{}'/%3E%3C/svg%3E"
-    assert drawn == {
-        ".fa-solid.fa-file,.fas.fa-file": svg.format(400, 512, "M3z"),
-        ".fa-solid.fa-search,.fas.fa-search": svg.format(512, 480, "M4z"),
-    }
-    assert "CC BY 4.0" in css
-    regular = icon_styles(icon_script(), words_of(["fa-regular fa-file"]))
-    assert "M1z" in regular
-    assert "M3z" not in regular
-    assert icon_styles(icon_script(), words_of(["fa-file"])) == ""
-
-
-def test_an_icon_script_of_another_form_is_told() -> None:
-    with pytest.raises(ValueError, match="holds no icons in the form known"):
-        icon_styles("export const icons = {}", words_of(["fas fa-file"]))
-
-
 # --- a book ---------------------------------------------------------------------------------------------------------
 
 PROSE = {
@@ -182,7 +104,6 @@ def html(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (root / "notebooks").mkdir(exist_ok=True)
     draw(root / "book" / "wide.png", 1280, 530)
     draw(root / "book" / "high.png", 250, 410)
-    write(root / "book" / "assets" / "data" / "kept.js", "// asked for by nobody yet, but the book's own\n")
     assert book.main(["--root", str(root), "--stored"]) == 0
     return root / "_build" / "html"
 
@@ -191,38 +112,21 @@ def head(html: Path, name: str) -> str:
     return (html / name).read_text(encoding="utf-8").partition("</head>")[0]
 
 
-def test_every_page_has_one_sheet_and_no_script_that_stops_it(html: Path) -> None:
+def test_no_script_stops_a_page_and_each_has_those_it_uses(html: Path) -> None:
     names = [path.relative_to(html).as_posix() for path in html.rglob("*.html")]
     assert {"book/preface.html", "book/sub/maths.html", "search.html", "genindex.html"} <= set(names)
-    styles = set()
     for name in set(names) - {"index.html"}:  # which only sends on
         page = (html / name).read_text(encoding="utf-8")
-        found = re.findall(r'<link[^>]*rel="stylesheet"[^>]*href="([^"]+)"', page)
-        assert len(found) == 1, (name, found)
-        (sheet,) = found
-        styles.add((html / name).parent.joinpath(sheet).resolve())
+        if name.startswith("_static/"):
+            continue
         for tag in re.findall(r"<script[^>]*\bsrc=[^>]*>", page):
             assert re.search(r"\b(defer|async)\b", tag), (name, tag)
-        for word in ("fontawesome", "thebe", "kernelName", "preload"):
+        for word in ("fontawesome", "thebe", "kernelName", "preload", "mathjax/"):
             assert word not in page, (name, word)
         # An inline script that sets an option comes after the options.
         assert page.index("const DOCUMENTATION_OPTIONS") < page.index("DOCUMENTATION_OPTIONS.pagename")
         assert page.count("/light.js") == 1, name
-    (style,) = styles
-    css = style.read_text(encoding="utf-8")
-    assert 30_000 < len(css) < 200_000
-    for icon in ("bars", "magnifying-glass", "github", "circle-half-stroke", "angle-left"):
-        assert re.search(rf"\.fa-{icon}(,[^{{]*)?\{{--icon:url", css), icon
-    assert ".bd-article" in css  # the book's own rules
-    assert ".carousel-dark" not in css  # of the theme's framework, used by no page
-    assert "Bootstrap" in css  # its licence
-
-
-def test_scripts_only_where_they_are_used(html: Path) -> None:
-    assert "data-mathjax" not in head(html, "book/preface.html")
-    assert 'src="../../_static/light.js" data-mathjax="../../_static/mathjax/tex-chtml.js' in head(
-        html, "book/sub/maths.html"
-    )
+        assert page.count("formulas/formulas.css") == page.count("icons.css") == 1, name
     for script in ("copybutton.js", "clipboard.min.js", "togglebutton.js"):
         assert script in head(html, "book/code.html"), script
         assert script not in head(html, "book/preface.html"), script
@@ -232,6 +136,7 @@ def test_scripts_only_where_they_are_used(html: Path) -> None:
     assert search.index("searchtools.js") < search.index("language_data.js") < search.index("searchindex.js")
     assert "sphinx_highlight.js" in search  # its marks are used by excerpts; on other pages words keep their looks
     assert "sphinx_highlight.js" not in head(html, "book/preface.html")
+    assert mathml("x^2") in (html / "book/sub/maths.html").read_text(encoding="utf-8")
 
 
 def test_pictures_of_the_book(html: Path) -> None:
@@ -245,30 +150,17 @@ def test_pictures_of_the_book(html: Path) -> None:
         assert image.size == (1280, 530)  # sharp at two pixels to one
 
 
-def test_files_nobody_asks_for_are_gone_and_the_book_s_own_stay(html: Path) -> None:
-    left = {path.relative_to(html / "_static").as_posix() for path in (html / "_static").rglob("*") if path.is_file()}
-    assert {"light.js", "favicon.svg", "mathjax/tex-chtml.js", "data/kept.js"} <= left
-    assert {"scripts/bootstrap.js", "doctools.js", "searchtools.js", "clipboard.min.js"} <= left
-    gone = [name for name in left if name.endswith((".map", ".mo", ".po", ".ttf", ".woff2")) or "fontawesome" in name]
-    assert gone == []
-    assert not left & {"basic.css", "book.css", "sphinx-thebe.js", "design-tabs.js", "styles/pydata-sphinx-theme.css"}
-    for name in left:
-        if name.endswith((".js", ".css")):
-            assert "sourceMappingURL" not in (html / "_static" / name).read_text(encoding="utf-8"), name
-
-
 def test_light_pages_stay_as_they_are(html: Path) -> None:
-    def content() -> dict[Path, bytes]:
-        return {path: path.read_bytes() for path in html.rglob("*") if path.is_file()}
-
-    before = content()
-    again = Book(html)
-    again.lighten()
-    remove_unused(html, again.pages, {"light.js", "favicon.svg", "mathjax/tex-chtml.js", "data/kept.js"})
-    assert content() == before
+    before = {path: path.read_bytes() for path in html.rglob("*") if path.is_file()}
+    lighten(html)
+    assert {path: path.read_bytes() for path in html.rglob("*") if path.is_file()} == before
 
 
-def test_a_book_without_the_script_is_told(tmp_path: Path) -> None:
-    write(tmp_path / "a.html", "<html><head><title>A</title></head><body></body></html>")
-    with pytest.raises(ValueError, match=r"_static/light\.js is missing: it is book/assets/light\.js"):
-        Book(tmp_path).lighten()
+def test_a_formula_that_cannot_be_drawn_stops_the_build(tmp_path: Path, capfd: pytest.CaptureFixture) -> None:
+    root = make_book(tmp_path, {}, {"preface": "# Preface\n\nSo $\\frac{1}$ is.\n", "other": "# Other\n"})
+    (root / "notebooks").mkdir(exist_ok=True)
+    assert book.main(["--root", str(root), "--stored"]) == 1
+    told = capfd.readouterr().err
+    assert re.search(r"book/preface\.md:3: WARNING: the formula '\\frac\{1\}' cannot be drawn: .*end of input", told), (
+        told
+    )

@@ -216,6 +216,8 @@ ROOMS = {
     "bookkit.pages": ("rerun",),
     "bookkit.editions": ("book",),
     "bookkit.ledger": ("book",),
+    "bookkit.formulas": ("rerun",),
+    "bookkit.formulas.pages": ("book",),
     "bookkit.light": ("book",),
     "bookkit.sphinx": ("book",),
     "bookkit.book": ("book",),

@@ -9,6 +9,7 @@ import nbformat
 import pytest
 
 from bookkit import book
+from bookkit.formulas.drawing import element, mathml
 from bookkit.ledger.records import CLAIMS_TYPE
 from bookkit.pages.one_page import KERNELSPEC, LANGUAGE_INFO
 from tests.tiny_book import make_book, page_text, write
@@ -144,15 +145,13 @@ def test_the_book_shows_every_claim_and_says_where_each_page_stands(root: Path) 
         "Numbers": "accuracy 0.99",
         "Function": "attnbook.single_head.two_step_claims.interpolates",
     }
-    assert r'<span class="math notranslate nohighlight">\(y_i f_i > 0\)</span>' in shown["claim-c1"].replace(
-        "&gt;", ">"
-    )
+    assert f">{mathml('y_i f_i > 0')}</span>" in shown["claim-c1"]
     assert '<span class="verdict verdict-holds">holds</span>' in shown["claim-c1"]
     assert '<span class="verdict verdict-fails">fails as expected</span>' in shown["claim-c2"]
     assert '<span class="verdict verdict-outside">outside its regime</span>' in shown["claim-b1"]
     assert "<em>never</em>" in shown["claim-c2"]
     assert "<span>Known to be &lt;false&gt;</span>" in shown["claim-c2"]
-    assert r"\(10^{-6}\)" in shown["claim-c2"]
+    assert mathml("10^{-6}") in shown["claim-c2"]
     assert facts_of(shown["claim-c2"])["Negative control"].endswith("which does hold: holds, told apart")
     assert facts_of(shown["claim-b1"])["Regime"] == "d ≥ 100. Broken here: d = 3 < 100"
     assert "--source: &#x27;authors\\&#x27; code&#x27;; --part: &#x27;Part I&#x27;" in ledger
@@ -188,10 +187,10 @@ def test_the_book_shows_every_claim_and_says_where_each_page_stands(root: Path) 
     assert re.search(r'<a class="verdict-fails" title="[^"]*" href="../../book/ledger.html#claim-c2">C2<span', strip)
     assert "<b><a href='../../book/ledger.html#claim-c2'>C2</a></b><details>" in own
     assert "<b>C9</b><details><summary><span>5 $ or 6 $</span>" in own
-    assert r'below <span class="math notranslate nohighlight">\(10^{-600}\)</span> &amp; C2</span>' in own
+    assert f"below {element('10^{-600}')} &amp; C2</span>" in own
 
     # A formula in a caption is typeset, and the figure of the cell tagged lead stands on the first screen as well, once without a name.
-    formula = r'<span class="math notranslate nohighlight">\((nd)^{-1/4}\)</span>'
+    formula = element("(nd)^{-1/4}")
     figures = re.findall(r"<figure.*?</figure>", own, flags=re.DOTALL)
     assert [("lead-figure" in figure, 'id="fig-two"' in figure, formula in figure) for figure in figures] == [
         (True, False, True),

@@ -1,5 +1,6 @@
 """Small books and pages for the tests of the machinery: real jupytext pages, a real package, a second each."""
 
+import shutil
 from pathlib import Path
 
 HEADER = """---
@@ -48,9 +49,10 @@ def make_book(root: Path, pages: dict[str, str], prose: dict[str, str]) -> Path:
     """
     for name in ("_config.yml", "pyproject.toml", "requirements.txt"):
         write(root / name, (REPOSITORY / name).read_text(encoding="utf-8").replace(EXERCISES, ""))
-    for name in ("book.css", "explorers.css", "favicon.svg", "ledger.css", "story.css", "light.js"):
+    sheets = ("icons.css", "book.css", "explorers.css", "ledger.css", "story.css", "formulas/formulas.css")
+    for name in (*sheets, "favicon.svg", "light.js"):
         write(root / "book" / "assets" / name, (REPOSITORY / "book" / "assets" / name).read_text(encoding="utf-8"))
-    write(root / "book" / "assets" / "mathjax" / "tex-chtml.js", "// formulas are drawn in the browser tests\n")
+    shutil.copy(REPOSITORY / "book/assets/formulas/BookMath.woff2", root / "book" / "assets" / "formulas")
     write(root / "book" / "references.bib", "@misc{one, author={A. Author}, title={A title}, year={2020}}\n")
     first, *others = prose
     for name, text in prose.items():

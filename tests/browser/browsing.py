@@ -99,7 +99,7 @@ def launched() -> Iterator[Browser]:
         browser.close()
 
 
-PATIENCE = 300_000  # ms. A guard against what never comes, on a machine however busy; no test measures speed by it.
+PATIENCE = 120_000  # ms. A guard against what never comes, on a machine however busy; no test measures speed by it.
 
 
 class Visit:

@@ -17,10 +17,8 @@ from tests.browser.browsing import DESKTOP, Visit, visited
 
 FOLDER = "book/explorers"
 
-# Two frames and no pending one: `update` runs once per frame, and the plots are drawn in it.
-SETTLED = (
-    "() => new Promise(done => requestAnimationFrame(() => requestAnimationFrame(() => requestAnimationFrame(done))))"
-)
+# An explorer takes the mark away when it is asked for another picture, and sets it when that is drawn.
+SETTLED = "[...document.querySelectorAll('[data-state=live]')].every(root => 'drawn' in root.dataset)"
 
 
 class Explorer:
@@ -40,7 +38,7 @@ class Explorer:
 
     def settle(self) -> None:
         """Wait until what was done is drawn."""
-        self.page.evaluate(SETTLED)
+        self.page.wait_for_function(SETTLED)
 
     def stop_the_clock(self) -> None:
         """From now on time passes on the page by `pass_time` alone, and nothing is drawn meanwhile: `settle` would wait for ever."""
@@ -213,10 +211,7 @@ def explored(
 ) -> Iterator[Explorer]:
     """Open the page of an explorer; `settings` go into the address. `address` may also be `file://` and a folder."""
     fragment = f"#{urlencode(settings)}" if settings else ""
-    with visited(browser, address, f"{folder}/{name}.html{fragment}", viewport, scheme, drawn=False) as visit:
+    with visited(browser, address, f"{folder}/{name}.html{fragment}", viewport, scheme) as visit:
         explorer = Explorer(visit, name)
-        visit.page.wait_for_function(
-            "() => [...document.querySelectorAll('[data-state=live]')].every(root => 'drawn' in root.dataset)"
-        )
         explorer.settle()
         yield explorer

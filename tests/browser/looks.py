@@ -30,7 +30,7 @@ CONTRAST = """() => {
   for (const node of document.querySelectorAll(".bd-article :is(p, li, td, th, h1, h2, h3, figcaption, a, code, span)")) {
     const text = [...node.childNodes].filter(n => n.nodeType === 3).map(n => n.data.trim()).join("");
     if (!text || !node.checkVisibility({visibilityProperty: true, opacityProperty: true})) continue;
-    if (node.closest(".headerlink, mjx-container, .visually-hidden")) continue;
+    if (node.closest(".headerlink, math, .visually-hidden")) continue;
     const behind = background(node), front = over(rgba(getComputedStyle(node).color), behind);
     const [a, b] = [light(front), light(behind)].sort((x, y) => y - x), ratio = (a + 0.05) / (b + 0.05);
     worst.texts += 1;
@@ -39,96 +39,20 @@ CONTRAST = """() => {
   return worst;
 }"""
 
-# Colours are most of what axe costs: it measures every text of a page and every link against the text around it, thousands,
-# most of which look alike. Of those that look alike the first and the last are measured. Alike: same colour, size, weight and
-# lines under it, as in what it stands in; same backgrounds and opacities of all that it lies in; the same boxes pushed over or
-# under it. Fields are measured each.
-KINDS_OF_TEXT = """() => {
-  const style = new Map();
-  const of = node => { if (!style.has(node)) style.set(node, getComputedStyle(node)); return style.get(node); };
-  const ground = new Map([[null, ""]]);  // what an element lies in, as text
-  const under = node => {
-    if (!ground.has(node)) {
-      const s = of(node), own = [s.backgroundColor, s.backgroundImage, s.opacity, s.filter, s.mixBlendMode].join();
-      ground.set(node, under(node.parentElement) + (own === "rgba(0, 0, 0, 0),none,1,none,normal" ? "" : "|" + own));
-    }
-    return ground.get(node);
-  };
-  const all = [...document.body.querySelectorAll("*")];
-  const pushed = all.filter(node => of(node).position !== "static" && of(node).backgroundColor !== "rgba(0, 0, 0, 0)")
-    .map(node => [node, node.getBoundingClientRect(), [of(node).backgroundColor, of(node).zIndex, of(node).opacity].join()]);
-  const kinds = new Map(), controls = [];
-  for (const node of all) {
-    if (node.matches("input, select, textarea")) controls.push(node);
-    else if ((node.matches("a") || [...node.childNodes].some(n => n.nodeType === 3 && n.data.trim()))
-        && node.checkVisibility({visibilityProperty: true, opacityProperty: true})) {
-      const s = of(node), box = node.getBoundingClientRect();
-      const over = pushed.flatMap(([other, b, look]) => b.left < box.right && b.right > box.left && b.top < box.bottom
-        && b.bottom > box.top && !other.contains(node) && !node.contains(other) ? [look] : []);
-      const look = [s, of(node.parentElement)].map(l => [l.color, l.fontSize, l.fontWeight, l.fontStyle,
-        l.textShadow, l.textDecoration, l.borderBottom].join());
-      const kind = [node.tagName === "A", ...look, over, under(node)].join(";");
-      kinds.set(kind, [kinds.get(kind)?.[0] ?? node, node]);
-    }
-  }
-  return [...new Set([...kinds.values()].flat().concat(controls))];
-}"""
-
-# Findings of axe as one list. All rules but those of colours look at the whole page; slighter findings than serious are no fault.
-FINDINGS = """async texts => {
-  const quiet = {resultTypes: ["violations"], preload: false}, colours = ["color-contrast", "link-in-text-block"];
-  const others = Object.fromEntries(colours.map(rule => [rule, {enabled: false}]));
-  const whole = await axe.run(document, {...quiet, rules: others});
-  // Formulas have thousands of parts; those that are not measured leave an empty box of their size meanwhile.
-  const measured = texts(), idle = [...document.querySelectorAll("mjx-container")]
-    .filter(box => !measured.some(text => box.contains(text))).map(box => [box, box.getBoundingClientRect(), [...box.childNodes]]);
-  for (const [box, {width, height}] of idle) {
-    box.replaceChildren();
-    Object.assign(box.style, {display: "inline-block", width: `${width}px`, height: `${height}px`});
-  }
-  const coloured = await axe.run({include: measured}, {...quiet, runOnly: colours});
-  for (const [box, , parts] of idle) {
-    Object.assign(box.style, {display: "", width: "", height: ""});
-    box.replaceChildren(...parts);
-  }
-  return [whole, coloured].flatMap(run => run.violations).filter(({impact}) => ["serious", "critical"].includes(impact))
-    .flatMap(({id, impact, nodes}) => nodes.map(({html, failureSummary}) => ({id, impact, html, summary: failureSummary})));
-}"""
-
-# Text of the article that should have become a formula: delimiters or commands outside code.
-RAW_MATHS = """() => {
-  const walk = document.createTreeWalker(document.querySelector(".bd-article"), NodeFilter.SHOW_TEXT);
-  const found = [];
-  while (walk.nextNode()) {
-    const node = walk.currentNode, maths = /\\\\\\(|\\\\\\[|\\$\\$|\\\\(frac|mu|rho|eta|beta|mathbb|begin)\\b/;
-    if (!node.parentElement.closest("pre, code, script, style, mjx-container, .math") && maths.test(node.data))
-      found.push(node.data.trim().slice(0, 80));
-  }
-  return found;
-}"""
+# Findings of axe as one list; slighter ones than serious are no fault. A formula has hundreds of parts, all in the colour of its text.
+FINDINGS = """async () => (await axe.run({exclude: [["math"]]}, {resultTypes: ["violations"], preload: false})).violations
+  .filter(({impact}) => ["serious", "critical"].includes(impact))
+  .flatMap(({id, impact, nodes}) => nodes.map(({html, failureSummary}) => ({id, impact, html, summary: failureSummary})))"""
 
 
-def loading(visit: Visit, everything: bool = True) -> list[str]:
-    """Requests to other hosts, errors in the console, pictures that did not arrive; `everything`: also those far below the view."""
+def loading(visit: Visit) -> list[str]:
+    """Requests to other hosts, errors in the console, pictures that did not arrive."""
     visit.page.wait_for_load_state("networkidle")  # what a script asks for later counts too
-    images = visit.page.evaluate(
-        "all => [...document.images].filter(i => all || i.complete).map(i => [i.src, i.complete && i.naturalWidth > 0])",
-        everything,
-    )
+    images = visit.page.evaluate("[...document.images].filter(i => i.complete).map(i => [i.src, i.naturalWidth > 0])")
     faults = [f"asks another host: {url}" for url in visit.outside]
     # A request that was cut is reported there already.
     faults += [f"console: {text}" for text in visit.errors if "ERR_FAILED" not in text]
     return faults + [f"broken picture: {source}" for source, shown in images if not shown]
-
-
-def formulas(visit: Visit, source: str) -> list[str]:
-    """Formulas of the HTML file `source` that MathJax did not draw, drew as errors, or never saw."""
-    written = len(re.findall(r'class="(?:[^"]* )?math(?: [^"]*)?"', source))
-    drawn = visit.page.evaluate("document.querySelectorAll('.math:has(mjx-container)').length")
-    faults = [f"{written} formulas written, {drawn} drawn"] if written != drawn else []
-    broken = visit.page.evaluate("[...document.querySelectorAll('mjx-merror')].map(m => m.textContent)")
-    faults += [f"formula with an error: {text}" for text in broken]
-    return faults + [f"formula shown as text: {text}" for text in visit.page.evaluate(RAW_MATHS)]
 
 
 def sideways(visit: Visit) -> list[str]:
@@ -169,6 +93,6 @@ def accessible(visit: Visit) -> list[str]:
     visit.page.evaluate(AXE_SCRIPT)
     return [
         f"{finding['id']} ({finding['impact']}): {finding['html'][:200]} {finding['summary'][:200]}"
-        for finding in visit.page.evaluate(f"({FINDINGS})({KINDS_OF_TEXT})")
+        for finding in visit.page.evaluate(FINDINGS)
         if ALLOWED.get(finding["id"], ("\0", ""))[0] not in finding["html"]
     ]

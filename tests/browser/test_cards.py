@@ -16,9 +16,8 @@ def card(page: Page) -> str:
     return page.locator(CARD).inner_text()
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_pointer_keyboard_and_escape_from_a_disk(browser: Browser, scheme: str) -> None:
-    with visited(browser, HTML.as_uri(), THEORY, DESKTOP, scheme, drawn=False) as visit:
+def test_pointer_keyboard_and_escape_from_a_disk(browser: Browser) -> None:
+    with visited(browser, HTML.as_uri(), THEORY, DESKTOP) as visit:
         page = visit.page
         claim = page.locator(CLAIM)
         name = claim.inner_text().split()[0]
@@ -53,7 +52,7 @@ def test_pointer_keyboard_and_escape_from_a_disk(browser: Browser, scheme: str) 
                 "words => document.querySelector('#hover-card').innerText.includes(words)", arg=words
             )
         page.evaluate("""() => [...document.querySelectorAll("article p > span.math")]
-          .find(m => ["\\\\(\\\\rho\\\\)", "\\\\(\\\\eta\\\\)"].includes(m.dataset.tex ?? m.textContent))
+          .find(m => ["\\\\rho", "\\\\eta"].includes(m.dataset.tex))
           .classList.add("wanted")""")
         page.locator(".wanted").hover()
         page.wait_for_function("document.querySelector('#hover-card').innerText.match(/probability|\\u03bc|mu|𝜇/)")
@@ -87,7 +86,7 @@ def test_without_scripts_a_link_is_a_link(browser: Browser, address: str) -> Non
 
 
 def test_search_from_a_disk_finds_the_page_and_quotes_it(browser: Browser) -> None:
-    with visited(browser, HTML.as_uri(), "search.html?q=sign+gradient", DESKTOP, drawn=False) as visit:
+    with visited(browser, HTML.as_uri(), "search.html?q=sign+gradient", DESKTOP) as visit:
         page = visit.page
         first = page.locator("#search-results ul.search > li >> nth=0")
         first.locator(".context, .search-summary").first.wait_for()

@@ -7,7 +7,6 @@ from playwright.sync_api import Browser
 
 from attnbook.explorers import token_selection as player
 from attnbook.token_selection import theory
-from tests.browser.browsing import DESKTOP, PHONE
 from tests.browser.exploring import explored
 from tests.explorers.node import evaluate
 from tests.explorers.test_token_selection import stored
@@ -89,66 +88,3 @@ def test_scrubber_by_keys_mouse_field_and_marker(browser: Browser, address: str)
         assert e.value("select_closed") == pytest.approx(theory.selection_time(law, 1.0)[0] / math.log(10), rel=1e-6)
         assert "02_dynamics" not in e.root.locator(".explorer-command").inner_text()
         assert e.visit.errors == e.visit.outside == []
-
-
-def test_play_moves_time_only_when_asked_and_stops(browser: Browser, address: str) -> None:
-    """Nothing moves by itself; play moves, pause holds; with reduced motion it goes in still pictures. On a phone."""
-    with explored(browser, address, NAME, PHONE, settings={"time": "20", "snr": "3.16", "axis": "early"}) as e:
-        assert e.setting("time") == 20
-        button = e.control("time").get_by_role("button")
-        assert button.get_attribute("aria-label").startswith("Play")
-        for _ in range(5):
-            e.settle()  # three frames each
-        assert e.setting("time") == 20
-        button.click()
-        e.page.wait_for_function("document.querySelector('[data-control=time] input[type=text]').value > 20.3")
-        button.click()
-        e.settle()
-        held = e.setting("time")
-        for _ in range(5):
-            e.settle()
-        assert e.setting("time") == held
-        assert button.get_attribute("aria-label").startswith("Play")
-        e.page.wait_for_function(COMPLETE)
-        # tokens of eight samples and three means; all that is drawn has a name for a screen reader
-        pieces = e.plot("tokens").locator("path[data-key]").count()
-        assert pieces == (4 + 4) * 8 + 3 * 4 + 3
-        assert e.page.evaluate("document.documentElement.scrollWidth - innerWidth") <= 0
-        e.page.emulate_media(reduced_motion="reduce")
-        e.type("time", "0")
-        e.stop_the_clock()
-        button.click()
-        e.pass_time(100)
-        assert e.setting("time") == 0
-        e.pass_time(700)
-        assert e.setting("time") == 0
-        e.pass_time(200)
-        assert e.setting("time") > 1  # the next still picture
-        assert e.visit.errors == []
-
-
-def test_bars_and_curves_are_drawn_where_the_numbers_say(browser: Browser, address: str) -> None:
-    """Heights of the mean columns are the values; the selection by theory stands at its time; early axis and whole axis."""
-    with explored(browser, address, NAME, DESKTOP, settings={"snr": "0.158", "time": "2.5"}) as e:
-        heights = (
-            e.plot("tokens")
-            .locator("path[data-key]")
-            .evaluate_all(
-                """paths => Object.fromEntries(paths.map(path => {
-              const ys = path.getAttribute("d").match(/-?[\\d.]+,-?[\\d.]+/g).map(pair => Number(pair.split(",")[1]));
-              return [path.dataset.key, Math.max(...ys) - Math.min(...ys)];
-            }))"""
-            )
-        )
-        room = e.plot("tokens").locator("clipPath rect").evaluate("rect => rect.height.baseVal.value - 2") / 1.09
-        for column, key in ((8, "clean"), (9, "noisy"), (10, "fresh")):
-            assert heights[f"{column}-0"] / room == pytest.approx(e.value(key), abs=0.008)
-        assert heights["9-1"] / room == pytest.approx(e.value("confusing"), abs=0.008)
-        e.page.wait_for_function(COMPLETE)
-        e.settle()
-        whole = e.line("family", "0.158")
-        e.choose("axis", "early")
-        assert e.line("family", "0.158") != whole
-        e.choose("compared", "noisy fitted")
-        assert e.plot("family").locator("text.explorer-axis-label").last.text_content() == "wrong labels fitted"
-        assert e.visit.errors == []

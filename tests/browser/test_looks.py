@@ -13,23 +13,14 @@ pytestmark = pytest.mark.browser
 
 PAGE = """<!DOCTYPE html><html lang="en" data-theme="light"><head><meta charset="utf-8"><title>T</title>
 <meta name="viewport" content="width=device-width, initial-scale=1"><link rel="icon" href="data:,"></head>
-<body style="background: #fff"><main class="bd-article"><h1>Title</h1><p>Text.</p>{fault}
-<span class="math notranslate"><mjx-container>x</mjx-container></span></main></body></html>"""
+<body style="background: #fff"><main class="bd-article"><h1>Title</h1><p>Text.</p>{fault}</main></body></html>"""
 
 FAULTS = {
     "none": ("", ""),
     "outside": ('<script src="https://example.org/x.js"></script>', "asks another host: https://example.org/x.js"),
-    "outside later": (
-        "<script>setTimeout(() => fetch('https://example.org/y').catch(() => 0), 100)</script>",
-        "asks another host: https://example.org/y",
-    ),
     "exception": ("<script>missing()</script>", "console: missing is not defined"),
     "console": ("<script>console.error('oh')</script>", "console: oh"),
     "picture": ('<img src="none.png" alt="nothing">', "broken picture"),
-    "formula not drawn": ('<span class="math notranslate">\\(x\\)</span>', "2 formulas written, 1 drawn"),
-    "formula in error": ("<mjx-merror>Undefined</mjx-merror>", "formula with an error: Undefined"),
-    "formula as text": ("<p>where \\(x\\) is</p>", "formula shown as text: where"),
-    "command as text": ("<p>the value \\rho is</p>", "formula shown as text: the value"),
     "wide": ('<div style="width: 600px">wide</div>', "scrolls sideways by"),
     "wide in a box": ('<div tabindex="0" style="overflow-x: auto"><div style="width: 600px">wide</div></div>', ""),
     "ledger cut": (
@@ -72,9 +63,9 @@ def fault_address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 @pytest.mark.parametrize("name", FAULTS)
 def test_a_fault_is_found_and_nothing_else(browser: Browser, fault_address: str, name: str) -> None:
-    fault, expected = FAULTS[name]
+    _, expected = FAULTS[name]
     with visited(browser, fault_address, f"{name}.html", PHONE) as visit:
-        found = looks.loading(visit) + looks.formulas(visit, PAGE.replace("{fault}", fault)) + looks.sideways(visit)
+        found = looks.loading(visit) + looks.sideways(visit)
         found += looks.ledger_fits(visit)
         found += looks.readable(visit, "light") + looks.accessible(visit)
     if expected:

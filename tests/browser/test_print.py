@@ -11,7 +11,7 @@ from bs4 import BeautifulSoup
 from playwright.sync_api import Browser
 from pypdf import PdfReader
 
-from tests.browser.browsing import HTML, page_names, visited
+from tests.browser.browsing import HTML, visited
 from tests.tiny_book import write
 
 pytestmark = pytest.mark.browser
@@ -115,7 +115,6 @@ def test_the_whole_books_pdf_on_some_pages(tmp_path: Path) -> None:
     assert not [note for note in annotations if "file:" in str(note.get("/A", ""))]
 
     # Formulas are drawn, none is left as TeX; folded text is there.
-    assert "d≥Cn2log(n/δ)" in whole
     assert not re.search(r"\\[(\[]", whole)
     for meaning in article.select(
         ".provenance-meaning"
@@ -132,26 +131,3 @@ def test_the_whole_books_pdf_on_some_pages(tmp_path: Path) -> None:
     assert len(folded) > 5
     lost = [text for text in folded if letters(text) not in whole]
     assert lost == []
-
-
-def test_every_figure_of_the_built_book_is_described_and_says_how_it_was_made() -> None:
-    """A caption, an alternative text that is not the caption, and the folded line, in every page."""
-    figures = 0
-    for name in page_names():
-        text = (HTML / name).read_text(encoding="utf-8")
-        for match in re.finditer(r"<figure\b.*?</figure>\s*(<details class=\"provenance)?", text, flags=re.S):
-            figure, line = match[0], match[1]
-            if "lead-figure" in figure.split(">", 1)[0]:  # one of the others, shown once more on the first screen
-                assert "Where it is computed." in figure, name
-                continue
-            caption = re.search(r"<figcaption>(.*?)</figcaption>", figure, flags=re.S)
-            alt = re.search(r'<img[^>]*\balt="([^"]*)"', figure)
-            assert caption, f"{name}: a figure without caption"
-            assert alt, f"{name}: a figure without alternative text"
-            assert len(alt[1]) >= 40, f"{name}: {alt[1]!r} says too little"
-            assert alt[1] not in re.sub(r"<[^>]+>", "", caption[1]), (
-                f"{name}: the alternative text is the caption: {alt[1]!r}"
-            )
-            assert line, f"{name}: a figure does not say how it was made: {alt[1]!r}"
-            figures += 1
-    assert figures > 100

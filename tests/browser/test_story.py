@@ -1,33 +1,21 @@
 """The story in pictures, read as a reader does: by keyboard, on a desktop and on a phone, from a disk, without scripts, on paper."""
 
-import json
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 import pytest
-from playwright.sync_api import Browser, Locator, Page
+from playwright.sync_api import Browser, Locator
 
 from tests.browser import looks
 from tests.browser.browsing import DESKTOP, HTML, PHONE, Visit, visited
-from tests.browser.exploring import SETTLED
-from tests.browser.weights import weight
 from tests.explorers.test_story import FOLDER, PANELS, STORED
 
 pytestmark = pytest.mark.browser
 
 NAME = "book/story.html"
-# No motion, so that a drawing is what it is going to be; a test of its own looks at motion.
-AT_REST = """() => new Promise(done => {
-  let last = null;
-  const look = () => {
-    const now = [scrollY, document.querySelector(".story-stage").dataset.panel].join();
-    if (now === last) return done();
-    last = now;
-    setTimeout(look, 120);
-  };
-  look();
-})"""
+# The page takes the mark away when another drawing is asked for, and sets it when that is drawn.
+DRAWN = "'drawn' in document.querySelector('.story-stage').dataset"
 
 
 class Story:
@@ -41,9 +29,16 @@ class Story:
     def panel(self) -> str | None:
         return self.stage.get_attribute("data-panel")
 
-    def press(self, key: str) -> None:
+    def press(self, key: str, panel: str) -> None:
+        """Press a key, and wait for the panel that it leads to."""
         self.page.keyboard.press(key)
-        self.page.evaluate(AT_REST)
+        self.stands_at(panel)
+
+    def stands_at(self, panel: str) -> None:
+        self.page.wait_for_function(
+            "panel => document.querySelector('.story-stage').dataset.panel === panel", arg=panel
+        )
+        self.page.wait_for_function(DRAWN)
 
     def drawing(self) -> Locator:
         return self.stage.locator("svg.story-drawing")
@@ -59,7 +54,7 @@ class Story:
         slider = self.section(panel).locator("input[type=range]").nth(number)
         slider.focus()
         slider.press(key)
-        self.page.evaluate(SETTLED)
+        self.page.wait_for_function(DRAWN)
         return self.section(panel).locator(".story-said").inner_text()
 
 
@@ -78,20 +73,17 @@ def test_keys_go_from_panel_to_panel_and_the_drawing_stays_in_view(
     with story(browser, address, viewport, scheme) as page:
         assert page.panel == "sample"
         seen = [page.panel]
-        for _ in PANELS[1:]:
-            page.press("ArrowRight")
-            seen.append(page.panel)
+        for panel in PANELS[1:]:
+            page.press("ArrowRight", panel)
+            seen.append(panel)
             in_view(page, viewport)
         assert seen == PANELS
         assert page.stage.get_by_role("button", name="Next panel").is_disabled()
-        page.press("ArrowRight")
-        assert page.panel == "shelves"
-        page.press("ArrowLeft")
-        assert page.panel == "pair"
+        page.press("ArrowRight", "shelves")  # the last one
+        page.press("ArrowLeft", "pair")
         assert page.page.evaluate("document.activeElement.tagName") == "H2"
         page.stage.get_by_role("button", name="Previous panel").click()
-        page.page.evaluate(AT_REST)
-        assert page.panel == "clock"
+        page.stands_at("clock")
         assert page.visit.errors == []
         assert page.visit.outside == []
 
@@ -118,7 +110,7 @@ def test_the_live_drawing_is_the_still_one(browser: Browser, address: str) -> No
     with story(browser, address) as page:
         for k, panel in enumerate(PANELS):
             if k:
-                page.press("ArrowRight")
+                page.press("ArrowRight", panel)
             still = page.section(panel).locator(".story-panel svg")
             assert page.drawing().evaluate(shapes) == still.evaluate(shapes), panel
             assert page.says() == still.get_attribute("aria-label")
@@ -132,7 +124,7 @@ def test_what_the_reader_touches_answers(browser: Browser, address: str) -> None
         box = page.drawing().bounding_box()
         assert box
         page.page.mouse.move(box["x"] + 0.1 * box["width"], box["y"] + 0.7 * box["height"])
-        page.page.evaluate(SETTLED)
+        page.page.wait_for_function(DRAWN)
         assert "class \u22121" in page.section("sample").locator(".story-said").inner_text()
         page.slide("head", 0, "End")
         assert page.panel == "head"
@@ -153,53 +145,9 @@ def test_what_the_reader_touches_answers(browser: Browser, address: str) -> None
         assert page.visit.errors == []
 
 
-def test_things_move_from_one_panel_to_the_next_unless_the_reader_wants_no_motion(browser: Browser, address: str) -> None:  # fmt: skip
-    between = """motion => new Promise(done => {
-      const bar = () => Number([...document.querySelectorAll(".story-drawing rect")][0]?.getAttribute("width"));
-      const seen = new Set();
-      document.querySelector(".story-way[aria-label^=Next]").click();
-      const until = performance.now() + 2500;
-      const look = () => { seen.add(bar()); performance.now() < until ? requestAnimationFrame(look) : done(seen.size) };
-      look();
-    })"""
-    with visited(browser, address, NAME) as visit:
-        page: Page = visit.page
-        page.keyboard.press("ArrowRight")
-        page.wait_for_function("document.querySelector('.story-stage').dataset.panel === 'head'")
-        page.wait_for_timeout(1500)
-        moving = page.evaluate(between)
-        page.emulate_media(reduced_motion="reduce")
-        page.reload()
-        page.wait_for_function("document.querySelector('.story-stage').dataset.state === 'live'")
-        still = page.evaluate(between)
-        assert moving > 3
-        assert still <= 3
-
-
-@pytest.mark.parametrize("viewport", [DESKTOP, PHONE], ids=["desktop", "phone"])
-def test_nothing_jumps_when_the_drawing_arrives(browser: Browser, address: str, viewport: dict) -> None:
-    with story(browser, address, viewport) as live:
-        page, held = live.page, []
-        page.route("**/story.js*", lambda route: held.append(route))
-        page.reload(wait_until="commit")
-        page.wait_for_selector(".story-panel", state="attached")
-        page.wait_for_function("document.styleSheets.length > 0")
-        while not held:
-            page.wait_for_timeout(20)
-        before = live.section("sample").locator("h2").bounding_box()
-        held[0].continue_()
-        page.wait_for_function("document.querySelector('.story-stage').dataset.state === 'live'")
-        page.evaluate(SETTLED)
-        after = live.section("sample").locator("h2").bounding_box()
-        assert before
-        assert after
-        assert after["y"] == pytest.approx(before["y"], abs=3)
-
-
 def test_it_works_from_a_disk(browser: Browser) -> None:
     with story(browser, f"file://{HTML}") as page:
-        page.press("ArrowRight")
-        assert page.panel == "head"
+        page.press("ArrowRight", "head")
         assert page.visit.errors == []
         assert page.visit.outside == []
 
@@ -229,10 +177,3 @@ def test_everybody_can_read_it(browser: Browser, address: str, viewport: dict, s
             page.slide(panel, 0, "ArrowRight")
         faults = looks.accessible(page.visit) + looks.readable(page.visit, scheme) + looks.sideways(page.visit)
         assert faults + looks.loading(page.visit) == []
-
-
-def test_it_weighs_less_than_the_front_page() -> None:
-    (plain, sent), (plain_front, sent_front) = weight(HTML, NAME), weight(HTML, "book/preface.html")
-    assert plain < plain_front
-    assert sent < sent_front
-    assert json.loads((FOLDER / "run.json").read_text(encoding="utf-8")) == STORED

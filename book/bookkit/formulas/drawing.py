@@ -79,7 +79,10 @@ def mathml(tex: str, display: bool = False) -> str:
     spaced = re.sub(r"(?<=\d),(?=\d)", ", ", tex)
     text, fault = json.loads(_engine()(json.dumps([spaced, display])))
     if fault:
-        raise FormulaError(f"the formula {' '.join(tex.split())!r} cannot be drawn: {fault}")
+        said = " ".join(fault.replace("\u0332", "").split())
+        if "property" in said:  # of something that is null: the script's words for it, not the author's
+            said = "a sign lacks what belongs to it, as in x^ or \\frac1"
+        raise FormulaError(f"the formula '{' '.join(tex.split())}' cannot be drawn: {said}")
     root = ElementTree.fromstring(text.replace("&nbsp;", "\u00a0"))
     _mend(root, display, script=False)
     return ElementTree.tostring(root, encoding="unicode", short_empty_elements=False)
@@ -131,8 +134,9 @@ def _mend(node: ElementTree.Element, display: bool, *, script: bool) -> None:
             node.set("class", f"grows-{GROWING[node.text]}")
     if "undefined" in node.get("style", ""):  # a slip of Temml
         node.set("style", ";".join(part for part in node.get("style", "").split(";") if part.startswith("padding")))
+    if node.tag == "mtable" or "displaystyle" in node.attrib:
+        display = node.get("displaystyle") == "true"
     if node.tag == "mstyle":
-        display = node.get("displaystyle", str(display).lower()) == "true"
         script = node.get("scriptlevel", "1" if script else "0") != "0"
     if node.tag in ("mrow", "mstyle", "mtd", "math", "mpadded"):
         _space_functions(node, script)
@@ -143,7 +147,7 @@ def _mend(node: ElementTree.Element, display: bool, *, script: bool) -> None:
         elif node.tag == "mfrac":
             _mend(child, False, script=script or not display)
         else:
-            _mend(child, display and node.tag != "mtable", script=script)
+            _mend(child, display, script=script)
 
 
 def _space_functions(row: ElementTree.Element, script: bool) -> None:

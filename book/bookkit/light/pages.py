@@ -72,7 +72,7 @@ def scripts(page: str, settings: str = "") -> str:
 
     `settings`: documentation_options.js on one line, into which inline scripts write.
     """
-    page = re.sub(r'[ \t]*<link rel="preload" as="(?:script|font)"[^>]*>\n?', "", page)
+    page = re.sub(r'[ \t]*<link\b[^>]*(?:rel="preload" as="(?:script|font)"|/sphinx-thebe\.css)[^>]*>\n?', "", page)
     unused = {file for file, used in USED_BY.items() if not used(page)}
 
     def kept(match: re.Match) -> str:

@@ -24,10 +24,11 @@ _TEMPLATE = """{%- extends 'lab/index.html.j2' -%}
 
 
 def as_html(notebook: NotebookNode, title: str, root: Path) -> str:
-    """The notebook as HTML: code and outputs, pictures and formulas; `root` is the clone that has the font of the formulas."""
+    """The notebook as HTML: code and outputs, pictures and formulas; `root` is the clone, which may have a font for them."""
     from nbconvert import HTMLExporter
 
-    formulas = style(root / "book" / "assets" / "formulas")
+    folder = root / "book" / "assets" / "formulas"
+    formulas = style(folder) if folder.is_dir() else ""
     exporter = HTMLExporter(raw_template=_TEMPLATE, exclude_input_prompt=True, exclude_output_prompt=True)
     body, _ = exporter.from_notebook_node(notebook, resources={"metadata": {"name": title}, "formulas": formulas})
     return with_formulas(body)

@@ -19,8 +19,7 @@ import yaml
 from bs4 import BeautifulSoup, Tag
 from pygments.formatters import HtmlFormatter
 
-from bookkit.formulas.drawing import element
-from bookkit.formulas.drawing import style as formula_style
+from bookkit.formulas import drawing
 
 SUBTITLE = "The theory of softmax attention, formula beside measurement"
 COLUMNS = ("Claim", "Statement", "Predicted; measured", "Verdict")
@@ -88,7 +87,7 @@ def merged(built: Path, root: Path, fonts: Path, style: Path) -> str:
         fonts=fonts.as_uri(),
         style=style.read_text(encoding="utf-8"),
         code=HtmlFormatter(style=CODE_STYLE).get_style_defs(".highlight"),
-        formulas=formula_style(built / "_static" / "formulas"),
+        formulas=drawing.style(built / "_static" / "formulas"),
         body="\n".join(body),
     )
 
@@ -228,7 +227,7 @@ def _markdown(text: str) -> str:
     for position, piece in enumerate(pieces):
         safe = html.escape(piece, quote=False)
         if position % 2:
-            pieces[position] = element(piece)
+            pieces[position] = drawing.element(piece)
         else:
             for sign, written in (("±", "+-"), ("≤", "&lt;="), ("≥", "&gt;=")):
                 safe = safe.replace(written, sign)
