@@ -62,7 +62,9 @@ FIT = """() => {
 TOO_WIDE = """() => [...document.querySelectorAll('.chapter :is(table, img, pre, math)')]
   .filter(n => n.getBoundingClientRect().right > document.body.getBoundingClientRect().right + 2)
   .map(n => `${n.tagName} ${Math.round(n.getBoundingClientRect().right)}: ${n.textContent.trim().slice(0, 60)}`)"""
-NOT_DRAWN = "() => [...document.querySelectorAll('.math')].filter(n => !n.querySelector('math')).map(n => n.textContent)"
+NOT_DRAWN = (
+    "() => [...document.querySelectorAll('.math')].filter(n => !n.querySelector('math')).map(n => n.textContent)"
+)
 
 
 class PdfError(Exception):
