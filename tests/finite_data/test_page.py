@@ -25,6 +25,7 @@ def test_ids_are_those_of_the_ledger() -> None:
     assert list(CLAIMS) == [f"E{number}" for number in range(1, 13)]
 
 
+@pytest.mark.weekly
 def test_measurements_share_no_draw_and_have_their_shapes(study: Study) -> None:
     few, many = study.ladders
     assert few.fresh.shape == many.seen.shape == (10, 4)
@@ -128,6 +129,7 @@ def test_studies_of_nothing_are_refused_before_any_work(change: dict, words: str
         make_study(**settings, steps=1, penalty=0.1, softmax_draws=2, seed=0)
 
 
+@pytest.mark.weekly
 def test_the_figures_show_the_limits_as_lines_and_the_measurements_as_points(study: Study) -> None:
     """Lines a second way: the limit of unlimited prompts, and where the curve of many prompts must be at tau = 2."""
     draw_descent(study)

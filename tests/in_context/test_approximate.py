@@ -327,7 +327,7 @@ def test_small_steps_of_gradient_descent_follow_the_flow():
     torch.testing.assert_close(mu, flow.mu[0, 0], rtol=2e-2, atol=2e-3)
 
 
-@pytest.mark.parametrize("law", LAWS[:2])
+@pytest.mark.parametrize("law", [LAWS[0], pytest.param(LAWS[1], marks=pytest.mark.weekly)])
 def test_a_pair_creeps_down_the_valley(law):
     times = torch.tensor([1e6, 1e8], dtype=torch.float64)
     flow = approximate.gradient_flow(law, [[0.1, -0.1]], [[0.2, -0.2]], times)

