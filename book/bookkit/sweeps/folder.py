@@ -88,14 +88,18 @@ class Sweep:
         """One line per finished or failed point: parameters, named results, and the record of the run (`run_...`)."""
         from bookkit.sweeps import tables
 
-        return tables.table(self)
+        return tables.table(self.grid, list(self.rows.values()), self._about)
 
     @cached_property
     def array(self) -> xarray.Dataset:
         """The named results over the axes of the grid; what is missing is NaN."""
         from bookkit.sweeps import tables
 
-        return tables.array(self)
+        return tables.array(self.grid, [self.rows.get(id_) for id_ in self.points], self._about, self.help)
+
+    @property
+    def _about(self) -> dict[str, str]:
+        return {"page": self.page, "page_hash": self.page_hash, "package_hash": self.package_hash}
 
     @property
     def status(self) -> Status:
@@ -168,8 +172,8 @@ def locked(asked: Sweep) -> Iterator[Path]:
         with told(path):
             for left in (*path.glob("*.part"), *path.glob("*/*.part")):
                 left.unlink(missing_ok=True)
-            own = {name: getattr(asked, name) for name in ("page", "page_hash", "package_hash", "help")}
-            _write(path / SWEEP, {"format": FORMAT, **own, "grid": asked.grid.as_json()})
+            content = {**asked._about, "help": asked.help, "grid": asked.grid.as_json()}
+            _write(path / SWEEP, {"format": FORMAT, **content})
             for name in (ROWS, NOTEBOOKS):
                 (path / name).mkdir(exist_ok=True)
         try:

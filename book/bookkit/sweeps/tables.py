@@ -12,50 +12,51 @@ import pandas as pd
 if TYPE_CHECKING:
     import xarray as xr
 
-    from bookkit.sweeps.folder import Sweep
+    from bookkit.sweeps.grid import Grid
 
 __all__ = ["array", "table"]
 
+Row = Mapping[str, Any]
 RUN = ("id", "status", "engine", "seconds", "finished", "error", "traceback")
 # By pandas' own word for what a column holds, None left out. Missing whole numbers and truths do not change their type.
 TYPES = {"integer": "Int64", "boolean": "boolean", "string": "str"}
 FLOATS = ("floating", "mixed-integer-float", "empty", "integer")
 
 
-def table(sweep: Sweep) -> pd.DataFrame:
-    """One line per finished or failed point, in the order of the grid.
+def table(grid: Grid, rows: Sequence[Row], about: Mapping[str, str]) -> pd.DataFrame:
+    """One line per row of a finished or failed point, with what is said `about` the whole sweep.
 
     Parameters and named results have their own names; a result with the name of a parameter, an axis or a `run_` column
     becomes `result_NAME`. The results of a failed point are missing.
     """
-    rows = list(sweep.rows.values())
-    columns = {name: [row["parameters"][name] for row in rows] for name in sweep.grid.base}
-    columns |= _results(sweep, rows)
-    run = {name: [row[name] for row in rows] for name in RUN}
-    run |= {name: [getattr(sweep, name)] * len(rows) for name in ("page", "page_hash", "package_hash")}
+    columns = {name: [row["parameters"][name] for row in rows] for name in grid.base} | _results(grid, rows, about)
+    run = {name: [row[name] for row in rows] for name in RUN} | {
+        name: [text] * len(rows) for name, text in about.items()
+    }
     run |= {name: [row["versions"].get(name) for row in rows] for name in _versions(rows)}
-    texts = {
+    record = {
         f"run_{name}": pd.Series(values, dtype=float if name == "seconds" else "str") for name, values in run.items()
     }
-    return pd.DataFrame({name: _column(values) for name, values in columns.items()} | texts)
+    return pd.DataFrame({name: _column(values) for name, values in columns.items()} | record)
 
 
-def _versions(rows: Iterable[Mapping[str, Any]]) -> list[str]:
-    return list({name: None for row in rows for name in row["versions"]})
+def _versions(rows: Iterable[Row | None]) -> list[str]:
+    return list({name: None for row in rows if row is not None for name in row["versions"]})
 
 
-def _results(sweep: Sweep, rows: Sequence[Mapping[str, Any] | None]) -> dict[str, list[Any]]:
+def _results(grid: Grid, rows: Sequence[Row | None], about: Iterable[str]) -> dict[str, list[Any]]:
     """Values of every named result, under a free name; None where a row is missing, failed, or has no such result."""
-    there = [row for row in rows if row is not None]
-    taken = {*sweep.grid.base, *(axis.name for axis in sweep.grid.axes)}
-    taken |= {f"run_{name}" for name in (*RUN, "page", "page_hash", "package_hash", *_versions(there))}
+    taken = {*grid.base, *(axis.name for axis in grid.axes)} | {
+        f"run_{name}" for name in (*RUN, *about, *_versions(rows))
+    }
+    results = [(row["results"] if row else None) or {} for row in rows]
     found = {}
-    for name in {name: None for row in there for name in row["results"] or {}}:
+    for name in {name: None for each in results for name in each}:
         free = name
         while free in taken:
             free = f"result_{free}"
         taken.add(free)
-        found[free] = [(row["results"] or {}).get(name) if row else None for row in rows]
+        found[free] = [each.get(name) for each in results]
     return found
 
 
@@ -78,8 +79,8 @@ def _column(values: list[Any]) -> pd.Series:
         return pd.Series([None if value is None else json.dumps(value) for value in values], dtype="str")
 
 
-def array(sweep: Sweep) -> xr.Dataset:
-    """The named results over the axes of the grid.
+def array(grid: Grid, cells: Sequence[Row | None], about: Mapping[str, str], meanings: Mapping[str, str]) -> xr.Dataset:
+    """The named results over the axes of the grid, whose points have the rows `cells`; `meanings` of parameters become labels.
 
     An axis of one parameter has its values as coordinate; one of several parameters is numbered and has one coordinate for
     each. Numbers, true and false are float64, so that a missing point can be NaN; a missing text is empty. Lists of numbers of
@@ -87,31 +88,33 @@ def array(sweep: Sweep) -> xr.Dataset:
     """
     import xarray as xr
 
-    cells = [sweep.rows.get(id_) for id_ in sweep.points]
     there = [row for row in cells if row is not None]
-    axes, shape = tuple(axis.name for axis in sweep.grid.axes), sweep.grid.shape
+    axes, shape = tuple(axis.name for axis in grid.axes), grid.shape
     coordinates: dict[str, Any] = {}
-    for axis in sweep.grid.axes:
+    for axis in grid.axes:
         coordinates[axis.name] = (axis.name, np.arange(len(axis)))
         for number, name in enumerate(axis.parameters):
             values = np.array([setting[number] for setting in axis.values])
             values = values.astype(float) if values.dtype == object else values  # whole numbers of more than 64 bits
-            coordinates[name] = (axis.name, values, {"long_name": sweep.help[name]} if name in sweep.help else {})
+            coordinates[name] = (axis.name, values, {"long_name": meanings[name]} if name in meanings else {})
     found = {
         "run_status": [row["status"] if row else "missing" for row in cells],
         "run_seconds": [row["seconds"] if row else None for row in cells],
     }
     variables, left_out = {}, []
-    for name, values in (found | _results(sweep, cells)).items():
+    for name, values in (found | _results(grid, cells, about)).items():
         if (stacked := _stacked(values)) is None:
             left_out.append(name)
             continue
         inner = tuple(f"{name}_{number}" for number in range(stacked.ndim - 1))
         # A slash would make a group in the file.
         variables[name.replace("/", "_")] = ((*axes, *inner), stacked.reshape((*shape, *stacked.shape[1:])))
-    fixed = {name: value for name, value in sweep.grid.base.items() if name not in sweep.grid.varying}
-    attributes = {name: getattr(sweep, name) for name in ("page", "page_hash", "package_hash")}
-    attributes |= {"fixed_parameters": json.dumps(fixed), "versions": json.dumps(there[0]["versions"] if there else {})}
+    fixed = {name: value for name, value in grid.base.items() if name not in grid.varying}
+    attributes = {
+        **about,
+        "fixed_parameters": json.dumps(fixed),
+        "versions": json.dumps(there[0]["versions"] if there else {}),
+    }
     return xr.Dataset(variables, coordinates, attributes | ({"left_out": ", ".join(left_out)} if left_out else {}))
 
 
