@@ -8,6 +8,7 @@ from attnbook.single_head.coordinates import reduce, rotate
 from attnlib.single_head.closed_form import two_steps
 from attnlib.single_head.law import SignalNoiseLaw
 from attnlib.single_head.model import forward, gradients, loss
+from attnlib.single_head.summary import summarise
 from attnlib.single_head.training import gaussian_start, gradient_descent
 
 LAW = SignalNoiseLaw(n=11, d=60, signal_norm=4.0, label_noise=0.3, tokens=3)
@@ -195,6 +196,13 @@ def test_float32_follows_float64():
 def test_bad_training_arguments(arguments, message):
     with pytest.raises(ValueError, match=message):
         gradient_descent(LAW.draw(0), **({"step_size": 0.1, "steps": 3} | arguments))
+
+
+def test_a_bad_step_size_is_refused_before_any_draw(monkeypatch):
+    monkeypatch.setattr("attnlib.single_head.summary.draws_in_chunks", lambda *_: pytest.fail("drew before the check"))
+    for bad in (0.0, float("nan")):
+        with pytest.raises(ValueError, match="step_size must be a finite number > 0"):
+            summarise(SignalNoiseLaw(n=11, d=60, signal_norm=4.0), bad)
 
 
 def test_bad_tensors_say_what_to_do():
