@@ -293,15 +293,15 @@ from bookkit.claims import ClaimSet
 
 CLAIMS = ClaimSet("x")
 
-@CLAIMS.claim("A", "t", "s", wrong=2.0, wrong_text="w")
+@CLAIMS.claim("A", "t\\ns\\nwrong: w", wrong=2.0)
 def given(study: Study, constant):
     return study.value
 
-@CLAIMS.claim("B", "t", "s", wrong=2.0, wrong_text="w")
+@CLAIMS.claim("B", "t\\ns\\nwrong: w", wrong=2.0)
 def calls(study: int, constant):
     return by_module()
 
-@CLAIMS.claim("C", "t", "s", wrong=2.0, wrong_text="w")
+@CLAIMS.claim("C", "t\\ns\\nwrong: w", wrong=2.0)
 def neither(study: int, constant):
     return study
 """
