@@ -128,7 +128,7 @@ def end_with(parent: int) -> None:
     def watch() -> None:
         while os.getppid() == parent:
             time.sleep(0.5)
-        for folder in list(_folders):
+        for folder in [*_folders] * 100:  # again where papermill saved a page into it meanwhile
             shutil.rmtree(folder, ignore_errors=True)
         os._exit(1)
 

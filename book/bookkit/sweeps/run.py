@@ -96,9 +96,10 @@ def sweep(
     with ExitStack() as stack:
         if batched:
             made = run_batched(ready.job, todo)
-        else:  # where points run is known before a folder is made
-            where = stack.enter_context(_parallel(ready.job, cluster, workers, len(todo))) if todo else (None, "")
-            made = _kernels(ready.job, todo, *where)
+        elif todo:  # where points run is known before a folder is made
+            made = _kernels(ready.job, todo, *stack.enter_context(_parallel(ready.job, cluster, workers, len(todo))))
+        else:
+            made = (row for row in ())
         path = stack.enter_context(locked(asked))
         bar = tqdm(total=len(asked.points), initial=len(asked.points) - len(todo), unit="point", disable=not progress)
         stack.enter_context(bar)
@@ -164,12 +165,10 @@ def _check_options(
 
 
 def _kernels(
-    job: Job, todo: Mapping[str, Mapping[str, Any]], parallel: joblib.Parallel | None, engine: str
+    job: Job, todo: Mapping[str, Mapping[str, Any]], parallel: joblib.Parallel, engine: str
 ) -> Iterator[tuple[Row, str | None]]:
     """Rows and notebooks of points as they come, by a kernel each. Raises `RunError` when workers or the cluster are lost."""
     missing = dict(todo)
-    if parallel is None:
-        return
     try:
         for found in parallel(joblib.delayed(run_point)(job, *point, engine) for point in todo.items()):
             if isinstance(found, BaseException):
