@@ -1,4 +1,4 @@
-"""Claims I11-I19: verdicts as expected at another seed than the page's, and negative controls that come out the other way."""
+"""Claims I11-I19 at small sizes, and where they are silent."""
 
 from attnbook.in_context.data_and_model.claims import CLAIMS
 from attnbook.in_context.data_and_model.study import data_study

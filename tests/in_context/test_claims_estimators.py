@@ -1,4 +1,4 @@
-"""Claims I41-I49: verdicts as expected at another seed than the page's, negative controls, silence elsewhere; where heads come from."""
+"""Claims I41-I49: silence outside their regimes; where heads come from."""
 
 import math
 from functools import partial

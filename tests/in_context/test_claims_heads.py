@@ -1,4 +1,4 @@
-"""Claims I61-I69: verdicts as expected at another seed than the page's, negative controls, and what breaks them."""
+"""Claims I61-I69: what breaks them, and the world in which a negative control holds."""
 
 import dataclasses
 

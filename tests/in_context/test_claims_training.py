@@ -1,4 +1,4 @@
-"""Claims I21-I29: verdicts as expected at another seed than the page's, negative controls, and what breaks them."""
+"""Claims I21-I29: what breaks them, and where they are silent."""
 
 import dataclasses
 

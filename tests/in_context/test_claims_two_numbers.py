@@ -1,4 +1,4 @@
-"""Claims I51-I59 at a small size and another seed: verdicts as expected, negative controls, regimes; and the pieces of the study."""
+"""Claims I51-I59: regimes, judges on made numbers, and the pieces of the study."""
 
 import math
 

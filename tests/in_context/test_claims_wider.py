@@ -1,4 +1,4 @@
-"""Claims I71-I89 and I96-I98: verdicts as expected on other held-out prompts than the page's, negative controls, silence elsewhere."""
+"""Claims I71-I89 and I96-I98: worlds in which a negative control holds, silence elsewhere."""
 
 import math
 from dataclasses import replace

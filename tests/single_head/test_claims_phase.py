@@ -1,4 +1,4 @@
-"""Claims S1-S13: expected verdicts at the page's defaults, negative controls that fail, and silence outside the grid."""
+"""Claims S1-S13: what their judges read from a strip, and silence outside the grid."""
 
 import dataclasses
 import math

@@ -1,4 +1,4 @@
-"""The claims about time on a small study: verdicts, power, and that altered measurements change them."""
+"""The claims about time: altered measurements change their verdicts."""
 
 import math
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""Claims TS21-TS30: verdicts as expected at another seed than the page's, negative controls, silence elsewhere."""
+"""Claims TS21-TS30: sources, silence elsewhere, and the integration behind TS27."""
 
 import torch
 

@@ -1,4 +1,4 @@
-"""Claims TS51-TS58: verdicts as expected on fewer training sets, at another seed than the page's; negative controls, silence elsewhere."""
+"""Claims TS51-TS58: sources, and silence where the window is closed."""
 
 from attnbook.token_selection.existence.claims import CLAIMS
 from attnbook.token_selection.existence.study import existence_study

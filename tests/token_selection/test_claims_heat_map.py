@@ -1,4 +1,4 @@
-"""The claims about the map: verdicts and power on a small map, and altered maps change them."""
+"""The claims about the map: altered maps change their verdicts."""
 
 import math
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""Claims TS11-TS18: verdicts as expected on a small study of another seed than the page's, and twins that come out otherwise."""
+"""Claims TS11-TS18: regimes, and a law with more helpful tokens."""
 
 from dataclasses import replace
 

@@ -1,4 +1,4 @@
-"""TS61-TS69 on a real run of four seeds; and on invented studies that break one claim each."""
+"""TS61-TS69: invented studies break one claim each."""
 
 from dataclasses import replace
 
