@@ -19,7 +19,7 @@ from numba.extending import intrinsic, models, overload, register_model
 
 __all__ = [
     "Floats", "Ints", "Lanes", "align_stack", "any_outside", "fma", "lane_sum", "larger", "load", "load_any", "load_ieee",
-    "splat", "sqrt", "store", "store_any",
+    "splat", "spread", "sqrt", "store", "store_any",
 ]  # fmt: skip
 
 _BYTES = 64
@@ -68,11 +68,11 @@ def call(builder, name, kind, *values):
 
 
 def is_buffer(array):
-    return isinstance(array, types.Array) and array.ndim == 1 and array.layout == "C" and isinstance(array.dtype, types.Float)  # fmt: skip
+    return isinstance(array, types.Array) and array.layout == "C" and isinstance(array.dtype, types.Float)
 
 
 def place(context, builder, array_type, array, index, kind):
-    """Where something of the LLVM type `kind` stands from array[index] on."""
+    """Where something of the LLVM type `kind` stands from number `index` of an array on, in memory order."""
     data = context.make_array(array_type)(context, builder, array).data
     return builder.bitcast(builder.gep(data, [index]), kind.as_pointer())
 
@@ -126,6 +126,17 @@ def splat(context, value):
         return broadcast(builder, context.cast(builder, values[0], value, types.float32), VF)
 
     return (Floats(value), build) if isinstance(value, types.Number) else None
+
+
+@intrinsic
+def spread(context, array, index):
+    """array[index] in all lanes, not checked, in IEEE's arithmetic."""
+
+    def build(context, builder, signature, values):
+        kind = signature.return_type.llvm
+        return broadcast(builder, builder.load(place(context, builder, array, *values, kind.element)), kind)
+
+    return (Lanes(array.dtype)(array, index), build) if is_buffer(array) else None
 
 
 def _load(flags, alignment):

@@ -8,13 +8,12 @@ processes).
 from __future__ import annotations
 
 import functools
+import math
 import threading
 from pathlib import Path
 from types import ModuleType
 
-import numba
 import numpy as np
-from numba.core.codegen import get_host_cpu_features
 
 from attnlib.kernels import _build
 from attnlib.kernels.batches import on_threads, pieces
@@ -33,22 +32,18 @@ def _loops() -> ModuleType:
     return _build.module("heads", Path(__file__).with_name("_loops.py").read_text(encoding="utf-8"))
 
 
-def _widest() -> int:
-    """Vectors of a product that the processor's registers hold for each of two columns."""
-    # The sums are two of 64 bytes for each: 16 of AVX-512's 32 registers, 12 of AVX's 16 narrower ones, 8 of SSE's 16.
-    features = get_host_cpu_features() if numba.config.CPU_NAME is None else numba.config.CPU_FEATURES or ""
-    return 8 if "+avx512f" in features else 3 if "+avx" in features else 1
+def _memory(call: Call) -> tuple[object, ...]:
+    """Working memory of one run: order of its tokens, the matrix, states, tables of samples and places, what heads see."""
+    dtype, size = call.gram.detach().numpy().dtype, call.signals + call.n
+    lanes, order = VECTOR // dtype.itemsize, np.roll(np.arange(size), -call.signals)  # noise tokens first
+    width = max(whole(size, lanes), 3 * lanes)
 
+    def tables(count: int, rows: int) -> tuple[np.ndarray, ...]:
+        return tuple(aligned(rows * width, dtype).reshape(rows, width) for _ in range(count))
 
-def _memory(call: Call) -> tuple[int, np.ndarray, np.ndarray, tuple[np.ndarray, ...], np.ndarray]:
-    """Length of a row, and the working memory of one run: the matrix, seven states, tables of samples, places of a batch."""
-    dtype = call.gram.detach().numpy().dtype
-    width = whole(call.signals + call.n, VECTOR // dtype.itemsize)
-    columns, table = call.coefficients.shape[1], call.signals * width
-    states = aligned(7 * columns * width, dtype).reshape(7, -1)
-    sizes = (width, table, width, table, (1 + 4 * call.heads) * width, VECTOR)
-    tables = tuple(aligned(size, dtype) for size in sizes)
-    return width, aligned(width * width, dtype), states, tables, np.zeros(call.n + call.signals, dtype=np.int64)
+    samples = tuple(table[0] for table in tables(3, 1))
+    owns = tuple(np.zeros(size, dtype=np.uint64) for _ in range(3))  # unsigned: no look for places from the end
+    return order, *tables(1, size), tables(7, call.coefficients.shape[1]), samples, owns, tables(5, call.heads)
 
 
 def advance(call: Call, *, threads: int) -> Recorded:
@@ -57,10 +52,9 @@ def advance(call: Call, *, threads: int) -> Recorded:
     tensors = call.gram, call.coefficients, call.buffers, call.labels, call.classes, call.rates, call.factors
     arrays = [tensor.detach().numpy() for tensor in tensors]
     arrays.append(np.zeros((1, 1, 0), np.int64) if call.batches is None else call.batches.numpy())
-    number = arrays[0].dtype.type
     settings = (
-        KINDS.index(call.attention_map.kind), number(call.attention_map.setting), number(call.output_scale), call.heads,
-        call.signals, PREPARATIONS.index(call.prepare), number(call.momentum), call.look_ahead, _widest(),
+        KINDS.index(call.attention_map.kind), float(call.attention_map.setting), call.output_scale, call.heads,
+        call.signals, PREPARATIONS.index(call.prepare), call.momentum, call.look_ahead,
     )  # fmt: skip
     marks = np.array(call.record, dtype=np.int64)
     kept = [tensor.numpy() for tensor in (seen.coefficients, seen.output, seen.attention)]
