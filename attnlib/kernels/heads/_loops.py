@@ -4,8 +4,7 @@ Loaded by `compiled` through `_build`, which keeps the machine code between proc
 
 Tables have rows of `width` numbers: one for each of the n noise tokens, one for each of the K signals, then zeros to the end of a
 vector. The rows of a state are the v_h and then the p_h. Start vectors only add a constant to the scores. Loops over samples are
-plain and short, so that the compiler makes vectors of them (it checks that tables do not overlap, and gives up where there are
-many), and take no views of arrays, which cost more than a small loop.
+plain and short, so that the compiler makes vectors of them: it checks that tables do not overlap, and gives up where there are many.
 """
 
 from __future__ import annotations
@@ -25,6 +24,7 @@ UNDERFLOW = 708.0  # beyond it e^-x is no normal number, and counts as 0
 TILE = 3  # vectors of a product that stay in registers, for each of two rows of a state
 
 _FLAGS = {"contract", "nsz", "reassoc", "arcp"}  # no `nnan`: NaNs stay NaNs
+# No run-time of numba (`_nrt`): nothing is allocated here, and counting the users of arrays costs more than a small loop.
 _jit = njit(fastmath=_FLAGS, nogil=True, error_model="numpy", _nrt=False)
 _inline = njit(fastmath=_FLAGS, nogil=True, error_model="numpy", _nrt=False, forceinline=True)
 

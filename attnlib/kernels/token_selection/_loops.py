@@ -1,183 +1,122 @@
 """The token-selection recursion of one run, all steps, compiled. Loaded by `compiled`, which keeps its machine code.
 
-The matrices of a run come packed (`_packing`), so that they are read and written from front to back in the order of use. K and H
-are symmetric: of two squares that mirror each other one is kept, and its vectors serve as rows and as columns. Token t of sample i
-stands at t n + i, so that a vector holds samples. The update of S is delayed to the pass that forms S c of the next step: both
-matrices cross the core once per step.
+The update of S is delayed to the pass that forms S c of the next step: both matrices cross the core once per step.
 """
 
 from numba import njit
 
-from attnlib.kernels._simd import fma, larger
-from attnlib.kernels._simd import load_ieee as load
-from attnlib.kernels._simd import store_any as store
-from attnlib.kernels._simd_tuples import (
-    choose,
-    decay,
-    dot4,
-    fma_each,
-    lane_sums,
-    load4,
-    spread,
-    spread4,
-    store_each,
-    zero,
-)
+from attnlib.kernels._exponential import exponential
 
-TOKENS = 4  # of a block, as in `_packing`
-_jit = njit(nogil=True, cache=True, error_model="numpy")
+_FLAGS = {"contract", "nsz", "reassoc", "arcp"}  # no `nnan`: NaNs stay NaNs
+# No run-time of numba (`_nrt`): nothing is allocated here, and counting the users of arrays costs more than a small loop.
+_jit = njit(fastmath=_FLAGS, nogil=True, error_model="numpy", _nrt=False)
 
 
 @_jit
-def _forces(z, gamma, y, scale, n, tokens, spare, c):
-    """c = slope Y/n s (gamma - f), relative to the token with the largest score: it stays exact when its s is 1 to all digits.
-
-    The last vector of a token reaches into the next token's samples: those lanes are computed for nothing, and stores from low to
-    high addresses put them right again. Behind the last token labels are 0, and so is c.
-    """
-    lanes = 64 // z.itemsize
-    width = -(-n // lanes) * lanes
-    nothing, one, share = zero(z), spread(scale, 0), spread(scale, 1)  # the last two: 1 and 1/n
-    for b in range(0, n, lanes):
-        # * of each sample: its token with the largest score, and that token's gamma. One lane is one sample.
-        largest, top = load(z, b), load(gamma, b)
-        for t in range(1, tokens):
-            score = load(z, t * n + b)
-            top = choose(score, largest, load(gamma, t * n + b), top)
-            largest = larger(score, largest)
-        # e_t = e^(z_t - z_*), sum_t e_t, and sum_t e_t (gamma_t - gamma_*) / sum = f - gamma_*.
-        total, mean = nothing, nothing
-        for t in range(tokens):
-            e = decay(load(z, t * n + b) - largest)
-            total = total + e
-            mean = fma(e, load(gamma, t * n + b) - top, mean)
-            store(spare, t * width + b, e)
-        mean = mean / total
-        # sigma(-Y f) from e^-|Y f|, times Y/n and 1/sum e: what all forces of the sample share.
-        label = load(y, b)
-        margin = nothing - label * (top + mean)
-        e = decay(choose(margin, nothing, nothing - margin, margin))
-        slope = choose(margin, nothing, one, e) / (one + e)
-        factor = slope * (label * share) / total
-        for t in range(tokens):
-            s = load(spare, t * width + b)
-            store(spare, t * width + b, factor * s * ((load(gamma, t * n + b) - top) - mean))
-    for t in range(tokens):
-        for b in range(0, n, lanes):
-            store(c, t * n + b, load(spare, t * width + b))
+def forces(z, gamma, y, n, tokens, top, gap, e, c):
+    """c = sigma(-Y f) Y/n s (gamma - f), relative to the token with the largest score: it stays exact when its s is 1 to all digits."""
+    # * of each sample: its token with the largest score. z_* and gamma_t - gamma_* of every token.
+    for i in range(n):
+        first = i * tokens
+        best = first
+        for j in range(first, first + tokens):
+            if z[j] > z[best]:
+                best = j
+        for j in range(first, first + tokens):
+            top[j], gap[j] = z[best], gamma[j] - gamma[best]
+    for j in range(n * tokens):
+        e[j] = exponential(z[j] - top[j])
+    for i in range(n):
+        # The sample's sum of e_t = e^(z_t - z_*), and f - gamma_* = sum_t e_t (gamma_t - gamma_*) / sum.
+        first = i * tokens
+        total, mean = 0.0, 0.0
+        for j in range(first, first + tokens):
+            total += e[j]
+            mean += e[j] * gap[j]
+        mean /= total
+        # sigma(-Y f) from e^-|Y f|, times Y/n and 1/sum: what all forces of the sample share.
+        margin = y[i] * (gamma[first] - gap[first] + mean)
+        tail = exponential(-abs(margin))
+        shared = (tail if margin > 0 else 1.0) / (1.0 + tail) * y[i] / n / total
+        for j in range(first, first + tokens):
+            c[j] = shared * e[j] * (gap[j] - mean)
 
 
 @_jit
-def _update_and_multiply(K, S, rows, probes, N, a, b, u, kappa, c, dots, more_dots, Kc, Sc):
-    """S += u a^T + kappa b^T, Kc = K c and Sc = S c in one pass."""
-    lanes = 64 // S.itemsize
-    nothing, last = zero(S), -(-N // lanes) * lanes
-    for p in range(0, rows, lanes):
-        store(Kc, p, nothing)
-    for p in range(0, probes, lanes):
-        store(Sc, p, nothing)
-    at_K = at = 0
-    for j in range(0, N, TOKENS):
-        # Four columns j: a_j, b_j of the pending update and c_j of this step's product.
-        aj, bj, cj = spread4(a, j), spread4(b, j), spread4(c, j)
-        d = e = (nothing, nothing, nothing, nothing)
-        f = nothing  # the square on the diagonal serves as columns only
-        for p in range(j // lanes * lanes, last, lanes):
-            k = load4(K, at_K)
-            # S += u a' + kappa b', then at once K c and S c; mirrored squares give their part of both products as sums over lanes (d, e).
-            s = fma_each(bj, load(kappa, p), fma_each(aj, load(u, p), load4(S, at)))
-            store_each(S, at, s)
-            store(Kc, p, load(Kc, p) + dot4(cj, k))
-            store(Sc, p, load(Sc, p) + dot4(cj, s))
-            d, e = fma_each(k, f, d), fma_each(s, f, e)
-            f = load(c, p + lanes)
-            at_K += TOKENS * lanes
-            at += TOKENS * lanes
-        lane_sums(dots, j, d)
-        lane_sums(more_dots, j, e)
-        for p in range(last, rows, lanes):
-            store(Kc, p, load(Kc, p) + dot4(cj, load4(K, at_K)))
-            at_K += TOKENS * lanes
-        for p in range(last, probes, lanes):
-            s = fma_each(bj, load(kappa, p), fma_each(aj, load(u, p), load4(S, at)))
-            store_each(S, at, s)
-            store(Sc, p, load(Sc, p) + dot4(cj, s))
-            at += TOKENS * lanes
-    for p in range(0, last, lanes):
-        store(Kc, p, load(Kc, p) + load(dots, p))
-        store(Sc, p, load(Sc, p) + load(more_dots, p))
+def multiply(matrix, rows, N, c, out):
+    """out = K c, or S c where W stays: four rows at a time, the last of them perhaps the same."""
+    for p in range(0, rows, 4):
+        q, r, s = min(p + 1, rows - 1), min(p + 2, rows - 1), min(p + 3, rows - 1)
+        on_p, on_q, on_r, on_s = 0.0, 0.0, 0.0, 0.0
+        for j in range(N):
+            on_p += matrix[p, j] * c[j]
+            on_q += matrix[q, j] * c[j]
+            on_r += matrix[r, j] * c[j]
+            on_s += matrix[s, j] * c[j]
+        out[p], out[q], out[r], out[s] = on_p, on_q, on_r, on_s
 
 
 @_jit
-def _multiply(packed, rows, N, c, dots, out):
-    """out = K c, or S c where W stays."""
-    lanes = 64 // packed.itemsize
-    nothing, last = zero(packed), -(-N // lanes) * lanes
-    for p in range(0, rows, lanes):
-        store(out, p, nothing)
-    at = 0
-    for j in range(0, N, TOKENS):
-        cj, d, f = spread4(c, j), (nothing, nothing, nothing, nothing), nothing
-        for p in range(j // lanes * lanes, last, lanes):
-            k = load4(packed, at)
-            store(out, p, load(out, p) + dot4(cj, k))
-            d = fma_each(k, f, d)
-            f = load(c, p + lanes)
-            at += TOKENS * lanes
-        lane_sums(dots, j, d)
-        for p in range(last, rows, lanes):
-            store(out, p, load(out, p) + dot4(cj, load4(packed, at)))
-            at += TOKENS * lanes
-    for p in range(0, last, lanes):
-        store(out, p, load(out, p) + load(dots, p))
+def update_and_multiply(S, probes, N, a, b, u, kappa, c, Sc):
+    """S += u a^T + kappa b^T, and Sc = S c, in one pass over two rows at a time."""
+    for p in range(0, probes - 1, 2):
+        one, two = S[p], S[p + 1]
+        u_one, u_two, kappa_one, kappa_two = u[p], u[p + 1], kappa[p], kappa[p + 1]
+        on_one, on_two = 0.0, 0.0
+        for j in range(N):
+            one[j] = one[j] + u_one * a[j] + kappa_one * b[j]
+            two[j] = two[j] + u_two * a[j] + kappa_two * b[j]
+            on_one += one[j] * c[j]
+            on_two += two[j] * c[j]
+        Sc[p], Sc[p + 1] = on_one, on_two
+    if probes % 2:
+        p, on_one = probes - 1, 0.0
+        for j in range(N):
+            S[p, j] = S[p, j] + u[p] * a[j] + kappa[p] * b[j]
+            on_one += S[p, j] * c[j]
+        Sc[p] = on_one
 
 
-@_jit
-def _products(x, y, z, N, out, at):
-    """out[at], out[at + 1] = x . y, x . z over the N tokens; x is zero behind them."""
-    lanes = 64 // x.itemsize
-    first = second = nothing = zero(x)
-    for j in range(0, N, lanes):
-        first, second = fma(load(x, j), load(y, j), first), fma(load(x, j), load(z, j), second)
-    lane_sums(out, at, (first, second, nothing, nothing))
-
-
-@_jit
+@njit(nogil=True, error_model="numpy", _nrt=False, cache=True)
 def train(
-    K, S, areas, N, rows, probes, n, tokens, pi, sizes, moves_weight, moves_prompt, order, marks, seen, seen_pi, run
+    values, weighted, norms, kernel, gamma, labels, sizes, moves_weight, moves_prompt, marks, seen, seen_pi, areas, run
 ):
-    """All steps of a run; areas: its vectors, one per row. Records after as many steps as `marks` says, in place `run`. Returns pi."""
-    lanes = 64 // S.itemsize
-    u, gamma, y, scale, spare, c, a, b, old, kappa, Kc, Sc, dots, more_dots = (
-        areas[0], areas[1], areas[2], areas[3], areas[4], areas[5], areas[6], areas[7], areas[8], areas[9], areas[10],
-        areas[11], areas[12], areas[13],
-    )  # fmt: skip
+    """All steps of a run; `areas`: room for its vectors. Records after as many steps as `marks` says."""
+    (_, n, tokens), (_, rows, N), probes = gamma.shape, kernel.shape, values.shape[1]
+    S, K, u, y, pi = weighted[run], kernel[run], values[run], labels[run], norms[run]
+    top, gap, e, c, a, b, old, kappa, Kc, Sc, own = areas
+    for i in range(n):
+        for t in range(tokens):
+            own[i * tokens + t] = gamma[run, i, t]
+    for p in range(probes):
+        kappa[p] = old[p] = 0.0
+    for j in range(N):
+        a[j] = b[j] = 0.0
     both = moves_weight and moves_prompt
     mark = 0
     for step in range(len(sizes) + 1):
         if mark < len(marks) and marks[mark] == step:
             for p in range(probes):
-                seen[mark, run, order[p]] = u[p]
+                seen[mark, run, p] = u[p]
             seen_pi[mark, run] = pi
             mark += 1
         if step == len(sizes):
             break
         alpha = sizes[step]
-        _forces(u, gamma, y, scale, n, tokens, spare, c)
+        forces(u, own, y, n, tokens, top, gap, e, c)
+        # The matrices times c, S with the update that waits from the step before.
         if both:
-            _update_and_multiply(K, S, rows, probes, N, a, b, old, kappa, c, dots, more_dots, Kc, Sc)
+            update_and_multiply(S, probes, N, a, b, old, kappa, c, Sc)
         elif moves_prompt:
-            _multiply(S, probes, N, c, dots, Sc)
-        else:
-            _multiply(K, rows, N, c, dots, Kc)
-        _products(c, u, Sc, N, scale, 4)
-        # beta = c'z, curvature = c'Hc
-        beta, curvature = scale[4], scale[5]
-        if moves_prompt:
-            scale[2], scale[3] = alpha, alpha * (pi + alpha * beta)
-        else:
-            scale[2], scale[3] = 0, alpha * pi
+            multiply(S, probes, N, c, Sc)
         if moves_weight:
+            multiply(K, rows, N, c, Kc)
+        beta, curvature = 0.0, 0.0  # c'z and c'Hc
+        for j in range(N):
+            beta += c[j] * u[j]
+            curvature += c[j] * Sc[j]
+        if moves_weight:
+            # kappa: Kc of tokens and passive rows, c itself of the coordinates a of v, zero of b and q.
             for p in range(rows):
                 kappa[p] = Kc[p]
             if probes > rows:
@@ -187,15 +126,14 @@ def train(
             for j in range(N):
                 a[j] = alpha * Kc[j]
                 b[j] = alpha * (u[j] + pi * a[j])
-        if moves_prompt:
-            pi += alpha * (beta + beta + alpha * curvature)  # a whole number would make it float64
         # u += alpha S c + alpha (pi + alpha beta) kappa; the u of before is kept for the pending update.
-        along, across = spread(scale, 2), spread(scale, 3)
-        for p in range(0, probes, lanes):
-            before = load(u, p)
-            store(old, p, before)
-            after = fma(across, load(kappa, p), before)
-            store(u, p, fma(along, load(Sc, p), after))
-    if both and len(sizes) > 0:  # the last step's update, so that S is current; c is zero where nothing is asked for
-        _update_and_multiply(K, S, rows, probes, N, a, b, old, kappa, c, dots, more_dots, Kc, Sc)
-    return pi
+        along = alpha if moves_prompt else 0.0
+        across = alpha * (pi + alpha * beta) if moves_prompt else alpha * pi
+        for p in range(probes):
+            old[p] = u[p]
+            u[p] += along * Sc[p] + across * kappa[p]
+        if moves_prompt:
+            pi += alpha * (2.0 * beta + alpha * curvature)
+    if both and len(sizes) > 0:  # the last step's update, so that S is current
+        update_and_multiply(S, probes, N, a, b, old, kappa, c, Sc)
+    norms[run] = pi

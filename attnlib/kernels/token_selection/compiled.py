@@ -10,13 +10,12 @@ from types import ModuleType
 import numpy as np
 
 from attnlib.kernels import _build
-from attnlib.kernels.buffers import VECTOR, aligned, whole
-from attnlib.kernels.token_selection._packing import TOKENS, packing
+from attnlib.kernels.buffers import aligned
 from attnlib.kernels.token_selection.arguments import Call, Recorded
 
 __all__ = ["advance"]
 
-_AREAS = 14
+_AREAS = 11
 
 
 @functools.cache
@@ -25,46 +24,15 @@ def _loops() -> ModuleType:
     return _build.module("token_selection", Path(__file__).with_name("_loops.py").read_text(encoding="utf-8"))
 
 
-def _order(call: Call) -> np.ndarray:
-    """Which probe stands at a packed place: token by token instead of sample by sample, also among the coordinates."""
-    _, n, tokens = call.head_scores.shape
-    order, N, rows = np.arange(call.values.shape[1]), n * tokens, call.kernel.shape[1]
-    by_token = np.arange(N).reshape(n, tokens).T.ravel()
-    order[:N] = by_token
-    if call.follows_coordinates:
-        order[rows : rows + N] = rows + by_token
-    return order
-
-
 def _train(call: Call, recorded: Recorded, runs: np.ndarray) -> None:
     """The given runs, one after the other, in buffers of their own."""
-    loops = _loops()
-    values, weighted, pi, kernel, gamma, labels = (
-        x.numpy()
-        for x in (call.values, call.weighted, call.prompt_norm_squared, call.kernel, call.head_scores, call.labels)
-    )
-    seen, seen_pi = recorded.values.numpy(), recorded.prompt_norm_squared.numpy()
-    dtype, (_, n, tokens), (_, rows, N), probes = values.dtype, gamma.shape, kernel.shape, values.shape[1]
-    lanes, order = VECTOR // values.itemsize, _order(call)
-    packings = [packing(tuple(order[:size].tolist()), N, lanes) for size in (rows, probes)]
-    K, S = (aligned(len(packed.place), dtype) for packed in packings)
-    length = max(whole(probes, lanes), tokens * whole(n, lanes)) + 2 * lanes + TOKENS
-    length = whole(length, lanes)
-    areas = aligned(_AREAS * length, dtype).reshape(_AREAS, length)
-    sizes, marks = call.step_sizes.numpy().astype(dtype), np.array(call.record, dtype=np.int64)
+    state = call.values, call.weighted, call.prompt_norm_squared, call.kernel, call.head_scores, call.labels
+    arrays = [x.numpy() for x in state]
+    sizes, marks = call.step_sizes.numpy(), np.array(call.record, dtype=np.int64)
+    seen = recorded.values.numpy(), recorded.prompt_norm_squared.numpy()
+    areas = tuple(aligned(call.values.shape[1], arrays[0].dtype) for _ in range(_AREAS))
     for run in runs.tolist():
-        areas[:] = 0
-        areas[0, :probes] = values[run, order]
-        areas[1, :N], areas[2, :n], areas[3, :2] = gamma[run].T.ravel(), labels[run], (1, 1 / n)
-        packings[0].pack(kernel[run], K)
-        packings[1].pack(weighted[run], S)
-        pi[run] = loops.train(
-            K, S, areas, N, rows, probes, n, tokens, pi[run], sizes, call.trained != "p", call.trained != "W", order,
-            marks, seen, seen_pi, run,  # whole: views of one run would be of many types, each compiled anew
-        )  # fmt: skip
-        values[run, order] = areas[0, :probes]
-        if call.trained == "both":
-            packings[1].unpack(S, weighted[run])
+        _loops().train(*arrays, sizes, call.trained != "p", call.trained != "W", marks, *seen, areas, run)
 
 
 def advance(call: Call, threads: int) -> Recorded:
