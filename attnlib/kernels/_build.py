@@ -16,13 +16,7 @@ from attnlib.kernels.dispatch import has_numba
 
 __all__ = ["SHARED", "cache_folder", "module"]
 
-SHARED = (
-    "_exponential",
-    "_polynomials",
-    "_simd",
-    "_simd_functions",
-    "_simd_tuples",
-)  # modules that generated sources import
+SHARED = ("_exponential", "_polynomials", "_simd", "_simd_functions")  # modules that generated sources import
 
 _temporary: list[tempfile.TemporaryDirectory] = []
 

@@ -7,7 +7,7 @@ import math
 from numba import njit, types
 from numba.extending import intrinsic
 
-__all__ = ["bits_of", "exponential"]
+__all__ = ["bits_of", "decay", "exponential"]
 
 _SMALLEST, _LARGEST = -708.0, 709.0
 _ROUND = 6755399441055744.0  # 1.5 * 2^52: adding it rounds to a whole number, which is left in the low bits
@@ -51,3 +51,9 @@ def exponential(x):
     high = (c8 + c9 * r) + (c10 + c11 * r) * r2 + (c12 + c13 * r) * r4
     value = low + (middle + high * r4) * r4
     return _number(bits_of(value) + (bits_of(shifted) << 52))
+
+
+@njit(fastmath={"contract", "nsz", "arcp"}, nogil=True, error_model="numpy", forceinline=True)
+def decay(x):
+    """e^x for x <= 0, and 0 where that is no normal number."""
+    return 0.0 if x < _SMALLEST else exponential(x)

@@ -13,14 +13,13 @@ import math
 
 from numba import njit
 
-from attnlib.kernels._exponential import exponential
+from attnlib.kernels._exponential import decay
 from attnlib.kernels._simd import fma, spread
 from attnlib.kernels._simd import load_ieee as load
 from attnlib.kernels._simd import store_any as store
 
 SOFTMAX, SPARSEMAX, ENTMAX15, HARDMAX, LINEARISED, SIGMOID, HALF_PLUS, LINEAR, RELU = range(9)
 BLOCKS = 2  # 0: nothing is done to the gradient, 1: joint
-UNDERFLOW = 708.0  # beyond it e^-x is no normal number, and counts as 0
 TILE = 3  # vectors of a product that stay in registers, for each of two rows of a state
 
 _FLAGS = {"contract", "nsz", "reassoc", "arcp"}  # no `nnan`: NaNs stay NaNs
@@ -75,7 +74,7 @@ def product_at(matrix, places, count, size, x, start, columns, out):
 @_inline
 def logistic(z):
     """sigma(z) and 1 - sigma(z), both with all their digits: from e^-|z|."""
-    tail = 0.0 if abs(z) > UNDERFLOW else exponential(-abs(z))
+    tail = decay(-abs(z))
     large = 1.0 / (1.0 + tail)
     return (large, tail * large) if z >= 0 else (tail * large, large)
 

@@ -8,7 +8,6 @@ processes).
 from __future__ import annotations
 
 import functools
-import math
 import threading
 from pathlib import Path
 from types import ModuleType

@@ -5,7 +5,7 @@ The update of S is delayed to the pass that forms S c of the next step: both mat
 
 from numba import njit
 
-from attnlib.kernels._exponential import exponential
+from attnlib.kernels._exponential import decay
 
 _FLAGS = {"contract", "nsz", "reassoc", "arcp"}  # no `nnan`: NaNs stay NaNs
 # No run-time of numba (`_nrt`): nothing is allocated here, and counting the users of arrays costs more than a small loop.
@@ -25,7 +25,7 @@ def forces(z, gamma, y, n, tokens, top, gap, e, c):
         for j in range(first, first + tokens):
             top[j], gap[j] = z[best], gamma[j] - gamma[best]
     for j in range(n * tokens):
-        e[j] = exponential(z[j] - top[j])
+        e[j] = decay(z[j] - top[j])
     for i in range(n):
         # The sample's sum of e_t = e^(z_t - z_*), and f - gamma_* = sum_t e_t (gamma_t - gamma_*) / sum.
         first = i * tokens
@@ -36,7 +36,7 @@ def forces(z, gamma, y, n, tokens, top, gap, e, c):
         mean /= total
         # sigma(-Y f) from e^-|Y f|, times Y/n and 1/sum: what all forces of the sample share.
         margin = y[i] * (gamma[first] - gap[first] + mean)
-        tail = exponential(-abs(margin))
+        tail = decay(-abs(margin))
         shared = (tail if margin > 0 else 1.0) / (1.0 + tail) * y[i] / n / total
         for j in range(first, first + tokens):
             c[j] = shared * e[j] * (gap[j] - mean)
@@ -44,37 +44,24 @@ def forces(z, gamma, y, n, tokens, top, gap, e, c):
 
 @_jit
 def multiply(matrix, rows, N, c, out):
-    """out = K c, or S c where W stays: four rows at a time, the last of them perhaps the same."""
-    for p in range(0, rows, 4):
-        q, r, s = min(p + 1, rows - 1), min(p + 2, rows - 1), min(p + 3, rows - 1)
-        on_p, on_q, on_r, on_s = 0.0, 0.0, 0.0, 0.0
+    """out = K c, or S c where W stays."""
+    for p in range(rows):
+        total = 0.0
         for j in range(N):
-            on_p += matrix[p, j] * c[j]
-            on_q += matrix[q, j] * c[j]
-            on_r += matrix[r, j] * c[j]
-            on_s += matrix[s, j] * c[j]
-        out[p], out[q], out[r], out[s] = on_p, on_q, on_r, on_s
+            total += matrix[p, j] * c[j]
+        out[p] = total
 
 
 @_jit
 def update_and_multiply(S, probes, N, a, b, u, kappa, c, Sc):
-    """S += u a^T + kappa b^T, and Sc = S c, in one pass over two rows at a time."""
-    for p in range(0, probes - 1, 2):
-        one, two = S[p], S[p + 1]
-        u_one, u_two, kappa_one, kappa_two = u[p], u[p + 1], kappa[p], kappa[p + 1]
-        on_one, on_two = 0.0, 0.0
+    """S += u a^T + kappa b^T, and Sc = S c, in one pass."""
+    for p in range(probes):
+        total, on_u, on_kappa = 0.0, u[p], kappa[p]
         for j in range(N):
-            one[j] = one[j] + u_one * a[j] + kappa_one * b[j]
-            two[j] = two[j] + u_two * a[j] + kappa_two * b[j]
-            on_one += one[j] * c[j]
-            on_two += two[j] * c[j]
-        Sc[p], Sc[p + 1] = on_one, on_two
-    if probes % 2:
-        p, on_one = probes - 1, 0.0
-        for j in range(N):
-            S[p, j] = S[p, j] + u[p] * a[j] + kappa[p] * b[j]
-            on_one += S[p, j] * c[j]
-        Sc[p] = on_one
+            s = S[p, j] + on_u * a[j] + on_kappa * b[j]
+            S[p, j] = s
+            total += s * c[j]
+        Sc[p] = total
 
 
 @njit(nogil=True, error_model="numpy", _nrt=False, cache=True)
@@ -83,7 +70,7 @@ def train(
 ):
     """All steps of a run; `areas`: room for its vectors. Records after as many steps as `marks` says."""
     (_, n, tokens), (_, rows, N), probes = gamma.shape, kernel.shape, values.shape[1]
-    S, K, u, y, pi = weighted[run], kernel[run], values[run], labels[run], norms[run]
+    S, K, u, y = weighted[run], kernel[run], values[run], labels[run]
     top, gap, e, c, a, b, old, kappa, Kc, Sc, own = areas
     for i in range(n):
         for t in range(tokens):
@@ -98,11 +85,8 @@ def train(
         if mark < len(marks) and marks[mark] == step:
             for p in range(probes):
                 seen[mark, run, p] = u[p]
-            seen_pi[mark, run] = pi
+            seen_pi[mark, run] = norms[run]
             mark += 1
-        if step == len(sizes):
-            break
-        alpha = sizes[step]
         forces(u, own, y, n, tokens, top, gap, e, c)
         # The matrices times c, S with the update that waits from the step before.
         if both:
@@ -111,6 +95,9 @@ def train(
             multiply(S, probes, N, c, Sc)
         if moves_weight:
             multiply(K, rows, N, c, Kc)
+        if step == len(sizes):  # S is current
+            break
+        alpha, pi = sizes[step], norms[run]  # read again: between calls it is rounded to its dtype
         beta, curvature = 0.0, 0.0  # c'z and c'Hc
         for j in range(N):
             beta += c[j] * u[j]
@@ -133,7 +120,4 @@ def train(
             old[p] = u[p]
             u[p] += along * Sc[p] + across * kappa[p]
         if moves_prompt:
-            pi += alpha * (2.0 * beta + alpha * curvature)
-    if both and len(sizes) > 0:  # the last step's update, so that S is current
-        update_and_multiply(S, probes, N, a, b, old, kappa, c, Sc)
-    norms[run] = pi
+            norms[run] = pi + alpha * (2.0 * beta + alpha * curvature)
