@@ -53,21 +53,12 @@ def gate(implementation: str, dtype: torch.dtype, device: str, coordinates: bool
             raise AssertionError(f"{implementation} and reference differ: no speed is reported")
 
 
-def _stored(rows: int, lanes: int) -> int:
-    """Numbers of a packed matrix (rows, N): one of two mirrored squares, rows filled up to whole vectors."""
-    width = -(-rows // lanes) * lanes
-    return sum(width - j // lanes * lanes for j in range(_N))
-
-
 def _work(units: int, implementation: str, dtype: torch.dtype, coordinates: bool) -> Work:
-    """Two products and a rank-two update. S is read and written, K read: in the compiled loop from L2, half of each square."""
+    """Two products and a rank-two update. S is read and written, K read: in the compiled loop from L2."""
     size = 4 if dtype == torch.float32 else 8
     rows = _N + (2 if coordinates else 0)
     probes = rows + (2 * _N + 1 if coordinates else 0)
-    if implementation == "compiled":
-        on_K, on_S = _stored(rows, 64 // size), _stored(probes, 64 // size)
-    else:
-        on_K, on_S = _N * rows, _N * probes
+    on_K, on_S = _N * rows, _N * probes
     delayed = 2 if implementation == "reference" else 1  # S crosses twice where its update is a pass of its own
     return Work(
         units=units,
