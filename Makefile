@@ -10,7 +10,7 @@ ONLY ?=
 PATIENCE ?= 600
 
 VENV := .venv
-# Node's packages: for tests of the explorers, Lighthouse, and whoever changes a script. The book itself needs none.
+# Node's packages: for tests of the explorers, and whoever changes a script. The book itself needs none.
 PACKAGES := $(if $(shell command -v npm 2>/dev/null),node_modules/.ready)
 RUN := $(VENV)/bin/python
 READY := $(VENV)/.ready
