@@ -37,7 +37,9 @@
 
   /** The words of a claim, read once, and before it is first opened: formulas are text until then. */
   function wordsOf(claim) {
-    claim.words = claim.words || plain(claim.node.textContent);
+    // A formula is found by its TeX.
+    const tex = () => [...claim.node.querySelectorAll("[data-tex]")].map((formula) => formula.dataset.tex).join(" ");
+    claim.words = claim.words || plain(`${claim.node.textContent} ${tex()}`);
     return claim.words;
   }
 

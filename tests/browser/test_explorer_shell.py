@@ -282,7 +282,7 @@ def test_play_moves_by_itself_and_asks_before(browser: Browser, site: str) -> No
         explorer.page.wait_for_function(
             "document.querySelector('[data-control=noise] input[type=text]').value === '0.45'"
         )
-        assert explorer.root.get_by_role("button", name="Play: move noise").is_visible()
+        explorer.root.get_by_role("button", name="Play: move noise").wait_for()
         explorer.page.emulate_media(reduced_motion="reduce")
         explorer.stop_the_clock()
         explorer.root.get_by_role("button", name="Play: move noise").click()

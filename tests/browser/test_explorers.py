@@ -104,7 +104,7 @@ CASES = {
     ),
     "two_numbers": Case(("sigma", "ArrowRight"), ("map", "head1", 60, 25), "omega1", ("time", "0.5"), two_numbers),
     "length": Case(("eta", "ArrowLeft"), ("risk", "cursor", 150, 0), "length", ("d", "13"), length),
-    "finite_data": Case(("alpha", "ArrowRight"), ("curve", "tau", -60, 0), "tau", ("kappa", "0.125"), finite_data, words="memorises"),
+    "finite_data": Case(("alpha", "ArrowRight"), ("curve", "tau", -60, 0), "tau", ("kappa", "0.125"), finite_data),
     "one_token": Case(("strength", "ArrowRight"), ("risks", "here", 100, 0), "strength", ("tokens", "200"), one_token),
 }  # fmt: skip
 

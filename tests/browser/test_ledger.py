@@ -9,7 +9,7 @@ import pytest
 from playwright.sync_api import Browser, Page
 
 from tests.browser import looks
-from tests.browser.browsing import HTML, PHONE, visited
+from tests.browser.browsing import DESKTOP, HTML, PHONE, turned, visited
 
 pytestmark = pytest.mark.browser
 
@@ -183,9 +183,10 @@ def test_all_of_it_by_keyboard(browser: Browser, address: str, records: list) ->
 def test_an_open_claim_in_the_dark_can_be_read_by_all(browser: Browser, address: str) -> None:
     with visited(browser, address, f"{LEDGER}?verdict=fails#claim-c3b", PHONE, "dark") as visit:
         visit.page.locator("#claim-c3b[open] pre").wait_for()
-        assert looks.sideways(visit) == []
-        assert looks.readable(visit, "dark") == []
-        assert looks.accessible(visit) == []
+        assert looks.loading(visit) + looks.sideways(visit) == []
+        assert looks.readable(visit, "dark") + looks.accessible(visit) == []
+        turned(visit, DESKTOP, "light")
+        assert looks.ledger_fits(visit) + looks.sideways(visit) + looks.readable(visit, "light") == []
 
 
 def test_without_scripts_all_is_listed_and_links_open(browser: Browser, address: str, records: list) -> None:
