@@ -35,7 +35,7 @@
     return found;
   }
 
-  /** The words of a claim, read once, and before it is first opened: formulas are text until then. */
+  /** The words of a claim, read once. */
   function wordsOf(claim) {
     // A formula is found by its TeX.
     const tex = () => [...claim.node.querySelectorAll("[data-tex]")].map((formula) => formula.dataset.tex).join(" ");

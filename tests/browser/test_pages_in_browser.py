@@ -1,6 +1,7 @@
-"""One page of each kind, looked at by Chromium (the ledger: test_ledger): `make browser` after `make html` or `make book`. All pages as files: test_built_pages.
+"""One page of each kind, looked at by Chromium: `make browser` after `make html` or `make book`.
 
-All faults of a page are told at once. A page is opened on a phone in the dark, and then looked at on a desktop in the light.
+All pages as files: test_built_pages; the ledger: test_ledger. All faults of a page are told at once. A page is opened on a phone in the
+dark, and then looked at on a desktop in the light.
 """
 
 import pytest
