@@ -137,15 +137,20 @@ class _Event:
         return self.value(time, state)
 
 
-def _solve(x: float, nu: float, rate: float, time: float, **options: Any) -> Any:
-    """SciPy's stiff solver in z = log(1 + tau): the trajectory lives on a logarithmic clock."""
+def _on_the_clock(x: float, nu: float, rate: float) -> Callable[[float, Floats], list[float]]:
+    """The right-hand side in z = log(1 + tau): the trajectory lives on a logarithmic clock."""
 
     def right_hand_side(z: float, state: Floats) -> list[float]:
         clock = math.exp(z)
         return [clock * value for value in flow_rates(state.tolist(), x, nu, rate)]
 
+    return right_hand_side
+
+
+def _solve(x: float, nu: float, rate: float, time: float, **options: Any) -> Any:
+    """SciPy's stiff solver, with what `solve_ivp` reports."""
     solution = _scipy("integrate").solve_ivp(
-        right_hand_side, (0.0, math.log1p(time)), np.zeros(6), **(_TOLERANCE | options)
+        _on_the_clock(x, nu, rate), (0.0, math.log1p(time)), np.zeros(6), **(_TOLERANCE | options)
     )
     if not solution.success:
         raise RuntimeError(f"the flow's solver did not converge at x = {x:g}, nu = {nu:g}: {solution.message}")
@@ -213,9 +218,16 @@ def selects_signal(x: float, label_noise: float, *, attention_rate: float = 1.0,
     if x < 1 or (x == 1 and nu > 0):
         return False  # zero itself lies in the trap: proved, nothing to integrate
 
-    trap = _Event(lambda _, state: _trap_room(state.tolist(), x, nu), direction=-1.0, terminal=True)
-    solution = _solve(x, nu, rate, time, events=trap)
-    return solution.status == 0 and bool(solution.y[3, -1] > solution.y[4, -1])
+    solver = _scipy("integrate").LSODA(
+        _on_the_clock(x, nu, rate), 0.0, np.zeros(6), math.log1p(time), rtol=_TOLERANCE["rtol"], atol=_TOLERANCE["atol"]
+    )
+    while solver.status == "running":
+        message = solver.step()
+        if _trap_room(solver.y.tolist(), x, nu) <= 0:
+            return False  # the trap is never left, so to look at the ends of steps is enough
+    if solver.status == "failed":
+        raise RuntimeError(f"the flow's solver did not converge at x = {x:g}, nu = {nu:g}: {message}")
+    return bool(solver.y[3] > solver.y[4])
 
 
 def signal_threshold(

@@ -16,6 +16,7 @@ $$ \text{random: } \mathrm{sign}(S) = |w|_1 w + r,\; w = S/|S|,\; r \perp w \tex
 
 from __future__ import annotations
 
+import functools
 import math
 from dataclasses import replace
 
@@ -41,8 +42,10 @@ __all__ = [
 BASES = ("axis", "flat", "random")
 
 
-def _frame(rng: np.random.Generator, rows: int, d: int, signals: str) -> np.ndarray:
+@functools.lru_cache(maxsize=40)  # studies that differ in the signal norm only ask for the same frames
+def _frame(seed: int, run: int, rows: int, d: int, signals: str) -> np.ndarray:
     """(rows, d) orthonormal: two directions for the signals, then uniformly random ones orthogonal to them."""
+    rng = stream(seed, "signals", run)
     gaussian = rng.standard_normal((rows, d))
     if signals == "axis":
         gaussian[:2] = np.eye(2, d)
@@ -72,7 +75,7 @@ def dense_copy(sample: Sample, signals: str = "random", *, seed: int | None = No
             f"d must be even for two orthogonal flat signals; got {law.d}: choose an even d or another basis"
         )
     seed = sample.seed if seed is None else seed
-    frames = [_frame(stream(seed, "signals", sample.first_run + r), m, law.d, signals) for r in range(sample.runs)]
+    frames = [_frame(seed, sample.first_run + r, m, law.d, signals) for r in range(sample.runs)]
     frame = torch.as_tensor(np.stack(frames), dtype=sample.tokens.dtype, device=sample.tokens.device)
     return replace(
         sample,
