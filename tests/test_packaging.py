@@ -212,6 +212,7 @@ ROOMS = {
     "attnbook": (),
     "attnbook.extensions": ("book",),
     "bookkit": (),
+    "bookkit.cli": ("rerun",),
     "bookkit.figures": ("figures",),
     "bookkit.pages": ("rerun",),
     "bookkit.editions": ("book",),

@@ -78,7 +78,7 @@ PARAMETERS = [
     ("neither true nor false", ["-p", "verbose", "maybe"], ["parameter verbose must be true or false; got 'maybe'"]),
     ("empty", ["-p", "n", ""], ["parameter n must be an integer >= 1; got ''"]),
     ("given twice", ["-p", "n", "1", "-p", "n", "2"], ["parameter n is given twice with -p: keep one"]),
-    ("no value", ["-p", "n"], ["argument -p: expected 2 arguments"]),
+    ("no value", ["-p", "n"], ["Missing option '-o'"]),
     (
         "second one bad",
         ["-p", "n", "3", "-p", "label_noise", "x"],
@@ -119,7 +119,7 @@ PLACES = [
         ["rerun", "tinny", "-o", "out.ipynb"],
         ["no page 'tinny'; did you mean 'tiny'? pages: wing/01_tiny"],
     ),
-    ("no output", ["rerun", "tiny"], ["the following arguments are required: -o"]),
+    ("no output", ["rerun", "tiny"], ["Missing option '-o'"]),
     (
         "wrong suffix",
         ["rerun", "tiny", "-o", "out.txt"],
@@ -133,7 +133,7 @@ PLACES = [
         ["rerun", "tiny", "-o", "notebooks/../notebooks/wing/01_tiny.ipynb"],
         ["is a stored page of the book"],
     ),
-    ("stray argument", ["rerun", "tiny", "-o", "out.ipynb", "--fast"], ["unknown argument: --fast"]),
+    ("stray argument", ["rerun", "tiny", "-o", "out.ipynb", "--fast"], ["No such option", "--fast"]),
 ]
 
 

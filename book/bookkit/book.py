@@ -36,6 +36,7 @@ from bookkit.pages.catalogue import UserError, find_pages, write_atomically
 from bookkit.pages.execution import PagesFailed, execute_pages, pins_hash
 from bookkit.pages.times import write_build_times
 from bookkit.pages.tolerances import path_beside
+from bookkit.parser import program
 from bookkit.settings import settings
 
 STAGED = ("_config.yml", "_toc.yml", "book")
@@ -341,9 +342,14 @@ def _positive(text: str) -> int:
     return number
 
 
-def main(argv: Sequence[str] | None = None, prog: str = "python -m bookkit.book") -> int:
+def stored(argv: Sequence[str]) -> int:
+    """The command `html`."""
+    return main(["--stored", *argv], "html")
+
+
+def main(argv: Sequence[str] | None = None, command: str = "book") -> int:
     """Entry of `python -m bookkit.book`, and of the commands `book` and `html`; returns the exit status."""
-    parser = argparse.ArgumentParser(prog=prog, description="Build the book's HTML.")
+    parser = argparse.ArgumentParser(prog=f"{program()} {command}", description="Build the book's HTML.")
     parser.add_argument("--stored", action="store_true", help="take the stored outputs; execute nothing")
     parser.add_argument("--jobs", type=_positive, default=2, help="pages run at a time (default: 2)")
     parser.add_argument(

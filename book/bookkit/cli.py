@@ -8,7 +8,8 @@ stands (one line on stderr says what to change); 130 interrupted.
 
 from __future__ import annotations
 
-import argparse
+import difflib
+import importlib
 import json
 import os
 import sys
@@ -17,89 +18,81 @@ from importlib.metadata import EntryPoint, entry_points, version
 from pathlib import Path
 
 from bookkit import DISTRIBUTION
+
+try:
+    import click
+except ModuleNotFoundError:
+    print(
+        f"error: commands need click, which is not installed: python -m pip install '{DISTRIBUTION}[rerun]'",
+        file=sys.stderr,
+    )
+    sys.exit(2)
+
 from bookkit.pages.catalogue import UserError, find_pages, find_root, resolve_page
-from bookkit.parser import Parser, call_it, program
+from bookkit.parser import call_it, program
 
 # What a command needs beyond the small core, by the name of the extra in pyproject.toml.
 EXTRAS = {
-    "book": "book",
-    "html": "book",
-    "notebooks": "rerun",
-    "rerun": "rerun",
-    "results": "rerun",
-    "claims": "rerun",
-    "pages": "rerun",
-    "stability": "book",
-    "sweep": "sweep",
-    "replicate": "sweep",
-    "register": "book",
-}
+    "book": "book", "html": "book", "notebooks": "rerun", "rerun": "rerun", "results": "rerun", "claims": "rerun",
+    "pages": "rerun", "stability": "book", "sweep": "sweep", "replicate": "sweep", "register": "book",
+}  # fmt: skip
 # Modules of Python that Windows lacks.
 POSIX = {"fcntl", "resource"}
 
-
-# Commands whose options are their own modules' business.
+# Commands whose options are their own modules' business: what they do, and the function of the arguments after the name.
 PASSED_ON = {
-    "book": "execute the pages and build the HTML",
-    "html": "build the HTML from stored outputs",
-    "notebooks": "execute the pages and renew their stored outputs",
-    "register": "fix the claims' judges and thresholds before they are judged at fresh seeds",
-    "replicate": "judge every claim at fresh seeds, drawn by a public rule",
-    "stability": "how many digits of a page's numbers stand on other machines",
-    "sweep": "execute a page at every point of a grid, and collect one table",
+    "book": ("execute the pages and build the HTML", "bookkit.book:main"),
+    "html": ("build the HTML from stored outputs", "bookkit.book:stored"),
+    "notebooks": ("execute the pages and renew their stored outputs", "bookkit.pages.notebooks:main"),
+    "register": (
+        "fix the claims' judges and thresholds before they are judged at fresh seeds",
+        "bookkit.replication.command:register",
+    ),
+    "replicate": ("judge every claim at fresh seeds, drawn by a public rule", "bookkit.replication.command:main"),
+    "stability": ("how many digits of a page's numbers stand on other machines", "bookkit.pages.stability:main"),
+    "sweep": ("execute a page at every point of a grid, and collect one table", "bookkit.sweeps.command:main"),
 }
+NOTEBOOK = "an executed notebook, or the name of a page: its stored outputs"
 
 
-def parser() -> argparse.ArgumentParser:
-    """All commands and their options."""
-    top = Parser(prog=program(), description="Build the book, rerun its pages, read their results.")
-    top.add_argument("--version", action=_Version, nargs=0, help="print the version and stop")
-    commands = top.add_subparsers(dest="command", required=True, metavar="COMMAND", parser_class=Parser)
+class Commands(click.Group):
+    """Our commands, those that are passed on, and those of the installed books."""
 
-    rerun = commands.add_parser("rerun", help="execute a page with other parameters")
-    rerun.add_argument("page", metavar="PAGE", help="single_head/02_two_steps, 02_two_steps, two_steps, or a path")
-    rerun.add_argument(
-        "-p", dest="assignments", nargs=2, action="append", default=[], metavar=("NAME", "VALUE"), help="one parameter"
-    )
-    rerun.add_argument("-f", dest="file", type=Path, metavar="YAML", help="a mapping of parameters; -p overrides it")
-    rerun.add_argument(
-        "-o",
-        dest="output",
-        type=Path,
-        required=True,
-        metavar="FILE",
-        help="what to write: a notebook (.ipynb) or a page for the browser (.html)",
-    )
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """In the order in which a reader meets them."""
+        return [*self.commands, *PASSED_ON, *added()]
 
-    results = commands.add_parser("results", help="print the named results of an executed notebook as JSON")
-    results.add_argument(
-        "notebook", metavar="IPYNB", help="an executed notebook, or the name of a page: its stored outputs"
-    )
+    def get_command(self, ctx: click.Context, name: str) -> click.Command | None:
+        """By its name; None for what is no command."""
+        if name in PASSED_ON:
+            what, address = PASSED_ON[name]
+            return _passed_on(name, what, lambda: _named(address))
+        if entry := added().get(name):
+            return _passed_on(name, f"of this book: {entry.value}", entry.load)
+        return self.commands.get(name)
 
-    claims = commands.add_parser("claims", help="print what became of the claims that an executed notebook checks")
-    claims.add_argument(
-        "notebook", metavar="IPYNB", nargs="?", help="an executed notebook, or the name of a page: its stored outputs"
-    )
-    claims.add_argument(
-        "--uses", metavar="NAME", help="instead: all that falls if this claim or box does, the nearest first"
-    )
-    claims.add_argument("ids", nargs="*", metavar="ID", help="these claims only, as in C8")
-    claims.add_argument("--json", action="store_true", help="the whole records, as JSON")
-
-    pages = commands.add_parser("pages", help="list the pages and their parameters")
-    pages.add_argument("page", nargs="?", metavar="PAGE", help="one page only")
-
-    for name, what in PASSED_ON.items():
-        commands.add_parser(name, help=what, add_help=False)
-    for name, entry in added().items():
-        commands.add_parser(name, help=f"of this book: {entry.value}", add_help=False)
-    return top
+    def resolve_command(self, ctx: click.Context, args: list[str]) -> tuple:
+        """The command that was typed. Raises UsageError that names the nearest one."""
+        known = self.list_commands(ctx)
+        if args and args[0] not in known and not args[0].startswith("-"):
+            close = difflib.get_close_matches(args[0], known, n=1)
+            hint = f"did you mean {close[0]!r}?" if close else f"choose from {', '.join(known)}"
+            raise click.UsageError(f"no command {args[0]!r}: {hint}", ctx)
+        return super().resolve_command(ctx, args)
 
 
-class _Version(argparse.Action):
-    def __call__(self, *_: object) -> None:
-        print(program(), version(DISTRIBUTION))
-        raise SystemExit(0)
+def _named(address: str):
+    module, _, function = address.partition(":")
+    return getattr(importlib.import_module(module), function)
+
+
+def _passed_on(name: str, what: str, load) -> click.Command:
+    @click.command(name, help=what, context_settings={"ignore_unknown_options": True, "help_option_names": []})
+    @click.argument("rest", nargs=-1, type=click.UNPROCESSED)
+    def command(rest: tuple[str, ...]) -> int:
+        return load()(list(rest)) or 0
+
+    return command
 
 
 def added() -> dict[str, EntryPoint]:
@@ -107,34 +100,49 @@ def added() -> dict[str, EntryPoint]:
     return {entry.name: entry for entry in entry_points(group="bookkit.commands")}
 
 
+def _version(ctx: click.Context, _: click.Parameter, asked: bool) -> None:
+    if asked:
+        click.echo(f"{program()} {version(DISTRIBUTION)}")
+        ctx.exit()
+
+
+@click.group(cls=Commands, help="Build the book, rerun its pages, read their results.", no_args_is_help=False)
+@click.option(
+    "--version", is_flag=True, is_eager=True, expose_value=False, callback=_version, help="Print it and stop."
+)
+def commands() -> None:
+    """All commands and their options."""
+
+
 def main(arguments: Sequence[str] | None = None, name: str = "bookkit") -> int:
     """Run one command and return its exit code. `name`: what the program is called in its messages."""
     call_it(name)
-    options, rest = parser().parse_known_args(arguments)
-    if rest and options.command in COMMANDS and options.command not in PASSED_ON:
-        parser().error(f"unknown argument: {' '.join(rest)}")
+    given = list(sys.argv[1:] if arguments is None else arguments)
+    command = next((word for word in given if not word.startswith("-")), "")
     try:
-        done = (
-            COMMANDS[options.command](options, rest)
-            if options.command in COMMANDS
-            else added()[options.command].load()(rest)
-        )
+        with commands.make_context(name, given) as context:
+            done = commands.invoke(context)
         sys.stdout.flush()
-        return done
+        return done or 0
+    except click.exceptions.Exit as end:  # --help, --version
+        return end.exit_code
     except BrokenPipeError:  # whoever reads this, as `head`, has enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
+    except click.UsageError as error:
+        where = error.ctx.command_path if error.ctx else name
+        return _complain(f"{error.format_message()} (see {where} --help)", 2)
     except UserError as error:
         return _complain(str(error), 2)
     except ModuleNotFoundError as error:
         if error.name in POSIX:
             here = "rerun, results, claims and pages work here, and so does `jupyter-book build .`"
-            return _complain(f"{options.command} needs Linux, macOS, or WSL on Windows; {here}", 2)
-        if options.command not in EXTRAS or (error.name or "").split(".")[0] == __package__:
+            return _complain(f"{command} needs Linux, macOS, or WSL on Windows; {here}", 2)
+        if command not in EXTRAS or (error.name or "").split(".")[0] == __package__:
             raise
-        install = f"python -m pip install '{DISTRIBUTION}[{EXTRAS[options.command]}]'"
-        return _complain(f"{options.command} needs {error.name}, which is not installed: {install}", 2)
-    except KeyboardInterrupt:
+        install = f"python -m pip install '{DISTRIBUTION}[{EXTRAS[command]}]'"
+        return _complain(f"{command} needs {error.name}, which is not installed: {install}", 2)
+    except (KeyboardInterrupt, click.Abort):
         from bookkit.pages.rerun import INTERRUPTED
 
         return _complain(INTERRUPTED, 130)
@@ -145,14 +153,28 @@ def _complain(message: str, code: int) -> int:
     return code
 
 
-def _rerun(options: argparse.Namespace, rest: list[str]) -> int:
+@commands.command(
+    help="Execute a page with other parameters. PAGE: single_head/02_two_steps, 02_two_steps, two_steps, or a path."
+)
+@click.argument("page")
+@click.option("-p", "assignments", nargs=2, multiple=True, metavar="NAME VALUE", help="One parameter.")
+@click.option("-f", "file", type=Path, metavar="YAML", help="A mapping of parameters; -p overrides it.")
+@click.option(
+    "-o",
+    "output",
+    type=Path,
+    required=True,
+    metavar="FILE",
+    help="A notebook (.ipynb), or a page for the browser (.html).",
+)
+def rerun(page: str, assignments: Sequence[tuple[str, str]], file: Path | None, output: Path) -> int:
     from bookkit.pages.rerun import RunError, rerun
 
     try:
-        rerun(options.page, options.assignments, options.file, options.output, find_root())
+        rerun(page, assignments, file, output, find_root())
     except RunError as error:
         return _complain(str(error), 1)
-    print(f"wrote {options.output}", file=sys.stderr)
+    print(f"wrote {output}", file=sys.stderr)
     return 0
 
 
@@ -162,87 +184,43 @@ def _notebook(text: str) -> Path:
     return path if path.suffix == ".ipynb" or path.is_file() else resolve_page(text, find_root()).stored
 
 
-def _results(options: argparse.Namespace, rest: list[str]) -> int:
+@commands.command(help=f"Print the named results of a page as JSON. NOTEBOOK: {NOTEBOOK}.")
+@click.argument("notebook")
+def results(notebook: str) -> None:
     from bookkit.pages.rerun import named_results
 
-    print(json.dumps(named_results(_notebook(options.notebook)), ensure_ascii=False, indent=2))
-    return 0
+    print(json.dumps(named_results(_notebook(notebook)), ensure_ascii=False, indent=2))
 
 
-def _claims(options: argparse.Namespace, rest: list[str]) -> int:
+@commands.command(
+    help=f"Print what became of the claims that a page checks. NOTEBOOK: {NOTEBOOK}; ID: these only, as in C8."
+)
+@click.argument("notebook", required=False)
+@click.argument("ids", nargs=-1, metavar="[ID]...")
+@click.option("--uses", metavar="NAME", help="Instead: all that falls if this claim or box does, the nearest first.")
+@click.option("--json", "whole", is_flag=True, help="The whole records, as JSON.")
+def claims(notebook: str | None, ids: tuple[str, ...], uses: str | None, whole: bool) -> None:
     from bookkit.ledger.text import as_text, stored_claims
 
-    if options.uses:
+    if uses:
         from bookkit.map.text import falls
 
-        print(falls(options.uses, find_root()))
-        return 0
-    if options.notebook is None:
+        print(falls(uses, find_root()))
+        return
+    if notebook is None:
         raise UserError("claims needs an executed notebook or the name of a page, or --uses with a claim or a box")
-    records = stored_claims(_notebook(options.notebook), options.ids)
-    print(json.dumps(records, ensure_ascii=False, indent=2) if options.json else as_text(records))
-    return 0
+    records = stored_claims(_notebook(notebook), list(ids))
+    print(json.dumps(records, ensure_ascii=False, indent=2) if whole else as_text(records))
 
 
-def _pages(options: argparse.Namespace, rest: list[str]) -> int:
+@commands.command(help="List the pages and their parameters, or those of one page.")
+@click.argument("page", required=False)
+def pages(page: str | None) -> None:
     from bookkit.pages.parameters import page_parameters
 
     root = find_root()
-    for page in [resolve_page(options.page, root)] if options.page is not None else find_pages(root):
-        print(page.name)
-        for parameter in page_parameters(page):
+    for each in [resolve_page(page, root)] if page is not None else find_pages(root):
+        print(each.name)
+        for parameter in page_parameters(each):
             value = f"{parameter.name}: {parameter.type.__name__} = {parameter.default!r}"
             print(f"    {value:<32}  {parameter.help}: {parameter.expectation}")
-    return 0
-
-
-def _book(options: argparse.Namespace, rest: list[str]) -> int:
-    from bookkit.book import main as build
-
-    stored = ["--stored"] if options.command == "html" else []
-    return build([*stored, *rest], prog=f"{program()} {options.command}") or 0
-
-
-def _notebooks(options: argparse.Namespace, rest: list[str]) -> int:
-    from bookkit.pages.notebooks import main as renew
-
-    return renew(rest)
-
-
-def _stability(options: argparse.Namespace, rest: list[str]) -> int:
-    from bookkit.pages.stability import main as stability
-
-    return stability(rest)
-
-
-def _sweep(options: argparse.Namespace, rest: list[str]) -> int:
-    from bookkit.sweeps.command import main as sweep
-
-    return sweep(rest)
-
-
-def _replicate(options: argparse.Namespace, rest: list[str]) -> int:
-    from bookkit.replication.command import main as replicate
-
-    return replicate(rest)
-
-
-def _register(options: argparse.Namespace, rest: list[str]) -> int:
-    from bookkit.replication.command import register
-
-    return register(rest)
-
-
-COMMANDS = {
-    "rerun": _rerun,
-    "results": _results,
-    "claims": _claims,
-    "pages": _pages,
-    "book": _book,
-    "html": _book,
-    "notebooks": _notebooks,
-    "stability": _stability,
-    "sweep": _sweep,
-    "replicate": _replicate,
-    "register": _register,
-}
