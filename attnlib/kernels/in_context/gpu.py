@@ -17,7 +17,7 @@ import torch
 import triton
 
 from attnlib.kernels.batches import in_batches, on_device
-from attnlib.kernels.in_context import _gpu_random, _gpu_step
+from attnlib.kernels.in_context import _programs
 from attnlib.kernels.in_context.arguments import Call, Recorded, empty_record
 from attnlib.kernels.prompt_stream import check_origin, normals_per_prompt
 
@@ -25,11 +25,11 @@ __all__ = ["advance", "draws", "normals", "registers", "sizes"]
 
 # Of one launch, in blocks of 128 tokens: of each program, and of all; meant to take about a second.
 _MOST_OF_ONE, _MOST_OF_ALL = 2_000_000, 1_000_000_000
-_LANES = _gpu_random.LANES.value
+_LANES = _programs.LANES.value
 
 
 def sizes(d: int, heads: int) -> dict[str, int]:
-    """What a program is compiled for; SCRATCH is the number of floats of a run's scratch (see `_gpu_step`)."""
+    """What a program is compiled for; SCRATCH is the number of floats of a run's scratch (see `_programs`)."""
     n = d + 1
     floats = (2 * heads * n + d + 2) * _LANES + heads * n * (5 * n + 2)
     return {
@@ -92,7 +92,7 @@ def advance(call: Call, weights: torch.Tensor, first_moment: torch.Tensor, secon
         scratch = torch.empty(programs * size, dtype=torch.float32, device=device)
         most = max(1, min(_MOST_OF_ONE, _MOST_OF_ALL // programs) // blocks)
         for start in range(0, max(1, call.steps), most):
-            _gpu_step.train[(programs,)](
+            _programs.train[(programs,)](
                 weights, first_moment, second_moment, scratch, keys, streams, rates, keeps, *scales, record,
                 found.losses, found.key_query, found.output_value, first_run=part.start,
                 first_step=call.first_step, start=start, steps=min(most, call.steps - start),
@@ -130,7 +130,7 @@ def draws(
     found = torch.empty(shape, dtype=torch.float32, device=device)
     if found.numel():
         with on_device(device):
-            _gpu_random.fill[(len(ids) * steps, triton.cdiv(prompts, _LANES))](
+            _programs.fill[(len(ids) * steps, triton.cdiv(prompts, _LANES))](
                 words, found, _words([seed & 0xFFFFFFFF, seed >> 32], device), _words(ids, device), first_step, steps,
                 prompts, count // 2, num_warps=4, enable_fp_fusion=True,
             )  # fmt: skip
