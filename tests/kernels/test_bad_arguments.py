@@ -29,9 +29,9 @@ WRONG = [
     ({"betas": (0.9,)}, "betas"),
     ({"eps": -1e-8}, "eps"),
     ({"weight_decay": -0.1}, "weight_decay"),
-    ({"record": [51]}, "record must lie in"),
+    ({"record": [51]}, "record must hold steps in"),
     ({"record": [1.5]}, "record must be"),
-    ({"first_step": 10, "record": [9]}, "record must lie in"),
+    ({"first_step": 10, "record": [9]}, "record must hold steps in"),
 ]
 
 

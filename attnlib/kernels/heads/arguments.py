@@ -9,8 +9,7 @@ from typing import Protocol
 import torch
 
 from attnlib import checks
-from attnlib.kernels.calls import settle
-from attnlib.kernels.state_checks import MOST_STEPS, contiguous, finite, rates_of, symmetric, whole_tensor
+from attnlib.kernels.calls import MOST_STEPS, contiguous, finite, moments, rates_of, settle, symmetric, whole_tensor
 
 __all__ = ["KINDS", "PREPARATIONS", "Call", "Map", "Recorded"]
 
@@ -176,9 +175,7 @@ class Call:
         finite("factors", factors)
         if batches is not None:
             _check_batches(batches, runs, steps, n, gram)
-        marks = sorted({checks.whole_number("record", step, at_least=0) for step in self.record})
-        if marks and marks[-1] > steps:
-            raise ValueError(f"record must hold steps in 0 ... {steps}; got {marks[-1]}")
+        marks = moments(self.record, steps)
         rates = [rates_of("value_step", self.value_step, gram), rates_of("attention_step", self.attention_step, gram)]
         if not (labels.abs() == 1).all():
             raise ValueError("labels must be +1 or -1; got something else")
@@ -188,7 +185,7 @@ class Call:
         symmetric(gram)
         momentum = checks.probability("momentum", self.momentum)
         settle(
-            self, heads=heads, signals=signals, factors=factors, velocity=velocity, record=tuple(marks), momentum=momentum,
+            self, heads=heads, signals=signals, factors=factors, velocity=velocity, record=marks, momentum=momentum,
             output_scale=checks.finite_number("output_scale", self.output_scale),
             prepare=checks.one_of("prepare", self.prepare, PREPARATIONS), look_ahead=bool(self.look_ahead),
             rates=torch.stack(rates, dim=1).to(gram),

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from attnlib import checks
 from attnlib.arrays import Floats, Ints
-from attnlib.kernels.calls import changed, settle
+from attnlib.kernels.calls import changed, moments, settle
 from attnlib.kernels.prompt_stream import check_origin
 
 __all__ = ["OPTIMISERS", "Call", "Recorded", "circuits", "empty_record", "factors"]
@@ -129,12 +129,7 @@ class Call:
             name: _not_negative(name, getattr(self, name))
             for name in ("beta_std", "noise_std", "target_noise_std", "weight_decay")
         }
-        marks = sorted({checks.whole_number("record", step, at_least=0) for step in self.record})
-        last = self.first_step + self.steps
-        if marks and not (self.first_step <= marks[0] and marks[-1] <= last):
-            raise ValueError(
-                f"record must lie in [{self.first_step}, {last}], the steps of this call; got {marks[0]} to {marks[-1]}"
-            )
+        marks = moments(self.record, self.first_step + self.steps, first=self.first_step)
         settle(
             self, **sizes, **not_negative, seed=seed, streams=streams, first_step=int(self.first_step), steps=int(self.steps),
             learning_rate=_rates(self.learning_rate, len(streams)), betas=(float(self.betas[0]), float(self.betas[1])),

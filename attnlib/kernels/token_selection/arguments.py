@@ -8,12 +8,11 @@ from dataclasses import dataclass, field, fields
 import torch
 
 from attnlib import checks
-from attnlib.kernels.calls import changed, settle
+from attnlib.kernels.calls import MOST_STEPS, changed, moments, settle
 
 __all__ = ["TRAINED", "Call", "Recorded"]
 
 TRAINED = ("both", "p", "W")
-_MOST_STEPS = 2**31 - 1
 _SYMMETRY = (
     1e-3  # of the largest entry: far above the rounding of long float32 trainings, far below a wrong order of rows
 )
@@ -157,12 +156,10 @@ class Call:
         _check_symmetric({"weighted": weighted, "kernel": kernel}, N)
         if not bool((labels.abs() == 1).all()):
             raise ValueError("labels must be +1 or -1, the observed labels")
-        if checks.whole_number("steps", self.steps, at_least=0) > _MOST_STEPS:
-            raise ValueError(f"steps must be at most {_MOST_STEPS}; got {self.steps}: call again from where it ended")
+        if checks.whole_number("steps", self.steps, at_least=0) > MOST_STEPS:
+            raise ValueError(f"steps must be at most {MOST_STEPS}; got {self.steps}: call again from where it ended")
         checks.one_of("trained", self.trained, TRAINED)
-        marks = tuple(sorted({checks.whole_number("record", step, at_least=0) for step in self.record}))
-        if marks and marks[-1] > self.steps:
-            raise ValueError(f"record must hold steps in 0 ... {self.steps}, counted from this call; got {marks[-1]}")
+        marks = moments(self.record, int(self.steps))
         fixed = {name: tensors[name].detach().contiguous() for name in ("kernel", "head_scores", "labels")}
         sizes = _step_sizes(self.step_size, int(self.steps))
         settle(self, **fixed, step_sizes=sizes, steps=int(self.steps), record=marks)
