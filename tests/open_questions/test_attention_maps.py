@@ -31,7 +31,7 @@ PAPER_SIZE = SignalNoiseLaw(200, 40_000, 30.0, 0.05)
 
 @pytest.fixture(scope="module")
 def study():
-    return maps_study(LAW, (10.0, 30.0), 0.025, steps=2000, draws=4, seed=1)
+    return maps_study(LAW, (10.0, 30.0), 0.025, steps=2000, draws=10, seed=1)
 
 
 def head(attention_map, tokens, v, p):
