@@ -286,7 +286,7 @@ def test_claims_of_a_notebook_are_printed(notebook: str, capsys: pytest.CaptureF
         "    measured    0.99 +- 0.02",
         "    rule        statistics: 4 s.e., over 1 draw",
         "    control     one step: fails",
-        "    function    attnbook.single_head.two_step_claims.interpolates",
+        "    function    attnbook.single_head.two_steps.claims.interpolates",
     ]
     assert main(["claims", notebook]) == 0
     out = capsys.readouterr().out

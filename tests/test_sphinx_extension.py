@@ -35,7 +35,7 @@ def record(claim_id: str = "C1", **changes: object) -> dict:
         "expected": "holds",
         "violated": "",
         "negative_control": {"wrong": "one step", "verdict": "fails"},
-        "function": "attnbook.single_head.two_step_claims.interpolates",
+        "function": "attnbook.single_head.two_steps.claims.interpolates",
         "numbers": {"accuracy": 0.99},
         **changes,
     }
@@ -143,7 +143,7 @@ def test_the_book_shows_every_claim_and_says_where_each_page_stands(root: Path) 
         "Rule": "statistics: 4 s.e., over 16 draws",
         "Negative control": "one step: fails, told apart",
         "Numbers": "accuracy 0.99",
-        "Function": "attnbook.single_head.two_step_claims.interpolates",
+        "Function": "attnbook.single_head.two_steps.claims.interpolates",
     }
     assert f">{mathml('y_i f_i > 0')}</span>" in shown["claim-c1"]
     assert '<span class="verdict verdict-holds">holds</span>' in shown["claim-c1"]

@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 import torch
 
-from attnbook.single_head.beyond_two_steps.claims import CLAIMS, long_study
+from attnbook.single_head.beyond_two_steps.claims import CLAIMS
+from attnbook.single_head.beyond_two_steps.study import long_study
 from attnbook.single_head.flow import signal_threshold
 from attnbook.single_head.long_run import (
     class_fates,

@@ -8,8 +8,8 @@ import torch
 
 from attnbook.single_head.max_margin.claims import CLAIMS as MARGIN
 from attnbook.single_head.phase_diagram import claims as phase
-from attnbook.single_head.two_step_claims import CLAIMS as TWO
-from attnbook.single_head.two_step_claims import NOTEBOOK_STEP_CLAIM
+from attnbook.single_head.two_steps.claims import CLAIMS as TWO
+from attnbook.single_head.two_steps.claims import NOTEBOOK_STEP_CLAIM
 from tests.worlds import tighter, worlds
 
 DRAWS = 80

@@ -15,8 +15,8 @@ from attnbook.single_head.finite_dimension.study import INSIDE, SHORTER, SMALL_S
 from attnbook.single_head.label_counts import count_widths
 from attnbook.single_head.max_margin.claims import CLAIMS as MARGIN
 from attnbook.single_head.phase_diagram import claims as phase
-from attnbook.single_head.two_step_claims import CLAIMS as TWO_STEPS
-from attnbook.single_head.two_step_claims import noise_tolerance
+from attnbook.single_head.two_steps.claims import CLAIMS as TWO_STEPS
+from attnbook.single_head.two_steps.claims import noise_tolerance
 from attnlib.single_head.law import SignalNoiseLaw
 from attnlib.single_head.population import FreshScores
 from tests.worlds import tighter, worlds

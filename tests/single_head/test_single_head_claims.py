@@ -5,10 +5,10 @@ import dataclasses
 import pytest
 import torch
 
-from attnbook.single_head import two_step_claims
 from attnbook.single_head.rotations_are_free.claims import coordinate_study
 from attnbook.single_head.signal_and_noise.claims import averaging_error
 from attnbook.single_head.study import log_term, two_step_study
+from attnbook.single_head.two_steps import claims as two_step_claims
 from attnbook.single_head.variants import StressedLaw
 from attnlib.single_head.law import SignalNoiseLaw
 from attnlib.single_head.population import log10_clean_error

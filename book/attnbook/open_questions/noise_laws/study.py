@@ -30,7 +30,7 @@ from attnbook.open_questions.noise_laws.parts import (
     Uniform,
 )
 from attnbook.single_head.study import TwoStepStudy, measure_two_steps
-from attnbook.single_head.two_step_claims import CLAIMS as TWO_STEP_CLAIMS
+from attnbook.single_head.two_steps.claims import CLAIMS as TWO_STEP_CLAIMS
 from attnlib import checks
 from attnlib.randomness import stream
 from attnlib.single_head.closed_form import two_steps
