@@ -7,10 +7,8 @@ pinned requirements, the Python that runs them and the environment given to it. 
 import hashlib
 import json
 import os
-import shutil
 import sys
 import time
-import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,12 +17,12 @@ import joblib
 from tqdm import tqdm
 
 from bookkit.code import Code, code_of
-from bookkit.pages.catalogue import find_root
+from bookkit.pages.catalogue import find_root, write_atomically
 from bookkit.pages.one_page import PageError, as_text, run_source
 
 __all__ = ["PageResult", "PagesFailed", "execute_pages", "pins_hash"]
 
-CACHE_LIMIT = "1G"  # an edit of the code makes every entry stale; the oldest go first
+CACHE_LIMIT = 2**30  # bytes; an edit of the code makes every entry stale: those that were not used for longest go first
 
 
 class PagesFailed(Exception):
@@ -40,19 +38,13 @@ class PageResult:
     cached: bool
 
 
-# --- what a result depends on ---------------------------------------------------------------------------------------
-
-
 def pins_hash(root: Path) -> str:
     """SHA-256 over `requirements.txt` of `root` and the version and machine type of the running Python."""
     pins = root / "requirements.txt"
     if not pins.is_file():
         raise FileNotFoundError(f"root must hold requirements.txt, whose pins key every result; got {root}")
     machine = f"{sys.version}\0{sys.platform}\0{os.uname().machine}"
-    return hashlib.sha256(pins.read_bytes() + machine.encode()).hexdigest()
-
-
-# --- many pages -------------------------------------------------------------------------------------------------------
+    return _sha256(pins.read_bytes() + machine.encode())
 
 
 def execute_pages(
@@ -80,35 +72,30 @@ def execute_pages(
         raise FileNotFoundError(f"pages must be files that exist; got {', '.join(missing)}")
     root = root or find_root()
     code = code or code_of(root)
-    key = {"code_hash": code.hash(), "pins_hash": pins_hash(root)}
-    calls = {
-        path: {
-            "source": path.read_text(encoding="utf-8"),
-            "parameters": dict(parameters or {}),
-            "page": path.relative_to(root).as_posix() if path.is_relative_to(root) else path.name,
-            "code": code,
-            "environment": dict(environment or {}),
-            **key,
-        }
-        for path in pages
-    }
-    memory = joblib.Memory(cache_dir, verbose=0)
+    common = [dict(parameters or {}), code.hash(), pins_hash(root), dict(environment or {})]
     results: dict[Path, PageResult] = {}
     failures: dict[Path, str] = {}
+    todo = []
     with tqdm(total=len(pages), unit="page", file=sys.stderr) as bar:
 
         def report(path: Path, word: str) -> None:
-            bar.write(f"{calls[path]['page']}  {word}", file=sys.stderr)
+            bar.write(f"{_name(path, root)}  {word}", file=sys.stderr)
             bar.update()
 
-        for path, call in calls.items():
-            if (kept := _recall(memory, call)) is not None:
+        for path in pages:
+            source = path.read_text(encoding="utf-8")
+            entry = None
+            if cache_dir is not None:
+                entry = cache_dir / f"{_sha256(json.dumps([source, *common], sort_keys=True).encode())}.json"
+            if (kept := _recall(entry)) is not None:
                 results[path] = kept
                 report(path, f"cached (ran {kept.seconds:.1f} s)")
-        todo = [path for path in pages if path not in results]
+            else:
+                call = (source, parameters, _name(path, root), code, environment)
+                todo.append(joblib.delayed(_run_and_keep)(path, entry, call))
         # Processes, never threads: papermill changes the working directory of its whole process.
         parallel = joblib.Parallel(n_jobs=jobs, backend="loky", return_as="generator_unordered", batch_size=1)
-        for path, outcome in parallel(joblib.delayed(_run_and_keep)(path, memory, calls[path]) for path in todo):
+        for path, outcome in parallel(todo):
             if isinstance(outcome, PageResult):
                 results[path] = outcome
                 report(path, f"{outcome.seconds:.1f} s")
@@ -118,59 +105,50 @@ def execute_pages(
     if failures:
         raise PagesFailed("\n".join(failures[path] for path in pages if path in failures))
     if cache_dir is not None:
-        memory.reduce_size(bytes_limit=CACHE_LIMIT)
+        _shorten(cache_dir)
     return {path: results[path] for path in pages}
 
 
-def _timed_page(
-    source: str, parameters: dict, code_hash: str, pins_hash: str, page: str, code: Code, environment: dict
-) -> tuple[str, float, str]:
-    """What the cache keeps: notebook text, seconds, and a checksum of both (see `_recall`). The two hashes only name it."""
+def _name(path: Path, root: Path) -> str:
+    return path.relative_to(root).as_posix() if path.is_relative_to(root) else path.name
+
+
+def _run_and_keep(path: Path, entry: Path | None, call: tuple) -> tuple[Path, PageResult | str]:
+    """In a worker process: run the page and keep the result. A failure comes back as text."""
     start = time.perf_counter()
-    text = as_text(run_source(source, parameters, page, code, environment))
-    seconds = time.perf_counter() - start
-    return text, seconds, _checksum(text, seconds)
-
-
-def _remember(memory: joblib.Memory) -> joblib.memory.MemorizedFunc:
-    # Name and place of a page do not change its numbers; `code_hash` stands for the content of its folders.
-    return memory.cache(_timed_page, ignore=["page", "code"])
-
-
-def _run_and_keep(path: Path, memory: joblib.Memory, call: dict) -> tuple[Path, PageResult | str]:
-    """In a worker process: run the page whatever the cache holds, and keep the result. A failure comes back as text."""
     try:
-        (text, seconds, _), _ = _remember(memory).call(**call)
+        text = as_text(run_source(*call))
     except PageError as error:
         return path, str(error)
+    seconds = time.perf_counter() - start
+    if entry is not None:
+        body = json.dumps([text, seconds])
+        entry.parent.mkdir(parents=True, exist_ok=True)
+        write_atomically(entry, f"{_sha256(body.encode())}\n{body}")
     return path, PageResult(text, seconds, cached=False)
 
 
-def _recall(memory: joblib.Memory, call: dict) -> PageResult | None:
-    """The kept result of `call`, or None. Half-written and garbled entries are thrown away, never trusted."""
-    if memory.location is None:
-        return None
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # an unreadable entry is no news: the page simply runs again
-        try:
-            cached = _remember(memory)
-            if not cached.check_call_in_cache(**call):
-                return None
-            entry = cached.call_and_shelve(**call)
-        except Exception:
-            # joblib's own record is unreadable (its `func_code.py`): nothing in the folder can be relied on.
-            shutil.rmtree(memory.location, ignore_errors=True)
+def _recall(entry: Path | None) -> PageResult | None:
+    """What is kept under this name, or None. Half-written and garbled entries are never trusted: the page runs again."""
+    try:
+        checksum, _, body = entry.read_text(encoding="ascii").partition("\n") if entry else ("", "", "")
+        if checksum != _sha256(body.encode()):
             return None
-        try:
-            text, seconds, checksum = entry.get()
-            # A changed byte inside the text unpickles without complaint, so the content is checked too.
-            if checksum == _checksum(text, seconds):
-                return PageResult(text, seconds, cached=True)
-        except Exception:
-            pass
-        entry.clear()
+        entry.touch()
+    except (OSError, ValueError):
         return None
+    return PageResult(*json.loads(body), cached=True)
 
 
-def _checksum(text: str, seconds: float) -> str:
-    return hashlib.sha256(json.dumps([text, seconds]).encode()).hexdigest()
+def _shorten(folder: Path) -> None:
+    """Delete what was not used for longest, until `CACHE_LIMIT` bytes are left."""
+    left = CACHE_LIMIT
+    files = [(path, path.stat()) for path in folder.rglob("*") if path.is_file()]
+    for path, status in sorted(files, key=lambda file: -file[1].st_mtime):
+        left -= status.st_size
+        if left < 0:
+            path.unlink(missing_ok=True)
+
+
+def _sha256(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()

@@ -9,7 +9,6 @@ import re
 import sys
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from pathlib import Path
 
 import jupytext
@@ -116,7 +115,7 @@ def run_in_folder(
     """What `run_source` and a sweep share: run a page with a kernel that keeps everything of its own in `folder`.
 
     `folder` is empty and the caller's to remove; `time_limit`: seconds for each cell (default: no limit).
-    The environment and the working directory of this process change meanwhile: one page at a time in a process.
+    The working directory of this process changes meanwhile: one page at a time in a process.
 
     Raises `PageError`, with the executed part of the notebook, when a cell fails and when the kernel dies.
     """
@@ -131,37 +130,38 @@ def run_in_folder(
         what = f"not a MyST Markdown notebook: {type(error).__name__}: {_one_line(error)}"
         raise PageError(page, what) from error
     saved, log = folder / "saved.ipynb", folder / "kernel.log"
-    with _kernel_environment(code, folder, environment or {}):
-        for attempt in range(_STARTS):
-            try:
-                executed = papermill.execute_notebook(
-                    copy.deepcopy(notebook),
-                    str(saved),  # after every cell
-                    parameters=dict(parameters or {}),
-                    kernel_name="python3",
-                    cwd=str(_fresh(folder / "work")),
-                    progress_bar=False,
-                    shutdown_kernel="immediate",  # asked politely, a kernel now and then takes 4 s to go
-                    kernel_manager_class=private_kernel_manager(folder, log),
-                    execution_timeout=time_limit,
-                )
-                break
-            except PapermillExecutionError as error:
-                part, cell = _executed_part(saved)
-                trace = _ANSI.sub("", "\n".join(error.traceback))
-                raise PageError(page, _describe(error, cell, trace), cell, trace, part) from None
-            except Exception as error:
-                # A kernel that dies (out of memory, most often) cannot say where; the notebook saved last can.
-                part, cell = _executed_part(saved)
-                at = f" in code cell {cell}" if cell else ""
-                said = log.read_text(errors="replace").strip() if log.exists() else ""
-                last = said.rpartition("\n")[2]
-                # A kernel's ports are chosen first and opened later; in between another process may take one.
-                if not cell and "Address already in use" in last and attempt + 1 < _STARTS:
-                    log.unlink()
-                    continue
-                why = f"{type(error).__name__}: {_one_line(error)} {_one_line(last)}".strip()
-                raise PageError(page, f"the kernel failed{at}: {why}", cell, said[-_LOG_KEPT:], part) from error
+    variables = {**private_environment(code, folder), **(environment or {})}
+    manager = private_kernel_manager(folder, log, variables)
+    for attempt in range(_STARTS):
+        try:
+            executed = papermill.execute_notebook(
+                copy.deepcopy(notebook),
+                str(saved),  # after every cell
+                parameters=dict(parameters or {}),
+                kernel_name="python3",
+                cwd=str(_fresh(folder / "work")),
+                progress_bar=False,
+                shutdown_kernel="immediate",  # asked politely, a kernel now and then takes 4 s to go
+                kernel_manager_class=manager,
+                execution_timeout=time_limit,
+            )
+            break
+        except PapermillExecutionError as error:
+            part, cell = _executed_part(saved)
+            trace = _ANSI.sub("", "\n".join(error.traceback))
+            raise PageError(page, _describe(error, cell, trace), cell, trace, part) from None
+        except Exception as error:
+            # A kernel that dies (out of memory, most often) cannot say where; the notebook saved last can.
+            part, cell = _executed_part(saved)
+            at = f" in code cell {cell}" if cell else ""
+            said = log.read_text(errors="replace").strip() if log.exists() else ""
+            last = said.rpartition("\n")[2]
+            # A kernel's ports are chosen first and opened later; in between another process may take one.
+            if not cell and "Address already in use" in last and attempt + 1 < _STARTS:
+                log.unlink()
+                continue
+            why = f"{type(error).__name__}: {_one_line(error)} {_one_line(last)}".strip()
+            raise PageError(page, f"the kernel failed{at}: {why}", cell, said[-_LOG_KEPT:], part) from error
     normalise(executed)
     # papermill takes `SystemExit` for a wish to stop early; half a page must not be published.
     for number, cell in enumerate(_code_cells(executed), start=1):
@@ -273,40 +273,36 @@ def _one_line(error: object) -> str:
 # --- the kernel -------------------------------------------------------------------------------------------------------
 
 
-@contextmanager
-def _kernel_environment(code: Code, folder: Path, environment: Mapping[str, str]) -> Iterator[None]:
-    """Set, for the kernels started inside, threads, import path and private folders; restore on the way out."""
-    changes = {
+def private_environment(code: Code, folder: Path) -> dict[str, str]:
+    """Variables of a kernel that keeps to itself: threads, import path and private folders below `folder`."""
+    return {
         **ONE_THREAD,
         "PYTHONPATH": code.search_path,  # the kernel imports the very tree that was hashed
         "IPYTHONDIR": str(_fresh(folder / "ipython")),  # a reader's IPython start-up files are not part of the book
         "JUPYTER_RUNTIME_DIR": str(_fresh(folder / "runtime")),
-        "JUPYTER_PREFER_ENV_PATH": "1",  # the kernel "python3" of this environment, not one in the home folder
         "PYTHONWARNINGS": "",  # a strict test run does not make the kernel strict
-        **environment,
     }
-    before = {name: os.environ.get(name) for name in changes}
-    os.environ.update(changes)
-    try:
-        yield
-    finally:
-        for name, value in before.items():
-            if value is None:
-                os.environ.pop(name, None)
-            else:
-                os.environ[name] = value
 
 
-def private_kernel_manager(folder: Path, log: Path, on_start: Callable[[int], None] = lambda pid: None) -> type:
-    """A kernel manager whose kernels write to `log` what goes past the page: they call their ordinary end an error."""
+def private_kernel_manager(
+    folder: Path, log: Path, environment: Mapping[str, str], on_start: Callable[[int], None] = lambda pid: None
+) -> type:
+    """A manager of kernels of this Python, with further variables, that write to `log` what goes past the page.
+
+    They call their ordinary end an error now and then, and not into the page.
+    """
+    from jupyter_client.kernelspec import KernelSpecManager
     from jupyter_client.manager import AsyncKernelManager
 
     class PrivateKernelManager(AsyncKernelManager):
         def __init__(self, **options: object) -> None:
             # Left to itself, the file with the kernel's ports and key lies among the temporary files of the machine.
-            super().__init__(connection_file=str(folder / "connection.json"), **options)
+            options["connection_file"] = str(folder / "connection.json")
+            # No folder is searched: "python3" is this Python, whatever bears that name in the home folder.
+            super().__init__(kernel_spec_manager=KernelSpecManager(kernel_dirs=[]), **options)
 
         async def _async_start_kernel(self, **options: object) -> None:
+            options["env"] = {**os.environ, **environment}
             with log.open("ab") as file:
                 await super()._async_start_kernel(stdout=file, stderr=file, **options)
             on_start(self.provisioner.pid)

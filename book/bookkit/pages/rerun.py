@@ -139,11 +139,9 @@ def run_page(page: Page, values: dict[str, Any]) -> NotebookNode:
     logging.getLogger("papermill").setLevel(logging.ERROR)  # its remarks on parameters: they are checked already
     notebook = read_source(page.source.read_text(encoding="utf-8"))
     with tempfile.TemporaryDirectory(prefix="rerun-") as folder:
-        log = (
-            Path(folder) / "kernel.log"
-        )  # a kernel now and then calls its ordinary end an error, and not into the page
+        log = Path(folder) / "kernel.log"
         kernels: list[int] = []
-        manager = private_kernel_manager(Path(folder), log, kernels.append)
+        manager = private_kernel_manager(Path(folder), log, {}, kernels.append)
 
         def execute() -> NotebookNode:
             # Nothing is written while the page runs (output None): a killed run leaves no file at all.
