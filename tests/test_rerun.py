@@ -51,96 +51,67 @@ def started(monkeypatch) -> list:
 
 # --- bad requests
 
+INTEGER = "parameter n must be an integer >= 1; got "
 PARAMETERS = [
-    (
-        "unknown name",
-        ["-p", "step_sise", "0.1"],
-        ["has no parameter 'step_sise'; did you mean 'step_size'?", "n, label"],
-    ),
-    ("text for an integer", ["-p", "n", "ten"], ["parameter n must be an integer >= 1; got 'ten'"]),
-    ("fraction for an integer", ["-p", "n", "2.5"], ["parameter n must be an integer >= 1; got 2.5"]),
-    ("below the range", ["-p", "n", "0"], ["parameter n must be an integer >= 1; got 0"]),
-    ("above the range", ["-p", "label_noise", "0.7"], ["parameter label_noise must be a number in [0, 0.5]; got 0.7"]),
-    ("negative", ["-p", "step_size", "-0.1"], ["parameter step_size must be a number > 0; got -0.1"]),
-    ("on an open bound", ["-p", "step_size", "0"], ["parameter step_size must be a number > 0; got 0"]),
-    (
-        "not a number",
-        ["-p", "step_size", "nan"],
-        ["parameter step_size must be a number > 0; got nan, which is not finite"],
-    ),
-    (
-        "infinite",
-        ["-p", "step_size", "inf"],
-        ["parameter step_size must be a number > 0; got inf, which is not finite"],
-    ),
-    ("overflowing", ["-p", "n", "1e999999999"], ["parameter n must be an integer >= 1; got inf, which is not finite"]),
-    ("no such choice", ["-p", "mode", "sparse"], ["parameter mode must be one of reduced | dense; got 'sparse'"]),
-    ("neither true nor false", ["-p", "verbose", "maybe"], ["parameter verbose must be true or false; got 'maybe'"]),
-    ("empty", ["-p", "n", ""], ["parameter n must be an integer >= 1; got ''"]),
-    ("given twice", ["-p", "n", "1", "-p", "n", "2"], ["parameter n is given twice with -p: keep one"]),
-    ("no value", ["-p", "n"], ["Missing option '-o'"]),
-    (
-        "second one bad",
-        ["-p", "n", "3", "-p", "label_noise", "x"],
-        ["label_noise must be a number in [0, 0.5]; got 'x'"],
-    ),
+    (["step_sise", "0.1"], "has no parameter 'step_sise'; did you mean 'step_size'? it takes: n, label"),
+    (["n", "ten"], f"{INTEGER}'ten'"),
+    (["n", "2.5"], f"{INTEGER}2.5"),
+    (["n", "0"], f"{INTEGER}0"),
+    (["n", ""], f"{INTEGER}''"),
+    (["n", "1e999999999"], f"{INTEGER}inf, which is not finite"),
+    (["label_noise", "0.7"], "parameter label_noise must be a number in [0, 0.5]; got 0.7"),
+    (["step_size", "-0.1"], "parameter step_size must be a number > 0; got -0.1"),
+    (["step_size", "0"], "parameter step_size must be a number > 0; got 0"),
+    (["step_size", "nan"], "parameter step_size must be a number > 0; got nan, which is not finite"),
+    (["step_size", "inf"], "parameter step_size must be a number > 0; got inf, which is not finite"),
+    (["mode", "sparse"], "parameter mode must be one of reduced | dense; got 'sparse'"),
+    (["verbose", "maybe"], "parameter verbose must be true or false; got 'maybe'"),
+    (["n", "1", "-p", "n", "2"], "parameter n is given twice with -p: keep one"),
+    (["n", "3", "-p", "label_noise", "x"], "label_noise must be a number in [0, 0.5]; got 'x'"),
 ]
-
-
-@pytest.mark.parametrize(("options", "parts"), [case[1:] for case in PARAMETERS], ids=[case[0] for case in PARAMETERS])
-def test_a_bad_parameter_is_one_line_and_no_kernel_starts(book, started, capsys, options, parts) -> None:
-    refused(["rerun", "tiny", *options, "-o", "out.ipynb"], parts, book, started, capsys)
-
-
 FILES = [
-    ("missing", None, ["parameter file params.yml cannot be read: No such file or directory"]),
-    ("not YAML", b"n: [1, 2", ["parameter file params.yml is not YAML: while parsing"]),
-    ("not text", b"\xff\xfe\x00n", ["parameter file params.yml is not UTF-8 text"]),
-    ("impossible date", b"n: 2026-99-99", ["parameter file params.yml is not YAML: month must be in 1..12"]),
-    ("a list", b"- n\n- 3\n", ["parameter file params.yml must hold a mapping, lines like `n: 200`; it holds a list"]),
-    ("empty", b"", ["parameter file params.yml must hold a mapping", "it holds nothing"]),
-    ("a bad value", b"n: true\n", ["parameter n must be an integer >= 1; got True"]),
-    ("quoted number", b"n: '3'\n", ["parameter n must be an integer >= 1; got '3'"]),
-    ("a list as value", b"n: [1, 2]\n", ["parameter n must be an integer >= 1; got [1, 2]"]),
-    ("unknown name", b"m: 3\n", ["has no parameter 'm'"]),
+    (None, "parameter file params.yml cannot be read: No such file or directory"),
+    (b"n: [1, 2", "parameter file params.yml is not YAML: while parsing"),
+    (b"\xff\xfe\x00n", "parameter file params.yml is not UTF-8 text"),
+    (b"n: 2026-99-99", "parameter file params.yml is not YAML: month must be in 1..12"),
+    (b"- n\n- 3\n", "parameter file params.yml must hold a mapping, lines like `n: 200`; it holds a list"),
+    (b"", "parameter file params.yml must hold a mapping, lines like `n: 200`; it holds nothing"),
+    (b"n: true\n", f"{INTEGER}True"),
+    (b"n: '3'\n", f"{INTEGER}'3'"),
+    (b"n: [1, 2]\n", f"{INTEGER}[1, 2]"),
+    (b"m: 3\n", "has no parameter 'm'"),
+]
+PLACES = [
+    ("out.txt", "output must end in .ipynb, or in .html to be read in a browser; got out.txt"),
+    ("away/out.ipynb", "output folder away does not exist"),
+    ("folder.ipynb", "output folder.ipynb is a folder"),
+    ("notebooks/wing/01_tiny.ipynb", "is a stored page of the book"),
+    ("notebooks/../notebooks/wing/01_tiny.ipynb", "is a stored page of the book"),
+]
+COMMANDS = [
+    (["rerun", "tinny", "-o", "out.ipynb"], ["no page 'tinny'; did you mean 'tiny'? pages: wing/01_tiny"]),
+    (["rerun", "tiny"], ["Missing option '-o'"]),
+    (["rerun", "tiny", "-p", "n", "-o", "out.ipynb"], ["Missing option '-o'"]),
+    (["rerun", "tiny", "-o", "out.ipynb", "--fast"], ["No such option", "--fast"]),
+]
+REQUESTS = [
+    *((["rerun", "tiny", "-p", *words, "-o", "out.ipynb"], [told]) for words, told in PARAMETERS),
+    *((["rerun", "tiny", "-o", place], [told]) for place, told in PLACES),
+    *COMMANDS,
 ]
 
 
-@pytest.mark.parametrize(("content", "parts"), [case[1:] for case in FILES], ids=[case[0] for case in FILES])
-def test_a_bad_parameter_file_is_one_line_and_no_kernel_starts(book, started, capsys, content, parts) -> None:
+@pytest.mark.parametrize(("command", "told"), REQUESTS, ids=[" ".join(command[2:]) for command, _ in REQUESTS])
+def test_a_bad_request_is_one_line_and_no_kernel_starts(book, started, capsys, command, told: list[str]) -> None:
+    Path("folder.ipynb").mkdir()
+    refused(command, told, book, started, capsys)
+
+
+@pytest.mark.parametrize(("content", "told"), FILES)
+def test_a_bad_parameter_file_is_one_line_and_no_kernel_starts(book, started, capsys, content, told: str) -> None:
     if content is not None:
         Path("params.yml").write_bytes(content)
-    refused(["rerun", "tiny", "-f", "params.yml", "-o", "out.ipynb"], parts, book, started, capsys)
-
-
-PLACES = [
-    (
-        "no such page",
-        ["rerun", "tinny", "-o", "out.ipynb"],
-        ["no page 'tinny'; did you mean 'tiny'? pages: wing/01_tiny"],
-    ),
-    ("no output", ["rerun", "tiny"], ["Missing option '-o'"]),
-    (
-        "wrong suffix",
-        ["rerun", "tiny", "-o", "out.txt"],
-        ["output must end in .ipynb, or in .html to be read in a browser; got out.txt"],
-    ),
-    ("no folder", ["rerun", "tiny", "-o", "away/out.ipynb"], ["output folder away does not exist"]),
-    ("a folder", ["rerun", "tiny", "-o", "folder.ipynb"], ["output folder.ipynb is a folder"]),
-    ("a stored page", ["rerun", "tiny", "-o", "notebooks/wing/01_tiny.ipynb"], ["is a stored page of the book"]),
-    (
-        "hidden detour",
-        ["rerun", "tiny", "-o", "notebooks/../notebooks/wing/01_tiny.ipynb"],
-        ["is a stored page of the book"],
-    ),
-    ("stray argument", ["rerun", "tiny", "-o", "out.ipynb", "--fast"], ["No such option", "--fast"]),
-]
-
-
-@pytest.mark.parametrize(("command", "parts"), [case[1:] for case in PLACES], ids=[case[0] for case in PLACES])
-def test_a_bad_place_is_one_line_and_no_kernel_starts(book, started, capsys, command, parts) -> None:
-    Path("folder.ipynb").mkdir()
-    refused(command, parts, book, started, capsys)
+    refused(["rerun", "tiny", "-f", "params.yml", "-o", "out.ipynb"], [told], book, started, capsys)
 
 
 def test_an_unwritable_folder_is_refused_before_the_page_runs(book, started, capsys, monkeypatch) -> None:
