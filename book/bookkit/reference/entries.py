@@ -125,7 +125,8 @@ def anchor(*names: str) -> str:
 
 def fields_of(docstring: str) -> list[str]:
     """A docstring with its sections as field lists."""
-    return GoogleDocstring(docstring, _CONFIG).lines()
+    lines = GoogleDocstring(docstring, _CONFIG).lines()
+    return [re.sub(r"^(:[^:]+: )>", r"\1\\>", line) for line in lines]  # ">= 0" is no quotation
 
 
 def exported(face: str) -> list[Entry]:
