@@ -34,6 +34,8 @@ COLAB = {
 }
 
 
+# Of the extra `real`, and tested with stand-ins: a release of torchvision demands one release of torch, and medmnist needs it.
+UNPINNED = {"torchvision", "medmnist"}
 RANGES = {"triton"}  # a CUDA build of torch demands one release of it: a pin of ours would shut that build out
 
 
@@ -120,8 +122,10 @@ def reached_from(names: Iterable[str]) -> set[str]:
 def test_every_range_admits_its_pin() -> None:
     pinned = pins()
     ranges = requirements(*EXTRAS)
-    assert sorted(set(ranges) - set(pinned)) == [], "asked for in pyproject.toml, pinned in neither file"
-    assert {name: str(ranges[name]) for name in ranges if not ranges[name].contains(pinned[name])} == {}
+    assert set(ranges) - set(pinned) == UNPINNED, "asked for in pyproject.toml, pinned in neither file"
+    assert {
+        name: str(ranges[name]) for name in ranges if name in pinned and not ranges[name].contains(pinned[name])
+    } == {}
 
 
 @pytest.mark.parametrize(("file", "extras"), [(READER, READER_EXTRAS), (PROVER, EXTRAS)])
@@ -158,7 +162,7 @@ def test_no_page_and_nothing_that_builds_the_book_imports_what_only_its_proof_ne
     assert found == gpu | {
         "book/bookkit/pdf/printing.py": ["playwright", "pypdf"],
         "book/attnbook/token_selection/real_data/hub.py": ["transformers"],
-        "book/attnbook/token_selection/real_data/hub_data.py": ["datasets"],
+        "book/attnbook/token_selection/real_data/loaders.py": ["datasets"],
     }
     for path in sorted((ROOT / "notebooks").glob("*/*.ipynb")):
         cells = json.loads(path.read_text(encoding="utf-8"))["cells"]

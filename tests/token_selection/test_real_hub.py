@@ -1,4 +1,4 @@
-"""ViT and BERT through `transformers`, sets through `datasets`, on tiny stand-ins saved to a folder, without network.
+"""ViT and BERT through `transformers`, on tiny stand-ins saved to a folder, without network.
 
 The stand-ins have random weights: they prove the plumbing (columns, re-initialisation, freezing, shapes), not any accuracy.
 """
@@ -7,7 +7,6 @@ import os
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")  # read when the libraries are imported: no test may fetch anything
 
-import datasets
 import huggingface_hub
 import numpy as np
 import pytest
@@ -16,9 +15,8 @@ import transformers
 from torch import nn
 from torch.nn import functional
 
-from attnbook.token_selection.real_data import hub, hub_data
+from attnbook.token_selection.real_data import hub
 from attnbook.token_selection.real_data.frozen import QueryKey
-from attnbook.token_selection.real_data.loaders import DATA_SETS, DataSetNotFound, load
 from attnbook.token_selection.real_data.selection import train_selection
 
 CLASSES, LAYERS, WIDTH = 3, 2, 32
@@ -26,10 +24,8 @@ SIZES = {"hidden_size": WIDTH, "num_hidden_layers": LAYERS, "num_attention_heads
 
 
 @pytest.fixture(autouse=True)
-def offline(monkeypatch, tmp_path):
+def offline(monkeypatch):
     monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", True)
-    monkeypatch.setattr(datasets.config, "HF_HUB_OFFLINE", True)
-    monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path / "cache")
 
 
 @pytest.fixture(scope="module")
@@ -259,128 +255,3 @@ def test_images_go_through_a_saved_processor(folders, tmp_path):
     pixels = hub.load_image_processor(tmp_path)([white, white // 5], return_tensors="pt")["pixel_values"]
     assert pixels.shape == (2, 3, 8, 8)
     torch.testing.assert_close(pixels[:, 1, 3, 4], torch.tensor([1.0, 0.2]), rtol=0, atol=1e-6)
-
-
-# --- Data sets from a local folder in the hub's layout -------------------------------------------------------------------
-
-
-def saved(folder, features, columns, split="train"):
-    (folder / "data").mkdir(parents=True, exist_ok=True)
-    table = datasets.Dataset.from_dict(columns, features=datasets.Features(features))
-    table.to_parquet(folder / "data" / f"{split}-00000-of-00001.parquet")
-    return folder
-
-
-def test_texts_with_class_names_from_parquet(tmp_path):
-    names = list(DATA_SETS["trec"].class_names)
-    features = {
-        "text": datasets.Value("string"),
-        "coarse_label": datasets.ClassLabel(names=names),
-        "fine_label": datasets.Value("int64"),
-    }
-    columns = {"text": ["Who ?", "How far ?", "Where ?"], "coarse_label": [3, 5, 4], "fine_label": [9, 9, 9]}
-    saved(tmp_path / "trec", features, columns)
-    saved(tmp_path / "trec", features, {key: value[:1] for key, value in columns.items()}, "test")
-    found = hub_data.fetch(DATA_SETS["trec"], path=tmp_path / "trec")
-    assert list(found) == ["train", "test"]
-    assert found["train"][0] == ("Who ?", "How far ?", "Where ?")
-    assert found["train"][1].tolist() == [3, 5, 4]
-    assert [names[label] for label in found["test"][1]] == ["HUM"]
-
-
-@pytest.mark.parametrize(
-    ("name", "column", "shape"),
-    [("cifar10", "img", (32, 32, 3)), ("mnist", "image", (28, 28)), ("breast_mnist", "image", (28, 28))],
-)
-def test_images_under_either_column_name(tmp_path, name, column, shape):
-    recipe = DATA_SETS[name]
-    pixels = np.random.default_rng(0).integers(0, 256, (4, *shape), dtype=np.uint8)
-    from PIL import Image
-
-    labels, label = [1, 0, 1, 0], datasets.ClassLabel(names=list(recipe.class_names))
-    if name == "breast_mnist":
-        labels, label = [[value] for value in labels], datasets.List(datasets.Value("int64"))
-    saved(
-        tmp_path,
-        {column: datasets.Image(), "label": label},
-        {column: [Image.fromarray(image) for image in pixels], "label": labels},
-        "validation",
-    )
-    found = hub_data.fetch(recipe, path=tmp_path)
-    assert list(found) == ["val"]
-    x, y = found["val"]
-    assert y.tolist() == [1, 0, 1, 0]
-    assert x.dtype == np.uint8
-    expected = pixels[:, None] if pixels.ndim == 3 else np.moveaxis(pixels, -1, 1)
-    np.testing.assert_array_equal(x, expected)
-
-
-@pytest.mark.parametrize(
-    ("features", "columns", "message"),
-    [
-        (
-            {"text": "string", "label": "int64"},
-            {"text": ["a"], "label": [4]},
-            r"column label holds 1 labels in 4\.\.4, not 0\.\.3",
-        ),
-        ({"text": "string", "label": "int64"}, {"text": ["a"], "label": [-1]}, r"in -1\.\.-1"),
-        (
-            {"text": "string", "topic": "int64"},
-            {"text": ["a"], "topic": [1]},
-            "none of the columns label, coarse_label: found",
-        ),
-        ({"words": "string", "label": "int64"}, {"words": ["a"], "label": [1]}, "none of the columns image, img, text"),
-    ],
-)
-def test_a_set_with_other_columns_or_labels_is_refused(tmp_path, features, columns, message):
-    saved(tmp_path, {name: datasets.Value(kind) for name, kind in features.items()}, columns)
-    with pytest.raises(hub_data.HubError, match=message):
-        hub_data.fetch(DATA_SETS["ag_news"], path=tmp_path)
-
-
-@pytest.mark.parametrize(
-    ("names", "message"),
-    [
-        (["World", "Sports", "Business"], "names 3 classes, not 4"),
-        (["Sports", "World", "Business", "Sci/Tech"], "classes in another order"),
-    ],
-)
-def test_class_names_of_the_hub_must_fit_ours(tmp_path, names, message):
-    features = {"text": datasets.Value("string"), "label": datasets.ClassLabel(names=names)}
-    saved(tmp_path, features, {"text": ["a", "b"], "label": [0, 1]})
-    with pytest.raises(hub_data.HubError, match=message):
-        hub_data.fetch(DATA_SETS["ag_news"], path=tmp_path)
-
-
-def test_a_refused_script_is_followed_by_the_parquet_revision(tmp_path, monkeypatch):
-    """What `datasets` raises for a repository with a loading script, then its automatic conversion or the lack of one."""
-    features = {"text": datasets.Value("string"), "coarse_label": datasets.Value("int64")}
-    table = datasets.Dataset.from_dict({"text": ["a"], "coarse_label": [2]}, features=datasets.Features(features))
-    calls = []
-
-    def load_dataset(*arguments, revision=None):
-        calls.append((*arguments, revision))
-        if revision is None:
-            raise RuntimeError("Dataset scripts are no longer supported, but found trec.py")
-        if "medmnist" in arguments[0]:
-            raise ValueError("Couldn't find revision")
-        return {"train": table}
-
-    monkeypatch.setattr(datasets, "load_dataset", load_dataset)
-    data = load("trec", "hub")
-    assert calls == [("CogComp/trec", None), ("CogComp/trec", "refs/convert/parquet")]
-    assert data.split("train").y.tolist() == [2]
-    assert data.source == "hub, CogComp/trec"
-    with pytest.raises(
-        DataSetNotFound, match=r"medmnist-v2 could not be loaded.*put breastmnist\.npz into \$ATTNLIB_DATA"
-    ):
-        load("breast_mnist", "hub")
-    assert calls[2] == ("albertvillanova/medmnist-v2", "breastmnist", None)
-
-
-def test_offline_the_hub_error_names_the_set_the_extra_and_the_folder(monkeypatch):
-    monkeypatch.delenv("ATTNLIB_DATA", raising=False)
-    with pytest.raises(DataSetNotFound, match=r"hub: fancyzhx/ag_news could not be loaded \(") as caught:
-        load("ag_news")
-    for part in ("attnlib[real]", "$ATTNLIB_DATA/ag_news", "train.csv"):
-        assert part in str(caught.value)

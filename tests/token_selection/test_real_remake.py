@@ -102,8 +102,7 @@ def test_other_settings_are_refused_before_the_work(tiny, tmp_path, monkeypatch,
     [
         (["trec"], "encoder must be given for trec"),
         (["digits", "--n", "30"], "n must be one of 20, 100, 200 for digits; got 30"),
-        (["mnist", "--source", "built-in"], "data set mnist was not found. Tried built-in"),
-        (["digits", "--source", "disk"], "source must be one of"),
+        (["mnist", "--data", "nowhere"], "mnist was not found in nowhere/mnist: put train-images-idx3-ubyte"),
         (["digits", "--seeds", "-1"], "seed must be a whole number >= 0"),
     ],
 )

@@ -288,7 +288,7 @@ def test_the_digest_is_that_of_the_rows_and_changes_with_the_seed(balanced):
 @pytest.mark.parametrize("channels", [1, 3])
 def test_a_setup_on_random_features_is_the_network_itself(channels, monkeypatch):
     data = uneven(channels=channels)
-    monkeypatch.setattr(preparing, "load", lambda name, source: data)
+    monkeypatch.setattr(preparing, "load", lambda name, folder: data)
     name = "breast_mnist_random_features"
     fixed = {**PLANS[name].random_features, "features": 9}
     shape = {**PLANS[name].shape, "features": 9, "width": 12, "heads": 3, "hidden": 10, "channels": channels}
@@ -321,7 +321,7 @@ def test_a_setup_on_random_features_is_the_network_itself(channels, monkeypatch)
 
 def test_a_setup_in_colour_takes_the_test_set_from_its_own_split(monkeypatch):
     data = uneven(width=8, channels=3)
-    monkeypatch.setattr(preparing, "load", lambda name, source: data)
+    monkeypatch.setattr(preparing, "load", lambda name, folder: data)
     shape = {"image": 8, "patch": 4, "width": 12, "heads": 3, "layers": 2, "hidden": 10, "channels": 3}
     plan = dataclasses.replace(BALANCED, shape=shape, epochs=2)
     setup = prepare("breast_mnist", 0, plan=plan)

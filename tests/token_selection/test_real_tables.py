@@ -202,7 +202,7 @@ def test_a_stored_table_is_whole_and_says_how_it_was_made(name):
     plan = PLANS[name]
     settings = table.settings
     assert settings["command"].startswith(f"python -m attnbook.token_selection.real_data.remake {name}")
-    assert settings["data"] in (DATA_SETS[plan.data or name].hub, "scikit-learn's digits")
+    assert settings["data"] == DATA_SETS[plan.data or name].recorded
     assert settings["phase2"]["step_size"] == plan.step_size
     assert {int(n): steps for n, steps in settings["phase2"]["steps"].items()} == dict(plan.steps)
     assert {(cell.n, cell.recorded[-1]) for cell in table.cells} == {(n, plan.steps[n]) for n in table.sizes}

@@ -25,7 +25,6 @@ from pathlib import Path
 import torch
 
 from attnbook.files import require_writable
-from attnbook.token_selection.real_data.formats import FormatError
 from attnbook.token_selection.real_data.frozen import FrozenLastLayer
 from attnbook.token_selection.real_data.loaders import DataSetNotFound
 from attnbook.token_selection.real_data.plans import PLANS
@@ -163,6 +162,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("names", choices=tuple(PLANS), metavar="SET", nargs="+", help=", ".join(PLANS))
     parser.add_argument("--seeds", type=int, nargs="+", metavar="SEED", help="default: those of the plan")
     parser.add_argument("--encoder", metavar="FOLDER", help="folder or hub name of a pretrained ViT or BERT-like model")
+    parser.add_argument(
+        "--data", metavar="FOLDER", help="of published files; default: $ATTNLIB_DATA, else through a library"
+    )
     parser.add_argument("--out", type=Path, default=STORED, metavar="FILE", help="default: the package's own")
     options = parser.parse_args(arguments)
     torch.set_num_threads(1)
@@ -172,10 +174,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         for name in options.names:
             for seed in options.seeds or range(PLANS[name].seeds):
                 if seed not in done.get(name, {}):
-                    found = describe(prepare(name, seed, encoder=options.encoder))
+                    found = describe(prepare(name, seed, data=options.data, encoder=options.encoder))
                     _store(name, seed, found, options.out)
                     print(f"{name}, seed {seed}: SNR {found.snr:.3g}, d {found.dimension:.3g}", flush=True)
-    except (ValueError, FormatError, DataSetNotFound, OSError, ModuleNotFoundError) as error:
+    except (ValueError, DataSetNotFound, OSError, ModuleNotFoundError) as error:
         print(f"effective: error: {error}", file=sys.stderr)
         return 2
     return 0

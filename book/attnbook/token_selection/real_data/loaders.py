@@ -1,39 +1,38 @@
 """One function for every data set of the real-data experiment: `load(name)`.
 
-A set is looked for in a fixed order: built in (the digits of scikit-learn), a folder (`$ATTNLIB_DATA/<name>`, the files as
-they were published), the hub (`datasets`, extra `real`). An error lists what was tried, in that order, and what to do. A set is
-never replaced by another one, and a file that is there but damaged is an error, not a reason to look elsewhere.
+The digits come with scikit-learn. Every other set is read from a folder of the published files where one is named, and comes
+through the library that people know where none is: torchvision, medmnist or datasets (extra `real`), which download and keep
+it. A set is never replaced by another one, and a file that is there but damaged is an error, not a reason to look elsewhere.
 """
 
 from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
-from attnbook.token_selection.real_data import formats, hub_data
-from attnbook.token_selection.real_data.recipes import Found, Recipe
+from attnbook.token_selection.real_data import formats
+from attnbook.token_selection.real_data.text_encoder import cache_folder
 from attnlib import checks
+from attnlib.extras import extra
 
-__all__ = ["DATA_SETS", "SOURCES", "DataSetNotFound", "RealData", "Split", "load"]
-
-SOURCES = ("auto", "built-in", "folder", "hub")
-_INSTALL = "python -m pip install 'attnlib[real]'"
+__all__ = ["DATA_SETS", "DataSetNotFound", "RealData", "Split", "load"]
 
 
 class DataSetNotFound(LookupError):
-    """No source could give the data set: what was tried, in order, and what to do."""
+    """The data set is not where it was looked for: where that was, and what to do."""
 
 
 @dataclass(frozen=True)
 class Split:
     """One official split: x is uint8 images (N, C, H, W) or N texts; y is int64 (N,), counted from 0.
 
-    files: name and sha256 of each file it was read from; empty where there was none.
+    files: name and sha256 of each file it was read from; empty where a library gave it.
     """
 
     x: np.ndarray | tuple[str, ...]
@@ -87,190 +86,189 @@ class RealData:
         return self.split(name).x.astype(np.float32) / self.white
 
 
-def _first(folder: Path, *names: str) -> Path | None:
-    return next((folder / name for name in names if (folder / name).is_file()), None)
+Found = Iterator[tuple[str, Any, Any, list[Path]]]  # split, images or texts, labels, the files they were read from
 
 
-def _mnist(folder: Path) -> Found:
+@dataclass(frozen=True)
+class DataSet:
+    """What a data set is, and the two ways to it: `read` the published `files` in a folder, or `fetch` them by a library.
+
+    shape: of one picture, (H, W) or (H, W, 3); () for texts. recorded: what stored tables call the set.
+    shared: a second folder, which holds the files of several sets.
+    """
+
+    class_names: tuple[str, ...]
+    shape: tuple[int, ...]
+    fetch: Callable[[], Found]
+    library: str
+    recorded: str
+    files: str = ""
+    read: Callable[[Path], Found] | None = None
+    shared: str = ""
+    white: int | None = 255
+
+    @property
+    def kind(self) -> str:
+        return "image" if self.shape else "text"
+
+
+# --- From a folder --------------------------------------------------------------------------------------------------------
+
+
+def _read_mnist(folder: Path) -> Found:
     for split, prefix in (("train", "train"), ("test", "t10k")):
-        names = [f"{prefix}-{what}" for what in ("images-idx3-ubyte", "labels-idx1-ubyte")]
-        found = [_first(folder, f"{name}.gz", name) for name in names]
-        if found == [None, None]:
-            continue
-        for path, name in zip(found, names, strict=True):
-            if path is None:
-                raise formats.FormatError(folder / f"{name}.gz", "is missing beside its other half", "add it")
-        images, labels = formats.read_idx(found[0], dimensions=3), formats.read_idx(found[1], dimensions=1)
-        if len(images) != len(labels):
-            raise formats.FormatError(found[1], f"{len(labels)} labels for {len(images)} images", "mixed files?")
-        yield split, images[:, None], formats.labels_within(found[1], labels, 10), found
+        names = f"{prefix}-images-idx3-ubyte", f"{prefix}-labels-idx1-ubyte"
+        pair = [next((p for p in (folder / f"{n}.gz", folder / n) if p.is_file()), folder / n) for n in names]
+        if any(path.is_file() for path in pair):
+            if missing := [path for path in pair if not path.is_file()]:
+                raise formats.FormatError(missing[0], "is missing beside its other half", "add it")
+            yield split, formats.read_idx(pair[0], axes=3), formats.read_idx(pair[1], axes=1), pair
 
 
-def _cifar10(folder: Path) -> Found:
-    for sub, end, read in (
-        ("cifar-10-batches-bin", ".bin", formats.read_cifar10_binary),
-        ("cifar-10-batches-py", "", formats.read_cifar10_python),
-    ):
-        for place in (folder, folder / sub):
-            groups = {
-                "train": [path for k in range(1, 6) if (path := _first(place, f"data_batch_{k}{end}"))],
-                "test": [path for path in [_first(place, f"test_batch{end}")] if path],
-            }
-            for split, paths in groups.items():
-                if paths:
-                    batches = [read(path) for path in paths]
-                    x, y = (np.concatenate(column) for column in zip(*batches, strict=True))
-                    yield split, x, y, paths
-            if any(groups.values()):
-                return
-    if path := _first(folder, "cifar10.npz", "cifar10_part.npz"):
-        arrays = formats.read_medmnist(path, classes=10, splits=("train", "test"))
-        for split, (images, labels) in arrays.items():
-            if images.ndim == 3:
-                raise formats.FormatError(path, f"{split}_images is grey, {images.shape}", "wrong file?")
-            yield split, images.transpose(0, 3, 1, 2), labels, [path]
-
-
-def _medmnist(name: str) -> Callable[[Path], Found]:
+def _read_npz(*names: str, splits: tuple[str, ...] = ("train", "val", "test")) -> Callable[[Path], Found]:
     def read(folder: Path) -> Found:
-        path = _first(folder, f"{name}.npz")
-        for split, (images, labels) in (formats.read_medmnist(path, classes=2) if path else {}).items():
-            yield split, images[:, None] if images.ndim == 3 else images.transpose(0, 3, 1, 2), labels, [path]
+        for path in [folder / name for name in names if (folder / name).is_file()][:1]:
+            for split in splits:
+                yield split, *formats.read_npz(path, split), [path]
 
     return read
 
 
-def _ag_news(folder: Path) -> Found:
-    for split in ("train", "test"):
-        if path := _first(folder, f"{split}.csv"):
-            yield split, *formats.read_ag_news(path), [path]
+def _read_texts(reader: Callable[[Path], tuple], **files: str) -> Callable[[Path], Found]:
+    def read(folder: Path) -> Found:
+        for split, name in files.items():
+            if (folder / name).is_file():
+                yield split, *reader(folder / name), [folder / name]
+
+    return read
 
 
-def _trec(folder: Path) -> Found:
-    for split, name in (("train", "train_5500.label"), ("test", "TREC_10.label")):
-        if path := _first(folder, name):
-            yield split, *formats.read_trec(path)[:2], [path]
+# --- Through a library ----------------------------------------------------------------------------------------------------
 
 
-def _digits() -> tuple[np.ndarray, np.ndarray]:
+def _digits() -> Found:
     from sklearn.datasets import load_digits
 
     bunch = load_digits()
-    return bunch.images.astype(np.uint8)[:, None], bunch.target.astype(np.int64)
+    yield "all", bunch.images.astype(np.uint8), bunch.target, []
+
+
+def _torchvision(name: str) -> Callable[[], Found]:
+    def fetch() -> Found:
+        from torchvision import datasets
+
+        for split in ("train", "test"):
+            found = getattr(datasets, name)(cache_folder() / "data", train=split == "train", download=True)
+            yield split, found.data, found.targets, []
+
+    return fetch
+
+
+def _medmnist(name: str) -> Callable[[], Found]:
+    def fetch() -> Found:
+        import medmnist
+
+        for split in ("train", "val", "test"):
+            found = getattr(medmnist, name)(split=split, download=True)
+            yield split, found.imgs, found.labels, []
+
+    return fetch
+
+
+def _datasets(name: str, labels: str, class_names: tuple[str, ...], **options: str) -> Callable[[], Found]:
+    def fetch() -> Found:
+        from datasets import load_dataset
+
+        found = load_dataset(name, **options)
+        for split in ("train", "test"):
+            names = getattr(found[split].features[labels], "names", class_names)
+            if tuple(names) != class_names:
+                raise ValueError(f"its classes are {', '.join(names)}, not {', '.join(class_names)}")
+            yield split, tuple(found[split]["text"][:]), found[split][labels][:], []
+
+    return fetch
 
 
 _DIGITS = tuple("0123456789")
+_CIFAR10 = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
+_AG_NEWS = ("World", "Sports", "Business", "Sci/Tech")
+_MEDMNIST = "albertvillanova/medmnist-v2"
 
 DATA_SETS = {
-    "digits": Recipe("image", _DIGITS, 16, built_in=_digits),
-    "mnist": Recipe(
-        "image", _DIGITS, 255, "train-images-idx3-ubyte[.gz] and its labels, t10k-... or both", _mnist, "ylecun/mnist"
+    "digits": DataSet(_DIGITS, (8, 8), _digits, "scikit-learn", "scikit-learn's digits", white=16),
+    "mnist": DataSet(
+        _DIGITS, (28, 28), _torchvision("MNIST"), "torchvision", "ylecun/mnist",
+        "train-images-idx3-ubyte[.gz] and its labels, t10k-... or both", _read_mnist,
     ),
-    "cifar10": Recipe(
-        "image",
-        formats.CIFAR10_CLASSES,
-        255,
-        "data_batch_1.bin .. 5 and test_batch.bin (or the python version), also inside cifar-10-batches-bin, or cifar10.npz",
-        _cifar10,
-        "uoft-cs/cifar10",
+    "cifar10": DataSet(
+        _CIFAR10, (32, 32, 3), _torchvision("CIFAR10"), "torchvision", "uoft-cs/cifar10",
+        "cifar10.npz", _read_npz("cifar10.npz", "cifar10_part.npz", splits=("train", "test")),
     ),
-    "pneumonia_mnist": Recipe(
-        "image",
-        ("normal", "pneumonia"),
-        255,
-        "pneumoniamnist.npz",
-        _medmnist("pneumoniamnist"),
-        "albertvillanova/medmnist-v2",
-        "pneumoniamnist",
-        shared="medmnist",
+    "pneumonia_mnist": DataSet(
+        ("normal", "pneumonia"), (28, 28), _medmnist("PneumoniaMNIST"), "medmnist", _MEDMNIST,
+        "pneumoniamnist.npz", _read_npz("pneumoniamnist.npz"), shared="medmnist",
     ),
-    "breast_mnist": Recipe(
-        "image",
-        ("malignant", "normal or benign"),
-        255,
-        "breastmnist.npz",
-        _medmnist("breastmnist"),
-        "albertvillanova/medmnist-v2",
-        "breastmnist",
-        shared="medmnist",
+    "breast_mnist": DataSet(
+        ("malignant", "normal or benign"), (28, 28), _medmnist("BreastMNIST"), "medmnist", _MEDMNIST,
+        "breastmnist.npz", _read_npz("breastmnist.npz"), shared="medmnist",
     ),
-    "ag_news": Recipe(
-        "text", formats.AG_NEWS_CLASSES, None, "train.csv, test.csv or both", _ag_news, "fancyzhx/ag_news"
+    "ag_news": DataSet(
+        _AG_NEWS, (), _datasets("fancyzhx/ag_news", "label", _AG_NEWS), "datasets", "fancyzhx/ag_news",
+        "train.csv, test.csv or both", _read_texts(formats.read_ag_news, train="train.csv", test="test.csv"), white=None,
     ),
-    "trec": Recipe(
-        "text", formats.TREC_CLASSES, None, "train_5500.label, TREC_10.label or both", _trec, "CogComp/trec"
+    "trec": DataSet(  # its repository holds a script, which `datasets` runs no more, and a converted copy under this name
+        formats.TREC_CLASSES, (),
+        _datasets("CogComp/trec", "coarse_label", formats.TREC_CLASSES, revision="refs/convert/parquet"),
+        "datasets", "CogComp/trec", "train_5500.label, TREC_10.label or both",
+        _read_texts(formats.read_trec, train="train_5500.label", test="TREC_10.label"), white=None,
     ),
-}
+}  # fmt: skip
 
 
-def _sha256(path: Path) -> str:
-    return hashlib.sha256(path.read_bytes()).hexdigest()
+def _from_folder(name: str, data_set: DataSet, root: Path) -> list[tuple]:
+    places = [root / place for place in (name, data_set.shared) if place]
+    for place in places:
+        if found := list(data_set.read(place)):  # an empty folder of its own hides nothing
+            return found
+    raise DataSetNotFound(
+        f"{name} was not found in {' or '.join(map(str, places))}: put {data_set.files} there, or name no folder and unset "
+        f"ATTNLIB_DATA to have it downloaded by {data_set.library}"
+    )
 
 
-def _listed(places: list[Path], one: str, several: str) -> str:
-    return f"{' and '.join(map(str, places))} {one if len(places) == 1 else several}"
-
-
-def _load_built_in(name: str, recipe: Recipe) -> RealData:
-    if recipe.built_in is None:
-        raise DataSetNotFound("built-in: only the digits of scikit-learn are")
+def _from_library(name: str, data_set: DataSet) -> list[tuple]:
+    other = f", or put {data_set.files} into FOLDER/{name} and set ATTNLIB_DATA=FOLDER" if data_set.read else ""
     try:
-        x, y = recipe.built_in()
-    except ModuleNotFoundError as error:
-        raise DataSetNotFound(f"built-in: needs {error.name}, which is not installed; {_INSTALL}") from error
-    return RealData(name, recipe.kind, {"all": Split(x, y)}, recipe.class_names, recipe.white, "scikit-learn")
+        with extra("real"):
+            return list(data_set.fetch())
+    except (OSError, ValueError, RuntimeError, LookupError) as error:  # offline, no such set, other columns: all seen
+        reason = str(error).splitlines()[:1] or [type(error).__name__]
+        raise DataSetNotFound(
+            f"{name} was not given by {data_set.library} ({reason[0]}): connect once{other}"
+        ) from error
 
 
-def _load_folder(name: str, recipe: Recipe) -> RealData:
-    if recipe.folder is None:
-        raise DataSetNotFound("folder: not published as files of its own")
-    root = os.environ.get("ATTNLIB_DATA")
-    if not root:
-        raise DataSetNotFound("folder: the environment variable ATTNLIB_DATA is not set")
-    places = [Path(root).expanduser() / folder for folder in (name, recipe.shared) if folder]
-    there = [place for place in places if place.is_dir()]
-    if not there:
-        raise DataSetNotFound(f"folder: {_listed(places, 'is', 'are')} not there (ATTNLIB_DATA={root})")
-    splits: dict[str, Split] = {}
-    for place in there:
-        for split, x, y, paths in recipe.folder(place) if not splits else ():
-            splits[split] = Split(x, y, {path.name: _sha256(path) for path in paths})
-    if not splits:
-        raise DataSetNotFound(f"folder: {_listed(there, 'holds', 'hold')} none of the files")
-    return RealData(name, recipe.kind, splits, recipe.class_names, recipe.white, "folder of published files")
-
-
-def _load_hub(name: str, recipe: Recipe) -> RealData:
-    if recipe.hub is None:
-        raise DataSetNotFound("hub: not fetched from there")
-    try:
-        found = hub_data.fetch(recipe)
-    except hub_data.HubError as error:
-        raise DataSetNotFound(f"hub: {error}") from error
-    splits = {split: Split(x, y) for split, (x, y) in found.items()}
-    return RealData(name, recipe.kind, splits, recipe.class_names, recipe.white, f"hub, {recipe.hub}")
-
-
-def load(name: str, source: str = "auto") -> RealData:
+def load(name: str, folder: str | Path | None = None) -> RealData:
     """A data set by name.
 
     Args:
         name: one of digits, mnist, cifar10, pneumonia_mnist, breast_mnist, ag_news, trec.
-        source: "auto" tries built-in, folder, hub in this order; or one of them alone.
+        folder: holds a folder of published files for each set, called like it; None takes $ATTNLIB_DATA, and where that is
+            not set the set comes through its library. The digits always come from scikit-learn.
 
     Returns `RealData`: the official splits that were found, class names, and the source used.
-    Raises ValueError for an unknown name or source, FormatError for a damaged file, DataSetNotFound when no source has it.
+    Raises ValueError for an unknown name, FormatError for damaged data, DataSetNotFound when the set is not there, and
+    ModuleNotFoundError when a library is missing.
     """
-    recipe = DATA_SETS[checks.one_of("name", name, tuple(DATA_SETS))]
-    checks.one_of("source", source, SOURCES)
-    ways = {"built-in": _load_built_in, "folder": _load_folder, "hub": _load_hub}
-    tried = []
-    for way in ways if source == "auto" else (source,):
-        try:
-            return ways[way](name, recipe)
-        except DataSetNotFound as error:
-            tried.append(str(error))
-    steps = [f"put {recipe.files} into $ATTNLIB_DATA/{name}"] if recipe.folder else []
-    steps += [f"{_INSTALL} and connect to the network"] if recipe.hub else []
-    steps += [_INSTALL] if recipe.built_in else []
-    raise DataSetNotFound(f"data set {name} was not found. Tried {'; '.join(tried)}. To do: {'; or '.join(steps)}")
+    data_set = DATA_SETS[checks.one_of("name", name, tuple(DATA_SETS))]
+    root = folder or os.environ.get("ATTNLIB_DATA")
+    if root and data_set.read:
+        source, found = "folder of published files", _from_folder(name, data_set, Path(root).expanduser())
+    else:
+        source, found = data_set.library, _from_library(name, data_set)
+    splits = {}
+    for split, x, y, paths in found:
+        where = f"{' and '.join(map(str, paths)) or f'{name} by {source}'} ({split})"
+        x, y = formats.checked(where, x, y, data_set.shape, len(data_set.class_names))
+        splits[split] = Split(x, y, {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in paths})
+    return RealData(name, data_set.kind, splits, data_set.class_names, data_set.white, source)

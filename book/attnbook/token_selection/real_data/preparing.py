@@ -19,7 +19,7 @@ def prepare(
     seed: int,
     *,
     plan: Plan | None = None,
-    source: str = "auto",
+    data: str | Path | None = None,
     encoder: str | Path | None = None,
     encoder_name: str = "",
     cache: str | Path | None = None,
@@ -28,8 +28,10 @@ def prepare(
     """Load a data set, divide it, train phase 1, cache the last layer's input for pool and test, and scale the head by the plan.
 
     name: a key of `PLANS`. encoder: folder or hub name of a pretrained ViT or BERT-like model, needed for texts and for images
-    whose plan has no small ViT, used for any set it is given for. encoder_name: what a stored table calls it. cache: folder
-    for encoded texts. Raises what `load` raises, ValueError when the parts do not fit or an encoder is needed and missing.
+    whose plan has no small ViT, used for any set it is given for. encoder_name: what a stored table calls it. data: folder
+    of published files, see `load`. cache: folder for encoded texts.
+
+    Raises what `load` raises, ValueError when the parts do not fit or an encoder is needed and missing.
     """
     plan = plan or PLANS[checks.one_of("name", name, tuple(PLANS))]
     if encoder is None and not plan.shape:
@@ -37,9 +39,9 @@ def prepare(
             f"encoder must be given for {name}: the folder of a pretrained model, or its name on the hub (the paper's is "
             f"{BACKBONES[plan.kind]!r})"
         )
-    data = load(plan.data or name, source)
+    found = load(plan.data or name, data)
     if encoder is None:
-        made = small_vit_setup(data, plan, seed)
+        made = small_vit_setup(found, plan, seed)
     else:
-        made = pretrained_setup(data, plan, seed, encoder, encoder_name=encoder_name, cache=cache, progress=progress)
+        made = pretrained_setup(found, plan, seed, encoder, encoder_name=encoder_name, cache=cache, progress=progress)
     return scale_head(made, plan.confidence / head_confidence(made)) if plan.confidence else made

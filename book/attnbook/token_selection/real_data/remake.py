@@ -18,7 +18,6 @@ from typing import Any
 
 import torch
 
-from attnbook.token_selection.real_data.formats import FormatError
 from attnbook.token_selection.real_data.loaders import DATA_SETS, DataSetNotFound
 from attnbook.token_selection.real_data.plans import PLANS, Plan
 from attnbook.token_selection.real_data.preparing import prepare
@@ -68,7 +67,7 @@ def settings_of(name: str, plan: Plan, backbone: Mapping[str, Any], rows: Rows) 
         + (" --encoder FOLDER --encoder-name NAME" if pretrained else ""),
         "date": datetime.date.today().isoformat(),
         "versions": _versions(pretrained),
-        "data": DATA_SETS[plan.data or name].hub or "scikit-learn's digits",
+        "data": DATA_SETS[plan.data or name].recorded,
         "official_split": plan.official,
         "rows": rows.counts,
         "sha256": rows.files,
@@ -102,7 +101,7 @@ def remake(
     sizes: Sequence[int] | None = None,
     encoder: str | Path | None = None,
     encoder_name: str = "",
-    source: str = "auto",
+    data: str | Path | None = None,
     cache: str | Path | None = None,
     folder: str | Path | None = None,
     plan: Plan | None = None,
@@ -111,7 +110,7 @@ def remake(
     """Run every (seed, n) cell of a data set that is not stored yet, and return the table's path.
 
     seeds: None takes those of the plan. folder: where the table is written; None: inside the package. encoder, encoder_name,
-    cache: see `prepare`.
+    cache, data: see `prepare`.
     Raises ValueError for an n that the plan has no horizon for, or a stored table with other settings.
     """
     plan = plan or PLANS[name]
@@ -134,7 +133,7 @@ def remake(
                 name,
                 seed,
                 plan=plan,
-                source=source,
+                data=data,
                 encoder=encoder,
                 encoder_name=encoder_name,
                 cache=cache,
@@ -161,7 +160,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--n", type=int, nargs="+", dest="sizes", metavar="N", help="default: all of the set's sizes")
     parser.add_argument("--encoder", metavar="FOLDER", help="folder or hub name of a pretrained ViT or BERT-like model")
     parser.add_argument("--encoder-name", default="", metavar="NAME", help="what the table calls it")
-    parser.add_argument("--source", default="auto", help="auto, built-in, folder or hub")
+    parser.add_argument(
+        "--data", metavar="FOLDER", help="of published files; default: $ATTNLIB_DATA, else through a library"
+    )
     parser.add_argument("--cache", type=Path, metavar="FOLDER", help="where encoded texts are kept")
     parser.add_argument("--out", type=Path, dest="folder", metavar="FOLDER", help="default: the package's own tables")
     parser.add_argument("--threads", type=int, default=1, help="of torch, default 1")
@@ -169,7 +170,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     torch.set_num_threads(max(1, options.pop("threads")))
     try:
         path = remake(**options, progress=True)
-    except (ValueError, FormatError, DataSetNotFound, OSError, ModuleNotFoundError) as error:
+    except (ValueError, DataSetNotFound, OSError, ModuleNotFoundError) as error:
         print(f"remake: error: {error}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
