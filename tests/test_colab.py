@@ -1,16 +1,13 @@
 """A page opened in Colab works: alone in an empty folder, with Colab's packages, `attnlib` fetched by the page itself.
 
 The first page of each part with a paper and of the reruns is installed for in a fresh environment and runs to its end (other parts
-need no other packages). All pages begin with the same text, so one more environment, into which that text has installed, serves the others,
-whose code `make nbval` runs in full with the book's own packages: the first cell runs there, and then the imports of all of them.
-The weekly workflow runs all pages to their ends in Colab's own image. Packages as in Colab's machines of August 2026. Torch is
-the release that the book pins, where Colab holds 2.11.0.
+need no other packages; all pages begin with the same text, and `make nbval` runs them in full with the book's own packages).
+Packages as in Colab's machines of August 2026. Torch is the release that the book pins, where Colab holds 2.11.0.
 
 COLAB_PYTHON=path/to/python3.13 pytest tests/test_colab.py takes that interpreter, Colab's own torch, and runs every page to
 its end: so does the weekly workflow.
 """
 
-import ast
 import fcntl
 import hashlib
 import json
@@ -64,41 +61,14 @@ def runs_to_its_end(page) -> bool:
     return page.name == first and (part is None or bool(part.paper))
 
 
-def by_name(pages) -> dict:
-    """Arguments of `parametrize` for tests of these pages."""
-    return {"argnames": "page", "argvalues": pages, "ids": [page.name for page in pages]}
-
-
 def read(path: Path):
     return nbformat.read(path, as_version=4)
 
 
-def first_code(notebook):
-    return next(cell for cell in notebook.cells if cell.cell_type == "code")
-
-
 def installation(notebook):
     """The notebook with its first code cell only: the one that installs attnlib."""
-    return nbformat.v4.new_notebook(cells=[first_code(notebook)], metadata=notebook.metadata)
-
-
-def installation_and_imports(pages):
-    """The first code cell, which all pages share, and a cell for each page: what its others install, and their imports."""
-    cells = [first_code(read(pages[0].stored))]
-    for page in pages:
-        _, *others = (cell for cell in read(page.stored).cells if cell.cell_type == "code")
-        own = [line.strip() for cell in others for line in cell.source.splitlines()]
-        lines = [line for line in own if line.startswith("%pip install ")]  # what Colab does not have
-        lines += [ast.unparse(node) for cell in others for node in imports(cell.source)]
-        assert "from attnlib" in "\n".join(lines)
-        cells.append(nbformat.v4.new_code_cell("\n".join([f"# {page.name}", *lines])))
-    return nbformat.v4.new_notebook(cells=cells, metadata=read(pages[0].stored).metadata)
-
-
-def imports(source: str) -> list[ast.stmt]:
-    """The import statements of a cell; lines that only IPython understands hold none."""
-    plain = "\n".join(line for line in source.splitlines() if not line.lstrip().startswith(("%", "!")))
-    return [node for node in ast.walk(ast.parse(plain)) if isinstance(node, ast.Import | ast.ImportFrom)]
+    first = next(cell for cell in notebook.cells if cell.cell_type == "code")
+    return nbformat.v4.new_notebook(cells=[first], metadata=notebook.metadata)
 
 
 def base_environment() -> Path:
@@ -113,16 +83,8 @@ def base_environment() -> Path:
         if not (folder / "complete").is_file():  # absent, or an earlier attempt was killed
             shutil.rmtree(folder, ignore_errors=True)
             subprocess.run([PYTHON, "-m", "venv", "--symlinks", str(folder)], check=True)
-            command = [
-                str(python_of(folder)),
-                "-m",
-                "pip",
-                "install",
-                "--quiet",
-                "--disable-pip-version-check",
-                "--no-compile",
-                *pins,
-            ]
+            options = ["--quiet", "--disable-pip-version-check", "--no-compile"]
+            command = [str(python_of(folder)), "-m", "pip", "install", *options, *pins]
             done = subprocess.run(command, capture_output=True, text=True, check=False)
             if done.returncode != 0:
                 pytest.fail(
@@ -149,11 +111,8 @@ def make_environment(environment: Path) -> Path:
 def clone(tmp_path_factory) -> Path:
     """This working tree as a git repository of one commit: what GitHub would hold if it were pushed now."""
     folder = tmp_path_factory.mktemp("clone")
-    listed = subprocess.run(
-        ["git", "-C", str(ROOT), "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
-        capture_output=True,
-        check=True,
-    ).stdout.decode()
+    listing = ["git", "-C", str(ROOT), "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
+    listed = subprocess.run(listing, capture_output=True, check=True).stdout.decode()
     for name in filter(None, listed.split("\0")):
         if (ROOT / name).is_file():
             (folder / name).parent.mkdir(parents=True, exist_ok=True)
@@ -200,13 +159,8 @@ def run_python(colab: Path, folder: Path, code: str) -> subprocess.CompletedProc
     )
 
 
-def installed_place(colab: Path, folder: Path) -> Path:
-    """Where Python of this environment finds attnlib."""
-    return Path(run_python(colab, folder, "import attnlib; print(attnlib.__file__)").stdout.strip())
-
-
 @pytest.mark.timeout(7200)  # the installation, for which the other workers wait, and a page on a machine however busy
-@pytest.mark.parametrize(**by_name([page for page in PAGES if runs_to_its_end(page)]))
+@pytest.mark.parametrize("page", [page for page in PAGES if runs_to_its_end(page)], ids=lambda page: page.name)
 def test_a_page_runs_alone_with_colabs_packages(page, clone: Path, tmp_path: Path, monkeypatch) -> None:
     colab, empty = make_environment(tmp_path / "environment"), tmp_path / "empty"
     empty.mkdir()
@@ -224,7 +178,7 @@ def test_a_page_runs_alone_with_colabs_packages(page, clone: Path, tmp_path: Pat
     fresh = execute(read(empty / page.stored.name), empty, environment)  # raises on error
 
     # After: attnlib came from the page's first cell, and the page shows what is stored.
-    where = installed_place(colab, empty)
+    where = Path(run_python(colab, empty, "import attnlib; print(attnlib.__file__)").stdout.strip())
     assert where.is_relative_to(colab), where
     pairs = [(old, new) for old, new in zip(stored.cells, fresh.cells, strict=True) if old.cell_type == "code"]
     differences = {
@@ -239,33 +193,3 @@ def test_a_page_runs_alone_with_colabs_packages(page, clone: Path, tmp_path: Pat
     # Run again, the first cell finds the package and says nothing.
     assert execute(installation(stored), empty, environment).cells[0].outputs == []
     assert [path.name for path in empty.iterdir()] == [page.stored.name]
-
-
-@pytest.fixture(scope="module")
-def visited(clone: Path, tmp_path_factory) -> Path:
-    """JUPYTER_PATH of an environment with Colab's packages, and attnlib as the first page's first cell has installed it."""
-    folder = tmp_path_factory.mktemp("visited")
-    colab, jupyter = make_environment(folder / "environment"), folder / "jupyter"
-    add_kernel(colab, jupyter)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("JUPYTER_PATH", str(jupyter))
-        execute(installation(read(PAGES[0].stored)), folder, kernel_environment(folder, clone))
-    assert installed_place(colab, folder).is_relative_to(colab)
-    return jupyter
-
-
-@pytest.mark.timeout(7200)
-def test_the_other_pages_find_all_they_import_among_colabs_packages(visited, clone, tmp_path, monkeypatch) -> None:
-    others = [page for page in PAGES if not runs_to_its_end(page)]
-    if not others:
-        pytest.skip("with COLAB_PYTHON every page runs to its end: no other is left")
-    monkeypatch.setenv("JUPYTER_PATH", str(visited))
-    # The same text has installed attnlib into this environment, and into the fresh ones of the pages that run to their ends.
-    assert {first_code(read(page.stored)).source for page in PAGES} == {first_code(read(PAGES[0].stored)).source}
-    empty = tmp_path / "empty"
-    empty.mkdir()
-    notebook = installation_and_imports(others)
-    fresh = execute(notebook, empty, kernel_environment(tmp_path, clone))  # raises on error, with the page's cell
-    assert fresh.cells[0].outputs == []  # it finds the package and says nothing
-    assert len(fresh.cells) == 1 + len(others)
-    assert list(empty.iterdir()) == []
