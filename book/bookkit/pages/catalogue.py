@@ -7,13 +7,13 @@ header), and ``notebooks/<wing>/<name>.ipynb``, the same cells with their stored
 from __future__ import annotations
 
 import difflib
-import os
 import re
-import stat
-import tempfile
+import shutil
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+from bookkit.files import written_aside
 
 if TYPE_CHECKING:
     from nbformat import NotebookNode
@@ -120,14 +120,7 @@ def one_line(error: BaseException | str, width: int = 200) -> str:
 
 def write_atomically(path: Path, text: str) -> None:
     """Write `text` to `path` so that a reader sees the old file or the new one, never a half; permissions are kept."""
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".tmp")
-    try:
-        with os.fdopen(handle, "w", encoding="utf-8", newline="\n") as file:
-            file.write(text)
-        umask = os.umask(0)
-        os.umask(umask)
-        os.chmod(name, stat.S_IMODE(path.stat().st_mode) if path.exists() else 0o666 & ~umask)
-        os.replace(name, path)
-    except BaseException:
-        Path(name).unlink(missing_ok=True)
-        raise
+    with written_aside(path) as aside:
+        aside.write_text(text, encoding="utf-8", newline="\n")
+        if path.exists():
+            shutil.copymode(path, aside)

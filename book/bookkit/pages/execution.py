@@ -20,8 +20,6 @@ from bookkit.code import Code, code_of
 from bookkit.pages.catalogue import find_root, write_atomically
 from bookkit.pages.one_page import PageError, as_text, run_source
 
-__all__ = ["PageResult", "PagesFailed", "execute_pages", "pins_hash"]
-
 CACHE_LIMIT = 2**30  # bytes; an edit of the code makes every entry stale: those that were not used for longest go first
 
 

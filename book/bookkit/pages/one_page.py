@@ -130,7 +130,16 @@ def run_in_folder(
         what = f"not a MyST Markdown notebook: {type(error).__name__}: {_one_line(error)}"
         raise PageError(page, what) from error
     saved, log = folder / "saved.ipynb", folder / "kernel.log"
-    variables = {**private_environment(code, folder), **(environment or {})}
+    for name in ("work", "ipython", "runtime"):
+        (folder / name).mkdir()
+    variables = {
+        **ONE_THREAD,
+        "PYTHONPATH": code.search_path,  # the kernel imports the very tree that was hashed
+        "IPYTHONDIR": str(folder / "ipython"),  # a reader's IPython start-up files are not part of the book
+        "JUPYTER_RUNTIME_DIR": str(folder / "runtime"),
+        "PYTHONWARNINGS": "",  # a strict test run does not make the kernel strict
+        **(environment or {}),
+    }
     manager = private_kernel_manager(folder, log, variables)
     for attempt in range(_STARTS):
         try:
@@ -139,7 +148,7 @@ def run_in_folder(
                 str(saved),  # after every cell
                 parameters=dict(parameters or {}),
                 kernel_name="python3",
-                cwd=str(_fresh(folder / "work")),
+                cwd=str(folder / "work"),
                 progress_bar=False,
                 shutdown_kernel="immediate",  # asked politely, a kernel now and then takes 4 s to go
                 kernel_manager_class=manager,
@@ -273,17 +282,6 @@ def _one_line(error: object) -> str:
 # --- the kernel -------------------------------------------------------------------------------------------------------
 
 
-def private_environment(code: Code, folder: Path) -> dict[str, str]:
-    """Variables of a kernel that keeps to itself: threads, import path and private folders below `folder`."""
-    return {
-        **ONE_THREAD,
-        "PYTHONPATH": code.search_path,  # the kernel imports the very tree that was hashed
-        "IPYTHONDIR": str(_fresh(folder / "ipython")),  # a reader's IPython start-up files are not part of the book
-        "JUPYTER_RUNTIME_DIR": str(_fresh(folder / "runtime")),
-        "PYTHONWARNINGS": "",  # a strict test run does not make the kernel strict
-    }
-
-
 def private_kernel_manager(
     folder: Path, log: Path, environment: Mapping[str, str], on_start: Callable[[int], None] = lambda pid: None
 ) -> type:
@@ -310,8 +308,3 @@ def private_kernel_manager(
         start_kernel = _async_start_kernel
 
     return PrivateKernelManager
-
-
-def _fresh(folder: Path) -> Path:
-    folder.mkdir(parents=True, exist_ok=True)
-    return folder

@@ -25,18 +25,6 @@ import time
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
-__all__ = [
-    "MACHINES",
-    "STORING",
-    "CannotEmulate",
-    "Machine",
-    "another",
-    "environment",
-    "obstacle",
-    "own_name",
-    "storing",
-]
-
 _OLD = ("SSE", "SSE2", "SSE3", "SSSE3", "SSE41", "SSE42", "POPCNT", "X86_V2")
 _AVX2 = (*_OLD, "AVX", "F16C", "FMA3", "AVX2", "X86_V3")
 _AVX512 = (*_AVX2, "AVX512F", "AVX512CD", "AVX512_SKX", "X86_V4")

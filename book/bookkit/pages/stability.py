@@ -30,8 +30,6 @@ from bookkit.pages.stored_outputs import NUMBER, compare_outputs, json_leaves, t
 from bookkit.pages.tolerances import NONE, Tolerances, derive, path_beside, read, standing, too_wide
 from bookkit.parser import program
 
-__all__ = ["DEFAULT", "Measurement", "measure", "perturbation"]
-
 HARD_BITS = 40
 DEFAULT = ("native", "haswell", "zen", "skylake", "threads", "shake-1", "shake-2", "shake-3", "hard-1")
 

@@ -27,19 +27,6 @@ from bookkit import DISTRIBUTION
 from bookkit.pages.catalogue import UserError
 from bookkit.results import RESULTS_TYPE
 
-__all__ = [
-    "CLAIMS_TYPE",
-    "FLOOR",
-    "NONE",
-    "Tolerance",
-    "Tolerances",
-    "address",
-    "derive",
-    "path_beside",
-    "read",
-    "standing",
-]
-
 CLAIMS_TYPE = f"application/vnd.{DISTRIBUTION}.claims+json"  # of `bookkit.claims`; a test holds the two together
 EPSILON = 2.0**-52
 FLOOR = 1e-12  # two numbers below this are equal: rounding noise around zero
