@@ -131,7 +131,9 @@ def test_every_range_admits_its_pin() -> None:
 @pytest.mark.parametrize(("file", "extras"), [(READER, READER_EXTRAS), (PROVER, EXTRAS)])
 def test_every_pin_is_used_and_is_what_these_tests_run_with(file: str, extras: Iterable[str]) -> None:
     pinned = pins(file)
-    assert sorted(set(pinned) - reached_from([*(set(requirements(*extras)) - UNPINNED), *BEYOND_EXTRAS])) == [], "needed by nothing"
+    assert sorted(set(pinned) - reached_from([*(set(requirements(*extras)) - UNPINNED), *BEYOND_EXTRAS])) == [], (
+        "needed by nothing"
+    )
     installed = {name: importlib.metadata.version(name).split("+")[0] for name in pinned}  # +cpu is the index's choice
     assert installed == {name: str(version) for name, version in pinned.items()}
 
@@ -161,7 +163,7 @@ def test_no_page_and_nothing_that_builds_the_book_imports_what_only_its_proof_ne
     gpu = {name: ["triton"] for name in found if re.fullmatch(r"attnlib/kernels/\w+/_?gpu\w*\.py", name)}
     assert found == gpu | {
         "book/bookkit/pdf/printing.py": ["playwright", "pypdf"],
-        "book/attnbook/token_selection/real_data/hub.py": ["transformers"],
+        "book/attnbook/token_selection/real_data/backbones.py": ["transformers"],
         "book/attnbook/token_selection/real_data/loaders.py": ["datasets"],
     }
     for path in sorted((ROOT / "notebooks").glob("*/*.ipynb")):

@@ -2,7 +2,6 @@
 
 import dataclasses
 import hashlib
-import io
 import struct
 
 import numpy as np
@@ -11,7 +10,7 @@ import torch
 import transformers
 from torch import nn
 
-from attnbook.token_selection.real_data import hub, preparing, pretrained
+from attnbook.token_selection.real_data import backbones, preparing, pretrained
 from attnbook.token_selection.real_data.loaders import DATA_SETS, DataSetNotFound, RealData, Split, load
 from attnbook.token_selection.real_data.plans import PLANS
 from attnbook.token_selection.real_data.preparing import prepare
@@ -82,7 +81,7 @@ def test_a_text_setup_keeps_the_official_test_set_and_equals_the_library(encoder
     assert setup.backbone["what"].startswith("frozen tiny stand-in")
     assert not setup.pool.mask.all()
     # The head of the caches is the trained one, on the library's features of the test questions.
-    tokenizer = hub.load_tokenizer(encoder)
+    tokenizer = backbones.load_tokenizer(encoder)
     model = transformers.AutoModel.from_pretrained(encoder, attn_implementation="eager").eval()
     texts = load("trec").split("test").x
     batch = tokenizer(list(texts), return_tensors="pt", padding=True)
@@ -350,22 +349,6 @@ def test_the_own_query_and_key_of_a_pretrained_model_give_its_features(vit):
     assert setup.rows.tested == 12
 
 
-@pytest.mark.parametrize("file", ["breastmnist.npz"])
-def test_a_medical_set_goes_from_its_file_to_a_setup(file, tmp_path, monkeypatch):
-    data, arrays = uneven(), {}
-    for name, split in data.splits.items():
-        arrays |= {f"{name}_images": split.x[:, 0], f"{name}_labels": split.y[:, None].astype(np.uint8)}
-    buffer = io.BytesIO()
-    np.savez(buffer, **arrays)
-    (tmp_path / "medmnist").mkdir()
-    (tmp_path / "medmnist" / file).write_bytes(buffer.getvalue())
-    monkeypatch.setenv("ATTNLIB_DATA", str(tmp_path))
-    setup = prepare("breast_mnist", 2, plan=dataclasses.replace(BALANCED, epochs=1))
-    assert setup.rows.files == {file: hashlib.sha256(buffer.getvalue()).hexdigest()}
-    assert setup.rows.drawn == Rows.of(data, BALANCED, 2).drawn
-    assert setup.pool.tokens.shape == (12, 17, 64)
-
-
 # --- Pretrained vision transformers ---------------------------------------------------------------------------------------
 
 
@@ -404,7 +387,7 @@ def test_the_fresh_classifier_is_drawn_from_the_seed(vit):
 
 
 def test_colour_and_grey_images_keep_their_pixels(vit):
-    processor = hub.load_image_processor(vit)
+    processor = backbones.load_image_processor(vit)
     colour = np.random.default_rng(1).integers(0, 256, (3, 3, 8, 8), dtype=np.uint8)
     expected = torch.from_numpy(colour).float() / 127.5 - 1
     torch.testing.assert_close(pretrained.processed(processor, colour), expected, rtol=0, atol=1e-5)
@@ -416,7 +399,7 @@ def test_colour_and_grey_images_keep_their_pixels(vit):
     "name", ["cifar10_pretrained", "pneumonia_mnist_pretrained", "breast_mnist_pretrained", "ag_news"]
 )
 def test_sets_that_need_a_pretrained_model_name_the_papers(name):
-    with pytest.raises(ValueError, match=f"encoder must be given for {name}.*{hub.BACKBONES[PLANS[name].kind]}"):
+    with pytest.raises(ValueError, match=f"encoder must be given for {name}.*{backbones.BACKBONES[PLANS[name].kind]}"):
         prepare(name, 0)
 
 
@@ -433,12 +416,3 @@ def test_mnist_runs_on_a_pretrained_vit_too(vit, tmp_path, monkeypatch):
     assert setup.pool.tokens.shape == (14, 5, 32)
     np.testing.assert_array_equal(setup.test_labels.numpy(), split_indices(40, (10, 14, 16), seed=3)[2] % 10)
     assert setup.backbone["what"].startswith("frozen tiny ViT")
-
-
-def test_a_model_that_is_no_folder_and_cannot_be_fetched(monkeypatch):
-    import huggingface_hub
-
-    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", True)
-    for name in ("nobody/no-such-model", "no such folder"):
-        with pytest.raises(OSError, match=f"model '{name}' is no local folder and could not be fetched.*give a folder"):
-            hub.local_copy(name)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from attnbook.token_selection.real_data.hub import BACKBONES
+from attnbook.token_selection.real_data.backbones import BACKBONES
 from attnbook.token_selection.real_data.loaders import load
 from attnbook.token_selection.real_data.plans import PLANS, Plan
 from attnbook.token_selection.real_data.pretrained import pretrained_setup

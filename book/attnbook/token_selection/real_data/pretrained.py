@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from attnbook.token_selection.real_data import hub
+from attnbook.token_selection.real_data import backbones
 from attnbook.token_selection.real_data.frozen import FrozenLastLayer, QueryKey
 from attnbook.token_selection.real_data.loaders import RealData
 from attnbook.token_selection.real_data.plans import Plan
@@ -51,13 +51,13 @@ def _text_encoding(data: RealData, plan: Plan, folder: Path, cache: str | Path |
 
 
 def _image_encoding(data: RealData, model: nn.Module, folder: Path, batch: int = 16) -> Encode:
-    processor = hub.load_image_processor(folder)
+    processor = backbones.load_image_processor(folder)
 
     def encode(split: str, rows: np.ndarray) -> tuple[torch.Tensor, None]:
         images = data.split(split).x
         chunks = np.array_split(rows, -(-len(rows) // batch))
         hidden = [
-            hub.last_layer_input(model, {"pixel_values": processed(processor, images[chunk])}) for chunk in chunks
+            backbones.last_layer_input(model, {"pixel_values": processed(processor, images[chunk])}) for chunk in chunks
         ]
         return torch.cat(hidden), None
 
@@ -76,27 +76,27 @@ def pretrained_setup(
     progress: bool = False,
 ) -> Setup:
     """`Setup` of one seed on a pretrained model (folder or hub name); arguments as in `preparing.prepare`."""
-    folder = hub.local_copy(encoder)
+    folder = backbones.local_copy(encoder)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(int(stream(seed, "start", 2).integers(2**31)))  # the fresh classifier's weights
-        model = hub.load_classifier(data.kind, data.classes, source=folder)
+        model = backbones.load_classifier(data.kind, data.classes, folder)
     if not plan.pooler:
-        hub.remove_pooler(model)
+        backbones.remove_pooler(model)
     if data.kind == "text":
         encode = _text_encoding(data, plan, folder, cache, progress)
     else:
         encode = _image_encoding(data, model, folder)
-    own = hub.last_layer(model).query_key()
+    own = backbones.last_layer(model).query_key()
 
     def layer(split: str, rows: np.ndarray) -> tuple[FrozenLastLayer, torch.Tensor, torch.Tensor]:
-        frozen = hub.frozen_last_layer(model, *encode(split, rows))
+        frozen = backbones.frozen_last_layer(model, *encode(split, rows))
         features = frozen.finish.features(frozen.attended(frozen.attention(own)), frozen.residual)
         return frozen, features, torch.from_numpy(data.split(split).y[rows])
 
     phase1, pool, test = parts_of(data, plan, seed)
-    chunks = hub.progress_bar(np.array_split(phase1, -(-len(phase1) // 512)), "phase 1", progress)
+    chunks = backbones.progress_bar(np.array_split(phase1, -(-len(phase1) // 512)), "phase 1", progress)
     known = torch.cat([layer(plan.official, rows)[1] for rows in chunks])
-    finish = hub.Finish(model)
+    finish = backbones.Finish(model)
     head = nn.Sequential(finish.pooler, finish.head)
     labels = torch.from_numpy(data.split(plan.official).y[phase1])
     with torch.enable_grad():

@@ -122,7 +122,7 @@ def remake(
     folder = Path(folder or TABLES)
     done = read_table(name, folder) if name in stored_tables(folder) else None
     finished = {(cell.n, cell.seed) for cell in done.cells} if done else set()
-    from attnbook.token_selection.real_data.hub import progress_bar
+    from attnbook.token_selection.real_data.backbones import progress_bar
 
     todo = [(seed, n) for seed in seeds for n in sizes if (n, seed) not in finished]
     prepared: tuple[int, Setup] | None = None

@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 
 from attnlib import checks
+from attnlib.extras import extra
 
 __all__ = ["EncodedTexts", "cache_folder", "describe_encoder", "encode_texts", "file_sha256"]
 
@@ -28,7 +29,7 @@ _WEIGHTS = ("model.safetensors", "pytorch_model.bin")
 class EncodedTexts:
     """N texts as the last layer sees them.
 
-    hidden: (N, L, D) float32, input of the last layer (a read-only map of the file: slice the rows you need).
+    hidden: (N, L, D) float32, input of the last layer (a read-only map of the kept file: slice the rows you need).
     mask: (N, L) bool, True where a position holds a word piece.
     """
 
@@ -79,21 +80,35 @@ def describe_encoder(folder: str | Path) -> dict[str, Any]:
     }
 
 
-def _key(folder: Path, texts: Sequence[str], max_length: int, special_tokens: bool) -> str:
-    digest = hashlib.sha256(f"1 {file_sha256(_weights_file(folder))} {max_length} {special_tokens}".encode())
-    for text in texts:
-        digest.update(hashlib.sha256(text.encode()).digest())
-    return digest.hexdigest()[:24]
+def _encode(
+    weights: str, texts: list[str], max_length: int, special_tokens: bool, encoder: Path, batch: int, progress: bool
+):
+    """hidden and mask of `EncodedTexts`, computed. `weights`: sha256 of the encoder's, by which the kept result is found."""
+    import torch
 
+    from attnbook.token_selection.real_data import backbones
 
-def _read(path: Path, shape: tuple[int | None, ...]) -> EncodedTexts | None:
-    try:
-        hidden = np.load(path / "hidden.npy", mmap_mode="r", allow_pickle=False)
-        mask = np.load(path / "mask.npy", allow_pickle=False)
-    except (OSError, ValueError, EOFError):
-        return None  # not there, or damaged: encoded again
-    fits = hidden.ndim == 3 and hidden.shape[:2] == mask.shape == shape and hidden.dtype == np.float32
-    return EncodedTexts(hidden, mask) if fits else None
+    tokenizer, model = backbones.load_tokenizer(encoder), backbones.load_classifier("text", 2, encoder)
+    limit = model.config.max_position_embeddings
+    if max_length > limit:
+        raise ValueError(f"max_length must be at most the encoder's {limit} positions; got {max_length}")
+    pieces = tokenizer(texts, truncation=True, max_length=max_length, add_special_tokens=special_tokens)["input_ids"]
+    lengths = np.array([len(row) for row in pieces])
+    if not lengths.all():
+        first = texts[int(np.argmin(lengths))]
+        raise ValueError(f"texts must give at least one word piece; got none for {first!r}: use special_tokens=True")
+    mask = np.arange(max_length) < lengths[:, None]
+    hidden = np.zeros((len(texts), max_length, model.config.hidden_size), np.float32)
+    order = np.argsort(lengths, kind="stable")  # texts of one length together: little padding is computed
+    for start in backbones.progress_bar(range(0, len(order), batch), "encoding", progress):
+        rows = order[start : start + batch]
+        longest = int(lengths[rows].max())
+        ids = np.full((len(rows), longest), tokenizer.pad_token_id or 0)
+        for i, row in enumerate(rows):
+            ids[i, : lengths[row]] = pieces[row]
+        inputs = {"input_ids": torch.from_numpy(ids), "attention_mask": torch.from_numpy(mask[rows, :longest]).long()}
+        hidden[rows, :longest] = backbones.last_layer_input(model, inputs).numpy() * mask[rows, :longest, None]
+    return hidden, mask
 
 
 def encode_texts(
@@ -106,7 +121,7 @@ def encode_texts(
     cache: str | Path | None = None,
     progress: bool = False,
 ) -> EncodedTexts:
-    """Input of the last layer of a frozen BERT-like encoder, for every text; read from the cache when it is there.
+    """Input of the last layer of a frozen BERT-like encoder, for every text; read from the cache of joblib when it is there.
 
     Args:
         encoder: folder of the model and its tokenizer.
@@ -123,50 +138,11 @@ def encode_texts(
     texts = list(texts)
     if not texts or not all(isinstance(text, str) and text.strip() for text in texts):
         raise ValueError("texts must be strings that are not empty; got none or an empty one: drop it before encoding")
-    encoder, folder = Path(encoder), Path(cache) if cache is not None else cache_folder()
-    path = folder / f"texts-{_key(encoder, texts, max_length, special_tokens)}"
-    if (found := _read(path, (len(texts), max_length))) is not None:
-        return found
+    encoder = Path(encoder)
+    weights = file_sha256(_weights_file(encoder))
+    with extra("real"):
+        import joblib
 
-    from attnbook.token_selection.real_data import hub
-
-    tokenizer = hub.load_tokenizer(encoder)
-    model = hub.load_classifier("text", 2, source=encoder)
-    limit = model.config.max_position_embeddings
-    if max_length > limit:
-        raise ValueError(f"max_length must be at most the encoder's {limit} positions; got {max_length}")
-    pieces = tokenizer(texts, truncation=True, max_length=max_length, add_special_tokens=special_tokens)["input_ids"]
-    lengths = np.array([len(row) for row in pieces])
-    if not lengths.all():
-        first = texts[int(np.argmin(lengths))]
-        raise ValueError(f"texts must give at least one word piece; got none for {first!r}: use special_tokens=True")
-    mask = np.arange(max_length) < lengths[:, None]
-
-    import torch
-
-    path.mkdir(parents=True, exist_ok=True)
-    temporary = path / f"hidden.{os.getpid()}.tmp.npy"
-    shape = (len(texts), max_length, model.config.hidden_size)
-    hidden = np.lib.format.open_memmap(temporary, mode="w+", dtype=np.float32, shape=shape)
-    order = np.argsort(lengths, kind="stable")  # texts of one length together: little padding is computed
-    try:
-        for start in hub.progress_bar(range(0, len(order), batch), "encoding", progress):
-            rows = order[start : start + batch]
-            longest = int(lengths[rows].max())
-            ids = np.full((len(rows), longest), tokenizer.pad_token_id or 0)
-            for i, row in enumerate(rows):
-                ids[i, : lengths[row]] = pieces[row]
-            inputs = {
-                "input_ids": torch.from_numpy(ids),
-                "attention_mask": torch.from_numpy(mask[rows, :longest]).long(),
-            }
-            hidden[rows, :longest] = hub.last_layer_input(model, inputs).numpy() * mask[rows, :longest, None]
-        hidden.flush()
-        np.save(path / "mask.npy", mask)
-        os.replace(temporary, path / "hidden.npy")
-    finally:
-        temporary.unlink(missing_ok=True)
-    found = _read(path, (len(texts), max_length))
-    if found is None:
-        raise OSError(f"the cache could not be read back from {path}: is the disk full?")
-    return found
+    memory = joblib.Memory(cache_folder() if cache is None else cache, mmap_mode="r", verbose=0)
+    kept = memory.cache(_encode, ignore=["encoder", "batch", "progress"])
+    return EncodedTexts(*kept(weights, texts, max_length, special_tokens, encoder, batch, progress))

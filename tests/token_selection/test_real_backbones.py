@@ -4,6 +4,7 @@ The stand-ins have random weights: they prove the plumbing (columns, re-initiali
 """
 
 import os
+import sys
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")  # read when the libraries are imported: no test may fetch anything
 
@@ -15,7 +16,7 @@ import transformers
 from torch import nn
 from torch.nn import functional
 
-from attnbook.token_selection.real_data import hub
+from attnbook.token_selection.real_data import backbones
 from attnbook.token_selection.real_data.frozen import QueryKey
 from attnbook.token_selection.real_data.selection import train_selection
 
@@ -56,7 +57,7 @@ def inputs_of(kind, count=5):
 def double(kind, folders):
     with torch.random.fork_rng():
         torch.manual_seed(2)  # the fresh head
-        model = hub.load_classifier(kind, CLASSES, source=folders[kind]).double()
+        model = backbones.load_classifier(kind, CLASSES, folders[kind]).double()
     inputs = {name: x.double() if x.is_floating_point() else x for name, x in inputs_of(kind).items()}
     return model, inputs, inputs["attention_mask"].bool() if kind == "text" else None
 
@@ -68,7 +69,7 @@ CLOSE = {"image": 2e-6, "text": 1e-11}
 
 @KINDS
 def test_a_loaded_backbone_is_eager_without_dropout_and_has_a_fresh_head(kind, folders, capfd):
-    model = hub.load_classifier(kind, CLASSES, source=folders[kind])
+    model = backbones.load_classifier(kind, CLASSES, folders[kind])
     attentions = model(**inputs_of(kind), output_attentions=True).attentions
     assert len(attentions) == LAYERS  # sdpa returns an empty tuple, and every attention statistic would be missing
     torch.testing.assert_close(attentions[-1].sum(-1), torch.ones(attentions[-1].shape[:-1]))
@@ -78,51 +79,11 @@ def test_a_loaded_backbone_is_eager_without_dropout_and_has_a_fresh_head(kind, f
     assert capfd.readouterr().err == ""
 
 
-def test_the_default_backbones_are_the_papers():
-    assert hub.BACKBONES == {"image": "google/vit-base-patch16-224-in21k", "text": "bert-base-uncased"}
-
-
-@KINDS
-def test_phase_two_trains_exactly_query_and_key_of_the_last_layer(kind, folders):
-    model = hub.load_classifier(kind, CLASSES, source=folders[kind])
-    before = {name: parameter.clone() for name, parameter in model.named_parameters()}
-    trained = hub.begin_phase_two(model, seed=3)
-    names = [name for name, parameter in model.named_parameters() if parameter.requires_grad]
-    assert len(trained) == len(names) == 4
-    assert all(f".{LAYERS - 1}.attention." in name for name in names)
-    parts = hub.last_layer(model)
-    start = QueryKey.start(WIDTH, WIDTH, scale=0.3, seed=3)  # 0.3: the stand-in's initializer_range
-    torch.testing.assert_close(parts.query.weight, start.query[0].T, rtol=0, atol=0)
-    torch.testing.assert_close(parts.key.weight, start.key[0].T, rtol=0, atol=0)
-    assert not parts.query.bias.any()
-    assert not parts.key.bias.any()
-    # One step with the library's own forward pass moves query and key, and nothing else.
-    after_start = {name: parameter.detach().clone() for name, parameter in model.named_parameters()}
-    optimiser = torch.optim.SGD([p for p in model.parameters() if p.requires_grad], lr=1.0)
-    functional.cross_entropy(model(**inputs_of(kind)).logits, torch.tensor([0, 1, 2, 0, 1])).backward()
-    optimiser.step()
-    for name, parameter in model.named_parameters():
-        moved = not torch.equal(parameter, after_start[name])
-        assert moved == (name in names), name
-        assert torch.equal(parameter, before[name]) == (name not in names), name
-
-
-@pytest.mark.parametrize(("kind", "tensors"), [("image", 2), ("text", 4)])
-def test_phase_one_trains_the_head_only(kind, tensors, folders):
-    model = hub.load_classifier(kind, CLASSES, source=folders[kind])
-    assert len(hub.begin_phase_one(model)) == tensors
-    names = {name.split(".")[-2] for name, parameter in model.named_parameters() if parameter.requires_grad}
-    assert names == ({"classifier"} if kind == "image" else {"classifier", "dense"})
-    model.classifier = nn.Linear(WIDTH, CLASSES, bias=False)
-    with pytest.raises(RuntimeError, match=f"phase 1 must train {tensors} tensors, the head; found {tensors - 1}"):
-        hub.begin_phase_one(model)
-
-
 @KINDS
 def test_the_frozen_layer_gives_the_librarys_logits(kind, folders):
     model, inputs, mask = double(kind, folders)
-    frozen = hub.frozen_last_layer(model, hub.last_layer_input(model, inputs), mask, batch=2)
-    own = hub.last_layer(model).query_key()
+    frozen = backbones.frozen_last_layer(model, backbones.last_layer_input(model, inputs), mask, batch=2)
+    own = backbones.last_layer(model).query_key()
     output = model(**inputs, output_attentions=True)
     logits = frozen.logits(own)
     torch.testing.assert_close(logits, output.logits, rtol=0, atol=CLOSE[kind])
@@ -132,7 +93,7 @@ def test_the_frozen_layer_gives_the_librarys_logits(kind, folders):
     others = [QueryKey(own.query, zero, own.key), QueryKey(own.key, own.query_bias, own.query)]
     variants = [frozen.logits(weights) for weights in others]
     if mask is not None:
-        variants.append(hub.frozen_last_layer(model, hub.last_layer_input(model, inputs)).logits(own))
+        variants.append(backbones.frozen_last_layer(model, backbones.last_layer_input(model, inputs)).logits(own))
     for other in variants:
         assert (other - output.logits).abs().max() > 1e-4
     assert not any(parameter.requires_grad for parameter in frozen.finish.parameters())
@@ -142,18 +103,32 @@ def test_the_frozen_layer_gives_the_librarys_logits(kind, folders):
 def test_the_keys_bias_drops_out_of_the_softmax(kind, folders):
     model, inputs, _ = double(kind, folders)
     before = model(**inputs).logits
-    hub.last_layer(model).key.bias.data += 5.0
+    backbones.last_layer(model).key.bias.data += 5.0
     torch.testing.assert_close(model(**inputs).logits, before, rtol=0, atol=CLOSE[kind])
-    hub.last_layer(model).query.bias.data += 5.0
+    backbones.last_layer(model).query.bias.data += 5.0
     assert (model(**inputs).logits - before).abs().max() > 1e-3
+
+
+def phase_two(model, seed, scale):
+    """The library's own phase 2: new query and key in the last layer, all else frozen; the four tensors that are trained."""
+    parts = backbones.last_layer(model)
+    start = QueryKey.start(WIDTH, WIDTH, scale=scale, seed=seed)
+    model.requires_grad_(False)
+    with torch.no_grad():
+        for layer, weight in ((parts.query, start.query), (parts.key, start.key)):
+            layer.weight.copy_(weight[0].T)
+            layer.bias.zero_()
+            layer.requires_grad_(True)
+    return [parameter for parameter in model.parameters() if parameter.requires_grad]
 
 
 @KINDS
 def test_the_fast_trainer_trains_as_the_library_does(kind, folders):
     """Four Adam steps from the same start: the cached layer against backpropagation through the whole backbone."""
     model, inputs, mask = double(kind, folders)
-    frozen = hub.frozen_last_layer(model, hub.last_layer_input(model, inputs), mask)
-    trained = hub.begin_phase_two(model, seed=1)
+    frozen = backbones.frozen_last_layer(model, backbones.last_layer_input(model, inputs), mask)
+    trained = phase_two(model, seed=1, scale=0.3)
+    assert len(trained) == 4
     labels = torch.tensor([2, 0, 1, 1, 0])
     weights = QueryKey(*(tensor.double() for tensor in frozen.start(scale=0.3, seed=1).tensors()))
     torch.testing.assert_close(frozen.logits(weights)[0], model(**inputs).logits, rtol=0, atol=CLOSE[kind])
@@ -167,91 +142,47 @@ def test_the_fast_trainer_trains_as_the_library_does(kind, folders):
     fast, _ = train_selection(frozen, labels[None], weights, steps=4, step_size=0.01, warmup=2, final_fraction=0.1)
     # Adam divides by the gradient's size, so where that is tiny the float32 softmax of the ViT is felt: hence the mean.
     close = {"image": 1e-5, "text": 1e-9}[kind]
-    assert (fast.query[0] - hub.last_layer(model).query.weight.T).abs().mean() < close
+    assert (fast.query[0] - backbones.last_layer(model).query.weight.T).abs().mean() < close
     assert (fast.query[0] - weights.query[0]).abs().mean() > 1e-3
     torch.testing.assert_close(frozen.logits(fast)[0], model(**inputs).logits, rtol=0, atol=10 * close)
     assert (frozen.logits(fast) - frozen.logits(weights)).abs().max() > 1e-3
 
 
-class OldAttention(nn.Module):
-    """ViT's attention under the names of transformers 4: attention.attention.query, attention.output.dense."""
-
-    def __init__(self, new):
-        super().__init__()
-        self.attention = nn.Module()
-        self.attention.query, self.attention.key, self.attention.value = new.q_proj, new.k_proj, new.v_proj
-        self.output = nn.Module()
-        self.output.dense = new.o_proj
-
-
-def in_the_old_layout(model):
-    old = nn.Module()
-    old.base_model_prefix, old.config, old.classifier = "vit", model.config, model.classifier
-    old.vit = nn.Module()
-    old.vit.layernorm, old.vit.encoder = model.vit.layernorm, nn.Module()
-    old.vit.encoder.layer = nn.ModuleList()
-    for new in model.vit.layers:
-        layer = nn.Module()
-        layer.attention, layer.layernorm_before, layer.layernorm_after = (
-            OldAttention(new.attention),
-            new.layernorm_before,
-            new.layernorm_after,
-        )
-        layer.intermediate = nn.Sequential(new.mlp.fc1, new.mlp.activation_fn)
-        layer.output = nn.Module()
-        layer.output.dense = new.mlp.fc2
-        old.vit.encoder.layer.append(layer)
-    return old
-
-
-def test_the_old_names_of_vit_are_found_and_train_four_tensors_too(folders):
-    model, inputs, _ = double("image", folders)
-    hidden, logits = hub.last_layer_input(model, inputs), model(**inputs).logits
-    old = in_the_old_layout(model)
-    assert hub.last_layer(old).query is model.vit.layers[-1].attention.q_proj
-    frozen = hub.frozen_last_layer(old, hidden)
-    torch.testing.assert_close(frozen.logits(hub.last_layer(old).query_key()), logits, rtol=0, atol=CLOSE["image"])
-    trained = hub.begin_phase_two(old, seed=0)
-    assert len(trained) == 4
-    names = {name for name, parameter in old.named_parameters() if parameter.requires_grad}
-    assert {name.rsplit(".", 3)[-2] for name in names} == {"query", "key"}
-    assert all("encoder.layer.1.attention.attention." in name for name in names)
-
-
 def test_an_unknown_layout_is_an_error_and_not_a_silent_nothing(folders):
-    model = hub.load_classifier("image", CLASSES, source=folders["image"])
+    model = backbones.load_classifier("image", CLASSES, folders["image"])
     attention = model.vit.layers[-1].attention
     attention.query_projection = attention.q_proj
     del attention.q_proj
     with pytest.raises(ValueError, match="this version of transformers names them otherwise"):
-        hub.begin_phase_two(model, seed=0)
-    model = hub.load_classifier("image", CLASSES, source=folders["image"])
-    model.vit.layers[-1].attention.k_proj = model.vit.layers[-1].attention.q_proj
-    with pytest.raises(RuntimeError, match=r"phase 2 must train 4 tensors.*found 2"):
-        hub.begin_phase_two(model, seed=0)
+        backbones.last_layer(model)
 
 
-@KINDS
-def test_a_backbone_that_cannot_be_fetched_says_what_to_do(kind, tmp_path, monkeypatch):
-    monkeypatch.setitem(hub.BACKBONES, kind, "nobody/no-such-model")
-    with pytest.raises(OSError, match=r"backbone 'nobody/no-such-model' could not be loaded.*pass source=FOLDER"):
-        hub.load_classifier(kind, CLASSES)
-    with pytest.raises(OSError, match="tokenizer 'nobody/no-such-tokenizer' could not be loaded"):
-        hub.load_tokenizer("nobody/no-such-tokenizer")
-    with pytest.raises(OSError, match=r"backbone .* could not be loaded"):
-        hub.load_classifier(kind, CLASSES, source=tmp_path)
-
-
-def test_a_missing_extra_is_named(monkeypatch):
-    monkeypatch.setitem(__import__("sys").modules, "transformers", None)
-    with pytest.raises(ModuleNotFoundError, match=r"need transformers.*attnlib\[real\]"):
-        hub.load_classifier("image", CLASSES)
+@pytest.mark.parametrize(
+    ("load", "what"),
+    [
+        (lambda source: backbones.load_classifier("image", CLASSES, source), "backbone"),
+        (lambda source: backbones.load_classifier("text", CLASSES, source), "backbone"),
+        (backbones.load_tokenizer, "tokenizer"),
+        (backbones.load_image_processor, "image processor"),
+        (backbones.local_copy, "model"),
+    ],
+)
+def test_what_cannot_be_fetched_or_is_not_installed_says_what_to_do(load, what, tmp_path, monkeypatch):
+    for source in ("nobody/no-such-model", "no such folder", tmp_path)[: 2 if what == "model" else 3]:
+        with pytest.raises(
+            OSError, match=f"{what} '{source}' could not be loaded: not a local folder.*or give a folder"
+        ):
+            load(source)
+    package = "huggingface_hub" if what == "model" else "transformers"
+    monkeypatch.setitem(sys.modules, package, None)
+    with pytest.raises(ModuleNotFoundError, match=rf"{package} is not installed: pip install 'attnlib\[real\]'"):
+        load("nobody/no-such-model")
 
 
 def test_images_go_through_a_saved_processor(folders, tmp_path):
     processor = transformers.ViTImageProcessorPil(size={"height": 8, "width": 8}, do_normalize=False)
     processor.save_pretrained(tmp_path)
     white = np.full((28, 28, 3), 255, np.uint8)
-    pixels = hub.load_image_processor(tmp_path)([white, white // 5], return_tensors="pt")["pixel_values"]
+    pixels = backbones.load_image_processor(tmp_path)([white, white // 5], return_tensors="pt")["pixel_values"]
     assert pixels.shape == (2, 3, 8, 8)
     torch.testing.assert_close(pixels[:, 1, 3, 4], torch.tensor([1.0, 0.2]), rtol=0, atol=1e-6)
