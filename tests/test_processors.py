@@ -77,10 +77,8 @@ def test_a_machine_that_cannot_be_had_is_told_with_its_reason(monkeypatch) -> No
 
 def test_numpy_is_asked_for_the_names_of_its_release(monkeypatch) -> None:
     monkeypatch.delenv("NPY_DISABLE_CPU_FEATURES", raising=False)
-    found = {
-        "SIMD Extensions": {"baseline": ["SSE", "SSE2"], "found": ["SSE42", "AVX2", "FMA3", "AVX512F", "AVX512_SKX"]}
-    }
-    monkeypatch.setattr("numpy.show_config", lambda mode: found)
+    simd = {"baseline": ["SSE", "SSE2"], "found": ["SSE42", "AVX2", "FMA3", "AVX512F", "AVX512_SKX"]}
+    monkeypatch.setattr("numpy.show_config", lambda mode: {"SIMD Extensions": simd})
     monkeypatch.setattr(processors, "obstacle", lambda name: "")
     assert environment("nehalem")["NPY_DISABLE_CPU_FEATURES"] == "AVX2 FMA3 AVX512F AVX512_SKX"
     assert environment("zen")["NPY_DISABLE_CPU_FEATURES"] == "AVX512F AVX512_SKX"
