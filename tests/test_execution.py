@@ -42,8 +42,9 @@ class Book:
         text = page_text(COUNTING.format(log=str(self.log), name=name), title=title)
         return write(self.root / "notebooks" / f"{name}.md", text)
 
-    def run(self, jobs: int = 1, parameters: dict | None = None) -> dict[str, str]:
-        results = execute_pages(self.pages, parameters, jobs, self.root / "cache", self.root, Code((self.package,)))
+    def run(self, jobs: int = 1, parameters: dict | None = None, environment: dict | None = None) -> dict[str, str]:
+        where = (self.root / "cache", self.root, Code((self.package,)))
+        results = execute_pages(self.pages, parameters, jobs, *where, environment)
         return {path.stem: printed(nbformat.reads(r.notebook, 4)) for path, r in results.items()}
 
     def ran(self) -> list[str]:
@@ -83,7 +84,11 @@ def test_ids_of_cells_stay_when_a_cell_is_inserted() -> None:
     assert [one for one in after if one in before] == before
 
 
-def test_the_kernel_runs_on_one_thread_in_an_empty_folder_and_this_process_stays_as_it_was() -> None:
+def test_the_kernel_is_this_python_on_one_thread_in_an_empty_folder(tmp_path: Path, monkeypatch) -> None:
+    """Whatever the reader's home calls "python3"; and this process stays as it was."""
+    write(tmp_path / "kernels/python3/kernel.json", '{"argv": ["false"], "display_name": "", "language": "python"}')
+    monkeypatch.setenv("JUPYTER_PATH", str(tmp_path))
+    monkeypatch.setenv("OMP_NUM_THREADS", "7")
     before = dict(os.environ)
     text = printed(run_source(page_text("import os\nprint(os.environ['OMP_NUM_THREADS'], os.listdir())")))
     assert text == "1 []\n"
@@ -185,10 +190,11 @@ def test_what_changed_runs_again_and_shows_the_new_number(book: Book) -> None:
         assert book.ran() == ["one", "two"], change
 
 
-def test_other_parameters_are_other_results(book: Book) -> None:
-    write(book.pages[0], page_text(":tags: [parameters]\n\nn: int = 1", "print(n)"))
-    book.pages = book.pages[:1]
-    assert [book.run(parameters=p)["one"] for p in ({}, {"n": 5}, {}, {"n": 5.0})] == ["1\n", "5\n", "1\n", "5.0\n"]
+def test_other_parameters_and_another_environment_are_other_results(book: Book) -> None:
+    show = "import os\nprint(n, os.environ.get('SHAKEN'))"
+    book.pages = [write(book.pages[0], page_text(":tags: [parameters]\n\nn: int = 1", show))]
+    given = [({}, {}), ({"n": 5}, {}), ({}, {}), ({"n": 5.0}, {}), ({"n": 5}, {"SHAKEN": "1"})]
+    assert [book.run(1, *each)["one"] for each in given] == ["1 None\n", "5 None\n", "1 None\n", "5.0 None\n", "5 1\n"]
 
 
 def test_a_damaged_entry_is_not_trusted_and_the_page_runs_again(book: Book) -> None:
