@@ -22,7 +22,8 @@ import attnlib
 from tests.house import PACKAGES, files, module_name
 
 ROOT = Path(__file__).resolve().parents[1]
-PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+PROJECT, TOOL = PYPROJECT["project"], PYPROJECT["tool"]
 EXTRAS = PROJECT["optional-dependencies"]
 # Colab's machines of August 2026 (Python 3.13), and the older ones that can still be chosen (Python 3.12).
 COLAB = {
@@ -184,27 +185,14 @@ def test_colab_is_welcome() -> None:
             assert ranges[name].contains(version), f"{name} {ranges[name]} shuts out Colab's {version}"
         assert "==" not in str(ranges[name])
         assert "<" not in str(ranges[name]), f"{name}: an upper bound would one day shut Colab out"
-    python = SpecifierSet(PROJECT["requires-python"])
-    assert [python.contains(version) for version in ("3.10.14", "3.11.7", "3.12.13", "3.13.15")] == [
-        False,
-        True,
-        True,
-        True,
-    ]
+    versions = ("3.10.14", "3.11.7", "3.12.13", "3.13.15")
+    assert list(SpecifierSet(PROJECT["requires-python"]).filter(versions)) == list(versions[1:])
 
 
-@pytest.mark.parametrize(
-    "module",
-    [
-        "attnlib",
-        "attnbook.command",
-        "bookkit.cli",
-        "bookkit.results",
-        "bookkit.pages.rerun",
-        "bookkit.book",
-        "bookkit.sweeps",
-    ],
-)
+LIGHT = "attnlib attnbook.command bookkit.cli bookkit.results bookkit.pages.rerun bookkit.book bookkit.sweeps"
+
+
+@pytest.mark.parametrize("module", LIGHT.split())
 def test_import_is_light(module: str) -> None:
     """Torch takes a second or more to import; a command that lists pages must not wait for it."""
     code = f"import sys, {module}; print(sorted({{'torch', 'matplotlib', 'papermill', 'pandas', 'dask'}} & set(sys.modules)))"
@@ -212,28 +200,18 @@ def test_import_is_light(module: str) -> None:
     assert done.stdout.strip() == "[]"
 
 
-# What each room may import at its top, beside the core: an extra of pyproject.toml. The longest name counts.
-ROOMS = {
-    "attnlib": (),
-    "attnbook": (),
-    "attnbook.extensions": ("book",),
-    "bookkit": (),
-    "bookkit.cli": ("rerun",),
-    "bookkit.figures": ("figures",),
-    "bookkit.pages": ("rerun",),
-    "bookkit.editions": ("book",),
-    "bookkit.ledger": ("book",),
-    "bookkit.formulas": ("rerun",),
-    "bookkit.formulas.pages": ("book",),
-    "bookkit.light": ("book",),
-    "bookkit.sphinx": ("book",),
-    "bookkit.book": ("book",),
-    "bookkit.pdf": ("pdf",),
-    "bookkit.reference": ("book",),
-    "bookkit.replication": ("book",),
-    "bookkit.sweeps": ("sweep",),
-    "bookkit.sweeps.figures": ("figures", "sweep"),
+# What each room may import at its top, beside the core: extras of pyproject.toml. The longest name counts.
+ROOMS_OF = {
+    (): "attnlib attnbook bookkit",
+    ("book",): "attnbook.extensions bookkit.editions bookkit.ledger bookkit.formulas.pages bookkit.light "
+    "bookkit.sphinx bookkit.book bookkit.reference bookkit.replication",
+    ("rerun",): "bookkit.cli bookkit.pages bookkit.formulas",
+    ("figures",): "bookkit.figures",
+    ("pdf",): "bookkit.pdf",
+    ("sweep",): "bookkit.sweeps",
+    ("figures", "sweep"): "bookkit.sweeps.figures",
 }
+ROOMS = {room: extras for extras, rooms in ROOMS_OF.items() for room in rooms.split()}
 
 
 def room_of(module: str) -> str:
@@ -259,9 +237,7 @@ def test_every_folder_of_the_packages_is_installed() -> None:
 
 def test_every_data_file_is_installed_and_lies_beside_code_that_reads_it() -> None:
     """A stored table that is not found where the code looks is computed again, for minutes or hours."""
-    patterns = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["setuptools"][
-        "package-data"
-    ]
+    patterns = TOOL["setuptools"]["package-data"]
     installed: set[Path] = set()
     for package, globs in patterns.items():
         top, *rest = package.split(".")
@@ -316,32 +292,26 @@ def test_a_workflow_is_whole_and_calls_only_commands_that_exist(path: Path) -> N
         # What may fail unseen is told by an issue, of this job or of one that waits for it.
         if "schedule" in workflow["on"]:
             told = [job, *(other for other in workflow["jobs"].values() if name in other.get("needs", []))]
-            tells = [
-                step for each in told for step in each["steps"] if step.get("uses") == "./.github/actions/open-issue"
-            ]
+            uses = [step.get("uses") for each in told for step in each["steps"]]
+            tells = "./.github/actions/open-issue" in uses
             assert tells or "needs" in job, f"{name} can fail unseen"
             assert not tells or any(each.get("permissions", {}).get("issues") == "write" for each in told)
 
 
-def test_licence_and_citation_agree_with_the_package() -> None:
+def test_licence_citation_changelog_and_package_agree() -> None:
     citation = yaml.safe_load((ROOT / "CITATION.cff").read_text(encoding="utf-8"))
-    assert citation["version"] == PROJECT["version"]
     assert citation["license"] == "BSD-3-Clause" == PROJECT["license"]["text"]
     assert citation["repository-code"] == PROJECT["urls"]["Repository"]
     assert (ROOT / "LICENSE").read_text(encoding="utf-8").startswith("BSD 3-Clause License")
-
-
-def test_the_number_of_the_release_is_the_same_everywhere() -> None:
-    assert attnlib.__version__ == PROJECT["version"]
-    citation = yaml.safe_load((ROOT / "CITATION.cff").read_text(encoding="utf-8"))
     newest = re.search(r"^## (\S+) \((\S+)\)$", (ROOT / "CHANGELOG.md").read_text(encoding="utf-8"), flags=re.M)
     assert newest is not None
-    assert newest.groups() == (PROJECT["version"], str(citation["date-released"]))
+    assert newest.groups() == (citation["version"], str(citation["date-released"]))
+    assert attnlib.__version__ == PROJECT["version"] == citation["version"]
 
 
 def test_the_papers_that_are_checked_are_cited() -> None:
     """By the titles and authors of the book's own references."""
-    parts = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["bookkit"]["parts"]
+    parts = TOOL["bookkit"]["parts"]
     references = yaml.safe_load((ROOT / "CITATION.cff").read_text(encoding="utf-8"))["references"]
     entries = (ROOT / "book" / "references.bib").read_text(encoding="utf-8").split("\n@")
     for part, cited in zip([part for part in parts.values() if "paper" in part], references, strict=True):
