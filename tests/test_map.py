@@ -262,9 +262,3 @@ def test_the_map_of_this_book_has_no_fault(monkeypatch: pytest.MonkeyPatch) -> N
     assert len(known.boxes) > 150
     assert len(known.claims) > 350
     assert "prop-mean-field" in known.falls_with("thm-closed-forms")
-
-
-def test_a_faulty_map_stops_the_build(root: Path) -> None:
-    write(root / "book" / "attnbook" / "throws" / "claims.py", JUDGES.replace('"thm-many"', '"thm-few"'))
-    assert book.main(["--stored", "--root", str(root)]) != 0
-    assert "claim C2 checks the box 'thm-few', which no chapter has" in (root / "_build" / "render.log").read_text()

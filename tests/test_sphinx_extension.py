@@ -222,10 +222,12 @@ def test_the_book_shows_every_claim_and_says_where_each_page_stands(root: Path) 
     }
 
 
-def test_what_a_ledger_must_not_hold_stops_the_build(root: Path, capfd: pytest.CaptureFixture) -> None:
+def test_what_a_ledger_or_a_map_must_not_hold_stops_the_build(root: Path, capfd: pytest.CaptureFixture) -> None:
     store(root, "single_head/01_a", [record(), record("C2", verdict="fails", measured="0.4 +- 0.1")])
     store(root, "in_context/01_b", [])
-    write(root / "book" / "preface.md", "# Preface\n\n{ledger-counts}`all blue`; {ledger-counts}`in_context holds`.\n")
+    box = ":::{prf:theorem} T · paper\n:label: thm-few\n\nIt is so.\n:::\n"
+    roles = "{ledger-counts}`all blue`; {ledger-counts}`in_context holds`"
+    write(root / "book" / "preface.md", f"# Preface\n\n{roles}.\n\n{box}")
     assert book.main(["--stored", "--root", str(root)]) == 1
     told = capfd.readouterr().err
     assert "claim C2 (notebooks/single_head/01_a): verdict is 'fails', expected 'holds'" in told
@@ -236,4 +238,5 @@ def test_what_a_ledger_must_not_hold_stops_the_build(root: Path, capfd: pytest.C
         "ledger-counts 'all blue': unknown word 'blue'; there are all, single_head, 2410.07746, single_head/01_a"
         in told
     )
+    assert "no claim checks the box thm-few (book/preface)" in told  # of the map, see test_map
     assert not (root / "_build" / "html").exists()
