@@ -9,7 +9,9 @@ from typing import SupportsFloat, SupportsIndex
 
 import torch
 
-__all__ = ["finite_number", "one_of", "positive_number", "probability", "recorded_steps", "tensor", "whole_number"]
+__all__ = [
+    "finite_number", "not_negative", "one_of", "positive_number", "probability", "recorded_steps", "tensor", "whole_number",
+]  # fmt: skip
 
 
 def _say(name: str, expected: str, value: object, hint: str) -> str:
@@ -70,6 +72,14 @@ def positive_number(name: str, value: object, *, hint: str = "") -> float:
     return number
 
 
+def not_negative(name: str, value: object) -> float:
+    """`value` as a finite float >= 0. Raises ValueError otherwise."""
+    number = finite_number(name, value)
+    if number < 0:
+        raise ValueError(_say(name, ">= 0", value, ""))
+    return number
+
+
 def probability(name: str, value: object, *, high: float = 1.0, open_ends: bool = False, hint: str = "") -> float:
     """`value` as a float in [0, high], or in (0, high) with `open_ends`. Raises ValueError otherwise."""
     number = _number(value)
@@ -87,26 +97,30 @@ def one_of(name: str, value: object, valid: Sequence[str]) -> str:
     return value
 
 
-def tensor(name: str, value: object, shape: tuple[int | str, ...], *, like: torch.Tensor | None = None) -> torch.Tensor:
-    """A floating tensor of the given shape: ints are demanded, letters stand for any size.
+def tensor(
+    name: str, value: object, shape: tuple[int | str, ...], *, like: torch.Tensor | None = None, whole: bool = False
+) -> torch.Tensor:
+    """A floating tensor, or an int64 one, of the given shape: numbers are demanded, letters stand for any size.
 
-    `like`: a tensor whose dtype and device are demanded too. Raises ValueError otherwise.
+    `like`: a tensor whose dtype (if floating) and device are demanded too. Raises ValueError otherwise.
     """
     wanted = "(" + ", ".join(map(str, shape)) + ")"
     if not isinstance(value, torch.Tensor):
         raise ValueError(
             f"{name} must be a torch tensor of shape {wanted}; got {type(value).__name__}: use torch.as_tensor"
         )
-    if not value.is_floating_point():
-        raise ValueError(f"{name} must be a floating-point tensor; got {value.dtype}: use .to(torch.float64)")
+    if not (value.dtype == torch.int64 if whole else value.is_floating_point()):
+        kind, to = ("an int64", "int64") if whole else ("a floating-point", "float64")
+        raise ValueError(f"{name} must be {kind} tensor; got {value.dtype}: use .to(torch.{to})")
     fits = value.ndim == len(shape) and all(
         isinstance(want, str) or want == have for want, have in zip(shape, value.shape, strict=False)
     )
     if not fits:
         hint = ": swap the axes?" if sorted(map(str, shape)) == sorted(map(str, value.shape)) else ""
         raise ValueError(f"{name} must have shape {wanted}; got {tuple(value.shape)}{hint}")
-    if like is not None and (value.dtype != like.dtype or value.device != like.device):
+    if like is not None and (value.device != like.device or not (whole or value.dtype == like.dtype)):
+        dtype = value.dtype if whole else like.dtype
         raise ValueError(
-            f"{name} must have dtype {like.dtype} on {like.device}; got {value.dtype} on {value.device}: use .to(...)"
+            f"{name} must have dtype {dtype} on {like.device}; got {value.dtype} on {value.device}: use .to(...)"
         )
     return value

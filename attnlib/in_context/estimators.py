@@ -86,7 +86,7 @@ def ridge_weights(prompts: Prompts, penalty: object) -> torch.Tensor:
     At $\lambda=0$ the pseudo-inverse: least squares, and the interpolation of least norm where $L<d$. No division by a small eigenvalue of
     $X^\top X$ in directions that the prompt does not show.
     """
-    penalty = _not_negative("penalty", penalty)
+    penalty = checks.not_negative("penalty", penalty)
     squares, directions = _spectrum(prompts.x)
     divisor = squares + penalty
     inverse = torch.where(divisor > _tiny(squares), 1 / divisor, torch.zeros_like(divisor))
@@ -270,10 +270,3 @@ def _finite(name: str, value: object) -> torch.Tensor:
     if numbers.numel() == 0 or not numbers.isfinite().all():
         raise ValueError(f"{name} must be finite numbers; got {value!r}")
     return numbers
-
-
-def _not_negative(name: str, value: object) -> float:
-    number = checks.finite_number(name, value)
-    if number < 0:
-        raise ValueError(f"{name} must be >= 0; got {value!r}")
-    return number

@@ -28,8 +28,8 @@ def call(**changes) -> dict:
 
 WRONG = [
     ({"gram": EYE[0]}, "gram must have shape"),
-    ({"gram": torch.zeros(1, 6, 5)}, r"gram must hold square matrices \(R, q, q\); got \(1, 6, 5\)"),
-    ({"gram": torch.zeros(0, 6, 6)}, "at least one run"),
+    ({"gram": torch.zeros(1, 6, 5)}, r"gram must have shape \(R, q, q\); got \(1, 6, 5\)"),
+    ({"gram": torch.zeros(0, 6, 6)}, r"gram must have shape \(R, q, q\) with R >= 1; got \(0, 6, 6\)"),
     ({"gram": EYE.float()}, "labels must have dtype torch.float32"),
     ({"gram": EYE / 0}, "gram must be finite"),
     ({"gram": torch.ones(6, 6, dtype=torch.float64).triu()[None]}, "gram must be symmetric"),
@@ -43,7 +43,7 @@ WRONG = [
         {"attention_map": "softmax"},
         "attention_map must be a map of attnlib.single_head.maps.*'softmax' without kind, setting",
     ),
-    ({"coefficients": torch.zeros(1, 4, 5, dtype=torch.float64)}, r"coefficients must have shape \(1, Hv \+ H, 6\)"),
+    ({"coefficients": torch.zeros(1, 4, 5, dtype=torch.float64)}, r"coefficients must have shape \(1, vectors, 6\)"),
     ({"coefficients": torch.zeros(1, 6, 4, dtype=torch.float64).mT}, "coefficients must be contiguous"),
     ({"coefficients": torch.full((1, 4, 6), math.inf, dtype=torch.float64)}, "coefficients must be finite"),
     (
@@ -53,7 +53,7 @@ WRONG = [
     ({"velocity": torch.zeros(1, 2, 6, dtype=torch.float64)}, r"velocity must have shape \(1, 4, 6\)"),
     ({"velocity": torch.full((1, 4, 6), math.nan, dtype=torch.float64)}, "velocity must be finite"),
     ({"labels": torch.zeros(1, 3, dtype=torch.float64)}, r"labels must be \+1 or -1"),
-    ({"labels": torch.ones(1, 0, dtype=torch.float64)}, r"labels must hold 1 \.\.\. 4 samples.*got 0"),
+    ({"labels": torch.ones(1, 0, dtype=torch.float64)}, r"labels must have shape \(R, n\) with n >= 1; got \(1, 0\)"),
     ({"classes": torch.zeros(1, 3)}, "classes must be an int64 tensor"),
     ({"classes": torch.full((1, 3), 2)}, r"classes must be in 0 \.\.\. 1"),
     ({"value_step": -0.1}, "value_step must be >= 0"),
@@ -65,13 +65,18 @@ WRONG = [
     ({"output_scale": math.inf}, "output_scale must be a finite number"),
     ({"prepare": "sign"}, "prepare must be one of '', 'joint', 'blocks'; got 'sign'"),
     ({"momentum": 1.1}, r"momentum must be in \[0, 1\]"),
-    ({"batches": torch.zeros(1, 3, 1, dtype=torch.int64)}, r"batches must have shape \(1, 2, 1\)"),
+    ({"batches": torch.zeros(1, 3, 1, dtype=torch.int64)}, r"batches must have shape \(1, 2, B\)"),
     ({"batches": torch.zeros(1, 2, 1)}, "batches must be an int64 tensor"),
-    ({"batches": torch.zeros(1, 2, 0, dtype=torch.int64)}, r"batches must hold 1 \.\.\. 3 samples of a run; got 0"),
-    ({"batches": torch.full((1, 2, 1), 3)}, r"batches must hold sample numbers in 0 \.\.\. 2"),
-    ({"batches": torch.full((1, 2, 1), -1)}, r"batches must hold sample numbers in 0 \.\.\. 2"),
+    ({"batches": torch.zeros(1, 2, 0, dtype=torch.int64)}, r"batches must have shape .* with B >= 1"),
+    ({"batches": torch.full((1, 2, 1), 3)}, r"batches must be in 0 \.\.\. 2"),
+    ({"batches": torch.full((1, 2, 1), -1)}, r"batches must be in 0 \.\.\. 2"),
+    ({"batches": torch.ones(1, 2, 4, dtype=torch.int64).cumsum(-1) - 1}, r"batches must be in 0 \.\.\. 2"),
     ({"batches": torch.zeros(1, 2, 2, dtype=torch.int64)}, "every sample at most once in a step"),
-    ({"batches": [[0], [1]]}, "batches must be an int64 tensor on cpu; got list"),
+    (
+        {"batches": torch.zeros(1, 2, 1, dtype=torch.int64, device="meta")},
+        "batches must have .* on cpu; got .* on meta",
+    ),
+    ({"batches": [[0], [1]]}, r"batches must be a torch tensor of shape \(1, 2, B\); got list"),
     ({"record": [3]}, r"record must hold steps in 0 \.\.\. 2; got 3"),
     ({"record": [0.5]}, "record must be a whole number"),
     ({"threads": 0}, "threads must be a whole number >= 1"),
@@ -87,6 +92,13 @@ def test_a_wrong_argument_is_named(changes, words, implementation):
     with pytest.raises(ValueError, match=words):
         advance(**arguments)
     torch.testing.assert_close(arguments["coefficients"].detach(), state, rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("implementation", ["reference", "compiled"])
+def test_what_changes_in_place_shares_no_memory(implementation):
+    both = torch.zeros(1, 4, 6, dtype=torch.float64)
+    with pytest.raises(ValueError, match=r"coefficients and velocity share memory.*pass velocity\.clone\(\)"):
+        advance(**call(implementation=implementation, coefficients=both, velocity=both))
 
 
 @pytest.mark.parametrize("implementation", ["reference", "compiled"])

@@ -29,16 +29,16 @@ def _put(value: float, *place: int) -> Callable[[torch.Tensor], torch.Tensor]:
     ("name", "change", "message"),
     [
         ("values", lambda x: x.tolist(), "values must be a torch tensor"),
-        ("values", lambda x: x[:, :-1].clone(), "or 2 N \\+ 1 more with coordinates, 21; got 20"),
+        ("values", lambda x: x[:, :-1].clone(), "weighted must have shape \\(2, 20, 6\\); got \\(2, 21, 6\\)"),
         ("values", lambda x: x.float(), "values must have dtype torch.float64"),
         ("values", lambda x: x.mT.contiguous().mT, "values must be contiguous"),
-        ("values", lambda x: x.requires_grad_(), "values must not require gradients"),
+        ("values", lambda x: x.requires_grad_(), "values must not ask for a gradient"),
         ("values", lambda x: x.long(), "values must be a floating-point tensor"),
         ("values", _put(torch.nan, 1, 3), "values must be finite; run 1 has"),
         ("weighted", lambda x: x.mT.contiguous(), "weighted must have shape .* swap the axes"),
         ("weighted", lambda x: x[:1].expand(2, -1, -1), "weighted must be contiguous"),
         ("weighted", _put(-torch.inf, 0, 9, 1), "weighted must be finite; run 0 has"),
-        ("weighted", _put(5.0, 0, 1, 2), "weighted must be symmetric in its first N = 6 rows"),
+        ("weighted", _put(5.0, 0, 1, 2), "weighted must be symmetric in its first 6 rows"),
         ("prompt_norm_squared", lambda x: x[:1].clone(), "prompt_norm_squared must have shape"),
         ("prompt_norm_squared", lambda x: torch.zeros(4).double()[::2], "prompt_norm_squared must be contiguous"),
         ("prompt_norm_squared", _put(torch.nan, 1), "prompt_norm_squared must be finite; runs \\[1\\]"),
@@ -65,6 +65,12 @@ def test_a_wrong_tensor_is_named(name: str, change: Callable, message: str, impl
     for x, y in zip(wrong, before, strict=True):
         if isinstance(x, torch.Tensor) and x.device.type == "cpu":
             assert torch.equal(torch.nan_to_num(x), torch.nan_to_num(y))
+
+
+def test_a_number_of_probes_that_is_none_is_named() -> None:
+    values, weighted, *rest = state(2, 3, 2)
+    with pytest.raises(ValueError, match="or 2 N \\+ 1 more with coordinates, 21; got 20"):
+        advance(values[:, :-1].clone(), weighted[:, :-1].clone(), *rest, 0.1, 5)
 
 
 def test_shared_memory_is_named() -> None:

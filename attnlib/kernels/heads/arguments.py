@@ -9,7 +9,7 @@ from typing import Protocol
 import torch
 
 from attnlib import checks
-from attnlib.kernels.calls import MOST_STEPS, contiguous, finite, moments, rates_of, settle, symmetric, whole_tensor
+from attnlib.kernels.calls import MOST_STEPS, Declared, contents, moments, per_run, settle, shapes
 
 __all__ = ["KINDS", "PREPARATIONS", "Call", "Map", "Recorded"]
 
@@ -26,6 +26,14 @@ KINDS = (
     "ReLU",
 )
 PREPARATIONS = ("", "joint", "blocks")
+_TENSORS = {
+    "gram": Declared("R q q", "square"),
+    "labels": Declared("R n", "signs"),
+    "coefficients": Declared("R vectors q", use="changed"),
+    "velocity": Declared("R vectors q", use="changed"),
+    "classes": Declared("R n", "K"),
+    "batches": Declared("R steps B", "n"),
+}
 Tensor = torch.Tensor
 
 
@@ -75,18 +83,6 @@ def _check_map(attention_map: Map) -> None:
         )
 
 
-def _check_batches(batches: Tensor, runs: int, steps: int, n: int, like: Tensor) -> None:
-    size = batches.shape[-1] if isinstance(batches, Tensor) and batches.ndim else 0
-    whole_tensor("batches", batches, (runs, steps, size), like)
-    contiguous("batches", batches, "the loops read them by address")
-    if not 1 <= size <= n:
-        raise ValueError(f"batches must hold 1 ... {n} samples of a run; got {size}")
-    if steps and not ((batches >= 0) & (batches < n)).all():
-        raise ValueError(f"batches must hold sample numbers in 0 ... {n - 1}; got others")
-    if steps and size > 1 and not batches.sort(dim=-1)[0].diff(dim=-1).all():
-        raise ValueError("batches must hold every sample at most once in a step; got one twice")
-
-
 @dataclass(frozen=True)
 class Call:
     """Arguments of `attnlib.kernels.heads.advance`, which says what is computed of them.
@@ -132,63 +128,43 @@ class Call:
     rates: Tensor = field(init=False)  # (R, 2), step sizes of v and p, in the dtype and place of the state
 
     def __post_init__(self) -> None:
-        gram, coefficients, labels, classes = self.gram, self.coefficients, self.labels, self.classes
-        velocity, factors, batches = self.velocity, self.factors, self.batches
-        checks.tensor("gram", gram, ("R", "q", "q"))
-        runs, q, columns = gram.shape
-        if q != columns:
-            raise ValueError(f"gram must hold square matrices (R, q, q); got {tuple(gram.shape)}")
-        if runs == 0:
-            raise ValueError("gram must hold at least one run (R >= 1); got none")
-        _check_map(self.attention_map)
+        checks.tensor("factors", self.factors, ("steps",))
+        steps, heads = len(self.factors), checks.whole_number("heads", self.heads, at_least=1)
+        if steps > MOST_STEPS:
+            raise ValueError(f"factors must hold at most {MOST_STEPS} steps; got {steps}: go on with a second call")
+        factors = self.factors.detach().to("cpu", torch.float64).contiguous()
+        if not factors.isfinite().all():
+            raise ValueError("factors must be finite; got nan or infinity")
         signals = checks.whole_number("signals", self.signals, at_least=1)
-        heads = checks.whole_number("heads", self.heads, at_least=1)
-        checks.tensor("labels", labels, (runs, "n"), like=gram)
-        n = labels.shape[1]
-        if not 1 <= n <= q - signals:
+        _check_map(self.attention_map)
+        table = {name: wants for name, wants in _TENSORS.items() if name != "batches" or self.batches is not None}
+        given = {name: getattr(self, name) for name in table}
+        if self.velocity is None and isinstance(self.coefficients, Tensor):
+            given["velocity"] = torch.zeros_like(self.coefficients, requires_grad=False)
+        sizes = shapes(given, table, K=signals, steps=steps)
+        n, q, vectors = sizes["n"], sizes["q"], sizes["vectors"]
+        if n > q - signals:
             raise ValueError(
                 f"labels must hold 1 ... {q - signals} samples of a run, as gram holds {q} vectors: {signals} signals, n noise "
                 f"tokens, start vectors; got {n}"
             )
-        checks.tensor("coefficients", coefficients, (runs, "Hv + H", q), like=gram)
-        if coefficients.shape[1] not in (heads + 1, 2 * heads):
+        if vectors not in (heads + 1, 2 * heads):
             raise ValueError(
                 f"coefficients must hold {heads} + {heads} vectors a run, or 1 + {heads} when the heads share their values; "
-                f"got {coefficients.shape[1]}"
+                f"got {vectors}"
             )
-        if velocity is None:
-            velocity = torch.zeros_like(coefficients)
-        checks.tensor("velocity", velocity, tuple(coefficients.shape), like=gram)
-        whole_tensor("classes", classes, (runs, n), gram)
-        for name, tensor in (("coefficients", coefficients), ("velocity", velocity)):
-            contiguous(name, tensor, "they are changed in place")
-            finite(name, tensor)
-            if tensor.requires_grad:
-                raise ValueError(f"{name} must not ask for a gradient, as they are changed in place: use .detach()")
-        for name, tensor in (("gram", gram), ("labels", labels), ("classes", classes)):
-            contiguous(name, tensor, "the loops read them by address")
-        checks.tensor("factors", factors, ("steps",))
-        steps = len(factors)
-        if steps > MOST_STEPS:
-            raise ValueError(f"factors must hold at most {MOST_STEPS} steps; got {steps}: go on with a second call")
-        factors = factors.detach().to("cpu", torch.float64).contiguous()
-        finite("factors", factors)
-        if batches is not None:
-            _check_batches(batches, runs, steps, n, gram)
         marks = moments(self.record, steps)
-        rates = [rates_of("value_step", self.value_step, gram), rates_of("attention_step", self.attention_step, gram)]
-        if not (labels.abs() == 1).all():
-            raise ValueError("labels must be +1 or -1; got something else")
-        if ((classes < 0) | (classes >= signals)).any():
-            raise ValueError(f"classes must be in 0 ... {signals - 1}; got something else")
-        # After all cheap checks: it reads every matrix once.
-        symmetric(gram)
+        rates = [per_run(name, getattr(self, name), sizes["R"]) for name in ("value_step", "attention_step")]
         momentum = checks.probability("momentum", self.momentum)
+        output_scale = checks.finite_number("output_scale", self.output_scale)
+        prepare = checks.one_of("prepare", self.prepare, PREPARATIONS)
+        contents(given, table, sizes)
+        if self.batches is not None and sizes["B"] > 1 and not self.batches.sort(dim=-1)[0].diff(dim=-1).all():
+            raise ValueError("batches must hold every sample at most once in a step; got one twice")
         settle(
-            self, heads=heads, signals=signals, factors=factors, velocity=velocity, record=marks, momentum=momentum,
-            output_scale=checks.finite_number("output_scale", self.output_scale),
-            prepare=checks.one_of("prepare", self.prepare, PREPARATIONS), look_ahead=bool(self.look_ahead),
-            rates=torch.stack(rates, dim=1).to(gram),
+            self, heads=heads, signals=signals, factors=factors, velocity=given["velocity"], record=marks, momentum=momentum,
+            output_scale=output_scale, prepare=prepare, look_ahead=bool(self.look_ahead),
+            rates=torch.stack(rates, dim=1).to(self.gram),
         )  # fmt: skip
 
     @property

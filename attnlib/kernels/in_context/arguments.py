@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 import torch
@@ -12,12 +11,13 @@ from numpy.typing import NDArray
 
 from attnlib import checks
 from attnlib.arrays import Floats, Ints
-from attnlib.kernels.calls import changed, moments, settle
+from attnlib.kernels.calls import Declared, changed, contents, moments, per_run, settle, shapes
 from attnlib.kernels.prompt_stream import check_origin
 
 __all__ = ["OPTIMISERS", "Call", "Recorded", "circuits", "empty_record", "factors"]
 
 OPTIMISERS = ("SGD", "Adam", "AdamW")
+_STATE = dict.fromkeys(("weights", "first_moment", "second_moment"), Declared("R heads numbers", use="changed"))
 
 
 @dataclass(frozen=True)
@@ -35,42 +35,6 @@ class Recorded:
     steps: torch.Tensor
     key_query: torch.Tensor
     output_value: torch.Tensor
-
-
-def _not_negative(name: str, value: object) -> float:
-    number = checks.finite_number(name, value)
-    if number < 0:
-        raise ValueError(f"{name} must be >= 0; got {value!r}")
-    return number
-
-
-def _rates(value: Any, runs: int) -> Floats:
-    """One learning rate per run, float64."""
-    rates: list[object] = list(value) if np.ndim(value) == 1 else [value] * runs
-    if len(rates) != runs:
-        raise ValueError(f"learning_rate must be one number or {runs}, one per run; got {len(rates)}")
-    return np.array([checks.positive_number("learning_rate", rate) for rate in rates])
-
-
-def _tensor(name: str, value: object, shape: tuple[int, ...], like: torch.Tensor) -> None:
-    if not isinstance(value, torch.Tensor) or value.dtype not in (torch.float32, torch.float64):
-        got = value.dtype if isinstance(value, torch.Tensor) else type(value).__name__
-        raise ValueError(
-            f"{name} must be a float32 or float64 torch tensor; got {got}: it is changed in place, so it is not converted"
-        )
-    if tuple(value.shape) != shape:
-        raise ValueError(
-            f"{name} must have shape {shape} = (runs, heads, 3 n^2 + n) with n = d + 1; got {tuple(value.shape)}: "
-            "per head W_Q, W_K, W_V row by row, then W_O"
-        )
-    if value.dtype != like.dtype or value.device != like.device:
-        raise ValueError(
-            f"{name} must have dtype and device of weights, {like.dtype} on {like.device}; got {value.dtype} on {value.device}"
-        )
-    if not value.is_contiguous():
-        raise ValueError(f"{name} must be contiguous: it is changed in place; use .contiguous()")
-    if not bool(torch.isfinite(value).all()):
-        raise ValueError(f"{name} must be finite; got nan or inf: go back to the last state whose losses were finite")
 
 
 @dataclass(frozen=True)
@@ -126,13 +90,14 @@ class Call:
         if np.shape(self.betas) != (2,) or not all(0 <= checks.finite_number("betas", beta) < 1 for beta in self.betas):
             raise ValueError(f"betas must be two numbers in [0, 1); got {self.betas!r}")
         not_negative = {
-            name: _not_negative(name, getattr(self, name))
+            name: checks.not_negative(name, getattr(self, name))
             for name in ("beta_std", "noise_std", "target_noise_std", "weight_decay")
         }
+        rates = per_run("learning_rate", self.learning_rate, len(streams), positive=True)
         marks = moments(self.record, self.first_step + self.steps, first=self.first_step)
         settle(
             self, **sizes, **not_negative, seed=seed, streams=streams, first_step=int(self.first_step), steps=int(self.steps),
-            learning_rate=_rates(self.learning_rate, len(streams)), betas=(float(self.betas[0]), float(self.betas[1])),
+            learning_rate=rates.numpy(), betas=(float(self.betas[0]), float(self.betas[1])),
             eps=checks.positive_number("eps", self.eps), record=np.array(marks, dtype=np.int64),
         )  # fmt: skip
 
@@ -142,12 +107,9 @@ class Call:
 
     def check_state(self, weights: torch.Tensor, first_moment: torch.Tensor, second_moment: torch.Tensor) -> None:
         """Raises ValueError unless weights and moments are three tensors (R, heads, 3 n^2 + n) that can be changed in place."""
-        n = self.width
-        tensors = {"weights": weights, "first_moment": first_moment, "second_moment": second_moment}
-        for name, value in tensors.items():
-            _tensor(name, value, (len(self.streams), self.heads, 3 * n * n + n), weights)
-        if len({value.data_ptr() for value in tensors.values()}) < 3:
-            raise ValueError("weights, first_moment and second_moment must be three tensors; two of them share memory")
+        given = dict(zip(_STATE, (weights, first_moment, second_moment), strict=True))
+        numbers = 3 * self.width**2 + self.width
+        contents(given, _STATE, shapes(given, _STATE, R=len(self.streams), heads=self.heads, numbers=numbers))
 
     @property
     def width(self) -> int:

@@ -8,14 +8,21 @@ from dataclasses import dataclass, field, fields
 import torch
 
 from attnlib import checks
-from attnlib.kernels.calls import MOST_STEPS, changed, moments, settle
+from attnlib.kernels.calls import MOST_STEPS, Declared, changed, contents, moments, settle, shapes
 
 __all__ = ["TRAINED", "Call", "Recorded"]
 
 TRAINED = ("both", "p", "W")
-_SYMMETRY = (
-    1e-3  # of the largest entry: far above the rounding of long float32 trainings, far below a wrong order of rows
-)
+# Of a square: far above the rounding of long float32 trainings, far below a wrong order of rows.
+_OFF = 1e-3
+_TENSORS = {
+    "head_scores": Declared("R n T", use="copied"),
+    "kernel": Declared("R rows n*T", "square", "copied", _OFF),
+    "values": Declared("R P", use="changed"),
+    "weighted": Declared("R P n*T", "square", "changed", _OFF),
+    "prompt_norm_squared": Declared("R", use="changed"),
+    "labels": Declared("R n", "signs", "copied"),
+}
 
 
 @dataclass(frozen=True)
@@ -33,57 +40,12 @@ class Recorded:
     prompt_norm_squared: torch.Tensor
 
 
-def _range(x: torch.Tensor) -> tuple[int, int]:
-    return x.data_ptr(), x.data_ptr() + x.numel() * x.element_size()
-
-
-def _check_place(tensors: dict[str, torch.Tensor], state: Sequence[str]) -> None:
-    """The state is changed in place: it must lie row by row, apart from everything else, and outside autograd."""
-    for name in state:
-        x = tensors[name]
-        if not x.is_contiguous():
-            raise ValueError(
-                f"{name} must be contiguous: it is changed in place; got strides {x.stride()}: use .contiguous()"
-            )
-        if x.requires_grad:
-            raise ValueError(f"{name} must not require gradients: it is changed in place; use .detach()")
-        low, high = _range(x)
-        for other, y in tensors.items():
-            start, end = _range(y) if y.is_contiguous() else (0, 0)
-            if other != name and low < end and start < high:
-                raise ValueError(
-                    f"{name} and {other} share memory, and {name} is changed in place: pass {other}.clone()"
-                )
-
-
-def _check_finite(tensors: dict[str, torch.Tensor]) -> None:
-    for name, x in tensors.items():
-        # One pass without a copy; only a sum that overflowed needs the second look.
-        if not bool(torch.isfinite(x.detach().sum())) and not bool(torch.isfinite(x).all()):
-            run = int((~torch.isfinite(x)).flatten(1).any(1).nonzero()[0]) if x.ndim > 1 else 0
-            where = f"run {run}" if x.ndim > 1 else f"runs {(~torch.isfinite(x)).nonzero().flatten().tolist()}"
-            raise ValueError(f"{name} must be finite; {where} has nan or inf: did a training diverge?")
-
-
-def _check_symmetric(tensors: dict[str, torch.Tensor], N: int) -> None:
-    """The fast loops read one half of these squares. One product from either side, instead of a transposed copy."""
-    for name, x in tensors.items():
-        square, row = (
-            x.detach()[:, :N],
-            torch.arange(1, N + 1, dtype=x.dtype, device=x.device).cos().expand(len(x), 1, N),
-        )
-        by_row, by_column = torch.bmm(row, square).squeeze(1), torch.bmm(square, row.mT).squeeze(2)
-        if not bool((by_row - by_column).abs().max() <= _SYMMETRY * N**0.5 * square.abs().max()):
-            raise ValueError(
-                f"{name} must be symmetric in its first N = {N} rows: they are inner products of the training tokens with "
-                "each other, sample by sample, token by token"
-            )
-
-
 def _step_sizes(step_size: float | Sequence[float] | torch.Tensor, steps: int) -> torch.Tensor:
-    one = not isinstance(step_size, Sequence | torch.Tensor) or isinstance(step_size, str)
-    one = one or (isinstance(step_size, torch.Tensor) and step_size.ndim == 0)
-    if one:
+    if (
+        isinstance(step_size, str)
+        or not isinstance(step_size, Sequence | torch.Tensor)
+        or getattr(step_size, "ndim", 1) == 0
+    ):
         return torch.full((steps,), checks.positive_number("step_size", step_size), dtype=torch.float64)
     sizes = torch.as_tensor(step_size, dtype=torch.float64).detach().cpu()
     if sizes.shape != (steps,):
@@ -127,42 +89,23 @@ class Call:
     step_sizes: torch.Tensor = field(init=False)  # (steps,), float64 on the CPU
 
     def __post_init__(self) -> None:
-        values, weighted, prompt_norm_squared = self.values, self.weighted, self.prompt_norm_squared
-        kernel, head_scores, labels = self.kernel, self.head_scores, self.labels
-        runs, n, tokens = checks.tensor("head_scores", head_scores, ("R", "n", "T")).shape
-        for letter, size in (("R", runs), ("n", n), ("T", tokens)):
-            if size < 1:
-                raise ValueError(
-                    f"head_scores must have shape (R, n, T) with {letter} >= 1; got {tuple(head_scores.shape)}"
-                )
-        like, N = head_scores, n * tokens
-        rows = checks.tensor("kernel", kernel, (runs, "rows", N), like=like).shape[1]
+        given = {name: getattr(self, name) for name in _TENSORS}
+        sizes = shapes(given, _TENSORS)
+        N, rows, probes = sizes["n"] * sizes["T"], sizes["rows"], sizes["P"]
         if rows < N:
             raise ValueError(f"kernel must have at least N = n T = {N} rows, the training tokens first; got {rows}")
-        probes = checks.tensor("values", values, (runs, "P"), like=like).shape[1]
         if probes not in (rows, rows + 2 * N + 1):
             raise ValueError(
                 f"values must have one row per row of kernel, {rows}, or 2 N + 1 more with coordinates, {rows + 2 * N + 1}; got {probes}"
             )
-        checks.tensor("weighted", weighted, (runs, probes, N), like=like)
-        checks.tensor("prompt_norm_squared", prompt_norm_squared, (runs,), like=like)
-        checks.tensor("labels", labels, (runs, n), like=like)
-        tensors = {
-            "values": values, "weighted": weighted, "prompt_norm_squared": prompt_norm_squared, "kernel": kernel,
-            "head_scores": head_scores, "labels": labels,
-        }  # fmt: skip
-        _check_place(tensors, ("values", "weighted", "prompt_norm_squared"))
-        _check_finite(tensors)
-        _check_symmetric({"weighted": weighted, "kernel": kernel}, N)
-        if not bool((labels.abs() == 1).all()):
-            raise ValueError("labels must be +1 or -1, the observed labels")
-        if checks.whole_number("steps", self.steps, at_least=0) > MOST_STEPS:
-            raise ValueError(f"steps must be at most {MOST_STEPS}; got {self.steps}: call again from where it ended")
+        contents(given, _TENSORS, sizes)
+        steps = checks.whole_number("steps", self.steps, at_least=0)
+        if steps > MOST_STEPS:
+            raise ValueError(f"steps must be at most {MOST_STEPS}; got {steps}: call again from where it ended")
         checks.one_of("trained", self.trained, TRAINED)
-        marks = moments(self.record, int(self.steps))
-        fixed = {name: tensors[name].detach().contiguous() for name in ("kernel", "head_scores", "labels")}
-        sizes = _step_sizes(self.step_size, int(self.steps))
-        settle(self, **fixed, step_sizes=sizes, steps=int(self.steps), record=marks)
+        fixed = {name: given[name].detach().contiguous() for name in ("kernel", "head_scores", "labels")}
+        marks, alphas = moments(self.record, steps), _step_sizes(self.step_size, steps)
+        settle(self, **fixed, step_sizes=alphas, steps=steps, record=marks)
 
     @property
     def runs(self) -> int:
