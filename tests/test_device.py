@@ -5,7 +5,7 @@ import torch
 
 from attnlib.device import report, resolve, what_ran
 from attnlib.kernels import in_context
-from attnlib.kernels.dispatch import has_numba, prefer
+from attnlib.kernels.dispatch import VARIABLE, has_numba
 
 
 def test_cpu_and_auto():
@@ -14,10 +14,10 @@ def test_cpu_and_auto():
     assert report("cpu") == "cpu"
 
 
-def test_what_ran_names_loop_implementation_dtype_and_device():
+def test_what_ran_names_loop_implementation_dtype_and_device(monkeypatch):
     in_context.warm_up(2)
-    with prefer("reference"):
-        in_context.warm_up(2)
+    monkeypatch.setenv(VARIABLE, "reference")
+    in_context.warm_up(2)
     assert "in-context training: reference, float32 on cpu" in what_ran()
     assert ("in-context training: compiled, float32 on cpu" in what_ran()) == has_numba()
 

@@ -15,7 +15,7 @@ import torch
 
 from attnlib import in_context, single_head, token_selection
 from attnlib.device import report, resolve
-from attnlib.kernels.dispatch import has_triton, prefer, ran
+from attnlib.kernels.dispatch import VARIABLE, has_triton, ran
 from attnlib.single_head.maps import SPARSEMAX
 from attnlib.single_head.rules import nesterov
 from tests.pretend_card import NAME, pretended
@@ -153,14 +153,14 @@ def on_cpu(found: list) -> list[torch.Tensor]:
 
 
 @pytest.mark.parametrize("name", WORK)
-def test_readable_loops_give_the_bits_of_the_cpu(name: str) -> None:
+def test_readable_loops_give_the_bits_of_the_cpu(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """No tensor was left on the CPU, and none was drawn on the card: random streams are numpy's."""
-    with prefer("reference"):
-        wanted = WORK[name]("cpu")
-        with pretended():
-            found = WORK[name]("cuda")
-            told = ran()
-            found = on_cpu(found)
+    monkeypatch.setenv(VARIABLE, "reference")
+    wanted = WORK[name]("cpu")
+    with pretended():
+        found = WORK[name]("cuda")
+        told = ran()
+        found = on_cpu(found)
     for one, other in zip(found, on_cpu(wanted), strict=True):
         torch.testing.assert_close(one, other, rtol=0, atol=0, equal_nan=True)
     assert name in ("_descent", "_two_steps") or any("reference, float" in line and "on cuda" in line for line in told)

@@ -4,6 +4,6 @@
 implementation; `dispatch` chooses among them. numba and Triton are asked for only when their implementation is used.
 """
 
-from attnlib.kernels.dispatch import IMPLEMENTATIONS, has_numba, has_triton, prefer, ran
+from attnlib.kernels.dispatch import IMPLEMENTATIONS, has_numba, has_triton, ran
 
-__all__ = ["IMPLEMENTATIONS", "has_numba", "has_triton", "prefer", "ran"]
+__all__ = ["IMPLEMENTATIONS", "has_numba", "has_triton", "ran"]

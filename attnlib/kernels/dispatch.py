@@ -11,7 +11,8 @@ Every loop of this package exists two or three times under one signature:
 GPU programs exist for the two models whose training is long: heads and in-context regression.
 
 `choose` takes the fastest that can do the work, so that nobody has to name one. An absent numba, GPU or Triton is no error.
-ATTNLIB_KERNELS=reference (or compiled, triton), or `prefer`, asks for one wherever it can do the work.
+The environment's ATTNLIB_KERNELS=reference (or compiled, triton) asks for one wherever it can do the work; `implementation=` of a
+loop is an order.
 
 What was chosen is said once per loop, device and dtype on the logger `attnlib.kernels` (level INFO), and kept in `ran`. That a loop
 is slow because numba is missing is said at level WARNING, which Python prints unless told otherwise.
@@ -19,20 +20,18 @@ is slow because numba is missing is said at level WARNING, which Python prints u
 
 from __future__ import annotations
 
-import contextlib
-import contextvars
 import functools
 import importlib.util
 import logging
 import os
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
 import torch
 
 from attnlib import checks
 
-__all__ = ["IMPLEMENTATIONS", "Loop", "choose", "has_numba", "has_triton", "prefer", "ran"]
+__all__ = ["IMPLEMENTATIONS", "Loop", "choose", "has_numba", "has_triton", "ran"]
 
 IMPLEMENTATIONS = ("reference", "compiled", "triton")
 """The implementations of a loop: readable torch, compiled for the CPU, compiled for a GPU.
@@ -48,7 +47,6 @@ VARIABLE = "ATTNLIB_KERNELS"
 NO_NUMBA = 'numba is not installed: pip install "attnlib[kernels]"'
 
 log = logging.getLogger("attnlib.kernels")
-_preferred: contextvars.ContextVar[str | None] = contextvars.ContextVar("preferred", default=None)
 _ran: dict[tuple[str, ...], str] = {}
 
 
@@ -98,45 +96,6 @@ def has_triton() -> bool:
     return _installed("triton")
 
 
-def _interpreting() -> bool:
-    """Whether Triton programs run in its interpreter, on tensors of the CPU: TRITON_INTERPRET=1 before its first import."""
-    return os.environ.get("TRITON_INTERPRET") == "1"
-
-
-@contextlib.contextmanager
-def prefer(implementation: str) -> Iterator[None]:
-    """Within the block all loops run `implementation` where it can do the work; this overrides the variable ATTNLIB_KERNELS.
-
-    It holds for the thread that enters the block, not for threads started inside; the variable holds for all.
-
-    Args:
-        implementation: one of `IMPLEMENTATIONS`.
-
-    Returns:
-        a context manager.
-
-    Raises:
-        ValueError: an unknown implementation.
-
-    Source:
-        this book, `book/kernels`.
-
-    Example:
-        >>> with prefer("reference"):
-        ...     pass  # trainings here run the readable form
-    """
-    token = _preferred.set(checks.one_of("implementation", implementation, IMPLEMENTATIONS))
-    try:
-        yield
-    finally:
-        _preferred.reset(token)
-
-
-def _preference() -> str | None:
-    asked = _preferred.get() or os.environ.get(VARIABLE) or None
-    return asked if asked is None else checks.one_of(VARIABLE, asked, IMPLEMENTATIONS)
-
-
 def _obstacle(
     loop: Loop, implementation: str, device: torch.device, dtype: torch.dtype, cannot: Mapping[str, str]
 ) -> str:
@@ -156,7 +115,8 @@ def _obstacle(
         return "" if has_numba() else NO_NUMBA
     if not has_triton():
         return 'Triton is not installed: pip install "attnlib[gpu]"'
-    if device.type != "cuda" and not _interpreting():
+    # TRITON_INTERPRET=1 before Triton's first import: programs run in its interpreter, on tensors of the CPU.
+    if device.type != "cuda" and os.environ.get("TRITON_INTERPRET") != "1":
         return f"it runs on a CUDA device, and the tensors are on {device}"
     return ""
 
@@ -187,27 +147,23 @@ def choose(
         asked: str | None = implementation
         chosen = implementation
     else:
-        asked = _preference()
+        asked = os.environ.get(VARIABLE) or None
+        if asked is not None:
+            checks.one_of(VARIABLE, asked, IMPLEMENTATIONS)
         fastest = ("triton", "compiled") if device.type == "cuda" else ("compiled",)
         order = (*filter(None, [asked]), *fastest, "reference")
         chosen = next(name for name in order if not obstacle(name))
-    passed_over = {name: obstacle(name) for name in IMPLEMENTATIONS if obstacle(name)}
-    _note(loop, chosen, device, dtype, passed_over, slow=asked is None and passed_over.get("compiled") == NO_NUMBA)
-    return chosen
-
-
-def _note(
-    loop: Loop, chosen: str, device: torch.device, dtype: torch.dtype, passed_over: Mapping[str, str], *, slow: bool
-) -> None:
-    key = (loop.name, chosen, str(device), str(dtype))
+    key, kind = (loop.name, chosen, str(device), str(dtype)), str(dtype).removeprefix("torch.")
     if key not in _ran:
-        _ran[key] = f"{loop.name}: {chosen}, {str(dtype).removeprefix('torch.')} on {device}"
+        _ran[key] = f"{loop.name}: {chosen}, {kind} on {device}"
+        passed_over = {name: reason for name in IMPLEMENTATIONS if (reason := obstacle(name))}
         reasons = "; ".join(f"not {name}: {reason}" for name, reason in passed_over.items())
         log.info("%s%s", _ran[key], f" ({reasons})" if reasons else "")
-        if slow:
+        if asked is None and passed_over.get("compiled") == NO_NUMBA:
             log.warning(
                 "%s in plain torch, ten to a hundred and fifty times slower than compiled: %s", loop.name, NO_NUMBA
             )
+    return chosen
 
 
 def ran() -> tuple[str, ...]:

@@ -1,13 +1,12 @@
 """The fastest implementation that can do the work runs; who asks for another gets it, or hears why not."""
 
 import logging
-import threading
 
 import pytest
 import torch
 
 from attnlib.kernels import dispatch
-from attnlib.kernels.dispatch import IMPLEMENTATIONS, VARIABLE, Loop, choose, prefer, ran
+from attnlib.kernels.dispatch import IMPLEMENTATIONS, VARIABLE, Loop, choose, ran
 
 CPU, GPU = torch.device("cpu"), torch.device("cuda")  # a device object needs no GPU
 LOOP = Loop("a loop")
@@ -63,7 +62,6 @@ def test_a_size_that_does_not_fit_goes_on_to_the_next(machine):
     assert choose(LOOP, CPU, torch.float16, cannot={"compiled": ""}) == "reference"  # and hides none
 
 
-@pytest.mark.parametrize("way", ["block", "variable"])
 @pytest.mark.parametrize(
     ("preferred", "device", "interpret", "expected"),
     [
@@ -76,38 +74,22 @@ def test_a_size_that_does_not_fit_goes_on_to_the_next(machine):
         ("triton", GPU, False, "triton"),
     ],
 )
-def test_a_preference_holds_wherever_it_can(machine, way, preferred, device, interpret, expected):
-    machine(interpret=interpret, variable=preferred if way == "variable" else None)
-    if way == "variable":
-        assert choose(LOOP, device, torch.float32) == expected
-    else:
-        with prefer(preferred):
-            assert choose(LOOP, device, torch.float32) == expected
+def test_a_preference_holds_wherever_it_can(machine, preferred, device, interpret, expected):
+    machine(interpret=interpret, variable=preferred)
+    assert choose(LOOP, device, torch.float32) == expected
 
 
 def test_a_preference_does_not_move_past_an_obstacle(machine):
-    with prefer("compiled"):
-        assert choose(LOOP, CPU, torch.float64, cannot={"compiled": "too large"}) == "reference"
-    machine(("numba",))
-    with prefer("triton"):
-        assert choose(LOOP, GPU, torch.float32) == "reference"
+    machine(variable="compiled")
+    assert choose(LOOP, CPU, torch.float64, cannot={"compiled": "too large"}) == "reference"
+    machine(("numba",), variable="triton")
+    assert choose(LOOP, GPU, torch.float32) == "reference"
 
 
-def test_the_block_is_stronger_than_the_variable_and_an_order_than_both(machine):
+def test_an_order_is_stronger_than_a_preference(machine):
     machine(interpret=True, variable="reference")
-    with prefer("triton"):
-        assert choose(LOOP, CPU, torch.float32) == "triton"
-        with prefer("compiled"):
-            assert choose(LOOP, CPU, torch.float32) == "compiled"
-        assert choose(LOOP, CPU, torch.float32) == "triton"
-        assert choose(LOOP, CPU, torch.float32, implementation="compiled") == "compiled"
     assert choose(LOOP, CPU, torch.float32) == "reference"
-
-
-def test_the_block_ends_with_an_error_too(machine):
-    with pytest.raises(KeyError), prefer("reference"):
-        raise KeyError
-    assert choose(LOOP, CPU, torch.float32) == "compiled"
+    assert choose(LOOP, CPU, torch.float32, implementation="compiled") == "compiled"
 
 
 def test_an_empty_variable_is_none(machine):
@@ -119,8 +101,6 @@ def test_wrong_names_are_listed_with_the_right_ones(machine):
     right = "'reference', 'compiled', 'triton'; got 'numba'"
     with pytest.raises(ValueError, match=f"implementation must be one of 'auto', {right}"):
         choose(LOOP, CPU, torch.float32, implementation="numba")
-    with pytest.raises(ValueError, match=f"implementation must be one of {right}"), prefer("numba"):
-        raise AssertionError("not reached")
     machine(variable="numba")
     with pytest.raises(ValueError, match=f"{VARIABLE} must be one of {right}"):
         choose(LOOP, CPU, torch.float32)
@@ -198,15 +178,6 @@ def test_the_logger_is_silent_unless_asked(machine, capfd: pytest.CaptureFixture
     assert capfd.readouterr() == ("", "")
 
 
-def test_a_preference_of_one_thread_is_its_own(machine):
-    found = []
-    with prefer("reference"):
-        thread = threading.Thread(target=lambda: found.append(choose(LOOP, CPU, torch.float32)))
-        thread.start()
-        thread.join()
-    assert found == ["compiled"]
-
-
 def test_what_is_installed_is_looked_up_without_importing_it(monkeypatch: pytest.MonkeyPatch):
     installed = dispatch._installed.__wrapped__
     assert installed("numpy", "torch")
@@ -218,12 +189,13 @@ def test_what_is_installed_is_looked_up_without_importing_it(monkeypatch: pytest
     assert asked == [("numba", "llvmlite"), ("triton",)]
 
 
-def test_a_loop_that_is_slow_for_want_of_numba_says_so_at_once(machine, caplog: pytest.LogCaptureFixture):
+def test_a_loop_that_is_slow_for_want_of_numba_says_so_at_once(machine, monkeypatch, caplog):
     caplog.set_level(logging.WARNING, logger="attnlib.kernels")
     machine(())
     choose(LOOP, CPU, torch.float32, implementation="reference")  # as ordered
-    with prefer("reference"):
-        choose(LOOP, CPU, torch.float64)  # as preferred
+    monkeypatch.setenv(VARIABLE, "reference")
+    choose(LOOP, CPU, torch.float64)  # as preferred
+    monkeypatch.delenv(VARIABLE)
     choose(LOOP, CPU, torch.float16)  # no compiled form has this dtype
     choose(LOOP, GPU, torch.float64)
     assert caplog.messages == []
