@@ -18,6 +18,7 @@ from typing import Any
 
 import torch
 
+from attnbook.token_selection.real_data.backbones import progress_bar
 from attnbook.token_selection.real_data.loaders import DATA_SETS, DataSetNotFound
 from attnbook.token_selection.real_data.plans import PLANS, Plan
 from attnbook.token_selection.real_data.preparing import prepare
@@ -122,8 +123,6 @@ def remake(
     folder = Path(folder or TABLES)
     done = read_table(name, folder) if name in stored_tables(folder) else None
     finished = {(cell.n, cell.seed) for cell in done.cells} if done else set()
-    from attnbook.token_selection.real_data.backbones import progress_bar
-
     todo = [(seed, n) for seed in seeds for n in sizes if (n, seed) not in finished]
     prepared: tuple[int, Setup] | None = None
     for seed, n in progress_bar(todo, name, progress):

@@ -16,7 +16,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 
+from attnbook.token_selection.real_data import backbones
 from attnlib import checks
 from attnlib.extras import extra
 
@@ -84,10 +86,6 @@ def _encode(
     weights: str, texts: list[str], max_length: int, special_tokens: bool, encoder: Path, batch: int, progress: bool
 ):
     """hidden and mask of `EncodedTexts`, computed. `weights`: sha256 of the encoder's, by which the kept result is found."""
-    import torch
-
-    from attnbook.token_selection.real_data import backbones
-
     tokenizer, model = backbones.load_tokenizer(encoder), backbones.load_classifier("text", 2, encoder)
     limit = model.config.max_position_embeddings
     if max_length > limit:
