@@ -153,27 +153,19 @@ def quiet(notebook: NotebookNode) -> list[str]:
                 faults.append(f"code cell {number}: stored error {output.ename}: {output.evalue}")
             if output.get("name") == "stderr":
                 faults.append(f"code cell {number}: prints to stderr: {output.text[:80]!r}")
-            texts = [output.get("text", ""), *_texts(output.get("data", {}))]
-            faults += [
-                f"code cell {number}: shows a path of a machine: {match.group()!r}"
-                for text in texts
-                if (match := MACHINE.search(text))
-            ]
+            for text in [output.get("text", ""), *_texts(output.get("data", {}))]:
+                if match := MACHINE.search(text):
+                    faults.append(f"code cell {number}: shows a path of a machine: {match.group()!r}")
     return faults
 
 
-def _texts(data: Mapping[str, Any]) -> list[str]:
-    return [
-        value if isinstance(value, str) else yaml.safe_dump(_plain(value), allow_unicode=True, width=10**6)
-        for kind, value in data.items()
-        if not kind.startswith("image/")
-    ]
-
-
-def _plain(value: Any) -> Any:
+def _texts(value: Any) -> list[str]:
+    """Every text in an output's data, pictures left out."""
     if isinstance(value, Mapping):
-        return {key: _plain(item) for key, item in value.items()}
-    return [_plain(item) for item in value] if isinstance(value, list) else value
+        return [text for key, item in value.items() if not str(key).startswith("image/") for text in _texts(item)]
+    if isinstance(value, list):
+        return [text for item in value for text in _texts(item)]
+    return [value] if isinstance(value, str) else []
 
 
 def compared(notebook: NotebookNode) -> list[str]:
