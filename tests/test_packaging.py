@@ -161,7 +161,7 @@ def test_no_page_and_nothing_that_builds_the_book_imports_what_only_its_proof_ne
     for path in files():
         if imported := distributions_of(ast.walk(ast.parse(path.read_text(encoding="utf-8")))) & only_proof:
             found[path.relative_to(ROOT).as_posix()] = sorted(imported)
-    gpu = {name: ["triton"] for name in found if re.fullmatch(r"attnlib/kernels/\w+/_?gpu\w*\.py", name)}
+    gpu = {name: ["triton"] for name in found if re.fullmatch(r"attnlib/kernels/\w+/_?(gpu\w*|programs)\.py", name)}
     assert found == gpu | {
         "book/bookkit/pdf/printing.py": ["playwright", "pypdf"],
         "book/attnbook/token_selection/real_data/backbones.py": ["transformers"],
@@ -223,7 +223,7 @@ def test_each_part_imports_only_what_its_extra_asks_for() -> None:
         module = module_name(path)
         extras = ROOMS[room_of(module)]
         if module.startswith("attnlib.kernels."):  # loaded when such a loop is used
-            gpu = path.name.startswith(("gpu", "_gpu"))
+            gpu = path.name.startswith(("gpu", "_gpu", "_programs"))
             extras = ("gpu",) if gpu else ("kernels",) if path.name.startswith(("_", "compiled")) else ()
         undeclared = imports_at_the_top(path) - set(requirements(*extras))
         assert undeclared == set(), f"{path.relative_to(ROOT)} imports what {extras or 'the core'} does not ask for"
