@@ -252,7 +252,7 @@ def test_every_data_file_is_installed_and_lies_beside_code_that_reads_it() -> No
         pages = "".join(path.read_text(encoding="utf-8") for path in (ROOT / "notebooks").rglob("*.md"))
         assert "__file__" in code or f'files("{package}")' in pages, f"nothing in {package} looks beside itself"
     there = {path for folder in PACKAGES.values() for path in folder.rglob("*") if path.is_file()}
-    there -= {path for path in there if path.suffix in (".py", ".pyc")}
+    there -= {path for path in there if path.suffix == ".py" or path.parent.name == "__pycache__"}
     assert {path.relative_to(ROOT).as_posix() for path in there ^ installed} == set()
 
 

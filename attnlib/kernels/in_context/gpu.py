@@ -17,7 +17,7 @@ import torch
 import triton
 
 from attnlib.kernels.batches import in_batches, on_device
-from attnlib.kernels.in_context import _programs
+from attnlib.kernels.in_context import _gpu_programs
 from attnlib.kernels.in_context.arguments import Call, Recorded, empty_record
 from attnlib.kernels.prompt_stream import check_origin, normals_per_prompt
 
@@ -92,7 +92,7 @@ def advance(call: Call, weights: torch.Tensor, first_moment: torch.Tensor, secon
         scratch = torch.empty(programs * size, dtype=torch.float32, device=device)
         most = max(1, min(_MOST_OF_ONE, _MOST_OF_ALL // programs) // blocks)
         for start in range(0, max(1, call.steps), most):
-            _programs.train[(programs,)](
+            _gpu_programs.train[(programs,)](
                 weights, first_moment, second_moment, scratch, keys, streams, rates, keeps, *scales, record,
                 found.losses, found.key_query, found.output_value, first_run=part.start,
                 first_step=call.first_step, start=start, steps=min(most, call.steps - start),
@@ -130,7 +130,7 @@ def draws(
     found = torch.empty(shape, dtype=torch.float32, device=device)
     if found.numel():
         with on_device(device):
-            _programs.fill[(len(ids) * steps, triton.cdiv(prompts, _LANES))](
+            _gpu_programs.fill[(len(ids) * steps, triton.cdiv(prompts, _LANES))](
                 words, found, _words([seed & 0xFFFFFFFF, seed >> 32], device), _words(ids, device), first_step, steps,
                 prompts, count // 2, num_warps=4, enable_fp_fusion=True,
             )  # fmt: skip
