@@ -25,11 +25,11 @@ __all__ = ["advance", "draws", "normals", "registers", "sizes"]
 
 # Of one launch, in blocks of 128 tokens: of each program, and of all; meant to take about a second.
 _MOST_OF_ONE, _MOST_OF_ALL = 2_000_000, 1_000_000_000
-_LANES = _programs.LANES.value
+_LANES = _gpu_programs.LANES.value
 
 
 def sizes(d: int, heads: int) -> dict[str, int]:
-    """What a program is compiled for; SCRATCH is the number of floats of a run's scratch (see `_programs`)."""
+    """What a program is compiled for; SCRATCH is the number of floats of a run's scratch (see `_gpu_programs`)."""
     n = d + 1
     floats = (2 * heads * n + d + 2) * _LANES + heads * n * (5 * n + 2)
     return {
