@@ -1,19 +1,23 @@
-"""Runs in batches that fit in memory; a batch that does not fit after all is cut in halves, and nothing is lost."""
+"""Memory and threads of the loops. Runs go in batches that fit in memory; a batch that does not fit after all is cut in halves."""
 
 from __future__ import annotations
 
 import contextlib
 import logging
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from typing import TypeVar
 
+import numpy as np
 import torch
 
 from attnlib import checks
 
-__all__ = ["fitting", "in_batches", "on_device", "on_threads", "pieces"]
+__all__ = ["VECTOR", "aligned", "fitting", "in_batches", "on_device", "on_threads", "pieces", "whole"]
 
+T = TypeVar("T")
+VECTOR = 64  # bytes: the boundary that whole vectors want
 _SHARE = 0.8  # of the free memory that one batch may take
 _CPU_BYTES = 1 << 30  # a batch of the reference on the CPU: larger ones gain nothing
 
@@ -81,14 +85,13 @@ def in_batches(
             torch.cuda.empty_cache()
 
 
-def pieces(total: int, size: int) -> Iterator[tuple[int, int]]:
+def pieces(total: int, size: int) -> list[tuple[int, int]]:
     """0 ... total cut into pieces of `size`: (first, last) pairs."""
-    for first in range(0, total, size):
-        yield first, min(first + size, total)
+    return [(first, min(first + size, total)) for first in range(0, total, size)]
 
 
 def on_threads(
-    work: Callable[[tuple[int, int]], None], tasks: Sequence[tuple[int, int]], threads: int, stop: threading.Event
+    work: Callable[[T], None], tasks: Sequence[T], threads: int, stop: threading.Event | None = None
 ) -> None:
     """Call `work` on every task, at most `threads` at a time. When one fails, or on Ctrl-C, `stop` is set for the others."""
     if threads == 1 or len(tasks) == 1:
@@ -99,5 +102,18 @@ def on_threads(
         try:
             list(pool.map(work, tasks))
         except BaseException:
-            stop.set()
+            if stop is not None:
+                stop.set()
             raise
+
+
+def aligned(size: int, dtype: np.dtype | type) -> np.ndarray:
+    """`size` zeros that begin on a 64-byte boundary."""
+    raw = np.zeros(size + VECTOR // np.dtype(dtype).itemsize, dtype=dtype)
+    start = -raw.ctypes.data % VECTOR // raw.itemsize
+    return raw[start : start + size]
+
+
+def whole(size: int, unit: int) -> int:
+    """`size` rounded up to a multiple of `unit`."""
+    return -(-size // unit) * unit

@@ -1,14 +1,9 @@
 r"""All that training sees of the vectors: inner products, measured on dense vectors or drawn directly in any dimension.
 
-With all $N = nT$ training tokens as the rows of $X$ and the two unit signals appended as passive rows ($\tilde X$, $N+2$ rows),
-$M_0 = W_0^\top W_0$, $v_0 = W_0^\top p_0$:
-
-$$ K = \tilde XX^\top, \quad H_0 = \tilde XM_0X^\top, \quad z_0 = \tilde Xv_0, \quad \pi_0 = |p_0|^2, \quad
-   J_0 = XM_0^2X^\top, \quad y_0 = XM_0v_0, \quad |v_0|^2. $$
-
-For Gaussian $W_0$ and $p_0$ their joint law can be drawn in $O(N^3)$ whatever the dimension: Bartlett's triangles stand for the
-token noise, for $W_0$ on the span of the tokens, and for $W_0^\top$ on the span of what that gives. No approximation, also for
-$d - 2 < N$. Source: derived in the theory chapter of Part II.
+`draw_gram` lists them, with the two unit signals appended to the training tokens as passive rows. For Gaussian $W_0$ and $p_0$
+their joint law can be drawn in $O(N^3)$ whatever the dimension: Bartlett's triangles stand for the token noise, for $W_0$ on the
+span of the tokens, and for $W_0^\top$ on the span of what that gives. No approximation, also for $d - 2 < N$. Source: derived in
+the theory chapter of Part II.
 """
 
 from __future__ import annotations

@@ -1,18 +1,11 @@
 r"""Training: gradient descent without vectors, exact, at a cost per step of $O((nT)^2)$ in any dimension.
 
-Let a *probe* be any vector $y$, and keep for every probe its score $u = y^\top v$ with $v=W^\top p$ and its row
-$S = y^\top W^\top W X^\top$; let $\kappa = y^\top G$ with $G = X^\top c$. Then, with $k = Kc$ on the training rows and
-$\beta = v^\top G = c^\top z$,
-
-$$ u \leftarrow u + \alpha\,Sc + \alpha(\pi+\alpha\beta)\,\kappa, \qquad
-   S \leftarrow S + \alpha\,u\,k^\top + \alpha\,\kappa\,(z+\alpha\pi k)^\top, \qquad
-   \pi \leftarrow \pi + 2\alpha\beta + \alpha^2 c^\top H c, $$
-
-all from the old values: exactly gradient descent, for any step sizes. Probing with the training tokens gives the scores $z$ and
-$H$; with the unit signals, what fresh data see; and the coordinates of $v = X^\top a + M_0X^\top b + q v_0$ obey the same rule as
-three more groups of probes with start $S = 0, I, 0$ and $\kappa = c, 0, 0$. So one matrix of $2 + 3N + 1$ rows carries everything,
-and $|v|^2$ is a quadratic form in $(a, b, q)$. Source: derived in the theory chapter of Part II; equality with the dense trainer
-to $10^{-10}$ is a test.
+Let a *probe* be any vector $y$; its score $u = y^\top v$ with $v=W^\top p$ and its row $S = y^\top W^\top W X^\top$ obey the rule
+that `train` shows, all from the old values, with $\kappa = y^\top X^\top c$: exactly gradient descent, for any step sizes.
+Probing with the training tokens gives the scores $z$ and $H$; with the unit signals, what fresh data see; and the coordinates of
+$v = X^\top a + M_0X^\top b + q v_0$ obey the same rule as three more groups of probes with start $S = 0, I, 0$ and $\kappa = c,
+0, 0$. So one matrix of $2 + 3N + 1$ rows carries everything, and $|v|^2$ is a quadratic form in $(a, b, q)$. Source: derived in
+the theory chapter of Part II; equality with the dense trainer to $10^{-10}$ is a test.
 """
 
 from __future__ import annotations

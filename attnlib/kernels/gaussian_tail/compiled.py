@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import ModuleType
 
@@ -11,6 +10,7 @@ import numpy as np
 import torch
 
 from attnlib.kernels import _build
+from attnlib.kernels.batches import on_threads, pieces
 from attnlib.kernels.gaussian_tail import series
 
 __all__ = ["log_mass", "log_tail"]
@@ -34,14 +34,8 @@ def log_mass(level: torch.Tensor, omega: torch.Tensor, slope: torch.Tensor, thre
     arrays = tuple(x.contiguous().numpy() for x in (level, omega, slope, out))
     run, count = loops().log_masses, len(level)
     threads = min(threads, max(1, count // _LEAST))
-    if threads == 1:
-        run(*arrays, 0, count)
-    else:
-        edges = np.linspace(0, count, threads * _PIECES + 1).astype(int)
-        with ThreadPoolExecutor(threads) as pool:
-            list(
-                pool.map(lambda piece: run(*arrays, *piece), zip(edges[:-1].tolist(), edges[1:].tolist(), strict=True))
-            )
+    tasks = pieces(count, -(-count // (threads * _PIECES if threads > 1 else 1)) or 1)
+    on_threads(lambda piece: run(*arrays, *piece), tasks, threads)
     return out
 
 

@@ -1,8 +1,7 @@
 """The training loop of attention heads on the CPU, compiled: runs one after the other, each with all its steps at once.
 
 A run's matrix is read again in every step; run by run it stays in the core's own cache. Scores are made anew from the coefficients
-in every step, so no rounding gathers in them. Needs numba (extra `kernels`); the first call compiles (seconds, kept between
-processes).
+in every step, so no rounding gathers in them. The first call compiles (seconds, kept between processes).
 """
 
 from __future__ import annotations
@@ -15,15 +14,13 @@ from types import ModuleType
 import numpy as np
 
 from attnlib.kernels import _build
-from attnlib.kernels.batches import on_threads, pieces
-from attnlib.kernels.buffers import VECTOR, aligned, whole
+from attnlib.kernels.batches import VECTOR, aligned, on_threads, pieces, whole
 from attnlib.kernels.heads.arguments import KINDS, PREPARATIONS, Call, Recorded
 
 __all__ = ["advance"]
 
-_WORK = (
-    1 << 30
-)  # products of two numbers in one call of the machine code: a tenth of a second or two, so that Ctrl-C is heard
+# Products of two numbers in one call of the machine code: a tenth of a second or two, between which Ctrl-C is heard.
+_WORK = 1 << 30
 
 
 @functools.cache
@@ -58,7 +55,6 @@ def advance(call: Call, *, threads: int) -> Recorded:
     marks = np.array(call.record, dtype=np.int64)
     kept = [tensor.numpy() for tensor in (seen.coefficients, seen.output, seen.attention)]
     closing = call.steps in call.record
-    # Calls of the machine code are cut to about a tenth of a second: between them Ctrl-C is heard.
     at_once = max(1, _WORK // (call.gram.shape[1] ** 2 * call.coefficients.shape[1]))
     largest = max(1, at_once // max(1, call.steps))
     rounds = -(-call.runs // (threads * largest))  # every thread gets as many runs as the others
@@ -74,5 +70,5 @@ def advance(call: Call, *, threads: int) -> Recorded:
                 *arrays, *settings, *memory, *part, first, last, int(closing and last == call.steps), marks, *kept
             )
 
-    on_threads(work, list(pieces(call.runs, share)), threads, stop)
+    on_threads(work, pieces(call.runs, share), threads, stop)
     return seen

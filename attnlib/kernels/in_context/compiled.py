@@ -7,14 +7,13 @@ processes). `reference` says what is computed, `prompt_stream` from which random
 from __future__ import annotations
 
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from types import ModuleType
 
 import numpy as np
 import torch
 
 from attnlib.kernels import _build
-from attnlib.kernels.buffers import aligned, whole
+from attnlib.kernels.batches import aligned, on_threads, whole
 from attnlib.kernels.in_context._source import source
 from attnlib.kernels.in_context.arguments import OPTIMISERS, Call, Recorded, circuits
 from attnlib.kernels.prompt_stream import check_origin, normals_per_prompt
@@ -92,13 +91,7 @@ def advance(
             array[group] = mine[:, i]
         losses[group], kept[group] = my_losses, my_kept
 
-    groups = _groups(call, threads)
-    if threads == 1 or len(groups) == 1:
-        for group in groups:
-            work(group)
-    else:
-        with ThreadPoolExecutor(threads) as pool:
-            list(pool.map(work, groups))
+    on_threads(work, _groups(call, threads), threads)
     recorded = circuits(torch.from_numpy(kept).unflatten(-1, weights.shape[1:]), call.width)
     return Recorded(torch.from_numpy(losses), torch.from_numpy(call.record.copy()), *recorded)
 

@@ -21,7 +21,7 @@ from attnlib.kernels.in_context import _gpu_programs
 from attnlib.kernels.in_context.arguments import Call, Recorded, empty_record
 from attnlib.kernels.prompt_stream import check_origin, normals_per_prompt
 
-__all__ = ["advance", "draws", "normals", "registers", "sizes"]
+__all__ = ["advance", "draws", "registers", "sizes"]
 
 # Of one launch, in blocks of 128 tokens: of each program, and of all; meant to take about a second.
 _MOST_OF_ONE, _MOST_OF_ALL = 2_000_000, 1_000_000_000
@@ -135,18 +135,3 @@ def draws(
                 prompts, count // 2, num_warps=4, enable_fp_fusion=True,
             )  # fmt: skip
     return words, found
-
-
-def normals(
-    seed: int,
-    streams: Sequence[int],
-    first_step: int,
-    steps: int,
-    prompts: int,
-    *,
-    d: int,
-    length: int,
-    device: torch.device,
-) -> torch.Tensor:
-    """`prompt_stream.normals` of whole prompts in float32, from the GPU program; the second of `draws`."""
-    return draws(seed, streams, first_step, steps, prompts, d=d, length=length, device=device)[1]

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import functools
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import ModuleType
 
 import numpy as np
 
 from attnlib.kernels import _build
-from attnlib.kernels.buffers import aligned
+from attnlib.kernels.batches import aligned, on_threads
 from attnlib.kernels.token_selection.arguments import Call, Recorded
 
 __all__ = ["advance"]
@@ -24,25 +23,18 @@ def _loops() -> ModuleType:
     return _build.module("token_selection", Path(__file__).with_name("_loops.py").read_text(encoding="utf-8"))
 
 
-def _train(call: Call, recorded: Recorded, runs: np.ndarray) -> None:
-    """The given runs, one after the other, in buffers of their own."""
+def advance(call: Call, threads: int) -> Recorded:
+    """All steps of a call; runs are shared out among `threads` threads, which changes no number."""
+    recorded, loops = call.empty_record(), _loops()
     state = call.values, call.weighted, call.prompt_norm_squared, call.kernel, call.head_scores, call.labels
     arrays = [x.numpy() for x in state]
     sizes, marks = call.step_sizes.numpy(), np.array(call.record, dtype=np.int64)
     seen = recorded.values.numpy(), recorded.prompt_norm_squared.numpy()
-    areas = tuple(aligned(call.values.shape[1], arrays[0].dtype) for _ in range(_AREAS))
-    for run in runs.tolist():
-        _loops().train(*arrays, sizes, call.trained != "p", call.trained != "W", marks, *seen, areas, run)
 
+    def work(runs: np.ndarray) -> None:
+        areas = tuple(aligned(call.values.shape[1], arrays[0].dtype) for _ in range(_AREAS))
+        for run in runs.tolist():
+            loops.train(*arrays, sizes, call.trained != "p", call.trained != "W", marks, *seen, areas, run)
 
-def advance(call: Call, threads: int) -> Recorded:
-    """All steps of a call; runs are shared out among `threads` threads, which changes no number."""
-    recorded = call.empty_record()
-    groups = np.array_split(np.arange(call.runs), min(threads, call.runs))
-    if len(groups) == 1:
-        _train(call, recorded, groups[0])
-    else:
-        _loops()  # compiled or loaded once, before the threads ask for it
-        with ThreadPoolExecutor(len(groups)) as pool:
-            list(pool.map(lambda runs: _train(call, recorded, runs), groups))
+    on_threads(work, np.array_split(np.arange(call.runs), min(threads, call.runs)), threads)
     return recorded

@@ -1,14 +1,5 @@
-r"""The token-selection recursion, one step at a time, in torch: the definition the fast loops are tested against.
-
-A probe is a row of `values` $u$ and of `weighted` $S$, with $\kappa$ = its row of `kernel` times the forces $c$ (for the first N
-coordinates $c$ itself, for the other N + 1 zero). With $k = Kc$ on the training rows, $z$ = the first N values, $\beta = c^\top z$:
-
-$$ u \leftarrow u + \alpha\,Sc + \alpha(\pi+\alpha\beta)\,\kappa, \qquad
-   S \leftarrow S + \alpha\,u\,k^\top + \alpha\,\kappa\,(z+\alpha\pi k)^\top, \qquad
-   \pi \leftarrow \pi + 2\alpha\beta + \alpha^2 c^\top Hc, $$
-
-all from the old values. With W alone trained S is not needed and not kept; with p alone it stays. Source: derived in the theory
-chapter of Part II.
+"""The token-selection recursion (`attnlib.kernels.token_selection.advance`), one step at a time, in torch: the definition the
+fast loop is tested against. With W alone trained S is not needed and not kept; with p alone it stays.
 """
 
 from __future__ import annotations
