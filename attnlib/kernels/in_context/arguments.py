@@ -14,7 +14,7 @@ from attnlib.arrays import Floats, Ints
 from attnlib.kernels.calls import Declared, changed, contents, moments, per_run, settle, shapes
 from attnlib.kernels.prompt_stream import check_origin
 
-__all__ = ["OPTIMISERS", "Call", "Recorded", "circuits", "empty_record", "factors"]
+__all__ = ["OPTIMISERS", "Call", "Recorded", "circuits", "factors"]
 
 OPTIMISERS = ("SGD", "Adam", "AdamW")
 _STATE = dict.fromkeys(("weights", "first_moment", "second_moment"), Declared("R heads numbers", use="changed"))
@@ -111,6 +111,12 @@ class Call:
         numbers = 3 * self.width**2 + self.width
         contents(given, _STATE, shapes(given, _STATE, R=len(self.streams), heads=self.heads, numbers=numbers))
 
+    def blank(self, like: torch.Tensor) -> Recorded:
+        """Room for everything that is recorded, in the dtype and on the device of `like`."""
+        runs, n, new = len(self.streams), self.width, like.new_empty
+        lead = runs, len(self.record), self.heads
+        return Recorded(new(runs, self.steps), torch.from_numpy(self.record.copy()), new(*lead, n, n), new(*lead, n))
+
     @property
     def width(self) -> int:
         """n = d + 1, width of a token and of every head."""
@@ -120,15 +126,6 @@ class Call:
     def shared(self) -> bool:
         """Whether all runs take their prompts from one stream."""
         return bool((self.streams == self.streams[0]).all())
-
-
-def empty_record(call: Call, like: torch.Tensor) -> Recorded:
-    """A record to be filled, in the dtype and on the device of `like`."""
-    lead, n = (len(call.streams), len(call.record), call.heads), call.width
-    new = like.new_empty
-    return Recorded(
-        new(len(call.streams), call.steps), torch.from_numpy(call.record.copy()), new(*lead, n, n), new(*lead, n)
-    )
 
 
 def factors(weights: torch.Tensor, n: int) -> tuple[torch.Tensor, ...]:

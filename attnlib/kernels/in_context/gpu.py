@@ -18,7 +18,7 @@ import triton
 
 from attnlib.kernels.batches import in_batches, on_device
 from attnlib.kernels.in_context import _gpu_programs
-from attnlib.kernels.in_context.arguments import Call, Recorded, empty_record
+from attnlib.kernels.in_context.arguments import Call, Recorded
 from attnlib.kernels.prompt_stream import check_origin, normals_per_prompt
 
 __all__ = ["advance", "draws", "registers", "sizes"]
@@ -69,7 +69,7 @@ def advance(call: Call, weights: torch.Tensor, first_moment: torch.Tensor, secon
     """
     device, heads = weights.device, call.heads
     decoupled = call.optimiser == "AdamW"
-    found = empty_record(call, weights)
+    found = call.blank(weights)
     runs, marks = len(call.streams), len(call.record)
 
     def single(values: np.ndarray) -> torch.Tensor:

@@ -18,7 +18,7 @@ import torch
 from numpy.typing import NDArray
 
 from attnlib.kernels import prompt_stream
-from attnlib.kernels.in_context.arguments import Call, Recorded, circuits, empty_record, factors
+from attnlib.kernels.in_context.arguments import Call, Recorded, circuits, factors
 
 __all__ = ["advance", "gradient", "prompts"]
 
@@ -111,7 +111,7 @@ def advance(call: Call, weights: torch.Tensor, first_moment: torch.Tensor, secon
     Prompts are made on the CPU in float64, then rounded and moved.
     """
     n = call.width
-    seen = empty_record(call, weights)
+    seen = call.blank(weights)
     places = {int(step): place for place, step in enumerate(call.record)}
     rate = torch.as_tensor(call.learning_rate, dtype=weights.dtype, device=weights.device)[:, None, None]
 

@@ -125,7 +125,8 @@ class Call:
         sizes = self.step_sizes[first : record[-1]]
         return changed(self, step_sizes=sizes, steps=len(sizes), record=tuple(m - first for m in record))
 
-    def empty_record(self) -> Recorded:
+    def blank(self) -> Recorded:
+        """Room for everything that is recorded."""
         moments = len(self.record)
         return Recorded(
             self.record,

@@ -25,7 +25,7 @@ def _loops() -> ModuleType:
 
 def advance(call: Call, threads: int) -> Recorded:
     """All steps of a call; runs are shared out among `threads` threads, which changes no number."""
-    recorded, loops = call.empty_record(), _loops()
+    recorded, loops = call.blank(), _loops()
     state = call.values, call.weighted, call.prompt_norm_squared, call.kernel, call.head_scores, call.labels
     arrays = [x.numpy() for x in state]
     sizes, marks = call.step_sizes.numpy(), np.array(call.record, dtype=np.int64)

@@ -120,7 +120,7 @@ def step(
 
 def advance(call: Call) -> Recorded:
     """All steps of a call, batched over the runs."""
-    recorded, kept = call.empty_record(), {mark: row for row, mark in enumerate(call.record)}
+    recorded, kept = call.blank(), {mark: row for row, mark in enumerate(call.record)}
     state = call.values, call.weighted, call.prompt_norm_squared
     with torch.inference_mode():  # no bookkeeping for autograd: a fifth of a small step's time
         for done, alpha in enumerate([*call.step_sizes.tolist(), None]):
