@@ -12,7 +12,7 @@ from playwright.sync_api import Browser
 from attnbook.explorers.__main__ import script
 from bookkit.sphinx.explorer_pages import COMING
 from tests.browser import looks
-from tests.browser.browsing import DESKTOP, PHONE, served
+from tests.browser.browsing import PHONE, served
 from tests.browser.exploring import Explorer, explored
 from tests.explorers.node import ROOT, need_node
 from tests.test_notebook_quotes import PIXEL
@@ -108,9 +108,7 @@ def test_nonsense_in_a_field_is_answered_and_the_last_good_value_stays(browser: 
     faults = [
         ("strength", "abc", "strength ρ: expected a number from 0.1 to 100; got “abc”. 4 stays in force."),
         ("strength", "", "strength ρ: expected a number from 0.1 to 100; got nothing. 4 stays in force."),
-        ("strength", "1e", "strength ρ: expected a number from 0.1 to 100; got “1e”. 4 stays in force."),
         ("strength", "0.0999", "strength ρ: expected a number from 0.1 to 100; got “0.0999”. 4 stays in force."),
-        ("noise", "-0.1", "noise η: expected a number from 0 to 0.45; got “-0.1”. 0.1 stays in force."),
         ("noise", "Infinity", "noise η: expected a number from 0 to 0.45; got “Infinity”. 0.1 stays in force."),
         ("n", "20.5", "samples n: expected a whole number from 10 to 100,000; got “20.5”. 200 stays in force."),
     ]
@@ -308,31 +306,14 @@ def test_a_page_opened_from_disk_lives_and_paper_gets_the_still_picture(browser:
         assert explorer.visit.errors == []
 
 
-@pytest.mark.parametrize(("viewport", "scheme"), [(DESKTOP, "light"), (PHONE, "dark")], ids=["desktop", "dark phone"])
-def test_everybody_can_use_it(browser: Browser, site: str, viewport: dict, scheme: str) -> None:
-    with explored(browser, site, "sample", viewport, scheme) as explorer:
+def test_everybody_can_use_it(browser: Browser, site: str) -> None:
+    with explored(browser, site, "sample", PHONE, "dark") as explorer:
         explorer.type("n", "1")  # with a complaint to be read, too
-        assert looks.accessible(explorer.visit) == []
-        assert looks.readable(explorer.visit, scheme) == []
-        assert looks.sideways(explorer.visit) == []
+        assert looks.readable(explorer.visit, "dark") + looks.sideways(explorer.visit) == []
+        assert looks.accessible(explorer.visit, contrast=True) == []
         # Everything is reached by Tab, in the order seen, and shows where the focus is.
-        order = [
-            "here",
-            "strength",
-            "strength",
-            "noise",
-            "noise",
-            "noise",
-            "n",
-            "n",
-            "rule",
-            "shown",
-            "rate",
-            "Reset",
-            "Copy link",
-            "Full screen",
-            "Copy command",
-        ]
+        order = "here strength strength noise noise noise n n rule shown rate".split()
+        order += ["Reset", "Copy link", "Full screen", "Copy command"]
         explorer.page.evaluate("() => { const top = document.querySelector('h1'); top.tabIndex = -1; top.focus() }")
         seen = []
         for _ in order:
