@@ -187,6 +187,7 @@ def test_the_book_shows_every_claim_and_says_where_each_page_stands(root: Path) 
     assert re.search(r'<a class="verdict-fails" title="[^"]*" href="../../book/ledger.html#claim-c2">C2<span', strip)
     assert "<b><a href='../../book/ledger.html#claim-c2'>C2</a></b><details>" in own
     assert "<b>C9</b><details><summary><span>5 $ or 6 $</span>" in own
+    assert """<div class="output text_html"><div class='verdict-table'>""" in own  # the links leave what is around them
     assert f"below {element('10^{-600}')} &amp; C2</span>" in own
 
     # A formula in a caption is typeset, and the figure of the cell tagged lead stands on the first screen as well, once without a name.

@@ -30,9 +30,8 @@ class Overview(SphinxDirective):
         records = records_for(self.env, None, self.get_location())
         rows = []
         for wing in dict.fromkeys(record["wing"] for record in records):
-            here, part = [record for record in records if record["wing"] == wing], part_of(wing)
-            title = f"Part {part.number}: {part.title}" if part.number else part.title
-            rows.append(element("p", title, class_="ledger-part"))
+            here = [record for record in records if record["wing"] == wing]
+            rows.append(element("p", _part_title(wing), class_="ledger-part"))
             pages = dict.fromkeys(record["page"] for record in here)
             rows.append(element("ul", *(self._row([r for r in here if r["page"] == page]) for page in pages)))
         label = f"All claims, one square each. {counts_sentence(records)}"
@@ -56,16 +55,13 @@ class Filter(SphinxDirective):
         """Return the form as HTML; ledger.js counts, filters and keeps the address."""
         records = records_for(self.env, None, self.get_location())
         wings = dict.fromkeys(record["wing"] for record in records)
-        papers = Counter(part_of(record["wing"]).paper or "none" for record in records)
+        papers = Counter(_paper(record["wing"]) for record in records)
         verdicts = Counter(VERDICTS[record["verdict"]][0] for record in records)
         sources = Counter(record["source"] for record in records)
         words = {VERDICTS[record["verdict"]][0]: verdict_words(record) for record in records}
-        words |= {part_of(wing).paper or "none": _paper_label(wing) for wing in wings}
+        words |= {_paper(wing): _paper_label(wing) for wing in wings}
         chips = {
-            "paper": (
-                "Paper",
-                {(part_of(wing).paper or "none"): papers[part_of(wing).paper or "none"] for wing in wings},
-            ),
+            "paper": ("Paper", {_paper(wing): papers[_paper(wing)] for wing in wings}),
             "verdict": ("Verdict", {short: verdicts[short] for short, _, _ in VERDICTS.values() if verdicts[short]}),
             "source": ("Source", {source: sources[source] for source in SOURCES if sources[source]}),
         }
@@ -83,6 +79,15 @@ class Filter(SphinxDirective):
         return [nodes.raw("", form, format="html")]
 
 
+def _part_title(wing: str) -> str:
+    part = part_of(wing)
+    return f"Part {part.number}: {part.title}" if part.number else part.title
+
+
+def _paper(wing: str) -> str:
+    return part_of(wing).paper or "none"
+
+
 def _paper_label(wing: str) -> str:
     part = part_of(wing)
     return f"{part.number} · {part.paper or 'no paper'}".removeprefix(" · ")
@@ -98,10 +103,9 @@ def _chips(name: str, legend: str, counts: dict[str, int], words: dict[str, str]
 
 
 def _page_options(wing: str, records: list[dict]) -> str:
-    part = part_of(wing)
+    title = _part_title(wing)
     titles = {page_name(record): record["page_title"] for record in records}
     options = "".join(f'<option value="{html.escape(p)}">{html.escape(t)}</option>' for p, t in titles.items())
-    title = f"Part {part.number}: {part.title}" if part.number else part.title
     whole = f'<option value="{html.escape(wing)}">All of {html.escape(title.partition(":")[0])}</option>'
     return f'<optgroup label="{html.escape(title)}">{whole}{options}</optgroup>'
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import html
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from docutils import nodes
@@ -72,12 +72,11 @@ def linked(table: str, known: set[str], to_ledger: str, boxes: Mapping[str, str]
 # --- Sphinx ---------------------------------------------------------------------------------------------------------
 
 
-def _tables(doctree: nodes.document) -> list[nodes.raw]:
-    return [
-        node
-        for node in doctree.findall(nodes.raw)
-        if "html" in node.get("format", "").split() and ("<table" in node.astext() or "verdict-table" in node.astext())
-    ]
+def ledger_address(app: Sphinx, docname: str, claims: Iterable[str]) -> str:
+    """Where the ledger that registered one of the claims stands, seen from a page; empty for a book without one."""
+    labels = app.env.get_domain("std").labels
+    ledger = next((labels[name][0] for claim in claims if (name := anchor(claim)) in labels), None)
+    return app.builder.get_relative_uri(docname, ledger) if ledger else ""
 
 
 def show_claims(app: Sphinx, doctree: nodes.document, docname: str) -> None:
@@ -89,14 +88,15 @@ def show_claims(app: Sphinx, doctree: nodes.document, docname: str) -> None:
     section = next(doctree.findall(nodes.section), None)
     if not records or section is None:
         return
-    labels = app.env.get_domain("std").labels
-    ledger = next((labels[name][0] for record in records if (name := anchor(record["id"])) in labels), None)
-    to_ledger = app.builder.get_relative_uri(docname, ledger) if ledger else ""
+    to_ledger = ledger_address(app, docname, (record["id"] for record in records))
     section.insert(1, strip(records, to_ledger, standings()))
     known = {record["id"] for record in records}
     boxes = _boxes(app, docname, known)
-    for node in _tables(doctree):
-        _rewrite(node, linked(node.astext(), known, to_ledger, boxes))
+    for node in list(doctree.findall(nodes.raw)):
+        if "html" not in node.get("format", "").split() or "class='verdict-table'" not in node.astext():
+            continue
+        text = linked(node.astext(), known, to_ledger, boxes)
+        node.parent.replace(node, nodes.raw(text, text, **node.attributes))
 
 
 def _boxes(app: Sphinx, docname: str, claims: set[str]) -> dict[str, str]:
@@ -109,12 +109,6 @@ def _boxes(app: Sphinx, docname: str, claims: set[str]) -> dict[str, str]:
             for box in boxes
         )
     return found
-
-
-def _rewrite(node: nodes.raw, text: str) -> None:
-    node.rawsource = text
-    node.children = [nodes.Text(text)]
-    node.setup_child(node.children[0])
 
 
 def register(app: Sphinx) -> None:

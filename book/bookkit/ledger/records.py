@@ -9,7 +9,7 @@ from __future__ import annotations
 import ast
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -51,12 +51,15 @@ def read_ledger(source: Path) -> list[dict[str, Any]]:
 
     Each has its `page`, the path of the notebook below `source` without suffix, and its `page_title`.
     """
-    records = []
+    return [{**check, "page": name} for name, path in notebooks(source) for check in read_page_checks(path)]
+
+
+def notebooks(source: Path) -> Iterator[tuple[str, Path]]:
+    """Name (`notebooks/single_head/02_two_steps`) and path of every notebook under `source`, none of a hidden folder."""
     for path in sorted((source / "notebooks").rglob("*.ipynb")):
         inside = path.relative_to(source)
         if not any(part.startswith(".") for part in inside.parts):
-            records += [{**check, "page": inside.with_suffix("").as_posix()} for check in read_page_checks(path)]
-    return records
+            yield inside.with_suffix("").as_posix(), path
 
 
 def read_page_checks(path: Path) -> list[dict[str, Any]]:

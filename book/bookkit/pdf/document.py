@@ -20,10 +20,11 @@ from bs4 import BeautifulSoup, Tag
 from pygments.formatters import HtmlFormatter
 
 from bookkit.formulas import drawing
+from bookkit.ledger.records import anchor
+from bookkit.verdicts import BADGES
 
 SUBTITLE = "The theory of softmax attention, formula beside measurement"
 COLUMNS = ("Claim", "Statement", "Predicted; measured", "Verdict")
-BADGES = {"holds": "holds", "fails": "fails", "outside its regime": "outside"}
 NOT_ON_PAPER = "script, style, link, noscript, button, source, a.headerlink, .screen-only, .sd-d-none, input, select"
 CODE_STYLE = "a11y-high-contrast-light"  # of the theme: contrast 7 and more on white
 COLAB = "importlib.util.find_spec"  # of the cell that installs the package in Colab: nothing to do on paper
@@ -182,7 +183,7 @@ def _compact_ledger(article: Tag, built: Path) -> None:
     if not groups:
         return
     records = json.loads((built / "ledger.json").read_text(encoding="utf-8"))
-    by_name = {_claim_name(record["id"]): record for record in records}
+    by_name = {anchor(record["id"]): record for record in records}
     for group in groups:
         found = [by_name[e["id"]] for e in group.select('[id^="claim-"]') if e["id"] in by_name]
         head = group.select_one(".ledger-head")
@@ -190,10 +191,6 @@ def _compact_ledger(article: Tag, built: Path) -> None:
         group.replace_with(BeautifulSoup(_ledger_table(found, caption), "html.parser"))
     for element in article.select(".ledger-overview, .ledger-filter, .ledger-count"):
         element.decompose()
-
-
-def _claim_name(claim: str) -> str:
-    return "claim-" + re.sub(r"[^a-z0-9]+", "-", claim.lower()).strip("-")
 
 
 def _ledger_table(records: list[dict], caption: str) -> str:
@@ -204,15 +201,12 @@ def _ledger_table(records: list[dict], caption: str) -> str:
 
 
 def _ledger_row(record: Mapping) -> str:
-    name = _claim_name(record["id"])
-    expected = (
-        ""
-        if record["expected"] == "holds"
-        else " (as expected)"
-        if record["verdict"] == record["expected"]
-        else " (not expected)"
-    )
-    verdict = f'<span class="verdict verdict-{BADGES.get(record["verdict"], "fails")}">{html.escape(record["verdict"])}</span>{expected}'
+    name = anchor(record["id"])
+    expected = " (as expected)" if record["verdict"] == record["expected"] else " (not expected)"
+    if record["expected"] == "holds":
+        expected = ""
+    badge = BADGES.get(record["verdict"], "verdict-fails")
+    verdict = f'<span class="verdict {badge}">{html.escape(record["verdict"])}</span>{expected}'
     cells = (
         f"<td>{_markdown(record['statement'])} <span class='quiet'>{html.escape(record['source'])}</span></td>"
         f"<td>{_markdown(record['predicted'])}; {_markdown(record['measured'])}</td><td>{verdict}</td>"

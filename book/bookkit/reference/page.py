@@ -17,7 +17,7 @@ import importlib
 import json
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any
@@ -32,7 +32,7 @@ from sphinx.util.docutils import SphinxDirective, SphinxRole
 
 from bookkit.code import code_of
 from bookkit.ledger.records import anchor as claim_anchor
-from bookkit.ledger.records import in_reading_order, read_ledger
+from bookkit.ledger.records import in_reading_order, notebooks, read_ledger
 from bookkit.pages.catalogue import UserError, find_root
 from bookkit.reference.entries import Entry, Field, anchor, exported, fields_in, fields_of
 from bookkit.reference.reach import Reach, core
@@ -56,7 +56,7 @@ class Faces:
         every = [entry for entries in self.faces.values() for entry in entries]
         public = {entry.module.__name__ for entry in every}
         reach = Reach(code.names, lambda name: name in public or name.partition(".")[0] not in judging)
-        self._pages = {name: reach.used(cells) for name, cells in _pages(source)}
+        self._pages = {name: reach.used(_code(path)) for name, path in notebooks(source)}
         judges = {name: _found(name) for name in dict.fromkeys(record["function"] for record in records)}
         checked = {name: reach.checked(judge) for name, judge in judges.items()}
         self._claims = [(record, checked[record["function"]]) for record in records]
@@ -118,14 +118,10 @@ def _found(dotted: str) -> Any:
     return None
 
 
-def _pages(source: Path) -> Iterator[tuple[str, list[str]]]:
-    """Name and code cells of each page."""
-    for path in sorted((source / "notebooks").rglob("*.ipynb")):
-        inside = path.relative_to(source)
-        if not any(part.startswith(".") for part in inside.parts):
-            cells = json.loads(path.read_text(encoding="utf-8"))["cells"]
-            code = ["".join(cell["source"]) for cell in cells if cell["cell_type"] == "code"]
-            yield inside.with_suffix("").as_posix(), code
+def _code(notebook: Path) -> list[str]:
+    """The code cells of a page."""
+    cells = json.loads(notebook.read_text(encoding="utf-8"))["cells"]
+    return ["".join(cell["source"]) for cell in cells if cell["cell_type"] == "code"]
 
 
 @lru_cache(maxsize=1)  # one process of Sphinx renders one book

@@ -13,7 +13,7 @@ A row of the map is some lines high, counted here, so that arcs meet their rows 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -23,8 +23,8 @@ from sphinx.application import Sphinx
 from sphinx.util import logging
 from sphinx.util.docutils import SphinxDirective, SphinxRole
 
-from bookkit.ledger.page_claims import badge
-from bookkit.ledger.records import LEDGER, anchor, read_ledger
+from bookkit.ledger.page_claims import badge, ledger_address
+from bookkit.ledger.records import LEDGER, read_ledger
 from bookkit.map.boxes import Box
 from bookkit.map.graph import Map, read_map
 from bookkit.sphinx.html_elements import element, tag
@@ -184,9 +184,7 @@ def show_box_lines(app: Sphinx, doctree: nodes.document, docname: str) -> None:
     if not boxes:
         return
     known = read_map(Path(app.srcdir))
-    labels: Mapping[str, tuple] = app.env.get_domain("std").labels
-    ledger = next((labels[name][0] for claim in known.claims if (name := anchor(claim)) in labels), None)
-    to_ledger = app.builder.get_relative_uri(docname, ledger) if ledger else ""
+    to_ledger = ledger_address(app, docname, known.claims)
     for node in boxes:
         box = known.boxes.get(node["label"])
         line = box_line(box, known, to_ledger) if box else None

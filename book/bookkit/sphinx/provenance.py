@@ -25,6 +25,7 @@ from sphinx.util import logging
 from bookkit.pages.parameters import Parameter, parameter_cells, parse_parameters
 from bookkit.pages.times import PageTime, page_times
 from bookkit.settings import settings
+from bookkit.sphinx.html_elements import element, tag
 from bookkit.sphinx.notebook_quotes import NotebookFigure
 
 logger = logging.getLogger(__name__)
@@ -90,27 +91,15 @@ def chance(parameters: Sequence[Parameter]) -> list[str]:
     return [f"{p.name} = {p.default!r} ({p.help})" for p in parameters if p.name in SEEDS | DRAWS]
 
 
-def _value(parameter: Parameter) -> str:
-    return f"{parameter.name} = {parameter.default!r}"
-
-
 # --- nodes ----------------------------------------------------------------------------------------------------------
 
 
-class details(nodes.General, nodes.Element):
-    """A folded part of a page."""
-
-
-class summary(nodes.TextElement):
-    """Its title, all that is seen of it at first."""
-
-
-def folded(of: str, *children: nodes.Node) -> details:
+def folded(of: str, *children: nodes.Node) -> tag:
     """The folded line of the figure whose caption begins with `of`."""
     # Screen readers list such lines one after another: each says whose it is (unseen, see book.css).
     words = re.sub(r"[\\${}]", "", of)  # of a formula what can be read aloud
     hidden = nodes.inline("", f": {words}", classes=["provenance-of"])
-    return details("", summary("", "", nodes.Text(TITLE), hidden), *children, classes=["provenance"])
+    return element("details", element("summary", TITLE, hidden), *children, class_="provenance")
 
 
 def command(line: str) -> nodes.literal_block:
@@ -122,27 +111,21 @@ def sentence(*parts: str | nodes.Node) -> nodes.paragraph:
     return nodes.paragraph("", "", *children)
 
 
-def notebook_nodes(made: Provenance, figure: nodes.figure, name: str, docname: str) -> details:
+def notebook_nodes(made: Provenance, figure: nodes.figure, name: str, docname: str) -> tag:
     """The folded line of `figure`, called `name` in its notebook, for the document `docname`."""
-    here = docname == f"notebooks/{made.page}"
-    where = f"Code cell {made.cell} of "
     link: str | nodes.Node = "this page"
-    if not here:
+    if docname != f"notebooks/{made.page}":
         link = addnodes.pending_xref(
-            "",
-            nodes.inline("", made.page),
-            refdomain="std",
-            reftype="doc",
-            reftarget=f"/notebooks/{made.page}",
-            refexplicit=False,
-            refwarn=True,
-            refdoc=docname,
-        )
-    parts = [sentence(where, link, ". To run the page again, on your machine:"), command(made.command)]
+            "", nodes.inline("", made.page), refdomain="std", reftype="doc", reftarget=f"/notebooks/{made.page}",
+            refexplicit=False, refwarn=True, refdoc=docname,
+        )  # fmt: skip
+    parts = [
+        sentence(f"Code cell {made.cell} of ", link, ". To run the page again, on your machine:"),
+        command(made.command),
+    ]
     if made.parameters:
         parts.append(sentence("Parameters, to be changed by -p NAME VALUE: ", *_listed(made.parameters)))
-    random = chance(made.parameters)
-    if random:
+    if random := chance(made.parameters):
         parts.append(sentence(f"Random: {'; '.join(random)}."))
         parts[-1]["classes"].append("provenance-random")
     if made.stored:
@@ -156,7 +139,7 @@ def notebook_nodes(made: Provenance, figure: nodes.figure, name: str, docname: s
 
 def _listed(parameters: Sequence[Parameter]) -> Iterator[nodes.Node]:
     for position, parameter in enumerate(parameters):
-        yield nodes.literal("", _value(parameter))
+        yield nodes.literal("", f"{parameter.name} = {parameter.default!r}")
         # Paper gets the values without their meanings, see book.css: these stand in the parameters cell.
         yield nodes.inline("", f" {parameter.help}", classes=["provenance-meaning"])
         yield nodes.Text("." if position + 1 == len(parameters) else "; ")
@@ -189,14 +172,13 @@ class AddProvenance(SphinxPostTransform):
         """Raise a Sphinx warning for a figure whose page or name is wrong."""
         docname = self.env.docname
         for figure in list(self.document.findall(nodes.figure)):
-            if given := figure.get("notebook") or _own(docname, figure):
-                page, _, name = given.partition(" ")
-                try:
-                    made = notebook_nodes(provenance(Path(self.env.srcdir), page, name), figure, name, docname)
-                except (OSError, LookupError, ValueError) as error:
-                    logger.warning("provenance of %s: %s", given, error, location=docname)
-                    continue
-            else:
+            if not (given := figure.get("notebook") or _own(docname, figure)):
+                continue
+            page, _, name = given.partition(" ")
+            try:
+                made = notebook_nodes(provenance(Path(self.env.srcdir), page, name), figure, name, docname)
+            except (OSError, LookupError, ValueError) as error:
+                logger.warning("provenance of %s: %s", given, error, location=docname)
                 continue
             figure.parent.insert(figure.parent.index(figure) + 1, made)
 
@@ -213,34 +195,16 @@ class PointToFigures(SphinxPostTransform):
     default_priority = 20  # after references are resolved
 
     def run(self, **options: object) -> None:
-        for part in self.document.findall(details):
-            for link in part.findall(nodes.reference):
-                if name := part.get("figure"):
-                    link["refuri"] = f"{link['refuri'].partition('#')[0]}#{name}"
-
-
-def _open_details(translator, node: details) -> None:
-    translator.body.append(translator.starttag(node, "details", CLASS="provenance"))
-
-
-def _close_details(translator, node: details) -> None:
-    translator.body.append("</details>\n")
-
-
-def _open_summary(translator, node: summary) -> None:
-    translator.body.append("<summary>")
-
-
-def _close_summary(translator, node: summary) -> None:
-    translator.body.append("</summary>\n")
+        for part in self.document.findall(tag):
+            for link in part.findall(nodes.reference) if "figure" in part else ():
+                link["refuri"] = f"{link['refuri'].partition('#')[0]}#{part['figure']}"
 
 
 def setup(app: Sphinx) -> dict:
     """Register with Sphinx, after `notebook_quotes`, whose directive is made to tell more."""
     app.setup_extension("bookkit.sphinx.style_page")
+    app.setup_extension("bookkit.sphinx.extension")  # HTML elements
     app.add_directive("notebook-figure", QuotedFigure, override=True)
-    app.add_node(details, html=(_open_details, _close_details))
-    app.add_node(summary, html=(_open_summary, _close_summary))
     app.add_post_transform(AddProvenance)
     app.add_post_transform(PointToFigures)
     return {"version": "1", "parallel_read_safe": True, "parallel_write_safe": True}
