@@ -126,13 +126,21 @@ def test_fresh_build_then_nothing_to_do_then_the_one_change(
 
 
 @pytest.mark.usefixtures("without_sphinx")
-def test_stored_build_shows_the_stored_number_and_runs_nothing(root: Path) -> None:
+def test_stored_build_shows_the_stored_number_and_runs_nothing(
+    root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture
+) -> None:
     store_another_number(root)
     assert build(root, "--stored") == 0
     assert "number 43" in page_html(root)
     assert recorded(root)["source"] == "stored"
     assert recorded(root)["pages"] == {"notebooks/wing/01_page.ipynb": {"seconds": None, "cached": None}}
     assert not (root / "_build" / "cache").exists()
+    # An edit of the press itself is rendered, and only once.
+    monkeypatch.setattr(book, "PRESS", write(tmp_path / "press" / "words.py", "").parent)
+    for renderings in (1, 0):
+        capfd.readouterr()
+        assert build(root, "--stored") == 0
+        assert capfd.readouterr().out.count("Rendering\n") == renderings
 
 
 @pytest.mark.usefixtures("without_sphinx")

@@ -40,6 +40,7 @@ from bookkit.parser import program
 from bookkit.settings import settings
 
 STAGED = ("_config.yml", "_toc.yml", "book")
+PRESS = Path(__file__).parent  # no number depends on it, what is rendered does
 SCRIPTS = "scripts"  # sources of the explorers, below book/
 BUILT_WITH = ("jupyter-book", "sphinx")  # shown beside the versions that the book names
 
@@ -55,7 +56,7 @@ def build(root: Path, fresh: bool, jobs: int = 1, edition: str = "teacher", bran
     ``student``).
 
     `fresh`: execute the pages (`jobs` at a time, see `execution`); otherwise take the stored notebooks. Nothing is
-    rendered where pages, prose, assets, code and pins are what they were at the last success. A fresh build where
+    rendered where pages, prose, assets, code, press and pins are what they were at the last success. A fresh build where
     no book is yet shows the stored notebooks first; where a book is, that one stays until the fresh one is whole.
 
     Raises `BuildError` for a missing file, a page that fails, a Sphinx warning, or a build already running here.
@@ -98,7 +99,8 @@ def _make(
     write_build_times(work / "source", times)
     removed = _make_student(work / "source", branch) if edition == "student" else None
     content = tree_hash(work / "source")
-    record["content"] = hashlib.sha256(f"{content}{code.hash()}{pins_hash(root)}{settings(root)}".encode()).hexdigest()
+    parts = f"{content}{code.hash()}{tree_hash(PRESS)}{pins_hash(root)}{settings(root)}"
+    record["content"] = hashlib.sha256(parts.encode()).hexdigest()
     html = work / "html"
     if _recorded(html, "content") == record["content"] and _recorded(html, "rendered") == _rendered(html):
         print("Nothing changed since the last build: the HTML is kept.")
