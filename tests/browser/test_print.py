@@ -80,6 +80,17 @@ def test_the_whole_books_pdf_on_some_pages(tmp_path: Path) -> None:
     assert book.metadata.title == "Attention, Checked"
     catalogue = book.trailer["/Root"]
     assert (catalogue["/Lang"], catalogue["/MarkInfo"]["/Marked"]) == ("en", True)
+    # Each mark of a page has a tag, which holds it; no tag says nothing.
+    numbers = catalogue["/StructTreeRoot"]["/ParentTree"]["/Nums"]
+    lists = {number: tags.get_object() for number, tags in zip(numbers[::2], numbers[1::2], strict=True)}
+    for sheet in book.pages:
+        for mark, tag in enumerate(lists[sheet["/StructParents"]]):
+            if (found := tag.get_object()) is not None:
+                held = [kid.get_object() for kid in found["/K"]]
+                own = mark in held and found.raw_get("/Pg") == sheet.indirect_reference
+                named = [kid["/Pg"] for kid in held if isinstance(kid, dict) and kid.get("/MCID") == mark]
+                assert own or sheet in named, (sheet.page_number, mark, found)
+                assert found["/S"] != "/NonStruct" or "/ID" in found
     pages = [letters(sheet.extract_text()) for sheet in book.pages]
     header = re.compile(r"^Attention,Checked(?:Howtorunit|I\.2Twostepsofgradientdescent)\d+")
     whole = "".join(header.sub("", text) for text in pages)  # a sentence may go on over the page

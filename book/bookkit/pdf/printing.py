@@ -17,7 +17,7 @@ import shutil
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from io import BytesIO
 from pathlib import Path
@@ -29,6 +29,7 @@ from bookkit.pages.catalogue import UserError, find_root
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page
+    from pypdf import PdfWriter
 
 STYLE = Path(__file__).with_name("pdf.css")
 WIDTH = 650  # CSS pixels of a line: A4 less the margins of pdf.css
@@ -184,10 +185,77 @@ def finished(printed: bytes) -> bytes:
         if again := re.fullmatch(r"(.{3,}?)\1+", entry["/Title"]):
             entry[NameObject("/Title")] = TextStringObject(again[1])
         waiting += [entry[link] for link in ("/Next", "/First") if link in entry]
+    if "/StructTreeRoot" in writer.root_object:
+        lighten(writer)
     writer.root_object[NameObject("/PageMode")] = NameObject("/UseOutlines")
     whole = BytesIO()
     writer.write(whole)
     return whole.getvalue()
+
+
+def lighten(writer: PdfWriter) -> None:
+    """Take out the tags that say nothing: Chromium writes one for each part of a formula, two thirds of the file.
+
+    What a tag of the kind `NonStruct` holds goes to the tag around it, in the same place, and the pages' lists of tags follow.
+    """
+    from pypdf.generic import ArrayObject, DictionaryObject, IndirectObject, NameObject
+
+    root = writer.root_object["/StructTreeRoot"]
+    moved: dict[int, IndirectObject] = {}  # number of a tag that goes -> the tag around it
+
+    def lift(own: IndirectObject) -> None:
+        tag, kids = own.get_object(), ArrayObject()
+        for kid in _listed(tag):
+            child = kid.get_object()
+            if not _is_tag(child):
+                kids.append(kid)
+                continue
+            lift(kid)
+            if child["/S"] != "/NonStruct" or "/ID" in child:
+                kids.append(kid)
+                continue
+            moved[kid.idnum] = own
+            for inner in child.get("/K", []):
+                held = inner.get_object()
+                if _is_tag(held):
+                    held[NameObject("/P")] = own
+                elif not isinstance(held, DictionaryObject):  # a number: this mark on the tag's page
+                    page = child.raw_get("/Pg")
+                    tag.setdefault(NameObject("/Pg"), page)
+                    if tag.raw_get("/Pg") != page:
+                        mark = {"/Type": NameObject("/MCR"), "/Pg": page, "/MCID": inner}
+                        inner = DictionaryObject({NameObject(key): value for key, value in mark.items()})
+                elif "/Pg" in child:
+                    held.setdefault(NameObject("/Pg"), child.raw_get("/Pg"))
+                kids.append(inner)
+            child.clear()
+        if "/K" in tag:
+            tag[NameObject("/K")] = kids
+
+    def holder(tag: IndirectObject) -> IndirectObject:
+        while tag.idnum in moved:
+            tag = moved[tag.idnum]
+        return tag
+
+    lift(root.raw_get("/K"))
+    numbers = root["/ParentTree"]["/Nums"]  # number of a page or link, its tags, number, tags, ...
+    for place in range(1, len(numbers), 2):
+        tags = numbers[place].get_object()
+        if isinstance(tags, ArrayObject):
+            tags[:] = [holder(tag) if isinstance(tag, IndirectObject) else tag for tag in tags]
+        else:
+            numbers[place] = holder(numbers[place])
+    writer.compress_identical_objects(remove_duplicates=False, remove_unreferenced=True)
+
+
+def _is_tag(value: object) -> bool:
+    return isinstance(value, dict) and "/S" in value and "/P" in value
+
+
+def _listed(tag: Mapping) -> list:
+    """What a tag holds, one or many."""
+    held = tag.get("/K", [])
+    return list(held) if isinstance(held, list) else [tag.raw_get("/K")]
 
 
 # --- command line -----------------------------------------------------------------------------------------------------
