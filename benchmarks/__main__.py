@@ -25,25 +25,25 @@ from torch.utils.benchmark import Measurement, TaskSpec, Timer
 
 from attnlib.device import report, resolve
 from benchmarks import certificates, kernels, single_head, token_selection
-from benchmarks.registry import Case, Wing
+from benchmarks.registry import Case, Part
 
 NAMES = ("single_head", "token_selection", "kernels", "certificates")
 
 
-def _wings(device: str) -> dict[str, Wing]:
-    on_gpu = {"kernels": kernels.wing(device)}
+def _parts(device: str) -> dict[str, Part]:
+    on_gpu = {"kernels": kernels.part(device)}
     if device == "cuda":
         return on_gpu
-    return {wing.name: wing for wing in (single_head.WING, token_selection.WING, certificates.WING)} | on_gpu
+    return {part.name: part for part in (single_head.PART, token_selection.PART, certificates.PART)} | on_gpu
 
 
-def _memory(wing: Wing, case: Case) -> float:
+def _memory(part: Part, case: Case) -> float:
     """Peak resident memory of one call above what the imports need, in MB, measured in a fresh process; on the CPU."""
-    command = [sys.executable, "-m", "benchmarks", "--wing", wing.name, "--memory-of", case.name]
+    command = [sys.executable, "-m", "benchmarks", "--part", part.name, "--memory-of", case.name]
     return float(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
 
 
-def _print_memory(wing: Wing, case: Case) -> None:
+def _print_memory(part: Part, case: Case) -> None:
     def peak() -> float:
         # VmHWM belongs to this process alone; ru_maxrss would keep the size of the process that started it.
         status = Path("/proc/self/status")
@@ -53,7 +53,7 @@ def _print_memory(wing: Wing, case: Case) -> None:
             )
         return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / (1024 if sys.platform != "darwin" else 1024**2)
 
-    wing.warm()  # so that what is counted belongs to the case
+    part.warm()  # so that what is counted belongs to the case
     before = peak()
     (case.memory or case.prepare())()
     print(peak() - before)
@@ -81,9 +81,9 @@ def row_of(case: Case, median: float, spread: float, repeats: int) -> dict:
     }  # fmt: skip
 
 
-def _measure(wing: Wing, seconds: float, device: str) -> dict:
+def _measure(part: Part, seconds: float, device: str) -> dict:
     rows = []
-    for case in wing.cases:
+    for case in part.cases:
         call = case.prepare()
         if case.repeats is None:
             call()  # warm up
@@ -92,7 +92,7 @@ def _measure(wing: Wing, seconds: float, device: str) -> dict:
             once = timeit.repeat(call, number=1, repeat=case.repeats)  # torch's Timer warms up whatever it is told
             times = Measurement(1, once, TaskSpec("call()", ""))
         row = row_of(case, times.median, times.iqr, len(times.times))
-        row["peak_memory_mb"] = round(_memory(wing, case), 1) if device == "cpu" else None
+        row["peak_memory_mb"] = round(_memory(part, case), 1) if device == "cpu" else None
         rows.append(row)
         verdict = ""
         if case.limit is not None:
@@ -101,7 +101,7 @@ def _measure(wing: Wing, seconds: float, device: str) -> dict:
             verdict += f"  {case.work.units / times.median:.4g} {case.work.unit}s/s"
         memory = "" if row["peak_memory_mb"] is None else f"  {row['peak_memory_mb']:7.1f} MB"
         print(f"{case.name:<28}{times.median * 1e3:10.2f} ms  +- {times.iqr * 1e3:.2f}{memory}{verdict}", flush=True)
-    ratios = wing.ratios({row["case"]: row["median_s"] for row in rows})
+    ratios = part.ratios({row["case"]: row["median_s"] for row in rows})
     for name, value in ratios.items():
         print(f"{name}: {value:.2f}")
     return {
@@ -120,7 +120,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="benchmarks", description=__doc__)
     parser.add_argument("--seconds", type=float, default=2.0, help="time spent on each case (default 2)")
     parser.add_argument("--output", type=Path, default=Path(__file__).parent / "results", help="folder for the JSON")
-    parser.add_argument("--wing", choices=NAMES, help="only this part (default: all)")
+    parser.add_argument("--part", choices=NAMES, help="only this part (default: all)")
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu", help="where (default cpu)")
     parser.add_argument("--memory-of", help=argparse.SUPPRESS)
     options = parser.parse_args()
@@ -129,18 +129,18 @@ def main() -> int:
     except ValueError as error:
         parser.error(str(error))
     torch.set_num_threads(1)
-    wings = _wings(options.device)
-    if options.wing is not None and options.wing not in wings:
-        parser.error(f"--wing {options.wing} has no cases for --device {options.device}")
+    parts = _parts(options.device)
+    if options.part is not None and options.part not in parts:
+        parser.error(f"--part {options.part} has no cases for --device {options.device}")
     if options.memory_of:
-        wing = wings[options.wing]
-        _print_memory(wing, next(case for case in wing.cases if case.name == options.memory_of))
+        part = parts[options.part]
+        _print_memory(part, next(case for case in part.cases if case.name == options.memory_of))
         return 0
     options.output.mkdir(parents=True, exist_ok=True)
-    for wing in wings.values() if options.wing is None else (wings[options.wing],):
-        print(f"{wing.name}:")
-        result = _measure(wing, options.seconds, options.device)
-        target = options.output / f"{wing.name}-{_slug(result['device'])}-{result['date']}.json"
+    for part in parts.values() if options.part is None else (parts[options.part],):
+        print(f"{part.name}:")
+        result = _measure(part, options.seconds, options.device)
+        target = options.output / f"{part.name}-{_slug(result['device'])}-{result['date']}.json"
         partial = target.with_suffix(".partial")
         partial.write_text(json.dumps(result, indent=1) + "\n")
         os.replace(partial, target)

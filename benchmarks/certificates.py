@@ -9,10 +9,10 @@ from collections.abc import Callable
 from functools import partial
 
 from attnbook.certified.certify import certified, prove
-from benchmarks.registry import Case, Wing
+from benchmarks.registry import Case, Part
 from bookkit.claims import Verdict
 
-__all__ = ["WING"]
+__all__ = ["PART"]
 
 LIMIT = 60.0  # seconds for a certificate
 
@@ -29,4 +29,4 @@ def _proof(id: str) -> Callable[[], object]:
 CASES = tuple(
     Case(id, claim.title, partial(_proof, id), limit=LIMIT, repeats=1) for id, (claim, _) in certified().items()
 )
-WING = Wing("certificates", CASES, lambda medians: {})
+PART = Part("certificates", CASES, lambda medians: {})

@@ -14,9 +14,9 @@ from benchmarks import (
     kernel_token_selection,
     machine,
 )
-from benchmarks.registry import Wing
+from benchmarks.registry import Part
 
-__all__ = ["wing"]
+__all__ = ["part"]
 
 _MODULES = (
     machine,
@@ -33,7 +33,7 @@ def _ratios(median: Mapping[str, float]) -> dict[str, float]:
     return {name: value for module in _MODULES for name, value in module.ratios(median).items()}
 
 
-def wing(device: str) -> Wing:
+def part(device: str) -> Part:
     """The cases for "cpu" or "cuda"."""
     cases = tuple(case for module in _MODULES for case in module.cases(device))
-    return Wing("kernels", cases, _ratios, warm=lambda: in_context.warm_up(5))
+    return Part("kernels", cases, _ratios, warm=lambda: in_context.warm_up(5))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-__all__ = ["Case", "Wing", "Work"]
+__all__ = ["Case", "Part", "Work"]
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,7 @@ class Case:
 
 
 @dataclass(frozen=True)
-class Wing:
+class Part:
     """Cases in the order of the table, ratios of their medians by name, and a tiny call that fills the libraries' own pools."""
 
     name: str

@@ -13,9 +13,9 @@ from attnlib.single_head.population import log10_clean_error
 from attnlib.single_head.summary import summarise
 from attnlib.single_head.training import gradient_descent, gram_descent
 from benchmarks import dense_single_head as dense_reference
-from benchmarks.registry import Case, Wing
+from benchmarks.registry import Case, Part
 
-__all__ = ["WING"]
+__all__ = ["PART"]
 
 
 def _paper_like(d: int) -> tuple[SignalNoiseLaw, float]:
@@ -171,4 +171,4 @@ _CASES = (
     ),
 )
 
-WING = Wing("single_head", _CASES, _ratios, warm=lambda: summarise(SignalNoiseLaw(5, 50, 1.0), 0.1, draws=1))
+PART = Part("single_head", _CASES, _ratios, warm=lambda: summarise(SignalNoiseLaw(5, 50, 1.0), 0.1, draws=1))

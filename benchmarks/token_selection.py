@@ -12,9 +12,9 @@ from attnlib.token_selection.law import CODE_START, TokenLaw
 from attnlib.token_selection.population import population_along
 from attnlib.token_selection.training import train
 from benchmarks import dense_token_selection
-from benchmarks.registry import Case, Wing
+from benchmarks.registry import Case, Part
 
-__all__ = ["WING"]
+__all__ = ["PART"]
 
 _STEP = 5e-3
 
@@ -110,7 +110,7 @@ _CASES = (
     Case("dense-20", "reference: 20 steps of one run with dense matrices, d = 2000", _dense_steps(2000, 20)),
 )
 
-WING = Wing(
+PART = Part(
     "token_selection",
     _CASES,
     _ratios,

@@ -11,14 +11,14 @@ from attnbook.certified.certify import prove as prove_again
 from attnlib.kernels.calls import changed
 from benchmarks import __main__ as bench
 from benchmarks import certificates, kernel_in_context, kernels
-from benchmarks.registry import Case, Wing, Work
+from benchmarks.registry import Case, Part, Work
 
 LEVELS = ("", "L1", "L2", "L3", "memory")
 
 
 @pytest.mark.parametrize("device", ["cpu", "cuda"])
 def test_every_case_has_a_name_of_its_own_and_says_what_it_does(device: str) -> None:
-    cases = kernels.wing(device).cases
+    cases = kernels.part(device).cases
     names = [case.name for case in cases]
     assert len(set(names)) == len(names) > 5
     for case in cases:
@@ -31,9 +31,9 @@ def test_every_case_has_a_name_of_its_own_and_says_what_it_does(device: str) -> 
 
 
 def test_ratios_leave_out_what_was_not_run() -> None:
-    assert kernels.wing("cpu").ratios({}) == {}
-    everything = {case.name: 1.0 for case in kernels.wing("cpu").cases}
-    assert all(value > 0 for value in kernels.wing("cpu").ratios(everything).values())
+    assert kernels.part("cpu").ratios({}) == {}
+    everything = {case.name: 1.0 for case in kernels.part("cpu").cases}
+    assert all(value > 0 for value in kernels.part("cpu").ratios(everything).values())
 
 
 def test_a_ratio_compares_one_step_with_one_step() -> None:
@@ -65,11 +65,11 @@ def test_a_wrong_kernel_is_not_timed(monkeypatch) -> None:
 
 def test_a_row_holds_what_the_chapter_draws(capsys, monkeypatch) -> None:
     calls = []
-    monkeypatch.setattr(bench, "_memory", lambda wing, case: 1.5)
+    monkeypatch.setattr(bench, "_memory", lambda part, case: 1.5)
     case = Case(
         "toy", "a toy", lambda: lambda: calls.append(1), work=Work(10, "step", 2.0, 4.0, "L2", "float64", "toy")
     )
-    result = bench._measure(Wing("toys", (case,), lambda median: {"one": median["toy"] / median["toy"]}), 0.01, "cpu")
+    result = bench._measure(Part("toys", (case,), lambda median: {"one": median["toy"] / median["toy"]}), 0.01, "cpu")
     (row,) = json.loads(json.dumps(result))["cases"]
     assert len(calls) >= 2  # warmed up, then timed
     assert row["median_s"] > 0
@@ -86,9 +86,9 @@ def test_a_row_holds_what_the_chapter_draws(capsys, monkeypatch) -> None:
 
 def test_a_case_of_minutes_is_called_as_often_as_it_says(monkeypatch) -> None:
     calls = []
-    monkeypatch.setattr(bench, "_memory", lambda wing, case: 0.0)
+    monkeypatch.setattr(bench, "_memory", lambda part, case: 0.0)
     case = Case("long", "takes minutes", lambda: lambda: calls.append(1), repeats=2)
-    result = bench._measure(Wing("toys", (case,), lambda median: {}), 0.01, "cpu")
+    result = bench._measure(Part("toys", (case,), lambda median: {}), 0.01, "cpu")
     assert len(calls) == 2
     assert result["cases"][0]["median_s"] > 0
 

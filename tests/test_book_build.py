@@ -22,7 +22,7 @@ from bookkit.pages.one_page import as_text, run_source
 from tests.tiny_book import make_book, page_text, write
 
 PROSE = {
-    "preface": "# Preface\n\nSee {doc}`../notebooks/wing/01_page` and {cite:t}`one`.\n",
+    "preface": "# Preface\n\nSee {doc}`../notebooks/part/01_page` and {cite:t}`one`.\n",
     "sources": "# S\n\n```{bibliography}\n```\n",
 }
 PAGE = page_text("print('number', 41 + 1)", title="First page")
@@ -36,8 +36,8 @@ def executed() -> str:
 @pytest.fixture
 def root(tmp_path: Path) -> Path:
     """A book of one notebook with its stored outputs and two prose pages, not built yet."""
-    made = make_book(tmp_path / "a book", {"wing/01_page": PAGE}, PROSE)
-    write(made / "notebooks" / "wing" / "01_page.ipynb", executed())
+    made = make_book(tmp_path / "a book", {"part/01_page": PAGE}, PROSE)
+    write(made / "notebooks" / "part" / "01_page.ipynb", executed())
     return made
 
 
@@ -64,7 +64,7 @@ def build(root: Path, *options: str) -> int:
 
 
 def page_html(root: Path) -> str:
-    return (root / "_build" / "html" / "notebooks" / "wing" / "01_page.html").read_text(encoding="utf-8")
+    return (root / "_build" / "html" / "notebooks" / "part" / "01_page.html").read_text(encoding="utf-8")
 
 
 def recorded(root: Path) -> dict:
@@ -77,7 +77,7 @@ def content(folder: Path) -> dict[str, bytes]:
 
 def store_another_number(root: Path, more: str = "") -> None:
     """Stored outputs that can be told from fresh ones: 43 in place of 42. `more` goes into the text of the page."""
-    notebook = root / "notebooks" / "wing" / "01_page.ipynb"
+    notebook = root / "notebooks" / "part" / "01_page.ipynb"
     text = notebook.read_text().replace("number 42", "number 43").replace("# First page", f"# First page{more}")
     notebook.write_text(text)
 
@@ -85,7 +85,7 @@ def store_another_number(root: Path, more: str = "") -> None:
 def test_fresh_build_then_nothing_to_do_then_the_one_change(
     root: Path, capfd: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (root / "notebooks" / "wing" / "01_page.ipynb").unlink()
+    (root / "notebooks" / "part" / "01_page.ipynb").unlink()
     write(root / "benchmarks" / "results" / "kernels-cpu-2026-01-01.json", "{}")
     assert build(root) == 0
     html = root / "_build" / "html"
@@ -94,7 +94,7 @@ def test_fresh_build_then_nothing_to_do_then_the_one_change(
     assert "the pages run all the same: every page needs its stored notebook" in told  # nothing to show first
     assert "number 42" in page_html(root)
     (name, page), record = next(iter(recorded(root)["pages"].items())), recorded(root)
-    assert (record["source"], name, page["cached"]) == ("fresh", "notebooks/wing/01_page.ipynb", False)
+    assert (record["source"], name, page["cached"]) == ("fresh", "notebooks/part/01_page.ipynb", False)
     assert page["seconds"] > 0
     assert record["versions"]["sphinx"] == "7.4.7"
     assert (root / "_build/source/benchmarks/results/kernels-cpu-2026-01-01.json").is_file()
@@ -114,13 +114,13 @@ def test_fresh_build_then_nothing_to_do_then_the_one_change(
     assert "Nothing changed" in told
     assert "Rendering" not in told
     assert made == {name: (html / name).stat().st_mtime_ns for name in made}
-    assert recorded(root)["pages"]["notebooks/wing/01_page.ipynb"]["cached"] is True
+    assert recorded(root)["pages"]["notebooks/part/01_page.ipynb"]["cached"] is True
 
     monkeypatch.setattr(book, "_render", quick)
     write(root / "book" / "preface.md", "# Another title\n")
     assert build(root) == 0
     told = capfd.readouterr()
-    assert "notebooks/wing/01_page.md  cached" in told.err
+    assert "notebooks/part/01_page.md  cached" in told.err
     assert told.out.count("Rendering\n") == 1
     assert "Another title" in (html / "book" / "preface.html").read_text()
 
@@ -133,7 +133,7 @@ def test_stored_build_shows_the_stored_number_and_runs_nothing(
     assert build(root, "--stored") == 0
     assert "number 43" in page_html(root)
     assert recorded(root)["source"] == "stored"
-    assert recorded(root)["pages"] == {"notebooks/wing/01_page.ipynb": {"seconds": None, "cached": None}}
+    assert recorded(root)["pages"] == {"notebooks/part/01_page.ipynb": {"seconds": None, "cached": None}}
     assert not (root / "_build" / "cache").exists()
     # An edit of the press itself is rendered, and only once.
     monkeypatch.setattr(book, "PRESS", write(tmp_path / "press" / "words.py", "").parent)
@@ -175,7 +175,7 @@ def test_a_first_fresh_build_shows_the_stored_book_while_the_pages_run(
 @pytest.mark.usefixtures("without_sphinx")
 def test_a_failing_page_is_named_and_the_stored_book_stays(root: Path, capfd: pytest.CaptureFixture) -> None:
     store_another_number(root)
-    write(root / "notebooks" / "wing" / "01_page.md", page_text("x = 1", "y = x\nx.missing"))
+    write(root / "notebooks" / "part" / "01_page.md", page_text("x = 1", "y = x\nx.missing"))
     for renderings in (1, 0):  # the second time the book is there
         assert build(root) == 1
         told = capfd.readouterr()
@@ -184,7 +184,7 @@ def test_a_failing_page_is_named_and_the_stored_book_stays(root: Path, capfd: py
         assert failed == "error: pages failed, the HTML was not touched:"
         index = root / "_build" / "html" / "index.html"
         assert left == f"A book to read is there: outputs stored in the repository. Open {index}"
-        assert "notebooks/wing/01_page.md: code cell 2 failed with AttributeError" in told.err
+        assert "notebooks/part/01_page.md: code cell 2 failed with AttributeError" in told.err
         assert "[at line 2: x.missing]" in told.err
         assert "number 43" in page_html(root)
 
@@ -257,16 +257,16 @@ def test_leftovers_of_a_killed_build_do_no_harm(root: Path) -> None:
     assert build(root, "--stored") == 0
     assert recorded(root)["source"] == "stored"
     # And another program, as `jupyter-book build .` does, wrote a page into the same folder.
-    write(work / "html" / "notebooks" / "wing" / "01_page.html", "another page")
+    write(work / "html" / "notebooks" / "part" / "01_page.html", "another page")
     assert build(root, "--stored") == 0
     assert "number 42" in page_html(root)
 
 
 @pytest.mark.usefixtures("without_sphinx")
 def test_bad_requests_are_refused_before_any_work(root: Path, tmp_path: Path, capfd: pytest.CaptureFixture) -> None:
-    (root / "notebooks" / "wing" / "01_page.ipynb").unlink()
+    (root / "notebooks" / "part" / "01_page.ipynb").unlink()
     assert build(root, "--stored") == 1
-    assert "missing: notebooks/wing/01_page.ipynb: run `make notebooks`" in capfd.readouterr().err
+    assert "missing: notebooks/part/01_page.ipynb: run `make notebooks`" in capfd.readouterr().err
     with (root / "_build" / ".lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_SH)  # not even beside one that only looks
         assert build(root, "--stored") == 1

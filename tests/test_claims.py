@@ -18,7 +18,7 @@ def _not_positive(study):
 
 @pytest.fixture
 def family():
-    family = ClaimSet("test wing")
+    family = ClaimSet("test part")
 
     @family.claim("X1", wrong=1.1, source=Source.PAPER)
     def ones(study, constant):

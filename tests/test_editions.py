@@ -137,7 +137,7 @@ def notebook(*sources: str) -> nbformat.NotebookNode:
 def test_check_cells_stand_where_the_solutions_were() -> None:
     given = notebook("# Page", f"## Exercises\n\n1. Why?\n\n{FOLDED}\n**What next.** On.")
     before = nbformat.writes(given)
-    made, removed = student_notebook(given, "wing/01_page", ENTRIES)
+    made, removed = student_notebook(given, "part/01_page", ENTRIES)
     assert nbformat.writes(given) == before
     assert removed == [FOLDED]
     nbformat.validate(made)
@@ -168,8 +168,8 @@ def test_check_cells_run_alone_and_tell_right_from_wrong() -> None:
 
 def test_a_page_whose_exercise_can_be_checked_needs_folded_solutions() -> None:
     with pytest.raises(EditionError, match="01-page/2 can be checked, but the page has no folded solutions"):
-        student_notebook(notebook("# Page", "## Exercises\n\n1. Why?"), "wing/01_page", ENTRIES)
-    made, removed = student_notebook(notebook("# Page", HARMLESS), "wing/02_other", ENTRIES)
+        student_notebook(notebook("# Page", "## Exercises\n\n1. Why?"), "part/01_page", ENTRIES)
+    made, removed = student_notebook(notebook("# Page", HARMLESS), "part/02_other", ENTRIES)
     assert (len(made.cells), removed) == (3, [])
 
 
@@ -260,7 +260,7 @@ def test_the_sources_of_the_student_edition_hold_no_solution(tmp_path: Path) -> 
 # --- the build ------------------------------------------------------------------------------------------------------
 
 PROSE = {
-    "preface": "# Preface\n\nSee {doc}`../notebooks/wing/01_page` and {cite:t}`one`.\n",
+    "preface": "# Preface\n\nSee {doc}`../notebooks/part/01_page` and {cite:t}`one`.\n",
     "theory": f"# Theory\n\n```{{prf:proof}}\nThe proof of everything stays.\n```\n\n{FOLDED}\n{HARMLESS}",
     "sources": "# S\n\n```{bibliography}\n```\n",
 }
@@ -269,8 +269,8 @@ PROSE = {
 @pytest.fixture(scope="module")
 def built(tmp_path_factory) -> Path:
     """A small book whose student edition is built, for the branch `autumn`."""
-    root = make_book(tmp_path_factory.mktemp("a book"), {"wing/01_page": PAGE}, PROSE)
-    write(root / "notebooks" / "wing" / "01_page.ipynb", as_text(run_source(PAGE)))
+    root = make_book(tmp_path_factory.mktemp("a book"), {"part/01_page": PAGE}, PROSE)
+    write(root / "notebooks" / "part" / "01_page.ipynb", as_text(run_source(PAGE)))
     for path in (ROOT / "book" / "assets").glob("*.*"):  # what the extensions in _config.yml ask for
         shutil.copy(path, root / "book" / "assets")
     write(root / "table.json", table.as_text(ENTRIES, 2))
@@ -283,14 +283,14 @@ def built(tmp_path_factory) -> Path:
 def test_the_student_build_holds_all_but_the_solutions(built: Path) -> None:
     work = built / "_build" / "student"
     assert not (built / "_build" / "html").exists()  # the teacher's book is another folder
-    page = (work / "html" / "notebooks" / "wing" / "01_page.html").read_text(encoding="utf-8")
+    page = (work / "html" / "notebooks" / "part" / "01_page.html").read_text(encoding="utf-8")
     theory = (work / "html" / "book" / "theory.html").read_text(encoding="utf-8")
     shown = (
         "number 42",
         "The number of hares",
         "What next.",
         "student edition",
-        "/blob/autumn/notebooks/wing/01_page.ipynb",
+        "/blob/autumn/notebooks/part/01_page.ipynb",
     )
     assert [text for text in shown if text not in page] == []  # outputs are shown in the HTML
     assert "/blob/main/" not in page
@@ -309,7 +309,7 @@ def test_the_student_build_holds_all_but_the_solutions(built: Path) -> None:
 def test_student_notebooks_are_cleared_and_whole(built: Path) -> None:
     folder = built / "_build" / "student" / "notebooks"
     (path,) = folder.rglob("*.*")
-    assert path.relative_to(folder).as_posix() == "wing/01_page.ipynb"
+    assert path.relative_to(folder).as_posix() == "part/01_page.ipynb"
     made = nbformat.read(path, as_version=4)
     nbformat.validate(made)
     assert all(not cell.outputs for cell in made.cells if cell.cell_type == "code")
@@ -318,8 +318,8 @@ def test_student_notebooks_are_cleared_and_whole(built: Path) -> None:
 
 
 def test_what_cannot_be_built_is_said_before_anything_is_rendered(tmp_path: Path, capsys) -> None:
-    root = make_book(tmp_path, {"wing/01_page": PAGE}, {"preface": "# A\n\n<details>\n<summary>Solutions</summary>\n"})
-    write(root / "notebooks" / "wing" / "01_page.ipynb", nbformat.writes(notebook("# Page")))
+    root = make_book(tmp_path, {"part/01_page": PAGE}, {"preface": "# A\n\n<details>\n<summary>Solutions</summary>\n"})
+    write(root / "notebooks" / "part" / "01_page.ipynb", nbformat.writes(notebook("# Page")))
     options = ["--root", str(root), "--stored", "--edition", "student"]
     assert book.main(options) == 1
     assert "the student edition was not built: book/preface.md: every <details> needs" in capsys.readouterr().err
@@ -350,7 +350,7 @@ def test_the_documented_commands_publish_the_branch(built: Path, tmp_path: Path)
         return subprocess.check_output(["git", "--git-dir", str(bare), *words], text=True)
 
     listed = git("ls-tree", "-r", "--name-only", "student").split()
-    assert listed == ["notebooks/wing/01_page.ipynb"]  # where the rocket of the student HTML leads
+    assert listed == ["notebooks/part/01_page.ipynb"]  # where the rocket of the student HTML leads
     history = git("log", "--all", "-p")
     assert "hares" in history
     assert "platypus" not in history

@@ -89,12 +89,12 @@ def test_names_are_those_of_the_claims_and_of_the_bibliography() -> None:
     cited = re.findall(r"The paper is \{cite:t\}`(\w+)`, \[arXiv ([\d.]+)\]", ledger)
     assert [entries[key] for key, _ in cited] == [paper for _, paper in cited]
     assert [paper for _, paper in cited] == [part.paper for part in parts.values() if part.paper]
-    assert re.findall(r"^:wing: (\w+)$", ledger, re.M) == list(parts)
+    assert re.findall(r"^:part: (\w+)$", ledger, re.M) == list(parts)
     chart = written_out((ROOT / "book" / "map.md").read_text(encoding="utf-8"), ROOT, ROOT)
     assert re.findall(r"^## Part (\w+): .*\n\n```\{book-map\} (\w+)$", chart, re.M) == [
-        (part.number, wing) for wing, part in parts.items()
+        (part.number, name) for name, part in parts.items()
     ]
-    assert all((ROOT / "notebooks" / wing).is_dir() for wing in parts)
+    assert all((ROOT / "notebooks" / part).is_dir() for part in parts)
 
 
 # --- counts ---------------------------------------------------------------------------------------------------------
@@ -114,8 +114,8 @@ MANY = [
     *on_page(record("C1"), record("C2", source="derived"), record("C3", source="paper, second-hand")),
     *on_page(record("C4", verdict="fails", expected="fails"), page="notebooks/single_head/02_b"),
     *on_page(
-        record("Q1", wing="open_questions", source="derived"),
-        record("Q2", wing="open_questions", source="authors' code", verdict=OUTSIDE, expected=OUTSIDE),
+        record("Q1", part="open_questions", source="derived"),
+        record("Q2", part="open_questions", source="authors' code", verdict=OUTSIDE, expected=OUTSIDE),
         page="notebooks/open_questions/01_c",
     ),
 ]
@@ -161,8 +161,8 @@ def test_counts_of_what_there_is_not(asked: str, told: str) -> None:
 
 
 def test_parts_come_in_reading_order_and_strangers_last() -> None:
-    wings = ["zebra", "in_context", "open_questions", "single_head", "in_context"]
-    assert [r["wing"] for r in in_reading_order([record(wing=wing) for wing in wings])] == [
+    parts = ["zebra", "in_context", "open_questions", "single_head", "in_context"]
+    assert [r["part"] for r in in_reading_order([record(part=part) for part in parts])] == [
         "single_head", "in_context", "in_context", "open_questions", "zebra",
     ]  # fmt: skip
 
@@ -227,25 +227,25 @@ def test_every_stored_function_is_found_in_the_source() -> None:
 
 def test_functions_inside_functions_and_none(tmp_path: Path) -> None:
     write(tmp_path / "pyproject.toml", '[tool.bookkit]\npackages = ["code/mine"]\n')
-    folder = tmp_path / "code" / "mine" / "wing"
+    folder = tmp_path / "code" / "mine" / "part"
     folder.mkdir(parents=True)
     text = (
         "x = 1\n\n\ndef outer():\n    if x:\n        def inner(): ...\n\n\nclass Judge:\n    def __call__(self): ...\n"
     )
     (folder / "claims.py").write_text(text)
     found = {
-        name: source_line(f"mine.wing.claims.{name}", tmp_path)
+        name: source_line(f"mine.part.claims.{name}", tmp_path)
         for name in ("outer", "outer.<locals>.inner", "outer.named_later", "Judge.__call__", "missing")
     }
-    path = "code/mine/wing/claims.py"
+    path = "code/mine/part/claims.py"
     assert list(found.values()) == [(path, 4), (path, 6), (path, 4), (path, 10), None]
     assert source_line("elsewhere.claims.outer", tmp_path) is None
 
 
 def test_a_published_record_keeps_all_and_finds_its_way_back() -> None:
-    [one] = on_page(record("B 3.1", wing="open_questions"))
+    [one] = on_page(record("B 3.1", part="open_questions"))
     made = as_published(one)
-    assert {key: made[key] for key in record()} == record("B 3.1", wing="open_questions")
+    assert {key: made[key] for key in record()} == record("B 3.1", part="open_questions")
     assert made["permalink"] == "book/ledger.html#claim-b-3-1"
     assert made["command"].endswith("attnlib claims out.ipynb 'B 3.1'")
     assert made["paper"] is None

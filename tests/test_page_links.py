@@ -115,8 +115,8 @@ def test_a_page_says_what_to_read_before_and_ends_with_where_to_go(page: Page) -
 
 
 def test_pages_are_numbered_as_they_follow_each_other() -> None:
-    for wing, part in settings(ROOT).parts.items():
-        pages = [name for name in ORDER if name.startswith(f"notebooks/{wing}/")]
+    for folder, part in settings(ROOT).parts.items():
+        pages = [name for name in ORDER if name.startswith(f"notebooks/{folder}/")]
         assert pages == sorted(pages)
         assert [title(name).split()[0] for name in pages] == [f"{part.number}.{i}" for i in range(1, len(pages) + 1)]
         # Proofs are where one goes from a page, so they stand behind.

@@ -12,7 +12,7 @@ from bookkit.settings import settings
 
 ROOT = Path(__file__).parents[1]
 CHAPTER = ROOT / "book" / "papers.md"
-PAPERS = {part.title: wing for wing, part in settings(ROOT).parts.items() if part.paper}
+PAPERS = {part.title: name for name, part in settings(ROOT).parts.items() if part.paper}
 THEIRS = {"paper", "paper, second-hand", "authors' code"}
 HEAD = ["no.", "statement", "read in", "verdict"]
 WORDS = ("Setting", "Holds", "Fails", "Outside its regime", "In part", "Not checked")
@@ -55,13 +55,13 @@ def whose(verdict: str) -> tuple[list[str], list[str]]:
 
 
 def test_every_claim_of_the_papers_stands_in_the_table_of_its_part() -> None:
-    for title, wing in PAPERS.items():
+    for title, part in PAPERS.items():
         wanted = {
-            name for name, record in ledger().items() if (record["wing"], record["source"] in THEIRS) == (wing, True)
+            name for name, record in ledger().items() if (record["part"], record["source"] in THEIRS) == (part, True)
         }
         standing = {name for row in rows(title) for name in whose(row[3])[0]}
         assert wanted <= standing, f"{title}: no row for {sorted(wanted - standing)}"
-    assert {record["wing"] for record in ledger().values() if record["source"] in THEIRS} == set(PAPERS.values())
+    assert {record["part"] for record in ledger().values() if record["source"] in THEIRS} == set(PAPERS.values())
 
 
 def faults(row: list[str]) -> list[str]:

@@ -40,9 +40,9 @@ def column(found: Grid, name: str) -> np.ndarray:
 
 
 def test_there_are_files_of_both_kinds_for_every_part():
-    wings = Counter(page_of(path).name.partition("/")[0] for path in GRIDS)
+    parts = Counter(page_of(path).name.partition("/")[0] for path in GRIDS)
     assert FILES
-    assert set(wings) == set(settings(FOLDER.parents[1]).parts)
+    assert set(parts) == set(settings(FOLDER.parents[1]).parts)
 
 
 @pytest.mark.parametrize("path", [*FILES, *GRIDS], ids=lambda path: path.stem)

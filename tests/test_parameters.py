@@ -25,36 +25,36 @@ def page(tmp_path: Path):
 
 @pytest.mark.parametrize(
     "given",
-    ["wing/01_tiny", "01_tiny", "tiny", "wing/tiny", "notebooks/wing/01_tiny.md", "notebooks/wing/01_tiny.ipynb",
-     "wing/../wing/01_tiny.md"],  # seen from where one stands
+    ["part/01_tiny", "01_tiny", "tiny", "part/tiny", "notebooks/part/01_tiny.md", "notebooks/part/01_tiny.ipynb",
+     "part/../part/01_tiny.md"],  # seen from where one stands
 )  # fmt: skip
 def test_a_page_answers_to_its_short_names_and_to_both_its_files(tmp_path: Path, monkeypatch, given: str) -> None:
     make_book(tmp_path)
     monkeypatch.chdir(tmp_path / "notebooks")
-    assert resolve_page(given, tmp_path).name == "wing/01_tiny"
-    assert resolve_page(str(tmp_path / "notebooks/wing/01_tiny.ipynb"), tmp_path).name == "wing/01_tiny"
-    assert find_root() == find_root(tmp_path / "notebooks/wing") == tmp_path.resolve()
+    assert resolve_page(given, tmp_path).name == "part/01_tiny"
+    assert resolve_page(str(tmp_path / "notebooks/part/01_tiny.ipynb"), tmp_path).name == "part/01_tiny"
+    assert find_root() == find_root(tmp_path / "notebooks/part") == tmp_path.resolve()
 
 
 def test_an_unknown_page_is_told_the_nearest_and_all(tmp_path: Path) -> None:
-    make_book(make_book(tmp_path), name="wing/02_other")
-    with pytest.raises(UserError, match=r"no page 'tinny'; did you mean 'tiny'\? pages: wing/01_tiny, wing/02_other$"):
+    make_book(make_book(tmp_path), name="part/02_other")
+    with pytest.raises(UserError, match=r"no page 'tinny'; did you mean 'tiny'\? pages: part/01_tiny, part/02_other$"):
         resolve_page("tinny", tmp_path)
 
 
 def test_an_ambiguous_name_is_told_the_candidates(tmp_path: Path) -> None:
     make_book(make_book(tmp_path), name="other/01_tiny")
-    with pytest.raises(UserError, match=r"'tiny' names several pages.*: other/01_tiny, wing/01_tiny$"):
+    with pytest.raises(UserError, match=r"'tiny' names several pages.*: other/01_tiny, part/01_tiny$"):
         resolve_page("tiny", tmp_path)
-    assert resolve_page("wing/tiny", tmp_path).name == "wing/01_tiny"
+    assert resolve_page("part/tiny", tmp_path).name == "part/01_tiny"
 
 
 def test_prose_and_hidden_folders_are_no_pages(tmp_path: Path) -> None:
     make_book(tmp_path)
-    (tmp_path / "notebooks/wing/README.md").write_text("# Prose\n\njupytext: not a header\n")
-    (tmp_path / "notebooks/wing/front.md").write_text("---\ntitle: Front matter\n---\n# Prose\n")
-    make_book(tmp_path, name="wing/.ipynb_checkpoints/01_tiny-checkpoint")
-    assert [page.name for page in find_pages(tmp_path)] == ["wing/01_tiny"]
+    (tmp_path / "notebooks/part/README.md").write_text("# Prose\n\njupytext: not a header\n")
+    (tmp_path / "notebooks/part/front.md").write_text("---\ntitle: Front matter\n---\n# Prose\n")
+    make_book(tmp_path, name="part/.ipynb_checkpoints/01_tiny-checkpoint")
+    assert [page.name for page in find_pages(tmp_path)] == ["part/01_tiny"]
 
 
 # --- the parameters cell
@@ -101,7 +101,7 @@ def test_a_malformed_parameters_cell_is_refused_with_its_line(line: str, complai
 
 def test_a_page_needs_exactly_one_parameters_cell(tmp_path: Path) -> None:
     page = resolve_page("tiny", make_book(tmp_path, text=PAGE.replace(":tags: [parameters]", ":tags: [other]")))
-    with pytest.raises(UserError, match=r"page wing/01_tiny must have exactly one .* 'parameters'; it has 0$"):
+    with pytest.raises(UserError, match=r"page part/01_tiny must have exactly one .* 'parameters'; it has 0$"):
         page_parameters(page)
 
 
@@ -152,7 +152,7 @@ def test_good_values_come_back_with_their_declared_types(page) -> None:
     ],
 )
 def test_a_bad_value_is_refused_by_name_expectation_and_value(page, name, value, complaint: str) -> None:
-    with pytest.raises(ValueError, match=r"^page wing/01_tiny") as error:
+    with pytest.raises(ValueError, match=r"^page part/01_tiny") as error:
         check_parameters(page, {name: value})
     assert complaint in str(error.value)
     assert "\n" not in str(error.value)

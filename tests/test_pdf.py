@@ -15,7 +15,7 @@ from tests.tiny_book import write
 
 PAGE = """<html><body><nav>menu</nav><article class="bd-article"><section id="top"><h1>{title}<a class="headerlink" href="#top">#</a></h1>
 {body}</section></article></body></html>"""
-FIRST = """<p>See <a href="../notebooks/wing/01_page.html#exercises">exercises</a>, <a href="ledger.html#claim-c1">C1</a>,
+FIRST = """<p>See <a href="../notebooks/part/01_page.html#exercises">exercises</a>, <a href="ledger.html#claim-c1">C1</a>,
 <a href="ledger.html?verdict=fails">failures</a>, <a href="../search.html">search</a>, <a href="https://example.org/x">outside</a>,
 <a href="#made-by-a-script">nowhere</a>.</p><figure><a class="image-reference" href="../_images/a.webp"><img src="../_images/a.webp"
 srcset="../_images/a.webp 2x" loading="lazy" alt="A picture."></a></figure><div class="screen-only">slider</div><script>evil()</script>"""
@@ -27,7 +27,7 @@ LEDGER = """<section id="exercises"><div class="ledger-overview">again</div><div
 <span>1</span></p><details class="claim" id="claim-c1"><summary>C1</summary>long</details></div></section>"""
 RECORD = {
     "id": "C1", "statement": "$a<b$ *is* `true`", "source": "derived", "predicted": "1", "measured": "2 +- 1 <= 3", "verdict": "fails",
-    "expected": "fails", "page": "notebooks/wing/01_page.html", "wing": "wing",
+    "expected": "fails", "page": "notebooks/part/01_page.html", "part": "part",
 }  # fmt: skip
 
 
@@ -37,13 +37,13 @@ def root(tmp_path: Path) -> Path:
     write(
         tmp_path / "_config.yml", "title: A <Title>\nauthor: An author\nrepository:\n  url: https://example.org/book\n"
     )
-    toc = "root: book/preface\nparts:\n- caption: Part one\n  chapters:\n  - file: notebooks/wing/01_page\n"
+    toc = "root: book/preface\nparts:\n- caption: Part one\n  chapters:\n  - file: notebooks/part/01_page\n"
     toc += "    sections:\n    - file: book/ledger\n"
     write(tmp_path / "_toc.yml", toc)
     built = tmp_path / "html"
     for name, title, body in (
         ("book/preface", "Preface", FIRST),
-        ("notebooks/wing/01_page", 'Page "one"', NOTEBOOK),
+        ("notebooks/part/01_page", 'Page "one"', NOTEBOOK),
         ("book/ledger", "Ledger", LEDGER),
     ):
         write(built / f"{name}.html", PAGE.format(title=title, body=body))
@@ -61,7 +61,7 @@ def document(root: Path) -> BeautifulSoup:
 def test_order_parts_and_nested_sections(root: Path) -> None:
     assert [(c.key, c.name, c.part) for c in chapters(root / "_toc.yml")] == [
         ("c00", "book/preface", ""),
-        ("c01", "notebooks/wing/01_page", "Part one"),
+        ("c01", "notebooks/part/01_page", "Part one"),
         ("c02", "book/ledger", ""),
     ]
 

@@ -159,7 +159,7 @@ def test_the_search_finds_old_words(text: str) -> None:
     [
         "What samples share is short. Samples share the signal, the signal that they share, two heads share $v$",
         "the length of the prompt, an interval of length two, a mistake in a proof, runs may share their prompts",
-        "`mean_field`, [a](mean-field.md), {eq}`eq-mean-field`, $\\text{mean field}$, `benchmarks --wing kernels`",
+        "`mean_field`, [a](mean-field.md), {eq}`eq-mean-field`, $\\text{mean field}$, `benchmarks --part kernels`",
         "```python\nthe share of clean samples\n```", ":::{prf:lemma} Six variables\n:label: mean-field\n:::", "(mean-field)=",
     ],
 )  # fmt: skip

@@ -35,7 +35,7 @@ def source(tmp_path: Path) -> Path:
         nbformat.v4.new_code_cell(PARAMETERS, metadata={"tags": ["parameters"]}),
         nbformat.v4.new_code_cell("plot()", metadata=figure),
     ]
-    path = tmp_path / "notebooks" / "wing" / "01_page.ipynb"
+    path = tmp_path / "notebooks" / "part" / "01_page.ipynb"
     path.parent.mkdir(parents=True)
     nbformat.write(page, path)
     return tmp_path
@@ -44,12 +44,12 @@ def source(tmp_path: Path) -> Path:
 def measured_file(source: Path, date: str, **pages: float) -> None:
     folder = source / "benchmarks" / "results"
     folder.mkdir(parents=True, exist_ok=True)
-    record = {"date": date, "machine": "A machine", "pages": {f"wing/{name}": s for name, s in pages.items()}}
+    record = {"date": date, "machine": "A machine", "pages": {f"part/{name}": s for name, s in pages.items()}}
     (folder / f"pages-cpu-{date}.json").write_text(json.dumps(record))
 
 
 def test_cell_parameters_and_command(source: Path) -> None:
-    made = provenance(source, "wing/01_page", "fig-line")
+    made = provenance(source, "part/01_page", "fig-line")
     assert made.cell == 3
     assert [(p.name, p.default) for p in made.parameters] == [("n", 7), ("draws", 3), ("seed", 5)]
     assert chance(made.parameters) == ["draws = 3 (training sets)", "seed = 5 (of all streams)"]
@@ -58,26 +58,26 @@ def test_cell_parameters_and_command(source: Path) -> None:
     words = shlex.split(made.command)
     assert words[:3] == [".venv/bin/python", "-m", "attnlib"]
     given = commands.commands["rerun"].make_context("rerun", words[4:]).params
-    assert (words[3], given["page"], str(given["output"])) == ("rerun", "wing/01_page", "out.ipynb")
+    assert (words[3], given["page"], str(given["output"])) == ("rerun", "part/01_page", "out.ipynb")
 
 
 def test_the_line_in_words(source: Path) -> None:
     measured_file(source, "2026-02-01", **{"01_page": 12.4})
-    made = provenance(source, "wing/01_page", "fig-line")
+    made = provenance(source, "part/01_page", "fig-line")
     figure = nodes.figure("", nodes.caption("", "A line, then more. And so on."))
-    told = notebook_nodes(made, figure, "fig-line", "notebooks/wing/01_page").astext()
+    told = notebook_nodes(made, figure, "fig-line", "notebooks/part/01_page").astext()
     for part in ("Code cell 3 of this page", "n = 7", "samples", "Random: draws = 3 (training sets)", made.command):
         assert part in told
     assert "12 s on one core (A machine, 2026-02-01)" in told
     assert ": A line" in told  # whose line it is, for those who hear it
     elsewhere = notebook_nodes(made, figure, "fig-line", "book/preface")
     (link,) = [node for node in elsewhere.findall() if node.tagname == "pending_xref"]
-    assert (link["reftarget"], elsewhere["figure"]) == ("/notebooks/wing/01_page", "fig-line")
+    assert (link["reftarget"], elsewhere["figure"]) == ("/notebooks/part/01_page", "fig-line")
 
 
 def test_a_wrong_name_lists_the_right_ones(source: Path) -> None:
-    with pytest.raises(LookupError, match="no figure called 'fig-none' in page wing/01_page; there are fig-line"):
-        provenance(source, "wing/01_page", "fig-none")
+    with pytest.raises(LookupError, match="no figure called 'fig-none' in page part/01_page; there are fig-line"):
+        provenance(source, "part/01_page", "fig-none")
 
 
 @pytest.mark.parametrize(
@@ -92,20 +92,20 @@ def test_this_build_wins_over_the_newest_file_and_that_over_older_ones(source: P
     measured_file(source, "2026-02-01", a=1, b=2, c=3)
     measured_file(source, "2026-01-31", a=10, b=20, d=40)
     record = {
-        "notebooks/wing/c.ipynb": {"seconds": 0.5, "cached": False},
-        "notebooks/wing/a.ipynb": {"seconds": None, "cached": None},  # stored: not run by this build
+        "notebooks/part/c.ipynb": {"seconds": 0.5, "cached": False},
+        "notebooks/part/a.ipynb": {"seconds": None, "cached": None},  # stored: not run by this build
     }
     write_build_times(source, record)
     found = page_times(source)
-    assert found["wing/a"] == PageTime(1.0, "A machine", "2026-02-01")
-    assert found["wing/d"].date == "2026-01-31"
-    assert found["wing/c"].sentence == "0.5 s when this book was built"
-    assert sorted(found) == ["wing/a", "wing/b", "wing/c", "wing/d"]
+    assert found["part/a"] == PageTime(1.0, "A machine", "2026-02-01")
+    assert found["part/d"].date == "2026-01-31"
+    assert found["part/c"].sentence == "0.5 s when this book was built"
+    assert sorted(found) == ["part/a", "part/b", "part/c", "part/d"]
 
 
 def test_a_file_that_cannot_be_read_is_named(source: Path) -> None:
     measured_file(source, "2026-02-01", a=1)
-    (source / "benchmarks" / "results" / "pages-cpu-2026-02-02.json").write_text('{"pages": {"wing/a": 1}}')
+    (source / "benchmarks" / "results" / "pages-cpu-2026-02-02.json").write_text('{"pages": {"part/a": 1}}')
     with pytest.raises(
         ValueError, match=r"pages-cpu-2026-02-02\.json must hold the seconds of pages.*bookkit\.pages\.times"
     ):
@@ -129,8 +129,8 @@ def test_measuring_keeps_the_newest_file_only(tmp_path: Path, monkeypatch: pytes
     assert (asked["jobs"], asked["cache_dir"]) == (1, None)  # alone, and really run
     assert list((root / "benchmarks" / "results").iterdir()) == [path]
     record = json.loads(path.read_text())
-    assert record["pages"] == {"wing/01_tiny": 3.5}
-    assert page_times(root)["wing/01_tiny"].machine == record["machine"]
+    assert record["pages"] == {"part/01_tiny": 3.5}
+    assert page_times(root)["part/01_tiny"].machine == record["machine"]
 
 
 def test_every_figure_of_the_book_has_a_line_and_every_page_says_what_is_random() -> None:

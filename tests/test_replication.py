@@ -46,7 +46,7 @@ PAGE = (
 RECORD = {
     "id": "D1", "title": "a title", "statement": "a statement", "rule": "a rule", "predicted": "p", "measured": "m", "draws": 12,
     "expected": "holds", "verdict": "holds", "false_alarm": 1e-4, "negative_control": {"wrong": "half", "verdict": "fails"},
-    "function": "dice.claims.largest", "page": "notebooks/dice/01_mean", "wing": "dice",
+    "function": "dice.claims.largest", "page": "notebooks/dice/01_mean", "part": "dice",
     "numbers": {"measured": 3.5, "standard_error": 0.1},
 }  # fmt: skip
 

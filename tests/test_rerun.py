@@ -85,11 +85,11 @@ PLACES = [
     ("out.txt", "output must end in .ipynb, or in .html to be read in a browser; got out.txt"),
     ("away/out.ipynb", "output folder away does not exist"),
     ("folder.ipynb", "output folder.ipynb is a folder"),
-    ("notebooks/wing/01_tiny.ipynb", "is a stored page of the book"),
-    ("notebooks/../notebooks/wing/01_tiny.ipynb", "is a stored page of the book"),
+    ("notebooks/part/01_tiny.ipynb", "is a stored page of the book"),
+    ("notebooks/../notebooks/part/01_tiny.ipynb", "is a stored page of the book"),
 ]
 COMMANDS = [
-    (["rerun", "tinny", "-o", "out.ipynb"], ["no page 'tinny'; did you mean 'tiny'? pages: wing/01_tiny"]),
+    (["rerun", "tinny", "-o", "out.ipynb"], ["no page 'tinny'; did you mean 'tiny'? pages: part/01_tiny"]),
     (["rerun", "tiny"], ["Missing option '-o'"]),
     (["rerun", "tiny", "-p", "n", "-o", "out.ipynb"], ["Missing option '-o'"]),
     (["rerun", "tiny", "-o", "out.ipynb", "--fast"], ["No such option", "--fast"]),
@@ -130,7 +130,7 @@ def test_the_watch_on_papermill_sees_a_good_request(book, started, capsys) -> No
 def test_from_a_shell_too_there_is_one_line_and_no_traceback(book) -> None:
     done = run(["rerun", "tiny", "-p", "n", "ten", "-o", "out.ipynb"], book)
     assert done.returncode == 2
-    assert done.stderr == "attnlib: error: page wing/01_tiny: parameter n must be an integer >= 1; got 'ten'\n"
+    assert done.stderr == "attnlib: error: page part/01_tiny: parameter n must be an integer >= 1; got 'ten'\n"
 
 
 # --- good requests
@@ -147,7 +147,7 @@ def test_a_rerun_takes_file_and_options_and_its_results_can_be_read(book) -> Non
     Path("params.yml").write_text("n: 1e3\nlabel_noise: 1e-1\nmode: dense\n")
     done = run(["rerun", "tiny", "-f", "params.yml", "-p", "n", "50", "-o", "out.ipynb"], book)
     assert done.returncode == 0, done.stderr
-    assert "wing/01_tiny" in done.stderr  # the progress bar carries the page's name
+    assert "part/01_tiny" in done.stderr  # the progress bar carries the page's name
     notebook = nbformat.read("out.ipynb", as_version=4)
     assert notebook.metadata.papermill.parameters == {"n": 50, "label_noise": 0.1, "mode": "dense"}
     printed = "".join(o.text for c in notebook.cells for o in c.get("outputs", []) if o.output_type == "stream")
@@ -162,7 +162,7 @@ def test_a_rerun_takes_file_and_options_and_its_results_can_be_read(book) -> Non
         "params.yml",
         "requirements.txt",
     ]
-    assert not (book / "notebooks/wing/01_tiny.ipynb").exists()
+    assert not (book / "notebooks/part/01_tiny.ipynb").exists()
 
 
 def test_a_page_that_fails_names_page_cell_and_error_and_leaves_the_old_output(book) -> None:
@@ -173,7 +173,7 @@ def test_a_page_that_fails_names_page_cell_and_error_and_leaves_the_old_output(b
     done = run(["rerun", "tiny", "-p", "n", "13", "-o", "out.ipynb"], book)
     assert done.returncode == 1
     message = done.stderr[done.stderr.index("attnlib: error:") :]
-    assert message.startswith("attnlib: error: page wing/01_tiny, code cell 5 (")
+    assert message.startswith("attnlib: error: page part/01_tiny, code cell 5 (")
     assert "ZeroDivisionError: division by zero" in message.splitlines()[0]
     assert "    1 / (n - 13)" in message.splitlines()
     assert "Traceback" not in done.stderr
@@ -276,7 +276,7 @@ def test_results_of_what_has_none_is_one_line(tmp_path, monkeypatch, capsys, con
 def test_pages_are_listed_with_their_parameters(book, capsys) -> None:
     assert main(["pages"]) == 0
     lines = capsys.readouterr().out.splitlines()
-    assert lines[0] == "wing/01_tiny"
+    assert lines[0] == "part/01_tiny"
     assert [line.split() for line in lines[1:3]] == [
         "n: int = 200 training samples: an integer >= 1".split(),
         "label_noise: float = 0.05 probability that a label is flipped, eta: a number in [0, 0.5]".split(),

@@ -25,7 +25,7 @@ def record(claim_id: str = "C1", **changes: object) -> dict:
         "title": "Two steps suffice",
         "statement": "After *two* steps $y_i f_i > 0$ for all $i$",
         "source": "paper",
-        "wing": "single_head",
+        "part": "single_head",
         "regime": "d >= 100",
         "predicted": "1",
         "measured": "0.99 +- 0.02",
@@ -67,7 +67,7 @@ def root(tmp_path: Path) -> Path:
         "preface": "# Preface\n\nWe check {ledger-counts}`all`; {ledger-counts}`in_context`; of these {ledger-counts}`in_context derived`. "
         "Alone: {ledger-counts}`all claims`/{ledger-counts}`all holds`. See {ref}`claim-c2`.\n",
         "ledger": "# Ledger\n\n```{ledger-filter}\n```\n\n```{ledger-overview}\n```\n\n```{ledger}\n```\n",
-        "one_wing": "# One wing\n\n```{ledger}\n:wing: in_context\n```\n",
+        "one_part": "# One part\n\n```{ledger}\n:part: in_context\n```\n",
     }
     pages = {"single_head/01_a": page_text("show()"), "in_context/01_b": page_text("show()")}
     return make_book(tmp_path, pages, prose)
@@ -110,9 +110,9 @@ def test_the_book_shows_every_claim_and_says_where_each_page_stands(root: Path) 
         source="authors' code",
     )
     outside = record(
-        "B1", verdict="outside its regime", expected="outside its regime", violated="d = 3 < 100", wing="in_context"
+        "B1", verdict="outside its regime", expected="outside its regime", violated="d = 3 < 100", part="in_context"
     )
-    others = [record(k, source=v, wing="in_context") for k, v in {"B2": "conjecture", "B3": "derived"}.items()]
+    others = [record(k, source=v, part="in_context") for k, v in {"B2": "conjecture", "B3": "derived"}.items()]
     table = (
         "<div class='verdict-table'><b>C2</b><details><summary><span>below $10^{-600}$ &amp; C2</span></summary><dl></dl></details>"
         "<b>C9</b><details><summary><span>5 $ or 6 $</span></summary><dl></dl></details></div>"
@@ -171,7 +171,7 @@ def test_the_book_shows_every_claim_and_says_where_each_page_stands(root: Path) 
     ]
     assert "All 5 claims: 3 hold, 1 fails as expected, 1 is outside its regime." in ledger
 
-    assert list(claims_of((html / "book" / "one_wing.html").read_text())) == ["claim-b1", "claim-b3", "claim-b2"]
+    assert list(claims_of((html / "book" / "one_part.html").read_text())) == ["claim-b1", "claim-b3", "claim-b2"]
     preface = (html / "book" / "preface.html").read_text()
     words = str(Text(preface)).replace(" .", ".").replace(" ;", ";")
     assert "We check 5 claims: 3 hold, 1 fails as expected, 1 is outside its regime; 3 claims: 2 hold, " in words

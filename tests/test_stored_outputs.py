@@ -152,7 +152,7 @@ def executed_page(tmp_path_factory) -> Path:
     (root / "conftest.py").write_text((HERE / "conftest.py").read_text())
     settings = '[tool.pytest.ini_options]\ntimeout = 600\nfilterwarnings = ["error"]\n'
     (root / "pyproject.toml").write_text(settings)
-    return root / "notebooks/wing/01_tiny.ipynb"
+    return root / "notebooks/part/01_tiny.ipynb"
 
 
 def nbval(twins: list[Path], *options: str) -> tuple[int, str]:

@@ -30,7 +30,7 @@ def test_ids_are_unique_and_sources_are_tags() -> None:
             name = module_name(path)
             assert found.setdefault(claim.id, name) == name, f"claim {claim.id}: in {found[claim.id]} and in {name}"
             assert isinstance(claim.source, Source)
-            assert claim.wing == path.relative_to(PACKAGES["attnbook"]).parts[0]
+            assert claim.part == path.relative_to(PACKAGES["attnbook"]).parts[0]
     assert {f"C{k}" for k in range(4, 17)} <= set(found)
     assert len(found) > 100
 
@@ -44,7 +44,7 @@ def test_stored_records_say_what_the_claims_say() -> None:
     for record in records:
         claim = found[record["id"]]
         said = Check(claim, nothing, nothing, "").as_record()
-        for key in ("title", "statement", "source", "wing", "regime", "expected", "function"):
+        for key in ("title", "statement", "source", "part", "regime", "expected", "function"):
             assert record[key] == said[key], f"{claim.id}: {key}"
         assert record["negative_control"]["wrong"] == claim.wrong_text, claim.id
         assert links_of(record, ROOT) == Links(claim.box, claim.uses), claim.id

@@ -68,7 +68,7 @@ print("attnlib")
 )
 
 
-def make_book(root: Path, *, name: str = "wing/01_tiny", text: str = PAGE) -> Path:
+def make_book(root: Path, *, name: str = "part/01_tiny", text: str = PAGE) -> Path:
     """A book in `root` with one page, not executed. Returns `root`."""
     source = root / "notebooks" / f"{name}.md"
     source.parent.mkdir(parents=True, exist_ok=True)

@@ -5,7 +5,7 @@
  * div.ledger-group > div.ledger-page > details.claim.
  *
  * The address: ?paper=2410.07746&verdict=fails&source=derived;measured&page=single_head/02_two_steps&q=margin#claim-c8
- * Choices of one kind are joined by "or", kinds by "and", words by "and". `wing=` is read, too.
+ * Choices of one kind are joined by "or", kinds by "and", words by "and". `part=` (once `wing=`) is read, too.
  */
 (function () {
   "use strict";
@@ -13,7 +13,7 @@
   const form = document.querySelector(".ledger-filter");
   const overview = document.querySelector(".ledger-overview");
   const kinds = ["paper", "verdict", "source"];
-  const papers = {}; // wing -> value of the chip "paper"
+  const papers = {}; // part -> value of the chip "paper"
   const claims = readClaims();
   const byId = new Map(claims.map((claim) => [claim.node.id, claim]));
 
@@ -24,11 +24,11 @@
     options.forEach((option, place) => { if (chips[place]) papers[option.value] = chips[place].value; });
     const found = [];
     for (const group of document.querySelectorAll(".ledger-group")) {
-      const {wing, source} = group.dataset;
+      const {part, source} = group.dataset;
       for (const page of group.querySelectorAll(".ledger-page")) {
         for (const node of page.querySelectorAll("details")) {
           const verdict = node.dataset.verdict || "holds";
-          found.push({node, wing, paper: papers[wing] || "none", source, verdict, page: page.dataset.page});
+          found.push({node, part, paper: papers[part] || "none", source, verdict, page: page.dataset.page});
         }
       }
     }
@@ -67,7 +67,7 @@
   function meets(claim, state, without) {
     return (
       kinds.every((kind) => kind === without || !state[kind].size || state[kind].has(claim[kind])) &&
-      (!state.page || claim.page === state.page || claim.wing === state.page) &&
+      (!state.page || claim.page === state.page || claim.part === state.page) &&
       state.words.every((word) => wordsOf(claim).includes(word))
     );
   }
@@ -144,7 +144,7 @@
       const values = (query.get(kind) || "").split(";");
       for (const box of form.querySelectorAll(`[name=${kind}]`)) box.checked = values.includes(box.value);
     }
-    const page = query.get("page") || query.get("wing") || "";
+    const page = query.get("page") || query.get("part") || query.get("wing") || "";
     const known = [...form.elements.page.options].some((option) => option.value === page);
     form.elements.page.value = known ? page : "";
     form.elements.q.value = query.get("q") || "";
@@ -195,7 +195,7 @@
     list.append(term, description);
   }
 
-  /** attnlib.wing.claims.name with data-at 12 -> REPOSITORY attnlib/wing/claims.py#L12; or data-at is file#L12 itself. */
+  /** attnlib.part.claims.name with data-at 12 -> REPOSITORY attnlib/part/claims.py#L12; or data-at is file#L12 itself. */
   function linkFunction(code, repository) {
     const at = code.dataset.at;
     if (!at || !repository) return;

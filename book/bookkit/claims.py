@@ -78,7 +78,7 @@ class Check:
     def as_record(self) -> dict[str, Any]:
         c, e = self.claim, self.evidence
         return {
-            "id": c.id, "title": c.title, "statement": c.statement, "source": str(c.source), "wing": c.wing, "regime": c.regime,
+            "id": c.id, "title": c.title, "statement": c.statement, "source": str(c.source), "part": c.part, "regime": c.regime,
             "predicted": e.predicted, "measured": e.measured, "rule": e.rule, "draws": e.draws, "false_alarm": e.false_alarm,
             "verdict": str(self.verdict), "expected": str(c.expected), "violated": self.violated,
             "negative_control": {"wrong": c.wrong_text, "verdict": str(Verdict.HOLDS if self.control.holds else Verdict.FAILS)},
@@ -100,7 +100,7 @@ class Claim:
     title: str
     statement: str  # Markdown with $LaTeX$
     source: Source
-    wing: str
+    part: str
     judge: Judge
     wrong: float
     wrong_text: str
@@ -122,9 +122,9 @@ class Claim:
 class ClaimSet(dict[str, Claim]):
     """The claims of one subject, by id, in the order in which they were written down; `source` is that of claims that name none."""
 
-    def __init__(self, wing: str, source: Source = Source.DERIVED) -> None:
+    def __init__(self, part: str, source: Source = Source.DERIVED) -> None:
         super().__init__()
-        self.wing, self.source = wing, source
+        self.part, self.source = part, source
 
     def claim(
         self,
@@ -166,7 +166,7 @@ class ClaimSet(dict[str, Claim]):
                 said["title"],
                 said["statement"],
                 source or self.source,
-                self.wing,
+                self.part,
                 judge,
                 wrong,
                 said["wrong"],

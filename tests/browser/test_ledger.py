@@ -88,7 +88,7 @@ def test_pages_parts_and_words(browser: Browser, address: str, records: list) ->
             page.locator("[name=page]").select_option(name)
             assert shown(page) == anchors(records, page=f"notebooks/{name}.html")
         page.locator("[name=page]").select_option("token_selection")
-        assert shown(page) == anchors(records, wing="token_selection")
+        assert shown(page) == anchors(records, part="token_selection")
         assert page.locator("section#part-i-a-single-head").is_hidden()
         page.locator("[name=page]").select_option("")
         claim = next(record for record in records if record["id"] == "C8")
@@ -190,7 +190,7 @@ def test_without_scripts_all_is_listed_and_links_open(browser: Browser, address:
     assert page.locator("#claim-c8 dl").is_visible()  # opened by its link alone
     assert not page.locator("#claim-c9 dl").is_visible()
     heads = page.locator(".ledger-head:visible").all_inner_texts()
-    assert len(heads) == len({(record["wing"], record["source"]) for record in records})
+    assert len(heads) == len({(record["part"], record["source"]) for record in records})
     assert "rerun single_head/02_two_steps -o out.ipynb" in page.locator(".ledger-page:has(#claim-c8)").inner_text()
     context.close()
 

@@ -182,7 +182,7 @@ def test_nothing_to_do() -> None:
 
 
 @pytest.mark.parametrize("trained", ["both", "p", "W"])
-def test_training_of_the_wing_in_every_implementation(trained: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_training_of_the_part_in_every_implementation(trained: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """More recorded moments than one call of the loop keeps; also against the recursion step by step."""
     law = TokenLaw(n=4, d=40, tokens=3, signal_norm=3.0, label_noise=0.5)
     gram, sizes = draw_gram(law, 1, 3, start=Start(0.3, 0.8)), [0.02 + 0.001 * (i % 7) for i in range(300)]

@@ -10,7 +10,7 @@ import yaml
 
 from tests.tiny_book import page_text, write
 
-NAME = "wing/01_counting"
+NAME = "part/01_counting"
 PAGE = page_text(
     ":tags: [parameters]\n\n"
     "n: int = 0  # number to square [>= 0]\n"

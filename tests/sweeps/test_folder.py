@@ -170,7 +170,7 @@ REFUSALS = {
     "rows without sweep.json": (rows_without_a_sweep, ["and is no sweep", "-o out-2"]),
     "sweep.json cut off": (half, ["sweep.json cannot be read (it is damaged)", "-o out-2"]),
     "of another format": (changed("format", 1), ["format 1, this version reads 2", "-o out-2"]),
-    "another page": (changed("page", "wing/02_x"), ["a sweep of page wing/02_x, not wing/01_counting", "-o out-2"]),
+    "another page": (changed("page", "part/02_x"), ["a sweep of page part/02_x, not part/01_counting", "-o out-2"]),
     "another page version": (changed("page_hash", "c" * 64), ["another version of the page (cccccccc, now"]),
     "another code version": (changed("package_hash", "c" * 64), ["another version of the code (cccccccc, now"]),
     "in use": (held, ["in use by another sweep: wait for it to end", "-o "]),
@@ -206,7 +206,7 @@ def test_an_edited_package_or_page_is_another_version(book) -> None:
     run([1])
     (book.root / "counted" / "squares.py").write_text(SQUARES.replace("** 2", "** 3"))
     refused(lambda: run([1]), "another version of the code")
-    (book.root / "notebooks" / "wing" / "01_counting.md").write_text(PAGE.replace("# A page", "# Another"))
+    (book.root / "notebooks" / "part" / "01_counting.md").write_text(PAGE.replace("# A page", "# Another"))
     refused(lambda: run([1]), "another version of the page (", "and of the code (")
 
 

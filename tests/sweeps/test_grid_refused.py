@@ -35,7 +35,7 @@ REFUSED = {
     "empty product": ("product: {}", ["section product is empty"]),
     "list as product": ("product: [n, 3]", ["product: must be lines such as `n: [50, 100]`; got ['n', 3]"]),
     "unknown parameter": ("product: {step_sise: [1]}", ["product: unknown parameter 'step_sise'", "mean 'step_size'?"]),
-    "number as a name": ("product: {3: [1]}", ["unknown parameter 3;", "page wing/01_tiny takes: n, label_noise"]),
+    "number as a name": ("product: {3: [1]}", ["unknown parameter 3;", "page part/01_tiny takes: n, label_noise"]),
     "unknown in zip": ("zip: {n: [1], m: [2]}", ["zip: unknown parameter 'm'"]),
     "unknown in fixed": ("seeds: 2\nfixed: {m: 2}", ["fixed: unknown parameter 'm'"]),
     "unknown with a range": ("product: {m: {log: [1, 2], count: 2}}", ["unknown parameter 'm'"]),
@@ -176,7 +176,7 @@ def test_a_malformed_mapping_is_one_line(page, what) -> None:  # noqa: F811
 @pytest.mark.parametrize("given", [3, [1, 2], {"count": 2}])
 def test_seeds_need_a_parameter_seed(tmp_path, given) -> None:
     seedless = resolve_page("tiny", make_book(tmp_path))
-    refused(lambda: make_grid({"seeds": given}, seedless), ["page wing/01_tiny has no parameter 'seed'"])
+    refused(lambda: make_grid({"seeds": given}, seedless), ["page part/01_tiny has no parameter 'seed'"])
 
 
 def test_a_size_is_refused_before_it_is_built(page) -> None:  # noqa: F811

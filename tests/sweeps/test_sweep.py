@@ -211,7 +211,7 @@ def test_dry_run_summary_and_status(book, capsys) -> None:
     status = capsys.readouterr().out
     assert status == out[: out.index("\ntable: out")]
     lines = status.splitlines()
-    assert lines[0] == "wing/01_counting: 3 points (3 n), 2 done, 1 failed, 0 missing"
+    assert lines[0] == "part/01_counting: 3 points (3 n), 2 done, 1 failed, 0 missing"
     assert next(line for line in lines if line.startswith("square")).split() == ["square", "2", "0", "4", "2"]
     assert lines[-1] == "  n=1: ValueError: one is broken"
     assert "run_" not in status
@@ -248,7 +248,7 @@ REQUESTS = {
     "fixed and varied": ([*OUT, "-p", "n", "4"], ["n is fixed on the command line", "varied by product"]),
     "no folder around it": (["counting", "grid.yml", "-o", "far/away/out"], ["make far/away first"]),
     "a file in its place": (["counting", "grid.yml", "-o", "grid.yml"], ["grid.yml is a file"]),
-    "a folder of something else": (["counting", "grid.yml", "-o", "notebooks"], ["notebooks holds wing"]),
+    "a folder of something else": (["counting", "grid.yml", "-o", "notebooks"], ["notebooks holds part"]),
     "unknown option": ([*OUT, "--fast"], ["--fast"]),
     "no workers": ([*OUT, "--workers", "0"], ["workers must be a whole number >= 1; got 0"]),
     "half a worker": ([*OUT, "--workers", "1.5"], ["--workers", "1.5"]),
@@ -268,7 +268,7 @@ REQUESTS = {
     "no text in it": ([*OUT, "--cluster", "number.json"], ["cluster must be an address", "got 3"]),
     "no address": ([*OUT, "--cluster", "somewhere"], ["cluster must be an address", "got 'somewhere'"]),
     "nobody there": ([*OUT, "--cluster", "tcp://127.0.0.1:9"], ["tcp://127.0.0.1:9 does not answer"]),
-    "no results": (["silent", "grid.yml", "-o", "out"], ["wing/02_silent records no named results"]),
+    "no results": (["silent", "grid.yml", "-o", "out"], ["part/02_silent records no named results"]),
     "status of nothing": (["--status", "out"], ["sweep folder out does not exist"]),
     "status of another folder": (["--status", "notebooks"], ["folder notebooks holds no sweep"]),
     "status and a page": (["counting", "--status", "out"], ["--status", "alone"]),
@@ -287,7 +287,7 @@ def started(monkeypatch) -> list:
 def test_a_bad_request_is_one_line_and_starts_nothing(book, started, capsys, monkeypatch, what) -> None:
     monkeypatch.setattr(run, "CONNECT", 0.1)
     book.command(2)
-    (book.root / "notebooks" / "wing" / "02_silent.md").write_text(PAGE.replace("record(square", "print(square"))
+    (book.root / "notebooks" / "part" / "02_silent.md").write_text(PAGE.replace("record(square", "print(square"))
     (book.root / "list.json").write_text("[1]")
     (book.root / "number.json").write_text('{"address": 3}')
     options, parts = REQUESTS[what]
@@ -297,7 +297,7 @@ def test_a_bad_request_is_one_line_and_starts_nothing(book, started, capsys, mon
 def test_a_page_without_a_batched_function_is_refused(make, started, capsys) -> None:  # noqa: F811
     book = make(page=PAGE.replace("bookkit:\n  batched: counted.squares:squares\n", ""))
     book.command(2)
-    refused(["sweep", *OUT, "--batched"], ["wing/01_counting declares no batched function"], book.root, started, capsys)
+    refused(["sweep", *OUT, "--batched"], ["part/01_counting declares no batched function"], book.root, started, capsys)
 
 
 def test_notebooks_must_be_one_of_three(book) -> None:

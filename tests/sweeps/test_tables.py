@@ -56,7 +56,7 @@ def test_names_that_are_taken_get_another(of) -> None:
 def test_the_record_of_the_run(of) -> None:
     found = of({1: {"x": 1}, 2: {}})
     row = found.table.iloc[1]
-    assert (row["run_status"], row["run_engine"], row["run_page"]) == ("failed", "batched", "wing/01_counting")
+    assert (row["run_status"], row["run_engine"], row["run_page"]) == ("failed", "batched", "part/01_counting")
     assert row["run_error"] == "ZeroDivisionError: division by zero"
     assert "Traceback" in row["run_traceback"]
     assert found.table["run_id"].tolist() == list(found.points)

@@ -207,7 +207,7 @@ def test_a_weak_centre_is_outside_the_regime(study):
 def test_records_are_plain(study):
     for check in CLAIMS.check(study):
         record = check.as_record()
-        assert record["wing"] == "token_selection"
+        assert record["part"] == "token_selection"
         assert all(value is None or math.isfinite(value) for value in record["numbers"].values())
 
 

@@ -17,7 +17,7 @@ def study():
 
 def test_ids_are_those_of_page_six():
     assert list(CLAIMS) == [f"TS{number}" for number in range(61, 70)]
-    assert CLAIMS.wing == "token_selection"
+    assert CLAIMS.part == "token_selection"
 
 
 @pytest.mark.weekly

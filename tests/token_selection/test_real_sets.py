@@ -100,7 +100,7 @@ def test_statistics_are_the_stored_ones(study):
 
 def test_ids_are_those_of_page_seven():
     assert list(CLAIMS) == [f"TS{number}" for number in range(71, 71 + len(CLAIMS))]
-    assert CLAIMS.wing == "token_selection"
+    assert CLAIMS.part == "token_selection"
 
 
 def with_accuracy(study, key, final):

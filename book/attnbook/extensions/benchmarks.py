@@ -266,7 +266,7 @@ class BenchmarkFigure(SphinxDirective):
         made = sentence(
             "Drawn at every build from the newest file: the median of repeated runs of each case. To measure again:"
         )
-        again = command(f".venv/bin/python -m benchmarks --wing {self.arguments[0]}")
+        again = command(f".venv/bin/python -m benchmarks --part {self.arguments[0]}")
         return [
             nodes.figure("", image, caption, align="center"),
             folded(self.content[0].partition(".")[0], made, again),

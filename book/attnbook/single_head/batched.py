@@ -1,4 +1,4 @@
-"""Named results of this wing's pages for many parameter sets at once: what `attnlib sweep --batched` calls.
+"""Named results of this part's pages for many parameter sets at once: what `attnlib sweep --batched` calls.
 
 Every number is the page's, bit for bit on the same machine and one thread: the same streams, the same functions, the same
 shapes. What many points share is computed once.

@@ -29,9 +29,9 @@ class Overview(SphinxDirective):
         """Return a `<nav>`; marks of verdicts come from the style sheet, words are there for those who listen."""
         records = records_for(self.env, None, self.get_location())
         rows = []
-        for wing in dict.fromkeys(record["wing"] for record in records):
-            here = [record for record in records if record["wing"] == wing]
-            rows.append(element("p", _part_title(wing), class_="ledger-part"))
+        for part_name in dict.fromkeys(record["part"] for record in records):
+            here = [record for record in records if record["part"] == part_name]
+            rows.append(element("p", _part_title(part_name), class_="ledger-part"))
             pages = dict.fromkeys(record["page"] for record in here)
             rows.append(element("ul", *(self._row([r for r in here if r["page"] == page]) for page in pages)))
         label = f"All claims, one square each. {counts_sentence(records)}"
@@ -54,14 +54,14 @@ class Filter(SphinxDirective):
     def run(self) -> list[nodes.Node]:
         """Return the form as HTML; ledger.js counts, filters and keeps the address."""
         records = records_for(self.env, None, self.get_location())
-        wings = dict.fromkeys(record["wing"] for record in records)
-        papers = Counter(_paper(record["wing"]) for record in records)
+        part_names = dict.fromkeys(record["part"] for record in records)
+        papers = Counter(_paper(record["part"]) for record in records)
         verdicts = Counter(VERDICTS[record["verdict"]][0] for record in records)
         sources = Counter(record["source"] for record in records)
         words = {VERDICTS[record["verdict"]][0]: verdict_words(record) for record in records}
-        words |= {_paper(wing): _paper_label(wing) for wing in wings}
+        words |= {_paper(part_name): _paper_label(part_name) for part_name in part_names}
         chips = {
-            "paper": ("Paper", {_paper(wing): papers[_paper(wing)] for wing in wings}),
+            "paper": ("Paper", {_paper(part_name): papers[_paper(part_name)] for part_name in part_names}),
             "verdict": ("Verdict", {short: verdicts[short] for short, _, _ in VERDICTS.values() if verdicts[short]}),
             "source": ("Source", {source: sources[source] for source in SOURCES if sources[source]}),
         }
@@ -69,7 +69,9 @@ class Filter(SphinxDirective):
             '<form class="ledger-filter screen-only" autocomplete="off" role="search" aria-label="Filter the claims">'
             + "".join(_chips(name, legend, counts, words) for name, (legend, counts) in chips.items())
             + '<div class="ledger-row"><label>Page <select name="page"><option value="">all pages</option>'
-            + "".join(_page_options(wing, [r for r in records if r["wing"] == wing]) for wing in wings)
+            + "".join(
+                _page_options(part_name, [r for r in records if r["part"] == part_name]) for part_name in part_names
+            )
             + "</select></label>"
             + '<label>Words <input type="search" name="q" autocomplete="off" spellcheck="false" '
             + 'placeholder="margin, T1, \\rho, 0.05, …"></label><button type="reset">Reset</button></div>'
@@ -79,17 +81,17 @@ class Filter(SphinxDirective):
         return [nodes.raw("", form, format="html")]
 
 
-def _part_title(wing: str) -> str:
-    part = part_of(wing)
+def _part_title(part_name: str) -> str:
+    part = part_of(part_name)
     return f"Part {part.number}: {part.title}" if part.number else part.title
 
 
-def _paper(wing: str) -> str:
-    return part_of(wing).paper or "none"
+def _paper(part_name: str) -> str:
+    return part_of(part_name).paper or "none"
 
 
-def _paper_label(wing: str) -> str:
-    part = part_of(wing)
+def _paper_label(part_name: str) -> str:
+    part = part_of(part_name)
     return f"{part.number} · {part.paper or 'no paper'}".removeprefix(" · ")
 
 
@@ -102,11 +104,11 @@ def _chips(name: str, legend: str, counts: dict[str, int], words: dict[str, str]
     return f"<fieldset><legend>{legend}</legend>{chips}</fieldset>"
 
 
-def _page_options(wing: str, records: list[dict]) -> str:
-    title = _part_title(wing)
+def _page_options(part_name: str, records: list[dict]) -> str:
+    title = _part_title(part_name)
     titles = {page_name(record): record["page_title"] for record in records}
     options = "".join(f'<option value="{html.escape(p)}">{html.escape(t)}</option>' for p, t in titles.items())
-    whole = f'<option value="{html.escape(wing)}">All of {html.escape(title.partition(":")[0])}</option>'
+    whole = f'<option value="{html.escape(part_name)}">All of {html.escape(title.partition(":")[0])}</option>'
     return f'<optgroup label="{html.escape(title)}">{whole}{options}</optgroup>'
 
 

@@ -1,10 +1,10 @@
 """The list of the ledger: one `<details>` per claim.
 
     ```{ledger}                     the claims of every part, one list per part and source; the page gets ledger.js
-    :wing: single_head              (optional) of this part only
+    :part: single_head              (optional) of this part only
     ```
 
-    <div class="ledger-group" data-wing="single_head" data-source="derived">
+    <div class="ledger-group" data-part="single_head" data-source="derived">
     <div class="ledger-page" data-page="single_head/02_two_steps"> the page and the command that runs it again
     <details class="claim" id="claim-c8">
     <summary> C8 | title | verdict </summary>
@@ -49,16 +49,16 @@ logger = logging.getLogger(__name__)
 SCRIPT = "ledger.js"
 
 
-def records_for(env: BuildEnvironment, wing: str | None, location: Any) -> list[dict]:
-    """The records, in reading order; the page that asks is read again on every build. Warns of a wing without any."""
+def records_for(env: BuildEnvironment, part_name: str | None, location: Any) -> list[dict]:
+    """The records, in reading order; the page that asks is read again on every build. Warns of a part without any."""
     env.metadata[env.docname]["reads_ledger"] = True
     records = in_reading_order(read_ledger(Path(env.srcdir)))
-    if wing is None:
+    if part_name is None:
         return records
-    found = [record for record in records if record["wing"] == wing]
+    found = [record for record in records if record["part"] == part_name]
     if not found:
-        known = ", ".join(sorted({record["wing"] for record in records})) or "none"
-        logger.warning("ledger: no check of part %r; parts: %s", wing, known, location=location)
+        known = ", ".join(sorted({record["part"] for record in records})) or "none"
+        logger.warning("ledger: no check of part %r; parts: %s", part_name, known, location=location)
     return found
 
 
@@ -72,30 +72,30 @@ class Ledger(SphinxDirective):
     """All claims, or those of one part: one list per part and source."""
 
     has_content = False
-    option_spec = {"wing": directives.unchanged_required}  # noqa: RUF012 (docutils reads it)
+    option_spec = {"part": directives.unchanged_required}  # noqa: RUF012 (docutils reads it)
 
     def run(self) -> list[nodes.Node]:
         """Return a heading and a list per group; every claim gets its label, so that prose can write {ref}`claim-c8`."""
-        records = records_for(self.env, self.options.get("wing"), self.get_location())
+        records = records_for(self.env, self.options.get("part"), self.get_location())
         self.env.metadata[self.env.docname]["asks_ledger"] = True
         groups: dict[tuple[str, str], list[dict]] = {}
-        for wing in dict.fromkeys(record["wing"] for record in records):
+        for part_name in dict.fromkeys(record["part"] for record in records):
             for source in SOURCES:
-                chosen = [r for r in records if (r["wing"], r["source"]) == (wing, source)]
-                groups |= {(wing, source): chosen} if chosen else {}
+                chosen = [r for r in records if (r["part"], r["source"]) == (part_name, source)]
+                groups |= {(part_name, source): chosen} if chosen else {}
         self.known = standings()
         self.map = read_map(Path(self.env.srcdir))
         labels = self.env.get_domain("std").labels
         for record in records:
             labels.setdefault(anchor(record["id"]), (self.env.docname, anchor(record["id"]), record["id"]))
-        return [self._group(wing, source, chosen) for (wing, source), chosen in groups.items()]
+        return [self._group(part_name, source, chosen) for (part_name, source), chosen in groups.items()]
 
-    def _group(self, wing: str, source: str, records: list[dict]) -> tag:
-        part = part_of(wing)
-        what = SOURCES[source] if "wing" in self.options else f"{part.title}: {SOURCES[source].lower()}"
-        group = element("div", class_="ledger-group", data_wing=wing, data_source=source)
+    def _group(self, part_name: str, source: str, records: list[dict]) -> tag:
+        part = part_of(part_name)
+        what = SOURCES[source] if "part" in self.options else f"{part.title}: {SOURCES[source].lower()}"
+        group = element("div", class_="ledger-group", data_part=part_name, data_source=source)
         # What the style sheet writes into each row: the source tag and the part.
-        group["attributes"]["style"] = f"--source: '{_css(source)}'; --part: '{_css(_part_tag(wing))}'"
+        group["attributes"]["style"] = f"--source: '{_css(source)}'; --part: '{_css(_part_tag(part_name))}'"
         if address := self._repository():
             group["attributes"]["data-repository"] = address
         group += element("h3", f"{what} ", element("span", str(len(records))), class_="ledger-head")
@@ -201,8 +201,8 @@ class Ledger(SphinxDirective):
         return [node for child in holder.children for node in child.children]
 
 
-def _part_tag(wing: str) -> str:
-    part = part_of(wing)
+def _part_tag(part_name: str) -> str:
+    part = part_of(part_name)
     return f"Part {part.number}" if part.number else part.title
 
 

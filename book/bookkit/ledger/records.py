@@ -101,13 +101,13 @@ def _title(notebook: Any) -> str:
 
 def in_reading_order(records: Iterable[dict]) -> list[dict]:
     """Part by part, pages and claims as they are; folders that the book names as no part come last."""
-    order = {wing: number for number, wing in enumerate(settings().parts)}
-    return sorted(records, key=lambda record: (order.get(record["wing"], len(order)), record["wing"]))
+    order = {part_name: number for number, part_name in enumerate(settings().parts)}
+    return sorted(records, key=lambda record: (order.get(record["part"], len(order)), record["part"]))
 
 
-def part_of(wing: str) -> Part:
-    """The part of a wing; one that has no number goes by its own name."""
-    return settings().parts.get(wing) or Part("", wing.replace("_", " ").capitalize())
+def part_of(part_name: str) -> Part:
+    """The part of that name; one that has no number goes by its own name."""
+    return settings().parts.get(part_name) or Part("", part_name.replace("_", " ").capitalize())
 
 
 # --- what readers see -----------------------------------------------------------------------------------------------
@@ -140,7 +140,7 @@ def as_published(record: dict, uri: Any = lambda page: f"{page}.html") -> dict[s
         "page": uri(record["page"]),
         "permalink": f"{uri(LEDGER)}#{anchor(record['id'])}",
         "command": " && ".join(commands(record)),
-        "paper": part_of(record["wing"]).paper or None,
+        "paper": part_of(record["part"]).paper or None,
     }
 
 
@@ -250,7 +250,7 @@ def counted(text: str, records: list[dict]) -> str:
             break
         else:
             if words[0] in settings().parts:  # the one mistake that a book in the making can hold
-                known = ", ".join(sorted({record["wing"] for record in records})) or "none"
+                known = ", ".join(sorted({record["part"] for record in records})) or "none"
                 raise LookupError(f"no check of part {words[0]!r}; parts: {known}")
             known = ", ".join([*places, *SOURCES, *numbers])
             raise LookupError(f"unknown word {words[0]!r}; there are {known}")
@@ -262,8 +262,8 @@ def counted(text: str, records: list[dict]) -> str:
 
 
 def _places(records: list[dict]) -> list[str]:
-    """Names under which records can be counted: all, wings, papers, pages."""
-    found = dict.fromkeys(["all", *(record["wing"] for record in records)])
-    found |= dict.fromkeys(part_of(record["wing"]).paper for record in records)
+    """Names under which records can be counted: all, parts, papers, pages."""
+    found = dict.fromkeys(["all", *(record["part"] for record in records)])
+    found |= dict.fromkeys(part_of(record["part"]).paper for record in records)
     found |= dict.fromkeys(name for record in records for name in (page_name(record), record["page"]))
     return [name for name in found if name]

@@ -133,7 +133,7 @@ class ReplicationWords(SphinxRole):
         records = [
             record
             for record in read_ledger(Path(self.env.srcdir))
-            if place in ("all", record["wing"], page_name(record))
+            if place in ("all", record["part"], page_name(record))
         ]
         try:
             text = _answer(records, ask)

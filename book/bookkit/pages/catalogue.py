@@ -1,7 +1,7 @@
 """Pages of the book: where they are and what they are called.
 
-A page is a pair of files: ``notebooks/<wing>/<name>.md``, the source that people edit (a MyST notebook with a jupytext
-header), and ``notebooks/<wing>/<name>.ipynb``, the same cells with their stored outputs.
+A page is a pair of files: ``notebooks/<part>/<name>.md``, the source that people edit (a MyST notebook with a jupytext
+header), and ``notebooks/<part>/<name>.ipynb``, the same cells with their stored outputs.
 """
 
 from __future__ import annotations
@@ -97,9 +97,9 @@ def resolve_page(given: str, root: Path) -> Page:
 
 def _short_names(name: str) -> list[str]:
     """``single_head/02_two_steps`` -> itself, ``02_two_steps``, ``two_steps`` and ``single_head/two_steps``."""
-    wing, _, last = name.rpartition("/")
+    part, _, last = name.rpartition("/")
     bare = re.sub(r"^\d+_", "", last)
-    return [name, last, bare, f"{wing}/{bare}"]
+    return [name, last, bare, f"{part}/{bare}"]
 
 
 def read_page(page: Page) -> NotebookNode:

@@ -1,6 +1,6 @@
 """How far each stored number is determined: measured by `stability`, kept beside the page, used wherever outputs are compared.
 
-`notebooks/<wing>/<page>.tolerances.json` says, for each number that the page stores, by how much it may differ on another machine, and why:
+`notebooks/<part>/<page>.tolerances.json` says, for each number that the page stores, by how much it may differ on another machine, and why:
 
 - exact: a count, or a number that no perturbation moved; integers must be equal, floats to 1e-9;
 - rounding: the least bits of the input come out amplified; MARGIN times the largest change that was measured, at least 1e-9;

@@ -35,12 +35,12 @@ CLAIMS_PER_LINE = 4  # as many as fit beside a title on a narrow desktop
 LINE = 2.1  # em; the style sheet has the same number
 
 
-def chapters_of(wing: str, root: Path) -> list[str]:
+def chapters_of(part_name: str, root: Path) -> list[str]:
     """Documents of book/ that stand in the table of contents beside the notebooks of a part."""
     contents = yaml.safe_load((root / "_toc.yml").read_text(encoding="utf-8"))
     for part in contents.get("parts", [contents]):
         files = [entry["file"] for entry in part.get("chapters", []) if "file" in entry]
-        if any(name.startswith(f"notebooks/{wing}/") for name in files):
+        if any(name.startswith(f"notebooks/{part_name}/") for name in files):
             return [name for name in files if name.startswith("book/")]
     return []
 
@@ -55,12 +55,12 @@ class BookMap(SphinxDirective):
         root = Path(self.env.srcdir)
         self.env.metadata[self.env.docname]["reads_ledger"] = True
         self.map = read_map(root)
-        wing = self.arguments[0]
-        chapters = chapters_of(wing, root)
+        part_name = self.arguments[0]
+        chapters = chapters_of(part_name, root)
         rows = [row for chapter in chapters for row in self._chapter(chapter)]
-        rows += self._others([record for record in self.map.claims.values() if record["wing"] == wing])
+        rows += self._others([record for record in self.map.claims.values() if record["part"] == part_name])
         if not rows:
-            logger.warning("book-map: no box and no claim of part %r", wing, location=self.get_location())
+            logger.warning("book-map: no box and no claim of part %r", part_name, location=self.get_location())
         return [element("ol", *_with_arcs(rows, self._address(LEDGER)), class_="book-map")]
 
     def _chapter(self, chapter: str) -> Iterator[Row]:

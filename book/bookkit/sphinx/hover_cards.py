@@ -104,7 +104,7 @@ def _names(formula: str) -> list[str]:
 
 def symbols(page: str) -> dict[str, dict[str, str]]:
     """Part -> symbol -> card, from the tables of the notation: those whose part gives them one meaning."""
-    parts = {part.title: wing for wing, part in settings().parts.items()}
+    parts = {part.title: part_name for part_name, part in settings().parts.items()}
     found: dict[str, dict[str, set[str]]] = {}
     sections = re.split(r"(?=<h2>)", page)
     for section in sections:
@@ -112,7 +112,7 @@ def symbols(page: str) -> dict[str, dict[str, str]]:
         if title is None or "different meaning" in title["title"]:
             continue
         words = re.sub("<[^>]*>", "", title["title"])
-        wing = next((folder for name, folder in parts.items() if name in words), "")
+        part_name = next((folder for name, folder in parts.items() if name in words), "")
         for table in re.findall(r"<table.*?</table>", section, flags=re.DOTALL):
             head, *rows = [CELL.findall(row) for row in ROW.findall(table)]
             names = [re.sub("<[^>]*>", "", cell).strip() for cell in head]
@@ -122,10 +122,12 @@ def symbols(page: str) -> dict[str, dict[str, str]]:
             for cells in rows:
                 for formula in FORMULA.findall(cells[0]):
                     for name in _names(formula):
-                        found.setdefault(wing, {}).setdefault(name, set()).add(_symbol_card(formula, cells[column]))
+                        found.setdefault(part_name, {}).setdefault(name, set()).add(
+                            _symbol_card(formula, cells[column])
+                        )
     return {
-        wing: {name: next(iter(cards)) for name, cards in table.items() if len(cards) == 1}
-        for wing, table in found.items()
+        part_name: {name: next(iter(cards)) for name, cards in table.items() if len(cards) == 1}
+        for part_name, table in found.items()
     }
 
 
