@@ -1,13 +1,11 @@
 """What every page must satisfy, as functions from a notebook to the list of its faults. An empty list is a good page."""
 
 import re
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
-import yaml
 from nbformat import NotebookNode
 
+from bookkit.editions.leaks import strings
 from bookkit.pages.parameters import parse_parameters
 
 COLAB_CELL = """import importlib.util
@@ -40,10 +38,6 @@ def code_cells(notebook: NotebookNode) -> list[NotebookNode]:
     return [cell for cell in notebook.cells if cell.cell_type == "code"]
 
 
-def tags(cell: NotebookNode) -> list[str]:
-    return list(cell.metadata.get("tags", []))
-
-
 def pair(source: NotebookNode, stored: NotebookNode) -> list[str]:
     """Cells of the .md and of the .ipynb are the same: kinds, sources, tags and all other metadata."""
     if len(source.cells) != len(stored.cells):
@@ -51,16 +45,11 @@ def pair(source: NotebookNode, stored: NotebookNode) -> list[str]:
     faults = []
     for number, (left, right) in enumerate(zip(source.cells, stored.cells, strict=True)):
         for what in ("cell_type", "source"):
-            if left[what] != right[what]:
-                faults.append(
-                    f"cell {number}: {what} differs: {left[what]!r} in the .md, {right[what]!r} in the .ipynb"
-                )
-        first, second = (
-            {key: value for key, value in cell.metadata.items() if key not in NOT_PAIRED and value != []}
-            for cell in (left, right)
-        )
-        if first != second:
-            faults.append(f"cell {number}: metadata differ: {first} in the .md, {second} in the .ipynb")
+            if (first := left[what]) != (second := right[what]):
+                faults.append(f"cell {number}: {what} differs: {first!r} in the .md, {second!r} in the .ipynb")
+        kept = [{k: v for k, v in c.metadata.items() if k not in NOT_PAIRED and v != []} for c in (left, right)]
+        if kept[0] != kept[1]:
+            faults.append(f"cell {number}: metadata differ: {kept[0]} in the .md, {kept[1]} in the .ipynb")
     return faults
 
 
@@ -73,7 +62,7 @@ def executed(notebook: NotebookNode) -> list[str]:
 def parameters(notebook: NotebookNode) -> list[str]:
     """Exactly one cell is tagged `parameters`; it is the second code cell and well formed."""
     cells = code_cells(notebook)
-    tagged = [number for number, cell in enumerate(cells, start=1) if "parameters" in tags(cell)]
+    tagged = [number for number, cell in enumerate(cells, start=1) if "parameters" in cell.metadata.get("tags", [])]
     if tagged != [2]:
         return [f"the second code cell, and only it, must be tagged parameters; tagged: {tagged}"]
     try:
@@ -94,20 +83,16 @@ def figures(notebook: NotebookNode) -> list[str]:
     faults = []
     for number, cell in enumerate(code_cells(notebook), start=1):
         drawn = sum(kind.startswith("image/") for output in cell.outputs for kind in output.get("data", {}))
-        if not drawn:
-            continue
-        settings = cell.metadata.get("mystnb", {})
-        figure = settings.get("figure", {})
-        caption, name = (str(figure.get(key) or "").strip() for key in ("caption", "name"))
-        alt = str(settings.get("image", {}).get("alt") or "").strip()
-        if drawn > 1:
-            faults.append(f"code cell {number}: {drawn} pictures under one caption: one figure per cell")
-        if not caption:
-            faults.append(f"code cell {number}: the figure has no caption (mystnb: figure: caption)")
-        if not name.startswith("fig-"):
-            faults.append(f"code cell {number}: the figure's name must begin with fig-; got {name!r}")
-        if len(alt) < 40 or alt == caption:
-            faults.append(f"code cell {number}: alt text must describe the picture, 40 characters or more; got {alt!r}")
+        shown = {"figure": {}, "image": {}} | cell.metadata.get("mystnb", {})
+        caption, name = (str(shown["figure"].get(key) or "").strip() for key in ("caption", "name"))
+        alt = str(shown["image"].get("alt") or "").strip()
+        told = {
+            f"{drawn} pictures under one caption: one figure per cell": drawn > 1,
+            "the figure has no caption (mystnb: figure: caption)": not caption,
+            f"the figure's name must begin with fig-; got {name!r}": not name.startswith("fig-"),
+            f"alt text must describe the picture, 40 characters or more; got {alt!r}": len(alt) < 40 or alt == caption,
+        }
+        faults += [f"code cell {number}: {fault}" for fault, there in told.items() if drawn and there]
     return faults
 
 
@@ -153,19 +138,10 @@ def quiet(notebook: NotebookNode) -> list[str]:
                 faults.append(f"code cell {number}: stored error {output.ename}: {output.evalue}")
             if output.get("name") == "stderr":
                 faults.append(f"code cell {number}: prints to stderr: {output.text[:80]!r}")
-            for text in [output.get("text", ""), *_texts(output.get("data", {}))]:
-                if match := MACHINE.search(text):
-                    faults.append(f"code cell {number}: shows a path of a machine: {match.group()!r}")
+            shown = {kind: data for kind, data in output.get("data", {}).items() if not kind.startswith("image/")}
+            if match := MACHINE.search("\n".join(strings([output.get("text", ""), shown]))):
+                faults.append(f"code cell {number}: shows a path of a machine: {match.group()!r}")
     return faults
-
-
-def _texts(value: Any) -> list[str]:
-    """Every text in an output's data, pictures left out."""
-    if isinstance(value, Mapping):
-        return [text for key, item in value.items() if not str(key).startswith("image/") for text in _texts(item)]
-    if isinstance(value, list):
-        return [text for item in value for text in _texts(item)]
-    return [value] if isinstance(value, str) else []
 
 
 def compared(notebook: NotebookNode) -> list[str]:
@@ -173,9 +149,8 @@ def compared(notebook: NotebookNode) -> list[str]:
     cells = code_cells(notebook)
     faults = []
     for number, cell in enumerate(cells, start=1):
-        excused = [
-            tag for tag in tags(cell) if tag.startswith("nbval-") or tag in ("raises-exception", "skip-execution")
-        ]
+        tags = cell.metadata.get("tags", [])
+        excused = [tag for tag in tags if tag.startswith("nbval-") or tag in ("raises-exception", "skip-execution")]
         excused += re.findall(r"^\s*#\s*((?:NBVAL|PYTEST_VALIDATE)_\w+)", cell.source, flags=re.M)
         wanted = ["nbval-ignore-output"] if number == len(cells) else []
         if excused != wanted:
@@ -186,14 +161,5 @@ def compared(notebook: NotebookNode) -> list[str]:
 def toc_files(toc: Path) -> list[str]:
     """Every file that _toc.yml names, without extension, in order."""
 
-    def walk(node: Any) -> list[str]:
-        if isinstance(node, list):
-            return [name for item in node for name in walk(item)]
-        if isinstance(node, Mapping):
-            own = [str(node[key]) for key in ("root", "file") if key in node]
-            return own + [
-                name for key in ("parts", "chapters", "sections", "entries", "subtrees") for name in walk(node.get(key))
-            ]
-        return []
-
-    return [re.sub(r"\.(md|ipynb)$", "", name) for name in walk(yaml.safe_load(toc.read_text(encoding="utf-8")))]
+    named = re.findall(r"^[\s-]*(?:root|file): *(\S+)$", toc.read_text(encoding="utf-8"), flags=re.M)
+    return [re.sub(r"\.(md|ipynb)$", "", name) for name in named]

@@ -72,7 +72,7 @@ def _readable(path: Path) -> str:
     text = path.read_text(encoding="utf-8", errors="replace")
     if path.suffix in (".ipynb", ".json"):
         try:
-            return words("\n".join(_strings(json.loads(text))))
+            return words("\n".join(strings(json.loads(text))))
         except ValueError:
             pass  # searched as it stands
     if path.suffix == ".js":
@@ -80,7 +80,7 @@ def _readable(path: Path) -> str:
     return words(text.replace("\\n", " "))
 
 
-def _strings(value: object) -> Iterable[str]:
+def strings(value: object) -> Iterable[str]:
     """All strings in a JSON value; a list of strings, as the lines of a cell, is one."""
     if isinstance(value, str):
         yield value
@@ -88,7 +88,7 @@ def _strings(value: object) -> Iterable[str]:
         yield "".join(value)
     elif isinstance(value, list | dict):
         for part in value.values() if isinstance(value, dict) else value:
-            yield from _strings(part)
+            yield from strings(part)
 
 
 def _prose(block: str) -> list[str]:
