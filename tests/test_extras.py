@@ -14,40 +14,29 @@ from tests.house import PACKAGES
 from tests.test_packaging import EXTRAS
 
 
-def test_a_missing_package_is_named_with_its_extra() -> None:
-    with pytest.raises(
-        ModuleNotFoundError, match=r"no_such_package is not installed: pip install 'attnlib\[some\]'"
-    ) as met:
-        with extra("some"):
-            import no_such_package  # noqa: F401
+def test_what_is_missing_is_named_with_its_extra_which_exists(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    message = r"no_such_package is not installed: pip install 'attnlib\[some\]'"
+    with pytest.raises(ModuleNotFoundError, match=message) as met, extra("some"):
+        import no_such_package  # noqa: F401
     assert met.value.name == "no_such_package"
-
-
-def test_a_checkpoint_and_a_support_vector_machine_say_what_they_need(tmp_path: Path, monkeypatch) -> None:
     monkeypatch.setitem(sys.modules, "safetensors.numpy", None)
     with pytest.raises(ModuleNotFoundError, match=r"attnlib\[training\]"):
         write_checkpoint(tmp_path / "run.safetensors", {}, {})
     monkeypatch.setitem(sys.modules, "clarabel", None)
     with pytest.raises(ModuleNotFoundError, match=r"clarabel .*attnlib\[margin\]"):
         hard_margin(np.ones((2, 1)), np.array([1.0, -1.0]))  # a contradiction: no answer without the solver
-
-
-def test_the_extras_that_are_named_exist() -> None:
     code = "".join(path.read_text(encoding="utf-8") for path in PACKAGES["attnlib"].rglob("*.py"))
-    named = set(re.findall(r"with extra\(\"(\w+)\"\)", code)) | set(re.findall(r"attnlib\[(\w+)\]", code))
+    named = {name for pair in re.findall(r"with extra\(\"(\w+)\"\)|attnlib\[(\w+)\]", code) for name in pair if name}
     assert len(named) >= 3
     assert named <= EXTRAS.keys()
 
 
-def test_no_bar_imports_nothing(monkeypatch, capsys):
-    monkeypatch.setitem(sys.modules, "tqdm", None)  # importing it would fail
-    with progress_bar(False, 3, "map") as bar:
-        bar.update(2)
-    assert capsys.readouterr() == ("", "")
-
-
-def test_a_bar_counts_cells(capsys):
+def test_a_bar_counts_cells_and_no_bar_imports_nothing(monkeypatch: pytest.MonkeyPatch, capsys) -> None:
     with progress_bar(True, 3, "map") as bar:
         bar.update(2)
         assert bar.n == 2
     assert "map:" in capsys.readouterr().err
+    monkeypatch.setitem(sys.modules, "tqdm", None)  # importing it would fail
+    with progress_bar(False, 3, "map") as bar:
+        bar.update(2)
+    assert capsys.readouterr() == ("", "")

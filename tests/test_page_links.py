@@ -1,7 +1,8 @@
-"""Where the pages lead: links that work in the book, on GitHub and in Colab, and a way on from each page."""
+"""Where the pages lead: links that work in the book, on GitHub and in Colab, a way on from each page, and no address but ours."""
 
 import io
 import re
+import subprocess
 from pathlib import Path, PurePosixPath
 from posixpath import normpath
 
@@ -12,18 +13,17 @@ from sphinx.util.docutils import docutils_namespace
 from bookkit.pages.catalogue import Page, find_pages
 from bookkit.settings import settings
 from bookkit.sphinx.public_links import inside
-from tests.house import ROOT
+from tests.house import REPOSITORY, ROOT
 from tests.page_checks import toc_files
 from tests.tiny_book import write
 
 PAGES = find_pages(ROOT)
 ADDRESS = settings(ROOT).address
 ORDER = toc_files(ROOT / "_toc.yml")
-every_page = pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 
 LINK = re.compile(r"\[(?P<text>(?:[^\[\]]|\[[^\]]*\])+)\]\((?P<target>[^)\s]+)\)")
-SECTION = "## Where to go from here"
-ITEMS = ("Proofs", "To try", "Claims", "Next", "Also")
+SECTION = "\n## Where to go from here\n\n"
+ITEMS = ["Proofs", "To try", "Claims", "Next", "Also"]
 
 
 def prose(page: Page) -> str:
@@ -31,8 +31,7 @@ def prose(page: Page) -> str:
 
 
 def title(document: str) -> str:
-    (first, *_) = re.findall(r"^# (.*)$", (ROOT / f"{document}.md").read_text(encoding="utf-8"), re.M)
-    return first
+    return re.search(r"^# (.*)$", (ROOT / f"{document}.md").read_text(encoding="utf-8"), re.M)[1]
 
 
 def document(page: Page, target: str) -> str | None:
@@ -43,18 +42,6 @@ def document(page: Page, target: str) -> str | None:
         return None
     path = normpath(f"notebooks/{PurePosixPath(page.name).parent}/{target.partition('#')[0]}")
     return re.sub(r"\.(ipynb|md)$", "", path)
-
-
-def closing(page: Page) -> str:
-    """The last section's list: up to the first empty line behind it."""
-    _, found, rest = prose(page).partition(f"\n{SECTION}\n\n")
-    assert found, f"{page.name} must end with {SECTION}"
-    return rest.partition("\n\n")[0]
-
-
-def onward_of(page: Page) -> list[str]:
-    """The notebooks behind a page, as the table of contents has them."""
-    return [name for name in ORDER[ORDER.index(f"notebooks/{page.name}") + 1 :] if name.startswith("notebooks/")]
 
 
 def links(page: Page, text: str) -> list[tuple[str, str]]:
@@ -69,32 +56,27 @@ def astray(page: Page) -> list[str]:
     """
     faults = []
     for match in LINK.finditer(prose(page)):
-        target = match["target"].partition("#")[0]
-        if (name := document(page, match["target"])) is None:
-            continue
-        if inside(target, ADDRESS):
-            sound = target.endswith(".html")
-        else:
-            sound = target.endswith(".ipynb") and (page.source.parent / target).is_file()
-        if not sound or name not in ORDER:
+        target, name = match["target"].partition("#")[0], document(page, match["target"])
+        beside = target.endswith(".ipynb") and (page.source.parent / target).is_file()
+        sound = target.endswith(".html") if inside(target, ADDRESS) else beside
+        if name is not None and not (sound and name in ORDER):
             faults.append(f"{match['target']}: write the .ipynb of another page, or {ADDRESS}/book/....html")
     return faults
 
 
-def test_links_of_a_page_work_wherever_it_is_read() -> None:
-    assert {page.name: found for page in PAGES if (found := astray(page))} == {}
-
-
-@every_page
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_a_page_says_what_to_read_before_and_ends_with_where_to_go(page: Page) -> None:
-    rows = re.findall(r"^\| before you read .*\n\|[-|]+\n((?:\|.*\n)+)", prose(page), re.M)
+    text = prose(page)
+    assert astray(page) == []
+    rows = re.findall(r"^\| before you read .*\n\|[-|]+\n((?:\|.*\n)+)", text, re.M)
     assert len(rows) == 1
     cells = [row.split("|")[1] for row in rows[0].splitlines()]
     assert any(links(page, cell) for cell in cells)
     assert [cell for cell in cells if re.search(r"\b(pages?|chapter|notation)\b", cell) and not links(page, cell)] == []
 
-    items = closing(page).splitlines()
-    assert [re.match(r"- \*\*([\w ]+)\*\*: ", item)[1] for item in items] == list(ITEMS)  # type: ignore[index]
+    closing = text.partition(SECTION)[2].partition("\n\n")[0]
+    items = closing.splitlines()
+    assert [each for item in items for each in re.findall(r"^- \*\*([\w ]+)\*\*: ", item)] == ITEMS
     found = {name: links(page, item) for name, item in zip(ITEMS, items, strict=True)}
     assert all(found.values()), found
     assert all("theory" in name or "versions" in name for _, name in found["Proofs"])
@@ -102,16 +84,17 @@ def test_a_page_says_what_to_read_before_and_ends_with_where_to_go(page: Page) -
     assert [name for _, name in found["Claims"]] == ["book/ledger"]
     # The next page is the next notebook of the part. The last one leads to the first page of a later part, or to a chapter: which of
     # them is the author's choice, so that a new part changes no page of another one.
-    after = {name.rpartition("/")[0]: name for name in reversed(onward_of(page))}
+    later = [name for name in ORDER[ORDER.index(f"notebooks/{page.name}") + 1 :] if name.startswith("notebooks/")]
+    after = {name.rpartition("/")[0]: name for name in reversed(later)}
     own_part = f"notebooks/{page.source.parent.name}"
     onward = found["Next"][0][1]
     assert onward == after[own_part] if own_part in after else onward in after.values() or onward.startswith("book/")
 
     # Where pages are named one after the other, in the table and in the last section, by their titles.
-    table = "\n".join(line for line in prose(page).splitlines() if line.startswith("| "))
-    for text, name in links(page, table) + links(page, closing(page)):
+    table = "\n".join(line for line in text.splitlines() if line.startswith("| "))
+    for said, name in links(page, table) + links(page, closing):
         if name.startswith(("notebooks/", "book/explorers/")):
-            assert text == title(name)
+            assert said == title(name)
 
 
 def test_pages_are_numbered_as_they_follow_each_other() -> None:
@@ -120,56 +103,38 @@ def test_pages_are_numbered_as_they_follow_each_other() -> None:
         assert pages == sorted(pages)
         assert [title(name).split()[0] for name in pages] == [f"{part.number}.{i}" for i in range(1, len(pages) + 1)]
         # Proofs are where one goes from a page, so they stand behind.
-        proofs = [
-            name
-            for name in ORDER
-            if title(name).startswith(f"Proofs for Part {part.number}")
-            and title(name)[16 + len(part.number) :][:1] in ("", ":")
-        ]
-        assert proofs
+        proofs = [name for name in ORDER if re.match(rf"Proofs for Part {part.number}(:|$)", title(name))]
         assert ORDER.index(pages[-1]) < ORDER.index(proofs[0])
     assert ORDER[:2] == ["book/preface", "book/story"]
     of_parts = [name for name in ORDER if name.split("/")[1] in settings(ROOT).parts]
     assert ORDER.index("book/notation") > ORDER.index(of_parts[-1])
 
 
-# --- the public address
+# --- the public address -----------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("link", "found"),
-    [
-        ("https://a.github.io/b/book/one.html#box", ("book/one", "#box")),
-        ("https://a.github.io/b/notebooks/w/01_p.html", ("notebooks/w/01_p", "")),
-        ("https://a.github.io/b", ("index", "")),
-        ("https://a.github.io/b/", ("index", "")),
-        ("https://a.github.io/bb/book/one.html", None),
-        ("https://a.github.io/", None),
-        ("https://github.com/a/b", None),
-        ("book/one.html", None),
-    ],
-)
-def test_a_link_to_the_published_book_is_known(link: str, found: tuple[str, str] | None) -> None:
-    assert inside(link, "https://a.github.io/b") == found
-    assert inside(link, "") is None
+def test_a_link_to_the_published_book_is_known() -> None:
+    for link, found in {
+        "https://a.github.io/b/book/one.html#box": ("book/one", "#box"), "https://a.github.io/b": ("index", ""),
+        "https://a.github.io/b/notebooks/w/01_p.html": ("notebooks/w/01_p", ""), "https://a.github.io/b/": ("index", ""),
+        "https://a.github.io/bb/book/one.html": None, "https://a.github.io/": None, "https://github.com/a/b": None,
+        "book/one.html": None,
+    }.items():  # fmt: skip
+        assert inside(link, "https://a.github.io/b") == found
+        assert inside(link, "") is None
 
 
 def test_the_built_book_takes_public_links_for_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write(tmp_path / "pyproject.toml", '[tool.bookkit]\naddress = "https://a.github.io/b"\n')
     write(tmp_path / "_toc.yml", "")
     to = "https://a.github.io/b"
-    names = {"box": f"{to}/book/one.html#box", "all": f"{to}/", "no": f"{to}/book/two.html", "else": f"{to}c"}
-    named = ", ".join(f"[{text}]({link})" for text, link in names.items())
-    write(tmp_path / "notebooks" / "w" / "page.md", f"# P\n\n{named}\n")
+    links = f"[box]({to}/book/one.html#box), [all]({to}/), [no]({to}/book/two.html), [else]({to}c)"
+    write(tmp_path / "notebooks" / "w" / "page.md", f"# P\n\n{links}\n")
     write(tmp_path / "book" / "one.md", "# One\n\n(box)=\n## Box\n")
     write(tmp_path / "book" / "first.md", "# First\n\n```{toctree}\none\n../notebooks/w/page\n```\n")
     monkeypatch.chdir(tmp_path)
-    told = io.StringIO()
-    options = {
-        "extensions": ["myst_parser", "bookkit.sphinx.public_links"],
-        "html_theme": "basic",
-        "root_doc": "book/first",
-    }
+    told, extensions = io.StringIO(), ["myst_parser", "bookkit.sphinx.public_links"]
+    options = {"extensions": extensions, "html_theme": "basic", "root_doc": "book/first"}
     with docutils_namespace():
         Sphinx(tmp_path, None, tmp_path / "html", tmp_path / "trees", "html", options, None, told).build()
     page = (tmp_path / "html" / "notebooks" / "w" / "page.html").read_text(encoding="utf-8")
@@ -178,3 +143,37 @@ def test_the_built_book_takes_public_links_for_its_own(tmp_path: Path, monkeypat
     assert '<a class="reference external" href="https://a.github.io/bc">else</a>' in page
     assert "the book has no book/two.html; got https://a.github.io/b/book/two.html" in told.getvalue()
     assert told.getvalue().count("WARNING") == 1
+
+
+# --- the repository's: it stands in pyproject.toml; "Under another address" in book/running.md ------------------------
+
+# What stands before owner/name: a page, a clone over ssh, Colab, raw files.
+GITHUB = re.compile(r"(?:github\.com[/:]|/github/|raw\.githubusercontent\.com/)([\w-]+/[\w.-]*[\w-])", re.ASCII)
+# Files that speak for this repository: every GitHub address in them must be ours, apart from those of instructions.
+SPEAKING = (
+    "README.md", "CITATION.cff", "_config.yml", "Makefile", "pyproject.toml", ".github/", ".ci/", "notebooks/", "book/",
+)  # fmt: skip
+OURS = REPOSITORY.removeprefix("https://github.com/")
+
+
+def foreign(file: str, text: str, ours: str) -> list[str]:
+    """Addresses that pass for ours: any other one in the files that speak for us, half of ours anywhere."""
+    found = {name.removesuffix(".git") for name in GITHUB.findall(text)} - {ours, "owner/name", "you/your-fork"}
+    halves = set(ours.split("/"))
+    return [f"{file}: {name}" for name in sorted(found) if file.startswith(SPEAKING) or halves & set(name.split("/"))]
+
+
+def test_no_other_address_passes_for_ours() -> None:
+    search = ["git", "grep", "-zlI", "github", "--", ".", ":!tests"]
+    names = subprocess.run(search, cwd=ROOT, capture_output=True, text=True, check=True).stdout.split("\0")
+    texts = {name: (ROOT / name).read_text(encoding="utf-8") for name in names if name}
+    assert [fault for name, text in texts.items() for fault in foreign(name, text, OURS)] == []
+    # What must name us does: otherwise the line above would also hold in an empty repository.
+    assert {"pyproject.toml", "_config.yml", "CITATION.cff"} <= {name for name, text in texts.items() if OURS in text}
+    for file, text, found in (
+        ("README.md", "see https://github.com/other/thing", ["README.md: other/thing"]),
+        ("notebooks/a.ipynb", "git+https://github.com/me/book.git", []),
+        ("attnlib/a.py", "https://github.com/other/book, github.com/third/party", ["attnlib/a.py: other/book"]),
+        ("_config.yml", "https://colab.research.google.com/github/me/fork/blob/main", ["_config.yml: me/fork"]),
+    ):
+        assert foreign(file, text, "me/book") == found
