@@ -1,7 +1,6 @@
 """pyproject.toml and the two requirements files say the same; the package stays small, light to import, and welcome on Colab."""
 
 import ast
-import functools
 import importlib.metadata
 import json
 import re
@@ -19,49 +18,37 @@ from packaging.utils import canonicalize_name
 from packaging.version import Version
 
 import attnlib
-from tests.house import PACKAGES, files, module_name
+from tests.house import PACKAGES, ROOT, files, module_name
 
-ROOT = Path(__file__).resolve().parents[1]
 PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
 PROJECT, TOOL = PYPROJECT["project"], PYPROJECT["tool"]
 EXTRAS = PROJECT["optional-dependencies"]
 # Colab's machines of August 2026 (Python 3.13), and the older ones that can still be chosen (Python 3.12).
-COLAB = {
-    "numpy": ["2.1.3", "2.0.2"],
-    "torch": ["2.11.0"],
-    "matplotlib": ["3.10.0"],
-    "ipython": ["7.34.0"],
-    "ipykernel": ["6.17.1"],
-}
-
+COLAB = {"numpy": "2.1.3 2.0.2", "torch": "2.11.0", "matplotlib": "3.10.0", "ipython": "7.34.0", "ipykernel": "6.17.1"}
 
 # Of the extra `real`, and tested with stand-ins: a release of torchvision demands one release of torch, and medmnist needs it.
 UNPINNED = {"torchvision", "medmnist"}
 RANGES = {"triton"}  # a CUDA build of torch demands one release of it: a pin of ours would shut that build out
-
-
 # What reads and runs the book, and what proves it. The second begins with the first.
 READER, PROVER = "requirements.txt", "requirements-test.txt"
-READER_EXTRAS = ["book"]
 BEYOND_EXTRAS = ["nbval", "pytest-timeout"]  # of the extra `test`, but small: pages can be compared with their outputs
-FIRST_LINE = {READER: "-e .", PROVER: f"-r {READER}"}
 
 
-def pins(*files: str) -> dict[str, Version]:
-    """`files` (default: both) by canonical name; of a range, what is installed. Every other line must be an exact pin."""
+# --- the pins and the ranges ------------------------------------------------------------------------------------------
+
+
+def pins(file: str) -> dict[str, Version]:
+    """By canonical name; of a range, what is installed. Every line but the first must be an exact pin."""
+    lines = [line.split("#")[0].strip() for line in (ROOT / file).read_text(encoding="utf-8").splitlines()]
+    first, *texts = filter(None, lines)
+    assert first == ("-e ." if file == READER else f"-r {READER}")
     found = {}
-    for file in files or (READER, PROVER):
-        lines = (ROOT / file).read_text(encoding="utf-8").splitlines()
-        texts = [text for line in lines if (text := line.split("#")[0].strip())]
-        assert texts[0] == FIRST_LINE[file], f"{file} must begin with {FIRST_LINE[file]}"
-        for text in texts[1:]:
-            requirement = Requirement(text)
-            name = canonicalize_name(requirement.name)
-            assert name not in found, f"{file}: {name} is pinned twice"
-            if requirement.marker is not None and not requirement.marker.evaluate():
-                continue
+    for requirement in map(Requirement, texts):
+        name = canonicalize_name(requirement.name)
+        assert name not in found, f"{file}: {name} is pinned twice"
+        if requirement.marker is None or requirement.marker.evaluate():
             match = re.fullmatch(r"==([^\s;*]+)", str(requirement.specifier))
-            assert match or name in RANGES, f"{file}: not an exact pin: {text}"
+            assert match or name in RANGES, f"{file}: not an exact pin: {requirement}"
             found[name] = Version(match[1] if match else importlib.metadata.version(name))
             assert requirement.specifier.contains(found[name])
     return found
@@ -70,8 +57,9 @@ def pins(*files: str) -> dict[str, Version]:
 def requirements(*extras: str) -> dict[str, SpecifierSet]:
     """Ranges of the core and of `extras`, those that they include too, by canonical name."""
     found: dict[str, SpecifierSet] = {}
-    for text in [*PROJECT["dependencies"], *(text for extra in extras for text in EXTRAS[extra])]:
-        requirement = Requirement(text)
+    for requirement in map(
+        Requirement, [*PROJECT["dependencies"], *(each for name in extras for each in EXTRAS[name])]
+    ):
         if requirement.name == "attnlib":
             found |= requirements(*requirement.extras)
         else:
@@ -79,78 +67,63 @@ def requirements(*extras: str) -> dict[str, SpecifierSet]:
     return found
 
 
-packages_distributions = functools.cache(importlib.metadata.packages_distributions)
-
-
-def distributions(modules: set[str]) -> set[str]:
-    """Canonical names of what brings the top-level `modules`, without the standard library and our own."""
-    owners = packages_distributions()
-    foreign = modules - set(sys.stdlib_module_names) - set(PACKAGES)
-    return {canonicalize_name(owner) for module in foreign for owner in owners.get(module, [module])}
-
-
-def distributions_of(nodes: Iterable[ast.AST]) -> set[str]:
-    """What brings the modules that the import statements among `nodes` name."""
-    modules = set()
-    for node in nodes:
-        if isinstance(node, ast.Import):
-            modules |= {alias.name.split(".")[0] for alias in node.names}
-        elif isinstance(node, ast.ImportFrom) and node.level == 0:
-            modules.add(str(node.module).split(".")[0])
-    return distributions(modules)
-
-
-def imports_at_the_top(path: Path) -> set[str]:
-    """Distributions whose modules `path` imports when it is imported itself."""
-    return distributions_of(ast.parse(path.read_text(encoding="utf-8")).body)
-
-
 def reached_from(names: Iterable[str]) -> set[str]:
     """`names` and all that they require, as installed here."""
     reached: set[str] = set()
     waiting = list(names)
     while waiting:
-        name = waiting.pop()
-        if name not in reached:
+        if (name := waiting.pop()) not in reached:
             reached.add(name)
-            texts = map(Requirement, importlib.metadata.requires(name) or [])
-            waiting += [
-                canonicalize_name(r.name) for r in texts if r.marker is None or r.marker.evaluate({"extra": ""})
-            ]
+            asked = map(Requirement, importlib.metadata.requires(name) or [])
+            waiting += [canonicalize_name(r.name) for r in asked if not r.marker or r.marker.evaluate({"extra": ""})]
     return reached
 
 
-def test_every_range_admits_its_pin() -> None:
-    pinned = pins()
-    ranges = requirements(*EXTRAS)
+def test_every_range_admits_its_pin_and_colab() -> None:
+    ranges, pinned = requirements(*EXTRAS), pins(READER) | pins(PROVER)
+    assert pins(READER).keys() & pins(PROVER).keys() == set()
     assert set(ranges) - set(pinned) == UNPINNED, "asked for in pyproject.toml, pinned in neither file"
-    assert {
-        name: str(ranges[name]) for name in ranges if name in pinned and not ranges[name].contains(pinned[name])
-    } == {}
+    shut_out = {name: pin for name, pin in pinned.items() if name in ranges and not ranges[name].contains(pin)}
+    assert shut_out == {}
+    assert sorted(requirements()) == ["numpy", "torch"]  # the core
+    ranges = requirements("figures", "rerun")
+    for name, versions in COLAB.items():
+        assert all(ranges[name].contains(version) for version in versions.split()), name
+        assert not re.search("==|<", str(ranges[name])), f"{name}: an upper bound would one day shut Colab out"
+    pythons = ("3.10.14", "3.11.7", "3.12.13", "3.13.15")
+    assert list(SpecifierSet(PROJECT["requires-python"]).filter(pythons)) == list(pythons[1:])
 
 
-@pytest.mark.parametrize(("file", "extras"), [(READER, READER_EXTRAS), (PROVER, EXTRAS)])
-def test_every_pin_is_used_and_is_what_these_tests_run_with(file: str, extras: Iterable[str]) -> None:
-    pinned = pins(file)
-    assert sorted(set(pinned) - reached_from([*(set(requirements(*extras)) - UNPINNED), *BEYOND_EXTRAS])) == [], (
-        "needed by nothing"
-    )
-    installed = {name: importlib.metadata.version(name).split("+")[0] for name in pinned}  # +cpu is the index's choice
-    assert installed == {name: str(version) for name, version in pinned.items()}
+def test_every_pin_is_needed_and_is_what_these_tests_run_with() -> None:
+    reader, prover = pins(READER), pins(PROVER)
+    for pinned, extras in ((reader, ["book"]), (prover, EXTRAS)):
+        wanted = reached_from([*(set(requirements(*extras)) - UNPINNED), *BEYOND_EXTRAS])
+        assert sorted(set(pinned) - wanted) == [], "needed by nothing"
+        installed = {
+            name: importlib.metadata.version(name).split("+")[0] for name in pinned
+        }  # +cpu: the index's choice
+        assert installed == {name: str(version) for name, version in pinned.items()}
+    assert sorted(set(requirements("book")) - set(reader)) == [], "needed, and not in the reader's file"
+    heavy = {"triton", "playwright", "transformers", "datasets", "ruff"}  # a reader installs nothing of the proof
+    assert heavy <= set(prover)
+    assert sorted(heavy & reached_from(reader)) == []
 
 
-def test_a_reader_installs_what_the_book_asks_for_and_nothing_of_its_proof() -> None:
-    reader = reached_from(pins(READER))
-    assert sorted(set(requirements(*READER_EXTRAS)) - set(pins(READER))) == [], "needed, and not in the reader's file"
-    heavy = {"triton", "playwright", "transformers", "datasets", "ruff"}
-    assert heavy <= set(pins(PROVER))
-    assert sorted(heavy & reader) == []
+# --- who imports what -------------------------------------------------------------------------------------------------
+
+OWNERS = importlib.metadata.packages_distributions()
 
 
-def test_modules_that_are_not_compiled_at_installation_are_compiled_once() -> None:
-    """Where the environment forbids byte code, each page's kernel would compile torch again."""
-    make = (ROOT / "Makefile").read_text(encoding="utf-8")
-    assert ("--no-compile" in make) == ("\nunexport PYTHONDONTWRITEBYTECODE\n" in make)
+def distributions(code: str, at_the_top: bool = False) -> set[str]:
+    """Canonical names of what brings the modules that `code` imports, without the standard library and our own."""
+    modules, tree = set(), ast.parse(code)
+    for node in tree.body if at_the_top else ast.walk(tree):
+        if isinstance(node, ast.Import):
+            modules |= {alias.name.split(".")[0] for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.level == 0:
+            modules.add(str(node.module).split(".")[0])
+    foreign = modules - set(sys.stdlib_module_names) - set(PACKAGES)
+    return {canonicalize_name(owner) for module in foreign for owner in OWNERS.get(module, [module])}
 
 
 def test_no_page_and_nothing_that_builds_the_book_imports_what_only_its_proof_needs() -> None:
@@ -159,7 +132,7 @@ def test_no_page_and_nothing_that_builds_the_book_imports_what_only_its_proof_ne
     assert only_proof
     found = {}
     for path in files():
-        if imported := distributions_of(ast.walk(ast.parse(path.read_text(encoding="utf-8")))) & only_proof:
+        if imported := distributions(path.read_text(encoding="utf-8")) & only_proof:
             found[path.relative_to(ROOT).as_posix()] = sorted(imported)
     gpu = {name: ["triton"] for name in found if re.fullmatch(r"attnlib/kernels/\w+/_?(gpu\w*|programs)\.py", name)}
     assert found == gpu | {
@@ -170,35 +143,14 @@ def test_no_page_and_nothing_that_builds_the_book_imports_what_only_its_proof_ne
     for path in sorted((ROOT / "notebooks").glob("*/*.ipynb")):
         cells = json.loads(path.read_text(encoding="utf-8"))["cells"]
         code = "\n".join("".join(cell["source"]) for cell in cells if cell["cell_type"] == "code")
-        modules = set(re.findall(r"^\s*(?:import|from) +(\w+)", code, flags=re.M))
-        assert distributions(modules) & only_proof == set(), path.name
-
-
-def test_the_core_is_numpy_and_torch() -> None:
-    assert sorted(requirements()) == ["numpy", "torch"]
-
-
-def test_colab_is_welcome() -> None:
-    ranges = requirements("figures", "rerun")
-    for name, versions in COLAB.items():
-        for version in versions:
-            assert ranges[name].contains(version), f"{name} {ranges[name]} shuts out Colab's {version}"
-        assert "==" not in str(ranges[name])
-        assert "<" not in str(ranges[name]), f"{name}: an upper bound would one day shut Colab out"
-    versions = ("3.10.14", "3.11.7", "3.12.13", "3.13.15")
-    assert list(SpecifierSet(PROJECT["requires-python"]).filter(versions)) == list(versions[1:])
+        imports = "\n".join(re.findall(r"^\s*((?:import|from) +\w+)", code, flags=re.M)).replace("from", "import")
+        assert distributions(imports) & only_proof == set(), path.name
 
 
 # Each a text of its own: so `make check` knows which modules are reached from here.
 LIGHT = [
-    "attnlib",
-    "attnbook.command",
-    "bookkit.cli",
-    "bookkit.results",
-    "bookkit.pages.rerun",
-    "bookkit.book",
-    "bookkit.sweeps",
-]
+    "attnlib", "attnbook.command", "bookkit.cli", "bookkit.results", "bookkit.pages.rerun", "bookkit.book", "bookkit.sweeps",
+]  # fmt: skip
 
 
 @pytest.mark.parametrize("module", LIGHT)
@@ -223,56 +175,73 @@ ROOMS_OF = {
 ROOMS = {room: extras for extras, rooms in ROOMS_OF.items() for room in rooms.split()}
 
 
-def room_of(module: str) -> str:
-    return max((room for room in ROOMS if f"{module}.".startswith(f"{room}.")), key=len)
-
-
 def test_each_part_imports_only_what_its_extra_asks_for() -> None:
     for path in files():
         module = module_name(path)
-        extras = ROOMS[room_of(module)]
+        extras = ROOMS[max((room for room in ROOMS if f"{module}.".startswith(f"{room}.")), key=len)]
         if module.startswith("attnlib.kernels."):  # loaded when such a loop is used
             gpu = path.name.startswith(("gpu", "_gpu", "_programs"))
             extras = ("gpu",) if gpu else ("kernels",) if path.name.startswith(("_", "compiled")) else ()
-        undeclared = imports_at_the_top(path) - set(requirements(*extras))
+        undeclared = distributions(path.read_text(encoding="utf-8"), at_the_top=True) - set(requirements(*extras))
         assert undeclared == set(), f"{path.relative_to(ROOT)} imports what {extras or 'the core'} does not ask for"
 
 
-def test_every_folder_of_the_packages_is_installed() -> None:
-    """setuptools leaves out folders without __init__.py, and an editable installation would not notice."""
-    folders = {path.parent for path in files()}
-    assert [str(folder) for folder in sorted(folders) if not (folder / "__init__.py").is_file()] == []
+# --- what is installed ------------------------------------------------------------------------------------------------
 
 
-def test_every_data_file_is_installed_and_lies_beside_code_that_reads_it() -> None:
+def test_every_folder_and_every_data_file_is_installed_and_lies_beside_code_that_reads_it() -> None:
     """A stored table that is not found where the code looks is computed again, for minutes or hours."""
-    patterns = TOOL["setuptools"]["package-data"]
+    # setuptools leaves out folders without __init__.py, and an editable installation would not notice.
+    assert [path for path in files() if not (path.parent / "__init__.py").is_file()] == []
     installed: set[Path] = set()
-    for package, globs in patterns.items():
+    for package, globs in TOOL["setuptools"]["package-data"].items():
         top, *rest = package.split(".")
         folder = PACKAGES[top].joinpath(*rest)
         for glob in globs:
             found = set(folder.glob(glob))
             assert found, f"{package}: no file is {glob}"
             installed |= found
-        if globs == ["py.typed"]:
-            continue  # empty: it tells type checkers that the package has types
-        code = "".join(path.read_text(encoding="utf-8") for path in folder.glob("*.py"))
-        pages = "".join(path.read_text(encoding="utf-8") for path in (ROOT / "notebooks").rglob("*.md"))
-        assert "__file__" in code or f'files("{package}")' in pages, f"nothing in {package} looks beside itself"
+        if globs != ["py.typed"]:  # empty: it tells type checkers that the package has types
+            code = "".join(path.read_text(encoding="utf-8") for path in folder.glob("*.py"))
+            pages = "".join(path.read_text(encoding="utf-8") for path in (ROOT / "notebooks").rglob("*.md"))
+            assert "__file__" in code or f'files("{package}")' in pages, f"nothing in {package} looks beside itself"
     there = {path for folder in PACKAGES.values() for path in folder.rglob("*") if path.is_file()}
     there -= {path for path in there if path.suffix == ".py" or path.parent.name == "__pycache__"}
     assert {path.relative_to(ROOT).as_posix() for path in there ^ installed} == set()
 
 
+def test_modules_that_are_not_compiled_at_installation_are_compiled_once() -> None:
+    """Where the environment forbids byte code, each page's kernel would compile torch again."""
+    make = (ROOT / "Makefile").read_text(encoding="utf-8")
+    assert ("--no-compile" in make) == ("\nunexport PYTHONDONTWRITEBYTECODE\n" in make)
+
+
+def test_licence_citation_changelog_and_package_agree_and_the_checked_papers_are_cited() -> None:
+    citation = yaml.safe_load((ROOT / "CITATION.cff").read_text(encoding="utf-8"))
+    assert citation["license"] == "BSD-3-Clause" == PROJECT["license"]["text"]
+    assert citation["repository-code"] == PROJECT["urls"]["Repository"]
+    assert (ROOT / "LICENSE").read_text(encoding="utf-8").startswith("BSD 3-Clause License")
+    newest = re.findall(r"^## (\S+) \((\S+)\)$", (ROOT / "CHANGELOG.md").read_text(encoding="utf-8"), flags=re.M)[0]
+    assert newest == (citation["version"], str(citation["date-released"]))
+    assert attnlib.__version__ == PROJECT["version"] == citation["version"]
+    # By the titles and authors of the book's own references.
+    papers = [part["paper"] for part in TOOL["bookkit"]["parts"].values() if "paper" in part]
+    entries = (ROOT / "book" / "references.bib").read_text(encoding="utf-8").split("\n@")
+    for paper, cited in zip(papers, citation["references"], strict=True):
+        assert cited["url"] == f"https://arxiv.org/abs/{paper}"
+        (entry,) = (entry for entry in entries if cited["url"] in entry)
+        assert f"{{{cited['title']}}}" in entry
+        names = " and ".join(f"{author['family-names']}, {author['given-names']}" for author in cited["authors"])
+        assert f"{{{names}}}" in entry
+
+
+# --- continuous integration -------------------------------------------------------------------------------------------
+
 # Majors that run on Node 24: `runs.using` in the action.yml of each. Those before run on Node 20, which GitHub has retired.
 ACTIONS = {
-    "actions/checkout": "v7",
-    "actions/setup-python": "v7",
-    "actions/upload-artifact": "v7",
-    "actions/upload-pages-artifact": "v5",
-    "actions/deploy-pages": "v5",
-}
+    "actions/checkout": "v7", "actions/setup-python": "v7", "actions/upload-artifact": "v7",
+    "actions/upload-pages-artifact": "v5", "actions/deploy-pages": "v5",
+}  # fmt: skip
 
 
 def check_step(step: dict) -> None:
@@ -301,34 +270,9 @@ def test_a_workflow_is_whole_and_calls_only_commands_that_exist(path: Path) -> N
         # What may fail unseen is told by an issue, of this job or of one that waits for it.
         if "schedule" in workflow["on"]:
             told = [job, *(other for other in workflow["jobs"].values() if name in other.get("needs", []))]
-            uses = [step.get("uses") for each in told for step in each["steps"]]
-            tells = "./.github/actions/open-issue" in uses
+            tells = any(step.get("uses") == "./.github/actions/open-issue" for each in told for step in each["steps"])
             assert tells or "needs" in job, f"{name} can fail unseen"
             assert not tells or any(each.get("permissions", {}).get("issues") == "write" for each in told)
-
-
-def test_licence_citation_changelog_and_package_agree() -> None:
-    citation = yaml.safe_load((ROOT / "CITATION.cff").read_text(encoding="utf-8"))
-    assert citation["license"] == "BSD-3-Clause" == PROJECT["license"]["text"]
-    assert citation["repository-code"] == PROJECT["urls"]["Repository"]
-    assert (ROOT / "LICENSE").read_text(encoding="utf-8").startswith("BSD 3-Clause License")
-    newest = re.search(r"^## (\S+) \((\S+)\)$", (ROOT / "CHANGELOG.md").read_text(encoding="utf-8"), flags=re.M)
-    assert newest is not None
-    assert newest.groups() == (citation["version"], str(citation["date-released"]))
-    assert attnlib.__version__ == PROJECT["version"] == citation["version"]
-
-
-def test_the_papers_that_are_checked_are_cited() -> None:
-    """By the titles and authors of the book's own references."""
-    parts = TOOL["bookkit"]["parts"]
-    references = yaml.safe_load((ROOT / "CITATION.cff").read_text(encoding="utf-8"))["references"]
-    entries = (ROOT / "book" / "references.bib").read_text(encoding="utf-8").split("\n@")
-    for part, cited in zip([part for part in parts.values() if "paper" in part], references, strict=True):
-        assert cited["url"] == f"https://arxiv.org/abs/{part['paper']}"
-        (entry,) = (entry for entry in entries if cited["url"] in entry)
-        assert f"{{{cited['title']}}}" in entry
-        names = " and ".join(f"{author['family-names']}, {author['given-names']}" for author in cited["authors"])
-        assert f"{{{names}}}" in entry
 
 
 def test_every_browser_test_waits_for_the_built_book() -> None:
