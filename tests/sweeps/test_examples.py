@@ -1,4 +1,4 @@
-"""What README and chapter tell a reader to type: grids that the page takes, options and functions that there are."""
+"""What the chapter tells a reader to type: grids that the page takes, options and functions that there are."""
 
 import ast
 import re
@@ -16,24 +16,21 @@ from bookkit.sweeps.grid import make_grid
 from bookkit.sweeps.points import batched_function
 
 ROOT = find_root(Path(__file__).parent)
-README = (ROOT / "README.md").read_text(encoding="utf-8")
 CHAPTER = (ROOT / "book" / "reruns.md").read_text(encoding="utf-8")
 PAGE = resolve_page("two_steps", ROOT)
 
 
 def grids() -> dict[str, dict]:
-    """The same grid, as the README prints it, the chapter shows it, and the chapter's Python spells it."""
-    (printed,) = re.findall(r"printf '(.*)' > signal\.yml", README)
+    """The same grid, as the chapter shows it and as its Python spells it."""
     (shown,) = re.findall(r"```yaml\n# signal\.yml\n(.*?)```", CHAPTER, re.DOTALL)
     (spelt,) = re.findall(r"^grid = (\{.*?^\})", CHAPTER, re.DOTALL | re.MULTILINE)
     return {
-        "README": yaml.safe_load(printed.replace("\\n", "\n")),
         "chapter": yaml.safe_load(shown),
         "Python": ast.literal_eval(spelt),
     }
 
 
-@pytest.mark.parametrize("where", ["README", "chapter", "Python"])
+@pytest.mark.parametrize("where", ["chapter", "Python"])
 def test_the_grid_is_one_that_the_page_takes(where) -> None:
     grid = make_grid(grids()[where], PAGE)
     assert [(axis.name, len(axis)) for axis in grid.axes] == [("signal_norm", 8), ("seed", 5)]
@@ -43,7 +40,7 @@ def test_the_grid_is_one_that_the_page_takes(where) -> None:
 
 
 def commands() -> list[str]:
-    text = (README + CHAPTER).replace("\\\n", " ")
+    text = CHAPTER.replace("\\\n", " ")
     return re.findall(r"^ *\.venv/bin/python -m attnlib sweep (.*)$", text, re.MULTILINE)
 
 
@@ -58,11 +55,11 @@ def test_a_command_has_options_that_there_are_and_a_page(command) -> None:
 
 
 def test_there_are_commands() -> None:
-    assert len(commands()) >= 6
+    assert len(commands()) >= 4
 
 
 def test_functions_that_are_imported_exist() -> None:
-    for module, name in re.findall(r"from (bookkit\.sweeps(?:\.figures)?) import (\w+)", README + CHAPTER):
+    for module, name in re.findall(r"from (bookkit\.sweeps(?:\.figures)?) import (\w+)", CHAPTER):
         assert callable(getattr({"bookkit.sweeps": sweeps, "bookkit.sweeps.figures": figures}[module], name))
 
 

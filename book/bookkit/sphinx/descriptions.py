@@ -35,8 +35,9 @@ def add_tags(app: Sphinx, pagename: str, template: str, context: dict, doctree: 
     tags = context.get("metatags", "")
     given = re.search(r'<meta content="([^"]*)" name="description"', tags)
     text = html.unescape(given[1]) if given else described(doctree)
-    found = [node["uri"] for node in doctree.findall(nodes.image) if node["uri"] in app.builder.images]
-    image = f"_images/{app.builder.images[found[0]]}" if found else DEFAULT
+    # The writer of the body has already turned the pictures' names into addresses below _images.
+    found = [node["uri"].rpartition("/")[2] for node in doctree.findall(nodes.image) if "_images/" in node["uri"]]
+    image = f"_images/{found[0]}" if found else DEFAULT
     title = html.unescape(re.sub(r"<[^>]*>", "", context.get("title", "")))
     wanted = {} if given else {'name="description"': text}
     wanted |= {
