@@ -60,11 +60,6 @@ def test_nothing_to_measure_is_outside_not_a_crash(family):
     assert "two draws or more" in result.violated
 
 
-def test_ids_are_used_once(family):
-    with pytest.raises(ValueError, match="'X1' twice"):
-        family.claim("X1", "again\nx\nwrong: y", wrong=1.0)(lambda s, c: None)
-
-
 def test_a_docstring_says_title_statement_regime_and_control(family):
     twos = family["X2"]
     assert (twos.title, twos.regime, twos.wrong_text) == ("twos", "$x > 0$, strictly", "half of it")
@@ -75,35 +70,26 @@ def test_a_docstring_says_title_statement_regime_and_control(family):
     assert (family["X3"].title, family["X3"].statement, family["X3"].regime) == ("made for many", "so", "shared")
 
 
-@pytest.mark.parametrize(
-    ("words", "missing"),
-    [
-        ("", "title"),
-        ("a title\nwrong: w", "statement"),
-        ("a title\na statement", "wrong"),
-        ("a title\ns\nwrong: ", "wrong"),
-    ],
-)
-def test_words_that_lack_a_line_are_refused(family, words, missing):
-    with pytest.raises(ValueError, match=f"docstring of the judge of X9 must hold .*; got no {missing}"):
-        family.claim("X9", words, wrong=1.0)(lambda s, c: None)
-    assert "X9" not in family
+@pytest.mark.parametrize(("id", "words", "told"), [
+    ("X1", "again\nx\nwrong: y", "'X1' twice"),
+    ("X9", "", "docstring of the judge of X9 must hold .*; got no title"), ("X9", "a title\nwrong: w", "got no statement"),
+    ("X9", "a title\na statement", "got no wrong"), ("X9", "a title\ns\nwrong: ", "got no wrong"),
+])  # fmt: skip
+def test_an_id_in_use_and_words_that_lack_a_line_are_refused(family, id, words, told):
+    with pytest.raises(ValueError, match=told):
+        family.claim(id, words, wrong=1.0)(lambda s, c: None)
+    assert list(family) == ["X1", "X2"]
 
 
-def test_records_survive_json_and_a_notebook(family, capsys):
+def test_records_survive_json_and_a_notebook(family, monkeypatch):
     shown = {}
-    original = claims.publish
-    try:
-        claims.publish = lambda kind, payload, text, table: shown.update(
-            kind=kind, payload=payload, text=text, table=table
-        )
-        claims.verdict_table(family.check(torch.ones(3)))
-    finally:
-        claims.publish = original
+    monkeypatch.setattr(
+        claims, "publish", lambda *parts: shown.update(zip(("payload", "text", "table"), parts[1:], strict=True))
+    )
+    claims.verdict_table(family.check(torch.ones(3)))
     payload = json.loads(json.dumps(shown["payload"], allow_nan=False))
     output = new_output("display_data", data={CLAIMS_TYPE: payload, "text/plain": shown["text"]})
-    notebook = new_notebook(cells=[new_code_cell("1"), new_code_cell("2", outputs=[output])])
-    records = read_checks(notebook)
+    records = read_checks(new_notebook(cells=[new_code_cell("1"), new_code_cell("2", outputs=[output])]))
     assert [record["id"] for record in records] == ["X1", "X2"]
     assert records[0]["source"] == "paper"
     assert records[0]["negative_control"] == {"wrong": "1.1", "verdict": "fails"}
@@ -118,15 +104,8 @@ def test_records_survive_json_and_a_notebook(family, capsys):
 
 
 def test_claims_stand_in_the_order_in_which_people_count():
-    ids = ["Q96", "Q1", "Q41", "C10", "Q2b", "Q2"]
-    assert [record["id"] for record in by_number([{"id": name} for name in ids])] == [
-        "C10",
-        "Q1",
-        "Q2",
-        "Q2b",
-        "Q41",
-        "Q96",
-    ]
+    ids = [record["id"] for record in by_number([{"id": name} for name in "Q96 Q1 Q41 C10 Q2b Q2".split()])]
+    assert ids == "C10 Q1 Q2 Q2b Q41 Q96".split()
 
 
 @pytest.mark.parametrize(("measured", "short"), [
