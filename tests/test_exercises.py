@@ -20,6 +20,7 @@ from setuptools import find_packages
 from attnbook.answers import __main__ as command
 from attnbook.answers import crossing, exercises
 from attnbook.exercises import TABLE, check
+from attnbook.reruns.stored_sweeps import stored_table
 from attnbook.single_head.mean_field import mean_field
 from attnlib.single_head.law import SignalNoiseLaw
 from attnlib.single_head.summary import summarise
@@ -39,17 +40,10 @@ def answers() -> dict[str, float]:
     return {name: EXERCISES[name].answer() for name in CHEAP}
 
 
-def fast_table(answers: dict[str, float]) -> dict[str, table.Entry]:
-    return {
-        name: table.entry(name, one.asks, answers[name], one.digits, one.tolerance, FAST)
-        for name, one in EXERCISES.items()
-        if name in answers
-    }
-
-
 @pytest.fixture(scope="module")
 def entries(answers) -> dict[str, table.Entry]:
-    return fast_table(answers)
+    asked = {name: EXERCISES[name] for name in answers}
+    return {n: table.entry(n, one.asks, answers[n], one.digits, one.tolerance, FAST) for n, one in asked.items()}
 
 
 def say(entries, name: str, answer: object):
@@ -97,17 +91,11 @@ def test_hints_are_for_who_is_all_but_right(entries) -> None:
     assert "whole number" in str(say(entries, "03-rotations-are-free/1", 610.5))
 
 
-@pytest.mark.parametrize(
-    ("value", "right", "wrong"),
-    [
-        (9.99, (9.98, 9.99, 10.0, 10.04), (9.97, 10.1)),
-        (0.0995, (0.0994, 0.0996), (0.0993, 0.0997, 0.995)),
-        (99950.0, (99900, 100000, 101000), (99800, 102000)),
-        (1.0, (0.999, 1.004, 1.01), (0.99, 0.998, 1.02)),
-        (-4.996, (-4.99, -5.01), (-4.98, -5.02, 5.0)),
-        (1e-30, (9.99e-31, 1.01e-30), (1.02e-30, 9.98e-31, 0.0)),
-    ],
-)
+@pytest.mark.parametrize(("value", "right", "wrong"), [
+    (9.99, (9.98, 9.99, 10.0, 10.04), (9.97, 10.1)), (0.0995, (0.0994, 0.0996), (0.0993, 0.0997, 0.995)),
+    (99950.0, (99900, 100000, 101000), (99800, 102000)), (1.0, (0.999, 1.004, 1.01), (0.99, 0.998, 1.02)),
+    (-4.996, (-4.99, -5.01), (-4.98, -5.02, 5.0)), (1e-30, (9.99e-31, 1.01e-30), (1.02e-30, 9.98e-31, 0.0)),
+])  # fmt: skip
 def test_neighbours_cross_powers_of_ten(value: float, right: tuple, wrong: tuple) -> None:
     entries = {"a/1": table.entry("a/1", "", value, 3, 1, FAST)}
     assert all(say(entries, "a/1", given) for given in (value, *right))
@@ -143,41 +131,34 @@ def points(page, folded: bool) -> dict[int, str]:
 PAGES = {table.page_prefix(page.name).rstrip("/"): page for page in find_pages(ROOT)}
 
 
-@pytest.mark.parametrize("name", PRINTED)
-def test_answers_are_those_of_the_printed_solutions(name: str, answers) -> None:
-    page, _, number = name.partition("/")
-    text, value = PRINTED[name]
-    assert text in points(PAGES[page], folded=True)[int(number)]
-    last_digit = 10.0 ** -len(text.split()[0].partition(".")[2]) * (0.01 if "per cent" in text else 1)
-    if text.isdigit():
-        last_digit = 10.0 ** (len(text) - len(text.rstrip("0")))
-    assert abs(answers[name] - value) < last_digit
+def test_answers_are_those_of_the_printed_solutions(answers) -> None:
+    for name, (text, value) in PRINTED.items():
+        page, _, number = name.partition("/")
+        assert text in points(PAGES[page], folded=True)[int(number)]
+        last_digit = 10.0 ** -len(text.split()[0].partition(".")[2]) * (0.01 if "per cent" in text else 1)
+        if text.isdigit():
+            last_digit = 10.0 ** (len(text) - len(text.rstrip("0")))
+        assert abs(answers[name] - value) < last_digit, name
 
 
 def test_answers_by_formulas_of_their_own(answers) -> None:
     e, pi, sqrt = math.e, math.pi, math.sqrt
-
-    def positive_root(a: float, b: float, c: float) -> float:
-        return (-b + sqrt(b * b - 4 * a * c)) / (2 * a)
-
     mu = 0.2 / (0.8 * 2)
     expected = {
         "01-signal-and-noise/1": 1 - 30, "01-signal-and-noise/3": 0.025 * 40000, "03-rotations-are-free/1": 20 * 21 // 2 + 20 * 20,
         "03-rotations-are-free/2": 40 + 2 + 2, "04-max-margin/2": 1 / (2500 + 3 * 40000 / 45), "04-max-margin/4": sqrt(40000 / 50),
         "05-phase-diagram/2": sqrt(2 / (0.9 * sqrt(200 * 40000))), "05-phase-diagram/3": 201 * 200 * 0.81 / (2 - 0.81),
         "06-beyond-two-steps/1": 20**2 * 50 * 0.95 / 20000,
-        "06-beyond-two-steps/2": positive_root((8 / 9) ** 2, -2 / 9, -1), "07-assumptions-under-stress/1": 1 + 100 * 0.9 * 900 / 40000,
+        "06-beyond-two-steps/2": max(np.roots([(8 / 9) ** 2, -2 / 9, -1])), "07-assumptions-under-stress/1": 1 + 100 * 0.9 * 900 / 40000,
         "07-assumptions-under-stress/2": 1 + 4.5 / 2, "01-data-and-model/3": 3 * 2 / 5, "01-data-and-model/5": (1 - 1e-5) ** 2000,
         "03-circuits/1": 1 / 18, "04-what-the-heads-compute/2": 5 * 6.0005 * (1 / 45.0005 - 1 / 46.0005),
         "05-two-numbers-per-head/2": 5 + 0.25 * 10, "05-two-numbers-per-head/3": 2 * 5 * 5 * 39 * 45.0005 / 1600,
         "07-deeper-and-wider/4": 6, "01-many-heads/4": 1 / (1024 + 16000 / 38), "02-optimisers/1": 1 + 2 * 4999 / pi,
         "02-optimisers/2": 3.090232306167813 * sqrt(4998), "02-optimisers/3": sqrt(2 * (2 + e**2 - 1)), "03-attention-maps/3": sqrt(6),
         "03-attention-maps/4": sqrt(20000 / 45), "04-noise-laws/2": 3 / 5, "04-noise-laws/3": 1999 * 100 / 99 - 100,
-        "05-more-classes-and-layers/1": positive_root((1 - mu) ** 2, -3 * mu, -1), "05-more-classes-and-layers/2": 7 / 8,
+        "05-more-classes-and-layers/1": max(np.roots([(1 - mu) ** 2, -3 * mu, -1])), "05-more-classes-and-layers/2": 7 / 8,
         "06-real-data/3": (0.95 - 0.74) / (0.2 * 0.95), "07-seven-data-sets/1": 0.021 / (0.2 * (2 * 0.784 - 1)),
-        "01-one-run-many-runs/3": 0.025 * (30 / 50) ** 2,
-        "01-finite-data/2": 0.2 + 0.75,
-        "01-one-token/1": 2 * math.log(999),
+        "01-one-run-many-runs/3": 0.025 * (30 / 50) ** 2, "01-finite-data/2": 0.2 + 0.75, "01-one-token/1": 2 * math.log(999),
         "01-staircase/1": 7 / 15, "01-staircase/3": 8**2,
         "01-certified/1": math.exp(math.lgamma(81) - 40 * math.log(2) - math.lgamma(41) - 80 * math.log(12)),
     }  # fmt: skip
@@ -195,9 +176,8 @@ def mean_over_spectrum(ratio: float, function) -> float:
 
 def test_answers_by_another_program(answers) -> None:
     law = SignalNoiseLaw(200, 40000, 30.0, 0.0)
-    assert answers["02-two-steps/4"] == pytest.approx(
-        summarise(law, 0.025, draws=40, seed=0).log10_clean_error.mean().item(), rel=1e-9
-    )
+    measured = summarise(law, 0.025, draws=40, seed=0).log10_clean_error.mean().item()
+    assert answers["02-two-steps/4"] == pytest.approx(measured, rel=1e-9)
     # The spectrum of many tasks, and of the examples of a long prompt, by quadrature of Marchenko and Pastur's density.
     trace = partial(mean_over_spectrum, 0.5)  # 1 / kappa
     resolvent, square = trace(lambda s: 1 / (s + 1.1)), trace(lambda s: 1 / (s + 1.1) ** 2)
@@ -208,13 +188,9 @@ def test_answers_by_another_program(answers) -> None:
     assert answers["01-finite-data/3"] == pytest.approx(1.1 - 1 / 1.55 - ridge, rel=1e-6)
     # In a billion dimensions attention is that of the mean field; 20 draws of counts are averaged over by their mean.
     counts = torch.full((1, 2), 100.0, dtype=torch.float64)
-    limit = (
-        mean_field(SignalNoiseLaw(200, 10**9, 4743.4165), 1e-6, 0.95 * counts, 0.05 * counts)
-        .attention_noisy[0, 0]
-        .item()
-    )
-    assert answers["02-two-steps/3"] == pytest.approx(limit, rel=0.1)
-    frame = __import__("attnbook.reruns.stored_sweeps", fromlist=["stored_table"]).stored_table("one_run_many_runs")
+    limit = mean_field(SignalNoiseLaw(200, 10**9, 4743.4165), 1e-6, 0.95 * counts, 0.05 * counts)
+    assert answers["02-two-steps/3"] == pytest.approx(limit.attention_noisy[0, 0].item(), rel=0.1)
+    frame = stored_table("one_run_many_runs")
     spread = frame[frame.signal_norm == 30.0].log10_clean_error_mean.std(ddof=1)
     assert answers["01-one-run-many-runs/1"] == pytest.approx(spread, rel=1e-9)
     # Two tokens: E sigmoid(-nu - sqrt(2 nu) z) by Gauss-Hermite quadrature is one tenth at the answer.
@@ -254,10 +230,10 @@ def test_remaking_the_table_changes_no_byte(tmp_path: Path, monkeypatch, capsys)
     assert command.main(["--check"]) == 1
     assert "run python -m attnbook.answers" in capsys.readouterr().err
     assert command.main([]) == 0
-    first = (tmp_path / "table.json").read_bytes()
+    first = (tmp_path / "table.json").read_text(encoding="utf-8")
     assert json.loads(first)["exercises"] == {name: STORED[name] for name in few}
     assert command.main([]) == 0
-    assert (tmp_path / "table.json").read_bytes() == first
+    assert (tmp_path / "table.json").read_text(encoding="utf-8") == first
     assert "up to date" in capsys.readouterr().out
     assert command.main(["--check"]) == 0
 
@@ -292,19 +268,12 @@ def test_the_table_reveals_nothing(answers) -> None:
 # --- pages ----------------------------------------------------------------------------------------------------------
 
 
-def test_every_page_with_exercises_has_one_that_is_checked() -> None:
+def test_every_page_with_exercises_has_one_that_is_checked_and_checked_ones_are_there() -> None:
     checked = {name.partition("/")[0] for name in EXERCISES}
-    with_exercises = [name for name, page in PAGES.items() if points(page, folded=False)]
-    assert len(PAGES) == len(set(PAGES)) == len(find_pages(ROOT))
-    assert sorted(set(with_exercises) - checked) == []
-    assert sorted(checked - set(with_exercises)) == []
-
-
-def test_every_checked_exercise_is_on_its_page() -> None:
-    for name in EXERCISES:
-        page, _, number = name.partition("/")
-        assert int(number) in points(PAGES[page], folded=False), name
-        assert int(number) in points(PAGES[page], folded=True), name
+    assert checked == {name for name, page in PAGES.items() if points(page, folded=False)}
+    assert len(PAGES) == len(find_pages(ROOT))
+    for page, _, number in (name.partition("/") for name in EXERCISES):
+        assert int(number) in points(PAGES[page], folded=False).keys() & points(PAGES[page], folded=True).keys()
 
 
 def test_what_is_asked_for_does_not_tell_how() -> None:
@@ -321,44 +290,28 @@ def test_what_is_asked_for_does_not_tell_how() -> None:
 # --- bad input ------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("given", "told"),
-    [
-        (None, "Not answered yet: put your number in place of None"),
-        ("21.1", "without quotes; got the text '21.1'"),
-        (True, "must be a number; got True"),
-        (math.nan, "must be a finite number; got nan"),
-        (-math.inf, "must be a finite number; got -inf"),
-        (Decimal("NaN"), "must be a finite number; got NaN"),
-        (21.1 + 0j, "must be a real number; got the complex number (21.1+0j)"),
-        (np.array([21.1, 3.0]), "must be one number; got an array of shape (2,)"),
-        (torch.ones(2, 3), "must be one number; got an array of shape (2, 3)"),
-        (torch.tensor(math.nan), "must be a finite number; got nan"),
-        ([21.1], "must be one number; got a list of 1"),
-        ({"a": 1, "b": 2}, "must be one number; got a dict of 2"),
-        (check, "must be a number; got an object of type function"),
-    ],
-)
+@pytest.mark.parametrize(("given", "told"), [
+    (None, "Not answered yet: put your number in place of None"), ("21.1", "without quotes; got the text '21.1'"),
+    (True, "must be a number; got True"), (math.nan, "must be a finite number; got nan"),
+    (-math.inf, "must be a finite number; got -inf"), (Decimal("NaN"), "must be a finite number; got NaN"),
+    (21.1 + 0j, "must be a real number; got the complex number (21.1+0j)"),
+    (np.array([21.1, 3.0]), "must be one number; got an array of shape (2,)"),
+    (torch.ones(2, 3), "must be one number; got an array of shape (2, 3)"),
+    (torch.tensor(math.nan), "must be a finite number; got nan"), ([21.1], "must be one number; got a list of 1"),
+    ({"a": 1, "b": 2}, "must be one number; got a dict of 2"), (check, "must be a number; got an object of type function"),
+])  # fmt: skip
 def test_what_is_no_number_gets_a_sentence(entries, given: object, told: str) -> None:
     reply = say(entries, "02-two-steps/2", given)
     assert not reply
-    assert told in str(reply)
-    assert repr(reply) == str(reply)
-    assert "\n" not in str(reply)
-    assert str(reply).endswith(".")
+    assert told in str(reply) == repr(reply)
+    assert re.fullmatch(r"[^\n]+\.", str(reply))
 
 
-@pytest.mark.parametrize(
-    ("name", "told"),
-    [
-        ("02-two-steps/9", "on that page only 02-two-steps/1, 02-two-steps/2"),
-        ("02_two_steps/2", "did you mean '02-two-steps/2'?"),
-        ("two-steps/2", "did you mean '02-two-steps/2'?"),
-        ("single_head/02_two_steps/2", "did you mean '02-two-steps/2'?"),
-        ("zzz", "the student notebooks hold the names"),
-        (7, "got 7"),
-    ],
-)
+@pytest.mark.parametrize(("name", "told"), [
+    ("02-two-steps/9", "on that page only 02-two-steps/1, 02-two-steps/2"), ("02_two_steps/2", "did you mean '02-two-steps/2'?"),
+    ("two-steps/2", "did you mean '02-two-steps/2'?"), ("single_head/02_two_steps/2", "did you mean '02-two-steps/2'?"),
+    ("zzz", "the student notebooks hold the names"), (7, "got 7"),
+])  # fmt: skip
 def test_an_unknown_exercise_is_refused_in_one_sentence(entries, name: object, told: str) -> None:
     with pytest.raises(ValueError, match="exercise must be the name of a page and a number") as error:
         say(entries, name, 1)
@@ -369,7 +322,6 @@ def test_an_unknown_exercise_is_refused_in_one_sentence(entries, name: object, t
 def test_the_check_needs_neither_torch_nor_what_colab_may_lack() -> None:
     code = """
 import sys
-import tomllib
 class Refuse:
     def find_spec(self, name, *rest):
         ours = {"attnlib", "attnbook", "bookkit"}
@@ -380,10 +332,8 @@ from attnbook.exercises import check
 print(check("02-two-steps/2", 21.1), check("02-two-steps/2", None))
 """
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False)
-    assert done.stdout == (
-        "Right, up to rounding at three digits. "
-        "Not answered yet: put your number in place of None, run its cell, then this one.\n"
-    ), done.stderr
+    right = "Right, up to rounding at three digits."
+    assert done.stdout.startswith(f"{right} Not answered yet: put your number in place of None"), done.stderr
 
 
 def test_crossing_finds_a_root() -> None:
@@ -394,10 +344,7 @@ def test_students_install_the_table_and_no_answers() -> None:
     setuptools = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["setuptools"]
     assert setuptools["package-data"]["attnbook.exercises"] == [TABLE.name]
     rule = setuptools["packages"]["find"]
-    installed = [
-        name
-        for folder in rule["where"]
-        for name in find_packages(str(ROOT / folder), include=rule["include"], exclude=rule["exclude"])
-    ]
+    named = {"include": rule["include"], "exclude": rule["exclude"]}
+    installed = [name for folder in rule["where"] for name in find_packages(str(ROOT / folder), **named)]
     assert {"attnbook.exercises", "bookkit.exercises"} <= set(installed)
     assert [name for name in installed if "answers" in name] == []

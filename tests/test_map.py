@@ -1,6 +1,7 @@
 """The map of a book: boxes read off chapters, links read off judges, what falls with what, and what stops a build."""
 
 import re
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -72,15 +73,12 @@ made = maker("C3", uses="C2")
 @CLAIMS.claim("C4", source=Source.MEASURED)
 def seen(study, constant): ...
 """
-FUNCTIONS = {"C1": "one", "C2": "many", "C3": "seen", "C4": "seen"}
-
-
-def records(**changes: dict) -> list[dict]:
-    sources = {"C1": "derived", "C2": "derived", "C3": "measured", "C4": "measured"}
-    return [
-        record(claim, source=sources[claim], function=f"attnbook.throws.claims.{name}", **changes.get(claim, {}))
-        for claim, name in FUNCTIONS.items()
-    ]
+RECORDS = [
+    record(claim, source=source, function=f"attnbook.throws.claims.{name}")
+    for claim, source, name in (
+        ("C1", "derived", "one"), ("C2", "derived", "many"), ("C3", "measured", "seen"), ("C4", "measured", "seen"),
+    )
+]  # fmt: skip
 
 
 @pytest.fixture
@@ -93,7 +91,7 @@ def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     }
     made = make_book(tmp_path, {"single_head/01_a": page_text("show()")}, prose)
     write(made / "book" / "attnbook" / "throws" / "claims.py", JUDGES)
-    store(made, "single_head/01_a", records())
+    store(made, "single_head/01_a", RECORDS)
     monkeypatch.chdir(made)
     return made
 
@@ -107,7 +105,7 @@ def test_boxes_know_their_tag_proof_and_what_they_use(root: Path) -> None:
 
 
 def test_links_are_read_off_the_judges(root: Path) -> None:
-    found = {each["id"]: links_of(each, root) for each in records()}
+    found = {each["id"]: links_of(each, root) for each in RECORDS}
     assert found == {
         "C1": Links(("lem-throw",)),
         "C2": Links(("thm-many",), ("C1", "def-die")),
@@ -116,15 +114,11 @@ def test_links_are_read_off_the_judges(root: Path) -> None:
     }
     assert links_of(record("C9", function="somewhere.else"), root) == Links()
     write(root / "book" / "attnbook" / "throws" / "claims.py", JUDGES.replace('"lem-throw"', '("lem-throw",)'))
-    with pytest.raises(
-        UserError, match=r"claims\.py: box and uses of claim C1 must be names between spaces, written out"
-    ):
-        links_of(records()[0], root)
+    with pytest.raises(UserError, match=r"claims\.py: box and uses of claim C1 must be names between spaces, written"):
+        links_of(RECORDS[0], root)
 
 
-def test_what_falls_with_a_claim_is_all_that_rests_on_it(
-    root: Path, capsys: pytest.CaptureFixture, monkeypatch
-) -> None:
+def test_what_falls_with_a_claim_is_all_that_rests_on_it(root: Path, capsys: pytest.CaptureFixture) -> None:
     known = read_map(root)
     assert known.problems() == []
     # C1 checks the lemma, which the theorem uses; C2 uses C1 and checks the theorem; the corollary uses both boxes.
@@ -147,83 +141,53 @@ def test_what_falls_with_a_claim_is_all_that_rests_on_it(
     assert "claims needs an executed notebook" in capsys.readouterr().err
 
 
-def change(known: Map, **boxes: dict) -> Map:
-    return replace(
-        known,
-        boxes={label: replace(box, **boxes.get(label.replace("-", "_"), {})) for label, box in known.boxes.items()},
-    )
+def box(label: str, **changes: object) -> Callable[[Map], Map]:
+    """A map in which a box is another."""
+    return lambda known: replace(known, boxes={**known.boxes, label: replace(known.boxes[label], **changes)})
 
 
-def linked(known: Map, claim: str, links: Links) -> Map:
-    return replace(known, links={**known.links, claim: links})
+def links(claim: str, box: str = "", uses: str = "", source: str = "") -> Callable[[Map], Map]:
+    """A map in which a claim has other links, or another source."""
+
+    def changed(known: Map) -> Map:
+        record = {**known.claims[claim], **({"source": source} if source else {})}
+        made = Links(tuple(box.split()), tuple(uses.split()))
+        return replace(known, claims={**known.claims, claim: record}, links={**known.links, claim: made})
+
+    return changed
 
 
-def certified(known: Map, claim: str = "C2") -> Map:
-    return replace(known, claims={**known.claims, claim: {**known.claims[claim], "source": "certified"}})
-
-
-WHERE = "(book/theory)"
-PAGE = "(notebooks/single_head/01_a)"
+WHERE, PAGE = "(book/theory)", "(notebooks/single_head/01_a)"
 CIRCLE = "these use each other in a circle: "
+NO_PROOF = f"the box thm-many {WHERE} is tagged 'derived, leading order' and no proof follows it"
+ALONE = f"no claim checks the box thm-many {WHERE}: "
 
 
-@pytest.mark.parametrize(
-    ("broken", "said"),
-    [
-        (
-            lambda known: linked(known, "C1", Links(("lem-throws",))),
-            [
-                "claim C1 checks the box 'lem-throws', which no chapter has",
-                f"no claim checks the box lem-throw {WHERE}: ",
-            ],
-        ),
-        (
-            lambda known: linked(known, "C3", Links((), ("C8",))),
-            ["claim C3 uses 'C8', which is neither a claim nor a box"],
-        ),
-        (
-            lambda known: change(known, thm_many={"uses": ("thm-few",)}),
-            [f"the proof of thm-many {WHERE} cites 'thm-few', which no chapter has"],
-        ),
-        (lambda known: linked(known, "C1", Links(("lem-throw",), ("C3",))), [CIRCLE]),
-        (lambda known: change(known, lem_throw={"uses": ("cor-cheat",)}), [CIRCLE]),
-        (lambda known: change(known, cor_cheat={"unchecked": ""}), [f"no claim checks the box cor-cheat {WHERE}: "]),
-        (
-            lambda known: change(known, thm_many={"unchecked": "too long"}),
-            [f"the box thm-many {WHERE} says that no claim checks it, and one does"],
-        ),
-        (
-            lambda known: linked(known, "C2", Links((), ("C1",))),
-            [f"no claim checks the box thm-many {WHERE}: ", f"claim C2 {PAGE} is derived and names no box"],
-        ),
-        (
-            lambda known: change(known, thm_many={"proved": False}),
-            [f"the box thm-many {WHERE} is tagged 'derived, leading order' and no proof follows it"],
-        ),
-        # A remark needs a proof only where a derived claim leans on it.
-        (
-            lambda known: change(known, thm_many={"proved": False, "kind": "remark"}),
-            [f"the box thm-many {WHERE} is tagged 'derived, leading order' and no proof follows it"],
-        ),
-        (lambda known: change(known, cor_cheat={"proved": False, "kind": "remark"}), []),
-        (lambda known: linked(known, "C1", Links(("lem-throw", "def-die"))), []),
-        (
-            lambda known: change(known, lem_throw={"tag": "paper"}),
-            [f"claim C1 {PAGE} is derived, and the boxes that it checks are not"],
-        ),
-        # What is proved with a computation is proved: it needs its proof on paper, and carries derived claims.
-        (lambda known: change(known, lem_throw={"tag": "certified"}), []),
-        (
-            lambda known: change(known, lem_throw={"tag": "certified", "proved": False}),
-            [f"the box lem-throw {WHERE} is tagged 'certified' and no proof follows it"],
-        ),
-        (
-            lambda known: certified(linked(known, "C2", Links((), ("C1",)))),
-            [f"no claim checks the box thm-many {WHERE}: ", f"claim C2 {PAGE} is certified and names no box"],
-        ),
-    ],
-)
-def test_every_fault_of_a_map_has_its_words(root: Path, broken, said: list[str]) -> None:
+@pytest.mark.parametrize(("broken", "said"), [
+    (links("C1", "lem-throws"), [
+        "claim C1 checks the box 'lem-throws', which no chapter has", f"no claim checks the box lem-throw {WHERE}: "
+    ]),
+    (links("C3", uses="C8"), ["claim C3 uses 'C8', which is neither a claim nor a box"]),
+    (box("thm-many", uses=("thm-few",)), [f"the proof of thm-many {WHERE} cites 'thm-few', which no chapter has"]),
+    (links("C1", "lem-throw", "C3"), [CIRCLE]),
+    (box("lem-throw", uses=("cor-cheat",)), [CIRCLE]),
+    (box("cor-cheat", unchecked=""), [f"no claim checks the box cor-cheat {WHERE}: "]),
+    (box("thm-many", unchecked="x"), [f"the box thm-many {WHERE} says that no claim checks it, and one does"]),
+    (links("C2", uses="C1"), [ALONE, f"claim C2 {PAGE} is derived and names no box"]),
+    (box("thm-many", proved=False), [NO_PROOF]),
+    # A remark needs a proof only where a derived claim leans on it.
+    (box("thm-many", proved=False, kind="remark"), [NO_PROOF]),
+    (box("cor-cheat", proved=False, kind="remark"), []),
+    (links("C1", "lem-throw def-die"), []),
+    (box("lem-throw", tag="paper"), [f"claim C1 {PAGE} is derived, and the boxes that it checks are not"]),
+    # What is proved with a computation is proved: it needs its proof on paper, and carries derived claims.
+    (box("lem-throw", tag="certified"), []),
+    (box("lem-throw", tag="certified", proved=False), [
+        f"the box lem-throw {WHERE} is tagged 'certified' and no proof follows it"
+    ]),
+    (links("C2", uses="C1", source="certified"), [ALONE, f"claim C2 {PAGE} is certified and names no box"]),
+])  # fmt: skip
+def test_every_fault_of_a_map_has_its_words(root: Path, broken: Callable[[Map], Map], said: list[str]) -> None:
     found = broken(read_map(root)).problems()
     assert len(found) == len(said), found
     assert all(each.startswith(words) for each, words in zip(found, said, strict=True)), found
