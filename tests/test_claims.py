@@ -70,11 +70,16 @@ def test_a_docstring_says_title_statement_regime_and_control(family):
     assert (family["X3"].title, family["X3"].statement, family["X3"].regime) == ("made for many", "so", "shared")
 
 
-@pytest.mark.parametrize(("id", "words", "told"), [
-    ("X1", "again\nx\nwrong: y", "'X1' twice"),
-    ("X9", "", "docstring of the judge of X9 must hold .*; got no title"), ("X9", "a title\nwrong: w", "got no statement"),
-    ("X9", "a title\na statement", "got no wrong"), ("X9", "a title\ns\nwrong: ", "got no wrong"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("id", "words", "told"),
+    [
+        ("X1", "again\nx\nwrong: y", "'X1' twice"),
+        ("X9", "", "docstring of the judge of X9 must hold .*; got no title"),
+        ("X9", "a title\nwrong: w", "got no statement"),
+        ("X9", "a title\na statement", "got no wrong"),
+        ("X9", "a title\ns\nwrong: ", "got no wrong"),
+    ],
+)
 def test_an_id_in_use_and_words_that_lack_a_line_are_refused(family, id, words, told):
     with pytest.raises(ValueError, match=told):
         family.claim(id, words, wrong=1.0)(lambda s, c: None)

@@ -91,11 +91,17 @@ def test_hints_are_for_who_is_all_but_right(entries) -> None:
     assert "whole number" in str(say(entries, "03-rotations-are-free/1", 610.5))
 
 
-@pytest.mark.parametrize(("value", "right", "wrong"), [
-    (9.99, (9.98, 9.99, 10.0, 10.04), (9.97, 10.1)), (0.0995, (0.0994, 0.0996), (0.0993, 0.0997, 0.995)),
-    (99950.0, (99900, 100000, 101000), (99800, 102000)), (1.0, (0.999, 1.004, 1.01), (0.99, 0.998, 1.02)),
-    (-4.996, (-4.99, -5.01), (-4.98, -5.02, 5.0)), (1e-30, (9.99e-31, 1.01e-30), (1.02e-30, 9.98e-31, 0.0)),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("value", "right", "wrong"),
+    [
+        (9.99, (9.98, 9.99, 10.0, 10.04), (9.97, 10.1)),
+        (0.0995, (0.0994, 0.0996), (0.0993, 0.0997, 0.995)),
+        (99950.0, (99900, 100000, 101000), (99800, 102000)),
+        (1.0, (0.999, 1.004, 1.01), (0.99, 0.998, 1.02)),
+        (-4.996, (-4.99, -5.01), (-4.98, -5.02, 5.0)),
+        (1e-30, (9.99e-31, 1.01e-30), (1.02e-30, 9.98e-31, 0.0)),
+    ],
+)
 def test_neighbours_cross_powers_of_ten(value: float, right: tuple, wrong: tuple) -> None:
     entries = {"a/1": table.entry("a/1", "", value, 3, 1, FAST)}
     assert all(say(entries, "a/1", given) for given in (value, *right))
@@ -290,16 +296,24 @@ def test_what_is_asked_for_does_not_tell_how() -> None:
 # --- bad input ------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("given", "told"), [
-    (None, "Not answered yet: put your number in place of None"), ("21.1", "without quotes; got the text '21.1'"),
-    (True, "must be a number; got True"), (math.nan, "must be a finite number; got nan"),
-    (-math.inf, "must be a finite number; got -inf"), (Decimal("NaN"), "must be a finite number; got NaN"),
-    (21.1 + 0j, "must be a real number; got the complex number (21.1+0j)"),
-    (np.array([21.1, 3.0]), "must be one number; got an array of shape (2,)"),
-    (torch.ones(2, 3), "must be one number; got an array of shape (2, 3)"),
-    (torch.tensor(math.nan), "must be a finite number; got nan"), ([21.1], "must be one number; got a list of 1"),
-    ({"a": 1, "b": 2}, "must be one number; got a dict of 2"), (check, "must be a number; got an object of type function"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        (None, "Not answered yet: put your number in place of None"),
+        ("21.1", "without quotes; got the text '21.1'"),
+        (True, "must be a number; got True"),
+        (math.nan, "must be a finite number; got nan"),
+        (-math.inf, "must be a finite number; got -inf"),
+        (Decimal("NaN"), "must be a finite number; got NaN"),
+        (21.1 + 0j, "must be a real number; got the complex number (21.1+0j)"),
+        (np.array([21.1, 3.0]), "must be one number; got an array of shape (2,)"),
+        (torch.ones(2, 3), "must be one number; got an array of shape (2, 3)"),
+        (torch.tensor(math.nan), "must be a finite number; got nan"),
+        ([21.1], "must be one number; got a list of 1"),
+        ({"a": 1, "b": 2}, "must be one number; got a dict of 2"),
+        (check, "must be a number; got an object of type function"),
+    ],
+)
 def test_what_is_no_number_gets_a_sentence(entries, given: object, told: str) -> None:
     reply = say(entries, "02-two-steps/2", given)
     assert not reply
@@ -307,11 +321,17 @@ def test_what_is_no_number_gets_a_sentence(entries, given: object, told: str) ->
     assert re.fullmatch(r"[^\n]+\.", str(reply))
 
 
-@pytest.mark.parametrize(("name", "told"), [
-    ("02-two-steps/9", "on that page only 02-two-steps/1, 02-two-steps/2"), ("02_two_steps/2", "did you mean '02-two-steps/2'?"),
-    ("two-steps/2", "did you mean '02-two-steps/2'?"), ("single_head/02_two_steps/2", "did you mean '02-two-steps/2'?"),
-    ("zzz", "the student notebooks hold the names"), (7, "got 7"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("name", "told"),
+    [
+        ("02-two-steps/9", "on that page only 02-two-steps/1, 02-two-steps/2"),
+        ("02_two_steps/2", "did you mean '02-two-steps/2'?"),
+        ("two-steps/2", "did you mean '02-two-steps/2'?"),
+        ("single_head/02_two_steps/2", "did you mean '02-two-steps/2'?"),
+        ("zzz", "the student notebooks hold the names"),
+        (7, "got 7"),
+    ],
+)
 def test_an_unknown_exercise_is_refused_in_one_sentence(entries, name: object, told: str) -> None:
     with pytest.raises(ValueError, match="exercise must be the name of a page and a number") as error:
         say(entries, name, 1)

@@ -46,14 +46,17 @@ def on_page(*records: dict, page: str = "notebooks/single_head/01_a") -> list[di
 CONTROL_HOLDS = {"negative_control": {"wrong": "one step", "verdict": "holds"}}
 
 
-@pytest.mark.parametrize(("records", "said"), [
-    # Where the claim itself is known to fail, its negative control may hold.
-    ([record(), record("C2", **FAILS, **CONTROL_HOLDS)], []),
-    ([record(verdict="holds", expected="fails")], ["verdict is 'holds', expected 'fails'"]),
-    ([record(verdict=OUTSIDE, violated="d = 3 < 9")], [f"verdict is '{OUTSIDE}', expected 'holds'", "d = 3 < 9"]),
-    ([record(**CONTROL_HOLDS)], ["negative control (one step) holds too"]),
-    ([record("C1"), record("c1")], ["claim-c1 is recorded 2 times"]),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("records", "said"),
+    [
+        # Where the claim itself is known to fail, its negative control may hold.
+        ([record(), record("C2", **FAILS, **CONTROL_HOLDS)], []),
+        ([record(verdict="holds", expected="fails")], ["verdict is 'holds', expected 'fails'"]),
+        ([record(verdict=OUTSIDE, violated="d = 3 < 9")], [f"verdict is '{OUTSIDE}', expected 'holds'", "d = 3 < 9"]),
+        ([record(**CONTROL_HOLDS)], ["negative control (one step) holds too"]),
+        ([record("C1"), record("c1")], ["claim-c1 is recorded 2 times"]),
+    ],
+)
 def test_what_is_a_problem(records: list[dict], said: list[str]) -> None:
     found = problems(on_page(*records))
     assert len(found) == bool(said)
@@ -96,29 +99,46 @@ MANY = [
     *on_page(record("C1"), record("C2", source="derived"), record("C3", source="paper, second-hand")),
     *on_page(record("C4", **FAILS), page="notebooks/single_head/02_b"),
     *on_page(
-        record("Q1", source="derived", **OPEN), record("Q2", source="authors' code", **BROKEN, **OPEN),
+        record("Q1", source="derived", **OPEN),
+        record("Q2", source="authors' code", **BROKEN, **OPEN),
         page="notebooks/open_questions/01_c",
     ),
-]  # fmt: skip
+]
 
 
-@pytest.mark.parametrize(("asked", "answer"), [
-    ("all", "6 claims: 4 hold, 1 fails as expected, 1 is outside its regime"), ("all claims", "6"), ("all holds", "4"),
-    ("fails all", "1"), ("outside all", "1"), ("all pages", "3"), ("2410.07746 pages", "2"), ("2410.07746 claims", "4"),
-    ("single_head/01_a holds", "3"), ("notebooks/single_head/01_a", "3 claims: 3 hold"), ("paper, second-hand all claims", "1"),
-    ("open_questions authors' code outside", "1"), ("open_questions authors' code holds", "0"),
-    ("derived", "2 claims: 2 hold"), ("open_questions derived", "1 claim: 1 holds"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("asked", "answer"),
+    [
+        ("all", "6 claims: 4 hold, 1 fails as expected, 1 is outside its regime"),
+        ("all claims", "6"),
+        ("all holds", "4"),
+        ("fails all", "1"),
+        ("outside all", "1"),
+        ("all pages", "3"),
+        ("2410.07746 pages", "2"),
+        ("2410.07746 claims", "4"),
+        ("single_head/01_a holds", "3"),
+        ("notebooks/single_head/01_a", "3 claims: 3 hold"),
+        ("paper, second-hand all claims", "1"),
+        ("open_questions authors' code outside", "1"),
+        ("open_questions authors' code holds", "0"),
+        ("derived", "2 claims: 2 hold"),
+        ("open_questions derived", "1 claim: 1 holds"),
+    ],
+)
 def test_counts_in_prose(asked: str, answer: str) -> None:
     assert counted(asked, MANY) == answer
 
 
-@pytest.mark.parametrize(("asked", "told"), [
-    ("all blue", "unknown word 'blue'; there are all, single_head, open_questions, 2410.07746, single_head/01_a"),
-    ("all holds fails", "unknown word 'fails'"),  # two numbers at once
-    ("in_context", "no check of part 'in_context'; parts: open_questions, single_head"),
-    ("2503.12734", "unknown word '2503.12734'"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("asked", "told"),
+    [
+        ("all blue", "unknown word 'blue'; there are all, single_head, open_questions, 2410.07746, single_head/01_a"),
+        ("all holds fails", "unknown word 'fails'"),  # two numbers at once
+        ("in_context", "no check of part 'in_context'; parts: open_questions, single_head"),
+        ("2503.12734", "unknown word '2503.12734'"),
+    ],
+)
 def test_counts_of_what_there_is_not(asked: str, told: str) -> None:
     with pytest.raises(LookupError) as caught:
         counted(asked, MANY)
@@ -250,12 +270,15 @@ def test_claims_of_a_notebook_are_printed(notebook: str, capsys: pytest.CaptureF
     assert json.loads(capsys.readouterr().out) == [record()]
 
 
-@pytest.mark.parametrize(("name", "ids", "complaint"), [
-    ("01_a", ["C12"], "checks no claim 'C12'; did you mean C12b? it checks C1, C12b"),
-    ("01_a", ["zebra"], "checks no claim 'zebra'; it checks C1, C12b"),
-    ("02_none", [], "holds no checked claims: execute a page that checks some first"),
-    ("missing", [], "cannot be read: No such file or directory"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("name", "ids", "complaint"),
+    [
+        ("01_a", ["C12"], "checks no claim 'C12'; did you mean C12b? it checks C1, C12b"),
+        ("01_a", ["zebra"], "checks no claim 'zebra'; it checks C1, C12b"),
+        ("02_none", [], "holds no checked claims: execute a page that checks some first"),
+        ("missing", [], "cannot be read: No such file or directory"),
+    ],
+)
 def test_claims_that_are_not_there_are_one_line(notebook: str, name, ids, complaint: str, capsys) -> None:
     assert main(["claims", notebook.replace("01_a", name), *ids]) == 2
     assert re.fullmatch(rf"bookkit: error: .*{re.escape(complaint)}\n", capsys.readouterr().err)

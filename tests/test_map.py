@@ -76,9 +76,12 @@ def seen(study, constant): ...
 RECORDS = [
     record(claim, source=source, function=f"attnbook.throws.claims.{name}")
     for claim, source, name in (
-        ("C1", "derived", "one"), ("C2", "derived", "many"), ("C3", "measured", "seen"), ("C4", "measured", "seen"),
+        ("C1", "derived", "one"),
+        ("C2", "derived", "many"),
+        ("C3", "measured", "seen"),
+        ("C4", "measured", "seen"),
     )
-]  # fmt: skip
+]
 
 
 @pytest.fixture
@@ -163,30 +166,38 @@ NO_PROOF = f"the box thm-many {WHERE} is tagged 'derived, leading order' and no 
 ALONE = f"no claim checks the box thm-many {WHERE}: "
 
 
-@pytest.mark.parametrize(("broken", "said"), [
-    (links("C1", "lem-throws"), [
-        "claim C1 checks the box 'lem-throws', which no chapter has", f"no claim checks the box lem-throw {WHERE}: "
-    ]),
-    (links("C3", uses="C8"), ["claim C3 uses 'C8', which is neither a claim nor a box"]),
-    (box("thm-many", uses=("thm-few",)), [f"the proof of thm-many {WHERE} cites 'thm-few', which no chapter has"]),
-    (links("C1", "lem-throw", "C3"), [CIRCLE]),
-    (box("lem-throw", uses=("cor-cheat",)), [CIRCLE]),
-    (box("cor-cheat", unchecked=""), [f"no claim checks the box cor-cheat {WHERE}: "]),
-    (box("thm-many", unchecked="x"), [f"the box thm-many {WHERE} says that no claim checks it, and one does"]),
-    (links("C2", uses="C1"), [ALONE, f"claim C2 {PAGE} is derived and names no box"]),
-    (box("thm-many", proved=False), [NO_PROOF]),
-    # A remark needs a proof only where a derived claim leans on it.
-    (box("thm-many", proved=False, kind="remark"), [NO_PROOF]),
-    (box("cor-cheat", proved=False, kind="remark"), []),
-    (links("C1", "lem-throw def-die"), []),
-    (box("lem-throw", tag="paper"), [f"claim C1 {PAGE} is derived, and the boxes that it checks are not"]),
-    # What is proved with a computation is proved: it needs its proof on paper, and carries derived claims.
-    (box("lem-throw", tag="certified"), []),
-    (box("lem-throw", tag="certified", proved=False), [
-        f"the box lem-throw {WHERE} is tagged 'certified' and no proof follows it"
-    ]),
-    (links("C2", uses="C1", source="certified"), [ALONE, f"claim C2 {PAGE} is certified and names no box"]),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("broken", "said"),
+    [
+        (
+            links("C1", "lem-throws"),
+            [
+                "claim C1 checks the box 'lem-throws', which no chapter has",
+                f"no claim checks the box lem-throw {WHERE}: ",
+            ],
+        ),
+        (links("C3", uses="C8"), ["claim C3 uses 'C8', which is neither a claim nor a box"]),
+        (box("thm-many", uses=("thm-few",)), [f"the proof of thm-many {WHERE} cites 'thm-few', which no chapter has"]),
+        (links("C1", "lem-throw", "C3"), [CIRCLE]),
+        (box("lem-throw", uses=("cor-cheat",)), [CIRCLE]),
+        (box("cor-cheat", unchecked=""), [f"no claim checks the box cor-cheat {WHERE}: "]),
+        (box("thm-many", unchecked="x"), [f"the box thm-many {WHERE} says that no claim checks it, and one does"]),
+        (links("C2", uses="C1"), [ALONE, f"claim C2 {PAGE} is derived and names no box"]),
+        (box("thm-many", proved=False), [NO_PROOF]),
+        # A remark needs a proof only where a derived claim leans on it.
+        (box("thm-many", proved=False, kind="remark"), [NO_PROOF]),
+        (box("cor-cheat", proved=False, kind="remark"), []),
+        (links("C1", "lem-throw def-die"), []),
+        (box("lem-throw", tag="paper"), [f"claim C1 {PAGE} is derived, and the boxes that it checks are not"]),
+        # What is proved with a computation is proved: it needs its proof on paper, and carries derived claims.
+        (box("lem-throw", tag="certified"), []),
+        (
+            box("lem-throw", tag="certified", proved=False),
+            [f"the box lem-throw {WHERE} is tagged 'certified' and no proof follows it"],
+        ),
+        (links("C2", uses="C1", source="certified"), [ALONE, f"claim C2 {PAGE} is certified and names no box"]),
+    ],
+)
 def test_every_fault_of_a_map_has_its_words(root: Path, broken: Callable[[Map], Map], said: list[str]) -> None:
     found = broken(read_map(root)).problems()
     assert len(found) == len(said), found

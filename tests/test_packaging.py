@@ -149,8 +149,14 @@ def test_no_page_and_nothing_that_builds_the_book_imports_what_only_its_proof_ne
 
 # Each a text of its own: so `make check` knows which modules are reached from here.
 LIGHT = [
-    "attnlib", "attnbook.command", "bookkit.cli", "bookkit.results", "bookkit.pages.rerun", "bookkit.book", "bookkit.sweeps",
-]  # fmt: skip
+    "attnlib",
+    "attnbook.command",
+    "bookkit.cli",
+    "bookkit.results",
+    "bookkit.pages.rerun",
+    "bookkit.book",
+    "bookkit.sweeps",
+]
 
 
 @pytest.mark.parametrize("module", LIGHT)
@@ -239,9 +245,12 @@ def test_licence_citation_changelog_and_package_agree_and_the_checked_papers_are
 
 # Majors that run on Node 24: `runs.using` in the action.yml of each. Those before run on Node 20, which GitHub has retired.
 ACTIONS = {
-    "actions/checkout": "v7", "actions/setup-python": "v7", "actions/upload-artifact": "v7",
-    "actions/upload-pages-artifact": "v5", "actions/deploy-pages": "v5",
-}  # fmt: skip
+    "actions/checkout": "v7",
+    "actions/setup-python": "v7",
+    "actions/upload-artifact": "v7",
+    "actions/upload-pages-artifact": "v5",
+    "actions/deploy-pages": "v5",
+}
 
 
 def check_step(step: dict) -> None:

@@ -115,11 +115,15 @@ def test_pages_are_numbered_as_they_follow_each_other() -> None:
 
 def test_a_link_to_the_published_book_is_known() -> None:
     for link, found in {
-        "https://a.github.io/b/book/one.html#box": ("book/one", "#box"), "https://a.github.io/b": ("index", ""),
-        "https://a.github.io/b/notebooks/w/01_p.html": ("notebooks/w/01_p", ""), "https://a.github.io/b/": ("index", ""),
-        "https://a.github.io/bb/book/one.html": None, "https://a.github.io/": None, "https://github.com/a/b": None,
+        "https://a.github.io/b/book/one.html#box": ("book/one", "#box"),
+        "https://a.github.io/b": ("index", ""),
+        "https://a.github.io/b/notebooks/w/01_p.html": ("notebooks/w/01_p", ""),
+        "https://a.github.io/b/": ("index", ""),
+        "https://a.github.io/bb/book/one.html": None,
+        "https://a.github.io/": None,
+        "https://github.com/a/b": None,
         "book/one.html": None,
-    }.items():  # fmt: skip
+    }.items():
         assert inside(link, "https://a.github.io/b") == found
         assert inside(link, "") is None
 
@@ -151,8 +155,16 @@ def test_the_built_book_takes_public_links_for_its_own(tmp_path: Path, monkeypat
 GITHUB = re.compile(r"(?:github\.com[/:]|/github/|raw\.githubusercontent\.com/)([\w-]+/[\w.-]*[\w-])", re.ASCII)
 # Files that speak for this repository: every GitHub address in them must be ours, apart from those of instructions.
 SPEAKING = (
-    "README.md", "CITATION.cff", "_config.yml", "Makefile", "pyproject.toml", ".github/", ".ci/", "notebooks/", "book/",
-)  # fmt: skip
+    "README.md",
+    "CITATION.cff",
+    "_config.yml",
+    "Makefile",
+    "pyproject.toml",
+    ".github/",
+    ".ci/",
+    "notebooks/",
+    "book/",
+)
 OURS = REPOSITORY.removeprefix("https://github.com/")
 
 

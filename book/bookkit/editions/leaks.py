@@ -50,7 +50,7 @@ def find_leaks(folder: Path, removed: Removed, allowed: Path) -> list[str]:
     theory chapter may say the same.
     """
     sources = {
-        path.relative_to(allowed).as_posix(): _readable(path)
+        path.relative_to(allowed).as_posix(): readable(path)
         for path in sorted(allowed.rglob("*"))
         if path.suffix in (".md", ".ipynb")
     }
@@ -63,12 +63,12 @@ def find_leaks(folder: Path, removed: Removed, allowed: Path) -> list[str]:
     found = []
     for path in sorted(folder.rglob("*")):
         if path.suffix in _SEARCHED and path.is_file():
-            text = _readable(path)
+            text = readable(path)
             found += [f"{path.relative_to(folder).as_posix()}: {run}" for run in sorted(telling) if run in text]
     return found
 
 
-def _readable(path: Path) -> str:
+def readable(path: Path) -> str:
     text = path.read_text(encoding="utf-8", errors="replace")
     if path.suffix in (".ipynb", ".json"):
         try:
