@@ -31,6 +31,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from itertools import count
 
 import torch
 
@@ -61,6 +62,10 @@ __all__ = [
 LEDGER = 0.05
 LEVEL = 1e-4
 SHARE = 0.95  # of draws that a bound on random draws speaks for, unless a claim says another
+
+
+End = float | None  # of an interval; None where it has none there
+Bound = torch.Tensor | float | None
 
 
 class NothingToMeasure(Exception):
@@ -134,13 +139,8 @@ def exactly(
     deviation = (measured - predicted).abs().max().item() / scale
     # Rounding noise differs between machines: below the tolerance it is not printed.
     shown = f"equal to {tolerance:.0e}" if deviation <= tolerance else f"off by {deviation:.2g} relative"
-    return Evidence(
-        deviation <= tolerance,
-        "equality",
-        shown,
-        f"algebra: relative deviation <= {tolerance:.0e}",
-        draws or measured.shape[0],
-    )
+    rule = f"algebra: relative deviation <= {tolerance:.0e}"
+    return Evidence(deviation <= tolerance, "equality", shown, rule, draws or measured.shape[0])
 
 
 # --- shares of draws -------------------------------------------------------------------------------------------------------
@@ -148,8 +148,8 @@ def exactly(
 
 def within(
     measured: torch.Tensor,
-    low: torch.Tensor | float | None = None,
-    high: torch.Tensor | float | None = None,
+    low: Bound = None,
+    high: Bound = None,
     *,
     quantity: str = "",
     share: float = SHARE,
@@ -171,9 +171,8 @@ def within(
     speaks = ~silent.all(1)
     draws = int(speaks.sum())
     if draws < fewest_draws(share, level):
-        raise NothingToMeasure(
-            f"needs {fewest_draws(share, level)} draws or more to refute a fraction of {share:.0%}; here {draws}"
-        )
+        fewest = fewest_draws(share, level)
+        raise NothingToMeasure(f"needs {fewest} draws or more to refute a fraction of {share:.0%}; here {draws}")
     inside, text = torch.ones_like(values, dtype=torch.bool), []
     numbers = {"min": values[~silent].min().item(), "max": values[~silent].max().item()}
     for name, bound, sign in (("low", low, 1), ("high", high, -1)):
@@ -190,23 +189,16 @@ def within(
     failures = int((~inside.all(1) & speaks).sum())
     numbers["failures"] = failures
     accepted = failures == 0 or binomial_tail(draws, 1 - share, failures) > level
-    rule = (
-        "bound, whatever the draw"
-        if share >= 1
-        else f"bound with probability >= {share:g} per draw; exact binomial test"
-    )
+    rule = f"bound with probability >= {share:g} per draw; exact binomial test"
     shown = f"[{numbers['min']:.4g}, {numbers['max']:.4g}]; inside in {draws - failures} of {draws} draws"
     predicted = (f"{quantity} " if quantity else "") + " and ".join(text)
-    return Evidence(accepted, predicted, shown, rule, draws, numbers, level if share < 1 else 0.0)
+    if share >= 1:
+        return Evidence(accepted, predicted, shown, "bound, whatever the draw", draws, numbers)
+    return Evidence(accepted, predicted, shown, rule, draws, numbers, level)
 
 
 def stored_within(
-    values: torch.Tensor,
-    low: torch.Tensor | float | None = None,
-    high: torch.Tensor | float | None = None,
-    *,
-    quantity: str = "",
-    what: str = "stored run",
+    values: torch.Tensor, low: Bound = None, high: Bound = None, *, quantity: str = "", what: str = "stored run"
 ) -> Evidence:
     """Bounds on numbers of a stored table, (rows, ...), nan where there is nothing to say: one row outside rejects.
 
@@ -218,13 +210,7 @@ def stored_within(
 
 
 def share_within(
-    hits: int,
-    trials: int,
-    low: float | None = None,
-    high: float | None = None,
-    *,
-    quantity: str = "fraction",
-    level: float = LEVEL,
+    hits: int, trials: int, low: End = None, high: End = None, *, quantity: str = "fraction", level: float = LEVEL
 ) -> Evidence:
     """A probability, counted in independent trials, lies in [low, high].
 
@@ -238,23 +224,15 @@ def share_within(
         raise NothingToMeasure("needs at least one trial; there is none")
     few = low is not None and binomial_tail(trials, 1 - low, trials - hits) <= each
     many = high is not None and binomial_tail(trials, high, hits) <= each
-    mute = (low is None or (1 - low) ** trials > each) and (high is None or high**trials > each)
-    if mute:
-        raise NothingToMeasure(f"needs more trials to refute {_bounds(quantity, low, high)}; here {trials}")
-    numbers = {"share": hits / trials, "trials": trials}
-    return Evidence(
-        not (few or many), _bounds(quantity, low, high), f"{hits} of {trials}", "share; exact binomial test", trials,
-        numbers, level,
-    )  # fmt: skip
+    bounds = _bounds(quantity, low, high)
+    if (low is None or (1 - low) ** trials > each) and (high is None or high**trials > each):
+        raise NothingToMeasure(f"needs more trials to refute {bounds}; here {trials}")
+    numbers, rule = {"share": hits / trials, "trials": trials}, "share; exact binomial test"
+    return Evidence(not (few or many), bounds, f"{hits} of {trials}", rule, trials, numbers, level)
 
 
 def median_within(
-    measured: torch.Tensor,
-    low: float | None = None,
-    high: float | None = None,
-    *,
-    quantity: str = "median",
-    level: float = LEVEL,
+    measured: torch.Tensor, low: End = None, high: End = None, *, quantity: str = "median", level: float = LEVEL
 ) -> Evidence:
     """The median over draws of the law lies in [low, high].
 
@@ -266,15 +244,15 @@ def median_within(
     draws = values.shape[0]
     k = median_interval(draws, level)
     if k == 0:
-        raise NothingToMeasure(f"needs {_first(lambda n: median_interval(n, level))} draws or more; here {draws}")
+        fewest = next(n for n in count(2) if median_interval(n, level))
+        raise NothingToMeasure(f"needs {fewest} draws or more; here {draws}")
     first, last = values[k - 1].item(), values[draws - k].item()
     holds = (low is None or last >= low) and (high is None or first <= high)
     middle = values.median().item() if draws % 2 else (values[draws // 2 - 1] + values[draws // 2]).item() / 2
     shown = f"median {middle:.4g} in [{first:.4g}, {last:.4g}]"
     numbers = {"median": middle, "interval_low": first, "interval_high": last}
-    return Evidence(
-        holds, _bounds(quantity, low, high), shown, "median over draws; order statistics", draws, numbers, level
-    )
+    rule = "median over draws; order statistics"
+    return Evidence(holds, _bounds(quantity, low, high), shown, rule, draws, numbers, level)
 
 
 # --- means -----------------------------------------------------------------------------------------------------------------
@@ -300,9 +278,7 @@ def agrees(
     difference = measured - predicted
     mean, error, draws = _mean(difference)
     multiple = student(draws, level)
-    rule = f"mean difference within {multiple:.3g} s.e. (Student's t)" + (
-        f" + {allowance:.2g} ({allowance_text})" if allowance else ""
-    )
+    known = f" + {allowance:.2g} ({allowance_text})" if allowance else ""
     spread = measured.std().item() / math.sqrt(draws)
     numbers = {
         "predicted": predicted.mean().item(),
@@ -312,17 +288,13 @@ def agrees(
         "standard_error_of_difference": error,
     }
     holds = abs(mean) <= multiple * error + allowance
+    rule = f"mean difference within {multiple:.3g} s.e. (Student's t){known}"
     shown = f"{numbers['measured']:.4g} +- {spread:.1g}; difference {mean:.1g} +- {error:.1g}"
     return Evidence(holds, f"{numbers['predicted']:.4g}", shown, rule, draws, numbers, level)
 
 
 def mean_within(
-    measured: torch.Tensor,
-    low: float | None = None,
-    high: float | None = None,
-    *,
-    quantity: str = "mean",
-    level: float = LEVEL,
+    measured: torch.Tensor, low: End = None, high: End = None, *, quantity: str = "mean", level: float = LEVEL
 ) -> Evidence:
     """The expectation over draws lies in [low, high]: rejects when the mean is further outside than Student's t standard errors.
 
@@ -338,8 +310,8 @@ def mean_within(
 def difference_within(
     first: torch.Tensor,
     second: torch.Tensor,
-    low: float | None = None,
-    high: float | None = None,
+    low: End = None,
+    high: End = None,
     *,
     quantity: str = "difference",
     level: float = LEVEL,
@@ -353,16 +325,17 @@ def difference_within(
     (m1, e1, n1), (m2, e2, n2) = (_mean(values[~values.isnan()]) for values in (first, second))
     square = e1**2 + e2**2
     freedom = square**2 / (e1**4 / (n1 - 1) + e2**4 / (n2 - 1)) if square else n1 + n2 - 2
+    effective, draws = freedom + 1, min(n1, n2)
     return _interval_rule(
-        m1 - m2, math.sqrt(square), freedom + 1, min(n1, n2), low, high, quantity, "difference of means", level
+        m1 - m2, math.sqrt(square), effective, draws, low, high, quantity, "difference of means", level
     )
 
 
 def statistic_within(
     statistic: Callable[..., float],
     *samples: torch.Tensor,
-    low: float | None = None,
-    high: float | None = None,
+    low: End = None,
+    high: End = None,
     quantity: str = "statistic",
     level: float = LEVEL,
 ) -> Evidence:
@@ -373,9 +346,7 @@ def statistic_within(
     fewer than two draws.
     """
     _require_bounds(low, high)
-    draws = samples[0].shape[0]
-    if draws < 2:
-        raise NothingToMeasure(f"needs two draws or more for a standard error; here {draws} with something to measure")
+    draws = _two_or_more(samples[0])
     whole = float(statistic(*samples))
     keep = ~torch.eye(draws, dtype=torch.bool)
     without = [float(statistic(*(sample[row] for sample in samples))) for row in keep]
@@ -387,8 +358,8 @@ def estimate_within(
     value: torch.Tensor,
     error: torch.Tensor,
     draws: int,
-    low: float | None = None,
-    high: float | None = None,
+    low: End = None,
+    high: End = None,
     *,
     quantity: str,
     what: str = "mean over draws",
@@ -400,25 +371,14 @@ def estimate_within(
     judged with the t of two sides.
     """
     multiple = student(draws, level / len(value))
-    slack = multiple * error
-    found = within(
-        value[None],
-        None if low is None else low - slack[None],
-        None if high is None else high + slack[None],
-        share=1,
-    )
+    slack = multiple * error[None]
+    widened = (None if low is None else low - slack, None if high is None else high + slack)
+    found = within(value[None], *widened, share=1)
     ends = {name: end for name, end in (("low", low), ("high", high)) if end is not None}
     bounds = " and ".join(f"{'>=' if name == 'low' else '<='} {end:.4g}" for name, end in ends.items())
     shown = ", ".join(f"{v:.4g} +- {e:.1g}" for v, e in zip(value.tolist(), error.tolist(), strict=True))
-    return replace(
-        found,
-        predicted=f"{quantity} {bounds}",
-        measured=shown,
-        rule=f"{what}, {multiple:.3g} s.e. (Student's t)",
-        draws=draws,
-        numbers=found.numbers | ends,
-        false_alarm=level,
-    )
+    rule = f"{what}, {multiple:.3g} s.e. (Student's t)"
+    return Evidence(found.holds, f"{quantity} {bounds}", shown, rule, draws, found.numbers | ends, level)
 
 
 def one_more_run(
@@ -436,13 +396,10 @@ def one_more_run(
     mean, spread = measured.mean(), measured.std()
     widened = mean + (measured - mean) * math.sqrt(runs + 1)
     found = agrees(widened, published, allowance=half_digit, level=level)
-    return replace(
-        found,
-        predicted=f"{quantity} {published:.4g}",
-        measured=f"{mean:.4g}, standard deviation of a run {spread:.2g}",
-        rule=f"|published - mean| <= {student(runs, level):.3g} s.d. of a run x sqrt(1 + 1/runs) (Student's t) + half a digit",
-        numbers={"published": published, "mean": mean.item(), "standard_deviation": spread.item()},
-    )
+    shown = f"{mean:.4g}, standard deviation of a run {spread:.2g}"
+    rule = f"|published - mean| <= {student(runs, level):.3g} s.d. of a run x sqrt(1 + 1/runs) (Student's t) + half a digit"
+    numbers = {"published": published, "mean": mean.item(), "standard_deviation": spread.item()}
+    return Evidence(found.holds, f"{quantity} {published:.4g}", shown, rule, runs, numbers, level)
 
 
 # --- together --------------------------------------------------------------------------------------------------------------
@@ -463,10 +420,15 @@ def both(*parts: Evidence) -> Evidence:
 
 def _mean(values: torch.Tensor) -> tuple[float, float, int]:
     """Mean, standard error, number."""
+    draws = _two_or_more(values)
+    return values.mean().item(), values.std().item() / math.sqrt(draws), draws
+
+
+def _two_or_more(values: torch.Tensor) -> int:
     draws = values.shape[0]
     if draws < 2:
         raise NothingToMeasure(f"needs two draws or more for a standard error; here {draws} with something to measure")
-    return values.mean().item(), values.std().item() / math.sqrt(draws), draws
+    return draws
 
 
 def _interval_rule(
@@ -474,8 +436,8 @@ def _interval_rule(
     error: float,
     effective: float,
     draws: int,
-    low: float | None,
-    high: float | None,
+    low: End,
+    high: End,
     quantity: str,
     what: str,
     level: float,
@@ -488,19 +450,12 @@ def _interval_rule(
     return Evidence(holds, _bounds(quantity, low, high), f"{centre:.4g} +- {error:.1g}", rule, draws, numbers, level)
 
 
-def _require_bounds(low: float | None, high: float | None) -> None:
+def _require_bounds(low: End, high: End) -> None:
     if low is None and high is None:
         raise ValueError("low, high: a rule needs one of them at least; got neither")
 
 
-def _bounds(quantity: str, low: float | None, high: float | None) -> str:
+def _bounds(quantity: str, low: End, high: End) -> str:
     if low is not None and high is not None:
         return f"{quantity} in [{low:.4g}, {high:.4g}]"
     return f"{quantity} >= {low:.4g}" if low is not None else f"{quantity} <= {high:.4g}"
-
-
-def _first(possible: Callable[[int], int]) -> int:
-    n = 2
-    while not possible(n):
-        n += 1
-    return n
