@@ -16,6 +16,8 @@ part in each row, and ledger.js repeats page, commands and links in each claim t
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -62,12 +64,6 @@ def records_for(env: BuildEnvironment, part_name: str | None, location: Any) -> 
     return found
 
 
-def verdict_badge(record: dict) -> nodes.inline:
-    """The verdict as a badge, with its sign from the style sheet."""
-    words = verdict_words(record)
-    return nodes.inline("", words, classes=["verdict", BADGES.get(record["verdict"], "verdict-fails")])
-
-
 class Ledger(SphinxDirective):
     """All claims, or those of one part: one list per part and source."""
 
@@ -78,17 +74,14 @@ class Ledger(SphinxDirective):
         """Return a heading and a list per group; every claim gets its label, so that prose can write {ref}`claim-c8`."""
         records = records_for(self.env, self.options.get("part"), self.get_location())
         self.env.metadata[self.env.docname]["asks_ledger"] = True
-        groups: dict[tuple[str, str], list[dict]] = {}
-        for part_name in dict.fromkeys(record["part"] for record in records):
-            for source in SOURCES:
-                chosen = [r for r in records if (r["part"], r["source"]) == (part_name, source)]
-                groups |= {(part_name, source): chosen} if chosen else {}
         self.known = standings()
         self.map = read_map(Path(self.env.srcdir))
         labels = self.env.get_domain("std").labels
         for record in records:
             labels.setdefault(anchor(record["id"]), (self.env.docname, anchor(record["id"]), record["id"]))
-        return [self._group(part_name, source, chosen) for (part_name, source), chosen in groups.items()]
+        groups = product(dict.fromkeys(record["part"] for record in records), SOURCES)
+        chosen = ((group, [r for r in records if (r["part"], r["source"]) == group]) for group in groups)
+        return [self._group(*group, found) for group, found in chosen if found]
 
     def _group(self, part_name: str, source: str, records: list[dict]) -> tag:
         part = part_of(part_name)
@@ -118,29 +111,25 @@ class Ledger(SphinxDirective):
     def _claim(self, record: dict) -> tag:
         standing = self.known.get(record["id"], Standing(None, None))
         held = element("i", standing.held, title=standing.replicated_words) if standing.held else element("i")
-        summary = element(
-            "summary", element("b", record["id"]), element("span", record["title"]), held, verdict_badge(record)
-        )
+        # The verdict is a badge, with its sign from the style sheet.
+        badge = nodes.inline("", verdict_words(record), classes=["verdict", BADGES[record["verdict"]]])
+        summary = element("summary", element("b", record["id"]), element("span", record["title"]), held, badge)
         says = [element("p", *self._markdown(text)) for text in record["statement"].split("\n\n")]
         body = element("div", *says, self._facts(record, standing), class_="claim-body")
         marks = {} if record["verdict"] == "holds" else {"data_verdict": VERDICTS[record["verdict"]][0]}
         return element("details", summary, body, class_="claim", id=anchor(record["id"]), **marks)
 
     def _facts(self, record: dict, standing: Standing) -> tag:
-        numbers = [
-            part
-            for text in number_lines(record.get("numbers", {}), record.get("standing"))
-            for part in (element("br"), text)
-        ][1:]
+        lines = number_lines(record.get("numbers", {}), record.get("standing"))
         facts: dict[str, list[nodes.Node | str]] = {
-            "Box": self._boxes(record),
-            "Uses": self._uses(record),
+            "Box": self._links([box.label for box in self.map.boxes_of(record["id"])]),
+            "Uses": self._links(self.map.uses(record["id"])),
             "Regime": self._regime(record),
             "Predicted": [*self._inline(signs(record["predicted"]))],
             "Measured": [*self._inline(signs(record["measured"]))],
             "Rule": [*self._inline(rule_words(record))],
             "Negative control": [*self._inline(control_words(record))] if record.get("negative_control") else [],
-            "Numbers": numbers,
+            "Numbers": [part for text in lines for part in (element("br"), text)][1:],
             "Replicated": [*self._inline(signs(standing.replicated_words))],
             "Registered": [*self._inline(standing.registered_words)],
             "Restated": [*self._inline(signs(standing.restated))],
@@ -152,17 +141,10 @@ class Ledger(SphinxDirective):
                 listed += [element("dt", name), element("dd", *said)]
         return listed
 
-    def _boxes(self, record: dict) -> list[nodes.Node | str]:
-        """Links to the boxes that the claim checks; a box has its proof below it."""
+    def _links(self, names: Iterable[str]) -> list[nodes.Node | str]:
+        """Links to boxes, which have their proofs below them, and to claims."""
         said: list[nodes.Node | str] = []
-        for box in (self.map.boxes[label] for label in self.map.links[record["id"]].box if label in self.map.boxes):
-            address = self.env.app.builder.get_relative_uri(self.env.docname, box.document)
-            said += [", " if said else "", element("a", *self._inline(box.title), href=f"{address}#{box.label}")]
-        return said
-
-    def _uses(self, record: dict) -> list[nodes.Node | str]:
-        said: list[nodes.Node | str] = []
-        for name in self.map.uses(record["id"]):
+        for name in names:
             box = self.map.boxes.get(name)
             start = self.env.app.builder.get_relative_uri(self.env.docname, box.document) if box else ""
             address = f"{start}#{name}" if box else f"#{anchor(name)}"

@@ -17,6 +17,7 @@ from bookkit.formulas.drawing import with_formulas
 from bookkit.ledger.records import anchor, counts_sentence, read_page_checks
 from bookkit.ledger.replicated import Standing, sentence, standings
 from bookkit.ledger.words import verdict_words
+from bookkit.map.boxes import Box
 from bookkit.map.graph import read_map
 from bookkit.sphinx.html_elements import element
 from bookkit.verdicts import BADGES
@@ -39,11 +40,8 @@ def strip(records: list[dict], to_ledger: str = "", known: Mapping[str, Standing
 def badge(record: dict, to_ledger: str = "", known: Mapping[str, Standing] | None = None) -> nodes.Element:
     """The id of a claim in the colour of its verdict, a link where there is a ledger."""
     held = known[record["id"]].held if known and record["id"] in known else ""
-    marks = {
-        "class_": BADGES.get(record["verdict"], "verdict-fails"),
-        "title": f"{record['title']}: {verdict_words(record)}"
-        + (f", as expected at {held} fresh seeds" if held else ""),
-    }
+    seeds = f", as expected at {held} fresh seeds" if held else ""
+    marks = {"class_": BADGES[record["verdict"]], "title": f"{record['title']}: {verdict_words(record)}{seeds}"}
     words = [nodes.Text(record["id"])]
     if record["verdict"] != "holds":  # colour and sign are for the eye
         words.append(element("span", f" {verdict_words(record)}", class_="visually-hidden"))
@@ -93,22 +91,20 @@ def show_claims(app: Sphinx, doctree: nodes.document, docname: str) -> None:
     known = {record["id"] for record in records}
     boxes = _boxes(app, docname, known)
     for node in list(doctree.findall(nodes.raw)):
-        if "html" not in node.get("format", "").split() or "class='verdict-table'" not in node.astext():
-            continue
-        text = linked(node.astext(), known, to_ledger, boxes)
-        node.parent.replace(node, nodes.raw(text, text, **node.attributes))
+        if "html" in node.get("format", "").split() and "class='verdict-table'" in node.astext():
+            text = linked(node.astext(), known, to_ledger, boxes)
+            node.parent.replace(node, nodes.raw(text, text, **node.attributes))
 
 
 def _boxes(app: Sphinx, docname: str, claims: set[str]) -> dict[str, str]:
     """Of each claim, links to the boxes of the theory that it checks; a box has its proof below it."""
-    drawn, found = read_map(Path(app.srcdir)), {}
-    for claim in claims & set(drawn.links):
-        boxes = [drawn.boxes[label] for label in drawn.links[claim].box if label in drawn.boxes]
-        found[claim] = ", ".join(
-            f"<a href='{app.builder.get_relative_uri(docname, box.document)}#{box.label}'>{with_formulas(html.escape(box.title))}</a>"
-            for box in boxes
-        )
-    return found
+    drawn = read_map(Path(app.srcdir))
+
+    def link(box: Box) -> str:
+        address = app.builder.get_relative_uri(docname, box.document)
+        return f"<a href='{address}#{box.label}'>{with_formulas(html.escape(box.title))}</a>"
+
+    return {claim: ", ".join(map(link, drawn.boxes_of(claim))) for claim in claims & set(drawn.links)}
 
 
 def register(app: Sphinx) -> None:

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import ast
 import re
+import shlex
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -71,20 +72,16 @@ def read_page_checks(path: Path) -> list[dict[str, Any]]:
 def _page_checks(path: Path, changed: int) -> list[dict[str, Any]]:
     # Kept: every page that counts claims asks for all notebooks, several times, and pictures make them large.
     notebook = nbformat.read(path, as_version=4)
-    known = tolerances.read(path).numbers
-    return [
-        {**check, "page_title": _title(notebook), "standing": _standing(check, known)} for check in checks_of(notebook)
-    ]
-
-
-def _standing(check: dict[str, Any], known: Mapping[str, tolerances.Tolerance]) -> dict[str, int]:
-    """How many digits of a check's numbers stand on other machines, where that was measured."""
-    named = {name: (value, known.get(f"{check['id']}:{name}")) for name, value in check.get("numbers", {}).items()}
-    return {
-        name: tolerances.standing(value, found.allowed)
-        for name, (value, found) in named.items()
-        if found is not None and isinstance(value, float)
-    }
+    known, found = tolerances.read(path).numbers, []
+    for check in checks_of(notebook):
+        # How many digits of its numbers stand on other machines, where that was measured.
+        standing = {
+            name: tolerances.standing(value, known[f"{check['id']}:{name}"].allowed)
+            for name, value in check.get("numbers", {}).items()
+            if isinstance(value, float) and f"{check['id']}:{name}" in known
+        }
+        found.append({**check, "page_title": _title(notebook), "standing": standing})
+    return found
 
 
 def checks_of(notebook: Any) -> list[dict[str, Any]]:
@@ -126,11 +123,7 @@ def page_name(record: dict) -> str:
 def commands(record: dict) -> tuple[str, str]:
     """Two lines for a shell: run the page again, read this claim out of what it left."""
     start = f".venv/bin/{settings().program}"
-    return f"{start} rerun {page_name(record)} -o out.ipynb", f"{start} claims out.ipynb {_quoted(record['id'])}"
-
-
-def _quoted(text: str) -> str:
-    return text if re.fullmatch(r"[\w.-]+", text) else f"'{text}'"
+    return f"{start} rerun {page_name(record)} -o out.ipynb", f"{start} claims out.ipynb {shlex.quote(record['id'])}"
 
 
 def as_published(record: dict, uri: Any = lambda page: f"{page}.html") -> dict[str, Any]:
@@ -230,35 +223,35 @@ def counted(text: str, records: list[dict]) -> str:
     `text` is a list of words in any order: a place (all, a part, an arXiv number, a page), a source tag, and claims,
     pages, holds, fails or outside for a number alone. Raises LookupError, with what there is, for anything else.
     """
-    words = [word for word in text.strip().split(" ") if word]
-    wanted, ask = records, ""
+    wanted, ask, rest = records, "", f"{text.strip()} "
     numbers = {"claims": None, "pages": None} | {name: verdict for verdict, (name, _, _) in VERDICTS.items()}
     places = _places(records)
-    while words:
-        # Source tags hold spaces: the longest run of words that is a name counts.
-        for length in range(len(words), 0, -1):
-            name = " ".join(words[:length])
-            if name in numbers and not ask:
-                ask = name
-            elif name in SOURCES:
-                wanted = [record for record in wanted if record["source"] == name]
-            elif name in places:
-                wanted = [record for record in wanted if name in ("all", *_places([record]))]
-            else:
-                continue
-            words = words[length:]
-            break
+    while rest.strip():
+        # Source tags hold spaces: the longest name counts.
+        known = [*places, *SOURCES, *(() if ask else numbers)]
+        name = max((each for each in known if rest.startswith(f"{each} ")), key=len, default="")
+        if name in numbers:
+            ask = name
+        elif name in SOURCES:
+            wanted = [record for record in wanted if record["source"] == name]
+        elif name:
+            wanted = [record for record in wanted if name in _places([record])]
         else:
-            if words[0] in settings().parts:  # the one mistake that a book in the making can hold
-                known = ", ".join(sorted({record["part"] for record in records})) or "none"
-                raise LookupError(f"no check of part {words[0]!r}; parts: {known}")
-            known = ", ".join([*places, *SOURCES, *numbers])
-            raise LookupError(f"unknown word {words[0]!r}; there are {known}")
+            raise LookupError(_unknown(rest.split()[0], records, [*places, *SOURCES, *numbers]))
+        rest = rest.removeprefix(name).lstrip()
     if not ask:
         return counts_sentence(wanted)
     if ask == "pages":
         return str(len({record["page"] for record in wanted}))
     return str(sum(ask == "claims" or record["verdict"] == numbers[ask] for record in wanted))
+
+
+def _unknown(word: str, records: list[dict], known: list[str]) -> str:
+    if word not in settings().parts:
+        return f"unknown word {word!r}; there are {', '.join(known)}"
+    # The one mistake that a book in the making can hold.
+    parts = ", ".join(sorted({record["part"] for record in records})) or "none"
+    return f"no check of part {word!r}; parts: {parts}"
 
 
 def _places(records: list[dict]) -> list[str]:

@@ -64,30 +64,21 @@ class Standing:
 
     def as_published(self) -> dict[str, Any]:
         """Two keys of `ledger.json`; null for what is not known."""
-        known, found = self.registered, self.counts
-        return {
-            "registered": known and {"day": known.day, "times": known.times, "because": known.because},
-            "replication": found
-            and {
-                "seeds": found.seeds,
-                "as_expected": found.as_expected,
-                "outside": found.outside,
-                "control_told": found.control_told,
-            },
+        said = {
+            "registered": ("day", "times", "because"),
+            "replication": ("seeds", "as_expected", "outside", "control_told"),
         }
+        known = {"registered": self.registered, "replication": self.counts}
+        return {key: known[key] and {name: getattr(known[key], name) for name in names} for key, names in said.items()}
 
 
 def standings(root: Path | None = None) -> dict[str, Standing]:
     """By claim. Counts of a claim that was registered anew since are left out: they speak of another claim."""
     root = root or find_root()
-    known, table = registered(root), counts.read(root)
+    known, table, said = registered(root), counts.read(root), restated(root)
     found = table.claims if table else {}
     current = {c: n for c, n in found.items() if c not in known or known[c].fingerprint == n.fingerprint}
-    said = restated(root)
-    return {
-        claim: Standing(known.get(claim), current.get(claim), said.get(claim, ""))
-        for claim in {**known, **found, **said}
-    }
+    return {c: Standing(known.get(c), current.get(c), said.get(c, "")) for c in {**known, **found, **said}}
 
 
 def restated(root: Path) -> dict[str, str]:
@@ -130,13 +121,9 @@ class ReplicationWords(SphinxRole):
         """Return the words; a warning, and a question mark, for a place or a number that is unknown."""
         self.env.metadata[self.env.docname]["reads_ledger"] = True
         place, _, ask = self.text.strip().partition(" ")
-        records = [
-            record
-            for record in read_ledger(Path(self.env.srcdir))
-            if place in ("all", record["part"], page_name(record))
-        ]
+        records = read_ledger(Path(self.env.srcdir))
         try:
-            text = _answer(records, ask)
+            text = _answer([each for each in records if place in ("all", each["part"], page_name(each))], ask)
         except LookupError as error:
             logger.warning("ledger-replication %r: %s", self.text, error.args[0], location=self.get_location())
             text = "?"

@@ -56,5 +56,5 @@ def _block(record: dict[str, Any]) -> str:
         "control": f"{control['wrong']}: {control['verdict']}",
         "function": record["function"],
     }
-    lines = [f"{record['id']}  {verdict_words(record)}  {record['title']}"]
-    return "\n".join([*lines, *(f"    {name:<12}{' '.join(said.split())}" for name, said in facts.items() if said)])
+    said = [f"    {name:<12}{' '.join(text.split())}" for name, text in facts.items() if text]
+    return "\n".join([f"{record['id']}  {verdict_words(record)}  {record['title']}", *said])

@@ -8,7 +8,7 @@ If a claim falls, so do the boxes that it checks, whatever uses it, and so on.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
@@ -39,6 +39,10 @@ class Map:
         """Records of the claims that check a box."""
         return [self.claims[claim] for claim, links in self.links.items() if label in links.box]
 
+    def boxes_of(self, claim: str) -> list[Box]:
+        """The boxes that a claim checks; those that exist."""
+        return [self.boxes[label] for label in self.links[claim].box if label in self.boxes]
+
     def uses(self, name: str) -> tuple[str, ...]:
         """What a box or a claim uses, directly; names that exist."""
         found = self.boxes[name].uses if name in self.boxes else self.links[name].uses
@@ -56,7 +60,7 @@ class Map:
         todo = [name]
         while todo:
             each = todo.pop(0)
-            boxes = [label for label in self.links[each].box if label in self.boxes] if each in self.links else []
+            boxes = [box.label for box in self.boxes_of(each)] if each in self.links else []
             new = [other for other in (*boxes, *users.get(each, [])) if other not in found]
             found |= dict.fromkeys(new)
             todo += new
@@ -100,25 +104,21 @@ class Map:
 
     def _unproved(self) -> Iterable[str]:
         # A remark may go without a proof as long as no derived or certified claim leans on it.
-        leaned_on = {
-            label
-            for claim, record in self.claims.items()
-            if record["source"] in PROVED
-            for label in self.links[claim].box
-        }
+        proved = [claim for claim, record in self.claims.items() if record["source"] in PROVED]
+        leaned_on = {label for claim in proved for label in self.links[claim].box}
         for box in self.boxes.values():
             free = box.kind == "definition" or (box.kind == "remark" and box.label not in leaned_on)
             if box.ours and not box.proved and not free:
                 yield f"the box {box.label} ({box.document}) is tagged {box.tag!r} and no proof follows it"
-        for claim, record in self.claims.items():
-            known = [self.boxes[label] for label in self.links[claim].box if label in self.boxes]
-            if record["source"] in PROVED and known and not any(box.ours for box in known):
+        for claim, record in ((claim, self.claims[claim]) for claim in proved):
+            known = self.boxes_of(claim)
+            if known and not any(box.ours for box in known):
                 yield f"claim {claim} ({record['page']}) is {record['source']}, and the boxes that it checks are not"
 
 
 def read_map(source: Path) -> Map:
     """The map of a book: its chapters and stored notebooks under `source` (a build's copy, say), its judges where the book is."""
-    records: Mapping[str, dict[str, Any]] = {record["id"]: record for record in in_reading_order(read_ledger(source))}
+    records = {record["id"]: record for record in in_reading_order(read_ledger(source))}
     boxes = {box.label: box for box in read_boxes(source)}
     root = find_root()
-    return Map(boxes, dict(records), {claim: links_of(record, root) for claim, record in records.items()})
+    return Map(boxes, records, {claim: links_of(record, root) for claim, record in records.items()})
