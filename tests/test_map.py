@@ -103,7 +103,7 @@ def test_boxes_know_their_tag_proof_and_what_they_use(root: Path) -> None:
     die, throw, many, cheat = read_boxes(root)
     assert die == Box("def-die", "definition", "A die", "paper", "book/theory", False, (), "")
     assert throw == Box("lem-throw", "lemma", "C1, one throw", "derived", "book/theory", True, (), "")
-    assert (many.tag, many.derived, many.uses) == ("derived, leading order", True, ("lem-throw", "def-die"))
+    assert (many.tag, many.source, many.uses) == ("derived, leading order", "derived", ("lem-throw", "def-die"))
     assert (cheat.uses, cheat.unchecked) == (("lem-throw", "thm-many"), "nobody cheats here")
 
 

@@ -20,21 +20,11 @@ class Removed:
 
     blocks: dict[str, list[str]] = field(default_factory=dict)
 
-    def add(self, name: str, blocks: list[str]) -> None:
-        """Note `blocks` of the file `name`; a file without any is not listed."""
-        if blocks:
-            self.blocks.setdefault(name, []).extend(blocks)
-
     @property
     def count(self) -> int:
         """Solutions and other parts left out: numbered points are counted one by one."""
-        return sum(
-            max(1, len(re.findall(r"^\d+\. ", block, re.M))) for blocks in self.blocks.values() for block in blocks
-        )
-
-    def sentences(self) -> dict[str, set[str]]:
-        """Runs of at least `TELLING` words of prose from the blocks, by file, as `words` writes them."""
-        return {name: {run for block in blocks for run in _prose(block)} for name, blocks in self.blocks.items()}
+        every = (block for blocks in self.blocks.values() for block in blocks)
+        return sum(max(1, len(re.findall(r"^\d+\. ", block, re.M))) for block in every)
 
 
 def words(text: str) -> str:
@@ -54,27 +44,18 @@ def find_leaks(folder: Path, removed: Removed, allowed: Path) -> list[str]:
         for path in sorted(allowed.rglob("*"))
         if path.suffix in (".md", ".ipynb")
     }
-    telling = {
-        run
-        for name, runs in removed.sentences().items()
-        for run in runs
-        if not any(run in text for other, text in sources.items() if other != name)
-    }
-    found = []
-    for path in sorted(folder.rglob("*")):
-        if path.suffix in _SEARCHED and path.is_file():
-            text = readable(path)
-            found += [f"{path.relative_to(folder).as_posix()}: {run}" for run in sorted(telling) if run in text]
-    return found
+    said = {(name, run) for name, blocks in removed.blocks.items() for block in blocks for run in _prose(block)}
+    telling = {run for name, run in said if not any(run in text for other, text in sources.items() if other != name)}
+    built = [path for path in sorted(folder.rglob("*")) if path.suffix in _SEARCHED and path.is_file()]
+    texts = ((path.relative_to(folder).as_posix(), readable(path)) for path in built)
+    return [f"{name}: {run}" for name, text in texts for run in sorted(telling) if run in text]
 
 
 def readable(path: Path) -> str:
+    """The words of a file."""
     text = path.read_text(encoding="utf-8", errors="replace")
     if path.suffix in (".ipynb", ".json"):
-        try:
-            return words("\n".join(strings(json.loads(text))))
-        except ValueError:
-            pass  # searched as it stands
+        return words("\n".join(strings(json.loads(text))))
     if path.suffix == ".js":
         text = text.replace("<", " <> ")  # "<" is a comparison there, and no tag that swallows what follows
     return words(text.replace("\\n", " "))

@@ -35,6 +35,11 @@ _SUMMARY = re.compile(r"<summary\b[^>]*>(.*?)</summary\s*>", re.I | re.S)
 _WORDS = "|".join(TEACHERS_WORDS)
 _OTHERWISE = re.compile(rf"\s*(?:[`:]{{3,}}\{{[\w:-]+\}}|#+|\*\*|__)\s*(?:{_WORDS})", re.I)
 _DIRECTIVE = re.compile(r"\s*[`~]+\{(?!code|literalinclude|math|mermaid)")
+_CHECK_YOUR_ANSWERS = (
+    "**Check your answers.** In Colab (in the HTML: the rocket at the top of the page) run the first cell of this page, "
+    "which installs what it needs. Then put your number in place of `None`, and run that cell and the one below it. The check "
+    "says *right* or *not yet*; it holds no answer, only hashes of answers."
+)
 
 
 class EditionError(UserError):
@@ -106,9 +111,8 @@ def _end_of_block(lines: list[str], code: list[bool], start: int, where: str) ->
             depth += len(_OPENS.findall(line)) - len(_CLOSES.findall(line))
             if depth <= 0:
                 if rest := _CLOSES.split(line)[-1].strip():
-                    raise EditionError(
-                        f"{where}: </details> must end its line; got {rest!r} behind it: begin a new line there"
-                    )
+                    told = f"</details> must end its line; got {rest!r} behind it: begin a new line there"
+                    raise EditionError(f"{where}: {told}")
                 return at + 1
     raise EditionError(f"{where}: every <details> needs its </details>; the one at {first!r} has none: add it")
 
@@ -154,9 +158,8 @@ def student_notebook(notebook: NotebookNode, page: str, entries: Mapping[str, En
         cells += written
         removed += [part for teachers, part in pieces if teachers]
     if wanted and not removed:
-        raise EditionError(
-            f"notebooks/{page}: {wanted[0]} can be checked, but the page has no folded solutions: add them"
-        )
+        told = f"{wanted[0]} can be checked, but the page has no folded solutions: add them"
+        raise EditionError(f"notebooks/{page}: {told}")
     changed = copy.deepcopy(notebook)
     changed.cells = cells
     return changed, removed
@@ -164,35 +167,17 @@ def student_notebook(notebook: NotebookNode, page: str, entries: Mapping[str, En
 
 def check_cells(names: list[str], entries: Mapping[str, Entry]) -> list[NotebookNode]:
     """For each exercise a sentence that says which number is asked for, a cell for it, and a cell that checks it."""
-    cells = [
-        _text(
-            "**Check your answers.** In Colab (in the HTML: the rocket at the top of the page) run the first cell of this page, "
-            "which installs what it needs. Then put your number in place of `None`, and run that cell and the one below it. The check "
-            "says *right* or *not yet*; it holds no answer, only hashes of answers.",
-            "check-your-answers",
-        )
-    ]
+    cells = [nbformat.v4.new_markdown_cell(_CHECK_YOUR_ANSWERS, id="check-your-answers")]
     for name in names:
-        label = name.replace("/", "-")
-        number = name.rpartition("/")[2]
-        asked = (
-            f"**Exercise {number}.** {entries[name]['asks'].removesuffix('.')} ({precision(entries[name]['digits'])})."
-        )
+        page, _, number = name.rpartition("/")
+        asks, digits = entries[name]["asks"].removesuffix("."), precision(entries[name]["digits"])
+        asked = f"**Exercise {number}.** {asks} ({digits})."
+        cells.append(nbformat.v4.new_markdown_cell(asked, id=f"ask-{page}-{number}"[:64]))
         check = f'from {settings().check} import check\n\ncheck("{name}", answer)'
-        cells += [
-            _text(asked, f"ask-{label}"),
-            _code("answer = None  # your number", f"answer-{label}", "answer"),
-            _code(check, f"check-{label}", "check"),
-        ]
+        for tag, source in (("answer", "answer = None  # your number"), ("check", check)):
+            made = nbformat.v4.new_code_cell(source, id=f"{tag}-{page}-{number}"[:64], metadata={"tags": [tag]})
+            cells.append(made)
     return cells
-
-
-def _text(source: str, name: str) -> NotebookNode:
-    return nbformat.v4.new_markdown_cell(source, id=name[:64])
-
-
-def _code(source: str, name: str, tag: str) -> NotebookNode:
-    return nbformat.v4.new_code_cell(source, id=name[:64], metadata={"tags": [tag]})
 
 
 def without_outputs(notebook: NotebookNode) -> NotebookNode:
@@ -227,13 +212,12 @@ def make_student(source: Path, branch: str = BRANCH, entries: Mapping[str, Entry
         text, blocks = without_solutions(path.read_text(encoding="utf-8"), name)
         if blocks:
             path.write_text(text, encoding="utf-8")
-            removed.add(name, blocks)
+            removed.blocks[name] = blocks
     for path in sorted((source / "notebooks").rglob("*.ipynb")):
-        name = path.relative_to(source).as_posix()
         page = path.relative_to(source / "notebooks").with_suffix("").as_posix()
         notebook, blocks = student_notebook(nbformat.read(path, as_version=4), page, entries)
         path.write_text(nbformat.writes(notebook) + "\n", encoding="utf-8")
-        removed.add(name, blocks)
+        removed.blocks |= {f"notebooks/{page}.ipynb": blocks} if blocks else {}
     config = yaml.safe_load((source / "_config.yml").read_text(encoding="utf-8"))
     config["title"] += ", student edition"
     config["repository"]["branch"] = branch

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import difflib
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from decimal import Decimal
@@ -11,7 +10,7 @@ from numbers import Complex, Integral, Real
 
 from bookkit.exercises.table import Entry, digest, neighbours, rounded
 
-DIGITS = {1: "one digit", 2: "two digits", 3: "three digits", 4: "four digits", 5: "five digits"}
+DIGITS = ("a whole number", "one digit", "two digits", "three digits", "four digits", "five digits")
 NEAR = 5  # units in the last digit that count as close, for answers of three digits or more
 
 
@@ -66,7 +65,7 @@ def check(exercise: str, answer: object, entries: Mapping[str, Entry], cost: int
 
 def precision(digits: int | None) -> str:
     """``three digits``; ``a whole number`` for None."""
-    return "a whole number" if digits is None else DIGITS.get(digits, f"{digits} digits")
+    return DIGITS[digits or 0]
 
 
 def _find(exercise: str, entries: Mapping[str, Entry]) -> Entry:
@@ -101,19 +100,13 @@ def _number(answer: object) -> Decimal | str:
         return f"answer must be a number; got {answer}."
     if isinstance(answer, list | tuple | set | frozenset | dict):
         return f"answer must be one number; got a {type(answer).__name__} of {len(answer)}: pick the entry that is asked for."
-    if isinstance(answer, Decimal):
-        return (
-            answer
-            if answer.is_finite()
-            else f"answer must be a finite number; got {answer}: look for a division by zero on the way."
-        )
     if isinstance(answer, Integral):
         return Decimal(int(answer))
-    if isinstance(answer, Real):
-        value = float(answer)
-        if math.isfinite(value):
-            return Decimal(value)
-        return f"answer must be a finite number; got {value}: look for a division by zero or an overflow on the way."
+    if isinstance(answer, Decimal | Real):
+        value = answer if isinstance(answer, Decimal) else Decimal(float(answer))
+        if value.is_finite():
+            return value
+        return f"answer must be a finite number; got {answer}: look for a division by zero or an overflow on the way."
     if isinstance(answer, Complex):
         return f"answer must be a real number; got the complex number {complex(answer)}."
     return f"answer must be a number; got an object of type {type(answer).__name__}."

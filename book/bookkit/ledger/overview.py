@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import html
 from collections import Counter
+from collections.abc import Iterable
 
 from docutils import nodes
 from sphinx.application import Sphinx
@@ -55,29 +56,21 @@ class Filter(SphinxDirective):
         """Return the form as HTML; ledger.js counts, filters and keeps the address."""
         records = records_for(self.env, None, self.get_location())
         part_names = dict.fromkeys(record["part"] for record in records)
-        papers = Counter(_paper(record["part"]) for record in records)
-        verdicts = Counter(VERDICTS[record["verdict"]][0] for record in records)
-        sources = Counter(record["source"] for record in records)
         words = {VERDICTS[record["verdict"]][0]: verdict_words(record) for record in records}
         words |= {_paper(part_name): _paper_label(part_name) for part_name in part_names}
-        chips = {
-            "paper": ("Paper", {_paper(part_name): papers[_paper(part_name)] for part_name in part_names}),
-            "verdict": ("Verdict", {short: verdicts[short] for short, _, _ in VERDICTS.values() if verdicts[short]}),
-            "source": ("Source", {source: sources[source] for source in SOURCES if sources[source]}),
+        chips = {  # in the order in which they stand, and of each record the one that it belongs to
+            "paper": (map(_paper, part_names), [_paper(record["part"]) for record in records]),
+            "verdict": ([short for short, _, _ in VERDICTS.values()], [VERDICTS[r["verdict"]][0] for r in records]),
+            "source": (SOURCES, [record["source"] for record in records]),
         }
-        form = (
-            '<form class="ledger-filter screen-only" autocomplete="off" role="search" aria-label="Filter the claims">'
-            + "".join(_chips(name, legend, counts, words) for name, (legend, counts) in chips.items())
-            + '<div class="ledger-row"><label>Page <select name="page"><option value="">all pages</option>'
-            + "".join(
-                _page_options(part_name, [r for r in records if r["part"] == part_name]) for part_name in part_names
-            )
-            + "</select></label>"
-            + '<label>Words <input type="search" name="q" autocomplete="off" spellcheck="false" '
-            + 'placeholder="margin, T1, \\rho, 0.05, …"></label><button type="reset">Reset</button></div>'
-            + f'<p class="ledger-count" role="status" aria-live="polite">All {counts_sentence(records)}.</p>'
-            + "</form>"
-        )
+        pages = (_page_options(name, [record for record in records if record["part"] == name]) for name in part_names)
+        form = f"""<form class="ledger-filter screen-only" autocomplete="off" role="search" aria-label="Filter the claims">\
+{"".join(_chips(name, values, Counter(found), words) for name, (values, found) in chips.items())}\
+<div class="ledger-row"><label>Page <select name="page"><option value="">all pages</option>\
+{"".join(pages)}</select></label>\
+<label>Words <input type="search" name="q" autocomplete="off" spellcheck="false" \
+placeholder="margin, T1, \\rho, 0.05, …"></label><button type="reset">Reset</button></div>\
+<p class="ledger-count" role="status" aria-live="polite">All {counts_sentence(records)}.</p></form>"""
         return [nodes.raw("", form, format="html")]
 
 
@@ -95,13 +88,14 @@ def _paper_label(part_name: str) -> str:
     return f"{part.number} · {part.paper or 'no paper'}".removeprefix(" · ")
 
 
-def _chips(name: str, legend: str, counts: dict[str, int], words: dict[str, str]) -> str:
+def _chips(name: str, values: Iterable[str], counts: Counter[str], words: dict[str, str]) -> str:
     chips = "".join(
         f'<label class="chip"><input type="checkbox" name="{name}" value="{html.escape(value)}">'
-        f"<span>{html.escape(words.get(value, value))} <small>{count}</small></span></label>"
-        for value, count in counts.items()
+        f"<span>{html.escape(words.get(value, value))} <small>{counts[value]}</small></span></label>"
+        for value in dict.fromkeys(values)
+        if counts[value]
     )
-    return f"<fieldset><legend>{legend}</legend>{chips}</fieldset>"
+    return f"<fieldset><legend>{name.capitalize()}</legend>{chips}</fieldset>"
 
 
 def _page_options(part_name: str, records: list[dict]) -> str:

@@ -56,11 +56,6 @@ class Box:
         return re.split(r"[,;(]", self.tag)[0].strip()
 
     @property
-    def derived(self) -> bool:
-        """The tag says that this book proves it on paper."""
-        return self.source == "derived"
-
-    @property
     def ours(self) -> bool:
         """The tag says that this book proves it, on paper or with a certified computation."""
         return self.source in ("derived", "certified")

@@ -14,6 +14,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
@@ -68,18 +70,16 @@ class BookMap(SphinxDirective):
         if boxes:
             address = self._address(chapter)
             title = _title(Path(self.env.srcdir) / f"{chapter}.md")
-            yield Row("", [element("a", title, href=address)], [], (), kind="map-chapter")
+            yield Row([element("a", title, href=address)], [], "map-chapter")
         for box in boxes:
             claims = self.map.checked_by(box.label)
             own = {record["id"] for record in claims}
-            used = [
-                *box.uses,
-                *(self._home(each) for record in claims for each in self.map.uses(record["id"]) if each not in own),
-            ]
+            theirs = [each for record in claims for each in self.map.uses(record["id"]) if each not in own]
+            used = dict.fromkeys([*box.uses, *map(self._home, theirs)])
             link = element("a", *self.parse_inline(box.title)[0], href=f"{self._address(chapter)}#{box.label}")
             words = [link, element("small", f"{box.kind}, {box.tag}" if box.tag else box.kind)]
-            uses = tuple(each for each in dict.fromkeys(used) if each and each != box.label)
-            yield Row(box.label, words, claims, uses, kind="map-box", why=box.unchecked, source=box.source)
+            uses = tuple(each for each in used if each and each != box.label)
+            yield Row(words, claims, "map-box", box.label, uses, box.unchecked, box.source)
 
     def _home(self, name: str) -> str:
         """The box of a name: itself, or the first that the claim checks; empty for a claim without a box."""
@@ -88,10 +88,10 @@ class BookMap(SphinxDirective):
     def _others(self, records: list[dict[str, Any]]) -> Iterator[Row]:
         alone = [record for record in records if not self.map.links[record["id"]].box]
         if alone:
-            yield Row("", ["Seen in computation: claims that check no box"], [], (), kind="map-chapter")
+            yield Row(["Seen in computation: claims that check no box"], [], "map-chapter")
         for page in dict.fromkeys(record["page"] for record in alone):
             here = [record for record in alone if record["page"] == page]
-            yield Row("", [element("a", here[0]["page_title"], href=self._address(page))], here, (), kind="map-box")
+            yield Row([element("a", here[0]["page_title"], href=self._address(page))], here, "map-box")
 
     def _address(self, document: str) -> str:
         return self.env.app.builder.get_relative_uri(self.env.docname, document)
@@ -103,25 +103,27 @@ def _title(chapter: Path) -> str:
     return found[1] if found else chapter.stem
 
 
+@dataclass
 class Row:
-    """One row of the map, before its place is known."""
+    """One row of the map, before its place is known; of a box, its label and why no claim checks it."""
 
-    def __init__(
-        self, label: str, words: list[nodes.Node | str], claims: list[dict[str, Any]], uses: tuple[str, ...], *, kind: str,
-        why: str = "", source: str = "",
-    ) -> None:  # fmt: skip
-        self.label, self.words, self.claims, self.uses = label, words, claims, uses
-        self.kind, self.why, self.source = kind, why, source
-        self.lines = max(1, -(-len(claims) // CLAIMS_PER_LINE))
+    words: list[nodes.Node | str]
+    claims: list[dict[str, Any]]
+    kind: str
+    label: str = ""
+    uses: tuple[str, ...] = ()
+    why: str = ""
+    source: str = ""
+
+    @property
+    def lines(self) -> int:
+        return max(1, -(-len(self.claims) // CLAIMS_PER_LINE))
 
 
 def _with_arcs(rows: list[Row], to_ledger: str) -> Iterator[tag]:
-    tops: dict[str, float] = {}
-    height = 0.0
-    for row in rows:
-        tops[row.label or str(id(row))] = height
-        height += row.lines * LINE
-    names = {row.label: row.words[0].astext() for row in rows if row.label and isinstance(row.words[0], nodes.Node)}
+    heights = accumulate((row.lines * LINE for row in rows), initial=0.0)
+    tops = dict(zip([row.label for row in rows], heights, strict=False))  # the last height is below all rows
+    names = {row.label: row.words[0].astext() for row in rows if row.label}
     for row in rows:
         parts: list[nodes.Node | str] = [element("span", *row.words, class_="map-title")]
         known = [label for label in row.uses if label in tops]
@@ -172,8 +174,7 @@ class ClaimBadge(SphinxRole):
 
 def box_line(box: Box, known: Map, to_ledger: str) -> tag | None:
     """ "Checked by C8 C8b", or why by none; None for a definition that no claim checks."""
-    claims = known.checked_by(box.label)
-    if claims:
+    if claims := known.checked_by(box.label):
         return element("p", "Checked by ", *(badge(record, to_ledger) for record in claims), class_="box-claims")
     return element("p", f"Checked by no claim: {box.unchecked}", class_="box-claims") if box.unchecked else None
 
