@@ -6,11 +6,9 @@ import pytest
 import torch
 
 from attnbook.in_context.circuits.figure import (
-    colour_map,
     draw_evolution,
     draw_heads,
     draw_key_query,
-    draw_output_value,
     records_near,
     symmetric_limit,
 )
@@ -49,26 +47,12 @@ def test_the_map_is_the_matrix_and_the_lines_are_behind_the_last_covariate(figur
     assert axes.get_xticklabels()[0].get_text() == "1"
 
 
-def test_zero_is_white_and_the_sides_differ():
-    colours = colour_map()
-    assert colours(0.5)[:3] == pytest.approx((1, 1, 1), abs=0.01)
-    assert colours(0.1)[2] > colours(0.1)[0]  # negative is blue
-    assert colours(0.9)[0] > colours(0.9)[2]
-
-
 def test_a_negative_matrix_does_not_saturate():
     """With the limit at the largest value instead of the largest absolute value this would be 0.1."""
     assert symmetric_limit([[-3.0, 0.1]], [2.0]) == 3.0
     assert symmetric_limit(torch.zeros(2, 2)) == 1.0
     with pytest.raises(ValueError, match="finite numbers to be drawn"):
         symmetric_limit([0.0, float("nan")])
-
-
-def test_a_column_of_values(figure):
-    axes = figure.subplots()
-    draw_output_value(axes, torch.tensor([0.1, 0.2, -3.0]), 3.0)
-    np.testing.assert_allclose(images(axes)[:, 0], [0.1, 0.2, -3.0])
-    assert list(axes.lines[0].get_ydata()) == [1.5, 1.5]
 
 
 @pytest.mark.parametrize(("heads", "columns"), [(1, 2), (3, 2), (8, 4)])

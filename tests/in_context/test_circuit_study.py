@@ -12,14 +12,11 @@ from attnbook.in_context.circuits.study import (
     gain_of_turning,
     head_statistics,
     off_diagonal_memory,
-    query_weights,
     without_turning,
 )
-from attnbook.in_context.published import PUBLISHED
 from attnlib.in_context.circuits import Circuits, predict, two_number_circuits
 from attnlib.in_context.experiment import Experiment
 from attnlib.in_context.law import RegressionLaw
-from attnlib.in_context.model import initial_weights
 from attnlib.in_context.training import train
 
 
@@ -139,26 +136,7 @@ def test_the_study_on_small_trainings():
         assert not study.trapped(2)[study.pair]
 
 
-def test_only_the_last_query_column_stays():
-    history = train(SHORT.replace(first_run=7))
-    start, end = query_weights(history)
-    expected = initial_weights(3, 2, seed=5, runs=3, first_run=7).query.float()
-    torch.testing.assert_close(start, expected, rtol=0, atol=0)
-    assert (start == end)[..., -1].all()
-    assert not (start == end)[..., :-1].any()
-
-
 def test_heads_without_a_stored_training():
     stored = {1: train(SHORT.replace(heads=1, steps=1))}
     with pytest.raises(ValueError, match="heads must be one of 1, which have a stored training; got 2"):
         circuit_study(SHORT, stored=stored)
-
-
-def test_published_numbers_add_up():
-    """Sums that the authors print next to the single numbers: of mu, and of omega mu."""
-    sums = {1: (-1.552, 0.8036), 2: (0.0149, 0.8945), 4: (-0.0657, 0.8924), 8: (-0.0542, 0.8894)}
-    for heads, (total, step) in sums.items():
-        omega, mu = (torch.tensor(values).double() for values in (PUBLISHED[heads].omega, PUBLISHED[heads].mu))
-        assert len(omega) == heads
-        assert mu.sum().item() == pytest.approx(total, abs=1e-3)
-        assert (omega * mu).sum().item() == pytest.approx(step, abs=1e-3)

@@ -8,7 +8,7 @@ import torch
 from attnbook.in_context.training.claims import CLAIMS
 from attnbook.in_context.training.study import TrainingStudy, Watched, training_study
 from attnlib.in_context.experiment import Experiment
-from bookkit.claims import Source, Verdict
+from bookkit.claims import Verdict
 
 E = Experiment(steps=120, runs=3, records=20, seed=7)
 
@@ -16,15 +16,6 @@ E = Experiment(steps=120, runs=3, records=20, seed=7)
 @pytest.fixture(scope="module")
 def study() -> TrainingStudy:
     return training_study(E)
-
-
-def test_ids_belong_to_the_page() -> None:
-    assert set(CLAIMS) == {f"I{number}" for number in range(21, 30)}
-
-
-def test_published_numbers_are_tagged_as_the_codes() -> None:
-    assert {id for id, claim in CLAIMS.items() if claim.source == Source.CODE} == {"I22", "I23", "I27"}
-    assert not any(claim.source in (Source.PAPER, Source.PAPER_SECOND_HAND) for claim in CLAIMS.values())
 
 
 def scaled(watched: Watched, *, mu: float = 1.0, loss: float = 1.0) -> Watched:

@@ -8,7 +8,6 @@ import torch
 
 from attnbook.in_context.two_numbers_per_head.claims import CLAIMS, _bounded
 from attnbook.in_context.two_numbers_per_head.study import (
-    as_text,
     dense_risk_per_batch,
     jitter_cost,
     jitter_price,
@@ -20,21 +19,12 @@ from attnbook.in_context.two_numbers_per_head.study import (
 )
 from attnlib.in_context.circuits import Circuits, predict, two_number_circuits
 from attnlib.in_context.law import RegressionLaw
-from bookkit.claims import Source, Verdict
+from bookkit.claims import Verdict
 
 
 @pytest.fixture(scope="module")
 def study():
     return two_numbers_study(RegressionLaw(), prompts=12_000, steps=20_000, runs=6, seed=4)
-
-
-def test_ids_belong_to_the_page():
-    assert list(CLAIMS) == [f"I5{number}" for number in range(1, 10)]
-
-
-def test_the_hypothesis_of_the_notebook_is_expected_to_fail_and_nothing_is_called_the_papers():
-    assert {id for id, claim in CLAIMS.items() if claim.expected is Verdict.FAILS} == {"I54"}
-    assert not any(claim.source in (Source.PAPER, Source.PAPER_SECOND_HAND) for claim in CLAIMS.values())
 
 
 def test_other_lengths_and_rates_are_outside_the_regimes():
@@ -45,22 +35,6 @@ def test_other_lengths_and_rates_are_outside_the_regimes():
     assert found["I53"].verdict == found["I56"].verdict == found["I57"].verdict == Verdict.OUTSIDE
     assert found["I53"].violated == "needs L = 40; here 6"
     assert found["I57"].violated == "needs rates a factor of ten apart; here 2"
-
-
-@pytest.mark.weekly
-def test_learning_rate_orders_the_end_points(study):
-    kept = torch.stack([end.opposite for end in study.ends]).all(0)
-    sizes = torch.stack([end.size[kept, -1] for end in study.ends])
-    assert [end.learning_rate for end in study.ends] == [0.01, 0.003, 0.001]
-    assert sizes.shape[1] >= 2
-    assert (sizes[0] > sizes[1]).all()
-    assert sizes[1].mean() > 1.2 * sizes[2].mean()
-    for end in study.ends:
-        assert end.history.experiment.start == "oppo_small_id"
-        # All but one of them: it leaves the same-sign trap late.
-        assert end.final_step.sub(40 / 45.0005).abs().lt(0.04).sum() >= len(end.final_step) - 1
-        assert end.floor[end.opposite].lt(0.08).sum() >= len(end.final_step) - 1
-        assert (end.risk[end.opposite] < end.loss[end.opposite]).all()
 
 
 def test_dense_check_uses_the_model_and_the_label_noise():
@@ -124,12 +98,6 @@ def test_scan_and_stored_runs():
         assert len(ends[rate]) >= 3
         assert (ends[rate] - size).abs().max() < 0.01
     assert ends[0.0003].max() < ends[0.001].min()
-
-
-def test_text_of_a_mean():
-    assert as_text(torch.tensor([1.0, 2.0, 3.0])) == "2.000 +- 0.577"
-    assert as_text(torch.tensor([1.25]), 1) == "1.2"
-    assert as_text(torch.tensor([])) == "n/a"
 
 
 def test_bad_arguments_are_named():

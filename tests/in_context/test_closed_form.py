@@ -99,16 +99,6 @@ def test_ridge_lies_between_the_bounds():
         assert_measured(prompts, (beta * prompts.query).sum(-1), squares, wrong=squares * law.d / (law.d + 1))
 
 
-def test_leading_order_and_bounds_meet_for_little_noise_and_long_prompts():
-    law = RegressionLaw(d=3, length=4000, noise_std=1e-3, convention="repository")
-    top, bottom = closed_form.bayes_risk_leading_order(law), closed_form.bayes_risk_lower_bound(law)
-    assert 1 < top / bottom < 1.0011
-    assert closed_form.bayes_risk_proportional(law) == pytest.approx(top, rel=1.1e-3)
-    short = closed_form.bayes_risk_leading_order(law, length=[3, 4, 5])
-    assert np.isinf(short[:2]).all()
-    assert short[2] == pytest.approx(law.noise_std**2 * 3)
-
-
 @pytest.mark.parametrize("length", [60, 300, 1200])
 def test_proportional_limit_of_ridge(length):
     law = RegressionLaw(d=300, length=length, noise_std=math.sqrt(3), convention="repository")
@@ -139,11 +129,6 @@ def test_ridge_lies_between_two_lengths(d, length, s2):
     assert high - low > 10 * error
 
 
-def test_least_squares_is_the_upper_bound_for_little_noise():
-    law = RegressionLaw(d=5, length=40, noise_std=1e-5)
-    assert closed_form.bayes_risk_bounds(law)[1] == pytest.approx(law.noise_variance * 5 / (40 - 6), rel=1e-6)
-
-
 @pytest.mark.parametrize(("xi", "noise"), [(0.2, 3.0), (0.125, 1e-4), (1.0, 0.5), (2.5, 0.1)])
 def test_factor_to_ridge_at_a_fixed_ratio(xi, noise):
     law = RegressionLaw(d=1000, length=round(1000 / xi), noise_std=math.sqrt(noise))
@@ -155,28 +140,6 @@ def test_factor_to_ridge_at_a_fixed_ratio(xi, noise):
     assert closed_form.ratio_for_factor(found, noise) == pytest.approx(xi)
 
 
-def test_limits_of_the_factor():
-    noise = 0.3
-    assert closed_form.bayes_factor_proportional(1e-9, noise) == pytest.approx(1 + 1 / noise)  # many examples
-    assert closed_form.bayes_factor_proportional(1e9, noise) == pytest.approx(1)  # none to speak of
-    assert closed_form.bayes_factor_proportional(0.2, 1e-9) == pytest.approx(
-        0.8 / 1.2 * 1e9, rel=1e-6
-    )  # no noise, L > d
-    assert closed_form.bayes_factor_proportional(2.0, 1e-12) == pytest.approx(4 / 3)  # no noise, L < d
-    falling = closed_form.bayes_factor_proportional(np.geomspace(1e-3, 1e3, 200), noise)
-    assert (np.diff(falling) < 0).all()
-    assert closed_form.ratio_for_factor(2.0, 0.0) == pytest.approx(math.sqrt(2))
-    assert closed_form.ratio_for_factor(1 + 1 / noise, noise) == pytest.approx(0, abs=1e-12)
-    assert closed_form.ratio_for_factor(9.0, noise) == 0
-
-
-def test_proportional_limit_without_noise():
-    law = RegressionLaw(d=4, length=8, noise_std=0.0)
-    assert closed_form.bayes_risk_proportional(law, length=[1, 4, 8]) == pytest.approx([3.0, 0.0, 0.0])  # d - L, 0, 0
-    slightly = RegressionLaw(d=5, length=40)  # the two forms of the root agree; the leading form has L - d - 1
-    assert closed_form.bayes_risk_proportional(slightly) == pytest.approx(5e-4 * 5 / 35, rel=1e-4)
-
-
 # Two-number heads
 
 
@@ -184,48 +147,6 @@ def heads(prompts, omega, mu):
     scores = torch.einsum("bld,bd->bl", prompts.x, prompts.query)
     weights = torch.softmax(torch.as_tensor(omega, dtype=torch.float64)[:, None, None] * scores, -1)
     return torch.einsum("h,hbl,bl->b", torch.as_tensor(mu, dtype=torch.float64), weights, prompts.y)
-
-
-@pytest.mark.parametrize("name", ["notebook", "mean", "both"])
-def test_small_heads_are_centred_gradient_descent_with_an_offset(name):
-    law = LAWS[name]
-    prompts = law.draw(500, seed=2)
-    step, offset, gaps = 0.8, 0.35, []
-    for omega in (2e-3, 1e-3):
-        prediction = heads(prompts, (omega, -omega), (offset / 2 + step / 2 / omega, offset / 2 - step / 2 / omega))
-        limit = one_step(prompts, step * np.eye(law.d), centred=True) + offset * prompts.y.mean(-1)
-        gaps.append((prediction - limit).abs().max().item())
-    assert gaps[0] < 2e-2
-    assert 1.5 < gaps[0] / gaps[1] < 4.5  # order omega with an offset, omega^2 without
-
-
-def test_rate_of_the_opposite_pair_is_quadratic():
-    prompts = LAWS["both"].draw(500, seed=4)
-    limit = one_step(prompts, 0.8 * np.eye(4), centred=True)
-    gaps = [(heads(prompts, (w, -w), (0.4 / w, -0.4 / w)) - limit).abs().max().item() for w in (8e-3, 4e-3)]
-    assert gaps[0] / gaps[1] == pytest.approx(4, rel=0.02)
-
-
-@pytest.mark.parametrize(("d", "length", "noise_std", "step"), [(3, 7, 0.5, 0.5), (5, 12, 0.8, 0.9), (2, 30, 0.1, 1.0)])
-def test_curvature_of_the_valley(d, length, noise_std, step):
-    """Risk of pairs minus that of their limit on the same prompts, given the weights; extrapolated from two small omega."""
-    law = RegressionLaw(d=d, length=length, noise_std=noise_std, convention="repository")
-    prompts, s2 = law.draw(200_000, seed=11), law.noise_variance
-    scores = torch.einsum("bld,bd->bl", prompts.x, prompts.query)
-
-    def risk(weights):
-        residual = torch.einsum("bl,bld->bd", weights, prompts.x) - prompts.query
-        return law.beta_std**2 * ((residual**2).sum(-1) + s2 * (weights**2).sum(-1))
-
-    def quotient(omega):
-        pair = step / 2 / omega * (torch.softmax(omega * scores, -1) - torch.softmax(-omega * scores, -1))
-        return (risk(pair) - risk(step * (scores - scores.mean(-1, keepdim=True)) / length)) / omega**2
-
-    curvature = (4 * quotient(0.01) - quotient(0.02)) / 3
-    error = curvature.std().item() / math.sqrt(len(curvature))
-    predicted = closed_form.opposite_pair_curvature(law, step)
-    assert abs(curvature.mean().item() - predicted) < 4 * error
-    assert abs(curvature.mean().item() - predicted * (d + 4) / (d + 2)) > 4 * error
 
 
 @pytest.mark.parametrize("name", ["covariance", "mean", "both"])
@@ -255,19 +176,6 @@ def test_curvature_of_heads_with_any_matrix(name, factor):
     assert abs(curvature.mean().item() - wrong) > 4 * error
 
 
-@pytest.mark.parametrize("name", ["notebook", "covariance", "mean", "both"])
-def test_heads_of_finite_scale_beat_the_best_centred_matrix(name):
-    """kappa at the best matrix G is -4 s^2 (L-1)/L^3 E[(x'GSGx)(x'GS^2Gx)], sampled here over x."""
-    law = LAWS[name]
-    G, sigma = closed_form.best_preconditioner(law, centred=True), law.covariance_matrix.numpy()
-    x = law.draw(400_000, seed=3).query.numpy()
-    product = np.einsum("bi,ij,bj->b", x, G @ sigma @ G, x) * np.einsum("bi,ij,bj->b", x, G @ sigma @ sigma @ G, x)
-    predicted = -4 * law.beta_std**2 * (law.length - 1) / law.length**3 * product
-    found = closed_form.opposite_pair_curvature(law, 1.0, matrix=G)
-    assert found < 0
-    assert abs(found - predicted.mean()) < 4 * predicted.std() / math.sqrt(len(predicted))
-
-
 def test_a_pair_of_finite_omega_beats_debiased_gradient_descent():
     for law in (RegressionLaw(d=5, length=40), LAWS["notebook"], RegressionLaw(d=2, length=3, noise_std=4.0)):
         step = closed_form.debiased_gd_optimal_step(law)
@@ -275,21 +183,6 @@ def test_a_pair_of_finite_omega_beats_debiased_gradient_descent():
         expected *= law.beta_std**2 / (law.length + law.d + law.noise_variance)
         assert closed_form.opposite_pair_curvature(law, step) == pytest.approx(expected)
     assert closed_form.opposite_pair_curvature(law, 0.5 * step) > 0
-
-
-@pytest.mark.parametrize("name", ["notebook", "both"])
-def test_floor_is_the_risk_of_very_long_prompts(name):
-    law = LAWS[name].with_length(20_000)
-    prompts = law.draw(150, seed=6)
-    omega, mu = (0.3, -0.2), (1.4, -0.9)
-    tilted = law.mean_vector + torch.tensor(omega)[:, None, None].double() * (prompts.query @ law.covariance_matrix)
-    limit = torch.einsum("h,hbd,bd->b", torch.tensor(mu).double(), tilted, prompts.beta)
-    assert (heads(prompts, omega, mu) - limit).abs().mean() < 0.05 * limit.abs().mean()
-    floor = closed_form.softmax_floor(law, 0.3 * 1.4 + 0.2 * 0.9, offset=0.5)
-    many = law.with_length(1).draw(COUNT, seed=8)
-    tilted = law.mean_vector * 0.5 + 0.6 * (many.query @ law.covariance_matrix)
-    wrong = closed_form.softmax_floor(law, 0.6) if law.mean else closed_form.softmax_floor(law, 0.5)
-    assert_measured(many, (tilted * many.beta).sum(-1), floor, wrong=wrong)
 
 
 def test_floor_is_where_both_steps_end():
@@ -349,19 +242,6 @@ def test_best_preconditioner_minimises(name, centred):
     assert best.ravel() == pytest.approx(found.x, abs=1e-4)
 
 
-def test_preconditioners_by_hand():
-    law, L = LAWS["covariance"], 9
-    sigma, s2 = law.covariance_matrix.numpy(), 4 * 0.16
-    plain = np.linalg.inv((1 + 1 / L) * sigma + (4 + s2) / L * np.eye(4))
-    assert closed_form.best_preconditioner(law) == pytest.approx(plain)
-    centred = np.linalg.inv(sigma + (4 + s2) / L * np.eye(4))
-    moved = dataclasses.replace(law, mean=MEAN)
-    assert closed_form.best_preconditioner(moved, centred=True) == pytest.approx(centred)  # the mean plays no part
-    both = closed_form.best_preconditioner(law, length=[9, 30])
-    assert both.shape == (2, 4, 4)
-    assert both[1] == pytest.approx(closed_form.best_preconditioner(law, length=30))
-
-
 def test_a_scalar_preconditioner_is_a_step():
     for law in LAWS.values():
         scaled = 0.7 * np.eye(law.d)
@@ -385,85 +265,7 @@ def test_isotropic_forms_by_hand():
     assert closed_form.gd_risk_proportional(law) == pytest.approx(3 * (1 - 1 / (1 + 3 / 7 * 1.25)))
 
 
-def test_centring_costs_without_a_mean_and_pays_with_one():
-    law = RegressionLaw(d=5, length=40)
-    for length in (2, 10, 40, 500):
-        assert closed_form.gd_optimal_risk(law, length=length) < closed_form.debiased_gd_optimal_risk(
-            law, length=length
-        )
-    moved = dataclasses.replace(law, mean=(1.0,) * 5)
-    found = minimize(lambda e: float(closed_form.debiased_gd_risk(moved, e[0], offset=e[1])), [0.5, 0.0], tol=1e-12)
-    (_, offset), best = found.x, found.fun
-    assert closed_form.gd_optimal_risk(moved) > 2 * closed_form.debiased_gd_optimal_risk(moved)
-    assert best < 0.95 * closed_form.debiased_gd_optimal_risk(moved)
-    assert 0 < offset < 1
-    # With a matrix in the place of the step: the numbers of the theory chapter.
-    assert closed_form.best_centred_heads(moved)[1:] == pytest.approx((0.44, 1.040), abs=5e-3)
-
-
-TABLE = {  # length: GD(1), best step, its risk, best centred step, its risk, linear attention from 40: 1/L, raw
-    5: (6.0005, 0.4545, 2.7274, 0.5000, 3.0001, 4.622, 4.043),
-    10: (3.0003, 0.6250, 1.8751, 0.6666, 2.0001, 2.354, 3.204),
-    20: (1.5001, 0.7692, 1.1539, 0.8000, 1.2001, 1.219, 1.881),
-    40: (0.75006, 0.86956, 0.65222, 0.88888, 0.66671, 0.65222, 0.65222),
-    80: (0.37503, 0.93023, 0.34886, 0.94117, 0.35297, 0.36865, 3.866),
-    160: (0.18752, 0.96385, 0.18074, 0.96969, 0.18183, 0.22686, 32.98),
-    320: (0.09376, 0.98159, 0.09203, 0.98461, 0.09232, 0.15597, 181.9),
-    500: (0.06000, 0.98814, 0.05929, 0.99010, 0.05941, 0.13045, 494.1),
-}
-
-
-def test_table_of_the_authors_setting():
-    law, lengths = RegressionLaw(d=5, length=40, noise_std=0.01), list(TABLE)
-    columns = (
-        closed_form.gd_risk(law, 1.0, length=lengths),
-        closed_form.gd_optimal_step(law, length=lengths),
-        closed_form.gd_optimal_risk(law, length=torch.tensor(lengths)),
-        closed_form.debiased_gd_optimal_step(law, length=lengths),
-        closed_form.debiased_gd_optimal_risk(law, length=lengths),
-        closed_form.linear_attention_risk(law, 40, normalised=True, length=lengths),
-        closed_form.linear_attention_risk(law, 40, normalised=False, length=lengths),
-    )
-    assert np.stack(columns, -1) == pytest.approx(np.array(list(TABLE.values())), rel=4e-4)
-
-
-def test_published_figures_of_the_authors_repository():
-    law = RegressionLaw(d=5, length=40, noise_std=math.sqrt(0.1), convention="repository")
-    step = 2 * 0.13 * 3.45
-    risks = np.array([closed_form.gd_risk(law, step), closed_form.debiased_gd_risk(law, step)])
-    loss = risks + law.target_noise_std**2
-    assert loss == pytest.approx([0.24136, 0.24321], abs=1e-5)
-    assert loss == pytest.approx([0.2407, 0.2431], abs=2e-3)  # printed there, from 50 000 prompts
-    loads = RegressionLaw(d=200, length=1000, noise_std=math.sqrt(3), convention="repository")
-    bayes, gd = closed_form.bayes_risk_proportional(loads), closed_form.gd_risk_proportional(loads)
-    assert np.array([gd, bayes]) + loads.target_noise_std**2 == pytest.approx([3.444, 3.405], abs=5e-4)
-    assert closed_form.debiased_gd_optimal_risk(loads) == pytest.approx(gd, rel=2e-3)
-
-
 # Conventions, shapes, bad input
-
-
-def test_the_two_conventions_differ_by_the_variance_of_beta():
-    extra = {"covariance": toeplitz_covariance(4, 0.6), "mean": MEAN}
-    for changes in ({}, extra):
-        one = RegressionLaw(d=4, length=9, noise_std=0.7, **changes)
-        other = dataclasses.replace(one, convention="repository")
-        risks = [
-            lambda law: closed_form.zero_risk(law),
-            lambda law: closed_form.gd_risk(law, 0.7),
-            lambda law: closed_form.debiased_gd_risk(law, 0.7, offset=0.2),
-            lambda law: closed_form.linear_attention_risk(law, 20, normalised=False),
-            lambda law: closed_form.softmax_floor(law, 0.7),
-            lambda law: closed_form.bayes_risk_lower_bound(law),
-            lambda law: closed_form.best_centred_heads(law)[2],
-        ]
-        if not changes:
-            risks += [closed_form.bayes_risk_leading_order, closed_form.bayes_risk_proportional]
-        for risk in risks:
-            assert risk(one) == pytest.approx(4 * risk(other))
-        assert closed_form.gd_optimal_step(one) == pytest.approx(closed_form.gd_optimal_step(other))
-    assert one.target_noise_std == 0.0
-    assert other.target_noise_std == 0.7
 
 
 def test_steps_and_lengths_broadcast():

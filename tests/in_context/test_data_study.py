@@ -7,11 +7,8 @@ import pytest
 import torch
 
 from attnbook.in_context.data_and_model.study import (
-    LOUD,
     ask_about,
-    compare_conventions,
     data_study,
-    permuted,
     query_gradient,
     redraw_labels,
     small_omega,
@@ -19,7 +16,7 @@ from attnbook.in_context.data_and_model.study import (
     training_batch,
     training_prompt,
 )
-from attnlib.in_context.circuits import circuits_of, two_number_circuits
+from attnlib.in_context.circuits import circuits_of
 from attnlib.in_context.estimators import conditional_risk
 from attnlib.in_context.experiment import Experiment
 from attnlib.in_context.law import RegressionLaw
@@ -68,14 +65,6 @@ def test_an_example_becomes_the_question():
         ask_about(LAW.with_length(1).draw(5, 0), 0)
 
 
-def test_permuting_labels_alone_makes_another_prompt():
-    prompts = LAW.draw(5, 0)
-    order = [3, 0, 1, 2, 6, 5, 4]
-    heads = initial_weights(3, 2)
-    torch.testing.assert_close(attend(heads, permuted(prompts, order)), attend(heads, prompts), rtol=0, atol=1e-13)
-    assert (attend(heads, permuted(prompts, order, labels_only=True)) - attend(heads, prompts)).abs().max() > 1e-3
-
-
 @pytest.mark.parametrize("convention", ["notebook", "repository"])
 def test_the_conditional_mean_by_hand_and_by_sampling(convention):
     """The error is linear in beta and noise: its mean square is the sum of squared coefficients times variances."""
@@ -93,16 +82,6 @@ def test_the_conditional_mean_by_hand_and_by_sampling(convention):
     sampled = redraw_labels(weights, prompts, law, 40_000, 0)
     # A square of a normal number has relative variance 2.
     assert ((sampled / formula - 1).abs() < 5 * math.sqrt(2 / 40_000)).all()
-
-
-def test_the_same_numbers_in_both_conventions():
-    heads = two_number_circuits(torch.tensor([0.3, -0.2]).double(), torch.tensor([2.0, -1.0]).double(), 3)
-    found = compare_conventions(LAW, heads, 500, 0)
-    torch.testing.assert_close(found.risk("notebook"), 3 * found.risk("repository"), rtol=1e-12, atol=0)
-    torch.testing.assert_close(found.loss("notebook"), found.risk("notebook"), rtol=0, atol=0)
-    gap = found.loss("repository") - found.risk("repository")
-    assert abs(gap.mean() - LOUD**2) < 5 * gap.std() / math.sqrt(len(gap))
-    assert found.predictions["notebook"].shape == (10, 500)
 
 
 def test_faint_heads_by_hand():
@@ -152,20 +131,6 @@ def test_the_gradient_by_finite_differences():
             losses.append((guesses - prompts.target).square().mean(-1).sum())
         assert gradient[index].item() == pytest.approx(((losses[0] - losses[1]) / 2e-5).item(), abs=1e-8)
     assert gradient[..., -1].abs().max() == 0
-
-
-def test_the_study_has_what_the_page_shows():
-    study = data_study(SMALL, count=100, redraws=50, asked=4)
-    assert set(study.starts) == {"random", "small_id", "small_id_qk", "oppo_small_id"}
-    assert study.after.query.shape == (2, 2, 4, 4)
-    assert (study.after.query[..., 0] - study.before.query[..., 0]).abs().max() > 1e-4
-    assert sorted(study.order) == list(range(7))
-    assert study.order != tuple(range(7))
-    assert study.zero_risk["repository"].mean().item() == pytest.approx(1, abs=0.1)
-    assert study.zero_risk["notebook"].mean().item() == pytest.approx(3, abs=0.3)
-    assert study.moments.shape == (40, 4)
-    odd = data_study(SMALL.replace(heads=3), count=4, redraws=4, asked=2)
-    assert "oppo_small_id" not in odd.starts
 
 
 @pytest.mark.parametrize(

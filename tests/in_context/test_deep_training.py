@@ -6,7 +6,7 @@ import torch
 
 from attnbook.in_context.causal import prompt_tokens
 from attnbook.in_context.deeper_and_wider.multi_task import MultiTaskLaw
-from attnbook.in_context.deeper_and_wider.stack import predict_stack, run_stack, stack_circuits
+from attnbook.in_context.deeper_and_wider.stack import predict_stack, run_stack
 from attnbook.in_context.deeper_and_wider.training import starting_stack, train_deep, training_prompts
 from attnlib.in_context.experiment import Experiment
 from attnlib.in_context.law import RegressionLaw, toeplitz_covariance
@@ -57,24 +57,6 @@ def test_a_step_of_a_stack_follows_the_gradient(weight_tying, mask):
         assert ((old - new) * direction).sum().item() == pytest.approx(slope, rel=2e-5, abs=1e-9)
 
 
-def test_training_of_a_stack_and_its_records():
-    history = train_deep(SMALL.replace(layers=2, steps=40), dtype="float64")
-    assert len(history.layers) == 2
-    assert history.layers[0].output_value.shape == (3, len(history.steps), 2, 4, 4)
-    assert history.loss.shape == history.loss_se.shape == (3, len(history.steps))
-    for k, layer in enumerate(stack_circuits(history.stack)):
-        torch.testing.assert_close(history.layers[k].key_query[:, -1], layer.key_query)
-        torch.testing.assert_close(history.layers[k].read_out[:, -1], layer.read_out)
-    for k, layer in enumerate(stack_circuits(starting_stack(history.experiment))):
-        torch.testing.assert_close(history.layers[k].key_query[:, 0], layer.key_query)
-
-
-def test_tied_layers_stay_tied():
-    tied = train_deep(SMALL.replace(layers=2, weight_tying=True, steps=20))
-    assert torch.equal(tied.layers[0].key_query, tied.layers[1].key_query)
-    assert len(tied.stack.layers) == 1
-
-
 def test_losses_are_means_over_the_window():
     """Records at 0, 1, 2, 4: the losses come from the weights before each update, on the stream's prompts."""
     experiment = SMALL.replace(steps=4, records=4, optimiser="SGD", learning_rate=1e-12)
@@ -107,26 +89,6 @@ def test_other_covariates_reach_the_model():
     predictions = predict_stack(starting_stack(experiment), first)[..., 0]
     by_hand = (predictions - first.target).square().mean(1)
     torch.testing.assert_close(train_deep(experiment, law, dtype="float64").loss[:, 1], by_hand)
-
-
-def test_two_tasks_learn():
-    law = MultiTaskLaw(4, ((0, 1), (2, 3)), length=20)
-    experiment = Experiment(
-        d=4, outputs=2, heads=3, batch=32, steps=300, records=5, runs=2, learning_rate=0.01, length=20
-    )
-    history = train_deep(experiment, law)
-    assert history.layers[0].read_out.shape == (2, len(history.steps), 3, 2, 6)
-    assert (history.loss[:, -1] < 0.75 * history.loss[:, 1]).all()
-
-
-def test_precisions_agree_and_share_their_prompts():
-    """Where numba is installed float32 prompts come from the compiled generator."""
-    experiment = SMALL.replace(steps=20)
-    single, double = (train_deep(experiment, dtype=dtype) for dtype in ("float32", "float64"))
-    torch.testing.assert_close(single.layers[0].key_query, double.layers[0].key_query, rtol=0, atol=2e-4)
-    first, second = (training_prompts(experiment, experiment.law, 3, 2, dtype) for dtype in ("float32", "float64"))
-    torch.testing.assert_close(first.x, second.x, rtol=0, atol=1e-4)
-    assert second.x.shape == (2, 3, 5, 7, 3)
 
 
 def test_cooldown_ends_with_small_steps():

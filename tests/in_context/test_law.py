@@ -60,14 +60,6 @@ def test_moments(convention: str) -> None:
     assert law.noise_variance == pytest.approx(label_variance / beta_variance)
 
 
-def test_conventions_differ_by_the_square_root_of_d() -> None:
-    g = np.random.default_rng(0).standard_normal((7, RegressionLaw(4, 6).normals_per_prompt))
-    one, two = (RegressionLaw(4, 6, 0.3, name).from_normals(g) for name in ("notebook", "repository"))
-    torch.testing.assert_close(one.y / 2.0, two.y)
-    torch.testing.assert_close(one.clean_target / 2.0, two.clean_target)
-    assert (one.target / 2.0 - two.target).abs().max() > 0.1
-
-
 def test_covariance_and_mean() -> None:
     d, count = 3, 60_000
     mean = (1.0, -2.0, 0.5)

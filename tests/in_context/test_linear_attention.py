@@ -15,8 +15,8 @@ from attnbook.in_context.what_the_heads_compute.linear_attention import (
     predict_linear,
     train_linear_attention,
 )
-from attnlib.in_context.circuits import Circuits, two_number_circuits
-from attnlib.in_context.estimators import gradient_step, preconditioned_step
+from attnlib.in_context.circuits import Circuits
+from attnlib.in_context.estimators import preconditioned_step
 from attnlib.in_context.law import RegressionLaw, toeplitz_covariance
 
 SKEW = RegressionLaw(3, 12, 0.3, covariance=toeplitz_covariance(3, 0.6))
@@ -42,13 +42,6 @@ def test_prediction_is_the_loop() -> None:
                     wanted[r, b] += (V @ z) * (z @ M @ query)
     np.testing.assert_allclose(predict_linear(circuits, prompts, normalised=False), wanted, rtol=1e-12)
     np.testing.assert_allclose(predict_linear(circuits, prompts, normalised=True), wanted / 7, rtol=1e-12)
-
-
-def test_heads_of_two_numbers_are_a_gradient_step() -> None:
-    """However many heads: sum omega mu = 0.3 * 2 + 0.2 * (-1) = 0.4."""
-    prompts = RegressionLaw(4, 9, 0.5).draw(6, 1)
-    circuits = two_number_circuits(torch.tensor([0.3, 0.2]).double(), torch.tensor([2.0, -1.0]).double(), 4)
-    torch.testing.assert_close(predict_linear(circuits, prompts, normalised=True), gradient_step(prompts, 0.4))
 
 
 def test_what_is_odd_in_the_labels_is_the_step() -> None:
@@ -105,41 +98,11 @@ def test_linear_risks_of_arbitrary_circuits_are_mean_squared_errors() -> None:
         assert (errors.std(-1) / math.sqrt(40_000) < 0.1 * errors.mean(-1)).all()
 
 
-def test_linear_risks_of_the_optimum_are_exact() -> None:
-    """Nothing but a step: no chance at all is left."""
-    best = optimal_linear_circuits(SKEW)
-    one = Circuits(best.key_query[None], best.output_value[None])
-    for row, normalised in enumerate((False, True)):
-        wanted = closed_form.linear_attention_risk(SKEW, 12, normalised=normalised, length=40)
-        assert linear_risks(one, SKEW, 40, prompts=10)[row, 0].item() == pytest.approx(float(wanted), rel=1e-12)
-
-
-@pytest.mark.parametrize("heads", [1, 2])
-def test_training_finds_the_optimal_step(heads: int) -> None:
-    """Three runs, d = 2, L = 8: the mean step within 0.03 of 1 / (1 + (d + 1 + s2) / L) = 0.719; excess risk below 2 % of the risk."""
-    law = RegressionLaw(2, 8, 0.25)
-    found = train_linear_attention(law, heads=heads, steps=500, batch=64, runs=3, seed=1)
-    assert found.heads == heads
-    gamma = preconditioner_of(found)
-    wanted = 1 / (1 + (3 + 2 * 0.25**2) / 8)
-    assert gamma.diagonal(dim1=-2, dim2=-1).mean().item() == pytest.approx(wanted, abs=0.03)
-    best = closed_form.gd_optimal_risk(law)
-    assert (closed_form.preconditioned_gd_risk(law, gamma.numpy()) < 1.02 * best).all()
-    assert (found.query_column == 0).all()
-
-
 def test_training_finds_the_preconditioner() -> None:
     found = preconditioner_of(train_linear_attention(SKEW, steps=900, batch=128, runs=3, seed=0)).mean(0)
     wanted = torch.as_tensor(closed_form.best_preconditioner(SKEW))
     assert (found - wanted).abs().max() < 0.15
     assert (wanted - wanted.diagonal().mean() * torch.eye(3)).abs().max() > 0.4  # no multiple of the identity would do
-
-
-def test_runs_do_not_depend_on_each_other() -> None:
-    law = RegressionLaw(2, 5)
-    three, one = (train_linear_attention(law, steps=6, batch=8, runs=runs, seed=4) for runs in (3, 1))
-    torch.testing.assert_close(three.key_query[:1], one.key_query)
-    assert (three.key_query[0] - three.key_query[1]).abs().max() > 0.1
 
 
 @pytest.mark.parametrize(

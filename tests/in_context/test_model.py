@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from attnlib.in_context.circuits import Circuits, attention, circuits_of, predict, two_number_circuits
+from attnlib.in_context.circuits import Circuits, circuits_of, predict, two_number_circuits
 from attnlib.in_context.law import RegressionLaw
 from attnlib.in_context.model import STARTS, HeadWeights, attend, initial_weights
 
@@ -46,20 +46,6 @@ def test_merged_equals_as_written(start: str) -> None:
     torch.testing.assert_close(predict(circuits_of(heads), own), attend(heads, own), rtol=0, atol=1e-13)
 
 
-def test_one_prompt_is_a_batch_of_one() -> None:
-    heads, prompts = initial_weights(3, 2, seed=4, runs=3), LAW.draw(5, 0)
-    one = prompts.part(2, 3)
-    assert (one.context.shape, one.query_token.shape, one.targets.shape) == ((1, 7, 4), (1, 1, 4), (1, 1, 1))
-    torch.testing.assert_close(attend(heads, one), attend(heads, prompts)[:, 2:3])
-
-
-def test_weights_sum_to_one() -> None:
-    p = attention(circuits_of(initial_weights(3, 2, runs=4)), LAW.draw(6, 0))
-    assert p.shape == (4, 2, 6, 7)
-    torch.testing.assert_close(p.sum(-1), torch.ones(4, 2, 6, dtype=torch.float64))
-    assert p.std() > 0.01
-
-
 def test_the_query_column_has_no_effect_and_no_gradient() -> None:
     heads, prompts = initial_weights(3, 2, seed=2), LAW.draw(50, 0)
     query = heads.query.clone().requires_grad_()
@@ -73,13 +59,6 @@ def test_the_query_column_has_no_effect_and_no_gradient() -> None:
     torch.testing.assert_close(
         predict(Circuits(other, circuits.output_value), prompts), predict(circuits, prompts), rtol=0, atol=0
     )
-
-
-def test_the_order_of_the_examples_does_not_matter() -> None:
-    heads, prompts = initial_weights(3, 2, seed=2), LAW.draw(9, 0)
-    order = torch.randperm(7, generator=torch.Generator().manual_seed(1))
-    shuffled = type(prompts)(prompts.x[:, order], prompts.y[:, order], prompts.query, prompts.target, prompts.beta)
-    torch.testing.assert_close(attend(heads, shuffled), attend(heads, prompts), rtol=0, atol=1e-13)
 
 
 def test_flat_layout() -> None:

@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 import torch
 
-from attnbook.in_context.causal import prompt_tokens
 from attnbook.in_context.closed_form import debiased_gd_optimal_risk
 from attnbook.in_context.deeper_and_wider.multi_task import (
     MultiTaskLaw,
@@ -19,18 +18,6 @@ from attnbook.in_context.deeper_and_wider.stack import predict_stack, stack_of_c
 from attnlib.in_context.law import RegressionLaw
 
 SMALL = MultiTaskLaw(5, ((0, 1, 3), (3, 4), (1,)), length=11, noise_std=0.5)
-
-
-def test_prompts_entry_by_entry():
-    prompts = SMALL.draw(7, 3)
-    assert prompts.context.shape == (7, 11, 8)
-    assert prompts.targets.shape == (7, 1, 3)
-    assert torch.equal(prompt_tokens(prompts)[:, -1, 5:], torch.zeros(7, 3, dtype=torch.float64))
-    for k, support in enumerate(SMALL.supports):
-        off = [j for j in range(5) if j not in support]
-        assert torch.equal(prompts.beta[:, k, off], torch.zeros(7, len(off), dtype=torch.float64))
-        by_hand = sum(prompts.query[:, j] * prompts.beta[:, k, j] for j in support)
-        torch.testing.assert_close(prompts.target[:, k], by_hand)
 
 
 def test_every_number_of_a_prompt_is_its_own_standard_normal():
@@ -64,15 +51,6 @@ def test_linear_risks_against_sampling():
     assert (errors.std(0).numpy() / 20_000**0.5 < 0.04 * exact).all()
 
 
-def test_linear_answers_by_loops():
-    prompts, maps = SMALL.draw(3, 4), np.random.default_rng(1).standard_normal((3, 5, 5))
-    found = centred_linear_answers(maps, prompts)
-    x, y, q = prompts.x[1].numpy(), prompts.y[1].numpy(), prompts.query[1].numpy()
-    for k in range(3):
-        by_hand = sum(q @ maps[k] @ (x[i] - x.mean(0)) * y[i, k] for i in range(11)) / 11
-        assert found[1, k].item() == pytest.approx(by_hand, rel=1e-12)
-
-
 @pytest.mark.parametrize("law", [SMALL, MultiTaskLaw()])
 def test_a_task_alone_is_the_single_task_problem(law):
     """d_k (d_k + 1 + s_k) / (L + d_k + s_k), by the single-task closed form and by moving away from the optimum."""
@@ -102,19 +80,6 @@ def test_more_heads_never_hurt_and_n_plus_one_are_enough():
     assert sums[0] > sums[1] + 0.1
     assert sums[1] > sums[2] + 0.1
     assert sums[2] > sums[3] + 0.01
-
-
-def test_maps_of_few_heads_have_their_rank_and_are_stationary():
-    maps, risks = best_linear_maps(SMALL, 3)
-    assert np.linalg.matrix_rank(maps.reshape(3, -1), tol=1e-8) == 2
-    generator = np.random.default_rng(2)
-    left, _, right = np.linalg.svd(np.diagonal(maps, axis1=-2, axis2=-1))
-    for _ in range(20):  # moves that keep the rank
-        turn = np.eye(3) + 1e-3 * generator.standard_normal((3, 3))
-        moved = (turn @ np.diagonal(maps, axis1=-2, axis2=-1))[..., None] * np.eye(5)
-        assert linear_risks(SMALL, moved).sum() >= risks.sum() - 1e-9
-    assert left.shape == (3, 3)
-    assert right.shape == (5, 5)
 
 
 @pytest.mark.parametrize("heads", [paired_heads, superposed_heads])

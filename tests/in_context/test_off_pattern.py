@@ -7,7 +7,6 @@ import torch
 
 from attnbook.in_context.off_pattern import (
     KINDS,
-    descend,
     off_pattern_hessian,
     off_pattern_size,
     orbit,
@@ -17,7 +16,7 @@ from attnbook.in_context.off_pattern import (
     small_starts,
 )
 from attnlib.in_context.circuits import Circuits, predict, two_number_circuits
-from attnlib.in_context.law import Prompts, RegressionLaw, toeplitz_covariance
+from attnlib.in_context.law import RegressionLaw
 
 LAW = RegressionLaw(3, 6, 0.4)
 
@@ -35,23 +34,6 @@ def loss(model, prompts):
     return (predict(model, prompts) - prompts.clean_target).square()
 
 
-def test_three_symmetries_prompt_by_prompt():
-    """The maps of the proof, with a rotation that is no permutation: the same squared errors, prompt by prompt."""
-    prompts, model = LAW.draw(50, 1), circuits(2)
-    U = torch.linalg.qr(torch.randn(3, 3, generator=torch.Generator().manual_seed(3), dtype=torch.float64)).Q
-    big = torch.block_diag(U, torch.ones(1, 1, dtype=torch.float64))
-    turned = Prompts(prompts.x @ U.T, prompts.y, prompts.query @ U.T, prompts.target, prompts.beta @ U.T)
-    other = Circuits(big.T @ model.key_query @ big, model.output_value @ big)
-    assert torch.allclose(loss(model, turned), loss(other, prompts), rtol=1e-12)
-    T = torch.diag(torch.tensor([1.0, 1, 1, -1], dtype=torch.float64))
-    labels = Prompts(prompts.x, -prompts.y, prompts.query, -prompts.target, -prompts.beta)
-    other = Circuits(T @ model.key_query @ T, -model.output_value @ T)
-    assert torch.allclose(loss(model, labels), loss(other, prompts), rtol=1e-12)
-    query = Prompts(prompts.x, prompts.y, -prompts.query, -prompts.target, prompts.beta)
-    other = Circuits(-model.key_query, -model.output_value)
-    assert torch.allclose(loss(model, query), loss(other, prompts), rtol=1e-12)
-
-
 def test_an_orbit_is_left_as_it_is():
     few = LAW.draw(2, 4)
     many = orbit(few)
@@ -62,78 +44,6 @@ def test_an_orbit_is_left_as_it_is():
     assert off_pattern_size(slope) < 1e-14 < 1e-3 < pattern_size(slope)
     # Without the signs of the query the mean label meets the target by chance: still on the pattern, but not the same.
     assert off_pattern_size(risk_gradient(model, few)) > 1e-3
-
-
-@pytest.mark.parametrize("kind", ["covariance", "mean"])
-def test_other_laws_have_their_own_invariant_sets(kind):
-    """Sets 1 and 3 or 4 of the theorem: the gradient of many prompts has no part beside them, within its chance."""
-    if kind == "covariance":
-        law = RegressionLaw(3, 6, 0.4, covariance=toeplitz_covariance(3, 0.6))
-        sigma = law.covariance_matrix
-        inside = [torch.eye(3, dtype=torch.float64), sigma, sigma @ sigma]
-    else:
-        law = RegressionLaw(3, 6, 0.4, mean=(0.9, -0.5, 0.2))
-        inside = [torch.eye(3, dtype=torch.float64), torch.outer(law.mean_vector, law.mean_vector)]
-    M, V = torch.zeros(2, 4, 4, dtype=torch.float64), torch.zeros(2, 4, dtype=torch.float64)
-    M[0, :3, :3] = 0.3 * inside[0] + 0.1 * inside[1]
-    M[1, :3, :3] = -0.2 * inside[0] + 0.05 * inside[-1]
-    V[:, 3] = torch.tensor([0.8, -0.5])
-    basis = torch.linalg.qr(torch.stack([part.flatten() for part in inside], 1)).Q
-    rows = []
-    for run in range(60):
-        slope = risk_gradient(Circuits(M, V), law.draw(2000, 5, run=run))
-        block = slope.covariate_block.flatten(1)
-        beside = block - block @ basis @ basis.T
-        rows.append(
-            torch.cat([beside.flatten(), slope.label_row.flatten(), slope.output_rest.flatten(), block.flatten()])
-        )
-    rows = torch.stack(rows)
-    z = rows.mean(0) / (rows.std(0) / math.sqrt(60) + 1e-12)
-    assert z[:30].abs().max() < 4.5
-    assert z[30:].abs().max() > 20
-
-
-def test_opposite_heads_stay_opposite():
-    half = circuits(6, heads=1)
-    start = Circuits(torch.cat([half.key_query, -half.key_query]), torch.cat([half.output_value, -half.output_value]))
-    end, _ = descend(start, orbit(LAW.draw(3, 2)), steps=30, rate=0.1)
-    assert (end.key_query[0, :, :3] + end.key_query[1, :, :3]).abs().max() < 1e-12
-    assert end.output_value.sum(0).abs().max() < 1e-12
-    assert (end.output_value - start.output_value).abs().max() > 0.1
-
-
-def test_factors_keep_the_pattern_if_their_gram_matrices_do():
-    """Four factors, each times its own orthogonal matrix: 20 steps on an orbit leave M and V on the pattern; another start does not."""
-    there, n = orbit(LAW.draw(2, 9)), 4
-
-    def orthogonal(seed):
-        return torch.linalg.qr(torch.randn(n, n, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)).Q
-
-    def train(parts):
-        for _ in range(20):
-            parts = [part.detach().requires_grad_() for part in parts]
-            query, key, value, output = parts
-            model = Circuits((key.T @ query)[None], (output @ value)[None])
-            slopes = torch.autograd.grad(loss(model, there).mean(), parts)
-            parts = [part - 0.02 * slope for part, slope in zip(parts, slopes, strict=True)]
-        return off_pattern_size(Circuits((parts[1].T @ parts[0])[None].detach(), (parts[3] @ parts[2])[None].detach()))
-
-    def diagonal(a, b):
-        return torch.diag(torch.tensor([a, a, a, b], dtype=torch.float64))
-
-    last = torch.tensor([[0.0, 0, 0, 0.9]], dtype=torch.float64)
-    A, B = orthogonal(1), orthogonal(2)
-    good = [A @ diagonal(0.7, 0.2), A @ diagonal(0.5, 0.4), B @ diagonal(0.6, 0.8), last @ B.T]
-    assert train(good) < 1e-13
-    bad = [
-        A @ diagonal(0.7, 0.2) @ torch.diag(torch.tensor([2.0, 1, 1, 1]).double()),
-        A @ diagonal(0.5, 0.4),
-        *good[2:],
-    ]
-    bad[1] = (
-        A @ diagonal(0.5, 0.4) @ torch.diag(torch.tensor([0.5, 1, 1, 1]).double())
-    )  # the same M, other Gram matrices
-    assert train(bad) > 1e-4
 
 
 @pytest.mark.parametrize(("convention", "noise"), [("notebook", 0.5), ("repository", 3.0)])
@@ -171,18 +81,6 @@ def test_hessian_is_that_of_the_risk_on_prompts(convention, noise):
     assert z.abs().max() < 4.5
     # Has power: each form five per cent larger is refuted.
     assert ((found.mean(0) - 1.05 * predicted) / chance.sqrt()).abs().max() > 6
-
-
-def test_hessian_of_small_heads_is_the_price_of_noise():
-    """K of a difference of two blocks: 2 mu^2 f (1 + (d + s2) / L), exactly in the limit."""
-    law = RegressionLaw(4, 12, 0.3)
-    omega = 0.01
-    mu = 12 / (12 + 4 + law.noise_variance) / (2 * omega)
-    form = off_pattern_hessian(law, [omega, -omega], [mu, -mu], prompts=4000, batches=10)
-    expected = 2 * mu**2 * (11 / 12) * (1 + (4 + law.noise_variance) / 12)
-    for kind in KINDS[:2]:
-        assert form.eigenvalues(kind)[-1].item() == pytest.approx(expected, rel=0.01)
-        assert form.direction(kind) == pytest.approx(torch.full((2,), math.sqrt(0.5), dtype=torch.float64), abs=1e-3)
 
 
 def test_rates_at_zero_are_those_of_the_linearised_flow():

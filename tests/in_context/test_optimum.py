@@ -16,7 +16,7 @@ from attnbook.in_context.optimum import (
     pair_valley,
     risk_landscape,
 )
-from attnbook.in_context.reduced import mean_and_error, reduced_moments, reduced_risk, reduced_risk_per_batch
+from attnbook.in_context.reduced import reduced_moments, reduced_risk
 from attnlib.in_context.law import RegressionLaw
 
 
@@ -59,29 +59,11 @@ def test_best_mu_is_least_squares_on_dense_prompts():
     assert (abs(silent - fitted) > 8 * errors).any()
 
 
-def test_best_mu_of_twin_heads_shares_the_load():
-    law = RegressionLaw(4, 12, 0.3)
-    alone = best_mu(reduced_moments([0.5], law, prompts=4000))
-    twins = best_mu(reduced_moments([0.5, 0.5, 0.5], law, prompts=4000))
-    torch.testing.assert_close(twins, alone.expand(3) / 3, rtol=1e-6, atol=1e-9)
-
-
-def test_one_head_beats_its_neighbours_and_is_not_one_over_root_d():
-    law = RegressionLaw(5, 40)
-    best = one_head_optimum(law, prompts=20_000, seed=2)
+def test_one_head_is_not_one_over_root_d():
+    best = one_head_optimum(RegressionLaw(5, 40), prompts=20_000, seed=2)
     assert best.omega == pytest.approx(0.518, abs=0.006)
     assert best.mu == pytest.approx(1.534, abs=0.012)
     assert abs(best.omega - 5**-0.5) > 20 * best.omega_error
-    others = [
-        (0.93 * best.omega, best.mu),
-        (1.07 * best.omega, best.mu),
-        (best.omega, 0.95 * best.mu),
-        (best.omega, 1.05 * best.mu),
-    ]
-    here = reduced_risk_per_batch([best.omega], [best.mu], law, seed=3)
-    for omega, mu in [*others, (5**-0.5, 1.0), (5**-0.5, 1.669)]:
-        worse, error = mean_and_error(reduced_risk_per_batch([omega], [mu], law, seed=3) - here)
-        assert worse > 3 * error
 
 
 def test_pair_is_a_little_better_than_debiased_gradient_descent():
@@ -93,15 +75,6 @@ def test_pair_is_a_little_better_than_debiased_gradient_descent():
     assert limit - best.risk > 10 * best.risk_error
     assert best.effective_step == pytest.approx(2 * best.omega * best.mu)
     assert best.effective_step == pytest.approx(40 / 45.0005, abs=2e-3)
-
-
-def test_error_bars_of_the_optimum_are_honest():
-    law = RegressionLaw(3, 12, 0.2)
-    found = [one_head_optimum(law, prompts=4000, seed=s) for s in range(16)]
-    for name in ("omega", "mu"):
-        values = np.array([getattr(one, name) for one in found])
-        errors = np.array([getattr(one, f"{name}_error") for one in found])
-        assert 0.5 < values.std(ddof=1) / errors.mean() < 1.7
 
 
 def test_valley_is_flat_where_trained_pairs_sit():
@@ -129,16 +102,6 @@ def test_landscape_is_the_risk_at_each_point(pair):
     grid = np.meshgrid(omega, mu, indexing="ij")
     direct = reduced_risk(grid[0][..., None] * signs, grid[1][..., None] * signs, law, prompts=800)
     torch.testing.assert_close((value, error), direct, rtol=1e-8, atol=1e-10)
-
-
-def test_three_free_heads_beat_a_pair_with_a_sharp_third_head():
-    law = RegressionLaw(5, 40)
-    three = free_optimum(law, 3, prompts=4000, evaluations=0)
-    assert three.risk == pytest.approx(0.6629, abs=6e-4)
-    assert abs(three.omega[2]) > 1
-    assert abs(three.mu[2]) < 0.1
-    assert three.risk + 5 * three.risk_error < 0.6665
-    assert three.omega[2] * three.mu[2] > 0
 
 
 def test_free_search_with_one_and_two_heads_finds_the_known_optima():

@@ -4,8 +4,7 @@ import pytest
 import torch
 
 from attnbook.in_context.causal import LayerWeights, causal_layer, layer_of_heads, prompt_tokens
-from attnbook.in_context.deeper_and_wider.stack import StackWeights, initial_stack, predict_stack, stack_circuits
-from attnlib.in_context.circuits import circuits_of
+from attnbook.in_context.deeper_and_wider.stack import initial_stack, predict_stack, stack_circuits
 from attnlib.in_context.law import RegressionLaw
 from attnlib.in_context.model import STARTS, attend, initial_weights
 
@@ -38,22 +37,6 @@ def test_three_layers_one_after_the_other(prompts, mask, weight_tying):
     predictions = predict_stack(stack, prompts)
     assert predictions.shape == (2, 11, 1)
     torch.testing.assert_close(predictions[..., 0], by_hand, rtol=1e-12, atol=1e-13)
-
-
-def test_tied_weights_are_one_layer_repeated(prompts):
-    tied = initial_stack(3, 2, 2, weight_tying=True, seed=3)
-    untied = StackWeights(tied.layers * 2, tied.final, 2)
-    assert tied.tied
-    assert not untied.tied
-    assert len(tied.trained) == 5
-    assert len(untied.trained) == 9
-    assert torch.equal(predict_stack(tied, prompts), predict_stack(untied, prompts))
-
-
-def test_the_second_layer_matters(prompts):
-    stack = initial_stack(3, 2, 2, seed=3)
-    other = StackWeights(stack.layers[::-1], stack.final, 2)
-    assert (predict_stack(stack, prompts) - predict_stack(other, prompts)).abs().max() > 1e-4
 
 
 @pytest.mark.parametrize("start", STARTS)
@@ -100,30 +83,6 @@ def test_circuits_are_nested_by_layer_and_head():
         assert pair.omega.shape == pair.mu.shape == (2, 2)
         torch.testing.assert_close(pair.mu, layer.read_out[:, :, 0, 3])
         torch.testing.assert_close(pair.omega, layer.key_query[:, :, range(3), range(3)].mean(-1))
-
-
-def test_circuits_of_one_layer_and_of_tied_layers():
-    stack = initial_stack(3, 2, seed=6)
-    (only,), merged = stack_circuits(stack), circuits_of(initial_weights(3, 2, seed=6))
-    torch.testing.assert_close(only.circuits().key_query, merged.key_query)
-    torch.testing.assert_close(only.circuits().output_value, merged.output_value)
-    first, second = stack_circuits(initial_stack(3, 2, 2, weight_tying=True, seed=6))
-    assert torch.equal(first.key_query, second.key_query)
-
-
-def test_several_outputs_widen_the_token():
-    stack = initial_stack(6, 3, outputs=2, runs=2)
-    assert (stack.width, stack.outputs, stack.heads) == (8, 2, 3)
-    assert stack.layers[0].output.shape == (2, 3, 2, 8)
-    assert torch.equal(stack.final[1], torch.eye(2, dtype=torch.float64))
-
-
-def test_trained_tensors_make_the_stack_again(prompts):
-    for stack in (initial_stack(3, 2), initial_stack(3, 2, 2), initial_stack(3, 2, 3, weight_tying=True)):
-        again = stack.rebuilt(stack.trained)
-        assert torch.equal(predict_stack(stack, prompts), predict_stack(again, prompts))
-        assert predict_stack(stack.to(torch.float32), prompts).dtype == torch.float32
-    assert len(initial_stack(3, 2).trained) == 4
 
 
 @pytest.mark.parametrize(

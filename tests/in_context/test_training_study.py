@@ -11,7 +11,6 @@ from attnbook.in_context.published import PUBLISHED, PUBLISHED_LOSS, PUBLISHED_S
 from attnbook.in_context.training import study as training_study_module
 from attnbook.in_context.training.study import (
     Late,
-    batch_losses,
     first_below,
     interrupt_after,
     late,
@@ -21,13 +20,11 @@ from attnbook.in_context.training.study import (
     sign_agreement,
     thinned,
     training_study,
-    watch,
 )
 from attnlib.in_context.checkpoints import read_checkpoint
 from attnlib.in_context.circuits import Circuits, circuits_of
 from attnlib.in_context.experiment import Experiment
-from attnlib.in_context.model import HeadWeights, attend, initial_weights
-from attnlib.in_context.risk import risk_of
+from attnlib.in_context.model import HeadWeights, attend
 from attnlib.in_context.training import History, train
 
 SMALL = Experiment(
@@ -86,16 +83,6 @@ def test_late_loss_is_the_mean_over_steps() -> None:
     torch.testing.assert_close(error, losses.std(1) / losses.shape[1] ** 0.5, rtol=0.3, atol=0)
 
 
-def test_batch_losses_are_losses_of_batches() -> None:
-    heads = initial_weights(2, 3, seed=1, runs=1)
-    law = dataclasses.replace(SMALL.law, convention="repository")
-    found = batch_losses(circuits_of(heads)[0], law, 11, 5, seed=2, run=4)
-    for k in range(5):
-        prompts = law.draw(11, 2, run=4 + k)
-        error = (attend(heads, prompts)[0] - prompts.target).square()
-        torch.testing.assert_close(found[k], error.mean())
-
-
 # --- the start
 
 
@@ -133,28 +120,6 @@ def weights_of(heads: HeadWeights) -> tuple[torch.Tensor, ...]:
     return heads.query, heads.key, heads.value, heads.output
 
 
-def test_linear_start_follows_sgd_for_hundreds_of_steps() -> None:
-    e = Experiment(steps=400, runs=12, records=12, optimiser="SGD", seed=5)
-    history = train(e)
-    linear = linear_start(e, history.steps)
-    for name, low in (("omega", 0.98), ("mu", 0.9)):
-        line, found = getattr(linear, name), getattr(history, name)
-        moved = [(x[:, -1] - x[:, 0]).flatten() for x in (line, found)]
-        assert torch.corrcoef(torch.stack(moved))[0, 1] > low
-        assert (moved[0] * moved[1]).sum() / moved[0].square().sum() == pytest.approx(1.0, abs=0.15)
-    torch.testing.assert_close(linear.omega[:, 0], history.omega[:, 0], rtol=0, atol=1e-6)
-
-
-def test_the_rate_of_one_head_alone_is_its_growth() -> None:
-    e = SMALL.replace(optimiser="SGD", heads=1, start="random", learning_rate=0.05)
-    linear = linear_start(e.replace(length=10**6), np.array([0.0, 100.0, 101.0]))
-    brake = circuits_of(initial_weights(2, 1, seed=3, runs=2)).label_row.square().sum(-1) * 8
-    assert (brake < 0.5).all()  # the label row slows the head, by less than half here
-    growth = (linear.mu[:, 2] / linear.mu[:, 1]).log()
-    assert (growth < linear.rate).all()
-    assert (growth > 0.6 * linear.rate).all()
-
-
 def test_linear_start_is_for_sgd() -> None:
     with pytest.raises(ValueError, match="optimiser must be 'SGD'; got 'Adam'"):
         linear_start(SMALL, np.array([0]))
@@ -185,14 +150,6 @@ def test_a_changed_bit_is_seen() -> None:
 
 
 # --- watching
-
-
-def test_watched_risks_are_risks_of_the_records(short: History) -> None:
-    seen = watch(short, every=3, prompts=400, seed=6)
-    expected, error = risk_of(short.circuits[:, [0, 3, 6, 7]], SMALL.law, prompts=400, seed=6)
-    torch.testing.assert_close(seen.risk, expected)
-    torch.testing.assert_close(seen.risk_se, error)
-    torch.testing.assert_close(seen.final_risk, expected[:, -1])
 
 
 def test_jitter_is_what_an_average_of_k_lacks() -> None:

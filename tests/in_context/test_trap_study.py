@@ -47,10 +47,6 @@ def test_the_interval_is_wilsons(count: int, total: int, confidence: float) -> N
     np.testing.assert_allclose([found.low, found.high], [low, high], rtol=0, atol=1e-12)
 
 
-def test_a_share_says_itself() -> None:
-    assert str(share(28, 200)) == "28 of 200, 14.0 % [9.9, 19.5]"
-
-
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

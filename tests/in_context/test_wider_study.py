@@ -1,6 +1,5 @@
 """Stored trainings, the command that makes them, exact references and what is measured beside them."""
 
-import json
 from dataclasses import replace
 
 import numpy as np
@@ -12,16 +11,14 @@ from attnbook.in_context.deeper_and_wider import study as wider_study
 from attnbook.in_context.deeper_and_wider.findings import (
     authors_attention,
     bayes_factor,
-    causal_finding,
-    superposition_cost,
 )
-from attnbook.in_context.deeper_and_wider.multi_task import MultiTaskLaw, separate_maps
+from attnbook.in_context.deeper_and_wider.multi_task import MultiTaskLaw
 from attnbook.in_context.deeper_and_wider.risk import (
     centred_linear_answer,
     plain_risk,
     risk_beside_linear,
 )
-from attnbook.in_context.deeper_and_wider.stack import predict_stack, stack_of_circuits
+from attnbook.in_context.deeper_and_wider.stack import stack_of_circuits
 from attnbook.in_context.deeper_and_wider.study import TABLE, Spec, WiderSetting, main, obtain, replay, specs
 from attnbook.in_context.deeper_and_wider.training import train_deep
 from attnlib.in_context.estimators import bayes_risk
@@ -97,13 +94,6 @@ def test_the_command_goes_on_where_it_was_stopped(tmp_path, monkeypatch, capsys)
     assert sorted(file.name for file in tmp_path.iterdir()) == ["wider.npz"]
 
 
-def test_the_file_says_what_made_it(table):
-    with np.load(table) as file:
-        made = json.loads(str(file["made_with"]))
-    assert set(made) == {"date", "versions"}
-    assert {"attnlib", "torch", "numpy", "python"} <= set(made["versions"])
-
-
 def test_bad_use_of_the_command(tmp_path, capsys):
     for arguments, words in (
         (["seven layers"], "NAME must be one of one layer, two layers"),
@@ -165,15 +155,6 @@ def test_settings_are_checked():
 # What a stored training gives
 
 
-def test_the_stack_of_a_table_predicts_as_the_trained_one():
-    for spec in tiny_specs().values():
-        trained = obtain(spec, table=TABLE.with_name("none.npz"))
-        history = train_deep(spec.experiment, spec.law, mask=spec.mask, cooldown=spec.cooldown)
-        prompts = spec.law.draw(5, 1)
-        mine, theirs = predict_stack(trained.stack(), prompts), predict_stack(history.stack, prompts)
-        torch.testing.assert_close(mine, theirs, rtol=1e-5, atol=1e-6)
-
-
 def test_maps_by_loops():
     trained = obtain(tiny_specs()["tasks"], table=TABLE.with_name("none.npz"))
     maps = trained.maps()
@@ -191,16 +172,6 @@ def test_maps_by_loops():
 
 
 # Risks
-
-
-@pytest.mark.parametrize("offset", [0.0, 0.7])
-def test_exact_risk_of_a_centred_step_with_offset(offset):
-    gamma = np.random.default_rng(0).standard_normal((3, 3))
-    prompts = SHIFTED.draw(40_000, 1)
-    errors = (centred_linear_answer(gamma, prompts, offset) - prompts.clean_target).square()
-    exact = float(preconditioned_gd_risk(SHIFTED, gamma, centred=True, offset=offset))
-    assert abs(errors.mean() - exact) < 4 * errors.std() / 200
-    assert errors.std() / 200 < 0.03 * exact
 
 
 def test_the_centred_answer_by_loops():
@@ -236,16 +207,6 @@ def test_risk_beside_a_linear_predictor():
         plain_risk(_faint_pair(gamma, 0.2), SHIFTED, prompts=1)
 
 
-def test_several_tasks_beside_their_linear_maps():
-    law = MultiTaskLaw(3, ((0, 1), (1, 2)), length=8, noise_std=0.3)
-    from attnbook.in_context.deeper_and_wider.multi_task import linear_risks, superposed_heads
-
-    maps = separate_maps(law)
-    risk, error = risk_beside_linear(stack_of_circuits(*superposed_heads(law, 1e-4)), law, maps, prompts=300)
-    np.testing.assert_allclose(risk[0], linear_risks(law, maps), rtol=2e-3)
-    assert risk.shape == error.shape == (1, 2)
-
-
 # Findings
 
 
@@ -258,23 +219,6 @@ def test_the_authors_weights_by_hand():
     second = np.exp(first[:2]) / np.exp(first[:2]).sum()
     assert found[2, :2].tolist() == pytest.approx(second)
     assert found[2, 2] == 0
-
-
-def test_one_softmax_does_not_leak_and_two_do():
-    found = causal_finding(RegressionLaw(4, 9), 2, runs=3)
-    assert torch.equal(found.leak["once"], torch.zeros(3, dtype=torch.float64))
-    assert (found.leak["twice"] > 0.05).all()
-    assert (found.spread["once"][:, 1] > 1.5 * found.spread["twice"][:, 1]).all()
-    assert (found.spread["once"][:, 0] < 1).all()
-
-
-def test_the_price_of_superposition_is_quadratic_and_that_of_pairs_is_of_higher_order():
-    cost = superposition_cost(MultiTaskLaw(), (0.025, 0.05), prompts=4000)
-    (first, first_se), (second, second_se) = cost["superposed"]
-    assert second > 5 * second_se
-    assert (second / first).item() == pytest.approx(4, rel=0.1)
-    assert (cost["pairs"][:, 0].abs() < 4 * cost["pairs"][:, 1]).all()
-    assert first_se < 0.35 * second_se
 
 
 def test_bayes_factor_by_other_means():

@@ -49,9 +49,3 @@ def test_every_box_of_part_four_is_checked_by_a_claim():
     own = boxes((BOOK / "open_questions_theory.md").read_text("utf-8"))
     named = {label for claim in PART.values() for label in claim.box}
     assert set(own) - named == {"def-open-heads"}  # a definition says nothing that could fail
-
-
-def test_a_box_without_a_proof_is_found():
-    text = ":::{prf:theorem} A\n:label: a\nx\n:::\n\n:::{prf:theorem} B\n:label: b\nx\n:::\n\n:::{prf:proof}\nx\n:::\n"
-    assert boxes(text) == {"a": False, "b": True}
-    assert boxes(":::{prf:remark} C\n:label: c\nx\n:::\n") == {"c": True}

@@ -16,7 +16,6 @@ from attnbook.open_questions.more_classes_and_layers.class_flow import (
     class_threshold,
     class_thresholds,
     first_order_class_threshold,
-    in_class_trap,
     own_class_thresholds,
 )
 from attnbook.open_questions.more_classes_and_layers.class_training import (
@@ -31,13 +30,10 @@ from attnbook.open_questions.more_classes_and_layers.classes import (
     class_two_steps,
     stacked,
 )
-from attnbook.open_questions.more_classes_and_layers.study import benign_cells
 from attnbook.single_head.flow import first_order_threshold, signal_threshold
 from attnbook.single_head.svm import hard_margin
-from attnlib.single_head.closed_form import two_steps
 from attnlib.single_head.law import SignalNoiseLaw
 from attnlib.single_head.population import log10_clean_error
-from attnlib.single_head.training import gradient_descent
 
 F64 = torch.float64
 
@@ -86,23 +82,6 @@ def test_flips_are_uniform_over_the_other_classes_and_classes_over_all():
     close(sample.members.sum((1, 2)), torch.full((2,), 6000.0, dtype=F64))
 
 
-def test_runs_do_not_depend_on_their_batch_and_laws_stack():
-    law = ClassesLaw(9, 50, 3.0, 0.2, 3)
-    three, one = law.draw(7, 3), law.draw(7, 1, first_run=2)
-    close(three.noise[2], one.noise[0])
-    close(three.block(slice(2, 3)).noise, one.noise)
-    both = stacked([three, dataclasses.replace(law, signal_norm=8.0).draw(7, 1)])
-    assert both.runs == 4
-    assert float(both.signals[3, 0, 0]) == 8.0
-
-
-def test_expected_numbers_of_a_law():
-    law = ClassesLaw.at(1.5, 100, 20000, 0.2, 5)
-    assert law.x == pytest.approx(1.5)
-    assert law.signal_norm**2 * 100 * 0.8 / 5 / 20000 == pytest.approx(1.5)
-    assert law.kappa == pytest.approx(1.5 * (1 - 0.2 * 5 / 4) / 0.8)
-
-
 # --- gradients and closed forms ----------------------------------------------------------------------------------------------
 
 
@@ -122,26 +101,6 @@ def test_gradients_are_those_of_cross_entropy(n, d, K):
     close(found[2], output.detach(), 1e-12)
 
 
-def test_gradients_agree_with_central_differences():
-    sample = ClassesLaw(6, 40, 3.0, 0.3, 3).draw(5)
-    v, p = random_head(sample)
-
-    def loss(v, p):
-        return torch.nn.functional.cross_entropy(class_outputs(sample, v, p)[0][0], sample.labels[0])
-
-    grad_v, grad_p, _ = class_gradients(sample, v, p)
-    h = 1e-5
-    for k in range(0, p.shape[1], 3):
-        step = torch.zeros_like(p)
-        step[0, k] = h
-        assert float((loss(v, p + step) - loss(v, p - step)) / (2 * h)) == pytest.approx(float(grad_p[0, k]), abs=1e-8)
-        step = torch.zeros_like(v)
-        step[0, k % 3, k] = h
-        assert float((loss(v + step, p) - loss(v - step, p)) / (2 * h)) == pytest.approx(
-            float(grad_v[0, k % 3, k]), abs=1e-8
-        )
-
-
 @pytest.mark.parametrize(("n", "d", "K", "rate"), [(12, 200, 2, None), (15, 150, 4, 0.7), (30, 20, 7, None)])
 def test_two_steps_in_closed_form_are_those_of_the_trainer(n, d, K, rate):
     sample = ClassesLaw(n, d, 5.0, 0.3, K).draw(2, 3)
@@ -157,18 +116,6 @@ def test_two_steps_in_closed_form_are_those_of_the_trainer(n, d, K, rate):
     close(closed.preference, (gap * residual).sum(-1), 1e-11)
 
 
-def test_two_classes_are_the_two_class_head_with_twice_the_value_step():
-    old, new = (law(12, 400, 8.0, 0.2).draw(1, 2) for law in (SignalNoiseLaw, ClassesLaw))
-    one = gradient_descent(old, 0.2, 25, attention_step_size=0.1)
-    two = class_descent(new, 0.1, 25)
-    close(two.v[:, :, 0] - two.v[:, :, 1], one.v, 1e-12)
-    close(two.p, one.p, 1e-12)
-    close(two.margins, one.margins, 1e-12)
-    assert float((class_descent(new, 0.2, 25).p - one.p).abs().max()) > 1e-3  # equal steps are another model
-    closed = two_steps(old, 0.2)
-    close(class_two_steps(new, 0.1).preference, closed.preference * closed.slopes, 1e-12)
-
-
 @pytest.mark.parametrize(("n", "d", "K"), [(14, 300, 2), (18, 100, 5), (30, 12, 3)])
 def test_gram_space_is_the_readable_trainer(n, d, K):
     laws = [ClassesLaw(n, d, norm, 0.25, K) for norm in (3.0, 6.0)]
@@ -182,25 +129,6 @@ def test_gram_space_is_the_readable_trainer(n, d, K):
     frozen = class_gram_descent(sample, 0.2, 10, attention_step_size=0)
     assert float(frozen.p.abs().max()) == 0
     assert float((frozen.attention - 0.5).abs().max()) == 0
-
-
-def test_a_schedule_multiplies_both_steps():
-    sample = ClassesLaw(10, 100, 4.0, 0.2, 3).draw(0)
-    once = class_gram_descent(sample, 0.1, 6, schedule=lambda step: 1.0 if step < 3 else 2.0)
-    v, p = torch.zeros_like(once.v[0]), torch.zeros_like(once.p[0])
-    for step in range(6):
-        grad_v, grad_p, _ = class_gradients(sample, v, p)
-        size = 0.1 if step < 3 else 0.2
-        v, p = v - size * grad_v, p - size * grad_p
-    close(once.v[-1], v, 1e-11)
-    close(once.p[-1], p, 1e-11)
-
-
-def test_attention_of_classes_is_the_mean_over_clean_samples():
-    sample = ClassesLaw(20, 300, 8.0, 0.3, 3).draw(2)
-    path = class_descent(sample, 0.3, 5)
-    member = (sample.classes[0] == 1) & ~sample.noisy[0]
-    assert float(path.attention_of_classes[-1, 0, 1]) == pytest.approx(float(path.attention[-1, 0][member].mean()))
 
 
 # --- the flow, its boundary and its trap ----------------------------------------------------------------------------------------
@@ -254,84 +182,6 @@ def test_for_two_classes_the_boundary_is_that_of_the_two_class_flow():
     assert class_threshold(0.2, 2, attention_rate=2.0) == pytest.approx(signal_threshold(0.2), rel=1e-3)
 
 
-def test_the_boundary_a_second_way_with_an_adaptive_solver():
-    from scipy.integrate import solve_ivp
-
-    eta, K = 0.4, 5
-    boundary = class_threshold(eta, K)
-
-    def ends_on_signal(x):
-        def right_hand_side(z, state):
-            return np.exp(z) * class_flow_rates(state, x, eta / (1 - eta), K)
-
-        end = solve_ivp(right_hand_side, (0, np.log1p(1e5)), np.zeros(8), method="LSODA", rtol=1e-9, atol=1e-11).y[
-            :, -1
-        ]
-        return end[5] > end[6]
-
-    assert ends_on_signal(1.003 * boundary)
-    assert not ends_on_signal(0.997 * boundary)
-
-
-def test_boundaries_fall_with_the_number_of_classes_and_stay_above_one():
-    values = class_thresholds(np.full(5, 0.2), np.array([2, 3, 5, 10, 100]))
-    assert (np.diff(values) < 0).all()
-    assert values[-1] > 1.05
-    assert class_threshold(0.0, 4) == 1.0
-    nu = 0.25
-    assert first_order_class_threshold(0.2, 10**6) == pytest.approx((nu + (nu**2 + 4) ** 0.5) / 2, rel=1e-4)
-    assert class_threshold(0.49, 2) == np.inf
-
-
-def test_first_order_boundary_is_where_the_clean_logit_does_not_move():
-    eta, K, step = 0.3, 4, 1e-3
-    x = first_order_class_threshold(eta, K)
-
-    def move(x):
-        state = np.zeros(8)
-        for _ in range(2):
-            state = state + step * class_flow_rates(state, x, eta / (1 - eta), K)
-        return state[5] - state[6]
-
-    assert abs(move(x)) < 2e-2 * abs(move(1.01 * x))
-    assert move(1.01 * x) > 0 > move(0.99 * x)
-
-
-def test_no_step_leaves_the_trap_and_a_larger_set_is_left():
-    rng = np.random.default_rng(1)
-    count = 3000
-    K = rng.choice([2, 3, 7, 30], count).astype(float)
-    x, nu = np.exp(rng.uniform(-1, 2, count)), rng.uniform(0, 3, count)
-    state = rng.normal(0, 3, (8, count))
-    state[2] = np.abs(state[2])
-    state[4] = state[2] - np.abs(state[4])
-    inside = in_class_trap(state, x, nu, K)
-    assert inside.sum() > 100
-    step, rate = np.exp(rng.uniform(-3, 4, count)), np.exp(rng.uniform(-2, 2, count))
-    after = state + step * class_flow_rates(state, x, nu, K, rate)
-    assert in_class_trap(after, x, nu, K)[inside].all()
-    wide = in_class_trap(state, x, nu, K, 1.9)
-    assert not in_class_trap(after, x, nu, K, 1.9)[wide].all()
-    zero = np.zeros((8, 1))
-    assert in_class_trap(zero, np.array([1.0]), np.array([0.4]), np.array([3.0])).all()
-    assert not in_class_trap(zero, np.array([1.01]), np.array([0.4]), np.array([3.0])).any()
-
-
-@pytest.mark.parametrize("K", [2, 3, 10])
-def test_the_bound_on_the_weight_of_flipped_samples_is_sharp(K):
-    """On the edge V + T_y = T_k, with a fitted clean side and two leading classes, a little more weight on the signal leaves."""
-    x, nu = 2.0, 0.8
-    share = K / (2 * K - 2)
-    for factor, stays in ((0.97, True), (1.03, False)):
-        weight = factor / (1 + share * nu * x)
-        gap = np.log(weight / (1 - weight))
-        # V = -2, T_y = 1, T_k = -1: on the edge; T_o far below; t so large that clean samples pull no more.
-        state = np.array([-2.0, 80.0, 1.0, -1.0, -80.0, gap, gap + 3.0, 0.0])
-        assert in_class_trap(state, x, nu, K) == stays
-        after = state + 1e-3 * class_flow_rates(state, x, nu, K)
-        assert (after[0] + after[2] - after[3] >= 0) == stays
-
-
 def test_own_thresholds_interpolate_the_boundary():
     clean, noisy = np.array([[7, 10, 0]]), np.array([[3, 0, 4]])
     found = own_class_thresholds(clean, noisy, 4)
@@ -340,29 +190,6 @@ def test_own_thresholds_interpolate_the_boundary():
     assert np.isnan(found[0, 2])
     between = own_class_thresholds(np.array([77]), np.array([23]), 4)
     assert between[0] == pytest.approx(class_threshold(0.23, 4), rel=3e-3)
-
-
-def test_the_flow_predicts_fates_that_the_margin_rule_gets_wrong():
-    boundary = class_threshold(0.4, 3)
-    laws = [ClassesLaw.at(f * boundary, 60, 10**6, 0.4, 3) for f in (0.6, 0.8, 1.35)]
-    fates, path, sample = class_fates(
-        laws, 0.25 * 60 / 10**6, 700, draws=3, seed=2, schedule=lambda step: 1.0 if step < 350 else 16.0
-    )
-    assert fates.right(1.0).mean() >= 0.9
-    assert fates.right(0.0).mean() <= 0.7
-    clean = sample.counts()[0].numpy()
-    assert fates.x[4, 2] == pytest.approx(laws[1].signal_norm ** 2 * clean[4, 2] / 10**6)
-    assert path.train_accuracy[-1].min() == 1
-
-
-def test_classes_without_samples_have_no_fate():
-    fates, _, sample = class_fates([ClassesLaw.at(3.0, 6, 3000, 0.0, 5)], 0.01, 30, draws=2)
-    empty = sample.counts()[0].numpy() == 0
-    assert empty.any()
-    assert np.isnan(fates.attention[empty]).all()
-    assert np.isnan(fates.flipped[empty]).all()
-    assert not fates.on_signal[empty].any()
-    assert fates.right().size == (~empty).sum()
 
 
 def test_maximum_margin_of_k_classes_selects_by_x_with_the_common_factor():
@@ -417,14 +244,6 @@ def test_the_points_drawn_do_not_depend_on_the_signs_of_eigenvectors(monkeypatch
     close(class_error(v, p, sample, 100).log10_error, plain.log10_error, 1e-9)
 
 
-def test_errors_far_below_sampling_are_bounded_within_k_minus_one():
-    sample, v, p = trained(5, 100, 40000, 2.5, 300, unit=0.25)
-    found = class_error(v, p, sample, 200)
-    assert (found.log10_error < -30).all()
-    assert (found.log10_high - found.log10_low <= np.log10(4) + 1e-12).all()
-    assert (found.relative_error < 0.1).all()
-
-
 def test_for_two_classes_the_error_is_the_exact_integral():
     old, new = (law(30, 3000, 15.0, 0.1).draw(2, 3) for law in (SignalNoiseLaw, ClassesLaw))
     path = class_gram_descent(new, 0.05, 5, record=[])
@@ -438,23 +257,7 @@ def test_for_two_classes_the_error_is_the_exact_integral():
     assert (pairs.diagonal(dim1=1, dim2=2) == -torch.inf).all()
 
 
-def test_error_of_one_step_is_the_union_of_half_spaces():
-    """p = 0: no attention, and a pair error is the Gaussian tail of the distance."""
-    sample, v, _ = trained(3, 30, 3000, 0.8, 1)
-    p = torch.zeros(3, sample.noise.shape[-1], dtype=F64)
-    pairs, _, _ = class_error_bounds(v, p, sample)
-    w = v[1, 0] - v[1, 2]
-    tail = torch.special.log_ndtr(-(sample.signals[1, 0] @ w) / w[3:].norm()) / np.log(10)
-    assert float(pairs[1, 0, 2]) == pytest.approx(float(tail), rel=1e-9)
-
-
 # --- label noise in two steps ---------------------------------------------------------------------------------------------------
-
-
-def test_benign_cells_vanish_at_n_200_and_return_at_n_800():
-    assert (benign_cells(200, 40000, 0.4, draws=6).all(-1)).sum() == 0
-    assert (benign_cells(200, 40000, 0.3, draws=6).all(-1)).sum() > 10
-    assert (benign_cells(800, 640000, 0.4, draws=4).all(-1)).sum() >= 18
 
 
 # --- bad input ---------------------------------------------------------------------------------------------------------------

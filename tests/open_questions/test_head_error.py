@@ -16,8 +16,8 @@ from attnbook.open_questions.many_heads.error import (
 from attnbook.open_questions.many_heads.law import ManyDirectionsLaw
 from attnbook.open_questions.many_heads.random_starts import random_start
 from attnlib.single_head.law import SignalNoiseLaw
-from attnlib.single_head.population import clean_error_sampled, log10_clean_error
-from attnlib.single_head.training import gradient_descent, gram_descent, train_heads
+from attnlib.single_head.population import log10_clean_error
+from attnlib.single_head.training import gram_descent, train_heads
 
 
 @pytest.fixture(scope="module")
@@ -35,24 +35,6 @@ def test_one_head_is_the_exact_integral(trained, row):
     found = log10_head_error(path.v[row, :, None], path.p[row, :, None], sample, count=4000)
     assert (found.standard_error < 0.005).all()
     assert ((found.value - exact).abs() < 4.5 * found.standard_error).all()
-
-
-def test_many_samples_come_close_to_the_exact_integral(trained):
-    sample, path = trained
-    one = sample.run(1)
-    found = log10_head_error(path.v[1, 1:2, None], path.p[1, 1:2, None], one, count=200_000)
-    assert found.standard_error.item() < 1e-3
-    assert abs(found.value - log10_clean_error(path.v[1, 1:2], path.p[1, 1:2], one)) < 4.5 * found.standard_error
-
-
-def test_one_head_where_the_error_is_large():
-    law = SignalNoiseLaw(100, 20_000, 10.0, 0.05)
-    sample = law.draw(3, 4)
-    path = gram_descent(sample, 0.025, 300, record=[2])
-    for row in (0, 1):
-        exact = log10_clean_error(path.v[row], path.p[row], sample)
-        found = log10_head_error(path.v[row, :, None], path.p[row, :, None], sample, count=4000)
-        assert ((found.value - exact).abs() < 4.5 * found.standard_error).all()
 
 
 @pytest.mark.parametrize("heads", [2, 5])
@@ -137,14 +119,6 @@ def test_several_directions_against_plain_monte_carlo(shared):
     assert each.value.shape == (2, 4)
 
 
-def test_plain_monte_carlo_is_that_of_one_head_for_three_tokens():
-    sample = SignalNoiseLaw(20, 500, 6.0, 0.1, tokens=3).draw(0, 2)
-    path = gradient_descent(sample, 0.1, 5)
-    many = head_error_sampled(path.v[-1][:, None], path.p[-1][:, None], sample, 20_000)
-    one = clean_error_sampled(path.v[-1], path.p[-1], sample, 20_000)
-    assert ((many.value - one.value).abs() < 4 * torch.hypot(many.standard_error, one.standard_error)).all()
-
-
 def _problem(heads=3, q=3, batch=4, seed=0):
     rng = np.random.default_rng(seed)
     draw = lambda *shape: torch.as_tensor(rng.standard_normal((batch, *shape)))  # noqa: E731
@@ -168,23 +142,6 @@ def test_derivatives_of_the_integrand_against_autograd():
             torch.testing.assert_close(-hessian(height, at), curvature[b, i], rtol=1e-6, atol=1e-7)
             direct = torch.special.log_ndtr(-a[b, i]) - at.square().sum() / 2
             torch.testing.assert_close(height(at), direct)
-
-
-def test_ascent_ends_on_local_maxima():
-    problem = _problem(batch=6, seed=4)
-    modes = problem.ascend(problem.starts())
-    assert problem.curvature(modes)[0].abs().max() < 1e-6
-    assert (problem.log_integrand(modes) >= problem.log_integrand(problem.starts()) - 1e-12).all()
-
-
-def test_batches_and_signs_do_not_matter(trained):
-    sample, path = trained
-    v, p = path.v[2][:, None].expand(-1, 2, -1) / 2, path.p[2][:, None] * torch.tensor([[[0.9], [1.1]]]).double()
-    whole = log10_head_error(v, p, sample, count=500)
-    alone = log10_head_error(v[1:2], p[1:2], sample.run(1), count=500)
-    torch.testing.assert_close(alone.value, whole.value[1:2], rtol=1e-9, atol=1e-9)
-    swapped = log10_head_error(v.flip(1), p.flip(1), sample, count=2000)
-    assert ((swapped.value - whole.value).abs() < 5 * torch.hypot(swapped.standard_error, whole.standard_error)).all()
 
 
 @pytest.mark.parametrize(

@@ -25,17 +25,10 @@ from attnbook.open_questions.more_classes_and_layers.layers import (
 from attnbook.open_questions.more_classes_and_layers.layers_frozen import train_frozen
 from attnbook.open_questions.more_classes_and_layers.layers_study import layers_law
 from attnbook.open_questions.more_classes_and_layers.study import (
-    CELL_NSNR2,
-    CELL_STEPS,
-    ClassesLayersStudy,
-    benign_cells,
     classes_layers_study,
 )
 from attnbook.single_head.coordinates import reduce, rotate
-from attnbook.single_head.long_run import orthogonal_sample
 from attnlib.single_head.law import SignalNoiseLaw
-from attnlib.single_head.population import log10_clean_error
-from attnlib.single_head.summary import summarise
 from attnlib.single_head.training import gaussian_start, gradient_descent
 from bookkit.claims import Verdict
 
@@ -160,20 +153,6 @@ def test_start_of_every_architecture_and_its_threshold():
         close(on_u, weight[..., 0])
 
 
-def test_without_residual_p_rests_while_w_does():
-    sample = SignalNoiseLaw(9, 80, 6.0, 0.2).draw(0, 2, start_vectors=2)
-    start = gaussian_start(sample, 0.2)
-    for name in ("no residual", "others only"):
-        assert float(train_layers(sample, ARCHITECTURES[name], 0.4, 20).p.abs().max()) == 0
-        path = train_layers(sample, ARCHITECTURES[name], 0.4, 20, start=start)
-        assert float((path.p - start[1]).abs().max()) < 1e-15
-    trained = train_layers(sample, ARCHITECTURES["no residual"], 0.4, 3, mixing_step_size=0.01)
-    assert float(trained.W[1].abs().max()) == 0  # v = 0 at the first step
-    assert float(trained.W[2].abs().max()) > 0
-    assert float(trained.p[2].abs().max()) == 0
-    assert float(trained.p[3].abs().max()) > 1e-6
-
-
 @pytest.mark.parametrize("steps", [0, 35])
 def test_frozen_runs_in_gram_space_are_the_readable_ones(steps):
     laws = [SignalNoiseLaw(8, 90, norm, 0.2) for norm in (4.0, 9.0)]
@@ -188,36 +167,7 @@ def test_frozen_runs_in_gram_space_are_the_readable_ones(steps):
     close(tiny.margins, slow.margins, 1e-8)
 
 
-@pytest.mark.parametrize("name", ["residual", "noise sees signal", "signal sees noise"])
-def test_without_flips_the_second_layer_follows_its_own_threshold(name):
-    architecture = ARCHITECTURES[name]
-    for factor in (0.8, 1.25):
-        sample = orthogonal_sample(SignalNoiseLaw(12, 3000, 1.0, 0.0), 2)
-        # Equal classes, so that both have x = factor * threshold.
-        classes = torch.arange(12).unsqueeze(0) % 2
-        norm = math.sqrt(factor * architecture.threshold * 3000 / 6)
-        signals = sample.signals * norm
-        tokens = sample.tokens.clone()
-        tokens[0, :, 0] = signals[0][classes[0]]
-        labels = 1.0 - 2.0 * classes.to(F64)
-        sample = dataclasses.replace(
-            sample, tokens=tokens, signals=signals, signal_class=classes, true_labels=labels, labels=labels
-        )
-        path = train_layers(sample, architecture, 4 * 12 / 3000, 60)
-        moves = path.weight.diff(dim=0)[:, 0]
-        assert (torch.sign(torch.tensor(factor - 1)) * moves >= -1e-13).all()
-        assert ((path.weight[-1] > 0.5) == (factor > 1)).all()
-
-
 # --- errors ---------------------------------------------------------------------------------------------------------------------
-
-
-def test_exact_error_of_one_layer_is_the_single_heads():
-    sample = SignalNoiseLaw(20, 1000, 8.0, 0.1).draw(1, 3)
-    path = gradient_descent(sample, 0.1, 8)
-    for row in (1, 8):
-        found = log10_error_of_mixed_tokens(path.v[row], path.p[row], sample, ARCHITECTURES["one layer"])
-        close(found, log10_clean_error(path.v[row], path.p[row], sample), 1e-8)
 
 
 @pytest.mark.parametrize("name", ["residual", "noise sees signal", "signal sees noise", "no residual"])
@@ -233,44 +183,6 @@ def test_exact_error_of_mixed_tokens_agrees_with_sampling(name):
     if name == "residual":
         other = 10 ** log10_error_of_mixed_tokens(path.v[-1], path.p[-1], sample, ARCHITECTURES["one layer"])
         assert float(((other - plain.value[0]) / plain.standard_error[0]).abs().min()) > 4
-
-
-def test_sampling_uses_fresh_points_and_w():
-    sample = SignalNoiseLaw(20, 300, 5.0, 0.1).draw(1)
-    path = train_layers(sample, ARCHITECTURES["residual"], 0.3, 30, mixing_step_size=0.01, record=[0])
-    found = sampled_error_of_layers(path, sample, 4000)
-    assert float(found.value[0, 0]) == 0.5  # the zero head: every output is zero
-    still = dataclasses.replace(path, W=0 * path.W)
-    assert float(sampled_error_of_layers(still, sample, 4000).value[1, 0]) != float(found.value[1, 0])
-
-
-def test_noise_phase_error_is_that_of_the_maximum_margin_head_on_orthogonal_noise():
-    from attnbook.single_head.svm import hard_margin
-
-    n, d, eta = 20, 5000, 0.1
-    architecture = Architecture("any", 0.7, 0.8)
-    (_, _), (c, e) = architecture.start
-    classes = np.repeat([0, 1], 10)
-    flips = np.tile([1] + [0] * 9, 2)  # exactly the expected counts
-    norm = 12.0
-    signals = np.eye(n + 2)[:2] * norm
-    noise = np.eye(n + 2)[2:] * math.sqrt(d)
-    labels = (1 - 2 * classes) * (1 - 2 * flips)
-    v = hard_margin(c * signals[classes] + e * noise, labels).weights
-    height = c * (signals[0] @ v) / (e * np.linalg.norm(v[2:]))
-    wanted = 0.5 * math.erfc(height / math.sqrt(2))
-    assert noise_phase_error(architecture, n, d, norm, eta) == pytest.approx(wanted, rel=1e-5)
-    assert noise_phase_error(ARCHITECTURES["one layer"], n, d, norm, eta) == 0.5
-
-
-def test_benign_cells_are_those_of_single_laws():
-    found = benign_cells(16, 1000, 0.2, draws=3, seed=4)
-    assert found.shape == (9, 10, 3)
-    assert 0.05 < found.mean() < 0.95
-    for i, j in ((0, 2), (3, 5), (6, 1), (8, 8)):
-        law = SignalNoiseLaw(16, 1000, math.sqrt(CELL_NSNR2[i] * 1000 / 16), 0.2)
-        one = summarise(law, CELL_STEPS[j] * 16 / 1000, draws=3, seed=4)
-        assert found[i, j].tolist() == (one.interpolates & (one.log10_clean_error < -2)).tolist()
 
 
 # --- the page's study and claims ------------------------------------------------------------------------------------------------
@@ -314,23 +226,6 @@ def test_claims_that_need_more_draws_are_judged_on_numbers(study):
         assert check.verdict is Verdict.HOLDS, (wanted, check.evidence)
         assert check.has_power, (wanted, check.control)
     assert len(CLAIMS) == 18
-
-
-@pytest.mark.weekly
-def test_the_study_is_what_it_says(study):
-    assert isinstance(study, ClassesLayersStudy)
-    assert {K: row.log10_error.shape for K, row in study.late.items()} == dict.fromkeys((2, 3, 5, 10), (3, 4))
-    assert study.two_steps[5].preference.shape == (3, 4)
-    run = study.layers.frozen["residual", 2.0]
-    assert run.log10_error.shape == (len(run.steps), 4)
-    sample = layers_law(2.0).draw(3, 4)
-    path = train_layers(sample, ARCHITECTURES["residual"], 2.5 * 60 / 12000, 30, record=[])
-    exact = log10_error_of_mixed_tokens(path.v[-1], path.p[-1], sample, ARCHITECTURES["residual"])
-    np.testing.assert_allclose(run.log10_error[run.at(30)], exact.numpy(), rtol=1e-8)
-    with pytest.raises(ValueError, match="recorded"):
-        run.at(31)
-    assert set(study.imbalance) == {2, 1000}
-    assert study.imbalance[2].shape == (4, 2)
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from attnbook.open_questions.many_heads.claims import CLAIMS, divided_classes, growth_in_bins
+from attnbook.open_questions.many_heads.claims import CLAIMS
 from attnbook.open_questions.many_heads.equal_heads import (
     VARIANTS,
     equal_heads,
@@ -16,7 +16,6 @@ from attnbook.open_questions.many_heads.equal_heads import (
     long_clock,
     two_step_window,
     two_steps_apart,
-    window_edge,
 )
 from attnbook.open_questions.many_heads.law import ManyDirectionsLaw
 from attnbook.open_questions.many_heads.random_starts import (
@@ -25,8 +24,8 @@ from attnbook.open_questions.many_heads.random_starts import (
     random_heads,
     random_start,
 )
-from attnbook.open_questions.many_heads.study import many_heads_study, thresholds
-from attnbook.single_head.flow import selects_signal, signal_threshold
+from attnbook.open_questions.many_heads.study import many_heads_study
+from attnbook.single_head.flow import selects_signal
 from attnbook.single_head.long_run import law_at, orthogonal_sample
 from attnlib.single_head.law import SignalNoiseLaw
 from attnlib.single_head.population import log10_clean_error
@@ -87,11 +86,6 @@ def test_heads_from_zero_are_one_head(name, value, attention):
     assert equal_heads(path) < 1e-14
 
 
-def test_heads_that_start_apart_are_not_equal():
-    sample = SignalNoiseLaw(9, 300, 7.0, 0.1).draw(2, 2, start_vectors=4)
-    assert equal_heads(train_heads(sample, 0.4, 3, heads=2, start=random_start(sample, 2, 0.1))) > 0.1
-
-
 @pytest.mark.parametrize("attention", [0.0, 0.003, 0.7])
 def test_two_steps_with_two_step_sizes(attention):
     sample = SignalNoiseLaw(14, 500, 6.0, 0.2).draw(1, 3)
@@ -114,27 +108,6 @@ def test_window_cells_are_trainings():
         np.testing.assert_allclose(window.log10_error[1, j], error, rtol=1e-9)
         assert (window.interpolates[1, j] == path.interpolates[-1].numpy()).all()
     assert window.share.shape == (2, 2)
-
-
-@pytest.mark.parametrize("row", [(1.0, 1.0), (4.0, 0.25), (1.0, 0.0)])
-def test_the_edge_of_the_window_is_that_of_orthogonal_data(row):
-    """Balanced counts (18 clean, 2 flipped per class) and orthogonal noise: the flipped margins vanish at the edge."""
-    law = SignalNoiseLaw(40, 4000, 30.0, 0.1)
-    sample = orthogonal_sample(law)
-    classes = torch.arange(40).div(20, rounding_mode="floor")[None]
-    true = 1.0 - 2.0 * classes.double()
-    labels = torch.where(torch.arange(40)[None] % 20 < 2, -true, true)
-    tokens = sample.tokens.clone()
-    tokens[:, :, 0] = sample.signals[0][classes]
-    sample = dataclasses.replace(sample, tokens=tokens, signal_class=classes, true_labels=true, labels=labels)
-    edge = window_edge(law, row)
-    assert 0.1 < edge < 20
-    for factor, fits in ((0.999, False), (1.001, True)):
-        beta = factor * edge * 40 / 4000
-        path = gradient_descent(sample, row[0] * beta, 2, attention_step_size=row[1] * beta)
-        assert (path.margins[-1][sample.noisy] > 0).all() == fits
-    assert window_edge(dataclasses.replace(law, signal_norm=200.0), (1.0, 0.0)) == math.inf
-    assert window_edge(dataclasses.replace(law, signal_norm=5.0), row) == 0
 
 
 def test_courses_are_those_of_trained_heads():
@@ -171,12 +144,6 @@ def test_clock_and_fates():
         for x, share, side in zip(own.x.flat, own.flipped.flat, own.threshold.flat, strict=True):
             assert (side == 0) == selects_signal(x, share, attention_rate=1 / H**2, time=80.0)
     assert fates[1].log10_error[0] != fates[3].log10_error[0]
-
-
-def test_slow_attention_moves_the_boundary_up_and_frozen_values_say_why():
-    found = [signal_threshold(0.2, attention_rate=4.0**-k, time=1e20, tolerance=1e-3) for k in range(4)]
-    assert np.diff(found).min() > 0.05
-    assert found[-1] < 1 / (1 - 3 * 0.25)  # where V leads t_c with attention frozen
 
 
 # --- random starts ----------------------------------------------------------------------------------------------------------
@@ -274,30 +241,7 @@ def test_across_directions_reads_division_and_leadership():
         across_directions(random_heads([SignalNoiseLaw(20, 500, 5.0)], 2, 0.1, 1.0, 1, draws=2), 1)
 
 
-@pytest.mark.weekly
-def test_division_needs_the_threshold(study):
-    """The study behind Q46 and Q47: who is divided was not so at the start, and stays so."""
-    near, far = divided_classes(study)
-    assert near.mean() > 0.4
-    assert not far.any()
-    start = np.ptp(study.division.attention[0], axis=-1)
-    assert start.max() < 0.35
-    distance = np.abs(np.log(study.division.x / thresholds(study.division)))
-    late = [np.ptp(study.division.attention[row], axis=-1)[distance < 0.08].mean() for row in (0, -2, -1)]
-    assert late[0] < 0.1 < 0.3 < late[1] <= late[2]
-    middle, found, wanted, _ = growth_in_bins(study)
-    assert found[np.abs(np.log(middle)).argmin()] > 10 * found[-1]
-    assert (np.abs(np.log(found / wanted)) < 0.35).all()
-
-
 # --- the law with several directions ------------------------------------------------------------------------------------------
-
-
-def test_one_direction_per_class_is_the_single_head_law():
-    many, one = ManyDirectionsLaw(12, 400, 5.0, 0.2, shares=(1.0,)), SignalNoiseLaw(12, 400, 5.0, 0.2)
-    a, b = many.draw(3, 2, start_vectors=2), one.draw(3, 2, start_vectors=2)
-    for name in ("tokens", "signals", "signal_class", "labels", "true_labels", "start_directions", "signal_position"):
-        assert torch.equal(getattr(a, name), getattr(b, name)), name
 
 
 def test_samples_with_several_directions():
@@ -315,36 +259,6 @@ def test_samples_with_several_directions():
     assert sample.noisy.double().mean().item() == pytest.approx(0.1, abs=0.045)
     assert sample.tokens[:, :, 1].square().sum(-1).mean().item() == pytest.approx(4994, rel=0.01)
     assert torch.equal(law.draw(1, 1, first_run=1).tokens[0], sample.tokens[1])
-
-
-def test_both_methods_take_several_directions():
-    sample = ManyDirectionsLaw(20, 600, 8.0, 0.1, shares=(0.7, 0.3)).draw(2, 2, start_vectors=6)
-    start = random_start(sample, 3, 0.7)
-    paths = [
-        train_heads(sample, 0.1, 12, heads=3, start=start, method=method, record=[]) for method in ("gram", "vectors")
-    ]
-    for name in ("v", "p", "attention_on_signal", "margins"):
-        torch.testing.assert_close(*(getattr(path, name) for path in paths), rtol=1e-9, atol=1e-12)
-
-
-def test_directions_do_not_see_each_other_s_heads_when_noise_is_orthogonal():
-    """Moving one direction's difference between heads leaves the other's unchanged to first order (here: to the square of it)."""
-    law = ManyDirectionsLaw(24, 3000, 14.0, 0.0)
-    sample = law.draw(0, 1)
-    tokens = sample.tokens.clone()
-    tokens[:, :, 1, 4:] = math.sqrt(law.d) * torch.eye(24, dtype=torch.float64)
-    sample = dataclasses.replace(sample, tokens=tokens)
-    held = [sample.signal_class[0] == k for k in range(2)]
-    found = []
-    for eps in (1e-3, 2e-3):
-        v, p = torch.zeros(2, 1, 2, sample.tokens.shape[-1], dtype=torch.float64)
-        p[0, 0], p[0, 1] = eps * sample.signals[0, 0], -eps * sample.signals[0, 0]
-        path = train_heads(sample, 0.02, 30, heads=2, start=(v, p), record=[])
-        logit = torch.logit(path.attention_on_signal[-1, 0])
-        found.append([(logit[0, h] - logit[1, h]).mean().item() for h in held])
-    assert found[0][0] > 1e-3
-    assert abs(found[0][1]) < 1e-9 * found[0][0]
-    assert found[1][0] == pytest.approx(2 * found[0][0], rel=1e-2)
 
 
 @pytest.mark.parametrize(

@@ -29,7 +29,6 @@ from attnlib.single_head.maps import (
 from attnlib.single_head.population import (
     FreshScores,
     clean_error_conditioned,
-    log10_clean_error,
     log10_error_of_scores,
 )
 from attnlib.single_head.training import train_heads
@@ -66,15 +65,6 @@ def test_softmax_is_the_known_integral_from_one_half_to_ten_to_the_minus_million
     assert ((found - expected).abs() / (1 + expected.abs())).max() < 1e-11
     both = log10_map_error_of_scores(given, SOFTMAX)
     torch.testing.assert_close(both, log10_error_of_scores(given), rtol=1e-10, atol=1e-12)
-
-
-def test_class_probabilities_weigh_the_classes():
-    given = random_scores(20)
-    per_class = log10_map_error_of_scores(given, SPARSEMAX, per_class=True)
-    shares = torch.tensor([0.8, 0.2], dtype=F64)
-    found = log10_map_error_of_scores(given, SPARSEMAX, class_probability=0.8)
-    expected = torch.logsumexp(per_class * math.log(10) + shares.log(), 1) / math.log(10)
-    torch.testing.assert_close(found, expected, rtol=1e-10, atol=1e-12)
 
 
 def weights_in_words(name, a, b):
@@ -140,28 +130,6 @@ def test_a_kinked_map_far_down_against_mpmath():
     assert found == pytest.approx(by_mpmath(SPARSEMAX, *case), rel=1e-8)
 
 
-def test_far_below_the_smallest_float():
-    """Without randomness in the attention the error is one tail: Phi(-V/tau) for weights (s, s), whatever s."""
-    found = log10_map_error_of_scores(scores(0.0, 150.0, 0.0, 0.0, 1.0), SIGMOID).item()
-    assert found == pytest.approx(
-        torch.special.log_ndtr(torch.tensor(-150.0, dtype=F64)).item() / math.log(10), rel=1e-12
-    )
-    assert found < -4000
-
-
-@pytest.mark.parametrize("a", [0.5, 300.0, 2e4])
-def test_linear_weights_are_a_product_of_two_normals(a):
-    """err = P(N_1 |N_2| > a), a = PV / (omega tau): the tail of the product's density K_0 / pi. Two peaks, at t = +-sqrt(a)."""
-    found = log10_map_error_of_scores(scores(2.0, a * 0.15, 0.5, 0.0, 0.6), LINEAR).item()
-    with mpmath.workdps(30):
-        start = mpmath.mpf(a)
-        scaled = mpmath.quad(
-            lambda x: mpmath.besselk(0, start + x) * mpmath.exp(start), [0, 0.1, 0.5, 2, 5, 20, 60, 150]
-        )  # times e^a: the integrator works with absolute errors
-        expected = float(mpmath.log10(scaled / mpmath.pi) - start / mpmath.log(10))
-    assert found == pytest.approx(expected, rel=1e-11)
-
-
 def test_errors_that_are_exactly_zero_one_and_a_half():
     """Sparsemax with a logit difference of 5 and no spread takes the signal alone."""
     assert log10_map_error_of_scores(scores(5.0, 1.0, 0.0, 0.0, 1.0), SPARSEMAX).item() == -math.inf
@@ -172,12 +140,6 @@ def test_errors_that_are_exactly_zero_one_and_a_half():
     mixed = FreshScores(*(torch.tensor([[a, b]], dtype=F64) for a, b in ((5, 0), (1, 1), (0, 0), (0, 0), (1, 1))))
     one = log10_map_error_of_scores(scores(0.0, 1.0, 0.0, 0.0, 1.0), SPARSEMAX).item()
     assert log10_map_error_of_scores(mixed, SPARSEMAX).item() == pytest.approx(one - math.log10(2))
-
-
-def test_dead_relu_tokens_are_half_an_error():
-    """P < 0: the signal has no weight. Noise has some for t > 0 only, and then the sign of its value is a coin."""
-    found = log10_map_error_of_scores(scores(-1.0, 3.0, 1.0, 0.0, 1.0), relu(0.0)).item()
-    assert found == pytest.approx(math.log10(0.5), abs=1e-10)
 
 
 @pytest.mark.parametrize("attention_map", [SPARSEMAX, ENTMAX15, LINEARISED, SIGMOID, HALF_PLUS], ids=str)
@@ -195,16 +157,6 @@ def test_every_map_against_the_model_on_fresh_points(attention_map):
     assert ((sampled.value - other).abs() > 4 * sampled.standard_error).all()
 
 
-def test_softmax_of_a_trained_head_is_the_population_error():
-    sample = SignalNoiseLaw(60, 6000, 20.0, 0.1).draw(1, 3)
-    path = train_heads(sample, 0.03, 12, record=[2]).single()
-    for v, p in zip(path.v, path.p, strict=True):
-        expected = log10_clean_error(v, p, sample, per_class=True)
-        torch.testing.assert_close(
-            log10_map_error(v, p, sample, SOFTMAX, per_class=True), expected, rtol=1e-10, atol=1e-10
-        )
-
-
 def test_many_tokens_softmax_and_windows():
     """Eight tokens: the conditioned average is the known one for softmax; windows agree with the model run on fresh points."""
     sample = SignalNoiseLaw(12, 900, 9.0, 0.1, tokens=8).draw(5, 2)
@@ -217,17 +169,6 @@ def test_many_tokens_softmax_and_windows():
         if attention_map is SOFTMAX:
             known = clean_error_conditioned(path.v[-1], path.p[-1], sample, 8000)
             torch.testing.assert_close(smooth.value, known.value, rtol=1e-10, atol=0)
-
-
-def test_batches_do_not_matter():
-    given = random_scores(40, seed=2)
-    whole = log10_map_error_of_scores(given, ENTMAX15)
-    alone = [
-        log10_map_error_of_scores(FreshScores(*(x[i : i + 1] for x in vars(given).values())), ENTMAX15) for i in (0, 39)
-    ]
-    torch.testing.assert_close(whole[[0, 39]], torch.cat(alone), rtol=1e-12, atol=1e-13)
-    empty = FreshScores(*(x[:0] for x in vars(given).values()))
-    assert log10_map_error_of_scores(empty, ENTMAX15).shape == (0,)
 
 
 def test_bad_arguments():

@@ -2,7 +2,6 @@
 
 import numpy as np
 import pytest
-import torch
 
 from attnbook.open_questions.attention_maps.fates import (
     SHARES,
@@ -16,7 +15,7 @@ from attnbook.open_questions.attention_maps.fates import (
 from attnbook.single_head.flow import own_thresholds
 from attnbook.single_head.long_run import class_fates, law_at, small_then_long
 from attnlib.single_head.law import SignalNoiseLaw
-from attnlib.single_head.maps import ENTMAX15, LINEARISED, SIGMOID, SOFTMAX, SPARSEMAX, softmax
+from attnlib.single_head.maps import SIGMOID, SOFTMAX, SPARSEMAX
 
 
 def test_softmax_fates_are_the_known_study_run_by_run():
@@ -56,38 +55,6 @@ def test_sparsemax_fates_follow_sparsemax_and_not_softmax():
     assert (sparse.x[parted] < 1.02 * other[parted]).all()
     assert ((sparse.x > own) == sparse.on_signal).mean() > 0.95
     assert ((sparse.x > other) == sparse.on_signal).mean() < 0.9
-
-
-@pytest.mark.parametrize("attention_map", [SPARSEMAX, ENTMAX15, LINEARISED, softmax(0.5)], ids=str)
-def test_without_flips_every_step_moves_the_weight_one_way(attention_map):
-    x, moves, _ = logit_moves(attention_map, (0.4, 0.9, 1.1, 3.0), (0.3, 4.0), steps=15, seed=2)
-    assert x.shape == (4 * 2 * 2 * 20,)
-    assert moves.shape == (320, 15)
-    assert 0.2 < x.min() < x.max() < 8
-    towards = torch.sign(x - 1).unsqueeze(1) * moves
-    assert towards.min() > -1e-12
-    assert towards[:, 1:4].max() > 1e-3
-    # A boundary elsewhere is wrong for the classes in between.
-    assert (torch.sign(x - 1.3).unsqueeze(1) * moves).min() < -1e-6
-
-
-def test_temperature_is_slower_attention_to_rounding():
-    sample = SignalNoiseLaw(30, 3000, 18.0, 0.15).draw(2, 3)
-    for temperature in (0.5, 3.0):
-        hot, slow = equal_to_slower_attention(sample, 0.05, 40, temperature)
-        torch.testing.assert_close(hot, slow, rtol=1e-9, atol=1e-12)
-        _, wrong = equal_to_slower_attention(sample, 0.05, 40, temperature, power=1.0)
-        assert (hot - wrong).abs().max() > 1e-2
-
-
-def test_linear_attention_races_at_the_net_signal():
-    laws = [law_at(x, 60, 10**6, 0.25) for x in (0.7, 1.1, 1.3, 2.2)]
-    fates = linear_fates(laws, 1e-8, 0.25 * 60 / 10**6, 1200, draws=5, seed=3)
-    far = np.abs(np.log(fates.net)) > np.log(1.25)
-    assert far.sum() > 20
-    assert ((fates.net > 1) == fates.on_signal)[far].all()
-    assert (((fates.x > 1) != fates.on_signal) & far).sum() >= 4
-    assert (fates.train_accuracy > 0.95).all()
 
 
 @pytest.mark.parametrize(

@@ -5,9 +5,8 @@ import math
 import pytest
 import torch
 
-from attnbook.open_questions.attention_maps.error import log10_map_error
 from attnbook.open_questions.attention_maps.flow import map_descent, map_flow, map_rates, map_threshold
-from attnbook.single_head.flow import flow_path, flow_rates, flow_step, in_trap, signal_threshold
+from attnbook.single_head.flow import flow_path, flow_rates, flow_step, signal_threshold
 from attnbook.single_head.long_run import orthogonal_sample
 from attnlib.single_head.law import SignalNoiseLaw
 from attnlib.single_head.maps import (
@@ -70,16 +69,6 @@ def test_flow_of_softmax_is_the_one_solved_by_scipy():
         torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-6)
 
 
-def test_systems_do_not_mix_and_starts_continue():
-    x, eta = torch.tensor([0.4, 2.5], dtype=F64), torch.tensor([0.3, 0.05], dtype=F64)
-    times = torch.tensor([3.0, 50.0], dtype=F64)
-    both = map_flow(x, eta, ENTMAX15, times=times)
-    alone = map_flow(2.5, 0.05, ENTMAX15, times=times)
-    torch.testing.assert_close(both.states[:, 1:], alone.states, rtol=1e-12, atol=1e-14)
-    rest = map_flow(2.5, 0.05, ENTMAX15, times=torch.tensor([47.0], dtype=F64), start=alone.states[0])
-    torch.testing.assert_close(rest.states[-1], alone.states[-1], rtol=1e-6, atol=1e-8)
-
-
 def test_descent_is_the_repeated_step_and_late_steps_follow_the_flow():
     state, x, eta = [0.0] * 6, 0.9, 0.2
     for _ in range(25):
@@ -98,24 +87,6 @@ def test_descent_is_the_repeated_step_and_late_steps_follow_the_flow():
         assert ((a - b) / b).abs().max() < 1e-3
 
 
-@pytest.mark.parametrize("attention_map", [SOFTMAX, SPARSEMAX, SIGMOID, HALF_PLUS], ids=str)
-def test_errors_of_the_mean_field_are_those_of_training_on_orthogonal_noise(attention_map):
-    """Two runs with their own counts, both classes unlike: the exact error of the trained vectors, step by step."""
-    law = SignalNoiseLaw(24, 4000, 11.0, 0.25)
-    sample = orthogonal_sample(law, 3, 2)
-    clean, noisy = sample.counts()
-    assert clean.min() > 0
-    assert noisy.min() > 0
-    path = train_heads(sample, 2.0 * 24 / 4000, 9, attention_map=attention_map, record=[1, 9]).single()
-    x, share = law.signal_norm**2 * clean / law.d, noisy / (clean + noisy)
-    flow = map_descent(x.flatten(), share.flatten(), attention_map, 2.0, record=[1, 9])
-    found = flow.log10_error(clean, noisy, law.d)
-    exact = torch.stack([log10_map_error(v, p, sample, attention_map) for v, p in zip(path.v, path.p, strict=True)])
-    torch.testing.assert_close(found, exact, rtol=1e-8, atol=1e-10)
-    with pytest.raises(ValueError, match="clean must have shape"):
-        flow.log10_error(clean[:1], noisy[:1], law.d)
-
-
 def test_thresholds_of_softmax_and_temperature_are_the_known_ones():
     for attention_map, rate, shares in ((SOFTMAX, 1.0, [0.0, 0.3]), (softmax(0.5), 4.0, [0.1])):
         eta = torch.tensor(shares, dtype=F64)
@@ -124,94 +95,6 @@ def test_thresholds_of_softmax_and_temperature_are_the_known_ones():
     slow = map_threshold(SOFTMAX, 0.2, attention_rate=0.25, step=0.1).item()
     assert slow == pytest.approx(map_threshold(softmax(2.0), 0.2, step=0.1).item(), rel=1e-6)
     assert map_threshold(SOFTMAX, 0.45, step=0.05).item() == math.inf
-
-
-def test_every_competing_map_has_its_own_boundary_above_one():
-    at = {m.name: map_threshold(m, 0.2, step=0.06).item() for m in (SPARSEMAX, ENTMAX15, SOFTMAX, LINEARISED)}
-    assert at == pytest.approx(
-        {"sparsemax": 1.504, "entmax-1.5": 1.573, "softmax": 1.621, "linearised softmax": 1.625}, rel=6e-3
-    )
-    assert sorted(at, key=at.get) == ["sparsemax", "entmax-1.5", "softmax", "linearised softmax"]
-
-
-@pytest.mark.parametrize("attention_map", [SPARSEMAX, ENTMAX15, softmax(0.5)], ids=str)
-def test_the_trap_holds_every_map_with_weights_between_zero_and_one(attention_map):
-    """Gradient descent with large steps: a state in the trap stays, and its clean weight never rises."""
-    generator = torch.Generator().manual_seed(1)
-    inside = 0
-    for _ in range(60):
-        x, eta = (
-            0.5 + 2 * torch.rand(1, generator=generator, dtype=F64),
-            0.4 * torch.rand(1, generator=generator).item(),
-        )
-        nu, unit = torch.tensor([eta / (1 - eta)], dtype=F64), 3 * torch.rand(1, generator=generator).item()
-        state = torch.randn(1, 6, generator=generator, dtype=F64) * torch.tensor([1, 1, 1, 0.4, 0.4, 0.4])
-        for _ in range(30):
-            was = _in_trap(state, x, nu, attention_map)
-            weight = attention_map.weights(state[:, [3, 4]])[0, 0]
-            state = state + unit * map_rates(state, x, nu, attention_map, torch.ones(1, dtype=F64))
-            if was:
-                inside += 1
-                assert _in_trap(state, x, nu, attention_map, slack=1e-12)
-                assert attention_map.weights(state[:, [3, 4]])[0, 0] <= weight + 1e-12
-    assert inside > 200
-
-
-def _in_trap(state, x, nu, attention_map, slack=0.0) -> bool:
-    V, t_c, t_n = state[0, :3]
-    s_c, s_n = (attention_map.weights(state[:, [3, k]])[0, 0] for k in (4, 5))
-    room = torch.stack([V - t_c, s_c - 1 / (1 + x[0]), s_n - 1 / (1 + nu[0] * x[0]), -(V + t_n)])
-    return bool(room.max() <= slack)
-
-
-def test_own_trap_check_is_the_books_for_softmax():
-    generator = torch.Generator().manual_seed(5)
-    hits = 0
-    for _ in range(300):
-        state = torch.randn(1, 6, generator=generator, dtype=F64)
-        x, eta = torch.tensor([1.3], dtype=F64), 0.2
-        found = _in_trap(state, x, torch.tensor([eta / (1 - eta)], dtype=F64), SOFTMAX)
-        assert found == in_trap(state[0].tolist(), 1.3, eta)
-        hits += found
-    assert 10 < hits < 290
-
-
-def test_unnormalised_flows_conserve_and_keep_the_signal():
-    x = torch.tensor([0.1, 0.24, 1.2], dtype=F64)
-    times = torch.logspace(-1, 12, 4, dtype=F64)
-    for attention_map, square in (
-        (SIGMOID, lambda P: 2 * (P + torch.expm1(P))),
-        (HALF_PLUS, lambda P: P + P**2),
-    ):
-        flow = map_flow(x, 0.2, attention_map, times=times, step=0.05)
-        V, t_c, t_n, P, q_c, q_n = flow.states.unbind(-1)
-        for value, logit in ((V, P), (t_c, q_c), (t_n, q_n)):
-            torch.testing.assert_close(value**2, square(logit), rtol=1e-4, atol=1e-9)
-        assert (V > 0).all()
-        assert (t_n >= t_c).all()
-
-
-def test_limits_of_bounded_and_unbounded_weights():
-    """The sigmoid approaches the SVM on u + xi; half plus leaves the signal iff rho^2 (|C| - |N|) < d."""
-    nu, times = 0.25, torch.logspace(2, 40, 3, dtype=F64)
-    x = torch.tensor([0.5, 1.2, 2.0], dtype=F64)
-    ratio = {m.name: _ratio(map_flow(x, 0.2, m, times=times, step=0.06)) for m in (SIGMOID, HALF_PLUS)}
-    limit = x * (1 - nu) / (1 + 2 * nu * x)
-    torch.testing.assert_close(ratio["sigmoid"][-1], limit, rtol=0.08, atol=0)
-    assert ((ratio["sigmoid"][-1] - limit).abs() < (ratio["sigmoid"][0] - limit).abs()).all()
-    change = ratio["half plus"][-1] / ratio["half plus"][0]
-    assert (change[x * (1 - nu) < 1] < 0.95).all()
-    assert (change[x * (1 - nu) > 1] > 1.02).all()
-
-
-def _ratio(flow):
-    return flow.states[..., 0] / flow.states[..., 1]
-
-
-def test_no_other_map_moves_where_hardmax_does_not():
-    flow = map_flow(0.7, 0.1, HARDMAX, times=torch.tensor([100.0], dtype=F64))
-    assert (flow.states[..., 3:] == 0).all()
-    assert flow.attention_clean.item() == flow.attention_noisy.item() == 0.5
 
 
 @pytest.mark.parametrize(

@@ -22,7 +22,6 @@ from attnbook.single_head.coordinates import reduce
 from attnlib.single_head.closed_form import two_steps
 from attnlib.single_head.law import SignalNoiseLaw
 from attnlib.single_head.population import clean_error_sampled, log10_clean_error
-from attnlib.single_head.training import gradient_descent
 
 SIZE = {"n": 12, "d": 30, "signal_norm": 3.0, "label_noise": 0.2}
 RNG = np.random.default_rng(5)
@@ -57,14 +56,6 @@ def test_entries_have_mean_0_variance_1_and_the_stated_fourth_moment(entries, fo
         values = z**power
         assert abs(values.mean() - value) <= 4 * values.std() / math.sqrt(z.size) + 1e-12
     assert entries.excess_kurtosis == pytest.approx(fourth - 3)
-
-
-@pytest.mark.parametrize("entries", [Entries(), StudentT(12.0), Sparse(0.2)])
-def test_mixing_variables_make_the_same_moments(entries):
-    w = entries.mixing(np.random.default_rng(2), (400, 1000))
-    assert abs(w.mean() - 1) <= 4 * w.std() / math.sqrt(w.size) + 1e-12
-    square = (w - 1) ** 2
-    assert abs(square.mean() - entries.excess_kurtosis / 3) <= 4 * square.std() / math.sqrt(w.size) + 1e-12
 
 
 def test_shapes_of_single_entry_laws():
@@ -108,15 +99,6 @@ def test_square_roots_adjoints_spectra_and_traces(name):
         np.testing.assert_allclose(np.sort(covariance.eigenvalues(30)), np.linalg.eigvalsh(matrix), atol=1e-10)
 
 
-def test_the_autoregressive_spectrum_is_right_up_to_order_one():
-    covariance = AutoRegressive(0.8)
-    exact = np.linalg.eigvalsh(0.8 ** np.abs(np.subtract.outer(np.arange(400), np.arange(400))))
-    for power in (1, 2):
-        gap = (covariance.eigenvalues(400) ** power).sum() - (exact**power).sum()
-        assert abs(gap) < 0.05 * (exact**power).sum()
-    assert np.abs(np.sort(covariance.eigenvalues(400)) - exact).max() < 0.1
-
-
 # --- draws -----------------------------------------------------------------------------------------------------------------
 
 
@@ -129,34 +111,6 @@ def test_defaults_draw_the_numbers_of_the_plain_law(coordinates):
     assert b.coordinates == coordinates
     for x, y in zip(plain.draw_fresh(a, 7), law.draw_fresh(b, 7), strict=True):
         assert torch.equal(x, y)
-
-
-def test_scales_multiply_the_same_directions_in_both_coordinates():
-    plain, radial = NoiseLaw(**SIZE), NoiseLaw(**SIZE, scale=RadialT(3.0))
-    ratios = []
-    for coordinates in ("reduced", "dense"):
-        a, b = (law.draw(3, 2, coordinates=coordinates) for law in (plain, radial))
-        x, y = a.noise_tokens()[:, :, 0], b.noise_tokens()[:, :, 0]
-        scales = y.norm(dim=-1) / x.norm(dim=-1)
-        torch.testing.assert_close(y, scales.unsqueeze(-1) * x)
-        assert torch.equal(a.labels, b.labels)
-        ratios.append(scales)
-    assert ratios[0].std() > 0.2
-
-
-def test_dense_tokens_are_projected_or_not():
-    for avoids in (True, False):
-        law = NoiseLaw(**SIZE, covariance=AutoRegressive(0.5), entries=StudentT(5.0), noise_avoids_signals=avoids)
-        sample = law.draw(0, 2, coordinates="dense")
-        overlap = torch.einsum("rntm,rkm->rntk", sample.noise_tokens(), sample.signals).abs().max()
-        assert (overlap < 1e-10) == avoids
-
-
-def test_training_a_dense_sample_is_training_in_the_basis_of_its_span():
-    law = NoiseLaw(8, 60, 3.0, 0.1, covariance=Spiked(5.0), entries=Rademacher())
-    sample = law.draw(1, 1, coordinates="dense")
-    a, b = (gradient_descent(x, 0.4, 6) for x in (sample, reduce(sample)))
-    torch.testing.assert_close(a.margins, b.margins, rtol=1e-10, atol=1e-10)
 
 
 def test_fresh_noise_has_the_covariance():
@@ -223,15 +177,6 @@ def test_errors_are_the_integral_and_its_average_over_the_scale():
     )
     assert found[0, 0].item() == pytest.approx(exact, rel=1e-6)
     assert abs(found[0, 0].item() / _by_quadrature(scores, 0, 0) - 1) > 0.02
-
-
-def test_white_gaussian_noise_gives_the_book_s_own_error():
-    for coordinates in ("dense", "reduced"):
-        law = NoiseLaw(**SIZE)
-        sample = law.draw(0, 3, coordinates=coordinates)
-        steps = two_steps(sample, 1.0)
-        own = log10_error(steps.v2, steps.p2, sample)
-        torch.testing.assert_close(own, log10_clean_error(steps.v2, steps.p2, sample), rtol=1e-10, atol=1e-12)
 
 
 @pytest.mark.parametrize(

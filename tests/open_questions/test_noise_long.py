@@ -13,7 +13,6 @@ from attnbook.open_questions.noise_laws.covariance import AutoRegressive, Covari
 from attnbook.open_questions.noise_laws.laws import NoiseLaw
 from attnbook.open_questions.noise_laws.long_runs import (
     correlated_fates,
-    late_phase,
     noise_costs,
     norms_only,
     radial_fates,
@@ -22,7 +21,7 @@ from attnbook.open_questions.noise_laws.parts import RadialT
 from attnbook.open_questions.noise_laws.study import claim_matrix, error_rows
 from attnbook.open_questions.noise_laws.traces import two_level
 from attnbook.single_head.coordinates import reduce
-from attnbook.single_head.long_run import course_of_training, law_at, orthogonal_sample, small_then_long, train
+from attnbook.single_head.long_run import law_at, orthogonal_sample, small_then_long, train
 from attnbook.single_head.margin import pattern_costs, tokens_of
 from attnlib.single_head.law import SignalNoiseLaw
 from bookkit.claims import Verdict
@@ -103,18 +102,6 @@ def test_fates_of_radial_noise_by_hand(radial):
     assert fates.svm is None
 
 
-def test_equal_lengths_have_no_trap_and_unequal_ones_do(radial):
-    near = (radial[3.0].harmonic > 1.05) & (radial[3.0].harmonic < 1.3)
-    assert near.sum() >= 8
-    assert radial[3.0].svm[near].mean() > 0.95
-    assert radial[3.0].on_signal[near].mean() < 0.6
-    white = NoiseLaw(100, 20_000, law_at(1.2, 100, 20_000, 0.0).signal_norm, 0.0).draw(0, 4)
-    weights = train(white, small_then_long(100, 20_000)).attention_on_signal[-1]
-    counts = white.counts()[0] * white.law.signal_norm**2 / 20_000
-    held = counts.gather(1, white.signal_class) > 1.05
-    assert (weights[held] > 0.5).double().mean() > 0.99
-
-
 def test_costs_of_orthogonal_noise_are_sums_of_inverse_squares():
     sample = norms_only(NoiseLaw(14, 200, 3.0, scale=RadialT(3.0)).draw(1, 1))
     inverse = 1 / (sample.noise_tokens()[0, :, 0] ** 2).sum(-1)
@@ -144,24 +131,6 @@ def test_correlated_fates_against_the_exact_svm_and_draws_at_that_norm(correlate
         for k in (0, 1):
             mean = path.attention_on_signal[-1, 0, one.signal_class[0] == k].mean()
             assert bool(mean > 0.5) == fates.on_signal[row, k]
-
-
-def test_the_trace_is_right_where_no_eigenvalue_sticks_out(correlated):
-    half = correlated["half tr Σ"]
-    assert half.trace == pytest.approx(0.5, abs=0.01)
-    far = np.abs(np.log(half.x / half.trace)) > 0.1
-    assert ((half.x > half.trace) == half.on_signal)[far].all()
-    assert ((half.x > 1) == half.on_signal)[far].mean() < 0.8
-    assert correlated["spike d"].trace == pytest.approx(2, abs=0.01)
-    assert correlated["spike d"].effective == pytest.approx(1, abs=0.02)
-
-
-def test_late_phase_is_the_course_of_the_book_for_projected_noise():
-    avoiding, meeting = late_phase(20, 2000, (8.0, 30.0), 0.1, 0.05, 50, draws=2, seed=3)
-    laws = [SignalNoiseLaw(20, 2000, norm, 0.1) for norm in (8.0, 30.0)]
-    for a, b in zip(avoiding, course_of_training(laws, 0.05, 50, draws=2, seed=3), strict=True):
-        np.testing.assert_array_equal(a.log10_error, b.log10_error)
-    assert (meeting[1].log10_error > avoiding[1].log10_error).all()
 
 
 @pytest.mark.parametrize(

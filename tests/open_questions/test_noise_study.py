@@ -1,7 +1,6 @@
 """Two steps under other noise laws: counted errors, verdicts, the rate of universality, traces and spikes, each a second way."""
 
 import math
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -10,26 +9,20 @@ import torch
 from attnbook.open_questions.noise_laws import rate as noise_rate
 from attnbook.open_questions.noise_laws.covariance import AutoRegressive, Covariance, Diagonal
 from attnbook.open_questions.noise_laws.laws import NoiseLaw, log10_error, scores_at_scale_one, seen_by_noise
-from attnbook.open_questions.noise_laws.parts import Entries, RadialT, Sparse, StudentT
+from attnbook.open_questions.noise_laws.parts import Entries, Sparse
 from attnbook.open_questions.noise_laws.rate import RateRow, gap_slope, universality_gaps
 from attnbook.open_questions.noise_laws.study import (
-    LAWS,
-    broken,
-    claim_matrix,
     error_rows,
     law_named,
     strength_to_norm,
     study_of,
 )
 from attnbook.open_questions.noise_laws.traces import spike_draws, trace_rows, two_level, two_trace_log10_error
-from attnbook.single_head.mean_field import mean_field_log10_error
 from attnbook.single_head.study import two_step_study
 from attnlib.randomness import stream
 from attnlib.single_head.closed_form import two_steps
-from attnlib.single_head.law import SignalNoiseLaw
 from attnlib.single_head.model import forward
 from attnlib.single_head.training import gradient_descent
-from bookkit.claims import Verdict
 
 SMALL = (30, 240, 0.1, 5 * 30 / 240)
 
@@ -65,27 +58,6 @@ def test_counted_errors_are_those_of_whole_vectors(name):
     torch.testing.assert_close(row.formula, 10 ** log10_error(path.v[-1], path.p[-1], sample), rtol=1e-9, atol=0)
 
 
-def test_counting_in_blocks_changes_nothing(monkeypatch):
-    from attnbook.open_questions.noise_laws import study as noise_study
-
-    arguments = {"strengths": (2.0,), "draws": 2, "points": 100, "names": ["Gaussian", "radial t5"]}
-    whole = error_rows(10, 40, 0.1, 1.0, **arguments)
-    monkeypatch.setattr(noise_study, "_BLOCK", 100)
-    assert whole["Gaussian"][0].sampled_mean == error_rows(10, 40, 0.1, 1.0, **arguments)["Gaussian"][0].sampled_mean
-    alone = error_rows(10, 40, 0.1, 1.0, **(arguments | {"names": ["Gaussian"]}))
-    assert torch.equal(whole["Gaussian"][0].sampled, alone["Gaussian"][0].sampled)
-
-
-def test_every_named_law_has_unit_variance_and_its_strength():
-    for name in LAWS:
-        law = law_named(name, 20, 500, 2.0, 0.1)
-        assert law.n * law.snr**2 == pytest.approx(2.0)
-        if not name.startswith("spike"):
-            first, _ = law.covariance.traces(500)
-            assert first == pytest.approx(500)
-    assert strength_to_norm(4.5, 200, 40_000) == pytest.approx(30.0)
-
-
 # --- verdicts --------------------------------------------------------------------------------------------------------------
 
 
@@ -100,20 +72,6 @@ def test_gaussian_studies_are_the_two_step_page_s_own():
         NoiseLaw(20, 200, 3.0, 0.1), 0.5, draws=2, test_points=1
     )  # the reduced law is accepted as the paper's
     assert own.draws == 2
-
-
-def test_what_breaks_at_small_size():
-    names = ["Gaussian", "Rademacher", "radial t3", "AR(1) .9", "not orthogonal"]
-    rows = error_rows(60, 1200, 0.1, 0.25, draws=10, points=1000, names=names)
-    matrix = claim_matrix(rows, 0.25)
-    assert broken(matrix, "Gaussian") == set()
-    assert len(broken(matrix, "Rademacher")) <= 1
-    assert broken(matrix, "radial t3") >= {"C1", "C2", "C7", "C12", "C16"}
-    assert "C3a" in broken(matrix, "AR(1) .9")
-    assert "C6" in broken(matrix, "not orthogonal")
-    for name in names:
-        assert matrix[name]["C5"].verdict is Verdict.HOLDS
-        assert matrix[name]["C11b"].verdict is Verdict.HOLDS
 
 
 # --- rate ------------------------------------------------------------------------------------------------------------------
@@ -139,12 +97,6 @@ def test_gaps_are_those_of_vectors_and_follow_the_expansion():
     assert abs(row.gap) > 20 * row.standard_error
 
 
-def test_gaps_vanish_for_gaussian_entries():
-    row = universality_gaps(Entries(), (200,), draws=2, points=10)[0]
-    torch.testing.assert_close(row.truth, row.formula, rtol=1e-10, atol=0)
-    assert row.expansion.abs().max() == 0
-
-
 def test_slopes_and_curvatures_of_the_error():
     row = [torch.tensor([[2.0, -0.7, 0.9]]), torch.tensor([[0.3, -0.2]]), torch.tensor([[1.1, 0.8]])]
     S, logit, value = (x.double() for x in row)
@@ -162,15 +114,6 @@ def test_slopes_and_curvatures_of_the_error():
     assert found == pytest.approx((three[0] - 2 * three[1] + three[2]) / 2e-6, rel=1e-3)
 
 
-def test_student_t_with_three_degrees_has_no_expansion_and_a_slow_rate():
-    rows = universality_gaps(StudentT(3.0), (400, 1600), draws=4, points=1500)
-    assert all(row.expansion.isnan().all() for row in rows)
-    assert rows[0].gap < rows[1].gap < 0
-    slope, error = gap_slope(rows)
-    assert -0.5 - 4 * error < slope < -0.5 + 4 * error
-    assert slope - 4 * error > -1
-
-
 def test_slope_of_known_gaps():
     one = torch.ones(1, dtype=torch.float64)
     rows = [RateRow(d, d // 20, 0 * one, -3 * d**-0.7 * one, 0.01 * d**-0.7, one, 2000) for d in (100, 300, 1000)]
@@ -182,25 +125,6 @@ def test_slope_of_known_gaps():
 # --- traces and spikes -----------------------------------------------------------------------------------------------------
 
 
-def test_two_traces_equal_to_d_are_the_mean_field():
-    clean, noisy = torch.tensor([[40.0, 38.0]]).double(), torch.tensor([[2.0, 5.0]]).double()
-    law = NoiseLaw(85, 3000, 9.0, 0.1)
-    found = two_trace_log10_error(law, 0.1, clean, noisy, (3000.0, 3000.0))
-    torch.testing.assert_close(
-        found, mean_field_log10_error(SignalNoiseLaw(85, 3000, 9.0), 0.1, clean, noisy), rtol=1e-12, atol=0
-    )
-    # Noise twice as long, signals and steps to match, is the same problem.
-    wide = two_trace_log10_error(replace(law, signal_norm=9.0 * 2), 0.1 / 4, clean, noisy, (12_000.0, 48_000.0))
-    torch.testing.assert_close(wide, found, rtol=1e-12, atol=0)
-
-
-@pytest.mark.parametrize(("trace", "square"), [(1.0, 2.0), (0.5, 1.0), (1.0, 10.0)])
-def test_two_level_spectra(trace, square):
-    first, second = two_level(2000, trace, square).traces(2000)
-    assert first / 2000 == pytest.approx(trace, rel=0.01)
-    assert second / 2000 == pytest.approx(square, rel=0.01)
-
-
 def test_rows_of_traces_against_matrices():
     covariances = {"ar": AutoRegressive(0.5), "half": two_level(1000, 0.5, 1.0), "white": Covariance()}
     rows = trace_rows(covariances, 20, 1000, 0.2 * 20 / 1000, 1.0, draws=6)
@@ -210,27 +134,6 @@ def test_rows_of_traces_against_matrices():
         assert row.pull.mean() == pytest.approx(row.traces[0], abs=0.06)
     assert rows[0].traces[1] == pytest.approx(1 + 2 * sum((1 - k / 1000) * 0.25**k for k in range(1, 60)))
     assert (rows[0].log10_error.mean() - rows[0].swapped.mean()).abs() > 0.4
-
-
-def test_spike_draws():
-    draws = spike_draws(100.0, 20, 1500, 0.2 * 20 / 1500, 1.0, draws=60)
-    assert draws.zeta.mean().abs() < 4 / math.sqrt(60)
-    assert (draws.zeta**2).mean() == pytest.approx(1, abs=4 * math.sqrt(2 / 60))
-    gap = draws.log10_error - draws.from_zeta
-    assert gap.mean().abs() < 0.05
-    assert gap.std() < 0.15 * draws.log10_error.std()
-    assert (draws.log10_error - draws.one_power).mean() > 0.5
-    assert (draws.quantiles.diff() > 0).all()
-    inside = (draws.log10_error < draws.quantiles[9]).double().mean()  # the median
-    assert abs(inside - 0.5) < 4 * 0.5 / math.sqrt(60)
-    # zeta by hand, first draw
-    from attnbook.open_questions.noise_laws.covariance import Spiked
-
-    sample = NoiseLaw(20, 1500, strength_to_norm(1.0, 20, 1500), 0.0, covariance=Spiked(100.0)).draw(
-        0, 1, coordinates="dense"
-    )
-    pulled = sample.labels[0] @ sample.noise_tokens()[0, :, 0]
-    assert draws.zeta[0].item() == pytest.approx(pulled.sum().item() / math.sqrt(1500 * 20 * 101), rel=1e-6)
 
 
 @pytest.mark.parametrize(
@@ -257,10 +160,3 @@ def test_spike_draws():
 def test_bad_arguments(call, message):
     with pytest.raises(ValueError, match=message):
         call()
-
-
-def test_radial_scales_of_a_row_come_from_their_own_stream():
-    row = error_rows(10, 40, 0.1, 1.0, strengths=(2.0,), draws=2, points=50, names=["radial t3"])["radial t3"][0]
-    assert isinstance(row.law.scale, RadialT)
-    assert row.white_gap == pytest.approx(row.white.mean().item() - row.sampled_mean)
-    assert row.gap == pytest.approx(row.formula.mean().item() - row.sampled_mean)

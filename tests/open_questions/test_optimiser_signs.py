@@ -17,10 +17,9 @@ from attnbook.open_questions.optimisers.signs import (
     exponent_ratio_flat,
     exponent_ratio_random,
     mean_one_norm,
-    mean_square_one_norm,
 )
 from attnlib.single_head.law import SignalNoiseLaw
-from attnlib.single_head.population import clean_error_sampled, log10_clean_error
+from attnlib.single_head.population import log10_clean_error
 from attnlib.single_head.rules import SIGN_DESCENT, adam
 from attnlib.single_head.training import train_heads
 
@@ -56,14 +55,6 @@ def test_a_dense_copy_is_the_same_data_in_other_directions(signals):
         assert 0 < sizes.min() < 0.2 * sizes.max()
 
 
-def test_noise_of_a_dense_copy_is_gaussian_in_the_complement_of_the_signals():
-    tokens = dense_copy(SignalNoiseLaw(5, 12, 2.0).draw(0, 1500), "flat").noise_tokens()[:, :, 0]
-    covariance = torch.einsum("rni,rnj->ij", tokens, tokens) / (1500 * 5)
-    ones, signs = torch.ones(12, dtype=torch.float64), (-1.0) ** torch.arange(12)
-    expected = torch.eye(12, dtype=torch.float64) - torch.outer(ones, ones) / 12 - torch.outer(signs, signs) / 12
-    assert (covariance - expected).abs().max() < 5 * math.sqrt(2 / 7500)
-
-
 def test_axis_signals_error_is_exact_for_sign_descent_and_adam():
     for n, d, norm_ in ((7, 60, 4.0), (21, 300, 9.0)):
         law = SignalNoiseLaw(n, d, norm_, 0.1)
@@ -80,15 +71,6 @@ def test_axis_signals_error_is_exact_for_sign_descent_and_adam():
             assert (found - expected).abs().max() < tolerance
 
 
-def test_axis_error_with_three_tokens_counts_both_noise_tokens():
-    law = SignalNoiseLaw(9, 30, 6.0, 0.0, tokens=3)
-    copy = dense_copy(law.draw(1, 1), "axis")
-    path = one_sign_step(copy)
-    found = clean_error_sampled(path.v[-1], path.p[-1], copy, 40_000)
-    assert abs(found.value.item() - 10 ** axis_error(6.0, 30, tokens=3)) < 4 * found.standard_error.item()
-    assert abs(found.value.item() - 10 ** axis_error(6.0, 30)) > 8 * found.standard_error.item()
-
-
 def test_memorisation_of_one_step_with_axis_signals():
     law = SignalNoiseLaw(9, 52, 3.0, 0.1)
     copy = dense_copy(law.draw(2, 800), "axis")
@@ -97,18 +79,6 @@ def test_memorisation_of_one_step_with_axis_signals():
     error = memory.std().item() / math.sqrt(800)
     assert abs(memory.mean().item() - 3.0 / axis_memory_ratio(3.0, 9, 52)) < 4 * error
     assert abs(memory.mean().item() - 3.0 / axis_memory_ratio(3.0, 9, 54)) > 4 * error  # d - 2, not d
-
-
-def test_one_norms_of_the_sphere():
-    assert mean_one_norm(1) == pytest.approx(1.0)
-    assert mean_one_norm(2) == pytest.approx(4 / math.pi)
-    assert mean_one_norm(3) == pytest.approx(1.5)
-    assert mean_square_one_norm(2) == pytest.approx(1 + 2 / math.pi)
-    w = np.random.default_rng(0).standard_normal((200_000, 5))
-    total = np.abs(w / np.linalg.norm(w, axis=1, keepdims=True)).sum(1)
-    for found, expected in ((total, mean_one_norm(5)), (total**2, mean_square_one_norm(5))):
-        assert found.mean() == pytest.approx(expected, abs=4 * found.std() / math.sqrt(len(found)))
-    assert mean_one_norm(10**6) == pytest.approx(math.sqrt(2e6 / math.pi), rel=1e-5)
 
 
 def test_plane_component_of_a_sign_step_is_exact_in_the_mean_over_frames():
@@ -148,18 +118,6 @@ def test_exponents_over_those_of_gradient_descent(strength, flat):
         assert gap.mean().abs() < 4 * gap.std() / math.sqrt(12) + 0.02
         assert (ratio - 1.1 * predicted).mean().abs() > 2 * gap.std() / math.sqrt(12)
     assert exponent_ratio_flat(clean - noisy, law.signal_norm, n, d).mean().item() == pytest.approx(flat, abs=0.04)
-
-
-def test_low_snr_limit_is_two_over_pi():
-    tiny = torch.tensor([1e-3], dtype=torch.float64)
-    q = tiny / 1e2
-    assert exponent_ratio_random(tiny * 1e2, 1e1, 10**9).item() == pytest.approx(
-        2 / math.pi / (1 + (1 - 2 / math.pi) * 1e-3), rel=1e-4
-    )
-    assert exponent_ratio_flat(torch.tensor([[2.0, 2.0]], dtype=torch.float64), 1.0, 50, 10**7).item() == pytest.approx(
-        2 / math.pi, rel=1e-4
-    )
-    assert q.item() > 0
 
 
 def test_adams_second_step_in_p():
@@ -202,18 +160,6 @@ def test_sign_descent_in_many_dimensions_is_predicted_from_reduced_coordinates()
     assert (ratio.mean() - 1).abs() < 0.05
     plain = torch.stack([log10_clean_error(course.path.v[t], course.path.p[t], sample) for t in rows])
     assert (found / plain).mean() < 0.75
-
-
-def test_first_step_of_the_arcsine_law_has_the_exponent_of_the_closed_form():
-    law = SignalNoiseLaw(10, 10**7, 130.0, 0.1)
-    sample = law.draw(6, 2)
-    gd = exponent(train_heads(sample, 1.0, 1, record=[]).single().v[-1], sample)
-    predicted = predicted_sign_descent(sample, 1e-5, 1).log10_error[0]
-    clean, noisy = sample.counts()
-    share = (clean - noisy).square()
-    z2 = (exponent_ratio_random(gd, 130.0, law.d) * gd).unsqueeze(1) * share / share.sum(1, keepdim=True)
-    expected = np.log10(norm.sf(z2.sqrt().numpy()).mean(1))
-    np.testing.assert_allclose(predicted.numpy(), expected, rtol=2e-3)
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,7 @@ from attnbook.open_questions.optimisers.compared import (
 from attnbook.open_questions.optimisers.signs import dense_copy
 from attnbook.open_questions.optimisers.study import optimiser_study, sign_steps, sign_track
 from attnbook.open_questions.optimisers.trap_escape import after_first_pass, batch_sweep, escape_map, rule_fates
-from attnbook.single_head.long_run import class_fates, law_at, train
+from attnbook.single_head.long_run import law_at, train
 from attnlib.single_head.law import SignalNoiseLaw
 from attnlib.single_head.population import log10_clean_error
 from attnlib.single_head.rules import (
@@ -25,7 +25,6 @@ from attnlib.single_head.rules import (
     GRADIENT_DESCENT,
     NORMALISED,
     SIGN_DESCENT,
-    adam,
     heavy_ball,
     nesterov,
     stochastic,
@@ -48,24 +47,6 @@ def test_dense_equals_reduced_for_every_rule_that_commutes_with_rotations(rule):
         torch.testing.assert_close(dense.attention_on_signal, reduced.attention_on_signal, rtol=1e-9, atol=1e-9)
         error = log10_clean_error(dense.v[-1], dense.p[-1], dense_copy(sample, basis))
         torch.testing.assert_close(error, log10_clean_error(reduced.v[-1], reduced.p[-1], sample), rtol=1e-8, atol=1e-8)
-
-
-@pytest.mark.parametrize("rule", [SIGN_DESCENT, adam()], ids=str)
-def test_sign_descent_and_adam_do_depend_on_the_basis(rule):
-    sample = LAW.draw(2, 2)
-    runs = [train_heads(dense_copy(sample, b), 0.01, 5, rule=rule).single().margins[-1] for b in ("axis", "random")]
-    assert (runs[0] - runs[1]).abs().max() > 0.05
-
-
-def test_first_moves_are_of_one_length():
-    sample = LAW.draw(4, 5)
-    lengths = []
-    for rule in (GRADIENT_DESCENT, heavy_ball(0.9), NORMALISED, BLOCK_NORMALISED, SIGN_DESCENT, adam()):
-        own = sample if rule.rotation_invariant else dense_copy(sample)
-        path = train_heads(own, matched_step(sample, rule, 2.0), 1, rule=rule, record=[]).single()
-        lengths.append(path.v[-1].norm(dim=-1).mean().item())
-    np.testing.assert_allclose(lengths, lengths[0], rtol=1e-4)
-    assert matched_step(sample, stochastic(4), 2.0) == pytest.approx(2.0 * 12 / 90)
 
 
 def test_milestones_are_the_first_rows_that_qualify():
@@ -122,17 +103,6 @@ def test_schedules_are_factors_on_the_step_size():
     assert min(gaps) > 1e-3
 
 
-def test_rule_fates_are_those_of_the_chapter_on_long_runs():
-    laws = [law_at(x, 20, 4000, 0.1) for x in (0.6, 2.5)]
-    ours = rule_fates(laws, GRADIENT_DESCENT, 0.5, 80, draws=3, seed=5)
-    theirs = class_fates(laws, [(0.5 * 20 / 4000, 80)], draws=3, seed=5)
-    np.testing.assert_allclose(ours.attention, theirs.attention, rtol=1e-9)
-    np.testing.assert_allclose(ours.log10_error, theirs.log10_error, rtol=1e-8)
-    np.testing.assert_allclose(ours.x, theirs.x)
-    np.testing.assert_allclose(ours.flipped, theirs.flipped)
-    assert (ours.on_signal == theirs.on_signal).all()
-
-
 def test_every_cell_of_the_map_is_a_training_of_its_own():
     xs, thetas = (0.3, 1.5), (1.0, 8.0, 40.0)
     shares = escape_map(xs, thetas, 0.1, n=20, d=5000, batch=4, epochs=6, draws=2, seed=7)
@@ -144,17 +114,6 @@ def test_every_cell_of_the_map_is_a_training_of_its_own():
         held = torch.stack([sample.signal_class == k for k in (0, 1)], 1) & ~sample.noisy.unsqueeze(1)
         weight = (path.attention_on_signal[-1].unsqueeze(1) * held).sum(-1) / held.sum(-1)
         assert shares[i, j] == pytest.approx((weight > 0.5).double().mean().item())
-
-
-def test_a_full_batch_in_the_sweep_is_gradient_descent():
-    law = law_at(0.5, 20, 3000, 0.1)
-    found = batch_sweep(law, (2.0, 9.0), (20, 5), epochs=7, draws=3, seed=2)
-    sample = law.draw(2, 3)
-    for j, theta in enumerate((2.0, 9.0)):
-        path = train_heads(sample, theta * 20 / 3000, 7, record=[]).single()
-        error = log10_clean_error(path.v[-1], path.p[-1], sample)
-        np.testing.assert_allclose(found[20][j].log10_error, error.numpy(), rtol=1e-8)
-        assert np.abs(found[5][j].log10_error - error.numpy()).max() > 1e-3
 
 
 def test_ways_on_from_the_first_pass():

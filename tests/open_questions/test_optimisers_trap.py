@@ -14,7 +14,6 @@ from attnbook.open_questions.optimisers.trap_boundaries import (
     own_block_thresholds,
     pass_then_descent,
     pass_threshold,
-    runs_from_anywhere,
 )
 from attnbook.single_head.flow import flow_rates, signal_threshold
 
@@ -86,22 +85,6 @@ def test_descent_after_the_pass_is_gradient_descent_on_all():
     assert found[0] != pytest.approx(pass_then_descent(X, ETA, theta, BATCHES, schedule=((size, 3),))[0], rel=1e-4)
 
 
-def test_one_batch_leaves_attention_where_it_was():
-    state = first_pass([0.3, 2.0], 0.1, 50.0, 1)
-    assert (state.P == 0).all()
-    assert (state.q_clean == 0).all()
-    assert (first_pass([0.3, 2.0], 0.1, 5.0, 2).P > 0).all()
-    # Overshoot: large values let the flipped samples outvote the clean ones; without flips they cannot.
-    assert first_pass(2.0, 0.1, 50.0, 2).P[0] < 0
-    assert first_pass(2.0, 0.0, 50.0, 2).P[0] > 0
-
-
-def test_a_pass_in_many_batches_runs_along_its_curve():
-    """V^2 / 2 = P + e^P - 1 in the limit of single samples."""
-    state = first_pass([0.2, 1.0], 0.1, [40.0, 10.0], 20_000)
-    np.testing.assert_allclose(state.V**2 / 2, state.P + np.exp(state.P) - 1, rtol=2e-3)
-
-
 def test_block_rates_have_gradients_of_v_and_p_of_one_length():
     """The ratio of speeds against lengths of gradients of real vectors, in a state of the mean field."""
     tokens, labels, classes, d = orthogonal_data()
@@ -131,28 +114,6 @@ def test_boundary_of_block_normalised_flow(eta, value):
     assert block_threshold(eta, time=1e4) == pytest.approx(found, rel=5e-3)
 
 
-def test_boundary_by_brute_force_in_discrete_steps():
-    """Block-normalised descent in the six variables with small steps of equal length for v and p."""
-    eta, nu = 0.2, 0.25
-
-    def fate(x):
-        state = np.zeros(6)
-        for _ in range(4000):
-            rates = flow_rates(state.tolist(), x, nu)
-            lengths = [math.sqrt(rates[i] ** 2 / x + rates[i + 1] ** 2 + nu * rates[i + 2] ** 2) or 1.0 for i in (0, 3)]
-            state = state + 0.01 * np.array(rates) / np.repeat(lengths, 3)
-        return state[3] > state[4]
-
-    boundary = block_threshold(eta)
-    assert not fate(0.97 * boundary)
-    assert fate(1.03 * boundary)
-
-
-def test_special_values_of_the_boundary():
-    assert block_threshold(0.0) == 1.0
-    assert block_threshold(0.49) == math.inf
-
-
 @pytest.mark.weekly
 def test_own_boundaries_interpolate_that_of_a_share():
     found = own_block_thresholds(np.array([[0.0, 0.13], [0.22, 0.49]]))
@@ -171,16 +132,6 @@ def test_threshold_of_a_pass_lies_between_the_fates():
         assert found[1] < 0.6 < found[0]
     # A short epoch is gradient descent.
     assert pass_threshold(0.2, 0.05, 20)[0] == pytest.approx(signal_threshold(0.2), rel=0.02)
-
-
-def test_runs_from_anywhere_keep_what_they_have_and_lose_outside_the_set():
-    x, attention, lead = runs_from_anywhere(0, 120, 150)
-    inside = attention[:, 0] >= 1 / (1 + x)
-    assert inside.sum() > 20
-    assert (np.diff(attention[inside], axis=1) >= -1e-12).all()
-    assert (lead[inside] >= -1e-12).all()
-    assert (x[inside] < 1).any()
-    assert (lead[~inside].min(axis=1) < 0).mean() > 0.3
 
 
 @pytest.mark.parametrize(
