@@ -47,14 +47,6 @@ def test_the_map_is_the_matrix_and_the_lines_are_behind_the_last_covariate(figur
     assert axes.get_xticklabels()[0].get_text() == "1"
 
 
-def test_a_negative_matrix_does_not_saturate():
-    """With the limit at the largest value instead of the largest absolute value this would be 0.1."""
-    assert symmetric_limit([[-3.0, 0.1]], [2.0]) == 3.0
-    assert symmetric_limit(torch.zeros(2, 2)) == 1.0
-    with pytest.raises(ValueError, match="finite numbers to be drawn"):
-        symmetric_limit([0.0, float("nan")])
-
-
 @pytest.mark.parametrize(("heads", "columns"), [(1, 2), (3, 2), (8, 4)])
 def test_all_heads_on_one_scale(figure, heads, columns):
     circuits = circuits_of(initial_weights(4, heads, seed=2))[0]
@@ -95,3 +87,5 @@ def test_bad_pictures(figure):
         draw_heads(figure, circuits[0], titles=["one"])
     with pytest.raises(ValueError, match="one step for each of K records"):
         draw_evolution(figure, circuits, [0, 1])
+    with pytest.raises(ValueError, match="finite numbers to be drawn"):
+        symmetric_limit([0.0, float("nan")])

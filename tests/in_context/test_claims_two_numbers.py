@@ -9,7 +9,6 @@ import torch
 from attnbook.in_context.two_numbers_per_head.claims import CLAIMS, _bounded
 from attnbook.in_context.two_numbers_per_head.study import (
     dense_risk_per_batch,
-    jitter_cost,
     jitter_price,
     optimum_scan,
     reduction_check,
@@ -76,14 +75,6 @@ def test_price_of_jitter_is_the_second_moment_of_the_gradient():
     assert abs(measured.mean().item() - jitter_price(law)) < 4 * error
     assert error < 0.05 * jitter_price(law)
     assert jitter_price(law) == pytest.approx(2 * 9 * 16 * (17 + 3 + 0.75) / 289)
-
-
-def test_cost_of_jitter_in_the_units_of_the_law():
-    cost = [
-        jitter_cost(RegressionLaw(3, 12, 0.2, name), 0.1, 4.0, size=0.004, draws=4, prompts=50, seed=5)
-        for name in ("notebook", "repository")
-    ]
-    torch.testing.assert_close(cost[0], 3 * cost[1])
 
 
 def test_scan_and_stored_runs():

@@ -127,12 +127,6 @@ def test_crossings_and_floor_of_a_faint_pair() -> None:
     assert study.floor[0] == pytest.approx(3 * 0.1**2)
 
 
-def test_standard_error_of_a_mean_over_runs_keeps_the_prompts_share() -> None:
-    curve = module.Curve(torch.tensor([[1.0, 2.0, 3.0, 6.0]]).double(), torch.full((1, 4), 0.5).double())
-    assert curve.mean[0] == 3.0
-    assert curve.standard_error[0] == pytest.approx(math.hypot(math.sqrt(14 / 3) / 2, 0.5))
-
-
 @pytest.mark.parametrize(("arguments", "words"), [
     ({"prompts": 99}, "prompts must be a whole number >= 100; got 99"),
     ({"lengths": (4, 0)}, "lengths must be a whole number >= 1; got 0"),

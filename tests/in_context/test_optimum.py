@@ -20,26 +20,6 @@ from attnbook.in_context.reduced import reduced_moments, reduced_risk
 from attnlib.in_context.law import RegressionLaw
 
 
-def debiased(d, length, s2, e):
-    n = length - 1
-    return d * (1 - 2 * e * n / length + e**2 * n * (n + d + 1 + s2) / length**2)
-
-
-@pytest.mark.parametrize(
-    ("d", "length", "noise_std", "factor"), [(4, 23, 0.35, 1.3), (5, 40, 0.01, 1.0), (3, 6, 0.8, 0.6)]
-)
-def test_curvature_of_the_valley_at_its_narrow_end(d, length, noise_std, factor):
-    law, s2 = RegressionLaw(d, length, noise_std), d * noise_std**2
-    step, omega = factor * length / (length + d + s2), 0.004
-    value, error = reduced_risk([omega, -omega], [step / 2 / omega, -step / 2 / omega], law, prompts=20_000)
-    found = (value.item() - debiased(d, length, s2, step)) / omega**2
-    expected = float(opposite_pair_curvature(law, step))
-    allowed = 4 * error.item() / omega**2 + 0.01 * abs(expected)
-    assert abs(found - expected) < allowed
-    # d (d+1) in the place of d (d+2), the fourth moment of r, would be seen
-    assert abs(found - expected * (d + 1) / (d + 2)) > 3 * allowed
-
-
 def test_best_mu_is_least_squares_on_dense_prompts():
     d, length, prompts, omega = 3, 9, 200_000, np.array([0.5, -0.3, 1.5])
     rng = np.random.default_rng(5)

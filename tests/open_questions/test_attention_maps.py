@@ -19,7 +19,7 @@ from attnbook.open_questions.attention_maps.courses import (
 from attnbook.open_questions.attention_maps.error import log10_map_error
 from attnbook.open_questions.attention_maps.study import maps_study
 from attnlib.single_head.law import SignalNoiseLaw
-from attnlib.single_head.maps import SIGMOID, SOFTMAX, SPARSEMAX, relu, windows
+from attnlib.single_head.maps import SIGMOID, SOFTMAX, SPARSEMAX, relu
 from attnlib.single_head.training import train_heads
 from bookkit.claims import Verdict
 
@@ -103,16 +103,6 @@ def test_local_attention_against_its_closed_form():
         np.testing.assert_allclose(local.signal_in_p2[i], per_class.mean(1).numpy(), rtol=1e-9, atol=1e-18)
 
 
-def test_window_one_is_the_linear_model_and_window_all_is_softmax():
-    sample = SignalNoiseLaw(12, 800, 9.0, 0.1, tokens=4).draw(0, 2)
-    one = train_heads(sample, 0.2, 9, attention_map=windows(SOFTMAX, 1), record=[])
-    frozen = train_heads(sample, 0.2, 9, attention_step_size=0.0, record=[])
-    torch.testing.assert_close(one.v, frozen.v, rtol=1e-12, atol=1e-15)
-    assert (one.p == 0).all()
-    whole, soft = (train_heads(sample, 0.2, 9, attention_map=m, record=[]) for m in (windows(SOFTMAX, 4), SOFTMAX))
-    torch.testing.assert_close(whole.p, soft.p, rtol=1e-12, atol=1e-15)
-
-
 @pytest.mark.weekly
 def test_outside_the_regime(study):
     strong = dataclasses.replace(study, norms=(25.0, 30.0))
@@ -136,6 +126,7 @@ def test_outside_the_regime(study):
         (lambda: map_courses([LAW, PAPER_SIZE], SOFTMAX, 0.1, 1, record=[1]), "laws must be"),
         (lambda: map_courses([LAW], SOFTMAX, 0.1, 1, record=[1], start_size=-1.0), "start_size must be"),
         (lambda: map_courses([LAW], relu(), 0.1, 1, record=[1], draws=1), "no derivative at 0"),
+        (lambda: two_steps(LAW.draw(0), 0.1, relu()), "no derivative at 0"),
         (
             lambda: unnormalised_p2(SignalNoiseLaw(5, 50, 1.0, tokens=3).draw(0), 0.1, 1.0),
             "sample must have two tokens",

@@ -95,21 +95,6 @@ def test_best_of_all_is_brute_force():
 # --- closed forms ----------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("norm", [9.0, 14.0, 40.0])
-def test_cost_of_every_split_with_orthogonal_noise(norm):
-    clean, flipped, d, heads = 5, 3, 700, 3
-    gram = one_class(clean, flipped, d, norm, orthogonal=True)
-    for j in range(heads + 1):
-        for k in range(heads + 1 - j):
-            selections = np.zeros((1, heads, clean + flipped))
-            selections[0, :j, :clean] = 1
-            selections[0, heads - k :, clean:] = 1
-            exact = head_norms(gram, selections)[0]
-            assert class_cost(clean, flipped, norm, d, heads, j, k) == pytest.approx(exact, rel=1e-10)
-            if 0 < j:  # another count of heads is another number
-                assert class_cost(clean, flipped, norm, d, heads, j - 1, k) != pytest.approx(exact, rel=1e-3)
-
-
 @pytest.mark.parametrize(("clean", "flipped", "heads"), [(3, 1, 2), (3, 2, 2), (2, 1, 3), (3, 0, 3)])
 def test_formula_is_the_best_of_all_selections_with_orthogonal_noise(clean, flipped, heads):
     """Both thresholds lie inside the grid; every one of the 2^(nH) selections is tried."""

@@ -23,7 +23,7 @@ from attnbook.open_questions.more_classes_and_layers.layers import (
     train_layers,
 )
 from attnbook.open_questions.more_classes_and_layers.layers_frozen import train_frozen
-from attnbook.open_questions.more_classes_and_layers.layers_study import layers_law
+from attnbook.open_questions.more_classes_and_layers.layers_study import FrozenRun, layers_law
 from attnbook.open_questions.more_classes_and_layers.study import (
     classes_layers_study,
 )
@@ -107,19 +107,6 @@ def test_reduced_coordinates_are_exact_also_with_w_trained(name):
     turned = train_layers(rotate(small, turn), ARCHITECTURES[name], 0.5, 15, mixing_step_size=0.01,
                           start=tuple(s @ turn.T for s in gaussian_start(small, 0.1)))  # fmt: skip
     close(turned.W[-1, 0], turn @ b.W[-1, 0] @ turn.T, 1e-9)
-
-
-def test_a_fresh_token_is_seen_through_the_span_of_the_data():
-    """f of a fresh dense point equals f of its coordinates in the span, with W trained."""
-    dense = SignalNoiseLaw(6, 40, 5.0, 0.2).draw(4, coordinates="dense")
-    path = train_layers(dense, ARCHITECTURES["residual"], 0.5, 10, mixing_step_size=0.02, record=[])
-    rows = torch.cat([dense.signals[0], dense.noise_tokens()[0, :, 0]])
-    basis, _ = torch.linalg.qr(rows.T)
-    fresh = torch.stack([dense.signals[0, 0], torch.randn(40, generator=torch.Generator().manual_seed(2), dtype=F64)])
-    full = layer_outputs(fresh[None, None], path.v[-1], path.p[-1], path.W[-1], path.architecture)[0]
-    seen = layer_outputs((fresh @ basis)[None, None], path.v[-1] @ basis, path.p[-1] @ basis,
-                         basis.T @ path.W[-1] @ basis, path.architecture)[0]  # fmt: skip
-    close(full, seen, 1e-10)
 
 
 def test_one_layer_is_the_single_head_and_positions_do_not_matter():
@@ -247,6 +234,7 @@ def test_claims_that_need_more_draws_are_judged_on_numbers(study):
                                              SignalNoiseLaw(5, 50, 3.0, tokens=4).draw(0), ARCHITECTURES["residual"]), "tokens must be 2"),
         (lambda: noise_phase_error(ARCHITECTURES["residual"], 10, 100, 3.0, 0.7), "label_noise must be"),
         (lambda: layers_law(0.0), "nsnr2 must be"),
+        (lambda: FrozenRun((1, 30), *[np.zeros((2, 4))] * 3).at(31), "step must be a recorded one"),
         (lambda: classes_layers_study(draws=1), "draws must be"),
         (lambda: classes_layers_study(steps=3), "steps must be"),
         (lambda: classes_layers_study(layer_steps=100), "layer_steps must be"),

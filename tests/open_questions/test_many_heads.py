@@ -228,19 +228,6 @@ def test_growth_of_differences_is_the_derivative_of_two_heads_on_orthogonal_data
     assert found[1, 0] == pytest.approx(math.sqrt(total / (variance[0] + variance[1])), rel=1e-5)
 
 
-def test_across_directions_reads_division_and_leadership():
-    course = random_heads([ManyDirectionsLaw(60, 2000, 14.0, 0.0)], 2, 0.1, 1.0, 2, draws=3)
-    shape = course.logit.shape
-    assert shape == (2, 3, 4, 2)
-    divided, led = np.zeros(shape), np.zeros(shape)
-    divided[..., 0, 0] = divided[..., 1, 1] = divided[..., 2, 1] = divided[..., 3, 0] = 1.0
-    led[..., 0] = 1.0
-    for logit, value in ((divided, -1.0), (led, 1.0)):
-        np.testing.assert_allclose(across_directions(dataclasses.replace(course, logit=logit), 2), value)
-    with pytest.raises(ValueError, match="two directions per class"):
-        across_directions(random_heads([SignalNoiseLaw(20, 500, 5.0)], 2, 0.1, 1.0, 1, draws=2), 1)
-
-
 # --- the law with several directions ------------------------------------------------------------------------------------------
 
 
@@ -282,6 +269,7 @@ def test_samples_with_several_directions():
         (lambda: random_heads([FAR], 0, 0.1, 1.0, 3, draws=2), "heads must be"),
         (lambda: random_heads([FAR, SignalNoiseLaw(10, 50, 1.0)], 2, 0.1, 1.0, 3, draws=2), "laws must be"),
         (lambda: random_heads([FAR], 2, 0.1, 0.0, 3, draws=2), "multiple must be"),
+        (lambda: across_directions(random_heads([FAR], 2, 0.1, 1.0, 1, draws=2), 1), "two directions per class"),
         (lambda: ManyDirectionsLaw(10, 50, 1.0, shares=(0.5, 0.6)), "shares must sum to 1"),
         (lambda: ManyDirectionsLaw(10, 50, 1.0, shares=(1.0, 0.0)), "shares must be"),
         (lambda: ManyDirectionsLaw(10, 50, 1.0, tokens=3), "tokens must be 2"),

@@ -5,8 +5,9 @@ import math
 import pytest
 import torch
 
+from attnbook.open_questions.attention_maps.error import log10_map_error
 from attnbook.open_questions.attention_maps.flow import map_descent, map_flow, map_rates, map_threshold
-from attnbook.single_head.flow import flow_path, flow_rates, flow_step, signal_threshold
+from attnbook.single_head.flow import flow_path, flow_rates, signal_threshold
 from attnbook.single_head.long_run import orthogonal_sample
 from attnlib.single_head.law import SignalNoiseLaw
 from attnlib.single_head.maps import (
@@ -69,22 +70,22 @@ def test_flow_of_softmax_is_the_one_solved_by_scipy():
         torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-6)
 
 
-def test_descent_is_the_repeated_step_and_late_steps_follow_the_flow():
-    state, x, eta = [0.0] * 6, 0.9, 0.2
-    for _ in range(25):
-        state = flow_step(state, 3.0, x, eta / (1 - eta))
-    found = map_descent(x, eta, SOFTMAX, 3.0, record=[0, 7, 25])
-    assert found.states[-1, 0].tolist() == pytest.approx(state, rel=1e-12)
-    assert found.times.tolist() == [0, 7, 25]
-    assert (found.states[0] == 0).all()
-    xs = torch.tensor([0.24, 2.1], dtype=F64)
-    for attention_map in (SOFTMAX, SPARSEMAX, HALF_PLUS):
-        short = map_descent(xs, 0.05, attention_map, 5.0, record=[200, 1500])
-        whole = map_descent(xs, 0.05, attention_map, 5.0, record=[200, 1500], exact=1500)
-        torch.testing.assert_close(short.states[0], whole.states[0], rtol=0, atol=0)
-        counts = torch.tensor([[47.0, 48.0]], dtype=F64), torch.tensor([[3.0, 2.0]], dtype=F64)
-        a, b = (flow.log10_error(*counts, 20_000) for flow in (short, whole))
-        assert ((a - b) / b).abs().max() < 1e-3
+@pytest.mark.parametrize("attention_map", [SOFTMAX, SPARSEMAX, SIGMOID, HALF_PLUS], ids=str)
+def test_errors_of_the_mean_field_are_those_of_training_on_orthogonal_noise(attention_map):
+    """Two runs with their own counts, both classes unlike: the exact error of the trained vectors, step by step."""
+    law = SignalNoiseLaw(24, 4000, 11.0, 0.25)
+    sample = orthogonal_sample(law, 3, 2)
+    clean, noisy = sample.counts()
+    assert clean.min() > 0
+    assert noisy.min() > 0
+    path = train_heads(sample, 2.0 * 24 / 4000, 9, attention_map=attention_map, record=[1, 9]).single()
+    x, share = law.signal_norm**2 * clean / law.d, noisy / (clean + noisy)
+    flow = map_descent(x.flatten(), share.flatten(), attention_map, 2.0, record=[1, 9])
+    found = flow.log10_error(clean, noisy, law.d)
+    exact = torch.stack([log10_map_error(v, p, sample, attention_map) for v, p in zip(path.v, path.p, strict=True)])
+    torch.testing.assert_close(found, exact, rtol=1e-8, atol=1e-10)
+    with pytest.raises(ValueError, match="clean must have shape"):
+        flow.log10_error(clean[:1], noisy[:1], law.d)
 
 
 def test_thresholds_of_softmax_and_temperature_are_the_known_ones():

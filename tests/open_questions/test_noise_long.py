@@ -21,7 +21,7 @@ from attnbook.open_questions.noise_laws.parts import RadialT
 from attnbook.open_questions.noise_laws.study import claim_matrix, error_rows
 from attnbook.open_questions.noise_laws.traces import two_level
 from attnbook.single_head.coordinates import reduce
-from attnbook.single_head.long_run import law_at, orthogonal_sample, small_then_long, train
+from attnbook.single_head.long_run import law_at, small_then_long, train
 from attnbook.single_head.margin import pattern_costs, tokens_of
 from attnlib.single_head.law import SignalNoiseLaw
 from bookkit.claims import Verdict
@@ -61,21 +61,6 @@ def study(radial):
 
 
 # --- lengths ---------------------------------------------------------------------------------------------------------------
-
-
-def test_norms_only_keeps_lengths_labels_and_signals():
-    sample = NoiseLaw(9, 60, 3.0, 0.2, scale=RadialT(3.0)).draw(0, 2)
-    copy = norms_only(sample)
-    noise = copy.noise_tokens()[:, :, 0]
-    gram = noise @ noise.mT
-    lengths = (sample.noise_tokens()[:, :, 0] ** 2).sum(-1)
-    torch.testing.assert_close(gram, torch.diag_embed(lengths), rtol=1e-12, atol=1e-12)
-    assert torch.einsum("rnm,rkm->rnk", noise, copy.signals).abs().max() == 0
-    assert torch.equal(copy.labels, sample.labels)
-    signal = copy.tokens[:, :, 0]
-    assert torch.equal(signal, torch.take_along_dim(sample.signals, sample.signal_class.unsqueeze(-1), 1))
-    same = norms_only(orthogonal_sample(SignalNoiseLaw(9, 60, 3.0, 0.2), 0, 2))
-    torch.testing.assert_close(same.tokens, orthogonal_sample(SignalNoiseLaw(9, 60, 3.0, 0.2), 0, 2).tokens)
 
 
 def test_fates_of_radial_noise_by_hand(radial):

@@ -145,23 +145,6 @@ def test_arcsine_kernel_is_the_mean_product_of_signs():
     assert kernel[0, 0].item() == pytest.approx(1.0)
 
 
-def test_sign_descent_in_many_dimensions_is_predicted_from_reduced_coordinates():
-    law = SignalNoiseLaw(6, 40_000, 90.0, 0.2)
-    sample = law.draw(3, 3)
-    copy, size = dense_copy(sample), 0.01 / math.sqrt(40_000)
-    path = train_heads(copy, size, 12, rule=SIGN_DESCENT).single()
-    course = predicted_sign_descent(sample, size, 12, record=[1, 2, 5, 12])
-    assert course.steps == (1, 2, 5, 12)
-    rows = list(course.steps)
-    torch.testing.assert_close(course.path.margins[rows], path.margins[rows], rtol=0.05, atol=0.02)
-    torch.testing.assert_close(course.path.attention_on_signal[rows], path.attention_on_signal[rows], rtol=0, atol=0.02)
-    found = torch.stack([log10_clean_error(path.v[t], path.p[t], copy) for t in rows])
-    ratio = found / course.log10_error
-    assert (ratio.mean() - 1).abs() < 0.05
-    plain = torch.stack([log10_clean_error(course.path.v[t], course.path.p[t], sample) for t in rows])
-    assert (found / plain).mean() < 0.75
-
-
 @pytest.mark.parametrize(
     ("call", "message"),
     [

@@ -123,17 +123,6 @@ def test_own_boundaries_interpolate_that_of_a_share():
     assert found[1, 1] == math.inf
 
 
-def test_threshold_of_a_pass_lies_between_the_fates():
-    theta = np.array([2.0, 30.0])
-    for eta in (0.0, 0.2):
-        found = pass_threshold(eta, theta, 20)
-        assert (pass_then_descent(0.97 * found, eta, theta, 20) < 0.5).all()
-        assert (pass_then_descent(1.03 * found, eta, theta, 20) > 0.5).all()
-        assert found[1] < 0.6 < found[0]
-    # A short epoch is gradient descent.
-    assert pass_threshold(0.2, 0.05, 20)[0] == pytest.approx(signal_threshold(0.2), rel=0.02)
-
-
 @pytest.mark.parametrize(
     ("call", "message"),
     [

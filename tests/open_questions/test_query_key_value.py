@@ -8,7 +8,6 @@ import torch
 from attnbook.open_questions.many_heads.margin_study import factor_study
 from attnbook.open_questions.many_heads.query_key_value import (
     Factors,
-    direct_heads,
     factor_gradients,
     fixed_query_and_output,
     gaussian_factors,
@@ -16,7 +15,7 @@ from attnbook.open_questions.many_heads.query_key_value import (
 )
 from attnlib.single_head.law import SignalNoiseLaw
 from attnlib.single_head.model import loss
-from attnlib.single_head.training import gaussian_start, gradient_descent, gram_descent
+from attnlib.single_head.training import gram_descent
 
 R, N, T, D, H, K = 2, 9, 3, 31, 4, 5
 
@@ -107,22 +106,6 @@ def test_fixed_query_and_output_are_one_head_with_rescaled_steps():
     # W_K itself: p q'/|q|^2, of rank one.
     keys = path.end.keys[:, 0]
     torch.testing.assert_close(keys, torch.einsum("rm,k->rkm", one.p[-1], query[0]) / 5, rtol=1e-9, atol=1e-13)
-
-
-def test_direct_heads_are_the_heads_of_vectors(sample):
-    v0, p0 = gaussian_start(sample, 0.05)
-    one = gradient_descent(sample, 0.4, 6, start=(v0, p0), attention_step_size=0.7)
-    kwargs = {"train_query": False, "train_output": False, "attention_step_size": 0.7}
-    path = train_factors(sample, direct_heads(p0.unsqueeze(1), v0.unsqueeze(1)), 0.4, 6, **kwargs)
-    torch.testing.assert_close(path.p[:, :, 0], one.p)
-    torch.testing.assert_close(path.v[:, :, 0], one.v)
-    torch.testing.assert_close(path.margins, one.margins)
-    torch.testing.assert_close(path.attention_on_signal[:, :, 0], one.attention_on_signal)
-    torch.testing.assert_close(path.train_accuracy, one.train_accuracy)
-    # H equal heads of vectors with steps (beta/H, H beta) are that head again.
-    many = direct_heads(p0.unsqueeze(1).repeat(1, H, 1), v0.unsqueeze(1).repeat(1, H, 1) / H)
-    path = train_factors(sample, many, 0.4 / H, 6, **kwargs | {"attention_step_size": 0.7 * H})
-    torch.testing.assert_close(path.margins, one.margins)
 
 
 def test_gaussian_factors_have_the_size_asked_for_and_own_streams():
