@@ -109,7 +109,6 @@ def test_pair_formulas(law):
     a = torch.tensor([0.05, 0.2, 0.5], dtype=torch.float64)
     m = approximate.pair_best_mu(law, a)
     heads = torch.stack([a, -a], -1), torch.stack([m, -m], -1)
-    torch.testing.assert_close(approximate.pair_loss(law, a, m), approximate.approximate_loss(law, *heads))
     torch.testing.assert_close(approximate.best_mu(law, heads[0]), heads[1], rtol=1e-8, atol=0)
     torch.testing.assert_close(
         approximate.pair_best_loss(law, a), approximate.best_loss(law, heads[0]), rtol=1e-12, atol=0

@@ -12,8 +12,8 @@ from bookkit.claims import Verdict
     ("id", "change", "reason"),
     [
         ("I12", {"optimiser": "AdamW", "weight_decay": None}, "needs weight_decay 0; here 0.01"),
-        ("I15", {"d": 1, "length": 6}, "d"),  # one dimension has no dictionary
-        ("I17", {"length": 1}, "L"),  # one example has no centred step
+        ("I15", {"d": 1, "length": 6}, "needs d > 1"),  # one dimension has no dictionary
+        ("I17", {"length": 1}, "needs length > 1"),  # one example has no centred step
     ],
 )
 def test_outside_the_regime(id: str, change: dict, reason: str) -> None:

@@ -137,7 +137,6 @@ def test_factor_to_ridge_at_a_fixed_ratio(xi, noise):
     assert closed_form.debiased_gd_optimal_risk(law) / found == pytest.approx(
         np.mean(closed_form.bayes_risk_bounds(law)), rel=2e-3
     )
-    assert closed_form.ratio_for_factor(found, noise) == pytest.approx(xi)
 
 
 # Two-number heads
@@ -305,7 +304,6 @@ def test_one_example():
         (lambda law: closed_form.opposite_pair_curvature(law, 1.0, matrix=np.eye(3)), r"shape \(4, 4\); got \(3, 3\)"),
         (lambda law: closed_form.bayes_risk_bounds(law), r"for covariates N\(0, I\)"),
         (lambda law: closed_form.bayes_factor_proportional(0.0, 1.0), "must be positive; got 0.0 and 1.0"),
-        (lambda law: closed_form.ratio_for_factor(1.0, 1.0), "factor must be above 1"),
         (lambda law: closed_form.gd_risk_proportional(law), r"for covariates N\(0, I\)"),
     ],
 )

@@ -31,7 +31,7 @@ from attnlib.in_context.law import RegressionLaw
 __all__ = [
     "Flow", "OneHead", "PhaseField", "approximate_gradient", "approximate_hessian", "approximate_loss", "approximate_risk",
     "best_loss", "best_mu", "creep_of_the_pair", "gradient_flow", "growth_rates", "linear_start", "loss_bound",
-    "one_head_optimum", "pair_best_loss", "pair_best_mu", "pair_limit_step", "pair_loss", "phase_field", "same_sign_eigenvalues",
+    "one_head_optimum", "pair_best_loss", "pair_best_mu", "pair_limit_step", "phase_field", "same_sign_eigenvalues",
     "same_sign_point",
 ]  # fmt: skip
 
@@ -128,12 +128,6 @@ def one_head_optimum(law: RegressionLaw) -> OneHead:
     r"""$\omega=1/\sqrt d$, $\mu=\sqrt d/(1+dce)$, e Euler's number: the minimum also over any number of heads with all $\mu_h\ge0$."""
     step = 1 / (1 + law.d * _noise_share(law) * math.e)
     return OneHead(1 / math.sqrt(law.d), math.sqrt(law.d) * step, 1 + law.noise_std**2 - step)
-
-
-def pair_loss(law: RegressionLaw, a: object, m: object) -> torch.Tensor:
-    r"""Loss of the heads $(a,m)$ and $(-a,-m)$: $1+\sigma^2-4am+4m^2[a^2+c\sinh(da^2)]$; a and m broadcast."""
-    c, a, m = _noise_share(law), _tensor("a", a), _tensor("m", m)
-    return 1 + law.noise_std**2 - 4 * a * m + 4 * m**2 * (a**2 + c * torch.sinh(law.d * a**2))
 
 
 def pair_best_mu(law: RegressionLaw, a: object) -> torch.Tensor:

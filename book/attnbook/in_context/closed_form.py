@@ -29,7 +29,7 @@ __all__ = [
     "bayes_risk_proportional", "best_centred_heads", "best_preconditioner",
     "debiased_gd_optimal_risk", "debiased_gd_optimal_step", "debiased_gd_risk", "gd_optimal_risk",
     "gd_optimal_step", "gd_risk", "gd_risk_proportional", "linear_attention_risk", "opposite_pair_curvature",
-    "preconditioned_gd_risk", "ratio_for_factor", "softmax_floor", "zero_risk",
+    "preconditioned_gd_risk", "softmax_floor", "zero_risk",
 ]  # fmt: skip
 
 
@@ -259,20 +259,6 @@ def bayes_factor_proportional(ratio: object, variance: object) -> Floats:
     )  # u + root without cancellation
     factor: Floats = (1 + noise) * both / (2 * noise * (1 + xi * (1 + noise)))
     return factor
-
-
-def ratio_for_factor(factor: object, variance: object) -> Floats:
-    r"""The least $\xi=d/L$ at which a step has at most `factor` $k>1$ times the Bayes risk, in the same limit.
-
-    $(1+\sigma^2)\,\xi=\dfrac{\sqrt{k(k-1)(1+\sigma^2)}-\sigma^2k(k-1)}{(k-1)(1+\sigma^2k)}$, and 0 where $k\ge1+1/\sigma^2$:
-    at every length.
-    """
-    k, noise = _numbers("factor", factor), _numbers("variance", variance)
-    if (k <= 1).any() or (noise < 0).any():
-        raise ValueError(f"factor must be above 1 and variance 0 or more; got {factor!r} and {variance!r}")
-    scaled = (np.sqrt(k * (k - 1) * (1 + noise)) - noise * k * (k - 1)) / ((k - 1) * (1 + noise * k))
-    least: Floats = np.maximum(scaled, 0.0) / (1 + noise)
-    return least
 
 
 def gd_risk_proportional(law: RegressionLaw, *, length: object = None) -> Floats:

@@ -12,7 +12,7 @@ import numpy as np
 
 from attnlib import checks
 
-__all__ = ["AutoRegressive", "Covariance", "Diagonal", "FullMatrix", "Spiked"]
+__all__ = ["AutoRegressive", "Covariance", "Diagonal", "Spiked"]
 
 
 class Covariance:
@@ -133,42 +133,3 @@ class Diagonal(Covariance):
     def eigenvalues(self, d):
         self.check(d)
         return self.variances
-
-
-@dataclass(frozen=True, eq=False)
-class FullMatrix(Covariance):
-    """Any covariance (d, d), symmetric and positive definite; by its Cholesky factor. O(d^2) numbers: for d up to some thousands."""
-
-    matrix: np.ndarray
-    isotropic = False
-
-    def __post_init__(self) -> None:
-        matrix = np.asarray(self.matrix, dtype=float)
-        if matrix.ndim != 2 or matrix.shape[0] != matrix.shape[1] or not np.isfinite(matrix).all():
-            raise ValueError(f"matrix must be a finite (d, d) array; got shape {matrix.shape}")
-        gap = np.abs(matrix - matrix.T).max()
-        if gap > 1e-10 * np.abs(matrix).max():
-            raise ValueError(f"matrix must be symmetric; got one that is off by {gap:.2g}: use (matrix + matrix.T) / 2")
-        try:
-            factor = np.linalg.cholesky(matrix)
-        except np.linalg.LinAlgError:
-            low = np.linalg.eigvalsh(matrix)[0]
-            raise ValueError(
-                f"matrix must be positive definite; got smallest eigenvalue {low:.3g}: raise the diagonal"
-            ) from None
-        object.__setattr__(self, "matrix", matrix)
-        object.__setattr__(self, "_factor", factor)
-
-    def check(self, d):
-        if len(self.matrix) != d:
-            raise ValueError(f"matrix must be ({d}, {d}) for d = {d}; got {self.matrix.shape}")
-
-    def times(self, z):
-        return z @ self._factor.T
-
-    def adjoint(self, v):
-        return v @ self._factor
-
-    def eigenvalues(self, d):
-        self.check(d)
-        return np.linalg.eigvalsh(self.matrix)
