@@ -6,7 +6,7 @@ import math
 import numpy as np
 import pytest
 
-from attnbook.certified import boundary, boundary_flow, boundary_sets
+from attnbook.certified import boundary, boundary_flow
 from attnbook.certified.boundary import BRACKETS, bracket, end_of_flow, ends, returns, shifted
 from attnbook.certified.boundary_flow import (
     Model,
@@ -68,16 +68,6 @@ def test_the_coefficients_are_those_of_picards_iteration() -> None:
                 assert all(abs(series[k] - row[k]) < 1e-30 for k in range(order + 1))
     finally:
         flint.ctx.cap = before
-
-
-def test_coefficients_from_a_box_hold_those_of_its_points() -> None:
-    with precision(96):
-        model, width = _model(), 0.02
-        around = taylor(_balls(STATE, width), model, 6)
-        for signs in itertools.product((-1, 0, 1), repeat=5):
-            state = tuple(value + sign * width for value, sign in zip(STATE, signs, strict=True))
-            for row, whole in zip(taylor(_balls(state), model, 6), around, strict=True):
-                assert all(outer.contains(inner) for inner, outer in zip(row, whole, strict=True))
 
 
 def test_the_jacobian_is_the_derivative_of_the_rates() -> None:
@@ -306,7 +296,3 @@ def test_the_last_digit() -> None:
 def test_numbers_out_of_range_are_refused(call, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         call()
-
-
-def test_the_sets_module_names_what_it_offers() -> None:
-    assert set(boundary_sets.__all__) == {"SignalSet", "in_signal_set", "in_trap", "signal_room"}

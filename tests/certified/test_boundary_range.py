@@ -8,7 +8,7 @@ import pytest
 from attnbook.certified import boundary_range
 from attnbook.certified.boundary import BRACKETS, KEPT
 from attnbook.certified.boundary_flow import WEIGHTS, Model, at, flow_tube
-from attnbook.certified.boundary_range import by_table, cells, covered, drawn, follow, range_ends, stored
+from attnbook.certified.boundary_range import cells, covered, range_ends, stored
 from attnbook.certified.certificate import precision
 
 flint = pytest.importorskip("flint")
@@ -41,22 +41,6 @@ def test_the_polynomials_hold_the_path_of_each_x() -> None:
 
 
 @pytest.mark.weekly
-def test_a_range_is_proved_and_its_contrary_refuted() -> None:
-    pieces = follow("0.1", "1.02", "1.1")
-    assert {piece.where for piece in pieces} == {"noise"}
-    assert (float(pieces[0].low), float(pieces[-1].high)) == (1.02, 1.1)
-    assert all(float(left.high) == pytest.approx(float(right.low), abs=1e-8) for left, right in pairwise(pieces))
-    assert range_ends("0.1", "1.02", "1.04", "noise").proved is True
-    assert range_ends("0.1", "1.02", "1.04", "signal").proved is False
-
-
-@pytest.mark.weekly
-def test_a_range_that_is_cut_short_is_undecided(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(boundary_range, "LONGEST", 0.25)
-    assert range_ends("0.2", "1.6", "1.65", "noise").proved is None
-
-
-@pytest.mark.weekly
 def test_cells_grow_and_leave_no_gap() -> None:
     found = cells("1.63", "1.96")
     assert found[:4] == ["1.63", "1.64", "1.65", "1.67"]
@@ -68,13 +52,6 @@ def test_cells_grow_and_leave_no_gap() -> None:
     assert covered(found, "1.63", "1.96")
     assert not covered(found, "1.62", "1.9")
     assert not covered([], "1", "2")
-
-
-@pytest.mark.weekly
-def test_an_x_is_drawn_within_its_range() -> None:
-    several = [Decimal(drawn("1.63", "1.6305", seed)) for seed in range(40)]
-    assert (min(several), max(several)) == (Decimal("1.6300"), Decimal("1.6305"))
-    assert len(set(several)) == 6
 
 
 @pytest.mark.weekly
@@ -97,11 +74,3 @@ def test_cells_of_the_table_are_proved_again() -> None:
         far, near = sorted(table[f"{label_noise} noise"][-2:], key=Decimal)
         assert range_ends(label_noise, far, near, "noise").proved is True
     assert range_ends("0.2", "1.8", "1.801", "signal").proved is True
-
-
-@pytest.mark.weekly
-def test_without_the_table_a_range_is_undecided(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert by_table("0.1", "1", "1.2", "noise", 3).proved is True
-    assert by_table("0.1", "1", "1.2", "noise", 3, "signal").proved is False
-    monkeypatch.setattr(boundary_range, "stored", dict)
-    assert by_table("0.1", "1", "1.2", "noise", 3).proved is None

@@ -8,7 +8,6 @@ import pytest
 import torch
 
 from attnbook.finite_data import TaskLaw, exact_error, fit_attention, limit_error
-from attnbook.finite_data.claims import CLAIMS
 from attnbook.finite_data.figures import draw_descent, draw_transition
 from attnbook.finite_data.softmax import HEADS, softmax_rows, train_heads
 from attnbook.finite_data.study import TASK_SHARES, Measurer, Study, make_study
@@ -19,10 +18,6 @@ from attnlib.randomness import stream
 @pytest.fixture(scope="module")
 def study() -> Study:
     return make_study(1.0, 0.5, 0.1, draws=10, steps=20, penalty=0.05, softmax_draws=2, seed=3)
-
-
-def test_ids_are_those_of_the_ledger() -> None:
-    assert list(CLAIMS) == [f"E{number}" for number in range(1, 13)]
 
 
 @pytest.mark.weekly

@@ -19,11 +19,10 @@ from attnbook.one_token import (
     sigmoid_weights,
     softmax_weights,
 )
-from attnbook.one_token.claims import CLAIMS
 from attnbook.one_token.descent import KINDS, train
-from attnbook.one_token.exact import best_erf_scale, strength_ratio
+from attnbook.one_token.exact import strength_ratio
 from attnbook.one_token.figures import lead
-from attnbook.one_token.study import make_study, sampled
+from attnbook.one_token.study import make_study
 
 # --- law and sampled heads -------------------------------------------------------------------------------------------------
 
@@ -45,13 +44,6 @@ def test_the_law_draws_what_it_says() -> None:
     assert (flipped | (sample.labels == sample.target)).all()
     assert flipped.double().mean().item() == pytest.approx(0.2, abs=4 * (0.16 / 20000) ** 0.5)
     assert not torch.equal(sample.scores[0], sample.scores[1])
-
-
-def test_runs_do_not_depend_on_their_number() -> None:
-    law = OneTokenLaw(4, 2.0, 0.3)
-    few, many = law.draw(1, runs=2, samples=7), law.draw(1, runs=5, samples=7)
-    for name in ("scores", "values", "target", "labels"):
-        assert torch.equal(getattr(few, name), getattr(many, name)[:2])
 
 
 def test_a_sampled_risk_by_hand() -> None:
@@ -138,26 +130,7 @@ def test_training_is_the_same_alone_and_together() -> None:
     assert ((together.risks >= 0) & (together.risks <= 1)).all()
 
 
-def test_with_much_clean_data_softmax_is_near_the_bayes_risk() -> None:
-    found = train(1, samples=1500, coordinates=4, tokens=3, strengths=(6.0,), noise=(0.0,), draws=3, record=(400,))
-    risk = bayes_risk(OneTokenLaw(3, 6.0))
-    assert risk - 0.03 < found.at(400)[:, 0, 0, 0].mean() < risk + 0.04
-
-
 # --- claims ----------------------------------------------------------------------------------------------------------------
-
-
-def test_sampled_heads_are_those_of_the_exact_risks() -> None:
-    law = OneTokenLaw(6, 5.0)
-    found = sampled(law, 3, runs=12, samples=2000)
-    wanted = {"softmax": bayes_risk(law), "erf": erf_risk(law, best_erf_scale(law))}
-    for name, risk in wanted.items():
-        assert abs(found[name].mean() - risk) < 5.5 * found[name].std() / 12**0.5
-    assert (found["softmax at half the slope"] - found["softmax"]).mean() > 0.01
-
-
-def test_ids_are_those_of_the_ledger() -> None:
-    assert list(CLAIMS) == [f"K{number}" for number in range(1, 13)]
 
 
 def test_who_leads_is_judged_pair_by_pair() -> None:

@@ -52,17 +52,6 @@ def test_two_tokens_are_a_logistic_normal_integral(strength: float) -> None:
     assert own_score_risk(OneTokenLaw(2, 2 * strength)) == pytest.approx(math.exp(-strength / 4) * middle, rel=1e-10)
 
 
-def test_the_bayes_risk_of_sampled_positions() -> None:
-    """1 - E s by hand, on scores of this test, at a size that no other test has."""
-    rng, tokens, strength = np.random.default_rng(3), 5, 4.5
-    scores = rng.standard_normal((200_000, tokens))
-    scores[:, 2] += math.sqrt(strength)
-    missed = 1 - special.softmax(math.sqrt(strength) * scores, axis=1)[:, 2]
-    error = missed.std() / math.sqrt(len(missed))
-    assert abs(missed.mean() - bayes_risk(OneTokenLaw(tokens, strength))) < 4.5 * error
-    assert error < 1e-3
-
-
 def test_many_tokens_and_ends() -> None:
     strong, weak = OneTokenLaw(3, 1500.0), OneTokenLaw(3, 1e-9)
     low, high = risk_bounds(strong)

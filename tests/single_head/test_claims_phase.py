@@ -26,24 +26,6 @@ def study():
     return phase_study(200, 40_000, 30.0, 0.05, 0.025, draws=30, seed=3)
 
 
-@pytest.mark.weekly
-def test_table_of_the_dimension_is_the_fact_sheets(study):
-    """log10 error per d / n^2 at n = 200: the mean over draws that the two-step page also shows, linear in d."""
-    error = study.dimensions.log10_error[1].mean(-1)
-    assert -90 < error[5] < -65
-    assert error[7] / error[5] == pytest.approx(16, rel=0.05)
-    crude = study.dimensions.plan.d[1] / 200
-    assert np.ptp(error[4:] / crude[4:]) < 0.1 * abs(error[4:] / crude[4:]).max()
-
-
-@pytest.mark.weekly
-def test_small_sets_do_not_always_interpolate_at_the_smallest_dimension(study):
-    """n = 100, d = n^2/64: some draws miss a label; n = 200 and 400: none does."""
-    smallest = study.dimensions.interpolates[:, 0].mean(-1)
-    assert smallest[0] < 1
-    assert (smallest[1:] == 1).all()
-
-
 def test_without_label_noise_the_claims_about_flips_are_outside_their_regime():
     silent = phase_study(40, 4000, 20.0, 0.0, 0.05, draws=4)
     verdicts = {check.claim.id: check for check in CLAIMS.check(silent)}
@@ -113,15 +95,6 @@ def test_borders_of_draws_off_the_strip_keep_their_rank(study):
     np.testing.assert_array_equal(borders(always, 1, "fitted")[1:], predicted)
 
 
-@pytest.mark.weekly
-def test_pseudo_values_have_the_standard_error_of_resampled_draws(study):
-    for fit, pseudo in zip(study.fits, study.pseudo_values, strict=True):
-        location, width = pseudo.std(0, ddof=1) / len(pseudo) ** 0.5
-        assert location == pytest.approx(fit.log_error, rel=0.3)
-        assert width == pytest.approx(fit.width_error / fit.width, rel=0.5)
-        assert pseudo[:, 0].mean() == pytest.approx(math.log(fit.location), abs=fit.log_error)
-
-
 def test_few_flips_leave_a_class_without_one():
     """S8b speaks of draws with flips in both classes; at eta = 0.02 and n = 200 a quarter of the draws has none in one class."""
     assert claims_phase._unflipped(SimpleNamespace(n=200, label_noise=0.02)).endswith("here 0.268")
@@ -131,7 +104,7 @@ def test_few_flips_leave_a_class_without_one():
 @pytest.mark.parametrize(
     ("name", "value"), [("n", 10), ("label_noise", 0.5), ("draws", 1), ("step_size", 0.0), ("d", 2)]
 )
-def test_bad_studies(name, value):
+def test_refusals(name, value):
     good = {"n": 40, "d": 4000, "signal_norm": 20.0, "label_noise": 0.05, "step_size": 0.05, "draws": 4}
     with pytest.raises(ValueError, match=f"{name} must be"):
         phase_study(**(good | {name: value}))

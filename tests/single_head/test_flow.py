@@ -1,13 +1,11 @@
 """The six-variable flow: against the trainer on orthogonal data, against its own map, and against proofs."""
 
 import math
-import sys
 
 import numpy as np
 import pytest
 import torch
 
-from attnbook.single_head import flow
 from attnbook.single_head.flow import (
     first_order_threshold,
     flow_path,
@@ -68,15 +66,6 @@ def test_boundary_of_the_flow_to_half_a_percent_and_by_a_second_integrator(eta, 
         assert selects_signal(factor * value, eta) == signal
 
 
-def test_boundary_hardly_depends_on_the_time_and_moves_with_the_rate():
-    assert signal_threshold(0.2, time=1e3) == pytest.approx(signal_threshold(0.2, time=1e7), rel=5e-3)
-    slow, equal, fast = (signal_threshold(0.2, attention_rate=r) for r in (0.25, 1.0, 4.0))
-    assert slow == pytest.approx(1.707, rel=1e-3)  # slow attention is not at its end at the default time:
-    assert signal_threshold(0.2, attention_rate=0.25, time=1e8) == pytest.approx(1.697, rel=1e-3)
-    assert fast == pytest.approx(1.571, rel=5e-3)
-    assert fast < equal < slow
-
-
 def test_boundary_is_one_without_flips_and_larger_with_any():
     assert signal_threshold(0.0) == 1.0
     assert not selects_signal(0.999, 0.0)
@@ -126,16 +115,6 @@ def test_a_trapped_state_stays_trapped_whatever_the_step():
     assert seen > 40
 
 
-def test_between_one_and_the_boundary_the_flow_ends_in_the_trap_and_fits_every_label():
-    path = flow_path(1.3, 0.2, [0.1, 1.0, 1e5])
-    assert in_trap(path.states[-1], 1.3, 0.2)
-    assert path.attention_clean[-1] < 0.05
-    assert 0 <= path.interpolation_time < 10
-    V, _, t_n, *_ = path.states[-1]
-    s_n = path.attention_noisy[-1]
-    assert -s_n * V + (1 - s_n) * t_n > 0
-
-
 def test_own_thresholds_interpolate_the_boundary():
     noisy = np.array([[0, 7], [13, 33]])
     own = own_thresholds(100 - noisy, noisy)
@@ -160,9 +139,3 @@ def test_own_thresholds_interpolate_the_boundary():
 def test_bad_arguments(call, message):
     with pytest.raises(ValueError, match=message):
         call()
-
-
-def test_without_scipy_the_error_says_what_to_install(monkeypatch):
-    monkeypatch.setitem(sys.modules, "scipy.integrate", None)
-    with pytest.raises(ImportError, match="pip install"):
-        flow.selects_signal(2.0, 0.1)

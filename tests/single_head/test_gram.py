@@ -24,14 +24,6 @@ def test_same_path_as_the_readable_trainer(coordinates, std, attention_step_size
         assert (fast.attention_on_signal == 0.5).all()
 
 
-def test_batched_runs_equal_single_runs():
-    law = SignalNoiseLaw(13, 60, 3.0, 0.2)
-    whole = gram_descent(law.draw(1, runs=4), 0.5, 40)
-    for r in range(4):
-        one = gram_descent(law.draw(1, first_run=r), 0.5, 40)
-        torch.testing.assert_close(one.margins[:, 0], whole.margins[:, r], rtol=1e-10, atol=1e-12)
-
-
 def test_more_tokens_fall_back_to_the_readable_trainer():
     sample = SignalNoiseLaw(7, 50, 3.0, 0.2, tokens=3).draw(0)
     torch.testing.assert_close(gram_descent(sample, 0.3, 9).margins, gradient_descent(sample, 0.3, 9).margins)

@@ -90,45 +90,6 @@ def test_equal_rows_are_one_constraint_and_scale_moves_nothing():
     np.testing.assert_allclose(tiny.weights, found.weights * 1e9, rtol=1e-10)
 
 
-def test_contradictions_are_not_separable():
-    with pytest.raises(NotSeparable, match="contradict"):
-        hard_margin(np.array([[1.0, 2.0], [1.0, 2.0]]), np.array([1.0, -1.0]))
-    with pytest.raises(
-        NotSeparable, match="contradict"
-    ):  # the origin inside a triangle: no two rows contradict each other
-        hard_margin(np.array([[1.0, 0.0], [-1.0, 1.0], [-1.0, -1.0]]), np.ones(3))
-    with pytest.raises(NotSeparable, match="zero"):
-        hard_margin(np.zeros((2, 3)), np.ones(2))
-    _, tokens = draw()
-    assert not tokens.clean.all()
-    with pytest.raises(NotSeparable):
-        selection_margin(tokens, np.ones(tokens.n))
-
-
-def test_a_solver_that_stops_early_is_an_error():
-    _, tokens = draw()
-    few = np.random.default_rng(0).standard_normal((30, 3))  # few of the samples are support vectors
-    with pytest.raises(NotConverged, match="MaxIterations"):
-        hard_margin(few, np.sign(few[:, 0]), max_iterations=1)
-    with pytest.raises(NotConverged, match="KKT"):
-        hard_margin(tokens.noise, tokens.labels, tolerance=1e-30)
-
-
-@pytest.mark.parametrize(
-    ("rows", "labels", "message"),
-    [
-        (np.ones((2, 2)), np.ones(3), "rows must be"),
-        (np.ones(2), np.ones(2), "rows must be"),
-        (np.ones((0, 2)), np.ones(0), "rows must be"),
-        (np.ones((2, 2)), np.array([1.0, 0.5]), "labels must be"),
-        (np.array([[np.nan, 1.0]]), np.ones(1), "rows finite"),
-    ],
-)
-def test_bad_rows(rows, labels, message):
-    with pytest.raises(ValueError, match=message):
-        hard_margin(rows, labels)
-
-
 # --- selections and the threshold ------------------------------------------------------------------------------------------
 
 
@@ -149,27 +110,6 @@ def test_best_selection_is_the_formulas_in_100_random_instances():
     assert seen == {"SS", "XX", "SX", "XS"}
 
 
-def test_best_of_all_selections_is_a_class_pattern():
-    """All 2^9 hard selections of a small set, not only the nine class-level ones."""
-    for rho in (15.0, 60.0):
-        _, tokens = draw(9, 9 * 400, rho, 0.3, seed=5)
-        assert 0 < (~tokens.clean).sum() < 5
-        costs = {}
-        for choice in itertools.product((0.0, 1.0), repeat=9):
-            try:
-                costs[choice] = selection_margin(tokens, np.array(choice)).norm_squared
-            except NotSeparable:
-                continue
-        best = min(costs, key=costs.get)
-        assert best == tuple(pattern_selection(tokens, predicted_pattern(tokens)))
-        # No query, soft or hard, has a larger margin (property over random p of all sizes).
-        rng = np.random.default_rng(2)
-        for _ in range(30):
-            p = rng.standard_normal(tokens.noise.shape[1]) * math.exp(rng.uniform(-8, -4.5))
-            soft = selection_margin(tokens, weight_on_signal(tokens, p))
-            assert soft.norm_squared >= costs[best] * (1 - 1e-9)
-
-
 def test_measured_threshold_within_two_per_cent():
     for run in range(4):
         _, tokens = draw(60, 60 * 500, 30.0, 0.1, seed=9, run=run)
@@ -179,17 +119,6 @@ def test_measured_threshold_within_two_per_cent():
             # Just beside the measured value the best of nine flips its letter.
             sides = [best_pattern(pattern_costs(tokens.with_signal_norm(measured * f)))[k] for f in (0.999, 1.001)]
             assert sides == ["X", "S"]
-
-
-def test_threshold_outside_the_interval_is_an_error():
-    _, tokens = draw()
-    predicted = predicted_thresholds(tokens)[0]
-    with pytest.raises(ThresholdOutside, match="widen the interval"):
-        measured_threshold(tokens, 0, low=2 * predicted, high=3 * predicted)
-    with pytest.raises(ThresholdOutside):
-        measured_threshold(tokens, 1, low=predicted / 9, high=predicted / 8)
-    with pytest.raises(ValueError, match="k must be 0 or 1"):
-        measured_threshold(tokens, 2)
 
 
 def test_costs_decouple_and_follow_the_formula():
@@ -204,15 +133,6 @@ def test_costs_decouple_and_follow_the_formula():
     assert exact == pytest.approx(2 / 70.0**2 + multipliers.sum(), rel=1e-12)
 
 
-def test_dense_and_reduced_draws_and_the_fact_sheets_example():
-    """|C| = (38, 51), n = 100, d = 20000: thresholds 22.94 and 19.80."""
-    law = SignalNoiseLaw(12, 500, 20.0, 0.2)
-    dense = tokens_of(law.draw(3, 1, coordinates="dense"))
-    assert dense.noise.shape == (12, 500)
-    assert best_pattern(pattern_costs(dense)) == predicted_pattern(dense)
-    np.testing.assert_allclose(np.sqrt(20000 / np.array([38, 51])), [22.94, 19.80], atol=0.005)
-
-
 @pytest.mark.parametrize("weight", [0.05, 0.5, 0.9, 0.99])
 def test_mixing_costs(weight):
     _, tokens = draw(20, 20 * 4000, 120.0, 0.2, seed=6)
@@ -223,24 +143,6 @@ def test_mixing_costs(weight):
     grid = np.linspace(1, 1 / weight, 200_001)
     brute = grid**2 / 120.0**2 + (np.maximum(1 - weight * grid, 0) / (1 - weight)) ** 2 / tokens.noise_scale
     assert predicted_mixing(tokens, weight, clean=True) == pytest.approx(brute.min() - 1 / 120.0**2, rel=1e-6)
-
-
-def test_bad_selections():
-    sample, tokens = draw()
-    with pytest.raises(ValueError, match="selection must be 24 weights"):
-        selection_margin(tokens, np.full(24, 1.5))
-    with pytest.raises(ValueError, match="selection must be 24 weights"):
-        selection_margin(tokens, np.zeros(3))
-    with pytest.raises(ValueError, match="pattern must be one of"):
-        pattern_selection(tokens, "AB")
-    with pytest.raises(ValueError, match="run must be below 1"):
-        tokens_of(sample, 1)
-    with pytest.raises(ValueError, match="noise_token must be below 1"):
-        tokens_of(sample, noise_token=1)
-    with pytest.raises(ValueError, match="must be hard"):
-        attention_margin(tokens, np.full(24, 0.5))
-    with pytest.raises(NotSeparable, match="no class-level pattern"):
-        best_pattern({"SS": math.inf})
 
 
 # --- the query -------------------------------------------------------------------------------------------------------------
@@ -314,8 +216,6 @@ def test_errors_of_the_hard_limit():
     nothing = np.zeros(tokens.n)
     v, p = selection_margin(tokens, nothing).weights, attention_margin(tokens, nothing).weights
     assert 10 ** log10_error(sample, v, 10 * p) == pytest.approx(0.5, rel=1e-12)
-    with pytest.raises(ValueError, match="right sign"):
-        limit_error(sample, v, p)
 
 
 def test_many_tokens():
@@ -328,23 +228,6 @@ def test_many_tokens():
     assert (scores.argmax(1) == chosen).all()
     top = np.sort(scores, axis=1)
     assert (top[:, -1] - top[:, -2]).min() == pytest.approx(1, abs=1e-9)
-    with pytest.raises(ValueError, match="selected must be 10 token indices below 4"):
-        attention_margin_of_all_tokens(sample, np.full(10, 4))
-
-
-@pytest.mark.parametrize("radius", [0.0, -1.0, math.nan, True])
-def test_radius_must_be_positive(radius):
-    _, tokens = draw(6, 2400)
-    with pytest.raises(ValueError, match="radius must be a finite number > 0"):
-        constrained_optimum(tokens, radius)
-    with pytest.raises(ValueError, match="margin must be a finite number > 0"):
-        joint_optimum(tokens, radius)
-
-
-def test_a_search_without_time_is_an_error():
-    _, tokens = draw(12, 4800, 60.0)
-    with pytest.raises(NotConverged, match="must converge from one start"):
-        constrained_optimum(tokens, 0.1, max_iterations=1)
 
 
 # --- finite d: the threshold ------------------------------------------------------------------------------------------------
@@ -367,8 +250,6 @@ def test_exact_threshold_is_where_all_hard_selections_change():
             own = (tokens.classes == k) & tokens.clean
             assert (best[own] == (letter == "S")).all()
         assert abs(exact / predicted_thresholds(tokens)[k] - 1) > 1e-3  # the limit's is another number
-    with pytest.raises(ValueError, match="k must be 0 or 1"):
-        exact_threshold(tokens, 2)
 
 
 def test_gain_is_the_schur_complement_and_has_the_law_of_the_theorem():
@@ -526,3 +407,61 @@ def test_value_and_turn_of_the_optimum_to_second_order(rho, seed):
     assert errors[1] < errors[0]
     assert turns.max() < 3 * turns.min()
     assert abs(hard.level) > 2 * errors[1] or hard.pattern == "XX"
+
+
+# --- refusals -----------------------------------------------------------------------------------------------------------------
+
+SAMPLE, TOKENS = draw()
+FEW = np.random.default_rng(0).standard_normal((30, 3))  # few of the samples are support vectors
+MANY = SignalNoiseLaw(10, 10 * 400, 60.0, 0.3, tokens=4).draw(0)
+NEAR = predicted_thresholds(TOKENS)[0]
+
+
+def blind():
+    """The head that selects noise everywhere: its value has no sign on the signals."""
+    nothing = np.zeros(TOKENS.n)
+    return selection_margin(TOKENS, nothing).weights, attention_margin(TOKENS, nothing).weights
+
+
+@pytest.mark.parametrize(
+    ("call", "error", "message"),
+    [
+        (lambda: hard_margin(np.array([[1.0, 2.0]] * 2), np.array([1.0, -1.0])), NotSeparable, "contradict"),
+        # The origin lies inside a triangle: no two rows contradict each other.
+        (
+            lambda: hard_margin(np.array([[1.0, 0.0], [-1.0, 1.0], [-1.0, -1.0]]), np.ones(3)),
+            NotSeparable,
+            "contradict",
+        ),
+        (lambda: hard_margin(np.zeros((2, 3)), np.ones(2)), NotSeparable, "zero"),
+        (lambda: selection_margin(TOKENS, np.ones(TOKENS.n)), NotSeparable, "contradict"),
+        (lambda: best_pattern({"SS": math.inf}), NotSeparable, "no class-level pattern"),
+        (lambda: hard_margin(FEW, np.sign(FEW[:, 0]), max_iterations=1), NotConverged, "MaxIterations"),
+        (lambda: hard_margin(TOKENS.noise, TOKENS.labels, tolerance=1e-30), NotConverged, "KKT"),
+        (lambda: constrained_optimum(TOKENS, 0.1, max_iterations=1), NotConverged, "must converge from one start"),
+        (lambda: hard_margin(np.ones((2, 2)), np.ones(3)), ValueError, "rows must be"),
+        (lambda: hard_margin(np.ones(2), np.ones(2)), ValueError, "rows must be"),
+        (lambda: hard_margin(np.ones((0, 2)), np.ones(0)), ValueError, "rows must be"),
+        (lambda: hard_margin(np.ones((2, 2)), np.array([1.0, 0.5])), ValueError, "labels must be"),
+        (lambda: hard_margin(np.array([[np.nan, 1.0]]), np.ones(1)), ValueError, "rows finite"),
+        (lambda: measured_threshold(TOKENS, 0, low=2 * NEAR, high=3 * NEAR), ThresholdOutside, "widen the interval"),
+        (lambda: measured_threshold(TOKENS, 1, low=NEAR / 9, high=NEAR / 8), ThresholdOutside, "widen"),
+        (lambda: measured_threshold(TOKENS, 2), ValueError, "k must be 0 or 1"),
+        (lambda: exact_threshold(TOKENS, 2), ValueError, "k must be 0 or 1"),
+        (lambda: selection_margin(TOKENS, np.full(24, 1.5)), ValueError, "selection must be 24 weights"),
+        (lambda: selection_margin(TOKENS, np.zeros(3)), ValueError, "selection must be 24 weights"),
+        (lambda: pattern_selection(TOKENS, "AB"), ValueError, "pattern must be one of"),
+        (lambda: tokens_of(SAMPLE, 1), ValueError, "run must be below 1"),
+        (lambda: tokens_of(SAMPLE, noise_token=1), ValueError, "noise_token must be below 1"),
+        (lambda: attention_margin(TOKENS, np.full(24, 0.5)), ValueError, "must be hard"),
+        (lambda: limit_error(SAMPLE, *blind()), ValueError, "right sign"),
+        (lambda: attention_margin_of_all_tokens(MANY, np.full(10, 4)), ValueError, "10 token indices below 4"),
+        (lambda: constrained_optimum(TOKENS, 0.0), ValueError, "radius must be a finite number > 0"),
+        (lambda: constrained_optimum(TOKENS, math.nan), ValueError, "radius must be a finite number > 0"),
+        (lambda: joint_optimum(TOKENS, -1.0), ValueError, "margin must be a finite number > 0"),
+        (lambda: joint_optimum(TOKENS, True), ValueError, "margin must be a finite number > 0"),
+    ],
+)
+def test_refusals(call, error, message):
+    with pytest.raises(error, match=message):
+        call()

@@ -159,19 +159,6 @@ def test_interrupted_diagram_resumes_to_the_same_numbers(small_chunks, monkeypat
     assert calls == []
 
 
-def test_a_failing_write_leaves_the_old_file_and_no_rest(small_chunks, monkeypatch, tmp_path):
-    path = tmp_path / "grid.npz"
-    phase_diagram(small_chunks, draws=2, save=path)
-    before = path.read_bytes()
-    monkeypatch.setattr(
-        module.np, "savez", lambda file, **_: (file.write(b"half"), (_ for _ in ()).throw(OSError("disk full")))[0]
-    )
-    with pytest.raises(OSError, match="disk full"):
-        module._store(path, "key", {}, 1)
-    assert [p.name for p in tmp_path.iterdir()] == ["grid.npz"]
-    assert path.read_bytes() == before
-
-
 def test_foreign_files_are_refused_and_kept(small_chunks, tmp_path):
     path = tmp_path / "grid.npz"
     phase_diagram(small_chunks, draws=2, save=path)
@@ -200,54 +187,7 @@ def test_grid_for_other_programs(tmp_path):
     assert [p.name for p in tmp_path.iterdir()] == ["grid.npz"]
 
 
-def test_progress_goes_to_stderr_and_only_when_asked(capfd):
-    phase_diagram(PLANS["noise-snr"], draws=1, errors=False)
-    assert capfd.readouterr() == ("", "")
-    phase_diagram(PLANS["noise-snr"], draws=1, errors=False, progress=True)
-    out, err = capfd.readouterr()
-    assert out == ""
-    assert "15/15" in err
-
-
 # --- bad input
-
-
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ({"x": [1.0]}, "x must have two points or more"),
-        ({"y": 3.0}, "y must have two points or more"),
-        ({"x": [2.0, 1.0]}, "x must be finite and strictly rising"),
-        ({"x": [1.0, 1.0]}, "strictly rising"),
-        ({"y": [1.0, math.nan]}, "y must be finite"),
-        ({"x": ["a", "b"]}, "x must be a list of numbers"),
-        ({"n": [3, 4, 5]}, r"n must be a number or numbers that broadcast to \(2, 2\)"),
-        ({"n": 20.5}, "n must hold whole numbers"),
-        ({"d": 2}, "d must be a whole number >= 3"),
-        ({"label_noise": 0.6}, "label_noise must be"),
-        ({"step_size": [[0.1], [-0.1]]}, "step_size must be a finite number > 0"),
-        ({"signal_norm": "loud"}, "signal_norm must be a number"),
-    ],
-)
-def test_bad_plans(change, message):
-    good = {"x": [1.0, 2.0], "y": [1.0, 2.0], "n": 5, "d": 30, "signal_norm": 2.0, "label_noise": 0.1, "step_size": 0.1}
-    with pytest.raises(ValueError, match=message):
-        phase_plan(**(good | change))
-
-
-def test_bad_diagrams_and_cells(tmp_path):
-    with pytest.raises(ValueError, match="save must lie in a folder that exists"):
-        phase_diagram(PLANS["snr-n"], save=tmp_path / "nowhere" / "grid.npz")
-    with pytest.raises(ValueError, match="plan must be a PhasePlan"):
-        phase_diagram({"x": 1})
-    with pytest.raises(ValueError, match="draws must be"):
-        phase_diagram(PLANS["snr-n"], draws=0)
-    noise, one = torch.ones(3, 2, dtype=torch.float64), torch.ones(2, dtype=torch.float64)
-    classes, uniforms = torch.tensor([0, 1, 1]), torch.zeros(3, dtype=torch.float64)
-    with pytest.raises(ValueError, match="classes must be whole numbers"):
-        two_step_cells(noise, classes.double(), uniforms, one, one, one)
-    with pytest.raises(ValueError, match="step_size must have shape"):
-        two_step_cells(noise, classes, uniforms, one, one, one[:1])
 
 
 # --- theory and fits
@@ -297,38 +237,42 @@ def test_threshold_off_the_grid_is_a_verdict_not_a_number():
     assert "no crossing of 1/2 between 1 and 2" in fit.reason
 
 
+# --- refusals
+
+ONE, CLASSES = torch.ones(2, dtype=torch.float64), torch.tensor([0, 1, 1])
+GOOD = {"x": [1.0, 2.0], "y": [1.0, 2.0], "n": 5, "d": 30, "signal_norm": 2.0, "label_noise": 0.1, "step_size": 0.1}
+
+
+def cells(classes=CLASSES, steps=ONE):
+    return two_step_cells(torch.ones(3, 2, dtype=torch.float64), classes, torch.zeros(3).double(), ONE, ONE, steps)
+
+
 @pytest.mark.parametrize(
-    ("x", "shares", "message"),
+    ("call", "message"),
     [
-        ([1.0, 2.0], np.zeros((2, 3)), "x must be three points"),
-        ([3.0, 2.0, 1.0], np.zeros((3, 3)), "positive and rising"),
-        ([1.0, 2.0, 3.0], np.zeros((3, 1)), "shares must be"),
-        ([1.0, 2.0, 3.0], np.full((3, 2), math.nan), r"shares must lie in \[0, 1\]"),
+        (lambda: phase_plan(**GOOD | {"x": [1.0]}), "x must have two points or more"),
+        (lambda: phase_plan(**GOOD | {"y": 3.0}), "y must have two points or more"),
+        (lambda: phase_plan(**GOOD | {"x": [2.0, 1.0]}), "x must be finite and strictly rising"),
+        (lambda: phase_plan(**GOOD | {"x": [1.0, 1.0]}), "strictly rising"),
+        (lambda: phase_plan(**GOOD | {"y": [1.0, math.nan]}), "y must be finite"),
+        (lambda: phase_plan(**GOOD | {"x": ["a", "b"]}), "x must be a list of numbers"),
+        (lambda: phase_plan(**GOOD | {"n": [3, 4, 5]}), r"n must be a number or numbers that broadcast to \(2, 2\)"),
+        (lambda: phase_plan(**GOOD | {"n": 20.5}), "n must hold whole numbers"),
+        (lambda: phase_plan(**GOOD | {"d": 2}), "d must be a whole number >= 3"),
+        (lambda: phase_plan(**GOOD | {"label_noise": 0.6}), "label_noise must be"),
+        (lambda: phase_plan(**GOOD | {"step_size": [[0.1], [-0.1]]}), "step_size must be a finite number > 0"),
+        (lambda: phase_plan(**GOOD | {"signal_norm": "loud"}), "signal_norm must be a number"),
+        (lambda: phase_diagram(PLANS["snr-n"], save="nowhere/grid.npz"), "save must lie in a folder that exists"),
+        (lambda: phase_diagram({"x": 1}), "plan must be a PhasePlan"),
+        (lambda: phase_diagram(PLANS["snr-n"], draws=0), "draws must be"),
+        (lambda: cells(CLASSES.double()), "classes must be whole numbers"),
+        (lambda: cells(steps=ONE[:1]), "step_size must have shape"),
+        (lambda: fit_threshold([1.0, 2.0], np.zeros((2, 3))), "x must be three points"),
+        (lambda: fit_threshold([3.0, 2.0, 1.0], np.zeros((3, 3))), "positive and rising"),
+        (lambda: fit_threshold([1.0, 2.0, 3.0], np.zeros((3, 1))), "shares must be"),
+        (lambda: fit_threshold([1.0, 2.0, 3.0], np.full((3, 2), math.nan)), r"shares must lie in \[0, 1\]"),
     ],
 )
-def test_bad_fits(x, shares, message):
+def test_refusals(call, message):
     with pytest.raises(ValueError, match=message):
-        fit_threshold(x, shares)
-
-
-def test_drawing_shows_three_phases_and_the_uncertain_cells():
-    import matplotlib as mpl
-
-    mpl.use("Agg")
-    import matplotlib.pyplot as plt
-
-    from attnbook.single_head.phase_diagram.figure import PHASE_COLOURS, draw_phases, phase_legend
-
-    diagram = phase_diagram(PLANS["snr-step"], draws=4)
-    figure, axes = plt.subplots()
-    draw_phases(axes, diagram)
-    mesh = axes.collections[0]
-    phase, uncertain = diagram.phase()
-    np.testing.assert_array_equal(mesh.get_array().reshape(diagram.plan.shape), phase)
-    dots = next(c for c in axes.collections if c.get_label() == "draws disagree")
-    assert len(dots.get_offsets()) == uncertain.sum()
-    assert (axes.get_xscale(), axes.get_yscale()) == ("log", "log")
-    phase_legend(figure, axes)
-    texts = [text.get_text() for text in figure.legends[0].get_texts()]
-    assert texts[:3] == list(PHASE_COLOURS)
-    plt.close(figure)
+        call()

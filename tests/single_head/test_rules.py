@@ -152,12 +152,3 @@ def test_a_gradient_of_zero_moves_nothing() -> None:
 def test_bad_arguments_are_refused(make, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         make()
-
-
-def test_sign_descent_is_adam_without_memory() -> None:
-    sample, start = sample_and_start()
-    pair = [
-        train_heads(sample, STEP, 4, rule=rule, start=start, record=[])
-        for rule in (rules.SIGN_DESCENT, rules.adam((0, 0), 1e-300))
-    ]
-    assert (pair[0].v - pair[1].v).abs().max() < 1e-12

@@ -1,7 +1,6 @@
 """The general trainer: gradients by autograd and finite differences, dense against reduced coordinates, bad input."""
 
 import math
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -13,7 +12,7 @@ from attnlib.single_head.law import Sample, SignalNoiseLaw
 from attnlib.single_head.maps import AttentionMap
 from attnlib.single_head.model import forward, gradients, loss
 from attnlib.single_head.rules import Rule
-from attnlib.single_head.training import gradient_descent, train_heads
+from attnlib.single_head.training import train_heads
 
 LAW = SignalNoiseLaw(n=7, d=40, signal_norm=3.0, label_noise=0.3)
 MAPS = [
@@ -93,48 +92,6 @@ def test_dense_training_equals_reduced_training(rule: Rule, shared: bool) -> Non
     assert (paths[0].margins[-1] - paths[0].margins[0]).abs().max() > 0.3
 
 
-@pytest.mark.parametrize("chosen", MAPS, ids=str)
-@pytest.mark.parametrize("rule", RULES, ids=str)
-def test_both_methods_make_the_same_steps(chosen: AttentionMap, rule: Rule) -> None:
-    sample = SignalNoiseLaw(n=9, d=70, signal_norm=4.0, label_noise=0.2).draw(0, 3)
-    sizes = torch.tensor([0.1, 0.05, 0.02], dtype=torch.float64)
-    for shared in (False, True):
-        kwargs = {
-            "heads": 4, "attention_step_size": 0.03, "attention_map": chosen, "rule": rule, "shared_values": shared,
-            "start": start_for(sample, 4, shared), "output_scale": 0.7, "schedule": lambda step: 1 / (1 + step),
-        }  # fmt: skip
-        one, two = (train_heads(sample, sizes, 12, method=method, **kwargs) for method in ("gram", "vectors"))
-        for name in ("v", "p", "margins", "attention_on_signal", "loss"):
-            a, b = getattr(one, name), getattr(two, name)
-            assert a.shape == b.shape
-            assert (a - b).abs().max() < 1e-11
-        assert one.attention_clean.shape == (13, 3, 4)
-        mask = ~sample.noisy[1]
-        assert torch.allclose(two.attention_clean[5, 1, 2], two.attention_on_signal[5, 1, 2, mask].mean(), atol=1e-14)
-
-
-def test_more_than_two_signals() -> None:
-    """Both methods read any number of signals: three here, of three classes of token, two labels."""
-    sample = SignalNoiseLaw(n=8, d=50, signal_norm=3.0).draw(0, 2)
-    third = normal(2, 1, sample.tokens.shape[-1], seed=9, size=1.0)
-    signals, classes = torch.cat([sample.signals, third], 1), torch.arange(8).expand(2, 8) % 3
-    tokens = sample.tokens.clone()
-    tokens[:, :, 0] = signals.gather(1, classes.unsqueeze(-1).expand(-1, -1, signals.shape[-1]))
-    more = replace(sample, signals=signals, signal_class=classes, tokens=tokens)
-    one, two = (train_heads(more, 0.2, 6, heads=2, start=start_for(more, 2), method=e) for e in ("gram", "vectors"))
-    assert (one.margins - two.margins).abs().max() < 1e-12
-    assert (one.v - two.v).abs().max() < 1e-12
-
-
-def test_one_softmax_head_is_gradient_descent() -> None:
-    sample = LAW.draw(2, 3)
-    one, several = gradient_descent(sample, 0.3, 5), train_heads(sample, 0.3, 5)
-    single = several.single()
-    assert several.p.shape == (6, 3, 1, sample.tokens.shape[-1])
-    for name in ("v", "p", "margins", "attention_on_signal", "attention_noisy", "loss"):
-        assert torch.allclose(getattr(one, name), getattr(single, name), atol=1e-13, equal_nan=True)
-
-
 def test_step_sizes_by_run_schedule_freezing_and_record() -> None:
     sample = LAW.draw(2, 3)
     sizes = torch.tensor([0.1, 0.3, 0.5], dtype=torch.float64)
@@ -161,9 +118,13 @@ def test_output_scale_is_the_scale_of_the_output() -> None:
     assert torch.allclose(plain.output, heads[0] + heads[1], atol=1e-14)
 
 
-def test_single_needs_one_head() -> None:
-    with pytest.raises(ValueError, match=r"heads must be 1 .* got 2"):
-        train_heads(LAW.draw(0), 0.1, 1, heads=2).single()
+def test_relu_trains_where_its_derivative_exists_or_is_not_needed() -> None:
+    sample = LAW.draw(0, 2)
+    assert train_heads(sample, 0.1, 2, attention_map=maps.relu(), start=start_for(sample, 1)).steps == (0, 1, 2)
+    assert (train_heads(sample, 0.1, 2, attention_map=maps.relu(), attention_step_size=0).v == 0).all()
+
+
+START = (torch.zeros(2, 2, 9, dtype=torch.float64),) * 2, (torch.zeros(2, 1, 9, dtype=torch.float64),) * 2
 
 
 @pytest.mark.parametrize(
@@ -171,11 +132,8 @@ def test_single_needs_one_head() -> None:
     [
         ({"heads": 0}, "heads must be"),
         ({"step_size": 0.0}, "step_size must be"),
-        (
-            {"step_size": torch.tensor([0.1, -0.1], dtype=torch.float64)},
-            "step_size must be finite and > 0 in every run",
-        ),
-        ({"step_size": torch.tensor([0.1], dtype=torch.float64)}, "step_size"),
+        ({"step_size": torch.tensor([0.1, -0.1]).double()}, "step_size must be finite and > 0 in every run"),
+        ({"step_size": torch.tensor([0.1]).double()}, "step_size"),
         ({"attention_step_size": -1.0}, "attention_step_size must be .* or 0 to freeze it"),
         ({"steps": -1}, "steps must be"),
         ({"output_scale": 0.0}, "output_scale must be"),
@@ -188,17 +146,12 @@ def test_single_needs_one_head() -> None:
         ({"method": "fast"}, "method must be one of"),
         ({"schedule": lambda step: -1.0}, "schedule must return factors >= 0; got -1.0 at step 0"),
         ({"schedule": lambda step: math.nan}, "schedule must be"),
-        ({"start": (torch.zeros(2, 2, 9, dtype=torch.float64),) * 2, "heads": 2, "shared_values": True}, r"start\[0\]"),
-        ({"start": (torch.zeros(2, 1, 9, dtype=torch.float64),) * 2, "heads": 2, "shared_values": True}, r"start\[1\]"),
+        ({"start": START[0], "heads": 2, "shared_values": True}, r"start\[0\]"),
+        ({"start": START[1], "heads": 2, "shared_values": True}, r"start\[1\]"),
+        ({"heads": 2}, r"heads must be 1 .* got 2"),  # asked of the path by single()
     ],
 )
-def test_bad_arguments_are_refused(arguments: dict, message: str) -> None:
+def test_refusals(arguments: dict, message: str) -> None:
     call = {"step_size": 0.1, "steps": 3} | arguments
     with pytest.raises(ValueError, match=message):
-        train_heads(LAW.draw(0, 2), call.pop("step_size"), call.pop("steps"), **call)
-
-
-def test_relu_trains_where_its_derivative_exists_or_is_not_needed() -> None:
-    sample = LAW.draw(0, 2)
-    assert train_heads(sample, 0.1, 2, attention_map=maps.relu(), start=start_for(sample, 1)).steps == (0, 1, 2)
-    assert (train_heads(sample, 0.1, 2, attention_map=maps.relu(), attention_step_size=0).v == 0).all()
+        train_heads(LAW.draw(0, 2), call.pop("step_size"), call.pop("steps"), **call).single()

@@ -1,6 +1,5 @@
 """The general trainer on its kernels: every implementation makes the steps of the readable method, in batches of runs too."""
 
-import math
 from dataclasses import replace
 
 import numpy as np
@@ -109,16 +108,3 @@ def test_a_run_is_the_same_alone():
     run = {"rule": rules.stochastic(3), "heads": 2, "attention_map": maps.SIGMOID}
     together, alone = train_heads(data, 0.1, 25, **run), train_heads(data.run(2), 0.1, 25, **run)
     assert torch.equal(together.margins[:, 2:3], alone.margins)
-
-
-def test_a_float32_sample_is_trained_in_float64():
-    data = SignalNoiseLaw(9, 40, 3.0, 0.2).draw(0, dtype=torch.float32)
-    path = train_heads(data, 0.1, 5, heads=2)
-    assert path.margins.dtype == path.v.dtype == torch.float64
-
-
-def test_no_steps_at_all():
-    path = train_heads(sample(1), 0.4, 0, heads=2)
-    assert path.steps == (0,)
-    assert (path.attention_on_signal == 0.5).all()
-    assert math.isclose(path.loss.item(), math.log(2.0))

@@ -23,7 +23,6 @@ from attnbook.staircase import (
     train_softmax,
 )
 from attnbook.staircase.best_fit import best_losses
-from attnbook.staircase.claims import CLAIMS
 from attnbook.staircase.figures import draw_directions, draw_losses, draw_softmax, draw_times
 from attnbook.staircase.measure import alignment, crossing_times, largest_part, plateau_heights
 from attnbook.staircase.merged import train_merged
@@ -118,12 +117,6 @@ def test_merged_training_is_gradient_flow() -> None:
     )
 
 
-def test_fewer_heads_than_dimensions_stop_at_their_level() -> None:
-    law = SpectrumLaw((0.7, 0.4, 0.3), 7)
-    path = train_separate(law, heads_of(3, 2, 3, 0.2), 800.0, every=100.0, step=0.2)
-    torch.testing.assert_close(path.loss[:, -1], plateau_levels(law)[2].expand(3), rtol=1e-4, atol=0)
-
-
 @pytest.mark.parametrize(("i", "j"), [(0, 1), (1, 0), (2, 0), (1, 2)])
 def test_a_head_on_a_smaller_eigenvector_turns(i: int, j: int) -> None:
     c, values = LAW.second_moment(), LAW.eigenvalues()
@@ -216,15 +209,6 @@ def test_softmax_gradients_by_automatic_differentiation() -> None:
         np.testing.assert_allclose(got, wanted.detach().numpy(), atol=1e-13)
 
 
-def test_at_infinite_length_softmax_heads_are_linear() -> None:
-    law, heads = SpectrumLaw((0.7, 0.3), 20_000), heads_of(1, 3, 2, 0.7)
-    limit = torch.diag(torch.as_tensor(law.eigenvalues())) @ heads.matrix()[0]
-    rest = torch.eye(2, dtype=torch.float64) - limit
-    x, x_q = _contexts(law, 2, 1, 12)
-    by_limit = ((rest @ torch.as_tensor(x_q[0])) ** 2).sum(0).mean().item()
-    assert _gradient(x, x_q, *heads.arrays())[0].item() == pytest.approx(by_limit, rel=0.03)
-
-
 def test_what_softmax_training_keeps() -> None:
     start = heads_of(2, 3, 3, 0.1)
     path, values = train_softmax(QUIET, start, 0, 4.0, prompts=30, step=0.01, every=100)
@@ -285,10 +269,6 @@ def test_the_largest_part() -> None:
 @pytest.fixture(scope="module")
 def study() -> Study:
     return make_study(3, 31, 4, 0.02, draws=2, softmax_draws=2, prompts=20, seed=11)
-
-
-def test_ids_are_those_of_the_ledger() -> None:
-    assert list(CLAIMS) == [f"P{number}" for number in range(1, 13)]
 
 
 # --- refused input ---------------------------------------------------------------------------------------------------------

@@ -38,27 +38,12 @@ def test_numbers_are_those_of_the_pages_own_cells(batched, place, monkeypatch) -
     assert batched[place] == recorded_by_page(PAGE, POINTS[place])
 
 
-def test_every_parameter_changes_its_own_row(batched) -> None:
-    # A function that took a neighbour's law, seed, step size or number of steps would give two equal rows.
-    assert len({str(sorted(named.items())) for named in batched}) == len(POINTS)
-
-
 def test_neither_order_nor_company_nor_memory_changes_a_number(batched, monkeypatch) -> None:
     assert as_stored(dynamics([*POINTS[::-1], POINTS[0]])) == [*batched[::-1], batched[0]]
     assert as_stored([dynamics([point])[0] for point in POINTS]) == batched
     monkeypatch.setattr(module, "_CHUNK_BYTES", 1)
     assert [len(batch) for batch in module._batches(POINTS)] == [1] * len(POINTS)
     assert as_stored(dynamics(POINTS)) == batched
-
-
-def test_points_of_one_size_are_one_training_and_share_their_draws(batched, monkeypatch) -> None:
-    trained, drawn = [], []
-    train, draw = module.train, module.draw_gram
-    monkeypatch.setattr(module, "train", lambda gram, *a, **k: (trained.append(gram.runs), train(gram, *a, **k))[1])
-    monkeypatch.setattr(module, "draw_gram", lambda *key: (drawn.append(key), draw(*key))[1])
-    assert as_stored(dynamics(POINTS)) == batched
-    assert trained == [2 + 2 + 3, 2, 2, 2]  # step size and steps of the fourth and fifth point are their own
-    assert len(drawn) == 4  # the first, fourth and fifth have one draw
 
 
 def test_an_odd_number_of_samples_is_refused_as_by_the_page() -> None:

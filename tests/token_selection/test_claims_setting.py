@@ -15,10 +15,6 @@ def study():
     return setting_study(TokenLaw(20, 2000, 8, 20.0), 5e-3, dense_d=50, steps=60, runs=1, draws=200, seed=4)
 
 
-def test_ids_belong_to_the_page():
-    assert set(CLAIMS) == {f"TS{number}" for number in range(11, 19)}
-
-
 def test_the_floor_leaves_its_regime_at_a_small_signal(study):
     result = CLAIMS["TS16"].check(replace(study, law=TokenLaw(4, 100, 5, 2.0, label_noise=0.5)))
     assert result.verdict == Verdict.OUTSIDE

@@ -72,15 +72,6 @@ def test_selection_time_of_the_flow_is_that_of_plain_descent():
         assert there[0, 0] == pytest.approx(0.5, abs=0.04)
 
 
-def test_half_the_largest_move_gives_the_same_times():
-    laws = laws_of_strength(LAW, [1.5])
-    coarse, fine = (delay_times(laws, runs=2, seed=0, largest_move=m) for m in (0.05, 0.025))
-    np.testing.assert_allclose(fine.select, coarse.select, rtol=0.05)
-    np.testing.assert_allclose(fine.fit, coarse.fit, rtol=0.05)
-    assert fine.steps[0] > 1.5 * coarse.steps[0]
-    assert (coarse.select > 10 * coarse.fit).all()
-
-
 def test_fit_times_are_when_the_last_label_is_fitted():
     laws = laws_of_strength(LAW, [2.0])
     times = fit_times(laws, runs=3, seed=4)

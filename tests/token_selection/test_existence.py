@@ -2,14 +2,12 @@
 
 import math
 
-import numpy as np
 import pytest
 import torch
 
 from attnbook.token_selection.existence.study import (
     constructed,
     existence_study,
-    identity_start,
     memorised_share,
     train_prompt,
 )
@@ -122,23 +120,6 @@ def test_identity_start_is_training_with_the_identity():
     torch.testing.assert_close(run.still_to_move[:, 0], expected, rtol=1e-10, atol=0)
     assert run.steps == (0, 10, 20, 30)
     assert run.strength[0].isnan().all()
-
-
-def test_identity_start_keeps_the_training_sets():
-    gram = draw_gram(LAW, 2, 2)
-    same = identity_start(gram)
-    assert torch.equal(same.kernel, gram.kernel)
-    assert torch.equal(same.weighted, gram.kernel)
-    assert same.prompt_norm_squared.abs().max() == 0
-
-
-def test_the_published_ladder():
-    """Sheet, one seed: c = .02 .80/1, .04 .96/1, .1 1/.995, .2 1/.83, .5 1/.68, 1 1/.645, from 200 points: within a seed's spread."""
-    law = TokenLaw(100, 10_000, 8, 20.0, weak_signal=0.2)
-    ladder = constructed(draw_gram(law, 21, 5), (0.02, 0.04, 0.1, 0.2, 0.5, 1.0), count=4000)
-    train, fresh = ladder.train_argmax.mean(0), ladder.fresh_argmax.mean(0)
-    np.testing.assert_allclose(train, [0.8, 0.96, 1, 1, 1, 1], atol=0.03)
-    np.testing.assert_allclose(fresh, [1, 1, 0.985, 0.83, 0.66, 0.62], atol=0.05)
 
 
 def test_bad_arguments():

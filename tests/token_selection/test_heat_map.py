@@ -1,6 +1,5 @@
 """Heat maps: every cell equals the cell alone, resume after an interruption, files that are refused, phases by hand."""
 
-import contextlib
 import math
 import os
 import signal
@@ -64,26 +63,12 @@ def test_a_cell_is_the_training_of_its_law(found):
     assert np.isfinite(np.concatenate([getattr(found, name).ravel() for name in NAMES])).all()
 
 
-@pytest.mark.parametrize("batch", [1e-9, 0.03])  # one unit at a time; at this size 0.03 means 480 * 0.03 = 0.48 ... 1
-def test_the_cutting_of_batches_does_not_matter(found, batch, monkeypatch):
-    monkeypatch.setattr(module, "_BATCH", batch)
-    same(heat_map(small_plan()), found, 1e-10)
-
-
 def test_a_cell_does_not_depend_on_the_rest_of_the_map(found):
     other = heat_map(small_plan(norms=(9.0, 11.0), dims=(41, 300, 900), runs=1))
     for name in NAMES:
         np.testing.assert_allclose(
             getattr(other, name)[1, 0, 0], getattr(found, name)[1, 1, 0], rtol=1e-10, atol=1e-10, err_msg=name
         )
-
-
-def test_shapes_and_uniform_error(found):
-    assert found.train_loss.shape == (2, 3, 2)
-    assert found.attention.shape == (2, 3, 2, 4)
-    np.testing.assert_allclose(found.attention.sum(-1), 1, rtol=1e-12)
-    expected = [0.5 * math.erfc(norm / (0.9 * math.sqrt(2 * 4)) / math.sqrt(2)) for norm in (3.0, 9.0, 40.0)]
-    np.testing.assert_allclose(found.uniform_error, [expected, expected], rtol=1e-9)
 
 
 def test_phases_by_hand():
@@ -226,22 +211,6 @@ def test_small_files_and_back(found, tmp_path):
         read_map(tmp_path / "none.npz", found.plan)
 
 
-def test_progress_counts_every_cell(found, monkeypatch):
-    seen = []
-
-    class Bar(contextlib.nullcontext):
-        def __enter__(self):
-            return self
-
-        def update(self, count):
-            seen.append(count)
-
-    monkeypatch.setattr(module, "progress_bar", lambda wanted, total, what: seen.append((wanted, total)) or Bar())
-    same(heat_map(small_plan(), progress=True), found)
-    assert seen[0] == (True, 12)
-    assert sum(seen[1:]) == 12
-
-
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
@@ -263,11 +232,6 @@ def test_progress_counts_every_cell(found, monkeypatch):
 def test_bad_plans(changes, words):
     with pytest.raises(ValueError, match=words):
         small_plan(**changes)
-
-
-def test_no_plan():
-    with pytest.raises(ValueError, match="plan must be a HeatPlan; got dict"):
-        heat_map({})
 
 
 def test_the_stored_map_is_the_papers_and_small():

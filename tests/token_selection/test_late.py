@@ -59,29 +59,6 @@ def test_gaps_settle_where_the_theorem_says():
     assert off[1] < off[0] / 10
 
 
-def test_a_long_run_is_past_entry():
-    """Every quantity of the theorem, computed from its text: at theta = e^12 the condition asks for less, and V falls from then on."""
-    law = TokenLaw(n=8, d=400_000, tokens=5, signal_norm=200.0, label_noise=0.25)
-    gram, asked, heights = draw_gram(law, 5, 1), [], []
-    values = (gram.head_scores * gram.labels.observed[..., None])[0]
-    for end in (12.0, 18.0):
-        run = late_gaps(law, end, runs=1, seed=5)
-        assert run.kkt.all()
-        beta, f, delta = run.weights[0], run.pulls[0], (run.gaps - run.predicted)[0]
-        rows, _ = svm_weights(gram.weighted[0, :40, :40], values.argmax(1))
-        products = rows @ gram.weighted[0, :40, :40] @ rows.mT
-        torch.testing.assert_close(products @ beta, torch.ones_like(beta))
-        leads = rows @ values.flatten()
-        c = 2 * (1 + 2 * leads.max() / leads.min() + leads.max())
-        height = (beta * (torch.exp(-delta) - 1 + delta)).sum()
-        M = 2 * (height + 2 * beta.sum())
-        K = torch.linalg.eigvalsh(products)[-1] * c**2 * M**4 / f.min() ** 2
-        asked.append(max((K / beta.sum()).sqrt() / 2, c * M / f.min()).log().item())
-        heights.append(height.item())
-    assert max(asked) < 12
-    assert 0 < heights[1] < 0.5 * heights[0]
-
-
 def test_bad_arguments():
     with pytest.raises(ValueError, match="log_time must be"):
         late_gaps(LAW, -1.0, runs=1, seed=0)

@@ -80,12 +80,6 @@ def test_the_head_reads_a_class_as_plus_or_minus_one_over_root_two():
     torch.testing.assert_close(doubled.head(), 2 * head)
 
 
-def test_ratios():
-    law = TokenLaw(n=20, d=2000, tokens=8, signal_norm=20.0, noise_std=2.0)
-    assert law.snr**2 == pytest.approx(400 / (4 * 2000))
-    assert "n SNR^2 = 1, n d SNR^4 = 100" in str(law)
-
-
 @pytest.mark.parametrize(
     ("change", "words"),
     [

@@ -51,22 +51,6 @@ def _forces(z: torch.Tensor, sample) -> torch.Tensor:
     return -torch.autograd.grad(loss, z)[0]
 
 
-def test_the_authors_seed_reports_0996_and_fresh_points_do_not():
-    result = leaked_test(TokenLaw(20, 2000, 8, 20.0), 42, 5e-3, 1000, record=[99, 999])
-    assert result.flipped == result.wrong == (0, 1, 10, 11)
-    assert result.reported_accuracy == pytest.approx(0.996)
-    assert result.wrong_fresh == 0
-    assert result.fresh_accuracy == 1.0
-    assert result.fresh_error < 1e-10
-    path = result.trajectory
-    assert path.steps == (99, 999, 1000)
-    assert path.attention_of("clean")[1, 0, 0].item() == pytest.approx(0.995, abs=0.002)  # published
-    assert path.attention_of("noisy")[1, 0, 1].item() == pytest.approx(
-        0.844, abs=0.08
-    )  # published; their W_0 is not seeded
-    assert path.loss[1, 0].item() == pytest.approx(0.4527, abs=0.002)
-
-
 def test_fresh_points_share_nothing_with_the_training_noise():
     training = leaked_sample(LAW, 4).tokens[0].flatten()
     fresh, _ = LAW.draw_fresh(20, 4)

@@ -5,7 +5,6 @@ import math
 import pytest
 import torch
 
-from attnbook.token_selection.setting.descent import gradient_descent
 from attnbook.token_selection.setting.study import compare_sampling, setting_study, uniform_accuracy_measured
 from attnbook.token_selection.setting.three_lines import force_at_gap, long_run, naive_forces, one_line, three_lines
 from attnlib.token_selection.gram import draw_gram, gram_of
@@ -56,12 +55,6 @@ def test_one_line_is_gradient_descent_on_one_parameter(trained):
     assert (other[:, 0] - expected).abs().max() > 0.01
 
 
-def test_three_lines_equal_the_program_on_several_runs_and_recorded_steps():
-    gram = draw_gram(LAW, 5, 3, start=START)
-    path = train(gram, 0.2, 30, record=[0, 7, 30])
-    torch.testing.assert_close(three_lines(gram, 0.2, 30)[[0, 7, 30]], path.scores, rtol=0, atol=1e-11)
-
-
 def test_the_force_at_a_gap_by_hand():
     gaps = torch.tensor([0.0, 2.0, 50.0, 600.0], dtype=torch.float64)
     computed, exact = force_at_gap(gaps, 5)
@@ -109,16 +102,6 @@ def test_uniform_accuracy_by_the_normal_distribution():
     for column, norm in zip(accuracy.T, (3.0, 9.0), strict=True):
         expected = 0.5 * math.erfc(-norm / (2 * math.sqrt(12)) / math.sqrt(2))
         assert abs(column.mean().item() - expected) < 5 * math.sqrt(expected * (1 - expected) / 100_000)
-
-
-def test_the_study_holds_what_the_page_shows():
-    study = setting_study(
-        TokenLaw(4, 500, 5, 10.0, label_noise=0.5), 0.01, dense_d=20, steps=5, runs=2, draws=200, seed=1
-    )
-    dense = gradient_descent(TokenLaw(4, 20, 5, 10.0, label_noise=0.5).draw(1, 2), Start(), 0.25, 5)
-    torch.testing.assert_close(study.zero_prompt.dense.scores, dense.scores, rtol=0, atol=0)
-    assert study.long_runs["stable"].signal_score.shape[1] == 5
-    assert study.uniform_accuracy.shape == (5, len(study.signal_norms))
 
 
 @pytest.mark.parametrize(

@@ -14,11 +14,10 @@ from attnbook.token_selection.fresh_selection import (
     hard_selection,
     selection_accuracy,
 )
-from attnbook.token_selection.mean_field import CLEAN, FLIPPED, flipped_share, mean_field
+from attnbook.token_selection.mean_field import CLEAN, FLIPPED, mean_field
 from attnbook.token_selection.time_laws.horizon import train_flow
 from attnlib.token_selection.gram import draw_gram
 from attnlib.token_selection.law import TokenLaw
-from attnlib.token_selection.training import train
 
 
 def law(**changes) -> TokenLaw:
@@ -91,23 +90,6 @@ def test_first_half_time_is_that_of_training(changes, tolerance):
     assert measured == pytest.approx(theory.first_half_time(one, 1.0), rel=tolerance)
 
 
-def test_mean_field_follows_training_at_the_default_setting():
-    one, recorded = law(), (50, 99, 199, 499, 999)
-    path = mean_field(one, 5e-3, horizon=1000)
-    trained = train(draw_gram(one, 2, 8), 5e-3, 999, record=recorded)
-    clean, noisy = (
-        trained.attention_of(kind).mean(1)[1:] if len(trained.steps) > 5 else trained.attention_of(kind).mean(1)
-        for kind in ("clean", "noisy")
-    )
-    for row, step in enumerate(recorded):
-        at = [np.interp(step, path.time, path.attention[:, kind, 0]) for kind in (CLEAN, FLIPPED)]
-        assert clean[row, 0].item() == pytest.approx(at[0], abs=0.04)
-        assert noisy[row, 0].item() == pytest.approx(at[1], abs=0.04)
-    assert trained.prompt_norm_squared[-1].mean().item() == pytest.approx(path.prompt_norm_squared[-1], rel=0.06)
-    fresh = one.noise_std**2 * trained.direction_norm_squared[-1].mean().item()
-    assert fresh == pytest.approx(path.score_variance[-1], rel=0.1)  # without the part off the span: 40 % less
-
-
 def test_mean_field_signal_score_is_the_fixed_function_of_own_noise():
     one = law(weak_signal=0.3, label_noise=0.1)
     path = mean_field(one, 1e-2, horizon=400.0, finite_size=False)
@@ -118,11 +100,6 @@ def test_mean_field_signal_score_is_the_fixed_function_of_own_noise():
     np.testing.assert_allclose(path.signal_score, expected, rtol=1e-10, atol=1e-12)
     np.testing.assert_allclose(own.sum(-1), 0, atol=1e-10)
     assert path.prompt_norm_squared[0] == 0 < path.prompt_norm_squared[-1]
-
-
-def test_flipped_share_counts_what_balanced_labels_flip():
-    assert flipped_share(law(n=22, label_noise=0.2)) == pytest.approx(4 / 22)
-    assert flipped_share(law(n=22, label_noise=0.2, balanced=False)) == 0.2
 
 
 # Flipped samples
@@ -202,20 +179,6 @@ def test_hard_selection_and_its_accuracy_against_sampling():
     assert (values > 0).mean() == pytest.approx(selection_accuracy(1.4, one), abs=4.5 * 0.5 / math.sqrt(draws))
 
 
-def test_delay_exponent_closed_form_and_slope():
-    assert theory.delay_exponent(law(weak_signal=0.0)) == pytest.approx(16 * math.log(7) / (7 - 1.6))
-    assert theory.delay_exponent(law()) == pytest.approx(5.9925, abs=1e-4)
-    x, y = [4, 8], []
-    for inverse in x:  # far from noisy: n d SNR^4 = 1e10 / inverse
-        one = law(signal_norm=1e5, d=int(20 * 1e10 * inverse))
-        y.append(theory.selection_time(one, 10 / one.d)[0])
-    slope = theory.delay_exponent(law())
-    # between 4 and 8 the gaps' constants still move; between 40 and 80 hardly
-    assert (y[1] - y[0]) / 4 == pytest.approx(slope, rel=6e-2)
-    far = [theory.selection_time(law(signal_norm=1e5, d=int(20 * 1e10 * k)), 10 / (20 * 1e10 * k))[0] for k in (40, 80)]
-    assert (far[1] - far[0]) / 40 == pytest.approx(slope, rel=6e-3)
-
-
 @pytest.mark.parametrize(("signal_norm", "closed_within", "path_within"), [(200.0, 0.1, 0.1), (20.0, 1.5, 0.8)])
 def test_delay_is_that_of_training(signal_norm, closed_within, path_within):
     """At 1/(n SNR^2) = 3, in nats of 22; the spread of a draw is 0.03 and 0.6 nats."""
@@ -243,17 +206,6 @@ def test_closed_delay_is_that_of_the_mean_field_in_nats(signal_norm):
     one = law(signal_norm=signal_norm, d=int(160 * signal_norm**2))
     path = math.log(theory.selection_path(one, 1.0).time[-1])
     assert theory.selection_time(one, 1.0)[0] == pytest.approx(path, abs=0.25 if signal_norm == 20 else 0.06)
-
-
-def test_at_the_selection_time_a_fresh_sample_attends_with_one_half():
-    """The variance of its scores from roots of |p|^2 (|p|^2 + sigma_w^2 d) = lambda |p|^2 on the span, found another way."""
-    one = law(d=64_000)
-    scale = 0.7
-    gap = theory.selection_time(one, 1.0, weight_scale=scale)[1]
-    score, in_span = theory._late_scores(one, gap, theory._late_leads(one))
-    prompt = max(np.roots([1.0, scale, -in_span]).real)
-    variance = one.noise_std**2 * (in_span + scale * prompt)
-    assert fresh_attention(one, score, score, variance)[0] == pytest.approx(0.5, abs=1e-9)
 
 
 def test_leads_and_scores_solve_the_hard_margin_problem():
@@ -306,13 +258,6 @@ def test_window_of_the_constructed_direction_by_hand():
     lower, upper = theory.existence_window(one)
     assert lower == pytest.approx(0.8 * 400 / 10_000)
     assert upper == pytest.approx(400 / (1000 * math.sqrt(2 * math.log(8))))
-
-
-def test_the_signals_alone_make_a_direction_of_norm_root_two():
-    one = law(signal_norm=3.0, noise_std=1.2)
-    assert theory.constructed_direction_accuracy(one, 0.0) == pytest.approx(
-        selection_accuracy(3 / (1.2 * math.sqrt(2)), one)
-    )
 
 
 @pytest.mark.parametrize("strength", [0.45, 0.9])
