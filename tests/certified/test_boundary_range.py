@@ -61,9 +61,6 @@ def test_the_table_covers_what_the_claims_say() -> None:
         assert covered(table[f"{label_noise} noise"], "1", low)
     for label_noise, (low, high) in KEPT.items():
         assert covered(table[f"{label_noise} signal"], low, high)
-    for ends in table.values():
-        steps = [Decimal(after) - Decimal(before) for before, after in pairwise(ends)]
-        assert all(step > 0 for step in steps) or all(step < 0 for step in steps)
 
 
 @pytest.mark.weekly

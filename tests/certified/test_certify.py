@@ -2,9 +2,7 @@
 
 import subprocess
 import sys
-import tomllib
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
@@ -13,18 +11,10 @@ from attnbook.certified.certificate import Certificate
 from attnbook.certified.judging import evidence
 from bookkit.rules import NothingToMeasure
 
-ROOT = Path(__file__).resolve().parents[2]
-
 
 def run(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
     code = certify.main(arguments)
     return code, *capsys.readouterr()
-
-
-def test_it_is_a_command_of_the_book() -> None:
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    assert project["entry-points"]["bookkit.commands"]["certify"] == "attnbook.certified.certify:main"
-    assert any("python-flint" in each for each in project["optional-dependencies"]["certified"])
 
 
 def test_a_claim_is_proved_again(capsys) -> None:

@@ -5,9 +5,11 @@ import math
 
 import mpmath
 import pytest
+from matplotlib.figure import Figure
 
 from attnbook.certified.certificate import ball, bounds, decided, precision, sign
-from attnbook.certified.clean_error import Head, TooWide, enclose, log10_of_classes
+from attnbook.certified.clean_error import Head, TooWide, enclose
+from attnbook.certified.error_figure import draw_distances, family_rows
 from attnbook.certified.error_study import LADDER, next_digit, printed
 from attnbook.certified.hard_heads import FAMILIES, Compared, backward_ulps, compare, draw, stored
 from attnbook.certified.second_integral import by_arb_integral
@@ -60,8 +62,6 @@ def test_the_library_s_integrator_overlaps_and_refutes_a_wrong_constant(family: 
         assert found.overlaps(other)
         moved = dataclasses.replace(head, value=head.value * (1 + 1e-5))
         assert not enclose(moved).log_error.overlaps(found)
-    with pytest.raises(ValueError, match="V must be > 0"):
-        by_arb_integral(Head(0.0, -1.0, 1.0, 0.5, 1.0))
 
 
 def test_a_trained_head() -> None:
@@ -80,14 +80,6 @@ def test_a_trained_head() -> None:
     turned = dataclasses.replace(sample, signals=sample.signals.flip(1))
     with pytest.raises(ValueError, match="noise must avoid the first coordinates"):
         log10_clean_error_ball(steps.v2, steps.p2, turned, 0)
-
-
-def test_two_classes_are_averaged() -> None:
-    with precision(128):
-        assert float(log10_of_classes(ball(-3), ball(-700))) == pytest.approx(
-            (-3 - math.log(2)) / math.log(10), rel=1e-14
-        )
-        assert log10_of_classes(ball(-2), ball(-2)).overlaps(ball(-2) / ball(10).log())
 
 
 # --- the hard heads -------------------------------------------------------------------------------------------------
@@ -142,46 +134,45 @@ def test_each_last_digit_is_refuted_when_it_is_moved(place: int) -> None:
             assert printed(value, [text], 1 + off * (next_digit(text) - 1)) is False
 
 
-def test_a_ball_that_is_too_wide_decides_nothing() -> None:
-    with precision(53):
-        wide = ball(1).union(ball(3))
-        assert printed([wide], ["2.0"]) is None
-        assert sign(wide - 2) is None
+def test_decimals_are_rounded_outwards_and_a_wide_ball_decides_nothing() -> None:
+    with precision(64):
+        third, wide = ball(1) / 3, ball(1).union(ball(3))
+        assert (bounds(third, 3), bounds(-third, 3)) == (("0.333", "0.334"), ("-0.334", "-0.333"))
+        assert printed([wide], ["2.0"]) is sign(wide - 2) is None
         assert (sign(wide), sign(-wide), sign(wide * 0)) == (1, -1, 0)
     assert decided(lambda bits: None if bits < 200 else True) == (True, 256)
     assert decided(lambda bits: None, bits=(64, 128)) == (None, 128)
-    with pytest.raises(TooWide, match="undecided at 64 bits"):
-        enclose(Head(*HEADS[12]), accuracy=1e-30, bits=(64,))
 
 
-def test_decimals_are_rounded_outwards() -> None:
-    with precision(64):
-        third = ball(1) / 3
-        assert bounds(third, 3) == ("0.333", "0.334")
-        assert bounds(-third, 3) == ("-0.334", "-0.333")
-        with pytest.raises(ValueError, match="value must be a finite ball"):
-            bounds(ball(1) / 0)
+def head(**numbers) -> Head:
+    return Head(**({"logit": 0.0, "value": 1.0, "omega": 1.0, "along": 0.5, "tau": 1.0} | numbers))
 
 
 @pytest.mark.parametrize(
-    ("numbers", "said"),
+    ("call", "error", "said"),
     [
-        ({"tau": 0.0}, "tau must be > 0"),
-        ({"omega": -1.0}, "omega must be >= 0"),
-        ({"logit": math.inf}, "logit must be a finite number; got inf"),
-        ({"along": math.nan}, "along must be a finite number; got nan"),
-        ({"value": "1"}, "value must be a finite number; got '1'"),
+        (lambda: head(tau=0.0), ValueError, "tau must be > 0"),
+        (lambda: head(omega=-1.0), ValueError, "omega must be >= 0"),
+        (lambda: head(logit=math.inf), ValueError, "logit must be a finite number; got inf"),
+        (lambda: head(along=math.nan), ValueError, "along must be a finite number; got nan"),
+        (lambda: head(value="1"), ValueError, "value must be a finite number; got '1'"),
+        (lambda: draw("thin", 3), ValueError, "family must be one of"),
+        (lambda: draw("wide", 0), ValueError, "count must be a whole number >= 1"),
+        (lambda: precision(1).__enter__(), ValueError, "bits must be a whole number >= 2"),
+        (lambda: bounds(ball(1) / 0), ValueError, "value must be a finite ball"),
+        (lambda: by_arb_integral(Head(0.0, -1.0, 1.0, 0.5, 1.0)), ValueError, "V must be > 0"),
+        (lambda: enclose(Head(*HEADS[12]), accuracy=1e-30, bits=(64,)), TooWide, "undecided at 64 bits"),
     ],
 )
-def test_numbers_that_are_no_head_are_refused(numbers: dict, said: str) -> None:
-    with pytest.raises(ValueError, match=said):
-        Head(**({"logit": 0.0, "value": 1.0, "omega": 1.0, "along": 0.5, "tau": 1.0} | numbers))
+def test_refusals(call, error, said: str) -> None:
+    with pytest.raises(error, match=said):
+        call()
 
 
-def test_what_cannot_be_drawn_is_refused() -> None:
-    with pytest.raises(ValueError, match="family must be one of"):
-        draw("thin", 3)
-    with pytest.raises(ValueError, match="count must be a whole number >= 1"):
-        draw("wide", 0)
-    with pytest.raises(ValueError, match="bits must be a whole number >= 2"), precision(1):
-        pass
+def test_each_kept_point_is_drawn_once_ties_apart_and_rows_are_families() -> None:
+    axes, table = Figure().subplots(), stored()
+    draw_distances(axes)
+    counts = {name: sum(point[0] < 0 for point in row["points"]) for name, row in table.items()}
+    others, ties, line = (len(drawn.get_xdata()) for drawn in axes.lines)
+    assert (others, ties, line) == (sum(counts.values()) - counts["tie"], counts["tie"], 2)
+    assert [(row[0], row[1]) for row in family_rows()] == [(name, 2000) for name in table]

@@ -89,15 +89,6 @@ def test_hard_selection_and_the_critical_strength() -> None:
         )
 
 
-def test_the_discrimination_at_a_finite_strength() -> None:
-    with precision(64):
-        for inverse in (0.5, 3.0):
-            d = round(20 * 400 * inverse)
-            other = law(d=d)
-            found = Selection(**OTHER).discrimination("20", 1 / ball(theory.n_snr_squared(other)))
-            assert float(found) == pytest.approx(theory.late_discrimination(other), rel=1e-9)
-
-
 def test_no_drag_without_a_lead() -> None:
     with precision(64), pytest.raises(ArithmeticError, match="not proved positive"):
         _ = Selection(flipped="0.49").drag

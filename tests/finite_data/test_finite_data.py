@@ -17,7 +17,8 @@ from attnbook.finite_data import (
 from attnbook.finite_data.attention import fit_step, sampled_error
 from attnbook.finite_data.law import PretrainingSet, summary_of
 from attnbook.finite_data.limits import many_prompts_error, pattern_error, prompt_cost, ridge_error, stieltjes
-from attnbook.finite_data.predictors import estimate_error, ridge_estimate, task_estimate
+from attnbook.finite_data.predictors import estimate_error, task_estimate
+from attnbook.finite_data.study import make_study
 
 LAW = TaskLaw(d=5, length=8, tasks=3, noise=0.3)
 NEW = TaskLaw(d=5, length=8, tasks=None, noise=0.3)
@@ -175,16 +176,6 @@ def test_the_two_branches_meet_in_one_pole(tasks: str) -> None:
     assert limit_error(1e9, 0.9, 1.0, 0.2, tasks) == pytest.approx(many_prompts_error(0.9, 1.0, 0.2, tasks))
 
 
-def test_the_sum_of_the_authors_code() -> None:
-    """The code's three terms for tau > 1, at one point."""
-    tau, alpha, kappa, noise = 2.5, 1.4, 0.7, 0.3
-    q = 1.3 / 1.4
-    m = stieltjes(q, kappa)
-    k = 1 / (1 - kappa * (m / (kappa + m)) ** 2)
-    terms = (k - 1 / 1.5) * (1 + q) * (q * m) ** 2 + (3 - 2 * tau) / 1.5 * m * q * q + ((1.3 / 1.5) * m + 1) * q
-    assert limit_error(tau, alpha, kappa, noise) == pytest.approx(terms + noise * m / 1.5 + noise, rel=1e-12)
-
-
 def test_limits_of_the_limits() -> None:
     assert limit_error(1e-9, 1.0, 2.0, 0.1) == pytest.approx(1.1, rel=1e-6)  # no prompts: zero is predicted
     assert limit_error(1e-9, 1.0, 2.0, 0.1, "seen") == pytest.approx(1.1, rel=1e-6)
@@ -235,62 +226,46 @@ def test_the_posterior_mean_by_bayes_rule() -> None:
     torch.testing.assert_close(error, by_hand)
 
 
-def test_ridge_is_a_minimum() -> None:
-    prompts = LAW.draw_prompts(4, 3, runs=2)
-    found = ridge_estimate(prompts, 0.3).requires_grad_()
-    residual = prompts.y - torch.einsum("rnld,rnd->rnl", prompts.x, found)
-    (residual.square().sum() + 0.3 * found.square().sum()).backward()
-    assert found.grad is not None
-    assert found.grad.abs().max() < 1e-12
-
-
 # --- refused input --------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("arguments", "words"),
-    [
-        ({"d": 0}, "d must be a whole number >= 1; got 0"),
-        ({"length": 0}, "length must be a whole number >= 1; got 0"),
-        ({"tasks": 0}, "tasks must be a whole number >= 1; got 0"),
-        ({"noise": -0.1}, "noise must be >= 0; got -0.1"),
-        ({"noise": math.nan}, "noise must be a finite number; got nan"),
-    ],
-)
-def test_laws_that_are_none(arguments: dict, words: str) -> None:
-    with pytest.raises(ValueError, match=words):
-        TaskLaw(**({"d": 4, "length": 4, "tasks": 2, "noise": 0.1} | arguments))
+def law(**changes) -> TaskLaw:
+    return TaskLaw(**({"d": 4, "length": 4, "tasks": 2, "noise": 0.1} | changes))
 
 
-def test_sizes_that_fit_nothing() -> None:
-    with pytest.raises(ValueError, match="prompts must be at least the number of tasks, 3; got 2"):
-        LAW.draw(2, 0, runs=1)
-    with pytest.raises(ValueError, match="got None: a new task in each prompt"):
-        NEW.draw_tasks(0, runs=1)
-    with pytest.raises(ValueError, match="penalty must be >= 0; got -1"):
-        fit_attention(LAW.draw(5, 0, runs=1), penalty=-1)
-    with pytest.raises(ValueError, match="gamma must have shape"):
-        exact_error(torch.zeros(6, 5, dtype=torch.float64), LAW)
-    with pytest.raises(ValueError, match="task_vectors must have shape"):
-        best_attention(LAW, torch.zeros(2, 4, dtype=torch.float64))
-    with pytest.raises(ValueError, match=r"sizes must be three different d or more to extrapolate; got \[8, 16\]"):
-        extrapolate([8, 16], torch.zeros(2, 2))
-    with pytest.raises(ValueError, match="values must have shape"):
-        extrapolate([8, 16, 32], torch.zeros(2, 2))
+def study(**changes):
+    given = {"alpha": 1.0, "kappa": 0.5, "noise": 0.1, "draws": 2} | changes
+    return make_study(**given, steps=1, penalty=0.1, softmax_draws=2, seed=0)
 
 
 @pytest.mark.parametrize(
-    ("function", "arguments", "words"),
+    ("call", "words"),
     [
-        (limit_error, (0.0, 1.0, 1.0, 0.1), "tau must be a finite number > 0; got 0"),
-        (limit_error, (2.0, 1.0, 1.0, 0.1, "old"), "tasks must be one of 'fresh', 'seen'; got 'old'"),
-        (limit_error, (2.0, -1.0, 1.0, 0.1), "alpha must be a finite number > 0; got -1"),
-        (many_prompts_error, (1.0, 0.0, 0.1), "kappa must be a finite number > 0; got 0"),
-        (prompt_cost, (1.0, 1.0, -1.0), "noise must be >= 0; got -1"),
-        (ridge_error, (1.0, 0.0), "noise must be a finite number > 0; got 0"),
-        (pattern_error, (1.0, 0.1, 0), "length must be a finite number > 0; got 0"),
+        (lambda: law(d=0), "d must be a whole number >= 1; got 0"),
+        (lambda: law(length=0), "length must be a whole number >= 1; got 0"),
+        (lambda: law(tasks=0), "tasks must be a whole number >= 1; got 0"),
+        (lambda: law(noise=-0.1), "noise must be >= 0; got -0.1"),
+        (lambda: law(noise=math.nan), "noise must be a finite number; got nan"),
+        (lambda: LAW.draw(2, 0, runs=1), "prompts must be at least the number of tasks, 3; got 2"),
+        (lambda: NEW.draw_tasks(0, runs=1), "got None: a new task in each prompt"),
+        (lambda: fit_attention(LAW.draw(5, 0, runs=1), penalty=-1), "penalty must be >= 0; got -1"),
+        (lambda: exact_error(torch.zeros(6, 5, dtype=torch.float64), LAW), "gamma must have shape"),
+        (lambda: best_attention(LAW, torch.zeros(2, 4, dtype=torch.float64)), "task_vectors must have shape"),
+        (lambda: extrapolate([8, 16], torch.zeros(2, 2)), r"sizes must be three different d or more .* got \[8, 16\]"),
+        (lambda: extrapolate([8, 16, 32], torch.zeros(2, 2)), "values must have shape"),
+        (lambda: limit_error(0.0, 1.0, 1.0, 0.1), "tau must be a finite number > 0; got 0"),
+        (lambda: limit_error(2.0, 1.0, 1.0, 0.1, "old"), "tasks must be one of 'fresh', 'seen'; got 'old'"),
+        (lambda: limit_error(2.0, -1.0, 1.0, 0.1), "alpha must be a finite number > 0; got -1"),
+        (lambda: many_prompts_error(1.0, 0.0, 0.1), "kappa must be a finite number > 0; got 0"),
+        (lambda: prompt_cost(1.0, 1.0, -1.0), "noise must be >= 0; got -1"),
+        (lambda: ridge_error(1.0, 0.0), "noise must be a finite number > 0; got 0"),
+        (lambda: pattern_error(1.0, 0.1, 0), "length must be a finite number > 0; got 0"),
+        (lambda: study(draws=1), "draws must be a whole number >= 2; got 1"),
+        (lambda: study(noise=0.0), "noise must be a finite number > 0; got 0.0"),
+        (lambda: study(alpha=-1.0), "alpha must be a finite number > 0; got -1.0"),
+        (lambda: study(kappa=0.0), "kappa must be a finite number > 0; got 0.0"),
     ],
 )
-def test_limits_of_nothing(function, arguments: tuple, words: str) -> None:
+def test_refusals(call, words: str) -> None:
     with pytest.raises(ValueError, match=words):
-        function(*arguments)
+        call()

@@ -19,6 +19,7 @@ from attnbook.one_token import (
     sigmoid_weights,
     softmax_weights,
 )
+from attnbook.one_token.claims import CLAIMS
 from attnbook.one_token.descent import KINDS, train
 from attnbook.one_token.exact import strength_ratio
 from attnbook.one_token.figures import lead
@@ -133,6 +134,10 @@ def test_training_is_the_same_alone_and_together() -> None:
 # --- claims ----------------------------------------------------------------------------------------------------------------
 
 
+def test_ids_are_those_of_the_ledger() -> None:
+    assert list(CLAIMS) == [f"K{number}" for number in range(1, 13)]
+
+
 def test_who_leads_is_judged_pair_by_pair() -> None:
     """Softmax ahead of all others by 0.1 +- 0.01 in each of 12 draws; then by as much with a noise ten times as large."""
     noise = torch.as_tensor(np.random.default_rng(0).normal(0.0, 1.0, 12))
@@ -161,40 +166,41 @@ def test_own_scores_need_more_strength_for_a_risk_of_a_tenth() -> None:
 # --- refused input ---------------------------------------------------------------------------------------------------------
 
 
+LAW = OneTokenLaw(2, 1.0)
+
+
+def trained(**changes):
+    given = {"samples": 3, "coordinates": 3, "tokens": 3} | changes
+    return train(0, **given, strengths=(1.0,), noise=(0.0,), draws=1, record=(1,))
+
+
 @pytest.mark.parametrize(
-    ("arguments", "words"),
+    ("call", "words"),
     [
-        ({"tokens": 1, "strength": 1.0}, "tokens must be a whole number >= 2; got 1"),
-        ({"tokens": 2.5, "strength": 1.0}, "tokens must be a whole number >= 2; got 2.5"),
-        ({"tokens": 2, "strength": 0.0}, "strength must be a finite number > 0; got 0.0"),
-        ({"tokens": 2, "strength": math.inf}, "strength must be a finite number > 0; got inf"),
-        ({"tokens": 2, "strength": 1.0, "label_noise": 0.6}, r"label_noise must be in \[0, 0.5\]; got 0.6"),
+        (lambda: OneTokenLaw(1, 1.0), "tokens must be a whole number >= 2; got 1"),
+        (lambda: OneTokenLaw(2.5, 1.0), "tokens must be a whole number >= 2; got 2.5"),
+        (lambda: OneTokenLaw(2, 0.0), "strength must be a finite number > 0; got 0.0"),
+        (lambda: OneTokenLaw(2, math.inf), "strength must be a finite number > 0; got inf"),
+        (lambda: OneTokenLaw(2, 1.0, label_noise=0.6), r"label_noise must be in \[0, 0.5\]; got 0.6"),
+        (lambda: LAW.draw(0, runs=0, samples=1), "runs must be a whole number >= 1; got 0"),
+        (lambda: LAW.draw(0, runs=1, samples=0), "samples must be a whole number >= 1; got 0"),
+        (lambda: bayes_risk(OneTokenLaw(2, 3000.0)), "strength must be at most 2000 here; got 3000"),
+        (lambda: erf_risk(LAW, -1), "scale must be a finite number > 0; got -1"),
+        (lambda: softmax_weights(torch.zeros(1, 2), LAW, slope=math.nan), "slope must be a finite number; got nan"),
+        (lambda: sigmoid_weights(torch.zeros(1, 2), LAW, bias=math.inf), "bias must be a finite number; got inf"),
+        (
+            lambda: risk_sampled(lambda scores: scores[..., 0], LAW.draw(0, runs=1, samples=3)),
+            r"weights must return the shape of the scores, \(1, 3, 2\); got \(1, 3\)",
+        ),
+        (lambda: trained(samples=0), "samples must be a whole number"),
+        (lambda: trained(coordinates=0), "coordinates must be a whole number"),
+        (lambda: trained(tokens=0), "tokens must be a whole number"),
+        (
+            lambda: make_study(2, 1.0, label_noise=0.0, samples=1, draws=1, coordinates=2, seed=0),
+            "draws must be a whole number >= 2; got 1",
+        ),
     ],
 )
-def test_a_law_out_of_range_is_refused(arguments: dict[str, float], words: str) -> None:
+def test_refusals(call, words: str) -> None:
     with pytest.raises(ValueError, match=words):
-        OneTokenLaw(**arguments)  # type: ignore[arg-type]
-
-
-def test_other_bad_input_is_refused() -> None:
-    law = OneTokenLaw(2, 1.0)
-    with pytest.raises(ValueError, match="runs must be a whole number >= 1; got 0"):
-        law.draw(0, runs=0, samples=1)
-    with pytest.raises(ValueError, match="samples must be a whole number >= 1; got 0"):
-        law.draw(0, runs=1, samples=0)
-    with pytest.raises(ValueError, match="strength must be at most 2000 here; got 3000"):
-        bayes_risk(OneTokenLaw(2, 3000.0))
-    with pytest.raises(ValueError, match="scale must be a finite number > 0; got -1"):
-        erf_risk(law, -1)
-    with pytest.raises(ValueError, match="slope must be a finite number; got nan"):
-        softmax_weights(torch.zeros(1, 2), law, slope=math.nan)
-    with pytest.raises(ValueError, match="bias must be a finite number; got inf"):
-        sigmoid_weights(torch.zeros(1, 2), law, bias=math.inf)
-    with pytest.raises(ValueError, match=r"weights must return the shape of the scores, \(1, 3, 2\); got \(1, 3\)"):
-        risk_sampled(lambda scores: scores[..., 0], law.draw(0, runs=1, samples=3))
-    size = {"strengths": (1.0,), "noise": (0.0,), "draws": 1, "record": (1,)}
-    for name in ("samples", "coordinates", "tokens"):
-        with pytest.raises(ValueError, match=f"{name} must be a whole number"):
-            train(0, **({"samples": 3, "coordinates": 3, "tokens": 3} | {name: 0}), **size)
-    with pytest.raises(ValueError, match="draws must be a whole number >= 2; got 1"):
-        make_study(2, 1.0, label_noise=0.0, samples=1, draws=1, coordinates=2, seed=0)
+        call()

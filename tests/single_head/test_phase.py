@@ -6,10 +6,12 @@ import math
 import numpy as np
 import pytest
 import torch
+from matplotlib.figure import Figure
 
 from attnbook.single_head import phase as module
 from attnbook.single_head.phase import phase_diagram, phase_plan, write_grid
 from attnbook.single_head.phase_cells import two_step_cells
+from attnbook.single_head.phase_diagram.figure import PHASE_COLOURS, draw_phases, phase_legend
 from attnbook.single_head.phase_theory import (
     fit_threshold,
     lower_snr_limit,
@@ -276,3 +278,16 @@ def cells(classes=CLASSES, steps=ONE):
 def test_refusals(call, message):
     with pytest.raises(ValueError, match=message):
         call()
+
+
+def test_drawing_shows_three_phases_and_the_uncertain_cells():
+    diagram = phase_diagram(PLANS["snr-step"], draws=4)
+    figure = Figure()
+    axes = figure.subplots()
+    draw_phases(axes, diagram)
+    phase, uncertain = diagram.phase()
+    np.testing.assert_array_equal(axes.collections[0].get_array().reshape(diagram.plan.shape), phase)
+    dots = next(c for c in axes.collections if c.get_label() == "draws disagree")
+    assert len(dots.get_offsets()) == uncertain.sum()
+    phase_legend(figure, axes)
+    assert [text.get_text() for text in figure.legends[0].get_texts()][:3] == list(PHASE_COLOURS)

@@ -23,11 +23,12 @@ from attnbook.staircase import (
     train_softmax,
 )
 from attnbook.staircase.best_fit import best_losses
+from attnbook.staircase.claims import CLAIMS
 from attnbook.staircase.figures import draw_directions, draw_losses, draw_softmax, draw_times
 from attnbook.staircase.measure import alignment, crossing_times, largest_part, plateau_heights
 from attnbook.staircase.merged import train_merged
 from attnbook.staircase.softmax import _contexts, _gradient
-from attnbook.staircase.study import Study, authors_spectrum, make_study, pair_time, single_time
+from attnbook.staircase.study import authors_spectrum, make_study, pair_time, single_time
 
 LAW = SpectrumLaw((0.7, 0.4, 0.3), length=7, noise=0.2)
 QUIET = SpectrumLaw((0.7, 0.4, 0.3), length=7)
@@ -266,11 +267,6 @@ def test_the_largest_part() -> None:
 # --- claims ----------------------------------------------------------------------------------------------------------------
 
 
-@pytest.fixture(scope="module")
-def study() -> Study:
-    return make_study(3, 31, 4, 0.02, draws=2, softmax_draws=2, prompts=20, seed=11)
-
-
 # --- refused input ---------------------------------------------------------------------------------------------------------
 
 
@@ -308,25 +304,19 @@ def test_a_step_that_is_too_large_is_refused() -> None:
         train_softmax(QUIET, heads_of(1, 2, 3, 3.0), 0, 1e6, prompts=5, step=1e4)
 
 
-def test_the_figures_show_levels_losses_and_times_of_the_study(study: Study) -> None:
-    figure = Figure()
+def test_the_figures_show_levels_losses_and_times_of_the_study() -> None:
+    study = make_study(3, 31, 4, 0.02, draws=2, softmax_draws=2, prompts=20, seed=11)
+    figure, times, directions, softmax = (Figure() for _ in range(4))
     draw_losses(figure, study)
-    left, right = figure.axes
-    for axes, path in ((left, study.main.path), (right, study.merged_path)):
+    for axes, path in zip(figure.axes, (study.main.path, study.merged_path), strict=True):
         flat = [line.get_ydata()[0] for line in axes.lines if len(line.get_ydata()) == 2]
         np.testing.assert_allclose(flat, study.main.levels)
         np.testing.assert_allclose(axes.lines[len(flat)].get_ydata(), path.loss[0, 1:])
-    axes = Figure().subplots()
-    draw_times(axes, study.main)
-    (start, end) = axes.lines[0].get_xydata()
-    assert start[0] == start[1] < study.main.predicted.min()
-    assert end[0] == end[1] > study.main.predicted.max()
-    np.testing.assert_allclose(axes.lines[1].get_ydata(), study.main.crossings[:, 0])
-    axes = Figure().subplots()
-    draw_directions(axes, study.main)
-    final = [line.get_ydata()[-1] for line in axes.lines if len(line.get_ydata()) > 2]
-    assert len(final) == 3
+    draw_times(times.subplots(), study.main)
+    np.testing.assert_allclose(times.axes[0].lines[1].get_ydata(), study.main.crossings[:, 0])
+    draw_directions(directions.subplots(), study.main)
+    final = [line.get_ydata()[-1] for line in directions.axes[0].lines if len(line.get_ydata()) > 2]
     np.testing.assert_allclose(final[0], 1, atol=0.05)  # the first direction is learned at the end
-    figure = Figure()
-    draw_softmax(figure, (study.softmax, study.softmax_equal))
-    np.testing.assert_allclose(figure.axes[0].lines[0].get_ydata()[0], study.softmax.levels[0])
+    draw_softmax(softmax, (study.softmax, study.softmax_equal))
+    np.testing.assert_allclose(softmax.axes[0].lines[0].get_ydata()[0], study.softmax.levels[0])
+    assert list(CLAIMS) == [f"P{number}" for number in range(1, 13)]

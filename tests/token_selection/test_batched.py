@@ -46,15 +46,14 @@ def test_neither_order_nor_company_nor_memory_changes_a_number(batched, monkeypa
     assert as_stored(dynamics(POINTS)) == batched
 
 
-def test_an_odd_number_of_samples_is_refused_as_by_the_page() -> None:
-    point = POINTS[0] | {"n": 7, "label_noise": 0.5}
-    with pytest.raises(ValueError, match=r"an even n, .* got n = 7"):
-        recorded_by_page(PAGE, point | {"steps": 8, "d": 3})
-    with pytest.raises(ValueError, match=r"n must be even.*; got n = 7"):
-        dynamics([POINTS[0], point])
-
-
-def test_a_value_that_the_law_refuses_is_an_error() -> None:
-    with pytest.raises(ValueError, match="label_noise must flip at least one label"):
-        dynamics([POINTS[0], POINTS[0] | {"label_noise": 0.1}])
-    assert dynamics([]) == []
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda wrong: recorded_by_page(PAGE, wrong | {"steps": 8, "d": 3}), r"an even n, .* got n = 7"),
+        (lambda wrong: dynamics([POINTS[0], wrong]), r"n must be even.*; got n = 7"),
+        (lambda wrong: dynamics([wrong | {"n": 6, "label_noise": 0.1}]), "label_noise must flip at least one label"),
+    ],
+)
+def test_values_that_the_page_or_the_law_refuses(call, message) -> None:
+    with pytest.raises(ValueError, match=message):
+        call(POINTS[0] | {"n": 7})

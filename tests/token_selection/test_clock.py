@@ -55,14 +55,6 @@ def test_the_unit_is_the_theorems_formula():
     assert clock_unit(Setting(law, Start(0.5, 0.2), 1e-3)) == pytest.approx(expected * 0.7 / 0.5, rel=1e-12)
 
 
-def test_a_star_changes_one_thing_at_a_time():
-    axes = star(SETTING, step_size=[1e-3, 3e-3], d=[100, 200, 300], prompt_scale=[0.1, 0.2])
-    assert [s.step_size for s in axes["step_size"]] == [1e-3, 3e-3]
-    assert [s.law.d for s in axes["d"]] == [100, 200, 300]
-    assert {s.start.weight_scale for s in axes["prompt_scale"]} == {0.4}
-    assert all(s.law == LAW for s in axes["prompt_scale"] + axes["step_size"])
-
-
 def test_exponents_of_a_power_law_are_found_run_by_run():
     x = np.array([1.0, 3.0, 10.0])
     tau = np.stack([5 * x**-2.0, 0.1 * x**0.5], axis=1)

@@ -101,13 +101,6 @@ def test_nobody_waits_for_a_label_that_no_attention_fits():
     assert found.steps[0] < 300  # not 3000: training does not go on for the labels that stay
 
 
-def test_too_few_steps_give_nan():
-    short = delay_times(laws_of_strength(LAW, [3.0]), runs=2, seed=0, steps=150)
-    assert np.isnan(short.select).all()
-    assert np.isfinite(short.fit).all()
-    assert short.steps[0] == 150
-
-
 def test_course_reads_off_the_flow():
     times = np.geomspace(0.02, 50.0, 9)
     seen = course(LAW, times, runs=2, seed=1, count=2000)

@@ -122,17 +122,20 @@ def test_identity_start_is_training_with_the_identity():
     assert run.strength[0].isnan().all()
 
 
-def test_bad_arguments():
-    gram = draw_gram(LAW, 0)
-    with pytest.raises(ValueError, match="strengths must hold"):
-        constructed(gram, ())
-    with pytest.raises(ValueError, match="strengths must be a finite number"):
-        constructed(gram, (float("nan"),))
-    with pytest.raises(ValueError, match="step_size must be"):
-        train_prompt(gram, 0.0, 3)
-    with pytest.raises(ValueError, match="moments must be"):
-        train_prompt(gram, 0.1, 3, moments=1)
-    with pytest.raises(ValueError, match="runs must be"):
-        existence_study(LAW, (1.0,), step_size=0.1, steps=2, runs=1)
-    with pytest.raises(ValueError, match="label_noise must flip"):
-        existence_study(TokenLaw(6, 60, 5, 5.0, label_noise=0.0), (1.0,), step_size=0.1, steps=2)
+GRAM, EVEN = draw_gram(LAW, 0), TokenLaw(6, 60, 5, 5.0, label_noise=0.0)
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: constructed(GRAM, ()), "strengths must hold"),
+        (lambda: constructed(GRAM, (math.nan,)), "strengths must be a finite number"),
+        (lambda: train_prompt(GRAM, 0.0, 3), "step_size must be"),
+        (lambda: train_prompt(GRAM, 0.1, 3, moments=1), "moments must be"),
+        (lambda: existence_study(LAW, (1.0,), step_size=0.1, steps=2, runs=1), "runs must be"),
+        (lambda: existence_study(EVEN, (1.0,), step_size=0.1, steps=2), "label_noise must flip"),
+    ],
+)
+def test_refusals(call, message):
+    with pytest.raises(ValueError, match=message):
+        call()

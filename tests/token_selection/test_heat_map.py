@@ -94,35 +94,6 @@ def test_phase_is_the_majority_and_says_where_runs_disagree():
     assert disagree.tolist() == [[True, False]]
 
 
-def test_resume_gives_the_same_numbers(found, tmp_path, monkeypatch):
-    file, plan = tmp_path / "map.npz", small_plan()
-    monkeypatch.setattr(module, "_BATCH", 0.1)
-    calls, compute = [], module._compute
-
-    def stop_at_the_third(plan, units, outcome):
-        if len(calls) == 2:
-            raise KeyboardInterrupt
-        calls.append(len(units))
-        compute(plan, units, outcome)
-
-    monkeypatch.setattr(module, "_compute", stop_at_the_third)
-    with pytest.raises(KeyboardInterrupt):
-        heat_map(plan, save=file)
-    assert [p.name for p in tmp_path.iterdir()] == ["map.npz"]
-    first = sum(calls)
-    assert 0 < first < 12
-    again = []
-    monkeypatch.setattr(
-        module, "_compute", lambda plan, units, outcome: again.append(len(units)) or compute(plan, units, outcome)
-    )
-    monkeypatch.setattr(module, "_BATCH", 32)  # other batches may go on with it
-    same(heat_map(plan, save=file), found, 1e-10)
-    assert sum(again) == 12 - first
-    again.clear()
-    same(heat_map(plan, save=file), found, 1e-10)
-    assert again == []
-
-
 @pytest.mark.skipif(not hasattr(signal, "SIGKILL"), reason="the system has no SIGKILL")
 def test_killed_anywhere_it_goes_on(found, tmp_path):
     script = textwrap.dedent("""
@@ -148,56 +119,6 @@ def test_killed_anywhere_it_goes_on(found, tmp_path):
     same(heat_map(small_plan(), save=file), found, 1e-10)
 
 
-def test_files_of_others_are_refused_and_kept(tmp_path, monkeypatch):
-    file, plan = tmp_path / "map.npz", small_plan(norms=(3.0,), dims=(40,), runs=1)
-    heat_map(plan, save=file)
-    before = file.read_bytes()
-    with pytest.raises(ValueError, match="a map of other parameters"):
-        heat_map(small_plan(norms=(3.0,), dims=(40,), runs=1, seed=4), save=file)
-    monkeypatch.setattr(module, "FORMAT", 99)
-    with pytest.raises(ValueError, match=r"a file of format 99; got map\.npz, made by"):
-        heat_map(plan, save=file)
-    assert file.read_bytes() == before
-    file.write_bytes(b"no zip")
-    with pytest.raises(ValueError, match="not a readable heat map"):
-        heat_map(plan, save=file)
-    assert file.read_bytes() == b"no zip"
-    cut = tmp_path / "cut.npz"
-    cut.write_bytes(before[: len(before) // 2])
-    with pytest.raises(ValueError, match="not a readable heat map"):
-        heat_map(plan, save=cut)
-    assert sorted(p.name for p in tmp_path.iterdir()) == ["cut.npz", "map.npz"]
-
-
-def test_places_that_cannot_be_written_are_said_before_any_work(tmp_path, monkeypatch):
-    def work(*_):
-        raise AssertionError("worked first")
-
-    monkeypatch.setattr(module, "_compute", work)
-    with pytest.raises(ValueError, match="in a folder that does not exist"):
-        heat_map(small_plan(), save=tmp_path / "none" / "map.npz")
-    with pytest.raises(ValueError, match="a folder"):
-        heat_map(small_plan(), save=tmp_path)
-
-    def refuse(*_, **__):
-        raise PermissionError(13, "Permission denied")
-
-    monkeypatch.setattr("pathlib.Path.touch", refuse)
-    with pytest.raises(ValueError, match=r"can be written; got 'map\.npz' \(Permission denied\)"):
-        heat_map(small_plan(), save=tmp_path / "map.npz")
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_a_disk_that_fails_leaves_nothing_half_written(tmp_path, monkeypatch):
-    def full(*_, **__):
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr(np, "savez", full)
-    with pytest.raises(OSError, match="No space left"):
-        heat_map(small_plan(norms=(3.0,), dims=(40,), runs=1), save=tmp_path / "map.npz")
-    assert list(tmp_path.iterdir()) == []
-
-
 def test_small_files_and_back(found, tmp_path):
     file = tmp_path / "small.npz"
     write_map(found, file)
@@ -209,6 +130,58 @@ def test_small_files_and_back(found, tmp_path):
         read_map(file, small_plan(steps=61))
     with pytest.raises(ValueError, match=r"there is no none\.npz"):
         read_map(tmp_path / "none.npz", found.plan)
+
+
+def test_the_stored_map_is_the_papers_and_small():
+    plan = heat_plan(
+        np.linspace(5, 100, 39), np.arange(250, 5001, 125), law=TokenLaw(20, 3, 8, 1.0), step_size=0.005, steps=1000, runs=1,
+        count=20_000,
+    )  # fmt: skip
+    file = os.path.join(os.path.dirname(module.__file__), "tables", "heat_map_39x39.npz")
+    assert os.path.getsize(file) < 200_000
+    stored = read_map(file, plan)
+    # one of its cells made again
+    law = plan.cell(5, 4)
+    path = train(draw_gram(law, 0), 0.005, 1000, record=[1000])
+    fresh = population_along(path, count=20_000)
+    assert stored.train_loss[5, 4, 0] == pytest.approx(path.loss[-1, 0].item(), rel=1e-6)
+    assert stored.loss[5, 4, 0] == pytest.approx(fresh.loss[-1, 0].item(), rel=1e-6)
+
+
+# --- refusals
+
+
+def test_files_of_others_are_refused_and_kept(tmp_path, monkeypatch):
+    file, tiny = tmp_path / "map.npz", {"norms": (3.0,), "dims": (40,), "runs": 1}
+    heat_map(small_plan(**tiny), save=file)
+    before = file.read_bytes()
+    with pytest.raises(ValueError, match="a map of other parameters"):
+        heat_map(small_plan(**tiny, seed=4), save=file)
+    for content in (b"no zip", before[: len(before) // 2]):
+        file.write_bytes(content)
+        with pytest.raises(ValueError, match="not a readable heat map"):
+            heat_map(small_plan(**tiny), save=file)
+        assert file.read_bytes() == content
+    file.write_bytes(before)
+    monkeypatch.setattr(module, "FORMAT", 99)
+    with pytest.raises(ValueError, match=r"a file of format 99; got map\.npz, made by"):
+        heat_map(small_plan(**tiny), save=file)
+    assert [p.name for p in tmp_path.iterdir()] == ["map.npz"]
+
+
+def test_places_that_cannot_be_written_are_said_before_any_work(tmp_path, monkeypatch):
+    monkeypatch.setattr(module, "_compute", lambda *_: pytest.fail("worked first"))
+    for place, message in ((tmp_path / "none" / "map.npz", "in a folder that does not exist"), (tmp_path, "a folder")):
+        with pytest.raises(ValueError, match=message):
+            heat_map(small_plan(), save=place)
+
+    def refuse(*_, **__):
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr("pathlib.Path.touch", refuse)
+    with pytest.raises(ValueError, match=r"can be written; got 'map\.npz' \(Permission denied\)"):
+        heat_map(small_plan(), save=tmp_path / "map.npz")
+    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize(
@@ -227,24 +200,9 @@ def test_small_files_and_back(found, tmp_path):
         ({"step_size": -1.0}, "step_size must be"),
         ({"steps": -1}, "steps must be"),
         ({"law": 3}, "law must be a TokenLaw; got int"),
+        (None, "plan must be a HeatPlan; got dict"),
     ],
 )
-def test_bad_plans(changes, words):
+def test_refusals(changes, words):
     with pytest.raises(ValueError, match=words):
-        small_plan(**changes)
-
-
-def test_the_stored_map_is_the_papers_and_small():
-    plan = heat_plan(
-        np.linspace(5, 100, 39), np.arange(250, 5001, 125), law=TokenLaw(20, 3, 8, 1.0), step_size=0.005, steps=1000, runs=1,
-        count=20_000,
-    )  # fmt: skip
-    file = os.path.join(os.path.dirname(module.__file__), "tables", "heat_map_39x39.npz")
-    assert os.path.getsize(file) < 200_000
-    stored = read_map(file, plan)
-    # one of its cells made again
-    law = plan.cell(5, 4)
-    path = train(draw_gram(law, 0), 0.005, 1000, record=[1000])
-    fresh = population_along(path, count=20_000)
-    assert stored.train_loss[5, 4, 0] == pytest.approx(path.loss[-1, 0].item(), rel=1e-6)
-    assert stored.loss[5, 4, 0] == pytest.approx(fresh.loss[-1, 0].item(), rel=1e-6)
+        heat_map({}) if changes is None else small_plan(**changes)

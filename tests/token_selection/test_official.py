@@ -57,24 +57,26 @@ def test_fresh_points_share_nothing_with_the_training_noise():
     assert not np.isin(np.round(training.numpy(), 9), np.round(fresh.numpy(), 9)).any()
 
 
-@pytest.mark.parametrize(
-    ("law", "words"),
-    [(TokenLaw(5, 20, 4, 3.0, label_noise=0.5), "even n"), (TokenLaw(6, 20, 4, 3.0, balanced=False), "balanced")],
-)
-def test_only_balanced_even_laws(law, words):
-    with pytest.raises(ValueError, match=words):
-        leaked_sample(law, 0)
-
-
-def test_a_dimension_too_large_for_a_matrix():
-    with pytest.raises(ValueError, match="d must be <= 12000, W_0 is held whole here; got 12001"):
-        leaked_test(TokenLaw(6, 12_001, 5, 4.0, label_noise=1 / 3), 0, 0.1, 1, test_size=8)
+def leak(law=LAW, **changes):
+    return leaked_test(law, **({"seed": 0, "step_size": 0.1, "steps": 1, "test_size": 8} | changes))
 
 
 @pytest.mark.parametrize(
-    ("name", "value"), [("test_size", 5), ("test_size", 7), ("steps", -1), ("step_size", 0.0), ("seed", -1)]
+    ("call", "message"),
+    [
+        (lambda: leaked_sample(TokenLaw(5, 20, 4, 3.0, label_noise=0.5), 0), "even n"),
+        (lambda: leaked_sample(TokenLaw(6, 20, 4, 3.0, balanced=False), 0), "balanced"),
+        (
+            lambda: leak(TokenLaw(6, 12_001, 5, 4.0, label_noise=1 / 3)),
+            "d must be <= 12000, W_0 is held whole here; got 12001",
+        ),
+        (lambda: leak(test_size=5), "test_size must be"),
+        (lambda: leak(test_size=7), "test_size must be"),
+        (lambda: leak(steps=-1), "steps must be"),
+        (lambda: leak(step_size=0.0), "step_size must be"),
+        (lambda: leak(seed=-1), "seed must be"),
+    ],
 )
-def test_bad_arguments(name, value):
-    good = {"seed": 0, "step_size": 0.1, "steps": 1, "test_size": 8}
-    with pytest.raises(ValueError, match=f"{name} must be"):
-        leaked_test(LAW, **(good | {name: value}))
+def test_refusals(call, message):
+    with pytest.raises(ValueError, match=message):
+        call()

@@ -43,17 +43,6 @@ def test_against_fresh_vectors(second):
     )
 
 
-def test_uniform_attention_is_a_gaussian():
-    """v = 0: f is the mean of the head's readings, so the error is Phi of one ratio, exactly."""
-    zero = torch.zeros(2, dtype=torch.float64)
-    ours = population(LAW, zero, zero[0], count=8, rng=stream(0, "test"))
-    # own class's signal: 1 + 0.3 of it, other class's: 0.3 with the other sign; the head reads each with 1/sqrt(2)
-    mean, std = 3.0 * (1 + 0.3 - 0.3) / math.sqrt(2) / 6, 1.3 / math.sqrt(6)
-    assert ours.error.item() == pytest.approx(0.5 * math.erfc(mean / std / math.sqrt(2)), rel=1e-12)
-    assert ours.error_se.item() < 1e-15
-    torch.testing.assert_close(ours.attention, torch.full((6,), 1 / 6, dtype=torch.float64))
-
-
 def test_two_tokens_against_quadrature():
     """T = 2, v along the head's plane only: the error is a one-dimensional integral over the difference of the two scores."""
     from scipy.integrate import quad

@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from attnbook.token_selection.setting.study import compare_sampling, setting_study, uniform_accuracy_measured
+from attnbook.token_selection.setting.study import compare_sampling, setting_study
 from attnbook.token_selection.setting.three_lines import force_at_gap, long_run, naive_forces, one_line, three_lines
 from attnlib.token_selection.gram import draw_gram, gram_of
 from attnlib.token_selection.law import Start, TokenLaw
@@ -95,34 +95,29 @@ def test_sampling_is_told_from_a_wrong_dimension():
     assert study.draws == 250
 
 
-def test_uniform_accuracy_by_the_normal_distribution():
-    accuracy = uniform_accuracy_measured(
-        TokenLaw(4, 50, 6, 9.0, noise_std=2.0, label_noise=0.5), [3.0, 9.0], 20_000, 5, 0
-    )
-    for column, norm in zip(accuracy.T, (3.0, 9.0), strict=True):
-        expected = 0.5 * math.erfc(-norm / (2 * math.sqrt(12)) / math.sqrt(2))
-        assert abs(column.mean().item() - expected) < 5 * math.sqrt(expected * (1 - expected) / 100_000)
+GRAM = draw_gram(LAW, 0)
+
+
+def study_with(**changes):
+    return setting_study(LAW, **({"step_size": 0.1, "steps": 2, "runs": 1, "draws": 200, "dense_d": 10} | changes))
 
 
 @pytest.mark.parametrize(
-    ("name", "value"),
-    [("steps", 0), ("runs", 0), ("draws", 199), ("dense_d", 2), ("step_size", 0.0), ("step_size", "x")],
+    ("call", "message"),
+    [
+        (lambda: study_with(steps=0), "steps must be"),
+        (lambda: study_with(runs=0), "runs must be"),
+        (lambda: study_with(draws=199), "draws must be"),
+        (lambda: study_with(dense_d=2), "dense_d must be"),
+        (lambda: study_with(step_size=0.0), "step_size must be"),
+        (lambda: study_with(step_size="x"), "step_size must be"),
+        (lambda: three_lines(GRAM, -1.0, 2), "step_size must be"),
+        (lambda: three_lines(LAW, 1.0, 2), "gram must be a Gram"),
+        (lambda: one_line(GRAM, 1.0, 2, "both"), "trained must be one of"),
+        (lambda: long_run(GRAM, forces, steps=5, every=0), "every must be"),
+        (lambda: force_at_gap(torch.zeros(1, dtype=torch.float64), 1), "tokens must be"),
+    ],
 )
-def test_bad_studies(name, value):
-    good = {"step_size": 0.1, "steps": 2, "runs": 1, "draws": 200, "dense_d": 10}
-    with pytest.raises(ValueError, match=f"{name} must be"):
-        setting_study(LAW, **(good | {name: value}))
-
-
-def test_bad_arguments_of_the_recursions():
-    gram = draw_gram(LAW, 0)
-    with pytest.raises(ValueError, match="step_size must be"):
-        three_lines(gram, -1.0, 2)
-    with pytest.raises(ValueError, match="gram must be a Gram"):
-        three_lines(LAW, 1.0, 2)
-    with pytest.raises(ValueError, match="trained must be one of"):
-        one_line(gram, 1.0, 2, "both")
-    with pytest.raises(ValueError, match="every must be"):
-        long_run(gram, forces, steps=5, every=0)
-    with pytest.raises(ValueError, match="tokens must be"):
-        force_at_gap(torch.zeros(1, dtype=torch.float64), 1)
+def test_refusals(call, message):
+    with pytest.raises(ValueError, match=message):
+        call()
