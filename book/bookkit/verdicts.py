@@ -55,10 +55,9 @@ def text_table(records: Sequence[Mapping[str, Any]]) -> str:
     width = max(5, 1 + max(len(record["id"]) for record in records))
     lines = []
     for record in records:
-        verdict = f"{_verdict(record)}{_note(record)}"
-        lines.append(
-            f"{record['id']:<{width}}{verdict:<33} {record['title']}: predicted {record['predicted']}; measured {record['measured']}"
-        )
+        note = "" if record["verdict"] == record["expected"] else f" ({ELSEWHERE})"
+        said = f"{record['title']}: predicted {record['predicted']}; measured {record['measured']}"
+        lines.append(f"{record['id']:<{width}}{_verdict(record) + note:<33} {said}")
         if record["violated"]:
             lines.append(f"{'':<{width}}regime: {record['violated']}")
     return "\n".join(lines)
@@ -71,10 +70,6 @@ def html_table(records: Sequence[Mapping[str, Any]]) -> str:
 
 def _verdict(record: Mapping[str, Any]) -> str:
     return verdict_words(dict(record)) if record["verdict"] == record["expected"] else record["verdict"]
-
-
-def _note(record: Mapping[str, Any]) -> str:
-    return "" if record["verdict"] == record["expected"] else f" ({ELSEWHERE})"
 
 
 def _row(record: Mapping[str, Any]) -> str:

@@ -139,11 +139,11 @@ def _joined(parts: list[str]) -> str:
 def student_notebook(notebook: NotebookNode, page: str, entries: Mapping[str, Entry]) -> tuple[NotebookNode, list[str]]:
     """The notebook of `page` (such as ``single_head/02_two_steps``) as students get it, and the blocks left out.
 
-    Check cells stand where the first block of solutions was. Outputs are kept: see `without_outputs`.
+    Check cells stand where the first block of solutions was. Outputs are kept: see `write_notebooks`.
     """
-    wanted = of_page(entries, page)
+    wanted, changed = of_page(entries, page), copy.deepcopy(notebook)
     cells, removed = [], []
-    for cell in copy.deepcopy(notebook.cells):
+    for cell in changed.cells:
         pieces = split(cell.source, f"notebooks/{page}") if cell.cell_type == "markdown" else []
         if not any(teachers for teachers, _ in pieces):
             cells.append(cell)
@@ -160,7 +160,6 @@ def student_notebook(notebook: NotebookNode, page: str, entries: Mapping[str, En
     if wanted and not removed:
         told = f"{wanted[0]} can be checked, but the page has no folded solutions: add them"
         raise EditionError(f"notebooks/{page}: {told}")
-    changed = copy.deepcopy(notebook)
     changed.cells = cells
     return changed, removed
 
@@ -180,20 +179,6 @@ def check_cells(names: list[str], entries: Mapping[str, Entry]) -> list[Notebook
     return cells
 
 
-def without_outputs(notebook: NotebookNode) -> NotebookNode:
-    """The notebook with no cell run.
-
-    Student notebooks are handed out like this. What they should show stands in the student HTML, with every figure; a
-    notebook full of outputs looks as if it had been run, and the cells that follow then fail for a name that is missing.
-    And a page asks for a prediction before its picture is seen.
-    """
-    cleared = copy.deepcopy(notebook)
-    for cell in cleared.cells:
-        if cell.cell_type == "code":
-            cell.outputs, cell.execution_count = [], None
-    return cleared
-
-
 # --- staging --------------------------------------------------------------------------------------------------------
 
 
@@ -210,9 +195,8 @@ def make_student(source: Path, branch: str = BRANCH, entries: Mapping[str, Entry
     for path in sorted((source / "book").rglob("*.md")):
         name = path.relative_to(source).as_posix()
         text, blocks = without_solutions(path.read_text(encoding="utf-8"), name)
-        if blocks:
-            path.write_text(text, encoding="utf-8")
-            removed.blocks[name] = blocks
+        path.write_text(text, encoding="utf-8")
+        removed.blocks |= {name: blocks} if blocks else {}
     for path in sorted((source / "notebooks").rglob("*.ipynb")):
         page = path.relative_to(source / "notebooks").with_suffix("").as_posix()
         notebook, blocks = student_notebook(nbformat.read(path, as_version=4), page, entries)
@@ -236,14 +220,20 @@ def _entries(root: Path) -> Mapping[str, Entry]:
 
 
 def write_notebooks(source: Path, folder: Path) -> int:
-    """Put the staged student notebooks, outputs cleared, into `folder`, which holds nothing else afterwards; their number."""
+    """Put the staged student notebooks, with no cell run, into `folder`, which holds nothing else afterwards; their number.
+
+    What they should show stands in the student HTML, with every figure; a notebook full of outputs looks as if it had been run, and
+    the cells that follow then fail for a name that is missing. And a page asks for a prediction before its picture is seen.
+    """
     fresh = folder.with_name(f"{folder.name}.new")
     shutil.rmtree(fresh, ignore_errors=True)
     paths = sorted((source / "notebooks").rglob("*.ipynb"))
     for path in paths:
         target = fresh / path.relative_to(source / "notebooks")
         target.parent.mkdir(parents=True, exist_ok=True)
-        notebook = without_outputs(nbformat.read(path, as_version=4))
+        notebook = nbformat.read(path, as_version=4)
+        for cell in (cell for cell in notebook.cells if cell.cell_type == "code"):
+            cell.outputs, cell.execution_count = [], None
         nbformat.validate(notebook)
         target.write_text(nbformat.writes(notebook) + "\n", encoding="utf-8")
     shutil.rmtree(folder, ignore_errors=True)
