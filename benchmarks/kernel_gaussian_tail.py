@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 
 import numpy as np
 import torch
 
 from attnlib.kernels.dispatch import has_numba
 from attnlib.kernels.gaussian_tail import log_error, series
-from benchmarks.registry import Case, Work
+from benchmarks.registry import Case, Work, of_one_unit
 
 __all__ = ["cases", "ratios"]
 
-_KERNEL = "gaussian_tail"
 _ERRORS = 20_000
 _FEW = 2000  # for the reference
 _TOLERANCE = 1e-11  # of err, or of log err where that is large
@@ -26,7 +24,7 @@ _EXPONENTIAL, _SERIES = 35, 61
 _NODE = 5 + (_EXPONENTIAL + 4) + (_SERIES + _EXPONENTIAL) + (_EXPONENTIAL + 5) + 6
 
 
-def _heads(count: int, device: str) -> list[torch.Tensor]:
+def _heads(count: int) -> list[torch.Tensor]:
     """logit, V, omega, c, tau of `count` heads: errors from a few tenths to 10^-10000 and far below, a tenth on the wrong side."""
     draw = np.random.default_rng(0)
     heads = (
@@ -36,16 +34,16 @@ def _heads(count: int, device: str) -> list[torch.Tensor]:
         10 ** draw.uniform(-2, 1, count) * draw.choice([-1, 1], count),
         10 ** draw.uniform(-2, 1, count),
     )
-    return [torch.as_tensor(x).to(device) for x in heads]
+    return [torch.as_tensor(x) for x in heads]
 
 
 @functools.cache
-def gate(device: str) -> None:
+def gate() -> None:
     """The form timed here gives the reference's errors. Raises AssertionError."""
-    heads = _heads(200, device)
+    heads = _heads(200)
     want, found = log_error(*heads, implementation="reference"), log_error(*heads)
     if not ((found - want).abs() <= _TOLERANCE * want.abs().clamp_min(1)).all():
-        raise AssertionError(f"population errors on {device} are not those of the reference: no speed is reported")
+        raise AssertionError("population errors are not those of the reference: no speed is reported")
 
 
 @functools.cache
@@ -58,56 +56,35 @@ def operations() -> float:
         return 0.0
     from attnlib.kernels.gaussian_tail import compiled
 
-    logit, value, omega, along, tau = _heads(_FEW, "cpu")
+    logit, value, omega, along, tau = _heads(_FEW)
     level = (value.abs().log() + logit - tau.log()).numpy()
     slope = (value.sign() * along / tau).numpy()
     panels = compiled.loops().log_masses(level, omega.numpy(), slope, np.empty_like(level), 0, len(level))
     return float(panels.sum()) / len(level) * series.PANEL * _NODE
 
 
-def _timed(device: str, count: int, **chosen) -> Callable[[], Callable[[], object]]:
-    def prepare():
-        gate(device)
-        heads = _heads(count, device)
-
-        def call():
-            log_error(*heads, **chosen)
-
-        call()
-        return call
-
-    return prepare
+def _timed(count: int, implementation: str, threads: int) -> Callable[[], object]:
+    heads = _heads(count)
+    return lambda: log_error(*heads, implementation=implementation, threads=threads)
 
 
 def cases(device: str) -> tuple[Case, ...]:
     """Both forms on the CPU. There is no GPU program."""
-    if device != "cpu":
-        return ()
-    count = _ERRORS
-    work = Work(units=count, unit="error", operations=operations(), dtype="float64", kernel=_KERNEL)
-    torch_form = Case(
-        "d-torch",
-        f"reference: batched torch, {_FEW} errors, float64",
-        _timed(device, _FEW, implementation="reference", threads=1),
-        work=replace(work, units=_FEW),
-    )
-    compiled = (
-        Case(
-            f"d-compiled-{threads}",
-            f"compiled, {words}: {count} errors, float64",
-            _timed(device, count, implementation="compiled", threads=threads),
-            work=work,
-            threads=threads,
-        )
-        for threads, words in ((1, "one thread"), (2, "two threads"))
-    )
-    return (*compiled, torch_form)
+    found = []
+    for name, form, count, threads in (
+        ("d-compiled-1", "compiled", _ERRORS, 1), ("d-compiled-2", "compiled", _ERRORS, 2), ("d-torch", "reference", _FEW, 1),
+    ):  # fmt: skip
+        work = Work(count, "error", operations(), dtype="float64", kernel="gaussian_tail")
+        what = f"{form}, {threads} thread{'s' * (threads > 1)}: {count} errors, float64"
+        make = functools.partial(_timed, count, form, threads)
+        found.append(Case(name, what, make, work=work, threads=threads, gate=gate))
+    return tuple(found) if device == "cpu" else ()
 
 
 def ratios(median: Mapping[str, float]) -> dict[str, float]:
-    """Times of one error, against batched torch; cases that were not run are left out."""
+    """Times of one error, against batched torch."""
     pairs = {
         "(d) batched torch / compiled, one error": ("d-torch", "d-compiled-1", _ERRORS / _FEW),
         "(d) one thread / two threads": ("d-compiled-1", "d-compiled-2", 1.0),
     }
-    return {name: median[a] * k / median[b] for name, (a, b, k) in pairs.items() if a in median and b in median}
+    return of_one_unit(median, pairs)

@@ -4,29 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from attnlib.kernels import in_context
-from benchmarks import (
-    kernel_gaussian_tail,
-    kernel_heads,
-    kernel_in_context,
-    kernel_in_context_gpu,
-    kernel_single_head,
-    kernel_token_selection,
-    machine,
-)
+from benchmarks import kernel_gaussian_tail, kernel_heads, kernel_in_context, kernel_token_selection, machine
 from benchmarks.registry import Part
 
 __all__ = ["part"]
 
-_MODULES = (
-    machine,
-    kernel_single_head,
-    kernel_token_selection,
-    kernel_in_context,
-    kernel_in_context_gpu,
-    kernel_gaussian_tail,
-    kernel_heads,
-)
+_MODULES = (machine, kernel_heads, kernel_token_selection, kernel_in_context, kernel_gaussian_tail)
 
 
 def _ratios(median: Mapping[str, float]) -> dict[str, float]:
@@ -35,5 +18,4 @@ def _ratios(median: Mapping[str, float]) -> dict[str, float]:
 
 def part(device: str) -> Part:
     """The cases for "cpu" or "cuda"."""
-    cases = tuple(case for module in _MODULES for case in module.cases(device))
-    return Part("kernels", cases, _ratios, warm=lambda: in_context.warm_up(5))
+    return Part("kernels", tuple(case for module in _MODULES for case in module.cases(device)), _ratios)

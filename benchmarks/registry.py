@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
-__all__ = ["Case", "Part", "Work"]
+__all__ = ["Case", "Part", "Work", "of_one_unit"]
 
 
 @dataclass(frozen=True)
@@ -33,10 +33,9 @@ class Work:
 
 @dataclass(frozen=True)
 class Case:
-    """`prepare()` runs the correctness gate and returns the callable to time; `limit` is the budget in seconds, if one is promised.
+    """`gate()` raises AssertionError where what is timed is wrong; `prepare()` returns the callable to time.
 
-    The callable ends when the work has ended: on a GPU it synchronises.
-    `memory`, if given, is called instead for the peak memory of one call: without the gate, which may need more than what it guards.
+    The callable ends when the work has ended: on a GPU it synchronises. `limit` is the budget in seconds, if one is promised.
     `repeats`, if given, is how often it is called, without a call to warm up: for cases of minutes.
     """
 
@@ -44,10 +43,10 @@ class Case:
     what: str
     prepare: Callable[[], Callable[[], object]]
     limit: float | None = None
-    memory: Callable[[], object] | None = None
     work: Work | None = None
     threads: int = 1
     repeats: int | None = None
+    gate: Callable[[], object] = lambda: None
 
 
 @dataclass(frozen=True)
@@ -57,4 +56,9 @@ class Part:
     name: str
     cases: tuple[Case, ...]
     ratios: Callable[[Mapping[str, float]], dict[str, float]]
-    warm: Callable[[], object] = field(default=lambda: None)
+    warm: Callable[[], object] = lambda: None
+
+
+def of_one_unit(median: Mapping[str, float], pairs: Mapping[str, tuple[str, str, float]]) -> dict[str, float]:
+    """median[slow] / median[fast] x factor of every (slow, fast, factor) by name; without those of cases that were not run."""
+    return {name: median[a] / median[b] * k for name, (a, b, k) in pairs.items() if a in median and b in median}

@@ -1,8 +1,10 @@
-"""What `make bench` measures: cases that are told apart, gates that let nothing wrong be timed, ratios of rates."""
+"""What `make bench` measures: cases that are told apart, gates that let nothing wrong be timed, ratios of rates, honest probes."""
 
 import json
 from dataclasses import replace
+from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 
@@ -10,37 +12,62 @@ from attnbook.certified.certify import certified
 from attnbook.certified.certify import prove as prove_again
 from attnlib.kernels.calls import changed
 from benchmarks import __main__ as bench
-from benchmarks import certificates, kernel_in_context, kernels
+from benchmarks import (
+    certificates,
+    kernel_heads,
+    kernel_in_context,
+    kernel_token_selection,
+    kernels,
+    machine,
+    single_head,
+    token_selection,
+)
 from benchmarks.registry import Case, Part, Work
 
-LEVELS = ("", "L1", "L2", "L3", "memory")
+MB = 2**20
 
 
 @pytest.mark.parametrize("device", ["cpu", "cuda"])
 def test_every_case_has_a_name_of_its_own_and_says_what_it_does(device: str) -> None:
-    cases = kernels.part(device).cases
-    names = [case.name for case in cases]
+    part = kernels.part(device)
+    names = [case.name for case in part.cases]
     assert len(set(names)) == len(names) > 5
-    for case in cases:
+    for case in part.cases:
         assert case.work is not None, case.name
         assert case.work.units > 0, case.name
         assert case.work.operations + case.work.bytes > 0, case.name
-        assert case.work.level in LEVELS, case.name
+        assert case.work.level in ("", "L2", "L3", "memory"), case.name
         assert (case.work.bytes > 0) == (case.work.level != ""), case.name
         assert case.threads in (1, 2), case.name
+    assert part.ratios({}) == {}
+    assert all(value > 0 for value in part.ratios(dict.fromkeys(names, 1.0)).values())
+    # What the chapter quotes is still measured.
+    stored = json.loads(next(Path(bench.__file__).parent.glob("results/kernels-cpu-*.json")).read_text())
+    quoted = (
+        "eager torch / compiled, one step",
+        "torch.bmm / compiled",
+        "batched torch, token selection, f32-c",
+        "run-step, h4",
+    )
+    found = part.ratios(dict.fromkeys(names, 1.0))
+    assert device == "cuda" or all(any(text in name for name in found if name in stored["ratios"]) for text in quoted)
 
 
-def test_ratios_leave_out_what_was_not_run() -> None:
-    assert kernels.part("cpu").ratios({}) == {}
-    everything = {case.name: 1.0 for case in kernels.part("cpu").cases}
-    assert all(value > 0 for value in kernels.part("cpu").ratios(everything).values())
+@pytest.mark.parametrize("part", [single_head.PART, token_selection.PART], ids=lambda part: part.name)
+def test_ratios_of_a_part_and_what_was_not_run(part: Part) -> None:
+    assert part.ratios({}) == {}
+    assert len(part.ratios({case.name: 1.0 for case in part.cases})) > 3
 
 
 def test_a_ratio_compares_one_step_with_one_step() -> None:
     """200 eager steps in 0.4 s against 10 000 compiled ones in 0.1 s: 2 ms against 10 microseconds."""
-    found = kernel_in_context.ratios({"naive-h2": 0.4, "compiled-h2": 0.1, "two-threads-h2": 0.11})
+    found = kernels.part("cpu").ratios({"naive-h2": 0.4, "compiled-h2": 0.1, "two-threads-h2": 0.11, "d-torch": 2.0,
+                                        "d-compiled-1": 1.0, "read-L2": 2.0, "read-L2-2threads": 2.5})  # fmt: skip
     assert found["in context, H = 2: eager torch / compiled, one step"] == pytest.approx(200)
     assert found["in context, H = 2: two threads / one, steps per second"] == pytest.approx(2 * 0.1 / 0.11)
+    assert found["(d) batched torch / compiled, one error"] == pytest.approx(20)  # 2000 against 20 000
+    assert found["read-L2: two cores / one"] == 1.6
+    assert len(found) == 4
 
 
 def test_operations_of_a_step_grow_as_the_model_does() -> None:
@@ -51,27 +78,42 @@ def test_operations_of_a_step_grow_as_the_model_does() -> None:
     assert 0.5e6 < one - (two - one) < 0.7e6
 
 
-def test_a_wrong_kernel_is_not_timed(monkeypatch) -> None:
-    kernel_in_context.gate.cache_clear()
-    real = kernel_in_context.in_context.advance
+@pytest.mark.parametrize(
+    ("module", "arguments", "wrong"),
+    [
+        (kernel_in_context, ("cpu",), lambda call: {"learning_rate": 1.1 * call.learning_rate}),
+        (kernel_heads, ("cpu",), lambda call: {"output_scale": 1.1}),
+        (kernel_token_selection, (torch.float64,), lambda call: {"step_sizes": 1.1 * call.step_sizes}),
+    ],
+)
+def test_a_wrong_kernel_is_not_timed(module, arguments, wrong, monkeypatch) -> None:
+    holder = module.in_context if module is kernel_in_context else module
+    real = holder.advance
+    module.gate(*arguments)
 
     def slightly_wrong(call, *state, **chosen):
-        return real(changed(call, learning_rate=1.1 * call.learning_rate), *state, **chosen)
+        call = call if chosen.get("implementation") == "reference" else changed(call, **wrong(call))
+        return real(call, *state, **chosen)
 
-    monkeypatch.setattr(kernel_in_context.in_context, "advance", slightly_wrong)
+    monkeypatch.setattr(holder, "advance", slightly_wrong)
+    module.gate.cache_clear()
     with pytest.raises(AssertionError, match="no speed is reported"):
-        kernel_in_context.gate()
+        module.gate(*arguments)
 
 
 def test_a_row_holds_what_the_chapter_draws(capsys, monkeypatch) -> None:
-    calls = []
+    calls, gates = [], []
     monkeypatch.setattr(bench, "_memory", lambda part, case: 1.5)
-    case = Case(
-        "toy", "a toy", lambda: lambda: calls.append(1), work=Work(10, "step", 2.0, 4.0, "L2", "float64", "toy")
+    work = Work(10, "step", 2.0, 4.0, "L2", "float64", "toy")
+    toy = Case("toy", "a toy", lambda: lambda: calls.append(1), 1e3, work, gate=lambda: gates.append(1))
+    long = Case("long", "takes minutes", lambda: lambda: calls.append(2), 1e-12, repeats=2)
+    result = bench._measure(
+        Part("toys", (toy, long), lambda median: {"one": median["toy"] / median["toy"]}), 0.01, "cpu"
     )
-    result = bench._measure(Part("toys", (case,), lambda median: {"one": median["toy"] / median["toy"]}), 0.01, "cpu")
-    (row,) = json.loads(json.dumps(result))["cases"]
-    assert len(calls) >= 2  # warmed up, then timed
+    row, other = json.loads(json.dumps(result))["cases"]
+    assert calls.count(1) >= 2  # warmed up, then timed
+    assert calls.count(2) == other["repeats"] == 2
+    assert gates == [1]
     assert row["median_s"] > 0
     assert row["iqr_s"] >= 0
     assert row["threads"] == 1
@@ -81,21 +123,9 @@ def test_a_row_holds_what_the_chapter_draws(capsys, monkeypatch) -> None:
     assert result["ratios"] == {"one": 1.0}
     assert result["device"] == "cpu"
     assert result["versions"]["torch"] == torch.__version__
-    assert "toy" in capsys.readouterr().out
-
-
-def test_a_case_of_minutes_is_called_as_often_as_it_says(monkeypatch) -> None:
-    calls = []
-    monkeypatch.setattr(bench, "_memory", lambda part, case: 0.0)
-    case = Case("long", "takes minutes", lambda: lambda: calls.append(1), repeats=2)
-    result = bench._measure(Part("toys", (case,), lambda median: {}), 0.01, "cpu")
-    assert len(calls) == 2
-    assert result["cases"][0]["median_s"] > 0
-
-
-def test_names_of_devices_in_files() -> None:
-    assert bench._slug("NVIDIA H200") == "nvidia-h200"
-    assert bench._slug("cpu") == "cpu"
+    said = capsys.readouterr().out.splitlines()
+    assert ["OVER" in line for line in said[:2]] == ["within" not in line for line in said[:2]] == [False, True]
+    assert (bench._slug("NVIDIA H200"), bench._slug("cpu")) == ("nvidia-h200", "cpu")
 
 
 def test_each_certified_claim_is_a_case_and_one_without_power_stops_the_bench(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -110,3 +140,70 @@ def test_each_certified_claim_is_a_case_and_one_without_power_stops_the_bench(mo
     monkeypatch.setattr(certificates, "prove", without_power)
     with pytest.raises(AssertionError, match="V26 is not proved"):
         case.prepare()()
+
+
+# --- probes of the machine ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("caches", "expected"),
+    [
+        (
+            "1 Data 48K, 1 Instruction 64K, 2 Unified 2048K, 3 Unified 480M, 2 Instruction 9999K",
+            (MB, 16 * MB, 960 * MB),
+        ),
+        ("2 Unified 256K, 3 Unified 2M", (MB // 8, MB, 512 * MB)),
+        ("2 Unified 1M, 3 Unified 2000M", (MB // 2, 8 * MB, 1536 * MB)),
+        # What is not told is taken as common.
+        ("", (MB // 2, 8 * MB, 512 * MB)),
+        ("2 Unified unknown, 2 Unified 12, 2 Unified K", (MB // 2, 8 * MB, 512 * MB)),
+    ],
+)
+def test_arrays_follow_from_the_caches(tmp_path: Path, caches: str, expected: tuple) -> None:
+    for number, entry in enumerate(filter(None, caches.split(", "))):
+        place = tmp_path / f"index{number}"
+        place.mkdir()
+        for name, text in zip(("level", "type", "size"), entry.split(), strict=True):
+            (place / name).write_text(f"{text}\n")
+    assert tuple(machine.working_sets(tmp_path).values()) == expected
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_chains_and_sums_are_numpys_and_wrong_ones_stop_the_benchmark(dtype: str, monkeypatch) -> None:
+    chain, read = machine._loops()
+    data = machine._chain_data(dtype, 2.0, 1.0)
+    chain(3, data)  # x -> 2 x + 1, three times: 8 x + 7
+    lanes = 64 // data.itemsize
+    assert data.reshape(-1, lanes)[2:].tolist() == [[8 * i + 7] * lanes for i in range(machine.chains())]
+    numbers, out = machine._numbers(100_000, dtype), np.zeros(lanes, dtype)
+    assert numbers.ctypes.data % 64 == numbers.nbytes % 512 == 0
+    assert 100_000 - 512 < numbers.nbytes <= 100_000
+    numbers[-1] = 1000
+    read(1, numbers, out)
+    assert out.sum() == numbers.sum()
+    for wrong, words in (
+        ((lambda *a: None, read), "the chains in"),
+        ((chain, lambda *a: None), "the sum of what is read"),
+    ):
+        machine.gate.cache_clear()
+        monkeypatch.setattr(machine, "_loops", lambda wrong=wrong: wrong)
+        with pytest.raises(AssertionError, match=words):
+            machine.gate(dtype)
+
+
+def test_probes_count_what_a_call_does(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(machine, "_TURNS", 1000)
+    monkeypatch.setattr(machine, "_READ", 2**22)
+    cases = {case.name: case for case in machine.cases("cpu")}
+    assert list(cases)[:5] == ["peak-float32", "peak-float64", "read-L2", "read-L3", "read-memory"]
+    assert machine.cases("cuda") == ()
+    assert cases["peak-float64"].work.units == 2 * 1000 * machine.chains() * 8
+    for name, case in cases.items():
+        peak = name.startswith("peak")
+        assert (case.work.kernel, case.work.unit) == ("", "operation" if peak else "byte")
+        assert case.work.level == ("" if peak else name.split("-")[1])
+        one = cases[name.removesuffix("-2threads")]
+        assert case.work.units == case.threads * one.work.units
+    for name in ("peak-float32", "read-L2", "peak-float64-2threads", "read-L2-2threads"):
+        call = cases[name].prepare()
+        assert call() is None or len(call()) == 2

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from attnlib import checks
 from attnlib.in_context.law import RegressionLaw
 from attnlib.in_context.model import STARTS, require_even_heads
-from attnlib.kernels.in_context.arguments import OPTIMISERS
+from attnlib.kernels.in_context import OPTIMISERS
 
 __all__ = ["OPTIMISERS", "Experiment"]
 

@@ -22,16 +22,11 @@ _temporary: list[tempfile.TemporaryDirectory] = []
 
 
 def _wanted() -> Path:
-    """The folder asked for by ATTNLIB_CACHE, or the user's cache folder of this system."""
+    """The folder asked for by ATTNLIB_CACHE, or the user's cache folder."""
     if named := os.environ.get("ATTNLIB_CACHE"):
         return Path(named).expanduser() / "kernels"
-    if sys.platform == "win32":
-        root = Path(os.environ.get("LOCALAPPDATA") or Path.home() / "AppData" / "Local")
-    elif sys.platform == "darwin":
-        root = Path.home() / "Library" / "Caches"
-    else:
-        root = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    return root / "attnlib" / "kernels"
+    users = os.environ.get("XDG_CACHE_HOME") or os.environ.get("LOCALAPPDATA")  # Linux, Windows
+    return (Path(users) if users else Path.home() / ".cache") / "attnlib" / "kernels"
 
 
 def _is_private(folder: Path) -> bool:
@@ -97,9 +92,5 @@ def module(name: str, text: str) -> ModuleType:
     spec = importlib.util.spec_from_file_location(full, path)
     made = importlib.util.module_from_spec(spec)
     sys.modules[full] = made  # before the code runs: numba looks the module up when it reloads its cache
-    try:
-        spec.loader.exec_module(made)
-    except BaseException:
-        del sys.modules[full]
-        raise
+    spec.loader.exec_module(made)
     return made

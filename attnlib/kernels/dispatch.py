@@ -21,17 +21,19 @@ is slow because numba is missing is said at level WARNING, which Python prints u
 from __future__ import annotations
 
 import functools
+import importlib
 import importlib.util
 import logging
 import os
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 import torch
 
 from attnlib import checks
 
-__all__ = ["IMPLEMENTATIONS", "Loop", "choose", "has_numba", "has_triton", "ran"]
+__all__ = ["IMPLEMENTATIONS", "Loop", "choose", "has_numba", "has_triton", "ran", "run"]
 
 IMPLEMENTATIONS = ("reference", "compiled", "triton")
 """The implementations of a loop: readable torch, compiled for the CPU, compiled for a GPU.
@@ -52,11 +54,12 @@ _ran: dict[tuple[str, ...], str] = {}
 
 @dataclass(frozen=True)
 class Loop:
-    """A hot loop: its name in sentences, and the dtypes its fast implementations compute in (the reference takes any)."""
+    """A hot loop: its name in sentences, the dtypes its fast implementations compute in (the reference takes any), its package."""
 
     name: str
     compiled: Collection[torch.dtype] = field(default=(torch.float32, torch.float64))
     triton: Collection[torch.dtype] = field(default=(torch.float32, torch.float64))
+    package: str = ""
 
 
 @functools.cache
@@ -164,6 +167,20 @@ def choose(
                 "%s in plain torch, ten to a hundred and fifty times slower than compiled: %s", loop.name, NO_NUMBA
             )
     return chosen
+
+
+def run(
+    loop: Loop, arguments: tuple[object, ...], device: torch.device, dtype: torch.dtype, *, implementation: str,
+    threads: int | None, cannot: Mapping[str, str] | None = None,
+) -> Any:  # fmt: skip
+    """What `advance(*arguments)` of the chosen implementation returns; its module in the loop's package is loaded only now.
+
+    `threads`: of the compiled form; None: as many as torch uses. The rest as in `choose`.
+    """
+    threads = torch.get_num_threads() if threads is None else checks.whole_number("threads", threads, at_least=1)
+    chosen = choose(loop, device, dtype, implementation=implementation, cannot=cannot)
+    module = importlib.import_module(f"{loop.package}.{'gpu' if chosen == 'triton' else chosen}")
+    return module.advance(*arguments, **({"threads": threads} if chosen == "compiled" else {}))
 
 
 def ran() -> tuple[str, ...]:

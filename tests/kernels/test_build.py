@@ -58,17 +58,6 @@ def test_two_processes_compile_at_once_and_a_third_loads(tmp_path: Path) -> None
     assert changed[2] != file
 
 
-def test_the_file_is_written_once(tmp_path: Path) -> None:
-    """Its time is part of the key of the machine code beside it."""
-    path = tmp_path / "made.py"
-    _build._write(path, "x = 1\n")
-    os.utime(path, (1e9, 1e9))
-    _build._write(path, "x = 1\n")
-    assert path.stat().st_mtime == 1e9
-    _build._write(path, "x = 2\n")
-    assert path.read_text() == "x = 2\n"
-
-
 def test_the_folder_is_the_named_one_or_the_users(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ATTNLIB_CACHE", str(tmp_path / "named"))
     assert _build.cache_folder() == tmp_path / "named" / "kernels"
@@ -105,15 +94,14 @@ import attnlib.kernels
 import torch
 from attnlib.kernels import dispatch, in_context
 dispatch._installed = lambda *modules: False
-in_context.warm_up(1)
-print(*dispatch.ran())
+print(in_context.implementation_for(1, 1, torch.device("cpu"), torch.float32))
 try:
     in_context.implementation_for(1, 1, torch.device("cpu"), torch.float32, implementation="compiled")
 except ValueError as error:
     print(error)
 """
     ran, refused = answer(python(code)).splitlines()
-    assert ran == "in-context training: reference, float32 on cpu"
+    assert ran == "reference"
     assert refused.endswith('cannot be used: numba is not installed: pip install "attnlib[kernels]"')
 
 
@@ -124,14 +112,6 @@ from attnlib.kernels import dispatch, gaussian_tail, heads, in_context, token_se
 print(dispatch.has_numba(), "numba" in sys.modules, "triton" in sys.modules)
 """
     assert answer(python(code)) == "True False False"
-
-
-def test_a_source_that_fails_leaves_no_module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("ATTNLIB_CACHE", str(tmp_path))
-    before = set(sys.modules)
-    with pytest.raises(ZeroDivisionError):
-        _build.module("broken", "1 / 0\n")
-    assert {name for name in set(sys.modules) - before if "broken" in name} == set()
 
 
 def test_machine_code_is_made_again_when_a_shared_module_changes() -> None:

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 import torch
 
-from attnlib.kernels import dispatch
-from attnlib.kernels.heads import Call, advance, implementation_for
+from attnlib.kernels import dispatch, heads
+from attnlib.kernels.heads import Call, advance
 from attnlib.single_head import maps
 from tests.kernels.heads_cases import MAPS, RULES, training
 
@@ -253,42 +253,27 @@ def test_probabilities_are_exact_relative_to_their_value(form, dtype):
 
 
 @pytest.mark.parametrize("form", BOTH)
-def test_nothing_to_do(form):
+def test_a_saddle_is_not_left(form):
+    """The gradient is zero, and so is its normalised form."""
     case = training(4, 2)
-    end, _, seen = case.run(form, 0, record=[])
-    assert torch.equal(end, case.start)
-    assert seen.steps == ()
-    assert seen.coefficients.shape == (0, 2, 4, 8)
-    assert seen.output.shape == (0, 2, 4)
-    assert seen.attention.shape == (0, 2, 2, 4)
-    end, _, seen = case.run(form, 0, attention_map=maps.HARDMAX, start=torch.zeros_like(case.start))
-    assert (seen.attention == 0.5).all()
-    state, velocity, _ = case.run(
-        form, 1, start=torch.zeros_like(case.start), attention_map=maps.LINEAR, prepare="joint"
-    )
-    assert (state == 0).all()  # a saddle: the gradient is zero, and so is the step
+    run = {"start": torch.zeros_like(case.start), "attention_map": maps.LINEAR, "prepare": "joint"}
+    state, velocity, _ = case.run(form, 1, **run)
+    assert (state == 0).all()
     assert (velocity == 0).all()
 
 
 def test_what_the_fast_forms_cannot_do_goes_to_the_reference():
-    cpu, narrow = torch.device("cpu"), maps.windows(maps.SOFTMAX, 1)
-    for dtype in (torch.float32, torch.float64):
-        assert implementation_for(maps.SOFTMAX, 10, cpu, dtype) == "compiled"
-    assert implementation_for(maps.SOFTMAX, 10, cpu, torch.bfloat16) == "reference"
-    assert implementation_for(narrow, 10, cpu, torch.float64) == "reference"
+    case, narrow = training(4), maps.windows(maps.SOFTMAX, 1)
     other = maps.AttentionMap("cubic", lambda z: z**3, lambda z, w, up: 3 * z**2 * up, lambda T: 0.0, normalised=False)
     for form in ("compiled", "triton"):
-        with pytest.raises(
-            ValueError, match=f"'{form}' cannot be used: it has no windows, and the map has windows of 1"
-        ):
-            implementation_for(narrow, 10, cpu, torch.float64, implementation=form)
-        with pytest.raises(ValueError, match=f"'{form}' cannot be used: it has no map 'cubic'"):
-            implementation_for(other, 10, cpu, torch.float64, implementation=form)
-    with pytest.raises(ValueError, match=r"triton.*at most 46340 vectors, and there are 46341"):
-        implementation_for(maps.SOFTMAX, 46_341, cpu, torch.float32, implementation="triton")
+        for chosen, words in ((narrow, "no windows, and the map has windows of 1"), (other, "no map 'cubic'")):
+            with pytest.raises(ValueError, match=f"'{form}' cannot be used: it has {words}"):
+                case.run(form, attention_map=chosen)
+    assert "at most 46340 vectors, and there are 46341" in heads._obstacles(maps.SOFTMAX, 46_341)["triton"]
+    assert heads._obstacles(maps.SOFTMAX, 46_340) == {}
     with pytest.raises(ValueError, match="it computes in float32 or float64, not bfloat16"):
-        training(4).run("compiled", dtype=torch.bfloat16)
-    half = training(4).run("auto", dtype=torch.bfloat16)
+        case.run("compiled", dtype=torch.bfloat16)
+    half = case.run("auto", dtype=torch.bfloat16)
     assert half[2].output.dtype == torch.bfloat16
-    assert_near(half[2].output.double(), training(4).run("compiled")[2].output, 0.1)
+    assert_near(half[2].output.double(), case.run("compiled")[2].output, 0.1)
     assert any(line.startswith("training of attention heads: reference, bfloat16") for line in dispatch.ran())

@@ -1,52 +1,13 @@
 """The compiled loop against the readable one in float64, step by step, and what it promises beyond it."""
 
 import math
-import subprocess
-import sys
 
 import numpy as np
 import pytest
 import torch
 
-from attnlib.kernels import prompt_stream
-from attnlib.kernels.in_context import compiled, reference
-from attnlib.kernels.in_context._source import source
-from attnlib.kernels.in_context.arguments import Call, circuits
+from attnlib.kernels.in_context import Call, compiled, reference
 from tests.kernels.starts import advance, setting, start
-
-
-def _linted(text: str) -> subprocess.CompletedProcess:
-    pytest.importorskip("ruff", reason="ruff is not installed: pip install ruff")
-    # E741: two short names are numpy's types. F401: every header imports the same names, whatever d uses of them.
-    rules = [
-        "--isolated",
-        "--select",
-        "F,E4,E7,E9,PLE",
-        "--ignore",
-        "E741,F401",
-        "--stdin-filename",
-        "generated.py",
-        "-",
-    ]
-    return subprocess.run(
-        [sys.executable, "-m", "ruff", "check", *rules], input=text, capture_output=True, text=True, check=False
-    )
-
-
-@pytest.mark.parametrize("d", [1, 2, 5, 10])
-def test_a_linter_reads_the_generated_source(d: int) -> None:
-    """Names that nobody defines, unused ones, syntax: what ruff finds in files it would find in these strings."""
-    found = _linted(source(d))
-    assert found.returncode == 0, found.stdout
-
-
-def test_the_linter_would_see_a_wrong_name() -> None:
-    found = _linted(source(5).replace("total = total + e", "total = totel + e", 1))
-    assert "totel" in found.stdout
-
-
-def checked(state: list[torch.Tensor], chosen: dict) -> Call:
-    return Call(**chosen)
 
 
 def both(chosen: dict, *, scale: float = 1.0):
@@ -111,7 +72,7 @@ def test_large_scores_neither_overflow_nor_lose_the_softmax(scale: float) -> Non
     np.testing.assert_allclose(seen.losses, expected.losses, rtol=1e-4)
     for part in (1, 2):
         assert abs(found[part] - exact[part]).max() < 2e-4 * abs(exact[part]).max()
-    context, query, _ = reference.prompts(checked(start(3, 3, 5), chosen), 0, 1, np.array([4, 9]))
+    context, query, _ = reference.prompts(Call(**chosen), 0, 1, np.array([4, 9]))
     scores = np.einsum("blk,hkj,bj->hbl", context[0, 0], expected_circuits(scale)[..., :5], query[0, 0])
     assert (abs(scores).max() > 90) == (scale >= 8), "some of the scales must be beyond what exp2 can do unaided"
 
@@ -157,25 +118,6 @@ def test_neither_threads_nor_company_change_a_run() -> None:
         assert torch.equal(single.losses[0], seen.losses[run])
 
 
-def test_no_steps_change_nothing_and_still_record() -> None:
-    state = start(2, 2, 5, dtype=torch.float32)
-    seen = advance(*state, **setting(steps=0, record=[0]), implementation="compiled")
-    assert torch.equal(state[0], start(2, 2, 5, dtype=torch.float32)[0])
-    assert seen.losses.shape == (2, 0)
-    assert abs(seen.key_query[:, 0] - circuits(start(2, 2, 5)[0], 6)[0]).max() < 1e-6
-
-
-def test_normals_are_those_of_the_definition() -> None:
-    for d, length in ((5, 9), (2, 4)):
-        found = compiled.normals(3 + 2**40, [0, 7], 5, 20, 37, d=d, length=length)
-        exact = prompt_stream.normals(3 + 2**40, [0, 7], 5, 20, 37, prompt_stream.normals_per_prompt(d, length))
-        assert found.shape == exact.shape
-        radius = np.hypot(exact[..., 0::2], exact[..., 1::2]).repeat(2, axis=-1)
-        off = abs(found - exact)
-        assert off[radius > 0.1].max() < 1e-6
-        assert off.max() < 1e-4
-
-
 @pytest.mark.parametrize(
     ("name", "low", "high", "exact", "largest"),
     [
@@ -206,15 +148,8 @@ def test_a_training_that_diverges_shows_in_its_losses() -> None:
 def test_one_broken_weight_shows_at_once(place: int) -> None:
     for broken in (np.nan, np.inf):
         state = start(2, 2, 5, dtype=torch.float32)
-        call = checked(state, setting(steps=2))
+        call = Call(**setting(steps=2))
         state[0][1, 1, place] = broken
         seen = compiled.advance(call, *state, 1)
         assert torch.isfinite(seen.losses[0]).all()
         assert not torch.isfinite(seen.losses[1]).any()
-
-
-def test_the_querys_empty_column_is_never_moved() -> None:
-    state = start(2, 2, 5, dtype=torch.float32)
-    before = state[0][..., :36].reshape(2, 2, 6, 6).clone()
-    advance(*state, **setting(steps=10, learning_rate=0.1), implementation="compiled")
-    assert torch.equal(before[..., 5], state[0][..., :36].reshape(2, 2, 6, 6)[..., 5])

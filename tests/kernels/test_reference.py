@@ -125,13 +125,3 @@ def test_float32_weights_are_trained_in_float32() -> None:
     assert rounded.losses.dtype == torch.float32
     assert 0 < abs(single[0] - double[0]).max() < 1e-5
     assert abs(rounded.losses - exact.losses).max() < 1e-4
-
-
-def test_the_querys_empty_column_is_never_moved() -> None:
-    """z_q ends with 0, so the last column of W_Q has no gradient."""
-    state = start(2, 2, 5)
-    before = state[0][..., :36].reshape(2, 2, 6, 6).clone()
-    advance(*state, **setting(steps=10, learning_rate=0.1), implementation="reference")
-    after = state[0][..., :36].reshape(2, 2, 6, 6)
-    assert torch.equal(before[..., 5], after[..., 5])
-    assert (before[..., :5] != after[..., :5]).all()

@@ -20,31 +20,17 @@ def dense(
     return rows, normal(runs, d, d) * d**-0.5, normal(runs, d) * d**-0.5, normal(runs, d), labels
 
 
-def state(
-    runs: int,
-    n: int,
-    tokens: int,
-    *,
-    passive: int = 2,
-    coordinates: bool = True,
-    dtype: torch.dtype = torch.float64,
-    device: torch.device | str = "cpu",
-    seed: int = 0,
-) -> list[torch.Tensor]:
-    """The six tensors of `advance`."""
-    rows, weight, prompt, head, labels = dense(runs, n, tokens, passive=passive, seed=seed)
-    N, known = n * tokens, n * tokens + passive
-    image = rows @ weight.mT
-    probes = known + (2 * N + 1 if coordinates else 0)
+def state(runs: int, n: int, tokens: int, *, dtype: torch.dtype = torch.float64, **drawn: int) -> list[torch.Tensor]:
+    """The six tensors of `advance`; `drawn`: passive rows and seed of `dense`."""
+    rows, weight, prompt, head, labels = dense(runs, n, tokens, **drawn)
+    N, known = n * tokens, rows.shape[1]
+    image, probes = rows @ weight.mT, known + 2 * N + 1
     values, weighted = torch.zeros(runs, probes).double(), torch.zeros(runs, probes, N).double()
-    values[:, :known] = (image @ prompt.unsqueeze(-1)).squeeze(-1)
+    values[:, :known], values[:, -1] = (image @ prompt.unsqueeze(-1)).squeeze(-1), 1.0
     weighted[:, :known] = image @ image[:, :N].mT
-    if coordinates:
-        values[:, -1] = 1.0
-        weighted[:, known + N : known + 2 * N].diagonal(dim1=1, dim2=2).fill_(1.0)
+    weighted[:, known + N : known + 2 * N].diagonal(dim1=1, dim2=2).fill_(1.0)
     gamma = (rows[:, :N] @ head.unsqueeze(-1)).view(runs, n, tokens)
-    made = [values, weighted, (prompt**2).sum(1), rows @ rows[:, :N].mT, gamma, labels]
-    return [x.to(device, dtype) for x in made]
+    return [x.to(dtype) for x in (values, weighted, (prompt**2).sum(1), rows @ rows[:, :N].mT, gamma, labels)]
 
 
 def copies(tensors: list[torch.Tensor], **to: object) -> list[torch.Tensor]:
@@ -53,12 +39,9 @@ def copies(tensors: list[torch.Tensor], **to: object) -> list[torch.Tensor]:
 
 def agree(found: list[torch.Tensor], wanted: list[torch.Tensor], tolerance: float) -> None:
     """Every tensor within `tolerance` of its largest entry."""
-    assert len(found) == len(wanted)
     for x, y in zip(found, wanted, strict=True):
-        assert x.shape == y.shape
-        torch.testing.assert_close(
-            x.cpu().double(), y.double(), rtol=0, atol=tolerance * (1e-30 + y.abs().max().item())
-        )
+        size = tolerance * (1e-30 + y.abs().max().item())
+        torch.testing.assert_close(x.double(), y.double(), rtol=0, atol=size)
 
 
 def advance(*arguments, threads: int | None = None, implementation: str = "auto", **chosen) -> Recorded:

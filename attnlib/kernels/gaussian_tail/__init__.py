@@ -9,7 +9,6 @@ is: errors of $10^{-16000}$ cost what errors of a tenth cost.
 |---|---|
 | `reference` | mode and level points by bisection, panels between them, halved where a polynomial does not follow (`attnlib.quadrature`) |
 | `compiled` | mode by Newton's method in a bracket, panels whose length follows the integrand; both sides at once |
-| `triton` | the same, one lane for each integral |
 """
 
 from __future__ import annotations
@@ -19,11 +18,11 @@ import math
 import torch
 
 from attnlib import checks
-from attnlib.kernels.dispatch import Loop, choose
+from attnlib.kernels.dispatch import Loop, run
 
 __all__ = ["log_error"]
 
-_LOOP = Loop("population error", compiled=(torch.float64,), triton=())
+_LOOP = Loop("population error", compiled=(torch.float64,), triton=(), package=__name__)
 _NARROWEST = 1e-9  # tau relative to the std of V's noise; moves log err by about 1e-12 where no two walls nearly meet
 _NEVER = -1e12  # log of an error that only the width put in for tau = 0 makes
 _LARGEST_LEVEL = 1e300
@@ -66,8 +65,6 @@ def log_error(
     for name in ("omega", "tau"):
         if (given[name] < 0).any():
             raise ValueError(f"{name} must be >= 0: it is a standard deviation; got {given[name].min().item():g}")
-    threads = torch.get_num_threads() if threads is None else checks.whole_number("threads", threads, at_least=1)
-    chosen = choose(_LOOP, value.device, torch.float64, implementation=implementation)
     logit, value, omega, along, tau = (x.detach().reshape(-1).to(torch.float64) for x in given.values())
 
     correct = value >= 0
@@ -78,7 +75,8 @@ def log_error(
     level = torch.log(value.abs()) + logit - torch.log(tau)
     unusable = level.isnan() | ~(omega.isfinite() & scale.isfinite())
     level, omega, slope = (torch.where(unusable, 0.0, x) for x in (level, omega, slope))
-    log_tail = _integrate(chosen, level.clamp(-_LARGEST_LEVEL, _LARGEST_LEVEL), omega, slope, threads)
+    integrals = level.clamp(-_LARGEST_LEVEL, _LARGEST_LEVEL), omega, slope
+    log_tail = run(_LOOP, integrals, value.device, torch.float64, implementation=implementation, threads=threads)
 
     never = (narrow & (log_tail < _NEVER)) | (scale == 0)
     log_tail = torch.where(never, -torch.inf, log_tail)
@@ -86,15 +84,3 @@ def log_error(
     log_err = torch.where(correct, log_tail, torch.log1p(-torch.exp(log_tail.clamp_max(0.0))))
     log_err = torch.where((value == 0) & (scale == 0), math.log(0.5), log_err)
     return torch.where(unusable, torch.nan, log_err).to(given["value"].dtype).view(given["value"].shape)
-
-
-def _integrate(
-    chosen: str, level: torch.Tensor, omega: torch.Tensor, slope: torch.Tensor, threads: int
-) -> torch.Tensor:
-    if chosen == "compiled":
-        from attnlib.kernels.gaussian_tail import compiled
-
-        return compiled.log_mass(level, omega, slope, threads)
-    from attnlib.kernels.gaussian_tail import reference
-
-    return reference.log_mass(level, omega, slope)

@@ -74,15 +74,6 @@ def tail_parts(x):
     return (half if right else 1 - falling * half), (square if right else 0.0), (1.0 if right else falling)
 
 
-@_called
-def log_tail(x):
-    """log Phi(-x), to the last digits also where it is almost zero."""
-    if x > 0:
-        w, e, _ = tail_parts(x)
-        return math.log(w) - e
-    return math.log1p(-0.5 * math.exp(-0.5 * x * x) * scaled_tail(-x * _ROOT_HALF))
-
-
 @njit(fastmath=True, nogil=True, forceinline=True)
 def _weighted(weights, values, first):
     total = 0.0
@@ -242,10 +233,3 @@ def log_masses(level, omega, slope, out, first, last):
     for i in range(first, last):
         out[i] = log_mass(level[i], omega[i], slope[i], t, values, count)
     return count
-
-
-@njit(nogil=True, cache=True)
-def log_tails(x, out):
-    """`log_tail` of every entry."""
-    for i in range(x.size):
-        out[i] = log_tail(x[i])

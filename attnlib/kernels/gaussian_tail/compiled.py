@@ -13,7 +13,7 @@ from attnlib.kernels import _build
 from attnlib.kernels.batches import on_threads, pieces
 from attnlib.kernels.gaussian_tail import series
 
-__all__ = ["log_mass", "log_tail"]
+__all__ = ["advance"]
 
 _LEAST = 128  # integrals that are worth a thread: half a millisecond
 _PIECES = 2  # of every thread: integrals differ in cost, and a piece has one of its own
@@ -28,19 +28,12 @@ def loops() -> ModuleType:
     )
 
 
-def log_mass(level: torch.Tensor, omega: torch.Tensor, slope: torch.Tensor, threads: int) -> torch.Tensor:
-    """`reference.log_mass` of finite float64 vectors (R,) on the CPU. The result does not depend on `threads`."""
+def advance(level: torch.Tensor, omega: torch.Tensor, slope: torch.Tensor, threads: int) -> torch.Tensor:
+    """`reference.advance` of finite float64 vectors (R,) on the CPU. The result does not depend on `threads`."""
     out = torch.empty_like(level)
     arrays = tuple(x.contiguous().numpy() for x in (level, omega, slope, out))
     run, count = loops().log_masses, len(level)
     threads = min(threads, max(1, count // _LEAST))
     tasks = pieces(count, -(-count // (threads * _PIECES if threads > 1 else 1)) or 1)
     on_threads(lambda piece: run(*arrays, *piece), tasks, threads)
-    return out
-
-
-def log_tail(x: torch.Tensor) -> torch.Tensor:
-    """log Phi(-x) of a float64 vector by the series that the integrand uses: for tests of its accuracy."""
-    out = torch.empty_like(x)
-    loops().log_tails(x.contiguous().numpy(), out.numpy())
     return out

@@ -8,7 +8,7 @@ import torch
 
 from attnlib.quadrature import log_integral
 
-__all__ = ["log_mass"]
+__all__ = ["advance"]
 
 Tensor = torch.Tensor
 _CHUNK = 256  # integrals at once: what they need stays in the caches
@@ -41,7 +41,7 @@ def _rounding(t: Tensor, level: Tensor, omega: Tensor, slope: Tensor) -> Tensor:
     return 1 - _log_density(t, level, omega, slope) + _hazard(_argument(t, level, omega, slope)) * of_x
 
 
-def log_mass(level: torch.Tensor, omega: torch.Tensor, slope: torch.Tensor) -> torch.Tensor:
+def advance(level: torch.Tensor, omega: torch.Tensor, slope: torch.Tensor) -> torch.Tensor:
     r"""$\log E_{t \sim N(0, 1)} \Phi(-(e^{\mathrm{level} - \omega t} + \mathrm{slope}\, t))$ of vectors (R,)."""
     out = torch.empty_like(level)
     for first in range(0, len(level), _CHUNK):

@@ -15,7 +15,7 @@ import numpy as np
 
 from attnlib.kernels import _build
 from attnlib.kernels.batches import VECTOR, aligned, on_threads, pieces, whole
-from attnlib.kernels.heads.arguments import KINDS, PREPARATIONS, Call, Recorded
+from attnlib.kernels.heads import KINDS, PREPARATIONS, Call, Recorded
 
 __all__ = ["advance"]
 

@@ -12,7 +12,7 @@ import triton
 import triton.language as tl
 
 from attnlib.kernels.batches import in_batches
-from attnlib.kernels.heads.arguments import KINDS, PREPARATIONS, Call, Recorded
+from attnlib.kernels.heads import KINDS, PREPARATIONS, Call, Recorded
 
 __all__ = ["COLUMNS", "ROWS", "WARPS", "advance", "descend"]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from attnlib.kernels.heads.arguments import Call, Recorded
+from attnlib.kernels.heads import Call, Recorded
 
 __all__ = ["UNDERFLOW", "advance"]
 

@@ -1,21 +1,152 @@
 """Training of in-context regression with one layer of softmax attention: many steps, many runs, data made on the way.
 
-`reference` says what is computed, `prompt_stream` from which random numbers, `compiled` and `gpu` are the fast forms.
+`reference` says what is computed, `prompt_stream` from which random numbers, `compiled` and `gpu` are the fast forms. A `Call` is
+checked once for all of them.
 """
 
 from __future__ import annotations
 
+import math
+from dataclasses import dataclass, field
+
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from attnlib import checks
-from attnlib.kernels.dispatch import Loop, choose
-from attnlib.kernels.in_context.arguments import Call, Recorded
+from attnlib.arrays import Floats, Ints
+from attnlib.kernels.calls import Declared, changed, contents, moments, per_run, settle, shapes
+from attnlib.kernels.dispatch import Loop, choose, run
+from attnlib.kernels.prompt_stream import check_origin
 
-__all__ = ["LOOP", "Call", "Recorded", "advance", "implementation_for", "warm_up"]
+__all__ = ["OPTIMISERS", "Call", "Recorded", "advance", "circuits", "factors", "implementation_for"]
 
-LOOP = Loop("in-context training", compiled=(torch.float32,), triton=(torch.float32,))
+_LOOP = Loop("in-context training", compiled=(torch.float32,), triton=(torch.float32,), package=__name__)
 _MOST_HEADS, _LARGEST_D = 8, 7  # what the registers of a GPU program hold
+
+OPTIMISERS = ("SGD", "Adam", "AdamW")
+_STATE = dict.fromkeys(("weights", "first_moment", "second_moment"), Declared("R heads numbers", use="changed"))
+
+
+@dataclass(frozen=True)
+class Recorded:
+    """What a training loop saw, in the dtype and on the device of the weights.
+
+    Args:
+        losses: (R, steps), the loss of every step's batch before that step's update.
+        steps: (K,) absolute numbers of the recorded steps, increasing, int64 on the CPU.
+        key_query: (R, K, H, n, n), W_K^T W_Q / sqrt(n) before the update of each recorded step, key index first.
+        output_value: (R, K, H, n), W_O W_V at the same times.
+    """
+
+    losses: torch.Tensor
+    steps: torch.Tensor
+    key_query: torch.Tensor
+    output_value: torch.Tensor
+
+
+@dataclass(frozen=True)
+class Call:
+    """Arguments of `attnlib.kernels.in_context.advance` beside the state that it changes.
+
+    Args:
+        d: dimension of x.
+        heads: number of heads H, each of the full width n.
+        length: context tokens L of a prompt.
+        batch: prompts of a step.
+        seed: key of the random numbers, in [0, 2^64).
+        streams: (R,) whole numbers in [0, 2^32); runs with equal numbers see the same prompts.
+        first_step: updates already made; the data of a step depend on its absolute number.
+        steps: updates to make.
+        beta_std: standard deviation of the entries of beta.
+        noise_std: that of the label noise as used, y_i = <x_i, beta> + noise_std e_i.
+        target_noise_std: that of the target's noise.
+        optimiser: "SGD", "Adam" (decay added to the gradient) or "AdamW" (decay apart), as in torch.optim.
+        learning_rate: one number > 0, or one per run.
+        betas, eps, weight_decay: as in torch.optim.
+        record: absolute steps before whose update the circuits are kept; first_step + steps means after the last one.
+
+    After construction `streams` is uint32 (R,), `learning_rate` float64 (R,), `record` int64, sorted. Raises ValueError on a wrong
+    argument.
+    """
+
+    d: int
+    heads: int
+    length: int
+    batch: int
+    seed: int
+    streams: NDArray[np.uint32]
+    first_step: int
+    steps: int
+    beta_std: float
+    noise_std: float
+    target_noise_std: float
+    optimiser: str
+    learning_rate: Floats
+    betas: tuple[float, float] = (0.9, 0.999)
+    eps: float = 1e-8
+    weight_decay: float = 0.0
+    record: Ints = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
+
+    def __post_init__(self) -> None:
+        sizes = {
+            name: int(checks.whole_number(name, getattr(self, name), at_least=1))
+            for name in ("d", "heads", "length", "batch")
+        }
+        seed, streams = check_origin(self.seed, self.streams, self.first_step, self.steps, self.batch)
+        checks.one_of("optimiser", self.optimiser, OPTIMISERS)
+        if np.shape(self.betas) != (2,) or not all(0 <= checks.finite_number("betas", beta) < 1 for beta in self.betas):
+            raise ValueError(f"betas must be two numbers in [0, 1); got {self.betas!r}")
+        not_negative = {
+            name: checks.not_negative(name, getattr(self, name))
+            for name in ("beta_std", "noise_std", "target_noise_std", "weight_decay")
+        }
+        rates = per_run("learning_rate", self.learning_rate, len(streams), positive=True)
+        marks = moments(self.record, self.first_step + self.steps, first=self.first_step)
+        settle(
+            self, **sizes, **not_negative, seed=seed, streams=streams, first_step=int(self.first_step), steps=int(self.steps),
+            learning_rate=rates.numpy(), betas=(float(self.betas[0]), float(self.betas[1])),
+            eps=checks.positive_number("eps", self.eps), record=np.array(marks, dtype=np.int64),
+        )  # fmt: skip
+
+    def piece(self, first_step: int, steps: int) -> Call:
+        """Some of the call's steps, recording nothing: they have been checked with it."""
+        return changed(self, first_step=first_step, steps=steps, record=np.zeros(0, dtype=np.int64))
+
+    def check_state(self, weights: torch.Tensor, first_moment: torch.Tensor, second_moment: torch.Tensor) -> None:
+        """Raises ValueError unless weights and moments are three tensors (R, heads, 3 n^2 + n) that can be changed in place."""
+        given = dict(zip(_STATE, (weights, first_moment, second_moment), strict=True))
+        numbers = 3 * self.width**2 + self.width
+        contents(given, _STATE, shapes(given, _STATE, R=len(self.streams), heads=self.heads, numbers=numbers))
+
+    def blank(self, like: torch.Tensor) -> Recorded:
+        """Room for everything that is recorded, in the dtype and on the device of `like`."""
+        runs, n, new = len(self.streams), self.width, like.new_empty
+        lead = runs, len(self.record), self.heads
+        return Recorded(new(runs, self.steps), torch.from_numpy(self.record.copy()), new(*lead, n, n), new(*lead, n))
+
+    @property
+    def width(self) -> int:
+        """n = d + 1, width of a token and of every head."""
+        return self.d + 1
+
+    @property
+    def shared(self) -> bool:
+        """Whether all runs take their prompts from one stream."""
+        return bool((self.streams == self.streams[0]).all())
+
+
+def factors(weights: torch.Tensor, n: int) -> tuple[torch.Tensor, ...]:
+    """Views (W_Q, W_K, W_V, W_O) of shapes (..., n, n) three times and (..., n) into weights (..., 3 n^2 + n)."""
+    square = n * n
+    parts = (weights[..., i * square : (i + 1) * square].unflatten(-1, (n, n)) for i in range(3))
+    return (*parts, weights[..., 3 * square :])
+
+
+def circuits(weights: torch.Tensor, n: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """(W_K^T W_Q / sqrt(n), W_O W_V) of weights (..., 3 n^2 + n): shapes (..., n, n), key index first, and (..., n)."""
+    query, key, value, output = factors(weights, n)
+    return key.mT @ query / math.sqrt(n), (output.unsqueeze(-2) @ value).squeeze(-2)
 
 
 def advance(
@@ -46,37 +177,19 @@ def advance(
     """
     state = (weights, first_moment, second_moment)
     call.check_state(*state)
-    threads = torch.get_num_threads() if threads is None else checks.whole_number("threads", threads, at_least=1)
-    chosen = implementation_for(call.d, call.heads, weights.device, weights.dtype, implementation=implementation)
-    if chosen == "compiled":
-        from attnlib.kernels.in_context import compiled
-
-        return compiled.advance(call, *state, threads)
-    if chosen == "triton":
-        from attnlib.kernels.in_context import gpu
-
-        return gpu.advance(call, *state)
-    from attnlib.kernels.in_context import reference
-
-    return reference.advance(call, *state)
+    where, cannot = (weights.device, weights.dtype), _obstacles(call.d, call.heads)
+    seen: Recorded = run(_LOOP, (call, *state), *where, implementation=implementation, threads=threads, cannot=cannot)
+    return seen
 
 
 def implementation_for(
     d: int, heads: int, device: torch.device, dtype: torch.dtype, *, implementation: str = "auto"
 ) -> str:
     """The implementation that `advance` takes for such a training. Raises ValueError if the one asked for cannot do it."""
-    cannot = {}
-    if heads > _MOST_HEADS or d > _LARGEST_D:
-        cannot["triton"] = f"it holds up to {_MOST_HEADS} heads and d = {_LARGEST_D}, not {heads} and {d}"
-    return choose(LOOP, device, dtype, implementation=implementation, cannot=cannot)
+    return choose(_LOOP, device, dtype, implementation=implementation, cannot=_obstacles(d, heads))
 
 
-def warm_up(d: int) -> None:
-    """Compile for this d, or load what an earlier process compiled, before anything is timed or shown."""
-    n = d + 1
-    state = [torch.zeros(1, 1, 3 * n * n + n, dtype=torch.float32) for _ in range(3)]
-    call = Call(
-        d=d, heads=1, length=1, batch=1, seed=0, streams=np.zeros(1, np.uint32), first_step=0, steps=1, beta_std=1.0, noise_std=0.0,
-        target_noise_std=0.0, optimiser="Adam", learning_rate=np.array([1e-3]),
-    )  # fmt: skip
-    advance(call, *state)
+def _obstacles(d: int, heads: int) -> dict[str, str]:
+    if heads <= _MOST_HEADS and d <= _LARGEST_D:
+        return {}
+    return {"triton": f"it holds up to {_MOST_HEADS} heads and d = {_LARGEST_D}, not {heads} and {d}"}

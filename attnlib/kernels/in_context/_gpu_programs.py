@@ -26,7 +26,7 @@ import triton.language as tl
 
 from attnlib.kernels._polynomials import COS, LOG, SIN
 
-__all__ = ["LANES", "fill", "train"]
+__all__ = ["LANES", "train"]
 
 LANES = tl.constexpr(128)
 _LOG = tl.constexpr(LOG)
@@ -102,30 +102,6 @@ def draw(state, PAIRS: tl.constexpr):
         first, second = _pair(word, angle_word)
         found = found + (first, second)
     return found, state
-
-
-@triton.jit(do_not_specialize=["first_step", "steps", "prompts", "pairs"])
-def fill(words, normals, keys, streams, first_step, steps, prompts, pairs):
-    """The first 2 `pairs` words of every prompt and the normals they make, (streams, steps, prompts, 2 pairs) each.
-
-    One program a stream, a step and a block of prompts: a grid of (streams x steps, blocks).
-    """
-    row = tl.program_id(0).to(tl.int64)
-    step = first_step + row % steps
-    prompt = tl.program_id(1) * LANES + tl.arange(0, LANES)
-    inside = prompt < prompts
-    keys_low, keys_high = tl.load(keys).to(tl.uint32, bitcast=True), tl.load(keys + 1).to(tl.uint32, bitcast=True)
-    stream = tl.load(streams + row // steps).to(tl.uint32, bitcast=True)
-    state = philox(keys_low, keys_high, prompt.to(tl.uint32), step.to(tl.uint32), stream)
-    at = (row * prompts + prompt) * 2 * pairs
-    for i in range(pairs):
-        word, state = next_word(state)
-        angle_word, state = next_word(state)
-        first, second = _pair(word, angle_word)
-        tl.store(words + at + 2 * i, word.to(tl.int32, bitcast=True), mask=inside)
-        tl.store(words + at + 2 * i + 1, angle_word.to(tl.int32, bitcast=True), mask=inside)
-        tl.store(normals + at + 2 * i, first, mask=inside)
-        tl.store(normals + at + 2 * i + 1, second, mask=inside)
 
 
 _SMALLEST, _LARGEST = tl.constexpr(2.0**-80), tl.constexpr(2.0**80)  # of a sum of 2^score that loses nothing
@@ -469,24 +445,8 @@ def train(
         _gradient(weights, scratch, D, H, ROWS, ENTRIES)
         tl.debug_barrier()
         _update(
-            weights,
-            first,
-            second,
-            scratch,
-            keep,
-            decay,
-            rate,
-            adaptive,
-            less1,
-            b2,
-            less2,
-            eps,
-            c1,
-            c2,
-            D,
-            H,
-            PARAMETERS,
-        )
+            weights, first, second, scratch, keep, decay, rate, adaptive, less1, b2, less2, eps, c1, c2, D, H, PARAMETERS
+        )  # fmt: skip
         tl.debug_barrier()
     wanted = (tl.load(record + place) == first_step.to(tl.int64) + start + steps).to(tl.int32)
     _circuits(weights, scratch, key_query + place * H * N * N, output_value + place * H * N, wanted, D, H, ENTRIES)

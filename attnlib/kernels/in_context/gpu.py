@@ -16,12 +16,10 @@ import numpy as np
 import torch
 import triton
 
-from attnlib.kernels.batches import in_batches, on_device
-from attnlib.kernels.in_context import _gpu_programs
-from attnlib.kernels.in_context.arguments import Call, Recorded
-from attnlib.kernels.prompt_stream import check_origin, normals_per_prompt
+from attnlib.kernels.batches import in_batches
+from attnlib.kernels.in_context import Call, Recorded, _gpu_programs
 
-__all__ = ["advance", "draws", "registers", "sizes"]
+__all__ = ["advance", "registers", "sizes"]
 
 # Of one launch, in blocks of 128 tokens: of each program, and of all; meant to take about a second.
 _MOST_OF_ONE, _MOST_OF_ALL = 2_000_000, 1_000_000_000
@@ -105,33 +103,3 @@ def advance(call: Call, weights: torch.Tensor, first_moment: torch.Tensor, secon
 
     in_batches(work, runs, bytes_per_run=4 * size, device=device)
     return found
-
-
-def draws(
-    seed: int,
-    streams: Sequence[int],
-    first_step: int,
-    steps: int,
-    prompts: int,
-    *,
-    d: int,
-    length: int,
-    device: torch.device,
-) -> tuple[torch.Tensor, torch.Tensor]:
-    """Random words and normals of whole prompts from the GPU program, for comparison with `prompt_stream.words`, `.normals`.
-
-    Two tensors (streams, steps, prompts, normals_per_prompt): int32 with the bits of the words, and float32.
-    Raises ValueError on a wrong argument.
-    """
-    count = normals_per_prompt(d, length)
-    seed, ids = check_origin(seed, streams, first_step, steps, prompts)
-    shape = (len(ids), steps, prompts, count)
-    words = torch.empty(shape, dtype=torch.int32, device=device)
-    found = torch.empty(shape, dtype=torch.float32, device=device)
-    if found.numel():
-        with on_device(device):
-            _gpu_programs.fill[(len(ids) * steps, triton.cdiv(prompts, _LANES))](
-                words, found, _words([seed & 0xFFFFFFFF, seed >> 32], device), _words(ids, device), first_step, steps,
-                prompts, count // 2, num_warps=4, enable_fp_fusion=True,
-            )  # fmt: skip
-    return words, found

@@ -18,7 +18,7 @@ import torch
 from numpy.typing import NDArray
 
 from attnlib.kernels import prompt_stream
-from attnlib.kernels.in_context.arguments import Call, Recorded, circuits, factors
+from attnlib.kernels.in_context import Call, Recorded, circuits, factors
 
 __all__ = ["advance", "gradient", "prompts"]
 

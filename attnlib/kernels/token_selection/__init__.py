@@ -1,27 +1,148 @@
-"""The token-selection recursion: R trainings, many steps, in the fastest implementation that can do the work."""
+"""The token-selection recursion: R trainings, many steps, in the fastest implementation that can do the work.
+
+A `Call` is checked once for all of them; `reference` says what is computed.
+"""
 
 from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, fields
 
 import torch
 
 from attnlib import checks
-from attnlib.kernels import dispatch
-from attnlib.kernels.token_selection import reference
-from attnlib.kernels.token_selection.arguments import Call, Recorded
+from attnlib.kernels.calls import MOST_STEPS, Declared, changed, contents, moments, settle, shapes
+from attnlib.kernels.dispatch import Loop, run
 
 __all__ = ["Call", "Recorded", "advance"]
 
-_LOOP = dispatch.Loop("token selection", triton=())
+_LOOP = Loop("token selection", triton=(), package=__name__)
+# Of a square: far above the rounding of long float32 trainings, far below a wrong order of rows.
+_OFF = 1e-3
+_TENSORS = {
+    "head_scores": Declared("R n T", use="copied"),
+    "kernel": Declared("R rows n*T", "square", "copied", _OFF),
+    "values": Declared("R P", use="changed"),
+    "weighted": Declared("R P n*T", "square", "changed", _OFF),
+    "prompt_norm_squared": Declared("R", use="changed"),
+    "labels": Declared("R n", "signs", "copied"),
+}
+
+
+@dataclass(frozen=True)
+class Recorded:
+    """The state at the recorded moments.
+
+    Args:
+        steps: (M,) after how many steps of the call, increasing.
+        values: (M, R, P), rows like the `values` of the call: scores, passive rows, coordinates.
+        prompt_norm_squared: (M, R), |p|^2.
+    """
+
+    steps: tuple[int, ...]
+    values: torch.Tensor
+    prompt_norm_squared: torch.Tensor
+
+
+def _step_sizes(step_size: float | Sequence[float] | torch.Tensor, steps: int) -> torch.Tensor:
+    if (
+        isinstance(step_size, str)
+        or not isinstance(step_size, Sequence | torch.Tensor)
+        or getattr(step_size, "ndim", 1) == 0
+    ):
+        return torch.full((steps,), checks.positive_number("step_size", step_size), dtype=torch.float64)
+    sizes = torch.as_tensor(step_size, dtype=torch.float64).detach().cpu()
+    if sizes.shape != (steps,):
+        raise ValueError(f"step_size must be a number or one per step, ({steps},); got shape {tuple(sizes.shape)}")
+    if not bool((torch.isfinite(sizes) & (sizes > 0)).all()):
+        raise ValueError("step_size must hold finite numbers > 0 only")
+    return sizes
+
+
+@dataclass(frozen=True)
+class Call:
+    """Arguments of `attnlib.kernels.token_selection.advance`, which says what is computed of them.
+
+    Args:
+        values: u, (R, P), P = rows + 2 N + 1. float32 or float64 (the reference takes any); all tensors have one dtype and
+            device. Changed in place.
+        weighted: S, (R, P, N). Left as it is when W stays (trained "p"), and not used when p stays ("W"). Changed in place.
+        prompt_norm_squared: pi = |p|^2, (R,). Changed in place.
+        kernel: K, (R, rows, N), rows >= N: inner products of the training tokens and the passive rows with the training tokens.
+            Like `weighted` symmetric in its first N rows.
+        head_scores: gamma, (R, n, T).
+        labels: observed labels, +1 or -1, (R, n).
+        step_size: alpha > 0, or one per step, (steps,).
+        steps: >= 0.
+        trained: "both", "p" (W stays) or "W" (p stays).
+        record: moments to keep, as numbers of steps of this call, 0 ... steps (0 is the start).
+
+    Raises ValueError on a wrong argument.
+    """
+
+    values: torch.Tensor
+    weighted: torch.Tensor
+    prompt_norm_squared: torch.Tensor
+    kernel: torch.Tensor
+    head_scores: torch.Tensor
+    labels: torch.Tensor
+    step_size: float | Sequence[float] | torch.Tensor
+    steps: int
+    trained: str = "both"
+    record: tuple[int, ...] = ()  # as given; then sorted, each step once
+    step_sizes: torch.Tensor = field(init=False)  # (steps,), float64 on the CPU
+
+    def __post_init__(self) -> None:
+        given = {name: getattr(self, name) for name in _TENSORS}
+        sizes = shapes(given, _TENSORS)
+        N, rows, probes = sizes["n"] * sizes["T"], sizes["rows"], sizes["P"]
+        if rows < N:
+            raise ValueError(f"kernel must have at least N = n T = {N} rows, the training tokens first; got {rows}")
+        if probes != rows + 2 * N + 1:
+            raise ValueError(
+                f"values must have {rows + 2 * N + 1} numbers a run: {rows}, one per row of kernel, and 2 N + 1 coordinates; got {probes}"
+            )
+        contents(given, _TENSORS, sizes)
+        steps = checks.whole_number("steps", self.steps, at_least=0)
+        if steps > MOST_STEPS:
+            raise ValueError(f"steps must be at most {MOST_STEPS}; got {steps}: call again from where it ended")
+        checks.one_of("trained", self.trained, ("both", "p", "W"))
+        fixed = {name: given[name].detach().contiguous() for name in ("kernel", "head_scores", "labels")}
+        marks, alphas = moments(self.record, steps), _step_sizes(self.step_size, steps)
+        settle(self, **fixed, step_sizes=alphas, steps=steps, record=marks)
+
+    @property
+    def runs(self) -> int:
+        return self.values.shape[0]
+
+    def part(self, runs: slice) -> Call:
+        """The same for some of the runs: views, so that the state still changes in place."""
+        tensors = [f.name for f in fields(self)[:6]]
+        return changed(self, **{name: getattr(self, name)[runs] for name in tensors})
+
+    def piece(self, first: int, record: Sequence[int]) -> Call:
+        """Steps `first` ... record[-1] - 1 of the call, recording these of its steps, which increase."""
+        sizes = self.step_sizes[first : record[-1]]
+        return changed(self, step_sizes=sizes, steps=len(sizes), record=tuple(m - first for m in record))
+
+    def blank(self) -> Recorded:
+        """Room for everything that is recorded."""
+        moments = len(self.record)
+        return Recorded(
+            self.record,
+            self.values.new_empty(moments, *self.values.shape),
+            self.prompt_norm_squared.new_empty(moments, self.runs),
+        )
 
 
 def advance(call: Call, *, implementation: str = "auto", threads: int | None = None) -> Recorded:
     r"""Train R runs for the full-batch steps of a call; its `values`, `weighted` and `prompt_norm_squared` change in place.
 
     A probe is a vector y with its score $u = y^\top v$, $v = W^\top p$, and its row $S = y^\top W^\top WX^\top$. The first N = n T
-    probes are the training tokens X, sample by sample (u = z, S = H); then come passive ones, e.g. the unit signals; then, if
-    wanted, 2 N + 1 that follow the coordinates (a, b, q) of $v = X^\top a + M_0X^\top b + q v_0$ (start u = 0, 0, 1 and
-    S = 0, I, 0). With c the forces (`attnlib.token_selection.model.forces`), k = Kc on the training rows,
-    $\beta = c^\top z$ and $\kappa = Kc$, then $c, 0, 0$ on the coordinates:
+    probes are the training tokens X, sample by sample (u = z, S = H); then come passive ones, e.g. the unit signals; then 2 N + 1
+    that follow the coordinates (a, b, q) of $v = X^\top a + M_0X^\top b + q v_0$ (start u = 0, 0, 1 and S = 0, I, 0). With c the
+    forces (`attnlib.token_selection.model.forces`), k = Kc on the training rows, $\beta = c^\top z$ and $\kappa = Kc$, then
+    $c, 0, 0$ on the coordinates:
 
     $$ u \leftarrow u + \alpha Sc + \alpha(\pi+\alpha\beta)\kappa, \quad
        S \leftarrow S + \alpha u k^\top + \alpha\kappa(z+\alpha\pi k)^\top, \quad
@@ -39,10 +160,6 @@ def advance(call: Call, *, implementation: str = "auto", threads: int | None = N
     Returns the state at the recorded moments. Raises ValueError for a bad argument before any work.
     Source: derived in the theory chapter of Part II.
     """
-    threads = checks.whole_number("threads", torch.get_num_threads() if threads is None else threads, at_least=1)
-    chosen = dispatch.choose(_LOOP, call.values.device, call.values.dtype, implementation=implementation)
-    if chosen == "compiled":
-        from attnlib.kernels.token_selection import compiled
-
-        return compiled.advance(call, threads)
-    return reference.advance(call)
+    like = call.values
+    seen: Recorded = run(_LOOP, (call,), like.device, like.dtype, implementation=implementation, threads=threads)
+    return seen

@@ -44,23 +44,38 @@ def forces(z, gamma, y, n, tokens, top, gap, e, c):
 
 @_jit
 def multiply(matrix, rows, N, c, out):
-    """out = K c, or S c where W stays."""
-    for p in range(rows):
-        total = 0.0
+    """out = K c, or S c where W stays; two rows at a time, for which c is read once."""
+    for p in range(0, rows, 2):
+        q = min(p + 1, rows - 1)  # the last of an odd number makes a pair with itself
+        one, two = 0.0, 0.0
         for j in range(N):
-            total += matrix[p, j] * c[j]
-        out[p] = total
+            one += matrix[p, j] * c[j]
+            two += matrix[q, j] * c[j]
+        out[p], out[q] = one, two
 
 
 @_jit
 def update_and_multiply(S, probes, N, a, b, u, kappa, c, Sc):
-    """S += u a^T + kappa b^T, and Sc = S c, in one pass."""
-    for p in range(probes):
-        total, on_u, on_kappa = 0.0, u[p], kappa[p]
+    """S += u a^T + kappa b^T, and Sc = S c, in one pass.
+
+    Two rows at a time, for which a, b and c are read once: what comes from the first cache limits the loop. More rows would be
+    more arrays that are written than the compiler compares, and it would make no vectors.
+    """
+    for p in range(0, probes - 1, 2):
+        one, u_one, kappa_one = 0.0, u[p], kappa[p]
+        two, u_two, kappa_two = 0.0, u[p + 1], kappa[p + 1]
         for j in range(N):
-            s = S[p, j] + on_u * a[j] + on_kappa * b[j]
-            S[p, j] = s
-            total += s * c[j]
+            s = S[p, j] + u_one * a[j] + kappa_one * b[j]
+            t = S[p + 1, j] + u_two * a[j] + kappa_two * b[j]
+            S[p, j], S[p + 1, j] = s, t
+            one += s * c[j]
+            two += t * c[j]
+        Sc[p], Sc[p + 1] = one, two
+    for p in range(probes - probes % 2, probes):  # the last of an odd number
+        total = 0.0
+        for j in range(N):
+            S[p, j] += u[p] * a[j] + kappa[p] * b[j]
+            total += S[p, j] * c[j]
         Sc[p] = total
 
 
@@ -72,6 +87,7 @@ def train(
     (_, n, tokens), (_, rows, N), probes = gamma.shape, kernel.shape, values.shape[1]
     S, K, u, y = weighted[run], kernel[run], values[run], labels[run]
     top, gap, e, c, a, b, old, kappa, Kc, Sc, own = areas
+    # gamma of the run as one vector; nothing waits to be added to S yet.
     for i in range(n):
         for t in range(tokens):
             own[i * tokens + t] = gamma[run, i, t]
@@ -87,6 +103,7 @@ def train(
                 seen[mark, run, p] = u[p]
             seen_pi[mark, run] = norms[run]
             mark += 1
+        # Forward and backward in one: the forces on the scores z, the first N numbers of u.
         forces(u, own, y, n, tokens, top, gap, e, c)
         # The matrices times c, S with the update that waits from the step before.
         if both:
@@ -106,9 +123,8 @@ def train(
             # kappa: Kc of tokens and passive rows, c itself of the coordinates a of v, zero of b and q.
             for p in range(rows):
                 kappa[p] = Kc[p]
-            if probes > rows:
-                for j in range(N):
-                    kappa[rows + j] = c[j]
+            for j in range(N):
+                kappa[rows + j] = c[j]
             # a = alpha k and b = alpha (z + alpha pi k): the next pass over S adds u a' + kappa b', u and kappa as they are now.
             for j in range(N):
                 a[j] = alpha * Kc[j]

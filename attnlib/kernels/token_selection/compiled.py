@@ -10,7 +10,7 @@ import numpy as np
 
 from attnlib.kernels import _build
 from attnlib.kernels.batches import aligned, on_threads
-from attnlib.kernels.token_selection.arguments import Call, Recorded
+from attnlib.kernels.token_selection import Call, Recorded
 
 __all__ = ["advance"]
 

@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 import torch
 
-from attnlib.kernels.token_selection.arguments import Call, Recorded
+from attnlib.kernels.token_selection import Call, Recorded
 
 __all__ = ["advance", "forces", "pull", "step"]
 
@@ -73,8 +73,7 @@ def pull(
         # W stays: so do the rows of S, and those of the coordinates of v are 0, the identity and 0.
         (runs, rows, N), Sc = kernel.shape, torch.zeros_like(values)
         Sc[:, :rows] = torch.bmm(weighted[:, :rows], column).squeeze(-1)
-        if values.shape[1] > rows:
-            Sc[:, rows + N : rows + 2 * N] = c
+        Sc[:, rows + N : rows + 2 * N] = c
         return c, c.new_zeros(runs, rows), Sc
     return c, torch.bmm(kernel, column).squeeze(-1), torch.bmm(weighted, column).squeeze(-1)
 
@@ -99,9 +98,7 @@ def step(
     # kappa = y' G for every probe y, with the token gradient G = X' c: Kc for tokens and passive rows;
     # c itself for the coordinates a of v, zero for b and q.
     kappa = torch.zeros_like(values)
-    kappa[:, :rows] = k
-    if values.shape[1] > rows:
-        kappa[:, rows : rows + N] = c
+    kappa[:, :rows], kappa[:, rows : rows + N] = k, c
     beta = torch.linalg.vecdot(c, z)
     if trained == "both":
         # S += alpha u k' + alpha kappa (z + alpha pi k)', one product of rank two: (R, P, 2) with (R, 2, N).
