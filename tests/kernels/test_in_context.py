@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 
+from attnlib.kernels import prompt_stream
 from attnlib.kernels.in_context import Call, compiled, reference
 from tests.kernels.starts import advance, setting, start
 
@@ -116,6 +117,17 @@ def test_neither_threads_nor_company_change_a_run() -> None:
         single = advance(*alone, **(base | {"streams": [stream], "learning_rate": rate}), implementation="compiled")
         assert torch.equal(alone[0][0], together[0][run])
         assert torch.equal(single.losses[0], seen.losses[run])
+
+
+def test_normals_are_those_of_the_definition() -> None:
+    for d, length in ((5, 9), (2, 4)):
+        found = compiled.normals(3 + 2**40, [0, 7], 5, 20, 37, d=d, length=length)
+        exact = prompt_stream.normals(3 + 2**40, [0, 7], 5, 20, 37, prompt_stream.normals_per_prompt(d, length))
+        assert found.shape == exact.shape
+        radius = np.hypot(exact[..., 0::2], exact[..., 1::2]).repeat(2, axis=-1)
+        off = abs(found - exact)
+        assert off[radius > 0.1].max() < 1e-6
+        assert off.max() < 1e-4
 
 
 @pytest.mark.parametrize(

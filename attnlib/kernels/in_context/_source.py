@@ -38,6 +38,17 @@ def draw(data, z_at, x_at, y_at, key_low, key_high, prompt, step, stream, length
     state = philox(key_low, key_high, prompt, step, stream)
 """
 
+_DRAW_RAW = f"""
+
+{_DECORATOR}
+def draw_raw(data, key_low, key_high, prompt, step, stream, length):
+    state = philox(key_low, key_high, prompt, step, stream)
+    for i in range(D + 1 + length * ((D + 2) // 2)):
+        first, second, state = normals(state, 2)
+        store(data, 32 * i, first)
+        store(data, 32 * i + 16, second)
+"""
+
 _FINISH = '''
 @inner
 def combine(data, to, count, left, step, rows, scale):
@@ -174,6 +185,16 @@ def train(
             for j in range(heads * P):
                 kept[r, place, j] = data[state_at + 3 * size * r + j]
 
+
+@outer
+def fill(out, data, key_low, key_high, stream, first_step, steps, batch, length):
+    """Raw normals (steps, batch, count) in the order of prompt_stream.layout."""
+    for i in range(steps):
+        for b in range((batch + 15) // 16):
+            draw_raw(data, key_low, key_high, 16 * b, first_step + i, stream, length)
+            for lane in range(min(16, batch - 16 * b)):
+                for c in range(out.shape[2]):
+                    out[i, 16 * b + lane, c] = data[16 * c + lane]
 '''
 
 
@@ -269,10 +290,10 @@ def _collect(d: int) -> list[str]:
 
 
 def source(d: int) -> str:
-    """Python source of a module with `train` for prompts of dimension d."""
+    """Python source of a module with `train` and `fill` for prompts of dimension d."""
     n = d + 1
     header = _HEADER.format(d=d, n=n, parameters=3 * n * n + n)
-    body = "\n".join([*_draw(d), *_attend(d), *_collect(d)])
+    body = "\n".join([*_draw(d), *_DRAW_RAW.splitlines(), *_attend(d), *_collect(d)])
     loops = _FINISH + _TRAIN
     for name, value in (("merge_scale", 1.4426950408889634 / n**0.5), ("note_scale", 1 / n**0.5)):
         loops = loops.replace("{" + name + "}", repr(value))

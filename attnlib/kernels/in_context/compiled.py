@@ -6,6 +6,7 @@ processes). `reference` says what is computed, `prompt_stream` from which random
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from types import ModuleType
 
 import numpy as np
@@ -15,8 +16,9 @@ from attnlib.kernels import _build
 from attnlib.kernels.batches import aligned, on_threads, whole
 from attnlib.kernels.in_context import OPTIMISERS, Call, Recorded, circuits
 from attnlib.kernels.in_context._source import source
+from attnlib.kernels.prompt_stream import check_origin, normals_per_prompt
 
-__all__ = ["advance"]
+__all__ = ["advance", "normals"]
 
 _LANES = 16
 
@@ -92,3 +94,21 @@ def advance(
     on_threads(work, _groups(call, threads), threads)
     recorded = circuits(torch.from_numpy(kept).unflatten(-1, weights.shape[1:]), call.width)
     return Recorded(torch.from_numpy(losses), torch.from_numpy(call.record.copy()), *recorded)
+
+
+def normals(
+    seed: int, streams: Sequence[int], first_step: int, steps: int, prompts: int, *, d: int, length: int
+) -> np.ndarray:
+    """`prompt_stream.normals` of whole prompts in float32, compiled: (streams, steps, prompts, normals_per_prompt).
+
+    Within 1e-6 of the float64 definition where the pair's radius is above 0.1, and within 1e-4 everywhere.
+    Raises ValueError on a wrong argument, ImportError without numba.
+    """
+    count = normals_per_prompt(d, length)
+    seed, ids = check_origin(seed, streams, first_step, steps, prompts)
+    fill = _compiled(d).fill
+    out = np.empty((len(ids), steps, prompts, count), dtype=np.float32)
+    data = aligned(_LANES * count, np.float32)
+    for part, stream in zip(out, ids, strict=True):
+        fill(part, data, seed & 0xFFFFFFFF, seed >> 32, int(stream), first_step, steps, prompts, length)
+    return out
