@@ -64,11 +64,9 @@ def names(paths: list[Path]) -> list[str]:
 @pytest.mark.parametrize("changed", REACHED)
 def test_what_a_change_reaches_the_nearest_first(changed: str, root: Path) -> None:
     assert names(check.reached_tests(root, [Path(changed)])) == REACHED[changed]
-
-
-def test_a_module_that_is_gone_reaches_whoever_still_imports_it(root: Path) -> None:
-    (root / "attnlib" / "a.py").unlink()
-    assert names(check.reached_tests(root, [Path("attnlib/a.py")])) == REACHED["attnlib/a.py"]
+    if changed == "attnlib/a.py":  # a module that is gone reaches whoever still imports it
+        (root / changed).unlink()
+        assert names(check.reached_tests(root, [Path(changed)])) == REACHED[changed]
 
 
 def test_every_module_of_this_repository_is_reached_by_some_test() -> None:
@@ -163,16 +161,12 @@ def seconds(folder: Path) -> dict[str, float]:
     return {name.removeprefix("test_it.py::test_"): value for name, value in told.items()}
 
 
-@pytest.mark.parametrize("options", [[], ["-n", "1"]])
-def test_every_run_notes_what_each_test_takes_with_the_fixtures_it_stands_on(
-    options: list[str], tmp_path: Path
-) -> None:
-    told = run(tmp_path, *options)
+def test_every_run_notes_what_each_test_takes_with_the_fixtures_it_stands_on(tmp_path: Path) -> None:
+    told = run(tmp_path, "-n", "1")
     assert told.pop("exit") == "0"
     assert set(told.values()) == {"PASSED"}  # without a budget nothing is left out
     took = seconds(tmp_path)
-    assert 0.5 <= took["first"]
-    assert 0.5 <= took["second"]  # though the first paid
+    assert min(took["first"], took["second"]) >= 0.5  # though the first paid
     assert took["alone"] < 0.5
     assert took["long"] >= 1.5
 

@@ -61,16 +61,6 @@ def runs_to_its_end(page) -> bool:
     return page.name == first and (part is None or bool(part.paper))
 
 
-def read(path: Path):
-    return nbformat.read(path, as_version=4)
-
-
-def installation(notebook):
-    """The notebook with its first code cell only: the one that installs attnlib."""
-    first = next(cell for cell in notebook.cells if cell.cell_type == "code")
-    return nbformat.v4.new_notebook(cells=[first], metadata=notebook.metadata)
-
-
 def base_environment() -> Path:
     """An environment with `PINS` and without `attnlib`, made once (a minute) and kept under _build/."""
     pins = [f"{name}=={version}" for name, version in PINS.items()]
@@ -84,7 +74,7 @@ def base_environment() -> Path:
             shutil.rmtree(folder, ignore_errors=True)
             subprocess.run([PYTHON, "-m", "venv", "--symlinks", str(folder)], check=True)
             options = ["--quiet", "--disable-pip-version-check", "--no-compile"]
-            command = [str(python_of(folder)), "-m", "pip", "install", *options, *pins]
+            command = [str(folder / "bin" / "python"), "-m", "pip", "install", *options, *pins]
             done = subprocess.run(command, capture_output=True, text=True, check=False)
             if done.returncode != 0:
                 pytest.fail(
@@ -92,10 +82,6 @@ def base_environment() -> Path:
                 )
             (folder / "complete").touch()
     return folder
-
-
-def python_of(environment: Path) -> Path:
-    return environment / "bin" / "python"
 
 
 def make_environment(environment: Path) -> Path:
@@ -123,8 +109,12 @@ def clone(tmp_path_factory) -> Path:
     return folder
 
 
-def kernel_environment(tmp_path: Path, clone: Path) -> dict[str, str]:
-    """Environment of the kernel: the repository's address leads to `clone`, and nothing of the running tests shows through."""
+def kernel_environment(tmp_path: Path, clone: Path, python: Path) -> dict[str, str]:
+    """Of the kernel `colab`: the repository's address leads to `clone`, and nothing of the running tests shows through."""
+    folder = tmp_path / "jupyter" / "kernels" / "colab"
+    folder.mkdir(parents=True)
+    command = [str(python), "-m", "ipykernel_launcher", "-f", "{connection_file}"]
+    (folder / "kernel.json").write_text(json.dumps({"argv": command, "display_name": "Colab", "language": "python"}))
     ours = ("PYTHONPATH", "PYTHONWARNINGS", "PYTHONHOME", "VIRTUAL_ENV", "MPLBACKEND", "IPYTHONDIR", "JUPYTER_PATH")
     return {name: value for name, value in os.environ.items() if name not in ours} | {
         **ONE_THREAD,
@@ -136,49 +126,36 @@ def kernel_environment(tmp_path: Path, clone: Path) -> dict[str, str]:
     }
 
 
-def add_kernel(colab: Path, jupyter: Path) -> None:
-    """Make the Colab environment a kernel named `colab` for a JUPYTER_PATH of `jupyter`."""
-    folder = jupyter / "kernels" / "colab"
-    folder.mkdir(parents=True)
-    command = [str(python_of(colab)), "-m", "ipykernel_launcher", "-f", "{connection_file}"]
-    (folder / "kernel.json").write_text(json.dumps({"argv": command, "display_name": "Colab", "language": "python"}))
-
-
-def execute(notebook, folder: Path, environment: dict[str, str]):
-    """Run `notebook` in the Colab kernel, standing in `folder`."""
-    client = NotebookClient(
-        notebook, kernel_name="colab", timeout=3600, startup_timeout=600, resources={"metadata": {"path": str(folder)}}
-    )
-    return client.execute(env=environment)
-
-
-def run_python(colab: Path, folder: Path, code: str) -> subprocess.CompletedProcess:
-    clean = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
-    return subprocess.run(
-        [str(python_of(colab)), "-c", code], cwd=folder, env=clean, capture_output=True, text=True, check=False
-    )
-
-
 @pytest.mark.timeout(7200)  # the installation, for which the other workers wait, and a page on a machine however busy
 @pytest.mark.parametrize("page", [page for page in PAGES if runs_to_its_end(page)], ids=lambda page: page.name)
 def test_a_page_runs_alone_with_colabs_packages(page, clone: Path, tmp_path: Path, monkeypatch) -> None:
     colab, empty = make_environment(tmp_path / "environment"), tmp_path / "empty"
     empty.mkdir()
     shutil.copy(page.stored, empty)
-    environment = kernel_environment(tmp_path, clone)
-    add_kernel(colab, tmp_path / "jupyter")
+    python = colab / "bin" / "python"
+    environment = kernel_environment(tmp_path, clone, python)
     monkeypatch.setenv("JUPYTER_PATH", str(tmp_path / "jupyter"))
 
-    # Before: Colab's versions, and no attnlib.
-    versions = run_python(colab, empty, f"from importlib.metadata import version as v; print(*map(v, {[*PINS]}))")
-    assert [found.split("+")[0] for found in versions.stdout.split()] == list(PINS.values()), versions.stderr
-    assert "No module named 'attnlib'" in run_python(colab, empty, "import attnlib").stderr
+    def says(code: str) -> subprocess.CompletedProcess:
+        command = [str(python), "-c", code]
+        clean = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
+        return subprocess.run(command, cwd=empty, env=clean, capture_output=True, text=True, check=False)
 
-    stored = read(page.stored)
-    fresh = execute(read(empty / page.stored.name), empty, environment)  # raises on error
+    def execute(notebook):
+        where = {"metadata": {"path": str(empty)}}
+        client = NotebookClient(notebook, kernel_name="colab", timeout=3600, startup_timeout=600, resources=where)
+        return client.execute(env=environment)  # raises on error
+
+    # Before: Colab's versions, and no attnlib.
+    versions = says(f"from importlib.metadata import version as v; print(*map(v, {[*PINS]}))")
+    assert [found.split("+")[0] for found in versions.stdout.split()] == list(PINS.values()), versions.stderr
+    assert "No module named 'attnlib'" in says("import attnlib").stderr
+
+    stored = nbformat.read(page.stored, as_version=4)
+    fresh = execute(nbformat.read(empty / page.stored.name, as_version=4))
 
     # After: attnlib came from the page's first cell, and the page shows what is stored.
-    where = Path(run_python(colab, empty, "import attnlib; print(attnlib.__file__)").stdout.strip())
+    where = Path(says("import attnlib; print(attnlib.__file__)").stdout.strip())
     assert where.is_relative_to(colab), where
     pairs = [(old, new) for old, new in zip(stored.cells, fresh.cells, strict=True) if old.cell_type == "code"]
     differences = {
@@ -191,5 +168,6 @@ def test_a_page_runs_alone_with_colabs_packages(page, clone: Path, tmp_path: Pat
     assert differences == {}
 
     # Run again, the first cell finds the package and says nothing.
-    assert execute(installation(stored), empty, environment).cells[0].outputs == []
+    installation = nbformat.v4.new_notebook(cells=[pairs[0][0]], metadata=stored.metadata)
+    assert execute(installation).cells[0].outputs == []
     assert [path.name for path in empty.iterdir()] == [page.stored.name]

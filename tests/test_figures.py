@@ -1,6 +1,4 @@
-"""The figure style: one meaning per colour, error bars that are what they say, colours that colour-blind readers can tell apart."""
-
-import itertools
+"""The figure style: one meaning per colour, error bars that are what they say."""
 
 import matplotlib as mpl
 import numpy as np
@@ -9,7 +7,7 @@ import pytest
 mpl.use("Agg")
 import matplotlib.pyplot as plt
 
-from bookkit.figures import COLOURS, measured, theory, use_style
+from bookkit.figures import COLOURS, measured, theory
 
 
 def test_bars_are_two_standard_errors():
@@ -37,14 +35,3 @@ def test_bad_input():
     with pytest.raises(ValueError, match=r"values must be \(draws, points\)"):
         measured(axes, [0], [1.0])
     plt.close()
-
-
-def test_colours_differ_in_lightness_or_hue():
-    rgb = {name: np.array(mpl.colors.to_rgb(c)) for name, c in COLOURS.items()}
-    assert all(np.abs(rgb[a] - rgb[b]).max() > 0.15 for a, b in itertools.combinations(rgb, 2))
-
-
-def test_style_is_applied():
-    use_style()
-    assert mpl.rcParams["axes.titlelocation"] == "left"
-    assert mpl.rcParams["figure.facecolor"] == "white"

@@ -40,9 +40,8 @@ def test_a_formula_says_what_its_tex_says(tex: str, said: str) -> None:
     assert spoken.replace("\u00a0", "").replace(" ", "") == said
 
 
-def test_a_comma_parts_two_numbers_and_joins_thousands() -> None:
+def test_a_comma_between_digits_parts_two_numbers() -> None:
     assert ("mo", ",") in parts("[0,1]")
-    assert ("mn", "10,000") in parts("10{,}000")
 
 
 def test_operators_have_no_room_in_scripts_and_small_fractions_only() -> None:
@@ -113,18 +112,6 @@ def test_formulas_between_tags_are_drawn() -> None:
         assert with_formulas(text) == text
 
 
-@pytest.mark.parametrize(
-    ("tex", "one"),
-    [
-        ("x", "x"),
-        (r"x\\y", r"\begin{split}x\\y\end{split}"),
-        ("x\n\ny", r"\begin{aligned}x\\y\end{aligned}"),
-    ],
-)
-def test_blank_lines_part_equations(tex: str, one: str) -> None:
-    assert whole(tex) == one
-
-
 PAGE = r"""# A page
 
 $$
@@ -145,6 +132,20 @@ def page(tmp_path: Path, text: str) -> tuple[str, str]:
     return (folder / "a.html").read_text(encoding="utf-8"), warnings
 
 
+def test_blank_lines_part_equations() -> None:
+    assert whole("x") == "x"
+    assert whole(r"x\\y") == r"\begin{split}x\\y\end{split}"
+    assert whole("x\n\ny") == r"\begin{aligned}x\\y\end{aligned}"
+
+
+def test_a_page_with_wrong_formulas_names_each(tmp_path: Path) -> None:
+    table = "```{raw} html\n<table><tr><td>$\\nosuch$</td></tr></table>\n```\n"
+    _, warnings = page(tmp_path, f"# A page\n\nSo\n$\\frac{{1}}$ is.\n\n$$\n\\nosign\n$$\n\n{table}")
+    assert re.search(r"a\.md:\d+: WARNING: the formula '\\frac\{1\}' cannot be drawn", warnings), warnings
+    assert re.search(r"a\.md:\d+: WARNING: the formula '\\nosign' cannot be drawn", warnings), warnings
+    assert re.search(r"WARNING: in the HTML of an output, the formula '\\nosuch'", warnings), warnings
+
+
 def test_a_page_has_its_formulas_drawn_numbered_and_linked(tmp_path: Path) -> None:
     html, warnings = page(tmp_path, PAGE)
     assert warnings == ""
@@ -159,23 +160,6 @@ def test_a_page_has_its_formulas_drawn_numbered_and_linked(tmp_path: Path) -> No
     assert 'href="#equation-eq-x"' in html
     assert "mathjax.js" not in html
     assert "MathJax" not in html
-
-
-@pytest.mark.parametrize(
-    ("text", "told"),
-    [
-        ("So\n$\\frac{1}$ is.\n", r"a\.md:\d+: WARNING: the formula '\\frac\{1\}' cannot be drawn"),
-        ("$$\n\\nosuch\n$$\n", r"a\.md:\d+: WARNING: the formula '\\nosuch' cannot be drawn"),
-        (
-            "```{raw} html\n<table><tr><td>$\\nosuch$</td></tr></table>\n```\n",
-            r"WARNING: in the HTML of an output, the formula",
-        ),
-    ],
-    ids=["in a sentence", "a block", "a table"],
-)
-def test_a_page_with_a_wrong_formula_is_named(tmp_path: Path, text: str, told: str) -> None:
-    _, warnings = page(tmp_path, f"# A page\n\n{text}")
-    assert re.search(told, warnings), warnings
 
 
 def test_the_style_sheet_stands_alone() -> None:

@@ -1,10 +1,5 @@
 """What hover cards say, and what search knows of pages: read off small pages as Sphinx writes them."""
 
-import json
-from pathlib import Path
-
-import pytest
-
 from bookkit.formulas.drawing import mathml
 from bookkit.light.pages import _framed
 from bookkit.sphinx import hover_cards, search
@@ -64,18 +59,6 @@ def test_a_symbol_has_a_card_where_its_part_gives_it_one_meaning() -> None:
     assert not any("g" in table for table in found.values())
 
 
-def test_all_cards_are_one_script_without_requests(tmp_path: Path) -> None:
-    (tmp_path / "book").mkdir()
-    (tmp_path / "_static").mkdir()
-    (tmp_path / "ledger.json").write_text(json.dumps([RECORD]), encoding="utf-8")
-    (tmp_path / "book" / "theory.html").write_text(BOX, encoding="utf-8")
-    hover_cards.write(tmp_path)
-    text = (tmp_path / hover_cards.DATA).read_text(encoding="utf-8")
-    data = json.loads(text.removeprefix("window.bookCards = ").removesuffix(";\n"))
-    assert set(data["links"]) == {"book/ledger.html#claim-c8", "book/theory.html#thm-trap"}
-    assert "fetch(" not in (Path(__file__).parents[1] / "book" / "assets" / "cards.js").read_text(encoding="utf-8")
-
-
 def test_a_page_is_about_what_it_says_often_and_others_seldom() -> None:
     texts = {
         "one": "sign gradient and sign gradient of the head",
@@ -97,8 +80,12 @@ def test_excerpts_are_the_article_without_scripts_and_marks() -> None:
     assert search.text_of(f'<article class="bd-article"><p>so {formula} is</p></article>') == "so x2 is"
 
 
-def test_wide_figures_scroll_and_shades_stay() -> None:
+def test_wide_figures_and_panels_scroll_on_a_phone_and_shades_stay() -> None:
     wide = '<img src="../_images/a.webp" width="900" height="300" />'
+    panels = {(892, 480): True, (848, 600): True, (820, 420): False, (640, 320): True, (640, 400): False}
+    for (width, height), scrolls in panels.items():
+        picture = f'<img src="../_images/a.webp" width="{width}" height="{height}" />'
+        assert ("wide-picture" in _framed(picture)) is scrolls
     figure = f'<figure class="align-default" id="f">{wide}<figcaption><p>Black, the path.</p></figcaption></figure>'
     other = '<figure id="g"><img src="../_images/b.webp" width="600" height="400" /><figcaption>Blue, a line.</figcaption></figure>'
     page = _framed(figure + other)
@@ -107,12 +94,3 @@ def test_wide_figures_scroll_and_shades_stay() -> None:
     assert '<figure class="as-printed align-default" id="f">' in page
     assert page.count("as-printed") == 1
     assert _framed(page) == page
-
-
-@pytest.mark.parametrize(
-    ("width", "height", "scrolls"),
-    [(892, 480, True), (848, 600, True), (820, 420, False), (640, 320, True), (640, 400, False)],
-)
-def test_several_panels_scroll_on_a_phone(width: int, height: int, scrolls: bool) -> None:
-    picture = f'<img src="../_images/a.webp" width="{width}" height="{height}" />'
-    assert ("wide-picture" in _framed(picture)) is scrolls

@@ -9,7 +9,6 @@ from PIL import Image
 
 from bookkit import book
 from bookkit.formulas.drawing import mathml
-from bookkit.light.pages import lighten
 from bookkit.light.pictures import Picture, lightened, place_pictures
 from tests.tiny_book import make_book, write
 
@@ -80,13 +79,6 @@ def test_place_is_kept_and_later_pictures_wait() -> None:
     )
 
 
-def test_a_first_picture_far_down_is_not_in_a_hurry() -> None:
-    tag, picture = '<img alt="" src="_images/a.png">', {"a.png": Picture("a.webp", 20, 10)}
-    assert "fetchpriority" in place_pictures(f"{'x' * 5000}<article>{tag}", picture)
-    far = place_pictures(f"<article>{'x' * 5000}{tag}", picture)
-    assert far.endswith('width="20" height="10" decoding="async">')
-
-
 # --- a book ---------------------------------------------------------------------------------------------------------
 
 PROSE = {
@@ -148,19 +140,3 @@ def test_pictures_of_the_book(html: Path) -> None:
     assert not list(html.rglob("_images/*.png"))
     with Image.open(html / "_images/wide.webp") as image:
         assert image.size == (1280, 530)  # sharp at two pixels to one
-
-
-def test_light_pages_stay_as_they_are(html: Path) -> None:
-    before = {path: path.read_bytes() for path in html.rglob("*") if path.is_file()}
-    lighten(html)
-    assert {path: path.read_bytes() for path in html.rglob("*") if path.is_file()} == before
-
-
-def test_a_formula_that_cannot_be_drawn_stops_the_build(tmp_path: Path, capfd: pytest.CaptureFixture) -> None:
-    root = make_book(tmp_path, {}, {"preface": "# Preface\n\nSo $\\frac{1}$ is.\n", "other": "# Other\n"})
-    (root / "notebooks").mkdir(exist_ok=True)
-    assert book.main(["--root", str(root), "--stored"]) == 1
-    told = capfd.readouterr().err
-    assert re.search(r"book/preface\.md:3: WARNING: the formula '\\frac\{1\}' cannot be drawn: .*end of input", told), (
-        told
-    )

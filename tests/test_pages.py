@@ -11,17 +11,16 @@ from nbformat.v4 import new_output
 from bookkit.pages.catalogue import Page, find_pages
 from bookkit.pages.notebooks import renew
 from tests import page_checks
-from tests.house import REPOSITORY
-from tests.tiny_page import ADDRESS, PAGE, make_book
+from tests.house import REPOSITORY, ROOT
+from tests.tiny_page import PAGE, make_book
 
-ROOT = Path(__file__).resolve().parents[1]
 PAGES = find_pages(ROOT)
 every_page = pytest.mark.parametrize("page", PAGES, ids=[page.name for page in PAGES])
 
 CHECKS: dict[str, Callable] = {
     "executed": page_checks.executed,
     "parameters": page_checks.parameters,
-    "colab_cell": lambda notebook: page_checks.colab_cell(notebook, ADDRESS),
+    "colab_cell": lambda notebook: page_checks.colab_cell(notebook, REPOSITORY),
     "figures": page_checks.figures,
     "markdown": page_checks.markdown,
     "quiet": page_checks.quiet,
@@ -38,26 +37,13 @@ def stored(page: Page):
 
 
 @every_page
-def test_source_and_stored_notebook_are_a_pair(page: Page) -> None:
-    assert page_checks.pair(jupytext.read(page.source), stored(page)) == []
-
-
-@every_page
-@pytest.mark.parametrize("name", [name for name in CHECKS if name != "colab_cell"])
-def test_page_is_as_a_page_must_be(page: Page, name: str) -> None:
-    assert CHECKS[name](stored(page)) == []
-
-
-@every_page
-def test_first_cell_holds_the_address_of_this_repository(page: Page) -> None:
-    assert page_checks.colab_cell(stored(page), REPOSITORY) == []
-
-
-@every_page
-def test_stored_notebook_is_valid(page: Page) -> None:
+def test_a_page_is_as_a_page_must_be(page: Page) -> None:
     notebook = stored(page)
-    assert nbformat.validate(notebook) is None
+    nbformat.validate(notebook)
     assert notebook.metadata.jupytext.formats == "ipynb,md:myst"
+    faults = {name: check(notebook) for name, check in CHECKS.items()}
+    faults |= {"pair": page_checks.pair(jupytext.read(page.source), notebook)}
+    assert {name: found for name, found in faults.items() if found} == {}
 
 
 def test_figure_names_are_unique_in_the_book() -> None:
@@ -123,27 +109,19 @@ def figure(
 
 BAD = [
     ("executed", lambda nb: cells(nb)[2].update(execution_count=None), "got [1, 2, None, 4, 5, 6]"),
-    ("executed", lambda nb: cells(nb)[2].update(execution_count=7), "got [1, 2, 7, 4, 5, 6]"),
     ("parameters", set_metadata(2, tags=[]), "tagged: []"),
     ("parameters", set_metadata(3, tags=["parameters"]), "tagged: [2, 3]"),
-    ("parameters", lambda nb: nb.cells.insert(1, nbformat.v4.new_code_cell("1")), "tagged: [3]"),
     ("parameters", replace_source(2, "n: int = 200", "n = 200"), "line 'n = 200"),
-    ("parameters", replace_source(2, " [at least 1]", ""), "range in brackets"),
-    ("parameters", replace_source(2, "n: int = 200", "n: int = 0"), "must be an integer >= 1; got 0"),
-    ("colab_cell", replace_source(1, ADDRESS, "https://github.com/someone/else"), "must be exactly"),
-    ("colab_cell", replace_source(1, "-q ", ""), "must be exactly"),
+    ("colab_cell", replace_source(1, REPOSITORY, "https://github.com/someone/else"), "must be exactly"),
     ("figures", set_metadata(4, mystnb={}), "no caption"),
-    ("figures", set_metadata(4, mystnb=figure(caption="")), "no caption"),
     ("figures", set_metadata(4, mystnb=figure(name="line")), "name must begin with fig-"),
     ("figures", set_metadata(4, mystnb=figure(alt="A line.")), "alt text must describe"),
     ("figures", set_metadata(4, mystnb=figure(alt="x" * 50, caption="x" * 50)), "alt text must describe"),
     ("figures", add_output(4, new_output("display_data", data={"image/png": "AAAA"})), "2 pictures"),
     ("figures", add_output(3, new_output("display_data", data={"image/png": "AAAA"})), "code cell 3"),
     ("markdown", add_markdown("```{note}\nText\n```"), "a directive"),
-    ("markdown", add_markdown("````{prf:theorem} Name\nText\n````"), "a directive"),
     ("markdown", add_markdown(":::{note}\nText\n:::"), "a colon fence"),
     ("markdown", add_markdown("See {eq}`main`."), "a role"),
-    ("markdown", add_markdown("See {cite:p}`bartlett`."), "a role"),
     ("markdown", add_markdown("Text\n\n% hidden\n"), "a MyST comment"),
     ("markdown", add_markdown("(label)=\n# Title"), "a label"),
     ("markdown", add_markdown("$$ x = 1 $$ (eq-one)"), "a labelled equation"),
@@ -156,11 +134,6 @@ BAD = [
     ("quiet", add_output(3, new_output("stream", name="stderr", text="careful")), "prints to stderr: 'careful'"),
     ("quiet", add_output(3, new_output("error", ename="E", evalue="no", traceback=[])), "stored error E: no"),
     ("quiet", add_output(3, new_output("stream", name="stdout", text="in /home/me/book")), "'/home/me/book'"),
-    (
-        "quiet",
-        add_output(3, new_output("display_data", data={"a/json": "x", "text/html": "<b>/root/x.py</b>"})),
-        "'/root/x",
-    ),
     ("quiet", add_output(3, new_output("display_data", data={"application/json": {"at": ["/tmp/x"]}})), "'/tmp/x"),
     (
         "quiet",
@@ -169,7 +142,6 @@ BAD = [
     ),
     ("compared", set_metadata(6, tags=[]), "code cell 6 of 6"),
     ("compared", set_metadata(3, tags=["nbval-ignore-output"]), "code cell 3 of 6"),
-    ("compared", set_metadata(3, tags=["nbval-skip"]), "code cell 3 of 6"),
     ("compared", set_metadata(3, tags=["raises-exception"]), "code cell 3 of 6"),
     ("compared", replace_source(3, "print(", "# NBVAL_IGNORE_OUTPUT\nprint("), "code cell 3 of 6"),
 ]
@@ -181,10 +153,6 @@ def test_a_check_fails_on_a_bad_page(tiny: Path, name: str, edit: Callable, faul
     edit(notebook)
     faults = CHECKS[name](notebook)
     assert any(fault in found for found in faults), faults
-
-
-def test_every_check_has_a_bad_page() -> None:
-    assert {name for name, _, _ in BAD} == set(CHECKS)
 
 
 @pytest.mark.parametrize(

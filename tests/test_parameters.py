@@ -36,14 +36,11 @@ def test_a_page_answers_to_its_short_names_and_to_both_its_files(tmp_path: Path,
     assert find_root() == find_root(tmp_path / "notebooks/part") == tmp_path.resolve()
 
 
-def test_an_unknown_page_is_told_the_nearest_and_all(tmp_path: Path) -> None:
+def test_an_unknown_or_ambiguous_page_is_told_the_nearest_and_all_or_the_candidates(tmp_path: Path) -> None:
     make_book(make_book(tmp_path), name="part/02_other")
     with pytest.raises(UserError, match=r"no page 'tinny'; did you mean 'tiny'\? pages: part/01_tiny, part/02_other$"):
         resolve_page("tinny", tmp_path)
-
-
-def test_an_ambiguous_name_is_told_the_candidates(tmp_path: Path) -> None:
-    make_book(make_book(tmp_path), name="other/01_tiny")
+    make_book(tmp_path, name="other/01_tiny")
     with pytest.raises(UserError, match=r"'tiny' names several pages.*: other/01_tiny, part/01_tiny$"):
         resolve_page("tiny", tmp_path)
     assert resolve_page("part/tiny", tmp_path).name == "part/01_tiny"

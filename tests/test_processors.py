@@ -101,11 +101,6 @@ def test_a_command_runs_under_each_machine_and_what_cannot_is_counted(monkeypatc
     assert main(["--only", "threads", "native", "--", sys.executable, "-c", code]) == 1
 
 
-def test_the_list_names_every_machine(capsys) -> None:
-    assert main([]) == 0
-    assert [line.split()[0] for line in capsys.readouterr().out.splitlines()] == list(MACHINES)
-
-
 # --- perturbations
 
 

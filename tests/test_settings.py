@@ -8,7 +8,6 @@ from bookkit.code import code_of
 from bookkit.pages.catalogue import UserError
 from bookkit.settings import Part, Settings, settings
 from bookkit.sphinx.each_part import filled, of_part, written_out
-from tests.house import ROOT
 from tests.tiny_book import write
 
 PART = 'a = { number = "I", title = "First" }'
@@ -23,6 +22,9 @@ def test_a_book_that_says_nothing_has_nothing(tmp_path: Path) -> None:
     assert settings(tmp_path) == Settings()
     assert told(tmp_path, "") == Settings(command="bookkit")
     assert code_of(tmp_path).folders == ()
+    told(tmp_path, 'packages = ["code/no_such_package"]')
+    with pytest.raises(UserError, match="got no_such_package, which is neither"):
+        code_of(tmp_path)
 
 
 def test_what_is_said_is_read_and_an_edit_is_seen(tmp_path: Path) -> None:
@@ -65,22 +67,6 @@ def test_a_wrong_entry_is_named(tmp_path: Path, table: str, says: str) -> None:
     assert "\n" not in str(error.value)
 
 
-def test_a_package_that_is_nowhere_is_named(tmp_path: Path) -> None:
-    told(tmp_path, 'packages = ["code/no_such_package"]')
-    with pytest.raises(UserError, match="got no_such_package, which is neither"):
-        code_of(tmp_path)
-
-
-def test_this_book() -> None:
-    own = settings(ROOT)
-    assert own.command == "attnlib"
-    numbers = [part.number for part in own.parts.values()]
-    assert numbers[:4] == ["I", "II", "III", "IV"]
-    assert numbers == "I II III IV V VI VII VIII IX X XI XII".split()[: len(numbers)]
-    assert (ROOT / own.exercises).is_file()
-    assert all((ROOT / name / "__init__.py").is_file() for name in own.packages)
-
-
 def test_words_are_put_in_and_unknown_ones_are_told() -> None:
     assert filled("<<a>> $<<b>>$ << c", {"a": "1", "b": "2"}) == "1 $2$ << c"
     with pytest.raises(LookupError, match="no word <<c>>; there are a, b"):
@@ -103,11 +89,9 @@ def test_a_passage_is_written_once_for_each_part(tmp_path: Path) -> None:
     assert written_out(text, tmp_path, tmp_path) == expected
     with pytest.raises(LookupError, match="no word <<name>>"):
         written_out(text.replace("folder", "name"), tmp_path, tmp_path)
-    lonely = Part("I", "One", "2001.00002")
     alone = "The paper is [arXiv 2001.00002](https://arxiv.org/abs/2001.00002)."
-    assert of_part("one", lonely, tmp_path / "none.bib")["paper"] == alone
-    two = Part("I", "One", "2001.00002", ("2001.00001",))
     second = (
         "Statements of {cite:t}`right`, [arXiv 2001.00001](https://arxiv.org/abs/2001.00001) are checked beside it."
     )
+    two = Part("I", "One", "2001.00002", ("2001.00001",))
     assert of_part("one", two, tmp_path / "book" / "references.bib")["paper"] == f"{alone} {second}"

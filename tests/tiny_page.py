@@ -2,9 +2,8 @@
 
 from pathlib import Path
 
+from tests.house import REPOSITORY
 from tests.tiny_book import HEADER
-
-ADDRESS = "https://github.com/attention-checked/attention-checked"
 
 PAGE = (
     HEADER
@@ -64,7 +63,7 @@ display({"text/plain": "claims", "application/vnd.attnlib.claims+json": claims},
 
 print("attnlib")
 ```
-""".replace("ADDRESS", ADDRESS)
+""".replace("ADDRESS", REPOSITORY)
 )
 
 
