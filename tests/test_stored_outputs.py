@@ -69,7 +69,7 @@ SLOPE = "$[0].numbers.slope"
         ({"numbers": NUMBERS | {"slope": -0.5}}, SLOPE),
         ({"numbers": NUMBERS | {"slope": None}}, SLOPE),
         ({"numbers": NUMBERS | {"slope": True}}, SLOPE),
-        ({"numbers": NUMBERS | {"at": [1.0, 1.0]}}, "$[0].numbers.at had 1 entries, now 2"),
+        ({"numbers": NUMBERS | {"at": [1.0, 1.0]}}, "$[0].numbers.at[1] is new"),
         ({"numbers": {"at": [1.0]}}, f"{SLOPE} is missing"),
         ({"numbers": NUMBERS | {"b": 1}}, "$[0].numbers.b is new"),
         ({"draws": 21}, "$[0].draws"),

@@ -12,8 +12,7 @@ import pytest
 from bookkit import figures
 from bookkit.figures import COLOURS, PHASES, SHADES
 from bookkit.pages.catalogue import find_pages
-from bookkit.sphinx.colour_vision import VISIONS, contrast, distance, least_distance, simulated
-from bookkit.sphinx.style_page import MEANINGS, sheet_colours
+from tests.colours import VISIONS, contrast, distance, least_distance, sheet_colours, simulated
 from tests.house import ROOT, files
 
 SHEET = ROOT / "book" / "assets" / "book.css"
@@ -35,7 +34,6 @@ GREYS = {"token_selection/05_existence": {"#ededed"}}
 def test_style_sheet_paper_and_explorers_repeat_the_palette() -> None:
     light = sheet_colours(SHEET, "light")
     assert {name: light[name] for name in COLOURS} == {name: value.lower() for name, value in COLOURS.items()}
-    assert set(COLOURS) == set(MEANINGS)
     assert set(COLOURS) <= set(sheet_colours(SHEET, "dark"))
     script = (ROOT / "book" / "scripts" / "shared" / "colours.js").read_text(encoding="utf-8")
     said = re.findall(r"(\w+): \"var\(--book-([\w-]+), (#\w{6})\)\"", script)
@@ -150,4 +148,10 @@ def test_the_style_of_figures_is_what_the_page_says() -> None:
     text = (ROOT / "book" / "style.md").read_text(encoding="utf-8")
     width, height = figures._STYLE["figure.figsize"]
     assert f"{width} × {height} inches" in text
-    assert all(f"{{palette-distance}}`{vision}`" in text for vision in VISIONS)
+    themes = [sheet_colours(SHEET, theme) for theme in THEMES]
+    for name in COLOURS:
+        shown = [f"{colour[name]}, contrast {contrast(colour[name], colour['paper']):.1f}" for colour in themes]
+        assert re.search(rf"\| \*\*{name}\*\* `--book-{name}` \| .*{shown[0]} \| .*{shown[1]} \| \w", text), name
+    for vision in VISIONS:
+        least = [least_distance([colour[name] for name in COLOURS], vision) for colour in themes]
+        assert "| {} | {:.0f} in light, {:.0f} in dark |".format(vision, *least) in text

@@ -22,10 +22,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from functools import partial
-from importlib.metadata import PackageNotFoundError, version
+from collections.abc import Sequence
 from itertools import pairwise
 from pathlib import Path
 
@@ -42,7 +39,6 @@ from bookkit.settings import settings
 STAGED = ("_config.yml", "_toc.yml", "book")
 PRESS = Path(__file__).parent  # no number depends on it, what is rendered does
 SCRIPTS = "scripts"  # sources of the explorers, below book/
-BUILT_WITH = ("jupyter-book", "sphinx")  # shown beside the versions that the book names
 
 
 class BuildError(Exception):
@@ -75,56 +71,74 @@ def build(root: Path, fresh: bool, jobs: int = 1, edition: str = "teacher", bran
     work = root / "_build" / "student" if edition == "student" else root / "_build"
     work.mkdir(parents=True, exist_ok=True)
     html = work / "html"
-    make = partial(_make, root, work, code, edition, branch)
-    with _only_one(work):
+
+    def make(source: str, notebooks: dict[str, str], times: dict[str, dict]) -> None:
+        _make(root, work, code, branch if edition == "student" else None, source, notebooks, times)
+
+    with (work / ".lock").open("w") as lock:  # the system lets go of it when the process ends, however it ends
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            raise BuildError(f"another build is running in {work}: wait for it to end") from None
         _clear_up(work, html)
         if not fresh:
             make("stored", *_stored(root))
-        else:
-            _have_something_to_read(html, lambda: make("stored", *_stored(root)))
+            return html / "index.html"
+        # Before minutes of work: say which book can be read meanwhile, after making the stored one where there is none.
+        if not _what_is_there(html):
+            print(
+                "No book is here yet: first the outputs stored in the repository are rendered, then every page is run."
+            )
             try:
-                make("fresh", *_executed(root, code, jobs))
+                make("stored", *_stored(root))
             except BuildError as error:
-                raise BuildError("\n".join(filter(None, [str(error), _what_is_there(html)]))) from None
+                # Of no weight: an author's new page has no outputs yet, or prose that quotes it.
+                print(f"That did not work, the pages run all the same: {str(error).splitlines()[0]}")
+        if there := _what_is_there(html):
+            print(f"{there}\nThe fresh book takes its place when every page has run.", flush=True)
+        try:
+            make("fresh", *_executed(root, code, jobs))
+        except BuildError as error:
+            raise BuildError("\n".join(filter(None, [str(error), _what_is_there(html)]))) from None
     return html / "index.html"
 
 
 def _make(
-    root: Path, work: Path, code: Code, edition: str, branch: str,
-    source: str, notebooks: dict[str, str], times: dict[str, dict],
-) -> None:  # fmt: skip
-    """Stage, render and publish the book of `notebooks` (name -> JSON) in `work`; nothing where that book is there."""
-    record = {"source": source, "pages": times, "versions": _versions(root)}
-    _stage(root, work / "source", notebooks)
-    write_build_times(work / "source", times)
-    removed = _make_student(work / "source", branch) if edition == "student" else None
-    content = tree_hash(work / "source")
-    parts = f"{content}{code.hash()}{tree_hash(PRESS)}{pins_hash(root)}{settings(root)}"
-    record["content"] = hashlib.sha256(parts.encode()).hexdigest()
-    html = work / "html"
+    root: Path,
+    work: Path,
+    code: Code,
+    branch: str | None,
+    source: str,
+    notebooks: dict[str, str],
+    times: dict[str, dict],
+) -> None:
+    """Stage, render and publish the book of `notebooks` (name -> JSON) in `work`; nothing where that book is there.
+
+    `branch`: of the student edition; None for the teachers' one.
+    """
+    staged, html = work / "source", work / "html"
+    _stage(root, staged, notebooks)
+    write_build_times(staged, times)
+    removed = None
+    if branch is not None:
+        try:
+            removed = editions.make_student(staged, branch or editions.BRANCH)
+        except UserError as error:
+            raise BuildError(f"the student edition was not built: {error}") from None
+    parts = f"{tree_hash(staged)}{code.hash()}{tree_hash(PRESS)}{pins_hash(root)}{settings(root)}"
+    record = {"source": source, "pages": times, "content": hashlib.sha256(parts.encode()).hexdigest()}
     if _recorded(html, "content") == record["content"] and _recorded(html, "rendered") == _rendered(html):
         print("Nothing changed since the last build: the HTML is kept.")
         _write_record(html, record)
     else:
         built = _render(root, work, code)
         if removed:
-            _refuse_leaks(built, removed, work / "source")
+            _refuse_leaks(built, removed, staged)
         _publish(built, html, record)
-    if removed is not None:
-        _hand_out(work, removed)
-
-
-def _have_something_to_read(html: Path, make_stored: Callable[[], None]) -> None:
-    """Before minutes of work: say which book can be read meanwhile, after making the stored one where there is none."""
-    if not _what_is_there(html):
-        print("No book is here yet: first the outputs stored in the repository are rendered, then every page is run.")
-        try:
-            make_stored()
-        except BuildError as error:
-            # Of no weight: an author's new page has no outputs yet, or prose that quotes it.
-            print(f"That did not work, the pages run all the same: {str(error).splitlines()[0]}")
-    if there := _what_is_there(html):
-        print(f"{there}\nThe fresh book takes its place when every page has run.", flush=True)
+    if removed:
+        count = editions.write_notebooks(staged, work / "notebooks")
+        _refuse_leaks(work / "notebooks", removed, staged)
+        print(f"Student edition: {removed.count} solutions left out; {count} notebooks in {work / 'notebooks'}")
 
 
 def _what_is_there(html: Path) -> str:
@@ -132,6 +146,15 @@ def _what_is_there(html: Path) -> str:
     words = {"fresh": "pages run on this machine by an earlier build", "stored": "outputs stored in the repository"}
     source = _recorded(html, "source")
     return f"A book to read is there: {words.get(source, source)}. Open {html / 'index.html'}" if source else ""
+
+
+def _refuse_leaks(folder: Path, removed: edition_leaks.Removed, source: Path) -> None:
+    """Raise `BuildError` where a sentence that the student edition leaves out stands in what was made of it."""
+    if leaks := edition_leaks.find_leaks(folder, removed, source):
+        told = "\n".join(leaks[:10])
+        raise BuildError(
+            f"the student edition was not published: {len(leaks)} sentences of solutions are in it:\n{told}"
+        )
 
 
 # --- pages ----------------------------------------------------------------------------------------------------------
@@ -158,31 +181,6 @@ def _stored(root: Path) -> tuple[dict[str, str], dict[str, dict]]:
         raise BuildError(f"every page needs its stored notebook; missing: {', '.join(missing)}: run `make notebooks`")
     notebooks = {path.relative_to(root).as_posix(): path.read_text(encoding="utf-8") for path in paths}
     return notebooks, {name: {"seconds": None, "cached": None} for name in notebooks}
-
-
-# --- the student edition --------------------------------------------------------------------------------------------
-
-
-def _make_student(source: Path, branch: str) -> edition_leaks.Removed:
-    try:
-        return editions.make_student(source, branch or editions.BRANCH)
-    except UserError as error:
-        raise BuildError(f"the student edition was not built: {error}") from None
-
-
-def _refuse_leaks(folder: Path, removed: edition_leaks.Removed, source: Path) -> None:
-    """Raise `BuildError` where a sentence that the student edition leaves out stands in what was made of it."""
-    if leaks := edition_leaks.find_leaks(folder, removed, source):
-        told = "\n".join(leaks[:10])
-        raise BuildError(
-            f"the student edition was not published: {len(leaks)} sentences of solutions are in it:\n{told}"
-        )
-
-
-def _hand_out(work: Path, removed: edition_leaks.Removed) -> None:
-    count = editions.write_notebooks(work / "source", work / "notebooks")
-    _refuse_leaks(work / "notebooks", removed, work / "source")
-    print(f"Student edition: {removed.count} solutions left out; {count} notebooks in {work / 'notebooks'}")
 
 
 # --- staging and rendering ------------------------------------------------------------------------------------------
@@ -229,17 +227,10 @@ def _render(root: Path, work: Path, code: Code) -> Path:
     start = time.perf_counter()
     command = [sys.executable, "-c", "from jupyter_book.cli.main import main; main()", "build", str(work / "source")]
     command += ["--path-output", str(sphinx), "-W", "-n", "--keep-going"]
+    environment = {"PYTHONPATH": code.search_path, "NO_COLOR": "1", "PYTHONWARNINGS": "", "PYTHONUTF8": "1"}
+    quiet = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
     # The working directory is on the import path of `python -c`: it must hold nothing that can be imported by mistake.
-    done = subprocess.run(
-        command,
-        cwd=sphinx,
-        env={**os.environ, "PYTHONPATH": code.search_path, "NO_COLOR": "1", "PYTHONWARNINGS": "", "PYTHONUTF8": "1"},
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        check=False,
-    )
+    done = subprocess.run(command, cwd=sphinx, env=os.environ | environment, check=False, **quiet)
     log = re.sub(r"\x1b\[[0-9;]*m", "", done.stdout)
     write_atomically(work / "render.log", log)
     if done.returncode != 0:
@@ -310,38 +301,7 @@ def _rendered(html: Path) -> str:
     return digest.hexdigest()
 
 
-def _versions(root: Path) -> dict[str, str]:
-    shown = {"python": ".".join(map(str, sys.version_info[:3]))}
-    for name in (*BUILT_WITH, *settings(root).versions):
-        try:
-            shown[name] = version(name)
-        except PackageNotFoundError:
-            continue
-    return shown
-
-
-@contextmanager
-def _only_one(work: Path) -> Iterator[None]:
-    """Hold the lock of `work`; the system lets go of it when the process ends, however it ends."""
-    with (work / ".lock").open("w") as lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            raise BuildError(f"another build is running in {work}: wait for it to end") from None
-        yield
-
-
 # --- command line ---------------------------------------------------------------------------------------------------
-
-
-def _positive(text: str) -> int:
-    try:
-        number = int(text)
-    except ValueError:
-        number = 0
-    if number < 1:
-        raise argparse.ArgumentTypeError(f"expected a whole number >= 1; got {text!r}")
-    return number
 
 
 def stored(argv: Sequence[str]) -> int:
@@ -353,7 +313,7 @@ def main(argv: Sequence[str] | None = None, command: str = "book") -> int:
     """Entry of `python -m bookkit.book`, and of the commands `book` and `html`; returns the exit status."""
     parser = argparse.ArgumentParser(prog=f"{program()} {command}", description="Build the book's HTML.")
     parser.add_argument("--stored", action="store_true", help="take the stored outputs; execute nothing")
-    parser.add_argument("--jobs", type=_positive, default=2, help="pages run at a time (default: 2)")
+    parser.add_argument("--jobs", type=int, default=2, help="pages run at a time (default: 2)")
     parser.add_argument(
         "--edition", choices=editions.EDITIONS, default="teacher", help="student: without solutions (default: teacher)"
     )
@@ -362,9 +322,10 @@ def main(argv: Sequence[str] | None = None, command: str = "book") -> int:
     )
     parser.add_argument("--root", type=Path, default=Path(), help="folder of the book (default: the current one)")
     options = parser.parse_args(argv)
+    if options.jobs < 1:
+        parser.error(f"argument --jobs: expected a whole number >= 1; got {options.jobs}")
     try:
-        fresh = not options.stored
-        index = build(options.root, fresh, options.jobs, edition=options.edition, branch=options.branch)
+        index = build(options.root, not options.stored, options.jobs, options.edition, options.branch)
     except BuildError as error:
         print(f"error: {error}", file=sys.stderr)
         return 1

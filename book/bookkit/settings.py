@@ -87,31 +87,30 @@ def _read(path: Path, stamp: int) -> Settings:
     known = [entry.name for entry in fields(Settings)]
     if unknown := sorted(set(table) - set(known)):
         raise UserError(f"{path.name}: [tool.bookkit] knows {', '.join(known)}; got {unknown[0]}")
+    parts, kept = (_typed(table, name, dict, "a table") for name in ("parts", "kept"))
     return Settings(
-        packages=_names(table, "packages"),
+        **{name: _names(table, name) for name in ("packages", "versions", "faces")},
+        **{name: _text(table, name) for name in ("exercises", "check")},
         command=_text(table, "command") or "bookkit",
-        versions=_names(table, "versions"),
-        faces=_names(table, "faces"),
-        exercises=_text(table, "exercises"),
-        check=_text(table, "check"),
         address=check_address(address) if (address := _text(table, "address")) else "",
-        parts={name: _part(name, entry) for name, entry in _table(table, "parts").items()},
-        kept={name: _names(_table(table, "kept"), name) for name in _table(table, "kept")},
+        parts={name: _part(name, entry) for name, entry in parts.items()},
+        kept={name: _names(kept, name) for name in kept},
     )
 
 
+def _typed(table: Mapping[str, Any], key: str, kind: type, words: str) -> Any:
+    found = table.get(key, kind())
+    if not isinstance(found, kind) or (kind is list and not all(isinstance(name, str) and name for name in found)):
+        raise _wrong(key, words, found)
+    return found
+
+
 def _names(table: Mapping[str, Any], key: str) -> tuple[str, ...]:
-    found = table.get(key, [])
-    if not isinstance(found, list) or not all(isinstance(name, str) and name for name in found):
-        raise _wrong(key, "a list of names", found)
-    return tuple(found)
+    return tuple(_typed(table, key, list, "a list of names"))
 
 
 def _text(table: Mapping[str, Any], key: str) -> str:
-    found = table.get(key, "")
-    if not isinstance(found, str):
-        raise _wrong(key, "a text", found)
-    return found
+    return _typed(table, key, str, "a text")
 
 
 def check_address(address: str) -> str:
@@ -120,13 +119,6 @@ def check_address(address: str) -> str:
     if not re.fullmatch(r"https://[\w.-]+(/[\w.~-]+)*", plain):
         raise UserError(f"the address of the published book must be https://host/path; got {address!r}")
     return plain
-
-
-def _table(table: Mapping[str, Any], key: str) -> Mapping[str, Any]:
-    found = table.get(key, {})
-    if not isinstance(found, dict):
-        raise _wrong(key, "a table", found)
-    return found
 
 
 def _part(name: str, entry: object) -> Part:

@@ -34,26 +34,11 @@ DRAW = """function draw(tex, display) {
   catch (error) { return ["", String(error.message || error)]; }
 }
 function drawn(text) { return JSON.stringify(draw(...JSON.parse(text))); }"""
-SCRIPTS = {
-    "msub": 1,
-    "msup": 1,
-    "msubsup": 1,
-    "munder": 1,
-    "mover": 1,
-    "munderover": 1,
-}  # children from here on are scripts
+SCRIPTED = ("msub", "msup", "msubsup", "munder", "mover", "munderover")  # children after the first are scripts
 APPLIED = "\u2061"  # between a function's name and what it is applied to
 THIN = "0.1667em"
-GROWING = {
-    "(": "round",
-    ")": "round",
-    "[": "square",
-    "]": "square",
-    "{": "curly",
-    "}": "curly",
-    "⟨": "angle",
-    "⟩": "angle",
-}
+SHAPES = {"()": "round", "[]": "square", "{}": "curly", "⟨⟩": "angle"}
+GROWING = {bracket: shape for pair, shape in SHAPES.items() for bracket in pair}
 
 
 class FormulaError(ValueError):
@@ -140,9 +125,8 @@ def _mend(node: ElementTree.Element, display: bool, *, script: bool) -> None:
         script = node.get("scriptlevel", "1" if script else "0") != "0"
     if node.tag in ("mrow", "mstyle", "mtd", "math", "mpadded"):
         _space_functions(node, script)
-    first = SCRIPTS.get(node.tag)
     for place, child in enumerate(node):
-        if first is not None and place >= first:
+        if node.tag in SCRIPTED and place > 0:
             _mend(child, False, script=True)
         elif node.tag == "mfrac":
             _mend(child, False, script=script or not display)

@@ -1,14 +1,13 @@
 """Light pages: what Sphinx and the theme write, mended after the pages are written. What is read on them does not change.
 
 * pictures: the same pixels as lossless WebP, their place kept free, fetched when they come near (`bookkit.light.pictures`);
-* scripts: none waits on the way to the text, each page has those it uses, and the theme's icons (1.5 MB of script) are masks in icons.css;
+* scripts: none waits on the way to the text, those that nothing uses are left out: the theme's icons (1.5 MB) are masks in icons.css;
 * figures: what is wide scrolls in itself on a phone.
 
 Works on the built files, whoever wrote them, and a second time on pages that are light already.
 """
 
 import re
-from collections.abc import Callable
 from pathlib import Path, PurePosixPath
 
 from sphinx.application import Sphinx
@@ -20,34 +19,10 @@ logger = logging.getLogger(__name__)
 
 TAG = re.compile(r"[ \t]*<script\b([^>]*)>(.*?)</script>\n?", re.DOTALL)
 MENU = re.compile(r'<ul class="list-caption">.*?</nav>', re.DOTALL)
-
-
-def _has_class(*names: str) -> Callable[[str], bool]:
-    """Whether an element of a page has all these classes."""
-    wanted = set(names)
-    return lambda page: any(wanted <= set(found.split()) for found in re.findall(r'\bclass="([^"]*)"', page))
-
-
-def _toggles(page: str) -> bool:
-    return _has_class("toggle")(page) or _has_class("admonition", "dropdown")(page)
-
-
-# Scripts of extensions, by file name, and what a page that uses them has. All others stay on every page.
-USED_BY: dict[str, Callable[[str], bool]] = {
-    "clipboard.min.js": lambda page: "<pre" in page,
-    "copybutton.js": lambda page: "<pre" in page,
-    "togglebutton.js": _toggles,
-    "design-tabs.js": _has_class("sd-tab-set"),
-    "fontawesome.js": lambda page: False,
-    # It marks the words of the last search on whatever page comes next, and forgets where the reader was on this one.
-    "sphinx_highlight.js": lambda page: "searchtools.js" in page,
-    "sphinx-thebe.js": lambda page: False,
-}
-# Inline scripts that only set up one of these.
-SETTINGS = {
-    "togglebutton.js": re.compile(r"^\s*(let toggle(HintShow|HintHide|OpenOnPrint)|var togglebuttonSelector)\b"),
-    "sphinx-thebe.js": re.compile(r"^\s*(const thebe|var thebe|kernelName = )", re.IGNORECASE),
-}
+# Scripts of the theme and of extensions that no page uses; sphinx_highlight.js marks the words of the last search on whatever page
+# comes next, and forgets where the reader was on this one: it serves the search page alone.
+UNUSED = ("fontawesome.js", "sphinx-thebe.js", "sphinx_highlight.js")
+THEBE = re.compile(r"^\s*(const thebe|var thebe|kernelName = )", re.IGNORECASE)  # what only sets it up
 
 
 def lighten(html: Path, cache: Path | None = None) -> None:
@@ -68,23 +43,21 @@ def lighten(html: Path, cache: Path | None = None) -> None:
 
 
 def scripts(page: str, settings: str = "") -> str:
-    """The page with the scripts it uses; files wait for the text, what is written in the page itself runs at once.
+    """The page without scripts that nothing uses; files wait for the text, what is written in the page itself runs at once.
 
     `settings`: documentation_options.js on one line, into which inline scripts write.
     """
     page = re.sub(r'[ \t]*<link\b[^>]*(?:rel="preload" as="(?:script|font)"|/sphinx-thebe\.css)[^>]*>\n?', "", page)
-    unused = {file for file, used in USED_BY.items() if not used(page)}
 
     def kept(match: re.Match) -> str:
         attributes, body = match[1], match[2]
         source = re.search(r'\bsrc="([^"?]+)([^"]*)"', attributes)
         if source is None:
-            gone = any(file in unused and setting.search(body) for file, setting in SETTINGS.items())
-            return "" if gone or "x-thebe" in attributes else match[0]
+            return "" if THEBE.search(body) or "x-thebe" in attributes else match[0]
         if re.match(r"(?:[a-z][a-z+.-]*:|//)", source[1], re.IGNORECASE):
             return match[0]
         name = PurePosixPath(source[1]).name
-        if name in unused:
+        if name in UNUSED and not (name == "sphinx_highlight.js" and "searchtools.js" in page):
             return ""
         if name == "documentation_options.js" and settings:
             return f"    <script>{settings}</script>\n"

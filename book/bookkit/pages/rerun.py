@@ -194,7 +194,7 @@ def interruptible(work: Callable[[], T], on_interrupt: Callable[[], None] = lamb
 
 
 def _failure(page: Page, error: Any, cell: int) -> str:
-    first = next((line.strip() for line in error.source.splitlines() if line.strip()), "")
+    first = (error.source.strip().splitlines() or [""])[0]
     what = one_line(f"{error.ename}: {error.evalue}" if error.evalue else error.ename, width=400)
     indented = "\n".join(f"    {line}" for line in error.source.splitlines())
     return f"page {page.name}, code cell {cell} (`{first}`): {what}\n{indented}"

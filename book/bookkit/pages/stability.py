@@ -26,8 +26,18 @@ from bookkit.pages import processors
 from bookkit.pages.catalogue import Page, UserError, find_pages, find_root, resolve_page, write_atomically
 from bookkit.pages.execution import PagesFailed, execute_pages
 from bookkit.pages.notebooks import stored_on
-from bookkit.pages.stored_outputs import NUMBER, compare_outputs, json_leaves, texts_of, unit, units_apart
-from bookkit.pages.tolerances import NONE, Tolerances, derive, path_beside, read, standing, too_wide
+from bookkit.pages.stored_outputs import (
+    NUMBER,
+    as_number,
+    compare_outputs,
+    is_decimal,
+    is_number,
+    json_leaves,
+    texts_of,
+    unit,
+    units_apart,
+)
+from bookkit.pages.tolerances import FLOOR, NONE, Tolerances, derive, path_beside, read, standing, too_wide
 from bookkit.parser import program
 
 HARD_BITS = 40
@@ -73,10 +83,7 @@ class Measurement:
         """Named results whose table, which shows five digits, shows digits that move."""
         for name, value in self.values.items():
             if isinstance(value, float) and ":" not in name:
-                moved = max(
-                    (changes.get(name, 0.0) for machine, changes in self.changes.items() if _counts(machine)),
-                    default=0.0,
-                )
+                moved = max(self._of(name, True), default=0.0)
                 shown = f"{value:.5g}"
                 if moved > 1.001 * unit(shown):  # one unit, and its rounding
                     digits = max(1, math.floor(math.log10(abs(value) / moved)))
@@ -107,7 +114,7 @@ def measure(stored: NotebookNode, runs: Mapping[str, NotebookNode]) -> Measureme
     found = Measurement()
     cells = _code(stored)
     for cell in cells:
-        found.values.update((name, value) for name, value in json_leaves(cell.outputs) if _is_number(value))
+        found.values.update((name, value) for name, value in json_leaves(cell.outputs) if is_number(value))
     for machine, notebook in runs.items():
         found.changes[machine] = {}
         hard = not _counts(machine)
@@ -140,13 +147,13 @@ def _compare_cell(found: Measurement, machine: str, number: int, old: list, new:
 
 def _compare_text(found: Measurement, told: str, where: str, stored: str, fresh: str, hard: bool) -> None:
     old, new = NUMBER.split(stored), NUMBER.split(fresh)
-    counts = any(a != b and not _is_float(a, b) for a, b in zip(old[1::2], new[1::2], strict=False))
+    counts = any(a != b and not (is_decimal(a) and is_decimal(b)) for a, b in zip(old[1::2], new[1::2], strict=False))
     if old[::2] != new[::2] or counts:
         if not hard:
             found.broken.append(f"{told}: stored {stored[:200]!r}, there {fresh[:200]!r}")
         return
     for place, (left, right) in enumerate(zip(old[1::2], new[1::2], strict=True)):
-        if left != right and max(abs(float(x.replace("−", "-"))) for x in (left, right)) >= 1e-12:
+        if left != right and max(abs(as_number(left)), abs(as_number(right))) >= FLOOR:
             name = f"{where}#{place}"
             found.moving.add(name)
             if not hard:
@@ -156,14 +163,6 @@ def _compare_text(found: Measurement, told: str, where: str, stored: str, fresh:
 def _counts(machine: str) -> bool:
     """Whether a machine's changes are of the size of rounding; a hard shake's are not."""
     return not machine.startswith("hard")
-
-
-def _is_number(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
-
-
-def _is_float(*texts: str) -> bool:
-    return all(set(text) & set(".eE") for text in texts)
 
 
 def _code(notebook: NotebookNode) -> list[NotebookNode]:

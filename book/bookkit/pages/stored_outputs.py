@@ -99,10 +99,19 @@ def same_text(stored: str, fresh: str, moving: Collection[int] = ()) -> bool:
 
 def units_apart(stored: str, fresh: str) -> float:
     """How many units of the last printed digit lie between two numbers as printed; infinite between whole numbers."""
-    if not all(re.search(r"[.eE]", text) for text in (stored, fresh)):
+    if not (is_decimal(stored) and is_decimal(fresh)):
         return 0.0 if stored == fresh else math.inf
-    numbers = [float(text.replace("−", "-")) for text in (stored, fresh)]
-    return round(abs(numbers[0] - numbers[1]) / max(map(unit, (stored, fresh))), 3)
+    return round(abs(as_number(stored) - as_number(fresh)) / max(map(unit, (stored, fresh))), 3)
+
+
+def is_decimal(text: str) -> bool:
+    """Whether a number as printed has a decimal point or an exponent: it is no count."""
+    return bool(set(text) & set(".eE"))
+
+
+def as_number(text: str) -> float:
+    """A number as printed, whose minus may be the typographic one."""
+    return float(text.replace("−", "-"))
 
 
 def unit(text: str) -> float:
@@ -127,50 +136,33 @@ def _agreement(stored: str, fresh: str) -> int:
 
 
 def _same_number_text(stored: str, fresh: str) -> bool:
-    if stored == fresh:
-        return True
-    if not all(re.search(r"[.eE]", text) for text in (stored, fresh)):
-        return False
-    old, new = (float(text.replace("−", "-")) for text in (stored, fresh))
+    if stored == fresh or not (is_decimal(stored) and is_decimal(fresh)):
+        return stored == fresh
+    old, new = as_number(stored), as_number(fresh)
     return (abs(old) < FLOOR and abs(new) < FLOOR) or math.isclose(old, new, rel_tol=TEXT_RELATIVE)
 
 
-def json_differences(
-    stored: Any,
-    fresh: Any,
-    tolerances: Tolerances = NONE,
-    kind: str = "",
-    path: tuple[str | int, ...] = (),
-    root: Any = None,
-) -> list[str]:
+def json_differences(stored: Any, fresh: Any, tolerances: Tolerances = NONE, kind: str = "") -> list[str]:
     """Differences between two JSON values, each with its path (``$[3].numbers.slope``). Empty when they agree."""
-    root = stored if root is None else root
-    shown = "$" + "".join(f"[{key}]" if isinstance(key, int) else f".{key}" for key in path)
-    if isinstance(stored, Mapping) and isinstance(fresh, Mapping):
-        changed = [f"{shown}.{key} is missing" for key in stored if key not in fresh]
-        changed += [f"{shown}.{key} is new" for key in fresh if key not in stored]
-        for key in stored:
-            if key in fresh:
-                changed += json_differences(stored[key], fresh[key], tolerances, kind, (*path, key), root)
-        return changed
-    if is_list(stored) and is_list(fresh):
-        if len(stored) != len(fresh):
-            return [f"{shown} had {len(stored)} entries, now {len(fresh)}"]
-        return [
-            difference
-            for index, (old, new) in enumerate(zip(stored, fresh, strict=True))
-            for difference in json_differences(old, new, tolerances, kind, (*path, index), root)
-        ]
-    where, allowed = address(kind, root, path), ""
+    old, new = (dict(_leaves(value)) for value in (stored, fresh))
+    differences = []
+    for path in {**old, **new}:
+        shown = "$" + "".join(f"[{key}]" if isinstance(key, int) else f".{key}" for key in path)
+        if path not in old or path not in new:
+            differences.append(f"{shown} is {'new' if path not in old else 'missing'}")
+        elif not _same_leaf(old[path], new[path], tolerances, where := address(kind, stored, path)):
+            known = tolerances.numbers.get(where)
+            allowed = f" (tolerance {known.allowed:.1g})" if known and isinstance(old[path], float) else ""
+            differences.append(f"{shown}: stored {_brief(old[path])}, now {_brief(new[path])}{allowed}")
+    return differences
+
+
+def _same_leaf(stored: Any, fresh: Any, tolerances: Tolerances, where: str) -> bool:
     if isinstance(stored, str) and isinstance(fresh, str):
-        same = same_text(stored, fresh, moving_in(tolerances, where, 0))
-    elif _is_number(stored) and _is_number(fresh) and (isinstance(stored, float) or isinstance(fresh, float)):
-        same = tolerances.same(where, stored, fresh)
-        if where in tolerances.numbers:
-            allowed = f" (tolerance {tolerances.numbers[where].allowed:.1g})"
-    else:
-        same = type(stored) is type(fresh) and stored == fresh
-    return [] if same else [f"{shown}: stored {_brief(stored)}, now {_brief(fresh)}{allowed}"]
+        return same_text(stored, fresh, moving_in(tolerances, where, 0))
+    if is_number(stored) and is_number(fresh) and (isinstance(stored, float) or isinstance(fresh, float)):
+        return tolerances.same(where, stored, fresh)
+    return type(stored) is type(fresh) and stored == fresh
 
 
 def _compare_output(
@@ -226,18 +218,16 @@ def json_leaves(outputs: Sequence[Mapping[str, Any]]) -> Iterator[tuple[str, Any
     for output in outputs:
         for kind, payload in output.get("data", {}).items():
             if kind.endswith("json") and kind not in IGNORED:
-                yield from _leaves(kind, payload, payload, ())
+                yield from ((address(kind, payload, path), value) for path, value in _leaves(payload))
 
 
-def _leaves(kind: str, root: Any, value: Any, path: tuple[str | int, ...]) -> Iterator[tuple[str, Any]]:
-    if isinstance(value, Mapping):
-        for key, inner in value.items():
-            yield from _leaves(kind, root, inner, (*path, key))
-    elif is_list(value):
-        for index, inner in enumerate(value):
-            yield from _leaves(kind, root, inner, (*path, index))
+def _leaves(value: Any, path: tuple[str | int, ...] = ()) -> Iterator[tuple[tuple[str | int, ...], Any]]:
+    """What is neither a table nor a list, with its path; an empty one stands for itself."""
+    if value and isinstance(value, Mapping | list):
+        for key, inner in value.items() if isinstance(value, Mapping) else enumerate(value):
+            yield from _leaves(inner, (*path, key))
     else:
-        yield address(kind, root, path), value
+        yield path, value
 
 
 def _stream(outputs: Sequence[Mapping[str, Any]], name: str) -> str:
@@ -248,11 +238,7 @@ def _joined(text: str | list[str]) -> str:
     return text if isinstance(text, str) else "".join(text)
 
 
-def is_list(value: Any) -> bool:
-    return isinstance(value, Sequence) and not isinstance(value, str)
-
-
-def _is_number(value: Any) -> bool:
+def is_number(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 

@@ -14,7 +14,6 @@ import platform
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from importlib.metadata import version
 from pathlib import Path
 
@@ -53,29 +52,19 @@ def page_times(source: Path) -> dict[str, PageTime]:
 
     Raises ValueError, naming the file, for one that cannot be read.
     """
-    paths = [*sorted((source / RESULTS).glob("pages-*.json")), source / BUILD]
-    return dict(_times(tuple((path, path.stat().st_mtime_ns) for path in paths if path.is_file())))
-
-
-@lru_cache(maxsize=2)
-def _times(files: tuple[tuple[Path, int], ...]) -> Mapping[str, PageTime]:
     found: dict[str, PageTime] = {}
-    for path, _ in files:  # later files win: a newer date, and this build last
+    for path in sorted((source / RESULTS).glob("pages-*.json")):  # later files win: a newer date, and this build last
         try:
             record = json.loads(path.read_text(encoding="utf-8"))
-            if path.name == BUILD:
-                times = {name: PageTime(float(seconds)) for name, seconds in record.items()}
-            else:
-                times = {
-                    name: PageTime(float(seconds), str(record["machine"]), str(record["date"]))
-                    for name, seconds in record["pages"].items()
-                }
+            where = str(record["machine"]), str(record["date"])
+            found |= {name: PageTime(float(seconds), *where) for name, seconds in record["pages"].items()}
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise ValueError(
                 f"{path.name} must hold the seconds of pages; it cannot be read ({one_line(error)}): make it again by "
                 "python -m bookkit.pages.times"
             ) from None
-        found |= times
+    if (build := source / BUILD).is_file():
+        found |= {name: PageTime(seconds) for name, seconds in json.loads(build.read_text(encoding="utf-8")).items()}
     return found
 
 

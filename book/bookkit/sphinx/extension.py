@@ -74,16 +74,6 @@ def _write_ledger(app: Sphinx, exception: Exception | None) -> None:
         write_atomically(Path(app.outdir) / "ledger.json", text + "\n")
 
 
-def _drop_thebe(app: Sphinx, pagename: str, templatename: str, context: dict, doctree: nodes.document | None) -> None:
-    """Drop the scripts of sphinx-thebe: unused here, declared twice (an error in every page), from another host."""
-
-    def is_thebe(script) -> bool:
-        body = getattr(script, "attributes", {}).get("body") or ""
-        return "thebe" in f"{getattr(script, 'filename', script) or ''}{body}".lower()
-
-    context["script_files"] = [script for script in context.get("script_files", []) if not is_thebe(script)]
-
-
 def setup(app: Sphinx) -> dict:
     """Register with Sphinx."""
     for part in (html_elements, ledger_page, ledger_overview, page_claims, replicated, book_map, lead_figure):
@@ -92,5 +82,4 @@ def setup(app: Sphinx) -> dict:
     app.connect("env-get-outdated", _reread)
     app.connect("env-updated", _check_ledger)
     app.connect("build-finished", _write_ledger)
-    app.connect("html-page-context", _drop_thebe, priority=900)  # after sphinx-thebe and the theme
     return {"version": "1", "parallel_read_safe": True, "parallel_write_safe": True}

@@ -10,7 +10,7 @@ A directive of another module asks for the line by `figure["notebook"] = "single
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -52,11 +52,6 @@ class Provenance:
         """What a reader types to make the page, and this figure with it, again."""
         return f".venv/bin/{settings().program} rerun {self.page} -o out.ipynb"
 
-    @property
-    def stored(self) -> list[str]:
-        """Commands that make the stored results of the page again."""
-        return [f"{PYTHON} {command}" for command in settings().kept.get(self.page, ())]
-
 
 def provenance(source: Path, page: str, name: str) -> Provenance:
     """How the figure `name` of `page` was made, from the notebook below `source`/notebooks.
@@ -74,16 +69,9 @@ def provenance(source: Path, page: str, name: str) -> Provenance:
 def _read(path: Path, changed: int) -> tuple[dict[str, int], tuple[Parameter, ...]]:
     notebook = nbformat.read(path, as_version=4)
     code = [cell for cell in notebook.cells if cell.cell_type == "code"]
-    found = {
-        name: number
-        for number, cell in enumerate(code, start=1)
-        if (name := cell.metadata.get("mystnb", {}).get("figure", {}).get("name"))
-    }
+    names = [cell.metadata.get("mystnb", {}).get("figure", {}).get("name") for cell in code]
     parameters = [p for cell in parameter_cells(notebook) for p in parse_parameters(cell.source)]
-    return found, tuple(parameters)
-
-
-# --- in words -------------------------------------------------------------------------------------------------------
+    return {name: number for number, name in enumerate(names, start=1) if name}, tuple(parameters)
 
 
 def chance(parameters: Sequence[Parameter]) -> list[str]:
@@ -124,30 +112,23 @@ def notebook_nodes(made: Provenance, figure: nodes.figure, name: str, docname: s
         command(made.command),
     ]
     if made.parameters:
-        parts.append(sentence("Parameters, to be changed by -p NAME VALUE: ", *_listed(made.parameters)))
+        listed: list[str | nodes.Node] = []
+        for p in made.parameters:
+            # Paper gets the values without their meanings, see book.css: these stand in the parameters cell.
+            meaning = nodes.inline("", f" {p.help}", classes=["provenance-meaning"])
+            listed += [nodes.literal("", f"{p.name} = {p.default!r}"), meaning, "; "]
+        parts.append(sentence("Parameters, to be changed by -p NAME VALUE: ", *listed[:-1], "."))
     if random := chance(made.parameters):
         parts.append(sentence(f"Random: {'; '.join(random)}."))
         parts[-1]["classes"].append("provenance-random")
-    if made.stored:
+    if kept := settings().kept.get(made.page):
         parts.append(sentence("Some results of the page come from long runs that are stored. To make those again:"))
-        parts.append(command("\n".join(made.stored)))
+        parts.append(command("\n".join(f"{PYTHON} {each}" for each in kept)))
     parts.append(sentence(f"Time of the whole page: {made.time.sentence if made.time else 'not measured yet'}."))
-    made_line = folded(_first_words(figure), *parts)
+    caption = next(iter(figure.findall(nodes.caption)), nodes.Text("figure")).astext()
+    made_line = folded(re.split(r"(?<=[a-z])[.:;,]\s", caption, maxsplit=1)[0][:80], *parts)
     made_line["figure"] = name
     return made_line
-
-
-def _listed(parameters: Sequence[Parameter]) -> Iterator[nodes.Node]:
-    for position, parameter in enumerate(parameters):
-        yield nodes.literal("", f"{parameter.name} = {parameter.default!r}")
-        # Paper gets the values without their meanings, see book.css: these stand in the parameters cell.
-        yield nodes.inline("", f" {parameter.help}", classes=["provenance-meaning"])
-        yield nodes.Text("." if position + 1 == len(parameters) else "; ")
-
-
-def _first_words(figure: nodes.figure) -> str:
-    caption = next(iter(figure.findall(nodes.caption)), nodes.Text("figure")).astext()
-    return re.split(r"(?<=[a-z])[.:;,]\s", caption, maxsplit=1)[0][:80]
 
 
 # --- Sphinx ---------------------------------------------------------------------------------------------------------
@@ -172,7 +153,11 @@ class AddProvenance(SphinxPostTransform):
         """Raise a Sphinx warning for a figure whose page or name is wrong."""
         docname = self.env.docname
         for figure in list(self.document.findall(nodes.figure)):
-            if not (given := figure.get("notebook") or _own(docname, figure)):
+            given = figure.get("notebook", "")
+            own = [name for name in [*figure["names"], *figure["ids"]] if name.startswith("fig-")]
+            if not given and own and docname.startswith("notebooks/"):  # it stands in its own notebook
+                given = f"{docname.removeprefix('notebooks/')} {own[0]}"
+            if not given:
                 continue
             page, _, name = given.partition(" ")
             try:
@@ -181,12 +166,6 @@ class AddProvenance(SphinxPostTransform):
                 logger.warning("provenance of %s: %s", given, error, location=docname)
                 continue
             figure.parent.insert(figure.parent.index(figure) + 1, made)
-
-
-def _own(docname: str, figure: nodes.figure) -> str | None:
-    """The page and the name of a figure that stands in its own notebook."""
-    names = [name for name in [*figure["names"], *figure["ids"]] if name.startswith("fig-")]
-    return f"{docname.removeprefix('notebooks/')} {names[0]}" if docname.startswith("notebooks/") and names else None
 
 
 class PointToFigures(SphinxPostTransform):
@@ -202,7 +181,6 @@ class PointToFigures(SphinxPostTransform):
 
 def setup(app: Sphinx) -> dict:
     """Register with Sphinx, after `notebook_quotes`, whose directive is made to tell more."""
-    app.setup_extension("bookkit.sphinx.style_page")
     app.setup_extension("bookkit.sphinx.extension")  # HTML elements
     app.add_directive("notebook-figure", QuotedFigure, override=True)
     app.add_post_transform(AddProvenance)

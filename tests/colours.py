@@ -1,4 +1,4 @@
-"""How far apart colours are for readers who see them differently, and how much text stands out.
+"""How far apart the colours of book.css are for readers who see them differently, and how much text stands out.
 
 Simulation: Machado, Oliveira and Fernandes (2009), matrices of full severity, applied to linear RGB. Distance: CIE 1976,
 the Euclidean distance in CIELAB under D65; about 2 is just noticed, 10 is seen at a glance. Contrast: WCAG 2.
@@ -6,12 +6,12 @@ the Euclidean distance in CIELAB under D65; about 2 is just noticed, 10 is seen 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from itertools import combinations
+from pathlib import Path
 
 import numpy as np
-
-__all__ = ["VISIONS", "contrast", "distance", "least_distance", "simulated"]
 
 # Linear RGB seen -> linear RGB as it appears. Each row sums to one: greys stay grey.
 VISIONS = {
@@ -71,3 +71,15 @@ def contrast(first: str, second: str) -> float:
     """Contrast ratio of WCAG 2, from 1 to 21: (L + 0.05) / (l + 0.05) with the relative luminances L >= l."""
     low, high = sorted(float(_XYZ[1] @ _linear(colour)) for colour in (first, second))
     return (high + 0.05) / (low + 0.05)
+
+
+def sheet_colours(sheet: Path, theme: str) -> dict[str, str]:
+    """Name -> `#rrggbb` of the variables `--book-NAME` of a theme (light or dark) in book.css, comments left out.
+
+    Raises ValueError where the sheet has no such block.
+    """
+    text = re.sub(r"/\*.*?\*/", "", sheet.read_text(encoding="utf-8"), flags=re.S)
+    block = re.search(rf'html\[data-theme="{theme}"\]\s*\{{(.*?)\}}', text, flags=re.S)
+    if block is None:
+        raise ValueError(f'{sheet.name} must hold a block html[data-theme="{theme}"]; it has none')
+    return {name: value.lower() for name, value in re.findall(r"--book-([\w-]+):\s*(#[0-9a-fA-F]{6})\s*;", block[1])}
