@@ -29,7 +29,6 @@ from bookkit.ledger.records import (
 from bookkit.ledger.words import control_words, number_lines, signs, verdict_words
 from bookkit.pages.tolerances import Tolerance, Tolerances, path_beside
 from bookkit.settings import settings
-from bookkit.sphinx.each_part import written_out
 from tests.house import ROOT
 from tests.test_sphinx_extension import record, store
 from tests.tiny_book import write
@@ -71,9 +70,7 @@ def test_names_are_those_of_the_claims_and_of_the_bibliography() -> None:
     each = re.split(r"\n(?=@)", (ROOT / "book/references.bib").read_text(encoding="utf-8"))
     entries = dict(found for one in each for found in re.findall(r"@\w+\{(\w+),.*?arXiv:([\d.]+)", one, re.DOTALL))
     parts = settings(ROOT).parts
-    ledger, chart = (
-        written_out((ROOT / "book" / name).read_text(encoding="utf-8"), ROOT, ROOT) for name in ("ledger.md", "map.md")
-    )
+    ledger, chart = ((ROOT / "book" / name).read_text(encoding="utf-8") for name in ("ledger.md", "map.md"))
     cited = re.findall(r"The paper is \{cite:t\}`(\w+)`, \[arXiv ([\d.]+)\]", ledger)
     assert [entries[key] for key, _ in cited] == [paper for _, paper in cited]
     assert [paper for _, paper in cited] == [part.paper for part in parts.values() if part.paper]

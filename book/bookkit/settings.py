@@ -11,7 +11,7 @@ check = "attnbook.exercises"                 # where student notebooks import `c
 address = "https://owner.github.io/name"     # where the HTML is published: pages link to chapters there, see `sphinx.public_links`
 
 [tool.bookkit.parts]                         # folders of notebooks/ in reading order, with the paper that a part checks
-single_head = { number = "I", title = "A single head", paper = "2410.07746", also = ["..."] }   # also: more of them
+single_head = { number = "I", title = "A single head", paper = "2410.07746" }
 
 [tool.bookkit.kept]                          # pages that show results of long runs; the commands that make those again
 "single_head/02_two_steps" = ["attnlib train"]
@@ -36,12 +36,11 @@ FILE = "pyproject.toml"
 
 @dataclass(frozen=True)
 class Part:
-    """A part of the book: its number and title, the paper whose claims it checks (arXiv number, or none), and others beside it."""
+    """A part of the book: its number and title, the paper whose claims it checks (arXiv number, or none)."""
 
     number: str
     title: str
     paper: str = ""
-    also: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -122,11 +121,9 @@ def check_address(address: str) -> str:
 
 
 def _part(name: str, entry: object) -> Part:
-    known = {"number", "title"}
-    if not isinstance(entry, dict) or not known <= set(entry) <= known | {"paper", "also"}:
-        raise _wrong(f"parts.{name}", "a table of number, title and, where it has them, paper and also", entry)
-    texts = {key: _text(entry, key) for key in ("number", "title", "paper")}
-    return Part(**texts, also=_names(entry, "also"))
+    if not isinstance(entry, dict) or not {"number", "title"} <= set(entry) <= {"number", "title", "paper"}:
+        raise _wrong(f"parts.{name}", "a table of number, title and, where it has one, paper", entry)
+    return Part(**{key: _text(entry, key) for key in ("number", "title", "paper")})
 
 
 def _wrong(key: str, expected: str, got: object) -> UserError:
