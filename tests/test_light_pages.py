@@ -1,16 +1,14 @@
 """What a reader downloads is small, and what he sees is what was there before: pixels, and scripts in order."""
 
-import re
 from pathlib import Path
 
 import numpy as np
 import pytest
 from PIL import Image
 
-from bookkit import book
-from bookkit.formulas.drawing import mathml
+from bookkit.light.pages import lighten
 from bookkit.light.pictures import Picture, lightened, place_pictures
-from tests.tiny_book import make_book, write
+from tests.tiny_book import write
 
 # --- pictures -------------------------------------------------------------------------------------------------------
 
@@ -79,61 +77,41 @@ def test_place_is_kept_and_later_pictures_wait() -> None:
     )
 
 
-# --- a book ---------------------------------------------------------------------------------------------------------
+# --- scripts: tests/browser/test_built_pages.py looks at every page of the real book -----------------------------------
 
-PROSE = {
-    "preface": "# Preface\n\n```{image} wide.png\n:alt: wide\n:width: 640px\n```\n\n![high](high.png)\n",
-    "sub/maths": "# Maths\n\nSo $x^2$.\n",
-    "code": "# Code\n\n```\ncopy me\n```\n\n:::{admonition} Folded\n:class: dropdown\nText.\n:::\n",
-    "sources": "# Sources\n\n{cite:t}`one`\n\n```{bibliography}\n```\n",
-}
-
-
-@pytest.fixture(scope="module")
-def html(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The HTML of a small book with the theme and the settings of the real one."""
-    root = make_book(tmp_path_factory.mktemp("light") / "a book", {}, PROSE)
-    (root / "notebooks").mkdir(exist_ok=True)
-    draw(root / "book" / "wide.png", 1280, 530)
-    draw(root / "book" / "high.png", 250, 410)
-    assert book.main(["--root", str(root), "--stored"]) == 0
-    return root / "_build" / "html"
+HEAD = """<head>
+<link rel="preload" as="script" href="_static/scripts/bootstrap.js">
+<script src="_static/vendor/fontawesome.js?digest=1"></script>
+<script data-url_root="./" src="_static/documentation_options.js"></script>
+<script>DOCUMENTATION_OPTIONS.pagename = 'a';</script>
+<script src="_static/sphinx_highlight.js"></script>
+<script async src="_static/copybutton.js"></script>
+<script src="_static/searchtools.js"></script>
+<script src="_static/sphinx-thebe.js"></script>
+<script>const thebe_selector = ".thebe"</script>
+<script src="https://elsewhere.org/a.js"></script>
+</head>
+"""
 
 
-def head(html: Path, name: str) -> str:
-    return (html / name).read_text(encoding="utf-8").partition("</head>")[0]
-
-
-def test_no_script_stops_a_page_and_none_is_unused(html: Path) -> None:
-    names = [path.relative_to(html).as_posix() for path in html.rglob("*.html")]
-    assert {"book/preface.html", "book/sub/maths.html", "search.html", "genindex.html"} <= set(names)
-    for name in set(names) - {"index.html"}:  # which only sends on
-        page = (html / name).read_text(encoding="utf-8")
-        if name.startswith("_static/"):
-            continue
-        for tag in re.findall(r"<script[^>]*\bsrc=[^>]*>", page):
-            assert re.search(r"\b(defer|async)\b", tag), (name, tag)
-        for word in ("fontawesome", "thebe", "kernelName", "preload", "mathjax/"):
-            assert word not in page, (name, word)
-        # An inline script that sets an option comes after the options.
-        assert page.index("const DOCUMENTATION_OPTIONS") < page.index("DOCUMENTATION_OPTIONS.pagename")
-        assert page.count("/light.js") == 1, name
-        assert page.count("formulas/formulas.css") == page.count("icons.css") == 1, name
-    for script in ("copybutton.js", "clipboard.min.js", "togglebutton.js", "togglebuttonSelector"):
-        assert script in head(html, "book/code.html"), script
-    search = head(html, "search.html")
-    assert search.index("searchtools.js") < search.index("language_data.js") < search.index("searchindex.js")
-    assert "sphinx_highlight.js" in search  # its marks are used by excerpts; on other pages words keep their looks
-    assert "sphinx_highlight.js" not in head(html, "book/preface.html")
-    assert mathml("x^2") in (html / "book/sub/maths.html").read_text(encoding="utf-8")
-
-
-def test_pictures_of_the_book(html: Path) -> None:
-    page = (html / "book/preface.html").read_text(encoding="utf-8")
-    wide, high = re.findall(r"<img[^>]*_images/[^>]*>", page)
-    assert 'src="../_images/wide.webp"' in wide
-    assert 'width="640" height="265" fetchpriority="high" decoding="async"' in wide
-    assert 'width="250" height="410" loading="lazy" decoding="async"' in high
-    assert not list(html.rglob("_images/*.png"))
-    with Image.open(html / "_images/wide.webp") as image:
-        assert image.size == (1280, 530)  # sharp at two pixels to one
+def test_no_script_stops_a_page_and_none_is_unused(tmp_path: Path) -> None:
+    write(tmp_path / "_static/documentation_options.js", "const DOCUMENTATION_OPTIONS = {\n  LANGUAGE: 'en'\n};\n")
+    write(tmp_path / "search.html", HEAD)
+    write(tmp_path / "a.html", HEAD.replace('<script src="_static/searchtools.js"></script>\n', ""))
+    lighten(tmp_path)
+    kept = """<head>
+    <script>const DOCUMENTATION_OPTIONS = { LANGUAGE: 'en' };</script>
+<script>DOCUMENTATION_OPTIONS.pagename = 'a';</script>
+HIGHLIGHT<script async src="_static/copybutton.js"></script>
+SEARCH<script src="https://elsewhere.org/a.js"></script>
+</head>
+"""
+    highlight, search = (
+        f'<script defer src="_static/{name}.js"></script>\n' for name in ("sphinx_highlight", "searchtools")
+    )
+    assert (tmp_path / "a.html").read_text() == kept.replace("HIGHLIGHT", "").replace("SEARCH", "")
+    # The marks of words are used by excerpts; on other pages words keep their looks.
+    assert (tmp_path / "search.html").read_text() == kept.replace("HIGHLIGHT", highlight).replace("SEARCH", search)
+    before = {path: path.read_bytes() for path in tmp_path.rglob("*.html")}
+    lighten(tmp_path)  # light pages stay as they are
+    assert {path: path.read_bytes() for path in before} == before
