@@ -4,8 +4,8 @@ All formulas of an explorer are compared with Python's in Node (tests/explorers)
 """
 
 import math
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from inspect import signature
+from typing import Any
 
 import pytest
 from playwright.sync_api import Browser
@@ -18,95 +18,59 @@ from attnbook.single_head.flow import first_order_threshold
 from attnbook.token_selection import theory
 from attnlib.in_context.law import RegressionLaw
 from tests.browser.browsing import HTML
-from tests.browser.exploring import Explorer, explored
+from tests.browser.exploring import explored
 
 pytestmark = pytest.mark.browser
 
 
-@dataclass(frozen=True)
-class Case:
-    """What is done to an explorer, and what it then shows."""
-
-    slider: tuple[str, str]  # a control, and the key pressed three times
-    marker: tuple[str, str, float, float]  # plot, marker, pixels to the right and down
-    moved: str  # the control that the marker moves
-    typed: tuple[str, str]  # a field, and what is written into it
-    expected: Callable[[Explorer], dict[str, float]]
-    choices: dict[str, str] = field(default_factory=dict)
-    words: str = ""  # of the sentence, at the end
+def two_steps(n: int, d: int, signal_norm: float, step: float) -> dict[str, float]:
+    return {"snr": signal_norm / math.sqrt(d), "n_snr2": n * signal_norm**2 / d, "step_size": step * n / d}
 
 
-def two_steps(e: Explorer) -> dict[str, float]:
-    n, d, norm, step = (e.setting(key) for key in ("n", "d", "signal_norm", "step"))
-    return {"snr": norm / math.sqrt(d), "n_snr2": n * norm**2 / d, "step_size": step * n / d}
+def long_run(label_noise: float) -> dict[str, float]:
+    return {"first": first_order_threshold(label_noise)}
 
 
-def long_run(e: Explorer) -> dict[str, float]:
-    return {"first": first_order_threshold(e.setting("label_noise"))}
+def token_selection() -> dict[str, float]:
+    law = player.law_of(5.0, 4500, 0.2)
+    floor, uniform = theory.loss_floor(law), theory.uniform_attention_accuracy(law)
+    return {"floor": floor, "uniform": uniform, "n_snr_squared": theory.n_snr_squared(law)}
 
 
-def token_selection(e: Explorer) -> dict[str, float]:
-    law = player.law_of(5.0, 4500, 0.4)
-    return {
-        "uniform": theory.uniform_attention_accuracy(law),
-        "floor": theory.loss_floor(law),
-        "n_snr_squared": theory.n_snr_squared(law),
-    }
+def two_numbers(d: int, length: int, sigma: float) -> dict[str, float]:
+    law = RegressionLaw(int(d), int(length), sigma)
+    plain, centred = closed_form.gd_optimal_risk(law), closed_form.debiased_gd_optimal_risk(law)
+    return {"zero": closed_form.zero_risk(law), "plain": plain, "centred": centred}
 
 
-def regression(e: Explorer) -> RegressionLaw:
-    return RegressionLaw(int(e.setting("d")), int(e.setting("length")), e.setting("sigma"))
+def length(d: int, length: int, sigma: float, eta: float) -> dict[str, float]:
+    law = RegressionLaw(int(d), int(length), sigma)
+    best = closed_form.debiased_gd_optimal_risk(law)
+    return {"zero": closed_form.zero_risk(law), "step": closed_form.gd_risk(law, eta), "centredBest": best}
 
 
-def two_numbers(e: Explorer) -> dict[str, float]:
-    law = regression(e)
-    return {
-        "zero": closed_form.zero_risk(law),
-        "centred": closed_form.debiased_gd_optimal_risk(law),
-        "plain": closed_form.gd_optimal_risk(law),
-    }
+def finite_data(tau: float, kappa: float, alpha: float, noise: float) -> dict[str, float]:
+    fresh, cost = limit_error(tau, alpha, kappa, noise), prompt_cost(alpha, kappa, noise)
+    return {"fresh": fresh, "cost": cost, "ridge": ridge_error(alpha, noise)}
 
 
-def length(e: Explorer) -> dict[str, float]:
-    law = regression(e)
-    return {
-        "zero": closed_form.zero_risk(law),
-        "step": closed_form.gd_risk(law, e.setting("eta")),
-        "centredBest": closed_form.debiased_gd_optimal_risk(law),
-    }
+def one_token(tokens: int, strength: float) -> dict[str, float]:
+    law = OneTokenLaw(int(tokens), strength)
+    risks = {"bayes_risk": bayes_risk(law), "own_score_risk": own_score_risk(law), "linear_risk": linear_risk(law)}
+    return risks | {"threshold": 2 * math.log(law.tokens)}
 
 
-def finite_data(e: Explorer) -> dict[str, float]:
-    tau, kappa, alpha, noise = (float(e.setting(key)) for key in ("tau", "kappa", "alpha", "noise"))
-    return {
-        "fresh": limit_error(tau, alpha, kappa, noise),
-        "cost": prompt_cost(alpha, kappa, noise),
-        "ridge": ridge_error(alpha, noise),
-    }
-
-
-def one_token(e: Explorer) -> dict[str, float]:
-    law = OneTokenLaw(int(e.setting("tokens")), e.setting("strength"))
-    return {
-        "bayes_risk": bayes_risk(law),
-        "own_score_risk": own_score_risk(law),
-        "linear_risk": linear_risk(law),
-        "threshold": 2 * math.log(law.tokens),
-    }
-
-
-CASES = {
-    "two_steps": Case(("step", "ArrowLeft"), ("map", "point", 90, -60), "signal_norm", ("n", "150"), two_steps),
-    "long_run": Case(("label_noise", "ArrowLeft"), ("map", "point", 30, -110), "x", ("label_noise", "0.2"), long_run),
-    "token_selection": Case(
-        ("time", "ArrowRight"), ("family", "now", 60, 0), "time", ("time", "2.5"), token_selection,
-        choices={"snr": "0.0745", "label_noise": "0.4"}, words="harmful",
-    ),
-    "two_numbers": Case(("sigma", "ArrowRight"), ("map", "head1", 60, 25), "omega1", ("time", "0.5"), two_numbers),
-    "length": Case(("eta", "ArrowLeft"), ("risk", "cursor", 150, 0), "length", ("d", "13"), length),
-    "finite_data": Case(("alpha", "ArrowRight"), ("curve", "tau", -60, 0), "tau", ("kappa", "0.125"), finite_data),
-    "one_token": Case(("strength", "ArrowRight"), ("risks", "here", 100, 0), "strength", ("tokens", "200"), one_token),
-}  # fmt: skip
+# A slider and the key pressed on it three times; a plot, its marker, pixels to the right and down, and the control that
+# it moves; a field and what is typed; the numbers then shown, as a function of the settings that its arguments name.
+CASES: dict[str, Any] = {
+    "two_steps": (("step", "ArrowLeft"), ("map", "point", 90, -60), "signal_norm", ("n", "150"), two_steps),
+    "long_run": (("label_noise", "ArrowLeft"), ("map", "point", 30, -110), "x", ("label_noise", "0.2"), long_run),
+    "token_selection": (("time", "ArrowRight"), ("family", "now", 60, 0), "time", ("time", "2.5"), token_selection),
+    "two_numbers": (("sigma", "ArrowRight"), ("map", "head1", 60, 25), "omega1", ("time", "0.5"), two_numbers),
+    "length": (("eta", "ArrowLeft"), ("risk", "cursor", 150, 0), "length", ("d", "13"), length),
+    "finite_data": (("alpha", "ArrowRight"), ("curve", "tau", -60, 0), "tau", ("kappa", "0.125"), finite_data),
+    "one_token": (("strength", "ArrowRight"), ("risks", "here", 100, 0), "strength", ("tokens", "200"), one_token),
+}
 
 
 def test_every_explorer_of_the_book_is_driven() -> None:
@@ -114,38 +78,35 @@ def test_every_explorer_of_the_book_is_driven() -> None:
 
 
 # Whether an explorer shows these numbers, among others.
-SHOWS = """([name, numbers]) => Object.entries(numbers).every(([key, number]) =>
-  Number(document.querySelector(`[data-explorer=${name}] output[data-key="${key}"]`).dataset.number) === number)"""
+SHOWS = """numbers => Object.entries(numbers).every(([key, number]) =>
+  Number(document.querySelector(`output[data-key="${key}"]`).dataset.number) === number)"""
 
 
 @pytest.mark.parametrize("name", CASES)
 def test_what_a_reader_does_is_answered(browser: Browser, address: str, name: str) -> None:
-    case = CASES[name]
+    slider, marker, moved, typed, expected = CASES[name]
     with explored(browser, address, name) as e:
-        assert (e.state, e.trouble()) == ("live", "")
-        first = e.values()
-        key, button = case.slider
-        before = e.setting(key)
-        e.press_slider(key, button, times=3)
-        assert e.setting(key) != before
-        before = e.setting(case.moved)
-        plot, marker, right, down = case.marker
-        e.drag_marker(plot, marker, right, down)
-        assert e.setting(case.moved) != before
-        key, text = case.typed
-        e.type(key, text)
-        assert e.setting(key) == float(text)
-        for key, value in case.choices.items():
-            e.choose(key, value)
-        expected = {key: float(value) for key, value in case.expected(e).items()}
-        shown = e.values()
-        assert {key: shown[key] for key in expected} == pytest.approx(expected, rel=1e-6, abs=1e-12)
-        assert case.words in e.sentence()
+        assert (e.root.get_attribute("data-state"), e.trouble()) == ("live", "")
+        first, before = e.values(), (e.setting(slider[0]), e.setting(moved))
+        e.press_slider(*slider, times=3)
+        assert e.setting(slider[0]) != before[0]
+        now = e.setting(moved)
+        e.drag_marker(*marker)
+        assert e.setting(moved) != now
+        e.type(*typed)
+        assert e.setting(typed[0]) == float(typed[1])
+        if name == "token_selection":
+            e.choose("snr", "0.0745")
+            e.choose("label_noise", "0.4")
+            assert "harmful" in e.sentence()
+            e.choose("label_noise", "0.2")
+        shown, wanted = e.values(), expected(**{key: e.setting(key) for key in signature(expected).parameters})
+        assert {key: shown[key] for key in wanted} == pytest.approx(wanted, rel=1e-6, abs=1e-12)
         assert shown != first
         e.page.wait_for_function("location.hash !== ''")  # a link to what is seen
-        e.reset()
+        e.press("Reset")
         # What is trained or followed in the background comes when it has been computed, before or after.
-        e.page.wait_for_function(SHOWS, arg=[name, first])
+        e.page.wait_for_function(SHOWS, arg=first)
         assert e.visit.errors == e.visit.outside == []
 
 
