@@ -87,11 +87,12 @@ def imports(path: Path, text: str, known: Mapping[str, Path], settings: Iterable
             if path.parts[0] in ("tests", "benchmarks"):  # elsewhere "attnlib" is a word
                 names |= {f"{node.value}.__main__"} & set(known)
             names |= set(settings) if node.value == "_config.yml" else set()
-        elif (
-            isinstance(node, ast.Name) and node.id == "__path__"
-        ):  # a package that looks into its own folder imports all of it
+        elif isinstance(node, ast.Name) and path.name == "__init__.py" and node.id in ("__path__", "__name__"):
+            # A package that looks into its own folder, or tells somebody its name, imports all of it.
             names |= {name for name, other in known.items() if other.parent == path.parent}
-    found = {known[name] for full in names for name in _with_parents(full) if name in known}
+    parts = [name.split(".") for name in names]  # a module's packages are imported with it
+    within = {".".join(each[: i + 1]) for each in parts for i in range(len(each))}
+    found = {known[name] for name in within if name in known}
     if path.parts[0] == "tests":
         found |= {folder / "conftest.py" for folder in path.parents}
     return found - {path}
@@ -99,17 +100,9 @@ def imports(path: Path, text: str, known: Mapping[str, Path], settings: Iterable
 
 def graph(root: Path, known: Mapping[str, Path]) -> dict[Path, set[Path]]:
     """What each module imports (see `imports`)."""
-    config = root / "_config.yml"
-    settings = (
-        set(re.findall(r"[\w.]+", config.read_text(encoding="utf-8"))) & set(known) if config.is_file() else set()
-    )
+    settings = set(re.findall(r"[\w.]+", (root / "_config.yml").read_text(encoding="utf-8"))) & set(known)
     there = [path for path in known.values() if (root / path).is_file()]
     return {path: imports(path, (root / path).read_text(encoding="utf-8"), known, settings) for path in there}
-
-
-def _with_parents(name: str) -> list[str]:
-    parts = name.split(".")
-    return [".".join(parts[: i + 1]) for i in range(len(parts))]
 
 
 def names_it(reader: Path, text: str, path: Path) -> bool:
@@ -146,11 +139,8 @@ def reached_tests(root: Path, changed: Iterable[Path]) -> list[Path]:
             if importer not in steps:
                 steps[importer] = steps[path] + 1
                 waiting.append(importer)
-    tests = [
-        path
-        for path in steps
-        if path in modules_there and path.name.startswith("test_") and path.parts[:2] != ("tests", "browser")
-    ]
+    tests = [path for path in steps if path in modules_there and path.name.startswith("test_")]
+    tests = [path for path in tests if path.parts[:2] != ("tests", "browser")]
     return sorted(tests, key=lambda path: (steps[path], path))
 
 
@@ -162,9 +152,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.check", description="Fast tests of what changed.")
     parser.add_argument("--since", help="commit to compare with (default: where HEAD left main)")
     parser.add_argument("--jobs", type=int, default=2, help="processes (default: 2)")
-    parser.add_argument(
-        "--seconds", type=float, default=40.0, help="begin no test this long after the first (default: 40)"
-    )
+    parser.add_argument("--seconds", type=float, default=40.0, help="begin no test so long after the first (40)")
     parser.add_argument("--list", action="store_true", help="only list the test files")
     options = parser.parse_args(argv)
     root = Path(__file__).resolve().parents[1]
@@ -180,20 +168,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(*tests, sep="\n")
     if options.list or not tests:
         return 0
-    command = [
-        sys.executable,
-        "-m",
-        "pytest",
-        "-p",
-        "tests.quick",
-        "-q",
-        "-m",
-        "not browser and not weekly",
-        "--maxfail",
-        "5",
-    ]
-    command += ["-n", str(options.jobs), "--dist", "loadfile", "--no-loadscope-reorder"]  # one file after the other
-    command += ["--timeout", str(LIMIT), "--budget", str(options.seconds)]
+    # One file after the other, as they are ordered here.
+    fixed = "-q --maxfail 5 --dist loadfile --no-loadscope-reorder -p tests.quick".split()
+    command = [sys.executable, "-m", "pytest", *fixed, "-m", "not browser and not weekly"]
+    command += ["-n", str(options.jobs), "--timeout", str(LIMIT), "--budget", str(options.seconds)]
     return subprocess.run([*command, *map(str, tests)], cwd=root, check=False).returncode
 
 

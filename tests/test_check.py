@@ -72,11 +72,8 @@ def test_what_a_change_reaches_the_nearest_first(changed: str, root: Path) -> No
 def test_every_module_of_this_repository_is_reached_by_some_test() -> None:
     """Otherwise a change of it would be checked by nothing, and green all the same."""
     known = check.modules(ROOT)
-    code = [
-        path
-        for name, path in known.items()
-        if name.startswith(("attnlib.", "attnbook.", "bookkit.")) and path.name != "__main__.py"
-    ]
+    ours = [path for name, path in known.items() if name.startswith(("attnlib.", "attnbook.", "bookkit."))]
+    code = [path for path in ours if path.name != "__main__.py"]
     assert len(code) > 200
     graph = check.graph(ROOT, known)
     reached = {path for path in graph if path.name.startswith("test_") and "browser" not in path.parts}
@@ -139,18 +136,11 @@ def run(folder: Path, *options: str) -> dict[str, str]:
     write(folder / "test_it.py", TESTS)
     write(folder / "pytest.ini", "[pytest]\n")
     command = [sys.executable, "-m", "pytest", "-v", "-p", "tests.quick", "-p", "pytest_timeout", "-p", "xdist.plugin"]
-    done = subprocess.run(
-        [*command, *options],
-        cwd=folder,
-        env={**os.environ, "PYTHONPATH": str(ROOT), "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", "COLUMNS": "200"},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    found = re.findall(r"test_it\.py::test_(\w+) (PASSED|FAILED|SKIPPED)", done.stdout)
-    found = found or [
-        (name, word) for word, name in re.findall(r"(PASSED|FAILED|SKIPPED) test_it\.py::test_(\w+)", done.stdout)
-    ]
+    plain = os.environ | {"PYTHONPATH": str(ROOT), "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", "COLUMNS": "200"}
+    done = subprocess.run([*command, *options], cwd=folder, env=plain, capture_output=True, text=True, check=False)
+    # xdist writes the outcome first.
+    told = re.findall(r"(?:(PASSED|FAILED|SKIPPED) )?test_it\.py::test_(\w+)(?: (PASSED|FAILED|SKIPPED))?", done.stdout)
+    found = [(name, before or after) for before, name, after in told if before or after]
     if told := re.search(r"Left out: (\d+) slow tests, (\d+) for want of time", done.stdout):
         found += [("slow", told[1]), ("late", told[2])]
     return {**dict(found), "exit": str(done.returncode)}

@@ -4,7 +4,6 @@ import hashlib
 import os
 import re
 import shutil
-import threading
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -56,9 +55,7 @@ def _lightened(path: Path, cache: Path | None) -> Picture:
                     target, "WEBP", lossless=True, exact=True, quality=75, method=1
                 )
                 if kept is not None:
-                    half = kept.with_suffix(
-                        f".{os.getpid()}-{threading.get_ident()}"
-                    )  # a reader sees the whole file or none
+                    half = kept.with_suffix(f".{os.getpid()}-{path.stem}")  # a reader sees the whole file or none
                     shutil.copyfile(target, half)
                     half.replace(kept)
     except OSError as error:
@@ -87,7 +84,8 @@ def place_pictures(page: str, pictures: dict[str, Picture]) -> str:
         picture = pictures.get(source[1])
         if picture is not None:
             tag = tag.replace(source[1], picture.name)
-            additions += _sides(tag, picture)
+            if not re.search(r'\s(width|height)="', tag):
+                additions += _sides(tag, picture)
         seen += 1
         if seen > 1:
             additions += ' loading="lazy"'
@@ -106,8 +104,6 @@ def place_pictures(page: str, pictures: dict[str, Picture]) -> str:
 
 def _sides(tag: str, picture: Picture) -> str:
     """Attributes width and height: as wide as the page says, else as the picture is; the height in proportion."""
-    if re.search(r'\s(width|height)="', tag):
-        return ""
     stated = re.search(r'style="[^"]*?\bwidth:\s*([\d.]+)px', tag)
     width = round(float(stated[1])) if stated else picture.width
     return f' width="{width}" height="{round(width * picture.height / picture.width)}"'
@@ -115,10 +111,7 @@ def _sides(tag: str, picture: Picture) -> str:
 
 def _with(tag: str, attributes: str) -> str:
     """The tag with the attributes it does not have yet."""
-    new = "".join(
-        f" {attribute}"
-        for attribute in attributes.split()
-        if not re.search(rf"\s{re.escape(attribute.split('=')[0])}=", tag)
-    )
+    known = set(re.findall(r"\s([\w-]+)=", tag))
+    new = "".join(f" {each}" for each in attributes.split() if each.split("=")[0] not in known)
     end = "/>" if tag.endswith("/>") else ">"
     return tag[: -len(end)].rstrip() + new + (" />" if end == "/>" else ">")

@@ -36,28 +36,20 @@ def renew(
     results = execute_pages(list(pages), jobs=jobs, cache_dir=cache_dir, root=root, environment=environment)
     changed = []
     for source, page in pages.items():
-        fresh = _signed(results[source].notebook, machine)
-        if _bytes(page.stored) != fresh.encode():
+        content = nbformat.reads(results[source].notebook, as_version=4)
+        # Who ran it: it must be compared on another machine. Not below "bookkit", which jupytext would carry into the .md.
+        content.metadata["stored_on"] = machine
+        fresh = as_text(content)
+        if not page.stored.is_file() or page.stored.read_bytes() != fresh.encode():
             changed.append(page.stored.relative_to(root))
             if not check:
                 write_atomically(page.stored, fresh)
     return changed
 
 
-def _signed(notebook: str, machine: str) -> str:
-    """The notebook with the name of the machine that ran it in its metadata: it must be compared on another one."""
-    content = nbformat.reads(notebook, as_version=4)
-    content.metadata["stored_on"] = machine  # not below "bookkit", which jupytext would carry into the .md
-    return as_text(content)
-
-
 def stored_on(path: Path) -> str:
     """The machine that ran a stored notebook; empty where it does not say."""
     return json.loads(path.read_text(encoding="utf-8"))["metadata"].get("stored_on", "")
-
-
-def _bytes(path: Path) -> bytes | None:
-    return path.read_bytes() if path.is_file() else None
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -112,16 +112,12 @@ def measure(stored: NotebookNode, runs: Mapping[str, NotebookNode]) -> Measureme
     A hard shake tells only which printed numbers may move and which numbers jump, and no words: it is larger than what a processor does.
     """
     found = Measurement()
-    cells = _code(stored)
-    for cell in cells:
+    for cell in _code(stored):
         found.values.update((name, value) for name, value in json_leaves(cell.outputs) if is_number(value))
     for machine, notebook in runs.items():
         found.changes[machine] = {}
-        hard = not _counts(machine)
-        for number, (old, new) in enumerate(zip(cells, _code(notebook), strict=True), start=1):
-            if "nbval-ignore-output" in old.metadata.get("tags", []):
-                continue
-            _compare_cell(found, machine, number, old.outputs, new.outputs, hard)
+        for number, old, new in _compared(stored, notebook):
+            _compare_cell(found, machine, number, old.outputs, new.outputs, not _counts(machine))
     return found
 
 
@@ -169,22 +165,14 @@ def _code(notebook: NotebookNode) -> list[NotebookNode]:
     return [cell for cell in notebook.cells if cell.cell_type == "code"]
 
 
+def _compared(stored: NotebookNode, fresh: NotebookNode) -> Iterator[tuple[int, NotebookNode, NotebookNode]]:
+    """Number, stored and fresh form of each code cell whose outputs are compared."""
+    for number, (old, new) in enumerate(zip(_code(stored), _code(fresh), strict=True), start=1):
+        if "nbval-ignore-output" not in old.metadata.get("tags", []):
+            yield number, old, new
+
+
 # --- the command -----------------------------------------------------------------------------------------------------
-
-
-def disagreements(stored: NotebookNode, runs: Mapping[str, NotebookNode], kept: Tolerances) -> list[str]:
-    """What the kept tolerances do not cover: machine, cell, number, both values."""
-    told = []
-    for machine, notebook in runs.items():
-        if not _counts(machine):
-            continue
-        for number, (old, new) in enumerate(zip(_code(stored), _code(notebook), strict=True), start=1):
-            if "nbval-ignore-output" not in old.metadata.get("tags", []):
-                told += [
-                    f"{machine}: code cell {number}, {d}"
-                    for d in compare_outputs(old.outputs, new.outputs, kept, number)
-                ]
-    return told
 
 
 def report(found: Measurement, tolerances: Tolerances, every: bool) -> list[str]:
@@ -192,11 +180,9 @@ def report(found: Measurement, tolerances: Tolerances, every: bool) -> list[str]
     rows = []
     for name, value in found.values.items():
         known = tolerances.numbers[name]
-        digits = standing(value, known.allowed)
-        if every or digits < 6:
-            rows.append(
-                (digits, f"  {digits:>2} digits  {known.reason:<9}{name:<44}{value:.8g} +- {known.allowed:.1g}")
-            )
+        if (digits := standing(value, known.allowed)) < 6 or every:
+            line = f"  {digits:>2} digits  {known.reason:<9}{name:<44}{value:.8g} +- {known.allowed:.1g}"
+            rows.append((digits, line))
     return [line for _, line in sorted(rows)]
 
 
@@ -258,7 +244,13 @@ def judge(page: Page, runs: Mapping[str, NotebookNode], write: bool, every: bool
     fresh = found.tolerances(stored_on(page.stored))
     faults = [*found.faults(), *too_wide(found.values, fresh)]
     if not write and kept is not NONE:
-        faults += disagreements(stored, runs, kept)
+        faults += [
+            f"{machine}: code cell {number}, {difference}"
+            for machine, notebook in runs.items()
+            if _counts(machine)
+            for number, old, new in _compared(stored, notebook)
+            for difference in compare_outputs(old.outputs, new.outputs, kept, number)
+        ]
     print(page.name, *report(found, fresh, every), *(f"  FAULT {fault}" for fault in faults), sep="\n", flush=True)
     if write:
         write_atomically(path_beside(page.stored), fresh.as_json())

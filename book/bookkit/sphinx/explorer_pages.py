@@ -70,9 +70,8 @@ class Explorer(SphinxDirective):
         if width:
             image["width"] = f"{width}px"
         still = nodes.figure("", image, nodes.caption(caption, "", *self.parse_inline(caption)[0]), align="center")
-        still["notebook"] = (
-            f"{page.removeprefix('notebooks/')} {figure.strip()}"  # for the line that says how it was made
-        )
+        # For the line that says how it was made.
+        still["notebook"] = f"{page.removeprefix('notebooks/')} {figure.strip()}"
         note = nodes.paragraph(STILL, STILL, classes=["explorer-still-note"])
         return [explorer("", nodes.container("", still, note, classes=["explorer-still"]), name=name)]
 

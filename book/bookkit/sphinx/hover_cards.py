@@ -62,13 +62,13 @@ def bare(markup: str) -> str:
     return " ".join("".join(kept).split())
 
 
-def _formulas(text: str) -> str:
-    return bare_formulas(with_formulas(escaping.escape(text)))
-
-
 def bare_formulas(markup: str) -> str:
     """Formulas without their TeX: nobody asks a card for a card."""
     return re.sub(r'<span class="math[^>]*>', '<span class="math">', markup)
+
+
+def _formulas(text: str) -> str:
+    return bare_formulas(with_formulas(escaping.escape(text)))
 
 
 def claim_card(record: dict[str, Any]) -> str:
@@ -105,9 +105,8 @@ def _names(formula: str) -> list[str]:
 def symbols(page: str) -> dict[str, dict[str, str]]:
     """Part -> symbol -> card, from the tables of the notation: those whose part gives them one meaning."""
     parts = {part.title: part_name for part_name, part in settings().parts.items()}
-    found: dict[str, dict[str, set[str]]] = {}
-    sections = re.split(r"(?=<h2>)", page)
-    for section in sections:
+    found: dict[tuple[str, str], set[str]] = {}
+    for section in re.split(r"(?=<h2>)", page):
         title = SECTION.search(section)
         if title is None or "different meaning" in title["title"]:
             continue
@@ -116,23 +115,18 @@ def symbols(page: str) -> dict[str, dict[str, str]]:
         for table in re.findall(r"<table.*?</table>", section, flags=re.DOTALL):
             head, *rows = [CELL.findall(row) for row in ROW.findall(table)]
             names = [re.sub("<[^>]*>", "", cell).strip() for cell in head]
-            if not {"meaning", "axis"} & set(names):
-                continue
-            column = next(place for place, name in enumerate(names) if name in ("meaning", "axis"))
-            for cells in rows:
+            column = next((place for place, name in enumerate(names) if name in ("meaning", "axis")), None)
+            for cells in rows if column is not None else ():
                 for formula in FORMULA.findall(cells[0]):
+                    meaning = bare(re.sub("</?p>", "", cells[column]))
+                    card = f"<p>{bare_formulas(element(escaping.unescape(formula)))}: {meaning}</p>"
                     for name in _names(formula):
-                        found.setdefault(part_name, {}).setdefault(name, set()).add(
-                            _symbol_card(formula, cells[column])
-                        )
-    return {
-        part_name: {name: next(iter(cards)) for name, cards in table.items() if len(cards) == 1}
-        for part_name, table in found.items()
-    }
-
-
-def _symbol_card(formula: str, meaning: str) -> str:
-    return f"<p>{bare_formulas(element(escaping.unescape(formula)))}: {bare(re.sub('</?p>', '', meaning))}</p>"
+                        found.setdefault((part_name, name), set()).add(card)
+    told: dict[str, dict[str, str]] = {}
+    for (part_name, name), cards in found.items():
+        if len(cards) == 1:
+            told.setdefault(part_name, {})[name] = next(iter(cards))
+    return told
 
 
 def cards(html: Path) -> dict[str, Any]:
@@ -148,18 +142,16 @@ def cards(html: Path) -> dict[str, Any]:
     return {"links": links, "symbols": known}
 
 
-def write(html: Path) -> None:
-    """Write the script file with all cards."""
-    text = json.dumps(cards(html), ensure_ascii=False, sort_keys=True, indent=0)
-    write_atomically(html / DATA, f"window.bookCards = {text};\n")
-
-
 def _write(app: Sphinx, exception: Exception | None) -> None:
+    """Write the script file with all cards."""
     if exception is None and app.builder.name == "html":
+        html = Path(app.outdir)
         try:
-            write(Path(app.outdir))
+            text = json.dumps(cards(html), ensure_ascii=False, sort_keys=True, indent=0)
         except FormulaError as error:
             logger.warning("hover cards: %s", error, type="attnlib", subtype="formula")
+        else:
+            write_atomically(html / DATA, f"window.bookCards = {text};\n")
 
 
 def setup(app: Sphinx) -> dict:

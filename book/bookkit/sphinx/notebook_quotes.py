@@ -22,6 +22,7 @@ from sphinx.environment import BuildEnvironment
 from sphinx.util import logging
 from sphinx.util.docutils import SphinxDirective, SphinxRole
 
+from bookkit.files import written_aside
 from bookkit.results import read_results
 
 logger = logging.getLogger(__name__)
@@ -65,9 +66,8 @@ def kept_image(env: BuildEnvironment, folder: str, suffix: str, data: bytes) -> 
     """Write an image under its content's name beside the output; returns its address from the page that is being read."""
     target = Path(env.app.outdir).parent / folder / f"{sha256(data).hexdigest()[:16]}{suffix}"
     target.parent.mkdir(parents=True, exist_ok=True)
-    partial = target.with_suffix(f".{os.getpid()}.tmp")
-    partial.write_bytes(data)
-    os.replace(partial, target)
+    with written_aside(target) as aside:
+        aside.write_bytes(data)
     return os.path.relpath(target, Path(env.doc2path(env.docname)).parent)
 
 

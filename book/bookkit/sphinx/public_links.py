@@ -45,14 +45,7 @@ class PublicLinks(SphinxPostTransform):
             if document == "index":
                 document = self.config.root_doc
             if document not in self.env.found_docs:
-                logger.warning(
-                    "the book has no %s.html; got %s",
-                    document,
-                    node["refuri"],
-                    location=node,
-                    type="attnlib",
-                    subtype="links",
-                )
+                logger.warning("the book has no %s.html; got %s", document, node["refuri"], location=node)
                 continue
             node["refuri"] = self.app.builder.get_relative_uri(self.env.docname, document) + fragment
             node["internal"] = True
