@@ -176,23 +176,13 @@ def test_the_book_shows_every_claim_and_says_where_each_page_stands(root: Path) 
     assert "Of order" in figures[0]
     assert '<a href="#fig-two">' in figures[0]
     assert own.index("The question.") < own.index("lead-figure") < own.index("Something.")
-    assert (
-        "lead-figure" not in (html / "notebooks" / "in_context" / "01_b.html").read_text()
-    )  # a page without a picture
+    without = (html / "notebooks" / "in_context" / "01_b.html").read_text()
+    assert "lead-figure" not in without  # a page without a picture
 
     published = json.loads((html / "ledger.json").read_text())
     assert [each["id"] for each in published] == ["B1", "B2", "B3", "C1", "C2"]
-    assert published[3] == {
-        **record(),
-        "page": "notebooks/single_head/01_a.html",
-        "page_title": "Title of single_head/01_a",
-        "permalink": "book/ledger.html#claim-c1",
-        "command": ".venv/bin/python -m attnlib rerun single_head/01_a -o out.ipynb && .venv/bin/python -m attnlib claims out.ipynb C1",
-        "paper": "2410.07746",
-        "standing": {},  # no tolerances lie beside this page
-        "registered": None,  # nor was any claim of this book
-        "replication": None,
-    }
+    # Of one record all is said in test_ledger_records; no claim of this book is registered.
+    assert published[3].items() >= (record() | {"page": "notebooks/single_head/01_a.html", "registered": None}).items()
 
 
 def test_what_a_ledger_or_a_map_must_not_hold_stops_the_build(root: Path, capfd: pytest.CaptureFixture) -> None:
