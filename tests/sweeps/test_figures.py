@@ -1,6 +1,7 @@
 """Pictures of a sweep show the means, errors, cells and gaps that are in the array; what cannot be drawn is refused in one line."""
 
 import math
+import re
 import statistics
 
 import matplotlib as mpl
@@ -102,18 +103,13 @@ def test_missing_points_count_neither_in_the_mean_nor_in_the_error(array, axes) 
     assert math.isnan(line[30.0][1])
 
 
-def test_a_sweep_without_seeds_has_no_bars_and_another_axis_can_be_averaged(array, axes) -> None:
+def test_without_seeds_there_are_no_bars_and_another_axis_can_be_averaged(array, axes) -> None:
     lines(array.isel(seed=2, step_size=0), "error", "signal_norm", ax=axes)
     lines(array.isel(seed=2), "error", "signal_norm", repeat="step_size", ax=axes)
-    lines(
-        array.isel(seed=[2], step_size=0), "error", "signal_norm", repeat=None, ax=axes
-    )  # an axis of one is no choice
-    alone, averaged, same = drawn_lines(axes)
+    alone, averaged = drawn_lines(axes)
     assert [height for height, _ in alone.values()] == array["error"].values[:, 0, 2].tolist()
-    assert [height for height, _ in same.values()] == array["error"].values[:, 0, 2].tolist()
     assert all(math.isnan(half) for _, half in alone.values())
-    deviation = array["error"].values[1, :, 2].std(ddof=1)
-    assert averaged[30.0][1] == pytest.approx(2 * deviation / 3**0.5)
+    assert averaged[30.0][1] == pytest.approx(2 * array["error"].values[1, :, 2].std(ddof=1) / 3**0.5)
 
 
 def test_coordinates_that_move_together_lie_on_one_axis(axes) -> None:
@@ -123,39 +119,12 @@ def test_coordinates_that_move_together_lie_on_one_axis(axes) -> None:
     )
     lines(both, "error", "d", ax=axes)
     assert {x: y for x, (y, _) in drawn_lines(axes)[0].items()} == {10: 2, 100: 1, 1000: 3}
-    with pytest.raises(ValueError, match=r"d must run along an axis of error of its own; the axes are step_size"):
-        lines(both, "error", "d", by="step_size", ax=axes)
-
-
-def test_texts_and_truth_values_are_names(axes) -> None:
     named = xarray.Dataset(
         {"error": (("optimiser", "fast"), [[1.0, 2.0], [3.0, 4.0]])},
-        {"optimiser": ["SGD", "Adam"], "fast": [False, True]},
+        {"optimiser": ["SGD", "Adam"], "fast": [False, True]},  # texts and truth values are names
     )
     lines(named, "error", "optimiser", by="fast", ax=axes)
-    assert [[y for y, _ in line.values()] for line in drawn_lines(axes)] == [[1, 3], [2, 4]]
-    assert [text.get_text() for text in axes.get_legend().get_texts()] == ["fast = False", "fast = True"]
-    beside(axes, 3.5, "Adam")
-    axes.figure.canvas.draw()
-    assert [label.get_text() for label in axes.get_xticklabels()] == ["SGD", "Adam"]
-    assert axes.containers[-1].lines[0].get_xdata(orig=False).tolist() == [1]
-
-
-@pytest.mark.parametrize(
-    ("values", "scale"),
-    [
-        ([1, 10, 100], "log"),
-        ([3, 10, 32, 100], "log"),  # whole numbers on a logarithmic range
-        ([50, 100, 200], "log"),
-        ([0.1, 0.2, 0.3], "linear"),
-        ([1, 2, 3, 4], "linear"),
-        ([0, 1, 10, 100], "linear"),  # zero has no logarithm
-        ([1, 100], "linear"),  # two points are evenly spaced either way
-    ],
-)
-def test_the_axis_is_logarithmic_when_the_values_are(values, scale, axes) -> None:
-    lines(xarray.Dataset({"error": ("n", np.ones(len(values)))}, {"n": values}), "error", "n", ax=axes)
-    assert axes.get_xscale() == scale
+    assert [[y for y, _ in line.values()] for line in drawn_lines(axes)[1:]] == [[1, 3], [2, 4]]
 
 
 def test_long_names_are_shown_and_the_current_axes_taken(array, axes) -> None:
@@ -208,12 +177,6 @@ def test_a_cell_without_any_value_is_hatched_and_one_with_some_is_not(array, axe
     assert shown[0, 2] == array["error"].values[2, 0, 0]
 
 
-def test_a_map_over_names_is_refused(axes) -> None:
-    named = xarray.Dataset({"error": (("optimiser", "n"), [[1.0, 2.0]])}, {"optimiser": ["SGD"], "n": [1, 2]})
-    with pytest.raises(ValueError, match="coordinates of a heat map must be numbers; got <U3"):
-        heat_map(named, "error", "n", "optimiser", ax=axes)
-
-
 # --- the single run
 
 
@@ -240,55 +203,43 @@ def test_on_a_map_the_star_is_filled_with_the_colour_of_its_value(array, axes) -
     assert star.get_markeredgecolor() == COLOURS["noisy"]
 
 
-def test_a_place_of_the_wrong_kind_is_refused(array, axes) -> None:
+# --- what cannot be drawn
+
+WHERE = {"x": "signal_norm", "y": "step_size"}
+FIRST = {"step_size": 0}
+REFUSED = [
+    (lines, {}, {"result": "eror"}, "result must be one that the array has; got 'eror': nearest are error"),
+    (lines, {}, {"over": "signal"}, "coordinate must be one that the array has; got 'signal': nearest are signal_norm"),
+    (lines, FIRST, {"result": "run_status"}, "result run_status must be numbers to be drawn; it holds <U4"),
+    (lines, {}, {}, "left over: step_size: select one value, as in array.sel(step_size=...)"),
+    (lines, {"signal_norm": 0}, {}, "coordinate signal_norm must run along an axis of error of its own; the axes are"),
+    (lines, FIRST, {"over": "seed"}, "repeat must be an axis that is not drawn; got 'seed'"),
+    (lines, {"step_size": 0, "signal_norm": [0, 1, 1]}, {}, "signal_norm must have a value of its own at each place"),
+    (lines, {"seed": [0] * 7}, {"by": "seed", "repeat": None}, "coordinate seed must have a value of its own"),
+    (heat_map, {}, {**WHERE, "repeat": None}, "left over: seed: select one value"),
+    (heat_map, {}, {**WHERE, "repeat": "draw"}, "repeat must be one that the array has; got 'draw'"),
+    (heat_map, {}, {"x": "step_size", "y": "step_size"}, "step_size and step_size must be on two axes of the sweep"),
+    (heat_map, {}, {**WHERE, "result": "nothing"}, "result nothing must have a value at some point of the sweep"),
+    (heat_map, {}, {"x": "word", "y": "step_size"}, "coordinates of a heat map must be numbers; got <U1"),
+]
+
+
+@pytest.mark.parametrize(("draw", "part", "changes", "told"), REFUSED, ids=range(len(REFUSED)))
+def test_what_cannot_be_drawn_is_refused_with_the_reason(array, axes, draw, part, changes, told) -> None:
+    array = array.assign(nothing=array["error"] * np.nan).assign_coords(word=("signal_norm", list("abcd"))).isel(part)
+    given = {"result": "error"} | ({"over": "signal_norm"} if draw is lines else {})
+    with pytest.raises(ValueError, match=re.escape(told)) as error:
+        draw(array, **given | changes, ax=axes)
+    assert "\n" not in str(error.value)
+    assert [*axes.collections, *axes.containers, *axes.lines] == []
+
+
+def test_more_lines_than_colours_and_a_place_of_the_wrong_kind_are_refused(array, axes) -> None:
+    many = xarray.Dataset({"error": (("n", "d"), np.ones((7, 2)))}, {"n": range(7), "d": [1, 2]})
+    with pytest.raises(ValueError, match=r"by must have at most 6 values, .* n has 7"):
+        lines(many, "error", "d", by="n", ax=axes)
     with pytest.raises(ValueError, match=r"at must be one number on axes of lines; got \(30, 0.2\)"):
         beside(axes, 1.0, (30, 0.2))
     heat_map(array, "error", "signal_norm", "step_size", ax=axes)
     with pytest.raises(ValueError, match=r"at must be a pair \(x, y\) on axes of a heat map; got 30"):
         beside(axes, 1.0, 30)
-
-
-# --- what cannot be drawn
-
-
-@pytest.mark.parametrize(
-    ("change", "arguments", "message"),
-    [
-        ({}, ("eror", "signal_norm"), r"result must be one that the array has; got 'eror': nearest are error"),
-        ({}, ("error", "signal"), r"coordinate must be one that the array has; got 'signal': nearest are signal_norm"),
-        (
-            {"step_size": 0},
-            ("run_status", "signal_norm"),
-            r"result run_status must be numbers to be drawn; it holds <U4",
-        ),
-        ({}, ("error", "signal_norm"), r"left over: step_size: select one value, as in array.sel\(step_size=...\)"),
-        ({"signal_norm": 0}, ("error", "signal_norm"), r"signal_norm must run along an axis of error of its own"),
-        ({"step_size": 0}, ("error", "seed"), r"repeat must be an axis that is not drawn; got 'seed'"),
-        ({"step_size": 0, "signal_norm": [0, 1, 1]}, ("error", "signal_norm"), r"a value of its own at each place"),
-    ],
-)
-def test_lines_refuses_with_the_reason(array, axes, change, arguments, message) -> None:
-    with pytest.raises(ValueError, match=message) as error:
-        lines(array.isel(change), *arguments, ax=axes)
-    assert "\n" not in str(error.value)
-    assert axes.containers == []
-
-
-def test_both_pictures_refuse_what_is_missing(array, axes) -> None:
-    with pytest.raises(ValueError, match=r"left over: seed: select one value"):
-        heat_map(array, "error", "signal_norm", "step_size", repeat=None, ax=axes)
-    with pytest.raises(ValueError, match=r"repeat must be one that the array has; got 'draw'"):
-        heat_map(array, "error", "signal_norm", "step_size", repeat="draw", ax=axes)
-    with pytest.raises(ValueError, match=r"step_size and step_size must be on two axes"):
-        heat_map(array, "error", "step_size", "step_size", ax=axes)
-    with pytest.raises(ValueError, match=r"result error must have a value at some point of the sweep; all are missing"):
-        heat_map(array.where(array["error"] > 99)[["error"]], "error", "signal_norm", "step_size", ax=axes)
-    array["share"] = ("step_size", [0.1, 0.2, 0.3])
-    with pytest.raises(
-        ValueError, match=r"signal_norm must run along an axis of share of its own; the axes are step_size"
-    ):
-        lines(array, "share", "signal_norm", ax=axes)
-    many = xarray.Dataset({"error": (("n", "d"), np.ones((7, 2)))}, {"n": range(7), "d": [1, 2]})
-    with pytest.raises(ValueError, match=r"by must have at most 6 values, .* n has 7"):
-        lines(many, "error", "d", by="n", ax=axes)
-    assert [*axes.collections, *axes.containers, *axes.lines] == []

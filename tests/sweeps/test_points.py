@@ -104,12 +104,6 @@ def test_whether_a_page_records_results_is_read_from_its_source(cell: str, expec
     assert records_results(page_text("x = 1", cell, "y = = 2")) is expected
 
 
-def test_every_page_of_the_book_records_results() -> None:
-    pages = sorted((Path(__file__).parents[2] / "notebooks").rglob("[0-9]*.md"))
-    assert len(pages) >= 20
-    assert [page.stem for page in pages if not records_results(page.read_text(encoding="utf-8"))] == []
-
-
 # --- batched ------------------------------------------------------------------------------------------------------------
 
 
@@ -124,12 +118,6 @@ def test_batches_grow_and_rows_come_in_order(job) -> None:
     assert [row["results"]["x"] for row in made] == list(range(100)) == [row["parameters"]["n"] for row in made]
     assert [row["results"]["size"] for row in made] == [8] * 8 + [16] * 16 + [32] * 32 + [44] * 44
     assert {row["engine"] for row in made} == {"batched"}
-
-
-def test_batches_that_take_long_do_not_grow(job, monkeypatch) -> None:
-    monkeypatch.setattr(points, "SECONDS", 0.0)
-    told = "def squares(points):\n    return [{'size': len(points)} for p in points]"
-    assert {row["results"]["size"] for row in rows(job(squares=told), list(range(24)))} == {8}
 
 
 def test_points_of_a_failing_batch_are_tried_alone(job) -> None:
@@ -163,12 +151,6 @@ def test_everything_runs_on_one_thread(job) -> None:
 def test_an_answer_that_is_no_list_of_results_is_refused(job, answer, says) -> None:
     with pytest.raises(UserError, match=says):
         rows(job(squares=f"def squares(points):\n    return {answer}"), [1, 2])
-
-
-def test_a_package_edited_while_a_batch_runs_spoils_it(job) -> None:
-    text = "from pathlib import Path\n\ndef squares(points):\n    Path(__file__).write_text('')\n    return [{'x': 1}]"
-    with pytest.raises(OtherVersion):
-        rows(job(squares=text), [1])
 
 
 DECLARED = {

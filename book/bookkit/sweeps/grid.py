@@ -22,7 +22,7 @@ import difflib
 import itertools
 import math
 import reprlib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
@@ -106,20 +106,19 @@ def make_grid(
     reader = _Reader(page)
     with _said_of("fixed on the command line or in the call"):
         beside = reader.setting(fixed or {})
+    axes: list[Axis] = []
+    owners: dict[str, str] = {}  # parameter -> the section that varies it
     with _said_of(what):
-        sections = reader.sections(content)
-        axes: list[Axis] = []
-        owners: dict[str, str] = {}
-        for section in SECTIONS[:-1]:
+        reader.check_sections(content)
+        for section in [name for name in SECTIONS[:-1] if name in content]:
             with _said_of(section):
-                found = list(getattr(reader, section)(sections[section])) if section in sections else []
+                axes += (found := reader.axes(section, content[section]))
             for name in (name for axis in found for name in axis.parameters):
                 if name in owners:
                     raise UserError(f"parameter {name} is varied by {owners[name]} and by {section}: keep one")
                 owners[name] = section
-            axes += found
         with _said_of("fixed"):
-            held = reader.setting(sections.get("fixed", {}))
+            held = reader.setting(content.get("fixed", {}))
         for given, where in ((held, "under fixed"), (beside, "fixed on the command line or in the call")):
             if taken := [name for name in given if name in owners]:
                 raise UserError(f"parameter {taken[0]} is {where}, and varied by {owners[taken[0]]}: leave one out")
@@ -133,12 +132,12 @@ def make_grid(
 
 
 class _Reader:
-    """Reads the sections of a grid for one page: a method each, all raise `UserError`."""
+    """Reads the sections of a grid for one page; everything raises `UserError`."""
 
     def __init__(self, page: Page) -> None:
         self.page, self.known = page.name, {parameter.name: parameter for parameter in page_parameters(page)}
 
-    def sections(self, content: Any) -> Mapping[str, Any]:
+    def check_sections(self, content: Any) -> None:
         if not isinstance(content, Mapping):
             raise UserError(f"must be a mapping with some of {', '.join(SECTIONS)}; got {_shown(content)}")
         for name, section in content.items():
@@ -147,37 +146,47 @@ class _Reader:
             _check_name(name, SECTIONS, "section", "a grid takes")
             if section is None or (hasattr(section, "__len__") and not len(section)):
                 raise UserError(f"section {name} is empty: fill it or leave it out")
-        return content
 
-    def product(self, section: Any) -> Iterator[Axis]:
-        for name, given in _check_mapping(section, "n: [50, 100]").items():
-            yield _axis((name,), [(value,) for value in self.values(name, given)], isinstance(given, Mapping))
-
-    def zip(self, section: Any) -> Iterator[Axis]:
-        columns = {n: self.values(n, given) for n, given in _check_mapping(section, "d: [1000, 2000]").items()}
+    def axes(self, section: str, given: Any) -> list[Axis]:
+        """The axes that a section makes."""
+        if section == "seeds":
+            return [self.axis({"seed": self.seeds(given)}, {})]
+        given = _check_mapping(given, "n: [50, 100]")
+        columns = {name: self.values(name, values) for name, values in given.items()}
+        if section == "product":
+            return [self.axis({name: values}, {name: given[name]}) for name, values in columns.items()]
         if len(columns) < 2:
             raise UserError(f"moves several parameters together; got only {next(iter(columns))}: put it under product")
         if len({len(column) for column in columns.values()}) > 1:
             lengths = ", ".join(f"{name} has {len(column)}" for name, column in columns.items())
             raise UserError(f"lists must have one length; {lengths} values")
-        ranged = any(isinstance(given, Mapping) for given in section.values())
-        yield _axis(tuple(columns), list(zip(*columns.values(), strict=True)), ranged)
+        return [self.axis(columns, given)]
 
-    def seeds(self, section: Any) -> Iterator[Axis]:
+    def axis(self, columns: Mapping[str, Sequence[Any]], given: Mapping[str, Any]) -> Axis:
+        """An axis on which no setting comes twice."""
+        found = Axis("+".join(columns), tuple(columns), tuple(zip(*columns.values(), strict=True)))
+        if len(set(found.values)) < len(found):
+            setting = next(each for number, each in enumerate(found.values) if each in found.values[:number])
+            twice = ", ".join(f"{name} = {_shown(value)}" for name, value in zip(columns, setting, strict=True))
+            ranged = any(isinstance(each, Mapping) for each in given.values())
+            advice = "take a smaller count, or list the values (integers are rounded)" if ranged else "keep one"
+            raise UserError(f"{twice} comes twice: {advice}")
+        return found
+
+    def seeds(self, given: Any) -> list[Any]:
         if "seed" not in self.known:
             raise UserError(f"page {self.page} has no parameter 'seed'; it takes: {', '.join(self.known) or 'nothing'}")
-        if isinstance(section, Mapping):
-            for name in section:
+        seeds: Iterable[Any] | None = _as_list(given)
+        if isinstance(given, Mapping):
+            for name in given:
                 _check_name(name, ("first", "count"), "key", "seeds take")
-            if "count" not in section:
-                raise UserError(f"need a count, as in {{first: 10, count: 5}}; got {_shown(section)}")
-            first = self.value("seed", section.get("first", 0))
-            seeds: Iterable[Any] = range(first, first + _check_count(section["count"], 1))
-        elif (listed := _as_list(section)) is not None:
-            seeds = listed
-        else:
-            seeds = range(_check_count(section, 1))
-        yield _axis(("seed",), [(self.value("seed", seed),) for seed in seeds])
+            if "count" not in given:
+                raise UserError(f"need a count, as in {{first: 10, count: 5}}; got {_shown(given)}")
+            first = self.value("seed", given.get("first", 0))
+            seeds = range(first, first + _check_count(given["count"], 1))
+        elif seeds is None:
+            seeds = range(_check_count(given, 1))
+        return [self.value("seed", seed) for seed in seeds]
 
     def setting(self, section: Any) -> dict[str, Any]:
         """A mapping of parameters to one value each."""
@@ -185,24 +194,20 @@ class _Reader:
 
     def value(self, name: Any, value: Any) -> Any:
         """One value of the parameter `name`, of the type that the page declares."""
-        parameter = self.parameter(name)
+        _check_name(name, self.known, "parameter", f"page {self.page} takes")
         if isinstance(value, Mapping) or _as_list(value) is not None:
             raise UserError(
                 f"parameter {name} takes one value here; got {_shown(value)}: a list or range goes under product or zip"
             )
-        value = check_value(parameter, value.item() if hasattr(value, "item") else value)
+        value = check_value(self.known[name], value.item() if hasattr(value, "item") else value)
         return value + 0.0 if isinstance(value, float) else value  # -0.0 and 0.0 are one setting, and one identity
-
-    def parameter(self, name: Any) -> Parameter:
-        _check_name(name, self.known, "parameter", f"page {self.page} takes")
-        return self.known[name]
 
     def values(self, name: Any, given: Any) -> list[Any]:
         """All values of a list or a range."""
         if isinstance(given, Mapping):
-            parameter = self.parameter(name)
+            _check_name(name, self.known, "parameter", f"page {self.page} takes")
             with _said_of(name):
-                return self.range(parameter, given)
+                return self.range(self.known[name], given)
         if (listed := _as_list(given)) is None:
             self.value(name, given)  # a wrong name or type is the better thing to say
             raise UserError(f"{name} needs a list or a range; got {_shown(given)}: a single value goes under fixed")
@@ -232,18 +237,6 @@ class _Reader:
             inner = [first * (last / first) ** t if kinds == ["log"] else first + (last - first) * t for t in shares]
             numbers = [round(number) if parameter.type is int else float(number) for number in inner]
         return [self.value(parameter.name, number) for number in (low, *numbers, high)]
-
-
-def _axis(parameters: tuple[str, ...], values: list[tuple[Any, ...]], ranged: bool = False) -> Axis:
-    """An axis on which no setting comes twice."""
-    seen: set[tuple[Any, ...]] = set()
-    for setting in values:
-        if setting in seen:
-            twice = ", ".join(f"{name} = {_shown(value)}" for name, value in zip(parameters, setting, strict=True))
-            advice = "take a smaller count, or list the values (integers are rounded)" if ranged else "keep one"
-            raise UserError(f"{twice} comes twice: {advice}")
-        seen.add(setting)
-    return Axis("+".join(parameters), parameters, tuple(values))
 
 
 @contextmanager
