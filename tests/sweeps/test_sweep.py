@@ -17,7 +17,7 @@ from distributed import Client, LocalCluster
 from bookkit.cli import main
 from bookkit.pages.catalogue import UserError
 from bookkit.pages.rerun import RunError
-from bookkit.sweeps import command, open_sweep, plan, run, sweep
+from bookkit.sweeps import open_sweep, plan, run, sweep
 from bookkit.sweeps.points import Job
 from tests.refusals import refused, snapshot
 from tests.sweeps.counting import PAGE, CountingBook, make  # noqa: F401 -- a fixture
@@ -133,11 +133,6 @@ def test_a_point_that_kills_dask_workers_is_recorded_as_failed(book, monkeypatch
     assert found.table["run_status"].tolist() == ["failed", "done"]
 
 
-def test_a_lost_scheduler_ends_the_sweep() -> None:
-    with pytest.raises(RunError, match="connection to the scheduler was lost; all rows so far are safe"):
-        run._require_a_point_failed(CancelledError())
-
-
 class Strangers:
     """A client whose workers have other packages than the sweep, or who has none."""
 
@@ -163,15 +158,6 @@ class Strangers:
 def test_workers_that_cannot_serve_are_refused(answer, says) -> None:
     with pytest.raises(UserError, match=says):
         run._require_workers(Strangers(answer), Job("p", "", "", ()))
-
-
-def test_threads_are_refused(book) -> None:
-    with (
-        joblib.parallel_config(backend="threading"),
-        pytest.raises(UserError, match="must be loky or dask, and no threads"),
-    ):
-        sweep("counting", {"seeds": 1}, "out")
-    assert not book.out.exists()
 
 
 def test_ctrl_c_leaves_rows_and_tables(book, monkeypatch, capsys) -> None:
@@ -219,60 +205,38 @@ def test_dry_run_summary_and_status(book, capsys) -> None:
     assert "to run: 1\n  n=1\n" in capsys.readouterr().out
 
 
-def test_every_option_reaches_the_sweep(book, monkeypatch, capsys) -> None:
-    asked: dict = {}
-
-    def told(**options):
-        asked.update(options)
-        raise UserError("enough")
-
-    monkeypatch.setattr(command, "sweep", told)
-    line = "counting grid.yml -o out -p n 1e1 --workers 3 --cluster tcp://h:1 --batched --notebooks all --time-limit 9 --retry-failed"
-    assert main(["sweep", *line.split()]) == 2
-    assert asked == {
-        "page": "counting", "grid": Path("grid.yml"), "output": Path("out"), "fixed": {"n": 10}, "workers": 3, "root": book.root,
-        "cluster": "tcp://h:1", "batched": True, "notebooks": "all", "time_limit": 9, "retry_failed": True, "progress": True,
-    }  # fmt: skip
-    assert capsys.readouterr().err == "bookkit: error: enough\n"
-
-
 OUT = ["counting", "grid.yml", "-o", "out"]
-REQUESTS = {
-    "nothing": ([], ["PAGE is missing"]),
-    "no grid": (["counting"], ["GRID is missing"]),
-    "no output": (["counting", "grid.yml"], ["-o FOLDER is missing"]),
-    "no such page": (["cuonting", "grid.yml", "-o", "out"], ["no page 'cuonting'; did you mean 'counting'?"]),
-    "no such grid": (["counting", "grod.yml", "-o", "out"], ["grod.yml", "cannot be read"]),
-    "unknown parameter": ([*OUT, "-p", "sede", "1"], ["unknown parameter 'sede'; did you mean 'seed'?"]),
-    "wrong type": ([*OUT, "-p", "seed", "big"], ["seed must be an integer >= 0"]),
-    "fixed and varied": ([*OUT, "-p", "n", "4"], ["n is fixed on the command line", "varied by product"]),
-    "no folder around it": (["counting", "grid.yml", "-o", "far/away/out"], ["make far/away first"]),
-    "a file in its place": (["counting", "grid.yml", "-o", "grid.yml"], ["grid.yml is a file"]),
-    "a folder of something else": (["counting", "grid.yml", "-o", "notebooks"], ["notebooks holds part"]),
-    "unknown option": ([*OUT, "--fast"], ["--fast"]),
-    "no workers": ([*OUT, "--workers", "0"], ["workers must be a whole number >= 1; got 0"]),
-    "half a worker": ([*OUT, "--workers", "1.5"], ["--workers", "1.5"]),
-    "no time": ([*OUT, "--time-limit", "0"], ["time_limit must be a whole number >= 1; got 0"]),
-    "no kind of notebooks": ([*OUT, "--notebooks", "some"], ["none", "failed", "all"]),
-    "batched on workers": (
-        [*OUT, "--batched", "--workers", "2"],
-        ["batched runs in this process", "leave out workers"],
+REQUESTS = [
+    ([], "PAGE is missing"),
+    (["counting"], "GRID is missing"),
+    (["counting", "grid.yml"], "-o FOLDER is missing"),
+    (["cuonting", "grid.yml", "-o", "out"], "no page 'cuonting'; did you mean 'counting'?"),
+    (["counting", "grod.yml", "-o", "out"], "grod.yml cannot be read"),
+    ([*OUT, "-p", "seed", "big"], "seed must be an integer >= 0"),
+    ([*OUT, "-p", "n", "4"], "parameter n is fixed on the command line or in the call, and varied by product"),
+    (["counting", "grid.yml", "-o", "far/away/out"], "make far/away first"),
+    (["counting", "grid.yml", "-o", "grid.yml"], "output grid.yml is a file: give a folder, as in -o"),
+    (["counting", "grid.yml", "-o", "notebooks"], "notebooks holds part and is no sweep"),
+    ([*OUT, "--fast"], "--fast"),
+    ([*OUT, "--workers", "0"], "workers must be a whole number >= 1; got 0"),
+    ([*OUT, "--workers", "1.5"], "argument --workers: invalid int value: '1.5'"),
+    ([*OUT, "--time-limit", "0"], "time_limit must be a whole number >= 1; got 0"),
+    ([*OUT, "--notebooks", "some"], "argument --notebooks: invalid choice: 'some'"),
+    ([*OUT, "--batched", "--workers", "2"], "batched runs in this process, all points at once: leave out workers"),
+    ([*OUT, "--batched", "--cluster", "tcp://h:1", "--time-limit", "9"], "leave out cluster and time_limit"),
+    ([*OUT, "--batched", "--notebooks", "all"], "batched executes no notebooks"),
+    ([*OUT, "--workers", "2", "--cluster", "tcp://h:1"], "workers=2 is for local processes"),
+    ([*OUT, "--cluster", "away.json"], "scheduler file away.json cannot be read: No such file"),
+    ([*OUT, "--cluster", "list.json"], "scheduler file list.json is not one"),
+    (
+        [*OUT, "--cluster", "number.json"],
+        "cluster must be an address (tcp://127.0.0.1:8786) or a scheduler file (.json)",
     ),
-    "batched elsewhere": ([*OUT, "--batched", "--cluster", "tcp://h:1"], ["leave out cluster"]),
-    "batched in time": ([*OUT, "--batched", "--time-limit", "9"], ["leave out time_limit"]),
-    "batched notebooks": ([*OUT, "--batched", "--notebooks", "all"], ["batched executes no notebooks"]),
-    "not batched": (["silent", "grid.yml", "-o", "out", "--batched"], ["02_silent", "named results"]),
-    "workers of a cluster": ([*OUT, "--workers", "2", "--cluster", "tcp://h:1"], ["workers=2 is for local processes"]),
-    "no scheduler file": ([*OUT, "--cluster", "away.json"], ["scheduler file away.json cannot be read: No such file"]),
-    "no such file": ([*OUT, "--cluster", "list.json"], ["scheduler file list.json is not one"]),
-    "no text in it": ([*OUT, "--cluster", "number.json"], ["cluster must be an address", "got 3"]),
-    "no address": ([*OUT, "--cluster", "somewhere"], ["cluster must be an address", "got 'somewhere'"]),
-    "nobody there": ([*OUT, "--cluster", "tcp://127.0.0.1:9"], ["tcp://127.0.0.1:9 does not answer"]),
-    "no results": (["silent", "grid.yml", "-o", "out"], ["part/02_silent records no named results"]),
-    "status of nothing": (["--status", "out"], ["sweep folder out does not exist"]),
-    "status of another folder": (["--status", "notebooks"], ["folder notebooks holds no sweep"]),
-    "status and a page": (["counting", "--status", "out"], ["--status", "alone"]),
-}
+    ([*OUT, "--cluster", "tcp://127.0.0.1:9"], "cluster tcp://127.0.0.1:9 does not answer"),
+    (["silent", "grid.yml", "-o", "out"], "part/02_silent records no named results"),
+    (["--status", "out"], "sweep folder out does not exist"),
+    (["counting", "--status", "out"], "--status reads a folder and runs nothing: give it alone"),
+]
 
 
 @pytest.fixture
@@ -283,37 +247,27 @@ def started(monkeypatch) -> list:
     return calls
 
 
-@pytest.mark.parametrize("what", REQUESTS)
-def test_a_bad_request_is_one_line_and_starts_nothing(book, started, capsys, monkeypatch, what) -> None:
+@pytest.mark.parametrize(("options", "told"), REQUESTS, ids=[" ".join(options) for options, _ in REQUESTS])
+def test_a_bad_request_is_one_line_and_starts_nothing(book, started, capsys, monkeypatch, options, told) -> None:
     monkeypatch.setattr(run, "CONNECT", 0.1)
     book.command(2)
     (book.root / "notebooks" / "part" / "02_silent.md").write_text(PAGE.replace("record(square", "print(square"))
     (book.root / "list.json").write_text("[1]")
     (book.root / "number.json").write_text('{"address": 3}')
-    options, parts = REQUESTS[what]
-    refused(["sweep", *options], parts, book.root, started, capsys)
+    refused(["sweep", *options], [told], book.root, started, capsys)
 
 
-def test_a_page_without_a_batched_function_is_refused(make, started, capsys) -> None:  # noqa: F811
-    book = make(page=PAGE.replace("bookkit:\n  batched: counted.squares:squares\n", ""))
-    book.command(2)
-    refused(["sweep", *OUT, "--batched"], ["part/01_counting declares no batched function"], book.root, started, capsys)
-
-
-def test_notebooks_must_be_one_of_three(book) -> None:
+def test_what_only_a_call_can_ask_is_refused(make) -> None:  # noqa: F811
+    make(page=PAGE.replace("bookkit:\n  batched: counted.squares:squares\n", ""))
+    with pytest.raises(UserError, match="part/01_counting declares no batched function"):
+        sweep("counting", {"seeds": 1}, "out", batched=True)
     with pytest.raises(UserError, match="notebooks must be none, failed or all; got 'some'"):
         sweep("counting", {"seeds": 1}, "out", notebooks="some")
-
-
-def test_help_names_every_option(capsys) -> None:
-    with pytest.raises(SystemExit) as left:
-        main(["sweep", "--help"])
-    assert left.value.code == 0
-    out = capsys.readouterr().out
-    for (
-        option
-    ) in "-o -p --workers --cluster --batched --notebooks --time-limit --retry-failed --dry-run --status".split():
-        assert option in out
+    with joblib.parallel_config(backend="threading"), pytest.raises(UserError, match="must be loky or dask"):
+        sweep("counting", {"seeds": 1}, "out")
+    with pytest.raises(RunError, match="connection to the scheduler was lost; all rows so far are safe"):
+        run._require_a_point_failed(CancelledError())
+    assert not Path("out").exists()
 
 
 def test_reading_a_sweep_imports_no_cluster() -> None:
