@@ -32,41 +32,14 @@ def card():
 # --- the pretended card -----------------------------------------------------------------------------------------------
 
 
-def test_tensors_are_where_they_are_asked_to_be(card) -> None:
-    x = torch.zeros(2, 3, dtype=torch.float64, device="cuda")
-    for y in (
-        x + 1, x[0], x.mT, torch.zeros_like(x), x.new_empty(4), x.new_tensor([1.0]), x.cpu().to("cuda"), x.cpu().cuda(), x.sum(),
-        torch.as_tensor(np.ones(2), device="cuda"), torch.tensor([1.0], device="cuda"), torch.ones(3).to(x), x.to(torch.float32),
-        torch.cat([x, x]), torch.where(x > 0, x, 1.0), x.max(1).values,
-    ):  # fmt: skip
-        assert y.device == torch.device("cuda", 0)
-        assert y.is_cuda
-    for y in (
-        x.cpu(),
-        x.to("cpu"),
-        x.to(device="cpu", dtype=torch.float32),
-        torch.zeros(2),
-        torch.ones(2).to(torch.ones(1)),
-    ):
-        assert (y.device.type, type(y)) == ("cpu", torch.Tensor)
-    with torch.device("cuda"):
-        assert torch.nn.Linear(2, 2)(torch.randn(1, 2)).is_cuda
-    assert resolve("auto") == torch.device("cuda")
-    assert report("cuda") == NAME
-
-
 def test_a_copy_on_the_other_device_is_a_copy(card) -> None:
     x = torch.zeros(3, device="cuda")
     there, back = x.cpu(), x.cpu().to("cuda")
     x[1] = 2
     x += 1
     assert (x.tolist(), there.tolist(), back.tolist()) == ([1, 3, 1], [0, 0, 0], [0, 0, 0])
-    there.copy_(x)
-    assert there.tolist() == [1, 3, 1]
-    y = torch.ones(2, device="cuda", requires_grad=True)
-    y.square().sum().backward()
-    assert y.grad.is_cuda
-    assert y.grad.tolist() == [2, 2]
+    assert [y.device.type for y in (x, x.mean(), torch.zeros_like(x), there, back)] == ["cuda"] * 3 + ["cpu", "cuda"]
+    assert (resolve("auto"), report("cuda")) == (torch.device("cuda"), NAME)
 
 
 @pytest.mark.parametrize(
@@ -88,18 +61,9 @@ def test_both_devices_in_one_operation_are_refused(card, wrong: Callable) -> Non
         wrong(torch.zeros(3, device="cuda"))
 
 
-@pytest.mark.parametrize("wrong", [lambda x: x.numpy(), np.asarray, np.log])
-def test_numpy_does_not_read_from_the_card(card, wrong: Callable) -> None:
+def test_numpy_does_not_read_from_the_card(card) -> None:
     with pytest.raises(TypeError, match=r"Tensor.cpu\(\) first"):
-        wrong(torch.ones(3, device="cuda"))
-
-
-def test_without_it_nothing_is_changed() -> None:
-    before = torch.cuda.is_available
-    with pretended():
-        pass
-    assert torch.cuda.is_available is before
-    assert torch.ones(1).add(1).numpy() == 2
+        np.asarray(torch.ones(3, device="cuda"))
 
 
 # --- functions that take a device -------------------------------------------------------------------------------------

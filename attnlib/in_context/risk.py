@@ -1,15 +1,8 @@
-r"""Risk of any circuits on fresh prompts, $E(\hat y-\langle x_q,\beta\rangle)^2$, with its standard error.
+r"""Risk of any circuits on fresh prompts, $E(\hat y-\langle x_q,\beta\rangle)^2$, with its standard error: see `risk_of`.
 
-Where the weights do not look at labels (the last row of every $M_h$ is zero), $\beta$ and the label noise can be integrated by hand.
-With $c=\sum_h V_{h,d+1}\,p^h$, what the heads give to each label, and $u=\sum_h V_{h,1:d}\cdot\sum_i p^h_ix_i$, what they write of the
-covariates,
-
-$$ E\big[(\hat y-\langle x_q,\beta\rangle)^2\,\big|\,X,x_q\big] = s_\beta^2\big(|X^\top c-x_q|^2+s_2|c|^2\big)+u^2 . $$
-
-Trained heads look at labels a little. The rest is the squared error of the model minus that of the same model with those rows set
-to zero, on the same prompt and on its mirror image (all labels with the other sign): unbiased for any circuits, and small where the
-rows are. What remains of chance is regressed on
-quantities of the prompt whose means are known in closed form (isotropic covariates). Source: derived in the theory chapter of Part III.
+Trained heads look at labels a little. What that does is the squared error of the model minus that of the same model with the last
+rows of every $M_h$ set to zero, on the same prompt and on its mirror image (all labels with the other sign): unbiased for any
+circuits. Source: derived in the theory chapter of Part III.
 """
 
 from __future__ import annotations

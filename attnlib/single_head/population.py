@@ -1,17 +1,9 @@
-r"""Error of a trained head on fresh clean data: exact for two tokens, sampled for any number.
+r"""Error of a trained head on fresh clean data: exact for two tokens (`log10_clean_error`), sampled for any number.
 
-With two tokens, the sign of f on a fresh point of class k ($s_k = +1, -1$ for $\mu_1, \mu_2$) is that of
-$e^{p\cdot\mu_k - p\cdot\xi} \, v\cdot\mu_k + v\cdot\xi$, and $(v\cdot\xi, p\cdot\xi)$ is a Gaussian pair.
-Conditioning on $p\cdot\xi = \omega t$:
-
-$$ \mathrm{err}_k = E_{t \sim N(0,1)}\, \Phi\!\left(-\frac{e^{p\cdot\mu_k - \omega t}\, V_k + c_k t}{\tau}\right), \qquad
-   V_k = s_k v\cdot\mu_k, \quad \omega = |\Pi p|, \quad c_k = s_k \frac{\Pi v \cdot \Pi p}{\omega}, \quad
-   \tau^2 = |\Pi v|^2 - c_k^2, $$
-
-$\Pi$ the projection off the directions that noise avoids (the signals' span, or none: `Sample.avoided`), times the noise's
-standard deviation. Source: derived in the theory chapter. The clean error weighs $\mathrm{err}_k$ with the classes' probabilities.
-For $V_k > 0$ the integrand is log-concave; for $V_k < 0$ that of $1 - \mathrm{err}_k$ is. An output of exactly zero counts as half
-an error.
+The formulas hold with $\Pi$ the projection off the directions that noise avoids (the signals' span, or none: `Sample.avoided`),
+times the noise's standard deviation: $\omega = |\Pi p|$, $c_k = s_k\,\Pi v\cdot\Pi p/\omega$, $\tau^2 = |\Pi v|^2 - c_k^2$, with
+$s_k = +1, -1$ for $\mu_1, \mu_2$. The clean error weighs $\mathrm{err}_k$ with the classes' probabilities; an output of exactly zero
+counts as half an error. For $V_k > 0$ the integrand is log-concave; for $V_k < 0$ that of $1 - \mathrm{err}_k$ is.
 """
 
 from __future__ import annotations
