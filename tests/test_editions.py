@@ -79,6 +79,7 @@ def test_ways_to_write_a_summary(opening: str) -> None:
         "A `<details>` begins a fold, and `<summary>Solutions</summary>` names it.\n",
         f"```html\n{FOLDED}```\n",
         f"~~~~\n```\n{FOLDED}~~~~\n",
+        f"````\n```\n{FOLDED}````\n",
         f"```{{code-block}} html\n{FOLDED}```\n",
         "The solution is stable.\n\n# Solving it\n",
     ],
@@ -132,11 +133,11 @@ def notebook(*sources: str) -> nbformat.NotebookNode:
 
 
 def test_check_cells_stand_where_the_solutions_were() -> None:
-    given = notebook("# Page", f"## Exercises\n\n1. Why?\n\n{FOLDED}\n**What next.** On.")
+    given = notebook("# Page", f"## Exercises\n\n1. Why?\n\n{FOLDED}\n**What next.** On.", FOLDED)
     before = nbformat.writes(given)
     made, removed = student_notebook(given, "part/01_page", ENTRIES)
     assert nbformat.writes(given) == before
-    assert removed == [FOLDED]
+    assert removed == [FOLDED] * 2  # and check cells stand once
     nbformat.validate(made)
     assert [cell.id for cell in made.cells] == [
         "code", "text-0", "text-1", "check-your-answers", "ask-01-page-2", "answer-01-page-2", "check-01-page-2",

@@ -42,7 +42,11 @@ The mean of $n$ throws.
 :::
 
 :::{prf:proof}
-By {eq}`eq-mean`, {prf:ref}`the die <def-die>` and {eq}`eq-outside`.
+By {eq}`eq-mean` and {eq}`eq-outside`.
+:::
+
+:::{prf:proof}
+Or by {prf:ref}`the die <def-die>`.
 :::
 
 $$
@@ -227,6 +231,7 @@ def test_the_built_book_shows_its_map(root: Path) -> None:
     ledger = (html / "ledger.html").read_text()
     assert '<dt>Box</dt><dd><a href="theory.html#thm-many">Many throws</a></dd>' in ledger
     assert '<dt>Uses</dt><dd><a href="#claim-c1">C1</a>, <a href="theory.html#def-die">A die</a></dd>' in ledger
+    assert "data-verdict" not in ledger  # a mark of what does not hold
     assert 'href="ledger.html#claim-c2">C2</a>' in (html / "preface.html").read_text()
 
 

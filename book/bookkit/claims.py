@@ -20,16 +20,7 @@ from bookkit.results import plain, publish, read
 from bookkit.rules import Evidence, NothingToMeasure
 from bookkit.verdicts import by_number, html_table, text_table
 
-__all__ = [
-    "CLAIMS_TYPE",
-    "Check",
-    "Claim",
-    "ClaimSet",
-    "Source",
-    "Verdict",
-    "read_checks",
-    "verdict_table",
-]
+__all__ = ["CLAIMS_TYPE", "Check", "Claim", "ClaimSet", "Source", "Verdict", "read_checks", "verdict_table"]
 
 Judge = Callable[[Any, float], Evidence]
 CLAIMS_TYPE = f"application/vnd.{DISTRIBUTION}.claims+json"
@@ -158,23 +149,11 @@ class ClaimSet(dict[str, Claim]):
                 raise ValueError(f"claim id must be new; got {id!r} twice: ids are permanent names in the ledger")
             said = _said(words or judge.__doc__ or "")
             if missing := [item for item in ("title", "statement", "wrong") if not said[item]]:
-                raise ValueError(
-                    f"docstring of the judge of {id} must hold a title, a statement and a line 'wrong: ...'; got no {missing[0]}"
-                )
-            self[id] = Claim(
-                id,
-                said["title"],
-                said["statement"],
-                source or self.source,
-                self.part,
-                judge,
-                wrong,
-                said["wrong"],
-                regime=regime or said["regime"],
-                box=tuple(box.split()),
-                uses=tuple(uses.split()),
-                **more,
-            )
+                wanted = "a title, a statement and a line 'wrong: ...'"
+                raise ValueError(f"docstring of the judge of {id} must hold {wanted}; got no {missing[0]}")
+            facts = (source or self.source, self.part, judge, wrong, said["wrong"], regime or said["regime"])
+            links = {"box": tuple(box.split()), "uses": tuple(uses.split())}
+            self[id] = Claim(id, said["title"], said["statement"], *facts, **links, **more)
             return judge
 
         return register

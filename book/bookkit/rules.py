@@ -35,30 +35,6 @@ from itertools import count
 
 import torch
 
-__all__ = [
-    "LEDGER",
-    "LEVEL",
-    "SHARE",
-    "Evidence",
-    "NothingToMeasure",
-    "agrees",
-    "binomial_tail",
-    "both",
-    "difference_within",
-    "estimate_within",
-    "exactly",
-    "fewest_draws",
-    "mean_within",
-    "median_interval",
-    "median_within",
-    "one_more_run",
-    "share_within",
-    "statistic_within",
-    "stored_within",
-    "student",
-    "within",
-]
-
 LEDGER = 0.05
 LEVEL = 1e-4
 SHARE = 0.95  # of draws that a bound on random draws speaks for, unless a claim says another
