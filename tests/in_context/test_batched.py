@@ -52,11 +52,6 @@ def test_numbers_are_those_of_the_pages_own_cells(batched, place, monkeypatch) -
     assert batched[place] == recorded_by_page(PAGE, POINTS[place], between=watch)
 
 
-def test_every_parameter_changes_its_own_row(batched) -> None:
-    # A function that took a neighbour's rate, seed, optimiser or heads would give two equal rows.
-    assert len({str(sorted(named.items())) for named in batched}) == len(POINTS)
-
-
 def test_neither_order_nor_company_changes_a_number(batched) -> None:
     assert as_stored(training(POINTS[::-1])) == batched[::-1]
     assert as_stored([training([point])[0] for point in POINTS]) == batched

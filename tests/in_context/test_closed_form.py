@@ -241,14 +241,6 @@ def test_best_preconditioner_minimises(name, centred):
     assert best.ravel() == pytest.approx(found.x, abs=1e-4)
 
 
-def test_a_scalar_preconditioner_is_a_step():
-    for law in LAWS.values():
-        scaled = 0.7 * np.eye(law.d)
-        assert closed_form.preconditioned_gd_risk(law, scaled) == pytest.approx(closed_form.gd_risk(law, 0.7))
-        centred = closed_form.preconditioned_gd_risk(law, scaled, centred=True)
-        assert centred == pytest.approx(closed_form.debiased_gd_risk(law, 0.7))
-
-
 # Arithmetic by hand
 
 

@@ -6,51 +6,40 @@ import numpy as np
 import pytest
 import torch
 
-from attnbook.in_context.circuits import claims as circuits
+from attnbook.in_context.circuits.claims import CLAIMS as CIRCUITS
 from attnbook.in_context.deeper_and_wider.claims import CLAIMS as WIDER
 from attnbook.in_context.off_pattern import KINDS, OffPatternHessian
 from attnbook.in_context.two_numbers_per_head import claims as two_numbers
 from attnlib.in_context.law import RegressionLaw
 from tests.worlds import worlds
 
-CIRCUITS = circuits.CLAIMS
+
+def normals(seed: int) -> np.ndarray:
+    return np.random.default_rng(seed).standard_normal(30)
 
 
 def beside(**found):
     return Study(beside=Study(**found))
 
 
-def test_prompts_that_keep_the_pattern_and_that_do_not():
-    kept, left = torch.full((4, 9), 1e-13, dtype=torch.float64), torch.full((4, 9), 0.02, dtype=torch.float64)
+def kept_pattern(own: bool):
     names = ("symmetric prompts", "permuted prompts")
-    assert (
-        worlds(
-            CIRCUITS["I91"], *(beside(kept=dict(zip(names, two, strict=True))) for two in ((kept, left), (left, kept)))
-        )
-        == []
-    )
+    return beside(kept={name: torch.full((4, 9), 1e-13 if (name == names[0]) == own else 0.02) for name in names})
 
 
-def test_growth_from_small_starts_in_another_ratio():
-    rng = np.random.default_rng(5)
-
-    def study(power):
-        exponents = rng.uniform(0.2, 0.5, 30)
-        slopes = 1 - (1 - exponents) ** power + 1e-3 * rng.standard_normal(30)
-        return beside(small=[Study(slope=s, exponent=e) for s, e in zip(slopes, exponents, strict=True)])
-
-    assert worlds(CIRCUITS["I92"], study(1.0), study(2.0)) == []
+def small_starts(own: bool):
+    exponents = np.random.default_rng(5).uniform(0.2, 0.5, 30)
+    slopes = 1 - (1 - exponents) ** (1 if own else 2) + 1e-3 * normals(6)
+    return beside(small=[Study(slope=s, exponent=e) for s, e in zip(slopes, exponents, strict=True)])
 
 
-def test_a_larger_second_derivative():
-    noise = 0.01 * torch.as_tensor(np.random.default_rng(6).standard_normal(30))
-    assert worlds(CIRCUITS["I93"], beside(added=1 + noise), beside(added=1.15 + noise)) == []
+def second_derivative(own: bool):
+    return beside(added=(1.0 if own else 1.15) + 0.01 * torch.as_tensor(normals(6)))
 
 
-def hessian(least):
+def hessian(least: float) -> OffPatternHessian:
     """Forms of two heads whose least eigenvalue is near `least`, over 30 batches."""
-    rng = np.random.default_rng(7)
-    forms = {}
+    rng, forms = np.random.default_rng(7), {}
     for kind in KINDS:
         size = 4 if kind == KINDS[2] else 2
         noise = 0.01 * rng.standard_normal((30, size, size))
@@ -58,73 +47,59 @@ def hessian(least):
     return OffPatternHessian(forms)
 
 
-def test_forms_that_push_back_and_that_do_not():
-    assert (
-        worlds(
-            CIRCUITS["I94"],
-            *(
-                beside(pair=pair, equal=equal)
-                for pair, equal in ((hessian(0.4), hessian(-0.4)), (hessian(-0.4), hessian(0.4)))
-            ),
-        )
-        == []
-    )
+def forms(own: bool):
+    sign = 1 if own else -1
+    return beside(pair=hessian(0.4 * sign), equal=hessian(-0.4 * sign))
 
 
-def test_a_saddle_at_the_other_place():
-    def ends(antisymmetric, opposite):
-        turn = torch.tensor([[0.0, 1.0], [-1.0, 0.0]])
-        rest = turn if antisymmetric else turn.abs()
-        block = torch.stack([rest, -rest if opposite else rest]) + 0.01 * turn
-        return block.double()
+class Ends:
+    """As the stored circuits: block (runs, heads, d, d), omega (runs, heads)."""
 
-    class Ends:
-        """As the stored circuits: block (runs, heads, d, d), omega (runs, heads)."""
+    d = 2
 
-        d = 2
+    def __init__(self, blocks):
+        self.covariate_block, self.omega = blocks, torch.zeros(blocks.shape[:2], dtype=blocks.dtype)
 
-        def __init__(self, blocks):
-            self.covariate_block = blocks
-            self.omega = torch.zeros(blocks.shape[:2], dtype=blocks.dtype)
-
-        def __getitem__(self, chosen):
-            return Ends(self.covariate_block[chosen])
-
-    trapped = torch.tensor([True] * 3 + [False] * 5)
-
-    def study(turned, pair, equal):
-        blocks = torch.stack([ends(own, opposite=own) for own in (trapped if turned else ~trapped).tolist()])
-        return Study(
-            beside=Study(pair=pair, equal=equal), stored={2: Study(final=Ends(blocks))}, trapped=lambda heads: trapped
-        )
-
-    down, up = hessian(-0.4), hessian(0.4)
-    assert worlds(CIRCUITS["I95"], study(True, up, down), study(False, down, up)) == []
+    def __getitem__(self, chosen):
+        return Ends(self.covariate_block[chosen])
 
 
-def test_flatness_of_one_softmax_and_of_two():
-    length = 40
-    bound = 2 * (np.e - 1) / (length + np.e - 1)
-    small, large = torch.full((20,), 0.5 * bound), torch.full((20,), 3 * bound)
+def saddle(own: bool):
+    """Trapped runs end beside the pattern with opposite turns of both heads; in the control's world the others do."""
+    trapped, turn = torch.tensor([True] * 3 + [False] * 5), torch.tensor([[0.0, 1.0], [-1.0, 0.0]])
+    parts = {True: torch.stack([turn, -turn]), False: torch.stack([turn.abs()] * 2)}
+    blocks = torch.stack([parts[turned] + 0.01 * turn for turned in (trapped == own).tolist()]).double()
+    study = forms(own)
+    study.stored, study.trapped = {2: Study(final=Ends(blocks))}, lambda heads: trapped
+    return study
 
-    def study(twice, once):
-        return Study(causal=Study(unevenness={"twice": twice, "once": once}), setting=Study(length=length))
 
-    assert worlds(WIDER["I98"], study(small, large), study(large, small)) == []
+def flatness(own: bool):
+    bound = 2 * (np.e - 1) / (40 + np.e - 1)
+    twice, once = (torch.full((20,), factor * bound) for factor in ((0.5, 3) if own else (3, 0.5)))
+    return Study(causal=Study(unevenness={"twice": twice, "once": once}), setting=Study(length=40))
 
 
-@pytest.mark.parametrize("seed", [0, 1])
-def test_a_higher_price_of_jitter(seed):
-    law, rng = RegressionLaw(5, 40), np.random.default_rng(seed)
-    price = two_numbers.jitter_price(law)
+def price_of_jitter(own: bool):
+    law = RegressionLaw(5, 40)
+    price = two_numbers.jitter_price(law) * (1.0 if own else 1.5)
+    floors = (torch.full((60,), floor, dtype=torch.float64) for floor in (3e-3, 2e-3, 1e-3))
+    ends = [Study(opposite=torch.ones(60, dtype=torch.bool), floor=floor) for floor in floors]
+    return Study(law=law, jitter=torch.as_tensor(price * (1 + 0.01 * normals(1))), ends=ends)
 
-    def study(factor):
-        jitter = torch.as_tensor(price * factor * (1 + 0.01 * rng.standard_normal(30)))
-        opposite = torch.ones(60, dtype=torch.bool)
-        ends = [
-            Study(opposite=opposite, floor=torch.full((60,), floor, dtype=torch.float64))
-            for floor in (3e-3, 2e-3, 1e-3)
-        ]
-        return Study(law=law, jitter=jitter, ends=ends)
 
-    assert worlds(two_numbers.CLAIMS["I58"], study(1.0), study(1.5)) == []
+@pytest.mark.parametrize(
+    ("claim", "study"),
+    [
+        (CIRCUITS["I91"], kept_pattern),
+        (CIRCUITS["I92"], small_starts),
+        (CIRCUITS["I93"], second_derivative),
+        (CIRCUITS["I94"], forms),
+        (CIRCUITS["I95"], saddle),
+        (WIDER["I98"], flatness),
+        (two_numbers.CLAIMS["I58"], price_of_jitter),
+    ],
+    ids=lambda each: getattr(each, "id", None),
+)
+def test_claim_and_control_each_hold_in_their_own_world(claim, study):
+    assert worlds(claim, study(True), study(False)) == []

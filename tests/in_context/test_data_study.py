@@ -21,7 +21,6 @@ from attnlib.in_context.estimators import conditional_risk
 from attnlib.in_context.experiment import Experiment
 from attnlib.in_context.law import RegressionLaw
 from attnlib.in_context.model import attend, initial_weights
-from attnlib.kernels import prompt_stream
 
 SMALL = Experiment(
     heads=2, d=3, length=7, noise_std=0.3, batch=11, steps=4, records=2, runs=2, seed=2**40 + 5, first_run=3
@@ -38,17 +37,6 @@ def test_a_prompt_made_alone_is_the_one_in_its_batch():
             mine, theirs = getattr(alone, field.name), getattr(batch, field.name)[number : number + 1]
             torch.testing.assert_close(mine, theirs, rtol=0, atol=0)
     assert not torch.equal(training_batch(SMALL, 0, 0).x, training_batch(SMALL, 0, 1).x)
-
-
-def test_a_batch_is_made_of_the_numbers_of_the_stream():
-    """Run 1 of this experiment is number 4 of the stream; labels carry sqrt(d) sigma."""
-    raw = torch.as_tensor(prompt_stream.normals(SMALL.seed, [4], 9, 1, 11, LAW.normals_per_prompt)[0, 0])
-    place = prompt_stream.layout(3, 7)
-    batch = training_batch(SMALL, 9, 1)
-    x = raw[:, torch.as_tensor(place.x)]
-    labels = (x * raw[:, None, :3]).sum(-1) + math.sqrt(3) * 0.3 * raw[:, torch.as_tensor(place.label_noise)]
-    torch.testing.assert_close(batch.x, x, rtol=0, atol=0)
-    torch.testing.assert_close(batch.y, labels, rtol=0, atol=1e-13)
 
 
 def test_an_example_becomes_the_question():

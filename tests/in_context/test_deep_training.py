@@ -73,13 +73,6 @@ def test_losses_are_means_over_the_window():
     assert history.loss[:, 0].isnan().all()
 
 
-def test_a_run_does_not_depend_on_its_neighbours():
-    together = train_deep(SMALL.replace(layers=2), dtype="float64")
-    alone = train_deep(SMALL.replace(layers=2, runs=1, first_run=2), dtype="float64")
-    torch.testing.assert_close(together.layers[1].key_query[2:], alone.layers[1].key_query, rtol=0, atol=1e-11)
-    assert not torch.allclose(together.layers[1].key_query[1], alone.layers[1].key_query[0])
-
-
 def test_other_covariates_reach_the_model():
     law = RegressionLaw(3, 7, 0.3, covariance=toeplitz_covariance(3, 0.6), mean=(2.0, 0.0, -1.0))
     prompts = training_prompts(SMALL.replace(batch=4000), law, 0, 1, "float64")

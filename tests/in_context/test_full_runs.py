@@ -116,17 +116,3 @@ def test_a_study_that_fails_stops_the_others_where_they_can_go_on(tmp_path, monk
     assert 0 < done < experiment(1, 1).steps
     with pytest.raises(CheckpointError, match=rf"holds {done} of 500001 steps"):
         load_history(path_of("heads_1", tmp_path))
-
-
-def test_threads_beyond_the_runs_train_studies_beside_each_other(tmp_path, monkeypatch) -> None:
-    """Two studies of one run on two threads are under way at once: each waits for the other to begin."""
-    real, meeting = full_runs.train, threading.Barrier(2, timeout=600)
-
-    def together(study: Experiment, **options):
-        meeting.wait()
-        assert options["threads"] == 1
-        return real(study, **options)
-
-    monkeypatch.setattr(full_runs, "train", together)
-    assert main(["heads_1", "heads_2", "--runs", "1", "--steps", "3", "--threads", "2", "-o", str(tmp_path)]) == 0
-    assert [load_history(path_of(f"heads_{h}", tmp_path)).experiment.runs for h in (1, 2)] == [1, 1]

@@ -7,7 +7,6 @@ import pytest
 import torch
 
 from attnbook.in_context import closed_form
-from attnbook.in_context.what_the_heads_compute import study as module
 from attnbook.in_context.what_the_heads_compute.study import crossing, length_study, off_pattern_parts
 from attnlib.in_context.circuits import Circuits, predict, two_number_circuits
 from attnlib.in_context.law import RegressionLaw, toeplitz_covariance
@@ -71,14 +70,6 @@ def test_references_are_sampled_closed_forms() -> None:
                 assert curve.error[k, 0] < 0.04 * value
             ceiling = closed_form.bayes_risk_leading_order(here)
             assert closed_form.bayes_risk_lower_bound(here) < study.bayes.risk[k, 0] < ceiling
-
-
-def test_pieces_change_no_number(monkeypatch) -> None:
-    whole = length_study(LAW, noisy_circuits(0.1), (7,), prompts=100)
-    monkeypatch.setattr(module, "_PIECE", 7 * 4 * 30)  # thirty prompts at a time
-    pieces = length_study(LAW, noisy_circuits(0.1), (7,), prompts=100)
-    for name in ("model", "shift", "gd1", "bayes"):
-        torch.testing.assert_close(getattr(whole, name).risk, getattr(pieces, name).risk)
 
 
 @pytest.mark.parametrize("convention", ["notebook", "repository"])

@@ -39,26 +39,6 @@ def test_three_layers_one_after_the_other(prompts, mask, weight_tying):
     torch.testing.assert_close(predictions[..., 0], by_hand, rtol=1e-12, atol=1e-13)
 
 
-@pytest.mark.parametrize("start", STARTS)
-def test_every_start_is_reachable_in_a_stack(start):
-    stack = initial_stack(4, 2, 3, start, seed=4)
-    n, eye = 5, torch.eye(5, dtype=torch.float64)
-    wanted = {"small_id": 1e-6, "small_id_qk": 1e-4, "oppo_small_id": 1e-6}
-    for k in range(3):
-        layer = stack.layer(k)
-        assert layer.output.shape == (1, 2, n, n)
-        if start == "random":
-            assert layer.query.abs().max() <= n**-0.5
-            assert layer.query.abs().max() > 0.4
-            assert 0.28 < layer.output.abs().max() <= (2 * n) ** -0.5
-        else:
-            for h, sign in enumerate((1, -1 if start == "oppo_small_id" else 1)):
-                assert torch.equal(layer.query[0, h], sign * wanted[start] * eye)
-                assert torch.equal(layer.key[0, h], wanted[start] * eye)
-        assert torch.equal(layer.output[0, 1], 1e-6 * eye) == (start == "small_id")
-        assert torch.equal(layer.value[0, 1], 1e-6 * eye) == (start == "small_id")
-
-
 def test_layers_start_differently_and_runs_do_not_depend_on_their_number():
     many, alone = initial_stack(3, 2, 2, seed=5, runs=3), initial_stack(3, 2, 2, seed=5, first_run=2)
     assert not torch.equal(many.layer(0).query, many.layer(1).query)

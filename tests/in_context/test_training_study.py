@@ -12,7 +12,6 @@ from attnbook.in_context.training import study as training_study_module
 from attnbook.in_context.training.study import (
     Late,
     first_below,
-    interrupt_after,
     late,
     linear_start,
     mean_late_loss,
@@ -21,7 +20,6 @@ from attnbook.in_context.training.study import (
     thinned,
     training_study,
 )
-from attnlib.in_context.checkpoints import read_checkpoint
 from attnlib.in_context.circuits import Circuits, circuits_of
 from attnlib.in_context.experiment import Experiment
 from attnlib.in_context.model import HeadWeights, attend
@@ -126,19 +124,6 @@ def test_linear_start_is_for_sgd() -> None:
 
 
 # --- interrupting
-
-
-def test_an_interruption_comes_when_asked(tmp_path) -> None:
-    path = tmp_path / "run.safetensors"
-    with pytest.raises(KeyboardInterrupt):
-        train(SMALL, implementation="reference", checkpoint=path, watch=interrupt_after(2))
-    assert read_checkpoint(path)[1]["step"] == SMALL.recorded_steps[2]
-    found = resume_study(SMALL.replace(runs=1), 3)
-    assert found.interrupted_at == found.whole.steps[3]
-    assert found.differing() == 0
-    assert found.differing(found.forgetful) > 100
-    weights, resumed = (history.state["weights"] for history in (found.whole, found.resumed))
-    np.testing.assert_array_equal(weights, resumed)
 
 
 def test_a_changed_bit_is_seen() -> None:

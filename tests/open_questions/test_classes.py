@@ -30,7 +30,6 @@ from attnbook.open_questions.more_classes_and_layers.classes import (
     class_two_steps,
     stacked,
 )
-from attnbook.single_head.flow import first_order_threshold, signal_threshold
 from attnbook.single_head.svm import hard_margin
 from attnlib.single_head.law import SignalNoiseLaw
 from attnlib.single_head.population import log10_clean_error
@@ -171,15 +170,6 @@ def test_the_flow_as_a_map_is_gradient_descent_on_orthogonal_noise(K, clean, wro
         assert float(levels[sample.labels[0, i]]) == pytest.approx(state[2], abs=1e-10)
         assert float(levels[sample.classes[0, i]]) == pytest.approx(state[3], abs=1e-10)
         state = state + step * class_flow_rates(state, x, nu, K, rate)
-
-
-def test_for_two_classes_the_boundary_is_that_of_the_two_class_flow():
-    etas = [0.05, 0.2, 0.3]
-    found = class_thresholds(etas, np.full(3, 2))
-    wanted = [signal_threshold(eta, attention_rate=0.5) for eta in etas]  # beta_v = 2 beta, beta_p = beta
-    np.testing.assert_allclose(found, wanted, rtol=1e-3)
-    assert first_order_class_threshold(0.2, 2) == pytest.approx(first_order_threshold(0.2), rel=1e-12)
-    assert class_threshold(0.2, 2, attention_rate=2.0) == pytest.approx(signal_threshold(0.2), rel=1e-3)
 
 
 def test_own_thresholds_interpolate_the_boundary():

@@ -13,7 +13,6 @@ from attnbook.open_questions.many_heads.error import (
     head_scores,
     log10_head_error,
 )
-from attnbook.open_questions.many_heads.law import ManyDirectionsLaw
 from attnbook.open_questions.many_heads.random_starts import random_start
 from attnlib.single_head.law import SignalNoiseLaw
 from attnlib.single_head.population import log10_clean_error
@@ -99,24 +98,6 @@ def test_two_unequal_heads_against_a_quadrature(rho, size, step):
         exact = _quadrature(path.v[-1], path.p[-1], sample, run)
         assert abs(found.value[run] - exact) < 4.5 * found.standard_error[run]
         assert found.standard_error[run] < 0.01
-
-
-@pytest.mark.parametrize("shared", [False, True])
-def test_several_directions_against_plain_monte_carlo(shared):
-    law = ManyDirectionsLaw(50, 3000, 9.0, 0.1, shares=(0.6, 0.4))
-    sample = law.draw(1, 2, start_vectors=6)
-    v, p = random_start(sample, 3, 2.0)
-    start = (v[:, :1], p) if shared else (v, p)
-    path = train_heads(sample, 0.1, 40, heads=3, start=start, shared_values=shared, output_scale=0.7, record=[])
-    found = log10_head_error(path.v[-1], path.p[-1], sample, count=4000)
-    plain = head_error_sampled(path.v[-1], path.p[-1], sample, 20_000)
-    relative = found.value.new_tensor(math.log(10)) * found.standard_error * 10**found.value
-    assert (plain.value > 0.01).all()
-    assert ((10**found.value - plain.value).abs() < 4 * torch.hypot(relative, plain.standard_error)).all()
-    each = log10_head_error(path.v[-1], path.p[-1], sample, count=4000, per_direction=True)
-    weighted = (10**each.value) @ each.value.new_tensor(law.direction_probabilities)
-    torch.testing.assert_close(weighted.log10(), found.value, rtol=1e-12, atol=1e-12)
-    assert each.value.shape == (2, 4)
 
 
 def _problem(heads=3, q=3, batch=4, seed=0):

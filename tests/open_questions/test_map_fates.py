@@ -15,7 +15,7 @@ from attnbook.open_questions.attention_maps.fates import (
 from attnbook.single_head.flow import own_thresholds
 from attnbook.single_head.long_run import class_fates, law_at, small_then_long
 from attnlib.single_head.law import SignalNoiseLaw
-from attnlib.single_head.maps import SIGMOID, SOFTMAX, SPARSEMAX
+from attnlib.single_head.maps import SIGMOID, SOFTMAX
 
 
 def test_softmax_fates_are_the_known_study_run_by_run():
@@ -40,21 +40,6 @@ def test_thresholds_of_softmax_are_the_known_ones():
     assert curve[0] == 1
     assert np.isinf(thresholds_of_shares(curve, np.array([0.48])))
     assert len(curve) == len(SHARES) == 10
-
-
-def test_sparsemax_fates_follow_sparsemax_and_not_softmax():
-    """The same draws under both maps: the classes on which they part lie between the two boundaries."""
-    laws = [law_at(x, 100, 10**6, 0.3) for x in (2.0, 2.3, 2.6)]
-    schedule = small_then_long(100, 10**6)
-    sparse, soft = (map_fates(laws, m, schedule, draws=5, seed=1) for m in (SPARSEMAX, SOFTMAX))
-    own, other = (thresholds_of_shares(boundary_curve(m), sparse.flipped) for m in (SPARSEMAX, SOFTMAX))
-    parted = sparse.on_signal != soft.on_signal
-    assert parted.sum() >= 4
-    assert sparse.on_signal[parted].all()
-    assert (sparse.x[parted] > 0.98 * own[parted]).all()
-    assert (sparse.x[parted] < 1.02 * other[parted]).all()
-    assert ((sparse.x > own) == sparse.on_signal).mean() > 0.95
-    assert ((sparse.x > other) == sparse.on_signal).mean() < 0.9
 
 
 @pytest.mark.parametrize(

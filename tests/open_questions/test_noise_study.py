@@ -15,10 +15,8 @@ from attnbook.open_questions.noise_laws.study import (
     error_rows,
     law_named,
     strength_to_norm,
-    study_of,
 )
 from attnbook.open_questions.noise_laws.traces import spike_draws, trace_rows, two_level, two_trace_log10_error
-from attnbook.single_head.study import two_step_study
 from attnlib.randomness import stream
 from attnlib.single_head.closed_form import two_steps
 from attnlib.single_head.model import forward
@@ -56,22 +54,6 @@ def test_counted_errors_are_those_of_whole_vectors(name):
     assert row.standard_error == pytest.approx(means.std().item() / math.sqrt(300))
     torch.testing.assert_close(row.train_accuracy, path.train_accuracy[-1])
     torch.testing.assert_close(row.formula, 10 ** log10_error(path.v[-1], path.p[-1], sample), rtol=1e-9, atol=0)
-
-
-# --- verdicts --------------------------------------------------------------------------------------------------------------
-
-
-def test_gaussian_studies_are_the_two_step_page_s_own():
-    rows = error_rows(20, 200, 0.1, 0.5, strengths=(1.0, 4.5), draws=4, points=200, names=["Gaussian"])
-    study = study_of(rows["Gaussian"][1], 0.5, 0)
-    torch.testing.assert_close(study.sampled_noisy_error2, 0.1 + 0.8 * rows["Gaussian"][1].sampled)
-    assert study.margins2.shape == (4, 20)
-    sample = law_named("Gaussian", 20, 200, 4.5, 0.1).draw(0, 4, coordinates="dense")
-    torch.testing.assert_close(study.margins2, gradient_descent(sample, 0.5, 2).margins[-1])
-    own = two_step_study(
-        NoiseLaw(20, 200, 3.0, 0.1), 0.5, draws=2, test_points=1
-    )  # the reduced law is accepted as the paper's
-    assert own.draws == 2
 
 
 # --- rate ------------------------------------------------------------------------------------------------------------------

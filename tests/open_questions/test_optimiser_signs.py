@@ -71,16 +71,6 @@ def test_axis_signals_error_is_exact_for_sign_descent_and_adam():
             assert (found - expected).abs().max() < tolerance
 
 
-def test_memorisation_of_one_step_with_axis_signals():
-    law = SignalNoiseLaw(9, 52, 3.0, 0.1)
-    copy = dense_copy(law.draw(2, 800), "axis")
-    v = one_sign_step(copy, 1.0).v[-1]
-    memory = (copy.labels * torch.einsum("rnm,rm->rn", copy.noise_tokens()[:, :, 0], v)).mean(1)
-    error = memory.std().item() / math.sqrt(800)
-    assert abs(memory.mean().item() - 3.0 / axis_memory_ratio(3.0, 9, 52)) < 4 * error
-    assert abs(memory.mean().item() - 3.0 / axis_memory_ratio(3.0, 9, 54)) > 4 * error  # d - 2, not d
-
-
 def test_plane_component_of_a_sign_step_is_exact_in_the_mean_over_frames():
     """The same training set in 3000 random frames, small d: E of the squared component of sign(S) in the signals' plane."""
     d, draws = 12, 3000

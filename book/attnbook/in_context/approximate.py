@@ -28,14 +28,6 @@ from attnlib import checks
 from attnlib.arrays import Floats
 from attnlib.in_context.law import RegressionLaw
 
-__all__ = [
-    "Flow", "OneHead", "PhaseField", "approximate_gradient", "approximate_hessian", "approximate_loss", "approximate_risk",
-    "best_loss", "best_mu", "creep_of_the_pair", "gradient_flow", "growth_rates", "linear_start", "loss_bound",
-    "one_head_optimum", "pair_best_loss", "pair_best_mu", "pair_limit_step", "phase_field", "same_sign_eigenvalues",
-    "same_sign_point",
-]  # fmt: skip
-
-
 # The loss
 
 

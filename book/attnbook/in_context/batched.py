@@ -18,8 +18,6 @@ from attnlib.in_context.model import HeadWeights, initial_weights
 from attnlib.in_context.training import GRID, TrainingDiverged
 from attnlib.kernels import in_context as kernels
 
-__all__ = ["training"]
-
 RECORDS = 50  # of the page's live training: the last window of losses begins at the last record but one
 
 

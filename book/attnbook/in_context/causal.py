@@ -21,8 +21,6 @@ from attnlib import checks
 from attnlib.attention import attention_weights
 from attnlib.in_context.model import HeadWeights
 
-__all__ = ["MASKS", "LayerWeights", "causal_attention", "causal_layer", "layer_of_heads", "prompt_tokens"]
-
 MASKS = ("strict", "inclusive")
 
 

@@ -24,15 +24,6 @@ from attnlib import checks
 from attnlib.arrays import Floats
 from attnlib.in_context.law import RegressionLaw
 
-__all__ = [
-    "bayes_factor_proportional", "bayes_risk_bounds", "bayes_risk_leading_order", "bayes_risk_lower_bound",
-    "bayes_risk_proportional", "best_centred_heads", "best_preconditioner",
-    "debiased_gd_optimal_risk", "debiased_gd_optimal_step", "debiased_gd_risk", "gd_optimal_risk",
-    "gd_optimal_step", "gd_risk", "gd_risk_proportional", "linear_attention_risk", "opposite_pair_curvature",
-    "preconditioned_gd_risk", "softmax_floor", "zero_risk",
-]  # fmt: skip
-
-
 # No learning, one step, one centred step
 
 

@@ -28,19 +28,6 @@ from attnlib.extras import progress_bar
 from attnlib.in_context.experiment import Experiment
 from attnlib.in_context.training import History, TrainingDiverged, load_history, train
 
-__all__ = [
-    "HEADS",
-    "RATES",
-    "RUNS",
-    "STUDIES",
-    "experiment",
-    "load",
-    "load_rates",
-    "main",
-    "path_of",
-    "rates_experiment",
-]
-
 HEADS = (1, 2, 4, 8)
 RUNS = 10
 RATES = (1e-2, 3e-3, 3e-4, 1e-4)

@@ -23,11 +23,6 @@ from attnlib.in_context.law import RegressionLaw
 from attnlib.in_context.risk import risk_per_prompt
 from attnlib.in_context.training import History
 
-__all__ = [
-    "ACTIVE", "SHARP", "Ends", "FreeHeads", "HeadsStudy", "average_circuits", "compare_free_heads", "ends_of", "heads_study",
-    "merged_pair", "sharp_risk", "untrapped",
-]  # fmt: skip
-
 ACTIVE = 0.05  # a head with |mu| below this is a dummy
 SHARP = 0.5  # a head with |omega| above this is sharp
 _LATE = 5  # records over which the end is averaged

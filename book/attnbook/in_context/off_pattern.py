@@ -25,11 +25,6 @@ from attnlib import checks
 from attnlib.in_context.circuits import Circuits, predict
 from attnlib.in_context.law import Prompts, RegressionLaw
 
-__all__ = [
-    "KINDS", "OffPatternHessian", "SmallStart", "descend", "off_pattern_hessian", "off_pattern_size", "orbit",
-    "pattern_size", "rates_at_zero", "risk_gradient", "small_starts",
-]  # fmt: skip
-
 _LONGEST = 1000  # steps of descent from a small start; prompts that teach nothing do not leave it
 KINDS = ("symmetric", "antisymmetric", "label row and output")
 

@@ -23,18 +23,6 @@ from attnlib import checks
 from attnlib.arrays import Floats
 from attnlib.in_context.law import RegressionLaw
 
-__all__ = [
-    "FreeOptimum",
-    "Optimum",
-    "Valley",
-    "best_mu",
-    "free_optimum",
-    "one_head_optimum",
-    "pair_optimum",
-    "pair_valley",
-    "risk_landscape",
-]
-
 _ONE, _PAIR = (1.0,), (1.0, -1.0)
 _FINE = 9  # omegas of a local search
 _SEARCH_PROMPTS = 40_000

@@ -7,8 +7,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-__all__ = ["PUBLISHED", "PUBLISHED_LOSS", "PUBLISHED_STEPS", "Published"]
-
 # Losses of single batches at these steps, (training, validation), by number of heads.
 PUBLISHED_STEPS = np.arange(0, 500_001, 50_000)
 PUBLISHED_LOSS = {

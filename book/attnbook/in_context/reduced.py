@@ -28,15 +28,6 @@ from attnlib import checks
 from attnlib.in_context.law import RegressionLaw
 from attnlib.randomness import stream
 
-__all__ = [
-    "ReducedMoments",
-    "batch_means",
-    "mean_and_error",
-    "reduced_moments",
-    "reduced_risk",
-    "reduced_risk_per_batch",
-]
-
 PROMPTS = 40_000
 BATCHES = 40
 _CHUNK_NUMBERS = 1_000_000  # float64 numbers in the largest array of a chunk: 8 MB

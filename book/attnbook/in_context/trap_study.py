@@ -35,11 +35,6 @@ from attnlib.in_context import circuits
 from attnlib.in_context.experiment import Experiment
 from attnlib.in_context.training import History, made_with, train
 
-__all__ = [
-    "PLAN", "STORED", "Share", "TrapRuns", "TrapTable", "imbalance", "ranking", "read_table", "share", "stored_table",
-    "trap_runs", "trap_table",
-]  # fmt: skip
-
 STORED = Path(__file__).parent / "tables" / "trap.npz"
 _LIMIT = 0.9  # imbalance above which a run is trapped; between this and 0, a run is on its way out
 _PIECE = 5  # runs between two writes of the table

@@ -13,8 +13,6 @@ import torch
 
 from bookkit.rules import LEVEL, Evidence, both, mean_within, within
 
-__all__ = ["mean_share", "one_way", "per_draw", "tensor"]
-
 
 def tensor(values: object) -> torch.Tensor:
     """Any array of numbers or flags as a double tensor."""

@@ -16,8 +16,6 @@ import numpy as np
 
 from bookkit.rules import Evidence
 
-__all__ = ["WEIGHTS", "ends_on_signal", "flow_speed", "midpoint", "on_both_sides"]
-
 _STEP, _FINE = 0.01, 0.005  # of the clock log(1 + tau): the finer ones where a run goes beyond the time `_LATE`
 _LATE = 1e8
 _START = 1e-4  # time at which block-normalised flow takes over from its first-order solution

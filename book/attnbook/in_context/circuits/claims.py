@@ -36,8 +36,6 @@ from bookkit.rules import (
     stored_within,
 )
 
-__all__ = ["CLAIMS"]
-
 CLAIMS = ClaimSet("in_context")
 _STORED = "the stored runs at the authors' setting, those that are not trapped"
 

@@ -17,10 +17,6 @@ import torch
 from attnlib.in_context.circuits import Circuits
 from bookkit.figures import COLOURS, SHADES
 
-__all__ = [
-    "colour_map", "draw_evolution", "draw_heads", "draw_key_query", "draw_output_value", "records_near", "symmetric_limit",
-]  # fmt: skip
-
 _COLOURS = (  # negative, zero, positive
     SHADES["deep negative"], COLOURS["clean"], SHADES["paper"], COLOURS["noisy"], SHADES["deep positive"],
 )  # fmt: skip

@@ -39,12 +39,6 @@ from attnlib.in_context.model import HeadWeights, initial_weights
 from attnlib.in_context.risk import risk_per_prompt
 from attnlib.in_context.training import History, train
 
-__all__ = [
-    "PATTERN_SHARES", "STRONG", "BesideStudy", "CircuitStudy", "HeadStatistics", "antisymmetric_share",
-    "beside_study", "circuit_study", "gain_of_turning", "head_statistics", "off_diagonal_memory", "query_weights",
-    "without_turning",
-]  # fmt: skip
-
 STRONG = 0.5  # |mu| above which a head carries weight
 _PIECE = 500  # prompts at a time: what keeps a page's memory small
 PATTERN_SHARES = (

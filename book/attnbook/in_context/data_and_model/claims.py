@@ -14,8 +14,6 @@ from attnlib.in_context.model import attend
 from bookkit.claims import ClaimSet, Source
 from bookkit.rules import Evidence, agrees, both, exactly, within
 
-__all__ = ["CLAIMS"]
-
 CLAIMS = ClaimSet("in_context")
 
 

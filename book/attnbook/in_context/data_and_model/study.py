@@ -25,23 +25,6 @@ from attnlib.in_context.training import train
 from attnlib.kernels import prompt_stream
 from attnlib.randomness import stream
 
-__all__ = [
-    "LOUD",
-    "Conventions",
-    "DataStudy",
-    "Limit",
-    "ask_about",
-    "compare_conventions",
-    "data_study",
-    "permuted",
-    "query_gradient",
-    "redraw_labels",
-    "small_omega",
-    "softmax_twice",
-    "training_batch",
-    "training_prompt",
-]
-
 LOUD = 1.0  # noise_std of the checks that look at the noise: at 0.01 nobody could see a wrong constant
 _OMEGAS = (0.4, 0.2, 0.1, 0.05, 0.025, 0.0125)
 _SHARP = (0.5, -0.25), (2.0, -1.0)  # omega, mu of the heads whose conditional mean is measured: uneven weights

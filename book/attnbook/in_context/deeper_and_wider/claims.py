@@ -29,8 +29,6 @@ from bookkit.rules import (
     within,
 )
 
-__all__ = ["CLAIMS"]
-
 CLAIMS = ClaimSet("in_context")
 
 _TRAINED = "training long enough: the page's default number of steps"

@@ -32,11 +32,6 @@ from attnlib.in_context.estimators import bayes_risk, conditional_risk, kernel_w
 from attnlib.in_context.law import RegressionLaw, toeplitz_covariance
 from attnlib.in_context.model import HeadWeights, initial_weights
 
-__all__ = [
-    "CausalFinding", "LoadFinding", "MapFinding", "NoiseFinding", "ScaleFinding", "TaskFinding", "WiderStudy", "authors_attention",
-    "bayes_factor", "causal_finding", "load_finding", "scale_finding", "superposition_cost", "wider_study",
-]  # fmt: skip
-
 SCALES = (0.02, 0.05, 0.1, 0.2)
 
 

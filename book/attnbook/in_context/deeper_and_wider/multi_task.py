@@ -31,11 +31,6 @@ from attnlib import checks
 from attnlib.kernels.prompt_stream import normals_per_prompt
 from attnlib.randomness import stream
 
-__all__ = [
-    "AUTHORS_SUPPORTS", "MultiTaskLaw", "MultiTaskPrompts", "best_linear_maps", "centred_linear_answers", "linear_risks",
-    "paired_heads", "separate_maps", "superposed_heads",
-]  # fmt: skip
-
 AUTHORS_SUPPORTS = ((0, 1, 2, 3), (2, 3, 4, 5))
 
 

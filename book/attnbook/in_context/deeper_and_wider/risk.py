@@ -20,8 +20,6 @@ from attnbook.in_context.deeper_and_wider.stack import StackWeights, predict_sta
 from attnlib import checks
 from attnlib.in_context.law import Prompts, RegressionLaw
 
-__all__ = ["centred_linear_answer", "plain_risk", "risk_beside_linear"]
-
 _PART = 200  # prompts at a time
 
 

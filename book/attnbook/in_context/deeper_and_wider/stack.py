@@ -20,10 +20,6 @@ from attnlib.in_context.circuits import Circuits
 from attnlib.in_context.model import STARTS, require_even_heads
 from attnlib.randomness import stream
 
-__all__ = [
-    "LayerCircuits", "StackWeights", "initial_stack", "predict_stack", "run_stack", "stack_circuits", "stack_of_circuits",
-]  # fmt: skip
-
 _SMALL = {"small_id": 1e-6, "small_id_qk": 1e-4, "oppo_small_id": 1e-6}
 
 

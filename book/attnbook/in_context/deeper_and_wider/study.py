@@ -39,8 +39,6 @@ from attnlib.in_context.experiment import Experiment
 from attnlib.in_context.law import RegressionLaw, toeplitz_covariance
 from attnlib.in_context.training import made_with
 
-__all__ = ["TABLE", "TRAINING_SEED", "Spec", "Trained", "WiderSetting", "main", "obtain", "replay", "specs"]
-
 TABLE = Path(__file__).parent / "tables" / "wider.npz"
 TRAINING_SEED = 0  # of every training: the page's own seed is that of held-out prompts and of untrained starts
 DEPTH_NAMES = ("one layer", "two layers", "two tied layers", "two layers, inclusive mask")

@@ -33,8 +33,6 @@ from attnlib.in_context.training import TrainingDiverged
 from attnlib.kernels import prompt_stream
 from attnlib.kernels.dispatch import has_numba
 
-__all__ = ["DeepHistory", "starting_stack", "train_deep", "training_prompts"]
-
 _NORMALS_AT_ONCE = 400_000  # 3 MB; prompts, tokens and casts take several times as much
 _DTYPES = {"float32": torch.float32, "float64": torch.float64}
 

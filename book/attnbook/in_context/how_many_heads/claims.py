@@ -17,8 +17,6 @@ from attnbook.in_context.trap_study import TrapRuns, imbalance
 from bookkit.claims import ClaimSet, Source, Verdict
 from bookkit.rules import Evidence, NothingToMeasure, agrees, both, share_within, stored_within, within
 
-__all__ = ["CLAIMS"]
-
 CLAIMS = ClaimSet("in_context")
 
 _STORED = "the stored runs at the authors' setting"

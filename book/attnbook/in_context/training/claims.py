@@ -30,8 +30,6 @@ from bookkit.rules import (
     within,
 )
 
-__all__ = ["CLAIMS"]
-
 CLAIMS = ClaimSet("in_context")
 
 _STORED = "the stored runs at the authors' setting"

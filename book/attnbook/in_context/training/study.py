@@ -27,12 +27,6 @@ from attnlib.in_context.model import initial_weights
 from attnlib.in_context.risk import risk_of
 from attnlib.in_context.training import History, train
 
-__all__ = [
-    "Late", "LinearStart", "Resumed", "TrainingStudy", "Watched",
-    "batch_losses", "first_below", "interrupt_after", "late", "linear_start",
-    "mean_late_loss", "resume_study", "sign_agreement", "thinned", "training_study", "watch",
-]  # fmt: skip
-
 _DECAYS = ("Adam", 0.0), ("AdamW", 0.0), ("AdamW", None)
 _LATE = 5  # records over which the end is averaged
 

@@ -18,8 +18,6 @@ from attnbook.in_context.two_numbers_per_head.study import FLAT_TO, LAST, EndPoi
 from bookkit.claims import ClaimSet, Source, Verdict
 from bookkit.rules import Evidence, agrees, both, estimate_within, mean_within, within
 
-__all__ = ["CLAIMS"]
-
 CLAIMS = ClaimSet("in_context")
 
 

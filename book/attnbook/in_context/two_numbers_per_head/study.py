@@ -22,24 +22,6 @@ from attnlib.in_context.risk import risk_per_prompt
 from attnlib.in_context.training import History, train
 from attnlib.randomness import stream
 
-__all__ = [
-    "FLAT_TO",
-    "LAST",
-    "EndPoints",
-    "Reduction",
-    "TwoNumbersStudy",
-    "as_text",
-    "dense_risk_per_batch",
-    "end_points",
-    "jitter_cost",
-    "jitter_price",
-    "optimum_scan",
-    "reduction_check",
-    "stored_runs",
-    "stored_sizes",
-    "two_numbers_study",
-]
-
 FLAT_TO = 0.14  # |omega| of the trained pairs at d = 5, in units of sqrt(5/d) elsewhere
 _DENSE_RUNS = 1000  # streams of dense prompts begin here: the reduced prompts of batch k come from (seed, role, k)
 _DENSE_PROMPTS = 1250  # per batch

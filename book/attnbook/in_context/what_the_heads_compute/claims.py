@@ -42,16 +42,6 @@ from bookkit.rules import (
     within,
 )
 
-__all__ = [
-    "CLAIMS",
-    "EstimatorStudy",
-    "NoiseScan",
-    "Published",
-    "estimator_study",
-    "published_figures",
-    "trained_heads",
-]
-
 CLAIMS = ClaimSet("in_context")
 LIVE_STEPS, LIVE_RUNS = 20_000, 6
 _LINEAR_RUNS = 10  # of linear attention: with five, Student's t leaves room for a step 5 % larger

@@ -21,15 +21,6 @@ from attnlib.in_context.estimators import preconditioned_step
 from attnlib.in_context.law import Prompts, RegressionLaw
 from attnlib.randomness import stream
 
-__all__ = [
-    "as_raw",
-    "linear_risks",
-    "optimal_linear_circuits",
-    "preconditioner_of",
-    "predict_linear",
-    "train_linear_attention",
-]
-
 
 def predict_linear(circuits: Circuits, prompts: Prompts, *, normalised: bool) -> torch.Tensor:
     r"""$\sum_hV_hZZ^\top M_hz_q$, over $L$ if `normalised`: (..., B). Leading axes of circuits and prompts broadcast.

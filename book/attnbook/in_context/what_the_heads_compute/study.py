@@ -26,17 +26,6 @@ from attnlib.in_context.estimators import bayes_risk, conditional_risk, kernel_w
 from attnlib.in_context.law import Prompts, RegressionLaw
 from attnlib.randomness import stream
 
-__all__ = [
-    "LENGTHS",
-    "Curve",
-    "LengthStudy",
-    "OffPattern",
-    "crossing",
-    "length_study",
-    "off_pattern",
-    "off_pattern_parts",
-]
-
 LENGTHS = (5, 10, 20, 40, 60, 80, 100, 120, 160, 240, 320, 500)
 _PIECE = 200_000  # numbers in the largest array of a piece: 1.6 MB, which caches hold
 _REFERENCES = ("gd1", "gd_optimal", "debiased", "bayes")

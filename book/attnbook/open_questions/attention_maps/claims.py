@@ -34,8 +34,6 @@ from bookkit.rules import (
     within,
 )
 
-__all__ = ["CLAIMS"]
-
 CLAIMS = ClaimSet("open_questions")
 _BOUNDARIES = {"softmax at temperature 0.5": 1.571, "sparsemax": 1.504, "entmax-1.5": 1.573, "softmax": 1.621,
                "linearised softmax": 1.625, "softmax at temperature 2": 1.707}  # fmt: skip

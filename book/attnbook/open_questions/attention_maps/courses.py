@@ -39,20 +39,6 @@ from attnlib.single_head.maps import (
 )
 from attnlib.single_head.training import train_heads
 
-__all__ = [
-    "MAPS",
-    "NORMALISED",
-    "UNNORMALISED",
-    "LocalAttention",
-    "MapCourse",
-    "StepWindow",
-    "local_attention",
-    "map_courses",
-    "step_windows",
-    "two_steps",
-    "unnormalised_p2",
-]
-
 NORMALISED = (softmax(0.5), SPARSEMAX, ENTMAX15, SOFTMAX, LINEARISED, softmax(2.0), HARDMAX)  # by slope at zero
 UNNORMALISED = (SIGMOID, HALF_PLUS)
 MAPS = (*NORMALISED, *UNNORMALISED)

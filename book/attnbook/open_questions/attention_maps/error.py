@@ -25,14 +25,6 @@ from attnlib.single_head.maps import AttentionMap
 from attnlib.single_head.model import forward
 from attnlib.single_head.population import Estimate, FreshScores, scores_of_fresh_data
 
-__all__ = [
-    "log10_map_error",
-    "log10_map_error_of_scores",
-    "log10_map_errors",
-    "map_error_conditioned",
-    "map_error_sampled",
-]
-
 Tensor = torch.Tensor
 
 _PEAKS = 3  # highest local maxima of the coarse search that are followed

@@ -25,18 +25,6 @@ from attnlib.single_head.law import Sample, SignalNoiseLaw
 from attnlib.single_head.maps import LINEAR, SOFTMAX, AttentionMap, softmax
 from attnlib.single_head.training import train_heads
 
-__all__ = [
-    "SHARES",
-    "MapFates",
-    "boundary_curve",
-    "equal_to_slower_attention",
-    "linear_fates",
-    "logit_moves",
-    "map_fates",
-    "thresholds_of_shares",
-    "trap_exits",
-]
-
 SHARES = np.linspace(0.0, 0.45, 10)  # of flips, where boundaries are computed
 
 

@@ -23,8 +23,6 @@ from attnlib import checks
 from attnlib.single_head.maps import SOFTMAX, AttentionMap
 from attnlib.single_head.population import FreshScores
 
-__all__ = ["MapFlow", "map_descent", "map_flow", "map_rates", "map_threshold"]
-
 Tensor = torch.Tensor
 
 

@@ -24,8 +24,6 @@ import numpy as np
 from attnbook.single_head.margin import Tokens
 from attnbook.single_head.svm import NotSeparable, hard_margin
 
-__all__ = ["SELECTIONS", "best_of_all", "product_costs", "selected", "unnormalised_cost", "unnormalised_svm"]
-
 SELECTIONS = ("free", "shared", "noise")
 
 

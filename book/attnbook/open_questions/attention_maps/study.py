@@ -32,8 +32,6 @@ from attnlib import checks
 from attnlib.single_head.law import Sample, SignalNoiseLaw
 from attnlib.single_head.maps import ENTMAX15, LINEAR, LINEARISED, SPARSEMAX, AttentionMap, relu, softmax
 
-__all__ = ["MARGIN_NORMS", "MOVING", "MapsStudy", "maps_study"]
-
 MOVING = tuple(m for m in NORMALISED if m.slope(2) > 0)
 _COMPARED = (SPARSEMAX, ENTMAX15, softmax(0.5))  # maps whose boundary lies well below softmax's
 MARGIN_NORMS = (5.0, 10.0, 16.0, 24.0)

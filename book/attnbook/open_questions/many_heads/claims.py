@@ -20,8 +20,6 @@ from attnlib.single_head.training import gradient_descent, train_heads
 from bookkit.claims import ClaimSet, Source
 from bookkit.rules import LEVEL, Evidence, agrees, both, exactly, mean_within, share_within, statistic_within, within
 
-__all__ = ["CLAIMS"]
-
 CLAIMS = ClaimSet("open_questions")
 
 

@@ -27,8 +27,6 @@ from attnbook.open_questions.many_heads.margin_study import (
 from bookkit.claims import ClaimSet, Source
 from bookkit.rules import LEVEL, Evidence, both, exactly, mean_within, within
 
-__all__ = ["CLAIMS", "HeadStudy", "head_study"]
-
 CLAIMS = ClaimSet("open_questions")
 
 

@@ -30,19 +30,6 @@ from attnlib.single_head.model import forward
 from attnlib.single_head.population import log10_clean_error
 from attnlib.single_head.training import Trajectory, train_heads
 
-__all__ = [
-    "VARIANTS",
-    "Variant",
-    "Window",
-    "equal_heads",
-    "heads_courses",
-    "heads_fates",
-    "long_clock",
-    "two_step_window",
-    "two_steps_apart",
-    "window_edge",
-]
-
 
 @dataclass(frozen=True)
 class Variant:

@@ -29,8 +29,6 @@ from attnlib.randomness import stream
 from attnlib.single_head.law import Sample
 from attnlib.single_head.population import Estimate
 
-__all__ = ["HeadScores", "head_error_sampled", "head_scores", "log10_head_error"]
-
 _LOG10 = math.log(10.0)
 _FREEDOM = 5.0  # of the Student densities: tails heavier than the integrand's
 _ENTRIES = 1 << 22  # numbers of the largest array that sampling holds at once

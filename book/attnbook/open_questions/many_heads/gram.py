@@ -19,9 +19,6 @@ from attnlib import checks
 from attnlib.gaussian import bartlett_rows
 from attnlib.randomness import stream
 
-__all__ = ["SelectionGram", "head_norms", "minimum_norms", "multipliers", "one_class", "selection_gram"]
-
-
 # --- the Gram matrix of a selection ----------------------------------------------------------------------------------------
 
 

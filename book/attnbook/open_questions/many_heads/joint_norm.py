@@ -18,8 +18,6 @@ from attnbook.single_head.svm import NotConverged, NotSeparable, hard_margin
 from attnlib import checks
 from attnlib.randomness import stream
 
-__all__ = ["attention_norm", "joint_cost", "joint_value"]
-
 _WALL = 1e12  # value where attention is so hard on a bad selection that no v exists in float64
 
 

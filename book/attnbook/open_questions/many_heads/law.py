@@ -23,8 +23,6 @@ from attnlib.gaussian import bartlett_rows
 from attnlib.randomness import stream
 from attnlib.single_head.law import Sample, SignalNoiseLaw
 
-__all__ = ["ManyDirectionsLaw"]
-
 
 @dataclass(frozen=True)
 class ManyDirectionsLaw(SignalNoiseLaw):

@@ -30,23 +30,6 @@ from attnbook.single_head.margin import PATTERNS, Tokens, pattern_selection
 from attnbook.single_head.svm import NotConverged, NotSeparable
 from attnlib import checks
 
-__all__ = [
-    "Best",
-    "best_of",
-    "best_of_all",
-    "best_of_patterns",
-    "best_split",
-    "class_cost",
-    "division_threshold",
-    "every_selection",
-    "limit_cost",
-    "norm_gradient",
-    "saddle_excess",
-    "soft_ascent",
-    "tie_norm",
-]
-
-
 # --- searching selections --------------------------------------------------------------------------------------------------
 
 

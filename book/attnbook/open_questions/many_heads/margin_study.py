@@ -37,8 +37,6 @@ from attnlib.single_head.law import Sample, SignalNoiseLaw
 from attnlib.single_head.population import log10_clean_error
 from attnlib.single_head.training import gram_descent
 
-__all__ = ["HEADS", "LOW_NORMS", "SIZES", "FactorStudy", "HeadMarginStudy", "factor_study", "head_margin_study"]
-
 CLEAN, FLIPPED, DIMENSION = 4, 1, 1200
 LOW_NORMS = (12.0, 15.0, 20.0, 25.0, 32.0, 40.0)  # x from 0.48 to 5.33
 HIGH_NORMS = (45.0, 50.0, 70.0, 120.0)  # u = x/4 = 1.69, 2.08, 4.08, 12

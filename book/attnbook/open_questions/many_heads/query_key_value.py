@@ -24,16 +24,6 @@ from attnlib.single_head.law import Sample
 from attnlib.single_head.model import gradients, loss
 from attnlib.single_head.training import Trajectory
 
-__all__ = [
-    "FactorTrajectory",
-    "Factors",
-    "direct_heads",
-    "factor_gradients",
-    "fixed_query_and_output",
-    "gaussian_factors",
-    "train_factors",
-]
-
 
 @dataclass(frozen=True)
 class Factors:

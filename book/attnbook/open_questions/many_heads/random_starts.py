@@ -28,16 +28,6 @@ from attnlib import checks
 from attnlib.single_head.law import Sample, SignalNoiseLaw
 from attnlib.single_head.training import train_heads
 
-__all__ = [
-    "Divided",
-    "HeadsCourse",
-    "across_directions",
-    "difference_growth",
-    "divided_classes",
-    "random_heads",
-    "random_start",
-]
-
 
 def random_start(sample: Sample, heads: int, size: float) -> tuple[torch.Tensor, torch.Tensor]:
     """(v_0, p_0), both (R, H, m): independent Gaussian vectors of R^d with expected norms size / 4 and size.

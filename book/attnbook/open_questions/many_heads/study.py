@@ -25,16 +25,6 @@ from attnbook.single_head.long_run import Course, Fates, law_at, log_steps
 from attnlib import checks
 from attnlib.single_head.law import Sample, SignalNoiseLaw
 
-__all__ = [
-    "GROWTH_BINS",
-    "PAPER_SIZE",
-    "WINDOW_ROWS",
-    "WINDOW_STEPS",
-    "ManyHeadsStudy",
-    "many_heads_study",
-    "thresholds",
-]
-
 PAPER_SIZE = SignalNoiseLaw(200, 40_000, 30.0, 0.05)
 WINDOW_ROWS = {1: (1.0, 1.0), 2: (2.0, 1 / 2), 4: (4.0, 1 / 4), 8: (8.0, 1 / 8), "frozen": (1.0, 0.0)}
 WINDOW_STEPS = (1.0, 1.5, 2.0, 2.5, 3.0, 5.0, 8.0, 12.0)

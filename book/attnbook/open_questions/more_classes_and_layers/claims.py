@@ -17,8 +17,6 @@ from attnbook.open_questions.second_solver import on_both_sides
 from bookkit.claims import ClaimSet, Source
 from bookkit.rules import LEVEL, Evidence, agrees, both, mean_within, within
 
-__all__ = ["CLAIMS"]
-
 CLAIMS = ClaimSet("open_questions")
 
 

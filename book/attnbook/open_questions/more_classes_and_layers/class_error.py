@@ -23,8 +23,6 @@ from attnlib import checks
 from attnlib.randomness import stream
 from attnlib.single_head.population import Estimate, FreshScores, log10_error_of_scores
 
-__all__ = ["ClassError", "class_error", "class_error_bounds", "class_error_sampled"]
-
 _GRID = 1001  # points at which the law of p . xi given an error is tabulated
 
 

@@ -24,16 +24,6 @@ import numpy as np
 from attnbook.open_questions.second_solver import midpoint
 from attnlib import checks
 
-__all__ = [
-    "class_ends_on_signal",
-    "class_flow_rates",
-    "class_threshold",
-    "class_thresholds",
-    "first_order_class_threshold",
-    "in_class_trap",
-    "own_class_thresholds",
-]
-
 _HIGHEST = 40.0  # no boundary is looked for above this x
 _LAST_TIME = 1e5
 _STEPS = 250  # Runge-Kutta steps on the clock log(1 + tau)

@@ -24,8 +24,6 @@ from attnbook.open_questions.more_classes_and_layers.classes import (
 )
 from attnlib import checks
 
-__all__ = ["ClassFates", "ClassTrajectory", "class_descent", "class_fates", "class_gram_descent", "class_margins"]
-
 _BYTES_AT_ONCE = 4 << 20  # of Gram matrices, which then stay in the cache of a core
 
 

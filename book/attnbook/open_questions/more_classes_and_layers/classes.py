@@ -24,16 +24,6 @@ from attnlib import checks
 from attnlib.gaussian import bartlett_rows
 from attnlib.randomness import stream
 
-__all__ = [
-    "ClassSample",
-    "ClassTwoSteps",
-    "ClassesLaw",
-    "class_gradients",
-    "class_outputs",
-    "class_two_steps",
-    "stacked",
-]
-
 
 @dataclass(frozen=True)
 class ClassSample:

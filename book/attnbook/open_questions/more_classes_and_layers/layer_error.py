@@ -21,8 +21,6 @@ from attnlib.randomness import stream
 from attnlib.single_head.law import Sample
 from attnlib.single_head.population import Estimate, scores_of_fresh_data
 
-__all__ = ["log10_error_of_mixed_tokens", "noise_phase_error", "sampled_error_of_layers"]
-
 _REACH, _POINTS = 60.0, 6001  # standard deviations and points of the trapezoid rule: errors down to 10^-700
 
 

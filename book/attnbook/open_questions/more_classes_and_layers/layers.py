@@ -22,16 +22,6 @@ from attnlib import checks
 from attnlib.single_head.law import Sample
 from attnlib.single_head.model import gradients, pulls
 
-__all__ = [
-    "ARCHITECTURES",
-    "Architecture",
-    "LayersTrajectory",
-    "layer_gradients",
-    "layer_outputs",
-    "signal_first",
-    "train_layers",
-]
-
 
 @dataclass(frozen=True)
 class Architecture:

@@ -16,8 +16,6 @@ from attnbook.open_questions.more_classes_and_layers.layers import Architecture,
 from attnlib import checks
 from attnlib.single_head.law import Sample
 
-__all__ = ["FrozenTrajectory", "train_frozen"]
-
 
 @dataclass(frozen=True)
 class FrozenTrajectory:

@@ -21,8 +21,6 @@ from attnlib.single_head.law import Sample, SignalNoiseLaw
 from attnlib.single_head.population import scores_of_fresh_data
 from attnlib.single_head.training import gaussian_start
 
-__all__ = ["FROZEN", "NSNR2", "TRAINED", "FrozenRun", "LayersStudy", "TrainedRun", "layers_law", "layers_study"]
-
 NSNR2 = (1.0, 2.0, 4.5)
 FROZEN = ("one layer", "residual", "weak mix", "strong mix", "no residual", "noise sees signal", "signal sees noise")
 TRAINED = (("residual", 1e-4), ("residual", 1e-3), ("no residual", 1e-3))  # step of W over beta

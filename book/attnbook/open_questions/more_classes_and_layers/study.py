@@ -29,22 +29,6 @@ from attnlib.single_head.law import SignalNoiseLaw
 from attnlib.single_head.population import log10_clean_error
 from attnlib.single_head.training import gram_descent
 
-__all__ = [
-    "CELL_NSNR2",
-    "CELL_STEPS",
-    "CLASSES",
-    "ERROR_X",
-    "FATE_CASES",
-    "LATE_X",
-    "TWO_STEP_X",
-    "ClassesLayersStudy",
-    "LateRow",
-    "TwoStepRow",
-    "benign_cells",
-    "classes_layers_study",
-    "trap_exits",
-]
-
 CLASSES = (2, 3, 5, 10)
 TWO_STEP_X = (0.8, 1.25, 2.0)
 LATE_X = (0.5, 0.8, 1.25, 2.0, 3.0)

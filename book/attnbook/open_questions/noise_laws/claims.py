@@ -44,8 +44,6 @@ from bookkit.rules import (
     within,
 )
 
-__all__ = ["CLAIMS", "TARGETS", "NoiseStudy", "noise_study"]
-
 CLAIMS = ClaimSet("open_questions")
 TARGETS = (0.6, 0.8, 0.9, 1.0, 1.1, 1.25, 1.6, 2.0)  # expected x_h of the runs with heavy radial tails
 _XS = (0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0, 1.15, 1.3, 1.6, 2.2)  # rho^2 n / 2d of the runs with correlated noise

@@ -12,8 +12,6 @@ import numpy as np
 
 from attnlib import checks
 
-__all__ = ["AutoRegressive", "Covariance", "Diagonal", "Spiked"]
-
 
 class Covariance:
     """The identity; subclasses are other covariances of d-vectors. Vectors are the last axis of an array."""

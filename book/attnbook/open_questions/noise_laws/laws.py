@@ -30,8 +30,6 @@ from attnlib.randomness import stream
 from attnlib.single_head.law import Sample, SignalNoiseLaw
 from attnlib.single_head.population import FreshScores, log10_error_of_scores
 
-__all__ = ["NoiseLaw", "effective_trace", "log10_error", "seen_by_noise"]
-
 
 @dataclass(frozen=True)
 class NoiseLaw(SignalNoiseLaw):

@@ -31,10 +31,6 @@ from attnbook.single_head.svm import hard_margin
 from attnlib import checks
 from attnlib.single_head.law import Sample, SignalNoiseLaw
 
-__all__ = [
-    "CorrelatedFates", "RadialFates", "correlated_fates", "late_phase", "norms_only", "radial_fates",
-]  # fmt: skip
-
 
 def norms_only(sample: Sample) -> Sample:
     """The same labels, signals and noise lengths, noise tokens orthogonal. Needs reduced coordinates, T = 2 and d >= n + 2."""

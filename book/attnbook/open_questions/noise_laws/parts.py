@@ -14,9 +14,6 @@ import numpy as np
 
 from attnlib import checks
 
-__all__ = ["Entries", "Rademacher", "RadialT", "Sparse", "StudentT", "Uniform"]
-
-
 # --- entries ---------------------------------------------------------------------------------------------------------------
 
 

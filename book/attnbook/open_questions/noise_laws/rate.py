@@ -21,8 +21,6 @@ from attnlib.randomness import stream
 from attnlib.single_head.closed_form import two_steps
 from attnlib.single_head.population import log10_error_of_scores
 
-__all__ = ["RateRow", "gap_slope", "universality_gaps"]
-
 
 @dataclass(frozen=True)
 class RateRow:

@@ -38,16 +38,6 @@ from attnlib.single_head.law import Sample
 from attnlib.single_head.population import log10_clean_error, noisy_error
 from bookkit.claims import Check, Verdict
 
-__all__ = [
-    "LAWS",
-    "ErrorRow",
-    "broken",
-    "claim_matrix",
-    "error_rows",
-    "law_named",
-    "strength_to_norm",
-]
-
 LAWS: dict[str, dict] = {
     "Gaussian": {},
     "Rademacher": {"entries": Rademacher()},

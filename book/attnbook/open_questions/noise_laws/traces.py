@@ -28,8 +28,6 @@ from attnlib import checks
 from attnlib.single_head.closed_form import two_steps
 from attnlib.single_head.law import SignalNoiseLaw
 
-__all__ = ["SpikeDraws", "TraceRow", "spike_draws", "trace_rows", "two_level", "two_trace_log10_error"]
-
 
 def two_trace_log10_error(
     law: NoiseLaw, step_size: float, clean: torch.Tensor, noisy: torch.Tensor, traces: tuple[float, float]

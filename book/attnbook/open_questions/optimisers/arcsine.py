@@ -28,8 +28,6 @@ from attnlib.single_head.population import FreshScores, log10_error_of_scores
 from attnlib.single_head.rules import BLOCK_NORMALISED
 from attnlib.single_head.training import Trajectory, train_heads
 
-__all__ = ["SignCourse", "arcsine_kernel", "off_the_signals", "predicted_sign_descent"]
-
 
 @dataclass(frozen=True)
 class SignCourse:

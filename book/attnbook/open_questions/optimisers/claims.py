@@ -19,8 +19,6 @@ from attnbook.open_questions.optimisers.study import OptimiserStudy, SignSteps
 from bookkit.claims import ClaimSet, Source
 from bookkit.rules import LEVEL, Evidence, NothingToMeasure, agrees, both, exactly, mean_within, median_within, within
 
-__all__ = ["CLAIMS"]
-
 CLAIMS = ClaimSet("open_questions")
 
 

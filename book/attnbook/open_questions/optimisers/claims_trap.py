@@ -14,8 +14,6 @@ from attnbook.single_head.flow import own_thresholds
 from bookkit.claims import ClaimSet, Source
 from bookkit.rules import LEVEL, Evidence, agrees, both, mean_within, share_within, within
 
-__all__ = ["TRAP_CLAIMS"]
-
 TRAP_CLAIMS = ClaimSet("open_questions")
 FULL_BATCH = ("gradient descent", "heavy ball 0.9", "heavy ball 0.99", "Nesterov 0.9", "normalised", "block-normalised")
 

@@ -33,8 +33,6 @@ from attnlib.single_head.rules import (
 )
 from attnlib.single_head.training import Trajectory, train_heads
 
-__all__ = ["LINE_UP", "Entry", "Milestones", "class_attention", "compare_rules", "matched_step", "milestones"]
-
 UNIT = 5.0  # beta d / n of gradient descent
 LOSS = 0.01  # the second moment of comparison
 

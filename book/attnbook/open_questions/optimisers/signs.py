@@ -27,18 +27,6 @@ from attnlib import checks
 from attnlib.randomness import stream
 from attnlib.single_head.law import Sample
 
-__all__ = [
-    "adam_second_step",
-    "axis_error",
-    "axis_memory_ratio",
-    "dense_copy",
-    "exponent",
-    "exponent_ratio_flat",
-    "exponent_ratio_random",
-    "mean_one_norm",
-    "mean_square_one_norm",
-]
-
 BASES = ("axis", "flat", "random")
 
 

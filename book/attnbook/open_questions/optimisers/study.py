@@ -44,17 +44,6 @@ from attnlib.single_head.rules import (
 )
 from attnlib.single_head.training import train_heads
 
-__all__ = [
-    "MAP_THETAS",
-    "MAP_XS",
-    "OptimiserStudy",
-    "SignSteps",
-    "SignTrack",
-    "optimiser_study",
-    "sign_steps",
-    "sign_track",
-]
-
 MAP_XS = tuple(np.geomspace(0.1, 2.0, 14).tolist())
 MAP_THETAS = tuple(np.geomspace(1.25, 80.0, 13).tolist())
 SIGN_STEPS = (1, 2, 3, 5, 10, 20, 30, 50, 70, 100, 150)

@@ -29,18 +29,6 @@ from attnbook.single_head.flow import first_order_threshold, flow_rates, in_trap
 from attnlib import checks
 from attnlib.randomness import stream
 
-__all__ = [
-    "FirstPass",
-    "block_rates",
-    "block_threshold",
-    "entered_and_left",
-    "first_pass",
-    "own_block_thresholds",
-    "pass_then_descent",
-    "pass_threshold",
-    "runs_from_anywhere",
-]
-
 _START = 1e-4  # time at which the first-order solution hands over to the solver
 _HIGHEST = 40.0
 

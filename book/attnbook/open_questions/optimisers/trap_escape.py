@@ -29,16 +29,6 @@ from attnlib.single_head.rules import (
 )
 from attnlib.single_head.training import train_heads
 
-__all__ = [
-    "CANDIDATES",
-    "Outcome",
-    "after_first_pass",
-    "batch_sweep",
-    "candidate_fates",
-    "escape_map",
-    "rule_fates",
-]
-
 
 @dataclass(frozen=True)
 class Outcome:
