@@ -1,0 +1,84 @@
+r"""Claims N2 to N6: what each fault of a public script's gradient in p does after two steps. Letters as in the chapter of proofs."""
+
+from __future__ import annotations
+
+import torch
+
+from attnbook.single_head.public_script.study import ScriptStudy
+from bookkit.claims import ClaimSet
+from bookkit.rules import Evidence, agrees, both, exactly, within
+
+__all__ = ["CLAIMS", "diagonal_attention"]
+
+CLAIMS = ClaimSet("single_head")
+
+
+def _finite_d(study: ScriptStudy) -> dict:
+    return {"allowance": (study.law.n + 1) / study.law.d, "allowance_text": "finite d: (n + 1)/d"}
+
+
+@CLAIMS.claim("N2", wrong=0.9, uses="R4")
+def printed_knows_no_label(study: ScriptStudy, constant: float) -> Evidence:
+    r"""with the printed gradient attention does not know who is flipped
+    $p_2 = -c\,\mathbf 1$, and the signals have random directions: the weight on the signal has mean $\tfrac12$, flipped or not
+    wrong: 0.9 times one half"""
+    found = (study.mean_over(noisy, study.attention["printed"]) for noisy in (False, True))
+    return both(*(agrees(mean, constant / 2) for mean in found))
+
+
+@CLAIMS.claim("N3", wrong=1.2, uses="R4")
+def printed_leaves_wrong_labels(study: ScriptStudy, constant: float) -> Evidence:
+    r"""with the printed gradient two steps do not fit the flipped labels
+    in at least 95 % of draws at least one flipped label is not fitted
+    wrong: at least one flipped label, 1.2 times as many as are flipped"""
+    missed = ((study.margins["printed"] <= 0) & study.noisy).sum(1).double()
+    flipped = study.noisy.sum(1).double()
+    low = torch.where(flipped > 0, 1.0 if constant == 1 else constant * flipped, torch.nan)
+    return within(torch.where(flipped > 0, missed, torch.nan), low=low, quantity="flipped labels not fitted")
+
+
+@CLAIMS.claim("N4", wrong=0.5, uses="C5 C13")
+def sign_turns_attention_round(study: ScriptStudy, constant: float) -> Evidence:
+    r"""the wrong sign alone turns attention round
+    $s_i$ becomes $1 - s_i$ for each sample, whatever the draw
+    wrong: one half in place of 1"""
+    return exactly(study.attention["sign"], constant - study.attention["right"], tolerance=1e-9)
+
+
+def diagonal_attention(study: ScriptStudy) -> tuple[torch.Tensor, torch.Tensor]:
+    r"""Weights of clean and of flipped samples, (R, 2), where the mean score is not subtracted: $\sigma(P' - a^2 g)$ with
+    $P' = \frac{\beta\rho^2}{4n}\, b\,(|C| g_c - |N| g_n)$, with orthogonal noise."""
+    field, law = study.field, study.law
+    noise2 = law.d * law.noise_std**2
+    pull = study.step_size * law.signal_norm**2 / (4 * law.n) * field.b
+    shared = pull * (study.clean_counts * field.slope_clean - study.noisy_counts * field.slope_noisy)
+    own = study.step_size * noise2 / (4 * law.n) * field.a
+    return torch.sigmoid(shared - own * field.slope_clean), torch.sigmoid(shared - own * field.slope_noisy)
+
+
+@CLAIMS.claim("N5", wrong=0.8, uses="C5 C9")
+def diagonal_gradient(study: ScriptStudy, constant: float) -> Evidence:
+    r"""the mean score not subtracted, alone: each sample leans to its noise
+    to leading order the weight on the signal is $\sigma(P' - a^2 g_i)$, $P' = \frac{\beta\rho^2}{4n}\,b_k(|C_k|g_c - |N_k|g_n)$
+    wrong: 0.8 times this weight"""
+    parts = []
+    for noisy, predicted in zip((False, True), diagonal_attention(study), strict=True):
+        measured = study.mean_over(noisy, study.attention["diagonal"])
+        parts.append(
+            agrees(measured, constant * study.mean_over(noisy, study.per_sample(predicted)), **_finite_d(study))
+        )
+    return both(*parts)
+
+
+@CLAIMS.claim("N6", wrong=0.9, uses="C14")
+def right_gradient_fits(study: ScriptStudy, constant: float) -> Evidence:
+    r"""with the gradient itself two steps fit every label
+    the same training sets and the same first step: in at least 95 % of draws each label is fitted
+    wrong: at most 90 % of the labels"""
+    accuracy = (study.margins["right"] > 0).double().mean(1)
+    return within(
+        accuracy,
+        low=1.0 if constant == 1 else None,
+        high=None if constant == 1 else constant,
+        quantity="train accuracy",
+    )
