@@ -18,7 +18,8 @@ PAGE = """<html><body><nav>menu</nav><article class="bd-article"><section id="to
 FIRST = """<p>See <a href="../notebooks/part/01_page.html#exercises">exercises</a>, <a href="ledger.html#claim-c1">C1</a>,
 <a href="ledger.html?verdict=fails">failures</a>, <a href="../search.html">search</a>, <a href="https://example.org/x">outside</a>,
 <a href="#made-by-a-script">nowhere</a>.</p><figure><a class="image-reference" href="../_images/a.webp"><img src="../_images/a.webp"
-srcset="../_images/a.webp 2x" loading="lazy" alt="A picture."></a></figure><div class="screen-only">slider</div><script>evil()</script>"""
+srcset="../_images/a.webp 2x" loading="lazy" alt="A picture."></a></figure><div class="screen-only">slider</div>
+<svg class="map-arcs"></svg><script>evil()</script>"""
 NOTEBOOK = """<div class="cell"><pre>if importlib.util.find_spec("attnlib") is None:</pre></div>
 <div class="cell"><details class="hide above-input"><summary>Show code</summary><pre>hidden = 1</pre></details></div>
 <section id="exercises"><h2>Exercises</h2><details><summary>Solutions</summary><p>It is \\(x\\).</p></details></section>
@@ -84,7 +85,7 @@ def test_names_are_unique_and_every_link_inside_has_its_end(document: BeautifulS
 
 
 def test_folded_parts_lie_open_and_controls_are_gone(document: BeautifulSoup) -> None:
-    assert not document.select("details, summary, .screen-only, nav.menu, .headerlink, .chapter script")
+    assert not document.select("details, summary, .screen-only, .map-arcs, nav.menu, .headerlink, .chapter script")
     text = document.get_text()
     for shown in ("hidden = 1", "Solutions", "It is \\(x\\).", "By hand."):
         assert shown in text
@@ -132,33 +133,24 @@ def test_a_missing_page_is_named(root: Path) -> None:
         merged(root / "html", root, root, write(root / "s.css", ""))
 
 
-def test_without_chromium_nothing_is_begun(
-    root: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
-) -> None:
-    monkeypatch.setenv("PATH", "")
-    output = write(root / "out" / "book.pdf", "old")
-    assert pdf.main(["--root", str(root), "--html", str(root / "html"), "-o", str(output)]) == 1
-    assert "error: the PDF is printed by Chromium, and there is none" in capsys.readouterr().err
-    assert output.read_text() == "old"
-
-
-def test_a_missing_folder_is_refused_before_any_work(
-    root: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
-) -> None:
-    monkeypatch.setattr(pdf, "chromium", lambda: "chromium")
-    assert pdf.main(["--root", str(root), "-o", str(root / "none" / "book.pdf")]) == 1
-    assert "none does not exist: make it first" in capsys.readouterr().err
-
-
-@pytest.mark.parametrize("package", ["playwright", "pypdf"])
-def test_a_missing_package_is_told_before_any_work(
-    package: str, root: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
-) -> None:
-    """A reader's environment has neither."""
-    monkeypatch.setattr(pdf, "chromium", lambda: "chromium")
-    monkeypatch.setitem(sys.modules, package, None)  # its import fails
-    assert pdf.main(["--root", str(root), "-o", str(root / "book.pdf")]) == 1
+@pytest.mark.parametrize("lacking", ["chromium", "playwright", "pypdf", "folder"])
+def test_what_is_lacking_is_told_in_one_line_before_any_work(root: Path, monkeypatch, capsys, lacking: str) -> None:
+    """A reader's environment has neither browser nor packages."""
+    output = write(root / "book.pdf", "old")
+    monkeypatch.setattr(pdf.shutil, "which", lambda name: None if lacking == "chromium" else name)
+    if lacking == "folder":
+        output = root / "none" / "book.pdf"
+    elif lacking != "chromium":
+        monkeypatch.setitem(sys.modules, lacking, None)  # its import fails
+    assert pdf.main(["--root", str(root), "-o", str(output)]) == 1
     told = capsys.readouterr().err
-    assert told.startswith(f"error: the PDF needs the package {package}: `make pdf` installs it first")
+    says = {
+        "chromium": "error: the PDF is printed by Chromium, and there is none",
+        "folder": f"error: output folder {root / 'none'} does not exist: make it first",
+    }
+    assert told.startswith(
+        says.get(lacking, f"error: the PDF needs the package {lacking}: `make pdf` installs it first")
+    )
     assert told.count("\n") == 1
+    assert (root / "book.pdf").read_text() == "old"
     assert not (root / "_build").exists()

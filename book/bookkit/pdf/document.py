@@ -25,7 +25,10 @@ from bookkit.verdicts import BADGES
 
 SUBTITLE = "The theory of softmax attention, formula beside measurement"
 COLUMNS = ("Claim", "Statement", "Predicted; measured", "Verdict")
-NOT_ON_PAPER = "script, style, link, noscript, button, source, a.headerlink, .screen-only, .sd-d-none, input, select"
+# Arcs of the map are as long as its list on a screen; on paper they would fill pages of their own.
+NOT_ON_PAPER = (
+    "script, style, link, noscript, button, source, a.headerlink, .screen-only, .sd-d-none, input, select, .map-arcs"
+)
 CODE_STYLE = "a11y-high-contrast-light"  # of the theme: contrast 7 and more on white
 COLAB = "importlib.util.find_spec"  # of the cell that installs the package in Colab: nothing to do on paper
 
