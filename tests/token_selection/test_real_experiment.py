@@ -12,7 +12,6 @@ from attnbook.token_selection.real_data.experiment import new_linear_head, noise
 from attnbook.token_selection.real_data.plans import PLANS
 from attnbook.token_selection.real_data.preparing import prepare
 from attnbook.token_selection.real_data.selection import nested_flips, train_selection
-from attnbook.token_selection.real_data.setups import scale_head
 from attnbook.token_selection.real_data.vit import ViTShape
 from tests.token_selection.test_real_frozen import random_layer
 
@@ -101,15 +100,6 @@ def test_samples_of_a_smaller_n_are_among_those_of_a_larger(caches):
     assert small.reach != small.reach  # not asked for
 
 
-def test_other_seeds_give_other_samples_and_the_same_seed_the_same_bits(caches, study):
-    train, _, test, _ = caches
-    again = noise_study(*caches, **SETTINGS, features=(train.residual, test.residual), recorded=[20])
-    for name in ("test_accuracy", "train_loss", "twin_distance", "samples", "linear_head"):
-        torch.testing.assert_close(getattr(again, name), getattr(study, name), rtol=0, atol=0, equal_nan=True)
-    other = noise_study(*caches, **(SETTINGS | {"seed": 6}), reach_samples=0)
-    assert not torch.equal(other.samples, study.samples)
-
-
 def test_lost_fraction_by_hand(study):
     fixed = replace(study, test_accuracy=torch.tensor([[0.3, 0.8], [0.9, 0.72], [0.5, 0.32]], dtype=torch.float64))
     assert fixed.lost_fraction[0].isnan()
@@ -146,18 +136,10 @@ def test_verdict_words(fit, lost, word):
     assert verdict(fit, lost) == word
 
 
-@pytest.mark.parametrize(
-    ("lost", "error", "words"),
-    [
-        (0.6, 0.1, "tempered"),
-        (0.85, 0.07, "tempered"),
-        (0.85, 0.08, "tempered to harmful"),
-        (0.9, 0.56, "benign to harmful"),
-        (0.2, 0.02, "benign"),
-    ],
-)
-def test_a_verdict_near_a_border_names_both_sides(lost, error, words):
-    assert verdict_range(0.9, lost, error) == words
+def test_a_verdict_near_a_border_names_both_sides():
+    assert verdict_range(0.9, 0.85, 0.07) == "tempered"
+    assert verdict_range(0.9, 0.85, 0.08) == "tempered to harmful"
+    assert verdict_range(0.9, 0.9, 0.56) == "benign to harmful"
 
 
 def test_a_new_linear_head_interpolates_what_can_be_separated_and_then_stops():
@@ -180,21 +162,16 @@ def test_a_new_linear_head_interpolates_what_can_be_separated_and_then_stops():
         ({"n": 31}, "n must be at most the 30 samples of the training cache; got 31"),
         ({"n": 0}, "n must be a whole number >= 1"),
         ({"classes": 3}, r"train_labels must lie in 0..2; got 0..3"),
-        ({"noise_levels": (0.0, 0.01)}, "must each flip more of the n = 10 labels"),
+        ({"test": random_layer(N=40, L=5, D=7, heads=2)}, "train and test must be caches of one network"),
         ({"noise_levels": (0.2, 0.4)}, "must rise from 0"),
         ({"reach_samples": -1}, "reach_samples must be"),
     ],
 )
 def test_bad_studies_are_refused_before_any_training(caches, monkeypatch, change, message):
     monkeypatch.setattr(experiment, "train_selection", None)
+    parts = dict(zip(("train", "train_labels", "test", "test_labels"), caches, strict=True))
     with pytest.raises(ValueError, match=message):
-        noise_study(*caches, **(SETTINGS | change))
-
-
-def test_caches_of_two_networks_are_refused(caches):
-    other = random_layer(N=40, L=5, D=7, heads=2)
-    with pytest.raises(ValueError, match="train and test must be caches of one network"):
-        noise_study(caches[0], caches[1], other, caches[3], **SETTINGS)
+        noise_study(**(parts | SETTINGS | change))
 
 
 # --- digits
@@ -224,14 +201,6 @@ def test_digits_study_has_every_run(tiny):
     assert torch.equal(tiny.held_values("fit_noisy", 4)[:, 1], tiny.values("fit_noisy", 20)[:, 1])
     assert torch.equal(tiny.held_values("reach", 4), tiny.values("reach", 20))
     assert (tiny.one_token <= tiny.held_values("reach", 4) + 0.05).all()
-
-
-def test_digits_study_is_repeatable_bit_by_bit(tiny):
-    again = digits_study(SHAPE, **TINY)
-    for n in (10, 20):
-        assert torch.equal(again.values("train_loss", n), tiny.values("train_loss", n))
-    assert torch.equal(again.held_values("train_loss", 1), tiny.held_values("train_loss", 1))
-    assert not torch.equal(tiny.runs[10][0].test_accuracy, tiny.runs[10][1].test_accuracy)
 
 
 def test_stored_runs_stand_for_the_trained_ones_at_the_same_settings_only(tiny, tmp_path, monkeypatch):
@@ -271,15 +240,7 @@ def test_held_heads_start_from_the_backbone_itself():
     assert accuracy == pytest.approx(setup.head_only)
 
 
-def test_a_scaled_head_changes_confidence_and_nothing_else(tiny):
-    plan = replace(PLANS["digits"], phase1=200, pool=40, test=60, epochs=2, shape=digits._plan_shape(SHAPE))
-    with one_thread():
-        setup = prepare("digits", 0, plan=plan)
-        start = setup.pool.start()
-        for factor in (0.25, 4.0):
-            scaled = scale_head(setup, factor)
-            for mine, theirs in ((scaled.pool, setup.pool), (scaled.test, setup.test)):
-                torch.testing.assert_close(mine.logits(start), factor * theirs.logits(start))
+def test_a_scaled_head_changes_the_loss_and_no_prediction(tiny):
     doubled = digits_study(SHAPE, **(TINY | {"seeds": 1}), head_scale=2.0)
     assert doubled.runs[10][0].reset == tiny.runs[10][0].reset
     assert doubled.runs[10][0].train_loss[0, 0] != tiny.runs[10][0].train_loss[0, 0]

@@ -246,19 +246,6 @@ def test_a_damaged_file_is_named_and_not_replaced_by_a_library(name, files, mess
     assert str(caught.value).startswith(str(place))
 
 
-def test_a_flipped_bit_is_found_by_the_checksums(write):
-    packed = bytearray(gzip.compress(GOOD[IMAGES]))
-    packed[200:204] = b"\xff\xff\xff\xff"
-    write("mnist", {f"{IMAGES}.gz": packed, LABELS: GOOD[LABELS]})
-    with pytest.raises(FormatError, match="gzip"):
-        load("mnist")
-    content = bytearray(medical())
-    content[2000] ^= 1
-    write("breast_mnist", {"breastmnist.npz": content})
-    with pytest.raises(FormatError, match="Bad CRC"):
-        load("breast_mnist")
-
-
 # --- Through the libraries ------------------------------------------------------------------------------------------------
 
 

@@ -75,15 +75,6 @@ def test_a_token_is_the_mean_over_the_windows_whose_centre_lies_in_its_cell(imag
         np.testing.assert_allclose(tokens[n].numpy(), expected, rtol=0, atol=2e-4)
 
 
-def test_frequencies_have_the_variance_of_the_kernel():
-    fixed = RandomFeatures(8, 4, features=4000, window=4, gamma=0.9, seed=5).fit(pictures(30))
-    frequencies, offsets = fixed.sampler.random_weights_, fixed.sampler.random_offset_
-    assert frequencies.shape == (15, 4000)
-    # 60000 draws: the variance is known to 0.6 %; offsets are uniform on a circle.
-    assert frequencies.var() == pytest.approx(2 * 0.9 / 15, rel=0.03)
-    assert abs(np.exp(1j * offsets).mean()) < 3 / math.sqrt(4000)
-
-
 def test_batches_do_not_matter():
     images = pictures(207, 6, 2)
     fixed = RandomFeatures(6, 3, features=5, window=3, stride=1).fit(images[:50])
@@ -109,32 +100,18 @@ def test_the_seed_and_the_pictures_are_all_that_enters():
     assert np.abs(one - brighter).max() > 1e-3  # the whitening is that of the pictures it was given
 
 
-def test_a_brighter_picture_has_the_same_token():
-    images = pictures(20)
-    fixed = RandomFeatures(8, 4, features=6, window=3).fit(images)
-    shifted = fixed.transform(images + np.float32(0.125)).numpy()
-    np.testing.assert_allclose(shifted, fixed.transform(images).numpy(), rtol=0, atol=1e-4)
-    stretched = fixed.transform(2 * images).numpy()
-    assert (
-        np.abs(stretched - shifted).max() > 0.01
-    )  # 0.1 is added in square to a contrast, so it is not lost altogether
-
-
 @pytest.mark.parametrize(
     ("change", "message"),
     [
         ({"cell": 3}, "cell must divide image; got cell 3 and image 8"),
         ({"window": 9}, r"window must lie in 2\.\.8, the width of the pictures; got 9"),
-        ({"window": 1}, r"window must lie in 2\.\.8"),
         ({"cell": 2, "stride": 4}, "every cell needs a window; got cell 2, window 4, stride 4"),
-        ({"cell": 2, "window": 6, "stride": 1}, "every cell needs a window; got cell 2, window 6, stride 1"),
         ({"image": 0}, "image must be a whole number >= 1"),
         ({"cell": 0}, "cell must be a whole number >= 1"),
         ({"features": 0}, "features must be a whole number >= 1"),
         ({"stride": 0}, "stride must be a whole number >= 1"),
         ({"window": 2.5}, "window must be a whole number"),
         ({"gamma": 0.0}, "gamma must be a finite number > 0"),
-        ({"gamma": float("nan")}, "gamma must be a finite number > 0"),
     ],
 )
 def test_sizes_that_do_not_fit_are_refused_at_once(change, message):

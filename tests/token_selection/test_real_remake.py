@@ -128,13 +128,13 @@ def test_a_head_is_scaled_to_the_plans_confidence_and_predicts_as_before(tiny, t
     name = "digits_equal_confidence"
     plan = dataclasses.replace(tiny, data="digits", sizes=(10,), confidence=1.7)
     monkeypatch.setitem(remake.PLANS, name, plan)
-    real, seen = remake._study, []
+    real, seen = remake.prepare, []
 
-    def spy(setup, *arguments):
-        seen.append(setup)
-        return real(setup, *arguments)
+    def spy(*arguments, **options):
+        seen.append(real(*arguments, **options))
+        return seen[-1]
 
-    monkeypatch.setattr(remake, "_study", spy)
+    monkeypatch.setattr(remake, "prepare", spy)
     remake.remake(name, seeds=[1], folder=tmp_path)
     for scaled in seen:
         before = preparing.prepare("digits", 1, plan=tiny)
@@ -200,20 +200,3 @@ def test_a_table_of_balanced_parts_says_which_rows_of_which_file(tmp_path, monke
     monkeypatch.setattr(setups, "noise_study", lambda *a, **k: pytest.fail("trained before the check"))
     with pytest.raises(ValueError, match=r"measured with other settings \(sha256\)"):
         remake.remake(name, seeds=[2], folder=tmp_path / "out")
-
-
-def test_a_missing_split_is_a_request_that_cannot_be_carried_out(tmp_path, monkeypatch, capsys):
-    (tmp_path / "trec").mkdir()
-    (tmp_path / "trec" / "train_5500.label").write_text("HUM:ind Who ?\n" * 30)
-    monkeypatch.setenv("ATTNLIB_DATA", str(tmp_path))
-    shape = dict(PLANS["mnist"].shape)  # any small one: the samples are divided first
-    plan = dataclasses.replace(
-        PLANS["trec"], phase1=10, pool=10, sizes=(5,), steps={5: 1}, batch={5: None}, shape=shape
-    )
-    monkeypatch.setitem(remake.PLANS, "trec", plan)
-    threads = torch.get_num_threads()
-    assert remake.main(["trec", "--seeds", "0", "--out", str(tmp_path / "out")]) == 2
-    torch.set_num_threads(threads)
-    assert (
-        "remake: error: trec from folder of published files has no split 'test': found train" in capsys.readouterr().err
-    )

@@ -71,7 +71,9 @@ def test_training_takes_the_step_sizes_of_the_schedule(steps, warmup, largest):
     # Adam's first step moves every coordinate by the step size, whatever the gradient.
     layer = random_layer(N=8)
     start = layer.start(scale=0.5, seed=1)
+    kept = [tensor.clone() for tensor in start.tensors()]
     trained, _ = train_selection(layer, labels_of(1, 8), start, steps=steps, step_size=0.4, warmup=warmup)
+    assert all(torch.equal(a, b) for a, b in zip(kept, start.tensors(), strict=True))
     assert (trained.key - start.key).abs().max().item() == pytest.approx(largest, rel=1e-3)
 
 
@@ -91,17 +93,6 @@ def test_a_batch_of_runs_equals_the_runs_alone(batch):
         for a, b in zip(alone.tensors(), together.tensors(), strict=True):
             torch.testing.assert_close(a[0], b[r], rtol=1e-3, atol=1e-4)
     assert not torch.allclose(together.key[0], together.key[1], atol=1e-2)
-
-
-def test_equal_labels_give_equal_runs_and_the_start_is_left_alone():
-    layer = random_layer(N=8)
-    labels = labels_of(1, 8).repeat(2, 1)
-    start = layer.start(scale=0.5, runs=2, seed=1)
-    kept = [tensor.clone() for tensor in start.tensors()]
-    trained, _ = train_selection(layer, labels, start, steps=20, step_size=0.05, batch=3)
-    torch.testing.assert_close(trained.query[0], trained.query[1], rtol=1e-4, atol=1e-5)
-    assert all(torch.equal(a, b) for a, b in zip(kept, start.tensors(), strict=True))
-    assert not trained.query.requires_grad
 
 
 def test_minibatches_are_epochs_without_repetition():
@@ -136,18 +127,6 @@ def test_observations_come_at_the_recorded_steps_without_gradients():
     assert torch.equal(path[0], start.key)
     assert torch.equal(path[2], trained.key)
     assert not torch.equal(path[1], path[2])
-
-
-def test_training_lowers_the_loss():
-    layer = random_layer(N=8)
-    labels = labels_of(1, 8)
-    start = layer.start(scale=0.5, seed=1)
-
-    def loss(weights):
-        return torch.nn.functional.cross_entropy(layer.logits(weights)[0], labels[0]).item()
-
-    trained, _ = train_selection(layer, labels, start, steps=200, step_size=0.05)
-    assert loss(trained) < 0.7 * loss(start)
 
 
 @pytest.mark.parametrize(

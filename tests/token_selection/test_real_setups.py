@@ -51,13 +51,10 @@ def test_a_head_is_trained_on_its_features_and_frozen():
     trained = train_head(head, features, labels, seed=0, epochs=20, batch=16, step_size=0.05)
     assert (trained(features).argmax(-1) == labels).all()
     assert not any(parameter.requires_grad for parameter in trained.parameters())
-    again = nn.Linear(5, 3)
-    with torch.no_grad():
-        again.weight.zero_()
-        again.bias.copy_(head.bias)
-    assert (again(features).argmax(-1) != labels).any()
-    train_head(again, features, labels, seed=0, epochs=1, batch=16, step_size=1e-9)
-    assert again.weight.abs().max() < 1e-7  # the step size is the one that was asked for
+    untouched = nn.Linear(5, 3)
+    nn.init.zeros_(untouched.weight)
+    train_head(untouched, features, labels, seed=0, epochs=1, batch=16, step_size=1e-9)
+    assert untouched.weight.abs().max() < 1e-7  # the step size is the one that was asked for
 
 
 @pytest.fixture
@@ -115,13 +112,6 @@ def test_without_the_pooler_the_head_is_linear_in_the_features(encoder, question
         "trec", 0, plan=dataclasses.replace(plan, pooler=True), encoder=encoder, cache=questions / "cache"
     )
     assert not torch.allclose(with_pooler.test.logits(own), with_pooler.test.finish.head(features), atol=1e-2)
-
-
-def test_texts_without_an_encoder_are_refused(questions):
-    with pytest.raises(ValueError, match="encoder must be given for trec"):
-        prepare("trec", 0)
-    with pytest.raises(ValueError, match="name must be one of 'digits', 'mnist'"):
-        prepare("sst2", 0)
 
 
 def test_pool_and_test_of_images_are_disjoint_and_labelled_rightly():
@@ -229,18 +219,6 @@ def test_balanced_parts_are_balanced_and_only_phase_1_repeats():
     uneven_times = parts_of(data, dataclasses.replace(BALANCED, phase1=26), 0)[0]
     times = np.unique(uneven_times[train[uneven_times] == 0], return_counts=True)[1]
     assert sorted(times.tolist()) == [2, 2, 3, 3, 3]
-
-
-def test_balanced_parts_are_drawn_from_the_seed_and_from_the_whole_split():
-    data = uneven()
-    drawn = [parts_of(data, BALANCED, seed) for seed in range(30)]
-    again = parts_of(data, BALANCED, 3)
-    assert all(np.array_equal(a, b) for a, b in zip(again[:2], drawn[3][:2], strict=True))
-    assert np.array_equal(again[2][1], drawn[3][2][1])
-    assert len({parts[1].tobytes() for parts in drawn}) == 30
-    assert len({parts[2][1].tobytes() for parts in drawn}) > 20
-    assert set(np.concatenate([parts[1] for parts in drawn]).tolist()) == set(range(51))
-    assert set(np.concatenate([parts[2][1] for parts in drawn]).tolist()) == set(range(29))
 
 
 @pytest.mark.parametrize(
@@ -395,24 +373,9 @@ def test_colour_and_grey_images_keep_their_pixels(vit):
     torch.testing.assert_close(grey, expected[:, :1].expand(-1, 3, -1, -1), rtol=0, atol=1e-5)
 
 
-@pytest.mark.parametrize(
-    "name", ["cifar10_pretrained", "pneumonia_mnist_pretrained", "breast_mnist_pretrained", "ag_news"]
-)
+@pytest.mark.parametrize("name", ["cifar10_pretrained", "ag_news"])
 def test_sets_that_need_a_pretrained_model_name_the_papers(name):
     with pytest.raises(ValueError, match=f"encoder must be given for {name}.*{backbones.BACKBONES[PLANS[name].kind]}"):
         prepare(name, 0)
-
-
-def test_mnist_runs_on_a_pretrained_vit_too(vit, tmp_path, monkeypatch):
-    x = np.random.default_rng(2).integers(0, 256, (40, 28, 28), dtype=np.uint8)
-    y = (np.arange(40) % 10).astype(np.uint8)
-    (tmp_path / "mnist").mkdir()
-    for name, array in (("images-idx3", x), ("labels-idx1", y)):
-        header = struct.pack(f">BBBB{array.ndim}I", 0, 0, 8, array.ndim, *array.shape)
-        (tmp_path / "mnist" / f"t10k-{name}-ubyte").write_bytes(header + array.tobytes())
-    monkeypatch.setenv("ATTNLIB_DATA", str(tmp_path))
-    plan = dataclasses.replace(PLANS["mnist"], phase1=10, pool=14, test=16, epochs=1)
-    setup = prepare("mnist", 3, plan=plan, encoder=vit, encoder_name="tiny ViT")
-    assert setup.pool.tokens.shape == (14, 5, 32)
-    np.testing.assert_array_equal(setup.test_labels.numpy(), split_indices(40, (10, 14, 16), seed=3)[2] % 10)
-    assert setup.backbone["what"].startswith("frozen tiny ViT")
+    with pytest.raises(ValueError, match="name must be one of 'digits', 'mnist'"):
+        prepare("sst2", 0)

@@ -3,7 +3,6 @@
 import dataclasses
 import json
 import math
-import os
 import re
 from types import SimpleNamespace
 
@@ -73,7 +72,7 @@ def test_every_quantity_of_a_table_is_one_of_the_study():
     assert set(tables._AXES) <= names
 
 
-def test_mean_spread_and_paired_drop_by_hand(tmp_path):
+def test_mean_and_spread_by_hand(tmp_path):
     accuracies = [
         ((0.5, 0.9, 0.8), (0.5, 0.7, 0.6)),
         ((0.4, 0.8, 0.9), (0.4, 0.6, 0.5)),
@@ -88,7 +87,6 @@ def test_mean_spread_and_paired_drop_by_hand(tmp_path):
     mean, spread = table.final("test_accuracy", 20)
     np.testing.assert_allclose(mean, [0.8, 0.6], atol=1e-12)
     np.testing.assert_allclose(spread, [0.1, 0.1], atol=1e-12)  # n - 1 below the root; with n it would be 0.082
-    np.testing.assert_allclose(table.drop(20), [[0, 0.2], [0, 0.4], [0, 0.0]], atol=1e-12)
     assert table.values("twin_distance", 20).shape == (3, 2, 3)
     np.testing.assert_allclose(table.final("twin_distance", 20)[0][1], [0.8, 0.5, 0.6], atol=1e-6)
     assert table.final("head_only", 20)[0] == pytest.approx(0.95)
@@ -119,20 +117,6 @@ def test_cells_of_other_settings_are_refused(tmp_path):
         add_cell("toy", SETTINGS, (0.0, 0.1), cell_record(study(seed=2), seconds=1), tmp_path)
     assert (tmp_path / "toy.json").read_text() == before
     assert read_table("toy", tmp_path).settings["date"] == "2026-01-01"
-
-
-def test_an_interrupted_write_leaves_the_old_file(tmp_path, monkeypatch):
-    store(tmp_path)
-    before = (tmp_path / "toy.json").read_text()
-
-    def interrupted(*_):
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(os, "replace", interrupted)
-    with pytest.raises(KeyboardInterrupt):
-        store(tmp_path, seed=1)
-    assert (tmp_path / "toy.json").read_text() == before
-    assert [path.name for path in tmp_path.iterdir()] == ["toy.json"]
 
 
 def test_damaged_tables_are_refused(tmp_path):

@@ -34,25 +34,25 @@ def results(cache):
 
 @pytest.mark.parametrize("special_tokens", [True, False])
 def test_encoded_texts_are_the_librarys_hidden_states(encoder, tmp_path, special_tokens):
-    found = encode_texts(encoder, TEXTS, max_length=6, special_tokens=special_tokens, batch=3, cache=tmp_path)
-    assert found.hidden.shape == (4, 6, 32)
-    assert found.hidden.dtype == np.float32
+    hidden, mask = encode_texts(encoder, TEXTS, max_length=6, special_tokens=special_tokens, batch=3, cache=tmp_path)
+    assert hidden.shape == (4, 6, 32)
+    assert hidden.dtype == np.float32
     extra = 2 if special_tokens else 0
-    assert found.mask.sum(1).tolist() == [min(6, words + extra) for words in (4, 2, 8, 1)]
+    assert mask.sum(1).tolist() == [min(6, words + extra) for words in (4, 2, 8, 1)]
     options = {"add_special_tokens": special_tokens, "truncation": True, "max_length": 6}
     for row, text in enumerate(TEXTS):
         expected = by_the_library(encoder, text, **options)
-        np.testing.assert_allclose(found.hidden[row, found.mask[row]], expected, rtol=0, atol=2e-6)
-        assert not found.hidden[row, ~found.mask[row]].any()
+        np.testing.assert_allclose(hidden[row, mask[row]], expected, rtol=0, atol=2e-6)
+        assert not hidden[row, ~mask[row]].any()
     # Power: the neighbouring layers are something else.
-    assert np.abs(found.hidden[0, 0] - by_the_library(encoder, TEXTS[1], **options)[0]).max() > 1e-3
+    assert np.abs(hidden[0, 0] - by_the_library(encoder, TEXTS[1], **options)[0]).max() > 1e-3
 
 
 def test_the_cache_is_read_without_the_model(encoder, tmp_path, monkeypatch):
-    first = encode_texts(encoder, TEXTS, max_length=6, cache=tmp_path)
+    first, _ = encode_texts(encoder, TEXTS, max_length=6, cache=tmp_path)
     monkeypatch.setattr(backbones, "load_classifier", lambda *a, **k: pytest.fail("the model was loaded again"))
-    again = encode_texts(encoder, TEXTS, max_length=6, cache=tmp_path)
-    np.testing.assert_array_equal(first.hidden, again.hidden)
+    again, _ = encode_texts(encoder, TEXTS, max_length=6, cache=tmp_path)
+    np.testing.assert_array_equal(first, again)
     for changed in (
         {"max_length": 5},
         {"special_tokens": False},
@@ -71,20 +71,20 @@ def test_other_weights_are_another_cache(encoder, tmp_path):
         (tmp_path / "other").mkdir(exist_ok=True)
         (tmp_path / "other" / source).write_bytes((encoder / source).read_bytes())
     model.save_pretrained(tmp_path / "other")
-    a = encode_texts(encoder, TEXTS, max_length=6, cache=tmp_path / "cache")
-    b = encode_texts(tmp_path / "other", TEXTS, max_length=6, cache=tmp_path / "cache")
-    assert np.abs(a.hidden - b.hidden).max() > 1e-3
+    a, _ = encode_texts(encoder, TEXTS, max_length=6, cache=tmp_path / "cache")
+    b, _ = encode_texts(tmp_path / "other", TEXTS, max_length=6, cache=tmp_path / "cache")
+    assert np.abs(a - b).max() > 1e-3
     assert len(results(tmp_path / "cache")) == 2
     assert describe_encoder(encoder)["weights_sha256"] != describe_encoder(tmp_path / "other")["weights_sha256"]
 
 
 def test_a_damaged_or_half_written_cache_is_made_again(encoder, tmp_path, monkeypatch):
-    whole = np.array(encode_texts(encoder, TEXTS, max_length=6, cache=tmp_path).hidden)
+    whole = np.array(encode_texts(encoder, TEXTS, max_length=6, cache=tmp_path)[0])
     [kept] = results(tmp_path)
     raw = kept.read_bytes()
     for damaged in (raw[:-100], b""):
         kept.write_bytes(damaged)
-        np.testing.assert_array_equal(encode_texts(encoder, TEXTS, max_length=6, cache=tmp_path).hidden, whole)
+        np.testing.assert_array_equal(encode_texts(encoder, TEXTS, max_length=6, cache=tmp_path)[0], whole)
 
     def interrupted(model, inputs):
         raise KeyboardInterrupt
@@ -94,7 +94,7 @@ def test_a_damaged_or_half_written_cache_is_made_again(encoder, tmp_path, monkey
         encode_texts(encoder, TEXTS, max_length=7, cache=tmp_path)
     assert results(tmp_path) == [kept]
     monkeypatch.undo()
-    assert encode_texts(encoder, TEXTS, max_length=7, cache=tmp_path).hidden.shape == (4, 7, 32)
+    assert encode_texts(encoder, TEXTS, max_length=7, cache=tmp_path)[0].shape == (4, 7, 32)
 
 
 @pytest.mark.parametrize(

@@ -43,8 +43,6 @@ class DigitsStudy:
     noise_levels: tuple[float, ...]
     steps: int
     step_size: float
-    epochs: int
-    head_scale: float  # factor on the frozen head's logits
     held_size: int  # n of the runs in `held`
     held_level: float  # their noise level, beside the clean-label baseline
     runs: dict[int, list[NoiseStudy]]
@@ -162,8 +160,6 @@ def digits_study(
         noise_levels=tuple(noise_levels),
         steps=steps,
         step_size=step_size,
-        epochs=epochs,
-        head_scale=head_scale,
         held_size=held_size,
         held_level=held_level,
         runs={n: [found[s].runs[n] for s in every] for n in sizes},

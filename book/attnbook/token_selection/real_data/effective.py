@@ -31,7 +31,7 @@ from attnbook.token_selection.real_data.plans import PLANS
 from attnbook.token_selection.real_data.preparing import prepare
 from attnbook.token_selection.real_data.setups import Setup, head_confidence
 from attnlib import checks
-from bookkit.files import written_aside
+from bookkit.files import one_line_each, written_aside
 
 __all__ = [
     "STORED",
@@ -148,12 +148,8 @@ def _store(name: str, seed: int, found: Effective, path: Path) -> None:
     record = {key: float(f"{value:.5g}") for key, value in asdict(found).items()}
     seeds = document.setdefault(name, {}) | {str(seed): record}
     document[name] = dict(sorted(seeds.items(), key=lambda item: int(item[0])))
-    lines = ",\n".join(
-        f"{json.dumps(plan)}: {{\n" + ",\n".join(f" {json.dumps(s)}: {json.dumps(r)}" for s, r in own.items()) + "\n}"
-        for plan, own in sorted(document.items())
-    )
     with written_aside(path) as temporary:
-        temporary.write_text("{\n" + lines + "\n}\n", encoding="utf-8")
+        temporary.write_text(one_line_each(dict(sorted(document.items()))), encoding="utf-8")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -45,9 +45,7 @@ class NoiseStudy:
     fit_clean: torch.Tensor  # (E, S) fraction of the other training labels reproduced
     train_loss: torch.Tensor  # (E, S) mean cross-entropy on the labels trained on
     max_attention: torch.Tensor  # (E, 3) largest attention weight, mean over samples and heads: noisy, clean, test
-    twin_distance: (
-        torch.Tensor
-    )  # (E, 3) total variation from the baseline's attention, the same mean: noisy, clean, test
+    twin_distance: torch.Tensor  # (E, 3) total variation from the baseline's attention, the same mean
     head_only: float  # test accuracy with the backbone's own query and key; nan when not given
     reset: float  # test accuracy with fresh query and key, before training
     linear_head: torch.Tensor  # (E,) test accuracy of a new linear head on frozen features; nan without features
@@ -79,8 +77,7 @@ class NoiseStudy:
         S = len(self.recorded)
         final = self.fit_noisy[:, -1:]
         there = (self.fit_noisy >= final / 2) & (final > 0)
-        first = torch.where(there, torch.arange(S), S).amin(1)
-        return first
+        return torch.where(there, torch.arange(S), S).amin(1)
 
 
 def verdict(fit: float, lost_fraction: float) -> str:
@@ -162,8 +159,6 @@ def noise_study(
     step_size: float = 5e-3,
     steps: int = 600,
     batch: int | None = None,
-    warmup: int = 20,
-    final_fraction: float = 0.1,
     start_scale: float = 0.02,
     recorded: Sequence[int] | None = None,
     head_only: float = float("nan"),
@@ -180,7 +175,7 @@ def noise_study(
         noise_levels: eta, rising from 0 (the baseline). Exactly round(eta n) labels are flipped, nested in eta.
         seed: samples ("resampling", run 1), flips ("flips", run 1 and, for reach, 2), start ("start", run 1) and minibatch
             order ("batches", run 1) are drawn from its streams.
-        step_size: largest Adam step size, after `warmup` linear steps, then linear down to `final_fraction` of it.
+        step_size: largest Adam step size; its schedule is that of `train_selection`.
         steps: horizon. batch: minibatch size (the same order at every noise level), None for full batch.
         start_scale: standard deviation of the fresh query and key weights; biases start at zero.
         recorded: steps to record besides 0 and the last; None takes about fifteen, closer together early on.
@@ -218,9 +213,8 @@ def noise_study(
         right = test.logits(weights).argmax(-1) == test_labels
         return right.double().mean(1), _share(hits, noisy), _share(hits, ~noisy), loss.double().mean(1)
 
-    settings = {"step_size": step_size, "batch": batch, "warmup": warmup, "final_fraction": final_fraction}
     trained, path = train_selection(
-        layer, labels, start, steps=steps, seed=seed, run=1, recorded=marks, observe=observe, **settings
+        layer, labels, start, steps=steps, step_size=step_size, batch=batch, seed=seed, recorded=marks, observe=observe
     )
     accuracy, fit_noisy, fit_clean, loss = (torch.stack(column, 1) for column in zip(*path, strict=True))
 

@@ -36,22 +36,6 @@ class QueryKey:
     query_bias: torch.Tensor
     key: torch.Tensor
 
-    @classmethod
-    def start(
-        cls, width: int, inner: int, *, scale: float = 0.02, runs: int = 1, seed: int = 0, run: int = 0
-    ) -> QueryKey:
-        """Fresh weights: normal with standard deviation `scale`, bias zero, the *same* start for all `runs` (R, ...).
-
-        width: D; inner: h d_h. Drawn from stream(seed, "start", run), float32. Raises ValueError for bad sizes.
-        """
-        checks.whole_number("width", width, at_least=1)
-        checks.whole_number("inner", inner, at_least=1)
-        checks.whole_number("runs", runs, at_least=1)
-        checks.positive_number("scale", scale)
-        draw = stream(seed, "start", run).standard_normal((2, width, inner))
-        query, key = torch.from_numpy((scale * draw).astype(np.float32)).unsqueeze(1).repeat(1, runs, 1, 1)
-        return cls(query, torch.zeros(runs, inner), key)
-
     def tensors(self) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
         """The three trained tensors, in the order of the fields."""
         return self.query, self.query_bias, self.key
@@ -116,9 +100,16 @@ class FrozenLastLayer:
         )
 
     def start(self, *, scale: float = 0.02, runs: int = 1, seed: int = 0, run: int = 0) -> QueryKey:
-        """Fresh query and key of this layer's sizes: see `QueryKey.start`."""
+        """Fresh weights: normal with standard deviation `scale`, bias zero, the *same* start for all `runs` (R, ...).
+
+        Drawn from stream(seed, "start", run), float32. Raises ValueError for bad sizes.
+        """
+        checks.whole_number("runs", runs, at_least=1)
+        checks.positive_number("scale", scale)
         width, inner = self.tokens.shape[-1], self.values.shape[-1]
-        return QueryKey.start(width, inner, scale=scale, runs=runs, seed=seed, run=run)
+        draw = stream(seed, "start", run).standard_normal((2, width, inner))
+        query, key = torch.from_numpy((scale * draw).astype(np.float32)).unsqueeze(1).repeat(1, runs, 1, 1)
+        return QueryKey(query, torch.zeros(runs, inner), key)
 
     def scores(self, weights: QueryKey) -> torch.Tensor:
         """Scores of position 0, scaled by 1/sqrt(d_h): (..., N, h, L); -inf where the mask forbids."""

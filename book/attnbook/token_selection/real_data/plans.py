@@ -47,83 +47,70 @@ class Plan:
     data: str = ""
 
 
-_DIGITS_SHAPE = {"image": 8, "patch": 2, "width": 64, "heads": 16, "layers": 2, "hidden": 128}
-_MNIST_SHAPE = {"image": 28, "patch": 7, "width": 64, "heads": 8, "layers": 2, "hidden": 128}
-
+_SHAPE = {"image": 28, "patch": 7, "width": 64, "heads": 8, "layers": 2, "hidden": 128}  # of the small ViT
+_FULL = {20: None, 200: None}  # batches: all samples
 _TEXT_STEPS, _TEXT_BATCH = {20: 600, 200: 600, 1000: 700}, {20: None, 200: 32, 1000: 32}
 _SMALL_STEP = (0, 10, 20, 50, 100, 200, 400, 800, 1500)
 
-PLANS = {
-    "digits": Plan(
-        kind="image",
-        official="all",
-        phase1=1000,
-        pool=297,
-        test=500,
-        sizes=(20, 100, 200),
-        step_size=5e-3,
-        steps={20: 600, 100: 600, 200: 600},
-        batch={20: None, 100: None, 200: None},
-        shape=_DIGITS_SHAPE,
-    ),
-    "mnist": Plan(
-        kind="image",
-        official="test",
-        phase1=6000,
-        pool=1500,
-        test=2500,
-        sizes=(20, 200, 1000),
-        step_size=5e-3,
-        steps={20: 600, 200: 600, 1000: 600},
-        batch={20: None, 200: None, 1000: 128},
-        shape=_MNIST_SHAPE,
-        epochs=12,
-    ),
-    "ag_news": Plan(
-        kind="text",
-        official="test",
-        phase1=3000,
-        pool=1500,
-        test=2000,
-        sizes=(20, 200, 1000),
-        step_size=1e-3,
-        steps=_TEXT_STEPS,
-        batch=_TEXT_BATCH,
-        max_length=48,
-        head_step_size=1e-3,
-    ),
-    "trec": Plan(
-        kind="text",
-        official="train",
-        phase1=3000,
-        pool=1500,
-        test=None,
-        test_split="test",
-        sizes=(20, 200, 1000),
-        step_size=1e-3,
-        steps=_TEXT_STEPS,
-        batch=_TEXT_BATCH,
-        max_length=32,
-        head_step_size=1e-3,
-    ),
-}
-# Pictures in colour, and pictures of two classes of very different size (the sets' own numbers: pneumonia 1214 and 3494, breast 147
-# and 399 in the official training split): there every part is balanced, and the test set holds all of the smaller class.
-_CIFAR_SHAPE = {"image": 32, "patch": 4, "width": 64, "heads": 8, "layers": 2, "hidden": 128, "channels": 3}
-PLANS["cifar10"] = replace(
-    PLANS["mnist"],
+_MNIST = Plan(
+    kind="image",
+    official="test",
+    phase1=6000,
+    pool=1500,
+    test=2500,
+    sizes=(20, 200, 1000),
+    step_size=5e-3,
+    steps=dict.fromkeys((20, 200, 1000), 600),
+    batch=_FULL | {1000: 128},
+    shape=_SHAPE,
+    epochs=12,
+)
+_TREC = Plan(
+    kind="text",
     official="train",
     phase1=3000,
     pool=1500,
     test=None,
     test_split="test",
-    shape=_CIFAR_SHAPE,
-    epochs=40,
+    sizes=(20, 200, 1000),
+    step_size=1e-3,
+    steps=_TEXT_STEPS,
+    batch=_TEXT_BATCH,
+    max_length=32,
+    head_step_size=1e-3,
 )
+PLANS = {
+    "digits": replace(
+        _MNIST,
+        official="all",
+        phase1=1000,
+        pool=297,
+        test=500,
+        sizes=(20, 100, 200),
+        epochs=30,
+        steps=dict.fromkeys((20, 100, 200), 600),
+        batch=dict.fromkeys((20, 100, 200)),
+        shape={**_SHAPE, "image": 8, "patch": 2, "heads": 16},
+    ),
+    "mnist": _MNIST,
+    "ag_news": replace(_TREC, official="test", test=2000, test_split="", max_length=48),
+    "trec": _TREC,
+}
+# Pictures in colour, and pictures of two classes of very different size (the sets' own numbers: pneumonia 1214 and 3494, breast 147
+# and 399 in the official training split): there every part is balanced, and the test set holds all of the smaller class.
+_OFFICIAL = replace(_MNIST, official="train", test=None, test_split="test")
+PLANS["cifar10"] = replace(_OFFICIAL, phase1=3000, shape={**_SHAPE, "image": 32, "patch": 4, "channels": 3}, epochs=40)
 _MEDICAL = replace(
-    PLANS["mnist"], official="train", phase1=1200, pool=200, test=None, test_split="test", balanced=True, epochs=30,
-    sizes=(20, 200), steps={20: 600, 200: 600}, batch={20: None, 200: None}, seeds=20,
-)  # fmt: skip
+    _OFFICIAL,
+    phase1=1200,
+    pool=200,
+    balanced=True,
+    epochs=30,
+    sizes=(20, 200),
+    steps=dict.fromkeys(_FULL, 600),
+    batch=_FULL,
+    seeds=20,
+)
 PLANS["pneumonia_mnist"] = _MEDICAL
 PLANS["breast_mnist"] = replace(_MEDICAL, phase1=500, test_split="val+test")
 # The same samples on a backbone that is not trained: one layer on random features of small windows.
@@ -138,19 +125,7 @@ for _name, _cell in _CELLS.items():
     )
 # A pretrained ViT, phase 1 as large as the authors'; test sets cut to what fits in memory (a ViT-B image is 0.6 MB at the last layer,
 # twice).
-_VIT = Plan(
-    kind="image",
-    official="train",
-    phase1=10_000,
-    pool=1000,
-    test=1000,
-    test_split="test",
-    sizes=(20, 200, 1000),
-    step_size=1e-3,
-    steps=_TEXT_STEPS,
-    batch=_TEXT_BATCH,
-    head_step_size=1e-3,
-)
+_VIT = replace(_TREC, kind="image", phase1=10_000, pool=1000, test=1000, max_length=0)
 PLANS["cifar10_pretrained"] = replace(_VIT, data="cifar10")
 PLANS["pneumonia_mnist_pretrained"] = replace(_VIT, data="pneumonia_mnist", phase1=3000, test=None)
 PLANS["breast_mnist_pretrained"] = replace(_VIT, data="breast_mnist", phase1=200, pool=300, test=None, sizes=(20, 200))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 from attnbook.token_selection.real_data.backbones import BACKBONES
 from attnbook.token_selection.real_data.loaders import load
@@ -21,15 +22,13 @@ def prepare(
     plan: Plan | None = None,
     data: str | Path | None = None,
     encoder: str | Path | None = None,
-    encoder_name: str = "",
-    cache: str | Path | None = None,
-    progress: bool = False,
+    **options: Any,
 ) -> Setup:
     """Load a data set, divide it, train phase 1, cache the last layer's input for pool and test, and scale the head by the plan.
 
     name: a key of `PLANS`. encoder: folder or hub name of a pretrained ViT or BERT-like model, needed for texts and for images
-    whose plan has no small ViT, used for any set it is given for. encoder_name: what a stored table calls it. data: folder
-    of published files, see `load`. cache: folder for encoded texts.
+    whose plan has no small ViT, used for any set it is given for. data: folder of published files, see `load`.
+    options: `encoder_name`, what a stored table calls the encoder; `cache`, folder of encoded texts; `progress`, bars or none.
 
     Raises what `load` raises, ValueError when the parts do not fit or an encoder is needed and missing.
     """
@@ -40,8 +39,5 @@ def prepare(
             f"{BACKBONES[plan.kind]!r})"
         )
     found = load(plan.data or name, data)
-    if encoder is None:
-        made = small_vit_setup(found, plan, seed)
-    else:
-        made = pretrained_setup(found, plan, seed, encoder, encoder_name=encoder_name, cache=cache, progress=progress)
+    made = pretrained_setup(found, plan, seed, encoder, **options) if encoder else small_vit_setup(found, plan, seed)
     return scale_head(made, plan.confidence / head_confidence(made)) if plan.confidence else made

@@ -5,6 +5,7 @@ Of the phase-1 samples only the features of position 0 are kept; of pool and tes
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from pathlib import Path
 
@@ -33,19 +34,20 @@ def processed(processor: object, images: np.ndarray) -> torch.Tensor:
 
 
 def _text_encoding(data: RealData, plan: Plan, folder: Path, cache: str | Path | None, progress: bool) -> Encode:
-    options = {
-        "max_length": plan.max_length,
-        "special_tokens": plan.special_tokens,
-        "cache": cache,
-        "progress": progress,
-    }
-    encoded: dict[str, object] = {}
+    @functools.cache
+    def encoded(split: str) -> tuple[np.ndarray, np.ndarray]:
+        return encode_texts(
+            folder,
+            data.split(split).x,
+            max_length=plan.max_length,
+            special_tokens=plan.special_tokens,
+            cache=cache,
+            progress=progress,
+        )
 
     def encode(split: str, rows: np.ndarray) -> tuple[torch.Tensor, torch.Tensor]:
-        if split not in encoded:
-            encoded[split] = encode_texts(folder, data.split(split).x, **options)
-        found = encoded[split]
-        return torch.from_numpy(np.array(found.hidden[rows])), torch.from_numpy(found.mask[rows])
+        hidden, mask = encoded(split)
+        return torch.from_numpy(np.array(hidden[rows])), torch.from_numpy(mask[rows])
 
     return encode
 

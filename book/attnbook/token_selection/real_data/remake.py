@@ -82,39 +82,21 @@ def settings_of(name: str, plan: Plan, backbone: Mapping[str, Any], rows: Rows) 
     }
 
 
-def _study(setup: Setup, plan: Plan, n: int, seed: int) -> Any:
-    steps = plan.steps[n]
-    return setup.study(
-        n,
-        NOISE_LEVELS,
-        seed=seed,
-        step_size=plan.step_size,
-        steps=steps,
-        batch=plan.batch[n],
-        recorded=(*(step for step in plan.recorded if step < steps), steps),
-    )
-
-
 def remake(
     name: str,
     *,
     seeds: Sequence[int] | None = None,
     sizes: Sequence[int] | None = None,
-    encoder: str | Path | None = None,
-    encoder_name: str = "",
-    data: str | Path | None = None,
-    cache: str | Path | None = None,
     folder: str | Path | None = None,
-    plan: Plan | None = None,
     progress: bool = False,
+    **options: Any,
 ) -> Path:
     """Run every (seed, n) cell of a data set that is not stored yet, and return the table's path.
 
-    seeds: None takes those of the plan. folder: where the table is written; None: inside the package. encoder, encoder_name,
-    cache, data: see `prepare`.
+    seeds: None takes those of the plan. folder: where the table is written; None: inside the package. options: see `prepare`.
     Raises ValueError for an n that the plan has no horizon for, or a stored table with other settings.
     """
-    plan = plan or PLANS[name]
+    plan = PLANS[name]
     seeds = range(plan.seeds) if seeds is None else seeds
     sizes = tuple(sizes or plan.sizes)
     for n in sizes:
@@ -124,28 +106,21 @@ def remake(
     done = read_table(name, folder) if name in stored_tables(folder) else None
     finished = {(cell.n, cell.seed) for cell in done.cells} if done else set()
     todo = [(seed, n) for seed in seeds for n in sizes if (n, seed) not in finished]
-    prepared: tuple[int, Setup] | None = None
+    prepared: dict[int, Setup] = {}  # of the seed at work
     for seed, n in progress_bar(todo, name, progress):
-        if prepared is None or prepared[0] != seed:
-            prepared = None  # frees the last seed's caches first
-            made = prepare(
-                name,
-                seed,
-                plan=plan,
-                data=data,
-                encoder=encoder,
-                encoder_name=encoder_name,
-                cache=cache,
-                progress=progress,
-            )
-            prepared = seed, made
-        setup = prepared[1]
+        if seed not in prepared:
+            prepared.clear()  # frees the last seed's caches first
+            prepared[seed] = prepare(name, seed, plan=plan, progress=progress, **options)
+        setup = prepared[seed]
         settings = settings_of(name, plan, setup.backbone, setup.rows)
         if done is not None:  # before the work, not after it
             old = {"settings": done.settings, "noise_levels": done.noise_levels}
             check_settings(old, {"settings": settings, "noise_levels": NOISE_LEVELS}, folder / f"{name}.json")
         begin = time.process_time()
-        study = _study(setup, plan, n, seed)
+        steps = plan.steps[n]
+        recorded = [step for step in plan.recorded if step < steps]
+        phase2 = {"step_size": plan.step_size, "steps": steps, "batch": plan.batch[n], "recorded": recorded}
+        study = setup.study(n, NOISE_LEVELS, seed=seed, **phase2)
         record = cell_record(study, seconds=time.process_time() - begin) | {"rows_sha256": setup.rows.drawn}
         add_cell(name, settings, NOISE_LEVELS, record, folder)
     return folder / f"{name}.json"

@@ -11,7 +11,6 @@ import hashlib
 import json
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -22,24 +21,9 @@ from attnbook.token_selection.real_data import backbones
 from attnlib import checks
 from attnlib.extras import extra
 
-__all__ = ["EncodedTexts", "cache_folder", "describe_encoder", "encode_texts", "file_sha256"]
+__all__ = ["cache_folder", "describe_encoder", "encode_texts", "file_sha256"]
 
 _WEIGHTS = ("model.safetensors", "pytorch_model.bin")
-
-
-@dataclass(frozen=True)
-class EncodedTexts:
-    """N texts as the last layer sees them.
-
-    hidden: (N, L, D) float32, input of the last layer (a read-only map of the kept file: slice the rows you need).
-    mask: (N, L) bool, True where a position holds a word piece.
-    """
-
-    hidden: np.ndarray
-    mask: np.ndarray
-
-    def __len__(self) -> int:
-        return self.hidden.shape[0]
 
 
 def cache_folder() -> Path:
@@ -85,7 +69,7 @@ def describe_encoder(folder: str | Path) -> dict[str, Any]:
 def _encode(
     weights: str, texts: list[str], max_length: int, special_tokens: bool, encoder: Path, batch: int, progress: bool
 ):
-    """hidden and mask of `EncodedTexts`, computed. `weights`: sha256 of the encoder's, by which the kept result is found."""
+    """hidden and mask, computed; see `encode_texts`. `weights`: sha256 of the encoder's, by which the kept result is found."""
     tokenizer, model = backbones.load_tokenizer(encoder), backbones.load_classifier("text", 2, encoder)
     limit = model.config.max_position_embeddings
     if max_length > limit:
@@ -118,7 +102,7 @@ def encode_texts(
     batch: int = 64,
     cache: str | Path | None = None,
     progress: bool = False,
-) -> EncodedTexts:
+) -> tuple[np.ndarray, np.ndarray]:
     """Input of the last layer of a frozen BERT-like encoder, for every text; read from the cache of joblib when it is there.
 
     Args:
@@ -128,8 +112,9 @@ def encode_texts(
         special_tokens: True puts [CLS] at position 0; False (the authors' code) leaves the first word piece there.
         cache: folder of the cache; None takes `cache_folder()`. The key holds the weights' hash and every text.
 
-    Returns `EncodedTexts`, float32. Raises ValueError for bad sizes or an empty text, FileNotFoundError when the folder holds no
-    model, ModuleNotFoundError when the extra `real` is missing.
+    Returns hidden (N, L, D) float32, the input of the last layer (a read-only map of the kept file: slice the rows you need),
+    and mask (N, L) bool, True where a position holds a word piece. Raises ValueError for bad sizes or an empty text,
+    FileNotFoundError when the folder holds no model, ModuleNotFoundError when the extra `real` is missing.
     """
     checks.whole_number("max_length", max_length, at_least=2)
     checks.whole_number("batch", batch, at_least=1)
@@ -143,4 +128,4 @@ def encode_texts(
 
     memory = joblib.Memory(cache_folder() if cache is None else cache, mmap_mode="r", verbose=0)
     kept = memory.cache(_encode, ignore=["encoder", "batch", "progress"])
-    return EncodedTexts(*kept(weights, texts, max_length, special_tokens, encoder, batch, progress))
+    return tuple(kept(weights, texts, max_length, special_tokens, encoder, batch, progress))
