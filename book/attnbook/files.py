@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from bookkit.files import written_aside
 
-__all__ = ["require_writable", "write_arrays"]
+__all__ = ["read_arrays", "require_writable", "rising", "write_arrays"]
 
 
 def require_writable(path: Path) -> None:
@@ -35,3 +35,31 @@ def write_arrays(path: Path, *, compressed: bool = False, **arrays: NDArray[Any]
     save: Callable[..., None] = np.savez_compressed if compressed else np.savez
     with written_aside(path) as temporary, temporary.open("wb") as file:
         save(file, **arrays)
+
+
+def read_arrays(path: Path, kind: str) -> dict[str, NDArray[Any]]:
+    """What `write_arrays` wrote with a `key` and a `done`. Raises ValueError for a file of another kind."""
+    try:
+        # Opened here: numpy leaves a file that is no zip open.
+        with path.open("rb") as handle, np.load(handle, allow_pickle=False) as file:
+            stored = {name: file[name] for name in file.files}
+        str(stored["key"]), int(stored["done"])
+        return stored
+    except Exception as error:  # whatever a file of another kind makes numpy and zipfile raise
+        raise ValueError(
+            f"save must be a new file or one of this {kind}; got {path.name}, not a readable {kind} "
+            f"({type(error).__name__}): delete it or choose another name"
+        ) from None
+
+
+def rising(name: str, values: Any, *, at_least: int) -> NDArray[np.float64]:
+    """An axis of a grid: finite numbers that rise strictly, `at_least` so many. Raises ValueError that names the argument."""
+    try:
+        axis = np.asarray(values, dtype=np.float64)
+    except (TypeError, ValueError):
+        raise ValueError(f"{name} must be a list of numbers; got {values!r}") from None
+    if axis.ndim != 1 or len(axis) < at_least:
+        raise ValueError(f"{name} must be a list of {at_least} numbers or more; got shape {axis.shape}: widen the grid")
+    if not np.isfinite(axis).all() or (np.diff(axis) <= 0).any():
+        raise ValueError(f"{name} must be finite and strictly rising; got {axis.tolist()}: sort it, drop repeats")
+    return axis

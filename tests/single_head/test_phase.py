@@ -252,8 +252,8 @@ def cells(classes=CLASSES, steps=ONE):
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda: phase_plan(**GOOD | {"x": [1.0]}), "x must have two points or more"),
-        (lambda: phase_plan(**GOOD | {"y": 3.0}), "y must have two points or more"),
+        (lambda: phase_plan(**GOOD | {"x": [1.0]}), "x must be a list of 2 numbers or more"),
+        (lambda: phase_plan(**GOOD | {"y": 3.0}), "y must be a list of 2 numbers or more"),
         (lambda: phase_plan(**GOOD | {"x": [2.0, 1.0]}), "x must be finite and strictly rising"),
         (lambda: phase_plan(**GOOD | {"x": [1.0, 1.0]}), "strictly rising"),
         (lambda: phase_plan(**GOOD | {"y": [1.0, math.nan]}), "y must be finite"),

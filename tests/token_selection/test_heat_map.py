@@ -187,8 +187,8 @@ def test_places_that_cannot_be_written_are_said_before_any_work(tmp_path, monkey
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"norms": ()}, "signal_norms must be a list of one number or more"),
-        ({"dims": []}, "dims must be a list of one number or more"),
+        ({"norms": ()}, "signal_norms must be a list of 1 numbers or more"),
+        ({"dims": []}, "dims must be a list of 1 numbers or more"),
         ({"norms": (3.0, 2.0)}, "signal_norms must be finite and strictly rising"),
         ({"norms": (0.0, 2.0)}, "signal_norms must be > 0"),
         ({"dims": (2, 40)}, "dims must be whole numbers >= 3"),

@@ -96,14 +96,6 @@ class Nine:
         first, second = sorted(self.brackets.values())[:2]
         return second[0] / first[1] - 1, second[1] / first[0] - 1
 
-    @property
-    def solver_error(self) -> float:
-        """How far the solver's cost can be from the truth, relative: the largest of the patterns."""
-        return max(
-            float(max(high - Fraction(cost), Fraction(cost) - low) / low)
-            for (low, high), cost in zip(self.brackets.values(), self.float_costs.values(), strict=True)
-        )
-
 
 def nine(tokens: Tokens) -> Nine:
     """Bounds for all class-level patterns."""

@@ -17,9 +17,10 @@ import functools
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
+from scipy.integrate import LSODA, solve_ivp
+from scipy.interpolate import PchipInterpolator
 
 from attnlib import checks
 from attnlib.arrays import Floats
@@ -37,15 +38,7 @@ __all__ = [
 ]
 
 _HIGHEST = 40.0  # no boundary is looked for above this x
-_TOLERANCE = {"method": "LSODA", "rtol": 1e-8, "atol": 1e-10}
-
-
-def _scipy(name: str) -> Any:
-    """A module of SciPy, imported when it is needed. Raises ImportError that says what to install."""
-    try:
-        return __import__(f"scipy.{name}", fromlist=[name])
-    except ImportError as error:
-        raise ImportError("the flow needs scipy: pip install 'attnlib[book]' or pip install scipy") from error
+_TOLERANCE = {"rtol": 1e-8, "atol": 1e-10}
 
 
 def _arguments(x: object, label_noise: object, attention_rate: object) -> tuple[float, float, float]:
@@ -112,9 +105,6 @@ class FlowPath:
 
     times: Floats
     states: Floats
-    interpolation_time: (
-        float  # first time at which flipped samples are fitted as well; 0 if they always are, inf if never
-    )
 
     @property
     def attention_clean(self) -> Floats:
@@ -123,18 +113,6 @@ class FlowPath:
     @property
     def attention_noisy(self) -> Floats:
         return 1 / (1 + np.exp(self.states[:, 5] - self.states[:, 3]))
-
-
-@dataclass(frozen=True)
-class _Event:
-    """What SciPy's solver looks for: a zero of `value`(time, state) that is crossed in this direction."""
-
-    value: Callable[[float, Floats], float]
-    direction: float
-    terminal: bool = False
-
-    def __call__(self, time: float, state: Floats) -> float:
-        return self.value(time, state)
 
 
 def _on_the_clock(x: float, nu: float, rate: float) -> Callable[[float, Floats], list[float]]:
@@ -147,16 +125,6 @@ def _on_the_clock(x: float, nu: float, rate: float) -> Callable[[float, Floats],
     return right_hand_side
 
 
-def _solve(x: float, nu: float, rate: float, time: float, **options: Any) -> Any:
-    """SciPy's stiff solver, with what `solve_ivp` reports."""
-    solution = _scipy("integrate").solve_ivp(
-        _on_the_clock(x, nu, rate), (0.0, math.log1p(time)), np.zeros(6), **(_TOLERANCE | options)
-    )
-    if not solution.success:
-        raise RuntimeError(f"the flow's solver did not converge at x = {x:g}, nu = {nu:g}: {solution.message}")
-    return solution
-
-
 def flow_path(x: float, label_noise: float, times: Sequence[float], *, attention_rate: float = 1.0) -> FlowPath:
     r"""The flow from zero in six variables: long training of one class whose noise tokens are orthogonal and of equal norm.
 
@@ -164,7 +132,7 @@ def flow_path(x: float, label_noise: float, times: Sequence[float], *, attention
        P' = rx(A_c - \nu A_n),\quad q_c' = -rA_c,\quad q_n' = rA_n, $$
 
     $\nu = \eta/(1-\eta)$, $g = \sigma(-m)$, $A_c = g_cs_c(1-s_c)(V-t_c)$, $A_n = g_ns_n(1-s_n)(V+t_n)$; the suffixes c and n stand for
-    clean and flipped samples, $s$ is attention on the signal and $m$ the margin. Needs scipy (extra `book`).
+    clean and flipped samples, $s$ is attention on the signal and $m$ the margin.
 
     Args:
         x: $\rho^2|C_k|/d > 0$, the strength of the signal against the noise.
@@ -173,11 +141,10 @@ def flow_path(x: float, label_noise: float, times: Sequence[float], *, attention
         attention_rate: r > 0, the ratio of the step sizes of p and v.
 
     Returns:
-        states at the given times, float64 arrays, and the time from which flipped samples are fitted.
+        states at the given times, float64 arrays.
 
     Raises:
         ValueError: a number or the times are not as said above.
-        ImportError: scipy is not installed.
         RuntimeError: the solver does not converge.
 
     Source:
@@ -192,19 +159,11 @@ def flow_path(x: float, label_noise: float, times: Sequence[float], *, attention
     clock = np.asarray(times, dtype=float)
     if clock.ndim != 1 or len(clock) < 2 or not (clock[0] > 0 and (np.diff(clock) > 0).all() and clock[-1] < np.inf):
         raise ValueError("times must be two or more increasing finite numbers > 0; got others: use numpy.geomspace")
-
-    def margin_of_flipped(_: float, state: Floats) -> float:
-        V, _, t_n, P, _, q_n = state.tolist()
-        s_n = _sigmoid(P - q_n)
-        margin: float = -s_n * V + (1 - s_n) * t_n
-        return margin
-
-    rising = _Event(margin_of_flipped, direction=1.0)
-    solution = _solve(x, nu, rate, clock[-1], t_eval=np.log1p(clock), events=rising)
-    crossings = np.expm1(solution.t_events[0])
-    last = margin_of_flipped(0.0, solution.y[:, -1])
-    fitted = (crossings[-1] if len(crossings) else 0.0) if last > 0 else math.inf
-    return FlowPath(clock, solution.y.T, float(fitted))
+    right, ends = _on_the_clock(x, nu, rate), (0.0, math.log1p(clock[-1]))
+    solution = solve_ivp(right, ends, np.zeros(6), method="LSODA", t_eval=np.log1p(clock), **_TOLERANCE)
+    if not solution.success:
+        raise RuntimeError(f"the flow's solver did not converge at x = {x:g}, nu = {nu:g}: {solution.message}")
+    return FlowPath(clock, solution.y.T)
 
 
 def selects_signal(x: float, label_noise: float, *, attention_rate: float = 1.0, time: float = 1e5) -> bool:
@@ -218,9 +177,7 @@ def selects_signal(x: float, label_noise: float, *, attention_rate: float = 1.0,
     if x < 1 or (x == 1 and nu > 0):
         return False  # zero itself lies in the trap: proved, nothing to integrate
 
-    solver = _scipy("integrate").LSODA(
-        _on_the_clock(x, nu, rate), 0.0, np.zeros(6), math.log1p(time), rtol=_TOLERANCE["rtol"], atol=_TOLERANCE["atol"]
-    )
+    solver = LSODA(_on_the_clock(x, nu, rate), 0.0, np.zeros(6), math.log1p(time), **_TOLERANCE)
     while solver.status == "running":
         message = solver.step()
         if _trap_room(solver.y.tolist(), x, nu) <= 0:
@@ -284,8 +241,6 @@ def own_thresholds(clean: Floats, noisy: Floats, *, attention_rate: float = 1.0)
     grid = np.arange(0.0, largest + 0.05, 0.025)
     values = np.array([signal_threshold(eta, attention_rate=attention_rate) for eta in grid[grid < 0.44]])
     known = np.isfinite(values)
-    curve = _scipy("interpolate").PchipInterpolator(
-        grid[: len(values)][known], np.log(values[known]), extrapolate=False
-    )
+    curve = PchipInterpolator(grid[: len(values)][known], np.log(values[known]), extrapolate=False)
     found = np.exp(curve(share))
     return np.where(np.isnan(found), np.inf, found)

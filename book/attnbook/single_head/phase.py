@@ -20,7 +20,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from attnbook.files import write_arrays
+from attnbook.files import read_arrays, rising, write_arrays
 from attnbook.single_head.phase_cells import two_step_cells
 from attnlib import checks
 from attnlib.extras import progress_bar
@@ -73,7 +73,7 @@ def phase_plan(x, y, *, n, d, signal_norm, label_noise, step_size) -> PhasePlan:
     >>> plan.shape, plan.signal_norm.shape
     ((2, 3), (2, 3))
     """
-    axes = {name: _axis(name, values) for name, values in (("x", x), ("y", y))}
+    axes = {name: rising(name, values, at_least=2) for name, values in (("x", x), ("y", y))}
     shape = len(axes["y"]), len(axes["x"])
     settings = {}
     given = zip(_SETTINGS, (n, d, signal_norm, label_noise, step_size), strict=True)
@@ -94,18 +94,6 @@ def phase_plan(x, y, *, n, d, signal_norm, label_noise, step_size) -> PhasePlan:
         SignalNoiseLaw(int(n_), int(d_), float(rho), float(eta))  # raises with the law's own words
         checks.positive_number("step_size", beta)
     return PhasePlan(**axes, **settings)
-
-
-def _axis(name: str, values) -> np.ndarray:
-    try:
-        axis = np.asarray(values, dtype=np.float64)
-    except (TypeError, ValueError):
-        raise ValueError(f"{name} must be a list of numbers; got {values!r}") from None
-    if axis.ndim != 1 or len(axis) < 2:
-        raise ValueError(f"{name} must have two points or more on one axis; got shape {axis.shape}: widen the grid")
-    if not np.isfinite(axis).all() or (np.diff(axis) <= 0).any():
-        raise ValueError(f"{name} must be finite and strictly rising; got {axis.tolist()}: sort it, drop repeats")
-    return axis
 
 
 @dataclass(frozen=True)
@@ -247,23 +235,15 @@ def _fingerprint(plan: PhasePlan, draws: int, seed: int, errors: bool) -> str:
 
 
 def _load(path: Path, key: str, cells: int, draws: int) -> tuple[dict[str, np.ndarray], int]:
-    try:
-        # Opened here: numpy leaves a file that is no zip open.
-        with path.open("rb") as handle, np.load(handle, allow_pickle=False) as file:
-            stored = {name: file[name] for name in file.files}
-        found, done = str(stored["key"]), int(stored["done"])
-        outcome = {name: stored[name] for name in _OUTCOMES}
-    except Exception as error:  # whatever a file of another kind makes numpy and zipfile raise
+    stored = read_arrays(path, "diagram")
+    outcome = {name: stored[name] for name in _OUTCOMES if name in stored}
+    whole = len(outcome) == len(_OUTCOMES) and all(value.shape == (cells, draws) for value in outcome.values())
+    if str(stored["key"]) != key or not whole:
         raise ValueError(
-            f"save must be a new file or one of this computation; got {path.name}, not a readable diagram "
-            f"({type(error).__name__}): delete it or choose another name"
-        ) from None
-    if found != key or any(value.shape != (cells, draws) for value in outcome.values()):
-        raise ValueError(
-            f"save must be a new file or one of this computation; got {path.name}, a diagram of other parameters: "
+            f"save must be a new file or one of this diagram; got {path.name}, a diagram of other parameters: "
             "delete it or choose another name"
         )
-    return outcome, done
+    return outcome, int(stored["done"])
 
 
 def _store(path: Path, key: str, outcome: dict[str, np.ndarray], done: int) -> None:

@@ -34,11 +34,6 @@ def noise_tolerance(study: TwoStepStudy) -> float:
     return norm + math.sqrt(2 * law.n * (1 + norm) * log_term(study) / law.d)
 
 
-def _b(study: TwoStepStudy) -> torch.Tensor:
-    """b_k of each sample's class, (R, n)."""
-    return study.mean_field.b.gather(1, study.signal_class)
-
-
 def _noise_square(study: TwoStepStudy) -> float:
     """E|xi|^2: d, or 1 for normalised noise."""
     return study.law.d * study.law.noise_std**2

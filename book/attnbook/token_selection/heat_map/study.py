@@ -19,7 +19,7 @@ from pathlib import Path
 
 import numpy as np
 
-from attnbook.files import require_writable, write_arrays
+from attnbook.files import read_arrays, require_writable, rising, write_arrays
 from attnlib import checks
 from attnlib.extras import progress_bar
 from attnlib.randomness import stream
@@ -87,7 +87,7 @@ def heat_plan(
     >>> plan.shape, plan.cell(1, 0).d
     ((2, 2, 5), 2000)
     """
-    norms, sizes = _axis("signal_norms", signal_norms), _axis("dims", dims)
+    norms, sizes = rising("signal_norms", signal_norms, at_least=1), rising("dims", dims, at_least=1)
     if (sizes != np.rint(sizes)).any() or sizes[0] < 3:
         raise ValueError(f"dims must be whole numbers >= 3; got {sizes.tolist()}: use numpy.rint, or drop the smallest")
     if norms[0] <= 0:
@@ -101,18 +101,6 @@ def heat_plan(
         replace(law, d=3, signal_norm=1.0), norms, sizes.astype(np.int64), Start() if start is None else start, float(step_size),
         int(steps), checks.whole_number("runs", runs, at_least=1), checks.whole_number("seed", seed, at_least=0), int(count),
     )  # fmt: skip
-
-
-def _axis(name: str, values: Sequence[float]) -> np.ndarray:
-    try:
-        axis = np.asarray(values, dtype=np.float64)
-    except (TypeError, ValueError):
-        raise ValueError(f"{name} must be a list of numbers; got {values!r}") from None
-    if axis.ndim != 1 or not len(axis):
-        raise ValueError(f"{name} must be a list of one number or more; got shape {axis.shape}")
-    if not np.isfinite(axis).all() or (np.diff(axis) <= 0).any():
-        raise ValueError(f"{name} must be finite and strictly rising; got {axis.tolist()}: sort it, drop repeats")
-    return axis
 
 
 @dataclass(frozen=True)
@@ -240,21 +228,8 @@ def _compute(plan: HeatPlan, units: np.ndarray, outcome: dict[str, np.ndarray]) 
 # --- progress and the file ---------------------------------------------------------------------------------------------------
 
 
-def _read(path: Path) -> dict[str, np.ndarray]:
-    try:
-        with path.open("rb") as handle, np.load(handle, allow_pickle=False) as file:
-            stored = {name: file[name] for name in file.files}
-        str(stored["key"]), int(stored["done"])
-        return stored
-    except Exception as error:  # whatever a file of another kind makes numpy and zipfile raise
-        raise ValueError(
-            f"save must be a new file or one of this plan; got {path.name}, not a readable heat map "
-            f"({type(error).__name__}): delete it or choose another name"
-        ) from None
-
-
 def _load(path: Path, plan: HeatPlan) -> tuple[dict[str, np.ndarray], int]:
-    stored = _read(path)
+    stored = read_arrays(path, "heat map")
     if stored.get("format") != FORMAT:
         raise ValueError(
             f"save must be a file of format {FORMAT}; got {path.name}, made by an earlier or a later version: delete it or "
@@ -286,7 +261,7 @@ def read_map(path: str | os.PathLike, plan: HeatPlan) -> HeatMap:
     path = Path(path)
     if not path.is_file():
         raise ValueError(f"path must be a file that write_map wrote; there is no {path.name}")
-    stored = _read(path)
+    stored = read_arrays(path, "heat map")
     if str(stored["key"]) != plan.key or stored["train_loss"].shape != plan.shape:
         raise ValueError(f"path must be a map of this plan; got {path.name}, a map of other parameters")
     return HeatMap(plan, **{name: stored[name].astype(np.float64) for name in (*_OUTCOMES, "attention")})

@@ -54,7 +54,6 @@ class TimeStudy:
 
     centre: Setting  # of the first time scale
     clock: dict[str, Axis]  # by name; "prompt_scale" starts at p_0 != 0, the others at p_0 = 0
-    delay_law: TokenLaw  # at STRENGTHS[0]
     delays: Delays
     finer: Delays  # strengths 1 and 2 with half the largest move
     descent: np.ndarray  # (R,) selection time at strength 1/2 by gradient descent with a constant step
@@ -110,7 +109,7 @@ def time_study(
     apart_laws = tuple(replace(apart, d=4**k * apart.d, signal_norm=2**k * delay_norm) for k in range(4))
     sharp = tuple(delay_times(laws_at(law, SHARP, 64 * strength), **common) for law in others)
     return TimeStudy(
-        centre, _clock(centre, runs, seed), laws[0], delays,
+        centre, _clock(centre, runs, seed), delays,
         delay_times(laws_of_strength(weak, [1.0, 2.0]), largest_move=0.025, **common),
         selection_times(train(gram, step, last, record=range(0, last, 4))), flow, sharp,
         delay_times(laws_at(weak, SHARP, strength / 4), **common),
