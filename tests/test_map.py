@@ -12,6 +12,7 @@ from bookkit.map.boxes import Box, read_boxes
 from bookkit.map.graph import Map, read_map
 from bookkit.map.links import Links, links_of
 from bookkit.pages.catalogue import UserError
+from bookkit.sphinx.book_map import Row
 from tests.test_sphinx_extension import record, store
 from tests.tiny_book import REPOSITORY, make_book, page_text, write
 
@@ -233,6 +234,10 @@ def test_the_built_book_shows_its_map(root: Path) -> None:
     assert '<dt>Uses</dt><dd><a href="#claim-c1">C1</a>, <a href="theory.html#def-die">A die</a></dd>' in ledger
     assert "data-verdict" not in ledger  # a mark of what does not hold
     assert 'href="ledger.html#claim-c2">C2</a>' in (html / "preface.html").read_text()
+
+
+def test_a_row_has_a_line_for_four_claims() -> None:
+    assert [Row([], [{}] * claims, "map-box").lines for claims in (0, 4, 5, 9)] == [1, 1, 2, 3]
 
 
 def test_the_map_of_this_book_has_no_fault(monkeypatch: pytest.MonkeyPatch) -> None:
