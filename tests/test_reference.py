@@ -15,7 +15,7 @@ import torch
 from sphinx.pycode import ModuleAnalyzer
 
 from bookkit import book
-from bookkit.reference.entries import Entry, exported
+from bookkit.reference.entries import Entry, anchor, exported
 from bookkit.reference.page import Faces
 from bookkit.reference.reach import Reach, core
 from bookkit.settings import settings
@@ -399,8 +399,9 @@ def test_a_book_shows_its_entries(tmp_path: Path) -> None:
     assert book.main(["--stored", "--root", str(small_book(tmp_path, GOOD))]) == 0
     html = tmp_path / "_build" / "html" / "book"
     page, preface = ((html / f"{name}.html").read_text(encoding="utf-8") for name in ("dice", "preface"))
-    for anchor in ("faces", "die", "die-mean", "throw"):
-        assert page.count(f'id="{anchor}"') == 1
+    for name in ("faces", "die", "die-mean", "throw"):
+        assert page.count(f'id="{name}"') == 1
+    assert anchor("NoiseLaw", "draw_many") == "noiselaw-draw-many"
     assert 'href="dice.html#throw"' in preface
     assert 'href="dice.html#die-mean"' in preface
     throw = page[page.index('id="throw"') :]

@@ -34,16 +34,13 @@ def test_jupytext_finds_the_two_files_of_every_page_in_step(tmp_path: Path, newe
 
 
 @pytest.mark.parametrize("page", PAGES, ids=NAMES)
-def test_papermill_reads_every_parameter(page: Page) -> None:
+def test_papermill_reads_every_parameter_and_a_page_as_a_script_is_python(page: Page) -> None:
     found = papermill.inspect_notebook(str(page.stored))
     assert list(found) == [parameter.name for parameter in page_parameters(page)]
     for parameter in page_parameters(page):
         assert found[parameter.name]["inferred_type_name"] == parameter.type.__name__
         assert found[parameter.name]["help"].startswith(parameter.help)
 
-
-@pytest.mark.parametrize("page", PAGES, ids=NAMES)
-def test_a_page_as_a_script_is_python(page: Page) -> None:
     notebook = nbformat.read(page.stored, as_version=4)
     compile(jupytext.writes(notebook, fmt="py:percent"), page.name, "exec")
     language = notebook.metadata["language_info"]  # `jupyter nbconvert --to script` takes what it says
