@@ -108,3 +108,11 @@ def test_a_run_is_the_same_alone():
     run = {"rule": rules.stochastic(3), "heads": 2, "attention_map": maps.SIGMOID}
     together, alone = train_heads(data, 0.1, 25, **run), train_heads(data.run(2), 0.1, 25, **run)
     assert torch.equal(together.margins[:, 2:3], alone.margins)
+
+
+def test_attention_of_clean_samples_is_a_mean_head_by_head():
+    data = sample(2)
+    path = train_heads(data, 0.1, 5, **starting(data, 3))
+    assert path.attention_clean.shape == (6, 2, 3)
+    found = path.attention_on_signal[5, 1, 2, ~data.noisy[1]]
+    assert path.attention_clean[5, 1, 2].item() == pytest.approx(found.mean().item(), rel=1e-12)
