@@ -8,8 +8,6 @@ confidence that they name (exactly binomial; ties and few draws make them wider,
 which is exact for Gaussian draws only; where one draw outweighs all others, read the median.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 from fractions import Fraction
@@ -20,8 +18,6 @@ import numpy as np
 
 from attnlib import checks
 from bookkit.rules import binomial_tail, student
-
-__all__ = ["Estimate", "about", "mean", "median", "share"]
 
 
 @dataclass(frozen=True)

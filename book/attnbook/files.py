@@ -1,7 +1,5 @@
 """Result files of long computations: whole or not there, at a place that is checked before any work."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -11,8 +9,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bookkit.files import written_aside
-
-__all__ = ["read_arrays", "require_writable", "rising", "write_arrays"]
 
 
 def require_writable(path: Path) -> None:

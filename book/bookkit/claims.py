@@ -20,8 +20,6 @@ from bookkit.results import plain, publish, read
 from bookkit.rules import Evidence, NothingToMeasure
 from bookkit.verdicts import by_number, html_table, text_table
 
-__all__ = ["CLAIMS_TYPE", "Check", "Claim", "ClaimSet", "Source", "Verdict", "read_checks", "verdict_table"]
-
 Judge = Callable[[Any, float], Evidence]
 CLAIMS_TYPE = f"application/vnd.{DISTRIBUTION}.claims+json"
 

@@ -6,8 +6,6 @@ Exit codes: 0 done; 1 a page failed while it ran, or the book was not built; 2 t
 stands (one line on stderr says what to change); 130 interrupted.
 """
 
-from __future__ import annotations
-
 import difflib
 import importlib
 import json

@@ -4,8 +4,6 @@ A book names them in its pyproject.toml (`settings`): `packages = ["attnlib", "b
 `bookkit` itself is not among them: it runs, compares and prints pages, and no number depends on it. So an edit here reruns nothing.
 """
 
-from __future__ import annotations
-
 import hashlib
 import os
 from collections.abc import Iterator, Sequence
@@ -16,8 +14,6 @@ from pathlib import Path
 
 from bookkit.pages.catalogue import UserError
 from bookkit.settings import settings
-
-__all__ = ["NO_CODE", "Code", "code_of", "imported", "tree_hash"]
 
 _OWN = Path(__file__).resolve().parents[1]  # from here `bookkit` is imported
 

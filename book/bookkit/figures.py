@@ -3,13 +3,9 @@
 Colours are Okabe and Ito's, which colour-blind readers can tell apart. Needs matplotlib (extra `figures`).
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np
-
-__all__ = ["COLOURS", "PHASES", "SHADES", "measured", "theory", "use_style"]
 
 COLOURS = {
     "clean": "#0072B2",  # samples with their true label

@@ -1,15 +1,11 @@
 """Result files that are whole or not there."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
-
-__all__ = ["one_line_each", "written_aside"]
 
 
 @contextlib.contextmanager

@@ -5,8 +5,6 @@ import difflib
 import re
 from typing import NoReturn
 
-__all__ = ["Parser", "call_it", "program"]
-
 _name = "bookkit"
 
 

@@ -4,15 +4,11 @@ A page calls `record(name=value, ...)`. The output it leaves in the notebook hol
 `read_results` finds the object again in any executed copy.
 """
 
-from __future__ import annotations
-
 import html
 import math
 from typing import Any
 
 from bookkit import DISTRIBUTION
-
-__all__ = ["RESULTS_TYPE", "plain", "publish", "read", "read_results", "record"]
 
 RESULTS_TYPE = f"application/vnd.{DISTRIBUTION}.results+json"
 

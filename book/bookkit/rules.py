@@ -26,8 +26,6 @@ judged by the same rule on the same draws. Student's t is exact for Gaussian dra
 Derived in the ledger's chapter, "How often a verdict would come out the same".
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace

@@ -17,8 +17,6 @@ single_head = { number = "I", title = "A single head", paper = "2410.07746" }
 "single_head/02_two_steps" = ["attnlib train"]
 """
 
-from __future__ import annotations
-
 import re
 import tomllib
 from collections.abc import Mapping
@@ -28,8 +26,6 @@ from pathlib import Path
 from typing import Any
 
 from bookkit.pages.catalogue import UserError, find_root, one_line
-
-__all__ = ["Part", "Settings", "check_address", "settings"]
 
 FILE = "pyproject.toml"
 

@@ -9,8 +9,6 @@ The numbers are formatted here, so that a page holds none of it. A notebook show
 each row, with the same words and numbers, so that stored outputs are compared row by row.
 """
 
-from __future__ import annotations
-
 import html
 import math
 import re
@@ -18,8 +16,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from bookkit.ledger.words import signs
-
-__all__ = ["show_table"]
 
 NOTHING = "–"  # in place of nan, which is no number that was measured
 # What is set to the right: numbers with their errors, ranges, signs and units; nothing else than these.

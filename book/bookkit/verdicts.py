@@ -10,16 +10,12 @@ scripts, in the book as in Colab. The book adds what a notebook cannot know: lin
 (`bookkit.ledger.page_claims`).
 """
 
-from __future__ import annotations
-
 import html
 import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from bookkit.ledger.words import control_words, rule_words, signs, told_apart, verdict_words
-
-__all__ = ["BADGES", "as_counted", "by_number", "html_table", "shortened", "text_table"]
 
 BADGES = {"holds": "verdict-holds", "fails": "verdict-fails", "outside its regime": "verdict-outside"}
 ELSEWHERE = "otherwise at the book's defaults"  # a reader who changed parameters may well see another verdict

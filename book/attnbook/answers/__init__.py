@@ -9,8 +9,6 @@ Each exercise with a number as its answer is a function here that computes it wi
 or asks what happens, its sentence names the number in which the answer shows.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from importlib import import_module

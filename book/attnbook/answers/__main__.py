@@ -5,8 +5,6 @@ python -m attnbook.answers --check       write nothing; fail where the stored ta
 python -m attnbook.answers --show NAME   print answers, of a page (02-two-steps), of an exercise (02-two-steps/2), or of all
 """
 
-from __future__ import annotations
-
 import argparse
 import difflib
 import sys

@@ -1,7 +1,5 @@
 """Answers of Part VIII."""
 
-from __future__ import annotations
-
 import math
 
 from attnbook.answers import exercise

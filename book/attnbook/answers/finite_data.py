@@ -1,7 +1,5 @@
 """Answers of Part V."""
 
-from __future__ import annotations
-
 from attnbook.answers import crossing, exercise
 from attnbook.finite_data.limits import limit_error, many_prompts_error, pattern_error, ridge_error
 

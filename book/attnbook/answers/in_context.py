@@ -1,7 +1,5 @@
 """Answers of Part III."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """Answers of Part VII."""
 
-from __future__ import annotations
-
 from attnbook.answers import crossing, exercise
 from attnbook.one_token import OneTokenLaw, bayes_risk, own_score_risk
 

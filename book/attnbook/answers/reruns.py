@@ -1,7 +1,5 @@
 """Answers of the page on many runs: read from the sweeps that the package holds."""
 
-from __future__ import annotations
-
 from attnbook.answers import exercise
 from attnbook.reruns.stored_sweeps import stored_array
 

@@ -1,7 +1,5 @@
 """Answers of Part I."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Answers of Part VI."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from attnbook.answers import exercise

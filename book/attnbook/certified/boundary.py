@@ -8,8 +8,6 @@ r"""The boundary x*(eta) of the mean-field flow, proved to four decimals.
 Numbers are texts: "1.6212" is the decimal, not the nearest float.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from decimal import Decimal, InvalidOperation
 from functools import cache
@@ -17,20 +15,6 @@ from functools import cache
 from attnbook.certified.boundary_flow import STEP, Model, NoStep, Tube, flow_tube
 from attnbook.certified.boundary_sets import SignalSet, in_signal_set, in_trap
 from attnbook.certified.certificate import Certificate, ball, bounds, precision
-
-__all__ = [
-    "BRACKETS",
-    "KEPT",
-    "OTHER_RATES",
-    "BoundaryStudy",
-    "End",
-    "bracket",
-    "end_of_flow",
-    "ends",
-    "make_boundary",
-    "returns",
-    "shifted",
-]
 
 BRACKETS = {
     "0.05": ("1.0890", "1.0891"),

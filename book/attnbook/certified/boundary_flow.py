@@ -29,8 +29,6 @@ from attnbook.certified.certificate import _flint, precision
 if TYPE_CHECKING:
     from flint import arb
 
-__all__ = ["ORDER", "STEP", "Model", "NoStep", "Tube", "flow_tube", "jacobian", "parts", "rates", "step", "taylor"]
-
 ORDER = 20  # of the Taylor polynomial in time
 STEP = 2.0**-5  # length of a step in T; a power of two
 LONGEST = 120.0  # T after which a path counts as undecided

@@ -32,8 +32,6 @@ if TYPE_CHECKING:
 
     from flint import arb
 
-__all__ = ["Family", "Piece", "by_table", "cells", "covered", "drawn", "follow", "range_ends", "stored"]
-
 TABLE = Path(__file__).parent / "tables" / "boundary_cells.json"
 DEGREE = 8  # in x
 ORDER = 16  # in time

@@ -17,8 +17,6 @@ from attnbook.certified.certificate import ball
 if TYPE_CHECKING:
     from flint import arb
 
-__all__ = ["SignalSet", "in_signal_set", "in_trap", "signal_room"]
-
 
 @dataclass(frozen=True)
 class SignalSet:

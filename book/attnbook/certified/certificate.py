@@ -20,8 +20,6 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from flint import arb
 
-__all__ = ["BITS", "Certificate", "NeedsFlint", "ball", "bounds", "decided", "precision", "sign"]
-
 BITS = (64, 128, 256, 512)
 
 

@@ -5,8 +5,6 @@ attnlib certify --all      all of them
 attnlib certify --list     their numbers and titles
 """
 
-from __future__ import annotations
-
 import argparse
 import sys
 import time
@@ -19,8 +17,6 @@ from typing import Any
 from attnbook.certified.certificate import NeedsFlint, precision
 from bookkit.claims import Check, Claim, ClaimSet, Verdict
 from bookkit.pages.catalogue import UserError
-
-__all__ = ["SUBJECTS", "Subject", "certified", "main", "prove", "report"]
 
 
 @dataclass(frozen=True)

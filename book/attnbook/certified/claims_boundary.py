@@ -1,14 +1,10 @@
 r"""Claims V40-V59: the boundary of the mean-field flow between two decimals. A judge takes a `BoundaryStudy`; no float decides."""
 
-from __future__ import annotations
-
 from attnbook.certified.boundary import BRACKETS, BoundaryStudy, bracket, ends, returns, shifted
 from attnbook.certified.boundary_range import by_table
 from attnbook.certified.judging import evidence
 from bookkit.claims import ClaimSet, Source
 from bookkit.rules import Evidence
-
-__all__ = ["CLAIMS"]
 
 CLAIMS = ClaimSet("certified", Source.CERTIFIED)
 

@@ -21,8 +21,6 @@ from bookkit.rules import Evidence, both
 if TYPE_CHECKING:
     from flint import arb
 
-__all__ = ["CONSTANT_CLAIMS", "FIRST_MOVES", "ConstantsStudy"]
-
 CONSTANT_CLAIMS = ClaimSet("certified", Source.CERTIFIED)
 _PIECES = 64  # of an interval on which a function is bounded
 FIRST_MOVES = {

@@ -1,15 +1,11 @@
 """Claims V1-V8: the exact clean error of a single head with two tokens, and how far the compiled path is from it."""
 
-from __future__ import annotations
-
 from attnbook.certified import hard_heads
 from attnbook.certified.certificate import BITS, Certificate, ball, bounds, precision
 from attnbook.certified.error_study import LADDER, MEETING, ErrorStudy, log10_of, next_digit, printed
 from attnbook.certified.judging import evidence
 from bookkit.claims import ClaimSet, Source
 from bookkit.rules import Evidence
-
-__all__ = ["ERROR_CLAIMS"]
 
 ERROR_CLAIMS = ClaimSet("certified", Source.CERTIFIED)
 CLOSE = 1e-11  # distance of the float path from the exact logarithm, away from walls that nearly meet

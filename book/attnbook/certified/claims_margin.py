@@ -1,7 +1,5 @@
 r"""Claims V10-V13: which selection has the largest margin, proved for the very draw. A judge takes a `MarginStudy`; no float decides."""
 
-from __future__ import annotations
-
 from fractions import Fraction
 
 from attnbook.certified.certificate import Certificate, bounds
@@ -10,8 +8,6 @@ from attnbook.certified.margin import MarginStudy, Nine, threshold_proved
 from attnbook.certified.printed import fraction
 from bookkit.claims import ClaimSet, Source
 from bookkit.rules import Evidence
-
-__all__ = ["MARGIN_CLAIMS"]
 
 MARGIN_CLAIMS = ClaimSet("certified", Source.CERTIFIED)
 _ENOUGH = 1e-10  # of a solver's cost, relative

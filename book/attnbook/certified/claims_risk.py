@@ -17,8 +17,6 @@ from bookkit.rules import Evidence, both
 if TYPE_CHECKING:
     from flint import arb
 
-__all__ = ["RISK_CLAIMS", "RiskStudy"]
-
 RISK_CLAIMS = ClaimSet("certified", Source.CERTIFIED)
 _LAST = "the last printed digit increased by one"
 

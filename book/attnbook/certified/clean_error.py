@@ -25,20 +25,6 @@ from attnbook.certified.certificate import ball, precision, sign
 if TYPE_CHECKING:
     from flint import arb
 
-__all__ = [
-    "BITS",
-    "Balls",
-    "Enclosed",
-    "Head",
-    "TooWide",
-    "density",
-    "enclose",
-    "log10_of_classes",
-    "numbers",
-    "tail",
-    "where",
-]
-
 BITS = (128, 256, 512)
 ACCURACY = (
     1e-18  # of the logarithm where it exceeds 1, else of the error: what an enclosure is to reach before it is given

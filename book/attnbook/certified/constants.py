@@ -17,8 +17,6 @@ from attnbook.certified.printed import enclosed_root
 if TYPE_CHECKING:
     from flint import acb, arb
 
-__all__ = ["Selection", "first_move"]
-
 _TAIL = 14  # standard deviations; what lies beyond is below 2 Phi(-14) < 10^-40 and is added to the ball
 
 

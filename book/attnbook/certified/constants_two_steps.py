@@ -17,8 +17,6 @@ from attnbook.certified.certificate import ball
 if TYPE_CHECKING:
     from flint import arb
 
-__all__ = ["TwoSteps"]
-
 Counts = tuple[int, int]
 
 

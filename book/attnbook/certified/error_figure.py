@@ -1,15 +1,11 @@
 """Hard heads in one picture: how far the float path is from the exact logarithm."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np
 
 from attnbook.certified.hard_heads import FAR, stored
 from bookkit.figures import COLOURS, theory
-
-__all__ = ["draw_distances", "family_rows"]
 
 _MARKS = {"tie": ("theory", "s", "none"), "others": ("measured", "o", None)}
 _LEAST = 1e-17  # of a distance on a logarithmic axis

@@ -1,7 +1,5 @@
 """What the page computes for the exact clean error. Each part is computed when it is first asked for."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -15,8 +13,6 @@ from attnbook.certified.hard_heads import Compared, backward_ulps, compare, draw
 from attnbook.certified.second_integral import by_arb_integral
 from attnbook.certified.trained_heads import log10_clean_error_ball
 from attnlib.single_head import SignalNoiseLaw, log10_clean_error, two_steps
-
-__all__ = ["LADDER", "MEETING", "ErrorStudy", "log10_of", "next_digit", "printed"]
 
 # Heads from a coin toss to less than 10^-16000, and the digits of log10 err that are claimed.
 LADDER = (

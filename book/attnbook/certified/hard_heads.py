@@ -15,8 +15,6 @@ The *distance* of a result y from the exact logarithm is $|y-\log\mathrm{err}|/\
 logarithm where it exceeds 1, and that of the error elsewhere.
 """
 
-from __future__ import annotations
-
 import json
 import math
 from collections.abc import Sequence
@@ -32,8 +30,6 @@ from attnbook.certified.clean_error import Head, enclose
 from attnlib import checks
 from attnlib.kernels.gaussian_tail import log_error
 from attnlib.randomness import stream
-
-__all__ = ["FAMILIES", "SEED", "TABLE", "Compared", "backward_ulps", "compare", "draw", "float_path", "stored"]
 
 FAMILIES = ("steep", "tie", "wide", "ratio", "deep", "wrong")
 SEED, COUNT = 1, 2000  # of the stored table, for each family

@@ -1,11 +1,7 @@
 """From a certificate to the evidence of a claim. Chance has no part in it."""
 
-from __future__ import annotations
-
 from attnbook.certified.certificate import Certificate
 from bookkit.rules import Evidence, NothingToMeasure
-
-__all__ = ["RULE", "evidence"]
 
 RULE = "ball arithmetic: rounding controlled, no chance"
 

@@ -9,8 +9,6 @@ $$ \frac{(\sum\alpha_i)^2}{|w|^2}\ \le\ \min\{|v|^2:\ y_iv\cdot r_i\ge1\}\ \le\ 
 both ends agree to 13 digits or so; that they are right is not assumed. No ball is needed: all numbers are fractions.
 """
 
-from __future__ import annotations
-
 import itertools
 import math
 from dataclasses import dataclass
@@ -24,18 +22,6 @@ from attnbook.single_head.svm import hard_margin
 from attnlib import checks
 from attnlib.arrays import Bools, Floats
 from attnlib.single_head.law import SignalNoiseLaw
-
-__all__ = [
-    "SIZES",
-    "MarginStudy",
-    "Nine",
-    "best_of_all",
-    "cost_bounds",
-    "make_margin_study",
-    "nine",
-    "signal_wins",
-    "threshold_proved",
-]
 
 Bracket = tuple[Fraction, Fraction]
 SIZES = ((10, 100, 0.1), (20, 400, 0.2), (40, 800, 0.3))  # n, d, eta of the thresholds

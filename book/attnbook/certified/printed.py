@@ -16,8 +16,6 @@ from attnbook.certified.certificate import BITS, Certificate, ball, bounds, deci
 if TYPE_CHECKING:
     from flint import arb
 
-__all__ = ["enclosed_root", "every", "fraction", "holds", "moved", "rounds_to"]
-
 
 def moved(printed: str, steps: int) -> str:
     """The same decimal with its last digit moved by `steps`."""

@@ -23,8 +23,6 @@ from attnbook.certified.printed import fraction
 if TYPE_CHECKING:
     from flint import arb
 
-__all__ = ["Regression", "TwoExamples", "debiased_risk", "kappa"]
-
 _END = 60  # of the integrals; the rest is at most a polynomial times e^-60, and is added to the ball
 
 

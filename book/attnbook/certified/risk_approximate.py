@@ -20,8 +20,6 @@ from attnbook.certified.certificate import ball
 if TYPE_CHECKING:
     from flint import arb
 
-__all__ = ["Approximate", "krawczyk", "positive_definite"]
-
 
 _EDGE = 1e-12  # so that the floats at the ends hold the decimals between them
 

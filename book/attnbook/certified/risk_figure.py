@@ -1,7 +1,5 @@
 """Least risk over the scale of a pair and of one head on two examples, with the proved minima."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np
@@ -9,8 +7,6 @@ import numpy as np
 from attnbook.certified.claims_risk import RiskStudy
 from attnbook.certified.risk import debiased_risk
 from bookkit.figures import COLOURS, theory
-
-__all__ = ["draw_least_risks"]
 
 _MINIMA = (("pair", "0.559", "0.560", "clean"), ("head", "3.527", "3.528", "noisy"))
 

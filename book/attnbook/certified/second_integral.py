@@ -5,15 +5,11 @@ takes Gauss-Legendre nodes until the remainder, which follows from that bound, i
 (Johansson, arXiv 1802.07942; the library is not ours). Only the tails are bounded as before. It takes about ten times as long.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 from attnbook.certified import clean_error
 from attnbook.certified.certificate import precision
 from attnbook.certified.clean_error import Balls, Enclosed
-
-__all__ = ["by_arb_integral"]
 
 
 def by_arb_integral(head: Balls, bits: int = 96) -> Enclosed:

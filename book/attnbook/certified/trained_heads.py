@@ -22,8 +22,6 @@ from attnlib.single_head.law import Sample
 if TYPE_CHECKING:
     from flint import arb
 
-__all__ = ["ClassOfHead", "classes_of", "log10_clean_error_ball"]
-
 
 @dataclass(frozen=True)
 class ClassOfHead:

@@ -7,8 +7,6 @@ triangle, whose cost does not depend on L. Its mean is sampled; what is stored i
 the limit `closed_form.bayes_risk_proportional`, which takes out nearly all of the variation.
 """
 
-from __future__ import annotations
-
 import math
 
 import numpy as np
@@ -16,10 +14,6 @@ import numpy as np
 from attnbook.in_context.closed_form import bayes_risk_proportional
 from attnlib.in_context.law import RegressionLaw
 from attnlib.randomness import stream
-
-__all__ = [
-    "BAYES_NODES", "DRAWS", "NOISE_RANGE", "RATIO_UNIT", "bayes_table", "noise_nodes", "sampled_bayes_risk", "sampled_spectrum",
-]  # fmt: skip
 
 NOISE_RANGE = (0.001, 3.0)  # sigma
 BAYES_NODES = 32

@@ -5,16 +5,12 @@ cancel, pairs caught with one sign. Their risk is `in_context.length_study`'s: t
 the rest of their circuits adds, each with its standard error. Means are over runs; the error holds runs and prompts.
 """
 
-from __future__ import annotations
-
 import numpy as np
 
 from attnbook.explorers.bayes_table import BAYES_NODES, DRAWS, NOISE_RANGE, bayes_table
 from attnbook.in_context import full_runs
 from attnbook.in_context.what_the_heads_compute.study import Curve, length_study
 from attnlib.in_context.circuits import Circuits
-
-__all__ = ["DIMENSIONS", "LENGTHS", "PROMPTS", "data", "groups", "trained_heads"]
 
 DIMENSIONS = tuple(range(1, 21))
 LENGTHS = (1, 2, 3, 5, 7, 10, 14, 20, 28, 40, 57, 80, 113, 160, 226, 320, 500, 1000)

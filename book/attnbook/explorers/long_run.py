@@ -4,16 +4,12 @@ The explorer integrates the flow by itself, one point at a time. The whole bound
 `signal_threshold`; the points are classes of training sets with Gaussian noise, trained as on the page *Beyond two steps*.
 """
 
-from __future__ import annotations
-
 import math
 
 import numpy as np
 
 from attnbook.single_head.flow import signal_threshold
 from attnbook.single_head.long_run import Fates, class_fates, law_at, small_then_long
-
-__all__ = ["LABEL_NOISES", "RATES", "boundary", "data", "trained"]
 
 LABEL_NOISES = np.linspace(0, 0.45, 46)
 RATES = (0.25, 1.0, 4.0)

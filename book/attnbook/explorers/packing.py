@@ -6,13 +6,9 @@ zero and the k lowest bits of u, where k follows the mean of the last few u. Twe
 written as base64. `book/scripts/token_selection/packing.js` reads it.
 """
 
-from __future__ import annotations
-
 import base64
 
 import numpy as np
-
-__all__ = ["RESOLUTION", "pack"]
 
 RESOLUTION = 2.0**-19  # of a stored value
 _ESCAPE, _PLAIN = 24, 25  # ones that announce a plain number, and its bits

@@ -5,8 +5,6 @@ For every pair of a signal-to-noise ratio (`SIZES`) and a label noise (`LABEL_NO
 Curves are packed by `packing`; the browser unpacks the ones it shows.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 
@@ -24,20 +22,6 @@ from attnlib.token_selection.law import TokenLaw
 from attnlib.token_selection.model import outputs
 from attnlib.token_selection.population import population
 from attnlib.token_selection.training import Recursion, Trajectory
-
-__all__ = [
-    "CURVES",
-    "KINDS",
-    "LABEL_NOISES",
-    "ROLES",
-    "SIZES",
-    "Story",
-    "data",
-    "law_of",
-    "shown_samples",
-    "story",
-    "times",
-]
 
 SIZES = ((5.0, 4500), (20.0, 48000), (20.0, 32000), (20.0, 16000), (20.0, 8000), (20.0, 2000), (100.0, 1000))  # |mu|, d
 LABEL_NOISES = (0.1, 0.2, 0.4)

@@ -15,8 +15,6 @@ typical heads, are stored as further quadratic forms, whose squares sum to the v
 their degrees, because small scales see $T_j(x)\approx\pm jx$ for odd j and rounding would be magnified otherwise.
 """
 
-from __future__ import annotations
-
 import math
 
 import numpy as np
@@ -25,8 +23,6 @@ from attnbook.explorers.bayes_table import BAYES_NODES, NOISE_RANGE, bayes_table
 from attnbook.in_context import full_runs
 from attnbook.in_context.reduced import BATCHES, PROMPTS, reduced_moments
 from attnlib.in_context.law import RegressionLaw
-
-__all__ = ["LAWS", "NODES", "data", "ends", "half_width", "moment_table"]
 
 LAWS = ((5, 40), (5, 10), (5, 160), (20, 40))  # (d, L); the first is the authors'
 NODES = 96

@@ -4,13 +4,9 @@ The explorer computes mean field by itself. What it cannot compute at once is he
 exact clean error of every one, as on the page *The phase diagram of two steps* (the first diagram is that page's).
 """
 
-from __future__ import annotations
-
 import numpy as np
 
 from attnbook.single_head.phase import PhaseDiagram, phase_diagram, phase_plan
-
-__all__ = ["DRAWS", "SETTINGS", "STEPS", "data", "measured", "snr_axis"]
 
 SETTINGS = (
     (200, 40_000, 0.05),

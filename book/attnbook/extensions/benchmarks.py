@@ -16,8 +16,6 @@ bandwidth of the memory that its bytes cross over the bytes of one unit, both me
 without a loop, benchmarks/machine.py).
 """
 
-from __future__ import annotations
-
 import io
 import json
 import math
@@ -31,8 +29,6 @@ from sphinx.util.docutils import SphinxDirective, SphinxRole
 
 from bookkit.sphinx.notebook_quotes import kept_image
 from bookkit.sphinx.provenance import command, folded, sentence
-
-__all__ = ["NOT_MEASURED", "baseline", "figure", "limit", "newest", "quoted", "rate", "table", "thousands"]
 
 KERNELS = {
     "single_head": ("Single head", "clean"), "token_selection": ("Token selection", "signal"),

@@ -7,8 +7,6 @@ import torch
 from attnbook.finite_data.law import PretrainingSet, TaskLaw, summary_of
 from attnlib import checks
 
-__all__ = ["best_attention", "exact_error", "fit_attention", "fit_step", "sampled_error"]
-
 
 def fit_attention(data: PretrainingSet, *, penalty: float = 0.0) -> torch.Tensor:
     r"""Linear attention fitted to pretraining sets: ridge regression, or at penalty 0 least squares of minimum norm, exactly.

@@ -1,7 +1,5 @@
 """Claims E1 to E12: finite data in context. Each judge takes a `Study` and a constant (1 is the claim, `wrong` its negative control)."""
 
-from __future__ import annotations
-
 import math
 
 import torch
@@ -10,8 +8,6 @@ from attnbook.finite_data.limits import limit_error, pattern_error, ridge_error
 from attnbook.finite_data.study import CURVE, LARGE, Ladder, Study
 from bookkit.claims import ClaimSet, Source
 from bookkit.rules import Evidence, agrees, both, mean_within, median_within, statistic_within, within
-
-__all__ = ["CLAIMS"]
 
 CLAIMS = ClaimSet("finite_data")
 

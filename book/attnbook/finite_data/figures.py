@@ -1,7 +1,5 @@
 """The figures of the page of finite data in context. Lines are formulas, points are measurements."""
 
-from __future__ import annotations
-
 import math
 from typing import Any
 
@@ -12,8 +10,6 @@ from attnbook import draws as estimate
 from attnbook.finite_data.limits import limit_error, pattern_error, ridge_error
 from attnbook.finite_data.study import CURVE, LARGE, TASK_SHARES, Study
 from bookkit.figures import COLOURS, measured, theory
-
-__all__ = ["TASKS", "draw_descent", "draw_limit", "draw_transition"]
 
 TASKS = {"fresh": "noisy", "seen": "clean"}  # colours
 

@@ -15,8 +15,6 @@ from attnlib import checks
 from attnlib.arrays import Floats
 from attnlib.randomness import stream
 
-__all__ = ["PretrainingSet", "TaskLaw", "TaskPrompts", "summary_of"]
-
 
 @dataclass(frozen=True)
 class PretrainingSet:

@@ -9,16 +9,6 @@ import torch
 
 from attnlib import checks
 
-__all__ = [
-    "extrapolate",
-    "limit_error",
-    "many_prompts_error",
-    "pattern_error",
-    "prompt_cost",
-    "ridge_error",
-    "stieltjes",
-]
-
 
 def stieltjes(q: float, kappa: float) -> float:
     r"""$M_\kappa(q)$, the mean of $1/(\text{eigenvalue}+q)$ for the second moments of many random tasks; q > 0, kappa > 0 or infinite.

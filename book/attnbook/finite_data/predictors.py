@@ -3,14 +3,10 @@ r"""Two predictors that linear attention is compared with, both by their estimat
 Both are posterior means: under k known tasks the memorising one, under Gaussian tasks the one that regresses.
 """
 
-from __future__ import annotations
-
 import torch
 
 from attnbook.finite_data.law import TaskPrompts
 from attnlib import checks
-
-__all__ = ["estimate_error", "ridge_estimate", "task_estimate"]
 
 
 def task_estimate(prompts: TaskPrompts, task_vectors: torch.Tensor, noise: float) -> torch.Tensor:

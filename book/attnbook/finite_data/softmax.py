@@ -8,8 +8,6 @@ Training is Adam on a new batch of prompts in each step, all runs in one tensor 
 the number of tasks is. It starts from a small opposite pair. Source: the heads are those of arXiv 2503.12734; tasks and training are ours.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 
@@ -20,8 +18,6 @@ from attnbook.finite_data import TaskLaw, best_attention, exact_error
 from attnlib import checks
 from attnlib.in_context import Circuits, Prompts, predict
 from attnlib.randomness import stream
-
-__all__ = ["HEADS", "SoftmaxRow", "softmax_rows", "train_heads"]
 
 HEADS = 2
 RATE = 0.03  # of Adam at the start; it falls to zero along a cosine

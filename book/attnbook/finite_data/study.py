@@ -1,7 +1,5 @@
 """What the page of finite data in context draws and measures: ladders of sizes, tasks without prompts, predictors, softmax heads."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -15,19 +13,6 @@ from attnbook.finite_data.predictors import estimate_error, ridge_estimate, task
 from attnbook.finite_data.softmax import SoftmaxRow, softmax_rows
 from attnlib import checks
 from attnlib.randomness import stream
-
-__all__ = [
-    "CURVE",
-    "LARGE",
-    "TASK_COUNTS",
-    "TASK_SHARES",
-    "Ladder",
-    "Measurer",
-    "OneTask",
-    "Plain",
-    "Study",
-    "make_study",
-]
 
 CURVE = (0.25, 0.4, 0.5, 0.7, 0.85, 1.0, 1.2, 1.5, 2.0, 3.0)  # tau of the first figure
 LARGE = 64  # d where no prompts are fitted

@@ -16,8 +16,6 @@ loss, its minimiser in mu and its flow: authors' code; how it comes about, its e
 chapter of Part III.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 

@@ -3,8 +3,6 @@
 The numbers are the page's: the same starts, the same prompts, the same loop. Only what the page records is computed.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from typing import Any

@@ -9,8 +9,6 @@ one softmax, over the allowed tokens only. With the strict mask the last output 
 Source: authors' code for the layer and its masks; what it must satisfy is derived in the theory chapter of Part III.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 from typing import Protocol

@@ -16,8 +16,6 @@ RISK is $\mathbb E(\hat y-\langle x_q,\beta\rangle)^2$, in the law's own units, 
 or array. Bad arguments raise ValueError. Source of all formulas: derived in the theory chapter of Part III, unless said.
 """
 
-from __future__ import annotations
-
 import numpy as np
 
 from attnlib import checks

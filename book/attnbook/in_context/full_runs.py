@@ -11,8 +11,6 @@ A finished file is kept, an unfinished one goes on where it stopped. Files hold 
 and the final state. Threads share the runs of a study; what is left of them trains other studies beside it.
 """
 
-from __future__ import annotations
-
 import argparse
 import os
 import sys

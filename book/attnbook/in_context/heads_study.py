@@ -5,8 +5,6 @@ rest, the difference of the two models on the same prompts (`risk`). Both are un
 than prompts alone. Source: measured here, with formulas derived in the theory chapter of Part III.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 

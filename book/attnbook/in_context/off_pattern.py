@@ -10,8 +10,6 @@ nor under $\mathrm{diag}(I,-1)$ in the place of $\tilde U$ with the sign of $V$ 
 the theory chapter of Part III.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import itertools
 import math

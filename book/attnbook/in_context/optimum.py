@@ -7,8 +7,6 @@ A pair is compared with what it is for omega -> 0, debiased gradient descent: `c
 beyond it, `closed_form.opposite_pair_curvature`, which at the best step is negative: a pair of finite omega is better.
 """
 
-from __future__ import annotations
-
 import itertools
 import math
 from collections.abc import Sequence

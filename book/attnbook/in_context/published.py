@@ -1,7 +1,5 @@
 """What the authors' notebook prints, one run for each number of heads: circuits at the end, and losses of single batches."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 

@@ -14,8 +14,6 @@ the theory chapter of Part III.
 remakes the stored table (minutes with numba); stopped anywhere, it goes on where it was.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import math

@@ -1,7 +1,5 @@
 """Claims K1 to K12: one token matters. Each judge takes a `Study` and a constant (1 is the claim, `wrong` its negative control)."""
 
-from __future__ import annotations
-
 import itertools
 import math
 from collections.abc import Callable
@@ -23,8 +21,6 @@ from attnbook.one_token.exact import best_erf_scale, profile, strength_ratio, wi
 from attnbook.one_token.study import LADDER, RECORD, Study
 from bookkit.claims import ClaimSet, Source, Verdict
 from bookkit.rules import LEVEL, Evidence, agrees, both, exactly, mean_within, within
-
-__all__ = ["CLAIMS", "MANY_TOKENS", "WINDOW"]
 
 CLAIMS = ClaimSet("one_token")
 

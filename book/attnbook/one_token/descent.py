@@ -9,8 +9,6 @@ The strength only moves one score and one value, so heads of all strengths share
 step serves all. Start: $k=v=0$, and a bias that makes all weights $1/L$. Gradients are written out; a test compares them with autograd.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -20,8 +18,6 @@ import torch
 
 from attnlib import checks
 from attnlib.randomness import stream
-
-__all__ = ["KINDS", "Trained", "step_size", "train"]
 
 KINDS = ("softmax", "sigmoid", "linear")
 TEST = 1000  # fresh samples for each training set

@@ -1,15 +1,11 @@
 """Exact numbers that only the page needs: the best erf head, the strength that a risk asks for, and the profile of the threshold."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 
 import torch
 
 from attnbook.one_token import OneTokenLaw, bayes_risk, erf_risk, own_score_risk
-
-__all__ = ["best_erf_scale", "profile", "strength_for", "strength_ratio", "window_law"]
 
 _GOLDEN = (math.sqrt(5) - 1) / 2
 

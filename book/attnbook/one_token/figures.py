@@ -1,7 +1,5 @@
 """Figures of the page of one token matters."""
 
-from __future__ import annotations
-
 import math
 from typing import Any
 
@@ -14,8 +12,6 @@ from attnbook.one_token.exact import best_erf_scale, strength_ratio
 from attnbook.one_token.study import SIZES, STRENGTHS, TRAINED_STRENGTHS, Study
 from bookkit.figures import COLOURS, PHASES, SHADES, measured, theory
 from bookkit.rules import student
-
-__all__ = ["HUES", "draw_phases", "draw_risks", "draw_threshold", "draw_training", "lead"]
 
 HUES = {"erf": "noise", "linear": "noisy", "sigmoid": "signal", "softmax": "clean"}
 FORMULAS = {

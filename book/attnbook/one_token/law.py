@@ -11,8 +11,6 @@ import torch
 from attnlib import checks
 from attnlib.randomness import stream
 
-__all__ = ["OneTokenLaw", "Sample"]
-
 
 @dataclass(frozen=True)
 class Sample:

@@ -18,8 +18,6 @@ from attnbook.one_token.law import OneTokenLaw
 from attnlib import checks
 from attnlib.arrays import Floats
 
-__all__ = ["bayes_risk", "concave_floor", "erf_risk", "linear_risk", "own_score_risk", "risk_bounds"]
-
 _STEP = 0.2  # of the grid of Gumbel variables: the trapezoidal rule is then exact to exp(-pi^2 / step)
 _LARGEST = 2000.0  # strength; beyond it the convolutions take too long
 

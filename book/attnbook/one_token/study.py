@@ -1,7 +1,5 @@
 """What the page of one token matters draws and measures."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -11,8 +9,6 @@ from attnbook.one_token import OneTokenLaw, erf_weights, linear_weights, risk_sa
 from attnbook.one_token.descent import Trained, train
 from attnbook.one_token.exact import best_erf_scale
 from attnlib import checks
-
-__all__ = ["LADDER", "RECORD", "SIZES", "STRENGTHS", "TRAINED_STRENGTHS", "Study", "make_study", "sampled"]
 
 LADDER = (2, 8, 64)  # numbers of tokens
 STRENGTHS = (1.0, 4.0, 8.0, 12.0, 18.0)  # of the first figure

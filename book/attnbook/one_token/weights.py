@@ -10,8 +10,6 @@ import torch
 from attnbook.one_token.law import OneTokenLaw, Sample
 from attnlib import attention, checks
 
-__all__ = ["erf_weights", "linear_weights", "risk_sampled", "sigmoid_weights", "softmax_weights"]
-
 
 def softmax_weights(scores: torch.Tensor, law: OneTokenLaw, *, slope: float = 1.0) -> torch.Tensor:
     r"""Softmax weights of the scores, at the Bayes slope or a multiple of it.

@@ -3,8 +3,6 @@
 Classes, samples, cells and maps of one training set are averaged to one number of that set, which `bookkit.rules.mean_within` judges.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 

@@ -7,8 +7,6 @@ class ends on the noise at $(1-\delta)x^*$ and on the signal at $(1+\delta)x^*$.
 its first solver.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 

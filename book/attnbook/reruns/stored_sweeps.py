@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     import pandas
     import xarray
 
-__all__ = ["STORED", "TABLES", "Recipe", "remake", "stored_array", "stored_table"]
-
 TABLES = Path(__file__).parent / "tables"
 
 

@@ -4,8 +4,6 @@ Every number is the page's, bit for bit on the same machine and one thread: the 
 shapes. What many points share is computed once.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from types import SimpleNamespace
@@ -21,8 +19,6 @@ from attnlib.single_head.law import Sample, SignalNoiseLaw
 from attnlib.single_head.population import FreshScores, log10_error_of_scores, scores_of_fresh_data
 from attnlib.single_head.summary import draws_in_chunks, join
 from attnlib.single_head.training import gradient_descent
-
-__all__ = ["two_step_results", "two_steps"]
 
 
 def two_steps(points: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:

@@ -5,16 +5,12 @@ attention are the same numbers. Proof: every inner product is kept, and both gra
 coefficients that are functions of inner products. Rules that look at single coordinates (sign descent, Adam) have no such law.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import torch
 
 from attnlib import checks
 from attnlib.single_head.law import Sample
-
-__all__ = ["reduce", "rotate"]
 
 
 def rotate(sample: Sample, matrix: torch.Tensor) -> Sample:

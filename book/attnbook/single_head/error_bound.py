@@ -1,14 +1,10 @@
 """A closed-form bound on the clean error of one trained head with two tokens."""
 
-from __future__ import annotations
-
 import math
 
 import torch
 
 from attnlib.single_head.population import FreshScores
-
-__all__ = ["log10_error_bound"]
 
 
 def log10_error_bound(s: FreshScores) -> torch.Tensor:

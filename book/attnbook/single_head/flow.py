@@ -25,18 +25,6 @@ from scipy.interpolate import PchipInterpolator
 from attnlib import checks
 from attnlib.arrays import Floats
 
-__all__ = [
-    "FlowPath",
-    "first_order_threshold",
-    "flow_path",
-    "flow_rates",
-    "flow_step",
-    "in_trap",
-    "own_thresholds",
-    "selects_signal",
-    "signal_threshold",
-]
-
 _HIGHEST = 40.0  # no boundary is looked for above this x
 _TOLERANCE = {"rtol": 1e-8, "atol": 1e-10}
 

@@ -4,16 +4,12 @@ The four counts are binomial: $|C_k| \sim B(n, \tfrac{1-\eta}2)$ and $|N_k| \sim
 bound for $|N_k|$ must know their variance (Bernstein); for $|C_k|$ it need not (Hoeffding). Derived in the theory chapter of Part I.
 """
 
-from __future__ import annotations
-
 import math
 
 import torch
 
 from attnlib import checks
 from attnlib.single_head.law import SignalNoiseLaw
-
-__all__ = ["count_widths", "possible_counts"]
 
 
 def count_widths(n: int, label_noise: float, failure: float) -> tuple[float, float]:

@@ -6,8 +6,6 @@ integral, the maximum-margin answer is the exact SVM on the same draws. Everythi
 one batch.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -24,21 +22,6 @@ from attnlib.arrays import Bools, Floats, Ints
 from attnlib.single_head.law import Sample, SignalNoiseLaw
 from attnlib.single_head.population import log10_clean_error
 from attnlib.single_head.training import Trajectory, gaussian_start, gram_descent
-
-__all__ = [
-    "Course",
-    "Fates",
-    "class_fates",
-    "course_of_training",
-    "law_at",
-    "log_steps",
-    "margin_course",
-    "orthogonal_sample",
-    "small_then_long",
-    "stacked",
-    "started_at_random",
-    "train",
-]
 
 Schedule = Sequence[tuple[float, int]]
 

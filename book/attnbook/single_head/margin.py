@@ -24,21 +24,6 @@ from attnlib import checks
 from attnlib.arrays import Bools, Floats, Ints
 from attnlib.single_head.law import Sample
 
-__all__ = [
-    "PATTERNS",
-    "ThresholdOutside",
-    "Tokens",
-    "best_pattern",
-    "measured_threshold",
-    "pattern_cost",
-    "pattern_costs",
-    "pattern_selection",
-    "predicted_pattern",
-    "predicted_thresholds",
-    "selection_margin",
-    "tokens_of",
-]
-
 PATTERNS = tuple("".join(pair) for pair in itertools.product("XSF", repeat=2))
 
 

@@ -8,8 +8,6 @@ Units: $a = \beta d/4n$ (pull of a sample's own noise), $b_k = \beta\rho^2(|C_k|
 $\kappa = E b/a = n\,\mathrm{SNR}^2(1-2\eta)/2$.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import torch
@@ -17,8 +15,6 @@ import torch
 from attnlib import checks
 from attnlib.single_head.law import SignalNoiseLaw
 from attnlib.single_head.population import FreshScores, log10_error_of_scores
-
-__all__ = ["MeanField", "mean_field", "mean_field_log10_error"]
 
 
 @dataclass(frozen=True)

@@ -9,8 +9,6 @@ Cells of a diagram share their draws (*common random numbers*): boundaries are s
 interval must come from resampling draws, not cells.
 """
 
-from __future__ import annotations
-
 import hashlib
 import os
 from collections.abc import Iterator
@@ -28,8 +26,6 @@ from attnlib.gaussian import bartlett_rows
 from attnlib.randomness import stream
 from attnlib.single_head.law import SignalNoiseLaw
 from attnlib.single_head.population import FreshScores, log10_error_of_scores
-
-__all__ = ["PhaseDiagram", "PhasePlan", "phase_diagram", "phase_plan", "write_grid"]
 
 _BLOCK = 1 << 19  # samples x cells of one product: a few arrays of 4 MB at once
 _CHUNK_CELLS = 1024  # cells integrated together; results are kept after each chunk

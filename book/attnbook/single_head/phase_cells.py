@@ -3,16 +3,12 @@ r"""Two steps from zero in many settings at once, on one training set.
 The closed forms of `two_steps` need the noise tokens only through products $\Xi(\Xi^\top C)$ with one column of coefficients per setting.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import torch
 
 from attnlib import checks
 from attnlib.single_head.population import FreshScores
-
-__all__ = ["Cells", "two_step_cells"]
 
 
 @dataclass(frozen=True)

@@ -7,8 +7,6 @@ from one near 1/2. For $\kappa \to 0$, $S = \tfrac12(1-2\eta)\,\mathrm{SNR}^2\sq
 $(nd)^{-1/4}$. For large SNR or step size $p_2\cdot\mu < 0$ and $S$ falls again: the upper limit. Source: derived.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 
@@ -20,10 +18,6 @@ from attnbook.single_head.phase import PhasePlan
 from attnlib import checks
 from attnlib.randomness import stream
 from attnlib.single_head.law import SignalNoiseLaw
-
-__all__ = [
-    "ThresholdFit", "fit_threshold", "lower_snr_limit", "mean_field_readings", "preference_spread", "preference_threshold",
-]  # fmt: skip
 
 
 def preference_threshold(n: float, label_noise: float) -> float:

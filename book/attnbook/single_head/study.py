@@ -1,7 +1,5 @@
 """Many draws of one law after two steps: all that the claims C1-C16 need."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 
@@ -15,8 +13,6 @@ from attnlib.single_head.law import Sample, SignalNoiseLaw
 from attnlib.single_head.population import clean_error_sampled, log10_error_of_scores, scores_of_fresh_data
 from attnlib.single_head.summary import draws_in_chunks, join, require_two_tokens
 from attnlib.single_head.training import gradient_descent
-
-__all__ = ["Geometry", "TwoStepStudy", "log_term", "measure_two_steps", "two_step_study"]
 
 
 @dataclass(frozen=True)

@@ -18,8 +18,6 @@ from attnlib import checks
 from attnlib.arrays import Floats
 from attnlib.extras import extra
 
-__all__ = ["MaxMargin", "NotConverged", "NotSeparable", "hard_margin"]
-
 _ACTIVE = 1e-6  # multipliers above this share of the largest count as active before the polish
 _EXACT = 1e-12  # KKT residual of a solution that needs no interior-point method
 _ZERO_SQUARED = 1e-9  # a convex combination this short, squared and relative to the rows' mean square, counts as zero

@@ -4,8 +4,6 @@ The mean of the logarithms is a page's headline only where draws are alike. Next
 few draws have errors of 10^-1000, most have one of 1/4, and the mean of their logarithms says how many of the few came.
 """
 
-from __future__ import annotations
-
 import math
 from typing import Any
 
@@ -13,8 +11,6 @@ import numpy as np
 
 from attnbook.draws import Estimate, median, share
 from attnlib import checks
-
-__all__ = ["benign_share", "typical_error"]
 
 
 def benign_share(log10_error: Any, label_noise: float) -> Estimate:

@@ -7,8 +7,6 @@ Both ways to draw stay exact. The signals live in their own plane, and the noise
 dimensions whatever happens inside it; unprojected noise adds two independent normals per token there. Source: derived.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 
 import torch
@@ -16,8 +14,6 @@ import torch
 from attnlib import checks
 from attnlib.single_head.law import SignalNoiseLaw
 from attnlib.single_head.population import FreshScores, log10_error_of_scores
-
-__all__ = ["MeanFieldStep", "StressedLaw", "mean_field_step", "same_noise_pull", "stretched"]
 
 
 @dataclass(frozen=True)

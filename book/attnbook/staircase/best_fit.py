@@ -1,14 +1,10 @@
 """The least loss of a matrix of given rank, found by alternating least squares: it knows nothing of eigenvectors."""
 
-from __future__ import annotations
-
 import numpy as np
 import torch
 
 from attnbook.staircase import SpectrumLaw, population_loss
 from attnlib.randomness import stream
-
-__all__ = ["best_losses"]
 
 
 def best_losses(law: SpectrumLaw, seed: int, *, starts: int, rounds: int = 300) -> torch.Tensor:

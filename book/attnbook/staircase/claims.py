@@ -1,7 +1,5 @@
 """Claims P1 and so on. Each judge takes a `Study` and a constant (1 is the claim, `wrong` its negative control)."""
 
-from __future__ import annotations
-
 import math
 
 import torch
@@ -11,8 +9,6 @@ from attnbook.staircase.measure import largest_part
 from attnbook.staircase.study import MERGED_SIZES, SOFTMAX_HEADS, SUM_STEP, Linear, Study
 from bookkit.claims import ClaimSet, Source
 from bookkit.rules import Evidence, agrees, both, exactly, mean_within, median_within
-
-__all__ = ["CLAIMS"]
 
 CLAIMS = ClaimSet("staircase")
 LINEAR = "linear attention, rank-one heads, gradient flow on the exact loss from Gaussian starts of the page's size"

@@ -19,8 +19,6 @@ from attnbook.staircase.law import Heads, SpectrumLaw
 from attnlib import checks
 from attnlib.arrays import Bools, Floats
 
-__all__ = ["escape_time", "predicted_drops"]
-
 _PANELS = 2.0 ** (-0.5 * np.arange(97)[::-1])  # ends of panels in z = sqrt(x / length); the first one begins at 0
 _NODES, _WEIGHTS = np.polynomial.legendre.leggauss(8)
 _EDGES = np.concatenate([[0.0], _PANELS])

@@ -1,15 +1,11 @@
 """The four figures of the page of the staircase."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np
 
 from attnbook.staircase.study import Linear, Softmax, Study
 from bookkit.figures import COLOURS, theory
-
-__all__ = ["draw_directions", "draw_losses", "draw_softmax", "draw_times"]
 
 _SHOWN = 6  # starts
 _MARKS = ("o", "s", "^", "D", "v", "P")

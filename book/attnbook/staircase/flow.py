@@ -13,8 +13,6 @@ from attnbook.staircase.loss import population_loss
 from attnlib import checks
 from attnlib.arrays import Floats
 
-__all__ = ["Path", "State", "follow", "pull_of", "train_separate"]
-
 State = tuple[Floats, ...]
 
 

@@ -14,8 +14,6 @@ from attnlib import checks
 from attnlib.arrays import Floats
 from attnlib.randomness import stream
 
-__all__ = ["Heads", "SpectrumLaw", "small_heads"]
-
 
 @dataclass(frozen=True)
 class SpectrumLaw:

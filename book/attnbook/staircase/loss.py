@@ -11,8 +11,6 @@ from attnbook.staircase.law import SpectrumLaw
 from attnlib import checks
 from attnlib.randomness import stream
 
-__all__ = ["loss_sampled", "plateau_levels", "population_loss"]
-
 
 def population_loss(law: SpectrumLaw, matrix: torch.Tensor) -> torch.Tensor:
     r"""Expected squared error of $\hat y=b^\top Ax_q$, $b=\frac1N\sum_iy_ix_i$, over prompts.

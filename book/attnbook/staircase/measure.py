@@ -1,12 +1,8 @@
 """What is read off the loss curve of a training: when each step is half done, and how high the loss is between two steps."""
 
-from __future__ import annotations
-
 import torch
 
 from attnbook.staircase import Heads, Path
-
-__all__ = ["alignment", "crossing_times", "largest_part", "plateau_heights"]
 
 
 def crossing_times(path: Path, levels: torch.Tensor) -> torch.Tensor:

@@ -1,7 +1,5 @@
 """Merged key and query: heads with one full matrix each, trained by gradient flow on the exact loss."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from attnbook.staircase import Path, SpectrumLaw
@@ -9,8 +7,6 @@ from attnbook.staircase.flow import State, follow, pull_of
 from attnlib import checks
 from attnlib.arrays import Floats
 from attnlib.randomness import stream
-
-__all__ = ["train_merged"]
 
 
 def train_merged(

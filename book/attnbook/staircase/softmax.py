@@ -11,8 +11,6 @@ from attnlib import checks
 from attnlib.arrays import Floats
 from attnlib.randomness import stream
 
-__all__ = ["train_softmax"]
-
 _AT_ONCE = 6  # runs
 
 

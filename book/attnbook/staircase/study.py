@@ -1,7 +1,5 @@
 """What the page of the staircase trains and measures."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 
@@ -22,23 +20,6 @@ from attnbook.staircase.best_fit import best_losses
 from attnbook.staircase.measure import alignment, crossing_times, plateau_heights
 from attnbook.staircase.merged import train_merged
 from attnlib import checks
-
-__all__ = [
-    "ALIGNED_SIZES",
-    "MERGED_SIZES",
-    "SOFTMAX_HEADS",
-    "SUM_STEP",
-    "Linear",
-    "Softmax",
-    "Study",
-    "authors_spectrum",
-    "linear_study",
-    "make_study",
-    "opposite_times",
-    "pair_time",
-    "single_time",
-    "softmax_study",
-]
 
 MERGED_SIZES = (1e-2, 1e-3, 1e-4)
 SOFTMAX_HEADS = 6

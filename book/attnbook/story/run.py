@@ -5,8 +5,6 @@ of its samples are followed, both of class 1: the clean and the flipped one whos
 Lengths, scores and margins are those of the run; nothing is averaged unless its name says so.
 """
 
-from __future__ import annotations
-
 import math
 from typing import Any
 
@@ -20,20 +18,6 @@ from attnlib.in_context.law import RegressionLaw
 from attnlib.single_head import Sample, SignalNoiseLaw, gradient_descent, gram_descent, log10_clean_error
 from attnlib.single_head.population import scores_of_fresh_data
 from attnlib.token_selection.law import TokenLaw
-
-__all__ = [
-    "LAW",
-    "OMEGA",
-    "STEP_SIZE",
-    "clock",
-    "data",
-    "followed",
-    "fresh",
-    "head",
-    "long_run",
-    "prompt",
-    "thresholds",
-]
 
 LAW = SignalNoiseLaw(n=200, d=40_000, signal_norm=30.0, label_noise=0.05)
 STEP_SIZE, SEED = 0.025, 0

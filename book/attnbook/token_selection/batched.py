@@ -3,8 +3,6 @@
 The numbers are the page's: the same streams, the same functions. Only what the page records is computed.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -15,8 +13,6 @@ from attnlib.token_selection.gram import Gram, draw_gram, join
 from attnlib.token_selection.law import Labels, TokenLaw
 from attnlib.token_selection.population import Population, population_along
 from attnlib.token_selection.training import Trajectory, train
-
-__all__ = ["dynamics", "dynamics_results"]
 
 _CHUNK_BYTES = 64 << 20  # inner products held at once
 

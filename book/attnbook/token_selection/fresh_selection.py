@@ -17,8 +17,6 @@ from attnlib import checks
 from attnlib.arrays import Floats
 from attnlib.token_selection.law import TokenLaw
 
-__all__ = ["fresh_attention", "fresh_threshold", "hard_selection", "selection_accuracy"]
-
 _GUMBEL_STEP = 0.4  # trapezoid of an analytic integrand: error below 1e-9
 
 

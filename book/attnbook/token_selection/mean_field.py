@@ -18,8 +18,6 @@ $|v|^2=(\lambda+m)|p|^2$: $\lambda|p|^2$ on the span of the data and $m|p|^2$ of
 Source: derived in the theory chapter of Part II. numpy, float64.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -29,8 +27,6 @@ import numpy as np
 from attnlib import checks
 from attnlib.arrays import Floats
 from attnlib.token_selection.law import TokenLaw
-
-__all__ = ["CLEAN", "FLIPPED", "MeanField", "Moment", "flipped_share", "mean_field"]
 
 CLEAN, FLIPPED = 0, 1
 

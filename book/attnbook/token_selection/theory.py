@@ -18,13 +18,6 @@ from attnlib import checks
 from attnlib.arrays import Floats
 from attnlib.token_selection.law import TokenLaw
 
-__all__ = [
-    "benign_clock", "constructed_direction_accuracy", "delay_exponent", "existence_window", "first_half_constant",
-    "first_half_time", "late_discrimination", "loss_floor", "memorisation_exponent", "n_d_snr_fourth", "n_snr_squared",
-    "noisy_drag_threshold", "not_overfitting_clock", "overfitting_clock", "selection_path", "selection_time",
-    "uniform_attention_accuracy",
-]  # fmt: skip
-
 _LARGEST_VARIANCE = 9.0  # of a fresh score; beyond, selection of a fresh sample is decided by its noise
 
 

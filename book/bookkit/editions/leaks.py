@@ -1,7 +1,5 @@
 """The proof that a student edition holds no solutions: what was left out is looked for in all that was made."""
 
-from __future__ import annotations
-
 import html
 import json
 import re

@@ -6,8 +6,6 @@ them (pages, search index, page sources) can hold it. Other folded blocks stay. 
 cell for the answer and a cell that checks it, for every exercise in the table of `bookkit.exercises`.
 """
 
-from __future__ import annotations
-
 import copy
 import html
 import re

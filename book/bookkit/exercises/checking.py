@@ -1,7 +1,5 @@
 """`check`: one sentence about an answer. It never contains a number that the student has not given."""
 
-from __future__ import annotations
-
 import difflib
 from collections.abc import Mapping
 from dataclasses import dataclass

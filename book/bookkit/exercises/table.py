@@ -6,8 +6,6 @@ RFC 7914, about 50 ms and 16 MB a guess. That keeps an answer from being read, b
 short number cannot be hidden from a program that tries all of them, and nothing here claims to do so.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 from collections.abc import Iterable, Mapping

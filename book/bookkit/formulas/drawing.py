@@ -19,8 +19,6 @@ from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
 
-__all__ = ["FormulaError", "element", "mathml", "style", "with_formulas"]
-
 TEMML = Path(__file__).with_name("temml.min.js")
 CLASSES = "math notranslate nohighlight"
 # Markup with its text between formulas; a formula holds no tag, and inside a sentence it begins and ends beside a letter, as in Markdown.

@@ -7,8 +7,6 @@
 ```
 """
 
-from __future__ import annotations
-
 import html
 from collections import Counter
 from collections.abc import Iterable

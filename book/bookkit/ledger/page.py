@@ -14,8 +14,6 @@ Hundreds of claims stand on one page, so what claims share is said once, above t
 part in each row, and ledger.js repeats page, commands and links in each claim that is opened.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from itertools import product
 from pathlib import Path

@@ -3,8 +3,6 @@
 The stored outputs stay as they are; all of this is made when the page is rendered.
 """
 
-from __future__ import annotations
-
 import html
 import re
 from collections.abc import Iterable, Mapping

@@ -4,8 +4,6 @@ Nothing here needs Sphinx. A record is what `bookkit.claims.Check.as_record` wro
 `page_title`.
 """
 
-from __future__ import annotations
-
 import ast
 import re
 import shlex

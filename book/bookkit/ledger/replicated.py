@@ -5,8 +5,6 @@
 {ledger-replication}`all claims`             a number alone; also seeds, unexpected, chance, level, rules
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -24,8 +22,6 @@ from bookkit.pages.catalogue import find_root
 from bookkit.replication import counts
 from bookkit.replication.registration import Registered, registered
 from bookkit.rules import LEDGER
-
-__all__ = ["Standing", "level_problem", "register", "restated", "sentence", "standings"]
 
 logger = logging.getLogger(__name__)
 

@@ -1,7 +1,5 @@
 """The claims of one executed notebook on a terminal: ``python -m bookkit claims out.ipynb C8``."""
 
-from __future__ import annotations
-
 import difflib
 from collections.abc import Sequence
 from pathlib import Path

@@ -1,7 +1,5 @@
 """What a record of the ledger looks like in words: verdicts, signs, negative controls, the figures behind the words."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 

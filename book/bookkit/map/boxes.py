@@ -17,15 +17,11 @@ are those that the box *uses*: by {prf:ref}, by {eq} for an equation that stands
 "C5, attention does not move". The comment says why no claim checks the box.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
-
-__all__ = ["Box", "read_boxes"]
 
 _FENCE = re.compile(
     r"^(?P<fence>:{3,})\{prf:(?P<kind>\w+)\} *(?P<title>[^\n]*)\n(?P<body>.*?)^(?P=fence) *$", re.M | re.S

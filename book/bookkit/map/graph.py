@@ -6,8 +6,6 @@
 If a claim falls, so do the boxes that it checks, whatever uses it, and so on.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from dataclasses import dataclass
 from graphlib import CycleError, TopologicalSorter
@@ -18,8 +16,6 @@ from bookkit.ledger.records import in_reading_order, read_ledger
 from bookkit.map.boxes import Box, read_boxes
 from bookkit.map.links import Links, links_of
 from bookkit.pages.catalogue import UserError, find_root
-
-__all__ = ["Map", "read_map"]
 
 # Of these sources a claim checks a statement of the theory; the others were seen in computation and may stand alone.
 STATED = ("paper", "paper, second-hand", "certified", "derived")

@@ -5,8 +5,6 @@
 Importing the judges would import all that they need; a build of the book needs none of it.
 """
 
-from __future__ import annotations
-
 import ast
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -16,8 +14,6 @@ from typing import Any
 
 from bookkit.ledger.records import source_line
 from bookkit.pages.catalogue import UserError
-
-__all__ = ["Links", "links_of"]
 
 
 @dataclass(frozen=True)

@@ -1,14 +1,10 @@
 """What falls with a claim or a box, on a terminal: ``python -m bookkit claims --uses C3``."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from bookkit.ledger.records import page_name
 from bookkit.ledger.words import verdict_words
 from bookkit.map.graph import Map, read_map
-
-__all__ = ["falls"]
 
 
 def falls(name: str, root: Path) -> str:

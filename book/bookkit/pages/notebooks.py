@@ -5,8 +5,6 @@ is kept (`execution` sees to both). So a changed notebook in a diff means a chan
 (`processors.STORING`), so that whoever compares them on a processor with AVX runs another one.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import sys

@@ -14,8 +14,6 @@ eigenvalues: MKL_ENABLE_INSTRUCTIONS acts on Intel's processors alone, MKL_CBWR 
 and passes over AVX2 and FMA3, the names of older releases, in silence: so the names are asked from numpy.
 """
 
-from __future__ import annotations
-
 import argparse
 import os
 import platform

@@ -10,8 +10,6 @@ by 2^-40: a number that is printed near an edge of rounding shows itself there l
 Runs are kept by content like those of `make book`, so an interrupted measurement goes on where it was.
 """
 
-from __future__ import annotations
-
 import argparse
 import math
 import sys

@@ -11,8 +11,6 @@ constant must not slip through. Integers are counts, and exact; tolerances are f
 - Pictures: only that there is one. Their pixels depend on fonts and versions; the numbers they show are stored as data.
 """
 
-from __future__ import annotations
-
 import math
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence

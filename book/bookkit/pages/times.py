@@ -5,8 +5,6 @@
 A book whose pages were run by its own build (`make book`) tells the seconds of that build instead.
 """
 
-from __future__ import annotations
-
 import argparse
 import datetime
 import json

@@ -14,8 +14,6 @@ Addresses: ``log10_error`` a named result, ``mu[3]`` an entry of one, ``C8:slope
 ``C8.measured 0#2`` the third number (they count from 0) in line 0 of a claim's text, ``cell 13 stdout 4#2`` of what a cell prints.
 """
 
-from __future__ import annotations
-
 import json
 import math
 from collections.abc import Iterator, Mapping, Sequence

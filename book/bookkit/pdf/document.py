@@ -5,8 +5,6 @@ links between pages turned into links within the document. The ledger becomes a 
 printed: `pdf`.
 """
 
-from __future__ import annotations
-
 import html
 import json
 import re

@@ -8,8 +8,6 @@ The slides are the page's `{slide}`s without what the speaker says; the handout 
 the handout one of A4; more is refused.
 """
 
-from __future__ import annotations
-
 import argparse
 import re
 import sys

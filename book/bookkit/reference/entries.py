@@ -10,8 +10,6 @@ comment behind each.
     Example:                    doctest; what the face exports is imported, and so are numpy (np) and torch
 """
 
-from __future__ import annotations
-
 import ast
 import importlib
 import inspect
@@ -23,8 +21,6 @@ from typing import Any
 
 from sphinx.ext.napoleon import Config, GoogleDocstring
 from sphinx.pycode import ModuleAnalyzer
-
-__all__ = ["Entry", "Field", "Method", "anchor", "exported", "fields_in", "fields_of"]
 
 _CONFIG = Config(napoleon_use_rtype=False, napoleon_custom_sections=[("Source", "returns_style")])
 _EXAMPLE = re.compile(r"^Example:\n((?:[ \t]+.*\n?|\n)+)", flags=re.M)

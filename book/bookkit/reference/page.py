@@ -10,8 +10,6 @@ of docstrings are read by napoleon. A link to what is not public is a Sphinx war
 errors. The faces are imported; what an entry lacks is told by the tests.
 """
 
-from __future__ import annotations
-
 import contextlib
 import importlib
 import json

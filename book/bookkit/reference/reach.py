@@ -12,8 +12,6 @@ The library, which is every package without judges and the modules of public nam
 own affair. A public function that checks its arguments and hands them to another one of its module is that one, too (`core`).
 """
 
-from __future__ import annotations
-
 import ast
 import builtins
 import inspect
@@ -24,8 +22,6 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
 from types import CodeType, ModuleType
 from typing import Any
-
-__all__ = ["Reach", "core"]
 
 _SHELL = re.compile(r"^(\s*)[%!].*$", flags=re.M)  # lines for IPython
 _SIMPLE = (bool, int, float, str, bytes, type(None))

@@ -1,7 +1,5 @@
 """The commands `replicate`, which judges claims at seeds that nobody has chosen, and `register`, which fixes them before that."""
 
-from __future__ import annotations
-
 import argparse
 import shlex
 import sys
@@ -18,8 +16,6 @@ from bookkit.pages.parameters import page_parameters
 from bookkit.parser import Parser, program
 from bookkit.replication import counts, registration
 from bookkit.replication.seeds import release, rule, seeds
-
-__all__ = ["main", "register"]
 
 BUILT = "_build/replication"
 EXAMPLES = """\

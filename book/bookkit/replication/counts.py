@@ -4,8 +4,6 @@ A verdict that differs from the expected one is *unexpected*. The rules say how 
 (`bookkit.rules`): their false alarms, added over claims and seeds. More than that, and some claim is not true as it stands.
 """
 
-from __future__ import annotations
-
 import json
 import math
 from collections.abc import Iterable, Mapping, Sequence
@@ -18,8 +16,6 @@ from scipy.special import pdtrc
 from bookkit.files import one_line_each, written_aside
 from bookkit.pages.catalogue import UserError, one_line
 from bookkit.rules import LEDGER
-
-__all__ = ["FILE", "Counts", "Replication", "Tally", "count", "read", "tally", "written"]
 
 FILE = "book/replication.json"
 FORMAT = 1

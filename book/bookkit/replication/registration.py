@@ -8,8 +8,6 @@ left out (docstrings, comments, types, layout, and what the rules are told to sa
 every judge with what was registered of it last.
 """
 
-from __future__ import annotations
-
 import ast
 import hashlib
 import json
@@ -26,8 +24,6 @@ from bookkit.ledger.records import page_name, source_line
 from bookkit.pages.catalogue import Page, UserError, one_line
 from bookkit.pages.parameters import page_parameters
 from bookkit.verdicts import as_counted
-
-__all__ = ["FILE", "Registered", "fingerprint", "register", "registered", "unregistered"]
 
 FILE = "book/registered.json"
 FORMAT = 2

@@ -5,15 +5,11 @@ seed k = the first 31 bits of SHA-256 of the text "NAME VERSION: seed k", or "NA
 NAME and VERSION are those of the book's pyproject.toml. A series is any word: a week's number gives fresh seeds each week.
 """
 
-from __future__ import annotations
-
 import hashlib
 import tomllib
 from pathlib import Path
 
 from bookkit.pages.catalogue import UserError
-
-__all__ = ["release", "rule", "seeds"]
 
 
 def release(root: Path) -> str:

@@ -1,7 +1,5 @@
 """HTML elements that docutils has no node for: `element("details", element("summary", "C8"), class_="claim")`."""
 
-from __future__ import annotations
-
 import html
 from typing import Any
 

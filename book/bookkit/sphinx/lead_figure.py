@@ -5,8 +5,6 @@ at the top, with its caption and a link to the place where it is computed: the f
 Made when the page is rendered: the notebook does not hold it, and paper, which needs no second print of a figure, does not show it.
 """
 
-from __future__ import annotations
-
 from docutils import nodes
 from sphinx.application import Sphinx
 

@@ -7,8 +7,6 @@ build that ran the page or from `page_times`.
 A directive of another module asks for the line by `figure["notebook"] = "single_head/02_two_steps fig-two-steps-margins"`.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass

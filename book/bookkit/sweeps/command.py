@@ -1,7 +1,5 @@
 """The command `sweep`: options read and checked, then `run.sweep` with a bar, a summary at the end."""
 
-from __future__ import annotations
-
 import argparse
 import sys
 from collections.abc import Mapping, Sequence

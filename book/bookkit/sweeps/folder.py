@@ -32,8 +32,6 @@ if TYPE_CHECKING:
     import pandas
     import xarray
 
-__all__ = ["Status", "Sweep", "locked", "open_sweep", "require_folder", "write_row"]
-
 FORMAT = 2
 SWEEP, ROWS, NOTEBOOKS, LOCK = "sweep.json", "rows", "notebooks", ".lock"
 

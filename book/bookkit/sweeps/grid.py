@@ -33,8 +33,6 @@ from bookkit.pages.catalogue import Page, UserError
 from bookkit.pages.parameters import Parameter, check_value, page_parameters
 from bookkit.pages.rerun import read_parameter_file
 
-__all__ = ["Axis", "Grid", "make_grid", "read_grid"]
-
 SECTIONS = ("product", "zip", "seeds", "fixed")
 LARGEST = 1_000_000  # points of a grid, values of an axis; beyond, a typing error is more likely than a wish
 RANGE = "{log: [1, 100], count: 5} or {linear: [0, 1], count: 5}"

@@ -1,7 +1,5 @@
 """One point of a sweep: its page, run by papermill in a kernel, or many by its batched function; what comes of it is a row."""
 
-from __future__ import annotations
-
 import asyncio
 import hashlib
 import importlib
@@ -25,8 +23,6 @@ from bookkit.code import imported
 from bookkit.pages.catalogue import UserError, one_line
 from bookkit.pages.one_page import PageError, as_text, read_source, run_in_folder
 from bookkit.results import plain, read_results
-
-__all__ = ["Job", "OtherVersion", "batched_function", "end_with", "records_results", "run_batched", "run_point"]
 
 NO_RESULTS = "the page recorded no named results: call bookkit.results.record(name=value) in one of its cells"
 FIRST, LARGEST, SECONDS = 8, 4096, 4.0  # points of the first batch, and of any; seconds from which batches do not grow

@@ -3,8 +3,6 @@
 joblib hands out the points: to processes of this machine, or to the workers of a Dask cluster. The command alone writes.
 """
 
-from __future__ import annotations
-
 import json
 import logging
 import os
@@ -29,8 +27,6 @@ from bookkit.settings import settings
 from bookkit.sweeps.folder import Sweep, locked, open_sweep, require_folder, write_row
 from bookkit.sweeps.grid import make_grid, read_grid
 from bookkit.sweeps.points import Job, Row, batched_function, end_with, records_results, run_batched, run_point
-
-__all__ = ["Plan", "plan", "sweep"]
 
 SAFE = "all rows so far are safe: give the same command again"
 CONNECT, FIRST_WORKER = 10, 60  # seconds in which a scheduler must answer, and may be without a worker

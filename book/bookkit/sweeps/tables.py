@@ -14,8 +14,6 @@ if TYPE_CHECKING:
 
     from bookkit.sweeps.grid import Grid
 
-__all__ = ["array", "table"]
-
 Row = Mapping[str, Any]
 RUN = ("id", "status", "engine", "seconds", "finished", "error", "traceback")
 # By pandas' own word for what a column holds, None left out. Missing whole numbers and truths do not change their type.

@@ -5,8 +5,6 @@ abstract; the bounds are what was measured here, at the authors' setting. Runs w
 not judged for patterns: they have another one, and the page shows it.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from dataclasses import replace

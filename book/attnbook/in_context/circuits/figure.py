@@ -5,8 +5,6 @@ the colours run from minus to plus the largest absolute value that is shown. Gui
 Functions draw and return; nothing is shown or saved here.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from typing import Any

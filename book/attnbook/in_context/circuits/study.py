@@ -7,8 +7,6 @@ The published numbers are those that the authors' notebook prints, one run for e
 statistics of page and notebook; label row and query column are added here.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass

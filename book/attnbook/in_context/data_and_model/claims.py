@@ -4,8 +4,6 @@ Each judge takes a `DataStudy` and a constant (1 is the claim, `wrong` its negat
 are in the theory chapter of Part III.
 """
 
-from __future__ import annotations
-
 import torch
 
 from attnbook.in_context.data_and_model.study import LOUD, DataStudy, permuted

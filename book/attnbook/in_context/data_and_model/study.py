@@ -4,8 +4,6 @@ Everything here is either exact algebra, judged to rounding, or a mean over inde
 derived in the theory chapter of Part III; sizes and settings are the authors'.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace

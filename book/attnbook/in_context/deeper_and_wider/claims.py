@@ -3,8 +3,6 @@ r"""Claims I71-I79, I81-I89 and I96-I98: causal layers and stacks, other covaria
 Each judge takes a `WiderStudy` and a constant (1 is the claim, `wrong` its negative control). Of the paper only its abstract was read.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 from typing import Any

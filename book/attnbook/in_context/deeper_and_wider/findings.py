@@ -3,8 +3,6 @@ r"""What the claims about deeper and wider models look at: trainings, exact refe
 All of it is derived in the theory chapter of Part III, unless said.
 """
 
-from __future__ import annotations
-
 import itertools
 from dataclasses import dataclass, replace
 

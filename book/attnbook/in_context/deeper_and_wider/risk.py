@@ -7,8 +7,6 @@ $$ \mathrm{risk}(\text{model}) = \mathrm{risk}(\text{linear}) + \mathbb E\big[(\
 has a standard error many times smaller than the plain average. `t` is the target without noise. Source: derived (control variate).
 """
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

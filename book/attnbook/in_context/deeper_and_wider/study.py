@@ -13,8 +13,6 @@ A stored training is used if every one of its settings is what is asked for, oth
 after every training; what is in it already is not trained again.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import sys

@@ -8,8 +8,6 @@ Any law will do that has `from_normals`, `stream_size` or (d, length), and promp
 Source: authors' code for loss and optimisers; the batching is this book's.
 """
 
-from __future__ import annotations
-
 import itertools
 import math
 from dataclasses import dataclass

@@ -4,8 +4,6 @@ Each judge takes a `HeadsStudy` and a constant (1 is the claim, `wrong` its nega
 judged as they stand there; the rest is measured here, on stored runs at the authors' setting, or derived in the theory chapter of Part III.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

@@ -4,8 +4,6 @@ Each judge takes a `TrainingStudy` and a constant (1 is the claim, `wrong` its n
 notebook, one run for each number of heads; the rest is measured here on stored runs of the same setting, or is algebra.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 

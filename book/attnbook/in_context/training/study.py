@@ -4,8 +4,6 @@ r"""What the page on training measures: held-out risks along a training, the sta
 can be (`risk`). No number here is the loss of a single batch, except where the noise of a single batch is the subject.
 """
 
-from __future__ import annotations
-
 import math
 import tempfile
 from collections.abc import Callable

@@ -3,8 +3,6 @@ r"""Claims I51-I59: heads that are two numbers each, their exact risk, its valle
 Each judge takes a `TwoNumbersStudy` and a constant (1 is the claim, `wrong` its negative control). None is a theorem of the paper.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from dataclasses import replace

@@ -1,7 +1,5 @@
 r"""What the claims about two numbers per head look at: one function that searches, trains and collects."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """What heads compute, as claims I41-I49, and the study that they look at."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace

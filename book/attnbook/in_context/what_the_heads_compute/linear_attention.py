@@ -9,8 +9,6 @@ the raw sum acts with the step $\eta^*L/L_0$, the mean with $\eta^*$. Source: th
 in the theory chapter of Part III. Circuits are those of `circuits`; everything is float64.
 """
 
-from __future__ import annotations
-
 import numpy as np
 import torch
 

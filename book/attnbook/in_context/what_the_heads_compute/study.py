@@ -7,8 +7,6 @@ linear in the labels and in the query, so only the examples' covariates are samp
 memory grows with neither their number nor their length. Source: derived in the theory chapter of Part III.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass

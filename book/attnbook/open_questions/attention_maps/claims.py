@@ -4,8 +4,6 @@ Fixed-size parts (the same whatever the page's parameters): fates of classes, ma
 two steps and long courses of every map over several signal norms.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 

@@ -9,8 +9,6 @@ $$ p_2 = \frac{\beta\phi'(0)}{n}\sum_i g_iy_i\bigl[(v_1\cdot u_i)\,u_i + (v_1\cd
 without the competition $v_1\cdot(u_i - \xi_i)$. Source: derived; everything later is measured with the general trainer.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 

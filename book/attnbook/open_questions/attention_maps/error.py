@@ -11,8 +11,6 @@ assumed of it: its highest points are searched on a grid of t, of the logit and 
 halved until a polynomial follows each. Source: derived.
 """
 
-from __future__ import annotations
-
 import math
 
 import torch

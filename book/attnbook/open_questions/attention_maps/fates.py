@@ -8,8 +8,6 @@ $\lambda = \frac12$ for a noise token and $\frac12\rho^2(|C_k|-|N_k|)/d$ for a s
 more clearly. Source: derived for orthogonal noise.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 

@@ -10,8 +10,6 @@ P collecting $x$ times the clean and $x\nu$ times the flipped part. For softmax 
 Runge-Kutta in $\log(1+\tau)$, many systems at once. Source: derived.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass

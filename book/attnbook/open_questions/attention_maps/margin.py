@@ -15,8 +15,6 @@ without a bound are another matter: with $w = p\cdot x$ the least $|v|^2 + |p|^2
 threshold is $\rho^2(|C_k| - |N_k|) = d$. Exact SVMs by `single_head.svm`. Source: derived.
 """
 
-from __future__ import annotations
-
 import itertools
 
 import numpy as np

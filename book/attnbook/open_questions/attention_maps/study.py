@@ -1,7 +1,5 @@
 """What the claims on attention maps look at: two steps, courses, fates, boundaries, margins and windows of every map."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 
 import numpy as np

@@ -1,7 +1,5 @@
 r"""Claims Q1-Q5, Q8-Q14 and Q41-Q47: what many heads do that one head does not. Derivations: page *Many heads* and the chapter."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import pairwise

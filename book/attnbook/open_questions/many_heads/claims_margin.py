@@ -3,8 +3,6 @@ r"""Claims Q6, Q7, Q48-Q50, Q91-Q94: the largest margin of many heads, and heads
 The study is `HeadStudy`: both parts of `head_margin_study`. Proofs of the derived ones in the theory chapter of Part IV.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 
 import numpy as np

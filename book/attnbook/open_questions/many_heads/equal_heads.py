@@ -10,8 +10,6 @@ and $\partial_v L = cH\,G_v$, hence $c^2H^2\beta$, where the heads share one v. 
 $r = \beta_p/\beta_v = 1/H^2$ for the sum. Source: derived here. The boundary of gradient flow at ratio r is that of `flow`.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace

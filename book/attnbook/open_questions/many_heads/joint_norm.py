@@ -8,8 +8,6 @@ $$ J_H(\gamma) = \min_z\; \gamma^2 |v(\sigma(z))|^2 + \sum_h z_h^\top M^{-1} z_h
 Equal heads give $J_H(\gamma) \le H J_1(\gamma/H)$ (derived); that nothing is much better is a conjecture. Needs scipy.
 """
 
-from __future__ import annotations
-
 import numpy as np
 
 from attnbook.open_questions.many_heads.gram import SelectionGram, multipliers

@@ -10,8 +10,6 @@ Reduced coordinates m = 2D + n + start vectors: exact in law for every training 
 of `coordinates`, which does not count signals). Source: own extension of the setting of arXiv 2410.07746, which has D = 1.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass, fields
 

@@ -11,8 +11,6 @@ included, and $|v|^2$ is 1/H of one head's. Gram matrices and exact norms: `head
 of Part IV.
 """
 
-from __future__ import annotations
-
 import itertools
 import math
 from dataclasses import dataclass

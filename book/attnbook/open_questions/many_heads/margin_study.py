@@ -4,8 +4,6 @@ The margin part: full enumerations of one class (4 clean samples, 1 flipped, d =
 (n = 40, d = 8000). The factor part: heads of width 4 from Gaussian factors (n = 100, d = 20000, eta = 0.05), above and below the threshold.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 

@@ -10,8 +10,6 @@ $\nabla_a = K \nabla_p L$, and the same for $V$, $w$. A fixed a (or w) is a plai
 single head itself. Everything commutes with rotations of the tokens. Source: derived; proofs in the theory chapter of Part IV.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass

@@ -13,8 +13,6 @@ $\delta A_c = g_cs_c(1-s_c)\,[\delta V - \delta t_c + (1-2s_c)(V-t_c)(\delta P-\
 derived. Only a class's own numbers enter: directions, like classes, never see each other's heads.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -4,8 +4,6 @@ Fixed-size parts (the same whatever the page's parameters): the two-step window 
 experiment, fates of classes, growth of differences, several directions. At the page's own law: random starts.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 

@@ -1,7 +1,5 @@
 r"""Claims Q35-Q39 and Q81-Q89: more classes, more label noise, unequal classes, a second layer. Derivations on page 05."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

@@ -11,8 +11,6 @@ it is misread as. The average of 1/S lies in [1/(K-1), 1], so few points give a 
 (the method of Owen, Maximov and Chertkov, arXiv 1710.06965, for unions of half-spaces; here the half-spaces turn with $p\cdot\xi$).
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 

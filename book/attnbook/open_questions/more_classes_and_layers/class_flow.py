@@ -14,8 +14,6 @@ $$ P' = rx(A_c + \nu A_n),\; q_c' = -rA_c,\; q_n' = -rA_n,\; A_c = s_c(1-s_c)g_c
 K = 2 is the two-class flow at twice the value step. Derived on page 05; a step of gradient descent is the same system as a map.
 """
 
-from __future__ import annotations
-
 import functools
 import math
 

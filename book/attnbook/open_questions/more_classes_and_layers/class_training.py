@@ -5,8 +5,6 @@ Signals are orthogonal to noise and to each other, so a step is one product of t
 columns, whatever the dimension.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 

@@ -9,8 +9,6 @@ $V_k, c_k, \tau$ as for the single head (`single_head.population`). Where the no
 vector of the tokens $Y_\xi$, orthogonal noise gives the limit `noise_phase_error`. Source: derived here.
 """
 
-from __future__ import annotations
-
 import math
 
 import torch

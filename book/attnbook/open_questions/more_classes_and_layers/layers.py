@@ -11,8 +11,6 @@ $QWQ^\top$, every gradient is made of inner products, and W stays in the span of
 its coordinates there. Minimal architectures, chosen to see a mechanism; nothing is claimed of transformers. Source: derived here.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from dataclasses import dataclass
 

@@ -5,8 +5,6 @@ and noise tokens, so a step is one product of the n x n Gram matrix of the noise
 `layers.train_layers` with W frozen; equality is a test.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 

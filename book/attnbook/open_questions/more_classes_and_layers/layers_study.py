@@ -1,7 +1,5 @@
 """Two stacked layers, measured: which architecture keeps the signal in long training, and where the first layer looks."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 

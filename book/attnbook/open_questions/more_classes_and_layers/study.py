@@ -3,8 +3,6 @@
 Sizes that a page may change are arguments; the rest is written here, the same whatever the page's parameters.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass, replace
 

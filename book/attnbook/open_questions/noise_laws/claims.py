@@ -1,7 +1,5 @@
 r"""Claims Q31-Q34 and Q71-Q79: what other noise laws change, after two steps and in the long run."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace

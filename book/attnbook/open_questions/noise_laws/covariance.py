@@ -3,8 +3,6 @@ r"""Covariances of a noise vector, through a square root $A$, $AA^\top = \Sigma$
 Every one is positive definite or refused.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 

@@ -15,8 +15,6 @@ the book's one-dimensional integral averaged over the scale. Source: derived. Fo
 truth page `04_noise_laws` measures.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass, field
 

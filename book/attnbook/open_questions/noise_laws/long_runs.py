@@ -13,8 +13,6 @@ $y^\top G^{-1} y \approx n/D$, $D = \sum_j\lambda_j/(1 + n\lambda_j/D)$ (`noise_
 eigenvalue far above $D/n$ lends only $D/n$. Source: derived (deterministic equivalent), for Gaussian noise.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace

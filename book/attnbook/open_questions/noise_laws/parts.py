@@ -5,8 +5,6 @@ $E w_j = 1$: given the $w_j$ every projection of such a vector is exactly Gaussi
 *Scale*: one factor $R$ per token, $E R^2 = 1$.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 

@@ -5,8 +5,6 @@ entries of $\nu < 4$ degrees of freedom the fourth moment is infinite: one entry
 probability of order $d\cdot d^{-\nu/2}$, so the gap falls only like $d^{1-\nu/2}$.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass

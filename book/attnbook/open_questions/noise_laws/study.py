@@ -5,8 +5,6 @@ serves every draw and every law with the same entries, and each point is counted
 points are independent: the standard error of a mean over points and draws is that of the points' own means over draws.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace

@@ -12,8 +12,6 @@ Gaussian of variance $n(1+s)$: $\zeta = v\cdot w/\sqrt{n(1+s)} \sim N(0,1)$ exac
 $$ \mathrm{err}_k = \Phi\!\left(-\frac{\rho^2 n_k}{\sqrt{n\,(d + (1+s)^2\zeta^2)}}\right). $$
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 

@@ -13,8 +13,6 @@ n/d. Stein's lemma extends (i) to any rule that acts entry by entry: its scores 
 combination of past gradients.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass

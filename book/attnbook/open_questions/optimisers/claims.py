@@ -1,7 +1,5 @@
 r"""Claims of the page on optimisers: Q15, Q16, Q25-Q30, Q51 and Q52; those of the trap are in `claims_optimiser_trap`."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

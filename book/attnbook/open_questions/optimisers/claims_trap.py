@@ -1,7 +1,5 @@
 r"""Claims Q40, Q53-Q59: which rules leave the trap between x = 1 and x*, and what the first pass of mini-batches does."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

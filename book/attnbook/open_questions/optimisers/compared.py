@@ -7,8 +7,6 @@ at most 0.01, and the last one. Rules that commute with rotations train in reduc
 `optimiser_signs.dense_copy` of the same samples.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass

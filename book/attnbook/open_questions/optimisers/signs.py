@@ -14,8 +14,6 @@ $$ \text{random: } \mathrm{sign}(S) = |w|_1 w + r,\; w = S/|S|,\; r \perp w \tex
    E|w|_1 = \frac{d\,\Gamma(d/2)}{\sqrt\pi\,\Gamma((d+1)/2)},\; E|w|_1^2 = 1 + \tfrac2\pi(d-1) . $$
 """
 
-from __future__ import annotations
-
 import functools
 import math
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Everything the page on optimisers and its claims look at, measured once."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass, replace
 

@@ -17,8 +17,6 @@ gradient descent of any step size, and under every rule whose steps are non-nega
 directions if all of these were taken in the set. Derived (leading order in n/d).
 """
 
-from __future__ import annotations
-
 import functools
 import math
 from dataclasses import dataclass

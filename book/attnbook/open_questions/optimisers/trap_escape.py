@@ -5,8 +5,6 @@ full-batch descent, either with p set back to zero. In the first pass a sample i
 can only go to the signal, at any x; the later training inherits it.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 

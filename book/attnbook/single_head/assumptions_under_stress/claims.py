@@ -1,7 +1,5 @@
 """Claims A1-A13: what two steps do when one assumption of the theory is dropped. All derived or measured, none from the paper."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass, replace
 
@@ -21,8 +19,6 @@ from attnlib.single_head.population import (
 from attnlib.single_head.training import gradient_descent
 from bookkit.claims import ClaimSet, Source
 from bookkit.rules import Evidence, agrees, both, exactly, within
-
-__all__ = ["CLAIMS", "AssumptionStudy", "assumption_study"]
 
 CLAIMS = ClaimSet("single_head")
 _PROJECTED = 0.0  # negative control of A11 and A12: the formula that projects noise off the signals

@@ -1,7 +1,5 @@
 """Two steps under stressed laws, measured: one row per value of an assumption, many draws per row."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -14,8 +12,6 @@ from attnlib.single_head.closed_form import two_steps
 from attnlib.single_head.law import Sample, SignalNoiseLaw
 from attnlib.single_head.population import clean_error_conditioned, log10_clean_error
 from attnlib.single_head.training import gradient_descent
-
-__all__ = ["Row", "StressStudy", "TokenRow", "benign", "holds_over", "measure", "measure_tokens", "stress_study"]
 
 _CHUNK_BYTES = 16 << 20  # tokens held at once
 

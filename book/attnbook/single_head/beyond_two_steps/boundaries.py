@@ -4,8 +4,6 @@ Nothing is shared with the solver of the six equations: the head is trained on n
 Gaussian noise by which the theorem on the trap at finite d is judged.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -19,8 +17,6 @@ from attnbook.single_head.long_run import law_at, orthogonal_sample, stacked, tr
 from attnlib import checks
 from attnlib.single_head.law import Sample, SignalNoiseLaw
 from attnlib.single_head.training import gram_descent
-
-__all__ = ["SHARES", "TrapStudy", "balanced_sample", "ends_on_signal", "first_move", "trap_study"]
 
 _SIZE, _D = 20, 4000  # samples per class, dimension
 SHARES = (0.05, 0.1, 0.2, 0.3)  # of flips, whole numbers of 20

@@ -1,7 +1,5 @@
 r"""Claims L1-L17 without L3 and L5: what long training selects, and what it costs. Proofs of L1 and L4: theory of the long run."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from dataclasses import replace
 
@@ -17,8 +15,6 @@ from attnbook.single_head.long_run import (
 from attnlib.single_head.law import SignalNoiseLaw
 from bookkit.claims import ClaimSet, Source, Verdict
 from bookkit.rules import Evidence, both, mean_within, within
-
-__all__ = ["CLAIMS"]
 
 CLAIMS = ClaimSet("single_head")
 

@@ -1,7 +1,5 @@
 r"""Claims L3, L5, L18-L21: where the flow's boundaries are on the head itself, and the trap at finite d. Study: `boundaries.trap_study`."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np
@@ -10,8 +8,6 @@ import torch
 from attnbook.single_head.beyond_two_steps.boundaries import DIMENSIONS, TrapStudy
 from bookkit.claims import ClaimSet, Source
 from bookkit.rules import LEVEL, Evidence, NothingToMeasure, both, within
-
-__all__ = ["TRAP_CLAIMS"]
 
 TRAP_CLAIMS = ClaimSet("single_head")
 

@@ -13,8 +13,6 @@ then a class with $t_i - V \ge z$, $V + t_j \ge z$ and logits $P-q$ below those 
 $\{V \le t_i,\ s_i \le \sigma_c,\ V + t_j \ge 0,\ s_j \le \sigma_n\}$ (i clean, j flipped). Source: derived, chapter *In the long run*.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -24,8 +22,6 @@ import numpy as np
 from attnlib.arrays import Bools, Floats
 from attnlib.single_head.law import Sample
 from attnlib.single_head.training import gram_descent
-
-__all__ = ["ClassScores", "TrapRecord", "class_scores", "largest_share", "trap_record"]
 
 
 def largest_share(pull: float, step: float, cross: float, spread: float) -> float:

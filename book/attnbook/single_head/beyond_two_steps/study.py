@@ -4,8 +4,6 @@ Fixed-size parts (the same whatever the page's parameters): outcomes of classes,
 trajectories of the full and of the frozen head above and below the threshold.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -28,8 +26,6 @@ from attnlib import checks
 from attnlib.randomness import stream
 from attnlib.single_head.law import SignalNoiseLaw
 from attnlib.single_head.training import gram_descent
-
-__all__ = ["FATE_WINDOW", "LongStudy", "long_study"]
 
 FATE_WINDOW = tuple(np.geomspace(0.85, 2.3, 12).tolist())  # x of the fate studies at eta = 0.2; x*(0.2) = 1.62
 

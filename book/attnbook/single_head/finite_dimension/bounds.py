@@ -4,8 +4,6 @@ Letters as in the theory chapter "Two steps in finite dimension". Given the labe
 together with probability at least $1 - \delta/2$. Last axes: the class k, then the kind of sample (clean, flipped).
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 
@@ -16,8 +14,6 @@ from attnbook.single_head.mean_field import MeanField, mean_field
 from attnlib import checks
 from attnlib.single_head.law import SignalNoiseLaw
 from attnlib.single_head.population import FreshScores
-
-__all__ = ["Bounds", "closed_form_constant", "deviation_bounds", "log_term", "smallest_certified_dimension"]
 
 _KIND = torch.tensor([1.0, -1.0], dtype=torch.float64)  # zeta of clean and of flipped samples
 

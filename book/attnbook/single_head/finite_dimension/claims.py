@@ -3,8 +3,6 @@ r"""Claims F1-F16 and T1b of page `08_finite_dimension`: proved bounds for two s
 Each judge takes a `FiniteStudy` and a constant that multiplies the formula's own (1 is the claim, `wrong` its negative control).
 """
 
-from __future__ import annotations
-
 import math
 
 import torch
@@ -21,8 +19,6 @@ from attnbook.single_head.finite_dimension.study import INSIDE, SHORTER, SMALL_S
 from attnlib.single_head.population import FreshScores
 from bookkit.claims import ClaimSet, Source
 from bookkit.rules import Evidence, agrees, both, mean_within, share_within, within
-
-__all__ = ["CLAIMS", "use_of_bounds", "weighted_cross_bound"]
 
 CLAIMS = ClaimSet("single_head")
 _LOG10 = math.log(10.0)

@@ -1,14 +1,10 @@
 """The trained quantities that the theorem bounds, computed from the Gram matrix of the noise: no vectors, no training loop."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import torch
 
 from attnlib.single_head.law import Sample
-
-__all__ = ["Deviations", "two_step_deviations"]
 
 
 @dataclass(frozen=True)

@@ -4,8 +4,6 @@ Letters of the theory chapter "Two steps in finite dimension". $\omega = |\Pi p|
 $p\cdot\xi$ with $-\bar y_k\,v\cdot\xi$.
 """
 
-from __future__ import annotations
-
 import math
 
 import torch
@@ -14,11 +12,6 @@ from attnbook.single_head.error_bound import log10_error_bound
 from attnbook.single_head.finite_dimension.bounds import Bounds
 from attnlib.single_head.law import SignalNoiseLaw
 from attnlib.single_head.population import FreshScores
-
-__all__ = [
-    "correlation", "distance_from_half", "furthest_from_half", "large_step_distance", "log10_error_floor",
-    "log10_floor_of_exponent", "weak_signal_distance",
-]  # fmt: skip
 
 _LOG10 = math.log(10.0)
 _ROOT = math.sqrt(2 * math.pi)

@@ -1,7 +1,5 @@
 """What the page on finite dimension measures: one `Drawn` per setting, the theorem's bounds beside the trained heads."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 
@@ -21,8 +19,6 @@ from attnlib.single_head.law import Sample, SignalNoiseLaw
 from attnlib.single_head.population import FreshScores, log10_error_of_scores, scores_of_fresh_data
 from attnlib.single_head.summary import summarise
 from attnlib.single_head.training import gradient_descent
-
-__all__ = ["Drawn", "FiniteStudy", "at_dimension", "certified_dimensions", "drawn", "finite_study"]
 
 INSIDE = (1, 10)  # C of the published condition d >= C n^2 log(n/delta), at which the theorem is judged
 SHORTER = (10, 100)  # how many times fewer dimensions than the bounds certify

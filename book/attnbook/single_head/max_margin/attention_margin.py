@@ -9,8 +9,6 @@ given p, the best v is an SVM, solved exactly. So only p is left to search, with
 Source: derived, chapter on the maximum margin. Needs scipy and clarabel (extra `margin`).
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 
@@ -27,21 +25,6 @@ from attnlib import checks
 from attnlib.randomness import stream
 from attnlib.single_head.law import Sample
 from attnlib.single_head.population import FreshScores, log10_clean_error, scores_of_fresh_data
-
-__all__ = [
-    "ClosedForm",
-    "Optimum",
-    "attention_margin",
-    "attention_margin_of_all_tokens",
-    "closed_form",
-    "constrained_optimum",
-    "directional_margin",
-    "joint_optimum",
-    "joint_radius",
-    "limit_error",
-    "log10_error",
-    "weight_on_signal",
-]
 
 
 def attention_margin(tokens: Tokens, selection: np.ndarray) -> MaxMargin:

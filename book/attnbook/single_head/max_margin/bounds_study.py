@@ -1,7 +1,5 @@
 """What the theorems on finite d and finite norms are judged by: proved intervals per draw, and the search over p far out."""
 
-from __future__ import annotations
-
 import math
 from collections import defaultdict
 
@@ -20,8 +18,6 @@ from attnbook.single_head.max_margin.attention_margin import constrained_optimum
 from attnbook.single_head.max_margin.finite_threshold import expected_gain, gain, gain_bounds, noise_cost_bounds
 from attnbook.single_head.max_margin.optimum_limit import best_hard, error_near_noise, log10_error_near_signal
 from attnlib.single_head.law import Sample, SignalNoiseLaw
-
-__all__ = ["CHANCE", "CROWDED", "FAR", "cost_bounds", "crowded", "search", "threshold_bounds"]
 
 FAR = (5.0, 8.0)  # |p| / |p_mm| of the far searches
 CROWDED = (60, 1200, 60)  # n, d and draws of the noise-only study: at d = 20 n the limit is off by several per cent

@@ -4,8 +4,6 @@ and finite d change.
 Each judge takes a `MarginStudy` and a constant; 1 is the claim, the claim's `wrong` value its negative control.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 
@@ -16,8 +14,6 @@ from attnbook.single_head.max_margin.bounds_study import FAR
 from attnbook.single_head.max_margin.study import RATIOS, MarginStudy
 from bookkit.claims import ClaimSet, Source
 from bookkit.rules import Evidence, NothingToMeasure, agrees, both, exactly, within
-
-__all__ = ["CLAIMS"]
 
 CLAIMS = ClaimSet("single_head")
 

@@ -8,24 +8,12 @@ With B the other class's samples on noise, class k takes its signal iff $1/\rho^
 Source: derived, chapter on the maximum margin. Needs scipy and clarabel (extra `margin`).
 """
 
-from __future__ import annotations
-
 import math
 
 from attnbook.single_head.margin import Tokens
 from attnbook.single_head.svm import hard_margin
 from attnlib import checks
 from attnlib.arrays import Bools
-
-__all__ = [
-    "chi_square_bounds",
-    "exact_threshold",
-    "expected_gain",
-    "gain",
-    "gain_bounds",
-    "noise_cost",
-    "noise_cost_bounds",
-]
 
 
 def noise_cost(tokens: Tokens, samples: Bools) -> float:

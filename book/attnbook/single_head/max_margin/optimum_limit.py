@@ -11,8 +11,6 @@ $$ \sum_i\lambda_ie^{-\ell_i} \le \frac\delta\varrho,\qquad
 $\varrho$: `Hard.gap`. Source: derived, chapter on the maximum margin.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 
@@ -29,8 +27,6 @@ from attnbook.single_head.margin import (
 from attnbook.single_head.max_margin.attention_margin import attention_margin
 from attnbook.single_head.svm import MaxMargin, NotSeparable
 from attnlib.arrays import Floats
-
-__all__ = ["Hard", "best_hard", "error_near_noise", "log10_error_near_signal", "second_best_cost"]
 
 
 def second_best_cost(tokens: Tokens, best: str, costs: dict[str, float]) -> float:

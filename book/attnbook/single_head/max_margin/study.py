@@ -3,8 +3,6 @@
 Draws are those of `SignalNoiseLaw.draw(seed)`. Changing the signal norm keeps labels and noise: "the same draw" at another SNR.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass, replace
 
@@ -38,7 +36,6 @@ from attnbook.single_head.max_margin.attention_margin import (
 )
 from attnbook.single_head.max_margin.bounds_study import (
     CHANCE,
-    FAR,
     cost_bounds,
     crowded,
     search,
@@ -49,8 +46,6 @@ from attnbook.single_head.svm import NotSeparable, hard_margin
 from attnlib import checks
 from attnlib.randomness import stream
 from attnlib.single_head.law import Sample, SignalNoiseLaw
-
-__all__ = ["FAR", "RATIOS", "MarginStudy", "margin_study", "mixing_extra", "predicted_mixing"]
 
 RATIOS = (0.5, 1.0, 3.0, 10.0, 100.0)  # |p| / |p_mm| at which the candidate is measured
 WEIGHTS = (0.02, 0.1, 0.25, 0.5, 0.75, 0.9, 0.98)  # signal weights of the mixed sample

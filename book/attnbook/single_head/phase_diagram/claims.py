@@ -4,8 +4,6 @@ All statements are derived in the theory chapter of Part I (orthogonal noise, $d
 quoted from the paper. Judges look at *strips*: small phase diagrams with more draws than the pictures.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 
@@ -16,8 +14,6 @@ from attnbook.single_head.phase_diagram.strips import HIGH_SNR, PhaseStudy, bord
 from attnbook.single_head.phase_theory import ThresholdFit, preference_spread
 from bookkit.claims import ClaimSet, Source
 from bookkit.rules import LEVEL, Evidence, NothingToMeasure, agrees, both, mean_within, median_within, within
-
-__all__ = ["CLAIMS"]
 
 CLAIMS = ClaimSet("single_head")
 

@@ -3,16 +3,12 @@
 Colours are Okabe and Ito's, lightened, and differ in lightness too: they can be told apart in grey. Needs matplotlib.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np
 
 from attnbook.single_head.phase import PhaseDiagram, PhasePlan
 from bookkit.figures import COLOURS, PHASES, SHADES
-
-__all__ = ["PHASE_COLOURS", "draw_level", "draw_line", "draw_phases", "phase_legend"]
 
 PHASE_COLOURS = {  # in the order of `PhaseDiagram.phase`
     "not every label fitted": PHASES["nothing"],

@@ -1,7 +1,5 @@
 """Strips through the phase diagrams around one setting, with more draws than the pictures: what the claims S1-S13 look at."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 
@@ -14,10 +12,6 @@ from attnbook.single_head.phase_theory import ThresholdFit, fit_threshold, thres
 from attnlib import checks
 from attnlib.randomness import stream
 from attnlib.single_head.law import SignalNoiseLaw
-
-__all__ = [
-    "HIGH_SNR", "PhaseStudy", "borders", "crossing", "field_log10_error", "label_counts", "largest_of_normals", "phase_study",
-]  # fmt: skip
 
 _SMALL_ERROR = math.log10(0.5 * math.erfc(math.sqrt(0.5)))  # log10 Phi(-1): what S = 1 gives at typical attention
 HIGH_SNR = (2.12, 5.0, 7.0, 14.0)  # SNR sqrt(n); at n = 200, d = 40000 about rho = 30, 70, 100, 200

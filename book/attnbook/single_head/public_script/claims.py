@@ -1,14 +1,10 @@
 r"""Claims N2 to N6: what each fault of a public script's gradient in p does after two steps. Letters as in the chapter of proofs."""
 
-from __future__ import annotations
-
 import torch
 
 from attnbook.single_head.public_script.study import ScriptStudy
 from bookkit.claims import ClaimSet, Source
 from bookkit.rules import Evidence, agrees, both, exactly, within
-
-__all__ = ["CLAIMS", "diagonal_attention"]
 
 CLAIMS = ClaimSet("single_head")
 LEVEL = 1e-5  # of each rule here: the false alarms of the whole ledger share one level

@@ -8,8 +8,6 @@ signals have random directions, so that **1** is a vector of norm $\sqrt d$ in a
 drawn here (`start_vectors=1`), in the coordinates of page I.3.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 
@@ -19,8 +17,6 @@ from attnbook.single_head.mean_field import MeanField, mean_field
 from attnlib import checks
 from attnlib.single_head.law import Sample, SignalNoiseLaw
 from attnlib.single_head.summary import require_two_tokens
-
-__all__ = ["WAYS", "ScriptStudy", "script_study", "second_step"]
 
 WAYS = {
     "right": "the gradient",

@@ -1,7 +1,5 @@
 r"""Claims R1-R6 of page `03_rotations_are_free`: reduced coordinates are exact in law, and for which training rules."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass, replace
 
@@ -19,8 +17,6 @@ from attnlib.single_head.summary import summarise
 from attnlib.single_head.training import gradient_descent
 from bookkit.claims import ClaimSet, Source, Verdict
 from bookkit.rules import Evidence, agrees, both, exactly
-
-__all__ = ["CLAIMS", "CoordinateStudy", "coordinate_study", "gram_statistics"]
 
 _TWIN = 1.1  # the dimension of the negative controls of R2 and R4, relative
 

@@ -1,7 +1,5 @@
 r"""Claims D1-D6 of page `01_signal_and_noise`: what the data law says before anything is trained for long."""
 
-from __future__ import annotations
-
 import dataclasses
 import math
 from dataclasses import dataclass
@@ -15,8 +13,6 @@ from attnlib.single_head.population import clean_error_sampled, log10_clean_erro
 from attnlib.single_head.training import gradient_descent
 from bookkit.claims import ClaimSet, Source
 from bookkit.rules import Evidence, agrees, exactly
-
-__all__ = ["CLAIMS", "DataStudy", "averaging_error", "data_study"]
 
 
 @dataclass(frozen=True)

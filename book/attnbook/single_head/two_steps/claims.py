@@ -5,8 +5,6 @@ statements but T1 are derived in the theory chapter of Part I; none is a lemma o
 $a = \beta d/4n$, $b_k = \beta\rho^2(|C_k|-|N_k|)/4n$, $L = \log(2n/\delta)$, $\varepsilon$ the bound of C7.
 """
 
-from __future__ import annotations
-
 import math
 
 import torch
@@ -16,8 +14,6 @@ from attnbook.single_head.mean_field import mean_field_log10_error
 from attnbook.single_head.study import TwoStepStudy, log_term
 from bookkit.claims import ClaimSet, Source, Verdict
 from bookkit.rules import Evidence, NothingToMeasure, agrees, both, exactly, fewest_draws, within
-
-__all__ = ["CLAIMS", "NOTEBOOK_STEP_CLAIM", "noise_tolerance"]
 
 CLAIMS = ClaimSet("single_head")
 

@@ -5,8 +5,6 @@ of the authors' code, some with the leak that TS29 explains; the rest is derived
 each holds with probability .95 or more.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 
@@ -17,8 +15,6 @@ from attnbook.token_selection.dynamics.study import LOGGED, DynamicsStudy, is_au
 from attnbook.token_selection.mean_field import FLIPPED, mean_field
 from bookkit.claims import ClaimSet, Source
 from bookkit.rules import LEVEL, Evidence, NothingToMeasure, agrees, both, exactly, student, within
-
-__all__ = ["CLAIMS", "PUBLISHED_ATTENTION"]
 
 CLAIMS = ClaimSet("token_selection")
 

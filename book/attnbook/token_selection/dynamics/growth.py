@@ -10,16 +10,12 @@ so $g(x(\tau)) - g(x(0)) = \lambda\tau$ exactly. Source: derived in the theory c
 (second-hand) to use the same function with $\log T$ in place of $\log(T-1)$. Everything here is numpy, float64, elementwise.
 """
 
-from __future__ import annotations
-
 import math
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from attnlib import checks
-
-__all__ = ["attention_at_gap", "growth", "inverse_growth", "selection_gap"]
 
 _NEWTON_STEPS = 12  # quadratic from a start that is never more than a factor 2 off: 12 reach rounding from anywhere
 

@@ -8,8 +8,6 @@ This module is the only place of the package that shares draws between training 
 `attnlib.randomness`, whose roles cannot collide.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
@@ -21,8 +19,6 @@ from attnlib.token_selection.gram import gram_of
 from attnlib.token_selection.law import CODE_START, Labels, Sample, Start, TokenLaw
 from attnlib.token_selection.population import population_along
 from attnlib.token_selection.training import Recursion, Trajectory
-
-__all__ = ["LARGEST_D", "LeakedTest", "leaked_sample", "leaked_test"]
 
 LARGEST_D = 12_000  # of W_0 as a matrix: 1.2 GB
 _CHUNK = 50  # test samples held at once

@@ -6,8 +6,6 @@ $W^\top W\approx\sigma_w^2d+|p|^2$, which grows as $p$ does; the *clock* $\int(\
 Source: situations from arXiv 2409.17625 (poster) and its code; the rest derived in the theory chapter of Part II.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -21,11 +19,6 @@ from attnlib.token_selection.gram import draw_gram
 from attnlib.token_selection.law import Start, TokenLaw
 from attnlib.token_selection.population import Population, population_along
 from attnlib.token_selection.training import Trajectory, train
-
-__all__ = [
-    "END_COUNT", "LOGGED", "SITUATIONS", "DynamicsStudy", "GrowthLines", "Situation", "dynamics_study", "growth_lines",
-    "is_authors_default", "r_squared", "recorded_steps", "situation",
-]  # fmt: skip
 
 SITUATIONS = {"large noise": (4500, 5.0), "large signal": (1000, 100.0)}  # d, |mu|; the balanced one is the page's own
 LOGGED = (50, 99, 199, 499, 999)  # steps at which the authors' run is quoted

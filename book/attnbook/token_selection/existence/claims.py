@@ -5,8 +5,6 @@ here is about the theorem of the published version. Its own theorems were not re
 Bounds speak of a random training set: each holds with probability .95 or more.
 """
 
-from __future__ import annotations
-
 import math
 
 from attnbook.token_selection.existence.study import ExistenceStudy, memorised_share
@@ -14,8 +12,6 @@ from attnbook.token_selection.theory import constructed_direction_accuracy, exis
 from attnlib.token_selection.law import TokenLaw
 from bookkit.claims import ClaimSet, Source
 from bookkit.rules import LEVEL, Evidence, agrees, both, within
-
-__all__ = ["CLAIMS"]
 
 CLAIMS = ClaimSet("token_selection")
 

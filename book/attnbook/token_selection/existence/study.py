@@ -10,8 +10,6 @@ the inner products K, and a fresh token sees only $p\cdot\mu_\pm$ and $|p|$. Sou
 construction, second-hand for the theorem behind it (its constants were not read); the window is derived.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
@@ -27,18 +25,6 @@ from attnlib.token_selection.law import Start, TokenLaw
 from attnlib.token_selection.model import outputs
 from attnlib.token_selection.population import population, population_along
 from attnlib.token_selection.training import Recursion
-
-__all__ = [
-    "AUTHORS_STRENGTHS",
-    "ExistenceStudy",
-    "Ladder",
-    "PromptRun",
-    "constructed",
-    "existence_study",
-    "identity_start",
-    "memorised_share",
-    "train_prompt",
-]
 
 _HARD = 1e6  # scores times this: softmax becomes the largest score
 

@@ -4,8 +4,6 @@ Cells of one training set share their draws and are not independent: what is cou
 judged over training sets.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 
@@ -18,8 +16,6 @@ from attnbook.token_selection.theory import fresh_attention, n_d_snr_fourth, n_s
 from attnlib.token_selection.law import TokenLaw
 from bookkit.claims import ClaimSet, Source, Verdict
 from bookkit.rules import Evidence, NothingToMeasure, agrees, both, exactly, mean_within, within
-
-__all__ = ["CLAIMS", "HeatStudy", "Predicted", "border_exponents", "heat_study", "predicted_map"]
 
 CLAIMS = ClaimSet("token_selection")
 _FOLLOW = 300.0  # n SNR^2 above which the claims say that flipped samples follow their relevant token

@@ -3,8 +3,6 @@
 Phase colours are Okabe and Ito's, lightened, and differ in lightness too: they can be told apart in grey.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np
@@ -12,8 +10,6 @@ import numpy as np
 from attnbook.token_selection.heat_map.study import PHASES, HeatMap, HeatPlan
 from bookkit import figures
 from bookkit.figures import COLOURS, SHADES
-
-__all__ = ["PHASE_COLOURS", "draw_curve", "draw_level", "draw_map", "draw_phases", "phase_legend", "set_axes"]
 
 PHASE_COLOURS = dict(zip(PHASES, figures.PHASES.values(), strict=True))
 

@@ -8,8 +8,6 @@ batches are cut, and cells of one run share their draws (*common random numbers*
 independent, and an interval must come from runs, not from cells.
 """
 
-from __future__ import annotations
-
 import hashlib
 import math
 import os
@@ -27,8 +25,6 @@ from attnlib.token_selection.gram import draw_gram, join
 from attnlib.token_selection.law import Start, TokenLaw
 from attnlib.token_selection.population import population
 from attnlib.token_selection.training import checked_steps, train
-
-__all__ = ["PHASES", "HeatMap", "HeatPlan", "heat_map", "heat_plan", "read_map", "write_map"]
 
 PHASES = ("does not overfit", "harmful", "selection still to come", "benign")
 FORMAT = 1  # of saved maps; another one when the same plan would give other numbers

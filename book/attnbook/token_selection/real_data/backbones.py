@@ -4,8 +4,6 @@ The modules of the library carry other names in other versions. Here they are lo
 not known is an error.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,21 +15,6 @@ from torch import nn
 from attnbook.token_selection.real_data.frozen import FrozenLastLayer, QueryKey
 from attnlib import checks
 from attnlib.extras import extra
-
-__all__ = [
-    "BACKBONES",
-    "Finish",
-    "LastLayer",
-    "frozen_last_layer",
-    "last_layer",
-    "last_layer_input",
-    "load_classifier",
-    "load_image_processor",
-    "load_tokenizer",
-    "local_copy",
-    "progress_bar",
-    "remove_pooler",
-]
 
 # The backbones in the authors' code, dropout set to 0.
 BACKBONES = {"image": "google/vit-base-patch16-224-in21k", "text": "bert-base-uncased"}

@@ -5,8 +5,6 @@ one number of a seed, and holds with probability .95 or more. Trained networks d
 and the runs amplify that, so the evidence is told in words and coarse bounds, and every bound leaves room for it.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import torch
@@ -15,8 +13,6 @@ from attnbook.token_selection.real_data.digits import DigitsStudy
 from attnbook.token_selection.real_data.experiment import BENIGN_BELOW, FITTED_FROM
 from bookkit.claims import ClaimSet, Source, Verdict
 from bookkit.rules import Evidence, NothingToMeasure, both, fewest_draws, within
-
-__all__ = ["CLAIMS"]
 
 CLAIMS = ClaimSet("token_selection", Source.MEASURED)
 _FEWEST = fewest_draws(0.95)  # seeds

@@ -27,8 +27,6 @@ from attnbook.token_selection.real_data.vit import ViTShape
 from attnlib import checks
 from bookkit.files import written_aside
 
-__all__ = ["DigitsStudy", "digits_study", "hold_heads", "one_thread"]
-
 STORED = Path(__file__).parent / "tables" / "digits_study.npz"
 _REACH_SAMPLES = 300
 

@@ -13,8 +13,6 @@ and SNR. Derived here; no paper defines them for a trained network.
 Stored by ``python -m attnbook.token_selection.real_data.effective SET ...``, one record per seed, in ``effective.json``.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import sys
@@ -32,16 +30,6 @@ from attnbook.token_selection.real_data.preparing import prepare
 from attnbook.token_selection.real_data.setups import Setup, head_confidence
 from attnlib import checks
 from bookkit.files import one_line_each, written_aside
-
-__all__ = [
-    "STORED",
-    "Effective",
-    "describe",
-    "main",
-    "read_effective",
-    "relevant_tokens",
-    "signal_and_noise",
-]
 
 STORED = Path(__file__).with_name("effective.json")
 _NEIGHBOURS = 5

@@ -1,7 +1,5 @@
 """The fine-tuning experiment under label noise: one cache, all noise levels at once, every baseline, every statistic."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -14,8 +12,6 @@ from attnbook.token_selection.real_data.selection import check_noise_levels, nes
 from attnbook.token_selection.real_data.vit import check_labels
 from attnlib import checks
 from attnlib.randomness import stream
-
-__all__ = ["BENIGN_BELOW", "FITTED_FROM", "NoiseStudy", "new_linear_head", "noise_study", "verdict", "verdict_range"]
 
 FITTED_FROM = 0.5  # fraction of flipped labels reproduced from which noise counts as memorised
 BENIGN_BELOW = 0.25  # accuracy lost, as a fraction of copying, below which it counts as unharmed

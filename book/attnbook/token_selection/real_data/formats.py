@@ -4,8 +4,6 @@ Each checks its file as a whole before it returns anything, and raises `FormatEr
 and what was found. Nothing is unpickled.
 """
 
-from __future__ import annotations
-
 import csv
 import gzip
 import io
@@ -14,8 +12,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-
-__all__ = ["TREC_CLASSES", "FormatError", "checked", "read_ag_news", "read_idx", "read_npz", "read_trec"]
 
 TREC_CLASSES = ("ABBR", "ENTY", "DESC", "HUM", "LOC", "NUM")  # the order of the data set's card
 

@@ -22,8 +22,6 @@ import torch
 from attnlib import checks
 from attnlib.randomness import stream
 
-__all__ = ["FrozenLastLayer", "QueryKey"]
-
 
 @dataclass(frozen=True)
 class QueryKey:

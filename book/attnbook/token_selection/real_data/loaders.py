@@ -5,8 +5,6 @@ through the library that people know where none is: torchvision, medmnist or dat
 it. A set is never replaced by another one, and a file that is there but damaged is an error, not a reason to look elsewhere.
 """
 
-from __future__ import annotations
-
 import hashlib
 import os
 from collections.abc import Callable, Iterator, Mapping
@@ -20,8 +18,6 @@ from attnbook.token_selection.real_data import formats
 from attnbook.token_selection.real_data.text_encoder import cache_folder
 from attnlib import checks
 from attnlib.extras import extra
-
-__all__ = ["DATA_SETS", "DataSetNotFound", "RealData", "Split", "load"]
 
 
 class DataSetNotFound(LookupError):

@@ -1,12 +1,8 @@
 """The experiments: sizes of the parts, backbone, optimiser and horizon of each data set, by name."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
-
-__all__ = ["PLANS", "Plan"]
 
 
 @dataclass(frozen=True)

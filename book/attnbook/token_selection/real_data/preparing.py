@@ -1,7 +1,5 @@
 """`prepare`: a data set by name, made ready for the noise study on the backbone of its plan or on a pretrained model."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +9,6 @@ from attnbook.token_selection.real_data.plans import PLANS, Plan
 from attnbook.token_selection.real_data.pretrained import pretrained_setup
 from attnbook.token_selection.real_data.setups import Setup, head_confidence, scale_head, small_vit_setup
 from attnlib import checks
-
-__all__ = ["prepare"]
 
 
 def prepare(

@@ -3,8 +3,6 @@
 Of the phase-1 samples only the features of position 0 are kept; of pool and test the whole input of the last layer.
 """
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Callable
 from pathlib import Path
@@ -20,8 +18,6 @@ from attnbook.token_selection.real_data.plans import Plan
 from attnbook.token_selection.real_data.setups import Rows, Setup, accuracy, parts_of, train_head
 from attnbook.token_selection.real_data.text_encoder import describe_encoder, encode_texts
 from attnlib.randomness import stream
-
-__all__ = ["pretrained_setup", "processed"]
 
 # Rows of a split -> (hidden (N, L, D), mask (N, L) or None) at the entrance of the last layer.
 Encode = Callable[[str, np.ndarray], tuple[torch.Tensor, torch.Tensor | None]]

@@ -17,8 +17,6 @@ import torch
 from attnlib import checks
 from attnlib.randomness import stream
 
-__all__ = ["RandomFeatures"]
-
 _WINDOWS = 20_000  # from which the whitening is estimated
 _COMPONENTS = 40  # of the whitening, at most
 _AT_ONCE = 100  # pictures

@@ -4,8 +4,6 @@ Whatever query and key are trained, their attention is one of the free ones: rea
 bounds what phase 2 can memorise (up to the optimiser's failures, which make the measured reach too small, never too large).
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import torch
@@ -15,8 +13,6 @@ from attnbook.token_selection.real_data.frozen import FrozenLastLayer
 from attnbook.token_selection.real_data.vit import check_labels
 from attnlib import checks
 from attnlib.randomness import stream
-
-__all__ = ["free_heads", "reachable", "reachable_by_one_token", "wrong_labels"]
 
 
 def wrong_labels(labels: torch.Tensor, classes: int, *, seed: int = 0, run: int = 2) -> torch.Tensor:

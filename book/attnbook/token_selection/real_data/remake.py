@@ -4,8 +4,6 @@ Every finished (seed, n) is written at once; a run that was interrupted goes on 
 seed is trained once for all its n.
 """
 
-from __future__ import annotations
-
 import argparse
 import datetime
 import importlib.metadata
@@ -31,8 +29,6 @@ from attnbook.token_selection.real_data.tables import (
     read_table,
     stored_tables,
 )
-
-__all__ = ["NOISE_LEVELS", "main", "remake", "settings_of"]
 
 NOISE_LEVELS = (0.0, 0.1, 0.2, 0.4)
 

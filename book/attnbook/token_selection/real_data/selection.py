@@ -1,7 +1,5 @@
 """Phase 2: nested label flips, and Adam on the query and key of the last layer for all runs at once."""
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Callable, Sequence
 from typing import TypeVar
@@ -14,8 +12,6 @@ from attnbook.token_selection.real_data.frozen import FrozenLastLayer, QueryKey
 from attnbook.token_selection.real_data.vit import check_labels
 from attnlib import checks
 from attnlib.randomness import stream
-
-__all__ = ["check_noise_levels", "nested_flips", "step_sizes", "train_selection"]
 
 Observed = TypeVar("Observed")
 

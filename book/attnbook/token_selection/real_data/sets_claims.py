@@ -7,8 +7,6 @@ were published before. Three were changed when the tables were there: TS78 asked
 0.50 +- 0.28).
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -19,8 +17,6 @@ from attnbook.token_selection.real_data.experiment import BENIGN_BELOW, FITTED_F
 from attnbook.token_selection.real_data.sets_study import SETS, N, SetsStudy, published_fraction
 from bookkit.claims import ClaimSet, Source, Verdict
 from bookkit.rules import Evidence, NothingToMeasure, both, stored_within
-
-__all__ = ["CLAIMS"]
 
 CLAIMS = ClaimSet("token_selection", Source.MEASURED)
 _LARGE = 1000

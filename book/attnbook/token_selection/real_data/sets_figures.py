@@ -1,15 +1,11 @@
 """Pictures of the seven data sets: what noise costs by size, where the frozen networks lie, what a scaled head changes."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from attnbook.draws import Estimate, mean
 from attnbook.token_selection.real_data.experiment import BENIGN_BELOW, FITTED_FROM
 from attnbook.token_selection.real_data.sets_study import SETS, Network, SetsStudy, published_fraction
 from bookkit.figures import COLOURS
-
-__all__ = ["BACKBONE_COLOURS", "draw_costs", "draw_places", "draw_reasons", "draw_scaled_heads"]
 
 BACKBONE_COLOURS = {"small ViT": "clean", "random features": "noise", "MiniLM": "signal"}
 _SHIFT = {"small ViT": 0.14, "random features": -0.14, "MiniLM": 0.14}

@@ -12,8 +12,6 @@ u is the accuracy above chance, 1 for a perfect classifier and 0 for a guess. Th
 (sums before the quotient: with two classes and few test samples the quotients of single noise levels are mostly noise).
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
@@ -25,18 +23,6 @@ from attnbook.token_selection.real_data.loaders import DATA_SETS
 from attnbook.token_selection.real_data.plans import PLANS
 from attnbook.token_selection.real_data.tables import PUBLISHED, ResultTable, read_table, stored_tables
 from bookkit.rules import student
-
-__all__ = [
-    "BACKBONES",
-    "SETS",
-    "N",
-    "Network",
-    "SetsStudy",
-    "copying_loss",
-    "fraction_of",
-    "published_fraction",
-    "sets_study",
-]
 
 SETS = {
     "digits": "digits",

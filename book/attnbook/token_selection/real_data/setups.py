@@ -26,18 +26,6 @@ from attnbook.token_selection.real_data.vit import ViTShape, train_vit
 from attnlib import checks
 from attnlib.randomness import stream
 
-__all__ = [
-    "Rows",
-    "Setup",
-    "accuracy",
-    "head_confidence",
-    "parts_of",
-    "scale_head",
-    "small_vit_setup",
-    "split_indices",
-    "train_head",
-]
-
 
 @dataclass(frozen=True)
 class Rows:

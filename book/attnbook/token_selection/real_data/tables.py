@@ -4,8 +4,6 @@ A file is rewritten as a whole under a temporary name and then renamed, so an in
 All cells of a file share their settings; a cell measured with other settings is refused.
 """
 
-from __future__ import annotations
-
 import json
 import math
 from collections.abc import Mapping
@@ -17,18 +15,6 @@ import numpy as np
 
 from attnlib import checks
 from bookkit.files import written_aside
-
-__all__ = [
-    "PUBLISHED",
-    "TABLES",
-    "Cell",
-    "ResultTable",
-    "add_cell",
-    "cell_record",
-    "check_settings",
-    "read_table",
-    "stored_tables",
-]
 
 TABLES = Path(__file__).with_name("tables")
 

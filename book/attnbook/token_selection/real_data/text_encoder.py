@@ -5,8 +5,6 @@ kept is the input of the last layer, not a result: every seed, sample size and n
 Any folder that `transformers` can load as a BERT-like model will do; the library depends on no particular one.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os
@@ -20,8 +18,6 @@ import torch
 from attnbook.token_selection.real_data import backbones
 from attnlib import checks
 from attnlib.extras import extra
-
-__all__ = ["cache_folder", "describe_encoder", "encode_texts", "file_sha256"]
 
 _WEIGHTS = ("model.safetensors", "pytorch_model.bin")
 

@@ -17,8 +17,6 @@ from attnbook.token_selection.real_data.frozen import FrozenLastLayer, QueryKey
 from attnlib import checks
 from attnlib.randomness import stream
 
-__all__ = ["SmallViT", "ViTShape", "check_labels", "train_vit"]
-
 
 @dataclass(frozen=True)
 class ViTShape:

@@ -4,8 +4,6 @@ Each judge takes a `SettingStudy` and a constant (1 is the claim, `wrong` its ne
 are in the theory chapter of Part II.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 
@@ -13,8 +11,6 @@ from attnbook.token_selection.setting.study import LONG_D, SettingStudy
 from attnbook.token_selection.theory import loss_floor, uniform_attention_accuracy
 from bookkit.claims import ClaimSet
 from bookkit.rules import LEVEL, Evidence, agrees, both, difference_within, exactly, student, within
-
-__all__ = ["CLAIMS"]
 
 CLAIMS = ClaimSet("token_selection")
 

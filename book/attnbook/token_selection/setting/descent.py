@@ -6,8 +6,6 @@ both from the old values. A step costs $O(d^2 + nTd)$; the recursion of `recursi
 depend on $d$. Source: arXiv 2409.17625 (poster) for the training, derived for the form of the gradients.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 
 import torch
@@ -15,8 +13,6 @@ import torch
 from attnlib.token_selection.law import Labels, Sample, Start
 from attnlib.token_selection.model import gradients
 from attnlib.token_selection.training import Trajectory, checked_steps, join_runs
-
-__all__ = ["gradient_descent"]
 
 
 def gradient_descent(

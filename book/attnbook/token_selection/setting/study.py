@@ -4,8 +4,6 @@ the head that classifies before anything is learned.
 Source: derived in the theory chapter of Part II.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -25,18 +23,6 @@ from attnlib.token_selection.gram import Gram, draw_gram, gram_of
 from attnlib.token_selection.law import Start, TokenLaw
 from attnlib.token_selection.model import forces
 from attnlib.token_selection.training import Trajectory, train
-
-__all__ = [
-    "LONG_D",
-    "Comparison",
-    "LawComparison",
-    "SettingStudy",
-    "compare_recursion",
-    "compare_sampling",
-    "gram_statistics",
-    "setting_study",
-    "uniform_accuracy_measured",
-]
 
 LONG_D = 64_000  # dimension of the runs over many decades of time
 _DRAWS_APART = 1_000_000  # run numbers of the drawn Grams start here: other streams than those of the dense draws

@@ -7,8 +7,6 @@ with $k = Kc$ and $\beta = c^\top z$, all from the old values. Also here: the sa
 computed the obvious way, which loses its digits when attention saturates. Source: derived in the theory chapter of Part II.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -17,8 +15,6 @@ import torch
 from attnlib import checks
 from attnlib.token_selection.gram import Gram, check_gram
 from attnlib.token_selection.model import forces
-
-__all__ = ["LongRun", "force_at_gap", "long_run", "naive_forces", "one_line", "three_lines"]
 
 Force = Callable[[torch.Tensor, torch.Tensor, torch.Tensor], torch.Tensor]
 

@@ -3,8 +3,6 @@ r"""Claims TS31-TS39b: the two time scales of the theorem, the exponential betwe
 Exponents are means over training sets. Bounds speak of a random training set: each holds with probability .95 or more.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 from functools import cache
 
@@ -33,8 +31,6 @@ from attnbook.token_selection.time_laws.study import THETA, TimeStudy
 from attnlib.token_selection.law import TokenLaw
 from bookkit.claims import ClaimSet, Source, Verdict
 from bookkit.rules import Evidence, agrees, both, within
-
-__all__ = ["CLAIMS"]
 
 CLAIMS = ClaimSet("token_selection")
 

@@ -6,8 +6,6 @@ linearly between steps. The theorem (arXiv 2409.17625, poster, part 1) gives its
 $$ \frac{1}{\alpha\,|\nu|\,|\mu|^3\,d\,\max\{\sigma_w^2,\sigma_p^2\}}. $$
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -22,8 +20,6 @@ from attnlib.token_selection.law import Start, TokenLaw
 from attnlib.token_selection.model import outputs
 from attnlib.token_selection.population import population
 from attnlib.token_selection.training import Recursion
-
-__all__ = ["HalfTimes", "Setting", "clock_unit", "exponents", "half_times", "star"]
 
 
 @dataclass(frozen=True)

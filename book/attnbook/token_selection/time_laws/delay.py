@@ -6,8 +6,6 @@ puts an exponential of $1/(n\,\mathrm{SNR}^2)$ between them. $t_{\rm sel}$ runs 
 `train_flow`, and the fresh attention is an exact integral: no draws stand between the two.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -24,11 +22,6 @@ from attnlib.token_selection.law import Start, TokenLaw
 from attnlib.token_selection.model import outputs
 from attnlib.token_selection.population import population
 from attnlib.token_selection.training import Recursion, Trajectory
-
-__all__ = [
-    "Course", "Delays", "along_time", "attention_on_relevant", "course", "delay_strength", "delay_times",
-    "fit_times", "laws_of_strength", "selection_times",
-]  # fmt: skip
 
 _EVERY = 4  # the state is kept every so many steps; fresh attention is interpolated in log time between
 _LOOK = 16  # steps after which a coarse look says whether a run may end

@@ -4,8 +4,6 @@ The recursion is exact gradient descent for steps of any size, so a run whose st
 bounded by how far a score may move, it follows the gradient flow. Time is the sum of the step sizes.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
@@ -18,8 +16,6 @@ from attnlib.kernels.token_selection import reference
 from attnlib.kernels.token_selection.reference import Pull, forces
 from attnlib.token_selection.gram import Gram, check_gram
 from attnlib.token_selection.training import Recursion, Trajectory
-
-__all__ = ["FlowPath", "train_flow"]
 
 
 def _add_and_multiply(S, left, right, c, out):

@@ -6,8 +6,6 @@ $\sum_j\beta_jd_j$ with all margins equal, and the flow has $X_j=\log\theta+\log
 $f_j=\tfrac1n\sigma(-Y_i\gamma_{iu_i})\,Y_i(\gamma_{iu_i}-\gamma_{it})$. Source: derived in the theory chapter of Part II (`ts-late-gaps`).
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import torch
@@ -16,8 +14,6 @@ from attnlib import checks
 from attnlib.token_selection.gram import Gram, draw_gram
 from attnlib.token_selection.law import TokenLaw
 from attnlib.token_selection.model import forces
-
-__all__ = ["LateGaps", "follow", "late_gaps", "svm_weights"]
 
 
 @dataclass(frozen=True)

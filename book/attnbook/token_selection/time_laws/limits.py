@@ -5,8 +5,6 @@ fixed q, and $\tau_{\rm sel}=\infty$ where hard attention selects $x_1$ with pro
 Source: derived in the theory chapter of Part II (`ts-delay-finite`).
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 
@@ -18,17 +16,6 @@ from attnbook.token_selection.theory import late_discrimination
 from attnbook.token_selection.time_laws.delay import Delays
 from attnlib import checks
 from attnlib.token_selection.law import TokenLaw
-
-__all__ = [
-    "SHARP",
-    "critical_discrimination",
-    "discrimination_at",
-    "exponent_at",
-    "gap_differences",
-    "last_strength",
-    "laws_at",
-    "local_slopes",
-]
 
 SHARP = (2.0, 4.0, 8.0)  # 1 / (n SNR^2) between which slopes are taken
 

@@ -4,8 +4,6 @@ $W^\top W=mI$, $p_0=0$, $\frac{dz}{d\theta}=\frac nh\frac K{\sigma_\varepsilon^2
 Source: derived in the theory chapter of Part II (`ts-rate`).
 """
 
-from __future__ import annotations
-
 import math
 
 import torch
@@ -15,8 +13,6 @@ from attnbook.token_selection.time_laws.late import follow
 from attnlib import checks
 from attnlib.token_selection.gram import draw_gram
 from attnlib.token_selection.law import TokenLaw
-
-__all__ = ["distance_bound", "mean_field_distance"]
 
 
 def mean_field_distance(law: TokenLaw, theta: float, *, runs: int, seed: int) -> torch.Tensor:

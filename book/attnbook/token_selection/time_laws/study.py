@@ -1,7 +1,5 @@
 r"""What the claims about time look at: one function that trains and collects."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -26,8 +24,6 @@ from attnlib import checks
 from attnlib.token_selection.gram import draw_gram
 from attnlib.token_selection.law import Start, TokenLaw
 from attnlib.token_selection.training import train
-
-__all__ = ["STRENGTHS", "THETA", "Axis", "TimeStudy", "time_study"]
 
 STRENGTHS = (1.0, 1.5, 2.0, 3.0, 4.0, 6.0, 8.0)  # 1 / (n SNR^2) of the delay
 THETA = 4.0  # time at which training p alone is compared with the orthogonal-noise prediction
