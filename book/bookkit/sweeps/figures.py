@@ -16,6 +16,8 @@ from bookkit.figures import COLOURS, SHADES, measured
 if TYPE_CHECKING:
     import xarray
 
+__all__ = ["beside", "heat_map", "lines"]
+
 _LINE_COLOURS = ("measured", "noisy", "signal", "clean", "noise", "bound")
 
 
