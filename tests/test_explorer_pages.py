@@ -2,6 +2,7 @@
 
 import io
 import re
+from base64 import b64decode
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -90,13 +91,13 @@ def test_the_page_has_the_still_picture_and_its_words_without_any_script(built: 
     page = Scripts(built / "book/explorers/two_steps.html")
     assert [(one["data-explorer"], one["class"]) for one in page.explorers] == [("two_steps", "explorer")]
     (image,) = page.images
-    assert image["alt"] == "Blue dots"
+    assert image["alt"] == "What fig-dots shows"
     assert "321" in f"{image.get('width', '')}{image.get('style', '')}"
-    assert (built / "book/explorers" / image["src"]).resolve().read_bytes() == PIXEL
+    assert (built / "book/explorers" / image["src"]).resolve().read_bytes() == b64decode(PIXEL)
     assert "Dots: the <em>still</em> picture." in text
     assert "Where scripts run, this picture moves" in text
     still = text.index('class="explorer-still')
-    assert text.index("data-explorer") < still < text.index("Blue dots") < text.index("this picture moves")
+    assert text.index("data-explorer") < still < text.index("What fig-dots shows") < text.index("this picture moves")
 
 
 def test_scripts_are_on_their_own_page_only_data_first(built: Path) -> None:

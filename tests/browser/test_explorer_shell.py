@@ -3,6 +3,7 @@
 import math
 import shutil
 import subprocess
+from base64 import b64decode
 from collections.abc import Iterator
 from datetime import datetime
 from pathlib import Path
@@ -16,7 +17,7 @@ from tests.browser import looks
 from tests.browser.browsing import PHONE, served, visited
 from tests.browser.exploring import Explorer, explored
 from tests.explorers.node import ROOT, need_node
-from tests.test_notebook_quotes import PIXEL
+from tests.test_sphinx_extension import PIXEL
 
 pytestmark = pytest.mark.browser
 
@@ -59,7 +60,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         shutil.copy(ROOT / "book" / "assets" / name, made / name)
     (made / NAME).parent.mkdir(parents=True)
     (made / NAME).write_text(PAGE.format(coming=COMING), encoding="utf-8")
-    (made / NAME).with_name("still.png").write_bytes(PIXEL)
+    (made / NAME).with_name("still.png").write_bytes(b64decode(PIXEL))
     return made
 
 
