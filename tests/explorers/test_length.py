@@ -9,8 +9,7 @@ import pytest
 
 from attnbook.explorers import length as source
 from attnbook.explorers.bayes_table import NOISE_RANGE, sampled_bayes_risk, sampled_spectrum
-from attnbook.in_context import closed_form, full_runs
-from attnbook.in_context.reduced import reduced_risk
+from attnbook.in_context import closed_form
 from attnlib.in_context.estimators import bayes_risk
 from attnlib.in_context.law import RegressionLaw, toeplitz_covariance
 from tests.explorers.node import ROOT, evaluate
@@ -135,23 +134,6 @@ def test_triangles_give_the_bayes_risk_of_whole_prompts():
         assert abs(dense.mean() - mean) < 4 * math.hypot(error, own)
         wrong, _ = sampled_bayes_risk(sampled_spectrum(d, length + 2), law.noise_variance)
         assert abs(dense.mean() - wrong) > 8 * math.hypot(error, own)
-
-
-def test_trained_heads_are_those_of_the_length_study():
-    """The stored means against the exact reduction of their two numbers, which holds all but one or two per cent of the risk."""
-    groups, law = stored()["trained"]["groups"], full_runs.experiment(2).law
-    assert [groups[name]["runs"] for name in ("one", "pair", "trapped")] == [10, 7, 3]
-    for name, circuits in source.groups().items():
-        assert groups[name]["floor"] == pytest.approx(
-            float(np.mean(closed_form.softmax_floor(law, circuits.effective_step.numpy()))), rel=1e-5
-        )
-        for length in (10, 40, 160):
-            at = source.LENGTHS.index(length)
-            risk, _ = reduced_risk(circuits.omega, circuits.mu, law.with_length(length), prompts=1000)
-            gap = groups[name]["risk"][at] / float(risk.mean()) - 1
-            assert -0.02 < gap < 0.06, (name, length)
-            assert groups[name]["low"][at] <= groups[name]["risk"][at] <= groups[name]["high"][at]
-            assert 0 < groups[name]["error"][at] < 0.05 * groups[name]["risk"][at]
 
 
 def test_trained_heads_are_remade_by_the_same_call():

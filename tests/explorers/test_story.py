@@ -17,7 +17,6 @@ from attnbook.story import run
 from attnlib.in_context.estimators import kernel_weights
 from attnlib.single_head import gradient_descent, two_steps
 from bookkit.results import read_results
-from bookkit.settings import settings
 from tests.explorers.node import ROOT, evaluate
 
 FOLDER = ROOT / "book" / "assets" / "story"
@@ -100,31 +99,6 @@ def test_errors_are_gaussian_tails() -> None:
     for step, one in ((1, first), (2, second)):
         assert HEAD["log10_error"][step] == pytest.approx(one["log10_error"] - math.log10(2), abs=1e-2)
     assert HEAD["price"] == pytest.approx(HEAD["log10_error"][2] - HEAD["log10_error"][1], abs=0.1)
-
-
-def test_the_fan_holds_every_sample(sample: Any) -> None:
-    assert len(HEAD["lengths"]) == HEAD["n"] == len(HEAD["of_first_class"])
-    assert HEAD["flipped"] == [i for i, wrong in enumerate(sample.noisy[0].tolist()) if wrong]
-    assert np.allclose(HEAD["lengths"], sample.noise_tokens()[0, :, 0].norm(dim=-1), rtol=1e-3)
-    assert 88 < HEAD["angles"][0] < HEAD["angle_between"] < HEAD["angles"][1] < 92
-    clean, flipped = HEAD["followed"]
-    assert HEAD["of_first_class"][clean] == HEAD["of_first_class"][flipped] == "1"
-    assert flipped in HEAD["flipped"]
-    assert clean not in HEAD["flipped"]
-
-
-def test_the_clock_turns_as_the_text_says() -> None:
-    faces = CLOCK["faces"]
-    strengths = [face["n_snr2"] for face in faces]
-    assert strengths == pytest.approx([2, 1, 1 / 2, 1 / 3, 1 / 4, 1 / 5, 1 / 6, 1 / 7], rel=1e-5)
-    assert all(
-        math.isclose(sum(face[kind]), 1, abs_tol=2e-3) for face in faces for kind in ("clean", "flipped", "fresh")
-    )
-    late = [face["log10_selected"] for face in faces]
-    # Each unit of 1 / (n SNR^2) costs between two and a half and four powers of ten.
-    assert all(2.3 < step < 4 for step in np.diff(late[1:]))
-    fitted = [face["log10_fitted"] for face in faces]
-    assert fitted == sorted(fitted, reverse=True)
 
 
 # --- what the page computes while the reader moves a slider -------------------------------------------------------------
@@ -236,24 +210,6 @@ def test_still_pictures_and_signs_lie_there() -> None:
         assert 'role="img" aria-label="' in text
         assert "NaN" not in text
         assert len(text) < 20_000
-
-
-def test_the_picture_of_all_models_has_a_row_for_each_and_words_in_their_place() -> None:
-    text = (FOLDER / "panel-models.svg").read_text(encoding="utf-8")
-    places = re.findall(
-        r'<text x="([\d.]+)" y="([\d.]+)"[^>]*font-size="(\d+)"[^>]*text-anchor="(\w+)"[^>]*>([^<]*)<', text
-    )
-    height = float(re.search(r'viewBox="0 0 480 ([\d.]+)"', text)[1])
-    titles = [words for *_, words in places if words.startswith("Part ")]
-    parts = [part.number for name, part in settings(ROOT).parts.items() if part.paper]
-    assert [title.split(",")[0] for title in titles] == [f"Part {number}" for number in parts]
-    for x, y, size, anchor, words in places:
-        half = 0.3 * float(size) * len(words)  # letters are about 0.6 of their size wide, bold ones included
-        left = float(x) - (half if anchor == "middle" else 0)
-        assert int(size) >= 15
-        assert left >= 0, words
-        assert left + 2 * half <= 480, words
-        assert 12 < float(y) < height - 8
 
 
 def test_a_motion_starts_at_the_old_place_and_ends_at_the_new() -> None:

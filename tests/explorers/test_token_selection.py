@@ -14,7 +14,6 @@ from attnbook.explorers import packing
 from attnbook.explorers import token_selection as player
 from attnbook.token_selection import theory
 from attnbook.token_selection.fresh_selection import fresh_attention, fresh_threshold
-from attnbook.token_selection.heat_map.figure import PHASE_COLOURS
 from attnbook.token_selection.heat_map.study import PHASES
 from attnbook.token_selection.mean_field import FLIPPED, flipped_share, mean_field
 from attnbook.token_selection.time_laws.delay import course
@@ -151,16 +150,6 @@ def test_the_mean_field_selects_when_attnlib_says():
     assert never == math.inf
 
 
-def test_the_mean_field_reaches_the_end_of_every_run():
-    """The page draws it to the last stored time, for every pair; clean samples find their token, flipped ones are fitted."""
-    data = stored()
-    calls = [("mean_field", {"law": pair, "horizon": 10 ** data["times"][-1]}) for pair in data["pairs"]]
-    for pair, seen in zip(data["pairs"], evaluate("token_selection", calls), strict=True):
-        assert 0 < seen["half"] < 10, pair["d"]
-        assert 0 < seen["fitted"] < 1e4, pair["d"]
-        assert seen["margins"][1] > 0
-
-
 def test_choices_of_the_page_are_the_pairs_of_the_data():
     """Every ratio and label noise that can be chosen is in the file, in its order; labels are the ratios."""
     (found,) = evaluate("token_selection", [("choices", {"data": stored()})])
@@ -182,12 +171,6 @@ def test_the_command_names_parameters_of_its_pages():
     assert all(
         d <= 12000 for norm, d in player.SIZES if norm != 20.0
     )  # page 03 takes one signal norm and its own dimensions
-
-
-def test_phases_have_the_colours_of_the_heat_map():
-    picture = Path(ROOT, "book/scripts/token_selection/picture.js").read_text(encoding="utf-8")
-    (line,) = [one for one in picture.splitlines() if "PHASE_COLOURS =" in one]
-    assert re.findall(r"#\w{6}", line) == [PHASE_COLOURS[name] for name in PHASES]
 
 
 def test_packing_is_read_back_in_node():
@@ -268,19 +251,6 @@ def test_every_stored_pair_makes_sense():
         assert flags == sorted(flags)
         assert sum(not flag for flag in flags) == pair["clean_shown"]
         assert sum(flags) == min(4, int(noisy.sum()))
-
-
-def test_regimes_of_the_page():
-    """What the prose says of the pairs: harmful, delayed more and more, benign, not overfitting before it is benign."""
-    data = stored()
-    pairs = {(p["d"], p["label_noise"]): p for p in data["pairs"]}
-    last = [PHASES[pairs[d, 0.2]["phase_changes"][0][-1][1]] for _, d in player.SIZES]
-    assert last == ["harmful", *["benign"] * 6]
-    middle = [np.median(pairs[d, 0.2]["selected_at"]) for d in (48000, 32000, 16000, 8000, 2000)]
-    assert (np.diff(middle) < -1).all()  # each a decade or more earlier than the one before
-    assert middle[0] > 15
-    for eta in player.LABEL_NOISES:
-        assert pairs[4500, eta]["selected_at"] == [None] * 5
 
 
 def test_words_and_stretches():

@@ -7,7 +7,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import torch
 
 from attnbook.explorers import two_numbers as source
 from attnbook.explorers.bayes_table import sampled_bayes_risk, sampled_spectrum
@@ -122,19 +121,6 @@ def test_gradient_and_hessian_are_those_of_the_risk(exact: bool):
         grads = np.array([[*one["omega"], *one["mu"]] for one in there[part]]).reshape(size, 4, size)
         hessian = np.einsum("ijk,j->ik", grads, weights)
         assert np.array(slopes["hessian"]) == pytest.approx(hessian, rel=1e-6, abs=1e-6)
-
-
-def test_exact_gradient_is_attnlibs():
-    """Differences of attnlib's own risk on its own draws."""
-    law, step = RegressionLaw(5, 10, 0.2), 1e-3
-    omega, mu = np.array([0.5, -0.3]), np.array([0.9, -1.4])
-    states = [(omega + k * step * unit[:2], mu + k * step * unit[2:]) for unit in np.eye(4) for k in (-2, -1, 1, 2)]
-    w, m = (torch.as_tensor(np.array(part)) for part in zip(*states, strict=True))
-    risk = reduced_risk(w, m, law)[0].numpy().reshape(4, 4)
-    expected = risk @ np.array([1, -8, 8, -1]) / (12 * step)
-    asked = {"table": table_of(5, 10), "sigma": 0.2, "omega": [omega.tolist()], "mu": [mu.tolist()]}
-    found = evaluate("two_numbers", [("derivatives", asked)])[0][0]
-    assert [*found["omega"], *found["mu"]] == pytest.approx(expected, rel=1e-6, abs=1e-7)
 
 
 def test_approximate_landscape_is_attnlibs():
