@@ -33,14 +33,20 @@ def _settings() -> list[dict]:
     return [{"x": x, "label_noise": eta, "attention_rate": r} for x, eta, r in (*corners, *inner)]
 
 
-def _tight(s: dict) -> np.ndarray:
-    """States at TIMES by another solver with tolerances near rounding, from attnlib's right-hand side."""
+def _margin_of_flipped(states: np.ndarray) -> np.ndarray:
+    V, _, t_n, P, _, q_n = states.T
+    attention = 1 / (1 + np.exp(q_n - P))
+    return -attention * V + (1 - attention) * t_n
+
+
+def _tight(s: dict, times: np.ndarray = TIMES) -> np.ndarray:
+    """States at `times` by another solver with tolerances near rounding, from attnlib's right-hand side."""
     nu = s["label_noise"] / (1 - s["label_noise"])
 
     def slope(z, state):
         return math.exp(z) * np.array(flow_rates(state.tolist(), s["x"], nu, s["attention_rate"]))
 
-    at = np.log1p(TIMES)
+    at = np.log1p(times)
     return solve_ivp(slope, (0, at[-1]), np.zeros(6), method="DOP853", t_eval=at, rtol=1e-10, atol=1e-13).y.T
 
 
@@ -58,7 +64,14 @@ def test_states_of_the_flow(paths):
         path = flow_path(s["x"], s["label_noise"], TIMES, attention_rate=s["attention_rate"])
         np.testing.assert_allclose(states, path.states, rtol=1e-6, atol=2e-7, err_msg=str(s))
         np.testing.assert_allclose(states[::7], _tight(s)[::7], rtol=1e-6, atol=1e-9, err_msg=str(s))
-        assert found["interpolation_time"] == pytest.approx(path.interpolation_time, rel=1e-6, abs=1e-12)
+        # Flipped samples are fitted from the time at which their margin, in the tighter solution, passes zero.
+        fitted = found["interpolation_time"]
+        assert all(_margin_of_flipped(path.states[TIMES > fitted]) > 0)
+        assert fitted > 0 or all(_margin_of_flipped(path.states) > 0)
+        assert fitted < math.inf or _margin_of_flipped(path.states)[-1] <= 0
+        if 0 < fitted < math.inf:
+            around = _tight(s, fitted * np.array([1 - 1e-5, 1 + 1e-5]))
+            assert np.prod(_margin_of_flipped(around)) < 0, s
 
 
 def test_trap_closes_where_attnlib_says(paths):
