@@ -223,6 +223,7 @@ def test_a_size_is_refused_before_it_is_built(page, monkeypatch) -> None:
         tracemalloc.stop()
     monkeypatch.setattr(grid_module, "LARGEST", 12)
     assert len(make_grid({"product": {"n": [1, 2, 3]}, "seeds": 4}, page).parameters) == 12
+    refused(lambda: make_grid({"product": {"n": [1, 2, 3]}, "seeds": 5}, page), "3 x 5 = 15 points, more than 12")
 
 
 def test_mappings_may_still_share_and_override(file) -> None:
