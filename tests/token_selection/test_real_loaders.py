@@ -168,6 +168,7 @@ def test_class_names_are_not_exchanged():
 
 IMAGES, LABELS = mnist()
 GOOD = mnist()
+FILE = {"cifar10": "cifar10.npz", "breast_mnist": "breastmnist.npz", "ag_news": "test.csv", "trec": "TREC_10.label"}
 
 
 @pytest.mark.parametrize(
@@ -186,61 +187,39 @@ GOOD = mnist()
         ("mnist", GOOD | {IMAGES: gzip.compress(GOOD[IMAGES])}, "not an IDX file of 3 axes: .* begin 1f 8b"),
         ("mnist", {IMAGES: GOOD[LABELS], LABELS: GOOD[IMAGES]}, "not an IDX file of 3 axes: .* begin 00 00 08 01"),
         ("mnist", GOOD | {IMAGES: GOOD[IMAGES][:-1]}, r"not an IDX file of 3 axes: 2367 bytes .* \(3, 28, 28\)"),
-        ("mnist", GOOD | {IMAGES: GOOD[IMAGES] + b"x"}, "not an IDX file of 3 axes: 2369 bytes"),
         ("mnist", GOOD | {IMAGES: GOOD[IMAGES][:9]}, "not an IDX file of 3 axes: 9 bytes"),
-        ("mnist", GOOD | {IMAGES: b""}, "not an IDX file of 3 axes: 0 bytes"),
         ("mnist", {IMAGES: GOOD[IMAGES]}, "t10k-labels-idx1-ubyte: is missing beside its other half"),
         ("mnist", mnist(labels=(1, 2)), r"labels have shape \(2,\) for 3 samples"),
         ("mnist", mnist(labels=(1, 10, 2)), r"label 10 in row 2 is outside 0\.\.9"),
-        (
-            "cifar10",
-            {"cifar10.npz": cifar(train_images=images(3, 32, 32))},
-            r"\(train\): images are uint8 \(3, 32, 32\), not",
-        ),
-        ("cifar10", {"cifar10.npz": cifar(train_images=images(3, 3, 32, 32))}, r"not uint8 \(N, 32, 32, 3\)"),
-        (
-            "cifar10",
-            {"cifar10.npz": cifar(test_labels=np.array([7, 10]))},
-            r"\(test\): label 10 in row 2 is outside 0\.\.9",
-        ),
-        ("breast_mnist", {"breastmnist.npz": medical(test_labels=None)}, "npz file with test_images and test_labels"),
-        ("breast_mnist", {"breastmnist.npz": medical(val_labels=np.array([[0], [-1]]))}, r"\(val\): label -1 in row 2"),
-        (
-            "breast_mnist",
-            {"breastmnist.npz": medical(val_labels=np.array([[0, 1]]))},
-            r"labels have shape \(1, 2\) for 2",
-        ),
-        ("breast_mnist", {"breastmnist.npz": medical(val_labels=np.array(1))}, r"labels have shape \(\) for 2"),
-        ("breast_mnist", {"breastmnist.npz": medical(train_images=np.zeros((4, 28, 28)))}, "images are float64"),
-        (
-            "breast_mnist",
-            {"breastmnist.npz": medical(train_images=images(4, 784))},
-            r"\(4, 784\), not uint8 \(N, 28, 28\)",
-        ),
-        (
-            "breast_mnist",
-            {"breastmnist.npz": medical(train_images=np.array([{}] * 4))},
-            "not an npz file with train_images",
-        ),
-        ("breast_mnist", {"breastmnist.npz": medical()[:-100]}, "not an npz file with train_images"),
-        ("breast_mnist", {"breastmnist.npz": b""}, "not an npz file with train_images"),
-        ("ag_news", {"test.csv": AG + b'"5","a","b"\n'}, 'row 5 is not "class 1-4"'),
-        ("ag_news", {"test.csv": AG + b'"0","a","b"\n'}, 'row 5 is not "class 1-4"'),
-        ("ag_news", {"test.csv": AG + b'"1","a"\n'}, "row 5 is not"),
-        ("ag_news", {"test.csv": b'"Class Index","Title","Description"\n' + AG}, "row 1 is not"),
-        ("ag_news", {"test.csv": AG + b'"1","a","unfinished'}, "not a utf-8 CSV file"),
-        ("ag_news", {"test.csv": AG + b'"1","a","\xf0"\n'}, "not a utf-8 CSV file"),
-        ("ag_news", {"test.csv": b""}, r"labels have shape \(0,\) for 0 samples"),
-        ("trec", {"TREC_10.label": TREC + b"NUM How ?"}, "line 5 is not `COARSE:fine question`"),
-        ("trec", {"TREC_10.label": TREC + b"NUM:dist"}, "line 5 is not"),
-        ("trec", {"TREC_10.label": TREC + b"ANIMAL:cat How ?"}, "line 5 is not .* one of ABBR, ENTY"),
-        ("trec", {"TREC_10.label": b"\n"}, "for 0 samples"),
+        ("cifar10", cifar(train_images=images(3, 32, 32)), r"\(train\): images are uint8 \(3, 32, 32\), not"),
+        ("cifar10", cifar(train_images=images(3, 3, 32, 32)), r"not uint8 \(N, 32, 32, 3\)"),
+        ("cifar10", cifar(test_labels=np.array([7, 10])), r"\(test\): label 10 in row 2 is outside 0\.\.9"),
+        ("breast_mnist", medical(test_labels=None), "npz file with test_images and test_labels"),
+        ("breast_mnist", medical(val_labels=np.array([[0], [-1]])), r"\(val\): label -1 in row 2"),
+        ("breast_mnist", medical(val_labels=np.array([[0, 1]])), r"labels have shape \(1, 2\) for 2"),
+        ("breast_mnist", medical(val_labels=np.array(1)), r"labels have shape \(\) for 2"),
+        ("breast_mnist", medical(train_images=np.zeros((4, 28, 28))), "images are float64"),
+        ("breast_mnist", medical(train_images=images(4, 784)), r"\(4, 784\), not uint8 \(N, 28, 28\)"),
+        ("breast_mnist", medical(train_images=np.array([{}] * 4)), "not an npz file with train_images"),
+        ("breast_mnist", medical()[:-100], "not an npz file with train_images"),
+        ("breast_mnist", b"", "not an npz file with train_images"),
+        ("ag_news", AG + b'"5","a","b"\n', 'row 5 is not "class 1-4"'),
+        ("ag_news", AG + b'"0","a","b"\n', 'row 5 is not "class 1-4"'),
+        ("ag_news", AG + b'"1","a"\n', "row 5 is not"),
+        ("ag_news", b'"Class Index","Title","Description"\n' + AG, "row 1 is not"),
+        ("ag_news", AG + b'"1","a","unfinished', "not a utf-8 CSV file"),
+        ("ag_news", AG + b'"1","a","\xf0"\n', "not a utf-8 CSV file"),
+        ("ag_news", b"", r"labels have shape \(0,\) for 0 samples"),
+        ("trec", TREC + b"NUM How ?", "line 5 is not `COARSE:fine question`"),
+        ("trec", TREC + b"NUM:dist", "line 5 is not"),
+        ("trec", TREC + b"ANIMAL:cat How ?", "line 5 is not .* one of ABBR, ENTY"),
+        ("trec", b"\n", "for 0 samples"),
     ],
 )
 def test_a_damaged_file_is_named_and_not_replaced_by_a_library(name, files, message, write, monkeypatch):
     other = dataclasses.replace(DATA_SETS[name], fetch=lambda: pytest.fail("looked elsewhere"))
     monkeypatch.setitem(DATA_SETS, name, other)
-    place = write(name, files)
+    place = write(name, files if isinstance(files, dict) else {FILE[name]: files})
     with pytest.raises(FormatError, match=message) as caught:
         load(name)
     assert str(caught.value).startswith(str(place))
