@@ -150,6 +150,9 @@ def test_answers_are_those_of_the_printed_solutions(answers) -> None:
 def test_answers_by_formulas_of_their_own(answers) -> None:
     e, pi, sqrt = math.e, math.pi, math.sqrt
     mu = 0.2 / (0.8 * 2)
+    a, b = 1.25, 0.025 * 900 * 90 / 800  # beta d / 4n, beta rho^2 (|C| - |N|) / 4n
+    slope = {kind: 1 / (1 + e ** ((a + sign * b) / 2)) for kind, sign in (("clean", 1), ("flipped", -1))}
+    logit = 0.025 * 900 / 800 * b * (95 * slope["clean"] - 5 * slope["flipped"]) - a**2 * slope["flipped"]
     expected = {
         "01-signal-and-noise/1": 1 - 30, "01-signal-and-noise/3": 0.025 * 40000, "03-rotations-are-free/1": 20 * 21 // 2 + 20 * 20,
         "03-rotations-are-free/2": 40 + 2 + 2, "04-max-margin/2": 1 / (2500 + 3 * 40000 / 45), "04-max-margin/4": sqrt(40000 / 50),
@@ -165,7 +168,7 @@ def test_answers_by_formulas_of_their_own(answers) -> None:
         "05-more-classes-and-layers/1": max(np.roots([(1 - mu) ** 2, -3 * mu, -1])), "05-more-classes-and-layers/2": 7 / 8,
         "06-real-data/3": (0.95 - 0.74) / (0.2 * 0.95), "07-seven-data-sets/1": 0.021 / (0.2 * (2 * 0.784 - 1)),
         "01-one-run-many-runs/3": 0.025 * (30 / 50) ** 2, "01-finite-data/2": 0.2 + 0.75, "01-one-token/1": 2 * math.log(999),
-        "01-staircase/1": 7 / 15, "01-staircase/3": 8**2,
+        "01-staircase/1": 7 / 15, "01-staircase/3": 8**2, "09-a-public-script/1": 1 / (1 + e**-logit),
         "01-certified/1": math.exp(math.lgamma(81) - 40 * math.log(2) - math.lgamma(41) - 80 * math.log(12)),
     }  # fmt: skip
     for name, value in expected.items():

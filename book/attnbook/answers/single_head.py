@@ -201,3 +201,13 @@ def certified_dimension() -> float:
 @exercise("08-finite-dimension/2", "This correlation, $\\varrho$ with its sign.", 2)
 def correlation_of_five() -> float:
     return crossing(lambda rho: 5 * (1 + rho) - 2, -0.99, 0.99)
+
+
+# --- 09 a public script ---------------------------------------------------------------------------------------------
+
+
+@exercise("09-a-public-script/1", "This weight.", 2)
+def attention_without_the_mean_score() -> float:
+    field = _expected(N, D, RHO, STEP, ETA)
+    shared = STEP * RHO**2 / (4 * N) * field.b * N / 2 * ((1 - ETA) * field.slope_clean - ETA * field.slope_noisy)
+    return float(torch.sigmoid(shared - field.a**2 * field.slope_noisy)[0, 0])

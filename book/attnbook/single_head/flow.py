@@ -19,8 +19,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.integrate import LSODA, solve_ivp
-from scipy.interpolate import PchipInterpolator
 
 from attnlib import checks
 from attnlib.arrays import Floats
@@ -148,6 +146,8 @@ def flow_path(x: float, label_noise: float, times: Sequence[float], *, attention
     if clock.ndim != 1 or len(clock) < 2 or not (clock[0] > 0 and (np.diff(clock) > 0).all() and clock[-1] < np.inf):
         raise ValueError("times must be two or more increasing finite numbers > 0; got others: use numpy.geomspace")
     right, ends = _on_the_clock(x, nu, rate), (0.0, math.log1p(clock[-1]))
+    from scipy.integrate import solve_ivp  # with the first flow, not with the package: its core needs no scipy
+
     solution = solve_ivp(right, ends, np.zeros(6), method="LSODA", t_eval=np.log1p(clock), **_TOLERANCE)
     if not solution.success:
         raise RuntimeError(f"the flow's solver did not converge at x = {x:g}, nu = {nu:g}: {solution.message}")
@@ -164,6 +164,8 @@ def selects_signal(x: float, label_noise: float, *, attention_rate: float = 1.0,
     time = checks.positive_number("time", time)
     if x < 1 or (x == 1 and nu > 0):
         return False  # zero itself lies in the trap: proved, nothing to integrate
+
+    from scipy.integrate import LSODA
 
     solver = LSODA(_on_the_clock(x, nu, rate), 0.0, np.zeros(6), math.log1p(time), **_TOLERANCE)
     while solver.status == "running":
@@ -229,6 +231,8 @@ def own_thresholds(clean: Floats, noisy: Floats, *, attention_rate: float = 1.0)
     grid = np.arange(0.0, largest + 0.05, 0.025)
     values = np.array([signal_threshold(eta, attention_rate=attention_rate) for eta in grid[grid < 0.44]])
     known = np.isfinite(values)
+    from scipy.interpolate import PchipInterpolator
+
     curve = PchipInterpolator(grid[: len(values)][known], np.log(values[known]), extrapolate=False)
     found = np.exp(curve(share))
     return np.where(np.isnan(found), np.inf, found)

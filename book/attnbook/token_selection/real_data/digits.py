@@ -242,7 +242,7 @@ def _unpacked(table: Mapping[str, np.ndarray], prefix: str) -> NoiseStudy:
     found: dict[str, Any] = {}
     for field in fields(NoiseStudy):
         value = table.get(prefix + field.name)
-        if value is None or field.type == "torch.Tensor":
+        if value is None or field.type is torch.Tensor:
             found[field.name] = None if value is None else torch.from_numpy(value)
         else:
             found[field.name] = tuple(value.tolist()) if value.ndim else value.item()
