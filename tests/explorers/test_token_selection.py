@@ -14,6 +14,7 @@ from attnbook.explorers import packing
 from attnbook.explorers import token_selection as player
 from attnbook.token_selection import theory
 from attnbook.token_selection.fresh_selection import fresh_attention, fresh_threshold
+from attnbook.token_selection.heat_map.figure import PHASE_COLOURS
 from attnbook.token_selection.heat_map.study import PHASES
 from attnbook.token_selection.mean_field import FLIPPED, flipped_share, mean_field
 from attnbook.token_selection.time_laws.delay import course
@@ -171,6 +172,12 @@ def test_the_command_names_parameters_of_its_pages():
     assert all(
         d <= 12000 for norm, d in player.SIZES if norm != 20.0
     )  # page 03 takes one signal norm and its own dimensions
+
+
+def test_phases_have_the_colours_of_the_heat_map():
+    picture = Path(ROOT, "book/scripts/token_selection/picture.js").read_text(encoding="utf-8")
+    (line,) = [one for one in picture.splitlines() if "PHASE_COLOURS =" in one]
+    assert re.findall(r"#\w{6}", line) == [PHASE_COLOURS[name] for name in PHASES]
 
 
 def test_packing_is_read_back_in_node():
