@@ -57,7 +57,7 @@ def diagonal_attention(study: ScriptStudy) -> tuple[torch.Tensor, torch.Tensor]:
 
 @CLAIMS.claim("N5", box="prop-public-script", wrong=0.8, uses="C5 C9")
 def diagonal_gradient(study: ScriptStudy, constant: float) -> Evidence:
-    r"""the mean score not subtracted, alone: each sample leans to its noise
+    r"""the mean score not subtracted, alone: the own noise token pulls by its slope
     to leading order the weight on the signal is $\sigma(P' - a^2 g_i)$, $P' = \frac{\beta\rho^2}{4n}\,b_k(|C_k|g_c - |N_k|g_n)$
     wrong: 0.8 times this weight"""
     parts = []
