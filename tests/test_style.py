@@ -144,6 +144,24 @@ def test_figures_of_pages_are_described_and_drawn_in_the_palette() -> None:
         assert written <= palette | GREYS.get(page.name, set()), page.name
 
 
+COLUMN, SMALLEST, WIDEST = 671, 11, 7.2  # pixels of the text's column, of letters in it; inches of a figure
+
+
+def test_letters_of_figures_are_eleven_pixels_high_as_shown() -> None:
+    """A figure fills the column at most: its points are pixels by the ratio of the two widths, 72 points an inch."""
+    least = SMALLEST * 72 * WIDEST / COLUMN
+    assert least <= 8.5
+    assert figures._STYLE["figure.figsize"][0] <= WIDEST
+    assert min(value for name, value in figures._STYLE.items() if re.search(r"font\.?size|titlesize", name)) >= 8.5
+    faults = []
+    for path in [*(page.source for page in PAGES), *(ROOT / "book" / "attnbook").rglob("*.py")]:
+        text = path.read_text(encoding="utf-8")
+        wide = [found for found in re.findall(r"figsize=\(([\d.]+)", text) if float(found) > WIDEST]
+        small = [found for found in re.findall(r"""font_?size["']?[=:] ?([\d.]+)""", text) if float(found) < least]
+        faults += [(path.name, *wide, *small)] if wide or small else []
+    assert faults == []
+
+
 def test_the_style_of_figures_is_what_the_page_says() -> None:
     text = (ROOT / "book" / "style.md").read_text(encoding="utf-8")
     width, height = figures._STYLE["figure.figsize"]

@@ -43,8 +43,8 @@ _STYLE = {
     "figure.dpi": 110,
     "figure.facecolor": "white",
     "figure.constrained_layout.use": True,
-    "font.size": 10.5,
-    "axes.titlesize": 11,
+    "font.size": 9.5,
+    "axes.titlesize": 10,
     "axes.titlelocation": "left",
     "axes.spines.top": False,
     "axes.spines.right": False,
@@ -55,7 +55,7 @@ _STYLE = {
     "lines.linewidth": 1.8,
     "lines.markersize": 4.5,
     "legend.frameon": False,
-    "legend.fontsize": 9.5,
+    "legend.fontsize": 9,
     "savefig.facecolor": "white",
 }
 

@@ -43,7 +43,7 @@ def draw_transition(study: Study) -> None:
 
     law = study.law
     grid = np.geomspace(TASK_SHARES[0], TASK_SHARES[-1], 120)
-    _, ax = plt.subplots(figsize=(7.4, 4.1))
+    _, ax = plt.subplots(figsize=(7.2, 4.1))
     for place, (tasks, colour) in enumerate(TASKS.items()):
         limits = [limit_error(math.inf, law.alpha, kappa, law.noise, tasks) for kappa in grid]
         theory(ax, grid, limits, colour=colour, label=f"linear attention, limit, {tasks} tasks")

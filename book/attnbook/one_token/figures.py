@@ -48,7 +48,7 @@ def draw_threshold(axes: Any) -> None:
             theory(left, grid, line, colour=HUES[name], linestyle=style, label=label)
     left.axvline(1.0, color=COLOURS["bound"], linewidth=0.8)
     left.set(xlabel=r"$\nu\,/\,2\log L$", ylabel="risk")
-    left.legend(loc="lower left", fontsize=8)
+    left.legend(loc="lower left", fontsize=8.5)
     powers = np.log10([2, 3, 4, 6, 10, 20, 50, 100, 300, 1e3, 1e4, 1e6, 1e8, 1e12, 1e16])
     ratios = [strength_ratio(round(10**power)) for power in powers]
     theory(right, powers, ratios)

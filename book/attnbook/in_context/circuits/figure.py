@@ -84,7 +84,7 @@ def draw_heads(figure: Any, circuits: Circuits, *, columns: int = 2, titles: Seq
             continue
         maps.append(draw_key_query(left, M[head], limits[0]))
         values.append(draw_output_value(right, V[head], limits[1]))
-        left.set_title(titles[head], fontsize=8)
+        left.set_title(titles[head], fontsize=8.5)
         if place == 0:
             left.set_ylabel("key")
         if head + columns >= heads:
@@ -141,8 +141,8 @@ def _names(n: int) -> list[str]:
 
 
 def _frame(axes: Any, *, xticks: Sequence[str], yticks: Sequence[str]) -> None:
-    axes.set_xticks(range(len(xticks)), xticks, fontsize=7)
-    axes.set_yticks(range(len(yticks)), yticks, fontsize=7)
+    axes.set_xticks(range(len(xticks)), xticks, fontsize=8.5)
+    axes.set_yticks(range(len(yticks)), yticks, fontsize=8.5)
     axes.tick_params(length=0)
     axes.grid(False)
     axes.spines[:].set_visible(True)

@@ -39,7 +39,7 @@ def draw_phases(axes: Any, diagram: PhaseDiagram, *, log_y: bool = True, levels:
         pieces = [max(level, key=len) for level in lines.allsegs if level]
         middles = [tuple(piece[len(piece) // 2]) for piece in pieces if len(piece) > 4]
         if middles:
-            axes.clabel(lines, fmt=lambda level: f"$10^{{{level:g}}}$", fontsize=7.5, manual=middles)
+            axes.clabel(lines, fmt=lambda level: f"$10^{{{level:g}}}$", fontsize=8.5, manual=middles)
     rows, columns = np.nonzero(uncertain)
     axes.scatter(
         plan.x[columns], plan.y[rows], s=5, color=COLOURS["theory"], linewidths=0, label="draws disagree", zorder=3
