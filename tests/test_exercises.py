@@ -169,6 +169,7 @@ def test_answers_by_formulas_of_their_own(answers) -> None:
         "06-real-data/3": (0.95 - 0.74) / (0.2 * 0.95), "07-seven-data-sets/1": 0.021 / (0.2 * (2 * 0.784 - 1)),
         "01-one-run-many-runs/3": 0.025 * (30 / 50) ** 2, "01-finite-data/2": 0.2 + 0.75, "01-one-token/1": 2 * math.log(999),
         "01-staircase/1": 7 / 15, "01-staircase/3": 8**2, "09-a-public-script/1": 1 / (1 + e**-logit),
+        "10-bound-by-bound/1": 2.42 * 200**2 * math.log(200**2 / 0.01),
         "01-certified/1": math.exp(math.lgamma(81) - 40 * math.log(2) - math.lgamma(41) - 80 * math.log(12)),
     }  # fmt: skip
     for name, value in expected.items():

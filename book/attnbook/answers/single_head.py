@@ -211,3 +211,12 @@ def attention_without_the_mean_score() -> float:
     field = _expected(N, D, RHO, STEP, ETA)
     shared = STEP * RHO**2 / (4 * N) * field.b * N / 2 * ((1 - ETA) * field.slope_clean - ETA * field.slope_noisy)
     return float(torch.sigmoid(shared - field.a**2 * field.slope_noisy)[0, 0])
+
+
+# --- 10 two steps, bound by bound -----------------------------------------------------------------------------------
+
+
+@exercise("10-bound-by-bound/1", "This dimension.", 3)
+def dimension_of_the_crude_bound() -> float:
+    pair = 1.1 * math.sqrt(2 * math.log(N**2 / 0.01))  # largest product of two noise tokens, over sqrt(d)
+    return crossing(lambda d: N * pair / math.sqrt(d) - 1, 1.0, 1e12)

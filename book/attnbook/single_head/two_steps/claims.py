@@ -393,22 +393,6 @@ def theorem(study: TwoStepStudy, constant: float) -> Evidence:
     return within(torch.where(fitted, error, 0.0), high=-2.0, quantity="log₁₀ err (0 if not interpolating)")
 
 
-_SMALLER_STEP = ClaimSet("single_head")
-
-
-@_SMALLER_STEP.claim("N1", wrong=0.8, source=Source.MEASURED, uses="R4", expected=Verdict.FAILS)
-def fitted_share(study: TwoStepStudy, constant: float) -> Evidence:
-    r"""two steps interpolate at a smaller step, β = 2n/d
-    with $\beta d/n = 2$ ($\beta = 0.01$ at $n=200$, $d=40000$, the value to which a notebook on this paper, not its authors', falls back)
-    two steps fit every training label in at least 95 % of draws
-    wrong: 80 % of the labels, which holds"""
-    accuracy = (study.margins2 > 0).double().mean(1)
-    return within(accuracy, low=constant, quantity="train accuracy after two steps")
-
-
-NOTEBOOK_STEP_CLAIM = _SMALLER_STEP["N1"]
-
-
 def _finite_d(study: TwoStepStudy) -> dict:
     """What mean field leaves out: terms of second order in the noise score's fluctuation, variance (n + 1)/d."""
     return {"allowance": (study.law.n + 1) / study.law.d, "allowance_text": "finite d: (n + 1)/d"}
