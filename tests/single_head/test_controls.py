@@ -15,8 +15,9 @@ from attnbook.single_head.finite_dimension.study import INSIDE, SHORTER, SMALL_S
 from attnbook.single_head.label_counts import count_widths
 from attnbook.single_head.max_margin.claims import CLAIMS as MARGIN
 from attnbook.single_head.phase_diagram import claims as phase
+from attnbook.single_head.public_script.claims import SMALLER_STEP
 from attnbook.single_head.two_steps.claims import CLAIMS as TWO
-from attnbook.single_head.two_steps.claims import NOTEBOOK_STEP_CLAIM, noise_tolerance
+from attnbook.single_head.two_steps.claims import noise_tolerance
 from attnlib.single_head.law import SignalNoiseLaw
 from attnlib.single_head.population import FreshScores
 from tests.worlds import tighter, worlds
@@ -124,7 +125,7 @@ def one_step_that_fits_in_place_of_two(rng, patch):
     yield tighter, TWO["C16"], *(Study(mean_field=field, margins2=m, per_sample=lambda *_: predicted) for m in margins)
     place = torch.arange(20).expand(DRAWS, 20)
     fitted = (torch.where(place < missed, -1.0, 1.0) for missed in (1, 0))
-    yield failing, NOTEBOOK_STEP_CLAIM, *(Study(margins2=each) for each in fitted)
+    yield failing, SMALLER_STEP, *(Study(margins2=each) for each in fitted)
 
 
 # --- assumptions under stress, beyond two steps ---------------------------------------------------------------------------------
