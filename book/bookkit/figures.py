@@ -7,6 +7,8 @@ from typing import Any
 
 import numpy as np
 
+from bookkit.panels import png
+
 COLOURS = {
     "clean": "#0072B2",  # samples with their true label
     "noisy": "#D55E00",  # samples with a flipped label
@@ -61,15 +63,18 @@ _STYLE = {
 
 
 def use_style() -> None:
-    """Set the book's matplotlib style and, in a notebook, pictures at twice the resolution (sharp on every screen)."""
+    """Set the book's matplotlib style and, in a notebook, pictures that are sharp on every screen and say where their panels are."""
     import matplotlib.pyplot as plt
 
     plt.rcParams.update(_STYLE)
     try:
+        from IPython import get_ipython
         from matplotlib_inline.backend_inline import set_matplotlib_formats
     except ImportError:  # plain Python: nothing to set
         return
-    set_matplotlib_formats("retina")
+    if shell := get_ipython():
+        set_matplotlib_formats("png")
+        shell.display_formatter.formatters["image/png"].for_type(plt.Figure, png)
 
 
 def theory(axes: Any, x: Any, y: Any, *, colour: str = "theory", **kwargs: Any) -> Any:

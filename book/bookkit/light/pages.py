@@ -68,7 +68,10 @@ def scripts(page: str, settings: str = "") -> str:
     return TAG.sub(kept, page)
 
 
-WIDE = re.compile(r'(?<!class="wide-picture">)<img\b(?=[^>]*_images/)[^>]*\bwidth="(\d+)" height="(\d+)"[^>]*>')
+# What has a <source> before it is shown panel by panel on a narrow screen.
+WIDE = re.compile(
+    r'(?<!class="wide-picture">)(?<!"stacked">)<img\b(?=[^>]*_images/)[^>]*\bwidth="(\d+)" height="(\d+)"[^>]*>'
+)
 FIGURE = re.compile(r"<figure\b([^>]*)>(?=((?:(?!</figure>).)*))", re.DOTALL)
 SHADE = re.compile(r"\b(black|white|pale|paler|dark|darker|light|lighter)\b", re.IGNORECASE)
 

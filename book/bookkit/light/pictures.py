@@ -10,6 +10,9 @@ from pathlib import Path
 
 from PIL import Image
 
+from bookkit.panels import stacked
+
+NARROW = '<source media="(max-width: 600px)" width="{}" height="{}" srcset="{}" class="stacked">'
 NEAR_THE_TOP = 4000  # characters of HTML into the article: what is seen first
 
 
@@ -20,6 +23,7 @@ class Picture:
     name: str
     width: int
     height: int
+    panels: "Picture | None" = None  # the same one below the other, for a narrow screen
 
 
 def lightened(folder: Path, cache: Path | None = None) -> dict[str, Picture]:
@@ -45,6 +49,7 @@ def _lightened(path: Path, cache: Path | None) -> Picture:
     try:
         with Image.open(path) as image:
             size = image.size
+            panels = _panels(image, target.with_name(f"{path.stem}-panels.webp"))
             kept = cache / f"{hashlib.sha256(path.read_bytes()).hexdigest()}.webp" if cache else None
             if kept is not None and kept.is_file():
                 shutil.copyfile(kept, target)
@@ -62,9 +67,17 @@ def _lightened(path: Path, cache: Path | None) -> Picture:
         raise ValueError(f"{path.name} is not a picture that can be read ({error}): make the page again") from None
     if target.stat().st_size >= path.stat().st_size:
         target.unlink()
-        return Picture(path.name, *size)
+        return Picture(path.name, *size, panels)
     path.unlink()
-    return Picture(target.name, *size)
+    return Picture(target.name, *size, panels)
+
+
+def _panels(image: Image.Image, target: Path) -> Picture | None:
+    part = stacked(image)
+    if part is None:
+        return None
+    part.save(target, "WEBP", lossless=True, quality=75, method=1)
+    return Picture(target.name, *part.size)
 
 
 def place_pictures(page: str, pictures: dict[str, Picture]) -> str:
@@ -91,15 +104,25 @@ def place_pictures(page: str, pictures: dict[str, Picture]) -> str:
             additions += ' loading="lazy"'
         elif match.start() - page.find("<article") < NEAR_THE_TOP:
             additions += ' fetchpriority="high"'
-        return _with(tag, f'{additions} decoding="async"')
+        return _panelled(_with(tag, f'{additions} decoding="async"'), source, picture)
 
-    page = re.sub(r"<img\b[^>]*>", placed, page)
+    page = re.sub(r'(?<!"stacked">)<img\b[^>]*>', placed, page)
     # Links to pictures.
     return re.sub(
         r'(_images/)([^"/?]+\.png)',
         lambda match: match[1] + (pictures[match[2]].name if match[2] in pictures else match[2]),
         page,
     )
+
+
+def _panelled(tag: str, source: re.Match, picture: Picture | None) -> str:
+    """The tag, and for a narrow screen the same picture with its panels one below the other, at the same scale."""
+    if picture is None or picture.panels is None:
+        return tag
+    panels, width = picture.panels, int(re.search(r'\swidth="(\d+)"', tag)[1])
+    place = source[0].removeprefix('src="').removesuffix(source[1]) + panels.name
+    sides = (round(side * width / picture.width) for side in (panels.width, panels.height))
+    return f"<picture>{NARROW.format(*sides, place)}{tag}</picture>"
 
 
 def _sides(tag: str, picture: Picture) -> str:
