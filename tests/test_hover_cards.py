@@ -65,10 +65,22 @@ def test_a_page_is_about_what_it_says_often_and_others_seldom() -> None:
         "two": "the gradient of the head and the head",
         "three": "the head",
     }
-    found = search.subjects(texts)
+    found = search.subjects(texts, {})
     assert found["one"]["sign gradient"] == search.STRONGEST
     assert "sign gradient" not in found["two"]
     assert "head" not in found["two"]  # every page has it
+    summary = search.described('<meta content="A sign &amp; its head" name="description" />')
+    again = search.subjects(texts, {"three": summary, "one": {"sign gradient"}})
+    assert again["three"]["head"] == search.DESCRIBED
+    assert again["one"]["sign gradient"] == search.STRONGEST + search.DESCRIBED
+    assert search.Words({}).split("see 2410.07746, 10.5 and 2024") == [
+        "see",
+        "arxiv2410x07746",
+        "10",
+        "5",
+        "and",
+        "2024",
+    ]
 
 
 def test_excerpts_are_the_article_without_scripts_and_marks() -> None:

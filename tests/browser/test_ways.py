@@ -1,5 +1,6 @@
 """Ways through the book: keys, menus, theme, search, links and the way back; from a disk, and without scripts."""
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 from urllib.parse import quote
@@ -8,6 +9,7 @@ import pytest
 from playwright.sync_api import Browser, Page
 
 from tests.browser.browsing import HTML, PHONE, visited
+from tests.house import ROOT
 
 pytestmark = pytest.mark.browser
 
@@ -130,6 +132,22 @@ def test_search_from_the_keyboard(browser: Browser, address: str, where: str) ->
         page.wait_for_url("**/02_optimisers.html*")
         assert page.locator(".highlighted, .highlight-link").count() == 0
         assert visit.errors == visit.outside == []
+
+
+@pytest.mark.parametrize("paper", ["single_head", "token_selection", "in_context"])
+def test_a_paper_is_found_first_by_its_title_its_authors_and_its_number(
+    browser: Browser, address: str, paper: str
+) -> None:
+    source = (ROOT / f"book/papers/{paper}.md").read_text(encoding="utf-8")
+    title, number = re.search(r"^# (.+?) \(arXiv ([\d.]+)\)$", source, re.M).groups()  # type: ignore[union-attr]
+    authors = re.split(r", | and ", re.search(r"^(\S.+?) \{cite", source, re.M)[1])  # type: ignore[index]
+    assert len(authors) > 1
+    with visited(browser, address, "search.html") as visit:
+        for asked in (title, number, f"arXiv:{number}", *authors):
+            visit.page.goto(f"{address}/search.html?q={quote(asked)}")
+            first = visit.page.locator("#search-results ul.search > li >> nth=0 >> a >> nth=0")
+            assert f"book/papers/{paper}.html" in (first.get_attribute("href") or ""), asked
+        assert visit.errors == []
 
 
 # What the address names stands at the top of the view, below the bar.

@@ -3,6 +3,8 @@
 `_static/search_subjects.js`: for each page its most telling words and pairs of words, with a weight: those that stand on it often and
 on other pages seldom. Sphinx's own score knows only whether a word is there. `_static/search_texts.js`: the texts, for excerpts; a
 page on a disk may not read another, and one file is less to fetch than forty pages. Both are used by book/assets/search.js.
+
+A paper's number on arXiv is one word, here and in the script: Sphinx splits it at its point, and does not look for numbers.
 """
 
 import html as escaping
@@ -15,6 +17,7 @@ from itertools import pairwise
 from pathlib import Path
 
 from sphinx.application import Sphinx
+from sphinx.search import SearchEnglish, languages
 
 from bookkit.pages.catalogue import write_atomically
 
@@ -22,6 +25,9 @@ SUBJECTS = "_static/search_subjects.js"
 TEXTS = "_static/search_texts.js"
 KEPT = 120  # words and pairs of a page
 STRONGEST = 30  # the weight of the most telling one; Sphinx gives 15 to a word in a title
+DESCRIBED = 12  # added for a word of the page's own description
+DESCRIPTION = re.compile(r'<meta (?:name="description" content="([^"]*)"|content="([^"]*)" name="description")')
+ARXIV = re.compile(r"\b(\d{4})\.(\d{5})\b")
 ARTICLE = re.compile(r'<article class="bd-article"[^>]*>(.*?)</article>', re.DOTALL)
 LEFT_OUT = re.compile(
     r"<(script|style|svg|details class=\"provenance\")\b.*?</(script|style|svg|details)>"
@@ -29,6 +35,19 @@ LEFT_OUT = re.compile(
     r"|<[^>]*>",
     re.DOTALL,
 )
+
+
+class Words(SearchEnglish):
+    """English, in which the number of a paper on arXiv is one word."""
+
+    def split(self, input: str) -> list[str]:
+        return super().split(ARXIV.sub(r"arxiv\1x\2", input))
+
+
+def described(page: str) -> set[str]:
+    """The words of the page's description."""
+    found = DESCRIPTION.search(page)
+    return set(_terms(escaping.unescape(found[1] or found[2]))) if found else set()
 
 
 def text_of(page: str) -> str:
@@ -39,8 +58,8 @@ def text_of(page: str) -> str:
     return " ".join(escaping.unescape(LEFT_OUT.sub(" ", text)).split())
 
 
-def subjects(texts: Mapping[str, str]) -> dict[str, dict[str, int]]:
-    """Page -> word or pair -> weight, 1 to `STRONGEST`."""
+def subjects(texts: Mapping[str, str], summaries: Mapping[str, set[str]]) -> dict[str, dict[str, int]]:
+    """Page -> word or pair -> weight, 1 to `STRONGEST`, and `DESCRIBED` more in the page's own summary."""
     counted = {name: _terms(text) for name, text in texts.items()}
     pages = Counter(term for counts in counted.values() for term in counts)
     found = {}
@@ -52,6 +71,8 @@ def subjects(texts: Mapping[str, str]) -> dict[str, dict[str, int]]:
         best = sorted(weights.items(), key=lambda item: (-item[1], item[0]))[:KEPT]
         top = best[0][1] if best and best[0][1] > 0 else 1.0
         found[name] = {term: round(STRONGEST * weight / top) for term, weight in best if STRONGEST * weight / top >= 1}
+        for term in summaries.get(name, ()):
+            found[name][term] = found[name].get(term, 0) + DESCRIBED
     return found
 
 
@@ -62,12 +83,14 @@ def _terms(text: str) -> Counter:
 
 def write(html: Path) -> None:
     """Write both files from the built pages in the folder `html`."""
-    texts = {}
+    texts, summaries = {}, {}
     for path in sorted(html.rglob("*.html")):
         name = path.relative_to(html)
-        if not name.parts[0].startswith("_") and (text := text_of(path.read_text(encoding="utf-8"))):
+        page = path.read_text(encoding="utf-8")
+        if not name.parts[0].startswith("_") and (text := text_of(page)):
             texts[name.with_suffix("").as_posix()] = text
-    for file, variable, data in ((SUBJECTS, "bookSubjects", subjects(texts)), (TEXTS, "bookTexts", texts)):
+            summaries[name.with_suffix("").as_posix()] = described(page)
+    for file, variable, data in ((SUBJECTS, "bookSubjects", subjects(texts, summaries)), (TEXTS, "bookTexts", texts)):
         write_atomically(html / file, f"window.{variable} = {json.dumps(data, ensure_ascii=False, sort_keys=True)};\n")
 
 
@@ -84,6 +107,7 @@ def _load(app: Sphinx, pagename: str, templatename: str, context: dict, doctree:
 
 def setup(app: Sphinx) -> dict:
     """Register with Sphinx."""
+    languages["en"] = Words
     app.connect("html-page-context", _load)
     app.connect("build-finished", _write, priority=800)  # before `light.pages` removes what nothing names
     return {"version": "1", "parallel_read_safe": True, "parallel_write_safe": True}
