@@ -130,6 +130,27 @@ def test_the_best_attention_has_no_slope_and_least_squares_tends_to_it() -> None
     assert (fitted / least < 1.01).all()
 
 
+def test_one_task_without_noise_has_many_best_matrices() -> None:
+    """Their last column is free: what is returned solves the normal equations and is the one of least norm."""
+    for tasks in (1, 2):
+        law = TaskLaw(d=4, length=8, tasks=tasks, noise=0.0)
+        known = law.draw_tasks(3, runs=1)[0]
+        best = best_attention(law, known)
+        drawn = law.draw(3000, 3, runs=1)
+        h = drawn.summary[0]
+        fitted = torch.linalg.lstsq(
+            (drawn.query[0, :, :, None] * h[:, None, :]).flatten(1), drawn.target[0], driver="gelsd"
+        ).solution.reshape(4, 5)
+        assert exact_error(fitted, law, known).item() == pytest.approx(exact_error(best, law, known).item(), rel=0.02)
+        assert (fitted - best).abs().max() < 0.05
+        null = torch.cat([known[0], torch.tensor([-4.0], dtype=torch.float64)])  # <w, h> = d h_{d+1}, with one task
+        assert ((h @ null).abs().max() < 1e-12).item() == (tasks == 1)
+        moved = exact_error(best + 0.1 * null, law, known) - exact_error(best, law, known)
+        assert (abs(moved) < 1e-12).item() == (tasks == 1)
+        if tasks == 1:
+            assert (best @ null).abs().max() < 1e-12
+
+
 def test_no_matrix_undercuts_the_pattern() -> None:
     best = best_attention(LAW)
     assert exact_error(best, LAW).item() == pytest.approx(pattern_error(LAW.alpha, LAW.noise, LAW.length), rel=1e-12)
@@ -249,6 +270,11 @@ def study(**changes):
         (lambda: LAW.draw(2, 0, runs=1), "prompts must be at least the number of tasks, 3; got 2"),
         (lambda: NEW.draw_tasks(0, runs=1), "got None: a new task in each prompt"),
         (lambda: fit_attention(LAW.draw(5, 0, runs=1), penalty=-1), "penalty must be >= 0; got -1"),
+        (
+            lambda: fit_attention(law(tasks=1, noise=0.0).draw(20, 0, runs=1)),
+            "those of one task without label noise are not",
+        ),
+        (lambda: fit_attention(law(tasks=1, noise=0.0).draw(90, 0, runs=1)), "give a penalty > 0, or noise"),
         (lambda: exact_error(torch.zeros(6, 5, dtype=torch.float64), LAW), "gamma must have shape"),
         (lambda: best_attention(LAW, torch.zeros(2, 4, dtype=torch.float64)), "task_vectors must have shape"),
         (lambda: extrapolate([8, 16], torch.zeros(2, 2)), r"sizes must be three different d or more .* got \[8, 16\]"),

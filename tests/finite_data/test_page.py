@@ -7,22 +7,35 @@ import numpy as np
 import pytest
 import torch
 
-from attnbook.finite_data import TaskLaw, exact_error, fit_attention, limit_error
+from attnbook.finite_data import TaskLaw, exact_error, extrapolate, fit_attention, limit_error
 from attnbook.finite_data.claims import CLAIMS
 from attnbook.finite_data.figures import draw_descent, draw_transition
 from attnbook.finite_data.softmax import HEADS, softmax_rows, train_heads
-from attnbook.finite_data.study import Measurer, make_study
+from attnbook.finite_data.study import Ladder, Measurer, make_study
 from attnlib.in_context import Circuits, Prompts, predict
 from attnlib.randomness import stream
 
 
 def test_a_rung_is_a_mean_over_draws_of_fits_at_one_size() -> None:
-    ladder = Measurer(1.0, 0.1, draws=3, seed=4).ladder(0.5, 0.5, (4, 6, 8), (2, 3, 1))
     law = TaskLaw(6, 6, 3, 0.1)
+    ladder = Measurer(1.0, 0.1, draws=3, seed=4).ladder(0.5, law, (4, 6, 8), (2, 3, 1))
     data = law.draw(21, 4, runs=9, first_run=20_000)
     expected = exact_error(fit_attention(data), law).reshape(3, 3).mean(1)
     torch.testing.assert_close(ladder.fresh[:, 1], expected)
     assert ladder.limit("seen").shape == (3,)
+
+
+def test_a_limit_is_that_of_the_numbers_of_tasks_that_were_drawn() -> None:
+    """At kappa = 0.3, 5, 10 and 19 tasks are drawn in 16, 32 and 64 dimensions, for which the formula differs."""
+    here = Measurer(1.0, 0.1, draws=12, seed=1)
+    laws = tuple(here.law(0.3, d) for d in (16, 32, 64))
+    assert [law.tasks for law in laws] == [5, 10, 19]
+    ladder = Ladder(math.inf, laws[0], laws, *here.unlimited(laws, 50, 4))
+    for tasks in ("fresh", "seen"):
+        values, plain = ladder.limit(tasks), extrapolate(ladder.sizes, getattr(ladder, tasks))
+        error, formula = values.std() / 12**0.5, limit_error(math.inf, 1.0, 5 / 16, 0.1, tasks)
+        assert abs(values.mean() - formula) < 3 * error
+        assert abs(plain.mean() - formula) > 3 * error
 
 
 # --- softmax heads --------------------------------------------------------------------------------------------------

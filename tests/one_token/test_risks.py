@@ -17,6 +17,7 @@ from attnbook.one_token import (
     linear_weights,
     own_score_risk,
     risk_bounds,
+    risk_sampled,
     sigmoid_weights,
 )
 from attnbook.one_token.exact import best_erf_scale, profile, strength_for, strength_ratio, window_law
@@ -129,6 +130,18 @@ def test_the_floor_holds_for_tanh_and_names_its_integral() -> None:
             hidden = integrate.quad(lambda z: (1 - math.tanh(scale * (root + z))) ** 2 * stats.norm.pdf(z), -9, 9)[0]  # noqa: B023
             others = integrate.quad(lambda z: math.tanh(scale * z) ** 2 * stats.norm.pdf(z), -9, 9)[0]  # noqa: B023
             assert hidden + (tokens - 1) * others > concave_floor(law)
+
+
+def test_an_odd_function_with_a_threshold_is_below_the_floor() -> None:
+    """sign(x) where |x| > h, and 0 elsewhere, has no bias; it is not concave for positive scores."""
+    law, h, normal = OneTokenLaw(8, 64.0), 4.33, stats.norm
+    missed = normal.cdf(h - 8) - normal.cdf(-h - 8) + 4 * normal.cdf(-h - 8)
+    risk = missed + 7 * 2 * normal.sf(h)
+    assert risk == pytest.approx(2.26e-4, rel=0.01)
+    assert concave_floor(law) == pytest.approx(0.0903, rel=1e-3)
+    sample = law.draw(2, runs=40, samples=5000)
+    sampled = risk_sampled(lambda scores: scores.sign() * (scores.abs() > h), sample)
+    assert sampled.mean().item() == pytest.approx(risk, abs=4 * sampled.std().item() / 40**0.5)
 
 
 def test_bounds_at_one_law_by_hand() -> None:

@@ -162,6 +162,42 @@ def test_escape_times_by_another_solver() -> None:
     torch.testing.assert_close(escape_time(start.scaled(0.01), g), 100 * times)
 
 
+def test_heads_without_a_value_escape_on_one_side_or_not_at_all() -> None:
+    """From v = 0 the first pull decides the sign of the value, and no pull leaves a head where it is."""
+
+    def head(v: float, k: float, q: float) -> Heads:
+        return Heads(*(torch.tensor(part, dtype=torch.float64) for part in ([[v]], [[[k]]], [[[q]]])))
+
+    for k, q in ((0.2, 0.05), (0.2, -0.05)):
+        sign = 1 if k * q > 0 else -1  # F = (k^2 + q^2)/2 (cosh 2 g tau - 1) + k q sinh 2 g tau
+        by_quadrature = quad(
+            lambda x: 2 * x / math.sqrt((k**2 + q**2) / 2 * (math.cosh(x**2) - 1) + sign * k * q * math.sinh(x**2)),  # noqa: B023
+            0, 9, epsrel=1e-10,
+        )[0]  # fmt: skip
+        assert escape_time(head(0.0, k, q), [0.5]).item() == pytest.approx(by_quadrature, rel=1e-5)
+    for rest in (
+        head(0.0, 0.2, 0.0),
+        head(0.3, 0.2, -0.2),
+        head(-0.3, 0.2, 0.2),
+    ):  # the last two have nothing that grows
+        assert escape_time(rest, [0.5]).item() == math.inf
+
+
+def test_a_head_takes_its_direction_by_the_sign_of_its_value() -> None:
+    """Equal eigenvalues, one head: r where the value ends above zero, s where it ends below, whatever its sign at the start."""
+    start = small_heads(8, heads=1, dimension=3, size=0.02, runs=12)
+    law = SpectrumLaw((1 / 3, 1 / 3, 1 / 3), length=20)
+    path = train_separate(law, start, 12_000, every=12_000, step=1.0)
+    assert path.heads is not None
+    value, key = path.heads.value[:, 0], path.heads.key[:, 0]
+    assert len({(a.item() > 0, b.item() > 0) for a, b in zip(start.value[:, 0], value, strict=True)}) == 4
+    sums, differences = start.key[:, 0] + start.query[:, 0], start.key[:, 0] - start.query[:, 0]
+    for positive, k, r, s in zip(value > 0, key, sums, differences, strict=True):
+        taken, other = (r, s) if positive else (s, r)
+        assert abs(torch.cosine_similarity(k, taken, dim=0)) > 0.999
+        assert abs(torch.cosine_similarity(k, other, dim=0)) < 0.99
+
+
 def test_a_balanced_head() -> None:
     """Its escape time, and that half of the step of the loss is done earlier by a number that quadrature gives too."""
     a, c, u = 0.7 / LAW.second_moment()[0], 0.49, 0.001

@@ -24,8 +24,8 @@ def fit_attention(data: PretrainingSet, *, penalty: float = 0.0) -> torch.Tensor
         $\Gamma$, (R, d, d+1).
 
     Raises:
-        ValueError: a penalty below 0.
-        torch.linalg.LinAlgError: without a penalty, prompts that are linearly dependent to rounding.
+        ValueError: a penalty below 0; without a penalty, features that are linearly dependent to rounding, as those of one task without
+            label noise are.
 
     Source:
         the model and the penalty are the authors' code for arXiv 2405.11751.
@@ -47,7 +47,7 @@ def fit_attention(data: PretrainingSet, *, penalty: float = 0.0) -> torch.Tensor
 def _by_prompts(query: torch.Tensor, summary: torch.Tensor, target: torch.Tensor, shift: float) -> torch.Tensor:
     gram = (query @ query.T) * (summary @ summary.T)
     gram.diagonal().add_(shift)
-    weights = torch.cholesky_solve(target[:, None], torch.linalg.cholesky(gram))
+    weights = _solve(gram, target)
     return (weights * query).T @ summary
 
 
@@ -55,8 +55,19 @@ def _by_entries(query: torch.Tensor, summary: torch.Tensor, target: torch.Tensor
     features = (query[:, :, None] * summary[:, None, :]).flatten(1)
     normal = features.T @ features
     normal.diagonal().add_(shift)
-    entries = torch.cholesky_solve(features.T @ target[:, None], torch.linalg.cholesky(normal))
-    return entries.reshape(query.shape[1], summary.shape[1])
+    return _solve(normal, features.T @ target).reshape(query.shape[1], summary.shape[1])
+
+
+def _solve(square: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
+    """The solution of a positive definite system, (size, 1)."""
+    factor, fault = torch.linalg.cholesky_ex(square)
+    pivots = factor.diagonal()
+    if fault or pivots.min() < 1e-7 * pivots.max():  # squares of pivots at the level of rounding
+        raise ValueError(
+            "data must have features that are linearly independent beyond rounding; those of one task without label noise are not: "
+            "give a penalty > 0, or noise"
+        )
+    return torch.cholesky_solve(right[:, None], factor)
 
 
 def fit_step(data: PretrainingSet) -> torch.Tensor:
@@ -121,6 +132,10 @@ def best_attention(law: TaskLaw, task_vectors: torch.Tensor | None = None) -> to
 
     $$ \Gamma=A^\top B^{-1} $$
 
+    Without label noise and with one task, the last feature is a combination of the others, and $B$ has the eigenvalue 0. Many $\Gamma$
+    then have the least error on this task. The one of least norm is returned, $A^\top B^+$ with the pseudo-inverse; it is not the limit
+    of small noise.
+
     Args:
         law: with d, length and noise.
         task_vectors: (..., k, d); None: fresh tasks.
@@ -141,6 +156,9 @@ def best_attention(law: TaskLaw, task_vectors: torch.Tensor | None = None) -> to
          [0.    0.714 0.   ]]
     """
     cross, square = _moments(law, task_vectors)
+    if not law.noise:  # the square may be singular
+        inverse: torch.Tensor = torch.linalg.pinv(square, rtol=1e-12, hermitian=True)
+        return cross @ inverse
     solution: torch.Tensor = torch.linalg.solve(square, cross.mT)
     return solution.mT
 

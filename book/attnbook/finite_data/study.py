@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from attnbook.finite_data import TaskLaw, best_attention, exact_error, extrapolate, fit_attention
+from attnbook.finite_data import TaskLaw, best_attention, exact_error, extrapolate, fit_attention, limit_error
 from attnbook.finite_data.attention import fit_step, sampled_error
 from attnbook.finite_data.predictors import estimate_error, ridge_estimate, task_estimate
 from attnbook.finite_data.softmax import SoftmaxRow, softmax_rows
@@ -28,14 +28,33 @@ class Ladder:
     """Errors of fitted linear attention at several d: R independent rows; an entry is the mean of several draws."""
 
     tau: float
-    kappa: float
-    sizes: tuple[int, ...]
+    law: TaskLaw  # whose alpha and kappa the limit has
+    laws: tuple[TaskLaw, ...]  # at each d; their numbers of examples and of tasks are whole
     fresh: torch.Tensor  # (R, sizes)
     seen: torch.Tensor  # (R, sizes)
 
+    @property
+    def kappa(self) -> float:
+        """k/d in the limit."""
+        return self.law.kappa
+
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        """The d."""
+        return tuple(law.d for law in self.laws)
+
+    def formula(self, law: TaskLaw, tasks: str) -> float:
+        """The limit at the alpha and kappa of a law."""
+        return limit_error(self.tau, law.alpha, law.kappa, law.noise, tasks)
+
     def limit(self, tasks: str) -> torch.Tensor:
-        """(R,): the extrapolated errors on "fresh" or "seen" tasks."""
-        return extrapolate(self.sizes, getattr(self, tasks))
+        """(R,): the extrapolated errors on "fresh" or "seen" tasks.
+
+        Where alpha d or kappa d is no whole number, a law has another alpha or kappa than the limit; its errors are first moved by the
+        difference of the formula at the two.
+        """
+        moved = [self.formula(self.law, tasks) - self.formula(law, tasks) for law in self.laws]
+        return extrapolate(self.sizes, getattr(self, tasks) + torch.tensor(moved, dtype=torch.float64))
 
 
 @dataclass(frozen=True)
@@ -100,15 +119,15 @@ class Measurer:
         pair = torch.stack([exact_error(gamma, law), exact_error(gamma, law, known)])
         return pair.reshape(2, self.draws, -1).mean(-1)
 
-    def ladder(self, tau: float, kappa: float, sizes: tuple[int, ...], each: tuple[int, ...]) -> Ladder:
+    def ladder(self, tau: float, law: TaskLaw, sizes: tuple[int, ...], each: tuple[int, ...]) -> Ladder:
         """The number of prompts is tau d (d + 1): the limit is that of tau d^2, and the term in 1/d is smaller."""
-        columns = []
-        for place, (law, count) in enumerate(zip((self.law(kappa, d) for d in sizes), each, strict=True)):
-            data = law.draw(
-                round(tau * law.features), self.seed, runs=self.draws * count, first_run=(1 + place) * _FIRST
+        columns, laws = [], tuple(self.law(law.kappa, d) for d in sizes)
+        for place, (here, count) in enumerate(zip(laws, each, strict=True)):
+            data = here.draw(
+                round(tau * here.features), self.seed, runs=self.draws * count, first_run=(1 + place) * _FIRST
             )
-            columns.append(self.pair(fit_attention(data), law, data.task_vectors))
-        return Ladder(tau, kappa, sizes, *torch.stack(columns, dim=-1))
+            columns.append(self.pair(fit_attention(data), here, data.task_vectors))
+        return Ladder(tau, law, laws, *torch.stack(columns, dim=-1))
 
     def curve(self, law: TaskLaw, penalty: float) -> torch.Tensor:
         columns = []
@@ -175,18 +194,19 @@ def make_study(
     checks.positive_number("kappa", kappa)
     checks.positive_number("noise", noise, hint="the posterior over known tasks needs noise")
     checks.whole_number("draws", draws, at_least=2)
-    here, sizes = Measurer(alpha, noise, draws, seed), (16, 32, 64)
+    here = Measurer(alpha, noise, draws, seed)
+    law, laws = here.law(kappa, 16), tuple(here.law(kappa, d) for d in (16, 32, 64))
     long = [here.unlimited([here.law(k, LARGE, far) for k in (0.5, 1.0, 2.0)], 70)[0] - noise for far in LENGTHS]
     softmax = {"d": 5, "length": 20, "draws": softmax_draws, "steps": steps, "prompts": 2000}
     return Study(
-        law=here.law(kappa, 16),
+        law=law,
         ladders=(
-            here.ladder(0.5, kappa, (16, 24, 32, 48), (50, 16, 8, 2)),
-            here.ladder(2.0, kappa, (12, 16, 24, 32), (50, 30, 8, 2)),
+            here.ladder(0.5, law, (16, 24, 32, 48), (50, 16, 8, 2)),
+            here.ladder(2.0, law, (12, 16, 24, 32), (50, 30, 8, 2)),
         ),
-        curve=here.curve(here.law(kappa, 16), penalty),
+        curve=here.curve(law, penalty),
         plain=here.plain(here.law(kappa, 6), 20_000),
-        unlimited=Ladder(math.inf, kappa, sizes, *here.unlimited([here.law(kappa, d) for d in sizes], 50, 4)),
+        unlimited=Ladder(math.inf, law, laws, *here.unlimited(laws, 50, 4)),
         shares=here.unlimited([here.law(share, LARGE) for share in TASK_SHARES], 60),
         long=torch.stack(long, dim=1),
         one_task=here.one_task(16),

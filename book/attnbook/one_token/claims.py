@@ -159,8 +159,8 @@ def erf_head(study: Study, constant: float) -> Evidence:
 
 
 @CLAIMS.claim("K9", wrong=0.0, box="thm-one-token-floor", uses="K6 K8")
-def bias_decides(study: Study, constant: float) -> Evidence:
-    r"""without a bias the risk falls like 1/ν only, and erf is worse than linear
+def concave_weights(study: Study, constant: float) -> Evidence:
+    r"""odd weights that are concave for positive scores: the risk falls like 1/ν only, and erf is worse than linear
     weights $g(\chi_i)$ with an odd, nondecreasing $g$ that is concave on $[0,\infty)$ have a risk of order $(L-1)/\nu$ at least: checked
     for erf at 30 scales and for linear $g$, $\nu = 1$ to $1000$, $L = 2, 8, 64$. The best erf head is worse there than the best linear head
     with a bias

@@ -69,6 +69,13 @@ class _Clock:
         growth = np.exp(2 * self.g * self.turn[..., None])
         return self.s**2 / growth, self.r**2 * growth
 
+    def escape(self) -> Floats:
+        """Time until the head is infinite; infinity for one that comes to rest, or that has no part that grows."""
+        s2, r2 = self._back
+        rests = ~self.bounces & (self.base == 0) & ((self.g * (r2 - s2)).sum(-1) == 0)
+        growing = np.where(self.bounces[..., None], s2, r2)[..., self.g > 0].any(-1)
+        return np.where(rests | ~growing, np.inf, self.time(self.turn + self.length))
+
     @functools.cached_property
     def _to_turn(self) -> Floats:
         """Time from the start to the turn."""
@@ -132,15 +139,16 @@ def escape_time(start: Heads, rates: object) -> torch.Tensor:
     $$ t=\int_0^\infty\frac{d\tau}{\sqrt{F(\tau)}},\qquad
        F(\tau)=v^2+\tfrac12\sum_i\bigl[r_i^2(e^{2g_i\tau}-1)+s_i^2(e^{-2g_i\tau}-1)\bigr], $$
 
-    for $v\ge0$, $r=(k+q)/\sqrt2$ and $s=(k-q)/\sqrt2$, if $F$ has no root; if it has one, the time to the root and from there to
-    $\tau=-\infty$. A start that is $c$ times as large needs $1/c$ of the time.
+    for $v>0$, $r=(k+q)/\sqrt2$ and $s=(k-q)/\sqrt2$, if $F$ has no root; if it has one, the time to the root and from there to
+    $\tau=-\infty$. For $v=0$ the root is at 0: the integral runs to $+\infty$ or to $-\infty$, on the side where $F>0$; if that is on
+    both sides, the head is at rest. A start that is $c$ times as large needs $1/c$ of the time.
 
     Args:
         start: R runs of H heads in D dimensions.
         rates: g, D numbers >= 0, one of them above 0; $g_i=\lambda_i^2$ on the first plateau.
 
     Returns:
-        times (R, H).
+        times (R, H); infinity for a head at rest, and for one without a part that grows.
 
     Raises:
         ValueError: rates that are no such numbers.
@@ -155,7 +163,7 @@ def escape_time(start: Heads, rates: object) -> torch.Tensor:
     """
     v, k, q = start.arrays()
     clock = _clock(v, k, q, _rates(rates, k.shape[-1]))
-    return torch.as_tensor(clock.time(clock.turn + clock.length))
+    return torch.as_tensor(clock.escape())
 
 
 def _at(clock: _Clock, time: Floats) -> tuple[Floats, Floats, Floats]:
@@ -200,7 +208,7 @@ def predicted_drops(law: SpectrumLaw, start: Heads, drops: int | None = None) ->
     for m in range(most if drops is None else drops):
         g = np.where(np.arange(D) >= m, eigenvalues**2, 0.0)
         clock = _clock(v, k, q, g)
-        times = np.where(learned, np.inf, clock.time(clock.turn + clock.length))
+        times = np.where(learned, np.inf, clock.escape())
         first = times.argmin(1)
         wait = times[row, first]
         total = total + wait
