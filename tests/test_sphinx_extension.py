@@ -48,12 +48,16 @@ def drawn(name: str, caption: str, *tags: str) -> nbformat.NotebookNode:
     return nbformat.v4.new_code_cell("plot()", outputs=[output], metadata={"mystnb": figure, "tags": list(tags)})
 
 
+def hidden(source: str, *tags: str, **more: list) -> nbformat.NotebookNode:
+    return nbformat.v4.new_code_cell(source, metadata={"tags": list(tags)}, **more)
+
+
 def store(root: Path, page: str, records: list[dict], table: str = "", *more: nbformat.NotebookNode) -> None:
     """A stored notebook with the given checks, the HTML table shown with them, and more cells before these."""
     shown = {"text/html": table} if table else {}
     output = nbformat.v4.new_output("display_data", {CLAIMS_TYPE: records, "text/plain": "table", **shown})
     title = nbformat.v4.new_markdown_cell(f"# Title of {page}\n\nThe question.\n\n> **Claim.** Something.")
-    cells = [title, *more, nbformat.v4.new_code_cell("show()", outputs=[output])]
+    cells = [title, *more, hidden("show()", "hide-cell", outputs=[output])]
     for number, cell in enumerate(cells):
         cell["id"] = f"cell-{number}"
     write(
@@ -107,8 +111,12 @@ def test_the_book_shows_every_claim_and_says_where_each_page_stands(root: Path) 
         "<div class='verdict-table'><b>C2</b><details><summary><span>below $10^{-600}$ &amp; C2</span></summary><dl></dl></details>"
         "<b>C9</b><details><summary><span>5 $ or 6 $</span></summary><dl></dl></details></div>"
     )
-    pictures = (drawn("fig-one", "A first line."), drawn("fig-two", "Of order $(nd)^{-1/4}$.", "lead"))
-    store(root, "single_head/01_a", [record(), fails], table, *pictures)
+    cells = (
+        hidden("import this", "hide-input"), hidden("n: int = 2  # samples [1, 9]", "hide-input", "parameters"),
+        nbformat.v4.new_markdown_cell("Some words. " * 220),
+        drawn("fig-one", "A first line."), drawn("fig-two", "Of order $(nd)^{-1/4}$.", "lead"),
+    )  # fmt: skip
+    store(root, "single_head/01_a", [record(), fails], table, *cells)
     store(root, "in_context/01_b", [outside, *others])
     assert book.main(["--stored", "--root", str(root)]) == 0
 
@@ -158,8 +166,8 @@ def test_the_book_shows_every_claim_and_says_where_each_page_stands(root: Path) 
     assert [("ledger.js" in text) for text in (ledger, preface)] == [True, False]
 
     own = (html / "notebooks" / "single_head" / "01_a.html").read_text()
-    strip = own[own.index('<div class="page-claims"') :]
-    assert own.index("</h1>") < own.index('<div class="page-claims"') < own.index("verdict-table")
+    strip = own[own.index('<details class="page-claims"') :]
+    assert own.index("</h1>") < own.index('<details class="page-claims"') < own.index("verdict-table")
     assert "2 claims checked here: 1 holds, 1 fails as expected" in strip
     # The ledger that registered the claims first is the one linked.
     assert re.search(r'<a class="verdict-fails" title="[^"]*" href="../../book/ledger.html#claim-c2">C2<span', strip)
@@ -168,14 +176,26 @@ def test_the_book_shows_every_claim_and_says_where_each_page_stands(root: Path) 
     assert """<div class="output text_html"><div class='verdict-table'>""" in own  # the links leave what is around them
     assert f"below {element('10^{-600}')} &amp; C2</span>" in own
 
-    # A formula in a caption is typeset, and the figure of the cell tagged lead stands on the first screen as well, once without a name.
+    # A formula in a caption is typeset. The first figure is far: the one of the cell tagged lead stands small on the first screen.
     formula = element("(nd)^{-1/4}")
     figures = re.findall(r"<figure.*?</figure>", own, flags=re.DOTALL)
     seen = ["".join(w[0] for w in ("lead-figure", 'id="fig-two"', formula) if w in figure) for figure in figures]
-    assert seen == ["l<", "", "i<"]
-    assert "Of order" in figures[0]
-    assert '<a href="#fig-two">' in figures[0]
+    assert seen == ["l", "", "i<"]
+    assert re.search(r'<a href="#fig-two"><img [^>]*class="lead-picture"', figures[0])
     assert own.index("The question.") < own.index("lead-figure") < own.index("Something.")
+    assert re.findall(r"Fig\. \d+", own) == ["Fig. 1", "Fig. 2"]
+
+    # Neighbours of which nothing is seen are one block.
+    folds = re.findall(
+        r'<details class="admonition hide ([^"]*)">.*?<p class="collapsed[^>]*>(.*?)</p>(.*?)</details>', own, re.S
+    )
+    assert [(name, words) for name, words, _ in folds] == [
+        ("above-input", "Imports and parameters"),
+        ("above-input verdicts", "Verdicts, claim by claim: 1 holds, 1 fails as expected"),
+    ]
+    assert folds[0][2].count('<div class="cell tag_') == 2
+    assert "C2</a></b>" in folds[1][2]
+
     without = (html / "notebooks" / "in_context" / "01_b.html").read_text()
     assert "lead-figure" not in without  # a page without a picture
 

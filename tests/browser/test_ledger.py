@@ -191,10 +191,12 @@ def test_a_page_says_how_its_own_claims_stand(browser: Browser, address: str, re
     with visited(browser, address, name, PHONE) as visit:
         strip = visit.page.locator("h1 + .page-claims")
         words = f"{len(own)} claims checked here: {counts['holds']} hold, {counts['fails']} fail as expected"
-        assert strip.locator(".page-claims-words").inner_text().startswith(words)
+        assert strip.locator("summary").inner_text().startswith(words)
+        strip.locator("summary").click()
         badges = strip.locator("a").evaluate_all("links => links.map(a => [a.textContent.split(' ')[0], a.className])")
         signs = {"holds": "verdict-holds", "fails": "verdict-fails", "outside its regime": "verdict-outside"}
         assert badges == [[record["id"], signs[record["verdict"]]] for record in own]
+        visit.page.locator("details.verdicts > summary").click()
         row = visit.page.locator(".verdict-row:has(> b > a:text-is('C8b'))")
         row.locator("summary > span").first.click()  # the line opens, its id leads to the ledger
         assert row.locator("dt", has_text="Negative control").is_visible()

@@ -25,14 +25,16 @@ CLAIM = re.compile(r"<b>([^<]+)</b>(<details>.*?)</dl>", re.S)
 
 
 def strip(records: list[dict], to_ledger: str = "", known: Mapping[str, Standing] | None = None) -> nodes.Element:
-    """ "12 claims checked here: 11 hold, 1 fails as expected; at 20 fresh seeds ...", and a small badge per claim.
+    """ "12 claims checked here: 11 hold, 1 fails as expected"; it opens to what fresh seeds say, and a small badge per claim.
 
     A badge is a link where there is a ledger. `known`: what is known of replication.
     """
-    words = "; ".join(filter(None, (counts_sentence(records, "claim checked here"), sentence(records, known or {}))))
-    said = element("span", words, class_="page-claims-words")
+    said = element("summary", counts_sentence(records, "claim checked here"))
+    seeds = sentence(records, known or {})
     badges = element("ul", *(element("li", badge(record, to_ledger, known)) for record in records))
-    return element("div", said, badges, class_="page-claims", role="note", aria_label="Claims checked on this page")
+    return element(
+        "details", said, *([f"{seeds[0].upper()}{seeds[1:]}."] if seeds else []), badges, class_="page-claims"
+    )
 
 
 def badge(record: dict, to_ledger: str = "", known: Mapping[str, Standing] | None = None) -> nodes.Element:

@@ -3,6 +3,8 @@
     ```{ledger}, ```{ledger-overview}, ```{ledger-filter}       see `ledger_page`, `ledger_overview`
     the strip under a notebook's title                          see `page_claims`
     the picture on its first screen                             see `lead_figure`
+    cells that are hidden, in blocks                            see `folds`
+    figures numbered within their page                          see `figure_numbers`
 
     {ledger-counts}`all`                    "18 claims: 14 hold, 2 fail as expected, ..."
     {ledger-counts}`single_head derived`    of a part, an arXiv number or a page; of a source
@@ -27,7 +29,7 @@ from bookkit.ledger import page_claims, replicated
 from bookkit.ledger.records import as_published, counted, problems, read_ledger
 from bookkit.map.graph import read_map
 from bookkit.pages.catalogue import write_atomically
-from bookkit.sphinx import book_map, html_elements, lead_figure
+from bookkit.sphinx import book_map, figure_numbers, folds, html_elements, lead_figure
 
 logger = logging.getLogger(__name__)
 
@@ -76,7 +78,8 @@ def _write_ledger(app: Sphinx, exception: Exception | None) -> None:
 
 def setup(app: Sphinx) -> dict:
     """Register with Sphinx."""
-    for part in (html_elements, ledger_page, ledger_overview, page_claims, replicated, book_map, lead_figure):
+    ledger_parts = (ledger_page, ledger_overview, page_claims, replicated)
+    for part in (html_elements, *ledger_parts, book_map, lead_figure, folds, figure_numbers):
         part.register(app)
     app.add_role("ledger-counts", LedgerCounts())
     app.connect("env-get-outdated", _reread)

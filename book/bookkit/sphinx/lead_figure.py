@@ -1,8 +1,7 @@
-"""A picture on the first screen of each page: one of its own figures, shown small below the opening paragraph.
+"""A small picture on the first screen of a page whose first figure comes late: a link to that figure.
 
-A notebook must define and run before it can draw, so its first figure stands far down. The page in the book shows one figure already
-at the top, with its caption and a link to the place where it is computed: the figure of the cell tagged `lead`, otherwise the first.
-Made when the page is rendered: the notebook does not hold it, and paper, which needs no second print of a figure, does not show it.
+It stands for the page: the figure of the cell tagged `lead`, otherwise the first. Made when the page is rendered: the notebook does not
+hold it, and paper does not show it.
 """
 
 from docutils import nodes
@@ -11,38 +10,38 @@ from sphinx.application import Sphinx
 from bookkit.sphinx.html_elements import element
 
 TAG = "tag_lead"  # as myst-nb writes the tag of a cell among its classes
+LATE = 2500  # letters of prose above the first figure: about two screens
 BEFORE = (nodes.title, nodes.paragraph, nodes.target, nodes.comment)  # what opens a page
 
 
 def lead(doctree: nodes.document) -> nodes.figure | None:
-    """The figure that stands for the page: that of the cell tagged `lead`, otherwise the first; None without any that is named."""
-    figures = [
-        figure for figure in doctree.findall(nodes.figure) if any(name.startswith("fig-") for name in figure["ids"])
-    ]
-    for figure in figures:
-        cell = figure.parent
-        while cell is not None:
-            if TAG in cell.get("classes", []):
-                return figure
-            cell = cell.parent
-    return next(iter(figures), None)
+    """The figure that stands for the page; None where the first figure is not far, or none has a name."""
+    figures = [each for each in doctree.findall(nodes.figure) if any(name.startswith("fig-") for name in each["ids"])]
+    if not figures or _letters_above(doctree, figures[0]) < LATE:
+        return None
+    tagged = [cell for cell in doctree.findall(nodes.container) if TAG in cell["classes"]]
+    return next((figure for cell in tagged for figure in cell.findall(nodes.figure)), figures[0])
+
+
+def _letters_above(doctree: nodes.document, figure: nodes.figure) -> int:
+    letters = 0
+    for node in doctree.findall():
+        if node is figure:
+            break
+        letters += len(node.astext()) if isinstance(node, nodes.paragraph) else 0
+    return letters
 
 
 def show_lead(app: Sphinx, doctree: nodes.document, docname: str) -> None:
-    """Put a copy of the figure behind the paragraphs that open the page."""
+    """Put the picture behind the paragraphs that open the page."""
     figure, section = lead(doctree), next(doctree.findall(nodes.section), None)
     if not docname.startswith("notebooks/") or figure is None or section is None:
         return
-    image = next(iter(figure.findall(nodes.image))).deepcopy()
-    caption = next(iter(figure.findall(nodes.caption)), nodes.caption())
-    words = [child.deepcopy() for child in caption.children]
-    for node in (image, *(inner for word in words for inner in word.findall())):
-        if isinstance(node, nodes.Element):
-            node["ids"], node["names"] = [], []
-    link = element("a", "Where it is computed.", href=f"#{figure['ids'][0]}")
-    shown = element("figure", image, element("figcaption", *words, " ", link), class_="lead-figure screen-only")
+    original = next(iter(figure.findall(nodes.image)))
+    kept = {name: original[name] for name in ("uri", "candidates", "alt") if name in original}
+    link = element("a", nodes.image(classes=["lead-picture"], **kept), href=f"#{figure['ids'][0]}")
     place = next((i for i, child in enumerate(section.children) if not _opens(child)), len(section.children))
-    section.insert(place, shown)
+    section.insert(place, element("figure", link, class_="lead-figure screen-only"))
 
 
 def _opens(child: nodes.Node) -> bool:

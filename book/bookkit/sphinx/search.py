@@ -30,8 +30,7 @@ DESCRIPTION = re.compile(r'<meta (?:name="description" content="([^"]*)"|content
 ARXIV = re.compile(r"\b(\d{4})\.(\d{5})\b")
 ARTICLE = re.compile(r'<article class="bd-article"[^>]*>(.*?)</article>', re.DOTALL)
 LEFT_OUT = re.compile(
-    r"<(script|style|svg|details class=\"provenance\")\b.*?</(script|style|svg|details)>"
-    r"|(?<=</span>)<ul>(?:<li><a class=\"verdict-.*?</li>\s*)+</ul>"  # a badge for each claim of the page
+    r"<(script|style|svg|details class=\"(?:provenance|page-claims)\").*?</(script|style|svg|details)>"
     r"|<[^>]*>",
     re.DOTALL,
 )
