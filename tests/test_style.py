@@ -116,12 +116,19 @@ def test_simulation_and_distance_against_known_values() -> None:
 # --- pages ------------------------------------------------------------------------------------------------------------
 
 
+SHADE = re.compile(
+    r"\b(?:black|white(?! Gaussian)|paler?|dark(?:er)?|light(?:er)?)\b", re.IGNORECASE
+)  # the dark theme turns it round
+
+
 def faults_of_figure(cell: nbformat.NotebookNode) -> Iterator[str]:
     """Sentences, and labels (or ticks with names) where a cell draws on axes itself; functions of the packages label what they draw."""
     shown = cell.metadata["mystnb"]
     caption, alt = shown["figure"]["caption"].strip(), shown["image"]["alt"].strip()
     if min(len(caption), len(alt)) < 40 or not all(text.endswith((".", "?", "!")) for text in (caption, alt)):
         yield f"sentences, please, that say something: {caption!r}, {alt!r}"
+    if SHADE.search(caption):
+        yield f"on a dark page it is another shade: {caption!r}"
     words = [set(re.findall(r"\w+", text.lower())) for text in (caption, alt)]
     if len(words[0] & words[1]) >= 0.9 * len(words[1]):
         yield f"the alternative text only repeats the caption: {alt!r}"

@@ -72,26 +72,17 @@ def scripts(page: str, settings: str = "") -> str:
 WIDE = re.compile(
     r'(?<!class="wide-picture">)(?<!"stacked">)<img\b(?=[^>]*_images/)[^>]*\bwidth="(\d+)" height="(\d+)"[^>]*>'
 )
-FIGURE = re.compile(r"<figure\b([^>]*)>(?=((?:(?!</figure>).)*))", re.DOTALL)
-SHADE = re.compile(r"\b(black|white|pale|paler|dark|darker|light|lighter)\b", re.IGNORECASE)
 
 
 def _framed(page: str) -> str:
-    """Figures as style sheets need them: what is wide scrolls on a phone; whose caption names a shade keeps it in the dark."""
+    """What is wide scrolls on a phone."""
 
     def framed(match: re.Match) -> str:
         width, height = int(match[1]), int(match[2])
         wide = width >= 840 or (width >= 640 and width >= 2 * height)  # several panels: 6 px letters otherwise
         return f'<span class="wide-picture">{match[0]}</span>' if wide else match[0]
 
-    def marked(match: re.Match) -> str:
-        caption = re.sub(r"<[^>]*>", " ", match[2].partition("<figcaption")[2])
-        if not SHADE.search(caption) or "as-printed" in match[1]:
-            return match[0]
-        classes = re.sub(r'class="', 'class="as-printed ', match[1], count=1)
-        return f"<figure{classes}>" if classes != match[1] else f'<figure class="as-printed"{match[1]}>'
-
-    return FIGURE.sub(marked, WIDE.sub(framed, page))
+    return WIDE.sub(framed, page)
 
 
 def _mended(page: str) -> str:
