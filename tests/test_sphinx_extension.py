@@ -186,12 +186,10 @@ def test_the_book_shows_every_claim_and_says_where_each_page_stands(root: Path) 
     assert re.findall(r"Fig\. \d+", own) == ["Fig. 1", "Fig. 2"]
 
     # Neighbours of which nothing is seen are one block.
-    folds = re.findall(
-        r'<details class="admonition hide ([^"]*)">.*?<p class="collapsed[^>]*>(.*?)</p>(.*?)</details>', own, re.S
-    )
+    folds = re.findall(r'<details class="(hide[^"]*)"><summary>(.*?)</summary>(.*?)</details>', own, re.S)
     assert [(name, words) for name, words, _ in folds] == [
-        ("above-input", "Imports and parameters"),
-        ("above-input verdicts", "Verdicts, claim by claim: 1 holds, 1 fails as expected"),
+        ("hide", "Imports and parameters"),
+        ("hide verdicts", "Verdicts, claim by claim: 1 holds, 1 fails as expected"),
     ]
     assert folds[0][2].count('<div class="cell tag_') == 2
     assert "C2</a></b>" in folds[1][2]

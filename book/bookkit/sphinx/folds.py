@@ -13,6 +13,7 @@ from myst_nb.sphinx_ import HideCodeCellNode
 from sphinx.application import Sphinx
 
 from bookkit.ledger.records import counts_sentence, read_page_checks
+from bookkit.sphinx.html_elements import element
 
 CODE, IMPORTS = "Code", "Imports and parameters"
 VERDICTS, NUMBERS = "Verdicts, claim by claim", "Numbers for reruns and sweeps, versions"
@@ -26,8 +27,9 @@ def fold(doctree: nodes.document, counts: str = "") -> None:
                 continue
             words = IMPORTS if any("tag_parameters" in cell["classes"] for cell in cells) else kind
             words = f"{kind}: {counts}" if kind == VERDICTS and counts else words
-            block = HideCodeCellNode(prompt_show=words, prompt_hide=words, classes=["above-input"])
-            block["classes"] += ["verdicts"] if kind == VERDICTS else []
+            block = element(
+                "details", element("summary", words), class_="hide verdicts" if kind == VERDICTS else "hide"
+            )
             section.insert(section.index(cells[0]), block)
             for cell in cells:
                 section.remove(cell)
