@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from attnbook.open_questions.attention_maps import claims as maps
+from attnbook.open_questions.attention_maps import claims_thresholds as maps
 from attnbook.open_questions.judging import one_way
 from attnbook.open_questions.many_heads import claims as heads
 from attnbook.open_questions.more_classes_and_layers import claims as classes

@@ -10,6 +10,7 @@ from attnbook.open_questions.more_classes_and_layers.class_flow import first_ord
 from attnbook.open_questions.noise_laws.covariance import Spiked
 from attnbook.open_questions.optimisers.signs import axis_error, mean_square_one_norm
 from attnbook.single_head.long_run import law_at
+from attnlib.single_head.maps import ENTMAX15, softmax
 
 
 @exercise("01-many-heads/3", "$x$ at this signal norm (expected counts).", 3)
@@ -39,27 +40,9 @@ def value_on_the_curve() -> float:
     return math.sqrt(2 * float((weights * (1 + np.exp(points + 1))).sum()))
 
 
-@exercise("03-attention-maps/3", "$V$ at $P = 3$ for $\\phi(z) = e^z$.", 3)
-def value_on_the_curve_of_the_exponential() -> float:
-    points, weights = np.polynomial.legendre.leggauss(40)
-    return math.sqrt(2 * float((weights * np.ones_like(points)).sum() * 1.5))
-
-
-@exercise(
-    "03-attention-maps/4",
-    "The signal norm at that threshold, $n = 100$, $d = 20000$, $\\eta = 0.05$, equal classes and expected counts.",
-    3,
-)
-def threshold_of_linear_attention() -> float:
-    clean, flipped, d = 47.5, 2.5, 20000
-
-    def slope(rho: float) -> float:
-        def cost(m: float) -> float:
-            return m / rho**2 + (clean * (1 - m) + flipped * (1 + m)) / d
-
-        return cost(1.0) - cost(0.0)
-
-    return crossing(slope, 1.0, 1000.0)
+@exercise("03-attention-maps/1", "This temperature.", 3)
+def temperature_of_entmax() -> float:
+    return crossing(lambda temperature: softmax(temperature).slope(2) - ENTMAX15.slope(2), 0.1, 10.0)
 
 
 @exercise("04-noise-laws/1", "The factor by which it should shrink.", 2)
@@ -97,3 +80,26 @@ def first_move_threshold_of_three_classes() -> float:
 @exercise("05-more-classes-and-layers/2", "The bound on $\\eta$ for eight classes.", 3)
 def largest_noise_of_eight_classes() -> float:
     return crossing(lambda eta: (1 - eta) - eta / 7, 0.0, 1.0)
+
+
+@exercise("09-thresholds/2", "$V$ at $P = 3$ for $\\phi(z) = e^z$.", 3)
+def value_on_the_curve_of_the_exponential() -> float:
+    points, weights = np.polynomial.legendre.leggauss(40)
+    return math.sqrt(2 * float((weights * np.ones_like(points)).sum() * 1.5))
+
+
+@exercise(
+    "09-thresholds/3",
+    "The signal norm at that threshold, $n = 100$, $d = 20000$, $\\eta = 0.05$, equal classes and expected counts.",
+    3,
+)
+def threshold_of_linear_attention() -> float:
+    clean, flipped, d = 47.5, 2.5, 20000
+
+    def slope(rho: float) -> float:
+        def cost(m: float) -> float:
+            return m / rho**2 + (clean * (1 - m) + flipped * (1 + m)) / d
+
+        return cost(1.0) - cost(0.0)
+
+    return crossing(slope, 1.0, 1000.0)

@@ -40,6 +40,7 @@ from attnlib.single_head.training import train_heads
 NORMALISED = (softmax(0.5), SPARSEMAX, ENTMAX15, SOFTMAX, LINEARISED, softmax(2.0), HARDMAX)  # by slope at zero
 UNNORMALISED = (SIGMOID, HALF_PLUS)
 MAPS = (*NORMALISED, *UNNORMALISED)
+MOVING = tuple(m for m in NORMALISED if m.slope(2) > 0)
 
 
 # --- two steps -------------------------------------------------------------------------------------------------------------
