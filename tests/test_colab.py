@@ -22,7 +22,6 @@ import pytest
 from nbclient import NotebookClient
 
 from bookkit.pages.catalogue import find_pages
-from bookkit.pages.one_page import ONE_THREAD
 from bookkit.pages.stored_outputs import compare_outputs
 from bookkit.pages.tolerances import read as tolerances_of
 from bookkit.settings import settings
@@ -117,7 +116,7 @@ def kernel_environment(tmp_path: Path, clone: Path, python: Path) -> dict[str, s
     (folder / "kernel.json").write_text(json.dumps({"argv": command, "display_name": "Colab", "language": "python"}))
     ours = ("PYTHONPATH", "PYTHONWARNINGS", "PYTHONHOME", "VIRTUAL_ENV", "MPLBACKEND", "IPYTHONDIR", "JUPYTER_PATH")
     return {name: value for name, value in os.environ.items() if name not in ours} | {
-        **ONE_THREAD,
+        **dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1"),
         "IPYTHONDIR": str(tmp_path / "ipython"),
         "PIP_DISABLE_PIP_VERSION_CHECK": "1",
         "GIT_CONFIG_COUNT": "1",

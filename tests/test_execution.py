@@ -14,6 +14,7 @@ from nbformat.v4 import new_code_cell, new_notebook, new_output
 
 from bookkit.code import Code, tree_hash
 from bookkit.pages import execution
+from bookkit.pages.environment import chosen, page_environment
 from bookkit.pages.execution import PagesFailed, execute_pages, pins_hash
 from bookkit.pages.one_page import PageError, as_text, read_source, refuse_machine_paths, run_source
 from tests.tiny_book import make_package, page_text, write
@@ -175,6 +176,63 @@ def test_other_parameters_and_another_environment_are_other_results(book: Book) 
     book.pages = [write(book.pages[0], page_text(":tags: [parameters]\n\nn: int = 1", show))]
     given = [({}, {}), ({"n": 5}, {}), ({}, {}), ({"n": 5.0}, {}), ({"n": 5}, {"SHAKEN": "1"})]
     assert [book.run(1, *each)["one"] for each in given] == ["1 None\n", "5 None\n", "1 None\n", "5.0 None\n", "5 1\n"]
+
+
+# What shells, containers and servers set, and what people try: none of it may change an output.
+HOSTILE = {
+    "MPLBACKEND": "Agg", "MPLCONFIGDIR": "here", "MATPLOTLIBRC": "here", "IPYTHONDIR": "here", "IPYTHON_PROFILE": "mine",
+    "JUPYTER_PATH": "here", "JUPYTER_CONFIG_DIR": "here", "JUPYTER_RUNTIME_DIR": "here", "PYTHONSTARTUP": "here", "PYTHONHASHSEED": "7",
+    "PYTHONOPTIMIZE": "2", "PYTHONWARNINGS": "error", "PYTHONBREAKPOINT": "0", "PYTHONIOENCODING": "cp1252", "PYTHONUTF8": "0",
+    "PYTHONDEVMODE": "1", "PYTHONTRACEMALLOC": "1", "LC_ALL": "de_DE.UTF-8", "LANG": "tr_TR", "LANGUAGE": "de", "TZ": "Asia/Tokyo",
+    "COLUMNS": "40", "LINES": "5", "NO_COLOR": "1", "FORCE_COLOR": "1", "TERM": "dumb", "OMP_NUM_THREADS": "7", "MKL_NUM_THREADS": "7",
+    "OPENBLAS_NUM_THREADS": "7", "NUMBA_NUM_THREADS": "7", "NUMBA_DISABLE_JIT": "1", "NUMBA_FASTMATH": "1", "TORCH_LOGS": "all",
+    "TORCHDYNAMO_DISABLE": "1", "PYTORCH_JIT": "0", "CUBLAS_WORKSPACE_CONFIG": ":16:8", "NUMPY_EXPERIMENTAL_ARRAY_FUNCTION": "0",
+    "NPY_PROMOTION_STATE": "legacy", "PANDAS_COPY_ON_WRITE": "0", "SCIPY_ARRAY_API": "1", "SOURCE_DATE_EPOCH": "0", "DISPLAY": ":0",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_no_variable_of_a_shell_reaches_a_page(monkeypatch, tmp_path: Path, name: str) -> None:
+    monkeypatch.delenv(name, raising=False)
+    clean = page_environment(tmp_path)
+    monkeypatch.setenv(name, HOSTILE[name])
+    assert page_environment(tmp_path) == clean
+    assert name not in chosen()
+
+
+def test_a_page_is_the_same_in_a_hostile_shell(tmp_path: Path, monkeypatch) -> None:
+    draw = "import matplotlib.pyplot as plt\nplt.plot([1, 2])\nplt.show()"
+    tell = "import locale, shutil, sys, time\nprint([*{'a', 'b', 'c'}], sys.flags, time.tzname, locale.getlocale())"
+    tell += "\nprint(shutil.get_terminal_size())"
+    text = page_text("print(list(range(3)))", draw, tell)
+    clean = run_source(text)
+    home = tmp_path / "home"
+    write(home / ".ipython/profile_default/startup/00.py", "range = lambda n: 'not a range'")
+    write(home / ".config/matplotlib/matplotlibrc", "lines.linewidth: 20")
+    write(tmp_path / "matplotlibrc", "figure.dpi: 10")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("XDG_CACHE_HOME", os.environ.get("XDG_CACHE_HOME", str(Path.home() / ".cache")))  # of fonts
+    for name, value in {**HOSTILE, "HOME": str(home)}.items():
+        monkeypatch.setenv(name, str(home / value) if value == "here" else value)
+    found = run_source(text)
+    assert [cell.get("outputs") for cell in found.cells] == [cell.get("outputs") for cell in clean.cells]
+    assert "image/png" in str(found.cells)
+
+
+def test_what_is_asked_for_reaches_a_page_and_names_its_result(monkeypatch, book: Book) -> None:
+    book.pages = [
+        write(
+            book.pages[0], page_text("import os\nprint(os.environ.get('ATTNLIB_SHAKE'), os.environ['OMP_NUM_THREADS'])")
+        )
+    ]
+    assert book.run() == {"one": "None 1\n"}
+    monkeypatch.setenv("ATTNLIB_SHAKE", "3")
+    monkeypatch.setenv("BOOKKIT_THREADS", "2")
+    assert book.run() == {"one": "3 2\n"}
+    monkeypatch.delenv("ATTNLIB_SHAKE")
+    monkeypatch.delenv("BOOKKIT_THREADS")
+    book.ran()
+    assert (book.run(), book.ran()) == ({"one": "None 1\n"}, [])
 
 
 def test_a_damaged_entry_is_not_trusted_and_the_page_runs_again(book: Book) -> None:

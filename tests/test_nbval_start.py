@@ -27,4 +27,6 @@ def test_a_kernel_that_does_not_start_is_tried_again(monkeypatch, failures: int,
             nbval.kernel.start_new_kernel(60, cwd="here")
     else:
         assert nbval.kernel.start_new_kernel(60, cwd="here") == ("manager", "client")
-    assert calls == [((60,), {"cwd": "here"})] * starts
+    assert [(arguments, options.pop("env")["MPLBACKEND"], options) for arguments, options in calls] == [
+        ((60,), "module://matplotlib_inline.backend_inline", {"cwd": "here"})
+    ] * starts

@@ -19,6 +19,7 @@ import pytest
 from bookkit.cli import main
 from tests.house import ROOT
 from tests.refusals import refused, snapshot
+from tests.tiny_book import write
 from tests.tiny_page import PAGE, make_book
 
 SLOW = """import os, pathlib, time
@@ -165,6 +166,23 @@ def test_a_rerun_takes_file_and_options_and_its_results_can_be_read(book) -> Non
     assert not (book / "notebooks/part/01_tiny.ipynb").exists()
 
 
+def test_a_rerun_is_the_same_in_a_shell_with_habits(book, monkeypatch) -> None:
+    """A backend without pictures, as containers and servers have; start-up files and styles of the home and of the folder."""
+    assert run(["rerun", "tiny", "-o", "clean.ipynb"], book).returncode == 0
+    home = book / "home"
+    write(home / ".ipython/profile_default/startup/00.py", "range = lambda n: 'not a range'")
+    write(home / ".config/matplotlib/matplotlibrc", "lines.linewidth: 20")
+    write(book / "matplotlibrc", "figure.dpi: 10")
+    monkeypatch.setenv("XDG_CACHE_HOME", os.environ.get("XDG_CACHE_HOME", str(Path.home() / ".cache")))  # of fonts
+    for name, value in {"HOME": str(home), "MPLBACKEND": "Agg", "TZ": "Asia/Tokyo", "PYTHONHASHSEED": "7"}.items():
+        monkeypatch.setenv(name, value)
+    done = run(["rerun", "tiny", "-o", "other.ipynb"], book)
+    assert done.returncode == 0, done.stderr
+    clean, other = (nbformat.read(f"{name}.ipynb", as_version=4) for name in ("clean", "other"))
+    assert [cell.get("outputs") for cell in clean.cells] == [cell.get("outputs") for cell in other.cells]
+    assert "image/png" in str(other.cells)
+
+
 def test_a_page_that_fails_names_page_cell_and_error_and_leaves_the_old_output(book) -> None:
     bad = PAGE.replace("record(flipped", "# what follows cannot work\n1 / (n - 13)\nrecord(flipped")
     make_book(book, text=bad)
@@ -208,7 +226,9 @@ STUBBORN = "import os, signal\n\nsignal.signal(signal.SIGINT, lambda *_: {})\n"
 )
 def test_an_interrupted_rerun_leaves_nothing(book, before: str) -> None:
     """Whatever the kernel does with an interrupt: it ends its cell, dies of it, or does not hear it."""
-    make_book(book, text=PAGE.replace("record(flipped", f"{before}{SLOW}\nrecord(flipped"))
+    make_book(
+        book, text=PAGE.replace("record(flipped", f"{before}import os\nos.chdir({str(book)!r})\n{SLOW}\nrecord(flipped")
+    )
     files = snapshot(book)
     process = subprocess.Popen(
         [sys.executable, "-m", "attnlib", "rerun", "tiny", "-o", "out.ipynb"],

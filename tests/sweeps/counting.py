@@ -17,7 +17,7 @@ PAGE = page_text(
     "broken: int = -1  # number at which it fails [>= -1]\n"
     "seed: int = 0  # tells runs apart [>= 0]",
     "import os\n\nfrom bookkit.results import record\n\n"
-    "with open(os.environ['SWEEP_LOG'], 'a') as log:\n    log.write(f'{n} {os.getppid()}\\n')\n"
+    "with open(os.environ['BOOKKIT_PAGE_LOG'], 'a') as log:\n    log.write(f'{n} {os.getppid()}\\n')\n"
     "if n == broken:\n    raise ValueError(f'{n} is broken')\n"
     "record(square=n**2, digits=[0, 1, 2])",
 ).replace("---\n\n# A page", "bookkit:\n  batched: counted.squares:squares\n---\n\n# A page")
@@ -39,7 +39,12 @@ class CountingBook:
         write(root / "pyproject.toml", '[tool.bookkit]\npackages = ["counted"]\nversions = ["nbformat"]\n')
         write(root / "notebooks" / f"{NAME}.md", page)
         write(root / "_toc.yml", f"format: jb-book\nroot: book/preface\nchapters:\n- file: notebooks/{NAME}\n")
-        self.environment = {**os.environ, "PYTHONPATH": str(root), "SWEEP_LOG": str(self.log), "PYTHONWARNINGS": ""}
+        self.environment = {
+            **os.environ,
+            "PYTHONPATH": str(root),
+            "BOOKKIT_PAGE_LOG": str(self.log),
+            "PYTHONWARNINGS": "",
+        }
 
     def command(self, points: int, *options: str, broken: int = -1) -> list[str]:
         """The sweep of n from 0 to `points` - 1, as typed in the folder of the book."""
@@ -67,7 +72,7 @@ def make(tmp_path, monkeypatch):
             monkeypatch.delitem(sys.modules, name)
         monkeypatch.setattr(sys, "dont_write_bytecode", True)
         monkeypatch.syspath_prepend(book.root)
-        monkeypatch.setenv("SWEEP_LOG", str(book.log))
+        monkeypatch.setenv("BOOKKIT_PAGE_LOG", str(book.log))
         monkeypatch.setenv("PYTHONPATH", str(book.root))
         monkeypatch.chdir(book.root)
         return book

@@ -18,6 +18,7 @@ from tqdm import tqdm
 
 from bookkit.code import Code, code_of
 from bookkit.pages.catalogue import find_root, write_atomically
+from bookkit.pages.environment import chosen
 from bookkit.pages.one_page import PageError, as_text, run_source
 
 CACHE_LIMIT = 2**30  # bytes; an edit of the code makes every entry stale: those that were not used for longest go first
@@ -70,7 +71,7 @@ def execute_pages(
         raise FileNotFoundError(f"pages must be files that exist; got {', '.join(missing)}")
     root = root or find_root()
     code = code or code_of(root)
-    common = [dict(parameters or {}), code.hash(), pins_hash(root), dict(environment or {})]
+    common = [dict(parameters or {}), code.hash(), pins_hash(root), {**chosen(), **(environment or {})}]
     results: dict[Path, PageResult] = {}
     failures: dict[Path, str] = {}
     todo = []

@@ -4,7 +4,6 @@ import copy
 import hashlib
 import json
 import logging
-import os
 import re
 import sys
 import tempfile
@@ -16,6 +15,7 @@ import nbformat
 from nbformat import NotebookNode
 
 from bookkit.code import NO_CODE, Code
+from bookkit.pages.environment import page_environment
 
 KERNELSPEC = {"display_name": "Python 3", "language": "python", "name": "python3"}
 # Without the version, which differs between machines. The exporter is for `jupyter nbconvert --to script`.
@@ -28,9 +28,6 @@ LANGUAGE_INFO = {
 # Kept of a page's header, so that `jupytext --sync` finds the same in both files. Of what jupytext notes for itself: some.
 HEADER = ("bookkit", "jupytext")
 JUPYTEXT = ("default_lexer", "formats", "notebook_metadata_filter")
-
-# One thread per kernel, alone or beside others: sums are then added in one order and both give the same digits.
-ONE_THREAD = {name: "1" for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")}
 
 _STARTS = 3  # of a kernel whose ports are taken
 _LOG_KEPT = 10_000  # last characters of what a dead kernel said
@@ -132,15 +129,7 @@ def run_in_folder(
     saved, log = folder / "saved.ipynb", folder / "kernel.log"
     for name in ("work", "ipython", "runtime"):
         (folder / name).mkdir()
-    variables = {
-        **ONE_THREAD,
-        "PYTHONPATH": code.search_path,  # the kernel imports the very tree that was hashed
-        "IPYTHONDIR": str(folder / "ipython"),  # a reader's IPython start-up files are not part of the book
-        "JUPYTER_RUNTIME_DIR": str(folder / "runtime"),
-        "PYTHONWARNINGS": "",  # a strict test run does not make the kernel strict
-        **(environment or {}),
-    }
-    manager = private_kernel_manager(folder, log, variables)
+    manager = private_kernel_manager(folder, log, page_environment(folder, code, environment))
     for attempt in range(_STARTS):
         try:
             executed = papermill.execute_notebook(
@@ -285,7 +274,7 @@ def _one_line(error: object) -> str:
 def private_kernel_manager(
     folder: Path, log: Path, environment: Mapping[str, str], on_start: Callable[[int], None] = lambda pid: None
 ) -> type:
-    """A manager of kernels of this Python, with further variables, that write to `log` what goes past the page.
+    """A manager of kernels of this Python, with these variables and no others, that write to `log` what goes past the page.
 
     They call their ordinary end an error now and then, and not into the page.
     """
@@ -300,7 +289,7 @@ def private_kernel_manager(
             super().__init__(kernel_spec_manager=KernelSpecManager(kernel_dirs=[]), **options)
 
         async def _async_start_kernel(self, **options: object) -> None:
-            options["env"] = {**os.environ, **environment}
+            options["env"] = dict(environment)
             with log.open("ab") as file:
                 await super()._async_start_kernel(stdout=file, stderr=file, **options)
             on_start(self.provisioner.pid)

@@ -87,7 +87,9 @@ MACHINES = {
         _AVX512,
     ),
     "threads": Machine(
-        "this processor, sums shared by two threads", (), {**dict.fromkeys(_THREADS, "2"), "THREADS": "2"}
+        "this processor, sums shared by two threads",
+        (),
+        {**dict.fromkeys(_THREADS, "2"), "THREADS": "2", "BOOKKIT_THREADS": "2"},
     ),
 }
 

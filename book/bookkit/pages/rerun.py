@@ -134,6 +134,7 @@ def run_page(page: Page, values: dict[str, Any]) -> NotebookNode:
     from nbclient.exceptions import DeadKernelError
     from papermill.exceptions import PapermillExecutionError
 
+    from bookkit.pages.environment import page_environment
     from bookkit.pages.one_page import private_kernel_manager, read_source
 
     logging.getLogger("papermill").setLevel(logging.ERROR)  # its remarks on parameters: they are checked already
@@ -141,13 +142,14 @@ def run_page(page: Page, values: dict[str, Any]) -> NotebookNode:
     with tempfile.TemporaryDirectory(prefix="rerun-") as folder:
         log = Path(folder) / "kernel.log"
         kernels: list[int] = []
-        manager = private_kernel_manager(Path(folder), log, {}, kernels.append)
+        manager = private_kernel_manager(Path(folder), log, page_environment(Path(folder)), kernels.append)
+        (work := Path(folder) / "work").mkdir()  # a matplotlibrc where the command stands is not part of the page
 
         def execute() -> NotebookNode:
             # Nothing is written while the page runs (output None): a killed run leaves no file at all.
             return papermill.execute_notebook(
                 notebook, None, parameters=values, kernel_name="python3", progress_bar={"desc": page.name},
-                kernel_manager_class=manager,
+                kernel_manager_class=manager, cwd=str(work),
             )  # fmt: skip
 
         def stop() -> None:
