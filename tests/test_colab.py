@@ -114,9 +114,9 @@ def kernel_environment(tmp_path: Path, clone: Path, python: Path) -> dict[str, s
     folder.mkdir(parents=True)
     command = [str(python), "-m", "ipykernel_launcher", "-f", "{connection_file}"]
     (folder / "kernel.json").write_text(json.dumps({"argv": command, "display_name": "Colab", "language": "python"}))
-    ours = ("PYTHONPATH", "PYTHONWARNINGS", "PYTHONHOME", "VIRTUAL_ENV", "MPLBACKEND", "IPYTHONDIR", "JUPYTER_PATH")
+    ours = "PYTHONPATH PYTHONWARNINGS PYTHONHOME VIRTUAL_ENV MPLBACKEND IPYTHONDIR JUPYTER_PATH".split()
+    ours += "OMP_NUM_THREADS MKL_NUM_THREADS OPENBLAS_NUM_THREADS".split()
     return {name: value for name, value in os.environ.items() if name not in ours} | {
-        **dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1"),
         "IPYTHONDIR": str(tmp_path / "ipython"),
         "PIP_DISABLE_PIP_VERSION_CHECK": "1",
         "GIT_CONFIG_COUNT": "1",

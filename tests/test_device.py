@@ -1,5 +1,9 @@
 """Devices: the CPU always, a GPU when there is one, a clear error when not."""
 
+import os
+import subprocess
+import sys
+
 import pytest
 import torch
 
@@ -39,3 +43,12 @@ def test_gpu_gives_the_numbers_of_the_cpu():
     cpu, gpu = (summarise(law, 0.05, draws=5, device=device) for device in ("cpu", "cuda"))
     torch.testing.assert_close(gpu.log10_clean_error, cpu.log10_clean_error, rtol=1e-9, atol=1e-9)
     torch.testing.assert_close(gpu.attention_noisy, cpu.attention_noisy, rtol=1e-9, atol=1e-12, equal_nan=True)
+
+
+@pytest.mark.parametrize(("asked", "threads"), [(None, 1), ("2", 2)])
+def test_pages_compute_on_one_thread_unless_more_are_asked_for(asked: str | None, threads: int) -> None:
+    """Wherever a page is opened, whatever number of threads is found there."""
+    environment = {**os.environ, "OMP_NUM_THREADS": "3"} | ({"BOOKKIT_THREADS": asked} if asked else {})
+    code = "import torch\nimport attnbook\nprint(torch.get_num_threads())"
+    done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
+    assert int(done.stdout) == threads
