@@ -39,7 +39,8 @@ SUBJECTS = (
     Subject("claims_margin", "MARGIN_CLAIMS", "margin:make_margin_study"),
     Subject("claims_risk", "RISK_CLAIMS", "claims_risk:RiskStudy"),
     Subject("claims_constants", "CONSTANT_CLAIMS", "claims_constants:ConstantsStudy"),
-    Subject("claims_boundary", "CLAIMS", "boundary:make_boundary"),
+    Subject("claims_boundary", "BOUNDARY_CLAIMS", "boundary:make_boundary"),
+    Subject("claims_ranges", "RANGE_CLAIMS", "boundary:make_boundary"),
 )
 
 

@@ -1,23 +1,17 @@
-r"""Claims V40-V59: the boundary of the mean-field flow between two decimals. A judge takes a `BoundaryStudy`; no float decides."""
+r"""Claims V40-V51: the boundary of the mean-field flow between two decimals. A judge takes a `BoundaryStudy`; no float decides."""
 
-from attnbook.certified.boundary import BRACKETS, BoundaryStudy, bracket, ends, returns, shifted
-from attnbook.certified.boundary_range import by_table
+from attnbook.certified.boundary import BRACKETS, BoundaryStudy, bracket, ends, shifted
 from attnbook.certified.judging import evidence
 from bookkit.claims import ClaimSet, Source
 from bookkit.rules import Evidence
 
-CLAIMS = ClaimSet("certified", Source.CERTIFIED)
-
-
-def _between(ends_of: tuple[str, str], label_noise: str, constant: float, rate: str = "1") -> Evidence:
-    low, high = (shifted(end, constant - 1) for end in ends_of)
-    return evidence(bracket(label_noise, low, high, rate))
+BOUNDARY_CLAIMS = ClaimSet("certified", Source.CERTIFIED)
 
 
 def _lost(id: str, eta: str, **links: str) -> None:
     low, high = BRACKETS[eta]
 
-    @CLAIMS.claim(
+    @BOUNDARY_CLAIMS.claim(
         id,
         rf"""lost just below the boundary, at label noise {eta}
         at $\eta = {eta}$, $x = {low}$ (and $r = 1$) the flow from zero enters the trap, and the attention of clean samples on the signal
@@ -33,7 +27,7 @@ def _lost(id: str, eta: str, **links: str) -> None:
 def _kept(id: str, eta: str, **links: str) -> None:
     low, high = BRACKETS[eta]
 
-    @CLAIMS.claim(
+    @BOUNDARY_CLAIMS.claim(
         id,
         rf"""kept just above the boundary, at label noise {eta}
         at $\eta = {eta}$, $x = {high}$ (and $r = 1$) the flow from zero enters the signal set: attention on the signal tends to 1 for clean
@@ -49,7 +43,7 @@ def _kept(id: str, eta: str, **links: str) -> None:
 def _boundary(id: str, eta: str, **links: str) -> None:
     low, high = BRACKETS[eta]
 
-    @CLAIMS.claim(
+    @BOUNDARY_CLAIMS.claim(
         id,
         rf"""a boundary to four decimals, at label noise {eta}
         at $\eta = {eta}$ (and $r = 1$) the flow from zero ends on the noise at $x = {low}$ and on the signal at $x = {high}$; a boundary
@@ -59,7 +53,7 @@ def _boundary(id: str, eta: str, **links: str) -> None:
         **links,
     )
     def judge(study: BoundaryStudy, constant: float) -> Evidence:
-        return _between(study.brackets[eta], eta, constant)
+        return evidence(bracket(eta, *(shifted(end, constant - 1) for end in study.brackets[eta])))
 
 
 _lost("V40", "0.05", box="thm-cert-boundary thm-long-trap", uses="L4 L3")
@@ -74,61 +68,3 @@ _boundary("V48", "0.05", box="thm-cert-boundary", uses="L3 L18")
 _boundary("V49", "0.1", box="thm-cert-boundary", uses="L3 L18")
 _boundary("V50", "0.2", box="thm-cert-boundary", uses="L3 L18 Q12")
 _boundary("V51", "0.3", box="thm-cert-boundary", uses="L3 L18")
-
-
-@CLAIMS.claim("V52", wrong=2.0, box="thm-cert-boundary", uses="V50")
-def boundary_of_fast_attention(study: BoundaryStudy, constant: float) -> Evidence:
-    r"""faster attention narrows the trap
-    at $\eta = 0.2$ and $r = 4$ the flow from zero ends on the noise at $x = 1.5706$ and on the signal at $x = 1.5707$, both below the
-    boundary for $r = 1$ that lies in $[1.6211, 1.6212]$
-    wrong: both last digits are larger by one"""
-    return _between(study.other_rates["4"], "0.2", constant, "4")
-
-
-@CLAIMS.claim("V53", wrong=2.0, box="thm-cert-boundary", uses="V50")
-def boundary_of_slow_attention(study: BoundaryStudy, constant: float) -> Evidence:
-    r"""slower attention widens the trap
-    at $\eta = 0.2$ and $r = \tfrac14$ the flow from zero ends on the noise at $x = 1.6962$ and on the signal at $x = 1.6963$, both above
-    the boundary for $r = 1$ that lies in $[1.6211, 1.6212]$
-    wrong: both last digits are larger by one"""
-    return _between(study.other_rates["0.25"], "0.2", constant, "0.25")
-
-
-@CLAIMS.claim("V54", wrong=1.12, box="thm-cert-boundary thm-long-first-move", uses="L18 L5")
-def falls_and_returns(study: BoundaryStudy, constant: float) -> Evidence:
-    r"""the first move does not decide: a proved example
-    at $\eta = 0.2$, $x = 1.7$ the clean logit first falls ($x < x_1$, the enclosure is $x_1$), is below zero at some time, and the flow
-    ends on the signal
-    wrong: $x = 1.904$, above $x_1$"""
-    return evidence(returns("0.2", f"{1.7 * constant:.3f}"))
-
-
-def _all_lost(id: str, eta: str, **links: str) -> None:
-    @CLAIMS.claim(
-        id,
-        rf"""lost from one to the boundary, at label noise {eta}
-        at $\eta = {eta}$ (and $r = 1$) the flow from zero ends on the noise for each $x$ in $[1, {BRACKETS[eta][0]}]$: proved for all $x$
-        of each cell of a stored table, and on this page again at one $x$ that is drawn with its seed
-        wrong: the flow ends on the signal there""",
-        wrong=0.0,
-        **links,
-    )
-    def judge(study: BoundaryStudy, constant: float) -> Evidence:
-        end = "noise" if constant else "signal"
-        return evidence(by_table(eta, "1", study.brackets[eta][0], "noise", study.seed, end))
-
-
-_all_lost("V55", "0.05", box="thm-cert-range thm-long-trap", uses="L4 V40")
-_all_lost("V56", "0.1", box="thm-cert-range thm-long-trap", uses="L4 V41")
-_all_lost("V57", "0.2", box="thm-cert-range thm-long-trap", uses="L4 V42")
-_all_lost("V58", "0.3", box="thm-cert-range thm-long-trap", uses="L4 V43")
-
-
-@CLAIMS.claim("V59", wrong=0.0, box="thm-cert-range thm-cert-signal-set", uses="V46 V57")
-def all_kept_at_twenty_per_cent(study: BoundaryStudy, constant: float) -> Evidence:
-    r"""kept on a whole range above the boundary, at label noise 0.2
-    at $\eta = 0.2$ (and $r = 1$) the flow from zero ends on the signal for each $x$ in $[1.63, 1.96]$: proved for all $x$ of each cell of a
-    stored table, and on this page again at one $x$ that is drawn with its seed; with V57, no boundary up to 1.96 lies outside $(1.6211,
-    1.63)$
-    wrong: the flow ends on the noise there"""
-    return evidence(by_table("0.2", *study.kept["0.2"], "signal", study.seed, "signal" if constant else "noise"))
