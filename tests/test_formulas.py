@@ -6,7 +6,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from bookkit.formulas.drawing import FormulaError, element, mathml, style, with_formulas
+from bookkit.formulas.drawing import FormulaError, element, mathml, pieces, style, with_formulas
 from bookkit.formulas.pages import whole
 from tests.house import ROOT
 from tests.test_story_page import build
@@ -95,6 +95,16 @@ def test_an_element_keeps_its_tex_and_a_block_may_scroll() -> None:
     block = element("x\n=1", display=True)
     assert block.startswith('<div class="math notranslate nohighlight" data-tex="x =1"><span class="formula"><math')
     assert block.endswith("</math></span></div>")
+
+
+def test_formulas_beside_each_other_are_pieces() -> None:
+    assert pieces(r"a = \{b\},\quad c_{x\quad y}") == [r"a = \{b\},", r" c_{x\quad y}"]
+    table = r"\left(x\quad y\right) \begin{cases} 1 & x \quad y \end{cases}"
+    assert pieces(table + r"\qquad\text{for}\quadratic") == [table, r"\text{for}\quadratic"]
+    assert pieces(r"\quad") == [r"\quad"]
+    block = element(r"a,\qquad b", display=True)
+    assert re.findall("<math", block) == ["<math", "<math"]
+    assert r'data-tex="a,\qquad b"' in block
 
 
 def test_formulas_between_tags_are_drawn() -> None:

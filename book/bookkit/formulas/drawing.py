@@ -71,10 +71,26 @@ def mathml(tex: str, display: bool = False) -> str:
     return ElementTree.tostring(root, encoding="unicode", short_empty_elements=False)
 
 
+def displayed(tex: str) -> str:
+    """A formula on lines of its own. What `\\quad` and `\\qquad` part may stand on several: a browser breaks no formula by itself."""
+    return f'<span class="formula">{"".join(mathml(part, True) for part in pieces(tex))}</span>'
+
+
+def pieces(tex: str) -> list[str]:
+    """The TeX between spaces that stand in no bracket, fraction or table."""
+    found, depth, start = [], 0, 0
+    for sign in re.finditer(r"\\(begin|end|left|right|qquad|quad)(?![A-Za-z])|\\.|[{}]", tex, re.S):
+        depth += {"begin": 1, "left": 1, "end": -1, "right": -1}.get(sign[1], {"{": 1, "}": -1}.get(sign[0], 0))
+        if depth == 0 and sign[1] in ("quad", "qquad"):
+            found.append(tex[start : sign.start()])
+            start = sign.end()
+    return [part for part in (*found, tex[start:]) if part.strip()] or [tex]
+
+
 def element(tex: str, display: bool = False) -> str:
     """A formula as an element of a page, with its TeX beside it."""
     kind, said = "div" if display else "span", html.escape(" ".join(tex.split()))
-    drawn = f'<span class="formula">{mathml(tex, display)}</span>' if display else mathml(tex)
+    drawn = displayed(tex) if display else mathml(tex)
     return f'<{kind} class="{CLASSES}" data-tex="{said}">{drawn}</{kind}>'
 
 

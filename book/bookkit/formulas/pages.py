@@ -5,6 +5,7 @@ built with warnings as errors.
 """
 
 import html
+from collections.abc import Callable
 
 from docutils import nodes
 from sphinx.application import Sphinx
@@ -12,17 +13,17 @@ from sphinx.util import logging
 from sphinx.util.math import get_node_equation_number
 from sphinx.writers.html5 import HTML5Translator
 
-from bookkit.formulas.drawing import CLASSES, FormulaError, mathml, with_formulas
+from bookkit.formulas.drawing import CLASSES, FormulaError, displayed, mathml, with_formulas
 
 logger = logging.getLogger(__name__)
 
 STYLE = "formulas/formulas.css"  # in book/assets
 
 
-def drawn(tex: str, location: object, display: bool = False) -> str:
-    """MathML, or the TeX as it stands after a warning that says where."""
+def drawn(tex: str, location: object, draw: Callable[[str], str]) -> str:
+    """What `draw` makes of it, or the TeX as it stands after a warning that says where."""
     try:
-        return mathml(tex, display)
+        return draw(tex)
     except FormulaError as error:
         logger.warning("%s", error, location=location, type="attnlib", subtype="formula")
         return html.escape(tex)
@@ -55,7 +56,7 @@ def whole(tex: str) -> str:
 def _visit_inline(self: HTML5Translator, node: nodes.math) -> None:
     tex = node.astext()
     self.body.append(self.starttag(node, "span", "", CLASS=CLASSES, **{"data-tex": " ".join(tex.split())}))
-    self.body.append(f"{drawn(tex, node)}</span>")
+    self.body.append(f"{drawn(tex, node, mathml)}</span>")
     raise nodes.SkipNode
 
 
@@ -67,7 +68,7 @@ def _visit_block(self: HTML5Translator, node: nodes.math_block) -> None:
         self.add_permalink_ref(node, "Link to this equation")
         self.body.append("</span>")
     # What is wider than the page scrolls in itself, its number does not.
-    self.body.append(f'<span class="formula">{drawn(tex, node, display=True)}</span></div>\n')
+    self.body.append(f"{drawn(tex, node, displayed)}</div>\n")
     raise nodes.SkipNode
 
 
