@@ -57,7 +57,6 @@ mount("sample", {
       y: {label: "share <i>s</i><sub>1</sub>", domain: [0, 1]},
     },
   ],
-  controlsAfter: "map",
   values: [
     {key: "product", label: "strength times noise"},
     {key: "offset", label: "from the data"},

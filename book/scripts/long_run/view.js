@@ -41,7 +41,6 @@ mount("long_run", {
   controls,
   values,
   data: true,
-  controlsAfter: "map",
   plots: [
     {
       key: "map",

@@ -5,7 +5,6 @@
  *       controls: [...],                      see controls.js
  *       data: true,      window.attentionCheckedData.two_steps is needed; without it, a sentence and the still picture
  *       plots: [{key, label, title, height, x: {label, scale, domain}, y: {...}, wide, square}],      see plot.js
- *       controlsAfter: "map",                 the plot under which the settings stand (default: under all plots)
  *       values: [{key, label, digits | format: (value) => text}],
  *       command: (state) => "python -m attnlib rerun ...",    the command that runs the same point (optional)
  *       setup({plots, data, set, state}) {},  once, before the first update (optional): what never changes
@@ -125,8 +124,8 @@ class Explorer {
   }
 
   makeControls() {
-    this.panel = element("div", "explorer-controls", this.live);
-    if (this.spec.controlsAfter) this.plots[this.spec.controlsAfter].node.after(this.panel);
+    this.panel = element("div", "explorer-controls");
+    Object.values(this.plots)[0].node.after(this.panel); // beside the plot that they move, or under it
     this.panel.setAttribute("role", "group");
     this.panel.setAttribute("aria-label", "Settings");
     this.controls = {};

@@ -156,11 +156,6 @@ mount("token_selection", {
       : `token_selection/03_time_laws -p n ${pair.n} -p signal_norm ${pair.signal_norm} -p label_noise ${labelNoise}`;
     return `.venv/bin/python -m attnlib rerun ${own} -o mine.ipynb`;
   },
-  setup({plots}) { // the scrubber belongs under what it moves
-    const panel = plots.tokens.node.closest(".explorer-live").querySelector(".explorer-controls");
-    panel.classList.add("is-wide");
-    plots.tokens.node.after(panel);
-  },
   update(state, {plots, values, say, data, set, changed}) {
     const index = indexOf(data, state.snr, state.label_noise);
     const seen = courseOf(data, index);

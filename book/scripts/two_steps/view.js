@@ -16,7 +16,6 @@ mount("two_steps", {
   controls,
   values,
   data: true,
-  controlsAfter: "map",
   plots: [
     {
       key: "map",
