@@ -42,7 +42,9 @@ def test_every_explorer_has_its_bundle_its_page_and_its_row_in_the_list() -> Non
     assert set(DATA) <= set(NAMES)
     assert sorted(path.stem for path in ASSETS.glob("*.js")) == NAMES
     listed = (ROOT / "book" / "explorers" / "index.md").read_text(encoding="utf-8")
-    assert re.findall(r"^:caption: \*\*\[.*?\]\((\w+)\.md\)", listed, re.M) == [name for name in pages if name != "index"]
+    assert re.findall(r"^:caption: \*\*\[.*?\]\((\w+)\.md\)", listed, re.M) == [
+        name for name in pages if name != "index"
+    ]
     for name in NAMES:
         page = (ROOT / "book" / "explorers" / f"{name}.md").read_text(encoding="utf-8")
         assert re.findall(r"^```\{explorer\} (\w+)$", page, re.M) == [name]
