@@ -113,7 +113,7 @@ def test_neighbours_cross_powers_of_ten(value: float, right: tuple, wrong: tuple
 # What the solutions on the pages say, word for word, and the number that is in it.
 PRINTED = {
     "01-signal-and-noise/2": ("5.5", 5.5), "02-two-steps/1": ("0.23", 0.23), "02-two-steps/2": ("21.1", 21.1),
-    "08-finite-dimension/1": ("5.2", 5.2), "08-finite-dimension/2": ("-0.6", -0.6),
+    "08-finite-dimension/1": ("5.2", 5.2), "15-error-from-both-sides/1": ("-0.6", -0.6),
     "07-assumptions-under-stress/4": ("0.75", 0.75), "01-setting/2": ("0.69", 0.69), "02-dynamics/4": ("0.7 per cent", 0.007),
     "02-dynamics/5": ("10.7", 10.7), "03-time-laws/3": ("0.44", 0.44), "04-heat-map/1": ("0.446", 0.446),
     "04-heat-map/4": ("0.651", 0.651), "05-existence/1": ("2.7", 2.7), "05-existence/2": ("0.61", 0.61),

@@ -56,7 +56,8 @@ BARE = {
         in_context/07_deeper_and_wider: bayes_factor
         open_questions/04_noise_laws: radial_t3_formula_over_counted
         single_head/07_assumptions_under_stress: exponent_slope_in_d isotropic_exponent_ratio
-        single_head/08_finite_dimension: bound_over_cross_term exponent_over_proved proved_below_over_exponent
+        single_head/08_finite_dimension: bound_over_cross_term
+        single_head/15_error_from_both_sides: exponent_over_proved proved_below_over_exponent
     """,
 }
 

@@ -188,6 +188,70 @@ def test_the_bounds_are_the_theorems_formulas():
     np.testing.assert_allclose(torch.cat([b.v_norm, b.p_norm]).numpy(), norms, rtol=1e-12)
 
 
+def test_cauchy_schwarz_with_the_mean_square():
+    """The lemma's formula from the numbers written out above; cross terms of draws lie below it."""
+    clean, noisy, n, d = (97, 93), (4, 6), 200, 40_000
+    b = deviation_bounds(PAPER_SIZE, 0.025, counts(*clean), counts(*noisy), cauchy_schwarz=True)
+    w, u = written_out(n, d, 30.0, 0.025, clean, noisy, 0.01), log_term(n, 0.01)
+    for m, (name, found) in enumerate((("phi", b.cross_v), ("psi", b.cross_p))):
+        length = math.sqrt(sum(x["size"] * x[name] ** 2 for x in w["kinds"].values()))
+        steep = max(x["steep"][m] for x in w["kinds"].values())
+        rest = steep * math.sqrt(n) * w["rms"] * (math.sqrt(n) + math.sqrt(2 * u))
+        bound = math.sqrt((1 + w["nu"]) / d) * (length * math.sqrt(2 * u) + rest)
+        assert found.item() == pytest.approx(bound, rel=1e-12)
+    for law, beta in ((PAPER_SIZE, 0.025), (SignalNoiseLaw(40, 4000, 12.0, 0.3), 0.04)):
+        own = drawn(law, beta, 20, 8, 0.01)
+        b = deviation_bounds(law, beta, own.bounds.clean, own.bounds.noisy, cauchy_schwarz=True)
+        assert (own.found.cross_v.abs().amax(1) < b.cross_v).all()
+        assert (own.found.cross_p.abs().amax(1) < b.cross_p).all()
+
+
+def test_which_bound_on_the_cross_terms_asks_for_less():
+    """The chapter's numbers: 5.5 and 5.1 at n = 200, 4.6 and 5.6 at n = 6400, equal near n = 1300; 5 n^2 log for the cross terms alone."""
+    ratio = {}
+    for n, expected in ((200, (5.5, 5.1)), (6400, (4.6, 5.6)), (1200, None), (1400, None)):
+        law, step = at_dimension(PAPER_SIZE, 0.025, 40_000, n=n)
+        least = [smallest_certified_dimension(law, step, cauchy_schwarz=c) for c in (False, True)]
+        ratio[n] = least[1] / least[0]
+        if expected:
+            assert [d / (n * log_term(n, 0.01)) for d in least] == pytest.approx(expected, abs=0.06)
+    assert ratio[1200] < 1 < ratio[1400]
+    possible = possible_counts(PAPER_SIZE, 0.005)
+    for factor, certified in ((0.98, False), (1.02, True)):
+        law, step = at_dimension(PAPER_SIZE, 0.025, factor * 8.06 * 200 * log_term(200, 0.01))
+        assert deviation_bounds(law, step, *possible, cauchy_schwarz=True).certified.all().item() is certified
+    pairs = {tuple(sorted(zip(c, f, strict=True))) for c, f in zip(*(x.tolist() for x in possible), strict=True)}
+    for multiple, certified in ((4.7, False), (5.4, True)):
+        law, step = at_dimension(PAPER_SIZE, 0.025, multiple * 200**2 * math.log(200 / 0.01))
+        rooms = (_room_with_crude_cross_terms(law, step, *zip(*pair, strict=True)) for pair in pairs)
+        assert all(room > 0 for room in rooms) is certified
+
+
+def _room_with_crude_cross_terms(law, step, clean, noisy):
+    """Of the worst flipped sample, as the certificate has it, but each cross term at most 1.1 sqrt(2 d log(n^2/delta)); by hand."""
+    n, d = law.n, law.d
+    w = written_out(n, d, law.signal_norm, step, clean, noisy, 0.01)
+    pair = 1.1 * math.sqrt(2 * math.log(n**2 / 0.01) / d)
+    cross = [pair * sum(x["size"] * x["top"][m] for x in w["kinds"].values()) for m in (0, 1)]
+    rooms = []
+    for k in (0, 1):
+        value, query = (
+            w["h"] * sum(sign * w["kinds"][k, z]["size"] * w["kinds"][k, z][name] for z, sign in ((1, 1), (-1, minus)))
+            for name, minus in (("phi", -1), ("psi", 1))
+        )
+        for z in (1, -1):
+            kind = w["kinds"][k, z]
+            (steep_phi, steep_psi), (_, top_psi) = kind["steep"], kind["top"]
+            noise = w["a"] * ((kind["phi"] - steep_phi * w["eps"]) * (1 - w["nu"]) - cross[0])
+            if kind["size"] and (noise <= 0 or value <= w["room"][0][k]):
+                return -math.inf
+            if kind["size"] and z < 0:
+                logit = query + w["room"][1][k]
+                logit += w["a"] * (kind["psi"] + steep_psi * w["eps"] + top_psi * w["nu"] + cross[1])
+                rooms.append(math.log(noise / (value + w["room"][0][k])) - logit)
+    return min(rooms, default=math.inf)
+
+
 def test_bounds_hold_where_they_are_meant_to_hold():
     """Other sizes than the page's, a weak and a strong signal, much label noise: 60 draws each, none may leave its bounds."""
     for n, d, rho, eta, beta in ((40, 4000, 12.0, 0.3, 0.04), (60, 3000, 3.0, 0.1, 0.1), (30, 900, 20.0, 0.1, 0.2)):

@@ -198,11 +198,6 @@ def certified_dimension() -> float:
     return smallest_certified_dimension(law, 5 * 400 / D) / (400 * log_term(400, 0.01))
 
 
-@exercise("08-finite-dimension/2", "This correlation, $\\varrho$ with its sign.", 2)
-def correlation_of_five() -> float:
-    return crossing(lambda rho: 5 * (1 + rho) - 2, -0.99, 0.99)
-
-
 # --- 09 a public script ---------------------------------------------------------------------------------------------
 
 
@@ -220,3 +215,11 @@ def attention_without_the_mean_score() -> float:
 def dimension_of_the_crude_bound() -> float:
     pair = 1.1 * math.sqrt(2 * math.log(N**2 / 0.01))  # largest product of two noise tokens, over sqrt(d)
     return crossing(lambda d: N * pair / math.sqrt(d) - 1, 1.0, 1e12)
+
+
+# --- 15 the error from both sides ------------------------------------------------------------------------------------
+
+
+@exercise("15-error-from-both-sides/1", "This correlation, $\\varrho$ with its sign.", 2)
+def correlation_of_five() -> float:
+    return crossing(lambda rho: 5 * (1 + rho) - 2, -0.99, 0.99)

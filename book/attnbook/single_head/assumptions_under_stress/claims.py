@@ -1,4 +1,4 @@
-"""Claims A1-A13: what two steps do when one assumption of the theory is dropped. All derived or measured, none from the paper."""
+"""Claims A1-A13 without A4: two steps when one assumption of the theory is dropped. All derived or measured, none from the paper."""
 
 import math
 from dataclasses import dataclass, replace
@@ -35,7 +35,6 @@ class AssumptionStudy:
     stress: StressStudy
     interpolates: dict[float, torch.Tensor]  # factor of the step size -> (R, dimensions >= n^2/64)
     scaled_error: tuple[torch.Tensor, torch.Tensor]  # (R,) log10 errors at eta = 0: n, d = n^2 and 2n, d = 4n^2
-    flipped_error: torch.Tensor  # (R,), clean error plus that of the same draw with all labels turned
     counted_error: torch.Tensor  # (R,), dense stressed law, fresh d-vectors
     exact_error: dict[float, torch.Tensor]  # 1: full covariance, 0: projected
     isotropic_ratio: dict[float, torch.Tensor]  # (R,), log10 error over its prediction, the same keys
@@ -77,11 +76,7 @@ def assumption_study(stress: StressStudy, *, test_points: int = 4000) -> Assumpt
         sample, _, v, p = _trained(x, beta, draws, seed)
         errors.append(log10_clean_error(v, p, sample))
 
-    sample, path, v, p = _trained(law, step, draws, seed)
-    turned = replace(sample, labels=-sample.labels, true_labels=sample.true_labels)
-    other = gradient_descent(turned, step, 2, record=[2])
-    # 1 - err cannot be told from 1 where err is tiny: the sum is what the symmetry speaks of.
-    together = 10 ** log10_clean_error(v, p, sample) + 10 ** log10_clean_error(other.v[-1], other.p[-1], turned)
+    _, path, _, _ = _trained(law, step, draws, seed)
     normal = SignalNoiseLaw(law.n, law.d, law.signal_norm / math.sqrt(law.d), law.label_noise, normalised_noise=True)
     _, normalised, _, _ = _trained(normal, step * law.d, draws, seed)
 
@@ -93,7 +88,6 @@ def assumption_study(stress: StressStudy, *, test_points: int = 4000) -> Assumpt
         stress=stress,
         interpolates=fitted,
         scaled_error=(errors[0], errors[1]),
-        flipped_error=together,
         counted_error=clean_error_sampled(dense_v, dense_p, dense, test_points).value,
         exact_error={
             1.0: 10 ** log10_clean_error(dense_v, dense_p, dense),
@@ -160,15 +154,6 @@ def crude_over_true(study: AssumptionStudy, constant: float) -> Evidence:
     rows = study.stress.rows["dimension"]
     ratio = torch.stack([row.crude_bound / row.cross_term for row in rows], 1) / math.sqrt(study.stress.law.n)
     return within(ratio, low=constant * 0.5, quantity="crude / (true √n)")
-
-
-@CLAIMS.claim("A4", wrong=1.001, box="prop-other-laws", uses="R3")
-def label_symmetry(study: AssumptionStudy, constant: float) -> Evidence:
-    r"""label symmetry: at η = 1/2 the mean clean error is 1/2
-    if all labels of a draw change their sign, the clean error $\mathrm{err}$ becomes $1 - \mathrm{err}$ ($v$ becomes $-v$ and $p$ is the
-    same); at $\eta = 1/2$ both draws are equally likely, so the mean clean error is exactly $\tfrac12$
-    wrong: errors that add up to 1.001"""
-    return exactly(study.flipped_error, constant)
 
 
 @CLAIMS.claim(

@@ -86,6 +86,7 @@ def deviation_bounds(
     *,
     delta: float = 0.01,
     triangle: bool = False,
+    cauchy_schwarz: bool = False,
 ) -> Bounds:
     """Bounds on two steps from zero, given the label counts.
 
@@ -94,7 +95,9 @@ def deviation_bounds(
         step_size: beta > 0.
         clean, noisy: |C_k| and |N_k|, float64 (R, 2).
         delta: twice the probability with which they may fail, given the labels.
-        triangle: bound each cross term by the sum of its absolute values (C3b) instead; for comparison.
+        triangle: for comparison, bound every sum over other samples by the sum of its absolute values, with the factor 1.1 of C2:
+            the cross terms, the scores, and their mean square.
+        cauchy_schwarz: for comparison, bound the cross terms alone by Cauchy and Schwarz with the mean square of the scores.
 
     Raises ValueError for another law.
     """
@@ -126,16 +129,18 @@ def deviation_bounds(
     def size(weights: torch.Tensor) -> torch.Tensor:
         return (counts * weights**2).sum((1, 2)).sqrt()
 
-    def cross(top: torch.Tensor, steep: torch.Tensor) -> torch.Tensor:
+    def cross(middle: torch.Tensor, top: torch.Tensor, steep: torch.Tensor) -> torch.Tensor:
         if triangle:
             return (counts * top).sum((1, 2)) * overlap
         steepest = torch.where(counts > 0, steep, 0).amax((1, 2))
+        if cauchy_schwarz:
+            return math.sqrt((1 + norm) / d) * (size(middle) * math.sqrt(2 * u) + steepest * math.sqrt(n) * rms * row)
         return size(top) * spectral * math.sqrt(2 * u) / d + steepest * (1 + norm) * row**2 / d
 
     def spread(steep: torch.Tensor) -> torch.Tensor:  # of a sum over one class, by Cauchy and Schwarz
         return unit * rms * math.sqrt(n) * (counts * steep**2).sum(2).sqrt()
 
-    cross_v, cross_p = cross(top_phi, steep_phi), cross(top_psi, steep_psi)
+    cross_v, cross_p = cross(phi, top_phi, steep_phi), cross(psi, top_psi, steep_psi)
     apart_v, apart_p = cross_v.reshape(-1, 1, 1), cross_p.reshape(-1, 1, 1)
     query_room = spread(steep_psi)
     return Bounds(
@@ -150,10 +155,10 @@ def deviation_bounds(
     )  # fmt: skip
 
 
-def smallest_certified_dimension(
-    law: SignalNoiseLaw, step_size: float, *, delta: float = 0.01, triangle: bool = False
-) -> float:
+def smallest_certified_dimension(law: SignalNoiseLaw, step_size: float, *, delta: float = 0.01, **how: bool) -> float:
     """The least d at which the bounds certify two steps at expected label counts; n SNR^2 and beta d/n are those of `law`.
+
+    how: `triangle` or `cauchy_schwarz` of `deviation_bounds`.
 
     By bisection in log d, to a relative 10^-3. Raises ValueError where 10^13 dimensions are not enough.
     """
@@ -163,7 +168,7 @@ def smallest_certified_dimension(
 
     def enough(d: int) -> bool:
         own = SignalNoiseLaw(law.n, d, level * math.sqrt(d), law.label_noise)
-        bounds = deviation_bounds(own, multiple / d, clean, noisy, delta=delta, triangle=triangle)
+        bounds = deviation_bounds(own, multiple / d, clean, noisy, delta=delta, **how)
         return bool(bounds.certified.item())
 
     low, high = math.log(law.n), math.log(1e13)

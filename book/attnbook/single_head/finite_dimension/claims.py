@@ -1,4 +1,4 @@
-r"""Claims F1-F16 and T1b of page `08_finite_dimension`: proved bounds for two steps at finite d, and how loose each of them is.
+r"""Claims F1-F16, T1b and A4 of the pages `08_finite_dimension` and `15_error_from_both_sides`: proved bounds for two steps at finite d.
 
 Each judge takes a `FiniteStudy` and a constant that multiplies the formula's own (1 is the claim, `wrong` its negative control).
 """
@@ -18,7 +18,7 @@ from attnbook.single_head.finite_dimension.near_half import (
 from attnbook.single_head.finite_dimension.study import INSIDE, SHORTER, SMALL_STEP, Drawn, FiniteStudy
 from attnlib.single_head.population import FreshScores
 from bookkit.claims import ClaimSet, Source
-from bookkit.rules import Evidence, agrees, both, mean_within, share_within, within
+from bookkit.rules import Evidence, agrees, both, exactly, mean_within, share_within, within
 
 CLAIMS = ClaimSet("single_head")
 _LOG10 = math.log(10.0)
@@ -347,3 +347,12 @@ def large_step(study: FiniteStudy, constant: float) -> Evidence:
         within(bound - found, low=0.0, quantity="log₁₀ bound − log₁₀ |err − 1/2|", share=1 - own.delta / 2),
         mean_within((bound / found).nanmean(1), 0.2, 1, quantity="log bound / log |err − 1/2|"),
     )
+
+
+@CLAIMS.claim("A4", wrong=1.001, box="prop-other-laws", uses="R3")
+def label_symmetry(study: FiniteStudy, constant: float) -> Evidence:
+    r"""label symmetry: at η = 1/2 the mean clean error is 1/2
+    if all labels of a draw change their sign, the clean error $\mathrm{err}$ becomes $1 - \mathrm{err}$ ($v$ becomes $-v$ and $p$ is the
+    same); at $\eta = 1/2$ both draws are equally likely, so the mean clean error is exactly $\tfrac12$
+    wrong: errors that add up to 1.001"""
+    return exactly(study.flipped_error, constant)

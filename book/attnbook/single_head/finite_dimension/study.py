@@ -1,7 +1,8 @@
 """What the page on finite dimension measures: one `Drawn` per setting, the theorem's bounds beside the trained heads."""
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cached_property
 
 import torch
 
@@ -16,7 +17,7 @@ from attnbook.single_head.finite_dimension.near_half import distance_from_half
 from attnbook.single_head.label_counts import possible_counts
 from attnlib import checks
 from attnlib.single_head.law import Sample, SignalNoiseLaw
-from attnlib.single_head.population import FreshScores, log10_error_of_scores, scores_of_fresh_data
+from attnlib.single_head.population import FreshScores, log10_clean_error, log10_error_of_scores, scores_of_fresh_data
 from attnlib.single_head.summary import summarise
 from attnlib.single_head.training import gradient_descent
 
@@ -73,65 +74,104 @@ def drawn(law: SignalNoiseLaw, step_size: float, draws: int, seed: int, delta: f
     return Drawn(sample, step_size, delta, bounds, two_step_deviations(sample, step_size), scores, error)
 
 
-def certified_dimensions(
-    law: SignalNoiseLaw, step_size: float, sizes: list[int], delta: float
-) -> dict[bool, list[float]]:
-    """Least d that the bounds certify at expected label counts for each n; key True: cross terms bounded by the triangle inequality."""
-    settings = [at_dimension(law, step_size, law.d, n=n) for n in sizes]
-    return {
-        triangle: [smallest_certified_dimension(own, beta, delta=delta, triangle=triangle) for own, beta in settings]
-        for triangle in (False, True)
-    }
-
-
 @dataclass(frozen=True)
 class FiniteStudy:
-    """All that the claims look at."""
+    """All that the claims look at. Each part is computed when it is first asked for: a page computes what it shows."""
 
-    page: Drawn
-    wide: Drawn  # four times the samples, d = 20 n u
-    possible: dict[bool, Bounds]  # every label count within C4 at delta/2; key True: triangle inequality
-    sizes: list[int]
-    certified: dict[bool, list[float]]
-    shorter: dict[int, torch.Tensor]  # (R,), do two steps fit in so many times fewer dimensions?
-    inside: dict[
-        float, list[tuple[torch.Tensor, torch.Tensor]]
-    ]  # factor of the step -> fits and log10 error per C of INSIDE
-    weak: Drawn
-    large: Drawn
-    far: Drawn  # d = 64 n u
+    law: SignalNoiseLaw
+    step_size: float
+    draws: int
+    seed: int
+    delta: float
+
+    def _drawn(self, law: SignalNoiseLaw, step_size: float, draws: int | None = None) -> Drawn:
+        return drawn(law, step_size, self.draws if draws is None else draws, self.seed, self.delta)
+
+    def _outcome(self, d: float, factor: float = 1.0) -> tuple[torch.Tensor, torch.Tensor]:
+        own, beta = at_dimension(self.law, self.step_size, d)
+        result = summarise(own, factor * beta, draws=self.draws, seed=self.seed)
+        return result.interpolates, result.log10_clean_error
+
+    @cached_property
+    def page(self) -> Drawn:
+        return self._drawn(self.law, self.step_size)
+
+    @cached_property
+    def wide(self) -> Drawn:
+        """Four times the samples, d = 20 n u."""
+        n = 4 * self.law.n
+        law, step = at_dimension(self.law, self.step_size, 20 * n * log_term(n, self.delta), n=n)
+        return self._drawn(law, step, max(2, self.draws // 4))
+
+    @cached_property
+    def possible(self) -> dict[bool, Bounds]:
+        """For every label count within C4 at delta/2; key True: sums bounded by the triangle inequality."""
+        counts = possible_counts(self.law, self.delta / 2)
+        return {
+            t: deviation_bounds(self.law, self.step_size, *counts, delta=self.delta, triangle=t) for t in (False, True)
+        }
+
+    @cached_property
+    def sizes(self) -> list[int]:
+        return [max(5, self.law.n // 2) * 2**k for k in range(7)]
+
+    @cached_property
+    def certified(self) -> dict[bool, list[float]]:
+        """Least d that the bounds certify at expected label counts for each of `sizes`; keys as in `possible`."""
+        return {t: self._least(triangle=t) for t in (False, True)}
+
+    @cached_property
+    def cauchy_schwarz(self) -> list[float]:
+        """The same with the cross terms bounded by Cauchy and Schwarz and the mean square of the scores."""
+        return self._least(cauchy_schwarz=True)
+
+    def _least(self, **how: bool) -> list[float]:
+        settings = [at_dimension(self.law, self.step_size, self.law.d, n=n) for n in self.sizes]
+        return [smallest_certified_dimension(own, beta, delta=self.delta, **how) for own, beta in settings]
+
+    @cached_property
+    def shorter(self) -> dict[int, torch.Tensor]:
+        """(R,), do two steps fit in so many times fewer dimensions than are certified?"""
+        here = smallest_certified_dimension(*at_dimension(self.law, self.step_size, self.law.d), delta=self.delta)
+        return {times: self._outcome(here / times)[0] for times in SHORTER}
+
+    @cached_property
+    def inside(self) -> dict[float, list[tuple[torch.Tensor, torch.Tensor]]]:
+        """Factor of the step size -> fits and log10 error, (R,) each, per C of INSIDE."""
+        published = self.law.n**2 * math.log(self.law.n / self.delta)
+        return {factor: [self._outcome(c * published, factor) for c in INSIDE] for factor in (1.0, SMALL_STEP)}
+
+    @cached_property
+    def weak(self) -> Drawn:
+        law, step = at_dimension(self.law, self.step_size, 100 * self.law.d)
+        snr = WEAK * (law.n * law.d) ** -0.25
+        return self._drawn(SignalNoiseLaw(law.n, law.d, snr * math.sqrt(law.d), law.label_noise), step)
+
+    @cached_property
+    def large(self) -> Drawn:
+        return self._drawn(self.law, LARGE * self.step_size)
+
+    @cached_property
+    def flipped_error(self) -> torch.Tensor:
+        """(R,), clean error plus that of the same draw with all labels turned."""
+        sample = self.law.draw(self.seed, self.draws)
+        turned = replace(sample, labels=-sample.labels, true_labels=sample.true_labels)
+        together = torch.zeros(self.draws, dtype=sample.tokens.dtype)
+        for one in (sample, turned):
+            path = gradient_descent(one, self.step_size, 2, record=[2])
+            # 1 - err cannot be told from 1 where err is tiny: the sum is what the symmetry speaks of.
+            together = together + 10 ** log10_clean_error(path.v[-1], path.p[-1], one)
+        return together
+
+    @cached_property
+    def far(self) -> Drawn:
+        """d = 64 n u."""
+        u = log_term(self.law.n, self.delta)
+        return self._drawn(*at_dimension(self.law, self.step_size, 64 * self.law.n * u))
 
 
 def finite_study(
     law: SignalNoiseLaw, step_size: float, *, draws: int = 40, seed: int = 0, delta: float = 0.01
 ) -> FiniteStudy:
-    """Everything behind the claims F1-F16 and T1b, at one law and step size."""
-    checks.probability("delta", delta, open_ends=True)
-    n, u = law.n, log_term(law.n, delta)
-    counts = possible_counts(law, delta / 2)
-    sizes = [max(5, n // 2) * 2**k for k in range(7)]
-    certified = certified_dimensions(law, step_size, sizes, delta)
-    here = certified_dimensions(law, step_size, [n], delta)[False][0]
-
-    def outcome(d: float, factor: float = 1.0) -> tuple[torch.Tensor, torch.Tensor]:
-        own, beta = at_dimension(law, step_size, d)
-        result = summarise(own, factor * beta, draws=draws, seed=seed)
-        return result.interpolates, result.log10_clean_error
-
-    published = n**2 * math.log(n / delta)
-    wide = at_dimension(law, step_size, 20 * 4 * n * log_term(4 * n, delta), n=4 * n)
-    weak_law, weak_step = at_dimension(law, step_size, 100 * law.d)
-    snr = WEAK * (n * weak_law.d) ** -0.25
-    weak_law = SignalNoiseLaw(n, weak_law.d, snr * math.sqrt(weak_law.d), law.label_noise)
-    return FiniteStudy(
-        page=drawn(law, step_size, draws, seed, delta),
-        wide=drawn(*wide, max(2, draws // 4), seed, delta),
-        possible={t: deviation_bounds(law, step_size, *counts, delta=delta, triangle=t) for t in (False, True)},
-        sizes=sizes,
-        certified=certified,
-        shorter={times: outcome(here / times)[0] for times in SHORTER},
-        inside={factor: [outcome(c * published, factor) for c in INSIDE] for factor in (1.0, SMALL_STEP)},
-        weak=drawn(weak_law, weak_step, draws, seed, delta),
-        large=drawn(law, LARGE * step_size, draws, seed, delta),
-        far=drawn(*at_dimension(law, step_size, 64 * n * u), draws, seed, delta),
-    )
+    """What the claims F1-F16, T1b and A4 look at, at one law and step size. Raises ValueError for a bad delta."""
+    return FiniteStudy(law, step_size, draws, seed, checks.probability("delta", delta, open_ends=True))
