@@ -149,7 +149,7 @@ def test_answers_are_those_of_the_printed_solutions(answers) -> None:
 
 def test_answers_by_formulas_of_their_own(answers) -> None:
     e, pi, sqrt = math.e, math.pi, math.sqrt
-    mu = 0.2 / (0.8 * 2)
+    mu, z = 0.2 / (0.8 * 2), 0.8 / 19
     a, b = 1.25, 0.025 * 900 * 90 / 800  # beta d / 4n, beta rho^2 (|C| - |N|) / 4n
     slope = {kind: 1 / (1 + e ** ((a + sign * b) / 2)) for kind, sign in (("clean", 1), ("flipped", -1))}
     logit = 0.025 * 900 / 800 * b * (95 * slope["clean"] - 5 * slope["flipped"]) - a**2 * slope["flipped"]
@@ -167,6 +167,7 @@ def test_answers_by_formulas_of_their_own(answers) -> None:
         "09-thresholds/3": sqrt(20000 / 45), "03-attention-maps/1": 1 / sqrt(2), "04-noise-laws/2": 3 / 5,
         "04-noise-laws/3": 1999 * 100 / 99 - 100,
         "05-more-classes-and-layers/1": max(np.roots([(1 - mu) ** 2, -3 * mu, -1])), "05-more-classes-and-layers/2": 7 / 8,
+        "11-second-layer/1": math.ceil(60 * (2.3263478740408408 * sqrt(0.9 * (1 - z) ** 2 + 0.1 * (1 + z) ** 2) / z) ** 2),
         "06-real-data/3": (0.95 - 0.74) / (0.2 * 0.95), "07-seven-data-sets/1": 0.021 / (0.2 * (2 * 0.784 - 1)),
         "01-one-run-many-runs/3": 0.025 * (30 / 50) ** 2, "01-finite-data/2": 0.2 + 0.75, "01-one-token/1": 2 * math.log(999),
         "01-staircase/1": 7 / 15, "01-staircase/3": 8**2, "09-a-public-script/1": 1 / (1 + e**-logit),

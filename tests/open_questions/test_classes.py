@@ -6,33 +6,36 @@ import numpy as np
 import pytest
 import torch
 
-from attnbook.open_questions.more_classes_and_layers.class_error import (
+from attnbook.open_questions.more_classes.claims import CLAIMS
+from attnbook.open_questions.more_classes.class_error import (
     class_error,
     class_error_bounds,
     class_error_sampled,
 )
-from attnbook.open_questions.more_classes_and_layers.class_flow import (
+from attnbook.open_questions.more_classes.class_flow import (
     class_flow_rates,
     class_threshold,
     class_thresholds,
     first_order_class_threshold,
     own_class_thresholds,
 )
-from attnbook.open_questions.more_classes_and_layers.class_training import (
+from attnbook.open_questions.more_classes.class_training import (
     class_descent,
     class_fates,
     class_gram_descent,
 )
-from attnbook.open_questions.more_classes_and_layers.classes import (
+from attnbook.open_questions.more_classes.classes import (
     ClassesLaw,
     class_gradients,
     class_outputs,
     class_two_steps,
     stacked,
 )
+from attnbook.open_questions.more_classes.study import classes_study
 from attnbook.single_head.svm import hard_margin
 from attnlib.single_head.law import SignalNoiseLaw
 from attnlib.single_head.population import log10_clean_error
+from bookkit.claims import Verdict
 
 F64 = torch.float64
 
@@ -250,6 +253,33 @@ def test_for_two_classes_the_error_is_the_exact_integral():
 # --- label noise in two steps ---------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.weekly
+def test_claims_that_need_more_draws_are_judged_on_numbers():
+    """The negative control goes the other way on a study with each of this one's draws five times."""
+
+    def five_times(values):  # draws on the first axis
+        return np.tile(values, (5,) + (1,) * (np.ndim(values) - 1))
+
+    study, late = classes_study(40, 8000, 0.05, steps=120, draws=4, seed=3), {}
+    for K, row in study.late.items():
+        x = five_times(row.fates.x)
+        late[K] = dataclasses.replace(row, fates=dataclasses.replace(row.fates, x=x, attention=(x > 1) * 1.0))
+    many = dataclasses.replace(
+        study,
+        late=late,
+        two_steps={
+            K: dataclasses.replace(row, preference=np.tile(row.preference, (1, 5)))
+            for K, row in study.two_steps.items()
+        },
+        imbalance={step: five_times(values) for step, values in study.imbalance.items()},
+    )
+    for wanted in ("Q36", "Q38", "Q86"):
+        check = CLAIMS[wanted].check(many)
+        assert check.verdict is Verdict.HOLDS, (wanted, check.evidence)
+        assert check.has_power, (wanted, check.control)
+    assert len(CLAIMS) == 12
+
+
 # --- bad input ---------------------------------------------------------------------------------------------------------------
 
 SAMPLE = ClassesLaw(6, 40, 3.0, 0.2, 3).draw(0)
@@ -283,6 +313,9 @@ SAMPLE = ClassesLaw(6, 40, 3.0, 0.2, 3).draw(0)
         (lambda: own_class_thresholds(np.array([-1]), np.array([1]), 3), "clean and noisy must be"),
         (lambda: class_error(*random_head(SAMPLE), SAMPLE, 1), "count must be"),
         (lambda: class_error_sampled(*random_head(SAMPLE), SAMPLE, 0), "count must be"),
+        (lambda: classes_study(draws=1), "draws must be"),
+        (lambda: classes_study(steps=3), "steps must be"),
+        (lambda: classes_study(label_noise=0.6), "label_noise must be"),
     ],
 )  # fmt: skip
 def test_bad_input(call, message):

@@ -9,11 +9,12 @@ import torch
 from attnbook.open_questions.attention_maps import claims_thresholds as maps
 from attnbook.open_questions.judging import one_way
 from attnbook.open_questions.many_heads import claims as heads
-from attnbook.open_questions.more_classes_and_layers import claims as classes
-from attnbook.open_questions.more_classes_and_layers.claims import CLAIMS as CLASSES
+from attnbook.open_questions.more_classes import claims as classes
+from attnbook.open_questions.more_classes.claims import CLAIMS as CLASSES
 from attnbook.open_questions.optimisers import claims_trap
 from attnbook.open_questions.optimisers.claims import CLAIMS as OPTIMISERS
 from attnbook.open_questions.optimisers.claims_trap import TRAP_CLAIMS
+from attnbook.open_questions.second_layer.claims import CLAIMS as LAYERS
 from attnbook.open_questions.second_solver import WEIGHTS, on_both_sides
 from tests.worlds import worlds
 
@@ -120,7 +121,7 @@ def test_boundaries_that_a_solver_finds_elsewhere(monkeypatch, module, id, solve
 
 
 @pytest.mark.parametrize(
-    ("claim", "name"), [(TRAP_CLAIMS["Q59b"], "zero_moves"), (CLASSES["Q82"], "one_way"), (CLASSES["Q89"], "layers")]
+    ("claim", "name"), [(TRAP_CLAIMS["Q59b"], "zero_moves"), (CLASSES["Q82"], "one_way"), (LAYERS["Q89"], "one_way")]
 )
 def test_the_other_boundary_without_label_noise(claim, name):
     x = np.repeat([0.5, 0.9, 1.1, 1.15, 1.5, 1.8], 5)
@@ -128,7 +129,7 @@ def test_the_other_boundary_without_label_noise(claim, name):
     def study(boundary):
         moves = np.outer(np.sign(x - boundary), [0.0, 0.01, 0.02])
         values = (x, moves) if name == "zero_moves" else (x, moves, np.ones_like(x))
-        return SimpleNamespace(**{name: SimpleNamespace(one_way=values) if name == "layers" else values})
+        return SimpleNamespace(**{name: values})
 
     assert worlds(claim, study(1.0), study(claim.wrong)) == []
 
@@ -172,7 +173,7 @@ def test_a_layer_that_is_trained_with_the_other_step():
 
         frozen = SimpleNamespace(log10_error=np.full((2, draws), -2.0), at=steps.index)
         trained = {("residual", 1e-3, 1.0): run(*fast), ("residual", 1e-4, 1.0): run(*slow)}
-        return SimpleNamespace(layers=SimpleNamespace(trained=trained, frozen={("residual", 1.0): frozen}))
+        return SimpleNamespace(trained=trained, frozen={("residual", 1.0): frozen})
 
     undone, kept = (0.08, 0.05), (0.01, 0.5)
-    assert worlds(CLASSES["Q39b"], study(undone, kept), study(kept, undone)) == []
+    assert worlds(LAYERS["Q39b"], study(undone, kept), study(kept, undone)) == []

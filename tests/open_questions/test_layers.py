@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 import torch
 
-from attnbook.open_questions.more_classes_and_layers.claims import CLAIMS
-from attnbook.open_questions.more_classes_and_layers.layer_error import (
+from attnbook.open_questions.second_layer.claims import CLAIMS
+from attnbook.open_questions.second_layer.layer_error import (
     log10_error_of_mixed_tokens,
     noise_phase_error,
     sampled_error_of_layers,
 )
-from attnbook.open_questions.more_classes_and_layers.layers import (
+from attnbook.open_questions.second_layer.layers import (
     ARCHITECTURES,
     Architecture,
     layer_gradients,
@@ -22,11 +22,8 @@ from attnbook.open_questions.more_classes_and_layers.layers import (
     signal_first,
     train_layers,
 )
-from attnbook.open_questions.more_classes_and_layers.layers_frozen import train_frozen
-from attnbook.open_questions.more_classes_and_layers.layers_study import FrozenRun, layers_law
-from attnbook.open_questions.more_classes_and_layers.study import (
-    classes_layers_study,
-)
+from attnbook.open_questions.second_layer.layers_frozen import train_frozen
+from attnbook.open_questions.second_layer.study import FrozenRun, layers_law, layers_study
 from attnbook.single_head.coordinates import reduce, rotate
 from attnlib.single_head.law import SignalNoiseLaw
 from attnlib.single_head.training import gaussian_start, gradient_descent
@@ -175,44 +172,26 @@ def test_exact_error_of_mixed_tokens_agrees_with_sampling(name):
 # --- the page's study and claims ------------------------------------------------------------------------------------------------
 
 
-@pytest.fixture(scope="module")
-def study():
-    return classes_layers_study(40, 8000, 0.05, steps=120, draws=4, layer_steps=1000, seed=3)
-
-
 @pytest.mark.weekly
-def test_claims_that_need_more_draws_are_judged_on_numbers(study):
-    """The remaining judges: the negative control goes the other way on a study with each of this one's draws five times."""
-
-    def five_times(values):  # draws on the first axis
-        return np.tile(values, (5,) + (1,) * (np.ndim(values) - 1))
+def test_claims_that_need_more_draws_are_judged_on_numbers():
+    """The negative control goes the other way on a study with each of this one's draws five times."""
 
     def all_five_times(run):  # arrays with the draws on the second axis
         arrays = {name: value for name, value in vars(run).items() if isinstance(value, np.ndarray)}
         return dataclasses.replace(run, **{name: np.tile(value, (1, 5)) for name, value in arrays.items()})
 
-    late = {}
-    for K, row in study.late.items():
-        x = five_times(row.fates.x)
-        late[K] = dataclasses.replace(row, fates=dataclasses.replace(row.fates, x=x, attention=(x > 1) * 1.0))
-    layers = dataclasses.replace(
-        study.layers,
-        limits={key: five_times(values) for key, values in study.layers.limits.items()},
-        frozen={key: all_five_times(run) for key, run in study.layers.frozen.items()},
-        trained={key: all_five_times(run) for key, run in study.layers.trained.items()},
-    )
+    study = layers_study(steps=1000, draws=4, seed=3)
     many = dataclasses.replace(
         study,
-        late=late,
-        two_steps={K: all_five_times(row) for K, row in study.two_steps.items()},
-        imbalance={step: five_times(values) for step, values in study.imbalance.items()},
-        layers=layers,
+        limits={key: np.tile(values, 5) for key, values in study.limits.items()},
+        frozen={key: all_five_times(run) for key, run in study.frozen.items()},
+        trained={key: all_five_times(run) for key, run in study.trained.items()},
     )
-    for wanted in ("Q36", "Q38", "Q39", "Q39b", "Q86", "Q89c"):
+    for wanted in ("Q39", "Q39b", "Q89c"):
         check = CLAIMS[wanted].check(many)
         assert check.verdict is Verdict.HOLDS, (wanted, check.evidence)
         assert check.has_power, (wanted, check.control)
-    assert len(CLAIMS) == 18
+    assert len(CLAIMS) == 6
 
 
 @pytest.mark.parametrize(
@@ -235,10 +214,8 @@ def test_claims_that_need_more_draws_are_judged_on_numbers(study):
         (lambda: noise_phase_error(ARCHITECTURES["residual"], 10, 100, 3.0, 0.7), "label_noise must be"),
         (lambda: layers_law(0.0), "nsnr2 must be"),
         (lambda: FrozenRun((1, 30), *[np.zeros((2, 4))] * 3).at(31), "step must be a recorded one"),
-        (lambda: classes_layers_study(draws=1), "draws must be"),
-        (lambda: classes_layers_study(steps=3), "steps must be"),
-        (lambda: classes_layers_study(layer_steps=100), "layer_steps must be"),
-        (lambda: classes_layers_study(label_noise=0.6), "label_noise must be"),
+        (lambda: layers_study(draws=1), "draws must be"),
+        (lambda: layers_study(steps=100), "steps must be"),
     ],
 )  # fmt: skip
 def test_bad_input(call, message):

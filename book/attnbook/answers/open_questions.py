@@ -6,9 +6,11 @@ import numpy as np
 
 from attnbook.answers import crossing, exercise
 from attnbook.open_questions.many_heads.margin import class_cost
-from attnbook.open_questions.more_classes_and_layers.class_flow import first_order_class_threshold
+from attnbook.open_questions.more_classes.class_flow import first_order_class_threshold
 from attnbook.open_questions.noise_laws.covariance import Spiked
 from attnbook.open_questions.optimisers.signs import axis_error, mean_square_one_norm
+from attnbook.open_questions.second_layer.layer_error import noise_phase_error
+from attnbook.open_questions.second_layer.layers import ARCHITECTURES
 from attnbook.single_head.long_run import law_at
 from attnlib.single_head.maps import ENTMAX15, softmax
 
@@ -103,3 +105,11 @@ def threshold_of_linear_attention() -> float:
         return cost(1.0) - cost(0.0)
 
     return crossing(slope, 1.0, 1000.0)
+
+
+@exercise("11-second-layer/1", "This dimension.", 3)
+def dimension_of_a_small_noise_phase() -> float:
+    def error(d: float) -> float:
+        return noise_phase_error(ARCHITECTURES["residual"], 60, int(d), math.sqrt(int(d) / 60), 0.1)
+
+    return crossing(lambda d: error(d) - 0.01, 1e3, 1e7)

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from attnbook.open_questions.more_classes_and_layers.class_flow import own_class_thresholds
-from attnbook.open_questions.more_classes_and_layers.classes import (
+from attnbook.open_questions.more_classes.class_flow import own_class_thresholds
+from attnbook.open_questions.more_classes.classes import (
     ClassesLaw,
     ClassSample,
     class_gradients,

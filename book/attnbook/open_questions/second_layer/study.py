@@ -6,12 +6,12 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from attnbook.open_questions.more_classes_and_layers.layer_error import (
+from attnbook.open_questions.second_layer.layer_error import (
     log10_error_of_mixed_tokens,
     sampled_error_of_layers,
 )
-from attnbook.open_questions.more_classes_and_layers.layers import ARCHITECTURES, signal_first, train_layers
-from attnbook.open_questions.more_classes_and_layers.layers_frozen import train_frozen
+from attnbook.open_questions.second_layer.layers import ARCHITECTURES, signal_first, train_layers
+from attnbook.open_questions.second_layer.layers_frozen import train_frozen
 from attnbook.single_head.long_run import orthogonal_sample
 from attnbook.single_head.svm import hard_margin
 from attnlib import checks

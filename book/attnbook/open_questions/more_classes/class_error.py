@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 import torch
 
-from attnbook.open_questions.more_classes_and_layers.classes import ClassSample, class_outputs, one_hot
+from attnbook.open_questions.more_classes.classes import ClassSample, class_outputs, one_hot
 from attnlib import checks
 from attnlib.randomness import stream
 from attnlib.single_head.population import Estimate, FreshScores, log10_error_of_scores

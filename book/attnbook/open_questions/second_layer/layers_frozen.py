@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import torch
 
-from attnbook.open_questions.more_classes_and_layers.layers import Architecture, signal_first
+from attnbook.open_questions.second_layer.layers import Architecture, signal_first
 from attnlib import checks
 from attnlib.single_head.law import Sample
 

@@ -1,19 +1,15 @@
-r"""Claims Q35-Q39 and Q81-Q89: more classes, more label noise, unequal classes, a second layer. Derivations on page 05."""
+r"""Claims Q35-Q38, Q81-Q86 and Q88: more classes, more label noise, unequal classes."""
 
 from dataclasses import replace
 
 import numpy as np
-import torch
 
 from attnbook.open_questions.judging import mean_share, one_way, tensor
-from attnbook.open_questions.more_classes_and_layers.class_flow import class_ends_on_signal, first_order_class_threshold
-from attnbook.open_questions.more_classes_and_layers.layer_error import noise_phase_error
-from attnbook.open_questions.more_classes_and_layers.layers import ARCHITECTURES
-from attnbook.open_questions.more_classes_and_layers.layers_study import NSNR2, layers_law
-from attnbook.open_questions.more_classes_and_layers.study import CLASSES, ClassesLayersStudy, trap_exits
+from attnbook.open_questions.more_classes.class_flow import class_ends_on_signal, first_order_class_threshold
+from attnbook.open_questions.more_classes.study import CLASSES, ClassesStudy, trap_exits
 from attnbook.open_questions.second_solver import on_both_sides
 from bookkit.claims import ClaimSet, Source
-from bookkit.rules import LEVEL, Evidence, agrees, both, mean_within, within
+from bookkit.rules import LEVEL, Evidence, both, mean_within, within
 
 CLAIMS = ClaimSet("open_questions")
 
@@ -22,7 +18,7 @@ CLAIMS = ClaimSet("open_questions")
 
 
 @CLAIMS.claim("Q35", wrong=0.0, box="prop-open-classes")
-def closed_form(study: ClassesLayersStudy, constant: float) -> Evidence:
+def closed_form(study: ClassesStudy, constant: float) -> Evidence:
     """K classes: two steps in closed form
     after two steps from zero $v_c$ and $p$ computed by the trainer are those of the closed form, for $K = 2, 3, 5, 10$
     wrong: the second step taken with the first step's probabilities, 1/K"""
@@ -34,7 +30,7 @@ def closed_form(study: ClassesLayersStudy, constant: float) -> Evidence:
 
 
 @CLAIMS.claim("Q36", wrong=0.0, source=Source.MEASURED, box="prop-open-classes", uses="Q35")
-def preference(study: ClassesLayersStudy, constant: float) -> Evidence:
+def preference(study: ClassesStudy, constant: float) -> Evidence:
     r"""K = 5: which samples prefer their signal
     $K = 5$, $n = 200$, $d = 40000$, $\eta = 0.05$: the mean fraction of clean samples with $\gamma > 0$ is below .2 at $x = 0.8$, above .8
     at $1.25$ and above .98 at $2$, on either side of $\kappa = 1$, which is $x = 1.01$ here
@@ -52,7 +48,7 @@ def preference(study: ClassesLayersStudy, constant: float) -> Evidence:
 
 
 @CLAIMS.claim("Q81", wrong=0.5, box="prop-open-classes")
-def two_classes(study: ClassesLayersStudy, constant: float) -> Evidence:
+def two_classes(study: ClassesStudy, constant: float) -> Evidence:
     r"""K = 2 is the two-class head
     $v_1 - v_2$ and $p$ with step $\beta$ are $v$ and $p$ of the two-class head with $(\beta_v, \beta_p) = (2\beta, \beta)$, 60 steps
     wrong: the two-class head with the steps (β, β)"""
@@ -63,7 +59,7 @@ def two_classes(study: ClassesLayersStudy, constant: float) -> Evidence:
 
 
 @CLAIMS.claim("Q82", wrong=1.3, box="thm-open-classes-trap")
-def classes_one_way(study: ClassesLayersStudy, constant: float) -> Evidence:
+def classes_one_way(study: ClassesStudy, constant: float) -> Evidence:
     r"""no label noise: attention moves one way for every K
     $\eta = 0$, orthogonal noise of equal norm, judged at $K = 4$, gradient descent from zero with steps of any size: no step lowers the
     weight on the signal of a sample if $x > 1$ or raises it if $x < 1$, and the second step moves it to the side named
@@ -73,7 +69,7 @@ def classes_one_way(study: ClassesLayersStudy, constant: float) -> Evidence:
 
 
 @CLAIMS.claim("Q83", wrong=1.9, box="thm-open-classes-trap")
-def trap(study: ClassesLayersStudy, constant: float) -> Evidence:
+def trap(study: ClassesStudy, constant: float) -> Evidence:
     r"""there is a trap for every K
     orthogonal noise of equal norm: gradient descent with any step sizes does not leave the set $\{V \le t,\ s_c \le \frac1{1+x},\ s_n \le
     \frac1{1+a_K\nu x},\ V+T_y-T_k \ge 0,\ T_y \ge T_o\}$, $a_K = \frac K{2K-2}$
@@ -100,7 +96,7 @@ _TABLE = {
 
 
 @CLAIMS.claim("Q84", wrong=1.02, source=Source.MEASURED, uses="Q83")
-def boundary_values(study: ClassesLayersStudy, constant: float) -> Evidence:
+def boundary_values(study: ClassesStudy, constant: float) -> Evidence:
     r"""more classes, a smaller trap
     equal step sizes: $x^*_K(0.2) = 1.657, 1.360, 1.233, 1.164$ for $K = 2, 3, 5, 10$; $x^*_K(0.4) = 2.932, 1.881, 1.530$ for $K = 3, 5,
     10$, to 0.5 %: a second solver ends on the noise below and on the signal above each. These seven lie below the root $x_1$ of
@@ -118,7 +114,7 @@ def boundary_values(study: ClassesLayersStudy, constant: float) -> Evidence:
 
 
 @CLAIMS.claim("Q85", wrong=0.0, source=Source.MEASURED, box="thm-open-classes-trap", uses="Q84")
-def fates(study: ClassesLayersStudy, constant: float) -> Evidence:
+def fates(study: ClassesStudy, constant: float) -> Evidence:
     r"""the K-class flow predicts the outcomes of gradient descent
     $\eta = 0.2$ and $0.4$, $K = 3, 5, 10$, $d = 10^6$, $x/x^*_K$ from 0.75 to 1.4: at least 95 % of the classes end on their signal iff $x
     > x^*_K$ at their own fraction of flips
@@ -130,7 +126,7 @@ def fates(study: ClassesLayersStudy, constant: float) -> Evidence:
 
 
 @CLAIMS.claim("Q86", wrong=2.0, source=Source.MEASURED, uses="Q82")
-def late_fates(study: ClassesLayersStudy, constant: float) -> Evidence:
+def late_fates(study: ClassesStudy, constant: float) -> Evidence:
     r"""little label noise: the maximum-margin rule nearly suffices
     $\eta = 0.05$, $x = 0.5 \dots 3$, $K = 2, 3, 5, 10$, a thousand steps of $5n/d$: at least 90 % of the classes end on the signal iff $x >
     1$
@@ -141,7 +137,7 @@ def late_fates(study: ClassesLayersStudy, constant: float) -> Evidence:
 
 
 @CLAIMS.claim("Q86b", wrong=0.0, source=Source.MEASURED, uses="Q84")
-def step_trap(study: ClassesLayersStudy, constant: float) -> Evidence:
+def step_trap(study: ClassesStudy, constant: float) -> Evidence:
     r"""K classes: large first steps lead into the trap
     $\eta = 0.2$, $x = 4$, $n = 100$, $d = 20000$, $K = 3, 5$: with steps of $5n/d$ from zero fewer than half of the classes end on the
     signal; on the same draws after 300 steps of $n/4d$ at least nine of ten, all but those that hold so many flips that their own $x <
@@ -160,7 +156,7 @@ def step_trap(study: ClassesLayersStudy, constant: float) -> Evidence:
 
 
 @CLAIMS.claim("Q37", wrong=0.0, source=Source.MEASURED, uses="R3")
-def benign_cells(study: ClassesLayersStudy, constant: float) -> Evidence:
+def benign_cells(study: ClassesStudy, constant: float) -> Evidence:
     r"""two steps: how many cells are benign under more label noise
     $n = 200$, $d = 40000$, 90 cells ($n\,\mathrm{SNR}^2$ 2..100, $\beta d/n$ 0.5..10): the mean fraction of benign cells is at least .3 at
     $\eta = 0.35$, at most .3 at $0.4$ and at most .2 at $0.45$
@@ -178,7 +174,7 @@ def benign_cells(study: ClassesLayersStudy, constant: float) -> Evidence:
 
 
 @CLAIMS.claim("Q88", wrong=0.0, source=Source.MEASURED, uses="Q37")
-def cells_return(study: ClassesLayersStudy, constant: float) -> Evidence:
+def cells_return(study: ClassesStudy, constant: float) -> Evidence:
     r"""with more samples two steps are benign under the same label noise
     $n = 800$, $d = n^2$: at $\eta = 0.4$ the mean fraction of benign cells among the 90 is at least .4
     wrong: the same at n = 200, d = 40000"""
@@ -187,7 +183,7 @@ def cells_return(study: ClassesLayersStudy, constant: float) -> Evidence:
 
 
 @CLAIMS.claim("Q38", wrong=0.0, source=Source.MEASURED, uses="R3")
-def minority(study: ClassesLayersStudy, constant: float) -> Evidence:
+def minority(study: ClassesStudy, constant: float) -> Evidence:
     r"""unequal classes: the signal of the minority is given up
     80/20, $\rho = 24$ ($x = 2.2$ and $0.55$), $n = 200$, $d = 40000$: after 1000 steps the mean $\log_{10}$ err is below $-60$ for the
     majority, and that of the minority above $-2.5$ in at least 95 % of draws
@@ -197,106 +193,3 @@ def minority(study: ClassesLayersStudy, constant: float) -> Evidence:
         mean_within(errors[:, 0], high=-60.0, quantity="mean, majority", level=LEVEL / 2),
         within(errors[:, 1], low=-2.5, quantity="minority", level=LEVEL / 2),
     )
-
-
-# --- two layers --------------------------------------------------------------------------------------------------------------
-
-
-def _frozen_error(study: ClassesLayersStudy, name: str, nsnr2: float, step: int) -> torch.Tensor:
-    run = study.layers.frozen[name, nsnr2]
-    return tensor(10.0 ** run.log10_error[run.at(step)])
-
-
-@CLAIMS.claim("Q39", wrong=0.0, source=Source.MEASURED)
-def two_layers(study: ClassesLayersStudy, constant: float) -> Evidence:
-    r"""a residual mixing layer has a smaller error at step 300
-    $n\,\mathrm{SNR}^2 = 1$, step 300: mean clean error below .03 with the layer (W frozen, or trained with $10^{-4}\beta$, $10^{-3}\beta$),
-    above .15 without
-    wrong: the residual taken away from the noise token"""
-    errors = {"frozen": _frozen_error(study, "residual" if constant else "signal sees noise", 1.0, 300)}
-    for ratio in (1e-4, 1e-3):
-        run = study.layers.trained["residual", ratio, 1.0]
-        errors[f"W {ratio:g}"] = tensor(run.error[run.steps.index(300)])
-    parts = {
-        name: mean_within(values, high=0.03, quantity=f"mean error, {name}", level=LEVEL / 4)
-        for name, values in errors.items()
-    }
-    alone = _frozen_error(study, "one layer", 1.0, 300)
-    parts["one layer"] = mean_within(alone, low=0.15, quantity="mean error, one layer", level=LEVEL / 4)
-    return replace(both(*parts.values()), numbers={name: part.numbers["measured"] for name, part in parts.items()})
-
-
-@CLAIMS.claim("Q39b", wrong=0.1, source=Source.MEASURED, uses="Q39")
-def trained_layer(study: ClassesLayersStudy, constant: float) -> Evidence:
-    r"""training the first layer undoes part of the gain
-    $n\,\mathrm{SNR}^2 = 1$, step 300: with W trained ($10^{-3}\beta$) the noise token attends to itself, $A_{\xi u} < 0.1$ instead of $0.5$
-    in at least 95 % of draws, and the mean error exceeds that of frozen W by .001 or more
-    wrong: W trained with 10⁻⁴β"""
-    run = study.layers.trained["residual", 1e-3 if constant == 1 else 1e-4, 1.0]
-    row = run.steps.index(300)
-    looks, frozen = tensor(run.noise_to_signal[row]), _frozen_error(study, "residual", 1.0, 300)
-    more = tensor(run.error[row]) - frozen
-    return both(
-        within(looks, high=0.1, quantity="A", level=LEVEL / 2),
-        mean_within(more, low=0.001, quantity="mean rise of the error", level=LEVEL / 2),
-    )
-
-
-@CLAIMS.claim("Q87", wrong=0.0, box="rem-open-layer-at-zero")
-def no_residual(study: ClassesLayersStudy, constant: float) -> Evidence:
-    """without the residual p is frozen exactly as long as W is
-    $Y = AX$ at $W = 0$: both tokens are the mean, so p stays where it starts (from zero and at random), exactly; with W trained p moves, in
-    at least 95 % of draws by $10^{-4}$ or more
-    wrong: the run with W trained"""
-    zero, random, trained = study.layers.still
-    kept = torch.maximum(zero, random) if constant else trained
-    still = within(kept, high=1e-15, quantity="move of p, W frozen", share=1)
-    return both(still, within(trained, low=1e-4, quantity="W trained"))
-
-
-@CLAIMS.claim("Q89", wrong=1.3, box="thm-open-mixed")
-def mixed_threshold(study: ClassesLayersStudy, constant: float) -> Evidence:
-    r"""two layers: the threshold of mixed tokens
-    $Y_u = au + b\xi$, $Y_\xi = cu + e\xi$, $a > c$, $e > b$, $\eta = 0$, orthogonal noise, gradient descent from zero: no step lowers the
-    weight on $Y_u$ if $x > x_\mathrm{mix} = \frac{e^2-b^2}{a^2-c^2}$ or raises it if $x < x_\mathrm{mix}$, and the second step moves it to
-    the side named (four architectures: 1, 1, 3/5, 5/3)
-    wrong: a threshold 1.3 times as large"""
-    ratio, moves, units = study.layers.one_way
-    return replace(one_way(ratio, moves, constant, units), numbers={})
-
-
-@CLAIMS.claim("Q89b", wrong=0.0, source=Source.MEASURED, box="thm-open-mixed", uses="Q89")
-def carrier(study: ClassesLayersStudy, constant: float) -> Evidence:
-    r"""the late error is large where the noise token carries no signal
-    $n\,\mathrm{SNR}^2 = 1$, last step, W frozen: mean error below .05 where $Y_\xi$ carries the signal ($c \ge e/3$), above .25 where it
-    does not ($c = 0$)
-    wrong: the two one-way masks exchanged"""
-    keep, lose = ["residual", "strong mix", "noise sees signal"], ["one layer", "signal sees noise"]
-    if not constant:
-        keep[-1], lose[-1] = lose[-1], keep[-1]
-    last = study.layers.frozen["one layer", 1.0].steps[-1]
-    kept, lost = (torch.stack([_frozen_error(study, name, 1.0, last) for name in names]) for names in (keep, lose))
-    parts = (
-        mean_within(kept.amax(0), high=0.05, quantity="mean of the largest error where kept", level=LEVEL / 2),
-        mean_within(lost.amin(0), low=0.25, quantity="mean of the least error where lost", level=LEVEL / 2),
-    )
-    numbers = dict(zip(("kept_max", "lost_min"), (part.numbers["measured"] for part in parts), strict=True))
-    return replace(both(*parts), numbers=numbers)
-
-
-@CLAIMS.claim("Q89c", wrong=0.0, box="thm-open-mixed")
-def limits(study: ClassesLayersStudy, constant: float) -> Evidence:
-    r"""the error of the noise phase with a residual layer
-    $x < 1$, residual layer, W frozen: the exact SVM on the tokens $Y_\xi$, the noise phase of maximum margin, has clean error
-    $\Phi(-z\sqrt{d/n}/\sqrt{(1-\eta)(1-z)^2+\eta(1+z)^2})$, $z = \frac{c^2x'(1-2\eta)}{e^2+c^2x'}$, $x' = \rho^2n/2d$
-    wrong: 1/2, the value of one layer"""
-    parts = []
-    for nsnr2 in NSNR2[:2]:
-        values = tensor(study.layers.limits["residual", nsnr2])
-        law = layers_law(nsnr2)
-        found = noise_phase_error(ARCHITECTURES["residual"], law.n, law.d, law.signal_norm, law.label_noise)
-        predicted = found if constant else 0.5
-        room = {"allowance": 0.1 * predicted, "allowance_text": "10 %, noise not orthogonal: leading order in n/d"}
-        part = agrees(values, predicted, **room, level=LEVEL / 2)
-        parts.append(replace(part, numbers={name: part.numbers[name] for name in ("predicted", "measured")}))
-    return both(*parts)

@@ -1,4 +1,4 @@
-"""What page 05 of Part IV looks at: K classes, label noise and unequal classes in two steps, two stacked layers.
+"""What the claims on classes look at: K classes, and label noise and unequal classes in two steps.
 
 Sizes that a page may change are arguments; the rest is written here, the same whatever the page's parameters.
 """
@@ -9,16 +9,15 @@ from dataclasses import dataclass, replace
 import numpy as np
 import torch
 
-from attnbook.open_questions.more_classes_and_layers.class_error import class_error
-from attnbook.open_questions.more_classes_and_layers.class_flow import class_flow_rates, class_threshold, in_class_trap
-from attnbook.open_questions.more_classes_and_layers.class_training import (
+from attnbook.open_questions.more_classes.class_error import class_error
+from attnbook.open_questions.more_classes.class_flow import class_flow_rates, class_threshold, in_class_trap
+from attnbook.open_questions.more_classes.class_training import (
     ClassFates,
     class_descent,
     class_fates,
     class_gram_descent,
 )
-from attnbook.open_questions.more_classes_and_layers.classes import ClassesLaw, class_two_steps
-from attnbook.open_questions.more_classes_and_layers.layers_study import LayersStudy, layers_study
+from attnbook.open_questions.more_classes.classes import ClassesLaw, class_two_steps
 from attnbook.single_head.phase import phase_diagram, phase_plan
 from attnbook.single_head.variants import StressedLaw
 from attnlib import checks
@@ -58,7 +57,7 @@ class LateRow:
 
 
 @dataclass(frozen=True)
-class ClassesLayersStudy:
+class ClassesStudy:
     """Everything the claims look at."""
 
     draws: int
@@ -78,7 +77,6 @@ class ClassesLayersStudy:
     cells: dict[tuple[int, float], np.ndarray]  # (n, eta) -> share of benign draws in every cell
     benign: dict[tuple[int, float], np.ndarray]  # (n, eta) -> share of benign cells in every draw
     imbalance: dict[int, np.ndarray]  # step -> log10 clean error of (majority, minority), (draws, 2)
-    layers: LayersStudy
 
 
 def _two_step_row(n: int, d: int, eta: float, classes: int, draws: int, seed: int) -> TwoStepRow:
@@ -198,17 +196,12 @@ def _imbalance(seed: int, draws: int) -> dict[int, np.ndarray]:
     }
 
 
-def classes_layers_study(
-    n: int = 100, d: int = 20_000, label_noise: float = 0.05, *, steps: int = 1000, draws: int = 10,
-    layer_steps: int = 3000, seed: int = 0,
-) -> ClassesLayersStudy:  # fmt: skip
-    """Train and collect. n, d, label_noise, steps: the long runs with K classes; layer_steps: those with two layers.
-
-    Raises ValueError for a bad argument before any work.
-    """
+def classes_study(
+    n: int = 100, d: int = 20_000, label_noise: float = 0.05, *, steps: int = 1000, draws: int = 10, seed: int = 0
+) -> ClassesStudy:  # fmt: skip
+    """Train and collect. n, d, label_noise, steps: the long runs with K classes. Raises ValueError for a bad argument before any work."""
     checks.whole_number("draws", draws, at_least=2)
     checks.whole_number("steps", steps, at_least=100)
-    checks.whole_number("layer_steps", layer_steps, at_least=300, hint="the claims look at step 300")
     checks.whole_number("seed", seed, at_least=0)
     for classes in CLASSES:
         ClassesLaw(n, d, 1.0, label_noise, classes)  # raises with the law's own words
@@ -219,7 +212,7 @@ def classes_layers_study(
     }
     # The share of benign cells differs much between draws near the end: four times as many draws there.
     many = {(200, eta): benign_cells(200, 40_000, eta, draws=4 * draws, seed=seed) for eta in (0.35, 0.4, 0.45)}
-    return ClassesLayersStudy(
+    return ClassesStudy(
         draws=draws,
         two_steps={K: _two_step_row(200, 40_000, 0.05, K, draws, seed) for K in CLASSES},
         late={K: _late_row(n, d, label_noise, K, steps, draws, seed) for K in CLASSES},
@@ -231,5 +224,4 @@ def classes_layers_study(
         cells={key: benign.mean(-1) for key, benign in cells.items()},
         benign={key: benign.mean((0, 1)) for key, benign in (cells | many).items()},
         imbalance=_imbalance(seed, draws),
-        layers=layers_study(steps=layer_steps, draws=draws, seed=seed),
     )

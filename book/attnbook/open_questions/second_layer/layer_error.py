@@ -13,7 +13,7 @@ import math
 
 import torch
 
-from attnbook.open_questions.more_classes_and_layers.layers import Architecture, LayersTrajectory, layer_outputs
+from attnbook.open_questions.second_layer.layers import Architecture, LayersTrajectory, layer_outputs
 from attnlib import checks
 from attnlib.randomness import stream
 from attnlib.single_head.law import Sample

@@ -1,0 +1,1 @@
+"""Page 11: a second layer."""
