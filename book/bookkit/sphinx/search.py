@@ -46,7 +46,7 @@ class Words(SearchEnglish):
 def described(page: str) -> set[str]:
     """The words of the page's description."""
     found = DESCRIPTION.search(page)
-    return set(_terms(escaping.unescape(found[1] or found[2]))) if found else set()
+    return set(_terms(escaping.unescape(found[1] or found[2] or ""))) if found else set()
 
 
 def text_of(page: str) -> str:
