@@ -45,8 +45,9 @@ student: $(READY)  ## render the edition without solutions, with notebooks that 
 pdf: $(READY_TEST)  ## the whole book as one PDF (needs Chromium)
 	$(RUN) -m bookkit.pdf.printing
 
-slides: $(READY_TEST)  ## slides and a handout of the lecture of 45 minutes, as PDF (needs Chromium)
+slides: $(READY_TEST)  ## slides and a handout of the lecture of 45 minutes, as PDF and in the HTML (needs Chromium)
 	$(RUN) -m bookkit.pdf.slides
+	$(MAKE) html
 
 notebooks: $(READY)  ## run every page and renew its stored outputs
 	$(RUN) -m attnlib notebooks

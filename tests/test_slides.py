@@ -43,6 +43,19 @@ def test_a_slide_shows_title_picture_and_line_and_not_what_is_said(tmp_path: Pat
     assert (warnings, page.select(".slide-shown svg"), len(page.select(".slide-shown p"))) == ("", [], 2)
 
 
+def test_printed_files_are_linked_where_they_are(tmp_path: Path) -> None:
+    page = {"book/lecture": "# Lecture\n\n```{slide-files}\n```\n"}
+    for folder, files in ((tmp_path / "none", []), (tmp_path / "both", ["slides.pdf", "handout.pdf"])):
+        for name in files:
+            write(folder / "book" / "assets" / "slides" / name, "%PDF")
+        built, warnings = build(folder, page, extensions=("bookkit.sphinx.slides",))
+        links = BeautifulSoup((built / "book" / "lecture.html").read_text(encoding="utf-8"), "html.parser").select(
+            "a.external"
+        )
+        assert [link["href"] for link in links] == [f"../_static/slides/{name}" for name in files]
+        assert warnings == ""
+
+
 @pytest.mark.parametrize(
     ("change", "said"),
     [
