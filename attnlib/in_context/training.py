@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from attnlib import checks
+from attnlib import checks, divergence
 from attnlib.arrays import Arrays, Floats, Ints
 from attnlib.device import resolve
 from attnlib.extras import progress_bar
@@ -38,15 +38,17 @@ __all__ = ["GRID", "History", "TrainingDiverged", "load_history", "made_with", "
 GRID = 10_000  # steps between two possible ends of a piece of work; fixed, so that sums do not depend on interruptions
 
 
-class TrainingDiverged(RuntimeError):
+class TrainingDiverged(divergence.TrainingDiverged):
     """A loss is no longer a finite number. `step` is the step, `last_good` the step of the last whole state."""
 
     def __init__(self, step: int, run: int, last_good: int, experiment: Experiment) -> None:
         super().__init__(
-            f"training diverged: the loss of run {run} at step {step} is not a finite number; the state after {last_good} "
-            f"steps is the last good one: take a smaller learning_rate than {experiment.learning_rate}"
+            step,
+            run,
+            f"the loss of run {run} at step {step} is not a finite number; the state after {last_good} "
+            f"steps is the last good one: take a smaller learning_rate than {experiment.learning_rate}",
         )
-        self.step, self.run, self.last_good = step, run, last_good
+        self.last_good = last_good
 
 
 @dataclass(frozen=True)

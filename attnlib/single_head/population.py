@@ -65,6 +65,8 @@ def _check_parameters(v: torch.Tensor, p: torch.Tensor, sample: Sample) -> None:
 def scores_of_fresh_data(v: torch.Tensor, p: torch.Tensor, sample: Sample) -> FreshScores:
     """Law of the fresh scores for parameters v, p (R, m) trained on `sample`. Raises ValueError on bad shapes."""
     _check_parameters(v, p, sample)
+    # v by a power of two first: its squares neither vanish nor overflow, and no digit changes.
+    v, exponent = _to_one(v)
     # Signal part: both parameters along the two signals. Noise part: what is left off the directions that noise avoids.
     units = sample.avoided
     std = sample.law.noise_std
@@ -83,7 +85,20 @@ def scores_of_fresh_data(v: torch.Tensor, p: torch.Tensor, sample: Sample) -> Fr
     tau = (v_noise - along * direction).norm(dim=-1, keepdim=True)
     sign = torch.tensor([1.0, -1.0], dtype=v.dtype, device=v.device)
     two = torch.ones_like(sign)
-    return FreshScores(p_signal, sign * v_signal, omega * two, sign * along, tau * two)
+    v_parts = (_times_two_to(x, exponent) for x in (sign * v_signal, sign * along, tau * two))
+    value, along, tau = v_parts
+    return FreshScores(p_signal, value, omega * two, along, tau)
+
+
+def _to_one(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """x (R, m) over the power of two that brings the largest entry of each row to [1/2, 1), and its exponent (R, 1)."""
+    exponent = torch.frexp(x.abs().amax(-1, keepdim=True))[1].to(x.dtype)
+    return _times_two_to(x, -exponent), exponent
+
+
+def _times_two_to(x: torch.Tensor, exponent: torch.Tensor) -> torch.Tensor:
+    half = torch.floor(exponent / 2)  # in two steps: 2^1074 is infinite, and a number of 2^-1074 is there
+    return x * torch.exp2(half) * torch.exp2(exponent - half)
 
 
 def log10_clean_error(
@@ -199,8 +214,8 @@ def clean_error_sampled(
             tokens, labels = sample.law.fresh_block(one, size, points)
             flipped = torch.as_tensor(flips.random(size) < label_noise, device=labels.device)
             output = torch.where(flipped, -labels, labels) * evaluate(tokens, v[r : r + 1], p[r : r + 1]).output
-            # An output of exactly zero is half an error.
-            wrong += (output < 0).sum().item() + 0.5 * (output == 0).sum().item()
+            # An output of exactly zero is half an error; what is no number is neither right nor wrong.
+            wrong += torch.where(output.isnan(), torch.nan, (output < 0) + 0.5 * (output == 0)).sum().item()
         shares.append(wrong / count)
     value = torch.tensor(shares, dtype=v.dtype, device=v.device)
     return Estimate(value, torch.sqrt(value * (1 - value) / count))

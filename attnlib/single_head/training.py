@@ -21,6 +21,7 @@ from dataclasses import dataclass
 import torch
 
 from attnlib import checks
+from attnlib.divergence import require_finite
 from attnlib.kernels.batches import in_batches
 from attnlib.kernels.heads import Call, advance
 from attnlib.single_head.law import Sample
@@ -128,6 +129,7 @@ def gradient_descent(
 
     Raises:
         ValueError: a bad argument, before any work.
+        TrainingDiverged: a recorded number is not finite (`attnlib.divergence`).
 
     Source:
         arXiv 2410.07746 (both parameters move at once, from zero).
@@ -172,6 +174,7 @@ def gram_descent(
 
     Raises:
         ValueError: a bad argument, before any work.
+        TrainingDiverged: a recorded number is not finite.
 
     Source:
         derived in `book/single_head_theory`; equality with `gradient_descent` is a test.
@@ -185,7 +188,7 @@ def gram_descent(
         raise ValueError(f"dtype must be torch.float32 or torch.float64; got {dtype!r}")
     start = _one_head(sample, start)
     plan = _checked(sample, step_size, steps, attention_step_size=attention_step_size, start=start, record=record)
-    return (_with_vectors(plan) if sample.law.tokens != 2 else _in_gram_space(plan, dtype)).single()
+    return _finite(sample, _with_vectors(plan) if sample.law.tokens != 2 else _in_gram_space(plan, dtype)).single()
 
 
 def train_heads(
@@ -219,6 +222,7 @@ def train_heads(
     Raises:
         ValueError: a bad argument, before any work: among them a rule that does not commute with rotations on a sample in reduced
             coordinates, and a map without a derivative at 0 where training starts there.
+        TrainingDiverged: a recorded number is not finite.
 
     Source:
         derived in `book/open_questions_theory`; for one softmax head this is `gradient_descent`.
@@ -239,7 +243,12 @@ def train_heads(
             'method must be "vectors" or "auto" here; got "gram", which needs two tokens, no windows and a rule that commutes '
             f"with rotations: T = {sample.law.tokens}, {attention_map.name}, {rule.name}"
         )
-    return (_in_gram_space if can and method != "vectors" else _with_vectors)(plan)
+    return _finite(sample, (_in_gram_space if can and method != "vectors" else _with_vectors)(plan))
+
+
+def _finite(sample: Sample, path: Trajectory) -> Trajectory:
+    require_finite(path.steps, sample.first_run, path.v.flatten(2), path.p.flatten(2), path.margins)
+    return path
 
 
 # --- the arguments, checked -------------------------------------------------------------------------------------------

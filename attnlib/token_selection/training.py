@@ -17,6 +17,7 @@ from dataclasses import dataclass, fields
 import torch
 
 from attnlib import checks
+from attnlib.divergence import require_finite
 from attnlib.kernels import token_selection
 from attnlib.kernels.batches import in_batches
 from attnlib.kernels.token_selection import reference
@@ -249,6 +250,7 @@ def train(
 
     Raises:
         ValueError: a bad argument, before any work.
+        TrainingDiverged: a recorded number is not finite (`attnlib.divergence`).
 
     Source:
         derived in `book/token_selection_theory`; the loss and the full batch are those of arXiv 2409.17625.
@@ -274,7 +276,11 @@ def train(
         device=gram.kernel.device,
         largest=_CHUNK if gram.kernel.device.type == "cpu" else None,
     )
-    return join_runs(parts)
+    path = join_runs(parts)
+    require_finite(
+        path.steps, path.first_run, path.scores, path.direction_on_signals, path.direction_norm_squared[..., None]
+    )
+    return path
 
 
 def checked_steps(

@@ -86,8 +86,10 @@ def test_equal_rows_are_one_constraint_and_scale_moves_nothing():
     np.testing.assert_allclose(found.weights, [1 / 3, -1 / 2])
     np.testing.assert_allclose(found.multipliers, [1 / 18, 1 / 18, 1 / 4])
     assert found.margin == pytest.approx(1 / math.sqrt(1 / 9 + 1 / 4))
-    tiny = hard_margin(rows * 1e-9, labels)
-    np.testing.assert_allclose(tiny.weights, found.weights * 1e9, rtol=1e-10)
+    for unit in (1e-150, 1e-9, 1e155, 1e300):
+        np.testing.assert_allclose(hard_margin(rows * unit, labels).weights * unit, found.weights, rtol=1e-10)
+    with pytest.raises(ValueError, match="rows must not be so small"):
+        hard_margin(rows * 1e-160, labels)
 
 
 # --- selections and the threshold ------------------------------------------------------------------------------------------

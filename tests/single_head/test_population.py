@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from attnbook.single_head.error_bound import log10_error_bound
+from attnlib.divergence import TrainingDiverged
 from attnlib.single_head.law import SignalNoiseLaw
 from attnlib.single_head.population import (
     clean_error_conditioned,
@@ -16,7 +17,7 @@ from attnlib.single_head.population import (
     noisy_error,
     scores_of_fresh_data,
 )
-from attnlib.single_head.training import gradient_descent
+from attnlib.single_head.training import gradient_descent, gram_descent
 
 
 def _trained(n, d, rho, eta, step_size, seed=0, runs=1, steps=2, **kwargs):
@@ -210,6 +211,35 @@ def test_steps_that_are_never_reached_have_no_error_and_nothing_is_nan():
         score = torch.exp(s.logit[r, k] - s.omega[r, k] * t) * s.value[r, k] + s.along[r, k] * t
         assert score.min() > 0
     assert error.isneginf().any()
+
+
+@pytest.mark.parametrize("factor", [5e-324, 1e-300, 1e-160, 1e-20, 3.0, 1e20, 1e160, 1e300])
+def test_the_unit_of_v_changes_no_error(factor):
+    """sign f is the same for v and c v; and where a number of v is no longer there (5e-324), no error is invented."""
+    sample, v, p = _trained(200, 40_000, 30.0, 0.05, 0.025, seed=3, runs=3)
+    exact, small = log10_clean_error(v, p, sample, per_class=True), v.abs().max() * factor < 1e-300
+    scaled = log10_clean_error(v * factor, p, sample, per_class=True)
+    assert scaled.isfinite().all()
+    assert small or torch.allclose(scaled, exact, rtol=1e-12)
+    weak = 0.02 * p  # attention near one half: errors that can be counted
+    counted = [clean_error_sampled(x, weak, sample, 2000).value for x in (v, v * factor)]
+    assert small or torch.equal(*counted)
+
+
+def test_what_is_no_number_has_no_error():
+    sample, v, p = _trained(20, 400, 5.0, 0.1, 0.1, runs=3)
+    v[1, 0] = torch.nan
+    counted, exact = clean_error_sampled(v, p, sample, 50), log10_clean_error(v, p, sample)
+    for found in (counted.value, counted.standard_error, exact):
+        assert found.isnan().tolist() == [False, True, False]
+
+
+@pytest.mark.parametrize("train", [gradient_descent, gram_descent])
+def test_a_training_that_diverges_says_so(train):
+    sample = SignalNoiseLaw(20, 400, 30.0, 0.3).draw(0, 3, first_run=7)
+    with pytest.raises(TrainingDiverged, match=r"run 7 is not finite at step 2, .*: take a smaller step_size") as told:
+        train(sample, 1e300, 6, record=[0, 1, 2, 4])
+    assert (told.value.step, told.value.run) == (2, 7)
 
 
 SAMPLE, V, P = _trained(5, 20, 2.0, 0.0, 0.1, runs=2)

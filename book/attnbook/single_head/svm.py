@@ -72,7 +72,7 @@ def hard_margin(rows: Floats, labels: Floats, *, tolerance: float = 1e-8, max_it
         w with its multipliers and the largest residual, float64.
 
     Raises:
-        ValueError: arguments of the wrong shape or outside their range.
+        ValueError: arguments of the wrong shape or outside their range, or rows so small that a multiplier overflows.
         NotSeparable: no vector satisfies the constraints; the proof is checked.
         NotConverged: the answer does not pass the optimality conditions.
 
@@ -96,9 +96,12 @@ def hard_margin(rows: Floats, labels: Floats, *, tolerance: float = 1e-8, max_it
     place = np.array([first.setdefault(row.tobytes(), len(first)) for row in signed])
     copies = np.bincount(place)
     points = signed[np.unique(place, return_index=True)[1]]
-    scale = float((points**2).sum(1).mean())
-    if scale == 0:
+    if not points.any():
         raise NotSeparable("not separable: every selected vector is zero")
+    # By a power of two first: whatever the unit of the rows, their squares neither vanish nor overflow, and no digit changes.
+    unit = math.ldexp(1.0, math.frexp(np.abs(points).max())[1] - 1)
+    points = points / unit
+    scale = float((points**2).sum(1).mean())
     points = points / math.sqrt(scale)
     gram = points @ points.T
     # In high dimension nearly every sample is a support vector: start from all of them. What satisfies the KKT conditions is
@@ -116,8 +119,14 @@ def hard_margin(rows: Floats, labels: Floats, *, tolerance: float = 1e-8, max_it
             f"the solver's answer must satisfy the KKT conditions to {tolerance:g}; got {residual:.2g}: "
             "are two constraints nearly contradictory?"
         )
-    weights = (alpha @ points) / math.sqrt(scale)
-    return MaxMargin(weights, (alpha / copies)[place] / scale, residual)
+    with np.errstate(over="ignore"):
+        weights = (alpha @ points) / math.sqrt(scale) / unit
+        multipliers = (alpha / copies)[place] / scale / unit / unit
+    if not (np.isfinite(weights).all() and np.isfinite(multipliers).all()):
+        raise ValueError(
+            f"rows must not be so small; the multipliers of rows of size {unit:.2g} are beyond double precision"
+        )
+    return MaxMargin(weights, multipliers, residual)
 
 
 def _solve(quadratic: Floats, linear: Floats, max_iterations: int, *, on_simplex: bool = False) -> Any:
