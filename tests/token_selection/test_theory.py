@@ -5,6 +5,8 @@ import math
 import numpy as np
 import pytest
 import torch
+from scipy.integrate import solve_ivp
+from scipy.special import expit, softmax
 
 from attnbook.token_selection import theory
 from attnbook.token_selection.dynamics.growth import growth
@@ -300,3 +302,39 @@ def test_accuracy_of_the_constructed_direction_on_vectors(strength):
 def test_refusals(call, error, message):
     with pytest.raises(error, match=message):
         call()
+
+
+@pytest.mark.parametrize(("r", "limit", "prediction"), [(10, 1041, 971), (200, 23834, 16262)])
+def test_the_limit_and_the_prediction_are_two_things_and_the_chapter_has_both(r, limit, prediction):
+    """When half of the flipped samples are fitted, in the theorem's unit: by this test's own equations, and by `mean_field`."""
+    n, T, rho, eta, mu, m = 20, 8, 0.1, 0.2, 100.0, 1 / 3
+    d = n * mu**2 / r
+    share, value = np.zeros(T), np.zeros(T)
+    share[:3], value[:3] = (1, rho, rho), np.array([1, -rho, rho]) / math.sqrt(2)
+    values, weight = np.stack([value, -value]), np.array([1 - eta, eta])
+
+    def scores(own, grows):  # without sqrt(lambda), then lambda
+        own = own.reshape(2, T)
+        signal = r / 2 * (weight @ (own @ share))
+        norm = n / d * (weight @ (own**2).sum(1)) + 2 * (signal / mu) ** 2
+        factor = math.sqrt(m + norm if grows else m)
+        s = softmax(factor * (own + signal * share), axis=1)
+        mean = (s * values).sum(1, keepdims=True)
+        return factor, s * (values - mean) * expit(-mean), mean[1, 0]
+
+    for grows, expected in ((False, limit), (True, prediction)):
+
+        def rate(log_time, own, grows=grows):
+            factor, force, _ = scores(own, grows)
+            return math.exp(log_time) * factor * force.ravel()
+
+        def fitted(_, own, grows=grows):
+            return scores(own, grows)[2]
+
+        fitted.terminal = True
+        path = solve_ivp(rate, (-12, 12), np.zeros(2 * T), events=fitted, method="LSODA", rtol=1e-8, atol=1e-10)
+        assert n / d * mu**2 * m * math.exp(path.t_events[0][0]) == pytest.approx(expected, rel=1e-3)
+        one = TokenLaw(n, round(d), T, mu, rho, label_noise=eta)
+        unit = 1 / (mu**2 * m)  # steps of size 1 in one unit of the theorem
+        book = mean_field(one, 1.0, finite_size=grows, until=lambda now: now.margins[1] > 0, largest_move=0.02)
+        assert book.crossing(book.margins[:, 1], 0.0) / unit == pytest.approx(expected, rel=1e-3)

@@ -7,9 +7,9 @@ token t, $a_t$ its coefficient of signal (1, rho, ..., rho, 0, ...), $y_t$ its v
 $$ z_t = e_t + a_t S, \qquad S = \tfrac r2\sum_{\text{kinds}} w\sum_t a_te_t, \qquad
    \dot e_t = \tfrac{\alpha\sigma_\varepsilon^2d\,|\nu||\mu|}{n}\,\lambda\;\sigma(-Yf)\,s_t\Bigl(y_t-\sum_us_uy_u\Bigr), $$
 
-over the two kinds (clean, weight $1-\eta$; flipped, weight $\eta$). $S = v\cdot\mu$ is the score of a bare signal. In the limit
-$\lambda=m:=\sigma_w^2d$. At finite d, with start $p_0=0$, the growth of $p$ is included: with $e=\sqrt{\lambda}\,\tilde e$ (and so
-for S), $\lambda=m+|p|^2$ and
+over the two kinds (clean, weight $1-\eta$; flipped, weight $\eta$). $S = v\cdot\mu$ is the score of a bare signal. The *orthogonal-noise
+limit* has $\lambda=m:=\sigma_w^2d$ (`finite_size=False`). The *orthogonal-noise prediction* is for finite d and a start $p_0=0$, with the
+growth of $p$ (`finite_size=True`): with $e=\sqrt{\lambda}\,\tilde e$ (and so for S), $\lambda=m+|p|^2$ and
 
 $$ |p|^2=\tfrac{n}{\sigma_\varepsilon^2d}\sum_{\text{kinds}}w\sum_t\tilde e_t^2+2\tilde S^2/|\mu|^2, $$
 
@@ -33,7 +33,7 @@ CLEAN, FLIPPED = 0, 1
 
 @dataclass(frozen=True)
 class Moment:
-    """The orthogonal-noise prediction at one time."""
+    """The orthogonal-noise prediction, or limit, at one time."""
 
     time: float  # in gradient steps, not necessarily whole
     scores: Floats  # (2, T), clean and flipped
@@ -102,7 +102,7 @@ def mean_field(
         step_size: alpha > 0; time is counted in gradient steps.
         weight_scale: sigma_w^2 d > 0. The start is p_0 = 0.
         horizon: last time, > 0. until: stop at the first moment for which it is true. One of the two must end the path.
-        finite_size: include the growth of |p| (True), or take the limit d -> infinity (False).
+        finite_size: the prediction, with the growth of |p| (True), or the limit d -> infinity (False).
         largest_move: the most that any score moves in one step of the integrator.
         at_most: most steps of the integrator.
 
