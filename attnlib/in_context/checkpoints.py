@@ -1,7 +1,7 @@
 """Trainings on disk: tensors in a safetensors file, settings in its header, and a JSON copy of the settings for people.
 
-A file is written aside and renamed, so there is always one whole checkpoint. The header carries a checksum of the tensors: a
-damaged file is refused, not resumed. Needs safetensors (extra `training`).
+A file is written aside and renamed, so there is always one whole checkpoint. One checksum seals all that is read back, tensors and
+settings: a file that differs in a bit is refused, not resumed. Needs safetensors (extra `training`).
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from attnlib.extras import extra
 
 __all__ = ["VERSION", "CheckpointError", "read_checkpoint", "write_checkpoint"]
 
-VERSION = 1
+VERSION = 2
 _KIND = "attnlib in-context training"
 
 
@@ -29,8 +29,9 @@ class CheckpointError(ValueError):
     """A checkpoint that cannot be used; the message says why and what to do."""
 
 
-def _checksum(tensors: Mapping[str, NDArray[Any]]) -> str:
-    digest = hashlib.sha256()
+def _checksum(tensors: Mapping[str, NDArray[Any]], record: Mapping[str, Any]) -> str:
+    sealed = {name: value for name, value in record.items() if name != "sha256"}
+    digest = hashlib.sha256(json.dumps(sealed, sort_keys=True).encode())
     for name in sorted(tensors):
         array = np.ascontiguousarray(tensors[name])
         digest.update(f"{name} {array.dtype} {array.shape}\n".encode())
@@ -47,7 +48,8 @@ def write_checkpoint(path: Path, tensors: Mapping[str, NDArray[Any]], settings: 
         from safetensors.numpy import save
 
     path = _path(path)
-    record = {"kind": _KIND, "version": VERSION, "sha256": _checksum(tensors), **settings}
+    record = {**settings, "kind": _KIND, "version": VERSION}
+    record["sha256"] = _checksum(tensors, record)
     arrays = {name: np.ascontiguousarray(value) for name, value in tensors.items()}
     _write_whole(path, save(arrays, {"settings": json.dumps(record, sort_keys=True)}))
     _write_whole(path.with_suffix(".json"), (json.dumps(record, indent=2, sort_keys=True) + "\n").encode())
@@ -79,7 +81,7 @@ def read_checkpoint(path: Path) -> tuple[Arrays, dict[str, Any]]:
         settings = json.loads(header.get("settings", "{}"))
     except (SafetensorError, OSError, ValueError) as error:
         raise CheckpointError(f"checkpoint {path.name!r} is damaged ({error}): delete it and train again") from None
-    if settings.get("kind") != _KIND:
+    if not isinstance(settings, dict) or settings.get("kind") != _KIND:
         raise CheckpointError(
             f"checkpoint {path.name!r} was not written by a training of this package: choose another file"
         )
@@ -87,11 +89,11 @@ def read_checkpoint(path: Path) -> tuple[Arrays, dict[str, Any]]:
         raise CheckpointError(
             f"checkpoint {path.name!r} has version {settings.get('version')!r}, this package reads {VERSION}: train again"
         )
-    if settings.pop("sha256") != _checksum(tensors):
+    if settings.get("sha256") != _checksum(tensors, settings):
         raise CheckpointError(
-            f"checkpoint {path.name!r} is damaged (its tensors do not match their checksum): delete it"
+            f"checkpoint {path.name!r} is damaged (its content does not match its checksum): delete it and train again"
         )
-    return tensors, settings
+    return tensors, {name: value for name, value in settings.items() if name != "sha256"}
 
 
 def _path(path: Path) -> Path:

@@ -242,7 +242,7 @@ def load_history(path: Path) -> History:
     """The finished training in a checkpoint. Raises CheckpointError for a damaged, foreign or unfinished one."""
     tensors, settings = read_checkpoint(Path(path))
     experiment = _experiment_of(settings, Path(path))
-    state = _State(experiment, settings["engine"], settings["step"], tensors)
+    state = _State(experiment, *_progress_of(settings, experiment, Path(path)), tensors)
     if state.step < experiment.steps:
         raise CheckpointError(
             f"checkpoint {Path(path).name!r} holds {state.step} of {experiment.steps} steps: train it to its end first"
@@ -266,6 +266,17 @@ def _experiment_of(settings: dict[str, Any], path: Path) -> Experiment:
         return Experiment.from_record(settings["experiment"])
     except (KeyError, TypeError, ValueError) as error:
         raise CheckpointError(f"checkpoint {path.name!r} describes no experiment of this version ({error})") from None
+
+
+def _progress_of(settings: dict[str, Any], experiment: Experiment, path: Path) -> tuple[str, int]:
+    """Implementation and step. A file of somebody else's making may be sealed and say anything."""
+    engine, step = settings.get("engine"), settings.get("step")
+    if not isinstance(engine, str) or type(step) is not int or not 0 <= step <= experiment.steps:
+        told = f"engine {engine!r} and step {step!r}"
+        raise CheckpointError(
+            f"checkpoint {path.name!r} must say who trained it, and a step of 0 ... {experiment.steps}; got {told}"
+        )
+    return engine, step
 
 
 def made_with() -> dict[str, Any]:
@@ -323,12 +334,13 @@ class _State:
                 raise CheckpointError(
                     f"checkpoint {path.name!r}: {name} must be {value.dtype} {value.shape}; got {got}: was it trained in another dtype?"
                 )
-        if settings["engine"] != implementation:
+        engine, step = _progress_of(settings, experiment, path)
+        if engine != implementation:
             raise CheckpointError(
-                f"checkpoint {path.name!r} was trained by the {settings['engine']} implementation, "
+                f"checkpoint {path.name!r} was trained by the {engine} implementation, "
                 f"this is {implementation}: the end would not be identical"
             )
-        return _State(experiment, implementation, settings["step"], {name: tensors[name].copy() for name in fresh})
+        return _State(experiment, implementation, step, {name: tensors[name].copy() for name in fresh})
 
     def advance(self, device: torch.device, threads: int | None) -> int:
         """Steps until the next record or the next multiple of 10 000; returns how many. The state changes at the end only."""
@@ -391,7 +403,7 @@ class _State:
 
     def as_checkpoint(self) -> tuple[Arrays, dict[str, Any]]:
         settings = {"experiment": self.experiment.as_record(), "engine": self.implementation, "step": self.step}
-        return self.tensors, settings | made_with() | self.about
+        return self.tensors, settings | made_with() | {"about": self.about}
 
     def history(self) -> History:
         t = self.tensors

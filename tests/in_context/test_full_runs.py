@@ -36,7 +36,7 @@ def test_stored_runs_are_the_authors_setting(heads: int) -> None:
     assert history.omega.shape == (RUNS, len(history.steps), heads)
     assert torch.isfinite(history.circuits.key_query).all()
     settings = read_checkpoint(path_of(f"heads_{heads}"))[1]
-    assert settings["command"] == f"python -m attnlib train heads_{heads}"
+    assert settings["about"]["command"] == f"python -m attnlib train heads_{heads}"
     assert {"attnlib", "numba", "numpy", "python", "torch"} <= set(settings["versions"])
     assert path_of(f"heads_{heads}").stat().st_size < 1_500_000
 
@@ -74,7 +74,7 @@ def test_the_command_trains_and_resumes(tmp_path, capsys) -> None:
     assert attnlib_main(["train", "heads_1", "heads_2", "--runs", "2", "--steps", "12", "-o", str(tmp_path)]) == 0
     first = path_of("heads_2", tmp_path).read_bytes()
     history = load_history(path_of("heads_2", tmp_path))
-    assert read_checkpoint(path_of("heads_2", tmp_path))[1]["command"] == "python -m attnlib train heads_2"
+    assert read_checkpoint(path_of("heads_2", tmp_path))[1]["about"]["command"] == "python -m attnlib train heads_2"
     assert history.experiment == experiment(2, 2, 12)
     assert main(["heads_2", "--runs", "2", "--steps", "12", "-o", str(tmp_path)]) == 0
     assert path_of("heads_2", tmp_path).read_bytes() == first

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from attnlib.in_context import training
-from attnlib.in_context.checkpoints import CheckpointError, write_checkpoint
+from attnlib.in_context.checkpoints import CheckpointError, read_checkpoint, write_checkpoint
 from attnlib.in_context.circuits import circuits_of
 from attnlib.in_context.experiment import Experiment
 from attnlib.in_context.model import HeadWeights, attend, initial_weights
@@ -203,13 +203,13 @@ def test_checkpoints_that_cannot_be_used(tmp_path) -> None:
     damaged = bytearray(content)
     damaged[-3] ^= 1
     path.write_bytes(damaged)
-    with pytest.raises(CheckpointError, match="do not match their checksum"):
+    with pytest.raises(CheckpointError, match="does not match its checksum"):
         load_history(path)
     path.write_bytes(content[:-20])
     with pytest.raises(CheckpointError, match="is damaged"):
         load_history(path)
-    path.write_bytes(content.replace(b'\\"version\\": 1', b'\\"version\\": 7'))
-    with pytest.raises(CheckpointError, match="has version 7, this package reads 1"):
+    path.write_bytes(content.replace(b'\\"version\\": 2', b'\\"version\\": 7'))
+    with pytest.raises(CheckpointError, match="has version 7, this package reads 2"):
         load_history(path)
     path.write_bytes(content.replace(b"attnlib in-context training", b"something else of same len"[:27].ljust(27)))
     with pytest.raises(CheckpointError, match="was not written by a training"):
@@ -219,6 +219,40 @@ def test_checkpoints_that_cannot_be_used(tmp_path) -> None:
     for wrong in (tmp_path / "run.pth", tmp_path / "nowhere" / "run.safetensors"):
         with pytest.raises(ValueError, match=r"checkpoint must be a .safetensors file in a folder that exists"):
             train(SMALL, implementation="reference", checkpoint=wrong)
+
+
+@pytest.mark.parametrize("change", [lambda byte: byte ^ 1, lambda byte: byte ^ 32, lambda byte: 255 - byte])
+def test_no_byte_of_a_checkpoint_can_change_a_result(tmp_path, change) -> None:
+    path = tmp_path / "run.safetensors"
+    tensors = {"loss": np.array([0.5, np.nan]), "weights": np.arange(3, dtype=np.float32)}
+    write_checkpoint(path, tensors, {"step": 20, "engine": "compiled", "about": {"step": "5"}})
+    whole, content = read_checkpoint(path), path.read_bytes()
+    assert whole[1]["step"] == 20
+    refused = 0
+    for place, byte in enumerate(content):
+        path.write_bytes(content[:place] + bytes([change(byte)]) + content[place + 1 :])
+        try:
+            found = read_checkpoint(path)
+        except CheckpointError:
+            refused += 1
+            continue
+        assert found[1] == whole[1]  # a space became another white space
+        assert all(np.array_equal(found[0][name], value, equal_nan=True) for name, value in tensors.items())
+    assert len(content) - refused < 10
+
+
+@pytest.mark.parametrize("wrong", [{"step": 7}, {"step": -1}, {"step": 3.0}, {"step": None}, {"engine": 3}])
+def test_a_sealed_file_that_says_the_impossible_is_refused(tmp_path, wrong: dict) -> None:
+    path = tmp_path / "run.safetensors"
+    train(SMALL.replace(steps=5), implementation="reference", checkpoint=path)
+    tensors, settings = read_checkpoint(path)
+    write_checkpoint(path, tensors, settings | wrong)
+    for use in (
+        lambda: load_history(path),
+        lambda: train(SMALL.replace(steps=5), implementation="reference", checkpoint=path),
+    ):
+        with pytest.raises(CheckpointError, match=r"and a step of 0 \.\.\. 5; got engine"):
+            use()
 
 
 def test_a_failed_write_leaves_the_old_checkpoint(tmp_path, monkeypatch) -> None:
