@@ -37,8 +37,9 @@ BARE = {
     SHOWN: """
         in_context/02_training: loss_final
         in_context/03_circuits: off_diagonal_largest omega_live
-        open_questions/04_noise_laws: effective_over_d_spike largest_gap_light_tails
+        open_questions/04_noise_laws: largest_gap_light_tails
         open_questions/05_more_classes_and_layers: fates_by_flow fates_by_margin
+        open_questions/10_noise_in_the_long_run: effective_over_d_spike
         reruns/01_one_run_many_runs: benign_share_at_twice_the_best best_signal_norm best_step_at_twice_the_best
             sweep_standard_error log10_clean_error_median_at_twice_the_best log10_clean_error_median_there
             single_log10_clean_error_mean sweep_log10_clean_error_mean sweep_log10_clean_error_median

@@ -10,7 +10,7 @@ import torch
 from attnbook.open_questions.attention_maps.claims import CLAIMS as MAPS
 from attnbook.open_questions.many_heads.claims import CLAIMS as HEADS
 from attnbook.open_questions.more_classes.claims import CLAIMS as CLASSES
-from attnbook.open_questions.noise_laws.claims import CLAIMS as NOISE
+from attnbook.open_questions.noise_laws.claims_long import CLAIMS as NOISE
 from attnbook.open_questions.optimisers.claims import CLAIMS as OPTIMISERS
 from attnbook.open_questions.optimisers.claims_trap import TRAP_CLAIMS
 from tests.worlds import worlds

@@ -9,6 +9,7 @@ import torch
 from scipy import stats
 
 from attnbook.open_questions.noise_laws.claims import CLAIMS, NoiseStudy, _with_points, noise_study
+from attnbook.open_questions.noise_laws.claims_long import CLAIMS as LONG
 from attnbook.open_questions.noise_laws.covariance import AutoRegressive, Covariance, Spiked
 from attnbook.open_questions.noise_laws.laws import NoiseLaw
 from attnbook.open_questions.noise_laws.long_runs import (
@@ -17,6 +18,7 @@ from attnbook.open_questions.noise_laws.long_runs import (
     norms_only,
     radial_fates,
 )
+from attnbook.open_questions.noise_laws.long_study import LongNoiseStudy, long_noise_study
 from attnbook.open_questions.noise_laws.parts import RadialT
 from attnbook.open_questions.noise_laws.study import claim_matrix, error_rows
 from attnbook.open_questions.noise_laws.traces import two_level
@@ -51,12 +53,11 @@ def correlated():
 
 
 @pytest.fixture(scope="module")
-def study(radial):
+def study():
     """The parts of the page's study that the tests below look at."""
     rows = error_rows(60, 1000, 0.1, 0.25, draws=10, points=2000)
     return NoiseStudy(
         strengths=(0.5, 4.5), rows=rows, matrix=claim_matrix(rows, 0.25), rates={}, small=[], large=[], spike=None,
-        radial=radial, correlated={}, avoiding=[], meeting=[],
     )  # fmt: skip
 
 
@@ -125,6 +126,7 @@ def test_correlated_fates_against_the_exact_svm_and_draws_at_that_norm(correlate
         (lambda: noise_study(points=1), "points must be"),
         (lambda: noise_study(step=0.0), "step must be"),
         (lambda: noise_study(strengths=(4.5, 0.5)), "strengths must be two values"),
+        (lambda: long_noise_study(draws=3), "draws must be"),
         (lambda: radial_fates(2.0, (1.0,)), "freedom must be > 2"),
         (lambda: radial_fates(3.0, (1.0,), draws=0), "draws must be"),
         (lambda: radial_fates(3.0, (-1.0,)), "x must be"),
@@ -144,9 +146,9 @@ def test_a_study_with_gaussian_rows_only_fails_the_claims_that_need_other_laws(s
     assert CLAIMS["Q31"].check(replace(study, rows=plain)).as_expected
 
 
-def test_a_study_without_classes_near_the_threshold_has_nothing_to_say(study):
-    far = replace(study.radial[3.0], harmonic=np.full_like(study.radial[3.0].harmonic, 2.0))
-    check = CLAIMS["Q34b"].check(replace(study, radial={**study.radial, 3.0: far}))
+def test_a_study_without_classes_near_the_threshold_has_nothing_to_say(radial):
+    far = replace(radial[3.0], harmonic=np.full_like(radial[3.0].harmonic, 2.0))
+    check = LONG["Q34b"].check(LongNoiseStudy({3.0: far}, {}, [], []))
     assert check.verdict == Verdict.OUTSIDE
     assert "these draws have none" in check.violated
 

@@ -57,7 +57,7 @@ def shrinking_gap() -> float:
     return gap(100, 2000) / gap(400, 8000)
 
 
-@exercise("04-noise-laws/2", "The threshold $\\rho^2|C_k|/d$ for $\\nu = 5$.", 2)
+@exercise("10-noise-in-the-long-run/1", "The threshold $\\rho^2|C_k|/d$ for $\\nu = 5$.", 2)
 def harmonic_threshold() -> float:
     # R^2 = (nu - 2) / chi^2_nu has mean one; noise tokens enter by the mean of 1 / R^2 = E chi^2_nu / (nu - 2).
     nu = 5
@@ -67,7 +67,7 @@ def harmonic_threshold() -> float:
     return 1 / (mean_chi_square / (nu - 2))
 
 
-@exercise("04-noise-laws/3", "$D$ in this limit for $d = 2000$ and $n = 100$.", 3)
+@exercise("10-noise-in-the-long-run/2", "$D$ in this limit for $d = 2000$ and $n = 100$.", 3)
 def effective_dimension_with_a_spike() -> float:
     n, d = 100, 2000
     spectrum = Spiked(1e12).eigenvalues(d)

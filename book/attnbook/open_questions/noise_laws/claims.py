@@ -1,4 +1,4 @@
-r"""Claims Q31-Q34 and Q71-Q79: what other noise laws change, after two steps and in the long run."""
+r"""Claims Q31-Q33, Q71-Q75 and Q79: what other noise laws change after two steps."""
 
 import math
 from collections.abc import Sequence
@@ -7,15 +7,6 @@ from dataclasses import dataclass, replace
 import numpy as np
 import torch
 
-from attnbook.open_questions.judging import mean_share, per_draw, tensor
-from attnbook.open_questions.noise_laws.covariance import AutoRegressive, Covariance, Spiked
-from attnbook.open_questions.noise_laws.long_runs import (
-    CorrelatedFates,
-    RadialFates,
-    correlated_fates,
-    late_phase,
-    radial_fates,
-)
 from attnbook.open_questions.noise_laws.parts import Sparse, StudentT
 from attnbook.open_questions.noise_laws.rate import RateRow, gap_slope, universality_gaps
 from attnbook.open_questions.noise_laws.study import ErrorRow, broken, claim_matrix, error_rows
@@ -25,26 +16,20 @@ from attnbook.open_questions.noise_laws.traces import (
     default_covariances,
     spike_draws,
     trace_rows,
-    two_level,
 )
-from attnbook.single_head.long_run import Course
 from attnlib import checks
 from bookkit.claims import Check, ClaimSet, Source
 from bookkit.rules import (
     LEVEL,
     Evidence,
-    NothingToMeasure,
     agrees,
     both,
     mean_within,
     statistic_within,
     student,
-    within,
 )
 
 CLAIMS = ClaimSet("open_questions")
-TARGETS = (0.6, 0.8, 0.9, 1.0, 1.1, 1.25, 1.6, 2.0)  # expected x_h of the runs with heavy radial tails
-_XS = (0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0, 1.15, 1.3, 1.6, 2.2)  # rho^2 n / 2d of the runs with correlated noise
 RADIAL = ("radial t10", "radial t5", "radial t3")
 CORRELATED = ("AR(1) .5", "AR(1) .9", "spike 50", "spike 500")
 
@@ -60,10 +45,6 @@ class NoiseStudy:
     small: list[TraceRow]  # n = 60, d = 4000, eta = 0, n SNR^2 = 1, step n/5d
     large: list[TraceRow]  # the same with step 5n/d
     spike: SpikeDraws  # the same, step n/5d, spike 200
-    radial: dict[float, RadialFates]  # freedom -> n = 200, d = 40000, eta = 0
-    correlated: dict[str, CorrelatedFates]  # n = 100, d = 20000, eta = 0
-    avoiding: list[Course]  # n = 100, d = 20000, eta = 0.05, rho = 10 and 30
-    meeting: list[Course]  # the same draws, noise not projected off the signals
 
 
 def noise_study(
@@ -77,9 +58,8 @@ def noise_study(
         raise ValueError(f"strengths must be two values of n SNR^2, the smaller first; got {strengths!r}")
     step_size = checks.positive_number("step", step) * n / d
     rows = error_rows(n, d, label_noise, step_size, strengths=strengths, draws=draws, points=points, seed=seed)
-    small, wide = (60, 4000), 20_000
+    small = 60, 4000
     covariances = default_covariances(small[1])
-    avoiding, meeting = late_phase(100, wide, (10.0, 30.0), 0.05, 0.025, 3000, draws=10, seed=seed)
     return NoiseStudy(
         strengths=strengths,
         rows=rows,
@@ -92,18 +72,6 @@ def noise_study(
         small=trace_rows(covariances, *small, 0.2 * small[0] / small[1], 1.0, draws=10, seed=seed),
         large=trace_rows(covariances, *small, 5 * small[0] / small[1], 1.0, draws=10, seed=seed),
         spike=spike_draws(200.0, *small, 0.2 * small[0] / small[1], 1.0, draws=200, seed=seed),
-        radial={freedom: radial_fates(freedom, TARGETS, seed=seed, svm=freedom == 3) for freedom in (3.0, 5.0, 10.0)},
-        correlated={
-            name: correlated_fates(covariance, _XS, d=wide, draws=5, seed=seed)
-            for name, covariance in {
-                "white": Covariance(),
-                "AR(1) .9": AutoRegressive(0.9),
-                "spike d": Spiked(float(wide)),
-                "half tr Σ": two_level(wide, 0.5, 1.0),
-            }.items()
-        },
-        avoiding=avoiding,
-        meeting=meeting,
     )
 
 
@@ -288,135 +256,6 @@ def one_gaussian(study: NoiseStudy, constant: float) -> Evidence:
     square = agrees(spike.zeta**2, 1.0, level=LEVEL / 2)
     predicted = spike.from_zeta if constant else spike.one_power
     return both(square, agrees(spike.log10_error, predicted, allowance=0.05, allowance_text=text, level=LEVEL / 2))
-
-
-# --- long training ---------------------------------------------------------------------------------------------------------
-
-
-@CLAIMS.claim("Q34", wrong=0.0, source=Source.MEASURED, box="thm-open-noise-harmonic")
-def harmonic_threshold(study: NoiseStudy, constant: float) -> Evidence:
-    r"""heavy radial tails: the harmonic rule holds away from its threshold
-    $\eta = 0$, $\nu = 3$, $n = 200$, $d = 40000$: at expected $x_h = 1.6$ and $0.8$ both classes end where the rule $x_h > 1$ says, on
-    their signal at $1.6$ and on their noise at $0.8$, in at least 70 % of the draws of each
-    wrong: the arithmetic rule ρ²|C| > d"""
-    fates = study.radial[3.0]
-    rule = fates.harmonic if constant else fates.arithmetic
-    right = [per_draw([((rule > 1) == fates.on_signal)[fates.at(target)]]) for target in (0.8, 1.6)]
-    words = "share of classes right"
-    parts = [within(shares, low=1.0, quantity=words, share=0.7, level=LEVEL / 2) for shares in right]
-    return replace(both(*parts), numbers={"share": torch.cat(right).mean().item()})
-
-
-@CLAIMS.claim("Q34b", wrong=0.0, source=Source.MEASURED, box="thm-open-noise-harmonic", uses="Q34")
-def heavy_tail_trap(study: NoiseStudy, constant: float) -> Evidence:
-    r"""near the harmonic threshold gradient descent is not maximum margin
-    $\nu = 3$, classes with own $x_h$ in $[1.05, 1.3]$, the same draws: the exact SVM puts a mean fraction of at least 0.95 of them on their
-    signal, gradient descent at most 0.6, although no label is flipped
-    wrong: SVM and gradient descent exchanged"""
-    fates = study.radial[3.0]
-    near = (fates.harmonic >= 1.05) & (fates.harmonic <= 1.3)
-    if not near.any():
-        raise NothingToMeasure("needs a class with x_h in [1.05, 1.3]; these draws have none")
-    svm, descent = (fates.svm, fates.on_signal) if constant else (fates.on_signal, fates.svm)
-    parts = (
-        mean_share([svm], 0.95, what="classes, SVM", judged=[near], level=LEVEL / 2),
-        mean_share([descent], high=0.6, what="classes, descent", judged=[near], level=LEVEL / 2),
-    )
-    names = {"svm": parts[0].numbers["share"], "descent": parts[1].numbers["share"]}
-    return replace(both(*parts), draws=int(near.any(1).sum()), numbers=names)
-
-
-@CLAIMS.claim("Q76", wrong=0.0, source=Source.MEASURED)
-def lengths_decide(study: NoiseStudy, constant: float) -> Evidence:
-    r"""the norms alone decide the outcome of nearly every sample
-    $\nu = 3, 5, 10$, $x_h = 0.6 \dots 2$: training a copy with orthogonal noise tokens of the same norms predicts which token each single
-    sample ends on: correctly for at least 90 % of the samples on average in each of the 24 cells, and for 97 % over all
-    wrong: the rule x_h > 1, class by class"""
-    cells = []
-    for fates in study.radial.values():
-        for target in np.unique(fates.target):
-            at = fates.at(target)
-            # A class-level rule can at best be right for the majority it names.
-            majority = (fates.harmonic > 1).mean(1, keepdims=True) > 0.5
-            rule = fates.predicted if constant else np.repeat(majority, fates.samples.shape[1], 1)
-            cells.append(per_draw([(rule == fates.samples)[at]]))
-    half = LEVEL / 2
-    parts = [
-        mean_within(shares, low=0.9, quantity="mean share in each cell", level=half / len(cells)) for shares in cells
-    ]
-    whole = mean_within(torch.cat(cells), low=0.97, quantity="over all cells", level=half)
-    worst = min(parts, key=lambda part: part.numbers["measured"])
-    return replace(
-        both(*parts, whole), measured=f"worst of {len(cells)} cells {worst.measured}; over all {whole.measured}",
-        rule=f"{worst.rule}; {whole.rule}", numbers={"worst": worst.numbers["measured"], "mean": whole.numbers["measured"]},
-    )  # fmt: skip
-
-
-@CLAIMS.claim("Q77", wrong=0.0, box="prop-open-noise-effective")
-def effective_length(study: NoiseStudy, constant: float) -> Evidence:
-    r"""correlated noise: the largest margin on noise alone costs n/D, not n/tr Σ
-    the exact SVM on n noise tokens has $|w|^2 = n/D$, $D = \sum_j\lambda_j/(1+n\lambda_j/D)$ (within 3 %): white, AR(1) 0.9, half the
-    trace, and a spike of variance $d$, which doubles $\mathrm{tr}\,\Sigma$ and leaves $D \approx d$
-    wrong: tr Σ"""
-    parts = []
-    for fates in study.correlated.values():
-        predicted = fates.effective if constant else fates.trace
-        room = {"allowance": 0.03 * predicted, "allowance_text": "3 %, finite n and d"}
-        parts.append(agrees(tensor(1 / fates.cost), predicted, **room, level=LEVEL / len(study.correlated)))
-    return both(*parts)
-
-
-@CLAIMS.claim("Q77b", wrong=0.0, source=Source.MEASURED, uses="Q77")
-def effective_length_decides(study: NoiseStudy, constant: float) -> Evidence:
-    r"""correlated noise: the effective trace D decides the outcomes
-    $\eta = 0$, the rule is that a class ends on its signal iff $\rho^2|C_k| > D$: over twelve signal norms, the fraction of a draw's
-    classes for which it is right is in at least 95 % of draws 0.85 or more for the exact SVM and 0.8 or more for gradient descent (0.7
-    under the spike)
-    wrong: tr Σ in place of D"""
-    shares = {}
-    for name, fates in study.correlated.items():
-        above = fates.x > (fates.effective if constant else fates.trace)
-        draws = len(fates.cost)  # the same draws at every signal norm
-        shares[name] = [
-            tensor((found == above).reshape(-1, draws, 2).mean((0, 2))) for found in (fates.svm, fates.on_signal)
-        ]
-    lows = tensor([low for name in shares for low in (0.85, 0.7 if name == "spike d" else 0.8)])
-    found = torch.stack([part for pair in shares.values() for part in pair], 1)  # (draws, 8)
-    evidence = within(found, low=lows, quantity="share of classes right")
-    means = {name: (svm.mean().item(), descent.mean().item()) for name, (svm, descent) in shares.items()}
-    shown = "; ".join(f"{name}: {svm:.2f}, {descent:.2f}" for name, (svm, descent) in means.items())
-    return replace(
-        evidence, predicted="SVM >= 0.85, descent >= 0.8 (0.7 under the spike)", measured=f"means {shown}; {evidence.measured}",
-        numbers={f"svm_{name}": svm for name, (svm, _) in means.items()},
-    )  # fmt: skip
-
-
-@CLAIMS.claim("Q78", wrong=0.0, source=Source.MEASURED, uses="A11 L11")
-def late_phase_stays(study: NoiseStudy, constant: float) -> Evidence:
-    r"""noise not orthogonal to the signals: the late phase is the same
-    $\xi \sim N(0, I_d)$, $n = 100$, $d = 20000$, $\eta = 0.05$, step 3000, in at least 95 % of draws: at $\rho = 10$ the clean error is as
-    large as with projected noise ($\log_{10}\mathrm{err}$ within $0.1$); at $\rho = 30$ it is below $10^{-20}$, with at most 60 % of the
-    mean exponent of projected noise
-    wrong: the same agreement after one step"""
-    row, level = (-1 if constant else study.avoiding[0].at(1)), LEVEL / 3
-    (low_projected, projected), (low_other, other) = (
-        [tensor(course.log10_error) for course in courses] for courses in (study.avoiding, study.meeting)
-    )
-    difference = low_other[row] - low_projected[row]
-    gap = within(difference, low=-0.1, high=0.1, quantity="difference at ρ = 10", level=level)
-    ratio = statistic_within(
-        lambda a, b: (a.mean() / b.mean()).item(), other[-1], projected[-1], high=0.6,
-        quantity="ratio of mean exponents at ρ = 30", level=level,
-    )  # fmt: skip
-    benign = within(other[-1], high=-20.0, quantity="log₁₀ err at ρ = 30", level=level)
-    numbers = {
-        "predicted": low_projected[row].mean().item(),
-        "measured": low_other[row].mean().item(),
-        "mean_difference": difference.mean().item(),
-        "standard_error_of_difference": difference.std().item() / math.sqrt(len(difference)),
-        "ratio": ratio.numbers["measured"],
-    }
-    return replace(both(gap, ratio, benign), numbers=numbers)
 
 
 # --- claims C1-C16 under other laws ----------------------------------------------------------------------------------------
