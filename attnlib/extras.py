@@ -6,7 +6,15 @@ import contextlib
 from collections.abc import Iterator
 from typing import Any
 
-__all__ = ["extra", "progress_bar"]
+__all__ = ["extra", "how_to_install", "progress_bar"]
+
+# No index has a package of this name: whoever registered it would own the readers who are told to install it by name alone.
+REPOSITORY = "https://github.com/attention-checked/attention-checked"
+
+
+def how_to_install(name: str) -> str:
+    """The command that brings the extra `name`."""
+    return f"pip install 'attnlib[{name}] @ git+{REPOSITORY}'"
 
 
 @contextlib.contextmanager
@@ -15,7 +23,7 @@ def extra(name: str) -> Iterator[None]:
     try:
         yield
     except ModuleNotFoundError as error:
-        says = f"{error.name} is not installed: pip install 'attnlib[{name}]'"
+        says = f"{error.name} is not installed: {how_to_install(name)}"
         raise ModuleNotFoundError(says, name=error.name) from None
 
 

@@ -71,4 +71,7 @@ def test_without_click_the_command_says_what_to_install() -> None:
     code = "import sys; sys.modules['click'] = None; import bookkit.cli"
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 2
-    assert done.stderr == "error: commands need click, which is not installed: python -m pip install 'attnlib[rerun]'\n"
+    assert (
+        done.stderr
+        == "error: commands need click, which is not installed: python -m pip install '.[rerun]' in the repository\n"
+    )

@@ -10,12 +10,12 @@ import pytest
 from attnbook.single_head.svm import hard_margin
 from attnlib.extras import extra, progress_bar
 from attnlib.in_context.checkpoints import write_checkpoint
-from tests.house import PACKAGES
+from tests.house import PACKAGES, REPOSITORY, ROOT
 from tests.test_packaging import EXTRAS
 
 
 def test_what_is_missing_is_named_with_its_extra_which_exists(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    message = r"no_such_package is not installed: pip install 'attnlib\[some\]'"
+    message = re.escape(f"no_such_package is not installed: pip install 'attnlib[some] @ git+{REPOSITORY}'")
     with pytest.raises(ModuleNotFoundError, match=message) as met, extra("some"):
         import no_such_package  # noqa: F401
     assert met.value.name == "no_such_package"
@@ -26,9 +26,14 @@ def test_what_is_missing_is_named_with_its_extra_which_exists(tmp_path: Path, mo
     with pytest.raises(ModuleNotFoundError, match=r"clarabel .*attnlib\[margin\]"):
         hard_margin(np.ones((2, 1)), np.array([1.0, -1.0]))  # a contradiction: no answer without the solver
     code = "".join(path.read_text(encoding="utf-8") for path in PACKAGES["attnlib"].rglob("*.py"))
-    named = {name for pair in re.findall(r"with extra\(\"(\w+)\"\)|attnlib\[(\w+)\]", code) for name in pair if name}
+    named = {
+        name for pair in re.findall(r"with extra\(\"(\w+)\"\)|how_to_install\('(\w+)'\)", code) for name in pair if name
+    }
     assert len(named) >= 3
     assert named <= EXTRAS.keys()
+    every = [path for folder in PACKAGES.values() for path in folder.rglob("*.py")] + [*(ROOT / "book").rglob("*.md")]
+    by_name_alone = r"pip install ['\"]?(?:attnlib|attnbook|bookkit)\b(?!\[\{?\w+\}?\] @ git)"
+    assert [path.name for path in every if re.search(by_name_alone, path.read_text(encoding="utf-8"))] == []
 
 
 def test_a_bar_counts_cells_and_no_bar_imports_nothing(monkeypatch: pytest.MonkeyPatch, capsys) -> None:

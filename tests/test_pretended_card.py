@@ -130,7 +130,7 @@ def test_readable_loops_give_the_bits_of_the_cpu(name: str, monkeypatch: pytest.
     assert name in ("_descent", "_two_steps") or any("reference, float" in line and "on cuda" in line for line in told)
 
 
-@pytest.mark.skipif(not has_triton(), reason="Triton is not installed: pip install 'attnlib[gpu]'")
+@pytest.mark.skipif(not has_triton(), reason="Triton is not installed: see attnlib.extras")
 @pytest.mark.skipif(torch.cuda.is_available(), reason="a GPU is here, and its programs are compiled, not interpreted")
 @pytest.mark.parametrize("name", [name for name in WORK if name not in ("_descent", "_two_steps")])
 def test_gpu_programs_are_chosen_and_give_the_numbers_of_the_cpu(name: str) -> None:

@@ -309,7 +309,7 @@ def test_a_missing_extra_is_told_by_the_command_that_installs_it(book, capsys, m
     assert main(["rerun", "tiny", "-o", "out.ipynb"]) == 2
     err = capsys.readouterr().err
     assert err == (
-        "bookkit: error: rerun needs papermill, which is not installed: python -m pip install 'attnlib[rerun]'\n"
+        "bookkit: error: rerun needs papermill, which is not installed: python -m pip install '.[rerun]' in the repository\n"
     )
     assert not Path("out.ipynb").exists()
 

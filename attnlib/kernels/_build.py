@@ -12,6 +12,7 @@ import tempfile
 from pathlib import Path
 from types import ModuleType
 
+from attnlib.extras import how_to_install
 from attnlib.kernels.dispatch import has_numba
 
 __all__ = ["SHARED", "cache_folder", "module"]
@@ -84,7 +85,7 @@ def module(name: str, text: str) -> ModuleType:
     Raises ImportError with the command to type if numba is not installed.
     """
     if not has_numba():
-        raise ImportError('compiled loops need numba: pip install "attnlib[kernels]"')
+        raise ImportError(f"compiled loops need numba: {how_to_install('kernels')}")
     digest = hashlib.sha256(f"{_versions()}\n{text}".encode()).hexdigest()[:16]
     full = f"attnlib_{name}_{digest}"
     path = cache_folder() / f"{full}.py"

@@ -32,6 +32,7 @@ from typing import Any
 import torch
 
 from attnlib import checks
+from attnlib.extras import how_to_install
 
 __all__ = ["IMPLEMENTATIONS", "Loop", "choose", "has_numba", "has_triton", "ran", "run"]
 
@@ -46,7 +47,7 @@ Example:
     ('reference', 'compiled', 'triton')
 """
 VARIABLE = "ATTNLIB_KERNELS"
-NO_NUMBA = 'numba is not installed: pip install "attnlib[kernels]"'
+NO_NUMBA = f"numba is not installed: {how_to_install('kernels')}"
 
 log = logging.getLogger("attnlib.kernels")
 _ran: dict[tuple[str, ...], str] = {}
@@ -117,7 +118,7 @@ def _obstacle(
             return f"it runs on the CPU, and the tensors are on {device}"
         return "" if has_numba() else NO_NUMBA
     if not has_triton():
-        return 'Triton is not installed: pip install "attnlib[gpu]"'
+        return f"Triton is not installed: {how_to_install('gpu')}"
     # TRITON_INTERPRET=1 before Triton's first import: programs run in its interpreter, on tensors of the CPU.
     if device.type != "cuda" and os.environ.get("TRITON_INTERPRET") != "1":
         return f"it runs on a CUDA device, and the tensors are on {device}"

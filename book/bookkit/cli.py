@@ -21,7 +21,7 @@ try:
     import click
 except ModuleNotFoundError:
     print(
-        f"error: commands need click, which is not installed: python -m pip install '{DISTRIBUTION}[rerun]'",
+        "error: commands need click, which is not installed: python -m pip install '.[rerun]' in the repository",
         file=sys.stderr,
     )
     sys.exit(2)
@@ -138,7 +138,7 @@ def main(arguments: Sequence[str] | None = None, name: str = "bookkit") -> int:
             return _complain(f"{command} needs Linux, macOS, or WSL on Windows; {here}", 2)
         if command not in EXTRAS or (error.name or "").split(".")[0] == __package__:
             raise
-        install = f"python -m pip install '{DISTRIBUTION}[{EXTRAS[command]}]'"
+        install = f"python -m pip install '.[{EXTRAS[command]}]' in the repository"
         return _complain(f"{command} needs {error.name}, which is not installed: {install}", 2)
     except (KeyboardInterrupt, click.Abort):
         from bookkit.pages.rerun import INTERRUPTED

@@ -60,7 +60,7 @@ def test_where_the_library_is_missing_the_extra_is_named(capsys, monkeypatch) ->
     monkeypatch.setitem(sys.modules, "flint", None)
     code, said, complaint = run(capsys, "V1")
     assert (code, said) == (2, "")
-    assert "pip install 'attnlib[certified]'" in complaint
+    assert "pip install 'attnlib[certified] @ git+https" in complaint
     with pytest.raises(certificate.NeedsFlint):
         certificate.ball(1)
 

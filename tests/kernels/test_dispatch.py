@@ -93,10 +93,22 @@ def test_wrong_names_are_listed_with_the_right_ones(machine):
     ("implementation", "device", "dtype", "installed", "words"),
     [
         ("compiled", GPU, F32, ALL, "it runs on the CPU, and the tensors are on cuda"),
-        ("compiled", CPU, F32, (), 'numba is not installed: pip install "attnlib[kernels]"'),
+        (
+            "compiled",
+            CPU,
+            F32,
+            (),
+            "numba is not installed: pip install 'attnlib[kernels] @ git+https://github.com/attention-checked/attention-checked'",
+        ),
         ("compiled", CPU, F16, ALL, "it computes in float32 or float64, not float16"),
         ("triton", CPU, F32, ALL, "it runs on a CUDA device, and the tensors are on cpu"),
-        ("triton", GPU, F32, ("numba",), 'Triton is not installed: pip install "attnlib[gpu]"'),
+        (
+            "triton",
+            GPU,
+            F32,
+            ("numba",),
+            "Triton is not installed: pip install 'attnlib[gpu] @ git+https://github.com/attention-checked/attention-checked'",
+        ),
         ("triton", GPU, torch.bfloat16, ALL, "it computes in float32 or float64, not bfloat16"),
         ("triton", GPU, F64, ALL, "at most 8 heads fit"),
     ],
@@ -120,7 +132,7 @@ def test_what_ran_is_said_once_with_the_reasons_and_kept(machine, caplog: pytest
     (line,) = caplog.messages
     assert line.startswith("a loop: reference, float64 on cuda (")
     assert "not compiled: it runs on the CPU, and the tensors are on cuda" in line
-    assert 'not triton: Triton is not installed: pip install "attnlib[gpu]"' in line
+    assert "not triton: Triton is not installed: pip install 'attnlib[gpu] @ git+" in line
     choose(LOOP, CPU, F64)
     choose(NARROW, CPU, F32)
     choose(LOOP, CPU, F64)
@@ -156,4 +168,4 @@ def test_a_loop_that_is_slow_for_want_of_numba_says_so_at_once(machine, capfd, c
     for _ in range(2):
         choose(NARROW, CPU, F32)
     (line,) = caplog.messages
-    assert 'pip install "attnlib[kernels]"' in line
+    assert "pip install 'attnlib[kernels] @ git+" in line

@@ -15,7 +15,7 @@ from attnlib.kernels import in_context
 from attnlib.kernels.in_context import Call, Recorded, reference
 from tests.kernels.starts import advance, setting, start
 
-pytest.importorskip("triton", reason="Triton is not installed: pip install 'attnlib[gpu]'")
+pytest.importorskip("triton", reason="Triton is not installed: see attnlib.extras")
 
 from attnlib.kernels.in_context import gpu
 

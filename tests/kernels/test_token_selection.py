@@ -14,7 +14,7 @@ from tests.kernels.token_selection_starts import advance, agree, copies, dense, 
 TOLERANCE = {torch.float32: 3e-6, torch.float64: 3e-14}
 # n, T, passive rows: below, at and above a vector of 8 or 16 samples; N on both sides of blocks of 4 and of vectors.
 SIZES = [(1, 1, 0), (3, 2, 1), (5, 3, 2), (16, 2, 0), (17, 5, 3), (20, 8, 2)]
-COMPILED = pytest.mark.skipif(not dispatch.has_numba(), reason="numba is not installed: pip install 'attnlib[kernels]'")
+COMPILED = pytest.mark.skipif(not dispatch.has_numba(), reason="numba is not installed: see attnlib.extras")
 
 
 def _descend(rows, weight, prompt, head, labels, tokens, sizes, trained):

@@ -17,6 +17,8 @@ from decimal import ROUND_CEILING, ROUND_FLOOR, Context, Decimal
 from fractions import Fraction
 from typing import TYPE_CHECKING
 
+from attnlib.extras import how_to_install
+
 if TYPE_CHECKING:
     from flint import arb
 
@@ -116,6 +118,6 @@ def _flint():  # type: ignore[no-untyped-def]
         import flint
     except ImportError:
         raise NeedsFlint(
-            "certificates need python-flint: pip install 'attnlib[certified]'; all other numbers are computed without it"
+            f"certificates need python-flint: {how_to_install('certified')}; all other numbers are computed without it"
         ) from None
     return flint
