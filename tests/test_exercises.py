@@ -158,7 +158,7 @@ def test_answers_by_formulas_of_their_own(answers) -> None:
         "03-rotations-are-free/2": 40 + 2 + 2, "04-max-margin/2": 1 / (2500 + 3 * 40000 / 45), "04-max-margin/4": sqrt(40000 / 50),
         "05-phase-diagram/2": sqrt(2 / (0.9 * sqrt(200 * 40000))), "05-phase-diagram/3": 201 * 200 * 0.81 / (2 - 0.81),
         "06-beyond-two-steps/1": 20**2 * 50 * 0.95 / 20000,
-        "06-beyond-two-steps/2": max(np.roots([(8 / 9) ** 2, -2 / 9, -1])), "07-assumptions-under-stress/1": 1 + 100 * 0.9 * 900 / 40000,
+        "14-the-trap/1": max(np.roots([(8 / 9) ** 2, -2 / 9, -1])), "07-assumptions-under-stress/1": 1 + 100 * 0.9 * 900 / 40000,
         "07-assumptions-under-stress/2": 1 + 4.5 / 2, "01-data-and-model/3": 3 * 2 / 5, "01-data-and-model/5": (1 - 1e-5) ** 2000,
         "03-circuits/1": 1 / 18, "04-what-the-heads-compute/2": 5 * 6.0005 * (1 / 45.0005 - 1 / 46.0005),
         "05-two-numbers-per-head/2": 5 + 0.25 * 10, "05-two-numbers-per-head/3": 2 * 5 * 5 * 39 * 45.0005 / 1600,

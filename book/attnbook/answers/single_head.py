@@ -155,11 +155,6 @@ def x_at_twenty() -> float:
     return crossing(lambda x: law_at(x, 100, 20000, ETA).signal_norm - 20.0, 1e-3, 10.0)
 
 
-@exercise("06-beyond-two-steps/2", "$x_1$ at $\\eta = 0.1$.", 3)
-def first_move_threshold() -> float:
-    return first_order_threshold(0.1)
-
-
 # --- 07 assumptions under stress ------------------------------------------------------------------------------------
 
 
@@ -215,6 +210,14 @@ def attention_without_the_mean_score() -> float:
 def dimension_of_the_crude_bound() -> float:
     pair = 1.1 * math.sqrt(2 * math.log(N**2 / 0.01))  # largest product of two noise tokens, over sqrt(d)
     return crossing(lambda d: N * pair / math.sqrt(d) - 1, 1.0, 1e12)
+
+
+# --- 14 the trap ---------------------------------------------------------------------------------------------------
+
+
+@exercise("14-the-trap/1", "$x_1$ at $\\eta = 0.1$.", 3)
+def first_move_threshold() -> float:
+    return first_order_threshold(0.1)
 
 
 # --- 15 the error from both sides ------------------------------------------------------------------------------------

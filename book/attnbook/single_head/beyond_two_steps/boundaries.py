@@ -7,14 +7,16 @@ Gaussian noise by which the theorem on the trap at finite d is judged.
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 import torch
 
 from attnbook.single_head.beyond_two_steps.finite_trap import TrapRecord, class_scores, trap_record
-from attnbook.single_head.flow import first_order_threshold, signal_threshold
-from attnbook.single_head.long_run import law_at, orthogonal_sample, stacked, train
+from attnbook.single_head.flow import first_order_threshold, flow_step, signal_threshold
+from attnbook.single_head.long_run import Fates, class_fates, law_at, orthogonal_sample, stacked, train
 from attnlib import checks
+from attnlib.randomness import stream
 from attnlib.single_head.law import Sample, SignalNoiseLaw
 from attnlib.single_head.training import gram_descent
 
@@ -71,17 +73,105 @@ def first_move(xs: Sequence[float], shares: Sequence[float]) -> np.ndarray:
     return (path.attention_clean[-1] - 0.5).numpy()
 
 
+def _zero_moves(seed: int) -> tuple[torch.Tensor, torch.Tensor]:
+    xs, moves = [], []
+    for i, x in enumerate((0.3, 0.7, 0.9, 1.12, 1.5, 4.0)):
+        law = law_at(x, 20, 4000, 0.0)
+        sample = orthogonal_sample(law, seed + i, 2)
+        own = law.signal_norm**2 * sample.counts()[0] / law.d
+        for step in (0.25, 5.0, 50.0):
+            weight = gram_descent(sample, step * law.n / law.d, 40).attention_on_signal
+            rise = weight.diff(dim=0).permute(1, 2, 0)  # (R, n, steps)
+            xs.append(own.gather(1, sample.signal_class).flatten())
+            moves.append(rise.flatten(0, 1))
+    return torch.cat(xs), torch.cat(moves)
+
+
+def _flow_runs(seed: int, count: int = 60, steps: int = 300) -> tuple[torch.Tensor, ...]:
+    rng = stream(seed, "start")
+    x, eta = np.exp(rng.uniform(-1.5, 1.5, count)), rng.uniform(0, 0.45, count)
+    step, rate = np.exp(rng.uniform(-2, 2.5, count)), np.exp(rng.uniform(-1.4, 1.4, count))
+    nu, states = eta / (1 - eta), np.zeros((count, steps + 1, 6))
+    for k in range(count):
+        for t in range(steps):
+            states[k, t + 1] = flow_step(states[k, t].tolist(), step[k], x[k], nu[k], rate[k])
+    return torch.as_tensor(x), torch.as_tensor(nu), torch.as_tensor(states)
+
+
 @dataclass(frozen=True)
 class TrapStudy:
-    """What the claims on boundaries and on the trap at finite d look at."""
+    """What the claims on the flow, its boundaries and its trap look at. Each part is computed when it is first asked for."""
 
-    fates: dict[str, np.ndarray]  # "x*" or "x1" -> (2, 4) bool: 1 % below it and 1 % above, at SHARES
-    moves: dict[str, np.ndarray]  # the same for the first move, 2 % below and above
-    between: dict[
-        str, tuple[np.ndarray, np.ndarray]
-    ]  # "between" x* and x_1, or "mirrored" at x*: first move, end on signal (4,)
-    trapped: dict[int, list[list[TrapRecord]]]  # d -> per draw, its classes, x near 1.25, eta = 0.2
-    free: list[list[TrapRecord]]  # x near 4, d = 10^8
+    seed: int
+
+    @cached_property
+    def fates(self) -> dict[str, np.ndarray]:
+        """By line, x* or x1: does the class end on the signal 1 % below it and 1 % above, (2, 4) bool, at SHARES?"""
+        return {name: np.stack([ends_on_signal(f * x, SHARES) for f in (0.99, 1.01)]) for name, x in _lines(SHARES)}
+
+    @cached_property
+    def moves(self) -> dict[str, np.ndarray]:
+        """The same for the first move, 2 % below and above."""
+        return {name: np.stack([first_move(f * x, SHARES) for f in (0.98, 1.02)]) for name, x in _lines(SHARES)}
+
+    @cached_property
+    def between(self) -> dict[str, tuple[np.ndarray, np.ndarray]]:
+        """First move and end on signal, (4,) each: between x* and x_1, or mirrored at x*."""
+        (_, star), (_, first) = _lines(_BETWEEN)
+        places = {"between": np.sqrt(star * first), "mirrored": star * np.sqrt(star / first)}
+        return {name: (first_move(x, _BETWEEN), ends_on_signal(x, _BETWEEN)) for name, x in places.items()}
+
+    @cached_property
+    def trapped(self) -> dict[int, list[list[TrapRecord]]]:
+        """d -> per draw, its classes, x near 1.25, eta = 0.2."""
+        return {d: _records(_X, d, self.seed) for d in DIMENSIONS}
+
+    @cached_property
+    def free(self) -> list[list[TrapRecord]]:
+        """x near 4, d = 10^8."""
+        return _records(4.0, 10**8, self.seed)
+
+    @cached_property
+    def zero_moves(self) -> tuple[torch.Tensor, torch.Tensor]:
+        """x (K,) and moves of the clean logit (K, steps), orthogonal noise, eta = 0."""
+        return _zero_moves(self.seed)
+
+    @cached_property
+    def flow_runs(self) -> tuple[torch.Tensor, ...]:
+        """x (K,), nu (K,), states (K, steps + 1, 6) of the flow as a map."""
+        return _flow_runs(self.seed)
+
+    @cached_property
+    def plain(self) -> Fates:
+        """eta = 0.2, x = 4, steps of 5n/d from the start."""
+        return self._fates(4.0, 200, 0.2, (5.0, 500))
+
+    @cached_property
+    def warm(self) -> Fates:
+        """The same draws, 500 steps of n/5d first."""
+        return self._fates(4.0, 200, 0.2, (0.2, 500), (5.0, 300))
+
+    @cached_property
+    def strong_small(self) -> Fates:
+        """eta = 0.05, x = 400, steps of 2n/(x d)."""
+        return self._fates(400.0, 100, 0.05, (2 / 400, 1500))
+
+    @cached_property
+    def strong_large(self) -> Fates:
+        """The same draws, steps of n/5d."""
+        return self._fates(400.0, 100, 0.05, (0.2, 500))
+
+    def _fates(self, x: float, n: int, eta: float, *schedule: tuple[float, int]) -> Fates:
+        steps = [(step * n / 40_000, count) for step, count in schedule]
+        return class_fates([law_at(x, n, 40_000, eta)], steps, draws=10, seed=self.seed)
+
+
+def _lines(shares: Sequence[float]) -> list[tuple[str, np.ndarray]]:
+    """x* and x_1 at these fractions of flips."""
+    return [
+        ("x*", np.array([signal_threshold(share) for share in shares])),
+        ("x1", np.array([first_order_threshold(share) for share in shares])),
+    ]
 
 
 def _records(x: float, d: int, seed: int) -> list[list[TrapRecord]]:
@@ -93,15 +183,5 @@ def _records(x: float, d: int, seed: int) -> list[list[TrapRecord]]:
 
 
 def trap_study(seed: int = 0) -> TrapStudy:
-    """Train and collect; some seconds. The orthogonal part does not depend on the seed."""
-    lines = {"x*": signal_threshold, "x1": first_order_threshold}
-    at = {name: np.array([line(share) for share in SHARES]) for name, line in lines.items()}
-    star, first = (np.array([line(share) for share in _BETWEEN]) for line in lines.values())
-    places = {"between": np.sqrt(star * first), "mirrored": star * np.sqrt(star / first)}
-    return TrapStudy(
-        fates={name: np.stack([ends_on_signal(f * x, SHARES) for f in (0.99, 1.01)]) for name, x in at.items()},
-        moves={name: np.stack([first_move(f * x, SHARES) for f in (0.98, 1.02)]) for name, x in at.items()},
-        between={name: (first_move(x, _BETWEEN), ends_on_signal(x, _BETWEEN)) for name, x in places.items()},
-        trapped={d: _records(_X, d, seed) for d in DIMENSIONS},
-        free=_records(4.0, 10**8, seed),
-    )
+    """What the claims look at; the part on orthogonal noise at the boundaries does not depend on the seed."""
+    return TrapStudy(checks.whole_number("seed", seed, at_least=0))

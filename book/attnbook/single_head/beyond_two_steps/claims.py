@@ -1,6 +1,5 @@
-r"""Claims L1-L17 without L3 and L5: what long training selects, and what it costs. Proofs of L1 and L4: theory of the long run."""
+r"""Claims L2, L6-L8 and L11-L17 of page `06_beyond_two_steps`: what long training selects, and what it costs."""
 
-from collections.abc import Iterable
 from dataclasses import replace
 
 import numpy as np
@@ -9,7 +8,6 @@ import torch
 from attnbook.single_head.beyond_two_steps.study import LongStudy
 from attnbook.single_head.flow import signal_threshold
 from attnbook.single_head.long_run import (
-    Course,
     Fates,
 )
 from attnlib.single_head.law import SignalNoiseLaw
@@ -27,41 +25,26 @@ def _counted(evidence: Evidence, correct: np.ndarray, judged: np.ndarray | None,
     return replace(evidence, measured=shown, numbers={"share": hits / total, "classes": total})
 
 
-def _share(correct: np.ndarray, low: float, what: str) -> Evidence:
+def share_right(correct: np.ndarray, low: float, what: str) -> Evidence:
     """At least the share `low` of classes on average over draws; the two classes of a draw are not independent."""
-    evidence = mean_within(_t(correct.mean(1)), low=low, quantity="share")
+    evidence = mean_within(tensor(correct.mean(1)), low=low, quantity="share")
     return _counted(replace(evidence, predicted=f">= {low:.2g} {what}"), correct, None, what)
 
 
-def _both_right(correct: np.ndarray, share: float, what: str, judged: np.ndarray | None = None) -> Evidence:
+def both_right(correct: np.ndarray, share: float, what: str, judged: np.ndarray | None = None) -> Evidence:
     """With probability `share` both classes of a draw are right: those that are `judged`."""
     right = np.where(True if judged is None else judged, correct, np.nan)
-    evidence = within(_t(right), low=1.0, share=share)
+    evidence = within(tensor(right), low=1.0, share=share)
     return _counted(
         replace(evidence, predicted=f"all {what} of a draw, with probability >= {share:g}"), correct, judged, what
     )
 
 
-def _t(values: object) -> torch.Tensor:
+def tensor(values: object) -> torch.Tensor:
     return torch.as_tensor(np.asarray(values), dtype=torch.float64)
 
 
 # --- which token the long run selects --------------------------------------------------------------------------------------
-
-
-@CLAIMS.claim("L1", wrong=1.2, box="thm-long-no-noise", uses="thm-long-map")
-def one_way(study: LongStudy, constant: float) -> Evidence:
-    r"""without label noise attention moves in one direction only
-    for $\eta = 0$, orthogonal noise tokens of equal norm and start at zero, no step, of any size, lowers the attention on the signal if $x
-    = \rho^2|C_k|/d > 1$, and no step raises it if $x < 1$
-    wrong: the threshold at x = 1.2"""
-    x, moves = study.zero_moves
-    towards = torch.sign(x - constant).unsqueeze(1) * moves
-    evidence = within(towards, low=-1e-12, quantity="moves towards the predicted side", share=1)
-    against = int((towards < -1e-12).sum())  # a saturated weight does not move: rounding only
-    return replace(
-        evidence, measured=f"{against} of {towards.numel()} moves against it", rule="proved: every step of every sample"
-    )
 
 
 @CLAIMS.claim("L2", wrong=1.3, source=Source.MEASURED, box="thm-long-no-noise thm-margin-threshold", uses="L1 M4 R4")
@@ -72,24 +55,7 @@ def fates_without_noise(study: LongStudy, constant: float) -> Evidence:
     wrong: the threshold at x = 1.3"""
     fates = study.no_noise
     far = np.abs(fates.x - 1) > 0.1
-    return _both_right((fates.x > constant) == fates.on_signal, 0.99, "classes", far)
-
-
-@CLAIMS.claim("L4", wrong=1.9, box="thm-long-trap", uses="thm-long-map")
-def trap_is_invariant(study: LongStudy, constant: float) -> Evidence:
-    r"""the trap is never left
-    on orthogonal noise tokens of equal norm the set $\{V \le t_c,\ s_c \le \tfrac1{1+x},\ s_n \le \tfrac1{1+\nu x},\ V + t_n \ge 0\}$ is
-    invariant under gradient descent, for every step size, every $x > 0$ and every $\eta \in [0, \tfrac12]$
-    wrong: a set 1.9 times wider in s_c"""
-    x, nu, states = study.flow_runs
-    V, t_c, t_n, P, q_c, q_n = states.unbind(-1)
-    s_c, s_n = torch.sigmoid(P - q_c), torch.sigmoid(P - q_n)
-    x, nu = x.unsqueeze(1), nu.unsqueeze(1)
-    inside = (V <= t_c) & (s_c <= constant / (1 + x)) & (s_n <= 1 / (1 + nu * x)) & (V + t_n >= 0)
-    exits = (inside[:, :-1] & ~inside[:, 1:]).double().sum(1)
-    trapped = int((inside[:, -1] & (x[:, 0] > 1)).sum())
-    evidence = within(exits, high=0.0, quantity="exits", share=1)
-    return replace(evidence, measured=f"{int(exits.sum())} exits; {trapped} runs with x > 1 end inside")
+    return both_right((fates.x > constant) == fates.on_signal, 0.99, "classes", far)
 
 
 def _fate_rule(fates: Fates, power: float) -> np.ndarray:
@@ -103,7 +69,7 @@ def flow_predicts(study: LongStudy, constant: float) -> Evidence:
     for $\eta = 0.2$, $n = 100$, $d = 10^6$ and twelve $x$ spaced geometrically in $[0.85, 2.3]$, at least 95 % of classes end on their
     signal iff $x > x^*$, with the $x$ and the fraction of flipped samples of the class itself
     wrong: the maximum-margin rule x > 1"""
-    return _share(_fate_rule(study.fates[10**6], constant), 0.95, "classes")
+    return share_right(_fate_rule(study.fates[10**6], constant), 0.95, "classes")
 
 
 @CLAIMS.claim("L6b", wrong=0.0, source=Source.MEASURED, box="thm-long-map", uses="L3 R4")
@@ -111,7 +77,7 @@ def flow_predicts_at_small_d(study: LongStudy, constant: float) -> Evidence:
     """the flow predicts the outcome also at d = 40000
     L6 at $d = 40000$ in place of $10^6$
     wrong: the maximum-margin rule x > 1"""
-    return _share(_fate_rule(study.fates[40_000], constant), 0.95, "classes")
+    return share_right(_fate_rule(study.fates[40_000], constant), 0.95, "classes")
 
 
 @CLAIMS.claim("L7", wrong=0.3, source=Source.MEASURED, box="thm-long-gap", uses="M4 R4", expected=Verdict.FAILS)
@@ -119,7 +85,7 @@ def margin_predicts(study: LongStudy, constant: float) -> Evidence:
     """maximum margin predicts the outcome of gradient descent
     of the classes of L6 at least 95 % end on their signal iff $x > 1$ (they do not)
     wrong: 30 % of the classes, which holds"""
-    return _share(_fate_rule(study.fates[10**6], 0.0), 0.95 * constant, "classes")
+    return share_right(_fate_rule(study.fates[10**6], 0.0), 0.95 * constant, "classes")
 
 
 @CLAIMS.claim("L8", wrong=0.0, source=Source.MEASURED, box="thm-long-gap thm-margin-threshold", uses="L3 M4")
@@ -130,30 +96,8 @@ def told_apart(study: LongStudy, constant: float) -> Evidence:
     wrong: the threshold x = 1 for both"""
     fates = study.same_draws
     clear = np.abs(fates.x - 1) > 0.02
-    svm = _both_right((fates.x > 1) == fates.svm, 0.95, "classes of the SVM", clear)
-    return both(svm, _both_right(_fate_rule(fates, constant), 0.95, "classes of GD"))
-
-
-@CLAIMS.claim("L9", wrong=0.0, source=Source.MEASURED, box="thm-long-trap", uses="L4")
-def step_size_trap(study: LongStudy, constant: float) -> Evidence:
-    r"""a large first step leads into the trap
-    at $\eta = 0.2$, $x = 4$, $n = 200$, $d = 40000$, from zero with $\beta = 5n/d$ at least three quarters of classes end on noise; after
-    500 steps of $n/5d$ the same step size keeps both classes on the signal in at least 95 % of draws
-    wrong: the run with small steps first, in place of the plain one"""
-    plain = study.plain.on_signal if constant else study.warm.on_signal
-    warm = _both_right(study.warm.on_signal, 0.95, "classes on the signal, warm")
-    return both(warm, _share(~plain, 0.75, "classes on noise, plain"))
-
-
-@CLAIMS.claim("L10", wrong=0.0, source=Source.MEASURED, uses="R3")
-def no_upper_bound(study: LongStudy, constant: float) -> Evidence:
-    r"""the upper limit of the SNR depends on the step size
-    at $\eta = 0.05$, $x = 400$, $n = 100$, $d = 40000$, with $x\,\beta d/n = 2$, every label is fitted and the clean error is below
-    $10^{-150}$ after 1500 steps, in at least 95 % of draws
-    wrong: the step size n/5d, whatever the signal"""
-    fates = study.strong_small if constant else study.strong_large
-    fitted = np.where(fates.train_accuracy == 1, fates.log10_error, 0.0)
-    return within(_t(fitted), high=-150.0, quantity="log₁₀ err (0 if not interpolating)")
+    svm = both_right((fates.x > 1) == fates.svm, 0.95, "classes of the SVM", clear)
+    return both(svm, both_right(_fate_rule(fates, constant), 0.95, "classes of GD"))
 
 
 # --- trajectories at the page's own law ------------------------------------------------------------------------------------
@@ -181,10 +125,6 @@ def _not_low(study: LongStudy) -> str:
 _HIGH, _LOW = "$x > 1.5\\,x^*(\\eta)$", "$x < 0.5$ and $n\\rho^4(1-2\\eta)^2/d \\ge 25$ at the lower signal norm"
 
 
-def _rows(course: Course, steps: Iterable[int], values: np.ndarray) -> torch.Tensor:
-    return _t(values[[course.at(step) for step in steps]])
-
-
 @CLAIMS.claim("L11", wrong=0.0, source=Source.MEASURED, uses="R3 R4", regime=_LOW, violation=_not_low)
 def harmful_late(study: LongStudy, constant: float) -> Evidence:
     """low SNR: benign after one step, harmful after many
@@ -193,9 +133,9 @@ def harmful_late(study: LongStudy, constant: float) -> Evidence:
     wrong: the head with frozen attention"""
     course = study.low if constant else study.frozen_low
     return both(
-        within(_t(course.log10_error[0]), high=-1.5, quantity="log₁₀ err, step 1"),
-        within(_t(course.log10_error[-1]), low=-1.0, quantity="log₁₀ err, end"),
-        within(_t(course.train_accuracy[-1]), low=1.0, quantity="train accuracy, end"),
+        within(tensor(course.log10_error[0]), high=-1.5, quantity="log₁₀ err, step 1"),
+        within(tensor(course.log10_error[-1]), low=-1.0, quantity="log₁₀ err, end"),
+        within(tensor(course.train_accuracy[-1]), low=1.0, quantity="train accuracy, end"),
     )
 
 
@@ -207,10 +147,10 @@ def benign_for_long(study: LongStudy, constant: float) -> Evidence:
     wrong: the same law below the threshold"""
     course = study.high if constant else study.low
     return both(
-        within(_t(course.log10_error.max(0)), high=-20.0, quantity="largest log₁₀ err"),
-        within(_t(course.train_accuracy[1:].min(0)), low=1.0, quantity="train accuracy"),
-        within(_t(course.attention_clean[-1]), low=0.9, quantity="attention, clean"),
-        within(_t(course.attention_noisy[-1]), high=0.1, quantity="attention, flipped"),
+        within(tensor(course.log10_error.max(0)), high=-20.0, quantity="largest log₁₀ err"),
+        within(tensor(course.train_accuracy[1:].min(0)), low=1.0, quantity="train accuracy"),
+        within(tensor(course.attention_clean[-1]), low=0.9, quantity="attention, clean"),
+        within(tensor(course.attention_noisy[-1]), high=0.1, quantity="attention, flipped"),
     )
 
 
@@ -221,7 +161,7 @@ def frozen_is_safe(study: LongStudy, constant: float) -> Evidence:
     end at least 85 % of that at step 2, in at least 95 % of draws
     wrong: the full head"""
     course = study.frozen_low if constant else study.low
-    return within(_t(course.log10_error[-1] / course.log10_error[course.at(2)]), low=0.85, quantity="exponent kept")
+    return within(tensor(course.log10_error[-1] / course.log10_error[course.at(2)]), low=0.85, quantity="exponent kept")
 
 
 @CLAIMS.claim("L14", wrong=2.0, source=Source.MEASURED, uses="R3", regime=_HIGH, violation=_not_high)
@@ -230,7 +170,7 @@ def attention_pays(study: LongStudy, constant: float) -> Evidence:
     at step 1000 the exponent of the clean error of the full head is at least 1.5 times that of the frozen head, in at least 95 % of draws
     wrong: the same at step 2"""
     row = study.high.at(1000 if constant == 1.0 else 2)
-    return within(_t(study.high.log10_error[row] / study.frozen_high.log10_error[row]), low=1.5, quantity="ratio")
+    return within(tensor(study.high.log10_error[row] / study.frozen_high.log10_error[row]), low=1.5, quantity="ratio")
 
 
 @CLAIMS.claim(
@@ -251,10 +191,10 @@ def small_steps(study: LongStudy, constant: float) -> Evidence:
         np.isnan(high.attention_noisy), np.nan, high.train_accuracy
     )  # a draw without flips says nothing
     return both(
-        within(_t(accuracy[high.at(step)]), low=1.0, quantity=f"train accuracy, step {step}"),
-        within(_t(accuracy[high.at(20)]), high=1.0, strict=True, quantity="train accuracy, step 20"),
-        within(_t(high.log10_error[-1]), high=-20.0, quantity="log₁₀ err above"),
-        within(_t(study.small_low.log10_error[-1]), low=-1.0, quantity="log₁₀ err below"),
+        within(tensor(accuracy[high.at(step)]), low=1.0, quantity=f"train accuracy, step {step}"),
+        within(tensor(accuracy[high.at(20)]), high=1.0, strict=True, quantity="train accuracy, step 20"),
+        within(tensor(high.log10_error[-1]), high=-20.0, quantity="log₁₀ err above"),
+        within(tensor(study.small_low.log10_error[-1]), low=-1.0, quantity="log₁₀ err below"),
     )
 
 
@@ -265,7 +205,7 @@ def margin_creeps(study: LongStudy, constant: float) -> Evidence:
     hard selection in at least 95 % of draws, both where the selection SS is best on average ($\rho = 40$) and where XX is ($\rho = 12$)
     wrong: the same at step 1"""
     row = -1 if constant else 0
-    return both(*(within(_t(ratio[row]), low=0.7, high=1.0, quantity="ratio") for ratio in study.ratios))
+    return both(*(within(tensor(ratio[row]), low=0.7, high=1.0, quantity="ratio") for ratio in study.ratios))
 
 
 @CLAIMS.claim("L17", wrong=100.0, source=Source.MEASURED, uses="R3", regime=_HIGH, violation=_not_high)
@@ -276,4 +216,4 @@ def small_starts(study: LongStudy, constant: float) -> Evidence:
     wrong: starts of norm 1"""
     size = min(study.starts, key=lambda s: abs(s - 0.01 * constant))
     ratio = study.starts[size].log10_error / study.starts[0.0].log10_error
-    return within(_t(ratio.T), low=0.9, high=1.1, quantity="ratio of exponents")
+    return within(tensor(ratio.T), low=0.9, high=1.1, quantity="ratio of exponents")

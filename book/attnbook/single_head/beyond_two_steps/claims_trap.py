@@ -1,4 +1,7 @@
-r"""Claims L3, L5, L18-L21: where the flow's boundaries are on the head itself, and the trap at finite d. Study: `boundaries.trap_study`."""
+r"""Claims L1, L3-L5, L9, L10 and L18-L21 of page `14_the_trap`: the flow's boundaries on the head itself, the trap, large steps.
+
+Proofs: theory of the long run.
+"""
 
 from dataclasses import replace
 
@@ -6,6 +9,7 @@ import numpy as np
 import torch
 
 from attnbook.single_head.beyond_two_steps.boundaries import DIMENSIONS, TrapStudy
+from attnbook.single_head.beyond_two_steps.claims import both_right, share_right, tensor
 from bookkit.claims import ClaimSet, Source
 from bookkit.rules import LEVEL, Evidence, NothingToMeasure, both, within
 
@@ -107,3 +111,60 @@ def looseness_of_the_theorem(study: TrapStudy, constant: float) -> Evidence:
         within(found[:, 0], 50, 1000, quantity="bound / largest cross term of v", share=0.9, level=LEVEL / 2),
         within(found[:, 1], 1e4, 1e6, quantity="bound / largest cross term of p", share=0.9, level=LEVEL / 2),
     )
+
+
+# --- gradient descent of any step size, and large steps ----------------------------------------------------------------------
+
+
+@TRAP_CLAIMS.claim("L1", wrong=1.2, box="thm-long-no-noise", uses="thm-long-map")
+def one_way(study: TrapStudy, constant: float) -> Evidence:
+    r"""without label noise attention moves in one direction only
+    for $\eta = 0$, orthogonal noise tokens of equal norm and start at zero, no step, of any size, lowers the attention on the signal if $x
+    = \rho^2|C_k|/d > 1$, and no step raises it if $x < 1$
+    wrong: the threshold at x = 1.2"""
+    x, moves = study.zero_moves
+    towards = torch.sign(x - constant).unsqueeze(1) * moves
+    evidence = within(towards, low=-1e-12, quantity="moves towards the predicted side", share=1)
+    against = int((towards < -1e-12).sum())  # a saturated weight does not move: rounding only
+    return replace(
+        evidence, measured=f"{against} of {towards.numel()} moves against it", rule="proved: every step of every sample"
+    )
+
+
+@TRAP_CLAIMS.claim("L4", wrong=1.9, box="thm-long-trap", uses="thm-long-map")
+def trap_is_invariant(study: TrapStudy, constant: float) -> Evidence:
+    r"""the trap is never left
+    on orthogonal noise tokens of equal norm the set $\{V \le t_c,\ s_c \le \tfrac1{1+x},\ s_n \le \tfrac1{1+\nu x},\ V + t_n \ge 0\}$ is
+    invariant under gradient descent, for every step size, every $x > 0$ and every $\eta \in [0, \tfrac12]$
+    wrong: a set 1.9 times wider in s_c"""
+    x, nu, states = study.flow_runs
+    V, t_c, t_n, P, q_c, q_n = states.unbind(-1)
+    s_c, s_n = torch.sigmoid(P - q_c), torch.sigmoid(P - q_n)
+    x, nu = x.unsqueeze(1), nu.unsqueeze(1)
+    inside = (V <= t_c) & (s_c <= constant / (1 + x)) & (s_n <= 1 / (1 + nu * x)) & (V + t_n >= 0)
+    exits = (inside[:, :-1] & ~inside[:, 1:]).double().sum(1)
+    trapped = int((inside[:, -1] & (x[:, 0] > 1)).sum())
+    evidence = within(exits, high=0.0, quantity="exits", share=1)
+    return replace(evidence, measured=f"{int(exits.sum())} exits; {trapped} runs with x > 1 end inside")
+
+
+@TRAP_CLAIMS.claim("L9", wrong=0.0, source=Source.MEASURED, box="thm-long-trap", uses="L4")
+def step_size_trap(study: TrapStudy, constant: float) -> Evidence:
+    r"""a large first step leads into the trap
+    at $\eta = 0.2$, $x = 4$, $n = 200$, $d = 40000$, from zero with $\beta = 5n/d$ at least three quarters of classes end on noise; after
+    500 steps of $n/5d$ the same step size keeps both classes on the signal in at least 95 % of draws
+    wrong: the run with small steps first, in place of the plain one"""
+    plain = study.plain.on_signal if constant else study.warm.on_signal
+    warm = both_right(study.warm.on_signal, 0.95, "classes on the signal, warm")
+    return both(warm, share_right(~plain, 0.75, "classes on noise, plain"))
+
+
+@TRAP_CLAIMS.claim("L10", wrong=0.0, source=Source.MEASURED, uses="R3")
+def no_upper_bound(study: TrapStudy, constant: float) -> Evidence:
+    r"""the upper limit of the SNR depends on the step size
+    at $\eta = 0.05$, $x = 400$, $n = 100$, $d = 40000$, with $x\,\beta d/n = 2$, every label is fitted and the clean error is below
+    $10^{-150}$ after 1500 steps, in at least 95 % of draws
+    wrong: the step size n/5d, whatever the signal"""
+    fates = study.strong_small if constant else study.strong_large
+    fitted = np.where(fates.train_accuracy == 1, fates.log10_error, 0.0)
+    return within(tensor(fitted), high=-150.0, quantity="log₁₀ err (0 if not interpolating)")
