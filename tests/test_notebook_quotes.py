@@ -55,8 +55,10 @@ def built(root: Path, quotation: str) -> int:
 
 def test_quotations_appear_in_the_html(tmp_path: Path) -> None:
     figure = "```{notebook-figure} notebooks/01_a fig-dots\n```"
-    assert built(tmp_path, f"Error {{named-result}}`notebooks/01_a error .1f interval`.\n\n{figure}") == 0
+    small = figure.replace("dots", "dots\n:small:")
+    assert built(tmp_path, f"Error {{named-result}}`notebooks/01_a error .1f interval`.\n\n{figure}\n\n{small}") == 0
     html = (tmp_path / "_build" / "html" / "book" / "preface.html").read_text()
+    assert html.count('class="small-picture"') == 1
     assert '<span class="named-result">−80.3 [−91.5, −72.0]</span>' in html
     assert 'alt="What fig-dots shows"' in html
     assert "Dots <em>everywhere</em>" in html

@@ -181,7 +181,7 @@ def test_the_book_shows_every_claim_and_says_where_each_page_stands(root: Path) 
     figures = re.findall(r"<figure.*?</figure>", own, flags=re.DOTALL)
     seen = ["".join(w[0] for w in ("lead-figure", 'id="fig-two"', formula) if w in figure) for figure in figures]
     assert seen == ["l", "", "i<"]
-    assert re.search(r'<a href="#fig-two"><img [^>]*class="lead-picture"', figures[0])
+    assert re.search(r'<a href="#fig-two"><img [^>]*class="small-picture"', figures[0])
     assert own.index("The question.") < own.index("lead-figure") < own.index("Something.")
     assert re.findall(r"Fig\. \d+", own) == ["Fig. 1", "Fig. 2"]
 

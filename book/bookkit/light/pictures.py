@@ -117,7 +117,7 @@ def place_pictures(page: str, pictures: dict[str, Picture]) -> str:
 
 def _panelled(tag: str, source: re.Match, picture: Picture | None) -> str:
     """The tag, and for a narrow screen the same picture with its panels one below the other, at the same scale."""
-    if picture is None or picture.panels is None or "lead-picture" in tag:
+    if picture is None or picture.panels is None or "small-picture" in tag:
         return tag
     panels, width = picture.panels, int(re.search(r'\swidth="(\d+)"', tag)[1])
     place = source[0].removeprefix('src="').removesuffix(source[1]) + panels.name

@@ -39,7 +39,7 @@ def show_lead(app: Sphinx, doctree: nodes.document, docname: str) -> None:
         return
     original = next(iter(figure.findall(nodes.image)))
     kept = {name: original[name] for name in ("uri", "candidates", "alt") if name in original}
-    link = element("a", nodes.image(classes=["lead-picture"], **kept), href=f"#{figure['ids'][0]}")
+    link = element("a", nodes.image(classes=["small-picture"], **kept), href=f"#{figure['ids'][0]}")
     place = next((i for i, child in enumerate(section.children) if not _opens(child)), len(section.children))
     section.insert(place, element("figure", link, class_="lead-figure screen-only"))
 

@@ -6,7 +6,8 @@
     {named-result}`notebooks/single_head/02_two_steps train_accuracy .2f`
     {named-result}`notebooks/single_head/02_two_steps train_accuracy .2f interval`     0.98 [0.97, 0.99]: with NAME_low and NAME_high
 
-A figure, result or format that does not exist is a Sphinx warning; the book is built with warnings as errors.
+Options of a figure: another `caption`; `small`, for a list of pictures. A figure, result or format that does not exist is a Sphinx
+warning; the book is built with warnings as errors.
 """
 
 import base64
@@ -75,7 +76,7 @@ class NotebookFigure(SphinxDirective):
     """A figure of a notebook, with its caption and alt text."""
 
     required_arguments = 2
-    option_spec = {"caption": directives.unchanged}  # noqa: RUF012 (docutils reads it from the class)
+    option_spec = {"caption": directives.unchanged, "small": directives.flag}  # noqa: RUF012 (docutils reads it from the class)
 
     def run(self) -> list[nodes.Node]:
         page, name = self.arguments
@@ -85,7 +86,9 @@ class NotebookFigure(SphinxDirective):
             logger.warning("notebook-figure %s: %s", page, error, location=self.get_location())
             return []
         image = nodes.image(uri=kept_image(self.env, "notebook_figures", ".png", png), alt=alt)
-        if width:
+        if "small" in self.options:
+            image["classes"].append("small-picture")
+        elif width:
             image["width"] = f"{width}px"
         text = self.options.get("caption", caption)
         figure = nodes.figure("", image, nodes.caption(text, "", *self.parse_inline(text)[0]), align="center")
