@@ -1,7 +1,10 @@
 """The rules of the ledger without a book: what is a problem, what is counted, what a record says in words."""
 
 import json
+import os
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import nbformat
@@ -279,3 +282,24 @@ def test_claims_of_a_notebook_are_printed(notebook: str, capsys: pytest.CaptureF
 def test_claims_that_are_not_there_are_one_line(notebook: str, name, ids, complaint: str, capsys) -> None:
     assert main(["claims", notebook.replace("01_a", name), *ids]) == 2
     assert re.fullmatch(rf"bookkit: error: .*{re.escape(complaint)}\n", capsys.readouterr().err)
+
+
+def test_claims_of_a_foreign_notebook_are_refused_or_harmless(notebook: str, capsys) -> None:
+    content = Path(notebook).read_text(encoding="utf-8")
+    Path(notebook).write_text(content.replace("Two steps suffice", "Two \\u001b[2Jsteps\\u0007"), encoding="utf-8")
+    assert main(["claims", notebook, "C1"]) == 0
+    assert capsys.readouterr().out.startswith(
+        "C1  holds  Two \N{REPLACEMENT CHARACTER}[2Jsteps\N{REPLACEMENT CHARACTER}\n"
+    )
+    Path(notebook).write_text(content.replace('"measured"', '"seen"'), encoding="utf-8")
+    assert main(["claims", notebook]) == 2
+    assert "of another version, without measured: execute the page again" in capsys.readouterr().err
+
+
+def test_letters_that_a_pipe_does_not_know_end_no_command() -> None:
+    """What Windows does with a pipe: cp1252 has no letter for the products of tokens."""
+    command = [sys.executable, "-m", "attnlib", "claims", "single_head/10_bound_by_bound"]
+    environment = {**os.environ, "PYTHONIOENCODING": "cp1252", "PYTHONUTF8": "0"}
+    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, check=False)
+    assert (done.returncode, done.stderr) == (0, b"")
+    assert b"max |\\u03be" in done.stdout

@@ -1,5 +1,6 @@
 """`python -m attnlib rerun` and its neighbours: good requests give a notebook, bad ones one line, nothing gives half a file."""
 
+import errno
 import json
 import os
 import re
@@ -7,9 +8,11 @@ import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from contextlib import suppress
 from pathlib import Path
+from types import SimpleNamespace
 
 import nbformat
 import papermill
@@ -17,6 +20,8 @@ import psutil
 import pytest
 
 from bookkit.cli import main
+from bookkit.pages.catalogue import UserError
+from bookkit.pages.rerun import RunError, rerun
 from tests.house import ROOT
 from tests.refusals import refused, snapshot
 from tests.tiny_book import write
@@ -183,12 +188,41 @@ def test_a_rerun_is_the_same_in_a_shell_with_habits(book, monkeypatch) -> None:
     assert "image/png" in str(other.cells)
 
 
+def test_what_is_there_is_replaced_when_asked_and_a_link_stays_a_link(book, monkeypatch) -> None:
+    work, link = book / "mine.ipynb", book / "link.ipynb"
+    work.write_text("notes")
+    link.symlink_to(work)
+    monkeypatch.setattr("bookkit.pages.rerun.run_page", lambda page, values: nbformat.v4.new_notebook())
+    for output in (work, link):
+        with pytest.raises(UserError, match="is there already: give another name, or --force"):
+            rerun("tiny", [], None, output, book)
+    assert work.read_text() == "notes"
+    rerun("tiny", [], None, link, book, force=True)
+    assert link.is_symlink()
+    assert json.loads(work.read_text())["cells"] == []
+
+
+def test_a_full_disk_loses_no_result(book, monkeypatch, tmp_path: Path) -> None:
+    def full(path: Path, text: str) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    monkeypatch.setattr("bookkit.pages.rerun.run_page", lambda page, values: nbformat.v4.new_notebook())
+    monkeypatch.setattr("bookkit.pages.rerun.write_atomically", full)
+    with pytest.raises(RunError, match=r"No space left on device.*: the result is kept in ") as told:
+        rerun("tiny", [], None, book / "out.ipynb", book)
+    assert json.loads(Path(str(told.value).rpartition(" ")[2]).read_text())["cells"] == []
+    monkeypatch.setattr(shutil, "disk_usage", lambda folder: SimpleNamespace(free=3 << 20))
+    with pytest.raises(UserError, match="must have 64 MB of free space; it has 3: make room first"):
+        rerun("tiny", [], None, book / "other.ipynb", book)
+
+
 def test_a_page_that_fails_names_page_cell_and_error_and_leaves_the_old_output(book) -> None:
     bad = PAGE.replace("record(flipped", "# what follows cannot work\n1 / (n - 13)\nrecord(flipped")
     make_book(book, text=bad)
     Path("out.ipynb").write_text("an earlier result")
     before = snapshot(book)
-    done = run(["rerun", "tiny", "-p", "n", "13", "-o", "out.ipynb"], book)
+    done = run(["rerun", "tiny", "-p", "n", "13", "-o", "out.ipynb", "--force"], book)
     assert done.returncode == 1
     message = done.stderr[done.stderr.index("attnlib: error:") :]
     assert message.startswith("attnlib: error: page part/01_tiny, code cell 5 (")
@@ -222,10 +256,17 @@ STUBBORN = "import os, signal\n\nsignal.signal(signal.SIGINT, lambda *_: {})\n"
 
 
 @pytest.mark.parametrize(
-    "before", ["", STUBBORN.format("os._exit(3)"), STUBBORN.format("None")], ids=["plain", "dies", "deaf"]
-)
-def test_an_interrupted_rerun_leaves_nothing(book, before: str) -> None:
-    """Whatever the kernel does with an interrupt: it ends its cell, dies of it, or does not hear it."""
+    ("before", "end"),
+    [
+        ("", signal.SIGINT), ("", signal.SIGTERM), ("", signal.SIGHUP), (STUBBORN.format("os._exit(3)"), signal.SIGINT),
+        (STUBBORN.format("None"), signal.SIGINT),
+    ],
+    ids=["plain", "terminated", "hung up", "dies", "deaf"],
+)  # fmt: skip
+def test_an_interrupted_rerun_leaves_nothing(book, monkeypatch, before: str, end: signal.Signals) -> None:
+    """Whatever the kernel does with an interrupt: it ends its cell, dies of it, or does not hear it. Nor in temporary folders."""
+    (book / "temporary").mkdir()
+    monkeypatch.setenv("TMPDIR", str(book / "temporary"))
     make_book(
         book, text=PAGE.replace("record(flipped", f"{before}import os\nos.chdir({str(book)!r})\n{SLOW}\nrecord(flipped")
     )
@@ -238,7 +279,7 @@ def test_an_interrupted_rerun_leaves_nothing(book, before: str) -> None:
         while not (book / "started").exists():
             assert process.poll() is None, "the rerun ended before its slow cell"
             time.sleep(0.05)
-        os.killpg(process.pid, signal.SIGINT)  # as Ctrl-C does: the whole foreground group
+        os.killpg(process.pid, end)  # as Ctrl-C does: the whole foreground group
         _, err = process.communicate()
     finally:
         if process.poll() is None:

@@ -150,7 +150,7 @@ def test_the_book_shows_every_claim_and_says_where_each_page_stands(root: Path) 
     assert "--source: &#x27;authors\\&#x27; code&#x27;; --part: &#x27;Part I&#x27;" in ledger
     pages = re.findall(r'<div class="ledger-page" data-page="([^"]*)"><p[^>]*><a href="([^"]*)">([^<]*)<', ledger)
     assert pages[0] == ("single_head/01_a", "../notebooks/single_head/01_a.html", "Title of single_head/01_a")
-    assert "<code>.venv/bin/python -m attnlib rerun in_context/01_b -o out.ipynb</code>" in ledger
+    assert "<code>.venv/bin/python -m attnlib rerun in_context/01_b -o out.ipynb --force</code>" in ledger
     squares = re.findall(r'<a href="#claim-([^"]*)"(?: class="(\w+)")?>', ledger)
     assert squares == [("c1", ""), ("c2", "fails"), ("b1", "outside"), ("b2", ""), ("b3", "")]
     papers = re.findall(r'name="paper" value="([^"]*)"><span>([^<]*) <small>(\d+)', ledger)

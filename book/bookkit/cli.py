@@ -8,6 +8,7 @@ stands (one line on stderr says what to change); 130 interrupted.
 
 import difflib
 import importlib
+import io
 import json
 import os
 import sys
@@ -115,6 +116,9 @@ def commands() -> None:
 def main(arguments: Sequence[str] | None = None, name: str = "bookkit") -> int:
     """Run one command and return its exit code. `name`: what the program is called in its messages."""
     call_it(name)
+    for stream in (sys.stdout, sys.stderr):  # a pipe on Windows, or an old locale, has no letter for rho
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
     given = list(sys.argv[1:] if arguments is None else arguments)
     command = next((word for word in given if not word.startswith("-")), "")
     try:
@@ -132,6 +136,10 @@ def main(arguments: Sequence[str] | None = None, name: str = "bookkit") -> int:
         return _complain(f"{error.format_message()} (see {where} --help)", 2)
     except UserError as error:
         return _complain(str(error), 2)
+    except OSError as error:  # a full disk, a folder that is read-only
+        if error.strerror is None:
+            raise
+        return _complain(f"{error.filename or command}: {error.strerror}", 1)
     except ModuleNotFoundError as error:
         if error.name in POSIX:
             here = "rerun, results, claims and pages work here, and so does `jupyter-book build .`"
@@ -165,11 +173,12 @@ def _complain(message: str, code: int) -> int:
     metavar="FILE",
     help="A notebook (.ipynb), or a page for the browser (.html).",
 )
-def rerun(page: str, assignments: Sequence[tuple[str, str]], file: Path | None, output: Path) -> int:
+@click.option("--force", is_flag=True, help="Replace FILE where it is there already.")
+def rerun(page: str, assignments: Sequence[tuple[str, str]], file: Path | None, output: Path, force: bool) -> int:
     from bookkit.pages.rerun import RunError, rerun
 
     try:
-        rerun(page, assignments, file, output, find_root())
+        rerun(page, assignments, file, output, find_root(), force)
     except RunError as error:
         return _complain(str(error), 1)
     print(f"wrote {output}", file=sys.stderr)

@@ -181,7 +181,7 @@ def test_without_scripts_all_is_listed_and_links_open(browser: Browser, records:
         assert not page.locator("#claim-c9 dl").is_visible()
         heads = {(record["part"], record["source"]) for record in records}
         assert page.locator(".ledger-head:visible").count() == len(heads)
-        command = "rerun single_head/02_two_steps -o out.ipynb"
+        command = "rerun single_head/02_two_steps -o out.ipynb --force"
         assert command in page.locator(".ledger-page:has(#claim-c8)").inner_text()
 
 

@@ -121,7 +121,10 @@ def page_name(record: dict) -> str:
 def commands(record: dict) -> tuple[str, str]:
     """Two lines for a shell: run the page again, read this claim out of what it left."""
     start = f".venv/bin/{settings().program}"
-    return f"{start} rerun {page_name(record)} -o out.ipynb", f"{start} claims out.ipynb {shlex.quote(record['id'])}"
+    return (
+        f"{start} rerun {page_name(record)} -o out.ipynb --force",
+        f"{start} claims out.ipynb {shlex.quote(record['id'])}",
+    )
 
 
 def as_published(record: dict, uri: Any = lambda page: f"{page}.html") -> dict[str, Any]:

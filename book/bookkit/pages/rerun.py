@@ -11,6 +11,7 @@ from __future__ import annotations
 import logging
 import os
 import re
+import shutil
 import signal
 import sys
 import tempfile
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 INTERRUPTED = "interrupted; nothing was written"
+ROOM = 64 << 20  # bytes; the largest page is a tenth of it
 _EXPONENT = re.compile(r"[-+]?\d+(\.\d*)?[eE][-+]?\d+$")
 
 
@@ -38,17 +40,21 @@ class RunError(RuntimeError):
     """The page ran and failed. The first line of the message names page, cell and error; the cell's source follows."""
 
 
-def rerun(given: str, assignments: Sequence[tuple[str, str]], file: Path | None, output: Path, root: Path) -> Page:
+def rerun(
+    given: str, assignments: Sequence[tuple[str, str]], file: Path | None, output: Path, root: Path, force: bool = False
+) -> Page:
     """Execute the page `given` with parameters from `file` (YAML), overridden by `assignments`, and write `output`.
 
+    A file that is there is replaced with `force` only; where it is a link, what it leads to is.
+
     Raises `UserError` (before a kernel starts) for a bad page, parameter, parameter file or output path, and `RunError`
-    when the page itself fails. In both cases no file is left.
+    when the page itself fails; then no file is left. When the disk filled up meanwhile, `RunError` says where the result is kept.
     """
     page = resolve_page(given, root)
     values = read_parameter_file(file) if file is not None else {}
     values |= typed_assignments(page, assignments)
     values = check_parameters(page, values)
-    check_output(output, root)
+    check_output(output, root, force)
     notebook = run_page(page, values)
     if output.suffix == ".html":
         from bookkit.pages.notebook_html import as_html
@@ -58,7 +64,12 @@ def rerun(given: str, assignments: Sequence[tuple[str, str]], file: Path | None,
         import nbformat
 
         text = nbformat.writes(notebook)
-    write_atomically(output, text.rstrip("\n") + "\n")
+    try:
+        write_atomically(output.resolve(), text.rstrip("\n") + "\n")
+    except OSError as error:
+        kept = Path(tempfile.mkdtemp(prefix="rerun-")) / output.name
+        kept.write_text(text, encoding="utf-8")
+        raise RunError(f"output {output} cannot be written ({error.strerror}): the result is kept in {kept}") from error
     return page
 
 
@@ -110,8 +121,8 @@ def read_parameter_file(path: Path, what: str = "parameter file", example: str =
     return content
 
 
-def check_output(output: Path, root: Path) -> None:
-    """Refuse, with a `UserError`, an output that is neither notebook nor HTML, cannot be written, or would overwrite a page."""
+def check_output(output: Path, root: Path, force: bool = False) -> None:
+    """Refuse, with a `UserError`, an output that is neither notebook nor HTML, cannot be written, or would overwrite a page or work."""
     if output.suffix not in (".ipynb", ".html"):
         raise UserError(f"output must end in .ipynb, or in .html to be read in a browser; got {output}")
     folder = output.parent
@@ -123,6 +134,12 @@ def check_output(output: Path, root: Path) -> None:
         raise UserError(f"output {output} is a folder")
     if output.resolve() in {page.stored.resolve() for page in find_pages(root)}:
         raise UserError(f"output {output} is a stored page of the book: choose another name")
+    if output.exists() and not force:
+        raise UserError(f"output {output} is there already: give another name, or --force to replace it")
+    if (free := shutil.disk_usage(output.resolve().parent).free) < ROOM:
+        raise UserError(
+            f"output folder {folder} must have {ROOM >> 20} MB of free space; it has {free >> 20}: make room first"
+        )
 
 
 def run_page(page: Page, values: dict[str, Any]) -> NotebookNode:
@@ -158,6 +175,9 @@ def run_page(page: Page, values: dict[str, Any]) -> NotebookNode:
                 with suppress(ProcessLookupError):
                     os.killpg(pid, signal.SIGKILL)  # a kernel has a session of its own
 
+        for end in (signal.SIGTERM, getattr(signal, "SIGHUP", signal.SIGTERM)):
+            if threading.current_thread() is threading.main_thread():
+                signal.signal(end, signal.default_int_handler)  # as Ctrl-C: the kernel is stopped, the folder goes
         try:
             executed = interruptible(execute, stop)
         except PapermillExecutionError as error:

@@ -48,7 +48,7 @@ class Provenance:
     @property
     def command(self) -> str:
         """What a reader types to make the page, and this figure with it, again."""
-        return f".venv/bin/{settings().program} rerun {self.page} -o out.ipynb"
+        return f".venv/bin/{settings().program} rerun {self.page} -o out.ipynb --force"
 
 
 def provenance(source: Path, page: str, name: str) -> Provenance:
