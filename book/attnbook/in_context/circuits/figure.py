@@ -68,7 +68,7 @@ def draw_heads(figure: Any, circuits: Circuits, *, columns: int = 2, titles: Seq
     heads = len(M)
     if titles is None:
         numbers = zip(circuits.omega.tolist(), circuits.mu.tolist(), strict=True)
-        titles = [f"head {h}\n" + rf"$\omega={w:.2f}$, $\mu={m:.2f}$" for h, (w, m) in enumerate(numbers, 1)]
+        titles = [f"head {h}\n$\\omega={w:.2f}$\n$\\mu={m:.2f}$" for h, (w, m) in enumerate(numbers, 1)]
     if len(titles) != heads:
         raise ValueError(f"titles must be one for each of the {heads} heads; got {len(titles)}")
     n, rows, columns = M.shape[-1], -(-heads // columns), min(columns, heads)
