@@ -30,7 +30,7 @@ BARE = {
         single_head/08_finite_dimension: certified_dimension_over_nu certified_room proved_log10_error
             triangle_over_leave_one_out
         token_selection/01_setting: loss_floor uniform_accuracy
-        token_selection/03_time_laws: delay_constant delay_last_strength
+        token_selection/08_the_delay: delay_constant delay_last_strength
         token_selection/04_heat_map: border_exponent_mean_field
         token_selection/05_existence: window_low window_high
     """,
@@ -50,7 +50,7 @@ BARE = {
         single_head/07_assumptions_under_stress: largest_class_probability largest_cosine largest_label_noise
             largest_label_noise_large_d smallest_dimension_ratio
         token_selection/01_setting: largest_z largest_z_wrong_dimension
-        token_selection/03_time_laws: delay_decades
+        token_selection/08_the_delay: delay_decades
         token_selection/04_heat_map: benign_share harmful_share not_overfitting_share
     """,
     JUDGED: """

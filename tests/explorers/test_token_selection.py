@@ -161,7 +161,7 @@ def test_the_command_names_parameters_of_its_pages():
     """Both pages of the command take its parameters, within their limits."""
     view = Path(ROOT, "book/scripts/token_selection/view.js").read_text(encoding="utf-8")
     commands = re.findall(r"`(token_selection/0\d_\w+) ([^`]*)`", view)
-    assert [page for page, _ in commands] == ["token_selection/02_dynamics", "token_selection/03_time_laws"]
+    assert [page for page, _ in commands] == ["token_selection/02_dynamics", "token_selection/08_the_delay"]
     for page, rest in commands:
         cells = json.loads(Path(ROOT, f"notebooks/{page}.ipynb").read_text(encoding="utf-8"))["cells"]
         (cell,) = [c for c in cells if "parameters" in c["metadata"].get("tags", [])]
@@ -171,7 +171,7 @@ def test_the_command_names_parameters_of_its_pages():
         assert set(names) <= set(known), page
     assert all(
         d <= 12000 for norm, d in player.SIZES if norm != 20.0
-    )  # page 03 takes one signal norm and its own dimensions
+    )  # page 08 takes one signal norm and its own dimensions
 
 
 def test_phases_have_the_colours_of_the_heat_map():

@@ -150,5 +150,5 @@ def test_bad_arguments():
     centre = Setting(TokenLaw(10, 100, 5, 50.0), Start(), 1e-3)
     with pytest.raises(ValueError, match="runs must be a whole number >= 2"):
         time_study(centre, 20.0, runs=1)
-    with pytest.raises(ValueError, match="delay_norm must be"):
+    with pytest.raises(ValueError, match="signal_norm must be"):
         time_study(centre, -1.0)

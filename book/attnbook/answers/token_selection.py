@@ -7,7 +7,13 @@ from numpy.polynomial.hermite_e import hermegauss
 
 from attnbook.answers import crossing, exercise
 from attnbook.token_selection.dynamics.growth import growth
-from attnbook.token_selection.theory import delay_exponent, existence_window, loss_floor, uniform_attention_accuracy
+from attnbook.token_selection.theory import (
+    delay_exponent,
+    existence_window,
+    first_half_constant,
+    loss_floor,
+    uniform_attention_accuracy,
+)
 from attnlib.token_selection.law import TokenLaw
 
 TOKENS = 8  # on every page of this part
@@ -43,7 +49,16 @@ def half_time() -> float:
     return float(growth(math.log(TOKENS - 1), TOKENS) - growth(0.0, TOKENS))
 
 
-@exercise("03-time-laws/3", "That label noise for eight tokens, in the limit $\\rho \\to 0$.", 3)
+@exercise(
+    "03-time-laws/3",
+    "That multiple of the theorem's unit, $T = 8$ and $\\eta = 0.2$, as $\\rho$ and $h$ tend to zero.",
+    3,
+)
+def half_time_of_strong_signals() -> float:
+    return first_half_constant(TokenLaw(20, 1000, TOKENS, 100.0, weak_signal=0.0, head_scale=1e-6))
+
+
+@exercise("08-the-delay/1", "That label noise for eight tokens, in the limit $\\rho \\to 0$.", 3)
 def noise_that_doubles_the_exponent() -> float:
     def exponent(label_noise: float) -> float:
         law = TokenLaw(20, 1000, TOKENS, 20.0, weak_signal=0.0, label_noise=label_noise, balanced=False)

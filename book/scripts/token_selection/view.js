@@ -153,7 +153,7 @@ mount("token_selection", {
     const pair = window.attentionCheckedData.token_selection.pairs[indexOf(window.attentionCheckedData.token_selection, snr, labelNoise)];
     const own = pair.d <= 12000
       ? `token_selection/02_dynamics -p n ${pair.n} -p d ${pair.d} -p signal_norm ${pair.signal_norm} -p label_noise ${labelNoise} -p step_size ${stepSize}`
-      : `token_selection/03_time_laws -p n ${pair.n} -p signal_norm ${pair.signal_norm} -p label_noise ${labelNoise}`;
+      : `token_selection/08_the_delay -p n ${pair.n} -p signal_norm ${pair.signal_norm} -p label_noise ${labelNoise}`;
     return `.venv/bin/python -m attnlib rerun ${own} -o mine.ipynb`;
   },
   update(state, {plots, values, say, data, set, changed}) {

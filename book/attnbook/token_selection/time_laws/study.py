@@ -45,11 +45,19 @@ class Axis:
 
 
 @dataclass(frozen=True)
-class TimeStudy:
-    """Everything the claims look at."""
+class ClockStudy:
+    """What the claims about the first time scale look at."""
 
     centre: Setting  # of the first time scale
     clock: dict[str, Axis]  # by name; "prompt_scale" starts at p_0 != 0, the others at p_0 = 0
+    fit_dimensions: np.ndarray  # (K,) d
+    fit_times: np.ndarray  # (K, 12 or more), labels fitted; nan where a label cannot be
+
+
+@dataclass(frozen=True)
+class DelayStudy:
+    """What the claims about the delay look at."""
+
     delays: Delays
     finer: Delays  # strengths 1 and 2 with half the largest move
     descent: np.ndarray  # (R,) selection time at strength 1/2 by gradient descent with a constant step
@@ -60,62 +68,78 @@ class TimeStudy:
     apart: torch.Tensor  # (R, laws): largest distance of a score of training p alone from the orthogonal-noise prediction, at theta = THETA
     apart_laws: tuple[TokenLaw, ...]  # n SNR^2 = 1/2, d a factor 4 apart
     never: Course  # strength 8, discrimination 0.6 of the critical one
-    fit_dimensions: np.ndarray  # (K,) d
-    fit_times: np.ndarray  # (K, 12 or more), labels fitted; nan where a label cannot be
     growing: Course  # the benign side at strength 2
     harmed: Course  # a weak signal
 
 
-def time_study(
-    centre: Setting,
-    delay_norm: float,
-    *,
-    runs: int = 5,
-    seed: int = 0,
-    harmful_norm: float = 4.0,
-    harmful_d: int = 2000,
-) -> TimeStudy:
+@dataclass(frozen=True)
+class TimeStudy(DelayStudy, ClockStudy):
+    """Both."""
+
+
+def clock_study(centre: Setting, fit_norm: float, *, runs: int = 5, seed: int = 0) -> ClockStudy:
     """Train and collect.
 
     Args:
         centre: of the first time scale, with a strong signal.
-        delay_norm: signal norm of the delay's laws; their d follows from STRENGTHS. Everything else is the centre's. Where
-            n d SNR^4 is held, it is (8 delay_norm / sigma)^2, and (delay_norm / 2 sigma)^2.
+        fit_norm: signal norm of the laws whose labels are all fitted early; 1 / (n SNR^2) is 1, 4 and 16 there.
         runs: training sets per law, >= 2.
 
     Raises ValueError for a bad argument before any work.
     """
     checks.whole_number("runs", runs, at_least=2)
-    checks.positive_number("delay_norm", delay_norm)
+    weak = replace(centre.law, signal_norm=checks.positive_number("fit_norm", fit_norm))
+    dims = np.array([laws_of_strength(weak, [1.0])[0].d * k for k in (1, 4, 16)])
+    times = fit_times([replace(weak, d=int(d)) for d in dims], runs=max(runs, _FIT_RUNS), seed=seed)
+    return ClockStudy(centre, _clock(centre, runs, seed), dims, times)
+
+
+def delay_study(
+    weak: TokenLaw, *, runs: int = 5, seed: int = 0, harmful_norm: float = 4.0, harmful_d: int = 2000
+) -> DelayStudy:
+    """Train and collect.
+
+    Args:
+        weak: law of the delay; its d is replaced by those that follow from STRENGTHS. Where n d SNR^4 is held, it is
+            (8 |mu| / sigma)^2, and (|mu| / 2 sigma)^2.
+        runs: training sets per law, >= 2.
+
+    Raises ValueError for a bad argument before any work.
+    """
+    checks.whole_number("runs", runs, at_least=2)
     common = {"runs": runs, "seed": seed}
-    weak = replace(centre.law, signal_norm=delay_norm)
     laws = laws_of_strength(weak, STRENGTHS)
     close = laws_of_strength(weak, [0.5])
-    harmful = replace(centre.law, signal_norm=harmful_norm, d=harmful_d)
+    harmful = replace(weak, signal_norm=harmful_norm, d=harmful_d)
     others = [weak, *(replace(weak, label_noise=eta) for eta in (0.0, 0.3))]
     others.append(replace(weak, tokens=max(4, weak.same_class_tokens + 2)))
-    strength = (delay_norm / weak.noise_std) ** 2
+    strength = (weak.signal_norm / weak.noise_std) ** 2
     critical = strength * (0.6 * critical_discrimination(weak) / discrimination_at(weak, strength)) ** 2
     delays, flow = delay_times(laws, **common), delay_times(close, **common).select[0]
     step = 0.002 * float(np.median(flow))  # some 500 steps to the slowest run
     gram = draw_gram(close[0], seed, runs)
     last = math.ceil(1.3 * flow.max() / step)
-    dims = np.array([laws[0].d * k for k in (1, 4, 16)])
     apart = laws_of_strength(weak, [2.0])[0]
-    apart_laws = tuple(replace(apart, d=4**k * apart.d, signal_norm=2**k * delay_norm) for k in range(4))
+    apart_laws = tuple(replace(apart, d=4**k * apart.d, signal_norm=2**k * weak.signal_norm) for k in range(4))
     sharp = tuple(delay_times(laws_at(law, SHARP, 64 * strength), **common) for law in others)
-    return TimeStudy(
-        centre, _clock(centre, runs, seed), delays,
+    return DelayStudy(
+        delays,
         delay_times(laws_of_strength(weak, [1.0, 2.0]), largest_move=0.025, **common),
         selection_times(train(gram, step, last, record=range(0, last, 4))), flow, sharp,
         delay_times(laws_at(weak, SHARP, strength / 4), **common),
         late_gaps(laws_at(weak, (2.0,), 64 * strength)[0], 20.0, **common),
         torch.stack([mean_field_distance(law, THETA, **common) for law in apart_laws], 1), apart_laws,
         course(laws_at(weak, (8.0,), critical)[0], np.geomspace(0.01, 1e40, 22), **common),
-        dims, fit_times([replace(weak, d=int(d)) for d in dims], runs=max(runs, _FIT_RUNS), seed=seed),
         course(laws[STRENGTHS.index(2.0)], np.geomspace(0.01, 1e9, 34), **common),
         course(harmful, np.geomspace(0.01, 1e6, 25), count=8000, **common),
     )  # fmt: skip
+
+
+def time_study(centre: Setting, delay_norm: float, *, runs: int = 5, seed: int = 0) -> TimeStudy:
+    """Both studies; the delay's law is the centre's with the signal norm `delay_norm`."""
+    weak = replace(centre.law, signal_norm=delay_norm)
+    parts = clock_study(centre, delay_norm, runs=runs, seed=seed), delay_study(weak, runs=runs, seed=seed)
+    return TimeStudy(**vars(parts[0]), **vars(parts[1]))
 
 
 def _clock(centre: Setting, runs: int, seed: int) -> dict[str, Axis]:
