@@ -156,7 +156,7 @@ def test_answers_by_formulas_of_their_own(answers) -> None:
     expected = {
         "01-signal-and-noise/1": 1 - 30, "01-signal-and-noise/3": 0.025 * 40000, "03-rotations-are-free/1": 20 * 21 // 2 + 20 * 20,
         "03-rotations-are-free/2": 40 + 2 + 2, "04-max-margin/2": 1 / (2500 + 3 * 40000 / 45), "04-max-margin/4": sqrt(40000 / 50),
-        "05-phase-diagram/2": sqrt(2 / (0.9 * sqrt(200 * 40000))), "05-phase-diagram/3": 201 * 200 * 0.81 / (2 - 0.81),
+        "05-phase-diagram/2": sqrt(2 / (0.9 * sqrt(200 * 40000))), "13-where-attention-begins/1": 201 * 200 * 0.81 / (2 - 0.81),
         "06-beyond-two-steps/1": 20**2 * 50 * 0.95 / 20000,
         "14-the-trap/1": max(np.roots([(8 / 9) ** 2, -2 / 9, -1])), "07-assumptions-under-stress/1": 1 + 100 * 0.9 * 900 / 40000,
         "07-assumptions-under-stress/2": 1 + 4.5 / 2, "01-data-and-model/3": 3 * 2 / 5, "01-data-and-model/5": (1 - 1e-5) ** 2000,

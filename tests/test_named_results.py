@@ -25,7 +25,7 @@ BARE = {
         one_token/01_one_token: strength_ratio_100_tokens
         single_head/01_signal_and_noise: averaging_error_formula n_snr_squared snr
         single_head/04_max_margin: threshold_predicted_1 threshold_predicted_2
-        single_head/05_phase_diagram: threshold_formula
+        single_head/13_where_attention_begins: threshold_formula
         single_head/06_beyond_two_steps: x_star
         single_head/08_finite_dimension: certified_dimension_over_nu certified_room proved_log10_error
             triangle_over_leave_one_out

@@ -139,14 +139,6 @@ def snr_of_the_lower_limit() -> float:
     return lower_snr_limit(N, D, ETA)
 
 
-@exercise(
-    "05-phase-diagram/3", "The $d$ at which both terms of the width are equal, for $n = 200$ and $\\eta = 0.05$.", 2
-)
-def dimension_of_equal_terms() -> float:
-    counts = preference_spread(N, 1e30, ETA) ** 2
-    return 10 ** crossing(lambda log_d: preference_spread(N, 10**log_d, ETA) ** 2 / counts - 2, 2.0, 8.0)
-
-
 # --- 06 beyond two steps --------------------------------------------------------------------------------------------
 
 
@@ -210,6 +202,19 @@ def attention_without_the_mean_score() -> float:
 def dimension_of_the_crude_bound() -> float:
     pair = 1.1 * math.sqrt(2 * math.log(N**2 / 0.01))  # largest product of two noise tokens, over sqrt(d)
     return crossing(lambda d: N * pair / math.sqrt(d) - 1, 1.0, 1e12)
+
+
+# --- 13 where attention begins --------------------------------------------------------------------------------------
+
+
+@exercise(
+    "13-where-attention-begins/1",
+    "The $d$ at which both terms of the width are equal, for $n = 200$ and $\\eta = 0.05$.",
+    2,
+)
+def dimension_of_equal_terms() -> float:
+    counts = preference_spread(N, 1e30, ETA) ** 2
+    return 10 ** crossing(lambda log_d: preference_spread(N, 10**log_d, ETA) ** 2 / counts - 2, 2.0, 8.0)
 
 
 # --- 14 the trap ---------------------------------------------------------------------------------------------------

@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 import torch
@@ -20,81 +21,105 @@ _NOISE_LEVELS = (0.0, 0.01, 0.02, 0.05, 0.2)
 
 @dataclass(frozen=True)
 class PhaseStudy:
-    """Strips through the phase diagram. n, d, signal_norm, label_noise, step_size: the page's own setting."""
+    """Strips through the phase diagram around a page's setting. Each is computed when it is first asked for."""
 
     n: int
     d: int
     signal_norm: float
     label_noise: float
     step_size: float
-    threshold: PhaseDiagram  # x: n SNR^2, y: n with d ~ n^2; no errors
-    fits: tuple[ThresholdFit, ...]  # of the preference, one per row of `threshold`, on the axis n SNR^2
-    pseudo_values: np.ndarray  # (rows, draws, 2), of log location and log width of the fits
-    steps: PhaseDiagram  # x: beta d / n, y: label noise 0 and the page's, at the page's SNR
-    low: PhaseDiagram  # x: SNR (nd)^(1/4), y: d and 25 d
-    high: PhaseDiagram  # x: SNR sqrt(n), y: label noise; at the page's step size
-    windows: PhaseDiagram  # x: beta d / n, y: SNR sqrt(n)
-    dimensions: PhaseDiagram  # x: d / n^2, y: n; n SNR^2 and beta d / n as on the page
-
-    @property
-    def draws(self) -> int:
-        return self.steps.draws
+    draws: int
+    seed: int
 
     @property
     def kappa(self) -> float:
         return self.n * self.signal_norm**2 / self.d * (1 - 2 * self.label_noise) / 2
 
+    @property
+    def _multiple(self) -> float:
+        """beta d / n."""
+        return self.step_size * self.d / self.n
+
+    def _strip(self, x: np.ndarray, y: np.ndarray, errors: bool = True, **settings: object) -> PhaseDiagram:
+        own = {"n": self.n, "d": self.d, "label_noise": self.label_noise, "step_size": self.step_size}
+        return phase_diagram(phase_plan(x, y, **(own | settings)), draws=self.draws, seed=self.seed, errors=errors)
+
+    @cached_property
+    def threshold(self) -> PhaseDiagram:
+        """x: n SNR^2, y: n with d ~ n^2; no errors."""
+        n, x = self.n, np.geomspace(0.4, 12, 33)
+        sizes = np.array([n // 4, n // 2, n, 2 * n])[:, None]
+        dims = np.maximum(np.rint(self.d * (sizes / n) ** 2), 3)
+        return self._strip(
+            x, sizes[:, 0], errors=False, n=sizes, d=dims, signal_norm=np.sqrt(x * dims / sizes),
+            step_size=self._multiple * sizes / dims,
+        )  # fmt: skip
+
+    @cached_property
+    def fits(self) -> tuple[ThresholdFit, ...]:
+        """Of the preference, one per row of `threshold`, on the axis n SNR^2."""
+        strip = self.threshold
+        return tuple(fit_threshold(strip.plan.x, shares, seed=self.seed) for shares in strip.preference)
+
+    @cached_property
+    def pseudo_values(self) -> np.ndarray:
+        """(rows, draws, 2), of log location and log width of the fits."""
+        x, rows = self.threshold.plan.x, zip(self.threshold.preference, self.fits, strict=True)
+        return np.array([threshold_pseudo_values(x, shares, fit) for shares, fit in rows])
+
+    @cached_property
+    def steps(self) -> PhaseDiagram:
+        """x: beta d / n, y: label noise 0 and the page's, at the page's SNR."""
+        x = np.array([0.1, 0.5, 1, 1.5, 2, 2.25, 2.5, 2.75, 3, 4, 5, 6.5, 8, 10, 12, 16, 20, 30, 50])
+        levels = np.array([0.0, self._some_noise])[:, None]
+        return self._strip(
+            x, levels[:, 0], signal_norm=self.signal_norm, label_noise=levels, step_size=x * self.n / self.d
+        )
+
+    @property
+    def _some_noise(self) -> float:
+        """Of strips that need flipped labels."""
+        return self.label_noise or 0.05
+
+    @cached_property
+    def low(self) -> PhaseDiagram:
+        """x: SNR (nd)^(1/4), y: d and 25 d."""
+        x, dims = np.array([0.1, 0.5, 1.0, 1.5, 2.0, 2.5]), np.array([self.d, 25 * self.d])[:, None]
+        norm = x * (self.n * dims) ** -0.25 * np.sqrt(dims)
+        return self._strip(x, dims[:, 0], d=dims, signal_norm=norm, step_size=self._multiple * self.n / dims)
+
+    @cached_property
+    def high(self) -> PhaseDiagram:
+        """x: SNR sqrt(n), y: label noise; at the page's step size."""
+        x, levels = np.geomspace(2, 20, 21), np.array(_NOISE_LEVELS)[:, None]
+        return self._strip(x, levels[:, 0], signal_norm=x * math.sqrt(self.d / self.n), label_noise=levels)
+
+    @cached_property
+    def windows(self) -> PhaseDiagram:
+        """x: beta d / n, y: SNR sqrt(n)."""
+        x, rows = np.geomspace(0.15, 15, 31), np.array(HIGH_SNR)[:, None]
+        norm = rows * math.sqrt(self.d / self.n)
+        return self._strip(x, rows[:, 0], signal_norm=norm, label_noise=self._some_noise, step_size=x * self.n / self.d)
+
+    @cached_property
+    def dimensions(self) -> PhaseDiagram:
+        """x: d / n^2, y: n; n SNR^2 and beta d / n as on the page."""
+        n, x = self.n, 2.0 ** np.array([-6, -4, -3, -2, -1, 0, 2, 4])
+        sizes = np.array([n // 2, n, 2 * n])[:, None]
+        dims = np.maximum(np.rint(x * sizes**2), 3)
+        norm = np.sqrt(n * self.signal_norm**2 / self.d * dims / sizes)
+        return self._strip(x, sizes[:, 0], n=sizes, d=dims, signal_norm=norm, step_size=self._multiple * sizes / dims)
+
 
 def phase_study(
     n: int, d: int, signal_norm: float, label_noise: float, step_size: float, *, draws: int = 40, seed: int = 0
 ) -> PhaseStudy:
-    """Compute the strips around one setting. Raises ValueError for a bad argument before any work."""
+    """The strips around one setting. Raises ValueError for a bad argument before any work."""
     checks.whole_number("n", n, at_least=20, hint="thresholds of smaller sets are lost in their fluctuations")
     checks.whole_number("draws", draws, at_least=4)
     checks.probability("label_noise", label_noise, high=0.45)
-    eta = label_noise or 0.05  # strips that need flipped labels
-    a4 = step_size * d / n  # beta d / n of the page
-    x = np.geomspace(0.4, 12, 33)
-    sizes = np.array([n // 4, n // 2, n, 2 * n])[:, None]
-    dims = np.maximum(np.rint(d * (sizes / n) ** 2), 3)
-    plans = {
-        "threshold": phase_plan(
-            x, sizes[:, 0], n=sizes, d=dims, signal_norm=np.sqrt(x * dims / sizes), label_noise=label_noise,
-            step_size=a4 * sizes / dims,
-        ),
-    }  # fmt: skip
-    x = np.array([0.1, 0.5, 1, 1.5, 2, 2.25, 2.5, 2.75, 3, 4, 5, 6.5, 8, 10, 12, 16, 20, 30, 50])
-    levels = np.array([0.0, eta])[:, None]
-    plans["steps"] = phase_plan(
-        x, levels[:, 0], n=n, d=d, signal_norm=signal_norm, label_noise=levels, step_size=x * n / d
-    )
-    x = np.array([0.1, 0.5, 1.0, 1.5, 2.0, 2.5])
-    dims = np.array([d, 25 * d])[:, None]
-    plans["low"] = phase_plan(
-        x, dims[:, 0], n=n, d=dims, signal_norm=x * (n * dims) ** -0.25 * np.sqrt(dims), label_noise=label_noise,
-        step_size=a4 * n / dims,
-    )  # fmt: skip
-    x, levels = np.geomspace(2, 20, 21), np.array(_NOISE_LEVELS)[:, None]
-    plans["high"] = phase_plan(
-        x, levels[:, 0], n=n, d=d, signal_norm=x * math.sqrt(d / n), label_noise=levels, step_size=step_size
-    )
-    x, rows = np.geomspace(0.15, 15, 31), np.array(HIGH_SNR)[:, None]
-    plans["windows"] = phase_plan(
-        x, rows[:, 0], n=n, d=d, signal_norm=rows * math.sqrt(d / n), label_noise=eta, step_size=x * n / d
-    )
-    x, sizes = 2.0 ** np.array([-6, -4, -3, -2, -1, 0, 2, 4]), np.array([n // 2, n, 2 * n])[:, None]
-    dims = np.maximum(np.rint(x * sizes**2), 3)
-    plans["dimensions"] = phase_plan(
-        x, sizes[:, 0], n=sizes, d=dims, signal_norm=np.sqrt(n * signal_norm**2 / d * dims / sizes),
-        label_noise=label_noise, step_size=a4 * sizes / dims,
-    )  # fmt: skip
-    strips = {
-        name: phase_diagram(plan, draws=draws, seed=seed, errors=name != "threshold") for name, plan in plans.items()
-    }
-    x, preference = plans["threshold"].x, strips["threshold"].preference
-    fits = tuple(fit_threshold(x, shares, seed=seed) for shares in preference)
-    pseudo = np.array([threshold_pseudo_values(x, shares, fit) for shares, fit in zip(preference, fits, strict=True)])
-    return PhaseStudy(n, d, signal_norm, label_noise, step_size, fits=fits, pseudo_values=pseudo, **strips)
+    SignalNoiseLaw(n, d, signal_norm, label_noise)
+    return PhaseStudy(n, d, signal_norm, label_noise, checks.positive_number("step_size", step_size), draws, seed)
 
 
 def crossing(x: np.ndarray, values: np.ndarray, *, last: bool = False) -> float:
