@@ -19,8 +19,8 @@ BARE = {
         in_context/01_data_and_model: noise_variance
         in_context/05_two_numbers_per_head: eta_pair
         in_context/07_deeper_and_wider: offset_best risk_preconditioned risk_separate
-        open_questions/02_optimisers: x_star_block
         open_questions/05_more_classes_and_layers: x_star_3_classes x_star_10_classes
+        open_questions/08_out_of_the_trap: x_star_block
         open_questions/09_thresholds: x_star_softmax x_star_sparsemax
         one_token/01_one_token: strength_ratio_100_tokens
         single_head/01_signal_and_noise: averaging_error_formula n_snr_squared snr

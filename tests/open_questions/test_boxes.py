@@ -9,9 +9,9 @@ import pytest
 from bookkit.claims import ClaimSet, Source
 
 BOOK = Path(__file__).parents[2] / "book"
-PAGES = ("many_heads.claims", "many_heads.claims_margin", "optimisers.claims", "optimisers.claims_trap", "attention_maps.claims",
-         "attention_maps.claims_thresholds", "noise_laws.claims", "noise_laws.claims_long", "more_classes.claims",
-         "second_layer.claims")  # fmt: skip
+PAGES = ("many_heads.claims", "optimisers.claims", "attention_maps.claims", "attention_maps.claims_thresholds", "noise_laws.claims",
+         "noise_laws.claims_long", "more_classes.claims", "second_layer.claims", "random_starts.claims", "margin_and_descent.claims",
+         "out_of_the_trap.claims")  # fmt: skip
 FENCE = re.compile(r"^:::\{prf:(\w+)\}.*\n(?::label: (\S+)\n)?", re.MULTILINE)
 
 

@@ -9,11 +9,11 @@ import torch
 from attnbook.open_questions.attention_maps import claims_thresholds as maps
 from attnbook.open_questions.judging import one_way
 from attnbook.open_questions.many_heads import claims as heads
+from attnbook.open_questions.margin_and_descent import claims as margin
 from attnbook.open_questions.more_classes import claims as classes
 from attnbook.open_questions.more_classes.claims import CLAIMS as CLASSES
-from attnbook.open_questions.optimisers import claims_trap
 from attnbook.open_questions.optimisers.claims import CLAIMS as OPTIMISERS
-from attnbook.open_questions.optimisers.claims_trap import TRAP_CLAIMS
+from attnbook.open_questions.out_of_the_trap import claims as trap
 from attnbook.open_questions.second_layer.claims import CLAIMS as LAYERS
 from attnbook.open_questions.second_solver import WEIGHTS, on_both_sides
 from tests.worlds import worlds
@@ -77,23 +77,23 @@ def test_runs_that_leave_the_set_with_and_without_momentum():
         left[offset::40, 2] = -1.0
         return SimpleNamespace(from_outside=(x, attention, left))
 
-    assert worlds(TRAP_CLAIMS["Q59c"], study(1), study(0)) == []
+    assert worlds(trap.CLAIMS["Q59c"], study(1), study(0)) == []
 
 
 @pytest.mark.parametrize(
     ("module", "id", "solver"),
     [
-        (heads, "Q12", "ends_on_signal"),
-        (heads, "Q14", "ends_on_signal"),
+        (margin, "Q12", "ends_on_signal"),
+        (margin, "Q14", "ends_on_signal"),
         (heads, "Q43", "ends_on_signal"),
-        (claims_trap, "Q53", "ends_on_signal"),
+        (trap, "Q53", "ends_on_signal"),
         (maps, "Q64", "ends_on_signal"),
         (classes, "Q84", "class_ends_on_signal"),
     ],
 )
 def test_boundaries_that_a_solver_finds_elsewhere(monkeypatch, module, id, solver):
     """The solver of the control's world puts each boundary where the control says."""
-    claim = getattr(module, "CLAIMS", {}).get(id) or module.TRAP_CLAIMS[id]
+    claim = module.CLAIMS[id]
     asked = []
     monkeypatch.setattr(
         module, solver, lambda x, *rest, **options: asked.append(np.array(x)) or np.zeros(x.shape, bool)
@@ -121,7 +121,7 @@ def test_boundaries_that_a_solver_finds_elsewhere(monkeypatch, module, id, solve
 
 
 @pytest.mark.parametrize(
-    ("claim", "name"), [(TRAP_CLAIMS["Q59b"], "zero_moves"), (CLASSES["Q82"], "one_way"), (LAYERS["Q89"], "one_way")]
+    ("claim", "name"), [(OPTIMISERS["Q59b"], "zero_moves"), (CLASSES["Q82"], "one_way"), (LAYERS["Q89"], "one_way")]
 )
 def test_the_other_boundary_without_label_noise(claim, name):
     x = np.repeat([0.5, 0.9, 1.1, 1.15, 1.5, 1.8], 5)

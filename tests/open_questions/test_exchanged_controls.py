@@ -12,7 +12,7 @@ from attnbook.open_questions.many_heads.claims import CLAIMS as HEADS
 from attnbook.open_questions.more_classes.claims import CLAIMS as CLASSES
 from attnbook.open_questions.noise_laws.claims_long import CLAIMS as NOISE
 from attnbook.open_questions.optimisers.claims import CLAIMS as OPTIMISERS
-from attnbook.open_questions.optimisers.claims_trap import TRAP_CLAIMS
+from attnbook.open_questions.out_of_the_trap.claims import CLAIMS as TRAP
 from tests.worlds import worlds
 
 DRAWS = 80
@@ -76,8 +76,8 @@ def starts(plain: np.ndarray, warm: np.ndarray) -> Study:
         (OPTIMISERS["Q27b"], bases, 1e-5, 1 - 1e-5),
         (OPTIMISERS["Q29"], batches, -3.5, -0.45),
         (NOISE["Q34b"], heavy_tails, YES, NO),
-        (TRAP_CLAIMS["Q40"], in_the_trap, YES, NO),
-        (TRAP_CLAIMS["Q56"], first_pass, -4.0, -1.0),
+        (TRAP["Q40"], in_the_trap, YES, NO),
+        (TRAP["Q56"], first_pass, -4.0, -1.0),
         (CLASSES["Q86b"], starts, NO, YES),
     ],
     ids=lambda each: getattr(each, "id", None),

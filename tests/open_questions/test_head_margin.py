@@ -7,8 +7,7 @@ import numpy as np
 import pytest
 from scipy.optimize import minimize_scalar
 
-from attnbook.open_questions.many_heads.claims_margin import head_study
-from attnbook.open_questions.many_heads.gram import (
+from attnbook.open_questions.margin_and_descent.gram import (
     SelectionGram,
     head_norms,
     minimum_norms,
@@ -16,8 +15,8 @@ from attnbook.open_questions.many_heads.gram import (
     one_class,
     selection_gram,
 )
-from attnbook.open_questions.many_heads.joint_norm import attention_norm, joint_cost, joint_value
-from attnbook.open_questions.many_heads.margin import (
+from attnbook.open_questions.margin_and_descent.joint_norm import attention_norm, joint_cost, joint_value
+from attnbook.open_questions.margin_and_descent.margin import (
     best_of,
     best_of_all,
     best_split,
@@ -28,6 +27,7 @@ from attnbook.open_questions.many_heads.margin import (
     saddle_excess,
     soft_ascent,
 )
+from attnbook.open_questions.margin_and_descent.study import margin_study
 from attnbook.single_head.margin import tokens_of
 from attnbook.single_head.svm import NotSeparable, hard_margin
 from attnbook.single_head.variants import StressedLaw
@@ -205,7 +205,7 @@ def law_without_projection():
         (lambda: joint_cost(GRAM, np.ones(4), 0, 1.0, np.ones(4)), "heads must be"),
         (lambda: joint_cost(GRAM, np.ones(4), 1, -1.0, np.ones(4)), "margin must be"),
         (lambda: selection_gram(law_without_projection()), "orthogonal to the signals"),
-        (lambda: head_study(draws=1), "draws must be"),
+        (lambda: margin_study(draws=1), "draws must be"),
     ],
 )
 def test_bad_arguments(call, message):

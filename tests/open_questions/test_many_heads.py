@@ -7,8 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from attnbook.open_questions.many_heads.claims import CLAIMS
-from attnbook.open_questions.many_heads.equal_heads import (
+from attnbook.open_questions.equal_heads import (
     VARIANTS,
     equal_heads,
     heads_courses,
@@ -17,14 +16,16 @@ from attnbook.open_questions.many_heads.equal_heads import (
     two_step_window,
     two_steps_apart,
 )
-from attnbook.open_questions.many_heads.law import ManyDirectionsLaw
-from attnbook.open_questions.many_heads.random_starts import (
+from attnbook.open_questions.many_heads.study import many_heads_study
+from attnbook.open_questions.random_starts.claims import CLAIMS
+from attnbook.open_questions.random_starts.courses import (
     across_directions,
     difference_growth,
     random_heads,
     random_start,
 )
-from attnbook.open_questions.many_heads.study import many_heads_study
+from attnbook.open_questions.random_starts.law import ManyDirectionsLaw
+from attnbook.open_questions.random_starts.study import random_starts_study
 from attnbook.single_head.flow import selects_signal
 from attnbook.single_head.long_run import law_at, orthogonal_sample
 from attnlib.single_head.law import SignalNoiseLaw
@@ -37,7 +38,7 @@ FAR = SignalNoiseLaw(80, 16_000, 32.0, 0.05)
 
 @pytest.fixture(scope="module")
 def study():
-    return many_heads_study(FAR, 3, sizes=(0.1, 1.0), steps=1000, draws=8, seed=1)
+    return random_starts_study(FAR, 3, sizes=(0.1, 1.0), steps=1000, draws=8, seed=1)
 
 
 @pytest.mark.weekly
@@ -251,10 +252,11 @@ def test_samples_with_several_directions():
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda: many_heads_study(FAR, 1), "heads must be a whole number >= 2"),
-        (lambda: many_heads_study(FAR, steps=10), "steps must be a whole number >= 1000"),
-        (lambda: many_heads_study(FAR, draws=1), "draws must be"),
-        (lambda: many_heads_study(FAR, seed=-1), "seed must be"),
+        (lambda: random_starts_study(FAR, 1), "heads must be a whole number >= 2"),
+        (lambda: random_starts_study(FAR, steps=10), "steps must be a whole number >= 1000"),
+        (lambda: random_starts_study(FAR, draws=1), "draws must be"),
+        (lambda: many_heads_study(draws=1), "draws must be"),
+        (lambda: random_starts_study(FAR, seed=-1), "seed must be"),
         (lambda: VARIANTS["sum"].one_head_steps(0.1, 0), "heads must be"),
         (lambda: two_steps_apart(FAR.draw(0), 0.1, -1.0), "attention_step_size must be"),
         (lambda: two_step_window(FAR, [(1, 1)], (0.0,), draws=1), "multiples must be"),

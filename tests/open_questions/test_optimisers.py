@@ -6,17 +6,12 @@ import numpy as np
 import pytest
 import torch
 
-from attnbook.open_questions.optimisers.compared import (
-    LINE_UP,
-    Entry,
-    compare_rules,
-    matched_step,
-    milestones,
-    schedule_fates,
-)
+from attnbook.open_questions.margin_and_descent.schedules import schedule_fates
+from attnbook.open_questions.optimisers.compared import LINE_UP, Entry, compare_rules, milestones
 from attnbook.open_questions.optimisers.signs import dense_copy
 from attnbook.open_questions.optimisers.study import optimiser_study, sign_steps, sign_track
-from attnbook.open_questions.optimisers.trap_escape import after_first_pass, batch_sweep, escape_map, rule_fates
+from attnbook.open_questions.out_of_the_trap.trap_escape import after_first_pass, batch_sweep, escape_map
+from attnbook.open_questions.outcomes import matched_step, rule_fates
 from attnbook.single_head.long_run import law_at, train
 from attnlib.single_head.law import SignalNoiseLaw
 from attnlib.single_head.population import log10_clean_error

@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch.nn.functional import softplus
 
-from attnbook.open_questions.optimisers.trap_boundaries import (
+from attnbook.open_questions.out_of_the_trap.trap_boundaries import (
     block_rates,
     block_threshold,
     first_pass,

@@ -5,8 +5,8 @@ import dataclasses
 import pytest
 import torch
 
-from attnbook.open_questions.many_heads.margin_study import factor_study
-from attnbook.open_questions.many_heads.query_key_value import (
+from attnbook.open_questions.random_starts.factors import factor_study
+from attnbook.open_questions.random_starts.query_key_value import (
     Factors,
     factor_gradients,
     fixed_query_and_output,

@@ -7,7 +7,7 @@ import torch
 from attnbook.open_questions.attention_maps.fates import trap_exits
 from attnbook.open_questions.attention_maps.flow import map_rates, map_threshold
 from attnbook.open_questions.more_classes.class_flow import class_ends_on_signal, class_thresholds
-from attnbook.open_questions.optimisers.trap_boundaries import block_rates, block_threshold
+from attnbook.open_questions.out_of_the_trap.trap_boundaries import block_rates, block_threshold
 from attnbook.open_questions.second_solver import (
     WEIGHTS,
     ends_on_signal,

@@ -6,7 +6,7 @@ import numpy as np
 import torch
 
 from attnbook.answers import crossing, exercise
-from attnbook.open_questions.many_heads.margin import class_cost
+from attnbook.open_questions.margin_and_descent.margin import class_cost
 from attnbook.single_head.batched import two_steps
 from attnbook.single_head.finite_dimension.bounds import log_term, smallest_certified_dimension
 from attnbook.single_head.flow import first_order_threshold

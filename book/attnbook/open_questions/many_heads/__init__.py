@@ -1,1 +1,1 @@
-"""Page 01: many heads, from zero and from random starts, their margins, matrices in place of vectors."""
+"""IV.1: many heads from zero are one head with slower attention."""

@@ -1,1 +1,1 @@
-"""Page 02: other update rules, and which of them leave the trap."""
+"""IV.2: other update rules."""

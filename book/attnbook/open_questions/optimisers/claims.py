@@ -1,11 +1,10 @@
-r"""Claims of the page on optimisers: Q15, Q16, Q25-Q30, Q51 and Q52; those of the trap are in `claims_optimiser_trap`."""
+r"""Claims of the page on optimisers: Q25-Q29, Q51, Q52 and Q59b."""
 
 from dataclasses import replace
 
-import numpy as np
 import torch
 
-from attnbook.open_questions.judging import mean_share, tensor
+from attnbook.open_questions.judging import one_way, tensor
 from attnbook.open_questions.optimisers.signs import (
     adam_second_step,
     axis_error,
@@ -15,7 +14,7 @@ from attnbook.open_questions.optimisers.signs import (
 )
 from attnbook.open_questions.optimisers.study import OptimiserStudy, SignSteps
 from bookkit.claims import ClaimSet, Source
-from bookkit.rules import LEVEL, Evidence, NothingToMeasure, agrees, both, exactly, mean_within, median_within, within
+from bookkit.rules import LEVEL, Evidence, NothingToMeasure, agrees, both, exactly, mean_within, within
 
 CLAIMS = ClaimSet("open_questions")
 
@@ -26,36 +25,6 @@ def _mean_in_band(row: torch.Tensor, low: float, high: float, level: float = LEV
     shown = f"{evidence.measured}, draws [{row.min():.3g}, {row.max():.3g}]"
     numbers = {"mean": evidence.numbers["measured"], "standard_error": evidence.numbers["standard_error"]}
     return replace(evidence, measured=shown, numbers=numbers)
-
-
-# --- step sizes ------------------------------------------------------------------------------------------------------------
-
-
-@CLAIMS.claim("Q15", wrong=0.0, source=Source.MEASURED, uses="L4")
-def step_size_trap(study: OptimiserStudy, constant: float) -> Evidence:
-    r"""a large first step leads into the trap at high SNR
-    $\eta = 0.2$, $x = 4$, $n = 200$, $d = 40000$: $\beta = 5n/d$ from zero leaves on average at most 40 % of the classes on the signal, 500
-    steps of $n/5d$ first leave at least 90 % there
-    wrong: five full steps first, n/5d afterwards: small steps come too late"""
-    on_signal = {name: np.asarray(attention > 0.5) for name, (attention, _) in study.schedules.items()}
-    small = "n/5d for 500 steps, then full" if constant else "full for 5 steps, then n/5d"
-    return both(
-        mean_share([on_signal["constant"]], high=0.4, what="classes, constant step", level=LEVEL / 2),
-        mean_share([on_signal[small]], 0.9, what="classes, small steps first", level=LEVEL / 2),
-    )
-
-
-@CLAIMS.claim("Q16", wrong=4.0, source=Source.MEASURED, uses="R3")
-def small_steps(study: OptimiserStudy, constant: float) -> Evidence:
-    r"""small steps stay benign at x = 400
-    $\eta = 0.05$, $x = 400$, $n = 200$, $d = 40000$, $\beta = n/20d$: every label is fitted, the clean error is below $10^{-200}$ in the
-    median and below $10^{-100}$ in at least 95 % of draws
-    wrong: steps four times as large, n/5d"""
-    outcome = study.strong[round(0.05 * constant, 3)]
-    fitted = tensor(np.where(outcome.train_accuracy == 1, outcome.log10_error, 0.0))
-    middle = median_within(fitted, high=-200.0, quantity="median log₁₀ err", level=LEVEL / 2)
-    words = "log₁₀ err (0 if not interpolating)"
-    return both(middle, within(fitted, high=-100.0, quantity=words, level=LEVEL / 2))
 
 
 # --- one step of sign descent ----------------------------------------------------------------------------------------------
@@ -168,7 +137,7 @@ def axis_ends_on_noise(study: OptimiserStudy, constant: float) -> Evidence:
     )
 
 
-# --- mini-batches ----------------------------------------------------------------------------------------------------------
+# --- full batches and mini-batches ------------------------------------------------------------------------------------------
 
 
 @CLAIMS.claim("Q29", wrong=0.0, source=Source.MEASURED, uses="R3")
@@ -185,16 +154,13 @@ def batches_at_low_snr(study: OptimiserStudy, constant: float) -> Evidence:
     return both(*parts, within(sgd - gd, high=0.0, quantity="batches minus full batch", level=level))
 
 
-@CLAIMS.claim("Q30", wrong=0.0, source=Source.MEASURED, box="prop-open-first-pass")
-def leaning(study: OptimiserStudy, constant: float) -> Evidence:
-    r"""after one epoch attention leans to the signal
-    $x = 0.27$, $n = 100$, $d = 20000$, $\eta = 0.1$: mean $p\cdot\mu_k$ after one epoch in batches of 20 with $\beta = 10n/d$ is $0.8 \pm
-    0.2$, and positive for both classes of at least 95 % of draws; after the one step of a full batch it is 0 exactly
-    wrong: full batches, epochs of the same length"""
-    p = tensor(study.passes["first pass" if constant else "full batch, the same epoch"].p_signal)
-    full = exactly(tensor(study.passes["one full step"].p_signal), 0.0, tolerance=1e-300)
-    mean = mean_within(p.mean(1), 0.6, 1.0, quantity="mean p.mu_k", level=LEVEL / 2)
-    return both(mean, within(p, low=0.0, quantity="p.mu_k", strict=True, level=LEVEL / 2), full)
+@CLAIMS.claim("Q59b", wrong=1.2, box="thm-open-one-threshold")
+def momentum_one_way(study: OptimiserStudy, constant: float) -> Evidence:
+    r"""no label noise: momentum and normalised steps keep x = 1
+    $\eta = 0$, orthogonal noise, from zero: under heavy ball, Nesterov, normalised and block-normalised descent, small steps or large, no
+    step moves attention away from the signal if $x > 1$ or towards it if $x < 1$, and the second step moves it to the side named
+    wrong: the boundary at x = 1.2"""
+    return one_way(*study.zero_moves, constant)
 
 
 # --- sign descent along training -------------------------------------------------------------------------------------------

@@ -7,15 +7,14 @@ at most 0.01, and the last one. Rules that commute with rotations train in reduc
 `optimiser_signs.dense_copy` of the same samples.
 """
 
-import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
 
 from attnbook.open_questions.optimisers.signs import dense_copy
-from attnbook.single_head.long_run import law_at, log_steps
-from attnlib import checks
+from attnbook.open_questions.outcomes import UNIT, class_attention, matched_step
+from attnbook.single_head.long_run import log_steps
 from attnlib.single_head.law import Sample
 from attnlib.single_head.population import log10_clean_error
 from attnlib.single_head.rules import (
@@ -31,7 +30,6 @@ from attnlib.single_head.rules import (
 )
 from attnlib.single_head.training import Trajectory, train_heads
 
-UNIT = 5.0  # beta d / n of gradient descent
 LOSS = 0.01  # the second moment of comparison
 
 
@@ -76,26 +74,6 @@ class Milestones:
     attention: torch.Tensor  # (R, 2), of the clean samples of each class on the signal, at the end
     course_loss: torch.Tensor  # (S, R), train loss on a logarithmic clock
     course_error: torch.Tensor  # (S, R), log10 clean error at the same steps
-
-
-def matched_step(sample: Sample, rule: Rule, unit: float = UNIT) -> float:
-    """Step size with which the rule's first step of v is as long as gradient descent's with beta = unit n/d, in the mean over runs.
-
-    Mini-batches keep gradient descent's own beta. Raises ValueError for a bad argument.
-    """
-    n, d = sample.law.n, sample.law.d
-    beta = checks.positive_number("unit", unit) * n / d
-    if not rule.prepare and rule.moments is None:
-        return beta
-    sums = torch.einsum("rn,rntm->rm", sample.labels, sample.tokens)
-    length = beta / (2 * n * sample.law.tokens) * sums.norm(dim=-1).mean().item()
-    return length if rule.prepare in ("joint", "blocks") else length / math.sqrt(d)
-
-
-def class_attention(sample: Sample, attention_on_signal: torch.Tensor) -> torch.Tensor:
-    """Mean attention (R, 2) of the clean samples of each class on the signal, from weights (R, n); nan for an empty class."""
-    held = torch.stack([sample.signal_class == k for k in (0, 1)], 1) & ~sample.noisy.unsqueeze(1)
-    return (attention_on_signal.unsqueeze(1) * held).sum(-1) / held.sum(-1)
 
 
 def milestones(path: Trajectory, sample: Sample, entry: Entry) -> Milestones:
@@ -147,29 +125,4 @@ def compare_rules(sample: Sample, entries: Sequence[Entry] = LINE_UP, *, unit: f
             record = sorted({*range(min(entry.steps, 200) + 1), *clock})
             path = train_heads(sample, size, entry.steps, rule=entry.rule, record=record).single()
         found[entry.name] = milestones(path, own, entry)
-    return found
-
-
-def schedules(steps: int) -> dict[str, Callable[[int], float]]:
-    """Factors on the step size over `steps` steps."""
-    return {
-        "constant": lambda t: 1.0,
-        "warm-up over 100 steps": lambda t: min(1.0, (t + 1) / 100),
-        "n/5d for 500 steps, then full": lambda t: 0.04 if t < 500 else 1.0,
-        "decay 1/sqrt(1 + t)": lambda t: 1 / math.sqrt(1 + t),
-        "full for 5 steps, then n/5d": lambda t: 1.0 if t < 5 else 0.04,
-    }
-
-
-def schedule_fates(x: float, n: int, d: int, label_noise: float, *, steps: int = 1000, draws: int = 10, seed: int = 0):
-    """Classes on the signal and log10 clean errors after gradient descent with beta = 5n/d times each schedule, same draws.
-
-    Returns {name: (attention (R, 2), log10 error (R,))}. Raises ValueError for a bad argument.
-    """
-    sample = law_at(x, n, d, label_noise).draw(seed, checks.whole_number("draws", draws, at_least=1))
-    found = {}
-    for name, factor in schedules(steps).items():
-        path = train_heads(sample, UNIT * n / d, steps, schedule=factor, record=[])
-        error = log10_clean_error(path.v[-1, :, 0], path.p[-1, :, 0], sample)
-        found[name] = class_attention(sample, path.attention_on_signal[-1, :, 0]), error
     return found

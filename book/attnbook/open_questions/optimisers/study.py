@@ -3,47 +3,26 @@
 import math
 from dataclasses import dataclass, replace
 
-import numpy as np
 import torch
 
 from attnbook.open_questions.optimisers.arcsine import SignCourse, off_the_signals, predicted_sign_descent
-from attnbook.open_questions.optimisers.compared import (
-    LINE_UP,
-    Milestones,
-    class_attention,
-    compare_rules,
-    matched_step,
-    schedule_fates,
-)
+from attnbook.open_questions.optimisers.compared import LINE_UP, Milestones, compare_rules
 from attnbook.open_questions.optimisers.signs import dense_copy, exponent
-from attnbook.open_questions.optimisers.trap_boundaries import pass_threshold, runs_from_anywhere
-from attnbook.open_questions.optimisers.trap_escape import (
-    CANDIDATES,
-    Outcome,
-    after_first_pass,
-    batch_sweep,
-    candidate_fates,
-    escape_map,
-    rule_fates,
-)
-from attnbook.single_head.long_run import Fates, class_fates, law_at, orthogonal_sample
+from attnbook.open_questions.outcomes import class_attention, matched_step
+from attnbook.single_head.long_run import law_at, orthogonal_sample
 from attnlib import checks
 from attnlib.single_head.law import Sample, SignalNoiseLaw
 from attnlib.single_head.population import log10_clean_error
 from attnlib.single_head.rules import (
     BLOCK_NORMALISED,
-    GRADIENT_DESCENT,
     NORMALISED,
     SIGN_DESCENT,
     adam,
     heavy_ball,
     nesterov,
-    stochastic,
 )
 from attnlib.single_head.training import train_heads
 
-MAP_XS = tuple(np.geomspace(0.1, 2.0, 14).tolist())
-MAP_THETAS = tuple(np.geomspace(1.25, 80.0, 13).tolist())
 SIGN_STEPS = (1, 2, 3, 5, 10, 20, 30, 50, 70, 100, 150)
 STRENGTHS = (0.25, 1.0, 4.5)  # n SNR^2 of the first-step studies
 
@@ -161,24 +140,6 @@ class OptimiserStudy:
         torch.Tensor, torch.Tensor
     ]  # x (K,), moves (K, steps) of the clean attention, eta = 0, four rules
     adam_sizes: torch.Tensor  # (R,), median |entry| of Adam's p_2 over the step size
-    ends: tuple[np.ndarray, np.ndarray, np.ndarray]  # `runs_from_anywhere`
-    from_outside: tuple[np.ndarray, np.ndarray, np.ndarray]  # the same, 4000 starts with V < t
-    candidates: dict[str, Outcome]  # eta = 0.2, x = 1.3
-    batches: dict[str, Outcome]  # the two of them with mini-batches, 40 draws
-    same_draws: Fates  # eta = 0.2, x = 1.3, gradient descent for long and the exact SVM
-    flow_fates: Outcome  # gradient descent, eta = 0.3, x in [1.3, 3.6]
-    block_fates: Outcome  # block-normalised, the same draws
-    schedules: dict[str, tuple[torch.Tensor, torch.Tensor]]  # eta = 0.2, x = 4
-    strong: dict[float, Outcome]  # eta = 0.05, x = 400, by beta d / n
-    passes: dict[str, Outcome]  # first pass in batches of 20, eta = 0.1, x = 0.27
-    wide_pass: tuple[Outcome, float, int]  # the first pass at d = 10^9, theta, number of batches
-    sweep: dict[int, list[Outcome]]  # by batch size, for SWEEP_THETAS
-    boundaries: dict[float, np.ndarray]  # by eta: x of the mean-field pass, for every theta of the maps
-    maps: dict[float, np.ndarray]  # by eta: share of classes on the signal (x, theta)
-
-
-SWEEP_THETAS = (5.0, 25.0, 50.0, 100.0)
-SWEEP_BATCHES = (100, 50, 20, 5, 1)
 
 
 def _zero_moves(seed: int) -> tuple[torch.Tensor, torch.Tensor]:
@@ -219,32 +180,11 @@ def optimiser_study(
     signs = {
         strength: sign_steps(SignalNoiseLaw(50, 5000, math.sqrt(strength * 100), 0.1), **few) for strength in STRENGTHS
     }
-    weak = law_at(0.27, 100, 20_000, 0.1)
-    wide = replace(weak, n=200, d=10**9, signal_norm=law_at(0.27, 200, 10**9, 0.1).signal_norm)
-    window = [law_at(x, 200, 10**6, 0.3) for x in np.geomspace(1.3, 3.6, 12)]
-    start = ((0.25 * 100 / 200_000, 400), (4 * 100 / 200_000, 20_000))
     return OptimiserStudy(
         low_law=low_law, high_law=high_law, low=compare_rules(low), high=compare_rules(high),
         many=compare_rules(fixed.draw(seed, 40), [by_name["gradient descent"], by_name["batches of 10"]]),
         tracks={"low": sign_track(low), "high": sign_track(high)},
         signs=signs, sizes={size: sign_steps(replace(signs[4.5].law, n=size), **few) for size in (20, 100)} | {50: signs[4.5]},
         sign_ends={basis: sign_fates(basis, **few) for basis in ("axis", "random")},
-        zero_moves=_zero_moves(seed), adam_sizes=_adam_sizes(low), ends=runs_from_anywhere(seed),
-        from_outside=runs_from_anywhere(seed, 4000, behind=True),
-        candidates=candidate_fates(**few),
-        batches={
-            name: rule_fates([law_at(1.3, 100, 200_000, 0.2)], *CANDIDATES[name], draws=40, seed=seed)
-            for name in ("batches of 20, n/4d", "batches of 20, 5 n/d")
-        },
-        same_draws=class_fates([law_at(1.3, 100, 200_000, 0.2)], start, svm=True, **few),
-        flow_fates=rule_fates(window, GRADIENT_DESCENT, 0.25, 1600, draws=5, seed=seed),
-        block_fates=rule_fates(window, BLOCK_NORMALISED, 0.25, 800, draws=5, seed=seed),
-        schedules=schedule_fates(4.0, 200, 40_000, 0.2, **few),
-        strong={size: rule_fates([law_at(400.0, 200, 40_000, 0.05)], GRADIENT_DESCENT, size, 1000, draws=30, seed=seed)
-            for size in (0.05, 0.2)},
-        passes=after_first_pass(weak, 20, 10.0, **few),
-        wide_pass=(rule_fates([wide], stochastic(20), 50.0 * 20 / 200, 10, **few), 50.0, 10),
-        sweep=batch_sweep(weak, SWEEP_THETAS, SWEEP_BATCHES, **few),
-        boundaries={eta: pass_threshold(eta, MAP_THETAS, 20) for eta in (0.0, 0.2)},
-        maps={eta: escape_map(MAP_XS, MAP_THETAS, eta, draws=5, seed=seed) for eta in (0.0, 0.2)},
+        zero_moves=_zero_moves(seed), adam_sizes=_adam_sizes(low),
     )  # fmt: skip

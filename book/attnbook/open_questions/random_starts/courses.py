@@ -20,7 +20,7 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from attnbook.open_questions.many_heads.error import log10_head_error
+from attnbook.open_questions.random_starts.error import log10_head_error
 from attnbook.single_head.long_run import stacked
 from attnlib import checks
 from attnlib.single_head.law import Sample, SignalNoiseLaw

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from attnbook.open_questions.many_heads.gram import (
+from attnbook.open_questions.margin_and_descent.gram import (
     SelectionGram,
     head_norms,
     minimum_norms,

@@ -10,8 +10,8 @@ Equal heads give $J_H(\gamma) \le H J_1(\gamma/H)$ (derived); that nothing is mu
 
 import numpy as np
 
-from attnbook.open_questions.many_heads.gram import SelectionGram, multipliers
-from attnbook.open_questions.many_heads.margin import norm_gradient
+from attnbook.open_questions.margin_and_descent.gram import SelectionGram, multipliers
+from attnbook.open_questions.margin_and_descent.margin import norm_gradient
 from attnbook.single_head.svm import NotConverged, NotSeparable, hard_margin
 from attnlib import checks
 from attnlib.randomness import stream

@@ -1,23 +1,23 @@
-r"""Claims Q40, Q53-Q59: which rules leave the trap between x = 1 and x*, and what the first pass of mini-batches does."""
+r"""Claims Q30, Q40, Q53-Q59: which rules leave the trap between x = 1 and x*, and what the first pass of mini-batches does."""
 
 from dataclasses import replace
 
 import numpy as np
 
-from attnbook.open_questions.judging import mean_share, one_way, per_draw, tensor
-from attnbook.open_questions.optimisers.study import MAP_THETAS, MAP_XS, OptimiserStudy
-from attnbook.open_questions.optimisers.trap_boundaries import entered_and_left, first_pass, own_block_thresholds
+from attnbook.open_questions.judging import mean_share, per_draw, tensor
+from attnbook.open_questions.out_of_the_trap.study import MAP_THETAS, MAP_XS, TrapStudy
+from attnbook.open_questions.out_of_the_trap.trap_boundaries import entered_and_left, first_pass, own_block_thresholds
 from attnbook.open_questions.second_solver import ends_on_signal, on_both_sides
 from attnbook.single_head.flow import own_thresholds
 from bookkit.claims import ClaimSet, Source
-from bookkit.rules import LEVEL, Evidence, agrees, both, mean_within, share_within, within
+from bookkit.rules import LEVEL, Evidence, agrees, both, exactly, mean_within, share_within, within
 
-TRAP_CLAIMS = ClaimSet("open_questions")
+CLAIMS = ClaimSet("open_questions")
 FULL_BATCH = ("gradient descent", "heavy ball 0.9", "heavy ball 0.99", "Nesterov 0.9", "normalised", "block-normalised")
 
 
-@TRAP_CLAIMS.claim("Q40", wrong=0.0, source=Source.MEASURED, box="thm-long-gap", uses="L3 M4")
-def svm_against_descent(study: OptimiserStudy, constant: float) -> Evidence:
+@CLAIMS.claim("Q40", wrong=0.0, source=Source.MEASURED, box="thm-long-gap", uses="L3 M4")
+def svm_against_descent(study: TrapStudy, constant: float) -> Evidence:
     r"""in the trap the exact SVM selects the signal and gradient descent does not
     $\eta = 0.2$, $x = 1.3$, $n = 100$, $d = 2\cdot10^5$: the SVM puts on average at least 80 % of the classes on the signal; gradient
     descent, 20000 steps of $4n/d$ after a small-step start, at most half, and at least 30 points fewer
@@ -34,8 +34,8 @@ def svm_against_descent(study: OptimiserStudy, constant: float) -> Evidence:
     return replace(both(*parts, gap), numbers=numbers)
 
 
-@TRAP_CLAIMS.claim("Q53", wrong=1.02, source=Source.MEASURED, uses="thm-long-map")
-def block_boundary(study: OptimiserStudy, constant: float) -> Evidence:
+@CLAIMS.claim("Q53", wrong=1.02, source=Source.MEASURED, uses="thm-long-map")
+def block_boundary(study: TrapStudy, constant: float) -> Evidence:
     """block-normalised flow has a lower boundary
     $x^*(0.05, 0.1, 0.2, 0.3) = 1.081, 1.188, 1.539, 2.408$ (gradient flow: 1.089, 1.208, 1.621, 2.799), to 0.5 %: a second solver ends on
     the noise below and on the signal above each
@@ -45,8 +45,8 @@ def block_boundary(study: OptimiserStudy, constant: float) -> Evidence:
     return on_both_sides(values, constant, lambda x: ends_on_signal(x, etas, blocks=True))
 
 
-@TRAP_CLAIMS.claim("Q53b", wrong=0.0, source=Source.MEASURED, uses="Q53")
-def block_fates(study: OptimiserStudy, constant: float) -> Evidence:
+@CLAIMS.claim("Q53b", wrong=0.0, source=Source.MEASURED, uses="Q53")
+def block_fates(study: TrapStudy, constant: float) -> Evidence:
     r"""block-normalised descent follows its own boundary
     $\eta = 0.3$, $n = 200$, $d = 10^6$, $x$ in $[1.3, 3.6]$, 120 classes, block-normalised descent with small steps: on average at least 95
     % of the classes end on their signal iff $x$ is above its own boundary, and at least 70 % of the classes between that boundary and that
@@ -63,8 +63,8 @@ def block_fates(study: OptimiserStudy, constant: float) -> Evidence:
     return replace(both(*parts), numbers={name: parts[0].numbers[name] for name in ("share", "standard_error")})
 
 
-@TRAP_CLAIMS.claim("Q54", wrong=0.0, source=Source.MEASURED, uses="Q40")
-def no_escape(study: OptimiserStudy, constant: float) -> Evidence:
+@CLAIMS.claim("Q54", wrong=0.0, source=Source.MEASURED, uses="Q40")
+def no_escape(study: TrapStudy, constant: float) -> Evidence:
     r"""none of six full-batch rules leaves the trap
     $\eta = 0.2$, $x = 1.3$, $n = 100$, $d = 2\cdot10^5$: gradient descent, heavy ball (0.9, 0.99), Nesterov, normalised and
     block-normalised descent with small steps each leave on average at most half of the classes on the signal, where the SVM puts at least
@@ -85,8 +85,8 @@ def no_escape(study: OptimiserStudy, constant: float) -> Evidence:
     return replace(both(*parts.values(), svm), measured=shown, numbers=numbers)
 
 
-@TRAP_CLAIMS.claim("Q55", wrong=0.0, source=Source.MEASURED, uses="Q54")
-def batches_escape(study: OptimiserStudy, constant: float) -> Evidence:
+@CLAIMS.claim("Q55", wrong=0.0, source=Source.MEASURED, uses="Q54")
+def batches_escape(study: TrapStudy, constant: float) -> Evidence:
     r"""mini-batches with large steps leave the trap
     the same law, batches of 20: with $\beta = 5n/d$ on average at least 70 % of the classes end on the signal, in at least 95 % of draws
     with every label fitted
@@ -96,8 +96,20 @@ def batches_escape(study: OptimiserStudy, constant: float) -> Evidence:
     return both(mean_share([outcome.on_signal], 0.7, what="classes on the signal", level=LEVEL / 2), fitted)
 
 
-@TRAP_CLAIMS.claim("Q56", wrong=0.0, source=Source.MEASURED, uses="Q30")
-def first_pass_decides(study: OptimiserStudy, constant: float) -> Evidence:
+@CLAIMS.claim("Q30", wrong=0.0, source=Source.MEASURED, box="prop-open-first-pass")
+def leaning(study: TrapStudy, constant: float) -> Evidence:
+    r"""after one epoch attention leans to the signal
+    $x = 0.27$, $n = 100$, $d = 20000$, $\eta = 0.1$: mean $p\cdot\mu_k$ after one epoch in batches of 20 with $\beta = 10n/d$ is $0.8 \pm
+    0.2$, and positive for both classes of at least 95 % of draws; after the one step of a full batch it is 0 exactly
+    wrong: full batches, epochs of the same length"""
+    p = tensor(study.passes["first pass" if constant else "full batch, the same epoch"].p_signal)
+    full = exactly(tensor(study.passes["one full step"].p_signal), 0.0, tolerance=1e-300)
+    mean = mean_within(p.mean(1), 0.6, 1.0, quantity="mean p.mu_k", level=LEVEL / 2)
+    return both(mean, within(p, low=0.0, quantity="p.mu_k", strict=True, level=LEVEL / 2), full)
+
+
+@CLAIMS.claim("Q56", wrong=0.0, source=Source.MEASURED, uses="Q30")
+def first_pass_decides(study: TrapStudy, constant: float) -> Evidence:
     """the first pass decides, not the noise of later steps
     $x = 0.27$: after one epoch in batches of 20 ($10n/d$), 1000 steps of full-batch descent end below $10^{-3}$; with $p$ set back to zero
     after that epoch, batches and full-batch descent alike end above $10^{-2.5}$; each in at least 95 % of draws
@@ -115,8 +127,8 @@ def first_pass_decides(study: OptimiserStudy, constant: float) -> Evidence:
     return both(kept, *lost)
 
 
-@TRAP_CLAIMS.claim("Q57", wrong=1.2, box="prop-open-first-pass")
-def leaning_law(study: OptimiserStudy, constant: float) -> Evidence:
+@CLAIMS.claim("Q57", wrong=1.2, box="prop-open-first-pass")
+def leaning_law(study: TrapStudy, constant: float) -> Evidence:
     r"""the scores after the first pass are those of the recursion
     $p\cdot\mu_k$ after a first pass in $m$ batches with $\theta = \beta d/B$ is that of the recursion $V \leftarrow V + \frac{x\theta}m
     s(g_c - \nu g_n)$, $P \leftarrow P + \frac{x\theta}m s(1-s)V(g_c - \nu g_n)$, each class with its own counts ($d = 10^9$, $\theta = 50$,
@@ -131,8 +143,8 @@ def leaning_law(study: OptimiserStudy, constant: float) -> Evidence:
     return agrees(ratio.mean(1), constant, allowance=0.01, allowance_text="who is in which batch")
 
 
-@TRAP_CLAIMS.claim("Q58", wrong=0.0, source=Source.MEASURED, uses="Q57")
-def fates_of_batches(study: OptimiserStudy, constant: float) -> Evidence:
+@CLAIMS.claim("Q58", wrong=0.0, source=Source.MEASURED, uses="Q57")
+def fates_of_batches(study: TrapStudy, constant: float) -> Evidence:
     r"""mini-batches have no threshold of their own at x = 1
     batches of 5, $n = 100$, $d = 2\cdot10^5$: in at least 90 % of 182 cells $(x, \theta)$ at $\eta = 0$ and at $\eta = 0.2$, most classes
     of the cell end as the orthogonal-noise prediction says, one pass followed by full-batch descent
@@ -147,8 +159,8 @@ def fates_of_batches(study: OptimiserStudy, constant: float) -> Evidence:
     return both(*parts)
 
 
-@TRAP_CLAIMS.claim("Q59", wrong=0.6, box="rem-open-both-ends")
-def signal_end(study: OptimiserStudy, constant: float) -> Evidence:
+@CLAIMS.claim("Q59", wrong=0.6, box="rem-open-both-ends")
+def signal_end(study: TrapStudy, constant: float) -> Evidence:
     r"""both ends of training lie in invariant sets
     $\eta = 0$, orthogonal noise of equal norm, every $x$: from a start in $\{V \ge t,\ s \ge \frac1{1+x}\}$ the set is never left and no
     step lowers attention, under gradient descent of any step size, and with heavy-ball momentum that begins there at rest
@@ -161,8 +173,8 @@ def signal_end(study: OptimiserStudy, constant: float) -> Evidence:
     return replace(evidence, measured=f"{int(falls.sum())} falls in {len(falls)} runs, {below} of them with x < 1")
 
 
-@TRAP_CLAIMS.claim("Q59c", wrong=0.0, source=Source.MEASURED, box="rem-open-both-ends", uses="Q59")
-def momentum_leaves(study: OptimiserStudy, constant: float) -> Evidence:
+@CLAIMS.claim("Q59c", wrong=0.0, source=Source.MEASURED, box="rem-open-both-ends", uses="Q59")
+def momentum_leaves(study: TrapStudy, constant: float) -> Evidence:
     r"""heavy ball that enters such a set from outside may leave it again
     $\eta = 0$, orthogonal noise of equal norm, random starts with $V < t$: of the runs with heavy-ball momentum 0.9 that enter the set of
     Q59, at least 2 % leave it again
@@ -170,12 +182,3 @@ def momentum_leaves(study: OptimiserStudy, constant: float) -> Evidence:
     entered, left = (flags[1 if constant else 0 :: 2] for flags in entered_and_left(*study.from_outside))
     found = left[entered]  # runs have starts of their own: independent trials
     return share_within(int(found.sum()), found.size, 0.02, quantity="P(leaves, given that it entered)")
-
-
-@TRAP_CLAIMS.claim("Q59b", wrong=1.2, box="thm-open-one-threshold")
-def momentum_one_way(study: OptimiserStudy, constant: float) -> Evidence:
-    r"""no label noise: momentum and normalised steps keep x = 1
-    $\eta = 0$, orthogonal noise, from zero: under heavy ball, Nesterov, normalised and block-normalised descent, small steps or large, no
-    step moves attention away from the signal if $x > 1$ or towards it if $x < 1$, and the second step moves it to the side named
-    wrong: the boundary at x = 1.2"""
-    return one_way(*study.zero_moves, constant)

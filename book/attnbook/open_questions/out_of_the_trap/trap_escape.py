@@ -6,82 +6,23 @@ can only go to the signal, at any x; the later training inherits it.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 import torch
 
-from attnbook.open_questions.optimisers.compared import class_attention, matched_step
+from attnbook.open_questions.outcomes import Outcome, class_attention, finished, outcome_of, rule_fates
 from attnbook.single_head.long_run import law_at, stacked
 from attnlib import checks
-from attnlib.single_head.law import Sample
-from attnlib.single_head.population import log10_clean_error
 from attnlib.single_head.rules import (
     BLOCK_NORMALISED,
     GRADIENT_DESCENT,
     NORMALISED,
-    Rule,
     heavy_ball,
     nesterov,
     stochastic,
 )
 from attnlib.single_head.training import train_heads
-
-
-@dataclass(frozen=True)
-class Outcome:
-    """Where R runs ended: arrays (R, 2) per class, (R,) per run."""
-
-    x: np.ndarray  # rho^2 |C_k| / d with the class's own count
-    flipped: np.ndarray  # its own share of flips
-    attention: np.ndarray  # mean attention of its clean samples on the signal
-    log10_error: np.ndarray  # (R,)
-    train_accuracy: np.ndarray  # (R,)
-    p_signal: np.ndarray  # p . mu_k
-
-    @property
-    def on_signal(self) -> np.ndarray:
-        return self.attention > 0.5
-
-
-def _outcome(
-    samples: Sequence[Sample], v: torch.Tensor, p: torch.Tensor, margins: torch.Tensor, weights: torch.Tensor
-) -> Outcome:
-    """Of the last step of one head: v, p (R, m), margins and weights (R, n), R over all samples in turn."""
-    whole, first, errors, x = stacked(samples), 0, [], []
-    for sample in samples:
-        block = slice(first, first + sample.runs)
-        first = block.stop
-        errors.append(log10_clean_error(v[block], p[block], sample))
-        x.append(sample.law.signal_norm**2 * sample.counts()[0] / sample.law.d)
-    clean, noisy = whole.counts()
-    return Outcome(
-        x=torch.cat(x).numpy(),
-        flipped=(noisy / (clean + noisy)).numpy(),
-        attention=class_attention(whole, weights).numpy(),
-        log10_error=torch.cat(errors).numpy(),
-        train_accuracy=(margins > 0).double().mean(-1).numpy(),
-        p_signal=torch.einsum("rkm,rm->rk", whole.signals, p).numpy(),
-    )
-
-
-def _finish(samples: Sequence[Sample], path) -> Outcome:
-    return _outcome(samples, path.v[-1, :, 0], path.p[-1, :, 0], path.margins[-1], path.attention_on_signal[-1, :, 0])
-
-
-def rule_fates(
-    laws: Sequence, rule: Rule, size: float, steps: int, *, draws: int = 10, seed: int = 0, first_run: int = 0
-) -> Outcome:
-    """Train `draws` training sets of every law by a rule; law i takes the runs first_run + i*draws, ... of the seed.
-
-    size: beta d / n for rules that are linear in the gradient; for normalised ones the length of a step over the length of gradient
-    descent's first step with beta = n/d. Raises ValueError for a bad argument.
-    """
-    checks.whole_number("draws", draws, at_least=1)
-    samples = [law.draw(seed, draws, first_run=first_run + i * draws) for i, law in enumerate(laws)]
-    step = checks.positive_number("size", size) * matched_step(samples[0], rule, 1.0)
-    return _finish(samples, train_heads(stacked(samples), step, steps, rule=rule, record=[]))
-
 
 # Rules with steps so small that they follow their flow, and one large step; (rule, size, steps), tau = 250 and more.
 CANDIDATES = {
@@ -140,7 +81,7 @@ def batch_sweep(
         path = train_heads(stacked(samples), sizes, epochs * (law.n // batch), rule=rule, record=[])
         rows = [slice(i * draws, (i + 1) * draws) for i in range(len(thetas))]
         found[batch] = [
-            _outcome(
+            outcome_of(
                 [sample], path.v[-1, r, 0], path.p[-1, r, 0], path.margins[-1, r], path.attention_on_signal[-1, r, 0]
             )
             for r in rows
@@ -180,4 +121,4 @@ def after_first_pass(
         "one full step": train_heads(sample, size * n / d, 1, record=[]),
         "full batch, the same epoch": train_heads(sample, size * per_epoch * n / d, epochs, record=[]),
     }
-    return {name: _finish([sample], path) for name, path in paths.items()}
+    return {name: finished([sample], path) for name, path in paths.items()}

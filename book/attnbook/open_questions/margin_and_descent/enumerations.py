@@ -1,18 +1,16 @@
-"""Every number the claims on the margin of many heads and on Q/K/V products look at. Sizes are fixed; numpy arrays, draws first.
+"""Every number the claims on the margin of many heads look at. Sizes are fixed; numpy arrays, draws first.
 
-The margin part: full enumerations of one class (4 clean samples, 1 flipped, d = 1200) and class-level patterns of whole training sets
-(n = 40, d = 8000). The factor part: heads of width 4 from Gaussian factors (n = 100, d = 20000, eta = 0.05), above and below the threshold.
+Full enumerations of one class (4 clean samples, 1 flipped, d = 1200) and class-level patterns of whole training sets (n = 40, d = 8000).
 """
 
 import math
 from dataclasses import dataclass
 
 import numpy as np
-import torch
 
-from attnbook.open_questions.many_heads.gram import head_norms, one_class, selection_gram
-from attnbook.open_questions.many_heads.joint_norm import attention_norm, joint_cost
-from attnbook.open_questions.many_heads.margin import (
+from attnbook.open_questions.margin_and_descent.gram import head_norms, one_class, selection_gram
+from attnbook.open_questions.margin_and_descent.joint_norm import attention_norm, joint_cost
+from attnbook.open_questions.margin_and_descent.margin import (
     best_of_all,
     best_of_patterns,
     best_split,
@@ -21,26 +19,16 @@ from attnbook.open_questions.many_heads.margin import (
     soft_ascent,
     tie_norm,
 )
-from attnbook.open_questions.many_heads.query_key_value import (
-    FactorTrajectory,
-    direct_heads,
-    fixed_query_and_output,
-    gaussian_factors,
-    train_factors,
-)
 from attnbook.single_head.margin import predicted_thresholds, tokens_of
 from attnlib import checks
 from attnlib.randomness import stream
-from attnlib.single_head.law import Sample, SignalNoiseLaw
-from attnlib.single_head.population import log10_clean_error
-from attnlib.single_head.training import gram_descent
+from attnlib.single_head.law import SignalNoiseLaw
 
 CLEAN, FLIPPED, DIMENSION = 4, 1, 1200
 LOW_NORMS = (12.0, 15.0, 20.0, 25.0, 32.0, 40.0)  # x from 0.48 to 5.33
 HIGH_NORMS = (45.0, 50.0, 70.0, 120.0)  # u = x/4 = 1.69, 2.08, 4.08, 12
 CLASS_NORMS = (12.0, 14.0, 16.0, 18.0, 20.0, 21.0, 24.0, 28.0, 34.0, 40.0)
 HEADS = (2, 3)
-SIZES = (1.0, 0.3, 0.1, 0.01)  # norms of the factors at the start
 
 
 @dataclass(frozen=True)
@@ -59,25 +47,6 @@ class HeadMarginStudy:
     ties: np.ndarray  # (draws, 2): best split over best agreement at the tie minus 1, Gaussian and orthogonal noise
     joint: np.ndarray  # (5, 2): J_2(gamma) / (2 J_1(gamma/2)), smallest |p_h| over the largest
     soft: np.ndarray  # (draws, searches): least |v|^2 of soft selections over the best hard one
-
-
-@dataclass(frozen=True)
-class FactorStudy:
-    """What `factor_study` measured; errors and attention are arrays (draws,) at the last step."""
-
-    norms: tuple[float, float]  # signal norms above and below the threshold
-    fixed: tuple[torch.Tensor, ...]  # p, v of a fixed query and output; p, v of one head with step sizes as given
-    reference: dict[tuple[float, float], tuple[torch.Tensor, ...]]  # step-size factors -> p, v of one head
-    runs: dict[tuple[float, float], FactorTrajectory]  # (signal norm, size) -> trajectory
-    log10_error: dict[tuple[float, float], np.ndarray]  # (signal norm, size)
-    one_head: dict[
-        float, tuple[np.ndarray, float, float]
-    ]  # signal norm -> error, attention clean and flipped, plain p and v
-    frozen: dict[float, np.ndarray]  # signal norm -> error with attention frozen at one half
-    spread: dict[
-        tuple[float, str], np.ndarray
-    ]  # (signal norm, "factors" or "vectors") -> spread over 4 heads, (draws,)
-    divided: dict[str, np.ndarray]  # "factors", "vectors" -> classes whose heads divide the labour, flags (draws, 2)
 
 
 def _enumerations(norms: tuple[float, ...], heads: int, draws: int, seed: int) -> np.ndarray:
@@ -187,7 +156,7 @@ def _joint(seed: int, draws: int = 5) -> np.ndarray:
 
 
 def head_margin_study(*, draws: int = 10, seed: int = 0) -> HeadMarginStudy:
-    """The margin part. Raises ValueError for a bad argument before any work."""
+    """Measure all of it, in `draws` draws. Raises ValueError for a bad argument before any work."""
     checks.whole_number("draws", draws, at_least=2)
     checks.whole_number("seed", seed, at_least=0)
     return HeadMarginStudy(
@@ -199,69 +168,4 @@ def head_margin_study(*, draws: int = 10, seed: int = 0) -> HeadMarginStudy:
         ties=_ties(draws, seed),
         joint=_joint(seed),
         soft=_soft(draws, seed),
-    )
-
-
-def _spread(path: FactorTrajectory) -> np.ndarray:
-    """Largest minus smallest mean attention over the heads, the larger of clean and flipped samples, at the last step."""
-    both = torch.stack([path.attention_clean[-1], path.attention_noisy[-1].nan_to_num(0.5)])
-    return (both.amax(-1) - both.amin(-1)).amax(0).numpy()
-
-
-def _divided(sample: Sample, path: FactorTrajectory) -> np.ndarray:
-    """Classes in which one head gives the signal to the clean and another one to the flipped samples: flags (draws, 2)."""
-    weight, found = path.attention_on_signal[-1], []
-    for k in (0, 1):
-        means = []
-        for mask in ((sample.signal_class == k) & ~sample.noisy, (sample.signal_class == k) & sample.noisy):
-            means.append((weight * mask[:, None]).sum(-1) / mask.sum(-1)[:, None])
-        clean, flipped = (mean > 0.5 for mean in means)
-        found.append((clean & ~flipped).any(1) & (~clean & flipped).any(1))
-    return torch.stack(found, 1).numpy()
-
-
-def factor_study(*, draws: int = 10, steps: int = 500, seed: int = 0) -> FactorStudy:
-    """The factor part. Raises ValueError for a bad argument before any work."""
-    checks.whole_number("draws", draws, at_least=2)
-    checks.whole_number("steps", steps, at_least=100)
-    checks.whole_number("seed", seed, at_least=0)
-    n, d, width, heads, norms = 100, 20_000, 4, 4, (30.0, 10.0)
-    record = sorted({0, 1, 3, 10, 30, 100, 300, 1000, steps} & set(range(steps + 1)))
-    plain = {"train_query": False, "train_output": False}
-    runs, errors, one_head, frozen, spread = {}, {}, {}, {}, {}
-    for norm in norms:
-        law = SignalNoiseLaw(n, d, norm, 0.05)
-        sample = law.draw(seed, draws, start_vectors=2 * width)
-        for size in SIZES:
-            path = train_factors(sample, gaussian_factors(sample, 1, width, size), 20 * n / d, steps, record=record)
-            runs[norm, size] = path
-            errors[norm, size] = log10_clean_error(path.v[-1, :, 0], path.p[-1, :, 0], sample).numpy()
-        direct = gram_descent(sample, 5 * n / d, steps, record=[steps])
-        attention = (x[-1].nanmean().item() for x in (direct.attention_clean, direct.attention_noisy))
-        one_head[norm] = (log10_clean_error(direct.v[-1], direct.p[-1], sample).numpy(), *attention)
-        still = gram_descent(sample, 5 * n / d, steps, attention_step_size=0.0, record=[steps])
-        frozen[norm] = log10_clean_error(still.v[-1], still.p[-1], sample).numpy()
-        many = law.draw(seed, draws, start_vectors=2 * width * heads)
-        start = gaussian_factors(many, heads, width, 0.1)
-        spread[norm, "factors"] = _spread(train_factors(many, start, 20 * n / d, 300, record=[300]))
-        path = train_factors(
-            many, direct_heads(start.p, start.v), 5 * n / d / heads, 300, attention_step_size=5 * n / d * heads, record=[300], **plain
-        )  # fmt: skip
-        spread[norm, "vectors"] = _spread(path)
-    query, output = (torch.tensor([pair], dtype=torch.float64) for pair in ((1.0, 2.0), (0.5, -1.5)))
-    fixed = train_factors(sample, fixed_query_and_output(sample, query, output), 0.01, 6, **plain)
-    reference = {}
-    for value, attention in ((2.5, 5.0), (5.0, 2.5)):
-        path = gram_descent(sample, 0.01 * value, 6, attention_step_size=0.01 * attention)
-        reference[value, attention] = (path.p, path.v)
-    strong = SignalNoiseLaw(40, 8000, 120.0, 0.2).draw(seed, draws, start_vectors=2 * width * 2)
-    start = gaussian_factors(strong, 2, width, 0.1)
-    divided = {
-        "factors": _divided(strong, train_factors(strong, start, 0.002, steps, record=[steps])),
-        "vectors": _divided(
-            strong, train_factors(strong, direct_heads(start.p, start.v), 0.0005, steps, record=[steps], **plain)
-        ),
-    }
-    return FactorStudy(
-        norms, (fixed.p[:, :, 0], fixed.v[:, :, 0]), reference, runs, errors, one_head, frozen, spread, divided
     )

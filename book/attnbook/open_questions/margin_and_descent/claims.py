@@ -1,48 +1,34 @@
-r"""Claims Q6, Q7, Q48-Q50, Q91-Q94: the largest margin of many heads, and heads whose parts are products of matrices.
+r"""Claims Q6, Q7, Q48-Q50b and Q91: the largest margin of many heads; Q12-Q16: where gradient descent ends.
 
-The study is `HeadStudy`: both parts of `head_margin_study`. Proofs of the derived ones in the theory chapter of Part IV.
+Proofs of the derived ones in the theory chapter of Part IV.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 import torch
 
 from attnbook.open_questions.judging import mean_share, tensor
-from attnbook.open_questions.many_heads.margin import division_threshold
-from attnbook.open_questions.many_heads.margin_study import (
+from attnbook.open_questions.margin_and_descent.enumerations import (
     CLEAN,
     DIMENSION,
     FLIPPED,
     HEADS,
     HIGH_NORMS,
     LOW_NORMS,
-    FactorStudy,
-    HeadMarginStudy,
-    factor_study,
-    head_margin_study,
 )
+from attnbook.open_questions.margin_and_descent.margin import division_threshold
+from attnbook.open_questions.margin_and_descent.study import MarginStudy
+from attnbook.open_questions.second_solver import ends_on_signal, on_both_sides
+from attnbook.single_head.flow import first_order_threshold
 from bookkit.claims import ClaimSet, Source
-from bookkit.rules import LEVEL, Evidence, both, exactly, mean_within, within
+from bookkit.rules import LEVEL, Evidence, both, exactly, mean_within, median_within, within
 
 CLAIMS = ClaimSet("open_questions")
 
 
-@dataclass(frozen=True)
-class HeadStudy:
-    """Everything the claims look at."""
-
-    margin: HeadMarginStudy
-    factors: FactorStudy
-
-
-def head_study(*, draws: int = 10, seed: int = 0) -> HeadStudy:
-    """Both parts with one seed; draws >= 2. Raises ValueError for a bad argument before any work."""
-    return HeadStudy(head_margin_study(draws=draws, seed=seed), factor_study(draws=draws, seed=seed))
-
-
 @CLAIMS.claim("Q6", wrong=1.01, source=Source.MEASURED, box="thm-heads-game thm-heads-threshold", uses="Q49")
-def one_over_heads(study: HeadStudy, constant: float) -> Evidence:
+def one_over_heads(study: MarginStudy, constant: float) -> Evidence:
     r"""H heads have 1/H of the squared norm of one
     below the division threshold of Q49 and 5 % away from $x = 1$, the best class-level patterns of $H$ heads are $H$ times the best one of
     a single head, for at least 95 % of the norms on average: $\sum_h|v_h|^2$ is $\tfrac12$ ($H=2$) and $\tfrac13$ ($H=3$) of it, up to 0.2
@@ -62,7 +48,7 @@ def one_over_heads(study: HeadStudy, constant: float) -> Evidence:
 
 
 @CLAIMS.claim("Q7", wrong=0.0, source=Source.MEASURED, box="thm-heads-threshold", uses="M4")
-def no_split(study: HeadStudy, constant: float) -> Evidence:
+def no_split(study: MarginStudy, constant: float) -> Evidence:
     r"""two heads do not divide between signal and noise
     one class, 4 clean samples, 1 flipped, $d = 1200$, $\rho = 12 \dots 40$: of all $4^5$ selections of two heads the best one is, at every
     norm of at least 95 % of draws, not a split but the same for both heads, the one that the threshold $x = 1$ predicts
@@ -81,7 +67,7 @@ def _counted(flags: torch.Tensor, what: str, level: float = LEVEL) -> Evidence:
 
 
 @CLAIMS.claim("Q48", wrong=1.001, source=Source.MEASURED, box="thm-heads-game", uses="Q7")
-def saddle(study: HeadStudy, constant: float) -> Evidence:
+def saddle(study: MarginStudy, constant: float) -> Evidence:
     r"""one selection for all heads is best, for every number of heads
     in the enumerations of Q7 the SVM weights of the best single selection are a saddle point, $\max_s q(\alpha^*, s) = q(\alpha^*, s^*)$,
     with Gaussian noise, in at least 95 % of draws: so more heads or soft attention do not lower the cost, and a gradient search over soft
@@ -100,7 +86,7 @@ def _predicted_division(norms: tuple[float, ...], heads: int, factor: float) -> 
 
 
 @CLAIMS.claim("Q49", wrong=0.5, source=Source.MEASURED, box="thm-heads-threshold", uses="M3")
-def division(study: HeadStudy, constant: float) -> Evidence:
+def division(study: MarginStudy, constant: float) -> Evidence:
     r"""at high SNR heads divide the clean samples from the flipped ones
     with $x = \rho^2|C|/d$, $u = \rho^2|N|/d$: once $\frac1{H-1+1/x} + \frac1{(H-1)/u+1} < \frac{1+u}H$ ($u > 1+\sqrt2$, $2$, golden ratio
     for $H = 2, 3, \infty$ and large $x$) one head gives the signal to the flipped samples and the others to the clean ones, in at least 95
@@ -126,26 +112,8 @@ def division(study: HeadStudy, constant: float) -> Evidence:
     return replace(both(*parts), predicted="threshold and cost by formula", measured=shown)
 
 
-@CLAIMS.claim("Q49b", wrong=0.5, source=Source.MEASURED, uses="Q49")
-def not_found(study: HeadStudy, constant: float) -> Evidence:
-    r"""gradient descent does not find the division
-    $n = 40$, $d = 8000$, $\eta = 0.2$, $\rho = 120$ ($u \approx 7$), two heads from random starts, factors of norm 0.1 and vectors with the
-    same start: at most 5 % of the classes divide on average, although maximum margin divides nearly all
-    wrong: half of the classes"""
-    wanted = 0 if constant == 1.0 else constant
-    parts = {
-        name: mean_share([flags], wanted - 0.05, wanted + 0.05, what=f"classes divided, {name}", level=LEVEL / 2)
-        for name, flags in study.factors.divided.items()
-    }
-    evidence, flags = both(*parts.values()), study.factors.divided
-    shown = ", ".join(f"{int(part.sum())} of {part.size} ({name})" for name, part in flags.items())
-    numbers = {name: part.numbers["share"] for name, part in parts.items()}
-    predicted = "at most 5 % of the classes" if constant == 1.0 else f"{wanted:g} of all"
-    return replace(evidence, predicted=predicted, measured=shown, numbers=numbers)
-
-
 @CLAIMS.claim("Q50", wrong=1.1, source=Source.MEASURED, box="thm-heads-threshold", uses="M3")
-def split_cost(study: HeadStudy, constant: float) -> Evidence:
+def split_cost(study: MarginStudy, constant: float) -> Evidence:
     r"""the cost of a split between signal and noise
     three heads of which $j$ give the signal to the clean samples: $|v|^2$ over that of the cheaper option in which all heads use the same
     token is that of $\sum_k \frac1{j\rho^2+(3-j)d/|C_k|} + \frac{|N_k|}{3d}$, within 4 % with Gaussian noise ($n = 40$, $d = 8000$) in at
@@ -159,7 +127,7 @@ def split_cost(study: HeadStudy, constant: float) -> Evidence:
 
 
 @CLAIMS.claim("Q50b", wrong=0.97, source=Source.CONJECTURE, box="prop-heads-tie", uses="M15")
-def joint_norm(study: HeadStudy, constant: float) -> Evidence:
+def joint_norm(study: MarginStudy, constant: float) -> Evidence:
     r"""the best heads under a joint norm are all in use
     $J_H(\gamma) = \min \sum_h|v_h|^2+|p_h|^2$ at margin $\gamma$: equal heads give $J_H(\gamma) \le H J_1(\gamma/H)$ (derived), so $J_H \to
     0$ as $H \to \infty$; a search with two heads finds nothing more than 0.5 % better in at least 95 % of draws, and both heads attend
@@ -173,7 +141,7 @@ def joint_norm(study: HeadStudy, constant: float) -> Evidence:
 
 
 @CLAIMS.claim("Q91", wrong=0.0, source=Source.MEASURED, box="prop-heads-tie", uses="M5")
-def tie(study: HeadStudy, constant: float) -> Evidence:
+def tie(study: MarginStudy, constant: float) -> Evidence:
     """at the threshold a split is slightly better with Gaussian noise
     at the signal norm where signal and noise cost one head the same, a split of two heads also costs the same with orthogonal noise, and
     less by a relative $10^{-9}$ to $10^{-2}$ with Gaussian noise in at least 80 % of draws: the value of a game in mixed strategies is at
@@ -188,82 +156,65 @@ def tie(study: HeadStudy, constant: float) -> Evidence:
     return both(replace(better, measured=shown), tied)
 
 
-# --- products of matrices --------------------------------------------------------------------------------------------------
+# --- gradient descent -------------------------------------------------------------------------------------------------------
 
 
-@CLAIMS.claim("Q92", wrong=0.0, box="thm-heads-products")
-def fixed_query(study: HeadStudy, constant: float) -> Evidence:
-    r"""fixed query and output: one head with other step sizes
-    $p = W_Kq$, $v = W_V^\top w$ with $q$, $w$ fixed, from zero: $p$ and $v$ are those of one head with $(\beta_v, \beta_p) = (|w|^2\beta,
-    |q|^2\beta)$, and $W_K = p\,q^\top/|q|^2$ has rank one
-    wrong: the two step sizes exchanged"""
-    p, v = study.factors.reference[(2.5, 5.0) if constant else (5.0, 2.5)]
-    found = study.factors.fixed
-    return both(exactly(found[0], p, draws=p.shape[1]), exactly(found[1], v, draws=p.shape[1]))
+@CLAIMS.claim("Q12", wrong=1.02, source=Source.MEASURED, uses="L4 thm-long-map")
+def boundary_values(study: MarginStudy, constant: float) -> Evidence:
+    r"""the boundary of gradient flow at three ratios of step sizes
+    $x^*$ at $\eta = 0.1, 0.2, 0.3$: 1.208, 1.621, 2.80 at $r = 1$; 1.224, 1.698, 3.30 at $r = 1/4$; 1.197, 1.571, 2.53 at $r = 4$ ($\tau =
+    10^7$), to 0.5 %: a second solver ends on the noise below and on the signal above each
+    wrong: values 2 % larger"""
+    values = np.array([1.208, 1.621, 2.80, 1.224, 1.698, 3.30, 1.197, 1.571, 2.533])
+    rate, eta = np.repeat([1.0, 1 / 4, 4.0], 3), np.tile([0.1, 0.2, 0.3], 3)
+    return on_both_sides(values, constant, lambda x: ends_on_signal(x, eta, rate=rate, time=1e7))
 
 
-@CLAIMS.claim("Q93", wrong=0.5, box="thm-heads-products")
-def attention_waits(study: HeadStudy, constant: float) -> Evidence:
-    r"""the attention of a product of matrices grows slowly from a small start
-    $p = W_K a$, both trained by step $\beta$: $|p_t| \le \tfrac12 E_0 \prod_{s<t}(1+\beta|\nabla_pL_s|)^2$ with $E_0 = |W_K|^2 + |a|^2$ at
-    the start, and the bound is at most $e^5$ away in at least 95 % of draws: $\log|p|$ grows twice as fast as the sum of gradient norms
-    wrong: a bound in which log |p| grows half as fast"""
-    slack = []
-    for path in study.factors.runs.values():
-        bound = torch.log(path.attention_size[:1] / 2) + 2 * constant * path.drive
-        slack.append((bound - path.p.norm(dim=-1).log()).permute(1, 0, 2).flatten(1))
-    slack = torch.cat(slack, 1)
-    proved = within(slack, low=-1e-9, quantity="log of bound / |p|", share=1)
-    return both(proved, within(slack, high=5.0, quantity="log of bound / |p|"))
+@CLAIMS.claim("Q13", wrong=0.0, source=Source.MEASURED, box="thm-long-gap", uses="Q12")
+def flow_predicts(study: MarginStudy, constant: float) -> Evidence:
+    r"""the flow predicts the outcomes of one head
+    $\eta = 0.2$, $n = 100$, $d = 10^6$, $x$ geometric in $[0.9, 2.5]$: at least 95 % of the classes end on their signal iff $x > x^*$ of
+    their own flips
+    wrong: the maximum-margin rule x > 1"""
+    fates = study.flips[1]
+    right = (fates.x > (fates.threshold if constant else 1)) == fates.on_signal
+    return mean_share([right], 0.95, what="classes")
 
 
-@CLAIMS.claim("Q94", wrong=0.0, source=Source.MEASURED, box="thm-heads-products", uses="Q93")
-def small_factors(study: HeadStudy, constant: float) -> Evidence:
-    r"""from small factors training gives a linear model for a long time
-    factors of norm 0.01, $n = 100$, $d = 20000$, $\eta = 0.05$: after 500 steps, in at least 95 % of draws, every label is fitted with
-    attention still near one half on clean samples; below the threshold $\log_{10}$ clean error is at least 80 % of the linear model's, and
-    with plain $p$, $v$ less than 35 % of it
-    wrong: factors of norm 0.3"""
-    size, part, (high, low) = (0.01 if constant else 0.3), study.factors, study.factors.norms
-    clean = torch.stack([part.runs[norm, size].attention_clean[-1, :, 0] for norm in (high, low)], 1)
-    fitted = torch.stack([part.runs[norm, size].train_accuracy[-1] for norm in (high, low)], 1)
-    small, plain = (tensor(error / part.frozen[low]) for error in (part.log10_error[low, size], part.one_head[low][0]))
-    level = LEVEL / 4
+@CLAIMS.claim("Q14", wrong=1.05, source=Source.MEASURED, box="thm-long-first-move", uses="Q12")
+def first_order(study: MarginStudy, constant: float) -> Evidence:
+    r"""the first move and the final outcome have different boundaries
+    $x_1/x^* = 1.025$ at $\eta = 0.05$ and $1.25$ at $0.3$ ($r = 1$), to 1 %, $x_1 = \frac{\nu + \sqrt{\nu^2 + (1-\nu)^2}}{(1-\nu)^2}$: a
+    second solver ends on the noise below and on the signal above
+    wrong: ratios 5 % larger"""
+    ratios, etas = constant * np.array([1.025, 1.25]), np.array([0.05, 0.3])
+    values = np.array([first_order_threshold(eta) for eta in etas]) / ratios
+    evidence = on_both_sides(values, 1.0, lambda x: ends_on_signal(x, etas), width=0.01)
+    return replace(evidence, predicted=", ".join(f"x_1 / x* = {ratio:.4g}" for ratio in ratios))
+
+
+@CLAIMS.claim("Q15", wrong=0.0, source=Source.MEASURED, uses="L4")
+def step_size_trap(study: MarginStudy, constant: float) -> Evidence:
+    r"""a large first step leads into the trap at high SNR
+    $\eta = 0.2$, $x = 4$, $n = 200$, $d = 40000$: $\beta = 5n/d$ from zero leaves on average at most 40 % of the classes on the signal, 500
+    steps of $n/5d$ first leave at least 90 % there
+    wrong: five full steps first, n/5d afterwards: small steps come too late"""
+    on_signal = {name: np.asarray(attention > 0.5) for name, (attention, _) in study.schedules.items()}
+    small = "n/5d for 500 steps, then full" if constant else "full for 5 steps, then n/5d"
     return both(
-        within(fitted, low=1.0, quantity="train accuracy", level=level),
-        within(clean, low=0.4, high=0.6, quantity="attention, clean", level=level),
-        within(small, low=0.8, quantity="exponent / linear model", level=level),
-        within(plain, high=0.35, quantity="the same, plain", level=level),
+        mean_share([on_signal["constant"]], high=0.4, what="classes, constant step", level=LEVEL / 2),
+        mean_share([on_signal[small]], 0.9, what="classes, small steps first", level=LEVEL / 2),
     )
 
 
-@CLAIMS.claim("Q94b", wrong=0.1, box="thm-heads-products")
-def rank_one(study: HeadStudy, constant: float) -> Evidence:
-    r"""the learned matrix is close to rank one
-    $p = W_K a$, both trained: $W_K^\top W_K - aa^\top$ is conserved by small steps, so the second singular value of $W_K$ stays below
-    $\|W_K^\top W_K - aa^\top\|^{1/2}$ of the start, up to 2 % in at least 95 % of draws, while the first one grows
-    wrong: a tenth of the bound"""
-    ratios = []
-    for (_, size), path in study.factors.runs.items():
-        if size < 1:  # at norm 1 the first steps are not small
-            ratios.append((path.singular_values[..., 1] / path.second_bound).permute(1, 0, 2).flatten(1))
-    evidence = within(torch.cat(ratios, 1), high=1.02 * constant, quantity="second singular value / bound")
-    smallest = study.factors.runs[study.factors.norms[0], 0.01].singular_values[-1]
-    shown = f"; second / first at the end {(smallest[..., 1] / smallest[..., 0]).mean().item():.2f} (start 0.01)"
-    return replace(evidence, measured=evidence.measured + shown)
-
-
-@CLAIMS.claim("Q94c", wrong=0.0, source=Source.MEASURED, uses="Q93")
-def stay_apart(study: HeadStudy, constant: float) -> Evidence:
-    """heads of products keep different attention, heads of vectors saturate
-    four heads from factors of norm 0.1, step 300: the largest difference of attention between heads is above 0.05 on average; four heads of
-    plain vectors from the same $p_h$, $v_h$ differ by less than 0.002 on average
-    wrong: factors and vectors exchanged"""
-    names = ("factors", "vectors") if constant else ("vectors", "factors")
-    apart, together = (  # the same draws at both norms
-        tensor(np.mean([study.factors.spread[norm, name] for norm in study.factors.norms], 0)) for name in names
-    )
-    return both(
-        mean_within(apart, low=0.05, quantity="mean spread, factors", level=LEVEL / 2),
-        mean_within(together, high=0.002, quantity="mean spread, vectors", level=LEVEL / 2),
-    )
+@CLAIMS.claim("Q16", wrong=4.0, source=Source.MEASURED, uses="R3")
+def small_steps(study: MarginStudy, constant: float) -> Evidence:
+    r"""small steps stay benign at x = 400
+    $\eta = 0.05$, $x = 400$, $n = 200$, $d = 40000$, $\beta = n/20d$: every label is fitted, the clean error is below $10^{-200}$ in the
+    median and below $10^{-100}$ in at least 95 % of draws
+    wrong: steps four times as large, n/5d"""
+    outcome = study.strong[round(0.05 * constant, 3)]
+    fitted = tensor(np.where(outcome.train_accuracy == 1, outcome.log10_error, 0.0))
+    middle = median_within(fitted, high=-200.0, quantity="median log₁₀ err", level=LEVEL / 2)
+    words = "log₁₀ err (0 if not interpolating)"
+    return both(middle, within(fitted, high=-100.0, quantity=words, level=LEVEL / 2))

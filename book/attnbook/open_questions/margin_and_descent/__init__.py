@@ -1,0 +1,1 @@
+"""IV.7: the largest margin of many heads, and where gradient descent ends instead."""

@@ -1,0 +1,96 @@
+r"""Steps of matched length for every update rule, and where training by a rule ends: each class on its signal or on noise.
+
+Every rule starts from zero, where the first step of v has the direction of $S = \sum_i y_i\sum_t x_{it}$ (or of its signs); step sizes
+are matched there.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+
+from attnbook.single_head.long_run import stacked
+from attnlib import checks
+from attnlib.single_head.law import Sample
+from attnlib.single_head.population import log10_clean_error
+from attnlib.single_head.rules import Rule
+from attnlib.single_head.training import train_heads
+
+UNIT = 5.0  # beta d / n of gradient descent
+
+
+def matched_step(sample: Sample, rule: Rule, unit: float = UNIT) -> float:
+    """Step size with which the rule's first step of v is as long as gradient descent's with beta = unit n/d, in the mean over runs.
+
+    Mini-batches keep gradient descent's own beta. Raises ValueError for a bad argument.
+    """
+    n, d = sample.law.n, sample.law.d
+    beta = checks.positive_number("unit", unit) * n / d
+    if not rule.prepare and rule.moments is None:
+        return beta
+    sums = torch.einsum("rn,rntm->rm", sample.labels, sample.tokens)
+    length = beta / (2 * n * sample.law.tokens) * sums.norm(dim=-1).mean().item()
+    return length if rule.prepare in ("joint", "blocks") else length / math.sqrt(d)
+
+
+def class_attention(sample: Sample, attention_on_signal: torch.Tensor) -> torch.Tensor:
+    """Mean attention (R, 2) of the clean samples of each class on the signal, from weights (R, n); nan for an empty class."""
+    held = torch.stack([sample.signal_class == k for k in (0, 1)], 1) & ~sample.noisy.unsqueeze(1)
+    return (attention_on_signal.unsqueeze(1) * held).sum(-1) / held.sum(-1)
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """Where R runs ended: arrays (R, 2) per class, (R,) per run."""
+
+    x: np.ndarray  # rho^2 |C_k| / d with the class's own count
+    flipped: np.ndarray  # its own share of flips
+    attention: np.ndarray  # mean attention of its clean samples on the signal
+    log10_error: np.ndarray  # (R,)
+    train_accuracy: np.ndarray  # (R,)
+    p_signal: np.ndarray  # p . mu_k
+
+    @property
+    def on_signal(self) -> np.ndarray:
+        return self.attention > 0.5
+
+
+def outcome_of(
+    samples: Sequence[Sample], v: torch.Tensor, p: torch.Tensor, margins: torch.Tensor, weights: torch.Tensor
+) -> Outcome:
+    """Of the last step of one head: v, p (R, m), margins and weights (R, n), R over all samples in turn."""
+    whole, first, errors, x = stacked(samples), 0, [], []
+    for sample in samples:
+        block = slice(first, first + sample.runs)
+        first = block.stop
+        errors.append(log10_clean_error(v[block], p[block], sample))
+        x.append(sample.law.signal_norm**2 * sample.counts()[0] / sample.law.d)
+    clean, noisy = whole.counts()
+    return Outcome(
+        x=torch.cat(x).numpy(),
+        flipped=(noisy / (clean + noisy)).numpy(),
+        attention=class_attention(whole, weights).numpy(),
+        log10_error=torch.cat(errors).numpy(),
+        train_accuracy=(margins > 0).double().mean(-1).numpy(),
+        p_signal=torch.einsum("rkm,rm->rk", whole.signals, p).numpy(),
+    )
+
+
+def finished(samples: Sequence[Sample], path) -> Outcome:
+    return outcome_of(samples, path.v[-1, :, 0], path.p[-1, :, 0], path.margins[-1], path.attention_on_signal[-1, :, 0])
+
+
+def rule_fates(
+    laws: Sequence, rule: Rule, size: float, steps: int, *, draws: int = 10, seed: int = 0, first_run: int = 0
+) -> Outcome:
+    """Train `draws` training sets of every law by a rule; law i takes the runs first_run + i*draws, ... of the seed.
+
+    size: beta d / n for rules that are linear in the gradient; for normalised ones the length of a step over the length of gradient
+    descent's first step with beta = n/d. Raises ValueError for a bad argument.
+    """
+    checks.whole_number("draws", draws, at_least=1)
+    samples = [law.draw(seed, draws, first_run=first_run + i * draws) for i, law in enumerate(laws)]
+    step = checks.positive_number("size", size) * matched_step(samples[0], rule, 1.0)
+    return finished(samples, train_heads(stacked(samples), step, steps, rule=rule, record=[]))

@@ -1,0 +1,1 @@
+"""IV.6: heads that start apart, as vectors and as products of matrices."""

@@ -1,0 +1,279 @@
+r"""Claims Q10, Q44-Q47 and Q95: heads that start apart; Q49b and Q92-Q94c: heads whose vectors are products of matrices.
+
+Proofs of the derived ones in the theory chapter of Part IV.
+"""
+
+from dataclasses import replace
+from itertools import pairwise
+
+import numpy as np
+import torch
+
+from attnbook.open_questions.judging import mean_share, tensor
+from attnbook.open_questions.random_starts.courses import across_directions, random_start
+from attnbook.open_questions.random_starts.study import GROWTH_BINS, RandomStartsStudy, thresholds
+from attnbook.single_head.flow import signal_threshold
+from attnlib.single_head.training import train_heads
+from bookkit.claims import ClaimSet, Source
+from bookkit.rules import LEVEL, Evidence, agrees, both, exactly, mean_within, statistic_within, within
+
+CLAIMS = ClaimSet("open_questions")
+
+
+# --- random starts ----------------------------------------------------------------------------------------------------------
+
+
+def _not_far(study: RandomStartsStudy) -> str:
+    law = study.law
+    x, need = law.signal_norm**2 * law.n * (1 - law.label_noise) / 2 / law.d, 1.5 * signal_threshold(law.label_noise)
+    return "" if x > need else f"needs x > 1.5 x* = {need:.3g}; here {x:.3g}"
+
+
+def _size(study: RandomStartsStudy, size: float) -> float:
+    return min(study.starts, key=lambda s: abs(np.log(s / size)))
+
+
+@CLAIMS.claim("Q10", wrong=10.0, source=Source.MEASURED, uses="Q12", violation=_not_far)
+def attend_alike(study: RandomStartsStudy, constant: float) -> Evidence:
+    r"""far above the threshold heads attend alike
+    starts of norm 0.1, matched steps, $x > 1.5\,x^*$: the largest difference between two heads' mean attention on clean samples is below
+    0.02 at step 1000 in at least 90 % of draws, and on average a fifth or more smaller at the end
+    regime: $x > 1.5\,x^*(\eta)$
+    wrong: starts of norm 1"""
+    course = study.starts[_size(study, 0.1 * constant)]
+    early, late = tensor(course.spread_clean[course.at(1000)]), tensor(course.spread_clean[-1])
+    small = within(early, high=0.02, quantity="difference at step 1000", share=0.9, level=LEVEL / 2)
+    if course.steps[-1] == 1000:
+        return small
+    falls = mean_within(0.8 * early - late, low=0.0, quantity="0.8 of it minus that at the end", level=LEVEL / 2)
+    shown = f"{small.measured}, mean {early.mean():.4f}; end {late.mean():.4f}"
+    return replace(both(small, falls), measured=shown)
+
+
+@CLAIMS.claim("Q44", wrong=0.0, source=Source.MEASURED, uses="Q10", violation=_not_far)
+def not_forgotten(study: RandomStartsStudy, constant: float) -> Evidence:
+    r"""far above the threshold the heads' logits keep the differences of their starts
+    from starts of norm 0.01 to 0.3, the differences between heads' logits at the last step are within a factor 2 of those at the start in
+    at least 95 % of draws: they neither vanish nor grow; the weights are alike because they saturate
+    regime: $x > 1.5\,x^*(\eta)$
+    wrong: differences that vanish (a tenth or less)"""
+    growth = np.stack([course.growth[-1] for size, course in study.starts.items() if size <= 0.3], 1)  # (draws, sizes)
+    low, high = (0.5, 2.0) if constant else (0.0, 0.1)
+    return within(tensor(growth), low=low, high=high, quantity="logit differences, end / start")
+
+
+@CLAIMS.claim("Q45", wrong=0.0, source=Source.MEASURED, box="thm-open-differences", uses="Q12")
+def growth_as_predicted(study: RandomStartsStudy, constant: float) -> Evidence:
+    """the growth of differences, to first order
+    starts of norm 0.02: the root mean square growth of the differences between heads' class-mean logits over 1000 steps follows the
+    linearised orthogonal-noise equations within 25 % in each of ten bins of $x/x^*$; at the threshold it is 30-fold or more
+    wrong: no growth anywhere"""
+    parts, grown = [], []
+    end, start, predicted, held = _squares_in_bins(study)
+    used = [b for b in range(held.shape[1]) if held[:, b].sum() >= 5]
+    level = LEVEL / (len(used) + 1)
+    for b in used:
+        columns = (end[:, b], start[:, b], predicted[:, b] if constant else held[:, b], held[:, b])
+        parts.append(
+            statistic_within(_growth_ratio, *columns, low=0.75, high=1.25, quantity="measured / predicted", level=level)
+        )
+        grown.append(_growth(end[:, b], start[:, b]))
+    peak = used[int(np.argmax(grown))]
+    parts.append(
+        statistic_within(_growth, end[:, peak], start[:, peak], low=30.0, quantity="largest growth", level=level)
+    )
+    ratios = [part.numbers["measured"] for part in parts[:-1]]
+    shown = f"[{min(ratios):.4g}, {max(ratios):.4g}] in {len(used)} bins; growth {min(grown):.1f} to {max(grown):.0f}"
+    numbers = {"min": min(ratios), "max": max(ratios)}
+    return replace(both(*parts), measured=shown, rule=f"each bin; {parts[0].rule}", numbers=numbers)
+
+
+def _growth(end: torch.Tensor, start: torch.Tensor) -> float:
+    return (end.sum() / start.sum()).sqrt().item()
+
+
+def _growth_ratio(end: torch.Tensor, start: torch.Tensor, predicted: torch.Tensor, held: torch.Tensor) -> float:
+    """Measured rms growth over the predicted one, from sums over the classes of every draw."""
+    return _growth(end, start) / (predicted.sum() / held.sum()).sqrt().item()
+
+
+def _squares_in_bins(study: RandomStartsStudy) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Sums over a draw's classes in each bin of x / x*, (draws, bins): squared difference at the end and at the start, squared
+    predicted growth, and the number of classes."""
+    ratio, apart = study.growth.x / thresholds(study.growth), study.growth.class_difference
+    inside = np.stack([(ratio >= low) & (ratio < high) for low, high in pairwise(GROWTH_BINS)], -1)  # (R, K, bins)
+    parts = (apart[-1] ** 2, apart[0] ** 2, study.predicted_growth**2, np.ones_like(ratio))
+    return tuple(tensor((part[..., None] * inside).sum(1)) for part in parts)
+
+
+def growth_in_bins(study: RandomStartsStudy) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    """Middle of each bin of x / x*, rms growth measured and predicted, and the number of classes."""
+    ratio = (study.growth.x / thresholds(study.growth)).ravel()
+    apart = study.growth.class_difference.reshape(len(study.growth.steps), -1)
+    predicted, rows = study.predicted_growth.ravel(), []
+    for low, high in pairwise(GROWTH_BINS):
+        own = (ratio >= low) & (ratio < high)
+        if own.sum() >= 5:
+            grown = np.sqrt((apart[-1, own] ** 2).sum() / (apart[0, own] ** 2).sum())
+            rows.append((np.sqrt(low * high), grown, np.sqrt((predicted[own] ** 2).mean()), own.sum()))
+    return tuple(np.array(rows).T)
+
+
+@CLAIMS.claim("Q46", wrong=0.0, source=Source.MEASURED, uses="Q12")
+def divided(study: RandomStartsStudy, constant: float) -> Evidence:
+    """near the threshold heads divide between signal and noise
+    4 heads, starts of norm 0.3, 3000 steps of $n/d$: on average at least half of the classes with $x$ within 8 % of $x^*$ have two heads
+    whose attention on the signal differs by more than 1/2, and at most 5 % of the classes with $x$ further than 35 % from $x^*$
+    wrong: near and far exchanged"""
+    apart, near, far = _divided(study)
+    if not constant:
+        near, far = far, near
+    return both(
+        mean_share([apart], 0.5, what="classes near x* divided", judged=[near], level=LEVEL / 2),
+        mean_share([apart], high=0.05, what="classes far from x* divided", judged=[far], level=LEVEL / 2),
+    )
+
+
+def _divided(study: RandomStartsStudy) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Flags (draws, 2): two heads' attention differs by more than 1/2 at the end; x / x* is within 8 %; it is beyond 35 %."""
+    distance = np.abs(np.log(study.division.x / thresholds(study.division)))
+    apart = np.ptp(study.division.attention[-1], axis=-1) > 0.5
+    return apart, distance < np.log(1.08), distance > np.log(1.35)
+
+
+def divided_classes(study: RandomStartsStudy) -> tuple[np.ndarray, np.ndarray]:
+    """Whether two heads' attention differs by more than 1/2 at the end: classes with x / x* within 8 %, and beyond 35 %."""
+    apart, near, far = _divided(study)
+    return apart[near], apart[far]
+
+
+@CLAIMS.claim("Q47", wrong=-0.5, source=Source.MEASURED, box="thm-open-differences", uses="Q12")
+def not_by_direction(study: RandomStartsStudy, constant: float) -> Evidence:
+    """heads do not divide by direction
+    two directions per class near their threshold, starts of norm 0.3: heads grow apart in each, yet a head that leads in one direction of a
+    class neither leads nor trails in the other: mean cosine 0, while differences grow 5-fold or more
+    wrong: half of a perfect division, a cosine of -1/2"""
+    course = study.directions
+    cosine = tensor(across_directions(course, course.steps[-1]))
+    none = agrees(cosine, 0.0 if constant == 1.0 else constant, level=LEVEL / 2)
+    end, start = (tensor((course.class_difference[row] ** 2).sum(-1)) for row in (-1, 0))
+    grown = statistic_within(_growth, end, start, low=5.0, quantity="growth of differences", level=LEVEL / 2)
+    numbers = {
+        "cosine": none.numbers["measured"],
+        "standard_error": none.numbers["standard_error"],
+        "growth": grown.numbers["measured"],
+    }
+    return replace(both(none, grown), numbers=numbers)
+
+
+@CLAIMS.claim("Q95", wrong=1.001, box="prop-open-span")
+def residue(study: RandomStartsStudy, constant: float) -> Evidence:
+    """what the training tokens do not span stays
+    under gradient descent the components of the starts $v_h^0$ and $p_h^0$ outside the span of the training tokens never change, for any H
+    and any step sizes
+    wrong: a part 0.1 % larger"""
+    sample = study.small
+    start = random_start(sample, 3, 1.0)
+    path = train_heads(sample, 0.3, 50, heads=3, start=start, record=[], method="vectors")
+    seen = 2 + sample.law.n  # the coordinates of signals and noise tokens; the start vectors have the others
+    parts = zip((path.v[-1], path.p[-1]), start, strict=True)
+    return both(*(exactly(end[..., seen:], constant * begin[..., seen:], tolerance=1e-12) for end, begin in parts))
+
+
+# --- products of matrices --------------------------------------------------------------------------------------------------
+
+
+@CLAIMS.claim("Q92", wrong=0.0, box="thm-heads-products")
+def fixed_query(study: RandomStartsStudy, constant: float) -> Evidence:
+    r"""fixed query and output: one head with other step sizes
+    $p = W_Kq$, $v = W_V^\top w$ with $q$, $w$ fixed, from zero: $p$ and $v$ are those of one head with $(\beta_v, \beta_p) = (|w|^2\beta,
+    |q|^2\beta)$, and $W_K = p\,q^\top/|q|^2$ has rank one
+    wrong: the two step sizes exchanged"""
+    p, v = study.factors.reference[(2.5, 5.0) if constant else (5.0, 2.5)]
+    found = study.factors.fixed
+    return both(exactly(found[0], p, draws=p.shape[1]), exactly(found[1], v, draws=p.shape[1]))
+
+
+@CLAIMS.claim("Q93", wrong=0.5, box="thm-heads-products")
+def attention_waits(study: RandomStartsStudy, constant: float) -> Evidence:
+    r"""the attention of a product of matrices grows slowly from a small start
+    $p = W_K a$, both trained by step $\beta$: $|p_t| \le \tfrac12 E_0 \prod_{s<t}(1+\beta|\nabla_pL_s|)^2$ with $E_0 = |W_K|^2 + |a|^2$ at
+    the start, and the bound is at most $e^5$ away in at least 95 % of draws: $\log|p|$ grows twice as fast as the sum of gradient norms
+    wrong: a bound in which log |p| grows half as fast"""
+    slack = []
+    for path in study.factors.runs.values():
+        bound = torch.log(path.attention_size[:1] / 2) + 2 * constant * path.drive
+        slack.append((bound - path.p.norm(dim=-1).log()).permute(1, 0, 2).flatten(1))
+    slack = torch.cat(slack, 1)
+    proved = within(slack, low=-1e-9, quantity="log of bound / |p|", share=1)
+    return both(proved, within(slack, high=5.0, quantity="log of bound / |p|"))
+
+
+@CLAIMS.claim("Q94", wrong=0.0, source=Source.MEASURED, box="thm-heads-products", uses="Q93")
+def small_factors(study: RandomStartsStudy, constant: float) -> Evidence:
+    r"""from small factors training gives a linear model for a long time
+    factors of norm 0.01, $n = 100$, $d = 20000$, $\eta = 0.05$: after 500 steps, in at least 95 % of draws, every label is fitted with
+    attention still near one half on clean samples; below the threshold $\log_{10}$ clean error is at least 80 % of the linear model's, and
+    with plain $p$, $v$ less than 35 % of it
+    wrong: factors of norm 0.3"""
+    size, part, (high, low) = (0.01 if constant else 0.3), study.factors, study.factors.norms
+    clean = torch.stack([part.runs[norm, size].attention_clean[-1, :, 0] for norm in (high, low)], 1)
+    fitted = torch.stack([part.runs[norm, size].train_accuracy[-1] for norm in (high, low)], 1)
+    small, plain = (tensor(error / part.frozen[low]) for error in (part.log10_error[low, size], part.one_head[low][0]))
+    level = LEVEL / 4
+    return both(
+        within(fitted, low=1.0, quantity="train accuracy", level=level),
+        within(clean, low=0.4, high=0.6, quantity="attention, clean", level=level),
+        within(small, low=0.8, quantity="exponent / linear model", level=level),
+        within(plain, high=0.35, quantity="the same, plain", level=level),
+    )
+
+
+@CLAIMS.claim("Q94b", wrong=0.1, box="thm-heads-products")
+def rank_one(study: RandomStartsStudy, constant: float) -> Evidence:
+    r"""the learned matrix is close to rank one
+    $p = W_K a$, both trained: $W_K^\top W_K - aa^\top$ is conserved by small steps, so the second singular value of $W_K$ stays below
+    $\|W_K^\top W_K - aa^\top\|^{1/2}$ of the start, up to 2 % in at least 95 % of draws, while the first one grows
+    wrong: a tenth of the bound"""
+    ratios = []
+    for (_, size), path in study.factors.runs.items():
+        if size < 1:  # at norm 1 the first steps are not small
+            ratios.append((path.singular_values[..., 1] / path.second_bound).permute(1, 0, 2).flatten(1))
+    evidence = within(torch.cat(ratios, 1), high=1.02 * constant, quantity="second singular value / bound")
+    smallest = study.factors.runs[study.factors.norms[0], 0.01].singular_values[-1]
+    shown = f"; second / first at the end {(smallest[..., 1] / smallest[..., 0]).mean().item():.2f} (start 0.01)"
+    return replace(evidence, measured=evidence.measured + shown)
+
+
+@CLAIMS.claim("Q94c", wrong=0.0, source=Source.MEASURED, uses="Q93")
+def stay_apart(study: RandomStartsStudy, constant: float) -> Evidence:
+    """heads of products keep different attention, heads of vectors saturate
+    four heads from factors of norm 0.1, step 300: the largest difference of attention between heads is above 0.05 on average; four heads of
+    plain vectors from the same $p_h$, $v_h$ differ by less than 0.002 on average
+    wrong: factors and vectors exchanged"""
+    names = ("factors", "vectors") if constant else ("vectors", "factors")
+    apart, together = (  # the same draws at both norms
+        tensor(np.mean([study.factors.spread[norm, name] for norm in study.factors.norms], 0)) for name in names
+    )
+    return both(
+        mean_within(apart, low=0.05, quantity="mean spread, factors", level=LEVEL / 2),
+        mean_within(together, high=0.002, quantity="mean spread, vectors", level=LEVEL / 2),
+    )
+
+
+@CLAIMS.claim("Q49b", wrong=0.5, source=Source.MEASURED, uses="Q49")
+def not_found(study: RandomStartsStudy, constant: float) -> Evidence:
+    r"""gradient descent does not find the division
+    $n = 40$, $d = 8000$, $\eta = 0.2$, $\rho = 120$ ($u \approx 7$), two heads from random starts, factors of norm 0.1 and vectors with the
+    same start: at most 5 % of the classes divide on average, although maximum margin divides nearly all
+    wrong: half of the classes"""
+    wanted = 0 if constant == 1.0 else constant
+    parts = {
+        name: mean_share([flags], wanted - 0.05, wanted + 0.05, what=f"classes divided, {name}", level=LEVEL / 2)
+        for name, flags in study.factors.divided.items()
+    }
+    evidence, flags = both(*parts.values()), study.factors.divided
+    shown = ", ".join(f"{int(part.sum())} of {part.size} ({name})" for name, part in flags.items())
+    numbers = {name: part.numbers["share"] for name, part in parts.items()}
+    predicted = "at most 5 % of the classes" if constant == 1.0 else f"{wanted:g} of all"
+    return replace(evidence, predicted=predicted, measured=shown, numbers=numbers)
