@@ -15,14 +15,11 @@ from attnbook.single_head.long_run import law_at
 from attnlib.single_head.maps import ENTMAX15, softmax
 
 
-@exercise("01-many-heads/3", "$x$ at this signal norm (expected counts).", 3)
-def x_at_twenty_one() -> float:
-    return crossing(lambda x: law_at(x, 80, 16000, 0.05).signal_norm - 21.0, 1e-3, 10.0)
-
-
-@exercise("01-many-heads/4", "The cost for $H = 2$, $j = 1$, $\\rho = 32$, $d = 16000$ and $|C| = 38$.", 3)
-def cost_of_two_heads() -> float:
-    return class_cost(38, 0, 32.0, 16000, 2, 1)
+@exercise("01-many-heads/1", "This $x$.", 3)
+def x_of_a_head_that_stays_at_one_half() -> float:
+    # V and t_c from the two conditions, labels fitted: t_n = 2 V + t_c in V = x (t_c - nu t_n), t_c = 1.
+    nu = 0.1 / 0.9
+    return crossing(lambda x: float(np.linalg.solve([[1, x * nu], [-2, 1]], [x, 1])[0]) - 1, 1.0, 10.0)
 
 
 @exercise("02-optimisers/1", "This mean for $d = 5000$.", 3)
@@ -33,13 +30,6 @@ def square_of_the_one_norm() -> float:
 @exercise("02-optimisers/2", "This $\\rho$ for $d = 5000$.", 3)
 def norm_for_one_in_a_thousand() -> float:
     return crossing(lambda rho: axis_error(rho, 5000) + 3, 1.0, 1e4)
-
-
-@exercise("02-optimisers/3", "$V$ at $P = 2$ for softmax attention over two tokens.", 3)
-def value_on_the_curve() -> float:
-    # dV/dP = 1 / ((1 - s) V): the square of V is twice an integral.
-    points, weights = np.polynomial.legendre.leggauss(40)
-    return math.sqrt(2 * float((weights * (1 + np.exp(points + 1))).sum()))
 
 
 @exercise("03-attention-maps/1", "This temperature.", 3)
@@ -113,3 +103,20 @@ def dimension_of_a_small_noise_phase() -> float:
         return noise_phase_error(ARCHITECTURES["residual"], 60, int(d), math.sqrt(int(d) / 60), 0.1)
 
     return crossing(lambda d: error(d) - 0.01, 1e3, 1e7)
+
+
+@exercise("06-random-starts/2", "$x$ at this signal norm (expected counts).", 3)
+def x_at_twenty_one() -> float:
+    return crossing(lambda x: law_at(x, 80, 16000, 0.05).signal_norm - 21.0, 1e-3, 10.0)
+
+
+@exercise("07-margin-and-descent/1", "This cost of the two heads.", 3)
+def cost_of_two_heads() -> float:
+    return class_cost(38, 0, 32.0, 16000, 2, 1)
+
+
+@exercise("08-out-of-the-trap/1", "$V$ at $P = 2$ for softmax attention over two tokens.", 3)
+def value_on_the_curve() -> float:
+    # dV/dP = 1 / ((1 - s) V): the square of V is twice an integral.
+    points, weights = np.polynomial.legendre.leggauss(40)
+    return math.sqrt(2 * float((weights * (1 + np.exp(points + 1))).sum()))

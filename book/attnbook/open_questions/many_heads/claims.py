@@ -177,8 +177,8 @@ def boundary_rises(study: ManyHeadsStudy, constant: float) -> Evidence:
     the flow's boundary rises with the number of heads, $r = 1/H^2$: $x^*(0.2) = 1.621, 1.696, 1.781$ and $x^*(0.1) = 1.208, 1.224, 1.241$
     for H = 1, 2, 4, to 0.5 %: a second solver ends on the noise below and on the signal above each ($\tau = 10^{12}$)
     wrong: values 2 % larger"""
-    values = np.array([1.208, 1.224, 1.241, 1.621, 1.696, 1.781])
-    eta, rate = np.repeat([0.1, 0.2], 3), np.tile([1.0, 1 / 4, 1 / 16], 2)
+    values = np.array([1.208, 1.621, 1.224, 1.696, 1.241, 1.781])
+    rate, eta = np.repeat([1.0, 1 / 4, 1 / 16], 2), np.tile([0.1, 0.2], 3)
     return on_both_sides(values, constant, lambda x: ends_on_signal(x, eta, rate=rate, time=1e12))
 
 
