@@ -104,10 +104,10 @@ def stacked(image: Image) -> Image | None:
     """The panels of a picture one below the other; None for a picture that does not say where they are."""
     from PIL import Image as Images
 
-    if KEY not in getattr(image, "text", {}):
+    if KEY not in image.info:
         return None
     parts, pixels = [], image.convert("RGB")
-    for across, down in json.loads(image.text[KEY]):
+    for across, down in json.loads(image.info[KEY]):
         size = sum(b - a for a, b in across), sum(b - a for a, b in down)
         part, y = Images.new("RGB", size, "white"), 0
         for row, (top, bottom) in enumerate(down):

@@ -4,13 +4,14 @@ import hashlib
 import os
 import re
 import shutil
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
 from PIL import Image
 
-from bookkit.panels import stacked
+from bookkit.panels import KEY, stacked
 
 NARROW = '<source media="(max-width: 600px)" width="{}" height="{}" srcset="{}" class="stacked">'
 NEAR_THE_TOP = 4000  # characters of HTML into the article: what is seen first
@@ -45,24 +46,16 @@ def lightened(folder: Path, cache: Path | None = None) -> dict[str, Picture]:
 
 
 def _lightened(path: Path, cache: Path | None) -> Picture:
-    target = path.with_suffix(".webp")
+    target, below = path.with_suffix(".webp"), path.with_name(f"{path.stem}-panels.webp")
+    kept = cache / hashlib.sha256(path.read_bytes()).hexdigest() if cache else None
     try:
         with Image.open(path) as image:
-            size = image.size
-            panels = _panels(image, target.with_name(f"{path.stem}-panels.webp"))
-            kept = cache / f"{hashlib.sha256(path.read_bytes()).hexdigest()}.webp" if cache else None
-            if kept is not None and kept.is_file():
-                shutil.copyfile(kept, target)
-            else:
-                # An alpha channel that hides nothing is no pixel of the picture.
-                opaque = image.mode == "RGBA" and image.getextrema()[3] == (255, 255)
-                (image.convert("RGB") if opaque else image).save(
-                    target, "WEBP", lossless=True, exact=True, quality=75, method=1
-                )
-                if kept is not None:
-                    half = kept.with_suffix(f".{os.getpid()}-{path.stem}")  # a reader sees the whole file or none
-                    shutil.copyfile(target, half)
-                    half.replace(kept)
+            size, panels = image.size, None
+            _write(lambda: _opaque(image), target, kept and kept.with_suffix(".webp"))
+            if KEY in image.info:
+                _write(lambda: stacked(image), below, kept and kept.with_suffix(".panels.webp"))
+                with Image.open(below) as part:
+                    panels = Picture(below.name, *part.size)
     except OSError as error:
         raise ValueError(f"{path.name} is not a picture that can be read ({error}): make the page again") from None
     if target.stat().st_size >= path.stat().st_size:
@@ -72,12 +65,21 @@ def _lightened(path: Path, cache: Path | None) -> Picture:
     return Picture(target.name, *size, panels)
 
 
-def _panels(image: Image.Image, target: Path) -> Picture | None:
-    part = stacked(image)
-    if part is None:
-        return None
-    part.save(target, "WEBP", lossless=True, quality=75, method=1)
-    return Picture(target.name, *part.size)
+def _opaque(image: Image.Image) -> Image.Image:
+    """An alpha channel that hides nothing is no pixel of the picture."""
+    return image.convert("RGB") if image.mode == "RGBA" and image.getextrema()[3] == (255, 255) else image
+
+
+def _write(draw: Callable[[], Image.Image], target: Path, kept: Path | None) -> None:
+    """A picture as lossless WebP; `kept`: its file in the cache, which is taken where it is there."""
+    if kept is not None and kept.is_file():
+        shutil.copyfile(kept, target)
+        return
+    draw().save(target, "WEBP", lossless=True, exact=True, quality=75, method=1)
+    if kept is not None:
+        half = kept.with_suffix(f".{os.getpid()}-{target.stem}")  # a reader sees the whole file or none
+        shutil.copyfile(target, half)
+        half.replace(kept)
 
 
 def place_pictures(page: str, pictures: dict[str, Picture]) -> str:
