@@ -6,13 +6,11 @@ from dataclasses import replace
 import pytest
 import torch
 
+from attnbook.in_context.circuits.pattern import antisymmetric_share, gain_of_turning, without_turning
 from attnbook.in_context.circuits.study import (
-    antisymmetric_share,
     circuit_study,
-    gain_of_turning,
     head_statistics,
     off_diagonal_memory,
-    without_turning,
 )
 from attnlib.in_context.circuits import Circuits, predict, two_number_circuits
 from attnlib.in_context.experiment import Experiment

@@ -1,4 +1,4 @@
-"""Claims I31-I39 and I91-I95: a changed circuit of a stored training is noticed; other settings are outside the regime."""
+"""Claims I31-I39: a changed circuit of a stored training is noticed; other settings are outside the regime."""
 
 from dataclasses import replace
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from attnbook.in_context.circuits.claims import CLAIMS as CIRCUITS
+from attnbook.in_context.circuits.claims_pattern import CLAIMS as PATTERN
 from attnbook.in_context.deeper_and_wider.claims import CLAIMS as WIDER
 from attnbook.in_context.off_pattern import KINDS, OffPatternHessian
 from attnbook.in_context.two_numbers_per_head import claims as two_numbers
@@ -91,11 +91,11 @@ def price_of_jitter(own: bool):
 @pytest.mark.parametrize(
     ("claim", "study"),
     [
-        (CIRCUITS["I91"], kept_pattern),
-        (CIRCUITS["I92"], small_starts),
-        (CIRCUITS["I93"], second_derivative),
-        (CIRCUITS["I94"], forms),
-        (CIRCUITS["I95"], saddle),
+        (PATTERN["I91"], kept_pattern),
+        (PATTERN["I92"], small_starts),
+        (PATTERN["I93"], second_derivative),
+        (PATTERN["I94"], forms),
+        (PATTERN["I95"], saddle),
         (WIDER["I98"], flatness),
         (two_numbers.CLAIMS["I58"], price_of_jitter),
     ],

@@ -15,6 +15,7 @@ from attnbook.in_context.closed_form import (
     gd_risk_proportional,
 )
 from attnbook.in_context.deeper_and_wider.multi_task import MultiTaskLaw, best_linear_maps
+from attnbook.in_context.off_pattern import rates_at_zero
 from attnbook.in_context.optimum import one_head_optimum
 from attnlib.in_context.law import RegressionLaw
 
@@ -127,3 +128,10 @@ def noise_at_twice_bayes() -> float:
         return float(gd_risk_proportional(law) / bayes_risk_proportional(law)) - 2
 
     return math.exp(crossing(excess, math.log(1e-3), math.log(10.0)))
+
+
+@exercise("08-what-holds-the-pattern/1", "This exponent.", 3)
+def exponent_of_small_starts() -> float:
+    # The pattern grows at the first rate, label rows and outputs at the second: what the second leaves when the first has arrived.
+    pattern, rows, _ = rates_at_zero(LAW)
+    return 1 - rows / pattern
