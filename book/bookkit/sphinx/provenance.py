@@ -33,7 +33,7 @@ PYTHON = ".venv/bin/python -m"
 
 # Parameters that are about chance: where the random streams start, and how many of them there are.
 SEEDS = {"seed"}
-DRAWS = {"draws", "runs", "seeds", "search_draws"}
+DRAWS = {"draws", "runs", "seeds", "search_draws", "few_draws"}
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,7 @@
-r"""Claims M1-M29, T2 and T4 of page `04_max_margin`: which selection has the largest margin, its threshold, and what finite norms
-and finite d change.
+r"""Claims M1-M29, T2 and T4: which selection has the largest margin and its threshold (page I.4), what finite norms change (I.11),
+fresh data, more tokens and more heads (I.12).
 
-Each judge takes a `MarginStudy` and a constant; 1 is the claim, the claim's `wrong` value its negative control.
+Each judge takes the study of its page and a constant; 1 is the claim, the claim's `wrong` value its negative control.
 """
 
 import math
@@ -10,8 +10,9 @@ from dataclasses import replace
 import torch
 
 from attnbook.single_head.margin import PATTERNS
-from attnbook.single_head.max_margin.bounds_study import FAR
-from attnbook.single_head.max_margin.study import RATIOS, MarginStudy
+from attnbook.single_head.max_margin.fresh_study import FreshStudy
+from attnbook.single_head.max_margin.optimum_study import FAR, RATIOS, OptimumStudy
+from attnbook.single_head.max_margin.study import MarginStudy
 from bookkit.claims import ClaimSet, Source
 from bookkit.rules import Evidence, NothingToMeasure, agrees, both, exactly, within
 
@@ -38,7 +39,7 @@ def _near(ratio: torch.Tensor, constant: float, tolerance: float, quantity: str)
     return within(ratio / constant, 1 - tolerance, 1 + tolerance, quantity=quantity)
 
 
-def _sizes(study: MarginStudy) -> torch.Tensor:
+def _sizes(study: OptimumStudy) -> torch.Tensor:
     """|p| / |p_mm| of the three searches."""
     return torch.tensor([study.radius, *FAR], dtype=torch.float64)
 
@@ -171,7 +172,7 @@ def soft_below_hard(study: MarginStudy, constant: float) -> Evidence:
 
 
 @CLAIMS.claim("M11", wrong=1.3, box="thm-margin-query")
-def query(study: MarginStudy, constant: float) -> Evidence:
+def query(study: FreshStudy, constant: float) -> Evidence:
     r"""the least query for a hard selection, in closed form
     for SS the query $p = p_{mm}$ of least norm whose score is larger by 1 or more on each selected token has $p\cdot\mu_k =
     \rho^2(|C_k|-|N_k|)/(d+\rho^2n_k)$ and $|p|^2 = \sum_k n_k/d - ((|C_k|-|N_k|)/d)^2/(1/\rho^2+n_k/d)$, up to a relative $2\sqrt{n/d}$ in
@@ -185,7 +186,7 @@ def query(study: MarginStudy, constant: float) -> Evidence:
 
 
 @CLAIMS.claim("M12", wrong=1.01, box="thm-margin-finite", uses="M1", violation=_flips)
-def candidate(study: MarginStudy, constant: float) -> Evidence:
+def candidate(study: OptimumStudy, constant: float) -> Evidence:
     r"""the margin of the candidate
     for SS the candidate $(v_{mm}/|v_{mm}|, R\,p_{mm}/|p_{mm}|)$ has margin $\Gamma\tanh(R/2|p_{mm}|)$ if $y_i\,v_{mm}\cdot\xi_i \ge -1$ on
     clean samples and a flipped sample is a support vector of both $v_{mm}$ and $p_{mm}$; $\Gamma = 1/|v_{mm}|$
@@ -200,7 +201,7 @@ def candidate(study: MarginStudy, constant: float) -> Evidence:
 
 
 @CLAIMS.claim("M13", wrong=2.0, box="thm-margin-finite thm-margin-exact", uses="M10 M12")
-def caught(study: MarginStudy, constant: float) -> Evidence:
+def caught(study: OptimumStudy, constant: float) -> Evidence:
     r"""the constrained optimum lies between two bounds
     the largest min-margin over $|v|\le r$, $|p|\le R$ lies between $\tanh(R/2|p_{mm}|)$ and $1$ times that of the best hard selection
     (SLSQP over p, exact SVM in v; $R/|p_{mm}|$ = 3, 5 and 8), in at least 95 % of draws
@@ -210,7 +211,7 @@ def caught(study: MarginStudy, constant: float) -> Evidence:
 
 
 @CLAIMS.claim("M14", wrong=0.0, box="thm-margin-direction", uses="M13")
-def direction(study: MarginStudy, constant: float) -> Evidence:
+def direction(study: OptimumStudy, constant: float) -> Evidence:
     r"""the direction of the optimal v
     for the maximiser $(v^*, p^*)$: if in every sample $y_i\,v^*\cdot x$ is larger on the token that the best hard selection selects, and
     the lower bound of M13 holds, $\cos(v^*, v_{mm}) \ge \tanh(R/2|p_{mm}|)$, for every data set
@@ -222,7 +223,7 @@ def direction(study: MarginStudy, constant: float) -> Evidence:
 
 
 @CLAIMS.claim("M15", wrong=0.6, box="thm-margin-joint", uses="M13")
-def joint_value(study: MarginStudy, constant: float) -> Evidence:
+def joint_value(study: OptimumStudy, constant: float) -> Evidence:
     r"""minimum norm: no worse than the candidate
     the least $|v|^2+|p|^2$ with min-margin $\gamma$ lies between $(\gamma/\Gamma)^2$ and $\min_R (\gamma/\Gamma\tanh(R/2|p_{mm}|))^2 + R^2$
     (set to 0 and 1 for the measurement), in at least 95 % of draws
@@ -231,7 +232,7 @@ def joint_value(study: MarginStudy, constant: float) -> Evidence:
 
 
 @CLAIMS.claim("M16", wrong=1.3, source=Source.MEASURED, box="thm-margin-joint", uses="M15")
-def joint_growth(study: MarginStudy, constant: float) -> Evidence:
+def joint_growth(study: OptimumStudy, constant: float) -> Evidence:
     r"""minimum norm: the norm of p grows logarithmically
     at the minimum of M15 $|p|$ grows with $\gamma$ like $|p_{mm}|\,W(2\gamma^2/(|p_{mm}|\Gamma)^2)$, with Lambert's function $W$: from one
     $\gamma$ to the next the growth agrees up to 10 % (a number from computation, which no proof gives) in at least 95 % of draws
@@ -251,7 +252,7 @@ def joint_growth(study: MarginStudy, constant: float) -> Evidence:
     uses="M4 M17 R3",
     violation=_above,
 )
-def benign(study: MarginStudy, constant: float) -> Evidence:
+def benign(study: OptimumStudy, constant: float) -> Evidence:
     r"""maximum margin is benign above the threshold
     for $\mathrm{SNR}=\Omega(1/\sqrt n)$ the rule $\max_{|v|\le r,|p|\le R}\min_iy_if_i$ fits every label and its clean error is small
     (here: the optimum found by search at $R/|p_{mm}|$ = 3, 5 and 8, $n = 20$; below $10^{-6}$ in at least 95 % of draws)
@@ -265,7 +266,7 @@ def benign(study: MarginStudy, constant: float) -> Evidence:
 
 
 @CLAIMS.claim("M17", wrong=1.01, box="thm-margin-error", uses="R3")
-def hard_limit(study: MarginStudy, constant: float) -> Evidence:
+def hard_limit(study: FreshStudy, constant: float) -> Evidence:
     r"""the clean error in the limit of hard attention
     for the candidate of SS as $R\to\infty$, $\mathrm{err}_k = \int_{A_k}^\infty N(t;0,\omega^2)\Phi(-c_kt/\omega\tau)\,dt \le
     \Phi(-A_k/\omega)$, against the exact error at $R = 10^5|p_{mm}|$ (0.1 % of the exponent, in at least 95 % of draws; the bound for every
@@ -278,7 +279,7 @@ def hard_limit(study: MarginStudy, constant: float) -> Evidence:
 
 
 @CLAIMS.claim("M18", wrong=-1.0, source=Source.MEASURED, box="thm-margin-error", uses="M12 R3")
-def softer(study: MarginStudy, constant: float) -> Evidence:
+def softer(study: FreshStudy, constant: float) -> Evidence:
     """softer attention has a smaller clean error
     for the candidate of SS the clean error grows with $R$: it is larger at each larger $R$ of the page, in at least 95 % of draws
     wrong: a smaller error at larger R"""
@@ -286,7 +287,7 @@ def softer(study: MarginStudy, constant: float) -> Evidence:
 
 
 @CLAIMS.claim("T4", wrong=0.0, source=Source.PAPER, box="thm-paper-tight thm-margin-optimum-error", uses="M4 M17")
-def harmful(study: MarginStudy, constant: float) -> Evidence:
+def harmful(study: OptimumStudy, constant: float) -> Evidence:
     r"""maximum margin is harmful below the threshold
     for $\mathrm{SNR}\le c/\sqrt n$ (here half the threshold) the rule of T2 fits every label but its clean error is at least a constant
     (here: the optimum found by search at $R/|p_{mm}|$ = 5 and 8, $n = 20$; at least 0.4 in at least 95 % of draws)
@@ -299,7 +300,7 @@ def harmful(study: MarginStudy, constant: float) -> Evidence:
 
 
 @CLAIMS.claim("M19", wrong=1.3, box="thm-margin-query thm-margin-error", uses="M4 M11")
-def all_noise(study: MarginStudy, constant: float) -> Evidence:
+def all_noise(study: FreshStudy, constant: float) -> Evidence:
     r"""below the threshold all samples select their noise
     at half the signal norm of the threshold XX is the best of nine selections, $v\cdot\mu_k = 0$ exactly, and $p\cdot\mu_k =
     -\rho^2n_k/(d+\rho^2n_k) < 0$ up to a relative $2\sqrt{n/d}$ (first and last in at least 95 % of draws)
@@ -313,7 +314,7 @@ def all_noise(study: MarginStudy, constant: float) -> Evidence:
 
 
 @CLAIMS.claim("M20", wrong=0.0, source=Source.MEASURED, box="thm-margin-optimum-error", uses="M19 R3")
-def harmful_at_finite_norm(study: MarginStudy, constant: float) -> Evidence:
+def harmful_at_finite_norm(study: OptimumStudy, constant: float) -> Evidence:
     """harmful at finite norms too
     at half the signal norm of the threshold the constrained optimum at $R=5|p_{mm}|$ has clean error above $0.4$, in at least 95 % of draws
     wrong: the same above the threshold"""
@@ -325,7 +326,7 @@ def harmful_at_finite_norm(study: MarginStudy, constant: float) -> Evidence:
 
 
 @CLAIMS.claim("M24", wrong=0.6, box="thm-margin-converges")
-def dual_slack(study: MarginStudy, constant: float) -> Evidence:
+def dual_slack(study: OptimumStudy, constant: float) -> Evidence:
     r"""how near the optimal attention is to a hard selection
     if $v$ is a unit vector, $|p|\le R$ and the margin is $\Gamma(1-\delta)$ with $\delta < 1-g$, then $\sum_i\lambda_ie^{-\ell_i} \le
     \delta/\varrho$ for the logits $\ell_i$ of the selected tokens, $\delta \ge \varrho\,e^{-D-R/|p_{mm}|}$, and $\cos(p,p_{mm}) \ge
@@ -344,7 +345,7 @@ def dual_slack(study: MarginStudy, constant: float) -> Evidence:
 @CLAIMS.claim(
     "M25", wrong=100.0, source=Source.MEASURED, box="thm-margin-converges thm-margin-second-order", uses="M24"
 )
-def loose_rate(study: MarginStudy, constant: float) -> Evidence:
+def loose_rate(study: OptimumStudy, constant: float) -> Evidence:
     r"""the proved rate for the direction of p is not sharp
     at $R = 8|p_{mm}|$ the distance $1-\cos(p^*,p_{mm})$ of the optimum found by search is at most a tenth of its proved bound, above and
     below the threshold, in at least 95 % of draws
@@ -357,7 +358,7 @@ def loose_rate(study: MarginStudy, constant: float) -> Evidence:
 
 
 @CLAIMS.claim("M29", wrong=0.0, box="thm-margin-second-order", uses="M24")
-def second_order(study: MarginStudy, constant: float) -> Evidence:
+def second_order(study: OptimumStudy, constant: float) -> Evidence:
     r"""the value of the optimum to second order
     the margin of the optimum is $\Gamma(1-\delta)$ with $\delta\,e^{R/|p_{mm}|} \to e^{-K}$ as $R\to\infty$: at $R = 8|p_{mm}|$ it is so up
     to 5 %, above and below the threshold, in at least 95 % of draws in which all constraints of the query are active
@@ -399,7 +400,7 @@ def shift_of_the_threshold(study: MarginStudy, constant: float) -> Evidence:
 
 
 @CLAIMS.claim("M28", wrong=4.0, box="thm-margin-optimum-error", uses="M24")
-def optimum_error(study: MarginStudy, constant: float) -> Evidence:
+def optimum_error(study: OptimumStudy, constant: float) -> Evidence:
     r"""bounds on the clean error of the optimum, above and below the threshold
     with $h = 1-\cos(p,p_{mm})$: where SS is best the clean error is at most the mean over classes of $\Phi(-\frac{A_k-\rho
     P\sqrt{2h}}{\omega+P\sqrt{2h}})$, plus $\Phi(-m)$; where XX is best it is at least $\frac12$ minus the two terms of the theorem, which
@@ -419,7 +420,7 @@ def optimum_error(study: MarginStudy, constant: float) -> Evidence:
 
 
 @CLAIMS.claim("M21", wrong=1.4, box="thm-margin-more thm-margin-law", uses="M1", violation=_flips)
-def one_hot(study: MarginStudy, constant: float) -> Evidence:
+def one_hot(study: FreshStudy, constant: float) -> Evidence:
     r"""T tokens: a flipped sample selects one noise token
     if each flipped sample uses the mean of $m$ of its noise tokens, it costs $m/d$ instead of $1/d$ ($T = 4$ tokens, up to the width of the
     laws of $\chi^2$ in M3, in at least 95 % of draws)
@@ -430,12 +431,12 @@ def one_hot(study: MarginStudy, constant: float) -> Evidence:
 
 
 @CLAIMS.claim("M22", wrong=1.08, box="thm-margin-more", uses="M5 M21")
-def many_token_threshold(study: MarginStudy, constant: float) -> Evidence:
+def many_token_threshold(study: FreshStudy, constant: float) -> Evidence:
     r"""T tokens: the same threshold
     with $T = 4$ tokens, if each sample that selects noise selects its noise token of largest norm, $\rho_k = \sqrt{d/|C_k|}$ up to 3 % in
     at least 95 % of draws
     wrong: a threshold 8 % larger"""
-    tolerance = max(0.03, 3.5 / math.sqrt(2 * study.search_law.d))  # 3 % at the page's defaults
+    tolerance = max(0.03, 3.5 / math.sqrt(2 * study.small_law.d))  # 3 % at the page's defaults
     return both(
         _near(study["many_threshold"], constant, tolerance, "measured / formula"),
         exactly(study["many_residual"], 0.0, tolerance=1e-8),
@@ -443,7 +444,7 @@ def many_token_threshold(study: MarginStudy, constant: float) -> Evidence:
 
 
 @CLAIMS.claim("M23", wrong=1.01, box="thm-margin-more", uses="M4")
-def two_heads(study: MarginStudy, constant: float) -> Evidence:
+def two_heads(study: FreshStudy, constant: float) -> Evidence:
     r"""two heads: half the squared norm, the same threshold
     two heads with the same selection have exactly $\tfrac12$ of the $|v|^2$ of one head; two heads that select different tokens in the
     clean samples of a class cost more than the best pair with equal selections, in at least 95 % of draws
