@@ -59,6 +59,19 @@ def sideways(visit: Visit) -> list[str]:
     return [f"scrolls sideways by {moved} px"] if moved else []
 
 
+def centred(visit: Visit) -> list[str]:
+    """Formulas on lines of their own, without a number, that do not stand in the middle of their column."""
+    return visit.page.evaluate("""() => [...document.querySelectorAll("div.math > .formula:only-child")]
+      .filter(node => node.checkVisibility() && node.scrollWidth <= node.clientWidth)
+      .map(node => {
+        const parts = [...node.children].map(part => part.getBoundingClientRect()), box = node.parentElement.getBoundingClientRect();
+        const middle = (Math.min(...parts.map(p => p.left)) + Math.max(...parts.map(p => p.right))) / 2;
+        return [Math.round(middle - (box.left + box.right) / 2), node.parentElement.dataset.tex];
+      })
+      .filter(([off]) => Math.abs(off) > 4)
+      .map(([off, tex]) => `formula ${off} px off the middle: ${tex.slice(0, 60)}`)""")
+
+
 def ledger_fits(visit: Visit) -> list[str]:
     """On a desktop the ledger is seen whole: no box around it scrolls, no cell is narrower than its content."""
     return visit.page.evaluate("""() => [...document.querySelectorAll("table.ledger, table.ledger td")]

@@ -35,7 +35,7 @@ def test_page(browser: Browser, address: str, name: str) -> None:
     with visited(browser, address, name, PHONE, "dark") as visit:
         phone = looks.loading(visit) + looks.sideways(visit) + looks.readable(visit, "dark")
         turned(visit, DESKTOP, "light")
-        desktop = looks.sideways(visit) + looks.readable(visit, "light")
+        desktop = looks.sideways(visit) + looks.readable(visit, "light") + looks.centred(visit)
         # The title page with its menus, which are alike everywhere.
         desktop += looks.accessible(visit, contrast=name == KINDS["title page"])
     assert (phone, desktop) == ([], [])
@@ -51,6 +51,7 @@ FAULTS = {
     '<div style="width: 600px">wide</div>': "scrolls sideways by",
     '<p style="color: #888">pale</p>': "contrast 3.5",
     '<div style="background: #0005"><p style="color: #767676">pale</p></div>': "contrast 1.96",
+    '<div class="math" style="display: flex" data-tex="x"><div class="formula"><b>x</b></div></div>': "formula -",
     "<script>document.body.style.background = '#222'</script>": "paper is rgb(34, 34, 34) in light mode",
     f'<img src="data:image/gif;base64,{"R0lGODlhAQABAAAAACwAAAAAAQABAAA="}">': "image-alt (critical)",
     '<div><table class="ledger" style="table-layout: fixed; width: 50px"><tr><td>longestword</td></tr></table></div>': "",
@@ -65,7 +66,7 @@ def test_a_fault_is_found_and_nothing_else(browser: Browser, tmp_path: Path) -> 
             with visited(browser, url, "page.html", PHONE) as visit:
                 cut = looks.ledger_fits(visit)
                 found = looks.loading(visit) + looks.sideways(visit) + looks.readable(visit, "light")
-                found += looks.accessible(visit)
+                found += looks.centred(visit) + looks.accessible(visit)
             assert bool(cut) == ("ledger" in fault)
             assert [line.startswith(expected) for line in found][:1] == ([True] if expected else []), (fault, found)
 
