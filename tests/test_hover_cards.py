@@ -99,3 +99,5 @@ def test_wide_figures_scroll_on_a_phone() -> None:
         page = _framed(picture)
         assert page == (f'<span class="wide-picture">{picture}</span>' if scrolls else picture)
         assert _framed(page) == page
+        small = picture.replace("<img", '<img class="small-picture"')
+        assert _framed(small) == small

@@ -68,9 +68,9 @@ def scripts(page: str, settings: str = "") -> str:
     return TAG.sub(kept, page)
 
 
-# What has a <source> before it is shown panel by panel on a narrow screen.
+# What has a <source> before it is shown panel by panel on a narrow screen; what is small fits.
 WIDE = re.compile(
-    r'(?<!class="wide-picture">)(?<!"stacked">)<img\b(?=[^>]*_images/)[^>]*\bwidth="(\d+)" height="(\d+)"[^>]*>'
+    r'(?<!class="wide-picture">)(?<!"stacked">)<img\b(?=[^>]*_images/)(?![^>]*small-picture)[^>]*\bwidth="(\d+)" height="(\d+)"[^>]*>'
 )
 
 
