@@ -6,37 +6,42 @@ import pytest
 import torch
 
 from attnbook.in_context.deeper_and_wider.claims import CLAIMS
-from attnbook.in_context.deeper_and_wider.findings import _map_finding, _task_finding, wider_study
+from attnbook.in_context.deeper_and_wider.claims_data import CLAIMS as DATA
+from attnbook.in_context.deeper_and_wider.data_findings import _map_finding, data_study
+from attnbook.in_context.deeper_and_wider.findings import _task_finding, wider_study
 from attnbook.in_context.deeper_and_wider.study import WiderSetting, obtain, specs
 from bookkit.claims import Verdict
 
 
 @pytest.fixture(scope="module")
-def study():
+def wide():
     """Stored trainings, measured on prompts of another seed."""
-    found = wider_study(WiderSetting(), prompts=3000)
-    trained = {name: obtain(spec) for name, spec in specs().items()}
-    return replace(
-        found,
-        anisotropic=_map_finding(trained["anisotropic"], 3000, 7),
-        mean=_map_finding(trained["mean"], 3000, 7),
-        tasks=tuple(_task_finding(trained[f"{heads} heads, two tasks"], 3000, 7) for heads in (2, 3, 4)),
-    )
+    names = [f"{heads} heads, two tasks" for heads in (2, 3, 4)]
+    tasks = tuple(_task_finding(obtain(specs()[name]), 3000, 7) for name in names)
+    return replace(wider_study(WiderSetting(), prompts=3000), tasks=tasks)
+
+
+@pytest.fixture(scope="module")
+def study():
+    """Likewise, on other covariates."""
+    found = {name: _map_finding(obtain(specs()[name]), 3000, 7) for name in ("anisotropic", "mean")}
+    return replace(data_study(WiderSetting(), prompts=3000), **found)
 
 
 def test_a_median_over_starts_is_not_moved_by_one_of_them(study):
     moved = study.anisotropic.risk.clone()
     moved[0] *= 3
     one = replace(study, anisotropic=replace(study.anisotropic, risk=moved))
-    assert CLAIMS["I76"].check(one).verdict == Verdict.HOLDS
+    assert DATA["I76"].check(one).verdict == Verdict.HOLDS
     three = moved.clone()
     three[:3] = moved[0]
-    assert CLAIMS["I76"].check(replace(one, anisotropic=replace(one.anisotropic, risk=three))).verdict == Verdict.FAILS
+    assert DATA["I76"].check(replace(one, anisotropic=replace(one.anisotropic, risk=three))).verdict == Verdict.FAILS
 
 
-def test_outside_the_regime(study):
+def test_outside_the_regime(wide, study):
     def verdict(id, **changes):
-        return CLAIMS[id].check(replace(study, setting=replace(study.setting, **changes)))
+        claims, found = (DATA, study) if id in set(DATA) else (CLAIMS, wide)
+        return claims[id].check(replace(found, setting=replace(found.setting, **changes)))
 
     for id in ("I73", "I74", "I75", "I76", "I77", "I78", "I79", "I82", "I83", "I84", "I85"):
         assert verdict(id, steps=500).violated == "needs 8000 steps or more to speak of an end; here 500"
@@ -60,4 +65,4 @@ def test_ridge_is_where_the_theorem_says(study):
     found = study.small_loads
     for sign in (1, -1):
         moved = replace(found, bayes=found.bayes + sign * (found.high - found.low))
-        assert CLAIMS["I89"].check(replace(study, small_loads=moved)).verdict == Verdict.FAILS
+        assert DATA["I89"].check(replace(study, small_loads=moved)).verdict == Verdict.FAILS

@@ -8,10 +8,8 @@ import torch
 
 from attnbook.in_context.closed_form import best_preconditioner, preconditioned_gd_risk
 from attnbook.in_context.deeper_and_wider import study as wider_study
-from attnbook.in_context.deeper_and_wider.findings import (
-    authors_attention,
-    bayes_factor,
-)
+from attnbook.in_context.deeper_and_wider.data_findings import bayes_factor
+from attnbook.in_context.deeper_and_wider.findings import authors_attention
 from attnbook.in_context.deeper_and_wider.multi_task import MultiTaskLaw
 from attnbook.in_context.deeper_and_wider.risk import (
     centred_linear_answer,

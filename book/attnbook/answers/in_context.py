@@ -106,7 +106,7 @@ def probability_of_no_trap() -> float:
     return (1 - 1 / 6) ** 5
 
 
-@exercise("07-deeper-and-wider/3", "The entry that only one of the tasks uses.", 3)
+@exercise("07-deeper-and-wider/2", "The entry that only one of the tasks uses.", 3)
 def entry_of_one_task() -> float:
     law = MultiTaskLaw()
     maps, _ = best_linear_maps(law, 2)
@@ -114,14 +114,14 @@ def entry_of_one_task() -> float:
     return float(np.diagonal(maps[0])[uses == 1][0])
 
 
-@exercise("07-deeper-and-wider/4", "The second of the two numbers.", None)
+@exercise("07-deeper-and-wider/3", "The second of the two numbers.", None)
 def heads_for_five_tasks() -> int:
     law = MultiTaskLaw(d=5, supports=tuple((k,) for k in range(5)))
     best = best_linear_maps(law, 20)[1].sum()
     return next(heads for heads in range(1, 20) if best_linear_maps(law, heads)[1].sum() < best * (1 + 1e-9))
 
 
-@exercise("07-deeper-and-wider/5", "This $\\sigma^2$, at the page's $\\xi = 0.2$.", 2)
+@exercise("09-other-covariates/1", "This $\\sigma^2$, at the page's $\\xi = 0.2$.", 2)
 def noise_at_twice_bayes() -> float:
     def excess(log_variance: float) -> float:
         law = RegressionLaw(d=5, length=25, noise_std=math.exp(log_variance / 2))
