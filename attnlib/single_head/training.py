@@ -195,7 +195,7 @@ def train_heads(
     sample: Sample, step_size: StepSize, steps: int, *, heads: int = 1, attention_step_size: StepSize | None = None,
     attention_map: AttentionMap = SOFTMAX, rule: Rule = GRADIENT_DESCENT, start: Start | None = None,
     shared_values: bool = False, output_scale: float = 1.0, schedule: Callable[[int], float] | None = None,
-    record: Iterable[int] | None = None, method: str = "auto",
+    record: Iterable[int] | None = None, method: str = "auto", diverged: str = "raise",
 ) -> Trajectory:  # fmt: skip
     r"""Train H heads with one output on every run of `sample`, with softmax or an alternative to it, by any update rule.
 
@@ -215,6 +215,7 @@ def train_heads(
         schedule: step (0, 1, ...) -> factor >= 0 on both step sizes; 1 when left out.
         record: steps to keep, each in 0 ... steps; all of them when left out. The last step is always kept.
         method: "gram", "vectors", or "auto": gram where it can.
+        diverged: "raise", or "keep" numbers that are not finite, where many settings are compared and one of them may diverge.
 
     Returns:
         parameters, loss, margins and attention of every head at the recorded steps, in the sample's dtype and on its device.
@@ -222,7 +223,7 @@ def train_heads(
     Raises:
         ValueError: a bad argument, before any work: among them a rule that does not commute with rotations on a sample in reduced
             coordinates, and a map without a derivative at 0 where training starts there.
-        TrainingDiverged: a recorded number is not finite.
+        TrainingDiverged: a recorded number is not finite, unless these are kept.
 
     Source:
         derived in `book/open_questions_theory`; for one softmax head this is `gradient_descent`.
@@ -238,12 +239,14 @@ def train_heads(
     )  # fmt: skip
     can = sample.law.tokens == 2 and rule.rotation_invariant and attention_map.window is None
     checks.one_of("method", method, ("auto", "gram", "vectors"))
+    checks.one_of("diverged", diverged, ("raise", "keep"))
     if method == "gram" and not can:
         raise ValueError(
             'method must be "vectors" or "auto" here; got "gram", which needs two tokens, no windows and a rule that commutes '
             f"with rotations: T = {sample.law.tokens}, {attention_map.name}, {rule.name}"
         )
-    return _finite(sample, (_in_gram_space if can and method != "vectors" else _with_vectors)(plan))
+    path = (_in_gram_space if can and method != "vectors" else _with_vectors)(plan)
+    return path if diverged == "keep" else _finite(sample, path)
 
 
 def _finite(sample: Sample, path: Trajectory) -> Trajectory:

@@ -98,7 +98,7 @@ def milestones(path: Trajectory, sample: Sample, entry: Entry) -> Milestones:
 def _train_one_by_one(sample: Sample, size: float, entry: Entry, record: Sequence[int]) -> Trajectory:
     """Dense samples run by run: the tokens of one fit into the cache."""
     paths = [
-        train_heads(sample.run(r), size, entry.steps, rule=entry.rule, record=record).single()
+        train_heads(sample.run(r), size, entry.steps, rule=entry.rule, record=record, diverged="keep").single()
         for r in range(sample.runs)
     ]
     parts = ("v", "p", "loss", "margins", "attention_on_signal")
@@ -123,6 +123,6 @@ def compare_rules(sample: Sample, entries: Sequence[Entry] = LINE_UP, *, unit: f
         else:
             own = sample
             record = sorted({*range(min(entry.steps, 200) + 1), *clock})
-            path = train_heads(sample, size, entry.steps, rule=entry.rule, record=record).single()
+            path = train_heads(sample, size, entry.steps, rule=entry.rule, record=record, diverged="keep").single()
         found[entry.name] = milestones(path, own, entry)
     return found
