@@ -123,5 +123,5 @@ def test_what_cannot_be_fetched_or_is_not_installed_says_what_to_do(load, what, 
             load(source)
     package = "huggingface_hub" if what == "model" else "transformers"
     monkeypatch.setitem(sys.modules, package, None)
-    with pytest.raises(ModuleNotFoundError, match=rf"{package} is not installed: pip install 'attnlib\[real\]'"):
+    with pytest.raises(ModuleNotFoundError, match=rf"{package} is not installed: pip install 'attnlib\[real\] @ git"):
         load("nobody/no-such-model")

@@ -358,7 +358,7 @@ def test_a_missing_package_is_named_with_the_command_that_installs_it(name, modu
         monkeypatch.delitem(sys.modules, loaded)
     monkeypatch.setitem(sys.modules, module, None)
     monkeypatch.delenv("ATTNLIB_DATA", raising=False)
-    with pytest.raises(ModuleNotFoundError, match=rf"{module}.* is not installed: pip install 'attnlib\[real\]'"):
+    with pytest.raises(ModuleNotFoundError, match=rf"{module}.* is not installed: pip install 'attnlib\[real\] @ git"):
         load(name)
 
 
