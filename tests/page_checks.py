@@ -1,10 +1,12 @@
 """What every page must satisfy, as functions from a notebook to the list of its faults. An empty list is a good page."""
 
+import html
 import re
 from pathlib import Path
 
 from nbformat import NotebookNode
 
+from bookkit.claims import read_checks
 from bookkit.editions.leaks import strings
 from bookkit.pages.parameters import parse_parameters
 
@@ -156,6 +158,56 @@ def compared(notebook: NotebookNode) -> list[str]:
         if excused != wanted:
             faults.append(f"code cell {number} of {len(cells)} must carry {wanted or 'no such tag'}; got {excused}")
     return faults
+
+
+def open_cell(notebook: NotebookNode) -> list[str]:
+    """The first code that a reader sees is the page's subject: 25 lines at most, without our packages; the next cell compares with them."""
+    cells = code_cells(notebook)[2:]  # behind the Colab cell and the parameters
+    first = next((n for n, cell in enumerate(cells) if not folded(cell)), None)
+    if first is None or first + 1 == len(cells):
+        return ["no open cell with another one behind it"]
+    source, after = cells[first].source, cells[first + 1]
+    ours = r"^\s*(?:from|import) (?:attnlib|attnbook|bookkit)\b"
+    long = max(map(len, source.splitlines()))
+    told = {
+        f"the open cell has {len(source.splitlines())} lines, 25 are allowed": len(source.splitlines()) > 25,
+        f"a line of the open cell has {long} characters, 100 are allowed": long > 100,
+        "the open cell imports our packages": re.search(ours, source, re.M),
+        "the cell behind the open one is folded": folded(after),
+        "the cell behind the open one does not compare with attnlib or attnbook": not re.search(
+            ours, after.source, re.M
+        ),
+    }
+    return [fault for fault, there in told.items() if there]
+
+
+def folded(cell: NotebookNode) -> bool:
+    return bool({"hide-input", "hide-cell"} & set(cell.metadata.get("tags", [])))
+
+
+def one_thing(notebook: NotebookNode, words: int = 2000, claims: int = 12) -> list[str]:
+    """So many visible words and claims at most. A formula is one word; code, and what is folded, does not count."""
+    found = {"visible words": (visible_words(notebook), words), "claims": (len(read_checks(notebook)), claims)}
+    return [f"{number} {what}, {limit} are allowed" for what, (number, limit) in found.items() if number > limit]
+
+
+def visible_words(notebook: NotebookNode) -> int:
+    """Words of prose, captions and printed tables outside folded blocks."""
+    texts = []
+    for cell in notebook.cells:
+        if cell.cell_type == "markdown":
+            texts.append(cell.source)
+            continue
+        texts.append(str(cell.metadata.get("mystnb", {}).get("figure", {}).get("caption", "")))
+        if "hide-cell" not in cell.metadata.get("tags", []):
+            texts += [o.get("text", "") or o.get("data", {}).get("text/html", "") for o in cell.outputs]
+    return sum(len(re.findall(r"\S*\w\S*", _plain(text))) for text in texts)
+
+
+def _plain(text: str) -> str:
+    text = re.sub(r"(?s)<details>.*?</details>|```.*?```", " ", text)
+    text = re.sub(r"(?s)\$\$.*?\$\$|\$[^$]*\$", " formula ", text)
+    return html.unescape(re.sub(r"(?s)\]\([^)]*\)|<[^>]+>", " ", text))
 
 
 def toc_files(toc: Path) -> list[str]:

@@ -46,6 +46,19 @@ def test_a_page_is_as_a_page_must_be(page: Page) -> None:
     assert {name: found for name, found in faults.items() if found} == {}
 
 
+# Parts whose subject a reader can see in 25 lines; IV compares variants of these, VIII proves numbers.
+IN_THE_OPEN = ("single_head/", "token_selection/", "in_context/", "finite_data/", "staircase/", "one_token/")
+LONGER: dict[str, dict[str, int]] = {}
+
+
+@every_page
+def test_a_page_says_one_thing_and_shows_its_subject(page: Page) -> None:
+    notebook = stored(page)
+    assert page_checks.one_thing(notebook, **LONGER.get(page.name, {})) == []
+    if page.name.startswith(IN_THE_OPEN):
+        assert page_checks.open_cell(notebook) == []
+
+
 def test_figure_names_are_unique_in_the_book() -> None:
     names = [name for page in PAGES for name in page_checks.figure_names(stored(page))]
     assert sorted(set(names)) == sorted(names)
@@ -153,6 +166,45 @@ def test_a_check_fails_on_a_bad_page(tiny: Path, name: str, edit: Callable, faul
     edit(notebook)
     faults = CHECKS[name](notebook)
     assert any(fault in found for found in faults), faults
+
+
+def made(*sources: str, tags: tuple[str, ...] = ()):
+    """A page whose third code cell carries `tags`; before it stand two cells that are not looked at."""
+    cells = [nbformat.v4.new_code_cell(source) for source in ("colab", "parameters", *sources)]
+    cells[2].metadata["tags"] = list(tags)
+    return nbformat.v4.new_notebook(cells=cells)
+
+
+@pytest.mark.parametrize(
+    ("notebook", "faults"),
+    [
+        (made("import numpy", "from attnlib import x"), 0),
+        (made("import attnlib", "import numpy", "from attnbook import x", tags=("hide-input",)), 0),
+        (made("import attnlib", tags=("hide-input",)), 1),
+        (made("\n".join(["x = 1"] * 26), "import attnlib"), 1),
+        (made("x = " + "1" * 97, "import attnlib"), 1),
+        (made("from attnlib import x", "import attnlib"), 1),
+        (made("x = 1", "y = 1"), 1),
+    ],
+)
+def test_an_open_cell_is_short_plain_and_compared(notebook, faults: int) -> None:
+    assert len(page_checks.open_cell(notebook)) == faults
+
+
+def test_visible_words_are_those_that_no_fold_hides() -> None:
+    text = "Two [words](https://a.b/c) and $x + y$.\n\n<details><summary>no</summary>\nno\n</details>\n\n```\nno\n```"
+    page = nbformat.v4.new_notebook(
+        cells=[nbformat.v4.new_markdown_cell(text), *made("no", "no", tags=("hide-cell",)).cells]
+    )
+    page.cells[3].outputs = [new_output("stream", name="stdout", text="not seen")]
+    page.cells[4].outputs = [
+        new_output("stream", name="stdout", text="seen: 1"),
+        new_output("display_data", data={"text/html": "<b>a table</b>"}),
+    ]
+    page.cells[4].metadata["mystnb"] = {"figure": {"caption": "A caption."}}
+    assert page_checks.visible_words(page) == 4 + 2 + 2 + 2
+    assert page_checks.one_thing(page, words=10) == []
+    assert page_checks.one_thing(page, words=9) == ["10 visible words, 9 are allowed"]
 
 
 @pytest.mark.parametrize(
