@@ -26,7 +26,6 @@ _LOOP = Loop("population error", compiled=(torch.float64,), triton=(), package=_
 _NARROWEST = 1e-9  # tau relative to the std of V's noise; moves log err by about 1e-12 where no two walls nearly meet
 _NEVER = -1e12  # log of an error that only the width put in for tau = 0 makes
 _LARGEST_LEVEL = 1e300
-_FAR = 300  # of an exponent of two
 
 
 def log_error(
@@ -68,11 +67,6 @@ def log_error(
             raise ValueError(f"{name} must be >= 0: it is a standard deviation; got {given[name].min().item():g}")
     logit, value, omega, along, tau = (x.detach().reshape(-1).to(torch.float64) for x in given.values())
 
-    # The error does not depend on the unit of V, c and tau: numbers whose squares would vanish or overflow get another one.
-    largest = torch.maximum(torch.maximum(value.abs(), along.abs()), tau).nan_to_num(1.0, 1.0, 1.0)
-    exponent = torch.frexp(largest)[1].to(value.dtype)
-    half = torch.where(exponent.abs() > _FAR, torch.floor(exponent / 2), 0.0)
-    value, along, tau = (x * torch.exp2(-half) * torch.exp2(-half) for x in (value, along, tau))
     correct = value >= 0
     scale = torch.hypot(along, tau)  # std of the numerator's noise
     narrow = tau < _NARROWEST * scale
