@@ -42,7 +42,8 @@ def test_a_point_runs_in_an_empty_folder_with_the_books_package(job) -> None:
 FAILURES = {
     "raises": ("raise ValueError('no half')", "code cell 2 failed with ValueError: no half [at line 1", "ValueError"),
     "kernel dies": (
-        "import os\nos.write(2, b'first words\\nout of luck')\nos._exit(3)",
+        # The process's own stderr: what goes to 2, ipykernel carries there in a thread, which dies with it.
+        "import os, sys\nos.write(getattr(sys.stderr, '_original_stdstream_copy', 2), b'first words\\nout of luck')\nos._exit(3)",
         "the kernel failed in code cell 2: DeadKernelError: Kernel died out of luck",
         "first words\nout of luck",
     ),
