@@ -85,8 +85,7 @@ def scores_of_fresh_data(v: torch.Tensor, p: torch.Tensor, sample: Sample) -> Fr
     tau = (v_noise - along * direction).norm(dim=-1, keepdim=True)
     sign = torch.tensor([1.0, -1.0], dtype=v.dtype, device=v.device)
     two = torch.ones_like(sign)
-    v_parts = (_times_two_to(x, exponent) for x in (sign * v_signal, sign * along, tau * two))
-    value, along, tau = v_parts
+    value, along, tau = (_times_two_to(x, exponent) for x in (sign * v_signal, sign * along, tau * two))
     return FreshScores(p_signal, value, omega * two, along, tau)
 
 

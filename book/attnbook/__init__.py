@@ -1,7 +1,7 @@
 """The code of this book's pages: laws, studies, claims, figures. What readers use again lies in `attnlib`.
 
 Pages compute on one thread wherever they are opened, in Colab, Lab or plain Jupyter: their tensors are small, and shared among threads
-they take up to ten times longer. BOOKKIT_THREADS asks for more, to see what another order of sums changes.
+they took several times longer on two cores. BOOKKIT_THREADS asks for more, to see what another order of sums changes.
 """
 
 import os
