@@ -8,7 +8,8 @@ import pytest
 import torch
 
 from attnlib.device import report, resolve, what_ran
-from attnlib.kernels.dispatch import Loop, choose
+from attnlib.kernels.dispatch import VARIABLE, Loop, choose
+from tests.device_work import TOLERANCE, WORK, on_cpu
 
 
 def test_cpu_and_auto():
@@ -35,14 +36,14 @@ def test_absent_gpu_is_a_clear_error():
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA GPU; the CPU is the reference everywhere else")
-def test_gpu_gives_the_numbers_of_the_cpu():
-    from attnlib.single_head.law import SignalNoiseLaw
-    from attnlib.single_head.summary import summarise
-
-    law = SignalNoiseLaw(50, 2000, 12.0, 0.1)
-    cpu, gpu = (summarise(law, 0.05, draws=5, device=device) for device in ("cpu", "cuda"))
-    torch.testing.assert_close(gpu.log10_clean_error, cpu.log10_clean_error, rtol=1e-9, atol=1e-9)
-    torch.testing.assert_close(gpu.attention_noisy, cpu.attention_noisy, rtol=1e-9, atol=1e-12, equal_nan=True)
+@pytest.mark.parametrize("kernels", ["", "reference"])
+@pytest.mark.parametrize("name", WORK)
+def test_a_gpu_gives_the_numbers_of_the_cpu(name: str, kernels: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """GPU programs where there are some, and readable loops on the device."""
+    monkeypatch.setenv(VARIABLE, kernels) if kernels else monkeypatch.delenv(VARIABLE, raising=False)
+    wanted, found = on_cpu(WORK[name]("cpu")), on_cpu(WORK[name]("cuda"))
+    for one, other in zip(found, wanted, strict=True):
+        torch.testing.assert_close(one, other, rtol=TOLERANCE[name], atol=TOLERANCE[name], equal_nan=True)
 
 
 @pytest.mark.parametrize(("asked", "threads"), [(None, 1), ("2", 2)])

@@ -13,11 +13,9 @@ import numpy as np
 import pytest
 import torch
 
-from attnlib import in_context, single_head, token_selection
 from attnlib.device import report, resolve
 from attnlib.kernels.dispatch import VARIABLE, has_triton, ran
-from attnlib.single_head.maps import SPARSEMAX
-from attnlib.single_head.rules import nesterov
+from tests.device_work import TOLERANCE, WORK, on_cpu
 from tests.pretend_card import NAME, pretended
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -68,54 +66,6 @@ def test_numpy_does_not_read_from_the_card(card) -> None:
 
 # --- functions that take a device -------------------------------------------------------------------------------------
 
-_LAW = single_head.SignalNoiseLaw(n=12, d=400, signal_norm=8.0, label_noise=0.2)
-_TOKENS = token_selection.TokenLaw(n=6, d=120, tokens=4, signal_norm=8.0, label_noise=0.34)
-_STUDY = in_context.Experiment(heads=2, d=3, length=5, batch=8, optimiser="Adam", learning_rate=1e-2, steps=4, runs=2)
-
-
-def _descent(device: str):
-    sample = _LAW.draw(seed=0, runs=3, device=device)
-    path = single_head.gradient_descent(sample, 0.05, 3)
-    v, p = path.v[-1], path.p[-1]
-    sampled = single_head.clean_error_sampled(v, p, sample, count=200, seed=1)
-    return [path.loss, path.attention_clean, v, single_head.log10_clean_error(v, p, sample), sampled.value]
-
-
-def _gram(device: str):
-    path = single_head.gram_descent(_LAW.draw(seed=0, runs=3, device=device), 0.05, 5, record=[1, 5])
-    return [path.loss, path.train_accuracy, path.attention_noisy]
-
-
-def _heads(device: str):
-    sample = _LAW.draw(seed=0, runs=2, device=device)
-    options = {"heads": 2, "attention_map": SPARSEMAX, "rule": nesterov(0.9), "record": [1, 4]}
-    path = single_head.train_heads(sample, 0.05, 4, **options)
-    return [path.loss, path.train_accuracy, path.attention_clean]
-
-
-def _two_steps(device: str):
-    made = single_head.summarise(_LAW, 0.05, draws=3, device=device)
-    return [made.log10_clean_error, made.train_accuracy, made.attention_clean]
-
-
-def _selection(device: str):
-    sample = _TOKENS.draw(seed=0, runs=2, device=device)
-    path = token_selection.train(token_selection.gram_of(sample, token_selection.CODE_START), 5e-2, 6, record=[0, 3, 6])
-    return [path.loss, path.attention, token_selection.population_along(path, rows=[-1], count=200).attention]
-
-
-def _training(device: str):
-    made = in_context.train(_STUDY, device=device)
-    return [made.loss, made.omega, made.final.key_query, *in_context.risk_of(made.final, _STUDY.law, prompts=200)]
-
-
-WORK = {work.__name__: work for work in (_descent, _gram, _heads, _two_steps, _selection, _training)}
-
-
-def on_cpu(found: list) -> list[torch.Tensor]:
-    return [torch.as_tensor(x.cpu() if isinstance(x, torch.Tensor) else x) for x in found]
-
-
 @pytest.mark.parametrize("name", WORK)
 def test_readable_loops_give_the_bits_of_the_cpu(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """No tensor was left on the CPU, and none was drawn on the card: random streams are numpy's."""
@@ -134,14 +84,12 @@ def test_readable_loops_give_the_bits_of_the_cpu(name: str, monkeypatch: pytest.
 @pytest.mark.skipif(torch.cuda.is_available(), reason="a GPU is here, and its programs are compiled, not interpreted")
 @pytest.mark.parametrize("name", [name for name in WORK if name not in ("_descent", "_two_steps")])
 def test_gpu_programs_are_chosen_and_give_the_numbers_of_the_cpu(name: str) -> None:
-    """The tolerance of float64, and in in-context training that of float32."""
     wanted = on_cpu(WORK[name]("cpu"))
     with pretended():
         found = on_cpu(WORK[name]("cuda"))
         assert any(("reference" if name == "_selection" else "triton") in line and "cuda" in line for line in ran())
-    close = 2e-4 if name == "_training" else 1e-10
     for one, other in zip(found, wanted, strict=True):
-        torch.testing.assert_close(one, other, rtol=close, atol=close, equal_nan=True)
+        torch.testing.assert_close(one, other, rtol=TOLERANCE[name], atol=TOLERANCE[name], equal_nan=True)
 
 
 # --- pages ------------------------------------------------------------------------------------------------------------
