@@ -66,6 +66,7 @@ def test_numpy_does_not_read_from_the_card(card) -> None:
 
 # --- functions that take a device -------------------------------------------------------------------------------------
 
+
 @pytest.mark.parametrize("name", WORK)
 def test_readable_loops_give_the_bits_of_the_cpu(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """No tensor was left on the CPU, and none was drawn on the card: random streams are numpy's."""
