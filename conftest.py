@@ -9,6 +9,7 @@ import os
 import pytest
 from nbval.plugin import IPyNbCell
 
+from bookkit.pages.forked import fork_kernels
 from bookkit.pages.notebooks import stored_on
 from bookkit.pages.processors import another
 from bookkit.pages.stored_outputs import compare_outputs
@@ -19,6 +20,7 @@ def pytest_configure(config: pytest.Config) -> None:
     """A page must not be stable on the processor of its author only: nbval runs on another machine than the one that stored."""
     if config.option.nbval and (root := config.rootpath / "notebooks").is_dir():
         os.environ.update(another({stored_on(path) for path in root.rglob("[!.]*.ipynb")}))
+        fork_kernels()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
