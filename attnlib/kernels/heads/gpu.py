@@ -333,6 +333,8 @@ def advance(call: Call) -> Recorded:
                 call.values, call.signals, 0 if whole else batches.shape[2], len(call.record), call.steps, first, last,
                 int(closing), place, **shape, num_warps=WARPS, enable_fp_fusion=True,
             )  # fmt: skip
+            if device.type == "cuda":  # so that Ctrl-C is heard between two launches
+                torch.cuda.current_stream(device).synchronize()
         for found, new in zip((seen.coefficients, seen.output, seen.attention), kept, strict=True):
             found[:, part] = new
 
