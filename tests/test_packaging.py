@@ -27,7 +27,7 @@ EXTRAS = PROJECT["optional-dependencies"]
 COLAB = {"numpy": "2.1.3 2.0.2", "torch": "2.11.0", "matplotlib": "3.10.0", "ipython": "7.34.0", "ipykernel": "6.17.1"}
 
 # Of the extra `real`, and tested with stand-ins: a release of torchvision demands one release of torch, and medmnist needs it.
-UNPINNED = {"torchvision", "medmnist"}
+UNPINNED = {"torchvision", "medmnist", "jupyterlab"}
 RANGES = {"triton"}  # a CUDA build of torch demands one release of it: a pin of ours would shut that build out
 # What reads and runs the book, and what proves it. The second begins with the first.
 READER, PROVER = "requirements.txt", "requirements-test.txt"

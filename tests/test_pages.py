@@ -1,5 +1,7 @@
 """Every page of this book is as a page must be; and each check of that fails on a page that is not."""
 
+import json
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -8,7 +10,9 @@ import nbformat
 import pytest
 from nbformat.v4 import new_output
 
-from bookkit.pages.catalogue import Page, find_pages
+from bookkit.pages import notebooks
+from bookkit.pages.catalogue import Page, UserError, find_pages
+from bookkit.pages.execution import PagesFailed
 from bookkit.pages.notebooks import renew
 from tests import page_checks
 from tests.house import REPOSITORY, ROOT
@@ -87,6 +91,40 @@ def test_the_tiny_page_passes_every_check(tiny: Path) -> None:
     assert page_checks.pair(jupytext.read(page.source), stored(page)) == []
     assert {name: check(stored(page)) for name, check in CHECKS.items()} == {name: [] for name in CHECKS}
     assert page_checks.figure_names(stored(page)) == ["fig-line"]
+
+
+EDITS = {  # of a page in other programs: what becomes of the .md and of the .ipynb; whether a renewal would lose something
+    "none": (str, str, False),
+    "the .md": (lambda text: text.replace("A sum", "The sum"), str, False),
+    "an output": (str, lambda text: text.replace("200 samples", "2 samples"), False),
+    "merge": (str, "<<<<<<< HEAD\n{}".format, False),
+    "no notebook": (str, lambda text: "[]", False),
+    "the .ipynb": (str, lambda text: text.replace("A sum", "My sum"), True),
+    "both": (lambda text: text.replace("A sum", "The sum"), lambda text: text.replace("A sum", "My sum"), True),
+    "a cell less": (str, lambda text: json.dumps({**json.loads(text), "cells": json.loads(text)["cells"][:-1]}), True),
+}
+
+
+@pytest.mark.parametrize(("markdown", "notebook", "lost"), EDITS.values(), ids=EDITS)
+def test_cells_edited_in_the_ipynb_alone_are_not_overwritten(
+    tiny: Path, tmp_path: Path, monkeypatch, markdown, notebook, lost: bool
+) -> None:
+    shutil.copytree(tiny, tmp_path, dirs_exist_ok=True)
+    (page,) = find_pages(tmp_path)
+    assert page.source.stat().st_mtime_ns == page.stored.stat().st_mtime_ns  # to Jupyter, too, neither is out of date
+    for path, edit in ((page.stored, notebook), (page.source, markdown)):
+        if (text := edit(before := path.read_text())) != before:
+            path.write_text(text)
+
+    def execute_pages(*_, **__):
+        raise PagesFailed("it runs")
+
+    monkeypatch.setattr(notebooks, "execute_pages", execute_pages)
+    keep = "edited, .*: notebooks/part/01_tiny.ipynb; keep .* jupytext --to md:myst notebooks/part/01_tiny.ipynb`.* --force"
+    with pytest.raises(UserError if lost else PagesFailed, match=keep if lost else "it runs"):
+        notebooks.renew(tmp_path)
+    with pytest.raises(PagesFailed, match="it runs"):
+        notebooks.renew(tmp_path, force=True)
 
 
 def cells(notebook) -> list:

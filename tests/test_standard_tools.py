@@ -10,6 +10,8 @@ import jupytext
 import nbformat
 import papermill
 import pytest
+from jupytext.pairs import NotebookFile, PairedFilesDiffer
+from jupytext.sync_pairs import read_pair
 
 from bookkit.pages.catalogue import Page, find_pages
 from bookkit.pages.parameters import page_parameters
@@ -22,7 +24,6 @@ NAMES = [page.name for page in PAGES]
 @pytest.mark.parametrize("newer", [".md", ".ipynb"])
 def test_jupytext_finds_the_two_files_of_every_page_in_step(tmp_path: Path, newer: str) -> None:
     """Whichever is newer: a page opened and saved in Jupyter Lab changes by what was typed, and loses nothing."""
-    shutil.copy(ROOT / "jupytext.toml", tmp_path)
     shutil.copytree(ROOT / "notebooks", tmp_path / "notebooks")
     before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.suffix in (".md", ".ipynb")}
     assert len(before) >= 2 * len(PAGES)
@@ -31,6 +32,22 @@ def test_jupytext_finds_the_two_files_of_every_page_in_step(tmp_path: Path, newe
     pages = [str(tmp_path / page.stored.relative_to(ROOT)) for page in PAGES]
     subprocess.run([sys.executable, "-m", "jupytext", "--sync", *pages], check=True, capture_output=True)
     assert [path.name for path, content in before.items() if path.read_bytes() != content] == []
+
+
+@pytest.mark.parametrize("page", PAGES, ids=NAMES)
+def test_jupyter_opens_a_page_whose_ipynb_is_newer_and_refuses_one_that_was_edited_alone(page: Page) -> None:
+    """As jupytext decides it in Jupyter's contents manager: an edit of VS Code or Colab is never overwritten unseen."""
+    markdown = NotebookFile("page.md", {"extension": ".md", "format_name": "myst"}, 1)
+    stored = NotebookFile("page.ipynb", {"extension": ".ipynb"}, 2)
+    files = {"page.md": jupytext.read(page.source), "page.ipynb": nbformat.read(page.stored, as_version=4)}
+
+    def read(path: str, _):
+        return files[path]
+
+    assert len(read_pair(markdown, stored, read, must_match=True).cells) == len(files["page.md"].cells)
+    files["page.ipynb"].cells[-1].source += "!"
+    with pytest.raises(PairedFilesDiffer, match=r"!"):
+        read_pair(markdown, stored, read, must_match=True)
 
 
 @pytest.mark.parametrize("page", PAGES, ids=NAMES)

@@ -3,33 +3,49 @@
 The same sources give the same bytes: cell ids are hashes of the cells, and nothing that tells the time or the machine
 is kept (`execution` sees to both). So a changed notebook in a diff means a changed page. Pages run as on a machine of 2008
 (`processors.STORING`), so that whoever compares them on a processor with AVX runs another one.
+
+A renewed .ipynb has the time of its .md, as Jupyter has it: one that is newer was written by another program.
 """
 
 import argparse
 import json
+import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 
 import nbformat
 
-from bookkit.pages.catalogue import UserError, find_pages, find_root, resolve_page, write_atomically
+from bookkit.pages.catalogue import Page, UserError, find_pages, find_root, read_page, resolve_page, write_atomically
 from bookkit.pages.execution import PagesFailed, execute_pages
-from bookkit.pages.one_page import as_text
+from bookkit.pages.one_page import as_text, cell_ids
 from bookkit.pages.processors import storing
 from bookkit.parser import program
 
 
 def renew(
-    root: Path, check: bool = False, jobs: int = 2, cache_dir: Path | None = None, only: Sequence[str] = ()
+    root: Path,
+    check: bool = False,
+    jobs: int = 2,
+    cache_dir: Path | None = None,
+    only: Sequence[str] = (),
+    force: bool = False,
 ) -> list[Path]:
     """Execute the pages of the book in `root`, or `only` those named; return the stored notebooks whose bytes differ.
 
     Paths are relative to `root`. They are rewritten, each in one step, unless `check`. A page comes from `cache_dir` when
-    nothing that it depends on changed. Raises `PagesFailed`, before anything is written, when a page fails.
+    nothing that it depends on changed. Raises `PagesFailed`, before anything is written, when a page fails, and
+    `UserError`, before any page is run, when one would lose an edit of its .ipynb (unless `force`).
     """
     wanted = [resolve_page(name, root) for name in only] or find_pages(root)
     pages = {page.source: page for page in wanted}
+    edited = [str(page.stored.relative_to(root)) for page in wanted if edited_alone(page)]
+    if edited and not (check or force):
+        raise UserError(
+            f"edited, and their .md have other cells: {' '.join(edited)}; keep what the .ipynb say with "
+            f"`python -m jupytext --to md:myst {' '.join(edited)}`, or what the .md say with --force"
+        )
+    ages = {source: source.stat() for source in pages}
     machine, environment = storing()
     results = execute_pages(list(pages), jobs=jobs, cache_dir=cache_dir, root=root, environment=environment)
     changed = []
@@ -42,7 +58,21 @@ def renew(
             changed.append(page.stored.relative_to(root))
             if not check:
                 write_atomically(page.stored, fresh)
+                os.utime(page.stored, ns=(ages[source].st_atime_ns, ages[source].st_mtime_ns))
     return changed
+
+
+def edited_alone(page: Page) -> bool:
+    """Whether the .ipynb has cells that the .md lacks and that no renewal wrote: newer ones, or with ids that are not theirs."""
+    try:
+        stored = nbformat.read(page.stored, as_version=4)
+    except Exception:  # none yet, or no notebook, such as one with the marks of a merge
+        return False
+    theirs, ours = ([(cell.cell_type, cell.source) for cell in each.cells] for each in (stored, read_page(page)))
+    if theirs == ours:
+        return False
+    own = [cell.get("id") for cell in stored.cells] == [*cell_ids(stored)]
+    return not own or page.stored.stat().st_mtime_ns > page.source.stat().st_mtime_ns
 
 
 def stored_on(path: Path) -> str:
@@ -57,6 +87,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("pages", nargs="*", metavar="PAGE", help="only these pages (default: all)")
     parser.add_argument("--check", action="store_true", help="write nothing; fail when a stored notebook would change")
+    parser.add_argument("--force", action="store_true", help="overwrite a .ipynb that was edited in another program")
     parser.add_argument("--no-cache", action="store_true", help="execute every page, whatever `make book` has kept")
     parser.add_argument("--jobs", type=int, default=2, metavar="N", help="pages run at a time (default: 2)")
     options = parser.parse_args(argv)
@@ -65,7 +96,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         raise UserError(f"--jobs must be an integer >= 1; got {options.jobs}")
     try:
         cache = None if options.no_cache else root / "_build" / "cache"
-        changed = renew(root, options.check, options.jobs, cache, options.pages)
+        changed = renew(root, options.check, options.jobs, cache, options.pages, options.force)
     except PagesFailed as error:
         print(error, file=sys.stderr)
         return 1

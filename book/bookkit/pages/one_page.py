@@ -70,12 +70,18 @@ def read_source(source: str) -> NotebookNode:
         header["jupytext"] = kept
     notebook.metadata = nbformat.from_dict({"kernelspec": KERNELSPEC, "language_info": LANGUAGE_INFO, **header})
     notebook.nbformat, notebook.nbformat_minor = 4, 5
+    for cell, own in zip(notebook.cells, cell_ids(notebook), strict=True):
+        cell["id"] = own
+    return notebook
+
+
+def cell_ids(notebook: NotebookNode) -> Iterator[str]:
+    """The ids that `read_source` gives to cells with these texts."""
     seen: dict[str, int] = {}
     for cell in notebook.cells:
         text = f"{cell.cell_type}\0{cell.source}"
         seen[text] = seen.get(text, 0) + 1
-        cell["id"] = hashlib.sha256(f"{text}\0{seen[text]}".encode()).hexdigest()[:12]
-    return notebook
+        yield hashlib.sha256(f"{text}\0{seen[text]}".encode()).hexdigest()[:12]
 
 
 def run_source(
