@@ -49,7 +49,9 @@ def _print_memory(part: Part, case: Case) -> None:
         status = Path("/proc/self/status")
         if status.exists():
             return next(
-                float(line.split()[1]) / 1024 for line in status.read_text().splitlines() if line.startswith("VmHWM")
+                float(line.split()[1]) / 1024
+                for line in status.read_text(encoding="utf-8").splitlines()
+                if line.startswith("VmHWM")
             )
         return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / (1024 if sys.platform != "darwin" else 1024**2)
 
@@ -62,7 +64,7 @@ def _print_memory(part: Part, case: Case) -> None:
 def _machine() -> str:
     """The processor's name, as far as the system tells."""
     try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
         return next(line.split(":", 1)[1].strip() for line in lines if line.startswith("model name"))
     except (OSError, StopIteration):
         return platform.processor() or platform.machine()
@@ -143,7 +145,7 @@ def main() -> int:
         result = _measure(part, options.seconds, options.device)
         target = options.output / f"{part.name}-{_slug(result['device'])}-{result['date']}.json"
         partial = target.with_suffix(".partial")
-        partial.write_text(json.dumps(result, indent=1) + "\n")
+        partial.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8", newline="\n")
         os.replace(partial, target)
         print(f"kept in {target.relative_to(Path.cwd()) if target.is_relative_to(Path.cwd()) else target.name}")
     return 0

@@ -38,7 +38,9 @@ def _cache_sizes(folder: Path) -> dict[int, int]:
     found = {}
     for place in sorted(folder.glob("index*")):
         try:
-            level, kind, size = ((place / name).read_text().strip() for name in ("level", "type", "size"))
+            level, kind, size = (
+                (place / name).read_text(encoding="utf-8").strip() for name in ("level", "type", "size")
+            )
             if kind != "Instruction":
                 found[int(level)] = int(size[:-1]) * {"K": _KB, "M": _MB}[size[-1]]
         except (OSError, ValueError, KeyError, IndexError):

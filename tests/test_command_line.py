@@ -56,17 +56,6 @@ def test_a_reader_that_has_enough_is_no_error() -> None:
     assert done.stdout.count("\n") == 1
 
 
-def test_where_a_command_needs_another_system_nothing_is_to_be_installed(capsys, monkeypatch) -> None:
-    def on_windows(*_):
-        raise ModuleNotFoundError("No module named 'fcntl'", name="fcntl")
-
-    monkeypatch.setattr(cli, "_named", on_windows)
-    code, _, said = run(capsys, "html")
-    assert code == 2
-    assert "needs Linux, macOS, or WSL" in said
-    assert "pip install" not in said
-
-
 def test_without_click_the_command_says_what_to_install() -> None:
     code = "import sys; sys.modules['click'] = None; import bookkit.cli"
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False)

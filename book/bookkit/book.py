@@ -12,7 +12,6 @@ edition (`editions`) has the same folders, and `notebooks/`, below `_build/stude
 """
 
 import argparse
-import fcntl
 import hashlib
 import json
 import os
@@ -25,6 +24,8 @@ import time
 from collections.abc import Sequence
 from itertools import pairwise
 from pathlib import Path
+
+from filelock import FileLock, Timeout
 
 from bookkit.code import Code, code_of, tree_hash
 from bookkit.editions import leaks as edition_leaks
@@ -75,11 +76,11 @@ def build(root: Path, fresh: bool, jobs: int = 1, edition: str = "teacher", bran
     def make(source: str, notebooks: dict[str, str], times: dict[str, dict]) -> None:
         _make(root, work, code, branch if edition == "student" else None, source, notebooks, times)
 
-    with (work / ".lock").open("w") as lock:  # the system lets go of it when the process ends, however it ends
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            raise BuildError(f"another build is running in {work}: wait for it to end") from None
+    try:  # the system lets go of it when the process ends, however it ends
+        alone = FileLock(work / ".lock").acquire(timeout=0)
+    except Timeout:
+        raise BuildError(f"another build is running in {work}: wait for it to end") from None
+    with alone:
         _clear_up(work, html)
         if not fresh:
             make("stored", *_stored(root))
@@ -205,7 +206,7 @@ def _stage(root: Path, source: Path, notebooks: dict[str, str]) -> None:
     for name, text in notebooks.items():
         path = source / name
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text, encoding="utf-8")
+        path.write_text(text, encoding="utf-8", newline="\n")
         # The ledger shows no more digits than stand.
         if (known := path_beside(root / name)).is_file():
             shutil.copy(known, path_beside(path))
@@ -267,8 +268,8 @@ def _publish(built: Path, html: Path, record: dict) -> None:
     old = html.with_name("html.old")
     shutil.rmtree(old, ignore_errors=True)
     if html.exists():
-        html.rename(old)
-    built.rename(html)
+        os.replace(html, old)
+    os.replace(built, html)
     shutil.rmtree(old, ignore_errors=True)
     shutil.rmtree(built.parents[1], ignore_errors=True)
 
@@ -279,7 +280,7 @@ def _clear_up(work: Path, html: Path) -> None:
         shutil.rmtree(left, ignore_errors=True)
     old = html.with_name("html.old")
     if old.exists() and not html.exists():
-        old.rename(html)
+        os.replace(old, html)
 
 
 def _recorded(html: Path, name: str) -> str | None:

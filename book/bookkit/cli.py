@@ -35,8 +35,6 @@ EXTRAS = {
     "book": "book", "html": "book", "notebooks": "rerun", "rerun": "rerun", "results": "rerun", "claims": "rerun",
     "pages": "rerun", "stability": "book", "sweep": "sweep", "replicate": "sweep", "register": "book",
 }  # fmt: skip
-# Modules of Python that Windows lacks.
-POSIX = {"fcntl", "resource"}
 
 # Commands whose options are their own modules' business: what they do, and the function of the arguments after the name.
 PASSED_ON = {
@@ -141,9 +139,6 @@ def main(arguments: Sequence[str] | None = None, name: str = "bookkit") -> int:
             raise
         return _complain(f"{error.filename or command}: {error.strerror}", 1)
     except ModuleNotFoundError as error:
-        if error.name in POSIX:
-            here = "rerun, results, claims and pages work here, and so does `jupyter-book build .`"
-            return _complain(f"{command} needs Linux, macOS, or WSL on Windows; {here}", 2)
         if command not in EXTRAS or (error.name or "").split(".")[0] == __package__:
             raise
         install = f"python -m pip install '.[{EXTRAS[command]}]' in the repository"

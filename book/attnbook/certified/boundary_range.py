@@ -238,12 +238,14 @@ def main(label_noise: str, on: str, start: str, end: str, growth: str = "1.25") 
             break
         proved.append(far)
         TABLE.parent.mkdir(exist_ok=True)
-        TABLE.write_text(json.dumps({**stored(), f"{label_noise} {on}": proved}, indent=1) + "\n")
+        TABLE.write_text(
+            json.dumps({**stored(), f"{label_noise} {on}": proved}, indent=1) + "\n", encoding="utf-8", newline="\n"
+        )
 
 
 def stored() -> dict[str, list[str]]:
     """The table: by "eta end", the ends of neighbouring cells of x, each of which was proved by the command of this module."""
-    return json.loads(TABLE.read_text()) if TABLE.exists() else {}
+    return json.loads(TABLE.read_text(encoding="utf-8")) if TABLE.exists() else {}
 
 
 if __name__ == "__main__":

@@ -154,7 +154,7 @@ def main(count: int = COUNT) -> None:
         table[family] = row(family, count)
         print(family, {name: value for name, value in table[family].items() if name != "points"}, flush=True)
     TABLE.parent.mkdir(exist_ok=True)
-    TABLE.write_text(json.dumps(table, indent=1) + "\n", encoding="utf-8")
+    TABLE.write_text(json.dumps(table, indent=1) + "\n", encoding="utf-8", newline="\n")
 
 
 if __name__ == "__main__":

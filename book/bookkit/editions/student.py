@@ -8,6 +8,7 @@ cell for the answer and a cell that checks it, for every exercise in the table o
 
 import copy
 import html
+import os
 import re
 import shutil
 from collections.abc import Mapping
@@ -193,17 +194,19 @@ def make_student(source: Path, branch: str = BRANCH, entries: Mapping[str, Entry
     for path in sorted((source / "book").rglob("*.md")):
         name = path.relative_to(source).as_posix()
         text, blocks = without_solutions(path.read_text(encoding="utf-8"), name)
-        path.write_text(text, encoding="utf-8")
+        path.write_text(text, encoding="utf-8", newline="\n")
         removed.blocks |= {name: blocks} if blocks else {}
     for path in sorted((source / "notebooks").rglob("*.ipynb")):
         page = path.relative_to(source / "notebooks").with_suffix("").as_posix()
         notebook, blocks = student_notebook(nbformat.read(path, as_version=4), page, entries)
-        path.write_text(nbformat.writes(notebook) + "\n", encoding="utf-8")
+        path.write_text(nbformat.writes(notebook) + "\n", encoding="utf-8", newline="\n")
         removed.blocks |= {f"notebooks/{page}.ipynb": blocks} if blocks else {}
     config = yaml.safe_load((source / "_config.yml").read_text(encoding="utf-8"))
     config["title"] += ", student edition"
     config["repository"]["branch"] = branch
-    (source / "_config.yml").write_text(yaml.safe_dump(config, sort_keys=False, allow_unicode=True), encoding="utf-8")
+    (source / "_config.yml").write_text(
+        yaml.safe_dump(config, sort_keys=False, allow_unicode=True), encoding="utf-8", newline="\n"
+    )
     return removed
 
 
@@ -233,7 +236,7 @@ def write_notebooks(source: Path, folder: Path) -> int:
         for cell in (cell for cell in notebook.cells if cell.cell_type == "code"):
             cell.outputs, cell.execution_count = [], None
         nbformat.validate(notebook)
-        target.write_text(nbformat.writes(notebook) + "\n", encoding="utf-8")
+        target.write_text(nbformat.writes(notebook) + "\n", encoding="utf-8", newline="\n")
     shutil.rmtree(folder, ignore_errors=True)
-    fresh.rename(folder)
+    os.replace(fresh, folder)
     return len(paths)

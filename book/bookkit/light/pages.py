@@ -39,7 +39,7 @@ def lighten(html: Path, cache: Path | None = None) -> None:
         page = path.read_text(encoding="utf-8")
         light = _mended(_framed(scripts(place_pictures(page, pictures), settings)))
         if light != page:
-            path.write_text(light, encoding="utf-8")
+            path.write_text(light, encoding="utf-8", newline="\n")
 
 
 def scripts(page: str, settings: str = "") -> str:

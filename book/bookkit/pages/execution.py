@@ -6,7 +6,7 @@ pinned requirements, the Python that runs them and the environment given to it. 
 
 import hashlib
 import json
-import os
+import platform
 import sys
 import time
 from collections.abc import Mapping, Sequence
@@ -42,7 +42,7 @@ def pins_hash(root: Path) -> str:
     pins = root / "requirements.txt"
     if not pins.is_file():
         raise FileNotFoundError(f"root must hold requirements.txt, whose pins key every result; got {root}")
-    machine = f"{sys.version}\0{sys.platform}\0{os.uname().machine}"
+    machine = f"{sys.version}\0{sys.platform}\0{platform.machine()}"
     return _sha256(pins.read_bytes() + machine.encode())
 
 

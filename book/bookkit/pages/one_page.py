@@ -158,7 +158,7 @@ def run_in_folder(
             # A kernel that dies (out of memory, most often) cannot say where; the notebook saved last can.
             part, cell = _executed_part(saved)
             at = f" in code cell {cell}" if cell else ""
-            said = log.read_text(errors="replace").strip() if log.exists() else ""
+            said = log.read_text(encoding="utf-8", errors="replace").strip() if log.exists() else ""
             last = said.rpartition("\n")[2]
             # A kernel's ports are chosen first and opened later; in between another process may take one.
             if not cell and "Address already in use" in last and attempt + 1 < _STARTS:

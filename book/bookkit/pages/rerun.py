@@ -68,7 +68,7 @@ def rerun(
         write_atomically(output.resolve(), text.rstrip("\n") + "\n")
     except OSError as error:
         kept = Path(tempfile.mkdtemp(prefix="rerun-")) / output.name
-        kept.write_text(text, encoding="utf-8")
+        kept.write_text(text, encoding="utf-8", newline="\n")
         raise RunError(f"output {output} cannot be written ({error.strerror}): the result is kept in {kept}") from error
     return page
 
@@ -172,8 +172,8 @@ def run_page(page: Page, values: dict[str, Any]) -> NotebookNode:
         def stop() -> None:
             print(file=sys.stderr)  # the bar stands in this line
             for pid in kernels:
-                with suppress(ProcessLookupError):
-                    os.killpg(pid, signal.SIGKILL)  # a kernel has a session of its own
+                with suppress(OSError):  # a kernel has a session of its own, but on Windows; or it has gone
+                    getattr(os, "killpg", os.kill)(pid, getattr(signal, "SIGKILL", signal.SIGTERM))
 
         for end in (signal.SIGTERM, getattr(signal, "SIGHUP", signal.SIGTERM)):
             if threading.current_thread() is threading.main_thread():
@@ -184,7 +184,7 @@ def run_page(page: Page, values: dict[str, Any]) -> NotebookNode:
             # Papermill puts a cell of its own before those that can fail; the reader counts the page's.
             raise RunError(_failure(page, error, error.exec_count - bool(values))) from error
         except DeadKernelError as error:
-            last = log.read_text(errors="replace").strip().rpartition("\n")[2]
+            last = log.read_text(encoding="utf-8", errors="replace").strip().rpartition("\n")[2]
             why = f"{one_line(error)} {one_line(last)}".strip()
             raise RunError(f"page {page.name}: the kernel died while the page ran ({why})") from error
     executed.metadata.papermill |= {"input_path": f"{page.name}.md", "output_path": None}

@@ -99,7 +99,7 @@ def make(root: Path, output: Path, html: Path | None = None) -> None:
         _say(start, "Joining the pages")
         document = Path(folder) / "book.html"
         try:
-            document.write_text(merged(built.resolve(), root, fonts, STYLE), encoding="utf-8")
+            document.write_text(merged(built.resolve(), root, fonts, STYLE), encoding="utf-8", newline="\n")
         except (FileNotFoundError, ValueError) as error:
             raise PdfError(str(error)) from None
         with opened(document, browser) as page:
@@ -139,7 +139,7 @@ def opened(document: Path, browser: str) -> Iterator[Page]:
     from playwright.sync_api import Error, sync_playwright
 
     arguments = ["--disable-gpu", "--disable-background-networking", "--no-first-run"]
-    if os.geteuid() == 0:
+    if getattr(os, "geteuid", lambda: None)() == 0:
         arguments.append("--no-sandbox")  # Chromium refuses root otherwise
     try:
         with sync_playwright() as playwright:

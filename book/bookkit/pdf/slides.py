@@ -104,7 +104,7 @@ def _handout(section: Tag) -> str:
 def _print(text: str, output: Path, browser: str, *, sheets: int) -> None:
     with tempfile.TemporaryDirectory(prefix="slides-") as folder:
         document = Path(folder) / "document.html"
-        document.write_text(text, encoding="utf-8")
+        document.write_text(text, encoding="utf-8", newline="\n")
         with opened(document, browser) as page:
             settle(page)
             if cut := page.evaluate(CUT):

@@ -151,5 +151,5 @@ def read(root: Path) -> Replication | None:
 def written(root: Path, found: Replication) -> Path:
     """Write the table, one line per claim."""
     with written_aside(root / FILE) as temporary:
-        temporary.write_text(one_line_each({"format": FORMAT, **asdict(found)}), encoding="utf-8")
+        temporary.write_text(one_line_each({"format": FORMAT, **asdict(found)}), encoding="utf-8", newline="\n")
     return root / FILE

@@ -210,4 +210,6 @@ def _read(root: Path) -> tuple[dict[str, str], dict[str, list[str]]]:
 def _write(root: Path, because: dict[str, str], claims: dict[str, list[str]]) -> None:
     ordered = {claim: claims[claim] for claim in sorted(claims, key=as_counted)}
     with written_aside(root / FILE) as temporary:
-        temporary.write_text(one_line_each({"format": FORMAT, "because": because, "claims": ordered}), encoding="utf-8")
+        temporary.write_text(
+            one_line_each({"format": FORMAT, "because": because, "claims": ordered}), encoding="utf-8", newline="\n"
+        )

@@ -13,7 +13,6 @@ damaged, or that stands under another name than its own, counts as missing and i
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import json
 import os
@@ -23,6 +22,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
+
+from filelock import FileLock, Timeout
 
 from bookkit.files import written_aside
 from bookkit.pages.catalogue import UserError
@@ -158,14 +159,13 @@ def locked(asked: Sweep) -> Iterator[Path]:
     path = asked.path.absolute()
     with told(path):
         path.mkdir(exist_ok=True)
-        lock = (path / LOCK).open("a")
-    with lock:
         try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
+            alone = FileLock(path / LOCK).acquire(timeout=0)
+        except Timeout:
             raise UserError(
                 f"output {path} is in use by another sweep: wait for it to end, or give another, {_elsewhere(path)}"
             ) from None
+    with alone:
         require_folder(asked)  # again: it may have been made since
         with told(path):
             for left in (*path.glob("*.part"), *path.glob("*/*.part")):
@@ -191,7 +191,7 @@ def write_row(path: Path, row: dict[str, Any], notebook: str | None) -> None:
             kept.unlink(missing_ok=True)  # of an earlier attempt: it is not the one of this row
         else:
             with written_aside(kept) as temporary:
-                temporary.write_text(notebook, encoding="utf-8", errors="replace")
+                temporary.write_text(notebook, encoding="utf-8", newline="\n", errors="replace")
         _write(path / ROWS / f"{row['id']}.json", row)
 
 
@@ -215,7 +215,7 @@ def _hash(content: Any) -> str:
 
 
 def _write(path: Path, content: Mapping[str, Any]) -> None:
-    with written_aside(path) as temporary, temporary.open("w", encoding="ascii") as file:
+    with written_aside(path) as temporary, temporary.open("w", encoding="ascii", newline="\n") as file:
         json.dump({**content, "checksum": _hash(content)}, file, allow_nan=False)
         file.flush()
         os.fsync(file.fileno())

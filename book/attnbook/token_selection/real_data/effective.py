@@ -137,7 +137,7 @@ def _store(name: str, seed: int, found: Effective, path: Path) -> None:
     seeds = document.setdefault(name, {}) | {str(seed): record}
     document[name] = dict(sorted(seeds.items(), key=lambda item: int(item[0])))
     with written_aside(path) as temporary:
-        temporary.write_text(one_line_each(dict(sorted(document.items()))), encoding="utf-8")
+        temporary.write_text(one_line_each(dict(sorted(document.items()))), encoding="utf-8", newline="\n")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -189,7 +189,7 @@ def add_cell(
     document["cells"] = sorted([*kept, dict(record)], key=lambda cell: (cell["n"], cell["seed"]))
     path.parent.mkdir(parents=True, exist_ok=True)
     with written_aside(path) as temporary:
-        temporary.write_text(_text(document), encoding="utf-8")
+        temporary.write_text(_text(document), encoding="utf-8", newline="\n")
     return path
 
 
