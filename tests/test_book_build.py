@@ -7,6 +7,7 @@ import fcntl
 import json
 import os
 import re
+import subprocess
 import tempfile
 from functools import cache
 from pathlib import Path
@@ -233,6 +234,28 @@ def test_leftovers_of_a_killed_build_do_no_harm(root: Path) -> None:
         assert build(root, "--stored") == 0
         assert recorded(root)["source"] == "stored"
         assert "number 42" in page_html(root)
+
+
+def test_no_variable_of_the_shell_and_no_locale_shapes_the_book(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    shell = {
+        "PYTHONOPTIMIZE": "2",
+        "LANG": "tr_TR.UTF-8",
+        "LC_TIME": "de_DE",
+        "SOURCE_DATE_EPOCH": "0",
+        "DOCUTILSCONFIG": "mine",
+    }
+    for name, value in shell.items():
+        monkeypatch.setenv(name, value)
+    said = []
+
+    def sphinx(command: list[str], **options: object) -> subprocess.CompletedProcess:
+        said.append(options)
+        return subprocess.CompletedProcess(command, 1, "WARNING: \N{GREEK SMALL LETTER XI}")
+
+    monkeypatch.setattr(subprocess, "run", sphinx)
+    assert build(root, "--stored") == 1
+    assert shell.keys() & said[0]["env"].keys() == set()
+    assert (said[0]["env"]["PYTHONUTF8"], said[0]["encoding"]) == ("1", "utf-8")
 
 
 @pytest.mark.usefixtures("without_sphinx")

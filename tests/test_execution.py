@@ -3,6 +3,7 @@
 import json
 import os
 import pickle
+import pwd
 import sys
 import tempfile
 from pathlib import Path
@@ -146,6 +147,10 @@ def test_a_path_of_this_machine_is_refused_and_words_like_one_are_not(monkeypatc
             assert refuse_machine_paths(page, "page") is None
     with pytest.raises(PageError, match="prints a path of this machine"):
         run_source(page_text("import os\nos.getcwd()"))
+    # A container's user without a name has no home.
+    monkeypatch.delenv("HOME")
+    monkeypatch.setattr(pwd, "getpwuid", {}.__getitem__)
+    assert refuse_machine_paths(page, "page") is None
 
 
 # --- the cache ------------------------------------------------------------------------------------------------------

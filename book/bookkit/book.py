@@ -31,6 +31,7 @@ from bookkit.code import Code, code_of, tree_hash
 from bookkit.editions import leaks as edition_leaks
 from bookkit.editions import student as editions
 from bookkit.pages.catalogue import UserError, find_pages, write_atomically
+from bookkit.pages.environment import page_environment
 from bookkit.pages.execution import PagesFailed, execute_pages, pins_hash
 from bookkit.pages.times import write_build_times
 from bookkit.pages.tolerances import path_beside
@@ -231,10 +232,14 @@ def _render(root: Path, work: Path, code: Code) -> Path:
     start = time.perf_counter()
     command = [sys.executable, "-c", "from jupyter_book.cli.main import main; main()", "build", str(work / "source")]
     command += ["--path-output", str(sphinx), "-W", "-n", "--keep-going"]
-    environment = {"PYTHONPATH": code.search_path, "NO_COLOR": "1", "PYTHONWARNINGS": "", "PYTHONUTF8": "1"}
-    quiet = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
+    environment = {
+        **page_environment(sphinx, code),
+        "NO_COLOR": "1",
+    }  # what is read off docstrings is not for PYTHONOPTIMIZE to drop
+    quiet = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
+    quiet |= {"encoding": "utf-8", "errors": "replace"}
     # The working directory is on the import path of `python -c`: it must hold nothing that can be imported by mistake.
-    done = subprocess.run(command, cwd=sphinx, env=os.environ | environment, check=False, **quiet)
+    done = subprocess.run(command, cwd=sphinx, env=environment, check=False, **quiet)
     log = re.sub(r"\x1b\[[0-9;]*m", "", done.stdout)
     write_atomically(work / "render.log", log)
     if done.returncode != 0:

@@ -4,6 +4,7 @@ import copy
 import hashlib
 import json
 import logging
+import os
 import re
 import sys
 import tempfile
@@ -241,7 +242,7 @@ def refuse_machine_paths(notebook: NotebookNode, page: str, also: Sequence[Path]
 
     A warning printed by a cell is refused with them: it quotes a temporary file whose name holds a process number.
     """
-    folders = {Path.home(), *also, *(p.resolve() for p in also)}
+    folders = {Path(os.path.expanduser("~")), *also, *(p.resolve() for p in also)}
     # A system Python lives in /usr, a word that honest text may hold; an environment's own folder is telling.
     folders |= {prefix for prefix in (Path(sys.prefix),) if len(prefix.parts) > 2}
     paths = "|".join(re.escape(str(folder)) for folder in sorted(folders) if len(folder.parts) > 1)
