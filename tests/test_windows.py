@@ -31,10 +31,13 @@ WORDS = re.compile(rf"\b(?:{'|'.join(MODULES.union(*NAMES.values()))})\b")
 
 
 def lacking(code: str) -> set[str]:
-    """What `code` takes for granted and Windows lacks: names for which it does not ask with hasattr or getattr, and modules."""
-    if not WORDS.search(code):
-        return set()
+    """What `code` takes for granted and Windows lacks: modules, and names for which it does not ask with hasattr or getattr.
+
+    Who asks whether there is a fork goes no further where there is none.
+    """
     asked = set(re.findall(r'(?:has|get)attr\((\w+), "(\w+)"', code))
+    if not WORDS.search(code) or ("os", "fork") in asked:
+        return set()
     found = set()
     for node in ast.walk(ast.parse(code)):
         match node:
