@@ -11,6 +11,7 @@ from nbval.plugin import IPyNbCell
 
 from bookkit.pages.forked import fork_kernels
 from bookkit.pages.notebooks import stored_on
+from bookkit.pages.one_page import OUTPUT_LIMIT
 from bookkit.pages.processors import another
 from bookkit.pages.stored_outputs import compare_outputs
 from bookkit.pages.tolerances import read
@@ -27,6 +28,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if isinstance(item, IPyNbCell):
             item.compare_outputs = _comparison_for(item)
+            item.output_timeout = OUTPUT_LIMIT
 
 
 @pytest.hookimpl(tryfirst=True)

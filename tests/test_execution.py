@@ -4,6 +4,7 @@ import json
 import os
 import pickle
 import pwd
+import re
 import sys
 import tempfile
 from pathlib import Path
@@ -11,6 +12,7 @@ from pathlib import Path
 import nbformat
 import papermill
 import pytest
+from joblib.externals.loky.process_executor import BrokenProcessPool
 from nbformat.v4 import new_code_cell, new_notebook, new_output
 
 from bookkit.code import Code, tree_hash
@@ -104,7 +106,7 @@ def test_the_kernel_is_this_python_on_one_thread_in_a_private_folder_that_goes(t
     ("cell", "expected"),
     [
         ("x = 1\ny = = 2", "code cell 2 failed with SyntaxError"),
-        ("raise SystemExit", "a cell ended the page with SystemExit"),
+        ("raise SystemExit", "code cell 2 ended the page with SystemExit"),
         ("import os\nos._exit(3)", "the kernel failed in code cell 2: DeadKernelError: Kernel died"),
     ],
 )
@@ -114,6 +116,19 @@ def test_a_failing_page_names_page_cell_and_error(cell: str, expected: str) -> N
     assert str(caught.value).startswith("notebooks/bad.md: ")
     assert expected in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("source", "told"),
+    [
+        (page_text("x = 'a\u2028b'"), "line 16 holds the invisible U+2028"),
+        (page_text("x = 1", title="A\x0cB"), "line 13 holds the invisible U+000C"),
+        (page_text("x = 1").replace("---\n", "---\norphan: true\n", 1), "got orphan, which would be lost"),
+    ],
+)
+def test_what_would_be_lost_of_a_page_is_refused_before_it_runs(source: str, told: str) -> None:
+    with pytest.raises(PageError, match=re.escape(told)):
+        run_source(source)
 
 
 def test_a_page_error_carries_traceback_and_executed_part() -> None:
@@ -300,6 +315,22 @@ def test_a_kernel_whose_port_was_taken_is_started_again(monkeypatch, times: int,
 
 
 # --- bad input ------------------------------------------------------------------------------------------------------
+
+
+def test_a_worker_that_is_killed_is_told_and_what_ran_is_not_lost(monkeypatch, book: Book) -> None:
+    def killed(**options):
+        def results(calls):
+            list(calls)
+            yield book.pages[0], execution.PageResult("{}", 1.0, cached=False)
+            raise BrokenProcessPool
+
+        return results
+
+    monkeypatch.setattr(execution.joblib, "Parallel", killed)
+    with pytest.raises(PagesFailed) as caught:
+        book.run()
+    assert str(caught.value).startswith("notebooks/two.md: not run to its end, as a worker process was killed")
+    assert "\n" not in str(caught.value)
 
 
 def test_bad_calls_are_refused_before_anything_runs(book: Book) -> None:

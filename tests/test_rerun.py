@@ -232,6 +232,21 @@ def test_a_page_that_fails_names_page_cell_and_error_and_leaves_the_old_output(b
     assert snapshot(book) == before
 
 
+def test_a_page_that_ends_early_is_no_result(book, monkeypatch) -> None:
+    """papermill takes `SystemExit` for a wish of the page, and says nothing."""
+
+    def half(notebook, *arguments, **options):
+        cell = [cell for cell in notebook.cells if cell.cell_type == "code"][2]
+        cell.outputs = [nbformat.v4.new_output("error", ename="SystemExit", evalue="0")]
+        return notebook
+
+    monkeypatch.setattr(papermill, "execute_notebook", half)
+    monkeypatch.setattr(signal, "signal", lambda *handler: None)
+    with pytest.raises(RunError, match=r"^page part/01_tiny: code cell 3 ended the page with SystemExit"):
+        rerun("tiny", [], None, book / "out.ipynb", book)
+    assert not (book / "out.ipynb").exists()
+
+
 def test_what_a_kernel_says_past_the_page_is_not_for_the_reader_unless_it_dies(book) -> None:
     # The process's own stderr: ipykernel keeps it in this attribute, or leaves it alone under pytest. There it now and then
     # reports, at its end, that a socket is closed.

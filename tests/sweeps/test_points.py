@@ -48,7 +48,11 @@ FAILURES = {
         "first words\nout of luck",
     ),
     "hangs": ("while True: pass", "the kernel failed in code cell 2: CellTimeoutError", ""),
-    "ends early": ("raise SystemExit", "a cell ended the page with SystemExit: pages run to their last cell", "Exit"),
+    "ends early": (
+        "raise SystemExit",
+        "code cell 2 ended the page with SystemExit: pages run to their last cell",
+        "Exit",
+    ),
     "records nothing": ("print(n)", points.NO_RESULTS, None),
     "records nonsense": (
         "display({'application/vnd.attnlib.results+json': {'x': {}}}, raw=True)",

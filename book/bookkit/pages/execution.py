@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import joblib
+from joblib.externals.loky.process_executor import BrokenProcessPool
 from tqdm import tqdm
 
 from bookkit.code import Code, code_of
@@ -94,13 +95,17 @@ def execute_pages(
                 todo.append(joblib.delayed(_run_and_keep)(path, entry, call))
         # Processes, never threads: papermill changes the working directory of its whole process.
         parallel = joblib.Parallel(n_jobs=jobs, backend="loky", return_as="generator_unordered", batch_size=1)
-        for path, outcome in parallel(todo):
-            if isinstance(outcome, PageResult):
-                results[path] = outcome
-                report(path, f"{outcome.seconds:.1f} s")
-            else:
-                failures[path] = outcome
-                report(path, "FAILED")
+        try:
+            for path, outcome in parallel(todo):
+                if isinstance(outcome, PageResult):
+                    results[path] = outcome
+                    report(path, f"{outcome.seconds:.1f} s")
+                else:
+                    failures[path] = outcome
+                    report(path, "FAILED")
+        except BrokenProcessPool:  # which of the unfinished pages was too large, nobody knows
+            why = "not run to its end, as a worker process was killed (out of memory?): run again with --jobs 1"
+            failures |= {path: f"{_name(path, root)}: {why}" for path in pages if path not in {**results, **failures}}
     if failures:
         raise PagesFailed("\n".join(failures[path] for path in pages if path in failures))
     if cache_dir is not None:

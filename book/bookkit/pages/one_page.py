@@ -16,6 +16,7 @@ import nbformat
 from nbformat import NotebookNode
 
 from bookkit.code import NO_CODE, Code
+from bookkit.pages.catalogue import UserError
 from bookkit.pages.environment import page_environment
 
 KERNELSPEC = {"display_name": "Python 3", "language": "python", "name": "python3"}
@@ -30,10 +31,13 @@ LANGUAGE_INFO = {
 HEADER = ("bookkit", "jupytext")
 JUPYTEXT = ("default_lexer", "formats", "notebook_metadata_filter")
 
+OUTPUT_LIMIT = 600  # seconds for a cell's last output to arrive: nbclient's 4 are too few on a busy machine
 _STARTS = 3  # of a kernel whose ports are taken
 _LOG_KEPT = 10_000  # last characters of what a dead kernel said
 _PAPERMILL_TAGS = ("injected-parameters", "papermill-error-cell-tag")  # of the cells that papermill adds
 _ANSI = re.compile(r"\x1b\[[0-9;]*m")
+# Where jupytext ends a line and no editor does: what follows would leave its cell.
+_NO_LINE_ENDS = re.compile("[\v\f\x1c-\x1e\x85\u2028\u2029]")
 
 
 class PageError(Exception):
@@ -63,8 +67,15 @@ def read_source(source: str) -> NotebookNode:
 
     The id of a cell is a hash of its text and of how often that text came before, so inserting a cell leaves the ids
     of the others, and with them the diff of the stored notebook, alone.
+
+    Raises `UserError` for what would be lost: a key of the header that no page has, and a character that jupytext takes for a line's end.
     """
+    if found := _NO_LINE_ENDS.search(source):
+        line = source.count("\n", 0, found.start()) + 1
+        raise UserError(f"line {line} holds the invisible U+{ord(found[0]):04X}, at which cells break: delete it")
     notebook = jupytext.reads(source, fmt="md:myst")
+    if unknown := sorted({*notebook.metadata} - {"kernelspec", "language_info", *HEADER}):
+        raise UserError(f"a page's header holds jupytext, kernelspec, bookkit; got {unknown[0]}, which would be lost")
     header = {key: notebook.metadata[key] for key in HEADER if key in notebook.metadata}
     own = header.pop("jupytext", {})
     if kept := {key: own[key] for key in JUPYTEXT if key in own}:
@@ -130,6 +141,8 @@ def run_in_folder(
     logging.getLogger("papermill").setLevel(logging.CRITICAL)
     try:
         notebook = read_source(source)
+    except UserError as error:
+        raise PageError(page, str(error)) from error
     except Exception as error:
         what = f"not a MyST Markdown notebook: {type(error).__name__}: {_one_line(error)}"
         raise PageError(page, what) from error
@@ -149,6 +162,7 @@ def run_in_folder(
                 shutdown_kernel="immediate",  # asked politely, a kernel now and then takes 4 s to go
                 kernel_manager_class=manager,
                 execution_timeout=time_limit,
+                iopub_timeout=OUTPUT_LIMIT,
             )
             break
         except PapermillExecutionError as error:
@@ -168,12 +182,16 @@ def run_in_folder(
             why = f"{type(error).__name__}: {_one_line(error)} {_one_line(last)}".strip()
             raise PageError(page, f"the kernel failed{at}: {why}", cell, said[-_LOG_KEPT:], part) from error
     normalise(executed)
-    # papermill takes `SystemExit` for a wish to stop early; half a page must not be published.
+    require_whole(executed, page)
+    return executed
+
+
+def require_whole(executed: NotebookNode, page: str) -> None:
+    """Raise `PageError` where a cell stopped the page: papermill takes `SystemExit` for a wish, and half a page must not pass for one."""
     for number, cell in enumerate(_code_cells(executed), start=1):
         if any(output.output_type == "error" for output in cell.outputs):
-            what = "a cell ended the page with SystemExit: pages run to their last cell"
+            what = f"code cell {number} ended the page with SystemExit: pages run to their last cell"
             raise PageError(page, what, number, notebook=executed)
-    return executed
 
 
 # --- what comes out ---------------------------------------------------------------------------------------------------

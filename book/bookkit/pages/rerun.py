@@ -152,7 +152,7 @@ def run_page(page: Page, values: dict[str, Any]) -> NotebookNode:
     from papermill.exceptions import PapermillExecutionError
 
     from bookkit.pages.environment import page_environment
-    from bookkit.pages.one_page import private_kernel_manager, read_source
+    from bookkit.pages.one_page import OUTPUT_LIMIT, PageError, private_kernel_manager, read_source, require_whole
 
     logging.getLogger("papermill").setLevel(logging.ERROR)  # its remarks on parameters: they are checked already
     notebook = read_source(page.source.read_text(encoding="utf-8"))
@@ -166,7 +166,7 @@ def run_page(page: Page, values: dict[str, Any]) -> NotebookNode:
             # Nothing is written while the page runs (output None): a killed run leaves no file at all.
             return papermill.execute_notebook(
                 notebook, None, parameters=values, kernel_name="python3", progress_bar={"desc": page.name},
-                kernel_manager_class=manager, cwd=str(work),
+                kernel_manager_class=manager, cwd=str(work), iopub_timeout=OUTPUT_LIMIT,
             )  # fmt: skip
 
         def stop() -> None:
@@ -180,6 +180,9 @@ def run_page(page: Page, values: dict[str, Any]) -> NotebookNode:
                 signal.signal(end, signal.default_int_handler)  # as Ctrl-C: the kernel is stopped, the folder goes
         try:
             executed = interruptible(execute, stop)
+            require_whole(executed, f"page {page.name}")
+        except PageError as error:
+            raise RunError(str(error)) from None
         except PapermillExecutionError as error:
             # Papermill puts a cell of its own before those that can fail; the reader counts the page's.
             raise RunError(_failure(page, error, error.exec_count - bool(values))) from error
