@@ -8,7 +8,6 @@ import hashlib
 import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -41,22 +40,12 @@ class Code:
         return os.pathsep.join([*map(str, self.homes), *before])
 
     def hash(self) -> str:
-        """SHA-256 over names and bytes of all files; read again only when a file's size or time has changed."""
-        stamp = tuple(
-            (str(path), status.st_size, status.st_mtime_ns)
-            for folder in self.folders
-            for path in _files(folder)
-            for status in (path.stat(),)
-        )
-        return _hash_of(self.folders, stamp)
+        """SHA-256 over names and bytes of all files: no time of a file counts, which a disk may keep to two seconds."""
+        hashes = "".join(f"{folder.name}\0{tree_hash(folder)}" for folder in self.folders)
+        return hashlib.sha256(hashes.encode()).hexdigest()
 
 
 NO_CODE = Code(())  # pages that import only what is installed
-
-
-@lru_cache(maxsize=8)
-def _hash_of(folders: tuple[Path, ...], stamp: tuple) -> str:
-    return hashlib.sha256("".join(f"{folder.name}\0{tree_hash(folder)}" for folder in folders).encode()).hexdigest()
 
 
 def code_of(root: Path) -> Code:

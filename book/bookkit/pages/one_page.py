@@ -233,7 +233,7 @@ def normalise(notebook: NotebookNode) -> None:
         for record in ("papermill", "execution"):
             cell.metadata.pop(record, None)
         if "outputs" in cell:
-            cell.outputs = _whole_streams(cell.outputs)
+            cell.outputs = whole_streams(cell.outputs)
         if not cell.metadata.get("tags", True):
             del cell.metadata["tags"]  # papermill adds an empty list to every cell
         for tag in _PAPERMILL_TAGS:
@@ -243,7 +243,7 @@ def normalise(notebook: NotebookNode) -> None:
     nbformat.validate(notebook)
 
 
-def _whole_streams(outputs: Sequence[NotebookNode]) -> list[NotebookNode]:
+def whole_streams(outputs: Sequence[NotebookNode]) -> list[NotebookNode]:
     """Outputs with neighbouring pieces of one stream joined: where a kernel cuts what is printed depends on its pace."""
     joined: list[NotebookNode] = []
     for output in outputs:

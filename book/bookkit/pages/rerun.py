@@ -152,7 +152,7 @@ def run_page(page: Page, values: dict[str, Any]) -> NotebookNode:
     from papermill.exceptions import PapermillExecutionError
 
     from bookkit.pages.environment import page_environment
-    from bookkit.pages.one_page import OUTPUT_LIMIT, PageError, private_kernel_manager, read_source, require_whole
+    from bookkit.pages.one_page import OUTPUT_LIMIT, PageError, private_kernel_manager, read_source, require_whole, whole_streams
 
     logging.getLogger("papermill").setLevel(logging.ERROR)  # its remarks on parameters: they are checked already
     notebook = read_source(page.source.read_text(encoding="utf-8"))
@@ -190,6 +190,9 @@ def run_page(page: Page, values: dict[str, Any]) -> NotebookNode:
             last = log.read_text(encoding="utf-8", errors="replace").strip().rpartition("\n")[2]
             why = f"{one_line(error)} {one_line(last)}".strip()
             raise RunError(f"page {page.name}: the kernel died while the page ran ({why})") from error
+    for cell in executed.cells:
+        if "outputs" in cell:
+            cell.outputs = whole_streams(cell.outputs)
     executed.metadata.papermill |= {"input_path": f"{page.name}.md", "output_path": None}
     return executed
 
