@@ -112,7 +112,7 @@ def run_source(
     Raises `PageError` naming page, cell number, error and source line when a cell fails, when the kernel dies, and
     when an output holds a path of this machine.
     """
-    with tempfile.TemporaryDirectory(prefix="page-") as folder:
+    with tempfile.TemporaryDirectory(prefix="page-", ignore_cleanup_errors=True) as folder:
         executed = run_in_folder(Path(folder), source, parameters, page, code, environment=environment)
         refuse_machine_paths(executed, page, also=[Path(folder), *code.homes])
     return executed

@@ -156,7 +156,7 @@ def run_page(page: Page, values: dict[str, Any]) -> NotebookNode:
 
     logging.getLogger("papermill").setLevel(logging.ERROR)  # its remarks on parameters: they are checked already
     notebook = read_source(page.source.read_text(encoding="utf-8"))
-    with tempfile.TemporaryDirectory(prefix="rerun-") as folder:
+    with tempfile.TemporaryDirectory(prefix="rerun-", ignore_cleanup_errors=True) as folder:
         log = Path(folder) / "kernel.log"
         kernels: list[int] = []
         manager = private_kernel_manager(Path(folder), log, page_environment(Path(folder)), kernels.append)
