@@ -152,7 +152,14 @@ def run_page(page: Page, values: dict[str, Any]) -> NotebookNode:
     from papermill.exceptions import PapermillExecutionError
 
     from bookkit.pages.environment import page_environment
-    from bookkit.pages.one_page import OUTPUT_LIMIT, PageError, private_kernel_manager, read_source, require_whole, whole_streams
+    from bookkit.pages.one_page import (
+        OUTPUT_LIMIT,
+        PageError,
+        private_kernel_manager,
+        read_source,
+        require_whole,
+        whole_streams,
+    )
 
     logging.getLogger("papermill").setLevel(logging.ERROR)  # its remarks on parameters: they are checked already
     notebook = read_source(page.source.read_text(encoding="utf-8"))
