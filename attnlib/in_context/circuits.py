@@ -17,6 +17,7 @@ from typing import Any
 import torch
 
 from attnlib.attention import attention_weights
+from attnlib.device import one_thread
 from attnlib.in_context.law import Prompts
 from attnlib.in_context.model import HeadWeights
 
@@ -172,6 +173,7 @@ def attention(circuits: Circuits, prompts: Prompts) -> torch.Tensor:
     return attention_weights(torch.einsum("...hbi,...bli->...hbl", direction, context))
 
 
+@one_thread
 def predict(circuits: Circuits, prompts: Prompts) -> torch.Tensor:
     r"""Predictions of the merged model.
 

@@ -23,6 +23,7 @@ import torch
 
 from attnlib import checks
 from attnlib.attention import attention_weights
+from attnlib.device import one_thread
 from attnlib.in_context.law import Prompts, RegressionLaw
 
 __all__ = [
@@ -97,6 +98,7 @@ def ridge_weights(prompts: Prompts, penalty: object) -> torch.Tensor:
 # Predictions
 
 
+@one_thread
 def kernel_estimator(prompts: Prompts, omega: object, mu: object) -> torch.Tensor:
     r"""Predictions of heads of which each is two numbers: a sum of Nadaraya-Watson estimators.
 
@@ -124,6 +126,7 @@ def kernel_estimator(prompts: Prompts, omega: object, mu: object) -> torch.Tenso
     return _sum(kernel_weights(prompts, omega, mu), prompts)
 
 
+@one_thread
 def gradient_step(prompts: Prompts, step: object) -> torch.Tensor:
     r"""Predictions of one step of gradient descent from zero on the prompt's own examples.
 
@@ -160,6 +163,7 @@ def preconditioned_step(prompts: Prompts, preconditioner: object, *, centred: bo
     return _sum(preconditioned_weights(prompts, preconditioner, centred=centred), prompts)
 
 
+@one_thread
 def ridge(prompts: Prompts, penalty: object) -> torch.Tensor:
     r"""Predictions of ridge regression on the prompt's own examples; the Bayes rule for the right penalty.
 

@@ -12,6 +12,7 @@ import math
 import torch
 
 from attnlib import checks
+from attnlib.device import one_thread
 from attnlib.in_context.circuits import Circuits, attention, predict
 from attnlib.in_context.estimators import conditional_risk
 from attnlib.in_context.law import Prompts, RegressionLaw
@@ -21,6 +22,7 @@ __all__ = ["risk_of", "risk_per_prompt"]
 _CHUNK_NUMBERS = 1_000_000  # float64 numbers in the largest array of a chunk: 8 MB
 
 
+@one_thread
 def risk_of(
     circuits: Circuits, law: RegressionLaw, *, prompts: int = 4000, seed: int = 0, run: int = 0
 ) -> tuple[torch.Tensor, torch.Tensor]:
@@ -73,6 +75,7 @@ def risk_of(
     return mean, torch.sqrt(spread / prompts)
 
 
+@one_thread
 def risk_per_prompt(circuits: Circuits, law: RegressionLaw, prompts: Prompts) -> torch.Tensor:
     """An unbiased value of the risk from every prompt, (..., B): the formula above. Can be negative where labels are looked at."""
     _check(circuits, law)

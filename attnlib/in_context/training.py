@@ -25,7 +25,7 @@ import torch
 
 from attnlib import checks, divergence
 from attnlib.arrays import Arrays, Floats, Ints
-from attnlib.device import resolve
+from attnlib.device import one_thread, resolve
 from attnlib.extras import progress_bar
 from attnlib.in_context.checkpoints import CheckpointError, read_checkpoint, write_checkpoint
 from attnlib.in_context.circuits import Circuits, circuits_of
@@ -102,6 +102,7 @@ class History:
         return int(np.searchsorted(self.steps, step, side="right")) - 1
 
 
+@one_thread
 def train(
     experiment: Experiment,
     *,
@@ -195,6 +196,7 @@ def train(
     return state.history()
 
 
+@one_thread
 def train_many(
     experiments: Sequence[Experiment], *, threads: int = 1, progress: bool = False, **options: Any
 ) -> list[History]:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import torch
 
 from attnlib import checks
+from attnlib.device import one_thread
 from attnlib.single_head.law import Sample
 
 __all__ = ["TwoSteps", "evaluate_two_steps", "two_steps"]
@@ -29,6 +30,7 @@ class TwoSteps:
     p2_tokens: torch.Tensor  # (R, n, T), coefficient of every token in p_2
 
 
+@one_thread
 def two_steps(sample: Sample, step_size: float) -> TwoSteps:
     r"""Parameters after one and two steps of gradient descent from zero, in closed form; nothing is approximated.
 

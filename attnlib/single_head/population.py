@@ -16,6 +16,7 @@ import numpy as np
 import torch
 
 from attnlib import checks
+from attnlib.device import one_thread
 from attnlib.kernels import gaussian_tail
 from attnlib.randomness import stream
 from attnlib.single_head.law import Sample
@@ -100,6 +101,7 @@ def _times_two_to(x: torch.Tensor, exponent: torch.Tensor) -> torch.Tensor:
     return x * torch.exp2(half) * torch.exp2(exponent - half)
 
 
+@one_thread
 def log10_clean_error(
     v: torch.Tensor, p: torch.Tensor, sample: Sample, *, per_class: bool = False, chunk: int | None = None
 ) -> torch.Tensor:
@@ -168,6 +170,7 @@ def noisy_error(clean_error: _Error, label_noise: float) -> _Error:
     return label_noise + (1 - 2 * label_noise) * clean_error
 
 
+@one_thread
 def clean_error_sampled(
     v: torch.Tensor, p: torch.Tensor, sample: Sample, count: int, *, label_noise: float = 0.0, seed: int | None = None
 ) -> Estimate:

@@ -13,6 +13,7 @@ from typing import Any
 import torch
 
 from attnlib import checks
+from attnlib.device import one_thread
 from attnlib.single_head.law import Sample, SignalNoiseLaw
 from attnlib.single_head.population import log10_clean_error
 from attnlib.single_head.training import gradient_descent
@@ -64,6 +65,7 @@ def require_two_tokens(law: SignalNoiseLaw, draws: int) -> None:
     checks.whole_number("draws", draws, at_least=1)
 
 
+@one_thread
 def summarise(
     law: SignalNoiseLaw, step_size: float, *, steps: int = 2, draws: int = 40, seed: int = 0, device: str = "cpu"
 ) -> Summary:

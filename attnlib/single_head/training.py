@@ -21,6 +21,7 @@ from dataclasses import dataclass
 import torch
 
 from attnlib import checks
+from attnlib.device import one_thread
 from attnlib.divergence import require_finite
 from attnlib.kernels.batches import in_batches
 from attnlib.kernels.heads import Call, advance
@@ -103,6 +104,7 @@ def gaussian_start(sample: Sample, std: float) -> Start:
     return std * sample.start_directions[:, 0], std * sample.start_directions[:, 1]
 
 
+@one_thread
 def gradient_descent(
     sample: Sample,
     step_size: float,
@@ -145,6 +147,7 @@ def gradient_descent(
     ).single()
 
 
+@one_thread
 def gram_descent(
     sample: Sample,
     step_size: float,
@@ -191,6 +194,7 @@ def gram_descent(
     return _finite(sample, _with_vectors(plan) if sample.law.tokens != 2 else _in_gram_space(plan, dtype)).single()
 
 
+@one_thread
 def train_heads(
     sample: Sample, step_size: StepSize, steps: int, *, heads: int = 1, attention_step_size: StepSize | None = None,
     attention_map: AttentionMap = SOFTMAX, rule: Rule = GRADIENT_DESCENT, start: Start | None = None,

@@ -19,6 +19,7 @@ import numpy as np
 import torch
 
 from attnlib import checks
+from attnlib.device import one_thread
 from attnlib.randomness import stream
 from attnlib.token_selection.law import TokenLaw
 from attnlib.token_selection.training import Trajectory
@@ -123,6 +124,7 @@ def _mean_and_se(values: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     return values.mean(0), values.std(0) / math.sqrt(values.shape[0])
 
 
+@one_thread
 def population_along(
     trajectory: Trajectory, *, count: int = 20_000, rows: slice | list[int] | None = None
 ) -> Population:
@@ -174,6 +176,7 @@ class TailError:
     effective_draws: torch.Tensor
 
 
+@one_thread
 def tail_error(
     law: TokenLaw,
     direction_on_signals: torch.Tensor,

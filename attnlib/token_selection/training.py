@@ -17,6 +17,7 @@ from dataclasses import dataclass, fields
 import torch
 
 from attnlib import checks
+from attnlib.device import one_thread
 from attnlib.divergence import require_finite
 from attnlib.kernels import token_selection
 from attnlib.kernels.batches import in_batches
@@ -222,6 +223,7 @@ class Recursion:
         return Trajectory(g.law, g.seed, g.first_run, g.labels, g.head_scores, tuple(steps), *columns)
 
 
+@one_thread
 def train(
     gram: Gram,
     step_size: float | Sequence[float],

@@ -145,7 +145,7 @@ def core(made: Any) -> Any:
     call = getattr(node.body[-1], "value", None)
     first = next(iter(inspect.signature(made).parameters), None)
     if isinstance(call, ast.Call) and isinstance(call.func, ast.Name) and call.args:
-        found = made.__globals__.get(call.func.id)
+        found = inspect.unwrap(made).__globals__.get(call.func.id)
         if getattr(call.args[0], "id", "") == first and getattr(found, "__module__", "") == made.__module__:
             return found
     return None
