@@ -10,7 +10,7 @@ import torch
 
 from attnlib import checks
 
-__all__ = ["one_thread", "report", "resolve", "what_ran"]
+__all__ = ["home", "one_thread", "report", "resolve", "what_ran"]
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -50,6 +50,11 @@ def resolve(device: str | torch.device = "cpu") -> torch.device:
     if resolved.type == "cuda" and not torch.cuda.is_available():
         raise ValueError("device 'cuda' was asked for, but torch sees no GPU: use device='cpu' or 'auto'")
     return resolved
+
+
+def home(value: object) -> torch.device:
+    """Where `value` is: a tensor's device, the CPU for numbers and arrays, whatever `torch.set_default_device` says."""
+    return value.device if isinstance(value, torch.Tensor) else torch.device("cpu")
 
 
 def report(device: str | torch.device = "cpu") -> str:

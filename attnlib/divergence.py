@@ -13,8 +13,11 @@ class TrainingDiverged(RuntimeError):
     """A training holds a number that is not finite. `run` is its number, `step` where that was seen first."""
 
     def __init__(self, step: int, run: int, told: str) -> None:
-        super().__init__(f"training diverged: {told}")
-        self.step, self.run = step, run
+        super().__init__(step, run, told)  # all of them: an error goes to another process by its `args`
+        self.step, self.run, self.told = step, run, told
+
+    def __str__(self) -> str:
+        return f"training diverged: {self.told}"
 
 
 def require_finite(steps: Sequence[int], first_run: int, *parts: torch.Tensor) -> None:

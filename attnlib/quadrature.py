@@ -96,7 +96,7 @@ def log_integral(
     tolerance = (_ROUNDINGS * epsilon * rounding(mode, *parameters)).clamp_min(max(_TOLERANCE, _ROUNDINGS * epsilon))
     edges = _level_points(lambda t: log_density(t, *parameters), mode, peak)
     # Both ends of a panel are nodes: a wall that stands just inside an end is seen.
-    nodes, weights, rows = (torch.as_tensor(a).to(mode) for a in lobatto(_NODES))
+    nodes, weights, rows = (torch.from_numpy(a).to(mode) for a in lobatto(_NODES))
     # A flat list of panels: whose, from where, half how long (negative on the left).
     whose = torch.arange(len(mode), device=mode.device).expand_as(edges[1:]).flatten()
     side = torch.tensor([-1.0, 1.0], dtype=mode.dtype, device=mode.device)[:, None]

@@ -17,7 +17,7 @@ from typing import Any
 import torch
 
 from attnlib.attention import attention_weights
-from attnlib.device import one_thread
+from attnlib.device import home, one_thread
 from attnlib.in_context.law import Prompts
 from attnlib.in_context.model import HeadWeights
 
@@ -158,8 +158,8 @@ def circuits_of(heads: HeadWeights) -> Circuits:
 
 def two_number_circuits(omega: torch.Tensor, mu: torch.Tensor, d: int) -> Circuits:
     """Circuits that are nothing but their two numbers: M = omega I on the covariates, V = mu on the label; omega, mu (..., H)."""
-    omega, mu = torch.broadcast_tensors(torch.as_tensor(omega), torch.as_tensor(mu))
-    shape = torch.zeros(d + 1, dtype=omega.dtype)
+    omega, mu = torch.broadcast_tensors(*(torch.as_tensor(x, device=home(x)) for x in (omega, mu)))
+    shape = torch.zeros(d + 1, dtype=omega.dtype, device=omega.device)
     eye, last = shape.clone(), shape.clone()
     eye[:d], last[d] = 1, 1
     return Circuits(omega[..., None, None] * torch.diag(eye), mu[..., None] * last)

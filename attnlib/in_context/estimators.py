@@ -23,7 +23,7 @@ import torch
 
 from attnlib import checks
 from attnlib.attention import attention_weights
-from attnlib.device import one_thread
+from attnlib.device import home, one_thread
 from attnlib.in_context.law import Prompts, RegressionLaw
 
 __all__ = [
@@ -268,9 +268,9 @@ def _tiny(squares: torch.Tensor) -> torch.Tensor:
 
 def _finite(name: str, value: object) -> torch.Tensor:
     try:
-        numbers = torch.as_tensor(value, dtype=torch.float64)
+        numbers = torch.as_tensor(value, dtype=torch.float64, device=home(value))
     except (TypeError, ValueError, RuntimeError):
-        numbers = torch.empty(0)
+        numbers = torch.empty(0, device="cpu")
     if numbers.numel() == 0 or not numbers.isfinite().all():
         raise ValueError(f"{name} must be finite numbers; got {value!r}")
     return numbers

@@ -19,6 +19,7 @@ import torch
 
 from attnlib import checks
 from attnlib.arrays import Floats
+from attnlib.device import home
 from attnlib.kernels.prompt_stream import normals_per_prompt
 from attnlib.randomness import stream
 
@@ -153,13 +154,13 @@ class RegressionLaw:
     def covariance_matrix(self) -> torch.Tensor:
         """(d, d): Sigma."""
         if self.covariance is None:
-            return torch.eye(self.d, dtype=torch.float64)
-        return torch.tensor(self.covariance, dtype=torch.float64)
+            return torch.eye(self.d, dtype=torch.float64, device="cpu")
+        return torch.tensor(self.covariance, dtype=torch.float64, device="cpu")
 
     @property
     def mean_vector(self) -> torch.Tensor:
         """(d,): m."""
-        return torch.tensor(self.mean if self.mean is not None else (0.0,) * self.d, dtype=torch.float64)
+        return torch.tensor(self.mean if self.mean is not None else (0.0,) * self.d, dtype=torch.float64, device="cpu")
 
     @property
     def normals_per_prompt(self) -> int:
@@ -188,7 +189,7 @@ class RegressionLaw:
         beta (d), x_q (d), noise of the target, one unused; then per example x_i (d), noise of the label, padded to an even number.
         Raises ValueError for another last axis.
         """
-        normals = torch.as_tensor(normals, dtype=torch.float64)
+        normals = torch.as_tensor(normals, dtype=torch.float64, device=home(normals))
         if normals.ndim < 2 or normals.shape[-1] != self.normals_per_prompt:
             wanted = f"(..., B, {self.normals_per_prompt})"
             raise ValueError(

@@ -132,13 +132,13 @@ def draw_weights(d: int, heads: int, start: str, seed: int, runs: int, first_run
         stream(seed, "start", run).uniform(-1, 1, heads * (3 * n * n + n)) for run in range(first_run, first_run + runs)
     ]
     # All four matrices from one stream per run, in [-1/sqrt(n), 1/sqrt(n)]; W_O is divided by sqrt(H) too.
-    free = torch.as_tensor(np.stack(each)).reshape(runs, heads, -1) / math.sqrt(n)
+    free = torch.from_numpy(np.stack(each)).reshape(runs, heads, -1) / math.sqrt(n)
     query, key, value = free[..., : 3 * n * n].unflatten(-1, (3, n, n)).unbind(2)
     out = free[..., 3 * n * n :] / math.sqrt(heads)
     # Small starts put multiples of the identity in place of W_Q and W_K (and W_V), with opposite signs where asked.
     if start != "random":
-        small = _SMALL[start] * torch.eye(n, dtype=torch.float64).expand(runs, heads, n, n)
-        sign = torch.ones(heads, dtype=torch.float64)
+        small = _SMALL[start] * torch.eye(n, dtype=torch.float64, device="cpu").expand(runs, heads, n, n)
+        sign = torch.ones(heads, dtype=torch.float64, device="cpu")
         if start == "oppo_small_id":
             sign[heads // 2 :] = -1
         query, key = sign[:, None, None] * small, small.clone()

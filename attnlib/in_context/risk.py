@@ -66,7 +66,7 @@ def risk_of(
     if law.isotropic:
         controls = _controls(law, drawn)
         fitted += controls.shape[1]
-        design = torch.cat([torch.ones(prompts, 1, dtype=torch.float64), controls], dim=1)
+        design = torch.cat([torch.ones_like(controls[:, :1]), controls], dim=1)
         flat = values.reshape(-1, prompts).T
         solution = torch.linalg.pinv(design) @ flat  # controls can be constant (one example): no unique solution
         values = (flat - controls @ solution[1:]).T.reshape(values.shape)

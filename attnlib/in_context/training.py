@@ -48,7 +48,7 @@ class TrainingDiverged(divergence.TrainingDiverged):
             f"the loss of run {run} at step {step} is not a finite number; the state after {last_good} "
             f"steps is the last good one: take a smaller learning_rate than {experiment.learning_rate}",
         )
-        self.last_good = last_good
+        self.args, self.last_good = (step, run, last_good, experiment), last_good
 
 
 @dataclass(frozen=True)

@@ -150,4 +150,4 @@ def per_run(name: str, value: object, runs: int, *, positive: bool = False) -> T
     if len(each) != runs:
         raise ValueError(f"{name} must be one number or {runs}, one per run; got {len(each)}")
     one = checks.positive_number if positive else checks.not_negative
-    return torch.tensor([one(name, number) for number in each], dtype=torch.float64)
+    return torch.tensor([one(name, number) for number in each], dtype=torch.float64, device="cpu")

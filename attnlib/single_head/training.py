@@ -338,7 +338,7 @@ def _checked(
             raise ValueError(f"schedule must return factors >= 0; got {factor!r} at step {step}")
     orders = batch_orders(rule, n, steps, sample.seed, range(sample.first_run, sample.first_run + sample.runs))
     return _Plan(
-        sample, value_step, attention_step, torch.tensor(factors, dtype=torch.float64), recorded, v, p, attention_map, rule,
+        sample, value_step, attention_step, torch.tensor(factors, dtype=torch.float64, device="cpu"), recorded, v, p, attention_map, rule,
         output_scale, None if orders is None else torch.as_tensor(orders, device=sample.tokens.device),
     )  # fmt: skip
 

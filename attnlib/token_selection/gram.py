@@ -146,7 +146,7 @@ def draw_gram(law: TokenLaw, seed: int, runs: int = 1, *, start: Start | None = 
         )
     labels = law.draw_labels(seed, runs, first_run=first_run)
     drawn = [_drawn(law, start, labels.true[r], seed, first_run + r) for r in range(runs)]
-    tensors = {name: torch.as_tensor(np.stack([one[name] for one in drawn])) for name in drawn[0]}
+    tensors = {name: torch.from_numpy(np.stack([one[name] for one in drawn])) for name in drawn[0]}
     return Gram(law, start, seed, first_run, labels, **tensors)
 
 

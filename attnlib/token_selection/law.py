@@ -153,7 +153,7 @@ class TokenLaw:
 
     def signal_share(self) -> torch.Tensor:
         """(T, 2): how much of its own class's signal and of the other class's signal each token carries."""
-        share = torch.zeros(self.tokens, 2, dtype=torch.float64)
+        share = torch.zeros(self.tokens, 2, dtype=torch.float64, device="cpu")
         share[0, 0], share[1, 1] = 1.0, self.weak_signal
         share[2 : 2 + self.same_class_tokens, 0] = self.weak_signal
         return share
@@ -165,7 +165,7 @@ class TokenLaw:
 
     def head_coordinates(self) -> torch.Tensor:
         """(2,): the head along mu_+ / |mu| and mu_- / |mu|; it has no other component."""
-        return torch.tensor([1.0, -1.0], dtype=torch.float64) * (self.head_norm / math.sqrt(2))
+        return torch.tensor([1.0, -1.0], dtype=torch.float64, device="cpu") * (self.head_norm / math.sqrt(2))
 
     def head(self, device: str | torch.device = "cpu") -> torch.Tensor:
         """(d,): nu."""
@@ -183,16 +183,16 @@ class TokenLaw:
         checks.whole_number("first_run", first_run, at_least=0)
         if self.balanced:
             positive = (self.n + 1) // 2
-            true = torch.ones(self.n, dtype=torch.float64)
+            true = torch.ones(self.n, dtype=torch.float64, device="cpu")
             true[positive:] = -1
-            flips = torch.zeros(self.n, dtype=torch.bool)
+            flips = torch.zeros(self.n, dtype=torch.bool, device="cpu")
             flips[: self.flips_per_class] = flips[positive : positive + self.flips_per_class] = True
             true, flips = true.expand(runs, -1).clone(), flips.expand(runs, -1)
         else:
             each = range(first_run, first_run + runs)
             classes = np.stack([stream(seed, "labels", run).integers(0, 2, self.n) for run in each])
-            true = torch.as_tensor(1.0 - 2.0 * classes)
-            flips = torch.as_tensor(
+            true = torch.from_numpy(1.0 - 2.0 * classes)
+            flips = torch.from_numpy(
                 np.stack([stream(seed, "flips", run).random(self.n) for run in each]) < self.label_noise
             )
         return Labels(true, torch.where(flips, -true, true))
@@ -209,7 +209,7 @@ class TokenLaw:
                 for run in range(first_run, first_run + runs)
             ]
         )
-        tokens = torch.as_tensor(self.noise_std * noise)
+        tokens = torch.from_numpy(self.noise_std * noise)
         tokens[..., :2] += self.means(labels.true)
         device = resolve(device)
         labels = Labels(labels.true.to(device), labels.observed.to(device))
@@ -222,9 +222,9 @@ class TokenLaw:
         of a training point.
         """
         checks.whole_number("count", count, at_least=1)
-        true = 1.0 - 2.0 * (torch.arange(count) % 2).double()
+        true = 1.0 - 2.0 * (torch.arange(count, device="cpu") % 2).double()
         noise = stream(seed, "test", run).standard_normal((count, self.tokens, self.d))
-        tokens = torch.as_tensor(self.noise_std * noise)
+        tokens = torch.from_numpy(self.noise_std * noise)
         tokens[..., :2] += self.means(true)
         return tokens, true
 
@@ -269,7 +269,7 @@ class Start:
         else:
             weight = math.sqrt(self.weight_scale / d) * rng.standard_normal((d, d))
         prompt = math.sqrt(self.prompt_scale / d) * rng.standard_normal(d)
-        return torch.as_tensor(weight), torch.as_tensor(prompt)
+        return torch.from_numpy(weight), torch.from_numpy(prompt)
 
 
 CODE_START = Start(distribution="uniform")

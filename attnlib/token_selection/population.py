@@ -223,7 +223,7 @@ def tail_error(
     competitor = torch.as_tensor(rng.integers(1, T, count), device=g.device)
     shifts = torch.tensor(_SHIFTS, dtype=g.dtype, device=g.device)
     delta = shifts[torch.as_tensor(rng.integers(0, len(_SHIFTS), count), device=g.device)] * pushed / math.sqrt(2)
-    g[torch.arange(count), competitor] += delta
+    g[torch.arange(count, device=g.device), competitor] += delta
     g[:, 0] -= delta
     gap = (g[:, 1:] - g[:, :1]) / math.sqrt(2)
     # Log of each pushed density over the plain one, (count, T - 1, shifts), and of plain plus the mean of the pushed ones.

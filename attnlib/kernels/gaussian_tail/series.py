@@ -54,7 +54,7 @@ def _erfcx_series() -> tuple[float, ...]:
     angle = np.pi * (np.arange(_FIT_NODES) + 0.5) / _FIT_NODES
     y = np.cos(angle)
     z = CENTRE * (1 + y) / (1 - y)
-    values = torch.special.erfcx(torch.as_tensor(z)).numpy() * (1 + 2 * z)
+    values = torch.special.erfcx(torch.from_numpy(z)).numpy() * (1 + 2 * z)
     chebyshev = 2 / _FIT_NODES * np.cos(np.outer(np.arange(_DEGREE + 1), angle)) @ values
     chebyshev[0] /= 2
     return tuple(np.polynomial.chebyshev.cheb2poly(chebyshev).tolist())

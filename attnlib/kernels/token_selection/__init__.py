@@ -50,8 +50,8 @@ def _step_sizes(step_size: float | Sequence[float] | torch.Tensor, steps: int) -
         or not isinstance(step_size, Sequence | torch.Tensor)
         or getattr(step_size, "ndim", 1) == 0
     ):
-        return torch.full((steps,), checks.positive_number("step_size", step_size), dtype=torch.float64)
-    sizes = torch.as_tensor(step_size, dtype=torch.float64).detach().cpu()
+        return torch.full((steps,), checks.positive_number("step_size", step_size), dtype=torch.float64, device="cpu")
+    sizes = torch.as_tensor(step_size, dtype=torch.float64, device="cpu").detach()
     if sizes.shape != (steps,):
         raise ValueError(f"step_size must be a number or one per step, ({steps},); got shape {tuple(sizes.shape)}")
     if not bool((torch.isfinite(sizes) & (sizes > 0)).all()):

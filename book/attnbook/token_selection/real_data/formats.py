@@ -20,7 +20,10 @@ class FormatError(ValueError):
     """Data are not what their name says: where, what was expected, what was found, what to do."""
 
     def __init__(self, where: str | Path, problem: str, advice: str = "damaged, or another file: download it again"):
-        super().__init__(f"{where}: {problem}: {advice}")
+        super().__init__(where, problem, advice)
+
+    def __str__(self) -> str:
+        return ": ".join(map(str, self.args))
 
 
 def checked(where: str | Path, x: Any, y: Any, shape: tuple[int, ...], classes: int) -> tuple[Any, np.ndarray]:
