@@ -3,11 +3,13 @@
 import ast
 import importlib.metadata
 import json
+import os
 import re
 import subprocess
 import sys
 import tomllib
 from collections.abc import Iterable
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -18,6 +20,7 @@ from packaging.utils import canonicalize_name
 from packaging.version import Version
 
 import attnlib
+from tests import check
 from tests.house import PACKAGES, ROOT, files, module_name
 
 PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
@@ -243,45 +246,164 @@ def test_licence_citation_changelog_and_package_agree_and_the_checked_papers_are
 
 # --- continuous integration -------------------------------------------------------------------------------------------
 
-# Majors that run on Node 24: `runs.using` in the action.yml of each. Those before run on Node 20, which GitHub has retired.
+# Each release's commit, which nobody can move, as its tag names it in the action's own repository. All of them run on Node 24
+# (`runs.using` in action.yml): those before run on Node 20, which GitHub has retired.
 ACTIONS = {
-    "actions/checkout": "v7",
-    "actions/setup-python": "v7",
-    "actions/upload-artifact": "v7",
-    "actions/upload-pages-artifact": "v5",
-    "actions/deploy-pages": "v5",
+    "actions/checkout": ("3d3c42e5aac5ba805825da76410c181273ba90b1", "v7.0.1"),
+    "actions/setup-python": ("5fda3b95a4ea91299a34e894583c3862153e4b97", "v7.0.0"),
+    "actions/upload-artifact": ("bbbca2ddaa5d8feaa63e36b76fdaad77386f024f", "v7.0.0"),
+    "actions/upload-pages-artifact": ("fc324d3547104276b827a68afc52ff2a11cc49c9", "v5.0.0"),
+    "actions/deploy-pages": ("cd2ce8fcbc39b97be8ca5fce6e763baed58fa128", "v5.0.0"),
+}
+TARGETS = set(re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), flags=re.M))
+WORKFLOWS = {
+    path.stem: yaml.load(path.read_text(encoding="utf-8"), yaml.BaseLoader)  # BaseLoader: `on` stays a word
+    for path in sorted((ROOT / ".github" / "workflows").glob("*.yml"))
+}
+JOBS = {f"{name}-{job}": content for name, workflow in WORKFLOWS.items() for job, content in workflow["jobs"].items()}
+# Imported where they are used, and not by what the job runs: triton only on a GPU, safetensors for checkpoints, the data sets
+# that are stored, and what only a render of the book takes.
+UNUSED = {
+    "tests-versions": {"safetensors", "triton"},
+    "weekly-newest": {
+        "datasets",
+        "docutils",
+        "huggingface-hub",
+        "medmnist",
+        "myst-nb",
+        "sphinx",
+        "torchvision",
+        "transformers",
+    },
 }
 
 
-def check_step(step: dict) -> None:
-    """A step runs a command, one of the book's own actions, or one of `ACTIONS`; each `make` in it has a rule."""
-    assert ("run" in step) != ("uses" in step)
-    if (uses := step.get("uses", "")).startswith("./"):
-        action = yaml.load((ROOT / uses / "action.yml").read_text(encoding="utf-8"), yaml.BaseLoader)
-        required = {name for name, asked in action["inputs"].items() if asked.get("required") == "true"}
-        assert required <= set(step["with"]) <= set(action["inputs"])
-    elif uses:
-        name, _, version = uses.partition("@")
-        assert ACTIONS[name] == version
-    targets = set(re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), flags=re.M))
-    assert set(re.findall(r"\bmake ([a-z]+)", step.get("run", ""))) <= targets
+def commands(job: dict) -> str:
+    return "\n".join(step.get("run", "") for step in job.get("steps", []))
 
 
-@pytest.mark.parametrize("path", sorted((ROOT / ".github" / "workflows").glob("*.yml")), ids=lambda path: path.name)
-def test_a_workflow_is_whole_and_calls_only_commands_that_exist(path: Path) -> None:
-    workflow = yaml.load(path.read_text(encoding="utf-8"), yaml.BaseLoader)  # BaseLoader: `on` stays a word
-    assert workflow["on"]
-    assert workflow["permissions"]  # no more rights than the job needs
-    for name, job in workflow["jobs"].items():
+@pytest.mark.parametrize("name", JOBS)
+def test_a_job_calls_what_exists_with_the_least_rights(name: str) -> None:
+    job = JOBS[name]
+    if uses := job.get("uses"):
+        called = WORKFLOWS[uses.removeprefix("./.github/workflows/").removesuffix(".yml")]
+        inputs = called["on"]["workflow_call"]["inputs"]
+        assert (
+            {each for each, asked in inputs.items() if asked["required"] == "true"} <= set(job["with"]) <= set(inputs)
+        )
+        assert {**job["permissions"]} == {**called["jobs"]["issue"]["permissions"]}
+    else:
         assert int(job["timeout-minutes"]) > 0
-        for step in job["steps"]:
-            check_step(step)
-        # What may fail unseen is told by an issue, of this job or of one that waits for it.
-        if "schedule" in workflow["on"]:
-            told = [job, *(other for other in workflow["jobs"].values() if name in other.get("needs", []))]
-            tells = any(step.get("uses") == "./.github/actions/open-issue" for each in told for step in each["steps"])
-            assert tells or "needs" in job, f"{name} can fail unseen"
-            assert not tells or any(each.get("permissions", {}).get("issues") == "write" for each in told)
+    for step in job.get("steps", []):
+        assert ("run" in step) != ("uses" in step)
+        if step.get("uses", "").startswith("actions/checkout@"):
+            assert step["with"]["persist-credentials"] == "false"
+    assert set(re.findall(r"\bmake ([a-z]+)", commands(job))) <= TARGETS
+    # Who may write runs nothing of the repository, and no package.
+    writes = job["permissions"] != {"contents": "read"}
+    if writes:
+        assert job["permissions"] in ({"issues": "write"}, {"pages": "write", "id-token": "write"})
+    assert writes != bool(re.search(r"checkout@|\b(make|pip|python)\b", str(job.get("steps"))))
+
+
+@pytest.mark.parametrize("name", WORKFLOWS)
+def test_a_workflow_grants_nothing_by_itself_and_takes_actions_by_commit(name: str) -> None:
+    workflow = WORKFLOWS[name]
+    assert workflow["on"]
+    assert workflow["permissions"] == {}
+    text = (ROOT / ".github" / "workflows" / f"{name}.yml").read_text(encoding="utf-8")
+    taken = re.findall(r"uses: (?!\./)(.*)", text)
+    assert set(taken) <= {f"{action}@{commit}  # {tag}" for action, (commit, tag) in ACTIONS.items()}
+    if "schedule" in workflow["on"]:  # what may fail unseen is told by an issue
+        others = set(workflow["jobs"]) - {"tell"}
+        assert set(workflow["jobs"]["tell"]["needs"]) == others
+        assert workflow["jobs"]["tell"]["if"] == "failure()"
+
+
+def installed_by(text: str) -> set[str]:
+    """What the `pip install` lines of a job's commands bring, with all that it requires; our own packages as `attnlib`."""
+    found = set()
+    for line in re.findall(r"pip install (.*)", text):
+        words = [word.strip("\"'") for word in line.split() if not word.startswith("-")]
+        found |= {word for word in words if not word.startswith(".")}
+        for extras in (word.removeprefix(".").strip("[]") for word in words if word.startswith(".")):
+            found |= {"attnlib", *requirements(*filter(None, extras.split(",")))}
+    return found | reached_from(found - {"attnlib"})
+
+
+@cache
+def imports_of_modules() -> dict[Path, set[Path]]:
+    return check.graph(ROOT, check.modules(ROOT))
+
+
+def imported_by(files: Iterable[Path]) -> set[str]:
+    """Distributions that these files of the repository import, at any place, or a module that they import."""
+    graph = imports_of_modules()
+    waiting = [path.relative_to(ROOT) for path in files]
+    seen = set(waiting)
+    while waiting:
+        new = graph.get(waiting.pop(), set()) - seen
+        seen |= new
+        waiting += new
+    code = (path.read_text(encoding="utf-8") for path in map(ROOT.joinpath, seen) if path.is_file())
+    return set().union(*map(distributions, code)) - {"attnlib", "tests"}
+
+
+def environments(job: dict) -> list[str]:
+    """Commands of the steps that share one: setup-python begins the next."""
+    found = [""]
+    for step in job.get("steps", []):
+        if "setup-python@" in step.get("uses", ""):
+            found.append("")
+        found[-1] += step.get("run", "") + "\n"
+    return [text for text in found if "python" in text]
+
+
+RUNS = [(name, text) for name, job in JOBS.items() for text in environments(job)]
+
+
+# As in an environment that has nothing but what the job installs.
+REFUSE = """
+import sys
+class Refuse:
+    def find_spec(self, name, path=None, target=None):
+        if name.split(".")[0] in {refused!r}:
+            raise ModuleNotFoundError(f"the job does not install {{name}}")
+sys.meta_path.insert(0, Refuse())
+"""
+
+
+@pytest.mark.parametrize(("name", "text"), RUNS, ids=[name for name, _ in RUNS])
+def test_what_a_job_runs_imports_only_what_the_job_installs(name: str, text: str) -> None:
+    if "pip install" not in text:  # the pinned environment, complete
+        assert re.search(r"\bmake (ready|lint)\b[\s\S]*\.venv/bin/python", text)
+        return
+    installed = installed_by(text)
+    if inline := re.findall(r"<<'?PY'?\n(.*?)^PY$", text, flags=re.M | re.S):
+        refused = {module for module, owners in OWNERS.items() if not installed & {*map(canonicalize_name, owners)}}
+        refused -= {"attnbook", "bookkit"} if "PYTHONPATH=book" in text else set()
+        imports = "\n".join(re.findall(r"^(?:import|from) .*", "\n".join(inline), flags=re.M))
+        code = REFUSE.format(refused=refused) + imports
+        path = os.environ | {"PYTHONPATH": str(ROOT / "book")}
+        assert imports
+        done = subprocess.run([sys.executable], input=code, env=path, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr[-500:]
+    tests = [ROOT / word for word in re.findall(r"(?<!\S)tests/\S+", text)]
+    files = [file for path in tests for file in ([path] if path.suffix else path.rglob("test_*.py"))]
+    assert not files or {"attnlib", "pytest", "pytest-timeout", "pytest-xdist", "nbval"} <= installed
+    needed = imported_by(files)
+    if "--nbval" in text:
+        needed |= imported_by(read_by_pages())
+    assert inline or needed
+    assert sorted(needed - installed) == sorted(UNUSED.get(name, ()))
+
+
+def read_by_pages() -> set[Path]:
+    """Our own modules that the pages import."""
+    known = check.modules(ROOT)
+    pages = "\n".join(path.read_text(encoding="utf-8") for path in (ROOT / "notebooks").glob("*/*.md"))
+    names = re.findall(r"^(?:from|import) ((?:attnlib|attnbook|bookkit)[\w.]*)", pages, flags=re.M)
+    return {ROOT / known[name] for name in names}
 
 
 def test_every_browser_test_waits_for_the_built_book() -> None:
