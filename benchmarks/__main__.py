@@ -26,6 +26,7 @@ from torch.utils.benchmark import Measurement, TaskSpec, Timer
 from attnlib.device import report, resolve
 from benchmarks import certificates, kernels, single_head, token_selection
 from benchmarks.registry import Case, Part
+from bookkit.parser import answered
 
 NAMES = ("single_head", "token_selection", "kernels", "certificates")
 
@@ -152,4 +153,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(answered("benchmarks", main))

@@ -17,6 +17,7 @@ from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
+from bookkit.parser import answered
 from tests.quick import LIMIT
 
 CODE = ("attnlib", "book/attnbook", "book/bookkit", "benchmarks", "tests")
@@ -176,4 +177,4 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(answered("check", main))

@@ -1,13 +1,23 @@
 """The command itself, whatever it is asked: its version, misspelt words, names of pages, a reader that closes the pipe, Windows."""
 
+import errno
 import importlib.metadata
+import json
+import re
+import socket
 import subprocess
 import sys
 from pathlib import Path
 
+import nbformat
 import pytest
 
 from bookkit import cli
+from bookkit.pages.catalogue import UserError
+from bookkit.sweeps import folder
+from tests.refusals import snapshot
+from tests.tiny_book import write
+from tests.tiny_page import make_book
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -54,6 +64,106 @@ def test_a_reader_that_has_enough_is_no_error() -> None:
     )
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.count("\n") == 1
+
+
+TOO_BIG = "9" * 30
+LONG = "n" * 300
+BAD = {  # words of a command -> what its one line holds
+    "rerun tiny -o loop.ipynb": "is a link that leads back to itself",
+    f"rerun tiny -o {LONG}.ipynb": "File name too long",
+    f"rerun {LONG} -o out.ipynb": "no page",
+    "rerun \033[2J -o out.ipynb": "no page '\\x1b[2J'",
+    "claims deep.ipynb": "is not a whole notebook",
+    "claims part": "no page 'part'",
+    "results notebooks": "no page 'notebooks'",
+    "claims odd.ipynb": "holds no checked claims",
+    "register --check": "01_tiny.ipynb is not a whole notebook",
+    "claims --uses C1": "01_tiny.ipynb is not a whole notebook",
+    "replicate --seeds 1000000000": "seeds must be 1 to 10000",
+    "replicate": "01_tiny.ipynb is not a whole notebook",
+    "notebooks --jobs 0": "argument --jobs: must be a whole number from 1 to 1024; got '0'",
+    "stability --jobs 1e3": "argument --jobs: must be a whole number from 1 to 1024; got '1e3'",
+    f"book --jobs {TOO_BIG}": "argument --jobs: must be a whole number from 1 to 1024",
+    "sweep tiny big.yml -o out": "1000 x 1000 = 1000000 points, more than 100000",
+    "sweep tiny tiny.yml -o file": "output file is a file",
+    "sweep tiny tiny.yml -o out --cluster deep.json": "scheduler file deep.json is not one",
+    "sweep --status bare": "is not that of a sweep",
+}
+
+
+@pytest.fixture
+def hard_book(tmp_path: Path, monkeypatch) -> Path:
+    """A book of one page among files of the wrong kinds, and we stand in it."""
+    monkeypatch.chdir(make_book(tmp_path))
+    odd = {"application/vnd.attnlib.claims+json": 5}
+    cell = nbformat.v4.new_code_cell("1", outputs=[nbformat.v4.new_output("display_data", data=odd)])
+    bare = {"format": 2}
+    files = {
+        "deep.ipynb": "[" * 100_000, "deep.json": "[" * 100_000, "notebooks/part/01_tiny.ipynb": "{", "file": "",
+        "odd.ipynb": nbformat.writes(nbformat.v4.new_notebook(cells=[cell])), "tiny.yml": "product: {n: [1, 2]}",
+        "big.yml": "product:\n  n: {linear: [1, 1000], count: 1000}\n  step_size: {log: [1, 9], count: 1000}",
+        "pyproject.toml": '[project]\nname = "tiny"\nversion = "1"',
+        "bare/sweep.json": json.dumps({**bare, "checksum": folder._hash(bare)}),
+    }  # fmt: skip
+    for name, text in files.items():
+        write(tmp_path / name, text)
+    (tmp_path / "loop.ipynb").symlink_to("loop.ipynb")
+    return tmp_path
+
+
+@pytest.mark.parametrize(("words", "told"), BAD.items(), ids=[words[:40] for words in BAD])
+def test_a_bad_request_is_one_line_without_a_traceback(hard_book, capsys, words: str, told: str) -> None:
+    before = snapshot(hard_book)
+    code, out, said = run(capsys, *words.split())
+    assert (code, out) == (1 if "too long" in told else 2, "")
+    assert told in said
+    assert said.startswith("attnlib: error: ")
+    assert said.count("\n") == 1
+    assert re.search(r"nobody foresaw|[\x00-\x09\x0b-\x1f]", said) is None
+    assert snapshot(hard_book) == before
+
+
+def test_where_no_kernel_can_be_reached_a_page_is_not_begun(hard_book, capsys, monkeypatch) -> None:
+    def unreachable(*_, **__):
+        raise OSError(errno.ENETUNREACH, "Network is unreachable")
+
+    monkeypatch.setattr(socket, "create_connection", unreachable)
+    code, _, said = run(capsys, "rerun", "tiny", "-o", "out.ipynb")
+    assert code == 2
+    assert "over 127.0.0.1, and nothing reaches it here (Network is unreachable): bring the loopback" in said
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "told"),
+    [
+        (KeyError("a\nb"), 1, "pages met an error that nobody foresaw, KeyError: 'a\\nb'; BOOKKIT_TRACEBACK=1"),
+        (MemoryError(), 1, "pages needs more memory than it can have"),
+        (OSError(errno.EROFS, "Read-only file system", "/book"), 1, "/book: Read-only file system"),
+        (KeyboardInterrupt(), 130, "interrupted"),
+        (UserError("a \x1b[2J b"), 2, "a \N{REPLACEMENT CHARACTER}[2J b"),
+    ],
+)
+def test_whatever_is_raised_is_one_sentence(capsys, monkeypatch, error, code: int, told: str) -> None:
+    def fail(root: Path) -> None:
+        raise error
+
+    monkeypatch.setattr(cli, "find_pages", fail)
+    found, _, said = run(capsys, "pages")
+    assert (found, said.count("\n")) == (code, 1)
+    assert said.startswith(f"attnlib: error: {told}")
+    monkeypatch.setenv("BOOKKIT_TRACEBACK", "1")
+    if isinstance(error, KeyError):
+        with pytest.raises(KeyError):
+            cli.main(["pages"])
+
+
+@pytest.mark.parametrize("arguments", ["pages", "sweep --help"])
+def test_a_full_or_closed_output_is_no_traceback(arguments: str) -> None:
+    # Without a buffer argparse itself passes over what cannot be written.
+    command = f"env -u PYTHONUNBUFFERED {sys.executable} -m bookkit {arguments}"
+    for where, told in {">/dev/full": "No space left on device", ">&-": ""}.items():
+        done = subprocess.run(f"{command} {where}", cwd=ROOT, shell=True, capture_output=True, text=True, check=False)
+        assert (done.returncode, told in done.stderr, "Traceback" in done.stderr) == (1 if told else 0, True, False)
 
 
 def test_without_click_the_command_says_what_to_install() -> None:

@@ -16,6 +16,7 @@ from bookkit.cli import main
 from bookkit.ledger.page_claims import linked
 from bookkit.ledger.records import (
     CLAIMS_TYPE,
+    SAID,
     SOURCES,
     VERDICTS,
     anchor,
@@ -28,8 +29,10 @@ from bookkit.ledger.records import (
     read_ledger,
     read_page_checks,
     source_line,
+    whole,
 )
 from bookkit.ledger.words import control_words, number_lines, signs, verdict_words
+from bookkit.pages.catalogue import UserError
 from bookkit.pages.tolerances import Tolerance, Tolerances, path_beside
 from bookkit.settings import settings
 from tests.house import ROOT
@@ -294,6 +297,18 @@ def test_claims_of_a_foreign_notebook_are_refused_or_harmless(notebook: str, cap
     Path(notebook).write_text(content.replace('"measured"', '"seen"'), encoding="utf-8")
     assert main(["claims", notebook]) == 2
     assert "of another version, without measured: execute the page again" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("name", [*SAID, "draws", "negative_control"])
+def test_a_record_of_another_kind_is_named(name: str) -> None:
+    assert whole([record()], "out.ipynb") == [record()]
+    for other in (None, 0.5, []):
+        with pytest.raises(
+            UserError, match=r"^out\.ipynb holds (claims of another version, without .*|no checked claims)"
+        ):
+            whole([record(), record() | {name: other}], "out.ipynb")
+    with pytest.raises(UserError, match="its control's verdict"):
+        whole([record() | {"negative_control": {"wrong": "a sign"}}], "out.ipynb")
 
 
 def test_letters_that_a_pipe_does_not_know_end_no_command() -> None:

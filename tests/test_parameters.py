@@ -131,6 +131,7 @@ def test_good_values_come_back_with_their_declared_types(page) -> None:
         ("n", "200", "parameter n must be an integer >= 1; got '200'"),
         ("n", True, "parameter n must be an integer >= 1; got True"),
         ("n", 3.0, "parameter n must be an integer >= 1; got 3.0: write 3"),
+        ("n", 2**63, "parameter n must be an integer >= 1; got 9223372036854775808, which is too large"),
         ("n", None, "parameter n must be an integer >= 1; got None"),
         ("n", [1, 2], "parameter n must be an integer >= 1; got [1, 2]"),
         ("n", float("nan"), "parameter n must be an integer >= 1; got nan, which is not finite"),
@@ -150,8 +151,19 @@ def test_a_bad_value_is_refused_by_name_expectation_and_value(page, name, value,
     assert "\n" not in str(error.value)
 
 
-NUMBERS = {"200": 200, "1e9": 10**9, "2.5e1": 25, "1e-3": 0.001, "200.0": 200.0, "-3": -3, "1_000": 1000}
-NUMBERS |= {"1e999999999": float("inf")} | dict.fromkeys(["ten", "", "1,5", "0x10", "snan", "1e", "--1"])
+NUMBERS = {
+    "200": 200,
+    "1e9": 10**9,
+    "2.5e1": 25,
+    "1e-3": 0.001,
+    "200.0": 200.0,
+    "-3": -3,
+    "-0": 0,
+    ".5": 0.5,
+    "5.": 5.0,
+}
+NUMBERS |= dict.fromkeys(["1e999999999", "9" * 400], float("inf"))
+NUMBERS |= dict.fromkeys(["ten", "", "1,5", "0x10", "snan", "1e", "--1", "0100", "1_000", "1:30", "\u0661", "3\n"])
 
 
 @pytest.mark.parametrize(("text", "value"), NUMBERS.items())

@@ -82,7 +82,7 @@ def test_seeds_are_read_off_the_releases_number(book: Path) -> None:
     week = seeds("dice 1.2", 1, series="2026-W47")
     assert week == [int(hashlib.sha256(b"dice 1.2, 2026-W47: seed 0").hexdigest()[:8], 16) // 2]
     assert rule("dice 1.2", "2026-W47") == "dice 1.2, 2026-W47: seed k"
-    with pytest.raises(UserError, match="1 or more"):
+    with pytest.raises(UserError, match="seeds must be 1 to 10000"):
         seeds("dice 1.2", 0)
     write(book / "pyproject.toml", "[project]\nname = 'dice'\n")
     with pytest.raises(UserError, match="name and version"):
@@ -248,7 +248,7 @@ def test_every_claim_is_registered_as_it_stands() -> None:
 
 
 def test_the_table_tells_a_command_for_any_machine() -> None:
-    given = "two_steps --write --first 20 -o /somewhere/runs --workers 7 --cluster tcp://a:1 --series 2026-W47".split()
+    given = "two_steps --write --first 20 -o /somewhere/runs --jobs 7 --cluster tcp://a:1 --series 2026-W47".split()
     assert command._said(command.parser().parse_args(given)) == (
         f"{program()} replicate --seeds 20 --first 20 --series 2026-W47 --write two_steps"
     )

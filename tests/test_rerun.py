@@ -72,6 +72,7 @@ PARAMETERS = [
     (["step_size", "inf"], "parameter step_size must be a number > 0; got inf, which is not finite"),
     (["mode", "sparse"], "parameter mode must be one of reduced | dense; got 'sparse'"),
     (["verbose", "maybe"], "parameter verbose must be true or false; got 'maybe'"),
+    (["n", "0100"], f"{INTEGER}'0100': write 100"),
     (["n", "1", "-p", "n", "2"], "parameter n is given twice with -p: keep one"),
     (["n", "3", "-p", "label_noise", "x"], "label_noise must be a number in [0, 0.5]; got 'x'"),
 ]
@@ -79,7 +80,16 @@ FILES = [
     (None, "parameter file params.yml cannot be read: No such file or directory"),
     (b"n: [1, 2", "parameter file params.yml is not YAML: while parsing"),
     (b"\xff\xfe\x00n", "parameter file params.yml is not UTF-8 text"),
-    (b"n: 2026-99-99", "parameter file params.yml is not YAML: month must be in 1..12"),
+    (b"n: 2026-99-99", f"{INTEGER}'2026-99-99'"),
+    (b"n: 0100", f"{INTEGER}'0100': write 100"),  # 64 for YAML 1.1, 100 for YAML 1.2
+    (b"n: 1:30", f"{INTEGER}'1:30'"),  # 90 for YAML 1.1
+    (b"n: 1_000", f"{INTEGER}'1_000': write 1000"),
+    (b"n: 0x10", f"{INTEGER}'0x10'"),
+    (b"verbose: yes", "parameter verbose must be true or false; got 'yes'"),
+    (b"n: !!int 7", "parameter file params.yml is not YAML: could not determine a constructor"),
+    (b"a: &a {n: 1}\n<<: [*a, *a]", "parameter file params.yml, line 2: write out what *a stands for"),
+    (b"n: " + b"[" * 9999, "parameter file params.yml nests its lists and mappings too deeply"),
+    (b"#" * 300_000, "parameter file params.yml is larger than 256 kB"),
     (b"- n\n- 3\n", "parameter file params.yml must hold a mapping, lines like `n: 200`; it holds a list"),
     (b"", "parameter file params.yml must hold a mapping, lines like `n: 200`; it holds nothing"),
     (b"n: true\n", f"{INTEGER}True"),

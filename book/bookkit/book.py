@@ -11,7 +11,6 @@ working folder), `render.log`, and `html/`, which only ever holds a book that re
 edition (`editions`) has the same folders, and `notebooks/`, below `_build/student/`.
 """
 
-import argparse
 import hashlib
 import json
 import os
@@ -33,9 +32,10 @@ from bookkit.editions import student as editions
 from bookkit.pages.catalogue import UserError, find_pages, write_atomically
 from bookkit.pages.environment import page_environment
 from bookkit.pages.execution import PagesFailed, execute_pages, pins_hash
+from bookkit.pages.rerun import LARGEST_NOTEBOOK, read_text
 from bookkit.pages.times import write_build_times
 from bookkit.pages.tolerances import path_beside
-from bookkit.parser import program
+from bookkit.parser import Parser, answered, program
 from bookkit.settings import settings
 
 STAGED = ("_config.yml", "_toc.yml", "book")
@@ -181,7 +181,7 @@ def _stored(root: Path) -> tuple[dict[str, str], dict[str, dict]]:
     paths = [page.stored for page in find_pages(root)]
     if missing := [path.relative_to(root).as_posix() for path in paths if not path.is_file()]:
         raise BuildError(f"every page needs its stored notebook; missing: {', '.join(missing)}: run `make notebooks`")
-    notebooks = {path.relative_to(root).as_posix(): path.read_text(encoding="utf-8") for path in paths}
+    notebooks = {path.relative_to(root).as_posix(): read_text(path, "notebook", LARGEST_NOTEBOOK) for path in paths}
     return notebooks, {name: {"seconds": None, "cached": None} for name in notebooks}
 
 
@@ -320,9 +320,9 @@ def stored(argv: Sequence[str]) -> int:
 
 def main(argv: Sequence[str] | None = None, command: str = "book") -> int:
     """Entry of `python -m bookkit.book`, and of the commands `book` and `html`; returns the exit status."""
-    parser = argparse.ArgumentParser(prog=f"{program()} {command}", description="Build the book's HTML.")
+    parser = Parser(prog=f"{program()} {command}", description="Build the book's HTML.")
     parser.add_argument("--stored", action="store_true", help="take the stored outputs; execute nothing")
-    parser.add_argument("--jobs", type=int, default=2, help="pages run at a time (default: 2)")
+    parser.add_jobs("pages run", 2)
     parser.add_argument(
         "--edition", choices=editions.EDITIONS, default="teacher", help="student: without solutions (default: teacher)"
     )
@@ -331,8 +331,6 @@ def main(argv: Sequence[str] | None = None, command: str = "book") -> int:
     )
     parser.add_argument("--root", type=Path, default=Path(), help="folder of the book (default: the current one)")
     options = parser.parse_args(argv)
-    if options.jobs < 1:
-        parser.error(f"argument --jobs: expected a whole number >= 1; got {options.jobs}")
     try:
         index = build(options.root, not options.stored, options.jobs, options.edition, options.branch)
     except BuildError as error:
@@ -343,4 +341,4 @@ def main(argv: Sequence[str] | None = None, command: str = "book") -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(answered("book", main))

@@ -8,13 +8,12 @@ stands (one line on stderr says what to change); 130 interrupted.
 
 import difflib
 import importlib
-import io
 import json
-import os
 import sys
 from collections.abc import Sequence
 from importlib.metadata import EntryPoint, entry_points, version
 from pathlib import Path
+from typing import Any
 
 from bookkit import DISTRIBUTION
 
@@ -28,7 +27,7 @@ except ModuleNotFoundError:
     sys.exit(2)
 
 from bookkit.pages.catalogue import UserError, find_pages, find_root, resolve_page
-from bookkit.parser import call_it, program
+from bookkit.parser import answered, call_it, complain, harmless, program
 
 # What a command needs beyond the small core, by the name of the extra in pyproject.toml.
 EXTRAS = {
@@ -114,44 +113,27 @@ def commands() -> None:
 def main(arguments: Sequence[str] | None = None, name: str = "bookkit") -> int:
     """Run one command and return its exit code. `name`: what the program is called in its messages."""
     call_it(name)
-    for stream in (sys.stdout, sys.stderr):  # a pipe on Windows, or an old locale, has no letter for rho
-        if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="backslashreplace")
     given = list(sys.argv[1:] if arguments is None else arguments)
-    command = next((word for word in given if not word.startswith("-")), "")
+    command = next((word for word in given if not word.startswith("-")), name)
+    return answered(command, lambda: _run(given, name, command))
+
+
+def _run(given: list[str], name: str, command: str) -> int:
     try:
         with commands.make_context(name, given) as context:
-            done = commands.invoke(context)
-        sys.stdout.flush()
-        return done or 0
+            return commands.invoke(context) or 0
     except click.exceptions.Exit as end:  # --help, --version
         return end.exit_code
-    except BrokenPipeError:  # whoever reads this, as `head`, has enough
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 0
     except click.UsageError as error:
         where = error.ctx.command_path if error.ctx else name
-        return _complain(f"{error.format_message()} (see {where} --help)", 2)
-    except UserError as error:
-        return _complain(str(error), 2)
-    except OSError as error:  # a full disk, a folder that is read-only
-        if error.strerror is None:
-            raise
-        return _complain(f"{error.filename or command}: {error.strerror}", 1)
+        raise UserError(f"{error.format_message()} (see {where} --help)") from None
+    except click.Abort:
+        raise KeyboardInterrupt from None
     except ModuleNotFoundError as error:
         if command not in EXTRAS or (error.name or "").split(".")[0] == __package__:
             raise
         install = f"python -m pip install '.[{EXTRAS[command]}]' in the repository"
-        return _complain(f"{command} needs {error.name}, which is not installed: {install}", 2)
-    except (KeyboardInterrupt, click.Abort):
-        from bookkit.pages.rerun import INTERRUPTED
-
-        return _complain(INTERRUPTED, 130)
-
-
-def _complain(message: str, code: int) -> int:
-    print(f"{program()}: error: {message}", file=sys.stderr)
-    return code
+        raise UserError(f"{command} needs {error.name}, which is not installed: {install}") from None
 
 
 @commands.command(
@@ -175,7 +157,7 @@ def rerun(page: str, assignments: Sequence[tuple[str, str]], file: Path | None, 
     try:
         rerun(page, assignments, file, output, find_root(), force)
     except RunError as error:
-        return _complain(str(error), 1)
+        return complain(str(error), 1)
     print(f"wrote {output}", file=sys.stderr)
     return 0
 
@@ -186,12 +168,16 @@ def _notebook(text: str) -> Path:
     return path if path.suffix == ".ipynb" or path.is_file() else resolve_page(text, find_root()).stored
 
 
+def _print_json(content: Any) -> None:
+    print(harmless(json.dumps(content, ensure_ascii=False, indent=2), escaped=True))
+
+
 @commands.command(help=f"Print the named results of a page as JSON. NOTEBOOK: {NOTEBOOK}.")
 @click.argument("notebook")
 def results(notebook: str) -> None:
     from bookkit.pages.rerun import named_results
 
-    print(json.dumps(named_results(_notebook(notebook)), ensure_ascii=False, indent=2))
+    _print_json(named_results(_notebook(notebook)))
 
 
 @commands.command(
@@ -207,12 +193,15 @@ def claims(notebook: str | None, ids: tuple[str, ...], uses: str | None, whole: 
     if uses:
         from bookkit.map.text import falls
 
-        print(falls(uses, find_root()))
+        print(harmless(falls(uses, find_root())))
         return
     if notebook is None:
         raise UserError("claims needs an executed notebook or the name of a page, or --uses with a claim or a box")
     records = stored_claims(_notebook(notebook), list(ids))
-    print(json.dumps(records, ensure_ascii=False, indent=2) if whole else as_text(records))
+    if whole:
+        _print_json(records)
+    else:
+        print(harmless(as_text(records)))
 
 
 @commands.command(help="List the pages and their parameters, or those of one page.")

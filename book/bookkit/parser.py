@@ -1,9 +1,19 @@
-"""argparse with errors of one line, under the name by which a reader called the program."""
+"""The manners of every command: options by argparse, errors of one line under the name by which a reader called the program."""
 
 import argparse
 import difflib
+import os
 import re
+import sys
+from collections.abc import Callable
 from typing import NoReturn
+
+from bookkit.pages.catalogue import UserError, one_line
+
+MOST_JOBS = 1024
+INTERRUPTED = "interrupted; nothing was written"
+# What moves a reader's terminal, or turns the order of its letters: files of somebody else's may hold it.
+_HARMFUL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
 
 _name = "bookkit"
 
@@ -28,4 +38,72 @@ class Parser(argparse.ArgumentParser):
             close = difflib.get_close_matches(found[2], re.findall(r"[\w-]+", found[3]), n=1)
             if close:
                 message = message.replace(found[0], f"{found[1]}, did you mean {close[0]!r}?")
-        self.exit(2, f"{program()}: error: {message} (see {self.prog} --help)\n")
+        self.exit(complain(f"{message} (see {self.prog} --help)", 2))
+
+    def add_jobs(self, what: str, default: int | None = None, *former: str) -> None:
+        """The option --jobs: how many of `what` at a time. `former`: names that it had, which are still read."""
+        help_text = f"{what} at a time (default: {default or 'one per core'})"
+        self.add_argument("--jobs", type=_jobs, default=default, metavar="N", help=help_text)
+        for name in former:
+            self.add_argument(name, dest="jobs", type=_jobs, help=argparse.SUPPRESS)
+
+
+def _jobs(text: str) -> int:
+    if not re.fullmatch("[0-9]{1,9}", text) or not 1 <= int(text) <= MOST_JOBS:
+        raise argparse.ArgumentTypeError(f"must be a whole number from 1 to {MOST_JOBS}; got {text!r}")
+    return int(text)
+
+
+def harmless(text: str, escaped: bool = False) -> str:
+    """`text` without what moves a terminal; `escaped`: as JSON writes it, so that JSON stays what it is."""
+    return _HARMFUL.sub(lambda sign: f"\\u{ord(sign[0]):04x}" if escaped else "\N{REPLACEMENT CHARACTER}", text)
+
+
+def complain(message: str, code: int) -> int:
+    """Print an error on stderr and return the exit code."""
+    print(harmless(f"{program()}: error: {message}"), file=sys.stderr)
+    return code
+
+
+def answered(command: str, work: Callable[[], int | None]) -> int:
+    """Exit code of `work`, a whole command: 0 done; 1 it failed; 2 it cannot be done as it was asked for; 130 interrupted.
+
+    Whatever is raised is told in one sentence. An error that nobody foresaw keeps its traceback where BOOKKIT_TRACEBACK is set.
+    """
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:  # closed by whoever started us
+            setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))
+        if reconfigure := getattr(getattr(sys, name), "reconfigure", None):
+            reconfigure(errors="backslashreplace")  # a pipe on Windows, or an old locale, has no letter for rho
+    try:
+        try:
+            code = work() or 0
+        except SystemExit as end:  # --help, or an option that is none
+            code = int(end.code or 0) if not isinstance(end.code, str) else complain(end.code, 1)
+        sys.stdout.flush()
+        return code
+    except BrokenPipeError:  # whoever reads this, as `head`, has enough
+        return _closed(0)
+    except UserError as error:
+        return complain(str(error), 2)
+    except KeyboardInterrupt:
+        return complain(INTERRUPTED, 130)
+    except MemoryError:
+        return complain(f"{command} needs more memory than it can have: take smaller sizes, or fewer --jobs", 1)
+    except OSError as error:  # a full disk, a folder that is read-only
+        return _closed(complain(f"{error.filename or command}: {error.strerror or one_line(error)}", 1))
+    except Exception as error:
+        if os.environ.get("BOOKKIT_TRACEBACK"):
+            raise
+        what = f"{type(error).__name__}: {one_line(error)}"
+        where = "BOOKKIT_TRACEBACK=1 before the command shows where: please report it"
+        return complain(f"{command} met an error that nobody foresaw, {what}; {where}", 1)
+
+
+def _closed(code: int) -> int:
+    """`code`; what is still to be printed, and cannot be, is given up."""
+    try:
+        sys.stdout.flush()
+    except OSError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return code

@@ -76,8 +76,8 @@ def settings(root: Path | None = None) -> Settings:
 @lru_cache(maxsize=8)
 def _read(path: Path, stamp: int) -> Settings:
     try:
-        table = tomllib.loads(path.read_text(encoding="utf-8")).get("tool", {}).get("bookkit", {})
-    except (UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        table = dict(tomllib.loads(path.read_text(encoding="utf-8")).get("tool", {}).get("bookkit", {}))
+    except (ValueError, TypeError, AttributeError) as error:
         raise UserError(f"{path.name} cannot be read: {one_line(error)}") from None
     known = [entry.name for entry in fields(Settings)]
     if unknown := sorted(set(table) - set(known)):

@@ -47,7 +47,7 @@ def equal(one: pd.DataFrame, other: pd.DataFrame) -> bool:
 def test_a_sweep_killed_twice_goes_on_to_the_right_table_and_a_dask_cluster_gives_the_same(book) -> None:
     for kills in (1, 2):
         with subprocess.Popen(
-            book.command(POINTS, "--workers", "2"), cwd=book.root, env=book.environment, stderr=subprocess.PIPE
+            book.command(POINTS, "--jobs", "2"), cwd=book.root, env=book.environment, stderr=subprocess.PIPE
         ) as process:
             while len(list((book.out / "rows").glob("*.json"))) < kills and process.poll() is None:
                 time.sleep(0.02)
@@ -103,7 +103,7 @@ def test_a_worker_ends_with_its_command_and_takes_the_folder_of_its_point_along(
 def test_a_finished_sweep_of_a_page_without_batched_function_needs_no_worker(make, monkeypatch) -> None:  # noqa: F811
     make(page=PAGE.replace("bookkit:\n  batched: counted.squares:squares\n", ""))
     monkeypatch.setattr(run, "run_point", stand_in)
-    first = sweep("counting", {"product": {"n": [1, 2]}}, "out", workers=2)
+    first = sweep("counting", {"product": {"n": [1, 2]}}, "out", jobs=2)
     monkeypatch.setattr(run, "_parallel", None)
     assert equal(sweep("counting", {"product": {"n": [1, 2]}}, "out").table, first.table)
 
@@ -111,7 +111,7 @@ def test_a_finished_sweep_of_a_page_without_batched_function_needs_no_worker(mak
 def test_a_local_worker_that_dies_ends_the_sweep_with_all_rows_safe(book, monkeypatch) -> None:
     monkeypatch.setattr(run, "run_point", stand_in)
     with pytest.raises(RunError, match=r"a worker process died \(out of memory\?\); all rows so far are safe"):
-        sweep("counting", {"product": {"n": [0, 1, 3, 2]}}, "out", workers=1)
+        sweep("counting", {"product": {"n": [0, 1, 3, 2]}}, "out", jobs=1)
     assert open_sweep("out").table["square"].tolist() == [0, 1]
     assert (book.out / "results.parquet").exists()
     monkeypatch.undo()
@@ -218,14 +218,14 @@ REQUESTS = [
     (["counting", "grid.yml", "-o", "grid.yml"], "output grid.yml is a file: give a folder, as in -o"),
     (["counting", "grid.yml", "-o", "notebooks"], "notebooks holds part and is no sweep"),
     ([*OUT, "--fast"], "--fast"),
-    ([*OUT, "--workers", "0"], "workers must be a whole number >= 1; got 0"),
-    ([*OUT, "--workers", "1.5"], "argument --workers: invalid int value: '1.5'"),
-    ([*OUT, "--time-limit", "0"], "time_limit must be a whole number >= 1; got 0"),
+    ([*OUT, "--jobs", "0"], "argument --jobs: must be a whole number from 1 to 1024; got '0'"),
+    ([*OUT, "--workers", "1.5"], "argument --workers: must be a whole number from 1 to 1024; got '1.5'"),
+    ([*OUT, "--time-limit", "0"], "time_limit must be a whole number from 1 to 10000000; got 0"),
     ([*OUT, "--notebooks", "some"], "argument --notebooks: invalid choice: 'some'"),
-    ([*OUT, "--batched", "--workers", "2"], "batched runs in this process, all points at once: leave out workers"),
+    ([*OUT, "--batched", "--jobs", "2"], "batched runs in this process, all points at once: leave out jobs"),
     ([*OUT, "--batched", "--cluster", "tcp://h:1", "--time-limit", "9"], "leave out cluster and time_limit"),
     ([*OUT, "--batched", "--notebooks", "all"], "batched executes no notebooks"),
-    ([*OUT, "--workers", "2", "--cluster", "tcp://h:1"], "workers=2 is for local processes"),
+    ([*OUT, "--workers", "2", "--cluster", "tcp://h:1"], "jobs=2 is for local processes"),
     ([*OUT, "--cluster", "away.json"], "scheduler file away.json cannot be read: No such file"),
     ([*OUT, "--cluster", "list.json"], "scheduler file list.json is not one"),
     (

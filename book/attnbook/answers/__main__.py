@@ -15,6 +15,7 @@ from attnbook.exercises import TABLE
 from bookkit.exercises import table
 from bookkit.exercises.checking import precision
 from bookkit.pages.catalogue import write_atomically
+from bookkit.parser import answered
 
 STORED = TABLE
 
@@ -64,4 +65,4 @@ def show(known: dict[str, Exercise], wanted: str) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(answered("answers", main))

@@ -18,6 +18,7 @@ import numpy as np
 
 import attnbook.explorers
 from bookkit.pages.catalogue import write_atomically
+from bookkit.parser import answered
 
 FOLDER = Path(__file__).parents[2] / "assets" / "explorers" / "data"
 LIMIT = 500_000  # bytes
@@ -75,4 +76,4 @@ def main(arguments: Sequence[str], folder: Path = FOLDER) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(answered("explorers", lambda: main(sys.argv[1:])))

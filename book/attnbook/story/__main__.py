@@ -6,6 +6,7 @@ from pathlib import Path
 
 from attnbook.story.run import data
 from bookkit.pages.catalogue import write_atomically
+from bookkit.parser import answered
 
 PATH = Path(__file__).parents[2] / "assets" / "story" / "run.json"
 
@@ -19,4 +20,4 @@ def main(path: Path = PATH) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(answered("story", main))

@@ -16,12 +16,17 @@ from typing import Any
 import nbformat
 
 from bookkit.pages import tolerances
-from bookkit.pages.catalogue import find_root
+from bookkit.pages.catalogue import UserError, find_root, one_line
 from bookkit.pages.tolerances import CLAIMS_TYPE
 from bookkit.results import read
 from bookkit.settings import Part, settings
 
 LEDGER = "book/ledger"  # the page to which permalinks lead
+# What every record says in words.
+SAID = (
+    "id", "title", "statement", "source", "part", "regime", "predicted", "measured", "rule", "verdict", "expected", "violated",
+    "function",
+)  # fmt: skip
 
 
 # Source tags of `bookkit.claims`, in the order in which they are shown apart; a test holds the two together.
@@ -69,9 +74,14 @@ def read_page_checks(path: Path) -> list[dict[str, Any]]:
 @cache
 def _page_checks(path: Path, changed: int) -> list[dict[str, Any]]:
     # Kept: every page that counts claims asks for all notebooks, several times, and pictures make them large.
-    notebook = nbformat.read(path, as_version=4)
+    try:
+        notebook = nbformat.read(path, as_version=4)
+    except Exception as error:  # nbformat raises its own, json's, and plain AttributeError for JSON that is no notebook
+        raise UserError(f"{path} is not a whole notebook: {one_line(error)}") from error
     known, found = tolerances.read(path).numbers, []
     for check in checks_of(notebook):
+        if not (isinstance(check, dict) and isinstance(check.get("numbers", {}), dict)):
+            raise UserError(f"{path} holds a claim that is no record: execute the page again")
         # How many digits of its numbers stand on other machines, where that was measured.
         standing = {
             name: tolerances.standing(value, known[f"{check['id']}:{name}"].allowed)
@@ -84,7 +94,27 @@ def _page_checks(path: Path, changed: int) -> list[dict[str, Any]]:
 
 def checks_of(notebook: Any) -> list[dict[str, Any]]:
     """As `bookkit.claims.read_checks`, which would import torch for the sake of a table."""
-    return [record for payload in read(notebook, CLAIMS_TYPE) for record in payload]
+    payloads = read(notebook, CLAIMS_TYPE)
+    return [record for payload in payloads for record in (payload if isinstance(payload, list) else [payload])]
+
+
+def whole(records: list[dict[str, Any]], where: object) -> list[dict[str, Any]]:
+    """`records`, where each has all that readers are told of a claim. Raises `UserError` that names what lacks, or is of another kind."""
+    for record in records:
+        control = record.get("negative_control") if isinstance(record, dict) else None
+        if not isinstance(control, dict) or "id" not in record:
+            raise UserError(f"{where} holds no checked claims: execute a page that checks some first")
+        said = {name: record.get(name) for name in SAID} | {
+            f"its control's {name}": control.get(name) for name in ("wrong", "verdict")
+        }
+        wrong = [name for name, text in said.items() if not isinstance(text, str)]
+        if not isinstance(record.get("draws"), int):
+            wrong.append("draws")
+        if wrong:
+            raise UserError(
+                f"{where} holds claims of another version, without {', '.join(wrong)}: execute the page again"
+            )
+    return records
 
 
 def _title(notebook: Any) -> str:

@@ -1,23 +1,14 @@
 """The claims of one executed notebook on a terminal: ``python -m bookkit claims out.ipynb C8``."""
 
 import difflib
-import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from bookkit.ledger.records import checks_of, counts_sentence
+from bookkit.ledger.records import checks_of, counts_sentence, whole
 from bookkit.ledger.words import rule_words, verdict_words
 from bookkit.pages.catalogue import UserError
 from bookkit.pages.rerun import read_notebook
-
-SAID = (
-    "title", "statement", "regime", "predicted", "measured", "rule", "draws", "verdict", "expected", "violated",
-    "negative_control", "function",
-)  # fmt: skip
-CONTROL = re.compile(
-    r"[\x00-\x09\x0b-\x1f\x7f-\x9f]"
-)  # a notebook of somebody else's must not move a reader's terminal
 
 
 def stored_claims(path: Path, ids: Sequence[str] = ()) -> list[dict[str, Any]]:
@@ -26,10 +17,8 @@ def stored_claims(path: Path, ids: Sequence[str] = ()) -> list[dict[str, Any]]:
     Raises `UserError` for what is no notebook, holds no claims, or not the one named. Capitals do not matter.
     """
     records = checks_of(read_notebook(path))
-    if not records or not all(isinstance(record, dict) and "id" in record for record in records):
+    if not whole(records, path):
         raise UserError(f"{path} holds no checked claims: execute a page that checks some first")
-    if missing := sorted({name for record in records for name in SAID if name not in record}):
-        raise UserError(f"{path} holds claims of another version, without {', '.join(missing)}: execute the page again")
     known = {record["id"].lower(): record for record in records}
     for name in ids:
         if name.lower() not in known:
@@ -50,7 +39,7 @@ def as_text(records: Sequence[dict[str, Any]]) -> str:
     blocks = [_block(record) for record in records]
     if len(records) > 1:
         blocks.append(counts_sentence(list(records)))
-    return CONTROL.sub("\N{REPLACEMENT CHARACTER}", "\n\n".join(blocks))
+    return "\n\n".join(blocks)
 
 
 def _block(record: dict[str, Any]) -> str:

@@ -2,13 +2,14 @@
 
 from pathlib import Path
 
-from bookkit.ledger.records import page_name
+from bookkit.ledger.records import page_name, read_ledger, whole
 from bookkit.ledger.words import verdict_words
 from bookkit.map.graph import Map, read_map
 
 
 def falls(name: str, root: Path) -> str:
     """One line for `name`, one for each box and claim that rests on it. Raises `UserError` for an unknown name."""
+    whole(read_ledger(root), root / "notebooks")
     known = read_map(root)
     names = {each.lower(): each for each in (*known.boxes, *known.claims)}
     name = names.get(name.lower(), name)

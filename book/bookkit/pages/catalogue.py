@@ -7,8 +7,10 @@ header), and ``notebooks/<part>/<name>.ipynb``, the same cells with their stored
 from __future__ import annotations
 
 import difflib
+import os
 import re
 import shutil
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -108,7 +110,7 @@ def read_page(page: Page) -> NotebookNode:
 
     try:
         return jupytext.read(page.source)
-    except (OSError, ValueError, SyntaxError) as error:
+    except Exception as error:  # jupytext and its parsers raise many kinds
         raise UserError(f"page {page.name} cannot be read: {one_line(error)}") from error
 
 
@@ -116,6 +118,13 @@ def one_line(error: BaseException | str, width: int = 200) -> str:
     """An error's message on one line, for messages that must stay one line."""
     text = " ".join(str(error).split()) or type(error).__name__
     return text if len(text) <= width else text[: width - 3] + "..."
+
+
+def require_writable(folders: Iterable[Path]) -> None:
+    """Raise `UserError` for a folder in which nothing can be written: before the work whose result goes there."""
+    for folder in folders:
+        if not os.access(folder, os.W_OK | os.X_OK):
+            raise UserError(f"folder {folder} is not writable: mend its permissions, or work in a copy of the book")
 
 
 def write_atomically(path: Path, text: str) -> None:

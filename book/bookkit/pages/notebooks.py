@@ -7,7 +7,6 @@ is kept (`execution` sees to both). So a changed notebook in a diff means a chan
 A renewed .ipynb has the time of its .md, as Jupyter has it: one that is newer was written by another program.
 """
 
-import argparse
 import json
 import os
 import sys
@@ -16,11 +15,20 @@ from pathlib import Path
 
 import nbformat
 
-from bookkit.pages.catalogue import Page, UserError, find_pages, find_root, read_page, resolve_page, write_atomically
+from bookkit.pages.catalogue import (
+    Page,
+    UserError,
+    find_pages,
+    find_root,
+    read_page,
+    require_writable,
+    resolve_page,
+    write_atomically,
+)
 from bookkit.pages.execution import PagesFailed, execute_pages
 from bookkit.pages.one_page import as_text, cell_ids
 from bookkit.pages.processors import storing
-from bookkit.parser import program
+from bookkit.parser import Parser, program
 
 
 def renew(
@@ -46,6 +54,8 @@ def renew(
             f"`python -m jupytext --to md:myst {' '.join(edited)}`, or what the .md say with --force"
         )
     ages = {source: source.stat() for source in pages}
+    if not check:
+        require_writable({page.stored.parent for page in wanted})
     machine, environment = storing()
     results = execute_pages(list(pages), jobs=jobs, cache_dir=cache_dir, root=root, environment=environment)
     changed = []
@@ -82,18 +92,14 @@ def stored_on(path: Path) -> str:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Entry of the command `notebooks`. Returns 1 when a page fails or `--check` finds a change, else 0."""
-    parser = argparse.ArgumentParser(
-        prog=f"{program()} notebooks", description="Renew the stored outputs of all pages."
-    )
+    parser = Parser(prog=f"{program()} notebooks", description="Renew the stored outputs of all pages.")
     parser.add_argument("pages", nargs="*", metavar="PAGE", help="only these pages (default: all)")
     parser.add_argument("--check", action="store_true", help="write nothing; fail when a stored notebook would change")
     parser.add_argument("--force", action="store_true", help="overwrite a .ipynb that was edited in another program")
     parser.add_argument("--no-cache", action="store_true", help="execute every page, whatever `make book` has kept")
-    parser.add_argument("--jobs", type=int, default=2, metavar="N", help="pages run at a time (default: 2)")
+    parser.add_jobs("pages run", 2)
     options = parser.parse_args(argv)
     root = find_root()
-    if options.jobs < 1:
-        raise UserError(f"--jobs must be an integer >= 1; got {options.jobs}")
     try:
         cache = None if options.no_cache else root / "_build" / "cache"
         changed = renew(root, options.check, options.jobs, cache, options.pages, options.force)

@@ -6,6 +6,7 @@ import json
 import logging
 import os
 import re
+import socket
 import sys
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -32,6 +33,7 @@ HEADER = ("bookkit", "jupytext")
 JUPYTEXT = ("default_lexer", "formats", "notebook_metadata_filter")
 
 OUTPUT_LIMIT = 600  # seconds for a cell's last output to arrive: nbclient's 4 are too few on a busy machine
+_HERE = "127.0.0.1"
 _STARTS = 3  # of a kernel whose ports are taken
 _LOG_KEPT = 10_000  # last characters of what a dead kernel said
 _PAPERMILL_TAGS = ("injected-parameters", "papermill-error-cell-tag")  # of the cells that papermill adds
@@ -301,8 +303,16 @@ def private_kernel_manager(
 ) -> type:
     """A manager of kernels of this Python, with these variables and no others, that write to `log` what goes past the page.
 
-    They call their ordinary end an error now and then, and not into the page.
+    They call their ordinary end an error now and then, and not into the page. Raises `UserError` where no kernel could be reached.
     """
+    try:  # otherwise this is found after a minute
+        with socket.create_server((_HERE, 0)) as server:
+            socket.create_connection(server.getsockname(), timeout=10).close()
+    except OSError as error:
+        raise UserError(
+            f"a page runs in a kernel that is reached over {_HERE}, and nothing reaches it here ({error.strerror or error}): "
+            "bring the loopback device up (ip link set lo up), or allow it"
+        ) from None
     from jupyter_client.kernelspec import KernelSpecManager
     from jupyter_client.manager import AsyncKernelManager
 

@@ -20,7 +20,7 @@ import re
 import tokenize
 from collections.abc import Mapping
 from dataclasses import dataclass
-from decimal import Decimal, InvalidOperation
+from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
 from bookkit.pages.catalogue import Page, UserError, one_line, read_page
@@ -159,21 +159,21 @@ def _finite(text: str) -> float:
     return value
 
 
+# Decimal, and nothing that languages and versions of YAML read in two ways, as 0100 and 1_000. inf and nan are read, and refused as such.
+NUMBER = re.compile(r"[-+]?((0|[1-9][0-9]*)(\.[0-9]*)?|\.[0-9]+)(e[-+]?[0-9]+)?\Z|[-+]?\.?(inf|nan)\Z", re.I)
+
+
 def number_from_text(text: str) -> int | float | None:
     """A number as people write it, or None. ``1e9`` is the integer it is, so that it may stand for a dimension."""
-    try:
-        return int(text)
-    except ValueError:
-        pass
-    try:
-        exact = Decimal(text)
-        rounded = float(exact)
-    except (InvalidOperation, ValueError):  # ValueError: "snan"
+    if not NUMBER.match(text):
         return None
+    if text.lstrip("-+").isdigit() and len(text) < 400:
+        return int(text)
+    exact = Decimal(text if text[-1] not in "fFnN" else text.replace(".", ""))
     # The bound on the size keeps 1e999999999 from being written out digit by digit; as a float it is inf, and refused.
     if exact.is_finite() and abs(exact.adjusted()) < 300 and "e" in text.lower() and exact == exact.to_integral_value():
         return int(exact)
-    return rounded
+    return float(exact)
 
 
 def value_from_text(parameter: Parameter, text: str) -> Any:
@@ -196,13 +196,14 @@ def check_value(parameter: Parameter, value: Any) -> Any:
         if not isinstance(value, parameter.type):
             raise refuse()
     else:
+        if isinstance(value, str) and re.fullmatch("[-+]?[0-9](_?[0-9]){0,20}", value):  # 0100, 1_000, '3'
+            raise refuse(f": write {int(value)}")
         if isinstance(value, bool) or not isinstance(value, int | float):
             raise refuse()
-        try:
-            if not math.isfinite(value):
-                raise refuse(", which is not finite")
-        except OverflowError:  # an integer beyond the range of float
-            raise refuse(", which is too large") from None
+        if isinstance(value, int) and abs(value) >= 2**63:
+            raise refuse(", which is too large")
+        if not math.isfinite(value):
+            raise refuse(", which is not finite")
         if parameter.type is int and isinstance(value, float):
             raise refuse(f": write {int(value)}" if value.is_integer() else "")
         value = parameter.type(value)

@@ -23,6 +23,8 @@ import time
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from bookkit.parser import Parser, answered
+
 _OLD = ("SSE", "SSE2", "SSE3", "SSSE3", "SSE41", "SSE42", "POPCNT", "X86_V2")
 _AVX2 = (*_OLD, "AVX", "F16C", "FMA3", "AVX2", "X86_V3")
 _AVX512 = (*_AVX2, "AVX512F", "AVX512CD", "AVX512_SKX", "X86_V4")
@@ -174,9 +176,7 @@ def run_under(names: Sequence[str], command: Sequence[str]) -> int:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Entry of `python -m bookkit.pages.processors`: 0 when the command passed under all machines that can be emulated."""
-    parser = argparse.ArgumentParser(
-        prog="python -m bookkit.pages.processors", description="Run a command as other processors would."
-    )
+    parser = Parser(prog="python -m bookkit.pages.processors", description="Run a command as other processors would.")
     others = [name for name in MACHINES if name != "native"]
     parser.add_argument(
         "--only", nargs="+", choices=list(MACHINES), default=others, help="these machines (default: all others)"
@@ -192,4 +192,4 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(answered("processors", main))

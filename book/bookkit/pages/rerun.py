@@ -20,10 +20,10 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 from bookkit.pages.catalogue import Page, UserError, find_pages, one_line, resolve_page, write_atomically
-from bookkit.pages.parameters import check_parameters, number_from_text, page_parameters, value_from_text
+from bookkit.pages.parameters import NUMBER, check_parameters, number_from_text, page_parameters, value_from_text
 from bookkit.parser import program
 
 if TYPE_CHECKING:
@@ -31,9 +31,8 @@ if TYPE_CHECKING:
 
 
 T = TypeVar("T")
-INTERRUPTED = "interrupted; nothing was written"
 ROOM = 64 << 20  # bytes; the largest page is a tenth of it
-_EXPONENT = re.compile(r"[-+]?\d+(\.\d*)?[eE][-+]?\d+$")
+LARGEST_YAML, LARGEST_NOTEBOOK = 256 << 10, 256 << 20  # bytes; YAML is read at about 100 kB a second
 
 
 class RunError(RuntimeError):
@@ -87,12 +86,26 @@ def typed_assignments(page: Page, assignments: Sequence[tuple[str, str]]) -> dic
 def read_parameter_file(path: Path, what: str = "parameter file", example: str = "n: 200") -> dict[str, Any]:
     """The mapping in a YAML file. Raises `UserError` when it cannot be read, is not YAML, or is not a mapping.
 
-    A key given twice in one mapping is refused too: YAML forbids it, and the parser would quietly take the last.
+    Of YAML's scalars it takes those that mean the same in every version and library: decimal numbers as `number_from_text` reads
+    them, true, false, null and texts. So 0100, 1:30, yes, 1_000 and a date are texts, and where a number is due they are refused.
+    A key given twice in one mapping is refused too, as YAML forbids it; so are aliases, of which a short file may hold billions.
     """
     import yaml
 
     class Loader(yaml.SafeLoader):
-        """YAML 1.1 reads 1e-3 and 1e9 as text; people who write parameter files do not."""
+        yaml_implicit_resolvers: ClassVar[dict] = {}
+        yaml_constructors: ClassVar[dict] = {
+            f"tag:yaml.org,2002:{kind}": yaml.SafeLoader.yaml_constructors[f"tag:yaml.org,2002:{kind}"]
+            for kind in ("str", "seq", "map")
+        } | {None: yaml.SafeLoader.construct_undefined}
+
+        def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node:
+            if self.check_event(yaml.AliasEvent):
+                event = self.peek_event()
+                raise UserError(
+                    f"{what} {path}, line {event.start_mark.line + 1}: write out what *{event.anchor} stands for"
+                )
+            return super().compose_node(parent, index)
 
         def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
             seen = set()
@@ -103,22 +116,43 @@ def read_parameter_file(path: Path, what: str = "parameter file", example: str =
                 seen.add((key.tag, key.value))
             return super().construct_mapping(node, deep)
 
-    Loader.add_implicit_resolver("!number", _EXPONENT, list("-+0123456789"))
-    Loader.add_constructor("!number", lambda loader, node: number_from_text(loader.construct_scalar(node)))
+    words = {"true": True, "false": False, "null": None, "~": None, "": None}
+
+    def scalar(loader: Loader, node: yaml.ScalarNode) -> Any:
+        text = loader.construct_scalar(node)
+        return words[text.lower()] if text.lower() in words else number_from_text(text)
+
+    Loader.add_implicit_resolver("!known", re.compile("(true|false|null|~|)\\Z", re.I), [*"tTfFnN~", ""])
+    Loader.add_implicit_resolver("!known", NUMBER, list("-+.0123456789iInN"))
+    Loader.add_constructor("!known", scalar)
+    text = read_text(path, what, LARGEST_YAML)
     try:
-        content = yaml.load(path.read_text(encoding="utf-8"), Loader)
-    except OSError as error:
-        raise UserError(f"{what} {path} cannot be read: {error.strerror}") from error
-    except UnicodeDecodeError as error:
-        raise UserError(f"{what} {path} is not UTF-8 text: {one_line(error)}") from error
+        content = yaml.load(text, Loader)
     except UserError:
         raise
-    except (yaml.YAMLError, ValueError, RecursionError) as error:  # ValueError: a date such as 2026-99-99
+    except RecursionError:
+        raise UserError(f"{what} {path} nests its lists and mappings too deeply") from None
+    except (yaml.YAMLError, ValueError) as error:  # ValueError: an integer of thousands of digits
         raise UserError(f"{what} {path} is not YAML: {one_line(error)}") from error
     if not isinstance(content, dict):
         found = "nothing" if content is None else f"a {type(content).__name__}"
         raise UserError(f"{what} {path} must hold a mapping, lines like `{example}`; it holds {found}")
     return content
+
+
+def read_text(path: Path, what: str, most: int) -> str:
+    """The text of a file that somebody names. Raises `UserError` where it cannot be read, is no text, or has over `most` bytes."""
+    try:
+        with path.open("rb") as file:
+            content = file.read(most + 1)
+    except OSError as error:
+        raise UserError(f"{what} {path} cannot be read: {error.strerror}") from error
+    if len(content) > most:
+        raise UserError(f"{what} {path} is larger than {most >> 10} kB: is it the right one?")
+    try:
+        return content.decode("utf-8").replace("\r\n", "\n")
+    except UnicodeDecodeError as error:
+        raise UserError(f"{what} {path} is not UTF-8 text: {one_line(error)}") from error
 
 
 def check_output(output: Path, root: Path, force: bool = False) -> None:
@@ -132,6 +166,8 @@ def check_output(output: Path, root: Path, force: bool = False) -> None:
         raise UserError(f"output folder {folder} is not writable")
     if output.is_dir():
         raise UserError(f"output {output} is a folder")
+    if Path(os.path.realpath(output)).is_symlink():
+        raise UserError(f"output {output} is a link that leads back to itself: choose another name")
     if output.resolve() in {page.stored.resolve() for page in find_pages(root)}:
         raise UserError(f"output {output} is a stored page of the book: choose another name")
     if output.exists() and not force:
@@ -148,7 +184,6 @@ def run_page(page: Page, values: dict[str, Any]) -> NotebookNode:
     Raises `RunError` when a cell fails or the kernel dies; `KeyboardInterrupt` passes through.
     """
     import papermill
-    from nbclient.exceptions import DeadKernelError
     from papermill.exceptions import PapermillExecutionError
 
     from bookkit.pages.environment import page_environment
@@ -193,8 +228,9 @@ def run_page(page: Page, values: dict[str, Any]) -> NotebookNode:
         except PapermillExecutionError as error:
             # Papermill puts a cell of its own before those that can fail; the reader counts the page's.
             raise RunError(_failure(page, error, error.exec_count - bool(values))) from error
-        except DeadKernelError as error:
-            last = log.read_text(encoding="utf-8", errors="replace").strip().rpartition("\n")[2]
+        except RuntimeError as error:  # it died, or never answered
+            said = log.read_text(encoding="utf-8", errors="replace") if log.exists() else ""
+            last = said.strip().rpartition("\n")[2]
             why = f"{one_line(error)} {one_line(last)}".strip()
             raise RunError(f"page {page.name}: the kernel died while the page ran ({why})") from error
     for cell in executed.cells:
@@ -239,12 +275,7 @@ def read_notebook(path: Path) -> NotebookNode:
     """A notebook from disk. Raises `UserError` when it is missing, truncated, or not a notebook."""
     import nbformat
 
-    try:
-        text = path.read_text(encoding="utf-8")
-    except OSError as error:
-        raise UserError(f"notebook {path} cannot be read: {error.strerror}") from error
-    except UnicodeDecodeError as error:
-        raise UserError(f"{path} is not a notebook: {one_line(error)}") from error
+    text = read_text(path, "notebook", LARGEST_NOTEBOOK)
     try:
         notebook = nbformat.reads(text, as_version=4)
         nbformat.validate(notebook)

@@ -10,7 +10,6 @@ by 2^-40: a number that is printed near an edge of rounding shows itself there l
 Runs are kept by content like those of `make book`, so an interrupted measurement goes on where it was.
 """
 
-import argparse
 import math
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -21,7 +20,15 @@ import nbformat
 from nbformat import NotebookNode
 
 from bookkit.pages import processors
-from bookkit.pages.catalogue import Page, UserError, find_pages, find_root, resolve_page, write_atomically
+from bookkit.pages.catalogue import (
+    Page,
+    UserError,
+    find_pages,
+    find_root,
+    require_writable,
+    resolve_page,
+    write_atomically,
+)
 from bookkit.pages.execution import PagesFailed, execute_pages
 from bookkit.pages.notebooks import stored_on
 from bookkit.pages.stored_outputs import (
@@ -36,7 +43,7 @@ from bookkit.pages.stored_outputs import (
     units_apart,
 )
 from bookkit.pages.tolerances import FLOOR, NONE, Tolerances, derive, path_beside, read, standing, too_wide
-from bookkit.parser import program
+from bookkit.parser import Parser, program
 
 HARD_BITS = 40
 DEFAULT = ("native", "haswell", "zen", "skylake", "threads", "shake-1", "shake-2", "shake-3", "hard-1")
@@ -186,14 +193,12 @@ def report(found: Measurement, tolerances: Tolerances, every: bool) -> list[str]
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Entry of the command `stability`: 1 where a page fails, or its numbers do not stand as it shows them."""
-    parser = argparse.ArgumentParser(
-        prog=f"{program()} stability", description="How many digits of a page's numbers stand."
-    )
+    parser = Parser(prog=f"{program()} stability", description="How many digits of a page's numbers stand.")
     parser.add_argument("pages", nargs="*", metavar="PAGE", help="these pages (default: all)")
     parser.add_argument(
         "--machines", nargs="+", default=list(DEFAULT), metavar="NAME", help=f"default: {' '.join(DEFAULT)}"
     )
-    parser.add_argument("--jobs", type=int, default=2, metavar="N", help="pages run at a time (default: 2)")
+    parser.add_jobs("pages run", 2)
     parser.add_argument("--write", action="store_true", help="keep the tolerances beside the pages")
     parser.add_argument(
         "--every", action="store_true", help="report every number, not only those with fewer than six digits"
@@ -201,6 +206,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     options = parser.parse_args(argv)
     root = find_root()
     pages = [resolve_page(name, root) for name in options.pages] or find_pages(root)
+    if options.write:
+        require_writable({page.stored.parent for page in pages})
+    if missing := [page.name for page in pages if not page.stored.is_file()]:
+        raise UserError(f"every page needs its stored notebook; missing: {', '.join(missing)}: run `make notebooks`")
     try:
         runs = run_pages(root, pages, options.machines, options.jobs)
     except PagesFailed as error:
@@ -215,8 +224,6 @@ def run_pages(
     root: Path, pages: Iterable[Page], machines: Sequence[str], jobs: int
 ) -> dict[str, dict[str, NotebookNode]]:
     """By page, then by machine: the executed notebooks. A machine that cannot be emulated here is passed over, and said."""
-    if jobs < 1:
-        raise UserError(f"--jobs must be a whole number >= 1; got {jobs}")
     environments, pages = {}, list(pages)
     for machine in machines:
         try:

@@ -5,7 +5,6 @@
 A book whose pages were run by its own build (`make book`) tells the seconds of that build instead.
 """
 
-import argparse
 import datetime
 import json
 import platform
@@ -16,6 +15,7 @@ from importlib.metadata import version
 from pathlib import Path
 
 from bookkit.pages.catalogue import UserError, find_pages, find_root, one_line, write_atomically
+from bookkit.parser import Parser, answered
 
 BUILD = "page_times.json"  # in the folder that Sphinx reads: seconds of the pages that this build ran
 RESULTS = Path("benchmarks") / "results"
@@ -114,7 +114,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Entry of `python -m bookkit.pages.times`; returns the exit status."""
     from bookkit.pages.execution import PagesFailed
 
-    parser = argparse.ArgumentParser(prog="python -m bookkit.pages.times", description=measure.__doc__)
+    parser = Parser(prog="python -m bookkit.pages.times", description=measure.__doc__)
     parser.add_argument("--root", type=Path, help="folder of the book (default: the one around the current folder)")
     options = parser.parse_args(argv)
     try:
@@ -127,4 +127,4 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(answered("times", main))

@@ -9,7 +9,6 @@ Chromium writes bookmarks and tags. Nothing is fetched, and the file appears und
 
 from __future__ import annotations
 
-import argparse
 import logging
 import os
 import re
@@ -26,6 +25,7 @@ from typing import TYPE_CHECKING
 from bookkit.book import BuildError, build
 from bookkit.files import written_aside
 from bookkit.pages.catalogue import UserError, find_root
+from bookkit.parser import Parser, answered
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page
@@ -263,7 +263,7 @@ def _listed(tag: Mapping) -> list:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Entry of `python -m bookkit.pdf.printing`; returns the exit status."""
-    parser = argparse.ArgumentParser(prog="python -m bookkit.pdf.printing", description="The book as one PDF.")
+    parser = Parser(prog="python -m bookkit.pdf.printing", description="The book as one PDF.")
     parser.add_argument("--root", type=Path, help="folder of the book (default: the one around the current folder)")
     parser.add_argument("--html", type=Path, help="a built book (default: one is built from the stored outputs)")
     parser.add_argument("-o", dest="output", type=Path, help="file to write (default: _build/attention-checked.pdf)")
@@ -281,4 +281,4 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(answered("printing", main))

@@ -8,7 +8,6 @@ The slides are the page's `{slide}`s without what the speaker says; the handout 
 the handout one of A4; more is refused.
 """
 
-import argparse
 import re
 import sys
 import tempfile
@@ -21,6 +20,7 @@ from bookkit.book import BuildError, build
 from bookkit.files import written_aside
 from bookkit.formulas.drawing import style
 from bookkit.pages.catalogue import UserError, find_root
+from bookkit.parser import Parser, answered
 from bookkit.pdf.document import DOCUMENT
 from bookkit.pdf.printing import PdfError, chromium, opened, printed, settle, text_fonts
 
@@ -120,7 +120,7 @@ def _print(text: str, output: Path, browser: str, *, sheets: int) -> None:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Entry of `python -m bookkit.pdf.slides`; returns the exit status."""
-    parser = argparse.ArgumentParser(prog="python -m bookkit.pdf.slides", description="Slides and a handout, as PDF.")
+    parser = Parser(prog="python -m bookkit.pdf.slides", description="Slides and a handout, as PDF.")
     parser.add_argument("page", nargs="?", default=PAGE, help=f"page of the book (default: {PAGE})")
     parser.add_argument("--root", type=Path, help="folder of the book (default: the one around the current folder)")
     parser.add_argument("--html", type=Path, help="a built book (default: one is built from the stored outputs)")
@@ -138,4 +138,4 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(answered("slides", main))

@@ -10,9 +10,10 @@ from pathlib import Path
 import nbformat
 
 from bookkit.code import code_of
-from bookkit.ledger.records import checks_of, read_ledger
+from bookkit.ledger.records import checks_of, read_ledger, whole
 from bookkit.pages.catalogue import Page, UserError, find_pages, find_root, resolve_page
 from bookkit.pages.parameters import page_parameters
+from bookkit.pages.rerun import read_notebook
 from bookkit.parser import Parser, program
 from bookkit.replication import counts, registration
 from bookkit.replication.seeds import release, rule, seeds
@@ -29,7 +30,7 @@ Stop it whenever you like; the same command goes on with what is missing.
 """
 
 
-def parser() -> argparse.ArgumentParser:
+def parser() -> Parser:
     """Options of `replicate`."""
     top = Parser(
         prog=f"{program()} replicate",
@@ -41,7 +42,7 @@ def parser() -> argparse.ArgumentParser:
     top.add_argument("--seeds", metavar="N", type=int, default=20, help="how many (default: 20)")
     top.add_argument("--first", metavar="K", type=int, default=0, help="number of the first one (default: 0)")
     top.add_argument("--series", metavar="WORD", default="", help="another series of seeds")
-    top.add_argument("--workers", metavar="N", type=int, help="processes (default: one per core)")
+    top.add_jobs("runs", None, "--workers")
     top.add_argument("--cluster", metavar="WHERE", help="address of a Dask scheduler, or its .json file")
     top.add_argument("-o", dest="output", metavar="FOLDER", type=Path, help=f"where runs are kept (default: {BUILT})")
     top.add_argument("--write", action="store_true", help=f"write the table {counts.FILE}")
@@ -88,7 +89,7 @@ def _page(
     """
     from bookkit.sweeps import sweep
 
-    records = [{**record, "page": page.name} for record in checks_of(nbformat.read(page.stored, as_version=4))]
+    records = [{**record, "page": page.name} for record in whole(checks_of(read_notebook(page.stored)), page.stored)]
     if not records or not any(parameter.name == "seed" for parameter in page_parameters(page)):
         return {}, 0
     # Runs of other code lie elsewhere: the same claim may have had another judge then.
@@ -96,7 +97,7 @@ def _page(
     folder.parent.mkdir(parents=True, exist_ok=True)
     print(page.name, file=sys.stderr)
     done = sweep(
-        page.name, {"seeds": list(chosen)}, folder, workers=options.workers, cluster=options.cluster, notebooks="all",
+        page.name, {"seeds": list(chosen)}, folder, jobs=options.jobs, cluster=options.cluster, notebooks="all",
         retry_failed=True, progress=True, root=root,
     )  # fmt: skip
     ids = {row["parameters"]["seed"]: row["id"] for row in done.rows.values() if row["status"] == "done"}
@@ -108,7 +109,8 @@ def _page(
 
 def _require_registered(names: Sequence[str], root: Path) -> None:
     """What is judged for the table is fixed before. Raises `UserError` that names a claim which is not."""
-    records = [record for record in read_ledger(root) if record["page"].removeprefix("notebooks/") in names]
+    everywhere = whole(read_ledger(root), root / "notebooks")
+    records = [record for record in everywhere if record["page"].removeprefix("notebooks/") in names]
     if new := registration.unregistered(records, root):
         listed = ", ".join(record["id"] for record in new[:5]) + (", ..." if len(new) > 5 else "")
         raise UserError(
@@ -148,7 +150,7 @@ def register(arguments: Sequence[str] | None = None) -> int:
     top.add_argument("--check", action="store_true", help="write nothing; list what is not registered, exit code 1")
     options = top.parse_args(arguments)
     root = find_root()
-    records = read_ledger(root)
+    records = whole(read_ledger(root), root / "notebooks")
     if options.check:
         new = registration.unregistered(records, root)
         print("\n".join(f"{record['id']} ({record['page']})" for record in new) or "all claims are registered")

@@ -11,16 +11,19 @@ from pathlib import Path
 
 from bookkit.pages.catalogue import UserError
 
+MOST = 10_000  # each is a run of every page
+
 
 def release(root: Path) -> str:
     """ "attnlib 0.2.0": name and version of the book in `root`. Raises `UserError` where its pyproject.toml says neither."""
     path = root / "pyproject.toml"
-    project = tomllib.loads(path.read_text(encoding="utf-8")).get("project", {}) if path.is_file() else {}
-    if not {"name", "version"} <= set(project):
+    try:
+        project = tomllib.loads(path.read_text(encoding="utf-8"))["project"]
+        return f"{project['name']} {project['version']}"
+    except (OSError, ValueError, KeyError, TypeError):
         raise UserError(
             f"{path.name}: replication needs name and version in its table [project]: seeds are made of them"
-        )
-    return f"{project['name']} {project['version']}"
+        ) from None
 
 
 def rule(release: str, series: str = "") -> str:
@@ -31,10 +34,10 @@ def rule(release: str, series: str = "") -> str:
 def seeds(release: str, count: int, *, first: int = 0, series: str = "") -> list[int]:
     """Seeds `first`, ..., `first` + `count` - 1 of a release: whole numbers from 0 to 2^31 - 1.
 
-    Raises `UserError` for a count below one or a negative `first`.
+    Raises `UserError` for a count that is not in 1 ... 10 000, or a negative `first`.
     """
-    if count < 1 or first < 0:
-        raise UserError(f"seeds must be 1 or more, first 0 or more; got {count} from {first}")
+    if not 1 <= count <= MOST or first < 0:
+        raise UserError(f"seeds must be 1 to {MOST}, first 0 or more; got {count} from {first}")
     before = rule(release, series).removesuffix("k")
     digests = (hashlib.sha256(f"{before}{k}".encode()).digest() for k in range(first, first + count))
     return [int.from_bytes(digest[:4], "big") >> 1 for digest in digests]

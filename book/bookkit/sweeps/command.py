@@ -25,7 +25,7 @@ Stop it whenever you like; the same command goes on with what is missing.
 SHOWN = 5  # failures, and points of a plan, that are written out
 
 
-def parser() -> argparse.ArgumentParser:
+def parser() -> Parser:
     """Options of the command."""
     top = Parser(
         prog=f"{program()} sweep",
@@ -38,7 +38,7 @@ def parser() -> argparse.ArgumentParser:
     top.add_argument("-o", dest="output", metavar="FOLDER", type=Path, help="where rows and tables go; made if missing")
     of_point = {"dest": "assignments", "nargs": 2, "action": "append", "default": [], "metavar": ("NAME", "VALUE")}
     top.add_argument("-p", help="fixed everywhere", **of_point)
-    top.add_argument("--workers", metavar="N", type=int, help="processes (default: one per core)")
+    top.add_jobs("points run", None, "--workers")
     top.add_argument("--cluster", metavar="WHERE", help="address of a Dask scheduler, or its .json file")
     top.add_argument("--batched", action="store_true", help="by the page's batched function, in this process")
     kinds = ("none", "failed", "all")
@@ -73,7 +73,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(*(f"  {_setting(ready.asked, each)}" for each in list(ready.todo.values())[:SHOWN]), sep="\n")
         print("nothing was run or written")
         return 0
-    how = {name: getattr(options, name) for name in ("cluster", "workers", "notebooks", "time_limit")}
+    how = {name: getattr(options, name) for name in ("cluster", "jobs", "notebooks", "time_limit")}
     try:
         found = sweep(**asked, **how, progress=True)
     except RunError as error:

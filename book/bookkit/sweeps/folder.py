@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from filelock import FileLock, Timeout
 
 from bookkit.files import written_aside
-from bookkit.pages.catalogue import UserError
+from bookkit.pages.catalogue import UserError, require_writable
 from bookkit.sweeps.grid import Grid
 
 if TYPE_CHECKING:
@@ -70,7 +70,8 @@ class Sweep:
         """What stands under the names of points: a whole row of that very point, or None."""
         names = {path.stem for path in (self.path / ROWS).glob("*.json")}
         found = {id_: _read(self.path / ROWS / f"{id_}.json") for id_ in self.points if id_ in names}
-        return {id_: row if row is not None and row["id"] == id_ else None for id_, row in found.items()}
+        own = {id_: {"id": id_, "parameters": parameters} for id_, parameters in self.points.items()}
+        return {id_: row if row is not None and row.items() >= own[id_].items() else None for id_, row in found.items()}
 
     @cached_property
     def rows(self) -> dict[str, dict[str, Any]]:
@@ -119,7 +120,10 @@ def open_sweep(path: Path | str) -> Sweep:
         why = "it is damaged" if stored is None else f"format {stored.get('format')!r}, this version reads {FORMAT}"
         raise UserError(f"{path / SWEEP} cannot be read ({why}): give a new folder, {_elsewhere(path)}")
     names = ("page", "page_hash", "package_hash", "help")
-    return Sweep(path, grid=Grid.from_json(stored["grid"]), **{name: stored[name] for name in names})
+    try:
+        return Sweep(path, grid=Grid.from_json(stored["grid"]), **{name: stored[name] for name in names})
+    except (KeyError, TypeError, ValueError) as error:
+        raise UserError(f"{path / SWEEP} is not that of a sweep: give a new folder, {_elsewhere(path)}") from error
 
 
 def require_folder(asked: Sweep) -> None:
@@ -130,7 +134,9 @@ def require_folder(asked: Sweep) -> None:
     if not path.exists():
         if not path.absolute().parent.is_dir():
             raise UserError(f"output {path} must lie in a folder that exists: make {path.parent} first")
+        require_writable([path.absolute().parent])
         return
+    require_writable([path])
     if not (path / SWEEP).exists():
         # A sweep that was killed at its very start leaves its lock and half a sweep.json.
         if strange := [each.name for each in path.iterdir() if each.name != LOCK and each.suffix != ".part"]:

@@ -34,7 +34,7 @@ from bookkit.pages.parameters import Parameter, check_value, page_parameters
 from bookkit.pages.rerun import read_parameter_file
 
 SECTIONS = ("product", "zip", "seeds", "fixed")
-LARGEST = 1_000_000  # points of a grid, values of an axis; beyond, a typing error is more likely than a wish
+LARGEST = 100_000  # points of a grid, values of an axis: at a second each they take a day; beyond, a typing error is likelier than a wish
 RANGE = "{log: [1, 100], count: 5} or {linear: [0, 1], count: 5}"
 
 

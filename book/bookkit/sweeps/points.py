@@ -107,6 +107,8 @@ def run_point(job: Job, id_: str, parameters: Mapping[str, Any], engine: str = "
         except PageError as error:
             notebook = error.notebook
             found = {"error": error.what, "traceback": error.traceback or error.what}
+        except UserError:  # no point can run here
+            raise
         except Exception as error:  # results of another form, a full disk: the points after this one are worth trying
             found = {"error": f"{type(error).__name__}: {error}", "traceback": traceback.format_exc()}
         seconds = time.monotonic() - start

@@ -23,6 +23,7 @@ from bookkit.code import code_of
 from bookkit.pages.catalogue import UserError, find_root, one_line, resolve_page
 from bookkit.pages.parameters import page_parameters
 from bookkit.pages.rerun import RunError
+from bookkit.parser import MOST_JOBS
 from bookkit.settings import settings
 from bookkit.sweeps.folder import Sweep, locked, open_sweep, require_folder, write_row
 from bookkit.sweeps.grid import make_grid, read_grid
@@ -49,7 +50,7 @@ def sweep(
     *,
     fixed: Mapping[str, Any] | None = None,
     cluster: str | Path | None = None,
-    workers: int | None = None,
+    jobs: int | None = None,
     batched: bool = False,
     notebooks: Literal["none", "failed", "all"] = "failed",
     time_limit: int | None = None,
@@ -66,7 +67,7 @@ def sweep(
         fixed: parameters that have one value everywhere; override those of the grid's `fixed`.
         cluster: address of a Dask scheduler, or its scheduler file. Left out: processes of this machine, or the cluster of
             `joblib.parallel_config(backend="dask")` around the call.
-        workers: local processes (default: one per core).
+        jobs: points run at a time, in processes of this machine (default: one per core).
         batched: by the page's batched function, in this process, where the page declares one.
         notebooks: which executed notebooks are kept.
         time_limit: seconds for each cell of the page.
@@ -78,7 +79,7 @@ def sweep(
     package that changes on the way. Raises `RunError` when workers or the cluster are lost. However it ends, rows are never
     lost, and the same call goes on with what is missing.
     """
-    _check_options(cluster, workers, batched, notebooks, time_limit)
+    _check_options(cluster, jobs, batched, notebooks, time_limit)
     ready = plan(
         page, grid, output, fixed=fixed, batched=batched, retry_failed=retry_failed, root=root,
         notebooks=notebooks, time_limit=time_limit,
@@ -93,7 +94,7 @@ def sweep(
         if batched:
             made = run_batched(ready.job, todo)
         elif todo:  # where points run is known before a folder is made
-            made = _kernels(ready.job, todo, *stack.enter_context(_parallel(ready.job, cluster, workers, len(todo))))
+            made = _kernels(ready.job, todo, *stack.enter_context(_parallel(ready.job, cluster, jobs, len(todo))))
         else:
             made = (row for row in ())
         path = stack.enter_context(locked(asked))
@@ -140,21 +141,21 @@ def plan(
 
 
 def _check_options(
-    cluster: str | Path | None, workers: int | None, batched: bool, notebooks: str, time_limit: int | None
+    cluster: str | Path | None, jobs: int | None, batched: bool, notebooks: str, time_limit: int | None
 ) -> None:
     if notebooks not in ("none", "failed", "all"):
         raise UserError(f"notebooks must be none, failed or all; got {notebooks!r}")
-    for name, value in (("workers", workers), ("time_limit", time_limit)):
-        if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < 1):
-            raise UserError(f"{name} must be a whole number >= 1; got {value!r}")
+    for name, value, most in (("jobs", jobs, MOST_JOBS), ("time_limit", time_limit, 10**7)):
+        if value is not None and (isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= most):
+            raise UserError(f"{name} must be a whole number from 1 to {most}; got {value!r}")
     if batched:
-        given = {"cluster": cluster, "workers": workers, "time_limit": time_limit}
+        given = {"cluster": cluster, "jobs": jobs, "time_limit": time_limit}
         if senseless := [name for name, value in given.items() if value is not None]:
             raise UserError(f"batched runs in this process, all points at once: leave out {' and '.join(senseless)}")
         if notebooks == "all":
             raise UserError("batched executes no notebooks: leave out notebooks='all'")
-    if workers is not None and cluster is not None:
-        raise UserError(f"workers={workers} is for local processes: cluster {cluster} has its own workers")
+    if jobs is not None and cluster is not None:
+        raise UserError(f"jobs={jobs} is for local processes: cluster {cluster} has its own workers")
 
 
 # --- where points run -----------------------------------------------------------------------------------------------------
@@ -181,7 +182,7 @@ def _kernels(
 
 @contextmanager
 def _parallel(
-    job: Job, cluster: str | Path | None, workers: int | None, at_most: int
+    job: Job, cluster: str | Path | None, jobs: int | None, at_most: int
 ) -> Iterator[tuple[joblib.Parallel, str]]:
     """joblib's `Parallel` for the points of a sweep, and the word for where they run."""
     active, _ = get_active_backend()
@@ -194,7 +195,7 @@ def _parallel(
             return
         if getattr(active, "uses_threads", False):
             raise UserError("a page needs a process of its own: joblib's backend must be loky or dask, and no threads")
-        number = max(1, min(workers or joblib.cpu_count(), at_most))
+        number = max(1, min(jobs or joblib.cpu_count(), at_most))
         # Of one worker joblib makes none and would run pages in this process; of two, one gets nothing to do.
         own = {"initializer": end_with, "initargs": (os.getpid(),)}
         yield joblib.Parallel(n_jobs=max(2, number), backend="loky", pre_dispatch=number, **common, **own), "local"
@@ -212,7 +213,7 @@ def _client(cluster: str | Path) -> Any:
             address = json.loads(Path(address).read_text(encoding="utf-8"))["address"]
         except OSError as error:
             raise UserError(f"scheduler file {cluster} cannot be read: {error.strerror}") from error
-        except (ValueError, KeyError, TypeError) as error:
+        except (ValueError, KeyError, TypeError, RecursionError) as error:
             raise UserError(
                 f"scheduler file {cluster} is not one: `dask scheduler --scheduler-file` writes it"
             ) from error
