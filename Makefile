@@ -25,7 +25,7 @@ ONE_THREAD := OMP_NUM_THREADS=$(THREADS) MKL_NUM_THREADS=$(THREADS) OPENBLAS_NUM
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help ready book html student pdf slides notebooks test check lint unit weekly nbval processors browser bench times scripts clean
+.PHONY: help ready book html student pdf slides notebooks test check format lint unit weekly nbval processors browser bench times scripts clean
 
 help:  ## list the commands
 	@echo "Attention, Checked. Commands (JOBS=n sets the number of processes, here $(JOBS); PYTHON=... the Python 3.11+ to use):"
@@ -66,8 +66,12 @@ lint: $(READY_TEST)  ## check the style of the code, its types, and who imports 
 	$(RUN) -m mypy
 	$(VENV)/bin/lint-imports
 
+format: $(READY_TEST)  ## write the code in the style that lint asks for: layout, order of imports
+	$(RUN) -m ruff check --select I --fix .
+	$(RUN) -m ruff format .
+
 # SINCE: the commit to compare with, unless it is the one where this branch left main.
-check: $(READY_TEST)  ## a minute, while you work: lint, and the fast unit tests that your change reaches
+check: $(READY_TEST)  ## a minute or two, while you work: lint, no claim half made, and the fast unit tests that your change reaches
 	$(MAKE) lint
 	$(ONE_THREAD) $(RUN) -m tests.check --jobs $(JOBS) $(if $(SINCE),--since $(SINCE))
 

@@ -4,7 +4,8 @@
 
 A test file is reached when it imports a changed module, itself or through others, or when it, or such a module, names a
 changed file that is no module; a changed page reaches the tests of all pages. Files that import it directly run first.
-Slow tests are left out, and what has not begun in time: see `tests.quick`.
+Slow tests are left out, and what has not begun in time: see `tests.quick`. Before all of them, and whatever changed, come those
+that find a claim or a page half made.
 Pages and browser tests are never run here. So green means "go on", not "proven".
 """
 
@@ -21,6 +22,12 @@ from bookkit.parser import answered
 from tests.quick import LIMIT
 
 CODE = ("attnlib", "book/attnbook", "book/bookkit", "benchmarks", "tests")
+# A claim in the code is on a stored page, and registered; both files of a page say the same.
+HALF_MADE = (
+    "tests/test_replication.py::test_every_claim_of_the_code_is_on_a_stored_page",
+    "tests/test_replication.py::test_every_claim_is_registered_as_it_stands",
+    "tests/test_pages.py::test_a_page_is_as_a_page_must_be",
+)
 MAIN = ("origin/main", "main", "HEAD")  # what a change is compared with: where it left the first of these that is there
 
 
@@ -169,9 +176,12 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(*tests, sep="\n")
     if options.list or not tests:
         return 0
+    pytest = [sys.executable, "-m", "pytest", "-q"]
+    if status := subprocess.run([*pytest, "-n", "0", "--tb", "short", *HALF_MADE], cwd=root, check=False).returncode:
+        return status
     # One file after the other, as they are ordered here.
-    fixed = "-q --maxfail 5 --dist loadfile --no-loadscope-reorder -p tests.quick".split()
-    command = [sys.executable, "-m", "pytest", *fixed, "-m", "not browser and not weekly"]
+    fixed = "--maxfail 5 --dist loadfile --no-loadscope-reorder -p tests.quick".split()
+    command = [*pytest, *fixed, "-m", "not browser and not weekly"]
     command += ["-n", str(options.jobs), "--timeout", str(LIMIT), "--budget", str(options.seconds)]
     return subprocess.run([*command, *map(str, tests)], cwd=root, check=False).returncode
 

@@ -99,6 +99,11 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
         pytest.skip(f"{LEFT_OUT}takes more than {LIMIT:g} s")
 
 
+def pytest_report_teststatus(report: pytest.TestReport) -> tuple[str, str, str] | None:
+    """What is left out is counted at the end; a letter for each would fill the screen."""
+    return ("skipped", "", "SKIPPED") if report.skipped and LEFT_OUT in str(report.longrepr) else None
+
+
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
     if config.getoption("budget") is not None:
         reasons = [str(report.longrepr) for report in terminalreporter.stats.get("skipped", [])]

@@ -6,6 +6,7 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -131,6 +132,9 @@ def test_patient(): pass
 """
 
 
+LETTERS = ((True, f"{quick.LEFT_OUT}the time is up"), (True, "no GPU"), (False, f"{quick.LEFT_OUT}the time is up"))
+
+
 def run(folder: Path, *options: str) -> dict[str, str]:
     """Outcome of each test of `TESTS` the summary's numbers as `slow` and `late`, and the `exit` status."""
     write(folder / "test_it.py", TESTS)
@@ -172,6 +176,11 @@ def test_slow_and_late_tests_are_left_out_and_counted(tmp_path: Path) -> None:
     assert (told.pop("slow"), told.pop("late")) == ("0", "5")
     assert told.pop("exit") == "1"  # nothing was checked
     assert set(told.values()) == {"SKIPPED"}
+
+
+def test_only_what_is_left_out_prints_no_letter() -> None:
+    told = [SimpleNamespace(skipped=skipped, longrepr=("file", 1, text)) for skipped, text in LETTERS]
+    assert [quick.pytest_report_teststatus(report) for report in told] == [("skipped", "", "SKIPPED"), None, None]
 
 
 def test_a_test_that_does_not_end_is_left_out_unless_it_was_quick_before(tmp_path: Path) -> None:
