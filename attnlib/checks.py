@@ -2,25 +2,111 @@
 
 from __future__ import annotations
 
+import functools
+import inspect
 import math
-import operator
-from collections.abc import Iterable, Sequence
-from typing import SupportsFloat, SupportsIndex
+import types
+import typing
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from reprlib import repr as shortened
+from typing import Any, TypeVar
 
+import numpy as np
 import torch
 
+from attnlib import limits
+
 __all__ = [
-    "finite_number", "not_negative", "one_of", "positive_number", "probability", "recorded_steps", "tensor", "whole_number",
+    "boolean", "checked", "decay_rates", "finite_number", "floating", "not_negative", "one_of", "positive_number", "probability",
+    "recorded_steps", "signs", "tensor", "whole_number",
 ]  # fmt: skip
+
+_MOST = 2**62
+T = TypeVar("T", bound=Callable[..., Any])
 
 
 def _say(name: str, expected: str, value: object, hint: str) -> str:
-    return f"{name} must be {expected}; got {value!r}" + (f": {hint}" if hint else "")
+    tensor = isinstance(value, torch.Tensor) and value.ndim
+    got = f"a {value.dtype} tensor of shape {tuple(value.shape)}" if tensor else shortened(value)  # type: ignore[attr-defined]
+    return f"{name} must be {expected}; got {got}" + (f": {hint}" if hint else "")
+
+
+# --- by annotation ----------------------------------------------------------------------------------------------------
+
+
+def checked(thing: T) -> T:
+    """A function, or a dataclass, that looks at its arguments first: those annotated with a class, bool or Callable are that.
+
+    Numpy's numbers become Python's. Numbers and texts have ranges and are checked inside. Raises ValueError.
+    """
+    if isinstance(thing, type):
+        thing.__init__ = checked(thing.__init__)  # type: ignore[misc]
+        return thing
+    names = tuple(inspect.signature(thing).parameters)
+
+    @functools.cache
+    def kinds() -> dict[str, tuple[type, ...]]:
+        hints = typing.get_type_hints(thing)
+        return {name: classes for name in names if (classes := _classes(hints.get(name, object)))}
+
+    @functools.wraps(thing)
+    def call(*args: Any, **given: Any) -> Any:
+        args = tuple(_plain(value) for value in args)
+        given = {name: _plain(value) for name, value in given.items()}
+        for name, value in (*zip(names, args, strict=False), *given.items()):
+            if (classes := kinds().get(name)) and not isinstance(value, classes):
+                raise ValueError(_no_instance(name, value, classes))
+        return thing(*args, **given)
+
+    return typing.cast("T", call)
+
+
+def _plain(value: object) -> object:
+    return value.item() if isinstance(value, np.generic) else value
+
+
+def _no_instance(name: str, value: object, classes: tuple[type, ...]) -> str:
+    own = type(value)
+    homonym = any(c.__name__ == own.__name__ for c in classes)  # two parts have a Sample
+    words = {bool: "True or False", torch.Tensor: "a torch tensor", type(None): "None", Callable: "a function"}
+    called = [f"{'an' if c.__name__[0] in 'AEIOU' else 'a'} {c.__name__}" for c in classes]
+    if homonym:
+        called = [f"{text} of {c.__module__}" for text, c in zip(called, classes, strict=True)]
+    expected = " or ".join(words.get(c, text) for c, text in zip(classes, called, strict=True))
+    got = shortened(value) if bool in classes else own.__name__ + f" of {own.__module__}" * homonym
+    return f"{name} must be {expected}; got {got}" + ": use torch.as_tensor" * (torch.Tensor in classes)
+
+
+def _classes(hint: Any) -> tuple[type, ...]:
+    """The classes of an annotation. None where it leaves some freedom: numbers, texts and sequences are checked inside."""
+    members = typing.get_args(hint) if typing.get_origin(hint) in (typing.Union, types.UnionType) else (hint,)
+    bare = [origin if (origin := typing.get_origin(member)) in (Callable, Mapping) else member for member in members]
+    bare += [str] if Path in bare else []  # wherever a path is taken, so is its text
+    ours = str not in members and all(
+        isinstance(m, type) and m not in (Any, int, float, object, torch.dtype, torch.device) for m in bare
+    )
+    return tuple(bare) if ours else ()
+
+
+# --- numbers and texts ------------------------------------------------------------------------------------------------
+
+
+def boolean(name: str, value: object) -> bool:
+    """`value`, True or False, Python's or numpy's. Raises ValueError for anything else: a text that says no is true."""
+    if not isinstance(value, bool | np.bool_):
+        raise ValueError(_say(name, "True or False", value, ""))
+    return bool(value)
 
 
 def whole_number(name: str, value: object, *, at_least: int, hint: str = "") -> int:
-    """`value` as an int >= `at_least`. Raises ValueError otherwise (a bool is not a number)."""
-    if isinstance(value, bool | torch.Tensor) or not isinstance(value, SupportsIndex) or int(value) < at_least:
+    """`value`, Python's or numpy's, as an int >= `at_least`. Raises ValueError otherwise (a bool is not a number, 2.0 not whole).
+
+    Nothing but a seed is larger than 2^62, which int64 holds.
+    """
+    if type(value) is int and value > _MOST and name != "seed":
+        raise ValueError(_say(name, "a whole number <= 2^62", value, ""))
+    if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < at_least:
         raise ValueError(_say(name, f"a whole number >= {at_least}", value, hint))
     return int(value)
 
@@ -31,29 +117,25 @@ def recorded_steps(record: Iterable[int] | None, steps: int) -> tuple[int, ...]:
     Raises ValueError for a step that is not a whole number in 0 ... `steps`.
     """
     if record is None:
+        limits.require_memory(lambda steps: 36 * steps, steps=steps)
         return tuple(range(steps + 1))
+    if not isinstance(record, Iterable) or isinstance(record, str) or getattr(record, "ndim", 1) == 0:
+        raise ValueError(_say("record", f"a list of steps in 0 ... {steps}", record, ""))
     kept = {steps}
     for step in record:
-        try:
-            number = -1 if isinstance(step, bool) else operator.index(step)
-        except TypeError:
-            number = -1
-        if not 0 <= number <= steps:
-            raise ValueError(f"record must hold steps in 0 ... {steps}; got {step!r}")
-        kept.add(number)
+        if isinstance(step, bool) or not isinstance(step, int | np.integer) or not 0 <= step <= steps:
+            raise ValueError(f"record must hold steps in 0 ... {steps}; got {shortened(step)}")
+        kept.add(int(step))
     return tuple(sorted(kept))
 
 
 def _number(value: object) -> float:
-    """`value` as a float; nan where it is no number (a bool and a text are none)."""
-    if type(value) is float:  # most calls; asking for a protocol takes microseconds
-        return value
-    if isinstance(value, bool) or not isinstance(value, SupportsFloat | SupportsIndex):
+    """`value` as a float; nan where it is no real number of Python, numpy, or a tensor of one (a bool and a text are none)."""
+    if isinstance(value, torch.Tensor | np.ndarray) and value.ndim == 0 and str(value.device) != "meta":
+        value = value.item()
+    if isinstance(value, bool) or not isinstance(value, int | float | np.integer | np.floating):
         return math.nan
-    try:
-        return float(value)
-    except (TypeError, ValueError, RuntimeError):
-        return math.nan
+    return math.inf if isinstance(value, int) and abs(value) > _MOST else float(value)
 
 
 def finite_number(name: str, value: object, *, hint: str = "") -> float:
@@ -90,6 +172,14 @@ def probability(name: str, value: object, *, high: float = 1.0, open_ends: bool 
     return number
 
 
+def decay_rates(betas: object) -> tuple[float, float]:
+    """Adam's two decay rates as floats in [0, 1). Raises ValueError otherwise."""
+    pair = tuple(map(_number, betas)) if isinstance(betas, tuple | list) else ()
+    if len(pair) != 2 or not all(0 <= beta < 1 for beta in pair):
+        raise ValueError(_say("betas", "in [0, 1), two numbers", betas, "with 1 the averages never start"))
+    return pair[0], pair[1]
+
+
 def one_of(name: str, value: object, valid: Sequence[str]) -> str:
     """`value`, which must be one of `valid`. Raises ValueError that lists them."""
     if not isinstance(value, str) or value not in valid:
@@ -97,12 +187,32 @@ def one_of(name: str, value: object, valid: Sequence[str]) -> str:
     return value
 
 
+def floating(name: str, value: object) -> torch.dtype:
+    """`value`, a floating-point dtype of torch: whole numbers would cut off what is drawn. Raises ValueError otherwise."""
+    if not isinstance(value, torch.dtype) or not value.is_floating_point:
+        raise ValueError(_say(name, "a floating-point dtype such as torch.float64", value, ""))
+    return value
+
+
+# --- tensors ----------------------------------------------------------------------------------------------------------
+
+
+def signs(name: str, value: object, shape: tuple[int | str, ...], *, like: torch.Tensor) -> torch.Tensor:
+    """A `tensor` of labels, +1 or -1. Raises ValueError otherwise, also for 0 and 1."""
+    found = tensor(name, value, shape, like=like)
+    if not (found.abs() == 1).all():
+        raise ValueError(f"{name} must be +1 or -1; got something else: labels 0 and 1 become 2 * labels - 1")
+    return found
+
+
 def tensor(
-    name: str, value: object, shape: tuple[int | str, ...], *, like: torch.Tensor | None = None, whole: bool = False
-) -> torch.Tensor:
+    name: str, value: object, shape: tuple[int | str, ...], *, like: torch.Tensor | None = None, whole: bool = False,
+    finite: bool = False,
+) -> torch.Tensor:  # fmt: skip
     """A floating tensor, or an int64 one, of the given shape: numbers are demanded, letters stand for any size.
 
-    `like`: a tensor whose dtype (if floating) and device are demanded too. Raises ValueError otherwise.
+    `like`: a tensor whose dtype (if floating) and device are demanded too. `finite`: so must all numbers be. Raises ValueError
+    otherwise.
     """
     wanted = "(" + ", ".join(map(str, shape)) + ")"
     if not isinstance(value, torch.Tensor):
@@ -123,4 +233,6 @@ def tensor(
         raise ValueError(
             f"{name} must have dtype {dtype} on {like.device}; got {value.dtype} on {value.device}: use .to(...)"
         )
+    if finite and (value.is_meta or not value.isfinite().all()):
+        raise ValueError(f"{name} must be finite; got nan or infinity: did a training diverge?")
     return value

@@ -40,11 +40,11 @@ def resolve(device: str | torch.device = "cpu") -> torch.device:
 
     Raises ValueError when a GPU is asked for and none can be used.
     """
-    if device == "auto":
+    if isinstance(device, str) and device == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     try:
-        resolved = torch.device(device)
-    except (RuntimeError, TypeError) as error:
+        resolved = torch.device(device if isinstance(device, torch.device) else str(device))
+    except RuntimeError as error:
         raise ValueError(f"device must be 'cpu', 'cuda', 'cuda:N' or 'auto'; got {device!r}") from error
     checks.one_of("device type", resolved.type, ("cpu", "cuda"))
     if resolved.type == "cuda" and not torch.cuda.is_available():

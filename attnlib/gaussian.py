@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from attnlib import checks
+from attnlib import checks, limits
 from attnlib.arrays import Floats
 
 __all__ = ["bartlett_rows"]
@@ -43,6 +43,7 @@ def bartlett_rows(
     rank = min(first + rows, dimension)
     columns = rank if columns is None else checks.whole_number("columns", columns, at_least=rank)
     row, column = np.arange(first, first + rows)[:, None], np.arange(columns)[None, :]
+    limits.require_memory(lambda rows, columns: 8 * rows * columns, rows=rows, columns=columns)
     matrix = rng.standard_normal((rows, columns))
     matrix *= column < np.minimum(row, dimension)
     pivots = np.arange(first, min(first + rows, dimension))

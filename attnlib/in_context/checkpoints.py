@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from attnlib import checks
 from attnlib.arrays import Arrays
 from attnlib.extras import extra
 
@@ -64,6 +65,7 @@ def _write_whole(path: Path, content: bytes) -> None:
         temporary.unlink(missing_ok=True)
 
 
+@checks.checked
 def read_checkpoint(path: Path) -> tuple[Arrays, dict[str, Any]]:
     """Tensors and settings of a checkpoint. Raises CheckpointError for one that is damaged, foreign, or of another version."""
     with extra("training"):

@@ -16,6 +16,7 @@ from typing import Any
 
 import torch
 
+from attnlib import checks
 from attnlib.attention import attention_weights
 from attnlib.device import home, one_thread
 from attnlib.in_context.law import Prompts
@@ -24,6 +25,7 @@ from attnlib.in_context.model import HeadWeights
 __all__ = ["Circuits", "attention", "circuits_of", "imbalance", "merge", "predict", "two_number_circuits"]
 
 
+@checks.checked
 @dataclass(frozen=True)
 class Circuits:
     r"""Key-query and output-value circuits of H heads, which determine all predictions. Leading axes are free (records, runs).
@@ -131,6 +133,7 @@ def merge(
     return key.transpose(-2, -1) @ query / math.sqrt(n), torch.einsum("...i,...ij->...j", output, value)
 
 
+@checks.checked
 def circuits_of(heads: HeadWeights) -> Circuits:
     r"""The circuits of heads: their matrices merged, which changes no prediction.
 
@@ -143,7 +146,7 @@ def circuits_of(heads: HeadWeights) -> Circuits:
         `Circuits` with leading axes (R, H), in the dtype of the heads.
 
     Raises:
-        AttributeError: heads is no `HeadWeights`.
+        ValueError: heads is no `HeadWeights`.
 
     Source:
         derived in `book/in_context_theory`.
@@ -158,6 +161,7 @@ def circuits_of(heads: HeadWeights) -> Circuits:
 
 def two_number_circuits(omega: torch.Tensor, mu: torch.Tensor, d: int) -> Circuits:
     """Circuits that are nothing but their two numbers: M = omega I on the covariates, V = mu on the label; omega, mu (..., H)."""
+    d = checks.whole_number("d", d, at_least=1)
     omega, mu = torch.broadcast_tensors(*(torch.as_tensor(x, device=home(x)) for x in (omega, mu)))
     shape = torch.zeros(d + 1, dtype=omega.dtype, device=omega.device)
     eye, last = shape.clone(), shape.clone()
@@ -165,6 +169,7 @@ def two_number_circuits(omega: torch.Tensor, mu: torch.Tensor, d: int) -> Circui
     return Circuits(omega[..., None, None] * torch.diag(eye), mu[..., None] * last)
 
 
+@checks.checked
 def attention(circuits: Circuits, prompts: Prompts) -> torch.Tensor:
     """Weights of the examples (..., H, B, L)."""
     M = circuits.key_query
@@ -173,6 +178,7 @@ def attention(circuits: Circuits, prompts: Prompts) -> torch.Tensor:
     return attention_weights(torch.einsum("...hbi,...bli->...hbl", direction, context))
 
 
+@checks.checked
 @one_thread
 def predict(circuits: Circuits, prompts: Prompts) -> torch.Tensor:
     r"""Predictions of the merged model.
@@ -187,7 +193,7 @@ def predict(circuits: Circuits, prompts: Prompts) -> torch.Tensor:
         predictions, (..., B), in the circuits' dtype.
 
     Raises:
-        RuntimeError: circuits and prompts of different d (from torch).
+        ValueError: circuits or prompts are something else, or of different d.
 
     Source:
         the model of arXiv 2503.12734, in which the query looks at the examples and not at itself.
@@ -197,6 +203,10 @@ def predict(circuits: Circuits, prompts: Prompts) -> torch.Tensor:
         >>> predict(circuits_of(initial_weights(d=5, heads=2, seed=0, runs=3)), prompts).shape
         torch.Size([3, 8])
     """
+    if circuits.d != prompts.query.shape[-1]:
+        raise ValueError(
+            f"circuits must be for d = {prompts.query.shape[-1]}, the prompts'; got circuits for d = {circuits.d}"
+        )
     V = circuits.output_value
     written = torch.einsum("...hi,...bli->...hbl", V, prompts.context.to(V))
     return (attention(circuits, prompts) * written).sum((-3, -1))

@@ -19,6 +19,7 @@ step and centred step, ridge from the authors' code; the other formulas and all 
 
 from __future__ import annotations
 
+import numpy as np
 import torch
 
 from attnlib import checks
@@ -36,6 +37,7 @@ __all__ = [
 # Weights of the labels
 
 
+@checks.checked
 def kernel_weights(prompts: Prompts, omega: object, mu: object) -> torch.Tensor:
     r"""$c_i=\sum_h\mu_h\,\mathrm{softmax}_i(\omega_h\langle x_i,x_q\rangle)$, (..., B, L).
 
@@ -51,11 +53,13 @@ def kernel_weights(prompts: Prompts, omega: object, mu: object) -> torch.Tensor:
     return torch.einsum("...h,...hbl->...bl", mu, weights)
 
 
+@checks.checked
 def gradient_weights(prompts: Prompts, step: object) -> torch.Tensor:
     r"""$c_i=\tfrac{\eta}{L}\langle x_i,x_q\rangle$, (..., B, L); $\eta$ = `step`, (...), any sign."""
     return _finite("step", step)[..., None, None] * _similarity(prompts.x, prompts.query) / prompts.length
 
 
+@checks.checked
 def debiased_weights(prompts: Prompts, step: object) -> torch.Tensor:
     r"""$c_i=\tfrac{\eta}{L}\langle x_i-\bar x,x_q\rangle$ with the mean over the prompt, (..., B, L). They sum to zero.
 
@@ -66,6 +70,7 @@ def debiased_weights(prompts: Prompts, step: object) -> torch.Tensor:
     return _finite("step", step)[..., None, None] * centred / prompts.length
 
 
+@checks.checked
 def preconditioned_weights(prompts: Prompts, preconditioner: object, *, centred: bool = False) -> torch.Tensor:
     r"""$c_i=\tfrac1L\,x_q^\top\Gamma x_i$, (..., B, L); with $x_i-\bar x$ if `centred`.
 
@@ -81,6 +86,7 @@ def preconditioned_weights(prompts: Prompts, preconditioner: object, *, centred:
     return similarity / prompts.length
 
 
+@checks.checked
 def ridge_weights(prompts: Prompts, penalty: object) -> torch.Tensor:
     r"""$c_i=x_q^\top(X^\top X+\lambda I)^{-1}x_i$, (..., B, L); $\lambda$ = `penalty` >= 0, one number.
 
@@ -98,6 +104,7 @@ def ridge_weights(prompts: Prompts, penalty: object) -> torch.Tensor:
 # Predictions
 
 
+@checks.checked
 @one_thread
 def kernel_estimator(prompts: Prompts, omega: object, mu: object) -> torch.Tensor:
     r"""Predictions of heads of which each is two numbers: a sum of Nadaraya-Watson estimators.
@@ -126,6 +133,7 @@ def kernel_estimator(prompts: Prompts, omega: object, mu: object) -> torch.Tenso
     return _sum(kernel_weights(prompts, omega, mu), prompts)
 
 
+@checks.checked
 @one_thread
 def gradient_step(prompts: Prompts, step: object) -> torch.Tensor:
     r"""Predictions of one step of gradient descent from zero on the prompt's own examples.
@@ -153,16 +161,19 @@ def gradient_step(prompts: Prompts, step: object) -> torch.Tensor:
     return _sum(gradient_weights(prompts, step), prompts)
 
 
+@checks.checked
 def debiased_step(prompts: Prompts, step: object) -> torch.Tensor:
     r"""$\tfrac{\eta}{L}\sum_iy_i\langle x_i-\bar x,x_q\rangle$, (..., B): the limit of opposite heads whose $\omega_h$ go to 0."""
     return _sum(debiased_weights(prompts, step), prompts)
 
 
+@checks.checked
 def preconditioned_step(prompts: Prompts, preconditioner: object, *, centred: bool = False) -> torch.Tensor:
     r"""$\tfrac1L\,x_q^\top\Gamma\sum_iy_ix_i$, (..., B); with $x_i-\bar x$ if `centred`."""
     return _sum(preconditioned_weights(prompts, preconditioner, centred=centred), prompts)
 
 
+@checks.checked
 @one_thread
 def ridge(prompts: Prompts, penalty: object) -> torch.Tensor:
     r"""Predictions of ridge regression on the prompt's own examples; the Bayes rule for the right penalty.
@@ -193,6 +204,7 @@ def ridge(prompts: Prompts, penalty: object) -> torch.Tensor:
     return _sum(ridge_weights(prompts, penalty), prompts)
 
 
+@checks.checked
 def bayes_prediction(prompts: Prompts, law: RegressionLaw) -> torch.Tensor:
     r"""$\mathbb E[\langle x_q,\beta\rangle\mid\text{prompt}]$, (..., B): ridge with penalty $s_2$ (`law.noise_variance`).
 
@@ -204,6 +216,7 @@ def bayes_prediction(prompts: Prompts, law: RegressionLaw) -> torch.Tensor:
 # Risks given the covariates
 
 
+@checks.checked
 def conditional_risk(
     weights: torch.Tensor, prompts: Prompts, law: RegressionLaw, *, offset: object = 0.0
 ) -> torch.Tensor:
@@ -215,11 +228,16 @@ def conditional_risk(
         weights: c, (..., B, L); must not depend on the labels.
         offset: b, (..., B) or a number, of the same kind.
     """
+    checks.tensor("weights", weights, (*weights.shape[:-2], "B", prompts.length))
+    offset = _finite("offset", offset)
+    if offset.ndim and offset.shape[-1] not in (1, prompts.y.shape[-2]):
+        raise ValueError(f"offset must be a number or one for each prompt; got shape {tuple(offset.shape)}")
     miss = torch.einsum("...bl,...bli->...bi", weights, prompts.x) - prompts.query
     noise = law.noise_variance * weights.square().sum(-1)
-    return law.beta_std**2 * (miss.square().sum(-1) + noise) + _finite("offset", offset).square()
+    return law.beta_std**2 * (miss.square().sum(-1) + noise) + offset.square()
 
 
+@checks.checked
 def bayes_risk(x: torch.Tensor, law: RegressionLaw) -> torch.Tensor:
     r"""The smallest possible risk given the examples' covariates x (..., L, d), averaged over the query too: (...).
 
@@ -227,6 +245,7 @@ def bayes_risk(x: torch.Tensor, law: RegressionLaw) -> torch.Tensor:
 
     Directions that the prompt does not show ($L<d$) count in full. At $s_2=0$ they are all that counts.
     """
+    checks.tensor("x", x, (*x.shape[:-2], "L", law.d), finite=True)
     squares, directions = _spectrum(x)
     s2, mean = law.noise_variance, law.mean_vector
     moment = law.covariance_matrix + torch.outer(mean, mean)
@@ -268,9 +287,12 @@ def _tiny(squares: torch.Tensor) -> torch.Tensor:
 
 def _finite(name: str, value: object) -> torch.Tensor:
     try:
-        numbers = torch.as_tensor(value, dtype=torch.float64, device=home(value))
+        kind = value.dtype if isinstance(value, torch.Tensor) else np.asarray(value).dtype
+        real = not str(kind).removeprefix("torch.").startswith(("bool", "complex", "<U"))
+        given = value if real else []
+        numbers = torch.as_tensor(given, dtype=torch.float64, device=home(given))
     except (TypeError, ValueError, RuntimeError):
         numbers = torch.empty(0, device="cpu")
-    if numbers.numel() == 0 or not numbers.isfinite().all():
+    if numbers.numel() == 0 or numbers.is_meta or not numbers.isfinite().all():
         raise ValueError(f"{name} must be finite numbers; got {value!r}")
     return numbers

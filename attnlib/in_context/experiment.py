@@ -9,9 +9,10 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
-from attnlib import checks
+from attnlib import checks, limits
 from attnlib.in_context.law import RegressionLaw
 from attnlib.in_context.model import STARTS, require_even_heads
 from attnlib.kernels.in_context import OPTIMISERS
@@ -21,6 +22,7 @@ __all__ = ["OPTIMISERS", "Experiment"]
 _MOST_STEPS = 2**31 - 1  # the counters of the training stream are 32 bits wide
 
 
+@checks.checked
 @dataclass(frozen=True)
 class Experiment:
     """The settings of R runs of one training, frozen and checked. Defaults are the authors' two-head run.
@@ -74,6 +76,19 @@ class Experiment:
         self._check_optimiser()
         object.__setattr__(self, "length", self.law.length)  # the law checks d, length, noise and convention
 
+    def require_room(self, device: torch.device) -> None:
+        """Raises ValueError unless the state and the records fit in memory, and the steps on `device` in a year."""
+
+        def held(d: int, heads: int, runs: int, records: int) -> int:
+            return 4 * runs * heads * ((d + 1) ** 2 * (9 + records) + records * d)
+
+        def operations(steps: int, batch: int, runs: int, heads: int, length: int, d: int) -> int:
+            return 2 * steps * batch * runs * heads * length * d
+
+        limits.require_memory(held, d=self.d, heads=self.heads, runs=self.runs, records=min(self.records, self.steps))
+        names = ("steps", "batch", "runs", "heads", "length", "d")
+        limits.require_time(operations, device=device, **{name: getattr(self, name) for name in names})
+
     def _check_optimiser(self) -> None:
         given: Any = self.learning_rate
         several = isinstance(given, list | tuple | np.ndarray)
@@ -83,22 +98,16 @@ class Experiment:
                 f"learning_rate must be one number or one for each of the {self.runs} runs; got {len(rates)}"
             )
         object.__setattr__(self, "learning_rate", rates if several else rates[0])
-        if len(self.betas) != 2:
-            raise ValueError(f"betas must be two numbers; got {self.betas!r}")
-        for beta in self.betas:
-            if not checks.probability("betas", beta) < 1:
-                raise ValueError(f"betas must be in [0, 1); got {self.betas!r}: with 1 the averages never start")
-        object.__setattr__(self, "betas", (float(self.betas[0]), float(self.betas[1])))
+        object.__setattr__(self, "betas", checks.decay_rates(self.betas))
         checks.positive_number("eps", self.eps)
         if self.weight_decay is None:
             object.__setattr__(self, "weight_decay", 0.01 if self.optimiser == "AdamW" else 0.0)
-        if checks.finite_number("weight_decay", self.weight_decay) < 0:
-            raise ValueError(f"weight_decay must be >= 0; got {self.weight_decay!r}")
+        checks.not_negative("weight_decay", self.weight_decay)
 
     @cached_property
     def law(self) -> RegressionLaw:
         """The data law of the prompts."""
-        length = 8 * (self.d or 0) if self.length is None else self.length
+        length = 8 * checks.whole_number("d", self.d, at_least=1) if self.length is None else self.length
         return RegressionLaw(self.d, length, self.noise_std, self.convention)
 
     @property

@@ -17,7 +17,7 @@ from functools import cached_property
 import numpy as np
 import torch
 
-from attnlib import checks
+from attnlib import checks, limits
 from attnlib.arrays import Floats
 from attnlib.device import home
 from attnlib.kernels.prompt_stream import normals_per_prompt
@@ -28,6 +28,7 @@ __all__ = ["CONVENTIONS", "Prompts", "RegressionLaw", "toeplitz_covariance"]
 CONVENTIONS = ("notebook", "repository")
 
 
+@checks.checked
 @dataclass(frozen=True)
 class Prompts:
     """B prompts, float64; all fields may carry the same leading axes (runs, steps).
@@ -82,6 +83,7 @@ class Prompts:
         return self.map(lambda values: values.narrow(axis, first, min(last, self.y.shape[axis]) - first))
 
 
+@checks.checked
 @dataclass(frozen=True)
 class RegressionLaw:
     r"""The data law: every prompt has its own regression vector, L labelled examples and one query.
@@ -116,10 +118,10 @@ class RegressionLaw:
     def __post_init__(self) -> None:
         checks.whole_number("d", self.d, at_least=1)
         checks.whole_number("length", self.length, at_least=1, hint="a prompt needs an example to learn from")
-        if checks.finite_number("noise_std", self.noise_std) < 0:
-            raise ValueError(f"noise_std must be >= 0; got {self.noise_std!r}: it is a standard deviation")
+        checks.not_negative("noise_std", self.noise_std)
         checks.one_of("convention", self.convention, CONVENTIONS)
         if self.covariance is not None:
+            limits.require_memory(lambda d: 24 * d * d, d=self.d)
             object.__setattr__(self, "covariance", _covariance(self.covariance, self.d))
         if self.mean is not None:
             mean = _array("mean", self.mean, (self.d,))
@@ -205,9 +207,12 @@ class RegressionLaw:
         target = (query * beta).sum(-1) + self.target_noise_std * head[..., 2 * d]
         return Prompts(x.contiguous(), y, query.contiguous(), target, beta.contiguous())
 
+    @checks.checked
     def draw(self, count: int, seed: int, *, run: int = 0, role: str = "test") -> Prompts:
         """`count` held-out prompts of the stream (seed, role, run); training prompts come from another generator altogether."""
         checks.whole_number("count", count, at_least=1)
+        one = 16 * self.normals_per_prompt
+        limits.require_memory(lambda count: one * count, count=count)
         return self.from_normals(stream(seed, role, run).standard_normal((count, self.normals_per_prompt)))
 
 
@@ -216,6 +221,7 @@ def toeplitz_covariance(d: int, rho: float) -> tuple[tuple[float, ...], ...]:
     checks.whole_number("d", d, at_least=1)
     if not abs(checks.finite_number("rho", rho)) < 1:
         raise ValueError(f"rho must be in (-1, 1); got {rho!r}: beyond that the matrix is no covariance")
+    limits.require_memory(lambda d: 32 * d * d, d=d)
     return tuple(tuple(rho ** abs(i - j) for j in range(d)) for i in range(d))
 
 

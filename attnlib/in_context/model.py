@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from attnlib import checks
+from attnlib import checks, limits
 from attnlib.attention import attention_logits, attention_output, attention_weights
 from attnlib.in_context.law import Prompts
 from attnlib.randomness import stream
@@ -26,6 +26,7 @@ STARTS = ("random", "small_id", "small_id_qk", "oppo_small_id")
 _SMALL = {"small_id": 1e-6, "small_id_qk": 1e-4, "oppo_small_id": 1e-6}
 
 
+@checks.checked
 @dataclass(frozen=True)
 class HeadWeights:
     """The four matrices of H heads in R runs. They act on tokens from the left: the key of z is $W_K z$.
@@ -120,8 +121,10 @@ def initial_weights(
     checks.one_of("start", start, STARTS)
     checks.whole_number("runs", runs, at_least=1)
     checks.whole_number("first_run", first_run, at_least=0)
+    checks.whole_number("seed", seed, at_least=0)
     if start == "oppo_small_id":
         require_even_heads(heads)
+    limits.require_memory(lambda d, heads, runs: 48 * runs * heads * (d + 1) ** 2, d=d, heads=heads, runs=runs)
     return draw_weights(d, heads, start, seed, runs, first_run)
 
 
@@ -147,6 +150,7 @@ def draw_weights(d: int, heads: int, start: str, seed: int, runs: int, first_run
     return HeadWeights(query.contiguous(), key.contiguous(), value.contiguous(), out.contiguous())
 
 
+@checks.checked
 def attend(heads: HeadWeights, prompts: Prompts) -> torch.Tensor:
     """Predictions (R, B), with all four projections of every token. Prompts are shared (B, ...) or one set a run (R, B, ...)."""
     z, z_q = (tokens.to(heads.output) for tokens in (prompts.context, prompts.query_token))

@@ -11,7 +11,7 @@ import math
 
 import torch
 
-from attnlib import checks
+from attnlib import checks, limits
 from attnlib.device import one_thread
 from attnlib.in_context.circuits import Circuits, attention, predict
 from attnlib.in_context.estimators import conditional_risk
@@ -22,6 +22,7 @@ __all__ = ["risk_of", "risk_per_prompt"]
 _CHUNK_NUMBERS = 1_000_000  # float64 numbers in the largest array of a chunk: 8 MB
 
 
+@checks.checked
 @one_thread
 def risk_of(
     circuits: Circuits, law: RegressionLaw, *, prompts: int = 4000, seed: int = 0, run: int = 0
@@ -60,6 +61,8 @@ def risk_of(
     """
     checks.whole_number("prompts", prompts, at_least=50, hint="the controls are fitted on them")
     _check(circuits, law)
+    models = circuits.output_value.shape[:-2].numel()
+    limits.require_memory(lambda prompts: 32 * models * prompts, prompts=prompts)
     drawn = law.draw(prompts, seed, run=run)
     values = risk_per_prompt(circuits, law, drawn)
     fitted = 1
@@ -75,6 +78,7 @@ def risk_of(
     return mean, torch.sqrt(spread / prompts)
 
 
+@checks.checked
 @one_thread
 def risk_per_prompt(circuits: Circuits, law: RegressionLaw, prompts: Prompts) -> torch.Tensor:
     """An unbiased value of the risk from every prompt, (..., B): the formula above. Can be negative where labels are looked at."""

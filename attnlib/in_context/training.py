@@ -18,6 +18,7 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
+from reprlib import repr as shortened
 from typing import Any
 
 import numpy as np
@@ -51,6 +52,7 @@ class TrainingDiverged(divergence.TrainingDiverged):
         self.args, self.last_good = (step, run, last_good, experiment), last_good
 
 
+@checks.checked
 @dataclass(frozen=True)
 class History:
     """The result of a training: records of R runs at K steps, and the final state.
@@ -102,6 +104,7 @@ class History:
         return int(np.searchsorted(self.steps, step, side="right")) - 1
 
 
+@checks.checked
 @one_thread
 def train(
     experiment: Experiment,
@@ -156,8 +159,6 @@ def train(
         >>> history.final.mu.shape
         torch.Size([2, 2])
     """
-    if not isinstance(experiment, Experiment):
-        raise ValueError(f"experiment must be an Experiment; got {type(experiment).__name__}")
     if experiment.layers > 1 or experiment.outputs > 1:
         raise ValueError(
             f"train needs one layer and one output; got layers={experiment.layers}, outputs={experiment.outputs}: "
@@ -166,6 +167,7 @@ def train(
     checks.one_of("dtype", dtype, ("float32", "float64"))
     # Who computes, and where; all checks are done before any work.
     where = resolve(device)
+    experiment.require_room(where)
     implementation = _chosen(experiment, implementation, dtype, where)
     if threads is not None:
         checks.whole_number("threads", threads, at_least=1)
@@ -196,6 +198,7 @@ def train(
     return state.history()
 
 
+@checks.checked
 @one_thread
 def train_many(
     experiments: Sequence[Experiment], *, threads: int = 1, progress: bool = False, **options: Any
@@ -225,6 +228,8 @@ def train_many(
         >>> one.mu.shape, two.mu.shape
         (torch.Size([2, 4, 1]), torch.Size([2, 4, 2]))
     """
+    if not isinstance(experiments, Sequence) or not all(isinstance(one, Experiment) for one in experiments):
+        raise ValueError(f"experiments must be a list of Experiment; got {shortened(experiments)}")
     checks.whole_number("threads", threads, at_least=1)
     options = {"threads": 1} | options
     with (
@@ -240,6 +245,7 @@ def train_many(
         return list(pool.map(one, experiments))
 
 
+@checks.checked
 def load_history(path: Path) -> History:
     """The finished training in a checkpoint. Raises CheckpointError for a damaged, foreign or unfinished one."""
     tensors, settings = read_checkpoint(Path(path))

@@ -30,6 +30,7 @@ class TwoSteps:
     p2_tokens: torch.Tensor  # (R, n, T), coefficient of every token in p_2
 
 
+@checks.checked
 @one_thread
 def two_steps(sample: Sample, step_size: float) -> TwoSteps:
     r"""Parameters after one and two steps of gradient descent from zero, in closed form; nothing is approximated.

@@ -17,7 +17,7 @@ from typing import Any, ClassVar
 import numpy as np
 import torch
 
-from attnlib import checks
+from attnlib import checks, limits
 from attnlib.arrays import Bools, Floats, Ints
 from attnlib.device import resolve
 from attnlib.gaussian import bartlett_rows
@@ -28,6 +28,7 @@ __all__ = ["Sample", "SignalNoiseLaw"]
 _Drawn = tuple[Floats, Floats, Ints, Ints, Bools, Floats]  # tokens, signals, positions, classes, flips, start
 
 
+@checks.checked
 @dataclass(frozen=True)
 class Sample:
     """R training sets. The first axis of each array is that of the runs; labels are +1 or -1 in the tokens' dtype.
@@ -98,6 +99,7 @@ class Sample:
         return (of_class & ~flipped).sum(-1).to(dtype), (of_class & flipped).sum(-1).to(dtype)
 
 
+@checks.checked
 @dataclass(frozen=True)
 class SignalNoiseLaw:
     r"""The data law: a signal token that depends on the true label, noise tokens orthogonal to both signals, and flipped labels.
@@ -166,6 +168,7 @@ class SignalNoiseLaw:
             f"signal norm {self.signal_norm:g}: SNR = {self.snr:.3g}, n SNR^2 = {self.n * self.snr**2:.3g}"
         )
 
+    @checks.checked
     def draw(
         self,
         seed: int,
@@ -191,7 +194,10 @@ class SignalNoiseLaw:
         checks.whole_number("first_run", first_run, at_least=0)
         checks.whole_number("start_vectors", start_vectors, at_least=0)
         checks.one_of("coordinates", coordinates, ("reduced", "dense"))
+        checks.whole_number("seed", seed, at_least=0)
+        checks.floating("dtype", dtype)
         device = resolve(device)
+        self._require_memory(coordinates, runs, start_vectors)
         one = self._draw_reduced if coordinates == "reduced" else self._draw_dense
         drawn = [one(seed, run, start_vectors) for run in range(first_run, first_run + runs)]
         tokens, signals, positions, classes, flips, start = (np.stack(part) for part in zip(*drawn, strict=True))
@@ -213,6 +219,16 @@ class SignalNoiseLaw:
             start_directions=as_float(start),
             coordinates=coordinates,
         )
+
+    def _require_memory(self, coordinates: str, runs: int, start_vectors: int) -> None:
+        """Raises ValueError unless the tokens fit in memory twice: as they are drawn, and as one tensor."""
+
+        def needed(n: int, runs: int, tokens: int, d: int, start_vectors: int) -> int:
+            columns = d if coordinates == "dense" else 2 + min(n * (tokens - 1) + start_vectors, d - 2)
+            return 16 * runs * (n * tokens + start_vectors) * columns
+
+        n, tokens, d = self.n, self.tokens, self.d
+        limits.require_memory(needed, n=n, runs=runs, tokens=tokens, d=d, start_vectors=start_vectors)
 
     def _labels(self, seed: int, run: int) -> tuple[Ints, Bools]:
         classes = self._classes(stream(seed, "labels", run), self.n)
@@ -264,6 +280,7 @@ class SignalNoiseLaw:
         start = stream(seed, "start", run).standard_normal((start_vectors, d))
         return tokens, signals, positions, classes, flips, start
 
+    @checks.checked
     def draw_fresh(self, sample: Sample, count: int, *, seed: int | None = None) -> tuple[torch.Tensor, torch.Tensor]:
         """Fresh test points for every run of `sample`, in the sample's own coordinates.
 
@@ -273,7 +290,9 @@ class SignalNoiseLaw:
         Returns tokens (R, count, T, m), signal first, and true labels (R, count).
         """
         checks.whole_number("count", count, at_least=1)
-        seed = sample.seed if seed is None else seed
+        seed = sample.seed if seed is None else checks.whole_number("seed", seed, at_least=0)
+        one = 16 * sample.tokens[0, 0].numel() * sample.runs
+        limits.require_memory(lambda count: one * count, count=count)
         parts = [
             self.fresh_block(sample.run(r), count, stream(seed, "test", sample.first_run + r))
             for r in range(sample.runs)

@@ -156,6 +156,7 @@ def relu(derivative_at_zero: float | None = None) -> AttentionMap:
     )  # fmt: skip
 
 
+@checks.checked
 def windows(inner: AttentionMap, width: int) -> AttentionMap:
     """Local attention: `inner` inside consecutive windows of `width` tokens, averaged over the T / width windows.
 

@@ -35,6 +35,7 @@ class Forward:
     output: torch.Tensor
 
 
+@checks.checked
 def forward(
     tokens: torch.Tensor, v: torch.Tensor, p: torch.Tensor, *, attention_map: AttentionMap = SOFTMAX, output_scale: float = 1.0
 ) -> Forward:  # fmt: skip
@@ -64,7 +65,8 @@ def forward(
         (torch.Size([2, 5]), tensor([0.3333, 0.3333, 0.3333]))
     """
     _check(tokens, v, p, attention_map)
-    return evaluate(tokens, v, p, attention_map=attention_map, output_scale=output_scale)
+    scale = checks.finite_number("output_scale", output_scale)
+    return evaluate(tokens, v, p, attention_map=attention_map, output_scale=scale)
 
 
 def _check(tokens: torch.Tensor, v: torch.Tensor, p: torch.Tensor, attention_map: AttentionMap) -> None:
@@ -130,6 +132,7 @@ def output_gradients(
     return for_v, pull * attention_map.pullback(out.logits, out.attention, values)
 
 
+@checks.checked
 def gradients(
     tokens: torch.Tensor, labels: torch.Tensor, v: torch.Tensor, p: torch.Tensor, *, attention_map: AttentionMap = SOFTMAX,
     output_scale: float = 1.0, weights: torch.Tensor | None = None,
@@ -154,7 +157,7 @@ def gradients(
         the gradient in v and the gradient in p, with the shapes of v and p, and what `forward` returned.
 
     Raises:
-        ValueError: shapes, dtypes or devices do not fit each other.
+        ValueError: shapes, dtypes or devices do not fit each other, or labels are not +1 or -1.
 
     Source:
         derived in `book/single_head_theory`; the mean over n is the convention of the public code of arXiv 2410.07746.
@@ -166,9 +169,11 @@ def gradients(
         (torch.Size([3, 22]), 0.0)
     """
     out = forward(tokens, v, p, attention_map=attention_map, output_scale=output_scale)
-    checks.tensor("labels", labels, tuple(tokens.shape[:2]), like=tokens)
+    checks.signs("labels", labels, tuple(tokens.shape[:2]), like=tokens)
+    if weights is not None:
+        checks.tensor("weights", weights, tuple(tokens.shape[:2]), like=tokens)
     in_v, in_p = gradients_at(
-        out, tokens, labels, v, p, attention_map=attention_map, output_scale=output_scale, weights=weights
+        out, tokens, labels, v, p, attention_map=attention_map, output_scale=float(output_scale), weights=weights
     )
     return in_v, in_p, out
 

@@ -15,7 +15,7 @@ from typing import TypeVar
 import numpy as np
 import torch
 
-from attnlib import checks
+from attnlib import checks, limits
 from attnlib.device import one_thread
 from attnlib.kernels import gaussian_tail
 from attnlib.randomness import stream
@@ -63,6 +63,7 @@ def _check_parameters(v: torch.Tensor, p: torch.Tensor, sample: Sample) -> None:
     checks.tensor("p", p, shape, like=sample.tokens)
 
 
+@checks.checked
 def scores_of_fresh_data(v: torch.Tensor, p: torch.Tensor, sample: Sample) -> FreshScores:
     """Law of the fresh scores for parameters v, p (R, m) trained on `sample`. Raises ValueError on bad shapes."""
     _check_parameters(v, p, sample)
@@ -101,6 +102,7 @@ def _times_two_to(x: torch.Tensor, exponent: torch.Tensor) -> torch.Tensor:
     return x * torch.exp2(half) * torch.exp2(exponent - half)
 
 
+@checks.checked
 @one_thread
 def log10_clean_error(
     v: torch.Tensor, p: torch.Tensor, sample: Sample, *, per_class: bool = False, chunk: int | None = None
@@ -145,6 +147,7 @@ def log10_clean_error(
     return log10_error_of_scores(scores, per_class=per_class, chunk=chunk, class_probability=probability)
 
 
+@checks.checked
 def log10_error_of_scores(
     scores: FreshScores, *, per_class: bool = False, chunk: int | None = None, class_probability: float = 0.5
 ) -> torch.Tensor:
@@ -152,6 +155,7 @@ def log10_error_of_scores(
 
     `chunk`: at most so many runs at once; by default all, and memory is seen to where it is used.
     """
+    checks.probability("class_probability", class_probability)
     parts = (scores.logit, scores.value, scores.omega, scores.along, scores.tau)
     runs = len(scores.value)
     chunk = max(runs, 1) if chunk is None else checks.whole_number("chunk", chunk, at_least=1)
@@ -170,6 +174,7 @@ def noisy_error(clean_error: _Error, label_noise: float) -> _Error:
     return label_noise + (1 - 2 * label_noise) * clean_error
 
 
+@checks.checked
 @one_thread
 def clean_error_sampled(
     v: torch.Tensor, p: torch.Tensor, sample: Sample, count: int, *, label_noise: float = 0.0, seed: int | None = None
@@ -204,7 +209,8 @@ def clean_error_sampled(
     _check_parameters(v, p, sample)
     checks.whole_number("count", count, at_least=1)
     checks.probability("label_noise", label_noise, high=0.5)
-    seed = sample.seed if seed is None else seed
+    seed = sample.seed if seed is None else checks.whole_number("seed", seed, at_least=0)
+    limits.require_time(lambda count: sample.runs * count * sample.tokens[0, 0].numel(), count=count)
     block = max(1, _BLOCK_BYTES // (8 * sample.law.tokens * sample.tokens.shape[-1]))
     shares = []
     for r in range(sample.runs):
@@ -223,6 +229,7 @@ def clean_error_sampled(
     return Estimate(value, torch.sqrt(value * (1 - value) / count))
 
 
+@checks.checked
 def clean_error_conditioned(
     v: torch.Tensor, p: torch.Tensor, sample: Sample, count: int, *, seed: int | None = None
 ) -> Estimate:
@@ -234,9 +241,11 @@ def clean_error_conditioned(
     Derived in the theory chapter; the average of `count` draws of t per class has a smaller variance than counting errors.
     """
     checks.whole_number("count", count, at_least=2)
+    seed = sample.seed if seed is None else checks.whole_number("seed", seed, at_least=0)
+    one = 32 * sample.runs * (sample.law.tokens - 1)
+    limits.require_memory(lambda count: one * count, count=count)
     s = scores_of_fresh_data(v, p, sample)
     # The same standard normals serve both classes; the role "test" keeps them apart from training.
-    seed = sample.seed if seed is None else seed
     runs = range(sample.first_run, sample.first_run + sample.runs)
     drawn = np.stack([stream(seed, "test", run).standard_normal((count, sample.law.tokens - 1)) for run in runs])
     fresh = torch.as_tensor(drawn, dtype=v.dtype, device=v.device)  # (R, count, T-1)

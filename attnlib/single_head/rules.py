@@ -114,10 +114,7 @@ def stochastic(batch: int) -> Rule:
 
 def adam(betas: tuple[float, float] = (0.9, 0.999), eps: float = 1e-8) -> Rule:
     """Adam, torch.optim's. Raises ValueError for moments outside [0, 1) or eps <= 0."""
-    first, second = (checks.probability("betas", beta) for beta in betas)
-    if max(first, second) >= 1:
-        raise ValueError(f"betas must be in [0, 1); got {betas!r}")
-    return Rule("Adam", moments=(first, second, checks.positive_number("eps", eps)))
+    return Rule("Adam", moments=(*checks.decay_rates(betas), checks.positive_number("eps", eps)))
 
 
 def batch_orders(rule: Rule, n: int, steps: int, seed: int, runs: Sequence[int]) -> Ints | None:

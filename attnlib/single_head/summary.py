@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from attnlib import checks
+from attnlib import checks, limits
 from attnlib.device import one_thread
 from attnlib.single_head.law import Sample, SignalNoiseLaw
 from attnlib.single_head.population import log10_clean_error
@@ -65,6 +65,7 @@ def require_two_tokens(law: SignalNoiseLaw, draws: int) -> None:
     checks.whole_number("draws", draws, at_least=1)
 
 
+@checks.checked
 @one_thread
 def summarise(
     law: SignalNoiseLaw, step_size: float, *, steps: int = 2, draws: int = 40, seed: int = 0, device: str = "cpu"
@@ -97,7 +98,9 @@ def summarise(
     """
     require_two_tokens(law, draws)
     checks.positive_number("step_size", step_size)
-    checks.whole_number("steps", steps, at_least=1, hint="nothing is trained" if steps == 0 else "")
+    checks.whole_number("steps", steps, at_least=1, hint="with 0 nothing is trained")
+    limits.require_time(lambda draws, steps: draws * steps * law.n * min(law.n, law.d), draws=draws, steps=steps)
+    limits.require_memory(lambda draws: 56 * draws, draws=draws)
     parts = []
     for sample in draws_in_chunks(law, seed, draws, device):
         path = gradient_descent(sample, step_size, steps, record=(1, steps))

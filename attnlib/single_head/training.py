@@ -20,7 +20,7 @@ from dataclasses import dataclass
 
 import torch
 
-from attnlib import checks
+from attnlib import checks, limits
 from attnlib.device import one_thread
 from attnlib.divergence import require_finite
 from attnlib.kernels.batches import in_batches
@@ -93,6 +93,7 @@ class Trajectory:
 # --- what readers call ------------------------------------------------------------------------------------------------
 
 
+@checks.checked
 def gaussian_start(sample: Sample, std: float) -> Start:
     """v_0 and p_0 with independent N(0, std^2) entries in R^d, as (R, m) in the sample's coordinates.
 
@@ -104,6 +105,7 @@ def gaussian_start(sample: Sample, std: float) -> Start:
     return std * sample.start_directions[:, 0], std * sample.start_directions[:, 1]
 
 
+@checks.checked
 @one_thread
 def gradient_descent(
     sample: Sample,
@@ -147,6 +149,7 @@ def gradient_descent(
     ).single()
 
 
+@checks.checked
 @one_thread
 def gram_descent(
     sample: Sample,
@@ -194,6 +197,7 @@ def gram_descent(
     return _finite(sample, _with_vectors(plan) if sample.law.tokens != 2 else _in_gram_space(plan, dtype)).single()
 
 
+@checks.checked
 @one_thread
 def train_heads(
     sample: Sample, step_size: StepSize, steps: int, *, heads: int = 1, attention_step_size: StepSize | None = None,
@@ -237,13 +241,13 @@ def train_heads(
         >>> train_heads(sample, 0.01, 20, heads=4).attention_clean[-1].shape
         torch.Size([2, 4])
     """
+    checks.one_of("method", method, ("auto", "gram", "vectors"))
+    checks.one_of("diverged", diverged, ("raise", "keep"))
     plan = _checked(
         sample, step_size, steps, heads=heads, attention_step_size=attention_step_size, attention_map=attention_map, rule=rule,
         start=start, shared_values=shared_values, output_scale=output_scale, schedule=schedule, record=record,
     )  # fmt: skip
     can = sample.law.tokens == 2 and rule.rotation_invariant and attention_map.window is None
-    checks.one_of("method", method, ("auto", "gram", "vectors"))
-    checks.one_of("diverged", diverged, ("raise", "keep"))
     if method == "gram" and not can:
         raise ValueError(
             'method must be "vectors" or "auto" here; got "gram", which needs two tokens, no windows and a rule that commutes '
@@ -282,9 +286,15 @@ def _one_head(sample: Sample, start: Start | None) -> Start | None:
     """A start (v_0, p_0) of one head, both (R, m), as one of H = 1 heads."""
     if start is None:
         return None
-    shape = (sample.runs, sample.tokens.shape[-1])
-    v, p = (checks.tensor(f"start[{k}]", part, shape, like=sample.tokens) for k, part in enumerate(start))
+    v, p = _pair(sample, start, *[(sample.runs, sample.tokens.shape[-1])] * 2)
     return v.unsqueeze(1), p.unsqueeze(1)
+
+
+def _pair(sample: Sample, start: Start, *shapes: tuple[int, ...]) -> Start:
+    if not isinstance(start, tuple | list) or len(start) != 2:
+        raise ValueError(f"start must be two tensors (v_0, p_0); got {type(start).__name__}")
+    v, p = (checks.tensor(f"start[{k}]", x, shapes[k], like=sample.tokens, finite=True) for k, x in enumerate(start))
+    return v, p
 
 
 def _step_sizes(name: str, value: object, sample: Sample, rule: Rule, *, zero: bool) -> torch.Tensor:
@@ -312,8 +322,6 @@ def _checked(
 ) -> _Plan:  # fmt: skip
     heads = checks.whole_number("heads", heads, at_least=1)
     steps = checks.whole_number("steps", steps, at_least=0)
-    if not isinstance(attention_map, AttentionMap) or not isinstance(rule, Rule):
-        raise ValueError("attention_map and rule must come from attnlib.single_head.maps and .rules; got others")
     value_step = _step_sizes("step_size", step_size, sample, rule, zero=False)
     attention_step = value_step
     if attention_step_size is not None:
@@ -322,11 +330,11 @@ def _checked(
     attention_map.check_tokens(sample.law.tokens)
     n, m = sample.tokens.shape[1], sample.tokens.shape[-1]
     rule.check(n, sample.coordinates)
-    recorded = checks.recorded_steps(record, steps)
+    kept = None if record is None else checks.recorded_steps(record, steps)
+    _require_room(sample, rule, heads, shared_values, steps, None if kept is None else len(kept))
+    recorded = checks.recorded_steps(None, steps) if kept is None else kept
     shapes = (sample.runs, 1 if shared_values else heads, m), (sample.runs, heads, m)
-    v, p = start if start is not None else (sample.tokens.new_zeros(shapes[0]), sample.tokens.new_zeros(shapes[1]))
-    checks.tensor("start[0]", v, shapes[0], like=sample.tokens)
-    checks.tensor("start[1]", p, shapes[1], like=sample.tokens)
+    v, p = _pair(sample, start, *shapes) if start is not None else tuple(map(sample.tokens.new_zeros, shapes))
     if not attention_map.differentiable_at_zero and (p == 0).all(-1).any() and attention_step.any():
         raise ValueError(
             f"attention_map {attention_map.name!r} has no derivative at 0, where training starts; choose one "
@@ -341,6 +349,23 @@ def _checked(
         sample, value_step, attention_step, torch.tensor(factors, dtype=torch.float64, device="cpu"), recorded, v, p, attention_map, rule,
         output_scale, None if orders is None else torch.as_tensor(orders, device=sample.tokens.device),
     )  # fmt: skip
+
+
+def _require_room(sample: Sample, rule: Rule, heads: int, shared: bool, steps: int, kept: int | None) -> None:
+    """Raises ValueError unless the records, the factors and the batches fit in memory, and the steps in a year."""
+    runs, n, _, m = sample.tokens.shape
+    size, device = sample.tokens.element_size(), sample.tokens.device
+
+    def records(steps: int, heads: int) -> int:
+        rows = steps + 1 if kept is None else kept
+        return size * runs * rows * ((1 if shared else heads) * m + heads * (m + n) + n) + steps * (
+            16 + 8 * runs * (rule.batch or 0)
+        )
+
+    limits.require_memory(records, steps=steps, heads=heads, device=device)
+    limits.require_time(
+        lambda steps, heads: steps * runs * heads * n * min(n, m), steps=steps, heads=heads, device=device
+    )
 
 
 # --- the steps --------------------------------------------------------------------------------------------------------

@@ -14,7 +14,7 @@ from dataclasses import dataclass, fields
 import numpy as np
 import torch
 
-from attnlib import checks
+from attnlib import checks, limits
 from attnlib.arrays import Arrays
 from attnlib.gaussian import bartlett_rows
 from attnlib.randomness import stream
@@ -23,6 +23,7 @@ from attnlib.token_selection.law import Labels, Sample, Start, TokenLaw
 __all__ = ["Gram", "draw_gram", "gram_of"]
 
 
+@checks.checked
 @dataclass(frozen=True)
 class Gram:
     """Inner products of R training sets with their starts, float64; N = n T, sample by sample, token by token."""
@@ -62,6 +63,7 @@ def join(parts: list[Gram]) -> Gram:
     return Gram(**own | tensors | {"labels": labels})
 
 
+@checks.checked
 def gram_of(sample: Sample, start: Start) -> Gram:
     """Inner products of dense vectors, as `draw_gram` draws them: the link between `TokenLaw.draw` and `train`.
 
@@ -83,6 +85,7 @@ def gram_of(sample: Sample, start: Start) -> Gram:
         >>> gram_of(sample, CODE_START).kernel.shape
         torch.Size([2, 42, 40])
     """
+    limits.require_memory(lambda d: 8 * d * d, d=sample.law.d)
     return join([_measured(sample, start, r) for r in range(sample.runs)])
 
 
@@ -108,6 +111,7 @@ def _measured(sample: Sample, start: Start, r: int) -> Gram:
     return Gram(law, start, sample.seed, run, labels, **{name: x.unsqueeze(0) for name, x in one.items()})
 
 
+@checks.checked
 def draw_gram(law: TokenLaw, seed: int, runs: int = 1, *, start: Start | None = None, first_run: int = 0) -> Gram:
     r"""Draw the inner products of a training set, which are all that training depends on, without making a d-vector.
 
@@ -144,6 +148,8 @@ def draw_gram(law: TokenLaw, seed: int, runs: int = 1, *, start: Start | None = 
         raise ValueError(
             "start must have distribution='gaussian' to be drawn without vectors; got 'uniform': use gram_of(law.draw(...), start)"
         )
+    runs = checks.whole_number("runs", runs, at_least=1)
+    limits.require_memory(lambda n, runs, tokens: 24 * runs * (n * tokens) ** 2, n=law.n, runs=runs, tokens=law.tokens)
     labels = law.draw_labels(seed, runs, first_run=first_run)
     drawn = [_drawn(law, start, labels.true[r], seed, first_run + r) for r in range(runs)]
     tensors = {name: torch.from_numpy(np.stack([one[name] for one in drawn])) for name in drawn[0]}

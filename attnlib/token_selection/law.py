@@ -11,13 +11,14 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from attnlib import checks
+from attnlib import checks, limits
 from attnlib.device import resolve
 from attnlib.randomness import stream
 
 __all__ = ["CODE_START", "Labels", "Sample", "Start", "TokenLaw"]
 
 
+@checks.checked
 @dataclass(frozen=True)
 class Labels:
     """True and observed labels of R training sets, both (R, n), +1 or -1, float64."""
@@ -36,6 +37,7 @@ class Labels:
         return (values * mask).sum(-1) / mask.sum(-1)
 
 
+@checks.checked
 @dataclass(frozen=True)
 class Sample:
     """R training sets as dense vectors, for small dimensions; `draw_gram` needs no vectors.
@@ -66,6 +68,7 @@ class Sample:
         return self.law.head(self.tokens.device)
 
 
+@checks.checked
 @dataclass(frozen=True)
 class TokenLaw:
     r"""The data law: the first token holds the signal of the true class, the second a weak one of the other, some a weak one of the true.
@@ -116,7 +119,7 @@ class TokenLaw:
             "tokens",
             self.tokens,
             at_least=roles,
-            hint=f"one relevant, one confusing and {self.same_class_tokens} weak same-class token(s) need {roles}",
+            hint=f"one relevant, one confusing and same_class_tokens = {self.same_class_tokens} need {roles}",
         )
         checks.positive_number("signal_norm", self.signal_norm)
         checks.probability("weak_signal", self.weak_signal)
@@ -181,6 +184,8 @@ class TokenLaw:
         """
         checks.whole_number("runs", runs, at_least=1)
         checks.whole_number("first_run", first_run, at_least=0)
+        checks.whole_number("seed", seed, at_least=0)
+        limits.require_memory(lambda n, runs: 16 * n * runs, n=self.n, runs=runs)
         if self.balanced:
             positive = (self.n + 1) // 2
             true = torch.ones(self.n, dtype=torch.float64, device="cpu")
@@ -202,6 +207,10 @@ class TokenLaw:
 
         Run r uses the streams (seed, role, r), so batches can be cut anywhere. Raises ValueError for a bad argument.
         """
+        device, runs = resolve(device), checks.whole_number("runs", runs, at_least=1)
+        limits.require_memory(
+            lambda n, runs, tokens, d: 16 * n * runs * tokens * d, n=self.n, runs=runs, tokens=self.tokens, d=self.d
+        )
         labels = self.draw_labels(seed, runs, first_run=first_run)
         noise = np.stack(
             [
@@ -211,7 +220,6 @@ class TokenLaw:
         )
         tokens = torch.from_numpy(self.noise_std * noise)
         tokens[..., :2] += self.means(labels.true)
-        device = resolve(device)
         labels = Labels(labels.true.to(device), labels.observed.to(device))
         return Sample(self, seed, first_run, tokens.to(device), labels)
 
@@ -222,6 +230,7 @@ class TokenLaw:
         of a training point.
         """
         checks.whole_number("count", count, at_least=1)
+        limits.require_memory(lambda count: 16 * count * self.tokens * self.d, count=count)
         true = 1.0 - 2.0 * (torch.arange(count, device="cpu") % 2).double()
         noise = stream(seed, "test", run).standard_normal((count, self.tokens, self.d))
         tokens = torch.from_numpy(self.noise_std * noise)
@@ -229,6 +238,7 @@ class TokenLaw:
         return tokens, true
 
 
+@checks.checked
 @dataclass(frozen=True)
 class Start:
     r"""The law of $W_0$ and $p_0$: independent entries, of variances $\sigma_w^2$ and $\sigma_p^2$ given times d.
@@ -251,8 +261,7 @@ class Start:
 
     def __post_init__(self) -> None:
         for name in ("weight_scale", "prompt_scale"):
-            if checks.finite_number(name, getattr(self, name)) < 0:
-                raise ValueError(f"{name} must be >= 0; got {getattr(self, name)!r}: it is a variance times d")
+            checks.not_negative(name, getattr(self, name))
         if self.weight_scale == 0 == self.prompt_scale:
             raise ValueError(
                 "weight_scale and prompt_scale must not both be 0: W = 0, p = 0 is a critical point, nothing moves"
@@ -262,6 +271,7 @@ class Start:
     def draw(self, d: int, seed: int, run: int = 0) -> tuple[torch.Tensor, torch.Tensor]:
         """W_0 (d, d) and p_0 (d,), float64, from the stream (seed, "start", run)."""
         checks.whole_number("d", d, at_least=1)
+        limits.require_memory(lambda d: 16 * d * d, d=d)
         rng = stream(seed, "start", run)
         if self.distribution == "uniform":
             half = math.sqrt(3 * self.weight_scale / d)

@@ -47,6 +47,7 @@ def loss(outputs: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
     return torch.nn.functional.softplus(-labels * outputs).mean(-1)
 
 
+@checks.checked
 def gradients(
     tokens: torch.Tensor, labels: torch.Tensor, head: torch.Tensor, weight: torch.Tensor, prompt: torch.Tensor
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
@@ -61,7 +62,7 @@ def gradients(
     Returns ascent directions of W (d, d) and p (d,), and scores (n, T). Raises ValueError for shapes that do not fit.
     """
     n, _, d = checks.tensor("tokens", tokens, ("n", "T", "d")).shape
-    checks.tensor("labels", labels, (n,), like=tokens)
+    checks.signs("labels", labels, (n,), like=tokens)
     checks.tensor("head", head, (d,), like=tokens)
     checks.tensor("weight", weight, (d, d), like=tokens)
     checks.tensor("prompt", prompt, (d,), like=tokens)

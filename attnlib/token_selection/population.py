@@ -18,7 +18,7 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from attnlib import checks
+from attnlib import checks, limits
 from attnlib.device import one_thread
 from attnlib.randomness import stream
 from attnlib.token_selection.law import TokenLaw
@@ -48,6 +48,7 @@ class Population:
         return 1 - self.error
 
 
+@checks.checked
 def population(
     law: TokenLaw,
     direction_on_signals: torch.Tensor,
@@ -69,17 +70,25 @@ def population(
     """
     if checks.whole_number("count", count, at_least=4) % 2:
         raise ValueError(f"count must be even, half of each class; got {count}: use {count + 1}")
+    limits.require_memory(lambda count: 24 * count * law.tokens, count=count)
+    shape = tuple(direction_norm_squared.shape)
+    if direction_on_signals.shape != (*shape, 2) or direction_on_signals.numel() == 0:
+        raise ValueError(
+            "direction_on_signals and direction_norm_squared must have shapes (..., 2) and (...) of at least one model; got "
+            f"{tuple(direction_on_signals.shape)} and {shape}"
+        )
+    checks.tensor("direction_norm_squared", direction_norm_squared, shape, finite=True)
+    checks.tensor("direction_on_signals", direction_on_signals, (*shape, 2), like=direction_norm_squared, finite=True)
     on_signals = direction_on_signals.reshape(-1, 2)
     norms = direction_norm_squared.reshape(-1)
     inside = on_signals.square().sum(-1)
-    if on_signals.shape[0] != norms.shape[0] or bool((inside > norms * (1 + 1e-9)).any()):
+    if bool((inside > norms * (1 + 1e-9)).any()):
         raise ValueError(
             f"direction_norm_squared must be |v|^2 of the same models, >= {inside.max().item():.3g}; "
             f"got {tuple(direction_norm_squared.shape)} values from {norms.min().item():.3g}"
         )
     normals = torch.as_tensor(rng.standard_normal((count, law.tokens + 1)), device=on_signals.device)
     rows = [_one_model(law, v, n2, normals) for v, n2 in zip(on_signals, norms, strict=True)]
-    shape = direction_norm_squared.shape
     return Population(*(torch.stack(column).reshape((*shape, *column[0].shape)) for column in zip(*rows, strict=True)))
 
 
@@ -124,6 +133,7 @@ def _mean_and_se(values: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     return values.mean(0), values.std(0) / math.sqrt(values.shape[0])
 
 
+@checks.checked
 @one_thread
 def population_along(
     trajectory: Trajectory, *, count: int = 20_000, rows: slice | list[int] | None = None
@@ -152,7 +162,15 @@ def population_along(
         >>> population_along(path, rows=[0, -1], count=1000).attention.shape
         torch.Size([2, 1, 4])
     """
-    rows = slice(None) if rows is None else rows
+    moments = range(len(trajectory.steps))
+    if isinstance(rows, slice) or rows is None:
+        rows = list(moments[rows or slice(None)])
+    if (
+        not isinstance(rows, list)
+        or not rows
+        or not all(isinstance(row, int) and -len(moments) <= row < len(moments) for row in rows)
+    ):
+        raise ValueError(f"rows must choose some of the {len(moments)} recorded moments; got {rows!r}")
     on_signals, norms = trajectory.direction_on_signals[rows], trajectory.direction_norm_squared[rows]
     each = [
         population(
@@ -176,6 +194,7 @@ class TailError:
     effective_draws: torch.Tensor
 
 
+@checks.checked
 @one_thread
 def tail_error(
     law: TokenLaw,
@@ -202,7 +221,7 @@ def tail_error(
         decimal logarithm of the error, with its relative standard error.
 
     Raises:
-        ValueError: count is no multiple of 4.
+        ValueError: count is no multiple of 4, or another bad argument.
 
     Source:
         derived in `book/token_selection_theory` (importance sampling).
@@ -216,7 +235,10 @@ def tail_error(
         raise ValueError(
             f"count must be a multiple of 4; got {count}: half of the draws are pushed, half of those of each class"
         )
+    checks.tensor("direction_on_signals", direction_on_signals, (2,), finite=True)
+    checks.tensor("direction_norm_squared", direction_norm_squared, (), like=direction_on_signals, finite=True)
     T = law.tokens
+    limits.require_memory(lambda count: 8 * count * (T - 1) * len(_SHIFTS), count=count)
     g = torch.as_tensor(rng.standard_normal((count, T)), device=direction_on_signals.device)
     # Half of the draws are pushed towards an error: one competitor up, the relevant token down.
     pushed = torch.arange(count, device=g.device) % 4 >= 2  # both classes alternate among them

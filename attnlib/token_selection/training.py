@@ -16,7 +16,7 @@ from dataclasses import dataclass, fields
 
 import torch
 
-from attnlib import checks
+from attnlib import checks, limits
 from attnlib.device import one_thread
 from attnlib.divergence import require_finite
 from attnlib.kernels import token_selection
@@ -223,6 +223,7 @@ class Recursion:
         return Trajectory(g.law, g.seed, g.first_run, g.labels, g.head_scores, tuple(steps), *columns)
 
 
+@checks.checked
 @one_thread
 def train(
     gram: Gram,
@@ -263,7 +264,11 @@ def train(
         (10, 100)
     """
     sizes, recorded = checked_steps(step_size, steps, record, trained)
-    gram = check_gram(gram)
+    gram, device = check_gram(gram), gram.kernel.device
+    N, kept = gram.kernel.shape[2], len(recorded) if record is not None else 0
+    one = 8 * gram.runs * N
+    limits.require_memory(lambda steps: one * max(kept, steps if record is None else 0), steps=steps, device=device)
+    limits.require_time(lambda steps: 2 * steps * gram.runs * N * N, steps=steps, device=device)
     numbers = gram.kernel.shape[2] * (gram.kernel.shape[1] + 2 * gram.kernel.shape[2] + 1)
     parts: list[Trajectory] = []
 
@@ -291,7 +296,8 @@ def checked_steps(
     """Size of each step, and the steps to keep. Raises ValueError for a bad argument of a training."""
     steps = checks.whole_number("steps", steps, at_least=0)
     checks.one_of("trained", trained, ("both", "p", "W"))
-    if isinstance(step_size, Sequence):
+    limits.require_memory(lambda steps: 8 * steps, steps=steps)
+    if isinstance(step_size, Sequence) and not isinstance(step_size, str):
         sizes = tuple(checks.positive_number("step_size", size) for size in step_size)
         if len(sizes) != steps:
             raise ValueError(f"step_size must be a number or one per step ({steps}); got {len(sizes)} of them")

@@ -95,8 +95,6 @@ class Call:
         }
         seed, streams = check_origin(self.seed, self.streams, self.first_step, self.steps, self.batch)
         checks.one_of("optimiser", self.optimiser, OPTIMISERS)
-        if np.shape(self.betas) != (2,) or not all(0 <= checks.finite_number("betas", beta) < 1 for beta in self.betas):
-            raise ValueError(f"betas must be two numbers in [0, 1); got {self.betas!r}")
         not_negative = {
             name: checks.not_negative(name, getattr(self, name))
             for name in ("beta_std", "noise_std", "target_noise_std", "weight_decay")
@@ -105,7 +103,7 @@ class Call:
         marks = moments(self.record, self.first_step + self.steps, first=self.first_step)
         settle(
             self, **sizes, **not_negative, seed=seed, streams=streams, first_step=int(self.first_step), steps=int(self.steps),
-            learning_rate=rates.numpy(), betas=(float(self.betas[0]), float(self.betas[1])),
+            learning_rate=rates.numpy(), betas=checks.decay_rates(self.betas),
             eps=checks.positive_number("eps", self.eps), record=np.array(marks, dtype=np.int64),
         )  # fmt: skip
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from attnlib import checks
+from attnlib import checks, limits
 from attnlib.arrays import Floats
 from attnlib.randomness import stream
 
@@ -108,7 +108,9 @@ class TaskLaw:
             raise ValueError(
                 f"prompts must be at least the number of tasks, {self.tasks}; got {prompts}: some would have none"
             )
-        sets = [self._summaries(prompts, seed, run) for run in _runs(runs, first_run)]
+        numbers, d = _runs(runs, first_run), self.d
+        limits.require_memory(lambda prompts, runs: 32 * prompts * runs * d, prompts=prompts, runs=runs)
+        sets = [self._summaries(prompts, seed, run) for run in numbers]
         return PretrainingSet(*(torch.as_tensor(np.stack(parts)) for parts in zip(*sets, strict=True)))
 
     def draw_prompts(
@@ -119,10 +121,12 @@ class TaskLaw:
         ValueError for a number out of range or tasks of another shape.
         """
         checks.whole_number("prompts", prompts, at_least=1)
+        numbers, L, d = _runs(runs, first_run), self.length, self.d
+        limits.require_memory(lambda prompts, runs: 16 * prompts * runs * (L + 1) * d, prompts=prompts, runs=runs)
         if task_vectors is not None:
             checks.tensor("task_vectors", task_vectors, (runs, "k", self.d))
         sets = []
-        for place, run in enumerate(_runs(runs, first_run)):
+        for place, run in enumerate(numbers):
             random = stream(seed, "test", run)
             if task_vectors is None:
                 task = _sphere(random, (prompts, self.d))

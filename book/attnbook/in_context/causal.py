@@ -86,6 +86,7 @@ def causal_attention(scores: torch.Tensor, mask: str = "strict") -> torch.Tensor
     return torch.nn.functional.pad(attention_weights(seen + _future(seen)), (0, 1, 1, 0))
 
 
+@checks.checked
 def causal_layer(
     layer: LayerWeights, tokens: torch.Tensor, mask: str = "strict", *, last_only: bool = False
 ) -> torch.Tensor:

@@ -76,6 +76,7 @@ def debiased_gd_optimal_risk(law: RegressionLaw, *, length: object = None) -> Fl
 # A matrix in the place of the step
 
 
+@checks.checked
 def preconditioned_gd_risk(
     law: RegressionLaw, preconditioner: object, *, centred: bool = False, offset: object = 0.0, length: object = None
 ) -> Floats:
@@ -102,6 +103,7 @@ def preconditioned_gd_risk(
     return risk
 
 
+@checks.checked
 def best_preconditioner(law: RegressionLaw, *, centred: bool = False, length: object = None) -> Floats:
     r"""$\Gamma=AQ^{-1}$, (..., d, d), the minimiser of `preconditioned_gd_risk`.
 
@@ -128,6 +130,7 @@ def best_centred_heads(law: RegressionLaw, *, length: object = None) -> tuple[Fl
     return gamma, a, preconditioned_gd_risk(law, gamma, centred=True, offset=a, length=length)
 
 
+@checks.checked
 def linear_attention_risk(
     law: RegressionLaw, trained_length: int, *, normalised: bool, length: object = None
 ) -> Floats:

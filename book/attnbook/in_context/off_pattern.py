@@ -147,6 +147,7 @@ def rates_at_zero(law: RegressionLaw) -> tuple[float, float, float]:
 # Symmetry, and descent that keeps it
 
 
+@checks.checked
 def orbit(prompts: Prompts, *, flips: bool = True) -> Prompts:
     """All images of the prompts under permutations of the covariates' axes and, with `flips`, under changes of sign.
 

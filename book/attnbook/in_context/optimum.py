@@ -123,6 +123,7 @@ def pair_valley(law: RegressionLaw, omega: object, *, prompts: int = _SEARCH_PRO
     return Valley(omega, torch.stack(mu), risk, error, risk - best, below, below_error)
 
 
+@checks.checked
 def risk_landscape(
     law: RegressionLaw, omega: object, mu: object, *, pair: bool = False, prompts: int = 10_000, seed: int = 0
 ) -> tuple[torch.Tensor, torch.Tensor]:

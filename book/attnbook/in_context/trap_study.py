@@ -181,6 +181,7 @@ def _numbers(name: str, plan: Mapping[str, Experiment], tables: Mapping[str, dic
     return found["run"][imbalance(found["mu"])[:, -1] > _LIMIT][: plan["long"].runs].tolist()
 
 
+@checks.checked
 def trap_table(
     save: str | os.PathLike = STORED,
     *,

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from attnlib import checks
+from attnlib import checks, limits
 from attnlib.randomness import stream
 
 
@@ -65,6 +65,9 @@ class OneTokenLaw:
         """R independent sets of n samples in float64. Sizes below 1 raise ValueError."""
         checks.whole_number("runs", runs, at_least=1)
         checks.whole_number("samples", samples, at_least=1)
+        limits.require_memory(
+            lambda samples, runs, tokens: 32 * samples * runs * tokens, samples=samples, runs=runs, tokens=self.tokens
+        )
         shape = (2, samples, self.tokens)
         normal = np.stack([stream(seed, "test", run).standard_normal(shape) for run in range(runs)], axis=1)
         where = np.stack([stream(seed, "positions", run).integers(self.tokens, size=samples) for run in range(runs)])

@@ -82,6 +82,7 @@ def own_score_risk(law: OneTokenLaw) -> float:
     return float(step / math.sqrt(2 * math.pi) * np.exp(-z * z / 2 - np.logaddexp(0, -odds)).sum())
 
 
+@checks.checked
 def linear_risk(law: OneTokenLaw, *, centred: bool = False) -> float:
     r"""The risk of `linear_weights`: the smallest one of weights $b+c\chi_i$, or of $b+c(\chi_i-\bar\chi)$.
 
@@ -141,6 +142,7 @@ def erf_risk(law: OneTokenLaw, scale: float) -> float:
     return hidden + (law.tokens - 1) * 2 / math.pi * math.asin(2 * scale**2 / (1 + 2 * scale**2))
 
 
+@checks.checked
 def risk_bounds(law: OneTokenLaw, *, own_score: bool = False) -> tuple[float, float]:
     r"""Bounds of the Bayes risk, or with `own_score` of the best risk of own-score weights, that hold for all $L$ and $\nu$.
 

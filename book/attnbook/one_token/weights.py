@@ -67,6 +67,7 @@ def sigmoid_weights(scores: torch.Tensor, law: OneTokenLaw, *, bias: float = 1.0
     return torch.sigmoid(math.sqrt(law.strength) * scores - bias * (law.strength / 2 + math.log(law.tokens - 1)))
 
 
+@checks.checked
 def linear_weights(scores: torch.Tensor, law: OneTokenLaw, *, centred: bool = False) -> torch.Tensor:
     r"""The best weights $b+c\chi_i$, or the best weights $b+c(\chi_i-\bar\chi)$ with the mean score $\bar\chi$ of the sample.
 

@@ -111,6 +111,7 @@ def _best(sample: Sample, run: int) -> str:
     return best_pattern(pattern_costs(tokens_of(sample, run), ("XX", "XS", "SX", "SS")))
 
 
+@checks.checked
 def class_fates(
     laws: Sequence[SignalNoiseLaw], schedule: Schedule, *, draws: int = 10, seed: int = 0, svm: bool = False
 ) -> Fates:

@@ -127,6 +127,7 @@ class PhaseDiagram:
         return counts.argmax(-1), counts.max(-1) < 0.9 * self.draws
 
 
+@checks.checked
 def phase_diagram(
     plan: PhasePlan,
     *,

@@ -16,6 +16,7 @@ from attnlib.single_head.law import SignalNoiseLaw
 from attnlib.single_head.population import FreshScores, log10_error_of_scores
 
 
+@checks.checked
 @dataclass(frozen=True)
 class StressedLaw(SignalNoiseLaw):
     """A `SignalNoiseLaw` with further knobs; at their defaults it draws the same numbers. Raises ValueError out of range."""

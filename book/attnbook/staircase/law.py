@@ -10,7 +10,7 @@ from itertools import pairwise
 import numpy as np
 import torch
 
-from attnlib import checks
+from attnlib import checks, limits
 from attnlib.arrays import Floats
 from attnlib.randomness import stream
 
@@ -140,6 +140,9 @@ def small_heads(seed: int, *, heads: int, dimension: int, size: float, runs: int
     checks.whole_number("dimension", dimension, at_least=1)
     checks.positive_number("size", size)
     checks.whole_number("runs", runs, at_least=1)
+    limits.require_memory(
+        lambda heads, dimension, runs: 32 * runs * heads * dimension, heads=heads, dimension=dimension, runs=runs
+    )
     drawn = size * np.stack(
         [stream(seed, "start", run).standard_normal((heads, 1 + 2 * dimension)) for run in range(runs)]
     )

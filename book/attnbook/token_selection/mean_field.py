@@ -84,6 +84,7 @@ def _softmax_parts(scores: Floats, values: Floats) -> tuple[Floats, Floats, Floa
     return weight, gap - mean_gap, (best + mean_gap)[:, 0]
 
 
+@checks.checked
 def mean_field(
     law: TokenLaw,
     step_size: float,

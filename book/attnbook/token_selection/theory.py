@@ -110,6 +110,7 @@ def first_half_constant(law: TokenLaw) -> float:
     return float((weights / (pull * spread)).sum() * end)
 
 
+@checks.checked
 def first_half_time(law: TokenLaw, step_size: float, *, weight_scale: float = 1 / 3, finite_size: bool = True) -> float:
     """Steps until the mean attention of clean samples on their relevant token is 1/2, for orthogonal noise and every n SNR^2.
 
@@ -289,6 +290,7 @@ def selection_time(law: TokenLaw, step_size: float, *, weight_scale: float = 1 /
     return high - math.log(lead * speed), high
 
 
+@checks.checked
 def selection_path(
     law: TokenLaw, step_size: float, *, weight_scale: float = 1 / 3, finite_size: bool = True
 ) -> MeanField:

@@ -163,7 +163,7 @@ def _kinds(made: Any, words: str) -> Iterator[type]:
     """Classes that an annotation names where it stands."""
     for word in re.findall(r"[A-Za-z_][\w.]*", words):
         first, *rest = word.split(".")
-        value = made.__globals__.get(first)
+        value = inspect.unwrap(made).__globals__.get(first)
         for name in rest:
             value = getattr(value, name, None)
         if inspect.isclass(value) and value.__module__ not in (builtins.__name__, "torch", "numpy"):

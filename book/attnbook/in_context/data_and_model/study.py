@@ -70,6 +70,7 @@ def ask_about(prompts: Prompts, index: int) -> Prompts:
     )
 
 
+@checks.checked
 def permuted(prompts: Prompts, order: Sequence[int], *, labels_only: bool = False) -> Prompts:
     """The examples in another order; with `labels_only` the labels move and the covariates stay, which is another prompt."""
     order = list(order)

@@ -217,6 +217,7 @@ class DataStudy:
     scale: ScaleFinding  # covariates with the page's rho and mean
 
 
+@checks.checked
 def data_study(setting: WiderSetting, *, prompts: int = 6000, progress: bool = False) -> DataStudy:
     """Collect: trainings from the table where they are there, everything else measured now on `prompts` held-out prompts."""
     s = setting

@@ -21,6 +21,7 @@ from attnbook.in_context.deeper_and_wider.multi_task import (
 from attnbook.in_context.deeper_and_wider.risk import plain_risk, risk_beside_linear
 from attnbook.in_context.deeper_and_wider.stack import predict_stack, stack_of_circuits
 from attnbook.in_context.deeper_and_wider.study import DEPTH_NAMES, TASK_NAMES, Trained, WiderSetting, obtain, specs
+from attnlib import checks
 from attnlib.attention import attention_weights
 from attnlib.in_context.circuits import circuits_of
 from attnlib.in_context.law import RegressionLaw
@@ -158,6 +159,7 @@ class WiderStudy:
         return float(linear_risks(self.task_law, separate_maps(self.task_law)).mean())
 
 
+@checks.checked
 def wider_study(setting: WiderSetting, *, prompts: int = 6000, progress: bool = False) -> WiderStudy:
     """Collect: trainings from the table where they are there, everything else measured now on `prompts` held-out prompts."""
     s = setting

@@ -27,7 +27,7 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from attnlib import checks
+from attnlib import checks, limits
 from attnlib.kernels.prompt_stream import normals_per_prompt
 from attnlib.randomness import stream
 
@@ -143,6 +143,8 @@ class MultiTaskLaw:
     def draw(self, count: int, seed: int, *, run: int = 0, role: str = "test") -> MultiTaskPrompts:
         """`count` held-out prompts of the stream (seed, role, run)."""
         checks.whole_number("count", count, at_least=1)
+        one = 16 * self.normals_per_prompt
+        limits.require_memory(lambda count: one * count, count=count)
         return self.from_normals(stream(seed, role, run).standard_normal((count, self.normals_per_prompt)))
 
 

@@ -75,6 +75,7 @@ class StackWeights:
         return self.rebuilt(tuple(tensor.to(dtype) for tensor in self.trained))
 
 
+@checks.checked
 def initial_stack(
     d: int, heads: int, layers: int = 1, start: str = "random", *, outputs: int = 1, weight_tying: bool = False,
     mask: str = "strict", seed: int = 0, runs: int = 1, first_run: int = 0,

@@ -148,6 +148,7 @@ def specs(setting: WiderSetting = WiderSetting()) -> dict[str, Spec]:
     return {spec.name: spec for spec in found}
 
 
+@checks.checked
 def obtain(spec: Spec, *, progress: bool = False, table: Path = TABLE) -> Trained:
     """The training of a spec, from the table if it is there, otherwise now: float32, minutes at full size, announced on stderr."""
     stored = _read(table).get(spec.name)

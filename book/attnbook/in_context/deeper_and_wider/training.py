@@ -76,6 +76,7 @@ def training_prompts(
     return law.from_normals(np.moveaxis(drawn, 0, 1))
 
 
+@checks.checked
 def train_deep(
     experiment: Experiment,
     law: Any = None,
@@ -100,8 +101,7 @@ def train_deep(
     Raises ValueError for bad arguments before any work, TrainingDiverged (which names step and run) when a loss is not finite.
     """
     e = experiment
-    if not isinstance(e, Experiment):
-        raise ValueError(f"experiment must be an Experiment; got {type(e).__name__}")
+    e.require_room(torch.device("cpu"))
     law = e.law if law is None else law
     checks.one_of("dtype", dtype, tuple(_DTYPES))
     checks.probability("cooldown", cooldown)

@@ -20,6 +20,7 @@ from attnlib.in_context.law import Prompts, RegressionLaw
 from attnlib.randomness import stream
 
 
+@checks.checked
 def predict_linear(circuits: Circuits, prompts: Prompts, *, normalised: bool) -> torch.Tensor:
     r"""$\sum_hV_hZZ^\top M_hz_q$, over $L$ if `normalised`: (..., B). Leading axes of circuits and prompts broadcast.
 

@@ -35,6 +35,7 @@ _ROUNDINGS = 16
 _BLOCK = 64  # pairs of run and class at once
 
 
+@checks.checked
 def log10_map_error(
     v: Tensor, p: Tensor, sample: Sample, attention_map: AttentionMap, *, per_class: bool = False
 ) -> Tensor:
@@ -46,6 +47,7 @@ def log10_map_error(
     return log10_map_errors(v[None], p[None], sample, attention_map, per_class=per_class)[0]
 
 
+@checks.checked
 def log10_map_errors(
     v: Tensor, p: Tensor, sample: Sample, attention_map: AttentionMap, *, per_class: bool = False
 ) -> Tensor:
@@ -59,6 +61,7 @@ def log10_map_errors(
     )
 
 
+@checks.checked
 def log10_map_error_of_scores(
     scores: FreshScores, attention_map: AttentionMap, *, per_class: bool = False, class_probability: float = 0.5
 ) -> Tensor:

@@ -20,7 +20,7 @@ from dataclasses import dataclass, fields, replace
 import numpy as np
 import torch
 
-from attnlib import checks
+from attnlib import checks, limits
 from attnlib.gaussian import bartlett_rows
 from attnlib.randomness import stream
 
@@ -133,6 +133,7 @@ class ClassesLaw:
         checks.whole_number("runs", runs, at_least=1)
         checks.whole_number("first_run", first_run, at_least=0)
         n, K = self.n, self.classes
+        limits.require_memory(lambda n, runs, d: 8 * runs * n * (K + min(n, d - K)), n=n, runs=runs, d=self.d)
         columns = K + min(n, self.d - K)
         signals = np.zeros((runs, K, columns))
         signals[:, range(K), range(K)] = self.signal_norm

@@ -29,6 +29,7 @@ from attnlib.single_head.law import Sample, SignalNoiseLaw
 from attnlib.single_head.population import FreshScores, log10_error_of_scores
 
 
+@checks.checked
 @dataclass(frozen=True)
 class NoiseLaw(SignalNoiseLaw):
     """A `SignalNoiseLaw` with noise of another law. Raises ValueError for parts that do not fit.

@@ -79,6 +79,7 @@ class RadialFates:
         return np.isclose(self.target, target)
 
 
+@checks.checked
 def radial_fates(
     freedom: float, targets: Sequence[float], *, n: int = 200, d: int = 40_000, draws: int = 10, seed: int = 0,
     svm: bool = False,

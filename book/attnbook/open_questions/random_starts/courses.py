@@ -83,6 +83,7 @@ class HeadsCourse:
         return self.difference / self.difference[0]
 
 
+@checks.checked
 def random_heads(
     laws: Sequence[SignalNoiseLaw], heads: int, size: float, multiple: float, steps: int, *, draws: int, seed: int = 0,
     matched: bool = True, record: Sequence[int] = (), error_steps: Sequence[int] = (), error_samples: int = 1000,

@@ -252,6 +252,7 @@ def _log_integral(problem: _Problem, modes, normals, chi, uniform) -> tuple[torc
 # --- errors ----------------------------------------------------------------------------------------------------------------
 
 
+@checks.checked
 def log10_head_error(
     v: torch.Tensor,
     p: torch.Tensor,

@@ -123,6 +123,7 @@ class FactorTrajectory(Trajectory):
     end: Factors
 
 
+@checks.checked
 def train_factors(
     sample: Sample,
     start: Factors,

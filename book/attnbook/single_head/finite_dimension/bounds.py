@@ -78,6 +78,7 @@ def log_term(n: int, delta: float) -> float:
     return math.log(14 * n / delta)
 
 
+@checks.checked
 def deviation_bounds(
     law: SignalNoiseLaw,
     step_size: float,

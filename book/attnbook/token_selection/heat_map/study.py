@@ -150,6 +150,7 @@ def _uniform_error(law: TokenLaw) -> float:
     return 0.5 * math.erfc(strength / (law.noise_std * math.sqrt(2 * law.tokens)) / math.sqrt(2))
 
 
+@checks.checked
 def heat_map(plan: HeatPlan, *, save: str | os.PathLike = "", progress: bool = False) -> HeatMap:
     """Compute a plan.
 

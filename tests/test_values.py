@@ -1,0 +1,300 @@
+"""Every argument of every public callable of attnlib is replaced by values that mean something else: a sentence names the argument.
+
+A new public name without a row fails. What is taken on purpose is listed: `EVERYWHERE` by the kind of argument, `WORKS` one by one.
+"""
+
+import importlib
+import inspect
+import pkgutil
+from decimal import Decimal
+from fractions import Fraction
+
+import numpy as np
+import pytest
+import torch
+
+import attnlib
+from attnlib import attention, device, gaussian, limits, randomness
+from attnlib import in_context as ic
+from attnlib import single_head as sh
+from attnlib import token_selection as ts
+from attnlib.in_context import checkpoints, circuits, estimators, risk
+from attnlib.in_context import law as prompts_law
+from attnlib.in_context import model as heads_model
+from attnlib.in_context import training as heads_training
+from attnlib.single_head import maps, population, rules, summary
+from attnlib.single_head import training as head_training
+from attnlib.token_selection import model as token_model
+from attnlib.token_selection import population as token_population
+from attnlib.token_selection import training as token_training
+
+LAW = sh.SignalNoiseLaw(n=4, d=20, signal_norm=3.0)
+SAMPLE = LAW.draw(seed=0, start_vectors=2)
+V = torch.linspace(-1, 1, 8, dtype=torch.float64)[None]
+HEAD = {"v": V, "p": V, "sample": SAMPLE}
+SCORES = population.scores_of_fresh_data(V, V, SAMPLE)
+TRAINING = {
+    "sample": SAMPLE, "step_size": 0.1, "steps": 2, "attention_step_size": 0.1, "start": (V, V), "record": [1],
+}  # fmt: skip
+TOKENS = ts.TokenLaw(n=4, d=20, tokens=4, signal_norm=3.0, label_noise=0.5)
+DENSE = TOKENS.draw(seed=0)
+GRAM = ts.draw_gram(TOKENS, 0)
+PATH = ts.train(GRAM, 0.1, 2)
+PROMPTS_LAW = ic.RegressionLaw(d=2, length=5)
+PROMPTS = PROMPTS_LAW.draw(3, seed=0)
+WEIGHTS = ic.initial_weights(2, 2)
+HEADS = ic.circuits_of(WEIGHTS)
+STUDY = ic.Experiment(heads=2, d=2, steps=3, records=2, runs=1, batch=2)
+DIRECTION = {
+    "direction_on_signals": V[0, :2],
+    "direction_norm_squared": 9 * V[0, 0] ** 2,
+    "rng": np.random.default_rng(0),
+}
+SIZES = {"seed": 0, "runs": 1, "first_run": 0}
+
+
+# Not called by readers with values of their own: they run inside loops, or on what has been checked.
+INSIDE = {
+    attention.attention_logits, attention.attention_output, attention.attention_weights, checkpoints.write_checkpoint,
+    gaussian.bartlett_rows, heads_model.draw_weights, heads_model.require_even_heads, heads_training.made_with,
+    head_training.Trajectory, population.Estimate, population.FreshScores, population.noisy_error,
+    rules.Rule, rules.batch_orders, maps.AttentionMap, summary.join, summary.require_two_tokens, sh.Summary, ic.History,
+    token_model.loss, token_training.Recursion, token_training.checked_steps, token_training.join_runs,
+    circuits.imbalance, circuits.merge, circuits.two_number_circuits, heads_model.HeadWeights, sh.Sample, ts.Sample, type(GRAM),
+    type(DENSE.labels), summary.draws_in_chunks, token_population.Population, token_population.TailError, ts.Trajectory, ts.forces,
+    ts.outputs, device.what_ran, device.one_thread, device.home,
+}  # fmt: skip
+MODULES_INSIDE = {
+    "arrays",
+    "checks",
+    "divergence",
+    "extras",
+    "kernels",
+    "limits",
+    "quadrature",
+    "single_head.closed_form",
+    "single_head.model",
+}
+
+
+def fields(made):
+    return {name: getattr(made, name) for name in inspect.signature(type(made)).parameters}
+
+
+ROWS = {
+    sh.SignalNoiseLaw: fields(LAW),
+    LAW.draw: SIZES | {"coordinates": "dense", "start_vectors": 0, "device": "cpu", "dtype": torch.float64},
+    LAW.draw_fresh: {"sample": SAMPLE, "count": 2, "seed": 0},
+    sh.two_steps: {"sample": SAMPLE, "step_size": 0.1},
+    sh.forward: {"tokens": SAMPLE.tokens, "v": V, "p": V, "attention_map": maps.SOFTMAX, "output_scale": 1.0},
+    sh.gradients: {
+        "tokens": SAMPLE.tokens, "labels": SAMPLE.labels, "v": V, "p": V, "attention_map": maps.SOFTMAX, "output_scale": 1.0,
+        "weights": SAMPLE.labels,
+    },
+    maps.relu: {"derivative_at_zero": 0.5},
+    maps.softmax: {"temperature": 1.0},
+    maps.windows: {"inner": maps.SOFTMAX, "width": 1},
+    rules.adam: {"betas": (0.9, 0.9), "eps": 1e-8},
+    rules.heavy_ball: {"momentum": 0.5},
+    rules.nesterov: {"momentum": 0.5},
+    rules.stochastic: {"batch": 1},
+    sh.clean_error_sampled: HEAD | {"count": 2, "label_noise": 0.0, "seed": 0},
+    population.clean_error_conditioned: HEAD | {"count": 2, "seed": 0},
+    sh.log10_clean_error: HEAD | {"per_class": False, "chunk": 1},
+    population.log10_error_of_scores: {"scores": SCORES, "per_class": True, "chunk": 1, "class_probability": 0.5},
+    population.scores_of_fresh_data: HEAD,
+    sh.summarise: {"law": LAW, "step_size": 0.1, "steps": 2, "draws": 1, "seed": 0, "device": "cpu"},
+    head_training.gaussian_start: {"sample": SAMPLE, "std": 1.0},
+    sh.gradient_descent: TRAINING,
+    sh.gram_descent: TRAINING | {"dtype": torch.float64},
+    sh.train_heads: TRAINING
+    | {
+        "heads": 1, "attention_map": maps.SOFTMAX, "rule": rules.GRADIENT_DESCENT, "start": (V[None], V[None]), "shared_values": False,
+        "output_scale": 1.0, "schedule": lambda step: 1.0, "method": "auto", "diverged": "raise",
+    },
+    ts.TokenLaw: fields(TOKENS),
+    TOKENS.draw: SIZES | {"device": "cpu"},
+    TOKENS.draw_labels: SIZES,
+    TOKENS.draw_fresh: {"count": 2, "seed": 0, "run": 0},
+    ts.Start: fields(ts.Start()),
+    ts.CODE_START.draw: {"d": 2, "seed": 0, "run": 0},
+    ts.draw_gram: {"law": TOKENS, "start": ts.Start()} | SIZES,
+    ts.gram_of: {"sample": DENSE, "start": ts.Start()},
+    token_model.gradients: {
+        "tokens": DENSE.tokens[0], "labels": DENSE.labels.true[0], "head": DENSE.head, "weight": torch.eye(20).double(),
+        "prompt": DENSE.head,
+    },
+    token_population.population: {"law": TOKENS, "count": 4} | DIRECTION,
+    ts.tail_error: {"law": TOKENS, "count": 4} | DIRECTION,
+    ts.population_along: {"trajectory": PATH, "count": 4, "rows": [0]},
+    ts.train: {"gram": GRAM, "step_size": 0.1, "steps": 2, "record": [1], "trained": "both"},
+    ic.RegressionLaw: fields(PROMPTS_LAW) | {"covariance": ((1.0, 0.0), (0.0, 1.0)), "mean": (0.0, 0.0)},
+    PROMPTS_LAW.draw: {"count": 2, "seed": 0, "run": 0, "role": "test"},
+    ic.Prompts: fields(PROMPTS),
+    prompts_law.toeplitz_covariance: {"d": 2, "rho": 0.5},
+    ic.initial_weights: {"d": 2, "heads": 2, "start": "random"} | SIZES,
+    heads_model.attend: {"heads": WEIGHTS, "prompts": PROMPTS},
+    ic.Circuits: fields(HEADS),
+    ic.circuits_of: {"heads": WEIGHTS},
+    ic.predict: {"circuits": HEADS, "prompts": PROMPTS},
+    circuits.attention: {"circuits": HEADS, "prompts": PROMPTS},
+    ic.kernel_estimator: {"prompts": PROMPTS, "omega": [1.0], "mu": [1.0]},
+    estimators.kernel_weights: {"prompts": PROMPTS, "omega": [1.0], "mu": [1.0]},
+    ic.gradient_step: {"prompts": PROMPTS, "step": 1.0},
+    estimators.gradient_weights: {"prompts": PROMPTS, "step": 1.0},
+    estimators.debiased_step: {"prompts": PROMPTS, "step": 1.0},
+    estimators.debiased_weights: {"prompts": PROMPTS, "step": 1.0},
+    estimators.preconditioned_step: {"prompts": PROMPTS, "preconditioner": torch.eye(2), "centred": True},
+    estimators.preconditioned_weights: {"prompts": PROMPTS, "preconditioner": torch.eye(2), "centred": True},
+    ic.ridge: {"prompts": PROMPTS, "penalty": 1.0},
+    estimators.ridge_weights: {"prompts": PROMPTS, "penalty": 1.0},
+    estimators.bayes_prediction: {"prompts": PROMPTS, "law": PROMPTS_LAW},
+    estimators.bayes_risk: {"x": PROMPTS.x, "law": PROMPTS_LAW},
+    estimators.conditional_risk: {"weights": PROMPTS.y, "prompts": PROMPTS, "law": PROMPTS_LAW, "offset": 0.0},
+    ic.risk_of: {"circuits": HEADS, "law": PROMPTS_LAW, "prompts": 50, "seed": 0, "run": 0},
+    risk.risk_per_prompt: {"circuits": HEADS, "law": PROMPTS_LAW, "prompts": PROMPTS},
+    ic.Experiment: fields(STUDY),
+    ic.train: {
+        "experiment": STUDY, "dtype": "float32", "implementation": "reference", "device": "cpu", "progress": False, "checkpoint": None,
+        "threads": 1, "watch": None, "about": None,
+    },
+    ic.train_many: {"experiments": [STUDY], "threads": 1, "progress": False},
+    heads_training.load_history: {"path": "nothing.safetensors"},
+    checkpoints.read_checkpoint: {"path": "nothing.safetensors"},
+    device.resolve: {"device": "cpu"},
+    device.report: {"device": "cpu"},
+    randomness.stream: {"seed": 0, "role": "test", "run": 0},
+}  # fmt: skip
+
+BAD = {
+    "None": None, "'no'": "no", "'3'": "3", "1j": 1j, "nan": np.nan, "inf": np.inf, "True": True, "np.True_": np.True_, "2.5": 2.5,
+    "200.0": 200.0, "-1": -1, "0": 0, "10**30": 10**30, "[]": [], "1/2": Fraction(1, 2), "Decimal": Decimal(1), "object": object(),
+    "str_": np.str_("3"), "int_tensor": torch.ones(2, dtype=torch.int64), "nan_tensor": torch.full((1, 8), torch.nan).double(),
+    "empty": torch.zeros(0).double(), "meta": torch.zeros((), device="meta"),
+}  # fmt: skip
+NO_RANGE = "2.5 200.0 -1 0"
+# What is taken on purpose, beside None, True and False where the annotation has them: by the argument's name, and one by one.
+WORKS = {
+    "signal_norm": "2.5 200.0", "step_size": "2.5 200.0", "attention_step_size": "2.5 200.0 0", "output_scale": NO_RANGE,
+    "temperature": "2.5 200.0", "eps": "2.5 200.0", "std": "2.5 200.0", "head_scale": "2.5 200.0", "noise_std": "2.5 200.0 0",
+    "weight_scale": "2.5 200.0", "prompt_scale": "2.5 200.0 0", "learning_rate": "2.5 200.0", "weight_decay": "2.5 200.0 0",
+    "penalty": "2.5 200.0 0", "step": f"{NO_RANGE} 10**30 1/2 Decimal int_tensor", "offset": f"{NO_RANGE} 10**30 1/2 Decimal",
+    "label_noise": "0", "weak_signal": "0", "derivative_at_zero": "0", "class_probability": "0", "rho": "0",
+    "seed": "0 10**30", "run": "0", "first_run": "0", "start_vectors": "0", "same_class_tokens": "0",
+    "record": "[] empty", "experiments": "[]",  # the last step alone; no trainings
+    "v": "nan_tensor", "p": "nan_tensor",  # a diverged head has outputs and errors that are nan
+    (ts.TokenLaw, "noise_std"): "2.5 200.0", (ic.Experiment, "steps"): "0", (sh.train_heads, "output_scale"): "2.5 200.0",
+    (ic.RegressionLaw, "mean"): "int_tensor",
+}  # fmt: skip
+
+
+def works(thing, name):
+    """The labels of `BAD` that are no bad values of this argument."""
+    annotation = inspect.signature(thing).parameters[name].annotation
+    taken = {"None"} if "None" in annotation else set()
+    taken |= {"True", "np.True_"} if annotation == "bool" else set()
+    if annotation == "torch.Tensor" and isinstance(thing, type):  # looked at where they are used
+        taken |= {"int_tensor", "nan_tensor", "empty", "meta"}
+    return taken | set(WORKS.get((thing, name), WORKS.get(name, "")).split())
+
+
+def public():
+    """Every callable in the `__all__` of a module of attnlib."""
+    for module in pkgutil.walk_packages(attnlib.__path__, "attnlib."):
+        name = module.name.removeprefix("attnlib.")
+        if name.startswith("_") or name.split(".")[0] in MODULES_INSIDE or name in MODULES_INSIDE:
+            continue
+        made = importlib.import_module(module.name)
+        things = [getattr(made, known) for known in made.__all__]
+        yield from (
+            x for x in things if inspect.isfunction(x) or (isinstance(x, type) and not issubclass(x, Exception))
+        )
+
+
+def test_every_public_callable_has_a_row_for_every_argument():
+    assert {x for x in public() if not hasattr(x, "__origin__")} - ROWS.keys() - INSIDE == set()
+    assert len(ROWS) > 60
+    for thing, good in ROWS.items():
+        assert inspect.signature(thing).parameters.keys() - good.keys() <= {"options"}
+
+
+@pytest.mark.parametrize("thing", ROWS, ids=lambda thing: f"{thing.__module__}.{thing.__qualname__}")
+def test_a_value_with_another_meaning_is_refused_by_name(thing):
+    good, taken, told = ROWS[thing], set(), {}
+    for name in good:
+        for label, value in BAD.items():
+            try:
+                thing(**good | {name: value})
+                taken.add((name, label))
+            except ValueError as error:
+                told[name, label] = str(error)
+    # A file that is found wanting is called by the argument of the training that makes it.
+    assert [k for k, words in told.items() if k[0] not in words and (k[0], words[:10]) != ("path", "checkpoint")] == []
+    assert max(map(len, told.values())) < 500
+    assert taken == {(name, label) for name in good for label in works(thing, name)}
+
+
+# --- more than can be done --------------------------------------------------------------------------------------------
+
+GIB = float(1 << 30)
+TOO_MUCH = [
+    # The number that fits in 2^30 bytes, by hand: 32 n (n + 2) of them are needed, 768 runs, 5120 runs, 384 n^2, 16 d^2, 240 count ...
+    (lambda: sh.SignalNoiseLaw(n=10**8, d=40_000, signal_norm=1.0).draw(0), "n = 5700 would fit"),
+    (lambda: LAW.draw(0, 10**9), "runs = 1300000 would fit"),
+    (lambda: TOKENS.draw(0, 10**9), "runs = 200000 would fit"),
+    (lambda: ts.draw_gram(ts.TokenLaw(n=10**6, d=50, tokens=4, signal_norm=5.0), 0), "n = 1600 would fit"),
+    (lambda: ts.CODE_START.draw(10**6, 0), "d = 8100 would fit"),
+    (lambda: ts.tail_error(**ROWS[ts.tail_error] | {"count": 4 * 10**9}), "count = 4400000 would fit"),
+    (lambda: ts.train(GRAM, 0.1, 10**9), "steps = 130000000 would fit"),
+    (lambda: sh.gradient_descent(SAMPLE, 0.1, 10**12), r"steps = \d+ would fit"),
+    (lambda: sh.train_heads(SAMPLE, 0.1, 2, heads=10**9), r"heads = \d+ would fit"),
+    (lambda: sh.summarise(LAW, 0.1, draws=10**12), "draws = 19000000 would fit"),
+    (lambda: sh.summarise(LAW, 0.1, steps=10**18), r"years on this machine, .*: steps = \d+ would fit"),
+    (
+        lambda: sh.clean_error_sampled(V, V, SAMPLE, 10**18),
+        r"needs about 25.4 years .*: count = 39000000000000000 would fit",
+    ),
+    (lambda: PROMPTS_LAW.draw(10**10, 0), r"count = \d+ would fit"),
+    (lambda: ic.initial_weights(10**6, 2), "d = 3300 would fit"),
+    (lambda: ic.train(ic.Experiment(batch=10**12)), "years on this machine, .* or batch = 310000000 would fit"),
+    (lambda: ic.train(ic.Experiment(records=10**10, steps=2**31 - 1)), r"records = \d+ would fit"),
+    (lambda: ic.risk_of(HEADS, PROMPTS_LAW, prompts=10**10), "prompts = 33000000 would fit"),
+]
+
+
+@pytest.mark.parametrize(("work", "words"), TOO_MUCH)
+def test_work_that_cannot_be_done_is_refused_before_it_begins(work, words, monkeypatch):
+    monkeypatch.setattr(limits, "free_memory", lambda device: GIB)
+    monkeypatch.setattr("os.cpu_count", lambda: 2)
+    with pytest.raises(ValueError, match=words):
+        work()
+
+
+def test_the_number_that_would_fit_fits(monkeypatch):
+    monkeypatch.setattr(limits, "free_memory", lambda device: GIB)
+    limits.require_memory(lambda n: 8 * n, n=2**27)  # 2^30 bytes: just
+    with pytest.raises(
+        ValueError, match=r"^n = 134217729 needs 1 GiB of memory, and 1 GiB are free: n = 130000000 would fit$"
+    ):
+        limits.require_memory(lambda n: 8 * n, n=2**27 + 1)
+    with pytest.raises(ValueError, match=r"^n = 1000, d = 1000000000 need 2 GiB .*: take smaller numbers$"):
+        limits.require_memory(lambda n, d: 2**31, n=10**3, d=10**9)
+
+
+@pytest.mark.parametrize(
+    ("groups", "files", "free"),
+    [
+        ("", {}, 8.0),
+        ("0::/", {"memory.max": "max", "memory.current": "5"}, 8.0),
+        ("0::/a", {"a/memory.max": 2 << 30, "a/memory.current": 1 << 30, "a/memory.stat": f"inactive_file {1 << 29}"}, 1.5),
+        ("4:cpu,memory:/b", {"cpu,memory/b/memory.limit_in_bytes": 3 << 30, "cpu,memory/b/memory.usage_in_bytes": 1 << 30}, 2.0),
+        ("4:memory:/x", {"memory/memory.limit_in_bytes": 1 << 30, "memory/memory.usage_in_bytes": 2 << 30}, 0.0),
+    ],
+)  # fmt: skip
+def test_free_memory_is_what_the_system_and_the_container_leave(groups, files, free, tmp_path):
+    told = {"proc/meminfo": "MemTotal: 9 kB\nMemAvailable: 8388608 kB\n", "proc/self/cgroup": groups}
+    told |= {f"sys/fs/cgroup/{name}": text for name, text in files.items()}
+    for name, text in told.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(str(text))
+    assert limits.free_memory(root=tmp_path) == free * GIB
