@@ -220,6 +220,15 @@ def test_no_variable_of_a_shell_reaches_a_page(monkeypatch, tmp_path: Path, name
     assert name not in chosen()
 
 
+def test_who_has_no_home_has_another_place_for_the_list_of_fonts(monkeypatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert "MPLCONFIGDIR" not in page_environment(tmp_path)
+    monkeypatch.setattr(pwd, "getpwuid", {}.__getitem__)  # a container's user without a name
+    for leave in (lambda: monkeypatch.setenv("HOME", "/dev/null"), lambda: monkeypatch.delenv("HOME")):
+        leave()
+        assert page_environment(tmp_path)["MPLCONFIGDIR"] == str(tmp_path / "matplotlib")
+
+
 def test_a_page_is_the_same_in_a_hostile_shell(tmp_path: Path, monkeypatch) -> None:
     draw = "import matplotlib.pyplot as plt\nplt.plot([1, 2])\nplt.show()"
     tell = "import locale, shutil, sys, time\nprint([*{'a', 'b', 'c'}], sys.flags, time.tzname, locale.getlocale())"

@@ -59,11 +59,13 @@ def page_environment(folder: Path, code: Code = NO_CODE, further: Mapping[str, s
         "LC_ALL": "C.UTF-8",
         "TZ": "UTC",
     }
-    return {**kept, **asked, **fixed, **dict(_style()), **(further or {})}
+    return {**kept, **asked, **fixed, **dict(_style(folder)), **(further or {})}
 
 
-def _style() -> Iterator[tuple[str, str]]:
-    """matplotlib's own defaults, not those of a file in the home folder."""
+def _style(folder: Path) -> Iterator[tuple[str, str]]:
+    """matplotlib's own defaults, not those of a file in the home folder; without a home to write to, it would say so in the page."""
+    if not os.access(os.path.expanduser("~"), os.W_OK | os.X_OK):
+        yield "MPLCONFIGDIR", str(folder / "matplotlib")
     found = find_spec("matplotlib")
     if found is not None and found.origin is not None:
         yield "MATPLOTLIBRC", str(Path(found.origin).parent / "mpl-data" / "matplotlibrc")
