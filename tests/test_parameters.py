@@ -54,6 +54,17 @@ def test_prose_and_hidden_folders_are_no_pages(tmp_path: Path) -> None:
     assert [page.name for page in find_pages(tmp_path)] == ["part/01_tiny"]
 
 
+def test_a_page_with_a_byte_order_mark_is_refused_not_passed_over(tmp_path: Path) -> None:
+    page = make_book(tmp_path) / "notebooks/part/01_tiny.md"
+    page.write_bytes(page.read_bytes().replace(b"\n", b"\r\n"))
+    assert [found.name for found in find_pages(tmp_path)] == ["part/01_tiny"]
+    page.write_bytes("\ufeff".encode() + page.read_bytes())
+    with pytest.raises(
+        UserError, match=r"page 01_tiny\.md begins with a byte order mark: save it as UTF-8 without one"
+    ):
+        find_pages(tmp_path)
+
+
 # --- the parameters cell
 
 

@@ -333,7 +333,7 @@ def main(argv: Sequence[str] | None = None, command: str = "book") -> int:
     options = parser.parse_args(argv)
     try:
         index = build(options.root, not options.stored, options.jobs, options.edition, options.branch)
-    except BuildError as error:
+    except (BuildError, UserError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
     print(f"The book is ready. Open {index}")

@@ -47,14 +47,20 @@ def find_root(start: Path | None = None) -> Path:
 
 
 def is_page_source(path: Path) -> bool:
-    """Whether a .md begins with a jupytext header, as a MyST notebook does and plain prose does not."""
+    """Whether a .md begins with a jupytext header, as a MyST notebook does and plain prose does not.
+
+    Raises `UserError` for a page that begins with a byte order mark: other tools would not see that it is one.
+    """
     with path.open(encoding="utf-8", errors="replace") as lines:
-        if next(lines, "").strip() != "---":
+        first = next(lines, "")
+        if first.strip().removeprefix("\ufeff") != "---":
             return False
         for line in lines:
             if line.strip() == "---":
                 return False
             if line.strip() == "jupytext:":
+                if first.startswith("\ufeff"):
+                    raise UserError(f"page {path.name} begins with a byte order mark: save it as UTF-8 without one")
                 return True
     return False
 
