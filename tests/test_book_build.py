@@ -17,7 +17,7 @@ import pytest
 from bookkit import book
 from bookkit.pages.execution import PageResult, PagesFailed
 from bookkit.pages.one_page import as_text, run_source
-from tests.tiny_book import make_book, page_text, write
+from tests.tiny_book import ODD, make_book, page_text, write
 
 PROSE = {
     "preface": "# Preface\n\nSee {doc}`../notebooks/part/01_page` and {cite:t}`one`.\n",
@@ -34,7 +34,7 @@ def executed() -> str:
 @pytest.fixture
 def root(tmp_path: Path) -> Path:
     """A book of one notebook with its stored outputs and two prose pages, not built yet."""
-    made = make_book(tmp_path / "a book", {"part/01_page": PAGE}, PROSE)
+    made = make_book(tmp_path / ODD, {"part/01_page": PAGE}, PROSE)
     write(made / "notebooks" / "part" / "01_page.ipynb", executed())
     return made
 
@@ -270,7 +270,7 @@ def test_bad_requests_are_refused_before_any_work(root: Path, tmp_path: Path, ca
     assert not (root / "_build" / "html").exists()
     assert build(tmp_path) == 1
     assert "lacks _config.yml, _toc.yml, book, notebooks, requirements.txt" in capfd.readouterr().err
-    assert os.listdir(tmp_path) == ["a book"]
+    assert os.listdir(tmp_path) == [ODD]
     with pytest.raises(SystemExit) as ended:
         book.main(["--root", str(root), "--jobs", "0"])
     assert ended.value.code == 2

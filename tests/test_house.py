@@ -20,6 +20,7 @@ from bookkit.claims import Check, Claim, ClaimSet, Source
 from bookkit.code import Code, code_of
 from bookkit.ledger.records import read_ledger
 from bookkit.map.links import Links, links_of
+from bookkit.pages.catalogue import UserError
 from bookkit.rules import Evidence
 from bookkit.settings import settings
 from tests.house import PACKAGES, ROOT, files, module_name
@@ -106,6 +107,8 @@ def test_a_kept_number_is_named_by_the_mathematics_wherever_it_lies(tmp_path: Pa
     law.write_text(law.read_text(encoding="utf-8").replace("# a comment", "# A comment"), encoding="utf-8")
     os.utime(law, ns=(before.st_atime_ns, before.st_mtime_ns))
     assert len({*hashes, copies.hash()}) == 4
+    with pytest.raises(UserError, match="in a folder without ':' in its path"):
+        _ = Code((tmp_path / "a:b" / "attnlib",)).search_path
 
 
 # --- claims -----------------------------------------------------------------------------------------------------------

@@ -24,7 +24,7 @@ from bookkit.pages.catalogue import UserError
 from bookkit.pages.rerun import RunError, rerun
 from tests.house import ROOT
 from tests.refusals import refused, snapshot
-from tests.tiny_book import write
+from tests.tiny_book import ODD, write
 from tests.tiny_page import PAGE, make_book
 
 SLOW = """import os, pathlib, time
@@ -38,8 +38,9 @@ while True:
 @pytest.fixture
 def book(tmp_path: Path, monkeypatch) -> Path:
     """A book of one page, and we stand in it."""
-    monkeypatch.chdir(make_book(tmp_path))
-    return tmp_path
+    made = make_book(tmp_path / ODD)
+    monkeypatch.chdir(made)
+    return made
 
 
 @pytest.fixture

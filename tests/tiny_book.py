@@ -18,6 +18,9 @@ kernelspec:
 """
 
 
+ODD = "a [b]ook's 50% #1 & \u00fc"  # of a folder: shells, addresses, patterns and configuration files could misread it
+
+
 def page_text(*cells: str, title: str = "A page") -> str:
     """MyST source of a page: a heading, then one code cell per text in `cells`."""
     code = "".join(f"```{{code-cell}} ipython3\n{cell}\n```\n\n" for cell in cells)

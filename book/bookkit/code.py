@@ -35,7 +35,14 @@ class Code:
 
     @property
     def search_path(self) -> str:
-        """For PYTHONPATH: with it a kernel imports these very packages, and this `bookkit`."""
+        """For PYTHONPATH: with it a kernel imports these very packages, and this `bookkit`.
+
+        Raises `UserError` for a folder that PYTHONPATH cannot name: other packages would be imported than were hashed.
+        """
+        if bad := [str(home) for home in self.homes if os.pathsep in str(home)]:
+            raise UserError(
+                f"packages must lie in a folder without {os.pathsep!r} in its path; got {bad[0]}: rename it"
+            )
         before = [os.environ["PYTHONPATH"]] if os.environ.get("PYTHONPATH") else []
         return os.pathsep.join([*map(str, self.homes), *before])
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from tests.tiny_book import page_text, write
+from tests.tiny_book import ODD, page_text, write
 
 NAME = "part/01_counting"
 PAGE = page_text(
@@ -67,7 +67,7 @@ def make(tmp_path, monkeypatch):
     """Makes a `CountingBook` whose package this process imports; we stand in it."""
 
     def made(squares: str = SQUARES, page: str = PAGE) -> CountingBook:
-        book = CountingBook(tmp_path / "book", squares, page)
+        book = CountingBook(tmp_path / ODD, squares, page)
         for name in [name for name in sys.modules if name.split(".")[0] == "counted"]:
             monkeypatch.delitem(sys.modules, name)
         monkeypatch.setattr(sys, "dont_write_bytecode", True)
