@@ -72,7 +72,7 @@ def answered(command: str, work: Callable[[], int | None]) -> int:
     """
     for name in ("stdout", "stderr"):
         if getattr(sys, name) is None:  # closed by whoever started us
-            setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))
+            setattr(sys, name, open(os.devnull, "w", encoding="utf-8", newline=""))
         if reconfigure := getattr(getattr(sys, name), "reconfigure", None):
             reconfigure(errors="backslashreplace")  # a pipe on Windows, or an old locale, has no letter for rho
     try:
