@@ -98,7 +98,7 @@ def test_the_book_shows_every_claim_and_says_where_each_page_stands(root: Path) 
         "C2",
         verdict="fails",
         expected="fails",
-        statement="It is *never* so",
+        statement="It is *never* <img src=x> so\n\n<script>0</script>",
         title="Known to be <false>",
         negative_control={"wrong": "the bound $10^{-6}$, which does hold", "verdict": "holds"},
         source="authors' code",
@@ -143,7 +143,7 @@ def test_the_book_shows_every_claim_and_says_where_each_page_stands(root: Path) 
     assert f">{mathml('y_i f_i > 0')}</span>" in shown["claim-c1"]
     for claim, badge in {"c1": "holds", "c2": "fails as expected", "b1": "outside its regime"}.items():
         assert f'<span class="verdict verdict-{badge.split()[0]}">{badge}</span>' in shown[f"claim-{claim}"]
-    assert "<em>never</em>" in shown["claim-c2"]
+    assert re.search(r"<em>never</em> &lt;img src=x&gt; so</p>\s*<p>&lt;script&gt;0&lt;/script&gt;", shown["claim-c2"])
     assert "<span>Known to be &lt;false&gt;</span>" in shown["claim-c2"]
     assert facts_of(shown["claim-c2"])["Negative control"].endswith("which does hold: holds, told apart")
     assert facts_of(shown["claim-b1"])["Regime"] == "d ≥ 100. Broken here: d = 3 < 100"

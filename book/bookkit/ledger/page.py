@@ -178,6 +178,9 @@ class Ledger(SphinxDirective):
     def _markdown(self, text: str) -> list[nodes.Node]:
         holder = nodes.container()
         self.state.nested_parse(StringList(text.splitlines(), source="ledger"), self.content_offset, holder)
+        for raw in list(holder.findall(nodes.raw)):  # a record's HTML is words, and no part of the page
+            words = nodes.Text(raw.astext())
+            raw.replace_self(nodes.paragraph("", "", words) if raw.parent is holder else words)
         return [node for child in holder.children for node in child.children]
 
 
