@@ -14,8 +14,8 @@ import functools
 import importlib.metadata
 import importlib.util
 import platform
+import time
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from reprlib import repr as shortened
@@ -33,10 +33,12 @@ from attnlib.in_context.circuits import Circuits, circuits_of
 from attnlib.in_context.experiment import Experiment
 from attnlib.in_context.model import HeadWeights, draw_weights
 from attnlib.kernels import in_context as kernels
+from attnlib.kernels.batches import in_calls, on_threads
 
 __all__ = ["GRID", "History", "TrainingDiverged", "load_history", "made_with", "train", "train_many"]
 
 GRID = 10_000  # steps between two possible ends of a piece of work; fixed, so that sums do not depend on interruptions
+_STEPS, _SECONDS = 100, 1.0  # until the first whole state, and between two later ones
 
 
 class TrainingDiverged(divergence.TrainingDiverged):
@@ -137,7 +139,10 @@ def train(
         device: "cpu", "cuda", "cuda:N" or "auto" (a GPU when there is one). States and records come back to the CPU.
         progress: show a progress bar.
         checkpoint: a .safetensors file. It is written every 10 000 steps and at the end, also when the training is
-            interrupted or diverges; if it exists, the training goes on from it and ends as if it had never stopped.
+            interrupted or diverges; if it exists, the training goes on from it and ends as if it had never stopped. Ctrl-C is heard
+            within about a second (a step of one run is the least piece), and the file then holds all but the last second's steps.
+            Python ends at once on SIGTERM, and the file is that of the last 10 000 steps, unless the program says
+            `signal.signal(signal.SIGTERM, signal.default_int_handler)`, as the command `attnlib train` does.
         threads: threads over runs (compiled only), None: as many as torch uses; the result does not depend on it.
         watch: called with the number of finished steps before every piece of work (a piece ends at a record or after 10 000
             steps); what it raises interrupts the training.
@@ -232,17 +237,15 @@ def train_many(
         raise ValueError(f"experiments must be a list of Experiment; got {shortened(experiments)}")
     checks.whole_number("threads", threads, at_least=1)
     options = {"threads": 1} | options
-    with (
-        progress_bar(progress, len(experiments), "trainings", unit="training") as bar,
-        ThreadPoolExecutor(threads) as pool,
-    ):
+    found: dict[int, History] = {}
+    with progress_bar(progress, len(experiments), "trainings", unit="training") as bar:
 
-        def one(experiment: Experiment) -> History:
-            history = train(experiment, **options)
+        def one(i: int) -> None:
+            found[i] = train(experiments[i], **options)
             bar.update(1)
-            return history
 
-        return list(pool.map(one, experiments))
+        on_threads(one, range(len(experiments)), threads)
+    return [found[i] for i in range(len(experiments))]
 
 
 @checks.checked
@@ -295,14 +298,22 @@ def made_with() -> dict[str, Any]:
 
 
 _MOMENTS = ("weights", "first_moment", "second_moment")
+_LOSSES = "losses"
 _RECORDS = ("key_query", "output_value", "loss", "loss_se")
 
 
 class _State:
-    """A training between two pieces of work. `tensors`: the flat state, the records so far, and the sums of the open window."""
+    """A training between two steps. `tensors`: the flat state, the records so far, and the sums of the open window.
 
-    def __init__(self, experiment: Experiment, implementation: str, step: int, tensors: Arrays) -> None:
+    `losses`: of the steps of a piece of work that is not at its end, arrays (R, some), which its end adds to the sums.
+    """
+
+    def __init__(
+        self, experiment: Experiment, implementation: str, step: int, tensors: Arrays, losses: Sequence[Floats] = ()
+    ) -> None:
         self.experiment, self.implementation, self.step, self.tensors = experiment, implementation, step, tensors
+        self.losses = list(losses)
+        self.pace = _STEPS  # steps in so many seconds, as last seen
         self.about: dict[str, str] = {}
 
     @staticmethod
@@ -321,7 +332,7 @@ class _State:
         tensors["loss"], tensors["loss_se"] = np.full(lead, np.nan), np.full(lead, np.nan)
         tensors["window"] = np.zeros((e.runs, 3))  # steps, sum and sum of squares of the losses since the last record
         state = _State(e, implementation, 0, tensors)
-        state._record()
+        state.tensors = state._recorded(0, tensors)
         return state
 
     @staticmethod
@@ -334,7 +345,10 @@ class _State:
             raise CheckpointError(
                 f"checkpoint {path.name!r} belongs to another experiment ({differing}): choose another file"
             )
+        engine, step = _progress_of(settings, experiment, path)
         fresh = _State.start(experiment, dtype, implementation).tensors
+        if begun := step - max(step // GRID * GRID, *(s for s in experiment.recorded_steps if s <= step)):
+            fresh[_LOSSES] = np.empty((experiment.runs, begun), dtype=dtype)
         for name, value in fresh.items():
             have = tensors.get(name)
             if have is None or have.shape != value.shape or have.dtype != value.dtype:
@@ -342,36 +356,51 @@ class _State:
                 raise CheckpointError(
                     f"checkpoint {path.name!r}: {name} must be {value.dtype} {value.shape}; got {got}: was it trained in another dtype?"
                 )
-        engine, step = _progress_of(settings, experiment, path)
         if engine != implementation:
             raise CheckpointError(
                 f"checkpoint {path.name!r} was trained by the {engine} implementation, "
                 f"this is {implementation}: the end would not be identical"
             )
-        return _State(experiment, implementation, step, {name: tensors[name].copy() for name in fresh})
+        found_here = {name: tensors[name].copy() for name in fresh}
+        losses = [found_here.pop(_LOSSES)] if begun else []
+        return _State(experiment, implementation, step, found_here, losses)
 
     def advance(self, device: torch.device, threads: int | None) -> int:
-        """Steps until the next record or the next multiple of 10 000; returns how many. The state changes at the end only."""
-        e = self.experiment
-        records = np.array(e.recorded_steps)
-        target = min(int(records[records > self.step][0]), (self.step // GRID + 1) * GRID)
-        # Weights and the optimiser's moments are stepped in copies.
-        moments = {name: self.tensors[name].copy() for name in _MOMENTS}
-        losses = self._steps(moments, target - self.step, device, threads)
-        if not np.isfinite(losses).all():
-            bad = ~np.isfinite(losses)
-            first = int(bad.any(0).argmax())
-            raise TrainingDiverged(self.step + first, e.first_run + int(bad[:, first].argmax()), self.step, e)
+        """Steps until the next record or the next multiple of 10 000; returns how many. An interruption leaves a whole state.
+
+        A divergence leaves the state as it was.
+        """
+        e, begun, before = self.experiment, self.step, dict(self.__dict__)
+        target = min(next(s for s in e.recorded_steps if s > begun), (begun // GRID + 1) * GRID)
+        for first, last in in_calls(target - begun, self.pace, _SECONDS):
+            start = time.perf_counter()
+            # Weights and the optimiser's moments are stepped in copies.
+            moments = {name: self.tensors[name].copy() for name in _MOMENTS}
+            losses = self._steps(moments, last - first, device, threads)
+            if not np.isfinite(losses).all():
+                bad = ~np.isfinite(losses)
+                at = int(bad.any(0).argmax())
+                diverged = self.step + at, e.first_run + int(bad[:, at].argmax()), begun, e
+                self.__dict__.update(before)
+                raise TrainingDiverged(*diverged)
+            now: dict[str, Any] = {
+                "step": begun + last,
+                "tensors": self.tensors | moments,
+                "losses": [*self.losses, losses],
+            }
+            if now["step"] == target:
+                now |= {"tensors": self._closed(**now), "losses": []}
+            self.__dict__.update(now)  # all at once
+            self.pace = int((last - first) * _SECONDS / max(time.perf_counter() - start, 1e-9))
+        return target - begun
+
+    def _closed(self, step: int, tensors: Arrays, losses: Sequence[Floats]) -> Arrays:
+        """The tensors at the end of a piece of work, with its losses in the sums, and a record where this step has one."""
         # Steps, sum and sum of squares of the losses: their mean until the next record, and its standard error.
-        losses = losses.astype(np.float64)
-        window = np.stack([np.full(e.runs, losses.shape[1]), losses.sum(1), np.square(losses).sum(1)], axis=1)
-        done = target - self.step
-        # Nothing above has changed the state: an interruption leaves the last whole one.
-        self.tensors = self.tensors | moments | {"window": self.tensors["window"] + window}
-        self.step = target
-        if target in records:
-            self._record()
-        return done
+        seen = np.concatenate(losses, axis=1).astype(np.float64)
+        window = np.stack([np.full(len(seen), seen.shape[1]), seen.sum(1), np.square(seen).sum(1)], axis=1)
+        tensors = tensors | {"window": tensors["window"] + window}
+        return self._recorded(step, tensors) if step in self.experiment.recorded_steps else tensors
 
     @functools.cached_property
     def _call(self) -> kernels.Call:
@@ -394,24 +423,26 @@ class _State:
         losses: Floats = seen.losses.cpu().numpy()
         return losses
 
-    def _record(self) -> None:
-        index = self.experiment.recorded_steps.index(self.step)
+    def _recorded(self, step: int, tensors: Arrays) -> Arrays:
+        """The tensors with a record of this step, and an empty window."""
+        index = self.experiment.recorded_steps.index(step)
         # Circuits of the weights at this step, and the mean loss since the last record.
-        now = circuits_of(HeadWeights.from_flat(torch.from_numpy(self.tensors["weights"])))
-        new = {name: self.tensors[name].copy() for name in _RECORDS}
+        now = circuits_of(HeadWeights.from_flat(torch.from_numpy(tensors["weights"])))
+        new = {name: tensors[name].copy() for name in _RECORDS}
         new["key_query"][:, index], new["output_value"][:, index] = now.key_query.numpy(), now.output_value.numpy()
-        count, total, squares = self.tensors["window"].T
+        count, total, squares = tensors["window"].T
         if index > 0:
             mean = total / count
             new["loss"][:, index] = mean
             if count[0] > 1:
                 variance = np.maximum(squares / count - mean**2, 0) / (count - 1)
                 new["loss_se"][:, index] = np.sqrt(variance)
-        self.tensors = self.tensors | new | {"window": np.zeros_like(self.tensors["window"])}
+        return tensors | new | {"window": np.zeros_like(tensors["window"])}
 
     def as_checkpoint(self) -> tuple[Arrays, dict[str, Any]]:
         settings = {"experiment": self.experiment.as_record(), "engine": self.implementation, "step": self.step}
-        return self.tensors, settings | made_with() | {"about": self.about}
+        open_piece = {_LOSSES: np.concatenate(self.losses, axis=1)} if self.losses else {}
+        return self.tensors | open_piece, settings | made_with() | {"about": self.about}
 
     def history(self) -> History:
         t = self.tensors

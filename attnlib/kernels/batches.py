@@ -1,12 +1,16 @@
-"""Memory and threads of the loops. Runs go in batches that fit in memory; a batch that does not fit after all is cut in halves."""
+"""Memory, threads and interruptions of the loops. Runs go in batches that fit in memory; a batch that does not fit after all is cut
+in halves. Machine code is called for a tenth of a second at a time: between two calls Python hears Ctrl-C.
+"""
 
 from __future__ import annotations
 
 import contextlib
+import contextvars
 import logging
 import threading
-from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+import time
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from typing import TypeVar
 
 import numpy as np
@@ -14,12 +18,15 @@ import torch
 
 from attnlib import checks
 
-__all__ = ["VECTOR", "aligned", "fitting", "in_batches", "on_device", "on_threads", "pieces", "whole"]
+__all__ = ["VECTOR", "aligned", "fitting", "in_batches", "in_calls", "on_device", "on_threads", "pieces", "whole"]
 
 T = TypeVar("T")
 VECTOR = 64  # bytes: the boundary that whole vectors want
 _SHARE = 0.8  # of the free memory that one batch may take
 _CPU_BYTES = 1 << 30  # a batch of the reference on the CPU: larger ones gain nothing
+_SECONDS = 0.1  # of a call of machine code
+# In a thread: what tells it that the work it shares in has ended elsewhere.
+_ended: contextvars.ContextVar[tuple[threading.Event, ...]] = contextvars.ContextVar("_ended", default=())
 
 log = logging.getLogger("attnlib.kernels")
 
@@ -90,20 +97,46 @@ def pieces(total: int, size: int) -> list[tuple[int, int]]:
     return [(first, min(first + size, total)) for first in range(0, total, size)]
 
 
-def on_threads(
-    work: Callable[[T], None], tasks: Sequence[T], threads: int, stop: threading.Event | None = None
-) -> None:
-    """Call `work` on every task, at most `threads` at a time. When one fails, or on Ctrl-C, `stop` is set for the others."""
+def in_calls(total: int, guess: int, seconds: float = _SECONDS) -> Iterator[tuple[int, int]]:
+    """0 ... total cut into calls of about so many seconds: (first, last) pairs, the first of them `guess` long; (0, 0) of nothing.
+
+    The others are as long as the one before tells. Between two calls Python hears Ctrl-C; in a thread of `on_threads` whose work
+    has ended elsewhere this raises KeyboardInterrupt.
+    """
+    last, size = 0, max(1, guess)
+    while True:
+        if any(event.is_set() for event in _ended.get()):
+            raise KeyboardInterrupt("the work of this thread was ended by another")
+        first, last, begin = last, min(last + size, total), time.perf_counter()
+        yield first, last
+        if last == total:
+            return
+        factor = seconds / max(time.perf_counter() - begin, 1e-9)
+        size = max(1, int(size * min(max(factor, 0.25), 4.0)))
+
+
+def on_threads(work: Callable[[T], None], tasks: Sequence[T], threads: int) -> None:
+    """Call `work` on every task, at most `threads` at a time. When one fails, or on Ctrl-C, the others end at their next `in_calls`."""
     if threads == 1 or len(tasks) == 1:
         for task in tasks:
             work(task)
         return
+    ended = (*_ended.get(), threading.Event())
+
+    def one(task: T) -> None:
+        _ended.set(ended)  # a thread has a context of its own
+        work(task)
+
     with ThreadPoolExecutor(min(threads, len(tasks))) as pool:
         try:
-            list(pool.map(work, tasks))
+            waiting = {pool.submit(one, task) for task in tasks}
+            while waiting:  # a fifth of a second at a time: on Windows a thread that waits hears nothing
+                done, waiting = wait(waiting, 0.2, FIRST_EXCEPTION)
+                for future in done:
+                    future.result()
         except BaseException:
-            if stop is not None:
-                stop.set()
+            ended[-1].set()
+            pool.shutdown(wait=False, cancel_futures=True)
             raise
 
 

@@ -3,7 +3,7 @@
 Each command imports what it needs, so that ``--help`` is quick.
 
 Exit codes: 0 done; 1 a page failed while it ran, or the book was not built; 2 the request cannot be carried out as it
-stands (one line on stderr says what to change); 130 interrupted.
+stands (one line on stderr says what to change); 130, 143 or 129 ended by Ctrl-C, SIGTERM or SIGHUP, with the same care.
 """
 
 import difflib

@@ -4,14 +4,16 @@ import argparse
 import difflib
 import os
 import re
+import signal
 import sys
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import NoReturn
 
 from bookkit.pages.catalogue import UserError, one_line
 
 MOST_JOBS = 1024
-INTERRUPTED = "interrupted; nothing was written"
 # What moves a reader's terminal, or turns the order of its letters: files of somebody else's may hold it.
 _HARMFUL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
 
@@ -65,8 +67,37 @@ def complain(message: str, code: int) -> int:
     return code
 
 
+class Ended(KeyboardInterrupt):
+    """A signal came that asks a program to end: every command ends as on Ctrl-C. `code`: its exit code."""
+
+    code = 130
+
+
+@contextmanager
+def orderly_end() -> Iterator[None]:
+    """Inside, SIGTERM and SIGHUP raise `Ended`; one that is ignored, as under nohup, stays ignored."""
+
+    def end(number: int, frame: object) -> None:
+        ended = Ended()
+        ended.code = 128 + number
+        raise ended
+
+    found = [getattr(signal, name, None) for name in ("SIGTERM", "SIGHUP")]
+    ours = [number for number in found if number is not None and signal.getsignal(number) is signal.SIG_DFL]
+    if threading.current_thread() is not threading.main_thread():  # only the main thread gets signals
+        ours = []
+    for number in ours:
+        signal.signal(number, end)
+    try:
+        yield
+    finally:
+        for number in ours:
+            signal.signal(number, signal.SIG_DFL)
+
+
 def answered(command: str, work: Callable[[], int | None]) -> int:
-    """Exit code of `work`, a whole command: 0 done; 1 it failed; 2 it cannot be done as it was asked for; 130 interrupted.
+    """Exit code of `work`, a whole command: 0 done; 1 it failed; 2 it cannot be done as it was asked for; 130, 143 or 129 ended by
+    Ctrl-C, SIGTERM or SIGHUP, with the same care.
 
     Whatever is raised is told in one sentence. An error that nobody foresaw keeps its traceback where BOOKKIT_TRACEBACK is set.
     """
@@ -77,7 +108,8 @@ def answered(command: str, work: Callable[[], int | None]) -> int:
             reconfigure(errors="backslashreplace")  # a pipe on Windows, or an old locale, has no letter for rho
     try:
         try:
-            code = work() or 0
+            with orderly_end():
+                code = work() or 0
         except SystemExit as end:  # --help, or an option that is none
             code = int(end.code or 0) if not isinstance(end.code, str) else complain(end.code, 1)
         sys.stdout.flush()
@@ -86,8 +118,8 @@ def answered(command: str, work: Callable[[], int | None]) -> int:
         return _closed(0)
     except UserError as error:
         return complain(str(error), 2)
-    except KeyboardInterrupt:
-        return complain(INTERRUPTED, 130)
+    except KeyboardInterrupt as end:
+        return complain(str(end) or "interrupted", getattr(end, "code", Ended.code))
     except MemoryError:
         return complain(f"{command} needs more memory than it can have: take smaller sizes, or fewer --jobs", 1)
     except OSError as error:  # a full disk, a folder that is read-only

@@ -107,6 +107,8 @@ def test_interrupted_at_a_random_step_it_ends_the_same(implementation: str, tmp_
     """The interruption comes in the middle of a piece of work, after its arrays were changed."""
     monkeypatch.setattr(training, "GRID", 9)
     whole = train(SMALL, implementation=implementation)
+    monkeypatch.setattr(training, "_STEPS", 2)
+    monkeypatch.setattr(training, "_SECONDS", 0.0)  # a whole state every two steps or every step
     path = tmp_path / "run.safetensors"
     real, pieces = training._State._steps, np.random.default_rng(5).integers(2, 12, 3)
     for count in pieces:

@@ -10,12 +10,13 @@ import numpy as np
 import torch
 
 from attnlib.kernels import _build
-from attnlib.kernels.batches import on_threads, pieces
+from attnlib.kernels.batches import in_calls, on_threads, pieces
 from attnlib.kernels.gaussian_tail import series
 
 __all__ = ["advance"]
 
 _LEAST = 128  # integrals that are worth a thread: half a millisecond
+_CALL = 1024  # integrals of a first call: a few milliseconds
 _PIECES = 2  # of every thread: integrals differ in cost, and a piece has one of its own
 
 
@@ -35,5 +36,10 @@ def advance(level: torch.Tensor, omega: torch.Tensor, slope: torch.Tensor, threa
     run, count = loops().log_masses, len(level)
     threads = min(threads, max(1, count // _LEAST))
     tasks = pieces(count, -(-count // (threads * _PIECES if threads > 1 else 1)) or 1)
-    on_threads(lambda piece: run(*arrays, *piece), tasks, threads)
+
+    def work(piece: tuple[int, int]) -> None:
+        for first, last in in_calls(piece[1] - piece[0], _CALL):
+            run(*arrays, piece[0] + first, piece[0] + last)
+
+    on_threads(work, tasks, threads)
     return out

@@ -295,7 +295,10 @@ def descend(
     prepare, momentum, look_ahead, order, matrix, states, samples, owns, seen, first_run, last_run, first, last,
     closing, marks, kept, outputs, attentions,
 ):  # fmt: skip
-    """Steps first ... last - 1 of some runs; with `closing` the state after them is among the recorded ones."""
+    """Steps first ... last - 1 of some runs; with `closing` the state after them is among the recorded ones.
+
+    A call that does not begin with step 0 goes on with the run of the call before, whose numbers stand in the working memory.
+    """
     n, columns, batch = labels.shape[1], coefficients.shape[1], batches.shape[2]
     size, values, width, whole = signals + n, columns - heads, matrix.shape[1], batch == 0 or batch == n
     x, buffer, start, scores, gradient, some, nothing = states
@@ -303,7 +306,10 @@ def descend(
     own, some_own, places = owns
     value, w, wn, turn, turn_noise = seen
     for r in range(first_run, last_run):
-        pack(gram[r], coefficients[r], velocity[r], labels[r], classes[r], order, matrix, x, buffer, start, signs, own)
+        if first == 0:
+            pack(
+                gram[r], coefficients[r], velocity[r], labels[r], classes[r], order, matrix, x, buffer, start, signs, own
+            )  # fmt: skip
         place = 0
         while place < len(marks) and marks[place] < first:
             place += 1

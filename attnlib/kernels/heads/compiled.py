@@ -7,20 +7,18 @@ in every step, so no rounding gathers in them. The first call compiles (seconds,
 from __future__ import annotations
 
 import functools
-import threading
 from pathlib import Path
 from types import ModuleType
 
 import numpy as np
 
 from attnlib.kernels import _build
-from attnlib.kernels.batches import VECTOR, aligned, on_threads, pieces, whole
+from attnlib.kernels.batches import VECTOR, aligned, in_calls, on_threads, pieces, whole
 from attnlib.kernels.heads import KINDS, PREPARATIONS, Call, Recorded
 
 __all__ = ["advance"]
 
-# Products of two numbers in one call of the machine code: a tenth of a second or two, between which Ctrl-C is heard.
-_WORK = 1 << 30
+_WORK = 1 << 29  # products of two numbers in the first call of the machine code: about a tenth of a second
 
 
 @functools.cache
@@ -59,16 +57,14 @@ def advance(call: Call, *, threads: int) -> Recorded:
     largest = max(1, at_once // max(1, call.steps))
     rounds = -(-call.runs // (threads * largest))  # every thread gets as many runs as the others
     share = -(-call.runs // (threads * rounds))
-    stop = threading.Event()
 
     def work(part: tuple[int, int]) -> None:
         memory = _memory(call)
-        for first, last in pieces(call.steps, at_once) if call.steps else ((0, 0),):
-            if stop.is_set():
-                return
+        # A part of several runs is one call; a run that is cut stays in the memory between its calls.
+        for first, last in in_calls(call.steps, at_once) if call.steps > at_once else ((0, call.steps),):
             loops.descend(
                 *arrays, *settings, *memory, *part, first, last, int(closing and last == call.steps), marks, *kept
             )
 
-    on_threads(work, pieces(call.runs, share), threads, stop)
+    on_threads(work, pieces(call.runs, share), threads)
     return seen

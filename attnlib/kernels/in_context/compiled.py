@@ -13,7 +13,7 @@ import numpy as np
 import torch
 
 from attnlib.kernels import _build
-from attnlib.kernels.batches import aligned, on_threads, whole
+from attnlib.kernels.batches import aligned, in_calls, on_threads, whole
 from attnlib.kernels.in_context import OPTIMISERS, Call, Recorded, circuits
 from attnlib.kernels.in_context._source import source
 from attnlib.kernels.prompt_stream import check_origin, normals_per_prompt
@@ -21,6 +21,7 @@ from attnlib.kernels.prompt_stream import check_origin, normals_per_prompt
 __all__ = ["advance", "normals"]
 
 _LANES = 16
+_WORK = 1 << 28  # numbers of tokens that heads read in a first call: about a twentieth of a second
 
 
 def _compiled(d: int) -> ModuleType:
@@ -57,10 +58,19 @@ def _scratch(call: Call, runs: int) -> tuple[np.ndarray, tuple[int, ...]]:
 
 
 def _groups(call: Call, threads: int) -> list[np.ndarray]:
-    """Runs that are trained together: those of one stream, cut so that there is work for every thread."""
+    """Runs that are trained together: those of one stream, cut so that there is work for every thread and a step of all is short."""
     groups = [np.flatnonzero(call.streams == stream) for stream in np.unique(call.streams)]
-    pieces = -(-threads // len(groups))
-    return [part for group in groups for part in np.array_split(group, min(pieces, len(group)))]
+    pieces, together = -(-threads // len(groups)), max(1, _WORK // _step(call))
+    return [
+        part
+        for group in groups
+        for part in np.array_split(group, min(max(pieces, -(-len(group) // together)), len(group)))
+    ]
+
+
+def _step(call: Call) -> int:
+    """Numbers that the heads of a run read of the tokens of a step."""
+    return call.batch * call.length * call.width * call.heads
 
 
 def advance(
@@ -81,12 +91,13 @@ def advance(
             mine[:, i] = array[group]
         my_losses = np.empty((len(group), call.steps), dtype=np.float32)
         my_kept = np.empty((len(group), *kept.shape[1:]), dtype=np.float32)
-        train(
-            call.heads, len(group), data, data.view(np.int32), areas, call.seed & 0xFFFFFFFF, call.seed >> 32,
-            int(call.streams[group[0]]), call.first_step, call.steps, call.length, call.batch, np.float32(call.beta_std),
-            np.float32(call.noise_std), np.float32(call.target_noise_std), OPTIMISERS.index(call.optimiser),
-            call.learning_rate[group], call.weight_decay, *call.betas, call.eps, call.record, my_losses, my_kept,
-        )  # fmt: skip
+        for first, last in in_calls(call.steps, max(1, _WORK // (_step(call) * len(group)))):
+            train(
+                call.heads, len(group), data, data.view(np.int32), areas, call.seed & 0xFFFFFFFF, call.seed >> 32,
+                int(call.streams[group[0]]), call.first_step, first, last, call.length, call.batch, np.float32(call.beta_std),
+                np.float32(call.noise_std), np.float32(call.target_noise_std), OPTIMISERS.index(call.optimiser),
+                call.learning_rate[group], call.weight_decay, *call.betas, call.eps, call.record, my_losses, my_kept,
+            )  # fmt: skip
         for i, array in enumerate(state):
             array[group] = mine[:, i]
         losses[group], kept[group] = my_losses, my_kept
@@ -110,5 +121,8 @@ def normals(
     out = np.empty((len(ids), steps, prompts, count), dtype=np.float32)
     data = aligned(_LANES * count, np.float32)
     for part, stream in zip(out, ids, strict=True):
-        fill(part, data, seed & 0xFFFFFFFF, seed >> 32, int(stream), first_step, steps, prompts, length)
+        for first, last in in_calls(steps, max(1, _WORK // (prompts * count))):
+            fill(
+                part[first:last], data, seed & 0xFFFFFFFF, seed >> 32, int(stream), first_step + first, last - first, prompts, length
+            )  # fmt: skip
     return out

@@ -81,23 +81,29 @@ def update_and_multiply(S, probes, N, a, b, u, kappa, c, Sc):
 
 @njit(nogil=True, error_model="numpy", _nrt=False, cache=True)
 def train(
-    values, weighted, norms, kernel, gamma, labels, sizes, moves_weight, moves_prompt, marks, seen, seen_pi, areas, run
-):
-    """All steps of a run; `areas`: room for its vectors. Records after as many steps as `marks` says."""
+    values, weighted, norms, kernel, gamma, labels, sizes, moves_weight, moves_prompt, marks, seen, seen_pi, areas, run, first,
+    last,
+):  # fmt: skip
+    """Steps first ... last - 1 of a run; `areas`: room for its vectors, left as it is between calls that follow each other.
+
+    Records after as many steps as `marks` says. S lags by an update until the last step of all is done.
+    """
     (_, n, tokens), (_, rows, N), probes = gamma.shape, kernel.shape, values.shape[1]
     S, K, u, y = weighted[run], kernel[run], values[run], labels[run]
     top, gap, e, c, a, b, old, kappa, Kc, Sc, own = areas
-    # gamma of the run as one vector; nothing waits to be added to S yet.
-    for i in range(n):
-        for t in range(tokens):
-            own[i * tokens + t] = gamma[run, i, t]
-    for p in range(probes):
-        kappa[p] = old[p] = 0.0
-    for j in range(N):
-        a[j] = b[j] = 0.0
+    if first == 0:  # gamma of the run as one vector; nothing waits to be added to S yet
+        for i in range(n):
+            for t in range(tokens):
+                own[i * tokens + t] = gamma[run, i, t]
+        for p in range(probes):
+            kappa[p] = old[p] = 0.0
+        for j in range(N):
+            a[j] = b[j] = 0.0
     both = moves_weight and moves_prompt
     mark = 0
-    for step in range(len(sizes) + 1):
+    while mark < len(marks) and marks[mark] < first:
+        mark += 1
+    for step in range(first, last + (last == len(sizes))):
         if mark < len(marks) and marks[mark] == step:
             for p in range(probes):
                 seen[mark, run, p] = u[p]

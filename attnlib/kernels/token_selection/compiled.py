@@ -9,12 +9,13 @@ from types import ModuleType
 import numpy as np
 
 from attnlib.kernels import _build
-from attnlib.kernels.batches import aligned, on_threads
+from attnlib.kernels.batches import aligned, in_calls, on_threads
 from attnlib.kernels.token_selection import Call, Recorded
 
 __all__ = ["advance"]
 
 _AREAS = 11
+_WORK = 1 << 28  # numbers of S and K that the first call of a run reads: about a tenth of a second
 
 
 @functools.cache
@@ -31,10 +32,14 @@ def advance(call: Call, threads: int) -> Recorded:
     sizes, marks = call.step_sizes.numpy(), np.array(call.record, dtype=np.int64)
     seen = recorded.values.numpy(), recorded.prompt_norm_squared.numpy()
 
+    fixed = *arrays, sizes, call.trained != "p", call.trained != "W", marks, *seen
+    at_once = max(1, _WORK // (call.values.shape[1] * call.kernel.shape[2]))
+
     def work(runs: np.ndarray) -> None:
         areas = tuple(aligned(call.values.shape[1], arrays[0].dtype) for _ in range(_AREAS))
         for run in runs.tolist():
-            loops.train(*arrays, sizes, call.trained != "p", call.trained != "W", marks, *seen, areas, run)
+            for first, last in in_calls(call.steps, at_once):
+                loops.train(*fixed, areas, run, first, last)
 
     on_threads(work, np.array_split(np.arange(call.runs), min(threads, call.runs)), threads)
     return recorded

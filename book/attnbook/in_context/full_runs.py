@@ -14,9 +14,7 @@ and the final state. Threads share the runs of a study; what is left of them tra
 import argparse
 import os
 import sys
-import threading
 from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor, as_completed
 from functools import cache
 from pathlib import Path
 
@@ -25,6 +23,7 @@ from attnlib.device import resolve
 from attnlib.extras import progress_bar
 from attnlib.in_context.experiment import Experiment
 from attnlib.in_context.training import History, TrainingDiverged, load_history, train
+from attnlib.kernels.batches import on_threads
 
 HEADS = (1, 2, 4, 8)
 RUNS = 10
@@ -97,26 +96,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return 0
 
 
-class _Stopped(Exception):
-    """Another study failed or the command was interrupted; what this one has done is in its file."""
-
-
 def _train_all(wanted: Mapping[str, Experiment], folder: Path, threads: int, device: str) -> None:
     beside = max(1, threads // min(study.runs for study in wanted.values()))
-    stop = threading.Event()
+    with progress_bar(True, sum(study.steps for study in wanted.values()), "studies", unit="step") as bar:
 
-    with (
-        progress_bar(True, sum(study.steps for study in wanted.values()), "studies", unit="step") as bar,
-        ThreadPoolExecutor(beside) as pool,
-    ):
-
-        def one(name: str, study: Experiment) -> None:
-            seen = 0
+        def one(name: str) -> None:
+            study, seen = wanted[name], 0
 
             def watch(step: int) -> None:
                 nonlocal seen
-                if stop.is_set():
-                    raise _Stopped
                 bar.update(step - seen)
                 seen = step
 
@@ -127,15 +115,11 @@ def _train_all(wanted: Mapping[str, Experiment], folder: Path, threads: int, dev
             bar.update(study.steps - seen)
             print(f"{name}: {study.runs} runs of {study.steps} steps", file=sys.stderr)
 
-        longest_first = sorted(wanted.items(), key=lambda item: -item[1].heads * item[1].runs * item[1].steps)
-        futures = [pool.submit(one, *item) for item in longest_first]
+        longest_first = sorted(wanted, key=lambda name: -wanted[name].heads * wanted[name].runs * wanted[name].steps)
         try:
-            for future in as_completed(futures):
-                future.result()
-        except BaseException:
-            stop.set()
-            for future in futures:
-                future.cancel()
+            on_threads(one, longest_first, beside)
+        except KeyboardInterrupt as end:
+            end.args = ("interrupted; the files hold what was done, the same command goes on from there",)
             raise
 
 

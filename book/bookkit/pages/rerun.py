@@ -54,7 +54,11 @@ def rerun(
     values |= typed_assignments(page, assignments)
     values = check_parameters(page, values)
     check_output(output, root, force)
-    notebook = run_page(page, values)
+    try:
+        notebook = run_page(page, values)
+    except KeyboardInterrupt as end:
+        end.args = ("interrupted; nothing was written",)
+        raise
     if output.suffix == ".html":
         from bookkit.pages.notebook_html import as_html
 
@@ -217,9 +221,6 @@ def run_page(page: Page, values: dict[str, Any]) -> NotebookNode:
                 with suppress(OSError):  # a kernel has a session of its own, but on Windows; or it has gone
                     getattr(os, "killpg", os.kill)(pid, getattr(signal, "SIGKILL", signal.SIGTERM))
 
-        for end in (signal.SIGTERM, getattr(signal, "SIGHUP", signal.SIGTERM)):
-            if threading.current_thread() is threading.main_thread():
-                signal.signal(end, signal.default_int_handler)  # as Ctrl-C: the kernel is stopped, the folder goes
         try:
             executed = interruptible(execute, stop)
             require_whole(executed, f"page {page.name}")

@@ -79,11 +79,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except RunError as error:
         print(f"{program()}: error: {error}", file=sys.stderr)
         return 1
-    except KeyboardInterrupt:
-        print(
-            f"{program()}: error: interrupted; rows are safe, the same command runs the other points", file=sys.stderr
-        )
-        return 130
+    except KeyboardInterrupt as end:
+        end.args = ("interrupted; rows are safe, the same command runs the other points",)
+        raise
     print(summary(found))
     print(f"\ntable: {options.output / 'results.parquet'}   array: {options.output / 'results.nc'}")
     return 1 if found.status.failed or found.status.missing else 0
