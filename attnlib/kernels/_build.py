@@ -1,19 +1,24 @@
-"""Generated source becomes a module whose machine code numba keeps between processes."""
+"""Generated source becomes a module whose machine code numba keeps between processes.
+
+What lies on the disk is read only where its checksum is right. A damaged file is made again: nobody needs to know of it.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import hashlib
 import importlib.util
 import os
+import pickle
 import platform
 import sys
 import tempfile
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
-from attnlib.extras import how_to_install
-from attnlib.kernels.dispatch import has_numba
+from attnlib.kernels.dispatch import without_numba
 
 __all__ = ["SHARED", "cache_folder", "module"]
 
@@ -62,36 +67,82 @@ def _versions() -> str:
     return f"{platform.python_version()} {numba.__version__} {llvmlite.__version__} {hashlib.sha256(own).hexdigest()}"
 
 
-def _write(path: Path, text: str) -> None:
+def _write(path: Path, text: bytes) -> None:
     """Write once: the file's time is part of numba's cache key, so a second process must not write it again."""
-    if path.exists() and path.read_text(encoding="utf-8") == text:
+    if path.exists() and path.read_bytes() == text:
         return
     handle, partial = tempfile.mkstemp(dir=path.parent, prefix=path.stem, suffix=".partial")
     try:
-        with os.fdopen(handle, "w", encoding="utf-8") as file:
+        with os.fdopen(handle, "wb") as file:
             file.write(text)
         os.replace(partial, path)
     except BaseException as error:
         Path(partial).unlink(missing_ok=True)
         # Windows lets nobody replace a file that another process reads; what it reads is what would be written.
-        if not (isinstance(error, PermissionError) and path.exists() and path.read_text(encoding="utf-8") == text):
+        if not (isinstance(error, PermissionError) and path.exists() and path.read_bytes() == text):
             raise
+
+
+@functools.cache
+def _sealed_cache() -> type[Any]:
+    """numba's cache of a function, whose files end with a checksum. One that is damaged counts as not there, and is made again."""
+    from numba.core.caching import FunctionCache, IndexDataCacheFile
+
+    def checked(content: bytes) -> bytes:
+        if hashlib.sha256(content[:-32]).digest() != content[-32:]:
+            raise OSError("a damaged file")  # which numba takes for one that was removed meanwhile
+        return content
+
+    class Files(IndexDataCacheFile):
+        def _dump(self, obj: object) -> bytes:
+            content: bytes = super()._dump(obj)
+            return content + hashlib.sha256(content).digest()  # what follows a pickle is not read
+
+        def _load_index(self) -> dict[Any, str]:
+            try:
+                with open(self._index_path, "rb") as file:
+                    pickle.load(file)  # numba's version
+                    checked(file.read())
+                index: dict[Any, str] = super()._load_index()
+            except Exception:  # a damaged pickle raises anything
+                return {}
+            return index
+
+        def _load_data(self, name: str) -> object:
+            return pickle.loads(checked(Path(self._data_path(name)).read_bytes()))
+
+    class Cache(FunctionCache):
+        def __init__(self, function: object) -> None:
+            super().__init__(function)
+            stamp = self._impl.locator.get_source_stamp()
+            self._cache_file = Files(self._cache_path, self._impl.filename_base, stamp)
+
+        def save_overload(self, *compiled: object) -> None:
+            with contextlib.suppress(OSError):  # the disk is full: it runs all the same
+                super().save_overload(*compiled)
+
+    return Cache
 
 
 @functools.cache
 def module(name: str, text: str) -> ModuleType:
     """The generated source `text`, imported from a file whose name tells its content and the versions of its makers.
 
-    Raises ImportError with the command to type if numba is not installed.
+    Raises ImportError with the command to type if numba is not installed, or what to unset if it is switched off.
     """
-    if not has_numba():
-        raise ImportError(f"compiled loops need numba: {how_to_install('kernels')}")
+    if reason := without_numba():
+        raise ImportError(f"compiled loops need numba: {reason}")
     digest = hashlib.sha256(f"{_versions()}\n{text}".encode()).hexdigest()[:16]
     full = f"attnlib_{name}_{digest}"
     path = cache_folder() / f"{full}.py"
-    _write(path, text)
+    _write(path, text.encode())
     spec = importlib.util.spec_from_file_location(full, path)
     made = importlib.util.module_from_spec(spec)
     sys.modules[full] = made  # before the code runs: numba looks the module up when it reloads its cache
-    spec.loader.exec_module(made)
+    code = compile(text, path, "exec", dont_inherit=True)
+    exec(code, vars(made))  # as importlib does, which would trust a damaged .pyc
+    cached = _sealed_cache()
+    for function in vars(made).values():
+        if isinstance(getattr(function, "_cache", None), cached.__base__):
+            function._cache = cached(function.py_func)
     return made

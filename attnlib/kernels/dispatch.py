@@ -25,6 +25,7 @@ import importlib
 import importlib.util
 import logging
 import os
+import sys
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -48,6 +49,7 @@ Example:
 """
 VARIABLE = "ATTNLIB_KERNELS"
 NO_NUMBA = f"numba is not installed: {how_to_install('kernels')}"
+SWITCHED_OFF = "numba is switched off by NUMBA_DISABLE_JIT, which is for looking for faults in numba: unset it"
 
 log = logging.getLogger("attnlib.kernels")
 _ran: dict[tuple[str, ...], str] = {}
@@ -69,7 +71,7 @@ def _installed(*modules: str) -> bool:
 
 
 def has_numba() -> bool:
-    """Whether compiled loops can be used here: numba is installed (extra `kernels`).
+    """Whether compiled loops can be used here: numba is installed (extra `kernels`), and not switched off by NUMBA_DISABLE_JIT.
 
     Returns:
         True or False.
@@ -81,7 +83,19 @@ def has_numba() -> bool:
         >>> has_numba() in (True, False)
         True
     """
-    return _installed("numba", "llvmlite")
+    return not _switched_off() and _installed("numba", "llvmlite")
+
+
+def without_numba() -> str:
+    """Why compiled loops cannot be used here, or nothing."""
+    return "" if has_numba() else SWITCHED_OFF if _switched_off() else NO_NUMBA
+
+
+def _switched_off() -> bool:
+    """As numba read it when it was loaded, or as it will."""
+    config = getattr(sys.modules.get("numba"), "config", None)
+    read = os.environ.get("NUMBA_DISABLE_JIT", "") if config is None else str(int(config.DISABLE_JIT))
+    return read.strip() not in ("", "0")
 
 
 def has_triton() -> bool:
@@ -116,7 +130,7 @@ def _obstacle(
     if implementation == "compiled":
         if device.type != "cpu":
             return f"it runs on the CPU, and the tensors are on {device}"
-        return "" if has_numba() else NO_NUMBA
+        return without_numba()
     if not has_triton():
         return f"Triton is not installed: {how_to_install('gpu')}"
     # TRITON_INTERPRET=1 before Triton's first import: programs run in its interpreter, on tensors of the CPU.
@@ -163,10 +177,8 @@ def choose(
         passed_over = {name: reason for name in IMPLEMENTATIONS if (reason := obstacle(name))}
         reasons = "; ".join(f"not {name}: {reason}" for name, reason in passed_over.items())
         log.info("%s%s", _ran[key], f" ({reasons})" if reasons else "")
-        if asked is None and passed_over.get("compiled") == NO_NUMBA:
-            log.warning(
-                "%s in plain torch, ten to a hundred and fifty times slower than compiled: %s", loop.name, NO_NUMBA
-            )
+        if asked is None and (why := passed_over.get("compiled", "")) in (NO_NUMBA, SWITCHED_OFF):
+            log.warning("%s in plain torch, ten to a hundred and fifty times slower than compiled: %s", loop.name, why)
     return chosen
 
 

@@ -86,23 +86,87 @@ def test_a_folder_that_others_can_write_or_that_cannot_be_made_is_not_used(
     _build._temporary[0].cleanup()
 
 
-def test_without_numba_the_package_imports_and_says_what_to_install() -> None:
-    code = """
+ABSENT = """
 import sys
 sys.modules["numba"] = None
+from attnlib.kernels import dispatch
+dispatch._installed = lambda *modules: False
+"""
+WITHOUT = """
 import attnlib.kernels
 import torch
-from attnlib.kernels import dispatch, in_context
-dispatch._installed = lambda *modules: False
+from attnlib.kernels import _build, gaussian_tail, in_context
 print(in_context.implementation_for(1, 1, torch.device("cpu"), torch.float32))
+print(gaussian_tail.log_error(*torch.ones(5, 1, dtype=torch.float64)).isfinite().all())
 try:
     in_context.implementation_for(1, 1, torch.device("cpu"), torch.float32, implementation="compiled")
 except ValueError as error:
     print(error)
+try:
+    _build.module("x", "")
+except ImportError as error:
+    print(error)
 """
-    ran, refused = answer(python(code)).splitlines()
-    assert ran == "reference"
-    assert "cannot be used: numba is not installed: pip install 'attnlib[kernels] @ git+https" in refused
+
+
+@pytest.mark.parametrize(
+    ("before", "switch", "says"),
+    [
+        (ABSENT, "0", "numba is not installed: pip install 'attnlib[kernels] @ git+https"),
+        ("", "1", "numba is switched off by NUMBA_DISABLE_JIT"),
+        ("import numba", "1", "numba is switched off by NUMBA_DISABLE_JIT"),
+    ],
+)
+def test_without_numba_the_readable_form_runs_and_the_other_says_why_not(before: str, switch: str, says: str) -> None:
+    ran, finite, refused, no_module = answer(python(before + WITHOUT, NUMBA_DISABLE_JIT=switch)).splitlines()
+    assert (ran, finite) == ("reference", "tensor(True)")
+    assert f"cannot be used: {says}" in refused
+    assert f"compiled loops need numba: {says}" in no_module
+
+
+def _cut(content: bytes, place: int) -> bytes:
+    return content[:place]
+
+
+def _flip(content: bytes, place: int) -> bytes:
+    return content[:place] + bytes([content[place] ^ 4]) + content[place + 1 :]
+
+
+def _zeros(content: bytes, place: int) -> bytes:
+    return content[:place] + bytes(len(content) - place)
+
+
+@pytest.mark.parametrize("kind", ["*.py", "*.nbi", "*.nbc"])
+@pytest.mark.parametrize("damage", [_cut, _flip, _zeros])
+def test_a_damaged_file_is_made_again(damage, kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ATTNLIB_CACHE", str(tmp_path))
+
+    def hits() -> int:
+        function = _build.module.__wrapped__("probe", PROBE).probe
+        assert function(4.0) == 3.0
+        return sum(function.stats.cache_hits.values())
+
+    assert (hits(), hits()) == (0, 1)
+    (file,) = (tmp_path / "kernels").rglob(kind)
+    for share in (0, 0.2, 0.5, 0.8, 1):
+        whole = file.read_bytes()
+        file.write_bytes(damage(whole, int(share * (len(whole) - 1))))
+        # A source that is written again in the same instant is the one whose machine code is kept.
+        assert hits() == 0 or kind == "*.py", share
+        assert hits() == 1
+
+
+def test_a_disk_that_is_full_keeps_nobody_from_computing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ATTNLIB_CACHE", str(tmp_path))
+    function = _build.module.__wrapped__("probe", PROBE).probe
+
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(function._cache._cache_file, "_save_data", full)
+    assert function(4.0) == 3.0
+    assert list((tmp_path / "kernels").rglob("*.nbc")) == []
+    assert _build.module.__wrapped__("probe", PROBE).probe(4.0) == 3.0
 
 
 def test_numba_is_loaded_only_when_something_is_compiled() -> None:

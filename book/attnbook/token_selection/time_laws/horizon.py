@@ -7,10 +7,13 @@ bounded by how far a score may move, it follows the gradient flow. Time is the s
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
+from pathlib import Path
+from types import ModuleType
 
 import torch
 
 from attnlib import checks
+from attnlib.kernels import _build
 from attnlib.kernels.dispatch import has_numba
 from attnlib.kernels.token_selection import reference
 from attnlib.kernels.token_selection.reference import Pull, forces
@@ -18,25 +21,9 @@ from attnlib.token_selection.gram import Gram, check_gram
 from attnlib.token_selection.training import Recursion, Trajectory
 
 
-def _add_and_multiply(S, left, right, c, out):
-    """S += left right, and out = S c of the new S: each row is read and written once."""
-    for r in range(S.shape[0]):
-        a, b, weights = right[r, 0], right[r, 1], c[r]
-        for p in range(S.shape[1]):
-            row, u, kappa, total = S[r, p], left[r, p, 0], left[r, p, 1], 0.0
-            for j in range(len(row)):
-                value = row[j] + (u * a[j] + kappa * b[j])
-                row[j] = value
-                total += value * weights[j]
-            out[r, p] = total
-
-
 @cache
-def _compiled() -> Callable[..., None]:
-    from numba import njit
-
-    fast = {"contract", "reassoc", "nsz", "arcp"}  # sums in any order, so that the inner loop runs over vectors
-    return njit(cache=True, nogil=True, error_model="numpy", fastmath=fast)(_add_and_multiply)
+def _loops() -> ModuleType:
+    return _build.module("long_runs", Path(__file__).with_name("_loops.py").read_text(encoding="utf-8"))
 
 
 class _Flow(Recursion):
@@ -55,7 +42,7 @@ class _Flow(Recursion):
             return super().pull()
         c = forces(self.scores, g.head_scores, g.labels.observed).flatten(1)
         Sc = torch.empty_like(self._u)
-        _compiled()(*(x.numpy() for x in (self._S, left, right, c, Sc)))
+        _loops().add_and_multiply(*(x.numpy() for x in (self._S, left, right, c, Sc)))
         return c, torch.bmm(g.kernel, c.unsqueeze(-1)).squeeze(-1), Sc
 
     def advance(self, step_size: torch.Tensor | float, pull: Pull | None = None) -> None:
