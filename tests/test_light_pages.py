@@ -7,7 +7,7 @@ import pytest
 from PIL import Image
 
 from bookkit.light.pages import lighten
-from bookkit.light.pictures import Picture, lightened, place_pictures
+from bookkit.light.pictures import Picture, lightened, place_pictures, remember
 from tests.tiny_book import write
 
 # --- pictures -------------------------------------------------------------------------------------------------------
@@ -41,8 +41,11 @@ def test_a_picture_that_would_grow_stays_and_the_cache_is_taken(tmp_path: Path) 
     folder, cache = tmp_path / "images", tmp_path / "cache"
     draw(folder / "one.png", 90, 40)
     png = (folder / "one.png").read_bytes()
-    lightened(folder, cache)
+    write(folder / "torn.png", "not a picture")  # is told when the pages are mended
+    remember(tmp_path, cache)
     (kept,) = cache.iterdir()
+    assert (folder / "one.png").read_bytes() == png
+    (folder / "torn.png").unlink()
     draw(tmp_path / "mark.png", 90, 40, seed=1)
     Image.open(tmp_path / "mark.png").save(kept, "WEBP", lossless=True)
     (folder / "one.png").write_bytes(png)

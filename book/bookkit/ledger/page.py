@@ -40,7 +40,7 @@ from bookkit.ledger.records import (
 )
 from bookkit.ledger.replicated import Standing, standings
 from bookkit.ledger.words import control_words, number_lines, rule_words, signs, verdict_words
-from bookkit.map.graph import read_map
+from bookkit.map.graph import rendered_map
 from bookkit.sphinx.html_elements import element, tag
 from bookkit.verdicts import BADGES
 
@@ -73,7 +73,7 @@ class Ledger(SphinxDirective):
         records = records_for(self.env, self.options.get("part"), self.get_location())
         self.env.metadata[self.env.docname]["asks_ledger"] = True
         self.known = standings()
-        self.map = read_map(Path(self.env.srcdir))
+        self.map = rendered_map(Path(self.env.srcdir))
         labels = self.env.get_domain("std").labels
         for record in records:
             labels.setdefault(anchor(record["id"]), (self.env.docname, anchor(record["id"]), record["id"]))

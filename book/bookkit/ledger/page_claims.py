@@ -16,7 +16,7 @@ from bookkit.ledger.records import anchor, counts_sentence, read_page_checks
 from bookkit.ledger.replicated import Standing, sentence, standings
 from bookkit.ledger.words import verdict_words
 from bookkit.map.boxes import Box
-from bookkit.map.graph import read_map
+from bookkit.map.graph import rendered_map
 from bookkit.sphinx.html_elements import element
 from bookkit.verdicts import BADGES
 
@@ -98,7 +98,7 @@ def show_claims(app: Sphinx, doctree: nodes.document, docname: str) -> None:
 
 def _boxes(app: Sphinx, docname: str, claims: set[str]) -> dict[str, str]:
     """Of each claim, links to the boxes of the theory that it checks; a box has its proof below it."""
-    drawn = read_map(Path(app.srcdir))
+    drawn = rendered_map(Path(app.srcdir))
 
     def link(box: Box) -> str:
         address = app.builder.get_relative_uri(docname, box.document)

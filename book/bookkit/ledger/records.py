@@ -266,7 +266,7 @@ def counted(text: str, records: list[dict]) -> str:
         elif name in SOURCES:
             wanted = [record for record in wanted if record["source"] == name]
         elif name:
-            wanted = [record for record in wanted if name in _places([record])]
+            wanted = [record for record in wanted if record["id"] in places[name]]
         else:
             raise LookupError(_unknown(rest.split()[0], records, [*places, *SOURCES, *numbers]))
         rest = rest.removeprefix(name).lstrip()
@@ -285,9 +285,12 @@ def _unknown(word: str, records: list[dict], known: list[str]) -> str:
     return f"no check of part {word!r}; parts: {parts}"
 
 
-def _places(records: list[dict]) -> list[str]:
-    """Names under which records can be counted: all, parts, papers, pages."""
-    found = dict.fromkeys(["all", *(record["part"] for record in records)])
-    found |= dict.fromkeys(part_of(record["part"]).paper for record in records)
-    found |= dict.fromkeys(name for record in records for name in (page_name(record), record["page"]))
-    return [name for name in found if name]
+def _places(records: list[dict]) -> dict[str, set[str]]:
+    """Names under which records can be counted, and the ids of those: all, parts, papers, pages."""
+    papers = {part: part_of(part).paper for part in {record["part"] for record in records}}
+    found = {"all": {record["id"] for record in records}}
+    for kind in (lambda r: [r["part"]], lambda r: [papers[r["part"]]], lambda r: [page_name(r), r["page"]]):
+        for record in records:
+            for name in filter(None, kind(record)):
+                found.setdefault(name, set()).add(record["id"])
+    return found

@@ -8,12 +8,13 @@ Works on the built files, whoever wrote them, and a second time on pages that ar
 """
 
 import re
+import threading
 from pathlib import Path, PurePosixPath
 
 from sphinx.application import Sphinx
 from sphinx.util import logging
 
-from bookkit.light.pictures import lightened, place_pictures
+from bookkit.light.pictures import lightened, place_pictures, remember
 
 logger = logging.getLogger(__name__)
 
@@ -97,14 +98,27 @@ def _mended(page: str) -> str:
     return page.replace('data-bs-spy="scroll" data-bs-target=".bd-toc-nav" ', "")
 
 
+def _cache(app: Sphinx) -> Path | None:
+    """Where the book is built from a staged copy, the folder beside it lasts longer than one build."""
+    source = Path(app.srcdir)
+    return source.parent / "cache" / "pictures" if source.parent.name == "_build" else None
+
+
+def _begin(app: Sphinx, *_: object) -> None:
+    """Sphinx writes on one processor: another compresses the pictures of the pages meanwhile."""
+    if (cache := _cache(app)) and app.builder.name == "html":
+        pictures = Path(app.outdir).parent / "jupyter_execute"  # where myst-nb puts them
+        app.compressing = threading.Thread(target=remember, args=(pictures, cache))
+        app.compressing.start()
+
+
 def _lighten(app: Sphinx, exception: Exception | None) -> None:
+    if hasattr(app, "compressing"):
+        app.compressing.join()
     if exception is not None or app.builder.name != "html":
         return
-    source = Path(app.srcdir)
-    # Where the book is built from a staged copy, the folder beside it lasts longer than one build.
-    cache = source.parent / "cache" / "pictures" if source.parent.name == "_build" else None
     try:
-        lighten(Path(app.outdir), cache)
+        lighten(Path(app.outdir), _cache(app))
     except ValueError as error:
         logger.warning("light pages: %s", error, type="attnlib", subtype="light")
 
@@ -112,5 +126,6 @@ def _lighten(app: Sphinx, exception: Exception | None) -> None:
 def setup(app: Sphinx) -> dict:
     """Register with Sphinx."""
     app.add_js_file("light.js", loading_method="defer")
+    app.connect("env-updated", _begin)
     app.connect("build-finished", _lighten, priority=900)  # when everybody has written
     return {"version": "1", "parallel_read_safe": True, "parallel_write_safe": True}

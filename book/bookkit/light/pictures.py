@@ -1,9 +1,11 @@
 """Pictures of the built book: the same pixels in fewer bytes, and their place kept free while they load."""
 
+import contextlib
 import hashlib
 import os
 import re
 import shutil
+import tempfile
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -43,6 +45,15 @@ def lightened(folder: Path, cache: Path | None = None) -> dict[str, Picture]:
             with Image.open(path) as image:
                 made.setdefault(path.name, Picture(path.name, *image.size))
     return made
+
+
+def remember(folder: Path, cache: Path) -> None:
+    """Compress every PNG below `folder` into `cache`, so that `lightened` finds it there. One that is no picture is left to it."""
+    cache.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=cache) as aside:
+        for path in sorted(folder.rglob("*.png")):
+            with contextlib.suppress(ValueError):
+                _lightened(Path(shutil.copy(path, aside)), cache)
 
 
 def _lightened(path: Path, cache: Path | None) -> Picture:

@@ -8,6 +8,7 @@ If a claim falls, so do the boxes that it checks, whatever uses it, and so on.
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import lru_cache
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 from typing import Any
@@ -118,3 +119,9 @@ def read_map(source: Path) -> Map:
     boxes = {box.label: box for box in read_boxes(source)}
     root = find_root()
     return Map(boxes, records, {claim: links_of(record, root) for claim, record in records.items()})
+
+
+@lru_cache(maxsize=1)  # one process of Sphinx renders one book
+def rendered_map(source: Path) -> Map:
+    """`read_map` of the book that is being rendered."""
+    return read_map(source)

@@ -39,6 +39,8 @@ class Reach:
         self._packages = tuple(packages)
         self._library = library
         self._next: dict[int, list[Any]] = {}
+        self._made: defaultdict[int, list[Any]] = defaultdict(list)
+        self._scanned: set[str] = set()
         self._kept: list[Any] = []  # what `_next` knows by its id stays alive
 
     def used(self, cells: Iterable[str]) -> set[int]:
@@ -56,14 +58,14 @@ class Reach:
 
     def _makers(self) -> dict[int, list[Any]]:
         """Class -> functions of the book, as far as it is loaded, whose return type names it."""
-        found = defaultdict(list)
-        for name, module in list(sys.modules.items()):
+        for name in sorted(set(sys.modules) - self._scanned):
+            self._scanned.add(name)
             if self._ours(name) and not self._library(name):
-                for made in vars(module).values():
+                for made in vars(sys.modules[name]).values():
                     if inspect.isfunction(made) and made.__module__ == name:
                         for kind in _kinds(made, _annotations(made).get("return", "")):
-                            found[id(kind)].append(made)
-        return found
+                            self._made[id(kind)].append(made)
+        return self._made
 
     def _ours(self, module: str | None) -> bool:
         return (module or "").partition(".")[0] in self._packages

@@ -28,7 +28,7 @@ from sphinx.util.docutils import SphinxDirective, SphinxRole
 from bookkit.ledger.page_claims import badge, ledger_address
 from bookkit.ledger.records import LEDGER, read_ledger
 from bookkit.map.boxes import Box
-from bookkit.map.graph import Map, read_map
+from bookkit.map.graph import Map, rendered_map
 from bookkit.sphinx.html_elements import element, tag
 
 logger = logging.getLogger(__name__)
@@ -56,7 +56,7 @@ class BookMap(SphinxDirective):
         """Return a list of rows: chapters, their boxes in order, then pages with the claims that check no box."""
         root = Path(self.env.srcdir)
         self.env.metadata[self.env.docname]["reads_ledger"] = True
-        self.map = read_map(root)
+        self.map = rendered_map(root)
         part_name = self.arguments[0]
         chapters = chapters_of(part_name, root)
         rows = [row for chapter in chapters for row in self._chapter(chapter)]
@@ -184,7 +184,7 @@ def show_box_lines(app: Sphinx, doctree: nodes.document, docname: str) -> None:
     boxes = [node for node in doctree.findall(nodes.Element) if node.get("realtype") and node.get("label")]
     if not boxes:
         return
-    known = read_map(Path(app.srcdir))
+    known = rendered_map(Path(app.srcdir))
     to_ledger = ledger_address(app, docname, known.claims)
     for node in boxes:
         box = known.boxes.get(node["label"])

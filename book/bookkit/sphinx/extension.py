@@ -27,7 +27,7 @@ from bookkit.ledger import overview as ledger_overview
 from bookkit.ledger import page as ledger_page
 from bookkit.ledger import page_claims, replicated
 from bookkit.ledger.records import as_published, counted, problems, read_ledger
-from bookkit.map.graph import read_map
+from bookkit.map.graph import rendered_map
 from bookkit.pages.catalogue import write_atomically
 from bookkit.sphinx import book_map, figure_numbers, folds, html_elements, lead_figure
 
@@ -60,7 +60,7 @@ def _check_ledger(app: Sphinx, env: BuildEnvironment) -> None:
     """Once per build, whether or not a page shows the ledger: report what it must not hold."""
     records = read_ledger(Path(app.srcdir))
     for problem in filter(
-        None, [*problems(records), replicated.level_problem(records), *read_map(Path(app.srcdir)).problems()]
+        None, [*problems(records), replicated.level_problem(records), *rendered_map(Path(app.srcdir)).problems()]
     ):
         logger.warning("ledger: %s", problem, type="attnlib", subtype="ledger")
 
