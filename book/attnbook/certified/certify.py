@@ -5,7 +5,6 @@ attnlib certify --all      all of them
 attnlib certify --list     their numbers and titles
 """
 
-import argparse
 import sys
 import time
 from collections.abc import Callable, Sequence
@@ -17,6 +16,7 @@ from typing import Any
 from attnbook.certified.certificate import NeedsFlint, precision
 from bookkit.claims import Check, Claim, ClaimSet, Verdict
 from bookkit.pages.catalogue import UserError
+from bookkit.parser import Parser
 
 
 @dataclass(frozen=True)
@@ -81,7 +81,7 @@ def report(check: Check, seconds: float) -> str:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Prove the claims that are named; 0 where all are proved and their negative controls are not, 1 otherwise, 2 for a wrong call."""
-    parser = argparse.ArgumentParser(prog="attnlib certify", description="Prove certified claims again.")
+    parser = Parser(prog="attnlib certify", description="Prove certified claims again.")
     parser.add_argument("ids", nargs="*", metavar="ID", help="claims, as in V1")
     parser.add_argument("--all", action="store_true", help="every certified claim")
     parser.add_argument("--list", action="store_true", help="say which there are")

@@ -11,7 +11,6 @@ A finished file is kept, an unfinished one goes on where it stopped. Files hold 
 and the final state. Threads share the runs of a study; what is left of them trains other studies beside it.
 """
 
-import argparse
 import os
 import sys
 from collections.abc import Mapping, Sequence
@@ -24,6 +23,7 @@ from attnlib.extras import progress_bar
 from attnlib.in_context.experiment import Experiment
 from attnlib.in_context.training import History, TrainingDiverged, load_history, train
 from attnlib.kernels.batches import on_threads
+from bookkit.parser import Parser
 
 HEADS = (1, 2, 4, 8)
 RUNS = 10
@@ -69,7 +69,7 @@ def load_rates() -> History:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """The command `attnlib train`."""
-    parser = argparse.ArgumentParser(prog="attnlib train", description=__doc__.splitlines()[0])
+    parser = Parser(prog="attnlib train", description=__doc__.splitlines()[0])
     parser.add_argument(
         "studies", nargs="*", metavar="STUDY", help=f"one or more of {', '.join(STUDIES)}; default: all"
     )
