@@ -18,7 +18,7 @@ import torch
 from attnlib import limits
 
 __all__ = [
-    "boolean", "checked", "decay_rates", "finite_number", "floating", "not_negative", "one_of", "positive_number", "probability",
+    "checked", "decay_rates", "finite_number", "floating", "not_negative", "one_of", "positive_number", "probability",
     "recorded_steps", "signs", "tensor", "whole_number",
 ]  # fmt: skip
 
@@ -92,19 +92,12 @@ def _classes(hint: Any) -> tuple[type, ...]:
 # --- numbers and texts ------------------------------------------------------------------------------------------------
 
 
-def boolean(name: str, value: object) -> bool:
-    """`value`, True or False, Python's or numpy's. Raises ValueError for anything else: a text that says no is true."""
-    if not isinstance(value, bool | np.bool_):
-        raise ValueError(_say(name, "True or False", value, ""))
-    return bool(value)
-
-
-def whole_number(name: str, value: object, *, at_least: int, hint: str = "") -> int:
+def whole_number(name: str, value: object, *, at_least: int, at_most: float = _MOST, hint: str = "") -> int:
     """`value`, Python's or numpy's, as an int >= `at_least`. Raises ValueError otherwise (a bool is not a number, 2.0 not whole).
 
-    Nothing but a seed is larger than 2^62, which int64 holds.
+    Seeds may have any size; what counts something is at most 2^62, so that int64 holds it, unless a formula takes more.
     """
-    if type(value) is int and value > _MOST and name != "seed":
+    if type(value) is int and value > at_most and name != "seed":
         raise ValueError(_say(name, "a whole number <= 2^62", value, ""))
     if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < at_least:
         raise ValueError(_say(name, f"a whole number >= {at_least}", value, hint))

@@ -176,7 +176,7 @@ def test_bad_arguments():
     v = torch.zeros(1, three.tokens.shape[-1], dtype=F64)
     with pytest.raises(ValueError, match=r"tokens must be 2 .* got 3: use map_error_conditioned"):
         log10_map_error(v, v, three, SOFTMAX)
-    with pytest.raises(ValueError, match="attention_map must come from"):
+    with pytest.raises(ValueError, match="attention_map must be an AttentionMap; got str"):
         log10_map_error_of_scores(scores(0.0, 1.0, 1.0, 0.0, 1.0), "softmax")
     with pytest.raises(ValueError, match="windows of width 3 must divide"):
         log10_map_error_of_scores(scores(0.0, 1.0, 1.0, 0.0, 1.0), windows(SOFTMAX, 3))

@@ -218,7 +218,7 @@ def test_effective_trace():
         (lambda: Rademacher().mixing(RNG, (2,)), "entries must be a scale mixture"),
         (lambda: Uniform().mixing(RNG, (2,)), "entries must be a scale mixture"),
         (lambda: NoiseLaw(**SIZE, covariance=Diagonal(np.ones(7))), "variances must hold d = 30 numbers; got 7"),
-        (lambda: NoiseLaw(**SIZE, entries="gaussian"), "entries must be of type Entries"),
+        (lambda: NoiseLaw(**SIZE, entries="gaussian"), "entries must be an Entries; got str"),
         (lambda: NoiseLaw(**SIZE, scale=3.0), "scale must be a RadialT or None"),
         (lambda: NoiseLaw(**SIZE, entries=Rademacher()).draw(0), "coordinates must be 'dense'"),
         (lambda: NoiseLaw(**SIZE, covariance=Spiked(1.0)).draw(0), "coordinates must be 'dense'"),

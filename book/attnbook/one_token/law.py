@@ -57,7 +57,7 @@ class OneTokenLaw:
     label_noise: float = 0.0  # eta in [0, 1/2]
 
     def __post_init__(self) -> None:
-        checks.whole_number("tokens", self.tokens, at_least=2)
+        checks.whole_number("tokens", self.tokens, at_least=2, at_most=math.inf)
         checks.positive_number("strength", self.strength)
         checks.probability("label_noise", self.label_noise, high=0.5)
 

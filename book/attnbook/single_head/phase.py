@@ -149,8 +149,6 @@ def phase_diagram(
 
     Raises ValueError for a bad argument, a file that is not readable or of other parameters; nothing is overwritten then.
     """
-    if not isinstance(plan, PhasePlan):
-        raise ValueError(f"plan must be a PhasePlan; got {type(plan).__name__}: use phase_plan(...)")
     checks.whole_number("draws", draws, at_least=1)
     checks.whole_number("seed", seed, at_least=0)
     path = Path(save) if str(save) else None

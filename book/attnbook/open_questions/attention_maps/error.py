@@ -66,10 +66,6 @@ def log10_map_error_of_scores(
     scores: FreshScores, attention_map: AttentionMap, *, per_class: bool = False, class_probability: float = 0.5
 ) -> Tensor:
     """The integral itself, for given laws of the fresh scores: log10 of the clean error (R,), or (R, 2) with `per_class`."""
-    if not isinstance(attention_map, AttentionMap):
-        raise ValueError(
-            f"attention_map must come from attnlib.single_head.maps; got {type(attention_map).__name__}: use SOFTMAX, ..."
-        )
     attention_map.check_tokens(2)
     share = checks.probability("class_probability", class_probability)
     rows = [

@@ -47,11 +47,6 @@ class NoiseLaw(SignalNoiseLaw):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        for name, kind in (("entries", Entries), ("covariance", Covariance), ("noise_avoids_signals", bool)):
-            if not isinstance(getattr(self, name), kind):
-                raise ValueError(f"{name} must be of type {kind.__name__}; got {getattr(self, name)!r}")
-        if not (self.scale is None or isinstance(self.scale, RadialT)):
-            raise ValueError(f"scale must be a RadialT or None; got {self.scale!r}")
         self.covariance.check(self.d)
 
     @property

@@ -162,8 +162,6 @@ def heat_map(plan: HeatPlan, *, save: str | os.PathLike = "", progress: bool = F
     Raises ValueError for a bad argument, and for a file that cannot be written, cannot be read, or is not this plan's; nothing is
     overwritten then.
     """
-    if not isinstance(plan, HeatPlan):
-        raise ValueError(f"plan must be a HeatPlan; got {type(plan).__name__}: use heat_plan(...)")
     path = Path(save) if str(save) else None
     size, tokens = int(np.prod(plan.shape)), plan.law.tokens
     outcome = {name: np.full(size, np.nan) for name in _OUTCOMES} | {"attention": np.full((size, tokens), np.nan)}
