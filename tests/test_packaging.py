@@ -112,6 +112,17 @@ def test_every_pin_is_needed_and_is_what_these_tests_run_with() -> None:
     assert sorted(heavy & reached_from(reader)) == []
 
 
+def test_what_proposes_newer_packages_knows_what_is_held_and_formats_as_lint_does() -> None:
+    dependabot = yaml.safe_load((ROOT / ".github" / "dependabot.yml").read_text(encoding="utf-8"))
+    ignored = [each["dependency-name"] for update in dependabot["updates"] for each in update.get("ignore", [])]
+    assert ignored == re.findall(r"^(\S+)==.*# \(hold\)", (ROOT / READER).read_text(encoding="utf-8"), flags=re.M)
+    hooks = yaml.safe_load((ROOT / ".pre-commit-config.yaml").read_text(encoding="utf-8"))["repos"][0]["hooks"]
+    make = (ROOT / "Makefile").read_text(encoding="utf-8")
+    for hook in hooks:
+        assert hook["additional_dependencies"] == [f"ruff=={pins(PROVER)['ruff']}"]
+        assert hook["entry"].replace("--force-exclude", ".") in make
+
+
 # --- who imports what -------------------------------------------------------------------------------------------------
 
 OWNERS = importlib.metadata.packages_distributions()
@@ -227,7 +238,7 @@ def test_modules_that_are_not_compiled_at_installation_are_compiled_once() -> No
 
 def test_licence_citation_changelog_and_package_agree_and_the_checked_papers_are_cited() -> None:
     citation = yaml.safe_load((ROOT / "CITATION.cff").read_text(encoding="utf-8"))
-    assert citation["license"] == "BSD-3-Clause" == PROJECT["license"]["text"]
+    assert citation["license"] == "BSD-3-Clause" == PROJECT["license"]
     assert citation["repository-code"] == PROJECT["urls"]["Repository"]
     assert (ROOT / "LICENSE").read_text(encoding="utf-8").startswith("BSD 3-Clause License")
     newest = re.findall(r"^## (\S+) \((\S+)\)$", (ROOT / "CHANGELOG.md").read_text(encoding="utf-8"), flags=re.M)[0]
