@@ -275,22 +275,13 @@ def test_a_failed_write_leaves_the_old_checkpoint(tmp_path, monkeypatch) -> None
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"heads": 0}, "heads must be a whole number >= 1; got 0"),
         ({"heads": 3, "start": "oppo_small_id"}, "heads must be even for start='oppo_small_id'; got 3"),
-        ({"length": 0}, "length must be a whole number >= 1; got 0"),
-        ({"d": 0}, "d must be a whole number >= 1; got 0"),
-        ({"noise_std": -0.1}, "noise_std must be >= 0"),
-        ({"optimiser": "Lion"}, "optimiser must be one of 'SGD', 'Adam', 'AdamW'; got 'Lion'"),
         ({"d": 0, "length": None}, "d must be a whole number >= 1; got 0"),
         ({"d": None, "length": None}, "d must be a whole number >= 1; got None"),
-        ({"learning_rate": 0.0}, "learning_rate must be a finite number > 0"),
         ({"learning_rate": (0.1, 0.2, 0.3)}, "one number or one for each of the 2 runs; got 3"),
         ({"betas": (0.9, 1.0)}, r"betas must be in \[0, 1\)"),
-        ({"eps": 0.0}, "eps must be a finite number > 0"),
-        ({"weight_decay": -1.0}, "weight_decay must be >= 0"),
         ({"steps": 2**31}, "steps must be at most 2147483647"),
         ({"records": 1}, "records must be a whole number >= 2"),
-        ({"start": "zeros"}, "start must be one of"),
     ],
 )
 def test_bad_settings(change: dict, message: str) -> None:
@@ -299,21 +290,13 @@ def test_bad_settings(change: dict, message: str) -> None:
 
 
 def test_bad_calls() -> None:
-    with pytest.raises(ValueError, match="experiment must be an Experiment; got dict"):
-        train({})
     with pytest.raises(ValueError, match="one layer and one output; got layers=2"):
         train(SMALL.replace(layers=2))
-    with pytest.raises(ValueError, match="dtype must be one of 'float32', 'float64'"):
-        train(SMALL, dtype="float16")
-    with pytest.raises(ValueError, match="implementation must be one of"):
-        train(SMALL, implementation="fast")
     with pytest.raises(
         ValueError,
         match=r"implementation 'compiled', dtype 'float64', device 'cpu': .* computes in float32, not float64",
     ):
         train(SMALL, implementation="compiled", dtype="float64")
-    with pytest.raises(ValueError, match="threads must be a whole number >= 1"):
-        train(SMALL, threads=0)
 
 
 def test_without_numba_the_readable_implementation_trains(monkeypatch) -> None:

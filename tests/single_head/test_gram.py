@@ -34,13 +34,3 @@ def test_no_overflow_at_huge_scores():
     sample = SignalNoiseLaw(20, 1000, 30.0, 0.2).draw(0)
     path = gram_descent(sample, 1e3, 5)
     assert path.margins.isfinite().all()
-
-
-@pytest.mark.parametrize(
-    "bad", [{"step_size": 0.0}, {"attention_step_size": -1.0}, {"attention_step_size": float("nan")}, {"record": [9]}]
-)
-def test_bad_arguments_as_in_the_readable_trainer(bad):
-    sample = SignalNoiseLaw(5, 20, 1.0).draw(0)
-    for train in (gradient_descent, gram_descent):
-        with pytest.raises(ValueError, match=next(iter(bad))):
-            train(sample, **({"step_size": 0.1, "steps": 3} | bad))

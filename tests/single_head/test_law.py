@@ -101,22 +101,9 @@ def test_normalised_noise_divides_the_covariance_by_d():
 @pytest.mark.parametrize(
     ("name", "value"),
     [
-        ("n", 0), ("n", -3), ("n", 2.5), ("n", True), ("n", "10"),
-        ("d", 2), ("d", 0), ("d", -5), ("d", 10.5),
-        ("signal_norm", 0.0), ("signal_norm", -1.0), ("signal_norm", float("nan")), ("signal_norm", float("inf")),
-        ("label_noise", -0.1), ("label_noise", 0.51), ("label_noise", float("nan")), ("label_noise", "0.1"),
-        ("tokens", 1), ("tokens", 0), ("tokens", 2.0),
+        ("n", -3), ("d", 2), ("signal_norm", float("inf")), ("label_noise", 0.51), ("label_noise", "0.1"), ("tokens", 1),
     ],
 )  # fmt: skip
 def test_bad_laws_name_the_argument_and_the_value(name, value):
     with pytest.raises(ValueError, match=rf"^{name} must be .*got {value!r}"):
         SignalNoiseLaw(**({"n": 10, "d": 20, "signal_norm": 1.0} | {name: value}))
-
-
-@pytest.mark.parametrize(
-    ("name", "value"),
-    [("runs", 0), ("runs", 1.5), ("first_run", -1), ("start_vectors", -1), ("coordinates", "polar"), ("device", "tpu"), ("seed", -1)],
-)  # fmt: skip
-def test_bad_draws_name_the_argument(name, value):
-    with pytest.raises(ValueError, match=name):
-        LAW.draw(**({"seed": 0, "runs": 2} | {name: value}))

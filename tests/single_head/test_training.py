@@ -8,7 +8,6 @@ from attnbook.single_head.coordinates import reduce, rotate
 from attnlib.single_head.closed_form import two_steps
 from attnlib.single_head.law import SignalNoiseLaw
 from attnlib.single_head.model import forward, gradients, loss
-from attnlib.single_head.summary import summarise
 from attnlib.single_head.training import gaussian_start, gradient_descent
 
 LAW = SignalNoiseLaw(n=11, d=60, signal_norm=4.0, label_noise=0.3, tokens=3)
@@ -142,14 +141,9 @@ def descend(step_size=0.1, steps=3, **arguments):
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda: descend(0.0), "step_size must be"),
-        (lambda: descend(float("nan")), "step_size must be"),
-        (lambda: descend(steps=-1), "steps must be"),
-        (lambda: descend(steps=2.5), "steps must be"),
         (lambda: descend(record=[7]), "record must hold steps"),
         (lambda: descend(start=(torch.zeros(1, 3, dtype=torch.float64),) * 2), r"start\[0\] must have shape"),
         (lambda: descend(record=[1]).at(2), "recorded steps"),
-        (lambda: summarise(SignalNoiseLaw(11, 60, 4.0), 0.0), "step_size must be a finite number > 0"),
         (lambda: forward(SAMPLE.tokens, V.float(), P), "v must have dtype"),
         (lambda: forward(SAMPLE.tokens, V.T, P), "swap the axes"),
         (lambda: forward(SAMPLE.tokens.long(), V, P), "floating-point"),
