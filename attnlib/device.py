@@ -19,8 +19,8 @@ R = TypeVar("R")
 def one_thread(function: Callable[P, R]) -> Callable[P, R]:
     """`function` with torch on one thread of the CPU, whatever number a script, Colab or a server has set; that number stays.
 
-    Operations on tensors as small as ours are over before a second thread has begun: on two cores none of the functions that have this
-    decorator was faster with two threads, and some took eight times as long. And sums are added in one order.
+    Operations on small tensors are over before a second thread has begun: at the sizes of the pages, on two cores, two threads made
+    some of these functions many times slower. Large dense products might gain from more. And sums are added in one order.
     """
 
     @functools.wraps(function)

@@ -1,7 +1,7 @@
 """Work that cannot be done is refused before it begins, with the number that would fit.
 
 A call says what it needs as a function of the numbers that it was given: bytes at once, or multiplications and additions in all.
-Estimates are low, so that nothing is refused that could be done; below a quarter of a gigabyte and a day nobody is asked.
+Estimates are low, so that nothing is refused that could be done; below a quarter of a gigabyte nobody is asked.
 """
 
 from __future__ import annotations

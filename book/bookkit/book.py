@@ -232,10 +232,8 @@ def _render(root: Path, work: Path, code: Code) -> Path:
     start = time.perf_counter()
     command = [sys.executable, "-c", "from jupyter_book.cli.main import main; main()", "build", str(work / "source")]
     command += ["--path-output", str(sphinx), "-W", "-n", "--keep-going"]
-    environment = {
-        **page_environment(sphinx, code),
-        "NO_COLOR": "1",
-    }  # what is read off docstrings is not for PYTHONOPTIMIZE to drop
+    # As for pages: what is read off docstrings is not for PYTHONOPTIMIZE to drop.
+    environment = page_environment(sphinx, code) | {"NO_COLOR": "1"}
     quiet = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
     quiet |= {"encoding": "utf-8", "errors": "replace"}
     # The working directory is on the import path of `python -c`: it must hold nothing that can be imported by mistake.
