@@ -9,6 +9,7 @@ from nbformat.v4 import new_code_cell, new_notebook, new_output
 from bookkit import claims
 from bookkit.claims import CLAIMS_TYPE, ClaimSet, Source, Verdict, read_checks
 from bookkit.rules import agrees, exactly
+from bookkit.sharpness import of_record
 from bookkit.verdicts import by_number, shortened
 
 
@@ -97,7 +98,9 @@ def test_records_survive_json_and_a_notebook(family, monkeypatch):
     records = read_checks(new_notebook(cells=[new_code_cell("1"), new_code_cell("2", outputs=[output])]))
     assert [record["id"] for record in records] == ["X1", "X2"]
     assert records[0]["source"] == "paper"
-    assert records[0]["negative_control"] == {"wrong": "1.1", "verdict": "fails"}
+    control = records[0]["negative_control"]
+    assert (control["wrong"], control["verdict"], control["told"]) == ("1.1", "fails", [True])
+    assert [part.holds for part in of_record(control)] == [False]
     assert records[1]["expected"] == "fails"
     assert records[1]["function"].endswith("twos")
     assert "<span class='verdict verdict-fails'>fails as expected</span>" in shown["table"]

@@ -105,6 +105,7 @@
     // One claim, several claims.
     const said = {
       holds: ["holds", "hold"],
+      "not contradicted": ["is not contradicted", "are not contradicted"],
       "fails as expected": ["fails as expected", "fail as expected"],
       "outside its regime": ["is outside its regime", "are outside their regime"],
     };

@@ -3,8 +3,9 @@
     claim  --check(study)-->  Check: predicted, measured, verdict, and the verdict of its negative control
 
 The judge is a function (study, constant) -> Evidence in which `constant` multiplies the formula's own constant: 1 is the claim,
-the claim's `wrong` value is its *negative control*. A check that cannot tell the two apart has no power, and says so. The judge applies
-one of the rules of `bookkit.rules`, which say how often chance alone would overturn a verdict.
+the claim's `wrong` value is its *negative control*, a world in which the same data could have said yes. Where a claim has several
+parts, each needs a control that refuses it: `wrong=(1.2, 0.8)` are two. A check that cannot tell them apart has no power, and says so.
+The judge applies one of the rules of `bookkit.rules`, which say how often chance alone would overturn a verdict.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ CLAIMS_TYPE = f"application/vnd.{DISTRIBUTION}.claims+json"
 
 class Verdict(StrEnum):
     HOLDS = "holds"
+    UNDECIDED = "not contradicted"  # accepted, but the draws do not exclude that half of what is claimed is true
     FAILS = "fails"
     OUTSIDE = "outside its regime"
 
@@ -46,19 +48,34 @@ class Check:
 
     claim: Claim
     evidence: Evidence
-    control: Evidence
+    controls: tuple[Evidence, ...]  # one for each of the claim's `wrong` values
     violated: str  # the regime's condition that is not met, in numbers; empty inside the regime
 
     @property
     def verdict(self) -> Verdict:
         if self.violated:
             return Verdict.OUTSIDE
-        return Verdict.HOLDS if self.evidence.holds else Verdict.FAILS
+        if not self.evidence.holds:
+            return Verdict.FAILS
+        return Verdict.HOLDS if all(part.decided for part in self.evidence.parts) else Verdict.UNDECIDED
+
+    @property
+    def control(self) -> Evidence:
+        """The first negative control; most claims have one."""
+        return self.controls[0]
 
     @property
     def has_power(self) -> bool:
-        """The negative control came out the other way."""
-        return self.control.holds != self.evidence.holds
+        """The negative controls came out the other way."""
+        return all(control.holds != self.evidence.holds for control in self.controls)
+
+    @property
+    def told(self) -> list[bool]:
+        """Of each part of the verdict, whether a negative control refuses it; empty where a control is judged by other rules."""
+        count = len(self.evidence.parts)
+        if any(len(control.parts) != count for control in self.controls):
+            return []
+        return [any(not control.parts[i].holds for control in self.controls) for i in range(count)]
 
     @property
     def as_expected(self) -> bool:
@@ -70,9 +87,15 @@ class Check:
             "id": c.id, "title": c.title, "statement": c.statement, "source": str(c.source), "part": c.part, "regime": c.regime,
             "predicted": e.predicted, "measured": e.measured, "rule": e.rule, "draws": e.draws, "false_alarm": e.false_alarm,
             "verdict": str(self.verdict), "expected": str(c.expected), "violated": self.violated,
-            "negative_control": {"wrong": c.wrong_text, "verdict": str(Verdict.HOLDS if self.control.holds else Verdict.FAILS)},
+            "negative_control": {
+                "wrong": c.wrong_text,
+                "verdict": str(Verdict.HOLDS if any(control.holds for control in self.controls) else Verdict.FAILS),
+                "told": self.told,
+                "parts": [part.as_record() for control in self.controls for part in control.parts],
+            },
             "function": f"{c.judge.__module__}.{c.judge.__qualname__}",
             "numbers": {name: plain(name, value) for name, value in e.numbers.items()},
+            "parts": [part.as_record() for part in e.parts],
         }  # fmt: skip
 
 
@@ -91,7 +114,7 @@ class Claim:
     source: Source
     part: str
     judge: Judge
-    wrong: float
+    wrong: float | tuple[float, ...]  # several where no one control refuses every part
     wrong_text: str
     regime: str = ""
     violation: Callable[[Any], str] = lambda study: ""
@@ -102,10 +125,12 @@ class Claim:
     def check(self, study: Any) -> Check:
         """Judge the claim and its negative control on the same study."""
         try:
-            return Check(self, self.judge(study, 1.0), self.judge(study, self.wrong), self.violation(study))
+            wrong = self.wrong if isinstance(self.wrong, tuple) else (self.wrong,)
+            controls = tuple(self.judge(study, constant) for constant in wrong)
+            return Check(self, self.judge(study, 1.0), controls, self.violation(study))
         except NothingToMeasure as reason:
             nothing = Evidence(False, "n/a", "n/a", "not judged", 0)
-            return Check(self, nothing, nothing, self.violation(study) or str(reason))
+            return Check(self, nothing, (nothing,), self.violation(study) or str(reason))
 
 
 class ClaimSet(dict[str, Claim]):
@@ -120,7 +145,7 @@ class ClaimSet(dict[str, Claim]):
         id: str,
         words: str = "",
         *,
-        wrong: float,
+        wrong: float | tuple[float, ...],
         source: Source | None = None,
         regime: str = "",
         box: str = "",

@@ -33,12 +33,15 @@ from itertools import count
 
 import torch
 
+from bookkit.sharpness import End, Fixed, Mean, Median, Part, Resolution, Share, Trials, between, relative, weakest
+from bookkit.widths import LEVEL as LEVEL
+from bookkit.widths import POWER, binomial_tail, fewest_draws, median_interval
+from bookkit.widths import student as student
+
 LEDGER = 0.05
-LEVEL = 1e-4
 SHARE = 0.95  # of draws that a bound on random draws speaks for, unless a claim says another
 
 
-End = float | None  # of an interval; None where it has none there
 Bound = torch.Tensor | float | None
 
 
@@ -51,6 +54,7 @@ class Evidence:
     """What a rule found: prediction and measurement in words, the rule, the number of draws, and the numbers.
 
     `false_alarm`: the probability, at most, with which the rule rejects a claim that is true; 0 where chance has no part in it.
+    `parts`: what each rule judged, and what it could have refused (`bookkit.sharpness`).
     """
 
     holds: bool
@@ -60,45 +64,7 @@ class Evidence:
     draws: int
     numbers: dict[str, float] = field(default_factory=dict)
     false_alarm: float = 0.0
-
-
-# --- widths ----------------------------------------------------------------------------------------------------------------
-
-
-def student(draws: float, level: float = LEVEL, *, sides: int = 2) -> float:
-    """t with P(|T| > t) = level (`sides` 2) or P(T > t) = level (1) for Student's T with draws - 1 degrees of freedom.
-
-    A mean of that many Gaussian draws is further than t standard errors from its expectation with probability `level`: 4.33 for 40
-    draws at LEVEL, 6.59 for 10, 15.5 for 5, 6366 for 2.
-    """
-    from scipy.special import stdtrit  # as below: whoever only reads the rules needs no scipy
-
-    return -float(stdtrit(draws - 1, level / sides))
-
-
-def binomial_tail(draws: int, probability: float, at_least: int) -> float:
-    """P(Binomial(draws, probability) >= at_least)."""
-    if at_least <= 0 or probability >= 1:
-        return 1.0
-    from scipy.special import bdtrc
-
-    return float(bdtrc(at_least - 1, draws, probability)) if probability > 0 and at_least <= draws else 0.0
-
-
-def fewest_draws(share: float, level: float = LEVEL) -> int:
-    """The least number of draws with which `within(share=share)` can reject anything: (1 - share)^draws <= level."""
-    return 1 if share >= 1 else math.ceil(math.log(level) / math.log1p(-share))
-
-
-def median_interval(draws: int, level: float = LEVEL) -> int:
-    """k such that the k-th smallest and the k-th largest of `draws` draws hold the median between them, but for `level`.
-
-    The largest k with 2 P(Binomial(draws, 1/2) < k) <= level; 0 where there is none, with fewer than 15 draws at LEVEL.
-    """
-    k = 0
-    while 2 * (1 - binomial_tail(draws, 0.5, k + 1)) <= level and k + 1 <= draws // 2:
-        k += 1
-    return k
+    parts: tuple[Part, ...] = ()
 
 
 # --- rules without chance --------------------------------------------------------------------------------------------------
@@ -114,7 +80,8 @@ def exactly(
     # Rounding noise differs between machines: below the tolerance it is not printed.
     shown = f"equal to {tolerance:.0e}" if deviation <= tolerance else f"off by {deviation:.2g} relative"
     rule = f"algebra: relative deviation <= {tolerance:.0e}"
-    return Evidence(deviation <= tolerance, "equality", shown, rule, draws or measured.shape[0])
+    part = Fixed(deviation <= tolerance, "digits", tolerance)
+    return Evidence(part.holds, "equality", shown, rule, draws or measured.shape[0], parts=(part,))
 
 
 # --- shares of draws -------------------------------------------------------------------------------------------------------
@@ -162,13 +129,47 @@ def within(
         text.append(f"{'>' if sign > 0 else '<'}{'' if strict else '='} {shown}")
     failures = int((~inside.all(1) & speaks).sum())
     numbers["failures"] = failures
-    accepted = failures == 0 or binomial_tail(draws, 1 - share, failures) > level
-    rule = f"bound with probability >= {share:g} per draw; exact binomial test"
+    room = _room(measured, {"low": low, "high": high}, speaks, share, level)
     shown = f"[{numbers['min']:.4g}, {numbers['max']:.4g}]; inside in {draws - failures} of {draws} draws"
     predicted = (f"{quantity} " if quantity else "") + " and ".join(text)
     if share >= 1:
-        return Evidence(accepted, predicted, shown, "bound, whatever the draw", draws, numbers)
-    return Evidence(accepted, predicted, shown, rule, draws, numbers, level)
+        part: Part = Fixed(failures == 0, room.kind, room.value)
+        return Evidence(part.holds, predicted, shown, "bound, whatever the draw", draws, numbers, parts=(part,))
+    part = Share.of(draws, failures, share, level, room)
+    rule = f"bound with probability >= {share:g} per draw; exact binomial test"
+    return Evidence(part.holds, predicted, shown, rule, draws, numbers, level, (part,))
+
+
+def _room(
+    measured: torch.Tensor, bounds: dict[str, Bound], speaks: torch.Tensor, share: float, level: float
+) -> Resolution:
+    """The nearest factor on each bound that would have been refused with probability POWER: the weaker of both bounds.
+
+    So many draws must lie outside a tighter bound that `within` refuses it: one, if share is 1; else the share of draws for which a
+    count that is refused has probability POWER. A draw's nearest value speaks for it.
+    """
+    from scipy.special import bdtri
+
+    draws = int(speaks.sum())
+    if share >= 1:
+        outside = 1
+    else:
+        least = next(k for k in range(1, draws + 1) if binomial_tail(draws, 1 - share, k) <= level)
+        outside = math.ceil(draws * float(bdtri(least - 1, draws, 1 - POWER)))
+    found = []
+    for name, bound in bounds.items():
+        if bound is None:
+            continue
+        sign = 1 if name == "high" else -1
+        limit = torch.as_tensor(bound, dtype=measured.dtype).expand_as(measured).reshape(len(measured), -1)
+        values = measured.reshape(len(measured), -1)
+        # Of each draw the value that a bound tightened by a factor meets first, and its bound.
+        near = torch.where(limit * values > 0, sign * (values / limit) * limit.sign(), sign * (values - limit))
+        place = near.nan_to_num(-math.inf).argmax(1, keepdim=True)
+        each = [x.gather(1, place)[speaks, 0] for x in (near, values, limit)]
+        order = each[0].argsort(descending=True)[outside - 1]
+        found.append(between(each[2][order].item(), each[1][order].item()))
+    return next((seen for seen in weakest(found) if seen.kind == "room"), found[0])
 
 
 def stored_within(
@@ -196,13 +197,12 @@ def share_within(
     each = level / (2 if low is not None and high is not None else 1)
     if trials < 1:
         raise NothingToMeasure("needs at least one trial; there is none")
-    few = low is not None and binomial_tail(trials, 1 - low, trials - hits) <= each
-    many = high is not None and binomial_tail(trials, high, hits) <= each
     bounds = _bounds(quantity, low, high)
     if (low is None or (1 - low) ** trials > each) and (high is None or high**trials > each):
         raise NothingToMeasure(f"needs more trials to refute {bounds}; here {trials}")
     numbers, rule = {"share": hits / trials, "trials": trials}, "share; exact binomial test"
-    return Evidence(not (few or many), bounds, f"{hits} of {trials}", rule, trials, numbers, level)
+    part = Trials.of(hits, trials, low, high, level)
+    return Evidence(part.holds, bounds, f"{hits} of {trials}", rule, trials, numbers, level, (part,))
 
 
 def median_within(
@@ -221,12 +221,30 @@ def median_within(
         fewest = next(n for n in count(2) if median_interval(n, level))
         raise NothingToMeasure(f"needs {fewest} draws or more; here {draws}")
     first, last = values[k - 1].item(), values[draws - k].item()
-    holds = (low is None or last >= low) and (high is None or first <= high)
     middle = values.median().item() if draws % 2 else (values[draws // 2 - 1] + values[draws // 2]).item() / 2
     shown = f"median {middle:.4g} in [{first:.4g}, {last:.4g}]"
     numbers = {"median": middle, "interval_low": first, "interval_high": last}
     rule = "median over draws; order statistics"
-    return Evidence(holds, _bounds(quantity, low, high), shown, rule, draws, numbers, level)
+    below, above = (
+        int((values < low).sum()) if low is not None else 0,
+        int((values > high).sum()) if high is not None else 0,
+    )
+    part = Median.of(draws, below, above, level, _seen_median(values, k, low, high))
+    return Evidence(part.holds, _bounds(quantity, low, high), shown, rule, draws, numbers, level, (part,))
+
+
+def _seen_median(values: torch.Tensor, k: int, low: End, high: End) -> Resolution:
+    """The interval's ends lie, with probability POWER, within the quantiles of the draws that the binomial law gives."""
+    from scipy.special import bdtri
+
+    draws = len(values)
+    # The k-th smallest is above this quantile of the law with probability POWER.
+    edge = float(bdtri(k - 1, draws, POWER))
+    down, up = (values.quantile(q).item() for q in (1 - edge, edge))
+    if low is not None and high is not None:
+        middle, centre = (low + high) / 2, values.median().item()
+        return relative((high - low) / 2 + max(down - centre, centre - up), middle)
+    return between(low, down) if low is not None else between(high or 0.0, up)
 
 
 # --- means -----------------------------------------------------------------------------------------------------------------
@@ -251,7 +269,6 @@ def agrees(
     measured, predicted = measured[keep], predicted[keep]
     difference = measured - predicted
     mean, error, draws = _mean(difference)
-    multiple = student(draws, level)
     known = f" + {allowance:.2g} ({allowance_text})" if allowance else ""
     spread = measured.std().item() / math.sqrt(draws)
     numbers = {
@@ -261,10 +278,10 @@ def agrees(
         "mean_difference": mean,
         "standard_error_of_difference": error,
     }
-    holds = abs(mean) <= multiple * error + allowance
-    rule = f"mean difference within {multiple:.3g} s.e. (Student's t){known}"
+    part = Mean.of(mean, error, draws, 0.0, 0.0, slack=allowance, scale=numbers["predicted"], level=level)
+    rule = f"mean difference within {part.multiple:.3g} s.e. (Student's t){known}"
     shown = f"{numbers['measured']:.4g} +- {spread:.1g}; difference {mean:.1g} +- {error:.1g}"
-    return Evidence(holds, f"{numbers['predicted']:.4g}", shown, rule, draws, numbers, level)
+    return Evidence(part.holds, f"{numbers['predicted']:.4g}", shown, rule, draws, numbers, level, (part,))
 
 
 def mean_within(
@@ -352,7 +369,10 @@ def estimate_within(
     bounds = " and ".join(f"{'>=' if name == 'low' else '<='} {end:.4g}" for name, end in ends.items())
     shown = ", ".join(f"{v:.4g} +- {e:.1g}" for v, e in zip(value.tolist(), error.tolist(), strict=True))
     rule = f"{what}, {multiple:.3g} s.e. (Student's t)"
-    return Evidence(found.holds, f"{quantity} {bounds}", shown, rule, draws, found.numbers | ends, level)
+    # The t of two sides at `level` / C is that of one side at half of it.
+    each = level / len(value) / (1 if low is not None and high is not None else 2)
+    parts = [Mean.of(v, e, draws, low, high, level=each) for v, e in zip(value.tolist(), error.tolist(), strict=True)]
+    return Evidence(found.holds, f"{quantity} {bounds}", shown, rule, draws, found.numbers | ends, level, tuple(parts))
 
 
 def one_more_run(
@@ -373,14 +393,16 @@ def one_more_run(
     shown = f"{mean:.4g}, standard deviation of a run {spread:.2g}"
     rule = f"|published - mean| <= {student(runs, level):.3g} s.d. of a run x sqrt(1 + 1/runs) (Student's t) + half a digit"
     numbers = {"published": published, "mean": mean.item(), "standard_deviation": spread.item()}
-    return Evidence(found.holds, f"{quantity} {published:.4g}", shown, rule, runs, numbers, level)
+    return replace(found, predicted=f"{quantity} {published:.4g}", measured=shown, rule=rule, numbers=numbers)
 
 
 # --- together --------------------------------------------------------------------------------------------------------------
 
 
 def both(*parts: Evidence) -> Evidence:
-    """All parts must hold; their words are joined, their false alarms added. For claims that speak of clean and of noisy samples."""
+    """All parts must hold; their words are joined, their false alarms added. For claims that speak of clean and of noisy samples.
+    It saw what its weakest part saw.
+    """
     return Evidence(
         all(part.holds for part in parts),
         "; ".join(dict.fromkeys(part.predicted for part in parts)),
@@ -389,6 +411,7 @@ def both(*parts: Evidence) -> Evidence:
         min(part.draws for part in parts),
         {f"{name}_{i}": value for i, part in enumerate(parts, 1) for name, value in part.numbers.items()},
         sum(part.false_alarm for part in parts),
+        tuple(judged for part in parts for judged in part.parts),
     )
 
 
@@ -416,12 +439,12 @@ def _interval_rule(
     what: str,
     level: float,
 ) -> Evidence:
-    multiple = student(effective, level, sides=2 if low is not None and high is not None else 1)
-    slack = multiple * error
-    holds = (low is None or centre >= low - slack) and (high is None or centre <= high + slack)
+    part = Mean.of(centre, error, effective, low, high, level=level)
     numbers = {"measured": centre, "standard_error": error}
-    rule = f"{what}, {multiple:.3g} s.e. (Student's t)"
-    return Evidence(holds, _bounds(quantity, low, high), f"{centre:.4g} +- {error:.1g}", rule, draws, numbers, level)
+    rule = f"{what}, {part.multiple:.3g} s.e. (Student's t)"
+    return Evidence(
+        part.holds, _bounds(quantity, low, high), f"{centre:.4g} +- {error:.1g}", rule, draws, numbers, level, (part,)
+    )
 
 
 def _require_bounds(low: End, high: End) -> None:

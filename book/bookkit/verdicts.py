@@ -15,9 +15,14 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from bookkit.ledger.words import control_words, rule_words, signs, told_apart, verdict_words
+from bookkit.ledger.words import control_words, rule_words, sharpness_words, signs, told_apart, verdict_words
 
-BADGES = {"holds": "verdict-holds", "fails": "verdict-fails", "outside its regime": "verdict-outside"}
+BADGES = {
+    "holds": "verdict-holds",
+    "not contradicted": "verdict-undecided",
+    "fails": "verdict-fails",
+    "outside its regime": "verdict-outside",
+}
 ELSEWHERE = "otherwise at the book's defaults"  # a reader who changed parameters may well see another verdict
 NOT_TOLD = "its negative control is not told apart here"
 ROW = "<div class='verdict-row' style='display: flex; gap: 0.6em'>"  # in Colab there is no style sheet
@@ -54,6 +59,8 @@ def text_table(records: Sequence[Mapping[str, Any]]) -> str:
         note = "" if record["verdict"] == record["expected"] else f" ({ELSEWHERE})"
         said = f"{record['title']}: predicted {record['predicted']}; measured {record['measured']}"
         lines.append(f"{record['id']:<{width}}{_verdict(record) + note:<33} {said}")
+        if sharp := sharpness_words(dict(record)):
+            lines.append(f"{'':<{width}}holds {sharp}")
         if record["violated"]:
             lines.append(f"{'':<{width}}regime: {record['violated']}")
     return "\n".join(lines)
@@ -71,6 +78,8 @@ def _verdict(record: Mapping[str, Any]) -> str:
 def _row(record: Mapping[str, Any]) -> str:
     badge = f"<span class='verdict {BADGES[record['verdict']]}'>{html.escape(_verdict(record))}</span>"
     remarks = [ELSEWHERE] * (record["verdict"] != record["expected"]) + [NOT_TOLD] * (not told_apart(record))
+    if sharp := sharpness_words(dict(record)):
+        remarks.insert(0, sharp.partition("; ")[0])
     remark = f" <small>{html.escape('; '.join(remarks))}</small>" if remarks else ""
     summary = (
         f"<summary><span>{html.escape(record['title'])}</span> "
@@ -80,6 +89,7 @@ def _row(record: Mapping[str, Any]) -> str:
         "Predicted": signs(record["predicted"]),
         "Measured": signs(record["measured"]),
         "Rule": rule_words(dict(record)),
+        "Sharpness": sharpness_words(dict(record)),
         "Outside its regime": signs(record["violated"]),
         "Source": record["source"],
         "Negative control": control_words(dict(record)),

@@ -2,6 +2,7 @@
 
 from attnbook.certified.certificate import Certificate
 from bookkit.rules import Evidence, NothingToMeasure
+from bookkit.sharpness import Fixed
 
 RULE = "ball arithmetic: rounding controlled, no chance"
 
@@ -13,4 +14,20 @@ def evidence(certificate: Certificate) -> Evidence:
     enclosed = f"[{certificate.low}, {certificate.high}]" if certificate.low else certificate.verdict
     numbers = {"low": float(certificate.low), "high": float(certificate.high)} if certificate.low else {}
     numbers |= {"bits": certificate.bits} if certificate.bits else {}
-    return Evidence(certificate.proved, certificate.statement, enclosed, RULE, 1, numbers)
+    return Evidence(
+        certificate.proved,
+        certificate.statement,
+        enclosed,
+        RULE,
+        1,
+        numbers,
+        parts=(Fixed(certificate.proved, *_seen(numbers)),),
+    )
+
+
+def _seen(numbers: dict[str, float]) -> tuple[()] | tuple[str, float]:
+    """Kind and value of the resolution: the relative width of an enclosure, or nothing to add to "exactly"."""
+    if "low" not in numbers:
+        return ()
+    low, high = numbers["low"], numbers["high"]
+    return "enclosure", (high - low) / max(abs(low), abs(high)) if high > low else 0.0

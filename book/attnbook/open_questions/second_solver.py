@@ -13,6 +13,7 @@ from collections.abc import Callable
 import numpy as np
 
 from bookkit.rules import Evidence
+from bookkit.sharpness import Fixed
 
 _STEP, _FINE = 0.01, 0.005  # of the clock log(1 + tau): the finer ones where a run goes beyond the time `_LATE`
 _LATE = 1e8
@@ -124,4 +125,5 @@ def on_both_sides(
         f"noise just below {int(right[0].sum())} of {len(values)}, signal just above {int(right[1].sum())}",
         f"numerical: a second solver, {width:.1%} to either side of the value; no chance",
         1,
+        parts=(Fixed(bool(right.all()), "factor", width),),
     )

@@ -39,7 +39,7 @@ from bookkit.ledger.records import (
     source_line,
 )
 from bookkit.ledger.replicated import Standing, standings
-from bookkit.ledger.words import control_words, number_lines, rule_words, signs, verdict_words
+from bookkit.ledger.words import control_words, number_lines, rule_words, sharpness_words, signs, verdict_words
 from bookkit.map.graph import rendered_map
 from bookkit.sphinx.html_elements import element, tag
 from bookkit.verdicts import BADGES
@@ -126,6 +126,7 @@ class Ledger(SphinxDirective):
             "Predicted": [*self._inline(signs(record["predicted"]))],
             "Measured": [*self._inline(signs(record["measured"]))],
             "Rule": [*self._inline(rule_words(record))],
+            "Sharpness": [*self._inline(sharpness_words(record))],
             "Negative control": [*self._inline(control_words(record))] if record.get("negative_control") else [],
             "Numbers": [part for text in lines for part in (element("br"), text)][1:],
             "Replicated": [*self._inline(signs(standing.replicated_words))],

@@ -42,6 +42,7 @@ SOURCES = {
 # By verdict: the word in `{ledger-counts}` and in addresses, and the words for one claim and for several.
 VERDICTS = {
     "holds": ("holds", "holds", "hold"),
+    "not contradicted": ("undecided", "is not contradicted", "are not contradicted"),
     "fails": ("fails", "fails as expected", "fail as expected"),
     "outside its regime": ("outside", "is outside its regime", "are outside their regime"),
 }

@@ -3,6 +3,8 @@
 import re
 from collections.abc import Mapping
 
+from bookkit.sharpness import of_record, resolutions
+
 SUPERSCRIPTS = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 
 
@@ -33,6 +35,13 @@ def control_words(record: dict) -> str:
     control = record["negative_control"]
     told = "told apart" if told_apart(record) else "not told apart here"
     return f"{signs(control['wrong'])}: {control['verdict']}, {told}"
+
+
+def sharpness_words(record: dict) -> str:
+    """What the rule could have seen, where the claim holds: "to 3 %"; empty for other verdicts."""
+    if record["verdict"] not in ("holds", "not contradicted"):
+        return ""
+    return "; ".join(each.words for each in resolutions(of_record(record)))
 
 
 def rule_words(record: dict) -> str:

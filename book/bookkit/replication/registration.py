@@ -32,6 +32,7 @@ DECIDING = ("wrong", "expected", "violation")
 WORDS = ("title", "statement", "words", "regime", "wrong_text", "source", "box", "uses")
 # Keywords of the rules and of `Evidence` whose strings are words.
 SAID = ("quantity", "what", "allowance_text", "predicted", "measured", "rule")
+UNDECIDING = ("parts",)  # keywords of `Evidence` that no verdict depends on
 # Fields of syntax trees that differ between versions of Python, or say nothing about what is computed.
 UNREAD = {"type_params", "type_comment", "kind", "returns", "annotation", "ctx"}
 
@@ -139,6 +140,11 @@ def _shape(node: Any, claim: str, said: bool = False) -> Any:
         and node.args[0].value == claim
     ):
         fields["keywords"] = [word for word in node.keywords if word.arg not in WORDS]
+    elif isinstance(node, ast.Call) and any(word.arg in UNDECIDING for word in node.keywords):
+        left = [word for word in node.keywords if word.arg not in UNDECIDING]
+        fields = {name: value for name, value in fields.items() if name != "keywords"} | (
+            {"keywords": left} if left else {}
+        )
     return [type(node).__name__, *([name, _shape(value, claim, said)] for name, value in sorted(fields.items()))]
 
 

@@ -27,6 +27,7 @@ from bookkit.rules import (
     one_more_run,
     stored_within,
 )
+from bookkit.sharpness import Fixed
 
 CLAIMS = ClaimSet("in_context")
 _STORED = "the stored runs at the authors' setting, those that are not trapped"
@@ -183,6 +184,7 @@ def untrained_column(study: CircuitStudy, constant: float) -> Evidence:
         "algebra: no bit differs, whatever the run",
         runs,
         {"runs that differ": differing},
+        parts=(Fixed(differing == 0),),
     )
     if constant != 1:
         return both(kept, stored_within(_per_run(study, _largest("label_row")), low=0.03, quantity="label row"))

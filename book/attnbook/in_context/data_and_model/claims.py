@@ -11,6 +11,7 @@ from attnlib.in_context.circuits import Circuits, circuits_of, predict
 from attnlib.in_context.model import attend
 from bookkit.claims import ClaimSet, Source
 from bookkit.rules import Evidence, agrees, both, exactly, within
+from bookkit.sharpness import Fixed
 
 CLAIMS = ClaimSet("in_context")
 
@@ -19,7 +20,14 @@ def _identical(measured: torch.Tensor, predicted: torch.Tensor) -> Evidence:
     """No bit differs: the same arithmetic in two ways, without chance."""
     same = measured == predicted
     shown = "identical" if same.all() else f"{(~same).float().mean().item():.0%} of the numbers differ"
-    return Evidence(bool(same.all()), "identical", shown, "algebra: no bit differs", measured.shape[0])
+    return Evidence(
+        bool(same.all()),
+        "identical",
+        shown,
+        "algebra: no bit differs",
+        measured.shape[0],
+        parts=(Fixed(bool(same.all())),),
+    )
 
 
 @CLAIMS.claim("I11", wrong=0.0, box="ic-exact-facts")

@@ -27,6 +27,7 @@ from bookkit.rules import (
     stored_within,
     within,
 )
+from bookkit.sharpness import Fixed
 
 CLAIMS = ClaimSet("in_context")
 
@@ -149,7 +150,7 @@ def resumes(study: TrainingStudy, constant: float) -> Evidence:
         raise NothingToMeasure("needs an interruption inside the training; this one is too short")
     differing = found.differing() if constant == 1 else found.differing(found.forgetful)
     shown = "no bit differs" if differing == 0 else "numbers differ"
-    return Evidence(differing == 0, "identical", shown, "algebra: no bit differs", 1)
+    return Evidence(differing == 0, "identical", shown, "algebra: no bit differs", 1, parts=(Fixed(differing == 0),))
 
 
 def _prints(heads: int) -> torch.Tensor:
@@ -227,4 +228,7 @@ def adamw_is_adam(study: TrainingStudy, constant: float) -> Evidence:
     adam, without, decayed = (torch.from_numpy(history.state["weights"]).double() for history in study.decays)
     distance = ((without if constant == 1 else decayed) - adam).abs().max().item()
     shown = "equal to 1e-06" if distance <= 1e-6 else f"apart by {distance:.1g}"
-    return Evidence(distance <= 1e-6, "equality", shown, "algebra: largest difference of a weight <= 1e-06", len(adam))
+    return Evidence(
+        distance <= 1e-6, "equality", shown, "algebra: largest difference of a weight <= 1e-06", len(adam),
+        parts=(Fixed(distance <= 1e-6, "digits", 1e-6),),
+    )  # fmt: skip

@@ -14,6 +14,7 @@ from attnbook.single_head.long_run import Course
 from attnlib.single_head.training import gradient_descent
 from bookkit.claims import ClaimSet, Source
 from bookkit.rules import LEVEL, Evidence, both, exactly, mean_within, share_within, within
+from bookkit.sharpness import Fixed
 
 CLAIMS = ClaimSet("open_questions")
 
@@ -34,7 +35,9 @@ def _against_one_head(study: ManyHeadsStudy, names: Sequence[str], constant: flo
             found.append((have / want.abs().max()).flatten(1))
             wanted.append((want / want.abs().max()).flatten(1))
         if equal_heads(path) > 1e-12:
-            return Evidence(False, "equal heads", "heads differ", "algebra", study.small.runs)
+            return Evidence(
+                False, "equal heads", "heads differ", "algebra", study.small.runs, parts=(Fixed(False, "digits", 1e-12),)
+            )  # fmt: skip
     return exactly(torch.cat(found), torch.cat(wanted), tolerance=1e-10, draws=study.small.runs)
 
 

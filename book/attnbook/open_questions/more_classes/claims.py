@@ -10,6 +10,7 @@ from attnbook.open_questions.more_classes.study import CLASSES, ClassesStudy, tr
 from attnbook.open_questions.second_solver import on_both_sides
 from bookkit.claims import ClaimSet, Source
 from bookkit.rules import LEVEL, Evidence, both, mean_within, within
+from bookkit.sharpness import Fixed
 
 CLAIMS = ClaimSet("open_questions")
 
@@ -78,8 +79,9 @@ def trap(study: ClassesStudy, constant: float) -> Evidence:
     runs = study.trap[1].shape[1]
     shown = f"{exits} exits in {runs} runs; {ends} with x > 1 end inside"
     return Evidence(
-        exits == 0, "no exits", shown, "proved for every step of every run", runs, {"exits": exits, "inside": ends}
-    )
+        exits == 0, "no exits", shown, "proved for every step of every run", runs, {"exits": exits, "inside": ends},
+        parts=(Fixed(exits == 0),),
+    )  # fmt: skip
 
 
 _TABLE = {
@@ -110,7 +112,7 @@ def boundary_values(study: ClassesStudy, constant: float) -> Evidence:
     placed = (1.005 * values < first)[:-2].all() and (0.995 * values > first)[
         -2:
     ].all()  # below x_1, but for the last two
-    return replace(evidence, holds=evidence.holds and bool(placed))
+    return replace(evidence, holds=evidence.holds and bool(placed), parts=(*evidence.parts, Fixed(bool(placed))))
 
 
 @CLAIMS.claim("Q85", wrong=0.0, source=Source.MEASURED, box="thm-open-classes-trap", uses="Q84")

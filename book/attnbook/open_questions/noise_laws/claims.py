@@ -28,6 +28,7 @@ from bookkit.rules import (
     statistic_within,
     student,
 )
+from bookkit.sharpness import Fixed, Mean
 
 CLAIMS = ClaimSet("open_questions")
 RADIAL = ("radial t10", "radial t5", "radial t3")
@@ -93,6 +94,19 @@ def _counted(rows: Sequence[ErrorRow], gaps: Sequence[float], room: float = 0.0)
         len(row.sampled),
         {"largest_score": max(scores), "rows": len(rows)},
         LEVEL,
+        parts=tuple(
+            Mean.of(
+                gap,
+                row.standard_error,
+                row.points,
+                0.0,
+                0.0,
+                slack=room,
+                scale=row.sampled_mean,
+                level=LEVEL / len(rows),
+            )
+            for row, gap in zip(rows, gaps, strict=True)
+        ),
     )
 
 
@@ -104,7 +118,10 @@ def _with_points(evidence: Evidence, centre: float, error: float, points: int, l
     multiple = student(freedom + 1)
     slack, rule = multiple * whole, f"{multiple:.3g} s.e. of draws and fresh points together (Welch's t)"
     shown, numbers = f"{centre:.3g} +- {whole:.1g}", {"measured": centre, "standard_error": whole}
-    return replace(evidence, holds=low - slack <= centre <= high + slack, measured=shown, rule=rule, numbers=numbers)
+    return replace(
+        evidence, holds=low - slack <= centre <= high + slack, measured=shown, rule=rule, numbers=numbers,
+        parts=(Mean.of(centre, whole, freedom + 1, low, high),),
+    )  # fmt: skip
 
 
 @CLAIMS.claim("Q31", wrong=0.0, source=Source.MEASURED, box="thm-open-noise-error", uses="R3")
@@ -285,4 +302,5 @@ def what_breaks(study: NoiseStudy, constant: float) -> Evidence:
     return Evidence(
         holds, "the sets named", f"claims broken: {counts}", "verdicts of the judges of the page on two steps",
         len(study.rows["Gaussian"][0].sampled), {name: len(ids) for name, ids in found.items()}, by_chance,
+        parts=(Fixed(holds),),
     )  # fmt: skip

@@ -15,6 +15,7 @@ from attnbook.token_selection.dynamics.study import LOGGED, DynamicsStudy, is_au
 from attnbook.token_selection.mean_field import FLIPPED, mean_field
 from bookkit.claims import ClaimSet, Source
 from bookkit.rules import LEVEL, Evidence, NothingToMeasure, agrees, both, exactly, student, within
+from bookkit.sharpness import Mean
 
 CLAIMS = ClaimSet("token_selection")
 
@@ -116,6 +117,15 @@ def attention_curves(study: DynamicsStudy, constant: float) -> Evidence:
         runs,
         {"largest_distance": worst},
         LEVEL,
+        parts=tuple(
+            Mean.of(gap, spread, runs, 0.0, 0.0, slack=5e-4, scale=value, level=LEVEL / values)
+            for gap, spread, value in zip(
+                distance.flatten().tolist(),
+                single.flatten().tolist(),
+                (value for row in PUBLISHED_ATTENTION for value in row),
+                strict=True,
+            )
+        ),
     )
 
 
