@@ -96,7 +96,7 @@ class Check:
             "function": f"{c.judge.__module__}.{c.judge.__qualname__}",
             "numbers": {name: plain(name, value) for name, value in e.numbers.items()},
             "parts": [part.as_record() for part in e.parts],
-        }  # fmt: skip
+        } | ({"coarse": c.coarse} if c.coarse else {})  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -121,6 +121,7 @@ class Claim:
     expected: Verdict = Verdict.HOLDS
     box: tuple[str, ...] = ()
     uses: tuple[str, ...] = ()
+    coarse: str = ""  # why the rule cannot see less, where it sees little
 
     def check(self, study: Any) -> Check:
         """Judge the claim and its negative control on the same study."""
@@ -159,11 +160,13 @@ class ClaimSet(dict[str, Claim]):
                 r'''the norms of the noise tokens concentrate
                 $||\xi_i|^2/d - 1| \le 2\sqrt{L/d} + 2L/d + 2/d$ for all $i$, with probability at least $1-\delta$
                 regime: $d \ge L$
-                wrong: 0.4 times the bound'''
+                wrong: 0.4 times the bound
+                coarse: five draws take two minutes'''
                 return within(...)
 
         The first line is the title; what follows is the statement, up to the regime (where there is one) and what the negative control
-        changes. `words` says the same for a judge that is made for several claims; `regime` one that several claims share. box, uses:
+        changes; `coarse` says why a rule cannot see less than it does (see `bookkit.sharpness.too_coarse`). `words` says the same for a
+        judge that is made for several claims; `regime` one that several claims share. box, uses:
         names between spaces. more: `violation` and `expected`. Raises ValueError for an id in use, and for words that lack a line.
         """
 
@@ -176,7 +179,7 @@ class ClaimSet(dict[str, Claim]):
                 raise ValueError(f"docstring of the judge of {id} must hold {wanted}; got no {missing[0]}")
             facts = (source or self.source, self.part, judge, wrong, said["wrong"], regime or said["regime"])
             links = {"box": tuple(box.split()), "uses": tuple(uses.split())}
-            self[id] = Claim(id, said["title"], said["statement"], *facts, **links, **more)
+            self[id] = Claim(id, said["title"], said["statement"], *facts, **links, coarse=said["coarse"], **more)
             return judge
 
         return register
@@ -192,10 +195,10 @@ class ClaimSet(dict[str, Claim]):
 def _said(words: str) -> dict[str, str]:
     """The lines of a docstring by what they say; those that are wrapped are one."""
     title, _, rest = inspect.cleandoc(words).partition("\n")
-    said, item = {"title": title, "statement": "", "regime": "", "wrong": ""}, "statement"
+    said, item = {"title": title, "statement": "", "regime": "", "wrong": "", "coarse": ""}, "statement"
     for line in map(str.strip, rest.splitlines()):
         name, colon, text = line.partition(": ")
-        item, line = (name, text) if colon and name in ("regime", "wrong") else (item, line)
+        item, line = (name, text) if colon and name in ("regime", "wrong", "coarse") else (item, line)
         said[item] = f"{said[item]} {line}".strip()
     return said
 

@@ -28,6 +28,7 @@ from typing import Any, ClassVar, Self
 from bookkit.widths import LEVEL, POWER, binomial_tail, least_share, seen_shift, student
 
 End = float | None  # of an interval; None where it has none there
+COARSE, SHORT = 0.1, 0.05  # a factor, points of a share
 SHARED = 0.5  # seeds whose means differ by less than this part of their standard error judge the same draws
 
 
@@ -341,6 +342,17 @@ def resolutions(parts: Iterable[Part]) -> tuple[Resolution, ...]:
 def coarseness(parts: Iterable[Part]) -> float | None:
     """One number for sorting: the coarsest that has a scale; None where none has."""
     return max((size for seen in resolutions(parts) if (size := seen.coarseness) is not None), default=None)
+
+
+def too_coarse(parts: Iterable[Part]) -> str:
+    """What a claim must give a reason for (`coarse: ...` in its docstring): words, or "" where it sees enough.
+
+    A number or a band that could be off by more than COARSE; a share of draws of which the draws allow that it is SHORT lower.
+    """
+    for seen in resolutions(parts):
+        if (seen.kind == "factor" and seen.value > COARSE) or (seen.kind == "draws" and (seen.coarseness or 0) > SHORT):
+            return seen.words
+    return ""
 
 
 def pooled(runs: Sequence[Sequence[Part]]) -> tuple[Part, ...]:

@@ -221,7 +221,10 @@ def json_leaves(outputs: Sequence[Mapping[str, Any]]) -> Iterator[tuple[str, Any
     for output in outputs:
         for kind, payload in output.get("data", {}).items():
             if kind.endswith("json") and kind not in IGNORED:
-                yield from ((address(kind, payload, path), value) for path, value in _leaves(payload))
+                found = ((address(kind, payload, path), value) for path, value in _leaves(payload))
+                yield from (
+                    (where, value) for where, value in found if not (REPEATED.search(where) and is_number(value))
+                )
 
 
 def _leaves(value: Any, path: tuple[str | int, ...] = ()) -> Iterator[tuple[tuple[str | int, ...], Any]]:

@@ -29,7 +29,7 @@ FILE = "book/registered.json"
 FORMAT = 2
 # Where a claim is registered with its set, by a decorator or a call that names its id: what decides, and what does not.
 DECIDING = ("wrong", "expected", "violation")
-WORDS = ("title", "statement", "words", "regime", "wrong_text", "source", "box", "uses")
+WORDS = ("title", "statement", "words", "regime", "wrong_text", "coarse", "source", "box", "uses")
 # Keywords of the rules and of `Evidence` whose strings are words.
 SAID = ("quantity", "what", "allowance_text", "predicted", "measured", "rule")
 UNDECIDING = ("parts",)  # keywords of `Evidence` that no verdict depends on
