@@ -218,6 +218,8 @@ def test_too_few_draws_decide_nothing() -> None:
 
 
 def test_parts_come_back_from_their_records() -> None:
+    judged = rules.mean_within(torch.linspace(0, 1, 9), np.float64(0.1), np.float64(2.0))  # bounds that numpy made
+    assert {type(value) for value in judged.parts[0].as_record().values()} == {str, bool, float, int}
     x = torch.linspace(0, 1, 40, dtype=torch.float64)
     judged = rules.both(
         rules.exactly(x[:, None], x[:, None]), rules.within(x, high=2.0), rules.agrees(x, 0.5), rules.share_within(9, 30, 0.1, 0.7),

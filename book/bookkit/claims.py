@@ -19,6 +19,7 @@ from typing import Any
 from bookkit import DISTRIBUTION
 from bookkit.results import plain, publish, read
 from bookkit.rules import Evidence, NothingToMeasure
+from bookkit.sharpness import Mean
 from bookkit.verdicts import by_number, html_table, text_table
 
 Judge = Callable[[Any, float], Evidence]
@@ -81,6 +82,11 @@ class Check:
     def as_expected(self) -> bool:
         return self.verdict == self.claim.expected
 
+    @property
+    def impossible(self) -> bool:
+        """Whether no data could make a negative control hold: it asks for a mean in [2.2, 2.1]."""
+        return any(isinstance(part, Mean) and part.empty for control in self.controls for part in control.parts)
+
     def as_record(self) -> dict[str, Any]:
         c, e = self.claim, self.evidence
         return {
@@ -91,8 +97,8 @@ class Check:
                 "wrong": c.wrong_text,
                 "verdict": str(Verdict.HOLDS if any(control.holds for control in self.controls) else Verdict.FAILS),
                 "told": self.told,
-                "parts": [part.as_record() for control in self.controls for part in control.parts],
-            },
+            }
+            | ({"impossible": True} if self.impossible else {}),
             "function": f"{c.judge.__module__}.{c.judge.__qualname__}",
             "numbers": {name: plain(name, value) for name, value in e.numbers.items()},
             "parts": [part.as_record() for part in e.parts],

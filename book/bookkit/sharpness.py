@@ -119,7 +119,8 @@ class Part:
 
     def as_record(self) -> dict[str, Any]:
         """What pages store."""
-        return {"rule": self.rule, **asdict(self)}
+        plain = {name: value.item() if hasattr(value, "item") else value for name, value in asdict(self).items()}
+        return {"rule": self.rule, **plain}
 
 
 @dataclass(frozen=True)
@@ -208,6 +209,11 @@ class Mean(Part):
     def multiple(self) -> float:
         """Student's t."""
         return student(self.draws, self.level, sides=1 if None in (self.low, self.high) else 2)
+
+    @property
+    def empty(self) -> bool:
+        """Whether no mean could lie between the ends: what a negative control must not ask."""
+        return self.low is not None and self.high is not None and self.low > self.high
 
     @property
     def resolution(self) -> tuple[Resolution, ...]:
