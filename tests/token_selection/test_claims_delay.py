@@ -101,7 +101,8 @@ def bent(power):
 
 WORLDS = [
     *((id, lambda study, axis=axis: steeper(study, axis), Verdict.FAILS) for id, axis in (
-        ("TS31", "step_size"), ("TS32", "signal_norm"), ("TS33", "weight_scale"), ("TS34", "d"), ("TS34", "d at fixed variance"))),
+        ("TS31", "step_size"), ("TS32", "signal_norm"), ("TS32", "head_scale"),
+        ("TS33", "weight_scale"), ("TS34", "d"), ("TS34", "d at fixed variance"))),
     ("TS31", lambda study: replace(study, centre=replace(study.centre, law=replace(study.centre.law, signal_norm=10.0))), Verdict.OUTSIDE),
     *(("TS36", lambda study, wrong=wrong: misfit(study, *wrong), Verdict.FAILS) for wrong in (
         ("noisy_fitted", 1.0), ("clean_fitted", 0.9), ("error", 0.02), ("fresh_attention", 0.3))),

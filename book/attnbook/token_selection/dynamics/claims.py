@@ -77,7 +77,8 @@ def large_signal_accuracy(study: DynamicsStudy, constant: float) -> Evidence:
     the published values after 1000 steps, train accuracy 0.8 and test accuracy 1.0, come from one run; our mean train accuracy is 0.8 up to
     two samples of that run; in at least 95 % of training sets every clean sample is fitted, and in at least 95 % the clean error is below
     $10^{-3}$
-    wrong: the balanced situation instead"""
+    wrong: the balanced situation instead
+    coarse: the published value is one run of 20 samples"""
     here = study.situations["large signal" if constant == 1 else "balanced"]
     return both(
         agrees(
@@ -96,7 +97,8 @@ def attention_curves(study: DynamicsStudy, constant: float) -> Evidence:
     """the authors' attention curves lie in the spread of our runs
     at steps 50, 99, 199, 499 and 999 the attention of the authors' run on the relevant token (clean and flipped samples) and on the
     confusing token (flipped samples) lies within the spread of our runs, as that of one more training set would
-    wrong: our steps counted twice as fast"""
+    wrong: our steps counted twice as fast
+    coarse: each published value is one run, whose own spread is as wide"""
     trajectory = study.balanced.trajectory
     steps = [min(round(constant * step), study.steps) for step in LOGGED]
     if not set(steps) <= set(trajectory.steps):
@@ -237,7 +239,7 @@ def dragged_along(study: DynamicsStudy, constant: float) -> Evidence:
     r"""flipped samples first move with the clean samples
     the attention of flipped samples on the relevant token first rises with that of the clean samples; its height agrees, on average to
     0.01, with the orthogonal-noise prediction (one clean and one flipped sample as $d\to\infty$, with the growth of $p$); then it falls
-    below a third of $1/T$ in at least 95 % of training sets
+    below a tenth of $1/T$ in at least 95 % of training sets
     regime: the authors' configuration
     wrong: 0.7 times that height, at which it does not rise"""
     here = study.balanced
@@ -250,5 +252,5 @@ def dragged_along(study: DynamicsStudy, constant: float) -> Evidence:
             allowance=0.01,
             allowance_text="finite dimension",
         ),
-        within(weight[-1], high=1 / (3 * here.law.tokens), quantity="end"),
+        within(weight[-1], high=1 / (10 * here.law.tokens), quantity="end"),
     )

@@ -11,6 +11,7 @@ import torch
 
 from attnbook.token_selection.theory import (
     benign_clock,
+    first_half_constant,
     late_discrimination,
     n_d_snr_fourth,
     n_snr_squared,
@@ -33,6 +34,7 @@ from bookkit.claims import ClaimSet, Source, Verdict
 from bookkit.rules import Evidence, agrees, both, within
 
 CLAIMS = ClaimSet("token_selection")
+BESIDE = ("prompt_scale", "head_scale")  # axes along which the unit of time is not the theorem's alone
 
 
 def _t(values: object) -> torch.Tensor:
@@ -67,15 +69,26 @@ def clock_step_size(study: TimeStudy, constant: float) -> Evidence:
     r"""first time scale: step size
     the number of steps $\tau_{1/2}$ until clean training samples give half of their attention to $x_1$ is proportional to $\alpha^{-1}$
     wrong: exponent -1/2"""
-    return _exponent(study, "step_size", -1.0 * constant, 0.05)
+    return _exponent(study, "step_size", -1.0 * constant, 0.01)
 
 
 @CLAIMS.claim("TS32", wrong=1.5, source=Source.PAPER, box="ts-paper-main ts-first-half", uses="TS11 TS14", **_STRONG)
 def clock_signal(study: TimeStudy, constant: float) -> Evidence:
-    r"""first time scale: signal norm
-    the $\tau_{1/2}$ of TS31 is proportional to $|\mu|^{-2}$ when $|\nu| = 1/|\mu|$
-    wrong: exponent -3"""
-    return _exponent(study, "signal_norm", -2.0 * constant, 0.15)
+    r"""first time scale: norms of the signal and of the head
+    the $\tau_{1/2}$ of TS31 is proportional to $|\mu|^{-2}$ when $|\nu| = 1/|\mu|$; and at fixed $|\mu|$ to $|\nu|^{-1}$, once the loss's
+    slope is divided out, that is $\tau_{1/2}/\mathcal C(h)$ with $h=|\nu||\mu|$ from a quarter to two and the constant
+    $\mathcal C$ of the orthogonal-noise limit. Together: $|\nu|^{-1}|\mu|^{-3}$
+    wrong: exponents -3 and -3/2"""
+    axis = study.clock["head_scale"]
+    slope = np.array([[first_half_constant(s.law)] for s in axis.found.settings])
+    alone = agrees(
+        _t(exponents(axis.values, axis.found.tau / slope)),
+        -constant,
+        allowance=0.05,
+        allowance_text="leading order",
+        level=1e-5,
+    )
+    return both(_exponent(study, "signal_norm", -2.0 * constant, 0.08), alone)
 
 
 @CLAIMS.claim("TS33", wrong=0.5, source=Source.PAPER, box="ts-paper-main ts-first-half", uses="TS11 TS14", **_STRONG)
@@ -83,7 +96,7 @@ def clock_start(study: TimeStudy, constant: float) -> Evidence:
     r"""first time scale: variance of the start
     from $p_0 = 0$, the $\tau_{1/2}$ of TS31 is proportional to $(\sigma_w^2 d)^{-1}$
     wrong: exponent -1/2"""
-    return _exponent(study, "weight_scale", -1.0 * constant, 0.05)
+    return _exponent(study, "weight_scale", -1.0 * constant, 0.02)
 
 
 @CLAIMS.claim("TS34", wrong=0.5, source=Source.PAPER, box="ts-paper-main ts-first-half", uses="TS11 TS14", **_STRONG)
@@ -91,8 +104,8 @@ def clock_dimension(study: TimeStudy, constant: float) -> Evidence:
     r"""first time scale: dimension
     the $\tau_{1/2}$ of TS31 is proportional to $d^{-1}$ at fixed $\sigma_w^2$, and does not depend on $d$ at fixed $\sigma_w^2 d$
     wrong: exponents -1/2 and +1/2"""
-    fixed = _exponent(study, "d at fixed variance", -1.0 * constant, 0.15)
-    return both(fixed, _exponent(study, "d", 1.0 - constant, 0.15))
+    fixed = _exponent(study, "d at fixed variance", -1.0 * constant, 0.06)
+    return both(fixed, _exponent(study, "d", 1.0 - constant, 0.08))
 
 
 @CLAIMS.claim(
@@ -101,10 +114,10 @@ def clock_dimension(study: TimeStudy, constant: float) -> Evidence:
 def clock_unit_holds(study: TimeStudy, constant: float) -> Evidence:
     r"""first time scale: one unit for all settings
     from $p_0 = 0$, the product $\tau_{1/2}\,\alpha|\nu||\mu|^3 d\sigma_w^2$ of a training set, with the $\tau_{1/2}$ of TS31, varies by at
-    most a factor 1.5 over all settings of the page, while $\tau_{1/2}$ varies by more than a factor 20: each in at least 95 % of training
-    sets
+    most a factor 1.5 over all settings of the page with $|\nu||\mu|=1$, while $\tau_{1/2}$ varies by more than a factor 20: each in at
+    least 95 % of training sets
     wrong: number of steps and product exchanged"""
-    found = [axis.found for name, axis in study.clock.items() if name != "prompt_scale"]
+    found = [axis.found for name, axis in study.clock.items() if name not in BESIDE]
     scaled = np.concatenate([f.in_units for f in found])
     steps = np.concatenate([f.tau for f in found])
     if not constant:
@@ -133,12 +146,13 @@ def clock_prompt(study: TimeStudy, constant: float) -> Evidence:
 @CLAIMS.claim("TS36", wrong=0.0, source=Source.PAPER, box="ts-paper-main ts-first-half", uses="TS15", **_STRONG)
 def not_overfitting(study: TimeStudy, constant: float) -> Evidence:
     r"""not overfitting: the state of the model at the first time scale
-    at the time $\tau_{1/2}$ of TS31, in all settings of the page with $p_0=0$, every clean sample of a training set is fitted, no flipped
-    one is, and the clean error is below 1 %. All of this holds before training as well, because of the fixed head. What training adds is
-    that fresh samples give 0.4 to 0.6 of their attention to $x_1$ (this book's addition: the paper's event is the first three). Each of
-    these holds in at least 95 % of training sets
-    wrong: attention at most 0.1 from 1/T, as before training"""
-    found = [axis.found for name, axis in study.clock.items() if name != "prompt_scale"]
+    at the time $\tau_{1/2}$ of TS31, in all settings of the page with $p_0=0$ and $|\nu||\mu|=1$, every clean sample of a training set is
+    fitted, no flipped one is, and the clean error is below 1 %. All of this holds before training as well, because of the fixed head. What
+    training adds is that fresh samples give 0.4 to 0.6 of their attention to $x_1$ (this book's addition: the paper's event is the first
+    three). Each of these holds in at least 95 % of training sets
+    wrong: attention at most 0.1 from 1/T, as before training
+    coarse: the error itself is below one in a million"""
+    found = [axis.found for name, axis in study.clock.items() if name not in BESIDE]
     names = ("clean_fitted", "noisy_fitted", "error", "fresh_attention")
     clean, noisy, error, attention = (_t(np.concatenate([getattr(f, name) for f in found])).T for name in names)
     uniform = 1 / study.centre.law.tokens
@@ -185,10 +199,10 @@ def delay_is_exponential(study: TimeStudy, constant: float) -> Evidence:
     r"""the delay is exponential
     let $t_{\rm sel}$ be the time at which the mean attention of fresh samples on $x_1$ is one half. At fixed, large $n\,d\,\mathrm{SNR}^4$,
     $\log t_{\rm sel}$ is linear in $1/(n\,\mathrm{SNR}^2)$ up to terms that vanish as $n\,\mathrm{SNR}^2\to0$: its slope from 4 to 8 is
-    0.95 to 1.12 times its slope from 2 to 4, in at least 95 % of training sets
+    0.98 to 1.08 times its slope from 2 to 4, in at least 95 % of training sets
     wrong: fixed signal norm, where n d SNR^4 decreases"""
     slopes = _t(local_slopes(study.sharp[0] if constant else study.delays))
-    evidence = within(slopes[:, 1] / slopes[:, 0], 0.95, 1.12, quantity="ratio of the slopes")
+    evidence = within(slopes[:, 1] / slopes[:, 0], 0.98, 1.08, quantity="ratio of the slopes")
     return replace(
         evidence,
         measured=f"slopes {slopes[:, 0].mean():.3f}, then {slopes[:, 1].mean():.3f}; ratio {evidence.measured}",
@@ -291,7 +305,8 @@ def rate_of_the_mean_field(study: TimeStudy, constant: float) -> Evidence:
     if $p$ alone is trained with $W^\top W=mI$, $n\,\mathrm{SNR}^2=\frac12$, to $\theta=4$, the largest distance of a score from the
     orthogonal-noise prediction decreases like $d^{-1/2}$ over three factors of 4 in $d$, with the exponent up to 0.1, and it is below the
     proved bound at failure probability 0.05: each in at least 95 % of training sets
-    wrong: exponent -1/4"""
+    wrong: exponent -1/4
+    coarse: the bound is proved for all laws in the regime, and leaves these a factor of a hundred and more"""
     slopes = _t(exponents([law.d for law in study.apart_laws], study.apart.T.numpy()))
     bounds = _t([distance_bound(law, THETA) for law in study.apart_laws])
     evidence = both(
@@ -328,7 +343,8 @@ def part_two_at_its_time(study: TimeStudy, constant: float) -> Evidence:
     at $1/(n\,\mathrm{SNR}^2)=2$ and at 100 times the theorem's time of part 2, taken without hidden constants, every label that the run
     ever fits is fitted and the clean error is below 1 %: each in at least 95 % of training sets. (Both hold already when the labels have
     been fitted, before any exponential time: TS39.)
-    wrong: a tenth of that time instead of 100 times"""
+    wrong: a tenth of that time instead of 100 times
+    coarse: the error is smaller than the bound by a factor of ten thousand"""
     seen = study.growing
     at = int(np.searchsorted(seen.times, 100 * constant * benign_clock(seen.law, 1.0)))
     fitted = [v[:, at] / np.nanmax(v, axis=1) for v in (seen.clean_fitted, seen.noisy_fitted)]

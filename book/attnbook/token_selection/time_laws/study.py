@@ -151,6 +151,7 @@ def _clock(centre: Setting, runs: int, seed: int) -> dict[str, Axis]:
         signal_norm=list(centre.law.signal_norm * around),
         weight_scale=list(centre.start.weight_scale * around),
         d=[int(centre.law.d * f) for f in (0.5, 1, 2, 4, 8)],
+        head_scale=[centre.law.head_scale * f for f in (0.25, 0.5, 1, 2)],
     )
     scales = centre.start.weight_scale * around
     fixed = [
@@ -165,6 +166,7 @@ def _clock(centre: Setting, runs: int, seed: int) -> dict[str, Axis]:
         "signal_norm": [s.law.signal_norm for s in axes["signal_norm"]],
         "weight_scale": [s.start.weight_scale for s in axes["weight_scale"]],
         "d": [s.law.d for s in axes["d"]],
+        "head_scale": [s.law.head_scale for s in axes["head_scale"]],
         "d at fixed variance": [s.law.d for s in fixed],
         "prompt_scale": [0.02 * f for f in (0.25, 1.0, 4.0, 16.0)],
     }
