@@ -9,9 +9,10 @@ from pathlib import Path
 
 import nbformat
 import pytest
+import torch
 from nbformat.v4 import new_code_cell, new_notebook, new_output
 
-from bookkit import claims
+from bookkit import claims, rules
 from bookkit.cli import main
 from bookkit.ledger.page_claims import linked
 from bookkit.ledger.records import (
@@ -48,7 +49,15 @@ def on_page(*records: dict, page: str = "notebooks/single_head/01_a") -> list[di
     return [{"page": page, "page_title": "A page", **one} for one in records]
 
 
-CONTROL_HOLDS = {"negative_control": {"wrong": "one step", "verdict": "holds"}}
+CONTROL_HOLDS = {"negative_control": {"wrong": "one step", "verdict": "holds", "told": [True]}}
+
+
+def control(*told: bool, **parts: list) -> dict:
+    return {"negative_control": {"wrong": "one step", "verdict": "fails", "told": list(told), **parts}}
+
+
+FEW = rules.within(torch.ones(5), low=0.5).parts[0].as_record()
+NOWHERE = rules.mean_within(torch.linspace(0, 1, 9), 2.2, 2.1).parts[0].as_record()
 
 
 @pytest.mark.parametrize(
@@ -60,6 +69,16 @@ CONTROL_HOLDS = {"negative_control": {"wrong": "one step", "verdict": "holds"}}
         ([record(verdict=OUTSIDE, violated="d = 3 < 9")], [f"verdict is '{OUTSIDE}', expected 'holds'", "d = 3 < 9"]),
         ([record(**CONTROL_HOLDS)], ["negative control (one step) holds too"]),
         ([record("C1"), record("c1")], ["claim-c1 is recorded 2 times"]),
+        ([record(parts=[])], ["does not say what its rule could have refused"]),
+        ([record(parts=[FEW])], ["it holds only at least 54.9 % of draws; claimed 95 %"]),
+        ([record(parts=[FEW], coarse="five draws take an hour")], []),
+        ([record("C2", parts=[FEW], **FAILS)], []),
+        ([record(**control())], ["judged by other rules than the claim"]),
+        ([record(**control(True, False, True))], ["no negative control refuses part 2 of 3"]),
+        (
+            [record(**control(True, parts=[NOWHERE]))],
+            ["no data could make its negative control (one step) hold: a mean in [2.2, 2.1]"],
+        ),
     ],
 )
 def test_what_is_a_problem(records: list[dict], said: list[str]) -> None:

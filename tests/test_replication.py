@@ -7,15 +7,16 @@ from datetime import date
 from pathlib import Path
 
 import pytest
+import torch
 
 from bookkit.ledger.records import read_ledger
-from bookkit.ledger.replicated import Standing, level_problem, sentence, standings
+from bookkit.ledger.replicated import Standing, level_problem, sentence, standings, together
 from bookkit.pages.catalogue import UserError
 from bookkit.parser import program
 from bookkit.replication import command, counts, registration
 from bookkit.replication.registration import fingerprint, register, registered, unregistered
 from bookkit.replication.seeds import release, rule, seeds
-from bookkit.rules import LEDGER, LEVEL
+from bookkit.rules import LEDGER, LEVEL, within
 from tests.tiny_book import page_text, write
 
 ROOT = Path(__file__).parents[1]
@@ -176,6 +177,36 @@ def test_counts_of_a_claim_at_five_seeds() -> None:
         counts.count([_run(), _run(id="D2")], {"D1": "abc", "D2": "abc"})
     found = counts.count([_run(outside, expected=outside)], {"D1": ""})["D1"]
     assert (found.as_expected, found.outside) == (1, 0)
+
+
+def _share(inside: int, **more: object) -> list[dict]:
+    found = within(torch.tensor([1.0] * inside + [0.0] * (5 - inside)), low=0.5)
+    return _run(parts=[part.as_record() for part in found.parts], false_alarm=LEVEL, **more)
+
+
+def test_draws_of_all_seeds_are_judged_together() -> None:
+    """Five draws decide nothing, a hundred do; the table keeps what they say."""
+    few, many = [counts.count([_share(3, measured=k) for k in range(n)], {"D1": ""})["D1"] for n in (1, 20)]
+    assert (few.verdict, many.verdict) == ("not contradicted", "fails")  # 40 of 100 outside, where 5 % are claimed
+    most = counts.count([_share(5 - (k == 3), measured=k) for k in range(20)], {"D1": "abc"})["D1"]
+    assert (most.verdict, most.parts[0]["outside"], most.parts[0]["draws"]) == ("holds", 1, 100)
+    page = {**RECORD, "parts": _share(5)[0]["parts"], "verdict": "holds"}
+    shown = together(page, Standing(None, most))
+    assert (shown["on_page"], shown["parts"][0]["draws"], page["parts"][0]["draws"]) == ("holds", 100, 5)
+    assert together({**page, "verdict": "outside its regime"}, Standing(None, most))["parts"] == page["parts"]
+    assert together(page, None) == together(page, Standing(None, counts.count([_run()], {"D1": ""})["D1"])) == page
+
+
+def test_what_chance_has_no_part_in_is_counted_once() -> None:
+    same = [_run(false_alarm=0.0), _run(false_alarm=0.0)]
+    moved = [_run(measured=k, false_alarm=0.0) for k in (1, 2)]
+    # All draws inside at each seed: whether they were others is seen on the rest of the page.
+    inside = [_share(5, numbers={"failures": 0})[0] | {"id": "D2"} for _ in range(2)]
+    for rest, fresh in ((same, False), (moved, True)):
+        found = counts.count([[*one, two] for one, two in zip(rest, inside, strict=True)], {"D1": "", "D2": ""})
+        assert (found["D1"].fresh, found["D2"].fresh) == (fresh, fresh)
+        assert found["D2"].parts[0]["draws"] == (10 if fresh else 5)
+        assert counts.tally(found.values()).judged == (4 if fresh else 2)
 
 
 def test_ranges_span_both_ends_and_may_be_unknown() -> None:

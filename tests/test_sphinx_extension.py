@@ -7,8 +7,9 @@ from pathlib import Path
 
 import nbformat
 import pytest
+import torch
 
-from bookkit import book
+from bookkit import book, rules
 from bookkit.formulas.drawing import element, mathml
 from bookkit.ledger.records import CLAIMS_TYPE
 from bookkit.pages.one_page import KERNELSPEC, LANGUAGE_INFO
@@ -17,6 +18,11 @@ from tests.tiny_book import make_book, page_text, write
 # One white pixel.
 PIXEL = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAAAAAA6fptVAAAACklEQVR4nGP4DwABAQEAsTj2FAAAAABJRU5ErkJggg=="
 METADATA = {"kernelspec": KERNELSPEC, "language_info": LANGUAGE_INFO}
+
+
+# A mean of 16 draws, claimed to be 1, and the same claimed to be 2.
+NEAR = rules.agrees(torch.linspace(0.97, 1.01, 16), 1.0).parts[0].as_record()
+FAR = rules.agrees(torch.linspace(0.97, 1.01, 16), 2.0).parts[0].as_record()
 
 
 def record(claim_id: str = "C1", **changes: object) -> dict:
@@ -34,7 +40,8 @@ def record(claim_id: str = "C1", **changes: object) -> dict:
         "verdict": "holds",
         "expected": "holds",
         "violated": "",
-        "negative_control": {"wrong": "one step", "verdict": "fails"},
+        "negative_control": {"wrong": "one step", "verdict": "fails", "told": [True], "parts": [FAR]},
+        "parts": [NEAR],
         "function": "attnbook.single_head.two_steps.claims.interpolates",
         "numbers": {"accuracy": 0.99},
         **changes,
@@ -133,6 +140,7 @@ def test_the_book_shows_every_claim_and_says_where_each_page_stands(root: Path) 
     assert words_of(shown["claim-c1"]).startswith("C1 Two steps suffice holds After two steps")
     assert facts_of(shown["claim-c1"]) == {
         "Regime": "d ≥ 100",
+        "Sharpness": "to 2.2 %",
         "Predicted": "1",
         "Measured": "0.99 ± 0.02",
         "Rule": "statistics: 4 s.e., over 16 draws",

@@ -4,7 +4,7 @@
  * Written by book/bookkit/ledger/page.py: form.ledger-filter, nav.ledger-overview,
  * div.ledger-group > div.ledger-page > details.claim.
  *
- * The address: ?paper=2410.07746&verdict=fails&source=derived;measured&page=single_head/02_two_steps&q=margin#claim-c8
+ * The address: ?paper=2410.07746&verdict=fails&sharpness=over 10 %&source=derived;measured&page=single_head/02_two_steps&q=margin#claim-c8
  * Choices of one kind are joined by "or", kinds by "and", words by "and". `part=` (once `wing=`) is read, too.
  */
 (function () {
@@ -12,7 +12,7 @@
 
   const form = document.querySelector(".ledger-filter");
   const overview = document.querySelector(".ledger-overview");
-  const kinds = ["paper", "verdict", "source"];
+  const kinds = ["paper", "verdict", "sharpness", "source"];
   const papers = {}; // part -> value of the chip "paper"
   const claims = readClaims();
   const byId = new Map(claims.map((claim) => [claim.node.id, claim]));
@@ -28,7 +28,8 @@
       for (const page of group.querySelectorAll(".ledger-page")) {
         for (const node of page.querySelectorAll("details")) {
           const verdict = node.dataset.verdict || "holds";
-          found.push({node, part, paper: papers[part] || "none", source, verdict, page: page.dataset.page});
+          const sharpness = node.dataset.sharpness;
+          found.push({node, part, paper: papers[part] || "none", source, verdict, sharpness, page: page.dataset.page});
         }
       }
     }

@@ -34,11 +34,11 @@ from itertools import count
 import torch
 
 from bookkit.sharpness import End, Fixed, Mean, Median, Part, Resolution, Share, Trials, between, relative, weakest
+from bookkit.widths import LEDGER as LEDGER
 from bookkit.widths import LEVEL as LEVEL
 from bookkit.widths import POWER, binomial_tail, fewest_draws, median_interval
 from bookkit.widths import student as student
 
-LEDGER = 0.05
 SHARE = 0.95  # of draws that a bound on random draws speaks for, unless a claim says another
 
 

@@ -9,7 +9,8 @@ import math
 from functools import cache
 from typing import Any
 
-LEVEL = 1e-4
+LEDGER = 0.05  # the false alarms of all rules together
+LEVEL = 1e-4  # of one rule
 POWER = 0.9  # with which a change of the size that is stated would have been refused
 CONFIDENCE = 0.95  # of the share of draws that is excluded
 

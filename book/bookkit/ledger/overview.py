@@ -17,6 +17,7 @@ from sphinx.util.docutils import SphinxDirective
 
 from bookkit.ledger.page import records_for
 from bookkit.ledger.records import SOURCES, VERDICTS, anchor, counts_sentence, page_name, part_of
+from bookkit.ledger.sizes import GROUPS, group_of
 from bookkit.ledger.words import verdict_words
 from bookkit.sphinx.html_elements import element, tag
 
@@ -48,7 +49,7 @@ class Overview(SphinxDirective):
 
 
 class Filter(SphinxDirective):
-    """The form above the list: part and paper, verdict, source, page, words."""
+    """The form above the list: part and paper, verdict, sharpness, source, page, words."""
 
     def run(self) -> list[nodes.Node]:
         """Return the form as HTML; ledger.js counts, filters and keeps the address."""
@@ -59,6 +60,7 @@ class Filter(SphinxDirective):
         chips = {  # in the order in which they stand, and of each record the one that it belongs to
             "paper": (map(_paper, part_names), [_paper(record["part"]) for record in records]),
             "verdict": ([short for short, _, _ in VERDICTS.values()], [VERDICTS[r["verdict"]][0] for r in records]),
+            "sharpness": (GROUPS, [group_of(record) for record in records]),
             "source": (SOURCES, [record["source"] for record in records]),
         }
         pages = (_page_options(name, [record for record in records if record["part"] == name]) for name in part_names)

@@ -35,10 +35,10 @@ from bookkit.ledger.records import (
     in_reading_order,
     page_name,
     part_of,
-    read_ledger,
     source_line,
 )
-from bookkit.ledger.replicated import Standing, standings
+from bookkit.ledger.replicated import Standing, ledger, standings
+from bookkit.ledger.sizes import group_of
 from bookkit.ledger.words import control_words, number_lines, rule_words, sharpness_words, signs, verdict_words
 from bookkit.map.graph import rendered_map
 from bookkit.sphinx.html_elements import element, tag
@@ -52,7 +52,7 @@ SCRIPT = "ledger.js"
 def records_for(env: BuildEnvironment, part_name: str | None, location: Any) -> list[dict]:
     """The records, in reading order; the page that asks is read again on every build. Warns of a part without any."""
     env.metadata[env.docname]["reads_ledger"] = True
-    records = in_reading_order(read_ledger(Path(env.srcdir)))
+    records = in_reading_order(ledger(Path(env.srcdir)))
     if part_name is None:
         return records
     found = [record for record in records if record["part"] == part_name]
@@ -115,6 +115,7 @@ class Ledger(SphinxDirective):
         says = [element("p", *self._markdown(text)) for text in record["statement"].split("\n\n")]
         body = element("div", *says, self._facts(record, standing), class_="claim-body")
         marks = {} if record["verdict"] == "holds" else {"data_verdict": VERDICTS[record["verdict"]][0]}
+        marks |= {"data_sharpness": group_of(record)}
         return element("details", summary, body, class_="claim", id=anchor(record["id"]), **marks)
 
     def _facts(self, record: dict, standing: Standing) -> tag:
@@ -126,7 +127,7 @@ class Ledger(SphinxDirective):
             "Predicted": [*self._inline(signs(record["predicted"]))],
             "Measured": [*self._inline(signs(record["measured"]))],
             "Rule": [*self._inline(rule_words(record))],
-            "Sharpness": [*self._inline(sharpness_words(record))],
+            "Sharpness": [*self._inline(_sharpness(record, standing))],
             "Negative control": [*self._inline(control_words(record))] if record.get("negative_control") else [],
             "Numbers": [part for text in lines for part in (element("br"), text)][1:],
             "Replicated": [*self._inline(signs(standing.replicated_words))],
@@ -183,6 +184,14 @@ class Ledger(SphinxDirective):
             words = nodes.Text(raw.astext())
             raw.replace_self(nodes.paragraph("", "", words) if raw.parent is holder else words)
         return [node for child in holder.children for node in child.children]
+
+
+def _sharpness(record: dict, standing: Standing) -> str:
+    """What the rule could have seen, with the draws of all seeds where there are some, and why it sees little."""
+    said = sharpness_words(record)
+    if "on_page" in record and standing.counts and standing.counts.fresh:
+        said += f". All draws of {standing.counts.seeds} seeds together; on the page alone: {record['on_page']}"
+    return f"{said}. Why no sharper: {record['coarse'].rstrip('.')}" if said and record.get("coarse") else said
 
 
 def _part_tag(part_name: str) -> str:

@@ -20,6 +20,7 @@ from bookkit.pages.catalogue import UserError, find_root, one_line
 from bookkit.pages.tolerances import CLAIMS_TYPE
 from bookkit.results import read
 from bookkit.settings import Part, settings
+from bookkit.sharpness import of_record, too_coarse
 
 LEDGER = "book/ledger"  # the page to which permalinks lead
 # What every record says in words.
@@ -224,6 +225,7 @@ def problems(records: list[dict]) -> list[str]:
             found.append(
                 f"{where}: the negative control ({control['wrong']}) holds too: this check would not notice an error"
             )
+        found += [f"{where}: {what}" for what in _unsharp(record)]
     pages: dict[str, list[str]] = {}
     for record in records:
         pages.setdefault(anchor(record["id"]), []).append(record["page"])
@@ -231,6 +233,24 @@ def problems(records: list[dict]) -> list[str]:
         if len(places) > 1:
             found.append(f"{name} is recorded {len(places)} times ({', '.join(places)}): each check needs its own id")
     return found
+
+
+def _unsharp(record: dict) -> Iterator[str]:
+    """What a claim must say of its own sharpness, and does not."""
+    if record["verdict"] not in ("holds", "not contradicted") or "negative_control" not in record:
+        return
+    parts, control = of_record(record), record["negative_control"]
+    if not parts:
+        yield "it does not say what its rule could have refused: `Evidence` needs parts (bookkit.sharpness)"
+    if (coarse := too_coarse(parts)) and not record.get("coarse"):
+        yield f"it holds only {coarse}: sharpen it, claim less, or give the reason in a line 'coarse: ...' of the judge's docstring"
+    if impossible := [part for part in of_record(control) if part.rule == "mean" and part.empty]:
+        yield f"no data could make its negative control ({control['wrong']}) hold: a mean in [{impossible[0].low}, {impossible[0].high}]"
+    if not control.get("told"):
+        yield f"its negative control ({control['wrong']}) is judged by other rules than the claim, so it is no world for the same data"
+    elif not all(control["told"]):
+        untold = ", ".join(str(number) for number, told in enumerate(control["told"], 1) if not told)
+        yield f"no negative control refuses part {untold} of {len(control['told'])}: give `wrong` a value for each part"
 
 
 def counts_sentence(records: list[dict], what: str = "claim") -> str:

@@ -21,7 +21,7 @@ from bookkit.ledger.words import spoken
 from bookkit.pages.catalogue import find_root
 from bookkit.replication import counts
 from bookkit.replication.registration import Registered, registered
-from bookkit.rules import LEDGER
+from bookkit.widths import LEDGER
 
 logger = logging.getLogger(__name__)
 
@@ -77,6 +77,23 @@ def standings(root: Path | None = None) -> dict[str, Standing]:
     return {c: Standing(known.get(c), current.get(c), said.get(c, "")) for c in {**known, **found, **said}}
 
 
+def ledger(source: Path) -> list[dict[str, Any]]:
+    """The records of the stored pages under `source`, judged with the draws of all seeds where a claim was replicated as it stands.
+
+    Then `verdict` and `parts` are those of all draws together, and `on_page` is the page's verdict.
+    """
+    known = standings()
+    return [together(record, known.get(record["id"])) for record in read_ledger(source)]
+
+
+def together(record: dict[str, Any], standing: Standing | None) -> dict[str, Any]:
+    """One record, as `ledger` has it."""
+    found = standing.counts if standing else None
+    if not found or not found.verdict or record["verdict"] == "outside its regime":
+        return record
+    return {**record, "verdict": found.verdict, "parts": list(found.parts), "on_page": record["verdict"]}
+
+
 def restated(root: Path) -> dict[str, str]:
     """By claim: what it said before it was changed, and the reason, as book/restated.json has them. Empty without that file."""
     path = root / "book" / "restated.json"
@@ -117,7 +134,7 @@ class ReplicationWords(SphinxRole):
         """Return the words; a warning, and a question mark, for a place or a number that is unknown."""
         self.env.metadata[self.env.docname]["reads_ledger"] = True
         place, _, ask = self.text.strip().partition(" ")
-        records = read_ledger(Path(self.env.srcdir))
+        records = ledger(Path(self.env.srcdir))
         try:
             text = _answer([each for each in records if place in ("all", each["part"], page_name(each))], ask)
         except LookupError as error:

@@ -13,7 +13,8 @@ from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 from typing import Any
 
-from bookkit.ledger.records import in_reading_order, read_ledger
+from bookkit.ledger.records import in_reading_order
+from bookkit.ledger.replicated import ledger
 from bookkit.map.boxes import Box, read_boxes
 from bookkit.map.links import Links, links_of
 from bookkit.pages.catalogue import UserError, find_root
@@ -115,7 +116,7 @@ class Map:
 
 def read_map(source: Path) -> Map:
     """The map of a book: its chapters and stored notebooks under `source` (a build's copy, say), its judges where the book is."""
-    records = {record["id"]: record for record in in_reading_order(read_ledger(source))}
+    records = {record["id"]: record for record in in_reading_order(ledger(source))}
     boxes = {box.label: box for box in read_boxes(source)}
     root = find_root()
     return Map(boxes, records, {claim: links_of(record, root) for claim, record in records.items()})

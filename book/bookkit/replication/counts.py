@@ -15,7 +15,8 @@ from scipy.special import pdtrc
 
 from bookkit.files import one_line_each, written_aside
 from bookkit.pages.catalogue import UserError, one_line
-from bookkit.rules import LEDGER
+from bookkit.sharpness import Part, of_record, pooled
+from bookkit.widths import LEDGER
 
 FILE = "book/replication.json"
 FORMAT = 1
@@ -35,6 +36,31 @@ class Counts:
     number: str  # the evidence's first number, and its range over the seeds
     low: float | None
     high: float | None
+    fresh: bool = True  # the seeds judged different draws; without chance one judgement counts, not twenty
+    parts: tuple[
+        Mapping[str, Any], ...
+    ] = ()  # of the verdict, with the draws of all seeds together (`bookkit.sharpness`)
+
+    @property
+    def judged(self) -> int:
+        """How many judgements these are."""
+        return self.seeds if self.fresh else 1
+
+    @property
+    def unexpected(self) -> int:
+        """How many of them came out otherwise than expected."""
+        other = self.seeds - self.as_expected
+        return other if self.fresh else min(other, 1)
+
+    @property
+    def verdict(self) -> str:
+        """Of all draws together, by the same rules at the same level; empty where they were not kept."""
+        parts = of_record({"parts": self.parts})
+        if not parts:
+            return ""
+        if not all(part.holds for part in parts):
+            return "fails"
+        return "holds" if all(part.decided for part in parts) else "not contradicted"
 
 
 @dataclass(frozen=True)
@@ -53,7 +79,7 @@ class Tally:
     """All claims of a table together."""
 
     claims: int
-    judged: int  # claims x seeds
+    judged: int  # claims x seeds; where chance has no part in a claim, once
     unexpected: int
     expected: float  # at most so many of them by chance, on average, if all claims are true
     controls_missed: int  # claims x seeds at which the negative control was not told apart
@@ -86,10 +112,22 @@ def count(runs: Sequence[Iterable[Mapping[str, Any]]], fingerprints: Mapping[str
     ids = list(by_seed[0]) if by_seed else []
     if any(set(run) != set(ids) for run in by_seed):
         raise ValueError("runs must judge the same claims at every seed; they do not")
-    return {claim: _count([run[claim] for run in by_seed], fingerprints[claim]) for claim in ids}
+    columns = {claim: [run[claim] for run in by_seed] for claim in ids}
+    changed = {
+        claim for claim, records in columns.items() if any(_measured(r) != _measured(records[0]) for r in records)
+    }
+    # What chance decides may come out the same at every seed (all draws inside); then the page tells whether its draws changed.
+    return {
+        claim: _count(records, fingerprints[claim], claim in changed or bool(changed and records[0]["false_alarm"]))
+        for claim, records in columns.items()
+    }
 
 
-def _count(records: Sequence[Mapping[str, Any]], fingerprint: str) -> Counts:
+def _measured(record: Mapping[str, Any]) -> list[Any]:
+    return [record["verdict"], record["numbers"], record.get("parts", [])]
+
+
+def _count(records: Sequence[Mapping[str, Any]], fingerprint: str, fresh: bool) -> Counts:
     other = [record["verdict"] for record in records if record["verdict"] != record["expected"]]
     number, low, high = _range(records)
     return Counts(
@@ -103,7 +141,20 @@ def _count(records: Sequence[Mapping[str, Any]], fingerprint: str) -> Counts:
         number=number,
         low=low,
         high=high,
+        fresh=fresh,
+        parts=tuple(_rounded(part) for part in _together(records, fresh)),
     )
+
+
+def _together(records: Sequence[Mapping[str, Any]], fresh: bool) -> tuple[Part, ...]:
+    """The parts of the verdict over all seeds at which it was inside its regime."""
+    runs = [of_record(record) for record in records if record["verdict"] != "outside its regime"]
+    return pooled(runs) if fresh else pooled(runs[:1])
+
+
+def _rounded(part: Part) -> dict[str, Any]:
+    """Its numbers to the ten digits that suffice."""
+    return {name: float(f"{v:.10g}") if isinstance(v, float) else v for name, v in part.as_record().items()}
 
 
 def _range(records: Sequence[Mapping[str, Any]]) -> tuple[str, float | None, float | None]:
@@ -123,10 +174,10 @@ def tally(claims: Iterable[Counts]) -> Tally:
     claims = list(claims)
     return Tally(
         claims=len(claims),
-        judged=sum(each.seeds for each in claims),
-        unexpected=sum(each.seeds - each.as_expected for each in claims),
-        expected=sum(each.seeds * each.false_alarm for each in claims),
-        controls_missed=sum(each.seeds - each.control_told for each in claims),
+        judged=sum(each.judged for each in claims),
+        unexpected=sum(each.unexpected for each in claims),
+        expected=sum(each.judged * each.false_alarm for each in claims),
+        controls_missed=sum(min(each.seeds - each.control_told, each.judged) for each in claims),
     )
 
 
@@ -142,7 +193,10 @@ def read(root: Path) -> Replication | None:
         content = json.loads(path.read_text(encoding="utf-8"))
         if content.pop("format") != FORMAT:
             raise ValueError("another format")
-        claims = {claim: Counts(**entry) for claim, entry in content.pop("claims").items()}
+        claims = {
+            claim: Counts(**{**entry, "parts": tuple(entry.get("parts", ()))})
+            for claim, entry in content.pop("claims").items()
+        }
         return Replication(**content, claims=claims)
     except (KeyError, TypeError, ValueError) as error:
         raise UserError(f"{FILE} is no table of a replication: {one_line(error)}") from None

@@ -26,7 +26,8 @@ from sphinx.util import logging
 from sphinx.util.docutils import SphinxDirective, SphinxRole
 
 from bookkit.ledger.page_claims import badge, ledger_address
-from bookkit.ledger.records import LEDGER, read_ledger
+from bookkit.ledger.records import LEDGER
+from bookkit.ledger.replicated import ledger
 from bookkit.map.boxes import Box
 from bookkit.map.graph import Map, rendered_map
 from bookkit.sphinx.html_elements import element, tag
@@ -161,7 +162,7 @@ class ClaimBadge(SphinxRole):
     def run(self) -> tuple[list[nodes.Node], list[nodes.system_message]]:
         """Return the badge; a warning, and the id alone, for a claim that no page checks."""
         self.env.metadata[self.env.docname]["reads_ledger"] = True
-        record = next((each for each in read_ledger(Path(self.env.srcdir)) if each["id"] == self.text), None)
+        record = next((each for each in ledger(Path(self.env.srcdir)) if each["id"] == self.text), None)
         if record is None:
             logger.warning("no page checks a claim %r", self.text, location=self.get_location())
             return [nodes.Text(self.text)], []

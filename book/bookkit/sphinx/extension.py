@@ -25,8 +25,8 @@ from sphinx.util.docutils import SphinxRole
 
 from bookkit.ledger import overview as ledger_overview
 from bookkit.ledger import page as ledger_page
-from bookkit.ledger import page_claims, replicated
-from bookkit.ledger.records import as_published, counted, problems, read_ledger
+from bookkit.ledger import page_claims, replicated, sharp
+from bookkit.ledger.records import as_published, counted, problems
 from bookkit.map.graph import rendered_map
 from bookkit.pages.catalogue import write_atomically
 from bookkit.sphinx import book_map, figure_numbers, folds, html_elements, lead_figure
@@ -58,7 +58,7 @@ def _reread(app: Sphinx, env: BuildEnvironment, added: set, changed: set, remove
 
 def _check_ledger(app: Sphinx, env: BuildEnvironment) -> None:
     """Once per build, whether or not a page shows the ledger: report what it must not hold."""
-    records = read_ledger(Path(app.srcdir))
+    records = replicated.ledger(Path(app.srcdir))
     for problem in filter(
         None, [*problems(records), replicated.level_problem(records), *rendered_map(Path(app.srcdir)).problems()]
     ):
@@ -70,7 +70,7 @@ def _write_ledger(app: Sphinx, exception: Exception | None) -> None:
         known, unknown = replicated.standings(), replicated.Standing(None, None)
         records = [
             as_published(record, app.builder.get_target_uri) | known.get(record["id"], unknown).as_published()
-            for record in read_ledger(Path(app.srcdir))
+            for record in replicated.ledger(Path(app.srcdir))
         ]
         text = json.dumps(records, indent=1, ensure_ascii=False, sort_keys=True)
         write_atomically(Path(app.outdir) / "ledger.json", text + "\n")
@@ -78,7 +78,7 @@ def _write_ledger(app: Sphinx, exception: Exception | None) -> None:
 
 def setup(app: Sphinx) -> dict:
     """Register with Sphinx."""
-    ledger_parts = (ledger_page, ledger_overview, page_claims, replicated)
+    ledger_parts = (ledger_page, ledger_overview, page_claims, replicated, sharp)
     for part in (html_elements, *ledger_parts, book_map, lead_figure, folds, figure_numbers):
         part.register(app)
     app.add_role("ledger-counts", LedgerCounts())
