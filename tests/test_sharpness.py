@@ -186,11 +186,15 @@ def test_seeds_are_pooled_by_the_rule_that_judged_each() -> None:
     (mean,) = pooled(parts(lambda row: rules.agrees(row, 3.1, allowance=0.01)))
     assert mean.holds
     assert mean.centre == pytest.approx(x.mean().item() - 3.1)
-    assert mean.error == pytest.approx(x.mean(1).std().item() / math.sqrt(20))
+    assert mean.error == pytest.approx(x.std().item() / math.sqrt(100))  # as one sample of a hundred
+    assert mean.draws == 100
     assert resolutions([mean])[0].value < 0.3 * only(rules.agrees(x[0], 3.1, allowance=0.01), "factor")
     (far,) = pooled(parts(lambda row: rules.mean_within(row, low=5.0)))
     assert [part.holds for (part,) in parts(lambda row: rules.mean_within(row, low=5.0))].count(True) > 10
     assert not far.holds
+    moved = x + torch.linspace(-3, 3, 20)[:, None]  # something that draws of one seed have in common
+    (seeds,) = pooled(parts(lambda row: rules.agrees(row, 3.1), moved))
+    assert (seeds.draws, seeds.error) == (20, pytest.approx(moved.mean(1).std().item() / math.sqrt(20)))
     (same,) = pooled(parts(lambda row: rules.agrees(x[0], 3.1)))
     assert (same.error, same.draws) == (pytest.approx(x[0].std().item() / math.sqrt(5)), 5)
     (share,) = pooled(parts(lambda row: rules.within(row, low=1.5, share=0.9)))

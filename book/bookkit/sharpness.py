@@ -29,6 +29,7 @@ from bookkit.widths import LEVEL, POWER, binomial_tail, least_share, seen_shift,
 
 End = float | None  # of an interval; None where it has none there
 COARSE, SHORT = 0.1, 0.05  # a factor, points of a share
+APART = 1.6  # by chance in two of ten thousand, with twenty seeds; less than SHARED in one of ten thousand
 SHARED = 0.5  # seeds whose means differ by less than this part of their standard error judge the same draws
 
 
@@ -229,16 +230,24 @@ class Mean(Part):
 
     @classmethod
     def pooled(cls, parts: Sequence[Self]) -> Self:
-        """The mean of the seeds' means, with the standard error of how they differ.
+        """The mean of all draws, and its standard error, as if they had been one sample: Student's t then counts them all.
 
-        Seeds whose means differ by less than `SHARED` of their own standard error judge the same draws, or nearly: their error stays.
+        Seeds whose means differ by less than `SHARED` of their own standard error judge the same draws, or nearly: their error stays. If
+        they differ by more than `APART` of it, draws of one seed have something in common: then only the seeds are counted.
         """
         first = parts[0]
         origins = [fmean(end for end in (part.low, part.high) if end is not None) for part in parts]
         apart = [part.centre - origin for part, origin in zip(parts, origins, strict=True)]
         spread, alone = stdev(apart), fmean(part.error for part in parts)
-        shared = spread < SHARED * alone
-        error, draws = (alone, first.draws) if shared else (spread / math.sqrt(len(parts)), float(len(parts)))
+        draws = sum(part.draws for part in parts)
+        if spread < SHARED * alone:
+            error, draws = alone, first.draws
+        elif spread > APART * alone:
+            error, draws = spread / math.sqrt(len(parts)), float(len(parts))
+        else:
+            within = sum((part.draws - 1) * part.draws * part.error**2 for part in parts)
+            between = draws / len(parts) * (len(parts) - 1) * spread**2
+            error = math.sqrt((within + between) / (draws - 1) / draws)
         low, high = (
             None if None in ends else fmean(ends) for ends in ([p.low for p in parts], [p.high for p in parts])
         )
