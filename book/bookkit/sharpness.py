@@ -113,6 +113,11 @@ class Part:
         """Whether the draws exclude half of what is claimed."""
         return True
 
+    @property
+    def blind(self) -> bool:
+        """Whether the rule would accept what is off by more than a factor of 2: then a negative control must speak for it."""
+        return any(seen.kind in ("factor", "room") and seen.value > 1 for seen in self.resolution)
+
     @classmethod
     def pooled(cls, parts: Sequence[Self]) -> Self:
         """The part of all seeds together, at each of which the draws are others."""

@@ -244,13 +244,20 @@ def _unsharp(record: dict) -> Iterator[str]:
         yield "it does not say what its rule could have refused: `Evidence` needs parts (bookkit.sharpness)"
     if (coarse := too_coarse(parts)) and not record.get("coarse"):
         yield f"it holds only {coarse}: sharpen it, claim less, or give the reason in a line 'coarse: ...' of the judge's docstring"
-    if impossible := [part for part in of_record(control) if part.rule == "mean" and part.empty]:
-        yield f"no data could make its negative control ({control['wrong']}) hold: a mean in [{impossible[0].low}, {impossible[0].high}]"
-    if not control.get("told"):
+    if control.get("impossible"):
+        yield f"no data could make its negative control ({control['wrong']}) hold: a mean between ends that are exchanged"
+    if parts and not control.get("told"):
         yield f"its negative control ({control['wrong']}) is judged by other rules than the claim, so it is no world for the same data"
-    elif not all(control["told"]):
-        untold = ", ".join(str(number) for number, told in enumerate(control["told"], 1) if not told)
-        yield f"no negative control refuses part {untold} of {len(control['told'])}: give `wrong` a value for each part"
+    blind = [
+        str(n)
+        for n, (part, told) in enumerate(zip(parts, control.get("told", ()), strict=False), 1)
+        if not told and part.blind
+    ]
+    if blind and not record.get("coarse"):
+        yield (
+            f"no negative control refuses part {', '.join(blind)} of {len(parts)}, and only a bound tighter by more than a factor of 2 "
+            "would be: tighten it, give `wrong` a value for each part, or the reason in a line 'coarse: ...' of the judge's docstring"
+        )
 
 
 def counts_sentence(records: list[dict], what: str = "claim") -> str:
