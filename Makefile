@@ -52,12 +52,11 @@ slides: $(READY_TEST)  ## slides and a handout of the lecture of 45 minutes, as 
 notebooks: $(READY)  ## run every page and renew its stored outputs
 	$(RUN) -m attnlib notebooks
 
-# In this order: cheap checks first, and the book is rendered from outputs that nbval has proven.
-test: $(READY_TEST)  ## prove everything: lint, unit tests, stored outputs, rendering, pages in the browser
-	$(MAKE) lint
+# In this order: cheap checks first, each on one core beside the other; the book is rendered from the outputs that nbval then proves.
+test: $(READY_TEST)  ## prove everything: lint, rendering, unit tests, stored outputs, pages in the browser
+	$(MAKE) -j 2 lint html
 	$(MAKE) unit
 	$(MAKE) nbval
-	$(MAKE) html
 	$(MAKE) browser
 
 lint: $(READY_TEST)  ## check the style of the code, its types, and who imports whom
@@ -85,9 +84,10 @@ unit: $(READY_TEST) $(PACKAGES)  ## unit tests
 weekly: $(READY_TEST) $(PACKAGES)  ## unit tests that are slow and guard what seldom changes
 	$(ONE_THREAD) $(RUN) -m pytest tests -m weekly -n $(JOBS) --dist worksteal --durations 20
 
-# One page stays on one worker (loadscope): its cells share a kernel. PATIENCE: seconds for a cell.
+# One page stays on one worker (loadscope): its cells share a kernel. One more worker than cores, for kernels take a while to start.
+# PATIENCE: seconds for a cell.
 nbval: $(READY_TEST)  ## run every page and compare with its stored outputs
-	$(ONE_THREAD) $(RUN) -m pytest --nbval --nbval-current-env --nbval-cell-timeout $(PATIENCE) --timeout $(PATIENCE) notebooks -n $(JOBS) --dist loadscope
+	$(ONE_THREAD) $(RUN) -m pytest --nbval --nbval-current-env --nbval-cell-timeout $(PATIENCE) --timeout $(PATIENCE) notebooks -n $$(($(JOBS) + 1)) --dist loadscope
 
 # ONLY: the machines' names, unless it is to be all of them.
 processors: $(READY_TEST) $(PACKAGES)  ## unit tests and pages as other processors would run them (an hour)
