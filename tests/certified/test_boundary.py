@@ -113,6 +113,17 @@ def test_a_step_holds_the_flow_of_scipy_from_the_corners_of_its_radius() -> None
         step(_balls(STATE), 0.0, _model(), 4.0)
 
 
+def test_a_step_from_a_point_holds_its_end_and_says_how_far_it_may_be() -> None:
+    """60 coefficients in place of 20 say where the path ends: not at the new centre, and within the new radius."""
+    with precision(256):
+        model, length = _model(), 2.0**-3
+        centre, radius, _ = step(_balls(STATE), 0.0, model, length)
+        exact = [boundary_flow.at(row, arb(length)) for row in taylor(_balls(STATE), model, 60)]
+        weights = boundary_flow.WEIGHTS
+        off = max(float(abs(e - c)) / w for e, c, w in zip(exact, centre, weights, strict=True))
+    assert 1e-33 < off < radius < 1e-13
+
+
 def test_the_tube_holds_the_path_of_part_one() -> None:
     """Against the solver of Part I at a certain clean-token score, which grows along the path and so serves as a clock of both."""
     x, eta = 1.5, 0.2

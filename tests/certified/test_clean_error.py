@@ -7,6 +7,7 @@ import mpmath
 import pytest
 from matplotlib.figure import Figure
 
+from attnbook.certified import clean_error
 from attnbook.certified.certificate import ball, bounds, decided, precision, sign
 from attnbook.certified.clean_error import Head, TooWide, enclose
 from attnbook.certified.error_figure import draw_distances, family_rows
@@ -44,6 +45,42 @@ def test_without_attention_the_integral_has_a_closed_form(x: float) -> None:
 
 def _far(x: mpmath.mpf) -> mpmath.mpf:
     return -x * x / 2 - mpmath.log(x * mpmath.sqrt(2 * mpmath.pi)) + mpmath.log1p(-1 / x**2 + 3 / x**4 - 15 / x**6)
+
+
+@pytest.mark.parametrize(("end_of_panels", "side"), [(4.0, 1), (30.0, 1), (-6.0, -1)])
+def test_a_tail_is_no_larger_than_its_bound_and_a_bound_of_half_would_be_too_small(end_of_panels, side) -> None:
+    with precision(128):
+        n = clean_error.numbers(Head(0.0, 1.0, 0.0, -3.0, 4.0))  # x(t) = 1/4 - 3t/4
+        found = clean_error.tail(ball(end_of_panels), side, n)
+        assert not clean_error.tail(ball(end_of_panels), -side, n).is_finite()
+    with mpmath.workdps(30):
+        weight = lambda t: mpmath.exp(-t * t / 2) * mpmath.erfc((0.25 - 0.75 * side * t) / mpmath.sqrt(2)) / 2  # noqa: E731
+        far = abs(end_of_panels)
+        exact = mpmath.quad(weight, [far, far + 0.3, far + 2, far + 6])
+        assert end(found, 0) <= exact <= end(found, 1) < 1.1 * exact
+
+
+def test_what_lies_beyond_the_panels_is_in_the_ball(monkeypatch) -> None:
+    """Tails that begin four nats below the peak hold a hundredth of the error, and the panels alone exclude it."""
+    monkeypatch.setattr(clean_error, "_DROP", 4.0)
+    for head, exact in zip(HEADS[:4], EXACT, strict=False):
+        found = enclose(Head(*head), accuracy=math.inf).log_error
+        assert found.contains(exact)
+        assert 1e-4 < found.rad() < 0.1
+
+
+def test_walls_that_all_but_meet_are_enclosed_or_the_search_for_panels_ends(monkeypatch) -> None:
+    """There log err is -(m/tau)^2/2 but for a slowly varying part, m = c (1 - log c) the least value of e^-t + ct."""
+    head, tried, remainder = Head(0.0, 1.0, 1.0, math.e, 1e-30), [], clean_error._remainder
+    with mpmath.workdps(60):
+        c, tau = mpmath.mpf(math.e), mpmath.mpf(1e-30)
+        expected = -((c * (1 - mpmath.log(c)) / tau) ** 2) / 2
+    assert float(enclose(head, bits=(256,)).log_error) == pytest.approx(float(expected), rel=1e-6)
+    monkeypatch.setattr(clean_error, "_remainder", lambda *given: tried.append(1) or remainder(*given))
+    monkeypatch.setattr(clean_error, "_TRIED", 400)
+    with pytest.raises(TooWide, match="undecided at 128 bits: Head"):
+        enclose(head, bits=(128,))
+    assert len(tried) == 400
 
 
 def test_the_ends_of_the_formula() -> None:

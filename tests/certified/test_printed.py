@@ -28,6 +28,20 @@ def test_a_third(printed: str, proved: bool) -> None:
     assert Fraction(found.high) - Fraction(found.low) < Fraction(1, 10**5)
 
 
+@pytest.mark.parametrize(
+    ("number", "way", "proved"),
+    [
+        ("6.94", "down", True),
+        ("6.95", "down", False),
+        ("6.95", "up", True),
+        ("6.94", "up", False),
+        ("6.93", "down", False),
+    ],
+)
+def test_a_bound_is_rounded_to_its_own_side(number: str, way: str, proved: bool) -> None:
+    assert rounds_to("x", lambda: ball("6.944"), number, way).proved is proved
+
+
 def test_a_tie_is_undecided_and_precision_is_raised_near_one() -> None:
     """0.5 + 10^-40 from a difference: with 64 bits the ball holds the tie, with 256 it does not."""
     tie = rounds_to("a tie", lambda: ball("0.125"), "0.12")

@@ -25,6 +25,7 @@ from attnbook.certified.boundary import SETS, ends
 from attnbook.certified.boundary_flow import STEP, WEIGHTS, Model, NoStep, above, at, jacobian, logarithmic_norm, taylor
 from attnbook.certified.boundary_sets import in_signal_set, in_trap
 from attnbook.certified.certificate import Certificate, _flint, ball, precision
+from attnbook.certified.full_run import Table
 from attnlib.randomness import stream
 
 if TYPE_CHECKING:
@@ -187,7 +188,15 @@ def range_ends(label_noise: str, low: str, high: str, on: str) -> Certificate:
     """Whether the flow ends on `on` for each x in [low, high]: False if it is proved to end elsewhere for some of them."""
     found = {piece.where for piece in follow(label_noise, low, high)}
     proved = False if found - {on, None} else True if found == {on} else None
-    return Certificate(f"eta = {label_noise}, each x in [{low}, {high}]: ends on the {on}", proved, low, high, 96)
+    return Certificate(f"eta = {label_noise}, each x in [{low}, {high}]: ends on the {on}", proved, low, high, 96, True)
+
+
+def side(label_noise: str, on: str) -> Table:
+    """The stored cells of one side, each of which `range_ends` proves."""
+    name = f"{label_noise} {on}"
+    points = stored().get(name, [])
+    pairs = [tuple(sorted(pair, key=Decimal)) for pair in pairwise(points)]
+    return Table(name, points, len(pairs), 96, pairs, lambda cell: range_ends(label_noise, *cell, on).proved is True)
 
 
 def covered(ends_of_cells: Sequence[str], low: str, high: str) -> bool:
@@ -203,15 +212,21 @@ def drawn(low: str, high: str, seed: int) -> str:
 
 
 def by_table(label_noise: str, low: str, high: str, on: str, seed: int, asked: str = "") -> Certificate:
-    """Each x of [low, high] ends on `on`: proved cell by cell by the command of this module, and again here at one x that is drawn.
+    """Each x of [low, high] ends on `on`: the stored cells cover them, and one x that is drawn is proved again.
 
-    asked: the end that is asked for at the drawn x; another one than `on` is the negative control.
+    asked: the end that is asked for at the drawn x; another one than `on` is the negative control. That each cell was proved is for the
+    record of full runs to say (`side`).
     """
     point = ends(label_noise, drawn(low, high, seed), asked or on)
     table = covered(stored().get(f"{label_noise} {on}", []), low, high)
     proved = point.proved if table or point.proved is False else None
     return Certificate(
-        f"eta = {label_noise}, each x in [{low}, {high}]: ends on the {asked or on}", proved, low, high, point.bits
+        f"eta = {label_noise}, each x in [{low}, {high}]: ends on the {asked or on}",
+        proved,
+        low,
+        high,
+        point.bits,
+        True,
     )
 
 

@@ -35,6 +35,7 @@ class Certificate:
 
     proved: True: the statement is proved; False: its contrary is proved; None: undecided at the highest precision that was tried.
     low, high: decimal numbers, rounded outwards, that enclose the quantity; empty where the statement has none.
+    box: they are instead the ends of a range, of all numbers that the statement is about.
     """
 
     statement: str
@@ -42,6 +43,7 @@ class Certificate:
     low: str = ""
     high: str = ""
     bits: int = 0
+    box: bool = False
 
     @property
     def verdict(self) -> str:

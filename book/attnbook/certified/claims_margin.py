@@ -66,7 +66,9 @@ def thresholds(study: MarginStudy, constant: float) -> Evidence:
     edge = Fraction(1, 10**8)
     low, high = bounds(fraction(min(ratios) * (1 - edge)), 7)[0], bounds(fraction(max(ratios) * (1 + edge)), 7)[1]
     return evidence(
-        Certificate(f"the change lies within 1e-9 of the float, {len(answers)} thresholds", _all(answers), low, high)
+        Certificate(
+            f"the change lies within 1e-9 of the float, {len(answers)} thresholds", _all(answers), low, high, box=True
+        )
     )
 
 
@@ -80,6 +82,7 @@ def solver(study: MarginStudy, constant: float) -> Evidence:
     answers: list[bool | None] = []
     for draw in study.above + study.below:
         for (low, high), cost in zip(draw.brackets.values(), draw.float_costs.values(), strict=True):
-            ends = [abs(Fraction(cost) / (end * (1 + shift)) - 1) for end in (low, high)]
-            answers.append(True if max(ends) < _ENOUGH else False if min(ends) > 1e3 * _ENOUGH else None)
+            ends = [Fraction(cost) / (end * (1 + shift)) - 1 for end in (low, high)]  # the second is the smaller one
+            inside, outside = max(map(abs, ends)) <= _ENOUGH, min(ends) > _ENOUGH or max(ends) < -_ENOUGH
+            answers.append(True if inside else False if outside else None)
     return evidence(Certificate(f"relative error below 1e-10, {len(answers)} costs", _all(answers)))

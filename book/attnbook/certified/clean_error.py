@@ -35,6 +35,7 @@ _FINE = 66  # a panel's remainder is at most 2^-66 of the integral, roughly
 _FAR = 12.0  # beyond it Phi(-x) is taken from its asymptotic series
 _TERMS, _SMALL = 40, 1e-32  # of that series at most; the next term, relative to the first, at which it ends
 _DEPTH = 200  # halvings of a panel at most
+_TRIED = 2000  # panels at most, halved ones among them; the heads of the book need less than 400
 
 
 class TooWide(ArithmeticError):
@@ -135,7 +136,9 @@ def _mass(n: _Numbers) -> tuple[Any, int]:
     allowed = _exact((peak.exp() * width).upper()) * ball(2) ** -_FINE
     total = tail(left, -1, n) + tail(right, 1, n)
     todo, panels = [(left, mode, 0), (mode, right, 0)], 0
-    while todo:
+    for _ in range(_TRIED):
+        if not todo:
+            return total, panels
         start, end, depth = todo.pop()
         middle = _exact((start + end) / 2)
         remainder = _remainder(start, end, middle, n)
@@ -144,7 +147,7 @@ def _mass(n: _Numbers) -> tuple[Any, int]:
             continue
         total += _panel(start, end, middle, remainder, n)
         panels += 1
-    return total, panels
+    return total.nan(), panels
 
 
 def where(n: _Numbers) -> tuple[Any, Any, Any]:

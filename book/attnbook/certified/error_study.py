@@ -1,6 +1,5 @@
 """What the page computes for the exact clean error. Each part is computed when it is first asked for."""
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -53,13 +52,14 @@ class ErrorStudy:
         return [backward_ulps(each) if each.distance > hard_heads.FAR else 0 for each in self.compared["tie"]]
 
     @cached_property
-    def trained_distances(self) -> list[float]:
-        """Upper bounds on |float/exact - 1| of log10 err after two steps of training, one for each training set."""
+    def trained_distances(self) -> list[Any]:
+        """|float/exact - 1| of log10 err after two steps of training, a ball for each training set."""
         sample = TRAINED.draw(self.seed, self.trained)
         head = two_steps(sample, STEP_SIZE)
         found = log10_clean_error(head.v2, head.p2, sample)
         exact = [log10_clean_error_ball(head.v2, head.p2, sample, run) for run in range(self.trained)]
-        return [_up(ball(float(y)) / e - 1) for y, e in zip(found, exact, strict=True)]
+        with precision(128):
+            return [abs(ball(float(y)) / e - 1) for y, e in zip(found, exact, strict=True)]
 
     @cached_property
     def twice(self) -> list[tuple[Any, Any]]:
@@ -99,7 +99,3 @@ def last_place(text: str) -> str:
 def next_digit(text: str) -> float:
     """The factor by which a decimal grows when its last digit goes up by one."""
     return 1 + float(last_place(text)) / abs(float(text))
-
-
-def _up(value: Any) -> float:
-    return math.nextafter(float(abs(value).abs_upper()), math.inf)

@@ -26,7 +26,8 @@ import numpy as np
 import torch
 
 from attnbook.certified.certificate import ball
-from attnbook.certified.clean_error import Head, enclose
+from attnbook.certified.clean_error import BITS, Head, enclose
+from attnbook.certified.full_run import Table
 from attnlib import checks
 from attnlib.kernels.gaussian_tail import log_error
 from attnlib.randomness import stream
@@ -35,6 +36,7 @@ FAMILIES = ("steep", "tie", "wide", "ratio", "deep", "wrong")
 SEED, COUNT = 1, 2000  # of the stored table, for each family
 TABLE = Path(__file__).parent / "tables" / "hard_heads.json"
 SHOWN = 100  # points of each family that the table keeps for a figure
+WHERE_MADE = 3e-12  # the largest distance where the table was made, but for ties
 FAR = 1e-12  # beyond this distance the head that has the float result exactly is looked for
 _MOVES = tuple(2**k for k in range(13))  # units in the last place
 
@@ -145,6 +147,17 @@ def row(family: str, count: int, seed: int = SEED) -> dict[str, Any]:
 def stored() -> dict[str, dict[str, Any]]:
     """The table, by family."""
     return {str(name): dict(found) for name, found in json.loads(TABLE.read_text(encoding="utf-8")).items()}
+
+
+def whole_family(family: str) -> Table:
+    """All heads of a family of the table, in hundreds: each is drawn again, enclosed, and within `WHERE_MADE` of the float path."""
+    parts = range(0, COUNT, SHOWN)
+
+    def proves(first: int) -> bool:
+        made = compare(draw(family, COUNT)[first : first + SHOWN])
+        return all(each.distance <= WHERE_MADE for each in made)
+
+    return Table(f"{family} heads", stored()[family], COUNT, BITS[0], parts, proves)
 
 
 def main(count: int = COUNT) -> None:

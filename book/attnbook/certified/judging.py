@@ -1,16 +1,26 @@
 """From a certificate to the evidence of a claim. Chance has no part in it."""
 
 from attnbook.certified.certificate import Certificate
+from attnbook.certified.full_run import Table
 from bookkit.rules import Evidence, NothingToMeasure
 from bookkit.sharpness import Fixed
 
+SPOT_CHECKED = "spot-checked"
 RULE = "ball arithmetic: rounding controlled, no chance"
 
 
-def evidence(certificate: Certificate) -> Evidence:
-    """The claim holds where the certificate proves it. Raises `NothingToMeasure` where it is undecided."""
+def evidence(certificate: Certificate, *tables: Table) -> Evidence:
+    """The claim holds where the certificate proves it, and where it rests on stored tables, if a full run of each is on record.
+
+    Raises `NothingToMeasure` where it is undecided, or proved for the rows that were tried and no others: then it is spot-checked.
+    """
     if certificate.proved is None:
         raise NothingToMeasure(f"undecided at {certificate.bits} bits: {certificate.statement}")
+    if certificate.proved and (missing := [table.name for table in tables if not table.recorded]):
+        raise NothingToMeasure(
+            f"{SPOT_CHECKED}: no full run of exactly this table is on record ({', '.join(missing)}), which "
+            f"attnlib certify --full makes; only a few rows are proved: {certificate.statement}"
+        )
     enclosed = f"[{certificate.low}, {certificate.high}]" if certificate.low else certificate.verdict
     numbers = {"low": float(certificate.low), "high": float(certificate.high)} if certificate.low else {}
     numbers |= {"bits": certificate.bits} if certificate.bits else {}
@@ -21,7 +31,7 @@ def evidence(certificate: Certificate) -> Evidence:
         RULE,
         1,
         numbers,
-        parts=(Fixed(certificate.proved, *_seen(numbers)),),
+        parts=(Fixed(certificate.proved, *_seen({} if certificate.box else numbers)),),
     )
 
 

@@ -29,7 +29,7 @@ def every(statement: str, certificates: Sequence[Certificate]) -> Certificate:
     proved = False if False in answers else None if None in answers else True
     lows, highs = ([x for c in certificates if (x := end(c))] for end in (lambda c: c.low, lambda c: c.high))
     low, high = (min(lows, key=Decimal), max(highs, key=Decimal)) if lows and highs else ("", "")
-    return Certificate(statement, proved, low, high, max(certificate.bits for certificate in certificates))
+    return Certificate(statement, proved, low, high, max(certificate.bits for certificate in certificates), True)
 
 
 def fraction(number: Fraction) -> arb:
@@ -37,19 +37,23 @@ def fraction(number: Fraction) -> arb:
     return ball(number.numerator) / ball(number.denominator)
 
 
-def rounds_to(name: str, value: Callable[[], arb], printed: str) -> Certificate:
-    """Is |value - printed| less than half a unit of the last printed digit? `value` runs at growing precision."""
+def rounds_to(name: str, value: Callable[[], arb], printed: str, way: str = "") -> Certificate:
+    """Is |value - printed| less than half a unit of the last printed digit? `value` runs at growing precision.
+
+    way: "down" or "up" if the number is printed as a bound; then the value is not below it, or not above, by less than a unit.
+    """
     number = Decimal(printed)
-    exponent = int(number.as_tuple().exponent)
-    half, found = Fraction(10) ** exponent / 2, {}
+    unit, found = Fraction(10) ** int(number.as_tuple().exponent), {}
+    middle = Fraction(number) + {"": 0, "down": unit / 2, "up": -unit / 2}[way]
 
     def question(bits: int) -> bool | None:
         found["ball"] = value()
-        distance = abs(found["ball"] - fraction(Fraction(number)))
-        return True if distance < fraction(half) else False if distance > fraction(half) else None
+        distance = abs(found["ball"] - fraction(middle))
+        return True if distance < fraction(unit / 2) else False if distance > fraction(unit / 2) else None
 
     answer, bits = decided(question)
-    return _certificate(f"{name} = {printed}, rounded", answer, found["ball"], bits, len(number.as_tuple().digits) + 5)
+    digits = len(number.as_tuple().digits) + 5
+    return _certificate(f"{name} = {printed}, rounded {way}".strip(), answer, found["ball"], bits, digits)
 
 
 def holds(

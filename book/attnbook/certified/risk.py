@@ -139,13 +139,13 @@ class TwoExamples:
         return 1 if low > 0 else -1 if high < 0 else 0
 
     def best_between(self, low: str, high: str, start: float = 0.05, end: float = 40.0) -> bool | None:
-        """Is every best scale |omega| strictly between two decimals, and is there one? False: the slope's sign at an end says no.
+        """Is every best scale |omega| strictly between two decimals, and is there one? False: the gain rises, or falls, on all of it.
 
         Up to low the gain rises and from high on it falls; below `start` and beyond `end` it is smaller than at low.
         """
         with precision(self.bits):
             a, b = (ball(x) / ball(2).sqrt() for x in (low, high))
-            if self.slope(a) < 0 or self.slope(b) > 0:
+            if (self.slope(a) < 0 and self._all(a, b, -1)) or (self.slope(b) > 0 and self._all(a, b, 1)):
                 return False
             first, last, best = ball(start), ball(end), self.gain(a)
             # B/a falls and A/a^2 falls: B(a) <= a B'(0) with B'(0) = 8/sqrt 2, A(a) >= a^2 A(start)/start^2, for a <= start.

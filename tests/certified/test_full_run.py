@@ -1,0 +1,126 @@
+"""A claim that rests on a stored table is proved only where a full run of exactly this table is on record."""
+
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("flint")
+
+from attnbook.certified import boundary_range, certify, full_run, hard_heads
+from attnbook.certified.boundary import BRACKETS, KEPT, OTHER_RATES, BoundaryStudy
+from attnbook.certified.claims_error import ERROR_CLAIMS
+from attnbook.certified.claims_ranges import RANGE_CLAIMS
+from attnbook.certified.error_study import LADDER, MEETING, ErrorStudy
+from attnbook.certified.full_run import Table, run_all
+from bookkit.claims import Check, Verdict
+
+CELLS, HEADS = boundary_range.stored(), hard_heads.stored()
+
+
+@pytest.fixture
+def record(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A record of its own, empty at first."""
+    monkeypatch.setattr(full_run, "RECORD", tmp_path / "record.json")
+    return tmp_path / "record.json"
+
+
+def test_the_record_is_of_the_tables_as_they_are_stored() -> None:
+    lines = full_run._read(full_run.RECORD)
+    found = {table.name: table for made in certify.tables().values() for table in (make() for make in made)}
+    assert set(lines) == set(found)
+    assert {name: line["rows"] for name, line in lines.items()} == {name: table.rows for name, table in found.items()}
+    assert all(table.recorded for table in found.values())
+    assert sum(line["rows"] for name, line in lines.items() if "heads" in name) == 10_000
+    assert all(line["bits"] >= 96 for line in lines.values())
+    assert all(line["seconds"] > 1 for line in lines.values())
+
+
+def _kept(cells: list[str], kept: tuple[str, str], monkeypatch: pytest.MonkeyPatch) -> Check:
+    monkeypatch.setattr(boundary_range, "stored", lambda: {**CELLS, "0.2 signal": cells})
+    return RANGE_CLAIMS["V59"].check(BoundaryStudy(BRACKETS, OTHER_RATES, {"0.2": kept}, 2))
+
+
+@pytest.mark.parametrize(
+    ("cells", "kept"),
+    [
+        (["1.6212", "40"], ("1.6212", "4.0000")),  # another table, which a reviewer put in: it was "proved" at one x
+        ([*CELLS["0.2 signal"], "2.5"], KEPT["0.2"]),  # a longer one
+        ([*CELLS["0.2 signal"][:3], *CELLS["0.2 signal"][4:]], KEPT["0.2"]),  # two cells made one
+    ],
+)
+def test_another_table_is_spot_checked(cells, kept, monkeypatch) -> None:
+    check = _kept(cells, kept, monkeypatch)
+    assert check.verdict is Verdict.OUTSIDE
+    assert check.violated.startswith("spot-checked: no full run of exactly this table is on record (0.2 signal)")
+    assert certify.report(check, 0.0).startswith("V59  spot-checked: ")
+    assert "negative control (the flow ends on the noise there): spot-checked" in certify.report(check, 0.0)
+
+
+def test_the_stored_table_is_proved_within_its_ends_and_no_further(monkeypatch, record) -> None:
+    check = _kept(CELLS["0.2 signal"], ("1.6300", "1.9700"), monkeypatch)
+    assert check.violated.startswith("undecided at 128 bits")  # the cells end at 1.96
+    check = _kept(CELLS["0.2 signal"], ("1.6300", "1.9600"), monkeypatch)
+    assert check.violated.startswith("spot-checked")  # the record is empty
+    monkeypatch.undo()
+    check = _kept(CELLS["0.2 signal"], ("1.6300", "1.9600"), monkeypatch)
+    assert (check.verdict, check.has_power, check.evidence.parts[0].resolution.kind) == (Verdict.HOLDS, True, "exact")
+
+
+def test_a_row_of_heads_that_is_edited_is_spot_checked(monkeypatch) -> None:
+    assert ERROR_CLAIMS["V3"].check(ErrorStudy()).verdict is Verdict.HOLDS
+    monkeypatch.setattr(hard_heads, "stored", lambda: {**HEADS, "wide": {**HEADS["wide"], "largest": 1e-16}})
+    check = ERROR_CLAIMS["V3"].check(ErrorStudy())
+    assert check.violated.startswith("spot-checked: no full run of exactly this table is on record (wide heads)")
+
+
+def test_a_run_that_was_stopped_goes_on_and_one_that_fails_leaves_no_record(tmp_path, record) -> None:
+    tried, said = [], []
+
+    def proves(part: int) -> bool:
+        tried.append(part)
+        if tried.count(3) == 1 and part == 3:
+            raise KeyboardInterrupt
+        return part < 5
+
+    def table(last: int) -> Table:
+        return Table("numbers", [last], last, 64, range(1, last + 1), proves)
+
+    with pytest.raises(KeyboardInterrupt):
+        run_all([table(4)], tmp_path, said.append)
+    assert not table(4).recorded
+    assert run_all([table(4)], tmp_path, said.append)
+    assert tried == [1, 2, 3, 3, 4]
+    assert table(4).recorded
+    assert not table(3).recorded
+    assert not (tmp_path / full_run.KEPT).exists()
+    assert not run_all([table(5)], tmp_path, said.append)
+    assert said[-1] == "numbers: part 5 of 5 is not proved: 5"
+    assert full_run._read(record) == {}
+    assert not run_all([Table("nothing", [], 0, 64, (), proves)], tmp_path, said.append)
+
+
+@pytest.mark.parametrize(("id", "name", "proved"), [("V55", "0.05 noise", True), ("V59", "0.2 signal", False)])
+def test_cells_are_proved_by_the_command(id, name, proved, capsys, monkeypatch, record) -> None:
+    """Just above x = 1 the flow ends on the noise, and not on the signal."""
+    monkeypatch.setattr(boundary_range, "stored", lambda: {name: ["1.0050", "1.0000"]})
+    certify.main(["--full", id])
+    said = capsys.readouterr().out
+    assert f"{name}: part 1 of 1 is {'' if proved else 'not '}proved" in said
+    assert (full_run._read(record).get(name, {}).get("rows") == 1) is proved
+
+
+def test_bad_calls_are_refused_in_a_line(capsys, monkeypatch, tmp_path) -> None:
+    assert certify.main(["--full", "V1"]) == 2
+    assert "V1 rests on no stored table: leave out --full; claims with a table are V3, V55, " in capsys.readouterr().err
+    monkeypatch.setattr(full_run, "RECORD", tmp_path / "none" / "record.json")
+    assert certify.main(["--full", "V55"]) == 2
+    assert capsys.readouterr().err.startswith("attnlib certify: error: the record of the full run cannot be written: ")
+
+
+def test_sentences_name_the_numbers_that_are_proved() -> None:
+    for id, numbers in (
+        ("V1", [text for _, text in LADDER]), ("V6", [MEETING[1]]), ("V52", OTHER_RATES["4"]), ("V53", OTHER_RATES["0.25"]),
+        ("V59", [text.rstrip("0") for text in KEPT["0.2"]]),
+    ):  # fmt: skip
+        statement = {**ERROR_CLAIMS, **RANGE_CLAIMS}[id].statement
+        assert all(number in statement for number in numbers), id
