@@ -63,7 +63,7 @@ def test_the_stored_table_is_proved_within_its_ends_and_no_further(monkeypatch, 
     assert check.violated.startswith("spot-checked")  # the record is empty
     monkeypatch.undo()
     check = _kept(CELLS["0.2 signal"], ("1.6300", "1.9600"), monkeypatch)
-    assert (check.verdict, check.has_power, check.evidence.parts[0].resolution.kind) == (Verdict.HOLDS, True, "exact")
+    assert (check.verdict, check.has_power, check.evidence.parts[0].kind) == (Verdict.HOLDS, True, "exact")
 
 
 def test_a_row_of_heads_that_is_edited_is_spot_checked(monkeypatch) -> None:
