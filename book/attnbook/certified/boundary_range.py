@@ -5,20 +5,19 @@ polynomials of degree D with exact coefficients. One step computes the Taylor po
 coefficient of degree D + 1 over the box -1 <= xi <= 1 bounds what is cut off, and the logarithmic norm carries R along as for one x.
 Where the error of a step is too large the interval is halved, with the polynomials that are known so far.
 
-python -m attnbook.certified.boundary_range 0.2 signal 1.63 1.96 proves one side cell by cell (minutes) and writes `TABLE`.
+`TABLE` holds the ends of the cells of each side; `attnlib certify --full` proves them. So whoever makes a side longer adds cells there, in
+steps that grow with the distance from the boundary, and runs it.
 """
 
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from decimal import Decimal
 from itertools import pairwise
 from pathlib import Path
-from time import perf_counter
 from typing import TYPE_CHECKING
 
 from attnbook.certified.boundary import SETS, ends
@@ -230,38 +229,6 @@ def by_table(label_noise: str, low: str, high: str, on: str, seed: int, asked: s
     )
 
 
-def cells(start: str, end: str, growth: float = 1.25) -> list[str]:
-    """Decimals from start to end, in cells that grow by a factor; the first cell is one unit of start's last digit."""
-    low, high = Decimal(start), Decimal(end)
-    unit, sign = Decimal(1).scaleb(int(low.as_tuple().exponent)), 1 if high > low else -1
-    points, width = [low], 1.0
-    while sign * (high - points[-1]) > round(width) * unit:
-        points.append(points[-1] + sign * round(width) * unit)
-        width *= growth
-    return [str(point) for point in (*points, high)]
-
-
-def main(label_noise: str, on: str, start: str, end: str, growth: str = "1.25") -> None:
-    """Prove cell by cell and write the cells of this side to the table; stops at the first cell that is not proved."""
-    proved = [start]
-    for near, far in pairwise(cells(start, end, float(growth))):
-        low, high = sorted((near, far), key=Decimal)
-        clock = perf_counter()
-        certificate = range_ends(label_noise, low, high, on)
-        print(certificate.statement, certificate.verdict, f"{perf_counter() - clock:.1f} s", flush=True)
-        if not certificate.proved:
-            break
-        proved.append(far)
-        TABLE.parent.mkdir(exist_ok=True)
-        TABLE.write_text(
-            json.dumps({**stored(), f"{label_noise} {on}": proved}, indent=1) + "\n", encoding="utf-8", newline="\n"
-        )
-
-
 def stored() -> dict[str, list[str]]:
-    """The table: by "eta end", the ends of neighbouring cells of x, each of which was proved by the command of this module."""
+    """The table: by "eta end", the ends of neighbouring cells of x, which `attnlib certify --full` proves."""
     return json.loads(TABLE.read_text(encoding="utf-8")) if TABLE.exists() else {}
-
-
-if __name__ == "__main__":
-    main(*sys.argv[1:])
