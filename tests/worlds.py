@@ -3,17 +3,19 @@
 from bookkit.claims import Claim
 
 
-def worlds(claim: Claim, own: object, other: object) -> list[str]:
-    """What is wrong: in its own world the claim holds and its control fails, in the control's world the other way round."""
-    found = tighter(claim, own, other)
-    return [*found, f"{claim.id} holds in the world of its control"] if claim.judge(other, 1.0).holds else found
+def worlds(claim: Claim, own: object, *others: object) -> list[str]:
+    """What is wrong: in its own world the claim holds and its controls fail, in a control's world the other way round."""
+    found = tighter(claim, own, *others)
+    return found + [f"{claim.id} holds in a control's world" for other in others if claim.judge(other, 1.0).holds]
 
 
-def tighter(claim: Claim, own: object, other: object) -> list[str]:
+def tighter(claim: Claim, own: object, *others: object) -> list[str]:
     """The same for a control that says more than the claim (half a bound): in the control's world the claim may hold as well."""
-    verdicts = {
-        f"{claim.id} fails in its own world": not claim.judge(own, 1.0).holds,
-        f"the control of {claim.id} holds in the world of the claim": claim.judge(own, claim.wrong).holds,
-        f"the control of {claim.id} fails in its own world": not claim.judge(other, claim.wrong).holds,
-    }
-    return [fault for fault, seen in verdicts.items() if seen]
+    wrong = claim.wrong if isinstance(claim.wrong, tuple) else (claim.wrong,)
+    found = [] if claim.judge(own, 1.0).holds else [f"{claim.id} fails in its own world"]
+    for constant, other in zip(wrong, others, strict=True):
+        if claim.judge(own, constant).holds:
+            found.append(f"the control of {claim.id} holds in the world of the claim")
+        if not claim.judge(other, constant).holds:
+            found.append(f"the control of {claim.id} fails in its own world")
+    return found

@@ -1,6 +1,7 @@
 """What the page of finite data in context measures: its softmax heads a second way, its study, its claims and their controls."""
 
 import math
+from types import SimpleNamespace
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -14,6 +15,7 @@ from attnbook.finite_data.softmax import HEADS, softmax_rows, train_heads
 from attnbook.finite_data.study import Ladder, Measurer, make_study
 from attnlib.in_context import Circuits, Prompts, predict
 from attnlib.randomness import stream
+from tests.worlds import tighter, worlds
 
 
 def test_a_rung_is_a_mean_over_draws_of_fits_at_one_size() -> None:
@@ -104,6 +106,92 @@ def test_rows_of_softmax_heads() -> None:
     assert one.pattern.item() == pytest.approx(0.5)
     assert one.imbalance.item() == pytest.approx(1.0)
     assert one.log_ratio.abs().max() == 0
+
+
+# --- controls ---------------------------------------------------------------------------------------------------------
+
+
+def near(*middles: float) -> torch.Tensor:
+    """(20, ...): draws that differ by a per mille."""
+    middle = torch.tensor(middles, dtype=torch.float64)
+    return middle * (1 + 1e-3 * torch.as_tensor(np.random.default_rng(2).standard_normal((20, len(middles)))))
+
+
+LAW = TaskLaw(16, 16, 8, 0.1)
+
+
+def swapped(*pair: float, own: bool) -> tuple[torch.Tensor, ...]:
+    return tuple(near(*(pair if own else pair[::-1])).T)
+
+
+def fitted(tau: float, own: bool | None) -> SimpleNamespace:
+    """Errors of a ladder in the limit; `own` None: every prompt has a task of its own."""
+    kappa = math.inf if own is None else LAW.kappa
+    pair = {tasks: limit_error(tau, LAW.alpha, kappa, LAW.noise, tasks) for tasks in ("fresh", "seen")}
+    told = pair if own is not False else dict(zip(pair, reversed(pair.values()), strict=True))
+    ladder = SimpleNamespace(tau=tau, kappa=LAW.kappa, limit=lambda tasks: near(told[tasks])[:, 0])
+    return SimpleNamespace(law=LAW, ladders=(ladder, ladder))
+
+
+def transition(own: bool) -> SimpleNamespace:
+    """Excesses at two lengths, (20, 2, 3)."""
+    exponents, level = ((0.0, 0.5, 1.0), 0.52) if own else ((0.5, 1.0, 0.0), 0.47)
+    rows = [[level * 4 ** (power * far) for power in exponents] for far in (1, 0)]
+    return SimpleNamespace(long=torch.stack([near(*row) for row in rows], 1))
+
+
+def peak(own: bool) -> SimpleNamespace:
+    plain, ridge = swapped(200.0, 2.0, own=own)
+    return SimpleNamespace(law=LAW, curve=torch.stack([plain, plain, ridge])[..., None].expand(3, 20, 10))
+
+
+def memory(own: bool) -> SimpleNamespace:
+    posterior, linear = swapped(1.65, 0.9, own=own)
+    return SimpleNamespace(law=LAW, predictors=[posterior], shares=[linear], at_kappa=lambda values: values)
+
+
+def one_task(own: bool, noise: float = 0.1) -> SimpleNamespace:
+    step = 1 / (1 + 1 / 16 + 1 + noise)
+    pattern, full = swapped(1.1 - step, 2.0, own=own)
+    return SimpleNamespace(one_task=SimpleNamespace(law=LAW, step=near(step)[:, 0], pattern=pattern, full=full))
+
+
+def heads(own: bool) -> SimpleNamespace:
+    imbalance, *_ = swapped(0.01, 0.99, own=own)
+    pattern = dict(zip((2, 20), swapped(0.1, 0.95, own=own), strict=True))
+    rows = {k: SimpleNamespace(imbalance=imbalance, pattern=pattern[k]) for k in (2, 20)}
+    return SimpleNamespace(heads=rows)
+
+
+def ratios(own: bool) -> SimpleNamespace:
+    factor, seen = (1.4, 0.1) if own else (3.5, 0.05)
+    row = {"seen": near(seen)[:, 0], "linear_seen": near(0.1)[:, 0]}
+    few = SimpleNamespace(**row, log_ratio=near(math.log(factor))[:, 0])
+    return SimpleNamespace(heads={2: few, 3: few, 20: SimpleNamespace(log_ratio=near(0.01)[:, 0])})
+
+
+@pytest.mark.parametrize(
+    ("name", "own", "others"),
+    [
+        ("E2", fitted(0.5, True), (fitted(0.5, None), fitted(0.5, False))),
+        ("E3", fitted(2.0, True), (fitted(2.0, None), fitted(2.0, False))),
+        *((name, world(True), (world(False),)) for name, world in (
+            ("E5", transition), ("E6", peak), ("E8", memory), ("E11", heads), ("E12", ratios)
+        )),
+    ],
+)  # fmt: skip
+def test_claim_and_controls_each_hold_in_their_own_world(name: str, own: object, others: tuple[object, ...]) -> None:
+    compare = tighter if name == "E12" else worlds  # the control of E12 says more than the claim
+    assert compare(CLAIMS[name], own, *others) == []
+
+
+def test_one_task_and_its_controls() -> None:
+    """The first control says another step, with which the error of the pattern is another one too."""
+    judge = CLAIMS["E9"].judge
+    assert judge(one_task(True), 1.0).holds
+    assert judge(one_task(False), 0.0).holds
+    assert not judge(one_task(False), 1.0).holds
+    assert not judge(one_task(True, noise=0.0), 1.0).holds
 
 
 @pytest.mark.weekly
