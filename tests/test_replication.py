@@ -188,6 +188,7 @@ def test_draws_of_all_seeds_are_judged_together() -> None:
     """Five draws decide nothing, a hundred do; the table keeps what they say."""
     few, many = [counts.count([_share(3, measured=k) for k in range(n)], {"D1": ""})["D1"] for n in (1, 20)]
     assert (few.verdict, many.verdict) == ("not contradicted", "fails")  # 40 of 100 outside, where 5 % are claimed
+    assert (few.as_expected, few.unexpected) == (1, 0)
     most = counts.count([_share(5 - (k == 3), measured=k) for k in range(20)], {"D1": "abc"})["D1"]
     assert (most.verdict, most.parts[0]["outside"], most.parts[0]["draws"]) == ("holds", 1, 100)
     page = {**RECORD, "parts": _share(5)[0]["parts"], "verdict": "holds"}

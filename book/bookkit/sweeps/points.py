@@ -103,7 +103,7 @@ def run_point(job: Job, id_: str, parameters: Mapping[str, Any], engine: str = "
                 where = (Path(name), job.source, parameters, job.page, imported(job.packages))
                 notebook = run_in_folder(*where, time_limit=job.time_limit)
             results = {key: plain(key, value) for key, value in read_results(notebook).items()}
-            found = {"results": results} if results else {"error": NO_RESULTS}
+            found = {"results": results} if results or job.notebooks == "all" else {"error": NO_RESULTS}
         except PageError as error:
             notebook = error.notebook
             found = {"error": error.what, "traceback": error.traceback or error.what}

@@ -128,8 +128,10 @@ def plan(
     found, code = resolve_page(page, root), code_of(root)
     source = found.source.read_text(encoding="utf-8")
     made = make_grid(grid, found, fixed) if isinstance(grid, Mapping) else read_grid(Path(grid), found, fixed)
-    if not records_results(source):
-        raise UserError(f"page {found.name} records no named results: a sweep would have nothing to collect")
+    if not records_results(source) and of_job.get("notebooks") != "all":
+        raise UserError(
+            f"page {found.name} records no named results: a sweep would have nothing to collect but its notebooks (notebooks 'all')"
+        )
     if batched and batched_function(source, code.names) is None:
         raise UserError(f"page {found.name} declares no batched function: leave out batched")
     job = Job(found.name, source, code.hash(), code.names, (*settings(root).versions, "papermill"), **of_job)
