@@ -174,3 +174,14 @@ def test_without_click_the_command_says_what_to_install() -> None:
         done.stderr
         == "error: commands need click, which is not installed: python -m pip install '.[rerun]' in the repository\n"
     )
+
+
+def test_every_file_that_is_run_answers_in_one_sentence() -> None:
+    """A study that makes a stored table ends like the other commands: no traceback, an exit code (`bookkit.parser.answered`)."""
+    files = [path for name in ("book", "benchmarks") for path in (ROOT / name).rglob("*.py")]
+    ends = {path: path.read_text(encoding="utf-8").partition('if __name__ == "__main__":')[2] for path in files}
+    run = {path.relative_to(ROOT).as_posix(): end for path, end in ends.items() if end}
+    assert len(run) > 12
+    assert [name for name, end in run.items() if "answered(" not in end] == [
+        "book/bookkit/__main__.py"
+    ]  # `cli.main` answers itself

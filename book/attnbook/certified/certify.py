@@ -19,7 +19,7 @@ from attnbook.certified.full_run import Table, run_all
 from attnbook.certified.judging import SPOT_CHECKED
 from bookkit.claims import Check, Claim, ClaimSet, Verdict
 from bookkit.pages.catalogue import UserError, find_root
-from bookkit.parser import Parser
+from bookkit.parser import Parser, answered
 
 
 @dataclass(frozen=True)
@@ -139,4 +139,4 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
-    raise SystemExit(main())
+    raise SystemExit(answered("certify", main))

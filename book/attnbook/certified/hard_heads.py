@@ -31,6 +31,7 @@ from attnbook.certified.full_run import Table
 from attnlib import checks
 from attnlib.kernels.gaussian_tail import log_error
 from attnlib.randomness import stream
+from bookkit.parser import answered
 
 FAMILIES = ("steep", "tie", "wide", "ratio", "deep", "wrong")
 SEED, COUNT = 1, 2000  # of the stored table, for each family
@@ -171,4 +172,4 @@ def main(count: int = COUNT) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    raise SystemExit(answered("hard_heads", main))

@@ -32,6 +32,7 @@ from attnlib.extras import progress_bar
 from attnlib.in_context import circuits
 from attnlib.in_context.experiment import Experiment
 from attnlib.in_context.training import History, made_with, train
+from bookkit.parser import answered
 
 STORED = Path(__file__).parent / "tables" / "trap.npz"
 _LIMIT = 0.9  # imbalance above which a run is trapped; between this and 0, a run is on its way out
@@ -278,7 +279,8 @@ def stored_table() -> TrapTable:
     return read_table(STORED)
 
 
-if __name__ == "__main__":
+def main() -> None:
+    """Make the stored table, and say how many runs are trapped."""
     table = trap_table(progress=True, threads=os.cpu_count() or 1)
     for heads, runs in table.by_heads.items():
         print(f"{heads} heads: trapped {runs.share}")
@@ -286,3 +288,7 @@ if __name__ == "__main__":
     print(
         f"trapped runs trained on to {table.long.steps[-1]} steps: {len(table.long.run)}, of which {left} left the trap"
     )
+
+
+if __name__ == "__main__":
+    raise SystemExit(answered("trap_study", main))

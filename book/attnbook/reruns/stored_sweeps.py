@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from bookkit.files import written_aside
+from bookkit.parser import answered
 
 if TYPE_CHECKING:
     import pandas
@@ -121,4 +122,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    raise SystemExit(answered("stored_sweeps", main))

@@ -36,6 +36,7 @@ from attnlib.in_context.circuits import Circuits
 from attnlib.in_context.experiment import Experiment
 from attnlib.in_context.law import RegressionLaw, toeplitz_covariance
 from attnlib.in_context.training import made_with
+from bookkit.parser import answered
 
 TABLE = Path(__file__).parent / "tables" / "wider.npz"
 TRAINING_SEED = 0  # of every training: the page's own seed is that of held-out prompts and of untrained starts
@@ -269,4 +270,4 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    raise SystemExit(answered("study", main))

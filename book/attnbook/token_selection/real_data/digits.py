@@ -26,6 +26,7 @@ from attnbook.token_selection.real_data.setups import Setup, scale_head
 from attnbook.token_selection.real_data.vit import ViTShape
 from attnlib import checks
 from bookkit.files import written_aside
+from bookkit.parser import answered
 
 STORED = Path(__file__).parent / "tables" / "digits_study.npz"
 _REACH_SAMPLES = 300
@@ -267,4 +268,4 @@ def _plan_shape(shape: ViTShape) -> dict[str, int]:
 
 
 if __name__ == "__main__":
-    store(digits_study(read=False), STORED)
+    raise SystemExit(answered("digits", lambda: store(digits_study(read=False), STORED)))

@@ -30,6 +30,7 @@ from attnbook.token_selection.real_data.preparing import prepare
 from attnbook.token_selection.real_data.setups import Setup, head_confidence
 from attnlib import checks
 from bookkit.files import one_line_each, written_aside
+from bookkit.parser import answered
 
 STORED = Path(__file__).with_name("effective.json")
 _NEIGHBOURS = 5
@@ -168,4 +169,4 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
-    raise SystemExit(main())
+    raise SystemExit(answered("effective", main))

@@ -29,6 +29,7 @@ from attnbook.token_selection.real_data.tables import (
     read_table,
     stored_tables,
 )
+from bookkit.parser import answered
 
 NOISE_LEVELS = (0.0, 0.1, 0.2, 0.4)
 
@@ -155,4 +156,4 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
-    raise SystemExit(main())
+    raise SystemExit(answered("remake", main))
