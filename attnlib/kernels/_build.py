@@ -23,6 +23,7 @@ from attnlib.kernels.dispatch import without_numba
 __all__ = ["SHARED", "cache_folder", "module"]
 
 SHARED = ("_exponential", "_polynomials", "_simd", "_simd_functions")  # modules that generated sources import
+SWITCHES = ("OPT", "LOOP_VECTORIZE", "SLP_VECTORIZE", "BOUNDSCHECK")  # variables NUMBA_... that make other machine code
 
 _temporary: list[tempfile.TemporaryDirectory] = []
 
@@ -63,8 +64,10 @@ def _versions() -> str:
     import llvmlite
     import numba
 
+    switches = [str(getattr(numba.config, name)) for name in SWITCHES]
     own = b"".join((Path(__file__).parent / f"{name}.py").read_bytes() for name in SHARED)
-    return f"{platform.python_version()} {numba.__version__} {llvmlite.__version__} {hashlib.sha256(own).hexdigest()}"
+    versions = (platform.python_version(), numba.__version__, llvmlite.__version__, *switches)
+    return f"{' '.join(versions)} {hashlib.sha256(own).hexdigest()}"
 
 
 def _write(path: Path, text: bytes) -> None:

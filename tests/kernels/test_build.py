@@ -189,3 +189,10 @@ def test_machine_code_is_made_again_when_a_shared_module_changes() -> None:
     assert "_exponential" in imported
     assert imported <= set(_build.SHARED)
     assert all((folder / f"{name}.py").exists() for name in _build.SHARED)
+
+
+@pytest.mark.parametrize("switch", _build.SWITCHES)
+def test_a_switch_of_numba_makes_other_machine_code(switch: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    numba, before = pytest.importorskip("numba", reason="compiled loops need it"), _build._versions()
+    monkeypatch.setattr(numba.config, switch, "other")
+    assert _build._versions() != before
