@@ -47,3 +47,8 @@ def test_the_table_covers_what_the_claims_say() -> None:
         assert covered(table[f"{label_noise} noise"], "1", low)
     for label_noise, (low, high) in KEPT.items():
         assert covered(table[f"{label_noise} signal"], low, high)
+
+
+def test_a_range_that_is_not_proved_ends_after_so_many_halvings(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(boundary_range, "HALVED", 2)
+    assert boundary_range.range_ends("0.2", "1.6212", "40", "signal").verdict == "undecided"

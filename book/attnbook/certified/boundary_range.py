@@ -39,6 +39,7 @@ ERROR = 1e-14  # of a step; above it the interval is halved
 WIDEST = 1e-3  # radius above which halving the interval of x does not help
 SMALLEST = 2.0**-30  # half-width of an interval below which nothing is halved
 LONGEST = 60.0
+HALVED = 200  # intervals at most in one cell; those of the table need less than 50
 
 
 @dataclass(frozen=True)
@@ -72,16 +73,6 @@ class Family:
             middle = [[c.mid() for c in row] for row in rows]
             found.append(Family(self.x0 + sign * half, half, middle, above(arb(self.radius) + error), self.time))
         return found
-
-
-@dataclass(frozen=True)
-class Piece:
-    """An interval of x, where all its paths were caught and when; `where` is None if they were not."""
-
-    low: str
-    high: str
-    where: str | None
-    time: float
 
 
 def _moved(row: Sequence[arb], shift: arb, scale: arb) -> list[arb]:
@@ -145,49 +136,48 @@ def _advanced(family: Family, nu: arb, length: float) -> tuple[Family, float]:
     return Family(family.x0, family.delta, exact, radius, family.time + length), max(errors)
 
 
-def _piece(family: Family, where: str | None) -> Piece:
-    low, high = (float((family.x0 + sign * family.delta).mid()) for sign in (-1, 1))
-    return Piece(f"{low:.9g}", f"{high:.9g}", where, family.time)
+def range_ends(label_noise: str, low: str, high: str, on: str, *, bits: int = 96, length: float = STEP) -> Certificate:
+    """Whether the flow from zero ends on `on` for each x in [low, high].
 
-
-def follow(label_noise: str, low: str, high: str, *, bits: int = 96, length: float = STEP) -> list[Piece]:
-    """Follow the flow from zero for all x in [low, high]; the pieces cover the interval, in ascending order."""
+    The interval is gone through in parts: False at the first one that is proved to end elsewhere, None at the first one that is not
+    decided, or needs more than `HALVED` halvings together with those before.
+    """
+    proved: bool | None = True
     with precision(bits):
         arb = _flint().arb
         eta = ball(label_noise)
         nu = eta / (1 - eta)
-        start = Family(
-            (ball(low) + ball(high)) / 2, (ball(high) - ball(low)) / 2, [[arb(0)] * (DEGREE + 1) for _ in range(5)]
-        )
-        todo, pieces = [start], []
-        while todo:
+        middle, half = (ball(low) + ball(high)) / 2, (ball(high) - ball(low)) / 2
+        todo, halved = [Family(middle, half, [[arb(0)] * (DEGREE + 1) for _ in range(5)])], 0
+        while todo and proved:
             family = todo.pop()
-            state, model = family.state(), family.model(nu)
-            if in_trap(state, model):
-                pieces.append(_piece(family, "noise"))
-            elif any(in_signal_set(state, model, numbers) for numbers in SETS):
-                pieces.append(_piece(family, "signal"))
-            elif family.time >= LONGEST:
-                pieces.append(_piece(family, None))
+            if where := _caught(family, nu):
+                proved = where == on
+                continue
+            try:
+                ahead, error = _advanced(family, nu, length)
+            except NoStep:
+                error = float("inf")
+            if family.time >= LONGEST:
+                proved = None
+            elif error <= ERROR:
+                todo.append(ahead)
+            elif family.radius < WIDEST and float(family.delta) > SMALLEST and halved < HALVED:
+                todo += reversed(family.halves())
+                halved += 1
             else:
-                try:
-                    ahead, error = _advanced(family, nu, length)
-                except NoStep:
-                    error = float("inf")
-                if error <= ERROR:
-                    todo.append(ahead)
-                elif family.radius < WIDEST and float(family.delta) > SMALLEST:
-                    todo += reversed(family.halves())
-                else:
-                    pieces.append(_piece(family, None))
-        return pieces
+                proved = None
+    return Certificate(
+        f"eta = {label_noise}, each x in [{low}, {high}]: ends on the {on}", proved, low, high, bits, True
+    )
 
 
-def range_ends(label_noise: str, low: str, high: str, on: str) -> Certificate:
-    """Whether the flow ends on `on` for each x in [low, high]: False if it is proved to end elsewhere for some of them."""
-    found = {piece.where for piece in follow(label_noise, low, high)}
-    proved = False if found - {on, None} else True if found == {on} else None
-    return Certificate(f"eta = {label_noise}, each x in [{low}, {high}]: ends on the {on}", proved, low, high, 96, True)
+def _caught(family: Family, nu: arb) -> str | None:
+    """Where all paths end, if the sets tell it by now."""
+    state, model = family.state(), family.model(nu)
+    if in_trap(state, model):
+        return "noise"
+    return "signal" if any(in_signal_set(state, model, numbers) for numbers in SETS) else None
 
 
 def side(label_noise: str, on: str) -> Table:
