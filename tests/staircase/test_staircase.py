@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -29,6 +30,7 @@ from attnbook.staircase.measure import alignment, crossing_times, largest_part, 
 from attnbook.staircase.merged import train_merged
 from attnbook.staircase.softmax import _contexts, _gradient
 from attnbook.staircase.study import authors_spectrum, make_study, pair_time, single_time
+from tests.worlds import worlds
 
 LAW = SpectrumLaw((0.7, 0.4, 0.3), length=7, noise=0.2)
 QUIET = SpectrumLaw((0.7, 0.4, 0.3), length=7)
@@ -301,6 +303,52 @@ def test_the_largest_part() -> None:
 
 
 # --- claims ----------------------------------------------------------------------------------------------------------------
+
+
+def near(middle: float, runs: int = 20) -> torch.Tensor:
+    return middle * (1 + 1e-3 * torch.as_tensor(np.random.default_rng(2).standard_normal(runs)))
+
+
+def powers(middle: float) -> SimpleNamespace:
+    return SimpleNamespace(main=SimpleNamespace(law=SpectrumLaw((0.4, 0.3), 31)), misaligned_power=near(middle, 100))
+
+
+def one_each(own: bool) -> SimpleNamespace:
+    """Heads of one direction each, and heads of equal parts: after and before training."""
+    eye = torch.eye(3, dtype=torch.float64).expand(20, 3, 3)
+    ends = [Heads(near(1.0)[:, None].expand(20, 3), key, key) for key in (eye, torch.ones_like(eye))]
+    after, start = ends if own else ends[::-1]
+    return SimpleNamespace(main=SimpleNamespace(law=QUIET, start=start, path=SimpleNamespace(heads=after)))
+
+
+def plateaus(higher: float) -> SimpleNamespace:
+    """Softmax heads whose steps are that much higher than the levels say."""
+    levels = torch.tensor([1.0, 0.6, 0.4, 0.3], dtype=torch.float64)
+    heights = torch.stack([near(1.02 * (1 - higher * (1 - level))) for level in (0.6, 0.4)], 1)
+    found = SimpleNamespace(levels=levels, heights=heights)
+    return SimpleNamespace(softmax=found, softmax_equal=found)
+
+
+def waits(power: float) -> SimpleNamespace:
+    """Times of one and of two heads at two sizes of the start, by their formulas or by half of them with half the powers."""
+    law, found = SpectrumLaw((0.5, 0.3), 10), []
+    # One head is compared with the square of the time of two.
+    for late, steeper in ((1.1 * power**3 * single_time(law, 0.025), 2), (power * pair_time(law, 0.025), 1)):
+        found.append(torch.stack([near(late) / 2 ** (power * steeper), near(late)], 1))
+    return SimpleNamespace(short=law, single=found[0], pair=found[1])
+
+
+@pytest.mark.parametrize(
+    ("name", "own", "other"),
+    [
+        ("P7", powers(0.9), powers(0.02)),
+        ("P8", one_each(True), one_each(False)),
+        ("P10", plateaus(1.0), plateaus(1.5)),
+        ("P12", waits(1.0), waits(0.5)),
+    ],
+)
+def test_claim_and_control_each_hold_in_their_own_world(name: str, own: object, other: object) -> None:
+    assert worlds(CLAIMS[name], own, other) == []
 
 
 # --- refused input ---------------------------------------------------------------------------------------------------------

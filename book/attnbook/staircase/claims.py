@@ -6,9 +6,18 @@ import torch
 
 from attnbook.staircase import plateau_levels, population_loss
 from attnbook.staircase.measure import largest_part
-from attnbook.staircase.study import MERGED_SIZES, SOFTMAX_HEADS, SUM_STEP, Linear, Study
+from attnbook.staircase.study import (
+    ALIGNED_SIZES,
+    MERGED_SIZES,
+    SOFTMAX_HEADS,
+    SUM_STEP,
+    Linear,
+    Study,
+    pair_time,
+    single_time,
+)
 from bookkit.claims import ClaimSet, Source
-from bookkit.rules import Evidence, agrees, both, exactly, mean_within, median_within
+from bookkit.rules import LEVEL, Evidence, agrees, both, exactly, mean_within, median_within
 
 CLAIMS = ClaimSet("staircase")
 LINEAR = "linear attention, rank-one heads, gradient flow on the exact loss from Gaussian starts of the page's size"
@@ -65,14 +74,15 @@ def _ratio(found: Linear, constant: float) -> torch.Tensor:
     return (found.crossings / found.predicted).nan_to_num(2.0) / constant
 
 
-@CLAIMS.claim("P5", wrong=1.25, box="thm-staircase-escape", regime=LINEAR)
+@CLAIMS.claim("P5", wrong=1.3, box="thm-staircase-escape", regime=LINEAR)
 def lengths(study: Study, constant: float) -> Evidence:
     """lengths of the plateaus
-    the time of the first drop is the predicted one up to one per cent in the mean, and that of each later drop up to ten per cent in the
+    the time of the first drop is the predicted one up to one per cent in the mean, and that of each later drop up to three per cent in the
     median, computed from the start alone
-    wrong: times that are a quarter longer"""
+    wrong: times that are three tenths longer
+    coarse: the last drop comes up to a fifth later from single starts, where two heads escape at nearly the same time"""
     ratio = _ratio(study.main, constant)
-    later = (median_within(column, 0.9, 1.1, quantity="median of measured / predicted") for column in ratio.T[1:])
+    later = (median_within(column, 0.97, 1.03, quantity="median of measured / predicted") for column in ratio.T[1:])
     return both(mean_within(ratio[:, 0], 0.99, 1.01, quantity="mean of measured / predicted"), *later)
 
 
@@ -99,23 +109,23 @@ def scaling(study: Study, constant: float) -> Evidence:
 def aligned(study: Study, constant: float) -> Evidence:
     r"""how well the first head is aligned
     at the first drop the fraction of $|A|^2$ outside $A_{11}$ falls as the power $2(1-\lambda_2^2/\lambda_1^2)$ of the size of the start,
-    up to 0.1
-    wrong: a fraction that does not depend on the size of the start"""
+    in the median over a hundred starts, from half the page's size to an eighth of it, up to 0.08
+    wrong: a fraction that does not depend on the size of the start
+    coarse: the power is a limit for small starts and differs from start to start; starts half as small take twice the time"""
     first, second = study.main.law.spectrum[:2]
     predicted = constant * 2 * (1 - (second / first) ** 2)
-    power = (study.off[:, 1] / study.off[:, 2]).log2()
-    return mean_within(power, predicted - 0.1, predicted + 0.1, quantity="power")
+    return median_within(study.misaligned_power, predicted - 0.08, predicted + 0.08, quantity="median of the power")
 
 
-@CLAIMS.claim("P8", wrong=2.0, source=Source.MEASURED, box="rem-staircase-heads", uses="Q47", regime=LINEAR)
+@CLAIMS.claim("P8", wrong=0.0, source=Source.MEASURED, box="rem-staircase-heads", uses="Q47", regime=LINEAR)
 def one_head_each(study: Study, constant: float) -> Evidence:
     r"""one head for each direction
     of the terms $v_hk_{hi}q_{hi}$ of which $A_{ii}$ is the sum, the largest one has at least 0.9 of their absolute sum in the mean, for
     $i=1,\dots,D-1$: heads take different directions, while the heads of Part IV learn all directions together
-    wrong: two heads that have equal parts"""
-    heads = study.main.path.heads
+    wrong: the heads before training"""
+    heads = study.main.path.heads if constant else study.main.start
     assert heads is not None
-    part = largest_part(heads, study.main.law.dimension - 1) / constant
+    part = largest_part(heads, study.main.law.dimension - 1)
     return both(*(mean_within(column, 0.9, quantity="largest part") for column in part.T))
 
 
@@ -134,18 +144,18 @@ def equal_eigenvalues(study: Study, constant: float) -> Evidence:
     )
 
 
-@CLAIMS.claim("P10", wrong=1.25, source=Source.MEASURED, box="rem-staircase-softmax", uses="P3")
+@CLAIMS.claim("P10", wrong=1.5, source=Source.MEASURED, box="rem-staircase-softmax", uses="P3")
 def softmax_heights(study: Study, constant: float) -> Evidence:
     """softmax heads have the same plateaus
     the mean height of each plateau of six softmax heads lies between $L_m$ for $N-1$ examples and ten per cent above it if the eigenvalues
-    are distinct, and within ten per cent of it if they are equal
+    are distinct, and between four per cent below it and eight per cent above if they are equal
     regime: rank-one heads, D = 3, gradient descent on a fixed set of prompts from Gaussian starts of size 0.03
-    wrong: steps that are a quarter higher"""
+    wrong: steps that are half as high again"""
     found = []
-    for softmax, low in ((study.softmax, 1.0), (study.softmax_equal, 0.9)):
+    for softmax, low, high in ((study.softmax, 1.0, 1.1), (study.softmax_equal, 0.96, 1.08)):
         predicted = softmax.levels[0] - constant * (softmax.levels[0] - softmax.levels[1:-1])
         ratio = softmax.heights / predicted
-        found += [mean_within(column, low, 1.1, quantity="mean of height / level") for column in ratio.T]
+        found += [mean_within(column, low, high, quantity="mean of height / level") for column in ratio.T]
     return both(*found)
 
 
@@ -168,11 +178,19 @@ def values_sum_to_zero(study: Study, constant: float) -> Evidence:
 def one_or_two(study: Study, constant: float) -> Evidence:
     r"""one softmax head waits longer than two opposite ones
     half the start $u$ multiplies the waiting time of one softmax head by four and that of two opposite ones by two (powers 2 and 1, up to
-    0.2 and 0.1), as their escape times $\mathrm{tr}\,\Lambda/(2Ng^2u^2)$ and $\pi/(2gu)$ say
+    0.15 and 0.05), as their escape times $\mathrm{tr}\,\Lambda/(2Ng^2u^2)$ and $\pi/(2gu)$ say. At the smaller $u$ the mean time of two is
+    the formula's up to five per cent; that of one, compared with the square of the time of two for the same prompts, is three to
+    seventeen per cent longer than the formulas say
     regime: $v=0$, keys and queries of size 0.05 and 0.025 on the first eigenvector, N = 10
-    wrong: half the powers: that of linear attention for one head"""
+    wrong: half the powers, that of linear attention for one head, and half the times"""
     one, two = ((times[:, 1] / times[:, 0]).log2() for times in (study.single, study.pair))
+    size, law = ALIGNED_SIZES[1], study.short
+    # The pull g differs between sets of prompts, and does not enter here.
+    longer = study.single[:, 1] / study.pair[:, 1] ** 2 / (single_time(law, size) / pair_time(law, size) ** 2)
     return both(
-        mean_within(one, 2 * constant - 0.2, 2 * constant + 0.2, quantity="power, one head"),
-        mean_within(two, constant - 0.1, constant + 0.1, quantity="power, two heads"),
-    )
+        mean_within(one, 2 * constant - 0.15, 2 * constant + 0.15, quantity="power, one head", level=LEVEL / 2),
+        mean_within(two, constant - 0.05, constant + 0.05, quantity="power, two heads", level=LEVEL / 2),
+        mean_within(study.pair[:, 1] / pair_time(law, size), 0.95 * constant, 1.05 * constant,
+                    quantity="time of two / formula", level=LEVEL / 2),
+        mean_within(longer, 1.03 * constant, 1.17 * constant, quantity="time of one / formula", level=LEVEL / 2),
+    )  # fmt: skip

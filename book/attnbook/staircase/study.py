@@ -1,6 +1,7 @@
 """What the page of the staircase trains and measures."""
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -23,6 +24,10 @@ from attnlib import checks
 
 MERGED_SIZES = (1e-2, 1e-3, 1e-4)
 SOFTMAX_HEADS = 6
+SMALLER, ALIGNED_STARTS = (
+    (1 / 2, 1 / 8),
+    100,
+)  # sizes of starts over the page's, and starts, for the power of the misalignment
 ALIGNED_SIZES = (0.05, 0.025)  # u, of keys and queries on the first eigenvector
 SHORT_LENGTH = 10
 SUM_STEP = 0.5
@@ -47,11 +52,21 @@ class Linear:
     heights: torch.Tensor  # (R, D - 1), of the plateaus between the drops
 
 
-def linear_study(law: SpectrumLaw, start: Heads, time: float, *, every: float = 5.0) -> Linear:
+def linear_study(law: SpectrumLaw, start: Heads, time: float, *, every: float = 5.0, step: float = 0.5) -> Linear:
     """Predict, train, measure."""
-    path, levels = train_separate(law, start, time, every=every), plateau_levels(law)
+    path, levels = train_separate(law, start, time, every=every, step=step), plateau_levels(law)
     crossings = crossing_times(path, levels)
     return Linear(law, start, path, levels, predicted_drops(law, start), crossings, plateau_heights(path, crossings))
+
+
+def first_drops(
+    law: SpectrumLaw, start: Heads, factors: Sequence[float], size: float
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Times of the first drop from a start times each factor, (R, F), and the fraction outside A_11 there, (R, F)."""
+    paths = [train_separate(law, start.scaled(f), 16 / (f * size), every=2.0, step=2.0) for f in factors]
+    times = [crossing_times(path, plateau_levels(law)[:2])[:, 0] for path in paths]
+    off = [1 - alignment(path, at)[:, 0] for path, at in zip(paths, times, strict=True)]
+    return torch.stack(times, 1), torch.stack(off, 1)
 
 
 @dataclass(frozen=True)
@@ -113,6 +128,7 @@ class Study:
     first: torch.Tensor  # (R, 3), time of the first drop from starts of these sizes
     first_predicted: torch.Tensor  # (R, 3)
     off: torch.Tensor  # (R, 3), fraction of the learned matrix outside its first entry, at the first drop
+    misaligned_power: torch.Tensor  # (ALIGNED_STARTS,), power of the size in that fraction, for smaller starts
     merged: torch.Tensor  # (R, 3, D), times of the drops with merged key and query from starts of MERGED_SIZES
     merged_path: Path  # the first of them
     softmax: Softmax
@@ -134,17 +150,18 @@ def make_study(
     law = SpectrumLaw(authors_spectrum(dimension), length)
     flat = SpectrumLaw((1 / dimension,) * dimension, length)
     start = small_heads(seed, heads=heads, dimension=dimension, size=size, runs=draws)
-    main, equal = linear_study(law, start, 140 / size), linear_study(flat, start, 60 / size)
+    main, equal = linear_study(law, start, 140 / size), linear_study(flat, start, 60 / size, step=1.0)
 
     matrix = torch.diag(torch.as_tensor(law.eigenvalues() / law.second_moment()))
     matrix = matrix + 0.5 * torch.ones_like(matrix)
     sampled = loss_sampled(law, matrix, seed, runs=draws, prompts=8000)
 
     sizes = (2 * size, size, size / 2)
-    paths = [train_separate(law, start.scaled(s / size), 16 / s, every=2.0) for s in sizes]
-    first = torch.stack([crossing_times(path, main.levels[:2])[:, 0] for path in paths], 1)
+    first, off = first_drops(law, start, [s / size for s in sizes], size)
     early = torch.stack([predicted_drops(law, start.scaled(s / size), 1)[:, 0] for s in sizes], 1)
-    off = torch.stack([1 - alignment(path, at)[:, 0] for path, at in zip(paths, first.T, strict=True)], 1)
+    many = small_heads(seed, heads=heads, dimension=dimension, size=size, runs=ALIGNED_STARTS)
+    misaligned = first_drops(law, many, SMALLER, size)[1]
+    power = (misaligned[:, 0] / misaligned[:, 1]).log() / math.log(SMALLER[0] / SMALLER[1])
 
     merged_paths = [train_merged(law, seed, 200.0, heads=heads, size=s, runs=draws, every=0.5) for s in MERGED_SIZES]
     merged = torch.stack([crossing_times(path, main.levels) for path in merged_paths], 1)
@@ -163,6 +180,6 @@ def make_study(
     single, pair = (opposite_times(few, number, draws=softmax_draws, seed=seed) for number in (1, 2))
     best = best_losses(law, seed, starts=5)
     return Study(
-        main, equal, sampled, matrix, best, sizes, first, early, off, merged, merged_paths[0],
+        main, equal, sampled, matrix, best, sizes, first, early, off, power, merged, merged_paths[0],
         softmax, softmax_equal, sums, sums_time, few, single, pair,
     )  # fmt: skip
