@@ -14,6 +14,7 @@ from attnbook.one_token import (
     descent,
     erf_risk,
     erf_weights,
+    linear_risk,
     own_score_risk,
     risk_sampled,
     sigmoid_weights,
@@ -23,7 +24,8 @@ from attnbook.one_token.claims import CLAIMS
 from attnbook.one_token.descent import KINDS, train
 from attnbook.one_token.exact import strength_ratio
 from attnbook.one_token.figures import lead
-from attnbook.one_token.study import make_study
+from attnbook.one_token.study import LADDER, make_study
+from tests.worlds import tighter, worlds
 
 # --- law and sampled heads -------------------------------------------------------------------------------------------------
 
@@ -136,6 +138,50 @@ def test_training_is_the_same_alone_and_together() -> None:
 
 def test_ids_are_those_of_the_ledger() -> None:
     assert list(CLAIMS) == [f"K{number}" for number in range(1, 13)]
+
+
+def near(middle: float) -> torch.Tensor:
+    return middle + 1e-4 * torch.as_tensor(np.random.default_rng(3).standard_normal(20))
+
+
+def known(risk) -> SimpleNamespace:
+    """Heads with the risks (softmax, at half its slope, linear, centred linear) of each law."""
+    names = ("softmax", "softmax at half the slope", "linear", "centred linear")
+    laws = [OneTokenLaw(tokens, 8.0) for tokens in LADDER]
+    return SimpleNamespace(
+        law=laws[0], heads={law.tokens: dict(zip(names, map(near, risk(law)), strict=True)) for law in laws}
+    )
+
+
+def paper(law: OneTokenLaw) -> tuple[float, ...]:
+    return bayes_risk(law), 1.2 * bayes_risk(law), linear_risk(law), linear_risk(law, centred=True)
+
+
+def exchanged(law: OneTokenLaw) -> tuple[float, ...]:
+    return paper(law)[3], 2.0, paper(law)[2], paper(law)[0]
+
+
+def ahead(lead: float, behind: float, clean: float) -> SimpleNamespace:
+    """Sigmoid and linear weights: by how much softmax leads on many samples, follows linear ones on few, leads without flips."""
+
+    def heads(sigmoid: float, linear: float) -> SimpleNamespace:
+        risks = torch.stack([near(0.5), near(0.5 + sigmoid), near(0.5 + linear)], 1)[:, None, :, None]
+        risks = risks.expand(20, 1, 3, 3) + 1e-5 * torch.as_tensor(
+            np.random.default_rng(1).standard_normal((20, 1, 3, 3))
+        )
+        return SimpleNamespace(best=lambda: risks, at=lambda step: risks)
+
+    return SimpleNamespace(trained={40: heads(0.1, -behind), 640: heads(lead, lead)}, clean=heads(clean, clean))
+
+
+def test_claims_and_controls_each_hold_in_their_own_world() -> None:
+    half = known(lambda law: (1.2 * bayes_risk(law), bayes_risk(law), 0.9, 1.2 * bayes_risk(law) + 0.06))
+    assert worlds(CLAIMS["K1"], known(paper), half, known(exchanged)) == []
+    swap = known(lambda law: (0.0, 0.0, paper(law)[3], paper(law)[2]))
+    assert tighter(CLAIMS["K6"], known(paper), swap, known(lambda law: [1.1 * risk for risk in paper(law)])) == []
+    assert not CLAIMS["K6"].judge(swap, 1.0).holds
+    assert tighter(CLAIMS["K11"], ahead(0.1, 0.05, 0.1), ahead(0.4, 0.05, 0.1)) == []
+    assert worlds(CLAIMS["K12"], ahead(0.1, 0.05, 0.1), ahead(0.1, -0.05, -0.1)) == []
 
 
 def test_who_leads_is_judged_pair_by_pair() -> None:

@@ -42,17 +42,18 @@ def _at_ladder(study: Study, kind: str, formula: Callable[[OneTokenLaw], float])
 # --- three kinds of weights ------------------------------------------------------------------------------------------------
 
 
-@CLAIMS.claim("K1", wrong=0.5, source=Source.PAPER, box="prop-one-token-bayes prop-one-token-paper")
+@CLAIMS.claim("K1", wrong=(0.5, -1.0), source=Source.PAPER, box="prop-one-token-bayes prop-one-token-paper")
 def softmax_is_bayes(study: Study, constant: float) -> Evidence:
     r"""softmax reaches the Bayes risk, linear attention does not
     at the slope $\sqrt\nu$ the mean squared error of softmax attention is the Bayes risk, for $L = 2, 8, 64$; the best weights that are
-    linear in the scores, centred or not, have a risk that is larger by at least $0.05$ there ($\nu = 8$)
-    wrong: half the slope"""
-    kind = "softmax" if constant == 1 else "softmax at half the slope"
+    linear in the centred scores, which are better than without centring (K6), have a risk that is larger by at least $0.05$ ($\nu = 8$)
+    wrong: half the slope; softmax and linear weights exchanged"""
+    softmax, linear = ("softmax", "centred linear") if constant > 0 else ("centred linear", "softmax")
+    kind = "softmax at half the slope" if constant == 0.5 else softmax
     laws = [OneTokenLaw(tokens, study.law.strength) for tokens in LADDER]
     level = LEVEL / 2 / len(laws)
     parts = [agrees(study.heads[law.tokens][kind], bayes_risk(law), level=level) for law in laws]
-    gaps = [study.heads[law.tokens]["centred linear"] - study.heads[law.tokens]["softmax"] for law in laws]
+    gaps = [study.heads[law.tokens][linear] - study.heads[law.tokens][softmax] for law in laws]
     return both(*parts, *(mean_within(gap, low=0.05, quantity="linear - softmax", level=level) for gap in gaps))
 
 
@@ -103,7 +104,7 @@ def exponents(study: Study, constant: float) -> Evidence:
 def threshold(study: Study, constant: float) -> Evidence:
     r"""both risks have the threshold ν = 2 log L
     at $\nu = 2\log L + 2x\sqrt{2\log L}$ with $x = -1, 0, 1$ the Bayes risk and the best risk of own-score weights are within
-    $0.3/\sqrt{\log L}$ of $\Phi(-x)$, for $L = 10^4$ to $10^{128}$
+    $0.2/\sqrt{\log L}$ of $\Phi(-x)$, for $L = 10^4$ to $10^{128}$
     wrong: the threshold 4 log L"""
     offsets = _vector([-1.0, 0.0, 1.0])
     rows = []
@@ -112,19 +113,22 @@ def threshold(study: Study, constant: float) -> Evidence:
         for formula in (bayes_risk, own_score_risk):
             distance = (_vector([formula(law) for law in laws]) - profile(offsets)).abs().max()
             rows.append(distance * math.sqrt(math.log(tokens)))
-    return within(torch.stack(rows)[:, None], high=0.3, quantity="distance times √log L", share=1)
+    return within(torch.stack(rows)[:, None], high=0.2, quantity="distance times √log L", share=1)
 
 
 # --- linear weights and erf ------------------------------------------------------------------------------------------------
 
 
-@CLAIMS.claim("K6", wrong=0.0, box="prop-one-token-linear")
+@CLAIMS.claim("K6", wrong=(0.0, 1.1), box="prop-one-token-linear")
 def linear_heads(study: Study, constant: float) -> Evidence:
     r"""the best linear heads in closed form
     the best weights $b+c\chi_i$ have the risk $L(L-1)/(L^2+\nu(L-1))$, and with centred scores $(L-1)/(L+\nu)$: measured at $L = 2, 8, 64$
-    wrong: the two formulas exchanged"""
-    plain = _at_ladder(study, "linear", lambda law: linear_risk(law, centred=not constant))
-    return both(plain, _at_ladder(study, "centred linear", lambda law: linear_risk(law, centred=bool(constant))))
+    wrong: the two formulas exchanged; risks that are ten per cent larger"""
+    times = constant or 1.0
+    plain = _at_ladder(study, "linear", lambda law: times * linear_risk(law, centred=not constant))
+    return both(
+        plain, _at_ladder(study, "centred linear", lambda law: times * linear_risk(law, centred=bool(constant)))
+    )
 
 
 @CLAIMS.claim(
@@ -202,25 +206,23 @@ def flips_keep_the_order(study: Study, constant: float) -> Evidence:
     )
 
 
-@CLAIMS.claim("K11", wrong=-1.0, source=Source.MEASURED, uses="K10 Q22")
+@CLAIMS.claim("K11", wrong=0.35, source=Source.MEASURED, uses="K10 Q22")
 def softmax_stays_ahead(study: Study, constant: float) -> Evidence:
     r"""with flipped labels and 640 samples softmax stays ahead of the sigmoid
     heads trained by gradient descent on 640 samples of 4 tokens in 16 dimensions, $\eta = 0.4$, $\nu = 4, 16, 64$: if each is stopped at
     its best recorded step, the mean clean risk of softmax is smaller than that of the sigmoid by at least $0.02$, and at $\nu = 4, 16$ not
     larger than that of linear weights; at the last step, 640, it is not larger than that of the sigmoid
-    wrong: softmax and sigmoid exchanged"""
+    wrong: each of these differences is 0.35 or more"""
     trained = study.trained[max(study.trained)]
     best, last = trained.best()[:, 0], trained.at(max(RECORD))[:, 0]
     softmax, sigmoid, linear = (best[:, KINDS.index(kind)] for kind in ("softmax", "sigmoid", "linear"))
     late = last[:, KINDS.index("sigmoid")] - last[:, KINDS.index("softmax")]
+    ahead, equal = (0.02, 0.0) if constant == 1 else (constant, constant)
     level = LEVEL / 8
     return both(
-        *(
-            mean_within(gap, 0.02, quantity="sigmoid - softmax", level=level)
-            for gap in constant * (sigmoid - softmax).T
-        ),
-        *(mean_within(gap, 0.0, quantity="linear - softmax", level=level) for gap in (linear - softmax).T[:-1]),
-        *(mean_within(gap, 0.0, quantity="the same at the end", level=level) for gap in constant * late.T),
+        *(mean_within(gap, ahead, quantity="sigmoid - softmax", level=level) for gap in (sigmoid - softmax).T),
+        *(mean_within(gap, equal, quantity="linear - softmax", level=level) for gap in (linear - softmax).T[:-1]),
+        *(mean_within(gap, equal, quantity="the same at the end", level=level) for gap in late.T),
     )
 
 
@@ -229,13 +231,16 @@ def linear_ahead(study: Study, constant: float) -> Evidence:
     r"""with flipped labels, few samples and a strong mark linear weights are ahead of softmax
     the same training on 40 samples, $\eta = 0.4$ and $\nu = 64$, best stopping: the mean clean risk of linear weights, which do not
     compete, is smaller than that of softmax; without flips, on 160 samples, softmax is ahead of both others by at least $0.05$
-    wrong: softmax and linear weights exchanged"""
+    wrong: softmax is behind by as much as it is ahead, and the other way round"""
     softmax, sigmoid, linear = (KINDS.index(kind) for kind in ("softmax", "sigmoid", "linear"))
     few, clean = (trained.best()[:, 0, :, -1] for trained in (study.trained[min(study.trained)], study.clean))
-    lead = constant * (few[:, softmax] - few[:, linear])
+    lead, (with_sigmoid, with_linear) = (
+        constant * (few[:, softmax] - few[:, linear]),
+        (constant * (clean[:, kind] - clean[:, softmax]) for kind in (sigmoid, linear)),
+    )
     level = LEVEL / 3
     return both(
         mean_within(lead, 0.0, quantity="softmax - linear, flips", level=level),
-        mean_within(clean[:, sigmoid] - clean[:, softmax], 0.05, quantity="sigmoid - softmax, no flips", level=level),
-        mean_within(clean[:, linear] - clean[:, softmax], 0.05, quantity="linear - softmax, no flips", level=level),
+        mean_within(with_sigmoid, 0.05, quantity="sigmoid - softmax, no flips", level=level),
+        mean_within(with_linear, 0.05, quantity="linear - softmax, no flips", level=level),
     )
