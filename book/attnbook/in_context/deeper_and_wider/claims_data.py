@@ -84,11 +84,13 @@ def debiasing_pays(study: DataStudy, constant: float) -> Evidence:
     on covariates of mean $m$, all entries 0.6, the risk of the trained heads is less than 0.6 times that of the best plain gradient step
     with one number, and at least 0.5 % above that of the best plain step with a matrix, which has to know the mean (medians of the stored
     runs; by the closed forms the best small heads have 2.5 % more there, and 0.8 % less where all entries are 1)
-    wrong: the same compared with the best centred step with a matrix, no offset"""
+    wrong: the plain step with a matrix in place of that with a number, and the centred one, without an offset, in its own"""
     found = study.mean
-    rival = found.preconditioned if constant == 1 else found.centred
+    number, rival = (
+        (found.scalar_step, found.preconditioned) if constant == 1 else (found.preconditioned, found.centred)
+    )
     return both(
-        _median(found.risk / found.scalar_step, None, 0.6, "risk over the plain number's"),
+        _median(found.risk / number, None, 0.6, "risk over the plain number's"),
         _median(found.risk / rival, 1.005, None, "risk over the matrix's"),
     )
 
@@ -165,7 +167,8 @@ def ridge_between(study: DataStudy, constant: float) -> Evidence:
     r"""the ridge risk lies between its limits at two lengths
     for covariates $N(0,I)$ and every $d$, $L$ and noise the Bayes risk, in units of $s_\beta^2$, lies between $B(L+1)$ and $B(L-1)$,
     $B(\ell)=\frac12[\sqrt{(\ell-d+s_2)^2+4ds_2}-(\ell-d+s_2)]$ (six pairs of load $d/L$ and noise at $d=6$)
-    wrong: between B(L + 2) and B(L)"""
+    wrong: between B(L + 2) and B(L)
+    coarse: two bounds are claimed, and measured in units of their distance"""
     found = study.small_loads
     low, high = found.low, found.high
     if constant != 1:
@@ -201,12 +204,13 @@ def finite_scale(study: DataStudy, constant: float) -> Evidence:
     matrix $N^\top$ by $\kappa\omega^2$ to leading order; $\kappa$ is the formula's, with the page's $\rho$ and mean at $L=10$: positive for
     $N=0.3\,G$, negative for the best matrix $G$
     regime: covariates that are not N(0, I)
-    wrong: the formula for N(0, I), with the best matrix there"""
+    wrong: the formula for N(0, I), with the best matrix there, and the sign of 0.3 G in place of that of G
+    coarse: at the best matrix κω² is a small difference of two risks"""
     found = study.scale
     short, best = found.predicted if constant == 1 else found.isotropic
     room = "order omega^4"
     return both(
         agrees(found.short, short, allowance=0.02 * abs(short), allowance_text=room),
         agrees(found.best, best, allowance=0.02 * abs(best), allowance_text=room),
-        mean_within(found.best, high=0.0, quantity="kappa at the best matrix"),
+        mean_within(found.best if constant == 1 else found.short, high=0.0, quantity="kappa at the best matrix"),
     )

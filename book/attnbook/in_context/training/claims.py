@@ -41,7 +41,7 @@ _PACE = ((20_000, 0.17), (50_000, 0.15), (200_000, 0.140))  # step, |omega| of t
     rf"""the signs of ω and μ agree first
     about {_MATCHED} steps after a random start, long before the loss has settled, $\omega_h$ and $\mu_h$ have the same sign in 97 % of the
     heads (half at the start); after 500 000 steps they have it in each head of the stored runs with $|\mu_h|\ge0.05$
-    wrong: already at the start""",
+    wrong: at the start as many, and at the end no more than at the start""",
     wrong=0.0,
     source=Source.MEASURED,
     box="ic-start",
@@ -52,7 +52,8 @@ def sign_matching(study: TrainingStudy, constant: float) -> Evidence:
     matched = torch.from_numpy(runs.omega * runs.mu > 0).double()  # (R, K, H)
     early = matched[:, runs.at(_MATCHED) if constant == 1 else 0].mean(-1)
     ends = [watched.history.final for watched in study.full.values()]
-    last = torch.cat([((end.omega * end.mu > 0) | (end.mu.abs() < ACTIVE)).double().mean(-1) for end in ends])
+    share = [((end.omega * end.mu > 0) | (end.mu.abs() < ACTIVE)).double().mean(-1) for end in ends]
+    last = torch.cat(share) if constant == 1 else early
     return both(
         agrees(early, 0.97, allowance=0.01, allowance_text="the digits of 97 %"),
         stored_within(last, low=1.0, quantity="share of heads at the end"),
@@ -72,7 +73,8 @@ def two_heads_end(study: TrainingStudy, constant: float) -> Evidence:
     r"""two heads end where the authors' did
     $|\omega|=0.1407$, $|\mu|=3.179$ (published, one run, means over the two heads) agree with one more draw from the distribution of our
     stored runs whose heads cancel; the ends of these, averaged over the last records, lie in $0.140\pm0.003$ and $3.18\pm0.06$
-    wrong: 10 % larger"""
+    wrong: 10 % larger
+    coarse: the authors printed one run, and ours are seven"""
     history = study.full[2].history
     (omega, mu), (their_omega, their_mu) = _end(history), (np.abs(values).mean() for values in PUBLISHED[2].numbers)
     average = average_circuits(history)[untrapped(history)]
@@ -84,20 +86,22 @@ def two_heads_end(study: TrainingStudy, constant: float) -> Evidence:
     )
 
 
-@CLAIMS.claim("I23", wrong=0.0, source=Source.CODE, regime=_STORED)
+@CLAIMS.claim("I23", wrong=(0.0, 1.15), source=Source.CODE, regime=_STORED)
 def one_head_end(study: TrainingStudy, constant: float) -> Evidence:
     r"""one head ends where the authors' did
     $(\omega,\mu)=-(0.5177,1.5523)$ (published, one run) agrees, up to the common sign, with one more draw from the distribution of our
     stored runs, in each of which ω and μ have the same sign; the optimum of the approximate loss, $(1/\sqrt d,\sqrt
     d/(1+dce))=(0.447,1.669)$ with $c=(1+\sigma^2)/L$, does not
-    wrong: the optimum of the approximate loss"""
+    wrong: the optimum of the approximate loss; numbers 15 % larger, and ω and μ of opposite signs
+    coarse: the authors printed one run, and ours are ten"""
     history = study.full[1].history
     omega, mu = _end(history)
-    expected = tuple(-values[0] for values in PUBLISHED[1].numbers)
-    if constant != 1:
+    expected = tuple(-(constant or 1.0) * values[0] for values in PUBLISHED[1].numbers)
+    if constant == 0:
         optimum = one_head_optimum(history.experiment.law)
         expected = optimum.omega, optimum.mu
-    same = (history.final.omega * history.final.mu > 0).double()
+    sign = -1.0 if constant == 1.15 else 1.0
+    same = (sign * history.final.omega * history.final.mu > 0).double()
     return both(
         one_more_run(omega, expected[0], half_digit=5e-5, quantity="|ω|"),
         one_more_run(mu, expected[1], half_digit=5e-5, quantity="|μ|"),
@@ -111,31 +115,39 @@ def noise_floor(study: TrainingStudy, constant: float) -> Evidence:
     at the end of the stored two-head runs the training loss is 0.0065 (1 %) above the risk of the circuits without their jitter, the
     fluctuation of the weights between steps; the jitter explains the whole difference: the held-out risk of the circuits as they are equals
     the training loss
-    wrong: no excess"""
+    wrong: no excess, and a training loss that equals the risk without jitter
+    coarse: seven stored runs, whose jitter differs by a tenth"""
     found = study.late
     draws = 4 * found.draws_se.mean().item()
     return both(
         agrees(found.jitter, constant * 0.0065, allowance=5e-4, allowance_text="the digits of 0.0065"),
-        agrees(found.loss, found.risk, allowance=draws, allowance_text="4 s.e. of the shared prompts"),
+        agrees(
+            found.loss,
+            found.risk - (1 - constant) * found.jitter,
+            allowance=draws,
+            allowance_text="4 s.e. of the shared prompts",
+        ),
     )
 
 
-@CLAIMS.claim("I25", wrong=4.0, source=Source.MEASURED, uses="I22", regime=_STORED)
+@CLAIMS.claim("I25", wrong=(4.0, 1.2), source=Source.MEASURED, uses="I22", regime=_STORED)
 def pace(study: TrainingStudy, constant: float) -> Evidence:
     r"""a fast phase, then a slow one
     the stored runs of two heads whose heads cancel at the end reach a risk of 0.69 (within 4 % of the end; measured on held-out prompts of
     the page's seed) after 1000 to 15 000 of 500 000 steps; afterwards $|\omega|$ decreases slowly from 0.17 (20 000) over 0.15 (50 000) to
     0.14 (200 000 and later)
-    wrong: a pace four times slower"""
+    wrong: a pace four times slower; an |ω| that is a fifth larger
+    coarse: seven stored runs; in the first steps they differ by a few per cent"""
     seen = study.full[2]
     history, kept = seen.history, untrapped(seen.history)
     reached = first_below(seen.steps, seen.risk[kept], 0.69)
     size = history.omega.abs().mean(-1)[kept]  # (U, K)
     logs = np.log(np.maximum(history.steps, 1))
-    parts = [stored_within(reached, constant * 1000, constant * 15_000, quantity="steps to 0.69")]
+    slower, larger = (constant, 1.0) if constant == 4 else (1.0, constant)
+    parts = [stored_within(reached, slower * 1000, slower * 15_000, quantity="steps to 0.69")]
     for step, value in _PACE:
-        at = np.array([np.interp(math.log(step / constant), logs, row) for row in size.numpy()])
-        parts.append(agrees(torch.from_numpy(at), value, allowance=0.005, allowance_text="half a digit"))
+        at = np.array([np.interp(math.log(step / slower), logs, row) for row in size.numpy()])
+        parts.append(agrees(torch.from_numpy(at), larger * value, allowance=0.005, allowance_text="half a digit"))
     return both(*parts)
 
 
@@ -164,19 +176,20 @@ def _one_batch(history: History) -> torch.Tensor:
     return history.loss_se[untrapped(history), -1] * math.sqrt(count)
 
 
-@CLAIMS.claim("I27", wrong=1.25, source=Source.CODE, regime=_STORED)
+@CLAIMS.claim("I27", wrong=(1.25, 4.0), source=Source.CODE, regime=_STORED)
 def published_losses(study: TrainingStudy, constant: float) -> Evidence:
     """the published losses are ours plus the noise of one batch
     the twenty losses of single batches that the authors print after step 0, for one and for two heads, have the mean of our runs and vary
     around it as single batches of 128 do
-    wrong: losses 25 % higher"""
+    wrong: losses 25 % higher; the noise of batches of eight prompts"""
     parts = []
     for heads in (1, 2):
         history, prints = study.full[heads].history, _prints(heads)
         at = [history.at(int(step)) for step in PUBLISHED_STEPS[1:]]
         ours = history.loss[untrapped(history)].mean(0)[at].repeat(2)
-        noise = _one_batch(history).mean().item()
-        parts.append(_batch_mean(prints.flatten(), constant * ours, noise))
+        times, wider = (1.0, 4.0) if constant == 4 else (constant, 1.0)  # noise of a sixteenth of the prompts
+        noise = wider * _one_batch(history).mean().item()
+        parts.append(_batch_mean(prints.flatten(), times * ours, noise))
         parts.append(_scatter((prints.flatten() - ours).std() / noise, len(ours)))
     return both(*parts)
 
@@ -215,8 +228,8 @@ def one_batch(study: TrainingStudy, constant: float) -> Evidence:
     groups = study.validations[: len(study.validations) // 10 * 10].reshape(10, -1)
     expected = constant * 0.13
     return both(
-        agrees(groups.std(1), expected, allowance=0.005, allowance_text="the digits of 0.13"),
-        agrees(_one_batch(study.full[2].history), expected, allowance=0.005, allowance_text="the digits of 0.13"),
+        agrees(groups.std(1), expected, allowance=0.003, allowance_text="the digits of 0.13"),
+        agrees(_one_batch(study.full[2].history), expected, allowance=0.003, allowance_text="the digits of 0.13"),
     )
 
 

@@ -219,15 +219,16 @@ def _model(study: EstimatorStudy) -> torch.Tensor:
 def right_angles(study: EstimatorStudy, constant: float) -> Evidence:
     r"""the kernel estimator is the model, up to an uncorrelated part
     the part of the predictions due to the entries outside $(\omega_h,\mu_h)$ is uncorrelated with the error of the kernel estimator, up to
-    a term that vanishes at the best step: it raises the risk by its mean square (to 20 %), and this mean square follows from the entries
-    (to 10 %)
-    wrong: twice as much"""
+    a term that vanishes at the best step: it raises the risk by its mean square (to 10 %), and this mean square follows from the entries
+    (to 5 %)
+    wrong: twice as much
+    coarse: the stored runs, seven, share their prompts, and the part is a hundredth of the risk"""
     at, kept, heads = study.trained_at, study.kept, study.heads
     added, shift = heads.off_pattern.risk[at, kept], heads.shift.risk[at, kept]
     entries = off_pattern_parts(heads.circuits, heads.law).sum(-1)[kept]
     return both(
-        agrees(added / shift, constant, allowance=0.2, allowance_text="second order in the scores"),
-        agrees(shift / entries, constant, allowance=0.1, allowance_text="second order in the scores"),
+        agrees(added / shift, constant, allowance=0.1, allowance_text="second order in the scores"),
+        agrees(shift / entries, constant, allowance=0.05, allowance_text="second order in the scores"),
     )
 
 
@@ -308,7 +309,7 @@ def linear_step(study: EstimatorStudy, constant: float) -> Evidence:
 
 @CLAIMS.claim(
     "I47",
-    wrong=0.8,
+    wrong=(0.8, 0.0),
     source=Source.PAPER_SECOND_HAND,
     box="ic-isotropic",
     uses="I45 I46",
@@ -324,10 +325,10 @@ def linear_step(study: EstimatorStudy, constant: float) -> Evidence:
 def other_lengths(study: EstimatorStudy, constant: float) -> Evidence:
     """at other lengths softmax is better than 1/L, and 1/L than the raw sum
     at a quarter of the length of training and on the longest prompts the heads have on average a risk at least 1 % below that of the best
-    linear attention with 1/L; on the longest prompts the risk of linear attention with a raw sum is 20 times that of the prediction 0 or
+    linear attention with 1/L; on the longest prompts the risk of linear attention with a raw sum is 80 times that of the prediction 0 or
     more after at least 95 % of trainings
     regime: runs that ended with heads of both signs; prompts ten times as long as in training
-    wrong: a risk 20 % smaller"""
+    wrong: a risk 20 % smaller; linear attention with 1/L in place of the raw sum"""
     heads, law = study.heads, study.heads.law
     short = int(np.abs(heads.lengths - law.length / 4).argmin())
     ratios, errors = [], []
@@ -335,22 +336,22 @@ def other_lengths(study: EstimatorStudy, constant: float) -> Evidence:
         linear = closed_form.linear_attention_risk(law, law.length, normalised=True, length=heads.lengths[index])
         ratios.append(heads.model.risk[index, study.kept].mean() / float(linear))
         errors.append(heads.model.error[index, study.kept].max() / float(linear))  # all runs have the same prompts
-    blow_up = study.linear_risk[0, -1] / closed_form.zero_risk(law)
+    blow_up = study.linear_risk[0 if constant else 1, -1] / closed_form.zero_risk(law)
     return both(
         estimate_within(
             torch.stack(ratios),
             torch.stack(errors),
             study.prompts,
-            high=0.99 * constant,
+            high=0.99 * (constant or 1.0),
             quantity="risk over that of 1/L",
         ),
-        within(blow_up, low=20.0, quantity="risk of the raw sum over that of answering 0"),
+        within(blow_up, low=80.0, quantity="risk of the raw sum over that of answering 0"),
     )
 
 
 @CLAIMS.claim(
     "I48",
-    wrong=1.5,
+    wrong=(1.5, 0.0),
     box="ic-bayes",
     uses="I42",
     violation=lambda s: (
@@ -363,19 +364,20 @@ def bayes_gap(study: EstimatorStudy, constant: float) -> Evidence:
     at small noise the heads' risk over the Bayes risk is $(d+1)(L-d-1)/(s_2(L+d))$; among the noise levels of the page the best centred
     step has at most twice the Bayes risk at $\sigma^2\ge1$ and more than twice below
     regime: runs with heads of both signs; s2 at most 0.01
-    wrong: a ratio 1.5 times as large"""
+    wrong: a ratio 1.5 times as large; the two bounds exchanged"""
     law, noise = study.heads.law, study.noise
     d, L, s2 = law.d, law.length, law.noise_variance
     if s2 == 0 or L <= d + 1:
         raise NothingToMeasure("needs noise, and prompts longer than d + 1")
-    ratio = _model(study) / study.heads.bayes.risk[study.trained_at, 0]
+    ratio, formula = _model(study) / study.heads.bayes.risk[study.trained_at, 0], (d + 1) * (L - d - 1) / (s2 * (L + d))
     gap = torch.as_tensor(noise.step / noise.bayes)
     error = gap * torch.as_tensor(noise.bayes_error / noise.bayes)
     loud = torch.as_tensor(noise.sigma2 >= 1)
+    bounds = [{"high": 2.0}, {"low": 2.0}] if constant else [{"low": 2.0}, {"high": 2.0}]
     return both(
-        agrees(ratio, constant * (d + 1) * (L - d - 1) / (s2 * (L + d)), allowance=0.03 * ratio.mean().item(), allowance_text="3 %"),
-        estimate_within(gap[loud], error[loud], study.prompts, high=2.0, quantity="ratio at large noise"),
-        estimate_within(gap[~loud], error[~loud], study.prompts, low=2.0, quantity="ratio at small noise"),
+        agrees(ratio, (constant or 1.0) * formula, allowance=0.03 * ratio.mean().item(), allowance_text="3 %"),
+        estimate_within(gap[loud], error[loud], study.prompts, **bounds[0], quantity="ratio at large noise"),
+        estimate_within(gap[~loud], error[~loud], study.prompts, **bounds[1], quantity="ratio at small noise"),
     )  # fmt: skip
 
 
