@@ -22,6 +22,15 @@ def test_the_floor_leaves_its_regime_at_a_small_signal(study):
     assert CLAIMS["TS16"].check(study).violated == ""
 
 
+def test_where_the_control_is_true_it_holds_and_the_claim_fails(study):
+    sampling, runs = study.sampling, study.long_runs
+    bigger = replace(sampling, drawn=sampling.drawn_wrong, drawn_wrong=sampling.drawn)
+    exchanged = {"stable": runs["naive"], "naive": runs["stable"]}
+    for id, world in (("TS14", replace(study, sampling=bigger)), ("TS18", replace(study, long_runs=exchanged))):
+        check = CLAIMS[id].check(world)
+        assert (check.evidence.holds, check.control.holds) == (False, True), id
+
+
 def test_uniform_attention_with_more_helpful_tokens(study):
     law = TokenLaw(4, 100, 6, 5.0, weak_signal=0.5, label_noise=0.5, same_class_tokens=3)
     measured = uniform_accuracy_measured(law, study.signal_norms.tolist(), 20_000, 5, 0)

@@ -68,15 +68,42 @@ def test_a_study_in_which_the_claim_is_false_fails_it(study, id):
     assert not claim.judge(with_runs(study, **BROKEN[id]), 1.0).holds
 
 
+def with_held(study, **change):
+    """The study with fields of every run of few heads replaced."""
+    return replace(study, held={k: [replace(run, **change) for run in runs] for k, runs in study.held.items()})
+
+
 def test_a_benign_study_would_pass_the_claim_that_fails(study):
     assert not CLAIMS["TS63"].judge(study, 1.0).holds
-    assert CLAIMS["TS63"].judge(with_runs(study, test_accuracy=path(0.9, 0.88, 0.88, 0.88)), 1.0).holds
+    benign = with_runs(study, test_accuracy=path(0.9, 0.88, 0.88, 0.88))
+    assert CLAIMS["TS63"].judge(benign, 1.0).holds
+    harmed = study.held[2][0].test_accuracy * torch.tensor([[1.0], [0.8]])
+    assert not CLAIMS["TS63"].judge(with_held(benign, test_accuracy=harmed), 0.0).holds
+
+
+MEMORISED = {"fit_noisy": torch.ones(2, 1)}
+CONTROLS = {
+    "TS61": lambda study: with_held(with_runs(study, fit_noisy=flat(0.7)), **MEMORISED),
+    "TS62": lambda study: with_runs(study, test_accuracy=path(0.9, 0.882, 0.864, 0.828)),
+    "TS64": lambda study: with_runs(study, test_accuracy=path(0.95, 0.96, 0.96, 0.96), fit_noisy=flat(1.0)),
+    "TS65": lambda study: with_runs(study, test_accuracy=path(0.8, 0.9, 0.9, 0.9)),
+    "TS67": lambda study: with_runs(study, **BROKEN["TS67"]),
+    "TS68": lambda study: with_held(
+        with_runs(study, fit_noisy=flat(0.1), test_accuracy=path(0.9, 0.9, 0.89, 0.88)), **MEMORISED
+    ),
+    "TS69": lambda study: with_runs(study, **BROKEN["TS69"]),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("id", CONTROLS)
+def test_where_the_control_is_true_it_holds_and_the_claim_fails(study, id):
+    check = CLAIMS[id].check(CONTROLS[id](study))
+    assert (check.evidence.holds, check.control.holds) == (False, True)
 
 
 def test_small_reach_fails_when_two_heads_memorise_or_harm(study):
     def held(**change):
-        made = {k: [replace(run, **change) for run in runs] for k, runs in study.held.items()}
-        return CLAIMS["TS68"].judge(replace(study, held=made), 1.0)
+        return CLAIMS["TS68"].judge(with_held(study, **change), 1.0)
 
     assert held().holds
     run = study.held[2][0]

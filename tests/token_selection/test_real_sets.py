@@ -147,6 +147,59 @@ def test_the_other_claims_fall_with_their_numbers(study):
     assert not CLAIMS["TS79"].judge(flat, 1.0).holds
 
 
+def test_one_backbone_is_enough_to_be_benign(study):
+    assert CLAIMS["TS73"].check(study).verdict == Verdict.FAILS
+    one = with_accuracy(study, ("pneumonia_mnist", "small ViT"), (0.85, 0.85, 0.85, 0.84))
+    assert CLAIMS["TS73"].check(one).verdict == Verdict.HOLDS
+
+
+@pytest.mark.parametrize(
+    ("factor", "holds"), [(1.0, [True, False, False]), (2.0, [False, True, False]), (0.5, [False, False, True])]
+)
+def test_published_losses_are_told_from_half_and_from_twice_as_much(study, monkeypatch, factor, holds):
+    def published(data, n):
+        one = published_fraction(data, n)
+        return one and replace(one, low=factor * one.low, high=factor * one.high)
+
+    monkeypatch.setattr("attnbook.token_selection.real_data.sets_claims.published_fraction", published)
+    check = CLAIMS["TS82"].check(study)
+    assert [check.evidence.holds, *(control.holds for control in check.controls)] == holds
+
+
+@pytest.mark.parametrize("change", [{"signal": 0.04}, {"dimension": 5.0}])
+def test_each_half_of_the_place_on_the_phase_diagram_is_judged(study, change):
+    def moved(network):
+        frozen = tuple(
+            replace(one, **{name: by * getattr(one, name) for name, by in change.items()}) for one in network.frozen
+        )
+        return replace(network, frozen=frozen)
+
+    world = replace(study, networks={key: moved(network) for key, network in study.networks.items()})
+    assert not CLAIMS["TS80"].judge(world, 1.0).holds
+
+
+def test_losses_at_equal_fit_by_hand(study):
+    network = study.networks["digits", "small ViT"]  # ten classes
+
+    def table(like, fits, accuracies):
+        fit, accuracy = np.tile(fits, (4, 1)), np.tile(accuracies, (4, 1))
+        accuracy[0] = 0.91  # u = 0.9
+        cells = tuple(
+            replace(cell, values={**cell.values, "fit_noisy": fit, "test_accuracy": accuracy}) for cell in like.cells
+        )
+        return replace(like, cells=cells)
+
+    made = replace(
+        network,
+        table=table(network.table, [0.0, 0.3, 0.5, 1.0], [0.5, 0.91, 0.71, 0.31]),
+        scaled=table(network.scaled, [0.0, 0.1, 0.2, 0.4], [0.5, 0.9, 0.9, 0.88]),
+    )
+    scaled, trained = made.lost_at_equal_fit()  # at fit 0.4: the middle of 0.91 and 0.71; and the end
+    assert trained == pytest.approx([3 * 0.1 / (0.7 * 0.9)] * 5)
+    assert scaled == pytest.approx([3 * 0.03 / (0.7 * 0.9)] * 5)
+    assert replace(study, networks={"one": made}).change_at_equal_fit() == pytest.approx([3 * -0.07 / 0.63] * 5)
+
+
 def test_differences_are_paired_by_seed(study):
     vit, random = (study.networks["breast_mnist", b] for b in ("small ViT", "random features"))
     assert len(study.difference("breast_mnist")) == 20

@@ -55,7 +55,7 @@ def upper_line(study: ExistenceStudy, constant: float) -> Evidence:
 
 @CLAIMS.claim(
     "TS53",
-    wrong=0.0,
+    wrong=(2.0, 3.0),
     source=Source.CODE,
     uses="TS51 TS52",
     violation=lambda s: "" if s.law == _AUTHORS_LAW else "needs the author's sizes; here others",
@@ -65,9 +65,12 @@ def authors_pictures(study: ExistenceStudy, constant: float) -> Evidence:
     the published train and test accuracies (100 test points) are 0.8 and 1.0 at $c=0.001$, 1.0 and 1.0 at $c=0.06$, 1.0 and 0.62 to 0.63 at
     $c=1$; our mean train accuracies equal these up to two samples, our mean test accuracies up to one standard error of 100 points
     regime: n = 100, d = 10000, T = 8, |μ| = 20, ρ = 0.2, η = 0.2
-    wrong: test accuracy 1/2 at c = 1"""
+    wrong: the published accuracies one panel further, and two panels further
+    coarse: the published accuracies are those of one run and 100 test points"""
+    panels = ((0.8, 1.0), (1.0, 1.0), (1.0, 0.625))
     parts = []
-    for k, (on_train, on_test) in enumerate(((0.8, 1.0), (1.0, 1.0), (1.0, 0.625 if constant else 0.5))):
+    for k in range(3):
+        on_train, on_test = panels[(k + round(constant) - 1) % 3]
         parts.append(
             agrees(
                 study.authors.train_argmax[:, k],
@@ -90,7 +93,12 @@ def authors_pictures(study: ExistenceStudy, constant: float) -> Evidence:
 
 
 @CLAIMS.claim(
-    "TS54", wrong=0.0, source=Source.PAPER_SECOND_HAND, box="ts-v1-existence ts-window", uses="TS51 TS52", **_WIDE
+    "TS54",
+    wrong=(10.0, 0.1),
+    source=Source.PAPER_SECOND_HAND,
+    box="ts-v1-existence ts-window",
+    uses="TS51 TS52",
+    **_WIDE,
 )
 def middle_of_the_window(study: ExistenceStudy, constant: float) -> Evidence:
     r"""a prompt that fits all labels and generalises exists
@@ -98,26 +106,31 @@ def middle_of_the_window(study: ExistenceStudy, constant: float) -> Evidence:
     $\big[(1-\rho)|\mu|^2/\sigma_\varepsilon^2d,\;|\mu|^2/(\sigma_\varepsilon^2\sqrt{nd}\sqrt{2\log T})\big]$ the train accuracy and the
     accuracy on fresh data are 0.97 or more, each in at least 95 % of training sets (Theorem 4.1 of the paper's first version says that such
     a $p$ exists; its constants were not read)
-    wrong: ten times that mean"""
-    at = 0 if constant == 1 else 1
+    wrong: ten times that mean, and a tenth of it"""
+    at = (1.0, 10.0, 0.1).index(constant)
     return both(
         within(study.middle.train_argmax[:, at], low=0.97, quantity="train accuracy"),
         within(study.middle.fresh_argmax[:, at], low=0.97, quantity="fresh accuracy"),
     )
 
 
-@CLAIMS.claim("TS55", wrong=4.0, source=Source.MEASURED, box="ts-v1-convergence", uses="TS13 TS51 TS52", **_WIDE)
+@CLAIMS.claim("TS55", wrong=(4.0, 0.0), source=Source.MEASURED, box="ts-v1-convergence", uses="TS13 TS51 TS52", **_WIDE)
 def descent_in_the_window(study: ExistenceStudy, constant: float) -> Evidence:
     """gradient descent on p alone ends in the window
-    at the end of training the strength $c$ lies in the window, at least 0.98 of the labels are fitted, and the accuracy on fresh data is
-    0.99 or more: each of the three in at least 95 % of training sets
-    wrong: a window four times higher"""
+    at the end of training the strength $c$ lies in the window, below the geometric mean of its ends; at least 0.98 of the labels are
+    fitted, and the accuracy on fresh data is 0.99 or more: each of the three in at least 95 % of training sets
+    wrong: a window four times higher; and the accuracies of the construction outside the window: labels below it, fresh data above"""
     lower, upper = existence_window(study.law)
-    run = study.descent
+    run, outside = study.descent, study.middle
+    train, fresh = run.train_accuracy[-1], run.fresh_softmax[-1]
+    if not constant:
+        train, fresh = outside.train_softmax[:, 2], outside.fresh_softmax[:, 1]
+    lower *= constant or 1
+    upper *= constant or 1
     return both(
-        within(run.strength[-1], low=constant * lower, high=constant * upper, quantity="strength c"),
-        within(run.train_accuracy[-1], low=0.98, quantity="train accuracy"),
-        within(run.fresh_softmax[-1], low=0.99, quantity="fresh accuracy"),
+        within(run.strength[-1], low=lower, high=math.sqrt(lower * upper), quantity="strength c"),
+        within(train, low=0.98, quantity="train accuracy"),
+        within(fresh, low=0.99, quantity="fresh accuracy"),
     )
 
 
@@ -134,18 +147,18 @@ def alignment(study: ExistenceStudy, constant: float) -> Evidence:
 def cumulative_movement(study: ExistenceStudy, constant: float) -> Evidence:
     r"""the attention of clean samples changes for longer
     the sum $\sum_\tau s_1(1-s_1)$ over training, with $s_1$ the attention on the relevant token, is larger for clean samples than for
-    flipped ones by 5 % or more, in at least 95 % of training sets (Theorem 4.2 of the paper's first version is reported to rest on this
+    flipped ones by 10 % or more, in at least 95 % of training sets (Theorem 4.2 of the paper's first version is reported to rest on this
     comparison; its constants were not read, so only the order is judged)
     wrong: larger by one half or more"""
     clean, flipped = study.descent.still_to_move
-    return within(clean / flipped, low=1.05 * constant, quantity="ratio")
+    return within(clean / flipped, low=1.1 * constant, quantity="ratio")
 
 
-@CLAIMS.claim("TS58", wrong=0.02, source=Source.MEASURED, uses="TS52")
+@CLAIMS.claim("TS58", wrong=0.05, source=Source.MEASURED, uses="TS52")
 def readouts(study: ExistenceStudy, constant: float) -> Evidence:
     """softmax and the largest score give nearly the same accuracy
     along the page's values of $c$ the accuracies on fresh data of the softmax readout and of the readout of the token with the largest
-    score differ by at most 0.01, in at least 95 % of training sets: the scores of the construction are in the hundreds
+    score differ by at most 0.004, in at least 95 % of training sets: the scores of the construction are in the hundreds
     wrong: a difference of at most 0.0002"""
     gap = (study.ladder.fresh_softmax - study.ladder.fresh_argmax).abs()
-    return within(gap.amax(1), high=0.01 * constant, quantity="largest difference")
+    return within(gap.amax(1), high=0.004 * constant, quantity="largest difference")

@@ -224,7 +224,7 @@ class ExistenceStudy:
     law: TokenLaw
     ladder: Ladder
     authors: Ladder  # at the three strengths of the author's figure, on four times as many training sets
-    middle: Ladder  # at the geometric middle of the window, and at ten times that
+    middle: Ladder  # at the geometric middle of the window, at ten times that and at a tenth
     descent: PromptRun
 
 
@@ -269,6 +269,6 @@ def existence_study(
         law,
         constructed(gram, strengths, count=count),
         _authors(gram, count),
-        constructed(gram, (middle, 10 * middle), count=count),
+        constructed(gram, (middle, 10 * middle, middle / 10), count=count),
         train_prompt(gram, step_size, steps),
     )

@@ -10,7 +10,7 @@ from dataclasses import replace
 import torch
 
 from attnbook.token_selection.real_data.digits import DigitsStudy
-from attnbook.token_selection.real_data.experiment import BENIGN_BELOW, FITTED_FROM
+from attnbook.token_selection.real_data.experiment import BENIGN_BELOW
 from bookkit.claims import ClaimSet, Source, Verdict
 from bookkit.rules import Evidence, NothingToMeasure, both, fewest_draws, within
 
@@ -97,14 +97,14 @@ def _of_a_seed(
 @CLAIMS.claim("TS61", wrong=0.0, **_REGIME)
 def memorises(study: DigitsStudy, constant: float) -> Evidence:
     r"""query and key memorise wrong labels
-    training query and key of one layer reproduces at least 3/4 of the wrong labels, as a mean over $n \ge 100$ and $\eta \in [0.1, 0.4]$,
+    training query and key of one layer reproduces at least 85 % of the wrong labels, as a mean over $n \ge 100$ and $\eta \in [0.1, 0.4]$,
     in at least 95 % of seeds
     wrong: the same network with two free heads"""
     if constant:
         fit = _over_runs(study, "fit_noisy")[..., -1].mean(1)
     else:
         fit = study.held_values("fit_noisy", _fewest(study))[:, 1, -1]
-    return _of_a_seed(fit, "fit of noise", low=0.75, study=study)
+    return _of_a_seed(fit, "fit of noise", low=0.85, study=study)
 
 
 @CLAIMS.claim("TS62", wrong=0.25, uses="TS61", **_REGIME)
@@ -122,8 +122,11 @@ def loses(study: DigitsStudy, constant: float) -> Evidence:
 def benign(study: DigitsStudy, constant: float) -> Evidence:
     """overfitting is benign
     with the wrong labels memorised, the mean accuracy lost is less than a quarter of the loss by copying, in at least 95 % of seeds
-    wrong: the baseline compared with itself"""
-    lost = constant * _over_runs(study, "lost_fraction").mean(1)
+    wrong: the same network with two free heads"""
+    if constant:
+        lost = _over_runs(study, "lost_fraction").mean(1)
+    else:
+        lost = study.held_values("lost_fraction", _fewest(study))[:, 1]
     return _of_a_seed(lost, "fraction of copying", high=BENIGN_BELOW, study=study)
 
 
@@ -141,7 +144,7 @@ def order_of_events(study: DigitsStudy, constant: float) -> Evidence:
 @CLAIMS.claim("TS65", wrong=0.0, uses="TS64", **_REGIME)
 def no_recovery(study: DigitsStudy, constant: float) -> Evidence:
     r"""test accuracy does not recover within the horizon
-    at the horizon, test accuracy at $\eta \ge 0.2$ is still at least 3 percentage points below its largest value along training, as a mean
+    at the horizon, test accuracy at $\eta \ge 0.2$ is still at least 8 percentage points below its largest value along training, as a mean
     over the runs of a seed, in at least 95 % of seeds
     wrong: the same for the clean-label baseline"""
     levels = [e for e, eta in enumerate(study.noise_levels) if eta >= 0.2] if constant else [0]
@@ -149,49 +152,47 @@ def no_recovery(study: DigitsStudy, constant: float) -> Evidence:
         raise NothingToMeasure("needs eta >= 0.2")
     paths = torch.cat([study.values("test_accuracy", n)[:, levels] for n in _sizes(study)], 1)
     below = (paths.amax(-1) - paths[..., -1]).mean(1)
-    return _of_a_seed(below, "accuracy below the peak", low=0.03, study=study)
+    return _of_a_seed(below, "accuracy below the peak", low=0.08, study=study)
 
 
 @CLAIMS.claim("TS66", wrong=0.5, **_HELD)
 def reach_bounds(study: DigitsStudy, constant: float) -> Evidence:
     """reach bounds the fraction of wrong labels that is memorised
-    the fraction of wrong labels that is memorised is at most the reach of the trained heads plus 0.2, an allowance for the few wrong labels
-    of a run, at every number of trained heads of the page, in at least 95 % of seeds
+    the fraction of wrong labels that is memorised is at most the reach of the trained heads plus 0.15, an allowance for the few wrong
+    labels of a run, at every number of trained heads of the page, in at least 95 % of seeds
     wrong: half the reach"""
     fit = torch.stack([study.held_values("fit_noisy", k)[:, 1, -1] for k in study.free], 1)
     reach = torch.stack([study.held_values("reach", k) for k in study.free], 1)
-    return _of_a_seed((fit - constant * reach).amax(1), "largest fit - reach", high=0.2)
+    return _of_a_seed((fit - constant * reach).amax(1), "largest fit - reach", high=0.15)
 
 
 @CLAIMS.claim("TS67", wrong=-1.0, uses="TS61", **_REGIME)
 def attention_moves(study: DigitsStudy, constant: float) -> Evidence:
     """wrong labels change the attention of their own samples most
     the total variation distance from the attention of the clean-label baseline is larger for training samples with a wrong label than for
-    the other training samples, by 0.01 or more, as a mean over the runs of a seed, in at least 95 % of seeds
+    the other training samples, by 0.03 or more, as a mean over the runs of a seed, in at least 95 % of seeds
     wrong: larger for the other training samples"""
     distance = _over_runs(study, "twin_distance")
     further = constant * (distance[..., 0] - distance[..., 1]).mean(1)
-    return _of_a_seed(further, "flipped above clean", low=0.01, study=study)
+    return _of_a_seed(further, "flipped above clean", low=0.03, study=study)
 
 
 @CLAIMS.claim("TS68", wrong=0.0, uses="TS66", **_HELD)
 def small_reach(study: DigitsStudy, constant: float) -> Evidence:
     """small reach: not overfitting
-    with two free heads fewer than half of the wrong labels are memorised, and less than a quarter of the loss by copying is lost: each in
+    with two free heads at most a quarter of the wrong labels are memorised, and less than a quarter of the loss by copying is lost: each in
     at least 95 % of seeds
     wrong: all heads free"""
     free = _fewest(study) if constant else study.shape.heads
     fit = study.held_values("fit_noisy", free)[:, 1, -1]
     lost = study.held_values("lost_fraction", free)[:, 1]
-    return both(
-        _of_a_seed(fit, "fit of noise", high=FITTED_FROM), _of_a_seed(lost, "fraction of copying", high=BENIGN_BELOW)
-    )
+    return both(_of_a_seed(fit, "fit of noise", high=0.25), _of_a_seed(lost, "fraction of copying", high=BENIGN_BELOW))
 
 
 @CLAIMS.claim("TS69", wrong=-1.0, uses="TS62", **_REGIME)
 def better_than_linear(study: DigitsStudy, constant: float) -> Evidence:
     """selection loses less accuracy than a new linear head
-    at the largest $n$, a new linear head on the frozen features loses a larger fraction of the loss by copying than selection does, by 0.05
+    at the largest $n$, a new linear head on the frozen features loses a larger fraction of the loss by copying than selection does, by 0.15
     or more, in at least 95 % of seeds
     wrong: a smaller fraction"""
     n, levels = max(study.sizes), _levels(study)
@@ -199,4 +200,4 @@ def better_than_linear(study: DigitsStudy, constant: float) -> Evidence:
     accuracy = study.values("linear_head", n)
     linear = ((accuracy[:, :1] - accuracy[:, levels]) / (eta * accuracy[:, :1])).mean(1)
     difference = constant * (linear - study.values("lost_fraction", n)[:, levels].mean(1))
-    return _of_a_seed(difference, "excess of the linear head", low=0.05, study=study)
+    return _of_a_seed(difference, "excess of the linear head", low=0.15, study=study)

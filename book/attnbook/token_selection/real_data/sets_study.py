@@ -92,6 +92,16 @@ class Network:
         """As `fit` at n = N, with the head scaled to confidence 1: (R,)."""
         return _fit(self.scaled, N)
 
+    def lost_at_equal_fit(self) -> tuple[np.ndarray, np.ndarray]:
+        """F at n = N with the head scaled, and as trained, (R,) each: when each first fits what the worse of the two fits at the end.
+
+        Along the recorded steps, linear between them; the baseline is that of the last step.
+        """
+        paths = [(_fit_path(table), _lost_path(table)) for table in (self.scaled, self.table)]
+        aims = np.minimum(*(fit[:, -1] for fit, _ in paths))
+        scaled, trained = ([_first(*row) for row in zip(aims, *path, strict=True)] for path in paths)
+        return np.array(scaled), np.array(trained)
+
     def statistic(self, what: str) -> np.ndarray:
         """One number of the frozen network by seed: a field of `Effective`, or "snr"."""
         return np.array([getattr(one, what) for one in self.frozen])
@@ -105,8 +115,26 @@ def _fraction(accuracy: np.ndarray, table: ResultTable) -> np.ndarray:
 
 
 def _fit(table: ResultTable, n: int) -> np.ndarray:
+    return _fit_path(table, n)[:, -1]
+
+
+def _fit_path(table: ResultTable, n: int = N) -> np.ndarray:
+    """Fraction of all wrong labels that is memorised, at every recorded step: (R, S)."""
     eta = np.array(table.noise_levels)[1:]
-    return table.values("fit_noisy", n)[:, 1:, -1] @ eta / eta.sum()
+    return eta @ table.values("fit_noisy", n)[:, 1:] / eta.sum()
+
+
+def _lost_path(table: ResultTable, n: int = N) -> np.ndarray:
+    """F at every recorded step, against the baseline of the last: (R, S)."""
+    accuracy = table.values("test_accuracy", n).copy()
+    accuracy[:, 0] = accuracy[:, 0, -1:]
+    return np.stack([_fraction(at, table) for at in np.moveaxis(accuracy, -1, 0)], 1)
+
+
+def _first(aim: float, rising: np.ndarray, values: np.ndarray) -> float:
+    """The value where `rising` first reaches `aim`, both (S,), linear between two steps."""
+    k = int(np.argmax(rising >= aim))
+    return float(values[k]) if k == 0 else float(np.interp(aim, rising[k - 1 : k + 1], values[k - 1 : k + 1]))
 
 
 @dataclass(frozen=True)
@@ -129,6 +157,10 @@ class SetsStudy:
     def change(self) -> np.ndarray:
         """F with scaled heads minus F as phase 1 left them, mean over all networks, by the seeds that all of them have: (R,)."""
         return _mean_difference((network.lost_when_scaled(), network.lost()) for network in self.networks.values())
+
+    def change_at_equal_fit(self) -> np.ndarray:
+        """The same where both first fit equally many wrong labels: see `Network.lost_at_equal_fit`."""
+        return _mean_difference(network.lost_at_equal_fit() for network in self.networks.values())
 
 
 def _mean_difference(pairs: Iterable[tuple[np.ndarray, np.ndarray]]) -> np.ndarray:

@@ -73,12 +73,17 @@ def one_parameter_fixed(study: SettingStudy, constant: float) -> Evidence:
 def drawn_inner_products(study: SettingStudy, constant: float) -> Evidence:
     """inner products can be drawn in any dimension
     for Gaussian token noise and Gaussian $W_0$ and $p_0$, the inner products $K$, $H_0$, $z_0$, $J_0$, … that are drawn directly have the
-    same joint law as those computed from vectors: the means of all statistics of the page agree
+    same joint law as those computed from vectors: the means of all statistics of the page agree, each measured in the standard deviation
+    of its own draws
     wrong: a dimension 10 % larger"""
     sampling = study.sampling
     drawn = sampling.drawn if constant == 1 else sampling.drawn_wrong
     each = LEVEL / len(drawn)  # so that all statistics together keep the level of one rule
-    parts = [difference_within(sampling.dense[name], drawn[name], 0.0, 0.0, level=each) for name in drawn]
+    unit = {name: values.std() for name, values in sampling.dense.items()}
+    parts = [
+        difference_within(sampling.dense[name] / unit[name], drawn[name] / unit[name], 0.0, 0.0, level=each)
+        for name in drawn
+    ]
     scores = sampling.z_scores(wrong=constant != 1)
     name, worst = max(scores.items(), key=lambda item: abs(item[1]))
     return replace(
@@ -143,8 +148,8 @@ def stable_force(study: SettingStudy, constant: float) -> Evidence:
 @CLAIMS.claim(
     "TS18",
     rf"""the signal score keeps growing after attention has saturated
-    at $d={LONG_D:g}$, in a run in which every step moves a score equally far, $v\cdot\mu$ with $v=W^\top p$ grows by half or more in the
-    second half of the run, where attention on training data equals 1 to fifteen digits, in at least 95 % of training sets
+    at $d={LONG_D:g}$, in a run in which every step moves a score equally far, $v\cdot\mu$ with $v=W^\top p$ grows by 80 % or more in
+    the second half of the run, where attention on training data equals 1 to fifteen digits, in at least 95 % of training sets
     wrong: the force computed as the plain difference γ − f""",
     wrong=0.0,
     box="ts-arithmetic ts-late",
@@ -152,4 +157,4 @@ def stable_force(study: SettingStudy, constant: float) -> Evidence:
 )
 def signal_goes_on(study: SettingStudy, constant: float) -> Evidence:
     signal = study.long_runs["stable" if constant == 1 else "naive"].signal_score
-    return within(signal[-1] / signal[len(signal) // 2 - 1], low=1.5, quantity="growth of v·μ in the second half")
+    return within(signal[-1] / signal[len(signal) // 2 - 1], low=1.8, quantity="growth of v·μ in the second half")
