@@ -136,7 +136,7 @@ def test_ids_are_unique_and_stored_records_say_what_the_claims_say() -> None:
     nothing = Evidence(True, "", "", "", 0)
     for record in records:
         claim = found[record["id"]][1]
-        said = Check(claim, nothing, nothing, "").as_record()
+        said = Check(claim, nothing, (nothing,), "").as_record()
         for key in ("title", "statement", "source", "part", "regime", "expected", "function"):
             assert record[key] == said[key], f"{claim.id}: {key}"
         assert record["negative_control"]["wrong"] == claim.wrong_text, claim.id

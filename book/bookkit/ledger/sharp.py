@@ -6,7 +6,7 @@
     :claims: 20
     ```
 
-{ledger-sharp}`median`            the median over all claims that hold and have a scale; `numbers`, `bounds`, `shares`: of those alone
+{ledger-sharp}`median`            the median over all claims that hold and have a scale; `numbers`, `bounds`, `fractions`: of those alone
 """
 
 from collections.abc import Sequence

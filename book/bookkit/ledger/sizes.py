@@ -21,11 +21,11 @@ GROUPS = (*ROWS, NO_SCALE)
 # The columns: kinds of resolution by what they are said of.
 KINDS = {
     "number": ("factor",),
-    "share of draws": ("draws",),
+    "fraction of draws": ("draws",),
     "bound": ("room",),
     "without chance": ("digits", "enclosure", "exact"),
 }
-ASKED = {"median": None, "numbers": "number", "bounds": "bound", "shares": "share of draws"}
+ASKED = {"median": None, "numbers": "number", "bounds": "bound", "fractions": "fraction of draws"}
 
 
 def group_of(record: Mapping[str, Any]) -> str:
