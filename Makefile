@@ -33,8 +33,8 @@ help:  ## list the commands
 
 ready: $(READY)  ## make the environment only: enough to rerun a page
 
-book: $(READY)  ## run every page on this machine, then render the HTML
-	$(RUN) -m bookkit.book --jobs $(JOBS)
+book: $(READY)  ## run every page on this machine, then render the HTML (PIN=COMMIT: pages in Colab install that one)
+	$(RUN) -m bookkit.book --jobs $(JOBS) $(if $(PIN),--pin $(PIN))
 
 html: $(READY)  ## render the HTML from the stored outputs; nothing is run
 	$(RUN) -m bookkit.book --stored

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import nbformat
 import pytest
+import yaml
 
 from attnbook.exercises import TABLE, check
 from bookkit import book
@@ -19,6 +20,7 @@ from bookkit.editions.student import EditionError, split, student_notebook, with
 from bookkit.exercises import table
 from bookkit.pages.catalogue import find_pages
 from bookkit.pages.one_page import as_text, run_source
+from tests.house import REPOSITORY
 from tests.tiny_book import HEADER, make_book, write
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -33,7 +35,7 @@ ENTRIES = {
 PAGE = f"""{HEADER}# First page
 
 ```{{code-cell}} ipython3
-print("number", 41 + 1)
+print("number", 41 + 1)  # git+{REPOSITORY}
 ```
 
 ## Exercises
@@ -232,7 +234,8 @@ def test_the_sources_of_the_student_edition_hold_no_solution(tmp_path: Path) -> 
     assert removed.count > 100
     # The proofs stay: prose is untouched but for the page on teaching.
     prose = (ROOT / "book").rglob("*.md")
-    changed = [p.name for p in prose if p.read_text() != (source / p.relative_to(ROOT)).read_text()]
+    made = {p: (source / p.relative_to(ROOT)).read_text().replace("/blob/student/", "/blob/main/") for p in prose}
+    changed = [p.name for p, text in made.items() if p.read_text() != text]
     assert changed == ["teaching.md"]
     assert "branch: student" in (source / "_config.yml").read_text()
 
@@ -246,6 +249,33 @@ def test_the_sources_of_the_student_edition_hold_no_solution(tmp_path: Path) -> 
         asked = [cell.source for cell in others if cell.source.startswith("answer = None")]
         checks = [cell for cell in others if "check(" in cell.source and "check" in cell.metadata.get("tags", [])]
         assert len(asked) == len(checks) == len(table.of_page(table.read(TABLE)[0], page.name)) > 0
+
+
+def test_a_pinned_page_installs_one_version_and_nothing_else_changes(tmp_path: Path) -> None:
+    shutil.copy(ROOT / "_config.yml", tmp_path)
+    write(tmp_path / "book" / "paper.md", "https://colab.research.google.com/github/a/b/blob/main/notebooks/a.ipynb\n")
+    pages = {page: nbformat.read(page.stored, as_version=4) for page in find_pages(ROOT)[::9]}
+    for page, stored in pages.items():
+        write(tmp_path / "notebooks" / f"{page.name}.ipynb", nbformat.writes(stored))
+    editions.pin(tmp_path, "v0.2.0", "colab")
+    config = yaml.safe_load((tmp_path / "_config.yml").read_text())
+    assert config["repository"]["branch"] == "colab"
+    assert config["sphinx"]["config"]["html_context"]["code_version"] == "v0.2.0"
+    assert "/blob/colab/notebooks/a.ipynb" in (tmp_path / "book" / "paper.md").read_text()
+    assert editions.write_notebooks(tmp_path, tmp_path / "made", outputs=True) == len(pages)
+    for page, stored in pages.items():
+        made = nbformat.read(tmp_path / "made" / f"{page.name}.ipynb", as_version=4)
+        changed = [(new, old) for new, old in zip(made.cells, stored.cells, strict=True) if new != old]
+        ((new, old),) = changed  # outputs stay
+        assert new.source == old.source.replace(REPOSITORY, f"{REPOSITORY}@v0.2.0")
+        assert new.source.count("@v0.2.0") == 1
+    for name in ("two words", "-x"):
+        with pytest.raises(EditionError, match=r"pin must be a name of a git tag or a commit, such as 'v0\.2\.0'"):
+            editions.pin(tmp_path, name, "colab")
+    with pytest.raises(
+        EditionError, match=r"01_.*\.ipynb: no line ends in git\+http.*, the package that is to be pinned"
+    ):
+        editions.pin(tmp_path, "v0.3.0", "colab")  # pinned already
 
 
 # --- the build ------------------------------------------------------------------------------------------------------
@@ -267,7 +297,10 @@ def built(tmp_path_factory) -> Path:
     write(root / "table.json", table.as_text(ENTRIES, 2))
     settings = (root / "pyproject.toml").read_text(encoding="utf-8")
     write(root / "pyproject.toml", settings.replace("[tool.bookkit]\n", '[tool.bookkit]\nexercises = "table.json"\n'))
-    assert book.main(["--root", str(root), "--stored", "--edition", "student", "--branch", "autumn"]) == 0
+    assert (
+        book.main(["--root", str(root), "--stored", "--edition", "student", "--branch", "autumn", "--pin", "v0.2.0"])
+        == 0
+    )
     return root
 
 
@@ -297,6 +330,7 @@ def test_the_student_build_holds_all_but_the_solutions(built: Path) -> None:
     assert path.relative_to(work).as_posix() == "notebooks/part/01_page.ipynb"
     made = nbformat.read(path, as_version=4)
     nbformat.validate(made)
+    assert f"git+{REPOSITORY}@v0.2.0" in made.cells[1].source
     assert all(not cell.outputs and cell.execution_count is None for cell in made.cells if cell.cell_type == "code")
     checks = [cell.id for cell in made.cells if cell.id.startswith("check-")]
     assert checks == ["check-your-answers", "check-01-page-2", "check-01-page-10"]

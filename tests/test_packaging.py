@@ -20,6 +20,7 @@ from packaging.utils import canonicalize_name
 from packaging.version import Version
 
 import attnlib
+from bookkit.editions.student import PINNED
 from tests import check
 from tests.house import PACKAGES, ROOT, files, module_name
 
@@ -313,8 +314,23 @@ def test_a_job_calls_what_exists_with_the_least_rights(name: str) -> None:
     # Who may write runs nothing of the repository, and no package.
     writes = job["permissions"] != {"contents": "read"}
     if writes:
-        assert job["permissions"] in ({"issues": "write"}, {"pages": "write", "id-token": "write"})
+        allowed = (
+            {"issues": "write"},
+            {"pages": "write", "id-token": "write"},
+            {"contents": "write", "actions": "read"},
+        )
+        assert job["permissions"] in allowed
     assert writes != bool(re.search(r"checkout@|\b(make|pip|python)\b", str(job.get("steps"))))
+
+
+def test_published_pages_install_the_commit_of_their_book() -> None:
+    """`make book` hands the commit on, and the branch that it fills is there before the HTML leads to it."""
+    assert 'make book PIN="$(git rev-parse HEAD)"' in commands(JOBS["pages-build"])
+    done = subprocess.run(["make", "-n", "book", "PIN=abc123"], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert re.search(r"-m bookkit\.book .*--pin abc123$", done.stdout, flags=re.M)
+    assert "git push --force" in commands(JOBS["pages-notebooks"])
+    assert f" {PINNED}\n" in commands(JOBS["pages-notebooks"])
+    assert JOBS["pages-deploy"]["needs"] == ["build", "notebooks"]
 
 
 @pytest.mark.parametrize("name", WORKFLOWS)
@@ -387,7 +403,7 @@ sys.meta_path.insert(0, Refuse())
 @pytest.mark.parametrize(("name", "text"), RUNS, ids=[name for name, _ in RUNS])
 def test_what_a_job_runs_imports_only_what_the_job_installs(name: str, text: str) -> None:
     if "pip install" not in text:  # the pinned environment, complete
-        assert re.search(r"\bmake (ready|lint)\b[\s\S]*\.venv/bin/python", text)
+        assert re.search(r"\bmake (ready|lint|weekly)\b[\s\S]*\.venv/bin/python", text)
         return
     installed = installed_by(text)
     if inline := re.findall(r"<<'?PY'?\n(.*?)^PY$", text, flags=re.M | re.S):

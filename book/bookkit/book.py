@@ -47,11 +47,12 @@ class BuildError(Exception):
     """The book was not built. The message says why and what to do; the last good HTML is untouched."""
 
 
-def build(root: Path, fresh: bool, jobs: int = 1, edition: str = "teacher", branch: str = "") -> Path:
+def build(root: Path, fresh: bool, jobs: int = 1, edition: str = "teacher", branch: str = "", pin: str = "") -> Path:
     """Build the book whose `_config.yml` lies in `root`; return the path of its first page, `_build/html/index.html`.
 
     `edition`: ``student`` leaves the solutions out, in `_build/student/`; its Colab links lead to `branch` (default:
-    ``student``).
+    ``student``). `pin`: a tag or commit that pages install in Colab, opened from `branch` (default: ``colab``); the notebooks for
+    that branch are written to `_build/notebooks/`.
 
     `fresh`: execute the pages (`jobs` at a time, see `execution`); otherwise take the stored notebooks. Nothing is
     rendered where pages, prose, assets, code, press and pins are what they were at the last success. A fresh build where
@@ -75,7 +76,7 @@ def build(root: Path, fresh: bool, jobs: int = 1, edition: str = "teacher", bran
     html = work / "html"
 
     def make(source: str, notebooks: dict[str, str], times: dict[str, dict]) -> None:
-        _make(root, work, code, branch if edition == "student" else None, source, notebooks, times)
+        _make(root, work, code, edition, branch, pin, source, notebooks, times)
 
     try:  # the system lets go of it when the process ends, however it ends
         alone = FileLock(work / ".lock").acquire(timeout=0)
@@ -109,24 +110,25 @@ def _make(
     root: Path,
     work: Path,
     code: Code,
-    branch: str | None,
+    edition: str,
+    branch: str,
+    pin: str,
     source: str,
     notebooks: dict[str, str],
     times: dict[str, dict],
 ) -> None:
-    """Stage, render and publish the book of `notebooks` (name -> JSON) in `work`; nothing where that book is there.
-
-    `branch`: of the student edition; None for the teachers' one.
-    """
+    """Stage, render and publish the book of `notebooks` (name -> JSON) in `work`; nothing where that book is there."""
     staged, html = work / "source", work / "html"
     _stage(root, staged, notebooks)
     write_build_times(staged, times)
     removed = None
-    if branch is not None:
-        try:
+    try:
+        if edition == "student":
             removed = editions.make_student(staged, branch or editions.BRANCH)
-        except UserError as error:
-            raise BuildError(f"the student edition was not built: {error}") from None
+        if pin:
+            editions.pin(staged, pin, branch or (editions.BRANCH if removed else editions.PINNED))
+    except UserError as error:
+        raise BuildError(f"the {edition} edition was not built: {error}") from None
     parts = f"{tree_hash(staged)}{code.hash()}{tree_hash(PRESS)}{pins_hash(root)}{settings(root)}"
     record = {"source": source, "pages": times, "content": hashlib.sha256(parts.encode()).hexdigest()}
     if _recorded(html, "content") == record["content"] and _recorded(html, "rendered") == _rendered(html):
@@ -137,6 +139,9 @@ def _make(
         if removed:
             _refuse_leaks(built, removed, staged)
         _publish(built, html, record)
+    if pin and not removed:
+        count = editions.write_notebooks(staged, work / "notebooks", outputs=True)
+        print(f"Pinned to {pin}: {count} notebooks in {work / 'notebooks'}")
     if removed:
         count = editions.write_notebooks(staged, work / "notebooks")
         _refuse_leaks(work / "notebooks", removed, staged)
@@ -325,12 +330,17 @@ def main(argv: Sequence[str] | None = None, command: str = "book") -> int:
         "--edition", choices=editions.EDITIONS, default="teacher", help="student: without solutions (default: teacher)"
     )
     parser.add_argument(
-        "--branch", default="", help=f"branch of the student notebooks that Colab opens (default: {editions.BRANCH})"
+        "--branch",
+        default="",
+        help=f"branch of the notebooks that Colab opens (default: {editions.BRANCH}; {editions.PINNED} with --pin)",
+    )
+    parser.add_argument(
+        "--pin", default="", metavar="TAG", help="tag or commit that pages install in Colab (default: none)"
     )
     parser.add_argument("--root", type=Path, default=Path(), help="folder of the book (default: the current one)")
     options = parser.parse_args(argv)
     try:
-        index = build(options.root, not options.stored, options.jobs, options.edition, options.branch)
+        index = build(options.root, not options.stored, options.jobs, options.edition, options.branch, options.pin)
     except (BuildError, UserError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 1

@@ -26,6 +26,7 @@ from bookkit.settings import settings
 
 EDITIONS = ("teacher", "student")
 BRANCH = "student"  # that Colab opens student notebooks from
+PINNED = "colab"  # and those of a release
 TEACHERS_WORDS = ("solution", "marking hint", "for the teacher")
 
 _FENCE = re.compile(r"\s{0,3}(`{3,}|~{3,})")
@@ -187,8 +188,7 @@ def make_student(source: Path, branch: str = BRANCH, entries: Mapping[str, Entry
     Colab links of the edition lead to `branch`. Raises `EditionError` for a source that cannot be split, a branch that
     git would refuse, and an exercise in the table whose page does not exist.
     """
-    if not re.fullmatch(r"(?!.*(?:\.\.|//|\.lock$))[A-Za-z0-9][A-Za-z0-9._/-]*(?<![./])", branch):
-        raise EditionError(f"branch must be a name of a git branch, such as {BRANCH!r}; got {branch!r}")
+    _check_name("branch", branch, BRANCH)
     entries = _entries(find_root(source.parent)) if entries is None else entries
     removed = Removed()
     for path in sorted((source / "book").rglob("*.md")):
@@ -201,13 +201,55 @@ def make_student(source: Path, branch: str = BRANCH, entries: Mapping[str, Entry
         notebook, blocks = student_notebook(nbformat.read(path, as_version=4), page, entries)
         path.write_text(nbformat.writes(notebook) + "\n", encoding="utf-8", newline="\n")
         removed.blocks |= {f"notebooks/{page}.ipynb": blocks} if blocks else {}
-    config = yaml.safe_load((source / "_config.yml").read_text(encoding="utf-8"))
-    config["title"] += ", student edition"
-    config["repository"]["branch"] = branch
-    (source / "_config.yml").write_text(
-        yaml.safe_dump(config, sort_keys=False, allow_unicode=True), encoding="utf-8", newline="\n"
-    )
+    _configure(source, branch, ", student edition")
     return removed
+
+
+def pin(source: Path, version: str, branch: str) -> None:
+    """Let the first cell of every staged page install the package at `version`, a tag or a commit; Colab's links lead to `branch`.
+
+    A page opened from there, or kept in somebody's Drive, then never meets a newer package. Raises `EditionError` for names that
+    git would refuse, and for a page that installs nothing from the repository.
+    """
+    _check_name("pin", version, "v0.2.0")
+    _check_name("branch", branch, PINNED)
+    address = f"git+{_configure(source, branch, code=version)}"
+    for path in sorted((source / "notebooks").rglob("*.ipynb")):
+        notebook = nbformat.read(path, as_version=4)
+        found = 0
+        for cell in notebook.cells:
+            if cell.cell_type == "code":
+                cell.source, more = re.subn(rf"{re.escape(address)}$", f"{address}@{version}", cell.source, flags=re.M)
+                found += more
+        if not found:
+            raise EditionError(
+                f"{path.relative_to(source)}: no line ends in {address}, the package that is to be pinned"
+            )
+        path.write_text(nbformat.writes(notebook) + "\n", encoding="utf-8", newline="\n")
+
+
+def _check_name(what: str, given: str, example: str) -> None:
+    if not re.fullmatch(r"(?!.*(?:\.\.|//|\.lock$))[A-Za-z0-9][A-Za-z0-9._/-]*(?<![./])", given):
+        kind = "branch" if what == "branch" else "tag or a commit"
+        raise EditionError(f"{what} must be a name of a git {kind}, such as {example!r}; got {given!r}")
+
+
+def _configure(source: Path, branch: str, title: str = "", code: str = "main") -> str:
+    """Let Colab's links lead to `branch`, those to code to `code`, and the title end in `title`; the address of the repository."""
+    path = source / "_config.yml"
+    config = yaml.safe_load(path.read_text(encoding="utf-8"))
+    config["title"] += title
+    config["repository"]["branch"] = branch
+    config["sphinx"]["config"].setdefault("html_context", {})["code_version"] = (
+        code  # the branch holds notebooks and no code
+    )
+    address = re.compile(r"(https://colab\.research\.google\.com/github/[^/]+/[^/]+/blob/)[^/]+(?=/)")
+    for page in sorted((source / "book").rglob("*.md")):
+        page.write_text(
+            address.sub(rf"\g<1>{branch}", page.read_text(encoding="utf-8")), encoding="utf-8", newline="\n"
+        )
+    path.write_text(yaml.safe_dump(config, sort_keys=False, allow_unicode=True), encoding="utf-8", newline="\n")
+    return config["repository"]["url"]
 
 
 def _entries(root: Path) -> Mapping[str, Entry]:
@@ -220,10 +262,10 @@ def _entries(root: Path) -> Mapping[str, Entry]:
     return read(path)[0]
 
 
-def write_notebooks(source: Path, folder: Path) -> int:
-    """Put the staged student notebooks, with no cell run, into `folder`, which holds nothing else afterwards; their number.
+def write_notebooks(source: Path, folder: Path, outputs: bool = False) -> int:
+    """Put the staged notebooks, with no cell run unless `outputs`, into `folder`, which holds nothing else afterwards; their number.
 
-    What they should show stands in the student HTML, with every figure; a notebook full of outputs looks as if it had been run, and
+    What student notebooks should show stands in the HTML, with every figure; a notebook full of outputs looks as if it had been run, and
     the cells that follow then fail for a name that is missing. And a page asks for a prediction before its picture is seen.
     """
     fresh = folder.with_name(f"{folder.name}.new")
@@ -233,7 +275,7 @@ def write_notebooks(source: Path, folder: Path) -> int:
         target = fresh / path.relative_to(source / "notebooks")
         target.parent.mkdir(parents=True, exist_ok=True)
         notebook = nbformat.read(path, as_version=4)
-        for cell in (cell for cell in notebook.cells if cell.cell_type == "code"):
+        for cell in (cell for cell in notebook.cells if cell.cell_type == "code" and not outputs):
             cell.outputs, cell.execution_count = [], None
         nbformat.validate(notebook)
         target.write_text(nbformat.writes(notebook) + "\n", encoding="utf-8", newline="\n")

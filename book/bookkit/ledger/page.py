@@ -164,7 +164,7 @@ class Ledger(SphinxDirective):
         """Where the repository shows its files; empty for a book without one."""
         theme = self.config.html_theme_options
         url = theme.get("repository_url")
-        return f"{url}/blob/{theme.get('repository_branch', 'main')}/" if url else ""
+        return f"{url}/blob/{self.config.html_context.get('code_version', 'main')}/" if url else ""
 
     def _regime(self, record: dict) -> list[nodes.Node | str]:
         said: list[nodes.Node | str] = [*self._inline(signs(record.get("regime", "")))]
