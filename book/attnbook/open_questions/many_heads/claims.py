@@ -71,8 +71,8 @@ def closed_form(study: ManyHeadsStudy, constant: float) -> Evidence:
     r"""two steps with two step sizes
     from zero, $v_2 = \frac{\beta_v}{4n}\sum_i y_i(1+2g_i)(u_i+\xi_i)$ and $p_2 = \frac{\beta_p}{4n}\sum_i g_i\gamma_i(u_i-\xi_i)$, with the
     slopes $g_i$ and the preferences $\gamma_i$ taken at $v_1$
-    wrong: a beta_p 0.1 % larger"""
-    found = two_steps_apart(study.small, 0.4, constant * 0.07)
+    wrong: both step sizes 0.1 % larger"""
+    found = two_steps_apart(study.small, constant * 0.4, constant * 0.07)
     path = gradient_descent(study.small, 0.4, 2, attention_step_size=0.07)
     return both(
         exactly(found.v2, path.v[-1], tolerance=1e-12),
@@ -91,15 +91,16 @@ def _fit_in(fits: np.ndarray, low: float | None = None, high: float | None = Non
     return share_within(int(fits.sum()), fits.size, low, high, quantity=f"P({what})", level=LEVEL / 2)
 
 
-@CLAIMS.claim("Q4", wrong=0.25, source=Source.MEASURED, uses="Q1")
+@CLAIMS.claim("Q4", wrong=(0.25, 0.0), source=Source.MEASURED, uses="Q1")
 def fits_earlier(study: ManyHeadsStudy, constant: float) -> Evidence:
     r"""many heads fit with smaller steps
     $n = 200$, $d = 40000$, $\rho = 30$, $\eta = 0.05$, $\beta = n/d$: after two steps 8 heads fit every label in at least 80 % of draws,
     one head in at most 20 %
-    wrong: two heads in place of eight"""
+    wrong: two heads in place of eight; one head and eight exchanged"""
+    many, one = (round(8 * constant), 1) if constant else (1, 8)
     return both(
-        _fit_in(_fits(study, round(8 * constant), 1.0), 0.8, what="fit, many heads"),
-        _fit_in(_fits(study, 1, 1.0), high=0.2, what="fit, one head"),
+        _fit_in(_fits(study, many, 1.0), 0.8, what="fit, many heads"),
+        _fit_in(_fits(study, one, 1.0), high=0.2, what="fit, one head"),
     )
 
 
@@ -134,7 +135,7 @@ def edges(study: ManyHeadsStudy, constant: float) -> Evidence:
 # --- slower attention -------------------------------------------------------------------------------------------------------
 
 
-def _mean_error(course: Course, low: float, high: float) -> Evidence:
+def _mean_error(course: Course, low: float | None, high: float) -> Evidence:
     values = tensor(course.log10_error[course.at(2000)])
     evidence = mean_within(values, low, high, quantity="mean log₁₀ err")
     shown = f"{values.mean():.2f} +- {evidence.numbers['standard_error']:.2f}, draws in [{values.min():.2f}, {values.max():.2f}]"
@@ -144,9 +145,9 @@ def _mean_error(course: Course, low: float, high: float) -> Evidence:
 @CLAIMS.claim("Q8", wrong=0.25, source=Source.MEASURED, uses="Q1")
 def postponed(study: ManyHeadsStudy, constant: float) -> Evidence:
     r"""below the threshold four heads postpone the rise of the error
-    $n = 200$, $d = 40000$, $\rho = 16$, $\beta = 5n/d$, from zero, step 2000: the mean $\log_{10}$ clean error of 4 heads is $-4.4 \pm 0.5$
+    $n = 200$, $d = 40000$, $\rho = 16$, $\beta = 5n/d$, from zero, step 2000: the mean $\log_{10}$ clean error of 4 heads is $-4$ or less
     wrong: one head"""
-    return _mean_error(study.slow[round(4 * constant)][0], -4.9, -3.9)
+    return _mean_error(study.slow[round(4 * constant)][0], None, -4.0)
 
 
 @CLAIMS.claim("Q9", wrong=4.0, source=Source.MEASURED, uses="R3")

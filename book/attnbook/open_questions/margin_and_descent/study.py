@@ -33,6 +33,6 @@ def margin_study(*, draws: int = 10, seed: int = 0) -> MarginStudy:
     return MarginStudy(
         margin=head_margin_study(draws=draws, seed=seed),
         flips=heads_fates(flips, (1,), long_clock(26), seed=seed),
-        schedules=schedule_fates(4.0, 200, 40_000, 0.2, draws=draws, seed=seed),
+        schedules=schedule_fates(4.0, 200, 40_000, 0.2, draws=2 * draws, seed=seed),
         strong={size: rule_fates([strong], GRADIENT_DESCENT, size, 1000, draws=30, seed=seed) for size in (0.05, 0.2)},
     )

@@ -110,17 +110,19 @@ def _counted(rows: Sequence[ErrorRow], gaps: Sequence[float], room: float = 0.0)
     )
 
 
-def _with_points(evidence: Evidence, centre: float, error: float, points: int, low: float, high: float) -> Evidence:
+def _with_points(
+    evidence: Evidence, centre: float, error: float, points: int, low: float, high: float, level: float = LEVEL
+) -> Evidence:
     """The same interval with a second, independent error, that of the fresh points given the training sets: Welch's t."""
     first = evidence.numbers["standard_error"]
     whole = math.hypot(first, error)
     freedom = whole**4 / (first**4 / (evidence.draws - 1) + error**4 / (points - 1))
-    multiple = student(freedom + 1)
+    multiple = student(freedom + 1, level)
     slack, rule = multiple * whole, f"{multiple:.3g} s.e. of draws and fresh points together (Welch's t)"
     shown, numbers = f"{centre:.3g} +- {whole:.1g}", {"measured": centre, "standard_error": whole}
     return replace(
         evidence, holds=low - slack <= centre <= high + slack, measured=shown, rule=rule, numbers=numbers,
-        parts=(Mean.of(centre, whole, freedom + 1, low, high),),
+        parts=(Mean.of(centre, whole, freedom + 1, low, high, level=level),),
     )  # fmt: skip
 
 
@@ -129,8 +131,8 @@ def light_tails(study: NoiseStudy, constant: float) -> Evidence:
     r"""the Gaussian error formula holds for Rademacher and uniform noise
     two steps, $n\,\mathrm{SNR}^2 = 0.5$: the fraction of misclassified fresh samples differs from the exact Gaussian integral by less than
     $0.003$
-    wrong: sparse noise (1 %) instead"""
-    rows = [study.rows[name][0] for name in (("Rademacher", "uniform") if constant else ("sparse 1 %",))]
+    wrong: sparse noise (1 %) in place of each"""
+    rows = [study.rows[name][0] for name in (("Rademacher", "uniform") if constant else ("sparse 1 %", "sparse 1 %"))]
     worst = max(rows, key=lambda row: abs(row.gap))
     shown = f"{abs(worst.gap):.1g} +- {worst.standard_error:.1g}"
     evidence = _counted(rows, [row.gap for row in rows], room=0.003)
@@ -140,11 +142,11 @@ def light_tails(study: NoiseStudy, constant: float) -> Evidence:
 @CLAIMS.claim("Q32", wrong=0.0, source=Source.MEASURED, uses="Q71")
 def radial_breaks(study: NoiseStudy, constant: float) -> Evidence:
     r"""the Gaussian error formula fails for radial t3 noise
-    two steps, $n\,\mathrm{SNR}^2 = 0.5$, tokens multivariate Student t with $\nu = 3$: mean formula over mean counted error is $1.75 \pm
-    0.15$
+    two steps, $n\,\mathrm{SNR}^2 = 0.5$, tokens multivariate Student t with $\nu = 3$: mean formula over mean counted error is $1.7 \pm
+    0.1$
     wrong: the formula averaged over the scale"""
     row = study.rows["radial t3"][0]
-    low, high = 1.6, 1.9
+    low, high = 1.6, 1.8
     formula = row.white if constant else row.formula
     evidence = statistic_within(
         lambda a, b: (a.mean() / b.mean()).item(), formula, row.sampled, low=low, high=high, quantity="ratio of means"
@@ -159,19 +161,21 @@ def averaged_over_the_scale(study: NoiseStudy, constant: float) -> Evidence:
     r"""radial tails: the error is the average over the scale
     for $\xi = R\,\Sigma^{1/2}g$, $g$ Gaussian, the error is $E_R\,\mathrm{err}(R^2 S)$: counted errors agree for $\nu = 3, 5, 10$ at both
     signal strengths
-    wrong: R = 1"""
+    wrong: R = 1
+    coarse: at the strong signal one or two fresh points in a thousand are misclassified, so the count itself is known to a few per cent"""
     rows = [row for name in RADIAL for row in study.rows[name]]
     return _counted(rows, [row.gap if constant else row.white_gap for row in rows])
 
 
-@CLAIMS.claim("Q72", wrong=0.0, box="thm-open-noise-error", uses="R3")
+@CLAIMS.claim("Q72", wrong=(0.0, 1.2), box="thm-open-noise-error", uses="R3")
 def known_covariance(study: NoiseStudy, constant: float) -> Evidence:
     r"""correlated noise: the error is the same integral with Σ
     AR(1), spiked and unprojected Gaussian noise: with $S_{vv} = \Pi v\cdot\Sigma\,\Pi v$ and so on ($\Pi = I$ where nothing is projected)
     the integral is the counted error, at both signal strengths
-    wrong: Σ = I"""
+    wrong: Σ = I; errors 1.2 times as large"""
     rows = [row for name in (*CORRELATED, "not orthogonal") for row in study.rows[name]]
-    return _counted(rows, [row.gap if constant else row.white_gap for row in rows])
+    formulas = [row.formula.mean().item() * constant if constant else row.white.mean().item() for row in rows]
+    return _counted(rows, [formula - row.sampled_mean for formula, row in zip(formulas, rows, strict=True)])
 
 
 # --- universality and its rate ---------------------------------------------------------------------------------------------
@@ -181,17 +185,17 @@ def known_covariance(study: NoiseStudy, constant: float) -> Evidence:
 def expansion(study: NoiseStudy, constant: float) -> Evidence:
     r"""finite fourth moment: the gap is of order 1/d, with its constant
     entries $z_j = \sqrt{w_j}g_j$: truth minus formula is $\tfrac12\mathrm{tr}(H\,\mathrm{Cov}\,S_w)$ to leading order, $\mathrm{Cov}\,S_w =
-    \tfrac13(Ez^4-3)\sum_j(\dots)$; sparse 10 % at $d = 1000, 2000, 4000$ and sparse 1 % at $4000$, $n = d/20$
+    \tfrac13(Ez^4-3)\sum_j(\dots)$; sparse 10 % at $d = 1000, 2000, 4000$ and sparse 1 % at $4000$, $n = d/20$: mean
+    ratio 1 up to 0.03, third order
     wrong: a gap 1.3 times as large"""
     rows = [*study.rates["sparse 10 %"], study.rates["sparse 1 %"][-1]]
-    level, parts = LEVEL / len(rows) / 2, []  # half of it for the draws, half for the fresh points
+    level, parts = LEVEL / len(rows), []
+    bounds = {"low": constant - 0.03, "high": constant + 0.03}
     for row in rows:
         ratio = (row.truth - row.formula) / row.expansion
-        width = student(row.points, level)
         error = row.standard_error / row.expansion.mean().abs().item()
-        text = f"{width:.3g} s.e. of the fresh points, and third order"
-        part = agrees(ratio, constant, allowance=width * error + 0.03, allowance_text=text, level=level)
-        parts.append(replace(part, false_alarm=2 * level))
+        part = mean_within(ratio, **bounds, quantity="gap / expansion", level=level)
+        parts.append(_with_points(part, ratio.mean().item(), error, row.points, **bounds, level=level))
     return both(*parts)
 
 
@@ -199,11 +203,12 @@ def expansion(study: NoiseStudy, constant: float) -> Evidence:
 def slow_rate(study: NoiseStudy, constant: float) -> Evidence:
     r"""infinite fourth moment: the gap falls more slowly
     Student t entries with $\nu = 3$: the gap falls like $d^{1-\nu/2} = d^{-1/2}$ along $n = d/20$, $d = 500 \dots 4000$ (slope within
-    $0.15$)
-    wrong: the rate 1/d"""
+    $0.1$)
+    wrong: the rate 1/d
+    coarse: the gap is some thousandths of the error, counted on fresh points, over three octaves of d only"""
     rows = study.rates["t3 entries"]
     slope, error = gap_slope(rows)
-    low, high = -0.5 * constant - 0.15, -0.5 * constant + 0.15
+    low, high = -0.5 * constant - 0.1, -0.5 * constant + 0.1
     gaps = torch.stack([row.truth - row.formula for row in rows], 1)  # (draws, dimensions)
 
     def of_draws(gaps: torch.Tensor) -> float:
@@ -230,30 +235,28 @@ def _named(rows: Sequence[TraceRow], name: str) -> TraceRow:
 @CLAIMS.claim("Q33", wrong=0.0, box="prop-open-noise-traces", uses="Q75")
 def autoregressive(study: NoiseStudy, constant: float) -> Evidence:
     r"""AR(1): log err is the prediction with tr Σ²
-    $\varphi = 0.5$, $n = 60$, $d = 4000$, $\eta = 0$, $n\,\mathrm{SNR}^2 = 1$, $\beta = n/5d$: mean $\log_{10}\mathrm{err} = -2.9 \pm 0.3$,
-    as the orthogonal-noise prediction with $\mathrm{tr}\,\Sigma^2 = 1.67\,d$ says
+    $\varphi = 0.5$, $n = 60$, $d = 4000$, $\eta = 0$, $n\,\mathrm{SNR}^2 = 1$, $\beta = n/5d$: mean $\log_{10}\mathrm{err}$ is that of
+    the orthogonal-noise prediction with $\mathrm{tr}\,\Sigma^2 = 1.67\,d$, up to 0.1
     wrong: tr Σ² = d"""
     row, white = _named(study.small, "AR(1) .5"), _named(study.small, "white")
     predicted, text = row.predicted if constant else white.predicted, "terms of order √(n tr Σ²)/tr Σ"
-    field = agrees(row.log10_error, predicted, allowance=0.1, allowance_text=text, level=LEVEL / 2)
-    band = mean_within(row.log10_error, -3.2, -2.6, quantity="mean log₁₀ err", level=LEVEL / 2)
-    return replace(both(field, band), numbers=field.numbers)
+    return agrees(row.log10_error, predicted, allowance=0.1, allowance_text=text)
 
 
-@CLAIMS.claim("Q75", wrong=0.0, box="prop-open-noise-traces", uses="C17 Q72")
+@CLAIMS.claim("Q75", wrong=(0.0, 1.3), box="prop-open-noise-traces", uses="C17 Q72")
 def two_traces(study: NoiseStudy, constant: float) -> Evidence:
     r"""training scores depend on tr Σ, the error on tr Σ²
     two steps, five covariances, $\beta d/n = 0.2$ and $5$: the orthogonal-noise prediction with $a = \beta\,\mathrm{tr}\,\Sigma/4n$ and
     fresh covariances proportional to $\mathrm{tr}\,\Sigma^2$ gives the mean of $\log_{10}\mathrm{err}$ over draws, and $y_i v_1\cdot\xi_i =
     a$ on average
-    wrong: the two traces exchanged"""
-    rows, parts = (*study.small, *study.large), []
+    wrong: the two traces exchanged; ratio and score 1.3 times as large"""
+    rows, parts, factor = (*study.small, *study.large), [], constant or 1.0
     level = LEVEL / len(rows) / 2
     for row in rows:
         ratio = row.log10_error / (row.predicted if constant else row.swapped)
-        parts.append(agrees(ratio, 1.0, allowance=0.05, allowance_text="finite n and d", level=level))
+        parts.append(agrees(ratio, factor, allowance=0.05, allowance_text="finite n and d", level=level))
         trace = row.traces[0] if constant else row.traces[1]
-        parts.append(agrees(row.pull, trace, allowance=0.03, allowance_text="finite d", level=level))
+        parts.append(agrees(row.pull, factor * trace, allowance=0.03, allowance_text="finite d", level=level))
     whole = both(*parts)
     ratios = [part.numbers["measured"] for part in parts[::2]]
     return replace(
@@ -263,14 +266,16 @@ def two_traces(study: NoiseStudy, constant: float) -> Evidence:
     )  # fmt: skip
 
 
-@CLAIMS.claim("Q74", wrong=0.0, box="prop-open-noise-spike", uses="Q72")
+@CLAIMS.claim("Q74", wrong=(0.0, 2.0), box="prop-open-noise-spike", uses="Q72")
 def one_gaussian(study: NoiseStudy, constant: float) -> Evidence:
     r"""a spike: the error depends on one Gaussian number
     $\Sigma = I + 200\,ww^\top$: $v\cdot w/\sqrt{n(1+s)} = \zeta \sim N(0,1)$, and $\mathrm{err}_k = \Phi\big(-\rho^2n_k/\sqrt{n(d +
     (1+s)^2\zeta^2)}\big)$ draw by draw
-    wrong: (1 + s) instead of (1 + s)²"""
+    wrong: (1 + s) instead of (1 + s)²; a ζ of variance 2"""
     spike, text = study.spike, "overlaps, order √(n/d)"
-    square = agrees(spike.zeta**2, 1.0, level=LEVEL / 2)
+    square = agrees(
+        spike.zeta.abs(), math.sqrt(2 * (constant or 1) / math.pi), level=LEVEL / 2
+    )  # E|ζ|: the width of its law
     predicted = spike.from_zeta if constant else spike.one_power
     return both(square, agrees(spike.log10_error, predicted, allowance=0.05, allowance_text=text, level=LEVEL / 2))
 

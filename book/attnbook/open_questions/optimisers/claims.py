@@ -14,13 +14,23 @@ from attnbook.open_questions.optimisers.signs import (
 )
 from attnbook.open_questions.optimisers.study import OptimiserStudy, SignSteps
 from bookkit.claims import ClaimSet, Source
-from bookkit.rules import LEVEL, Evidence, NothingToMeasure, agrees, both, exactly, mean_within, within
+from bookkit.rules import (
+    LEVEL,
+    Evidence,
+    NothingToMeasure,
+    agrees,
+    both,
+    exactly,
+    mean_within,
+    statistic_within,
+    within,
+)
 
 CLAIMS = ClaimSet("open_questions")
 
 
-def _mean_in_band(row: torch.Tensor, low: float, high: float, level: float = LEVEL) -> Evidence:
-    """The mean over draws lies in a band; the range of the draws is shown."""
+def _mean_in_band(row: torch.Tensor, low: float | None, high: float | None, level: float = LEVEL) -> Evidence:
+    """The mean over draws lies in [low, high]; the range of the draws is shown."""
     evidence = mean_within(row, low, high, level=level)
     shown = f"{evidence.measured}, draws [{row.min():.3g}, {row.max():.3g}]"
     numbers = {"mean": evidence.numbers["measured"], "standard_error": evidence.numbers["standard_error"]}
@@ -49,13 +59,13 @@ def _exponents(s: SignSteps, basis: str) -> tuple[torch.Tensor, torch.Tensor]:
     return s.exponents[basis] / s.gd_exponent, exponent_ratio_flat(s.differences, law.signal_norm, law.n, law.d)
 
 
-@CLAIMS.claim("Q26", wrong=1.2, box="prop-open-sign")
+@CLAIMS.claim("Q26", wrong=1.5, box="prop-open-sign")
 def two_over_pi(study: OptimiserStudy, constant: float) -> Evidence:
     r"""signals in random directions: a fraction of gradient descent's exponent, 2/π at low SNR
     after one step the exponent of the clean error over gradient descent's is $\frac{2/\pi}{1+(1-2/\pi)q}$, $q =
     \rho^2(c_1^2+c_2^2)/|\sum_iy_i\xi_i|^2 \approx \tfrac12 n\,\mathrm{SNR}^2(1-2\eta)^2$, for signals in random directions: below $2/\pi$,
     and near it at low SNR
-    wrong: 0.76 in place of 2/π"""
+    wrong: a fraction half as large again"""
     parts, room = [], {"allowance": 0.01, "allowance_text": "fluctuation of V_k, O(1/d)"}
     for s in study.signs.values():
         found, predicted = _exponents(s, "random")
@@ -63,13 +73,13 @@ def two_over_pi(study: OptimiserStudy, constant: float) -> Evidence:
     return both(*parts)
 
 
-@CLAIMS.claim("Q26b", wrong=1.2, box="prop-open-sign", uses="Q26")
+@CLAIMS.claim("Q26b", wrong=1.5, box="prop-open-sign", uses="Q26")
 def two_over_pi_flat(study: OptimiserStudy, constant: float) -> Evidence:
     r"""flat signals: the exponent after one step of sign descent
     after one step of sign descent, the exponent of the clean error over gradient descent's is, for signals with entries $\pm\rho/\sqrt d$,
     $\frac{e^2/(1-e^2)}{q}$ with $2e^2 = e_+^2 + e_-^2$, $e_\pm = \mathrm{erf}\,\frac{\rho(c_1\pm c_2)}{\sqrt{2nd}}$; above the value for
     random directions
-    wrong: a ratio 20 % larger"""
+    wrong: a ratio half as large again"""
     parts, room = [], {"allowance": 0.02, "allowance_text": "leading order in n/d"}
     for s in study.signs.values():
         found, predicted = _exponents(s, "flat")
@@ -103,11 +113,11 @@ def axis_law(study: OptimiserStudy, constant: float) -> Evidence:
 )
 def adam_spread(study: OptimiserStudy, constant: float) -> Evidence:
     r"""Adam with signals in random directions has a small error above the threshold
-    $n\,\mathrm{SNR}^2 \approx 4.5$, signals in random directions, step/10, 120 steps: mean $\log_{10}$ clean error in $[-60, -10]$
+    $n\,\mathrm{SNR}^2 \approx 4.5$, signals in random directions, step/10, 120 steps: mean $\log_{10}$ clean error at most $-15$
     regime: $x$ within 5 % of 2 at $n = 50$, $d = 5000$, $\eta = 0.1$
     wrong: Adam with signals on two axes"""
     row = study.high["Adam, random, step/10" if constant else "Adam, axis, step/10"]
-    return _mean_in_band(row.end, -60.0, -10.0)
+    return _mean_in_band(row.end, None, -15.0)
 
 
 def _other_law(law, x: float) -> str:
@@ -143,14 +153,14 @@ def axis_ends_on_noise(study: OptimiserStudy, constant: float) -> Evidence:
 @CLAIMS.claim("Q29", wrong=0.0, source=Source.MEASURED, uses="R3")
 def batches_at_low_snr(study: OptimiserStudy, constant: float) -> Evidence:
     r"""mini-batches have a much smaller error at low SNR
-    $x = 0.45$, $n = 50$, $d = 5000$, $\eta = 0.1$, batches of 10, $\beta = 5n/d$, 2000 steps: mean $\log_{10}$ clean error in $[-4.9,
-    -2.5]$, gradient descent's in $[-0.5, -0.4]$, and the lower one in at least 95 % of draws
+    $x = 0.45$, $n = 50$, $d = 5000$, $\eta = 0.1$, batches of 10, $\beta = 5n/d$, 2000 steps: mean $\log_{10}$ clean error at most
+    $-2.5$, gradient descent's at least $-0.5$, and mini-batches have the lower one in at least 95 % of draws
     wrong: mini-batches and full batches exchanged"""
     gd, sgd = study.many["gradient descent"].end, study.many["batches of 10"].end
     if not constant:
         gd, sgd = sgd, gd
     level = LEVEL / 3
-    parts = [_mean_in_band(sgd, -4.9, -2.5, level), _mean_in_band(gd, -0.5, -0.4, level)]
+    parts = [_mean_in_band(sgd, None, -2.5, level), _mean_in_band(gd, -0.5, None, level)]
     return both(*parts, within(sgd - gd, high=0.0, quantity="batches minus full batch", level=level))
 
 
@@ -171,43 +181,49 @@ def arcsine(study: OptimiserStudy, constant: float) -> Evidence:
     r"""the arcsine law of sign descent
     signals in random directions: the clean error along training is that of block-normalised descent with $\Pi v\cdot\Pi v$, $\Pi v\cdot\Pi
     p$, $\Pi p\cdot\Pi p$ replaced by sums of $\frac2\pi\arcsin\cos\angle(G_s, G_t)$ over past gradients, less the part in the signals'
-    plane; the mean ratio of the $\log_{10}$ errors over the steps is within 0.15 of 1, below and above the threshold, in at least 80 % of
+    plane; the mean ratio of the $\log_{10}$ errors over the steps is within 0.1 of 1, below and above the threshold, in at least 80 % of
     draws (in the others a class next to its own boundary tips to its other side)
     wrong: the block-normalised errors themselves"""
     ratios = []
     for track in study.tracks.values():  # the same draws below the threshold and above it
         predicted = track.predicted.log10_error if constant else track.block_error
         ratios.append((track.log10_error / predicted).mean(0))
-    return within(torch.stack(ratios, 1), low=0.85, high=1.15, quantity="mean ratio", share=0.8)
+    return within(torch.stack(ratios, 1), low=0.9, high=1.1, quantity="mean ratio", share=0.8)
 
 
-@CLAIMS.claim("Q51b", wrong=0.0, box="thm-open-arcsine")
+@CLAIMS.claim("Q51b", wrong=(0.0, 2.0), box="thm-open-arcsine")
 def arcsine_products(study: OptimiserStudy, constant: float) -> Evidence:
     r"""what fresh noise sees of sign descent
     signals in random directions, below and above the threshold, averaged over the steps from the second on: $\Pi v\cdot\Pi v$ and $\Pi
-    p\cdot\Pi p$ over $d\beta^2\sum_{s,t}\frac2\pi\arcsin\cos\angle(G_s, G_t) - \sum_k(\cdot)(\cdot)/\rho^2$ are 1, and $\Pi v\cdot\Pi
-    p/|\Pi v||\Pi p|$ is its prediction, up to $2n/d$
-    wrong: the signals' plane is not taken off: the sum of arcsines alone"""
-    parts, room = [], {"allowance_text": "leading order: 2n/d", "level": LEVEL / 3 / len(study.tracks)}
+    p\cdot\Pi p$ over $d\beta^2\sum_{s,t}\frac2\pi\arcsin\cos\angle(G_s, G_t) - \sum_k(\cdot)(\cdot)/\rho^2$ are 1 up to $2n/d$, and
+    $\Pi v\cdot\Pi p/|\Pi v||\Pi p|$ is its prediction: the slope of one on the other, over draws, steps and signal norms, is 1 up to 0.05
+    wrong: the signals' plane is not taken off: the sum of arcsines alone; inner products twice as large"""
+    parts, cosines, factor, level = [], [], constant or 1.0, LEVEL / (2 * len(study.tracks) + 1)
     for track in study.tracks.values():
         allowance = 2 * study.low_law.n / study.low_law.d
+        room = {"allowance": allowance, "allowance_text": "leading order: 2n/d", "level": level}
         late = [i for i, step in enumerate(track.steps) if step > 1]  # p is zero after the first step
         found = track.noise_products[late]  # (S, R, 2, 2)
         said = (track.predicted.noise_products if constant else track.predicted.products)[late]
         length = found[..., 0, 0] * found[..., 1, 1]
         for i in (0, 1):
             ratio = (found[..., i, i] / said[..., i, i]).mean(0)
-            parts.append(agrees(ratio, 1.0, allowance=allowance, **room))
-        cosine, predicted = (products[..., 0, 1] / length.sqrt() for products in (found, said))
-        parts.append(agrees(cosine.mean(0), predicted.mean(0), allowance=allowance, **room))
-    return both(*parts)
+            parts.append(agrees(ratio, factor, **room))
+        cosines.append([(products[..., 0, 1] / length.sqrt()).mT for products in (found, said)])
+    cosine, predicted = (torch.cat(side, 1) for side in zip(*cosines, strict=True))  # the same draws in every track
+    bounds = {"low": factor - 0.05, "high": factor + 0.05, "quantity": "slope of cosines", "level": level}
+    return both(*parts, statistic_within(_slope, cosine, predicted, **bounds))
+
+
+def _slope(found: torch.Tensor, said: torch.Tensor) -> float:
+    return ((found * said).sum() / said.square().sum()).item()
 
 
 @CLAIMS.claim("Q52", wrong=0.0, source=Source.MEASURED, box="thm-open-arcsine")
 def trains_alike(study: OptimiserStudy, constant: float) -> Evidence:
     r"""sign descent trains like block-normalised descent
     signals in random directions, steps of length $\beta E|w|_1$ for $\beta$ per entry: the attention of the same samples at the same steps
-    differs by less than 0.03 in the mean over samples and steps, above and below the threshold, in at least 80 % of draws (in the others a
+    differs by less than 0.01 in the mean over samples and steps, above and below the threshold, in at least 80 % of draws (in the others a
     class next to its own boundary tips to its other side)
     wrong: attention held at one half"""
     gaps = []
@@ -216,7 +232,7 @@ def trains_alike(study: OptimiserStudy, constant: float) -> Evidence:
         other = track.predicted.path.attention_on_signal[rows] if constant else torch.full_like(track.attention, 0.5)
         gaps.append((track.attention - other).abs().mean((0, 2)))
     # The same draws below the threshold and above it.
-    return within(torch.stack(gaps, 1), high=0.03, quantity="mean difference of attention", share=0.8)
+    return within(torch.stack(gaps, 1), high=0.01, quantity="mean difference of attention", share=0.8)
 
 
 @CLAIMS.claim("Q52b", wrong=1.01, box="prop-open-sign")

@@ -19,7 +19,7 @@ FULL_BATCH = ("gradient descent", "heavy ball 0.9", "heavy ball 0.99", "Nesterov
 @CLAIMS.claim("Q40", wrong=0.0, source=Source.MEASURED, box="thm-long-gap", uses="L3 M4")
 def svm_against_descent(study: TrapStudy, constant: float) -> Evidence:
     r"""in the trap the exact SVM selects the signal and gradient descent does not
-    $\eta = 0.2$, $x = 1.3$, $n = 100$, $d = 2\cdot10^5$: the SVM puts on average at least 80 % of the classes on the signal; gradient
+    $\eta = 0.2$, $x = 1.3$, $n = 100$, $d = 2\cdot10^5$: the SVM puts on average at least 90 % of the classes on the signal; gradient
     descent, 20000 steps of $4n/d$ after a small-step start, at most half, and at least 30 points fewer
     wrong: SVM and gradient descent exchanged"""
     fates = study.same_draws
@@ -27,7 +27,7 @@ def svm_against_descent(study: TrapStudy, constant: float) -> Evidence:
     level = LEVEL / 3
     gap = mean_within(per_draw([svm]) - per_draw([descent]), low=0.3, quantity="mean difference", level=level)
     parts = (
-        mean_share([svm], 0.8, what="classes, SVM", level=level),
+        mean_share([svm], 0.9, what="classes, SVM", level=level),
         mean_share([descent], high=0.5, what="classes, gradient descent", level=level),
     )
     numbers = {"svm": parts[0].numbers["share"], "descent": parts[1].numbers["share"]}
@@ -45,16 +45,17 @@ def block_boundary(study: TrapStudy, constant: float) -> Evidence:
     return on_both_sides(values, constant, lambda x: ends_on_signal(x, etas, blocks=True))
 
 
-@CLAIMS.claim("Q53b", wrong=0.0, source=Source.MEASURED, uses="Q53")
+@CLAIMS.claim("Q53b", wrong=(0.0, -1.0), source=Source.MEASURED, uses="Q53")
 def block_fates(study: TrapStudy, constant: float) -> Evidence:
     r"""block-normalised descent follows its own boundary
     $\eta = 0.3$, $n = 200$, $d = 10^6$, $x$ in $[1.3, 3.6]$, 120 classes, block-normalised descent with small steps: on average at least 95
     % of the classes end on their signal iff $x$ is above its own boundary, and at least 70 % of the classes between that boundary and that
     of gradient flow
-    wrong: gradient flow's boundary"""
+    wrong: gradient flow's boundary; the maximum-margin rule x > 1"""
     fates = study.block_fates
     own, flow = own_block_thresholds(fates.flipped), own_thresholds(1 - fates.flipped, fates.flipped)
-    right = (fates.x > (own if constant else flow)) == fates.on_signal
+    boundary = {1.0: own, 0.0: flow, -1.0: np.ones_like(own)}[constant]
+    right = (fates.x > boundary) == fates.on_signal
     between = (fates.x > np.minimum(own, flow)) & (fates.x < np.maximum(own, flow))
     parts = (
         mean_share([right], 0.95, what="classes", level=LEVEL / 2),
@@ -67,22 +68,19 @@ def block_fates(study: TrapStudy, constant: float) -> Evidence:
 def no_escape(study: TrapStudy, constant: float) -> Evidence:
     r"""none of six full-batch rules leaves the trap
     $\eta = 0.2$, $x = 1.3$, $n = 100$, $d = 2\cdot10^5$: gradient descent, heavy ball (0.9, 0.99), Nesterov, normalised and
-    block-normalised descent with small steps each leave on average at most half of the classes on the signal, where the SVM puts at least
-    80 %
-    wrong: batches of 20 with 5n/d among the rules"""
+    block-normalised descent with small steps each leave on average at most half of the classes on the signal (the SVM: Q40)
+    wrong: batches of 20 with 5n/d in place of each rule"""
     rules = {name: study.candidates[name].on_signal for name in FULL_BATCH}
     if not constant:
-        rules["batches of 20, 5 n/d"] = study.batches["batches of 20, 5 n/d"].on_signal
-    level = LEVEL / (len(FULL_BATCH) + 1)
+        rules = dict.fromkeys(rules, study.batches["batches of 20, 5 n/d"].on_signal)
+    level = LEVEL / len(FULL_BATCH)
     parts = {
         name: mean_share([flags], high=0.5, what="classes on the signal, any rule", level=level)
         for name, flags in rules.items()
     }
-    svm = mean_share([study.same_draws.svm], 0.8, what="classes on the signal, SVM", level=level)
     worst = max(parts, key=lambda name: parts[name].numbers["share"])
-    shown = f"{parts[worst].measured} ({worst}); {svm.measured}"
-    numbers = {"worst": parts[worst].numbers["share"], "svm": svm.numbers["share"]}
-    return replace(both(*parts.values(), svm), measured=shown, numbers=numbers)
+    numbers = {"worst": parts[worst].numbers["share"]}
+    return replace(both(*parts.values()), measured=f"{parts[worst].measured} ({worst})", numbers=numbers)
 
 
 @CLAIMS.claim("Q55", wrong=0.0, source=Source.MEASURED, uses="Q54")
@@ -90,21 +88,26 @@ def batches_escape(study: TrapStudy, constant: float) -> Evidence:
     r"""mini-batches with large steps leave the trap
     the same law, batches of 20: with $\beta = 5n/d$ on average at least 70 % of the classes end on the signal, in at least 95 % of draws
     with every label fitted
-    wrong: the step n/4d"""
+    wrong: the step n/4d, and a label that is not fitted"""
     outcome = study.batches["batches of 20, 5 n/d" if constant else "batches of 20, n/4d"]
-    fitted = within(tensor(outcome.train_accuracy), low=1.0, quantity="train accuracy", level=LEVEL / 2)
+    low, high = (1.0, None) if constant else (None, 1 - 1e-9)
+    fitted = within(tensor(outcome.train_accuracy), low=low, high=high, quantity="train accuracy", level=LEVEL / 2)
     return both(mean_share([outcome.on_signal], 0.7, what="classes on the signal", level=LEVEL / 2), fitted)
 
 
 @CLAIMS.claim("Q30", wrong=0.0, source=Source.MEASURED, box="prop-open-first-pass")
 def leaning(study: TrapStudy, constant: float) -> Evidence:
     r"""after one epoch attention leans to the signal
-    $x = 0.27$, $n = 100$, $d = 20000$, $\eta = 0.1$: mean $p\cdot\mu_k$ after one epoch in batches of 20 with $\beta = 10n/d$ is $0.8 \pm
-    0.2$, and positive for both classes of at least 95 % of draws; after the one step of a full batch it is 0 exactly
+    $x = 0.27$, $n = 100$, $d = 20000$, $\eta = 0.1$: mean $p\cdot\mu_k$ after one epoch in batches of 20 with $\beta = 10n/d$ is at least
+    $0.6$, and positive for both classes of at least 95 % of draws; after the one step of a full batch it is 0 exactly
     wrong: full batches, epochs of the same length"""
-    p = tensor(study.passes["first pass" if constant else "full batch, the same epoch"].p_signal)
-    full = exactly(tensor(study.passes["one full step"].p_signal), 0.0, tolerance=1e-300)
-    mean = mean_within(p.mean(1), 0.6, 1.0, quantity="mean p.mu_k", level=LEVEL / 2)
+    epoch = "full batch, the same epoch"
+    p, one = (
+        tensor(study.passes[name].p_signal)
+        for name in (("first pass", "one full step") if constant else (epoch, epoch))
+    )
+    full = exactly(one, 0.0, tolerance=1e-300)
+    mean = mean_within(p.mean(1), 0.6, quantity="mean p.mu_k", level=LEVEL / 2)
     return both(mean, within(p, low=0.0, quantity="p.mu_k", strict=True, level=LEVEL / 2), full)
 
 
@@ -146,7 +149,7 @@ def leaning_law(study: TrapStudy, constant: float) -> Evidence:
 @CLAIMS.claim("Q58", wrong=0.0, source=Source.MEASURED, uses="Q57")
 def fates_of_batches(study: TrapStudy, constant: float) -> Evidence:
     r"""mini-batches have no threshold of their own at x = 1
-    batches of 5, $n = 100$, $d = 2\cdot10^5$: in at least 90 % of 182 cells $(x, \theta)$ at $\eta = 0$ and at $\eta = 0.2$, most classes
+    batches of 5, $n = 100$, $d = 2\cdot10^5$: in at least 95 % of 182 cells $(x, \theta)$ at $\eta = 0$ and at $\eta = 0.2$, most classes
     of the cell end as the orthogonal-noise prediction says, one pass followed by full-batch descent
     wrong: the maximum-margin rule x > 1"""
     parts = []
@@ -155,7 +158,7 @@ def fates_of_batches(study: TrapStudy, constant: float) -> Evidence:
         right = (shares > 0.5) == (np.array(MAP_XS)[:, None] > boundary)
         # Cells have draws of their own: independent trials, whose mean probability is judged.
         what = f"share of cells, eta = {eta:g}"
-        parts.append(share_within(int(right.sum()), right.size, 0.9, quantity=what, level=LEVEL / len(study.maps)))
+        parts.append(share_within(int(right.sum()), right.size, 0.95, quantity=what, level=LEVEL / len(study.maps)))
     return both(*parts)
 
 

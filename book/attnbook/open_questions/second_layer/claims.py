@@ -9,7 +9,7 @@ from attnbook.open_questions.second_layer.layer_error import noise_phase_error
 from attnbook.open_questions.second_layer.layers import ARCHITECTURES
 from attnbook.open_questions.second_layer.study import NSNR2, LayersStudy, layers_law
 from bookkit.claims import ClaimSet, Source
-from bookkit.rules import LEVEL, Evidence, agrees, both, mean_within, within
+from bookkit.rules import LEVEL, Evidence, agrees, both, mean_within, statistic_within, within
 
 CLAIMS = ClaimSet("open_questions")
 
@@ -19,21 +19,23 @@ def _frozen_error(study: LayersStudy, name: str, nsnr2: float, step: int) -> tor
     return tensor(10.0 ** run.log10_error[run.at(step)])
 
 
-@CLAIMS.claim("Q39", wrong=0.0, source=Source.MEASURED)
+@CLAIMS.claim("Q39", wrong=(0.0, -1.0), source=Source.MEASURED)
 def two_layers(study: LayersStudy, constant: float) -> Evidence:
     r"""a residual mixing layer has a smaller error at step 300
     $n\,\mathrm{SNR}^2 = 1$, step 300: mean clean error below .03 with the layer (W frozen, or trained with $10^{-4}\beta$, $10^{-3}\beta$),
     above .15 without
-    wrong: the residual taken away from the noise token"""
+    wrong: the residual taken away from the noise token; one layer and two exchanged"""
     errors = {"frozen": _frozen_error(study, "residual" if constant else "signal sees noise", 1.0, 300)}
     for ratio in (1e-4, 1e-3):
         run = study.trained["residual", ratio, 1.0]
         errors[f"W {ratio:g}"] = tensor(run.error[run.steps.index(300)])
+    alone = _frozen_error(study, "one layer", 1.0, 300)
+    if constant < 0:
+        errors, alone = dict.fromkeys(errors, alone), errors["frozen"]
     parts = {
         name: mean_within(values, high=0.03, quantity=f"mean error, {name}", level=LEVEL / 4)
         for name, values in errors.items()
     }
-    alone = _frozen_error(study, "one layer", 1.0, 300)
     parts["one layer"] = mean_within(alone, low=0.15, quantity="mean error, one layer", level=LEVEL / 4)
     return replace(both(*parts.values()), numbers={name: part.numbers["measured"] for name, part in parts.items()})
 
@@ -42,16 +44,16 @@ def two_layers(study: LayersStudy, constant: float) -> Evidence:
 def trained_layer(study: LayersStudy, constant: float) -> Evidence:
     r"""training the first layer undoes part of the gain
     $n\,\mathrm{SNR}^2 = 1$, step 300: with W trained ($10^{-3}\beta$) the noise token attends to itself, $A_{\xi u} < 0.1$ instead of $0.5$
-    in at least 95 % of draws, and the mean error exceeds that of frozen W by .001 or more
+    in at least 95 % of draws, and the mean error is at least three times that of frozen W
     wrong: W trained with 10⁻⁴β"""
     run = study.trained["residual", 1e-3 if constant == 1 else 1e-4, 1.0]
     row = run.steps.index(300)
     looks, frozen = tensor(run.noise_to_signal[row]), _frozen_error(study, "residual", 1.0, 300)
-    more = tensor(run.error[row]) - frozen
-    return both(
-        within(looks, high=0.1, quantity="A", level=LEVEL / 2),
-        mean_within(more, low=0.001, quantity="mean rise of the error", level=LEVEL / 2),
-    )
+    more = statistic_within(
+        lambda own, other: (own.mean() / other.mean()).item(), tensor(run.error[row]), frozen, low=3.0,
+        quantity="ratio of mean errors", level=LEVEL / 2,
+    )  # fmt: skip
+    return both(within(looks, high=0.1, quantity="A", level=LEVEL / 2), more)
 
 
 @CLAIMS.claim("Q87", wrong=0.0, box="rem-open-layer-at-zero")
@@ -59,9 +61,11 @@ def no_residual(study: LayersStudy, constant: float) -> Evidence:
     """without the residual p is frozen exactly as long as W is
     $Y = AX$ at $W = 0$: both tokens are the mean, so p stays where it starts (from zero and at random), exactly; with W trained p moves, in
     at least 95 % of draws by $10^{-4}$ or more
-    wrong: the run with W trained"""
+    wrong: the runs with W frozen and with W trained exchanged"""
     zero, random, trained = study.still
-    kept = torch.maximum(zero, random) if constant else trained
+    kept = torch.maximum(zero, random)
+    if not constant:
+        kept, trained = trained, kept
     still = within(kept, high=1e-15, quantity="move of p, W frozen", share=1)
     return both(still, within(trained, low=1e-4, quantity="W trained"))
 
@@ -100,15 +104,22 @@ def carrier(study: LayersStudy, constant: float) -> Evidence:
 def limits(study: LayersStudy, constant: float) -> Evidence:
     r"""the error of the noise phase with a residual layer
     $x < 1$, residual layer, W frozen: the exact SVM on the tokens $Y_\xi$, the noise phase of maximum margin, has clean error
-    $\Phi(-z\sqrt{d/n}/\sqrt{(1-\eta)(1-z)^2+\eta(1+z)^2})$, $z = \frac{c^2x'(1-2\eta)}{e^2+c^2x'}$, $x' = \rho^2n/2d$
+    $\Phi(-z\sqrt{d/n}/\sqrt{(1-\eta)(1-z)^2+\eta(1+z)^2})$, $z = \frac{c^2x'(1-2\eta)}{e^2+c^2x'}$, $x' = \rho^2n/2d$, $\eta$ the share of
+    flips in the draw
     wrong: 1/2, the value of one layer"""
     parts = []
     for nsnr2 in NSNR2[:2]:
         values = tensor(study.limits["residual", nsnr2])
         law = layers_law(nsnr2)
-        found = noise_phase_error(ARCHITECTURES["residual"], law.n, law.d, law.signal_norm, law.label_noise)
-        predicted = found if constant else 0.5
-        room = {"allowance": 0.1 * predicted, "allowance_text": "10 %, noise not orthogonal: leading order in n/d"}
+        found = [
+            noise_phase_error(ARCHITECTURES["residual"], law.n, law.d, law.signal_norm, eta)
+            for eta in study.flips.tolist()
+        ]
+        predicted = tensor(found) if constant else torch.full_like(values, 0.5)
+        room = {
+            "allowance": 0.03 * predicted.mean().item(),
+            "allowance_text": "3 %, noise not orthogonal: leading order in n/d",
+        }
         part = agrees(values, predicted, **room, level=LEVEL / 2)
         parts.append(replace(part, numbers={name: part.numbers[name] for name in ("predicted", "measured")}))
     return both(*parts)

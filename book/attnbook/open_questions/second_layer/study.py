@@ -71,6 +71,7 @@ class LayersStudy:
         np.ndarray, ...
     ]  # x / threshold (samples,), moves of the weight (samples, steps), steps in n/d, no flips
     limits: dict[tuple[str, float], np.ndarray]  # clean error (draws,) of the exact SVM on the tokens Y_xi
+    flips: np.ndarray  # (draws,), the share of flipped labels in these draws
 
 
 def _frozen(samples: dict[float, Sample], steps: int, record: list[int]) -> dict[tuple[str, float], FrozenRun]:
@@ -163,4 +164,5 @@ def layers_study(*, steps: int = 3000, draws: int = 10, seed: int = 0) -> Layers
         still=_still(seed, draws),
         one_way=_one_way(seed),
         limits={(name, q): _limit(name, samples[q]) for name in ("residual", "strong mix") for q in (1.0, 2.0)},
+        flips=samples[1.0].noisy.double().mean(1).numpy(),  # the same for every norm
     )
