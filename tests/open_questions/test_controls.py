@@ -64,7 +64,7 @@ def test_inner_products_with_and_without_the_plane(seed):
         )
         return SimpleNamespace(tracks={"low": track, "high": track}, low_law=SimpleNamespace(n=50, d=5000))
 
-    assert worlds(OPTIMISERS["Q51b"], study(base), study(base + plane)) == []
+    assert worlds(OPTIMISERS["Q51b"], study(base), study(base + plane), study(2 * base)) == []
 
 
 def test_runs_that_leave_the_set_with_and_without_momentum():
@@ -149,16 +149,14 @@ def test_maps_with_the_other_boundary_and_a_trap_that_leaks(monkeypatch):
     claim, study = maps.CLAIMS["Q64b"], SimpleNamespace(sample=SimpleNamespace(seed=0))
     assert "linearised softmax" in WEIGHTS
 
-    def leaks(names):
-        return lambda name, seed: (np.full(50, float(name in names)), np.full(50, -0.1))
+    def leaks(names, rise):
+        return lambda name, seed: (np.full(50, float(name in names)), np.full(50, rise))
 
-    for names, holds in (
-        (["linearised softmax"], True),
-        ([name for name in WEIGHTS if name != "linearised softmax"], False),
-    ):
-        monkeypatch.setattr(maps, "trap_exits", leaks(names))
-        assert claim.judge(study, 1.0).holds is holds
-        assert claim.judge(study, claim.wrong).holds is not holds
+    others = [name for name in WEIGHTS if name != "linearised softmax"]
+    for names, rise, holds in ((["linearised softmax"], -0.1, 1.0), (others, -0.1, 0.0), ([], 0.1, -1.0)):
+        monkeypatch.setattr(maps, "trap_exits", leaks(names, rise))
+        for constant in (1.0, *claim.wrong):
+            assert claim.judge(study, constant).holds is (constant == holds)
 
 
 def test_a_layer_that_is_trained_with_the_other_step():

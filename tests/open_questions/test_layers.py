@@ -184,6 +184,7 @@ def test_claims_that_need_more_draws_are_judged_on_numbers():
     many = dataclasses.replace(
         study,
         limits={key: np.tile(values, 5) for key, values in study.limits.items()},
+        flips=np.tile(study.flips, 5),
         frozen={key: all_five_times(run) for key, run in study.frozen.items()},
         trained={key: all_five_times(run) for key, run in study.trained.items()},
     )

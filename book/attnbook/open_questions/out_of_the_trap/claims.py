@@ -100,12 +100,9 @@ def leaning(study: TrapStudy, constant: float) -> Evidence:
     r"""after one epoch attention leans to the signal
     $x = 0.27$, $n = 100$, $d = 20000$, $\eta = 0.1$: mean $p\cdot\mu_k$ after one epoch in batches of 20 with $\beta = 10n/d$ is at least
     $0.6$, and positive for both classes of at least 95 % of draws; after the one step of a full batch it is 0 exactly
-    wrong: full batches, epochs of the same length"""
-    epoch = "full batch, the same epoch"
-    p, one = (
-        tensor(study.passes[name].p_signal)
-        for name in (("first pass", "one full step") if constant else (epoch, epoch))
-    )
+    wrong: batches of 20 and full batches, for an epoch of the same length, exchanged"""
+    names = ("first pass", "one full step") if constant else ("full batch, the same epoch", "first pass")
+    p, one = (tensor(study.passes[name].p_signal) for name in names)
     full = exactly(one, 0.0, tolerance=1e-300)
     mean = mean_within(p.mean(1), 0.6, quantity="mean p.mu_k", level=LEVEL / 2)
     return both(mean, within(p, low=0.0, quantity="p.mu_k", strict=True, level=LEVEL / 2), full)
