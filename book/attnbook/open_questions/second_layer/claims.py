@@ -104,8 +104,8 @@ def carrier(study: LayersStudy, constant: float) -> Evidence:
 def limits(study: LayersStudy, constant: float) -> Evidence:
     r"""the error of the noise phase with a residual layer
     $x < 1$, residual layer, W frozen: the exact SVM on the tokens $Y_\xi$, the noise phase of maximum margin, has clean error
-    $\Phi(-z\sqrt{d/n}/\sqrt{(1-\eta)(1-z)^2+\eta(1+z)^2})$, $z = \frac{c^2x'(1-2\eta)}{e^2+c^2x'}$, $x' = \rho^2n/2d$, $\eta$ the fraction of
-    flips in the draw
+    $\Phi(-z\sqrt{d/n}/\sqrt{(1-\eta)(1-z)^2+\eta(1+z)^2})$, $z = \frac{c^2x'(1-2\eta)}{e^2+c^2x'}$, $x' = \rho^2n/2d$, $\eta$ the
+    fraction of flips in the draw
     wrong: 1/2, the value of one layer"""
     parts = []
     for nsnr2 in NSNR2[:2]:
