@@ -279,7 +279,7 @@ def harmful_below(study: HeatStudy, constant: float) -> Evidence:
     r"""harmful below n d SNR^4 of some tens
     after 1000 steps of size 0.005, of the cells that fit their flipped labels and do not select $x_1$ on fresh data, those with
     $n\,d\,\mathrm{SNR}^4 < 10$ are harmful (clean error above that of uniform attention) and those with $n\,d\,\mathrm{SNR}^4 > 100$ are
-    not: this holds for nine tenths of these cells or more, in at least 95 % of training sets
+    not: this holds for nine tenths of these cells or more, in at least 90 % of training sets
     wrong: limits five times larger"""
     phases = study.found.phases()
     harmful = phases == PHASES.index("harmful")
@@ -289,5 +289,8 @@ def harmful_below(study: HeatStudy, constant: float) -> Evidence:
     if not (low & undecided).any():
         raise NothingToMeasure("needs cells that fit their flipped labels with n d SNR^4 < 10")
     return within(
-        _share_of_cells(np.where(low, harmful, ~harmful), (low | high) & undecided), low=0.9, quantity="share of cells"
+        _share_of_cells(np.where(low, harmful, ~harmful), (low | high) & undecided),
+        low=0.9,
+        quantity="share of cells",
+        share=0.9,
     )
