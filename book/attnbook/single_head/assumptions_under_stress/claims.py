@@ -181,9 +181,12 @@ def label_noise_at_large_d(study: AssumptionStudy, constant: float) -> Evidence:
 
 
 def _preference(row: Row, constant: float) -> Evidence:
-    """Mean gamma of clean samples, in units of a, is b_k / a - 1 (less the dimensions that projection takes away)."""
+    """Mean gamma of clean samples, in units of a, is b_k / a - 1 (less the dimensions that projection takes away).
+
+    Judged on gamma + 1 against b_k / a: gamma itself is near zero where the signal's pull is at the threshold.
+    """
     level = (row.law.d - 2) / row.law.d if row.law.noise_avoids_signals else 1.0
-    return both(*(agrees(row.preference[:, k], constant * row.signal_pull[:, k] - level) for k in (0, 1)))
+    return both(*(agrees(row.preference[:, k] + level, constant * row.signal_pull[:, k]) for k in (0, 1)))
 
 
 def _preference_claim(id: str, words: str, name: str, values: tuple[float, ...], *, box: str, uses: str) -> None:
@@ -237,7 +240,7 @@ def token_preference(study: AssumptionStudy, constant: float) -> Evidence:
 
 @CLAIMS.claim(
     "A10",
-    wrong=1.1,
+    wrong=1.2,
     box="thm-closed-forms-tokens",
     violation=lambda s: "" if s.stress.law.label_noise > 0 else "needs label noise; here eta = 0",
 )
@@ -246,14 +249,14 @@ def token_margins(study: AssumptionStudy, constant: float) -> Evidence:
     after one step the mean margin of flipped samples is $\left((T-1)a - b\right)/T$ (orthogonal-noise prediction); checked at $T = 2, 4,
     32$
     regime: label noise
-    wrong: a signal pull 1.1 times as strong"""
+    wrong: noise tokens that pull 1.2 times as strongly"""
     rows = [row for row in study.stress.tokens if row.tokens in (2, 4, 32)]
     small = study.stress.law.d // 20
     level = (small - 2) / small
     parts = []
     for row in rows:
-        predicted = (row.tokens - 1) * level - constant * row.flipped_signal_pull
-        parts.append(agrees(row.flipped_margin, predicted))
+        # Judged on the margin plus b against (T - 1) a: the margin itself changes its sign with T.
+        parts.append(agrees(row.flipped_margin + row.flipped_signal_pull, constant * (row.tokens - 1) * level))
     return both(*parts)
 
 
@@ -270,14 +273,14 @@ def stressed_error(study: AssumptionStudy, constant: float) -> Evidence:
 def isotropic_noise(study: AssumptionStudy, constant: float) -> Evidence:
     r"""isotropic noise: the norm of v in place of that of its noise part
     for $\xi \sim N(0, I_d)$ the $\log_{10}$ clean error is the orthogonal-noise prediction with $|v|^2$ in place of $|\Pi v|^2$, up to a
-    relative $\sqrt{n/d}$
+    relative $2(n+1)/d$
     wrong: the prediction for projected noise"""
     law = study.stress.law
     return agrees(
         study.isotropic_ratio[constant],
         1.0,
-        allowance=math.sqrt(law.n / law.d),
-        allowance_text="√(n/d), finite dimension",
+        allowance=2 * (law.n + 1) / law.d,
+        allowance_text="2(n + 1)/d, finite dimension",
     )
 
 

@@ -92,15 +92,23 @@ def margin_predicts(study: LongStudy, constant: float) -> Evidence:
 def told_apart(study: LongStudy, constant: float) -> Evidence:
     r"""on the same draws the exact SVM and gradient descent select different tokens
     for $\eta = 0.2$, $x = 1.3$, $n = 100$, $d = 2\cdot10^5$ the SVM of a draw selects the signal iff $x > 1$, and gradient descent on the
-    same draw ends on it iff $x > x^*$, each for both classes in at least 95 % of draws
-    wrong: the threshold x = 1 for both"""
+    same draw ends on it iff $x > x^*$: the first for all classes with $|x - 1| > 0.02$ in at least 95 % of draws, the second for both
+    classes in at least 90 %
+    wrong: the two thresholds exchanged"""
     fates = study.same_draws
     clear = np.abs(fates.x - 1) > 0.02
-    svm = both_right((fates.x > 1) == fates.svm, 0.95, "classes of the SVM", clear)
-    return both(svm, both_right(_fate_rule(fates, constant), 0.95, "classes of GD"))
+    svm = both_right((fates.x > fates.threshold ** (1 - constant)) == fates.svm, 0.95, "classes of the SVM", clear)
+    return both(svm, both_right(_fate_rule(fates, constant), 0.9, "classes of GD"))
 
 
 # --- trajectories at the page's own law ------------------------------------------------------------------------------------
+
+
+def _asked(values: np.ndarray, constant: float, *, quantity: str, **ends: float) -> Evidence:
+    """Bounds in 95 % of draws; for a negative constant the opposite: beyond the bound."""
+    if constant < 0:
+        ends = {{"low": "high", "high": "low"}[name]: end for name, end in ends.items()}
+    return within(tensor(values), **ends, strict=constant < 0, quantity=quantity)
 
 
 def _own_x(law: SignalNoiseLaw) -> float:
@@ -125,32 +133,32 @@ def _not_low(study: LongStudy) -> str:
 _HIGH, _LOW = "$x > 1.5\\,x^*(\\eta)$", "$x < 0.5$ and $n\\rho^4(1-2\\eta)^2/d \\ge 25$ at the lower signal norm"
 
 
-@CLAIMS.claim("L11", wrong=0.0, source=Source.MEASURED, uses="R3 R4", regime=_LOW, violation=_not_low)
+@CLAIMS.claim("L11", wrong=(0.0, -1.0), source=Source.MEASURED, uses="R3 R4", regime=_LOW, violation=_not_low)
 def harmful_late(study: LongStudy, constant: float) -> Evidence:
     """low SNR: benign after one step, harmful after many
     at the signal norm below the threshold the clean error is below $10^{-1.5}$ after one step and above $0.1$ at the end, where every
     training label is still fitted: each in at least 95 % of draws
-    wrong: the head with frozen attention"""
+    wrong: the head with frozen attention; the opposite of each part"""
     course = study.low if constant else study.frozen_low
     return both(
-        within(tensor(course.log10_error[0]), high=-1.5, quantity="log₁₀ err, step 1"),
-        within(tensor(course.log10_error[-1]), low=-1.0, quantity="log₁₀ err, end"),
-        within(tensor(course.train_accuracy[-1]), low=1.0, quantity="train accuracy, end"),
+        _asked(course.log10_error[0], constant, high=-1.5, quantity="log₁₀ err, step 1"),
+        _asked(course.log10_error[-1], constant, low=-1.0, quantity="log₁₀ err, end"),
+        _asked(course.train_accuracy[-1], constant, low=1.0, quantity="train accuracy, end"),
     )
 
 
-@CLAIMS.claim("L12", wrong=0.0, source=Source.MEASURED, uses="R3 R4", regime=_HIGH, violation=_not_high)
+@CLAIMS.claim("L12", wrong=(0.0, -1.0), source=Source.MEASURED, uses="R3 R4", regime=_HIGH, violation=_not_high)
 def benign_for_long(study: LongStudy, constant: float) -> Evidence:
     """high SNR: benign at each recorded step
     at the signal norm above the threshold every training label is fitted from step 2 on, the clean error is below $10^{-20}$ at every
     recorded step, and attention ends above $0.9$ on clean and below $0.1$ on flipped samples: each in at least 95 % of draws
-    wrong: the same law below the threshold"""
+    wrong: the same law below the threshold; the opposite of each part"""
     course = study.high if constant else study.low
     return both(
-        within(tensor(course.log10_error.max(0)), high=-20.0, quantity="largest log₁₀ err"),
-        within(tensor(course.train_accuracy[1:].min(0)), low=1.0, quantity="train accuracy"),
-        within(tensor(course.attention_clean[-1]), low=0.9, quantity="attention, clean"),
-        within(tensor(course.attention_noisy[-1]), high=0.1, quantity="attention, flipped"),
+        _asked(course.log10_error.max(0), constant, high=-20.0, quantity="largest log₁₀ err"),
+        _asked(course.train_accuracy[1:].min(0), constant, low=1.0, quantity="train accuracy"),
+        _asked(course.attention_clean[-1], constant, low=0.9, quantity="attention, clean"),
+        _asked(course.attention_noisy[-1], constant, high=0.1, quantity="attention, flipped"),
     )
 
 
@@ -175,7 +183,7 @@ def attention_pays(study: LongStudy, constant: float) -> Evidence:
 
 @CLAIMS.claim(
     "L15",
-    wrong=2.5,
+    wrong=(2.5, -1.0),
     source=Source.MEASURED,
     uses="L11 L12",
     regime=_HIGH + " and " + _LOW,
@@ -185,35 +193,35 @@ def small_steps(study: LongStudy, constant: float) -> Evidence:
     """small steps have the same outcome
     with a step size 50 times smaller every label is fitted at step 50 and not at step 20, and the outcome is that of the large step size:
     benign above the threshold, harmful below, each in at least 95 % of draws
-    wrong: already at step 20"""
-    high, step = study.small_high, round(50 / constant)
+    wrong: already at step 20; the opposite of each part"""
+    high, step = study.small_high, round(50 / abs(constant))
     accuracy = np.where(
         np.isnan(high.attention_noisy), np.nan, high.train_accuracy
     )  # a draw without flips says nothing
     return both(
-        within(tensor(accuracy[high.at(step)]), low=1.0, quantity=f"train accuracy, step {step}"),
-        within(tensor(accuracy[high.at(20)]), high=1.0, strict=True, quantity="train accuracy, step 20"),
-        within(tensor(high.log10_error[-1]), high=-20.0, quantity="log₁₀ err above"),
-        within(tensor(study.small_low.log10_error[-1]), low=-1.0, quantity="log₁₀ err below"),
+        _asked(accuracy[high.at(step)], constant, low=1.0, quantity=f"train accuracy, step {step}"),
+        _asked(accuracy[high.at(20)], -constant, low=1.0, quantity="train accuracy, step 20"),
+        _asked(high.log10_error[-1], constant, high=-20.0, quantity="log₁₀ err above"),
+        _asked(study.small_low.log10_error[-1], constant, low=-1.0, quantity="log₁₀ err below"),
     )
 
 
 @CLAIMS.claim("L16", wrong=0.0, source=Source.MEASURED, box="thm-margin-soft thm-margin-exact", uses="M4 M10")
 def margin_creeps(study: LongStudy, constant: float) -> Evidence:
     r"""the normalised margin slowly approaches its maximum
-    at $n = 40$, $d = 8000$, $\eta = 0.1$ and step 10000 the normalised margin $\min_i y_if(X_i) / |v|$ is 70 to 100 % of that of the best
+    at $n = 40$, $d = 8000$, $\eta = 0.1$ and step 10000 the normalised margin $\min_i y_if(X_i) / |v|$ is 80 to 100 % of that of the best
     hard selection in at least 95 % of draws, both where the selection SS is best on average ($\rho = 40$) and where XX is ($\rho = 12$)
     wrong: the same at step 1"""
     row = -1 if constant else 0
-    return both(*(within(tensor(ratio[row]), low=0.7, high=1.0, quantity="ratio") for ratio in study.ratios))
+    return both(*(within(tensor(ratio[row]), low=0.8, high=1.0, quantity="ratio") for ratio in study.ratios))
 
 
 @CLAIMS.claim("L17", wrong=100.0, source=Source.MEASURED, uses="R3", regime=_HIGH, violation=_not_high)
 def small_starts(study: LongStudy, constant: float) -> Evidence:
     """small Gaussian starts change little
-    from Gaussian $v_0, p_0$ of norm $0.01$ the exponents of the clean error after 2 and 300 steps are those from zero up to 10 %, in at
+    from Gaussian $v_0, p_0$ of norm $0.01$ the exponents of the clean error after 2 and 300 steps are those from zero up to 8 %, in at
     least 95 % of draws
     wrong: starts of norm 1"""
     size = min(study.starts, key=lambda s: abs(s - 0.01 * constant))
     ratio = study.starts[size].log10_error / study.starts[0.0].log10_error
-    return within(tensor(ratio.T), low=0.9, high=1.1, quantity="ratio of exponents")
+    return within(tensor(ratio.T), low=0.92, high=1.08, quantity="ratio of exponents")

@@ -94,12 +94,12 @@ def reach_of_the_theorem(study: TrapStudy, constant: float) -> Evidence:
     )  # fmt: skip
 
 
-@TRAP_CLAIMS.claim("L21", wrong=0.01, source=Source.MEASURED, box="thm-long-finite-trap", uses="L19")
+@TRAP_CLAIMS.claim("L21", wrong=0.1, source=Source.MEASURED, box="thm-long-finite-trap", uses="L19")
 def looseness_of_the_theorem(study: TrapStudy, constant: float) -> Evidence:
     r"""how loose the bounds on the cross terms are
-    in the runs of L19 at $d = 10^8$, up to time $\tau = 250$, the theorem's bounds are between 50 and 1000 times the largest cross term of
-    $v$ and between $10^4$ and $10^6$ times that of $p$, in at least 90 % of draws (classes in the smaller trap)
-    wrong: a hundredth of the bounds"""
+    in the runs of L19 at $d = 10^8$, up to time $\tau = 250$, the theorem's bounds are between 80 and 500 times the largest cross term of
+    $v$ and between $10^4$ and $3\cdot10^5$ times that of $p$, in at least 90 % of draws (classes in the smaller trap)
+    wrong: a tenth of the bounds"""
     draws = [[r.looseness for r in draw if r.entry > 0] for draw in study.trapped[DIMENSIONS[-1]]]
     found = constant * torch.tensor(
         [[(min(column), max(column)) for column in zip(*draw, strict=True)] for draw in draws if draw],
@@ -108,8 +108,8 @@ def looseness_of_the_theorem(study: TrapStudy, constant: float) -> Evidence:
     if not len(found):
         raise NothingToMeasure("needs a class of which the theorem speaks")
     return both(
-        within(found[:, 0], 50, 1000, quantity="bound / largest cross term of v", share=0.9, level=LEVEL / 2),
-        within(found[:, 1], 1e4, 1e6, quantity="bound / largest cross term of p", share=0.9, level=LEVEL / 2),
+        within(found[:, 0], 80, 500, quantity="bound / largest cross term of v", share=0.9, level=LEVEL / 2),
+        within(found[:, 1], 1e4, 3e5, quantity="bound / largest cross term of p", share=0.9, level=LEVEL / 2),
     )
 
 
@@ -153,10 +153,11 @@ def step_size_trap(study: TrapStudy, constant: float) -> Evidence:
     r"""a large first step leads into the trap
     at $\eta = 0.2$, $x = 4$, $n = 200$, $d = 40000$, from zero with $\beta = 5n/d$ at least three quarters of classes end on noise; after
     500 steps of $n/5d$ the same step size keeps both classes on the signal in at least 95 % of draws
-    wrong: the run with small steps first, in place of the plain one"""
-    plain = study.plain.on_signal if constant else study.warm.on_signal
-    warm = both_right(study.warm.on_signal, 0.95, "classes on the signal, warm")
-    return both(warm, share_right(~plain, 0.75, "classes on noise, plain"))
+    wrong: the two runs exchanged"""
+    runs = study.plain.on_signal, study.warm.on_signal
+    plain, warm = runs if constant else runs[::-1]
+    found = both_right(warm, 0.95, "classes on the signal, warm")
+    return both(found, share_right(~plain, 0.75, "classes on noise, plain"))
 
 
 @TRAP_CLAIMS.claim("L10", wrong=0.0, source=Source.MEASURED, uses="R3")

@@ -14,7 +14,7 @@ from attnbook.single_head.max_margin.fresh_study import FreshStudy
 from attnbook.single_head.max_margin.optimum_study import FAR, RATIOS, OptimumStudy
 from attnbook.single_head.max_margin.study import MarginStudy
 from bookkit.claims import ClaimSet, Source
-from bookkit.rules import Evidence, NothingToMeasure, agrees, both, exactly, within
+from bookkit.rules import LEVEL, Evidence, NothingToMeasure, agrees, both, exactly, within
 
 CLAIMS = ClaimSet("single_head")
 
@@ -39,12 +39,18 @@ def _near(ratio: torch.Tensor, constant: float, tolerance: float, quantity: str)
     return within(ratio / constant, 1 - tolerance, 1 + tolerance, quantity=quantity)
 
 
+def _fits(margins: torch.Tensor, constant: float) -> Evidence:
+    """Every label is fitted, whatever the draw; for a negative constant a label of each draw is not."""
+    sign = -1.0 if constant < 0 else 1.0
+    return within(sign * margins, low=0.0, strict=True, quantity="smallest margin", share=1)
+
+
 def _sizes(study: OptimumStudy) -> torch.Tensor:
     """|p| / |p_mm| of the three searches."""
     return torch.tensor([study.radius, *FAR], dtype=torch.float64)
 
 
-def _noise(study: MarginStudy, multiple: float = 4.0) -> float:
+def _noise(study: MarginStudy, multiple: float) -> float:
     """Relative size of what the orthogonal limit drops: sqrt(n/d) times a constant."""
     return multiple * math.sqrt(study.law.n / study.law.d)
 
@@ -58,11 +64,11 @@ def decoupled(study: MarginStudy, constant: float) -> Evidence:
     for the selection SS (clean samples on the signal, flipped ones on their noise) $|v|^2 = 2/\rho^2 + 1^\top(YG_{NN}Y)^{-1}1$, exactly, if
     all entries of $(YG_{NN}Y)^{-1}1$ are $\ge 0$; $YG_{NN}Y$ is the Gram matrix of the flipped samples' noise tokens times their labels;
     both classes have clean samples
-    wrong: 0.1 % larger"""
+    wrong: 0.1 % larger, and an SVM whose conditions are missed by 0.001"""
     keep = ~study["ss_formula"].isnan()
     if not keep.any():
         raise NothingToMeasure("needs a draw in which every flipped sample is a support vector")
-    accurate = exactly(study["residual"], 0.0, tolerance=1e-8)  # KKT conditions
+    accurate = exactly(study["residual"], constant - 1, tolerance=1e-8)  # KKT conditions
     return both(exactly(_relative(study["ss"], study["ss_formula"])[keep], constant, tolerance=1e-8), accurate)
 
 
@@ -81,13 +87,13 @@ def price_of_flips(study: MarginStudy, constant: float) -> Evidence:
     )
 
 
-@CLAIMS.claim("M3", wrong=1.3, box="thm-margin-law thm-margin-threshold")
+@CLAIMS.claim("M3", wrong=1.1, box="thm-margin-law thm-margin-threshold")
 def nine_costs(study: MarginStudy, constant: float) -> Evidence:
     r"""the cost of the nine selections by class
     $|v|^2$ is the sum over classes of $1/\rho^2+|N_k|/d$ (S), $n_k/d$ (X) or $1/\rho^2+|C_k|/d$ (F; a signal that no sample selects costs
     nothing), up to the width that the laws of $\chi^2$ give: the noise tokens of a set $A$ of samples cost between $|A|/\chi^2_{d-2}$ and
     $|A|/\chi^2_{d-1-|A|}$; all nine in at least 95 % of draws
-    wrong: 1.3 times the formula"""
+    wrong: 1.1 times the formula"""
     ratio = torch.where(study["costs"].isinf(), torch.nan, study["costs"] / study["cost_formula"])
     low, high = study["cost_bounds"].unbind(-1)
     return within(ratio / constant, low, high, quantity="exact SVM / formula")
@@ -139,24 +145,32 @@ def single_flips(study: MarginStudy, constant: float) -> Evidence:
     return within(extra, low=constant - 1, quantity="smallest extra cost × d", strict=True)
 
 
-@CLAIMS.claim("M8", wrong=1.3, box="thm-margin-mixing", uses="M1")
+def _mixing(study: MarginStudy, name: str, constant: float) -> Evidence:
+    """At each weight s the mean over draws of measurement / formula is 1; the values of s share one level."""
+    ratio = _relative(study[name], study[f"{name}_formula"])
+    known = {"allowance": (study.law.n + 1) / study.law.d, "allowance_text": "finite d: (n + 1)/d"}
+    parts = [agrees(column, constant, **known, level=LEVEL / ratio.shape[1]) for column in ratio.T]
+    means = [part.numbers["measured"] for part in parts]
+    shown = f"means of extra / formula from {min(means):.4g} to {max(means):.4g}"
+    return replace(both(*parts), measured=shown, numbers={"smallest": min(means), "largest": max(means)})
+
+
+@CLAIMS.claim("M8", wrong=1.15, box="thm-margin-mixing", uses="M1")
 def mixing_clean(study: MarginStudy, constant: float) -> Evidence:
     r"""the cost of mixing in one clean sample
-    weight $s$ on the signal token of one clean sample of SS costs an extra $\min_{A\ge1} A^2/\rho^2 + ((1-sA)_+/(1-s))^2/d - 1/\rho^2$, up
-    to a relative $3\sqrt{n/d}$ at seven values of $s$ in at least 95 % of draws
-    wrong: 1.3 times the formula"""
-    ratio = _relative(study["mixing_clean"], study["mixing_clean_formula"])
-    return _near(ratio, constant, min(_noise(study, 3.0), 0.2), "extra / formula")
+    weight $s$ on the signal token of one clean sample of SS costs an extra $\min_{A\ge1} A^2/\rho^2 + ((1-sA)_+/(1-s))^2/d - 1/\rho^2$ on
+    average over draws, at each of seven values of $s$, up to a relative $(n+1)/d$
+    wrong: 1.15 times the formula"""
+    return _mixing(study, "mixing_clean", constant)
 
 
-@CLAIMS.claim("M9", wrong=1.3, box="thm-margin-mixing", uses="M1", violation=_flips)
+@CLAIMS.claim("M9", wrong=1.1, box="thm-margin-mixing", uses="M1", violation=_flips)
 def mixing_noisy(study: MarginStudy, constant: float) -> Evidence:
     r"""the cost of mixing in one flipped sample
-    weight $s$ on the signal token of one flipped sample of SS costs an extra $[((1+s)/(1-s))^2 - 1]/d$, up to a relative $3\sqrt{n/d}$ at
-    seven values of $s$ in at least 95 % of draws
-    wrong: 1.3 times the formula"""
-    ratio = _relative(study["mixing_noisy"], study["mixing_noisy_formula"])
-    return _near(ratio, constant, min(_noise(study, 3.0), 0.2), "extra / formula")
+    weight $s$ on the signal token of one flipped sample of SS costs an extra $[((1+s)/(1-s))^2 - 1]/d$ on average over draws, at each of
+    seven values of $s$, up to a relative $(n+1)/d$
+    wrong: 1.1 times the formula"""
+    return _mixing(study, "mixing_noisy", constant)
 
 
 @CLAIMS.claim("M10", wrong=0.4, box="thm-margin-soft")
@@ -171,14 +185,14 @@ def soft_below_hard(study: MarginStudy, constant: float) -> Evidence:
 # --- the query and finite norms --------------------------------------------------------------------------------------------
 
 
-@CLAIMS.claim("M11", wrong=1.3, box="thm-margin-query")
+@CLAIMS.claim("M11", wrong=1.1, box="thm-margin-query")
 def query(study: FreshStudy, constant: float) -> Evidence:
     r"""the least query for a hard selection, in closed form
     for SS the query $p = p_{mm}$ of least norm whose score is larger by 1 or more on each selected token has $p\cdot\mu_k =
-    \rho^2(|C_k|-|N_k|)/(d+\rho^2n_k)$ and $|p|^2 = \sum_k n_k/d - ((|C_k|-|N_k|)/d)^2/(1/\rho^2+n_k/d)$, up to a relative $2\sqrt{n/d}$ in
-    at least 95 % of draws
-    wrong: 1.3 times the formula"""
-    tolerance = min(_noise(study, 2.0), 0.2)
+    \rho^2(|C_k|-|N_k|)/(d+\rho^2n_k)$ and $|p|^2 = \sum_k n_k/d - ((|C_k|-|N_k|)/d)^2/(1/\rho^2+n_k/d)$, up to a relative
+    $\tfrac12\sqrt{n/d}$ in at least 95 % of draws
+    wrong: 1.1 times the formula"""
+    tolerance = min(_noise(study, 0.5), 0.2)
     return both(
         _near(_relative(study["query_signal"], study["query_signal_formula"]), constant, tolerance, "p·μ / formula"),
         _near(_relative(study["query"], study["query_formula"]), constant, tolerance, "|p|² / formula"),
@@ -231,14 +245,14 @@ def joint_value(study: OptimumStudy, constant: float) -> Evidence:
     return within(study["joint"][..., 0], 0.0, constant, quantity="place of the minimum between its bounds")
 
 
-@CLAIMS.claim("M16", wrong=1.3, source=Source.MEASURED, box="thm-margin-joint", uses="M15")
+@CLAIMS.claim("M16", wrong=1.15, source=Source.MEASURED, box="thm-margin-joint", uses="M15")
 def joint_growth(study: OptimumStudy, constant: float) -> Evidence:
     r"""minimum norm: the norm of p grows logarithmically
     at the minimum of M15 $|p|$ grows with $\gamma$ like $|p_{mm}|\,W(2\gamma^2/(|p_{mm}|\Gamma)^2)$, with Lambert's function $W$: from one
-    $\gamma$ to the next the growth agrees up to 10 % (a number from computation, which no proof gives) in at least 95 % of draws
-    wrong: 1.3 times the growth"""
+    $\gamma$ to the next the growth agrees up to 5 % (a number from computation, which no proof gives) in at least 95 % of draws
+    wrong: 1.15 times the growth"""
     radius, formula = study["joint"][..., 1].diff(dim=1), study["joint"][..., 2].diff(dim=1)
-    return _near(radius / formula, constant, 0.1, "growth / formula")
+    return _near(radius / formula, constant, 0.05, "growth / formula")
 
 
 # --- fresh data ------------------------------------------------------------------------------------------------------------
@@ -246,7 +260,7 @@ def joint_growth(study: OptimumStudy, constant: float) -> Evidence:
 
 @CLAIMS.claim(
     "T2",
-    wrong=0.0,
+    wrong=(0.0, -1.0),
     source=Source.PAPER,
     box="thm-paper-margin thm-margin-optimum-error",
     uses="M4 M17 R3",
@@ -255,13 +269,14 @@ def joint_growth(study: OptimumStudy, constant: float) -> Evidence:
 def benign(study: OptimumStudy, constant: float) -> Evidence:
     r"""maximum margin is benign above the threshold
     for $\mathrm{SNR}=\Omega(1/\sqrt n)$ the rule $\max_{|v|\le r,|p|\le R}\min_iy_if_i$ fits every label and its clean error is small
-    (here: the optimum found by search at $R/|p_{mm}|$ = 3, 5 and 8, $n = 20$; below $10^{-6}$ in at least 95 % of draws)
+    (here: the optimum found by search at $R/|p_{mm}|$ = 3, 5 and 8, $n = 20$; every label in each draw, and an error below $10^{-6}$ in at
+    least 90 % of draws: with so few samples a class may lie below its own threshold)
     regime: the paper's constant is not known; here $\rho > 1.3\sqrt{d/E|C_k|}$
-    wrong: the same below the threshold"""
+    wrong: the same below the threshold; a label that is not fitted"""
     name = "above" if constant else "low"
     return both(
-        within(study[f"{name}_margin"], low=0.0, strict=True, quantity="smallest margin"),
-        within(study[f"{name}_error"], high=-6.0, quantity="log10 clean error"),
+        _fits(study[f"{name}_margin"], constant),
+        within(study[f"{name}_error"], high=-6.0, quantity="log10 clean error", share=0.9),
     )
 
 
@@ -272,9 +287,10 @@ def hard_limit(study: FreshStudy, constant: float) -> Evidence:
     \Phi(-A_k/\omega)$, against the exact error at $R = 10^5|p_{mm}|$ (0.1 % of the exponent, in at least 95 % of draws; the bound for every
     data set); $A_k = p_{mm}\cdot\mu_k$, $\omega$, $\tau$, $c_k$ of the exact integral for the clean error
     wrong: an exponent 1 % larger"""
+    bound = constant * study["limit_bound"]
     return both(
         _near(_relative(study["far_error"], study["limit_error"]), constant, 1e-3, "exponent / limit"),
-        within(study["limit_error"] - study["limit_bound"], high=1e-5, quantity="log10 limit/bound", share=1),
+        within(study["limit_error"] - bound, high=1e-5, quantity="log10 limit/bound", share=1),
     )
 
 
@@ -286,30 +302,34 @@ def softer(study: FreshStudy, constant: float) -> Evidence:
     return within(constant * study["errors"].diff(dim=1), low=0.0, quantity="step of log10 error")
 
 
-@CLAIMS.claim("T4", wrong=0.0, source=Source.PAPER, box="thm-paper-tight thm-margin-optimum-error", uses="M4 M17")
+@CLAIMS.claim(
+    "T4", wrong=(0.0, -1.0), source=Source.PAPER, box="thm-paper-tight thm-margin-optimum-error", uses="M4 M17"
+)
 def harmful(study: OptimumStudy, constant: float) -> Evidence:
     r"""maximum margin is harmful below the threshold
     for $\mathrm{SNR}\le c/\sqrt n$ (here half the threshold) the rule of T2 fits every label but its clean error is at least a constant
-    (here: the optimum found by search at $R/|p_{mm}|$ = 5 and 8, $n = 20$; at least 0.4 in at least 95 % of draws)
-    wrong: the same above the threshold"""
+    (here: the optimum found by search at $n = 20$; every label in each draw at $R/|p_{mm}|$ = 3, 5 and 8, and an error of at least 0.4 at 5
+    and 8 in at least 95 % of draws)
+    wrong: the same above the threshold; a label that is not fitted"""
     name = "low" if constant else "above"
     return both(
-        within(study[f"{name}_margin"], low=0.0, strict=True, quantity="smallest margin"),
+        _fits(study[f"{name}_margin"], constant),
         within(10 ** study[f"{name}_error"][:, 1:], low=0.4, quantity="clean error"),
     )
 
 
-@CLAIMS.claim("M19", wrong=1.3, box="thm-margin-query thm-margin-error", uses="M4 M11")
+@CLAIMS.claim("M19", wrong=(1.1, -1.0), box="thm-margin-query thm-margin-error", uses="M4 M11")
 def all_noise(study: FreshStudy, constant: float) -> Evidence:
     r"""below the threshold all samples select their noise
     at half the signal norm of the threshold XX is the best of nine selections, $v\cdot\mu_k = 0$ exactly, and $p\cdot\mu_k =
-    -\rho^2n_k/(d+\rho^2n_k) < 0$ up to a relative $2\sqrt{n/d}$ (first and last in at least 95 % of draws)
-    wrong: 1.3 times the formula"""
+    -\rho^2n_k/(d+\rho^2n_k) < 0$ up to a relative $\tfrac12\sqrt{n/d}$ (first and last in at least 95 % of draws)
+    wrong: 1.1 times the formula; clean samples on their signal: another selection is best, $|v\cdot\mu_k| = 1$ and $p\cdot\mu_k > 0$"""
     ratio = _relative(study["below_p"], study["below_p_formula"])
+    best = 1 - study["below_xx"] if constant < 0 else study["below_xx"]
     return both(
-        _near(ratio, constant, min(_noise(study, 2.0), 0.2), "p·μ / formula"),
-        within(study["below_xx"], low=1.0, quantity="XX best (1 = yes)"),
-        exactly(study["below_v"], 0.0),
+        _near(ratio, constant, min(_noise(study, 0.5), 0.2), "p·μ / formula"),
+        within(best, low=1.0, quantity="XX best (1 = yes)"),
+        exactly(study["below_v"], 1.0 if constant < 0 else 0.0),
     )
 
 
@@ -325,20 +345,21 @@ def harmful_at_finite_norm(study: OptimumStudy, constant: float) -> Evidence:
 # --- the optimum itself, and the threshold at finite d ---------------------------------------------------------------------
 
 
-@CLAIMS.claim("M24", wrong=0.6, box="thm-margin-converges")
+@CLAIMS.claim("M24", wrong=(0.6, 0.001), box="thm-margin-converges")
 def dual_slack(study: OptimumStudy, constant: float) -> Evidence:
     r"""how near the optimal attention is to a hard selection
     if $v$ is a unit vector, $|p|\le R$ and the margin is $\Gamma(1-\delta)$ with $\delta < 1-g$, then $\sum_i\lambda_ie^{-\ell_i} \le
     \delta/\varrho$ for the logits $\ell_i$ of the selected tokens, $\delta \ge \varrho\,e^{-D-R/|p_{mm}|}$, and $\cos(p,p_{mm}) \ge
     \frac{|p_{mm}|}R(\log\frac\varrho\delta-D)$, $D = \mathrm{KL}(b\|\lambda)$, for every data set with a unique best hard selection;
     $\lambda$, $b$ are the normalised multipliers of the two SVMs, $g$ and $\varrho$ numbers of the data set (theorem)
-    wrong: the sum below 0.6 times its bound"""
-    slack, room = (
-        torch.cat([study[f"{name}_{key}"] for name in ("above", "low")], 1) for key in ("slack", "query_room")
+    wrong: the sum and $1-\cos$ below 0.6, and below a thousandth, of their bounds"""
+    slack, room, bound = (
+        torch.cat([study[f"{name}_{key}"] for name in ("above", "low")], 1)
+        for key in ("slack", "query_room", "query_bound")
     )
     return both(
         within(slack, high=constant * (1 + 1e-6), quantity="sum / bound", share=1),
-        within(room, low=-1e-6, quantity="bound of 1 - cos, minus 1 - cos", share=1),
+        within(room - (1 - constant) * bound, low=-1e-6, quantity="bound of 1 - cos, minus 1 - cos", share=1),
     )
 
 
@@ -361,13 +382,13 @@ def loose_rate(study: OptimumStudy, constant: float) -> Evidence:
 def second_order(study: OptimumStudy, constant: float) -> Evidence:
     r"""the value of the optimum to second order
     the margin of the optimum is $\Gamma(1-\delta)$ with $\delta\,e^{R/|p_{mm}|} \to e^{-K}$ as $R\to\infty$: at $R = 8|p_{mm}|$ it is so up
-    to 5 %, above and below the threshold, in at least 95 % of draws in which all constraints of the query are active
+    to 1 %, above and below the threshold, in at least 95 % of draws in which all constraints of the query are active
     wrong: 2 instead of $e^{-K}$, the proved upper bound"""
     values, levels = (
         torch.stack([study[f"{x}_{key}"][:, -1] for x in ("above", "low")], 1) for key in ("value", "level")
     )
     limit = -levels if constant else torch.where(levels.isnan(), torch.nan, math.log(2))
-    return within((values - limit).exp(), 0.95, 1.05, quantity="δ over its limit")
+    return within((values - limit).exp(), 0.99, 1.01, quantity="δ over its limit")
 
 
 @CLAIMS.claim("M26", wrong=0.0, box="thm-margin-exact")
@@ -385,27 +406,28 @@ def exact_at_finite_d(study: MarginStudy, constant: float) -> Evidence:
     return exactly((measured / formula)[keep], 1.0, tolerance=1e-5)
 
 
-@CLAIMS.claim("M27", wrong=0.0, box="thm-margin-law", uses="M26")
+@CLAIMS.claim("M27", wrong=(0.0, 2.0), box="thm-margin-law", uses="M26")
 def shift_of_the_threshold(study: MarginStudy, constant: float) -> Evidence:
     r"""shift and spread of the threshold at finite d
     at $n = 60$, $d = 20n$ the amount $\Delta_k$ by which the signal of class $k$ lowers $|v|^2$ (before its cost $1/\rho^2$) has mean
     $|C_k|(d-3)/((d-3-a)(d-3-a-|C_k|))$, $a = |N_k\cup B|$, and all four $\Delta$ of a draw lie inside the two-sided bounds in at least 95 %
     of draws
-    wrong: the mean in the limit of orthogonal noise, $|C_k|/d$"""
+    wrong: the mean in the limit of orthogonal noise, $|C_k|/d$; twice the amount"""
     mean = study["gain_mean"] if constant else torch.ones_like(study["gain_mean"])
+    factor = constant or 1.0
     return both(
-        agrees(study["gain"].mean(1), mean.mean(1)),
-        within(study["gain"], study["gain_low"], study["gain_high"], quantity="saved / (|C_k|/d)"),
+        agrees(study["gain"].mean(1), factor * mean.mean(1)),
+        within(study["gain"] / factor, study["gain_low"], study["gain_high"], quantity="saved / (|C_k|/d)"),
     )
 
 
-@CLAIMS.claim("M28", wrong=4.0, box="thm-margin-optimum-error", uses="M24")
+@CLAIMS.claim("M28", wrong=(4.0, 500.0), box="thm-margin-optimum-error", uses="M24")
 def optimum_error(study: OptimumStudy, constant: float) -> Evidence:
     r"""bounds on the clean error of the optimum, above and below the threshold
     with $h = 1-\cos(p,p_{mm})$: where SS is best the clean error is at most the mean over classes of $\Phi(-\frac{A_k-\rho
     P\sqrt{2h}}{\omega+P\sqrt{2h}})$, plus $\Phi(-m)$; where XX is best it is at least $\frac12$ minus the two terms of the theorem, which
     defines the letters; for every pair $(v,p)$
-    wrong: 4 times the exponent, and a quarter of the distance to one half"""
+    wrong: 4 and 500 times the exponent, and a quarter and a 500th of the distance to one half"""
     low = 0.5 - (0.5 - study["low_error_bound"]) / constant
     bound = study["above_error_bound"]  # nan where another selection is best: the theorem does not speak of these draws
     return both(
@@ -435,23 +457,23 @@ def many_token_threshold(study: FreshStudy, constant: float) -> Evidence:
     r"""T tokens: the same threshold
     with $T = 4$ tokens, if each sample that selects noise selects its noise token of largest norm, $\rho_k = \sqrt{d/|C_k|}$ up to 3 % in
     at least 95 % of draws
-    wrong: a threshold 8 % larger"""
+    wrong: a threshold 8 % larger, and a query whose conditions are missed by 0.08"""
     tolerance = max(0.03, 3.5 / math.sqrt(2 * study.small_law.d))  # 3 % at the page's defaults
     return both(
         _near(study["many_threshold"], constant, tolerance, "measured / formula"),
-        exactly(study["many_residual"], 0.0, tolerance=1e-8),
+        exactly(study["many_residual"], constant - 1, tolerance=1e-8),
     )
 
 
-@CLAIMS.claim("M23", wrong=1.01, box="thm-margin-more", uses="M4")
+@CLAIMS.claim("M23", wrong=(1.01, 1.5), box="thm-margin-more", uses="M4")
 def two_heads(study: FreshStudy, constant: float) -> Evidence:
     r"""two heads: half the squared norm, the same threshold
     two heads with the same selection have exactly $\tfrac12$ of the $|v|^2$ of one head; two heads that select different tokens in the
     clean samples of a class cost more than the best pair with equal selections, in at least 95 % of draws
-    wrong: 0.505 of it"""
+    wrong: 0.505 and 0.75 of it, and split pairs that cost 1.01 and 1.5 times as much as the best equal pair"""
     return both(
         exactly(study["heads_equal"], 0.5 * constant, tolerance=1e-7),
-        within(study["heads_split"], low=1.0, strict=True, quantity="best split / best equal"),
+        within(study["heads_split"], low=constant, strict=True, quantity="best split / best equal"),
     )
 
 

@@ -91,13 +91,13 @@ def _fits(study: PhaseStudy) -> tuple[ThresholdFit, ...]:
 # --- the lower threshold -----------------------------------------------------------------------------------------------------
 
 
-@CLAIMS.claim("S1", wrong=1.1, box="claim-theory-c10", uses="C10", violation=_many_draws)
+@CLAIMS.claim("S1", wrong=1.15, box="claim-theory-c10", uses="C10", violation=_many_draws)
 def preference_location(study: PhaseStudy, constant: float) -> Evidence:
     r"""where clean samples begin to prefer their signal
     after one step from zero, half of the clean samples prefer their signal ($\gamma_i > 0$) at $n\,\mathrm{SNR}^2 = 2/(1-2\eta)$, up to a
     relative $2/n$, at four values of $n$
     regime: 30 draws or more
-    wrong: 1.1 times the formula"""
+    wrong: 1.15 times the formula"""
     fits, formula = _fits(study), constant * 2 / (1 - 2 * study.label_noise)
     sizes = study.threshold.plan.y
     gaps = torch.as_tensor(study.pseudo_values[..., 0]) - math.log(formula)
@@ -112,13 +112,13 @@ def preference_location(study: PhaseStudy, constant: float) -> Evidence:
     )
 
 
-@CLAIMS.claim("S2", wrong=1.6, box="prop-width", uses="C10", violation=_many_draws)
+@CLAIMS.claim("S2", wrong=1.4, box="prop-width", uses="C10", violation=_many_draws)
 def transition_width(study: PhaseStudy, constant: float) -> Evidence:
     r"""the width of this transition
     in $\log \mathrm{SNR}$ the transition of S1 has standard deviation $\tfrac12\big[\tfrac{2-(1-2\eta)^2}{n(1-2\eta)^2} +
     \tfrac{n+1}{d}\big]^{1/2}$ to leading order, without a free parameter; judged on the mean of the log ratio over four values of $n$
     regime: 30 draws or more
-    wrong: 1.6 times as wide"""
+    wrong: 1.4 times as wide"""
     plan, fits = study.threshold.plan, _fits(study)
     formula = [
         constant * preference_spread(n, d, study.label_noise) for n, d in zip(plan.n[:, 0], plan.d[:, 0], strict=True)
@@ -135,16 +135,17 @@ def transition_width(study: PhaseStudy, constant: float) -> Evidence:
     )
 
 
-@CLAIMS.claim("S2b", wrong=2.0, box="prop-width", uses="S2", violation=_many_draws)
+@CLAIMS.claim("S2b", wrong=1.5, box="prop-width", uses="S2", violation=_many_draws)
 def width_scaling(study: PhaseStudy, constant: float) -> Evidence:
     r"""the width falls with the number of samples
     along $d \propto n^2$ the width of S2 falls like $n^{-1/2}$, so that the transition becomes a jump as $n\to\infty$
     regime: 30 draws or more
-    wrong: like 1/n"""
+    wrong: like $n^{-3/4}$
+    coarse: the width of a transition is known to a few per cent only, and n changes by a factor of 8"""
     _fits(study)
     slopes = torch.as_tensor(_slope(study.threshold.plan.y, study.pseudo_values[..., 1]))
-    evidence = mean_within(slopes, -constant / 2 - 0.05, -constant / 2 + 0.05)
-    return _power(evidence, f"exponent {-constant / 2:g}", "0.05 (finite n)")
+    evidence = mean_within(slopes, -constant / 2 - 0.02, -constant / 2 + 0.02)
+    return _power(evidence, f"exponent {-constant / 2:g}", "0.02 (finite n)")
 
 
 def _slope(x: np.ndarray, y: np.ndarray) -> np.ndarray:
@@ -215,7 +216,7 @@ def attention_turns_to_noise(study: PhaseStudy, constant: float) -> Evidence:
 
 @CLAIMS.claim(
     "S5",
-    wrong=1.4,
+    wrong=1.25,
     box="prop-lower-limit",
     uses="R3",
     violation=lambda s: "" if s.n * 100 <= s.d else f"needs 100 n <= d; here n/d = {s.n / s.d:.3g}",
@@ -225,21 +226,21 @@ def lower_limit(study: PhaseStudy, constant: float) -> Evidence:
     at $\mathrm{SNR} = c\,(nd)^{-1/4}$ with $\kappa \ll 1$ the clean error after two steps is $\Phi(-c^2(1-2\eta)/2)$ to leading order; for
     $d \gg n$ this SNR is far below $1/\sqrt n$
     regime: $\sqrt{n/25d} \le 1/50$
-    wrong: the argument 1.4 times larger"""
+    wrong: the argument 1.25 times larger"""
     strip, parts = study.low, []
     for column, c in enumerate(strip.plan.x[1:5], start=1):
         argument = c**2 * (1 - 2 * study.label_noise) / 2
         predicted = torch.special.log_ndtr(torch.tensor(-constant * argument, dtype=torch.float64)) / _LOG10
         measured = torch.as_tensor(strip.log10_error[1, column])
         parts.append(
-            agrees(measured, predicted, allowance=0.03 * c**2, allowance_text="0.03 c^2: kappa > 0 and counts")
+            agrees(measured, predicted, allowance=0.02 * c**2, allowance_text="0.02 c^2: kappa > 0 and counts")
         )
     return both(*parts)
 
 
 @CLAIMS.claim(
     "S6",
-    wrong=3.0,
+    wrong=1.4,
     source=Source.MEASURED,
     box="prop-lower-limit",
     uses="S5",
@@ -250,11 +251,11 @@ def lower_limit(study: PhaseStudy, constant: float) -> Evidence:
 def benign_below(study: PhaseStudy, constant: float) -> Evidence:
     r"""benign far below the maximum-margin threshold
     in dimension $25d$ and at $\mathrm{SNR} = 2.5\,(25nd)^{-1/4}$, where $n\,\mathrm{SNR}^2$ is far below $2/(1-\eta)$, two steps are benign
-    in at least 95 % of draws: every label is fitted, and the clean error is below $10^{-1.5}$
+    in at least 95 % of draws: every label is fitted, and the clean error is below $10^{-2}$
     regime: $n\,\mathrm{SNR}^2 < 1$ there, $\eta \le 0.1$
-    wrong: a logarithm of the error three times as large"""
+    wrong: a logarithm of the error 1.4 times as large"""
     error = np.where(study.low.interpolates[1, -1], study.low.log10_error[1, -1], 0.0)
-    return within(torch.as_tensor(error), high=-1.5 * constant, quantity="log₁₀ err (0 if not interpolating)")
+    return within(torch.as_tensor(error), high=-2.0 * constant, quantity="log₁₀ err (0 if not interpolating)")
 
 
 # --- the step-size window and the upper limit --------------------------------------------------------------------------------
@@ -262,7 +263,7 @@ def benign_below(study: PhaseStudy, constant: float) -> Evidence:
 
 @CLAIMS.claim(
     "S7",
-    wrong=1.3,
+    wrong=(1.3, 0.8),
     source=Source.MEASURED,
     box="prop-mean-field",
     uses="C14",
@@ -275,13 +276,13 @@ def smallest_step(study: PhaseStudy, constant: float) -> Evidence:
     between that zero and the one for noise scores smaller by $e_m\sqrt{(n+1)/d}$, $e_m$ the expected largest of $m = \eta n$ standard
     normal numbers, up to $2(n+1)/d$
     regime: $0.02 \le \eta \le 0.1$, $\kappa > 1.2$, $n \ge 150$, $d \ge 100 n$
-    wrong: 1.3 times that step size"""
+    wrong: 1.3 and 0.8 times that step size"""
     return _between(study, [borders(study.steps, 1, "fitted")], constant, "smallest βd/n")
 
 
 @CLAIMS.claim(
     "S8",
-    wrong=0.9,
+    wrong=(0.9, 1.1),
     box="claim-theory-c17",
     uses="C17",
     violation=lambda s: _few_flips(s) or _need_strong(s) or _orthogonal(s),
@@ -292,40 +293,41 @@ def largest_step(study: PhaseStudy, constant: float) -> Evidence:
     below $\Phi(-1)$ is that of the prediction from the label counts of the draw (C17), in the median over draws up to $2(n+1)/d$ (with
     expected counts it is near $S = e^{p_2\cdot\mu}V/|\Pi v_2| = 1$)
     regime: $0.02 \le \eta \le 0.1$, $\kappa > 1.2$, $n \ge 150$, $d \ge 100 n$
-    wrong: 0.9 times that step size"""
+    wrong: 0.9 and 1.1 times that step size"""
     return _between(study, [borders(study.steps, 1, "strong")], constant, "largest βd/n")
 
 
 @CLAIMS.claim(
     "S8b",
-    wrong=0.3,
+    wrong=(0.3, -1.0),
     source=Source.MEASURED,
     uses="S8",
     violation=lambda s: _few_flips(s) or _unflipped(s) or _need_strong(s) or _orthogonal(s),
 )
 def harmful_step(study: PhaseStudy, constant: float) -> Evidence:
     r"""at a large step size: harmful, but only with flipped labels
-    at $\beta d/n = 50$ every label is fitted and the clean error is above $0.4$ for $\eta>0$; for $\eta = 0$ it stays below $10^{-10}$:
+    at $\beta d/n = 50$ every label is fitted and the clean error is above $0.4$ for $\eta>0$; for $\eta = 0$ it stays below $10^{-50}$:
     each in at least 95 % of draws. A class without a flipped sample keeps its small error, so that in such a draw the test error is one
     quarter; the probability of such a draw is at most $2(1-\eta/2)^n$
     regime: $0.02 \le \eta \le 0.1$, $2(1-\eta/2)^n \le 0.02$, $\kappa > 1.2$, $n \ge 150$, $d \ge 100 n$
-    wrong: 0.3 times that step size"""
-    column = int(np.abs(np.log(study.steps.plan.x / (50 * constant))).argmin())
-    with_noise = np.where(study.steps.interpolates[1, column], study.steps.log10_error[1, column], -math.inf)
+    wrong: 0.3 times that step size; flipped labels and none exchanged"""
+    column = int(np.abs(np.log(study.steps.plan.x / (50 * abs(constant)))).argmin())
+    quiet, noisy = (0, 1) if constant > 0 else (1, 0)
+    with_noise = np.where(study.steps.interpolates[noisy, column], study.steps.log10_error[noisy, column], -math.inf)
     return both(
         within(torch.as_tensor(with_noise), low=math.log10(0.4), quantity="log₁₀ err (η > 0)"),
-        within(torch.as_tensor(study.steps.log10_error[0, column]), high=-10.0, quantity="log₁₀ err (η = 0)"),
+        within(torch.as_tensor(study.steps.log10_error[quiet, column]), high=-50.0, quantity="log₁₀ err (η = 0)"),
     )
 
 
-@CLAIMS.claim("S9", wrong=1.1, box="claim-theory-c17", uses="C17", violation=_orthogonal)
+@CLAIMS.claim("S9", wrong=(1.1, 0.9), box="claim-theory-c17", uses="C17", violation=_orthogonal)
 def upper_limit(study: PhaseStudy, constant: float) -> Evidence:
     r"""the upper limit of the SNR at a fixed step size
     at a fixed step size the largest SNR at which the clean error of a draw is below $\Phi(-1)$ is that of the prediction from the label
     counts of the draw (C17), for $\eta = 0.02, 0.05, 0.2$, in the median over draws up to $2(n+1)/d$ (with expected counts it is near the
     largest SNR with $S = 1$)
     regime: $n \ge 150$, $d \ge 100 n$
-    wrong: 1.1 times the limit"""
+    wrong: 1.1 and 0.9 times the limit"""
     return _between(study, [borders(study.high, row, "strong") for row in (2, 3, 4)], constant, "largest SNR √n")
 
 
@@ -342,7 +344,7 @@ def no_upper_limit(study: PhaseStudy, constant: float) -> Evidence:
 
 @CLAIMS.claim(
     "S10",
-    wrong=0.8,
+    wrong=(0.8, 1.25, -1.0),
     source=Source.MEASURED,
     box="prop-mean-field claim-theory-c17",
     uses="S7 S8",
@@ -354,12 +356,14 @@ def windows(study: PhaseStudy, constant: float) -> Evidence:
     S7 and S8, and they fall from each SNR to the next in at least 95 % of draws. All four windows are open in at least three quarters of
     draws (at the largest SNR about one in ten is closed)
     regime: $\eta \le 0.1$, $n \ge 150$, $d \ge 100 n$
-    wrong: 0.8 times both ends"""
+    wrong: 0.8 and 1.25 times both ends; ends that rise, windows that are closed"""
     rows = range(len(HIGH_SNR))
     found = [borders(study.windows, row, which) for row in rows for which in ("fitted", "strong")]
-    near = _between(study, found, constant, "ends of βd/n")
+    near = _between(study, found, abs(constant), "ends of βd/n")
     ends = torch.as_tensor(np.array([own for own, _, _ in found])).reshape(len(rows), 2, -1)  # (SNR, end, draws)
     falls, opens = (ends[1:] < ends[:-1]).all(0).all(0), (ends[:, 0] < ends[:, 1]).all(0)
+    if constant < 0:
+        falls, opens = ~falls, ~opens
     shape = both(within(falls.double(), low=1.0), within(opens.double(), low=1.0, share=0.75))
     return replace(
         both(near, shape),

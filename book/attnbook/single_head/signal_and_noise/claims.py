@@ -12,7 +12,7 @@ from attnlib.single_head.model import forward
 from attnlib.single_head.population import clean_error_sampled, log10_clean_error
 from attnlib.single_head.training import gradient_descent
 from bookkit.claims import ClaimSet, Source
-from bookkit.rules import Evidence, agrees, exactly
+from bookkit.rules import Evidence, agrees, exactly, share_within
 
 
 @dataclass(frozen=True)
@@ -115,7 +115,11 @@ def flip_rate(study: DataStudy, constant: float) -> Evidence:
     a training label differs from the true one with probability $\eta$, independently of the tokens
     regime: $\eta > 0$
     wrong: twice the probability"""
-    return agrees(study.flip_rate, constant * study.law.label_noise)
+    trials = study.flip_rate.numel() * study.law.n
+    chance = constant * study.law.label_noise
+    return share_within(
+        round(study.flip_rate.sum().item() * study.law.n), trials, chance, chance, quantity="share flipped"
+    )
 
 
 @CLAIMS.claim("D4", wrong=0.8, box="thm-exact-error claim-theory-c6", uses="C5 C6")
