@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from attnbook.single_head.assumptions_under_stress.claims import CLAIMS as STRESS
+from attnbook.single_head.beyond_two_steps.claims import CLAIMS as LONG
 from attnbook.single_head.beyond_two_steps.claims_trap import DIMENSIONS, TRAP_CLAIMS
 from attnbook.single_head.finite_dimension import claims as finite
 from attnbook.single_head.finite_dimension.near_half import log10_floor_of_exponent
@@ -29,7 +30,7 @@ CASES = []
 
 
 def case(made):
-    """`made(rng, patch)` yields (rule, claim, own world, world of the control); `patch` replaces what a judge calls."""
+    """`made(rng, patch)` yields (rule, claim, own world, world of each control); `patch` replaces what a judge calls."""
     CASES.append(made)
     return made
 
@@ -42,8 +43,8 @@ def failing(claim, seen, other):
 
 @pytest.mark.parametrize("made", CASES, ids=lambda made: made.__name__)
 def test_a_control_holds_in_its_own_world(made, monkeypatch):
-    for rule, claim, own, other in made(np.random.default_rng(11), monkeypatch.setattr):
-        assert rule(claim, own, other) == []
+    for rule, claim, own, *others in made(np.random.default_rng(11), monkeypatch.setattr):
+        assert rule(claim, own, *others) == []
 
 
 def full(value, *shape):
@@ -103,16 +104,31 @@ def counts_coefficients_and_a_smaller_norm(rng, patch):
 
     yield tighter, TWO["C4"], counts(0.6), counts(0.1)
 
-    def coefficients(use):
-        given = {"clean_counts": full(27.0, 2), "noisy_counts": full(3.0, 2)}
-        signal = full(LAW.signal_norm**2 * unit * use * (3 * 27.0 - 3.0), 2)
-        return two_steps(theta2=full(unit * 3 * use, n), v2_signal=signal, **given)
+    def coefficients(slope):
+        given, factor = {"clean_counts": full(27.0, 2), "noisy_counts": full(3.0, 2)}, unit * (1 + 2 * slope)
+        return two_steps(theta2=full(factor, n), v2_signal=full(LAW.signal_norm**2 * factor * (27.0 - 3.0), 2), **given)
 
-    yield tighter, TWO["C11"], coefficients(0.9), coefficients(0.5)
+    yield tighter, TWO["C11"], coefficients(0.3), coefficients(0.05)
     eigenvalues = torch.tensor([[0.8, 10.0]]).expand(DRAWS, 2) * LAW.d
     # |Pi v|^2 in units of the smallest allowed one times 1/0.8
     norms = (full(math.sqrt(value * unit**2 * n * LAW.d)) for value in (60.0, 5.0))
     yield tighter, TWO["C15b"], *(two_steps(v2_noise_norm=norm, eigenvalues=eigenvalues) for norm in norms)
+
+
+@case
+def another_start_other_slopes_and_another_closed_form(rng, patch):
+    starts = ((0.0, 0.5), (0.001, 0.5005))
+    yield worlds, TWO["C5"], *(two_steps(p_after_one_step=full(p), attention_after_one_step=full(s)) for p, s in starts)
+    gaps = ({"v1": full(0.0), "v2": full(gap), "p2": full(0.0)} for gap in (0.0, TWO["C11b"].wrong - 1))
+    yield worlds, TWO["C11b"], *(two_steps(closed=closed) for closed in gaps)
+    noisy = (torch.arange(4) % 2 == 0).expand(DRAWS, 4)
+
+    def slopes(clean, flipped):
+        own = torch.where(noisy, flipped, clean).double()
+        field, only = Study(b=full(1e9, 2)), lambda kind, x: torch.where(noisy == (kind == "noisy"), x, torch.nan)
+        return two_steps(closed={"slopes": own}, mean_field=field, noisy=noisy, only=only)
+
+    yield worlds, TWO["C9"], slopes(0.2, 0.7), slopes(0.05, 0.3), slopes(0.6, 0.9)
 
 
 @case
@@ -169,6 +185,41 @@ def classes_that_leave_the_trap_and_the_reach_of_its_theorem(rng, patch):
     yield worlds, TRAP_CLAIMS["L20"], *swapped("trapped", (DIMENSIONS[-1], DIMENSIONS[0]), reached, missed)
 
 
+@case
+def courses_the_other_way_round(rng, patch):
+    """Each part of L11, L12 and L15 in its world, in that of the first control, and the opposite; L8 and L9 with exchanged roles."""
+    fits, fails = np.ones(5), np.full(5, 0.9)
+
+    def course(first, last, accuracy, clean=0.95, flipped=0.05, **more):
+        errors = np.stack([np.full(5, first), np.full(5, last)])
+        attention = {"attention_clean": np.full((1, 5), clean), "attention_noisy": np.full((1, 5), flipped)}
+        return Study(log10_error=errors, train_accuracy=np.stack([fails, accuracy]), **attention, **more)
+
+    harmful, benign, opposite = course(-3, -0.5, fits), course(-3, -3, fits), course(-1, -3, fails)
+    lows = ((harmful, benign), (benign, harmful), (opposite, harmful))
+    yield worlds, LONG["L11"], *(Study(low=low, frozen_low=frozen) for low, frozen in lows)
+    good, bad = course(-50, -50, fits), course(-50, -1, fails, 0.5, 0.5)
+    yield worlds, LONG["L12"], *(Study(high=a, low=b) for a, b in ((good, bad), (bad, good), (bad, bad)))
+
+    def small(accuracies, high, low):
+        rows = {20: 0, 50: 1}
+        above = course(-1, high, fits, at=rows.get)
+        above.train_accuracy = np.stack(accuracies)
+        above.attention_noisy = np.full(5, 0.1)
+        return Study(small_high=above, small_low=course(-1, low, fits))
+
+    yield worlds, LONG["L15"], small((fails, fits), -50, -0.5), small((fits, fails), -1, -3)
+    x, threshold = np.array([[0.9, 1.3], [1.2, 2.0]] * 5), np.full((10, 2), 1.5)
+    sides = (x > 1, x > threshold)
+    yield (
+        worlds,
+        LONG["L8"],
+        *(Study(same_draws=Study(x=x, threshold=threshold, svm=a, on_signal=b)) for a, b in (sides, sides[::-1])),
+    )
+    noise, signal = (Study(on_signal=np.full((10, 2), side)) for side in (False, True))
+    yield worlds, TRAP_CLAIMS["L9"], *(Study(plain=a, warm=b) for a, b in ((noise, signal), (signal, noise)))
+
+
 # --- phase diagram ------------------------------------------------------------------------------------------------------------
 
 
@@ -176,15 +227,25 @@ def classes_that_leave_the_trap_and_the_reach_of_its_theorem(rng, patch):
 def borders_elsewhere(rng, patch):
     scale = np.exp(0.05 * rng.standard_normal(40))
     patch(phase, "borders", lambda factor, *_: (factor * scale, scale, scale))
-    for id, factor in (("S7", 1.3), ("S8", 0.9), ("S9", 1.1)):
-        yield worlds, PHASE[id], *(Study(n=200, d=40_000, steps=place, high=place) for place in (1.0, factor))
+    for id in ("S7", "S8", "S9"):
+        places = (1.0, *PHASE[id].wrong)
+        yield worlds, PHASE[id], *(Study(n=200, d=40_000, steps=place, high=place) for place in places)
 
     def windows(factor, row, which):
-        own = (8.0 if which == "strong" else 2.0) / (1 + row) * scale
-        return factor * own, own, own
+        fall = (8.0 if which == "strong" else 2.0) / (1 + row) * scale
+        own = 1 / fall if factor < 0 else fall  # ends that rise, the upper one below the lower
+        return abs(factor) * own, own, own
 
     patch(phase, "borders", windows)
-    yield worlds, PHASE["S10"], *(Study(n=200, d=40_000, windows=factor) for factor in (1.0, 0.8))
+    yield worlds, PHASE["S10"], *(Study(n=200, d=40_000, windows=factor) for factor in (1.0, *PHASE["S10"].wrong))
+
+    def strip(*rows):
+        """Without flips and with them, at two step sizes: b(enign) or h(armful)."""
+        found = np.array([[np.full(DRAWS, {"h": -0.31, "b": -200.0}[cell]) for cell in row] for row in rows])
+        fits = np.ones(found.shape, dtype=bool)
+        return Study(steps=Study(plan=Study(x=np.array([15.0, 50.0])), interpolates=fits, log10_error=found))
+
+    yield worlds, PHASE["S8b"], strip("bb", "bh"), strip("bb", "hb"), strip("bh", "bb")
 
 
 @case
@@ -217,7 +278,21 @@ def costs_averages_and_margins(rng, patch):
         bounds = torch.stack([full(0.97, 9), full(1.03, 9)], -1)
         return {"costs": near(rng, factor, 0.005, (DRAWS, 9)), "cost_formula": full(1.0, 9), "cost_bounds": bounds}
 
-    yield worlds, MARGIN["M3"], costs(1.0), costs(1.3)
+    yield worlds, MARGIN["M3"], costs(1.0), costs(1.1)
+
+    class Law(dict):
+        law = LAW
+
+    for id, name, other in (("M8", "mixing_clean", 1.15), ("M9", "mixing_noisy", 1.1)):
+        mixed = (Law({name: near(rng, x, 0.02, (DRAWS, 3)), f"{name}_formula": full(1.0, 3)}) for x in (1.0, other))
+        yield worlds, MARGIN[id], *mixed
+
+    def noise(p, v, best):
+        return Law(below_p=near(rng, p, 1e-3), below_p_formula=full(1.0), below_v=full(v), below_xx=full(best))
+
+    yield worlds, MARGIN["M19"], noise(1.0, 0.0, 1.0), noise(1.1, 0.0, 1.0), noise(-1.0, 1.0, 0.0)
+    heads = ({"heads_equal": full(0.5 * x, 4), "heads_split": full(y)} for x, y in ((1, 1.1), (1.01, 1.2), (1.5, 1.7)))
+    yield worlds, MARGIN["M23"], *heads
     bounds, m = torch.tensor([[0.96, 1.04]]).expand(DRAWS, 2), torch.arange(1, 4, dtype=torch.float64)
     averages = (factor * m.expand(DRAWS, 3) for factor in (1.0, 1.4))
     yield worlds, MARGIN["M21"], *({"averaged": found, "averaged_bounds": bounds} for found in averages)
@@ -241,7 +316,23 @@ def turns_and_value_of_the_optimum(rng, patch):
     yield tighter, MARGIN["M25"], *turns
     yield worlds, MARGIN["M29"], *(both(value=full(x, 3), level=full(-1.7, 3)) for x in (1.7, math.log(2)))
     around = {"gain_mean": full(1.15, 4), "gain_low": full(0.7, 4), "gain_high": full(1.6, 4)}
-    yield worlds, MARGIN["M27"], *({"gain": near(rng, x, 0.02, (DRAWS, 4))} | around for x in (1.15, 1.0))
+    yield worlds, MARGIN["M27"], *({"gain": near(rng, x, 0.02, (DRAWS, 4))} | around for x in (1.15, 1.0, 2.3))
+
+    def slack(use, turn):
+        return both(slack=full(use, 3), query_bound=full(0.3, 3), query_room=full(0.3 * (1 - turn), 3))
+
+    yield tighter, MARGIN["M24"], slack(0.9, 0.1), slack(0.5, 0.1), slack(1e-4, 1e-4)
+
+
+@case
+def labels_that_are_not_fitted_and_the_other_side_of_the_threshold(rng, patch):
+    def optimum(margin, above, low):
+        margins = {f"{name}_margin": full(margin, 3) for name in ("above", "low")}
+        return margins | {"above_error": full(above, 3), "low_error": full(low, 3)}
+
+    sides = (-50.0, math.log10(0.45)), (math.log10(0.45), -50.0)
+    for id in ("T2", "T4"):
+        yield worlds, MARGIN[id], optimum(5.0, *sides[0]), optimum(5.0, *sides[1]), optimum(-5.0, *sides[0])
 
 
 def errors(above, low):
@@ -251,7 +342,7 @@ def errors(above, low):
 
 @case
 def errors_of_the_optimum(rng, patch):
-    yield tighter, MARGIN["M28"], errors(-30.0, 0.42), errors(-90.0, 0.49)
+    yield tighter, MARGIN["M28"], errors(-30.0, 0.42), errors(-90.0, 0.49), errors(-20_000.0, 0.49999)
 
 
 def test_a_draw_in_which_another_selection_is_best_has_no_bound():
@@ -271,20 +362,20 @@ def deviations_and_cross_terms(rng, patch):
     yield tighter, FINITE["F1"], *(Study(page=Study(delta=0.05, use=full(use))) for use in (0.8, 0.4))
     patch(finite, "weighted_cross_bound", lambda own: (own.weighted, own.weighted))
 
-    def cross(weighted):
+    def cross(weighted, own=2.0):
         bounds, found = (
-            Study(cross_v=full(v, *m), cross_p=full(p, *m)) for v, p, m in ((2.5, 3.0, ()), (1.0, 1.0, (5,)))
+            Study(cross_v=full(v, *m), cross_p=full(p, *m)) for v, p, m in ((own, 1.2 * own, ()), (1.0, 1.0, (5,)))
         )
         own = Study(bounds=bounds, found=found, sample=Study(law=LAW), weighted=full(weighted))
         return Study(page=own, wide=own)
 
-    yield tighter, FINITE["F2"], cross(9.0), cross(3.0)
+    yield tighter, FINITE["F2"], cross(9.0), cross(2.5), cross(9.0, own=1.1)
 
 
 @case
 def noise_scores_of_another_size_and_weights_of_another_effect(rng, patch):
     scale, sample = 2 / LAW.d + (LAW.d - 2) * (LAW.n - 1) / LAW.d**2, Study(law=LAW)
-    scores = (math.sqrt(f * scale) * torch.as_tensor(rng.standard_normal((DRAWS, LAW.n))) for f in (1.0, 1.5))
+    scores = (math.sqrt(f * scale) * torch.as_tensor(rng.standard_normal((DRAWS, LAW.n))) for f in (1.0, 1.2))
     yield worlds, FINITE["F3"], *(Study(page=Study(sample=sample, found=Study(score=score))) for score in scores)
 
     def effect(power):
@@ -314,14 +405,14 @@ def exponents_of_the_error(rng, patch):
         found = torch.stack([near(rng, -300.0)] * 2, 1)
         return Study(page=Study(log10_error=found, bounds=Study(log10_error=found * share)))
 
-    yield tighter, FINITE["F8"], proved(0.25), proved(0.05)
+    yield tighter, FINITE["F8"], proved(0.27), proved(0.35)
 
     def sides(slack):
         low, noise = full(-900.0 / math.log(10.0), 2), 1e-3 * torch.arange(DRAWS).double()[:, None]
         error = log10_floor_of_exponent(torch.tensor(900.0), 0.0).double() / slack + noise.expand(DRAWS, 2)
         return Study(page=Study(bounds=Study(log10_bound_low=low), log10_error=error, delta=0.05))
 
-    yield worlds, FINITE["F11"], sides(3.0), sides(20.0)
+    yield tighter, FINITE["F11"], sides(3.0), sides(12.0), sides(1.0)
 
     def correlated(along, error):
         one = torch.ones(20, 2, dtype=torch.float64)
@@ -338,7 +429,7 @@ def exponents_of_the_error(rng, patch):
     def floor(ratio):
         return Study(page=Study(scores=Study(value=full(1.0, 2), ratio=ratio), log10_error=full(-300.0, 2)))
 
-    yield worlds, FINITE["F10"], *(floor(ratio) for ratio in (1.1, 0.9))
+    yield worlds, FINITE["F10"], *(floor(ratio) for ratio in (1.1, 0.95))
 
 
 @case
@@ -349,8 +440,8 @@ def distances_from_one_half(rng, patch):
     patch(finite, "weak_signal_distance", lambda law, bounds, log_term: 0.01 * spread_out)
     patch(finite, "large_step_distance", lambda law, bounds, log_term: 1e-3 * spread_out)
     own = {"sample": Study(law=LAW), "bounds": None, "log_term": 1.0, "delta": 0.05}
-    yield worlds, FINITE["F13"], *(Study(weak=Study(**own, distance=full(0.01 / x, 2))) for x in (2.0, 20.0))
-    yield worlds, FINITE["F14"], *(Study(large=Study(**own, distance=full(1e-3**x, 2))) for x in (3.0, 9.0))
+    yield tighter, FINITE["F13"], *(Study(weak=Study(**own, distance=full(0.01 / x, 2))) for x in (2.0, 5.0, 1.5))
+    yield tighter, FINITE["F14"], *(Study(large=Study(**own, distance=full(1e-3**x, 2))) for x in (3.0, 9.0, 2.0))
 
 
 @case
@@ -363,7 +454,7 @@ def constants_of_the_closed_form_and_margins(rng, patch):
         own = {"sample": Study(law=LAW), "bounds": bounds, "log_term": 10.0, "delta": 0.05}
         return Study(far=Study(**own, found=Study(margins=margins), per_sample=lambda _: full(0.0, LAW.n)))
 
-    yield worlds, FINITE["F15"], far(300.0), far(30_000.0)
+    yield worlds, FINITE["F15"], far(300.0), far(500_000.0)
     patch(finite, "_margins_from_below", lambda study: (torch.tensor([study.ratio, 9.0]), None))
     yield worlds, FINITE["F16"], Study(ratio=1.4), Study(ratio=6.0)
 

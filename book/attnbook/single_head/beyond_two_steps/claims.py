@@ -183,7 +183,7 @@ def attention_pays(study: LongStudy, constant: float) -> Evidence:
 
 @CLAIMS.claim(
     "L15",
-    wrong=(2.5, -1.0),
+    wrong=-1.0,
     source=Source.MEASURED,
     uses="L11 L12",
     regime=_HIGH + " and " + _LOW,
@@ -193,13 +193,13 @@ def small_steps(study: LongStudy, constant: float) -> Evidence:
     """small steps have the same outcome
     with a step size 50 times smaller every label is fitted at step 50 and not at step 20, and the outcome is that of the large step size:
     benign above the threshold, harmful below, each in at least 95 % of draws
-    wrong: already at step 20; the opposite of each part"""
-    high, step = study.small_high, round(50 / abs(constant))
+    wrong: the opposite of each part"""
+    high = study.small_high
     accuracy = np.where(
         np.isnan(high.attention_noisy), np.nan, high.train_accuracy
     )  # a draw without flips says nothing
     return both(
-        _asked(accuracy[high.at(step)], constant, low=1.0, quantity=f"train accuracy, step {step}"),
+        _asked(accuracy[high.at(50)], constant, low=1.0, quantity="train accuracy, step 50"),
         _asked(accuracy[high.at(20)], -constant, low=1.0, quantity="train accuracy, step 20"),
         _asked(high.log10_error[-1], constant, high=-20.0, quantity="log₁₀ err above"),
         _asked(study.small_low.log10_error[-1], constant, low=-1.0, quantity="log₁₀ err below"),
@@ -209,11 +209,11 @@ def small_steps(study: LongStudy, constant: float) -> Evidence:
 @CLAIMS.claim("L16", wrong=0.0, source=Source.MEASURED, box="thm-margin-soft thm-margin-exact", uses="M4 M10")
 def margin_creeps(study: LongStudy, constant: float) -> Evidence:
     r"""the normalised margin slowly approaches its maximum
-    at $n = 40$, $d = 8000$, $\eta = 0.1$ and step 10000 the normalised margin $\min_i y_if(X_i) / |v|$ is 80 to 100 % of that of the best
+    at $n = 40$, $d = 8000$, $\eta = 0.1$ and step 10000 the normalised margin $\min_i y_if(X_i) / |v|$ is 70 to 100 % of that of the best
     hard selection in at least 95 % of draws, both where the selection SS is best on average ($\rho = 40$) and where XX is ($\rho = 12$)
     wrong: the same at step 1"""
     row = -1 if constant else 0
-    return both(*(within(tensor(ratio[row]), low=0.8, high=1.0, quantity="ratio") for ratio in study.ratios))
+    return both(*(within(tensor(ratio[row]), low=0.7, high=1.0, quantity="ratio") for ratio in study.ratios))
 
 
 @CLAIMS.claim("L17", wrong=100.0, source=Source.MEASURED, uses="R3", regime=_HIGH, violation=_not_high)
