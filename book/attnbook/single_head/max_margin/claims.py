@@ -148,8 +148,9 @@ def single_flips(study: MarginStudy, constant: float) -> Evidence:
 def _mixing(study: MarginStudy, name: str, constant: float) -> Evidence:
     """At each weight s the mean over draws of measurement / formula is 1; the values of s share one level."""
     ratio = _relative(study[name], study[f"{name}_formula"])
-    known = {"allowance": (study.law.n + 1) / study.law.d, "allowance_text": "finite d: (n + 1)/d"}
-    parts = [agrees(column, constant, **known, level=LEVEL / ratio.shape[1]) for column in ratio.T]
+    known, level = (study.law.n + 1) / study.law.d, LEVEL / ratio.shape[1]
+    text = "finite d: (n + 1)/d"
+    parts = [agrees(column, constant, allowance=known, allowance_text=text, level=level) for column in ratio.T]
     means = [part.numbers["measured"] for part in parts]
     shown = f"means of extra / formula from {min(means):.4g} to {max(means):.4g}"
     return replace(both(*parts), measured=shown, numbers={"smallest": min(means), "largest": max(means)})
