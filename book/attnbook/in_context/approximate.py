@@ -177,17 +177,6 @@ def linear_start(law: RegressionLaw, omega: object, mu: object, time: float) -> 
 # The state in which all heads have one sign
 
 
-def same_sign_point(law: RegressionLaw, shares: object) -> tuple[torch.Tensor, torch.Tensor]:
-    r"""All $\omega_h=1/\sqrt d$, $\mu_h$ = share times the one-head optimum; shares (..., H) sum to one. Gives (omega, mu).
-
-    A local minimum of the approximate loss, for every H, if all shares are positive.
-    """
-    shares, one = _tensor("shares", shares), one_head_optimum(law)
-    if shares.ndim == 0 or not torch.allclose(shares.sum(-1), torch.ones((), dtype=torch.float64), rtol=0, atol=1e-9):
-        raise ValueError(f"shares must sum to 1 over the last axis; got {shares.tolist()!r}")
-    return torch.full_like(shares, one.omega), shares * one.mu
-
-
 def same_sign_eigenvalues(law: RegressionLaw) -> torch.Tensor:
     r"""Ascending eigenvalues (4,) of the Hessian at the same-sign point with two equal heads.
 

@@ -12,7 +12,7 @@ in the theory chapter of Part III. Circuits are those of `circuits`; everything 
 import numpy as np
 import torch
 
-from attnbook.in_context.closed_form import best_preconditioner, preconditioned_gd_risk
+from attnbook.in_context.closed_form import preconditioned_gd_risk
 from attnlib import checks
 from attnlib.in_context.circuits import Circuits
 from attnlib.in_context.estimators import preconditioned_step
@@ -44,16 +44,6 @@ def preconditioner_of(circuits: Circuits) -> torch.Tensor:
     """
     through_block = torch.einsum("...h,...hij->...ji", circuits.mu, circuits.covariate_block)
     return through_block + torch.einsum("...hi,...hj->...ij", circuits.label_row, circuits.output_rest)
-
-
-def optimal_linear_circuits(law: RegressionLaw) -> Circuits:
-    """One head (1, ...) that is the best preconditioned step at the law's length, for the 1/L form."""
-    d = law.d
-    key_query = torch.zeros(1, d + 1, d + 1, dtype=torch.float64)
-    key_query[0, :d, :d] = torch.as_tensor(best_preconditioner(law)).mT
-    output_value = torch.zeros(1, d + 1, dtype=torch.float64)
-    output_value[0, d] = 1
-    return Circuits(key_query, output_value)
 
 
 def as_raw(circuits: Circuits, length: int) -> Circuits:

@@ -20,7 +20,6 @@ from attnlib.quadrature import lobatto
 from attnlib.randomness import stream
 from attnlib.single_head.law import Sample
 from attnlib.single_head.maps import AttentionMap
-from attnlib.single_head.model import forward
 from attnlib.single_head.population import Estimate, FreshScores, scores_of_fresh_data
 
 Tensor = torch.Tensor
@@ -79,26 +78,6 @@ def log10_map_error_of_scores(
     if not per_class:
         log_error = torch.logsumexp(log_error + log_error.new_tensor([share, 1 - share]).log(), -1)
     return log_error / math.log(10)
-
-
-def map_error_sampled(
-    v: Tensor, p: Tensor, sample: Sample, attention_map: AttentionMap, count: int, *, seed: int | None = None
-) -> Estimate:
-    """Monte Carlo twin, any T: the share of `count` fresh points that the model itself misclassifies, with its standard error."""
-    checks.whole_number("count", count, at_least=1)
-    seed = sample.seed if seed is None else seed
-    block = max(1, (32 << 20) // (8 * sample.law.tokens * sample.tokens.shape[-1]))
-    shares = []
-    for r in range(sample.runs):
-        one, wrong = sample.run(r), 0.0
-        rng = stream(seed, "test", one.first_run)
-        for first in range(0, count, block):
-            tokens, labels = sample.law.fresh_block(one, min(block, count - first), rng)
-            output = labels * forward(tokens, v[r : r + 1], p[r : r + 1], attention_map=attention_map).output
-            wrong += (output < 0).sum().item() + 0.5 * (output == 0).sum().item()
-        shares.append(wrong / count)
-    value = torch.tensor(shares, dtype=v.dtype, device=v.device)
-    return Estimate(value, torch.sqrt(value * (1 - value) / count))
 
 
 def map_error_conditioned(

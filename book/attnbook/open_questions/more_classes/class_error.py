@@ -16,10 +16,10 @@ from dataclasses import dataclass
 
 import torch
 
-from attnbook.open_questions.more_classes.classes import ClassSample, class_outputs, one_hot
+from attnbook.open_questions.more_classes.classes import ClassSample, class_outputs
 from attnlib import checks
 from attnlib.randomness import stream
-from attnlib.single_head.population import Estimate, FreshScores, log10_error_of_scores
+from attnlib.single_head.population import FreshScores, log10_error_of_scores
 
 _GRID = 1001  # points at which the law of p . xi given an error is tabulated
 
@@ -159,27 +159,3 @@ def _normal_below(top: torch.Tensor, uniform: torch.Tensor) -> torch.Tensor:
         z = z - (log_cdf - target) / slope.clamp_min(1e-12)
         z = torch.minimum(z, top)
     return z
-
-
-def class_error_sampled(
-    v: torch.Tensor, p: torch.Tensor, sample: ClassSample, count: int, *, seed: int | None = None
-) -> Estimate:
-    """Share of `count` fresh points of every run that the head misreads, (R,), with its standard error. Independent of the above."""
-    checks.whole_number("count", count, at_least=2)
-    class_outputs(sample, v, p)
-    seed = sample.seed if seed is None else seed
-    K, shares = sample.law.classes, []
-    for r in range(sample.runs):
-        rng = stream(seed, "test", sample.first_run + r)
-        classes = torch.as_tensor(rng.integers(0, K, count))
-        noise = torch.as_tensor(rng.standard_normal((count, sample.noise.shape[-1])))
-        units = sample.signals[r] / sample.signals[r].norm(dim=-1, keepdim=True)
-        noise = noise - (noise @ units.mT) @ units
-        signal = sample.signals[r][classes]
-        s = torch.sigmoid((signal - noise) @ p[r]).unsqueeze(-1)
-        output = (s * signal + (1 - s) * noise) @ v[r].mT
-        hot = one_hot(classes, K)
-        margin = (output * hot).sum(-1) - output.masked_fill(hot > 0, -torch.inf).amax(-1)
-        shares.append((margin <= 0).double().mean().item())
-    value = torch.tensor(shares, dtype=torch.float64)
-    return Estimate(value, torch.sqrt(value * (1 - value) / count))

@@ -97,12 +97,6 @@ def direct_heads(p: torch.Tensor, v: torch.Tensor) -> Factors:
     return Factors(p.unsqueeze(2), one, v.unsqueeze(2), one)
 
 
-def factor_gradients(sample: Sample, at: Factors) -> Factors:
-    """Exact gradient of the mean logistic loss in every factor, as `Factors`."""
-    grad_v, grad_p, _ = gradients(sample.tokens, sample.labels, at.v, at.p)
-    return _chain(at, grad_p, grad_v)
-
-
 def _chain(at: Factors, grad_p: torch.Tensor, grad_v: torch.Tensor) -> Factors:
     return Factors(
         at.query.unsqueeze(-1) * grad_p.unsqueeze(2),
