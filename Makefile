@@ -76,10 +76,10 @@ check: $(READY_TEST)  ## a minute or two, while you work: lint, no claim half ma
 
 # The tests that need Node find its packages, where the machine has npm. Each worker gets a run of files (worksteal), and what is
 # left of another's when it has done its own: a study that a file's tests share is computed once, and all workers end together.
-# One worker more than processes: many tests wait for a kernel, a scheduler or Sphinx. `tests.quick` notes what each takes, for
-# `make check`.
+# One worker more than processes: many tests wait for a kernel, a scheduler or Sphinx. Every worker imports every file of tests, so
+# those of the browser are not even looked at. `tests.quick` notes what each takes, for `make check`.
 unit: $(READY_TEST) $(PACKAGES)  ## unit tests
-	$(ONE_THREAD) $(RUN) -m pytest tests -m "not browser and not weekly" -n $$(($(JOBS) + 1)) --dist worksteal --durations 20 -p tests.quick
+	$(ONE_THREAD) $(RUN) -m pytest tests -m "not browser and not weekly" --ignore tests/browser -n $$(($(JOBS) + 1)) --dist worksteal --durations 20 -p tests.quick
 
 weekly: $(READY_TEST) $(PACKAGES)  ## unit tests that are slow and guard what seldom changes
 	$(ONE_THREAD) $(RUN) -m pytest tests -m weekly -n $(JOBS) --dist worksteal --durations 20
@@ -96,7 +96,7 @@ processors: $(READY_TEST) $(PACKAGES)  ## unit tests and pages as other processo
 	PYTEST_ADDOPTS="-p tests.shaken" $(MAKE) unit
 
 browser: $(READY_TEST) $(PACKAGES)  ## look at the built pages in headless Chromium
-	$(RUN) -m pytest tests/browser -m browser -n $(JOBS)
+	$(RUN) -m pytest tests/browser -m browser -n $(JOBS) --dist worksteal
 
 bench: $(READY_TEST)  ## measure speed and memory against the naive implementation
 	$(RUN) -m benchmarks

@@ -126,7 +126,7 @@ def test_what_proposes_newer_packages_knows_what_is_held_and_formats_as_lint_doe
 
 # --- who imports what -------------------------------------------------------------------------------------------------
 
-OWNERS = importlib.metadata.packages_distributions()
+owners = cache(importlib.metadata.packages_distributions)  # reads all that is installed: a second
 
 
 def distributions(code: str, at_the_top: bool = False) -> set[str]:
@@ -138,7 +138,7 @@ def distributions(code: str, at_the_top: bool = False) -> set[str]:
         elif isinstance(node, ast.ImportFrom) and node.level == 0:
             modules.add(str(node.module).split(".")[0])
     foreign = modules - set(sys.stdlib_module_names) - set(PACKAGES)
-    return {canonicalize_name(owner) for module in foreign for owner in OWNERS.get(module, [module])}
+    return {canonicalize_name(owner) for module in foreign for owner in owners().get(module, [module])}
 
 
 def test_no_page_and_nothing_that_builds_the_book_imports_what_only_its_proof_needs() -> None:
@@ -407,7 +407,7 @@ def test_what_a_job_runs_imports_only_what_the_job_installs(name: str, text: str
         return
     installed = installed_by(text)
     if inline := re.findall(r"<<'?PY'?\n(.*?)^PY$", text, flags=re.M | re.S):
-        refused = {module for module, owners in OWNERS.items() if not installed & {*map(canonicalize_name, owners)}}
+        refused = {name for name, all_ in owners().items() if not installed & {*map(canonicalize_name, all_)}}
         refused -= {"attnbook", "bookkit"} if "PYTHONPATH=book" in text else set()
         imports = "\n".join(re.findall(r"^(?:import|from) .*", "\n".join(inline), flags=re.M))
         code = REFUSE.format(refused=refused) + imports

@@ -1,13 +1,14 @@
 """What a page records, by its own cells, run here instead of in a kernel: parameters, the cells asked for, and `record(...)`."""
 
 from collections.abc import Callable, Mapping
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import matplotlib.pyplot as plt
 
 from bookkit.pages.catalogue import read_page, resolve_page
-from bookkit.pages.parameters import parameter_cells
+from bookkit.pages.parameters import page_parameters, parameter_cells
 from bookkit.results import plain
 
 ROOT = Path(__file__).parents[2]
@@ -39,11 +40,14 @@ def recorded_by_page(
     return recorded
 
 
+@cache  # reading a page takes a tenth of a second, and every worker collects every test
+def _defaults(page: str) -> dict[str, Any]:
+    return {parameter.name: parameter.default for parameter in page_parameters(resolve_page(page, ROOT))}
+
+
 def complete(page: str, **changes: Any) -> dict[str, Any]:
     """All parameters of a page, at their defaults but for `changes`."""
-    from bookkit.pages.parameters import page_parameters
-
-    defaults = {parameter.name: parameter.default for parameter in page_parameters(resolve_page(page, ROOT))}
+    defaults = _defaults(page)
     assert set(changes) <= set(defaults)
     return defaults | changes
 

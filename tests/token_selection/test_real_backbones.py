@@ -11,7 +11,6 @@ os.environ.setdefault("HF_HUB_OFFLINE", "1")  # read when the libraries are impo
 import huggingface_hub
 import pytest
 import torch
-import transformers
 from torch import nn
 
 from attnbook.token_selection.real_data import backbones
@@ -29,6 +28,8 @@ def offline(monkeypatch):
 @pytest.fixture(scope="module")
 def folders(tmp_path_factory):
     """Tiny stand-ins in folders, as save_pretrained writes them; initializer_range 0.3 so that attention is not uniform."""
+    import transformers  # not above: each worker would wait for it
+
     found = {}
     with torch.random.fork_rng():
         torch.manual_seed(0)
