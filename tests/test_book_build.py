@@ -176,6 +176,9 @@ FAULTS = {  # all in one build: each must be told
     "{doc}`nowhere`": "unknown document: 'nowhere'",
     "{cite:t}`nobody`": "could not find bibtex key",
     "{prf:ref}`no-theorem`": "no-theorem",
+    "{named-result}`notebooks/part/01_page loss`": "no result called 'loss'",
+    "{named-result}`notebooks/part/01_page loss .1f range`": "only the word interval may follow",
+    "\n\n```{notebook-figure} notebooks/part/01_page fig-lines\n```\n\n": "no figure called 'fig-lines'",
 }
 
 

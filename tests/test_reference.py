@@ -9,9 +9,11 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
+import nbformat
 import numpy as np
 import pytest
 import torch
+from PIL import Image
 from sphinx.pycode import ModuleAnalyzer
 
 from bookkit import book
@@ -19,7 +21,8 @@ from bookkit.reference.entries import Entry, anchor, exported
 from bookkit.reference.page import Faces
 from bookkit.reference.reach import Reach, core
 from bookkit.settings import settings
-from tests.tiny_book import make_book, write
+from tests.test_notebook_quotes import notebook
+from tests.tiny_book import make_book, page_text, write
 
 ROOT = Path(__file__).parents[1]
 FACES = settings(ROOT).faces
@@ -383,20 +386,21 @@ def test_the_lines_of_the_tasks_fit_the_signatures() -> None:
 # --- in a built book ------------------------------------------------------------------------------------------------
 
 
-def small_book(root: Path, text: str) -> Path:
-    prose = {
-        "preface": "# Preface\n\n{api}`dice.throw`, {api}`dice.Die.mean`\n",
-        "dice": "# Dice\n\n```{reference} dice\n```\n",
-    }
-    make_book(root, {}, prose)
-    (root / "notebooks").mkdir()
+def small_book(root: Path, preface: str) -> Path:
+    prose = {"preface": f"# Preface\n\n{preface}\n", "dice": "# Dice\n\n```{reference} dice\n```\n"}
+    make_book(root, {"01_a": page_text("draw()")}, prose)
+    write(root / "notebooks" / "01_a.ipynb", nbformat.writes(notebook()))
     write(root / "pyproject.toml", '[tool.bookkit]\npackages = ["dice"]\nfaces = ["dice"]\n')
-    write(root / "dice" / "__init__.py", text)
+    write(root / "dice" / "__init__.py", GOOD)
     return root
 
 
-def test_a_book_shows_its_entries(tmp_path: Path) -> None:
-    assert book.main(["--stored", "--root", str(small_book(tmp_path, GOOD))]) == 0
+def test_a_book_shows_its_entries_and_what_it_quotes(tmp_path: Path) -> None:
+    figure = "```{notebook-figure} notebooks/01_a fig-dots\n```"
+    small = figure.replace("dots", "dots\n:small:")
+    error = "{named-result}`notebooks/01_a error .1f interval`"
+    text = f"{{api}}`dice.throw`, {{api}}`dice.Die.mean`. Error {error}.\n\n{figure}\n\n{small}"
+    assert book.main(["--stored", "--root", str(small_book(tmp_path, text))]) == 0
     html = tmp_path / "_build" / "html" / "book"
     page, preface = ((html / f"{name}.html").read_text(encoding="utf-8") for name in ("dice", "preface"))
     for name in ("faces", "die", "die-mean", "throw"):
@@ -417,11 +421,16 @@ def test_a_book_shows_its_entries(tmp_path: Path) -> None:
         "Used by: no page directly",
     ):
         assert part in words, part
+    assert preface.count('class="small-picture"') == 1
+    assert '<span class="named-result">−80.3 [−91.5, −72.0]</span>' in preface
+    assert 'alt="What fig-dots shows"' in preface
+    assert "Dots <em>everywhere</em>" in preface
+    pictures = (tmp_path / "_build" / "html" / "_images").iterdir()
+    assert {Image.open(path).convert("RGB").getpixel((0, 0)) for path in pictures} == {(255, 255, 255)}
 
 
 def test_a_link_to_what_is_not_public_stops_the_build(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    root = small_book(tmp_path, GOOD)
-    write(root / "book" / "preface.md", "# Preface\n\n{api}`dice.hidden`\n\n```{reference} knots\n```\n")
+    root = small_book(tmp_path, "{api}`dice.hidden`\n\n```{reference} knots\n```")
     assert book.main(["--stored", "--root", str(root)]) == 1
     told = capfd.readouterr().err
     assert "'dice.hidden' is no public name" in told
