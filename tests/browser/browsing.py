@@ -9,7 +9,7 @@ from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
-from playwright.sync_api import Browser, Page, Route
+from playwright.sync_api import Browser, Page, Request
 
 # Another folder can be looked at: BOOK_HTML=path/to/html pytest tests/browser
 HTML = Path(os.environ.get("BOOK_HTML", Path(__file__).parents[2] / "_build" / "html")).resolve()
@@ -35,7 +35,7 @@ def served(html: Path = HTML) -> Iterator[str]:
 
 @dataclass(frozen=True)
 class Visit:
-    """An open page, with what went wrong on the way: requests to other hosts, which were cut, and errors."""
+    """An open page, with what went wrong on the way: requests to other hosts, which the browser never finds, and errors."""
 
     page: Page
     outside: list[str]
@@ -51,15 +51,11 @@ def visited(
     context.set_default_timeout(PATIENCE)
     visit = Visit(context.new_page(), [], [])
 
-    def watch(route: Route) -> None:
-        url = route.request.url
-        if url.startswith((f"{address}/", "data:", "blob:")):
-            route.continue_()
-        else:
-            visit.outside.append(url)
-            route.abort()
+    def watch(request: Request) -> None:
+        if not request.url.startswith((f"{address}/", "data:", "blob:")):
+            visit.outside.append(request.url)
 
-    context.route("**/*", watch)
+    context.on("request", watch)  # to hold each request and let it go costs a tenth of the stage
     visit.page.on("console", lambda message: visit.errors.append(message.text) if message.type == "error" else None)
     visit.page.on("pageerror", lambda error: visit.errors.append(str(error)))
     try:

@@ -48,8 +48,8 @@ FINDINGS = """async contrast => {
 def loading(visit: Visit) -> list[str]:
     """Requests to other hosts, errors in the console, pictures that did not arrive."""
     broken = "[...document.images].filter(i => i.complete && !i.naturalWidth).map(i => `broken picture: ${i.src}`)"
-    # A request that was cut is in the console, too.
-    errors = [f"console: {text}" for text in visit.errors if "ERR_FAILED" not in text]
+    # A request to a host that is not found is in the console, too.
+    errors = [f"console: {text}" for text in visit.errors if "ERR_NAME_NOT_RESOLVED" not in text]
     return [f"asks another host: {url}" for url in visit.outside] + visit.page.evaluate(broken) + errors
 
 
