@@ -54,7 +54,7 @@ notebooks: $(READY)  ## run every page and renew its stored outputs
 
 # In this order: cheap checks first, each on one core beside the other; the book is rendered from the outputs that nbval then proves.
 test: $(READY_TEST)  ## prove everything: lint, rendering, unit tests, stored outputs, pages in the browser
-	$(MAKE) -j 2 lint html
+	$(MAKE) -j 2 lint html $(PACKAGES)
 	$(MAKE) unit
 	$(MAKE) nbval
 	$(MAKE) browser
