@@ -5,6 +5,7 @@ import importlib.metadata
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 import tomllib
@@ -254,6 +255,21 @@ def test_licence_citation_changelog_and_package_agree_and_the_checked_papers_are
         assert f"{{{cited['title']}}}" in entry
         names = " and ".join(f"{author['family-names']}, {author['given-names']}" for author in cited["authors"])
         assert f"{{{names}}}" in entry
+
+
+def test_a_part_copied_as_the_book_says_names_nothing_of_the_smallest_part(tmp_path: Path) -> None:
+    (block,) = re.findall(r"```bash\n(part=.*?)```", (ROOT / "book" / "adding.md").read_text(encoding="utf-8"), re.S)
+    listed = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=True).stdout.split()
+    for name in (name for name in listed if "one_token" in name):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(ROOT / name, tmp_path / name)
+    for command in ("init --quiet", "add ."):
+        subprocess.run(["git", *command.split()], cwd=tmp_path, check=True)
+    subprocess.run(["bash", "-ec", block.replace("NAME", "many_words")], cwd=tmp_path, check=True)
+    made = {path.relative_to(tmp_path).as_posix(): path for path in tmp_path.rglob("*many_words*/*") if path.is_file()}
+    assert {"book/attnbook/many_words/law.py", "notebooks/many_words/01_many_words.md"} <= set(made)
+    assert (tmp_path / "tests" / "explorers" / "test_many_words.py").is_file()
+    assert [name for name, path in made.items() if re.search(r"one[_-]token|\bK\d", path.read_text())] == []
 
 
 # --- continuous integration -------------------------------------------------------------------------------------------
