@@ -1,6 +1,7 @@
 """What the folded line under a figure tells: the right cell, the page's own parameters, chance, and a time that was measured."""
 
 import json
+import re
 import shlex
 from importlib.util import find_spec
 from pathlib import Path
@@ -126,3 +127,29 @@ def test_commands_of_stored_results_exist() -> None:
             assert (module, words[0] in commands.list_commands(None)) == ("attnlib", True)
         else:
             assert find_spec(module) is not None, module
+
+
+WORDS = {
+    "five": 5,
+    "ten": 10,
+    "fifteen": 15,
+    "twenty": 20,
+    "twenty-five": 25,
+    "thirty": 30,
+    "half a": 30,
+    "forty": 40,
+    "a": 60,
+}
+
+
+def test_pages_keep_their_promised_time_at_a_first_run() -> None:
+    """The newest measurement compiles each loop anew; a page promises at least what it took, with a tenth for a busy machine."""
+    measured = json.loads(max((ROOT / "benchmarks" / "results").glob("pages-cpu-*.json")).read_text(encoding="utf-8"))
+    assert len(measured["pages"]) > 20
+    short = {}
+    for name, seconds in measured["pages"].items():
+        text = (ROOT / "notebooks" / f"{name}.md").read_text(encoding="utf-8")
+        promise = re.search(r"^Run time: about ([a-z -]+?) (?:seconds?|minute) on ", text, flags=re.M)
+        if promise is None or seconds > 1.1 * WORDS[promise[1]]:
+            short[name] = seconds
+    assert short == {}
