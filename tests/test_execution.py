@@ -124,6 +124,8 @@ def test_a_failing_page_names_page_cell_and_error(cell: str, expected: str) -> N
         (page_text("x = 'a\u2028b'"), "line 16 holds the invisible U+2028"),
         (page_text("x = 1", title="A\x0cB"), "line 13 holds the invisible U+000C"),
         (page_text("x = 1").replace("---\n", "---\norphan: true\n", 1), "got orphan, which would be lost"),
+        (page_text("x = 1", "!false"), "code cell 2 holds `!false`, which no runner of pages hears"),
+        (page_text("if True:\n    exit()"), "code cell 1 holds `exit()`, which no runner of pages hears"),
     ],
 )
 def test_what_would_be_lost_of_a_page_is_refused_before_it_runs(source: str, told: str) -> None:

@@ -41,6 +41,9 @@ _ANSI = re.compile(r"\x1b\[[0-9;]*m")
 # Where jupytext ends a line and no editor does: what follows would leave its cell.
 _NO_LINE_ENDS = re.compile("[\v\f\x1c-\x1e\x85\u2028\u2029]")
 
+# A program that fails and a page that asks for its end: the kernel tells neither.
+_UNHEARD = re.compile(r"^[ \t]*(?:!.*|(?:exit|quit)\(.*\)[ \t]*$)", re.M)
+
 
 class PageError(Exception):
     """A page did not run, or printed what must not be published. `str()` is one line: page, cell and error.
@@ -70,7 +73,8 @@ def read_source(source: str) -> NotebookNode:
     The id of a cell is a hash of its text and of how often that text came before, so inserting a cell leaves the ids
     of the others, and with them the diff of the stored notebook, alone.
 
-    Raises `UserError` for what would be lost: a key of the header that no page has, and a character that jupytext takes for a line's end.
+    Raises `UserError` for what would be lost, a key of the header that no page has and a character that jupytext takes for a line's end;
+    and for a line of the shell and a call of `exit` or `quit`, whose end no runner hears.
     """
     if found := _NO_LINE_ENDS.search(source):
         line = source.count("\n", 0, found.start()) + 1
@@ -78,6 +82,12 @@ def read_source(source: str) -> NotebookNode:
     notebook = jupytext.reads(source, fmt="md:myst")
     if unknown := sorted({*notebook.metadata} - {"kernelspec", "language_info", *HEADER}):
         raise UserError(f"a page's header holds jupytext, kernelspec, bookkit; got {unknown[0]}, which would be lost")
+    for number, cell in enumerate(_code_cells(notebook), start=1):
+        if found := _UNHEARD.search(cell.source):
+            raise UserError(
+                f"code cell {number} holds `{found[0].strip()}`, which no runner of pages hears: a cell that is to fail raises an error, "
+                "and a program is run by subprocess.run(..., check=True)"
+            )
     header = {key: notebook.metadata[key] for key in HEADER if key in notebook.metadata}
     own = header.pop("jupytext", {})
     if kept := {key: own[key] for key in JUPYTEXT if key in own}:
