@@ -384,7 +384,8 @@ def second_order(study: OptimumStudy, constant: float) -> Evidence:
     r"""the value of the optimum to second order
     the margin of the optimum is $\Gamma(1-\delta)$ with $\delta\,e^{R/|p_{mm}|} \to e^{-K}$ as $R\to\infty$: at $R = 8|p_{mm}|$ it is so up
     to 1 %, above and below the threshold, in at least 95 % of draws in which all constraints of the query are active
-    wrong: 2 instead of $e^{-K}$, the proved upper bound"""
+    wrong: 2 instead of $e^{-K}$, the proved upper bound
+    coarse: about one draw in thirty lies a little outside"""
     values, levels = (
         torch.stack([study[f"{x}_{key}"][:, -1] for x in ("above", "low")], 1) for key in ("value", "level")
     )
