@@ -187,7 +187,8 @@ def expansion(study: NoiseStudy, constant: float) -> Evidence:
     entries $z_j = \sqrt{w_j}g_j$: truth minus formula is $\tfrac12\mathrm{tr}(H\,\mathrm{Cov}\,S_w)$ to leading order, $\mathrm{Cov}\,S_w =
     \tfrac13(Ez^4-3)\sum_j(\dots)$; sparse 10 % at $d = 1000, 2000, 4000$ and sparse 1 % at $4000$, $n = d/20$: mean
     ratio 1 up to 0.03, third order
-    wrong: a gap 1.3 times as large"""
+    wrong: a gap 1.3 times as large
+    coarse: the gap is some thousandths of the error, counted on fresh points"""
     rows = [*study.rates["sparse 10 %"], study.rates["sparse 1 %"][-1]]
     level, parts = LEVEL / len(rows), []
     bounds = {"low": constant - 0.03, "high": constant + 0.03}
@@ -271,7 +272,8 @@ def one_gaussian(study: NoiseStudy, constant: float) -> Evidence:
     r"""a spike: the error depends on one Gaussian number
     $\Sigma = I + 200\,ww^\top$: $v\cdot w/\sqrt{n(1+s)} = \zeta \sim N(0,1)$, and $\mathrm{err}_k = \Phi\big(-\rho^2n_k/\sqrt{n(d +
     (1+s)^2\zeta^2)}\big)$ draw by draw
-    wrong: (1 + s) instead of (1 + s)²; a ζ of variance 2"""
+    wrong: (1 + s) instead of (1 + s)²; a ζ of variance 2
+    coarse: each draw gives one number, and its law is known from the draws alone"""
     spike, text = study.spike, "overlaps, order √(n/d)"
     square = agrees(
         spike.zeta.abs(), math.sqrt(2 * (constant or 1) / math.pi), level=LEVEL / 2
