@@ -62,6 +62,22 @@ def test_a_mean_off_by_what_is_stated_is_refused(draws: int) -> None:
             assert power(judge, lambda rng, less=less: rng.normal(less, 1, draws)) < POWER - NOISE
 
 
+def test_a_wrong_factor_on_predictions_that_differ_is_refused_as_often_as_stated() -> None:
+    """Each draw has a prediction of its own: the factor spreads the differences as well as it moves their mean."""
+    draws, own = 40, typical(40, 5.0)  # predictions of mean 5 and standard deviation 1
+    difference = 0.3 * typical(40)[torch.randperm(40, generator=torch.Generator().manual_seed(2))]
+    seen = only(rules.agrees(own + difference, own, allowance=0.1), "factor")
+    moved, rng = 1 + seen, np.random.default_rng(5)
+    refused = 0
+    for _ in range(TRIALS):
+        predicted = torch.from_numpy(rng.normal(5, 1, draws))
+        measured = predicted + torch.from_numpy(rng.normal(0, 0.3, draws))
+        refused += not rules.agrees(measured, moved * predicted, allowance=0.1).holds
+    assert refused / TRIALS == pytest.approx(POWER, abs=NOISE + 0.03)
+    # Predictions that differ by more than their mean: no factor is refused, and none is stated.
+    assert resolutions(rules.agrees(typical(5, 0.1), typical(5, 0.1) + 0.01).parts)[0].kind == "shift"
+
+
 @pytest.mark.parametrize("draws", DRAWS)
 def test_separate_draws_and_several_means(draws: int) -> None:
     first, second = typical(draws, 2.0), typical(2 * draws, 1.0)

@@ -33,7 +33,20 @@ from itertools import count
 
 import torch
 
-from bookkit.sharpness import End, Fixed, Mean, Median, Part, Resolution, Share, Trials, between, relative, weakest
+from bookkit.sharpness import (
+    End,
+    Fixed,
+    Mean,
+    Median,
+    Part,
+    Resolution,
+    Share,
+    Trials,
+    between,
+    of_pairs,
+    relative,
+    weakest,
+)
 from bookkit.widths import LEDGER as LEDGER
 from bookkit.widths import LEVEL as LEVEL
 from bookkit.widths import POWER, binomial_tail, fewest_draws, median_interval
@@ -278,7 +291,9 @@ def agrees(
         "mean_difference": mean,
         "standard_error_of_difference": error,
     }
-    part = Mean.of(mean, error, draws, 0.0, 0.0, slack=allowance, scale=numbers["predicted"], level=level)
+    own = predicted.std().item() / math.sqrt(draws)
+    scale = of_pairs(numbers["predicted"], own, error, draws, allowance, level)
+    part = Mean.of(mean, error, draws, 0.0, 0.0, slack=allowance, scale=scale, level=level)
     rule = f"mean difference within {part.multiple:.3g} s.e. (Student's t){known}"
     shown = f"{numbers['measured']:.4g} +- {spread:.1g}; difference {mean:.1g} +- {error:.1g}"
     return Evidence(part.holds, f"{numbers['predicted']:.4g}", shown, rule, draws, numbers, level, (part,))

@@ -92,6 +92,21 @@ def between(bound: float, refused: float) -> Resolution:
     return Resolution("shift", abs(refused - bound))
 
 
+def of_pairs(claimed: float, own: float, error: float, draws: float, slack: float, level: float) -> float:
+    """What a shift is compared with where each draw has a prediction of its own, whose mean `claimed` has the standard error `own`.
+
+    A wrong factor then spreads the differences, too: the claimed number counts for less, and for nothing where that spread grows faster
+    than the shift. x = slack + c sqrt(error^2 + (x own / claimed)^2) for the refused shift x, with c standard errors seen.
+    """
+    seen = seen_shift(draws, student(draws, level))
+    grown = seen * own / abs(claimed) if claimed else 0.0
+    if grown == 0 or grown >= 1:
+        return claimed if grown == 0 else 0.0
+    rest = 1 - grown**2
+    refused = (slack + math.sqrt(slack**2 - rest * (slack**2 - (seen * error) ** 2))) / rest
+    return claimed * (slack + seen * error) / refused if refused else claimed
+
+
 # --- parts of a verdict ----------------------------------------------------------------------------------------------------
 
 
