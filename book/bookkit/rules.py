@@ -43,7 +43,6 @@ from bookkit.sharpness import (
     Share,
     Trials,
     between,
-    of_pairs,
     relative,
     weakest,
 )
@@ -292,8 +291,7 @@ def agrees(
         "standard_error_of_difference": error,
     }
     own = predicted.std().item() / math.sqrt(draws)
-    scale = of_pairs(numbers["predicted"], own, error, draws, allowance, level)
-    part = Mean.of(mean, error, draws, 0.0, 0.0, slack=allowance, scale=scale, level=level)
+    part = Mean.of(mean, error, draws, 0.0, 0.0, slack=allowance, scale=numbers["predicted"], own=own, level=level)
     rule = f"mean difference within {part.multiple:.3g} s.e. (Student's t){known}"
     shown = f"{numbers['measured']:.4g} +- {spread:.1g}; difference {mean:.1g} +- {error:.1g}"
     return Evidence(part.holds, f"{numbers['predicted']:.4g}", shown, rule, draws, numbers, level, (part,))

@@ -92,21 +92,6 @@ def between(bound: float, refused: float) -> Resolution:
     return Resolution("shift", abs(refused - bound))
 
 
-def of_pairs(claimed: float, own: float, error: float, draws: float, slack: float, level: float) -> float:
-    """What a shift is compared with where each draw has a prediction of its own, whose mean `claimed` has the standard error `own`.
-
-    A wrong factor then spreads the differences, too: the claimed number counts for less, and for nothing where that spread grows faster
-    than the shift. x = slack + c sqrt(error^2 + (x own / claimed)^2) for the refused shift x, with c standard errors seen.
-    """
-    seen = seen_shift(draws, student(draws, level))
-    grown = seen * own / abs(claimed) if claimed else 0.0
-    if grown == 0 or grown >= 1:
-        return claimed if grown == 0 else 0.0
-    rest = 1 - grown**2
-    refused = (slack + math.sqrt(slack**2 - rest * (slack**2 - (seen * error) ** 2))) / rest
-    return claimed * (slack + seen * error) / refused if refused else claimed
-
-
 # --- parts of a verdict ----------------------------------------------------------------------------------------------------
 
 
@@ -203,7 +188,9 @@ class Share(Part):
 
 @dataclass(frozen=True)
 class Mean(Part):
-    """An expectation lies in [low, high], widened by `slack`, which is known and has no chance. `scale`: what a shift is compared with."""
+    """An expectation lies in [low, high], widened by `slack`, which is known and has no chance. `scale`: what a shift is compared with;
+    `own`: its standard error, where each draw has a prediction of its own.
+    """
 
     rule = "mean"
     centre: float
@@ -214,15 +201,16 @@ class Mean(Part):
     slack: float
     scale: float
     level: float
+    own: float = 0.0
 
     @classmethod
     def of(
         cls, centre: float, error: float, draws: float, low: End, high: End, *, slack: float = 0.0,
-        scale: float | None = None, level: float = LEVEL,
+        scale: float | None = None, own: float = 0.0, level: float = LEVEL,
     ) -> Self:  # fmt: skip
         """Rejected when the mean is further outside than Student's t standard errors; t has two sides where both ends are given."""
         ends = [end for end in (low, high) if end is not None]
-        part = cls(True, centre, error, draws, low, high, slack, fmean(ends) if scale is None else scale, level)
+        part = cls(True, centre, error, draws, low, high, slack, fmean(ends) if scale is None else scale, level, own)
         width = slack + part.multiple * error
         return replace(part, holds=(low is None or centre >= low - width) and (high is None or centre <= high + width))
 
@@ -239,7 +227,14 @@ class Mean(Part):
     @property
     def resolution(self) -> tuple[Resolution, ...]:
         """Of a band or a number, the mean that far from its middle; of one end, where it would be refused."""
-        shift = self.slack + seen_shift(self.draws, self.multiple) * self.error
+        seen = seen_shift(self.draws, self.multiple)
+        shift = self.slack + seen * self.error
+        # A wrong factor on predictions that differ spreads the differences as well: x = slack + seen sqrt(error^2 + (x own / scale)^2).
+        grown = seen * self.own / abs(self.scale) if self.scale else 0.0
+        if grown >= 1:
+            return (Resolution("shift", shift),)
+        rest = 1 - grown**2
+        shift = (self.slack + math.sqrt(self.slack**2 - rest * (self.slack**2 - (seen * self.error) ** 2))) / rest
         if self.low is not None and self.high is not None:
             return (relative((self.high - self.low) / 2 + shift, self.scale),)
         return (
@@ -274,6 +269,7 @@ class Mean(Part):
         return cls.of(
             fmean(origins) + fmean(apart), error, draws, low, high, slack=fmean(part.slack for part in parts),
             scale=fmean(part.scale for part in parts), level=first.level,
+            own=fmean(part.own for part in parts) * math.sqrt(first.draws / max(draws, first.draws)),
         )  # fmt: skip
 
 

@@ -145,7 +145,14 @@ def _same_number_text(stored: str, fresh: str) -> bool:
 
 def json_differences(stored: Any, fresh: Any, tolerances: Tolerances = NONE, kind: str = "") -> list[str]:
     """Differences between two JSON values, each with its path (``$[3].numbers.slope``). Empty when they agree."""
-    old, new = (dict(_leaves(value)) for value in (stored, fresh))
+    old, new = (
+        {
+            path: leaf
+            for path, leaf in _leaves(value)
+            if not (is_number(leaf) and REPEATED.search(address(kind, value, path)))
+        }
+        for value in (stored, fresh)
+    )
     differences = []
     for path in {**old, **new}:
         shown = "$" + "".join(f"[{key}]" if isinstance(key, int) else f".{key}" for key in path)
@@ -161,8 +168,6 @@ def json_differences(stored: Any, fresh: Any, tolerances: Tolerances = NONE, kin
 def _same_leaf(stored: Any, fresh: Any, tolerances: Tolerances, where: str) -> bool:
     if isinstance(stored, str) and isinstance(fresh, str):
         return same_text(stored, fresh, moving_in(tolerances, where, 0))
-    if REPEATED.search(where) and is_number(stored) and is_number(fresh):
-        return True
     if is_number(stored) and is_number(fresh) and (isinstance(stored, float) or isinstance(fresh, float)):
         return tolerances.same(where, stored, fresh)
     return type(stored) is type(fresh) and stored == fresh
