@@ -150,7 +150,8 @@ def softmax_heights(study: Study, constant: float) -> Evidence:
     the mean height of each plateau of six softmax heads lies between $L_m$ for $N-1$ examples and ten per cent above it if the eigenvalues
     are distinct, and between four per cent below it and eight per cent above if they are equal
     regime: rank-one heads, D = 3, gradient descent on a fixed set of prompts from Gaussian starts of size 0.03
-    wrong: steps that are half as high again"""
+    wrong: steps that are half as high again
+    coarse: heights differ from start to start, by more where eigenvalues are equal"""
     found = []
     for softmax, low, high in ((study.softmax, 1.0, 1.1), (study.softmax_equal, 0.96, 1.08)):
         predicted = softmax.levels[0] - constant * (softmax.levels[0] - softmax.levels[1:-1])
@@ -182,7 +183,8 @@ def one_or_two(study: Study, constant: float) -> Evidence:
     the formula's up to five per cent; that of one, compared with the square of the time of two for the same prompts, is three to
     seventeen per cent longer than the formulas say
     regime: $v=0$, keys and queries of size 0.05 and 0.025 on the first eigenvector, N = 10
-    wrong: half the powers, that of linear attention for one head, and half the times"""
+    wrong: half the powers, that of linear attention for one head, and half the times
+    coarse: the formulas are of leading order: bands of five and seven per cent"""
     one, two = ((times[:, 1] / times[:, 0]).log2() for times in (study.single, study.pair))
     size, law = ALIGNED_SIZES[1], study.short
     # The pull g differs between sets of prompts, and does not enter here.
