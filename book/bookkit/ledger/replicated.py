@@ -119,12 +119,18 @@ def sentence(records: Iterable[Mapping[str, Any]], known: Mapping[str, Standing]
     found = [standing.counts for r in records if (standing := known.get(r["id"])) and standing.counts]
     if not found:
         return ""
-    total, seeds = counts.tally(found), max(each.seeds for each in found)
+    total, seeds = counts.tally(found), _seeds(found)
     other = "none" if total.unexpected == 0 else str(total.unexpected)
     return (
         f"at {seeds} fresh seeds {total.judged} verdicts on {total.claims} claims, {other} of them unexpected "
         f"(by chance at most {total.expected:.2g} on average)"
     )
+
+
+def _seeds(found: Iterable[counts.Counts]) -> str:
+    """ "20", or "5 to 20" where pages were run at more or fewer; what chance has no part in is left out, if there is anything else."""
+    many = sorted({each.seeds for each in found if each.fresh} or {each.seeds for each in found})
+    return f"{many[0]} to {many[-1]}" if len(many) > 1 else str(many[0] if many else 0)
 
 
 class ReplicationWords(SphinxRole):
@@ -157,7 +163,7 @@ def _answer(records: list[dict[str, Any]], ask: str) -> str:
     total = counts.tally(found)
     numbers = {
         "claims": str(total.claims),
-        "seeds": str(max((each.seeds for each in found), default=0)),
+        "seeds": _seeds(found),
         "unexpected": str(total.unexpected),
         "chance": f"{total.expected:.2g}",
     }

@@ -279,7 +279,8 @@ def attention_after_two_steps(study: TwoStepStudy, constant: float) -> Evidence:
     r"""attention after two steps
     the mean weight on the signal token is $\sigma\big(p_2\cdot\mu_k + a g_i\gamma_i\big)$ on clean and on flipped samples (orthogonal-noise
     prediction)
-    wrong: 1.15 times the prediction"""
+    wrong: 1.15 times the prediction
+    coarse: the weight of flipped samples, a twentieth, is small beside the (n + 1)/d that is allowed"""
     field = study.mean_field
     predicted = constant * study.per_sample(field.attention_clean, field.attention_noisy)
     return _both_kinds(study, study.attention2, predicted)
