@@ -307,6 +307,7 @@ def test_an_interrupted_rerun_leaves_nothing(book, monkeypatch, before: str, end
     process = subprocess.Popen(
         [sys.executable, "-m", "attnlib", "rerun", "tiny", "-o", "out.ipynb"],
         cwd=book, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True,
+        preexec_fn=lambda: signal.signal(end, signal.SIG_DFL),  # below `nohup` a hang-up is ignored, and so it would be here
     )  # fmt: skip
     try:
         while not (book / "started").exists():
