@@ -29,7 +29,9 @@ from bookkit.widths import LEVEL, POWER, binomial_tail, least_share, seen_shift,
 
 End = float | None  # of an interval; None where it has none there
 COARSE, SHORT = 0.1, 0.05  # a factor, points of a share
-APART = 1.6  # by chance in two of ten thousand, with twenty seeds; less than SHARED in one of ten thousand
+# By chance alone, with twenty seeds, in two of ten thousand claims; less than SHARED in four. With five seeds in one of
+# thirty and one of eleven: then the verdict is less sharp than it could be, not sharper.
+APART = 1.6
 SHARED = 0.5  # seeds whose means differ by less than this part of their standard error judge the same draws
 
 
