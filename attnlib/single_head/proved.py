@@ -1,16 +1,20 @@
 r"""What two steps of gradient descent do, as a theorem: one outcome for a setting, with probability at least $1-\delta$.
 
 Rests on one equality in law. Given the labels put $w = n^{-1/2}\sum_j y_j\xi_j$ and $r^2 = |w|^2/d$. Then
-$y_i\xi_i = \alpha_i w/|w| + \zeta_i$ with $\alpha_i = |w|/\sqrt n + z_i$, where $|w|^2\sim\chi^2_{d-2}$, $z\sim N(0, I - 11^\top/n)$ and the
-rows $\zeta_i$ are independent of each other's past: $(|w|, z, \zeta)$ are independent. The scores after one step,
+$y_i\xi_i = \alpha_i w/|w| + \zeta_i$ with $\alpha_i = |w|/\sqrt n + z_i$, where $|w|^2\sim\chi^2_{d-2}$, $z\sim N(0, I - 11^\top/n)$, the
+rows $\zeta_i\perp w$ are Gaussian, and $(|w|, z, \zeta)$ are independent. The scores after one step,
 $1 + \varepsilon_i = r^2 + r\sqrt{n/d}\,z_i$, and with them all weights of the second step, are functions of $(r, z)$ alone. So given
 $(r, z)$ each cross term is Gaussian: nothing has to be left out, and no sum is bounded by its absolute values.
+
+Label counts are bounded by boxes, whose probabilities are sums of binomial ones; a box that decides nothing is cut.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from statistics import NormalDist
 
 import numpy as np
@@ -19,69 +23,174 @@ from attnlib import checks
 from attnlib.intervals import Interval, hull
 from attnlib.single_head.law import SignalNoiseLaw
 
-__all__ = ["ProvedOutcome", "proved_outcome"]
+__all__ = ["ProvedOutcome", "proved_outcome", "proved_outcomes"]
 
-FITS_BENIGN, FITS_HARMFUL = "fits every label and errs less", "fits every label and errs more"
+BENIGN, HARMFUL = "fits every label and errs less", "fits every label and errs more"
 MISSES_FLIPPED, MISSES_CLEAN = "does not fit a flipped label", "does not fit a clean label"
+OUTCOMES = (BENIGN, HARMFUL, MISSES_FLIPPED, MISSES_CLEAN)
 UNDECIDED = "not decided"
 
 _PIECES = 6  # of the range of one sample's z
 _TAILS = 25  # one-sided events that all samples share
 _SHARED, _WIDE, _FLIPPED, _CLEAN = 0.25, 0.05, 0.4, 0.3  # shares of the failure probability
-_CUTS = np.geomspace(0.25, 200.0, 36)  # cuts T of the error's bounds, in units of |Pi p|
+_CUTS = np.concatenate([np.geomspace(0.3, 6.0, 14), np.geomspace(8.0, 400.0, 12)])  # cuts T of the error's bounds, over |Pi p|
+_LEVELS = 5  # how often boxes of label counts are cut
+_MOST = 3000  # boxes of one setting and level
 _NORMAL = NormalDist()
+_SLACK = 1 + 1e-12  # what exp, log and erfc of the machine may be off by
+_STEP = 1 / 512  # of the table of normal tails
+_TABLE = np.array([0.5 * math.erfc(k * _STEP / math.sqrt(2)) for k in range(round(12 / _STEP))])
 
 
 @dataclass(frozen=True)
 class ProvedOutcome:
     """What is proved of two steps from zero, for one law, step size and delta."""
 
-    outcome: str  # one of the four, or "not decided"
-    probability: float  # at least this, for the outcome named; of the most likely one where none is decided
+    outcome: str  # one of `OUTCOMES`, or "not decided"
+    probability: float  # at least this, for the outcome named; for the nearest one where none is decided
     log10_error: float  # with that probability the clean error is at most (benign) or at least (harmful) 10 to this; else nan
-    failed: str  # "" or the inequality that failed at expected label counts, and by how much
+    failed: str  # "", or the inequality that failed in the most likely counts that nothing was proved for, and by how much
 
 
 # --- tails -------------------------------------------------------------------------------------------------------------------
 
 
+@lru_cache(maxsize=100_000)
 def _normal_quantile(tail: float) -> float:
     """x with Pr(N > x) <= tail."""
     if tail >= 1:
         return -math.inf
-    x = -_NORMAL.inv_cdf(max(tail, 1e-300))
-    step = 1e-12
-    while 0.5 * math.erfc(x / math.sqrt(2)) * (1 + 1e-12) > tail:
+    x, step = -_NORMAL.inv_cdf(max(tail, 1e-300)), 1e-12
+    while 0.5 * math.erfc(x / math.sqrt(2)) * _SLACK > tail:
         x, step = x + step, 2 * step
     return x
 
 
+@lru_cache(maxsize=10_000)
 def _chi_square(k: int, tail: float) -> tuple[float, float]:
-    """Bounds that a chi-square of k degrees leaves with probability at most `tail` on each side: Chernoff, t - 1 - log t >= 2u/k."""
+    """Bounds that a chi-square of k degrees leaves with probability at most `tail` on each side, by Chernoff: t - 1 - log t = 2u/k."""
     if k <= 0:
         return 0.0, 0.0
     need = -2 * math.log(tail) / k
 
-    def end(low: float, high: float) -> tuple[float, float]:
-        for _ in range(200):
-            middle = (low + high) / 2
-            if middle in (low, high):
-                break
-            inside = middle - 1 - math.log(middle) < need if high > 1 else middle - 1 - math.log(middle) >= need
-            low, high = (middle, high) if inside else (low, middle)
-        return low, high
+    def crossing(inside: float, outside: float) -> float:
+        for _ in range(80):
+            middle = (inside + outside) / 2
+            x = middle - 1
+            inside, outside = (middle, outside) if x - math.log1p(x) < need else (inside, middle)
+        return outside
 
-    lower = end(math.exp(-need - 1), 1.0)[0]
-    upper = end(1.0, 2 * need + 4)[1]
-    return k * lower * (1 - 1e-12 - 1e-14 * math.sqrt(k)), k * upper * (1 + 1e-12 + 1e-14 * math.sqrt(k))
+    slack = 1e-12 + 1e-13 * math.sqrt(k)  # relative to the width, which is of order k^-1/2
+    return max(0.0, k * (crossing(1.0, math.exp(-need - 1)) - slack)), k * (crossing(1.0, 2 * need + 4) + slack)
 
 
-def _binomial(m: np.ndarray, k: np.ndarray, p: float, log_factorial: np.ndarray) -> np.ndarray:
-    """Pr(Bin(m, p) = k), from below: what rounding may add is taken off."""
-    with np.errstate(divide="ignore", invalid="ignore"):
-        up = np.where(k > 0, k * np.log(p), 0.0) if p > 0 else np.where(k > 0, -np.inf, 0.0)
-        log = log_factorial[m] - log_factorial[k] - log_factorial[m - k] + up + (m - k) * math.log1p(-p)
-    return np.exp(log) * (1 - 1e-10)
+def _tail_at_most(y: np.ndarray) -> np.ndarray:
+    """Pr(N > y), from above, for y >= 0; 1 for nan."""
+    index = np.floor(np.nan_to_num(np.minimum(y, 11.9), nan=-1.0) / _STEP).astype(int)
+    return np.where(index >= 0, _TABLE[np.maximum(index, 0)] * _SLACK, 1.0)
+
+
+def _tail_at_least(y: np.ndarray) -> np.ndarray:
+    """Pr(N > y), from below, also for y < 0, where 1/2 is said."""
+    index = np.ceil(np.nan_to_num(np.clip(y, 0.0, 11.9), nan=11.9) / _STEP).astype(int)
+    return np.where(y > 11.9, 0.0, _TABLE[index] / _SLACK)
+
+
+# --- label counts ------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _Boxes:
+    """Boxes of counts: samples of class 1, and flipped ones of classes 1 and 2, least and most; all (B,) whole numbers."""
+
+    setting: np.ndarray
+    low: np.ndarray  # (3, B)
+    high: np.ndarray
+
+    def __getitem__(self, keep: np.ndarray) -> _Boxes:
+        return _Boxes(self.setting[keep], self.low[:, keep], self.high[:, keep])
+
+    def cut(self) -> _Boxes:
+        """Each box in two along each side that is longer than one."""
+        pieces = [self]
+        for axis in range(3):
+            done = []
+            for part in pieces:
+                middle = (part.low[axis] + part.high[axis]) // 2
+                first, second = part.high.copy(), part.low.copy()
+                first[axis], second[axis] = middle, middle + 1
+                done.append(_Boxes(part.setting, part.low, first))
+                done.append(_Boxes(part.setting, second, part.high)[part.low[axis] < part.high[axis]])
+            pieces = done
+        return _joined(pieces)
+
+
+def _joined(parts: Sequence[_Boxes]) -> _Boxes:
+    join = np.concatenate
+    return _Boxes(join([p.setting for p in parts]), join([p.low for p in parts], 1), join([p.high for p in parts], 1))
+
+
+@lru_cache(maxsize=64)
+def _log_factorial(n: int) -> np.ndarray:
+    return np.concatenate([[0.0], np.cumsum(np.log(np.arange(1.0, n + 1)))])
+
+
+@lru_cache(maxsize=512)
+def _count_law(n: int, eta: float, missing: float) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Sizes of class 1 from n/2 up (with their probability, both classes' roles together), and sums of Pr(Bin(m, eta) = f) over f."""
+    log_factorial = _log_factorial(n)
+
+    def law(m: np.ndarray, k: np.ndarray, p: float) -> np.ndarray:
+        with np.errstate(divide="ignore", invalid="ignore"):
+            up = k * math.log(p) if p > 0 else np.where(k > 0, -np.inf, 0.0)
+            log = log_factorial[m] - log_factorial[k] - log_factorial[np.maximum(m - k, 0)] + up + (m - k) * math.log1p(-p)
+        return np.where(k <= m, np.exp(log), 0.0)
+
+    sizes = np.arange((n + 1) // 2, n + 1)
+    own = law(np.full(len(sizes), n), sizes, 0.5) * np.where(2 * sizes == n, 1.0, 2.0)
+    sizes = sizes[np.cumsum(own[::-1])[::-1] > missing]
+    own = own[: len(sizes)] * (1 - 1e-9)
+    m, f = np.arange(n + 1)[:, None], np.arange(n + 1)[None, :]
+    sums = np.zeros((n + 1, n + 2))
+    if eta > 0:
+        wide = 8 * math.sqrt(n * eta) + 40  # beyond it nothing is counted
+        f = f[:, : min(n + 1, round(n * eta + wide))]
+    used = slice(max(0, n - int(sizes[-1])), int(sizes[-1]) + 1)
+    chance = law(m[used], f, eta) * (1 - 1e-9)
+    np.cumsum(chance, 1, out=sums[used, 1 : f.shape[1] + 1])
+    sums[used, f.shape[1] + 1 :] = sums[used, f.shape[1], None]
+    return sizes, own, sums
+
+
+def _first_boxes(setting: int, n: int, eta: float, missing: float) -> _Boxes:
+    sizes, _, sums = _count_law(n, eta, missing)
+
+    def ends(size: int) -> tuple[int, int]:
+        total = sums[size]
+        low = int(np.searchsorted(total, missing, side="right")) - 1
+        return max(low, 0), int(np.searchsorted(total, total[-1] - missing, side="left")) - 1
+
+    low_size, high_size = int(sizes[0]), int(sizes[-1])
+    one = ends(low_size)[0], max(ends(high_size)[1], 0)
+    two = ends(n - high_size)[0], max(ends(n - low_size)[1], 0)
+    sides = [_cut_points(low_size, high_size, 3), _cut_points(*one, 4), _cut_points(*two, 4)]
+    grid = np.array([(x, y, z) for x in sides[0] for y in sides[1] for z in sides[2]])  # (B, 3, 2)
+    return _Boxes(np.full(len(grid), setting), grid[:, :, 0].T.copy(), grid[:, :, 1].T.copy())
+
+
+def _cut_points(low: int, high: int, parts: int) -> list[tuple[int, int]]:
+    edges = np.unique(np.linspace(low, high + 1, parts + 1).round().astype(int))
+    return [(int(a), int(b) - 1) for a, b in zip(edges[:-1], edges[1:], strict=True)]
+
+
+def _box_mass(boxes: _Boxes, n: int, eta: float, missing: float) -> np.ndarray:
+    """Probability of each box of one setting, with the same box of exchanged classes."""
+    sizes, own, sums = _count_law(n, eta, missing)
+    m = sizes[:, None]
+    one = sums[m, boxes.high[1] + 1] - sums[m, boxes.low[1]]
+    two = sums[n - m, boxes.high[2] + 1] - sums[n - m, boxes.low[2]]
+    inside = (m >= boxes.low[0]) & (m <= boxes.high[0])
+    return (own[:, None] * one * two * inside).sum(0)
 
 
 # --- the weights of the second step --------------------------------------------------------------------------------------------
@@ -97,9 +206,8 @@ class _Weights:
     bend_psi: Interval
 
 
-def _weights(a: Interval, b: Interval, kind: float, eps: Interval) -> _Weights:
-    """For the signal's pull `kind` b and all deviations in `eps`."""
-    pull = kind * b
+def _weights(a: Interval, pull: Interval, eps: Interval) -> _Weights:
+    """For the signal's pull zeta b and all deviations in `eps`."""
 
     def at(x: Interval) -> tuple[Interval, Interval, Interval]:
         score = a * (1.0 + x)
@@ -107,298 +215,220 @@ def _weights(a: Interval, b: Interval, kind: float, eps: Interval) -> _Weights:
         return (-half).sigmoid(), half.sigmoid(), pull - score  # g, 1 - g, gamma
 
     g, rest, gamma = at(eps)
-    turn = 1.0 + 0.5 * rest * gamma
-    steep = g * rest
-    slope_psi = -(a * g * turn)
-    lean = rest - g  # 1 - 2 g
+    steep, lean = g * rest, rest - g  # lean: 1 - 2 g
+    slope_psi = -(a * g * (1.0 + 0.5 * (rest * gamma)))
     middle = Interval.of((eps.low + eps.high) / 2)
     g0, _, gamma0 = at(middle)
     psi = (g * gamma).meet(g0 * gamma0 + slope_psi * (eps - middle))
-    return _Weights(
-        1.0 + 2.0 * g, psi, -(a * steep), slope_psi, 0.5 * (a.square() * steep * lean), a.square() * steep * (1.0 + 0.25 * gamma * lean)
-    )  # fmt: skip
-
-
-def _range(first: Interval, *more: Interval) -> Interval:
-    for other in more:
-        first = hull(first, other)
-    return first
-
-
-@dataclass(frozen=True)
-class _Group:
-    """One kind of sample in one class: how many, weights at the middle and their variation over all samples."""
-
-    count: Interval
-    at: _Weights
-    mean_phi: Interval  # E of a weight, linear continuation beyond the range
-    mean_psi: Interval
-    lip_phi: np.ndarray  # largest slope of the range
-    lip_psi: np.ndarray
-    inside: _Weights | None = None  # pieces of the range of a single sample, axis 0
-    pieces: Interval | None = None  # z of these pieces
-
-
-def _group(a: Interval, b: Interval, kind: float, count: Interval, common: _Common, reach: np.ndarray | None) -> _Group:
-    at = _weights(a, b, kind, common.middle)
-    lanes = np.zeros_like(b.low)
-    wide = common.wide + lanes
-    if reach is None:
-        edges = np.linspace(-1.0, 1.0, _PIECES + 1)[:, None] * wide
-    else:
-        inner = np.linspace(-1.0, 1.0, _PIECES + 1)[:, None] * np.minimum(reach, wide)
-        edges = np.concatenate([-wide[None], inner, wide[None]])
-    z = Interval(edges[:-1], edges[1:])
-    pieces = _weights(a, b, kind, common.middle + common.scale * z)
-    ranges = [x.over(0) for x in (pieces.slope_phi, pieces.slope_psi, pieces.bend_phi, pieces.bend_psi)]
-    bend = 0.5 * common.scale.square()
-    inside = z_inside = None
-    if reach is not None:
-        cut = slice(1, -1)
-        inside = _Weights(*(Interval(x.low[cut], x.high[cut]) for x in vars(pieces).values()))
-        z_inside = Interval(z.low[cut], z.high[cut])
-    return _Group(
-        count, at, at.phi + bend * ranges[2].with_zero(), at.psi + bend * ranges[3].with_zero(),
-        ranges[0].magnitude(), ranges[1].magnitude(), inside, z_inside,
-    )  # fmt: skip
+    square = a.square() * steep
+    return _Weights(1.0 + 2.0 * g, psi, -(a * steep), slope_psi, 0.5 * (square * lean), square * (1.0 + 0.25 * (gamma * lean)))
 
 
 @dataclass(frozen=True)
 class _Common:
-    """What all samples share."""
+    """What all samples of a setting share; Intervals (S,), one entry per setting, or (B,) per box."""
 
-    n: int
-    d: int
-    r: Interval
+    n: Interval
+    a: Interval
+    h: Interval
+    d: Interval
     middle: Interval  # r^2 - 1
+    r: Interval
     scale: Interval  # r sqrt(n/d)
-    wide: float  # |z_i| of all samples
-    gauss: float  # sqrt(2u) of one Gaussian tail, also by concentration
-    normal: float  # quantile of one Gaussian tail
+    wide: Interval  # |z_i| of all samples
+    gauss: Interval  # sqrt(2u) of one tail by concentration
+    normal: Interval  # quantile of one Gaussian tail
     chi: Interval  # |z|^2 at most
     q: Interval  # chi-square over d
 
+    def at(self, index: np.ndarray) -> _Common:
+        return _Common(*(Interval(x.low[index], x.high[index]) for x in vars(self).values()))
 
-def _common(n: int, d: int, failure: float) -> _Common:
+
+def _common(laws: Sequence[SignalNoiseLaw], steps: Sequence[float], failure: float) -> _Common:
     tail = _SHARED * failure / _TAILS
-    square = Interval.of(*_chi_square(d - 2, tail)) / float(d)
+
+    def column(values: list[float]) -> Interval:
+        return Interval.of(np.array(values, dtype=np.float64))
+
+    def pairs(values: list[tuple[float, float]]) -> Interval:
+        return Interval.of(*np.array(values, dtype=np.float64).T)
+
+    n, d = column([float(x.n) for x in laws]), column([float(x.d) for x in laws])
+    unit = column(list(steps)) / (4.0 * n)
+    square = pairs([_chi_square(x.d - 2, tail) for x in laws]) / d
     r = square.sqrt()
-    ratio = (Interval.of(float(n)) / float(d)).sqrt()
-    wide = _normal_quantile(_WIDE * failure / (2 * n))
+    same = np.zeros(len(laws))
     return _Common(
-        n, d, r, square - 1.0, r * ratio, wide, math.sqrt(-2 * math.log(tail)) * (1 + 1e-12), _normal_quantile(tail),
-        Interval.of(0.0, _chi_square(n - 1, tail)[1]), Interval.of(*_chi_square(d - 3, tail)) / float(d),
+        n, unit * d, unit * column([x.signal_norm for x in laws]).square(), d, square - 1.0, r, r * (n / d).sqrt(),
+        column([_normal_quantile(_WIDE * failure / (2 * x.n)) for x in laws]),
+        Interval.of(same + math.sqrt(-2 * math.log(tail)) * _SLACK), Interval.of(same + _normal_quantile(tail)),
+        pairs([(0.0, _chi_square(x.n - 1, tail)[1]) for x in laws]), pairs([_chi_square(x.d - 3, tail) for x in laws]) / d,
     )  # fmt: skip
 
 
-# --- one class -----------------------------------------------------------------------------------------------------------------
+# --- one box -------------------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
-class _Classes:
-    """Per lane (counts of one class): certificates, and the intervals that they rest on."""
+class _Found:
+    """Per box: which outcome is proved of it, and the numbers behind it."""
 
-    clean: np.ndarray
-    flipped: np.ndarray
-    room_fit: np.ndarray  # least lower bound of t + zeta V e^q over the samples of the class
-    room_miss_flipped: np.ndarray  # upper bound for one flipped sample
-    room_miss_clean: np.ndarray
-    signal: Interval  # e^P V / |Pi v|
-    value: Interval
-    query: Interval
-    length: Interval  # |Pi v|
-    omega: np.ndarray  # |Pi p| at most
+    proved: np.ndarray  # (4, B) bool, in the order of OUTCOMES
+    room_fit: np.ndarray  # (B,), least lower bound of t + zeta V e^q over all samples
+    room_miss: np.ndarray  # (2, B), least upper bound for one flipped, one clean sample
+    signal: Interval  # (2, B), e^P V / |Pi v|
+    omega: np.ndarray  # (B,), |Pi p| at most
+    error: np.ndarray  # (2, B), mean clean error: at least, at most
+    exponent: np.ndarray  # (B,), E: both classes err at most e^-E
 
 
-def _classes(
-    law: SignalNoiseLaw, step_size: float, failure: float, clean: np.ndarray, flipped: np.ndarray, others: np.ndarray
-) -> _Classes:
-    """others: (n + 1, 2), least and most flipped samples in a class of so many."""
-    n, d = law.n, law.d
-    common = _common(n, d, failure)
-    beta = Interval.of(step_size)
-    unit = beta / (4.0 * n)
-    a, h = unit * float(d), unit * Interval.of(law.signal_norm).square()
-    root = common.gauss
+_KIND = np.array([1.0, -1.0])[:, None, None]  # zeta, axis 0 of arrays (kind, class, box)
 
-    def reach(count: np.ndarray, share: float) -> np.ndarray:
-        """Of z, N and N' of all samples of a group, both sides."""
-        table = {int(m): _normal_quantile(share * failure / 2 / 6 / max(int(m), 1)) for m in np.unique(count)}
-        return np.array([table[int(m)] for m in count])
 
-    far_clean, far_flipped = reach(clean, _CLEAN), reach(flipped, _FLIPPED)
-    b = h * Interval.of(clean - flipped)
-    own_clean = _group(a, b, 1.0, Interval.of(clean), common, far_clean)
-    own_flipped = _group(a, b, -1.0, Interval.of(flipped), common, far_flipped)
-    sizes, back = np.unique(n - (clean + flipped).astype(int), return_inverse=True)
-    few, many = others[sizes].T.astype(float)
-    b_other = h * (Interval.of(sizes.astype(float)) - 2.0 * Interval.of(few, many))
-    other_flipped = _take(_group(a, b_other, -1.0, Interval.of(few, many), common, None), back)
-    other_clean = _take(_group(a, b_other, 1.0, Interval.of(sizes - many, sizes - few), common, None), back)
-    own, other = (own_clean, own_flipped), (other_clean, other_flipped)
+def _two(x: Interval) -> Interval:
+    """Sum over the classes: (..., 2, B) to (..., 1, B)."""
+    return Interval(x.low[..., :1, :], x.high[..., :1, :]) + Interval(x.low[..., 1:, :], x.high[..., 1:, :])
 
-    def noise(groups: tuple[_Group, ...], name: str) -> Interval:
-        """Gaussian concentration of a signed sum over groups."""
-        total = sum((g.count * Interval.of(getattr(g, name)).square() for g in groups), Interval.of(0.0))
-        most = (common.scale * total.sqrt()).high * root
-        return Interval(-most, most)
 
-    c, f = own_clean.count, own_flipped.count
-    value = h * (c * own_clean.mean_phi - f * own_flipped.mean_phi + noise(own, "lip_phi"))
-    query = h * (c * own_clean.mean_psi + f * own_flipped.mean_psi + noise(own, "lip_psi"))
-    total = sum((g.count * g.mean_phi for g in (*own, *other)), Interval.of(0.0)) + noise(own + other, "lip_phi")
-    mean_phi = total / float(n)  # of all samples
-    tilt = (
-        c * own_clean.mean_psi - f * own_flipped.mean_psi
-        - (other_clean.count * other_clean.mean_psi - other_flipped.count * other_flipped.mean_psi)
-        + noise(own + other, "lip_psi")
-    ) / float(n)  # fmt: skip
+def _four(x: Interval) -> Interval:
+    """Sum over kinds and classes: (2, 2, B) to (1, B)."""
+    return _two(_kind(x, 0) + _kind(x, 1))
 
-    centre = Interval.of((own_clean.at.phi.low + own_clean.at.phi.high) / 2)
-    norm_phi, start_phi, lip_phi = _norm([(g, g.at.phi - centre, g.mean_phi - g.at.phi, g.lip_phi) for g in own + other], common)
-    norm_psi, start_psi, lip_psi = _norm([(g, g.at.psi, g.mean_psi - g.at.psi, g.lip_psi) for g in own + other], common)
-    # Sum of w_j z_j: a Gaussian part, and what the variation of w adds.
-    along_phi = Interval(-start_phi, start_phi) * common.normal + Interval(-lip_phi, lip_phi) * common.scale * common.chi
-    along_psi = Interval(-start_psi, start_psi) * common.normal + Interval(-lip_psi, lip_psi) * common.scale * common.chi
-    along_phi, along_psi = along_phi.spread(), along_psi.spread()
 
-    root_n, root_d = Interval.of(float(n)).sqrt(), Interval.of(float(d)).sqrt()
-    main_phi = root_n * common.r * mean_phi + along_phi / root_d
-    main_psi = root_n * common.r * tilt + along_psi / root_d
-    across_phi = Interval(np.zeros_like(norm_phi), norm_phi).square() * common.q
-    across_psi = Interval(np.zeros_like(norm_psi), norm_psi).square() * common.q
-    length = a * (main_phi.square() + across_phi).sqrt() / root_d
-    omega = (a * (main_psi.square() + across_psi).sqrt() / root_d).high
+def _kind(x: Interval, index: int) -> Interval:
+    return Interval(x.low[index], x.high[index])
 
-    root_q = common.q.sqrt() / root_d
 
-    def margin(w: _Weights, z: Interval, kind: float, across: np.ndarray) -> Interval:
-        """t + zeta V e^q over a, for samples with weights w at z and |N|, |N'| <= across: its sign is that of the margin."""
-        one = 1.0 + common.middle + common.scale * z
-        alpha = common.r / (root_n * root_d) + z / float(d)
+def _signed(x: Interval) -> Interval:
+    """(2, 2, B) times zeta."""
+    return Interval(np.where(_KIND > 0, x.low, -x.high), np.where(_KIND > 0, x.high, -x.low))
+
+
+def _boxes_found(c: _Common, n: np.ndarray, low: np.ndarray, high: np.ndarray, failure: float, error: float) -> _Found:
+    size = Interval.of(np.stack([low[0], n - high[0]]), np.stack([high[0], n - low[0]]))  # (2, B), samples of each class
+    flipped = Interval.of(low[1:], high[1:])
+    clean = Interval.of(np.maximum(size.low - flipped.high, 0.0), np.maximum(size.high - flipped.low, 0.0))
+    count = Interval(np.stack([clean.low, flipped.low]), np.stack([clean.high, flipped.high]))  # (kind, class, B)
+    b = c.h * (size - 2.0 * flipped)
+    pull = _signed(Interval(np.stack([b.low] * 2), np.stack([b.high] * 2)))
+    present = count.high > 0
+
+    def quantiles(counts: np.ndarray, tail) -> np.ndarray:
+        values, back = np.unique(counts, return_inverse=True)
+        return np.array([_normal_quantile(tail(v)) for v in values])[back].reshape(counts.shape)
+
+    share = np.array([_CLEAN, _FLIPPED]) * failure / 2 / 6
+    reach = np.stack([quantiles(count.high[k], lambda m, k=k: share[k] / max(m, 1.0)) for k in (0, 1)])
+    wide = c.wide.high + np.zeros_like(reach)
+    inner = np.linspace(-1.0, 1.0, _PIECES + 1)[:, None, None, None] * np.minimum(reach, wide)
+    edges = np.concatenate([-wide[None], inner, wide[None]])
+    z = Interval(edges[:-1], edges[1:])
+    pieces = _weights(c.a, pull, c.middle + c.scale * z)
+    at = _weights(c.a, pull, c.middle)
+    slope_phi, slope_psi, bend_phi, bend_psi = (
+        x.over(0) for x in (pieces.slope_phi, pieces.slope_psi, pieces.bend_phi, pieces.bend_psi)
+    )
+    half = 0.5 * c.scale.square()
+    shift_phi, shift_psi = half * bend_phi.with_zero(), half * bend_psi.with_zero()
+    phi, psi = at.phi + shift_phi, at.psi + shift_psi  # means over z
+    lip_phi, lip_psi = (Interval.of(np.where(present, x.magnitude(), 0.0)) for x in (slope_phi, slope_psi))
+
+    # Sums over a class: with c = size - f nothing is counted twice.
+    (phi_c, phi_n), (psi_c, psi_n) = ((_kind(x, 0), _kind(x, 1)) for x in (phi, psi))
+    energy_phi, energy_psi = count * lip_phi.square(), count * lip_psi.square()
+
+    def noise(energy: Interval) -> Interval:
+        return (c.scale * energy.sqrt() * c.gauss).spread()
+
+    def over_kinds(x: Interval) -> Interval:
+        return _kind(x, 0) + _kind(x, 1)
+
+    value = c.h * (size * phi_c - flipped * (phi_c + phi_n) + noise(over_kinds(energy_phi)))
+    query = c.h * (size * psi_c + flipped * (psi_n - psi_c) + noise(over_kinds(energy_psi)))
+    total = _two(size * phi_c + flipped * (phi_n - phi_c)) + noise(_four(energy_phi))
+    tilted = size * psi_c - flipped * (psi_c + psi_n)
+    tilt = Interval(tilted.low[:1], tilted.high[:1]) - Interval(tilted.low[1:], tilted.high[1:]) + noise(_four(energy_psi))
+    mean_phi, tilt = total / c.n, tilt / c.n
+    tilt = Interval(np.concatenate([tilt.low, -tilt.high]), np.concatenate([tilt.high, -tilt.low]))  # times the class's label
+
+    def norms(w: Interval, shift: Interval, lip: Interval, energy: Interval) -> tuple[Interval, Interval, Interval]:
+        """|w| at the middle, |w| of all z at most, and sum w_j z_j."""
+        start = _four(count * w.square()).sqrt()
+        steepest = Interval.of(lip.high.max((0, 1))[None])
+        spread = c.scale.square() * _four(energy)
+        most = ((start + _four(count * shift.square()).sqrt()).square() + spread).sqrt() + c.scale * steepest * c.gauss
+        along = Interval.of(start.high) * c.normal + c.scale * steepest * c.chi
+        return most, along.spread(), start
+
+    centre = Interval.of(((at.phi.low[0] + at.phi.high[0]) / 2).mean(0))
+    norm_phi, along_phi, _ = norms(at.phi - centre, shift_phi, lip_phi, energy_phi)
+    norm_psi, along_psi, _ = norms(at.psi, shift_psi, lip_psi, energy_psi)
+
+    root_n, root_d = c.n.sqrt(), c.d.sqrt()
+    main_phi = root_n * c.r * mean_phi + along_phi / root_d
+    main_psi = root_n * c.r * tilt + along_psi / root_d
+    floor = Interval(np.zeros_like(norm_phi.high), norm_phi.high), Interval(np.zeros_like(norm_psi.high), norm_psi.high)
+    length = c.a * (main_phi.square() + floor[0].square() * c.q).sqrt() / root_d
+    omega = (c.a * (main_psi.square() + floor[1].square() * c.q).sqrt() / root_d).high.max(0)
+    root_q = c.q.sqrt() / root_d
+
+    def margin(w: _Weights, z: Interval, across: np.ndarray) -> Interval:
+        """t + zeta V e^q for samples with weights w at z and |N|, |N'| <= across; its sign is that of the margin."""
+        own = c.middle + c.scale * z + (1.0 - c.q)
+        alpha = c.r / (root_n * root_d) + z / c.d
         side = Interval(-across, across) * root_q
-        t = w.phi * common.q + mean_phi * (one - common.q) + alpha * along_phi + side * Interval.of(norm_phi)
-        q = w.psi * common.q + kind * tilt * (one - common.q) + alpha * along_psi + side * Interval.of(norm_psi)
-        logit = query + a * q
-        capped = Interval(np.minimum(logit.low, 600.0), logit.high)
-        return a * t + kind * value * capped.exp()
+        t = w.phi * c.q + mean_phi * own + alpha * along_phi + side * norm_phi
+        q = w.psi * c.q + _signed(tilt * own) + alpha * along_psi + side * norm_psi
+        logit = query + c.a * q
+        return c.a * t + _signed(value * Interval(np.minimum(logit.low, 600.0), logit.high).exp())
 
-    fits = []
-    for g, kind, across in ((own_clean, 1.0, far_clean), (own_flipped, -1.0, far_flipped)):
-        assert g.inside is not None and g.pieces is not None
-        room = margin(g.inside, g.pieces, kind, across).low.min(0)
-        fits.append(np.where(g.count.high > 0, room, np.inf))
-    misses = []
-    for kind, count, share in ((-1.0, flipped, _FLIPPED), (1.0, clean, _CLEAN)):
-        part = share * failure / 2 / 6
-        table = {int(m): _normal_quantile(part ** (1 / max(int(m), 1))) for m in np.unique(count)}
-        low = np.array([table[int(m)] for m in count]) + _normal_quantile(part) / math.sqrt(n)
-        edges = -common.wide + np.linspace(0.0, 1.0, _PIECES + 1)[:, None] * (low + common.wide)
-        z = Interval(edges[:-1], edges[1:])
-        w = _weights(a, b, kind, common.middle + common.scale * z)
-        room = margin(w, z, kind, np.full_like(count, _normal_quantile(part))).high.max(0)
-        misses.append(np.where(count > 0, room, np.inf))
+    inside = _Weights(*(Interval(x.low[1:-1], x.high[1:-1]) for x in vars(pieces).values()))
+    room = margin(inside, Interval(z.low[1:-1], z.high[1:-1]), reach).low.min(0)
+    room_fit = np.where(present, room, np.inf).min((0, 1))
+
+    # One sample that is not fitted: that with the least z of its kind and class.
+    tails = share / 2
+    least = np.stack([quantiles(count.low[k], lambda m, k=k: tails[k] ** (1 / max(m, 1.0))) for k in (0, 1)])
+    across = np.array([_normal_quantile(t) for t in tails])[:, None, None]
+    top = least + across / np.sqrt(n)
+    edges = -wide + np.linspace(0.0, 1.0, _PIECES + 1)[:, None, None, None] * (top + wide)
+    z = Interval(edges[:-1], edges[1:])
+    room = margin(_weights(c.a, pull, c.middle + c.scale * z), z, across + np.zeros_like(wide)).high.max(0)
+    room_miss = np.where(count.low > 0, room, np.inf).min(1)[::-1]
+
     signal = query.exp() * value / length
-    return _Classes(clean, flipped, np.minimum(*fits), misses[0], misses[1], signal, value, query, length, omega)
+    least_error, most_error, exponent = _errors(signal, value, omega)
+    mean_low, mean_high = least_error.mean(0) * (1 - 1e-15), most_error.mean(0) * (1 + 1e-15)
+    fits = room_fit > 0
+    proved = np.stack([fits & (mean_high <= error), fits & (mean_low >= error), room_miss[0] < 0, room_miss[1] < 0])
+    return _Found(proved, room_fit, room_miss, signal, omega, np.stack([mean_low, mean_high]), exponent)
 
 
-def _take(g: _Group, index: np.ndarray) -> _Group:
-    def pick(x: Interval) -> Interval:
-        return Interval(np.broadcast_to(x.low, x.high.shape)[index], x.high[index])
+def _errors(signal: Interval, value: Interval, omega: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    r"""Of each class: the error at least, at most, (2, B), and E with both errors <= e^-E, (B,).
 
-    return _Group(
-        pick(g.count), _Weights(*(pick(x) for x in vars(g.at).values())), pick(g.mean_phi), pick(g.mean_psi),
-        g.lip_phi[index], g.lip_psi[index],
-    )  # fmt: skip
-
-
-def _norm(parts: list, common: _Common) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """For weights w_j = f_j(z_j): upper bounds of |w| (minus a constant), of |w| at the middle, and of the largest |slope|."""
-    zero = Interval.of(0.0)
-    start = sum((g.count * at.square() for g, at, _, _ in parts), zero).sqrt()
-    shift = sum((g.count * bend.square() for g, _, bend, _ in parts), zero).sqrt()
-    spread = sum((g.count * Interval.of(lip).square() for g, _, _, lip in parts), zero)
-    lip = np.maximum.reduce([np.where(g.count.high > 0, lip, 0.0) for g, _, _, lip in parts])
-    most = ((start + shift).square() + common.scale.square() * spread).sqrt() + common.scale * Interval.of(lip) * common.gauss
-    return most.high, start.high, lip
-
-
-# --- the error -----------------------------------------------------------------------------------------------------------------
-
-
-def _at_most(x: _Classes, error: float) -> np.ndarray:
-    """Lanes in which the class errs at most `error`: some cut T has Phi(-T/omega) + Phi(-e^(P-T) V/S) <= error."""
-    proved = np.zeros(len(x.clean), bool)
+    $\Phi(-e^{P+T}V/|\Pi v|) - \Phi(-T/|\Pi p|) \le err \le \Phi(-T/|\Pi p|) + \Phi(-e^{P-T}V/|\Pi v|)$ for V > 0 and each cut T.
+    """
+    low, high = np.where(value.high <= 0, 0.5, 0.0), np.ones_like(signal.low)
+    exponent = np.zeros_like(omega)
+    positive = value.low > 0
     for cut in _CUTS:
-        left = error - 0.5 * math.erfc(cut / math.sqrt(2)) * (1 + 1e-12)
-        if left > 0:
-            need = _normal_quantile(left * (1 - 1e-12)) if left < 0.5 else 0.0
-            with np.errstate(over="ignore"):
-                proved |= x.signal.low * np.exp(-cut * x.omega * (1 + 1e-12)) * (1 - 1e-12) >= need
-    return proved & (x.value.low > 0)
+        beyond = 0.5 * math.erfc(cut / math.sqrt(2)) * _SLACK
+        down = np.where(positive, signal.low * np.exp(-cut * omega * _SLACK) / _SLACK, np.nan)
+        if cut < 8:
+            high = np.minimum(high, _tail_at_most(down) + beyond)
+            up = signal.high * np.exp(np.minimum(cut * omega * _SLACK, 700.0)) * _SLACK
+            low = np.maximum(low, _tail_at_least(np.where(cut * omega < 690, up, np.inf)) - beyond)
+        exponent = np.maximum(exponent, np.nan_to_num(np.minimum(cut, down.min(0)) ** 2 / 2) / _SLACK)
+    return low, high, exponent
 
 
-def _at_least(x: _Classes, error: float) -> np.ndarray:
-    """Lanes in which the class errs at least `error`: Phi(-e^(P+T) V/S) - Phi(-T/omega) >= error, or V <= 0."""
-    proved = x.value.high <= 0
-    for cut in _CUTS:
-        level = error + 0.5 * math.erfc(cut / math.sqrt(2)) * (1 + 1e-12)
-        if level < 0.5:
-            need = -_NORMAL.inv_cdf(level) * (1 - 1e-9)
-            with np.errstate(over="ignore", invalid="ignore"):
-                proved |= x.signal.high * np.exp(cut * x.omega * (1 + 1e-12)) * (1 + 1e-12) <= need
-    return proved if error <= 0.5 else np.zeros_like(proved)
-
-
-def _exponent(x: _Classes) -> np.ndarray:
-    """E with err_k <= e^-E, (lanes,); 0 where nothing is known."""
-    with np.errstate(over="ignore"):
-        y = x.signal.low[None] * np.exp(-_CUTS[:, None] * x.omega * (1 + 1e-12)) * (1 - 1e-12)
-    y = np.where(x.value.low > 0, y, 0.0)
-    return (np.minimum(_CUTS[:, None], y) ** 2 / 2).max(0) * (1 - 1e-12)
-
-
-# --- all counts ----------------------------------------------------------------------------------------------------------------
-
-
-class _Counts:
-    """Likely label counts: lanes (clean, flipped) of one class, and sums over the counts of both."""
-
-    def __init__(self, n: int, eta: float, missing: float):
-        log_factorial = np.concatenate([[0.0], np.cumsum(np.log(np.arange(1.0, n + 1)))])
-        sizes = np.arange(n + 1)
-        own = _binomial(np.full(n + 1, n), sizes, 0.5, log_factorial)
-        keep = own > missing / (4 * n)
-        self.sizes, self.weights = sizes[keep & keep[::-1]], own[keep & keep[::-1]]
-        m, f = (x.ravel() for x in np.meshgrid(self.sizes, sizes, indexing="ij"))
-        m, f = m[f <= m], f[f <= m]
-        chance = _binomial(m, f, eta, log_factorial)
-        keep = chance > missing / (4 * n)
-        self.size, self.flipped, self.chance = m[keep], f[keep], chance[keep]
-        self.others = np.zeros((n + 1, 2), dtype=int)
-        for size in self.sizes:
-            own_flipped = self.flipped[self.size == size]
-            self.others[size] = own_flipped.min(), own_flipped.max()
-
-    def mass(self, lanes: np.ndarray) -> np.ndarray:
-        """(2, sizes): probability of the lanes given the class's size, for class 1 and, reversed, for class 2."""
-        each = np.bincount(self.size, self.chance * lanes, minlength=self.sizes[-1] + 1)[self.sizes]
-        return np.stack([each, each[::-1]])
-
-    def both(self, lanes: np.ndarray) -> float:
-        one, two = self.mass(lanes)
-        return float((self.weights * one * two).sum())
-
-    def either(self, lanes: np.ndarray, rest: np.ndarray | None = None) -> float:
-        """One class in `lanes`, the other in `rest` (all likely counts)."""
-        (p1, p2), (q1, q2) = self.mass(lanes), self.mass(np.ones_like(lanes) if rest is None else rest)
-        return float((self.weights * (p1 * q2 + q1 * p2 - p1 * p2)).sum())
+# --- all together --------------------------------------------------------------------------------------------------------------
 
 
 @checks.checked
-def proved_outcome(
-    law: SignalNoiseLaw, step_size: float, delta: float = 0.01, *, error: float = 0.1, bound: bool = True
-) -> ProvedOutcome:
+def proved_outcome(law: SignalNoiseLaw, step_size: float, delta: float = 0.01, *, error: float = 0.1) -> ProvedOutcome:
     r"""The outcome of two steps from zero that is proved, with probability at least $1-\delta$ over the training set.
 
     Args:
@@ -406,10 +436,9 @@ def proved_outcome(
         step_size: beta > 0.
         delta: in (0, 1).
         error: in (0, 1/2), separates "errs less" from "errs more": mean clean error of the two classes.
-        bound: also look for the least error that is proved.
 
     Returns:
-        a `ProvedOutcome`. All numbers are bounded in interval arithmetic; exp, log and erfc of the machine are trusted to 10^-12.
+        a `ProvedOutcome`. Numbers are bounded in interval arithmetic; exp, log and erfc of the machine are trusted to 10^-12.
 
     Raises:
         ValueError: another law, or an argument out of range.
@@ -421,63 +450,98 @@ def proved_outcome(
         >>> proved_outcome(SignalNoiseLaw(200, 40_000, 30.0, 0.05), 0.025).outcome
         'fits every label and errs less'
     """
-    checks.positive_number("step_size", step_size)
+    return proved_outcomes([law], [step_size], delta, error=error)[0]
+
+
+def proved_outcomes(
+    laws: Sequence[SignalNoiseLaw], step_sizes: Sequence[float], delta: float = 0.01, *, error: float = 0.1
+) -> list[ProvedOutcome]:
+    """`proved_outcome` of many settings, computed together."""
+    for law, step in zip(laws, step_sizes, strict=True):
+        checks.positive_number("step_size", step)
+        if not isinstance(law, SignalNoiseLaw) or law.tokens != 2 or law.norm_ratio != 1 or law.cosine or law.normalised_noise:
+            raise ValueError(
+                f"law must be a SignalNoiseLaw of two tokens, orthogonal signals of one norm and noise of variance 1; got {law!r}"
+            )
     checks.probability("delta", delta, open_ends=True)
     checks.probability("error", error, high=0.5, open_ends=True)
-    if not isinstance(law, SignalNoiseLaw) or law.tokens != 2 or law.norm_ratio != 1 or law.cosine or law.normalised_noise:
-        raise ValueError(f"law must be a SignalNoiseLaw of two tokens, orthogonal signals of one norm, noise of variance 1; got {law!r}")
-    if law.n < 2 or law.d < 5:
-        return ProvedOutcome(UNDECIDED, 0.0, math.nan, f"n must be at least 2 and d at least 5; got {law.n} and {law.d}")
-    failure = delta / 2
+    answers: list[ProvedOutcome | None] = [None] * len(laws)
+    open_settings = []
+    for k, law in enumerate(laws):
+        if law.n < 2 or law.d < 5:
+            why = f"n must be at least 2 and d at least 5; got {law.n} and {law.d}"
+            answers[k] = ProvedOutcome(UNDECIDED, 0.0, math.nan, why)
+        else:
+            open_settings.append(k)
+    failure, missing = delta / 2, delta / 2000
     with np.errstate(all="ignore"):
-        counts = _Counts(law.n, law.label_noise, delta / 100)
-        x = _classes(law, step_size, failure, (counts.size - counts.flipped).astype(float), counts.flipped.astype(float), counts.others)
-        return _decide(x, counts, delta, failure, error, bound)
+        if open_settings:
+            _search(laws, step_sizes, delta, failure, missing, error, open_settings, answers)
+    return [x for x in answers if x is not None]
 
 
-def _decide(x: _Classes, counts: _Counts, delta: float, failure: float, error: float, bound: bool) -> ProvedOutcome:
-    fits = x.room_fit > 0
-    low, mid, high = _at_most(x, error), _at_least(x, error), _at_least(x, 2 * error)
-    one, two = counts.mass(fits & high)
-    (m1, m2), (f1, f2) = counts.mass(fits & (mid | high)), counts.mass(fits)
-    harmful = one * f2 + f1 * two - one * two + (m1 - one) * (m2 - two)
-    chances = {
-        FITS_BENIGN: counts.both(fits & low),
-        FITS_HARMFUL: float((counts.weights * harmful).sum()),
-        MISSES_FLIPPED: counts.either(x.room_miss_flipped < 0),
-        MISSES_CLEAN: counts.either(x.room_miss_clean < 0),
-    }
-    outcome, chance = max(chances.items(), key=lambda item: item[1])
-    probability = chance * (1 - failure) * (1 - 1e-9)
-    if probability < 1 - delta:
-        return ProvedOutcome(UNDECIDED, probability, math.nan, _why(x, counts, fits, error))
-    value = math.nan
-    if outcome == FITS_BENIGN and bound:
-        value = _least_error(x, counts, fits, (1 - delta) / ((1 - failure) * (1 - 1e-9)))
-    elif outcome == FITS_HARMFUL:
-        value = math.log10(error)
-    return ProvedOutcome(outcome, probability, value, "")
+def _search(laws, step_sizes, delta, failure, missing, error, active, answers) -> None:
+    common = _common(laws, step_sizes, failure)
+    sizes = np.array([float(x.n) for x in laws])
+    needed = (1 - delta) / (1 - failure)
+    chance = np.zeros((len(laws), len(OUTCOMES)))  # proved so far
+    spent = np.zeros(len(laws))  # mass of boxes that are settled
+    kept: list[list[tuple[float, float]]] = [[] for _ in laws]  # (exponent, mass) of benign boxes
+    worst: list[str] = [""] * len(laws)
+    boxes = _joined([_first_boxes(k, laws[k].n, laws[k].label_noise, missing) for k in active])
+    for level in range(_LEVELS + 1):
+        found = _boxes_found(common.at(boxes.setting), sizes[boxes.setting], boxes.low.astype(float), boxes.high.astype(float), failure, error)
+        again = []
+        for k in active:
+            own = np.flatnonzero(boxes.setting == k)
+            mass = _box_mass(boxes[own], laws[k].n, laws[k].label_noise, missing)
+            proved = found.proved[:, own]
+            chance[k] += (proved * mass).sum(1)
+            kept[k] += list(zip(found.exponent[own][proved[0]], mass[proved[0]], strict=True))
+            settled = proved.any(0)
+            spent[k] += mass[settled].sum()
+            probability = chance[k].max() * (1 - failure) * (1 - 1e-9)
+            winner = int(chance[k].argmax())
+            if probability >= 1 - delta:
+                value = math.nan
+                if winner == 0:
+                    value = min(math.log10(error), _least_error(kept[k], needed))
+                elif winner == 1:
+                    value = math.log10(error)
+                answers[k] = ProvedOutcome(OUTCOMES[winner], probability, value, "")
+                continue
+            left = own[~settled]
+            hopeless = spent[k] - chance[k].max() > delta
+            splittable = left[(boxes.low[:, left] < boxes.high[:, left]).any(0)]
+            open_mass = mass[~settled]
+            if len(left):
+                worst[k] = _why(found, boxes, int(left[open_mass.argmax()]), laws[k].n, error)
+            leaf = open_mass[~(boxes.low[:, left] < boxes.high[:, left]).any(0)].sum()
+            if hopeless or not len(splittable) or level == _LEVELS or 8 * len(splittable) > _MOST or leaf > delta:
+                answers[k] = ProvedOutcome(UNDECIDED, probability, math.nan, worst[k])
+                continue
+            again.append(splittable)
+        active = [k for k in active if answers[k] is None]
+        if not active:
+            return
+        boxes = boxes[np.concatenate(again)].cut()
+        boxes = boxes[(boxes.low[1] <= boxes.high[0]) & (boxes.low[2] <= sizes[boxes.setting] - boxes.low[0])]
 
 
-def _least_error(x: _Classes, counts: _Counts, fits: np.ndarray, needed: float) -> float:
-    exponent = _exponent(x)
-    low, high = 0, len(exponent) - 1
-    levels = np.sort(exponent)
-    while low < high:
-        middle = (low + high + 1) // 2
-        low, high = (middle, high) if counts.both(fits & (exponent >= levels[middle])) >= needed else (low, middle - 1)
-    return -float(levels[low]) / math.log(10)
+def _least_error(kept: list[tuple[float, float]], needed: float) -> float:
+    total = 0.0
+    for exponent, mass in sorted(kept, reverse=True):
+        total += mass
+        if total * (1 - 1e-9) >= needed:
+            return -exponent / math.log(10)
+    return 0.0
 
 
-def _why(x: _Classes, counts: _Counts, fits: np.ndarray, error: float) -> str:
-    """At the most likely counts: what is missing."""
-    middle = counts.sizes[len(counts.sizes) // 2]
-    lane = np.flatnonzero(counts.size == middle)
-    lane = lane[counts.chance[lane].argmax()]
+def _why(x: _Found, boxes: _Boxes, box: int, n: int, error: float) -> str:
+    low, high = boxes.low[:, box], boxes.high[:, box]
     parts = []
-    if not fits[lane]:
-        parts.append(f"least margin (t + zeta V e^q) is at least {x.room_fit[lane]:.3g}, wanted above 0")
-        parts.append(f"that of one flipped sample is at most {x.room_miss_flipped[lane]:.3g}, wanted below 0")
-    s = x.signal
-    parts.append(f"e^P V/|Pi v| lies in [{s.low[lane]:.3g}, {s.high[lane]:.3g}] and |Pi p| is at most {x.omega[lane]:.3g}, wanted on one side of an error of {error:g}")
-    return f"at {int(x.clean[lane])} clean and {int(x.flipped[lane])} flipped samples: " + "; ".join(parts)
+    if not x.room_fit[box] > 0:
+        parts.append(f"t + zeta V e^q of all samples is at least {x.room_fit[box]:.3g}, wanted above 0")
+        parts.append(f"that of one flipped sample is at most {x.room_miss[0, box]:.3g}, wanted below 0")
+    parts.append(f"the mean clean error is between {x.error[0, box]:.3g} and {x.error[1, box]:.3g}, wanted on one side of {error:g}")
+    return f"with {low[0]} to {high[0]} of {n} samples in one class, {low[1]} to {high[1]} and {low[2]} to {high[2]} flipped: " + "; ".join(parts)
