@@ -30,7 +30,7 @@ MISSES_FLIPPED, MISSES_CLEAN = "does not fit a flipped label", "does not fit a c
 OUTCOMES = (BENIGN, HARMFUL, MISSES_FLIPPED, MISSES_CLEAN)
 UNDECIDED = "not decided"
 
-_PIECES = 6  # of the range of one sample's z
+_PIECES = (6, 6, 8, 12, 16, 16)  # of the range of one sample's z, by how often the boxes were cut
 _TAILS = 25  # one-sided events that all samples share
 _SHARED, _WIDE, _FLIPPED, _CLEAN = 0.25, 0.05, 0.4, 0.3  # shares of the failure probability
 _CUTS = np.concatenate([np.geomspace(0.3, 6.0, 14), np.geomspace(8.0, 400.0, 12)])  # cuts T of the error's bounds, over |Pi p|
@@ -305,7 +305,9 @@ def _signed(x: Interval) -> Interval:
     return Interval(np.where(_KIND > 0, x.low, -x.high), np.where(_KIND > 0, x.high, -x.low))
 
 
-def _boxes_found(c: _Common, n: np.ndarray, low: np.ndarray, high: np.ndarray, failure: float, error: float) -> _Found:
+def _boxes_found(
+    c: _Common, n: np.ndarray, low: np.ndarray, high: np.ndarray, failure: float, error: float, pieces: int
+) -> _Found:
     size = Interval.of(np.stack([low[0], n - high[0]]), np.stack([high[0], n - low[0]]))  # (2, B), samples of each class
     flipped = Interval.of(low[1:], high[1:])
     clean = Interval.of(np.maximum(size.low - flipped.high, 0.0), np.maximum(size.high - flipped.low, 0.0))
@@ -314,20 +316,32 @@ def _boxes_found(c: _Common, n: np.ndarray, low: np.ndarray, high: np.ndarray, f
     pull = _signed(Interval(np.stack([b.low] * 2), np.stack([b.high] * 2)))
     present = count.high > 0
 
-    def quantiles(counts: np.ndarray, tail) -> np.ndarray:
-        values, back = np.unique(counts, return_inverse=True)
-        return np.array([_normal_quantile(tail(v)) for v in values])[back].reshape(counts.shape)
+    # One sample: z outside the range, or z in a piece and N or N' beyond `across` there. N, N' are independent of z.
+    share = np.array([_CLEAN, _FLIPPED]) * failure / 2
+    steps = np.linspace(-1.0, 1.0, pieces + 1)
 
-    share = np.array([_CLEAN, _FLIPPED]) * failure / 2 / 6
-    reach = np.stack([quantiles(count.high[k], lambda m, k=k: share[k] / max(m, 1.0)) for k in (0, 1)])
+    def cell(k: int, m: float) -> np.ndarray:
+        """Reach of z, then `across` of each piece, for one of m samples of kind k."""
+        budget = share[k] / max(m, 1.0)
+        reach = _normal_quantile(budget / 8)
+        near = reach * np.maximum(np.maximum(steps[:-1], -steps[1:]), 0.0)
+        tails = [budget * 0.75 / (4 * pieces) / (0.5 * math.erfc(x / math.sqrt(2)) * _SLACK) for x in near]
+        return np.array([reach, *(max(_normal_quantile(t), 0.0) for t in tails)])
+
+    def cells(k: int) -> np.ndarray:
+        values, back = np.unique(count.high[k], return_inverse=True)
+        return np.stack([cell(k, m) for m in values])[back].reshape(*count.high[k].shape, pieces + 1)
+
+    table = np.stack([cells(0), cells(1)])  # (kind, class, B, 1 + pieces)
+    reach, across = table[..., 0], np.moveaxis(table[..., 1:], -1, 0)
     wide = c.wide.high + np.zeros_like(reach)
-    inner = np.linspace(-1.0, 1.0, _PIECES + 1)[:, None, None, None] * np.minimum(reach, wide)
-    edges = np.concatenate([-wide[None], inner, wide[None]])
+    inner = steps[:, None, None, None] * reach
+    edges = np.concatenate([np.minimum(-wide, -reach)[None], inner, np.maximum(wide, reach)[None]])
     z = Interval(edges[:-1], edges[1:])
-    pieces = _weights(c.a, pull, c.middle + c.scale * z)
+    split = _weights(c.a, pull, c.middle + c.scale * z)
     at = _weights(c.a, pull, c.middle)
     slope_phi, slope_psi, bend_phi, bend_psi = (
-        x.over(0) for x in (pieces.slope_phi, pieces.slope_psi, pieces.bend_phi, pieces.bend_psi)
+        x.over(0) for x in (split.slope_phi, split.slope_psi, split.bend_phi, split.bend_psi)
     )
     half = 0.5 * c.scale.square()
     shift_phi, shift_psi = half * bend_phi.with_zero(), half * bend_psi.with_zero()
@@ -375,27 +389,39 @@ def _boxes_found(c: _Common, n: np.ndarray, low: np.ndarray, high: np.ndarray, f
 
     def margin(w: _Weights, z: Interval, across: np.ndarray) -> Interval:
         """t + zeta V e^q for samples with weights w at z and |N|, |N'| <= across; its sign is that of the margin."""
-        own = c.middle + c.scale * z + (1.0 - c.q)
+        one = 1.0 + c.middle + c.scale * z
+        own = one - c.q
         alpha = c.r / (root_n * root_d) + z / c.d
         side = Interval(-across, across) * root_q
-        t = w.phi * c.q + mean_phi * own + alpha * along_phi + side * norm_phi
+        near = (w.phi * c.q + mean_phi * own).meet((w.phi - mean_phi) * c.q + mean_phi * one)
+        t = near + alpha * along_phi + side * norm_phi
         q = w.psi * c.q + _signed(tilt * own) + alpha * along_psi + side * norm_psi
         logit = query + c.a * q
         return c.a * t + _signed(value * Interval(np.minimum(logit.low, 600.0), logit.high).exp())
 
-    inside = _Weights(*(Interval(x.low[1:-1], x.high[1:-1]) for x in vars(pieces).values()))
-    room = margin(inside, Interval(z.low[1:-1], z.high[1:-1]), reach).low.min(0)
+    inside = _Weights(*(Interval(x.low[1:-1], x.high[1:-1]) for x in vars(split).values()))
+    room = margin(inside, Interval(z.low[1:-1], z.high[1:-1]), across).low.min(0)
     room_fit = np.where(present, room, np.inf).min((0, 1))
 
-    # One sample that is not fitted: that with the least z of its kind and class.
-    tails = share / 2
-    least = np.stack([quantiles(count.low[k], lambda m, k=k: tails[k] ** (1 / max(m, 1.0))) for k in (0, 1)])
-    across = np.array([_normal_quantile(t) for t in tails])[:, None, None]
-    top = least + across / np.sqrt(n)
-    edges = -wide + np.linspace(0.0, 1.0, _PIECES + 1)[:, None, None, None] * (top + wide)
-    z = Interval(edges[:-1], edges[1:])
-    room = margin(_weights(c.a, pull, c.middle + c.scale * z), z, across + np.zeros_like(wide)).high.max(0)
-    room_miss = np.where(count.low > 0, room, np.inf).min(1)[::-1]
+    # One sample that is not fitted: that with the least z of its kind in one class, or in both if both classes would do.
+    tails = share / 2 / 8
+    beyond = np.array([_normal_quantile(t) for t in tails])[:, None, None]
+    steps = np.linspace(0.0, 1.0, pieces + 1)[:, None, None, None]
+
+    def rooms(counts: np.ndarray) -> np.ndarray:
+        """(kind, class, B): upper bound of t + zeta V e^q for the least z of so many samples."""
+        top = []
+        for k in (0, 1):
+            values, back = np.unique(counts[k], return_inverse=True)
+            least = np.array([_normal_quantile(tails[k] ** (1 / max(m, 1.0))) for m in values])
+            top.append(least[back].reshape(counts[k].shape))
+        edges = -wide + steps * (np.stack(top) + beyond / np.sqrt(n) + wide)
+        z = Interval(edges[:-1], edges[1:])
+        return margin(_weights(c.a, pull, c.middle + c.scale * z), z, beyond + np.zeros_like(wide)).high.max(0)
+
+    alone = np.where(count.low > 0, rooms(count.low), np.inf).min(1)
+    most = np.where(count.low > 0, rooms(count.low.sum(1, keepdims=True) + np.zeros_like(count.low)), np.inf).max(1)
+    room_miss = np.minimum(alone, most)[::-1]
 
     signal = query.exp() * value / length
     least_error, most_error, exponent = _errors(signal, value, omega)
@@ -490,7 +516,7 @@ def _search(laws, step_sizes, delta, failure, missing, error, active, answers) -
     worst: list[str] = [""] * len(laws)
     boxes = _joined([_first_boxes(k, laws[k].n, laws[k].label_noise, missing) for k in active])
     for level in range(_LEVELS + 1):
-        found = _boxes_found(common.at(boxes.setting), sizes[boxes.setting], boxes.low.astype(float), boxes.high.astype(float), failure, error)
+        found = _boxes_found(common.at(boxes.setting), sizes[boxes.setting], boxes.low.astype(float), boxes.high.astype(float), failure, error, _PIECES[level])
         again = []
         for k in active:
             own = np.flatnonzero(boxes.setting == k)
