@@ -30,12 +30,12 @@ MISSES_FLIPPED, MISSES_CLEAN = "does not fit a flipped label", "does not fit a c
 OUTCOMES = (BENIGN, HARMFUL, MISSES_FLIPPED, MISSES_CLEAN)
 UNDECIDED = "not decided"
 
-_PIECES = (6, 6, 8, 12, 16, 16)  # of the range of one sample's z, by how often the boxes were cut
+_PIECES = (6, 8, 8, 12, 12, 16, 16, 16)  # of the range of one sample's z, by how often the boxes were cut
 _TAILS = 25  # one-sided events that all samples share
 _SHARED, _WIDE, _FLIPPED, _CLEAN = 0.25, 0.05, 0.4, 0.3  # shares of the failure probability
 _CUTS = np.concatenate([np.geomspace(0.3, 6.0, 14), np.geomspace(8.0, 400.0, 12)])  # cuts T of the error's bounds, over |Pi p|
-_LEVELS = 5  # how often boxes of label counts are cut
-_MOST = 3000  # boxes of one setting and level
+_LEVELS = 7  # how often boxes of label counts are cut
+_MOST = 400  # boxes of one setting that are cut, at most
 _NORMAL = NormalDist()
 _SLACK = 1 + 1e-12  # what exp, log and erfc of the machine may be off by
 _STEP = 1 / 512  # of the table of normal tails
@@ -111,18 +111,21 @@ class _Boxes:
         return _Boxes(self.setting[keep], self.low[:, keep], self.high[:, keep])
 
     def cut(self) -> _Boxes:
-        """Each box in two along each side that is longer than one."""
-        pieces = [self]
+        """Each box in two along those of its sides that matter most; a flipped sample counts twice."""
+        long = (self.high - self.low) * np.array([1, 2, 2])[:, None]
+        sides = (long > 0) & (2 * long >= long.max(0))
+        pieces = [(self, sides)]
         for axis in range(3):
             done = []
-            for part in pieces:
+            for part, chosen in pieces:
+                this = chosen[axis]
                 middle = (part.low[axis] + part.high[axis]) // 2
                 first, second = part.high.copy(), part.low.copy()
-                first[axis], second[axis] = middle, middle + 1
-                done.append(_Boxes(part.setting, part.low, first))
-                done.append(_Boxes(part.setting, second, part.high)[part.low[axis] < part.high[axis]])
+                first[axis], second[axis] = np.where(this, middle, part.high[axis]), middle + 1
+                done.append((_Boxes(part.setting, part.low, first), chosen))
+                done.append((_Boxes(part.setting, second, part.high)[this], chosen[:, this]))
             pieces = done
-        return _joined(pieces)
+        return _joined([part for part, _ in pieces])
 
 
 def _joined(parts: Sequence[_Boxes]) -> _Boxes:
@@ -321,19 +324,19 @@ def _boxes_found(
     steps = np.linspace(-1.0, 1.0, pieces + 1)
 
     def cell(k: int, m: float) -> np.ndarray:
-        """Reach of z, then `across` of each piece, for one of m samples of kind k."""
+        """Reach of z, of z and N together, then `across` of each piece, for one of m samples of kind k."""
         budget = share[k] / max(m, 1.0)
-        reach = _normal_quantile(budget / 8)
+        reach, both = _normal_quantile(budget / 8), _normal_quantile(budget / 4)
         near = reach * np.maximum(np.maximum(steps[:-1], -steps[1:]), 0.0)
-        tails = [budget * 0.75 / (4 * pieces) / (0.5 * math.erfc(x / math.sqrt(2)) * _SLACK) for x in near]
-        return np.array([reach, *(max(_normal_quantile(t), 0.0) for t in tails)])
+        tails = [budget / 2 / (4 * pieces) / (0.5 * math.erfc(x / math.sqrt(2)) * _SLACK) for x in near]
+        return np.array([reach, both, *(max(_normal_quantile(t), 0.0) for t in tails)])
 
     def cells(k: int) -> np.ndarray:
         values, back = np.unique(count.high[k], return_inverse=True)
-        return np.stack([cell(k, m) for m in values])[back].reshape(*count.high[k].shape, pieces + 1)
+        return np.stack([cell(k, m) for m in values])[back].reshape(*count.high[k].shape, pieces + 2)
 
-    table = np.stack([cells(0), cells(1)])  # (kind, class, B, 1 + pieces)
-    reach, across = table[..., 0], np.moveaxis(table[..., 1:], -1, 0)
+    table = np.stack([cells(0), cells(1)])  # (kind, class, B, 2 + pieces)
+    reach, together, across = table[..., 0], table[..., 1], np.moveaxis(table[..., 2:], -1, 0)
     wide = c.wide.high + np.zeros_like(reach)
     inner = steps[:, None, None, None] * reach
     edges = np.concatenate([np.minimum(-wide, -reach)[None], inner, np.maximum(wide, reach)[None]])
@@ -385,22 +388,33 @@ def _boxes_found(
     floor = Interval(np.zeros_like(norm_phi.high), norm_phi.high), Interval(np.zeros_like(norm_psi.high), norm_psi.high)
     length = c.a * (main_phi.square() + floor[0].square() * c.q).sqrt() / root_d
     omega = (c.a * (main_psi.square() + floor[1].square() * c.q).sqrt() / root_d).high.max(0)
-    root_q = c.q.sqrt() / root_d
+    offset = c.r / (root_n * root_d)
 
-    def margin(w: _Weights, z: Interval, across: np.ndarray) -> Interval:
-        """t + zeta V e^q for samples with weights w at z and |N|, |N'| <= across; its sign is that of the margin."""
-        one = 1.0 + c.middle + c.scale * z
-        own = one - c.q
-        alpha = c.r / (root_n * root_d) + z / c.d
-        side = Interval(-across, across) * root_q
-        near = (w.phi * c.q + mean_phi * own).meet((w.phi - mean_phi) * c.q + mean_phi * one)
-        t = near + alpha * along_phi + side * norm_phi
-        q = w.psi * c.q + _signed(tilt * own) + alpha * along_psi + side * norm_psi
-        logit = query + c.a * q
-        return c.a * t + _signed(value * Interval(np.minimum(logit.low, 600.0), logit.high).exp())
+    def margin(w: _Weights, z: Interval, across: np.ndarray, keep: slice | np.ndarray = slice(None)) -> tuple[Interval, Interval]:
+        """t and zeta V e^q for samples with weights w at z and |N|, |N'| <= across: the sign of their sum is that of the margin."""
+        a, scale, middle, q_own, d, r, phi, along, norm, tilts, back, size, level, signal = (
+            Interval(x.low[..., keep], x.high[..., keep])
+            for x in (c.a, c.scale, c.middle, c.q, c.d, offset, mean_phi, along_phi, norm_phi, tilt, along_psi, norm_psi, query, value)
+        )
+        one = 1.0 + middle + scale * z
+        own = one - q_own
+        alpha = r + z / d
+        side = Interval(-across, across) * (q_own / d).sqrt()
+        t = (w.phi * q_own + phi * own).meet((w.phi - phi) * q_own + phi * one) + alpha * along + side * norm
+        q = w.psi * q_own + _signed(tilts * own) + alpha * back + side * size
+        logit = level + a * q
+        return a * t, _signed(signal * Interval(np.minimum(logit.low, 600.0), logit.high).exp())
 
     inside = _Weights(*(Interval(x.low[1:-1], x.high[1:-1]) for x in vars(split).values()))
-    room = margin(inside, Interval(z.low[1:-1], z.high[1:-1]), across).low.min(0)
+    z_inside = Interval(z.low[1:-1], z.high[1:-1])
+    own_score, other_score = margin(inside, z_inside, across)
+    room = (own_score + other_score).low.min(0)
+    # phi_bar s z + |phi| N together are Gaussian: sharper where phi hardly depends on z.
+    flat, q = inside.phi.over(0), c.q
+    shared = (flat * q + mean_phi * (1.0 + c.middle - q)).meet((flat - mean_phi) * q + mean_phi * (1.0 + c.middle))
+    swing = ((c.scale * mean_phi).square() + norm_phi.square() * q / c.d).sqrt() * Interval.of(together)
+    alpha = offset + Interval(-reach, reach) / c.d
+    room = np.fmax(room, (c.a * (shared - swing + alpha * along_phi) + other_score.over(0)).low)
     room_fit = np.where(present, room, np.inf).min((0, 1))
 
     # One sample that is not fitted: that with the least z of its kind in one class, or in both if both classes would do.
@@ -408,20 +422,28 @@ def _boxes_found(
     beyond = np.array([_normal_quantile(t) for t in tails])[:, None, None]
     steps = np.linspace(0.0, 1.0, pieces + 1)[:, None, None, None]
 
+    hard = ~(room_fit > 0)  # the others need no second look
+    few = count.low[..., hard]
+
     def rooms(counts: np.ndarray) -> np.ndarray:
-        """(kind, class, B): upper bound of t + zeta V e^q for the least z of so many samples."""
+        """(kind, class, boxes): upper bound of t + zeta V e^q for the least z of so many samples."""
         top = []
         for k in (0, 1):
             values, back = np.unique(counts[k], return_inverse=True)
             least = np.array([_normal_quantile(tails[k] ** (1 / max(m, 1.0))) for m in values])
             top.append(least[back].reshape(counts[k].shape))
-        edges = -wide + steps * (np.stack(top) + beyond / np.sqrt(n) + wide)
+        reach = wide[..., hard]
+        edges = -reach + steps * (np.stack(top) + beyond / np.sqrt(n[hard]) + reach)
         z = Interval(edges[:-1], edges[1:])
-        return margin(_weights(c.a, pull, c.middle + c.scale * z), z, beyond + np.zeros_like(wide)).high.max(0)
+        a, eps, scale, own_pull = (Interval(x.low[..., hard], x.high[..., hard]) for x in (c.a, c.middle, c.scale, pull))
+        t, rest = margin(_weights(a, own_pull, eps + scale * z), z, beyond + np.zeros_like(reach), hard)
+        return (t + rest).high.max(0)
 
-    alone = np.where(count.low > 0, rooms(count.low), np.inf).min(1)
-    most = np.where(count.low > 0, rooms(count.low.sum(1, keepdims=True) + np.zeros_like(count.low)), np.inf).max(1)
-    room_miss = np.minimum(alone, most)[::-1]
+    room_miss = np.full((2, len(n)), np.inf)
+    if hard.any():
+        alone = np.where(few > 0, rooms(few), np.inf).min(1)
+        most = np.where(few > 0, rooms(few.sum(1, keepdims=True) + np.zeros_like(few)), np.inf).max(1)
+        room_miss[:, hard] = np.minimum(alone, most)[::-1]
 
     signal = query.exp() * value / length
     least_error, most_error, exponent = _errors(signal, value, omega)
@@ -512,6 +534,8 @@ def _search(laws, step_sizes, delta, failure, missing, error, active, answers) -
     needed = (1 - delta) / (1 - failure)
     chance = np.zeros((len(laws), len(OUTCOMES)))  # proved so far
     spent = np.zeros(len(laws))  # mass of boxes that are settled
+    slow = np.zeros(len(laws), int)  # levels that settled little
+    lost = np.zeros(len(laws))  # mass of boxes that nothing was proved of
     kept: list[list[tuple[float, float]]] = [[] for _ in laws]  # (exponent, mass) of benign boxes
     worst: list[str] = [""] * len(laws)
     boxes = _joined([_first_boxes(k, laws[k].n, laws[k].label_noise, missing) for k in active])
@@ -538,12 +562,14 @@ def _search(laws, step_sizes, delta, failure, missing, error, active, answers) -
                 continue
             left = own[~settled]
             hopeless = spent[k] - chance[k].max() > delta
-            splittable = left[(boxes.low[:, left] < boxes.high[:, left]).any(0)]
             open_mass = mass[~settled]
+            order = left[np.argsort(-open_mass, kind="stable")]
+            splittable = order[(boxes.low[:, order] < boxes.high[:, order]).any(0)][:_MOST]
             if len(left):
                 worst[k] = _why(found, boxes, int(left[open_mass.argmax()]), laws[k].n, error)
-            leaf = open_mass[~(boxes.low[:, left] < boxes.high[:, left]).any(0)].sum()
-            if hopeless or not len(splittable) or level == _LEVELS or 8 * len(splittable) > _MOST or leaf > delta:
+            lost[k] += open_mass[~np.isin(left, splittable)].sum()
+            slow[k] += level > 1 and mass[settled].sum() < 0.1 * mass.sum()
+            if hopeless or slow[k] > 1 or not len(splittable) or level == _LEVELS or lost[k] > delta:
                 answers[k] = ProvedOutcome(UNDECIDED, probability, math.nan, worst[k])
                 continue
             again.append(splittable)
