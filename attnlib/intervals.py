@@ -86,12 +86,14 @@ class Interval:
 
     def exp(self) -> Interval:
         with np.errstate(over="ignore", under="ignore"):
-            low, high = np.exp(self.low), np.exp(self.high)
+            low, high = np.exp(np.minimum(self.low, 700.0)), np.exp(self.high)
         return Interval(np.maximum(_down(low * (1 - _LIBRARY)), 0.0), _up(high * (1 + _LIBRARY)))
 
     def sigmoid(self) -> Interval:
-        """1/(1 + exp(-x))."""
-        return 1.0 / (1.0 + (-self).exp())
+        """1/(1 + exp(-x)); below -700 it lies between 0 and its value there."""
+        low, high = np.maximum(self.low, -700.0), np.clip(self.high, -700.0, 700.0)
+        s = 1.0 / (1.0 + Interval(-high, -low).exp())
+        return Interval(np.where(self.low < -700.0, 0.0, s.low), np.minimum(s.high, 1.0))
 
     def magnitude(self) -> np.ndarray:
         """The largest absolute value."""
