@@ -326,7 +326,7 @@ def _boxes_found(
     def cell(k: int, m: float) -> np.ndarray:
         """Reach of z, of z and N together, then `across` of each piece, for one of m samples of kind k."""
         budget = share[k] / max(m, 1.0)
-        reach, both = _normal_quantile(budget / 8), _normal_quantile(budget / 4)
+        reach, both = _normal_quantile(budget / 8), _normal_quantile(budget / 8)  # twice the tail: lem-proved-together
         near = reach * np.maximum(np.maximum(steps[:-1], -steps[1:]), 0.0)
         tails = [budget / 2 / (4 * pieces) / (0.5 * math.erfc(x / math.sqrt(2)) * _SLACK) for x in near]
         return np.array([reach, both, *(max(_normal_quantile(t), 0.0) for t in tails)])
@@ -409,12 +409,14 @@ def _boxes_found(
     z_inside = Interval(z.low[1:-1], z.high[1:-1])
     own_score, other_score = margin(inside, z_inside, across)
     room = (own_score + other_score).low.min(0)
-    # phi_bar s z + |phi| N together are Gaussian: sharper where phi hardly depends on z.
+    # phi_bar s z + |phi| N together are nearly Gaussian: sharper where phi hardly depends on z.
     flat, q = inside.phi.over(0), c.q
     shared = (flat * q + mean_phi * (1.0 + c.middle - q)).meet((flat - mean_phi) * q + mean_phi * (1.0 + c.middle))
-    swing = ((c.scale * mean_phi).square() + norm_phi.square() * q / c.d).sqrt() * Interval.of(together)
+    fixed = Interval.of((mean_phi.low + mean_phi.high) / 2)
+    swing = ((c.scale * fixed).square() + norm_phi.square() * q / c.d).sqrt() * Interval.of(together)
+    swing = swing + c.scale * (mean_phi - fixed).spread() * Interval(-reach, reach)
     alpha = offset + Interval(-reach, reach) / c.d
-    room = np.fmax(room, (c.a * (shared - swing + alpha * along_phi) + other_score.over(0)).low)
+    room = np.fmax(room, (c.a * (shared - Interval.of(swing.high) + alpha * along_phi) + other_score.over(0)).low)
     room_fit = np.where(present, room, np.inf).min((0, 1))
 
     # One sample that is not fitted: that with the least z of its kind in one class, or in both if both classes would do.
