@@ -30,12 +30,12 @@ MISSES_FLIPPED, MISSES_CLEAN = "does not fit a flipped label", "does not fit a c
 OUTCOMES = (BENIGN, HARMFUL, MISSES_FLIPPED, MISSES_CLEAN)
 UNDECIDED = "not decided"
 
-_PIECES = (6, 8, 8, 12, 12, 16, 16, 16)  # of the range of one sample's z, by how often the boxes were cut
+_PIECES = (6, 8, 8, 10, 12, 12, 12, 12)  # of the range of one sample's z, by how often the boxes were cut; even numbers
 _TAILS = 25  # one-sided events that all samples share
 _SHARED, _WIDE, _FLIPPED, _CLEAN = 0.25, 0.05, 0.4, 0.3  # shares of the failure probability
 _CUTS = np.concatenate([np.geomspace(0.3, 6.0, 14), np.geomspace(8.0, 400.0, 12)])  # cuts T of the error's bounds, over |Pi p|
 _LEVELS = 7  # how often boxes of label counts are cut
-_MOST = 400  # boxes of one setting that are cut, at most
+_MOST = 200  # boxes of one setting that are cut, at most
 _NORMAL = NormalDist()
 _SLACK = 1 + 1e-12  # what exp, log and erfc of the machine may be off by
 _STEP = 1 / 512  # of the table of normal tails
@@ -552,7 +552,7 @@ def _search(laws, step_sizes, delta, failure, missing, error, active, answers) -
             kept[k] += list(zip(found.exponent[own][proved[0]], mass[proved[0]], strict=True))
             settled = proved.any(0)
             spent[k] += mass[settled].sum()
-            probability = chance[k].max() * (1 - failure) * (1 - 1e-9)
+            probability = float(chance[k].max() * (1 - failure) * (1 - 1e-9))
             winner = int(chance[k].argmax())
             if probability >= 1 - delta:
                 value = math.nan
@@ -571,6 +571,10 @@ def _search(laws, step_sizes, delta, failure, missing, error, active, answers) -
                 worst[k] = _why(found, boxes, int(left[open_mass.argmax()]), laws[k].n, error)
             lost[k] += open_mass[~np.isin(left, splittable)].sum()
             slow[k] += level > 1 and mass[settled].sum() < 0.1 * mass.sum()
+            if hopeless:
+                worst[k] = "label counts of probability " + " and ".join(
+                    f"{p:.3g} are proved to have the outcome {name!r}" for p, name in zip(chance[k], OUTCOMES, strict=True) if p > 0
+                ) + f"; one outcome of probability {1 - delta:g} is wanted"  # fmt: skip
             if hopeless or slow[k] > 1 or not len(splittable) or level == _LEVELS or lost[k] > delta:
                 answers[k] = ProvedOutcome(UNDECIDED, probability, math.nan, worst[k])
                 continue
@@ -587,7 +591,7 @@ def _least_error(kept: list[tuple[float, float]], needed: float) -> float:
     for exponent, mass in sorted(kept, reverse=True):
         total += mass
         if total * (1 - 1e-9) >= needed:
-            return -exponent / math.log(10)
+            return -float(exponent) / math.log(10)
     return 0.0
 
 
