@@ -284,6 +284,8 @@ class _Found:
     omega: np.ndarray  # (B,), |Pi p| at most
     error: np.ndarray  # (2, B), mean clean error: at least, at most
     exponent: np.ndarray  # (B,), E: both classes err at most e^-E
+    length: Interval  # (2, B) or (1, B), |Pi v|
+    shared: _Shared
 
 
 _KIND = np.array([1.0, -1.0])[:, None, None]  # zeta, axis 0 of arrays (kind, class, box)
@@ -306,6 +308,45 @@ def _kind(x: Interval, index: int) -> Interval:
 def _signed(x: Interval) -> Interval:
     """(2, 2, B) times zeta."""
     return Interval(np.where(_KIND > 0, x.low, -x.high), np.where(_KIND > 0, x.high, -x.low))
+
+
+def _shift(bend: Interval, scale: Interval) -> Interval:
+    """What the mean of f(z) has more than f(0), for a second derivative in `bend` on the range and 0 beyond it."""
+    return 0.5 * scale.square() * bend.with_zero()
+
+
+@dataclass(frozen=True)
+class _Shared:
+    """What the scores of all samples of a box have in common: Intervals (B,), (1, B) or, by class, (2, B)."""
+
+    a: Interval
+    d: Interval
+    scale: Interval  # r sqrt(n/d)
+    middle: Interval  # r^2 - 1
+    q: Interval  # both chi-squares over d
+    offset: Interval  # r / sqrt(nd)
+    mean_phi: Interval
+    along_phi: Interval  # sum of phi_j z_j
+    norm_phi: Interval  # |phi - mean|
+    tilt: Interval  # mean of y_j psi_j, times the label of the class
+    along_psi: Interval
+    norm_psi: Interval
+    query: Interval  # P_k
+    value: Interval  # V_k
+
+    def at(self, keep: np.ndarray) -> _Shared:
+        return _Shared(*(Interval(x.low[..., keep], x.high[..., keep]) for x in vars(self).values()))
+
+    def scores(self, w: _Weights, z: Interval, normal: Interval, other: Interval) -> tuple[Interval, Interval]:
+        """t and zeta V e^q of samples with weights w at z, and N, N' as said: the sign of their sum is that of the margin."""
+        one = 1.0 + self.middle + self.scale * z
+        own = one - self.q
+        alpha, root = self.offset + z / self.d, (self.q / self.d).sqrt()
+        t = (w.phi * self.q + self.mean_phi * own).meet((w.phi - self.mean_phi) * self.q + self.mean_phi * one)
+        t = t + alpha * self.along_phi + normal * root * self.norm_phi
+        q = w.psi * self.q + _signed(self.tilt * own + alpha * self.along_psi) + other * root * self.norm_psi
+        logit = self.query + self.a * q
+        return self.a * t, _signed(self.value * Interval(np.minimum(logit.low, 600.0), logit.high).exp())
 
 
 def _boxes_found(
@@ -346,8 +387,7 @@ def _boxes_found(
     slope_phi, slope_psi, bend_phi, bend_psi = (
         x.over(0) for x in (split.slope_phi, split.slope_psi, split.bend_phi, split.bend_psi)
     )
-    half = 0.5 * c.scale.square()
-    shift_phi, shift_psi = half * bend_phi.with_zero(), half * bend_psi.with_zero()
+    shift_phi, shift_psi = _shift(bend_phi, c.scale), _shift(bend_psi, c.scale)
     phi, psi = at.phi + shift_phi, at.psi + shift_psi  # means over z
     lip_phi, lip_psi = (Interval.of(np.where(present, x.magnitude(), 0.0)) for x in (slope_phi, slope_psi))
 
@@ -369,54 +409,42 @@ def _boxes_found(
     mean_phi, tilt = total / c.n, tilt / c.n
     tilt = Interval(np.concatenate([tilt.low, -tilt.high]), np.concatenate([tilt.high, -tilt.low]))  # times the class's label
 
-    def norms(w: Interval, shift: Interval, lip: Interval, energy: Interval) -> tuple[Interval, Interval, Interval]:
-        """|w| at the middle, |w| of all z at most, and sum w_j z_j."""
+    def norms(w: Interval, shift: Interval, lip: Interval, energy: Interval) -> tuple[Interval, Interval]:
+        """|w - mean| at most, and sum w_j z_j; w: weights in the middle of the range, less any constant."""
         start = _four(count * w.square()).sqrt()
         steepest = Interval.of(lip.high.max((0, 1))[None])
         spread = c.scale.square() * _four(energy)
         most = ((start + _four(count * shift.square()).sqrt()).square() + spread).sqrt() + c.scale * steepest * c.gauss
         along = Interval.of(start.high) * c.normal + c.scale * steepest * c.chi
-        return most, along.spread(), start
+        return most, along.spread()
 
     centre = Interval.of(((at.phi.low[0] + at.phi.high[0]) / 2).mean(0))
-    norm_phi, along_phi, _ = norms(at.phi - centre, shift_phi, lip_phi, energy_phi)
-    norm_psi, along_psi, _ = norms(at.psi, shift_psi, lip_psi, energy_psi)
+    norm_phi, along_phi = norms(at.phi - centre, shift_phi, lip_phi, energy_phi)
+    norm_psi, along_psi = norms(at.psi, shift_psi, lip_psi, energy_psi)
 
     root_n, root_d = c.n.sqrt(), c.d.sqrt()
     main_phi = root_n * c.r * mean_phi + along_phi / root_d
     main_psi = root_n * c.r * tilt + along_psi / root_d
-    floor = Interval(np.zeros_like(norm_phi.high), norm_phi.high), Interval(np.zeros_like(norm_psi.high), norm_psi.high)
-    length = c.a * (main_phi.square() + floor[0].square() * c.q).sqrt() / root_d
-    omega = (c.a * (main_psi.square() + floor[1].square() * c.q).sqrt() / root_d).high.max(0)
-    offset = c.r / (root_n * root_d)
-
-    def margin(w: _Weights, z: Interval, across: np.ndarray, keep: slice | np.ndarray = slice(None)) -> tuple[Interval, Interval]:
-        """t and zeta V e^q for samples with weights w at z and |N|, |N'| <= across: the sign of their sum is that of the margin."""
-        a, scale, middle, q_own, d, r, phi, along, norm, tilts, back, size, level, signal = (
-            Interval(x.low[..., keep], x.high[..., keep])
-            for x in (c.a, c.scale, c.middle, c.q, c.d, offset, mean_phi, along_phi, norm_phi, tilt, along_psi, norm_psi, query, value)
-        )
-        one = 1.0 + middle + scale * z
-        own = one - q_own
-        alpha = r + z / d
-        side = Interval(-across, across) * (q_own / d).sqrt()
-        t = (w.phi * q_own + phi * own).meet((w.phi - phi) * q_own + phi * one) + alpha * along + side * norm
-        q = w.psi * q_own + _signed(tilts * own) + alpha * back + side * size
-        logit = level + a * q
-        return a * t, _signed(signal * Interval(np.minimum(logit.low, 600.0), logit.high).exp())
-
+    across_phi, across_psi = (norm.square().with_zero() * c.q for norm in (norm_phi, norm_psi))
+    length = c.a * (main_phi.square() + across_phi).sqrt() / root_d
+    omega = (c.a * (main_psi.square() + across_psi).sqrt() / root_d).high.max(0)
+    shared = _Shared(
+        c.a, c.d, c.scale, c.middle, c.q, c.r / (root_n * root_d),
+        mean_phi, along_phi, norm_phi, tilt, along_psi, norm_psi, query, value,
+    )  # fmt: skip
     inside = _Weights(*(Interval(x.low[1:-1], x.high[1:-1]) for x in vars(split).values()))
     z_inside = Interval(z.low[1:-1], z.high[1:-1])
-    own_score, other_score = margin(inside, z_inside, across)
+    sides = Interval(-across, across)
+    own_score, other_score = shared.scores(inside, z_inside, sides, sides)
     room = (own_score + other_score).low.min(0)
     # phi_bar s z + |phi| N together are nearly Gaussian: sharper where phi hardly depends on z.
     flat, q = inside.phi.over(0), c.q
-    shared = (flat * q + mean_phi * (1.0 + c.middle - q)).meet((flat - mean_phi) * q + mean_phi * (1.0 + c.middle))
+    still = (flat * q + mean_phi * (1.0 + c.middle - q)).meet((flat - mean_phi) * q + mean_phi * (1.0 + c.middle))
     fixed = Interval.of((mean_phi.low + mean_phi.high) / 2)
     swing = ((c.scale * fixed).square() + norm_phi.square() * q / c.d).sqrt() * Interval.of(together)
     swing = swing + c.scale * (mean_phi - fixed).spread() * Interval(-reach, reach)
-    alpha = offset + Interval(-reach, reach) / c.d
-    room = np.fmax(room, (c.a * (shared - Interval.of(swing.high) + alpha * along_phi) + other_score.over(0)).low)
+    alpha = shared.offset + Interval(-reach, reach) / c.d
+    room = np.fmax(room, (c.a * (still - Interval.of(swing.high) + alpha * along_phi) + other_score.over(0)).low)
     room_fit = np.where(present, room, np.inf).min((0, 1))
 
     # One sample that is not fitted: that with the least z of its kind in one class, or in both if both classes would do.
@@ -438,7 +466,8 @@ def _boxes_found(
         edges = -reach + steps * (np.stack(top) + beyond / np.sqrt(n[hard]) + reach)
         z = Interval(edges[:-1], edges[1:])
         a, eps, scale, own_pull = (Interval(x.low[..., hard], x.high[..., hard]) for x in (c.a, c.middle, c.scale, pull))
-        t, rest = margin(_weights(a, own_pull, eps + scale * z), z, beyond + np.zeros_like(reach), hard)
+        sides = Interval(-beyond, beyond)
+        t, rest = shared.at(hard).scores(_weights(a, own_pull, eps + scale * z), z, sides, sides)
         return (t + rest).high.max(0)
 
     room_miss = np.full((2, len(n)), np.inf)
@@ -452,7 +481,7 @@ def _boxes_found(
     mean_low, mean_high = least_error.mean(0) * (1 - 1e-15), most_error.mean(0) * (1 + 1e-15)
     fits = room_fit > 0
     proved = np.stack([fits & (mean_high <= error), fits & (mean_low >= error), room_miss[0] < 0, room_miss[1] < 0])
-    return _Found(proved, room_fit, room_miss, signal, omega, np.stack([mean_low, mean_high]), exponent)
+    return _Found(proved, room_fit, room_miss, signal, omega, np.stack([mean_low, mean_high]), exponent, length, shared)
 
 
 def _errors(signal: Interval, value: Interval, omega: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
