@@ -11,6 +11,7 @@ Label counts are bounded by boxes, whose probabilities are sums of binomial ones
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -20,7 +21,7 @@ from statistics import NormalDist
 import numpy as np
 
 from attnlib import checks
-from attnlib.intervals import Interval, hull
+from attnlib.intervals import Interval
 from attnlib.single_head.law import SignalNoiseLaw
 
 __all__ = ["ProvedOutcome", "proved_outcome", "proved_outcomes"]
@@ -33,7 +34,9 @@ UNDECIDED = "not decided"
 _PIECES = (6, 8, 8, 10, 12, 12, 12, 12)  # of the range of one sample's z, by how often the boxes were cut; even numbers
 _TAILS = 25  # one-sided events that all samples share
 _SHARED, _WIDE, _FLIPPED, _CLEAN = 0.25, 0.05, 0.4, 0.3  # shares of the failure probability
-_CUTS = np.concatenate([np.geomspace(0.3, 6.0, 14), np.geomspace(8.0, 400.0, 12)])  # cuts T of the error's bounds, over |Pi p|
+_CUTS = np.concatenate(
+    [np.geomspace(0.3, 6.0, 14), np.geomspace(8.0, 400.0, 12)]
+)  # cuts T of the error's bounds, over |Pi p|
 _LEVELS = 7  # how often boxes of label counts are cut
 _MOST = 200  # boxes of one setting that are cut, at most
 _NORMAL = NormalDist()
@@ -48,8 +51,12 @@ class ProvedOutcome:
 
     outcome: str  # one of `OUTCOMES`, or "not decided"
     probability: float  # at least this, for the outcome named; for the nearest one where none is decided
-    log10_error: float  # with that probability the clean error is at most (benign) or at least (harmful) 10 to this; else nan
-    failed: str  # "", or the inequality that failed in the most likely counts that nothing was proved for, and by how much
+    log10_error: (
+        float  # with that probability the clean error is at most (benign) or at least (harmful) 10 to this; else nan
+    )
+    failed: (
+        str  # "", or the inequality that failed in the most likely counts that nothing was proved for, and by how much
+    )
 
 
 # --- tails -------------------------------------------------------------------------------------------------------------------
@@ -146,7 +153,13 @@ def _count_law(n: int, eta: float, missing: float) -> tuple[np.ndarray, np.ndarr
     def law(m: np.ndarray, k: np.ndarray, p: float) -> np.ndarray:
         with np.errstate(divide="ignore", invalid="ignore"):
             up = k * math.log(p) if p > 0 else np.where(k > 0, -np.inf, 0.0)
-            log = log_factorial[m] - log_factorial[k] - log_factorial[np.maximum(m - k, 0)] + up + (m - k) * math.log1p(-p)
+            log = (
+                log_factorial[m]
+                - log_factorial[k]
+                - log_factorial[np.maximum(m - k, 0)]
+                + up
+                + (m - k) * math.log1p(-p)
+            )
         return np.where(k <= m, np.exp(log), 0.0)
 
     sizes = np.arange((n + 1) // 2, n + 1)
@@ -183,7 +196,7 @@ def _first_boxes(setting: int, n: int, eta: float, missing: float) -> _Boxes:
 
 def _cut_points(low: int, high: int, parts: int) -> list[tuple[int, int]]:
     edges = np.unique(np.linspace(low, high + 1, parts + 1).round().astype(int))
-    return [(int(a), int(b) - 1) for a, b in zip(edges[:-1], edges[1:], strict=True)]
+    return [(int(a), int(b) - 1) for a, b in itertools.pairwise(edges)]
 
 
 def _box_mass(boxes: _Boxes, n: int, eta: float, missing: float) -> np.ndarray:
@@ -224,7 +237,9 @@ def _weights(a: Interval, pull: Interval, eps: Interval) -> _Weights:
     g0, _, gamma0 = at(middle)
     psi = (g * gamma).meet(g0 * gamma0 + slope_psi * (eps - middle))
     square = a.square() * steep
-    return _Weights(1.0 + 2.0 * g, psi, -(a * steep), slope_psi, 0.5 * (square * lean), square * (1.0 + 0.25 * (gamma * lean)))
+    return _Weights(
+        1.0 + 2.0 * g, psi, -(a * steep), slope_psi, 0.5 * (square * lean), square * (1.0 + 0.25 * (gamma * lean))
+    )
 
 
 @dataclass(frozen=True)
@@ -352,7 +367,9 @@ class _Shared:
 def _boxes_found(
     c: _Common, n: np.ndarray, low: np.ndarray, high: np.ndarray, failure: float, error: float, pieces: int
 ) -> _Found:
-    size = Interval.of(np.stack([low[0], n - high[0]]), np.stack([high[0], n - low[0]]))  # (2, B), samples of each class
+    size = Interval.of(
+        np.stack([low[0], n - high[0]]), np.stack([high[0], n - low[0]])
+    )  # (2, B), samples of each class
     flipped = Interval.of(low[1:], high[1:])
     clean = Interval.of(np.maximum(size.low - flipped.high, 0.0), np.maximum(size.high - flipped.low, 0.0))
     count = Interval(np.stack([clean.low, flipped.low]), np.stack([clean.high, flipped.high]))  # (kind, class, B)
@@ -405,9 +422,13 @@ def _boxes_found(
     query = c.h * (size * psi_c + flipped * (psi_n - psi_c) + noise(over_kinds(energy_psi)))
     total = _two(size * phi_c + flipped * (phi_n - phi_c)) + noise(_four(energy_phi))
     tilted = size * psi_c - flipped * (psi_c + psi_n)
-    tilt = Interval(tilted.low[:1], tilted.high[:1]) - Interval(tilted.low[1:], tilted.high[1:]) + noise(_four(energy_psi))
+    tilt = (
+        Interval(tilted.low[:1], tilted.high[:1]) - Interval(tilted.low[1:], tilted.high[1:]) + noise(_four(energy_psi))
+    )
     mean_phi, tilt = total / c.n, tilt / c.n
-    tilt = Interval(np.concatenate([tilt.low, -tilt.high]), np.concatenate([tilt.high, -tilt.low]))  # times the class's label
+    tilt = Interval(
+        np.concatenate([tilt.low, -tilt.high]), np.concatenate([tilt.high, -tilt.low])
+    )  # times the class's label
 
     def norms(w: Interval, shift: Interval, lip: Interval, energy: Interval) -> tuple[Interval, Interval]:
         """|w - mean| at most, and sum w_j z_j; w: weights in the middle of the range, less any constant."""
@@ -465,7 +486,9 @@ def _boxes_found(
         reach = wide[..., hard]
         edges = -reach + steps * (np.stack(top) + beyond / np.sqrt(n[hard]) + reach)
         z = Interval(edges[:-1], edges[1:])
-        a, eps, scale, own_pull = (Interval(x.low[..., hard], x.high[..., hard]) for x in (c.a, c.middle, c.scale, pull))
+        a, eps, scale, own_pull = (
+            Interval(x.low[..., hard], x.high[..., hard]) for x in (c.a, c.middle, c.scale, pull)
+        )
         sides = Interval(-beyond, beyond)
         t, rest = shared.at(hard).scores(_weights(a, own_pull, eps + scale * z), z, sides, sides)
         return (t + rest).high.max(0)
@@ -538,7 +561,13 @@ def proved_outcomes(
     """`proved_outcome` of many settings, computed together."""
     for law, step in zip(laws, step_sizes, strict=True):
         checks.positive_number("step_size", step)
-        if not isinstance(law, SignalNoiseLaw) or law.tokens != 2 or law.norm_ratio != 1 or law.cosine or law.normalised_noise:
+        if (
+            not isinstance(law, SignalNoiseLaw)
+            or law.tokens != 2
+            or law.norm_ratio != 1
+            or law.cosine
+            or law.normalised_noise
+        ):
             raise ValueError(
                 f"law must be a SignalNoiseLaw of two tokens, orthogonal signals of one norm and noise of variance 1; got {law!r}"
             )
@@ -552,7 +581,7 @@ def proved_outcomes(
             answers[k] = ProvedOutcome(UNDECIDED, 0.0, math.nan, why)
         else:
             open_settings.append(k)
-    failure, missing = delta / 2, delta / 2000
+    failure, missing = 0.3 * delta, delta / 2000  # label counts may use the rest
     with np.errstate(all="ignore"):
         if open_settings:
             _search(laws, step_sizes, delta, failure, missing, error, open_settings, answers)
@@ -571,7 +600,15 @@ def _search(laws, step_sizes, delta, failure, missing, error, active, answers) -
     worst: list[str] = [""] * len(laws)
     boxes = _joined([_first_boxes(k, laws[k].n, laws[k].label_noise, missing) for k in active])
     for level in range(_LEVELS + 1):
-        found = _boxes_found(common.at(boxes.setting), sizes[boxes.setting], boxes.low.astype(float), boxes.high.astype(float), failure, error, _PIECES[level])
+        found = _boxes_found(
+            common.at(boxes.setting),
+            sizes[boxes.setting],
+            boxes.low.astype(float),
+            boxes.high.astype(float),
+            failure,
+            error,
+            _PIECES[level],
+        )
         again = []
         for k in active:
             own = np.flatnonzero(boxes.setting == k)
@@ -630,5 +667,10 @@ def _why(x: _Found, boxes: _Boxes, box: int, n: int, error: float) -> str:
     if not x.room_fit[box] > 0:
         parts.append(f"t + zeta V e^q of all samples is at least {x.room_fit[box]:.3g}, wanted above 0")
         parts.append(f"that of one flipped sample is at most {x.room_miss[0, box]:.3g}, wanted below 0")
-    parts.append(f"the mean clean error is between {x.error[0, box]:.3g} and {x.error[1, box]:.3g}, wanted on one side of {error:g}")
-    return f"with {low[0]} to {high[0]} of {n} samples in one class, {low[1]} to {high[1]} and {low[2]} to {high[2]} flipped: " + "; ".join(parts)
+    parts.append(
+        f"the mean clean error is between {x.error[0, box]:.3g} and {x.error[1, box]:.3g}, wanted on one side of {error:g}"
+    )
+    return (
+        f"with {low[0]} to {high[0]} of {n} samples in one class, {low[1]} to {high[1]} and {low[2]} to {high[2]} flipped: "
+        + "; ".join(parts)
+    )
