@@ -12,6 +12,7 @@ from scipy import stats
 from attnbook.single_head.phase import phase_diagram, phase_plan
 from attnbook.single_head.phase_cells import two_step_cells
 from attnbook.single_head.phase_diagram.proved import disagreements, proved_phases
+from attnbook.single_head.variants import StressedLaw
 from attnlib.gaussian import bartlett_rows
 from attnlib.intervals import Interval
 from attnlib.single_head import proved
@@ -271,7 +272,14 @@ def test_tiny_and_huge_steps_give_no_crash(step_size, eta):
 
 @pytest.mark.parametrize(
     "arguments",
-    [{"delta": 0.0}, {"delta": 1.0}, {"error": 0.5}, {"step_size": 0.0}, {"law": SignalNoiseLaw(4, 9, 1.0, tokens=3)}],
+    [
+        {"delta": 0.0},
+        {"delta": 1.0},
+        {"error": 0.5},
+        {"step_size": 0.0},
+        {"law": SignalNoiseLaw(4, 9, 1.0, tokens=3)},
+        {"law": StressedLaw(4, 9, 1.0)},
+    ],
 )
 def test_bad_arguments_are_refused(arguments):
     with pytest.raises(ValueError, match=next(iter(arguments))):
