@@ -33,7 +33,8 @@ UNDECIDED = "not decided"
 
 _PIECES = (6, 8, 8, 10, 12, 12, 12, 12)  # of the range of one sample's z, by how often the boxes were cut; even numbers
 _TAILS = 25  # one-sided events that all samples share
-_SHARED, _WIDE, _FLIPPED, _CLEAN = 0.25, 0.05, 0.4, 0.3  # shares of the failure probability
+_SHARED, _WIDE, _FLIPPED, _CLEAN = 0.25, 0.05, 0.3, 0.4  # shares of the failure probability
+_PARTS = (0.2, 0.2, 0.6), (0.6, 0.2, 0.2)  # of one clean, one flipped sample: pieces, range of z, z and N together (twice a tail)
 _CUTS = np.concatenate(
     [np.geomspace(0.3, 6.0, 14), np.geomspace(8.0, 400.0, 12)]
 )  # cuts T of the error's bounds, over |Pi p|
@@ -387,9 +388,10 @@ def _boxes_found(
     def cell(k: int, m: float) -> np.ndarray:
         """Reach of z, of z and N together, then `across` of each piece, for one of m samples of kind k."""
         budget = share[k] / max(m, 1.0)
-        reach, both = _normal_quantile(budget / 8), _normal_quantile(budget / 8)  # twice the tail: lem-proved-together
+        in_pieces, beyond, joint = _PARTS[k]
+        reach, both = _normal_quantile(budget * beyond / 2), _normal_quantile(budget * joint / 2)
         near = reach * np.maximum(np.maximum(steps[:-1], -steps[1:]), 0.0)
-        tails = [budget / 2 / (4 * pieces) / (0.5 * math.erfc(x / math.sqrt(2)) * _SLACK) for x in near]
+        tails = [budget * in_pieces / (4 * pieces) / (0.5 * math.erfc(x / math.sqrt(2)) * _SLACK) for x in near]
         return np.array([reach, both, *(max(_normal_quantile(t), 0.0) for t in tails)])
 
     def cells(k: int) -> np.ndarray:
