@@ -34,7 +34,10 @@ UNDECIDED = "not decided"
 _PIECES = (6, 8, 8, 10, 12, 12, 12, 12)  # of the range of one sample's z, by how often the boxes were cut; even numbers
 _TAILS = 25  # one-sided events that all samples share
 _SHARED, _WIDE, _FLIPPED, _CLEAN = 0.25, 0.05, 0.3, 0.4  # shares of the failure probability
-_PARTS = (0.2, 0.2, 0.6), (0.6, 0.2, 0.2)  # of one clean, one flipped sample: pieces, range of z, z and N together (twice a tail)
+_PARTS = (
+    (0.2, 0.2, 0.6),
+    (0.6, 0.2, 0.2),
+)  # of one clean, one flipped sample: pieces, range of z, z and N together (twice a tail)
 _CUTS = np.concatenate(
     [np.geomspace(0.3, 6.0, 14), np.geomspace(8.0, 400.0, 12)]
 )  # cuts T of the error's bounds, over |Pi p|

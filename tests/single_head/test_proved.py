@@ -51,7 +51,8 @@ def drawn(n, d, snr, eta, multiple, rng, classes=None, uniforms=None):
     assert (cell.smallest_margin.item() > 0) == (room.min() > 0)
     return SimpleNamespace(
         classes=classes, flipped=flipped, y=y, noise=noise, unit=unit, phi=phi, psi=g * gamma, omega=omega, query=query, value=value,
-        q=q, t=t, room=room, r=r, z=z, length=unit * np.linalg.norm(noise.T @ (phi * y)), reach=unit * np.linalg.norm(noise.T @ (omega * y)),
+        q=q, t=t, room=room, r=r, z=z, length=unit * np.linalg.norm(noise.T @ (phi * y)),
+        reach=unit * np.linalg.norm(noise.T @ (omega * y)),
         error=10 ** log10_error_of_scores(cell.fresh).item(),
     )  # fmt: skip
 
