@@ -17,11 +17,13 @@ _LIBRARY = 8 * _ULP  # relative error allowed to exp
 
 
 def _down(x: np.ndarray) -> np.ndarray:
-    return x - (np.abs(x) * _ULP + _TINY)  # faster than nextafter, and never nearer than it
+    result: np.ndarray = x - (np.abs(x) * _ULP + _TINY)  # faster than nextafter, and never nearer than it
+    return result
 
 
 def _up(x: np.ndarray) -> np.ndarray:
-    return x + (np.abs(x) * _ULP + _TINY)
+    result: np.ndarray = x + (np.abs(x) * _ULP + _TINY)
+    return result
 
 
 @dataclass(frozen=True)
@@ -97,7 +99,8 @@ class Interval:
 
     def magnitude(self) -> np.ndarray:
         """The largest absolute value."""
-        return np.maximum(np.abs(self.low), np.abs(self.high))
+        result: np.ndarray = np.maximum(np.abs(self.low), np.abs(self.high))
+        return result
 
     def spread(self) -> Interval:
         """[-m, m] with the largest absolute value m."""

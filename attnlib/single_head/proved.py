@@ -213,7 +213,8 @@ def _box_mass(boxes: _Boxes, n: int, eta: float, missing: float) -> np.ndarray:
     one = sums[m, boxes.high[1] + 1] - sums[m, boxes.low[1]]
     two = sums[n - m, boxes.high[2] + 1] - sums[n - m, boxes.low[2]]
     inside = (m >= boxes.low[0]) & (m <= boxes.high[0])
-    return (own[:, None] * one * two * inside).sum(0)
+    result: np.ndarray = (own[:, None] * one * two * inside).sum(0)
+    return result
 
 
 # --- the weights of the second step --------------------------------------------------------------------------------------------
@@ -499,7 +500,8 @@ def _boxes_found(
         )
         sides = Interval(-beyond, beyond)
         t, rest = shared.at(hard).scores(_weights(a, own_pull, eps + scale * z), z, sides, sides)
-        return (t + rest).high.max(0)
+        result: np.ndarray = (t + rest).high.max(0)
+        return result
 
     room_miss = np.full((2, len(n)), np.inf)
     if hard.any():

@@ -33,4 +33,5 @@ def disagreements(proved: np.ndarray, diagram: PhaseDiagram, *, error: float = 0
     right = np.select(
         [code == BENIGN, code == HARMFUL, code >= FLIPPED], [fits & ~harmful, fits & harmful, ~fits], True
     )
-    return 1 - right.mean(-1)
+    result: np.ndarray = 1 - right.mean(-1)
+    return result
