@@ -22,7 +22,7 @@ from attnlib.in_context import checkpoints, circuits, estimators, risk
 from attnlib.in_context import law as prompts_law
 from attnlib.in_context import model as heads_model
 from attnlib.in_context import training as heads_training
-from attnlib.single_head import maps, population, rules, summary
+from attnlib.single_head import maps, population, proved, rules, summary
 from attnlib.single_head import training as head_training
 from attnlib.token_selection import model as token_model
 from attnlib.token_selection import population as token_population
@@ -62,13 +62,14 @@ INSIDE = {
     token_model.loss, token_training.Recursion, token_training.checked_steps, token_training.join_runs,
     circuits.imbalance, circuits.merge, circuits.two_number_circuits, heads_model.HeadWeights, sh.Sample, ts.Sample, type(GRAM),
     type(DENSE.labels), summary.draws_in_chunks, token_population.Population, token_population.TailError, ts.Trajectory, ts.forces,
-    ts.outputs, device.what_ran, device.one_thread, device.home,
+    ts.outputs, proved.ProvedOutcome, proved.proved_outcomes, device.what_ran, device.one_thread, device.home,
 }  # fmt: skip
 MODULES_INSIDE = {
     "arrays",
     "checks",
     "divergence",
     "extras",
+    "intervals",
     "kernels",
     "limits",
     "quadrature",
@@ -103,6 +104,7 @@ ROWS = {
     sh.log10_clean_error: HEAD | {"per_class": False, "chunk": 1},
     population.log10_error_of_scores: {"scores": SCORES, "per_class": True, "chunk": 1, "class_probability": 0.5},
     population.scores_of_fresh_data: HEAD,
+    sh.proved_outcome: {"law": LAW, "step_size": 0.1, "delta": 0.01, "error": 0.1},
     sh.summarise: {"law": LAW, "step_size": 0.1, "steps": 2, "draws": 1, "seed": 0, "device": "cpu"},
     head_training.gaussian_start: {"sample": SAMPLE, "std": 1.0},
     sh.gradient_descent: TRAINING,

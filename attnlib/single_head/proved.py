@@ -550,7 +550,9 @@ def proved_outcome(law: SignalNoiseLaw, step_size: float, delta: float = 0.01, *
         error: in (0, 1/2), separates "errs less" from "errs more": mean clean error of the two classes.
 
     Returns:
-        a `ProvedOutcome`. Numbers are bounded in interval arithmetic; exp, log and erfc of the machine are trusted to 10^-12.
+        `outcome`, one of `OUTCOMES` or "not decided"; `probability`, at least $1-\delta$ where it is decided; `log10_error`, a bound
+        of the clean error; `failed`, for an undecided setting the inequality that failed, and by how much. Numbers are
+        bounded in interval arithmetic; exp, log and erfc of the machine are trusted to 10^-12.
 
     Raises:
         ValueError: another law, or an argument out of range.
