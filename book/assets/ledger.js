@@ -4,7 +4,7 @@
  * Written by book/bookkit/ledger/page.py: form.ledger-filter, nav.ledger-overview,
  * div.ledger-group > div.ledger-page > details.claim.
  *
- * The address: ?paper=2410.07746&verdict=fails&sharpness=over 10 %&source=derived;measured&page=single_head/02_two_steps&q=margin#claim-c8
+ * The address: ?paper=2410.07746&verdict=fails&sharpness=over 10 %&source=derived;measured&page=single_head/02_two_steps&q=margin&order=weakest#claim-c8
  * Choices of one kind are joined by "or", kinds by "and", words by "and". `part=` (once `wing=`) is read, too.
  */
 (function () {
@@ -15,6 +15,8 @@
   const kinds = ["paper", "verdict", "sharpness", "source"];
   const papers = {}; // part -> value of the chip "paper"
   const claims = readClaims();
+  const flat = document.createElement("div");
+  flat.className = "ledger-flat";
   const byId = new Map(claims.map((claim) => [claim.node.id, claim]));
 
   /** What can be asked of each claim; hundreds of them, so that nothing is looked up before it is needed. */
@@ -29,7 +31,9 @@
         for (const node of page.querySelectorAll("details")) {
           const verdict = node.dataset.verdict || "holds";
           const sharpness = node.dataset.sharpness;
-          found.push({node, part, paper: papers[part] || "none", source, verdict, sharpness, page: page.dataset.page});
+          const size = node.dataset.size === undefined ? -1 : Number(node.dataset.size);
+          const paper = papers[part] || "none";
+          found.push({node, part, paper, source, verdict, sharpness, size, page: page.dataset.page, home: page, group});
         }
       }
     }
@@ -74,6 +78,7 @@
   }
 
   function show() {
+    order();
     const state = chosen();
     const shown = new Set(claims.filter((claim) => meets(claim, state)));
     for (const claim of claims) claim.node.hidden = !shown.has(claim);
@@ -96,6 +101,31 @@
       }
     }
     form.querySelector(".ledger-count").textContent = sentence([...shown]);
+  }
+
+  /** One list of all claims, the least sharp first, bounds and what has no scale last; or each claim back under its page. */
+  function order() {
+    const weakest = form.elements.order.value === "weakest";
+    if (weakest === flat.isConnected) return;
+    if (weakest) {
+      flat.append(...[...claims].sort((a, b) => b.size - a.size).map(alone));
+      document.querySelector(".ledger-group").closest("section").before(flat);
+    } else {
+      for (const claim of claims) claim.home.append(claim.node);
+      flat.replaceChildren();
+      flat.remove();
+    }
+  }
+
+  /** A claim out of its group, with what the style sheet writes into its row, and with its size. */
+  function alone(claim) {
+    const holder = document.createElement("div");
+    holder.dataset.source = claim.source;
+    holder.style.cssText = claim.group.style.cssText;
+    const words = claim.size < 0 ? "" : claim.size < 1e-3 ? "under\u00a00.1\u00a0%" : `${Number((100 * claim.size).toPrecision(2))}\u00a0%`;
+    if (words) holder.style.setProperty("--part", `${claim.group.style.getPropertyValue("--part")} " · ${words}"`);
+    holder.append(claim.node);
+    return holder;
   }
 
   /** As in "12 of 350 claims: 11 hold, 1 fails as expected"; verdicts in the words of their badges. */
@@ -131,6 +161,7 @@
     }
     if (form.elements.page.value) query.set("page", form.elements.page.value);
     if (form.elements.q.value.trim()) query.set("q", form.elements.q.value.trim());
+    if (form.elements.order.value) query.set("order", form.elements.order.value);
     const text = query.toString();
     try {
       history.replaceState(null, "", `${location.pathname}${text ? `?${text}` : ""}${hash}`);
@@ -150,6 +181,7 @@
     const known = [...form.elements.page.options].some((option) => option.value === page);
     form.elements.page.value = known ? page : "";
     form.elements.q.value = query.get("q") || "";
+    form.elements.order.value = query.get("order") === "weakest" ? "weakest" : "";
   }
 
   // --- one claim --------------------------------------------------------------------------------------------------
@@ -173,10 +205,11 @@
   function equip(node) {
     const list = node.querySelector("dl");
     if (list.querySelector(".claim-link")) return;
-    const head = node.parentElement.querySelector(".ledger-from");
+    const {home, group} = byId.get(node.id);
+    const head = home.querySelector(".ledger-from");
     const [again, read] = [...head.querySelectorAll("code")].map((code) => code.textContent);
     const lines = [again, `${read} ${node.querySelector("summary b").textContent}`];
-    linkFunction(list.querySelector("code"), node.closest(".ledger-group").dataset.repository);
+    linkFunction(list.querySelector("code"), group.dataset.repository);
 
     const command = document.createElement("pre");
     command.textContent = lines.join("\n");

@@ -9,6 +9,7 @@ import pytest
 from playwright.sync_api import Browser, Page
 
 from bookkit.ledger.records import anchor, counts_sentence
+from bookkit.ledger.sizes import size_of
 from tests.browser import looks
 from tests.browser.browsing import DESKTOP, HTML, PHONE, turned, visited
 
@@ -94,6 +95,25 @@ def test_pages_parts_and_words(browser: Browser, address: str, records: list) ->
         assert page.locator("[name=verdict][value=holds] + span small").inner_text() == "0"
 
 
+def test_the_least_sharp_claims_can_stand_first(browser: Browser, address: str, records: list) -> None:
+    ids = {record["permalink"].partition("#")[2]: record for record in records}
+    with ledger(browser, address, "?order=weakest&verdict=holds") as page:
+        listed = [ids[name] for name in page.evaluate(SHOWN)]
+        assert len(listed) == sum(record["verdict"] == "holds" for record in records)
+        sizes = [-1 if (size := size_of(record)) is None else float(f"{size:.2g}") for record in listed]
+        assert sizes == sorted(sizes, reverse=True)
+        assert sizes[0] > 0.1
+        assert sizes[-1] == -1
+        page.locator("#claim-c8 > summary").click()  # away from its page, a claim says from where it is
+        assert "single_head/02_two_steps" in page.locator("#claim-c8 pre").inner_text()
+        page.locator(".ledger-filter [type=reset]").click()
+        page.wait_for_function("location.search === ''")
+        back = page.evaluate(SHOWN)
+    with ledger(browser, address) as page:
+        assert back == page.evaluate(SHOWN)
+        assert len(back) == len(records)
+
+
 def test_a_permalink_opens_its_claim(browser: Browser, address: str, records: list) -> None:
     for start, wanted in ((address, "claim-q31"), (f"file://{HTML}", "claim-c8")):
         record = next(r for r in records if r["permalink"].endswith(f"#{wanted}"))
@@ -155,6 +175,7 @@ def test_all_of_it_by_keyboard(browser: Browser, address: str, records: list) ->
         page.keyboard.press("Enter")
         assert opened.count() == 0
         page.locator(".ledger-filter [name=q]").press_sequentially("zzz")
+        page.keyboard.press("Tab")  # the order
         page.keyboard.press("Tab")
         page.keyboard.press("Enter")  # Reset
         page.wait_for_function(f"{SHOWN}.length === {len(records)}")

@@ -69,7 +69,9 @@ class Filter(SphinxDirective):
 <div class="ledger-row"><label>Page <select name="page"><option value="">all pages</option>\
 {"".join(pages)}</select></label>\
 <label>Words <input type="search" name="q" autocomplete="off" spellcheck="false" \
-placeholder="margin, T1, \\rho, 0.05, …"></label><button type="reset">Reset</button></div>\
+placeholder="margin, T1, \\rho, 0.05, …"></label>\
+<label>Order <select name="order"><option value="">as in the book</option>\
+<option value="weakest">least sharp first</option></select></label><button type="reset">Reset</button></div>\
 <p class="ledger-count" role="status" aria-live="polite">All {counts_sentence(records)}.</p></form>"""
         return [nodes.raw("", form, format="html")]
 

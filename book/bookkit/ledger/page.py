@@ -38,7 +38,7 @@ from bookkit.ledger.records import (
     source_line,
 )
 from bookkit.ledger.replicated import Standing, ledger, standings
-from bookkit.ledger.sizes import group_of
+from bookkit.ledger.sizes import ACCEPTED, group_of, size_of
 from bookkit.ledger.words import control_words, number_lines, rule_words, sharpness_words, signs, verdict_words
 from bookkit.map.graph import rendered_map
 from bookkit.sphinx.html_elements import element, tag
@@ -116,6 +116,8 @@ class Ledger(SphinxDirective):
         body = element("div", *says, self._facts(record, standing), class_="claim-body")
         marks = {} if record["verdict"] == "holds" else {"data_verdict": VERDICTS[record["verdict"]][0]}
         marks |= {"data_sharpness": group_of(record)}
+        if record["verdict"] in ACCEPTED and (size := size_of(record)) is not None:
+            marks |= {"data_size": f"{size:.2g}"}
         return element("details", summary, body, class_="claim", id=anchor(record["id"]), **marks)
 
     def _facts(self, record: dict, standing: Standing) -> tag:

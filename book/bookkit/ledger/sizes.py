@@ -45,6 +45,11 @@ def _sizes(record: Mapping[str, Any]) -> dict[str, float]:
     return {kind: max(size for k, size in seen if k == kind and size is not None) for kind, _ in seen}
 
 
+def size_of(record: Mapping[str, Any]) -> float | None:
+    """How coarse a claim is about numbers and shares of draws; None where it says bounds alone, or nothing that has a scale."""
+    return _coarsest(_sizes(record))
+
+
 def _coarsest(sizes: Mapping[str, float]) -> float | None:
     return max((size for kind, size in sizes.items() if kind != "bound"), default=None)
 
@@ -64,5 +69,5 @@ def sizes(records: Iterable[Mapping[str, Any]], kind: str | None = None) -> list
 
 def weakest(records: Iterable[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
     """Accepted claims that say a number or a share of draws, the coarsest first."""
-    known = [(_coarsest(_sizes(record)), record) for record in records if record["verdict"] in ACCEPTED]
+    known = [(size_of(record), record) for record in records if record["verdict"] in ACCEPTED]
     return [record for size, record in sorted(((s, r) for s, r in known if s is not None), key=lambda each: -each[0])]
