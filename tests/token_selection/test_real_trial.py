@@ -1,0 +1,132 @@
+"""The rule for a fair trial: known worlds get their word, its interval covers, and each number is found a second way."""
+
+import re
+
+import numpy as np
+import pytest
+
+from attnbook.draws import mean
+from attnbook.token_selection.real_data import trial
+from attnbook.token_selection.real_data.trial import Trial, judge, two_way
+from tests.house import ROOT
+
+LEVELS = (0.0, 0.1, 0.2, 0.4)
+
+
+def world(copied, *, seed=0, seeds=5, pictures=600, classes=10, right=0.9, fit=0.97, shared=True, hard=0.0):
+    """A network that replaces its answer, with probability eta `copied`, by another class: its fraction of copying is `copied`.
+
+    hard: how far copying belongs to some pictures in every seed (0: to none; 1: to one half of them alone).
+    """
+    rng = np.random.default_rng(seed)
+    rows = np.stack([rng.permutation(pictures if shared else 4 * pictures)[:pictures] for _ in range(seeds)])
+    easy, soft = rng.beta(9, 1, 4 * pictures) * right / 0.9, 1 + hard * rng.choice([-1, 1], 4 * pictures)
+    hits = np.empty((seeds, len(LEVELS), pictures), dtype=bool)
+    for r, own in enumerate(rows):
+        for e, eta in enumerate(LEVELS):
+            answer = rng.random(pictures) < easy[own]
+            replaced = rng.random(pictures) < eta * copied * soft[own]
+            hits[r, e] = np.where(replaced, ~answer & (rng.random(pictures) < 1 / (classes - 1)), answer)
+    fitted = np.clip(rng.normal(fit, 0.01, (seeds, len(LEVELS) - 1)), 0, 1)
+    return Trial(hits, rows, fitted, LEVELS, classes)
+
+
+@pytest.mark.parametrize("shared", [True, False])
+@pytest.mark.parametrize(
+    ("copied", "outcome"), [(0.0, "benign"), (0.5, "tempered"), (1.0, "harmful"), (0.25, "not decided")]
+)
+def test_known_worlds_get_their_word(copied, outcome, shared):
+    for seed in range(5):
+        found = judge(world(copied, seed=seed, pictures=1500, shared=shared))
+        assert found.outcome == outcome
+        assert found.outcome in trial.OUTCOMES
+        assert bool(found.because) == (outcome == "not decided")
+        assert abs(found.fraction.value - copied) < 0.1
+        assert copied == 0 or not found.as_without  # 15 % lost at eta = 0.4 is seen
+
+
+@pytest.mark.parametrize(
+    ("settings", "reason"),
+    [
+        ({"fit": 0.8}, "0.9 of the wrong labels must be memorised; 0.80 "),
+        ({"right": 0.5}, "the network is right on 0.4. of the test pictures"),
+        ({"right": 0.02}, "the network is right on 0.0. of the test pictures"),
+        ({"pictures": 40}, "on both sides of a border"),
+    ],
+)
+def test_a_harmless_network_is_not_called_benign_where_the_trial_was_not_fair(settings, reason):
+    found = judge(world(0.0, **settings))
+    assert found.outcome == "not decided"
+    assert re.search(reason, found.because)
+
+
+def test_the_interval_covers_where_that_over_seeds_does_not():
+    found, over_seeds = np.zeros(400, dtype=bool), np.zeros(400, dtype=bool)
+    for seed in range(len(found)):
+        one = world(0.6, seed=seed, pictures=100, classes=3, hard=1.0)
+        by_seed = trial.fraction_of_copying(one.accuracy, LEVELS, 3)
+        for covered, interval in ((found, judge(one).fraction), (over_seeds, mean(by_seed))):
+            covered[seed] = interval.low < 0.6 < interval.high
+    assert 0.92 < found.mean() < 0.995  # 0.95 with a standard deviation of 0.011
+    assert over_seeds.mean() < found.mean() - 0.02
+
+
+def test_leaving_out_by_hand():
+    one = world(0.5, seeds=5, pictures=12, shared=False, right=0.95)
+    pictures = np.unique(one.rows)
+
+    def by_seed(left=None):
+        found = []
+        for hits, rows in zip(one.hits, one.rows, strict=True):
+            a = [row[rows != left].mean() for row in hits]
+            u = a[0] - (1 - a[0]) / 9
+            found.append(sum(a[0] - b for b in a[1:]) / (0.7 * u))
+        return np.array(found)
+
+    whole, without = by_seed(), np.stack([by_seed(left) for left in pictures], 1)
+    assert np.allclose(trial.fraction_of_copying(one.accuracy, LEVELS, 10), whole, atol=1e-12)
+    got = trial.fraction_of_copying(trial.without_each_picture(one), LEVELS, 10)
+    assert np.allclose(got, without, atol=1e-12)
+    seeds = 4 / 5 * sum((np.delete(whole, r).mean() - whole.mean()) ** 2 for r in range(5))
+    pictures_ = sum((w.mean() - whole.mean()) ** 2 for w in without.T)
+    both = sum(((w - f) / 5) ** 2 for row, f in zip(without, whole, strict=True) for w in row)
+    variance = max(seeds + pictures_ - both, seeds, pictures_)
+    interval = two_way(whole, without)
+    assert interval.value == pytest.approx(whole.mean())
+    assert interval.high - interval.value >= 1.95 * variance**0.5
+    assert interval.high - interval.value <= 2.7765 * variance**0.5  # Student's for 4 degrees, the fewest
+
+
+def test_pictures_that_no_two_seeds_share_leave_the_interval_over_seeds():
+    by_seed = np.array([0.1, 0.3, 0.4, 0.6, 0.9])
+    moved = np.zeros((5, 50))
+    for r in range(5):
+        moved[r, 10 * r : 10 * r + 10] = np.linspace(-0.05, 0.05, 10)
+    got, want = two_way(by_seed, by_seed[:, None] + moved), mean(by_seed)
+    assert (got.value, got.low, got.high) == pytest.approx((want.value, want.low, want.high), abs=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"noise_levels": (0.1, 0.2)}, "noise_levels must rise from 0"),
+        ({"hits": np.zeros((5, 3, 9), bool)}, r"hits must be bool of shape \(seeds, 4 noise levels, pictures\)"),
+        ({"hits": np.zeros((5, 4, 9))}, "hits must be bool"),
+        ({"hits": np.zeros((4, 4, 9), bool)}, "hits must have 5 seeds or more; got 4: run"),
+        ({"rows": np.zeros((5, 9), int)}, "rows must name each picture of a seed once"),
+        ({"rows": np.zeros((5, 8), int)}, r"rows must have shape \(5, 9\)"),
+        ({"fit": np.full((5, 3), np.nan)}, r"fit must lie in \[0, 1\]"),
+    ],
+)
+def test_bad_tables(change, message):
+    good = {"hits": np.zeros((5, 4, 9), bool), "rows": np.tile(np.arange(9), (5, 1)), "fit": np.ones((5, 3))}
+    with pytest.raises(ValueError, match=message):
+        Trial(**({"noise_levels": LEVELS, "classes": 10} | good | change))
+
+
+def test_the_page_says_what_was_fixed():
+    page = (ROOT / "notebooks" / "token_selection" / "07_seven_data_sets.md").read_text(encoding="utf-8")
+    said = re.search(r"<summary>A rule fixed before .*?</details>", page, re.S)[0]
+    assert f"fixed on {trial.FIXED}" in said
+    numbers = {trial.FITTED, trial.UNHARMED, trial.COPIED, trial.CLEAR, 0.1, 0.2, 0.4}
+    assert {float(number) for number in re.findall(r"0\.\d+", said)} == numbers
