@@ -19,6 +19,7 @@ from attnbook.in_context.two_numbers_per_head.study import (
 from attnlib.in_context.circuits import Circuits, predict, two_number_circuits
 from attnlib.in_context.law import RegressionLaw
 from bookkit.claims import Verdict
+from tests.bad_input import refusing
 
 
 @pytest.fixture(scope="module")
@@ -91,15 +92,11 @@ def test_scan_and_stored_runs():
     assert ends[0.0003].max() < ends[0.001].min()
 
 
-def test_bad_arguments_are_named():
-    law = RegressionLaw(2, 6)
-    for rates in ((0.01,), (0.001, 0.01)):
-        with pytest.raises(ValueError, match="learning_rates must be two or more falling numbers"):
-            two_numbers_study(law, learning_rates=rates)
-    with pytest.raises(ValueError, match="runs must be a whole number >= 2"):
-        two_numbers_study(law, runs=1)
-    with pytest.raises(ValueError, match="length must be a whole number >= 2"):
-        two_numbers_study(law.with_length(1))
+LAW = RegressionLaw(2, 6)
+test_bad_arguments_are_named = refusing(
+    (two_numbers_study, (LAW,), {"learning_rates": [(0.01,), (0.001, 0.01)], "runs": 1}),
+    (lambda: two_numbers_study(LAW.with_length(1)), "length must be a whole number >= 2"),
+)
 
 
 def test_trained_numbers_are_judged_before_they_are_rounded():

@@ -21,6 +21,7 @@ from attnlib.in_context.estimators import conditional_risk
 from attnlib.in_context.experiment import Experiment
 from attnlib.in_context.law import RegressionLaw
 from attnlib.in_context.model import attend, initial_weights
+from tests.bad_input import refusing
 
 SMALL = Experiment(
     heads=2, d=3, length=7, noise_std=0.3, batch=11, steps=4, records=2, runs=2, seed=2**40 + 5, first_run=3
@@ -121,15 +122,7 @@ def test_the_gradient_by_finite_differences():
     assert gradient[..., -1].abs().max() == 0
 
 
-@pytest.mark.parametrize(
-    ("name", "value", "message"),
-    [
-        ("count", 1, "count must be"),
-        ("redraws", 1, "redraws must be"),
-        ("asked", 1, "asked must be"),
-        ("asked", 12, "at most the batch, 11"),
-    ],
+test_bad_studies = refusing(
+    (data_study, {"experiment": SMALL, "count": 4, "redraws": 4, "asked": 2}, {"count": 1, "redraws": 1, "asked": 1}),
+    (lambda: data_study(SMALL, count=4, redraws=4, asked=12), "at most the batch, 11"),
 )
-def test_bad_studies(name, value, message):
-    with pytest.raises(ValueError, match=message):
-        data_study(SMALL, **({"count": 4, "redraws": 4, "asked": 2} | {name: value}))

@@ -17,6 +17,7 @@ from attnbook.in_context.what_the_heads_compute.linear_attention import (
 from attnlib.in_context.circuits import Circuits
 from attnlib.in_context.estimators import preconditioned_step
 from attnlib.in_context.law import RegressionLaw, toeplitz_covariance
+from tests.bad_input import refusing
 
 SKEW = RegressionLaw(3, 12, 0.3, covariance=toeplitz_covariance(3, 0.6))
 
@@ -111,15 +112,7 @@ def test_training_finds_the_preconditioner() -> None:
     assert (wanted - wanted.diagonal().mean() * torch.eye(3)).abs().max() > 0.4  # no multiple of the identity would do
 
 
-@pytest.mark.parametrize(
-    "arguments", [{"steps": 0}, {"heads": 1.5}, {"batch": 0}, {"runs": -1}, {"learning_rate": 0.0}]
-)
-def test_refuses(arguments: dict) -> None:
-    (name,) = arguments
-    with pytest.raises(ValueError, match=f"{name} must be"):
-        train_linear_attention(RegressionLaw(2, 5), **arguments)
-
-
-def test_refuses_a_length_of_zero() -> None:
-    with pytest.raises(ValueError, match="length must be a whole number >= 1; got 0"):
-        as_raw(some_circuits(3, 1), 0)
+test_refuses = refusing(
+    (train_linear_attention, (RegressionLaw(2, 5),), {"steps": 0, "heads": 1.5, "batch": 0, "runs": -1, "learning_rate": 0.0}),
+    (lambda: as_raw(some_circuits(3, 1), 0), "length must be a whole number >= 1; got 0"),
+)  # fmt: skip

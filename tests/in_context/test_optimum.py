@@ -18,6 +18,7 @@ from attnbook.in_context.optimum import (
 )
 from attnbook.in_context.reduced import reduced_moments, reduced_risk
 from attnlib.in_context.law import RegressionLaw
+from tests.bad_input import refusing
 
 
 def test_best_mu_is_least_squares_on_dense_prompts():
@@ -105,17 +106,12 @@ def test_of_two_mirror_images_one_is_shown(omega):
     assert (np.diff(abs(found)) >= 0).all()
 
 
-def test_bad_arguments_are_named():
-    law = RegressionLaw(3, 7)
-    with pytest.raises(ValueError, match="length must be a whole number >= 2"):
-        pair_optimum(law.with_length(1))
-    with pytest.raises(ValueError, match="length must be a whole number >= 2"):
-        one_head_optimum(law.with_length(1))
-    with pytest.raises(ValueError, match="omega must be > 0"):
-        pair_valley(law, [0.1, -0.1])
-    with pytest.raises(ValueError, match="heads must be 1 to 4; got 5"):
-        free_optimum(law, 5)
-    with pytest.raises(ValueError, match="smallest must be > 0 and below largest"):
-        free_optimum(law, 2, smallest=2.0, largest=1.0)
-    with pytest.raises(ValueError, match="law must be isotropic"):
-        one_head_optimum(RegressionLaw(2, 7, mean=(1.0, 0.0)))
+LAW = RegressionLaw(3, 7)
+test_bad_arguments_are_named = refusing(
+    (lambda: pair_optimum(LAW.with_length(1)), "length must be a whole number >= 2"),
+    (lambda: one_head_optimum(LAW.with_length(1)), "length must be a whole number >= 2"),
+    (lambda: pair_valley(LAW, [0.1, -0.1]), "omega must be > 0"),
+    (lambda: free_optimum(LAW, 5), "heads must be 1 to 4; got 5"),
+    (lambda: free_optimum(LAW, 2, smallest=2.0, largest=1.0), "smallest must be > 0 and below largest"),
+    (lambda: one_head_optimum(RegressionLaw(2, 7, mean=(1.0, 0.0))), "law must be isotropic"),
+)

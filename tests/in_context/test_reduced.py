@@ -12,6 +12,7 @@ from attnbook.in_context.reduced import (
     reduced_risk_per_batch,
 )
 from attnlib.in_context.law import RegressionLaw, toeplitz_covariance
+from tests.bad_input import refusing
 
 
 def brute_force(omega, mu, d, length, s2, prompts, seed):
@@ -122,23 +123,20 @@ def test_chunks_do_not_change_the_numbers(monkeypatch):
     torch.testing.assert_close(reduced_risk([[0.3, 1.0]] * 5, [[1.0, 2.0]] * 5, law, prompts=900, batches=3)[0], direct)
 
 
-def test_bad_arguments_are_named():
-    law = RegressionLaw(3, 7)
-    with pytest.raises(ValueError, match=r"one shape \(\.\.\., heads\); got \(2,\) and \(3,\)"):
-        reduced_risk([1.0, 2.0], [1.0, 2.0, 3.0], law)
-    with pytest.raises(ValueError, match="omega must be one finite number or more"):
-        reduced_moments([0.1, math.nan], law)
-    with pytest.raises(ValueError, match="omega must have 1 axis"):
-        reduced_moments([[0.1]], law)
-    with pytest.raises(ValueError, match="batches must be a whole number >= 2"):
-        reduced_risk([0.1], [1.0], law, batches=1)
-    with pytest.raises(ValueError, match="prompts must be a whole number >= 40"):
-        reduced_risk([0.1], [1.0], law, prompts=39)
-    with pytest.raises(ValueError, match="role must be one of 'test', 'search'"):
-        reduced_risk([0.1], [1.0], law, role="noise")
-    for skewed in (
-        RegressionLaw(3, 7, covariance=toeplitz_covariance(3, 0.5)),
-        RegressionLaw(3, 7, mean=(1.0, 0.0, 0.0)),
-    ):
-        with pytest.raises(ValueError, match="law must be isotropic with zero mean"):
-            reduced_moments([0.1], skewed)
+LAW = RegressionLaw(3, 7)
+test_bad_arguments_are_named = refusing(
+    (reduced_risk, ([0.1], [1.0], LAW), {"batches": 1, "prompts": 39, "role": "noise"}),
+    (lambda: reduced_risk([1.0, 2.0], [1.0, 2.0, 3.0], LAW), r"one shape \(\.\.\., heads\); got \(2,\) and \(3,\)"),
+    (lambda: reduced_moments([0.1, math.nan], LAW), "omega must be one finite number or more"),
+    (lambda: reduced_moments([[0.1]], LAW), "omega must have 1 axis"),
+    (
+        reduced_moments,
+        ([0.1], LAW),
+        {
+            "law": [
+                RegressionLaw(3, 7, covariance=toeplitz_covariance(3, 0.5)),
+                RegressionLaw(3, 7, mean=(1.0, 0.0, 0.0)),
+            ]
+        },
+    ),
+)

@@ -24,6 +24,7 @@ from attnlib.in_context.circuits import Circuits, circuits_of
 from attnlib.in_context.experiment import Experiment
 from attnlib.in_context.model import HeadWeights, attend
 from attnlib.in_context.training import History, train
+from tests.bad_input import refusing
 
 SMALL = Experiment(
     heads=3, d=2, length=7, noise_std=0.1, batch=8, steps=40, records=8, runs=2, seed=3, learning_rate=0.01
@@ -169,10 +170,7 @@ def test_published_numbers_fit_each_other() -> None:
     assert all(len(values) == 11 for both in PUBLISHED_LOSS.values() for values in both)
 
 
-def test_bad_calls() -> None:
-    with pytest.raises(ValueError, match="experiment must be an Experiment; got str"):
-        training_study("Adam")
-    with pytest.raises(ValueError, match="validations must be a whole number >= 2"):
-        training_study(SMALL, validations=1)
-    with pytest.raises(ValueError, match="prompts must be a whole number >= 50"):
-        training_study(SMALL, prompts=10)
+test_bad_calls = refusing(
+    (lambda: training_study("Adam"), "experiment must be an Experiment; got str"),
+    (training_study, (SMALL,), {"validations": 1, "prompts": 10}),
+)

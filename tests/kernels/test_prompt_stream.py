@@ -7,6 +7,7 @@ import pytest
 from scipy import stats
 
 from attnlib.kernels import prompt_stream
+from tests.bad_input import refusing
 
 MASK = 2**32 - 1
 
@@ -107,23 +108,11 @@ def test_the_layout_uses_every_normal_once(d: int, length: int) -> None:
     assert place.x[0, 0] == 2 * d + 2
 
 
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ({"seed": -1}, "seed"),
-        ({"seed": 2**64}, "seed must be below"),
-        ({"streams": []}, "streams"),
-        ({"streams": [-1]}, "streams"),
-        ({"streams": [2**32]}, "streams"),
-        ({"streams": [0.5]}, "streams"),
-        ({"first_step": -1}, "first_step"),
-        ({"first_step": 2**31, "steps": 1}, "first_step"),
-        ({"steps": 1.5}, "steps"),
-        ({"prompts": 0}, "prompts"),
-        ({"count": -2}, "count"),
-    ],
-)
-def test_bad_input_is_named(change: dict, message: str) -> None:
-    good = {"seed": 1, "streams": [0], "first_step": 0, "steps": 1, "prompts": 2, "count": 4}
-    with pytest.raises(ValueError, match=message):
-        prompt_stream.normals(*(good | change).values())
+test_bad_input_is_named = refusing(
+    (
+        prompt_stream.normals,
+        (1, [0], 0, 1, 2, 4),
+        {"seed": [-1, 2**64], "streams": [[], [-1], [2**32], [0.5]], "first_step": -1, "steps": 1.5, "prompts": 0, "count": -2},
+    ),
+    (lambda: prompt_stream.normals(1, [0], 2**31, 1, 2, 4), r"first_step \+ steps must be at most"),
+)  # fmt: skip

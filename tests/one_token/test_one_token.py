@@ -25,6 +25,7 @@ from attnbook.one_token.descent import KINDS, train
 from attnbook.one_token.exact import strength_ratio
 from attnbook.one_token.figures import lead
 from attnbook.one_token.study import LADDER, make_study
+from tests.bad_input import refusing
 from tests.worlds import tighter, worlds
 
 # --- law and sampled heads -------------------------------------------------------------------------------------------------
@@ -220,33 +221,21 @@ def trained(**changes):
     return train(0, **given, strengths=(1.0,), noise=(0.0,), draws=1, record=(1,))
 
 
-@pytest.mark.parametrize(
-    ("call", "words"),
-    [
-        (lambda: OneTokenLaw(1, 1.0), "tokens must be a whole number >= 2; got 1"),
-        (lambda: OneTokenLaw(2.5, 1.0), "tokens must be a whole number >= 2; got 2.5"),
-        (lambda: OneTokenLaw(2, 0.0), "strength must be a finite number > 0; got 0.0"),
-        (lambda: OneTokenLaw(2, math.inf), "strength must be a finite number > 0; got inf"),
-        (lambda: OneTokenLaw(2, 1.0, label_noise=0.6), r"label_noise must be in \[0, 0.5\]; got 0.6"),
-        (lambda: LAW.draw(0, runs=0, samples=1), "runs must be a whole number >= 1; got 0"),
-        (lambda: LAW.draw(0, runs=1, samples=0), "samples must be a whole number >= 1; got 0"),
-        (lambda: bayes_risk(OneTokenLaw(2, 3000.0)), "strength must be at most 2000 here; got 3000"),
-        (lambda: erf_risk(LAW, -1), "scale must be a finite number > 0; got -1"),
-        (lambda: softmax_weights(torch.zeros(1, 2), LAW, slope=math.nan), "slope must be a finite number; got nan"),
-        (lambda: sigmoid_weights(torch.zeros(1, 2), LAW, bias=math.inf), "bias must be a finite number; got inf"),
-        (
-            lambda: risk_sampled(lambda scores: scores[..., 0], LAW.draw(0, runs=1, samples=3)),
-            r"weights must return the shape of the scores, \(1, 3, 2\); got \(1, 3\)",
-        ),
-        (lambda: trained(samples=0), "samples must be a whole number"),
-        (lambda: trained(coordinates=0), "coordinates must be a whole number"),
-        (lambda: trained(tokens=0), "tokens must be a whole number"),
-        (
-            lambda: make_study(2, 1.0, label_noise=0.0, samples=1, draws=1, coordinates=2, seed=0),
-            "draws must be a whole number >= 2; got 1",
-        ),
-    ],
+test_refusals = refusing(
+    (OneTokenLaw, (2, 1.0), {"tokens": [1, 2.5], "strength": [0.0, math.inf], "label_noise": 0.6}),
+    (LAW.draw, {"seed": 0, "samples": 1, "runs": 1}, {"runs": 0, "samples": 0}),
+    (lambda: bayes_risk(OneTokenLaw(2, 3000.0)), "strength must be at most 2000 here; got 3000"),
+    (lambda: erf_risk(LAW, -1), "scale must be a finite number > 0; got -1"),
+    (lambda: softmax_weights(torch.zeros(1, 2), LAW, slope=math.nan), "slope must be a finite number; got nan"),
+    (lambda: sigmoid_weights(torch.zeros(1, 2), LAW, bias=math.inf), "bias must be a finite number; got inf"),
+    (
+        lambda: risk_sampled(lambda scores: scores[..., 0], LAW.draw(0, runs=1, samples=3)),
+        r"weights must return the shape of the scores, \(1, 3, 2\); got \(1, 3\)",
+    ),
+    (trained, (), {"samples": 0, "coordinates": 0, "tokens": 0}),
+    (
+        make_study,
+        {"tokens": 2, "strength": 1.0, "label_noise": 0.0, "samples": 1, "coordinates": 2, "seed": 0},
+        {"draws": 1},
+    ),
 )
-def test_refusals(call, words: str) -> None:
-    with pytest.raises(ValueError, match=words):
-        call()

@@ -36,6 +36,7 @@ from attnlib.randomness import stream
 from attnlib.single_head.law import SignalNoiseLaw
 from attnlib.single_head.population import log10_clean_error
 from bookkit.claims import Verdict
+from tests.bad_input import refusing
 
 F64 = torch.float64
 
@@ -302,38 +303,21 @@ def test_claims_that_need_more_draws_are_judged_on_numbers():
 SAMPLE = ClassesLaw(6, 40, 3.0, 0.2, 3).draw(0)
 
 
-@pytest.mark.parametrize(
-    ("call", "message"),
-    [
-        (lambda: ClassesLaw(6, 40, 3.0, 0.2, 1), "classes must be a whole number >= 2"),
-        (lambda: ClassesLaw(6, 3, 3.0, 0.2, 3), "d must be a whole number >= 4"),
-        (lambda: ClassesLaw(0, 40, 3.0, 0.2, 3), "n must be"),
-        (lambda: ClassesLaw(6, 40, 3.0, 0.7, 3), "label_noise must be in .* labels say nothing"),
-        (lambda: ClassesLaw(6, 40, -3.0, 0.2, 3), "signal_norm must be"),
-        (lambda: ClassesLaw.at(0.0, 10, 100, 0.1, 3), "x must be"),
-        (lambda: ClassesLaw(6, 40, 3.0, 0.2, 3).draw(0, 0), "runs must be"),
-        (lambda: stacked([]), "samples must be"),
-        (lambda: stacked([SAMPLE, ClassesLaw(7, 40, 3.0, 0.2, 3).draw(0)]), "samples must be"),
-        (lambda: class_outputs(SAMPLE, torch.zeros(1, 2, 9, dtype=F64), torch.zeros(1, 9, dtype=F64)), "v must have shape"),
-        (lambda: class_gradients(SAMPLE, torch.zeros(1, 3, 9, dtype=F64), torch.zeros(9, dtype=F64)), "p must have shape"),
-        (lambda: class_two_steps(SAMPLE, 0.0), "step_size must be"),
-        (lambda: class_two_steps(SAMPLE, 0.1, -1.0), "attention_step_size must be"),
-        (lambda: class_descent(SAMPLE, 0.1, 3, record=[5]), "record must hold steps in 0 ... 3"),
-        (lambda: class_gram_descent(SAMPLE, 0.1, -1), "steps must be"),
-        (lambda: class_fates([], 0.1, 3), "laws must be"),
-        (lambda: class_fates([SAMPLE.law, ClassesLaw(6, 40, 3.0, 0.2, 4)], 0.1, 3), "laws must be"),
-        (lambda: class_fates([SAMPLE.law], 0.1, 3, draws=0), "draws must be"),
-        (lambda: class_thresholds([0.6], [2]), "label_noise must be in"),
-        (lambda: class_thresholds([0.1], [1]), "classes must be"),
-        (lambda: class_threshold(0.1, 3, attention_rate=0.0), "attention_rate must be"),
-        (lambda: first_order_class_threshold(0.9, 3), "label_noise must be"),
-        (lambda: own_class_thresholds(np.array([-1]), np.array([1]), 3), "clean and noisy must be"),
-        (lambda: class_error(*random_head(SAMPLE), SAMPLE, 1), "count must be"),
-        (lambda: classes_study(draws=1), "draws must be"),
-        (lambda: classes_study(steps=3), "steps must be"),
-        (lambda: classes_study(label_noise=0.6), "label_noise must be"),
-    ],
-)  # fmt: skip
-def test_bad_input(call, message):
-    with pytest.raises(ValueError, match=message):
-        call()
+test_bad_input = refusing(
+    (ClassesLaw, (6, 40, 3.0, 0.2, 3), {"classes": 1, "d": 3, "n": 0, "label_noise": 0.7, "signal_norm": -3.0}),
+    (lambda: ClassesLaw.at(0.0, 10, 100, 0.1, 3), "x must be"),
+    (lambda: ClassesLaw(6, 40, 3.0, 0.2, 3).draw(0, 0), "runs must be"),
+    (stacked, (), {"samples": [[], [SAMPLE, ClassesLaw(7, 40, 3.0, 0.2, 3).draw(0)]]}),
+    (lambda: class_outputs(SAMPLE, torch.zeros(1, 2, 9, dtype=F64), torch.zeros(1, 9, dtype=F64)), "v must have shape"),
+    (lambda: class_gradients(SAMPLE, torch.zeros(1, 3, 9, dtype=F64), torch.zeros(9, dtype=F64)), "p must have shape"),
+    (class_two_steps, (SAMPLE, 0.1), {"step_size": 0.0, "attention_step_size": -1.0}),
+    (lambda: class_descent(SAMPLE, 0.1, 3, record=[5]), "record must hold steps in 0 ... 3"),
+    (lambda: class_gram_descent(SAMPLE, 0.1, -1), "steps must be"),
+    (class_fates, ([SAMPLE.law], 0.1, 3), {"laws": [[], [SAMPLE.law, ClassesLaw(6, 40, 3.0, 0.2, 4)]], "draws": 0}),
+    (class_thresholds, ([0.1], [2]), {"label_noise": [[0.6]], "classes": [[1]]}),
+    (lambda: class_threshold(0.1, 3, attention_rate=0.0), "attention_rate must be"),
+    (lambda: first_order_class_threshold(0.9, 3), "label_noise must be"),
+    (lambda: own_class_thresholds(np.array([-1]), np.array([1]), 3), "clean and noisy must be"),
+    (lambda: class_error(*random_head(SAMPLE), SAMPLE, 1), "count must be"),
+    (classes_study, (), {"draws": 1, "steps": 3, "label_noise": 0.6}),
+)

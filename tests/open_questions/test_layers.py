@@ -28,6 +28,7 @@ from attnbook.single_head.coordinates import reduce, rotate
 from attnlib.single_head.law import SignalNoiseLaw
 from attnlib.single_head.training import gaussian_start, gradient_descent
 from bookkit.claims import Verdict
+from tests.bad_input import refusing
 
 F64 = torch.float64
 SMALL = SignalNoiseLaw(7, 60, 4.0, 0.2)
@@ -195,30 +196,25 @@ def test_claims_that_need_more_draws_are_judged_on_numbers():
     assert len(CLAIMS) == 6
 
 
-@pytest.mark.parametrize(
-    ("call", "message"),
-    [
-        (lambda: Architecture("x", allowed=((True, True), (False, False))), "allowed must be 2 x 2"),
-        (lambda: Architecture("x", allowed=((True,), (True,))), "allowed must be 2 x 2"),
-        (lambda: Architecture("x", scale=math.nan), "scale must be"),
-        (lambda: train_layers(SMALL.draw(0), ARCHITECTURES["residual"], 0.0, 3), "step_size must be"),
-        (lambda: train_layers(SMALL.draw(0), ARCHITECTURES["residual"], 0.1, 3, mixing_step_size=-1.0), "mixing_step_size must be"),
-        (lambda: train_layers(SMALL.draw(0), ARCHITECTURES["residual"], 0.1, 3, record=[4]), "record must hold steps in 0 ... 3"),
-        (lambda: train_layers(SignalNoiseLaw(5, 50, 3.0, tokens=3).draw(0), ARCHITECTURES["residual"], 0.1, 3), "tokens must be 2"),
-        (lambda: train_frozen([], [SMALL.draw(0)], 0.1, 3, record=[]), "architectures must be"),
-        (lambda: train_frozen([ARCHITECTURES["residual"]], [], 0.1, 3, record=[]), "samples must be"),
-        (lambda: train_frozen([ARCHITECTURES["residual"]], [SMALL.draw(0)], 0.1, 3, record=[9]), "record must hold"),
-        (lambda: layer_outputs(torch.zeros(1, 3, 2, 4), *[torch.zeros(1, 4)] * 2, torch.zeros(1, 4, 5), ARCHITECTURES["residual"]),
-         "W must have shape"),
-        (lambda: log10_error_of_mixed_tokens(torch.zeros(1, 17, dtype=F64), torch.zeros(1, 17, dtype=F64),
-                                             SignalNoiseLaw(5, 50, 3.0, tokens=4).draw(0), ARCHITECTURES["residual"]), "tokens must be 2"),
-        (lambda: noise_phase_error(ARCHITECTURES["residual"], 10, 100, 3.0, 0.7), "label_noise must be"),
-        (lambda: layers_law(0.0), "nsnr2 must be"),
-        (lambda: FrozenRun((1, 30), *[np.zeros((2, 4))] * 3).at(31), "step must be a recorded one"),
-        (lambda: layers_study(draws=1), "draws must be"),
-        (lambda: layers_study(steps=100), "steps must be"),
-    ],
-)  # fmt: skip
-def test_bad_input(call, message):
-    with pytest.raises(ValueError, match=message):
-        call()
+RESIDUAL = ARCHITECTURES["residual"]
+THREE, FOUR = (SignalNoiseLaw(5, 50, 3.0, tokens=tokens).draw(0) for tokens in (3, 4))
+WRONG = torch.zeros(1, 17, dtype=F64)
+test_bad_input = refusing(
+    (Architecture, ("x",), {"allowed": [((True, True), (False, False)), ((True,), (True,))], "scale": math.nan}),
+    (train_layers, (SMALL.draw(0), RESIDUAL, 0.1, 3), {"step_size": 0.0, "mixing_step_size": -1.0, "record": [[4]]}),
+    (
+        train_frozen,
+        {"architectures": [RESIDUAL], "samples": [SMALL.draw(0)], "step_size": 0.1, "steps": 3, "record": [1]},
+        {"architectures": [[]], "samples": [[]], "record": [[9]]},
+    ),
+    (lambda: train_layers(THREE, RESIDUAL, 0.1, 3), "tokens must be 2"),
+    (lambda: log10_error_of_mixed_tokens(WRONG, WRONG, FOUR, RESIDUAL), "tokens must be 2"),
+    (
+        lambda: layer_outputs(torch.zeros(1, 3, 2, 4), *[torch.zeros(1, 4)] * 2, torch.zeros(1, 4, 5), RESIDUAL),
+        "W must have shape",
+    ),
+    (lambda: noise_phase_error(RESIDUAL, 10, 100, 3.0, 0.7), "label_noise must be"),
+    (lambda: layers_law(0.0), "nsnr2 must be"),
+    (lambda: FrozenRun((1, 30), *[np.zeros((2, 4))] * 3).at(31), "step must be a recorded one"),
+    (layers_study, (), {"draws": 1, "steps": 100}),
+)

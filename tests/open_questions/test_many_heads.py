@@ -32,6 +32,7 @@ from attnlib.single_head.law import SignalNoiseLaw
 from attnlib.single_head.population import log10_clean_error
 from attnlib.single_head.training import gradient_descent, train_heads
 from bookkit.claims import Verdict
+from tests.bad_input import refusing
 
 FAR = SignalNoiseLaw(80, 16_000, 32.0, 0.05)
 
@@ -249,36 +250,31 @@ def test_samples_with_several_directions():
     assert torch.equal(law.draw(1, 1, first_run=1).tokens[0], sample.tokens[1])
 
 
-@pytest.mark.parametrize(
-    ("call", "message"),
-    [
-        (lambda: random_starts_study(FAR, 1), "heads must be a whole number >= 2"),
-        (lambda: random_starts_study(FAR, steps=10), "steps must be a whole number >= 1000"),
-        (lambda: random_starts_study(FAR, draws=1), "draws must be"),
-        (lambda: many_heads_study(draws=1), "draws must be"),
-        (lambda: random_starts_study(FAR, seed=-1), "seed must be"),
-        (lambda: VARIANTS["sum"].one_head_steps(0.1, 0), "heads must be"),
-        (lambda: two_steps_apart(FAR.draw(0), 0.1, -1.0), "attention_step_size must be"),
-        (lambda: two_step_window(FAR, [(1, 1)], (0.0,), draws=1), "multiples must be"),
-        (lambda: two_step_window(FAR, [(1, 1)], (1.0,), draws=0), "draws must be"),
-        (lambda: heads_courses([FAR], (0,), 0.1, 3), "heads must be"),
-        (lambda: heads_fates([FAR], (0,), long_clock(1)), "heads must be"),
-        (lambda: heads_fates([FAR], (1,), []), "clock must hold"),
-        (lambda: heads_fates([], (1,), long_clock(1)), "laws must be"),
-        (lambda: long_clock(-1), "doublings must be"),
-        (lambda: random_start(FAR.draw(0, start_vectors=3), 2, 0.1), "sample must hold 4 start vectors; got 3"),
-        (lambda: random_start(FAR.draw(0, start_vectors=4), 2, 0.0), "size must be"),
-        (lambda: random_heads([FAR], 0, 0.1, 1.0, 3, draws=2), "heads must be"),
-        (lambda: random_heads([FAR, SignalNoiseLaw(10, 50, 1.0)], 2, 0.1, 1.0, 3, draws=2), "laws must be"),
-        (lambda: random_heads([FAR], 2, 0.1, 0.0, 3, draws=2), "multiple must be"),
-        (lambda: across_directions(random_heads([FAR], 2, 0.1, 1.0, 1, draws=2), 1), "two directions per class"),
-        (lambda: ManyDirectionsLaw(10, 50, 1.0, shares=(0.5, 0.6)), "shares must sum to 1"),
-        (lambda: ManyDirectionsLaw(10, 50, 1.0, shares=(1.0, 0.0)), "shares must be"),
-        (lambda: ManyDirectionsLaw(10, 50, 1.0, tokens=3), "tokens must be 2"),
-        (lambda: ManyDirectionsLaw(10, 4, 1.0), "d must be at least 5"),
-        (lambda: ManyDirectionsLaw(10, 50, 1.0).draw(0, coordinates="dense"), "coordinates must be 'reduced'"),
-    ],
+test_bad_arguments = refusing(
+    (random_starts_study, (FAR,), {"heads": 1, "steps": 10, "draws": 1, "seed": -1}),
+    (lambda: many_heads_study(draws=1), "draws must be"),
+    (lambda: VARIANTS["sum"].one_head_steps(0.1, 0), "heads must be"),
+    (lambda: two_steps_apart(FAR.draw(0), 0.1, -1.0), "attention_step_size must be"),
+    (
+        two_step_window,
+        {"law": FAR, "rows": [(1, 1)], "draws": 1, "multiples": (1.0,)},
+        {"multiples": (0.0,), "draws": 0},
+    ),
+    (lambda: heads_courses([FAR], (0,), 0.1, 3), "heads must be"),
+    (heads_fates, lambda: ([FAR], (1,), long_clock(1)), {"heads": (0,), "laws": [[]]}),
+    (lambda: heads_fates([FAR], (1,), []), "clock must hold"),
+    (lambda: long_clock(-1), "doublings must be"),
+    (lambda: random_start(FAR.draw(0, start_vectors=3), 2, 0.1), "sample must hold 4 start vectors; got 3"),
+    (lambda: random_start(FAR.draw(0, start_vectors=4), 2, 0.0), "size must be"),
+    (
+        random_heads,
+        {"laws": [FAR], "size": 0.1, "multiple": 1.0, "steps": 3, "draws": 2, "heads": 2},
+        {"heads": 0, "laws": [[FAR, SignalNoiseLaw(10, 50, 1.0)]], "multiple": 0.0},
+    ),
+    (lambda: across_directions(random_heads([FAR], 2, 0.1, 1.0, 1, draws=2), 1), "two directions per class"),
+    (lambda: ManyDirectionsLaw(10, 50, 1.0, shares=(0.5, 0.6)), "shares must sum to 1"),
+    (lambda: ManyDirectionsLaw(10, 50, 1.0, shares=(1.0, 0.0)), "shares must be"),
+    (lambda: ManyDirectionsLaw(10, 50, 1.0, tokens=3), "tokens must be 2"),
+    (lambda: ManyDirectionsLaw(10, 4, 1.0), "d must be at least 5"),
+    (lambda: ManyDirectionsLaw(10, 50, 1.0).draw(0, coordinates="dense"), "coordinates must be 'reduced'"),
 )
-def test_bad_arguments(call, message):
-    with pytest.raises(ValueError, match=message):
-        call()

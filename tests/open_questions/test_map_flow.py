@@ -21,6 +21,7 @@ from attnlib.single_head.maps import (
     softmax,
 )
 from attnlib.single_head.training import train_heads
+from tests.bad_input import refusing
 
 F64 = torch.float64
 MAPS = (softmax(0.5), SPARSEMAX, ENTMAX15, LINEARISED, SIGMOID, HALF_PLUS)
@@ -98,21 +99,17 @@ def test_thresholds_of_softmax_and_temperature_are_the_known_ones():
     assert map_threshold(SOFTMAX, 0.45, step=0.05).item() == math.inf
 
 
-@pytest.mark.parametrize(
-    ("call", "message"),
-    [
-        (lambda: map_flow(-1.0, 0.1), "x must be > 0"),
-        (lambda: map_flow(1.0, 1.0), "label_noise in"),
-        (lambda: map_flow(1.0, 0.1, times=torch.tensor([2.0, 1.0])), "times must be a vector of increasing"),
-        (lambda: map_flow(1.0, 0.1, step=0.0), "step must be"),
-        (lambda: map_descent(1.0, 0.1, SOFTMAX, 0.0, record=[1]), "unit must be"),
-        (lambda: map_descent(1.0, 0.1, SOFTMAX, 1.0, record=[]), "record must hold"),
-        (lambda: map_descent(1.0, 0.1, SOFTMAX, 1.0, record=[-1]), "record must be"),
-        (lambda: map_threshold(SIGMOID, 0.1), "attention_map must be normalised and move at 0; got 'sigmoid'"),
-        (lambda: map_threshold(HARDMAX, 0.1), "attention_map must be normalised and move at 0; got 'hardmax'"),
-        (lambda: map_threshold(SOFTMAX, 0.1, highest=0.0), "highest must be"),
-    ],
+test_bad_arguments = refusing(
+    (map_flow, (1.0, 0.1), {"x": -1.0, "step": 0.0}),
+    (lambda: map_flow(1.0, 1.0), "label_noise in"),
+    (lambda: map_flow(1.0, 0.1, times=torch.tensor([2.0, 1.0])), "times must be a vector of increasing"),
+    (
+        map_descent,
+        {"x": 1.0, "label_noise": 0.1, "attention_map": SOFTMAX, "record": [1], "unit": 1.0},
+        {"unit": 0.0, "record": [[-1]]},
+    ),
+    (lambda: map_descent(1.0, 0.1, SOFTMAX, 1.0, record=[]), "record must hold"),
+    (lambda: map_threshold(SIGMOID, 0.1), "attention_map must be normalised and move at 0; got 'sigmoid'"),
+    (lambda: map_threshold(HARDMAX, 0.1), "attention_map must be normalised and move at 0; got 'hardmax'"),
+    (lambda: map_threshold(SOFTMAX, 0.1, highest=0.0), "highest must be"),
 )
-def test_bad_arguments(call, message):
-    with pytest.raises(ValueError, match=message):
-        call()

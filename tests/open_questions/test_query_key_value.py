@@ -15,6 +15,7 @@ from attnbook.open_questions.random_starts.query_key_value import (
 from attnlib.single_head.law import SignalNoiseLaw
 from attnlib.single_head.model import loss
 from attnlib.single_head.training import gram_descent
+from tests.bad_input import refusing
 
 R, N, T, D, H, K = 2, 9, 3, 31, 4, 5
 
@@ -119,39 +120,21 @@ def good(runs=2, **change):
     return sample, dataclasses.replace(start, **change)
 
 
-@pytest.mark.parametrize(
-    ("call", "message"),
-    [
-        (lambda s, f: gaussian_factors(s, 2, 2, 0.1), "start_vectors=8"),
-        (lambda s, f: gaussian_factors(s, 0, 2, 0.1), "heads must be"),
-        (lambda s, f: gaussian_factors(s, 1, 0, 0.1), "width must be"),
-        (lambda s, f: gaussian_factors(s, 1, 1, 0.0), "size must be"),
-        (lambda s, f: gaussian_factors(s, 1, 1, 0.1, attention_size=-1), "attention_size must be"),
-        (lambda s, f: train_factors(s, f, 0.0, 3), "step_size must be"),
-        (lambda s, f: train_factors(s, f, 0.1, -1), "steps must be"),
-        (lambda s, f: train_factors(s, f, 0.1, 3, attention_step_size=-1), "attention_step_size must be"),
-        (lambda s, f: train_factors(s, f, 0.1, 3, record=[4]), "record must hold"),
-        (lambda s, f: train_factors(s, dataclasses.replace(f, keys=f.keys[:1]), 0.1, 3), "start.keys must have shape"),
-        (
-            lambda s, f: train_factors(s, dataclasses.replace(f, query=f.query[..., :1]), 0.1, 3),
-            "start.query must have shape",
-        ),
-        (
-            lambda s, f: train_factors(s, dataclasses.replace(f, values=f.values.float()), 0.1, 3),
-            "start.values must have dtype",
-        ),
-        (
-            lambda s, f: train_factors(s, dataclasses.replace(f, output=f.output[0]), 0.1, 3),
-            "start.output must have shape",
-        ),
-        (lambda s, f: fixed_query_and_output(s, f.query[0, 0], f.output[0]), "query must have shape"),
-        (lambda s, f: fixed_query_and_output(s, f.query[0], f.output[0, :, :1]), "output must have shape"),
-        (lambda s, f: train_factors(s, f, 0.1, 3, record=[1]).at(2), "step must be one of"),
-        (lambda s, f: factor_study(steps=10), "steps must be"),
-        (lambda s, f: factor_study(draws=1), "draws must be"),
-    ],
+SAMPLE, START = good()
+test_bad_arguments = refusing(
+    (gaussian_factors, (SAMPLE, 1, 1, 0.1), {"heads": 0, "width": 0, "size": 0.0, "attention_size": -1}),
+    (
+        train_factors,
+        (SAMPLE, START, 0.1, 3),
+        {"step_size": 0.0, "steps": -1, "attention_step_size": -1, "record": [[4]]},
+    ),
+    (factor_study, (), {"steps": 10, "draws": 1}),
+    (lambda: gaussian_factors(SAMPLE, 2, 2, 0.1), "start_vectors=8"),
+    (lambda: train_factors(*good(keys=START.keys[:1]), 0.1, 3), "start.keys must have shape"),
+    (lambda: train_factors(*good(query=START.query[..., :1]), 0.1, 3), "start.query must have shape"),
+    (lambda: train_factors(*good(values=START.values.float()), 0.1, 3), "start.values must have dtype"),
+    (lambda: train_factors(*good(output=START.output[0]), 0.1, 3), "start.output must have shape"),
+    (lambda: fixed_query_and_output(SAMPLE, START.query[0, 0], START.output[0]), "query must have shape"),
+    (lambda: fixed_query_and_output(SAMPLE, START.query[0], START.output[0, :, :1]), "output must have shape"),
+    (lambda: train_factors(SAMPLE, START, 0.1, 3, record=[1]).at(2), "step must be one of"),
 )
-def test_bad_arguments(call, message):
-    sample, start = good()
-    with pytest.raises(ValueError, match=message):
-        call(sample, start)

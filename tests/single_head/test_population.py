@@ -18,6 +18,7 @@ from attnlib.single_head.population import (
     scores_of_fresh_data,
 )
 from attnlib.single_head.training import gradient_descent, gram_descent
+from tests.bad_input import refusing
 
 
 def _trained(n, d, rho, eta, step_size, seed=0, runs=1, steps=2, **kwargs):
@@ -245,13 +246,7 @@ def test_a_training_that_diverges_says_so(train):
 SAMPLE, V, P = _trained(5, 20, 2.0, 0.0, 0.1, runs=2)
 
 
-@pytest.mark.parametrize(
-    ("call", "message"),
-    [
-        (lambda: log10_clean_error(V[:1], P[:1], SAMPLE), "v must have shape"),
-        (lambda: noisy_error(0.1, 0.7), "label_noise must be"),
-    ],
+test_refusals = refusing(
+    (lambda: log10_clean_error(V[:1], P[:1], SAMPLE), "v must have shape"),
+    (lambda: noisy_error(0.1, 0.7), "label_noise must be"),
 )
-def test_refusals(call, message):
-    with pytest.raises(ValueError, match=message):
-        call()

@@ -12,6 +12,7 @@ from attnbook.single_head.variants import StressedLaw
 from attnlib.single_head.law import SignalNoiseLaw
 from attnlib.single_head.summary import summarise
 from bookkit.claims import Verdict
+from tests.bad_input import refusing
 
 PAPER_SIZE = SignalNoiseLaw(200, 40_000, 30.0, 0.05)
 
@@ -88,26 +89,11 @@ def test_noise_tolerance_by_hand(study):
 TINY = SignalNoiseLaw(5, 20, 1.0)
 
 
-@pytest.mark.parametrize(
-    ("call", "message"),
-    [
-        (lambda: summarise(SignalNoiseLaw(5, 20, 1.0, tokens=3), 0.1), "law must be a SignalNoiseLaw with two tokens"),
-        (lambda: summarise("paper", 0.1), "law must be a SignalNoiseLaw"),
-        (lambda: summarise(TINY, -1.0), "step_size must be"),
-        (lambda: summarise(TINY, 0.1, draws=0), "draws must be"),
-        (lambda: summarise(TINY, 0.1, steps=0), "steps must be"),
-        (lambda: two_step_study(TINY, 0.1, delta=0.0), "delta must be"),
-        (lambda: two_step_study(TINY, 0.1, delta=1.0), "delta must be"),
-        (lambda: two_step_study(TINY, 0.1, delta=-0.1), "delta must be"),
-        (lambda: two_step_study(TINY, 0.1, test_points=0), "test_points must be"),
-        (lambda: two_step_study(TINY, 0.1, draws=-2), "draws must be"),
-        (
-            lambda: two_step_study(StressedLaw(20, 200, 5.0, 0.1, cosine=0.5), 0.1),
-            "use summarise, or the stress module",
-        ),
-        (lambda: coordinate_study(SignalNoiseLaw(10, 40_000, 1.0), 0.1), "d <= 20000"),
-    ],
+test_refusals = refusing(
+    (lambda: summarise(SignalNoiseLaw(5, 20, 1.0, tokens=3), 0.1), "law must be a SignalNoiseLaw with two tokens"),
+    (lambda: summarise("paper", 0.1), "law must be a SignalNoiseLaw"),
+    (summarise, (TINY, 0.1), {"step_size": -1.0, "draws": 0, "steps": 0}),
+    (two_step_study, (TINY, 0.1), {"delta": [0.0, 1.0, -0.1], "test_points": 0, "draws": -2}),
+    (lambda: two_step_study(StressedLaw(20, 200, 5.0, 0.1, cosine=0.5), 0.1), "use summarise, or the stress module"),
+    (lambda: coordinate_study(SignalNoiseLaw(10, 40_000, 1.0), 0.1), "d <= 20000"),
 )
-def test_refusals(call, message):
-    with pytest.raises(ValueError, match=message):
-        call()

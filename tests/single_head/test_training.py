@@ -9,6 +9,7 @@ from attnlib.single_head.closed_form import two_steps
 from attnlib.single_head.law import SignalNoiseLaw
 from attnlib.single_head.model import forward, gradients, loss
 from attnlib.single_head.training import gaussian_start, gradient_descent
+from tests.bad_input import refusing
 
 LAW = SignalNoiseLaw(n=11, d=60, signal_norm=4.0, label_noise=0.3, tokens=3)
 
@@ -138,20 +139,14 @@ def descend(step_size=0.1, steps=3, **arguments):
     return gradient_descent(SAMPLE, step_size, steps, **arguments)
 
 
-@pytest.mark.parametrize(
-    ("call", "message"),
-    [
-        (lambda: descend(record=[7]), "record must hold steps"),
-        (lambda: descend(start=(torch.zeros(1, 3, dtype=torch.float64),) * 2), r"start\[0\] must have shape"),
-        (lambda: descend(record=[1]).at(2), "recorded steps"),
-        (lambda: forward(SAMPLE.tokens, V.float(), P), "v must have dtype"),
-        (lambda: forward(SAMPLE.tokens, V.T, P), "swap the axes"),
-        (lambda: forward(SAMPLE.tokens.long(), V, P), "floating-point"),
-        (lambda: forward(SAMPLE.tokens.numpy(), V, P), "must be a torch tensor"),
-        (lambda: gradients(SAMPLE.tokens, SAMPLE.labels[:, :3], V, P), "labels must have shape"),
-        (lambda: gaussian_start(SAMPLE, 0.1), "start_vectors=2"),
-    ],
+test_refusals = refusing(
+    (lambda: descend(record=[7]), "record must hold steps"),
+    (lambda: descend(start=(torch.zeros(1, 3, dtype=torch.float64),) * 2), r"start\[0\] must have shape"),
+    (lambda: descend(record=[1]).at(2), "recorded steps"),
+    (lambda: forward(SAMPLE.tokens, V.float(), P), "v must have dtype"),
+    (lambda: forward(SAMPLE.tokens, V.T, P), "swap the axes"),
+    (lambda: forward(SAMPLE.tokens.long(), V, P), "floating-point"),
+    (lambda: forward(SAMPLE.tokens.numpy(), V, P), "must be a torch tensor"),
+    (lambda: gradients(SAMPLE.tokens, SAMPLE.labels[:, :3], V, P), "labels must have shape"),
+    (lambda: gaussian_start(SAMPLE, 0.1), "start_vectors=2"),
 )
-def test_refusals(call, message):
-    with pytest.raises(ValueError, match=message):
-        call()

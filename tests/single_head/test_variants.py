@@ -17,6 +17,7 @@ from attnlib.single_head.population import (
     scores_of_fresh_data,
 )
 from attnlib.single_head.training import gradient_descent
+from tests.bad_input import refusing
 
 BASE = StressedLaw(25, 300, 4.0, 0.1)
 VARIANTS = {
@@ -174,27 +175,16 @@ def test_stretching_keeps_the_scales_and_tokens_keep_the_pull():
     torch.testing.assert_close(two.b, eight.b)
 
 
-@pytest.mark.parametrize(
-    ("call", "message"),
-    [
-        (lambda: replace(BASE, class_probability=0.0), r"in \(0, 1\); got 0.0: both classes must occur"),
-        (lambda: replace(BASE, class_probability=1.0), r"class_probability must be in \(0, 1\)"),
-        (lambda: replace(BASE, class_probability=math.nan), r"class_probability must be in \(0, 1\)"),
-        (lambda: replace(BASE, norm_ratio=0.0), "norm_ratio must be a finite number > 0"),
-        (lambda: replace(BASE, norm_ratio=-1.0), "norm_ratio must be a finite number > 0"),
-        (lambda: replace(BASE, cosine=1.0), r"cosine must be in \(-1, 1\); got 1.0: parallel signals span no plane"),
-        (lambda: replace(BASE, cosine=-1.5), r"cosine must be in \(-1, 1\)"),
-        (lambda: replace(BASE, cosine=math.nan), "cosine must be a finite number"),
-        (lambda: replace(BASE, noise_avoids_signals=1), "noise_avoids_signals must be True or False; got 1"),
-        (lambda: replace(BASE, n=0), "n must be a whole number >= 1"),
-        (lambda: stretched(BASE, 2, 0.1), "d must be a whole number >= 3"),
-        (lambda: stretched(BASE, 20, 0.0), "step_size must be"),
-        (lambda: same_noise_pull(-0.1, 2), "step_size must be"),
-        (lambda: same_noise_pull(0.1, 1), "tokens must be"),
-        (lambda: mean_field_step(BASE, 0.0, *BASE.draw(0).counts()), "step_size must be"),
-        (lambda: mean_field_step(BASE, 0.1, torch.ones(2), torch.ones(2)), "clean must have shape"),
-    ],
+test_refusals = refusing(
+    (lambda: replace(BASE, class_probability=0.0), r"in \(0, 1\); got 0.0: both classes must occur"),
+    (
+        replace,
+        (BASE,),
+        {"class_probability": [1.0, math.nan], "norm_ratio": [0.0, -1.0], "cosine": [1.0, -1.5, math.nan], "n": 0},
+    ),
+    (lambda: replace(BASE, noise_avoids_signals=1), "noise_avoids_signals must be True or False; got 1"),
+    (stretched, (BASE, 20, 0.1), {"d": 2, "step_size": 0.0}),
+    (same_noise_pull, (0.1, 2), {"step_size": -0.1, "tokens": 1}),
+    (lambda: mean_field_step(BASE, 0.0, *BASE.draw(0).counts()), "step_size must be"),
+    (lambda: mean_field_step(BASE, 0.1, torch.ones(2), torch.ones(2)), "clean must have shape"),
 )
-def test_refusals(call, message):
-    with pytest.raises(ValueError, match=message):
-        call()

@@ -15,6 +15,7 @@ from attnbook.token_selection.dynamics.study import (
 from attnlib.token_selection.gram import draw_gram
 from attnlib.token_selection.law import TokenLaw
 from attnlib.token_selection.training import train
+from tests.bad_input import refusing
 
 LAW = TokenLaw(6, 300, 5, 9.0, label_noise=1 / 3)
 
@@ -86,8 +87,5 @@ def test_a_situation_holds_fresh_data_of_its_rows():
     assert (result.along.attention[0] - 0.2).abs().max() < 1e-12  # uniform at the start
 
 
-@pytest.mark.parametrize(("name", "value"), [("runs", 1), ("steps", 7), ("step_size", 0.0)])
-def test_bad_situations(name, value):
-    good = {"step_size": 0.1, "steps": 8, "runs": 2, "seed": 0}
-    with pytest.raises(ValueError, match=f"{name} must be"):
-        situation(LAW, **(good | {name: value}))
+GOOD = {"law": LAW, "step_size": 0.1, "steps": 8, "runs": 2, "seed": 0}
+test_bad_situations = refusing((situation, GOOD, {"runs": 1, "steps": 7, "step_size": 0.0}))

@@ -13,6 +13,7 @@ from attnbook.token_selection.existence.study import (
 )
 from attnlib.token_selection.gram import draw_gram, gram_of
 from attnlib.token_selection.law import Start, TokenLaw
+from tests.bad_input import refusing
 
 LAW = TokenLaw(6, 60, 5, 5.0, weak_signal=0.3, noise_std=1.3, label_noise=1 / 3)
 
@@ -125,17 +126,10 @@ def test_identity_start_is_training_with_the_identity():
 GRAM, EVEN = draw_gram(LAW, 0), TokenLaw(6, 60, 5, 5.0, label_noise=0.0)
 
 
-@pytest.mark.parametrize(
-    ("call", "message"),
-    [
-        (lambda: constructed(GRAM, ()), "strengths must hold"),
-        (lambda: constructed(GRAM, (math.nan,)), "strengths must be a finite number"),
-        (lambda: train_prompt(GRAM, 0.0, 3), "step_size must be"),
-        (lambda: train_prompt(GRAM, 0.1, 3, moments=1), "moments must be"),
-        (lambda: existence_study(LAW, (1.0,), step_size=0.1, steps=2, runs=1), "runs must be"),
-        (lambda: existence_study(EVEN, (1.0,), step_size=0.1, steps=2), "label_noise must flip"),
-    ],
+test_refusals = refusing(
+    (lambda: constructed(GRAM, ()), "strengths must hold"),
+    (lambda: constructed(GRAM, (math.nan,)), "strengths must be a finite number"),
+    (train_prompt, (GRAM, 0.1, 3), {"step_size": 0.0, "moments": 1}),
+    (lambda: existence_study(LAW, (1.0,), step_size=0.1, steps=2, runs=1), "runs must be"),
+    (lambda: existence_study(EVEN, (1.0,), step_size=0.1, steps=2), "label_noise must flip"),
 )
-def test_refusals(call, message):
-    with pytest.raises(ValueError, match=message):
-        call()

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from attnbook.token_selection.dynamics.growth import attention_at_gap, growth, inverse_growth, selection_gap
+from tests.bad_input import refusing
 
 
 @pytest.mark.parametrize("tokens", [2, 3, 8, 101])
@@ -53,10 +54,8 @@ def test_selection_gap_is_the_score_gap_of_a_softmax():
     assert selection_gap([0.0, 1.0], 4).tolist() == [-np.inf, np.inf]
 
 
-def test_bad_input_is_named():
-    with pytest.raises(ValueError, match=r"attention must be in \[0, 1\].*scores"):
-        selection_gap([0.2, 1.4], 4)
-    with pytest.raises(ValueError, match="tokens must be a whole number >= 2"):
-        growth(0.0, 1)
-    with pytest.raises(ValueError, match="tokens"):
-        inverse_growth(0.0, 2.5)
+test_bad_input_is_named = refusing(
+    (lambda: selection_gap([0.2, 1.4], 4), r"attention must be in \[0, 1\].*scores"),
+    (lambda: growth(0.0, 1), "tokens must be a whole number >= 2"),
+    (lambda: inverse_growth(0.0, 2.5), "tokens"),
+)

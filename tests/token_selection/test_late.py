@@ -3,7 +3,6 @@
 import math
 
 import numpy as np
-import pytest
 import torch
 from scipy.optimize import nnls
 
@@ -11,6 +10,7 @@ from attnbook.token_selection.time_laws.late import late_gaps, svm_weights
 from attnlib.token_selection.gram import draw_gram
 from attnlib.token_selection.law import TokenLaw
 from attnlib.token_selection.model import forces
+from tests.bad_input import refusing
 
 LAW = TokenLaw(n=4, d=40_000, tokens=5, signal_norm=100.0, label_noise=0.5)
 
@@ -59,8 +59,6 @@ def test_gaps_settle_where_the_theorem_says():
     assert off[1] < off[0] / 10
 
 
-def test_bad_arguments():
-    with pytest.raises(ValueError, match="log_time must be"):
-        late_gaps(LAW, -1.0, runs=1, seed=0)
-    with pytest.raises(ValueError, match="runs must be"):
-        late_gaps(LAW, 3.0, runs=0, seed=0)
+test_bad_arguments = refusing(
+    (late_gaps, {"law": LAW, "runs": 1, "seed": 0, "log_time": 3.0}, {"log_time": -1.0, "runs": 0}),
+)

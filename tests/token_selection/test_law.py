@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from attnlib.token_selection.law import CODE_START, Start, TokenLaw
+from tests.bad_input import refusing
 
 LAW = TokenLaw(n=10, d=40, tokens=6, signal_norm=7.0, weak_signal=0.3, noise_std=0.5, same_class_tokens=2)
 
@@ -97,19 +98,9 @@ def other(**changes):
     return TokenLaw(**{"n": 10, "d": 40, "tokens": 6, "signal_norm": 7.0, "same_class_tokens": 2} | changes)
 
 
-@pytest.mark.parametrize(
-    ("call", "words"),
-    [
-        (lambda: other(tokens=3), "tokens must be a whole number >= 4"),
-        (lambda: other(n=1), "n must be"),
-        (lambda: other(d=2), "d must be"),
-        (lambda: other(weak_signal=1.2), "weak_signal must be"),
-        (lambda: other(label_noise=1.1), "label_noise must be"),
-        (lambda: other(label_noise=0.1), r"flips 1 of n = 10: take label_noise >= 0\.2"),
-        (lambda: Start(weight_scale=0), "nothing moves"),
-        (lambda: LAW.draw_labels(0).mean_over("all", torch.zeros(1, 10)), "kind must be one of 'clean', 'noisy'"),
-    ],
+test_refusals = refusing(
+    (other, (), {"tokens": 3, "n": 1, "d": 2, "weak_signal": 1.2, "label_noise": 1.1}),
+    (lambda: other(label_noise=0.1), r"flips 1 of n = 10: take label_noise >= 0\.2"),
+    (lambda: Start(weight_scale=0), "nothing moves"),
+    (lambda: LAW.draw_labels(0).mean_over("all", torch.zeros(1, 10)), "kind must be one of 'clean', 'noisy'"),
 )
-def test_refusals(call, words):
-    with pytest.raises(ValueError, match=words):
-        call()

@@ -11,6 +11,7 @@ from attnlib.token_selection.gram import draw_gram, gram_of
 from attnlib.token_selection.law import Start, TokenLaw
 from attnlib.token_selection.model import forces
 from attnlib.token_selection.training import train
+from tests.bad_input import refusing
 
 LAW = TokenLaw(4, 31, 5, 5.0, label_noise=0.5)
 START = Start(prompt_scale=0.7)
@@ -102,22 +103,11 @@ def study_with(**changes):
     return setting_study(LAW, **({"step_size": 0.1, "steps": 2, "runs": 1, "draws": 200, "dense_d": 10} | changes))
 
 
-@pytest.mark.parametrize(
-    ("call", "message"),
-    [
-        (lambda: study_with(steps=0), "steps must be"),
-        (lambda: study_with(runs=0), "runs must be"),
-        (lambda: study_with(draws=199), "draws must be"),
-        (lambda: study_with(dense_d=2), "dense_d must be"),
-        (lambda: study_with(step_size=0.0), "step_size must be"),
-        (lambda: study_with(step_size="x"), "step_size must be"),
-        (lambda: three_lines(GRAM, -1.0, 2), "step_size must be"),
-        (lambda: three_lines(LAW, 1.0, 2), "gram must be a Gram"),
-        (lambda: one_line(GRAM, 1.0, 2, "both"), "trained must be one of"),
-        (lambda: long_run(GRAM, forces, steps=5, every=0), "every must be"),
-        (lambda: force_at_gap(torch.zeros(1, dtype=torch.float64), 1), "tokens must be"),
-    ],
+test_refusals = refusing(
+    (study_with, (), {"steps": 0, "runs": 0, "draws": 199, "dense_d": 2, "step_size": [0.0, "x"]}),
+    (lambda: three_lines(GRAM, -1.0, 2), "step_size must be"),
+    (lambda: three_lines(LAW, 1.0, 2), "gram must be a Gram"),
+    (lambda: one_line(GRAM, 1.0, 2, "both"), "trained must be one of"),
+    (lambda: long_run(GRAM, forces, steps=5, every=0), "every must be"),
+    (lambda: force_at_gap(torch.zeros(1, dtype=torch.float64), 1), "tokens must be"),
 )
-def test_refusals(call, message):
-    with pytest.raises(ValueError, match=message):
-        call()
