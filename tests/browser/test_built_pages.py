@@ -1,6 +1,7 @@
 """Every page of the built book, read as a file: links, formulas, pictures, icons, what it asks for. Drives no browser."""
 
 import re
+from collections import Counter
 from functools import cache
 from html import unescape
 from pathlib import Path
@@ -96,6 +97,12 @@ def test_every_link_leads_somewhere_and_nothing_is_asked_of_another_host() -> No
         for address in re.findall(r"url\([\"']?([^\"')]+)", path.read_text(encoding="utf-8")):
             if not ELSEWHERE.match(address) and not address.startswith("#"):
                 assert (path.parent / re.split("[?#]", address)[0]).is_file(), f"{path.name}: {address}"
+
+
+def test_no_id_is_given_twice_on_a_page() -> None:
+    given = {name: Counter(re.findall(r'<[a-zA-Z][^<>]*?\sid="([^"]+)"', source(name))) for name in PAGES}
+    assert sum(map(len, given.values())) > 10 * len(PAGES)
+    assert [(name, one) for name, found in given.items() for one, times in found.items() if times > 1] == []
 
 
 def test_every_formula_is_drawn_in_the_books_own_font_and_no_tex_is_left() -> None:

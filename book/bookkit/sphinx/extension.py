@@ -65,6 +65,13 @@ def _check_ledger(app: Sphinx, env: BuildEnvironment) -> None:
         logger.warning("ledger: %s", problem, type="attnlib", subtype="ledger")
 
 
+def _names_once(app: Sphinx, doctree: nodes.document, docname: str) -> None:
+    """sphinx-proof gives all boxes and all proofs of a page the same two ids, to which nothing links."""
+    for node in doctree.findall(nodes.Element):
+        if node.get("ids") in (["proof-content"], ["proof"]):
+            node["ids"] = []
+
+
 def _write_ledger(app: Sphinx, exception: Exception | None) -> None:
     if exception is None and app.builder.format == "html":
         known, unknown = replicated.standings(), replicated.Standing(None, None)
@@ -82,6 +89,7 @@ def setup(app: Sphinx) -> dict:
     for part in (html_elements, *ledger_parts, book_map, lead_figure, folds, figure_numbers):
         part.register(app)
     app.add_role("ledger-counts", LedgerCounts())
+    app.connect("doctree-resolved", _names_once)
     app.connect("env-get-outdated", _reread)
     app.connect("env-updated", _check_ledger)
     app.connect("build-finished", _write_ledger)
