@@ -77,9 +77,9 @@ check: $(READY_TEST)  ## a minute or two, while you work: lint, no claim half ma
 # The tests that need Node find its packages, where the machine has npm. Each worker gets a run of files (worksteal), and what is
 # left of another's when it has done its own: a study that a file's tests share is computed once, and all workers end together.
 # One worker more than processes: many tests wait for a kernel, a scheduler or Sphinx. Every worker imports every file of tests, so
-# those of the browser are not even looked at. `tests.quick` notes what each takes, for `make check`.
+# those of the browser are not even looked at.
 unit: $(READY_TEST) $(PACKAGES)  ## unit tests
-	$(ONE_THREAD) $(RUN) -m pytest tests -m "not browser and not weekly" --ignore tests/browser -n $$(($(JOBS) + 1)) --dist worksteal --durations 20 -p tests.quick
+	$(ONE_THREAD) $(RUN) -m pytest tests -m "not browser and not weekly" --ignore tests/browser -n $$(($(JOBS) + 1)) --dist worksteal --durations 20
 
 weekly: $(READY_TEST) $(PACKAGES)  ## unit tests that are slow and guard what seldom changes
 	$(ONE_THREAD) $(RUN) -m pytest tests -m weekly -n $(JOBS) --dist worksteal --durations 20

@@ -4,7 +4,7 @@
 
 A test file is reached when it imports a changed module, itself or through others, or when it, or such a module, names a
 changed file that is no module; a changed page reaches the tests of all pages. Files that import it directly run first.
-Slow tests are left out, and what has not begun in time: see `tests.quick`. Before all of them, and whatever changed, come those
+What has not begun in time is left out: see `tests.quick`. Before all of them, and whatever changed, come those
 that find a claim or a page half made.
 Pages and browser tests are never run here. So green means "go on", not "proven".
 """
@@ -19,7 +19,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from bookkit.parser import answered
-from tests.quick import LIMIT
 
 CODE = ("attnlib", "book/attnbook", "book/bookkit", "benchmarks", "tests")
 # A claim in the code is on a stored page, and registered; both files of a page say the same.
@@ -182,7 +181,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     # One file after the other, as they are ordered here.
     fixed = "--maxfail 5 --dist loadfile --no-loadscope-reorder -p tests.quick".split()
     command = [*pytest, *fixed, "-m", "not browser and not weekly"]
-    command += ["-n", str(options.jobs), "--timeout", str(LIMIT), "--budget", str(options.seconds)]
+    command += ["-n", str(options.jobs), "--budget", str(options.seconds)]
     return subprocess.run([*command, *map(str, tests)], cwd=root, check=False).returncode
 
 
