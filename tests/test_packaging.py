@@ -192,7 +192,6 @@ ROOMS_OF = {
     ("figures",): "bookkit.figures",
     ("pdf",): "bookkit.pdf",
     ("sweep",): "bookkit.sweeps",
-    ("figures", "sweep"): "bookkit.sweeps.figures",
 }
 ROOMS = {room: extras for extras, rooms in ROOMS_OF.items() for room in rooms.split()}
 

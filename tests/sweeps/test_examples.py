@@ -8,9 +8,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from bookkit import sweeps
+from bookkit import figures, sweeps
 from bookkit.pages.catalogue import find_pages, find_root, resolve_page
-from bookkit.sweeps import figures
 from bookkit.sweeps.command import parser
 from bookkit.sweeps.grid import make_grid
 from bookkit.sweeps.points import batched_function
@@ -59,8 +58,8 @@ def test_there_are_commands() -> None:
 
 
 def test_functions_that_are_imported_exist() -> None:
-    for module, name in re.findall(r"from (bookkit\.sweeps(?:\.figures)?) import (\w+)", CHAPTER):
-        assert callable(getattr({"bookkit.sweeps": sweeps, "bookkit.sweeps.figures": figures}[module], name))
+    for module, name in re.findall(r"from (bookkit\.(?:sweeps|figures)) import (\w+)", CHAPTER):
+        assert callable(getattr({"bookkit.sweeps": sweeps, "bookkit.figures": figures}[module], name))
 
 
 def test_the_pages_that_are_named_declare_a_batched_function_and_no_others() -> None:
