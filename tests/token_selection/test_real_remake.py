@@ -9,12 +9,11 @@ import numpy as np
 import pytest
 import torch
 
-from attnbook.token_selection.real_data import preparing, remake, setups
+from attnbook.token_selection.real_data import experiment, preparing, remake, setups, trial
 from attnbook.token_selection.real_data.loaders import load
 from attnbook.token_selection.real_data.plans import PLANS
-from attnbook.token_selection.real_data.tables import (
-    read_table,
-)
+from attnbook.token_selection.real_data.tables import read_table
+from attnbook.token_selection.real_data.trial import trial_of
 
 
 @pytest.fixture
@@ -84,9 +83,35 @@ def test_the_study_is_run_with_the_plans_settings(tiny, tmp_path, monkeypatch):
     ]
     common = {"seed": 4, "step_size": 5e-3, "noise_levels": (0.0, 0.1, 0.2, 0.4)}
     assert kept == [{"n": 10, "batch": None, "steps": 12, **common}, {"n": 20, "batch": 8, "steps": 15, **common}]
+    assert all("warmup" not in options for options in seen)
     settings = read_table("digits", tmp_path).settings
     assert settings["phase2"]["batch"] == {"10": "all", "20": 8}
     assert settings["parts"] == {"phase 1": 128, "pool": 40, "test": 50}
+
+
+def test_the_authors_way_reaches_the_trainer_and_the_table_gives_the_rule_its_trial(tiny, tmp_path, monkeypatch):
+    schedule = {"warmup": 0, "final_fraction": 0.0, "drop_last": False, "start_scale": 0.05}
+    monkeypatch.setitem(remake.PLANS, "digits", dataclasses.replace(tiny, schedule=schedule, sizes=(20,)))
+    real, seen, studies = experiment.train_selection, [], []
+    monkeypatch.setattr(experiment, "train_selection", lambda *a, **k: seen.append((a[2], k)) or real(*a, **k))
+    study = setups.noise_study
+    monkeypatch.setattr(setups, "noise_study", lambda *a, **k: studies.append((a, study(*a, **k))) or studies[-1][1])
+    monkeypatch.setattr(trial, "SEEDS", 2)
+    remake.remake("digits", seeds=range(2), folder=tmp_path)
+    for start, options in seen:
+        assert (options["warmup"], options["final_fraction"], options["drop_last"]) == (0, 0.0, False)
+        assert start.key.std().item() == pytest.approx(0.05, rel=0.1)
+    table = read_table("digits", tmp_path)
+    assert table.settings["phase2"]["optimiser"].startswith("AdamW without weight decay, no warm-up, linear to zero")
+    assert "s.d. 0.05," in table.settings["phase2"]["trained"]
+    found = trial_of(table, 20)
+    np.testing.assert_allclose(found.accuracy, table.values("test_accuracy", 20)[..., -1], atol=1e-5)
+    for hits, rows, ((_, _, _, labels), one) in zip(found.hits, found.rows, studies, strict=True):
+        assert hits.shape == (4, 50)
+        np.testing.assert_array_equal(hits, one.hits)
+        np.testing.assert_array_equal(load("digits").split("all").y[rows], labels)
+    with pytest.raises(ValueError, match="digits does not: make it again"):
+        trial_of(read_table("digits"), 20)
 
 
 def test_other_settings_are_refused_before_the_work(tiny, tmp_path, monkeypatch, capsys):

@@ -66,6 +66,18 @@ def test_step_sizes_by_hand():
     assert step_sizes(2, 1.0, 4, 0.1) == [0.25, 0.5]
 
 
+def test_a_smaller_last_batch_is_left_out_or_kept():
+    layer, sizes = random_layer(N=10), []
+    start = layer.start(scale=0.5, seed=1)
+    kept = layer.subset
+    for drop_last, expected in ((True, [4, 4] * 2), (False, [4, 4, 2] * 2)):
+        sizes.clear()
+        object.__setattr__(layer, "subset", lambda rows: sizes.append(rows.tolist()) or kept(rows))
+        train_selection(layer, labels_of(1, 10), start, steps=len(expected), batch=4, drop_last=drop_last)
+        assert [len(rows) for rows in sizes] == expected
+        assert len({row for rows in sizes[: len(expected) // 2] for row in rows}) == sum(expected) // 2
+
+
 @pytest.mark.parametrize(("steps", "warmup", "largest"), [(1, 4, 0.1), (1, 1, 0.4), (1, 0, 0.04)])
 def test_training_takes_the_step_sizes_of_the_schedule(steps, warmup, largest):
     # Adam's first step moves every coordinate by the step size, whatever the gradient.

@@ -3,6 +3,7 @@
 import dataclasses
 import hashlib
 import struct
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -10,7 +11,7 @@ import torch
 import transformers
 from torch import nn
 
-from attnbook.token_selection.real_data import backbones, preparing, pretrained
+from attnbook.token_selection.real_data import backbones, lite0, preparing, pretrained, setups
 from attnbook.token_selection.real_data.loaders import DATA_SETS, DataSetNotFound, RealData, Split, load
 from attnbook.token_selection.real_data.plans import PLANS
 from attnbook.token_selection.real_data.preparing import prepare
@@ -149,6 +150,12 @@ def test_plans_of_one_set_use_the_same_samples():
             assert (shape.layers, shape.features) == (1, plan.random_features["features"])
             assert shape.sample == (shape.patches, 256)
             RandomFeatures(shape.image, shape.patch, **plan.random_features)  # every cell has its windows
+        assert plan.lite0 == ("_lite0" in name)
+        if plan.lite0:
+            assert ViTShape(classes=2, **plan.shape).sample == (lite0.TOKENS, lite0.WIDTH)
+        assert bool(plan.schedule) == name.endswith("_authors")
+        if plan.schedule:  # 2000 epochs of batches of 16, the last one smaller
+            assert dict(plan.steps) == {n: {200: 26_000, 1000: 126_000}[n] for n in plan.sizes}
 
 
 def two_splits(train=50, test=30):
@@ -294,6 +301,32 @@ def test_a_setup_on_random_features_is_the_network_itself(channels, monkeypatch)
     assert setup.backbone["features"] == 9
     assert setup.backbone["window"] == 6
     assert "random Fourier features" in setup.backbone["what"]
+
+
+def test_a_setup_on_lite0_is_the_network_itself(monkeypatch, tmp_path):
+    data, folders = uneven(channels=3), []
+
+    def tokens(images, rows, progress=False):  # the pixels of a corner
+        return torch.from_numpy(images[rows][:, :, :7, :7] / 255).flatten(2).transpose(1, 2).half()
+
+    monkeypatch.setattr(preparing, "load", lambda name, folder: data)
+    monkeypatch.setattr(
+        setups, "Lite0Tokens", lambda folder: folders.append(folder) or SimpleNamespace(transform=tokens)
+    )
+    shape = {**PLANS["breast_mnist_lite0"].shape, "features": 3, "width": 12, "heads": 3, "hidden": 10}
+    plan = dataclasses.replace(PLANS["breast_mnist_lite0"], phase1=30, pool=12, test=None, epochs=2, shape=shape)
+    setup = prepare("breast_mnist_lite0", 1, plan=plan, cache=tmp_path, encoder_name="", progress=False)
+    phase1, _, (held, test) = parts_of(data, plan, 1)
+    known = tokens(data.split("train").x, phase1).float()
+    labels = torch.from_numpy(data.split("train").y[phase1])
+    model = train_vit(known, labels, ViTShape(classes=2, **shape), seed=1, epochs=2, step_size=plan.head_step_size)
+    with torch.no_grad():
+        logits = model(tokens(data.split(held).x, test))
+    torch.testing.assert_close(setup.test.logits(setup.own)[0], logits, rtol=0, atol=2e-5)
+    # Only the last attention reads the class token: its query is the same for all samples.
+    assert torch.equal(setup.test.tokens[0, 0], setup.test.tokens[5, 0])
+    assert setup.backbone["lite0_sha256"] == lite0.SHA256
+    assert folders == [tmp_path]
 
 
 def test_a_setup_in_colour_takes_the_test_set_from_its_own_split(monkeypatch):

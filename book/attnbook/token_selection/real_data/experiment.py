@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch.nn import functional
@@ -37,6 +38,7 @@ class NoiseStudy:
     labels: torch.Tensor  # (E, n) labels trained on
     noisy: torch.Tensor  # (E, n) bool, True where the label was flipped; nested in E
     test_accuracy: torch.Tensor  # (E, S) on true test labels
+    hits: torch.Tensor  # (E, M) bool, at the end: True where a test sample is given its true label
     fit_noisy: torch.Tensor  # (E, S) fraction of flipped training labels reproduced
     fit_clean: torch.Tensor  # (E, S) fraction of the other training labels reproduced
     train_loss: torch.Tensor  # (E, S) mean cross-entropy on the labels trained on
@@ -160,6 +162,7 @@ def noise_study(
     head_only: float = float("nan"),
     features: tuple[torch.Tensor, torch.Tensor] | None = None,
     reach_samples: int = 300,
+    **schedule: Any,
 ) -> NoiseStudy:
     """Train query and key of the last layer on n noisy-label samples, every noise level from the same start.
 
@@ -178,6 +181,7 @@ def noise_study(
         head_only: test accuracy of the untouched backbone, kept in the result.
         features: (train (N, F), test (M, F)) inputs of the frozen linear head, for the baseline "new linear head".
         reach_samples: test samples on which reach is measured; 0 skips it.
+        schedule: warmup, final_fraction and drop_last of `train_selection`.
 
     Raises ValueError before any work: labels outside 0..classes-1, n above N, noise levels that do not rise from 0 or flip no
     label, caches of different sizes.
@@ -210,12 +214,22 @@ def noise_study(
         return right.double().mean(1), _share(hits, noisy), _share(hits, ~noisy), loss.double().mean(1)
 
     trained, path = train_selection(
-        layer, labels, start, steps=steps, step_size=step_size, batch=batch, seed=seed, recorded=marks, observe=observe
+        layer,
+        labels,
+        start,
+        steps=steps,
+        step_size=step_size,
+        batch=batch,
+        seed=seed,
+        recorded=marks,
+        observe=observe,
+        **schedule,
     )
     accuracy, fit_noisy, fit_clean, loss = (torch.stack(column, 1) for column in zip(*path, strict=True))
 
     with torch.no_grad():
         attention = layer.attention(trained), test.attention(trained)
+        hits = test.logits_of(attention[1]).argmax(-1) == test_labels
         largest = [a.amax(-1).mean(-1) for a in attention]
         distance = [0.5 * (a - a[:1]).abs().sum(-1).mean(-1) for a in attention]
 
@@ -242,6 +256,7 @@ def noise_study(
         labels=labels,
         noisy=noisy,
         test_accuracy=accuracy,
+        hits=hits,
         fit_noisy=fit_noisy,
         fit_clean=fit_clean,
         train_loss=loss,

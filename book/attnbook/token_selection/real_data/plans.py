@@ -13,7 +13,8 @@ class Plan:
     test set (test None: all of that one). `balanced`: every part has equally many samples of each class; in phase 1 those of a
     class that has too few are repeated (test None: as many as the smallest class allows). steps: horizon by n; batch: minibatch
     by n (None full). `shape` of the small ViT (empty: a pretrained one is needed); `random_features`: settings of
-    `RandomFeatures`, whose tokens the small ViT then takes instead of pixels; epochs and step size of phase 1. For texts: the number of
+    `RandomFeatures`, whose tokens the small ViT then takes instead of pixels; `lite0`: it takes those of `Lite0Tokens`; epochs and step
+    size of phase 1. schedule: settings of phase 2 besides step size, steps and batch (`noise_study`). For texts: the number of
     positions `max_length`, whether [CLS] is position 0, and whether the head has BERT's pooler (a dense tanh layer, trained with
     it). data: name of the data set where the plan has a name of its own. confidence: the frozen head's logits are multiplied by
     one number, so that `setups.head_confidence` is this (0: as phase 1 left them). seeds: how many are stored.
@@ -31,6 +32,8 @@ class Plan:
     recorded: tuple[int, ...] = (0, 5, 10, 20, 30, 50, 100, 200, 400)
     shape: Mapping[str, int] = field(default_factory=dict)
     random_features: Mapping[str, Any] = field(default_factory=dict)
+    lite0: bool = False
+    schedule: Mapping[str, Any] = field(default_factory=dict)
     balanced: bool = False
     confidence: float = 0.0
     seeds: int = 5
@@ -119,6 +122,22 @@ for _name, _cell in _CELLS.items():
         shape={**PLANS[_name].shape, "patch": _cell, "layers": 1, "features": _FEATURES["features"]},
         random_features=_FEATURES | ({"window": 3, "stride": 1} if _name == "digits" else {}),
     )
+# The same samples on a strong backbone: a class token that one layer reads from the 49 cells of EfficientNet-Lite0's last map. A table's
+# name ends in "_authors" where phase 2 is trained as in the authors' code: transformers' Trainer as it is, 2000 epochs of batches of 16,
+# AdamW without decay at 5e-5, linear to zero; torch's own start of a linear layer, whose weights have this standard deviation.
+_LITE0 = {"image": 7, "patch": 1, "width": 128, "heads": 8, "layers": 1, "hidden": 256, "features": 1280}
+_AUTHORS = {"warmup": 0, "final_fraction": 0.0, "drop_last": False, "start_scale": (3 * _LITE0["width"]) ** -0.5}
+_EPOCHS, _BATCH = 2000, 16
+for _name in ("mnist", "cifar10", "pneumonia_mnist", "breast_mnist"):
+    _own = replace(
+        PLANS[_name], data=_name, shape=_LITE0, lite0=True, sizes=tuple(n for n in PLANS[_name].sizes if n > 20)
+    )
+    _steps = {n: _EPOCHS * -(-n // _BATCH) for n in _own.sizes}
+    PLANS[f"{_name}_lite0"] = _own
+    PLANS[f"{_name}_lite0_authors"] = replace(
+        _own, step_size=5e-5, steps=_steps, batch=dict.fromkeys(_steps, _BATCH), schedule=_AUTHORS,
+        recorded=(0, 100, 300, 1000, 3000, 10_000, 30_000, 100_000),
+    )  # fmt: skip
 # A pretrained ViT, phase 1 as large as the authors'; test sets cut to what fits in memory (a ViT-B image is 0.6 MB at the last layer,
 # twice).
 _VIT = replace(_TREC, kind="image", phase1=10_000, pool=1000, test=1000, max_length=0)

@@ -24,7 +24,7 @@ def prepare(
 
     name: a key of `PLANS`. encoder: folder or hub name of a pretrained ViT or BERT-like model, needed for texts and for images
     whose plan has no small ViT, used for any set it is given for. data: folder of published files, see `load`.
-    options: `encoder_name`, what a stored table calls the encoder; `cache`, folder of encoded texts; `progress`, bars or none.
+    options: `encoder_name`, what a stored table calls the encoder; `cache`, folder of encoded texts and pictures; `progress`, bars or none.
 
     Raises what `load` raises, ValueError when the parts do not fit or an encoder is needed and missing.
     """
@@ -35,5 +35,9 @@ def prepare(
             f"{BACKBONES[plan.kind]!r})"
         )
     found = load(plan.data or name, data)
-    made = pretrained_setup(found, plan, seed, encoder, **options) if encoder else small_vit_setup(found, plan, seed)
+    if encoder:
+        made = pretrained_setup(found, plan, seed, encoder, **options)
+    else:
+        options.pop("encoder_name", None)
+        made = small_vit_setup(found, plan, seed, **options)
     return scale_head(made, plan.confidence / head_confidence(made)) if plan.confidence else made

@@ -26,6 +26,7 @@ from attnbook.token_selection.real_data.tables import (
     add_cell,
     cell_record,
     check_settings,
+    hits_record,
     read_table,
     stored_tables,
 )
@@ -54,6 +55,10 @@ def settings_of(name: str, plan: Plan, backbone: Mapping[str, Any], rows: Rows) 
         "steps": {str(n): steps for n, steps in plan.steps.items()},
         "batch": {str(n): batch or "all" for n, batch in plan.batch.items()},
     }
+    if plan.schedule:
+        phase2["optimiser"] = "AdamW without weight decay, no warm-up, linear to zero"
+        phase2["trained"] = phase2["trained"].replace("0.02", f"{plan.schedule['start_scale']:.3g}")
+        phase2["epoch"] = "all samples, the last batch smaller"
     parts = {"phase 1": plan.phase1, "pool": plan.pool, "test": plan.test or "the official test split"}
     if plan.test_split and (plan.test is not None or plan.balanced):
         parts["test_split"] = plan.test_split
@@ -116,9 +121,16 @@ def remake(
         begin = time.process_time()
         steps = plan.steps[n]
         recorded = [step for step in plan.recorded if step < steps]
-        phase2 = {"step_size": plan.step_size, "steps": steps, "batch": plan.batch[n], "recorded": recorded}
+        phase2 = {
+            "step_size": plan.step_size,
+            "steps": steps,
+            "batch": plan.batch[n],
+            "recorded": recorded,
+            **plan.schedule,
+        }
         study = setup.study(n, NOISE_LEVELS, seed=seed, **phase2)
         record = cell_record(study, seconds=time.process_time() - begin) | {"rows_sha256": setup.rows.drawn}
+        record |= hits_record(study.hits, setup.rows.test)
         add_cell(name, settings, NOISE_LEVELS, record, folder)
     return folder / f"{name}.json"
 
@@ -134,7 +146,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "--data", metavar="FOLDER", help="of published files; default: $ATTNLIB_DATA, else through a library"
     )
-    parser.add_argument("--cache", type=Path, metavar="FOLDER", help="where encoded texts are kept")
+    parser.add_argument("--cache", type=Path, metavar="FOLDER", help="where encoded texts and pictures are kept")
     parser.add_argument("--out", type=Path, dest="folder", metavar="FOLDER", help="default: the package's own tables")
     parser.add_argument("--threads", type=int, default=1, help="of torch, default 1")
     options = vars(parser.parse_args(arguments))

@@ -67,6 +67,7 @@ def train_selection(
     batch: int | None = None,
     warmup: int = 20,
     final_fraction: float = 0.1,
+    drop_last: bool = True,
     seed: int = 0,
     run: int = 1,
     recorded: Sequence[int] = (),
@@ -75,7 +76,8 @@ def train_selection(
     """Adam (no weight decay) on query weight, query bias and key weight; every run has its own labels, loss and state.
 
     layer: n training samples. labels: (R, n) int64. start: (R, ...) weights, left untouched. batch: minibatch size, drawn in
-    epochs in the order of stream(seed, "batches", run), the same for every run; None is full batch. `observe(weights)` is
+    epochs in the order of stream(seed, "batches", run), the same for every run; None is full batch. drop_last: an epoch leaves out
+    the samples that fill no batch; False makes a smaller one of them. `observe(weights)` is
     called without gradients after the steps named in `recorded` (0 is the start); its answers come back in order.
 
     Returns (trained weights (R, ...), observations). Raises ValueError for sizes that do not fit.
@@ -107,7 +109,7 @@ def train_selection(
         part, wanted = layer, labels
         if batch is not None and batch < n:
             if not queue:
-                queue = list(torch.from_numpy(orders.permutation(n))[: n - n % batch].split(batch))
+                queue = list(torch.from_numpy(orders.permutation(n))[: n - n % batch if drop_last else n].split(batch))
             chosen = queue.pop(0)
             part, wanted = layer.subset(chosen), labels[:, chosen]
         logits = part.logits(weights)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -19,6 +20,7 @@ from torch.nn import functional
 
 from attnbook.token_selection.real_data.experiment import NoiseStudy, noise_study
 from attnbook.token_selection.real_data.frozen import FrozenLastLayer, QueryKey
+from attnbook.token_selection.real_data.lite0 import SHA256, Lite0Tokens
 from attnbook.token_selection.real_data.loaders import RealData
 from attnbook.token_selection.real_data.plans import Plan
 from attnbook.token_selection.real_data.random_features import RandomFeatures
@@ -33,8 +35,13 @@ class Rows:
 
     counts: dict[str, int]
     files: dict[str, str]
-    tested: int  # samples of the test set
     drawn: str  # sha256 of the row numbers, int64: phase 1, pool, test
+    test: tuple[int, ...]  # the test set's row numbers in its split, rising
+
+    @property
+    def tested(self) -> int:
+        """Samples of the test set."""
+        return len(self.test)
 
     @classmethod
     def of(cls, data: RealData, plan: Plan, seed: int) -> Rows:
@@ -42,7 +49,7 @@ class Rows:
         phase1, pool, (_, test) = parts_of(data, plan, seed)
         drawn = hashlib.sha256(b"".join(part.astype("<i8").tobytes() for part in (phase1, pool, test))).hexdigest()
         files = {name: digest for split in data.splits.values() for name, digest in split.files.items()}
-        return cls({name: len(split) for name, split in data.splits.items()}, files, len(test), drawn)
+        return cls({name: len(split) for name, split in data.splits.items()}, files, drawn, tuple(test.tolist()))
 
 
 @dataclass(frozen=True)
@@ -160,18 +167,24 @@ def accuracy(logits: torch.Tensor, labels: torch.Tensor) -> float:
 
 
 @torch.no_grad()
-def small_vit_setup(data: RealData, plan: Plan, seed: int) -> Setup:
+def small_vit_setup(
+    data: RealData, plan: Plan, seed: int, *, cache: str | Path | None = None, progress: bool = False
+) -> Setup:
     shape = ViTShape(classes=data.classes, **plan.shape)
     phase1, pool, (held_split, held) = parts_of(data, plan, seed)
     pixels = {split: data.pixels(split) for split in (plan.official, held_split)}
-    if not plan.random_features and pixels[held_split].shape[1] != shape.channels:
+    if not (plan.random_features or plan.lite0) and pixels[held_split].shape[1] != shape.channels:
         raise ValueError(f"channels must be {pixels[held_split].shape[1]} for {data.name}; got {shape.channels}")
     if plan.random_features:
         fixed = RandomFeatures(shape.image, shape.patch, seed=seed, **plan.random_features)
         fixed.fit(pixels[plan.official][np.unique(phase1)])
+    lite0 = Lite0Tokens(cache) if plan.lite0 else None
 
     def part(split: str, rows: np.ndarray) -> tuple[torch.Tensor, torch.Tensor]:
-        chosen, labels = pixels[split][rows], torch.from_numpy(data.split(split).y[rows])
+        labels = torch.from_numpy(data.split(split).y[rows])
+        if lite0:
+            return lite0.transform(data.split(split).x, rows, progress=progress), labels
+        chosen = pixels[split][rows]
         if plan.random_features:
             return fixed.transform(chosen), labels
         return torch.from_numpy(chosen[:, 0] if shape.channels == 1 else chosen), labels
@@ -186,6 +199,8 @@ def small_vit_setup(data: RealData, plan: Plan, seed: int) -> Setup:
     what = "small pre-norm vision transformer, trained in phase 1"
     if plan.random_features:
         what = "random Fourier features of windows, fixed, and one pre-norm transformer layer, trained in phase 1"
+    if plan.lite0:
+        what = "EfficientNet-Lite0, pretrained, fixed, 49 tokens; one pre-norm transformer layer and head, trained in phase 1"
     return Setup(
         pool_layer,
         pool_labels,
@@ -194,7 +209,7 @@ def small_vit_setup(data: RealData, plan: Plan, seed: int) -> Setup:
         data.classes,
         accuracy(model.head(features[1]), test_labels),
         features,
-        {"what": what, **plan.shape, **plan.random_features},
+        {"what": what, **plan.shape, **plan.random_features, **({"lite0_sha256": SHA256} if plan.lite0 else {})},
         pool_layer.finish.own_selection(),
         Rows.of(data, plan, seed),
     )

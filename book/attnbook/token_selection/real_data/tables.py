@@ -6,7 +6,7 @@ All cells of a file share their settings; a cell measured with other settings is
 
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -69,6 +69,10 @@ class Cell:
     recorded: tuple[int, ...]
     seconds: float  # processor time, one thread, phase 1 excluded
     values: Mapping[str, np.ndarray]
+    tested: np.ndarray | None = (
+        None  # (M,) row numbers of the test samples in their split; None in older tables, as hits
+    )
+    hits: np.ndarray | None = None  # (E, M) bool, True where the trained network gives a test sample its true label
 
 
 @dataclass(frozen=True)
@@ -123,6 +127,23 @@ def cell_record(study: Any, *, seconds: float) -> dict[str, Any]:
     return record
 
 
+def _packed(bits: np.ndarray) -> str:
+    """Booleans (M,) as hexadecimal digits, eight a byte, the first in the highest bit."""
+    return np.packbits(bits).tobytes().hex()
+
+
+def _unpacked(digits: str) -> np.ndarray:
+    return np.unpackbits(np.frombuffer(bytes.fromhex(digits), dtype=np.uint8)).astype(bool)
+
+
+def hits_record(hits: Any, tested: Sequence[int]) -> dict[str, Any]:
+    """What a cell stores of single test samples: hits (E, M) bool, and their rising row numbers (M,) in the split."""
+    return {
+        "tested": _packed(np.isin(np.arange(tested[-1] + 1), tested)),
+        "hits": [_packed(row) for row in np.asarray(hits)],
+    }
+
+
 def stored_tables(folder: str | Path | None = None) -> tuple[str, ...]:
     """Names of the tables that are stored."""
     return tuple(sorted(path.stem for path in Path(folder or TABLES).glob("*.json")))
@@ -162,7 +183,11 @@ def read_table(name: str, folder: str | Path | None = None) -> ResultTable:
                     "delete the file and run the command again"
                 )
             values[what] = array
-        cells.append(Cell(record["seed"], record["n"], tuple(record["recorded"]), record["seconds"], values))
+        singly = {}
+        if "hits" in record:
+            tested = np.flatnonzero(_unpacked(record["tested"]))
+            singly = {"tested": tested, "hits": np.stack([_unpacked(row)[: len(tested)] for row in record["hits"]])}
+        cells.append(Cell(record["seed"], record["n"], tuple(record["recorded"]), record["seconds"], values, **singly))
     return ResultTable(document["name"], document["settings"], levels, tuple(cells))
 
 

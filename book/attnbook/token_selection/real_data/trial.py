@@ -29,7 +29,10 @@ import numpy as np
 
 from attnbook import draws
 from attnbook.draws import Estimate
+from attnbook.token_selection.real_data.loaders import DATA_SETS
+from attnbook.token_selection.real_data.plans import PLANS
 from attnbook.token_selection.real_data.sets_study import copying_loss
+from attnbook.token_selection.real_data.tables import ResultTable
 from bookkit.widths import student
 
 FIXED = "26 November 2026"  # no table of a stronger backbone existed
@@ -98,6 +101,22 @@ class Judged:
     @property
     def as_without(self) -> bool:
         return all(loss.low <= 0 for loss in self.losses)
+
+
+def trial_of(table: ResultTable, n: int) -> Trial:
+    """What a stored table gives to the rule at one n. Raises ValueError for a table that says nothing of single test samples."""
+    cells = [cell for cell in table.cells if cell.n == n]
+    if not cells or any(cell.hits is None for cell in cells):
+        raise ValueError(
+            f"table must hold which test samples are right at n = {n}; {table.name} does not: make it again"
+        )
+    return Trial(
+        np.stack([cell.hits for cell in cells]),
+        np.stack([cell.tested for cell in cells]),
+        table.values("fit_noisy", n)[:, 1:, -1],
+        table.noise_levels,
+        len(DATA_SETS[PLANS[table.name].data or table.name].class_names),
+    )
 
 
 def fraction_of_copying(accuracy: np.ndarray, noise_levels: Sequence[float], classes: int) -> np.ndarray:

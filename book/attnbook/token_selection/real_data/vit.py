@@ -136,7 +136,7 @@ class SmallViT(nn.Module):
     def _tokens(self, images: torch.Tensor) -> torch.Tensor:
         """What is embedded: (N, patches, channels patch^2), or the fixed tokens as they are."""
         if self.shape.features:
-            return images
+            return images.float()  # kept as float16 where there are many
         patch, pictures = self.shape.patch, images.unsqueeze(1) if self.shape.channels == 1 else images
         grid = pictures.unfold(2, patch, patch).unfold(3, patch, patch)  # (N, C, rows, columns, patch, patch)
         return grid.permute(0, 2, 3, 1, 4, 5).flatten(3).flatten(1, 2)
