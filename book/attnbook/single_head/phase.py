@@ -9,7 +9,6 @@ Cells of a diagram share their draws (*common random numbers*): boundaries are s
 interval must come from resampling draws, not cells.
 """
 
-import hashlib
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass, fields
@@ -18,17 +17,16 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from attnbook.files import read_arrays, rising, write_arrays
+from attnbook.files import rising, write_arrays
 from attnbook.single_head.phase_cells import two_step_cells
 from attnlib import checks
-from attnlib.extras import progress_bar
 from attnlib.gaussian import bartlett_rows
 from attnlib.randomness import stream
 from attnlib.single_head.law import SignalNoiseLaw
 from attnlib.single_head.population import FreshScores, log10_error_of_scores
 
 _BLOCK = 1 << 19  # samples x cells of one product: a few arrays of 4 MB at once
-_CHUNK_CELLS = 1024  # cells integrated together; results are kept after each chunk
+_CHUNK_CELLS = 1024  # cells integrated together
 _SETTINGS = ("n", "d", "signal_norm", "label_noise", "step_size")
 _OUTCOMES = (
     "train_accuracy_step1", "train_accuracy", "smallest_margin", "preference", "attention_clean", "attention_noisy", "p_signal",
@@ -134,8 +132,6 @@ def phase_diagram(
     draws: int = 10,
     seed: int = 0,
     errors: bool = True,
-    save: str | os.PathLike = "",
-    progress: bool = False,
 ) -> PhaseDiagram:
     """Compute a plan. Draw r of a cell is draw r of `summarise` with the cell's law and the same seed.
 
@@ -143,31 +139,14 @@ def phase_diagram(
         plan: from `phase_plan`.
         draws: training sets per cell, >= 1.
         errors: also integrate the exact clean error (nearly all of the time on small n).
-        save: an .npz file that is written, atomically, after every thousand cells or so. If it is there already, the computation goes on
-            where it stopped (or is not done at all), with the same numbers. A file of another computation is refused.
-        progress: a progress bar on stderr (needs tqdm).
 
-    Raises ValueError for a bad argument, a file that is not readable or of other parameters; nothing is overwritten then.
+    Raises ValueError for a bad argument.
     """
     checks.whole_number("draws", draws, at_least=1)
     checks.whole_number("seed", seed, at_least=0)
-    path = Path(save) if str(save) else None
-    if path is not None and not path.parent.is_dir():
-        raise ValueError(f"save must lie in a folder that exists; got {str(path)!r}: make the folder first")
-    key = _fingerprint(plan, draws, seed, errors)
     outcome = {name: np.full((plan.n.size, draws), np.nan) for name in _OUTCOMES}
-    done = 0
-    if path is not None and path.exists():
-        outcome, done = _load(path, key, plan.n.size, draws)
-    chunks = list(_chunks(plan, draws))
-    with progress_bar(progress, plan.n.size * draws, "phase diagram") as bar:
-        for number, units in enumerate(chunks):
-            size = sum(len(cells) for _, cells in units)
-            if number >= done:
-                _compute(plan, units, seed, errors, outcome)
-                if path is not None:
-                    _store(path, key, outcome, number + 1)
-            bar.update(size)
+    for units in _chunks(plan, draws):
+        _compute(plan, units, seed, errors, outcome)
     return PhaseDiagram(plan, seed, **{k: v.reshape(*plan.shape, draws) for k, v in outcome.items()})
 
 
@@ -219,30 +198,7 @@ def _draw(seed: int, run: int, n: int, d: int) -> tuple[torch.Tensor, torch.Tens
     return torch.as_tensor(noise), torch.as_tensor(classes), torch.as_tensor(uniforms)
 
 
-# --- progress and the file ---------------------------------------------------------------------------------------------------
-
-
-def _fingerprint(plan: PhasePlan, draws: int, seed: int, errors: bool) -> str:
-    digest = hashlib.sha256(f"{plan.shape} {draws} {seed} {errors} {_CHUNK_CELLS} {_BLOCK}".encode())
-    for name in _SETTINGS:
-        digest.update(np.ascontiguousarray(getattr(plan, name), dtype=np.float64).tobytes())
-    return digest.hexdigest()
-
-
-def _load(path: Path, key: str, cells: int, draws: int) -> tuple[dict[str, np.ndarray], int]:
-    stored = read_arrays(path, "diagram")
-    outcome = {name: stored[name] for name in _OUTCOMES if name in stored}
-    whole = len(outcome) == len(_OUTCOMES) and all(value.shape == (cells, draws) for value in outcome.values())
-    if str(stored["key"]) != key or not whole:
-        raise ValueError(
-            f"save must be a new file or one of this diagram; got {path.name}, a diagram of other parameters: "
-            "delete it or choose another name"
-        )
-    return outcome, int(stored["done"])
-
-
-def _store(path: Path, key: str, outcome: dict[str, np.ndarray], done: int) -> None:
-    write_arrays(path, key=np.array(key), done=np.array(done), **outcome)
+# --- the file ---------------------------------------------------------------------------------------------------
 
 
 def write_grid(diagram: PhaseDiagram, path: str | os.PathLike) -> None:
