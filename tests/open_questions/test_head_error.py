@@ -10,7 +10,6 @@ from torch.autograd.functional import hessian, jacobian
 from attnbook.open_questions.random_starts.courses import random_start
 from attnbook.open_questions.random_starts.error import (
     _Problem,
-    head_error_sampled,
     head_scores,
     log10_head_error,
 )
@@ -132,7 +131,6 @@ test_bad_arguments = refusing(
     (log10_head_error, (V, V, SMALL), {"p": V[..., :-1], "count": 1}),
     (lambda: log10_head_error(V[:, :0], V[:, :0], SMALL), "p must hold one head or more"),
     (lambda: log10_head_error(V[:, :2], V, SMALL), "v must hold 1 value vector or one per head"),
-    (lambda: head_error_sampled(V, V, SMALL, 0), "count must be"),
 )
 
 

@@ -16,14 +16,17 @@ from attnbook.token_selection.theory import (
 from attnbook.token_selection.time_laws.claims import CLAIMS
 from attnbook.token_selection.time_laws.clock import Setting
 from attnbook.token_selection.time_laws.limits import SHARP, gap_differences
-from attnbook.token_selection.time_laws.study import STRENGTHS, Axis, time_study
+from attnbook.token_selection.time_laws.study import STRENGTHS, Axis, TimeStudy, clock_study, delay_study
 from attnlib.token_selection.law import Start, TokenLaw
 from bookkit.claims import Verdict
+from tests.bad_input import refusing
 
 
 @pytest.fixture(scope="module")
 def study():
-    return time_study(Setting(TokenLaw(10, 1000, 5, 100.0), Start(), 3e-4), 20.0, runs=5, seed=0)
+    law = TokenLaw(10, 1000, 5, 100.0)
+    clock = clock_study(Setting(law, Start(), 3e-4), 20.0, runs=5, seed=0)
+    return TimeStudy(**vars(clock), **vars(delay_study(replace(law, signal_norm=20.0), runs=5, seed=0)))
 
 
 @pytest.mark.weekly
@@ -147,9 +150,7 @@ def test_a_control_holds_in_its_own_world_and_its_claim_does_not(study, id, worl
     assert (check.evidence.holds, check.control.holds) == (False, True)
 
 
-def test_bad_arguments():
-    centre = Setting(TokenLaw(10, 100, 5, 50.0), Start(), 1e-3)
-    with pytest.raises(ValueError, match="runs must be a whole number >= 2"):
-        time_study(centre, 20.0, runs=1)
-    with pytest.raises(ValueError, match="signal_norm must be"):
-        time_study(centre, -1.0)
+CENTRE = Setting(TokenLaw(10, 100, 5, 50.0), Start(), 1e-3)
+test_bad_arguments = refusing(
+    (clock_study, (CENTRE, 20.0), {"runs": 1}), (lambda: clock_study(CENTRE, -1.0), "fit_norm must be")
+)

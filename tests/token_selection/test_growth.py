@@ -2,15 +2,16 @@
 
 import numpy as np
 import pytest
+from scipy.special import expit
 
-from attnbook.token_selection.dynamics.growth import attention_at_gap, growth, inverse_growth, selection_gap
+from attnbook.token_selection.dynamics.growth import growth, inverse_growth
 from tests.bad_input import refusing
 
 
 @pytest.mark.parametrize("tokens", [2, 3, 8, 101])
 def test_derivative_is_one_over_s_times_one_minus_s(tokens):
     x = np.linspace(-6, 9, 31)
-    s = attention_at_gap(x, tokens)
+    s = expit(x - np.log(tokens - 1))
     slope = (growth(x + 1e-5, tokens) - growth(x - 1e-5, tokens)) / 2e-5
     np.testing.assert_allclose(slope, 1 / (s * (1 - s)), rtol=1e-7)
 
@@ -30,9 +31,8 @@ def _runge_kutta(x, rate, time, steps):
 def test_first_integral_of_a_saturating_weight(tokens, start):
     """x' = lambda s(1-s) by Runge-Kutta equals g^-1(g(x0) + lambda t); with log T for log(T-1) it would not."""
     speed, time = 0.37, 60.0
-    end = _runge_kutta(
-        start, lambda x: speed * attention_at_gap(x, tokens) * (1 - attention_at_gap(x, tokens)), time, 4000
-    )
+    shift = np.log(tokens - 1)
+    end = _runge_kutta(start, lambda x: speed * expit(x - shift) * expit(shift - x), time, 4000)
     assert inverse_growth(growth(start, tokens) + speed * time, tokens) == pytest.approx(end, abs=1e-9)
     assert abs(inverse_growth(growth(start, tokens + 1) + speed * time, tokens + 1) - end) > 0.01  # the wrong constant
 
@@ -44,18 +44,7 @@ def test_inverse_over_the_whole_range():
     np.testing.assert_allclose(growth(inverse_growth(y, 7), 7), y, rtol=1e-11, atol=1e-11)
 
 
-def test_selection_gap_is_the_score_gap_of_a_softmax():
-    scores = np.array([2.7, -0.4, -0.4, -0.4, -0.4])
-    s = np.exp(scores) / np.exp(scores).sum()
-    assert selection_gap(s[0], 5) == pytest.approx(3.1)
-    np.testing.assert_allclose(
-        attention_at_gap(selection_gap([0.01, 0.5, 0.999], 6), 6), [0.01, 0.5, 0.999], rtol=1e-12
-    )
-    assert selection_gap([0.0, 1.0], 4).tolist() == [-np.inf, np.inf]
-
-
 test_bad_input_is_named = refusing(
-    (lambda: selection_gap([0.2, 1.4], 4), r"attention must be in \[0, 1\].*scores"),
     (lambda: growth(0.0, 1), "tokens must be a whole number >= 2"),
     (lambda: inverse_growth(0.0, 2.5), "tokens"),
 )

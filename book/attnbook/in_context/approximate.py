@@ -97,11 +97,6 @@ def best_loss(law: RegressionLaw, omega: object) -> torch.Tensor:
     return 1 + law.noise_std**2 - (omega * mu).sum(-1)
 
 
-def loss_bound(law: RegressionLaw) -> float:
-    r"""$1+\sigma^2-1/(1+dc)$: below the approximate loss of any number of heads, its infimum for two heads or more, not attained."""
-    return 1 + law.noise_std**2 - pair_limit_step(law)
-
-
 # One head, and a pair of opposite heads
 
 
@@ -129,7 +124,7 @@ def pair_best_mu(law: RegressionLaw, a: object) -> torch.Tensor:
 
 
 def pair_best_loss(law: RegressionLaw, a: object) -> torch.Tensor:
-    r"""$1+\sigma^2-2am^*$, increasing in $|a|$: near 0 it is `loss_bound` plus $c\tilde\eta^2d^3a^4/6$."""
+    r"""$1+\sigma^2-2am^*$, increasing in $|a|$: near 0 it is $1+\sigma^2-1/(1+dc)$ plus $c\tilde\eta^2d^3a^4/6$."""
     a = _tensor("a", a)
     return 1 + law.noise_std**2 - 2 * a * pair_best_mu(law, a)
 

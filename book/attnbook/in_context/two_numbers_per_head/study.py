@@ -98,7 +98,6 @@ class TwoNumbersStudy:
     pair: Optimum
     valley: Valley
     gain: torch.Tensor  # (batches,): risk of debiased gradient descent minus that of the best pair
-    narrow_omega: float
     narrow: (
         torch.Tensor
     )  # (batches,): (risk - risk_debiased) / omega^2 at the narrow end of the valley, step L/(L+d+s2)
@@ -262,7 +261,7 @@ def two_numbers_study(
     debiased = law.d * (1 - step * (law.length - 1) / law.length) * law.beta_std**2
     return TwoNumbersStudy(
         law, reduction, one, again, pair, valley,
-        gain=debiased - risks[:, 0], narrow_omega=small, narrow=(risks[:, 1] - debiased) / small**2, pair_risk=risks[:, 0],
+        gain=debiased - risks[:, 0], narrow=(risks[:, 1] - debiased) / small**2, pair_risk=risks[:, 0],
         one_head=train(base.replace(heads=1, start="random", learning_rate=rates[-1])),
         ends=tuple(end_points(base.replace(heads=2, learning_rate=rate)) for rate in rates),
         jitter=jitter_cost(law, place, step / (2 * place), size=0.04 * place, seed=seed),

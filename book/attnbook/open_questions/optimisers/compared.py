@@ -70,7 +70,6 @@ class Milestones:
     at_loss: torch.Tensor
     loss_step: torch.Tensor
     end: torch.Tensor
-    end_accuracy: torch.Tensor
     attention: torch.Tensor  # (R, 2), of the clean samples of each class on the signal, at the end
     course_loss: torch.Tensor  # (S, R), train loss on a logarithmic clock
     course_error: torch.Tensor  # (S, R), log10 clean error at the same steps
@@ -89,7 +88,7 @@ def milestones(path: Trajectory, sample: Sample, entry: Entry) -> Milestones:
     errors = torch.stack([log10_clean_error(path.v[row], path.p[row], sample) for row in clock])
     fitted, loss = first(path.interpolates), first(path.loss <= LOSS)
     return Milestones(
-        entry, *fitted, *loss, end=errors[-1], end_accuracy=path.train_accuracy[-1],
+        entry, *fitted, *loss, end=errors[-1],
         attention=class_attention(sample, path.attention_on_signal[-1]),
         course_loss=path.loss[clock], course_error=errors,
     )  # fmt: skip

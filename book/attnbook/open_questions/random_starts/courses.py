@@ -55,7 +55,6 @@ class HeadsCourse:
     difference: np.ndarray  # (S, R), rms over heads and clean samples of the logit's distance from the mean over heads
     attention_clean: np.ndarray  # (S, R, H)
     attention_noisy: np.ndarray  # (S, R, H)
-    sample_spread: np.ndarray  # (S, R), mean over clean samples of the range over heads
     train_accuracy: np.ndarray  # (S, R)
     error_steps: tuple[int, ...]
     log10_error: np.ndarray  # (E, R)
@@ -132,7 +131,6 @@ def random_heads(
         difference=torch.einsum("srn,rn->sr", apart, clean).sqrt().numpy(),
         attention_clean=path.attention_clean.numpy(),
         attention_noisy=path.attention_noisy.numpy(),
-        sample_spread=torch.einsum("srn,rn->sr", weight.amax(2) - weight.amin(2), clean).numpy(),
         train_accuracy=path.train_accuracy.numpy(),
         error_steps=tuple(error_steps),
         log10_error=np.array([np.concatenate([e.value for e in row]) for row in errors]),

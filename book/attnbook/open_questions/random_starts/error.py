@@ -63,7 +63,7 @@ def head_scores(v: torch.Tensor, p: torch.Tensor, sample: Sample) -> HeadScores:
     Raises ValueError on wrong shapes, for no head, or for samples of more than two tokens.
     """
     if sample.law.tokens != 2:
-        raise ValueError(f"tokens must be 2; got {sample.law.tokens}: use head_error_sampled")
+        raise ValueError(f"tokens must be 2; got {sample.law.tokens}: take a law with two")
     _heads_of(v, p, sample)
     v = v.expand_as(p)
     labels, probability = _directions(sample)
@@ -298,31 +298,3 @@ def log10_head_error(
         # The same samples serve every direction, so their errors are added, not squared and added.
         error, log = ((part - total.unsqueeze(-1)).exp() * error).sum(-1), total
     return Estimate(log / _LOG10, error / _LOG10)
-
-
-def head_error_sampled(
-    v: torch.Tensor, p: torch.Tensor, sample: Sample, count: int, *, seed: int | None = None
-) -> Estimate:
-    """Plain Monte Carlo twin, without any formula: the share of `count` fresh points per direction that are misclassified, (R,)."""
-    checks.whole_number("count", count, at_least=2)
-    _heads_of(v, p, sample)
-    labels, probability = _directions(sample)
-    seed = sample.seed if seed is None else seed
-    T, m = sample.law.tokens, sample.tokens.shape[-1]
-    shares, errors = [], []
-    for r in range(sample.runs):
-        rng = stream(seed, "test", sample.first_run + r)
-        noise = torch.as_tensor(rng.standard_normal((count, T - 1, m)), dtype=p.dtype, device=p.device)
-        units = sample.avoided[r]
-        noise = sample.law.noise_std * (noise - (noise @ units.mT) @ units)
-        wrong = []
-        for k in range(len(labels)):
-            tokens = torch.cat([sample.signals[r, k].expand(count, 1, m), noise], 1)
-            weights = torch.softmax(torch.einsum("ctm,hm->cht", tokens, p[r]), -1)
-            values = torch.einsum("ctm,hm->cht", tokens, v[r].expand(p.shape[1], m))
-            output = labels[k] * (weights * values).sum((-1, -2))
-            wrong.append((output < 0).to(p.dtype) + 0.5 * (output == 0).to(p.dtype))
-        each = torch.stack(wrong, -1) @ probability
-        shares.append(each.mean())
-        errors.append(each.std() / math.sqrt(count))
-    return Estimate(torch.stack(shares), torch.stack(errors))

@@ -64,37 +64,3 @@ def inverse_growth(y: ArrayLike, tokens: int) -> np.ndarray:
     for _ in range(_NEWTON_STEPS):
         w = w - (w - size + np.sinh(w)) / (1 + np.cosh(w))
     return shift + np.sign(target) * w
-
-
-def selection_gap(attention: ArrayLike, tokens: int) -> np.ndarray:
-    r"""$x = \log\frac{s\,(T-1)}{1-s}$: the gap over $T-1$ equal competitors that gives attention $s$.
-
-    For unequal competitors it is the gap over their log-mean-exp. Infinite at s = 0 and s = 1.
-
-    Args:
-        attention: s in [0, 1], any shape.
-        tokens: T >= 2.
-
-    Returns an array of the shape of s. Raises ValueError outside [0, 1]. Source: derived.
-
-    >>> selection_gap([1 / 8, 0.5], tokens=8).round(6).tolist()
-    [0.0, 1.94591]
-    """
-    shift = _log_competitors(tokens)
-    s = np.asarray(attention, dtype=np.float64)
-    if not np.all((s >= 0) & (s <= 1)):
-        raise ValueError(
-            f"attention must be in [0, 1]; got values from {s.min():g} to {s.max():g}: pass softmax weights, not scores"
-        )
-    with np.errstate(divide="ignore"):
-        return np.log(s) - np.log1p(-s) + shift
-
-
-def attention_at_gap(x: ArrayLike, tokens: int) -> np.ndarray:
-    r"""$s = e^x/(e^x+T-1)$, the inverse of `selection_gap`. x: any shape. Raises ValueError for a bad `tokens`.
-
-    >>> attention_at_gap([0.0, np.log(7.0), 800.0], tokens=8).round(6).tolist()
-    [0.125, 0.5, 1.0]
-    """
-    w = np.asarray(x, dtype=np.float64) - _log_competitors(tokens)
-    return np.where(w >= 0, 1.0, np.exp(-np.abs(w))) / (1 + np.exp(-np.abs(w)))

@@ -81,7 +81,6 @@ class LongRun:
     """One way to compute the force, over many decades of time: every attribute (moments, R)."""
 
     log10_time: torch.Tensor
-    smallest_gap: torch.Tensor  # over samples, of the best score over the next best
     signal_score: torch.Tensor  # v . mu, mean of the two classes: what fresh data see
 
 
@@ -103,9 +102,8 @@ def long_run(gram: Gram, force: Force, *, steps: int, largest_move: float = 0.1,
     for step in range(steps + 1):
         c = force(state.tokens, gram.head_scores, gram.labels.observed).view(gram.runs, -1, 1)
         if step and step % every == 0:
-            best = state.tokens.topk(2, -1).values
             signal = gram.law.signal_norm * state.z[:, -2:, 0].mean(1)
-            rows.append((time[:, 0, 0].log10(), (best[..., 0] - best[..., 1]).amin(-1), signal))
+            rows.append((time[:, 0, 0].log10(), signal))
         alpha = largest_move / state.speed(c)
         state.step(c, alpha, alpha)
         time = time + alpha

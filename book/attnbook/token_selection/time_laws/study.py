@@ -135,13 +135,6 @@ def delay_study(
     )  # fmt: skip
 
 
-def time_study(centre: Setting, delay_norm: float, *, runs: int = 5, seed: int = 0) -> TimeStudy:
-    """Both studies; the delay's law is the centre's with the signal norm `delay_norm`."""
-    weak = replace(centre.law, signal_norm=delay_norm)
-    parts = clock_study(centre, delay_norm, runs=runs, seed=seed), delay_study(weak, runs=runs, seed=seed)
-    return TimeStudy(**vars(parts[0]), **vars(parts[1]))
-
-
 def _clock(centre: Setting, runs: int, seed: int) -> dict[str, Axis]:
     """Each axis of the first time scale; limits are ten times what the centre needs, scaled along with the theorem's unit."""
     around = np.array(_FACTORS)
