@@ -156,6 +156,7 @@ def test_answers_by_formulas_of_their_own(answers) -> None:
     expected = {
         "01-signal-and-noise/1": 1 - 30, "01-signal-and-noise/3": 0.025 * 40000, "03-rotations-are-free/1": 20 * 21 // 2 + 20 * 20,
         "03-rotations-are-free/2": 40 + 2 + 2, "04-max-margin/2": sqrt(40000 / 50),
+        "05-phase-diagram/4": math.log(100) / -math.log1p(-0.05 / 2),
         "05-phase-diagram/2": sqrt(2 / (0.9 * sqrt(200 * 40000))), "13-where-attention-begins/1": 201 * 200 * 0.81 / (2 - 0.81),
         "06-beyond-two-steps/1": 20**2 * 50 * 0.95 / 20000,
         "14-the-trap/1": max(np.roots([(8 / 9) ** 2, -2 / 9, -1])), "07-assumptions-under-stress/1": 1 + 100 * 0.9 * 900 / 40000,

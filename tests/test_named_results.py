@@ -27,6 +27,7 @@ BARE = {
         single_head/01_signal_and_noise: averaging_error_formula n_snr_squared snr
         single_head/04_max_margin: threshold_predicted_1 threshold_predicted_2
         single_head/13_where_attention_begins: threshold_formula
+        single_head/05_phase_diagram: proved_share
         single_head/06_beyond_two_steps: x_star
         single_head/08_finite_dimension: certified_dimension_over_nu certified_room proved_log10_error
             triangle_over_leave_one_out
@@ -47,7 +48,7 @@ BARE = {
         single_head/02_two_steps: log10_clean_error_max log10_clean_error_mean log10_clean_error_min
         single_head/04_max_margin: threshold_measured_1 threshold_measured_2
         single_head/05_phase_diagram: benign_share_noise_snr benign_share_snr_n benign_share_snr_step
-            interpolating_share_dimension
+            proved_share_where_draws_agree interpolating_share_dimension
         single_head/07_assumptions_under_stress: largest_class_probability largest_cosine largest_label_noise
             largest_label_noise_large_d smallest_dimension_ratio
         token_selection/01_setting: largest_z largest_z_wrong_dimension

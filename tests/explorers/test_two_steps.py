@@ -328,6 +328,7 @@ def test_measured_cells_are_those_of_the_page():
     text = (FOLDER / "two_steps.js").read_text(encoding="utf-8")
     stored = json.loads(re.sub(r"^.*?\] = |;\n$", "", text))
     assert text == script("two_steps", stored)
+    assert stored["proved"] == two_steps.proved_cells()
     first = stored["maps"][0]
     assert (first["n"], first["d"], first["label_noise"]) == (200, 40_000, 0.05)
     assert [first["snr"][0], first["snr"][-1]] == [0.006, 1.5]

@@ -16,6 +16,7 @@ from attnbook.single_head.finite_dimension.study import INSIDE, SHORTER, SMALL_S
 from attnbook.single_head.label_counts import count_widths
 from attnbook.single_head.max_margin.claims import CLAIMS as MARGIN
 from attnbook.single_head.phase_diagram import claims as phase
+from attnbook.single_head.phase_diagram.proved import BENIGN, HARMFUL
 from attnbook.single_head.public_script.claims import SMALLER_STEP
 from attnbook.single_head.two_steps.claims import CLAIMS as TWO
 from attnbook.single_head.two_steps.claims import noise_tolerance
@@ -249,6 +250,22 @@ def borders_elsewhere(rng, patch):
 
 
 @case
+def cells_proved_and_predicted(rng, patch):
+    patch(phase, "predicted_phases", lambda plan: np.full((10, 10), HARMFUL))
+
+    def cells(decided, log10_error):
+        codes = np.where(np.arange(100) < decided, BENIGN, -1).reshape(10, 10)
+        shape = 10, 10, DRAWS
+        drawn = {"interpolates": np.ones(shape, bool), "log10_error": np.full(shape, log10_error)}
+        return Study(proved={"step": (codes, Study(plan=None, draws=DRAWS, **drawn))})
+
+    yield tighter, PHASE["S14"], cells(80, -5.0), cells(95, -5.0), cells(80, -0.5)
+    one = cells(80, -5.0)
+    one.proved["step"][1].log10_error[0, 0, :20] = -0.5  # a quarter of the draws of one cell
+    assert not PHASE["S14"].judge(one, 1.0).holds
+
+
+@case
 def another_power_of_the_dimension_and_of_the_size(rng, patch):
     x, sizes = 2.0 ** np.array([-6, -4, -3, -2, -1, 0, 2, 4]), np.array([100.0, 200.0, 400.0])
     field = np.repeat(-100 * x[:, None] ** 0.98, DRAWS, axis=1)
@@ -442,6 +459,18 @@ def distances_from_one_half(rng, patch):
     own = {"sample": Study(law=LAW), "bounds": None, "log_term": 1.0, "delta": 0.05}
     yield tighter, FINITE["F13"], *(Study(weak=Study(**own, distance=full(0.01 / x, 2))) for x in (2.0, 5.0, 1.5))
     yield tighter, FINITE["F14"], *(Study(large=Study(**own, distance=full(1e-3**x, 2))) for x in (3.0, 9.0, 2.0))
+
+
+@case
+def weak_signals_from_both_sides(rng, patch):
+    patch(finite, "weak_signal_ends", lambda *_, strength: (full(-1.2 * strength, 2), full(-0.8 * strength, 2)))
+
+    def errors(strength):
+        sample = Study(law=LAW, counts=lambda: (None, None))
+        own = Study(sample=sample, step_size=0.1, found=Study(margins=full(1.0, 5)), log10_error=full(-strength, 2))
+        return Study(both_sides=[own, own], delta=0.05)
+
+    yield worlds, FINITE["F17"], *(errors(strength) for strength in (1.0, 0.5, 2.0))
 
 
 @case

@@ -134,6 +134,11 @@ def snr_of_the_lower_limit() -> float:
     return lower_snr_limit(N, D, ETA)
 
 
+@exercise("05-phase-diagram/4", "This $n$, not rounded to a whole number.", 3)
+def samples_for_a_flipped_one() -> float:
+    return crossing(lambda n: (1 - ETA / 2) ** n - 0.01, 1.0, 1000.0)
+
+
 # --- 06 beyond two steps --------------------------------------------------------------------------------------------
 
 

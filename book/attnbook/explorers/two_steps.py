@@ -7,6 +7,7 @@ exact clean error of every one, as on the page *The phase diagram of two steps* 
 import numpy as np
 
 from attnbook.single_head.phase import PhaseDiagram, phase_diagram, phase_plan
+from attnbook.single_head.phase_diagram import proved
 
 SETTINGS = (
     (200, 40_000, 0.05),
@@ -53,7 +54,23 @@ def data() -> dict:
                 "log10_error": [_digits(row, 3) for row in error],
             }
         )
-    return {"draws": DRAWS, "seed": _SEED, "steps": _digits(STEPS, 6), "maps": maps}
+    return {"draws": DRAWS, "seed": _SEED, "steps": _digits(STEPS, 6), "maps": maps, "proved": proved_cells()}
+
+
+def proved_cells() -> dict:
+    """The stored proved cells of the first setting, by delta: a digit per cell, the phase of `maps`, or a dot where nothing is proved."""
+    n, d, eta = SETTINGS[0]
+    plan, _ = proved.proved_planes(n, d, eta, proved.MULTIPLE)["step"]
+    signs = np.array([*"2100."])  # by code of the outcome, the last one for -1
+    cells = {delta: signs[proved.table()[f"step_{n}_{d}_{delta}"]] for delta in proved.DELTAS}
+    return {
+        "n": n,
+        "d": d,
+        "label_noise": eta,
+        "snr": _digits(plan.x, 6),
+        "steps": _digits(plan.y, 6),
+        "cells": {f"{delta:g}": ["".join(row) for row in rows] for delta, rows in cells.items()},
+    }
 
 
 def _digits(values: np.ndarray, count: int) -> list[float]:

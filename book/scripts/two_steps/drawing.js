@@ -26,8 +26,8 @@ function drawCells(plot, state, diagram) {
     x: diagram.edges.map((snr) => horizontal(state, snr)),
     y: diagram.rows,
     values: diagram.values,
-    colour: phaseColours(),
-    bar,
+    colour: diagram.colour ?? phaseColours(),
+    bar: diagram.colour ? undefined : bar,
   });
 }
 
@@ -41,6 +41,34 @@ function measuredCells(map, steps) {
   );
   return {edges: edgesOf(map.snr), rows: edgesOf(steps), values: shown};
 }
+
+/** Outcomes as numbers of the colour scale: not fitted, harmful, benign; -1 where nothing is proved. */
+const OUTCOME = {0: NaN, 1: 0, 2: 30, ".": -1};
+
+function provedColours() {
+  const colour = phaseColours();
+  return Object.assign((value) => (value === -1 ? "transparent" : colour(value)), {domain: colour.domain, scale: "log"});
+}
+
+const provedCells = ({snr, steps, cells}, delta) => ({
+  edges: edgesOf(snr),
+  rows: edgesOf(steps),
+  values: cells[delta].map((row) => Array.from(row, (one) => OUTCOME[one])),
+  colour: provedColours(),
+});
+
+/** Borders of the measured phases: where most training sets fit every label, and where most are benign. */
+function measuredBorders(map, steps, state) {
+  const grid = {x: map.snr.map((snr) => horizontal(state, snr)), y: steps, levels: [0.5]};
+  const from = (least) => map.phase.map((row) => Array.from(row, (one) => (Number(one) >= least ? 1 : 0)));
+  return [
+    {key: "most-fitted", ...grid, values: from(1), width: 1.6, label: "measured: most sets fitted"},
+    {key: "most-benign", ...grid, values: from(2), width: 1.6, dash: true, label: "measured: most sets benign"},
+  ];
+}
+
+/** The stored proved cells of this setting, if there are any. */
+export const storedProofs = ({proved}, state) => (storedMap({maps: [proved]}, state) ? proved : undefined);
 
 const theoryCells = ({snr, steps, error}) => ({
   edges: snr.edges,
@@ -58,8 +86,10 @@ export function drawMap(plot, state, found, diagram, map, data, set) {
   const {edges} = diagram.snr;
   const ends = [edges[0], edges[edges.length - 1]].map((snr) => horizontal(state, snr));
   const measured = state.cells === "measured" && map;
+  const proofs = state.cells === "proved" && storedProofs(data, state);
   plot.axes({x: {domain: ends, label: state.axis === "snr" ? "SNR = <i>ρ</i>/√<i>d</i>" : "<i>n</i> SNR²"}});
-  drawCells(plot, state, measured ? measuredCells(map, data.steps) : theoryCells(diagram));
+  const chosen = proofs ? provedCells(proofs, state.delta) : measured && measuredCells(map, data.steps);
+  drawCells(plot, state, chosen || theoryCells(diagram));
   const patch = (key, colour, label) => ({key, colour, label, points: [], opacity: 1});
   plot.areas([
     patch("unfitted", unfitted, "not every label fitted"),
@@ -77,7 +107,8 @@ export function drawMap(plot, state, found, diagram, map, data, set) {
   // Held within reach, as attnlib does before it draws: minus infinity has no place between two cells.
   const held = (rows) => rows.map((row) => row.map((one) => Math.max(-3, Math.min(3, one))));
   const flips = state.label_noise > 0;
-  plot.contours(
+  if (proofs) plot.contours(rimmed(measuredBorders(map, data.steps, state)));
+  else plot.contours(
     rimmed([
       ...(flips
         ? [
@@ -101,13 +132,19 @@ export function drawMap(plot, state, found, diagram, map, data, set) {
         if (one === "1") unsure.push([horizontal(state, map.snr[i]), data.steps[j]]);
       }),
     );
+  if (proofs)
+    proofs.cells[state.delta].forEach((row, j) =>
+      Array.from(row).forEach((one, i) => {
+        if (one === ".") unsure.push([horizontal(state, proofs.snr[i]), proofs.steps[j]]);
+      }),
+    );
   plot.points([
     {
       key: "unsure",
       points: unsure,
       colour: "theory",
       radius: 1,
-      label: measured ? "training sets disagree" : undefined,
+      label: proofs ? "not decided" : measured ? "training sets disagree" : undefined,
     },
   ]);
   const move = ([x, step]) => {

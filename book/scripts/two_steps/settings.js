@@ -61,8 +61,17 @@ export const controls = [
     options: [
       {value: "theory", label: "orthogonal noise"},
       {value: "measured", label: "measured"},
+      {value: "proved", label: "proved"},
     ],
     value: "theory",
+  },
+  {
+    key: "delta",
+    label: "proved with probability 1 − <i>δ</i>, <i>δ</i> =",
+    kind: "choice",
+    options: ["0.001", "0.01", "0.1", "0.5"].map((value) => ({value, label: value})),
+    value: "0.01",
+    help: "Proved cells exist at n = 200, d = 40000, η = 0.05.",
   },
   {key: "trained", label: "train ten random sets at the point", kind: "toggle", value: true},
 ];

@@ -3,7 +3,7 @@ import {mount} from "../shared/shell.js";
 import {number, rounded} from "../shared/format.js";
 import {followTries} from "../shared/tries.js";
 import {DiagramComputer, STEPS, ends} from "./diagram.js";
-import {drawMap, drawSteps, storedMap} from "./drawing.js";
+import {drawMap, drawSteps, storedMap, storedProofs} from "./drawing.js";
 import {point} from "./mean_field.js";
 import {controls, values} from "./settings.js";
 import {Trainer} from "./trainer.js";
@@ -84,6 +84,13 @@ mount("two_steps", {
 });
 
 function storedInWords(state, data, map) {
+  if (state.cells === "proved") {
+    if (!storedProofs(data, state))
+      return " Cells are predictions for orthogonal noise: proved ones exist at <i>n</i> = 200, <i>d</i> = 40000, <i>η</i> = 0.05.";
+    const all = data.proved.cells[state.delta].join("");
+    const share = 1 - (all.split(".").length - 1) / all.length;
+    return ` Cells: the outcome that is proved with probability 1 − <i>δ</i>; in ${number(100 * share, 2)} % of them there is one.`;
+  }
   if (state.cells !== "measured") return "";
   if (map) return ` Cells: the majority of ${data.draws} real training sets, and their median error.`;
   const known = data.maps.map(({n, d, label_noise}) => `(${n}, ${number(d)}, ${label_noise})`).join(", ");

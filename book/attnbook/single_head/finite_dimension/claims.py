@@ -1,4 +1,4 @@
-r"""Claims F1-F16, T1b and A4 of the pages `08_finite_dimension` and `15_error_from_both_sides`: proved bounds for two steps at finite d.
+r"""Claims F1-F17, T1b and A4 of the pages `08_finite_dimension` and `15_error_from_both_sides`: proved bounds for two steps at finite d.
 
 Each judge takes a `FiniteStudy` and a constant that multiplies the formula's own (1 is the claim, `wrong` its negative control).
 """
@@ -14,8 +14,9 @@ from attnbook.single_head.finite_dimension.near_half import (
     log10_error_floor,
     log10_floor_of_exponent,
     weak_signal_distance,
+    weak_signal_ends,
 )
-from attnbook.single_head.finite_dimension.study import INSIDE, SHORTER, SMALL_STEP, Drawn, FiniteStudy
+from attnbook.single_head.finite_dimension.study import BOTH_SIDES, INSIDE, SHORTER, SMALL_STEP, Drawn, FiniteStudy
 from attnlib.single_head.population import FreshScores
 from bookkit.claims import ClaimSet, Source
 from bookkit.rules import Evidence, agrees, both, exactly, mean_within, share_within, within
@@ -332,6 +333,37 @@ def weak_signal(study: FiniteStudy, constant: float) -> Evidence:
     return both(
         within(ratio, low=1.0, quantity="bound / |err − 1/2|", share=1 - own.delta / 2),
         mean_within(ratio.nanmean(1), high=2.5, quantity="its mean"),
+    )
+
+
+def _weak_hypotheses(study: FiniteStudy) -> str:
+    law, step = study.weak_setting(max(BOTH_SIDES))
+    size = math.sqrt(2 * law.n * math.log(10 * law.n / study.delta) / law.d)
+    largest = max(size, (step * law.d / (4 * law.n)) ** 2 * size)
+    if largest <= 1 / 16 and law.n * law.snr**2 <= 1 / 6:
+        return ""
+    return f"needs r, a^2 r <= 1/16 and n SNR^2 <= 1/6 in dimension 100 d; here {largest:.3g}, {law.n * law.snr**2:.3g}"
+
+
+@CLAIMS.claim("F17", wrong=(0.5, 2.0), box="thm-weak-both-sides", uses="F9", violation=_weak_hypotheses)
+def weak_from_both_sides(study: FiniteStudy, constant: float) -> Evidence:
+    r"""weak signals: every label fitted, and the order of the clean error from both sides
+    at $\mathrm{SNR} = c\,(nd)^{-1/4}$, $c = \tfrac12, 1, 2$, in dimension $100d$, two steps fit every label, and the clean error of each
+    class lies between the theorem's two bounds, $\Phi$ of constants times $\mathrm{SNR}^2\sqrt{nd}$: each with probability at least
+    $1-\delta$
+    regime: $r = \sqrt{2n\log(10n/\delta)/100d} \le 1/16$, $a^2r \le 1/16$ with $a = \beta d/4n$; $n\,\mathrm{SNR}^2 \le 1/6$
+    wrong: half and twice the arguments of $\Phi$"""
+    least, over, under = [], [], []
+    for own in study.both_sides:
+        low, high = weak_signal_ends(own.sample.law, own.step_size, *own.sample.counts(), strength=constant)
+        least.append(own.found.margins.amin(1, keepdim=True))
+        over.append(low / own.log10_error)
+        under.append(high / own.log10_error)
+    share = {"share": 1 - study.delta, "level": 1e-5}
+    return both(
+        within(torch.cat(least, 1), low=0.0, quantity="smallest margin", strict=True, **share),
+        within(torch.cat(over, 1), low=1.0, quantity="log lower bound / log err", **share),
+        within(torch.cat(under, 1), high=1.0, quantity="log upper bound / log err", **share),
     )
 
 

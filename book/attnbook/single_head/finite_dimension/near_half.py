@@ -81,6 +81,21 @@ def weak_signal_distance(law: SignalNoiseLaw, bounds: Bounds, log_term: float) -
     return torch.where(weak.all(1, keepdim=True) & torch.tensor(least > 0), best, torch.nan)
 
 
+def weak_signal_ends(
+    law: SignalNoiseLaw, step_size: float, clean: torch.Tensor, noisy: torch.Tensor, *, strength: float = 1.0
+) -> tuple[torch.Tensor, torch.Tensor]:
+    r"""log10 of what $\mathrm{err}_k$ is at least and at most after two steps, (R, 2), by `thm-weak-both-sides` at $T = 0.1$.
+
+    `strength` multiplies the arguments of $\Phi$; 0 (an error of 1) where the theorem has no upper bound.
+    """
+    cut, a, pull = 0.1, step_size * law.d / (4 * law.n), strength * law.snr**2 * math.sqrt(law.d / law.n)
+    beyond = _normal(-cut / (0.8 * a**2 * math.sqrt(law.n / law.d)))
+    low = _normal(-1.33 * math.exp(cut) * pull * clean) - beyond
+    fall = torch.exp(-cut - 0.65 * a**2 * (clean + noisy) * law.snr**2)
+    high = torch.where(clean > 1.23 * noisy, _normal(-0.75 * fall * pull * (clean - 1.23 * noisy)) + beyond, 1.0)
+    return torch.log10(low), torch.log10(high)
+
+
 def large_step_distance(law: SignalNoiseLaw, bounds: Bounds, log_term: float) -> torch.Tensor:
     r"""After two steps with $b_k \ge a(1+\varepsilon)$ for both classes, $|\mathrm{err}_k - \tfrac12|$ is at most (R, 2)
 

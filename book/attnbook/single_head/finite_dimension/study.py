@@ -25,6 +25,7 @@ INSIDE = (1, 10)  # C of the published condition d >= C n^2 log(n/delta), at whi
 SHORTER = (10, 100)  # how many times fewer dimensions than the bounds certify
 SMALL_STEP = 0.4  # factor of the step size in the negative control of T1b
 WEAK, LARGE = 0.1, 10.0  # SNR in units of (nd)^(-1/4); step size in units of the page's
+BOTH_SIDES = (0.5, 1.0, 2.0)  # SNR in the same units
 
 
 @dataclass(frozen=True)
@@ -141,11 +142,20 @@ class FiniteStudy:
         published = self.law.n**2 * math.log(self.law.n / self.delta)
         return {factor: [self._outcome(c * published, factor) for c in INSIDE] for factor in (1.0, SMALL_STEP)}
 
+    def weak_setting(self, strength: float) -> tuple[SignalNoiseLaw, float]:
+        """Law and step size at SNR = strength (nd)^(-1/4) in 100 times the dimensions."""
+        law, step = at_dimension(self.law, self.step_size, 100 * self.law.d)
+        norm = strength * (law.n * law.d) ** -0.25 * math.sqrt(law.d)
+        return SignalNoiseLaw(law.n, law.d, norm, law.label_noise), step
+
     @cached_property
     def weak(self) -> Drawn:
-        law, step = at_dimension(self.law, self.step_size, 100 * self.law.d)
-        snr = WEAK * (law.n * law.d) ** -0.25
-        return self._drawn(SignalNoiseLaw(law.n, law.d, snr * math.sqrt(law.d), law.label_noise), step)
+        return self._drawn(*self.weak_setting(WEAK))
+
+    @cached_property
+    def both_sides(self) -> list[Drawn]:
+        """One per strength of BOTH_SIDES, with half as many draws more."""
+        return [self._drawn(*self.weak_setting(strength), 3 * self.draws // 2) for strength in BOTH_SIDES]
 
     @cached_property
     def large(self) -> Drawn:

@@ -21,7 +21,6 @@ _LEVELS = (-1000.0, -300.0, -100.0, -30.0, -10.0, -3.0)
 def draw_phases(axes: Any, diagram: PhaseDiagram, *, log_y: bool = True, levels: tuple[float, ...] = _LEVELS) -> None:
     """Majority phase of each cell, contours of the median log10 clean error at `levels`, dots on cells in which draws disagree."""
     from matplotlib.colors import ListedColormap
-    from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
     plan = diagram.plan
     phase, uncertain = diagram.phase()
@@ -44,6 +43,12 @@ def draw_phases(axes: Any, diagram: PhaseDiagram, *, log_y: bool = True, levels:
     axes.scatter(
         plan.x[columns], plan.y[rows], s=5, color=COLOURS["theory"], linewidths=0, label="draws disagree", zorder=3
     )
+    _axes_of(axes, plan, log_y)
+
+
+def _axes_of(axes: Any, plan: PhasePlan, log_y: bool) -> None:
+    from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
+
     axes.set_xscale("log")
     if log_y:
         axes.set_yscale("log")
@@ -54,6 +59,36 @@ def draw_phases(axes: Any, diagram: PhaseDiagram, *, log_y: bool = True, levels:
     axes.set_xlim(plan.x[0], plan.x[-1])
     axes.set_ylim(plan.y[0], plan.y[-1])
     axes.grid(False)
+
+
+def draw_proved(
+    axes: Any, plan: PhasePlan, codes: np.ndarray, measured: PhaseDiagram | None = None, *, log_y: bool = True
+) -> None:
+    """Proved cells by outcome, the others hatched; lines on which half of the measured draws fit every label, and are benign."""
+    from matplotlib.colors import ListedColormap
+
+    names = ("fitted, benign", "fitted, harmful", "not every label fitted")
+    colours = ListedColormap([PHASE_COLOURS[name] for name in names])
+    axes.patch.set(facecolor=SHADES["paper"], hatch="////", edgecolor=SHADES["frame"], linewidth=0)
+    shown = np.ma.masked_less(np.minimum(codes, 2), 0)
+    axes.pcolormesh(plan.x, plan.y, shown, cmap=colours, vmin=-0.5, vmax=2.5, shading="nearest", rasterized=True)
+    if measured is not None:
+        each, grid = measured.phases(), (measured.plan.x, measured.plan.y)
+        for level, style in ((each > 0, "-"), (each == 2, "--")):
+            axes.contour(*grid, level.mean(-1), [0.5], colors=COLOURS["theory"], linewidths=1.3, linestyles=style)
+    _axes_of(axes, plan, log_y)
+
+
+def proved_legend(figure: Any) -> None:
+    """Legend below a picture of `draw_proved`."""
+    from matplotlib.lines import Line2D
+    from matplotlib.patches import Patch
+
+    entries = {name: Patch(facecolor=c, edgecolor=SHADES["frame"], linewidth=0.6) for name, c in PHASE_COLOURS.items()}
+    entries["not decided"] = Patch(facecolor=SHADES["paper"], edgecolor=SHADES["frame"], hatch="////", linewidth=0.6)
+    for name, style in (("half of the draws fitted", "-"), ("half of the draws benign", "--")):
+        entries[name] = Line2D([], [], color=COLOURS["theory"], linewidth=1.3, linestyle=style)
+    figure.legend(list(entries.values()), list(entries), loc="outside lower center", ncols=3, fontsize=9)
 
 
 def draw_line(axes: Any, x: Any, y: Any, label: str, style: str = "-") -> None:

@@ -1,4 +1,4 @@
-"""Strips through the phase diagrams around one setting, with more draws than the pictures: what the claims S1-S13 look at."""
+"""Strips through the phase diagrams around one setting, with more draws than the pictures: what the claims S1-S14 look at."""
 
 import math
 from dataclasses import dataclass
@@ -9,6 +9,7 @@ import torch
 
 from attnbook.single_head.mean_field import mean_field, mean_field_log10_error
 from attnbook.single_head.phase import PhaseDiagram, phase_diagram, phase_plan
+from attnbook.single_head.phase_diagram.proved import proved_planes
 from attnbook.single_head.phase_theory import ThresholdFit, fit_threshold, threshold_pseudo_values
 from attnlib import checks
 from attnlib.randomness import stream
@@ -109,6 +110,14 @@ class PhaseStudy:
         dims = np.maximum(np.rint(x * sizes**2), 3)
         norm = np.sqrt(n * self.signal_norm**2 / self.d * dims / sizes)
         return self._strip(x, sizes[:, 0], n=sizes, d=dims, signal_norm=norm, step_size=self._multiple * sizes / dims)
+
+    @cached_property
+    def proved(self) -> dict[str, tuple[np.ndarray, PhaseDiagram]]:
+        """Codes of the proved cells in three planes, and those cells with 2.5 times the draws of the strips."""
+        draws, found = 5 * self.draws // 2, proved_planes(self.n, self.d, self.label_noise, self._multiple)
+        return {
+            name: (codes, phase_diagram(plan, draws=draws, seed=self.seed)) for name, (plan, codes) in found.items()
+        }
 
 
 def phase_study(
