@@ -10,14 +10,13 @@ which is exact for Gaussian draws only; where one draw outweighs all others, rea
 
 import math
 from dataclasses import dataclass
-from fractions import Fraction
 from functools import lru_cache
 from typing import Any
 
 import numpy as np
 
 from attnlib import checks
-from bookkit.rules import binomial_tail, student
+from bookkit.widths import least_share, median_interval, student
 
 
 @dataclass(frozen=True)
@@ -79,23 +78,11 @@ def median(values: Any, confidence: float = 0.95) -> Estimate:
     draws = np.sort(np.asarray(values, dtype=np.float64))
     if draws.ndim != 1 or not draws.size:
         raise ValueError(f"values must be (draws,) with one draw or more; got shape {draws.shape}")
-    rank = _rank(draws.size, checks.probability("confidence", confidence, open_ends=True))
+    rank = median_interval(draws.size, 1 - checks.probability("confidence", confidence, open_ends=True))
     if np.isnan(draws[-1]):  # nan sorts last
         return Estimate(math.nan, math.nan, math.nan)
     low, high = (draws[rank - 1], draws[-rank]) if rank else (-math.inf, math.inf)
     return Estimate(float(np.median(draws)), float(low), float(high))
-
-
-@lru_cache(maxsize=256)
-def _rank(draws: int, confidence: float) -> int:
-    """Largest k with 2 P(Bin(draws, 1/2) < k) <= 1 - confidence, in whole numbers; 0 when there is none."""
-    allowed = Fraction(1 - confidence) * 2**draws / 2
-    rank, choose, below = 0, 1, 0  # choose = C(draws, rank), below = the sum of those before
-    while below + choose <= allowed:
-        below += choose
-        choose = choose * (draws - rank) // (rank + 1)
-        rank += 1
-    return rank
 
 
 @lru_cache(maxsize=4096)
@@ -114,15 +101,4 @@ def share(count: int, total: int, confidence: float = 0.95) -> Estimate:
     if checks.whole_number("count", count, at_least=0) > total:
         raise ValueError(f"count must be at most total = {total}; got {count}")
     tail = (1 - checks.probability("confidence", confidence, open_ends=True)) / 2
-    return Estimate(count / total, _least_share(count, total, tail), 1 - _least_share(total - count, total, tail))
-
-
-def _least_share(count: int, total: int, tail: float) -> float:
-    """The p with P(Bin(total, p) >= count) = tail, by bisection; 0 for count 0."""
-    if count == 0:
-        return 0.0
-    low, high = 0.0, 1.0
-    for _ in range(60):
-        middle = (low + high) / 2
-        low, high = (middle, high) if binomial_tail(total, middle, count) < tail else (low, middle)
-    return low
+    return Estimate(count / total, least_share(count, total, tail), 1 - least_share(total - count, total, tail))

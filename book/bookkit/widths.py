@@ -51,11 +51,11 @@ def median_interval(draws: int, level: float = LEVEL) -> int:
     return k
 
 
-def least_share(inside: int, draws: int) -> float:
-    """The share of draws that `inside` of `draws` do not exclude: the lower Clopper-Pearson limit at CONFIDENCE."""
+def least_share(inside: int, draws: int, tail: float = 1 - CONFIDENCE) -> float:
+    """The share of draws at which `inside` of `draws`, or more, come with probability `tail`: the lower Clopper-Pearson limit."""
     from scipy.special import betaincinv
 
-    return float(betaincinv(inside, draws - inside + 1, 1 - CONFIDENCE)) if inside else 0.0
+    return float(betaincinv(inside, draws - inside + 1, tail)) if inside else 0.0
 
 
 @cache

@@ -21,7 +21,6 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from statistics import NormalDist
 
 import numpy as np
 import torch
@@ -71,19 +70,12 @@ class Share:
         return f"{self.count} of {self.total}, {percent}"
 
 
-def share(count: int, total: int, confidence: float = 0.95) -> Share:
-    r"""`count` of `total` with Wilson's interval: all p with $(\hat p-p)^2\le z^2p(1-p)/n$, never outside [0, 1].
+def share(count: int, total: int) -> Share:
+    r"""`count` of `total` with Wilson's interval of 95 %: all p with $(\hat p-p)^2\le z^2p(1-p)/n$. Raises ValueError for total < 1."""
+    from scipy.stats import binomtest
 
-    Raises ValueError for total < 1, a count outside 0 ... total, or a confidence outside (0, 1).
-    """
-    checks.whole_number("total", total, at_least=1)
-    if checks.whole_number("count", count, at_least=0) > total:
-        raise ValueError(f"count must be at most total = {total}; got {count}")
-    z = NormalDist().inv_cdf((1 + checks.probability("confidence", confidence, open_ends=True)) / 2)
-    p, scale = count / total, 1 + z * z / total
-    centre = (p + z * z / (2 * total)) / scale
-    half = z / scale * math.sqrt(p * (1 - p) / total + z * z / (4 * total**2))
-    return Share(int(count), int(total), max(0.0, centre - half), min(1.0, centre + half))
+    interval = binomtest(int(count), int(total)).proportion_ci(method="wilson")
+    return Share(int(count), int(total), interval.low, interval.high)
 
 
 def ranking(score: np.ndarray, event: np.ndarray) -> float:
@@ -94,10 +86,11 @@ def ranking(score: np.ndarray, event: np.ndarray) -> float:
     score, event = np.asarray(score, dtype=np.float64), np.asarray(event, dtype=bool)
     if score.ndim != 1 or score.shape != event.shape:
         raise ValueError(f"score and event must be (R,) both; got {score.shape} and {event.shape}")
-    with_it, without = score[event][:, None], score[~event][None, :]
-    if not with_it.size or not without.size:
+    if event.all() or not event.any():
         return math.nan
-    return float(((with_it > without) + 0.5 * (with_it == without)).mean())
+    from scipy.stats import mannwhitneyu
+
+    return float(mannwhitneyu(score[event], score[~event]).statistic / (event.sum() * (~event).sum()))
 
 
 @dataclass(frozen=True)
