@@ -3,7 +3,6 @@
 import ast
 import importlib.metadata
 import json
-import os
 import re
 import shutil
 import subprocess
@@ -22,7 +21,6 @@ from packaging.version import Version
 
 import attnlib
 from bookkit.editions.student import PINNED
-from tests import check
 from tests.house import PACKAGES, ROOT, files, module_name
 
 PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
@@ -288,21 +286,6 @@ WORKFLOWS = {
     for path in sorted((ROOT / ".github" / "workflows").glob("*.yml"))
 }
 JOBS = {f"{name}-{job}": content for name, workflow in WORKFLOWS.items() for job, content in workflow["jobs"].items()}
-# Imported where they are used, and not by what the job runs: triton only on a GPU, safetensors for checkpoints, the data sets
-# that are stored, and what only a render of the book takes.
-UNUSED = {
-    "tests-versions": {"safetensors", "triton"},
-    "weekly-newest": {
-        "datasets",
-        "docutils",
-        "huggingface-hub",
-        "medmnist",
-        "myst-nb",
-        "sphinx",
-        "torchvision",
-        "transformers",
-    },
-}
 
 
 def commands(job: dict) -> str:
@@ -360,92 +343,6 @@ def test_a_workflow_grants_nothing_by_itself_and_takes_actions_by_commit(name: s
         others = set(workflow["jobs"]) - {"tell"}
         assert set(workflow["jobs"]["tell"]["needs"]) == others
         assert workflow["jobs"]["tell"]["if"] == "failure()"
-
-
-def installed_by(text: str) -> set[str]:
-    """What the `pip install` lines of a job's commands bring, with all that it requires; our own packages as `attnlib`."""
-    found = set()
-    for line in re.findall(r"pip install (.*)", text):
-        words = [word.strip("\"'") for word in line.split() if not word.startswith("-")]
-        found |= {word for word in words if not word.startswith(".")}
-        for extras in (word.removeprefix(".").strip("[]") for word in words if word.startswith(".")):
-            found |= {"attnlib", *requirements(*filter(None, extras.split(",")))}
-    return found | reached_from(found - {"attnlib"})
-
-
-@cache
-def imports_of_modules() -> dict[Path, set[Path]]:
-    return check.graph(ROOT, check.modules(ROOT))
-
-
-def imported_by(files: Iterable[Path]) -> set[str]:
-    """Distributions that these files of the repository import, at any place, or a module that they import."""
-    graph = imports_of_modules()
-    waiting = [path.relative_to(ROOT) for path in files]
-    seen = set(waiting)
-    while waiting:
-        new = graph.get(waiting.pop(), set()) - seen
-        seen |= new
-        waiting += new
-    code = (path.read_text(encoding="utf-8") for path in map(ROOT.joinpath, seen) if path.is_file())
-    return set().union(*map(distributions, code)) - {"attnlib", "tests"}
-
-
-def environments(job: dict) -> list[str]:
-    """Commands of the steps that share one: setup-python begins the next."""
-    found = [""]
-    for step in job.get("steps", []):
-        if "setup-python@" in step.get("uses", ""):
-            found.append("")
-        found[-1] += step.get("run", "") + "\n"
-    return [text for text in found if "python" in text]
-
-
-RUNS = [(name, text) for name, job in JOBS.items() for text in environments(job)]
-
-
-# As in an environment that has nothing but what the job installs.
-REFUSE = """
-import sys
-class Refuse:
-    def find_spec(self, name, path=None, target=None):
-        if name.split(".")[0] in {refused!r}:
-            raise ModuleNotFoundError(f"the job does not install {{name}}")
-sys.meta_path.insert(0, Refuse())
-"""
-
-
-@pytest.mark.parametrize(("name", "text"), RUNS, ids=[name for name, _ in RUNS])
-def test_what_a_job_runs_imports_only_what_the_job_installs(name: str, text: str) -> None:
-    if "pip install" not in text:  # the pinned environment, complete
-        assert re.search(r"\bmake (ready|lint|weekly)\b[\s\S]*\.venv/bin/python", text)
-        return
-    installed = installed_by(text)
-    if inline := re.findall(r"<<'?PY'?\n(.*?)^PY$", text, flags=re.M | re.S):
-        refused = {name for name, all_ in owners().items() if not installed & {*map(canonicalize_name, all_)}}
-        refused -= {"attnbook", "bookkit"} if "PYTHONPATH=book" in text else set()
-        imports = "\n".join(re.findall(r"^(?:import|from) .*", "\n".join(inline), flags=re.M))
-        code = REFUSE.format(refused=refused) + imports
-        path = os.environ | {"PYTHONPATH": str(ROOT / "book")}
-        assert imports
-        done = subprocess.run([sys.executable], input=code, env=path, capture_output=True, text=True, check=False)
-        assert done.returncode == 0, done.stderr[-500:]
-    tests = [ROOT / word for word in re.findall(r"(?<!\S)tests/\S+", text)]
-    files = [file for path in tests for file in ([path] if path.suffix else path.rglob("test_*.py"))]
-    assert not files or {"attnlib", "pytest", "pytest-timeout", "pytest-xdist", "nbval"} <= installed
-    needed = imported_by(files)
-    if "--nbval" in text:
-        needed |= imported_by(read_by_pages())
-    assert inline or needed
-    assert sorted(needed - installed) == sorted(UNUSED.get(name, ()))
-
-
-def read_by_pages() -> set[Path]:
-    """Our own modules that the pages import."""
-    known = check.modules(ROOT)
-    pages = "\n".join(path.read_text(encoding="utf-8") for path in (ROOT / "notebooks").glob("*/*.md"))
-    names = re.findall(r"^(?:from|import) ((?:attnlib|attnbook|bookkit)[\w.]*)", pages, flags=re.M)
-    return {ROOT / known[name] for name in names}
 
 
 def test_every_browser_test_waits_for_the_built_book() -> None:
