@@ -321,6 +321,16 @@ def one_each(own: bool) -> SimpleNamespace:
     return SimpleNamespace(main=SimpleNamespace(law=QUIET, start=start, path=SimpleNamespace(heads=after)))
 
 
+def test_one_head_for_all_directions_is_refused() -> None:
+    """Each largest term is the whole of its sum, as with one head for each direction."""
+    study = one_each(True)
+    key = torch.zeros(20, 3, 3, dtype=torch.float64)
+    key[:, 0] = 1.0
+    study.main.path.heads = Heads(torch.ones(20, 3, dtype=torch.float64), key, key)
+    assert largest_part(study.main.path.heads, 2).tolist() == [[1.0, 1.0]] * 20
+    assert not CLAIMS["P8"].judge(study, 1.0).holds
+
+
 def plateaus(higher: float) -> SimpleNamespace:
     """Softmax heads whose steps are that much higher than the levels say."""
     levels = torch.tensor([1.0, 0.6, 0.4, 0.3], dtype=torch.float64)

@@ -145,7 +145,7 @@ def pattern_of_one_task(study: Study, constant: float) -> Evidence:
 def no_better(study: Study, constant: float) -> Evidence:
     r"""no linear attention undercuts the pattern on fresh tasks
     every linear attention that the page fits, with a penalty and without, and the best one for each number of tasks, has on fresh tasks at
-    least the error of the best step, $1+\rho-1/(1+\frac1l+q)$
+    least the error of the best step, $1+\rho-1/(1+\frac1l+q)$; not judged at $n=d(d+1)$ prompts, where the errors are many times larger
     wrong: a bound that is ten per cent higher"""
     law, away = study.law, torch.tensor(CURVE) != 1.0  # at the peak the errors are large
     found = (

@@ -44,7 +44,17 @@ def alignment(path: Path, times: torch.Tensor) -> torch.Tensor:
     return torch.diagonal(square, dim1=-2, dim2=-1) / square.sum((-2, -1))[:, None]
 
 
+def _terms(heads: Heads, directions: int) -> torch.Tensor:
+    """|v_h k_hi q_hi|, (R, H, directions)."""
+    return (heads.value[..., None] * heads.key * heads.query)[..., :directions].abs()
+
+
 def largest_part(heads: Heads, directions: int) -> torch.Tensor:
     r"""Of the terms $v_hk_{hi}q_{hi}$ that make up $A_{ii}$, the fraction of their absolute sum in the largest one, (R, directions)."""
-    terms = (heads.value[..., None] * heads.key * heads.query)[..., :directions].abs()
+    terms = _terms(heads, directions)
     return terms.max(1).values / terms.sum(1)
+
+
+def different_heads(heads: Heads, directions: int) -> torch.Tensor:
+    """Whether these largest terms belong to as many heads as there are directions, (R,)."""
+    return (_terms(heads, directions).argmax(1).sort(1).values.diff(dim=1) > 0).all(1)

@@ -41,8 +41,8 @@ _PACE = ((20_000, 0.17), (50_000, 0.15), (200_000, 0.140))  # step, |omega| of t
     rf"""the signs of ω and μ agree first
     about {_MATCHED} steps after a random start, long before the loss has settled, $\omega_h$ and $\mu_h$ have the same sign in 97 % of the
     heads (half at the start); after 500 000 steps they have it in each head of the stored runs with $|\mu_h|\ge0.05$
-    wrong: at the start as many, and at the end no more than at the start""",
-    wrong=0.0,
+    wrong: at the start as many; at the end no more than at the start""",
+    wrong=(0.0, -1.0),
     source=Source.MEASURED,
     box="ic-start",
     regime=_STORED,
@@ -50,10 +50,10 @@ _PACE = ((20_000, 0.17), (50_000, 0.15), (200_000, 0.140))  # step, |omega| of t
 def sign_matching(study: TrainingStudy, constant: float) -> Evidence:
     runs = study.starts
     matched = torch.from_numpy(runs.omega * runs.mu > 0).double()  # (R, K, H)
-    early = matched[:, runs.at(_MATCHED) if constant == 1 else 0].mean(-1)
+    start, early = (matched[:, runs.at(step)].mean(-1) for step in (0, 0 if constant == 0 else _MATCHED))
     ends = [watched.history.final for watched in study.full.values()]
     share = [((end.omega * end.mu > 0) | (end.mu.abs() < ACTIVE)).double().mean(-1) for end in ends]
-    last = torch.cat(share) if constant == 1 else early
+    last = start if constant < 0 else torch.cat(share)
     return both(
         agrees(early, 0.97, allowance=0.01, allowance_text="the digits of 97 %"),
         stored_within(last, low=1.0, quantity="share of heads at the end"),
@@ -146,7 +146,7 @@ def pace(study: TrainingStudy, constant: float) -> Evidence:
     slower, larger = (constant, 1.0) if constant == 4 else (1.0, constant)
     parts = [stored_within(reached, slower * 1000, slower * 15_000, quantity="steps to 0.69")]
     for step, value in _PACE:
-        at = np.array([np.interp(math.log(step / slower), logs, row) for row in size.numpy()])
+        at = np.array([np.interp(math.log(step * slower), logs, row) for row in size.numpy()])
         parts.append(agrees(torch.from_numpy(at), larger * value, allowance=0.005, allowance_text="half a digit"))
     return both(*parts)
 

@@ -73,7 +73,7 @@ def saddle(study: MarginStudy, constant: float) -> Evidence:
     in the enumerations of Q7 the SVM weights of the best single selection are a saddle point, $\max_s q(\alpha^*, s) = q(\alpha^*, s^*)$,
     with Gaussian noise, in at least 95 % of draws: so more heads or soft attention do not lower the cost, and a gradient search over soft
     selections of 2 and 3 heads finds nothing better
-    wrong: 0.1 % below, and no saddle points"""
+    wrong: soft selections that cost 0.1 % more or above, and no saddle points"""
     certain = study.margin.low[2][..., 3] < 1e-10
     certified = _counted(tensor(certain == (constant == 1)), "saddle points", LEVEL / 2)
     soft = study.margin.soft
@@ -92,8 +92,8 @@ def division(study: MarginStudy, constant: float) -> Evidence:
     r"""at high SNR heads divide the clean samples from the flipped ones
     with $x = \rho^2|C|/d$, $u = \rho^2|N|/d$: once $\frac1{H-1+1/x} + \frac1{(H-1)/u+1} < \frac{1+u}H$ ($u > 1+\sqrt2$, $2$, golden ratio
     for $H = 2, 3, \infty$ and large $x$) one head gives the signal to the flipped samples and the others to the clean ones, in at least 95
-    % of enumerations on average; the cost is $\frac1{j\rho^2+(H-j)d/|C|} + \frac1{k\rho^2+(H-k)d/|N|}$, up to 5 % on average, and at $n =
-    40$ up to 1 % in at least 95 % of draws
+    % of enumerations on average; the cost is $\frac1{j\rho^2+(H-j)d/|C|} + \frac1{k\rho^2+(H-k)d/|N|}$, up to 5 % on average; at
+    $n = 40$ the classes above the threshold divide, no others, and the cost is right up to 1 %, each in at least 95 % of draws
     wrong: a threshold half as large; costs 1.2 times as large and no class divided at n = 40"""
     parts, level = [], LEVEL / 6
     threshold, cost = (constant, 1.0) if constant <= 1 else (1.0, constant)

@@ -149,7 +149,7 @@ def cumulative_movement(study: ExistenceStudy, constant: float) -> Evidence:
     the sum $\sum_\tau s_1(1-s_1)$ over training, with $s_1$ the attention on the relevant token, is larger for clean samples than for
     flipped ones by 10 % or more, in at least 95 % of training sets (Theorem 4.2 of the paper's first version is reported to rest on this
     comparison; its constants were not read, so only the order is judged)
-    wrong: larger by one half or more"""
+    wrong: larger by 65 % or more"""
     clean, flipped = study.descent.still_to_move
     return within(clean / flipped, low=1.1 * constant, quantity="ratio")
 

@@ -1,0 +1,683 @@
+"""Negative controls could have held: of each claim below, data of its own law, then data of the law of each of its controls.
+
+In its own world a claim holds and its controls fail; in a control's world the control holds and the claim fails. A control that says
+more than its claim (half a bound) leaves the claim true as well: `TIGHTER`. Of a claim that is false on the page the own world is one in
+which it would be true; a control that says less than such a claim holds there too: `WEAKER`. The modules that judge the other claims of a
+part (`test_controls.py` and the like) have worlds of the same kind. None has V3, V5, V7, V8, V12, V13, V19, V22 and V55 to V59: what they
+prove of fixed numbers is true in one world only, and their controls are refuted by a proof (`tests/certified`).
+"""
+
+import math
+from dataclasses import replace
+from types import SimpleNamespace as Study
+
+import numpy as np
+import pytest
+import torch
+
+from attnbook.finite_data.claims import CLAIMS as FINITE_DATA
+from attnbook.finite_data.limits import limit_error, pattern_error
+from attnbook.finite_data.study import CURVE, LARGE
+from attnbook.in_context.approximate import one_head_optimum
+from attnbook.in_context.circuits.claims import CLAIMS as CIRCUITS
+from attnbook.in_context.circuits.claims import PUBLISHED, _positive_sum
+from attnbook.in_context.data_and_model import claims as model
+from attnbook.in_context.deeper_and_wider.claims import CLAIMS as WIDER
+from attnbook.in_context.how_many_heads.claims import CLAIMS as MORE_HEADS
+from attnbook.in_context.training.claims import _PACE, _prints
+from attnbook.in_context.training.claims import CLAIMS as TRAINING
+from attnbook.in_context.two_numbers_per_head.claims import CLAIMS as TWO_NUMBERS
+from attnbook.in_context.what_the_heads_compute import claims as estimators
+from attnbook.one_token import claims as one_token
+from attnbook.one_token.exact import profile
+from attnbook.open_questions.many_heads import claims as heads
+from attnbook.open_questions.noise_laws.claims import CLAIMS as NOISE
+from attnbook.open_questions.noise_laws.claims_long import CLAIMS as LONG_NOISE
+from attnbook.open_questions.noise_laws.rate import RateRow
+from attnbook.open_questions.optimisers import claims as optimisers
+from attnbook.single_head.assumptions_under_stress.claims import CLAIMS as STRESS
+from attnbook.single_head.beyond_two_steps.claims_trap import DIMENSIONS, TRAP_CLAIMS
+from attnbook.single_head.max_margin.claims import CLAIMS as MARGIN
+from attnbook.single_head.phase_diagram.claims import CLAIMS as PHASE
+from attnbook.single_head.phase_theory import preference_spread
+from attnbook.single_head.public_script.claims import CLAIMS as SCRIPT
+from attnbook.single_head.rotations_are_free.claims import CLAIMS as ROTATIONS
+from attnbook.single_head.signal_and_noise.claims import CLAIMS as DATA
+from attnbook.single_head.two_steps.claims import CLAIMS as TWO_STEPS
+from attnbook.staircase import Heads, SpectrumLaw, plateau_levels, population_loss
+from attnbook.staircase.claims import CLAIMS as STAIRCASE
+from attnbook.staircase.study import MERGED_SIZES, SOFTMAX_HEADS, SUM_STEP
+from attnbook.token_selection.dynamics import claims as dynamics
+from attnbook.token_selection.existence.claims import CLAIMS as EXISTENCE
+from attnbook.token_selection.heat_map import claims as heat
+from attnbook.token_selection.mean_field import FLIPPED
+from attnbook.token_selection.real_data import claims as real
+from attnbook.token_selection.real_data.sets_claims import CLAIMS as SETS
+from attnbook.token_selection.time_laws import claims as clock
+from attnbook.token_selection.time_laws.limits import SHARP
+from attnlib.in_context.law import RegressionLaw
+from attnlib.single_head.law import SignalNoiseLaw
+
+DRAWS = 80
+LAW = SignalNoiseLaw(100, 40_000, 30.0, 0.05)
+TIGHTER = {"C15", "E10", "I53", "K5", "N3", "S6", "TS45", "TS57", "TS58", "TS66", "TS79", "TS80"}
+WEAKER = {f"TS{number}" for number in range(71, 77)}
+CASES = []
+
+
+def case(claim, *worlds):
+    """`made(world, patch)` is the study of a world; `patch(module, name, value)` replaces what the judge calls."""
+
+    def add(made):
+        CASES.append(pytest.param(claim, made, worlds, id=claim.id))
+        return made
+
+    return add
+
+
+@pytest.mark.parametrize(("claim", "made", "worlds"), CASES)
+def test_a_claim_and_its_controls_each_hold_in_their_own_world(claim, made, worlds, monkeypatch):
+    constants = (1.0, *(claim.wrong if isinstance(claim.wrong, tuple) else (claim.wrong,)))
+    for own, world in zip(constants, worlds, strict=True):
+        study = made(world, monkeypatch.setattr)
+        holds = {constant: claim.judge(study, constant).holds for constant in constants}
+        assert holds[own], (own, world)
+        if own == 1.0 and claim.id not in WEAKER:
+            assert sum(holds.values()) == 1, (world, holds)
+        if own != 1.0 and claim.id not in TIGHTER:
+            assert not holds[1.0], world
+
+
+def full(value, *shape):
+    return torch.full((DRAWS, *shape), value, dtype=torch.float64)
+
+
+def near(middle, runs=DRAWS, spread=1e-3):
+    """(runs,): numbers whose mean is `middle`."""
+    return middle * (1 + spread * torch.linspace(-1, 1, runs, dtype=torch.float64))
+
+
+def columns(*middles):
+    return torch.stack([near(middle) for middle in middles], 1)
+
+
+class Columns(dict):
+    """What a page on maximum margin measured, by name."""
+
+    law, small_law = LAW, Study(d=1200)
+
+
+# --- the single head ----------------------------------------------------------------------------------------------------------
+
+
+@case(STRESS["A10"], 1.0, 1.2)
+def _(pull, patch):
+    level = 1 - 2 / 2000
+    rows = [
+        Study(tokens=T, flipped_margin=near(pull * (T - 1) * level) - 3, flipped_signal_pull=full(3.0))
+        for T in (2, 4, 32)
+    ]
+    return Study(stress=Study(law=LAW, tokens=rows))
+
+
+@case(STRESS["A12"], (1.0, 0.8), (0.8, 1.0))
+def _(ratios, patch):
+    return Study(stress=Study(law=LAW), isotropic_ratio=dict(zip((1.0, 0.0), map(near, ratios), strict=True)))
+
+
+@case(TWO_STEPS["C15"], -20.0, -30.0)
+def _(error, patch):
+    return Study(v2_signal=full(1.0, 2), log10_error2=full(error, 2), log10_bound2=full(-10.0, 2))
+
+
+@case(TWO_STEPS["C16b"], 1.0, 1.15)
+def _(factor, patch):
+    return Study(law=LAW, log10_error2=full(-3.0, 2), sampled_noisy_error2=near(factor * (0.05 + 0.9 * 1e-3)))
+
+
+for _id, _name, _worlds in (("D1", "overlap", (0.0, 0.01)), ("D2", "noise_energy", (1.0, 1.01)), ("D3", "flip_rate", (0.05, 0.1)),
+                            ("D5", "permutation_gap", (0.0, 0.01))):  # fmt: skip
+
+    @case(DATA[_id], *_worlds)
+    def _(value, patch, name=_name):
+        return Study(law=LAW, **{name: full(value)})
+
+
+@case(DATA["D4"], 1.0, 0.8)
+def _(factor, patch):
+    counted = near(torch.special.ndtr(torch.tensor(-2.0 * factor)).item())
+    law = replace(LAW, signal_norm=2 * math.sqrt(LAW.n))
+    return Study(
+        law=law, step_size=1.0, clean_minus_noisy=full(2.0, 2), noise_norm_v1=full(1.0), one_step_sampled=counted
+    )
+
+
+@case(DATA["D6"], 1.0, 1.01)
+def _(same, patch):
+    return Study(margins_normalised={1.0: full(1.0), 1.01: full(1.1)}, margins=full(1.0 if same == 1 else 1.1))
+
+
+@case(TRAP_CLAIMS["L21"], 1.0, 10.0)
+def _(factor, patch):
+    return Study(trapped={DIMENSIONS[-1]: [[Study(entry=3, looseness=(200 * factor, 5e4 * factor))]] * DRAWS})
+
+
+@case(MARGIN["M1"], 1.0, 1.001)
+def _(factor, patch):
+    return Columns(ss=full(2 * factor), ss_formula=full(2.0), residual=full(factor - 1))
+
+
+@case(MARGIN["M11"], 1.0, 1.1)
+def _(factor, patch):
+    found = {"query_signal": full(factor, 2), "query": full(factor)}
+    return Columns(found, query_signal_formula=full(1.0, 2), query_formula=full(1.0))
+
+
+@case(MARGIN["M16"], 1.0, 1.15)
+def _(factor, patch):
+    growth = torch.tensor([1.0, 2.0, 4.0], dtype=torch.float64).expand(DRAWS, 3)
+    return {"joint": torch.stack([growth, factor * growth, growth], -1)}
+
+
+@case(MARGIN["M17"], 1.0, 1.01)
+def _(factor, patch):
+    return {"far_error": full(-100 * factor), "limit_error": full(-100.0), "limit_bound": full(-100 / factor)}
+
+
+@case(MARGIN["M22"], 1.0, 1.08)
+def _(factor, patch):
+    return Columns(many_threshold=full(factor, 2), many_residual=full(factor - 1))
+
+
+@case(SCRIPT["N3"], 1, 3)
+def _(missed, patch):
+    place = torch.arange(5).expand(DRAWS, 5)
+    return Study(margins={"printed": torch.where(place < missed, -1.0, 1.0)}, noisy=place < 3)
+
+
+@case(ROTATIONS["R6"], (1.0, 2.0), (2.0, 1.0))
+def _(worlds, patch):
+    sign, descent = worlds
+    margins = {"sign_margins": 1.0, "sign_margins_rotated": sign, "dense_margins": 1.0, "reduced_margins": descent}
+    return Study(**{name: full(value, 3) for name, value in margins.items()})
+
+
+SIZES = np.array([50.0, 100.0, 200.0, 400.0])
+
+
+def transition(place=1.0, width=1.0, power=-0.5):
+    """Place and width of the transition in four rows, as logarithms (sizes, draws, 2)."""
+    d = SIZES**2
+    widths = 2 * width * np.array([preference_spread(n, size, 0.05) for n, size in zip(SIZES, d, strict=True)])
+    if power != -0.5:
+        widths = SIZES**power
+    rows = np.stack([np.full(4, math.log(place * 2 / 0.9)), np.log(widths)], -1)
+    noise = 0.01 * np.random.default_rng(5).standard_normal((4, DRAWS, 2))
+    fit = Study(verdict="inside", location=1.0, low=1.0, high=1.0, width=1.0, width_error=1.0)
+    plan = Study(y=SIZES, n=SIZES[:, None], d=d[:, None])
+    return Study(label_noise=0.05, fits=(fit,) * 4, threshold=Study(plan=plan), pseudo_values=rows[:, None] + noise)
+
+
+@case(PHASE["S1"], 1.0, 1.15)
+def _(place, patch):
+    return transition(place=place)
+
+
+@case(PHASE["S2"], 1.0, 1.4)
+def _(width, patch):
+    return transition(width=width)
+
+
+@case(PHASE["S2b"], -0.5, -0.75)
+def _(power, patch):
+    return transition(power=power)
+
+
+@case(PHASE["S5"], 1.0, 1.25)
+def _(factor, patch):
+    x = np.array([0.3, 0.5, 0.7, 1.2, 2.0, 2.5])
+    exact = torch.special.log_ndtr(torch.as_tensor(-factor * x**2 * 0.45)) / math.log(10)
+    return Study(label_noise=0.05, low=Study(plan=Study(x=x), log10_error=np.stack([columns(*exact.tolist()).T] * 2)))
+
+
+@case(PHASE["S6"], -2.3, -3.0)
+def _(error, patch):
+    return Study(low=Study(interpolates=np.ones((2, 1, DRAWS), bool), log10_error=np.full((2, 1, DRAWS), error)))
+
+
+# --- token selection ------------------------------------------------------------------------------------------------------------
+
+
+@case(dynamics.CLAIMS["TS30"], 1.0, 0.7)
+def _(height, patch):
+    patch(dynamics, "mean_field", lambda *_, **__: Study(attention=np.full((2, FLIPPED + 1, 1), 0.2)))
+    weight = torch.stack([near(0.1), near(height * 0.2), near(0.005)])[..., None]
+    run = Study(law=LAW, start=Study(weight_scale=1.0), trajectory=Study(attention_of=lambda kind: weight))
+    return Study(balanced=run, step_size=0.1, steps=1000)
+
+
+for _id, _axes in (("TS31", {"step_size": (-1, -0.5)}), ("TS33", {"weight_scale": (-1, -0.5)}),
+                   ("TS34", {"d at fixed variance": (-1, -0.5), "d": (0, 0.5)})):  # fmt: skip
+
+    @case(clock.CLAIMS[_id], 0, 1)
+    def _(world, patch, axes=_axes):
+        return Study(clock={name: Study(exponents=near(1.0) - 1 + powers[world]) for name, powers in axes.items()})
+
+
+@case(clock.CLAIMS["TS32"], 1.0, 1.5)
+def _(power, patch):
+    patch(clock, "first_half_constant", lambda law: 1.0)
+    values = np.array([0.25, 0.5, 1.0, 2.0])
+    found = Study(settings=[Study(law=None)] * 4, tau=values[:, None] ** -power * near(1.0).numpy())
+    return Study(
+        clock={"signal_norm": Study(exponents=near(-2 * power)), "head_scale": Study(values=values, found=found)}
+    )
+
+
+@case(clock.CLAIMS["TS35"], ("in_units", "tau"), ("tau", "in_units"))
+def _(names, patch):
+    rows = (np.outer([1.0, 1.2], np.ones(DRAWS)), np.outer([1.0, 50.0], np.ones(DRAWS)))
+    return Study(clock={"d": Study(found=Study(**dict(zip(names, rows, strict=True))))})
+
+
+@case(clock.CLAIMS["TS36"], 0.5, 0.2)
+def _(attention, patch):
+    state = {"clean_fitted": 1.0, "noisy_fitted": 0.0, "error": 1e-7, "fresh_attention": attention}
+    found = Study(**{name: np.full((3, DRAWS), value) for name, value in state.items()})
+    return Study(clock={"d": Study(found=found)}, centre=Study(law=Study(tokens=5)))
+
+
+@case(clock.CLAIMS["TS38"], (1.0, 1.4), (1.4, 1.0))
+def _(powers, patch):
+    strength = np.array(SHARP)
+    sharp, delays = (
+        Study(strength=strength, select=np.exp(strength[:, None] ** p + 0 * near(1.0).numpy())) for p in powers
+    )
+    return Study(sharp=[sharp], delays=delays)
+
+
+@case(heat.CLAIMS["TS45"], (0.0, 0.6), (0.0, 0.0))
+def _(fitted, patch):
+    """Strong cells, and all of them."""
+    values = np.array(fitted)[None, :, None] * np.ones(DRAWS)
+    return Study(
+        found=Study(
+            plan=Study(over_cells=lambda _: np.array([[1000.0, 1.0]])), noisy_fitted=values, attention_noisy=1 - values
+        )
+    )
+
+
+@case(heat.CLAIMS["TS48"], 2.0, 3.0)
+def _(exponent, patch):
+    patch(heat, "_slopes", lambda study: near(exponent))
+
+
+@case(EXISTENCE["TS57"], 1.2, 1.8)
+def _(ratio, patch):
+    return Study(descent=Study(still_to_move=(near(ratio), full(1.0))))
+
+
+@case(EXISTENCE["TS58"], 0.002, 0.0001)
+def _(gap, patch):
+    return Study(ladder=Study(fresh_softmax=full(0.9 + gap, 3), fresh_argmax=full(0.9, 3)))
+
+
+@case(real.CLAIMS["TS63"], (0.1, 0.9), (0.9, 0.1))
+def _(lost, patch):
+    """Lost by all heads, and by two free ones."""
+    patch(real, "_over_runs", lambda study, what: full(lost[0], 3))
+    return Study(
+        free=(2, 8),
+        shape=Study(heads=8),
+        held_values=lambda what, k: full(1.0) if what == "reach" else full(lost[1], 2),
+    )
+
+
+@case(real.CLAIMS["TS66"], 0.9, 0.5)
+def _(fit, patch):
+    return Study(free=(2, 8), held_values=lambda what, k: full(0.9) if what == "reach" else full(fit, 2, 1))
+
+
+for _number, _data in enumerate(("mnist", "cifar10", "pneumonia_mnist", "breast_mnist", "ag_news", "trec"), 71):
+
+    @case(SETS[f"TS{_number}"], 0.1, 0.9)
+    def _(lost, patch, data=_data):
+        return Study(networks={(data, "ViT"): Study(fit=lambda: near(0.9, 5), lost=lambda: near(lost, 5))})
+
+
+@case(SETS["TS79"], ((0.1, 0.2), (0.9, 0.9)), ((0.9, 0.9), (0.1, 0.2)), ((0.1, 0.4), (0.9, 0.9)))
+def _(found, patch):
+    """(fit, lost) at n = 1000 and at n = 200."""
+    at = dict(zip((1000, 200), found, strict=True))
+    network = Study(fit=lambda n: near(at[n][0], 5), lost=lambda n: near(at[n][1], 5))
+    return Study(networks={(data, "random features"): network for data in ("mnist", "cifar10")})
+
+
+@case(SETS["TS80"], {"snr": 0.2, "dimension": 100}, {"snr": 1.0, "dimension": 20})
+def _(numbers, patch):
+    return Study(networks={"one": Study(statistic=lambda name: near(numbers[name], 5))})
+
+
+# --- in context -----------------------------------------------------------------------------------------------------------------
+
+
+@case(model.CLAIMS["I11"], (1.0, 1.0), (2.0, 1.0), (1.0, 2.0))
+def _(times, patch):
+    """The four matrices predict what circuits of these multiples would, with d = 3: the factor of the first control is 2."""
+    patch(model, "Circuits", lambda key_query, output_value: (key_query, output_value))
+    patch(model, "circuits_of", lambda heads: Study(key_query=full(0.5), output_value=full(0.3), d=3))
+    patch(model, "predict", lambda circuits, prompts: circuits[0].exp() * circuits[1])
+    patch(model, "attend", lambda heads, prompts: (times[0] * full(0.5)).exp() * times[1] * full(0.3))
+    return Study(models={"one": None, "two": None}, prompts=None)
+
+
+@case(model.CLAIMS["I13"], True, False)
+def _(own, patch):
+    """Predictions that notice the labels' order and the last column but one, or the examples' order and the last column."""
+    patch(model, "permuted", lambda prompts, order, labels_only: "labels" if labels_only else "examples")
+    patch(model, "attend", lambda heads, prompts: full(2.0 if prompts == ("labels" if own else "examples") else 1.0))
+    patch(model, "circuits_of", lambda heads: Study(key_query=full(1.0, 3), output_value=None))
+    patch(model, "Circuits", lambda key_query, output_value: key_query)
+    patch(model, "predict", lambda key_query, prompts: full(2.0 if key_query[0, -2 if own else -1] == 7 else 1.0))
+    return Study(after=None, prompts="as drawn", order=None)
+
+
+def signs(share, runs=20, heads=100):
+    """(runs, heads): +1 in that share of the heads of each run."""
+    return np.where(np.arange(heads) < round(share * heads), 1.0, -1.0) * np.ones((runs, 1))
+
+
+@case(TRAINING["I21"], (0.5, 0.97, 1.0), (0.97, 0.5, 1.0), (1.0, 0.97, 0.5))
+def _(shares, patch):
+    """Heads whose signs agree at the start, after 150 steps, at the end."""
+    start, early, end = map(signs, shares)
+    mu = np.stack([start, early], 1)
+    final = Study(omega=torch.ones(20, 100), mu=torch.as_tensor(end))
+    return Study(
+        starts=Study(omega=np.ones_like(mu), mu=mu, at=lambda step: int(step > 0)),
+        full={2: Study(history=Study(final=final))},
+    )
+
+
+def history(runs=10, batch=0.13, **found):
+    """`batch`: standard deviation of one batch's loss, in the last window of four steps."""
+    final = Study(trapped=torch.zeros(runs, dtype=torch.bool), **found.pop("final", {}))
+    own = {
+        "steps": np.array([0, 4]),
+        "loss_se": full(batch / 2, 2)[:runs],
+        "experiment": Study(law=RegressionLaw(5, 40)),
+    }
+    return Study(final=final, **(own | found))
+
+
+@case(TRAINING["I23"], "published", "approximate", "larger")
+def _(world, patch):
+    best = one_head_optimum(RegressionLaw(5, 40))
+    omega, mu = (best.omega, best.mu) if world == "approximate" else (0.5177, 1.5523)
+    factor, sign = (1.15, -1.0) if world == "larger" else (1.0, 1.0)
+    ends = {"omega": near(factor * omega, 10)[:, None], "mu": sign * near(factor * mu, 10)[:, None]}
+    return Study(full={1: Study(history=history(final=ends))})
+
+
+@case(TRAINING["I25"], (1.0, 1.0), (4.0, 1.0), (1.0, 1.2))
+def _(world, patch):
+    slower, larger = world
+    known = {1000: 0.2} | dict(_PACE) | {500_000: 0.14}
+    seen = history(omega=larger * torch.stack([near(value, 10) for value in known.values()], 1)[..., None])
+    seen.steps = slower * np.array(list(known))
+    risk = torch.tensor([1.0, 0.8, 0.6, 0.6]).expand(10, 4)
+    return Study(full={2: Study(history=seen, steps=slower * np.array([0, 2000, 5000, 10_000]), risk=risk)})
+
+
+@case(TRAINING["I27"], (1.0, 1.0), (1.25, 1.0), (1.0, 4.0))
+def _(world, patch):
+    """Losses by which the published ones are larger, and scatter by which they vary more than those of one batch."""
+    larger, wider, known = *world, {}
+    for number in (1, 2):
+        prints = _prints(number).flatten()
+        runs = history(
+            batch=(prints.std() / wider).item(), loss=(prints.mean() / larger).expand(10, 1), at=lambda step: 0
+        )
+        known[number] = Study(history=runs)
+    return Study(full=known)
+
+
+@case(TRAINING["I28"], 1.0, 0.5)
+def _(factor, patch):
+    return Study(validations=factor * 0.13 * torch.randn(20_000, generator=torch.manual_seed(1)).double() + 0.67,
+                 full={2: Study(history=history(batch=factor * 0.13))})  # fmt: skip
+
+
+@case(CIRCUITS["I38"], 1.0, 2.0)
+def _(factor, patch):
+    theirs = PUBLISHED[2]
+    omega, total = (torch.tensor(theirs.omega).abs().mean().item(), _positive_sum(torch.tensor(theirs.mu)).item())
+    sums = near(factor * total, 10)[:, None]
+    numbers = Study(strong=None, mean_over=lambda *_: near(factor * omega, 10), mu=torch.cat([sums, -sums], 1))
+    return Study(heads=(2,), statistics=lambda heads: numbers, trapped=lambda heads: torch.zeros(10, dtype=torch.bool))
+
+
+@case(estimators.CLAIMS["I41"], 1.0, 2.0)
+def _(factor, patch):
+    patch(estimators, "off_pattern_parts", lambda circuits, law: full(0.1, 1))
+    added, shift = (Study(risk=near(0.1 * f)[None]) for f in (factor**2, factor))
+    found = Study(off_pattern=added, shift=shift, circuits=None, law=None)
+    return Study(trained_at=0, kept=slice(None), heads=found)
+
+
+@case(TWO_NUMBERS["I53"], 0.002, 0.00005)
+def _(excess, patch):
+    omega = torch.tensor([0.01, 0.05, 0.08], dtype=torch.float64)
+    lowest = excess * torch.tensor([0.5, 0.0, 1.0], dtype=torch.float64)
+    valley = Study(
+        omega=omega, risk=torch.ones(3).double(), lowest=lowest, lowest_error=torch.full((3,), 1e-6).double()
+    )
+    return Study(law=RegressionLaw(5, 40), valley=valley, pair_risk=range(40))
+
+
+@case(MORE_HEADS["I68"], (1e-5, 1e-2), (1e-2, 1e-5))
+def _(changes, patch):
+    merged, off = (full(1 + change) for change in changes)
+    every = torch.ones(DRAWS, dtype=torch.bool)
+    return Study(
+        ends=dict.fromkeys(
+            (4, 8), Study(merged_risk=merged, merged_off=off, plain_risk=full(1.0), kept=every, sharp=~every)
+        )
+    )
+
+
+@case(WIDER["I82"], 1.0, 1.25)
+def _(factor, patch):
+    return Study(tasks=[Study(heads=3, risk=near(factor, 5))], task_separate=1.0)
+
+
+@case(WIDER["I85"], 1.0, 1.3)
+def _(factor, patch):
+    return Study(tasks=[Study(heads=H, trained=Study(loss=near(factor * 0.42, 5)[:, None])) for H in (3, 4)])
+
+
+# --- open questions -------------------------------------------------------------------------------------------------------------
+
+
+@case(heads.CLAIMS["Q3"], 1.0, 1.001)
+def _(factor, patch):
+    patch(heads, "two_steps_apart", lambda sample, v, p: Study(v1=full(v), v2=full(2 * v), p2=full(p)))
+
+    def descent(sample, v, steps, attention_step_size):
+        return Study(v=[None, full(factor * v), full(2 * factor * v)], p=[full(factor * attention_step_size)])
+
+    patch(heads, "gradient_descent", descent)
+    return Study(small=None)
+
+
+@case(heads.CLAIMS["Q8"], (-5.0, -0.6), (-0.6, -5.0))
+def _(errors, patch):
+    """Of four heads and of one."""
+    return Study(
+        slow={H: [Study(log10_error=[near(e)], at=lambda step: 0)] for H, e in zip((4, 1), errors, strict=True)}
+    )
+
+
+for _id in ("Q26", "Q26b"):
+
+    @case(optimisers.CLAIMS[_id], 1.0, 1.5)
+    def _(factor, patch):
+        patch(optimisers, "_exponents", lambda steps, basis: (near(factor * 0.6), full(0.6)))
+        return Study(signs={"low": None, "high": None})
+
+
+@case(optimisers.CLAIMS["Q28"], ("random", "axis"), ("axis", "random"))
+def _(bases, patch):
+    return Study(high={f"Adam, {b}, step/10": Study(end=near(e)) for b, e in zip(bases, (-25.0, -5.0), strict=True)})
+
+
+@case(NOISE["Q32"], (1.7, 1.0), (1.0, 1.7))
+def _(ratios, patch):
+    white, formula = (near(0.1 * ratio) for ratio in ratios)
+    row = Study(white=white, formula=formula, sampled=near(0.1), standard_error=1e-4, sampled_mean=0.1, points=1000)
+    return Study(rows={"radial t3": [row]})
+
+
+@case(NOISE["Q33"], (-3.0, -4.0), (-4.0, -3.0))
+def _(predicted, patch):
+    named = zip(("AR(1) .5", "white"), predicted, strict=True)
+    return Study(small=[Study(name=name, predicted=full(value), log10_error=near(-3.0)) for name, value in named])
+
+
+def track(prediction, rival):
+    """One run of sign descent: prediction and rival as multiples of what is measured."""
+    errors = torch.stack([near(-2.0), near(-3.0)])
+    return Study(
+        tracks={
+            "low": Study(
+                log10_error=errors, block_error=rival * errors, predicted=Study(log10_error=prediction * errors)
+            )
+        }
+    )
+
+
+@case(optimisers.CLAIMS["Q51"], (1.0, 1.4), (1.4, 1.0))
+def _(multiples, patch):
+    return track(*multiples)
+
+
+@case(optimisers.CLAIMS["Q52"], 0.8, 0.5)
+def _(attention, patch):
+    path = Study(at=lambda step: step, attention_on_signal=torch.full((2, DRAWS, 3), 0.8))
+    return Study(
+        tracks={"low": Study(steps=[0, 1], attention=torch.full((2, DRAWS, 3), attention), predicted=Study(path=path))}
+    )
+
+
+@case(NOISE["Q73b"], -0.5, -1.0)
+def _(power, patch):
+    rows = [
+        RateRow(d, d // 20, full(0.2), 0.2 + near(d**power), 1e-4 * d**power, full(math.nan), 2000)
+        for d in (500, 1000, 2000, 4000)
+    ]
+    return Study(rates={"t3 entries": rows})
+
+
+@case(LONG_NOISE["Q77b"], 1.0, 2.0)
+def _(decides, patch):
+    """Classes end on their signal above the effective trace, 1, or above the trace, 2."""
+    x = np.repeat(np.linspace(0.6, 2.6, 12), DRAWS)[:, None] * np.ones(2)
+    found = Study(x=x, effective=1.0, trace=2.0, cost=np.ones(DRAWS), svm=x > decides, on_signal=x > decides)
+    return Study(correlated={"white": found, "spike d": found})
+
+
+# --- finite data, staircase, one token ------------------------------------------------------------------------------------------
+
+
+@case(FINITE_DATA["E4"], 1.0, 1.25)
+def _(more, patch):
+    law = Study(alpha=1.0, noise=0.1)
+    ladder = Study(
+        kappa=0.5, tau=math.inf, limit=lambda tasks: near(limit_error(math.inf, 1.0, 0.5 * more, 0.1, tasks))
+    )
+    return Study(law=law, unlimited=ladder)
+
+
+@case(FINITE_DATA["E10"], 1.05, 1.2)
+def _(factor, patch):
+    law = Study(alpha=1.0, noise=0.1, length=16)
+    fitted = full(factor * pattern_error(1.0, 0.1, 16), len(CURVE))
+    return Study(law=law, curve=torch.stack([fitted] * 3), shares=[full(factor * pattern_error(1.0, 0.1, LARGE), 3)])
+
+
+SPECTRUM = SpectrumLaw((0.4, 0.3, 0.2, 0.1), 31)
+LEVELS = plateau_levels(SPECTRUM)
+
+
+def steps(higher, middle=1.0):
+    """Heights of plateaus whose steps are that much higher than the levels say."""
+    return columns(*(middle * (LEVELS[0] - higher * (LEVELS[0] - LEVELS[1:-1]))).tolist())
+
+
+@case(STAIRCASE["P1"], 1.0, 1.2)
+def _(factor, patch):
+    matrix = torch.eye(4, dtype=torch.float64)
+    return Study(
+        sampled=near(factor * population_loss(SPECTRUM, matrix).item()), matrix=matrix, main=Study(law=SPECTRUM)
+    )
+
+
+@case(STAIRCASE["P2"], 1.0, 1.01)
+def _(higher, patch):
+    return Study(main=Study(law=SPECTRUM), best=(LEVELS[0] - higher * (LEVELS[0] - LEVELS[1:-1])).expand(5, -1))
+
+
+@case(STAIRCASE["P3"], 1.0, 1.03)
+def _(higher, patch):
+    return Study(main=Study(levels=LEVELS, heights=steps(higher)))
+
+
+@case(STAIRCASE["P4"], 1.0, 1.05)
+def _(factor, patch):
+    """Squares of query, key and value that grow by d, c d and c^2 d: then v^2 - c k^2 and k^2 - c q^2 stay."""
+    rng, ends = np.random.default_rng(4), []
+    q, k, v = (torch.as_tensor(rng.uniform(0.5, 1.0, (20, 3))) for _ in "qkv")
+    for grown in (0.0, 1.0):
+        key, query = (
+            torch.stack([(square + by * grown).sqrt()] * 2, -1) / math.sqrt(2) for square, by in ((k, factor), (q, 1.0))
+        )
+        ends.append(Heads((v + factor**2 * grown).sqrt(), key, query))
+    return Study(main=Study(start=ends[0], path=Study(heads=ends[1])))
+
+
+@case(STAIRCASE["P5"], 1.0, 1.3)
+def _(longer, patch):
+    return Study(main=Study(crossings=columns(longer, longer, longer), predicted=full(1.0, 3)))
+
+
+@case(STAIRCASE["P6"], 1.0, 1.1)
+def _(factor, patch):
+    rate = factor * math.log(MERGED_SIZES[1] / MERGED_SIZES[2]) / float(np.sqrt((SPECTRUM.eigenvalues() ** 4).sum()))
+    merged = torch.stack([full(0.0, 4), full(1.0, 4), 1 + columns(*[rate] * 4)], 1)
+    return Study(
+        main=Study(law=SPECTRUM), first=torch.stack([full(0.5), full(1.0), near(2.0**factor)], 1), merged=merged
+    )
+
+
+@case(STAIRCASE["P9"], 1.0, 1.15)
+def _(larger, patch):
+    times = {"crossings": columns(*[larger] * 4), "predicted": full(1.0, 4)}
+    return Study(equal=Study(levels=LEVELS, heights=steps(larger), **times))
+
+
+@case(STAIRCASE["P11"], SOFTMAX_HEADS, 1)
+def _(heads, patch):
+    left = (1 - SUM_STEP * heads * SPECTRUM.trace / SPECTRUM.length) ** (10 / SUM_STEP)
+    return Study(softmax=Study(law=SPECTRUM), sums_time=10.0, sums=torch.stack([full(1.0), near(left)], 1))
+
+
+@case(one_token.CLAIMS["K5"], 1.0, 2.0)
+def _(multiple, patch):
+    """Risks that follow the limit's profile around 2 c log L."""
+
+    def risk(law):
+        logarithm = math.log(law.tokens)
+        return profile(torch.tensor((law.strength / 2 - multiple * logarithm) / math.sqrt(2 * logarithm))).item()
+
+    for name in ("bayes_risk", "own_score_risk"):
+        patch(one_token, name, risk)
