@@ -119,7 +119,7 @@ def test_weak_signals_are_fitted_and_err_as_proved(T, c):
 
 
 @pytest.mark.parametrize("T", [2, 3, 5])
-@pytest.mark.parametrize(("strength", "fitted"), [(2.0, True), (20.0, False)])
+@pytest.mark.parametrize(("strength", "fitted"), [(0.02, True), (2.0, True), (20.0, False)])
 @pytest.mark.parametrize("more", [1, 10])
 def test_strong_signals_do_what_is_proved_of_them(T, strength, fitted, more):
     """At the least d of the theorem and at ten times that."""
@@ -141,6 +141,7 @@ def test_strong_signals_do_what_is_proved_of_them(T, strength, fitted, more):
         bound = (found[0].error + found[1].error) / 2
         assert error.value[run] <= bound + 5 * error.standard_error[run] + 1e-12
     assert said.count(fitted) >= 4
+    assert (bound < 1e-20) == (strength > 1)
     assert tokens.strong(counts[0], law.snr**2, a, T, d / 20, 0.01)[0].flipped_fitted is None
 
 
@@ -159,13 +160,22 @@ def test_the_numbers_of_the_chapter():
         assert below > 0 > above
 
 
+def test_the_measured_errors_of_the_chapter():
+    for T, low, high in ((2, 0.131, 0.135), (5, 0.134, 0.138)):
+        d = 10**6
+        law = SignalNoiseLaw(50, d, 1.5 * math.sqrt(T - 1) * (50 * d) ** -0.25 * math.sqrt(d), tokens=T)
+        _, margins, error = trained(law, 1.0, 6, 5)
+        assert (margins > 0).all()
+        assert low - 0.003 < error.value.min() < error.value.max() < high + 0.003
+
+
 # --- in the trap -------------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(("d", "small"), [(1000, False), (10**8, True)])
 def test_lost_classes_err_between_the_bounds_and_in_high_dimension_hardly_ever(d, small):
     sample = law_at(1.25, 40, d, 0.2).draw(0, 4)
-    path = gram_descent(sample, 40 / d / 2, 500, record=[])
+    path = gram_descent(sample, 40 / d / 4, 1000, record=[])
     v, p = path.v[-1], path.p[-1]
     fresh = scores_of_fresh_data(v, p, sample)
     error = 10 ** log10_error_of_scores(fresh, per_class=True)
@@ -191,6 +201,18 @@ def test_lost_classes_err_between_the_bounds_and_in_high_dimension_hardly_ever(d
             found.append(error[run, k].item())
     assert len(found) >= 4
     assert max(found) < 1e-30 if small else np.median(found) > 0.25
+
+
+def test_after_one_step_a_class_with_x_below_one_is_in_the_trap_with_a_small_error():
+    """V <= t_i, V + t_j >= 0 and p = 0, and an error of Phi(-x(1 - nu) sqrt(d/n))."""
+    sample = law_at(0.7, 40, 10**8, 0.2).draw(0, 1)
+    path = gram_descent(sample, 40 / 10**8 / 4, 1, record=[])
+    error = log10_error_of_scores(scores_of_fresh_data(path.v[-1], path.p[-1], sample), per_class=True)
+    for k, scores in enumerate(class_scores(sample, 0.25, 1)):
+        assert scores.room()[1] > 0
+        expected = stats.norm.logsf(scores.x * (1 - scores.nu) * math.sqrt(10**8 / 40)) / math.log(10)
+        assert error[0, k] == pytest.approx(expected, rel=0.01)
+        assert expected < -10_000
 
 
 @pytest.mark.parametrize(("x", "label_noise"), [(0.7, 0.0), (1.25, 0.2)])
