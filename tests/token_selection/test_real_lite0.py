@@ -64,7 +64,8 @@ def package(tmp_path, monkeypatch):
     (file.parents[1] / "__init__.py").write_text("raise SystemExit('its code was run')")
     with torch.random.fork_rng():
         torch.manual_seed(0)
-        torch.save(Lite0().state_dict(), file)
+        state = {name: 2.4 * part if part.ndim == 4 else part for name, part in Lite0().state_dict().items()}
+    torch.save(state, file)  # with these filters the signal of a picture does not fade
     content = file.read_bytes()
     monkeypatch.setattr(lite0, "SIZE", len(content))
     monkeypatch.setattr(lite0, "SHA256", hashlib.sha256(content).hexdigest())
@@ -105,7 +106,7 @@ def test_tokens_are_computed_once_and_rows_are_found_again(package, tmp_path, mo
     with torch.no_grad():
         expected = lite0.load_lite0().tokens(prepared(images[rows]))
     torch.testing.assert_close(got.float(), expected, rtol=2e-3, atol=1e-4)
-    assert expected.std() > 0
+    assert (expected[0] - expected[1]).abs().max() > 0.1  # the pictures are told apart
     assert len(list((tmp_path / "kept").rglob("*.npy"))) == 2  # pictures 0 to 3 and 8 to 10
     assert not list((tmp_path / "kept").rglob("*.part"))
     monkeypatch.setattr(Lite0, "tokens", lambda *_: pytest.fail("computed again"))
