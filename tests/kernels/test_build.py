@@ -1,5 +1,6 @@
 """Where generated code is kept, two processes at once, and life without numba."""
 
+import json
 import os
 import re
 import stat
@@ -25,9 +26,8 @@ def probe(x):
 RUN = """
 import json, sys
 from attnlib.kernels import _build
-made = _build.module("probe", sys.argv[1])
-value = made.probe(4.0)
-print(json.dumps([value, sum(made.probe.stats.cache_hits.values()), made.__file__]))
+made = [_build.module("probe", text) for text in sys.argv[1:]]
+print(json.dumps([[m.probe(4.0), sum(m.probe.stats.cache_hits.values()), m.__file__] for m in made]))
 """
 
 
@@ -44,16 +44,14 @@ def answer(process: subprocess.Popen) -> str:
 
 
 def test_two_processes_compile_at_once_and_a_third_loads(tmp_path: Path) -> None:
-    import json
-
     both = [python(RUN, PROBE, ATTNLIB_CACHE=str(tmp_path)) for _ in range(2)]
     for process in both:
-        assert json.loads(answer(process))[0] == 3.0
-    value, hits, file = json.loads(answer(python(RUN, PROBE, ATTNLIB_CACHE=str(tmp_path))))
+        assert json.loads(answer(process))[0][0] == 3.0
+    third = python(RUN, PROBE, PROBE.replace("+ 1.0", "+ 2.0"), ATTNLIB_CACHE=str(tmp_path))
+    (value, hits, file), changed = json.loads(answer(third))
     assert (value, hits) == (3.0, 1)
     assert Path(file).parent == tmp_path / "kernels"
     assert list((tmp_path / "kernels").glob("*.partial")) == []
-    changed = json.loads(answer(python(RUN, PROBE.replace("+ 1.0", "+ 2.0"), ATTNLIB_CACHE=str(tmp_path))))
     assert changed[:2] == [4.0, 0]
     assert changed[2] != file
 
@@ -148,7 +146,7 @@ def test_a_damaged_file_is_made_again(damage, kind: str, tmp_path: Path, monkeyp
 
     assert (hits(), hits()) == (0, 1)
     (file,) = (tmp_path / "kernels").rglob(kind)
-    for share in (0, 0.2, 0.5, 0.8, 1):
+    for share in (0, 0.5, 1):
         whole = file.read_bytes()
         file.write_bytes(damage(whole, int(share * (len(whole) - 1))))
         # A source that is written again in the same instant is the one whose machine code is kept.

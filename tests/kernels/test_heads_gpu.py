@@ -78,11 +78,11 @@ def test_half_way_and_on_is_the_whole_way(batch, triton_device, monkeypatch):
     """Stopped at any step; launches cut short and batches of runs change nothing."""
     from attnlib.kernels.heads import gpu
 
-    case, factors = training(11, 2, runs=5), torch.linspace(1.0, 0.3, 4)
+    case, factors = training(6, 2, runs=2), torch.linspace(1.0, 0.3, 4)
     order = None if batch is None else case.batches(4, batch)
     run = {"momentum": 0.5, "device": triton_device}
     whole = case.run("triton", 4, factors=factors, batches=order, **run)
-    for stop in (0, 3):
+    for stop in (3,) if batch is None else (0,):
         parts = (None, None) if order is None else (order[:, :stop].contiguous(), order[:, stop:].contiguous())
         state, velocity, _ = case.run("triton", stop, factors=factors[:stop], batches=parts[0], record=[], **run)
         end = case.run(
@@ -92,7 +92,7 @@ def test_half_way_and_on_is_the_whole_way(batch, triton_device, monkeypatch):
         assert torch.equal(end[1], whole[1])
     monkeypatch.setattr(gpu, "_SECONDS", 0.0)
     assert_same_bits(case.run("triton", 4, factors=factors, batches=order, **run), whole)
-    monkeypatch.setattr(batches, "free_bytes", lambda device: 12_000)
+    monkeypatch.setattr(batches, "free_bytes", lambda device: 1)
     assert_same_bits(case.run("triton", 4, factors=factors, batches=order, **run), whole)
 
 
