@@ -18,14 +18,13 @@ def study() -> TrainingStudy:
     return training_study(E)
 
 
-def scaled(watched: Watched, *, mu: float = 1.0, loss: float = 1.0) -> Watched:
-    """The same runs with all mu, or all training losses, multiplied."""
+def scaled(watched: Watched, mu: float) -> Watched:
+    """The same runs with all mu multiplied."""
     history = watched.history
     value = history.circuits.output_value.clone()
     value[..., -1] *= mu
     circuits = dataclasses.replace(history.circuits, output_value=value)
-    changed = dataclasses.replace(history, circuits=circuits, loss=loss * history.loss)
-    return dataclasses.replace(watched, history=changed)
+    return dataclasses.replace(watched, history=dataclasses.replace(history, circuits=circuits))
 
 
 def verdict(study: TrainingStudy, id: str, **changes) -> Verdict:
@@ -35,15 +34,7 @@ def verdict(study: TrainingStudy, id: str, **changes) -> Verdict:
 @pytest.mark.weekly
 def test_other_measurements_break_the_claims(study: TrainingStudy) -> None:
     one, two = study.full[1], study.full[2]
-    assert verdict(study, "I22", full={1: one, 2: scaled(two, mu=1.03)}) == Verdict.FAILS
-    assert verdict(study, "I23", full={1: scaled(one, mu=1.15), 2: two}) == Verdict.FAILS
-    assert verdict(study, "I23", full={1: scaled(one, mu=-1.0), 2: two}) == Verdict.FAILS
-    assert verdict(study, "I21", full={1: one, 2: scaled(two, mu=-1.0)}) == Verdict.FAILS
-    assert verdict(study, "I27", full={1: one, 2: scaled(two, loss=0.8)}) == Verdict.FAILS
-    late = dataclasses.replace(study.late, loss=study.late.loss + 0.01)
-    assert verdict(study, "I24", late=late) == Verdict.FAILS
-    assert verdict(study, "I25", full={1: one, 2: dataclasses.replace(two, steps=4 * two.steps)}) == Verdict.FAILS
-    assert verdict(study, "I28", validations=1.6 * study.validations) == Verdict.FAILS
+    assert verdict(study, "I22", full={1: one, 2: scaled(two, 1.03)}) == Verdict.FAILS
     assert verdict(study, "I29", decays=(study.decays[0], study.decays[2], study.decays[1])) == Verdict.FAILS
     swapped = dataclasses.replace(study.resumed, resumed=study.resumed.forgetful)
     assert verdict(study, "I26", resumed=swapped) == Verdict.FAILS
