@@ -63,6 +63,9 @@ def test_a_border_two_per_cent_beside_its_prediction_is_refused():
     assert not judge(0.98)
     assert judge(1.1, 1.0, 1.2)
     assert not judge(1.25, 1.0, 1.2)
+    own[:10] = predicted[:10] = np.inf  # a draw without a border agrees with every prediction, and counts for none
+    assert judge(1.0)
+    assert not judge(1.1)
 
 
 @pytest.mark.weekly
