@@ -37,6 +37,7 @@ export const edgesOf = (centres) => {
 export const PHASES = {
   unfitted: "#efede2",
   harmful: "#e8853d",
+  undecided: "#c4c4c4",
   benign: ["#d6e8f5", "#93c1e0", "#4d98ca", "#0072B2", "#064a78"],
 };
 

@@ -47,7 +47,7 @@ const OUTCOME = {0: NaN, 1: 0, 2: 30, ".": -1};
 
 function provedColours() {
   const colour = phaseColours();
-  return Object.assign((value) => (value === -1 ? "transparent" : colour(value)), {domain: colour.domain, scale: "log"});
+  return Object.assign((value) => (value === -1 ? PHASES.undecided : colour(value)), {domain: colour.domain, scale: "log"});
 }
 
 const provedCells = ({snr, steps, cells}, delta) => ({
