@@ -33,6 +33,7 @@ from attnlib.single_head.population import (
     log10_error_of_scores,
 )
 from attnlib.single_head.training import train_heads
+from tests.bad_input import refusing
 
 F64 = torch.float64
 ALL = (SOFTMAX, softmax(0.5), SPARSEMAX, ENTMAX15, LINEARISED, HARDMAX, SIGMOID, HALF_PLUS, LINEAR, relu(0.0))
@@ -183,16 +184,12 @@ def test_many_tokens_softmax_and_windows():
             torch.testing.assert_close(smooth.value, known.value, rtol=1e-10, atol=0)
 
 
-def test_bad_arguments():
-    three = SignalNoiseLaw(5, 50, 2.0, tokens=3).draw(0)
-    v = torch.zeros(1, three.tokens.shape[-1], dtype=F64)
-    with pytest.raises(ValueError, match=r"tokens must be 2 .* got 3: use map_error_conditioned"):
-        log10_map_error(v, v, three, SOFTMAX)
-    with pytest.raises(ValueError, match="attention_map must be an AttentionMap; got str"):
-        log10_map_error_of_scores(scores(0.0, 1.0, 1.0, 0.0, 1.0), "softmax")
-    with pytest.raises(ValueError, match="windows of width 3 must divide"):
-        log10_map_error_of_scores(scores(0.0, 1.0, 1.0, 0.0, 1.0), windows(SOFTMAX, 3))
-    with pytest.raises(ValueError, match="v must have shape"):
-        log10_map_error(v[:, :2], v, SignalNoiseLaw(5, 50, 2.0).draw(0), SOFTMAX)
-    with pytest.raises(ValueError, match="count must be"):
-        map_error_conditioned(v, v, three, SOFTMAX, 1)
+THREE, SCORES = SignalNoiseLaw(5, 50, 2.0, tokens=3).draw(0), scores(0.0, 1.0, 1.0, 0.0, 1.0)
+V = torch.zeros(1, THREE.tokens.shape[-1], dtype=F64)
+test_bad_arguments = refusing(
+    (lambda: log10_map_error(V, V, THREE, SOFTMAX), r"tokens must be 2 .* got 3: use map_error_conditioned"),
+    (lambda: log10_map_error_of_scores(SCORES, "softmax"), "attention_map must be an AttentionMap; got str"),
+    (lambda: log10_map_error_of_scores(SCORES, windows(SOFTMAX, 3)), "windows of width 3 must divide"),
+    (lambda: log10_map_error(V[:, :2], V, SignalNoiseLaw(5, 50, 2.0).draw(0), SOFTMAX), "v must have shape"),
+    (lambda: map_error_conditioned(V, V, THREE, SOFTMAX, 1), "count must be"),
+)

@@ -17,6 +17,7 @@ from attnlib.token_selection.gram import draw_gram
 from attnlib.token_selection.law import Start, TokenLaw
 from attnlib.token_selection.population import population_along
 from attnlib.token_selection.training import train
+from tests.bad_input import refusing
 
 LAW = TokenLaw(n=10, d=7, tokens=4, signal_norm=1.0, weak_signal=0.2, noise_std=0.9, same_class_tokens=1)
 NAMES = (*module._OUTCOMES, "attention")
@@ -184,25 +185,12 @@ def test_places_that_cannot_be_written_are_said_before_any_work(tmp_path, monkey
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize(
-    ("changes", "words"),
-    [
-        ({"norms": ()}, "signal_norms must be a list of 1 numbers or more"),
-        ({"dims": []}, "dims must be a list of 1 numbers or more"),
-        ({"norms": (3.0, 2.0)}, "signal_norms must be finite and strictly rising"),
-        ({"norms": (0.0, 2.0)}, "signal_norms must be > 0"),
-        ({"dims": (2, 40)}, "dims must be whole numbers >= 3"),
-        ({"dims": (40.5,)}, "dims must be whole numbers >= 3"),
-        ({"dims": "ab"}, "dims must be a list of numbers"),
-        ({"runs": 0}, "runs must be a whole number >= 1"),
-        ({"seed": -1}, "seed must be"),
-        ({"count": 5}, "count must be even"),
-        ({"step_size": -1.0}, "step_size must be"),
-        ({"steps": -1}, "steps must be"),
-        ({"law": 3}, "law must be a TokenLaw; got int"),
-        (None, "plan must be a HeatPlan; got dict"),
-    ],
-)
-def test_refusals(changes, words):
-    with pytest.raises(ValueError, match=words):
-        heat_map({}) if changes is None else small_plan(**changes)
+test_refusals = refusing(
+    (heat_map, (small_plan(),), {"plan": {}}),
+    (small_plan, (), {"dims": [(2, 40), (40.5,)], "runs": 0, "seed": -1, "count": 5, "step_size": -1.0, "steps": -1, "law": 3}),
+    (lambda: small_plan(norms=()), "signal_norms must be a list of 1 numbers or more"),
+    (lambda: small_plan(dims=[]), "dims must be a list of 1 numbers or more"),
+    (lambda: small_plan(dims="ab"), "dims must be a list of numbers"),
+    (lambda: small_plan(norms=(3.0, 2.0)), "signal_norms must be finite and strictly rising"),
+    (lambda: small_plan(norms=(0.0, 2.0)), "signal_norms must be > 0"),
+)  # fmt: skip

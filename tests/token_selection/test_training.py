@@ -1,7 +1,5 @@
 """Forces against autograd, dense gradient descent against autograd, the recursion against dense gradient descent."""
 
-from functools import partial
-
 import pytest
 import torch
 
@@ -11,6 +9,7 @@ from attnlib.token_selection.gram import draw_gram, gram_of
 from attnlib.token_selection.law import CODE_START, Start, TokenLaw
 from attnlib.token_selection.model import forces, gradients, loss, outputs
 from attnlib.token_selection.training import Recursion, train
+from tests.bad_input import refusing
 
 LAW = TokenLaw(n=10, d=121, tokens=5, signal_norm=6.0, weak_signal=0.2)
 READOUTS = ("scores", "direction_on_signals", "direction_norm_squared", "prompt_norm_squared", "time")
@@ -165,29 +164,14 @@ def test_trajectory_readouts():
 
 
 GRAM = gram_of(LAW.draw(0), Start())
-BAD = [
-    ({"step_size": 0}, "step_size must be"),
-    ({"step_size": [0.1]}, r"one per step \(5\); got 1"),
-    ({"steps": -1}, "steps must be"),
-    ({"record": [6]}, r"steps in 0 ... 5; got 6"),
-    ({"trained": "nu"}, "trained must be one of"),
-]
-
-
-@pytest.mark.parametrize(
-    ("call", "words"),
-    [
-        *((partial(run, **({"step_size": 0.1, "steps": 5} | bad)), words) for bad, words in BAD
-          for run in (partial(gradient_descent, LAW.draw(0), Start()), partial(train, GRAM))),
-        (lambda: train(torch.zeros(3), 0.1, 5), "gram must be a Gram; got Tensor"),
-        (lambda: train_flow(GRAM, steps=0), "steps must be"),
-        (lambda: train_flow(GRAM, steps=5, largest_move=0), "largest_move must be"),
-        (lambda: gradients(LAW.draw(0).tokens[0], GRAM.labels.observed[0], LAW.head(), *shapes(-1)), "prompt must have shape"),
-    ],
+DENSE = (LAW.draw(0), Start(), 0.1, 5)
+test_refusals = refusing(
+    *((run, good, {"step_size": [0, [0.1]], "steps": -1, "record": [[6]], "trained": "nu"})
+      for run, good in ((gradient_descent, DENSE), (train, (GRAM, 0.1, 5)))),
+    (train, (GRAM, 0.1, 5), {"gram": torch.zeros(3)}),
+    (train_flow, {"gram": GRAM, "steps": 5}, {"steps": 0, "largest_move": 0}),
+    (lambda: gradients(LAW.draw(0).tokens[0], GRAM.labels.observed[0], LAW.head(), *shapes(-1)), "prompt must have shape"),
 )  # fmt: skip
-def test_refusals(call, words):
-    with pytest.raises(ValueError, match=words):
-        call()
 
 
 def shapes(end):
