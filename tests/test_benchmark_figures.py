@@ -1,11 +1,8 @@
 """The book draws what `make bench` measured: rates, ratios and limits are right, and what is missing is said, not invented."""
 
-import io
 from pathlib import Path
 
 import pytest
-from sphinx.application import Sphinx
-from sphinx.util.docutils import docutils_namespace
 
 from attnbook.extensions.benchmarks import (
     NOT_MEASURED,
@@ -21,7 +18,7 @@ from attnbook.extensions.benchmarks import (
 )
 from tests.house import ROOT
 from tests.sample_benchmarks import ROOFS, sample, write_sample
-from tests.tiny_book import write
+from tests.tiny_book import rendered
 
 
 def results(folder: Path, content: dict | None = None) -> dict:
@@ -160,27 +157,18 @@ def test_the_picture_is_drawn_with_what_there_is_and_can_be_heard(tmp_path: Path
 
 def test_what_is_not_measured_is_said_and_a_broken_file_stops_the_build(tmp_path: Path) -> None:
     part = "```{benchmark-figure} {0}\nA caption.\n```\n\n```{benchmark-table} {0}\n```\n\n{benchmark-ratio}`{0} x`\n\n"
-    write(
-        tmp_path / "index.md", f"# Page\n\n{part.replace('{0}', 'absent')}Measured.\n\n{part.replace('{0}', 'kernels')}"
-    )
+    absent, there = (part.replace("{0}", name) for name in ("absent", "kernels"))
+    page = {"index": f"# Page\n\n{absent}Measured.\n\n{there}"}
+
+    def build() -> tuple[Path, str]:
+        return rendered(tmp_path, page, "attnbook.extensions.benchmarks", myst_dmath_double_inline=True)
+
     write_sample(tmp_path / "benchmarks" / "results")
-    settings = {
-        "extensions": ["myst_parser", "attnbook.extensions.benchmarks"],
-        "myst_dmath_double_inline": True,
-        "html_theme": "basic",
-    }
-
-    def build() -> str:
-        told = io.StringIO()
-        with docutils_namespace():
-            folders = (tmp_path, None, tmp_path / "out", tmp_path / "trees")
-            Sphinx(*folders, "html", settings, None, told, freshenv=True).build()
-        return told.getvalue()
-
-    assert build() == ""
-    text = (tmp_path / "out" / "index.html").read_text(encoding="utf-8")
+    html, told = build()
+    assert told == ""
+    text = (html / "index.html").read_text(encoding="utf-8")
     assert text.partition("<p>Measured.</p>")[0].count(NOT_MEASURED) == 4
     assert '<td class="text-right"><p>1.19 M, L2</p></td>' in text
     assert "A caption. Measured on 2026-02-03: A made-up processor, CPU" in text
     write_sample(tmp_path / "benchmarks" / "results", content={"cases": 3})
-    assert "benchmarks: kernels-cpu-2026-02-03.json: not a result of `make bench`" in build()
+    assert "benchmarks: kernels-cpu-2026-02-03.json: not a result of `make bench`" in build()[1]

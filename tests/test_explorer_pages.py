@@ -1,18 +1,14 @@
 """The directive of the explorers: still picture, sentence, scripts on their own page only; what is missing is a warning."""
 
-import io
-import re
 from base64 import b64decode
 from html.parser import HTMLParser
 from pathlib import Path
 
 import nbformat
 import pytest
-from sphinx.application import Sphinx
-from sphinx.util.docutils import docutils_namespace
 
 from tests.test_notebook_quotes import PIXEL, notebook
-from tests.tiny_book import write
+from tests.tiny_book import rendered, write
 
 GOOD = """# Two steps
 
@@ -42,19 +38,7 @@ def build(root: Path, pages: dict[str, str]) -> tuple[Path, str]:
     for name, text in {"explorers/two_steps": "1;", "explorers/data/two_steps": "2;", "explorers/bare": "3;"}.items():
         write(root / "book" / "assets" / f"{name}.js", text)
     write(root / "notebooks" / "01_a.ipynb", nbformat.writes(notebook()))
-    for name, text in pages.items():
-        write(root / f"{name}.md", text)
-    settings = {
-        "extensions": ["myst_parser", "bookkit.sphinx.explorer_pages"],
-        "html_static_path": ["book/assets"],
-        "html_theme": "basic",
-        "root_doc": next(iter(pages)),
-    }
-    found = io.StringIO()
-    with docutils_namespace():
-        app = Sphinx(root, None, root / "out" / "html", root / "out" / "trees", "html", settings, None, found)
-        app.build()
-    return root / "out" / "html", re.sub(r"\x1b\[\d*;?\d*m", "", found.getvalue())
+    return rendered(root, pages, "bookkit.sphinx.explorer_pages", html_static_path=["book/assets"])
 
 
 class Scripts(HTMLParser):

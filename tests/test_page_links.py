@@ -1,21 +1,18 @@
 """Where the pages lead: links that work in the book, on GitHub and in Colab, a way on from each page, and no address but ours."""
 
-import io
 import re
 import subprocess
 from pathlib import Path, PurePosixPath
 from posixpath import normpath
 
 import pytest
-from sphinx.application import Sphinx
-from sphinx.util.docutils import docutils_namespace
 
 from bookkit.pages.catalogue import Page, find_pages
 from bookkit.settings import settings
 from bookkit.sphinx.public_links import inside
 from tests.house import REPOSITORY, ROOT
 from tests.page_checks import toc_files
-from tests.tiny_book import write
+from tests.tiny_book import rendered, write
 
 PAGES = find_pages(ROOT)
 ADDRESS = settings(ROOT).address
@@ -133,20 +130,16 @@ def test_the_built_book_takes_public_links_for_its_own(tmp_path: Path, monkeypat
     write(tmp_path / "_toc.yml", "")
     to = "https://a.github.io/b"
     links = f"[box]({to}/book/one.html#box), [all]({to}/), [no]({to}/book/two.html), [else]({to}c)"
-    write(tmp_path / "notebooks" / "w" / "page.md", f"# P\n\n{links}\n")
-    write(tmp_path / "book" / "one.md", "# One\n\n(box)=\n## Box\n")
-    write(tmp_path / "book" / "first.md", "# First\n\n```{toctree}\none\n../notebooks/w/page\n```\n")
+    first = "# First\n\n```{toctree}\none\n../notebooks/w/page\n```\n"
+    pages = {"book/first": first, "book/one": "# One\n\n(box)=\n## Box\n", "notebooks/w/page": f"# P\n\n{links}\n"}
     monkeypatch.chdir(tmp_path)
-    told, extensions = io.StringIO(), ["myst_parser", "bookkit.sphinx.public_links"]
-    options = {"extensions": extensions, "html_theme": "basic", "root_doc": "book/first"}
-    with docutils_namespace():
-        Sphinx(tmp_path, None, tmp_path / "html", tmp_path / "trees", "html", options, None, told).build()
-    page = (tmp_path / "html" / "notebooks" / "w" / "page.html").read_text(encoding="utf-8")
+    html, told = rendered(tmp_path, pages, "bookkit.sphinx.public_links")
+    page = (html / "notebooks" / "w" / "page.html").read_text(encoding="utf-8")
     assert '<a class="reference internal" href="../../book/one.html#box">box</a>' in page
     assert '<a class="reference internal" href="../../book/first.html">all</a>' in page
     assert '<a class="reference external" href="https://a.github.io/bc">else</a>' in page
-    assert "the book has no book/two.html; got https://a.github.io/b/book/two.html" in told.getvalue()
-    assert told.getvalue().count("WARNING") == 1
+    assert "the book has no book/two.html; got https://a.github.io/b/book/two.html" in told
+    assert told.count("WARNING") == 1
 
 
 # --- the repository's: it stands in pyproject.toml; "Under another address" in book/running.md ------------------------

@@ -1,15 +1,12 @@
 """A story beside a drawing: stage, panels, numbers and signs on their page; what is missing is a warning."""
 
-import io
 import json
 import re
 from pathlib import Path
 
 import pytest
-from sphinx.application import Sphinx
-from sphinx.util.docutils import docutils_namespace
 
-from tests.tiny_book import write
+from tests.tiny_book import rendered, write
 
 GOOD = """# Story
 
@@ -52,17 +49,7 @@ def build(
     for name, text in assets.items():
         if name != without:
             write(root / "book" / "assets" / "story" / name, text)
-    for name, text in pages.items():
-        write(root / f"{name}.md", text)
-    settings = {
-        "extensions": ["myst_parser", *extensions], "html_static_path": ["book/assets"], "html_theme": "basic",
-        "root_doc": next(iter(pages)),
-    }  # fmt: skip
-    found = io.StringIO()
-    with docutils_namespace():
-        app = Sphinx(root, None, root / "out" / "html", root / "out" / "trees", "html", settings, None, found)
-        app.build()
-    return root / "out" / "html", re.sub(r"\x1b\[\d*;?\d*m", "", found.getvalue())
+    return rendered(root, pages, *extensions, html_static_path=["book/assets"])
 
 
 def test_a_page_has_its_drawing_its_numbers_and_its_script(tmp_path: Path) -> None:

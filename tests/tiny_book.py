@@ -1,5 +1,7 @@
 """Small books and pages for the tests of the machinery: real jupytext pages, a real package, a second each."""
 
+import io
+import re
 import shutil
 from pathlib import Path
 
@@ -66,3 +68,17 @@ def make_book(root: Path, pages: dict[str, str], prose: dict[str, str]) -> Path:
     toc = "\n".join(["format: jb-book", f"root: book/{first}", "chapters:", *(f"  - file: {c}" for c in chapters)])
     write(root / "_toc.yml", toc + "\n")
     return root
+
+
+def rendered(root: Path, pages: dict[str, str], *extensions: str, **settings: object) -> tuple[Path, str]:
+    """Pages (name -> Markdown; the first is the start) as HTML by Sphinx with a few extensions: the folder, and the warnings."""
+    from sphinx.application import Sphinx
+    from sphinx.util.docutils import docutils_namespace
+
+    for name, text in pages.items():
+        write(root / f"{name}.md", text)
+    start = {"extensions": ["myst_parser", *extensions], "html_theme": "basic", "root_doc": next(iter(pages))}
+    folders, told = (root, None, root / "out" / "html", root / "out" / "trees"), io.StringIO()
+    with docutils_namespace():
+        Sphinx(*folders, "html", start | settings, None, told, freshenv=True).build()
+    return folders[2], re.sub(r"\x1b\[\d*;?\d*m", "", told.getvalue())
