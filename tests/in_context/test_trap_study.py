@@ -1,8 +1,6 @@
 """The same-sign trap: shares with their interval, the table that is made piece by piece, and the stored one."""
 
 import math
-import subprocess
-import sys
 
 import numpy as np
 import pytest
@@ -160,10 +158,10 @@ def test_the_stored_table_is_whole_and_small() -> None:
     assert np.median(two.loss[~two.trapped]) < 0.69
 
 
-def test_the_command_shows_a_finished_table_and_does_not_touch_it() -> None:
+def test_the_command_shows_a_finished_table_and_does_not_touch_it(capsys) -> None:
     before = STORED.read_bytes()
-    command = [sys.executable, "-m", "attnbook.in_context.trap_study"]
-    shown = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    trap_study.main()
+    shown = capsys.readouterr().out
     assert shown.splitlines()[0] == f"2 heads: trapped {stored_table().by_heads[2].share}"
     assert "trained on to 500001 steps: 10, of which 0 left the trap" in shown
     assert STORED.read_bytes() == before
