@@ -110,6 +110,13 @@ class Columns(dict):
 # --- the single head ----------------------------------------------------------------------------------------------------------
 
 
+@case(STRESS["A2"], 1.0, 0.5)
+def _(factor, patch):
+    limits = near(-380.0, spread=0.1), near(-770.0, spread=0.1)
+    errors = near(-380.0, spread=0.1), factor * limits[1]
+    return Study(stress=Study(law=SignalNoiseLaw(200, 40000, 30.0, 0.05)), scaled_error=errors, scaled_limit=limits)
+
+
 @case(STRESS["A10"], 1.0, 1.2)
 def _(pull, patch):
     level = 1 - 2 / 2000
@@ -481,7 +488,8 @@ def _(changes, patch):
     every = torch.ones(DRAWS, dtype=torch.bool)
     return Study(
         ends=dict.fromkeys(
-            (4, 8), Study(merged_risk=merged, merged_off=off, plain_risk=full(1.0), kept=every, sharp=~every)
+            (4, 8),
+            Study(merged_risk=merged, merged_off=off, plain_risk=full(1.0), kept=every, sharper_than=lambda _: ~every),
         )
     )
 

@@ -115,8 +115,12 @@ class Ends:
 
     @property
     def sharp(self) -> torch.Tensor:
-        """(R,) bool: some head has |omega| > 1/2 and writes at all, |mu| > 0.02."""
-        return ((self.omega.abs() > SHARP) & (self.mu.abs() > 0.02)).any(-1)
+        """(R,) bool: some head has |omega| > 1/2 and writes at all."""
+        return self.sharper_than(SHARP)
+
+    def sharper_than(self, scale: float) -> torch.Tensor:
+        """(R,) bool: some head has |omega| > `scale` and writes at all, |mu| > 0.02."""
+        return ((self.omega.abs() > scale) & (self.mu.abs() > 0.02)).any(-1)
 
     @property
     def mean_risk(self) -> tuple[float, float]:
