@@ -55,7 +55,9 @@ def by_autograd(e: Experiment, dtype: torch.dtype) -> tuple[list[torch.Tensor], 
     (pytest.param("compiled", "float32", 1e-5, marks=pytest.mark.skipif(not has_numba(), reason="needs numba")),)
 )])  # fmt: skip
 def test_fifty_steps_are_those_of_autograd(optimiser: str, implementation: str, dtype: str, tolerance: float) -> None:
-    e = SMALL.replace(optimiser=optimiser, convention="repository", weight_decay=0.05)
+    e = SMALL.replace(
+        optimiser=optimiser, convention="repository", weight_decay=0.05, betas=(0.85, 0.99), eps=1e-6, heads=3, d=2
+    )
     expected, losses = by_autograd(e, torch.float64)
     history = train(e, dtype=dtype, implementation=implementation)
     got = torch.from_numpy(history.state["weights"]).double()

@@ -1,4 +1,4 @@
-"""The token-selection loop: the reference against autograd on dense vectors, the compiled loop against the reference."""
+"""The compiled token-selection loop against the reference, and both in the trainer, which tests of the part hold to dense descent."""
 
 import itertools
 
@@ -9,48 +9,12 @@ from attnlib.kernels import dispatch
 from attnlib.token_selection.gram import draw_gram
 from attnlib.token_selection.law import Start, TokenLaw
 from attnlib.token_selection.training import Recursion, train
-from tests.kernels.token_selection_starts import advance, agree, copies, dense, state
+from tests.kernels.token_selection_starts import advance, agree, copies, state
 
 TOLERANCE = {torch.float32: 3e-6, torch.float64: 3e-14}
 # n, T, passive rows: below, at and above a vector of 8 or 16 samples; N on both sides of blocks of 4 and of vectors.
 SIZES = [(1, 1, 0), (3, 2, 1), (5, 3, 2), (16, 2, 0), (17, 5, 3), (20, 8, 2)]
 COMPILED = pytest.mark.skipif(not dispatch.has_numba(), reason="numba is not installed: see attnlib.extras")
-
-
-def _descend(rows, weight, prompt, head, labels, tokens, sizes, trained):
-    """Dense gradient descent of one run by autograd. Returns W and p after every step."""
-    weight, prompt, path = weight.clone(), prompt.clone(), [(weight, prompt)]
-    X = rows[: labels.numel() * tokens]
-    for size in sizes:
-        weight, prompt = weight.detach().requires_grad_(), prompt.detach().requires_grad_()
-        attention = torch.softmax((X @ weight.T @ prompt).view(-1, tokens), 1)
-        f = (attention * (X @ head).view(-1, tokens)).sum(1)
-        torch.nn.functional.softplus(-labels * f).mean().backward()
-        with torch.no_grad():
-            weight = weight - size * weight.grad * (trained != "p")
-            prompt = prompt - size * prompt.grad * (trained != "W")
-        path.append((weight, prompt))
-    return path
-
-
-@pytest.mark.parametrize("trained", ["both", "p", "W"])
-def test_the_reference_is_dense_descent(trained: str) -> None:
-    runs, n, tokens, sizes = 2, 5, 3, [0.3, 0.5, 0.2, 0.4]
-    known, N = n * tokens + 2, n * tokens
-    rows, weight, prompt, head, labels = dense(runs, n, tokens)
-    mine = state(runs, n, tokens)
-    seen = advance(*mine, sizes, 4, trained=trained, record=range(5), implementation="reference")
-    for r in range(runs):
-        path = _descend(rows[r], weight[r], prompt[r], head[r], labels[r], tokens, sizes, trained)
-        X, M = rows[r, :N], weight[r].T @ weight[r]
-        for moment, (W, p) in enumerate(path):
-            u = seen.values[moment, r]
-            torch.testing.assert_close(u[:known], rows[r] @ W.T @ p, rtol=1e-11, atol=1e-12)
-            torch.testing.assert_close(seen.prompt_norm_squared[moment, r], p @ p, rtol=1e-12, atol=0)
-            v = X.T @ u[known : known + N] + M @ X.T @ u[known + N : -1] + u[-1] * weight[r].T @ prompt[r]
-            torch.testing.assert_close(v, W.T @ p, rtol=1e-10, atol=1e-11)
-        if trained != "W":
-            torch.testing.assert_close(mine[1][r, :known], rows[r] @ W.T @ W @ X.T, rtol=1e-10, atol=1e-11)
 
 
 @COMPILED

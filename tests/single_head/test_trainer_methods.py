@@ -9,7 +9,7 @@ import torch
 from attnlib.kernels import batches, dispatch
 from attnlib.single_head import maps, rules
 from attnlib.single_head.law import Sample, SignalNoiseLaw
-from attnlib.single_head.training import gram_descent, train_heads
+from attnlib.single_head.training import train_heads
 
 FIELDS = ("v", "p", "loss", "margins", "attention_on_signal")
 MAPS = (
@@ -55,18 +55,6 @@ def test_every_implementation_follows_the_readable_method(chosen, rule, monkeypa
     assert {f"training of attention heads: {name}, float64 on cpu" for name in ("reference", "compiled")} <= set(
         dispatch.ran()
     )
-
-
-def test_one_softmax_head_is_the_single_head_for_long():
-    """Against the other compiled loop, written apart."""
-    data = sample(3, 2)
-    start = 0.2 * data.start_directions[:, 0], 0.2 * data.start_directions[:, 1]
-    one = gram_descent(data, 0.05, 2000, start=start, record=[10, 2000], attention_step_size=0.02)
-    several = train_heads(
-        data, 0.05, 2000, start=tuple(x.unsqueeze(1) for x in start), record=[10, 2000], attention_step_size=0.02
-    )
-    assert_same_path(several.single(), one, 1e-11)
-    assert (one.margins[-1] > 0).all()
 
 
 def test_equal_heads_are_one_head_with_other_step_sizes():
