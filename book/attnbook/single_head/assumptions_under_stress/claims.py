@@ -135,9 +135,9 @@ def interpolates_at_small_d(study: AssumptionStudy, constant: float) -> Evidence
 @CLAIMS.claim("A2", wrong=0.5, box="prop-rate", uses="R3 R4", **_WINDOW)
 def exponent_scale(study: AssumptionStudy, constant: float) -> Evidence:
     r"""the exponent of the clean error is of order d/n, not d/n²
-    along $d = n^2$ without label noise, $\log_{10}$ of the clean error grows from $n$ to $2n$ by the factor of orthogonal noise, in which the
-    exponent is $d/n$ times a function of the class sizes (with an exponent of order $d/n^2$ it would grow by half of that). The factor is 2 for
-    classes of equal size; for random ones it is a little more, for the smaller class decides
+    along $d = n^2$ without label noise, $\log_{10}$ of the clean error grows from $n$ to $2n$ by the factor of orthogonal noise, in which
+    the exponent is $d/n$ times a function of the class sizes (with an exponent of order $d/n^2$ it would grow by half of that). The factor
+    is 2 for classes of equal size; for random ones it is a little more, for the smaller class decides
     wrong: the exponent d/n²"""
     (small, double), (small_limit, double_limit) = study.scaled_error, study.scaled_limit
     return agrees(
