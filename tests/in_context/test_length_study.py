@@ -10,6 +10,7 @@ from attnbook.in_context import closed_form
 from attnbook.in_context.what_the_heads_compute.study import crossing, length_study, off_pattern_parts
 from attnlib.in_context.circuits import Circuits, predict, two_number_circuits
 from attnlib.in_context.law import RegressionLaw, toeplitz_covariance
+from tests.bad_input import refusing
 
 LAW = RegressionLaw(3, 12, 0.3)
 OMEGA = torch.tensor([[0.2, -0.25], [0.5, 0.4]], dtype=torch.float64)
@@ -118,19 +119,12 @@ def test_crossings_and_floor_of_a_faint_pair() -> None:
     assert study.floor[0] == pytest.approx(3 * 0.1**2)
 
 
-@pytest.mark.parametrize(("arguments", "words"), [
-    ({"prompts": 99}, "prompts must be a whole number >= 100; got 99"),
-    ({"lengths": (4, 0)}, "lengths must be a whole number >= 1; got 0"),
-    ({"lengths": ()}, "lengths must hold at least one length; got none"),
-    ({"seed": -1}, "seed must be"),
-    ({"circuits": two_number_circuits(OMEGA, MU, 4)}, r"circuits must have an output_value of shape \(runs, heads, 4\); got \(2, 2, 5\)"),
-    ({"circuits": two_number_circuits(OMEGA[0], MU[0], 3)}, r"of shape \(runs, heads, 4\); got \(2, 4\)"),
-    ({"law": RegressionLaw(3, 12, covariance=toeplitz_covariance(3, 0.5))}, "law must be isotropic"),
-])  # fmt: skip
-def test_refuses(arguments: dict, words: str) -> None:
-    call = {"law": LAW, "circuits": two_number_circuits(OMEGA, MU, 3), "lengths": (12,), "prompts": 100} | arguments
-    with pytest.raises(ValueError, match=words):
-        length_study(**call)
+SKEWED = RegressionLaw(3, 12, covariance=toeplitz_covariance(3, 0.5))
+GOOD = {"law": LAW, "circuits": two_number_circuits(OMEGA, MU, 3), "lengths": (12,), "prompts": 100}
+test_refuses = refusing(
+    (length_study, GOOD, {"prompts": 99, "lengths": [(4, 0), ()], "seed": -1, "law": SKEWED}),
+    (length_study, GOOD, {"circuits": [two_number_circuits(OMEGA, MU, 4), two_number_circuits(OMEGA[0], MU[0], 3)]}),
+)
 
 
 def test_index_of_a_length() -> None:

@@ -20,6 +20,7 @@ from attnbook.token_selection.mean_field import CLEAN, FLIPPED, mean_field
 from attnbook.token_selection.time_laws.horizon import train_flow
 from attnlib.token_selection.gram import draw_gram
 from attnlib.token_selection.law import TokenLaw
+from tests.bad_input import refusing
 
 
 def law(**changes) -> TokenLaw:
@@ -281,27 +282,19 @@ def test_accuracy_of_the_constructed_direction_on_vectors(strength):
 # Bad input
 
 
-@pytest.mark.parametrize(
-    ("call", "error", "message"),
-    [
-        (lambda: theory.not_overfitting_clock(law(), 0.0), ValueError, "step_size"),
-        (
-            lambda: theory.overfitting_clock(law(), 0.1, weight_scale=0.0),
-            ValueError,
-            r"max\(weight_scale, prompt_scale\)",
-        ),
-        (lambda: fresh_threshold(law(weak_signal=1.0)), ValueError, "weak_signal"),
-        (lambda: theory.selection_time(law(weak_signal=0.0), 0.1), ValueError, "flipped samples have no best token"),
-        (lambda: theory.selection_time(law(label_noise=0.0, signal_norm=60.0), 0.1), ValueError, "A_1 S / X < 1"),
-        (lambda: fresh_attention(law(), 1.0, 1.0, -1.0), ValueError, "score_variance"),
-        (lambda: mean_field(law(), 0.1), ValueError, "horizon must be finite"),
-        (lambda: mean_field(law(), 0.1, horizon=0.0), ValueError, "horizon must be > 0"),
-        (lambda: mean_field(law(), 0.1, horizon=1e6, at_most=5), RuntimeError, "at_most = 5"),
-    ],
+test_refusals = refusing(
+    (lambda: theory.not_overfitting_clock(law(), 0.0), "step_size"),
+    (lambda: theory.overfitting_clock(law(), 0.1, weight_scale=0.0), r"max\(weight_scale, prompt_scale\)"),
+    (lambda: fresh_threshold(law(weak_signal=1.0)), "weak_signal"),
+    (lambda: theory.selection_time(law(weak_signal=0.0), 0.1), "flipped samples have no best token"),
+    (lambda: theory.selection_time(law(label_noise=0.0, signal_norm=60.0), 0.1), "A_1 S / X < 1"),
+    (lambda: fresh_attention(law(), 1.0, 1.0, -1.0), "score_variance"),
+    (lambda: mean_field(law(), 0.1), "horizon must be finite"),
+    (lambda: mean_field(law(), 0.1, horizon=0.0), "horizon must be > 0"),
 )
-def test_refusals(call, error, message):
-    with pytest.raises(error, match=message):
-        call()
+test_a_flow_may_take_too_many_steps = refusing(
+    (lambda: mean_field(law(), 0.1, horizon=1e6, at_most=5), "at_most = 5"), error=RuntimeError
+)
 
 
 @pytest.mark.parametrize(("r", "limit", "prediction"), [(10, 1041, 971), (200, 23834, 16262)])
