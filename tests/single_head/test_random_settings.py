@@ -1,0 +1,41 @@
+"""Random settings: the drawn outcomes are those of the definitions, and the stored table contradicts no proof."""
+
+import math
+
+import numpy as np
+from scipy import stats
+
+from attnbook.single_head.phase_diagram import random_settings
+from attnlib.single_head.law import SignalNoiseLaw
+from tests.single_head.test_proved import SETTINGS, drawn
+
+
+def test_draws_of_random_settings_are_those_of_the_definitions():
+    """The same training sets as `drawn`: the same outcomes; all four kinds occur."""
+    seen = np.zeros(4, bool)
+    for n, d, snr, eta, multiple in (*SETTINGS[:9], (6, 10**5, 3.0, 0.5, 90.0)):
+        law, step = SignalNoiseLaw(n, d, snr * math.sqrt(d), eta), multiple * n / d
+        found = random_settings.drawn_outcomes(law, step, 3, np.random.default_rng(6))
+        rng = np.random.default_rng(6)
+        for row in found:
+            x = drawn(n, d, snr, eta, multiple, rng)
+            fits, error = x.room.min() > 0, x.error
+            missed = [(x.room[kind] < 0).any() for kind in (x.flipped, ~x.flipped)]
+            assert row.tolist() == [fits and error <= 0.1, fits and error >= 0.1, *missed]
+            seen |= row
+    assert seen[:3].all()
+
+
+def test_random_settings_agree_with_their_proofs():
+    """The stored table: no setting has more other outcomes than its probability allows, alone or all together; most kinds occur."""
+    with np.load(random_settings.TABLE) as file:
+        x = dict(file)
+    decided = x["code"] >= 0
+    others, draws, allowed = x["others"][decided], x["draws"][decided], 1 - x["probability"][decided]
+    assert (allowed <= x["delta"][decided]).all()
+    assert stats.binom.sf(others - 1, draws, allowed).min() > 1e-3 / len(others)
+    assert others.sum() <= (draws * allowed).sum()
+    assert set(x["code"].tolist()) >= {-1, 0, 1, 2}
+    again = random_settings.judged_settings(12, 5, seed=0)
+    same = ("n", "d", "snr", "eta", "multiple", "delta", "code")
+    assert all((again[name] == x[name][:12]).all() for name in same)
