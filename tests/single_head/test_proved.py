@@ -506,7 +506,7 @@ def test_stored_cells_are_what_the_program_proves():
             row, column = decided[rng.integers(len(decided))]
             law = SignalNoiseLaw(n=int(plan.n[row, column]), d=d, signal_norm=float(plan.signal_norm[row, column]),
                                  label_noise=float(plan.label_noise[row, column]))  # fmt: skip
-            answer = proved_outcome(law, float(plan.step_size[row, column]))
+            answer = proved_outcome(law, float(plan.step_size[row, column]), boxes=2000)
             assert answer.outcome == OUTCOMES[codes[row, column]]
     plane = [stored[f"step_200_40000_{delta}"] for delta in cells_of_page.DELTAS]
     for more, less in itertools.pairwise(plane):  # a cell that is proved at a smaller delta is proved at a larger one

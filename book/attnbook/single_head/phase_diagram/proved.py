@@ -15,7 +15,7 @@ from attnbook.files import require_writable, write_arrays
 from attnbook.single_head.phase import PhaseDiagram, PhasePlan, phase_diagram, phase_plan
 from attnbook.single_head.phase_theory import mean_field_readings
 from attnlib.single_head.law import SignalNoiseLaw
-from attnlib.single_head.proved import OUTCOMES, UNDECIDED, proved_outcomes
+from attnlib.single_head.proved import OUTCOMES, UNDECIDED, proved_outcome
 from bookkit.parser import answered
 
 TABLE = Path(__file__).parent / "tables" / "proved.npz"
@@ -29,6 +29,7 @@ _FINE, _COARSE, _FEW = (
     12,
     6,
 )  # cells along an axis: the page's setting, other stored ones, what is computed while one waits
+_BOXES = 2000  # of label counts in a cell
 _DRAWS = 60  # training sets that tell in which cells all draws agree
 
 
@@ -48,18 +49,12 @@ def planes(n: int, d: int, label_noise: float, multiple: float, cells: int) -> d
 
 def proved_phases(plan: PhasePlan, delta: float = DELTA, *, error: float = ERROR) -> np.ndarray:
     """Index into `OUTCOMES` of what is proved with probability 1 - delta in each cell, (rows, columns); -1 where nothing is."""
-    settings = zip(
-        *(x.ravel() for x in (plan.n, plan.d, plan.signal_norm, plan.label_noise, plan.step_size)), strict=True
-    )
-    laws, steps = [], []
-    for n, d, rho, eta, beta in settings:
-        laws.append(SignalNoiseLaw(int(n), int(d), float(rho), float(eta)))
-        steps.append(float(beta))
     codes = {name: k for k, name in enumerate(OUTCOMES)} | {UNDECIDED: -1}
-    found = []
-    for first in range(0, len(laws), 40):  # memory of one batch: some hundred megabytes at most
-        batch = slice(first, first + 40)
-        found += [codes[x.outcome] for x in proved_outcomes(laws[batch], steps[batch], delta, error=error)]
+    settings = np.broadcast_arrays(plan.n, plan.d, plan.signal_norm, plan.label_noise, plan.step_size)
+    found = [
+        codes[proved_outcome(SignalNoiseLaw(int(n), int(d), rho, eta), beta, delta, error=error, boxes=_BOXES).outcome]
+        for n, d, rho, eta, beta in zip(*(each.ravel().tolist() for each in settings), strict=True)
+    ]
     return np.array(found).reshape(plan.shape)
 
 
