@@ -1,8 +1,11 @@
-"""Lemmas of the proved outcomes, one by one: norms, shifts, and z and N together."""
+"""Lemmas of the proved outcomes, one by one: norms, shifts, z and N together, counts of equal classes."""
 
+import itertools
 import math
 
+import numpy as np
 import pytest
+from scipy import stats
 
 from tests.single_head.test_proved import plain  # noqa: F401
 
@@ -32,3 +35,32 @@ def test_z_and_N_together(plain):  # noqa: F811
     room = plain.room_of_group(c, own, 0, 1.0, group, [[-reach, reach, 1.5, 1.5, 0.0, 0.0, 500.0]])
     swing = both * math.hypot(scale * 1.3, 3 / math.sqrt(d)) + scale * 0.1 * reach
     assert room == pytest.approx(a * (1.5 - swing - 2 * (0.01 + reach / d)))
+
+
+def test_equal_classes_count_once(plain):  # noqa: F811
+    """At an even n the box of exchanged classes is the box itself; all sizes together are not likelier than 1."""
+    own = plain.count_law(36, 0.2, 1e-5, np.log(np.maximum(np.arange(37), 1)).cumsum())[0]
+    assert own[:2] == pytest.approx([stats.binom.pmf(18, 36, 0.5), 2 * stats.binom.pmf(19, 36, 0.5)])
+    assert 1 - 1e-4 < own.sum() < 1
+
+
+def test_what_is_no_number_is_everything(plain):  # noqa: F811
+    assert plain.add((1e308, 1e308), (1e308, 1e308)) == (-math.inf, math.inf)
+
+
+def test_no_counts_are_proved_twice(plain):  # noqa: F811
+    """The search proves at most the probability of the counts that are proved one by one, by scipy, and nearly all of it."""
+    n, eta, numbers = 10, 0.13, (10.0, 12428.0, 0.67 * 12428**0.5, 5.8 * 10 / 12428, 0.004, 0.1)
+    c, proved = plain.setting(*numbers), 0.0
+    law = plain.count_law(n, eta, 1e-5, np.log(np.maximum(np.arange(n + 1), 1)).cumsum())
+    known, tables = np.zeros((2, n + 1, 2 + plain.PIECES)), np.empty((2, 2, plain.PIECES, 7))
+    for m, f in itertools.product(range(5, n + 1), range(8)):
+        for g in range(min(8, n - m + 1)):
+            chance = stats.binom.pmf(m, n, 0.5) * stats.binom.pmf(f, m, eta) * stats.binom.pmf(g, n - m, eta)
+            if chance > 1e-5:
+                classes = plain.classes_of(n, (m, m, m - 2 * f, m - 2 * f, n - m - 2 * g, n - m - 2 * g), (0, n, 0, n))
+                if plain.judge(c, classes, plain.FITS_AND_ERRS_LESS, known, tables)[0] == plain.FITS_AND_ERRS_LESS:
+                    proved += chance * (1 if 2 * m == n else 2)
+    found = plain.decide(numbers, eta, *law, 10, proved + 1e-3, 200)[1]
+    assert 0.5 < proved < 0.99
+    assert proved - 0.1 < found < proved + 1e-6
