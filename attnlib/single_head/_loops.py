@@ -205,7 +205,8 @@ def chi_square(k, tail):
         inside, outside = 1.0, ends[side]
         for _ in range(80):
             middle = (inside + outside) / 2
-            if middle - 1 - math.log1p(middle - 1) < need:
+            log = math.log1p(middle - 1) if middle > 0.5 else math.log(middle)
+            if middle - 1 - log < need:
                 inside = middle
             else:
                 outside = middle
@@ -250,14 +251,14 @@ def shift(bend, scale):
 
 @_jit
 def budgets(c, kind, count, known):
-    """Range of z, of z and N together, and bounds of N, N' in the first half of the pieces, for one of `count` samples of a kind.
+    """Range of z, of z and N together, and bounds of N, N' in the first half of the pieces, for one of `count` samples of a kind and class.
 
     Thm-proved-bounds: z outside its range, or in a piece and N or N' beyond the bound there, or z and N together. N, N' are independent
-    of z. The sum of these probabilities over the samples is the share of the kind. `known` keeps what was computed.
+    of z. The sum of these probabilities over the samples of a class is half the share of the kind. `known` keeps what was computed.
     """
     row = known[kind, int(count)]
     if row[0] == 0:
-        budget, parts = (CLEAN, FLIPPED)[kind] * c.failure / max(count, 1.0), PARTS[kind]
+        budget, parts = (CLEAN, FLIPPED)[kind] * c.failure / 2 / max(count, 1.0), PARTS[kind]
         row[0], row[1] = quantile(budget * parts[1] / 2), quantile(budget * parts[2] / 2)
         for k in range(PIECES // 2):
             nearest = row[0] * (PIECES - 2 * k - 2) / PIECES
@@ -451,13 +452,15 @@ def errors(query, value, length, omega):
     if value[1] <= 0:
         low = 0.5
     for k in range(len(CUTS)):
-        drop = min(CUTS[k] * omega * SLACK, 700.0)
+        drop = CUTS[k] * omega * SLACK
+        if not drop < 700:
+            break
         if value[0] > 0:
-            down = signal[0] * math.exp(-drop) / SLACK
+            down = max(signal[0], 0.0) * math.exp(-drop) / SLACK
             exponent = max(exponent, min(CUTS[k], down) ** 2 / 2 / SLACK)
             if k < len(BEYOND):
                 high = min(high, tail_at_most(down) + BEYOND[k])
-        if k < len(BEYOND) and drop < 700:
+        if k < len(BEYOND):
             low = max(low, tail_at_least(max(signal[1], 0.0) * math.exp(drop) * SLACK) - BEYOND[k])
     return low, high * SLACK, exponent
 
@@ -568,16 +571,16 @@ def count_law(n, eta, missing, log_factorial):
         [binomial(log_factorial, n, m, 0.5) * exact * (1.0 if 2 * m == n else 2.0) for m in range(half, top + 1)]
     )
     width = int(18 * math.sqrt(top * eta * (1 - eta)) + 40)
-    sums, start = np.zeros((top + 1, width + 1)), np.zeros(top + 1, np.int64)
+    sums, start = np.zeros((2 * top - n + 1, width + 1)), np.zeros(top + 1, np.int64)  # the last row is that of `top`
     support = np.array([n, 0, n, 0])
     for m in range(n - top, top + 1):
-        start[m] = max(0, int(m * eta - width / 2))
+        start[m], row = max(0, int(m * eta - width / 2)), sums[m - top - 1]
         for j in range(width):
-            sums[m, j + 1] = sums[m, j] + binomial(log_factorial, m, start[m] + j, eta) * exact
+            row[j + 1] = row[j] + binomial(log_factorial, m, start[m] + j, eta) * exact
         side, low, high = 0 if m >= half else 2, 0, width - 1
-        while sums[m, low + 1] <= missing:
+        while row[low + 1] <= missing:
             low += 1
-        while high > low and sums[m, width] - sums[m, high] <= missing:
+        while high > low and row[width] - row[high] <= missing:
             high -= 1
         for j in (0, 2):
             if j == side or 2 * m == n:
@@ -588,7 +591,7 @@ def count_law(n, eta, missing, log_factorial):
 @_jit
 def below(sums, start, m, f):
     """Probability of fewer than f flipped samples among m."""
-    return sums[m, min(max(f - start[m], 0), sums.shape[1] - 1)]
+    return sums[m - len(start), min(max(f - start[m], 0), sums.shape[1] - 1)]
 
 
 @_jit
@@ -634,7 +637,7 @@ def decide(numbers, eta, own, sums, start, support, points, needed, limit):
     Args:
         numbers: the arguments of `setting`.
         own, sums, start, support: from `count_law`.
-        points: label counts tried first; where fewer than four in five have the same outcome, there is no search.
+        points: label counts tried first; where fewer than four in five of those needed have the same outcome, there is no search.
         limit: boxes looked at, at most.
 
     Returns:
@@ -651,7 +654,7 @@ def decide(numbers, eta, own, sums, start, support, points, needed, limit):
         0.35 * (0.5 / max(eta, 1e-9) - 1), 1.2
     )  # of the size of a class: flips know little of it when they are many
     half, top, reachable = (n + 1) // 2, (n + 1) // 2 + len(own) - 1, 0.0
-    if found[aim] >= 0.8 * points:
+    if found[aim] >= 0.8 * needed * points:
         live = 1
         boxes[0] = np.array(
             [

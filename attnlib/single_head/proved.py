@@ -36,7 +36,8 @@ UNDECIDED = "not decided"
 
 _NOISE = 0.2  # share of delta for the noise; label counts may use the rest
 _POINTS = 24  # label counts tried first
-_LARGEST = 100_000  # samples: the table of label counts takes a few hundred megabytes there
+_LARGEST = 100_000  # samples
+_LEAST = 2e-9  # delta: what rounding may take off the probability is half of this
 
 
 class ProvedOutcome(NamedTuple):
@@ -44,9 +45,7 @@ class ProvedOutcome(NamedTuple):
 
     outcome: str  # one of `OUTCOMES`, or "not decided"
     probability: float  # at least this, for the outcome named; for the likeliest one where none is decided
-    log10_error: (
-        float  # with that probability the clean error is at most (benign) or at least (harmful) 10 to this; else nan
-    )
+    log10_error: float  # with probability 1 - delta or more the error is at most (errs less), at least (errs more) 10 to this; else nan
     failed: str  # "", or the inequality that failed in the likeliest label counts that prove nothing, and by how much
 
 
@@ -99,8 +98,8 @@ def proved_outcome(
     if checks.whole_number("boxes", boxes, at_least=1) > 100_000:  # their table takes 50 MB
         raise ValueError(f"boxes must be a whole number <= 100,000; got {boxes}")
     n, d, eta = law.n, law.d, float(law.label_noise)
-    if not (2 <= n <= _LARGEST and d >= 5):
-        why = f"n must be from 2 to {_LARGEST:,} and d at least 5; got {n} and {d}"
+    if not (2 <= n <= _LARGEST and 5 <= d <= 2**53 and delta >= _LEAST):  # larger d are not exact as doubles
+        why = f"n must be from 2 to {_LARGEST:,}, d from 5 to 2^53 and delta at least {_LEAST:g}; got {n}, {d} and {delta:g}"
         return ProvedOutcome(UNDECIDED, 0.0, math.nan, why)
     failure = _NOISE * delta
     numbers = tuple(map(float, (n, d, law.signal_norm, step_size, failure, error)))

@@ -270,11 +270,21 @@ def test_proved_outcomes_occur():
     assert stats.binom.sf(wrong - 1, draws, 0.2) > 1e-4
 
 
-@pytest.mark.parametrize(("n", "d"), [(1, 100), (2, 3), (2, 4), (10**6, 10**9)])
-def test_outside_the_hypotheses_nothing_is_decided(n, d):
-    answer = proved_outcome(SignalNoiseLaw(n, d, 1.0), 0.1)
+@pytest.mark.parametrize(
+    ("n", "d", "delta"), [(1, 100, 0.1), (2, 3, 0.1), (2, 4, 0.1), (10**6, 10**9, 0.1), (50, 2**53 + 1, 0.1), (50, 10**6, 1e-320)]
+)  # fmt: skip
+def test_outside_the_hypotheses_nothing_is_decided(n, d, delta):
+    answer = proved_outcome(SignalNoiseLaw(n, d, 0.15 * math.sqrt(d), 0.05), 5 * n / d, delta)
     assert answer.outcome == UNDECIDED
-    assert f"got {n} and {d}" in answer.failed
+    assert f"got {n}, {d} and {delta:g}" in answer.failed
+
+
+@pytest.mark.parametrize(("query", "omega"), [(700.0, 1e4), (-1e4, 1.0), (-math.inf, 1.0), (690.0, math.inf)])
+def test_no_error_is_bounded_by_what_overflows(plain, query, omega):
+    """e^(P - T) V / |Pi v| is tiny where T or -P is above 700, whatever e^P alone is."""
+    low, high, exponent = plain.errors((query, max(query, 700.0)), (1.0, 1e4), (1.0, 1.0), omega)
+    assert 0 <= low <= 0.5 <= high
+    assert exponent == pytest.approx(0, abs=1e-9)
 
 
 @pytest.mark.parametrize("step_size", [1e-300, 1e-9, 1e9, 1e300])
@@ -360,28 +370,72 @@ def test_chi_square_bounds_are_outside_the_quantiles_and_near(plain, k, tail):
     assert high - low < 1.4 * (stats.chi2.isf(tail, k) - stats.chi2.ppf(tail, k)) or k == 1
 
 
-def test_events_of_a_setting(plain):
-    """|w|^2 has d - 2 degrees, the other chi-squares d - 3: both ends lie between the quantiles of the tail and of a 30th of it.
-
-    All events of a setting, those of its samples included, have at most the failure probability.
-    """
+def test_chi_squares_of_a_setting(plain):
+    """|w|^2 has d - 2 degrees, the other chi-squares d - 3: both ends lie between the quantiles of the tail and of a 30th of it."""
     c, tail = plain.setting(50, 300, 1.0, 0.1, 0.1, 0.1), plain.SHARED * 0.1 / plain.TAILS
     for (low, high), k in ((plain.plus(1.0, c.middle), 298), (c.q, 297)):
         assert stats.chi2.ppf(tail / 30, k) <= low * 300 <= stats.chi2.ppf(tail, k)
         assert stats.chi2.isf(tail, k) <= high * 300 <= stats.chi2.isf(tail / 30, k)
     assert stats.chi2.isf(tail, 49) <= c.chi <= stats.chi2.isf(tail / 30, 49)
-    assert c.gauss == pytest.approx(math.sqrt(2 * math.log(1 / tail)))
-    assert c.normal == pytest.approx(stats.norm.isf(tail))
-    total, known = 25 * tail + 100 * stats.norm.sf(c.wide), np.zeros((2, 51, 2 + plain.PIECES))
-    for kind in (0, 1):
-        reach, both, *across = plain.budgets(c, kind, 50.0, known)[: 2 + plain.PIECES // 2]
-        nearest = reach * np.abs(1 - 2 * np.arange(1, plain.PIECES // 2 + 1) / plain.PIECES)
-        total += (
-            50
-            * 2
-            * (stats.norm.sf(reach) + stats.norm.sf(both) + 4 * (stats.norm.sf(across) * stats.norm.sf(nearest)).sum())
-        )
-    assert 0.099 < total <= 0.1
+
+
+def failures(loops, n, d, counts, failure):
+    """Probability of all exceptional events of thm-proved-bounds, by scipy, from the numbers that the bounds of one box use.
+
+    Returns that for all samples to be fitted, then those for one missed sample of a kind: flipped ones of a class or of both, clean ones.
+    """
+    sf, chi2, c = stats.norm.sf, stats.chi2, loops.setting(n, d, 0.15 * math.sqrt(d), 5 * n / d, failure, 0.1)
+    classes = [loops.label_class(m, m, m - 2 * f, m - 2 * f, f, f) for m, f in counts]
+    known, tables = np.zeros((2, n + 1, 2 + loops.PIECES // 2)), np.empty((2, 2, loops.PIECES, 7))
+    groups, own = loops.bounds(c, classes, known, tables)
+    main, rest = (1 + np.array(c.middle)) * d, np.array(c.q) * d
+    total = chi2.cdf(main[0], d - 2) + chi2.sf(main[1], d - 2) + chi2.sf(c.chi, n - 1)
+    total += 2 * (chi2.cdf(rest[0], d - 3) + chi2.sf(rest[1], d - 3))  # Q and Q'
+    total += 14 * math.exp(-(c.gauss**2) / 2) + 4 * sf(c.normal) + 2 * n * sf(c.wide)
+    fit, missed = total, []
+    for group, table in zip(groups, tables.reshape(4, loops.PIECES, 7), strict=True):
+        assert table[0, 0] == -group.reach
+        assert table[-1, 1] == group.reach
+        assert (table[1:, 0] == table[:-1, 1]).all()
+        pieces = stats.norm.cdf(table[:, 1]) - stats.norm.cdf(table[:, 0])
+        leaves = 2 * sf(group.reach) + 2 * sf(group.both) + 4 * (sf(table[:, 6]) * pieces).sum()
+        fit += group.count[1] * leaves
+    scores, seen = loops.scores, []
+
+    def seeing(c, x, k, zeta, phi, psi, z, normal, other):
+        assert normal == other == (-normal[1], normal[1])
+        seen.append((k, z[1] - normal[1] / math.sqrt(n), normal[1]))
+        return scores(c, x, k, zeta, phi, psi, z, normal, other)
+
+    with mock.patch.object(loops, "scores", seeing):
+        for flipped in (True, False):
+            loops.room_of_missed(c, own, classes, flipped)
+    sizes = [[f for _, f in counts], [m - f for m, f in counts]]
+    for j, (k, least, beyond) in enumerate(
+        seen[loops.PIECES - 1 :: loops.PIECES]
+    ):  # of a class alone, of both; class by class
+        of_kind = sizes[j // 4]
+        missed.append(total + sf(least) ** (sum(of_kind) if j % 2 else of_kind[k]) + 5 * sf(beyond))
+    return fit, missed
+
+
+@pytest.mark.parametrize("failure", [1e-8, 2e-3, 0.1])
+@pytest.mark.parametrize(
+    ("n", "d", "counts"),
+    [(200, 40_000, [(104, 6), (96, 5)]), (50, 10**6, [(48, 20), (2, 1)]), (12, 300, [(7, 3), (5, 1)]), (2, 9, [(2, 1), (0, 0)])],
+)  # fmt: skip
+def test_all_exceptional_events_have_the_failure_probability_together(plain, n, d, counts, failure):
+    """Added up by scipy, over both classes: at most the probability allowed, and not so little that much is given away."""
+    fit, missed = failures(plain, n, d, counts, failure)
+    assert 0.3 * failure < fit <= failure
+    assert len(missed) == (8 if counts[1][0] else 4)
+    assert 0.7 * failure < min(missed) <= max(missed) <= failure
+
+
+@pytest.mark.parametrize(("name", "times"), [("SHARED", 3), ("WIDE", 5), ("FLIPPED", 5), ("CLEAN", 5)])
+def test_a_share_that_is_too_large_is_seen(plain, monkeypatch, name, times):
+    monkeypatch.setattr(plain, name, times * getattr(plain, name))
+    assert failures(plain, 200, 40_000, [(104, 6), (96, 5)], 2e-3)[0] > 2e-3
 
 
 def test_label_counts(plain):
