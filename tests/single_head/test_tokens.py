@@ -89,6 +89,86 @@ def test_the_error_is_between_its_bounds(m, S, omega, angle):
         assert tokens.negative_part(S, 1) == pytest.approx(stats.norm.sf(S), rel=1e-12)
 
 
+def tail(x):
+    return math.erfc(x / math.sqrt(2)) / 2
+
+
+def above(S, omega, m):
+    """lem-tokens-error, part 1: the tails of chi squared by steps of two degrees of freedom."""
+
+    def square_tail(x, j):
+        if j < 3:
+            return 2 * tail(math.sqrt(x)) if j == 1 else math.exp(-x / 2)
+        return square_tail(x, j - 2) + math.exp((j / 2 - 1) * math.log(x / 2) - x / 2 - math.lgamma(j / 2))
+
+    def bound(cut):
+        s = S * math.exp(-cut * omega)
+        return m * tail(cut) + sum(math.comb(m, j) * square_tail(s**2 / j, j) for j in range(1, m + 1)) / 2**m
+
+    return min(map(bound, np.geomspace(0.1, 40, 100).tolist()))
+
+
+def between(S, omega, m):
+    """lem-tokens-error, part 2."""
+    low, high = -math.inf, math.inf
+    for xi in np.linspace(0.5, 12, 80).tolist():
+        reach = math.sqrt(m) + xi
+        shift, rest = omega * reach**2 * math.exp(omega * reach), 2 * math.exp(-(xi**2) / 2)
+        low = max(low, tail((S + shift) / math.sqrt(m)) - rest)
+        high = min(high, tail((S - shift) / math.sqrt(m)) + rest)
+    return low, high
+
+
+@pytest.mark.parametrize(("T", "multiple"), [(2, 1), (5, 3)])
+def test_the_bounds_are_those_of_the_theorems(T, multiple):
+    """The formulas of thm-tokens-weak, thm-tokens-strong and lem-tokens-error once more, in the standard library's numbers."""
+    counts, a, m, delta = [[11, 4], [12, 3]], 0.9, T - 1, 0.1
+    N, exact = 30 * m, {"rel": 1e-9, "abs": 0}
+    d = multiple * smallest_d(30, T, delta, 1 / 16)
+    rho, snr2, scale = math.sqrt(2 * N * math.log(10 * N / delta) / d), 0.3 * math.sqrt(m / d), math.sqrt(d / N)
+    omega = 1.11 * a**2 / T * (1.3 + 4.2 * (T - 2) * rho) / scale
+    for (clean, flipped), found in zip(counts, tokens.weak(np.array(counts), snr2, a, T, d, delta), strict=True):
+        less = 0.75 * math.exp(-1.3 * m / T * a**2 * 15 * snr2) * snr2 * scale * (clean - 1.23 * flipped)
+        assert found[0] == pytest.approx(between(1.33 * snr2 * scale * clean, omega, m)[0], **exact)
+        assert found[1] == pytest.approx(between(less, omega, m)[1], **exact)
+        assert 0 < found[0] < found[1] < 1
+    for S, width in ((3.0, 0.4), (6.0, 0.05)):
+        assert tokens.error_above(S, width, m) == pytest.approx(above(S, width, m), **exact)
+        assert tokens.error_between(S, width, m) == pytest.approx(between(S, width, m), **exact)
+    d, c, s, snr2 = 4 * multiple * smallest_d(30, T, delta, 1 / 32), m / T, 0.05, 0.05 / 15
+    rho, scale = math.sqrt(2 * N * math.log(10 * N / delta) / d), math.sqrt(d / N)
+    width = 2 * ((1 + s) / T + 4.2 * c * rho)
+    for (clean, flipped), found in zip(counts, tokens.strong(np.array(counts), snr2, a, T, d, delta), strict=True):
+        bars = tokens.limit(clean, flipped, snr2, a, T)
+        less = (bars.V - rho * 1.05 * c * a**2 * s) * math.exp(
+            bars.P - rho * c * a**2 * s * (4.2 + 1.05 * c * a * (1 + s))
+        )
+        assert found.error == pytest.approx(above(less * scale / (3.2 * a), 1.07 * a**2 * width / scale, m), **exact)
+        assert 0 < found.error < 1
+
+
+def test_the_scores_have_the_law_of_the_independent_variables():
+    """Clean labels, T = 3: one noise token's scores and both norms, drawn from (r, z, Q, N) and by training; n and D are small."""
+    rng, n, m, D, snr, a, draws = np.random.default_rng(3), 3, 2, 6, 0.5, 6.0, 2000
+    N, d, h = n * m, D + 2, a * snr**2
+    classes, y, b = np.array([0, 0, 1]), np.array([1.0, 1.0, -1.0]), h * np.array([2.0, 2.0, 1.0])
+    law, seen = np.empty((2, draws, 4))
+    for draw in range(draws):
+        noise = rng.standard_normal((n, m, D))
+        _, v, p, _ = plain_two_steps(noise, classes, y, snr**2 * d, 2 * n * 3 * a / d)
+        seen[draw] = noise[0, 0] @ v[2:], noise[0, 0] @ p[2:], np.linalg.norm(v[2:]), np.linalg.norm(p[2:])
+        r, z = math.sqrt(rng.chisquare(D) / d), rng.standard_normal((n, m))
+        z -= z.mean()
+        w = tokens.weights(b, r**2 + r * math.sqrt(N / d) * z, np.ones(n), a)
+        pair = [
+            tokens.weighted_scores(weight, r, z, d, rng.chisquare(D - 1), rng.standard_normal((n, m)))
+            for weight in (np.repeat(w.phi[:, None], m, 1), y[:, None] * w.noise)
+        ]
+        law[draw] = *(a * score[0, 0] for score, _ in pair), *(a * math.sqrt(square / d) for _, square in pair)
+    for mine, theirs in zip(law.T, seen.T, strict=True):
+        assert stats.ks_2samp(mine, theirs).pvalue > 1e-3
+
+
 def trained(law, a, runs, seed):
     """Two steps on drawn sets: the sample, margins (R, n) and the clean error with its standard error."""
     sample = law.draw(seed, runs)
@@ -155,9 +235,20 @@ def test_the_numbers_of_the_chapter():
     assert all(proved(2, T, 2048) for T in (2, 3, 5, 9))
     assert [proved(12, T, multiple) for T, multiple in ((2, 2.9e4), (3, 2048), (5, 2048), (9, 2048))] == [False] * 4
     assert proved(12, 2, 2.8e4) is None
-    for T, border in ((2, 4.6), (3, 6.6), (5, 7.66), (9, 8.56)):
-        below, above = (tokens.limit(45, 5, f * border / 100, 0.5, T).room(T) for f in (0.98, 1.02))
-        assert below > 0 > above
+    for a, T, *borders in (
+        (0.5, 2, 4.6, 14.0), (0.5, 3, 6.6, 23.8), (0.5, 5, 7.7, 43), (0.5, 9, 8.6, 81), (1, 5, 8.9, 13.3), (1, 9, 7.1, 32), (1, 2), (1, 3),
+    ):  # fmt: skip
+        strengths = np.geomspace(0.5, 400, 1000)
+        room = np.array([tokens.limit(45, 5, x / 100, a, T).room(T) for x in strengths])
+        assert strengths[1:][np.diff(np.sign(room)) != 0] == pytest.approx(borders, rel=0.02)
+        assert (room[0] > 0) & (room[-1] > 0)
+    for tau, S in (
+        (1e8, 8.4),
+        (1e16, 2.6),
+    ):  # the least S of thm-trap-flow at x = 0.7, r = 1, d/n = 2.5e6: it falls with t
+        t, k2 = math.log1p(tau) + 1 / math.sqrt(0.51), math.sqrt(0.85)
+        least = math.sqrt(2.5e6) * (1 + (k2 * t) ** 2) ** (-0.7 / 1.7) * 0.7 / k2 * math.atan(k2 * t) / t
+        assert round(least, 1) == S
 
 
 def test_the_measured_errors_of_the_chapter():
