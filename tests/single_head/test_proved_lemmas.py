@@ -2,11 +2,14 @@
 
 import itertools
 import math
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 from scipy import stats
 
+from attnlib.single_head import proved
+from attnlib.single_head.law import SignalNoiseLaw
 from tests.single_head.test_proved import plain  # noqa: F401
 
 
@@ -64,3 +67,16 @@ def test_no_counts_are_proved_twice(plain):  # noqa: F811
     found = plain.decide(numbers, eta, *law, 10, proved + 1e-3, 200)[1]
     assert 0.5 < proved < 0.99
     assert proved - 0.1 < found < proved + 1e-6
+
+
+def test_the_error_is_that_of_boxes_likely_enough(monkeypatch):
+    """Boxes of probability .3, .1 and .6 prove errors below e^-10, e^-6 and e^-8: at delta .01 all are needed, at .2 two of them."""
+    kept = np.array([[10, 0.3], [6, 0.1], [8, 0.6]])
+    loops = SimpleNamespace(count_law=lambda *_: (), decide=lambda *_: (0, 1.0, kept, None, None, None))
+    monkeypatch.setattr(proved, "_loops", lambda: loops)
+    proved._count_law.cache_clear()
+    for delta, exponent in ((0.01, 6), (0.2, 8)):
+        answer = proved.proved_outcome(SignalNoiseLaw(20, 400, 1.0), 1.0, delta)
+        assert answer.probability == pytest.approx(1 - 0.2 * delta)
+        assert answer.log10_error == pytest.approx(-exponent / math.log(10))
+    proved._count_law.cache_clear()
