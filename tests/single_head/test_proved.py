@@ -427,6 +427,11 @@ def failures(loops, n, d, counts, failure):
 def test_all_exceptional_events_have_the_failure_probability_together(plain, n, d, counts, failure):
     """Added up by scipy, over both classes: at most the probability allowed, and not so little that much is given away."""
     fit, missed = failures(plain, n, d, counts, failure)
+    assert (
+        0.99 * plain.WIDE * failure
+        < 2 * n * stats.norm.sf(plain.setting(n, d, 1.0, 0.1, failure, 0.1).wide)
+        <= plain.WIDE * failure
+    )
     assert 0.3 * failure < fit <= failure
     assert len(missed) == (8 if counts[1][0] else 4)
     assert 0.7 * failure < min(missed) <= max(missed) <= failure
@@ -436,6 +441,38 @@ def test_all_exceptional_events_have_the_failure_probability_together(plain, n, 
 def test_a_share_that_is_too_large_is_seen(plain, monkeypatch, name, times):
     monkeypatch.setattr(plain, name, times * getattr(plain, name))
     assert failures(plain, 200, 40_000, [(104, 6), (96, 5)], 2e-3)[0] > 2e-3
+
+
+@pytest.mark.parametrize("omega", [0.01, 0.5, 2.0])
+@pytest.mark.parametrize("signal", [0.5, 3.0, 40.0])
+def test_errors_against_the_formula_at_all_cuts(plain, signal, omega):
+    cuts, sf = np.linspace(0, 60, 60_001)[1:] * omega, stats.norm.sf
+    low, high, exponent = plain.errors((0.0, 0.0), (signal, signal), (1.0, 1.0), omega)
+    best = (sf(cuts / omega) + sf(np.exp(-cuts) * signal)).min()
+    assert best * (1 - 1e-6) <= high <= 1.5 * best + 2e-10
+    assert best <= math.exp(-exponent)
+    assert low <= max(0, (sf(np.exp(cuts) * signal) - sf(cuts / omega)).max()) * (1 + 1e-6)
+
+
+@pytest.mark.parametrize("setting", [(60, 10**5, 0.15, 5.0), (60, 10**5, 0.2, 0.3)])
+def test_what_is_proved_of_a_box_is_proved_of_its_counts(plain, setting):
+    """Room and errors of a box are no better than those of any of its label counts alone."""
+    n, d, snr, multiple = setting
+    c = plain.setting(n, d, snr * math.sqrt(d), multiple * n / d, 1e-3, 0.1)
+    known, tables = np.zeros((2, n + 1, 2 + plain.PIECES // 2)), np.empty((2, 2, plain.PIECES, 7))
+
+    def numbers(*box):
+        classes = plain.classes_of(n, box, (0, 20, 0, 20))
+        own = plain.bounds(c, classes, known, tables)[1]
+        missed = [plain.room_of_missed(c, own, classes, flipped) for flipped in (True, False)]
+        _, _, fit, _, _, least, most = plain.judge(c, classes, plain.NOTHING, known, tables)
+        return np.array([-fit, *missed, -least, most])
+
+    whole = numbers(31, 33, 19, 29, 17, 25)
+    for m, f, g in itertools.product((31, 32, 33), (2, 4, 6), (2, 3, 5)):
+        if 19 <= m - 2 * f <= 29 and 17 <= n - m - 2 * g <= 25:
+            one = numbers(m, m, m - 2 * f, m - 2 * f, n - m - 2 * g, n - m - 2 * g)
+            assert (whole >= one - 1e-9 * np.abs(one)).all()
 
 
 def test_label_counts(plain):
@@ -450,6 +487,8 @@ def test_label_counts(plain):
     two, rest = whole.copy(), whole.copy()
     two[3], rest[2] = 11, 12
     assert plain.mass(n, two, *law) + plain.mass(n, rest, *law) == pytest.approx(plain.mass(n, whole, *law))
+    even = plain.count_law(36, eta, missing, np.log(np.maximum(np.arange(37), 1)).cumsum())
+    assert 1 - 2e-4 < plain.mass(36, np.array([18, 36, -36, 36, -36, 36]), *even) < 1  # equal classes count once
     counted = 0.0
     box, (one, two) = (20, 23, 8, 13, 4, 9), plain.classes_of(n, (20, 23, 8, 13, 4, 9), support)
     for m, f, g in itertools.product(range(20, 24), range(15), range(15)):
