@@ -8,8 +8,6 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
-from scipy import stats
-from scipy.special import expit
 
 from attnlib.arrays import Floats, Ints
 
@@ -25,6 +23,8 @@ class Weights:
 
 def weights(b: Floats, one_plus_eps: Floats, zeta: Floats, a: float) -> Weights:
     r"""From $\zeta_i b_{k(i)} = $ zeta * b (n,) and $1 + \varepsilon_{i\tau}$ (n, m)."""
+    from scipy.special import expit
+
     T = one_plus_eps.shape[1] + 1
     margin = (zeta * b + a * one_plus_eps.sum(1)) / T
     g = expit(-margin)
@@ -127,12 +127,16 @@ def weak(counts: Ints, snr2: float, a: float, T: int, d: float, delta: float) ->
 
 def negative_part(S: float | Floats, m: int) -> Floats:
     r"""$G_m(S) = 2^{-m}\sum_{j=1}^m\binom mj\Pr(\chi^2_j \ge S^2/j)$; $\Phi(-S)$ for m = 1."""
+    from scipy import stats
+
     j = np.arange(1, m + 1)
     return np.asarray(stats.chi2.sf(np.square(S)[..., None] / j, j) @ stats.binom.pmf(j, m, 0.5))
 
 
 def error_above(S: float, omega: float, m: int) -> float:
     r"""Least value over 100 cuts x of $m\Phi(-x/\omega) + G_m(e^{-x}S)$, for S > 0."""
+    from scipy import stats
+
     cuts = np.geomspace(0.1, 40, 100)
     return float((m * stats.norm.sf(cuts) + negative_part(S * np.exp(-cuts * omega), m)).min())
 
@@ -142,6 +146,8 @@ def error_between(S: float, omega: float, m: int) -> tuple[float, float]:
 
     $\ell = \sqrt m + \xi$.
     """
+    from scipy import stats
+
     xi = np.linspace(0.5, 12, 80)
     length = math.sqrt(m) + xi
     shift, rest = omega * length**2 * np.exp(omega * length), 2 * np.exp(-(xi**2) / 2)
