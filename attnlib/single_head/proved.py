@@ -128,10 +128,12 @@ def proved_outcomes(
 def _why(n: int, box: np.ndarray, found: np.ndarray, judged: tuple[Any, ...], error: float) -> str:
     """Which inequality fails in a box of label counts, and by how much."""
     outcome, _, fit, flipped, _, least, most = judged
-    tally = ", ".join(f"{k} {name!r}" for k, name in zip(found.tolist(), (*OUTCOMES, "nothing"), strict=True) if k)
+    kinds = (*(repr(name) for name in OUTCOMES), "nothing")
+    tally = ", ".join(f"{k} prove {name}" for k, name in zip(found.tolist(), kinds, strict=True) if k)
+    size, here, there = (f"{a}" if a == b else f"{a} to {b}" for a, b in box.reshape(3, 2).tolist())
     where = (
-        f"of {_POINTS} likely label counts prove {tally}; with {box[0]} to {box[1]} of {n} samples in one class, "
-        f"clean less flipped ones {box[2]} to {box[3]} there and {box[4]} to {box[5]} in the other, "
+        f"of {_POINTS} likely label counts {tally}; with {size} of {n} samples in one class, {here} more clean than flipped ones in it "
+        f"and {there} more in the other, "
     )
     if outcome < len(OUTCOMES):
         return where + f"{OUTCOMES[outcome]!r} is proved"
