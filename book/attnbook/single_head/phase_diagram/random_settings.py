@@ -1,7 +1,7 @@
 """Proved outcomes of random settings against drawn training sets.
 
 `python -c "from attnbook.single_head.phase_diagram import random_settings as r; r.make()"` makes the stored table of 2000 settings, in some
-minutes on one core: 200 training sets for each that is decided, 40 where n is above 250.
+minutes on one core: 200 training sets for each that is decided.
 """
 
 from pathlib import Path
@@ -66,15 +66,11 @@ def judged_settings(settings: int, draws: int, seed: int) -> dict[str, np.ndarra
     for x in [random_setting(rng) for _ in range(settings)]:
         law = SignalNoiseLaw(x["n"], x["d"], x["snr"] * x["d"] ** 0.5, float(x["eta"]))
         step = x["multiple"] * law.n / law.d
-        proof, others, sets = (
-            proved_outcome(law, step, float(x["delta"]), error=ERROR),
-            0,
-            draws if law.n <= 250 else draws // 5,
-        )
+        proof, others = proved_outcome(law, step, float(x["delta"]), error=ERROR), 0
         code = OUTCOMES.index(proof.outcome) if proof.outcome in OUTCOMES else -1
         if code >= 0:
-            others = int((~drawn_outcomes(law, step, sets, rng)[:, code]).sum())
-        rows.append(x | {"code": code, "probability": proof.probability, "others": others, "draws": sets})
+            others = int((~drawn_outcomes(law, step, draws, rng)[:, code]).sum())
+        rows.append(x | {"code": code, "probability": proof.probability, "others": others, "draws": draws})
     return {name: np.array([row[name] for row in rows]) for name in rows[0]}
 
 
