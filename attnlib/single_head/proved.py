@@ -14,7 +14,6 @@ from __future__ import annotations
 import functools
 import importlib
 import math
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -24,7 +23,7 @@ from attnlib import checks
 from attnlib.kernels import _build, has_numba
 from attnlib.single_head.law import SignalNoiseLaw
 
-__all__ = ["OUTCOMES", "UNDECIDED", "ProvedOutcome", "proved_outcome", "proved_outcomes"]
+__all__ = ["OUTCOMES", "UNDECIDED", "ProvedOutcome", "proved_outcome"]
 
 OUTCOMES = (
     "fits every label and errs less",
@@ -116,13 +115,6 @@ def proved_outcome(
         enough = np.flatnonzero(np.cumsum(kept[:, 1]) * (1 - 1e-9) >= needed)
         log10_error = min([log10_error, *(-kept[enough[:1], 0] / math.log(10)).tolist()])
     return ProvedOutcome(OUTCOMES[aim], probability, log10_error, "")
-
-
-def proved_outcomes(
-    laws: Sequence[SignalNoiseLaw], step_sizes: Sequence[float], delta: float = 0.01, *, error: float = 0.1
-) -> list[ProvedOutcome]:
-    """`proved_outcome` of many settings."""
-    return [proved_outcome(law, step, delta, error=error) for law, step in zip(laws, step_sizes, strict=True)]
 
 
 def _why(n: int, box: np.ndarray, found: np.ndarray, judged: tuple[Any, ...], error: float) -> str:

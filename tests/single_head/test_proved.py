@@ -24,7 +24,7 @@ from attnlib.gaussian import bartlett_rows
 from attnlib.single_head import proved
 from attnlib.single_head.law import SignalNoiseLaw
 from attnlib.single_head.population import log10_error_of_scores
-from attnlib.single_head.proved import OUTCOMES, UNDECIDED, proved_outcome, proved_outcomes
+from attnlib.single_head.proved import OUTCOMES, UNDECIDED, proved_outcome
 
 # n, d, SNR, eta, beta d/n: all outcomes, kappa on both sides of 1, few and many dimensions, small and large steps.
 SETTINGS = [
@@ -250,7 +250,7 @@ def test_proved_outcomes_occur():
             (n, d, np.exp(rng.uniform(-3.5, 1)) / n**0.5, rng.choice([0, 0.05, 0.3, 0.5]), np.exp(rng.uniform(-2, 4)))
         )
     laws = [SignalNoiseLaw(n, d, snr * math.sqrt(d), eta) for n, d, snr, eta, _ in settings]
-    answers = proved_outcomes(laws, [m * n / d for n, d, _, _, m in settings], 0.2)
+    answers = [proved_outcome(law, m * n / d, 0.2) for law, (n, d, _, _, m) in zip(laws, settings, strict=True)]
     for setting, answer in zip(settings, answers, strict=True):
         if answer.outcome == UNDECIDED:
             assert answer.failed

@@ -465,7 +465,7 @@ def proved_cells(study: PhaseStudy, constant: float) -> Evidence:
     r"""the outcome of most cells is a theorem
     in three planes of 16 by 16 cells through the page's setting, SNR against $n$, step size and label noise, at least three quarters of
     the cells have an outcome that is proved with probability $0.99$; and in each of these cells a drawn training set has another outcome
-    with probability at most $0.01$
+    with probability at most $0.01$ (of an unfitted label the kind, flipped or clean, is not looked at)
     regime: $n = 200$, $d = 40000$, $\eta = 0.05$, $\beta d/n = 5$
     wrong: nine tenths of the cells; the outcomes that orthogonal noise predicts, in all cells"""
     pairs = [

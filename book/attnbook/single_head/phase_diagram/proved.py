@@ -65,7 +65,10 @@ def predicted_phases(plan: PhasePlan) -> np.ndarray:
 
 
 def disagreements(codes: np.ndarray, diagram: PhaseDiagram, *, error: float = ERROR) -> np.ndarray:
-    """(rows, columns): number of a cell's draws with another outcome than the one in `codes`; 0 where that is -1."""
+    """(rows, columns): number of a cell's draws with another outcome than the one in `codes`; 0 where that is -1.
+
+    A diagram does not say of which kind an unfitted label is: a draw that leaves one unfitted agrees with both codes for that.
+    """
     fits, harmful = diagram.interpolates, diagram.log10_error >= np.log10(error)
     code = codes[..., None]
     right = np.select(
