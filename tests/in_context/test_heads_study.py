@@ -58,6 +58,8 @@ def test_reading_of_ends() -> None:
     found = ends([[1.0, -1.0], [0.04, -2.0], [1.0, 1.0]], [[0.1, -0.1], [1.5, -0.1], [0.6, 0.1]])
     assert found.active.tolist() == [2, 1, 2]
     assert found.sharp.tolist() == [False, True, True]
+    faint = ends([[1.0, 0.03], [1.0, 0.015], [0.01, 1.0]], [[0.1, 1.3], [0.1, 1.3], [9.0, 0.25]])
+    assert faint.sharper_than(0.25).tolist() == [True, False, False]
     mean, error = found.mean_risk
     assert mean == pytest.approx(1.25)
     assert error == pytest.approx((0.125 / 2 + 0.01) ** 0.5)

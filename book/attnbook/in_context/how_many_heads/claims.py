@@ -161,8 +161,8 @@ def dummies(study: HeadsStudy, constant: float) -> Evidence:
 def same_as_two(study: HeadsStudy, constant: float) -> Evidence:
     r"""heads of one sign act as one
     conclusion (c), for what the heads compute: if the heads of the stored runs of four and eight heads are replaced by one positive and one
-    negative head, with the same sums of $\mu_h$ and of $\omega_h\mu_h$, the risk changes by less than 0.02 %, in runs whose heads all have
-    $|\omega_h|\le1/4$ (dummies aside)
+    negative head, with the same sums of $\mu_h$ and of $\omega_h\mu_h$, the risk changes by less than 0.02 %, in runs whose heads with
+    $|\mu_h|>0.02$ all have $|\omega_h|\le1/4$
     wrong: replaced by heads with ω 10 % larger"""
     parts = []
     for heads in (4, 8):
