@@ -151,6 +151,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--threads", type=int, default=1, help="of torch, default 1")
     options = vars(parser.parse_args(arguments))
     torch.set_num_threads(max(1, options.pop("threads")))
+    torch.set_flush_denormal(True)  # a saturated softmax has gradients below 1e-38, which take twice the time
     try:
         path = remake(**options, progress=True)
     except (ValueError, DataSetNotFound, OSError, ModuleNotFoundError) as error:
