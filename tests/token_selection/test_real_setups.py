@@ -17,6 +17,7 @@ from attnbook.token_selection.real_data.plans import PLANS
 from attnbook.token_selection.real_data.preparing import prepare
 from attnbook.token_selection.real_data.random_features import RandomFeatures
 from attnbook.token_selection.real_data.setups import Rows, parts_of, split_indices, train_head
+from attnbook.token_selection.real_data.text_tokens import TEXT_BACKBONES
 from attnbook.token_selection.real_data.vit import ViTShape, train_vit
 from tests.token_selection.tiny_models import WORDS, save_tiny_bert, save_tiny_vit
 
@@ -150,9 +151,12 @@ def test_plans_of_one_set_use_the_same_samples():
             assert (shape.layers, shape.features) == (1, plan.random_features["features"])
             assert shape.sample == (shape.patches, 256)
             RandomFeatures(shape.image, shape.patch, **plan.random_features)  # every cell has its windows
-        assert plan.lite0 == ("_lite0" in name)
-        if plan.lite0:
+        assert plan.fixed in (*TEXT_BACKBONES, "lite0", "")
+        assert (f"_{plan.fixed}" if plan.fixed else "") in name
+        if plan.fixed == "lite0":
             assert ViTShape(classes=2, **plan.shape).sample == (lite0.TOKENS, lite0.WIDTH)
+        elif plan.fixed:
+            assert ViTShape(classes=2, **plan.shape).sample == (plan.max_length, TEXT_BACKBONES[plan.fixed].width)
         assert bool(plan.schedule) == name.endswith("_authors")
         if plan.schedule:  # 2000 epochs of batches of 16, the last one smaller
             assert dict(plan.steps) == {n: {20: 4000, 200: 26_000, 1000: 126_000}[n] for n in plan.sizes}
@@ -311,7 +315,9 @@ def test_a_setup_on_lite0_is_the_network_itself(monkeypatch, tmp_path):
 
     monkeypatch.setattr(preparing, "load", lambda name, folder: data)
     monkeypatch.setattr(
-        setups, "Lite0Tokens", lambda folder: folders.append(folder) or SimpleNamespace(transform=tokens)
+        setups,
+        "Lite0Tokens",
+        lambda folder: folders.append(folder) or SimpleNamespace(transform=tokens, what="", sha256="ab"),
     )
     shape = {**PLANS["breast_mnist_lite0"].shape, "features": 3, "width": 12, "heads": 3, "hidden": 10}
     plan = dataclasses.replace(PLANS["breast_mnist_lite0"], phase1=30, pool=12, test=None, epochs=2, shape=shape)
@@ -325,7 +331,7 @@ def test_a_setup_on_lite0_is_the_network_itself(monkeypatch, tmp_path):
     torch.testing.assert_close(setup.test.logits(setup.own)[0], logits, rtol=0, atol=2e-5)
     # Only the last attention reads the class token: its query is the same for all samples.
     assert torch.equal(setup.test.tokens[0, 0], setup.test.tokens[5, 0])
-    assert setup.backbone["lite0_sha256"] == lite0.SHA256
+    assert setup.backbone["lite0_sha256"] == "ab"
     assert folders == [tmp_path]
 
 

@@ -142,7 +142,7 @@ def test_damaged_tables_are_refused(tmp_path):
 
 
 def test_every_plan_but_those_of_a_pretrained_vit_has_a_whole_table():
-    to_come = ("_pretrained", "_lite0", "_authors")
+    to_come = ("_pretrained", "_lite0", "_mpnet", "_wordllama", "_authors")
     assert set(stored_tables()) == {name for name in PLANS if not name.endswith(to_come)}
     for name in stored_tables():
         table, plan = read_table(name), PLANS[name]

@@ -158,6 +158,7 @@ def test_the_shape_of_a_sample_is_what_is_taken_and_nothing_else(change, sample)
         ({"classes": 1}, "classes must be a whole number >= 2"),
         ({"channels": 0}, "channels must be a whole number >= 1"),
         ({"features": -1}, "features must be a whole number >= 0"),
+        ({"padded": True}, "features must be at least 1 where tokens or padded is given; got 0"),
     ],
 )
 def test_bad_shapes(change, message):

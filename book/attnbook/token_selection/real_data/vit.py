@@ -23,9 +23,10 @@ class ViTShape:
     """Sizes of a `SmallViT`. `image` and `patch` in pixels, `width` D, `hidden` width of the feed-forward block.
 
     `channels`: of a picture. `features`: width of a token that a fixed backbone made, one per patch (`random_features`); 0: the
-    tokens are the pixels of the patches. `late_cls`: the CLS token enters only at the last layer, so that its query is one vector
+    tokens are the pixels of the patches. `tokens`: how many such tokens a sample has where it is no picture; `padded`: one that is all
+    zeros is no token, and no position reads it. `late_cls`: the CLS token enters only at the last layer, so that its query is one vector
     for all samples and a score is x^T W p, the form of the theory; with one layer it always does.
-    Raises ValueError when patch does not divide image or heads do not divide width.
+    Raises ValueError when patch does not divide image, heads do not divide width, or `tokens` or `padded` comes without `features`.
     """
 
     image: int = 8
@@ -38,19 +39,24 @@ class ViTShape:
     late_cls: bool = False
     channels: int = 1
     features: int = 0
+    tokens: int = 0
+    padded: bool = False
 
     def __post_init__(self) -> None:
         for name in ("image", "patch", "width", "heads", "layers", "hidden", "classes", "channels"):
             checks.whole_number(name, getattr(self, name), at_least=2 if name == "classes" else 1)
-        checks.whole_number("features", self.features, at_least=0)
+        for name in ("features", "tokens"):
+            checks.whole_number(name, getattr(self, name), at_least=0)
         if self.image % self.patch:
             raise ValueError(f"patch must divide image; got patch {self.patch} and image {self.image}")
+        if (self.tokens or self.padded) and not self.features:
+            raise ValueError("features must be at least 1 where tokens or padded is given; got 0")
         if self.width % self.heads:
             raise ValueError(f"heads must divide width; got {self.heads} heads and width {self.width}")
 
     @property
     def patches(self) -> int:
-        return (self.image // self.patch) ** 2
+        return self.tokens or (self.image // self.patch) ** 2
 
     @property
     def sample(self) -> tuple[int, ...]:
@@ -73,12 +79,13 @@ class _Layer(nn.Module):
         x = residual + self.output(attended)
         return x + self.down(functional.gelu(self.up(self.norm2(x))))
 
-    def forward(self, x: torch.Tensor, *, rows: int | None = None) -> torch.Tensor:
-        """(N, L, D) -> (N, L, D), or only the first `rows` positions of it."""
+    def forward(self, x: torch.Tensor, mask: torch.Tensor | None = None, *, rows: int | None = None) -> torch.Tensor:
+        """(N, L, D) -> (N, L, D), or only the first `rows` positions of it; mask (N, L) or None: see `SmallViT.mask`."""
         normed = self.norm1(x)
         parts = self.query(normed[:, :rows]), self.key(normed), self.value(normed)
         q, k, v = (part.unflatten(-1, (self.heads, -1)).transpose(1, 2) for part in parts)
-        attended = functional.scaled_dot_product_attention(q, k, v).transpose(1, 2).flatten(-2)
+        allowed = None if mask is None else mask[:, None, None, -x.shape[1] :]
+        attended = functional.scaled_dot_product_attention(q, k, v, allowed).transpose(1, 2).flatten(-2)
         return self.after_attention(attended, x[:, :rows])
 
 
@@ -141,6 +148,10 @@ class SmallViT(nn.Module):
         grid = pictures.unfold(2, patch, patch).unfold(3, patch, patch)  # (N, C, rows, columns, patch, patch)
         return grid.permute(0, 2, 3, 1, 4, 5).flatten(3).flatten(1, 2)
 
+    def mask(self, images: torch.Tensor) -> torch.Tensor | None:
+        """True where a position may be read, (N, 1 + patches), CLS first; None where all may."""
+        return functional.pad((images != 0).any(-1), (1, 0), value=True) if self.shape.padded else None
+
     def last_input(self, images: torch.Tensor) -> torch.Tensor:
         """Residual stream at the entrance of the last layer: (N, 1 + patches, D), CLS first."""
         x = self.embed(self._tokens(images)) + self.positions
@@ -148,12 +159,12 @@ class SmallViT(nn.Module):
         if not self.shape.late_cls:
             x = torch.cat([cls, x], 1)
         for layer in self.stack[:-1]:
-            x = layer(x)
+            x = layer(x, self.mask(images))
         return torch.cat([cls, x], 1) if self.shape.late_cls else x
 
     def features(self, images: torch.Tensor) -> torch.Tensor:
         """Input of the head: (N, D)."""
-        return self.norm(self.stack[-1](self.last_input(images), rows=1)[:, 0])
+        return self.norm(self.stack[-1](self.last_input(images), self.mask(images), rows=1)[:, 0])
 
     def forward(self, images: torch.Tensor) -> torch.Tensor:
         """Logits (N, classes)."""
@@ -165,7 +176,9 @@ class SmallViT(nn.Module):
         self.requires_grad_(False)
         x, layer = self.last_input(images), self.stack[-1]
         normed = layer.norm1(x)
-        return FrozenLastLayer(normed, layer.value(normed), x[:, 0].clone(), None, self.shape.heads, _Finish(self))
+        return FrozenLastLayer(
+            normed, layer.value(normed), x[:, 0].clone(), self.mask(images), self.shape.heads, _Finish(self)
+        )
 
 
 def train_vit(
