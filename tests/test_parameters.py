@@ -1,9 +1,12 @@
 """Names of pages, and parameters: what a parameters cell says, and which values it lets through."""
 
+import math
 from pathlib import Path
 
 import pytest
 
+from attnbook.room import require_room
+from attnlib import limits
 from bookkit.pages.catalogue import UserError, find_pages, find_root, resolve_page, write_atomically
 from bookkit.pages.parameters import (
     check_parameters,
@@ -12,6 +15,7 @@ from bookkit.pages.parameters import (
     parse_parameters,
     parse_range,
 )
+from tests.house import ROOT
 from tests.tiny_page import PAGE, make_book
 
 
@@ -181,6 +185,34 @@ NUMBERS |= dict.fromkeys(["ten", "", "1,5", "0x10", "snan", "1e", "--1", "0100",
 def test_numbers_are_read_as_people_write_them(text: str, value: float | None) -> None:
     found = number_from_text(text)
     assert (type(found), found) == (type(value), value)
+
+
+# --- more than can be done
+
+FREE = {
+    "seed",
+    "smallest_d",
+    "largest_d",
+}  # and d, where tokens of any dimension are drawn by way of their inner products
+
+
+def sizes(page) -> dict[str, int]:
+    """The page's whole numbers without an upper bound, with their defaults."""
+    whole = (p for p in page_parameters(page) if p.type is int and p.range is not None and not p.range.choices)
+    return {p.name: p.default for p in whole if math.isinf(p.range.high)}
+
+
+@pytest.mark.parametrize("page", find_pages(ROOT), ids=lambda page: page.name)
+def test_each_size_of_a_page_is_asked_about_before_its_kernel_starts(page, monkeypatch) -> None:
+    monkeypatch.setattr(limits, "free_memory", lambda device: float(1 << 31))
+    monkeypatch.setattr("os.cpu_count", lambda: 2)
+    own, given = {p.name: p.default for p in page_parameters(page)}, sizes(page)
+    reduced = {"d"} if "tokens" in given or ("n" in given and "points" not in given) else set()
+    for name in given:
+        require_room(own | {name: 10 * given[name]})  # two gigabytes suffice
+        if name not in FREE | reduced:
+            with pytest.raises(ValueError, match=rf"{name} = 10+\b.* needs? .*\b{name} = \d+ .*would fit$"):
+                require_room(own | {name: 10**15})
 
 
 # --- writing

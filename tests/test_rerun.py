@@ -22,6 +22,7 @@ import pytest
 from bookkit.cli import main
 from bookkit.pages.catalogue import UserError
 from bookkit.pages.rerun import RunError, rerun
+from bookkit.sweeps.run import plan
 from tests.house import ROOT
 from tests.refusals import refused, snapshot
 from tests.tiny_book import ODD, write
@@ -135,6 +136,14 @@ def test_an_unwritable_folder_is_refused_before_the_page_runs(book, started, cap
     # A read-only folder stops nobody who runs the tests as root, so the system's answer is replaced.
     monkeypatch.setattr(os, "access", lambda path, mode: False)
     refused(["rerun", "tiny", "-o", "out.ipynb"], ["output folder . is not writable"], book, started, capsys)
+
+
+def test_what_cannot_be_run_is_refused_before_a_kernel_starts(book, started, capsys) -> None:
+    write(book / "pyproject.toml", '[tool.bookkit]\nroom = "attnbook.room:require_room"')
+    told = ["page part/01_tiny: n = 1000000000000000 needs 7.11 PiB of memory, and ", " would fit"]
+    refused(["rerun", "tiny", "-p", "n", "1e15", "-o", "out.ipynb"], told, book, started, capsys)
+    with pytest.raises(UserError, match="01_tiny: n = 1000000000000000 needs"):
+        plan("tiny", {"product": {"n": [1, 10**15]}}, book / "sweep", notebooks="all")
 
 
 def test_the_watch_on_papermill_sees_a_good_request(book, started, capsys) -> None:

@@ -8,6 +8,7 @@ faces = ["attnlib.single_head"]              # modules whose __all__ is what rea
 
 exercises = "book/attnbook/exercises/table.json"   # hashes of the accepted answers
 check = "attnbook.exercises"                 # where student notebooks import `check` from
+room = "attnbook.room:require_room"          # asked with all parameters of a page before its kernel starts: ValueError if it cannot be run
 address = "https://owner.github.io/name"     # where the HTML is published: pages link to chapters there, see `sphinx.public_links`
 
 [tool.bookkit.parts]                         # folders of notebooks/ in reading order, with the paper that a part checks
@@ -49,6 +50,7 @@ class Settings:
     faces: tuple[str, ...] = ()
     exercises: str = ""
     check: str = ""
+    room: str = ""
     address: str = ""
     parts: Mapping[str, Part] = field(default_factory=dict)
     kept: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
@@ -85,7 +87,7 @@ def _read(path: Path, stamp: int) -> Settings:
     parts, kept = (_typed(table, name, dict, "a table") for name in ("parts", "kept"))
     return Settings(
         **{name: _names(table, name) for name in ("packages", "versions", "faces")},
-        **{name: _text(table, name) for name in ("exercises", "check")},
+        **{name: _text(table, name) for name in ("exercises", "check", "room")},
         command=_text(table, "command") or "bookkit",
         address=check_address(address) if (address := _text(table, "address")) else "",
         parts={name: _part(name, entry) for name, entry in parts.items()},

@@ -14,16 +14,19 @@ from __future__ import annotations
 
 import ast
 import difflib
+import importlib
 import io
 import math
 import re
 import tokenize
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from decimal import Decimal
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from bookkit.pages.catalogue import Page, UserError, one_line, read_page
+from bookkit.settings import settings
 
 if TYPE_CHECKING:
     from nbformat import NotebookNode
@@ -230,6 +233,21 @@ def check_parameters(page: Page, values: Mapping[str, Any]) -> dict[str, Any]:
         except UserError as error:
             raise UserError(f"page {page.name}: {error}") from None
     return checked
+
+
+def require_room(page: Page, points: Iterable[Mapping[str, Any]], root: Path) -> None:
+    """Raise `UserError` if the page cannot be run here at one of `points`, by the book's own estimate: `room` of its `settings`.
+
+    What a point does not name has the page's own value; the page as it is stored is not asked about.
+    """
+    module, _, function = settings(root).room.partition(":")
+    own = {parameter.name: parameter.default for parameter in page_parameters(page)}
+    for values in points:
+        if module and not values.items() <= own.items():
+            try:
+                getattr(importlib.import_module(module), function)(own | {**values})
+            except ValueError as error:
+                raise UserError(f"page {page.name}: {error}") from error
 
 
 def _shown(value: Any, width: int = 60) -> str:

@@ -23,7 +23,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 from bookkit.pages.catalogue import Page, UserError, find_pages, one_line, resolve_page, write_atomically
-from bookkit.pages.parameters import NUMBER, check_parameters, number_from_text, page_parameters, value_from_text
+from bookkit.pages.parameters import (
+    NUMBER,
+    check_parameters,
+    number_from_text,
+    page_parameters,
+    require_room,
+    value_from_text,
+)
 from bookkit.parser import program
 
 if TYPE_CHECKING:
@@ -54,6 +61,7 @@ def rerun(
     values |= typed_assignments(page, assignments)
     values = check_parameters(page, values)
     check_output(output, root, force)
+    require_room(page, [values], root)
     try:
         notebook = run_page(page, values)
     except KeyboardInterrupt as end:

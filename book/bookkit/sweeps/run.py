@@ -21,7 +21,7 @@ from tqdm import tqdm
 
 from bookkit.code import code_of
 from bookkit.pages.catalogue import UserError, find_root, one_line, resolve_page
-from bookkit.pages.parameters import page_parameters
+from bookkit.pages.parameters import page_parameters, require_room
 from bookkit.pages.rerun import RunError
 from bookkit.parser import MOST_JOBS
 from bookkit.settings import settings
@@ -139,7 +139,9 @@ def plan(
     asked = Sweep(Path(output), job.page, job.page_hash, job.package_hash, made, meanings)
     require_folder(asked)
     kept = {id_ for id_, row in asked.rows.items() if row["status"] == "done" or not retry_failed}
-    return Plan(job, asked, {id_: each for id_, each in asked.points.items() if id_ not in kept})
+    todo = {id_: each for id_, each in asked.points.items() if id_ not in kept}
+    require_room(found, todo.values(), root)
+    return Plan(job, asked, todo)
 
 
 def _check_options(
